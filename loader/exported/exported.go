@@ -1,0 +1,4 @@
+package exported
+
+// A Program is one exported program.
+type Program struct{}

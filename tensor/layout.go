@@ -1,0 +1,162 @@
+package tensor
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"strings"
+)
+
+// ErrLayout is wrapped by every error about a shape, stride or offset that cannot be: negative sizes, products that
+// overflow, elements outside their storage.
+var ErrLayout = errors.New("impossible layout")
+
+// A Shape is the size of each dimension. A scalar has the empty shape.
+type Shape []int
+
+// String writes the shape as PyTorch users read it: "[2 3 224 224]"; a scalar is "[]".
+func (s Shape) String() string {
+	var b strings.Builder
+	b.WriteByte('[')
+	for i, n := range s {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprint(&b, n)
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// Equal reports whether both shapes have the same dimensions.
+func (s Shape) Equal(t Shape) bool {
+	if len(s) != len(t) {
+		return false
+	}
+	for i := range s {
+		if s[i] != t[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// NumElements returns the product of the dimensions. It fails on a negative dimension and where the product does not
+// fit an int64, also when another dimension is zero: PyTorch refuses such shapes too.
+func (s Shape) NumElements() (int64, error) {
+	n := int64(1)
+	empty := false
+	for _, d := range s {
+		if d < 0 {
+			return 0, fmt.Errorf("%w: negative dimension in shape %v", ErrLayout, s)
+		}
+		if d == 0 {
+			empty = true
+			continue
+		}
+		var ok bool
+		if n, ok = MulBytes(n, int64(d)); !ok {
+			return 0, fmt.Errorf("%w: shape %v has more than 2^63 elements", ErrLayout, s)
+		}
+	}
+	if empty {
+		return 0, nil
+	}
+	return n, nil
+}
+
+// A Layout says where the elements of a tensor lie in a run of memory or of a file: dimension i advances by Strides[i]
+// elements, and the first element lies Offset elements after the start. Strides may be zero (expanded) but, as in
+// PyTorch, never negative.
+type Layout struct {
+	Shape   Shape
+	Strides []int
+	Offset  int
+}
+
+// Contiguous returns the row-major layout of the given dimensions, at offset 0. It panics where the product overflows;
+// check untrusted dimensions with [Shape.NumElements] first.
+func Contiguous(dims ...int) Layout {
+	l := Layout{Shape: Shape(dims), Strides: make([]int, len(dims))}
+	if _, err := l.Shape.NumElements(); err != nil {
+		panic("BUG: " + err.Error())
+	}
+	step := 1
+	for i := len(dims) - 1; i >= 0; i-- {
+		l.Strides[i] = step
+		step *= max(dims[i], 1)
+	}
+	return l
+}
+
+// NumElements returns the number of elements, which several positions may share when a stride is zero.
+func (l Layout) NumElements() (int64, error) { return l.Shape.NumElements() }
+
+// IsContiguous reports whether the elements lie in row-major order without gaps. Dimensions of size one may have any
+// stride, and an empty tensor is always contiguous.
+func (l Layout) IsContiguous() bool {
+	want := 1
+	for _, d := range l.Shape {
+		if d == 0 {
+			return true
+		}
+	}
+	for i := len(l.Shape) - 1; i >= 0; i-- {
+		if l.Shape[i] == 1 {
+			continue
+		}
+		if l.Strides[i] != want {
+			return false
+		}
+		want *= l.Shape[i]
+	}
+	return true
+}
+
+// Span returns the range of elements [first, end) that the layout touches, counted from the start of the storage.
+// An empty tensor spans nothing: first equals end. It fails on negative strides or offsets, on a stride count that is
+// not the shape's, and where the arithmetic overflows.
+func (l Layout) Span() (first, end int64, err error) {
+	if len(l.Strides) != len(l.Shape) {
+		return 0, 0, fmt.Errorf("%w: %d strides for shape %v", ErrLayout, len(l.Strides), l.Shape)
+	}
+	if l.Offset < 0 {
+		return 0, 0, fmt.Errorf("%w: negative offset %d", ErrLayout, l.Offset)
+	}
+	n, err := l.Shape.NumElements()
+	if err != nil {
+		return 0, 0, err
+	}
+	last := int64(l.Offset)
+	for i, d := range l.Shape {
+		if l.Strides[i] < 0 {
+			return 0, 0, fmt.Errorf("%w: negative stride in %v", ErrLayout, l.Strides)
+		}
+		if d <= 1 || n == 0 {
+			continue
+		}
+		step, ok := MulBytes(int64(d-1), int64(l.Strides[i]))
+		if !ok || step > math.MaxInt64-last-1 {
+			return 0, 0, fmt.Errorf("%w: strides %v overflow over shape %v", ErrLayout, l.Strides, l.Shape)
+		}
+		last += step
+	}
+	if n == 0 {
+		return int64(l.Offset), int64(l.Offset), nil
+	}
+	return int64(l.Offset), last + 1, nil
+}
+
+// MulBytes multiplies two non-negative sizes and reports whether the product fits an int64. All arithmetic on sizes
+// that come from a file goes through it.
+func MulBytes(a, b int64) (int64, bool) {
+	if a < 0 || b < 0 {
+		return 0, false
+	}
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi != 0 || lo > math.MaxInt64 {
+		return 0, false
+	}
+	return int64(lo), true
+}
