@@ -1,0 +1,17 @@
+//go:build !linux
+
+package loader
+
+import "os"
+
+const openFlags = os.O_RDONLY
+
+// uncached is what reading past the page cache needs: nothing where it is not done.
+type uncached struct{}
+
+func (*fileSource) closeUncached() error { return nil }
+
+// readUncached reads through the page cache: there is no portable way around it.
+func (s *fileSource) readUncached(p []byte, want int, off int64) (int, error) {
+	return s.file.ReadAt(p[:want], off)
+}
