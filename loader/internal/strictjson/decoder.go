@@ -231,17 +231,18 @@ func (d *Decoder) ensure(n int) {
 // error. No byte of a valid document outside a string is 0.
 func (d *Decoder) space() byte {
 	for d.err == nil {
-		for d.pos < len(d.buf) {
-			switch c := d.buf[d.pos]; c {
+		for i, c := range d.buf[d.pos:] {
+			switch c {
 			case ' ', '\n', '\r', '\t':
-				d.pos++
-			case 0:
-				_ = d.fail(fault.ErrFormat, "a zero byte")
-				return 0
-			default:
-				return c
+				continue
 			}
+			d.pos += i
+			if c == 0 {
+				_ = d.fail(fault.ErrFormat, "a zero byte")
+			}
+			return c
 		}
+		d.pos = len(d.buf)
 		if !d.fill() {
 			break
 		}
@@ -251,6 +252,9 @@ func (d *Decoder) space() byte {
 
 // next skips white space and returns the byte that follows, unread, or an error.
 func (d *Decoder) next() (byte, error) {
+	if d.err == nil && d.pos < len(d.buf) && d.buf[d.pos] > ' ' { // most often
+		return d.buf[d.pos], nil
+	}
 	c := d.space()
 	if c == 0 {
 		return 0, d.fail(fault.ErrFormat, "the document ends early")

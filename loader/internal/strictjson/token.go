@@ -1,6 +1,7 @@
 package strictjson
 
 import (
+	"encoding/binary"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -37,17 +38,35 @@ func (d *Decoder) text() ([]byte, error) {
 // scan returns the index from i on of the first byte that is not part of the string as it stands (a quote, a
 // backslash, a control character), or len(d.buf). ascii turns false where it passes a byte outside ASCII.
 func (d *Decoder) scan(i int, ascii bool) (int, bool) {
-	for i < len(d.buf) {
-		c := d.buf[i]
-		if !plain[c] {
-			if c < utf8.RuneSelf {
-				return i, ascii
-			}
-			ascii = false
+	buf := d.buf
+	for ; i+8 <= len(buf); i += 8 {
+		w := binary.LittleEndian.Uint64(buf[i:])
+		if !plainWord(w) {
+			break
 		}
+	}
+	for i < len(buf) {
+		c := buf[i]
+		if plain[c] {
+			i++
+			continue
+		}
+		if c < utf8.RuneSelf {
+			break
+		}
+		ascii = false
 		i++
 	}
 	return i, ascii
+}
+
+// plainWord reports whether all eight bytes of w are plain; it may say no when they are.
+func plainWord(w uint64) bool {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	control := w - ' '*ones
+	quote := (w ^ '"'*ones) - ones
+	backslash := (w ^ '\\'*ones) - ones
+	return (w|control|quote|backslash)&high == 0
 }
 
 // longText reads the string at d.pos into scratch memory: it has escapes, or goes on beyond the buffer.
