@@ -2,99 +2,163 @@ package loader
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/optimem/optimem/internal/hostmem"
 )
 
 // openFlags: without O_NONBLOCK, a path that became a FIFO after it was looked at would wait for its writer. Reads of
 // regular files ignore the flag.
 const openFlags = os.O_RDONLY | unix.O_NONBLOCK
 
-// uncached holds the second descriptor of a file, which reads past the page cache. It is opened at the first need and
-// absent where the file system refuses it.
+// uncached holds what reading past the page cache needs. It is set up at the first bulk read.
 type uncached struct {
-	once   sync.Once
-	direct *os.File
+	once sync.Once
+	// second is another descriptor of the file: with O_DIRECT where the file system takes it, else one that never
+	// reads ahead. It is nil where there is no /proc to open the same file again.
+	second *os.File
+	direct bool
+	// probes is set where the kernel does not tell what it holds of the file, so that reads have to find out.
+	probes atomic.Bool
 }
 
-// openDirect opens the file again with O_DIRECT. By its path, so a file that was renamed or replaced since has no
-// direct descriptor and is read through the cache.
-func (s *fileSource) openDirect() {
-	f, err := os.OpenFile(s.path, openFlags|unix.O_DIRECT, 0)
+// openUncached opens the file again, by its descriptor: its path may name another file by now.
+func (s *fileSource) openUncached() {
+	_ = s.control(func(fd int) error {
+		again := fmt.Sprintf("/proc/self/fd/%d", fd)
+		if s.second = openDirect(again); s.second != nil {
+			s.direct = true
+		} else {
+			s.second = openRandom(again)
+		}
+		// An overlay's own inodes hold no pages: those of the layer below do, which cachestat does not see.
+		var on unix.Statfs_t
+		s.probes.Store(unix.Fstatfs(fd, &on) == nil && on.Type == unix.OVERLAYFS_SUPER_MAGIC)
+		return nil
+	})
+}
+
+// openDirect opens a file with O_DIRECT and reads from it, since some file systems take the flag and then refuse to
+// read. It returns nil where either fails.
+func openDirect(path string) *os.File {
+	f, err := os.OpenFile(path, openFlags|unix.O_DIRECT, 0)
 	if err != nil {
-		return
+		return nil
 	}
-	a, errA := s.file.Stat()
-	b, errB := f.Stat()
-	if errA != nil || errB != nil || !os.SameFile(a, b) {
-		f.Close()
-		return
+	buf, err := hostmem.Alloc(alignBytes, hostmem.Staging)
+	if err == nil {
+		defer buf.Free()
+		if _, err = f.ReadAt(buf.Bytes(), 0); err == nil || errors.Is(err, io.EOF) {
+			return f
+		}
 	}
-	s.direct = f
+	f.Close()
+	return nil
+}
+
+// openRandom opens a file without reading ahead: of what is read ahead nobody would know that it may be dropped.
+func openRandom(path string) *os.File {
+	f, err := os.OpenFile(path, openFlags, 0)
+	if err != nil {
+		return nil
+	}
+	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_RANDOM)
+	return f
 }
 
 func (s *fileSource) closeUncached() error {
 	s.once.Do(func() {}) // none is opened from now on, and the field is safe to read
-	if s.direct == nil {
+	if s.second == nil {
 		return nil
 	}
-	return s.direct.Close()
+	return s.second.Close()
 }
 
 // readUncached reads the first want bytes of p, and up to len(p) where the file goes on. p and off are aligned. What
 // the page cache holds is copied from there; the rest goes past it, or through it and out again, so that streaming a
 // file larger than memory does not push everything else out.
 func (s *fileSource) readUncached(p []byte, want int, off int64) (int, error) {
-	n, err := s.readCached(p[:want], off)
-	if n == want || err != nil {
+	s.once.Do(s.openUncached)
+	held := s.residency(off, want)
+	if half := want / 2 &^ (alignBytes - 1); held == partly && half >= splitBytes {
+		n, err := s.readUncached(p[:half], half, off)
+		if n < half {
+			return n, err
+		}
+		n, err = s.readUncached(p[half:], want-half, off+int64(half))
+		return half + n, err
+	}
+	if held == wholly || s.second == nil {
+		return s.file.ReadAt(p[:want], off)
+	}
+	if !s.direct {
+		n, err := s.second.ReadAt(p[:want], off)
+		s.drop(off, want)
 		return n, err
 	}
-	done := n &^ (alignBytes - 1)
-	s.once.Do(s.openDirect)
-	if s.direct != nil {
-		n, err := s.direct.ReadAt(p[done:], off+int64(done))
-		if done+n >= want || !refused(err) {
-			return done + n, err
+	n, err := s.second.ReadAt(p, off)
+	if s.probes.Load() {
+		last := (want - 1) &^ (alignBytes - 1)
+		s.drop(off+int64(last), alignBytes) // the page that the probe brought in
+	}
+	return n, err
+}
+
+// drop asks the kernel to forget a range. Nothing depends on its doing so.
+func (s *fileSource) drop(off int64, n int) {
+	_ = s.control(func(fd int) error { return unix.Fadvise(fd, off, int64(n), unix.FADV_DONTNEED) })
+}
+
+// residency is how much of a range the page cache holds.
+type residency int
+
+const (
+	not residency = iota
+	partly
+	wholly
+)
+
+// splitBytes is the length from which a partly cached range is not looked at more closely.
+const splitBytes = 256 << 10
+
+// residency asks cachestat (Linux 6.5), which costs less than a microsecond. The kernel answers it for those who may
+// write the file. For others a read that must not wait finds out, of one page: for such a read the kernel starts to
+// read ahead all the same, so that probing with the whole range would read everything twice.
+func (s *fileSource) residency(off int64, n int) residency {
+	if !s.probes.Load() {
+		var stat unix.Cachestat_t
+		span := unix.CachestatRange{Off: uint64(off), Len: uint64(n)}
+		err := s.control(func(fd int) error { return unix.Cachestat(uint(fd), &span, &stat, 0) })
+		pages := (uint64(n) + pageBytes - 1) / pageBytes
+		switch {
+		case err != nil:
+			s.probes.Store(true)
+		case stat.Cache == 0:
+			return not
+		case stat.Cache < pages:
+			return partly
+		default:
+			return wholly
 		}
 	}
-	n, err = s.file.ReadAt(p[done:want], off+int64(done))
-	_ = s.control(func(fd int) error { return unix.Fadvise(fd, off+int64(done), int64(n), unix.FADV_DONTNEED) })
-	return done + n, err
-}
-
-// refused reports whether err says that the file system or the disk does not do what was asked, rather than that it
-// failed.
-func refused(err error) bool {
-	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOTSUP)
-}
-
-// readCached copies what the page cache holds from off on, without waiting for the disk.
-func (s *fileSource) readCached(p []byte, off int64) (int, error) {
-	done := 0
+	page := make([]byte, 1)
 	err := s.control(func(fd int) error {
-		for done < len(p) {
-			n, err := unix.Preadv2(fd, [][]byte{p[done:]}, off+int64(done), unix.RWF_NOWAIT)
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			if n == 0 {
-				return io.EOF
-			}
-			done += n
-		}
-		return nil
+		_, err := unix.Preadv2(fd, [][]byte{page}, off+int64(n)-1, unix.RWF_NOWAIT)
+		return err
 	})
-	if errors.Is(err, unix.EAGAIN) || refused(err) || errors.Is(err, unix.ENOSYS) {
-		err = nil
+	if err != nil {
+		return not
 	}
-	return done, err
+	return wholly
 }
+
+var pageBytes = uint64(os.Getpagesize())
 
 // control calls f with the descriptor, which cannot be closed and reused meanwhile. (RawConn.Read would do as well but
 // admits one reader at a time.)

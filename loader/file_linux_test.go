@@ -18,3 +18,39 @@ func dropCache(t testing.TB, s *fileSource, off, n int64) {
 		t.Fatal(err)
 	}
 }
+
+// probeByReading makes s look for cached pages as it does where cachestat is not answered.
+func probeByReading(s *fileSource, on bool) {
+	s.once.Do(s.openUncached)
+	s.probes.Store(on)
+}
+
+func TestFileReadBulkLeavesNoCopy(t *testing.T) {
+	const size = pieceBytes + 5*alignBytes
+	path, _ := randomFile(t, t.TempDir(), size)
+	for _, mode := range []string{"direct", "probed", "dropped"} {
+		s := mustOpenFile(t, path)
+		probeByReading(s, mode == "probed")
+		if mode == "dropped" {
+			s.second.Close()
+			s.second, s.direct = openRandom(path), false
+		}
+		dropCache(t, s, 0, size)
+		look := mustOpenFile(t, path)
+		if look.residency(0, size) != not || look.probes.Load() {
+			t.Skip("this file system keeps everything in memory, or the kernel does not tell")
+		}
+		if err := s.ReadBulk(t.Context(), aligned(size), 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := look.residency(0, size); got != not {
+			t.Errorf("%s: residency is %d after a bulk read of a cold file", mode, got)
+		}
+		if err := s.ReadAt(t.Context(), make([]byte, size/2), 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := look.residency(0, size/2); got != wholly {
+			t.Errorf("%s: residency is %d after a plain read", mode, got)
+		}
+	}
+}

@@ -144,8 +144,9 @@ func TestFileReadBulk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path, data := randomFile(t, dir, size)
 			end := (size + alignBytes - 1) &^ (alignBytes - 1)
-			for _, cache := range []string{"warm", "cold", "half", "renamed"} {
+			for _, cache := range []string{"warm", "cold", "half", "probed", "renamed"} {
 				s := mustOpenFile(t, path)
+				probeByReading(s, cache == "probed")
 				if cache == "renamed" {
 					dropCache(t, s, 0, size)
 					path += "2"
@@ -158,7 +159,7 @@ func TestFileReadBulk(t *testing.T) {
 					{pieceBytes, end - pieceBytes}, {0, end + alignBytes}, {2 * alignBytes, 0},
 				} {
 					switch cache {
-					case "cold":
+					case "cold", "probed":
 						dropCache(t, s, 0, size)
 					case "half":
 						dropCache(t, s, 64<<10, size-64<<10)

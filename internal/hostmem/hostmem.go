@@ -1,0 +1,110 @@
+// Package hostmem allocates the memory of tensors outside Go's heap: aligned to 4096 bytes, as reads past the page
+// cache demand, backed by huge pages where that helps, and counted by purpose. The collector neither scans nor grows
+// because of it.
+//
+// It does not know what lies in the memory. Whoever allocates a [Buf] frees it, once, after the last reader is done:
+// nothing else ever does, and the bytes of a freed buffer must not be touched. A test that compares [InUse] before and
+// after finds what was forgotten.
+//
+//	buf, err := hostmem.Alloc(slotBytes, hostmem.Weights)
+//	if err != nil {
+//		return err
+//	}
+//	defer buf.Free()
+package hostmem
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+	"unsafe"
+)
+
+// AlignBytes is the alignment of every buffer's address.
+const AlignBytes = 4096
+
+// hugeBytes is the size of a huge page, and of the buffers from which on one is worth asking for.
+const hugeBytes = 2 << 20
+
+// A Purpose is what memory is for.
+type Purpose uint8
+
+// The purposes.
+const (
+	Weights Purpose = iota
+	Activations
+	Workspace
+	Staging
+	numPurposes
+)
+
+var purposes = [numPurposes]string{"weights", "activations", "workspace", "staging"}
+
+// String returns the purpose as reports name it.
+func (p Purpose) String() string {
+	if p >= numPurposes {
+		return fmt.Sprintf("purpose(%d)", uint8(p))
+	}
+	return purposes[p]
+}
+
+var inUse [numPurposes]atomic.Int64
+
+// InUse returns the bytes allocated for a purpose and not freed, in the whole process.
+func InUse(p Purpose) int64 { return inUse[p].Load() }
+
+// A Buf is a run of memory outside the heap, zero at first.
+type Buf struct {
+	data    []byte
+	mapped  []byte
+	purpose Purpose
+	freed   atomic.Bool
+}
+
+// Alloc returns a buffer of the given size. The caller frees it.
+func Alloc(bytes int64, purpose Purpose) (*Buf, error) {
+	if bytes < 0 || bytes > math.MaxInt-hugeBytes {
+		return nil, fmt.Errorf("allocate %d bytes for %v: impossible size", bytes, purpose)
+	}
+	if purpose >= numPurposes {
+		panic("BUG: hostmem: " + purpose.String())
+	}
+	b := &Buf{purpose: purpose}
+	if bytes > 0 {
+		align := AlignBytes
+		slack := AlignBytes - 1 // Go's memory, and pages smaller than that, may begin anywhere
+		if bytes >= hugeBytes {
+			align, slack = hugeBytes, hugeBytes
+		}
+		var err error
+		if b.mapped, err = acquire(int(bytes) + slack); err != nil {
+			return nil, fmt.Errorf("allocate %d bytes for %v: %w", bytes, purpose, err)
+		}
+		skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b.mapped)))) & (align - 1)
+		b.data = b.mapped[skip : skip+int(bytes) : skip+int(bytes)]
+		if align == hugeBytes {
+			adviseHuge(b.data[:len(b.data)&^(hugeBytes-1)])
+		}
+	}
+	inUse[purpose].Add(bytes)
+	return b, nil
+}
+
+// Bytes returns the buffer's memory, which is valid until Free.
+func (b *Buf) Bytes() []byte { return b.data }
+
+// Free gives the memory back. It panics when the buffer was freed before: by then the memory may be another's.
+func (b *Buf) Free() {
+	if b.freed.Swap(true) {
+		panic("BUG: hostmem: freed twice")
+	}
+	inUse[b.purpose].Add(-int64(len(b.data)))
+	mapped := b.mapped
+	b.data, b.mapped = nil, nil
+	if mapped == nil {
+		return
+	}
+	if err := release(mapped); err != nil {
+		panic("BUG: hostmem: " + err.Error())
+	}
+}
