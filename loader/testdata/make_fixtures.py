@@ -1,0 +1,103 @@
+"""Writes the valid fixtures of the loader's tests and, beside each, the golden of what PyTorch sees in it.
+
+    python make_fixtures.py                 every group that this torch can write
+    python make_fixtures.py --only zip      some groups (repeatable)
+    python make_fixtures.py --list
+
+Groups of old file layouts need the torch that wrote them; see README.md for which group goes with which release. A
+group whose torch is another one is skipped, never emulated.
+"""
+
+import argparse
+import json
+import os
+import sys
+import types
+
+import torch
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+GROUPS = {}
+
+
+def group(name, needs=None):
+    """Registers a group; needs is the release ("1.6") whose layout it records, None for the current one."""
+
+    def register(f):
+        GROUPS[name] = (f, needs)
+        return f
+
+    return register
+
+
+def load_models():
+    """Imports fixtures_models under a relative file name: TorchScript, export and the legacy format store it."""
+    name = "fixtures_models"
+    if name not in sys.modules:
+        module = types.ModuleType(name)
+        module.__file__ = name + ".py"
+        sys.modules[name] = module
+        with open(os.path.join(HERE, name + ".py"), encoding="utf-8") as f:
+            exec(compile(f.read(), name + ".py", "exec"), module.__dict__)
+    return sys.modules[name]
+
+
+def valid(*parts):
+    path = os.path.join(HERE, "valid", *parts)
+    if not os.path.isdir(os.path.dirname(path)):
+        os.makedirs(os.path.dirname(path))
+    return path
+
+
+def record_scan(name, verdict):
+    """Merges the expected verdict of one file into valid/expected_scan.json."""
+    path = valid("expected_scan.json")
+    scans = {}
+    if os.path.exists(path):
+        with open(path) as f:
+            scans = json.load(f)
+    scans[name] = verdict
+    with open(path, "w") as f:
+        body = ",\n".join(" %s: %s" % (json.dumps(k), json.dumps(scans[k])) for k in sorted(scans))
+        f.write("{\n" + body + "\n}\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--list", action="store_true")
+    args = parser.parse_args()
+
+    os.chdir(HERE)
+    load_models()
+    import fixtures_save
+    import fixtures_old
+    modules = [fixtures_save, fixtures_old]
+    release = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
+    if release >= (2, 8):
+        import fixtures_program
+        import fixtures_folders
+        modules += [fixtures_program, fixtures_folders]
+
+    if args.list:
+        for name, (f, needs) in GROUPS.items():
+            print("%-12s torch %-8s %s" % (name, needs or "current", (f.__doc__ or "").split("\n")[0]))
+        return
+    for name in args.only:
+        if name not in GROUPS:
+            parser.error("no group %r" % name)
+    for name, (f, needs) in GROUPS.items():
+        if args.only and name not in args.only:
+            continue
+        fits = release == tuple(int(n) for n in needs.split(".")) if needs else release >= (2, 8)
+        if not fits:
+            print("skip %s: it needs torch %s, this is %s" % (name, needs or "2.8 or later", torch.__version__))
+            continue
+        torch.manual_seed(0)
+        print("group", name)
+        f()
+
+
+if __name__ == "__main__":
+    sys.modules["make_fixtures"] = sys.modules["__main__"]
+    main()
