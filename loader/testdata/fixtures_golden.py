@@ -216,7 +216,7 @@ class Walk(object):
         self.unsupported = []
         self.storages = []
         self.arrays = []
-        self.first = {}
+        self.owners = []
         self.keep = []
 
     def join(self, path, name):
@@ -301,13 +301,11 @@ class Walk(object):
             self.unsupported.append({"name": path, "dtype": dtype_name(t.dtype), "shape": shape, "reason": reason})
             return
         s = storage_of(t)
-        key = s._cdata
         self.keep.append(s)
         entry = collections.OrderedDict(
             name=path, dtype=dtype_name(t.dtype), shape=list(t.shape), stride=list(t.stride()),
             offset=t.storage_offset(), storage_bytes=storage_bytes(s), sha256=sha256(raw_bytes(t)),
-            shares_with=self.first.get(key), requires_grad=bool(t.requires_grad))
-        self.first.setdefault(key, path)
+            shares_with=self.owner(s, path), requires_grad=bool(t.requires_grad))
         if kind:
             entry["kind"] = kind
         if is_conj(t) or is_neg(t):
@@ -321,6 +319,15 @@ class Walk(object):
         for k, v in getattr(t, "__dict__", {}).items():
             if isinstance(v, torch.Tensor):
                 self.tensor(v, self.join(path, k), "state")
+
+    def owner(self, s, path):
+        """The first tensor whose storage this is, or overlaps (the legacy format has storages that view others)."""
+        begin, end = s.data_ptr(), s.data_ptr() + storage_bytes(s)
+        for cdata, first, last, name in self.owners:
+            if cdata == s._cdata or (begin < last and first < end):
+                return name
+        self.owners.append((s._cdata, begin, end, path))
+        return None
 
     def module_tensors(self, m, path, stack):
         """Parameters and buffers under their module path, then tensors that are plain attributes (kind "attribute")."""

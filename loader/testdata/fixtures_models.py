@@ -95,6 +95,42 @@ class Tied(nn.Module):
         return self.out(self.embed(ids))
 
 
+class Recurrent(nn.Module):
+    def __init__(self):
+        super(Recurrent, self).__init__()
+        self.lstm = nn.LSTM(3, 4, num_layers=2, bidirectional=True, batch_first=True)
+        self.cell = nn.GRUCell(3, 2)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super(Attention, self).__init__()
+        self.mha = nn.MultiheadAttention(8, 2)
+        self.cross = nn.MultiheadAttention(8, 2, kdim=4, vdim=6, add_bias_kv=True)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 2, norm=nn.LayerNorm(8))
+
+    def forward(self, x):
+        return self.encoder(self.mha(x, x, x)[0])
+
+
+class Buffers(nn.Module):
+    """Buffers in and out of the state dict, the same tensor twice, a parameter that is a view."""
+
+    def __init__(self):
+        super(Buffers, self).__init__()
+        base = torch.arange(12.0)
+        self.register_buffer("kept", base.reshape(3, 4).t())
+        self.register_buffer("alias", self.kept)
+        self.register_buffer("part", base[3:6], persistent=False)
+        self.weight = nn.Parameter(base[6:], requires_grad=False)
+
+    def forward(self, x):
+        return x
+
+
 class Outer:
     """Pickled by protocol 2, the nested class is spelt `getattr(Outer, "Inner")`: a legitimate file with a getattr in it."""
 

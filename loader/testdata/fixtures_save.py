@@ -1,6 +1,7 @@
 """Fixtures of torch.save: the zip format, the legacy format, whole modules and training checkpoints."""
 
 import collections
+import inspect
 import io
 import os
 import pickle
@@ -40,21 +41,22 @@ def refused(name, hint, write, fmt=ZIP, error="unsupported"):
     record_scan(name, {"verdict": "refused", "class": error})
 
 
-def load(path, weights_only=False):
-    try:
-        return torch.load(path, map_location="cpu", weights_only=weights_only)
-    except TypeError:
-        return torch.load(path, map_location="cpu")
+HAS_WEIGHTS_ONLY = "weights_only" in inspect.signature(torch.load).parameters
+
+
+def load(path):
+    return torch.load(path, map_location="cpu", **({"weights_only": False} if HAS_WEIGHTS_ONLY else {}))
 
 
 def describe(name, fmt, **extra):
     path = valid(name)
     obj = load(path)
-    try:
-        torch.load(path, map_location="cpu", weights_only=True)
-        extra["weights_only"] = True
-    except Exception:
-        extra["weights_only"] = False
+    if HAS_WEIGHTS_ONLY:
+        try:
+            torch.load(path, map_location="cpu", weights_only=True)
+            extra["weights_only"] = True
+        except Exception:
+            extra["weights_only"] = False
     g = golden.describe(obj, fmt, **extra)
     g.update(layout(obj))
     with open(path, "rb") as f:
@@ -458,7 +460,44 @@ def legacy_files():
     save("legacy_protocol4.pt", models.MLP().state_dict(), legacy=True, pickle_protocol=4)
     save("legacy_module.pt", models.CNN().eval(), legacy=True)
     save("legacy_empty.pt", {}, legacy=True)
+    save("legacy_storage_views.pt", models.MLP().state_dict(), legacy=True, writer=storage_views)
     refused("legacy_tar.refused.pt", "tar format of torch 0.1.10 and before", tar, LEGACY)
+
+
+class _Pid(object):
+    """A storage as the persistent id says it, with the view that only releases before 0.4 wrote."""
+
+    def __init__(self, *pid):
+        self.pid = ("storage",) + pid
+
+
+def storage_views(path, _):
+    """Storages that are views of others: (root key, offset, size) in elements, as torch.load still reads them."""
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, obj):
+            return obj.pid if isinstance(obj, _Pid) else None
+
+    def tensor(storage, offset, size):
+        return Rebuild(torch._utils._rebuild_tensor_v2, storage, offset, (size,), (1,), False, collections.OrderedDict())
+
+    root = ("10", "cpu", 12)
+    obj = collections.OrderedDict([
+        ("view", tensor(_Pid(torch.FloatStorage, *root, ("11", 2, 5)), 1, 4)),
+        ("whole", tensor(_Pid(torch.FloatStorage, *root, None), 0, 12)),
+        ("same_view", tensor(_Pid(torch.FloatStorage, *root, ("11", 2, 5)), 0, 5)),
+        ("other_view", tensor(_Pid(torch.FloatStorage, *root, ("12", 7, 5)), 2, 3)),
+        ("apart", tensor(_Pid(torch.LongStorage, "13", "cpu", 2, None), 0, 2)),
+    ])
+    with open(path, "wb") as f:
+        for head in (torch.serialization.MAGIC_NUMBER, torch.serialization.PROTOCOL_VERSION, SYS_INFO):
+            pickle.dump(head, f, protocol=2)
+        Pickler(f, protocol=2).dump(obj)
+        pickle.dump(["10", "13"], f, protocol=2)
+        f.write(struct.pack("<q12f", 12, *range(12)))
+        f.write(struct.pack("<q2q", 2, -1, 5))
+
+
+SYS_INFO = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
 
 
 def legacy_dtypes():
@@ -486,8 +525,7 @@ def tar(path):
         t.addfile(info, io.BytesIO(data))
 
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as t:
-        member(t, "sys_info", pickle.dumps({"protocol_version": 1000, "little_endian": True,
-                                            "type_sizes": {"short": 2, "int": 4, "long": 4}}, protocol=2))
+        member(t, "sys_info", pickle.dumps(dict(SYS_INFO, protocol_version=1000), protocol=2))
         member(t, "pickle", pickle.dumps({"weight": 1}, protocol=2))
         member(t, "storages", pickle.dumps(0, protocol=2))
         member(t, "tensors", pickle.dumps(0, protocol=2))

@@ -71,8 +71,9 @@ def main():
     os.chdir(HERE)
     load_models()
     import fixtures_save
+    import fixtures_modules
     import fixtures_old
-    modules = [fixtures_save, fixtures_old]
+    modules = [fixtures_save, fixtures_modules, fixtures_old]
     release = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
     if release >= (2, 8):
         import fixtures_program
