@@ -12,6 +12,7 @@ import io
 import json
 import pathlib
 import pickle
+import struct
 import zipfile
 
 import torch
@@ -37,6 +38,9 @@ DATA_GLOBALS = {
     "torch.jit._pickle build_tensorlist", "torch.jit._pickle build_tensor_from_id",
     "torch.jit._pickle restore_type_tag",
 }
+# Classes of the standard library whose pickles call them with plain values.
+DATA_GLOBALS |= {"pathlib " + n for n in "Path PosixPath WindowsPath PurePosixPath PureWindowsPath".split()}
+DATA_GLOBALS |= {"datetime " + n for n in "datetime date time timedelta timezone".split()}
 # Roots that are refused even as names; a `getattr` in a pickle is one of them, however innocent its purpose.
 UNSAFE_GLOBALS = {"builtins getattr", "__builtin__ getattr"}
 
@@ -89,9 +93,12 @@ class _Inert(object):
 
 
 class _Recorder(pickle._Unpickler):
-    def __init__(self, f, names):
+    """Records the globals that are named, and those of them that are called (REDUCE) and not merely instantiated."""
+
+    def __init__(self, f, names, called):
         super().__init__(f, encoding="utf-8")
         self.names = names
+        self.called = called
 
     def find_class(self, module, name):
         key = module + " " + name
@@ -99,48 +106,63 @@ class _Recorder(pickle._Unpickler):
             self.names.append(key)
         if key in ("builtins getattr", "__builtin__ getattr"):
             return lambda *a: _Inert
-        return type(str(name.split(".")[-1]), (_Inert,), {})
+        called = self.called
+
+        class Meta(type):
+            def __call__(cls, *args, **kwargs):
+                called.add(key)
+                return cls.__new__(cls)
+
+        return Meta(str(name.split(".")[-1]), (_Inert,), {})
 
     def persistent_load(self, pid):
         return pid[1] if isinstance(pid, tuple) and pid[0] == "module" else _Inert()
 
 
 def pickle_globals(data, count=1):
-    """The globals that the first count pickles of data name, in order."""
-    names = []
+    """The globals that the first count pickles of data name, in order, and the set of those that they call."""
+    names, called = [], set()
     f = io.BytesIO(data)
     for _ in range(count):
-        _Recorder(f, names).load()
-    return names
+        _Recorder(f, names, called).load()
+    return names, called
 
 
 def is_zip(data):
     return data[:4] == b"PK\x03\x04"
 
 
+def stored(data, info):
+    """The first bytes of a record as they lie in the file; torch.save(skip_data) writes checksums that are wrong."""
+    name, extra = struct.unpack("<HH", data[info.header_offset + 26:info.header_offset + 30])
+    start = info.header_offset + 30 + name + extra
+    return data[start:start + 4]
+
+
 def file_globals(data):
-    names = []
-    if is_zip(data):
-        with zipfile.ZipFile(io.BytesIO(data)) as z:
-            for info in z.infolist():
-                base = info.filename.rsplit("/", 1)[-1]
-                if base in ("data.pkl", "constants.pkl"):
-                    found = pickle_globals(z.read(info))
-                elif base.endswith(".pt") or "/weights/" in info.filename or "/constants/" in info.filename:
-                    inner = z.read(info)
-                    found = file_globals(inner) if is_zip(inner) else []
-                else:
-                    continue
-                names += [n for n in found if n not in names]
-    else:
-        names = pickle_globals(data, 5)
-    return names
+    """The same for all pickles of a file, those of archives inside it included."""
+    if not is_zip(data):
+        return pickle_globals(data, 5)
+    names, called = [], set()
+    with zipfile.ZipFile(io.BytesIO(data)) as z:
+        for info in z.infolist():
+            base = info.filename.rsplit("/", 1)[-1]
+            if base in ("data.pkl", "constants.pkl"):
+                found = pickle_globals(z.read(info))
+            elif info.file_size >= 22 and is_zip(stored(data, info)):
+                found = file_globals(z.read(info))
+            else:
+                continue
+            names += [n for n in found[0] if n not in names]
+            called |= found[1]
+    return names, called
 
 
 def scan_verdict(data):
-    names = file_globals(data)
-    if any(n in UNSAFE_GLOBALS for n in names):
-        return {"verdict": "unsafe"}
+    names, called = file_globals(data)
+    refused = [n for n in names if n in UNSAFE_GLOBALS or n in called and not is_data_global(n)]
+    if refused:
+        return {"verdict": "unsafe", "globals": sorted(n.replace(" ", ".") for n in refused)}
     classes = sorted(n.replace(" ", ".") for n in names if not is_data_global(n))
     if classes:
         return {"verdict": "classes", "classes": classes}

@@ -1,5 +1,6 @@
 """The classes that the fixtures name. They are in a module of their own so that a pickle says `fixtures_models.Net`."""
 
+import enum
 from collections import OrderedDict, namedtuple
 
 import torch
@@ -154,6 +155,13 @@ class Slotted:
     def __init__(self):
         self.left = 1
         self.right = "r"
+
+
+class Level(enum.Enum):
+    """Pickled as a call of the class."""
+
+    LOW = 1
+    HIGH = 2
 
 
 Pair = namedtuple("Pair", ["first", "second"])

@@ -34,7 +34,9 @@ def modules():
     save("mod_list.pt", [models.MLP(), nn.ReLU()])
     save("mod_protocol4.pt", models.CNN(), pickle_protocol=4)
     save("mod_getattr.pt", {"inner": models.Outer.Inner(), "weight": torch.ones(2)})
-    save("mod_foreign_reduce.pt", foreign_reduce())
+    save("mod_partial.pt", {"weight": torch.ones(2), "norm": functools.partial(nn.LayerNorm, eps=1e-6)})
+    save("mod_defaultdict.pt", {"weight": torch.ones(2), "counts": collections.defaultdict(list, {"a": [1]})})
+    save("mod_enum.pt", {"weight": torch.ones(2), "level": models.Level.HIGH})
 
 
 def parametrized():
@@ -55,12 +57,6 @@ def resnet():
         ("layer2", nn.Sequential(BasicBlock(4, 6, 2, down), BasicBlock(6, 6))),
         ("avgpool", nn.AdaptiveAvgPool2d((1, 1))), ("flatten", nn.Flatten()), ("fc", nn.Linear(6, 5)),
     ])).eval()
-
-
-def foreign_reduce():
-    """Harmless calls that training scripts leave in checkpoints, none of them a rebuild function of PyTorch."""
-    return {"weight": torch.ones(2), "path": pathlib.PurePosixPath("runs/exp1"), "when": datetime.datetime(2024, 1, 2, 3, 4, 5),
-            "norm": functools.partial(nn.LayerNorm, eps=1e-6), "counts": collections.defaultdict(list, {"a": [1]})}
 
 
 def adam(model):
@@ -109,6 +105,8 @@ def training():
     save("train_whole_module.pt", {"epoch": 7, "model": models.CNN().half(), "ema": None, "updates": 12,
                                    "train_args": {"lr0": 0.01, "imgsz": 640, "names": {0: "cat", 1: "dog"}}, "date": "2024-01-02"})
     save("train_config.pt", {"state_dict": state, "config": models.Config(), "slots": models.Slotted()}, pickle_protocol=2)
+    save("train_paths.pt", {"model": state, "path": pathlib.PurePosixPath("runs/exp1"),
+                            "when": datetime.datetime(2024, 1, 2, 3, 4, 5)})
     save("train_numpy.pt", {"model": state, "best": np.float64(0.75), "history": np.arange(3, dtype=np.float32)})
     save("train_numpy_protocol5.pt", {"model": state, "history": np.arange(3, dtype=np.float32)}, pickle_protocol=5)
 

@@ -64,8 +64,11 @@ def describe(name, fmt, **extra):
     if golden.is_zip(data):
         with zipfile.ZipFile(path) as z:
             g["top"] = z.namelist()[0].split("/")[0]
+    verdict = golden.scan_verdict(data)
+    if verdict["verdict"] == "unsafe":
+        g["error"] = "unsafe"
     golden.dump(g, path + ".golden.json")
-    record_scan(name, golden.scan_verdict(data))
+    record_scan(name, verdict)
 
 
 STATE_KEYS = ("state_dict", "model_state_dict", "model", "ema", "ema_state_dict", "net", "module")
