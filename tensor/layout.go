@@ -145,6 +145,9 @@ func (l Layout) Span() (first, end int64, err error) {
 	if n == 0 {
 		return int64(l.Offset), int64(l.Offset), nil
 	}
+	if last == math.MaxInt64 {
+		return 0, 0, fmt.Errorf("%w: offset %d overflows", ErrLayout, l.Offset)
+	}
 	return int64(l.Offset), last + 1, nil
 }
 

@@ -1,0 +1,27 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/x448/float16"
+)
+
+// Float16ToFloat32 returns the value of a half-precision float, exactly.
+func Float16ToFloat32(bits uint16) float32 { return float16.Frombits(bits).Float32() }
+
+// Float16FromFloat32 returns the bits of the nearest half-precision float, ties to even.
+func Float16FromFloat32(f float32) uint16 { return float16.Fromfloat32(f).Bits() }
+
+// BFloat16ToFloat32 returns the value of a bfloat16, exactly.
+func BFloat16ToFloat32(bits uint16) float32 { return math.Float32frombits(uint32(bits) << 16) }
+
+// BFloat16FromFloat32 returns the bits of the nearest bfloat16, ties to even. Every NaN becomes 0x7fc0, as in PyTorch's
+// scalar conversion.
+func BFloat16FromFloat32(f float32) uint16 {
+	if f != f {
+		return 0x7fc0
+	}
+	bits := math.Float32bits(f)
+	bits += 0x7fff + bits>>16&1
+	return uint16(bits >> 16)
+}

@@ -1,0 +1,168 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// AlignBytes is the alignment of what a [BulkSource] reads.
+	AlignBytes = 4096
+	// DefaultInFlight is how many pieces [Read] has under way when the caller does not say. Disks want a few; more only
+	// take threads.
+	DefaultInFlight = 4
+	// readPieceBytes is what one read of a large extent takes. Smaller ones cost system calls, larger ones leave the
+	// last goroutine reading alone.
+	readPieceBytes = 8 << 20
+)
+
+// A Request asks [Read] to fill Into, as long as Extent is, with the bytes of Extent.
+type Request struct {
+	Extent Extent
+	Into   []byte
+}
+
+// Read fulfils all requests, in pieces of some MiB of which inFlight (0: [DefaultInFlight]) are under way at any time.
+// It returns the first error, which names the extent, after all reads have ended; what the buffers hold is then
+// undefined.
+//
+// A request whose offset, length and buffer are multiples of [AlignBytes] is read past the page cache where its source
+// can ([BulkSource]); make it with [Extent.Aligned]. Such a request may reach past the end of its source: the bytes
+// there are undefined.
+func Read(ctx context.Context, inFlight int, requests ...Request) error {
+	if inFlight <= 0 {
+		inFlight = DefaultInFlight
+	}
+	pieces := int64(0)
+	for _, r := range requests {
+		if int64(len(r.Into)) != r.Extent.Bytes {
+			return fmt.Errorf("%v: the buffer has %d bytes", r.Extent, len(r.Into))
+		}
+		pieces += (r.Extent.Bytes + readPieceBytes - 1) / readPieceBytes
+	}
+	q := readQueue{requests: requests}
+	if inFlight = int(min(int64(inFlight), pieces)); inFlight <= 1 {
+		return q.run(ctx)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for range inFlight {
+		group.Go(func() error { return q.run(ctx) })
+	}
+	return group.Wait()
+}
+
+// A readQueue hands out the pieces of requests in order, so that a disk sees one forward sweep.
+type readQueue struct {
+	mu       sync.Mutex
+	requests []Request
+	done     int64 // bytes handed out of requests[0]
+}
+
+func (q *readQueue) next() (r Request, from, to int64, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.requests) > 0 {
+		r := q.requests[0]
+		from, to := q.done, min(q.done+readPieceBytes, r.Extent.Bytes)
+		if q.done = to; to == r.Extent.Bytes {
+			q.requests, q.done = q.requests[1:], 0
+		}
+		if from < to {
+			return r, from, to, true
+		}
+	}
+	return Request{}, 0, 0, false
+}
+
+func (q *readQueue) run(ctx context.Context) error {
+	for {
+		r, from, to, ok := q.next()
+		if !ok {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := r.piece(ctx, from, to); err != nil {
+			return fmt.Errorf("%v: %w", r.Extent, err)
+		}
+	}
+}
+
+// piece reads the bytes [from, to) of the request.
+func (r Request) piece(ctx context.Context, from, to int64) error {
+	e, into := r.Extent, r.Into[from:to]
+	address := uintptr(unsafe.Pointer(unsafe.SliceData(r.Into)))
+	if (e.Offset|e.Bytes|int64(address))%AlignBytes == 0 {
+		if bulk, ok := e.Source.(BulkSource); ok {
+			return bulk.ReadBulk(ctx, into, e.Offset+from)
+		}
+		if past := e.Offset + to - e.Source.Size(); past > 0 && past < min(AlignBytes, to-from) {
+			into = into[:int64(len(into))-past]
+		}
+	}
+	return e.Source.ReadAt(ctx, into, e.Offset+from)
+}
+
+// Aligned returns the smallest extent around e that a [BulkSource] can read, and how many bytes into it e begins. It
+// may reach past the end of the source.
+func (e Extent) Aligned() (around Extent, skip int64) {
+	skip = e.Offset % AlignBytes
+	bytes := (skip + e.Bytes + AlignBytes - 1) / AlignBytes * AlignBytes
+	return Extent{Source: e.Source, Offset: e.Offset - skip, Bytes: bytes}, skip
+}
+
+// String writes where the extent lies; its source has the name.
+func (e Extent) String() string { return fmt.Sprintf("extent of %d bytes at %d", e.Bytes, e.Offset) }
+
+// Contents reads the weight into a contiguous tensor in memory: views are gathered, bytes are brought into the
+// machine's order, and the conjugate and negative bits are applied. Quantized weights stay integers.
+//
+// A few bytes of an untrusted file can stand for an enormous weight (a stride of 0 repeats them), so the caller says
+// what may be taken: neither the elements nor the span of the file that holds them may exceed maxBytes.
+func (w Weight) Contents(ctx context.Context, maxBytes int64) (*Tensor, error) {
+	t, err := w.contents(ctx, maxBytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.Name, err)
+	}
+	return t, nil
+}
+
+func (w Weight) contents(ctx context.Context, maxBytes int64) (*Tensor, error) {
+	if err := w.Check(); err != nil {
+		return nil, err
+	}
+	span := w.Span()
+	if need := max(w.Bytes(), span.Bytes); need > maxBytes {
+		return nil, fmt.Errorf("its contents take %d bytes, more than the %d allowed", need, maxBytes)
+	}
+	raw := make([]byte, span.Bytes)
+	if err := Read(ctx, 0, Request{Extent: span, Into: raw}); err != nil {
+		return nil, err
+	}
+	layout := w.Layout
+	layout.Offset = 0 // the span begins at the first element
+	t := (&Tensor{DType: w.DType, Layout: layout, Data: raw}).Contiguous()
+	if w.BigEndian == nativeLittleEndian {
+		swapBytes(t.Data, w.DType.wordBytes())
+	}
+	if w.Conj {
+		if !w.DType.complex() {
+			return nil, fmt.Errorf("%w: conjugate bit on %v", ErrLayout, w.DType)
+		}
+		negate(t.Data, w.DType.wordBytes(), 1)
+	}
+	if w.Neg {
+		switch w.DType {
+		case Float64, Float32, Float16, BFloat16, Float8E4M3FN, Float8E5M2, Complex32, Complex64, Complex128:
+			negate(t.Data, w.DType.wordBytes(), 0)
+		default:
+			return nil, fmt.Errorf("%w: negative bit on %v", ErrLayout, w.DType)
+		}
+	}
+	return t, nil
+}

@@ -1,0 +1,241 @@
+package tensor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+)
+
+// memory is a Source of bytes, the plain one.
+type memory struct {
+	data []byte
+	// reads counts what was asked for.
+	mu    sync.Mutex
+	reads []int64
+}
+
+func (m *memory) Size() int64 { return int64(len(m.data)) }
+
+func (m *memory) ReadAt(ctx context.Context, p []byte, off int64) error {
+	m.mu.Lock()
+	m.reads = append(m.reads, int64(len(p)))
+	m.mu.Unlock()
+	if off < 0 || off+int64(len(p)) > m.Size() {
+		return io.ErrUnexpectedEOF
+	}
+	copy(p, m.data[off:])
+	return ctx.Err()
+}
+
+// bulkMemory is a BulkSource of bytes that insists on the alignment it was promised.
+type bulkMemory struct {
+	memory
+	bulk atomic.Int64
+}
+
+func (m *bulkMemory) ReadBulk(ctx context.Context, p []byte, off int64) error {
+	if (off|int64(len(p))|int64(uintptr(unsafe.Pointer(unsafe.SliceData(p)))))%AlignBytes != 0 {
+		return errors.New("unaligned bulk read")
+	}
+	m.bulk.Add(int64(len(p)))
+	copy(p, m.data[off:])
+	return ctx.Err()
+}
+
+func randomBytes(n int) []byte {
+	p := make([]byte, n)
+	var seed [32]byte
+	_, _ = rand.NewChaCha8(seed).Read(p)
+	return p
+}
+
+func alignedBytes(n int64) []byte {
+	b := make([]byte, n+AlignBytes)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (AlignBytes - 1)
+	return b[skip : skip+int(n)]
+}
+
+func TestRead(t *testing.T) {
+	data := randomBytes(3*readPieceBytes + 5000)
+	for _, inFlight := range []int{0, 1, 3, 100} {
+		src := &memory{data: data}
+		var requests []Request
+		for _, r := range [][2]int64{
+			{0, 0}, {1, 7}, {0, int64(len(data))}, {4096, 4096}, {9999, 2 * readPieceBytes}, {17, 0},
+		} {
+			requests = append(requests, Request{Extent{src, r[0], r[1]}, make([]byte, r[1])})
+		}
+		if err := Read(t.Context(), inFlight, requests...); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range requests {
+			if !bytes.Equal(r.Into, data[r.Extent.Offset:][:r.Extent.Bytes]) {
+				t.Errorf("%d in flight: %v: wrong bytes", inFlight, r.Extent)
+			}
+		}
+		if n := len(src.reads); n != 1+4+1+2 {
+			t.Errorf("%d in flight: %d reads", inFlight, n)
+		}
+	}
+	if err := Read(t.Context(), 4); err != nil {
+		t.Errorf("reading nothing: %v", err)
+	}
+}
+
+func TestReadAligned(t *testing.T) {
+	data := randomBytes(2*readPieceBytes + 5000)
+	bulk, plain := &bulkMemory{memory: memory{data: data}}, &memory{data: data}
+	for _, src := range []Source{bulk, plain} {
+		for _, e := range []Extent{
+			{src, 5000, 10}, {src, 0, int64(len(data))}, {src, 4095, 2}, {src, 8192, 4096},
+			{src, int64(len(data)) - 1, 1}, {src, readPieceBytes - 1, readPieceBytes + 2}, {src, 12288, 0},
+		} {
+			around, skip := e.Aligned()
+			if around.Offset%AlignBytes != 0 || around.Bytes%AlignBytes != 0 || around.Offset+skip != e.Offset ||
+				around.Bytes-skip < e.Bytes || around.Bytes-skip >= e.Bytes+AlignBytes {
+				t.Fatalf("%v lies %d bytes into %v", e, skip, around)
+			}
+			p := alignedBytes(around.Bytes)
+			before := bulk.bulk.Load()
+			if err := Read(t.Context(), 2, Request{around, p}); err != nil {
+				t.Fatalf("%v: %v", e, err)
+			}
+			if !bytes.Equal(p[skip:skip+e.Bytes], data[e.Offset:e.Offset+e.Bytes]) {
+				t.Errorf("%v: wrong bytes", e)
+			}
+			if got := bulk.bulk.Load() - before; src == Source(bulk) && got != around.Bytes {
+				t.Errorf("%v: %d of %d bytes were read in bulk", e, got, around.Bytes)
+			}
+		}
+	}
+	// A buffer at an odd address must not reach ReadBulk.
+	if err := Read(t.Context(), 1, Request{Extent{bulk, 0, 8192}, alignedBytes(8193)[1:]}); err != nil {
+		t.Errorf("unaligned buffer: %v", err)
+	}
+	if plain.reads == nil || len(bulk.reads) != 1 {
+		t.Errorf("%d plain reads of the bulk source", len(bulk.reads))
+	}
+}
+
+func TestReadFails(t *testing.T) {
+	src := &memory{data: randomBytes(3 * readPieceBytes)}
+	good := Request{Extent{src, 0, 2 * readPieceBytes}, make([]byte, 2*readPieceBytes)}
+	bad := Request{Extent{src, 2*readPieceBytes + 1, readPieceBytes}, make([]byte, readPieceBytes)}
+	err := Read(t.Context(), 4, good, bad)
+	if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "extent of 8388608 bytes at 16777217") {
+		t.Errorf("read past the end: %v", err)
+	}
+	if err := Read(t.Context(), 4, Request{good.Extent, make([]byte, 9)}); err == nil {
+		t.Error("a buffer of another size was filled")
+	}
+	past, _ := Extent{src, src.Size() + 1, 5}.Aligned()
+	if err := Read(t.Context(), 1, Request{past, alignedBytes(past.Bytes)}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("aligned read wholly past the end: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Read(ctx, 4, good); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestExtentReadAt(t *testing.T) {
+	src := &memory{data: []byte("0123456789")}
+	e := Extent{src, 2, 5}
+	p := make([]byte, 3)
+	if err := e.ReadAt(t.Context(), p, 2); err != nil || string(p) != "456" {
+		t.Errorf("%q, %v", p, err)
+	}
+	for _, off := range []int64{-1, 3, 5, 1 << 62} {
+		if err := e.ReadAt(t.Context(), p, off); err == nil {
+			t.Errorf("read of 3 bytes at %d succeeded", off)
+		}
+	}
+	if err := e.ReadAt(t.Context(), nil, 5); err != nil {
+		t.Errorf("empty read at the end: %v", err)
+	}
+}
+
+func TestContents(t *testing.T) {
+	data := []byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+	layout := func(offset int, shape Shape, strides ...int) Layout { return Layout{shape, strides, offset} }
+	for _, c := range []struct {
+		name string
+		w    Weight
+		want []byte
+	}{
+		{"contiguous", Weight{DType: UInt8, Layout: layout(3, Shape{2, 3}, 3, 1)}, []byte{3, 4, 5, 6, 7, 8}},
+		{"scalar", Weight{DType: Int16, Layout: layout(2, Shape{})}, []byte{4, 5}},
+		{"empty", Weight{DType: Float32, Layout: layout(99, Shape{0, 5}, 5, 1)}, []byte{}},
+		{"transposed", Weight{DType: UInt8, Layout: layout(1, Shape{3, 2}, 1, 3)}, []byte{1, 4, 2, 5, 3, 6}},
+		{"transposed pairs", Weight{DType: Int16, Layout: layout(1, Shape{3, 2}, 1, 3)},
+			[]byte{2, 3, 8, 9, 4, 5, 10, 11, 6, 7, 12, 13}},
+		{"expanded", Weight{DType: UInt8, Layout: layout(7, Shape{2, 2, 2}, 0, 1, 0)}, []byte{7, 7, 8, 8, 7, 7, 8, 8}},
+		{"rows with gaps", Weight{DType: UInt8, Layout: layout(0, Shape{2, 1, 3}, 8, 77, 1)}, []byte{0, 1, 2, 8, 9, 10}},
+		{"inner runs", Weight{DType: UInt8, Layout: layout(0, Shape{2, 2, 2, 2}, 1, 8, 4, 2)},
+			[]byte{0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15}},
+		{"four-byte steps", Weight{DType: Float32, Layout: layout(0, Shape{2, 2}, 1, 2)},
+			[]byte{0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15}},
+		{"big-endian", Weight{DType: Int32, BigEndian: true, Layout: layout(1, Shape{2}, 1)},
+			[]byte{7, 6, 5, 4, 11, 10, 9, 8}},
+		{"big-endian complex", Weight{DType: Complex64, BigEndian: true, Layout: layout(1, Shape{1}, 1)},
+			[]byte{11, 10, 9, 8, 15, 14, 13, 12}},
+		{"big-endian bytes", Weight{DType: Bool, BigEndian: true, Layout: layout(0, Shape{2}, 1)}, []byte{0, 1}},
+		{"conjugate", Weight{DType: Complex64, Conj: true, Layout: layout(0, Shape{2}, 1)},
+			[]byte{0, 1, 2, 3, 4, 5, 6, 0x87, 8, 9, 10, 11, 12, 13, 14, 0x8f}},
+		{"big-endian conjugate", Weight{DType: Complex32, Conj: true, BigEndian: true, Layout: layout(1, Shape{1}, 1)},
+			[]byte{5, 4, 7, 0x86}},
+		{"negative", Weight{DType: Float16, Neg: true, Layout: layout(0, Shape{2}, 2)}, []byte{0, 0x81, 4, 0x85}},
+		{"negative conjugate", Weight{DType: Complex32, Neg: true, Conj: true, Layout: layout(0, Shape{1}, 1)},
+			[]byte{0, 0x81, 2, 3}},
+	} {
+		c.w.Name = c.name
+		c.w.Extent = Extent{&memory{data: append([]byte("head"), data...)}, 4, int64(len(data))}
+		if c.name == "empty" {
+			c.w.Extent.Bytes = 0
+		}
+		got, err := c.w.Contents(t.Context(), 16)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if !bytes.Equal(got.Data, c.want) {
+			t.Errorf("%s: % x, want % x", c.name, got.Data, c.want)
+		}
+		if !got.Layout.Shape.Equal(c.w.Layout.Shape) || !got.Layout.IsContiguous() || got.Layout.Offset != 0 ||
+			got.DType != c.w.DType {
+			t.Errorf("%s: %v of %+v", c.name, got.DType, got.Layout)
+		}
+	}
+}
+
+func TestContentsFails(t *testing.T) {
+	src := &memory{data: make([]byte, 64)}
+	all := Extent{src, 0, 64}
+	for _, c := range []struct {
+		what string
+		w    Weight
+		want string
+	}{
+		{"expanded beyond the limit", Weight{DType: UInt8, Extent: all, Layout: Layout{Shape{1 << 40}, []int{0}, 0}},
+			"1099511627776 bytes"},
+		{"span beyond the limit", Weight{DType: UInt8, Extent: all, Layout: Layout{Shape{2}, []int{63}, 0}}, "64 bytes"},
+		{"outside its storage", Weight{DType: Float32, Extent: all, Layout: Contiguous(17)}, "impossible layout"},
+		{"conjugate float", Weight{DType: Float32, Conj: true, Extent: all, Layout: Contiguous(4)}, "conjugate"},
+		{"negative integer", Weight{DType: Int32, Neg: true, Extent: all, Layout: Contiguous(4)}, "negative"},
+		{"source too short", Weight{DType: Int32, Extent: Extent{src, 60, 64}, Layout: Contiguous(4)}, "unexpected EOF"},
+	} {
+		c.w.Name = "the.weight"
+		_, err := c.w.Contents(t.Context(), 32)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "the.weight: ") {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}
