@@ -1,0 +1,363 @@
+package lint
+
+import (
+	"go/ast"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// diagram is the import diagram of ARCHITECTURE.md: a package, and which packages of this module it may import. What
+// is not here is not allowed, and a package that is not here must not exist. "x/..." is x and all below it.
+var diagram = map[string][]string{
+	"tensor": {},
+
+	// Bytes and names. A graph or code leaves the loader parsed, never evaluated.
+	"loader": {
+		"tensor", "loader/exported", "loader/script", "loader/internal/...",
+	},
+	"loader/exported":            {"tensor", "loader/internal/fault", "loader/internal/limit", "loader/internal/strictjson"},
+	"loader/script":              {"tensor", "loader/internal/fault", "loader/internal/limit"},
+	"loader/internal/fault":      {},
+	"loader/internal/limit":      {"loader/internal/fault"},
+	"loader/internal/strictjson": {"tensor", "loader/internal/fault", "loader/internal/limit"},
+	"loader/internal/ziparchive": {"tensor", "loader/internal/fault", "loader/internal/limit"},
+	"loader/internal/pickle":     {"tensor", "loader/internal/fault", "loader/internal/limit"},
+
+	// Shapes and ops.
+	"layers": {"tensor"},
+	"models": {"loader", "loader/exported", "loader/script", "layers", "tensor"},
+
+	// Ops and buffers.
+	"device":              {"layers", "tensor"},
+	"device/devicetest":   {"device", "layers", "tensor"},
+	"device/null":         {"device", "layers", "tensor"},
+	"device/emulated":     {"device", "internal/cpu", "layers", "tensor"},
+	"cuda":                {"device", "layers", "tensor", "cuda/..."},
+	"cuda/...":            {"device", "layers", "tensor", "cuda/..."},
+	"internal/cpu":        {"device", "layers", "tensor", "internal/cpu/kernel"},
+	"internal/cpu/kernel": {},
+
+	// Graph and bytes, then the interpreters of what was planned.
+	"plan":    {"layers", "tensor"},
+	"pager":   {"plan", "device", "layers", "tensor"},
+	"chunker": {"plan", "device", "layers", "tensor"},
+
+	// Only runtime knows everyone.
+	"runtime": {
+		"models", "pager", "chunker", "cuda", "internal/cpu", "plan", "device", "device/emulated", "layers", "tensor",
+		"loader",
+	},
+	"serve": {"runtime", "tensor", "internal/npy", "internal/preprocess"},
+	"cmd/optimem": {
+		"serve", "runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "tensor",
+		"internal/npy", "internal/preprocess", "internal/calibrate",
+	},
+	"examples/...":   {"runtime", "models", "loader", "tensor"},
+	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "tensor"},
+
+	"internal/calibrate":  {"device", "plan", "tensor"},
+	"internal/npy":        {"tensor"},
+	"internal/preprocess": {"tensor"},
+	"internal/hostmem":    {},
+	"internal/sysmem":     {},
+	"internal/invariants": {},
+	"internal/ascii":      {},
+	"internal/lint":       {},
+}
+
+// everyone may import these.
+var everyone = []string{"internal/hostmem", "internal/sysmem", "internal/invariants", "internal/ascii"}
+
+// dependencies says which packages may import which other modules. The longest path that fits decides.
+var dependencies = map[string][]string{
+	"github.com/nlpodyssey/gopickle/pickle":  {"loader/internal/pickle"},
+	"github.com/nlpodyssey/gopickle/types":   {"loader/internal/pickle"},
+	"github.com/nlpodyssey/gopickle/pytorch": {"benchmarks/..."},
+	"github.com/schollz/progressbar/v3":      {"cmd/..."},
+	"github.com/spf13/cobra":                 {"cmd/..."},
+	"github.com/spf13/pflag":                 {"cmd/..."},
+	"golang.org/x/term":                      {"cmd/..."},
+	"github.com/x448/float16":                {"tensor", "loader", "internal/cpu/..."},
+	"golang.org/x/image":                     {"internal/preprocess"},
+	"golang.org/x/sync":                      {"..."},
+	"golang.org/x/sys":                       {"loader", "cuda/...", "cmd/...", "internal/..."},
+	"github.com/ebitengine/purego":           {"cuda/..."},
+	"gorgonia.org/cu":                        {"cuda/..."},
+}
+
+// testDependencies may be imported by every test, beside those above.
+var testDependencies = []string{
+	"github.com/google/go-cmp", "github.com/rogpeppe/go-internal", "pgregory.net/rapid",
+}
+
+// standard says which packages, or single files, may import those parts of the standard library that not everybody
+// may. Tests may import all but "C" and "plugin".
+var standard = map[string][]string{
+	"C":        {},
+	"plugin":   {},
+	"os/exec":  {},
+	"net":      {"serve", "examples/...", "cmd/..."},
+	"net/http": {"serve", "examples/...", "cmd/..."},
+	"log":      {"cmd/...", "examples/..."},
+	"log/slog": {"cmd/...", "examples/...", "runtime"},
+	"testing":  {"device/devicetest"},
+	// loader/file.go looks at a buffer's address, to tell whether O_DIRECT takes it.
+	"unsafe": {"loader/file.go", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/..."},
+}
+
+var importRules = []rule{
+	each("diagram", checkDiagram),
+	each("dependencies", checkDependencies),
+	each("standard library", checkStandard),
+	each("goruntime", checkGoRuntime),
+	each("no dot imports", checkDot),
+}
+
+// inModule cuts the module path off an import.
+func inModule(imp string) (string, bool) {
+	if imp == modulePath {
+		return ".", true
+	}
+	return strings.CutPrefix(imp, modulePath+"/")
+}
+
+func checkDiagram(s *source) []string {
+	key, listed := lookup(diagram, s.dir)
+	if !listed {
+		return []string{s.at(s.file.Package, "package %s is not in the diagram", s.dir)}
+	}
+	var found []string
+	for _, imp := range sortedImports(s) {
+		pkg, ok := inModule(imp)
+		switch {
+		case !ok:
+		case match([]string{"cmd/..."}, pkg):
+			found = append(found, s.at(s.file.Package, "%s imports %s: nobody imports a command", s.dir, pkg))
+		case s.test || match(everyone, pkg) || match(diagram[key], pkg):
+		default:
+			found = append(found, s.at(s.file.Package, "%s may not import %s", s.dir, pkg))
+		}
+	}
+	return found
+}
+
+// lookup finds the longest key of m that is pkg, or "dir/..." above pkg.
+func lookup(m map[string][]string, pkg string) (string, bool) {
+	if _, ok := m[pkg]; ok {
+		return pkg, true
+	}
+	best := ""
+	for key := range m {
+		if match([]string{key}, pkg) && len(key) > len(best) {
+			best = key
+		}
+	}
+	return best, best != ""
+}
+
+func checkDependencies(s *source) []string {
+	var found []string
+	for _, imp := range sortedImports(s) {
+		first, _, _ := strings.Cut(imp, "/")
+		if _, ok := inModule(imp); ok || !strings.Contains(first, ".") {
+			continue
+		}
+		best := ""
+		for dep := range dependencies {
+			if (imp == dep || strings.HasPrefix(imp, dep+"/")) && len(dep) > len(best) {
+				best = dep
+			}
+		}
+		inTests := slices.ContainsFunc(testDependencies, func(dep string) bool { return strings.HasPrefix(imp, dep) })
+		switch {
+		case s.test && (inTests || best != ""):
+		case best == "":
+			found = append(found, s.at(s.file.Package, "%s is not a known dependency of %s", imp, s.dir))
+		case !match(dependencies[best], s.dir):
+			found = append(found, s.at(s.file.Package, "%s may not import %s", s.dir, imp))
+		}
+	}
+	return found
+}
+
+func checkStandard(s *source) []string {
+	var found []string
+	for _, imp := range sortedImports(s) {
+		allowed, restricted := standard[imp]
+		inTest := s.test && imp != "C" && imp != "plugin"
+		if !restricted || inTest || imp == "unsafe" && onlyMeasures(s) || match(allowed, s.dir) || match(allowed, s.path) {
+			continue
+		}
+		found = append(found, s.at(s.file.Package, "%s may not import %s", s.dir, imp))
+	}
+	return found
+}
+
+// onlyMeasures reports whether all that a file takes from package unsafe are sizes, which are constants.
+func onlyMeasures(s *source) bool {
+	measures := true
+	ast.Inspect(s.file, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if id, ok := sel.X.(*ast.Ident); ok && id.Name == s.imports()["unsafe"] && sel.Sel.Name != "Sizeof" {
+				measures = false
+			}
+		}
+		return measures
+	})
+	return measures
+}
+
+// Package runtime is optimem's face, so inside the module the standard one carries another name.
+func checkGoRuntime(s *source) []string {
+	if name, ok := s.imports()["runtime"]; ok && name != "goruntime" {
+		return []string{s.at(s.file.Package, `import the standard library's runtime as goruntime "runtime"`)}
+	}
+	return nil
+}
+
+// A dot import would hide calls from the rules.
+func checkDot(s *source) []string {
+	for imp, name := range s.imports() {
+		if name == "." {
+			return []string{s.at(s.file.Package, "dot import of %s", imp)}
+		}
+	}
+	return nil
+}
+
+func sortedImports(s *source) []string { return slices.Sorted(maps.Keys(s.imports())) }
+
+// The diagram has an order: no package may, through others, import itself.
+func TestDiagramHasNoCycle(t *testing.T) {
+	if cycle := findCycle(diagram); cycle != nil {
+		t.Errorf("%s", strings.Join(cycle, " → "))
+	}
+	for pkg, allowed := range diagram {
+		for _, to := range allowed {
+			if key, ok := lookup(diagram, strings.TrimSuffix(to, "/...")); !ok && !strings.HasSuffix(to, "/...") {
+				t.Errorf("%s may import %s, which is not in the diagram (%q)", pkg, to, key)
+			}
+		}
+	}
+	planted := map[string][]string{"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {}}
+	if cycle := findCycle(planted); len(cycle) != 4 {
+		t.Errorf("findCycle misses a planted cycle: %v", cycle)
+	}
+}
+
+func findCycle(graph map[string][]string) []string {
+	const entered, left = 1, 2
+	state := make(map[string]int)
+	var visit func(pkg string, trail []string) []string
+	visit = func(pkg string, trail []string) []string {
+		trail = append(trail, pkg)
+		if state[pkg] == entered {
+			return trail
+		}
+		if state[pkg] == left {
+			return nil
+		}
+		state[pkg] = entered
+		for _, to := range graph[pkg] {
+			if strings.HasSuffix(to, "/...") {
+				continue // a subtree is ordered by its own rows, and by the compiler
+			}
+			if cycle := visit(to, trail); cycle != nil {
+				return cycle
+			}
+		}
+		state[pkg] = left
+		return nil
+	}
+	for _, pkg := range slices.Sorted(maps.Keys(graph)) {
+		if cycle := visit(pkg, nil); cycle != nil {
+			return cycle
+		}
+	}
+	return nil
+}
+
+var importViolations = []violation{
+	{"diagram", "models over layers and loader", map[string]string{
+		"models/build.go": `package models
+			import ("fmt"; "github.com/optimem/optimem/layers"; "github.com/optimem/optimem/loader"
+				"github.com/optimem/optimem/internal/ascii")`,
+		"cuda/kernels/gen_ptx.go": `package kernels; import "github.com/optimem/optimem/tensor"`,
+	}, nil},
+	{"diagram", "plan asks a device", map[string]string{
+		"plan/plan.go": `package plan; import "github.com/optimem/optimem/device"`,
+	}, []string{"plan/plan.go:1: plan may not import device"}},
+	{"diagram", "behind a build tag", map[string]string{
+		"tensor/x_arm64.go": "//go:build arm64 && never\n\npackage tensor\nimport _ \"github.com/optimem/optimem/loader\"",
+	}, []string{"tensor may not import loader"}},
+	{"diagram", "a pickle machine outside the loader", map[string]string{
+		"models/x.go": `package models; import "github.com/optimem/optimem/loader/internal/pickle"`,
+	}, []string{"models may not import loader/internal/pickle"}},
+	{"diagram", "an unknown package", map[string]string{
+		"shiny/x.go": `package shiny`,
+	}, []string{"package shiny is not in the diagram"}},
+	{"diagram", "tests import more, but no command", map[string]string{
+		"tensor/a_test.go": `package tensor; import "github.com/optimem/optimem/loader"`,
+		"tensor/b_test.go": `package tensor; import "github.com/optimem/optimem/cmd/optimem"`,
+	}, []string{"tensor imports cmd/optimem"}},
+	{"diagram", "an example imports a command", map[string]string{
+		"examples/service/main.go": `package main; import "github.com/optimem/optimem/cmd/optimem"`,
+	}, []string{"nobody imports a command"}},
+
+	{"dependencies", "where they belong", map[string]string{
+		"loader/internal/pickle/machine.go": `package pickle; import ("github.com/nlpodyssey/gopickle/pickle"; "os")`,
+		"cmd/optimem/main.go":               `package main; import ("github.com/spf13/cobra"; "golang.org/x/term")`,
+		"pager/pager.go":                    `package pager; import "golang.org/x/sync/errgroup"`,
+		"plan/plan_test.go":                 `package plan; import "pgregory.net/rapid"`,
+	}, nil},
+	{"dependencies", "a second pickle machine", map[string]string{
+		"loader/torchzip.go": `package loader; import "github.com/nlpodyssey/gopickle/pickle"`,
+	}, []string{"loader may not import github.com/nlpodyssey/gopickle/pickle"}},
+	{"dependencies", "gopickle's pytorch package", map[string]string{
+		"loader/internal/pickle/x.go": `package pickle; import "github.com/nlpodyssey/gopickle/pytorch"`,
+	}, []string{"may not import github.com/nlpodyssey/gopickle/pytorch"}},
+	{"dependencies", "a progress bar in a library", map[string]string{
+		"pager/x.go":  `package pager; import "github.com/schollz/progressbar/v3"`,
+		"loader/x.go": `package loader; import "github.com/spf13/cobra"`,
+		"plan/x.go":   `package plan; import "golang.org/x/term"`,
+	}, []string{"loader may not import github.com/spf13/cobra", "progressbar", "golang.org/x/term"}},
+	{"dependencies", "a module nobody decided on", map[string]string{
+		"tensor/x.go":      `package tensor; import "example.com/shiny/v2/thing"`,
+		"tensor/x_test.go": `package tensor; import "example.com/shiny/v2/thing"`,
+		"tensor/y.go":      `package tensor; import "github.com/google/go-cmp/cmp"`,
+	}, []string{"example.com/shiny/v2/thing is not a known", "tensor/x_test.go", "go-cmp/cmp is not a known"}},
+
+	{"standard library", "where they belong", map[string]string{
+		"internal/hostmem/mem.go": `package hostmem; import "unsafe"`,
+		"serve/serve.go":          `package serve; import "net/http"`,
+		"loader/file.go":          `package loader; import "unsafe"`,
+		"loader/meter.go":         `package loader; import "unsafe"; const size = unsafe.Sizeof(0)`,
+		"loader/x_test.go":        `package loader; import ("os/exec"; "unsafe")`,
+	}, nil},
+	{"standard library", "where they do not", map[string]string{
+		"loader/a.go": `package loader; import "unsafe"; var p = unsafe.Pointer(nil)`,
+		"loader/b.go": `package loader; import "os/exec"`,
+		"loader/c.go": `package loader; import "C"`,
+		"loader/d.go": `package loader; import "net/http"`,
+		"loader/e.go": `package loader; import "log"`,
+		"loader/f.go": `package loader; import "plugin"`,
+		"loader/g.go": `package loader; import "testing"`,
+	}, []string{"unsafe", "os/exec", "import C", "net/http", "log", "plugin", "testing"}},
+	{"standard library", "not even in a test", map[string]string{
+		"loader/c_test.go": `package loader; import "C"`,
+	}, []string{"may not import C"}},
+
+	{"goruntime", "named", map[string]string{
+		"pager/a.go": `package pager; import goruntime "runtime"`,
+		"pager/b.go": `package pager; import "runtime/debug"`,
+	}, nil},
+	{"goruntime", "bare", map[string]string{
+		"pager/a.go":      `package pager; import "runtime"`,
+		"pager/b_test.go": `package pager; import rt "runtime"`,
+	}, []string{"pager/a.go:1", "pager/b_test.go:1"}},
+
+	{"no dot imports", "plain", map[string]string{"pager/a.go": `package pager; import _ "os"`}, nil},
+	{"no dot imports", "dot", map[string]string{"pager/a.go": `package pager; import . "os"`}, []string{"dot import of os"}},
+}
