@@ -1,0 +1,50 @@
+SHELL := bash
+# Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
+
+.PHONY: build test race noasm fuzz fuzz-long lint vuln bench fixtures ci clean
+
+PYTHON ?= python3
+LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
+
+build:
+	go build -o bin/ ./cmd/...
+
+test:
+	go test ./...
+
+race:
+	.ci/run race
+
+noasm:
+	.ci/run noasm
+
+# A few seconds for each target.
+fuzz:
+	.ci/run fuzz
+
+# Ten minutes for each target, logged. A find is written to the package's testdata/fuzz; keep it under a name.
+fuzz-long:
+	mkdir -p $(dir $(LOG))
+	set -o pipefail; FUZZ_SECONDS=600 .ci/run fuzz 2>&1 | tee $(LOG)
+
+lint:
+	.ci/run format vet static
+	go test ./internal/lint
+
+# Needs the network: the database of known vulnerabilities is at vuln.go.dev.
+vuln:
+	.ci/run vuln
+
+bench:
+	go test -run='^$$' -bench=. -benchmem ./...
+
+# Makes the fixtures again with the scripts beside them, which need PyTorch: make fixtures PYTHON=.venv/bin/python
+fixtures:
+	for script in $$(git ls-files '*/testdata/make_*.py'); do echo "$$script"; $(PYTHON) "$$script" || exit 1; done
+
+ci:
+	.ci/run
+
+clean:
+	rm -rf bin dist
+	go clean -testcache
