@@ -3,6 +3,7 @@ package tensor
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
 	"unsafe"
 
@@ -119,26 +120,33 @@ func (e Extent) Aligned() (around Extent, skip int64) {
 // String writes where the extent lies; its source has the name.
 func (e Extent) String() string { return fmt.Sprintf("extent of %d bytes at %d", e.Bytes, e.Offset) }
 
+// maxExpandedBytes bounds the contents of a weight that has more elements than its storage.
+const maxExpandedBytes = 64 << 20
+
 // Contents reads the weight into a contiguous tensor in memory: views are gathered, bytes are brought into the
 // machine's order, and the conjugate and negative bits are applied. Quantized weights stay integers.
 //
-// A few bytes of an untrusted file can stand for an enormous weight (a stride of 0 repeats them), so the caller says
-// what may be taken: neither the elements nor the span of the file that holds them may exceed maxBytes.
-func (w Weight) Contents(ctx context.Context, maxBytes int64) (*Tensor, error) {
-	t, err := w.contents(ctx, maxBytes)
+// It takes memory for the elements and, of a view with gaps, for its span of the file, neither of which is larger than
+// the storage. Only where strides of 0 repeat elements could a few bytes of an untrusted file stand for any size: such
+// a weight is an error when it is larger than its storage and than 64 MiB.
+func (w Weight) Contents(ctx context.Context) (*Tensor, error) {
+	t, err := w.contents(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.Name, err)
 	}
 	return t, nil
 }
 
-func (w Weight) contents(ctx context.Context, maxBytes int64) (*Tensor, error) {
+func (w Weight) contents(ctx context.Context) (*Tensor, error) {
 	if err := w.Check(); err != nil {
 		return nil, err
 	}
 	span := w.Span()
-	if need := max(w.Bytes(), span.Bytes); need > maxBytes {
-		return nil, fmt.Errorf("its contents take %d bytes, more than the %d allowed", need, maxBytes)
+	if n := w.Bytes(); n > max(w.Extent.Bytes, maxExpandedBytes) {
+		return nil, fmt.Errorf("its %d bytes are repeated from a storage of %d", n, w.Extent.Bytes)
+	}
+	if end := span.Offset + span.Bytes; span.Bytes > 0 && (end < span.Offset || end > w.Extent.Source.Size()) {
+		return nil, fmt.Errorf("%v: %w", span, io.ErrUnexpectedEOF)
 	}
 	raw := make([]byte, span.Bytes)
 	if err := Read(ctx, 0, Request{Extent: span, Into: raw}); err != nil {

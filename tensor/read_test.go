@@ -201,7 +201,7 @@ func TestContents(t *testing.T) {
 		if c.name == "empty" {
 			c.w.Extent.Bytes = 0
 		}
-		got, err := c.w.Contents(t.Context(), 16)
+		got, err := c.w.Contents(t.Context())
 		if err != nil {
 			t.Error(err)
 			continue
@@ -224,16 +224,17 @@ func TestContentsFails(t *testing.T) {
 		w    Weight
 		want string
 	}{
-		{"expanded beyond the limit", Weight{DType: UInt8, Extent: all, Layout: Layout{Shape{1 << 40}, []int{0}, 0}},
-			"1099511627776 bytes"},
-		{"span beyond the limit", Weight{DType: UInt8, Extent: all, Layout: Layout{Shape{2}, []int{63}, 0}}, "64 bytes"},
+		{"expanded without bound", Weight{DType: UInt8, Extent: all, Layout: Layout{Shape{1 << 40}, []int{0}, 0}},
+			"1099511627776 bytes are repeated from a storage of 64"},
+		{"claimed but absent", Weight{DType: UInt8, Extent: Extent{src, 0, 1 << 50}, Layout: Contiguous(1 << 50)},
+			"unexpected EOF"},
 		{"outside its storage", Weight{DType: Float32, Extent: all, Layout: Contiguous(17)}, "impossible layout"},
 		{"conjugate float", Weight{DType: Float32, Conj: true, Extent: all, Layout: Contiguous(4)}, "conjugate"},
 		{"negative integer", Weight{DType: Int32, Neg: true, Extent: all, Layout: Contiguous(4)}, "negative"},
 		{"source too short", Weight{DType: Int32, Extent: Extent{src, 60, 64}, Layout: Contiguous(4)}, "unexpected EOF"},
 	} {
 		c.w.Name = "the.weight"
-		_, err := c.w.Contents(t.Context(), 32)
+		_, err := c.w.Contents(t.Context())
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "the.weight: ") {
 			t.Errorf("%s: %v", c.what, err)
 		}
