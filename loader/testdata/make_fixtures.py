@@ -8,10 +8,12 @@ Groups of old file layouts need the torch that wrote them; see README.md for whi
 group whose torch is another one is skipped, never emulated.
 """
 
+import _thread
 import argparse
 import json
 import os
 import sys
+import traceback
 import types
 
 import torch
@@ -30,9 +32,8 @@ def group(name, needs=None):
     return register
 
 
-def load_models():
-    """Imports fixtures_models under a relative file name: TorchScript, export and the legacy format store it."""
-    name = "fixtures_models"
+def load(name):
+    """Imports a module under a relative file name: TorchScript, export and the legacy format store it."""
     if name not in sys.modules:
         module = types.ModuleType(name)
         module.__file__ = name + ".py"
@@ -68,17 +69,12 @@ def main():
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
 
-    os.chdir(HERE)
-    load_models()
-    import fixtures_save
-    import fixtures_modules
-    import fixtures_old
-    modules = [fixtures_save, fixtures_modules, fixtures_old]
     release = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
-    if release >= (2, 8):
-        import fixtures_program
-        import fixtures_folders
-        modules += [fixtures_program, fixtures_folders]
+    modules = ["fixtures_models", "fixtures_golden", "fixtures_save", "fixtures_modules", "fixtures_old", "fixtures_script"]
+    if release >= (2, 6):
+        modules += ["fixtures_export", "fixtures_folders"]
+    for name in modules:
+        load(name)
 
     if args.list:
         for name, (f, needs) in GROUPS.items():
@@ -99,6 +95,34 @@ def main():
         f()
 
 
+def run():
+    """Runs main in a thread of its own: tracing records the whole stack, which so begins below this file's full path."""
+    os.chdir(HERE)
+    status, done = [1], _thread.allocate_lock()
+    done.acquire()
+
+    def body():
+        try:
+            load("make_fixtures").main()
+            status[0] = 0
+        except SystemExit as e:
+            status[0] = e.code or 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            done.release()
+
+    _thread.start_new_thread(relative(body), ())
+    done.acquire()
+    sys.exit(status[0])
+
+
+def relative(function):
+    """The function with its file's bare name in its code."""
+    code = function.__code__
+    code = code.replace(co_filename=os.path.basename(code.co_filename))
+    return types.FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
+
+
 if __name__ == "__main__":
-    sys.modules["make_fixtures"] = sys.modules["__main__"]
-    main()
+    run()
