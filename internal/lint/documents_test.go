@@ -117,6 +117,36 @@ func checkNamed(docs []document, text func(name string) (string, error)) []strin
 	return found
 }
 
+var selector = regexp.MustCompile(`\b([a-z]+)\.([A-Z][A-Za-z]*)`)
+
+// checkGoBlocks finds names of this module's packages (loader.Open) in "go" blocks that no file of the package declares.
+func checkGoBlocks(docs []document, files []*source) []string {
+	declared := make(map[string]bool) // "package" and "package.Name"
+	for _, s := range files {
+		if s.test || s.file.Name.Name != path.Base(s.dir) {
+			continue
+		}
+		declared[s.file.Name.Name] = true
+		for name := range s.file.Scope.Objects {
+			declared[s.file.Name.Name+"."+name] = true
+		}
+	}
+	var found []string
+	for _, d := range docs {
+		for _, m := range fence.FindAllStringSubmatch(d.text, -1) {
+			if m[1] != "go" {
+				continue
+			}
+			for _, sel := range selector.FindAllStringSubmatch(m[2], -1) {
+				if declared[sel[1]] && !declared[sel[0]] {
+					found = append(found, fmt.Sprintf("%s: there is no %s", d.path, sel[0]))
+				}
+			}
+		}
+	}
+	return found
+}
+
 // commands returns the command lines of a document: in "console" blocks what follows a dollar sign, in "sh" blocks
 // every line, without comments and with continued lines joined.
 func commands(text string) []string {
@@ -280,6 +310,16 @@ func TestNamed(t *testing.T) {
 	}
 }
 
+func TestGoBlocks(t *testing.T) {
+	files, err := tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, finding := range checkGoBlocks(documents(t), files) {
+		t.Error(finding)
+	}
+}
+
 // Whoever types what a document shows gets what it promises, as far as names go.
 func TestCommands(t *testing.T) {
 	w := thisRepository(t)
@@ -366,6 +406,17 @@ func TestCheckNamed(t *testing.T) {
 	}
 	got := checkNamed(docs, text)
 	if len(got) != 1 || got[0] != "docs/a.md: x.go declares no g" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestCheckGoBlocks(t *testing.T) {
+	s, err := parse("loader/open.go", "package loader\nfunc Open() {}\ntype Options struct{}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := []document{{"a.md", "loader.No\n```go\nloader.Open(loader.Options{}, fmt.Gone); loader.Gone()\n```\n"}}
+	if got := checkGoBlocks(docs, []*source{s}); len(got) != 1 || got[0] != "a.md: there is no loader.Gone" {
 		t.Errorf("got %q", got)
 	}
 }
