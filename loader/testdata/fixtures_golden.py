@@ -181,6 +181,15 @@ def storage_bytes(s):
     return s.nbytes() if hasattr(s, "nbytes") else s.size() * s.element_size()
 
 
+def has_data(t):
+    """Whether the tensor has a storage of its own: subclasses that wrap others have none."""
+    try:
+        storage_of(t).data_ptr()
+        return True
+    except RuntimeError:
+        return False
+
+
 def is_conj(t):
     return hasattr(t, "is_conj") and t.dtype.is_complex and t.is_conj()
 
@@ -316,6 +325,8 @@ class Walk(object):
             reason = "nested tensor"
         elif t.device.type == "meta":
             reason = "meta tensor, no data"
+        elif not has_data(t):
+            reason = "wrapper subclass " + class_name(t)
         elif t.dtype in UNKNOWN_DTYPES:
             reason = "dtype " + dtype_name(t.dtype)
         if reason:
