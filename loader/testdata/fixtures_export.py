@@ -77,7 +77,8 @@ def program(ep, document):
         inputs=inputs, outputs=outputs, user_inputs=[size(n) for n in ep.graph_signature.user_inputs],
         user_outputs=[size(n) for n in ep.graph_signature.user_outputs],
         forward_arg_names=getattr(calls, "forward_arg_names", None),
-        nodes=nodes, written_targets=[n["target"] for n in graph["nodes"]], tensor_values=sorted(graph["tensor_values"]),
+        nodes=nodes, written_targets=[n["target"] for n in graph["nodes"]],
+        tensor_values=sorted(graph["tensor_values"]),
         module_calls=[c.fqn for c in ep.module_call_graph])
 
 
@@ -90,7 +91,8 @@ def tensors(ep, prefix, config):
             if not isinstance(t, torch.Tensor):
                 continue
             count = len(w.tensors)
-            w.tensor(t, prefix + name, kind or ("parameter" if name in names or isinstance(t, nn.Parameter) else "buffer"))
+            is_parameter = name in names or isinstance(t, nn.Parameter)
+            w.tensor(t, prefix + name, kind or ("parameter" if is_parameter else "buffer"))
             record = config.get((kind, name))
             for entry in w.tensors[count:]:
                 if record is not None:
@@ -117,7 +119,8 @@ def describe(name):
         configs = {}
         for model in documents:
             configs[model] = {}
-            for kind, file in ((None, "data/weights/%s_weights_config.json"), ("constant", "data/constants/%s_constants_config.json")):
+            for kind, file in ((None, "data/weights/%s_weights_config.json"),
+                               ("constant", "data/constants/%s_constants_config.json")):
                 if base + file % model in names:
                     for k, v in read(file % model)["config"].items():
                         configs[model][(kind, k)] = v

@@ -71,8 +71,8 @@ class Control(nn.Module):
 class DTypes(nn.Module):
     """A parameter or buffer of every dtype that a program can hold."""
 
-    NAMES = ("float64 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz int8 int16 int32 int64 "
-             "uint8 uint16 uint32 uint64 bool complex64 complex128").split()
+    NAMES = ("float64 float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz "
+             "int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128").split()
 
     def __init__(self, names=NAMES):
         super().__init__()
@@ -100,7 +100,8 @@ class Views(nn.Module):
         self.register_buffer("scalar", torch.tensor(2.5))
 
     def forward(self, x):
-        return x + self.part + self.alone + self.wide.sum() + self.turned.sum() + self.empty.sum() + self.scalar, self.whole * 2
+        total = self.wide.sum() + self.turned.sum() + self.empty.sum() + self.scalar
+        return x + self.part + self.alone + total, self.whole * 2
 
 
 class Many(nn.Module):

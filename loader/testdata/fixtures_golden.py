@@ -26,7 +26,8 @@ DATA_GLOBALS = {
     "collections OrderedDict", "collections Counter", "torch Size", "torch device", "torch Tensor",
     "torch.nn.parameter Parameter", "torch.serialization _get_layout", "torch._tensor _rebuild_from_type_v2",
     "torch.tensor _rebuild_from_type", "_codecs encode",
-    "builtins bytes", "__builtin__ bytes", "builtins bytearray", "builtins set", "builtins frozenset", "builtins complex",
+    "builtins bytes", "__builtin__ bytes", "builtins bytearray", "builtins set", "builtins frozenset",
+    "builtins complex",
     "__builtin__ bytearray", "__builtin__ set", "__builtin__ frozenset", "__builtin__ complex",
     "numpy ndarray", "numpy dtype",
     "numpy.core.multiarray _reconstruct", "numpy.core.multiarray scalar",
@@ -393,7 +394,8 @@ def quant(t):
         return {"scheme": scheme, "scale": t.q_scale(), "zero_point": t.q_zero_point()}
     scales, points = t.q_per_channel_scales(), t.q_per_channel_zero_points()
     return {"scheme": scheme, "axis": t.q_per_channel_axis(),
-            "scales": {"dtype": dtype_name(scales.dtype), "values": scales.tolist(), "sha256": sha256(raw_bytes(scales))},
+            "scales": {"dtype": dtype_name(scales.dtype), "values": scales.tolist(),
+                       "sha256": sha256(raw_bytes(scales))},
             "zero_points": {"dtype": dtype_name(points.dtype), "values": points.tolist(),
                             "sha256": sha256(raw_bytes(points))}}
 

@@ -32,7 +32,7 @@ class CNN(nn.Module):
 
 
 class Net(nn.Module):
-    """Everything that a module can hold: None parameters, hooks, buffers of both kinds, plain attributes of all types."""
+    """Everything that a module can hold: None parameters, hooks, buffers, plain attributes of all types."""
 
     def __init__(self):
         super(Net, self).__init__()
@@ -75,7 +75,8 @@ def pre_hook(module, args):
 class Containers(nn.Module):
     def __init__(self):
         super(Containers, self).__init__()
-        self.seq = nn.Sequential(OrderedDict([("in", nn.Linear(2, 3)), ("mid", nn.Sequential(nn.Tanh(), nn.Linear(3, 3)))]))
+        mid = nn.Sequential(nn.Tanh(), nn.Linear(3, 3))
+        self.seq = nn.Sequential(OrderedDict([("in", nn.Linear(2, 3)), ("mid", mid)]))
         self.layers = nn.ModuleList([nn.Linear(2, 2), nn.ModuleList([nn.Identity(), nn.Linear(2, 1)])])
         self.heads = nn.ModuleDict(OrderedDict([("left", nn.Linear(2, 2)), ("right", nn.Embedding(5, 2))]))
         self.scales = nn.ParameterList([nn.Parameter(torch.ones(2)), nn.Parameter(torch.zeros(1))])
@@ -133,7 +134,7 @@ class Buffers(nn.Module):
 
 
 class Outer:
-    """Pickled by protocol 2, the nested class is spelt `getattr(Outer, "Inner")`: a legitimate file with a getattr in it."""
+    """Protocol 2 spells the nested class `getattr(Outer, "Inner")`: a legitimate file with a getattr in it."""
 
     class Inner:
         def __init__(self):

@@ -87,7 +87,8 @@ def training():
     m(torch.ones(1, 4)).sum().backward()
     sgd.step()
     schedule = torch.optim.lr_scheduler.StepLR(sgd, 3)
-    save("train_model.pth", {"model": state, "optimizer": sgd.state_dict(), "lr_scheduler": schedule.state_dict(), "epoch": 1,
+    save("train_model.pth", {"model": state, "optimizer": sgd.state_dict(), "lr_scheduler": schedule.state_dict(),
+                             "epoch": 1,
                              "scaler": {"scale": 65536.0, "growth_tracker": 0}})
     save("train_model_state_dict.pt", {"model_state_dict": state, "optimizer_state_dict": opt.state_dict(), "loss": 0.5,
                                        "rng": torch.get_rng_state()[:16]})
@@ -103,8 +104,10 @@ def training():
     save("train_mixed_prefix.pt", mixed)
     save("train_deepspeed.pt", {"module": state, "optimizer": None, "global_steps": 10, "ds_version": "0.14.0"})
     save("train_whole_module.pt", {"epoch": 7, "model": models.CNN().half(), "ema": None, "updates": 12,
-                                   "train_args": {"lr0": 0.01, "imgsz": 640, "names": {0: "cat", 1: "dog"}}, "date": "2024-01-02"})
-    save("train_config.pt", {"state_dict": state, "config": models.Config(), "slots": models.Slotted()}, pickle_protocol=2)
+                                   "train_args": {"lr0": 0.01, "imgsz": 640, "names": {0: "cat", 1: "dog"}},
+                                   "date": "2024-01-02"})
+    save("train_config.pt", {"state_dict": state, "config": models.Config(), "slots": models.Slotted()},
+         pickle_protocol=2)
     save("train_paths.pt", {"model": state, "path": pathlib.PurePosixPath("runs/exp1"),
                             "when": datetime.datetime(2024, 1, 2, 3, 4, 5)})
     save("train_numpy.pt", {"model": state, "best": np.float64(0.75), "history": np.arange(3, dtype=np.float32)})
@@ -116,7 +119,8 @@ def lightning(state, opt):
         "epoch": 2, "global_step": 20, "pytorch-lightning_version": "2.2.0",
         "state_dict": prefixed("model.", state),
         "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"total": {"ready": 2, "completed": 1}}}},
-        "callbacks": {"ModelCheckpoint{'monitor': 'loss', 'mode': 'min'}": {"best_model_score": torch.tensor(0.25), "best_model_path": ""}},
+        "callbacks": {"ModelCheckpoint{'monitor': 'loss', 'mode': 'min'}": {"best_model_score": torch.tensor(0.25),
+                                                                      "best_model_path": ""}},
         "optimizer_states": [opt.state_dict()],
         "lr_schedulers": [{"base_lrs": [0.001], "last_epoch": 2}],
         "hparams_name": "kwargs", "hyper_parameters": {"lr": 0.001, "layers": 2, "name": "mlp"},

@@ -111,7 +111,7 @@ def values(dtype, n=6):
     if dtype == torch.bool:
         return torch.arange(n) % 3 == 0
     if dtype.is_complex:
-        pair = torch.float16 if dtype == torch.complex32 else (torch.float32 if dtype == torch.complex64 else torch.float64)
+        pair = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}[dtype]
         return torch.view_as_complex(torch.arange(2 * n, dtype=torch.float64).reshape(n, 2).to(pair))
     size = torch.empty(0, dtype=dtype).element_size()
     if dtype.is_floating_point and size > 1:
@@ -174,7 +174,8 @@ def zip_files():
     save("zip_quantized.pt", quantized())
     save("zip_sparse.pt", sparse())
     save("zip_meta.pt", {"there": torch.ones(2), "gone": torch.empty(3, 4, dtype=torch.bfloat16, device="meta")})
-    save("zip_nested_tensor.pt", {"there": torch.ones(2), "ragged": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])})
+    ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    save("zip_nested_tensor.pt", {"there": torch.ones(2), "ragged": ragged})
     save("zip_unknown_dtypes.pt", unknown_dtypes())
     save("zip_subclasses.pt", subclasses())
     save("zip_rebuilt.pt", rebuilt())
@@ -189,7 +190,7 @@ def zip_files():
     save("zip_bigendian.pt", every_dtype(), writer=big_endian)
     for alignment in (1, 8, 4096):
         save("zip_align%d.pt" % alignment, models.MLP().state_dict(), writer=aligned(alignment))
-    refused("zip_no_crc.refused.pt", "save.compute_crc32 = False writes checksums that are wrong; torch.load ignores them",
+    refused("zip_no_crc.refused.pt", "save.compute_crc32 = False writes checksums that are wrong",
             without_crc, error="any")
     save("zip_skip_data.pt", models.MLP().state_dict(), writer=without_data)
     save("zip_zip64.pt", models.MLP().state_dict(), writer=zip64)
@@ -226,7 +227,8 @@ def plain_values():
         "int": 3, "negative": -5, "long": 1 << 40, "huge": 1 << 200, "minus_huge": -(1 << 200), "float": 0.1,
         "inf": float("inf"), "nan": float("nan"), "true": True, "none": None, "str": "text", "unicode": "\u00fc\u6f22",
         "long_str": "x" * 300, "bytes": b"\x00\xff", "bytearray": bytearray(b"ab"), "complex": 1 + 2j, "set": {3},
-        "frozenset": frozenset([4]), "size": torch.Size([1, 2]), "dtype": torch.bfloat16, "device": torch.device("cuda", 1),
+        "frozenset": frozenset([4]), "size": torch.Size([1, 2]), "dtype": torch.bfloat16,
+        "device": torch.device("cuda", 1),
         "layout": torch.strided, "counter": collections.Counter("aab"), "weight": torch.ones(1),
     }
 
@@ -457,7 +459,8 @@ def legacy_files():
     save("legacy_tied.pt", models.Tied().state_dict(), legacy=True)
     save("legacy_nested.pt", nested(), legacy=True)
     save("legacy_values.pt", plain_values(), legacy=True)
-    save("legacy_storages.pt", {"typed": torch.FloatStorage([1.5, 2.5]), "bytes": torch.ByteStorage([1, 2])}, legacy=True)
+    save("legacy_storages.pt", {"typed": torch.FloatStorage([1.5, 2.5]), "bytes": torch.ByteStorage([1, 2])},
+         legacy=True)
     save("legacy_quantized.pt", quantized(), legacy=True)
     save("legacy_tensor.pt", torch.arange(5, dtype=torch.int64), legacy=True)
     save("legacy_protocol4.pt", models.MLP().state_dict(), legacy=True, pickle_protocol=4)
@@ -481,7 +484,8 @@ def storage_views(path, _):
             return obj.pid if isinstance(obj, _Pid) else None
 
     def tensor(storage, offset, size):
-        return Rebuild(torch._utils._rebuild_tensor_v2, storage, offset, (size,), (1,), False, collections.OrderedDict())
+        return Rebuild(torch._utils._rebuild_tensor_v2, storage, offset, (size,), (1,), False,
+                       collections.OrderedDict())
 
     root = ("10", "cpu", 12)
     obj = collections.OrderedDict([
@@ -562,7 +566,8 @@ def safetensors_files():
     write("safetensors_only_metadata.safetensors", {}, {"format": "pt"})
     write("safetensors_odd.safetensors", {"a": torch.ones(1, dtype=torch.uint8), "b": torch.ones(3, dtype=torch.bool),
                                           "c": torch.ones(1, dtype=torch.float64)})
-    write("safetensors_names.safetensors", {"": torch.ones(1), "gr\u00fcn/\u6f22": torch.ones(2), "a.b c": torch.ones(3)})
+    write("safetensors_names.safetensors", {"": torch.ones(1), "gr\u00fcn/\u6f22": torch.ones(2),
+                                            "a.b c": torch.ones(3)})
 
 
 def describe_safetensors(name):

@@ -241,7 +241,8 @@ def script_files():
     s = scripts()
     x4, image = torch.ones(2, 4), torch.ones(1, 2, 4, 4)
     attempt("ts_frozen.pt", lambda: torch.jit.freeze(torch.jit.script(models.CNN().eval())))
-    attempt("ts_extra.pt", lambda: torch.jit.trace(models.MLP(), x4), extra={"notes.txt": "made by hand", "dir/config.json": "{}"})
+    attempt("ts_extra.pt", lambda: torch.jit.trace(models.MLP(), x4),
+            extra={"notes.txt": "made by hand", "dir/config.json": "{}"})
     attempt("ts_buffer.pt", lambda: torch.jit.trace(models.MLP(), x4), writer=through_buffer)
     attempt("ts_lstm.pt", lambda: torch.jit.script(nn.LSTM(3, 4, bidirectional=True)))
     attempt("ts_encoder.pt", lambda: torch.jit.trace(nn.TransformerEncoderLayer(8, 2, 16).eval(), torch.ones(3, 1, 8)))

@@ -35,7 +35,9 @@ class Control(nn.Module):
         self.table = {"a": 1, "b": 2}
         self.scale = 0.5
 
-    def forward(self, x: torch.Tensor, n: int = 2, flag: bool = False, y: Optional[torch.Tensor] = None) -> torch.Tensor:
+    def forward(
+        self, x: torch.Tensor, n: int = 2, flag: bool = False, y: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
         total = 0
         sizes: List[int] = []
         for i in range(n):

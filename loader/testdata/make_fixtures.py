@@ -70,7 +70,8 @@ def main():
     args = parser.parse_args()
 
     release = tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2])
-    modules = ["fixtures_models", "fixtures_golden", "fixtures_save", "fixtures_modules", "fixtures_old", "fixtures_script"]
+    modules = ["fixtures_models", "fixtures_golden", "fixtures_save", "fixtures_modules", "fixtures_old",
+               "fixtures_script"]
     if release >= (2, 6):
         modules += ["fixtures_export", "fixtures_folders"]
     for name in modules:
@@ -96,7 +97,7 @@ def main():
 
 
 def run():
-    """Runs main in a thread of its own: tracing records the whole stack, which so begins below this file's full path."""
+    """Runs main in a thread of its own: tracing records the stack, which so begins below this file's full path."""
     os.chdir(HERE)
     status, done = [1], _thread.allocate_lock()
     done.acquire()
