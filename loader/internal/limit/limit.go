@@ -28,3 +28,14 @@ func (m *Meter) Charge(n int64) error {
 
 // Used returns the bytes charged so far.
 func (m *Meter) Used() int64 { return min(m.used.Load(), m.max) }
+
+// Release gives back n bytes that were charged for memory that is free again. After the budget was exceeded it does
+// nothing.
+func (m *Meter) Release(n int64) {
+	for n > 0 {
+		used := m.used.Load()
+		if used > m.max || m.used.CompareAndSwap(used, max(used-n, 0)) {
+			return
+		}
+	}
+}

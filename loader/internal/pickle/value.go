@@ -1,0 +1,344 @@
+package pickle
+
+import (
+	"math/big"
+
+	"github.com/nlpodyssey/gopickle/types"
+
+	"github.com/optimem/optimem/loader/internal/fault"
+	"github.com/optimem/optimem/loader/internal/limit"
+)
+
+// An Entry is one item of a dict.
+type Entry = types.DictEntry
+
+// An Object is an instance of a class that is only a name here, or of a Python type beyond the plain ones. It holds
+// what the pickle said about it and does nothing.
+type Object struct {
+	class *class
+	args  []any
+	body  *objectBody
+}
+
+type objectBody struct {
+	state   any
+	items   []any
+	entries []Entry
+}
+
+// Class returns the object's class.
+func (o *Object) Class() Global { return o.class.global }
+
+// Args returns what the object was made with. NEWOBJ_EX adds the dict of keywords as the last one.
+func (o *Object) Args() []any { return o.args }
+
+// State returns the argument of the last BUILD, nil without one.
+func (o *Object) State() any {
+	if o.body == nil {
+		return nil
+	}
+	return o.body.state
+}
+
+// Items returns what was appended or added to the object, in order: the items of a list, deque or set subclass.
+func (o *Object) Items() []any {
+	if o.body == nil {
+		return nil
+	}
+	return o.body.items
+}
+
+// Entries returns the items that were set on the object: those of a dict subclass.
+func (o *Object) Entries() []Entry {
+	if o.body == nil {
+		return nil
+	}
+	return lastWins(o.body.entries)
+}
+
+// Attrs returns the attributes that the state sets as Python would without a __setstate__: the items of a dict, or of
+// both dicts of a pair (instance and slots). For any other state it is nil.
+func (o *Object) Attrs() []Entry {
+	state := o.State()
+	if d, ok := Dict(state); ok {
+		return d
+	}
+	if t, ok := Tuple(state); ok && len(t) == 2 {
+		instance, ok1 := Dict(t[0])
+		slots, ok2 := Dict(t[1])
+		if (ok1 || t[0] == nil) && (ok2 || t[1] == nil) {
+			return append(instance[:len(instance):len(instance)], slots...)
+		}
+	}
+	return nil
+}
+
+// IsNone tells whether v is None.
+func IsNone(v any) bool { return v == nil }
+
+// Bool returns a bool.
+func Bool(v any) (bool, bool) {
+	b, ok := v.(bool)
+	return b, ok
+}
+
+// Int returns an int that fits in 64 bits. A bool is not an int here.
+func Int(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int:
+		return int64(v), true
+	case *big.Int:
+		return v.Int64(), v.IsInt64()
+	}
+	return 0, false
+}
+
+// BigInt returns an int of any size.
+func BigInt(v any) (*big.Int, bool) {
+	switch v := v.(type) {
+	case int:
+		return big.NewInt(int64(v)), true
+	case *big.Int:
+		return v, true
+	}
+	return nil, false
+}
+
+// Float returns a float. An int is not a float here.
+func Float(v any) (float64, bool) {
+	f, ok := v.(float64)
+	return f, ok
+}
+
+// Complex returns a complex number.
+func Complex(v any) (complex128, bool) {
+	c, ok := v.(complex128)
+	return c, ok
+}
+
+// String returns a str. One that Python 3 wrote is UTF-8; Python 2's str, which may be text or bytes, comes as it is.
+func String(v any) (string, bool) {
+	s, ok := v.(string)
+	return s, ok
+}
+
+// Bytes returns bytes or a bytearray.
+func Bytes(v any) ([]byte, bool) {
+	switch v := v.(type) {
+	case []byte:
+		return v, true
+	case *types.ByteArray:
+		return *v, true
+	}
+	return nil, false
+}
+
+// Tuple returns the items of a tuple.
+func Tuple(v any) ([]any, bool) {
+	if t, ok := v.(*types.Tuple); ok {
+		return *t, true
+	}
+	return nil, false
+}
+
+// List returns the items of a list.
+func List(v any) ([]any, bool) {
+	if l, ok := v.(*types.List); ok {
+		return *l, true
+	}
+	return nil, false
+}
+
+// Set returns the items of a set or frozenset, in no particular order.
+func Set(v any) ([]any, bool) {
+	switch v := v.(type) {
+	case *types.Set:
+		items := make([]any, 0, len(*v))
+		for it := range *v {
+			items = append(items, it)
+		}
+		return items, true
+	case *types.FrozenSet:
+		items := make([]any, 0, len(*v))
+		for it := range *v {
+			items = append(items, it)
+		}
+		return items, true
+	}
+	return nil, false
+}
+
+// Dict returns the items of a dict, OrderedDict, defaultdict or Counter as Python would hold them: in the order of
+// insertion, the last of several values for a key. Keys that are tuples or objects are all taken as different.
+func Dict(v any) ([]Entry, bool) {
+	switch v := v.(type) {
+	case *types.Dict:
+		return lastWins(*v), true
+	case *inert:
+		if v.class.builtin != nil && v.class.builtin.kind == kindMapping {
+			return v.Entries(), true
+		}
+	}
+	return nil, false
+}
+
+// AsObject returns an inert object; OrderedDict and its kin are objects too, whose attributes are in State.
+func AsObject(v any) (*Object, bool) {
+	if o, ok := v.(*inert); ok {
+		return &o.Object, true
+	}
+	return nil, false
+}
+
+// AsGlobal returns a global that stands as a value.
+func AsGlobal(v any) (Global, bool) {
+	if c, ok := v.(*class); ok {
+		return c.global, true
+	}
+	return Global{}, false
+}
+
+// Result returns what a hook made.
+func Result(v any) (any, bool) {
+	if r, ok := v.(*result); ok {
+		return r.value, true
+	}
+	return nil, false
+}
+
+type bytesKey string
+
+// keyOf returns a Go value that is equal for keys that Python takes as equal, except for tuples and objects.
+func keyOf(k any) any {
+	switch k := k.(type) {
+	case bool:
+		if k {
+			return 1
+		}
+		return 0
+	case float64:
+		if i := int(k); float64(i) == k {
+			return i
+		}
+	case []byte:
+		return bytesKey(k)
+	case *big.Int:
+		return bytesKey("int " + k.String())
+	}
+	return k
+}
+
+// lastWins returns entries as a dict holds them. It returns entries itself where no key comes twice.
+func lastWins(entries []Entry) []Entry {
+	if len(entries) <= 1 {
+		return entries
+	}
+	place := make(map[any]int, len(entries))
+	for i, e := range entries {
+		place[keyOf(e.Key)] = i
+	}
+	if len(place) == len(entries) {
+		return entries
+	}
+	out := make([]Entry, 0, len(place))
+	clear(place)
+	for _, e := range entries {
+		k := keyOf(e.Key)
+		if i, ok := place[k]; ok {
+			out[i].Value = e.Value
+			continue
+		}
+		place[k] = len(out)
+		out = append(out, e)
+	}
+	return out
+}
+
+const plainCost = 48
+
+// Plain copies a value into Go's own types: nil, bool, int64, *big.Int, float64, complex128, string, []byte, []any for
+// tuples, lists and sets, and map[string]any for dicts with string keys, []Entry for others. Globals become a Global,
+// objects an *Object, and what a hook made is itself. It charges the meter for every node, because few shared values
+// can look like very many, and ends at the given depth with ErrLimit.
+func Plain(v any, depth int, m *limit.Meter) (any, error) {
+	if err := m.Charge(plainCost); err != nil {
+		return nil, err
+	}
+	if i, ok := Int(v); ok {
+		return i, nil
+	}
+	if b, ok := Bytes(v); ok {
+		return b, nil
+	}
+	if g, ok := AsGlobal(v); ok {
+		return g, nil
+	}
+	if r, ok := Result(v); ok {
+		return r, nil
+	}
+	for _, sequence := range []func(any) ([]any, bool){Tuple, List, Set} {
+		if items, ok := sequence(v); ok {
+			return plainItems(items, depth, m)
+		}
+	}
+	if entries, ok := Dict(v); ok {
+		return plainDict(entries, depth, m)
+	}
+	if o, ok := AsObject(v); ok {
+		return o, nil
+	}
+	return v, nil
+}
+
+func tooDeep(depth int) error {
+	if depth <= 0 {
+		return fault.New(fault.ErrLimit, -1, "values nest too deep")
+	}
+	return nil
+}
+
+func plainItems(items []any, depth int, m *limit.Meter) ([]any, error) {
+	if err := tooDeep(depth); err != nil {
+		return nil, err
+	}
+	if err := m.Charge(int64(len(items)) * tupleItemCost); err != nil {
+		return nil, err
+	}
+	out := make([]any, len(items))
+	for i, it := range items {
+		var err error
+		if out[i], err = Plain(it, depth-1, m); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func plainDict(entries []Entry, depth int, m *limit.Meter) (any, error) {
+	if err := tooDeep(depth); err != nil {
+		return nil, err
+	}
+	if err := m.Charge(int64(len(entries)) * dictItemCost); err != nil {
+		return nil, err
+	}
+	named := make(map[string]any, len(entries))
+	pairs := make([]Entry, 0, len(entries))
+	for _, e := range entries {
+		value, err := Plain(e.Value, depth-1, m)
+		if err != nil {
+			return nil, err
+		}
+		if s, ok := String(e.Key); ok {
+			named[s] = value
+		}
+		key, err := Plain(e.Key, depth-1, m)
+		if err != nil {
+			return nil, err
+		}
+		pairs = append(pairs, Entry{Key: key, Value: value})
+	}
+	if len(named) == len(entries) {
+		return named, nil
+	}
+	return pairs, nil
+}

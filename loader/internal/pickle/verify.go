@@ -1,0 +1,556 @@
+package pickle
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/optimem/optimem/loader/internal/fault"
+)
+
+// A kind is what the verifier knows of a value: enough to decide whether an opcode may touch it.
+type kind uint8
+
+const (
+	kindNone kind = iota + 1 // zero marks a memo slot that was never put
+	kindBool
+	kindInt
+	kindFloat
+	kindComplex
+	kindString
+	kindBytes
+	kindByteArray
+	kindTuple
+	kindList
+	kindDict
+	kindSet
+	kindFrozenSet
+	kindGlobal
+	kindObject  // an inert instance, which may be any kind of container
+	kindMapping // an OrderedDict, defaultdict or Counter
+	kindOpaque  // made by a hook
+)
+
+var kindNames = [...]string{
+	"nothing", "None", "a bool", "an int", "a float", "a complex", "a str", "bytes", "a bytearray", "a tuple", "a list",
+	"a dict", "a set", "a frozenset", "a global", "an object", "a mapping", "a rebuilt value",
+}
+
+func (k kind) String() string { return kindNames[k] }
+
+// hashable tells whether Python would take the value as a dict key.
+func (k kind) hashable() bool {
+	switch k {
+	case kindByteArray, kindList, kindDict, kindSet, kindMapping:
+		return false
+	}
+	return true
+}
+
+// A slot stands for one value on the stack or in the memo.
+type slot struct {
+	kind kind
+	// shared: something else than this slot may refer to the value.
+	shared bool
+	// depth is how deep the value is known to nest.
+	depth uint16
+	// n is a tuple's length, a global's index or a string's length.
+	n uint32
+	// ref is where a string that may be a name lies in the arena, plus one; for a tuple, the bytes charged for it.
+	ref uint32
+}
+
+// A segment is the part of the stack above a mark.
+type segment struct {
+	base int
+	// room simulates the capacity of the machine's slice for the segment.
+	room int
+}
+
+// A global is a distinct name and what is known of it.
+type global struct {
+	use     Use
+	builtin *builtin
+}
+
+type bigPayload struct {
+	left int64
+	text bool
+	utf8 utf8Check
+}
+
+// A verifier checks opcodes one at a time against a symbolic stack and memo. With emit it also writes what it checked
+// to out in canonical form, and accounts for the values the machine makes of it; without, it collects problems.
+type verifier struct {
+	in   window
+	opts Options
+
+	opcode   byte  // the current one
+	at       int64 // its offset
+	ops      int64
+	protocol int
+	frameEnd int64 // −1 outside a frame
+	done     bool
+
+	stack []slot
+	seg   segment   // the innermost segment
+	marks []segment // those around it
+	memo  []slot
+	puts  int    // memo slots in use, which is where MEMOIZE puts
+	arena []byte // strings that STACK_GLOBAL may name
+	name  []byte // scratch
+
+	globals []global
+	index   map[string]uint32
+
+	problems    []*fault.Error
+	known       map[problemKey]bool
+	reportBytes int64
+
+	// fetched has a bit for each memo index that a GET reads. The scan finds them, so that the machine's memo need
+	// hold nothing else.
+	fetched []uint64
+
+	emit      bool
+	out       []byte
+	big       bigPayload // a payload that goes to the machine after out, too large for the window
+	memoIndex map[uint32]uint32
+	transient int64 // what the current opcode takes only while it runs
+
+	taken  int64 // bytes taken from the meter
+	credit int64 // bytes of them that are free again
+	fixed  int64 // bytes for the verifier itself, which end with it
+}
+
+// What things cost on the Go heap, in bytes: measured, then rounded up so that the sum is never below the live heap.
+const (
+	opCost        = 4 // bounds time, not memory
+	verifierCost  = 256 << 10
+	slotCost      = 12
+	segmentCost   = 32
+	globalCost    = 512
+	problemCost   = 512
+	machineCost   = 24 // for a place on gopickle's stack, which grows by appending
+	memoCost      = 144
+	scalarCost    = 16
+	headerCost    = 32
+	tupleItemCost = 16
+	listCost      = 96
+	listItemCost  = 40
+	dictCost      = 160
+	dictItemCost  = 112 // with the map that tells duplicate keys
+	setCost       = 288
+	setItemCost   = 72
+	objectCost    = 64
+	objectRest    = 160
+	resultCost    = 32
+
+	minSegmentRoom = 16 // gopickle makes each segment this large
+)
+
+// stringCost is the heap that a string or bytes of n bytes takes, boxed.
+func stringCost(n int64) int64 { return headerCost + n + n/8 }
+
+func newVerifier(r io.ReaderAt, off, size int64, o Options) *verifier {
+	return &verifier{
+		in:       window{r: r, base: off, end: off + max(size, 0)},
+		opts:     o,
+		frameEnd: -1,
+		index:    make(map[string]uint32),
+		known:    make(map[problemKey]bool),
+	}
+}
+
+// A problemKey tells problems apart before their message is made.
+type problemKey struct {
+	op   byte
+	what byte
+	n    uint32
+}
+
+// scan runs to STOP, or to what breaks the stream. Only a failure to read is an error.
+func (v *verifier) scan() error {
+	err := v.begin()
+	for err == nil && !v.done {
+		err = v.step()
+	}
+	if err == nil || errors.Is(err, errTooManyProblems) {
+		return nil
+	}
+	var f *fault.Error
+	if !errors.As(err, &f) {
+		return err
+	}
+	v.problems = append(v.problems, f)
+	return nil
+}
+
+var errTooManyProblems = errors.New("too many problems")
+
+// begin takes what the verifier itself needs.
+func (v *verifier) begin() error {
+	v.fixed = verifierCost
+	if err := v.charge(v.fixed); err != nil {
+		return err
+	}
+	v.seg.room = minSegmentRoom
+	return nil
+}
+
+// complain notes a problem that does not break the stream. A scan goes on; a load ends.
+func (v *verifier) complain(class error, op, what byte, n uint32, format string, args ...any) error {
+	if v.emit {
+		return fault.New(class, v.at, format, args...)
+	}
+	key := problemKey{op, what, n}
+	if v.known[key] {
+		return nil
+	}
+	v.known[key] = true
+	if err := v.charge(problemCost); err != nil {
+		return err
+	}
+	v.reportBytes += problemCost
+	v.problems = append(v.problems, fault.New(class, v.at, format, args...))
+	if len(v.problems) == maxProblems {
+		return errTooManyProblems
+	}
+	return nil
+}
+
+// broken is the error for bytes that are not a pickle.
+func (v *verifier) broken(format string, args ...any) error {
+	return fault.New(fault.ErrFormat, v.at, format, args...)
+}
+
+// charge takes n bytes, first from what was freed.
+func (v *verifier) charge(n int64) error {
+	v.credit -= n
+	if v.credit >= 0 {
+		return nil
+	}
+	more := max(-v.credit, 4096)
+	if err := v.opts.Meter.Charge(more); err != nil {
+		v.credit = 0
+		var f *fault.Error
+		if errors.As(err, &f) {
+			return &fault.Error{Class: f.Class, Offset: v.at, Msg: f.Msg}
+		}
+		return err
+	}
+	v.taken += more
+	v.credit += more
+	return nil
+}
+
+// keepOnly gives back all but n bytes of what was taken.
+func (v *verifier) keepOnly(n int64) {
+	n = min(n, v.taken)
+	v.opts.Meter.Release(v.taken - n)
+	v.taken, v.credit = n, 0
+}
+
+// releaseWork gives back what the verifier and the machine needed to run, and keeps the charge for the values.
+func (v *verifier) releaseWork() {
+	v.credit += v.fixed + int64(cap(v.stack)+cap(v.memo))*slotCost + int64(cap(v.arena)) + int64(cap(v.marks))*segmentCost
+	v.credit += int64(v.seg.room)*machineCost + int64(len(v.memoIndex))*memoCost
+	v.keepOnly(v.taken - v.credit)
+}
+
+// grow makes room for at least n more slots, charging for the new array before it frees the old one.
+func (v *verifier) grow(s []slot, n int) ([]slot, error) {
+	room := max(2*cap(s), len(s)+n, 64)
+	if err := v.charge(int64(room) * slotCost); err != nil {
+		return s, err
+	}
+	v.credit += int64(cap(s)) * slotCost
+	return append(make([]slot, 0, room), s...), nil
+}
+
+func (v *verifier) push(s slot) error {
+	if len(v.stack) == cap(v.stack) {
+		var err error
+		if v.stack, err = v.grow(v.stack, 1); err != nil {
+			return err
+		}
+	}
+	v.stack = append(v.stack, s)
+	if len(v.stack)-v.seg.base > v.seg.room {
+		if v.emit {
+			if err := v.charge(int64(v.seg.room) * machineCost); err != nil {
+				return err
+			}
+		}
+		v.seg.room *= 2
+	}
+	return nil
+}
+
+// pushValue pushes a value without references that costs n bytes once the machine has made it.
+func (v *verifier) pushValue(k kind, n int64) error {
+	if v.emit {
+		if err := v.charge(n); err != nil {
+			return err
+		}
+	}
+	return v.push(slot{kind: k})
+}
+
+// top returns the n topmost slots of the segment.
+func (v *verifier) top(n int) ([]slot, error) {
+	if len(v.stack)-v.seg.base < n {
+		return nil, v.broken("stack underflow: %q needs %d values, %d are there", v.opcode, n, len(v.stack)-v.seg.base)
+	}
+	return v.stack[len(v.stack)-n:], nil
+}
+
+func (v *verifier) drop(n int) { v.stack = v.stack[:len(v.stack)-n] }
+
+// mark opens a segment.
+func (v *verifier) mark() error {
+	if len(v.marks) >= v.opts.Depth {
+		return fault.New(fault.ErrLimit, v.at, "nested deeper than %d", v.opts.Depth)
+	}
+	if len(v.marks) == cap(v.marks) {
+		room := max(16, 2*cap(v.marks))
+		if err := v.charge(int64(room) * segmentCost); err != nil {
+			return err
+		}
+		v.credit += int64(cap(v.marks)) * segmentCost
+		v.marks = append(make([]segment, 0, room), v.marks...)
+	}
+	if v.emit {
+		if err := v.charge(minSegmentRoom * machineCost); err != nil {
+			return err
+		}
+	}
+	v.marks = append(v.marks, v.seg)
+	v.seg = segment{base: len(v.stack), room: minSegmentRoom}
+	return nil
+}
+
+// sinceMark returns the slots of the innermost segment.
+func (v *verifier) sinceMark() ([]slot, error) {
+	if len(v.marks) == 0 {
+		return nil, v.broken("no MARK on the stack")
+	}
+	return v.stack[v.seg.base:], nil
+}
+
+// popMark drops the innermost segment. It returns how many values the machine's slice for it had room for.
+func (v *verifier) popMark() int {
+	v.stack = v.stack[:v.seg.base]
+	room := v.seg.room
+	if v.emit {
+		v.credit += int64(room) * machineCost
+	}
+	v.seg = v.marks[len(v.marks)-1]
+	v.marks = v.marks[:len(v.marks)-1]
+	return room
+}
+
+// above returns one more than the deepest of the slots.
+func (v *verifier) above(slots ...slot) (uint16, error) {
+	deepest := uint16(0)
+	for i := range slots {
+		deepest = max(deepest, slots[i].depth)
+	}
+	if int(deepest) >= v.opts.Depth {
+		return 0, fault.New(fault.ErrLimit, v.at, "nested deeper than %d", v.opts.Depth)
+	}
+	return deepest + 1, nil
+}
+
+// put stores the top of the stack in the memo.
+func (v *verifier) put(i int64) error {
+	top, err := v.top(1)
+	if err != nil {
+		return err
+	}
+	// Writers number their memo as they write, some from 1, some with gaps: never beyond the opcodes so far.
+	if i < 0 || i > v.ops {
+		return v.broken("memo index %d after %d opcodes", i, v.ops)
+	}
+	if n := int(i) + 1; n > len(v.memo) {
+		if n > cap(v.memo) {
+			if v.memo, err = v.grow(v.memo, n-len(v.memo)); err != nil {
+				return err
+			}
+		}
+		v.memo = v.memo[:n]
+	}
+	if v.memo[i].kind == 0 {
+		v.puts++
+	}
+	if v.emit && v.isFetched(i) {
+		// The value lives on in the machine's memo, so what it is part of cannot be counted as freed.
+		top[0].shared = true
+		j, ok := v.memoIndex[uint32(i)]
+		if !ok {
+			if err := v.charge(memoCost); err != nil {
+				return err
+			}
+			if v.memoIndex == nil {
+				v.memoIndex = make(map[uint32]uint32)
+			}
+			j = uint32(len(v.memoIndex))
+			v.memoIndex[uint32(i)] = j
+		}
+		v.writeMemo(opBinPut, opLongBinPut, j)
+	}
+	v.memo[i] = top[0]
+	return nil
+}
+
+// get pushes a memo slot.
+func (v *verifier) get(i int64) error {
+	if i < 0 || i >= int64(len(v.memo)) || v.memo[i].kind == 0 {
+		return v.broken("memo index %d was never put", i)
+	}
+	if v.emit {
+		j, ok := v.memoIndex[uint32(i)]
+		if !ok {
+			return v.broken("the file changed while it was read")
+		}
+		v.writeMemo(opBinGet, opLongBinGet, j)
+	} else if err := v.setFetched(i); err != nil {
+		return err
+	}
+	s := v.memo[i]
+	s.shared = true
+	return v.push(s)
+}
+
+func (v *verifier) isFetched(i int64) bool {
+	return int(i/64) < len(v.fetched) && v.fetched[i/64]&(1<<(i%64)) != 0
+}
+
+func (v *verifier) setFetched(i int64) error {
+	if n := int(i/64) + 1; n > len(v.fetched) {
+		if n > cap(v.fetched) {
+			room := max(2*cap(v.fetched), n, 16)
+			grown := int64(room-cap(v.fetched)) * 8
+			if err := v.charge(grown); err != nil {
+				return err
+			}
+			v.reportBytes += grown
+			v.fetched = append(make([]uint64, 0, room), v.fetched...)
+		}
+		v.fetched = v.fetched[:n]
+	}
+	v.fetched[i/64] |= 1 << (i % 64)
+	return nil
+}
+
+// text pushes a string whose bytes are in the window, remembering what may be a name.
+func (v *verifier) text(p []byte) error {
+	s := slot{kind: kindString, n: uint32(len(p))}
+	if v.protocol >= 4 && len(p) > 0 && len(p) <= maxNameBytes && len(v.arena) < math.MaxInt32 {
+		if len(v.arena)+len(p) > cap(v.arena) {
+			room := max(2*cap(v.arena), 4<<10)
+			if err := v.charge(int64(room)); err != nil {
+				return err
+			}
+			v.credit += int64(cap(v.arena))
+			v.arena = append(make([]byte, 0, room), v.arena...)
+		}
+		s.ref = uint32(len(v.arena)) + 1
+		v.arena = append(v.arena, p...)
+	}
+	if v.emit {
+		if err := v.charge(stringCost(int64(len(p)))); err != nil {
+			return err
+		}
+		v.writeString(p)
+	}
+	return v.push(s)
+}
+
+// find returns the index of the global whose module and name are in key, split by a newline.
+func (v *verifier) find(key []byte) (uint32, error) {
+	if i, ok := v.index[string(key)]; ok {
+		return i, nil
+	}
+	g, err := parseGlobal(key)
+	if err != nil {
+		return 0, v.broken("%v", err)
+	}
+	if len(v.globals) == maxGlobals {
+		return 0, fault.New(fault.ErrLimit, v.at, "more than %d globals", maxGlobals)
+	}
+	cost := globalCost + 2*int64(len(key))
+	if err := v.charge(cost); err != nil {
+		return 0, err
+	}
+	v.reportBytes += cost
+	i := uint32(len(v.globals))
+	entry := global{use: Use{Global: g, Class: v.opts.Policy(g), Offset: v.at}}
+	if b, ok := pythonData[g]; ok && entry.use.Class == Data {
+		entry.builtin = &b
+	}
+	v.globals = append(v.globals, entry)
+	v.index[string(key)] = i
+	if entry.use.Class != Data && entry.use.Class != Inert {
+		err = v.complain(fault.ErrUnsafe, 'c', 0, i, "refused global %s", g)
+	}
+	return i, err
+}
+
+// call decides what applying a callable gives, by REDUCE, INST or OBJ, or by NEWOBJ where instantiate is set.
+func (v *verifier) call(callable slot, instantiate bool) (slot, error) {
+	made := slot{kind: kindOpaque}
+	cost := int64(resultCost)
+	if callable.kind != kindGlobal {
+		class := fault.ErrFormat
+		if callable.kind >= kindObject {
+			class = fault.ErrUnsafe
+		}
+		return made, v.complain(class, opReduce, 0, uint32(callable.kind), "%s is called", callable.kind)
+	}
+	g := &v.globals[callable.n]
+	if instantiate {
+		g.use.Instantiated = true
+	} else {
+		g.use.Called = true
+	}
+	var err error
+	switch {
+	case g.use.Class == Data && g.builtin == nil:
+	case g.use.Class == Data && g.builtin.call != nil:
+		made.kind, cost = g.builtin.kind, objectCost
+	case g.use.Class == Data && !instantiate:
+		err = v.complain(fault.ErrUnsafe, opReduce, 1, callable.n, "%s is called; only naming it is allowed", g.use.Global)
+	case g.use.Class == Data || g.use.Class == Inert && instantiate:
+		made.kind, cost = kindObject, objectCost
+	case g.use.Class == Inert:
+		err = v.complain(fault.ErrUnsafe, opReduce, 2, callable.n,
+			"%s is called; only rebuild functions of data may be", g.use.Global)
+	}
+	if err == nil && v.emit {
+		err = v.charge(cost)
+	}
+	return made, err
+}
+
+// freed notes that a value on the stack is gone, if nothing else holds it. Only tuples are worth it: the arguments of
+// rebuild functions and the persistent ids are most of a checkpoint's pickle.
+func (v *verifier) freed(s slot) {
+	if v.emit && s.kind == kindTuple && !s.shared {
+		v.credit += int64(s.ref)
+	}
+}
+
+// parseGlobal splits and checks a module and a name.
+func parseGlobal(key []byte) (Global, error) {
+	for i, c := range key {
+		if c == '\n' {
+			g := Global{string(key[:i]), string(key[i+1:])}
+			if !validName(g.Module) || !validName(g.Name) {
+				return g, fmt.Errorf("%.100q is not the name of a global", key)
+			}
+			return g, nil
+		}
+	}
+	return Global{}, fmt.Errorf("%.100q is not the name of a global", key)
+}
