@@ -81,6 +81,7 @@ var infix = map[Fn]struct {
 	"CleanDiv": {"//", 5}, "PythonMod": {" % ", 5}, "IntTrueDiv": {"/", 5},
 }
 
+// unaryLevel is that of a sign.
 const unaryLevel = 6
 
 // String writes the expression as Python would: "2*s77 + 1", "s77//2", "Max(1, s0)".
@@ -94,6 +95,11 @@ func (e *Expr) String() string {
 func (e *Expr) write(b *strings.Builder, level int) {
 	op, ok := infix[e.Fn]
 	if ok && len(e.Args) >= 2 {
+		if positive := e.negated(); positive != nil && level <= infix[FnAdd].level {
+			b.WriteByte('-')
+			positive.write(b, infix[FnMul].level)
+			return
+		}
 		if op.level < level {
 			b.WriteByte('(')
 			defer b.WriteByte(')')
