@@ -192,23 +192,22 @@ func (c *class) Call(args ...any) (any, error) {
 	if c.m.v == nil || c.use != Data {
 		return nil, fmt.Errorf("BUG: call of %s", c.global)
 	}
-	name := c.global.String()
 	if c.builtin != nil {
 		if c.builtin.call == nil {
-			return nil, fmt.Errorf("BUG: call of %s", name)
+			return nil, fmt.Errorf("BUG: call of %s", c.global)
 		}
 		value, err := c.builtin.call(c, args)
 		if err != nil {
-			return nil, c.m.fail(name, err)
+			return nil, c.m.fail(c.global.String(), err)
 		}
 		return value, nil
 	}
 	if c.m.hooks.Reduce == nil {
-		return nil, c.m.fail(name, fault.New(fault.ErrUnsupported, -1, "nothing rebuilds it"))
+		return nil, c.m.fail(c.global.String(), fault.New(fault.ErrUnsupported, -1, "nothing rebuilds it"))
 	}
 	value, err := c.m.hooks.Reduce(c.global, args)
 	if err != nil {
-		return nil, c.m.fail(name, err)
+		return nil, c.m.fail(c.global.String(), err)
 	}
 	return &result{m: c.m, value: value}, nil
 }

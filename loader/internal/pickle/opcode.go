@@ -612,6 +612,12 @@ func (v *verifier) apply(op byte) error {
 
 // applyTo replaces the top n slots by what callable gives for the tuple args.
 func (v *verifier) applyTo(op byte, callable, args slot, n int) error {
+	if args.kind != kindTuple && op == opReduce && v.opts.BareArgument {
+		var err error
+		if args, err = v.wrapArgument(args); err != nil {
+			return err
+		}
+	}
 	if args.kind != kindTuple {
 		return v.broken("%s for the arguments of a call", args.kind)
 	}
@@ -635,6 +641,22 @@ func (v *verifier) applyTo(op byte, callable, args slot, n int) error {
 	}
 	v.drop(n)
 	return v.push(made)
+}
+
+// wrapArgument puts the tuple that REDUCE wants around the argument on top of the stack.
+func (v *verifier) wrapArgument(arg slot) (slot, error) {
+	depth, err := v.above(arg)
+	if err != nil {
+		return slot{}, err
+	}
+	const cost = headerCost + tupleItemCost
+	v.write(opTuple1)
+	if v.emit {
+		if err := v.charge(cost); err != nil {
+			return slot{}, err
+		}
+	}
+	return slot{kind: kindTuple, depth: depth, n: 1, ref: cost}, nil
 }
 
 // applySince replaces the innermost segment by what callable gives for the args in it.

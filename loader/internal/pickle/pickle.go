@@ -91,6 +91,8 @@ type Options struct {
 	Depth int
 	// Persistent allows persistent ids, which Hooks.Persistent then resolves.
 	Persistent bool
+	// BareArgument lets REDUCE take one argument without a tuple around it, as TorchScript writes members of an Enum.
+	BareArgument bool
 }
 
 const (
@@ -142,7 +144,7 @@ type Report struct {
 	in      io.ReaderAt
 	off     int64
 	opts    Options
-	fetched []uint64
+	fetched bitSet
 }
 
 // Err returns the first problem, or nil.
@@ -173,7 +175,7 @@ func Scan(r io.ReaderAt, off, size int64, o Options) (*Report, error) {
 	for _, g := range v.globals {
 		report.Globals = append(report.Globals, g.use)
 	}
-	v.keepOnly(v.ops*opCost + v.reportBytes)
+	v.keepOnly(v.ops*opCost + v.reportBytes + v.fetched.bytes())
 	return report, err
 }
 

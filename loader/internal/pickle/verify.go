@@ -97,7 +97,7 @@ type verifier struct {
 	seg   segment   // the innermost segment
 	marks []segment // those around it
 	memo  []slot
-	puts  int    // memo slots in use, which is where MEMOIZE puts
+	puts  int    // memo indexes in use, which is where MEMOIZE puts
 	arena []byte // strings that STACK_GLOBAL may name
 	name  []byte // scratch
 
@@ -108,9 +108,9 @@ type verifier struct {
 	known       map[problemKey]bool
 	reportBytes int64
 
-	// fetched has a bit for each memo index that a GET reads. The scan finds them, so that the machine's memo need
-	// hold nothing else.
-	fetched []uint64
+	// written holds the memo indexes that were put, fetched those that a GET reads. The scan finds the latter, so that
+	// the machine's memo need hold nothing else.
+	written, fetched bitSet
 
 	emit      bool
 	out       []byte
@@ -254,7 +254,7 @@ func (v *verifier) keepOnly(n int64) {
 // releaseWork gives back what the verifier and the machine needed to run, and keeps the charge for the values.
 func (v *verifier) releaseWork() {
 	v.credit += v.fixed + int64(cap(v.stack)+cap(v.memo))*slotCost + int64(cap(v.arena)) + int64(cap(v.marks))*segmentCost
-	v.credit += int64(v.seg.room)*machineCost + int64(len(v.memoIndex))*memoCost
+	v.credit += int64(v.seg.room)*machineCost + int64(len(v.memoIndex))*memoCost + v.written.bytes()
 	v.keepOnly(v.taken - v.credit)
 }
 
@@ -362,7 +362,7 @@ func (v *verifier) above(slots ...slot) (uint16, error) {
 	return deepest + 1, nil
 }
 
-// put stores the top of the stack in the memo.
+// put stores the top of the stack in the memo. A load keeps only what a GET fetches later.
 func (v *verifier) put(i int64) error {
 	top, err := v.top(1)
 	if err != nil {
@@ -372,18 +372,18 @@ func (v *verifier) put(i int64) error {
 	if i < 0 || i > v.ops {
 		return v.broken("memo index %d after %d opcodes", i, v.ops)
 	}
-	if n := int(i) + 1; n > len(v.memo) {
-		if n > cap(v.memo) {
-			if v.memo, err = v.grow(v.memo, n-len(v.memo)); err != nil {
-				return err
-			}
-		}
-		v.memo = v.memo[:n]
+	fresh, err := v.written.add(v, i)
+	if err != nil {
+		return err
 	}
-	if v.memo[i].kind == 0 {
+	if fresh {
 		v.puts++
 	}
-	if v.emit && v.isFetched(i) {
+	place := i
+	if v.emit {
+		if !v.fetched.has(i) {
+			return nil
+		}
 		// The value lives on in the machine's memo, so what it is part of cannot be counted as freed.
 		top[0].shared = true
 		j, ok := v.memoIndex[uint32(i)]
@@ -398,49 +398,68 @@ func (v *verifier) put(i int64) error {
 			v.memoIndex[uint32(i)] = j
 		}
 		v.writeMemo(opBinPut, opLongBinPut, j)
+		place = int64(j)
 	}
-	v.memo[i] = top[0]
+	if n := int(place) + 1; n > len(v.memo) {
+		if n > cap(v.memo) {
+			if v.memo, err = v.grow(v.memo, n-len(v.memo)); err != nil {
+				return err
+			}
+		}
+		v.memo = v.memo[:n]
+	}
+	v.memo[place] = top[0]
 	return nil
 }
 
 // get pushes a memo slot.
 func (v *verifier) get(i int64) error {
-	if i < 0 || i >= int64(len(v.memo)) || v.memo[i].kind == 0 {
+	if !v.written.has(i) {
 		return v.broken("memo index %d was never put", i)
 	}
+	place := i
 	if v.emit {
 		j, ok := v.memoIndex[uint32(i)]
 		if !ok {
 			return v.broken("the file changed while it was read")
 		}
 		v.writeMemo(opBinGet, opLongBinGet, j)
-	} else if err := v.setFetched(i); err != nil {
+		place = int64(j)
+	} else if _, err := v.fetched.add(v, i); err != nil {
 		return err
 	}
-	s := v.memo[i]
+	s := v.memo[place]
 	s.shared = true
 	return v.push(s)
 }
 
-func (v *verifier) isFetched(i int64) bool {
-	return int(i/64) < len(v.fetched) && v.fetched[i/64]&(1<<(i%64)) != 0
+// A bitSet is a set of memo indexes.
+type bitSet []uint64
+
+func (b bitSet) has(i int64) bool {
+	return i >= 0 && i/64 < int64(len(b)) && b[i/64]&(1<<(i%64)) != 0
 }
 
-func (v *verifier) setFetched(i int64) error {
-	if n := int(i/64) + 1; n > len(v.fetched) {
-		if n > cap(v.fetched) {
-			room := max(2*cap(v.fetched), n, 16)
-			grown := int64(room-cap(v.fetched)) * 8
-			if err := v.charge(grown); err != nil {
-				return err
+// bytes is what the set holds.
+func (b bitSet) bytes() int64 { return int64(cap(b)) * 8 }
+
+// add adds i ≥ 0 and tells whether it is new.
+func (b *bitSet) add(v *verifier, i int64) (bool, error) {
+	if n := int(i/64) + 1; n > len(*b) {
+		if n > cap(*b) {
+			room := max(2*cap(*b), n, 16)
+			if err := v.charge(int64(room) * 8); err != nil {
+				return false, err
 			}
-			v.reportBytes += grown
-			v.fetched = append(make([]uint64, 0, room), v.fetched...)
+			v.credit += b.bytes()
+			*b = append(make(bitSet, 0, room), *b...)
 		}
-		v.fetched = v.fetched[:n]
+		*b = (*b)[:n]
 	}
-	v.fetched[i/64] |= 1 << (i % 64)
-	return nil
+	word, bit := &(*b)[i/64], uint64(1)<<(i%64)
+	fresh := *word&bit == 0
+	*word |= bit
+	return fresh, nil
 }
 
 // text pushes a string whose bytes are in the window, remembering what may be a name.
