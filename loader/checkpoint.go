@@ -70,6 +70,7 @@ type Checkpoint struct {
 	Classes []string
 
 	byName  map[string]int
+	dicts   []dictNode
 	closers []func() error
 	closed  bool
 }
@@ -118,6 +119,8 @@ type Member struct {
 	Name string
 	// Weight is the name in Checkpoint.Weights, "" where the member is None.
 	Weight string
+	// Transient marks a buffer that the state dict leaves out (persistent=False).
+	Transient bool
 }
 
 // Weight returns the weight with the given full path.
@@ -140,6 +143,18 @@ func (c *Checkpoint) Close() error {
 		errs = append(errs, f())
 	}
 	return errors.Join(errs...)
+}
+
+// uniqueName returns name, or name with a number where another tensor has it: a checkpoint may hold both "a.b" and, in
+// the dictionary "a", a tensor "b".
+func (c *Checkpoint) uniqueName(name string) string {
+	unique := name
+	for n := 2; ; n++ {
+		if _, taken := c.byName[unique]; !taken {
+			return unique
+		}
+		unique = fmt.Sprintf("%s#%d", name, n)
+	}
 }
 
 // addWeight appends a weight after checking that it lies inside its storage and that its name is new.

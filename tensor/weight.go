@@ -42,7 +42,7 @@ func (e Extent) ReadAt(ctx context.Context, p []byte, off int64) error {
 }
 
 // A Weight is a named tensor that has not been read. Its extent is the whole storage that it is a view of, so two
-// weights share storage exactly when their extents are equal; Layout counts elements from the extent's start.
+// weights share storage exactly when their extents overlap; Layout counts elements from the extent's start.
 type Weight struct {
 	Name   string
 	DType  DType
@@ -83,7 +83,8 @@ func (w Weight) Bytes() int64 { return w.NumElements() * int64(w.DType.Size()) }
 
 // SharesStorage reports whether both weights are views of the same bytes of the same file.
 func (w Weight) SharesStorage(v Weight) bool {
-	return w.Extent == v.Extent && w.Extent.Bytes > 0
+	a, b := w.Extent, v.Extent
+	return a.Source == b.Source && a.Offset < b.Offset+b.Bytes && b.Offset < a.Offset+a.Bytes
 }
 
 // Span returns the bytes of the file that hold the weight's elements, the gaps of a strided view included.

@@ -1,0 +1,122 @@
+package loader
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+// A StateDict is a set of weights named as a module names them, found somewhere inside a checkpoint.
+type StateDict struct {
+	// Path is where it lies: "" when the file is nothing else, else "state_dict", "model", "ema", ….
+	Path string
+	// Prefix is what wrappers put before every name ("module.", "_orig_mod.", or both), without which a bare module's
+	// names begin.
+	Prefix string
+	// Weights are the weights under their names in the module: Path and Prefix removed.
+	Weights []tensor.Weight
+}
+
+// A dictNode is a dictionary that holds tensors directly, or a pickled module; its weights are
+// Weights[first:end], those of nested dictionaries included.
+type dictNode struct {
+	path       string
+	module     bool
+	direct     int
+	first, end int
+}
+
+// stateDictNames orders the keys under which training scripts keep a model's weights, best first.
+var stateDictNames = []string{
+	"", "state_dict", "model_state_dict", "model", "module", "net", "network", "weights", "params", "generator",
+	"ema", "ema_state_dict", "state_dict_ema", "model_ema", "ema_model", "params_ema",
+}
+
+// trainingState are keys of tensors that belong to the training and not to a model.
+var trainingState = map[string]bool{
+	"optimizer": true, "optimizers": true, "optimizer_states": true, "optimizer_state_dict": true, "optim": true,
+	"lr_scheduler": true, "lr_schedulers": true, "scheduler": true, "scheduler_state_dict": true, "callbacks": true,
+	"loops": true, "scaler": true, "grad_scaler": true, "amp": true, "rng_state": true, "random_state": true,
+}
+
+// StateDicts returns the state dicts in the checkpoint, the most likely model first. Formats that hold nothing but
+// named weights give one, with Path "".
+func (c *Checkpoint) StateDicts() []StateDict {
+	nodes := c.dicts
+	if nodes == nil && len(c.Weights) > 0 {
+		nodes = []dictNode{{direct: len(c.Weights), end: len(c.Weights)}}
+	}
+	var candidates []dictNode
+	for _, n := range nodes {
+		if n.end == n.first || inTrainingState(n.path) {
+			continue
+		}
+		if n.path == "" && !n.module && 2*n.direct < n.end-n.first {
+			continue // a training checkpoint with a stray tensor beside its state dict
+		}
+		candidates = append(candidates, n)
+	}
+	candidates = slices.DeleteFunc(slices.Clone(candidates), func(n dictNode) bool {
+		return slices.ContainsFunc(candidates, func(outer dictNode) bool { return outer.contains(n) })
+	})
+	rank := func(n dictNode) int {
+		if i := slices.Index(stateDictNames, n.path); i >= 0 {
+			return i
+		}
+		return len(stateDictNames)
+	}
+	slices.SortStableFunc(candidates, func(a, b dictNode) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.end-b.first, a.end-a.first))
+	})
+	dicts := make([]StateDict, 0, len(candidates))
+	for _, n := range candidates {
+		dicts = append(dicts, c.stateDict(n))
+	}
+	return dicts
+}
+
+// contains reports whether inner lies inside n.
+func (n dictNode) contains(inner dictNode) bool {
+	return n.path != inner.path && (n.path == "" || strings.HasPrefix(inner.path, n.path+"."))
+}
+
+func inTrainingState(path string) bool {
+	first, _, _ := strings.Cut(path, ".")
+	return trainingState[first]
+}
+
+func (c *Checkpoint) stateDict(n dictNode) StateDict {
+	d := StateDict{Path: n.path, Weights: slices.Clone(c.Weights[n.first:n.end])}
+	for i := range d.Weights {
+		if n.path != "" {
+			d.Weights[i].Name = strings.TrimPrefix(d.Weights[i].Name, n.path+".")
+		}
+	}
+	d.Prefix = wrapperPrefix(d.Weights)
+	for i := range d.Weights {
+		d.Weights[i].Name = d.Weights[i].Name[len(d.Prefix):]
+	}
+	return d
+}
+
+// wrapperPrefix returns what DataParallel, torch.compile and FSDP put before every name.
+func wrapperPrefix(weights []tensor.Weight) string {
+	prefix := ""
+	for {
+		grown := false
+		for _, wrapper := range []string{"module.", "_orig_mod.", "_fsdp_wrapped_module."} {
+			longer := prefix + wrapper
+			if len(weights) > 0 && !slices.ContainsFunc(weights, func(w tensor.Weight) bool {
+				return !strings.HasPrefix(w.Name, longer) || len(w.Name) == len(longer)
+			}) {
+				prefix, grown = longer, true
+				break
+			}
+		}
+		if !grown {
+			return prefix
+		}
+	}
+}
