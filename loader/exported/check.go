@@ -3,6 +3,7 @@ package exported
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/tensor"
@@ -98,21 +99,33 @@ func (c *checker) use(defined map[string]struct{}, a Argument) error {
 			return fmt.Errorf("the value %s is used before it is defined", quote(name))
 		}
 	}
-	return c.subgraphs(a)
+	return c.parts(a)
 }
 
-// subgraphs checks the subgraphs of an argument, which see none of the values around them.
-func (c *checker) subgraphs(a Argument) error {
+var errNameless = errors.New("a value without a name is used")
+
+// parts checks that an input names its values, and its subgraphs, which see none of the values around them.
+func (c *checker) parts(a Argument) error {
 	switch a.Tag {
 	case Tensor:
 		if a.Name == "" {
-			return errors.New("a value without a name is used")
+			return errNameless
+		}
+	case Tensors:
+		if slices.Contains(a.Data.([]string), "") {
+			return errNameless
+		}
+	case NestedTensors:
+		for _, names := range a.Data.([][]string) {
+			if slices.Contains(names, "") {
+				return errNameless
+			}
 		}
 	case Subgraph:
 		return c.graph(a.Data.(*Graph), "subgraph "+quote(a.Name))
 	case Dict:
 		for _, e := range a.Data.([]NamedArgument) {
-			if err := c.subgraphs(e.Arg); err != nil {
+			if err := c.parts(e.Arg); err != nil {
 				return err
 			}
 		}

@@ -150,6 +150,7 @@ func list[T any](d *decoder, size int64, element func() (T, error)) ([]T, error)
 	if err := d.charge(len(s), size); err != nil {
 		return nil, err
 	}
+	d.opts.Meter.Release(2 * size * int64(max(0, len(s)-len(small))))
 	return slices.Clone(s), nil
 }
 

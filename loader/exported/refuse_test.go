@@ -37,6 +37,8 @@ func TestRefused(t *testing.T) {
 			fault.ErrFormat, `node 0 (torch.ops.aten.relu.default): the value "z" is used before it is defined`},
 		{"itself", `"arg":{"as_tensor":{"name":"x"}},"kind"`, `"arg":{"as_tensor":{"name":"y"}},"kind"`,
 			fault.ErrFormat, `"y" is used before`},
+		{"nameless", `"arg":{"as_tensor":{"name":"x"}},"kind"`, `"arg":{"as_tensors":[{"name":""}]},"kind"`,
+			fault.ErrFormat, "without a name is used"},
 		{"defined twice", `"outputs":[{"as_tensor":{"name":"y"}}],"metadata"`,
 			`"outputs":[{"as_tensor":{"name":"x"}}],"metadata"`, fault.ErrFormat, `"x" is defined twice`},
 		{"unknown output", `"outputs":[{"as_tensor":{"name":"y"}}],"nodes"`,

@@ -340,6 +340,9 @@ func (d *Decoder) Object(fn func(key string) error) error {
 	}
 	clear(d.keys[seen.first:])
 	d.keys = d.keys[:seen.first]
+	if m := d.opts.Meter; m != nil {
+		m.Release(largeKeyCost * seen.charged)
+	}
 	return nil
 }
 

@@ -49,8 +49,9 @@ func (in *interner) get(d *Decoder, text []byte) (string, error) {
 // A keySet finds keys that an object has twice. A small object's keys lie on the decoder's stack and are compared one
 // by one; a large one's go to a map.
 type keySet struct {
-	first int // index in Decoder.keys of the object's first key
-	large map[string]struct{}
+	first   int // index in Decoder.keys of the object's first key
+	large   map[string]struct{}
+	charged int64 // keys of large that were charged
 }
 
 const (
@@ -81,5 +82,6 @@ func (s *keySet) add(d *Decoder, key string) (dup bool, err error) {
 	if len(s.large) == n {
 		return true, nil
 	}
+	s.charged++
 	return false, d.charge(largeKeyCost)
 }
