@@ -172,7 +172,9 @@ func (w *Writer) SerializationID() string {
 	var sums uint64
 	for i, r := range w.records {
 		names[i] = r.name[len(w.top)+1:]
-		sums ^= uint64(r.crc) + 0x9e3779b9 + sums<<6 + sums>>2
+		if r.bytes > 0 { // PyTorch takes the checksums from the data descriptors
+			sums ^= uint64(r.crc) + 0x9e3779b9 + sums<<6 + sums>>2
+		}
 	}
 	slices.Sort(names)
 	h := fnv.New64a()
