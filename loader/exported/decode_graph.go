@@ -254,16 +254,16 @@ const (
 // A frame begins with a line `File "…", line N, in f`, mostly indented, and mostly has a line of code.
 func lastUserFrame(trace []byte) []byte {
 	var last []byte
-	for end := len(trace); end > 0; {
-		i := bytes.LastIndex(trace[:end], []byte(framePrefix))
-		if i < 0 {
-			break
-		}
-		frame := trace[i:end]
-		if before := bytes.TrimRight(trace[:i], " "); len(before) > 0 && before[len(before)-1] != '\n' {
-			end = i // not at the start of a line: part of this frame's code
+	end := len(trace) // of the frame that the lines seen so far belong to
+	for rest := trace; len(rest) > 0; {
+		i := bytes.LastIndexByte(rest[:len(rest)-1], '\n') + 1
+		line := bytes.TrimLeft(rest[i:], " ")
+		start := len(rest) - len(line)
+		rest = rest[:i]
+		if !bytes.HasPrefix(line, []byte(framePrefix)) {
 			continue
 		}
+		frame := trace[start:end]
 		end = i
 		if len(frame) > maxFrameBytes {
 			frame = bytes.ToValidUTF8(frame[:maxFrameBytes], nil)

@@ -457,3 +457,31 @@ func large(doc []byte, n int) []byte {
 	out, _ := json.Marshal(p)
 	return out
 }
+
+func TestLastUserFrame(t *testing.T) {
+	user := "File \"/home/user/net.py\", line 12, in forward\n    return self.fc(x)  # File \"x\""
+	torch := "\n  File \"/site-packages/torch/nn/modules/linear.py\", line 134, in forward\n    return F.linear(input)"
+	graph := "\n  File \"<eval_with_key>.96\", line 6, in forward\n    child = x.sin()"
+	tests := []struct {
+		trace string
+		want  Source
+	}{
+		{user, Source{"/home/user/net.py", 12, "forward", `return self.fc(x)  # File "x"`}},
+		{"  " + user + "\n", Source{"/home/user/net.py", 12, "forward", `return self.fc(x)  # File "x"`}},
+		{user + torch + graph, Source{"/home/user/net.py", 12, "forward", `return self.fc(x)  # File "x"`}},
+		{torch[1:], Source{"/site-packages/torch/nn/modules/linear.py", 134, "forward", "return F.linear(input)"}},
+		{"File \"a.py\", line 3, in f\n  " + user, Source{"/home/user/net.py", 12, "forward", `return self.fc(x)  # File "x"`}},
+		{`File "a.py"`, Source{File: "a.py"}},
+		{"", Source{}},
+		{"nothing\n\n", Source{}},
+	}
+	for _, test := range tests {
+		var got Source
+		if frame := lastUserFrame([]byte(test.trace)); frame != nil {
+			got = *parseFrame(string(frame))
+		}
+		if got != test.want {
+			t.Errorf("%q: %+v, want %+v", test.trace, got, test.want)
+		}
+	}
+}
