@@ -78,7 +78,10 @@ type exprParser struct {
 	token string
 }
 
-var symbolTokens = []string{"**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "<", ">", "&", "|", "~", "(", ")", ",", "="}
+// symbolTokens has the longer ones first.
+var symbolTokens = []string{
+	"**", "//", "==", "!=", "<=", ">=", "+", "-", "*", "/", "%", "<", ">", "&", "|", "~", "(", ")", ",", "=",
+}
 
 // scan reads the next token.
 func (p *exprParser) scan() {
