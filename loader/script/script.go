@@ -34,6 +34,8 @@ type Program struct {
 	Root *Object
 	// Constants is the table that [ConstantRef] indexes; the loader fills it in.
 	Constants []Value
+	// Traced tells what the module was traced with, where it was; the loader fills it in.
+	Traced []TracedCall
 }
 
 // Method returns the method of a class, or nil where there is no such class or method.

@@ -198,7 +198,8 @@ func TestProgram(t *testing.T) {
 	if diff := cmp.Diff(want, inputs); diff != "" {
 		t.Errorf("inputs (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"logits Tensor", "aux Optional[Tensor]", "n int"}, outputs(p, "__torch__.Everything")); diff != "" {
+	want = []string{"logits Tensor", "aux Optional[Tensor]", "n int"}
+	if diff := cmp.Diff(want, outputs(p, "__torch__.Everything")); diff != "" {
 		t.Errorf("outputs (-want +got):\n%s", diff)
 	}
 	if p.Method("__torch__.Everything", "backward") != nil || p.Method("__torch__.Nothing", "forward") != nil {

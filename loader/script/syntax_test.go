@@ -182,7 +182,8 @@ def g() -> number:
 	if a := parse(t, "class A:\n  in : int\n").Classes["__torch__.A"].Attributes[0]; a.Name != "in" {
 		t.Errorf("attribute %+v named by a keyword", a)
 	}
-	old := "op_version_set = 1\nimport __torch__\nimport __torch__.a.b\nclass A:\n  __annotations__ = []\n  a : None\n\n# end"
+	old := "op_version_set = 1\nimport __torch__\nimport __torch__.a.b\n" +
+		"class A:\n  __annotations__ = []\n  a : None\n\n# end"
 	if a := parse(t, old).Classes["__torch__.A"]; a.Attributes[0].Type.Kind != NoneType {
 		t.Errorf("headers of old files: %+v", a)
 	}

@@ -3,11 +3,24 @@ package script
 // A Value is an attribute or constant as the archive stores it, inert. It is one of
 //
 //	nil, bool, int64, float64, complex128, string,
-//	Tensor, Device, ListValue, TupleValue, DictValue, EnumValue, *Object
+//	Tensor, TracedTensor, Device, ListValue, TupleValue, DictValue, EnumValue, *Object
 type Value any
 
-// A Tensor is the name of a weight of the checkpoint.
+// A Tensor is the name of a weight of the checkpoint, or of a tensor that the checkpoint lists as unreadable.
 type Tensor string
+
+// A TracedTensor says what a tensor was that a module was traced with. Its contents are not in the archive.
+type TracedTensor struct {
+	// DType is PyTorch's name, such as "float32"; "" for one that optimem cannot represent.
+	DType string
+	Shape []int
+}
+
+// A TracedCall holds the arguments that a method was traced with, without the module itself.
+type TracedCall struct {
+	Method string
+	Args   []Value
+}
 
 // A Device is a device's name, such as "cpu" or "cuda:0".
 type Device string
@@ -36,7 +49,8 @@ type EnumValue struct {
 type Object struct {
 	// Class is the qualified name.
 	Class string
-	// Attributes are in the order of the archive.
+	// Attributes are in the order of the archive. The state of a class that PyTorch itself defines is one attribute
+	// without a name.
 	Attributes []Field
 }
 
