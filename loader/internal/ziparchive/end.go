@@ -62,9 +62,7 @@ func findEnd(ctx context.Context, src tensor.Source, rep *reporter) (endRecord, 
 	if n := le.Uint16(b[20:]); n != 0 {
 		rep.report("", fault.ErrFormat, e.offset+20, "the end record announces a comment of %d bytes past the end", n)
 	}
-	if le.Uint16(b[4:]) != 0 || le.Uint16(b[6:]) != 0 || le.Uint16(b[8:]) != le.Uint16(b[10:]) {
-		rep.report("", fault.ErrUnsupported, e.offset+4, "the archive is one part of several")
-	}
+	disk, directoryDisk := le.Uint16(b[4:]), le.Uint16(b[6:])
 	directoryEnd := e.offset
 	saturated := e.records == math.MaxUint16 || e.directoryBytes == math.MaxUint32 || e.directoryOffset == math.MaxUint32
 	if locator := tail[:len(tail)-endBytes]; len(locator) >= locatorBytes &&
@@ -73,8 +71,17 @@ func findEnd(ctx context.Context, src tensor.Source, rep *reporter) (endRecord, 
 			return endRecord{}, err
 		}
 		directoryEnd = e.offset - locatorBytes - end64Bytes
+		if disk == math.MaxUint16 { // saturated as well: the zip64 record has told
+			disk = 0
+		}
+		if directoryDisk == math.MaxUint16 {
+			directoryDisk = 0
+		}
 	} else if saturated {
 		return endRecord{}, fault.New(fault.ErrFormat, e.offset, "the end record refers to a zip64 record that is missing")
+	}
+	if disk != 0 || directoryDisk != 0 || le.Uint16(b[8:]) != le.Uint16(b[10:]) {
+		rep.report("", fault.ErrUnsupported, e.offset+4, "the archive is one part of several")
 	}
 	return e, e.checkDirectory(directoryEnd, rep)
 }
