@@ -52,9 +52,18 @@ func TestWeight(t *testing.T) {
 	if !w.SharesStorage(v) {
 		t.Error("views of one storage do not share it")
 	}
+	v.Extent.Offset += v.Extent.Bytes - 1
+	if !w.SharesStorage(v) || !v.SharesStorage(w) {
+		t.Error("overlapping extents do not share")
+	}
 	v.Extent.Offset++
+	if w.SharesStorage(v) || v.SharesStorage(w) {
+		t.Error("neighbouring extents share")
+	}
+	v = w
+	v.Extent.Source = &memory{data: make([]byte, 100)}
 	if w.SharesStorage(v) {
-		t.Error("different extents share")
+		t.Error("extents of different sources share")
 	}
 	empty := Weight{DType: Float32, Layout: Contiguous(0), Extent: Extent{src, 0, 0}}
 	if empty.SharesStorage(empty) || empty.Check() != nil {
