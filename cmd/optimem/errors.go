@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/loader"
+)
+
+// The exit codes that scripts rely on.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnsupported = 4
+	exitUnsafe      = 5
+	exitInterrupted = 130
+)
+
+// A failure ends a command: what to print, what would help, and the exit code. A nil err prints nothing, for commands
+// whose answer said it already.
+type failure struct {
+	err   error
+	code  int
+	hints []string
+}
+
+func (f *failure) Error() string {
+	if f.err == nil {
+		return fmt.Sprintf("exit code %d", f.code)
+	}
+	return f.err.Error()
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+// usageError is a failure to understand the command line; cmd, where not nil, is the command whose help would tell.
+func usageError(cmd *cobra.Command, err error, hints ...string) *failure {
+	var already *failure
+	if errors.As(err, &already) {
+		return already
+	}
+	if len(hints) == 0 {
+		hints = []string{"'optimem help' lists the commands"}
+		if cmd != nil && cmd.HasParent() {
+			hints = []string{fmt.Sprintf("'%s --help' shows how it is used", cmd.CommandPath())}
+		}
+	}
+	return &failure{err: err, code: exitUsage, hints: hints}
+}
+
+// report prints err and its hints to standard error and returns the exit code.
+func (c *commandLine) report(ctx context.Context, err error) int {
+	if err == nil {
+		return exitDone
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		c.say("error", "interrupted")
+		return exitInterrupted
+	}
+	var f *failure
+	if !errors.As(err, &f) {
+		f = &failure{err: err, code: exitCode(err), hints: hints(err)}
+	}
+	if f.err != nil {
+		c.say("error", f.Error())
+	}
+	for _, h := range f.hints {
+		c.say("hint", h)
+	}
+	return f.code
+}
+
+// say prints one line to standard error. Messages quote what files say, so they are made harmless to a terminal.
+func (c *commandLine) say(kind, message string) {
+	// Where standard error is closed there is nobody to tell.
+	_, _ = fmt.Fprintf(c.stderr, "optimem: %s: %s\n", kind, ascii.Printable(message))
+}
+
+// exitCode maps the class of an error about a file. A file that exceeds the limits is refused like a corrupt one.
+func exitCode(err error) int {
+	switch loader.Class(err) {
+	case loader.ErrUnsafe, loader.ErrFormat, loader.ErrLimit:
+		return exitUnsafe
+	case loader.ErrUnsupported:
+		return exitUnsupported
+	}
+	return exitFailed
+}
+
+// hints says what would help with an error about a file.
+func hints(err error) []string {
+	path := ""
+	var placed *loader.Error
+	if errors.As(err, &placed) {
+		path = placed.Path
+	}
+	var missing *fs.PathError
+	if errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist) && strings.Contains(missing.Path, "://") {
+		return []string{"optimem downloads nothing: fetch the file first, for instance with 'curl -LO'"}
+	}
+	switch loader.Class(err) {
+	case loader.ErrUnsafe:
+		return []string{
+			"unpickling this file may run code: do not load it with torch.load(…, weights_only=False)",
+			"'optimem scan' lists everything in it that is not allowed",
+		}
+	case loader.ErrLimit:
+		return []string{"if you trust the file, allow more memory: --max-memory 256MiB"}
+	case loader.ErrUnsupported, loader.ErrFormat:
+		return headHints(loader.Class(err), path)
+	}
+	return nil
+}
+
+// headHints looks at the first bytes of a file that was refused: most such files are not checkpoints at all.
+func headHints(class error, path string) []string {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	head, err := readHead(path)
+	if err != nil {
+		return nil
+	}
+	text := bytes.ToLower(bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \t\r\n"))
+	has := func(prefixes ...string) bool {
+		for _, p := range prefixes {
+			if bytes.HasPrefix(text, []byte(p)) {
+				return true
+			}
+		}
+		return false
+	}
+	name := filepath.Base(path)
+	switch {
+	case len(head) == 0:
+		return []string{"the download or the copy did not finish: fetch the file again"}
+	case has("version https://git-lfs"):
+		return []string{"run 'git lfs pull' in the clone that it came from"}
+	case has("<!doctype html", "<html", "<head", "<?xml"):
+		return []string{"download the raw file: on huggingface.co the address has /resolve/, not /blob/"}
+	case len(head) > 262 && string(head[257:262]) == "ustar":
+		return []string{
+			"save it anew with PyTorch, in a sandbox unless you trust it:",
+			fmt.Sprintf(`python -c "import torch; torch.save(torch.load(%q, weights_only=False), %q)"`, name, "new-"+name),
+		}
+	case has("\x1f\x8b"):
+		return []string{"unpack it with gunzip"}
+	}
+	if class == loader.ErrFormat {
+		return []string{"a download that stopped early looks like this: compare the file's size with the original's"}
+	}
+	return nil
+}
+
+// readHead returns the first bytes of a file, enough to tell a tar file.
+func readHead(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	head := make([]byte, 512)
+	n, err := io.ReadFull(f, head)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return head[:n], err
+}

@@ -1,0 +1,172 @@
+// Command optimem says what is in a PyTorch checkpoint without PyTorch, and without reading a weight.
+//
+// It parses flags, prints tables and JSON, draws the progress bar and maps errors to exit codes and hints. It does not
+// know a file format: everything that it prints about a file comes from package loader.
+//
+//	optimem inspect resnet50.pth
+//	optimem scan -r downloads/
+//	optimem synth mlp --layers 24 --width 4096 -o big.pt
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() { os.Exit(doMain(os.Args[1:], os.Stdout, os.Stderr)) }
+
+const about = `optimem opens the checkpoints that PyTorch users have, without Python and without trusting them: nothing
+in a file is executed, and no weight is read until something computes with it.
+
+Everything that is not the answer goes to standard error. Exit codes: 0 done, 1 failed, 2 usage, 3 does not fit,
+4 unsupported op, class or format, 5 unsafe or corrupt file, 130 interrupted.`
+
+const aboutExamples = `  optimem inspect resnet50.pth          what is in a file, at once, however large it is
+  optimem scan *.bin                    is it data only?
+  optimem synth mlp -o mlp.pt           a checkpoint with random weights, to try sizes with`
+
+// doMain runs the command line and returns the exit code. It prints the error, if any, with its hints.
+func doMain(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// The first signal cancels; from then on a second one ends the process in the ordinary way.
+	context.AfterFunc(ctx, stop)
+
+	c := &commandLine{stdout: stdout, stderr: stderr}
+	root := c.root()
+	root.SetArgs(append([]string{}, args...))
+	err := root.ExecuteContext(ctx)
+	if err != nil && !c.entered {
+		err = usageError(c.called, err)
+	}
+	return c.report(ctx, err)
+}
+
+// A commandLine is what the commands share.
+type commandLine struct {
+	stdout, stderr io.Writer
+	// entered is set once flags and arguments have been accepted: what fails before is the user's usage.
+	entered bool
+	// called is the command whose usage is at fault, if one was recognized.
+	called *cobra.Command
+}
+
+// enter wraps the body of a command.
+func (c *commandLine) enter(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c.entered = true
+		return run(cmd, args)
+	}
+}
+
+// arguments wraps a check of positional arguments so that its error is put down to the right command.
+func (c *commandLine) arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		c.called = cmd
+		return check(cmd, args)
+	}
+}
+
+func (c *commandLine) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "optimem",
+		Short:         "Open PyTorch checkpoints safely, without reading their weights",
+		Long:          about,
+		Example:       aboutExamples,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.SetOut(c.stderr)
+			if err := cmd.Help(); err != nil {
+				return err
+			}
+			return &failure{code: exitUsage}
+		},
+	}
+	root.SetOut(c.stdout)
+	root.SetErr(c.stderr)
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetHelpTemplate(helpTemplate)
+	root.SetUsageTemplate(helpTemplate)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		c.called = cmd
+		return err
+	})
+	root.SetHelpCommand(c.helpCommand())
+	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.synthCommand(), c.versionCommand())
+	return root
+}
+
+// unknownCommand names the commands that were perhaps meant.
+func unknownCommand(root *cobra.Command, name string) error {
+	var hints []string
+	root.SuggestionsMinimumDistance = 2
+	for _, s := range root.SuggestionsFor(name) {
+		hints = append(hints, fmt.Sprintf("did you mean '%s %s'?", root.Name(), s))
+	}
+	return usageError(nil, fmt.Errorf("unknown command %q", name), hints...)
+}
+
+const helpTemplate = `{{with or .Long .Short}}{{. | trimTrailingWhitespaces}}
+
+{{end}}Usage:
+  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND [ARGUMENTS]{{else}}{{.UseLine}}{{end}}
+{{- if .HasExample}}
+
+Examples:
+{{.Example | trimTrailingWhitespaces}}
+{{- end}}
+{{- if .HasAvailableSubCommands}}
+
+Commands:
+{{- range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
+{{- end}}
+{{- if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
+{{- end}}
+{{- if not .HasParent}}
+
+'{{.CommandPath}} help COMMAND' says more about one.
+{{- end}}
+`
+
+func (c *commandLine) helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Say more about a command",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			var names []string
+			if len(args) == 0 {
+				for _, sub := range cmd.Root().Commands() {
+					names = append(names, sub.Name()+"\t"+sub.Short)
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+			topic, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return unknownCommand(cmd.Root(), args[0])
+			}
+			topic.InitDefaultHelpFlag()
+			topic.InitDefaultVersionFlag()
+			return topic.Help()
+		}),
+	}
+}

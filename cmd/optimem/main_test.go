@@ -1,0 +1,275 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what is printed into the scripts as what is expected")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"optimem": main})
+}
+
+// The scripts are the specification of the command line, one promise each. $FIXTURES is the folder of files that
+// PyTorch wrote.
+func TestScripts(t *testing.T) {
+	fixtures, err := filepath.Abs(filepath.FromSlash("../../loader/testdata"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		UpdateScripts:       *rewrite,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("FIXTURES", filepath.Join(fixtures, "valid"))
+			e.Setenv("HOSTILE", filepath.Join(fixtures, "hostile"))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":       exits,
+			"interrupted": interrupted,
+			"keys":        keys,
+			"json":        jsonValue,
+			"empty":       empty,
+			"plain":       plain,
+			"truncated":   truncated,
+		},
+	})
+}
+
+// exits CODE PROGRAM ARGS... demands an exit code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS...")
+	}
+	code := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		code = exit.ExitCode()
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// interrupted GLOB PROGRAM ARGS... starts a program, interrupts it once a file matches GLOB, and demands that it exits
+// with 130. What it wrote to standard error goes to the file stderr.txt.
+func interrupted(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: interrupted GLOB PROGRAM ARGS...")
+	}
+	stderr, err := os.Create(ts.MkAbs("stderr.txt"))
+	ts.Check(err)
+	defer stderr.Close()
+	cmd := exec.Command(args[1], args[2:]...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Stderr = stderr
+	ts.Check(cmd.Start())
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if found, _ := filepath.Glob(ts.MkAbs(args[0])); len(found) > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			_ = cmd.Process.Kill()
+			ts.Fatalf("nothing matches %s", args[0])
+		}
+	}
+	ts.Check(cmd.Process.Signal(os.Interrupt))
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
+		ts.Fatalf("ended with %v, want exit code 130", err)
+	}
+}
+
+// keys FILE KEY... demands that the JSON object in FILE has exactly these keys, in order.
+func keys(ts *testscript.TestScript, neg bool, args []string) {
+	d := json.NewDecoder(strings.NewReader(ts.ReadFile(args[0])))
+	var got []string
+	depth := 0
+	for {
+		token, err := d.Token()
+		if err != nil {
+			break
+		}
+		switch delim, _ := token.(json.Delim); delim {
+		case '{', '[':
+			depth++
+			continue
+		case '}', ']':
+			depth--
+			continue
+		}
+		if depth == 1 {
+			got = append(got, token.(string))
+			var value json.RawMessage
+			ts.Check(d.Decode(&value))
+		}
+	}
+	if neg || strings.Join(got, " ") != strings.Join(args[1:], " ") {
+		ts.Fatalf("the keys are %v", got)
+	}
+}
+
+// json FILE PATH VALUE demands that what lies at PATH (keys and indices with dots between) in the JSON in FILE is
+// VALUE, which is JSON. "count" at the end of the path is the length.
+func jsonValue(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: json FILE PATH VALUE")
+	}
+	var v any
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &v))
+	for part := range strings.SplitSeq(args[1], ".") {
+		switch x := v.(type) {
+		case map[string]any:
+			next, ok := x[part]
+			if !ok {
+				ts.Fatalf("no key %q", part)
+			}
+			v = next
+		case []any:
+			if part == "count" {
+				v = len(x)
+				continue
+			}
+			i, err := strconv.Atoi(part)
+			if err != nil || i >= len(x) {
+				ts.Fatalf("no element %q of %d", part, len(x))
+			}
+			v = x[i]
+		default:
+			ts.Fatalf("nothing below %v", v)
+		}
+	}
+	got, err := json.Marshal(v)
+	ts.Check(err)
+	if (string(got) == args[2]) == neg {
+		ts.Fatalf("%s is %s", args[1], got)
+	}
+}
+
+// empty DIR demands that a folder holds nothing.
+func empty(ts *testscript.TestScript, neg bool, args []string) {
+	entries, err := os.ReadDir(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if (len(entries) == 0) == neg {
+		ts.Fatalf("%s holds %v", args[0], entries)
+	}
+}
+
+// plain FILE demands that a text has no character that a terminal acts on, line ends apart.
+func plain(ts *testscript.TestScript, neg bool, args []string) {
+	i := strings.IndexFunc(ts.ReadFile(args[0]), func(r rune) bool {
+		return r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r == '\uFFFD'
+	})
+	if (i < 0) == neg {
+		ts.Fatalf("%s has a control character at byte %d", args[0], i)
+	}
+}
+
+// truncated FROM BYTES TO copies the first bytes of a file.
+func truncated(ts *testscript.TestScript, neg bool, args []string) {
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	data := ts.ReadFile(args[0])
+	if neg || n >= len(data) {
+		ts.Fatalf("%s has %d bytes", args[0], len(data))
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(data[:n]), 0o666))
+}
+
+// TestInspectFixtures compares what inspect says of every file that PyTorch wrote with what PyTorch said.
+func TestInspectFixtures(t *testing.T) {
+	const folder = "../../loader/testdata/valid/"
+	text, err := os.ReadFile(folder + "expected_scan.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var verdicts map[string]struct{ Verdict, Class string }
+	if err := json.Unmarshal(text, &verdicts); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range verdicts {
+		codes := []int{exitDone}
+		switch {
+		case want.Class == "unsupported":
+			codes = []int{exitUnsupported}
+		case want.Verdict == "refused":
+			codes = []int{exitUnsupported, exitUnsafe}
+		case want.Verdict == "unsafe":
+			codes = []int{exitUnsafe}
+		}
+		t.Run(name, func(t *testing.T) { inspectFixture(t, folder+name, codes) })
+	}
+}
+
+func inspectFixture(t *testing.T, path string, codes []int) {
+	type tensorView struct {
+		Name       string  `json:"name"`
+		DType      string  `json:"dtype"`
+		Shape      []int   `json:"shape"`
+		Stride     []int   `json:"stride"`
+		Offset     int     `json:"offset"`
+		SharesWith *string `json:"shares_with"`
+	}
+	var want, got struct {
+		Format  string       `json:"format"`
+		Tensors []tensorView `json:"tensors"`
+	}
+	var stdout, stderr strings.Builder
+	if code := doMain([]string{"inspect", "--json", path}, &stdout, &stderr); !slices.Contains(codes, code) {
+		t.Fatalf("exit code %d, want one of %v: %s", code, codes, stderr.String())
+	}
+	if codes[0] != exitDone {
+		if stdout.Len() > 0 {
+			t.Errorf("refused, and answered: %s", stdout.String())
+		}
+		return
+	}
+	text, err := os.ReadFile(path + ".golden.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &want); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(stdout.String()), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Format != want.Format {
+		t.Errorf("format %q, want %q", got.Format, want.Format)
+	}
+	describe := func(list []tensorView) string {
+		var b strings.Builder
+		for _, v := range list {
+			shares := ""
+			if v.SharesWith != nil {
+				shares = *v.SharesWith
+			}
+			fmt.Fprintf(&b, "%s %s %v %v %d %s\n", v.Name, v.DType, v.Shape, v.Stride, v.Offset, shares)
+		}
+		return b.String()
+	}
+	got.Tensors = slices.DeleteFunc(got.Tensors, func(v tensorView) bool {
+		return strings.HasPrefix(v.Name, scriptConstants) // PyTorch lists them apart
+	})
+	if g, w := describe(got.Tensors), describe(want.Tensors); g != w {
+		t.Errorf("got\n%swant\n%s", g, w)
+	}
+}

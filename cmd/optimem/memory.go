@@ -1,0 +1,44 @@
+package main
+
+import (
+	"math"
+	"os"
+	"runtime/debug"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/loader"
+)
+
+// sizeFlag is a flag such as --max-memory 256MiB.
+type sizeFlag int64
+
+func (s *sizeFlag) Set(text string) error {
+	n, err := ascii.ParseSize(text)
+	if err != nil {
+		return err
+	}
+	*s = sizeFlag(n)
+	return nil
+}
+
+func (s *sizeFlag) String() string {
+	if *s == 0 {
+		return ""
+	}
+	return ascii.FormatSize(int64(*s))
+}
+
+func (s *sizeFlag) Type() string { return "SIZE" }
+
+// boundHeap keeps a process that opens files within what the loader's limits promise: the collector works harder once
+// the process takes as much as they allow. A GOMEMLIMIT that the user has set stays.
+func boundHeap(limits loader.Limits) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	const overheadBytes = 16 << 20 // stacks, the runtime's own memory, what is printed
+	memoryBytes := max(limits.MemoryBytes, loader.DefaultMemoryBytes)
+	if memoryBytes <= math.MaxInt64-overheadBytes {
+		debug.SetMemoryLimit(memoryBytes + overheadBytes)
+	}
+}

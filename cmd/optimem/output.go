@@ -1,0 +1,99 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// writeFile writes the file at path so that it appears whole or not at all: write fills a temporary file beside it,
+// which takes its name once everything is on the disk. Whatever goes wrong, the temporary file is removed and a file
+// that was there before is untouched.
+func writeFile(path string, write func(f *os.File) error) (err error) {
+	path, err = outputPath(path)
+	if err != nil {
+		return err
+	}
+	dir, name := filepath.Split(path)
+	temporary := filepath.Join(dir, fmt.Sprintf(".%.100s.%s.tmp", name, rand.Text()[:8]))
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return &fs.PathError{Op: "create", Path: path, Err: cause(err)}
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ignoreClosed(f.Close()), os.Remove(temporary))
+		}
+	}()
+	if err := write(f); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return err
+	}
+	syncFolder(dir)
+	return nil
+}
+
+// outputPath follows a link, so that the file it points to is replaced and not the link.
+func outputPath(path string) (string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return path, nil
+	case err != nil:
+		return "", err
+	case !info.Mode().IsRegular():
+		return "", &fs.PathError{Op: "write", Path: path, Err: errors.New("not a regular file")}
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+// cause strips the temporary file's name from an error.
+func cause(err error) error {
+	var inner *fs.PathError
+	if errors.As(err, &inner) {
+		return inner.Err
+	}
+	return err
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// syncFolder makes a rename durable where folders can be synced; the file itself is safe without.
+func syncFolder(dir string) {
+	if dir == "" {
+		dir = "."
+	}
+	if d, err := os.Open(dir); err == nil {
+		_ = d.Sync()
+		_ = d.Close()
+	}
+}
+
+// A countingWriter reports how much has been written.
+type countingWriter struct {
+	w    io.Writer
+	tick func(n int)
+}
+
+func (c countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.tick(n)
+	return n, err
+}
