@@ -126,6 +126,9 @@ func describe(v any, depth int) string {
 		}
 		return "object " + name
 	}
+	if r, ok := Result(v); ok {
+		return fmt.Sprintf("result %v", r)
+	}
 	return fmt.Sprintf("unexpected %T", v)
 }
 

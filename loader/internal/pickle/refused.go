@@ -2,22 +2,7 @@ package pickle
 
 import (
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
-
-// validName tells whether s can be a module or a qualified name: printable, without blanks, no empty component.
-func validName(s string) bool {
-	if s == "" || len(s) > maxNameBytes || !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) || r == ' ' {
-			return false
-		}
-	}
-	return s[0] != '.' && s[len(s)-1] != '.' && !strings.Contains(s, "..")
-}
 
 // IsRefused tells whether a global is one that no checkpoint needs and attacks use: what runs code or processes,
 // imports, reads attributes by name, opens files or connections, or unpickles again. Nothing here runs any of it; the

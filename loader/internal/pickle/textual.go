@@ -55,10 +55,12 @@ func (v *verifier) integer(op byte) error {
 
 // pushInt writes the shortest opcode for i.
 func (v *verifier) pushInt(i int64) error {
+	cost := int64(scalarCost)
 	if v.emit {
 		switch {
 		case i >= 0 && i < 256:
 			v.write(opBinInt1, byte(i))
+			cost = 0 // Go has these boxed
 		case i >= 0 && i < 65536:
 			v.write(opBinInt2, byte(i), byte(i>>8))
 		case i >= math.MinInt32 && i <= math.MaxInt32:
@@ -69,7 +71,7 @@ func (v *verifier) pushInt(i int64) error {
 			v.out = binary.LittleEndian.AppendUint64(v.out, uint64(i))
 		}
 	}
-	return v.pushValue(kindInt, scalarCost)
+	return v.pushValue(kindInt, cost)
 }
 
 // pushLong takes an integer in little-endian two's complement; no bytes are 0.
@@ -218,42 +220,6 @@ func parseFloat(p []byte) (float64, bool) {
 	}
 	f, err := strconv.ParseFloat(string(p), 64)
 	return f, err == nil
-}
-
-// globalLines checks GLOBAL and INST, whose argument is two lines.
-func (v *verifier) globalLines(op byte) error {
-	p, err := v.in.line()
-	if err != nil {
-		return v.readError(err)
-	}
-	v.name = append(append(v.name[:0], p[:min(len(p), maxNameBytes+1)]...), '\n')
-	if p, err = v.in.line(); err != nil {
-		return v.readError(err)
-	}
-	v.name = append(v.name, p[:min(len(p), maxNameBytes+1)]...)
-	i, err := v.find(v.name)
-	if err != nil {
-		return err
-	}
-	callable := slot{kind: kindGlobal, n: i}
-	if op == opGlobal {
-		v.writeGlobal(op, i)
-		return v.push(callable)
-	}
-	args, err := v.sinceMark()
-	if err != nil {
-		return err
-	}
-	return v.applySince(op, callable, args)
-}
-
-// writeGlobal names a global to the machine by its index, so that the names gopickle knows by itself mean nothing.
-func (v *verifier) writeGlobal(op byte, i uint32) {
-	if v.emit {
-		v.write(op, '\n')
-		v.out = strconv.AppendUint(v.out, uint64(i), 10)
-		v.write('\n')
-	}
 }
 
 // unquote reads the repr of a Python 2 str: quotes and backslash escapes. It gives the bytes as they are.

@@ -2,9 +2,7 @@ package pickle
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"math"
 
 	"github.com/optimem/optimem/loader/internal/fault"
 )
@@ -97,9 +95,9 @@ type verifier struct {
 	seg   segment   // the innermost segment
 	marks []segment // those around it
 	memo  []slot
-	puts  int    // memo indexes in use, which is where MEMOIZE puts
-	arena []byte // strings that STACK_GLOBAL may name
-	name  []byte // scratch
+	puts  int      // memo indexes in use, which is where MEMOIZE puts
+	arena [][]byte // strings that STACK_GLOBAL may name, in chunks
+	name  []byte   // scratch
 
 	globals []global
 	index   map[string]uint32
@@ -125,13 +123,14 @@ type verifier struct {
 
 // What things cost on the Go heap, in bytes: measured, then rounded up so that the sum is never below the live heap.
 const (
-	opCost        = 4 // bounds time, not memory
+	opCost        = 3 // bounds time, not memory
 	verifierCost  = 256 << 10
 	slotCost      = 12
 	segmentCost   = 32
 	globalCost    = 512
 	problemCost   = 512
-	machineCost   = 24 // for a place on gopickle's stack, which grows by appending
+	machineCost   = 64 // for a place on gopickle's stack, which grows by appending and leaves much garbage
+	arrayCost     = 24 // for a place in a large array that was such a stack
 	memoCost      = 144
 	scalarCost    = 16
 	headerCost    = 32
@@ -145,6 +144,10 @@ const (
 	objectCost    = 64
 	objectRest    = 160
 	resultCost    = 32
+
+	// Names may be as long as the file, and a scan leaves them to the collector while the load takes as much again.
+	arenaChunk = 64 << 10
+	arenaCost  = 2 * arenaChunk
 
 	minSegmentRoom = 16 // gopickle makes each segment this large
 )
@@ -253,7 +256,8 @@ func (v *verifier) keepOnly(n int64) {
 
 // releaseWork gives back what the verifier and the machine needed to run, and keeps the charge for the values.
 func (v *verifier) releaseWork() {
-	v.credit += v.fixed + int64(cap(v.stack)+cap(v.memo))*slotCost + int64(cap(v.arena)) + int64(cap(v.marks))*segmentCost
+	v.credit += v.fixed + int64(cap(v.stack)+cap(v.memo))*slotCost + int64(cap(v.marks))*segmentCost
+	v.credit += int64(len(v.arena)) * arenaCost
 	v.credit += int64(v.seg.room)*machineCost + int64(len(v.memoIndex))*memoCost + v.written.bytes()
 	v.keepOnly(v.taken - v.credit)
 }
@@ -360,216 +364,4 @@ func (v *verifier) above(slots ...slot) (uint16, error) {
 		return 0, fault.New(fault.ErrLimit, v.at, "nested deeper than %d", v.opts.Depth)
 	}
 	return deepest + 1, nil
-}
-
-// put stores the top of the stack in the memo. A load keeps only what a GET fetches later.
-func (v *verifier) put(i int64) error {
-	top, err := v.top(1)
-	if err != nil {
-		return err
-	}
-	// Writers number their memo as they write, some from 1, some with gaps: never beyond the opcodes so far.
-	if i < 0 || i > v.ops {
-		return v.broken("memo index %d after %d opcodes", i, v.ops)
-	}
-	fresh, err := v.written.add(v, i)
-	if err != nil {
-		return err
-	}
-	if fresh {
-		v.puts++
-	}
-	place := i
-	if v.emit {
-		if !v.fetched.has(i) {
-			return nil
-		}
-		// The value lives on in the machine's memo, so what it is part of cannot be counted as freed.
-		top[0].shared = true
-		j, ok := v.memoIndex[uint32(i)]
-		if !ok {
-			if err := v.charge(memoCost); err != nil {
-				return err
-			}
-			if v.memoIndex == nil {
-				v.memoIndex = make(map[uint32]uint32)
-			}
-			j = uint32(len(v.memoIndex))
-			v.memoIndex[uint32(i)] = j
-		}
-		v.writeMemo(opBinPut, opLongBinPut, j)
-		place = int64(j)
-	}
-	if n := int(place) + 1; n > len(v.memo) {
-		if n > cap(v.memo) {
-			if v.memo, err = v.grow(v.memo, n-len(v.memo)); err != nil {
-				return err
-			}
-		}
-		v.memo = v.memo[:n]
-	}
-	v.memo[place] = top[0]
-	return nil
-}
-
-// get pushes a memo slot.
-func (v *verifier) get(i int64) error {
-	if !v.written.has(i) {
-		return v.broken("memo index %d was never put", i)
-	}
-	place := i
-	if v.emit {
-		j, ok := v.memoIndex[uint32(i)]
-		if !ok {
-			return v.broken("the file changed while it was read")
-		}
-		v.writeMemo(opBinGet, opLongBinGet, j)
-		place = int64(j)
-	} else if _, err := v.fetched.add(v, i); err != nil {
-		return err
-	}
-	s := v.memo[place]
-	s.shared = true
-	return v.push(s)
-}
-
-// A bitSet is a set of memo indexes.
-type bitSet []uint64
-
-func (b bitSet) has(i int64) bool {
-	return i >= 0 && i/64 < int64(len(b)) && b[i/64]&(1<<(i%64)) != 0
-}
-
-// bytes is what the set holds.
-func (b bitSet) bytes() int64 { return int64(cap(b)) * 8 }
-
-// add adds i ≥ 0 and tells whether it is new.
-func (b *bitSet) add(v *verifier, i int64) (bool, error) {
-	if n := int(i/64) + 1; n > len(*b) {
-		if n > cap(*b) {
-			room := max(2*cap(*b), n, 16)
-			if err := v.charge(int64(room) * 8); err != nil {
-				return false, err
-			}
-			v.credit += b.bytes()
-			*b = append(make(bitSet, 0, room), *b...)
-		}
-		*b = (*b)[:n]
-	}
-	word, bit := &(*b)[i/64], uint64(1)<<(i%64)
-	fresh := *word&bit == 0
-	*word |= bit
-	return fresh, nil
-}
-
-// text pushes a string whose bytes are in the window, remembering what may be a name.
-func (v *verifier) text(p []byte) error {
-	s := slot{kind: kindString, n: uint32(len(p))}
-	if v.protocol >= 4 && len(p) > 0 && len(p) <= maxNameBytes && len(v.arena) < math.MaxInt32 {
-		if len(v.arena)+len(p) > cap(v.arena) {
-			room := max(2*cap(v.arena), 4<<10)
-			if err := v.charge(int64(room)); err != nil {
-				return err
-			}
-			v.credit += int64(cap(v.arena))
-			v.arena = append(make([]byte, 0, room), v.arena...)
-		}
-		s.ref = uint32(len(v.arena)) + 1
-		v.arena = append(v.arena, p...)
-	}
-	if v.emit {
-		if err := v.charge(stringCost(int64(len(p)))); err != nil {
-			return err
-		}
-		v.writeString(p)
-	}
-	return v.push(s)
-}
-
-// find returns the index of the global whose module and name are in key, split by a newline.
-func (v *verifier) find(key []byte) (uint32, error) {
-	if i, ok := v.index[string(key)]; ok {
-		return i, nil
-	}
-	g, err := parseGlobal(key)
-	if err != nil {
-		return 0, v.broken("%v", err)
-	}
-	if len(v.globals) == maxGlobals {
-		return 0, fault.New(fault.ErrLimit, v.at, "more than %d globals", maxGlobals)
-	}
-	cost := globalCost + 2*int64(len(key))
-	if err := v.charge(cost); err != nil {
-		return 0, err
-	}
-	v.reportBytes += cost
-	i := uint32(len(v.globals))
-	entry := global{use: Use{Global: g, Class: v.opts.Policy(g), Offset: v.at}}
-	if b, ok := pythonData[g]; ok && entry.use.Class == Data {
-		entry.builtin = &b
-	}
-	v.globals = append(v.globals, entry)
-	v.index[string(key)] = i
-	if entry.use.Class != Data && entry.use.Class != Inert {
-		err = v.complain(fault.ErrUnsafe, 'c', 0, i, "refused global %s", g)
-	}
-	return i, err
-}
-
-// call decides what applying a callable gives, by REDUCE, INST or OBJ, or by NEWOBJ where instantiate is set.
-func (v *verifier) call(callable slot, instantiate bool) (slot, error) {
-	made := slot{kind: kindOpaque}
-	cost := int64(resultCost)
-	if callable.kind != kindGlobal {
-		class := fault.ErrFormat
-		if callable.kind >= kindObject {
-			class = fault.ErrUnsafe
-		}
-		return made, v.complain(class, opReduce, 0, uint32(callable.kind), "%s is called", callable.kind)
-	}
-	g := &v.globals[callable.n]
-	if instantiate {
-		g.use.Instantiated = true
-	} else {
-		g.use.Called = true
-	}
-	var err error
-	switch {
-	case g.use.Class == Data && g.builtin == nil:
-	case g.use.Class == Data && g.builtin.call != nil:
-		made.kind, cost = g.builtin.kind, objectCost
-	case g.use.Class == Data && !instantiate:
-		err = v.complain(fault.ErrUnsafe, opReduce, 1, callable.n, "%s is called; only naming it is allowed", g.use.Global)
-	case g.use.Class == Data || g.use.Class == Inert && instantiate:
-		made.kind, cost = kindObject, objectCost
-	case g.use.Class == Inert:
-		err = v.complain(fault.ErrUnsafe, opReduce, 2, callable.n,
-			"%s is called; only rebuild functions of data may be", g.use.Global)
-	}
-	if err == nil && v.emit {
-		err = v.charge(cost)
-	}
-	return made, err
-}
-
-// freed notes that a value on the stack is gone, if nothing else holds it. Only tuples are worth it: the arguments of
-// rebuild functions and the persistent ids are most of a checkpoint's pickle.
-func (v *verifier) freed(s slot) {
-	if v.emit && s.kind == kindTuple && !s.shared {
-		v.credit += int64(s.ref)
-	}
-}
-
-// parseGlobal splits and checks a module and a name.
-func parseGlobal(key []byte) (Global, error) {
-	for i, c := range key {
-		if c == '\n' {
-			g := Global{string(key[:i]), string(key[i+1:])}
-			if !validName(g.Module) || !validName(g.Name) {
-				return g, fmt.Errorf("%.100q is not the name of a global", key)
-			}
-			return g, nil
-		}
-	}
-	return Global{}, fmt.Errorf("%.100q is not the name of a global", key)
 }
