@@ -16,11 +16,11 @@ func (v *verifier) container(op byte) error {
 		v.write(op)
 		return v.pushValue(kindList, listCost)
 	case opEmptyDict:
-		v.write(op)
-		return v.pushValue(kindDict, dictCost)
+		v.writeEmpty(memoDict)
+		return v.pushKeyed(kindDict, dictCost)
 	case opEmptySet:
-		v.write(op)
-		return v.pushValue(kindSet, setCost)
+		v.writeEmpty(memoSet)
+		return v.pushKeyed(kindSet, setCost)
 	case opTuple1, opTuple2, opTuple3:
 		n := int(op-opTuple1) + 1
 		items, err := v.top(n)
@@ -51,16 +51,18 @@ func (v *verifier) container(op byte) error {
 		if err := v.checkKeys(items); err != nil {
 			return err
 		}
-		made.kind, cost = kindDict, dictCost+int64(n/2)*dictItemCost
+		made.kind, cost = kindDict, dictCost
 	case opFrozenSet:
 		if err := v.checkElements(items); err != nil {
 			return err
 		}
-		made.kind, cost = kindFrozenSet, setCost+int64(n)*setItemCost
+		made.kind, cost = kindFrozenSet, setCost
 	case opList:
 		made.kind = kindList
 	}
-	v.write(op)
+	if err := v.writeContainer(op, n); err != nil {
+		return err
+	}
 	room := int64(v.popMark())
 	switch {
 	case op == opTuple && room <= 256:
@@ -76,6 +78,33 @@ func (v *verifier) container(op byte) error {
 		}
 	}
 	return v.push(made)
+}
+
+// writeContainer writes an opcode that takes the n items since the MARK, and charges for their keys.
+func (v *verifier) writeContainer(op byte, n int) error {
+	if !v.emit {
+		return nil
+	}
+	switch op {
+	case opDict:
+		v.writeFilled(memoDict)
+		return v.chargeKeys(n/2, dictItemCost)
+	case opFrozenSet:
+		v.writeFilled(memoFrozenSet)
+		return v.chargeKeys(n, setItemCost)
+	}
+	v.write(op)
+	return nil
+}
+
+// pushKeyed pushes a new dict or set.
+func (v *verifier) pushKeyed(k kind, cost int64) error {
+	if v.emit {
+		if err := v.chargeKeys(0, 0); err != nil {
+			return err
+		}
+	}
+	return v.pushValue(k, cost)
 }
 
 func (v *verifier) pushTuple(n int, depth uint16, cost int64) error {
@@ -102,16 +131,13 @@ func (v *verifier) checkKeys(items []slot) error {
 	return nil
 }
 
-// checkElements checks that items may be in a set. Bytes may not, because they cannot be in the machine's.
+// checkElements checks that items may be in a set.
 func (v *verifier) checkElements(items []slot) error {
 	for _, it := range items {
-		class := fault.ErrFormat
-		if it.kind == kindBytes {
-			class = fault.ErrUnsupported
-		} else if it.kind.hashable() {
+		if it.kind.hashable() {
 			continue
 		}
-		if err := v.complain(class, opAddItems, 0, uint32(it.kind), "%s is in a set", it.kind); err != nil {
+		if err := v.complain(fault.ErrFormat, opAddItems, 0, uint32(it.kind), "%s is in a set", it.kind); err != nil {
 			return err
 		}
 	}
@@ -120,51 +146,28 @@ func (v *verifier) checkElements(items []slot) error {
 
 // fill checks an opcode that adds to a container below the items.
 func (v *verifier) fill(op byte) error {
-	var items []slot
-	var err error
-	marked := op == opAppends || op == opSetItems || op == opAddItems
-	below := 0 // the container's place
-	switch op {
-	case opAppend:
-		items, err = v.top(2)
-	case opSetItem:
-		items, err = v.top(3)
-	default:
-		if items, err = v.sinceMark(); err == nil {
-			if outer := v.marks[len(v.marks)-1]; v.seg.base == outer.base {
-				err = v.broken("stack underflow: nothing below the MARK")
-			}
-		}
-	}
+	below, items, err := v.containerBelow(op)
 	if err != nil {
 		return err
-	}
-	if marked {
-		below = v.seg.base - 1
-	} else {
-		items = items[1:]
-		below = len(v.stack) - len(items) - 1
 	}
 	depth, err := v.above(items...)
 	if err != nil {
 		return err
 	}
 	target := &v.stack[below]
-	ok, cost := false, int64(0)
+	ok, keys, cost := target.kind == kindObject, 0, int64(0)
 	switch op {
 	case opAppend, opAppends:
-		ok = target.kind == kindList || target.kind == kindObject
+		ok = ok || target.kind == kindList
 		cost = int64(len(items)) * listItemCost
 	case opSetItem, opSetItems:
-		ok = target.kind == kindDict || target.kind == kindMapping || target.kind == kindObject
-		cost = int64(len(items)/2) * dictItemCost
+		ok = ok || target.kind == kindDict || target.kind == kindMapping
+		keys, cost = len(items)/2, dictItemCost
 		err = v.checkKeys(items)
 	case opAddItems:
-		ok = target.kind == kindSet || target.kind == kindObject
-		cost = int64(len(items)) * setItemCost
-		if target.kind == kindSet {
-			err = v.checkElements(items)
-		}
+		ok = ok || target.kind == kindSet
+		keys, cost = len(items), setItemCost
+		err = v.checkElements(items)
 	}
 	if err == nil && !ok {
 		class := fault.ErrFormat
@@ -173,23 +176,49 @@ func (v *verifier) fill(op byte) error {
 		}
 		err = v.complain(class, op, 1, uint32(target.kind), "items are added to %s", target.kind)
 	}
+	if err == nil && v.emit {
+		v.write(op)
+		if target.kind == kindObject || target.kind == kindMapping {
+			err = v.charge(objectRest)
+		}
+		if err == nil && op != opAppend && op != opAppends {
+			err = v.chargeKeys(keys, cost)
+		} else if err == nil {
+			err = v.charge(cost)
+		}
+	}
 	if err != nil {
 		return err
 	}
-	v.write(op)
-	if v.emit {
-		if target.kind == kindObject || target.kind == kindMapping {
-			cost += objectRest
-		}
-		if err := v.charge(cost); err != nil {
-			return err
-		}
-	}
 	target.depth = max(target.depth, depth)
-	if marked {
-		v.popMark()
-	} else {
+	if op == opAppend || op == opSetItem {
 		v.drop(len(items))
+	} else {
+		v.popMark()
 	}
 	return nil
+}
+
+// containerBelow returns the place of the container that op fills, and the items.
+func (v *verifier) containerBelow(op byte) (int, []slot, error) {
+	switch op {
+	case opAppend, opSetItem:
+		n := 2
+		if op == opSetItem {
+			n = 3
+		}
+		s, err := v.top(n)
+		if err != nil {
+			return 0, nil, err
+		}
+		return len(v.stack) - n, s[1:], nil
+	}
+	items, err := v.sinceMark()
+	if err != nil {
+		return 0, nil, err
+	}
+	if outer := v.marks[len(v.marks)-1]; v.seg.base == outer.base {
+		return 0, nil, v.broken("stack underflow: nothing below the MARK")
+	}
+	return v.seg.base - 1, items, nil
 }

@@ -19,6 +19,7 @@ type machine struct {
 	v       *verifier
 	hooks   Hooks
 	classes []*class
+	indexes []*keyIndex
 	err     error // the first error of a hook or of this package, which says more than gopickle's
 }
 
@@ -29,12 +30,12 @@ func (m *machine) run() (value any, err error) {
 			// What passed the verifier does not make gopickle panic; a hook may still have a mistake.
 			err = fault.New(fault.ErrFormat, m.v.at, "unpickling failed: %.200s", panicText(r))
 		}
-		m.v, m.hooks = nil, Hooks{}
+		for _, x := range m.indexes {
+			*x = nil
+		}
+		m.v, m.hooks, m.indexes = nil, Hooks{}, nil
 	}()
 	if err := m.v.begin(); err != nil {
-		return nil, err
-	}
-	if err := m.v.charge(minSegmentRoom * machineCost); err != nil {
 		return nil, err
 	}
 	u := pickle.NewUnpickler(&feed{v: m.v})
@@ -82,6 +83,10 @@ func (m *machine) fail(what string, err error) error {
 
 // findClass is what GLOBAL and INST give: the verifier writes a global's index for its name.
 func (m *machine) findClass(_, name string) (any, error) {
+	switch name {
+	case dictClass, setClass, frozenSetClass:
+		return &containerClass{m: m, name: name}, nil
+	}
 	i, err := strconv.Atoi(name)
 	if err != nil || i < 0 || i >= len(m.v.globals) {
 		return nil, fmt.Errorf("BUG: global %q", name)
@@ -272,7 +277,12 @@ func (o *inert) Append(v any) { o.rest().items = append(o.rest().items, v) }
 func (o *inert) Add(v any) { o.Append(v) }
 
 // Set is what SETITEM and SETITEMS do.
-func (o *inert) Set(k, v any) { o.rest().entries = append(o.rest().entries, Entry{Key: k, Value: v}) }
+func (o *inert) Set(k, v any) {
+	if o.rest().dict == nil {
+		o.body.dict = o.class.m.newTable()
+	}
+	o.body.dict.Set(k, v)
+}
 
 // PySetState is what BUILD does.
 func (o *inert) PySetState(state any) error {

@@ -56,7 +56,7 @@ func (v *verifier) put(i int64) error {
 			if v.memoIndex == nil {
 				v.memoIndex = make(map[uint32]uint32)
 			}
-			j = uint32(len(v.memoIndex))
+			j = memoFree + uint32(len(v.memoIndex))
 			v.memoIndex[uint32(i)] = j
 		}
 		v.writeMemo(opBinPut, opLongBinPut, j)

@@ -138,30 +138,32 @@ func callDeque(c *class, args []any) (any, error) {
 
 // update adds the items of a dict, or pairs, to o.
 func (m *machine) update(o *inert, from any) error {
-	entries, ok := Dict(from)
-	if !ok {
-		pairs, ok := sequence(from)
-		if !ok {
-			return badArgs([]any{from})
-		}
-		if err := m.v.charge(int64(len(pairs)) * dictItemCost); err != nil {
-			return err
-		}
-		entries = make([]Entry, len(pairs))
-		for i, p := range pairs {
-			kv, ok := sequence(p)
-			if !ok || len(kv) != 2 || !hashable(kv[0]) {
-				return badArgs([]any{from})
-			}
-			entries[i] = Entry{Key: kv[0], Value: kv[1]}
-		}
-		o.rest().entries = entries
-		return nil
-	}
-	if err := m.v.charge(objectRest + int64(len(entries))*dictItemCost); err != nil {
+	if err := m.v.charge(objectRest); err != nil {
 		return err
 	}
-	o.rest().entries = slices.Clone(entries)
+	if entries, ok := Dict(from); ok {
+		if err := m.v.chargeKeys(len(entries), dictItemCost); err != nil {
+			return err
+		}
+		for _, e := range entries {
+			o.Set(e.Key, e.Value)
+		}
+		return nil
+	}
+	pairs, ok := sequence(from)
+	if !ok {
+		return badArgs([]any{from})
+	}
+	if err := m.v.chargeKeys(len(pairs), dictItemCost); err != nil {
+		return err
+	}
+	for _, p := range pairs {
+		kv, ok := sequence(p)
+		if !ok || len(kv) != 2 || !hashable(kv[0]) {
+			return badArgs([]any{from})
+		}
+		o.Set(kv[0], kv[1])
+	}
 	return nil
 }
 
@@ -188,8 +190,10 @@ func sequence(v any) ([]any, bool) {
 // hashable tells whether Python would take v as a key.
 func hashable(v any) bool {
 	switch v := v.(type) {
-	case *types.List, *types.Dict, *types.Set, *types.ByteArray:
+	case *types.List, *table, *types.ByteArray:
 		return false
+	case *set:
+		return v.frozen
 	case *inert:
 		return v.class.builtin == nil || v.class.builtin.kind != kindMapping
 	}
@@ -212,14 +216,14 @@ func elements(c *class, args []any) ([]any, error) {
 		return nil, badArgs(args)
 	}
 	for _, it := range items {
-		if _, isBytes := it.([]byte); isBytes {
-			return nil, fault.New(fault.ErrUnsupported, -1, "bytes in a set")
-		}
 		if !hashable(it) {
 			return nil, badArgs(args)
 		}
 	}
-	return items, c.m.v.charge(setCost + int64(len(items))*setItemCost)
+	if err := c.m.v.charge(setCost); err != nil {
+		return nil, err
+	}
+	return items, c.m.v.chargeKeys(len(items), setItemCost)
 }
 
 func callSet(c *class, args []any) (any, error) {
@@ -227,7 +231,7 @@ func callSet(c *class, args []any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return types.NewSetFromSlice(items), nil
+	return c.m.newSet(items, false), nil
 }
 
 func callFrozenSet(c *class, args []any) (any, error) {
@@ -235,7 +239,7 @@ func callFrozenSet(c *class, args []any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return types.NewFrozenSetFromSlice(items), nil
+	return c.m.newSet(items, true), nil
 }
 
 // callBytes: protocols 0 to 2 write b"" as a call without arguments.

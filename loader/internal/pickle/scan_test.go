@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -122,7 +123,6 @@ func TestScanRefuses(t *testing.T) {
 		{"dict as key", "(}Nd.", format(3, "a dict is a dict's key")},
 		{"bytearray in a set",
 			"\x80\x05\x8f(\x96\x00\x00\x00\x00\x00\x00\x00\x00\x90.", format(13, "a bytearray is in a set")},
-		{"bytes in a set", "\x80\x04\x8f(C\x01a\x90.", foreign(7, "bytes is in a set")},
 		{"list in a frozenset", "\x80\x04(]\x91.", format(4, "a list is in a set")},
 		{"BUILD on a list", "]}b.", format(2, "BUILD changes a list")},
 		{"BUILD on a class", "cm\nC\n}b.", unsafe(6, "BUILD changes m.C")},
@@ -213,6 +213,15 @@ func TestScanRefuses(t *testing.T) {
 	}
 }
 
+var twentyKeys, twentyItems = func() (data, text string) {
+	var texts []string
+	for i := range 20 {
+		data += fmt.Sprintf("K%cI%d\n", rune(i+30), 3*i)
+		texts = append(texts, fmt.Sprintf("int %d: int %d", i+30, 3*i))
+	}
+	return data, "{" + strings.Join(texts, ", ") + "}"
+}()
+
 // TestScanAccepts lists unusual pickles that are sound, with what they mean.
 func TestScanAccepts(t *testing.T) {
 	for _, tc := range []struct{ name, data, want string }{
@@ -243,6 +252,10 @@ func TestScanAccepts(t *testing.T) {
 		{"a new class's name", "carray\n_array_reconstructor\n.", "global _array_reconstructor"},
 		{"empty frame", "\x80\x04" + frame(0) + "N.", "None"},
 		{"value between frames", "\x80\x04" + frame(1) + "NC\x01a" + frame(2) + "\x86.", "(None, bytes 61)"},
+		{"bytes in a set", "\x80\x04\x8f(C\x01aC\x00\x90.", "set {bytes 61, bytes }"},
+		{"a set twice the same", "\x80\x04(K\x01I01\nF1.0\nU\x01a\x91.", "set {int 1, str 61}"},
+		{"DICT with items", "(U\x01aK\x01U\x01bK\x02U\x01aK\x03d.", "{str 61: int 3, str 62: int 2}"},
+		{"a dict of twenty", "}(" + twentyKeys + twentyKeys + "u.", twentyItems},
 		{"set subclass by NEWOBJ", "\x80\x04cm\nC\n)\x81(K\x01\x90.", "object C"},
 		{"OrderedDict that holds itself",
 			"ccollections\nOrderedDict\n)Rq\x00U\x01ah\x00s.", "mapping {str 61: mapping"},

@@ -9,9 +9,6 @@ import (
 	"github.com/optimem/optimem/loader/internal/limit"
 )
 
-// An Entry is one item of a dict.
-type Entry = types.DictEntry
-
 // An Object is an instance of a class that is only a name here, or of a Python type beyond the plain ones. It holds
 // what the pickle said about it and does nothing.
 type Object struct {
@@ -21,9 +18,9 @@ type Object struct {
 }
 
 type objectBody struct {
-	state   any
-	items   []any
-	entries []Entry
+	state any
+	items []any
+	dict  *table
 }
 
 // Class returns the object's class.
@@ -48,12 +45,12 @@ func (o *Object) Items() []any {
 	return o.body.items
 }
 
-// Entries returns the items that were set on the object: those of a dict subclass.
+// Entries returns the items that were set on the object, as Dict does: those of a dict subclass.
 func (o *Object) Entries() []Entry {
-	if o.body == nil {
+	if o.body == nil || o.body.dict == nil {
 		return nil
 	}
-	return lastWins(o.body.entries)
+	return o.body.dict.entries
 }
 
 // Attrs returns the attributes that the state sets as Python would without a __setstate__: the items of a dict, or of
@@ -149,31 +146,21 @@ func List(v any) ([]any, bool) {
 	return nil, false
 }
 
-// Set returns the items of a set or frozenset, in no particular order.
+// Set returns the items of a set or frozenset, in the order of the file.
 func Set(v any) ([]any, bool) {
-	switch v := v.(type) {
-	case *types.Set:
-		items := make([]any, 0, len(*v))
-		for it := range *v {
-			items = append(items, it)
-		}
-		return items, true
-	case *types.FrozenSet:
-		items := make([]any, 0, len(*v))
-		for it := range *v {
-			items = append(items, it)
-		}
-		return items, true
+	if s, ok := v.(*set); ok {
+		return s.items, true
 	}
 	return nil, false
 }
 
 // Dict returns the items of a dict, OrderedDict, defaultdict or Counter as Python would hold them: in the order of
-// insertion, the last of several values for a key. Keys that are tuples or objects are all taken as different.
+// insertion, the last of several values for a key. Keys that are bytes, tuples or objects count as different unless
+// they are the same object.
 func Dict(v any) ([]Entry, bool) {
 	switch v := v.(type) {
-	case *types.Dict:
-		return lastWins(*v), true
+	case *table:
+		return v.entries, true
 	case *inert:
 		if v.class.builtin != nil && v.class.builtin.kind == kindMapping {
 			return v.Entries(), true
@@ -204,54 +191,6 @@ func Result(v any) (any, bool) {
 		return r.value, true
 	}
 	return nil, false
-}
-
-type bytesKey string
-
-// keyOf returns a Go value that is equal for keys that Python takes as equal, except for tuples and objects.
-func keyOf(k any) any {
-	switch k := k.(type) {
-	case bool:
-		if k {
-			return 1
-		}
-		return 0
-	case float64:
-		if i := int(k); float64(i) == k {
-			return i
-		}
-	case []byte:
-		return bytesKey(k)
-	case *big.Int:
-		return bytesKey("int " + k.String())
-	}
-	return k
-}
-
-// lastWins returns entries as a dict holds them. It returns entries itself where no key comes twice.
-func lastWins(entries []Entry) []Entry {
-	if len(entries) <= 1 {
-		return entries
-	}
-	place := make(map[any]int, len(entries))
-	for i, e := range entries {
-		place[keyOf(e.Key)] = i
-	}
-	if len(place) == len(entries) {
-		return entries
-	}
-	out := make([]Entry, 0, len(place))
-	clear(place)
-	for _, e := range entries {
-		k := keyOf(e.Key)
-		if i, ok := place[k]; ok {
-			out[i].Value = e.Value
-			continue
-		}
-		place[k] = len(out)
-		out = append(out, e)
-	}
-	return out
 }
 
 const plainCost = 48

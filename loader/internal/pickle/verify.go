@@ -115,6 +115,7 @@ type verifier struct {
 	big       bigPayload // a payload that goes to the machine after out, too large for the window
 	memoIndex map[uint32]uint32
 	transient int64 // what the current opcode takes only while it runs
+	indexes   int64 // what finding duplicate keys takes until the end
 
 	taken  int64 // bytes taken from the meter
 	credit int64 // bytes of them that are free again
@@ -137,12 +138,14 @@ const (
 	tupleItemCost = 16
 	listCost      = 96
 	listItemCost  = 40
-	dictCost      = 160
-	dictItemCost  = 112 // with the map that tells duplicate keys
-	setCost       = 288
-	setItemCost   = 72
+	dictCost      = 64
+	dictItemCost  = 72
+	setCost       = 64
+	setItemCost   = 40
+	indexCost     = 32 // for a dict or set, while it may grow
+	indexItemCost = 64
 	objectCost    = 64
-	objectRest    = 160
+	objectRest    = 112
 	resultCost    = 32
 
 	// Names may be as long as the file, and a scan leaves them to the collector while the load takes as much again.
@@ -198,6 +201,10 @@ func (v *verifier) begin() error {
 		return err
 	}
 	v.seg.room = minSegmentRoom
+	if v.emit {
+		v.out = prelude()
+		return v.charge(int64(v.seg.room) * machineCost)
+	}
 	return nil
 }
 
@@ -257,9 +264,16 @@ func (v *verifier) keepOnly(n int64) {
 // releaseWork gives back what the verifier and the machine needed to run, and keeps the charge for the values.
 func (v *verifier) releaseWork() {
 	v.credit += v.fixed + int64(cap(v.stack)+cap(v.memo))*slotCost + int64(cap(v.marks))*segmentCost
-	v.credit += int64(len(v.arena)) * arenaCost
+	v.credit += int64(len(v.arena))*arenaCost + v.indexes
 	v.credit += int64(v.seg.room)*machineCost + int64(len(v.memoIndex))*memoCost + v.written.bytes()
 	v.keepOnly(v.taken - v.credit)
+}
+
+// chargeKeys takes what n more keys of a dict or set cost, of which the index is given back at the end.
+func (v *verifier) chargeKeys(n int, itemCost int64) error {
+	index := int64(n)*indexItemCost + indexCost
+	v.indexes += index
+	return v.charge(index + int64(n)*itemCost)
 }
 
 // grow makes room for at least n more slots, charging for the new array before it frees the old one.
