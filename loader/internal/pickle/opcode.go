@@ -85,22 +85,30 @@ const highestProtocol = 5
 // step checks one opcode.
 func (v *verifier) step() error {
 	v.at = v.in.offset()
-	p, err := v.in.next(1)
-	if err != nil {
-		return v.readError(err)
+	if v.in.pos == len(v.in.buf) {
+		if err := v.in.fill(1); err != nil {
+			return v.readError(err)
+		}
 	}
-	v.opcode = p[0]
+	v.opcode = v.in.buf[v.in.pos]
+	v.in.pos++
 	if !v.emit {
-		if err := v.charge(opCost); err != nil {
+		cost := int64(opCost)
+		switch v.opcode {
+		case opMark, opGlobal, opInst, opStackGlobal:
+			cost = slowOpCost
+		}
+		if err := v.charge(cost); err != nil {
 			return err
 		}
+		v.time += cost
 	}
 	if v.transient != 0 {
 		v.credit += v.transient
 		v.transient = 0
 	}
 	if v.opcode > opLong4 && v.protocol < 4 && v.opcode < opNextBuffer {
-		err = v.complain(fault.ErrFormat, v.opcode, 255, 0, "opcode 0x%02x belongs to protocol 4 or 5, the file declares %d",
+		err := v.complain(fault.ErrFormat, v.opcode, 255, 0, "opcode 0x%02x belongs to protocol 4 or 5, the file declares %d",
 			v.opcode, v.protocol)
 		if err != nil {
 			return err

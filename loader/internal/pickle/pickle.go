@@ -175,7 +175,7 @@ func Scan(r io.ReaderAt, off, size int64, o Options) (*Report, error) {
 	for _, g := range v.globals {
 		report.Globals = append(report.Globals, g.use)
 	}
-	v.keepOnly(v.ops*opCost + v.reportBytes + v.fetched.bytes())
+	v.keepOnly(v.time + v.reportBytes + v.fetched.bytes())
 	return report, err
 }
 

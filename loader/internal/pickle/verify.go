@@ -115,6 +115,7 @@ type verifier struct {
 	big       bigPayload // a payload that goes to the machine after out, too large for the window
 	memoIndex map[uint32]uint32
 	transient int64 // what the current opcode takes only while it runs
+	time      int64 // what opcodes cost, which is not given back
 	indexes   int64 // what finding duplicate keys takes until the end
 
 	taken  int64 // bytes taken from the meter
@@ -125,6 +126,7 @@ type verifier struct {
 // What things cost on the Go heap, in bytes: measured, then rounded up so that the sum is never below the live heap.
 const (
 	opCost        = 3 // bounds time, not memory
+	slowOpCost    = 10
 	verifierCost  = 256 << 10
 	slotCost      = 12
 	segmentCost   = 32
