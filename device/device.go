@@ -1,0 +1,95 @@
+// Package device is the contract between what runs a plan and what computes: memory of its own, streams that copy and
+// run ops in order, events between them.
+//
+// It does not know models, plans or files. internal/cpu, device/null, device/emulated and cuda implement it;
+// device/devicetest holds every implementation to it.
+//
+//	memory, err := dev.Alloc(bytes)
+//	stream, err := dev.NewStream()
+//	stream.CopyIn(memory.At(0, n), host)
+//	stream.Run(ctx, device.Launch{Step: step, In: in, Out: out, Work: work})
+//	err = stream.Sync(ctx)
+package device
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/optimem/optimem/layers"
+)
+
+// A Device computes ops over memory of its own. Its methods may be called from several goroutines.
+type Device interface {
+	// Name is what reports call it, such as "cpu".
+	Name() string
+	// Memory returns the total and the free bytes of the device's memory.
+	Memory() (totalBytes, freeBytes int64)
+	// Supports returns nil when the device can run the op, else an error that says why not.
+	Supports(op layers.Op, in, out []layers.Spec) error
+	// Alloc takes memory, or fails with an *OutOfMemoryError. The caller frees it.
+	Alloc(bytes int64) (Memory, error)
+	// NewStream returns a queue of copies and launches. The caller closes it.
+	NewStream() (Stream, error)
+	// Close frees what the device itself holds. Memory and streams must be gone.
+	Close() error
+}
+
+// Memory is a run of device memory.
+type Memory interface {
+	Bytes() int64
+	// Free gives the memory back. A second Free returns nil.
+	Free() error
+}
+
+// A Region is part of a memory.
+type Region struct {
+	Memory Memory
+	Offset int64
+	Bytes  int64
+}
+
+// An Argument is an operand in place: the region that holds the value, and the view of it.
+type Argument struct {
+	Region  Region
+	Operand layers.Operand
+	Spec    layers.Spec
+}
+
+// A Launch is one op with its operands in place. An absent operand has no memory.
+type Launch struct {
+	Step layers.Step
+	Op   layers.Op
+	In   []Argument
+	Out  []Argument
+	Work Region
+}
+
+// A Stream executes what it is given in the order given. Errors of asynchronous work surface at Sync.
+type Stream interface {
+	// CopyIn copies host bytes to the device. The host bytes must stay unchanged until the stream was synchronised.
+	CopyIn(dst Region, src []byte) error
+	// CopyOut copies device bytes to the host.
+	CopyOut(dst []byte, src Region) error
+	// Run computes an op. It returns ctx's error where ctx is done before the op begins.
+	Run(ctx context.Context, l Launch) error
+	// Record marks the work given so far; Wait makes this stream wait for a mark of another.
+	Record() Event
+	Wait(Event)
+	// Sync returns when all work given so far is done, with the first error of it.
+	Sync(ctx context.Context) error
+	Close() error
+}
+
+// An Event is a point in a stream.
+type Event interface{ Done() bool }
+
+// An OutOfMemoryError says that a device has no room for an allocation.
+type OutOfMemoryError struct {
+	Device               string
+	WantBytes, FreeBytes int64
+}
+
+// Error gives both sizes.
+func (e *OutOfMemoryError) Error() string {
+	return fmt.Sprintf("%s: out of memory: %d bytes wanted, %d free", e.Device, e.WantBytes, e.FreeBytes)
+}

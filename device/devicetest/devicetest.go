@@ -1,0 +1,343 @@
+// Package devicetest is the compliance suite of devices, as a library: calls of PyTorch's ops with the results that
+// PyTorch gave, recorded by the scripts in testdata. Every device, and every variant of a kernel, runs all of it.
+//
+// It compares; it does not know how a device computes. Package models says which ops a call is made of.
+//
+//	devicetest.Run(t, func(g *layers.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+//		return cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, inputs)
+//	})
+package devicetest
+
+import (
+	"bytes"
+	"compress/gzip"
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/tensor"
+)
+
+//go:embed testdata/*.json.gz
+var files embed.FS
+
+// A Case is one recorded call.
+type Case struct {
+	// Name is "family/target/number".
+	Name   string
+	Target string
+	Note   string
+	// Bound is the error allowed, as a part of the largest magnitude of a result; 0 means exact.
+	Bound   float64
+	Args    map[string]any
+	Inputs  map[string]*tensor.Tensor
+	Outputs []*tensor.Tensor
+}
+
+// A Runner computes a graph on the device under test.
+type Runner func(g *layers.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error)
+
+// Run runs every case.
+func Run(t *testing.T, run Runner) {
+	cases, err := Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			g, err := models.BuildCall(layers.Standard(), c.Target, c.Args)
+			if err != nil {
+				t.Fatalf("%s%v: %v", c.Target, c.Args, err)
+			}
+			out, err := run(g, c.Inputs)
+			if err != nil {
+				t.Fatalf("%s%v: %v", c.Target, c.Args, err)
+			}
+			if len(out) != len(c.Outputs) {
+				t.Fatalf("%s: %d results, PyTorch gave %d", c.Target, len(out), len(c.Outputs))
+			}
+			for i, want := range c.Outputs {
+				if err := Compare(out[strconv.Itoa(i)], want, c.Bound); err != nil {
+					t.Errorf("%s%v: result %d: %v", c.Target, c.Args, i, err)
+				}
+			}
+		})
+	}
+}
+
+// Cases returns the recorded calls of all families.
+func Cases() ([]Case, error) {
+	names, err := fs.Glob(files, "testdata/*.json.gz")
+	if err != nil {
+		return nil, err
+	}
+	var all []Case
+	for _, name := range names {
+		family := strings.TrimSuffix(path.Base(name), ".json.gz")
+		cases, err := read(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for i := range cases {
+			cases[i].Name = fmt.Sprintf("%s/%s/%d", family, strings.TrimPrefix(cases[i].Target, "torch.ops.aten."), i)
+		}
+		all = append(all, cases...)
+	}
+	return all, nil
+}
+
+type fileTensor struct {
+	Tensor  int
+	DType   string
+	Shape   []int
+	Strides []int
+	Offset  int
+	Data    string
+}
+
+type fileArg struct {
+	Tensor *int
+	fileTensorRest
+	Tensors []*fileTensor
+	List    []fileArg
+	Bool    *bool
+	Int     *int
+	Float   *string
+	Str     *string
+}
+
+type fileTensorRest struct {
+	DType   string
+	Shape   []int
+	Strides []int
+	Offset  int
+}
+
+type fileCase struct {
+	Target  string
+	Args    map[string]fileArg
+	Inputs  []struct{ DType, Data string }
+	Outputs []fileTensor
+	Bound   float64
+	Note    string
+}
+
+func read(name string) ([]Case, error) {
+	raw, err := files.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	r, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	var list []fileCase
+	if err := json.NewDecoder(r).Decode(&list); err != nil {
+		return nil, err
+	}
+	cases := make([]Case, len(list))
+	for i, f := range list {
+		c := Case{
+			Target: f.Target, Note: f.Note, Bound: f.Bound,
+			Args: make(map[string]any), Inputs: make(map[string]*tensor.Tensor),
+		}
+		for k, in := range f.Inputs {
+			d, data, err := decode(in.DType, in.Data)
+			if err != nil {
+				return nil, err
+			}
+			c.Inputs[strconv.Itoa(k)] = &tensor.Tensor{DType: d, Layout: tensor.Contiguous(len(data) / d.Size()), Data: data}
+		}
+		for arg, v := range f.Args {
+			if c.Args[arg], err = v.value(c.Inputs); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", f.Target, arg, err)
+			}
+		}
+		for _, o := range f.Outputs {
+			d, data, err := decode(o.DType, o.Data)
+			if err != nil {
+				return nil, err
+			}
+			c.Outputs = append(c.Outputs, &tensor.Tensor{DType: d, Layout: tensor.Contiguous(o.Shape...), Data: data})
+		}
+		cases[i] = c
+	}
+	return cases, nil
+}
+
+func decode(dtype, data string) (tensor.DType, []byte, error) {
+	d, ok := tensor.ParseDType(dtype)
+	if !ok {
+		return d, nil, fmt.Errorf("dtype %q", dtype)
+	}
+	p, err := base64.StdEncoding.DecodeString(data)
+	return d, p, err
+}
+
+// value returns an argument as models.BuildCall takes it.
+func (a fileArg) value(inputs map[string]*tensor.Tensor) (any, error) {
+	given := func(index int, dtype string, shape, strides []int, offset int) (models.Given, error) {
+		d, ok := tensor.ParseDType(dtype)
+		if !ok {
+			return models.Given{}, fmt.Errorf("dtype %q", dtype)
+		}
+		name := strconv.Itoa(index)
+		n, _ := inputs[name].Layout.NumElements()
+		return models.Given{
+			Name: name, DType: d, Elements: int(n),
+			Layout: tensor.Layout{Shape: append(tensor.Shape{}, shape...), Strides: append([]int{}, strides...), Offset: offset},
+		}, nil
+	}
+	switch {
+	case a.Tensor != nil:
+		return given(*a.Tensor, a.DType, a.Shape, a.Strides, a.Offset)
+	case a.Tensors != nil:
+		list := make([]models.Given, len(a.Tensors))
+		for i, t := range a.Tensors {
+			if t == nil {
+				continue
+			}
+			var err error
+			if list[i], err = given(t.Tensor, t.DType, t.Shape, t.Strides, t.Offset); err != nil {
+				return nil, err
+			}
+		}
+		return list, nil
+	case a.Bool != nil:
+		return *a.Bool, nil
+	case a.Int != nil:
+		return *a.Int, nil
+	case a.Float != nil:
+		return strconv.ParseFloat(*a.Float, 64)
+	case a.Str != nil:
+		return *a.Str, nil
+	case a.DType != "":
+		d, ok := tensor.ParseDType(a.DType)
+		if !ok {
+			return nil, fmt.Errorf("dtype %q", a.DType)
+		}
+		return d, nil
+	}
+	return listValue(a.List)
+}
+
+func listValue(list []fileArg) (any, error) {
+	ints, floats, bools := []int{}, []float64{}, []bool{}
+	for _, e := range list {
+		switch {
+		case e.Bool != nil:
+			bools = append(bools, *e.Bool)
+		case e.Int != nil:
+			ints = append(ints, *e.Int)
+		case e.Float != nil:
+			x, err := strconv.ParseFloat(*e.Float, 64)
+			if err != nil {
+				return nil, err
+			}
+			floats = append(floats, x)
+		}
+	}
+	switch len(list) {
+	case len(ints):
+		return ints, nil
+	case len(floats):
+		return floats, nil
+	case len(bools):
+		return bools, nil
+	}
+	return nil, fmt.Errorf("a list of several types")
+}
+
+// Compare returns an error that says where got differs from want by more than bound × the largest magnitude in want.
+// Bound 0, and every dtype that is not a float, means the same bits but for the sign of NaN.
+func Compare(got, want *tensor.Tensor, bound float64) error {
+	if got == nil {
+		return fmt.Errorf("no result")
+	}
+	if got.DType != want.DType || !got.Layout.Shape.Equal(want.Layout.Shape) {
+		return fmt.Errorf("%v %v, PyTorch gave %v %v", got.DType, got.Layout.Shape, want.DType, want.Layout.Shape)
+	}
+	a, b := Floats(got), Floats(want)
+	if a == nil {
+		if !bytes.Equal(got.Data, want.Data) {
+			at := slices.IndexFunc(want.Data, func(byte) bool { return true })
+			for i := range want.Data {
+				if got.Data[i] != want.Data[i] {
+					at = i / want.DType.Size()
+					break
+				}
+			}
+			return fmt.Errorf("element %d differs: % x, PyTorch gave % x", at, element(got, at), element(want, at))
+		}
+		return nil
+	}
+	largest := 1e-30
+	for _, x := range b {
+		if !math.IsInf(x, 0) && !math.IsNaN(x) {
+			largest = max(largest, math.Abs(x))
+		}
+	}
+	for i := range b {
+		switch {
+		case math.IsNaN(a[i]) && math.IsNaN(b[i]), a[i] == b[i]:
+		case math.IsNaN(a[i]) || math.IsNaN(b[i]) || math.IsInf(a[i], 0) || math.IsInf(b[i], 0),
+			math.Abs(a[i]-b[i]) > bound*largest:
+			return fmt.Errorf("element %d is %v, PyTorch gave %v (off by %.3g of the largest, %.3g allowed)",
+				i, a[i], b[i], math.Abs(a[i]-b[i])/largest, bound)
+		}
+	}
+	return nil
+}
+
+func element(t *tensor.Tensor, i int) []byte {
+	size := t.DType.Size()
+	return t.Data[i*size : (i+1)*size]
+}
+
+// Floats returns the elements of a contiguous tensor of a float or complex dtype as float64 (real and imaginary parts
+// in turn), nil for other dtypes.
+func Floats(t *tensor.Tensor) []float64 {
+	le := func(i, size int) uint64 {
+		var bits uint64
+		for k := range size {
+			bits |= uint64(t.Data[i*size+k]) << (8 * k)
+		}
+		return bits
+	}
+	var out []float64
+	switch t.DType {
+	case tensor.Float32, tensor.Complex64:
+		out = make([]float64, len(t.Data)/4)
+		for i := range out {
+			out[i] = float64(math.Float32frombits(uint32(le(i, 4))))
+		}
+	case tensor.Float64, tensor.Complex128:
+		out = make([]float64, len(t.Data)/8)
+		for i := range out {
+			out[i] = math.Float64frombits(le(i, 8))
+		}
+	case tensor.Float16:
+		out = make([]float64, len(t.Data)/2)
+		for i := range out {
+			out[i] = float64(tensor.Float16ToFloat32(uint16(le(i, 2))))
+		}
+	case tensor.BFloat16:
+		out = make([]float64, len(t.Data)/2)
+		for i := range out {
+			out[i] = float64(tensor.BFloat16ToFloat32(uint16(le(i, 2))))
+		}
+	default:
+		return nil
+	}
+	return out
+}

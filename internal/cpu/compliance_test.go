@@ -1,0 +1,19 @@
+package cpu_test
+
+import (
+	"testing"
+
+	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// TestCompliance runs every op that PyTorch was recorded with.
+func TestCompliance(t *testing.T) {
+	pool := cpu.NewPool(2)
+	defer pool.Close()
+	devicetest.Run(t, func(g *layers.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+		return cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, inputs)
+	})
+}

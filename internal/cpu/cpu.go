@@ -1,0 +1,185 @@
+// Package cpu is the CPU as a device: generic kernels in Go for every op, and the pool of threads that they share. It is
+// the reference that other devices are compared with.
+//
+// It knows ops and buffers. It does not know models, plans or files.
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A view is an operand in memory: the bytes of the whole value and the layout over them.
+type view struct {
+	data   []byte
+	dtype  tensor.DType
+	layout tensor.Layout
+}
+
+// absent reports whether an optional operand was not given.
+func (v view) absent() bool { return v.dtype == tensor.Invalid }
+
+// shape returns the view's dimensions.
+func (v view) shape() tensor.Shape { return v.layout.Shape }
+
+// size returns the number of elements.
+func (v view) size() int {
+	n, err := v.layout.NumElements()
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return int(n)
+}
+
+// contiguous reports whether the elements lie in order without gaps.
+func (v view) contiguous() bool { return v.layout.IsContiguous() }
+
+// elements returns all of a value's elements as T, from the start of its memory: index with the view's layout. The
+// memory need not be aligned for T.
+func elements[T any](v view) []T {
+	var zero T
+	n := len(v.data) / int(unsafe.Sizeof(zero))
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(v.data))), n)
+}
+
+// row returns the elements of a contiguous view.
+func row[T any](v view) []T {
+	n := v.size()
+	if n == 0 {
+		return nil
+	}
+	return elements[T](v)[v.layout.Offset : v.layout.Offset+n]
+}
+
+// A call is an op to compute. Out views are contiguous and hold no defined bytes.
+type call struct {
+	ctx   context.Context
+	attrs layers.Attrs
+	in    []view
+	out   []view
+	// work is the scratch memory that the kernel asked for.
+	work []byte
+	pool *Pool
+}
+
+// A kernel computes one kind of op.
+type kernel struct {
+	// name is what reports say.
+	name string
+	// work returns the scratch memory needed for given operands; nil is none.
+	work func(in, out []layers.Spec, a layers.Attrs) int64
+	// supports returns why given operands cannot be computed; nil takes all that the shape rule takes.
+	supports func(in, out []layers.Spec, a layers.Attrs) error
+	run      func(c *call) error
+}
+
+// kernels is put together from the families, one file each.
+var kernels = func() map[layers.Kind]kernel {
+	all := make(map[layers.Kind]kernel)
+	for _, family := range []map[layers.Kind]kernel{
+		elementwiseKernels, copyKernels,
+	} {
+		for kind, k := range family {
+			if _, dup := all[kind]; dup {
+				panic("BUG: two kernels for " + string(kind))
+			}
+			if k.name == "" {
+				k.name = string(kind)
+			}
+			all[kind] = k
+		}
+	}
+	return all
+}()
+
+// Lower decides how every op of a graph is computed.
+func Lower(g *layers.Graph, ops *layers.Registry) (*layers.Lowered, error) {
+	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
+	for i, op := range g.Ops {
+		in, out := specs(g, op)
+		k, ok := kernels[op.Kind]
+		if !ok {
+			if def, known := ops.Lookup(op.Kind); known && def.Reference != nil {
+				l.Steps[i] = layers.Step{Kernel: "reference"}
+				continue
+			}
+			return nil, fmt.Errorf("%s: the CPU has no kernel for %s", op.Path, op.Kind)
+		}
+		if k.supports != nil {
+			if err := k.supports(in, out, op.Attrs); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", op.Path, op.Kind, err)
+			}
+		}
+		l.Steps[i] = layers.Step{Kernel: k.name}
+		if k.work != nil {
+			l.Steps[i].WorkBytes = k.work(in, out, op.Attrs)
+		}
+	}
+	return l, nil
+}
+
+// specs returns the dtypes and shapes of an op's operands and results.
+func specs(g *layers.Graph, op layers.Op) (in, out []layers.Spec) {
+	for _, o := range op.In {
+		in = append(in, g.Spec(o))
+	}
+	for _, id := range op.Out {
+		out = append(out, layers.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape})
+	}
+	return in, out
+}
+
+// Compute runs one op over tensors in memory, which may be strided; a nil tensor is an absent operand. It is how ops are
+// tested by themselves.
+func Compute(
+	ctx context.Context, pool *Pool, ops *layers.Registry, kind layers.Kind, attrs layers.Attrs, in ...*tensor.Tensor,
+) ([]*tensor.Tensor, error) {
+	def, ok := ops.Lookup(kind)
+	if !ok {
+		return nil, fmt.Errorf("no op %q", kind)
+	}
+	c := &call{ctx: ctx, attrs: attrs, pool: pool}
+	inSpecs := make([]layers.Spec, len(in))
+	for i, t := range in {
+		if t == nil {
+			c.in = append(c.in, view{})
+			continue
+		}
+		inSpecs[i] = layers.Spec{DType: t.DType, Shape: t.Layout.Shape}
+		c.in = append(c.in, view{data: t.Data, dtype: t.DType, layout: t.Layout})
+	}
+	outSpecs, err := def.Shape(inSpecs, attrs)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*tensor.Tensor, len(outSpecs))
+	for i, s := range outSpecs {
+		l := tensor.Contiguous(s.Shape...)
+		n, _ := l.NumElements()
+		out[i] = &tensor.Tensor{DType: s.DType, Layout: l, Data: make([]byte, n*int64(s.DType.Size()))}
+		for k := range out[i].Data {
+			out[i].Data[k] = 0xa5 // a kernel that leaves elements out must not pass by luck
+		}
+		c.out = append(c.out, view{data: out[i].Data, dtype: s.DType, layout: l})
+	}
+	k, ok := kernels[kind]
+	if !ok {
+		return nil, fmt.Errorf("the CPU has no kernel for %s", kind)
+	}
+	if k.supports != nil {
+		if err := k.supports(inSpecs, outSpecs, attrs); err != nil {
+			return nil, err
+		}
+	}
+	if k.work != nil {
+		c.work = make([]byte, k.work(inSpecs, outSpecs, attrs))
+	}
+	return out, k.run(c)
+}

@@ -1,0 +1,83 @@
+package cpu
+
+import (
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// copyKernels move elements without looking at them.
+var copyKernels = map[layers.Kind]kernel{
+	"copy":       {run: runCopy},
+	"write_view": {run: runWriteView},
+}
+
+// runCopy: out[i] = in[i] over all elements in row-major order.
+func runCopy(c *call) error {
+	gather(c.pool, c.out[0].data, c.in[0])
+	return nil
+}
+
+// runWriteView: out is a copy of in[0], a whole value, whose elements under the layout of the attributes are replaced
+// by those of in[1].
+func runWriteView(c *call) error {
+	gather(c.pool, c.out[0].data, c.in[0])
+	to := tensor.Layout{
+		Shape: c.attrs.Ints("shape"), Strides: c.attrs.Ints("strides"), Offset: c.attrs.Int("offset"),
+	}
+	switch c.in[1].dtype.Size() {
+	case 1:
+		scatterTo[uint8](c, to)
+	case 2:
+		scatterTo[uint16](c, to)
+	case 4:
+		scatterTo[uint32](c, to)
+	case 8:
+		scatterTo[uint64](c, to)
+	case 16:
+		scatterTo[[2]uint64](c, to)
+	}
+	return nil
+}
+
+func scatterTo[T any](c *call, to tensor.Layout) {
+	src := make([]T, c.in[1].size())
+	gatherAs(c.pool, src, elements[T](c.in[1]), c.in[1].layout)
+	dst := elements[T](c.out[0])
+	lines(to, func(at, first, stride, n int) {
+		for i := range n {
+			dst[first+i*stride] = src[at+i]
+		}
+	})
+}
+
+// gather copies the elements of a view to dst in row-major order.
+func gather(p *Pool, dst []byte, v view) {
+	switch out := (view{data: dst, dtype: v.dtype}); v.dtype.Size() {
+	case 1:
+		gatherAs(p, elements[uint8](out), elements[uint8](v), v.layout)
+	case 2:
+		gatherAs(p, elements[uint16](out), elements[uint16](v), v.layout)
+	case 4:
+		gatherAs(p, elements[uint32](out), elements[uint32](v), v.layout)
+	case 8:
+		gatherAs(p, elements[uint64](out), elements[uint64](v), v.layout)
+	case 16:
+		gatherAs(p, elements[[2]uint64](out), elements[[2]uint64](v), v.layout)
+	}
+}
+
+func gatherAs[T any](p *Pool, dst, src []T, l tensor.Layout) {
+	n64, _ := l.NumElements()
+	n := int(n64)
+	p.For(n, grain, func(from, to int) {
+		linesOf(l, from, to, func(at, first, stride, m int) {
+			if stride == 1 {
+				copy(dst[at:at+m], src[first:first+m])
+				return
+			}
+			for i := range m {
+				dst[at+i] = src[first+i*stride]
+			}
+		})
+	})
+}

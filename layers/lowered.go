@@ -1,0 +1,17 @@
+package layers
+
+// A Lowered graph is a graph with a device's decisions: how each op is computed and what memory that takes. Lowering
+// needs no device to be present and reads no weight.
+type Lowered struct {
+	Graph *Graph
+	// Steps has one entry for each op of the graph.
+	Steps []Step
+}
+
+// A Step is how one op is computed.
+type Step struct {
+	// Kernel names the implementation, for reports: "conv_im2col".
+	Kernel string
+	// WorkBytes is the scratch memory that the op needs while it runs.
+	WorkBytes int64
+}

@@ -1,0 +1,260 @@
+package models
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A cell is a tensor's memory while a graph is built: what PyTorch calls a storage. Its value is replaced by every
+// in-place write, so that ops stay functional.
+type cell struct {
+	value layers.ValueID
+}
+
+// A ref is a tensor of the program: a view of a cell. Two refs of one cell alias, as in PyTorch.
+type ref struct {
+	cell   *cell
+	layout tensor.Layout
+	dtype  tensor.DType
+}
+
+// shape returns the ref's dimensions.
+func (r *ref) shape() tensor.Shape { return r.layout.Shape }
+
+// rank returns the number of dimensions.
+func (r *ref) rank() int { return len(r.layout.Shape) }
+
+// A builder writes a graph. Its methods are what the meanings of ops are made of.
+type builder struct {
+	graph *layers.Graph
+	ops   *layers.Registry
+	// path and source are those of the node being built.
+	path, source string
+}
+
+// emit appends an op and returns its results as tensors of their own.
+func (b *builder) emit(kind layers.Kind, attrs layers.Attrs, in ...layers.Operand) ([]*ref, error) {
+	ids, err := b.graph.Emit(b.ops, layers.Op{Kind: kind, Path: b.path, Source: b.source, Attrs: attrs, In: in})
+	if err != nil {
+		return nil, err
+	}
+	refs := make([]*ref, len(ids))
+	for i, id := range ids {
+		refs[i] = b.own(id)
+	}
+	return refs, nil
+}
+
+// emit1 is emit for ops with one result.
+func (b *builder) emit1(kind layers.Kind, attrs layers.Attrs, in ...layers.Operand) (*ref, error) {
+	refs, err := b.emit(kind, attrs, in...)
+	if err != nil {
+		return nil, err
+	}
+	return refs[0], nil
+}
+
+// own returns a value as a tensor with a cell of its own.
+func (b *builder) own(id layers.ValueID) *ref {
+	o := b.graph.Whole(id)
+	return &ref{cell: &cell{value: id}, layout: o.Layout, dtype: b.graph.Values[id].DType}
+}
+
+// read returns the operand that a tensor is now. A nil ref is absent.
+func (b *builder) read(r *ref) layers.Operand {
+	if r == nil {
+		return layers.Absent
+	}
+	return layers.Operand{Value: r.cell.value, Layout: r.layout}
+}
+
+// view returns another view of the same memory.
+func (b *builder) view(r *ref, l tensor.Layout) *ref {
+	return &ref{cell: r.cell, layout: l, dtype: r.dtype}
+}
+
+// write replaces what a tensor, and everything that aliases it, holds: PyTorch's copy_. src is expanded to the tensor's
+// shape and cast to its dtype.
+func (b *builder) write(dst, src *ref) error {
+	src, err := b.cast(src, dst.dtype)
+	if err != nil {
+		return err
+	}
+	if src, err = b.expand(src, dst.shape()); err != nil {
+		return err
+	}
+	base := b.graph.Whole(dst.cell.value)
+	if n, _ := base.Layout.NumElements(); dst.layout.Offset == 0 && dst.layout.IsContiguous() && numElements(dst.shape()) == n {
+		whole, err := b.copy(src)
+		if err != nil {
+			return err
+		}
+		// The memory keeps its shape: other views count elements, not dimensions.
+		dst.cell.value = whole.cell.value
+		return nil
+	}
+	out, err := b.emit1("write_view", layers.Attrs{
+		"shape": []int(dst.layout.Shape), "strides": dst.layout.Strides, "offset": dst.layout.Offset,
+	}, base, b.read(src))
+	if err != nil {
+		return err
+	}
+	dst.cell.value = out.cell.value
+	return nil
+}
+
+// copy returns a contiguous tensor of its own with the same elements.
+func (b *builder) copy(r *ref) (*ref, error) { return b.emit1("copy", nil, b.read(r)) }
+
+// contiguous returns r, or a copy where its elements do not lie in order.
+func (b *builder) contiguous(r *ref) (*ref, error) {
+	if r.layout.IsContiguous() {
+		return r, nil
+	}
+	return b.copy(r)
+}
+
+// cast returns r in another dtype: r itself where it has it.
+func (b *builder) cast(r *ref, d tensor.DType) (*ref, error) {
+	if r.dtype == d {
+		return r, nil
+	}
+	return b.emit1("cast", layers.Attrs{"dtype": d}, b.read(r))
+}
+
+// expand returns a view of r with the given shape, by PyTorch's rules of broadcasting.
+func (b *builder) expand(r *ref, shape tensor.Shape) (*ref, error) {
+	if r.shape().Equal(shape) {
+		return r, nil
+	}
+	lead := len(shape) - r.rank()
+	if lead < 0 {
+		return nil, fmt.Errorf("shape %v does not expand to %v", r.shape(), shape)
+	}
+	l := tensor.Layout{Shape: shape, Strides: make([]int, len(shape)), Offset: r.layout.Offset}
+	for i, d := range r.shape() {
+		switch {
+		case d == shape[lead+i]:
+			l.Strides[lead+i] = r.layout.Strides[i]
+		case d != 1:
+			return nil, fmt.Errorf("shape %v does not expand to %v", r.shape(), shape)
+		}
+	}
+	return b.view(r, l), nil
+}
+
+// broadcast returns the shape that all of the given shapes expand to.
+func broadcast(shapes ...tensor.Shape) (tensor.Shape, error) {
+	var out tensor.Shape
+	for _, s := range shapes {
+		if len(s) > len(out) {
+			grown := make(tensor.Shape, len(s))
+			for i := range grown {
+				grown[i] = 1
+			}
+			copy(grown[len(s)-len(out):], out)
+			out = grown
+		}
+		for i, d := range s {
+			at := len(out) - len(s) + i
+			switch {
+			case out[at] == 1:
+				out[at] = d
+			case d != 1 && d != out[at]:
+				return nil, fmt.Errorf("shapes %v do not broadcast", shapes)
+			}
+		}
+	}
+	if out == nil {
+		out = tensor.Shape{}
+	}
+	return out, nil
+}
+
+// constant returns a 0-dimensional tensor that holds a number.
+func (b *builder) constant(n number, d tensor.DType) (*ref, error) {
+	data, err := encodeNumber(n, d)
+	if err != nil {
+		return nil, err
+	}
+	id := b.graph.AddConst(&tensor.Tensor{DType: d, Layout: tensor.Contiguous(), Data: data})
+	return b.own(id), nil
+}
+
+// full returns a tensor of the given shape that holds one number throughout, as a view of a constant.
+func (b *builder) full(n number, d tensor.DType, shape tensor.Shape) (*ref, error) {
+	c, err := b.constant(n, d)
+	if err != nil {
+		return nil, err
+	}
+	return b.expand(c, shape)
+}
+
+// encodeNumber writes a number as one element.
+func encodeNumber(n number, d tensor.DType) ([]byte, error) {
+	var x float64
+	var i int64
+	switch n := n.(type) {
+	case int:
+		x, i = float64(n), int64(n)
+	case float64:
+		x, i = n, truncate(n)
+	case bool:
+		if n {
+			x, i = 1, 1
+		}
+	default:
+		return nil, fmt.Errorf("a %T is not a number", n)
+	}
+	p := make([]byte, d.Size())
+	put := func(bits uint64) []byte {
+		for k := range p {
+			p[k] = byte(bits >> (8 * k))
+		}
+		return p
+	}
+	switch d {
+	case tensor.Float32:
+		return put(uint64(math.Float32bits(float32(x)))), nil
+	case tensor.Float64:
+		return put(math.Float64bits(x)), nil
+	case tensor.Float16:
+		return put(uint64(tensor.Float16FromFloat32(float32(x)))), nil
+	case tensor.BFloat16:
+		return put(uint64(tensor.BFloat16FromFloat32(float32(x)))), nil
+	case tensor.Bool:
+		if x != 0 { // NaN is true
+			i = 1
+		} else {
+			i = 0
+		}
+		return put(uint64(i)), nil
+	case tensor.Int8, tensor.Int16, tensor.Int32, tensor.Int64, tensor.UInt8, tensor.UInt16, tensor.UInt32, tensor.UInt64:
+		return put(uint64(i)), nil
+	case tensor.Complex64:
+		return put(uint64(math.Float32bits(float32(x)))), nil
+	case tensor.Complex128:
+		return put(math.Float64bits(x)), nil
+	}
+	return nil, fmt.Errorf("a constant of %v", d)
+}
+
+// truncate converts as C does on x86, where what does not fit becomes the smallest integer.
+func truncate(x float64) int64 {
+	if math.IsNaN(x) || x >= math.MaxInt64 || x <= math.MinInt64 {
+		return math.MinInt64
+	}
+	return int64(x)
+}
+
+// numElements returns the product of a shape that is known to be sound.
+func numElements(s tensor.Shape) int64 {
+	n, err := s.NumElements()
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return n
+}

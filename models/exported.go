@@ -1,0 +1,218 @@
+package models
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/tensor"
+)
+
+// useExported makes m the program of a torch.export archive.
+func (m *Model) useExported(ckpt *loader.Checkpoint, opts Options) error {
+	p := ckpt.Program.Exported
+	if err := checkTargets(p, opts.Ops); err != nil {
+		return err
+	}
+	for _, in := range p.Inputs() {
+		port := Port{Name: in.Name, DType: in.DType}
+		for _, s := range in.Shape {
+			if s.Expr == nil {
+				port.Shape, port.Dims = append(port.Shape, int(s.Int)), append(port.Dims, "")
+				continue
+			}
+			port.Shape, port.Dims = append(port.Shape, -1), append(port.Dims, s.Expr.String())
+		}
+		m.inputs = append(m.inputs, port)
+	}
+	for _, out := range p.Outputs() {
+		m.outputs = append(m.outputs, out.Name)
+	}
+	m.build = func(inputs map[string]tensor.Shape) (*layers.Graph, error) {
+		return buildExported(ckpt, p, opts.Ops, inputs)
+	}
+	return nil
+}
+
+// checkTargets returns an error that lists every op of the program that has no meaning here.
+func checkTargets(p *exported.Program, ops *layers.Registry) error {
+	missing := &UnsupportedError{Hint: "export with fewer custom ops, or define them: models.Options.Ops"}
+	index := make(map[string]int)
+	var visit func(g *exported.Graph)
+	visit = func(g *exported.Graph) {
+		for i := range g.Nodes {
+			n := &g.Nodes[i]
+			for _, in := range n.Inputs {
+				if sub, ok := in.Arg.Data.(*exported.Graph); ok {
+					visit(sub)
+				}
+			}
+			if known(n.Target, ops) {
+				continue
+			}
+			at, seen := index[n.Target]
+			if !seen {
+				at = len(missing.Missing)
+				index[n.Target] = at
+				missing.Missing = append(missing.Missing, Missing{
+					Name: n.Target, Path: modulePath(n), Source: sourceText(n.Source),
+				})
+			}
+			missing.Missing[at].Uses++
+		}
+	}
+	visit(p.Graph)
+	if len(missing.Missing) > 0 {
+		return missing
+	}
+	return nil
+}
+
+// known reports whether a node's target has a meaning: an op of this package, a Python operator on numbers, a
+// higher-order op, or an op of the registry that an embedder added.
+func known(target string, ops *layers.Registry) bool {
+	if _, ok := targets[target]; ok {
+		return true
+	}
+	if _, ok := scalarTargets[target]; ok {
+		return true
+	}
+	if _, ok := higherOrder[target]; ok {
+		return true
+	}
+	_, ok := ops.Lookup(customKind(target))
+	return ok
+}
+
+// customKind returns the kind under which an embedder's registry defines a target: "torch.ops.mylib.foo.default" is
+// "mylib::foo".
+func customKind(target string) layers.Kind {
+	parts := strings.Split(target, ".")
+	if len(parts) != 5 || parts[0] != "torch" || parts[1] != "ops" {
+		return ""
+	}
+	return layers.Kind(parts[2] + "::" + parts[3])
+}
+
+// modulePath returns the path of the module that a node belongs to.
+func modulePath(n *exported.Node) string {
+	if len(n.Modules) == 0 {
+		return ""
+	}
+	return n.Modules[len(n.Modules)-1].Path
+}
+
+func sourceText(s *exported.Source) string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", s.File, s.Line)
+}
+
+// A programBuilder builds the graph of an exported program for concrete shapes.
+type programBuilder struct {
+	*builder
+	ckpt    *loader.Checkpoint
+	program *exported.Program
+	// symbols are the sizes that the inputs give to the program's symbols.
+	symbols map[string]int64
+	// storages holds the cell of each storage already added, so that tied weights are one value.
+	storages map[tensor.Extent]*cell
+}
+
+// A scope is the names of one graph: the program's, or a subgraph's.
+type scope struct {
+	graph  *exported.Graph
+	values map[string]any
+	names  map[*ref]string
+}
+
+// buildExported builds the graph of p for inputs of the given shapes.
+func buildExported(
+	ckpt *loader.Checkpoint, p *exported.Program, ops *layers.Registry, inputs map[string]tensor.Shape,
+) (*layers.Graph, error) {
+	b := &programBuilder{
+		builder:  &builder{graph: &layers.Graph{Modules: make(map[string]layers.Operand)}, ops: ops},
+		ckpt:     ckpt,
+		program:  p,
+		symbols:  make(map[string]int64),
+		storages: make(map[tensor.Extent]*cell),
+	}
+	s := &scope{graph: p.Graph, values: make(map[string]any), names: make(map[*ref]string)}
+	if err := b.bindInputs(s, inputs); err != nil {
+		return nil, err
+	}
+	if err := b.run(s); err != nil {
+		return nil, err
+	}
+	if err := b.bindOutputs(s); err != nil {
+		return nil, err
+	}
+	return b.graph, nil
+}
+
+// run builds the nodes of a graph in order.
+func (b *programBuilder) run(s *scope) error {
+	for i := range s.graph.Nodes {
+		n := &s.graph.Nodes[i]
+		b.path, b.source = modulePath(n), sourceText(n.Source)
+		if err := b.node(s, n); err != nil {
+			where := b.path
+			if where == "" {
+				where = n.Name
+			}
+			return fmt.Errorf("%s: %s: %w", where, strings.TrimPrefix(n.Target, "torch.ops."), err)
+		}
+	}
+	return nil
+}
+
+// node builds one call.
+func (b *programBuilder) node(s *scope, n *exported.Node) error {
+	args, err := b.arguments(s, n)
+	if err != nil {
+		return err
+	}
+	if eval, ok := scalarTargets[n.Target]; ok {
+		v, err := eval(args)
+		if err != nil {
+			return err
+		}
+		return b.define(s, n, []any{v})
+	}
+	if run, ok := higherOrder[n.Target]; ok {
+		results, err := run(b, s, n, args)
+		if err != nil {
+			return err
+		}
+		return b.define(s, n, results)
+	}
+	t, ok := targets[n.Target]
+	if !ok {
+		return b.customOp(s, n, args)
+	}
+	c := &call{builder: b.builder, schema: t.schema, args: make(map[string]any), meta: s.graph.TensorValues, names: s.names}
+	for i, p := range t.schema.params {
+		v, given := args.byName[p.name]
+		if !given && i < len(args.positional) {
+			v, given = args.positional[i], true
+		}
+		switch {
+		case given:
+			c.args[p.name] = v
+		case p.required:
+			return fmt.Errorf("argument %s is missing", p.name)
+		default:
+			c.args[p.name] = p.value
+		}
+	}
+	if err := t.build(c); err != nil {
+		return err
+	}
+	if c.err != nil {
+		return c.err
+	}
+	return b.define(s, n, c.results)
+}

@@ -1,0 +1,272 @@
+package models
+
+import (
+	"fmt"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/tensor"
+)
+
+// arguments are those of a node.
+type arguments struct {
+	positional []any
+	byName     map[string]any
+}
+
+// at returns the positional argument i, whether it was named or not.
+func (a arguments) at(i int) (any, error) {
+	if i >= len(a.positional) {
+		return nil, fmt.Errorf("argument %d is missing", i)
+	}
+	return a.positional[i], nil
+}
+
+// arguments evaluates what a node is called with.
+func (b *programBuilder) arguments(s *scope, n *exported.Node) (arguments, error) {
+	args := arguments{byName: make(map[string]any, len(n.Inputs))}
+	for _, in := range n.Inputs {
+		v, err := b.argument(s, in.Arg)
+		if err != nil {
+			return args, err
+		}
+		if in.Name != "" {
+			args.byName[in.Name] = v
+		}
+		if in.Kind != exported.Keyword {
+			args.positional = append(args.positional, v)
+		}
+	}
+	return args, nil
+}
+
+// argument evaluates one argument.
+func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
+	switch a.Tag {
+	case exported.None:
+		return nil, nil
+	case exported.Tensor, exported.OptionalTensor:
+		if a.Name == "" {
+			return nil, nil
+		}
+		return s.get(a.Name)
+	case exported.Tensors, exported.OptionalTensors:
+		names := a.Data.([]string)
+		refs := make([]*ref, len(names))
+		for i, name := range names {
+			if name == "" {
+				continue
+			}
+			v, err := s.get(name)
+			if err != nil {
+				return nil, err
+			}
+			r, ok := v.(*ref)
+			if !ok && v != nil {
+				return nil, fmt.Errorf("%s is not a tensor", name)
+			}
+			refs[i] = r
+		}
+		return refs, nil
+	case exported.Int:
+		return int(a.Int), nil
+	case exported.Float:
+		return a.Float, nil
+	case exported.Bool:
+		return a.Int != 0, nil
+	case exported.String:
+		return a.Name, nil
+	case exported.Ints:
+		return intSlice(a.Data.([]int64)), nil
+	case exported.SymbolicInt:
+		if a.Name == "" {
+			return int(a.Int), nil
+		}
+		return b.number(s, a.Name)
+	case exported.SymbolicFloat:
+		if a.Name == "" {
+			return a.Float, nil
+		}
+		return b.number(s, a.Name)
+	case exported.SymbolicBool:
+		if a.Name == "" {
+			return a.Int != 0, nil
+		}
+		return b.number(s, a.Name)
+	case exported.SymbolicInts:
+		syms := a.Data.([]exported.Sym)
+		out := make([]int, len(syms))
+		for i, sym := range syms {
+			if sym.Name == "" {
+				out[i] = int(sym.Int)
+				continue
+			}
+			v, err := b.number(s, sym.Name)
+			if err != nil {
+				return nil, err
+			}
+			n, ok := v.(int)
+			if !ok {
+				return nil, fmt.Errorf("%s is not an integer", sym.Name)
+			}
+			out[i] = n
+		}
+		return out, nil
+	case exported.ScalarType:
+		return a.DType(), nil
+	case exported.Memory:
+		return exported.MemoryFormat(a.Int), nil
+	case exported.StorageLayout:
+		return exported.Layout(a.Int), nil
+	}
+	return a.Data, nil
+}
+
+// get returns a value by its name.
+func (s *scope) get(name string) (any, error) {
+	v, ok := s.values[name]
+	if !ok {
+		return nil, fmt.Errorf("%s has no value", name)
+	}
+	return v, nil
+}
+
+// number returns a symbolic number: what a node computed, else what its expression gives.
+func (b *programBuilder) number(s *scope, name string) (any, error) {
+	if v, ok := s.values[name]; ok {
+		return v, nil
+	}
+	if sym, ok := s.graph.SymInts[name]; ok {
+		n, err := b.size(sym)
+		return int(n), err
+	}
+	return nil, fmt.Errorf("%s has no value", name)
+}
+
+// size evaluates a symbolic size.
+func (b *programBuilder) size(s exported.SymInt) (int64, error) {
+	if s.Expr == nil {
+		return s.Int, nil
+	}
+	return s.Expr.Eval(b.symbols)
+}
+
+func intSlice(in []int64) []int {
+	out := make([]int, len(in))
+	for i, n := range in {
+		out[i] = int(n)
+	}
+	return out
+}
+
+// define names the results of a node and holds them against what the program recorded of them.
+func (b *programBuilder) define(s *scope, n *exported.Node, results []any) error {
+	if len(n.Outputs) == 1 && (n.Outputs[0].Tag == exported.Tensors || n.Outputs[0].Tag == exported.OptionalTensors) {
+		names := n.Outputs[0].Data.([]string)
+		refs, ok := results, true
+		if len(results) == 1 {
+			var list []*ref
+			if list, ok = results[0].([]*ref); ok {
+				refs = make([]any, len(list))
+				for i, r := range list {
+					refs[i] = r
+				}
+			} else {
+				ok = len(names) == 1
+			}
+		}
+		if !ok || len(refs) != len(names) {
+			return fmt.Errorf("%d results for %d names", len(refs), len(names))
+		}
+		for i, name := range names {
+			if err := b.defineOne(s, name, refs[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i, out := range n.Outputs {
+		if out.Tag == exported.None {
+			continue
+		}
+		if i >= len(results) {
+			return fmt.Errorf("%d results for %d outputs", len(results), len(n.Outputs))
+		}
+		if out.Tag == exported.Tensors {
+			list, ok := results[i].([]*ref)
+			names := out.Data.([]string)
+			if !ok || len(list) != len(names) {
+				return fmt.Errorf("result %d is not a list of %d tensors", i, len(names))
+			}
+			for k, name := range names {
+				if err := b.defineOne(s, name, list[k]); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if err := b.defineOne(s, out.Name, results[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// defineOne names one result. A shape or dtype other than the recorded one means that an op is understood wrongly, or
+// that the file lies: both must stop here and not as a wrong number.
+func (b *programBuilder) defineOne(s *scope, name string, v any) error {
+	if name == "" {
+		return nil
+	}
+	s.set(name, v)
+	r, ok := v.(*ref)
+	if !ok {
+		return nil
+	}
+	if b.path != "" {
+		b.graph.Modules[b.path] = b.read(r)
+	}
+	meta := s.graph.TensorValues[name]
+	if meta == nil {
+		return nil
+	}
+	want := make(tensor.Shape, len(meta.Sizes))
+	for i, sym := range meta.Sizes {
+		n, err := b.size(sym)
+		if err != nil {
+			return nil // a size that is only known while running
+		}
+		want[i] = int(n)
+	}
+	if !want.Equal(r.shape()) || meta.DType != r.dtype {
+		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, r.dtype, r.shape(), meta.DType, want)
+	}
+	return nil
+}
+
+// customOp builds a call of an op that an embedder defined.
+func (b *programBuilder) customOp(s *scope, n *exported.Node, args arguments) error {
+	attrs := make(layers.Attrs)
+	var in []layers.Operand
+	for i, v := range args.positional {
+		if r, ok := v.(*ref); ok {
+			in = append(in, b.read(r))
+			continue
+		}
+		attrs[fmt.Sprintf("arg%d", i)] = v
+	}
+	for name, v := range args.byName {
+		if _, ok := v.(*ref); !ok {
+			attrs[name] = v
+		}
+	}
+	refs, err := b.emit(customKind(n.Target), attrs, in...)
+	if err != nil {
+		return err
+	}
+	results := make([]any, len(refs))
+	for i, r := range refs {
+		results[i] = r
+	}
+	return b.define(s, n, results)
+}

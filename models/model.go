@@ -1,0 +1,159 @@
+// Package models turns a checkpoint into a model that can run: a graph of ops for given input shapes, its weights still
+// in the file.
+//
+// It knows model formats' meaning (what an exported program's nodes compute, which architecture a state dict belongs to)
+// and the ops of package layers. It does not know devices, plans or how a file is laid out.
+//
+//	ckpt, err := loader.Open("model.pt2")
+//	model, err := models.Build(ckpt, models.Options{})
+//	graph, err := model.Graph(map[string]tensor.Shape{"x": {1, 3, 224, 224}})
+package models
+
+import (
+	"container/list"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Options change how a model is built. The zero value is right.
+type Options struct {
+	// Ops is the registry to use: layers.Standard(), or one with an embedder's own ops, which a program calls as
+	// "torch.ops.<namespace>.<name>.<overload>" and the registry defines under the kind "<namespace>::<name>".
+	Ops *layers.Registry
+}
+
+// A Port is an input or output of a model.
+type Port struct {
+	Name  string
+	DType tensor.DType
+	// Shape holds −1 for a dimension that may vary.
+	Shape tensor.Shape
+	// Dims names the dimensions that vary, "" for the fixed ones.
+	Dims []string
+}
+
+// A Model is a program with its weights in a file. It may be shared between goroutines; the checkpoint must stay open
+// while graphs of it run.
+type Model struct {
+	inputs  []Port
+	outputs []string
+	build   func(inputs map[string]tensor.Shape) (*layers.Graph, error)
+
+	mu     sync.Mutex
+	graphs map[string]*list.Element
+	recent *list.List
+}
+
+// maxGraphs bounds the graphs kept, one for each set of input shapes.
+const maxGraphs = 16
+
+type cachedGraph struct {
+	key   string
+	graph *layers.Graph
+}
+
+// Build returns the model in a checkpoint. It fails with an [*UnsupportedError] that lists everything the model needs
+// and optimem lacks.
+func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
+	if opts.Ops == nil {
+		opts.Ops = layers.Standard()
+	}
+	m := &Model{graphs: make(map[string]*list.Element), recent: list.New()}
+	switch {
+	case ckpt.Program != nil && ckpt.Program.Exported != nil:
+		if err := m.useExported(ckpt, opts); err != nil {
+			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
+		}
+	default:
+		return nil, fmt.Errorf("%s: %w", ckpt.Path, &UnsupportedError{
+			What: fmt.Sprintf("a %s checkpoint without an exported program", ckpt.Format),
+			Hint: "export it: torch.export.save(torch.export.export(model, example_inputs), \"model.pt2\")",
+		})
+	}
+	return m, nil
+}
+
+// Inputs returns what a caller must give, in order.
+func (m *Model) Inputs() []Port { return slices.Clone(m.inputs) }
+
+// Outputs returns the names of the results, in order.
+func (m *Model) Outputs() []string { return slices.Clone(m.outputs) }
+
+// Graph returns the model for inputs of the given shapes. Graphs are kept, the most recently used ones.
+func (m *Model) Graph(inputs map[string]tensor.Shape) (*layers.Graph, error) {
+	var key strings.Builder
+	for _, p := range m.inputs {
+		fmt.Fprint(&key, p.Name, inputs[p.Name])
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e, ok := m.graphs[key.String()]; ok {
+		m.recent.MoveToFront(e)
+		return e.Value.(*cachedGraph).graph, nil
+	}
+	g, err := m.build(inputs)
+	if err != nil {
+		return nil, err
+	}
+	m.graphs[key.String()] = m.recent.PushFront(&cachedGraph{key.String(), g})
+	if m.recent.Len() > maxGraphs {
+		last := m.recent.Back()
+		m.recent.Remove(last)
+		delete(m.graphs, last.Value.(*cachedGraph).key)
+	}
+	return g, nil
+}
+
+// An UnsupportedError lists what a model needs and optimem lacks, all of it.
+type UnsupportedError struct {
+	// What is said when it is the model as a whole.
+	What string
+	// Missing lists ops or classes, each once, with the first place that needs it.
+	Missing []Missing
+	// Hint says what would help.
+	Hint string
+}
+
+// A Missing is an op or class that optimem lacks.
+type Missing struct {
+	Name string
+	// Path and Source are those of the first use, Uses counts all.
+	Path, Source string
+	Uses         int
+}
+
+// Error lists everything, one to a line when there are several.
+func (e *UnsupportedError) Error() string {
+	if len(e.Missing) == 0 {
+		return "unsupported: " + e.What
+	}
+	lines := make([]string, len(e.Missing))
+	for i, m := range e.Missing {
+		lines[i] = m.Name
+		if m.Path != "" {
+			lines[i] += " in " + m.Path
+		}
+		if m.Source != "" {
+			lines[i] += " (" + m.Source + ")"
+		}
+		if m.Uses > 1 {
+			lines[i] += fmt.Sprintf(", %d uses", m.Uses)
+		}
+	}
+	return "unsupported: " + strings.Join(lines, "\n  ")
+}
+
+// A ShapeError says that inputs do not fit a model.
+type ShapeError struct {
+	Input string
+	Msg   string
+}
+
+// Error names the input.
+func (e *ShapeError) Error() string { return "input " + e.Input + ": " + e.Msg }

@@ -1,0 +1,86 @@
+package models
+
+import (
+	"fmt"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A Given is a tensor argument of [BuildCall]: input Name, seen through a layout.
+type Given struct {
+	Name   string
+	DType  tensor.DType
+	Layout tensor.Layout
+	// Elements is the size of the memory that the layout views.
+	Elements int
+}
+
+// BuildCall returns the graph of a single call of an aten op, for tests of ops by themselves. Arguments are by the names
+// of the schema: Given and []Given for tensors, and nil, int, []int, float64, []float64, bool, string and tensor.DType.
+// Results are called "0", "1", …; with inPlace the first result is the argument "self" after the call.
+func BuildCall(ops *layers.Registry, name string, args map[string]any) (*layers.Graph, error) {
+	t, ok := targets[name]
+	if !ok {
+		return nil, &UnsupportedError{Missing: []Missing{{Name: name, Uses: 1}}}
+	}
+	b := &builder{graph: &layers.Graph{}, ops: ops}
+	cells := make(map[string]*cell)
+	tensorOf := func(g Given) *ref {
+		c, ok := cells[g.Name]
+		if !ok {
+			c = &cell{value: b.graph.AddInput(g.Name, g.DType, tensor.Shape{g.Elements})}
+			cells[g.Name] = c
+		}
+		return &ref{cell: c, layout: g.Layout, dtype: g.DType}
+	}
+	c := &call{builder: b, schema: t.schema, args: make(map[string]any)}
+	for _, p := range t.schema.params {
+		v, given := args[p.name]
+		switch v := v.(type) {
+		case Given:
+			c.args[p.name] = tensorOf(v)
+		case []Given:
+			refs := make([]*ref, len(v))
+			for i, g := range v {
+				if g.Name != "" { // the zero Given is None
+					refs[i] = tensorOf(g)
+				}
+			}
+			c.args[p.name] = refs
+		default:
+			if !given && p.required {
+				return nil, fmt.Errorf("argument %s is missing", p.name)
+			}
+			if !given {
+				v = p.value
+			}
+			c.args[p.name] = v
+		}
+	}
+	if err := t.build(c); err != nil {
+		return nil, err
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	for _, r := range flattenResults(c.results) {
+		b.graph.Outputs = append(b.graph.Outputs, layers.Output{
+			Name: fmt.Sprint(len(b.graph.Outputs)), Operand: b.read(r),
+		})
+	}
+	return b.graph, nil
+}
+
+func flattenResults(results []any) []*ref {
+	var refs []*ref
+	for _, r := range results {
+		switch r := r.(type) {
+		case *ref:
+			refs = append(refs, r)
+		case []*ref:
+			refs = append(refs, r...)
+		}
+	}
+	return refs
+}
