@@ -90,6 +90,7 @@ func (r *Registry) Kinds() []Kind { return slices.Sorted(maps.Keys(r.defs)) }
 var standard = func() *Registry {
 	r := &Registry{defs: make(map[Kind]OpDef)}
 	for _, family := range [][]OpDef{
+		linearOps, attentionOps, recurrentOps,
 		elementwiseOps, copyOps,
 	} {
 		for _, d := range family {

@@ -139,6 +139,7 @@ type target struct {
 var targets = func() map[string]target {
 	all := make(map[string]target)
 	for _, family := range [][]atenOp{
+		linearTargets, attentionTargets, recurrentTargets, einsumTargets,
 		elementwiseTargets, viewTargets,
 	} {
 		for _, op := range family {

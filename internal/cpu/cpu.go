@@ -84,6 +84,7 @@ type kernel struct {
 var kernels = func() map[layers.Kind]kernel {
 	all := make(map[layers.Kind]kernel)
 	for _, family := range []map[layers.Kind]kernel{
+		linearKernels, attentionKernels, recurrentKernels,
 		elementwiseKernels, copyKernels,
 	} {
 		for kind, k := range family {

@@ -1,0 +1,5 @@
+package cpu
+
+import "github.com/optimem/optimem/layers"
+
+var linearKernels = map[layers.Kind]kernel{}

@@ -1,0 +1,4 @@
+package layers
+
+// attentionOps let positions look at each other.
+var attentionOps = []OpDef{}

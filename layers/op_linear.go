@@ -1,0 +1,4 @@
+package layers
+
+// linearOps are products of matrices.
+var linearOps = []OpDef{}

@@ -1,0 +1,4 @@
+package layers
+
+// recurrentOps walk a sequence with a state.
+var recurrentOps = []OpDef{}

@@ -1,0 +1,4 @@
+package models
+
+// attentionTargets let positions look at each other.
+var attentionTargets = []atenOp{}

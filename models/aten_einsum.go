@@ -1,0 +1,4 @@
+package models
+
+// einsumTargets are sums of products over named dimensions.
+var einsumTargets = []atenOp{}

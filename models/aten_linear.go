@@ -1,0 +1,4 @@
+package models
+
+// linearTargets are products of matrices.
+var linearTargets = []atenOp{}

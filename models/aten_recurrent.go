@@ -1,0 +1,4 @@
+package models
+
+// recurrentTargets walk a sequence with a state.
+var recurrentTargets = []atenOp{}
