@@ -92,6 +92,7 @@ var standard = func() *Registry {
 	for _, family := range [][]OpDef{
 		linearOps, attentionOps, recurrentOps,
 		elementwiseOps, copyOps,
+		convOps, poolOps, resampleOps, padOps,
 	} {
 		for _, d := range family {
 			if _, dup := r.defs[d.Kind]; dup || d.Shape == nil {

@@ -141,6 +141,7 @@ var targets = func() map[string]target {
 	for _, family := range [][]atenOp{
 		linearTargets, attentionTargets, recurrentTargets, einsumTargets,
 		elementwiseTargets, viewTargets,
+		convTargets, poolTargets, resampleTargets,
 	} {
 		for _, op := range family {
 			s := parseSchema(op.schema)

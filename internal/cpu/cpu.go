@@ -86,6 +86,7 @@ var kernels = func() map[layers.Kind]kernel {
 	for _, family := range []map[layers.Kind]kernel{
 		linearKernels, attentionKernels, recurrentKernels,
 		elementwiseKernels, copyKernels,
+		convKernels, poolKernels, resampleKernels, padKernels,
 	} {
 		for kind, k := range family {
 			if _, dup := all[kind]; dup {
