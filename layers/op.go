@@ -91,7 +91,7 @@ var standard = func() *Registry {
 	r := &Registry{defs: make(map[Kind]OpDef)}
 	for _, family := range [][]OpDef{
 		linearOps, attentionOps, recurrentOps,
-		elementwiseOps, copyOps,
+		elementwiseOps, createOps, copyOps,
 		convOps, poolOps, resampleOps, padOps,
 	} {
 		for _, d := range family {

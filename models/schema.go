@@ -140,7 +140,7 @@ var targets = func() map[string]target {
 	all := make(map[string]target)
 	for _, family := range [][]atenOp{
 		linearTargets, attentionTargets, recurrentTargets, einsumTargets,
-		elementwiseTargets, viewTargets,
+		elementwiseTargets, createTargets, castTargets, viewTargets,
 		convTargets, poolTargets, resampleTargets,
 	} {
 		for _, op := range family {

@@ -85,7 +85,7 @@ var kernels = func() map[layers.Kind]kernel {
 	all := make(map[layers.Kind]kernel)
 	for _, family := range []map[layers.Kind]kernel{
 		linearKernels, attentionKernels, recurrentKernels,
-		elementwiseKernels, copyKernels,
+		elementwiseKernels, castKernels, createKernels, copyKernels,
 		convKernels, poolKernels, resampleKernels, padKernels,
 	} {
 		for kind, k := range family {
