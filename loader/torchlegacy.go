@@ -49,7 +49,8 @@ type legacyStorage struct {
 // next reads the pickle at the current offset.
 func (l *legacyReader) next(record string, persistent func(any) (any, error)) (any, error) {
 	in := readerAt{ctx: l.o.ctx, src: l.src}
-	report, err := l.o.scanPickle(record, in, l.off, l.src.Size()-l.off, torchPolicy)
+	report, err := l.o.scanWith(record, in, l.off, l.src.Size()-l.off,
+		pickle.Options{Policy: torchPolicy, ClassIDs: true})
 	if err != nil {
 		return nil, err
 	}
@@ -88,13 +89,8 @@ func (l *legacyReader) header() error {
 // legacyMagic is torch.serialization.MAGIC_NUMBER, 0x1950a86a20f9469cfc6c, as decimal text.
 const legacyMagic = "119547037146038801333356"
 
-// persistent returns the storage, or the module's class, that a persistent id names. Extents are not known yet.
+// persistent returns the storage that a persistent id names. Extents are not known yet.
 func (l *legacyReader) persistent(id any) (any, error) {
-	if parts, ok := pickle.Tuple(id); ok && len(parts) == 4 {
-		if kind, _ := pickle.String(parts[0]); kind == "module" { // (class, source file, source text)
-			return parts[1], nil
-		}
-	}
 	s, view, err := parseStorageID(id)
 	if err != nil {
 		return nil, err

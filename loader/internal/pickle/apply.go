@@ -69,11 +69,14 @@ func (v *verifier) apply(op byte) error {
 
 // applyTo replaces the top n slots by what callable gives for the tuple args.
 func (v *verifier) applyTo(op byte, callable, args slot, n int) error {
-	if args.kind != kindTuple && op == opReduce && v.opts.BareArgument {
+	if !args.kind.isTuple() && op == opReduce && v.opts.BareArgument {
 		var err error
 		if args, err = v.wrapArgument(args); err != nil {
 			return err
 		}
+	}
+	if args.kind == kindClassID { // never written where a call follows; the hook would see a tuple like any other
+		args.kind, args.n = kindTuple, classIDItems
 	}
 	if args.kind != kindTuple {
 		return v.broken("%s for the arguments of a call", args.kind)
@@ -149,6 +152,13 @@ func (v *verifier) persistent(id slot, n int) error {
 			return err
 		}
 	}
+	if id.kind == kindClassID { // stands for the class, which the machine is given in its place
+		v.write(opPop)
+		v.writeGlobal(opGlobal, id.n)
+		v.freed(id)
+		v.drop(n)
+		return v.push(slot{kind: kindGlobal, n: id.n})
+	}
 	v.write(opBinPersID)
 	if v.emit {
 		if err := v.charge(resultCost); err != nil {
@@ -199,7 +209,7 @@ func (v *verifier) call(callable slot, instantiate bool) (slot, error) {
 // freed notes that a value on the stack is gone, if nothing else holds it. Only tuples are worth it: the arguments of
 // rebuild functions and the persistent ids are most of a checkpoint's pickle.
 func (v *verifier) freed(s slot) {
-	if v.emit && s.kind == kindTuple && !s.shared {
+	if v.emit && s.kind.isTuple() && !s.shared {
 		v.credit += int64(s.ref)
 	}
 }

@@ -63,8 +63,16 @@ func (v *verifier) container(op byte) error {
 	if err := v.writeContainer(op, n); err != nil {
 		return err
 	}
+	class, isClassID := v.classID(items)
 	room := int64(v.popMark())
 	switch {
+	case op == opTuple && isClassID:
+		if err := v.pushTuple(n, depth, headerCost+room*tupleItemCost); err != nil {
+			return err
+		}
+		top := &v.stack[len(v.stack)-1]
+		top.kind, top.n = kindClassID, class
+		return nil
 	case op == opTuple && room <= 256:
 		return v.pushTuple(n, depth, headerCost+room*tupleItemCost)
 	case op == opTuple:
@@ -105,6 +113,15 @@ func (v *verifier) pushKeyed(k kind, cost int64) error {
 		}
 	}
 	return v.pushValue(k, cost)
+}
+
+// classID tells whether the items of a tuple are a persistent id of a class, ('module', class, …, …), and which.
+func (v *verifier) classID(items []slot) (class uint32, ok bool) {
+	if !v.opts.ClassIDs || len(items) != classIDItems || items[1].kind != kindGlobal ||
+		string(v.recall(items[0])) != "module" {
+		return 0, false
+	}
+	return items[1].n, true
 }
 
 func (v *verifier) pushTuple(n int, depth uint16, cost int64) error {

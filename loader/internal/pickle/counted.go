@@ -65,7 +65,8 @@ func (v *verifier) counted(op byte) error {
 // text pushes a string whose bytes are in the window, remembering what may be a name.
 func (v *verifier) text(p []byte) error {
 	s := slot{kind: kindString, n: uint32(len(p))}
-	if v.protocol >= 4 && len(p) > 0 && len(p) <= maxNameBytes {
+	isName := v.protocol >= 4 && len(p) > 0 && len(p) <= maxNameBytes
+	if isName || v.opts.ClassIDs && string(p) == "module" {
 		var err error
 		if s.ref, err = v.remember(p); err != nil {
 			return err

@@ -89,6 +89,9 @@ type Options struct {
 	// Depth bounds the nesting of marks and values; zero is 200. A container that is changed through the memo can
 	// nest deeper or contain itself, so whoever walks values needs a bound of its own.
 	Depth int
+	// ClassIDs makes a persistent id ('module', class, …, …) stand for the class: how PyTorch's legacy format names the
+	// classes of modules, their source text beside them.
+	ClassIDs bool
 	// Persistent allows persistent ids, which Hooks.Persistent then resolves.
 	Persistent bool
 	// BareArgument lets REDUCE take one argument without a tuple around it, as TorchScript writes members of an Enum.

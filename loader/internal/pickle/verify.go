@@ -28,14 +28,22 @@ const (
 	kindObject  // an inert instance, which may be any kind of container
 	kindMapping // an OrderedDict, defaultdict or Counter
 	kindOpaque  // made by a hook
+	kindClassID // a tuple that is the persistent id of a class
 )
 
 var kindNames = [...]string{
 	"nothing", "None", "a bool", "an int", "a float", "a complex", "a str", "bytes", "a bytearray", "a tuple", "a list",
 	"a dict", "a set", "a frozenset", "a global", "an object", "a mapping", "a rebuilt value",
+	"a tuple",
 }
 
 func (k kind) String() string { return kindNames[k] }
+
+// isTuple tells whether the value is a tuple, of whatever meaning.
+func (k kind) isTuple() bool { return k == kindTuple || k == kindClassID }
+
+// classIDItems is the length of a persistent id of a class.
+const classIDItems = 4
 
 // hashable tells whether Python would take the value as a dict key.
 func (k kind) hashable() bool {
@@ -53,7 +61,7 @@ type slot struct {
 	shared bool
 	// depth is how deep the value is known to nest.
 	depth uint16
-	// n is a tuple's length, a global's index or a string's length.
+	// n is a tuple's length, a global's index (also of the class in a kindClassID) or a string's length.
 	n uint32
 	// ref is where a string that may be a name lies in the arena, plus one; for a tuple, the bytes charged for it.
 	ref uint32
