@@ -1,6 +1,143 @@
 package models
 
-import "github.com/optimem/optimem/loader/exported"
+import (
+	"fmt"
 
-// higherOrder are the ops that take graphs. Those that only change how Python runs are their graph's nodes.
-var higherOrder = map[string]func(b *programBuilder, s *scope, n *exported.Node, args arguments) ([]any, error){}
+	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/tensor"
+)
+
+// higherOrder are the ops that take graphs. It is filled by init because its functions build nodes, which look in it.
+var higherOrder map[string]func(b *programBuilder, s *scope, n *exported.Node, args arguments) ([]any, error)
+
+func init() {
+	higherOrder = map[string]func(*programBuilder, *scope, *exported.Node, arguments) ([]any, error){
+		"torch.ops.higher_order.wrap_with_set_grad_enabled": wrapped,
+		"torch.ops.higher_order.wrap_with_autocast":         autocast,
+		"torch.ops.higher_order.cond":                       conditional,
+	}
+}
+
+// wrapped inlines the graph among the arguments with those that follow it.
+func wrapped(b *programBuilder, _ *scope, _ *exported.Node, args arguments) ([]any, error) {
+	for i, a := range args.positional {
+		if g, ok := a.(*exported.Graph); ok {
+			return b.inline(g, args.positional[i+1:])
+		}
+	}
+	return nil, fmt.Errorf("no graph among the arguments")
+}
+
+// autocast inlines a region in which casting is off. One in which it is on computes in other dtypes than its nodes say.
+func autocast(b *programBuilder, s *scope, n *exported.Node, args arguments) ([]any, error) {
+	for i, a := range args.positional {
+		if _, ok := a.(*exported.Graph); !ok {
+			continue
+		}
+		for _, flag := range args.positional[:i] {
+			if on, ok := flag.(bool); ok {
+				if on {
+					return nil, &UnsupportedError{What: "a region under autocast: export after run_decompositions()"}
+				}
+				break // (device type, dtype, enabled, cache enabled)
+			}
+		}
+	}
+	return wrapped(b, s, n, args)
+}
+
+// conditional builds both branches of cond and selects by the predicate. Branches have no effects but their results.
+func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) ([]any, error) {
+	if len(args.positional) < 3 {
+		return nil, fmt.Errorf("%d arguments", len(args.positional))
+	}
+	then, ok1 := args.positional[1].(*exported.Graph)
+	other, ok2 := args.positional[2].(*exported.Graph)
+	if !ok1 || !ok2 {
+		return nil, fmt.Errorf("branches are not graphs")
+	}
+	if known, ok := args.positional[0].(bool); ok {
+		if known {
+			return b.inline(then, args.positional[3:])
+		}
+		return b.inline(other, args.positional[3:])
+	}
+	pred, ok := args.positional[0].(*ref)
+	if !ok || pred.dtype != tensor.Bool || numElements(pred.shape()) != 1 {
+		return nil, fmt.Errorf("the predicate is not one bool")
+	}
+	yes, err := b.inline(then, args.positional[3:])
+	if err != nil {
+		return nil, err
+	}
+	no, err := b.inline(other, args.positional[3:])
+	if err != nil {
+		return nil, err
+	}
+	if len(yes) != len(no) {
+		return nil, fmt.Errorf("branches give %d and %d results", len(yes), len(no))
+	}
+	results := make([]any, len(yes))
+	for i := range yes {
+		a, ok1 := yes[i].(*ref)
+		c, ok2 := no[i].(*ref)
+		if !ok1 || !ok2 || a.dtype != c.dtype || !a.shape().Equal(c.shape()) {
+			return nil, fmt.Errorf("result %d of the branches differs in kind", i)
+		}
+		scalar, err := b.reshape(pred, tensor.Shape{})
+		if err != nil {
+			return nil, err
+		}
+		mask, err := b.expand(scalar, a.shape())
+		if err != nil {
+			return nil, err
+		}
+		if results[i], err = b.emit1("where", nil, b.read(mask), b.read(a), b.read(c)); err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// inline builds the nodes of a subgraph with the given arguments and returns its results. Lists among the arguments
+// are flattened.
+func (b *programBuilder) inline(g *exported.Graph, args []any) ([]any, error) {
+	var flat []any
+	for _, a := range args {
+		if refs, ok := a.([]*ref); ok {
+			for _, r := range refs {
+				flat = append(flat, r)
+			}
+			continue
+		}
+		flat = append(flat, a)
+	}
+	if len(flat) != len(g.Inputs) {
+		return nil, fmt.Errorf("%d arguments for a graph of %d inputs", len(flat), len(g.Inputs))
+	}
+	s := &scope{graph: g, values: make(map[string]any), names: make(map[*ref]string)}
+	for i, in := range g.Inputs {
+		s.set(in.Name, flat[i])
+	}
+	path, source := b.path, b.source
+	err := b.run(s)
+	b.path, b.source = path, source
+	if err != nil {
+		return nil, err
+	}
+	var results []any
+	for _, out := range g.Outputs {
+		v, err := b.argument(s, out)
+		if err != nil {
+			return nil, err
+		}
+		if refs, ok := v.([]*ref); ok {
+			for _, r := range refs {
+				results = append(results, r)
+			}
+			continue
+		}
+		results = append(results, v)
+	}
+	return results, nil
+}

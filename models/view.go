@@ -1,0 +1,167 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+// viewAs returns a layout with the given shape over the same elements in the same order, if strides can express it:
+// PyTorch's computeStride. Where they cannot, reshape copies and view is an error.
+func viewAs(l tensor.Layout, shape tensor.Shape) (tensor.Layout, bool) {
+	out := tensor.Layout{Shape: shape, Strides: make([]int, len(shape)), Offset: l.Offset}
+	if numElements(shape) == 0 {
+		out.Strides = tensor.Contiguous(shape...).Strides
+		return out, true
+	}
+	// Chunks of old dimensions that lie in order, from the last: each must be the product of some new dimensions.
+	at := len(shape) - 1
+	chunkStride, chunkSize, viewSize := 1, 1, 1
+	if n := len(l.Strides); n > 0 {
+		chunkStride = l.Strides[n-1]
+	}
+	for d := len(l.Shape) - 1; d >= 0; d-- {
+		chunkSize *= l.Shape[d]
+		if d > 0 && (l.Shape[d-1] == 1 || l.Strides[d-1] == chunkSize*chunkStride) {
+			continue
+		}
+		for at >= 0 && (viewSize < chunkSize || shape[at] == 1) {
+			out.Strides[at] = viewSize * chunkStride
+			viewSize *= shape[at]
+			at--
+		}
+		if viewSize != chunkSize {
+			return tensor.Layout{}, false
+		}
+		if d > 0 {
+			chunkStride, chunkSize, viewSize = l.Strides[d-1], 1, 1
+		}
+	}
+	for ; at >= 0; at-- { // what is left has size one: the tensor was 0-dimensional
+		if shape[at] != 1 {
+			return tensor.Layout{}, false
+		}
+		out.Strides[at] = 1
+	}
+	return out, true
+}
+
+// reshape returns r with another shape: a view where strides can express it, else a copy.
+func (b *builder) reshape(r *ref, shape tensor.Shape) (*ref, error) {
+	if numElements(r.shape()) != numElements(shape) {
+		return nil, fmt.Errorf("shape %v has other elements than %v", shape, r.shape())
+	}
+	if l, ok := viewAs(r.layout, shape); ok {
+		return b.view(r, l), nil
+	}
+	c, err := b.copy(r)
+	if err != nil {
+		return nil, err
+	}
+	l, _ := viewAs(c.layout, shape)
+	return b.view(c, l), nil
+}
+
+// inferShape replaces a single −1 by what the number of elements leaves for it.
+func inferShape(dims []int, elements int64) (tensor.Shape, error) {
+	shape := slices.Clone(tensor.Shape(dims))
+	known, hole := int64(1), -1
+	for i, d := range shape {
+		switch {
+		case d == -1 && hole < 0:
+			hole = i
+		case d < 0:
+			return nil, fmt.Errorf("shape %v", shape)
+		default:
+			var ok bool
+			if known, ok = tensor.MulBytes(known, int64(d)); !ok {
+				return nil, fmt.Errorf("shape %v has too many elements", shape)
+			}
+		}
+	}
+	if hole >= 0 {
+		if known == 0 || elements%known != 0 {
+			return nil, fmt.Errorf("shape %v does not take %d elements", shape, elements)
+		}
+		shape[hole] = int(elements / known)
+		known = elements
+	}
+	if known != elements {
+		return nil, fmt.Errorf("shape %v does not take %d elements", shape, elements)
+	}
+	return shape, nil
+}
+
+// permuted returns the layout with its dimensions in another order.
+func permuted(l tensor.Layout, order []int) tensor.Layout {
+	out := tensor.Layout{Shape: make(tensor.Shape, len(order)), Strides: make([]int, len(order)), Offset: l.Offset}
+	for i, d := range order {
+		out.Shape[i], out.Strides[i] = l.Shape[d], l.Strides[d]
+	}
+	return out
+}
+
+// permute returns r with its dimensions in another order.
+func (b *builder) permute(r *ref, order ...int) *ref { return b.view(r, permuted(r.layout, order)) }
+
+// transpose returns r with two dimensions exchanged.
+func (b *builder) transpose(r *ref, d, e int) *ref {
+	order := make([]int, r.rank())
+	for i := range order {
+		order[i] = i
+	}
+	if len(order) > 0 {
+		order[d], order[e] = order[e], order[d]
+	}
+	return b.permute(r, order...)
+}
+
+// unsqueeze returns r with a dimension of size one inserted before dimension d.
+func (b *builder) unsqueeze(r *ref, d int) *ref {
+	l := tensor.Layout{
+		Shape:   slices.Insert(slices.Clone(r.layout.Shape), d, 1),
+		Strides: slices.Insert(slices.Clone(r.layout.Strides), d, 1),
+		Offset:  r.layout.Offset,
+	}
+	if d < r.rank() {
+		l.Strides[d] = r.layout.Shape[d] * r.layout.Strides[d]
+	}
+	return b.view(r, l)
+}
+
+// squeeze returns r without the given dimensions, which have size one.
+func (b *builder) squeeze(r *ref, drop func(d int) bool) *ref {
+	l := tensor.Layout{Shape: tensor.Shape{}, Strides: []int{}, Offset: r.layout.Offset}
+	for i, d := range r.layout.Shape {
+		if d == 1 && drop(i) {
+			continue
+		}
+		l.Shape, l.Strides = append(l.Shape, d), append(l.Strides, r.layout.Strides[i])
+	}
+	return b.view(r, l)
+}
+
+// selectAt returns r without dimension d, at one index of it.
+func (b *builder) selectAt(r *ref, d, index int) *ref {
+	return b.view(r, tensor.Layout{
+		Shape:   slices.Delete(slices.Clone(r.layout.Shape), d, d+1),
+		Strides: slices.Delete(slices.Clone(r.layout.Strides), d, d+1),
+		Offset:  r.layout.Offset + index*r.layout.Strides[d],
+	})
+}
+
+// slice returns the indices start, start+step, … below end of dimension d. Start and end are within the dimension.
+func (b *builder) slice(r *ref, d, start, end, step int) *ref {
+	l := tensor.Layout{
+		Shape:   slices.Clone(r.layout.Shape),
+		Strides: slices.Clone(r.layout.Strides),
+		Offset:  r.layout.Offset,
+	}
+	l.Shape[d] = max(0, (end-start+step-1)/step)
+	if l.Shape[d] > 0 {
+		l.Offset += start * l.Strides[d]
+	}
+	l.Strides[d] *= step
+	return b.view(r, l)
+}
