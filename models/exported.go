@@ -120,6 +120,14 @@ type programBuilder struct {
 	symbols map[string]int64
 	// storages holds the cell of each storage already added, so that tied weights are one value.
 	storages map[tensor.Extent]*cell
+	// weights lists the cells of storages in the order in which they were added.
+	weights []weightCell
+}
+
+// A weightCell is the cell of a storage and the value that it began as.
+type weightCell struct {
+	cell   *cell
+	origin layers.ValueID
 }
 
 // A scope is the names of one graph: the program's, or a subgraph's.

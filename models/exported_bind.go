@@ -166,6 +166,7 @@ func (b *programBuilder) weight(name string) (*ref, error) {
 	if !ok || w.Extent.Bytes == 0 || b.graph.Values[c.value].DType != w.DType {
 		c = &cell{value: b.graph.AddWeight(w, layers.Weight)}
 		b.storages[w.Extent] = c
+		b.weights = append(b.weights, weightCell{c, c.value})
 	}
 	return &ref{cell: c, layout: w.Layout, dtype: w.DType}, nil
 }
@@ -210,9 +211,10 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 			}
 		}
 	}
-	for _, c := range b.storages {
-		if b.graph.Values[c.value].Role != layers.Weight {
-			b.graph.Updates = append(b.graph.Updates, layers.StateUpdate{State: layers.NoValue, Operand: b.graph.Whole(c.value)})
+	for _, w := range b.weights {
+		if w.cell.value != w.origin {
+			b.graph.Values[w.origin].Role = layers.State
+			b.graph.Updates = append(b.graph.Updates, layers.StateUpdate{State: w.origin, Operand: b.graph.Whole(w.cell.value)})
 		}
 	}
 	return nil

@@ -1,0 +1,151 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/layers"
+)
+
+// A Device is the CPU. Its memory is the host's, outside Go's heap.
+type Device struct {
+	pool *Pool
+	ops  *layers.Registry
+	used atomic.Int64
+}
+
+var _ device.Device = (*Device)(nil)
+
+// New returns the CPU with the given number of threads, 0 for one a processor, and the ops that it runs.
+func New(threads int, ops *layers.Registry) *Device {
+	return &Device{pool: NewPool(threads), ops: ops}
+}
+
+// Name returns "cpu".
+func (d *Device) Name() string { return "cpu" }
+
+// Threads returns the number of threads.
+func (d *Device) Threads() int { return d.pool.Threads() }
+
+// Memory returns the bytes allocated as both total and used up: how much of the host's memory a process may take is not
+// the device's to say.
+func (d *Device) Memory() (totalBytes, freeBytes int64) { return d.used.Load(), 0 }
+
+// Supports returns nil when there is a kernel that takes the operands.
+func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
+	k, ok := kernels[op.Kind]
+	if !ok {
+		if def, known := d.ops.Lookup(op.Kind); known && def.Reference != nil {
+			return nil
+		}
+		return fmt.Errorf("the CPU has no kernel for %s", op.Kind)
+	}
+	if k.supports != nil {
+		return k.supports(in, out, op.Attrs)
+	}
+	return nil
+}
+
+// Lower decides how every op of a graph is computed.
+func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) { return Lower(g, d.ops) }
+
+type memory struct {
+	buf *hostmem.Buf
+	d   *Device
+}
+
+// Alloc takes memory outside the heap.
+func (d *Device) Alloc(bytes int64) (device.Memory, error) {
+	buf, err := hostmem.Alloc(bytes, hostmem.Activations)
+	if err != nil {
+		return nil, &device.OutOfMemoryError{Device: d.Name(), WantBytes: bytes}
+	}
+	d.used.Add(bytes)
+	return &memory{buf: buf, d: d}, nil
+}
+
+// Bytes returns the size.
+func (m *memory) Bytes() int64 { return int64(len(m.buf.Bytes())) }
+
+// Free gives the memory back to the operating system.
+func (m *memory) Free() error {
+	n := m.Bytes()
+	m.buf.Free()
+	m.d.used.Add(-n)
+	return nil
+}
+
+// bytesOf returns a region's bytes.
+func bytesOf(r device.Region) []byte {
+	if r.Memory == nil {
+		return nil
+	}
+	return r.Memory.(*memory).buf.Bytes()[r.Offset : r.Offset+r.Bytes]
+}
+
+// HostBytes returns the bytes of a region of the CPU's memory, for readers that can write there directly.
+func HostBytes(r device.Region) []byte { return bytesOf(r) }
+
+// Close ends the device's threads.
+func (d *Device) Close() error {
+	d.pool.Close()
+	return nil
+}
+
+// A stream of the CPU does everything at once.
+type stream struct {
+	d *Device
+}
+
+// NewStream returns a stream that computes in the caller's time.
+func (d *Device) NewStream() (device.Stream, error) { return &stream{d}, nil }
+
+func (s *stream) CopyIn(dst device.Region, src []byte) error {
+	copy(bytesOf(dst), src)
+	return nil
+}
+
+func (s *stream) CopyOut(dst []byte, src device.Region) error {
+	copy(dst, bytesOf(src))
+	return nil
+}
+
+// Run computes an op.
+func (s *stream) Run(ctx context.Context, l device.Launch) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c := &call{ctx: ctx, attrs: l.Op.Attrs, pool: s.d.pool, work: bytesOf(l.Work)}
+	c.in, c.out = views(l.In), views(l.Out)
+	k, ok := kernels[l.Op.Kind]
+	if !ok {
+		def, known := s.d.ops.Lookup(l.Op.Kind)
+		if !known || def.Reference == nil {
+			return fmt.Errorf("the CPU has no kernel for %s", l.Op.Kind)
+		}
+		return runReference(c, def)
+	}
+	return k.run(c)
+}
+
+func views(args []device.Argument) []view {
+	vs := make([]view, len(args))
+	for i, a := range args {
+		if a.Operand.Value != layers.NoValue {
+			vs[i] = view{data: bytesOf(a.Region), dtype: a.Spec.DType, layout: a.Operand.Layout}
+		}
+	}
+	return vs
+}
+
+type event struct{}
+
+func (event) Done() bool { return true }
+
+func (s *stream) Record() device.Event           { return event{} }
+func (s *stream) Wait(device.Event)              {}
+func (s *stream) Sync(ctx context.Context) error { return ctx.Err() }
+func (s *stream) Close() error                   { return nil }
