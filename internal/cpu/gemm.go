@@ -6,8 +6,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A float is a type that products of matrices are computed in.
-type float interface{ float32 | float64 }
+// A real is a type that products of matrices are computed in.
+type real interface{ float32 | float64 }
 
 // The sizes of the blocks that gemm works through. A tile of tileRows × tileColumns is one part of parallel work. Sums
 // over k run in order within a block of blockK and the blocks' sums are added in order, so results depend on nothing
@@ -17,13 +17,13 @@ const (
 	unroll                    = 4
 
 	blockK                 = 256
-	blockRows, blockColumn = 2048, 1024
+	blockRows, blockColumns = 2048, 1024
 	tileRows, tileColumns  = 32, 128
 )
 
 // A panelSource gives one factor of a product in the order that gemm reads it. A line is a row of the left factor or a
 // column of the right one.
-type panelSource[T float] interface {
+type panelSource[T real] interface {
 	// pack writes the elements [k0, k1) of the lines [from, to) to dst, in groups of width lines: element k of line l
 	// goes to dst[(l-from)/width·depth·width + (k-k0)·width + (l-from)%width], where depth is k1-k0 rounded up to a
 	// multiple of unroll. All other elements of the groups are set to zero. from is a multiple of width.
@@ -33,7 +33,7 @@ type panelSource[T float] interface {
 // A matrix is a strided panelSource over the memory of a tensor: element k of line l lies at offset + l·line + k·step. For
 // a row-major left factor m×k, line is k and step is 1; for a row-major right factor k×n, line is 1 and step is n, and
 // for a weight n×k that PyTorch's linear multiplies by, line is k and step is 1. Half floats become float32.
-type matrix[T float] struct {
+type matrix[T real] struct {
 	data               []byte
 	dtype              tensor.DType
 	offset, line, step int
@@ -48,7 +48,7 @@ type matrix[T float] struct {
 //
 // work has the size that gemmWork gives and a multiple of 8 as address. With a nil pool the work is done by the caller's
 // goroutine alone, with the same results.
-func gemm[T float](p *Pool, m, n, k int, a, b panelSource[T], c []T, ldc int, o gemmOptions[T], work []byte) {
+func gemm[T real](p *Pool, m, n, k int, a, b panelSource[T], c []T, ldc int, o gemmOptions[T], work []byte) {
 	if m == 0 || n == 0 {
 		return
 	}
@@ -64,8 +64,8 @@ func gemm[T float](p *Pool, m, n, k int, a, b panelSource[T], c []T, ldc int, o 
 		return
 	}
 	scratch := elements[T](view{data: work})
-	for j0 := 0; j0 < n; j0 += blockColumn {
-		j1 := min(j0+blockColumn, n)
+	for j0 := 0; j0 < n; j0 += blockColumns {
+		j1 := min(j0+blockColumns, n)
 		for k0 := 0; k0 < k; k0 += blockK {
 			k1 := min(k0+blockK, k)
 			depth := roundUp(k1-k0, unroll)
@@ -86,7 +86,7 @@ func gemm[T float](p *Pool, m, n, k int, a, b panelSource[T], c []T, ldc int, o 
 }
 
 // gemmOptions are what gemm adds to a product. At most one of them is set.
-type gemmOptions[T float] struct {
+type gemmOptions[T real] struct {
 	// rowBias and columnBias are added to the rows' or columns' elements.
 	rowBias, columnBias []T
 	// add adds to what c holds instead of replacing it.
@@ -110,14 +110,14 @@ func (o *gemmOptions[T]) first(c []T, i, j, at int) T {
 func gemmWork(m, n, k, size int) int64 {
 	depth := int64(min(roundUp(k, unroll), blockK))
 	rows := int64(min(roundUp(m, kernelRows), blockRows))
-	columns := int64(min(roundUp(n, kernelColumns), blockColumn))
+	columns := int64(min(roundUp(n, kernelColumns), blockColumns))
 	return (rows + columns) * depth * int64(size)
 }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
 // packBoth packs a block of each factor; withRight is false where the right one is packed already.
-func packBoth[T float](
+func packBoth[T real](
 	p *Pool, left, right []T, a, b panelSource[T], i0, i1, j0, j1, k0, k1 int, withRight bool,
 ) {
 	const linesEach = 32
@@ -154,7 +154,7 @@ func forEach(p *Pool, n int, body func(i int)) {
 }
 
 // tiles are the product of packed blocks: the rows [i0, i1) and columns [j0, j1) of c.
-type tiles[T float] struct {
+type tiles[T real] struct {
 	left, right    []T
 	c              []T
 	ldc            int
@@ -202,7 +202,7 @@ func (t *tiles[T]) tile(i0, i1, j0, j1 int) {
 
 // multiplyPanels computes acc[r][s] = Σ a[k][r]·b[k][s] for panels of 2 and 4 lines whose depth is a multiple of unroll.
 // The conversions keep compilers from fusing, so that every machine computes the same bits.
-func multiplyPanels[T float](a, b []T, acc *[kernelRows * kernelColumns]T) {
+func multiplyPanels[T real](a, b []T, acc *[kernelRows * kernelColumns]T) {
 	var c00, c01, c02, c03, c10, c11, c12, c13 T
 	for len(a) >= kernelRows*unroll && len(b) >= kernelColumns*unroll {
 		x, y := (*[kernelRows * unroll]T)(a), (*[kernelColumns * unroll]T)(b)
@@ -253,7 +253,7 @@ func multiplyPanels[T float](a, b []T, acc *[kernelRows * kernelColumns]T) {
 
 // skinny computes products with few rows where both factors lie along k, without packing the right one, which would
 // cost more than the product: the layers of a language model that reads one token. It sums in the order that gemm does.
-func skinny[T float](p *Pool, m, n, k int, a, b panelSource[T], c []T, ldc int, o gemmOptions[T]) bool {
+func skinny[T real](p *Pool, m, n, k int, a, b panelSource[T], c []T, ldc int, o gemmOptions[T]) bool {
 	x, ok := a.(*matrix[T])
 	w, ok2 := b.(*matrix[T])
 	if !ok || !ok2 || m > 4 {
@@ -299,7 +299,7 @@ func (m *matrix[T]) direct() []T {
 }
 
 // dot returns start + Σ a[k]·b[k], block by block as gemm sums.
-func dot[T float](a, b []T, start T) T {
+func dot[T real](a, b []T, start T) T {
 	for k0 := 0; k0 < len(a); k0 += blockK {
 		x := a[k0:min(k0+blockK, len(a))]
 		y := b[k0:][:len(x)]
@@ -313,7 +313,7 @@ func dot[T float](a, b []T, start T) T {
 }
 
 // dot4 is dot for four right-hand sides.
-func dot4[T float](a, b0, b1, b2, b3 []T, start *[4]T) {
+func dot4[T real](a, b0, b1, b2, b3 []T, start *[4]T) {
 	for k0 := 0; k0 < len(a); k0 += blockK {
 		x := a[k0:min(k0+blockK, len(a))]
 		y0, y1, y2, y3 := b0[k0:][:len(x)], b1[k0:][:len(x)], b2[k0:][:len(x)], b3[k0:][:len(x)]
@@ -348,7 +348,7 @@ func (m *matrix[T]) pack(dst []T, width, from, to, k0, k1 int) {
 }
 
 // clearTail sets to zero what pads a group of lines: the depth that is rounded up, and lines that do not exist.
-func clearTail[T float](group []T, width, lines, n int) {
+func clearTail[T real](group []T, width, lines, n int) {
 	clear(group[n*width:])
 	if lines == width {
 		return
@@ -392,7 +392,7 @@ func (m *matrix[T]) packDirect(src, dst []T, width, from, to, k0, k1 int) {
 	}
 }
 
-func packAs[T float](m *matrix[T], src []uint16, convert func(uint16) float32, dst []T, width, from, to, k0, k1 int) {
+func packAs[T real](m *matrix[T], src []uint16, convert func(uint16) float32, dst []T, width, from, to, k0, k1 int) {
 	n := k1 - k0
 	depth := roundUp(n, unroll)
 	for l := from; l < to; l += width {

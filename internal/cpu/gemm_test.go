@@ -10,7 +10,7 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-func randoms[T float](seed uint64, n int) []T {
+func randoms[T real](seed uint64, n int) []T {
 	r := rand.New(rand.NewPCG(seed, 1))
 	out := make([]T, n)
 	for i := range out {
