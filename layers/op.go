@@ -90,6 +90,7 @@ func (r *Registry) Kinds() []Kind { return slices.Sorted(maps.Keys(r.defs)) }
 var standard = func() *Registry {
 	r := &Registry{defs: make(map[Kind]OpDef)}
 	for _, family := range [][]OpDef{
+		reductionOps, normOps, indexOps, sortOps,
 		linearOps, attentionOps, recurrentOps,
 		elementwiseOps, createOps, copyOps,
 		convOps, poolOps, resampleOps, padOps,

@@ -139,6 +139,7 @@ type target struct {
 var targets = func() map[string]target {
 	all := make(map[string]target)
 	for _, family := range [][]atenOp{
+		reductionTargets, normTargets, indexTargets,
 		linearTargets, attentionTargets, recurrentTargets, einsumTargets,
 		elementwiseTargets, createTargets, castTargets, viewTargets,
 		convTargets, poolTargets, resampleTargets,

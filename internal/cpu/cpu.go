@@ -84,6 +84,7 @@ type kernel struct {
 var kernels = func() map[layers.Kind]kernel {
 	all := make(map[layers.Kind]kernel)
 	for _, family := range []map[layers.Kind]kernel{
+		reductionKernels, softmaxKernels, normKernels, indexKernels, sortKernels,
 		linearKernels, attentionKernels, recurrentKernels,
 		elementwiseKernels, castKernels, createKernels, copyKernels,
 		convKernels, poolKernels, resampleKernels, padKernels,

@@ -1,0 +1,3 @@
+package layers
+
+var indexOps = []OpDef{}

@@ -1,0 +1,3 @@
+package layers
+
+var reductionOps = []OpDef{}
