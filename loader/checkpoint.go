@@ -22,6 +22,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/loader/script"
@@ -70,6 +71,7 @@ type Checkpoint struct {
 	Classes []string
 
 	byName  map[string]int
+	repeats map[string]int // the last number that uniqueName gave to a name
 	dicts   []dictNode
 	closers []func() error
 	closed  bool
@@ -148,12 +150,30 @@ func (c *Checkpoint) Close() error {
 // uniqueName returns name, or name with a number where another tensor has it: a checkpoint may hold both "a.b" and, in
 // the dictionary "a", a tensor "b".
 func (c *Checkpoint) uniqueName(name string) string {
-	unique := name
-	for n := 2; ; n++ {
+	if _, taken := c.byName[name]; !taken {
+		return name
+	}
+	if c.repeats == nil {
+		c.repeats = make(map[string]int)
+	}
+	for n := max(c.repeats[name], 1) + 1; ; n++ {
+		unique := fmt.Sprintf("%s#%d", name, n)
 		if _, taken := c.byName[unique]; !taken {
+			c.repeats[name] = n
 			return unique
 		}
-		unique = fmt.Sprintf("%s#%d", name, n)
+	}
+}
+
+// weightBytes estimates what a weight takes in a checkpoint: a place in Weights, which grows by a quarter, and one in
+// the index. Its name and the sizes of its dimensions come on top.
+const weightBytes = 224
+
+// grow makes room for n more weights.
+func (c *Checkpoint) grow(n int) {
+	c.Weights = slices.Grow(c.Weights, n)
+	if c.byName == nil {
+		c.byName = make(map[string]int, n)
 	}
 }
 
@@ -171,4 +191,16 @@ func (c *Checkpoint) addWeight(w tensor.Weight) error {
 	c.byName[w.Name] = len(c.Weights)
 	c.Weights = append(c.Weights, w)
 	return nil
+}
+
+// NewCheckpoint returns a checkpoint of weights and a program that do not come from a file of ours: weights in an object
+// store behind a [tensor.Source], a graph made elsewhere. The weights are checked as those of a file are.
+func NewCheckpoint(name string, weights []tensor.Weight, program *Program) (*Checkpoint, error) {
+	c := &Checkpoint{Path: name, Format: FormatExported, Program: program}
+	for _, w := range weights {
+		if err := c.addWeight(w); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", name, w.Name, err)
+		}
+	}
+	return c, nil
 }

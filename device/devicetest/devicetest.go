@@ -28,7 +28,7 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-//go:embed testdata/*.json.gz
+//go:embed testdata
 var files embed.FS
 
 // A Case is one recorded call.

@@ -78,8 +78,8 @@ func (m *memory) Free() error {
 	return nil
 }
 
-// bytesOf returns a region's bytes.
-func bytesOf(r device.Region) []byte {
+// regionBytes returns a region's bytes.
+func regionBytes(r device.Region) []byte {
 	if r.Memory == nil {
 		return nil
 	}
@@ -87,7 +87,7 @@ func bytesOf(r device.Region) []byte {
 }
 
 // HostBytes returns the bytes of a region of the CPU's memory, for readers that can write there directly.
-func HostBytes(r device.Region) []byte { return bytesOf(r) }
+func HostBytes(r device.Region) []byte { return regionBytes(r) }
 
 // Close ends the device's threads.
 func (d *Device) Close() error {
@@ -104,12 +104,12 @@ type stream struct {
 func (d *Device) NewStream() (device.Stream, error) { return &stream{d}, nil }
 
 func (s *stream) CopyIn(dst device.Region, src []byte) error {
-	copy(bytesOf(dst), src)
+	copy(regionBytes(dst), src)
 	return nil
 }
 
 func (s *stream) CopyOut(dst []byte, src device.Region) error {
-	copy(dst, bytesOf(src))
+	copy(dst, regionBytes(src))
 	return nil
 }
 
@@ -118,7 +118,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c := &call{ctx: ctx, attrs: l.Op.Attrs, pool: s.d.pool, work: bytesOf(l.Work)}
+	c := &call{ctx: ctx, attrs: l.Op.Attrs, pool: s.d.pool, work: regionBytes(l.Work)}
 	c.in, c.out = views(l.In), views(l.Out)
 	k, ok := kernels[l.Op.Kind]
 	if !ok {
@@ -135,7 +135,7 @@ func views(args []device.Argument) []view {
 	vs := make([]view, len(args))
 	for i, a := range args {
 		if a.Operand.Value != layers.NoValue {
-			vs[i] = view{data: bytesOf(a.Region), dtype: a.Spec.DType, layout: a.Operand.Layout}
+			vs[i] = view{data: regionBytes(a.Region), dtype: a.Spec.DType, layout: a.Operand.Layout}
 		}
 	}
 	return vs
