@@ -96,6 +96,10 @@ func promoteTypes(a, b tensor.DType) (tensor.DType, bool) {
 		a, b = b, a
 	}
 	switch {
+	case isFloat8(a) || isFloat8(b):
+		return tensor.Invalid, false
+	case isWideUnsigned(b) && !isFloat(a) || isWideUnsigned(a):
+		return tensor.Invalid, false
 	case category(a) != category(b):
 		if isComplex(a) && isFloat(b) {
 			return promoteComplex(a, complexOf(b)), true
@@ -104,15 +108,16 @@ func promoteTypes(a, b tensor.DType) (tensor.DType, bool) {
 	case isComplex(a):
 		return promoteComplex(a, b), true
 	case isFloat(a):
-		switch {
-		case isFloat8(a) || isFloat8(b):
-			return tensor.Invalid, false
-		case a == tensor.Float64 || b == tensor.Float64:
+		if a == tensor.Float64 || b == tensor.Float64 {
 			return tensor.Float64, true
 		}
 		return tensor.Float32, true // also of the two half precisions
+	case a.Size() == b.Size(): // uint8 and int8
+		return tensor.Int16, true
+	case a.Size() > b.Size():
+		return a, true
 	}
-	return promoteIntegers(a, b)
+	return b, true
 }
 
 func promoteComplex(a, b tensor.DType) tensor.DType {
@@ -120,19 +125,6 @@ func promoteComplex(a, b tensor.DType) tensor.DType {
 		return b
 	}
 	return a
-}
-
-func promoteIntegers(a, b tensor.DType) (tensor.DType, bool) {
-	wide := func(d tensor.DType) bool { return d == tensor.UInt16 || d == tensor.UInt32 || d == tensor.UInt64 }
-	switch {
-	case wide(a) || wide(b):
-		return tensor.Invalid, false
-	case a == tensor.UInt8 && b == tensor.Int8 || a == tensor.Int8 && b == tensor.UInt8:
-		return tensor.Int16, true
-	case a.Size() > b.Size():
-		return a, true
-	}
-	return b, true
 }
 
 // category orders the kinds of numbers.
@@ -154,6 +146,11 @@ func isComplex(d tensor.DType) bool {
 
 func isFloat8(d tensor.DType) bool {
 	return d >= tensor.Float8E4M3FN && d <= tensor.Float8E8M0FNU
+}
+
+// isWideUnsigned reports whether a dtype is one of the unsigned integers that PyTorch promotes with floats only.
+func isWideUnsigned(d tensor.DType) bool {
+	return d == tensor.UInt16 || d == tensor.UInt32 || d == tensor.UInt64
 }
 
 func isHalf(d tensor.DType) bool { return d == tensor.Float16 || d == tensor.BFloat16 }
