@@ -27,6 +27,7 @@ type flattener struct {
 // flatten lists everything in v. A bare tensor has the empty name.
 func (o *opener) flatten(ckpt *Checkpoint, v any) error {
 	f := &flattener{o: o, ckpt: ckpt, inside: make(map[any]bool)}
+	ckpt.grow(o.rebuilt)
 	return f.walk("", v, 0)
 }
 
@@ -137,16 +138,19 @@ func (f *flattener) state(path string, state any, depth int) error {
 
 // tensor adds t to the checkpoint under the given path.
 func (f *flattener) tensor(path string, t *tensorValue, depth int) error {
-	w, err := f.weight(path, t)
-	if err != nil {
-		return errorAt(f.o.path, path, err)
-	}
-	if w == nil {
+	if t.unreadable != nil {
+		if err := f.o.meter.Charge(unreadableBytes); err != nil {
+			return err
+		}
 		f.ckpt.Unreadable = append(f.ckpt.Unreadable,
 			&Error{Path: f.o.path, Record: path, Offset: -1, Err: t.unreadable})
 	} else {
-		w.Name = f.ckpt.uniqueName(path)
-		if err := f.ckpt.addWeight(*w); err != nil {
+		w, err := f.weight(path, t)
+		if err == nil {
+			w.Name = f.ckpt.uniqueName(path)
+			err = f.ckpt.addWeight(w)
+		}
+		if err != nil {
 			return errorAt(f.o.path, path, err)
 		}
 	}
@@ -158,16 +162,16 @@ func (f *flattener) tensor(path string, t *tensorValue, depth int) error {
 	return f.state(path, t.attrs, depth+1)
 }
 
-// weight turns a rebuilt tensor into a weight, nil where it is unreadable.
-func (f *flattener) weight(path string, t *tensorValue) (*tensor.Weight, error) {
-	if t.unreadable != nil {
-		return nil, nil
+// unreadableBytes is what an entry of Unreadable takes, its error not counted.
+const unreadableBytes = 96
+
+// weight turns a readable tensor into a weight. The walk has paid for the path, and for the step to the tensor, which is
+// a part of what the weight takes.
+func (f *flattener) weight(path string, t *tensorValue) (tensor.Weight, error) {
+	if err := f.o.meter.Charge(weightBytes - flattenStepBytes); err != nil {
+		return tensor.Weight{}, err
 	}
-	const weightBytes = 400 // a Weight, its index entry and its share of the slices
-	if err := f.o.meter.Charge(weightBytes + int64(len(path))); err != nil {
-		return nil, err
-	}
-	w := &tensor.Weight{
+	w := tensor.Weight{
 		Name:   path,
 		DType:  t.dtype,
 		Layout: t.layout,
@@ -178,7 +182,7 @@ func (f *flattener) weight(path string, t *tensorValue) (*tensor.Weight, error) 
 		Neg:       t.neg,
 	}
 	if err := w.Check(); err != nil {
-		return nil, fault.New(fault.ErrFormat, -1, "storage %q: %v", t.storage.key, err)
+		return w, fault.New(fault.ErrFormat, -1, "storage %q: %v", t.storage.key, err)
 	}
 	if q := t.quant; q != nil {
 		w.Quant = &tensor.Quant{Scheme: q.scheme, Scale: q.scale, ZeroPoint: q.zeroPoint, Axis: q.axis}
@@ -188,14 +192,17 @@ func (f *flattener) weight(path string, t *tensorValue) (*tensor.Weight, error) 
 			to   **tensor.Weight
 		}{{"scales", q.scales, &w.Quant.Scales}, {"zero_points", q.zeroPoints, &w.Quant.ZeroPoints}} {
 			inner, ok := part.from.(*tensorValue)
-			if !ok {
+			if !ok || inner.unreadable != nil {
 				continue
+			}
+			if err := f.o.meter.Charge(flattenStepBytes + int64(len(path)+len(part.name)+1)); err != nil {
+				return w, err
 			}
 			sub, err := f.weight(path+"."+part.name, inner)
 			if err != nil {
-				return nil, err
+				return w, err
 			}
-			*part.to = sub
+			*part.to = &sub
 		}
 	}
 	return w, nil

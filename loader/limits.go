@@ -4,7 +4,8 @@ package loader
 // hostile file costs at most 64 MiB of memory and 2 seconds.
 type Limits struct {
 	// MemoryBytes bounds the memory taken while opening: the records' names, the objects of all pickles, graphs and
-	// code. Default 32 MiB, enough for about 30,000 tensors; the garbage collector may hold as much again.
+	// code. Default 32 MiB, enough for about 25,000 tensors in a file of torch.save; the garbage collector may hold
+	// as much again.
 	MemoryBytes int64
 	// Depth bounds the nesting of pickled objects, JSON and code. Default 200.
 	Depth int

@@ -34,6 +34,13 @@ func isModule(obj *pickle.Object) bool {
 	return found == 3
 }
 
+// Estimates, charged to the meter because a part of a pickle may be in many modules: of looking at an entry of a
+// module's dictionaries, and of a member, its name not counted.
+const (
+	entryBytes  = 16
+	memberBytes = 64
+)
+
 // module lists the parameters and buffers of a pickled module and of its children, in PyTorch's state_dict order, and
 // returns the tree.
 func (f *flattener) module(path string, obj *pickle.Object, depth int) (*Module, error) {
@@ -41,11 +48,11 @@ func (f *flattener) module(path string, obj *pickle.Object, depth int) (*Module,
 		return nil, fault.New(fault.ErrLimit, -1, "modules nested more than %d deep at %.100q", f.o.opts.Limits.Depth, path)
 	}
 	const moduleBytes = 300
-	if err := f.o.meter.Charge(moduleBytes + int64(len(path))); err != nil {
+	state, _ := pickle.Dict(obj.State())
+	if err := f.o.meter.Charge(moduleBytes + int64(len(path)+entryBytes*len(state))); err != nil {
 		return nil, err
 	}
 	m := &Module{Class: obj.Class().String(), Path: path}
-	state, _ := pickle.Dict(obj.State())
 	fields := make(map[string]any, len(moduleFields))
 	for _, e := range state {
 		if key, ok := pickle.String(e.Key); ok && moduleFields[key] {
@@ -64,6 +71,9 @@ func (f *flattener) module(path string, obj *pickle.Object, depth int) (*Module,
 		return nil, err
 	}
 	children, _ := pickle.Dict(fields["_modules"])
+	if err := f.o.meter.Charge(int64(entryBytes * len(children))); err != nil {
+		return nil, err
+	}
 	for _, e := range children {
 		name, ok := pickle.String(e.Key)
 		child, isObject := pickle.AsObject(unwrap(e.Value))
@@ -92,6 +102,9 @@ func (f *flattener) members(path string, v, transient any, depth int) ([]Member,
 	entries, _ := pickle.Dict(v)
 	skip := make(map[string]bool)
 	names, _ := pickle.Set(transient)
+	if err := f.o.meter.Charge(int64(memberBytes * (len(entries) + len(names)))); err != nil {
+		return nil, err
+	}
 	for _, n := range names {
 		if s, ok := pickle.String(n); ok {
 			skip[s] = true
@@ -107,7 +120,11 @@ func (f *flattener) members(path string, v, transient any, depth int) ([]Member,
 		switch t := unwrap(e.Value).(type) {
 		case *tensorValue:
 			full := join(path, name)
-			if err := f.tensor(full, t, depth); err != nil {
+			err := f.o.meter.Charge(flattenStepBytes + int64(len(full)))
+			if err == nil {
+				err = f.tensor(full, t, depth)
+			}
+			if err != nil {
 				return nil, err
 			}
 			member.Weight = full

@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -45,6 +46,8 @@ type opener struct {
 	opts     Options
 	meter    *limit.Meter
 	findings *findings
+	// rebuilt counts the tensors of the pickles so far.
+	rebuilt int
 	// isShard is set for the files that an index or a folder names, which cannot be one again.
 	isShard bool
 }
@@ -119,21 +122,25 @@ func (o *opener) dispatch() (*Checkpoint, error) {
 		return nil, err
 	}
 	ckpt := &Checkpoint{Path: o.path, closers: []func() error{file.Close}}
-	kind, err := o.sniff(file)
+	return ckpt, o.openSource(ckpt, file)
+}
+
+// openSource reads a file in any format.
+func (o *opener) openSource(ckpt *Checkpoint, src tensor.Source) error {
+	kind, err := o.sniff(src)
 	if err != nil {
-		return ckpt, err
+		return err
 	}
 	switch kind {
-	case kindZip:
-		err = o.openZip(ckpt, file)
 	case kindPickle:
-		err = o.openLegacy(ckpt, file)
+		return o.openLegacy(ckpt, src)
 	case kindSafetensors:
-		err = o.openSafetensors(ckpt, file)
+		return o.openSafetensors(ckpt, src)
 	case kindJSON:
-		err = o.openIndex(ckpt, file)
+		return o.openIndex(ckpt, src)
+	default:
+		return o.openZip(ckpt, src)
 	}
-	return ckpt, err
 }
 
 type fileKind int
@@ -148,9 +155,15 @@ const (
 // sniff tells the format from the first bytes; file names mean nothing. Files that users take for checkpoints get an
 // error that says what they are.
 func (o *opener) sniff(src tensor.Source) (fileKind, error) {
-	head := make([]byte, min(src.Size(), 512))
+	head := make([]byte, min(src.Size(), 9))
 	if err := src.ReadAt(o.ctx, head, 0); err != nil {
 		return 0, err
+	}
+	if !isSafetensors(head) && !bytes.HasPrefix(head, []byte("PK")) { // whose weights may begin soon
+		head = make([]byte, min(src.Size(), 512))
+		if err := src.ReadAt(o.ctx, head, 0); err != nil {
+			return 0, err
+		}
 	}
 	has := func(magic string) bool { return strings.HasPrefix(string(head), magic) }
 	unsupported := func(format string, args ...any) (fileKind, error) {

@@ -151,6 +151,7 @@ func (x *exportedReader) payloads(folder, config, prefix string) error {
 	if err != nil {
 		return errorAt(x.o.path, config, err)
 	}
+	x.ckpt.grow(len(list))
 	for _, p := range list {
 		rec, ok := x.archive.Lookup(folder + p.Path)
 		if !ok {
@@ -177,7 +178,6 @@ func (x *exportedReader) raw(rec ziparchive.Record, p exported.Payload, name str
 		x.ckpt.Unreadable = append(x.ckpt.Unreadable, &Error{Path: x.o.path, Record: name, Offset: -1, Err: why})
 		return nil
 	}
-	const weightBytes = 400 // a Weight, its index entry and its share of the slices
 	if err := x.o.meter.Charge(weightBytes + int64(len(name))); err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ func (o *opener) unpickleNested(a *ziparchive.Archive, rec ziparchive.Record) (a
 		return nil, err
 	}
 	top := topFolder(inner)
-	z := &zipStorages{archive: inner, folder: top + "data/", byKey: make(map[string]*storage)}
+	z := o.newZipStorages(inner, top+"data/")
 	if err := z.readByteOrder(o, top); err != nil {
 		return nil, err
 	}

@@ -63,16 +63,27 @@ func unsupportedTensor(format string, args ...any) *tensorValue {
 	return &tensorValue{unreadable: fault.New(fault.ErrUnsupported, -1, format, args...)}
 }
 
+// Rebuild functions take up to usualArgs arguments, a pathlib.Path takes the parts of a path. Many calls may share one
+// tuple of arguments, so it cannot be of any length.
+const (
+	usualArgs = 8
+	maxArgs   = 100
+)
+
 // reduceTorch interprets a call of one of the functions that torchPolicy allows. It builds values and reads nothing.
 func reduceTorch(g pickle.Global, wrapped []any) (any, error) {
+	if len(wrapped) > maxArgs {
+		return nil, badArgs(g, "%d arguments", len(wrapped))
+	}
 	args := make([]any, len(wrapped))
 	for i, a := range wrapped {
 		args[i] = unwrap(a)
 	}
-	if numpyData[g.String()] {
+	full := g.String()
+	if numpyData[full] {
 		return reduceNumPy(g, args)
 	}
-	name := strings.TrimPrefix(g.String(), "torch.")
+	name := strings.TrimPrefix(full, "torch.")
 	switch name {
 	case "_utils._rebuild_tensor", "_utils._rebuild_tensor_v2", "_utils._rebuild_tensor_v3":
 		return rebuildTensor(g, name, args)
@@ -122,7 +133,7 @@ func reduceTorch(g pickle.Global, wrapped []any) (any, error) {
 		}
 		return args[0], nil
 	}
-	if name == "device" || plainData[g.String()] {
+	if name == "device" || plainData[full] {
 		return &plainCall{callee: g, args: args}, nil
 	}
 	return nil, fault.New(fault.ErrUnsafe, -1, "%v is not a function that rebuilds data", g)

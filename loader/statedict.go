@@ -58,9 +58,7 @@ func (c *Checkpoint) StateDicts() []StateDict {
 		}
 		candidates = append(candidates, n)
 	}
-	candidates = slices.DeleteFunc(slices.Clone(candidates), func(n dictNode) bool {
-		return slices.ContainsFunc(candidates, func(outer dictNode) bool { return outer.contains(n) })
-	})
+	candidates = outermost(candidates)
 	rank := func(n dictNode) int {
 		if i := slices.Index(stateDictNames, n.path); i >= 0 {
 			return i
@@ -77,9 +75,29 @@ func (c *Checkpoint) StateDicts() []StateDict {
 	return dicts
 }
 
-// contains reports whether inner lies inside n.
-func (n dictNode) contains(inner dictNode) bool {
-	return n.path != inner.path && (n.path == "" || strings.HasPrefix(inner.path, n.path+"."))
+// outermost returns the nodes that lie inside no other, in their order. Of nodes with the same weights the last one is
+// the outer: the walk notes a dictionary when it leaves it.
+func outermost(nodes []dictNode) []dictNode {
+	order := make([]int, len(nodes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		a, b := nodes[i], nodes[j]
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(b.end, a.end), cmp.Compare(j, i))
+	})
+	end := 0
+	order = slices.DeleteFunc(order, func(i int) bool {
+		inside := nodes[i].end <= end
+		end = max(end, nodes[i].end)
+		return inside
+	})
+	slices.Sort(order)
+	outer := make([]dictNode, len(order))
+	for k, i := range order {
+		outer[k] = nodes[i]
+	}
+	return outer
 }
 
 func inTrainingState(path string) bool {
@@ -107,11 +125,11 @@ func wrapperPrefix(weights []tensor.Weight) string {
 	for {
 		grown := false
 		for _, wrapper := range []string{"module.", "_orig_mod.", "_fsdp_wrapped_module."} {
-			longer := prefix + wrapper
 			if len(weights) > 0 && !slices.ContainsFunc(weights, func(w tensor.Weight) bool {
-				return !strings.HasPrefix(w.Name, longer) || len(w.Name) == len(longer)
+				rest := w.Name[len(prefix):]
+				return !strings.HasPrefix(rest, wrapper) || len(rest) == len(wrapper)
 			}) {
-				prefix, grown = longer, true
+				prefix, grown = weights[0].Name[:len(prefix)+len(wrapper)], true
 				break
 			}
 		}

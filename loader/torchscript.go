@@ -179,12 +179,12 @@ type scriptObject struct {
 }
 
 func (s *scriptArchive) reduce(g pickle.Global, args []any) (any, error) {
-	const objectBytes = 160
-	if err := s.o.meter.Charge(max(rebuiltBytes, objectBytes)); err != nil {
-		return nil, err
-	}
 	if !isScriptClass(g) {
-		return reduceTorch(g, args)
+		return s.o.rebuild(g, args)
+	}
+	const objectBytes = 160
+	if err := s.o.meter.Charge(objectBytes); err != nil {
+		return nil, err
 	}
 	if len(args) > 1 {
 		return nil, badArgs(g, "%d arguments", len(args))
@@ -205,9 +205,9 @@ func buildScript(value, state any) error {
 }
 
 func (s *scriptArchive) storages(folder string) *zipStorages {
-	return &zipStorages{
-		archive: s.archive, folder: s.top + folder, byKey: make(map[string]*storage), bigEndian: s.bigEndian,
-	}
+	z := s.o.newZipStorages(s.archive, s.top+folder)
+	z.bigEndian = s.bigEndian
+	return z
 }
 
 // readRoot reads data.pkl, the module that was saved.

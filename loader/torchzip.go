@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/loader/internal/fault"
+	"github.com/optimem/optimem/loader/internal/limit"
 	"github.com/optimem/optimem/loader/internal/pickle"
 	"github.com/optimem/optimem/loader/internal/ziparchive"
 	"github.com/optimem/optimem/tensor"
@@ -103,7 +104,7 @@ func topFolder(a *ziparchive.Archive) string {
 
 // openTorchZip reads what torch.save wrote since 1.6: data.pkl and one stored record for each storage.
 func (o *opener) openTorchZip(ckpt *Checkpoint, a *ziparchive.Archive, top string) error {
-	z := &zipStorages{archive: a, folder: top + "data/", byKey: make(map[string]*storage)}
+	z := o.newZipStorages(a, top+"data/")
 	if err := z.readByteOrder(o, top); err != nil {
 		return err
 	}
@@ -143,15 +144,22 @@ func (o *opener) unpickle(
 			return nil, err
 		}
 	}
-	return o.loadPickle(record, report, persistent)
+	v, err := o.loadPickle(record, report, persistent)
+	o.meter.Release(rec.Bytes) // the values are copies
+	return v, err
 }
 
 // zipStorages finds the records that persistent ids name.
 type zipStorages struct {
 	archive   *ziparchive.Archive
+	meter     *limit.Meter
 	folder    string
 	byKey     map[string]*storage
 	bigEndian bool
+}
+
+func (o *opener) newZipStorages(a *ziparchive.Archive, folder string) *zipStorages {
+	return &zipStorages{archive: a, meter: o.meter, folder: folder, byKey: make(map[string]*storage)}
 }
 
 // readByteOrder reads the record that files written since torch 2.1 have.
@@ -195,6 +203,9 @@ func (z *zipStorages) persistent(id any) (any, error) {
 			s.key, s.bytes, rec.Bytes)
 	}
 	if s.extent, err = z.archive.Extent(rec); err != nil {
+		return nil, err
+	}
+	if err := z.meter.Charge(storageBytes); err != nil {
 		return nil, err
 	}
 	s.bigEndian = z.bigEndian

@@ -36,8 +36,13 @@ func (o *opener) scanWith(
 	return report, nil
 }
 
-// rebuiltBytes estimates what a rebuilt tensor takes until it is listed.
-const rebuiltBytes = 320
+// Estimates of what lives until all is listed: of a rebuilt tensor, each of its dimensions, and a storage with its
+// place in the index.
+const (
+	rebuiltBytes   = 144
+	dimensionBytes = 16
+	storageBytes   = 144
+)
 
 // loadPickle builds the value of a scanned pickle. A nil persistent means that there can be no storages.
 func (o *opener) loadPickle(record string, report *pickle.Report, persistent func(any) (any, error)) (any, error) {
@@ -46,17 +51,25 @@ func (o *opener) loadPickle(record string, report *pickle.Report, persistent fun
 			return nil, fault.New(fault.ErrFormat, -1, "a storage where there can be none")
 		}
 	}
-	reduce := func(g pickle.Global, args []any) (any, error) {
-		if err := o.meter.Charge(rebuiltBytes); err != nil {
-			return nil, err
-		}
-		return reduceTorch(g, args)
-	}
-	v, err := report.Load(pickle.Hooks{Persistent: persistent, Reduce: reduce, Build: buildState})
+	v, err := report.Load(pickle.Hooks{Persistent: persistent, Reduce: o.rebuild, Build: buildState})
 	if err != nil {
 		return nil, errorAt(o.path, record, err)
 	}
 	return v, nil
+}
+
+// rebuild is reduceTorch, paid for.
+func (o *opener) rebuild(g pickle.Global, args []any) (any, error) {
+	const argBytes = 16
+	if err := o.meter.Charge(rebuiltBytes + argBytes*int64(max(len(args)-usualArgs, 0))); err != nil {
+		return nil, err
+	}
+	v, err := reduceTorch(g, args)
+	if t, ok := v.(*tensorValue); ok && err == nil {
+		o.rebuilt++
+		err = o.meter.Charge(dimensionBytes * int64(len(t.layout.Shape)))
+	}
+	return v, err
 }
 
 // unwrap returns what a rebuild function or persistent id gave, which the machine hands on in a wrapper.

@@ -81,10 +81,11 @@ func (w Weight) NumElements() int64 {
 // Bytes returns the size of the weight's elements, which is less than its extent's for a view of a larger storage.
 func (w Weight) Bytes() int64 { return w.NumElements() * int64(w.DType.Size()) }
 
-// SharesStorage reports whether both weights are views of the same bytes of the same file.
+// SharesStorage reports whether both weights are views of the same bytes of the same file. An empty storage has none.
 func (w Weight) SharesStorage(v Weight) bool {
 	a, b := w.Extent, v.Extent
-	return a.Source == b.Source && a.Offset < b.Offset+b.Bytes && b.Offset < a.Offset+a.Bytes
+	return a.Source == b.Source && a.Bytes > 0 && b.Bytes > 0 &&
+		a.Offset < b.Offset+b.Bytes && b.Offset < a.Offset+a.Bytes
 }
 
 // Span returns the bytes of the file that hold the weight's elements, the gaps of a strided view included.

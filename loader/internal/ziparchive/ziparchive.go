@@ -64,7 +64,7 @@ const (
 	maxProblems = 100
 	// recordBytes estimates what one record takes on the heap, its places in the order and in the map included, but
 	// not its name.
-	recordBytes = 160
+	recordBytes = 144
 	// maxNameBytes bounds names. The longest that PyTorch writes are module paths of TorchScript code.
 	maxNameBytes = 4096
 )
