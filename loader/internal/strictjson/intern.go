@@ -1,18 +1,23 @@
 package strictjson
 
-// Bounds of the interner: what a file repeats is module stacks, op names and keys of some hundred bytes; the table
-// starts again when it is full, so that it follows the part of the document being read.
+import "hash/maphash"
+
+// Bounds of the interner: what a file repeats is module stacks, op names and keys of some hundred bytes, mostly near
+// to each other.
 const (
-	internEntries   = 8 << 10
-	internMaxBytes  = 4 << 10
-	internEntryCost = 40
-	stringCost      = 16
+	internMinEntries = 32
+	internMaxEntries = 8 << 10
+	internMaxBytes   = 4 << 10
+	stringCost       = 16
 )
 
-// An interner hands out one string for equal texts, as long as its table remembers.
+// An interner hands out one string for equal texts, as long as its table remembers. A text has one place in the table
+// and drives out what was there, so that a lookup is one comparison, and a file made of collisions gains nothing but
+// strings that are not shared.
 type interner struct {
-	table map[string]string
-	most  int // entries the table has had at once, which are paid for
+	seed   maphash.Seed
+	table  []string // its length is a power of two
+	stored int      // since the table grew
 }
 
 // get returns text as a string, the one handed out before if the table has it.
@@ -20,30 +25,52 @@ func (in *interner) get(d *Decoder, text []byte) (string, error) {
 	if len(text) == 0 {
 		return "", nil
 	}
-	if s, ok := in.table[string(text)]; ok {
+	if len(text) > internMaxBytes {
+		if err := d.charge(int64(len(text)) + stringCost); err != nil {
+			return "", err
+		}
+		return string(text), nil
+	}
+	if in.stored >= len(in.table) && len(in.table) < internMaxEntries {
+		if err := in.grow(d); err != nil {
+			return "", err
+		}
+	}
+	place := in.place(text)
+	if s := *place; s == string(text) {
 		return s, nil
 	}
 	if err := d.charge(int64(len(text)) + stringCost); err != nil {
 		return "", err
 	}
-	s := string(text)
-	if len(s) > internMaxBytes {
-		return s, nil
+	*place = string(text)
+	in.stored++
+	return *place, nil
+}
+
+func (in *interner) place(text []byte) *string {
+	return &in.table[maphash.Bytes(in.seed, text)&uint64(len(in.table)-1)]
+}
+
+// grow gives the table room for four times as many texts.
+func (in *interner) grow(d *Decoder) error {
+	old := in.table
+	if old == nil {
+		in.seed = maphash.MakeSeed()
 	}
-	if in.table == nil {
-		in.table = make(map[string]string)
+	n := max(internMinEntries, 4*len(old))
+	if err := d.charge(stringCost * int64(n)); err != nil {
+		return err
 	}
-	if len(in.table) >= internEntries {
-		clear(in.table)
-	}
-	in.table[s] = s
-	if len(in.table) > in.most {
-		in.most++
-		if err := d.charge(internEntryCost); err != nil {
-			return "", err
+	in.table = make([]string, n)
+	in.stored = 0
+	for _, s := range old {
+		if s != "" {
+			*in.place([]byte(s)) = s
+			in.stored++
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // A keySet finds keys that an object has twice. A small object's keys lie on the decoder's stack and are compared one
