@@ -11,14 +11,17 @@ import (
 // A jsonObject writes one JSON object key by key, arrays one element a line, so that a listing of a hundred thousand
 // tensors is never in memory as a whole. The first error stays until close returns it.
 type jsonObject struct {
-	w      *bufio.Writer
-	buffer bytes.Buffer
-	keys   int
-	err    error
+	w       *bufio.Writer
+	buffer  bytes.Buffer // one value, with the newline that the encoder puts after it
+	encoder *json.Encoder
+	keys    int
+	err     error
 }
 
 func newJSONObject(w io.Writer) *jsonObject {
-	o := &jsonObject{w: bufio.NewWriter(w)}
+	o := &jsonObject{w: bufio.NewWriterSize(w, 64<<10)}
+	o.encoder = json.NewEncoder(&o.buffer)
+	o.encoder.SetEscapeHTML(false)
 	o.text("{")
 	return o
 }
@@ -70,10 +73,8 @@ func (o *jsonObject) value(v any) {
 		return
 	}
 	o.buffer.Reset()
-	e := json.NewEncoder(&o.buffer)
-	e.SetEscapeHTML(false)
-	if o.err = e.Encode(v); o.err == nil {
-		o.text(string(bytes.TrimSuffix(o.buffer.Bytes(), []byte("\n"))))
+	if o.err = o.encoder.Encode(v); o.err == nil {
+		_, o.err = o.w.Write(bytes.TrimSuffix(o.buffer.Bytes(), []byte("\n")))
 	}
 }
 

@@ -31,10 +31,15 @@ func (s *sizeFlag) String() string {
 func (s *sizeFlag) Type() string { return "SIZE" }
 
 // boundHeap keeps a process that opens files within what the loader's limits promise: the collector works harder once
-// the process takes as much as they allow. A GOMEMLIMIT that the user has set stays.
+// the process takes as much as they allow. Before that it may let garbage lie, since the process soon ends. A
+// GOMEMLIMIT or GOGC that the user has set stays.
 func boundHeap(limits loader.Limits) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
+	}
+	if os.Getenv("GOGC") == "" {
+		const lazily = 400
+		debug.SetGCPercent(lazily)
 	}
 	const overheadBytes = 16 << 20 // stacks, the runtime's own memory, what is printed
 	memoryBytes := max(limits.MemoryBytes, loader.DefaultMemoryBytes)
