@@ -252,8 +252,14 @@ func (in *inspection) notes(i int, w tensor.Weight) string {
 	if w.Neg {
 		notes = append(notes, "negated")
 	}
-	if w.Quant != nil {
-		notes = append(notes, w.Quant.Scheme)
+	if q := w.Quant; q != nil {
+		note := q.Scheme
+		if q.Scales == nil {
+			note = fmt.Sprintf("%s, scale %g, zero point %d", note, q.Scale, q.ZeroPoint)
+		} else {
+			note = fmt.Sprintf("%s along dimension %d", note, q.Axis)
+		}
+		notes = append(notes, note)
 	}
 	return strings.Join(notes, ", ")
 }
