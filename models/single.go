@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -49,7 +50,7 @@ func BuildCall(ops *layers.Registry, name string, args map[string]any) (*layers.
 			}
 			c.args[p.name] = refs
 		default:
-			if !given && p.required {
+			if !given && p.required && !strings.HasSuffix(p.typ, "?") { // a None may be left out
 				return nil, fmt.Errorf("argument %s is missing", p.name)
 			}
 			if !given {

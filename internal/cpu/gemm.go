@@ -16,9 +16,9 @@ const (
 	kernelRows, kernelColumns = 2, 4
 	unroll                    = 4
 
-	blockK                 = 256
+	blockK                  = 256
 	blockRows, blockColumns = 2048, 1024
-	tileRows, tileColumns  = 32, 128
+	tileRows, tileColumns   = 32, 128
 )
 
 // A panelSource gives one factor of a product in the order that gemm reads it. A line is a row of the left factor or a

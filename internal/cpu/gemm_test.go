@@ -19,7 +19,7 @@ func randoms[T real](seed uint64, n int) []T {
 	return out
 }
 
-func bytesOf[T any](s []T) []byte {
+func asBytes[T any](s []T) []byte {
 	var zero T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(zero)))
 }
@@ -37,8 +37,8 @@ func TestGemmIsTheSumOfProducts(t *testing.T) {
 		for _, lay := range []struct{ aLine, aStep, bLine, bStep int }{
 			{k, 1, 1, n}, {k, 1, k, 1}, {1, m, k, 1}, {1, m, 1, n}, {k, 1, 0, 1},
 		} {
-			a := &matrix[float32]{data: bytesOf(x), dtype: tensor.Float32, offset: 5, line: lay.aLine, step: lay.aStep}
-			b := &matrix[float32]{data: bytesOf(y), dtype: tensor.Float32, offset: 7, line: lay.bLine, step: lay.bStep}
+			a := &matrix[float32]{data: asBytes(x), dtype: tensor.Float32, offset: 5, line: lay.aLine, step: lay.aStep}
+			b := &matrix[float32]{data: asBytes(y), dtype: tensor.Float32, offset: 7, line: lay.bLine, step: lay.bStep}
 			for name, o := range map[string]gemmOptions[float32]{
 				"plain": {}, "row": {rowBias: bias}, "column": {columnBias: bias}, "add": {add: true},
 			} {
@@ -82,9 +82,9 @@ func TestGemmIsTheSumOfProducts(t *testing.T) {
 func TestGemmRowsDoNotDependOnTheirPlace(t *testing.T) {
 	const m, n, k = 37, 45, 700
 	x, y := randoms[float32](1, m*k), randoms[float32](2, n*k)
-	b := &matrix[float32]{data: bytesOf(y), dtype: tensor.Float32, line: k, step: 1}
+	b := &matrix[float32]{data: asBytes(y), dtype: tensor.Float32, line: k, step: 1}
 	product := func(m, row int) []float32 {
-		a := &matrix[float32]{data: bytesOf(x), dtype: tensor.Float32, offset: row * k, line: k, step: 1}
+		a := &matrix[float32]{data: asBytes(x), dtype: tensor.Float32, offset: row * k, line: k, step: 1}
 		c := make([]float32, m*n)
 		gemm(nil, m, n, k, a, b, c, n, gemmOptions[float32]{}, make([]byte, gemmWork(m, n, k, 4)))
 		return c
@@ -119,10 +119,10 @@ func TestGemmOfHalvesAndDoubles(t *testing.T) {
 		}
 		got, want := make([]float32, m*n), make([]float32, m*n)
 		work := make([]byte, gemmWork(m, n, k, 4))
-		gemm(nil, m, n, k, &matrix[float32]{data: bytesOf(hx), dtype: d, line: k, step: 1},
-			&matrix[float32]{data: bytesOf(hy), dtype: d, line: k, step: 1}, got, n, gemmOptions[float32]{}, work)
-		gemm(nil, m, n, k, &matrix[float32]{data: bytesOf(rx), dtype: tensor.Float32, line: k, step: 1},
-			&matrix[float32]{data: bytesOf(ry), dtype: tensor.Float32, line: k, step: 1}, want, n,
+		gemm(nil, m, n, k, &matrix[float32]{data: asBytes(hx), dtype: d, line: k, step: 1},
+			&matrix[float32]{data: asBytes(hy), dtype: d, line: k, step: 1}, got, n, gemmOptions[float32]{}, work)
+		gemm(nil, m, n, k, &matrix[float32]{data: asBytes(rx), dtype: tensor.Float32, line: k, step: 1},
+			&matrix[float32]{data: asBytes(ry), dtype: tensor.Float32, line: k, step: 1}, want, n,
 			gemmOptions[float32]{}, work)
 		for i := range want {
 			if got[i] != want[i] {
@@ -132,8 +132,8 @@ func TestGemmOfHalvesAndDoubles(t *testing.T) {
 	}
 	dx, dy := randoms[float64](1, m*k), randoms[float64](2, n*k)
 	got := make([]float64, m*n)
-	gemm(nil, m, n, k, &matrix[float64]{data: bytesOf(dx), dtype: tensor.Float64, line: k, step: 1},
-		&matrix[float64]{data: bytesOf(dy), dtype: tensor.Float64, line: 1, step: n}, got, n,
+	gemm(nil, m, n, k, &matrix[float64]{data: asBytes(dx), dtype: tensor.Float64, line: k, step: 1},
+		&matrix[float64]{data: asBytes(dy), dtype: tensor.Float64, line: 1, step: n}, got, n,
 		gemmOptions[float64]{}, make([]byte, gemmWork(m, n, k, 8)))
 	for i := range m {
 		for j := range n {
@@ -157,8 +157,8 @@ func BenchmarkGemm(b *testing.B) {
 			x, y, c := make([]float32, m*k), make([]float32, n*k), make([]float32, m*n)
 			work := make([]byte, gemmWork(m, n, k, 4))
 			for b.Loop() {
-				gemm(pool, m, n, k, &matrix[float32]{data: bytesOf(x), dtype: tensor.Float32, line: k, step: 1},
-					&matrix[float32]{data: bytesOf(y), dtype: tensor.Float32, line: k, step: 1}, c, n,
+				gemm(pool, m, n, k, &matrix[float32]{data: asBytes(x), dtype: tensor.Float32, line: k, step: 1},
+					&matrix[float32]{data: asBytes(y), dtype: tensor.Float32, line: k, step: 1}, c, n,
 					gemmOptions[float32]{}, work)
 			}
 			b.ReportMetric(2*float64(m)*float64(n)*float64(k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")

@@ -1,5 +1,282 @@
 package cpu
 
-import "github.com/optimem/optimem/layers"
+import (
+	"fmt"
 
-var convKernels = map[layers.Kind]kernel{}
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// convKernels are the convolutions. Floats are products of matrices: the weight by the input's windows, which are written
+// side by side block by block while they are packed. Convolutions of single channels and of integers are loops.
+var convKernels = map[layers.Kind]kernel{
+	"conv": {run: runConv, work: convWork, supports: onlyNumbers},
+}
+
+// A convolution is the geometry of a conv, over three dimensions of which the first may have size one.
+type convolution struct {
+	batch, groups int
+	// inputs and outputs are the channels of one group.
+	inputs, outputs int
+	in, out, kernel [3]int
+	stride, padding [3]int
+	dilation        [3]int
+	transposed      bool
+	dtype           tensor.DType
+}
+
+// threes returns the last entries of a list that has up to three, after ones: fill.
+func threes(list []int, fill int) (out [3]int) {
+	for i := range out {
+		out[i] = fill
+		if k := i - (3 - len(list)); k >= 0 {
+			out[i] = list[k]
+		}
+	}
+	return out
+}
+
+func convolutionOf(x, w, out tensor.Shape, d tensor.DType, a layers.Attrs) *convolution {
+	g := &convolution{
+		batch: x[0], groups: a.Int("groups"), in: threes(x[2:], 1), out: threes(out[2:], 1), kernel: threes(w[2:], 1),
+		stride: threes(a.Ints("stride"), 1), padding: threes(a.Ints("padding"), 0),
+		dilation: threes(a.Ints("dilation"), 1), transposed: a.Bool("transposed"), dtype: d,
+	}
+	g.inputs, g.outputs = x[1]/g.groups, out[1]/g.groups
+	return g
+}
+
+// taps returns the number of elements of a kernel for one channel.
+func (g *convolution) taps() int { return volume(g.kernel[:]) }
+
+// pixels returns the number of elements of a channel of the result.
+func (g *convolution) pixels() int { return volume(g.out[:]) }
+
+// depthwise reports whether each output reads one channel, which a loop computes faster than a product does.
+func (g *convolution) depthwise() bool {
+	return g.inputs == 1 && g.groups > 1 && !g.transposed && !isHalf(g.dtype)
+}
+
+// product returns the sizes of the product of matrices for one group of one image.
+func (g *convolution) product() (m, n, k int) {
+	if g.transposed {
+		return g.outputs * g.taps(), volume(g.in[:]), g.inputs
+	}
+	return g.outputs, g.pixels(), g.inputs * g.taps()
+}
+
+// column bounds: how many columns of a product that is not written to the result at once are computed together.
+const (
+	halfColumns        = 4096
+	transposedElements = 1 << 20
+)
+
+// columns returns how many columns of the product are computed at a time.
+func (g *convolution) columns() int {
+	m, n, _ := g.product()
+	switch {
+	case g.transposed:
+		return min(n, max(64, transposedElements/m))
+	case isHalf(g.dtype):
+		return min(n, halfColumns)
+	}
+	return n
+}
+
+// work returns the scratch memory for one group of one image.
+func (g *convolution) work() int64 {
+	m, _, k := g.product()
+	n, size := g.columns(), realBytes(g.dtype)
+	bytes := int64(roundUp(int(gemmWork(m, n, k, size)), 8)) + scratchBytes(size, g.outputs) // the bias
+	if g.transposed {
+		bytes += scratchBytes(size, m*n)
+		if isHalf(g.dtype) {
+			bytes += scratchBytes(size, g.outputs*g.pixels())
+		}
+	} else if isHalf(g.dtype) {
+		bytes += scratchBytes(size, m*n)
+	}
+	return bytes
+}
+
+// slots returns how many groups and images are computed side by side, each by one thread; 1 is one after the other, each
+// by all threads.
+func (g *convolution) slots() int {
+	const small, most = 1 << 22, 16
+	m, n, k := g.product()
+	items := g.batch * g.groups
+	if items < 4 || float64(m)*float64(n)*float64(k) > small {
+		return 1
+	}
+	return min(items, most)
+}
+
+func convWork(in, out []layers.Spec, a layers.Attrs) int64 {
+	g := convolutionOf(in[0].Shape, in[1].Shape, out[0].Shape, in[0].DType, a)
+	if !isReal(g.dtype) || g.depthwise() || volume(out[0].Shape) == 0 {
+		return 0
+	}
+	return g.work() * int64(g.slots())
+}
+
+// runConv: out[n,o,p] = bias[o] + Σ in[n, c, p·stride − padding + t·dilation] · weight[o,c,t] over the channels c of o's
+// group and the taps t, with zeros outside of the input; transposed, in[n,c,q] · weight[c,o,t] is added at
+// q·stride − padding + t·dilation. PyTorch's conv1d to conv3d, conv_transpose1d to conv_transpose3d.
+func runConv(c *call) error {
+	g := convolutionOf(c.in[0].shape(), c.in[1].shape(), c.out[0].shape(), c.in[0].dtype, c.attrs)
+	if c.out[0].size() == 0 {
+		return nil
+	}
+	switch g.dtype {
+	case tensor.Int8:
+		convIntegers[int8](c, g)
+	case tensor.UInt8:
+		convIntegers[uint8](c, g)
+	case tensor.Int16:
+		convIntegers[int16](c, g)
+	case tensor.Int32:
+		convIntegers[int32](c, g)
+	case tensor.Int64:
+		convIntegers[int64](c, g)
+	case tensor.Float64:
+		convReal[float64](c, g)
+	case tensor.Float32, tensor.Float16, tensor.BFloat16:
+		convReal[float32](c, g)
+	default:
+		return fmt.Errorf("a convolution of %v", g.dtype)
+	}
+	return nil
+}
+
+func convReal[T real](c *call, g *convolution) {
+	if g.depthwise() {
+		convDepthwise[T](c, g)
+		return
+	}
+	each := convItem[T]
+	if g.transposed {
+		each = convTransposedItem[T]
+	}
+	items, slots, size := g.batch*g.groups, g.slots(), g.work()
+	if slots == 1 {
+		for item := range items {
+			if c.ctx.Err() != nil {
+				return
+			}
+			each(c, g, item/g.groups, item%g.groups, c.pool, c.work)
+		}
+		return
+	}
+	forEach(c.pool, slots, func(slot int) {
+		work := c.work[int64(slot)*size:][:size]
+		for item := slot; item < items; item += slots {
+			each(c, g, item/g.groups, item%g.groups, nil, work)
+		}
+	})
+}
+
+// convItem computes one group of one image as weight · windows.
+func convItem[T real](c *call, g *convolution, image, group int, p *Pool, work scratch) {
+	m, n, k := g.product()
+	x, out := c.in[0], c.out[0]
+	first := x.layout.Offset + image*x.layout.Strides[0] + group*g.inputs*x.layout.Strides[1]
+	weight := convWeight[T](g, c.in[1], group)
+	bias := convBias[T](g, c.in[2], group, &work)
+	at := (image*g.groups + group) * m * n
+	if !isHalf(g.dtype) {
+		result := elements[T](out)[out.layout.Offset+at:][:m*n]
+		gemm(p, m, n, k, weight, convWindows[T](g, x, first, 0), result, n, gemmOptions[T]{rowBias: bias}, work)
+		return
+	}
+	step := g.columns()
+	sums := takeReal[T](&work, m*step)
+	for from := 0; from < n; from += step {
+		some := min(step, n-from)
+		gemm(p, m, some, k, weight, convWindows[T](g, x, first, from), sums, some, gemmOptions[T]{rowBias: bias}, work)
+		forEach(p, m, func(i int) { storeReal(out, out.layout.Offset+at+i*n+from, sums[i*some:(i+1)*some]) })
+	}
+}
+
+// convTransposedItem computes weightᵀ · input for some input pixels at a time and adds the columns to where they belong.
+func convTransposedItem[T real](c *call, g *convolution, image, group int, p *Pool, work scratch) {
+	m, n, k := g.product()
+	x, out := c.in[0], c.out[0]
+	first := x.layout.Offset + image*x.layout.Strides[0] + group*g.inputs*x.layout.Strides[1]
+	weight := convWeight[T](g, c.in[1], group)
+	bias := convBias[T](g, c.in[2], group, &work)
+	pixels := g.pixels()
+	at := out.layout.Offset + (image*g.groups+group)*g.outputs*pixels
+	var sums []T
+	if isHalf(g.dtype) {
+		sums = takeReal[T](&work, g.outputs*pixels)
+	} else {
+		sums = elements[T](out)[at:][:g.outputs*pixels]
+	}
+	for o := range g.outputs {
+		plane := sums[o*pixels:][:pixels]
+		var b T
+		if bias != nil {
+			b = bias[o]
+		}
+		for i := range plane {
+			plane[i] = b
+		}
+	}
+	step := g.columns()
+	columns := takeReal[T](&work, m*step)
+	for from := 0; from < n; from += step {
+		some := min(step, n-from)
+		gemm(p, m, some, k, weight, convPixels[T](g, x, first, from), columns, some, gemmOptions[T]{}, work)
+		forEach(p, g.outputs, func(o int) {
+			for t := range g.taps() {
+				line := columns[(o*g.taps()+t)*some:][:some]
+				addTap(g, sums[o*pixels:][:pixels], line, t, from)
+			}
+		})
+	}
+	if isHalf(g.dtype) {
+		storeReal(out, at, sums)
+	}
+}
+
+// addTap adds a line of products, those of tap t with the input pixels from pixel from on, to a plane of the result.
+func addTap[T real](g *convolution, plane, line []T, t, from int) {
+	kx, ky, kz := t%g.kernel[2], t/g.kernel[2]%g.kernel[1], t/g.kernel[2]/g.kernel[1]
+	width := g.in[2]
+	for i := 0; i < len(line); {
+		ix := (from + i) % width
+		row := (from + i) / width
+		n := min(width-ix, len(line)-i)
+		oz := row/g.in[1]*g.stride[0] - g.padding[0] + kz*g.dilation[0]
+		oy := row%g.in[1]*g.stride[1] - g.padding[1] + ky*g.dilation[1]
+		if oz >= 0 && oz < g.out[0] && oy >= 0 && oy < g.out[1] {
+			ox := ix*g.stride[2] - g.padding[2] + kx*g.dilation[2]
+			lo, hi := inside(ox, g.stride[2], n, g.out[2])
+			dst := plane[(oz*g.out[1]+oy)*g.out[2]:][:g.out[2]]
+			at := ox + lo*g.stride[2]
+			for _, v := range line[i+lo : i+hi] {
+				dst[at] += v
+				at += g.stride[2]
+			}
+		}
+		i += n
+	}
+}
+
+// inside returns the range of i in [0, n) for which first + i·step lies in [0, size).
+func inside(first, step, n, size int) (lo, hi int) {
+	if first < 0 {
+		lo = (-first + step - 1) / step
+	}
+	if first >= size {
+		return 0, 0
+	}
+	hi = n
+	if last := first + (n-1)*step; last >= size {
+		hi = (size-first-1)/step + 1
+	}
+	if lo >= hi {
+		return 0, 0
+	}
+	return lo, hi
+}
