@@ -1,5 +1,220 @@
 package cpu
 
-import "github.com/optimem/optimem/layers"
+import (
+	"math"
 
-var attentionKernels = map[layers.Kind]kernel{}
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// attentionKernels let positions look at each other.
+var attentionKernels = map[layers.Kind]kernel{
+	"scaled_dot_product_attention": {run: runAttention, work: attentionWork, supports: onlyReal},
+}
+
+// runAttention: out[i] = Σ_j p[i, j]·v[j] with p[i] = softmax_j(scale·q[i]·k[j] + mask[i, j]), zero where no key is
+// seen: torch.nn.functional.scaled_dot_product_attention. Half floats are computed in float32 and rounded once.
+func runAttention(c *call) error {
+	if c.in[0].dtype == tensor.Float64 {
+		newAttention[float64](c).run(c)
+	} else {
+		newAttention[float32](c).run(c)
+	}
+	return c.ctx.Err()
+}
+
+// attentionSizes are how a call is cut: queries are taken in blocks of rows, and blocks are spread over parts, each with
+// scratch of its own.
+type attentionSizes struct {
+	batch, queries, keys, width, valueWidth int
+	rows, blocks, parts                     int
+}
+
+func sizesOfAttention(q, k, v tensor.Shape) attentionSizes {
+	// A block's scores should stay in a core's cache.
+	const scores, leastRows, mostRows, mostParts = 1 << 17, 8, 64, 32
+	r := len(q)
+	s := attentionSizes{
+		batch: volume(q[:r-2]), queries: q[r-2], keys: k[r-2], width: q[r-1], valueWidth: v[r-1],
+	}
+	s.rows = min(max(scores/max(s.keys, 1), leastRows), mostRows)
+	s.blocks = (s.queries + s.rows - 1) / s.rows
+	s.parts = min(s.batch*s.blocks, mostParts)
+	return s
+}
+
+// partBytes returns the scratch of one part.
+func (s attentionSizes) partBytes(d tensor.DType) int64 {
+	size := realBytes(d)
+	products := max(gemmWork(s.rows, s.keys, s.width, size), gemmWork(s.rows, s.valueWidth, s.keys, size))
+	bytes := scratchBytes(size, s.rows*s.keys, s.keys) + int64(roundUp(int(products), 8))
+	if isHalf(d) {
+		bytes += scratchBytes(size, s.rows*s.valueWidth)
+	}
+	return bytes
+}
+
+func attentionWork(in, _ []layers.Spec, _ layers.Attrs) int64 {
+	s := sizesOfAttention(in[0].Shape, in[1].Shape, in[2].Shape)
+	return int64(s.parts) * s.partBytes(in[0].DType)
+}
+
+// An attention is a call being computed in T.
+type attention[T real] struct {
+	attentionSizes
+	q, k, v, mask, out, also view
+	scale                    T
+	causal                   bool
+	weights                  bool
+}
+
+func newAttention[T real](c *call) *attention[T] {
+	a := &attention[T]{
+		attentionSizes: sizesOfAttention(c.in[0].shape(), c.in[1].shape(), c.in[2].shape()),
+		q:              c.in[0], k: c.in[1], v: c.in[2], out: c.out[0],
+		scale: T(c.attrs.Float("scale")), causal: c.attrs.Bool("is_causal"),
+		weights: c.attrs.String("also") == "weights",
+	}
+	if len(c.in) > 3 {
+		a.mask = c.in[3]
+	}
+	if len(c.out) > 1 {
+		a.also = c.out[1]
+	}
+	return a
+}
+
+func (a *attention[T]) run(c *call) {
+	bytes := int(a.partBytes(a.q.dtype))
+	units := a.batch * a.blocks
+	c.pool.For(a.parts, 1, func(part, _ int) {
+		work := scratch(c.work[part*bytes:][:bytes])
+		for unit := part * units / a.parts; unit < (part+1)*units/a.parts && c.ctx.Err() == nil; unit++ {
+			from := unit % a.blocks * a.rows
+			a.block(unit/a.blocks, from, min(from+a.rows, a.queries), work)
+		}
+	})
+}
+
+// block computes the queries [from, to) of one matrix of the batch.
+func (a *attention[T]) block(batch, from, to int, work scratch) {
+	rows := to - from
+	keys := a.keys
+	if a.causal {
+		keys = min(keys, to) // nobody sees those after the last query
+	}
+	q := a.matrix(a.q, batch, false)
+	q.offset += from * q.line
+	scores := takeReal[T](&work, a.rows*a.keys)[:rows*keys]
+	mask := takeReal[T](&work, a.keys)[:keys]
+	out := a.out
+	var sums []T
+	at := (batch*a.queries + from) * a.valueWidth
+	if isHalf(out.dtype) {
+		sums = takeReal[T](&work, a.rows*a.valueWidth)[:rows*a.valueWidth]
+	} else {
+		sums = elements[T](out)[at:][:rows*a.valueWidth]
+	}
+	gemm(nil, rows, keys, a.width, q, a.matrix(a.k, batch, false), scores, keys, gemmOptions[T]{}, work)
+	for i := range rows {
+		line := scores[i*keys : (i+1)*keys]
+		for j := range line {
+			line[j] *= a.scale
+		}
+		if !a.mask.absent() {
+			a.addMask(line, mask, batch, from+i)
+		}
+		seen := keys
+		if a.causal {
+			seen = min(keys, from+i+1)
+		}
+		largest, sum := weigh(line, seen)
+		a.giveAlso(line, largest, sum, batch, from+i)
+	}
+	weights := &matrix[T]{data: memoryOf(scores), dtype: realDType[T](), line: keys, step: 1}
+	gemm(nil, rows, a.valueWidth, keys, weights, a.matrix(a.v, batch, true), sums, a.valueWidth, gemmOptions[T]{}, work)
+	if isHalf(out.dtype) {
+		storeReal(out, at, sums)
+	}
+}
+
+// matrix returns one matrix of a batch as a factor: its lines are its rows, or its columns.
+func (a *attention[T]) matrix(v view, batch int, columns bool) *matrix[T] {
+	l := v.layout
+	r := len(l.Shape)
+	m := &matrix[T]{
+		data: v.data, dtype: v.dtype, offset: offsetOf(leading(l, 2), batch),
+		line: l.Strides[r-2], step: l.Strides[r-1],
+	}
+	if columns {
+		m.line, m.step = m.step, m.line
+	}
+	return m
+}
+
+// addMask adds the mask's line of one query to its scores; values is scratch for it.
+func (a *attention[T]) addMask(line, values []T, batch, query int) {
+	l := a.mask.layout
+	r := len(l.Shape)
+	at, stride := offsetOf(leading(l, 2), batch)+query*l.Strides[r-2], l.Strides[r-1]
+	if a.mask.dtype == tensor.Bool {
+		seen := elements[uint8](a.mask)
+		for j := range line {
+			if seen[at+j*stride] == 0 {
+				line[j] = T(math.Inf(-1))
+			}
+		}
+		return
+	}
+	loadReal(values, a.mask, at, stride)
+	for j := range line {
+		line[j] += values[j]
+	}
+}
+
+// weigh makes the first seen numbers of a line the exponentials of themselves over the sum of all, and the others
+// zero. Where all are −∞ it makes them zero, and the sum that it returns is.
+func weigh[T real](line []T, seen int) (largest, sum T) {
+	clear(line[seen:])
+	line = line[:seen]
+	largest = T(math.Inf(-1))
+	for _, x := range line {
+		largest = max(largest, x)
+	}
+	if math.IsInf(float64(largest), -1) {
+		clear(line)
+		return largest, 0
+	}
+	// Four sums, so that long lines lose less.
+	var sums [4]T
+	for j, x := range line {
+		e := T(math.Exp(float64(x - largest)))
+		line[j] = e
+		sums[j&3] += e
+	}
+	sum = (sums[0] + sums[1]) + (sums[2] + sums[3])
+	inverse := 1 / sum
+	for j := range line {
+		line[j] *= inverse
+	}
+	return largest, sum
+}
+
+// giveAlso writes what the call gives besides the attention, for one query.
+func (a *attention[T]) giveAlso(line []T, largest, sum T, batch, query int) {
+	switch at := batch*a.queries + query; {
+	case a.also.absent():
+	case a.weights:
+		storeReal(a.also, at*a.keys, line)
+		if rest := a.keys - len(line); rest > 0 {
+			size := a.also.dtype.Size()
+			clear(a.also.data[(at*a.keys+len(line))*size:][:rest*size])
+		}
+	default:
+		var logSum [1]T
+		if sum != 0 {
+			logSum[0] = largest + T(math.Log(float64(sum)))
+		}
+		storeReal(a.also, at, logSum[:])
+	}
+}

@@ -136,3 +136,18 @@ func volume(s tensor.Shape) int {
 	}
 	return n
 }
+
+// realDType returns the dtype of T.
+func realDType[T real]() tensor.DType {
+	var zero T
+	if unsafe.Sizeof(zero) == 8 {
+		return tensor.Float64
+	}
+	return tensor.Float32
+}
+
+// memoryOf returns the memory of a slice.
+func memoryOf[T real](s []T) []byte {
+	var zero T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(zero)))
+}
