@@ -1,5 +1,267 @@
 package cpu
 
-import "github.com/optimem/optimem/layers"
+import (
+	"fmt"
+	"math"
 
-var poolKernels = map[layers.Kind]kernel{}
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// poolKernels reduce windows. Half floats are computed in float32.
+var poolKernels = map[layers.Kind]kernel{
+	"max_pool":          {run: runMaxPool, supports: onlyNumbers},
+	"adaptive_max_pool": {run: runMaxPool, supports: onlyNumbers},
+	"avg_pool":          {run: runAvgPool, supports: realOrInt64},
+	"adaptive_avg_pool": {run: runAvgPool, supports: onlyReal},
+	"max_unpool":        {run: runMaxUnpool},
+}
+
+func realOrInt64(in, _ []layers.Spec, _ layers.Attrs) error {
+	if d := in[0].DType; !isReal(d) && d != tensor.Int64 {
+		return fmt.Errorf("it takes floats and int64, not %v", d)
+	}
+	return nil
+}
+
+// A pooling is the geometry of a pool, over three dimensions of which the first may have size one.
+type pooling struct {
+	x, out                            view
+	in, size, strides                 [3]int
+	kernel, stride, padding, dilation [3]int
+	adaptive                          bool
+}
+
+func poolingOf(c *call) *pooling {
+	x, out := c.in[0], c.out[0]
+	return &pooling{
+		x: x, out: out, in: threes(x.shape()[2:], 1), size: threes(out.shape()[2:], 1),
+		strides: threes(x.layout.Strides[2:], 0),
+		kernel:  threes(c.attrs.Ints("kernel"), 1), stride: threes(c.attrs.Ints("stride"), 1),
+		padding: threes(c.attrs.Ints("padding"), 0), dilation: threes(c.attrs.Ints("dilation"), 1),
+		adaptive: c.attrs.Ints("kernel") == nil,
+	}
+}
+
+// window returns the elements from, from+dilation, … below to that output o reads along dimension d.
+func (p *pooling) window(d, o int) (from, to int) {
+	if p.adaptive {
+		n := p.in[d]
+		return o * n / p.size[d], ((o+1)*n + p.size[d] - 1) / p.size[d]
+	}
+	from = o*p.stride[d] - p.padding[d]
+	to = min(from+(p.kernel[d]-1)*p.dilation[d]+1, p.in[d])
+	if from < 0 {
+		from += (-from + p.dilation[d] - 1) / p.dilation[d] * p.dilation[d]
+	}
+	return from, to
+}
+
+// planes calls body for each channel of each image, in parallel, with where it begins in both memories.
+func (p *pooling) planes(pool *Pool, body func(in, out int)) {
+	channels, pixels := p.out.shape()[1], volume(p.size[:])
+	if pixels == 0 {
+		return
+	}
+	elements := max(pixels, volume(p.in[:]))
+	pool.For(p.out.shape()[0]*channels, max(1, grain/elements), func(from, to int) {
+		for i := from; i < to; i++ {
+			l := p.x.layout
+			body(l.Offset+i/channels*l.Strides[0]+i%channels*l.Strides[1], i*pixels)
+		}
+	})
+}
+
+// segmentLength is the most elements of a window's row that are looked at together.
+const segmentLength = 64
+
+// segment returns n elements of a view that lie step apart: the memory itself where it can, else a copy in buffer.
+func segment[T number](v view, src []T, buffer *[segmentLength]T, at, step, n int) []T {
+	if isHalf(v.dtype) {
+		loadReal(any(buffer).(*[segmentLength]float32)[:n], v, at, step)
+		return buffer[:n]
+	}
+	if step == 1 || n == 1 {
+		return src[at : at+n]
+	}
+	for i := range n {
+		buffer[i] = src[at+i*step]
+	}
+	return buffer[:n]
+}
+
+// A number is a type that pools compare and count in.
+type number interface {
+	int8 | uint8 | int16 | int32 | int64 | float32 | float64
+}
+
+// runMaxPool: out[p] = max over the elements of the window at p, NaN where one of them is; and, with indices, where in
+// its channel that is: the first of equals, the last NaN. PyTorch's max_pool1d to 3d and adaptive_max_pool1d to 3d.
+func runMaxPool(c *call) error {
+	switch c.in[0].dtype {
+	case tensor.Int8:
+		maxPool[int8](c, math.MinInt8)
+	case tensor.UInt8:
+		maxPool[uint8](c, 0)
+	case tensor.Int16:
+		maxPool[int16](c, math.MinInt16)
+	case tensor.Int32:
+		maxPool[int32](c, math.MinInt32)
+	case tensor.Int64:
+		maxPool[int64](c, math.MinInt64)
+	case tensor.Float64:
+		maxPool(c, math.Inf(-1))
+	default:
+		maxPool(c, float32(math.Inf(-1)))
+	}
+	return nil
+}
+
+func maxPool[T number](c *call, least T) {
+	p := poolingOf(c)
+	var src []T
+	if !isHalf(p.x.dtype) {
+		src = elements[T](p.x)
+	}
+	var indices []int64
+	if len(c.out) == 2 {
+		indices = elements[int64](c.out[1])
+	}
+	p.planes(c.pool, func(in, out int) {
+		var buffer [segmentLength]T
+		for oz := range p.size[0] {
+			z0, z1 := p.window(0, oz)
+			for oy := range p.size[1] {
+				y0, y1 := p.window(1, oy)
+				for ox := range p.size[2] {
+					x0, x1 := p.window(2, ox)
+					most, where := least, (z0*p.in[1]+y0)*p.in[2]+x0
+					for z := z0; z < z1; z += p.dilation[0] {
+						for y := y0; y < y1; y += p.dilation[1] {
+							row := in + z*p.strides[0] + y*p.strides[1]
+							for x := x0; x < x1; {
+								n := min((x1-x+p.dilation[2]-1)/p.dilation[2], segmentLength)
+								part := segment(p.x, src, &buffer, row+x*p.strides[2], p.dilation[2]*p.strides[2], n)
+								for i, v := range part {
+									if v > most || v != v {
+										most, where = v, (z*p.in[1]+y)*p.in[2]+x+i*p.dilation[2]
+									}
+								}
+								x += n * p.dilation[2]
+							}
+						}
+					}
+					putNumber(p.out, out, most)
+					if indices != nil {
+						indices[out] = int64(where)
+					}
+					out++
+				}
+			}
+		}
+	})
+}
+
+// putNumber writes one element, rounded where the result is a half float.
+func putNumber[T number](v view, at int, x T) {
+	switch v.dtype {
+	case tensor.Float16:
+		elements[uint16](v)[at] = tensor.Float16FromFloat32(float32(x))
+	case tensor.BFloat16:
+		elements[uint16](v)[at] = tensor.BFloat16FromFloat32(float32(x))
+	default:
+		elements[T](v)[at] = x
+	}
+}
+
+// runAvgPool: out[p] = Σ of the window at p ÷ how many elements it has. count_include_pad counts the padding too, but not
+// what a ceil_mode window has beyond it; divisor replaces the count. PyTorch's avg_pool1d to 3d and adaptive_avg_pool1d
+// to 3d.
+func runAvgPool(c *call) error {
+	switch c.in[0].dtype {
+	case tensor.Int64:
+		avgPool(c, func(sum, n int64) int64 { return sum / n })
+	case tensor.Float64:
+		avgPool(c, func(sum float64, n int64) float64 { return sum / float64(n) })
+	default:
+		avgPool(c, func(sum float64, n int64) float32 { return float32(sum / float64(n)) })
+	}
+	return nil
+}
+
+// avgPool sums in S, which is wide enough that the order does not matter much.
+func avgPool[T number, S int64 | float64](c *call, divide func(sum S, n int64) T) {
+	p := poolingOf(c)
+	withPadding, divisor := c.attrs.Bool("count_include_pad"), int64(c.attrs.Int("divisor"))
+	var src []T
+	if !isHalf(p.x.dtype) {
+		src = elements[T](p.x)
+	}
+	// extent is the length of a window with the padding before and after the input.
+	extent := func(d, o int) int {
+		from := o*p.stride[d] - p.padding[d]
+		return min(from+p.kernel[d], p.in[d]+p.padding[d]) - from
+	}
+	p.planes(c.pool, func(in, out int) {
+		var buffer [segmentLength]T
+		for oz := range p.size[0] {
+			z0, z1 := p.window(0, oz)
+			for oy := range p.size[1] {
+				y0, y1 := p.window(1, oy)
+				for ox := range p.size[2] {
+					x0, x1 := p.window(2, ox)
+					var sum S
+					for z := z0; z < z1; z++ {
+						for y := y0; y < y1; y++ {
+							row := in + z*p.strides[0] + y*p.strides[1]
+							for x := x0; x < x1; {
+								n := min(x1-x, segmentLength)
+								for _, v := range segment(p.x, src, &buffer, row+x*p.strides[2], p.strides[2], n) {
+									sum += S(v)
+								}
+								x += n
+							}
+						}
+					}
+					count := int64(max(z1-z0, 0)) * int64(max(y1-y0, 0)) * int64(max(x1-x0, 0))
+					var mean T
+					if count > 0 {
+						switch {
+						case divisor != 0:
+							count = divisor
+						case withPadding:
+							count = int64(extent(0, oz)) * int64(extent(1, oy)) * int64(extent(2, ox))
+						}
+						mean = divide(sum, count)
+					}
+					putNumber(p.out, out, mean)
+					out++
+				}
+			}
+		}
+	})
+}
+
+// runMaxUnpool: out is zero but for out[n, c, indices[n,c,i]] = in[n,c,i]; of equal indices the last counts. PyTorch's
+// max_unpool2d and max_unpool3d.
+func runMaxUnpool(c *call) error {
+	clear(c.out[0].data)
+	x, where := c.in[0], elements[int64](c.in[1])
+	shape := c.out[0].shape()
+	pixels := volume(shape[2:])
+	per := volume(x.shape()[2:])
+	size := x.dtype.Size()
+	channels := shape[1]
+	index := c.in[1].layout
+	for i := range shape[0] * channels {
+		for k := range per {
+			at := where[offsetOf(index, i*per+k)]
+			if at < 0 || at >= int64(pixels) {
+				return fmt.Errorf("index %d is not within the %d elements of a channel of %v", at, pixels, shape)
+			}
+			from := offsetOf(x.layout, i*per+k) * size
+			copy(c.out[0].data[(i*pixels+int(at))*size:][:size], x.data[from:from+size])
+		}
+	}
+	return nil
+}
