@@ -128,6 +128,12 @@ func (o *opener) dispatch() (*Checkpoint, error) {
 // openSource reads a file in any format.
 func (o *opener) openSource(ckpt *Checkpoint, src tensor.Source) error {
 	kind, err := o.sniff(src)
+	if Class(err) == nil && err != nil {
+		return err
+	}
+	if err := o.refusePolyglot(src, kind, err != nil); err != nil {
+		return err
+	}
 	if err != nil {
 		return err
 	}
@@ -174,8 +180,6 @@ func (o *opener) sniff(src tensor.Source) (fileKind, error) {
 		return 0, fault.New(fault.ErrFormat, -1, "the file is empty")
 	case has("PK\x03\x04"), has("PK\x05\x06"):
 		return kindZip, nil
-	case len(head) > 262 && string(head[257:262]) == "ustar":
-		return unsupported("a legacy tar checkpoint (torch ≤ 0.1.10): load and re-save it with a current PyTorch")
 	case isSafetensors(head):
 		return kindSafetensors, nil
 	case has("\x80"), looksLikeTextPickle(head):

@@ -227,6 +227,8 @@ func (v *verifier) readError(err error) error {
 		return v.broken("the file changed while it was read")
 	case errors.Is(err, errTruncated):
 		return v.broken("truncated: the pickle ends before its STOP")
+	case errors.Is(err, errLongLine) && v.opts.Sparing:
+		return v.broken("a line is longer than %d bytes", maxWindowBytes) // as the text of other formats is
 	case errors.Is(err, errLongLine):
 		return fault.New(fault.ErrLimit, v.at, "a line is longer than %d bytes", maxWindowBytes)
 	}
@@ -296,6 +298,9 @@ func (v *verifier) foreign(op byte) error {
 	case opExt1, opExt2, opExt4:
 		if _, err := v.arg(1 << (op - opExt1)); err != nil {
 			return err
+		}
+		if v.opts.Sparing {
+			return v.broken("an extension code") // unpicklers know none unless they were told
 		}
 		if err := v.complain(fault.ErrUnsafe, opExt1, 0, 0, "an extension code stands for a global"); err != nil {
 			return err

@@ -25,6 +25,7 @@
 package pickle
 
 import (
+	"errors"
 	"io"
 
 	"github.com/optimem/optimem/loader/internal/fault"
@@ -94,6 +95,9 @@ type Options struct {
 	ClassIDs bool
 	// Persistent allows persistent ids, which Hooks.Persistent then resolves.
 	Persistent bool
+	// Sparing is for input that hardly is a pickle: no byte is read before an opcode needs it, and long strings are
+	// passed over unread. What was scanned so is not loaded.
+	Sparing bool
 	// BareArgument lets REDUCE take one argument without a tuple around it, as TorchScript writes members of an Enum.
 	BareArgument bool
 }
@@ -199,6 +203,9 @@ type Hooks struct {
 func (r *Report) Load(h Hooks) (any, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
+	}
+	if r.opts.Sparing {
+		return nil, errors.New("BUG: load of a pickle that was scanned sparingly")
 	}
 	v := newVerifier(r.in, r.off, r.End-r.off, r.opts)
 	v.emit = true

@@ -27,6 +27,8 @@ type window struct {
 	base  int64 // offset of buf[0] in r
 	end   int64 // offset in r that is never passed
 	chunk int
+	// sparing: nothing is read ahead.
+	sparing bool
 }
 
 func (w *window) offset() int64 { return w.base + int64(w.pos) }
@@ -42,6 +44,11 @@ func (w *window) next(n int) ([]byte, error) {
 	p := w.buf[w.pos : w.pos+n]
 	w.pos += n
 	return p, nil
+}
+
+// skip moves past n ≤ left bytes without reading them.
+func (w *window) skip(n int64) {
+	w.base, w.pos, w.buf = w.offset()+n, 0, w.buf[:0]
 }
 
 // some returns between 1 and n of the bytes to come and moves past them.
@@ -67,7 +74,11 @@ func (w *window) line() ([]byte, error) {
 		if searched >= maxWindowBytes {
 			return nil, errLongLine
 		}
-		if err := w.fill(searched + 1); err != nil {
+		more := int64(searched) + 1
+		if w.sparing { // by doubling, since each step moves the line
+			more = max(more, min(2*more+64, w.left(), maxWindowBytes))
+		}
+		if err := w.fill(int(more)); err != nil {
 			return nil, err
 		}
 	}
@@ -80,6 +91,9 @@ func (w *window) fill(n int) error {
 	}
 	w.chunk = min(max(2*w.chunk, minWindowBytes), maxWindowBytes)
 	want := int(min(int64(max(n, w.chunk)), w.left()))
+	if w.sparing {
+		want = n
+	}
 	rest := w.buf[w.pos:]
 	if want > cap(w.buf) {
 		w.buf = make([]byte, 0, max(want, w.chunk))

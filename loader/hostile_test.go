@@ -1,0 +1,136 @@
+package loader
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const hostileFolder = "testdata/hostile"
+
+// A hostileRow says what must be answered to a file; testdata/hostile/README.md explains the fields.
+type hostileRow struct {
+	Class, Record, Fragment, Why string
+	Offset                       int64
+}
+
+func hostileRows(t testing.TB) map[string]hostileRow {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(hostileFolder, "expected.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows map[string]hostileRow
+	if err := json.Unmarshal(text, &rows); err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// TestHostile opens and scans every hostile file and compares the answers with expected.json.
+func TestHostile(t *testing.T) {
+	rows := hostileRows(t)
+	if len(rows) < 60 {
+		t.Errorf("only %d hostile files", len(rows))
+	}
+	for name, want := range rows {
+		t.Run(name, func(t *testing.T) {
+			err := refused(t, filepath.Join(hostileFolder, name))
+			if want.Class == "missing" {
+				if !errors.Is(err, fs.ErrNotExist) {
+					t.Fatalf("got %v; want a file that does not exist", err)
+				}
+				return
+			}
+			var placed *Error
+			if !errors.As(err, &placed) {
+				t.Fatalf("%v is no *Error", err)
+			}
+			if !errors.Is(err, classByName[want.Class]) || !strings.Contains(err.Error(), want.Fragment) {
+				t.Errorf("got %v: %v\nwant %s: …%s…", Class(err), err, want.Class, want.Fragment)
+			}
+			if strings.ToValidUTF8(placed.Record, "\uFFFD") != want.Record || placed.Offset != want.Offset {
+				t.Errorf("got record %q, offset %d; want %q, %d: %v", placed.Record, placed.Offset, want.Record, want.Offset, err)
+			}
+		})
+	}
+}
+
+// refused opens and scans a file that must be refused, both with the same answer, and returns it.
+func refused(t *testing.T, path string) error {
+	t.Helper()
+	// Nothing takes seconds; the bound only keeps what hangs from hanging the test.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ckpt, err := OpenWith(ctx, path, Options{})
+	if err == nil {
+		ckpt.Close()
+		t.Fatal("it opens")
+	}
+	report, scanErr := Scan(ctx, path, Options{})
+	if ctx.Err() != nil {
+		t.Fatal(ctx.Err())
+	}
+	if report == nil {
+		if Class(err) != nil || scanErr == nil || scanErr.Error() != err.Error() {
+			t.Errorf("open says %v; scan says %v", err, scanErr)
+		}
+		return err
+	}
+	if report.Verdict != VerdictUnsafe || scanErr != nil {
+		t.Errorf("verdict %q, error %v", report.Verdict, scanErr)
+	}
+	if !slices.ContainsFunc(report.Problems, func(p *Error) bool { return p.Error() == err.Error() }) {
+		t.Errorf("open says %v\nwhich is not among what scan says: %v", err, report.Problems)
+	}
+	for _, p := range report.Problems {
+		if Class(p) == nil {
+			t.Errorf("a problem without a class: %v", p)
+		}
+	}
+	return err
+}
+
+// TestHostileListing holds the folder and expected.json to each other, and to one file for each check.
+func TestHostileListing(t *testing.T) {
+	rows := hostileRows(t)
+	listed := make(map[string]bool)
+	checks := make(map[[3]string]string)
+	for name, row := range rows {
+		top, _, _ := strings.Cut(name, "/")
+		listed[top] = true
+		if classByName[row.Class] == nil && row.Class != "missing" || row.Fragment == "" || row.Why == "" {
+			t.Errorf("%s: an incomplete row %+v", name, row)
+		}
+		format, _, _ := strings.Cut(name, "_")
+		check := [3]string{format, row.Class, row.Fragment}
+		if other, dup := checks[check]; dup {
+			t.Errorf("%s and %s are of one format and check", name, other)
+		}
+		checks[check] = name
+	}
+	entries, err := os.ReadDir(hostileFolder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if name == "README.md" || name == "expected.json" || strings.HasSuffix(name, ".py") || name == "__pycache__" {
+			continue
+		}
+		if !listed[name] {
+			t.Errorf("%s is not in expected.json", name)
+		}
+		delete(listed, name)
+	}
+	for name := range listed {
+		t.Errorf("%s is in expected.json and not in the folder", name)
+	}
+}
