@@ -1,5 +1,306 @@
 package cpu
 
-import "github.com/optimem/optimem/layers"
+import (
+	"fmt"
 
-var indexKernels = map[layers.Kind]kernel{}
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// indexKernels move elements to or from places that indices name. All indices are checked before an element is moved.
+var indexKernels = map[layers.Kind]kernel{
+	// out[b…, i…] = w[index[b…], i…], torch.nn.functional.embedding.
+	"embedding": {run: func(c *call) error { return runIndex(c, 0, false) }, work: indexWork(1)},
+	// out[a…, b…, i…] = x[a…, index0[b…], index1[b…], …, i…], x[index0, index1].
+	"index": {
+		run:  func(c *call) error { return runIndex(c, c.attrs.Int("dim"), c.attrs.Bool("wrap")) },
+		work: indexWork(1),
+	},
+	// out = x, then out[a…, index0[b…], …, i…] = or += values[a…, b…, i…], torch.Tensor.index_put.
+	"index_put": {run: runIndexPut, work: indexWork(2), supports: onlyMerged},
+	// out[i, j] = x[i, index[i, j]], torch.gather.
+	"gather": {run: runGather},
+	// out = x, then out[i, index[i, j]] = or combined with src[i, j], torch.Tensor.scatter_reduce.
+	"scatter": {run: runScatter, work: scatterWork, supports: onlyMerged},
+	// out = x, where mask is true the next element of source, torch.Tensor.masked_scatter.
+	"masked_scatter": {run: func(c *call) error { return moverOf(c.in[0].dtype).maskedScatter(c) }},
+	// out[b] = Σ w[index[i]] × scale[i] over the i of bag b, their mean or largest, torch.nn.functional.embedding_bag.
+	"embedding_bag": {run: runEmbeddingBag},
+	// out[i] = |{k: sorted[k] < x[i]}|, with "right" ≤, torch.searchsorted.
+	"searchsorted": {run: runSearch, supports: noUnsigned64},
+	// Index i, repeats[i] times, torch.repeat_interleave.
+	"repeat_indices": {run: runRepeatIndices},
+	// The indices of what is not zero, torch.nonzero_static.
+	"nonzero": {run: runNonzero},
+	// torch.cat.
+	"cat": {run: func(c *call) error { return moverOf(c.out[0].dtype).cat(c) }},
+	// out[i] = x[n − 1 − i], torch.flip.
+	"flip": {run: runFlip},
+	// out[i] = x[(i − shift) mod n], torch.roll.
+	"roll": {run: func(c *call) error { return moverOf(c.out[0].dtype).roll(c) }},
+}
+
+// indexWork is room for an offset in memory for each position of the index tensors, the first of which is operand i.
+func indexWork(i int) func(in, _ []layers.Spec, _ layers.Attrs) int64 {
+	return func(in, _ []layers.Spec, _ layers.Attrs) int64 { return int64(volume(in[i].Shape)) * 8 }
+}
+
+// wrapIndex returns an index of a dimension of n elements.
+func wrapIndex(i int64, n int, wrap bool) (int, error) {
+	at := i
+	if wrap && at < 0 {
+		at += int64(n)
+	}
+	if at < 0 || at >= int64(n) {
+		return 0, fmt.Errorf("index %d is out of bounds for a dimension of size %d", i, n)
+	}
+	return int(at), nil
+}
+
+// visitIndices gives body each index of a tensor with its position, and returns the first error.
+func visitIndices(v view, body func(at int, i int64) error) error {
+	var err error
+	var buf [chunk]int64
+	lines(v.layout, func(to, first, stride, n int) {
+		for j := 0; j < n && err == nil; j += chunk {
+			part := buf[:min(chunk, n-j)]
+			loadInts(part, v, first+j*stride, stride)
+			for m, x := range part {
+				if err = body(to+j+m, x); err != nil {
+					return
+				}
+			}
+		}
+	})
+	return err
+}
+
+// An indexing is where "index" reads and "index_put" writes: blocks of the dimensions after the indexed ones, for each
+// position of those before them and each position of the index.
+type indexing struct {
+	outer tensor.Layout
+	inner walk
+	// at are the offsets of the indices.
+	at []int
+}
+
+func indexingOf(l tensor.Layout, d int, index []view, wrap bool, work []byte) (*indexing, error) {
+	x := &indexing{
+		outer: tensor.Layout{Shape: l.Shape[:d], Strides: l.Strides[:d], Offset: l.Offset},
+		inner: walkOf(tensor.Layout{Shape: l.Shape[d+len(index):], Strides: l.Strides[d+len(index):]}),
+		at:    elements[int](view{data: work})[:index[0].size()],
+	}
+	clear(x.at)
+	for k, v := range index {
+		size, stride := l.Shape[d+k], l.Strides[d+k]
+		if err := visitIndices(v, func(at int, i int64) error {
+			n, err := wrapIndex(i, size, wrap)
+			x.at[at] += n * stride
+			return err
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+func runIndex(c *call, d int, wrap bool) error {
+	x, err := indexingOf(c.in[0].layout, d, c.in[1:], wrap, c.work)
+	if err != nil {
+		return err
+	}
+	moverOf(c.in[0].dtype).index(c, x)
+	return nil
+}
+
+func runIndexPut(c *call) error {
+	gather(c.pool, c.out[0].data, c.in[0])
+	x, err := indexingOf(c.out[0].layout, c.attrs.Int("dim"), c.in[2:], c.attrs.Bool("wrap"), c.work)
+	if err != nil {
+		return err
+	}
+	reduce := ""
+	if c.attrs.Bool("accumulate") {
+		reduce = "sum"
+	}
+	mergerOf(c.out[0].dtype, reduce).put(c, x)
+	return nil
+}
+
+// checkIndices returns an error for the first index outside dimension d of x.
+func checkIndices(index view, x tensor.Shape, d int) error {
+	n := 1
+	if len(x) > 0 {
+		n = x[d]
+	}
+	return visitIndices(index, func(_ int, i int64) error {
+		_, err := wrapIndex(i, n, false)
+		return err
+	})
+}
+
+func runGather(c *call) error {
+	d := c.attrs.Int("dim")
+	if err := checkIndices(c.in[1], c.in[0].shape(), d); err != nil {
+		return err
+	}
+	moverOf(c.in[0].dtype).gather(c, d)
+	return nil
+}
+
+func runScatter(c *call) error {
+	gather(c.pool, c.out[0].data, c.in[0])
+	d := c.attrs.Int("dim")
+	if err := checkIndices(c.in[1], c.in[0].shape(), d); err != nil {
+		return err
+	}
+	mergerOf(c.out[0].dtype, c.attrs.String("reduce")).scatter(c, d)
+	return nil
+}
+
+// scatterWork is room to count what each element was combined from, where that matters.
+func scatterWork(in, _ []layers.Spec, a layers.Attrs) int64 {
+	if reduce := a.String("reduce"); reduce == "mean" || reduce != "" && !a.Bool("include_self") {
+		return int64(volume(in[0].Shape)) * 4
+	}
+	return 0
+}
+
+func runRepeatIndices(c *call) error {
+	out := elements[int64](c.out[0])
+	err := visitIndices(c.in[0], func(at int, times int64) error {
+		if times < 0 || times > int64(len(out)) {
+			return fmt.Errorf("repeats[%d] = %d makes other than the %d elements promised", at, times, c.out[0].size())
+		}
+		for i := range times {
+			out[i] = int64(at)
+		}
+		out = out[times:]
+		return nil
+	})
+	if err == nil && len(out) > 0 {
+		return fmt.Errorf("repeats make %d elements fewer than the %d promised", len(out), c.out[0].size())
+	}
+	return err
+}
+
+func runNonzero(c *call) error {
+	x, out := c.in[0], elements[int64](c.out[0])
+	shape := x.shape()
+	var ints [chunk]int64
+	var reals [chunk]float64
+	lines(x.layout, func(at, first, stride, n int) {
+		for k := 0; k < n; k += chunk {
+			size := min(chunk, n-k)
+			if isReal(x.dtype) {
+				loadReal(reals[:size], x, first+k*stride, stride)
+				for i, v := range reals[:size] {
+					ints[i] = 0
+					if v != 0 {
+						ints[i] = 1
+					}
+				}
+			} else {
+				loadInts(ints[:size], x, first+k*stride, stride)
+			}
+			for i, v := range ints[:size] {
+				if v == 0 || len(out) < max(len(shape), 1) {
+					continue
+				}
+				rest := at + k + i
+				for d := len(shape) - 1; d >= 0; d-- {
+					out[d] = int64(rest % shape[d])
+					rest /= shape[d]
+				}
+				out = out[len(shape):]
+			}
+		}
+	})
+	for i := range out {
+		out[i] = int64(c.attrs.Int("fill"))
+	}
+	return nil
+}
+
+func runFlip(c *call) error {
+	v := c.in[0]
+	l := tensor.Layout{Shape: v.shape(), Strides: append([]int{}, v.layout.Strides...), Offset: v.layout.Offset}
+	if v.size() == 0 {
+		return nil
+	}
+	for _, d := range c.attrs.Ints("dims") {
+		l.Offset += (l.Shape[d] - 1) * l.Strides[d]
+		l.Strides[d] = -l.Strides[d]
+	}
+	v.layout = l
+	gather(c.pool, c.out[0].data, v)
+	return nil
+}
+
+// runSearch finds each place by halving.
+func runSearch(c *call) error {
+	sorted, x := c.in[0], c.in[1]
+	rank := len(sorted.shape())
+	n := sorted.shape()[rank-1]
+	var order view
+	if len(c.in) > 2 && !c.in[2].absent() {
+		order = c.in[2]
+		if err := visitIndices(order, func(_ int, i int64) error {
+			_, err := wrapIndex(i, n, false)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	row := x.size()
+	if rank > 1 {
+		row = x.shape()[rank-1]
+	}
+	right := c.attrs.Bool("right")
+	c.pool.For(x.size(), grain/8, func(from, to int) {
+		linesOf(x.layout, from, to, func(at, first, stride, count int) {
+			for i := range count {
+				line := 0
+				if rank > 1 {
+					line = (at + i) / row
+				}
+				s := offsetOf(leading(sorted.layout, 1), line)
+				o := -1
+				if !order.absent() {
+					o = offsetOf(leading(order.layout, 1), line)
+				}
+				var place int
+				if isReal(x.dtype) {
+					place = searchPlace(sorted, order, s, o, n, x, first+i*stride, right, loadReal[float64])
+				} else {
+					place = searchPlace(sorted, order, s, o, n, x, first+i*stride, right, loadInts)
+				}
+				storeInt(c.out[0], at+i, int64(place))
+			}
+		})
+	})
+	return nil
+}
+
+// searchPlace returns where the element of x goes among the n of sorted from s, in the order from o, if that is not −1.
+func searchPlace[T float64 | int64](
+	sorted, order view, s, o, n int, x view, at int, right bool, load func([]T, view, int, int),
+) int {
+	var value, middle [1]T
+	load(value[:], x, at, 1)
+	low, high := 0, n
+	for low < high {
+		mid := low + (high-low)/2
+		k := mid
+		if o >= 0 {
+			k = int(elements[int64](order)[o+mid*order.layout.Strides[len(order.layout.Strides)-1]])
+		}
+		load(middle[:], sorted, s+k*sorted.layout.Strides[len(sorted.layout.Strides)-1], 1)
+		if right && !(middle[0] > value[0]) || !right && !(middle[0] >= value[0]) {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low
+}

@@ -1,5 +1,279 @@
 package cpu
 
-import "github.com/optimem/optimem/layers"
+import (
+	"math"
 
-var normKernels = map[layers.Kind]kernel{}
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// normKernels compute statistics in float64 and round once.
+var normKernels = map[layers.Kind]kernel{
+	// (x − mean) ÷ √(var + eps) × w + b, torch.nn.functional.layer_norm; with each row's mean and variance.
+	"layer_norm": {run: func(c *call) error { return rowNorm(c, true) }, work: parameterWork},
+	// x ÷ √(mean of x² + eps) × w, torch.nn.functional.rms_norm.
+	"rms_norm": {run: func(c *call) error { return rowNorm(c, false) }, work: parameterWork},
+	// As layer_norm over the channels of a group and all positions; w and b for each channel, torch.native_group_norm.
+	"group_norm": {run: runGroupNorm, work: parameterWork},
+	// (x − mean) ÷ √(var + eps) × w + b with given means and variances of the channels, torch.batch_norm in evaluation.
+	"batch_norm": {run: runBatchNorm, work: parameterWork},
+}
+
+// parameterWork is room for the parameters in float64.
+func parameterWork(in, _ []layers.Spec, _ layers.Attrs) int64 {
+	var n int64
+	for _, s := range in[1:] {
+		if s.DType != tensor.Invalid {
+			n += int64(volume(s.Shape)) * 8
+		}
+	}
+	return n
+}
+
+// parameter returns operand i in float64 from the scratch, nil where it is absent.
+func (c *call) parameter(s *scratch, i int) []float64 {
+	if i >= len(c.in) || c.in[i].absent() {
+		return nil
+	}
+	p := takeReal[float64](s, c.in[i].size())
+	loadAll(p, c.in[i])
+	return p
+}
+
+// rowNorm normalises over the last dimensions; centred by the mean, or not at all.
+func rowNorm(c *call, centred bool) error {
+	x, out, eps := c.in[0], c.out[0], c.attrs.Float("eps")
+	s := scratch(c.work)
+	w, b := c.parameter(&s, 1), c.parameter(&s, 2)
+	rank := len(x.shape())
+	at := rank - c.attrs.Int("dims")
+	row := walkOf(tensor.Layout{Shape: x.shape()[at:], Strides: x.layout.Strides[at:]})
+	if row.size == 0 {
+		return nil
+	}
+	rows := leading(x.layout, rank-at)
+	direct := x.dtype == tensor.Float32 && len(row.shape) == 0 && row.stride == 1
+	c.pool.For(volume(rows.Shape), max(1, grain/row.size), func(from, to int) {
+		index := make([]int, len(row.shape))
+		linesOf(rows, from, to, func(at, first, stride, n int) {
+			for i := range n {
+				begin, end := (at+i)*row.size, (at+i+1)*row.size
+				if direct {
+					src := elements[float32](x)[first+i*stride:][:row.size]
+					shift, scale := momentsOf(src, centred, eps)
+					scaleRow(elements[float32](out)[begin:end], src, shift, scale, w, b)
+					continue
+				}
+				shift, scale := moments(x, &row, first+i*stride, index, centred, eps)
+				to, k := begin, 0
+				eachChunk(x, &row, first+i*stride, index, func(part []float64) {
+					for j := range part {
+						part[j] = affine((part[j]-shift)*scale, w, b, k+j)
+					}
+					storeReal(out, to, part)
+					to, k = to+len(part), k+len(part)
+				})
+			}
+		})
+	})
+	return nil
+}
+
+// affine returns v × w[i] + b[i], without what is absent.
+func affine(v float64, w, b []float64, i int) float64 {
+	if w != nil {
+		v *= w[i]
+	}
+	if b != nil {
+		v += b[i]
+	}
+	return v
+}
+
+// scaleRow: out = (x − shift) × scale × w + b.
+func scaleRow(out, x []float32, shift, scale float64, w, b []float64) {
+	out = out[:len(x)]
+	switch {
+	case w != nil && b != nil:
+		w, b = w[:len(x)], b[:len(x)]
+		for i, v := range x {
+			out[i] = float32((float64(v)-shift)*scale*w[i] + b[i])
+		}
+	case w != nil:
+		w = w[:len(x)]
+		for i, v := range x {
+			out[i] = float32((float64(v) - shift) * scale * w[i])
+		}
+	default:
+		for i, v := range x {
+			out[i] = float32(affine((float64(v)-shift)*scale, nil, b, i))
+		}
+	}
+}
+
+// momentsOf returns what a row of float32 is shifted and scaled by: its mean, 0 where it is not centred, and
+// 1 ÷ √(mean of squares + eps).
+func momentsOf(x []float32, centred bool, eps float64) (shift, scale float64) {
+	n := float64(len(x))
+	if centred {
+		shift = sumOf(x) / n
+	}
+	return shift, 1 / math.Sqrt(squaresOf(x, shift)/n+eps)
+}
+
+// sumOf: Σ x, in four interleaved sums.
+func sumOf(x []float32) float64 {
+	var a, b, c, d float64
+	for len(x) >= 4 {
+		a += float64(x[0])
+		b += float64(x[1])
+		c += float64(x[2])
+		d += float64(x[3])
+		x = x[4:]
+	}
+	for _, v := range x {
+		a += float64(v)
+	}
+	return (a + b) + (c + d)
+}
+
+// squaresOf: Σ (x − shift)², in four interleaved sums.
+func squaresOf(x []float32, shift float64) float64 {
+	var a, b, c, d float64
+	for len(x) >= 4 {
+		p, q, r, s := float64(x[0])-shift, float64(x[1])-shift, float64(x[2])-shift, float64(x[3])-shift
+		a += p * p
+		b += q * q
+		c += r * r
+		d += s * s
+		x = x[4:]
+	}
+	for _, v := range x {
+		a += (float64(v) - shift) * (float64(v) - shift)
+	}
+	return (a + b) + (c + d)
+}
+
+// eachChunk gives body the elements that row walks from first, some at a time.
+func eachChunk(x view, row *walk, first int, index []int, body func(part []float64)) {
+	var buf [chunk]float64
+	row.lines(first, index, func(first int) {
+		for k := 0; k < row.n; k += chunk {
+			part := buf[:min(chunk, row.n-k)]
+			loadReal(part, x, first+k*row.stride, row.stride)
+			body(part)
+		}
+	})
+}
+
+// moments is momentsOf for any float dtype and strides.
+func moments(x view, row *walk, first int, index []int, centred bool, eps float64) (shift, scale float64) {
+	n := float64(row.size)
+	if centred {
+		eachChunk(x, row, first, index, func(part []float64) { shift = sums.floats.fold(shift, part, 0) })
+		shift /= n
+	}
+	var squares float64
+	eachChunk(x, row, first, index, func(part []float64) { squares = deviations.fold(squares, part, shift) })
+	return shift, 1 / math.Sqrt(squares/n+eps)
+}
+
+func runGroupNorm(c *call) error {
+	x, out, eps, groups := c.in[0], c.out[0], c.attrs.Float("eps"), c.attrs.Int("groups")
+	s := scratch(c.work)
+	w, b := c.parameter(&s, 1), c.parameter(&s, 2)
+	channels := x.shape()[1] / groups
+	plane := tensor.Layout{Shape: x.shape()[2:], Strides: x.layout.Strides[2:]}
+	pixels := walkOf(plane)
+	group := walkOf(tensor.Layout{
+		Shape: append(tensor.Shape{channels}, plane.Shape...), Strides: append([]int{x.layout.Strides[1]}, plane.Strides...),
+	})
+	if group.size == 0 {
+		return nil
+	}
+	direct := x.dtype == tensor.Float32 && len(group.shape) == 0 && group.stride == 1
+	c.pool.For(x.shape()[0]*groups, max(1, grain/group.size), func(from, to int) {
+		index := make([]int, len(group.shape))
+		inner := make([]int, len(pixels.shape))
+		for i := from; i < to; i++ {
+			first := x.layout.Offset + i/groups*x.layout.Strides[0] + i%groups*channels*x.layout.Strides[1]
+			var shift, scale float64
+			if direct {
+				shift, scale = momentsOf(elements[float32](x)[first:first+group.size], true, eps)
+			} else {
+				shift, scale = moments(x, &group, first, index, true, eps)
+			}
+			for ch := range channels {
+				gain := affine(scale, w, nil, i%groups*channels+ch)
+				add := affine(0, nil, b, i%groups*channels+ch)
+				scalePlane(x, out, &pixels, inner, first+ch*x.layout.Strides[1], (i*channels+ch)*pixels.size, shift, gain, add)
+			}
+		}
+	})
+	return nil
+}
+
+// scalePlane: out = (x − shift) × gain + add for the elements that pixels walks from first.
+func scalePlane(x, out view, pixels *walk, index []int, first, to int, shift, gain, add float64) {
+	if x.dtype == tensor.Float32 && len(pixels.shape) == 0 && pixels.stride == 1 {
+		src := elements[float32](x)[first:][:pixels.size]
+		dst := elements[float32](out)[to:][:pixels.size]
+		for i, v := range src {
+			dst[i] = float32((float64(v)-shift)*gain + add)
+		}
+		return
+	}
+	eachChunk(x, pixels, first, index, func(part []float64) {
+		for i, v := range part {
+			part[i] = (v-shift)*gain + add
+		}
+		storeReal(out, to, part)
+		to += len(part)
+	})
+}
+
+func runBatchNorm(c *call) error {
+	x, out, eps := c.in[0], c.out[0], c.attrs.Float("eps")
+	if x.size() == 0 {
+		return nil
+	}
+	s := scratch(c.work)
+	w, b, mean, gain := c.parameter(&s, 1), c.parameter(&s, 2), c.parameter(&s, 3), c.parameter(&s, 4)
+	for i, v := range gain {
+		gain[i] = affine(1/math.Sqrt(v+eps), w, nil, i)
+	}
+	channels := x.shape()[1]
+	pixels := walkOf(tensor.Layout{Shape: x.shape()[2:], Strides: x.layout.Strides[2:]})
+	if pixels.size == 1 {
+		batchNormRows(c, mean, gain, b)
+		return nil
+	}
+	c.pool.For(x.shape()[0]*channels, max(1, grain/pixels.size), func(from, to int) {
+		index := make([]int, len(pixels.shape))
+		for i := from; i < to; i++ {
+			n, ch := i/channels, i%channels
+			first := x.layout.Offset + n*x.layout.Strides[0] + ch*x.layout.Strides[1]
+			scalePlane(x, out, &pixels, index, first, i*pixels.size, mean[ch], gain[ch], affine(0, nil, b, ch))
+		}
+	})
+	return nil
+}
+
+// batchNormRows is runBatchNorm where each channel has one element.
+func batchNormRows(c *call, mean, gain, b []float64) {
+	x, out, channels := c.in[0], c.out[0], c.in[0].shape()[1]
+	stride := x.layout.Strides[1]
+	c.pool.For(x.shape()[0], max(1, grain/channels), func(from, to int) {
+		var buf [chunk]float64
+		for n := from; n < to; n++ {
+			for ch := 0; ch < channels; ch += chunk {
+				part := buf[:min(chunk, channels-ch)]
+				loadReal(part, x, x.layout.Offset+n*x.layout.Strides[0]+ch*stride, stride)
+				for i, v := range part {
+					part[i] = affine((v-mean[ch+i])*gain[ch+i], nil, b, ch+i)
+				}
+				storeReal(out, n*channels+ch, part)
+			}
+		}
+	})
+}

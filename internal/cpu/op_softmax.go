@@ -1,5 +1,122 @@
 package cpu
 
-import "github.com/optimem/optimem/layers"
+import (
+	"math"
 
-var softmaxKernels = map[layers.Kind]kernel{}
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// softmaxKernels: exp(x[i] − m) ÷ Σ exp(x − m) for m = max x along "dim", torch.softmax; x[i] − m − log Σ exp(x − m),
+// torch.log_softmax.
+var softmaxKernels = map[layers.Kind]kernel{
+	"softmax":     {run: runSoftmax(false)},
+	"log_softmax": {run: runSoftmax(true)},
+}
+
+func runSoftmax(logarithm bool) func(c *call) error {
+	return func(c *call) error {
+		x := c.in[0]
+		safe := c.attrs.Bool("safe")
+		a := alongDim(x.layout, c.attrs.Int("dim"))
+		if x.dtype == tensor.Float32 && a.stride == 1 && a.inner == 1 && !logarithm {
+			in, out := elements[float32](x), elements[float32](c.out[0])
+			a.each(c.pool, func(line, first int) {
+				softmaxRow(out[line*a.n:(line+1)*a.n], in[first:first+a.n], safe)
+			})
+			return nil
+		}
+		exp := expFast
+		if x.dtype == tensor.Float64 {
+			exp = math.Exp
+		}
+		a.each(c.pool, func(line, first int) {
+			softmaxLine(c.out[0], x, &a, line, first, exp, logarithm, safe)
+		})
+		return nil
+	}
+}
+
+// softmaxRow is the softmax of a row of float32.
+func softmaxRow(out, x []float32, safe bool) {
+	top := float32(math.Inf(-1))
+	for _, v := range x {
+		if v > top || v != v {
+			top = v
+		}
+	}
+	if safe && math.IsInf(float64(top), -1) {
+		clear(out)
+		return
+	}
+	out = out[:len(x)]
+	var sum float64
+	for i, v := range x {
+		e := expFast(float64(v - top))
+		out[i] = float32(e)
+		sum += e
+	}
+	scale := 1 / sum
+	for i, v := range out {
+		out[i] = float32(float64(v) * scale)
+	}
+}
+
+// softmaxLine computes a line of any float dtype and stride, the exponentials twice instead of keeping them.
+func softmaxLine(out, x view, a *along, line, first int, exp func(float64) float64, logarithm, safe bool) {
+	var buf [chunk]float64
+	each := func(body func(i int, v float64)) {
+		for k := 0; k < a.n; k += chunk {
+			part := buf[:min(chunk, a.n-k)]
+			loadReal(part, x, first+k*a.stride, a.stride)
+			for i, v := range part {
+				body(k+i, v)
+			}
+		}
+	}
+	top := math.Inf(-1)
+	each(func(_ int, v float64) {
+		if v > top || v != v {
+			top = v
+		}
+	})
+	to := a.first(line, a.n)
+	if safe && math.IsInf(top, -1) {
+		each(func(i int, _ float64) { storeFloat(out, to+i*a.inner, 0) })
+		return
+	}
+	var sum float64
+	each(func(_ int, v float64) { sum += exp(v - top) })
+	if logarithm {
+		shift := math.Log(sum)
+		each(func(i int, v float64) { storeFloat(out, to+i*a.inner, v-top-shift) })
+		return
+	}
+	each(func(i int, v float64) { storeFloat(out, to+i*a.inner, exp(v-top)/sum) })
+}
+
+// expFast returns exp x with a relative error below 1e-8: for results of at most single precision.
+func expFast(x float64) float64 {
+	const (
+		// Adding it to a number rounds the number to an integer, in the low bits of the sum.
+		toInteger = 3 << 51
+		c1        = math.Ln2
+		c2        = c1 * math.Ln2 / 2
+		c3        = c2 * math.Ln2 / 3
+		c4        = c3 * math.Ln2 / 4
+		c5        = c4 * math.Ln2 / 5
+		c6        = c5 * math.Ln2 / 6
+		c7        = c6 * math.Ln2 / 7
+	)
+	switch {
+	case x < -700:
+		return 0
+	case !(x < 700):
+		return math.Exp(x)
+	}
+	t := x * math.Log2E
+	k := t + toInteger
+	r := t - (k - toInteger)
+	p := 1 + r*(c1+r*(c2+r*(c3+r*(c4+r*(c5+r*(c6+r*c7))))))
+	return p * math.Float64frombits((math.Float64bits(k)+1023)<<52)
+}

@@ -1,0 +1,172 @@
+package cpu
+
+import (
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// chunk is how many elements kernels convert to the type they compute in at a time.
+const chunk = 256
+
+// An along is a tensor taken apart into lines along one dimension. A scalar is one line of one element.
+type along struct {
+	// n and stride are those of a line; count is the number of lines.
+	n, stride, count int
+	// others is the layout of the first elements of the lines.
+	others tensor.Layout
+	// inner is the product of the dimensions after this one.
+	inner int
+}
+
+func alongDim(l tensor.Layout, d int) along {
+	if len(l.Shape) == 0 {
+		return along{n: 1, stride: 1, count: 1, inner: 1, others: l}
+	}
+	a := along{n: l.Shape[d], stride: l.Strides[d], inner: volume(l.Shape[d+1:])}
+	a.others.Offset = l.Offset
+	for i, n := range l.Shape {
+		if i != d {
+			a.others.Shape = append(a.others.Shape, n)
+			a.others.Strides = append(a.others.Strides, l.Strides[i])
+		}
+	}
+	a.count = volume(a.others.Shape)
+	return a
+}
+
+// first returns where line i begins in a contiguous tensor whose lines have n elements.
+func (a along) first(i, n int) int { return i/a.inner*n*a.inner + i%a.inner }
+
+// each calls body for every line, in parallel, with its number and where it begins. Parts have at least about grain
+// elements.
+func (a along) each(p *Pool, body func(line, first int)) {
+	p.For(a.count, max(1, grain/max(a.n, 1)), func(from, to int) {
+		linesOf(a.others, from, to, func(at, first, stride, n int) {
+			for i := range n {
+				body(at+i, first+i*stride)
+			}
+		})
+	})
+}
+
+// A walk is the lines of dimensions that are visited many times, from different starts.
+type walk struct {
+	shape, strides []int
+	// n and stride are those of a line.
+	n, stride int
+	size      int
+}
+
+func walkOf(l tensor.Layout) walk {
+	shape, strides := merged(l)
+	last := len(shape) - 1
+	return walk{shape: shape[:last], strides: strides[:last], n: shape[last], stride: strides[last], size: volume(l.Shape)}
+}
+
+// lines calls body with the first element of every line from base, in row-major order. index has room for the walk's
+// dimensions.
+func (w *walk) lines(base int, index []int, body func(first int)) {
+	if w.n == 0 {
+		return
+	}
+	clear(index)
+	for {
+		body(base)
+		d := len(w.shape) - 1
+		for ; d >= 0; d-- {
+			index[d]++
+			base += w.strides[d]
+			if index[d] < w.shape[d] {
+				break
+			}
+			base -= index[d] * w.strides[d]
+			index[d] = 0
+		}
+		if d < 0 {
+			return
+		}
+	}
+}
+
+// loadInts reads len(dst) elements of an integer or bool view.
+func loadInts(dst []int64, v view, at, stride int) {
+	switch v.dtype {
+	case tensor.Int64, tensor.UInt64:
+		loadIntsAs(dst, elements[int64](v), at, stride)
+	case tensor.Int32:
+		loadIntsAs(dst, elements[int32](v), at, stride)
+	case tensor.Int16:
+		loadIntsAs(dst, elements[int16](v), at, stride)
+	case tensor.Int8:
+		loadIntsAs(dst, elements[int8](v), at, stride)
+	case tensor.UInt8:
+		loadIntsAs(dst, elements[uint8](v), at, stride)
+	case tensor.UInt16:
+		loadIntsAs(dst, elements[uint16](v), at, stride)
+	case tensor.UInt32:
+		loadIntsAs(dst, elements[uint32](v), at, stride)
+	case tensor.Bool:
+		src := elements[uint8](v)
+		for i := range dst {
+			dst[i] = 0
+			if src[at+i*stride] != 0 {
+				dst[i] = 1
+			}
+		}
+	default:
+		panic("BUG: integers of " + v.dtype.String())
+	}
+}
+
+func loadIntsAs[T int64 | int32 | int16 | int8 | uint8 | uint16 | uint32](dst []int64, src []T, at, stride int) {
+	for i := range dst {
+		dst[i] = int64(src[at+i*stride])
+	}
+}
+
+// storeInt writes one element of an integer or bool view, modulo its range.
+func storeInt(v view, at int, x int64) {
+	switch v.dtype {
+	case tensor.Int64, tensor.UInt64:
+		elements[int64](v)[at] = x
+	case tensor.Int32, tensor.UInt32:
+		elements[int32](v)[at] = int32(x)
+	case tensor.Int16, tensor.UInt16:
+		elements[int16](v)[at] = int16(x)
+	case tensor.Int8, tensor.UInt8:
+		elements[int8](v)[at] = int8(x)
+	case tensor.Bool:
+		elements[uint8](v)[at] = 0
+		if x != 0 {
+			elements[uint8](v)[at] = 1
+		}
+	default:
+		panic("BUG: integers of " + v.dtype.String())
+	}
+}
+
+// storeFloat writes one element of a float view, rounded to its dtype.
+func storeFloat(v view, at int, x float64) {
+	switch v.dtype {
+	case tensor.Float32:
+		elements[float32](v)[at] = float32(x)
+	case tensor.Float64:
+		elements[float64](v)[at] = x
+	case tensor.Float16:
+		elements[uint16](v)[at] = tensor.Float16FromFloat32(float32(x))
+	case tensor.BFloat16:
+		elements[uint16](v)[at] = tensor.BFloat16FromFloat32(float32(x))
+	default:
+		panic("BUG: floats of " + v.dtype.String())
+	}
+}
+
+// noUnsigned64 refuses the one dtype whose order int64 does not keep.
+func noUnsigned64(in, _ []layers.Spec, _ layers.Attrs) error {
+	for _, s := range in {
+		if s.DType == tensor.UInt64 {
+			return errUnsigned64
+		}
+	}
+	return nil
+}

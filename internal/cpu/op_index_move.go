@@ -1,0 +1,271 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+// A mover moves elements without looking at them.
+type mover interface {
+	index(c *call, x *indexing)
+	gather(c *call, d int)
+	maskedScatter(c *call) error
+	cat(c *call) error
+	roll(c *call) error
+}
+
+// moves moves elements of the size of T.
+type moves[T any] struct{}
+
+func moverOf(d tensor.DType) mover {
+	switch d.Size() {
+	case 1:
+		return moves[uint8]{}
+	case 2:
+		return moves[uint16]{}
+	case 4:
+		return moves[uint32]{}
+	case 8:
+		return moves[uint64]{}
+	}
+	return moves[[2]uint64]{}
+}
+
+func (moves[T]) index(c *call, x *indexing) {
+	src, dst := elements[T](c.in[0]), elements[T](c.out[0])
+	size, inner := x.inner.size, &x.inner
+	if size == 0 {
+		return
+	}
+	c.pool.For(volume(x.outer.Shape)*len(x.at), max(1, grain/size), func(from, to int) {
+		index := make([]int, len(inner.shape))
+		for i := from; i < to; i++ {
+			out := dst[i*size : (i+1)*size]
+			inner.lines(offsetOf(x.outer, i/len(x.at))+x.at[i%len(x.at)], index, func(first int) {
+				if inner.stride == 1 {
+					copy(out, src[first:first+inner.n])
+				} else {
+					for k := range inner.n {
+						out[k] = src[first+k*inner.stride]
+					}
+				}
+				out = out[inner.n:]
+			})
+		}
+	})
+}
+
+// others returns the layout l without dimension d, over a smaller shape.
+func others(l tensor.Layout, shape tensor.Shape, d int) tensor.Layout {
+	out := tensor.Layout{Offset: l.Offset}
+	for i := range l.Shape {
+		if i != d {
+			out.Shape, out.Strides = append(out.Shape, shape[i]), append(out.Strides, l.Strides[i])
+		}
+	}
+	return out
+}
+
+// strideOf returns the stride of a dimension, 1 for scalars.
+func strideOf(l tensor.Layout, d int) int {
+	if len(l.Strides) == 0 {
+		return 1
+	}
+	return l.Strides[d]
+}
+
+func (moves[T]) gather(c *call, d int) {
+	x, index := c.in[0], c.in[1]
+	src, dst := elements[T](x), elements[T](c.out[0])
+	a := alongDim(index.layout, d)
+	from, stride := others(x.layout, index.shape(), d), strideOf(x.layout, d)
+	a.each(c.pool, func(line, first int) {
+		var buf [chunk]int64
+		base, to := offsetOf(from, line), a.first(line, a.n)
+		for k := 0; k < a.n; k += chunk {
+			part := buf[:min(chunk, a.n-k)]
+			loadInts(part, index, first+k*a.stride, a.stride)
+			for i, v := range part {
+				dst[to+(k+i)*a.inner] = src[base+int(v)*stride]
+			}
+		}
+	})
+}
+
+func (moves[T]) maskedScatter(c *call) error {
+	gather(c.pool, c.out[0].data, c.in[0])
+	mask, source := elements[uint8](c.in[1]), elements[T](c.in[2])
+	from, dst := c.in[2], elements[T](c.out[0])
+	n, used, direct := from.size(), 0, from.contiguous()
+	var err error
+	lines(c.in[1].layout, func(at, first, stride, count int) {
+		for i := range count {
+			if mask[first+i*stride] == 0 {
+				continue
+			}
+			if used >= n {
+				err = fmt.Errorf("the mask takes more than the %d elements of the source", n)
+				return
+			}
+			place := from.layout.Offset + used
+			if !direct {
+				place = offsetOf(from.layout, used)
+			}
+			dst[at+i] = source[place]
+			used++
+		}
+	})
+	return err
+}
+
+func (moves[T]) cat(c *call) error {
+	out := c.out[0]
+	d := c.attrs.Int("dim")
+	dst, inner := elements[T](out), volume(out.shape()[d+1:])
+	total, skip := out.shape()[d]*inner, 0
+	for _, v := range c.in {
+		src, block, l := elements[T](v), v.shape()[d]*inner, v.layout
+		start := skip
+		skip += block
+		if v.size() == 0 {
+			continue
+		}
+		c.pool.For(v.size(), grain, func(from, to int) {
+			linesOf(l, from, to, func(at, first, stride, n int) {
+				for n > 0 {
+					m := min(n, block-at%block)
+					line := dst[at/block*total+start+at%block:][:m]
+					if stride == 1 {
+						copy(line, src[first:first+m])
+					} else {
+						for i := range line {
+							line[i] = src[first+i*stride]
+						}
+					}
+					at, first, n = at+m, first+m*stride, n-m
+				}
+			})
+		})
+	}
+	return nil
+}
+
+func (moves[T]) roll(c *call) error {
+	x := c.in[0]
+	if x.size() == 0 {
+		return nil
+	}
+	rank := len(x.shape())
+	if rank == 0 {
+		gather(c.pool, c.out[0].data, x)
+		return nil
+	}
+	src, dst := elements[T](x), elements[T](c.out[0])
+	shift := make([]int, rank)
+	for i, d := range c.attrs.Ints("dims") {
+		n := x.shape()[d]
+		shift[d] = ((shift[d]+c.attrs.Ints("shifts")[i])%n + n) % n
+	}
+	n, stride, turn := x.shape()[rank-1], x.layout.Strides[rank-1], shift[rank-1]
+	c.pool.For(x.size()/n, max(1, grain/n), func(from, to int) {
+		for row := from; row < to; row++ {
+			first, rest := x.layout.Offset, row
+			for d := rank - 2; d >= 0; d-- {
+				size := x.shape()[d]
+				first += (rest%size - shift[d] + size) % size * x.layout.Strides[d]
+				rest /= size
+			}
+			out := dst[row*n : (row+1)*n]
+			copyStrided(out[turn:], src, first, stride)
+			copyStrided(out[:turn], src, first+(n-turn)*stride, stride)
+		}
+	})
+	return nil
+}
+
+// copyStrided fills dst from elements of src stride apart.
+func copyStrided[T any](dst, src []T, first, stride int) {
+	if stride == 1 {
+		copy(dst, src[first:first+len(dst)])
+		return
+	}
+	for i := range dst {
+		dst[i] = src[first+i*stride]
+	}
+}
+
+func runEmbeddingBag(c *call) error {
+	weight, index := c.in[0], c.in[1]
+	width, bags := weight.shape()[1], c.out[0].shape()[0]
+	padding, mode := c.attrs.Int("padding"), c.attrs.Int("mode")
+	if err := checkIndices(index, weight.shape(), 0); err != nil {
+		return err
+	}
+	last := int64(0)
+	if err := visitIndices(c.in[2], func(at int, i int64) error {
+		if at == 0 && i != 0 || i < last || i > int64(index.size()) {
+			return fmt.Errorf("offsets[%d] is %d after %d, of %d indices", at, i, last, index.size())
+		}
+		last = i
+		return nil
+	}); err != nil {
+		return err
+	}
+	var scale view
+	if len(c.in) > 3 {
+		scale = c.in[3]
+	}
+	c.pool.For(bags, max(1, grain/max(width, 1)/8), func(from, to int) {
+		var acc, row [chunk]float64
+		for bag := from; bag < to; bag++ {
+			begin, end := integerAt(c.in[2], bag), int64(index.size())
+			if bag+1 < c.in[2].shape()[0] {
+				end = integerAt(c.in[2], bag+1)
+			}
+			for k := 0; k < width; k += chunk {
+				size := min(chunk, width-k)
+				count := 0
+				clear(acc[:])
+				for i := begin; i < end; i++ {
+					at := int(integerAt(index, int(i)))
+					if at == padding {
+						continue
+					}
+					first := weight.layout.Offset + at*weight.layout.Strides[0] + k*weight.layout.Strides[1]
+					loadReal(row[:size], weight, first, weight.layout.Strides[1])
+					factor := []float64{1}
+					if !scale.absent() {
+						loadReal(factor, scale, scale.layout.Offset+int(i)*scale.layout.Strides[0], 1)
+					}
+					addToBag(acc[:size], row[:size], factor[0], mode == 2 && count > 0, mode == 2)
+					count++
+				}
+				if mode == 1 && count > 0 {
+					for i := range acc[:size] {
+						acc[i] /= float64(count)
+					}
+				}
+				storeReal(c.out[0], bag*width+k, acc[:size])
+			}
+		}
+	})
+	return nil
+}
+
+// addToBag adds factor × row to acc, or replaces acc by the larger ones, or by row.
+func addToBag(acc, row []float64, factor float64, larger, replace bool) {
+	for i, v := range row {
+		switch {
+		case larger:
+			if v > acc[i] || math.IsNaN(v) {
+				acc[i] = v
+			}
+		case replace:
+			acc[i] = v
+		default:
+			acc[i] += factor * v
+		}
+	}
+}
