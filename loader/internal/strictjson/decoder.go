@@ -251,8 +251,15 @@ func (d *Decoder) space() byte {
 
 // next skips white space and returns the byte that follows, unread, or an error.
 func (d *Decoder) next() (byte, error) {
-	if d.err == nil && d.pos < len(d.buf) && d.buf[d.pos] > ' ' { // most often
-		return d.buf[d.pos], nil
+	if d.err == nil && d.pos+1 < len(d.buf) { // most often
+		c := d.buf[d.pos]
+		if c == ' ' {
+			d.pos++
+			c = d.buf[d.pos]
+		}
+		if c > ' ' {
+			return c, nil
+		}
 	}
 	c := d.space()
 	if c == 0 {
@@ -315,11 +322,22 @@ func (d *Decoder) enter(k Kind) error {
 // Object reads an object and calls fn once for each key; fn reads the value, and a value that it leaves is skipped.
 // An error of fn ends the reading and is returned as it is. A key that occurs twice is an error.
 func (d *Decoder) Object(fn func(key string) error) error {
+	if err := d.enter(Object); err != nil {
+		return err
+	}
+	d.path = append(d.path, step{index: -1})
+	level := len(d.path) - 1
 	seen := keySet{first: len(d.keys)}
-	var key string
-	onKey := func(text []byte, at int64) error {
-		var err error
-		if key, err = d.intern.get(d, text); err != nil {
+	for first := true; ; first = false {
+		at, text, err := d.key(first)
+		if err != nil {
+			return err
+		}
+		if at < 0 {
+			break
+		}
+		key, err := d.intern.get(d, text)
+		if err != nil {
 			return err
 		}
 		dup, err := seen.add(d, key)
@@ -330,13 +348,16 @@ func (d *Decoder) Object(fn func(key string) error) error {
 			d.err = d.errorAt(fault.ErrFormat, at, "the key %s occurs twice", quoteKey(key))
 			return d.err
 		}
-		d.path[len(d.path)-1].key = key
-		return nil
+		d.path[level].key = key
+		if err := d.colon(); err != nil {
+			return err
+		}
+		before := d.values
+		if err := d.rest(fn(key), before); err != nil {
+			return err
+		}
 	}
-	onValue := func() error { return fn(key) }
-	if err := d.members(onKey, onValue); err != nil {
-		return err
-	}
+	d.path = d.path[:level]
 	clear(d.keys[seen.first:])
 	d.keys = d.keys[:seen.first]
 	if m := d.opts.Meter; m != nil {
@@ -345,53 +366,67 @@ func (d *Decoder) Object(fn func(key string) error) error {
 	return nil
 }
 
-// members reads an object. onKey gets the text of each key, good until the next call, and where it begins.
-func (d *Decoder) members(onKey func(text []byte, at int64) error, onValue func() error) error {
+// key reads the next key of an object, with the comma before it, and returns where it begins and its text, good until
+// the next call. At the end of the object the place is negative.
+func (d *Decoder) key(first bool) (at int64, text []byte, err error) {
+	c, err := d.next()
+	if err != nil {
+		return 0, nil, err
+	}
+	switch {
+	case c == '}':
+		d.pos++
+		return -1, nil, nil
+	case first:
+	case c != ',':
+		return 0, nil, d.fail(fault.ErrFormat, "%s where a comma or the end of the object is expected", quoteByte(c))
+	default:
+		d.pos++
+		if c, err = d.next(); err != nil {
+			return 0, nil, err
+		}
+	}
+	if c != '"' {
+		return 0, nil, d.fail(fault.ErrFormat, "%s where a key should begin", quoteByte(c))
+	}
+	at = d.Offset()
+	text, err = d.text()
+	return at, text, err
+}
+
+func (d *Decoder) colon() error {
+	c, err := d.next()
+	if err != nil {
+		return err
+	}
+	if c != ':' {
+		return d.fail(fault.ErrFormat, "%s where a colon is expected", quoteByte(c))
+	}
+	d.pos++
+	return nil
+}
+
+// skipObject reads an object and forgets it.
+func (d *Decoder) skipObject() error {
 	if err := d.enter(Object); err != nil {
 		return err
 	}
 	d.path = append(d.path, step{index: -1})
 	for first := true; ; first = false {
-		c, err := d.next()
+		at, _, err := d.key(first)
 		if err != nil {
 			return err
 		}
-		if c == '}' && first {
+		if at < 0 {
 			break
 		}
-		if c != '"' {
-			return d.fail(fault.ErrFormat, "%s where a key should begin", quoteByte(c))
-		}
-		at := d.Offset()
-		text, err := d.text()
-		if err != nil {
+		if err := d.colon(); err != nil {
 			return err
 		}
-		if err := onKey(text, at); err != nil {
+		if err := d.Skip(); err != nil {
 			return err
 		}
-		if c, err = d.next(); err != nil {
-			return err
-		}
-		if c != ':' {
-			return d.fail(fault.ErrFormat, "%s where a colon is expected", quoteByte(c))
-		}
-		d.pos++
-		if err := d.value(onValue); err != nil {
-			return err
-		}
-		if c, err = d.next(); err != nil {
-			return err
-		}
-		if c == '}' {
-			break
-		}
-		if c != ',' {
-			return d.fail(fault.ErrFormat, "%s where a comma or the end of the object is expected", quoteByte(c))
-		}
-		d.pos++
 	}
-	d.pos++
 	d.path = d.path[:len(d.path)-1]
 	return nil
 }
@@ -413,7 +448,8 @@ func (d *Decoder) Array(fn func(i int) error) error {
 			break
 		}
 		d.path[level].index = i
-		if err := d.value(func() error { return fn(i) }); err != nil {
+		before := d.values
+		if err := d.rest(fn(i), before); err != nil {
 			return err
 		}
 		if c, err = d.next(); err != nil {
@@ -432,10 +468,10 @@ func (d *Decoder) Array(fn func(i int) error) error {
 	return nil
 }
 
-// value lets a callback read one value and skips what it leaves.
-func (d *Decoder) value(fn func() error) error {
-	before := d.values
-	if err := fn(); err != nil {
+// rest ends the reading of a value by a callback that returned err, before which so many values had begun: it skips
+// the value if the callback has left it.
+func (d *Decoder) rest(err error, before int64) error {
+	if err != nil {
 		if d.err == nil {
 			d.err = err
 		}

@@ -306,7 +306,7 @@ func (d *Decoder) Skip() error {
 	case Array:
 		err = d.Array(func(int) error { return d.Skip() })
 	case Object:
-		err = d.members(func([]byte, int64) error { return nil }, d.Skip)
+		err = d.skipObject()
 	}
 	return err
 }
