@@ -69,8 +69,8 @@ func liveBytes() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestChargesCoverTheHeap lists what costs most for its length, and compares what is charged with the heap while all of
-// it lives. Too high a charge would refuse files for nothing.
+// TestChargesCoverTheHeap lists what costs most for its length, and compares what is charged with the heap while all
+// of it lives. Too high a charge would refuse files for nothing.
 func TestChargesCoverTheHeap(t *testing.T) {
 	const n = 20_000
 	rebuilt := pickleRebuild + pickleView
