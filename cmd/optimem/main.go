@@ -29,6 +29,7 @@ Everything that is not the answer goes to standard error. Exit codes: 0 done, 1 
 
 const aboutExamples = `  optimem inspect resnet50.pth          what is in a file, at once, however large it is
   optimem scan *.bin                    is it data only?
+  optimem run model.pt2 --input x.npy   what the model makes of an input
   optimem synth mlp -o mlp.pt           a checkpoint with random weights, to try sizes with`
 
 // doMain runs the command line and returns the exit code. It prints the error, if any, with its hints.
@@ -106,7 +107,7 @@ func (c *commandLine) root() *cobra.Command {
 		return err
 	})
 	root.SetHelpCommand(c.helpCommand())
-	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.synthCommand(), c.versionCommand())
+	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.runCommand(), c.synthCommand(), c.versionCommand())
 	return root
 }
 

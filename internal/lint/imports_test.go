@@ -54,7 +54,7 @@ var diagram = map[string][]string{
 		"serve", "runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate",
 	},
-	"examples/...":   {"runtime", "models", "loader", "tensor"},
+	"examples/...":   {"runtime", "models", "loader", "layers", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "tensor"},
 
 	"internal/calibrate":  {"device", "plan", "tensor"},

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/npy"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
+)
+
+// exitDoesNotFit is the code of what needs more memory than there is.
+const exitDoesNotFit = 3
+
+// place gives an error of building or running a model its exit code and its hints.
+func (r *run) place(err error) error {
+	var (
+		placed      *failure
+		unsupported *models.UnsupportedError
+		shape       *models.ShapeError
+		input       *runtime.InputError
+		memory      *device.OutOfMemoryError
+	)
+	switch {
+	case err == nil || errors.As(err, &placed) || errors.Is(err, context.Canceled):
+		return err
+	case errors.As(err, &unsupported):
+		return r.unsupported(err, unsupported)
+	case errors.As(err, &shape), errors.As(err, &input):
+		return usageError(r.cmd, err, fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model))
+	case errors.As(err, &memory):
+		return &failure{err: err, code: exitDoesNotFit}
+	case errors.Is(err, npy.ErrFormat):
+		return &failure{err: err, code: exitUnsafe}
+	case errors.Is(err, npy.ErrUnsupported):
+		return &failure{err: err, code: exitUnsupported}
+	}
+	return err
+}
+
+// unsupported lists everything that a model needs and optimem lacks, a line for each.
+func (r *run) unsupported(err error, u *models.UnsupportedError) error {
+	f := &failure{err: err, code: exitUnsupported}
+	if u.Hint != "" {
+		f.hints = []string{u.Hint}
+	}
+	if len(u.Missing) > 0 {
+		f.err = nil
+		// The text before the list says where: path, module.
+		where, _, _ := strings.Cut(err.Error(), "unsupported: ")
+		r.say("error", fmt.Sprintf("%sunsupported: %s", where, counted(len(u.Missing), "op")))
+		for _, m := range u.Missing {
+			one := models.UnsupportedError{Missing: []models.Missing{m}}
+			r.say("missing", strings.TrimPrefix(one.Error(), "unsupported: "))
+		}
+	}
+	return f
+}
+
+// knowing adds to the error of a run what would help with it.
+func (r *run) knowing(err error, model *models.Model, in runtime.Values) error {
+	var input *runtime.InputError
+	if errors.As(err, &input) && input.Input == "dump" {
+		return usageError(r.cmd, err, r.moduleHint(model, in))
+	}
+	return err
+}

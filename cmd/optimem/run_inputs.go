@@ -1,0 +1,345 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// randomInput is the word that stands for random numbers in a file's place.
+const randomInput = "random"
+
+// A runInputs is what a run is given. Its tensors lie outside the heap until free.
+type runInputs struct {
+	values runtime.Values
+	// rows names the rows of the input where it is one file, "" else.
+	rows    rowNames
+	buffers []*hostmem.Buf
+}
+
+func (in *runInputs) free() {
+	for _, b := range in.buffers {
+		b.Free()
+	}
+}
+
+// alloc returns memory for an input.
+func (in *runInputs) alloc(bytes int64) ([]byte, error) {
+	b, err := hostmem.Alloc(bytes, hostmem.Staging)
+	if err != nil {
+		return nil, &failure{err: err, code: exitDoesNotFit}
+	}
+	in.buffers = append(in.buffers, b)
+	return b.Bytes(), nil
+}
+
+// readInputs reads what --input names for the ports of a model.
+func (r *run) readInputs(ctx context.Context, ports []models.Port, limits loader.Limits) (_ *runInputs, err error) {
+	in := &runInputs{values: make(runtime.Values)}
+	defer func() {
+		if err != nil {
+			in.free()
+		}
+	}()
+	shapes, err := r.parseShapes(ports)
+	if err != nil {
+		return nil, err
+	}
+	var random []models.Port
+	rest := false // the inputs that are not given are random
+	for _, text := range r.inputs {
+		port, file, err := r.parseInput(ports, text)
+		switch {
+		case err != nil:
+			return nil, err
+		case file == randomInput && port == nil:
+			rest = true
+		case file == randomInput:
+			random = append(random, *port)
+		default:
+			err = r.readFile(ctx, in, ports, port, file, limits)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	var missing []string
+	for i, p := range ports {
+		named := slices.ContainsFunc(random, func(q models.Port) bool { return q.Name == p.Name })
+		_, given := in.values[p.Name]
+		_, shaped := shapes[p.Name]
+		switch {
+		case given && named:
+			return nil, r.usage("", "input %s is given twice", p.Name)
+		case given && shaped:
+			return nil, r.usage("", "--shape %s is for random inputs, and a file is given", p.Name)
+		case given:
+		case named || rest:
+			if in.values[p.Name], err = r.random(in, i, p, shapes); err != nil {
+				return nil, err
+			}
+		default:
+			missing = append(missing, describePort(p))
+		}
+	}
+	if len(missing) > 0 {
+		name, _, _ := strings.Cut(missing[0], " ")
+		return nil, r.usage(fmt.Sprintf("give it with --input %s=FILE, or --input random", name),
+			"missing input: %s", strings.Join(missing, "; "))
+	}
+	return in, nil
+}
+
+func portNamed(ports []models.Port, name string) *models.Port {
+	i := slices.IndexFunc(ports, func(p models.Port) bool { return p.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &ports[i]
+}
+
+// describePort writes an input as it is wanted: "x float32 [s77 1 8 8]".
+func describePort(p models.Port) string { return p.Name + " " + wantedSpec(p) }
+
+func wantedSpec(p models.Port) string {
+	if p.DType == tensor.Invalid {
+		return "a value that is no tensor"
+	}
+	dims := make([]string, len(p.Shape))
+	for i, d := range p.Shape {
+		dims[i] = strconv.Itoa(d)
+		if d < 0 {
+			dims[i] = p.Dims[i]
+		}
+	}
+	return fmt.Sprintf("%v [%s]", p.DType, strings.Join(dims, " "))
+}
+
+func describePorts(ports []models.Port) string {
+	if len(ports) == 0 {
+		return "the model takes no input"
+	}
+	all := make([]string, len(ports))
+	for i, p := range ports {
+		all[i] = describePort(p)
+	}
+	return "the model takes: " + strings.Join(all, "; ")
+}
+
+// parseInput reads NAME=FILE or FILE. The port is nil where none is named.
+func (r *run) parseInput(ports []models.Port, text string) (*models.Port, string, error) {
+	name, file, ok := strings.Cut(text, "=")
+	if !ok {
+		return nil, text, nil
+	}
+	if p := portNamed(ports, name); p != nil {
+		return p, file, nil
+	}
+	if _, err := os.Stat(text); err == nil { // a file with an equals sign in its name
+		return nil, text, nil
+	}
+	return nil, "", r.usage(describePorts(ports), "the model has no input %q", name)
+}
+
+// parseShapes reads --shape NAME=2,3 and, where there is one input, --shape 2,3.
+func (r *run) parseShapes(ports []models.Port) (map[string]tensor.Shape, error) {
+	shapes := make(map[string]tensor.Shape)
+	for _, text := range r.shapes {
+		name, dims, named := strings.Cut(text, "=")
+		switch {
+		case !named && len(ports) == 1:
+			name, dims = ports[0].Name, text
+		case !named:
+			return nil, r.usage(describePorts(ports), "--shape %s names no input", text)
+		case portNamed(ports, name) == nil:
+			return nil, r.usage(describePorts(ports), "the model has no input %q", name)
+		}
+		if _, twice := shapes[name]; twice {
+			return nil, r.usage("", "--shape gives %s twice", name)
+		}
+		shape := tensor.Shape{}
+		for part := range strings.FieldsFuncSeq(dims, func(c rune) bool { return c == ',' }) {
+			n, err := strconv.Atoi(strings.TrimSpace(part))
+			if err != nil || n < 0 {
+				return nil, r.usage("write it as --shape NAME=2,3,224,224", "--shape %s: %q is no size", text, part)
+			}
+			shape = append(shape, n)
+		}
+		shapes[name] = shape
+	}
+	return shapes, nil
+}
+
+// fits compares a tensor with the input that it is for.
+func (r *run) fits(p models.Port, d tensor.DType, shape tensor.Shape) error {
+	ok := len(shape) == len(p.Shape)
+	for i := range shape {
+		ok = ok && (p.Shape[i] < 0 || p.Shape[i] == shape[i])
+	}
+	switch {
+	case d != p.DType:
+		return r.usage(fmt.Sprintf("nothing is converted: in NumPy, x.astype(%q)", p.DType.String()),
+			"input %s: %v %v, where %s is wanted", p.Name, d, shape, wantedSpec(p))
+	case !ok:
+		return r.usage(fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model),
+			"input %s: %v %v, where %s is wanted", p.Name, d, shape, wantedSpec(p))
+	}
+	return nil
+}
+
+// random makes an input of seeded random numbers. The i-th input has a stream of its own.
+func (r *run) random(
+	in *runInputs, i int, p models.Port, shapes map[string]tensor.Shape,
+) (*tensor.Tensor, error) {
+	shape, ok := shapes[p.Name]
+	if !ok {
+		if slices.Contains(p.Shape, -1) {
+			example := strings.ReplaceAll(strings.Trim(p.Shape.String(), "[]"), "-1", "2")
+			return nil, r.usage(fmt.Sprintf("for instance --shape %s=%s", p.Name, strings.ReplaceAll(example, " ", ",")),
+				"input %s: a random %s needs a shape", p.Name, wantedSpec(p))
+		}
+		shape = slices.Clone(p.Shape)
+	}
+	if err := r.fits(p, p.DType, shape); err != nil {
+		return nil, err
+	}
+	n, err := shape.NumElements()
+	if err != nil {
+		return nil, r.usage("", "input %s: %v", p.Name, err)
+	}
+	bytes, ok := tensor.MulBytes(n, int64(p.DType.Size()))
+	if !ok {
+		return nil, r.usage("", "input %s: %v %v takes more than 2^63 bytes", p.Name, p.DType, shape)
+	}
+	data, err := in.alloc(bytes)
+	if err != nil {
+		return nil, err
+	}
+	if err := fillRandom(data, p.DType, rand.New(rand.NewPCG(r.seed, uint64(i)))); err != nil {
+		return nil, fmt.Errorf("input %s: %w", p.Name, err)
+	}
+	return &tensor.Tensor{DType: p.DType, Layout: tensor.Contiguous(shape...), Data: data}, nil
+}
+
+func fillRandom(data []byte, d tensor.DType, rng *rand.Rand) error {
+	uniform := func() float64 { return 2*rng.Float64() - 1 }
+	size := d.Size()
+	var element func(p []byte)
+	switch d {
+	case tensor.Float32, tensor.Complex64:
+		size = 4
+		element = func(p []byte) { _, _ = binary.Encode(p, native, float32(uniform())) }
+	case tensor.Float64, tensor.Complex128:
+		size = 8
+		element = func(p []byte) { _, _ = binary.Encode(p, native, uniform()) }
+	case tensor.Float16:
+		element = func(p []byte) { native.PutUint16(p, tensor.Float16FromFloat32(float32(uniform()))) }
+	case tensor.BFloat16:
+		element = func(p []byte) { native.PutUint16(p, tensor.BFloat16FromFloat32(float32(uniform()))) }
+	case tensor.UInt8:
+		element = func(p []byte) { p[0] = byte(rng.Uint32()) }
+	case tensor.Bool, tensor.Int8, tensor.Int16, tensor.Int32, tensor.Int64,
+		tensor.UInt16, tensor.UInt32, tensor.UInt64:
+		// Zero and one are valid as indices, tokens and masks of almost any model.
+		low := 0
+		if native.Uint16([]byte{0, 1}) == 1 {
+			low = size - 1
+		}
+		element = func(p []byte) { p[low] = byte(rng.Uint32() & 1) }
+	default:
+		return fmt.Errorf("%w: random numbers of %v", loader.ErrUnsupported, d)
+	}
+	for p := range slices.Chunk(data, size) {
+		element(p)
+	}
+	return nil
+}
+
+// readFile reads an input, or where port is nil the inputs that the file's tensors are named for.
+func (r *run) readFile(
+	ctx context.Context, in *runInputs, ports []models.Port, port *models.Port, path string, limits loader.Limits,
+) (err error) {
+	f, err := r.openArrays(ctx, path, limits)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.close()) }()
+	single := len(f.names) == 1 && (f.names[0] == "" || len(ports) == 1)
+	switch {
+	case port == nil && single && len(ports) == 1:
+		port = &ports[0]
+	case port == nil && single:
+		return r.usage("name it: --input NAME="+path+"; "+describePorts(ports), "%s: which input is it?", path)
+	}
+	if port != nil {
+		name := ""
+		switch {
+		case len(f.names) == 1:
+			name = f.names[0]
+		case slices.Contains(f.names, port.Name):
+			name = port.Name
+		default:
+			return r.usage("it holds: "+listed(f.names), "%s holds %s and none is called %s",
+				path, counted(len(f.names), "tensor"), port.Name)
+		}
+		in.rows = rowNames{file: filepath.Base(path)}
+		if len(in.values) > 0 || len(ports) > 1 {
+			in.rows = rowNames{}
+		}
+		return r.readTensor(ctx, in, f, name, *port)
+	}
+	for _, name := range f.names {
+		p := portNamed(ports, name)
+		if p == nil {
+			return r.usage(describePorts(ports), "%s: the model has no input %q", path, name)
+		}
+		if err := r.readTensor(ctx, in, f, name, *p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) readTensor(ctx context.Context, in *runInputs, f *arrayFile, name string, p models.Port) error {
+	if _, twice := in.values[p.Name]; twice {
+		return r.usage("", "input %s is given twice", p.Name)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t, err := f.read(ctx, name, in.alloc, func(d tensor.DType, s tensor.Shape) error { return r.fits(p, d, s) })
+	if err != nil {
+		var placed *failure
+		if errors.As(err, &placed) {
+			return err
+		}
+		return fmt.Errorf("%s: %w", f.path, err)
+	}
+	in.values[p.Name] = t
+	if n := len(t.Layout.Shape); n > 0 {
+		in.rows.n = t.Layout.Shape[0]
+	}
+	return nil
+}
+
+// listed writes some names.
+func listed(names []string) string {
+	const most = 12
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A runFacts is what a run cost.
+type runFacts struct {
+	Mode            string
+	Device          string
+	Threads         int
+	Seconds         float64
+	PeakDeviceBytes int64
+	WeightBytes     int64
+}
+
+// A runOutput is an output with what is printed of it.
+type runOutput struct {
+	summary
+	tensor *tensor.Tensor
+}
+
+// runOutputs lists the outputs in the model's order. Outputs that are no tensors (None, text) are not among them.
+func runOutputs(names []string, out runtime.Values) []runOutput {
+	var results []runOutput
+	for _, name := range names {
+		if t, ok := out[name]; ok {
+			results = append(results, runOutput{summarize(name, t), t})
+		}
+	}
+	return results
+}
+
+// A rowNames names rows of an output after those of the input file: "pictures.npy[0]".
+type rowNames struct {
+	file string
+	n    int
+}
+
+// name returns the name of row i of an output whose leading dimensions are dims.
+func (r rowNames) name(dims tensor.Shape, i int) string {
+	index := make([]string, len(dims))
+	for k := len(dims) - 1; k >= 0; k-- {
+		index[k] = strconv.Itoa(i % dims[k])
+		i /= dims[k]
+	}
+	text := "[" + strings.Join(index, " ") + "]"
+	if r.file != "" && len(dims) > 0 && dims[0] == r.n {
+		return r.file + text
+	}
+	return text
+}
+
+// maxLabelBytes bounds a file that is no list of labels.
+const maxLabelBytes = 16 << 20
+
+// readLabels reads the names of classes, one on a line.
+func readLabels(path string) ([]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxLabelBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxLabelBytes {
+		return nil, fmt.Errorf("%s: more than 16 MiB is no list of labels", path)
+	}
+	lines := strings.TrimSuffix(strings.TrimPrefix(string(text), "\ufeff"), "\n")
+	var labels []string
+	for line := range strings.SplitSeq(lines, "\n") {
+		labels = append(labels, strings.TrimSpace(line))
+	}
+	return labels, nil
+}
+
+// A topEntry is one of the largest values of a row.
+type topEntry struct {
+	Index int             `json:"index"`
+	Label string          `json:"label,omitempty"`
+	Value json.RawMessage `json:"value"`
+}
+
+// ranked reports whether an output has rows of numbers to rank.
+func (r *run) ranked(s summary) bool { return r.top > 0 && len(s.shape) > 0 && s.all.real }
+
+// rows returns how many rows an output has, and how long they are.
+func (s summary) rows() (n, length int) {
+	length = s.shape[len(s.shape)-1]
+	if length == 0 {
+		return 0, 0
+	}
+	return s.n / length, length
+}
+
+// best returns the largest values of a row, the first of equal ones first.
+func (r *run) best(s summary, row int) []topEntry {
+	_, length := s.rows()
+	from := row * length
+	before := func(i, j int) bool { return s.all.less(j, i) || !s.all.less(i, j) && i < j }
+	var top []int // few: kept in order by insertion
+	for i := from; i < from+length; i++ {
+		if len(top) == r.top && !before(i, top[len(top)-1]) {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(top, i, func(have, i int) int {
+			if before(have, i) {
+				return -1
+			}
+			return 1
+		})
+		top = slices.Insert(top[:min(len(top), r.top-1)], min(at, r.top-1), i)
+	}
+	entries := make([]topEntry, len(top))
+	for k, i := range top {
+		entries[k] = topEntry{Index: i - from, Value: json.RawMessage(s.all.jsonText(i))}
+		if length == len(r.labels) {
+			entries[k].Label = r.labels[i-from]
+		}
+	}
+	return entries
+}
+
+// checkLabels makes sure that the labels are those of an output.
+func (r *run) checkLabels(results []runOutput) error {
+	if r.labels == nil {
+		return nil
+	}
+	var lengths []string
+	for _, res := range results {
+		if !r.ranked(res.summary) {
+			continue
+		}
+		_, length := res.rows()
+		if length == len(r.labels) {
+			return nil
+		}
+		lengths = append(lengths, fmt.Sprintf("%s has rows of %d", res.name, length))
+	}
+	return r.usage("one label on each line", "%s holds %s: %s",
+		r.labelsFile, counted(len(r.labels), "label"), cmp.Or(strings.Join(lengths, ", "), "no output has rows"))
+}
+
+// print prints the results to standard output.
+func (r *run) print(facts runFacts, results []runOutput, rows rowNames) error {
+	if r.asJSON {
+		return r.printJSON(facts, results)
+	}
+	w := bufio.NewWriter(r.stdout)
+	var plain []summary
+	for _, res := range results {
+		if !r.ranked(res.summary) {
+			plain = append(plain, res.summary)
+		}
+	}
+	if len(plain) > 0 {
+		_, _ = fmt.Fprint(w, summaryTable(plain))
+	}
+	several := len(results) > 1
+	for i, res := range results {
+		if !r.ranked(res.summary) {
+			continue
+		}
+		if several {
+			if i > 0 || len(plain) > 0 {
+				_, _ = fmt.Fprintln(w)
+			}
+			_, _ = fmt.Fprintf(w, "%s %v %v\n", ascii.Printable(res.name), res.dtype, res.shape)
+		}
+		r.topTable(w, res.summary, rows)
+	}
+	return w.Flush()
+}
+
+func summaryTable(list []summary) *ascii.Table {
+	anyNaN := slices.ContainsFunc(list, func(s summary) bool { return s.nan > 0 })
+	columns := []ascii.Column{
+		ascii.Left("output"), ascii.Left("dtype"), ascii.Left("shape"),
+		ascii.Right("min"), ascii.Right("mean"), ascii.Right("max"),
+	}
+	if anyNaN {
+		columns = append(columns, ascii.Right("nan"))
+	}
+	table := ascii.NewTable(append(columns, ascii.Left("first values"))...)
+	for _, s := range list {
+		mean := ""
+		if s.min != "" {
+			mean = short(strconv.FormatFloat(s.mean, 'g', -1, 64))
+		}
+		cells := []string{s.name, s.dtype.String(), s.shape.String(), short(s.min), mean, short(s.max)}
+		if anyNaN {
+			cells = append(cells, strconv.Itoa(s.nan))
+		}
+		var first []string
+		for _, v := range s.first {
+			first = append(first, short(v))
+		}
+		if s.n > len(first) {
+			first = append(first, "…")
+		}
+		table.Row(append(cells, strings.Join(first, " "))...)
+	}
+	return table
+}
+
+// maxTopRows is how many rows are printed; a file can hold more.
+const maxTopRows = 1000
+
+func (r *run) topTable(w io.Writer, s summary, rows rowNames) {
+	n, length := s.rows()
+	labelled := length == len(r.labels)
+	columns := []ascii.Column{ascii.Left("row")}
+	if r.top > 1 {
+		columns = append(columns, ascii.Right("rank"))
+	}
+	columns = append(columns, ascii.Right("class"))
+	if labelled {
+		columns = append(columns, ascii.Left("label"))
+	}
+	table := ascii.NewTable(append(columns, ascii.Right("value"))...)
+	for row := range min(n, maxTopRows) {
+		for rank, e := range r.best(s, row) {
+			cells := []string{""}
+			if rank == 0 {
+				cells[0] = rows.name(s.shape[:len(s.shape)-1], row)
+			}
+			if r.top > 1 {
+				cells = append(cells, strconv.Itoa(rank+1))
+			}
+			cells = append(cells, strconv.Itoa(e.Index))
+			if labelled {
+				cells = append(cells, e.Label)
+			}
+			table.Row(append(cells, short(strings.Trim(string(e.Value), `"`)))...)
+		}
+	}
+	_, _ = fmt.Fprint(w, table)
+	if n > maxTopRows {
+		_, _ = fmt.Fprintf(w, "… and %d more rows: --json prints all\n", n-maxTopRows)
+	}
+}
+
+// A jsonOutput is an output in the answer of --json.
+type jsonOutput struct {
+	Name  string            `json:"name"`
+	DType string            `json:"dtype"`
+	Shape tensor.Shape      `json:"shape"`
+	Min   json.RawMessage   `json:"min"`
+	Mean  json.RawMessage   `json:"mean"`
+	Max   json.RawMessage   `json:"max"`
+	NaN   int               `json:"nan"`
+	First []json.RawMessage `json:"first_values"`
+	Top   [][]topEntry      `json:"top,omitempty"`
+}
+
+func (r *run) printJSON(facts runFacts, results []runOutput) error {
+	o := newJSONObject(r.stdout)
+	o.set("mode", facts.Mode)
+	o.set("device", facts.Device)
+	o.set("threads", facts.Threads)
+	o.set("seconds", facts.Seconds)
+	o.set("peak_device_bytes", facts.PeakDeviceBytes)
+	o.set("weight_bytes", facts.WeightBytes)
+	setArray(o, "outputs", func(yield func(jsonOutput) bool) {
+		for _, res := range results {
+			if !yield(r.jsonOutput(res.summary)) {
+				return
+			}
+		}
+	})
+	return o.close()
+}
+
+func (r *run) jsonOutput(s summary) jsonOutput {
+	j := jsonOutput{
+		Name: s.name, DType: s.dtype.String(), Shape: s.shape, NaN: s.nan, First: []json.RawMessage{},
+		Min: json.RawMessage("null"), Mean: json.RawMessage("null"), Max: json.RawMessage("null"),
+	}
+	if s.shape == nil {
+		j.Shape = tensor.Shape{}
+	}
+	if s.min != "" {
+		j.Min, j.Max = json.RawMessage(jsonNumber(s.min)), json.RawMessage(jsonNumber(s.max))
+		j.Mean = json.RawMessage(jsonNumber(strconv.FormatFloat(s.mean, 'g', -1, 64)))
+	}
+	for _, v := range s.first {
+		j.First = append(j.First, json.RawMessage(jsonNumber(v)))
+	}
+	if r.ranked(s) {
+		n, _ := s.rows()
+		for row := range n {
+			j.Top = append(j.Top, r.best(s, row))
+		}
+	}
+	return j
+}
