@@ -1,12 +1,338 @@
 package models
 
-import "github.com/optimem/optimem/layers"
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
 
 // elementwiseTargets are the ops that compute each element of the result from the elements at the same place.
-var elementwiseTargets = []atenOp{
-	{"aten::relu(Tensor self) -> Tensor", func(c *call) error { return c.give("relu", nil, c.read(c.tensor("self"))) }},
-	{"aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", func(c *call) error {
-		a, b := c.tensor("self"), c.tensor("other")
-		return c.give("add", layers.Attrs{"alpha": c.float("alpha")}, c.read(a), c.read(b))
-	}},
+var elementwiseTargets = slices.Concat(
+	arithmeticTargets(), functionTargets(), activationTargets(), comparisonTargets(), selectionTargets(),
+)
+
+// A meaning builds the one result of an overload.
+type meaning func(c *call) (*ref, error)
+
+// op returns an overload with one result.
+func op(schema string, f meaning) atenOp {
+	return atenOp{schema, func(c *call) error { return c.giveRef(f(c)) }}
+}
+
+// twins returns an overload and its in-place twin, which PyTorch names with an underscore after.
+func twins(schema string, f meaning) []atenOp {
+	name, rest, _ := strings.Cut(schema, "(")
+	base, overload, ok := strings.Cut(name, ".")
+	if ok {
+		overload = "." + overload
+	}
+	return []atenOp{op(schema, f), inPlace(base+"_"+overload+"("+rest, f)}
+}
+
+// inPlace returns the overload that writes the result to self, from the schema of one that does not.
+func inPlace(schema string, f meaning) atenOp {
+	schema = strings.Replace(schema, "(Tensor self", "(Tensor(a!) self", 1)
+	schema = strings.TrimSuffix(schema, "-> Tensor") + "-> Tensor(a!)"
+	return atenOp{schema, func(c *call) error {
+		self := c.tensor("self")
+		r, err := f(c)
+		if err != nil || c.err != nil {
+			return c.giveRef(nil, err)
+		}
+		return c.giveRef(self, c.overwrite(self, r))
+	}}
+}
+
+// overwrite is write for a fresh result: it takes the place of all of self's memory where it can, without a copy.
+func (b *builder) overwrite(self, r *ref) error {
+	r, err := b.cast(r, self.dtype)
+	if err != nil {
+		return err
+	}
+	if b.whole(self) && b.whole(r) && self.shape().Equal(r.shape()) && b.graph.Values[r.cell.value].Role == layers.Computed {
+		self.cell.value = r.cell.value
+		return nil
+	}
+	return b.write(self, r)
+}
+
+// whole reports whether a tensor is all of its memory, in order.
+func (b *builder) whole(r *ref) bool {
+	return r.layout.Offset == 0 && r.layout.IsContiguous() &&
+		numElements(r.shape()) == numElements(b.graph.Values[r.cell.value].Shape)
+}
+
+// fresh returns a tensor with the elements of r and memory of its own. Values are never changed, so the memory can be
+// r's until either is written to.
+func (b *builder) fresh(r *ref) (*ref, error) {
+	if !b.whole(r) {
+		return b.copy(r)
+	}
+	return &ref{cell: &cell{value: r.cell.value}, layout: tensor.Contiguous(r.shape()...), dtype: r.dtype}, nil
+}
+
+// filled returns a tensor with memory of its own that holds one number throughout.
+func (b *builder) filled(n number, d tensor.DType, shape tensor.Shape) (*ref, error) {
+	r, err := b.full(n, d, shape)
+	if err != nil || len(shape) == 0 {
+		return r, err
+	}
+	return b.copy(r)
+}
+
+// binary is the meaning of a kind over "self" and "other" with PyTorch's promotion.
+func binary(kind layers.Kind) meaning {
+	return func(c *call) (*ref, error) { return c.combine(kind, nil, c.operands("self", "other")...) }
+}
+
+// floatBinary is binary for kinds over floats: integers become float32.
+func floatBinary(kind layers.Kind) meaning {
+	return func(c *call) (*ref, error) { return c.combineFloat(kind, nil, c.operands("self", "other")...) }
+}
+
+// combineFloat is combine for kinds over floats.
+func (b *builder) combineFloat(kind layers.Kind, attrs layers.Attrs, operands ...operandArg) (*ref, error) {
+	refs, err := b.promoteFloat(operands...)
+	if err != nil {
+		return nil, err
+	}
+	return b.apply(kind, attrs, refs...)
+}
+
+// arithmetic emits add, sub, mul or div in dtype d. Beside half precision a number, and a tensor of one element, is not
+// rounded to it: PyTorch's kernels take it as float32.
+func (b *builder) arithmetic(kind layers.Kind, attrs layers.Attrs, d tensor.DType, x, y operandArg) (*ref, error) {
+	if d == tensor.Bool {
+		switch kind {
+		case "add":
+			kind = "bitwise_or"
+		case "mul":
+			kind = "bitwise_and"
+		}
+		attrs = nil
+	}
+	first, err := b.as(x, d)
+	if err != nil {
+		return nil, err
+	}
+	if r, ok := y.(*ref); isHalf(d) && (!ok || r.rank() == 0) {
+		d = tensor.Float32
+	}
+	second, err := b.as(y, d)
+	if err != nil {
+		return nil, err
+	}
+	refs, err := b.broadcast(first, second)
+	if err != nil {
+		return nil, err
+	}
+	return b.apply(kind, attrs, refs...)
+}
+
+// sum builds x + alpha × y, or x − alpha × y for kind "sub".
+func (b *builder) sum(kind layers.Kind, x, y operandArg, alpha number) (*ref, error) {
+	d, err := resultType(x, y)
+	if err != nil {
+		return nil, err
+	}
+	if kind == "sub" && d == tensor.Bool {
+		return nil, fmt.Errorf("PyTorch does not subtract bools")
+	}
+	if isIntegral(d) {
+		if _, ok := alpha.(float64); ok {
+			return nil, fmt.Errorf("alpha is a float and the operands are %v", d)
+		}
+		if alpha != 1 && alpha != true {
+			if y, err = b.arithmetic("mul", nil, d, y, alpha); err != nil {
+				return nil, err
+			}
+		}
+		return b.arithmetic(kind, nil, d, x, y)
+	}
+	var attrs layers.Attrs
+	if f := floatOfNumber(alpha); f != 1 {
+		attrs = layers.Attrs{"alpha": f}
+	}
+	return b.arithmetic(kind, attrs, d, x, y)
+}
+
+// floatOfNumber returns a number as a float.
+func floatOfNumber(n number) float64 {
+	switch n := n.(type) {
+	case float64:
+		return n
+	case int:
+		return float64(n)
+	case bool:
+		if n {
+			return 1
+		}
+	}
+	return 0
+}
+
+func arithmeticTargets() []atenOp {
+	add := func(c *call) (*ref, error) {
+		return c.sum("add", c.operand("self"), c.operand("other"), c.number("alpha"))
+	}
+	sub := func(c *call) (*ref, error) {
+		return c.sum("sub", c.operand("self"), c.operand("other"), c.number("alpha"))
+	}
+	rsub := func(c *call) (*ref, error) {
+		return c.sum("sub", c.operand("other"), c.operand("self"), c.number("alpha"))
+	}
+	mul := func(c *call) (*ref, error) {
+		x, y := c.operand("self"), c.operand("other")
+		d, err := resultType(x, y)
+		if err != nil {
+			return nil, err
+		}
+		return c.arithmetic("mul", nil, d, x, y)
+	}
+	const (
+		withScalar = "(Tensor self, Scalar other) -> Tensor"
+		withTensor = "(Tensor self, Tensor other) -> Tensor"
+		mode       = ", *, str? rounding_mode) -> Tensor"
+	)
+	var all []atenOp
+	for _, name := range []string{"add", "sub", "subtract"} {
+		f := add
+		if name != "add" {
+			f = sub
+		}
+		all = append(all, twins("aten::"+name+".Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", f)...)
+		all = append(all, twins("aten::"+name+".Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", f)...)
+	}
+	all = append(all,
+		op("aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", rsub),
+		op("aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", rsub),
+	)
+	for name, f := range map[string]meaning{
+		"mul": mul, "multiply": mul, "div": divide, "divide": divide, "true_divide": divide,
+		"remainder": binary("remainder"), "fmod": binary("fmod"), "copysign": floatBinary("copysign"),
+	} {
+		all = append(all, twins("aten::"+name+".Tensor"+withTensor, f)...)
+		all = append(all, twins("aten::"+name+".Scalar"+withScalar, f)...)
+	}
+	for _, name := range []string{"div", "divide"} {
+		all = append(all, twins("aten::"+name+".Tensor_mode(Tensor self, Tensor other"+mode, divide)...)
+		all = append(all, twins("aten::"+name+".Scalar_mode(Tensor self, Scalar other"+mode, divide)...)
+	}
+	floorDivide := binary("div_floor")
+	all = append(all,
+		op("aten::floor_divide"+withTensor, floorDivide), op("aten::floor_divide.Scalar"+withScalar, floorDivide),
+		inPlace("aten::floor_divide_.Tensor"+withTensor, floorDivide), inPlace("aten::floor_divide_.Scalar"+withScalar, floorDivide),
+		op("aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor", binary("remainder")),
+	)
+	for name, f := range map[string]meaning{
+		"atan2": floatBinary("atan2"), "arctan2": floatBinary("atan2"), "hypot": binary("hypot"),
+		"nextafter": binary("nextafter"), "heaviside": binary("heaviside"), "gcd": binary("gcd"), "lcm": binary("lcm"),
+	} {
+		all = append(all, twins("aten::"+name+withTensor, f)...)
+	}
+	for name, kind := range map[string]layers.Kind{
+		"maximum": "maximum", "max.other": "maximum", "minimum": "minimum", "min.other": "minimum",
+		"fmax": "fmax", "fmin": "fmin", "logaddexp": "logaddexp", "logaddexp2": "logaddexp2",
+	} {
+		all = append(all, op("aten::"+name+withTensor, binary(kind)))
+	}
+	xlogy := floatBinary("xlogy")
+	all = append(all, twins("aten::xlogy.Tensor"+withTensor, xlogy)...)
+	all = append(all, twins("aten::xlogy.Scalar_Other"+withScalar, xlogy)...)
+	all = append(all,
+		op("aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor", xlogy),
+		op("aten::special_xlogy"+withTensor, xlogy), op("aten::special_xlogy.other_scalar"+withScalar, xlogy),
+		op("aten::special_xlogy.self_scalar(Scalar self, Tensor other) -> Tensor", xlogy),
+		op("aten::ldexp.Tensor"+withTensor, ldexp), inPlace("aten::ldexp_"+withTensor, ldexp),
+	)
+	return append(all, powerTargets()...)
+}
+
+// divide is true division, whose result is a float, or division rounded to an integer where "rounding_mode" says so.
+func divide(c *call) (*ref, error) {
+	x, y := c.operand("self"), c.operand("other")
+	switch mode := c.str("rounding_mode"); mode {
+	case "floor":
+		return c.combine("div_floor", nil, x, y)
+	case "trunc":
+		return c.combine("div_trunc", nil, x, y)
+	case "":
+	default:
+		return nil, fmt.Errorf("rounding mode %q", mode)
+	}
+	d, err := resultType(x, y)
+	if err != nil {
+		return nil, err
+	}
+	return c.arithmetic("div", nil, floatResult(d), x, y)
+}
+
+// ldexp: self × 2^other.
+func ldexp(c *call) (*ref, error) {
+	x, y := c.operand("self"), c.operand("other")
+	p, err := c.combine("pow", nil, 2.0, y)
+	if err != nil {
+		return nil, err
+	}
+	return c.combine("mul", nil, x, p)
+}
+
+func powerTargets() []atenOp {
+	pow := func(c *call) (*ref, error) { return c.power(c.operand("self"), c.operand("exponent")) }
+	floatPow := func(c *call) (*ref, error) {
+		refs, err := c.together(tensor.Float64, c.operand("self"), c.operand("exponent"))
+		if err != nil {
+			return nil, err
+		}
+		return c.apply("pow", nil, refs...)
+	}
+	var all []atenOp
+	for name, f := range map[string]meaning{"pow": pow, "float_power": floatPow} {
+		all = append(all,
+			op("aten::"+name+".Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", f),
+			op("aten::"+name+".Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", f),
+			op("aten::"+name+".Scalar(Scalar self, Tensor exponent) -> Tensor", f),
+			inPlace("aten::"+name+"_.Tensor(Tensor self, Tensor exponent) -> Tensor", f),
+			inPlace("aten::"+name+"_.Scalar(Tensor self, Scalar exponent) -> Tensor", f),
+		)
+	}
+	return all
+}
+
+// power builds x^y. Exponents that are functions of their own are built as those, as PyTorch computes them.
+func (b *builder) power(x, y operandArg) (*ref, error) {
+	d, err := resultType(x, y)
+	if err != nil {
+		return nil, err
+	}
+	self, isTensor := x.(*ref)
+	_, hasTensorExponent := y.(*ref)
+	if !isTensor || hasTensorExponent {
+		return b.combine("pow", nil, x, y)
+	}
+	exponent := floatOfNumber(y)
+	if isIntegral(d) && exponent < 0 {
+		return nil, fmt.Errorf("integers to the power of %v", y)
+	}
+	if self, err = b.cast(self, d); err != nil {
+		return nil, err
+	}
+	switch exponent {
+	case 0:
+		return b.filled(1, d, self.shape())
+	case 1:
+		return b.fresh(self)
+	case 2:
+		return b.apply("square", nil, self)
+	case 0.5:
+		return b.apply("sqrt", nil, self)
+	case -0.5:
+		return b.apply("rsqrt", nil, self)
+	case -1:
+		return b.apply("reciprocal", nil, self)
+	}
+	return b.combine("pow", nil, self, y)
 }

@@ -38,7 +38,7 @@ func (c *call) tensor(name string) *ref {
 	r := c.optTensor(name)
 	if r == nil {
 		c.fail("argument %s is not a tensor", name)
-		return &ref{cell: &cell{}, dtype: tensor.Float32}
+		r, _ = c.constant(0, tensor.Float32) // a tensor that can be read, so that the caller need not check
 	}
 	return r
 }

@@ -1,6 +1,201 @@
 package cpu
 
-import "github.com/optimem/optimem/layers"
+import (
+	"fmt"
+	"math"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
 
 // castKernels convert between dtypes.
-var castKernels = map[layers.Kind]kernel{}
+var castKernels = map[layers.Kind]kernel{"cast": {supports: supportsCast, run: runCast}}
+
+func supportsCast(in, out []layers.Spec, _ layers.Attrs) error {
+	if in[0].DType == out[0].DType && in[0].DType.Size() > 0 {
+		return nil
+	}
+	if !castFrom(in[0].DType) || !castTo(out[0].DType) {
+		return fmt.Errorf("no conversion from %v to %v on the CPU", in[0].DType, out[0].DType)
+	}
+	return nil
+}
+
+// castFrom reports whether elements of a dtype can be read as numbers.
+func castFrom(d tensor.DType) bool {
+	switch d {
+	case tensor.Float8E4M3FN, tensor.Float8E5M2, tensor.Float8E4M3FNUZ, tensor.Float8E5M2FNUZ, tensor.Float8E8M0FNU:
+		return true
+	}
+	return castTo(d)
+}
+
+// castTo reports whether numbers can be stored in a dtype.
+func castTo(d tensor.DType) bool {
+	return loadsFloat32[d] != nil || loadsFloat64[d] != nil || loadsInt64[d] != nil || loadsUint64[d] != nil
+}
+
+// runCast: out[i] = in[0][i] converted: torch.Tensor.to. Floats are rounded to nearest, ties to even, between each other
+// and truncated to integers; what does not fit an integer becomes what x86 makes of it, as in PyTorch.
+func runCast(c *call) error {
+	in, out := c.in[0].dtype, c.out[0].dtype
+	switch {
+	case in == out:
+		gather(c.pool, c.out[0].data, c.in[0])
+	case loadsFloat32[in] != nil:
+		castAs(c, loadsFloat32[in], in == tensor.Float32, storesOfFloat[float32](out))
+	case loadsFloat64[in] != nil:
+		castAs(c, loadsFloat64[in], true, storesOfFloat[float64](out))
+	case loadsInt64[in] != nil:
+		castAs(c, loadsInt64[in], in == tensor.Int64, storesOfInteger[int64](out))
+	case loadsUint64[in] != nil:
+		castAs(c, loadsUint64[in], true, storesOfInteger[uint64](out))
+	default: // float8
+		castAs(c, loadFloat8, false, storesOfFloat[float32](out))
+	}
+	return nil
+}
+
+// castAs reads elements as T and stores them with store.
+func castAs[T any](
+	c *call, load func(dst []T, v view, first, stride int), direct bool, store func(v view, at int, src []T),
+) {
+	c.pool.For(c.out[0].size(), grain, func(from, to int) {
+		r := newReader(c.in[0], load, direct, from)
+		for at := from; at < to; at += blockElements {
+			store(c.out[0], c.out[0].layout.Offset+at, r.next(min(blockElements, to-at)))
+		}
+		r.release()
+	})
+}
+
+func loadFloat8(dst []float32, v view, first, stride int) {
+	src := elements[uint8](v)
+	for i := range dst {
+		dst[i] = tensor.Float8ToFloat32(v.dtype, src[first+i*stride])
+	}
+}
+
+// storesOfInteger returns how integers are stored in a dtype.
+func storesOfInteger[T int64 | uint64](d tensor.DType) func(v view, at int, src []T) {
+	switch d {
+	case tensor.Float32:
+		return storeConverted[float32, T]
+	case tensor.Float64:
+		return storeConverted[float64, T]
+	case tensor.Float16:
+		return func(v view, at int, src []T) {
+			dst := elements[uint16](v)[at:][:len(src)]
+			for i, x := range src {
+				dst[i] = tensor.Float16FromFloat32(float32(x))
+			}
+		}
+	case tensor.BFloat16:
+		return func(v view, at int, src []T) {
+			dst := elements[uint16](v)[at:][:len(src)]
+			for i, x := range src {
+				dst[i] = tensor.BFloat16FromFloat32(float32(x))
+			}
+		}
+	case tensor.Bool:
+		return func(v view, at int, src []T) {
+			dst := elements[bool](v)[at:][:len(src)]
+			for i, x := range src {
+				dst[i] = x != 0
+			}
+		}
+	}
+	switch d.Size() {
+	case 1:
+		return storeConverted[uint8, T]
+	case 2:
+		return storeConverted[uint16, T]
+	case 4:
+		return storeConverted[uint32, T]
+	}
+	return storeConverted[uint64, T]
+}
+
+// storesOfFloat returns how floats are stored in a dtype.
+func storesOfFloat[T floatNumber](d tensor.DType) func(v view, at int, src []T) {
+	switch d {
+	case tensor.Float32:
+		return storeConverted[float32, T]
+	case tensor.Float64:
+		return storeConverted[float64, T]
+	case tensor.Float16:
+		return func(v view, at int, src []T) {
+			dst := elements[uint16](v)[at:][:len(src)]
+			for i, x := range src {
+				dst[i] = tensor.Float16FromFloat32(float32(x))
+			}
+		}
+	case tensor.BFloat16:
+		return func(v view, at int, src []T) {
+			dst := elements[uint16](v)[at:][:len(src)]
+			for i, x := range src {
+				dst[i] = tensor.BFloat16FromFloat32(float32(x))
+			}
+		}
+	case tensor.Bool:
+		return func(v view, at int, src []T) {
+			dst := elements[bool](v)[at:][:len(src)]
+			for i, x := range src {
+				dst[i] = x != 0
+			}
+		}
+	case tensor.Int8, tensor.Int16, tensor.Int32:
+		return storeTruncated[T](d.Size(), truncate32)
+	case tensor.UInt64:
+		return storeTruncated[T](8, truncateUnsigned)
+	}
+	return storeTruncated[T](d.Size(), truncate64)
+}
+
+// storeTruncated stores floats as integers of the given size.
+func storeTruncated[T floatNumber](size int, truncate func(float64) int64) func(v view, at int, src []T) {
+	switch size {
+	case 1:
+		return truncatedAs[uint8, T](truncate)
+	case 2:
+		return truncatedAs[uint16, T](truncate)
+	case 4:
+		return truncatedAs[uint32, T](truncate)
+	}
+	return truncatedAs[uint64, T](truncate)
+}
+
+func truncatedAs[I uint8 | uint16 | uint32 | uint64, T floatNumber](
+	truncate func(float64) int64,
+) func(v view, at int, src []T) {
+	return func(v view, at int, src []T) {
+		dst := elements[I](v)[at:][:len(src)]
+		for i, x := range src {
+			dst[i] = I(truncate(float64(x)))
+		}
+	}
+}
+
+// truncate64 converts as x86's CVTTSD2SI with 64 bits: what does not fit is the smallest integer.
+func truncate64(x float64) int64 {
+	if x >= -0x1p63 && x < 0x1p63 {
+		return int64(x)
+	}
+	return math.MinInt64
+}
+
+// truncate32 converts as x86's CVTTSD2SI with 32 bits; smaller integers are its low bits.
+func truncate32(x float64) int64 {
+	if x > -0x1p31-1 && x < 0x1p31 {
+		return int64(x)
+	}
+	return math.MinInt32
+}
+
+// truncateUnsigned converts to the bits of a uint64 as compilers do for x86.
+func truncateUnsigned(x float64) int64 {
+	if x >= 0x1p63 {
+		return truncate64(x-0x1p63) ^ math.MinInt64
+	}
+	return truncate64(x)
+}

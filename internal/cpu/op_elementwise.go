@@ -1,23 +1,138 @@
 package cpu
 
-import "github.com/optimem/optimem/layers"
+import (
+	"maps"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
 
 // elementwiseKernels compute each element of the result from the elements at the same place.
-var elementwiseKernels = map[layers.Kind]kernel{
-	"relu": {run: func(c *call) error {
-		x := c.in[0]
-		out, in := elements[float32](c.out[0]), elements[float32](x)
-		c.pool.For(x.size(), grain, func(from, to int) {
-			linesOf(x.layout, from, to, func(at, first, stride, n int) {
-				for i := range n {
-					v := in[first+i*stride]
-					if v < 0 {
-						v = 0
-					}
-					out[at+i] = v
-				}
-			})
-		})
+var elementwiseKernels = func() map[layers.Kind]kernel {
+	all := make(map[layers.Kind]kernel)
+	for _, part := range []map[layers.Kind]kernel{arithmeticKernels, functionKernels, activationKernels, testKernels} {
+		maps.Copy(all, part)
+	}
+	all["where"] = kernel{run: runWhere, supports: supportsWhere}
+	return all
+}()
+
+// fixed returns the kernel of an op without attributes.
+func fixed(l loops) kernel {
+	return elementwise(func(layers.Attrs, tensor.DType) loops { return l })
+}
+
+// map1 returns a loop of a function of one element.
+func map1[T any](f func(T) T) func(dst []T, in [][]T) {
+	return func(dst []T, in [][]T) {
+		for i, x := range in[0][:len(dst)] {
+			dst[i] = f(x)
+		}
+	}
+}
+
+// map2 returns a loop of a function of two elements.
+func map2[T any](f func(a, b T) T) func(dst []T, in [][]T) {
+	return func(dst []T, in [][]T) {
+		b := in[1][:len(dst)]
+		for i, x := range in[0][:len(dst)] {
+			dst[i] = f(x, b[i])
+		}
+	}
+}
+
+// map3 returns a loop of a function of three elements.
+func map3[T any](f func(a, b, c T) T) func(dst []T, in [][]T) {
+	return func(dst []T, in [][]T) {
+		b, c := in[1][:len(dst)], in[2][:len(dst)]
+		for i, x := range in[0][:len(dst)] {
+			dst[i] = f(x, b[i], c[i])
+		}
+	}
+}
+
+// real1 returns the loops of a function of a real number. float32 is computed in float64 and rounded once.
+func real1(f func(float64) float64) loops {
+	return loops{
+		f32: func(dst []float32, in [][]float32) {
+			for i, x := range in[0][:len(dst)] {
+				dst[i] = float32(f(float64(x)))
+			}
+		},
+		f64: map1(f),
+	}
+}
+
+// real2 is real1 for two operands.
+func real2(f func(a, b float64) float64) loops {
+	return loops{
+		f32: func(dst []float32, in [][]float32) {
+			b := in[1][:len(dst)]
+			for i, x := range in[0][:len(dst)] {
+				dst[i] = float32(f(float64(x), float64(b[i])))
+			}
+		},
+		f64: map2(f),
+	}
+}
+
+// real3 is real1 for three operands.
+func real3(f func(a, b, c float64) float64) loops {
+	return loops{
+		f32: func(dst []float32, in [][]float32) {
+			b, c := in[1][:len(dst)], in[2][:len(dst)]
+			for i, x := range in[0][:len(dst)] {
+				dst[i] = float32(f(float64(x), float64(b[i]), float64(c[i])))
+			}
+		},
+		f64: map3(f),
+	}
+}
+
+// runWhere: out[i] = in[1][i] if in[0][i], else in[2][i]: torch.where.
+func runWhere(c *call) error {
+	switch c.out[0].dtype.Size() {
+	case 1:
+		whereOf[uint8](c)
+	case 2:
+		whereOf[uint16](c)
+	case 4:
+		whereOf[uint32](c)
+	case 8:
+		whereOf[uint64](c)
+	case 16:
+		whereOf[[2]uint64](c)
+	}
+	return nil
+}
+
+func supportsWhere(_, out []layers.Spec, _ layers.Attrs) error {
+	switch out[0].DType.Size() {
+	case 1, 2, 4, 8, 16:
 		return nil
-	}},
+	}
+	return supported(false, out[0].DType)
+}
+
+func whereOf[T any](c *call) {
+	c.pool.For(c.out[0].size(), grain, func(from, to int) {
+		conds := newReader(c.in[0], loadStrided[uint8], true, from)
+		yes := newReader(c.in[1], loadStrided[T], true, from)
+		no := newReader(c.in[2], loadStrided[T], true, from)
+		out := elements[T](c.out[0])[c.out[0].layout.Offset:]
+		for at := from; at < to; at += blockElements {
+			dst := out[at:min(at+blockElements, to)]
+			cond, a, b := conds.next(len(dst)), yes.next(len(dst)), no.next(len(dst))
+			for i, is := range cond[:len(dst)] {
+				if is != 0 {
+					dst[i] = a[i]
+				} else {
+					dst[i] = b[i]
+				}
+			}
+		}
+		conds.release()
+		yes.release()
+		no.release()
+	})
 }

@@ -1,0 +1,117 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// activationKernels are the functions of torch.nn.functional of the same names.
+var activationKernels = map[layers.Kind]kernel{
+	"relu": fixed(loops{f32: relu[float32], f64: relu[float64], i64: relu[int64], u64: relu[uint64]}),
+	"gelu": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+		if a.String("approximate") == "tanh" {
+			return loops{f32: map1(tanhGelu32), f64: map1(tanhGelu)}
+		}
+		return loops{f32: map1(gelu32), f64: map1(gelu64)}
+	}),
+	"silu": fixed(loops{f32: map1(silu32), f64: map1(silu64)}),
+	"mish": fixed(loops{f32: map1(mish32), f64: map1(mish64)}),
+	// x × min(max(x + 3, 0), 6) / 6.
+	"hardswish": fixed(loops{f32: map1(hardswish[float32]), f64: map1(hardswish[float64])}),
+	// min(max(x + 3, 0), 6) / 6.
+	"hardsigmoid": fixed(loops{f32: map1(hardsigmoid[float32]), f64: map1(hardsigmoid[float64])}),
+	// scale × x where x > 0, else scale × alpha × (e^(input_scale × x) − 1).
+	"elu": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+		alpha, scale, inner := a.Float("alpha"), a.Float("scale"), a.Float("input_scale")
+		return real1(func(x float64) float64 {
+			if x > 0 {
+				return scale * x
+			}
+			return scale * alpha * math.Expm1(inner*x)
+		})
+	}),
+	// x where x > 0, else slope × x.
+	"leaky_relu": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+		slope := a.Float("slope")
+		return loops{f32: leakyRelu(float32(slope)), f64: leakyRelu(slope)}
+	}),
+	// log(1 + e^(beta × x)) / beta, x where beta × x is above the threshold.
+	"softplus": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+		beta, threshold := a.Float("beta"), a.Float("threshold")
+		return real1(func(x float64) float64 {
+			if x*beta > threshold {
+				return x
+			}
+			return math.Log1p(math.Exp(x*beta)) / beta
+		})
+	}),
+	// 0 for |x| ≤ lambda, else x.
+	"hardshrink": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+		lambda := a.Float("lambda")
+		return loops{f32: hardshrink(float32(lambda)), f64: hardshrink(lambda)}
+	}),
+	// x moved towards zero by lambda, 0 for |x| ≤ lambda.
+	"softshrink": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+		lambda := a.Float("lambda")
+		return loops{f32: softshrink(float32(lambda)), f64: softshrink(lambda)}
+	}),
+}
+
+func relu[T computed](dst []T, in [][]T) {
+	for i, x := range in[0][:len(dst)] {
+		if x < 0 {
+			x = 0
+		}
+		dst[i] = x
+	}
+}
+
+// gate returns min(max(x + 3, 0), 6), NaN for NaN.
+func gate[T floatNumber](x T) T {
+	g := x + 3
+	if g < 0 {
+		return 0
+	}
+	if g > 6 {
+		return 6
+	}
+	return g
+}
+
+func hardswish[T floatNumber](x T) T { return x * gate(x) / 6 }
+
+func hardsigmoid[T floatNumber](x T) T { return gate(x) / 6 }
+
+func leakyRelu[T floatNumber](slope T) func(dst []T, in [][]T) {
+	return func(dst []T, in [][]T) {
+		for i, x := range in[0][:len(dst)] {
+			if !(x > 0) {
+				x *= slope
+			}
+			dst[i] = x
+		}
+	}
+}
+
+func hardshrink[T floatNumber](lambda T) func(dst []T, in [][]T) {
+	return map1(func(x T) T {
+		if x >= -lambda && x <= lambda {
+			return 0
+		}
+		return x
+	})
+}
+
+func softshrink[T floatNumber](lambda T) func(dst []T, in [][]T) {
+	return map1(func(x T) T {
+		switch {
+		case x > lambda:
+			return x - lambda
+		case x < -lambda:
+			return x + lambda
+		}
+		return x * 0 // NaN stays NaN
+	})
+}

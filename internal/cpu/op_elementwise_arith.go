@@ -1,0 +1,416 @@
+package cpu
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// arithmeticKernels are the ops on two or three numbers. Integers wrap.
+var arithmeticKernels = map[layers.Kind]kernel{
+	"add": elementwise(func(a layers.Attrs, _ tensor.DType) loops { return addLoops(alphaOf(a)) }),
+	"sub": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+		if alpha := alphaOf(a); alpha != 1 {
+			return addLoops(-alpha)
+		}
+		return loops{f32: sub[float32], f64: sub[float64], i64: sub[int64], u64: sub[uint64]}
+	}),
+	"mul": fixed(loops{f32: mul[float32], f64: mul[float64], i64: mul[int64], u64: mul[uint64]}),
+	"div": fixed(loops{f32: div[float32], f64: div[float64]}),
+	// a / b rounded down: torch.div(rounding_mode="floor"), floor_divide.
+	"div_floor": elementwise(func(layers.Attrs, tensor.DType) loops {
+		return divisionLoops(floorDivide[float32], floorDivide[float64],
+			func(a, b int64) int64 {
+				q := a / b
+				if a%b != 0 && (a < 0) != (b < 0) {
+					q--
+				}
+				return q
+			}, func(a, b uint64) uint64 { return a / b })
+	}),
+	// a / b rounded towards zero: torch.div(rounding_mode="trunc").
+	"div_trunc": elementwise(func(layers.Attrs, tensor.DType) loops {
+		return divisionLoops(truncDivide[float32], truncDivide[float64],
+			func(a, b int64) int64 { return a / b }, func(a, b uint64) uint64 { return a / b })
+	}),
+	// a modulo b with the sign of b: torch.remainder.
+	"remainder": elementwise(func(layers.Attrs, tensor.DType) loops {
+		return divisionLoops(remainder[float32], remainder[float64],
+			func(a, b int64) int64 {
+				r := a % b
+				if r != 0 && (r < 0) != (b < 0) {
+					r += b
+				}
+				return r
+			}, func(a, b uint64) uint64 { return a % b })
+	}),
+	// a modulo b with the sign of a: torch.fmod.
+	"fmod": elementwise(func(layers.Attrs, tensor.DType) loops {
+		return divisionLoops(fmod[float32], fmod[float64],
+			func(a, b int64) int64 { return a % b }, func(a, b uint64) uint64 { return a % b })
+	}),
+	"pow": fixed(loops{f32: pow32, f64: map2(math.Pow), i64: map2(powInteger), u64: map2(func(a, b uint64) uint64 {
+		return uint64(powPositive(int64(a), b))
+	})}),
+	// maximum and minimum give NaN where an operand is NaN, fmax and fmin the other operand: torch.maximum, torch.fmax.
+	"maximum": fixed(loops{f32: maximum[float32], f64: maximum[float64], i64: maximum[int64], u64: maximum[uint64]}),
+	"minimum": fixed(loops{f32: minimum[float32], f64: minimum[float64], i64: minimum[int64], u64: minimum[uint64]}),
+	"fmax": fixed(loops{
+		f32: map2(fmax[float32]), f64: map2(fmax[float64]), i64: maximum[int64], u64: maximum[uint64],
+	}),
+	"fmin": fixed(loops{
+		f32: map2(fmin[float32]), f64: map2(fmin[float64]), i64: minimum[int64], u64: minimum[uint64],
+	}),
+	"heaviside": fixed(loops{
+		f32: map2(heaviside[float32]), f64: map2(heaviside[float64]),
+		i64: map2(heaviside[int64]), u64: map2(heaviside[uint64]),
+	}),
+	"atan2":    fixed(real2(math.Atan2)),
+	"hypot":    fixed(real2(math.Hypot)),
+	"copysign": fixed(real2(math.Copysign)),
+	"nextafter": elementwise(func(_ layers.Attrs, d tensor.DType) loops {
+		l := loops{f32: map2(math.Nextafter32), f64: map2(math.Nextafter)}
+		if d != tensor.Float32 && d != tensor.Float64 {
+			l.f32 = nil
+		}
+		return l
+	}),
+	"logaddexp":  fixed(real2(func(a, b float64) float64 { return logAddExp(a, b, math.Exp, math.Log1p) })),
+	"logaddexp2": fixed(real2(func(a, b float64) float64 { return logAddExp(a, b, math.Exp2, log2p1) })),
+	// a × log b, 0 where a is 0 and b not NaN: torch.xlogy.
+	"xlogy": fixed(real2(func(a, b float64) float64 {
+		if a == 0 && b == b {
+			return 0
+		}
+		return a * math.Log(b)
+	})),
+	// x where positive, else x × weight: torch.prelu.
+	"prelu": fixed(loops{f32: map2(prelu[float32]), f64: map2(prelu[float64])}),
+	// a × sigmoid(b): torch.nn.functional.glu of the halves a and b.
+	"glu": fixed(loops{
+		f32: map2(func(a, b float32) float32 { return a * sigmoid32(b) }),
+		f64: map2(func(a, b float64) float64 { return a * sigmoid64(b) }),
+	}),
+
+	"bitwise_and": fixed(bits(func(a, b uint64) uint64 { return a & b })),
+	"bitwise_or":  fixed(bits(func(a, b uint64) uint64 { return a | b })),
+	"bitwise_xor": fixed(bits(func(a, b uint64) uint64 { return a ^ b })),
+	"bitwise_not": elementwise(func(_ layers.Attrs, d tensor.DType) loops {
+		if d == tensor.Bool {
+			return loops{i64: map1(func(x int64) int64 { return x ^ 1 })}
+		}
+		return loops{i64: map1(func(x int64) int64 { return ^x }), u64: map1(func(x uint64) uint64 { return ^x })}
+	}),
+	// a × 2^b, 0 where b is negative or not less than the bits of a: torch.bitwise_left_shift.
+	"shift_left": elementwise(func(_ layers.Attrs, d tensor.DType) loops {
+		width := int64(8 * d.Size())
+		return loops{
+			i64: map2(func(a, b int64) int64 {
+				if b < 0 || b >= width {
+					return 0
+				}
+				return a << uint(b)
+			}),
+			u64: map2(func(a, b uint64) uint64 { return a << b }),
+		}
+	}),
+	// a ÷ 2^b rounded down; b that is negative or too large shifts all bits of a out: torch.bitwise_right_shift.
+	"shift_right": elementwise(func(_ layers.Attrs, d tensor.DType) loops {
+		width := int64(8 * d.Size())
+		return loops{
+			i64: map2(func(a, b int64) int64 {
+				if b < 0 || b >= width {
+					b = 63
+				}
+				return a >> uint(b)
+			}),
+			u64: map2(func(a, b uint64) uint64 { return a >> b }),
+		}
+	}),
+	"gcd": fixed(loops{i64: map2(gcd)}),
+	// |a × b| ÷ gcd(a, b): torch.lcm.
+	"lcm": fixed(loops{i64: map2(func(a, b int64) int64 {
+		g := gcd(a, b)
+		if g == 0 {
+			return 0
+		}
+		return magnitude(a / g * b)
+	})}),
+
+	// a + value × b × c: torch.addcmul.
+	"addcmul": elementwise(func(at layers.Attrs, _ tensor.DType) loops {
+		value := at.Float("value")
+		l := real3(func(a, b, c float64) float64 { return a + float64(value*b*c) })
+		v := float32(value)
+		l.f32 = map3(func(a, b, c float32) float32 { return a + float32(float32(v*b)*c) })
+		return l
+	}),
+	// a + value × b ÷ c: torch.addcdiv.
+	"addcdiv": elementwise(func(at layers.Attrs, _ tensor.DType) loops {
+		value := at.Float("value")
+		l := real3(func(a, b, c float64) float64 { return a + float64(value*b/c) })
+		v := float32(value)
+		l.f32 = map3(func(a, b, c float32) float32 { return a + float32(v*b)/c })
+		return l
+	}),
+	// a + w × (b − a), from the end that is nearer: torch.lerp.
+	"lerp": fixed(loops{f32: map3(lerp[float32]), f64: map3(lerp[float64])}),
+}
+
+type floatNumber interface{ float32 | float64 }
+
+// alphaOf returns the factor of the second operand of a sum.
+func alphaOf(a layers.Attrs) float64 {
+	if _, ok := a["alpha"]; !ok {
+		return 1
+	}
+	return a.Float("alpha")
+}
+
+// addLoops: a + alpha × b, torch.add. Integers come with an alpha of one or minus one.
+func addLoops(alpha float64) loops {
+	if alpha == 1 {
+		return loops{f32: add[float32], f64: add[float64], i64: add[int64], u64: add[uint64]}
+	}
+	narrow := float64(float32(alpha))
+	l := loops{
+		// One rounding, as with PyTorch's fused multiply-add: the product of two float32 is exact in float64.
+		f32: func(dst []float32, in [][]float32) {
+			b := in[1][:len(dst)]
+			for i, x := range in[0][:len(dst)] {
+				dst[i] = float32(float64(x) + float64(narrow*float64(b[i])))
+			}
+		},
+		f64: map2(func(a, b float64) float64 { return a + float64(alpha*b) }),
+	}
+	if alpha == -1 {
+		l.i64, l.u64 = sub[int64], sub[uint64]
+	}
+	return l
+}
+
+func add[T computed](dst []T, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = x + b[i]
+	}
+}
+
+func sub[T computed](dst []T, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = x - b[i]
+	}
+}
+
+func mul[T computed](dst []T, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = x * b[i]
+	}
+}
+
+func div[T floatNumber](dst []T, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = x / b[i]
+	}
+}
+
+func maximum[T computed](dst []T, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		if y := b[i]; y > x || y != y {
+			x = y
+		}
+		dst[i] = x
+	}
+}
+
+func minimum[T computed](dst []T, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		if y := b[i]; y < x || y != y {
+			x = y
+		}
+		dst[i] = x
+	}
+}
+
+func fmax[T floatNumber](a, b T) T {
+	if b > a || a != a {
+		return b
+	}
+	return a
+}
+
+func fmin[T floatNumber](a, b T) T {
+	if b < a || a != a {
+		return b
+	}
+	return a
+}
+
+// heaviside: 0 below zero, 1 above, b at zero: torch.heaviside.
+func heaviside[T computed](a, b T) T {
+	switch {
+	case a == 0:
+		return b
+	case a > 0:
+		return 1
+	}
+	return 0
+}
+
+func prelu[T floatNumber](x, weight T) T {
+	if x > 0 {
+		return x
+	}
+	return x * weight
+}
+
+func lerp[T floatNumber](a, b, w T) T {
+	if w < 0.5 && w > -0.5 {
+		return a + T(w*(b-a))
+	}
+	return b - T((b-a)*(1-w))
+}
+
+var errDivisor = errors.New("division of integers by zero")
+
+// divisionLoops returns loops whose integer divisors must not be zero.
+func divisionLoops(
+	f32 func(a, b float32) float32, f64 func(a, b float64) float64,
+	i64 func(a, b int64) int64, u64 func(a, b uint64) uint64,
+) loops {
+	zero := new(atomic.Bool)
+	return loops{
+		f32: map2(f32), f64: map2(f64), i64: checkedDivision(zero, i64), u64: checkedDivision(zero, u64),
+		failed: func() error {
+			if zero.Load() {
+				return errDivisor
+			}
+			return nil
+		},
+	}
+}
+
+func checkedDivision[T int64 | uint64](zero *atomic.Bool, f func(a, b T) T) func(dst []T, in [][]T) {
+	return map2(func(a, b T) T {
+		if b == 0 {
+			zero.Store(true)
+			return 0
+		}
+		return f(a, b)
+	})
+}
+
+func fmod[T floatNumber](a, b T) T { return T(math.Mod(float64(a), float64(b))) }
+
+func remainder[T floatNumber](a, b T) T {
+	r := fmod(a, b)
+	if r != 0 && (b < 0) != (r < 0) {
+		r += b
+	}
+	return r
+}
+
+func truncDivide[T floatNumber](a, b T) T { return T(math.Trunc(float64(a / b))) }
+
+// floorDivide is Python's a // b: the floor of the exact quotient, not that of the rounded one.
+func floorDivide[T floatNumber](a, b T) T {
+	if b == 0 {
+		return a / b
+	}
+	r := fmod(a, b)
+	q := (a - r) / b
+	if r != 0 && (b < 0) != (r < 0) {
+		q--
+	}
+	if q == 0 {
+		return T(math.Copysign(0, float64(a/b)))
+	}
+	floor := T(math.Floor(float64(q)))
+	if q-floor > 0.5 {
+		floor++
+	}
+	return floor
+}
+
+// pow32: a^b, torch.pow; the exponents that networks have are products.
+func pow32(dst []float32, in [][]float32) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		switch b[i] {
+		case 1:
+			dst[i] = x
+		case 2:
+			dst[i] = x * x
+		case 3:
+			dst[i] = x * x * x
+		case 0.5:
+			dst[i] = float32(math.Sqrt(float64(x)))
+		default:
+			dst[i] = float32(math.Pow(float64(x), float64(b[i])))
+		}
+	}
+}
+
+// powInteger: a^b. A negative exponent gives 0 except for powers of one and minus one.
+func powInteger(a, b int64) int64 {
+	if b >= 0 {
+		return powPositive(a, uint64(b))
+	}
+	switch {
+	case a == 1, a == -1 && b&1 == 0:
+		return 1
+	case a == -1:
+		return -1
+	}
+	return 0
+}
+
+func powPositive(a int64, b uint64) int64 {
+	result := int64(1)
+	for ; b != 0; b >>= 1 {
+		if b&1 != 0 {
+			result *= a
+		}
+		a *= a
+	}
+	return result
+}
+
+// logAddExp: log(e^a + e^b) for the base whose exponential and log(1 + x) are given: torch.logaddexp.
+func logAddExp(a, b float64, exp, log1p func(float64) float64) float64 {
+	if a == b && math.IsInf(a, 0) {
+		return a
+	}
+	return math.Max(a, b) + log1p(exp(-math.Abs(a-b)))
+}
+
+func log2p1(x float64) float64 { return math.Log1p(x) / math.Ln2 }
+
+func bits(f func(a, b uint64) uint64) loops {
+	return loops{
+		i64: map2(func(a, b int64) int64 { return int64(f(uint64(a), uint64(b))) }),
+		u64: map2(f),
+	}
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return magnitude(a)
+}
+
+func magnitude(a int64) int64 {
+	if a < 0 {
+		return -a
+	}
+	return a
+}

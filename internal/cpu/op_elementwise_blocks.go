@@ -1,0 +1,409 @@
+package cpu
+
+import (
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Elementwise kernels are loops over short slices. For each block of the result, a reader per operand hands out the
+// operand's elements as one slice of the type that is computed in: the memory itself where the elements lie in order
+// and need no conversion, else a buffer that stays in the cache. A writer does the same for the result. So a loop is
+// written once, for plain slices, whatever the strides; and half precision is float32 with conversions around it, which
+// is also how PyTorch rounds.
+
+// blockElements is the length of a block.
+const blockElements = 1024
+
+// blockBuffers hold blocks of up to 16 bytes an element.
+var blockBuffers = sync.Pool{New: func() any { return new([2 * blockElements]uint64) }}
+
+type blockBuffer = *[2 * blockElements]uint64
+
+func newBlockBuffer() blockBuffer { return blockBuffers.Get().(blockBuffer) }
+
+// blockOf views a buffer as a block of T.
+func blockOf[T any](b blockBuffer) []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(b)), blockElements)
+}
+
+// A reader hands out the elements of a view in row-major order.
+type reader[T any] struct {
+	view            view
+	direct          bool // the memory holds T
+	load            func(dst []T, v view, first, stride int)
+	shape, strides  []int
+	index           []int // of the current line, in all dimensions but the last
+	first           int   // element of the current line
+	skip            int   // elements of the current line that were read
+	buffer          blockBuffer
+	scalar          bool // all elements are one
+	length, stride  int  // of lines
+	block, elements []T
+}
+
+// newReader returns a reader that begins with element from.
+func newReader[T any](v view, load func(dst []T, v view, first, stride int), direct bool, from int) reader[T] {
+	r := reader[T]{view: v, direct: direct, load: load}
+	r.shape, r.strides = merged(v.layout)
+	inner := len(r.shape) - 1
+	r.length, r.stride = r.shape[inner], r.strides[inner]
+	r.first = v.layout.Offset
+	if r.length == 0 {
+		return r
+	}
+	if inner == 0 && r.stride == 0 {
+		r.scalar = true
+		r.buffer = newBlockBuffer()
+		r.block = blockOf[T](r.buffer)
+		load(r.block, v, r.first, 0)
+		return r
+	}
+	if direct {
+		r.elements = elements[T](v)
+	}
+	r.index = make([]int, inner)
+	r.skip = from % r.length
+	rest := from / r.length
+	for d := inner - 1; d >= 0; d-- {
+		r.index[d] = rest % r.shape[d]
+		rest /= r.shape[d]
+		r.first += r.index[d] * r.strides[d]
+	}
+	return r
+}
+
+// next returns the next n elements, at most a block. They are valid until the next call.
+func (r *reader[T]) next(n int) []T {
+	if r.scalar {
+		return r.block[:n]
+	}
+	if r.direct && r.stride == 1 && r.skip+n <= r.length {
+		s := r.elements[r.first+r.skip:][:n]
+		r.advance(n)
+		return s
+	}
+	if r.buffer == nil {
+		r.buffer = newBlockBuffer()
+		r.block = blockOf[T](r.buffer)
+	}
+	for at := 0; at < n; {
+		m := min(n-at, r.length-r.skip)
+		r.load(r.block[at:at+m], r.view, r.first+r.skip*r.stride, r.stride)
+		r.advance(m)
+		at += m
+	}
+	return r.block[:n]
+}
+
+// advance moves on by n elements of the current line.
+func (r *reader[T]) advance(n int) {
+	r.skip += n
+	if r.skip < r.length {
+		return
+	}
+	r.skip = 0
+	for d := len(r.index) - 1; d >= 0; d-- {
+		r.index[d]++
+		r.first += r.strides[d]
+		if r.index[d] < r.shape[d] {
+			return
+		}
+		r.first -= r.index[d] * r.strides[d]
+		r.index[d] = 0
+	}
+}
+
+func (r *reader[T]) release() {
+	if r.buffer != nil {
+		blockBuffers.Put(r.buffer)
+	}
+}
+
+// A writer takes the elements of a contiguous result.
+type writer[T any] struct {
+	view   view
+	direct bool
+	store  func(v view, at int, src []T)
+	buffer blockBuffer
+}
+
+// block returns where n elements from position at on are to be written; done must follow.
+func (w *writer[T]) block(at, n int) []T {
+	if w.direct {
+		return elements[T](w.view)[w.view.layout.Offset+at:][:n]
+	}
+	if w.buffer == nil {
+		w.buffer = newBlockBuffer()
+	}
+	return blockOf[T](w.buffer)[:n]
+}
+
+func (w *writer[T]) done(at int, block []T) {
+	if !w.direct {
+		w.store(w.view, w.view.layout.Offset+at, block)
+	}
+}
+
+func (w *writer[T]) release() {
+	if w.buffer != nil {
+		blockBuffers.Put(w.buffer)
+	}
+}
+
+// loadStrided copies the elements of a line.
+func loadStrided[T any](dst []T, v view, first, stride int) {
+	src := elements[T](v)
+	switch stride {
+	case 0:
+		x := src[first]
+		for i := range dst {
+			dst[i] = x
+		}
+	case 1:
+		copy(dst, src[first:])
+	default:
+		for i := range dst {
+			dst[i] = src[first+i*stride]
+		}
+	}
+}
+
+func loadConverted[T, S realNumber](dst []T, v view, first, stride int) {
+	src := elements[S](v)
+	for i := range dst {
+		dst[i] = T(src[first+i*stride])
+	}
+}
+
+func loadFloat16(dst []float32, v view, first, stride int) {
+	src := elements[uint16](v)
+	for i := range dst {
+		dst[i] = tensor.Float16ToFloat32(src[first+i*stride])
+	}
+}
+
+func loadBFloat16(dst []float32, v view, first, stride int) {
+	src := elements[uint16](v)
+	for i := range dst {
+		dst[i] = tensor.BFloat16ToFloat32(src[first+i*stride])
+	}
+}
+
+func storeConverted[T, S realNumber](v view, at int, src []S) {
+	dst := elements[T](v)[at:][:len(src)]
+	for i, x := range src {
+		dst[i] = T(x)
+	}
+}
+
+func storeFloat16(v view, at int, src []float32) {
+	dst := elements[uint16](v)[at:][:len(src)]
+	for i, x := range src {
+		dst[i] = tensor.Float16FromFloat32(x)
+	}
+}
+
+func storeBFloat16(v view, at int, src []float32) {
+	dst := elements[uint16](v)[at:][:len(src)]
+	for i, x := range src {
+		dst[i] = tensor.BFloat16FromFloat32(x)
+	}
+}
+
+type realNumber interface {
+	~float32 | ~float64 | ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64
+}
+
+// computed is the types that elementwise ops compute in: float32 for the half precisions, int64 for bool and all
+// integers but uint64, whose results wrap when they are stored.
+type computed interface {
+	float32 | float64 | int64 | uint64
+}
+
+// The loads and stores of each type that is computed in, by the dtype in memory.
+var (
+	loadsFloat32 = map[tensor.DType]func([]float32, view, int, int){
+		tensor.Float32: loadStrided[float32], tensor.Float16: loadFloat16, tensor.BFloat16: loadBFloat16,
+	}
+	loadsFloat64 = map[tensor.DType]func([]float64, view, int, int){tensor.Float64: loadStrided[float64]}
+	loadsUint64  = map[tensor.DType]func([]uint64, view, int, int){tensor.UInt64: loadStrided[uint64]}
+	loadsInt64   = map[tensor.DType]func([]int64, view, int, int){
+		tensor.Int64: loadStrided[int64], tensor.Int32: loadConverted[int64, int32],
+		tensor.Int16: loadConverted[int64, int16], tensor.Int8: loadConverted[int64, int8],
+		tensor.UInt32: loadConverted[int64, uint32], tensor.UInt16: loadConverted[int64, uint16],
+		tensor.UInt8: loadConverted[int64, uint8], tensor.Bool: loadConverted[int64, uint8],
+	}
+	storesFloat32 = map[tensor.DType]func(view, int, []float32){
+		tensor.Float32: storeConverted[float32, float32], tensor.Float16: storeFloat16, tensor.BFloat16: storeBFloat16,
+	}
+	storesFloat64 = map[tensor.DType]func(view, int, []float64){tensor.Float64: storeConverted[float64, float64]}
+	storesUint64  = map[tensor.DType]func(view, int, []uint64){tensor.UInt64: storeConverted[uint64, uint64]}
+	storesInt64   = map[tensor.DType]func(view, int, []int64){
+		tensor.Int64: storeConverted[int64, int64], tensor.Int32: storeConverted[int32, int64],
+		tensor.Int16: storeConverted[int16, int64], tensor.Int8: storeConverted[int8, int64],
+		tensor.UInt32: storeConverted[uint32, int64], tensor.UInt16: storeConverted[uint16, int64],
+		tensor.UInt8: storeConverted[uint8, int64], tensor.Bool: storeConverted[uint8, int64],
+	}
+)
+
+// loaderOf returns how elements of a dtype are read as T, and whether they are T already; nil for a dtype that is not
+// computed as T.
+func loaderOf[T computed](d tensor.DType) (load func(dst []T, v view, first, stride int), direct bool) {
+	var f any
+	var own tensor.DType
+	switch any(*new(T)).(type) {
+	case float32:
+		f, own = loadsFloat32[d], tensor.Float32
+	case float64:
+		f, own = loadsFloat64[d], tensor.Float64
+	case uint64:
+		f, own = loadsUint64[d], tensor.UInt64
+	case int64:
+		f, own = loadsInt64[d], tensor.Int64
+	}
+	return f.(func([]T, view, int, int)), d == own
+}
+
+// storerOf returns how results computed as T are stored in a dtype.
+func storerOf[T computed](d tensor.DType) (store func(v view, at int, src []T), direct bool) {
+	var f any
+	var own tensor.DType
+	switch any(*new(T)).(type) {
+	case float32:
+		f, own = storesFloat32[d], tensor.Float32
+	case float64:
+		f, own = storesFloat64[d], tensor.Float64
+	case uint64:
+		f, own = storesUint64[d], tensor.UInt64
+	case int64:
+		f, own = storesInt64[d], tensor.Int64
+	}
+	return f.(func(view, int, []T)), d == own
+}
+
+// each runs a loop over all blocks of an op: body gets a block of the result and the same block of every operand.
+func each[T computed](c *call, body func(dst []T, in [][]T)) {
+	store, direct := storerOf[T](c.out[0].dtype)
+	eachBlock(c, writer[T]{view: c.out[0], direct: direct, store: store}, body)
+}
+
+// eachTest is each for loops that give bools.
+func eachTest[T computed](c *call, body func(dst []bool, in [][]T)) {
+	eachBlock(c, writer[bool]{view: c.out[0], direct: true}, body)
+}
+
+func eachBlock[T computed, R any](c *call, w writer[R], body func(dst []R, in [][]T)) {
+	type source struct {
+		load   func(dst []T, v view, first, stride int)
+		direct bool
+	}
+	sources := make([]source, len(c.in))
+	for i, v := range c.in {
+		sources[i].load, sources[i].direct = loaderOf[T](v.dtype)
+	}
+	c.pool.For(c.out[0].size(), grain, func(from, to int) {
+		w := w
+		readers := make([]reader[T], len(c.in))
+		in := make([][]T, len(c.in))
+		for i, v := range c.in {
+			readers[i] = newReader(v, sources[i].load, sources[i].direct, from)
+		}
+		for at := from; at < to; at += blockElements {
+			n := min(blockElements, to-at)
+			for i := range readers {
+				in[i] = readers[i].next(n)
+			}
+			dst := w.block(at, n)
+			body(dst, in)
+			w.done(at, dst)
+		}
+		for i := range readers {
+			readers[i].release()
+		}
+		w.release()
+	})
+}
+
+// loops are the loops of a kind, by the type that it computes in; nil where it does not.
+type loops struct {
+	f32 func(dst []float32, in [][]float32)
+	f64 func(dst []float64, in [][]float64)
+	i64 func(dst []int64, in [][]int64)
+	u64 func(dst []uint64, in [][]uint64)
+	// failed says after all blocks what was wrong with an operand; nil if nothing can be.
+	failed func() error
+}
+
+// elementwise returns the kernel of an op whose operands and result have one dtype. make gets that dtype.
+func elementwise(make func(a layers.Attrs, d tensor.DType) loops) kernel {
+	return kernel{
+		supports: func(_, out []layers.Spec, a layers.Attrs) error {
+			l := make(a, out[0].DType)
+			switch out[0].DType {
+			case tensor.Float32, tensor.Float16, tensor.BFloat16:
+				return supported(l.f32 != nil, out[0].DType)
+			case tensor.Float64:
+				return supported(l.f64 != nil, out[0].DType)
+			case tensor.UInt64:
+				return supported(l.u64 != nil, out[0].DType)
+			case tensor.Int64, tensor.Int32, tensor.Int16, tensor.Int8, tensor.UInt32, tensor.UInt16, tensor.UInt8,
+				tensor.Bool:
+				return supported(l.i64 != nil, out[0].DType)
+			}
+			return supported(false, out[0].DType)
+		},
+		run: func(c *call) error {
+			l := make(c.attrs, c.out[0].dtype)
+			switch c.out[0].dtype {
+			case tensor.Float32, tensor.Float16, tensor.BFloat16:
+				each(c, l.f32)
+			case tensor.Float64:
+				each(c, l.f64)
+			case tensor.UInt64:
+				each(c, l.u64)
+			default:
+				each(c, l.i64)
+			}
+			if l.failed != nil {
+				return l.failed()
+			}
+			return nil
+		},
+	}
+}
+
+func supported(ok bool, d tensor.DType) error {
+	if !ok {
+		return fmt.Errorf("not for %v on the CPU", d)
+	}
+	return nil
+}
+
+// tests are the loops of a kind that gives bools.
+type tests struct {
+	f32 func(dst []bool, in [][]float32)
+	f64 func(dst []bool, in [][]float64)
+	i64 func(dst []bool, in [][]int64)
+	u64 func(dst []bool, in [][]uint64)
+}
+
+// elementwiseTest returns the kernel of an op that gives bools.
+func elementwiseTest(t tests) kernel {
+	return kernel{run: func(c *call) error {
+		switch c.in[0].dtype {
+		case tensor.Float32, tensor.Float16, tensor.BFloat16:
+			eachTest(c, t.f32)
+		case tensor.Float64:
+			eachTest(c, t.f64)
+		case tensor.UInt64:
+			eachTest(c, t.u64)
+		default:
+			eachTest(c, t.i64)
+		}
+		return nil
+	}}
+}

@@ -1,0 +1,201 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// functionKernels are the functions of one number that PyTorch has under the same names.
+var functionKernels = map[layers.Kind]kernel{
+	"abs": fixed(loops{
+		f32: map1(func(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }),
+		f64: map1(math.Abs), i64: map1(magnitude), u64: map1(same[uint64]),
+	}),
+	"neg": fixed(loops{f32: neg[float32], f64: neg[float64], i64: neg[int64], u64: neg[uint64]}),
+	// −1, 0 or 1; 0 for NaN.
+	"sign": fixed(loops{
+		f32: map1(sign[float32]), f64: map1(sign[float64]), i64: map1(sign[int64]), u64: map1(sign[uint64]),
+	}),
+	"square": fixed(loops{f32: square[float32], f64: square[float64], i64: square[int64], u64: square[uint64]}),
+
+	"ceil":  fixed(real1(math.Ceil)),
+	"floor": fixed(real1(math.Floor)),
+	"round": fixed(real1(math.RoundToEven)),
+	"trunc": fixed(real1(math.Trunc)),
+	"frac":  fixed(real1(func(x float64) float64 { return x - math.Trunc(x) })),
+
+	"exp":     fixed(loops{f32: map1(exp32), f64: map1(math.Exp)}),
+	"exp2":    fixed(real1(math.Exp2)),
+	"expm1":   fixed(real1(math.Expm1)),
+	"log":     fixed(real1(math.Log)),
+	"log2":    fixed(real1(math.Log2)),
+	"log10":   fixed(real1(math.Log10)),
+	"log1p":   fixed(real1(math.Log1p)),
+	"sigmoid": fixed(loops{f32: map1(sigmoid32), f64: map1(sigmoid64)}),
+	// log(x / (1 − x)) of x clamped to [eps, 1 − eps], not clamped for NaN.
+	"logit": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+		eps := a.Float("eps")
+		return real1(func(x float64) float64 {
+			if x < eps {
+				x = eps
+			} else if x > 1-eps {
+				x = 1 - eps
+			}
+			return math.Log(x / (1 - x))
+		})
+	}),
+	// log(1 / (1 + e^-x)).
+	"log_sigmoid": fixed(real1(func(x float64) float64 {
+		return math.Min(x, 0) - math.Log1p(math.Exp(-math.Abs(x)))
+	})),
+
+	"sqrt":       fixed(real1(math.Sqrt)),
+	"rsqrt":      fixed(real1(func(x float64) float64 { return 1 / math.Sqrt(x) })),
+	"reciprocal": fixed(real1(func(x float64) float64 { return 1 / x })),
+
+	"sin": fixed(real1(math.Sin)), "cos": fixed(real1(math.Cos)), "tan": fixed(real1(math.Tan)),
+	"asin": fixed(real1(math.Asin)), "acos": fixed(real1(math.Acos)), "atan": fixed(real1(math.Atan)),
+	"sinh": fixed(real1(math.Sinh)), "cosh": fixed(real1(math.Cosh)),
+	"asinh": fixed(real1(math.Asinh)), "acosh": fixed(real1(math.Acosh)), "atanh": fixed(real1(math.Atanh)),
+	"tanh": fixed(loops{f32: map1(tanh32), f64: map1(math.Tanh)}),
+	"sinc": fixed(real1(sinc)),
+
+	"erf":     fixed(loops{f32: map1(erf32), f64: map1(math.Erf)}),
+	"erfc":    fixed(real1(math.Erfc)),
+	"erfinv":  fixed(real1(math.Erfinv)),
+	"lgamma":  fixed(real1(lgamma)),
+	"digamma": fixed(real1(digamma)),
+	"ndtr":    fixed(real1(normalCDF)),
+
+	// NaN, infinity and minus infinity replaced by three numbers.
+	"nan_to_num": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+		nan, above, below := a.Float("nan"), a.Float("posinf"), a.Float("neginf")
+		return real1(func(x float64) float64 {
+			switch {
+			case x != x:
+				return nan
+			case x > math.MaxFloat64:
+				return above
+			case x < -math.MaxFloat64:
+				return below
+			}
+			return x
+		})
+	}),
+	// x limited to [min, max]: max wins, and NaN gives NaN.
+	"clamp": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+		low, high := a.Float("min"), a.Float("max")
+		return loops{f32: clamp(float32(low), float32(high)), f64: clamp(low, high)}
+	}),
+}
+
+func same[T any](x T) T { return x }
+
+func neg[T computed](dst []T, in [][]T) {
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = -x
+	}
+}
+
+func square[T computed](dst []T, in [][]T) {
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = x * x
+	}
+}
+
+func sign[T computed](x T) T {
+	switch {
+	case x > 0:
+		return 1
+	case x < 0:
+		var zero T
+		return zero - 1
+	}
+	return 0
+}
+
+func clamp[T floatNumber](low, high T) func(dst []T, in [][]T) {
+	if low != low || high != high {
+		low += high
+		high = low
+	}
+	return func(dst []T, in [][]T) {
+		for i, x := range in[0][:len(dst)] {
+			if x < low {
+				x = low
+			}
+			if x > high {
+				x = high
+			}
+			if low != low {
+				x = low
+			}
+			dst[i] = x
+		}
+	}
+}
+
+// testKernels compare numbers. NaN is not equal to anything, itself included.
+var testKernels = map[layers.Kind]kernel{
+	"eq": elementwiseTest(tests{equal[float32], equal[float64], equal[int64], equal[uint64]}),
+	"ne": elementwiseTest(tests{unequal[float32], unequal[float64], unequal[int64], unequal[uint64]}),
+	"lt": elementwiseTest(tests{less[float32], less[float64], less[int64], less[uint64]}),
+	"le": elementwiseTest(tests{lessEqual[float32], lessEqual[float64], lessEqual[int64], lessEqual[uint64]}),
+	"gt": elementwiseTest(tests{swapped(less[float32]), swapped(less[float64]), swapped(less[int64]), swapped(less[uint64])}),
+	"ge": elementwiseTest(tests{
+		swapped(lessEqual[float32]), swapped(lessEqual[float64]), swapped(lessEqual[int64]), swapped(lessEqual[uint64]),
+	}),
+	"signbit": elementwiseTest(tests{
+		f32: func(dst []bool, in [][]float32) {
+			for i, x := range in[0][:len(dst)] {
+				dst[i] = math.Float32bits(x)>>31 != 0
+			}
+		},
+		f64: func(dst []bool, in [][]float64) {
+			for i, x := range in[0][:len(dst)] {
+				dst[i] = math.Signbit(x)
+			}
+		},
+		i64: func(dst []bool, in [][]int64) {
+			for i, x := range in[0][:len(dst)] {
+				dst[i] = x < 0
+			}
+		},
+		u64: func(dst []bool, _ [][]uint64) { clear(dst) },
+	}),
+}
+
+func equal[T computed](dst []bool, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = x == b[i]
+	}
+}
+
+func unequal[T computed](dst []bool, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = x != b[i]
+	}
+}
+
+func less[T computed](dst []bool, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = x < b[i]
+	}
+}
+
+func lessEqual[T computed](dst []bool, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = x <= b[i]
+	}
+}
+
+// swapped returns a loop of two operands with the operands exchanged.
+func swapped[T any](f func(dst []bool, in [][]T)) func(dst []bool, in [][]T) {
+	return func(dst []bool, in [][]T) { f(dst, [][]T{in[1], in[0]}) }
+}

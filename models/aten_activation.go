@@ -1,0 +1,211 @@
+package models
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// activationTargets are the functions of torch.nn.functional. They are for floats.
+func activationTargets() []atenOp {
+	const self = "(Tensor self) -> Tensor"
+	var all []atenOp
+	for _, name := range []string{"relu", "silu", "mish", "hardswish", "hardsigmoid"} {
+		all = append(all, twins("aten::"+name+self, unary(layers.Kind(name)))...)
+	}
+	all = append(all, twins("aten::gelu(Tensor self, *, str approximate=\"none\") -> Tensor", gelu)...)
+	all = append(all, twins("aten::relu6"+self, func(c *call) (*ref, error) { return c.hardtanh(0, 6) })...)
+	all = append(all, twins("aten::hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor",
+		func(c *call) (*ref, error) { return c.hardtanh(c.number("min_val"), c.number("max_val")) })...)
+	all = append(all, twins("aten::elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor",
+		func(c *call) (*ref, error) { return c.elu(c.float("alpha"), c.float("scale"), c.float("input_scale")) })...)
+	all = append(all, twins("aten::selu"+self, func(c *call) (*ref, error) {
+		return c.elu(1.6732632423543772848170429916717, 1.0507009873554804934193349852946, 1)
+	})...)
+	all = append(all, twins("aten::celu(Tensor self, Scalar alpha=1.) -> Tensor", func(c *call) (*ref, error) {
+		alpha := c.float("alpha")
+		if alpha == 0 {
+			return nil, fmt.Errorf("alpha is zero")
+		}
+		return c.elu(alpha, 1, 1/alpha)
+	})...)
+	all = append(all, twins("aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor",
+		func(c *call) (*ref, error) { return c.leakyRelu(c.float("negative_slope")) })...)
+	all = append(all, twins("aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, "+
+		"bool training=False, Generator? generator=None) -> Tensor", func(c *call) (*ref, error) {
+		if c.bool("training") {
+			return nil, fmt.Errorf("random numbers while training")
+		}
+		return c.leakyRelu((c.float("lower") + c.float("upper")) / 2)
+	})...)
+	all = append(all, twins("aten::threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", threshold)...)
+	return append(all,
+		op("aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", func(c *call) (*ref, error) {
+			return c.apply("softplus",
+				layers.Attrs{"beta": c.float("beta"), "threshold": c.float("threshold")}, c.tensor("self"))
+		}),
+		op("aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", shrink("hardshrink")),
+		op("aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", shrink("softshrink")),
+		op("aten::log_sigmoid"+self, unary("log_sigmoid")),
+		atenOp{"aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)", logSigmoidForward},
+		op("aten::glu(Tensor self, int dim=-1) -> Tensor", glu),
+		op("aten::prelu(Tensor self, Tensor weight) -> Tensor", prelu),
+		op("aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor", func(c *call) (*ref, error) {
+			return c.combine("prelu", nil, c.tensor("self"), c.tensor("weight"))
+		}),
+	)
+}
+
+func gelu(c *call) (*ref, error) {
+	approximate := c.str("approximate")
+	if approximate != "none" && approximate != "tanh" {
+		return nil, fmt.Errorf("approximation %q", approximate)
+	}
+	return c.apply("gelu", layers.Attrs{"approximate": approximate}, c.tensor("self"))
+}
+
+// hardtanh limits self to a range that is converted to its dtype.
+func (c *call) hardtanh(low, high number) (*ref, error) {
+	x := c.tensor("self")
+	if !isIntegral(x.dtype) {
+		return c.clamp(x, low, high)
+	}
+	return c.clamp(x, int(truncate(floatOfNumber(low))), int(truncate(floatOfNumber(high))))
+}
+
+func (c *call) elu(alpha, scale, inputScale float64) (*ref, error) {
+	return c.apply("elu", layers.Attrs{"alpha": alpha, "scale": scale, "input_scale": inputScale}, c.tensor("self"))
+}
+
+func (c *call) leakyRelu(slope float64) (*ref, error) {
+	return c.apply("leaky_relu", layers.Attrs{"slope": slope}, c.tensor("self"))
+}
+
+func shrink(kind layers.Kind) meaning {
+	return func(c *call) (*ref, error) {
+		return c.apply(kind, layers.Attrs{"lambda": c.float("lambd")}, c.tensor("self"))
+	}
+}
+
+// threshold: value where self ≤ threshold, else self.
+func threshold(c *call) (*ref, error) {
+	x := c.tensor("self")
+	low, err := c.together(x.dtype, x, c.number("threshold"))
+	if err != nil {
+		return nil, err
+	}
+	is, err := c.apply("le", nil, low...)
+	if err != nil {
+		return nil, err
+	}
+	return c.choose(is, x.dtype, c.number("value"), x)
+}
+
+// logSigmoidForward gives log_sigmoid and what its gradient needs, e^-|x|.
+func logSigmoidForward(c *call) error {
+	x := c.tensor("self")
+	y, err := c.apply("log_sigmoid", nil, x)
+	if err != nil {
+		return err
+	}
+	z := x
+	for _, kind := range []layers.Kind{"abs", "neg", "exp"} {
+		if z, err = c.apply(kind, nil, z); err != nil {
+			return err
+		}
+	}
+	c.set(y, z)
+	return nil
+}
+
+// glu is the first half of self along a dimension, times the sigmoid of the second.
+func glu(c *call) (*ref, error) {
+	x := c.tensor("self")
+	d := c.dim("dim", x.rank())
+	if x.rank() == 0 || x.shape()[d]%2 != 0 {
+		return nil, fmt.Errorf("halves of dimension %d of %v", d, x.shape())
+	}
+	half := func(i int) *ref {
+		l := tensor.Layout{
+			Shape: append(tensor.Shape{}, x.shape()...), Strides: x.layout.Strides, Offset: x.layout.Offset,
+		}
+		l.Shape[d] /= 2
+		l.Offset += i * l.Shape[d] * l.Strides[d]
+		return c.view(x, l)
+	}
+	return c.apply("glu", nil, half(0), half(1))
+}
+
+// prelu scales what is not positive by one weight, or by one for each channel.
+func prelu(c *call) (*ref, error) {
+	x, w := c.tensor("self"), c.tensor("weight")
+	if n := numElements(w.shape()); x.rank() > 1 && n > 1 && w.rank() == 1 {
+		shape := make(tensor.Shape, x.rank())
+		for i := range shape {
+			shape[i] = 1
+		}
+		shape[1] = w.shape()[0]
+		var err error
+		if w, err = c.reshape(w, shape); err != nil {
+			return nil, err
+		}
+	}
+	if w.rank() > 0 && numElements(w.shape()) == 1 {
+		w = c.view(w, tensor.Layout{Shape: tensor.Shape{}, Strides: []int{}, Offset: w.layout.Offset})
+	}
+	if w.dtype != x.dtype {
+		return nil, fmt.Errorf("weight of %v for %v", w.dtype, x.dtype)
+	}
+	refs, err := c.broadcast(x, w)
+	if err != nil {
+		return nil, err
+	}
+	if !refs[0].shape().Equal(x.shape()) {
+		return nil, fmt.Errorf("weight %v for %v", w.shape(), x.shape())
+	}
+	return c.apply("prelu", nil, refs...)
+}
+
+// clamp limits x to [low, high], either of which may be nil, a number or a tensor, in the dtype that all promote to.
+func (b *builder) clamp(x *ref, low, high operandArg) (*ref, error) {
+	d, err := resultType(x, low, high)
+	if err != nil {
+		return nil, err
+	}
+	_, lowTensor := low.(*ref)
+	_, highTensor := high.(*ref)
+	if isFloat(d) && !lowTensor && !highTensor {
+		attrs := layers.Attrs{"min": math.Inf(-1), "max": math.Inf(1)}
+		if low != nil {
+			attrs["min"] = floatOfNumber(low)
+		}
+		if high != nil {
+			attrs["max"] = floatOfNumber(high)
+		}
+		if x, err = b.cast(x, d); err != nil {
+			return nil, err
+		}
+		return b.apply("clamp", attrs, x)
+	}
+	if low != nil {
+		refs, err := b.together(d, x, low)
+		if err != nil {
+			return nil, err
+		}
+		if x, err = b.apply("maximum", nil, refs...); err != nil {
+			return nil, err
+		}
+	}
+	if high != nil {
+		refs, err := b.together(d, x, high)
+		if err != nil {
+			return nil, err
+		}
+		if x, err = b.apply("minimum", nil, refs...); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
