@@ -1,5 +1,306 @@
 package cpu
 
-import "github.com/optimem/optimem/layers"
+import (
+	"fmt"
+	"math"
 
-var recurrentKernels = map[layers.Kind]kernel{}
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// recurrentKernels walk a sequence with a state. Half floats are computed in float32; the state is rounded after each
+// step, as PyTorch keeps it.
+var recurrentKernels = map[layers.Kind]kernel{
+	"lstm": {run: runRecurrent(4), work: recurrentWork(4), supports: onlyReal},
+	"gru":  {run: runRecurrent(3), work: recurrentWork(3), supports: onlyReal},
+	"rnn":  {run: runRecurrent(1), work: recurrentWork(1), supports: onlyReal},
+}
+
+// recurrentSizes are those of a call. The input's part of the gates is computed for several steps at once.
+type recurrentSizes struct {
+	gates, directions           int
+	rows, steps, batch          int
+	input, hidden, width        int
+	gateWidth, chunk, chunkRows int
+}
+
+func sizesOfRecurrent(gates int, in []layers.Spec) recurrentSizes {
+	const rowsAtOnce = 256
+	x, h := in[0].Shape, in[2].Shape
+	s := recurrentSizes{
+		gates: gates, directions: h[0], rows: volume(x[:len(x)-1]), steps: x[0], batch: h[1],
+		input: x[len(x)-1], width: h[2], gateWidth: in[4].Shape[0],
+	}
+	s.hidden = s.gateWidth / gates
+	if in[1].DType != tensor.Invalid {
+		s.steps = in[1].Shape[0]
+	}
+	s.chunk = max(1, rowsAtOnce/max(s.batch, 1))
+	s.chunkRows = min(s.rows, s.chunk*s.batch)
+	return s
+}
+
+func recurrentWork(gates int) func(in, out []layers.Spec, _ layers.Attrs) int64 {
+	return func(in, _ []layers.Spec, _ layers.Attrs) int64 {
+		s := sizesOfRecurrent(gates, in)
+		size := realBytes(in[0].DType)
+		return scratchBytes(size, s.pieces()...) + max(
+			gemmWork(s.chunkRows, s.gateWidth, s.input, size),
+			gemmWork(s.batch, s.gateWidth, s.width, size),
+			gemmWork(s.batch, s.width, s.hidden, size),
+		)
+	}
+}
+
+// pieces are the sizes of a recurrence's slices, in the order of its fields.
+func (s recurrentSizes) pieces() []int {
+	return []int{
+		s.chunkRows * s.gateWidth, s.batch * s.gateWidth, s.batch * s.width, s.batch * s.hidden, s.batch * s.hidden,
+		s.gateWidth, s.gateWidth,
+	}
+}
+
+func runRecurrent(gates int) func(c *call) error {
+	return func(c *call) error {
+		specs := make([]layers.Spec, len(c.in))
+		for i, v := range c.in {
+			specs[i] = layers.Spec{DType: v.dtype, Shape: v.shape()}
+		}
+		s := sizesOfRecurrent(gates, specs)
+		if c.in[0].dtype == tensor.Float64 {
+			return recur[float64](c, s)
+		}
+		return recur[float32](c, s)
+	}
+}
+
+// A recurrence is one direction of a call being computed in T.
+type recurrence[T real] struct {
+	recurrentSizes
+	c         *call
+	direction int
+	reverse   bool
+	relu      bool
+	// The operands of the direction: [G·H I], [G·H P] and [P H], which may be absent.
+	inputWeight, stateWeight, projection view
+	// inputGates are the input's part of the gates for a chunk of steps, stateGates the state's part for one step.
+	inputGates, stateGates []T
+	// state [B P] and cell [B H] are those after the last step; hidden [B H] is the state before its projection.
+	state, cell, hiddenState []T
+	inputBias, stateBias     []T
+	products                 scratch
+}
+
+func recur[T real](c *call, s recurrentSizes) error {
+	if err := s.checkBatches(c.in[1]); err != nil {
+		return err
+	}
+	for d := range s.directions {
+		params := c.in[4+d*layers.RecurrentParams:]
+		r := &recurrence[T]{
+			recurrentSizes: s, c: c, direction: d,
+			reverse: d == 1 || c.attrs.Bool("reverse"), relu: c.attrs.String("nonlinearity") == "relu",
+			inputWeight: params[0], stateWeight: params[1], projection: params[4],
+		}
+		r.products = scratch(c.work)
+		pieces := s.pieces()
+		for i, to := range []*[]T{
+			&r.inputGates, &r.stateGates, &r.state, &r.cell, &r.hiddenState, &r.inputBias, &r.stateBias,
+		} {
+			*to = takeReal[T](&r.products, pieces[i])
+		}
+		r.inputBias, r.stateBias = loadBias(r.inputBias, params[2]), loadBias(r.stateBias, params[3])
+		loadAll(r.state, selectFirst(c.in[2], d))
+		if s.gates == 4 {
+			loadAll(r.cell, selectFirst(c.in[3], d))
+		}
+		if err := r.walk(); err != nil {
+			return err
+		}
+		storeReal(c.out[1], d*len(r.state), r.state)
+		if s.gates == 4 {
+			storeReal(c.out[2], d*len(r.cell), r.cell)
+		}
+	}
+	return nil
+}
+
+// loadBias reads a bias, nil for an absent one.
+func loadBias[T real](dst []T, v view) []T {
+	if v.absent() {
+		return nil
+	}
+	loadAll(dst, v)
+	return dst
+}
+
+// selectFirst returns the view at index i of the first dimension.
+func selectFirst(v view, i int) view {
+	v.layout = tensor.Layout{
+		Shape: v.layout.Shape[1:], Strides: v.layout.Strides[1:], Offset: v.layout.Offset + i*v.layout.Strides[0],
+	}
+	return v
+}
+
+// checkBatches checks how many sequences run at each step of a packed sequence: never more than before.
+func (s recurrentSizes) checkBatches(v view) error {
+	if v.absent() {
+		return nil
+	}
+	rows, last := 0, s.batch
+	for t := range s.steps {
+		n := int(integerAt(v, t))
+		if n < 0 || n > last {
+			return fmt.Errorf("%d sequences at step %d after %d", n, t, last)
+		}
+		rows, last = rows+n, n
+	}
+	if rows != s.rows {
+		return fmt.Errorf("a packed sequence of %d rows has %d at its steps", s.rows, rows)
+	}
+	return nil
+}
+
+// running returns how many sequences run at step t.
+func (r *recurrence[T]) running(t int) int {
+	if r.c.in[1].absent() {
+		return r.batch
+	}
+	return int(integerAt(r.c.in[1], t))
+}
+
+// walk goes over all steps. A sequence that does not run at a step keeps its state.
+func (r *recurrence[T]) walk() error {
+	at := 0 // the row of the next step, or the row after it where the direction is reversed
+	if r.reverse {
+		at = r.rows
+	}
+	step := func(i int) int {
+		if r.reverse {
+			return r.steps - 1 - i
+		}
+		return i
+	}
+	for done := 0; done < r.steps; done += r.chunk {
+		if err := r.c.ctx.Err(); err != nil {
+			return err
+		}
+		end := min(done+r.chunk, r.steps)
+		rows := 0
+		for i := done; i < end; i++ {
+			rows += r.running(step(i))
+		}
+		first := at
+		if r.reverse {
+			first = at - rows
+		}
+		r.project(first, rows)
+		for i := done; i < end; i++ {
+			n := r.running(step(i))
+			row := at
+			if r.reverse {
+				row = at - n
+				at = row
+			} else {
+				at += n
+			}
+			r.step(r.inputGates[(row-first)*r.gateWidth:][:n*r.gateWidth], n, row)
+		}
+	}
+	return nil
+}
+
+// weightOf returns a weight [N K] as the right factor of a product with its transpose.
+func weightOf[T real](v view) *matrix[T] {
+	return &matrix[T]{
+		data: v.data, dtype: v.dtype, offset: v.layout.Offset, line: v.layout.Strides[0], step: v.layout.Strides[1],
+	}
+}
+
+// project computes the input's part of the gates for rows of the sequence.
+func (r *recurrence[T]) project(first, rows int) {
+	x := r.c.in[0]
+	linesOf(leading(x.layout, 1), first, first+rows, func(at, offset, stride, n int) {
+		left := &matrix[T]{data: x.data, dtype: x.dtype, offset: offset, line: stride, step: lastStride(x.layout)}
+		to := r.inputGates[(at-first)*r.gateWidth:]
+		gemm(r.c.pool, n, r.gateWidth, r.input, left, weightOf[T](r.inputWeight), to, r.gateWidth,
+			gemmOptions[T]{columnBias: r.inputBias}, r.products)
+	})
+}
+
+// step advances the first n sequences, whose results are the rows from row on.
+func (r *recurrence[T]) step(inputGates []T, n, row int) {
+	dtype := r.c.out[0].dtype
+	rowsOf := func(values []T, width int) *matrix[T] {
+		return &matrix[T]{data: memoryOf(values), dtype: realDType[T](), line: width, step: 1}
+	}
+	gemm(r.c.pool, n, r.gateWidth, r.width, rowsOf(r.state, r.width), weightOf[T](r.stateWeight), r.stateGates,
+		r.gateWidth, gemmOptions[T]{columnBias: r.stateBias}, r.products)
+	hidden := r.hiddenState
+	if r.projection.absent() {
+		hidden = r.state
+	}
+	const each = 1 << 11
+	r.c.pool.For(n*r.hidden, each, func(from, to int) {
+		for i := from; i < to; i++ {
+			b, j := i/r.hidden, i%r.hidden
+			x, h := inputGates[b*r.gateWidth+j:], r.stateGates[b*r.gateWidth+j:]
+			switch r.gates {
+			case 4:
+				r.cell[i] = rounded(dtype, r.lstmCell(x, h, r.cell[i]))
+				out := sigmoid(x[3*r.hidden] + h[3*r.hidden])
+				hidden[i] = rounded(dtype, T(out*tanh(r.cell[i])))
+			case 3:
+				hidden[i] = rounded(dtype, r.gruState(x, h, hidden[i]))
+			default:
+				sum := x[0] + h[0]
+				if r.relu {
+					sum = max(sum, 0)
+				} else {
+					sum = tanh(sum)
+				}
+				hidden[i] = rounded(dtype, sum)
+			}
+		}
+	})
+	if !r.projection.absent() {
+		gemm(r.c.pool, n, r.width, r.hidden, rowsOf(hidden, r.hidden), weightOf[T](r.projection), r.state, r.width,
+			gemmOptions[T]{}, r.products)
+		for i, x := range r.state[:n*r.width] {
+			r.state[i] = rounded(dtype, x)
+		}
+	}
+	for b := range n {
+		storeReal(r.c.out[0], ((row+b)*r.directions+r.direction)*r.width, r.state[b*r.width:(b+1)*r.width])
+	}
+}
+
+// lstmCell: c' = σ(f)·c + σ(i)·tanh(g), for gates i, f, g, o (and h' = σ(o)·tanh(c')): torch.nn.LSTM.
+func (r *recurrence[T]) lstmCell(x, h []T, cell T) T {
+	n := r.hidden
+	in, forget, value := sigmoid(x[0]+h[0]), sigmoid(x[n]+h[n]), tanh(x[2*n]+h[2*n])
+	return T(forget*cell) + T(in*value)
+}
+
+// gruState: h' = (h − n)·σ(z) + n with n = tanh(x_n + σ(r)·h_n), for gates r, z, n: torch.nn.GRU.
+func (r *recurrence[T]) gruState(x, h []T, state T) T {
+	n := r.hidden
+	reset, update := sigmoid(x[0]+h[0]), sigmoid(x[n]+h[n])
+	value := tanh(x[2*n] + T(reset*h[2*n]))
+	return T((state-value)*update) + value
+}
+
+func sigmoid[T real](x T) T { return T(1 / (1 + math.Exp(-float64(x)))) }
+
+func tanh[T real](x T) T { return T(math.Tanh(float64(x))) }
+
+// rounded returns the nearest number that a dtype holds.
+func rounded[T real](d tensor.DType, x T) T {
+	switch d {
+	case tensor.Float16:
+		return T(tensor.Float16ToFloat32(tensor.Float16FromFloat32(float32(x))))
+	case tensor.BFloat16:
+		return T(tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32(float32(x))))
+	}
+	return x
+}
