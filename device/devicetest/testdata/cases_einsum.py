@@ -1,0 +1,95 @@
+"""Cases of sums of products over named dimensions."""
+
+import torch
+
+from recorder import aten, case, ints, rand, save, special
+
+F32, F64, F16, BF16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
+FLOATS = (F32, F64, F16, BF16)
+
+
+def einsum(equation, *tensors, **kwargs):
+    case(aten.einsum.default, equation, list(tensors), **kwargs)
+
+
+for d in FLOATS:
+    einsum("ij,jk->ik", rand(3, 4, dtype=d), rand(4, 5, dtype=d))
+    einsum("bhqd,bhkd->bhqk", rand(2, 2, 3, 4, dtype=d), rand(2, 2, 5, 4, dtype=d))
+    einsum("bqhd,bkhd->bhqk", rand(2, 3, 2, 4, dtype=d), rand(2, 5, 2, 4, dtype=d))
+einsum("ij,jk->ik", ints(-9, 9, 3, 4), ints(-9, 9, 4, 5))
+einsum("i,i->", rand(5), rand(5))
+einsum("i,j->ij", rand(5), rand(4))
+einsum("i,i->i", rand(5), rand(5))
+einsum("ij,i->ij", rand(5, 3), rand(5))
+einsum("ij->ji", rand(3, 4))
+einsum("ij->", rand(3, 4))
+einsum("ij->j", rand(3, 4))
+einsum("ii->i", rand(4, 4))
+einsum("ii->", rand(4, 4))
+einsum("ii", rand(4, 4), note="implicit trace")
+einsum("iij->ij", rand(3, 3, 4))
+einsum("ijji->ij", rand(3, 2, 2, 3))
+einsum("ij,jk", rand(3, 4), rand(4, 5), note="implicit result")
+einsum("bA,ab", rand(3, 4), rand(2, 3), note="capitals come first")
+einsum(" i j , j k -> k i ", rand(3, 4), rand(4, 5), note="spaces")
+einsum("...ij,...jk->...ik", rand(2, 1, 3, 4), rand(5, 4, 6))
+einsum("...ij,jk", rand(2, 3, 4), rand(4, 5))
+einsum("i...->...", rand(3, 2, 4))
+einsum("...->...", rand(3, 2))
+einsum("i...j->j...i", rand(3, 2, 4, 5))
+einsum("...i,...i->...", rand(2, 3, 4), rand(4))
+einsum("...ij->ij", rand(2, 3, 4), note="an ellipsis that is summed")
+einsum("...,i->...i", rand(1)[0], rand(3))
+einsum("ij,kj->ik", rand(3, 1), rand(5, 4), note="size one counts as any")
+einsum("ij,jk->ijk", rand(3, 1), rand(4, 5))
+einsum("bij,bjk->bik", rand(1, 3, 4), rand(2, 4, 5))
+einsum("ij,kl->", rand(3, 4), rand(2, 5))
+einsum("ij,kl->jl", rand(3, 4), rand(2, 5))
+einsum("ij,jk,kl->il", rand(3, 4), rand(4, 5), rand(5, 2))
+einsum("ij,jk,kl->il", rand(3, 4), rand(4, 5), rand(5, 2), path=[1, 2, 0, 1])
+einsum("bn,anm,bm->ba", rand(2, 5), rand(3, 5, 4), rand(2, 4))
+einsum("i,i,i->i", rand(3), rand(3), rand(3))
+einsum("ab,ab,c,d->cd", rand(3, 2), rand(3, 2), rand(4), rand(5), path=[0, 1, 0, 1, 0, 1])
+einsum("nhwc,hkc->nhwk", rand(2, 3, 4, 5), rand(3, 6, 5), note="relative positions")
+einsum("bhwc,wkc->bhwk", rand(2, 3, 4, 5), rand(4, 6, 5))
+einsum("nkctv,kvw->nctw", rand(2, 3, 4, 5, 3), rand(3, 3, 2), note="two dimensions summed")
+einsum("ij,jk->ik", rand(4, 3).t(), rand(5, 4).t())
+einsum("ij,jk->ik", rand(3, 0), rand(0, 5))
+einsum("ij,jk->ik", rand(0, 3), rand(3, 5))
+einsum("i,j->ij", torch.tensor([True, False]), torch.tensor([True, True]))
+einsum("i,j->ij", special()[:6], special()[:6])
+einsum("bhd,bhd->bh", rand(2, 3, 40), rand(2, 3, 40))
+
+# tensordot, inner, outer, kron
+for d in FLOATS:
+    case(aten.tensordot.default, rand(3, 4, 5, dtype=d), rand(4, 5, 2, dtype=d), [1, 2], [0, 1])
+    case(aten.inner.default, rand(2, 3, dtype=d), rand(4, 3, dtype=d))
+    case(aten.outer.default, rand(3, dtype=d), rand(4, dtype=d))
+    case(aten.kron.default, rand(2, 3, dtype=d), rand(3, 2, dtype=d))
+    case(aten.bilinear.default, rand(4, 3, dtype=d), rand(4, 5, dtype=d), rand(2, 3, 5, dtype=d), rand(2, dtype=d),
+         **({"bound": 3e-2, "note": "PyTorch rounds the products of half floats"} if d == BF16 else {}))
+    case(aten.linalg_vecdot.default, rand(3, 5, dtype=d), rand(3, 5, dtype=d))
+case(aten.tensordot.default, rand(3, 4, 5), rand(5, 4, 2), [2, 1], [0, 1])
+case(aten.tensordot.default, rand(3, 4), rand(5, 2), [], [])
+case(aten.tensordot.default, rand(3, 4), rand(3, 4), [0, 1], [0, 1])
+case(aten.tensordot.default, rand(3, 4), rand(4, 5), [-1], [-2])
+case(aten.tensordot.default, rand(3, 1), rand(4, 5), [1], [0], note="size one counts as any")
+case(aten.tensordot.default, ints(-9, 9, 3, 4), ints(-9, 9, 4, 5), [1], [0])
+case(aten.inner.default, rand(3), rand(3))
+case(aten.inner.default, rand(1)[0], rand(2, 3))
+case(aten.inner.default, rand(2, 3), rand(3))
+case(aten.outer.default, special(), special()[3:8])
+case(aten.outer.default, ints(-9, 9, 3), rand(4), note="promotion")
+case(aten.outer.default, torch.tensor([True, False]), torch.tensor([True, True]))
+case(aten.outer.default, rand(0), rand(3))
+case(aten.ger.default, rand(6)[::2], rand(4))
+case(aten.kron.default, rand(2), rand(3, 2))
+case(aten.kron.default, rand(2, 1, 3), rand(2, 2))
+case(aten.kron.default, ints(-9, 9, 2, 2), ints(-9, 9, 2, 2, dtype=torch.int32))
+case(aten.bilinear.default, rand(2, 4, 3), rand(2, 4, 5), rand(2, 3, 5))
+case(aten.bilinear.default, rand(3), rand(5), rand(2, 3, 5), rand(2))
+case(aten.bilinear.default, rand(1, 3), rand(1, 1), rand(1, 3, 1), rand(1))
+case(aten.linalg_vecdot.default, rand(3, 5), rand(1, 5))
+case(aten.linalg_vecdot.default, rand(3, 5).t(), rand(5, 3), dim=0)
+
+save("einsum")
