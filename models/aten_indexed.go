@@ -1,0 +1,154 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// indexedTargets are x[i, j, …] and writing to it.
+var indexedTargets = []atenOp{
+	op("aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index),
+	op("aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index),
+	op("aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut),
+	inPlace("aten::index_put_(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut),
+	op("aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut),
+	op("aten::_index_put_impl(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, bool unsafe=False)"+
+		" -> Tensor", indexPut),
+	inPlace("aten::_index_put_impl_(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False,"+
+		" bool unsafe=False) -> Tensor", indexPut),
+}
+
+// An indexPlan is PyTorch's reading of a list of indices: which dimensions of self stand in which order, where the
+// dimensions of the indices go, and the indices broadcast together.
+type indexPlan struct {
+	// order brings the indexed dimensions together, at dimension at.
+	order []int
+	at    int
+	index []*ref
+}
+
+// planIndex follows PyTorch's rule: the indices' dimensions take the place of the indexed ones where these are
+// neighbours, else they come first.
+func (c *call) planIndex(r *ref, indices []*ref) (*indexPlan, error) {
+	if len(indices) > r.rank() {
+		return nil, fmt.Errorf("%d indices for %v", len(indices), r.shape())
+	}
+	var dims, rest []int
+	p := &indexPlan{}
+	for d := range r.rank() {
+		if d >= len(indices) || indices[d] == nil {
+			rest = append(rest, d)
+			continue
+		}
+		switch indices[d].dtype {
+		case tensor.Bool, tensor.UInt8:
+			return nil, &UnsupportedError{
+				What: "indexing with a mask: the size of its result depends on data; use torch.where or masked_fill",
+			}
+		case tensor.Int64, tensor.Int32:
+		default:
+			return nil, fmt.Errorf("an index of %v", indices[d].dtype)
+		}
+		dims = append(dims, d)
+		p.index = append(p.index, indices[d])
+	}
+	if len(dims) == 0 {
+		return nil, fmt.Errorf("no indices")
+	}
+	var err error
+	if p.index, err = c.broadcast(p.index...); err != nil {
+		return nil, err
+	}
+	if dims[len(dims)-1]-dims[0] == len(dims)-1 {
+		p.at = dims[0]
+	}
+	p.order = slices.Concat(rest[:p.at], dims, rest[p.at:])
+	return p, nil
+}
+
+func index(c *call) (*ref, error) {
+	r, indices := c.tensor("self"), c.tensors("indices")
+	if c.err != nil {
+		return nil, c.err
+	}
+	p, err := c.planIndex(r, indices)
+	if err != nil {
+		return nil, err
+	}
+	return c.apply("index", layers.Attrs{"dim": p.at, "wrap": true}, append([]*ref{c.permute(r, p.order...)}, p.index...)...)
+}
+
+func indexPut(c *call) (*ref, error) {
+	r, indices, values := c.tensor("self"), c.tensors("indices"), c.tensor("values")
+	if c.err != nil {
+		return nil, c.err
+	}
+	if out, done, err := c.maskPut(r, indices, values); done || err != nil {
+		return out, err
+	}
+	p, err := c.planIndex(r, indices)
+	if err != nil {
+		return nil, err
+	}
+	if values.dtype != r.dtype {
+		return nil, fmt.Errorf("values of %v into %v", values.dtype, r.dtype)
+	}
+	self := c.permute(r, p.order...)
+	want := slices.Concat(self.shape()[:p.at], p.index[0].shape(), self.shape()[p.at+len(p.index):])
+	if values, err = c.expandValues(values, want); err != nil {
+		return nil, err
+	}
+	attrs := layers.Attrs{"dim": p.at, "wrap": true, "accumulate": c.bool("accumulate")}
+	out, err := c.apply("index_put", attrs, append([]*ref{self, values}, p.index...)...)
+	if err != nil {
+		return nil, err
+	}
+	back := make([]int, len(p.order))
+	for i, d := range p.order {
+		back[d] = i
+	}
+	return c.permute(out, back...), nil
+}
+
+// expandValues expands values; leading dimensions of size one that are too many do not count.
+func (b *builder) expandValues(r *ref, shape tensor.Shape) (*ref, error) {
+	for r.rank() > len(shape) && r.shape()[0] == 1 {
+		r = b.selectAt(r, 0, 0)
+	}
+	return b.expand(r, shape)
+}
+
+// maskPut is x[mask] = one value for a mask over the leading dimensions: no size depends on data there.
+func (c *call) maskPut(r *ref, indices []*ref, values *ref) (out *ref, done bool, err error) {
+	if len(indices) != 1 || indices[0] == nil || indices[0].dtype != tensor.Bool && indices[0].dtype != tensor.UInt8 ||
+		numElements(values.shape()) != 1 || c.bool("accumulate") {
+		return nil, false, nil
+	}
+	mask := indices[0]
+	if mask.rank() > r.rank() || !mask.shape().Equal(r.shape()[:mask.rank()]) {
+		return nil, true, fmt.Errorf("mask %v of %v", mask.shape(), r.shape())
+	}
+	if mask, err = c.cast(mask, tensor.Bool); err != nil {
+		return nil, true, err
+	}
+	for mask.rank() < r.rank() {
+		mask = c.unsqueeze(mask, mask.rank())
+	}
+	if mask, err = c.expand(mask, r.shape()); err != nil {
+		return nil, true, err
+	}
+	if values, err = c.reshape(values, tensor.Shape{}); err != nil {
+		return nil, true, err
+	}
+	if values, err = c.cast(values, r.dtype); err != nil {
+		return nil, true, err
+	}
+	if values, err = c.expand(values, r.shape()); err != nil {
+		return nil, true, err
+	}
+	out, err = c.apply("where", nil, mask, values, r)
+	return out, true, err
+}
