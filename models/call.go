@@ -154,6 +154,24 @@ func (c *call) optFloat(name string, other float64) float64 {
 	return c.float(name)
 }
 
+// floats returns a list of numbers, nil where it is None.
+func (c *call) floats(name string) []float64 {
+	switch v := c.args[name].(type) {
+	case nil:
+		return nil
+	case []float64:
+		return v
+	case []int:
+		out := make([]float64, len(v))
+		for i, n := range v {
+			out[i] = float64(n)
+		}
+		return out
+	}
+	c.fail("argument %s is not a list of numbers", name)
+	return nil
+}
+
 // number returns a Python number as it is: int, float64 or bool.
 func (c *call) number(name string) number {
 	switch v := c.args[name].(type) {

@@ -1,5 +1,118 @@
 package cpu
 
-import "github.com/optimem/optimem/layers"
+import (
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
 
-var padKernels = map[layers.Kind]kernel{}
+// padKernels make tensors larger or cut them, for every dtype.
+var padKernels = map[layers.Kind]kernel{
+	"pad": {run: runPad},
+}
+
+// runPad: out[i] = in[i − before], and outside of the input the value of in[1], or the element that the mode leads to.
+// PyTorch's constant_pad_nd, reflection_pad1d to 3d, replication_pad1d to 3d and pad.
+func runPad(c *call) error {
+	switch c.in[0].dtype.Size() {
+	case 1:
+		pad[uint8](c)
+	case 2:
+		pad[uint16](c)
+	case 4:
+		pad[uint32](c)
+	case 8:
+		pad[uint64](c)
+	case 16:
+		pad[[2]uint64](c)
+	}
+	return nil
+}
+
+func pad[T any](c *call) {
+	x, shape := c.in[0], c.out[0].shape()
+	rank := len(shape)
+	src, dst := elements[T](x), elements[T](c.out[0])
+	if rank == 0 {
+		dst[0] = src[x.layout.Offset]
+		return
+	}
+	var value T
+	if !c.in[1].absent() {
+		value = elements[T](c.in[1])[c.in[1].layout.Offset]
+	}
+	mode, before := c.attrs.String("mode"), c.attrs.Ints("before")
+	width := shape[rank-1]
+	rows := volume(shape[:rank-1])
+	if width == 0 {
+		return
+	}
+	inner, last := x.shape()[rank-1], x.layout.Strides[rank-1]
+	left := before[rank-1]
+	c.pool.For(rows, max(1, grain/width), func(from, to int) {
+		for r := from; r < to; r++ {
+			row := dst[r*width:][:width]
+			at, ok := padRow(x.layout, shape, before, mode, r)
+			// The part [lo, hi) of the row is the input's.
+			lo, hi := min(max(left, 0), width), max(min(left+inner, width), 0)
+			if !ok || lo >= hi {
+				lo, hi = width, width
+			}
+			for j := range lo {
+				row[j] = value
+				if k, inside := padIndex(mode, j-left, inner); ok && inside {
+					row[j] = src[at+k*last]
+				}
+			}
+			first := at + (lo-left)*last
+			if last == 1 && lo < hi {
+				copy(row[lo:hi], src[first:])
+			} else {
+				for j := range row[lo:hi] {
+					row[lo+j] = src[first+j*last]
+				}
+			}
+			for j := hi; j < width; j++ {
+				row[j] = value
+				if k, inside := padIndex(mode, j-left, inner); ok && inside {
+					row[j] = src[at+k*last]
+				}
+			}
+		}
+	})
+}
+
+// padRow returns where the input's row lies that row r of the result is made of; ok is false for a row of padding alone.
+func padRow(l tensor.Layout, shape, before []int, mode string, r int) (at int, ok bool) {
+	at = l.Offset
+	for d := len(shape) - 2; d >= 0; d-- {
+		k, inside := padIndex(mode, r%shape[d]-before[d], l.Shape[d])
+		if !inside {
+			return 0, false
+		}
+		at += k * l.Strides[d]
+		r /= shape[d]
+	}
+	return at, true
+}
+
+// padIndex returns which of n elements stands at index i, which may lie outside; ok is false where none does.
+func padIndex(mode string, i, n int) (k int, ok bool) {
+	if i >= 0 && i < n {
+		return i, true
+	}
+	switch mode {
+	case "reflect":
+		if i < 0 {
+			return -i, true
+		}
+		return 2*(n-1) - i, true
+	case "replicate":
+		return min(max(i, 0), n-1), n > 0
+	case "circular":
+		if i < 0 {
+			return i + n, true
+		}
+		return i - n, true
+	}
+	return 0, false
+}

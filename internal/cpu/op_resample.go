@@ -1,5 +1,380 @@
 package cpu
 
-import "github.com/optimem/optimem/layers"
+import (
+	"fmt"
+	"math"
 
-var resampleKernels = map[layers.Kind]kernel{}
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// resampleKernels read images between their elements or in windows. Half floats are computed in float32.
+var resampleKernels = map[layers.Kind]kernel{
+	"interpolate": {run: runInterpolate, work: interpolateWork, supports: realUnlessNearest},
+	"grid_sample": {run: runGridSample, supports: onlyReal},
+	"affine_grid": {run: runAffineGrid, supports: onlyReal},
+	"im2col":      {run: runIm2col},
+	"col2im":      {run: runCol2im, supports: onlyReal},
+}
+
+func realUnlessNearest(in, out []layers.Spec, a layers.Attrs) error {
+	if mode := a.String("mode"); mode == "nearest" || mode == "nearest-exact" {
+		return nil
+	}
+	return onlyReal(in, out, a)
+}
+
+// A resizing is how interpolate reads along one dimension: for each element of the result, taps elements with weights.
+type resizing[T real] struct {
+	taps   int
+	index  []int32
+	weight []T
+}
+
+// resizeTaps returns how many elements of dimension d each result is made of.
+func resizeTaps(mode string, antialias bool, n, size, d int, a layers.Attrs) int {
+	half := 0.0
+	switch mode {
+	case "linear":
+		half = 1
+	case "cubic":
+		half = 2
+	case "lanczos":
+		half = 3
+	default:
+		return 1
+	}
+	if antialias {
+		scale := resizeScale[float64](n, size, a.Bool("align_corners"), a.Float(scaleNames[d]))
+		return min(2*int(math.Ceil(half*max(scale, 1)))+1, n)
+	}
+	return int(2 * half)
+}
+
+var scaleNames = [...]string{"scale0", "scale1", "scale2"}
+
+// resizeScale returns the step in the input for one step in the result.
+func resizeScale[T real](n, size int, alignCorners bool, given float64) T {
+	switch {
+	case alignCorners && size > 1:
+		return T(n-1) / T(size-1)
+	case alignCorners:
+		return 0
+	case given > 0:
+		return T(1 / given)
+	}
+	return T(n) / T(size)
+}
+
+func interpolateWork(in, out []layers.Spec, a layers.Attrs) int64 {
+	var bytes int64
+	size := realBytes(in[0].DType)
+	for d, n := range in[0].Shape[2:] {
+		results := out[0].Shape[2+d]
+		taps := resizeTaps(a.String("mode"), a.Bool("antialias"), n, results, d, a)
+		bytes += scratchBytes(size, results*taps) + scratchBytes(4, results*taps)
+	}
+	return bytes
+}
+
+// runInterpolate: out[p] = Σ weight · in over the elements around p's place in the input, dimension by dimension.
+// PyTorch's upsample_nearest1d to 3d, _upsample_nearest_exact1d to 3d, upsample_linear1d, upsample_bilinear2d,
+// upsample_trilinear3d, upsample_bicubic2d and the antialiased _upsample_bilinear2d_aa, _upsample_bicubic2d_aa and
+// _upsample_lanczos2d_aa.
+func runInterpolate(c *call) error {
+	if c.out[0].size() == 0 {
+		return nil
+	}
+	if mode := c.attrs.String("mode"); mode == "nearest" || mode == "nearest-exact" {
+		if c.in[0].dtype == tensor.Float64 {
+			return nearest(c, resizings[float64](c))
+		}
+		return nearest(c, resizings[float32](c))
+	}
+	if c.in[0].dtype == tensor.Float64 {
+		interpolate(c, resizings[float64](c))
+	} else {
+		interpolate(c, resizings[float32](c))
+	}
+	return nil
+}
+
+// resizings fills the tables of all dimensions; those before the first have one element.
+func resizings[T real](c *call) (tables [3]resizing[T]) {
+	mode, antialias, align := c.attrs.String("mode"), c.attrs.Bool("antialias"), c.attrs.Bool("align_corners")
+	shape, results := c.in[0].shape()[2:], c.out[0].shape()[2:]
+	work := scratch(c.work)
+	for d := range tables {
+		k := d - (3 - len(shape))
+		if k < 0 {
+			tables[d] = resizing[T]{taps: 1, index: []int32{0}, weight: []T{1}}
+			continue
+		}
+		n, size := shape[k], results[k]
+		t := &tables[d]
+		t.taps = resizeTaps(mode, antialias, n, size, k, c.attrs)
+		t.weight = takeReal[T](&work, size*t.taps)
+		places := roundUp(size*t.taps*4, 8)
+		t.index, work = elements[int32](view{data: work[:places]})[:size*t.taps], work[places:]
+		scale := resizeScale[T](n, size, align, c.attrs.Float(scaleNames[k]))
+		for o := range size {
+			index, weight := t.index[o*t.taps:][:t.taps], t.weight[o*t.taps:][:t.taps]
+			switch {
+			case antialias:
+				antialiasTaps(mode, index, weight, scale, o, n)
+			case mode == "nearest":
+				index[0], weight[0] = int32(min(int(floor(T(o)*scale)), n-1)), 1
+			case mode == "nearest-exact":
+				at := max(T((T(o)+0.5)*scale)-0.5, 0)
+				index[0], weight[0] = int32(min(int(floor(at+0.5)), n-1)), 1
+			case n == size: // every place is an element's
+				clear(weight)
+				for i := range index {
+					index[i] = int32(o)
+				}
+				weight[(t.taps-1)/2] = 1
+			default:
+				place(mode, index, weight, scale, o, n, align)
+			}
+		}
+	}
+	return tables
+}
+
+func floor[T real](x T) T { return T(math.Floor(float64(x))) }
+
+// place sets the taps of linear and cubic interpolation for result o.
+func place[T real](mode string, index []int32, weight []T, scale T, o, n int, align bool) {
+	at := T(o) * scale
+	if !align {
+		at = T((T(o)+0.5)*scale) - 0.5
+		if mode == "linear" {
+			at = max(at, 0)
+		}
+	}
+	first := min(int(floor(at)), n-1)
+	part := min(max(at-T(first), 0), 1)
+	if mode == "linear" {
+		index[0], index[1] = int32(first), int32(min(first+1, n-1))
+		weight[0], weight[1] = 1-part, part
+		return
+	}
+	cubicWeights((*[4]T)(weight), part)
+	for i := range index {
+		index[i] = int32(min(max(first-1+i, 0), n-1))
+	}
+}
+
+// cubicWeights sets the weights of the elements at -1, 0, 1 and 2 for a place between 0 and 1: cubic convolution with
+// a = -0.75.
+func cubicWeights[T real](w *[4]T, t T) {
+	const a = -0.75
+	near := func(x T) T { return ((a+2)*x-(a+3))*x*x + 1 }
+	far := func(x T) T { return ((a*x-5*a)*x+8*a)*x - 4*a }
+	*w = [4]T{far(t + 1), near(t), near(1 - t), far(2 - t)}
+}
+
+// antialiasTaps sets the taps for result o of a filter that is as wide as the step is long. Taps that are left over have
+// weight zero and the index of the last.
+func antialiasTaps[T real](mode string, index []int32, weight []T, scale T, o, n int) {
+	half := T(1)
+	filter := func(x float64) float64 { return max(1-math.Abs(x), 0) }
+	switch mode {
+	case "cubic":
+		half, filter = 2, keys
+	case "lanczos":
+		half, filter = 3, lanczos
+	}
+	support, inverse := half, T(1)
+	if scale >= 1 {
+		support, inverse = half*scale, 1/scale
+	}
+	center := scale * (T(o) + 0.5)
+	from := max(int(center-support+0.5), 0)
+	to := min(int(center+support+0.5), n)
+	count := min(max(to-from, 0), len(index))
+	var total T
+	for i := range index {
+		k := min(i, max(count-1, 0))
+		index[i] = int32(min(from+k, n-1))
+		weight[i] = 0
+		if i < count {
+			weight[i] = T(filter(float64((T(i+from) - center + 0.5) * inverse)))
+			total += weight[i]
+		}
+	}
+	if total != 0 {
+		for i := range weight {
+			weight[i] /= total
+		}
+	}
+}
+
+// keys is the cubic filter with a = -0.5.
+func keys(x float64) float64 {
+	const a = -0.5
+	x = math.Abs(x)
+	switch {
+	case x < 1:
+		return ((a+2)*x-(a+3))*x*x + 1
+	case x < 2:
+		return (((x-5)*x+8)*x - 4) * a
+	}
+	return 0
+}
+
+// lanczos is the windowed sinc of three lobes.
+func lanczos(x float64) float64 {
+	sinc := func(x float64) float64 {
+		if x == 0 {
+			return 1
+		}
+		x *= math.Pi
+		return math.Sin(x) / x
+	}
+	if math.Abs(x) < 3 {
+		return sinc(x) * sinc(x/3)
+	}
+	return 0
+}
+
+// nearest moves elements of any dtype.
+func nearest[T real](c *call, tables [3]resizing[T]) error {
+	switch c.in[0].dtype.Size() {
+	case 1:
+		nearestAs[uint8](c, tables)
+	case 2:
+		nearestAs[uint16](c, tables)
+	case 4:
+		nearestAs[uint32](c, tables)
+	case 8:
+		nearestAs[uint64](c, tables)
+	case 16:
+		nearestAs[[2]uint64](c, tables)
+	default:
+		return fmt.Errorf("elements of %v", c.in[0].dtype)
+	}
+	return nil
+}
+
+func nearestAs[E any, T real](c *call, tables [3]resizing[T]) {
+	src, dst := elements[E](c.in[0]), elements[E](c.out[0])
+	step := threes(c.in[0].layout.Strides[2:], 0)[2]
+	imageRows(c, func(row, out int, z, y int) {
+		strides := threes(c.in[0].layout.Strides[2:], 0)
+		row += int(tables[0].index[z])*strides[0] + int(tables[1].index[y])*strides[1]
+		line := dst[out:][:len(tables[2].index)]
+		for i, x := range tables[2].index {
+			line[i] = src[row+int(x)*step]
+		}
+	})
+}
+
+// imageRows calls body for each row of the result, in parallel: where the input's channel begins, where the row begins in
+// the result, and which row it is.
+func imageRows(c *call, body func(plane, out, z, y int)) {
+	l, shape := c.in[0].layout, c.out[0].shape()
+	size := threes(shape[2:], 1)
+	rows := size[0] * size[1]
+	c.pool.For(shape[0]*shape[1]*rows, max(1, grain/8/size[2]), func(from, to int) {
+		for i := from; i < to; i++ {
+			channel, row := i/rows, i%rows
+			plane := l.Offset + channel/shape[1]*l.Strides[0] + channel%shape[1]*l.Strides[1]
+			body(plane, i*size[2], row/size[1], row%size[1])
+		}
+	})
+}
+
+func interpolate[T real](c *call, tables [3]resizing[T]) {
+	x, out := c.in[0], c.out[0]
+	strides := threes(x.layout.Strides[2:], 0)
+	half := isHalf(x.dtype)
+	var src, dst []T
+	if !half {
+		src, dst = elements[T](x), elements[T](out)
+	}
+	tz, ty, tx := &tables[0], &tables[1], &tables[2]
+	width := len(tx.index) / tx.taps
+	imageRows(c, func(plane, at, oz, oy int) {
+		zs, wz := tz.index[oz*tz.taps:][:tz.taps], tz.weight[oz*tz.taps:][:tz.taps]
+		ys, wy := ty.index[oy*ty.taps:][:ty.taps], ty.weight[oy*ty.taps:][:ty.taps]
+		for ox := range width {
+			xs, wx := tx.index[ox*tx.taps:][:tx.taps], tx.weight[ox*tx.taps:][:tx.taps]
+			var sum T
+			for i, z := range zs {
+				var slice T
+				for j, y := range ys {
+					row := plane + int(z)*strides[0] + int(y)*strides[1]
+					var line T
+					for k, p := range xs {
+						if half {
+							var v [1]T
+							loadReal(v[:], x, row+int(p)*strides[2], 1)
+							line += wx[k] * v[0]
+						} else {
+							line += wx[k] * src[row+int(p)*strides[2]]
+						}
+					}
+					slice += wy[j] * line
+				}
+				sum += wz[i] * slice
+			}
+			if half {
+				putNumber(out, at+ox, sum)
+			} else {
+				dst[at+ox] = sum
+			}
+		}
+	})
+}
+
+// runAffineGrid: out[n, p] = theta[n] · (p's coordinates from -1 to 1, x first, and 1). PyTorch's affine_grid_generator.
+func runAffineGrid(c *call) error {
+	if c.in[0].dtype == tensor.Float64 {
+		affineGrid[float64](c)
+	} else {
+		affineGrid[float32](c)
+	}
+	return nil
+}
+
+func affineGrid[T real](c *call) {
+	theta, out := c.in[0], c.out[0]
+	shape, align := out.shape(), c.attrs.Bool("align_corners")
+	rank := shape[len(shape)-1]
+	size := threes(shape[1:len(shape)-1], 1)
+	pixels := volume(size[:])
+	coordinate := func(i, n int) T {
+		if n < 2 {
+			return 0
+		}
+		step := 2 / T(n-1)
+		at := -1 + step*T(i)
+		if i >= n/2 {
+			at = 1 - step*T(n-1-i)
+		}
+		if !align {
+			at = at * T(n-1) / T(n)
+		}
+		return at
+	}
+	c.pool.For(shape[0]*pixels, grain/8, func(from, to int) {
+		for i := from; i < to; i++ {
+			p := i % pixels
+			point := [4]T{coordinate(p%size[2], size[2]), coordinate(p/size[2]%size[1], size[1]), 1}
+			if rank == 3 {
+				point[2], point[3] = coordinate(p/size[2]/size[1], size[0]), 1
+			}
+			l := theta.layout
+			for r := range rank {
+				var sum [1]T
+				for k := range rank + 1 {
+					var m [1]T
+					loadReal(m[:], theta, l.Offset+i/pixels*l.Strides[0]+r*l.Strides[1]+k*l.Strides[2], 1)
+					sum[0] += m[0] * point[k]
+				}
+				storeReal(out, i*rank+r, sum[:])
+			}
+		}
+	})
+}

@@ -1,0 +1,284 @@
+package cpu
+
+import (
+	"math"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+// runGridSample: out[n,c,p] = in[n,c] at the point grid[n,p], whose coordinates from -1 to 1 span the image. PyTorch's
+// grid_sampler, grid_sampler_2d and grid_sampler_3d.
+func runGridSample(c *call) error {
+	if c.in[0].dtype == tensor.Float64 {
+		gridSample[float64](c)
+	} else {
+		gridSample[float32](c)
+	}
+	return nil
+}
+
+// A sampler turns points into elements and weights.
+type sampler[T real] struct {
+	rank          int
+	size, strides [3]int
+	mode, padding string
+	align         bool
+	// offset, weight and there are the taps of the point at hand: where an element lies, and whether there is one.
+	offset [16]int
+	weight [16]T
+	there  [16]bool
+	taps   int
+}
+
+func gridSample[T real](c *call) {
+	x, grid, out := c.in[0], c.in[1], c.out[0]
+	channels := x.shape()[1]
+	points := volume(out.shape()[2:])
+	if points == 0 {
+		return
+	}
+	rank := len(x.shape()) - 2
+	half := isHalf(x.dtype)
+	var src []T
+	if !half {
+		src = elements[T](x)
+	}
+	lines := leading(grid.layout, 1)
+	step := grid.layout.Strides[rank+1]
+	c.pool.For(x.shape()[0]*points, max(1, grain/16/max(channels, 1)), func(from, to int) {
+		s := sampler[T]{
+			rank: rank, size: threes(x.shape()[2:], 1), strides: threes(x.layout.Strides[2:], 0),
+			mode: c.attrs.String("mode"), padding: c.attrs.String("padding_mode"), align: c.attrs.Bool("align_corners"),
+		}
+		for i := from; i < to; i++ {
+			var point [3]T // x, y, z
+			loadReal(point[:rank], grid, offsetOf(lines, i), step)
+			s.locate([3]T{point[2], point[1], point[0]})
+			image, p := i/points, i%points
+			for ch := range channels {
+				at := x.layout.Offset + image*x.layout.Strides[0] + ch*x.layout.Strides[1]
+				var sum T
+				for t := range s.taps {
+					var v [1]T
+					if s.there[t] {
+						if half {
+							loadReal(v[:], x, at+s.offset[t], 1)
+						} else {
+							v[0] = src[at+s.offset[t]]
+						}
+					}
+					sum += s.weight[t] * v[0]
+				}
+				putNumber(out, (image*channels+ch)*points+p, sum)
+			}
+		}
+	})
+}
+
+// locate sets the taps for a point, given as z, y, x.
+func (s *sampler[T]) locate(point [3]T) {
+	var at [3]T
+	for d := 3 - s.rank; d < 3; d++ {
+		at[d] = s.unnormalize(point[d], d)
+		if s.mode != "cubic" {
+			at[d] = s.fold(at[d], d)
+		}
+	}
+	s.taps = 0
+	switch s.mode {
+	case "nearest":
+		for d := range at {
+			at[d] = T(math.RoundToEven(float64(at[d])))
+		}
+		s.tap(at, 1)
+	case "linear":
+		first, part := at, at
+		for d := range at {
+			first[d] = floor(at[d])
+			part[d] = at[d] - first[d]
+		}
+		for corner := range 1 << s.rank {
+			place, weight := first, T(1)
+			for d := 3 - s.rank; d < 3; d++ {
+				if corner>>(2-d)&1 == 1 {
+					place[d]++
+					weight *= part[d]
+				} else {
+					weight *= first[d] + 1 - at[d]
+				}
+			}
+			s.tap(place, weight)
+		}
+	case "cubic":
+		var wy, wx [4]T
+		y, x := floor(at[1]), floor(at[2])
+		cubicWeights(&wy, at[1]-y)
+		cubicWeights(&wx, at[2]-x)
+		for j := range wy {
+			for i := range wx {
+				s.tap([3]T{0, s.fold(y+T(j)-1, 1), s.fold(x+T(i)-1, 2)}, T(wy[j]*wx[i]))
+			}
+		}
+	}
+}
+
+// unnormalize turns a coordinate from -1 to 1 into one in elements.
+func (s *sampler[T]) unnormalize(x T, d int) T {
+	if s.align {
+		return (x + 1) * (T(s.size[d]-1) / 2)
+	}
+	return T((x+1)*(T(s.size[d])/2)) - 0.5
+}
+
+// fold brings a coordinate into the image as the padding mode has it. Of zeros it is left where it is.
+func (s *sampler[T]) fold(x T, d int) T {
+	last := T(s.size[d] - 1)
+	switch s.padding {
+	case "zeros":
+		return x
+	case "reflection":
+		if s.align {
+			x = reflect(x, 2*last)
+		} else {
+			x = reflect(x+0.5, 2*T(s.size[d])) - 0.5
+		}
+	}
+	if !(x > 0) { // NaN too
+		return 0
+	}
+	return min(x, last)
+}
+
+// reflect folds a coordinate into [0, period/2] by mirrors at both ends.
+func reflect[T real](x, period T) T {
+	x = T(math.Abs(float64(x)))
+	x -= T(T(math.Trunc(float64(x/period))) * period)
+	return min(x, period-x)
+}
+
+// tap adds the element at whole coordinates, or a zero where there is none.
+func (s *sampler[T]) tap(at [3]T, weight T) {
+	offset, there := 0, true
+	for d, x := range at {
+		if !(x > -1 && x < T(s.size[d])) { // NaN too
+			there = false
+			break
+		}
+		offset += int(x) * s.strides[d]
+	}
+	s.offset[s.taps], s.weight[s.taps], s.there[s.taps] = offset, weight, there
+	s.taps++
+}
+
+// runIm2col: out[n, (c, tap), p] = in[n, c, p·stride − padding + tap·dilation], zero outside. PyTorch's im2col, which
+// unfold calls.
+func runIm2col(c *call) error {
+	switch c.in[0].dtype.Size() {
+	case 1:
+		im2col[uint8](c)
+	case 2:
+		im2col[uint16](c)
+	case 4:
+		im2col[uint32](c)
+	case 8:
+		im2col[uint64](c)
+	case 16:
+		im2col[[2]uint64](c)
+	}
+	return nil
+}
+
+// An imageWindow is the geometry of im2col and col2im over images of height × width.
+type imageWindow struct {
+	kernel, stride, padding, dilation, size, count [2]int
+}
+
+func imageWindowOf(c *call, size []int) imageWindow {
+	two := func(name string) [2]int { return [2]int(c.attrs.Ints(name)) }
+	w := imageWindow{
+		kernel: two("kernel"), stride: two("stride"), padding: two("padding"), dilation: two("dilation"),
+		size: [2]int(size),
+	}
+	for d := range w.count {
+		w.count[d] = (w.size[d]+2*w.padding[d]-w.dilation[d]*(w.kernel[d]-1)-1)/w.stride[d] + 1
+	}
+	return w
+}
+
+func im2col[E any](c *call) {
+	x := c.in[0]
+	w := imageWindowOf(c, x.shape()[2:])
+	src, dst := elements[E](x), elements[E](c.out[0])
+	taps, columns := w.kernel[0]*w.kernel[1], w.count[0]*w.count[1]
+	rows := x.shape()[1] * taps
+	l := x.layout
+	c.pool.For(x.shape()[0]*rows, max(1, grain/columns), func(from, to int) {
+		for i := from; i < to; i++ {
+			row := i % rows
+			plane := l.Offset + i/rows*l.Strides[0] + row/taps*l.Strides[1]
+			ky, kx := row%taps/w.kernel[1], row%w.kernel[1]
+			first := kx*w.dilation[1] - w.padding[1]
+			lo, hi := inside(first, w.stride[1], w.count[1], w.size[1])
+			for oy := range w.count[0] {
+				line := dst[i*columns+oy*w.count[1]:][:w.count[1]]
+				clear(line)
+				y := oy*w.stride[0] - w.padding[0] + ky*w.dilation[0]
+				if uint(y) >= uint(w.size[0]) {
+					continue
+				}
+				for ox := lo; ox < hi; ox++ {
+					line[ox] = src[plane+y*l.Strides[2]+(first+ox*w.stride[1])*l.Strides[3]]
+				}
+			}
+		}
+	})
+}
+
+// runCol2im: out[n,c,q] = Σ in[n, (c, tap), p] over the taps and windows with p·stride − padding + tap·dilation = q.
+// PyTorch's col2im, which fold calls.
+func runCol2im(c *call) error {
+	if c.in[0].dtype == tensor.Float64 {
+		col2im[float64](c)
+	} else {
+		col2im[float32](c)
+	}
+	return nil
+}
+
+func col2im[T real](c *call) {
+	x, out := c.in[0], c.out[0]
+	shape := out.shape()
+	w := imageWindowOf(c, shape[2:])
+	taps := w.kernel[0] * w.kernel[1]
+	l := x.layout
+	// window returns which window reads element q by tap k along dimension d.
+	window := func(d, q, k int) (int, bool) {
+		p := q + w.padding[d] - k*w.dilation[d]
+		return p / w.stride[d], p >= 0 && p%w.stride[d] == 0 && p/w.stride[d] < w.count[d]
+	}
+	rows := shape[1] * shape[2]
+	c.pool.For(shape[0]*rows, max(1, grain/8/shape[3]), func(from, to int) {
+		for i := from; i < to; i++ {
+			channel, y := i%rows/shape[2], i%shape[2]
+			plane := l.Offset + i/rows*l.Strides[0] + channel*taps*l.Strides[1]
+			for q := range shape[3] {
+				var sum T
+				for ky := range w.kernel[0] {
+					oy, ok := window(0, y, ky)
+					if !ok {
+						continue
+					}
+					for kx := range w.kernel[1] {
+						if ox, ok := window(1, q, kx); ok {
+							var v [1]T
+							at := plane + (ky*w.kernel[1]+kx)*l.Strides[1] + (oy*w.count[1]+ox)*l.Strides[2]
+							loadReal(v[:], x, at, 1)
+							sum += v[0]
+						}
+					}
+				}
+				putNumber(out, i*shape[3]+q, sum)
+			}
+		}
+	})
+}
