@@ -140,7 +140,7 @@ var targets = func() map[string]target {
 	all := make(map[string]target)
 	for _, family := range [][]atenOp{
 		reductionTargets, normTargets, indexTargets,
-		linearTargets, attentionTargets, recurrentTargets, einsumTargets,
+		linearTargets, attentionTargets, recurrentTargets, einsumTargets, encoderTargets,
 		elementwiseTargets, createTargets, castTargets, viewTargets,
 		convTargets, poolTargets, resampleTargets,
 	} {

@@ -80,6 +80,27 @@ case(sdpa, *qkv((1, 1), 3, 600, 5, make=coarse), note="across blocks of keys")
 case(sdpa, *qkv((1, 1), 70, 40, 4, make=coarse, dtype=F16), seen(70, 40))
 case(sdpa, *qkv((40, 1), 2, 2, 3, make=coarse), note="more work than parts")
 
+# whole layers
+x, more = rand(2, 3, 8), [rand(24, 8, scale=0.3), rand(24), rand(8, 8), rand(8)]
+padding = torch.zeros(2, 3, dtype=torch.bool)
+padding[0, 2] = True
+masked = torch.tensor([[False, False, True], [True, True, True]])
+causal = torch.triu(torch.ones(3, 3, dtype=torch.bool), 1)
+mha = aten._native_multi_head_attention.default
+case(mha, x, x, x, 8, 2, *more)
+case(mha, x, x, x, 8, 2, *more, None, True, False)
+case(mha, x, x, x, 8, 2, *more, padding, True, True, 1)
+case(mha, x, x, x, 8, 2, *more, masked, True, True, 1, note="a query that sees nothing is NaN")
+case(mha, x, x, x, 8, 2, *more, causal, True, True, 0)
+case(mha, x, x, x, 8, 2, *more, causal.expand(2, 2, 3, 3).contiguous(), True, False, 2)
+case(mha, x.double(), x.double(), x.double(), 8, 4, *(t.double() for t in more))
+rest = [rand(8) for _ in range(4)] + [rand(16, 8), rand(16), rand(8, 16), rand(8)]
+for gelu in (False, True):
+    for norm_first in (False, True):
+        case(aten._transformer_encoder_layer_fwd.default, x, 8, 2, *more, gelu, norm_first, 1e-5, *rest, bound=1e-5,
+             note="two norms and a product after each other")
+case(aten._transformer_encoder_layer_fwd.default, x, 8, 2, *more, False, False, 1e-5, *rest, padding, 1, bound=1e-5)
+
 for op in (aten.dropout, aten.dropout_, aten.feature_dropout, aten.feature_dropout_, aten.alpha_dropout,
            aten.alpha_dropout_, aten.feature_alpha_dropout, aten.feature_alpha_dropout_):
     case(op.default, rand(2, 3), 0.5, False)
