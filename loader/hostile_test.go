@@ -87,7 +87,11 @@ func refused(t *testing.T, path string) error {
 	if report.Verdict != VerdictUnsafe || scanErr != nil {
 		t.Errorf("verdict %q, error %v", report.Verdict, scanErr)
 	}
-	if !slices.ContainsFunc(report.Problems, func(p *Error) bool { return p.Error() == err.Error() }) {
+	same := func(p *Error) bool {
+		// Where exactly the meter runs out depends on how tables of interned strings happen to grow.
+		return p.Error() == err.Error() || Class(err) == ErrLimit && Class(p) == ErrLimit
+	}
+	if !slices.ContainsFunc(report.Problems, same) {
 		t.Errorf("open says %v\nwhich is not among what scan says: %v", err, report.Problems)
 	}
 	for _, p := range report.Problems {
@@ -132,5 +136,32 @@ func TestHostileListing(t *testing.T) {
 	}
 	for name := range listed {
 		t.Errorf("%s is in expected.json and not in the folder", name)
+	}
+}
+
+// TestTruncated cuts small files of each format at every byte: what is left never opens.
+func TestTruncated(t *testing.T) {
+	files := map[string][]byte{
+		"safetensors": safetensorsFile(`{"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}}`, 9),
+	}
+	for _, name := range []string{"legacy_tensor.pt", "zip_tensor.pt", "t16_zip_mlp.pt"} {
+		file, err := os.ReadFile(filepath.Join("testdata/valid", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = file
+	}
+	for name, file := range files {
+		open := func(n int) error {
+			return newOpener(t.Context(), name, Options{}).openSource(&Checkpoint{}, bytesSource(file[:n]))
+		}
+		if err := open(len(file)); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for n := range file {
+			if err := open(n); Class(err) == nil {
+				t.Fatalf("%s: the first %d bytes give %v", name, n, err)
+			}
+		}
 	}
 }
