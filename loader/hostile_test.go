@@ -165,3 +165,40 @@ func TestTruncated(t *testing.T) {
 		}
 	}
 }
+
+// TestOdd opens what looks like an attack and is none: refusing it would refuse honest files.
+func TestOdd(t *testing.T) {
+	tensors := func(body string) string { return pickleStart + ones(1) + "}(" + body + "u." }
+	rebuilt := pickleRebuild + pickleView
+	for name, test := range map[string]struct {
+		pickle string
+		want   []string // names of weights
+	}{
+		"a key twice":              {tensors(pickleString("w") + rebuilt + pickleString("w") + rebuilt), []string{"w"}},
+		"a list that holds itself": {pickleStart + ones(1) + "]q\x01(h\x01" + rebuilt + "e.", []string{"1"}},
+		"LONG1 of no bytes":        {tensors("\x8a\x00" + rebuilt), []string{"0"}},
+		"a tensor many times":      {tensors(pickleString("a") + rebuilt + "q\x01" + pickleString("b") + "h\x01"), []string{"a", "b"}},
+		"a name like a path":       {tensors(pickleString("../../etc/passwd") + rebuilt), []string{"../../etc/passwd"}},
+		"no tensor at all":         {pickleStart + "N.", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := writeArchive(t, test.pickle)
+			ckpt, err := Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ckpt.Close()
+			var names []string
+			for _, w := range ckpt.Weights {
+				names = append(names, w.Name)
+			}
+			if !slices.Equal(names, test.want) {
+				t.Errorf("weights %q, want %q", names, test.want)
+			}
+			report, err := Scan(t.Context(), path, Options{})
+			if err != nil || report.Verdict != VerdictData {
+				t.Errorf("scan says %v, %v", report, err)
+			}
+		})
+	}
+}

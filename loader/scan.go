@@ -33,7 +33,7 @@ type ScanReport struct {
 	Classes []string
 	// Globals lists every name that a pickle in the file refers to, in order of record and offset.
 	Globals []GlobalUse
-	// Problems lists all that is wrong. Open fails with the gravest of them.
+	// Problems lists all that is wrong. Open fails with the first that it meets.
 	Problems []*Error
 	// Unreadable lists tensors that optimem cannot represent; they do not make a file unsafe.
 	Unreadable []*Error

@@ -252,6 +252,11 @@ func (s *scriptArchive) readConstants() error {
 		}
 		s.program.Constants = append(s.program.Constants, c)
 	}
+	if ref := s.program.HighestConstant; ref != nil && ref.Index >= len(s.program.Constants) {
+		err := fault.New(fault.ErrFormat, -1, "%v uses constant c%d of a table of %d",
+			s.program.Position(ref.Pos()), ref.Index, len(s.program.Constants))
+		return errorAt(s.o.path, record, err)
+	}
 	return nil
 }
 

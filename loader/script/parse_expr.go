@@ -182,7 +182,11 @@ func (p *parser) path() Expr {
 		if !ok || err != nil || n < 0 || strconv.Itoa(int(n)) != digits {
 			p.fail(fault.ErrFormat, t.off, "constants are named c0, c1, …")
 		}
-		return keep(p, ConstantRef{here, int(n)})
+		ref := keep(p, ConstantRef{here, int(n)})
+		if highest := p.prog.HighestConstant; highest == nil || highest.Index < ref.Index {
+			p.prog.HighestConstant = ref
+		}
+		return ref
 	}
 	if class, ok := strings.CutSuffix(t.text, ".__new__"); ok {
 		p.expect('(', `"("`)

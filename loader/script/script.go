@@ -29,6 +29,8 @@ type Program struct {
 	Classes map[string]*Class
 	// Functions holds every free function by its qualified name.
 	Functions map[string]*Function
+	// HighestConstant is the reference to the highest entry of Constants that the code makes, nil where it makes none.
+	HighestConstant *ConstantRef
 
 	// Root is the module that was saved; the loader fills it in.
 	Root *Object

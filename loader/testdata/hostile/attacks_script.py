@@ -82,6 +82,9 @@ PROTO4_SET = b"\x80\x04" + glob("__torch__", "M") + b")\x81}(" + text("training"
 
 
 def records():
+    source = CLASS + METHOD + "    _0 = torch.add(x, CONSTANTS.c99, alpha=1)\n    return _0\n"
+    add("script_constant_beyond.pt", archive(code=source.encode()), "format", "__torch__.py:7:23 uses constant c99 of a table of 0",
+        "an index beyond the table", "m/constants.pkl")
     add("script_constants_no_tuple.pt", archive(constants=PROTO2 + b"]."), "format", "the table of constants is not a tuple",
         "a table that can change", "m/constants.pkl")
     bad = PROTO2 + b"(" + tensor(persistent=storage(key="7")) + b"t."
