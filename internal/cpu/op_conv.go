@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -10,7 +11,31 @@ import (
 // convKernels are the convolutions. Floats are products of matrices: the weight by the input's windows, which are written
 // side by side block by block while they are packed. Convolutions of single channels and of integers are loops.
 var convKernels = map[layers.Kind]kernel{
-	"conv": {run: runConv, work: convWork, supports: onlyNumbers},
+	"conv": {run: runConv, work: convWork, supports: convSupports},
+}
+
+// convSupports refuses convolutions whose scratch memory or time no machine has. Shapes can be that large when operands
+// are expanded.
+func convSupports(in, out []layers.Spec, a layers.Attrs) error {
+	if err := onlyNumbers(in, out, a); err != nil {
+		return err
+	}
+	g := convolutionOf(in[0].Shape, in[1].Shape, out[0].Shape, in[0].DType, a)
+	size := 1.0
+	for _, n := range slices.Concat([]int{g.outputs, max(g.inputs, 1)}, g.kernel[:]) {
+		size *= float64(n)
+	}
+	pixels := g.out
+	if g.transposed {
+		pixels = g.in
+	}
+	for _, n := range pixels {
+		size *= float64(n)
+	}
+	if size > 1<<53 {
+		return fmt.Errorf("%.3g multiplications for input %v and weight %v", size, in[0].Shape, in[1].Shape)
+	}
+	return nil
 }
 
 // A convolution is the geometry of a conv, over three dimensions of which the first may have size one.

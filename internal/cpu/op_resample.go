@@ -10,15 +10,23 @@ import (
 
 // resampleKernels read images between their elements or in windows. Half floats are computed in float32.
 var resampleKernels = map[layers.Kind]kernel{
-	"interpolate": {run: runInterpolate, work: interpolateWork, supports: realUnlessNearest},
+	"interpolate": {run: runInterpolate, work: interpolateWork, supports: interpolateSupports},
 	"grid_sample": {run: runGridSample, supports: onlyReal},
 	"affine_grid": {run: runAffineGrid, supports: onlyReal},
 	"im2col":      {run: runIm2col},
 	"col2im":      {run: runCol2im, supports: onlyReal},
 }
 
-func realUnlessNearest(in, out []layers.Spec, a layers.Attrs) error {
-	if mode := a.String("mode"); mode == "nearest" || mode == "nearest-exact" {
+// interpolateSupports takes every dtype where elements are only moved, and refuses tables that no machine holds.
+func interpolateSupports(in, out []layers.Spec, a layers.Attrs) error {
+	mode := a.String("mode")
+	for d, n := range in[0].Shape[2:] {
+		size := out[0].Shape[2+d]
+		if taps := resizeTaps(mode, a.Bool("antialias"), n, size, d, a); float64(taps)*float64(size) > 1<<40 {
+			return fmt.Errorf("interpolation of %v to %v reads %d elements for each", in[0].Shape, out[0].Shape, taps)
+		}
+	}
+	if mode == "nearest" || mode == "nearest-exact" {
 		return nil
 	}
 	return onlyReal(in, out, a)
@@ -46,7 +54,7 @@ func resizeTaps(mode string, antialias bool, n, size, d int, a layers.Attrs) int
 	}
 	if antialias {
 		scale := resizeScale[float64](n, size, a.Bool("align_corners"), a.Float(scaleNames[d]))
-		return min(2*int(math.Ceil(half*max(scale, 1)))+1, n)
+		return min(2*int(math.Ceil(min(half*max(scale, 1), float64(n))))+1, n)
 	}
 	return int(2 * half)
 }
@@ -123,10 +131,10 @@ func resizings[T real](c *call) (tables [3]resizing[T]) {
 			case antialias:
 				antialiasTaps(mode, index, weight, scale, o, n)
 			case mode == "nearest":
-				index[0], weight[0] = int32(min(int(floor(T(o)*scale)), n-1)), 1
+				index[0], weight[0] = int32(within(T(o)*scale, 0, n-1)), 1
 			case mode == "nearest-exact":
 				at := max(T((T(o)+0.5)*scale)-0.5, 0)
-				index[0], weight[0] = int32(min(int(floor(at+0.5)), n-1)), 1
+				index[0], weight[0] = int32(within(at+0.5, 0, n-1)), 1
 			case n == size: // every place is an element's
 				clear(weight)
 				for i := range index {
@@ -143,6 +151,17 @@ func resizings[T real](c *call) (tables [3]resizing[T]) {
 
 func floor[T real](x T) T { return T(math.Floor(float64(x))) }
 
+// within returns the largest whole number that is not above x, but at least low and at most high. x may be anything.
+func within[T real](x T, low, high int) int {
+	if !(x >= T(low)) {
+		return low
+	}
+	if x >= T(high) {
+		return high
+	}
+	return int(floor(x))
+}
+
 // place sets the taps of linear and cubic interpolation for result o.
 func place[T real](mode string, index []int32, weight []T, scale T, o, n int, align bool) {
 	at := T(o) * scale
@@ -152,7 +171,7 @@ func place[T real](mode string, index []int32, weight []T, scale T, o, n int, al
 			at = max(at, 0)
 		}
 	}
-	first := min(int(floor(at)), n-1)
+	first := within(at, -1, n-1)
 	part := min(max(at-T(first), 0), 1)
 	if mode == "linear" {
 		index[0], index[1] = int32(first), int32(min(first+1, n-1))
@@ -190,8 +209,8 @@ func antialiasTaps[T real](mode string, index []int32, weight []T, scale T, o, n
 		support, inverse = half*scale, 1/scale
 	}
 	center := scale * (T(o) + 0.5)
-	from := max(int(center-support+0.5), 0)
-	to := min(int(center+support+0.5), n)
+	from := within(center-support+0.5, 0, n)
+	to := within(center+support+0.5, 0, n)
 	count := min(max(to-from, 0), len(index))
 	var total T
 	for i := range index {
