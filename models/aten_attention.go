@@ -208,10 +208,13 @@ func splitDim(l tensor.Layout, d, n int) tensor.Layout {
 func (b *builder) groupHeads(r *ref, heads int, other *ref) (*ref, error) {
 	d := r.rank() - 3
 	n := r.shape()[d]
-	if n == 0 || heads%n != 0 {
+	if n == heads {
+		return r, nil
+	}
+	if n == 0 || heads == 0 || heads%n != 0 {
 		return nil, fmt.Errorf("%d heads of queries do not share %d of keys or values", heads, n)
 	}
-	if n == other.shape()[other.rank()-3] || n == heads {
+	if n == other.shape()[other.rank()-3] {
 		return r, nil
 	}
 	shape := slices.Clone(r.shape())
