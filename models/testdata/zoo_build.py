@@ -149,6 +149,7 @@ def build(family, name, spec):
                 wide = None
         if i == 0:
             sensitivity = sense(model, case, out, with_state)
+            ref.restore(model, state_after)
         cases.append(record)
     for form, a in agree.items():
         assert a <= spec.agree, f"{form} differs from the model by {a:.2g}"

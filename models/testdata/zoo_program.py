@@ -177,5 +177,5 @@ def argument_paths(forward, args, kwargs, is_leaf):
 
 
 def export(model, args, kwargs, dynamic):
-    with torch.no_grad():
-        return torch.export.export(model, args, kwargs or None, dynamic_shapes=dynamic, strict=False)
+    # With gradients enabled, as users do it: code under no_grad() becomes wrap_with_set_grad_enabled.
+    return torch.export.export(model, args, kwargs or None, dynamic_shapes=dynamic, strict=False)
