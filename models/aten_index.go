@@ -81,7 +81,21 @@ func (c *call) gather(r *ref, d int, index *ref) (*ref, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	return c.emit1("gather", layers.Attrs{"dim": d}, c.read(r), c.read(index))
+	shape := index.shape()
+	if r.rank()+index.rank() == 1 { // a scalar counts as a list of one
+		var err error
+		if r, err = c.flat(r); err != nil {
+			return nil, err
+		}
+		if index, err = c.flat(index); err != nil {
+			return nil, err
+		}
+	}
+	out, err := c.emit1("gather", layers.Attrs{"dim": d}, c.read(r), c.read(index))
+	if err != nil {
+		return nil, err
+	}
+	return c.reshape(out, shape)
 }
 
 // indexSelect returns the elements of r that a list of indices names along dimension d.

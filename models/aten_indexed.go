@@ -98,7 +98,7 @@ func indexPut(c *call) (*ref, error) {
 	}
 	self := c.permute(r, p.order...)
 	want := slices.Concat(self.shape()[:p.at], p.index[0].shape(), self.shape()[p.at+len(p.index):])
-	if values, err = c.expandValues(values, want); err != nil {
+	if values, err = c.expand(values, want); err != nil {
 		return nil, err
 	}
 	attrs := layers.Attrs{"dim": p.at, "wrap": true, "accumulate": c.bool("accumulate")}
@@ -111,14 +111,6 @@ func indexPut(c *call) (*ref, error) {
 		back[d] = i
 	}
 	return c.permute(out, back...), nil
-}
-
-// expandValues expands values; leading dimensions of size one that are too many do not count.
-func (b *builder) expandValues(r *ref, shape tensor.Shape) (*ref, error) {
-	for r.rank() > len(shape) && r.shape()[0] == 1 {
-		r = b.selectAt(r, 0, 0)
-	}
-	return b.expand(r, shape)
 }
 
 // maskPut is x[mask] = one value for a mask over the leading dimensions: no size depends on data there.

@@ -38,8 +38,11 @@ func alongDim(l tensor.Layout, d int) along {
 func (a along) first(i, n int) int { return i/a.inner*n*a.inner + i%a.inner }
 
 // each calls body for every line, in parallel, with its number and where it begins. Parts have at least about grain
-// elements.
+// elements. Lines of nothing are left out.
 func (a along) each(p *Pool, body func(line, first int)) {
+	if a.n == 0 {
+		return
+	}
 	p.For(a.count, max(1, grain/max(a.n, 1)), func(from, to int) {
 		linesOf(a.others, from, to, func(at, first, stride, n int) {
 			for i := range n {
