@@ -116,6 +116,8 @@ type programBuilder struct {
 	*builder
 	ckpt    *loader.Checkpoint
 	program *exported.Program
+	// autocast is the dtype that ops cast to in the region being built, Invalid outside of any.
+	autocast tensor.DType
 	// symbols are the sizes that the inputs give to the program's symbols.
 	symbols map[string]int64
 	// storages holds the cell of each storage already added, so that tied weights are one value.
@@ -215,6 +217,9 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 		default:
 			c.args[p.name] = p.value
 		}
+	}
+	if err := b.castArguments(n.Target, c.args); err != nil {
+		return err
 	}
 	if err := t.build(c); err != nil {
 		return err

@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/tensor"
@@ -28,22 +29,55 @@ func wrapped(b *programBuilder, _ *scope, _ *exported.Node, args arguments) ([]a
 	return nil, fmt.Errorf("no graph among the arguments")
 }
 
-// autocast inlines a region in which casting is off. One in which it is on computes in other dtypes than its nodes say.
+// autocast inlines a region in which PyTorch casts what some ops read to a narrower dtype, or, where it is off, does not.
+// Its arguments are the device's type, the dtype, whether it is on, whether casts are cached, the graph and its inputs.
 func autocast(b *programBuilder, s *scope, n *exported.Node, args arguments) ([]any, error) {
-	for i, a := range args.positional {
-		if _, ok := a.(*exported.Graph); !ok {
-			continue
-		}
-		for _, flag := range args.positional[:i] {
-			if on, ok := flag.(bool); ok {
-				if on {
-					return nil, &UnsupportedError{What: "a region under autocast: export after run_decompositions()"}
-				}
-				break // (device type, dtype, enabled, cache enabled)
-			}
+	if len(args.positional) < 5 {
+		return nil, fmt.Errorf("%d arguments", len(args.positional))
+	}
+	on, ok := args.positional[2].(bool)
+	if !ok {
+		return nil, fmt.Errorf("argument 2 is not a flag")
+	}
+	before := b.autocast
+	defer func() { b.autocast = before }()
+	b.autocast = tensor.Invalid
+	if on {
+		b.autocast = tensor.BFloat16 // the default on the CPU
+		if d, ok := args.positional[1].(tensor.DType); ok {
+			b.autocast = d
 		}
 	}
 	return wrapped(b, s, n, args)
+}
+
+// castUnder are the ops whose float arguments autocast narrows on the CPU. Ops that it widens instead need a rule of
+// their own; until then the dtype recorded for their result tells that it is missing.
+var castUnder = map[string]bool{
+	"conv1d": true, "conv2d": true, "conv3d": true, "_convolution": true, "conv_transpose1d": true,
+	"conv_transpose2d": true, "conv_transpose3d": true, "bmm": true, "mm": true, "baddbmm": true, "addmm": true,
+	"addbmm": true, "linear": true, "matmul": true, "prelu": true, "scaled_dot_product_attention": true,
+	"linalg_vecdot": true,
+}
+
+// castArguments narrows the float arguments of a call inside a region under autocast.
+func (b *programBuilder) castArguments(target string, args map[string]any) error {
+	op, _, _ := strings.Cut(strings.TrimPrefix(target, "torch.ops.aten."), ".")
+	if b.autocast == tensor.Invalid || !castUnder[op] {
+		return nil
+	}
+	for name, v := range args {
+		r, ok := v.(*ref)
+		if !ok || r.dtype != tensor.Float32 && r.dtype != tensor.Float16 && r.dtype != tensor.BFloat16 {
+			continue
+		}
+		narrow, err := b.cast(r, b.autocast)
+		if err != nil {
+			return err
+		}
+		args[name] = narrow
+	}
+	return nil
 }
 
 // conditional builds both branches of cond and selects by the predicate. Branches have no effects but their results.

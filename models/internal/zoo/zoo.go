@@ -218,22 +218,23 @@ func (f Filled) literal() (tensor.Source, error) {
 	}
 	p, err := base64.StdEncoding.DecodeString(*text)
 	if err != nil || f.Gzip == nil {
-		return bytesSource(p), err
+		return &bytesSource{p}, err
 	}
 	r, err := gzip.NewReader(strings.NewReader(string(p)))
 	if err != nil {
 		return nil, err
 	}
 	p, err = io.ReadAll(r)
-	return bytesSource(p), err
+	return &bytesSource{p}, err
 }
 
-type bytesSource []byte
+// A bytesSource is a pointer so that extents over it can be compared.
+type bytesSource struct{ data []byte }
 
-func (s bytesSource) Size() int64 { return int64(len(s)) }
+func (s *bytesSource) Size() int64 { return int64(len(s.data)) }
 
-func (s bytesSource) ReadAt(_ context.Context, p []byte, off int64) error {
-	if copy(p, s[off:]) < len(p) {
+func (s *bytesSource) ReadAt(_ context.Context, p []byte, off int64) error {
+	if copy(p, s.data[off:]) < len(p) {
 		return io.ErrUnexpectedEOF
 	}
 	return nil
