@@ -145,6 +145,9 @@ func (e *UnsupportedError) Error() string {
 		if m.Uses > 1 {
 			lines[i] += fmt.Sprintf(", %d uses", m.Uses)
 		}
+		if why := m.Why(); why != "" {
+			lines[i] += ": " + why
+		}
 	}
 	return "unsupported: " + strings.Join(lines, "\n  ")
 }
