@@ -72,7 +72,7 @@ func (c *call) hardtanh(low, high number) (*ref, error) {
 	if !isIntegral(x.dtype) {
 		return c.clamp(x, low, high)
 	}
-	return c.clamp(x, int(truncate(floatOfNumber(low))), int(truncate(floatOfNumber(high))))
+	return c.clamp(x, integerOf(low), integerOf(high))
 }
 
 func (c *call) elu(alpha, scale, inputScale float64) (*ref, error) {
@@ -85,7 +85,8 @@ func (c *call) leakyRelu(slope float64) (*ref, error) {
 
 func shrink(kind layers.Kind) meaning {
 	return func(c *call) (*ref, error) {
-		return c.apply(kind, layers.Attrs{"lambda": c.float("lambd")}, c.tensor("self"))
+		x := c.tensor("self")
+		return c.apply(kind, layers.Attrs{"lambda": roundedTo(c.float("lambd"), x.dtype)}, x)
 	}
 }
 
@@ -141,7 +142,7 @@ func glu(c *call) (*ref, error) {
 // prelu scales what is not positive by one weight, or by one for each channel.
 func prelu(c *call) (*ref, error) {
 	x, w := c.tensor("self"), c.tensor("weight")
-	if n := numElements(w.shape()); x.rank() > 1 && n > 1 && w.rank() == 1 {
+	if n := numElements(w.shape()); x.rank() > 1 && n != 1 && w.rank() == 1 {
 		shape := make(tensor.Shape, x.rank())
 		for i := range shape {
 			shape[i] = 1
@@ -189,6 +190,14 @@ func (b *builder) clamp(x *ref, low, high operandArg) (*ref, error) {
 		}
 		return b.apply("clamp", attrs, x)
 	}
+	if !isFloat(d) {
+		if low, err = integerBound(low, d, true); err != nil {
+			return nil, err
+		}
+		if high, err = integerBound(high, d, false); err != nil {
+			return nil, err
+		}
+	}
 	if low != nil {
 		refs, err := b.together(d, x, low)
 		if err != nil {
@@ -208,4 +217,23 @@ func (b *builder) clamp(x *ref, low, high operandArg) (*ref, error) {
 		}
 	}
 	return x, nil
+}
+
+// integerBound returns a bound of a clamp of integers: nil for a number that bounds nothing in the dtype.
+func integerBound(bound operandArg, d tensor.DType, low bool) (operandArg, error) {
+	n, ok := bound.(int)
+	if !ok || d == tensor.Bool || d.Size() == 8 {
+		return bound, nil
+	}
+	first, last := 0, 1<<(8*d.Size())-1
+	if d == tensor.Int8 || d == tensor.Int16 || d == tensor.Int32 {
+		first, last = -(last+1)/2, last/2
+	}
+	switch {
+	case n >= first && n <= last:
+		return bound, nil
+	case low == (n < first):
+		return nil, nil
+	}
+	return nil, fmt.Errorf("bound %d of %v", n, d)
 }

@@ -130,46 +130,52 @@ func (c *call) arange(start, end, step number) (*ref, error) {
 	if by == 0 || (last-first)*by < 0 || math.IsNaN((last-first)/by) {
 		return nil, fmt.Errorf("arange from %v to %v by %v", start, end, step)
 	}
-	if isFloat(d) {
-		size, err := countOf(math.Ceil((last - first) / by))
-		if err != nil {
-			return nil, err
-		}
-		return c.emit1("arange", layers.Attrs{"start": first, "step": by, "size": size, "dtype": d})
+	count := math.Ceil((last - first) / by)
+	if count >= 1<<53 {
+		return nil, fmt.Errorf("arange of %v elements", count)
 	}
-	integers := [3]int{}
-	for i, n := range []number{start, end, step} {
-		k, ok := n.(int)
-		if !ok {
-			k = int(truncate(floatOfNumber(n)))
-		}
-		integers[i] = k
+	attrs := layers.Attrs{"start": first, "step": by, "size": int(count), "dtype": d}
+	if !isFloat(d) { // the numbers are truncated, the count is not that of the truncated ones
+		attrs["start"], attrs["step"] = integerOf(start), integerOf(step)
 	}
-	if d == tensor.Int64 { // PyTorch counts with the truncated numbers here, and only here
-		if integers[2] == 0 {
-			return nil, fmt.Errorf("arange with a step of zero")
-		}
-		first, last, by = float64(integers[0]), float64(integers[1]), float64(integers[2])
-	}
-	size, err := countOf(math.Ceil((last - first) / by))
-	if err != nil {
-		return nil, err
-	}
-	return c.emit1("arange", layers.Attrs{"start": integers[0], "step": integers[2], "size": size, "dtype": d})
+	return c.emit1("arange", attrs)
 }
 
-// countOf returns a computed number of elements.
-func countOf(n float64) (int, error) {
-	if !(n >= 0 && n < 1<<53) {
-		return 0, fmt.Errorf("%v elements", n)
+// integerOf returns a number truncated.
+func integerOf(n number) int {
+	if k, ok := n.(int); ok {
+		return k
 	}
-	return int(n), nil
+	return int(truncate(floatOfNumber(n)))
 }
 
 func linspace(c *call) (*ref, error) {
-	return c.emit1("linspace", layers.Attrs{
-		"start": c.float("start"), "end": c.float("end"), "steps": c.int("steps"), "dtype": c.dtype("dtype", defaultFloat),
-	})
+	d := c.dtype("dtype", defaultFloat)
+	start, end := c.float("start"), c.float("end")
+	if !isFloat(d) {
+		start, end = wrapInteger(start, d), wrapInteger(end, d)
+	}
+	return c.emit1("linspace", layers.Attrs{"start": start, "end": end, "steps": c.int("steps"), "dtype": d})
+}
+
+// wrapInteger returns a number as an integer dtype holds it.
+func wrapInteger(x float64, d tensor.DType) float64 {
+	n := truncate(x)
+	switch d {
+	case tensor.UInt8:
+		n = int64(uint8(n))
+	case tensor.UInt16:
+		n = int64(uint16(n))
+	case tensor.UInt32:
+		n = int64(uint32(n))
+	case tensor.Int8:
+		n = int64(int8(n))
+	case tensor.Int16:
+		n = int64(int16(n))
+	case tensor.Int32:
+		n = int64(int32(n))
+	}
+	return float64(n)
 }
 
 func (c *call) eye(rows, columns int) (*ref, error) {

@@ -102,8 +102,8 @@ func (b *builder) combineFloat(kind layers.Kind, attrs layers.Attrs, operands ..
 	return b.apply(kind, attrs, refs...)
 }
 
-// arithmetic emits add, sub, mul or div in dtype d. Beside half precision a number, and a tensor of one element, is not
-// rounded to it: PyTorch's kernels take it as float32.
+// arithmetic emits add, sub, mul or a division in dtype d. A factor or divisor that is a number or a 0-dimensional tensor
+// is not rounded to half precision: PyTorch's kernels take it as float32.
 func (b *builder) arithmetic(kind layers.Kind, attrs layers.Attrs, d tensor.DType, x, y operandArg) (*ref, error) {
 	if d == tensor.Bool {
 		switch kind {
@@ -118,7 +118,7 @@ func (b *builder) arithmetic(kind layers.Kind, attrs layers.Attrs, d tensor.DTyp
 	if err != nil {
 		return nil, err
 	}
-	if r, ok := y.(*ref); isHalf(d) && (!ok || r.rank() == 0) {
+	if r, ok := y.(*ref); isHalf(d) && kind != "add" && kind != "sub" && (!ok || r.rank() == 0) {
 		d = tensor.Float32
 	}
 	second, err := b.as(y, d)
@@ -154,9 +154,22 @@ func (b *builder) sum(kind layers.Kind, x, y operandArg, alpha number) (*ref, er
 	}
 	var attrs layers.Attrs
 	if f := floatOfNumber(alpha); f != 1 {
-		attrs = layers.Attrs{"alpha": f}
+		attrs = layers.Attrs{"alpha": roundedTo(f, d)}
 	}
 	return b.arithmetic(kind, attrs, d, x, y)
+}
+
+// roundedTo returns a number as a dtype holds it.
+func roundedTo(x float64, d tensor.DType) float64 {
+	switch d {
+	case tensor.Float16:
+		return float64(tensor.Float16ToFloat32(tensor.Float16FromFloat32(float32(x))))
+	case tensor.BFloat16:
+		return float64(tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32(float32(x))))
+	case tensor.Float32:
+		return float64(float32(x))
+	}
+	return x
 }
 
 // floatOfNumber returns a number as a float.
@@ -221,7 +234,7 @@ func arithmeticTargets() []atenOp {
 		all = append(all, twins("aten::"+name+".Tensor_mode(Tensor self, Tensor other"+mode, divide)...)
 		all = append(all, twins("aten::"+name+".Scalar_mode(Tensor self, Scalar other"+mode, divide)...)
 	}
-	floorDivide := binary("div_floor")
+	floorDivide := division("div_floor")
 	all = append(all,
 		op("aten::floor_divide"+withTensor, floorDivide), op("aten::floor_divide.Scalar"+withScalar, floorDivide),
 		inPlace("aten::floor_divide_.Tensor"+withTensor, floorDivide), inPlace("aten::floor_divide_.Scalar"+withScalar, floorDivide),
@@ -229,7 +242,7 @@ func arithmeticTargets() []atenOp {
 	)
 	for name, f := range map[string]meaning{
 		"atan2": floatBinary("atan2"), "arctan2": floatBinary("atan2"), "hypot": binary("hypot"),
-		"nextafter": binary("nextafter"), "heaviside": binary("heaviside"), "gcd": binary("gcd"), "lcm": binary("lcm"),
+		"nextafter": floatBinary("nextafter"), "gcd": binary("gcd"), "lcm": binary("lcm"),
 	} {
 		all = append(all, twins("aten::"+name+withTensor, f)...)
 	}
@@ -239,6 +252,9 @@ func arithmeticTargets() []atenOp {
 	} {
 		all = append(all, op("aten::"+name+withTensor, binary(kind)))
 	}
+	all = append(all, twins("aten::heaviside(Tensor self, Tensor values) -> Tensor", func(c *call) (*ref, error) {
+		return c.combine("heaviside", nil, c.operands("self", "values")...)
+	})...)
 	xlogy := floatBinary("xlogy")
 	all = append(all, twins("aten::xlogy.Tensor"+withTensor, xlogy)...)
 	all = append(all, twins("aten::xlogy.Scalar_Other"+withScalar, xlogy)...)
@@ -251,14 +267,26 @@ func arithmeticTargets() []atenOp {
 	return append(all, powerTargets()...)
 }
 
+// division is the meaning of a kind that divides and rounds.
+func division(kind layers.Kind) meaning {
+	return func(c *call) (*ref, error) {
+		x, y := c.operand("self"), c.operand("other")
+		d, err := resultType(x, y)
+		if err != nil {
+			return nil, err
+		}
+		return c.arithmetic(kind, nil, d, x, y)
+	}
+}
+
 // divide is true division, whose result is a float, or division rounded to an integer where "rounding_mode" says so.
 func divide(c *call) (*ref, error) {
 	x, y := c.operand("self"), c.operand("other")
 	switch mode := c.str("rounding_mode"); mode {
 	case "floor":
-		return c.combine("div_floor", nil, x, y)
+		return division("div_floor")(c)
 	case "trunc":
-		return c.combine("div_trunc", nil, x, y)
+		return division("div_trunc")(c)
 	case "":
 	default:
 		return nil, fmt.Errorf("rounding mode %q", mode)
@@ -327,6 +355,19 @@ func (b *builder) power(x, y operandArg) (*ref, error) {
 		return b.fresh(self)
 	case 2:
 		return b.apply("square", nil, self)
+	case 3:
+		if d == tensor.BFloat16 { // rounded twice
+			squared, err := b.apply("square", nil, self)
+			if err != nil {
+				return nil, err
+			}
+			return b.apply("mul", nil, squared, self)
+		}
+	}
+	if d == tensor.Float16 { // not by functions of their own, which give other results for −∞
+		return b.combine("pow", nil, self, y)
+	}
+	switch exponent {
 	case 0.5:
 		return b.apply("sqrt", nil, self)
 	case -0.5:

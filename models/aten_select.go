@@ -89,7 +89,7 @@ func addcmul(c *call) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.sum("add", refs[0], product, c.number("value"))
+	return c.sum("add", refs[0], product, integerOf(c.number("value")))
 }
 
 func addcdiv(c *call) (*ref, error) {

@@ -67,9 +67,10 @@ func functionTargets() []atenOp {
 	} {
 		all = append(all, op("aten::special_"+name+self, floatUnary(kind)))
 	}
-	for name, kind := range map[string]layers.Kind{"neg": "neg", "negative": "neg", "frac": "frac", "square": "square"} {
+	for name, kind := range map[string]layers.Kind{"neg": "neg", "negative": "neg", "frac": "frac"} {
 		all = append(all, twins("aten::"+name+self, unary(kind))...)
 	}
+	all = append(all, twins("aten::square"+self, func(c *call) (*ref, error) { return c.power(c.tensor("self"), 2) })...)
 	for name, kind := range map[string]layers.Kind{
 		"ceil": "ceil", "floor": "floor", "round": "round", "trunc": "trunc", "fix": "trunc",
 	} {

@@ -50,7 +50,7 @@ func BuildCall(ops *layers.Registry, name string, args map[string]any) (*layers.
 			}
 			c.args[p.name] = refs
 		default:
-			if !given && p.required && !strings.HasSuffix(p.typ, "?") { // a None may be left out
+			if !given && p.required && !strings.HasSuffix(p.typ, "?") && p.typ != "Device" { // not recorded, or None
 				return nil, fmt.Errorf("argument %s is missing", p.name)
 			}
 			if !given {

@@ -63,7 +63,7 @@ func runArange(c *call) error {
 func runLinspace(c *call) error {
 	start, end, steps := c.attrs.Float("start"), c.attrs.Float("end"), c.attrs.Int("steps")
 	step := (end - start) / float64(steps-1)
-	if c.out[0].dtype != tensor.Float64 {
+	if loadsFloat32[c.out[0].dtype] != nil {
 		step = float64(float32(end-start) / float32(steps-1))
 	}
 	at := func(i int) float64 {

@@ -72,11 +72,13 @@ var arithmeticKernels = map[layers.Kind]kernel{
 	"hypot":    fixed(real2(math.Hypot)),
 	"copysign": fixed(real2(math.Copysign)),
 	"nextafter": elementwise(func(_ layers.Attrs, d tensor.DType) loops {
-		l := loops{f32: map2(math.Nextafter32), f64: map2(math.Nextafter)}
-		if d != tensor.Float32 && d != tensor.Float64 {
-			l.f32 = nil
+		switch d {
+		case tensor.BFloat16:
+			return loops{f32: map2(nextafterHalf(tensor.BFloat16FromFloat32, tensor.BFloat16ToFloat32))}
+		case tensor.Float16:
+			return loops{f32: map2(nextafterHalf(tensor.Float16FromFloat32, tensor.Float16ToFloat32))}
 		}
-		return l
+		return loops{f32: map2(math.Nextafter32), f64: map2(math.Nextafter)}
 	}),
 	"logaddexp":  fixed(real2(func(a, b float64) float64 { return logAddExp(a, b, math.Exp, math.Log1p) })),
 	"logaddexp2": fixed(real2(func(a, b float64) float64 { return logAddExp(a, b, math.Exp2, log2p1) })),
@@ -265,6 +267,23 @@ func heaviside[T computed](a, b T) T {
 	return 0
 }
 
+// nextafterHalf returns the next number of half precision after a in the direction of b.
+func nextafterHalf(bits func(float32) uint16, value func(uint16) float32) func(a, b float32) float32 {
+	return func(a, b float32) float32 {
+		switch {
+		case a != a || b != b:
+			return a + b
+		case a == b:
+			return b
+		case a == 0:
+			return value(1 | bits(b)&(1<<15))
+		case (a < b) == (a > 0):
+			return value(bits(a) + 1)
+		}
+		return value(bits(a) - 1)
+	}
+}
+
 func prelu[T floatNumber](x, weight T) T {
 	if x > 0 {
 		return x
@@ -351,8 +370,6 @@ func pow32(dst []float32, in [][]float32) {
 			dst[i] = x * x
 		case 3:
 			dst[i] = x * x * x
-		case 0.5:
-			dst[i] = float32(math.Sqrt(float64(x)))
 		default:
 			dst[i] = float32(math.Pow(float64(x), float64(b[i])))
 		}

@@ -37,14 +37,7 @@ var functionKernels = map[layers.Kind]kernel{
 	// log(x / (1 − x)) of x clamped to [eps, 1 − eps], not clamped for NaN.
 	"logit": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
 		eps := a.Float("eps")
-		return real1(func(x float64) float64 {
-			if x < eps {
-				x = eps
-			} else if x > 1-eps {
-				x = 1 - eps
-			}
-			return math.Log(x / (1 - x))
-		})
+		return loops{f32: logit(float32(eps)), f64: logit(eps)}
 	}),
 	// log(1 / (1 + e^-x)).
 	"log_sigmoid": fixed(real1(func(x float64) float64 {
@@ -60,7 +53,7 @@ var functionKernels = map[layers.Kind]kernel{
 	"sinh": fixed(real1(math.Sinh)), "cosh": fixed(real1(math.Cosh)),
 	"asinh": fixed(real1(math.Asinh)), "acosh": fixed(real1(math.Acosh)), "atanh": fixed(real1(math.Atanh)),
 	"tanh": fixed(loops{f32: map1(tanh32), f64: map1(math.Tanh)}),
-	"sinc": fixed(real1(sinc)),
+	"sinc": fixed(loops{f32: map1(sinc[float32]), f64: map1(sinc[float64])}),
 
 	"erf":     fixed(loops{f32: map1(erf32), f64: map1(math.Erf)}),
 	"erfc":    fixed(real1(math.Erfc)),
@@ -89,6 +82,17 @@ var functionKernels = map[layers.Kind]kernel{
 		low, high := a.Float("min"), a.Float("max")
 		return loops{f32: clamp(float32(low), float32(high)), f64: clamp(low, high)}
 	}),
+}
+
+func logit[T floatNumber](eps T) func(dst []T, in [][]T) {
+	return map1(func(x T) T {
+		if x < eps {
+			x = eps
+		} else if x > 1-eps {
+			x = 1 - eps
+		}
+		return T(math.Log(float64(x / (1 - x))))
+	})
 }
 
 func same[T any](x T) T { return x }

@@ -174,12 +174,13 @@ func gelu64(x float64) float64 { return x * 0.5 * (1 + math.Erf(x*(math.Sqrt2/2)
 
 func mish64(x float64) float64 { return x * math.Tanh(math.Log1p(math.Exp(x))) }
 
-// sinc returns sin(πx) / πx.
-func sinc(x float64) float64 {
+// sinc returns sin(πx) / πx. The product is rounded to T: at integers the result is what the rounding leaves.
+func sinc[T floatNumber](x T) T {
 	if x == 0 {
 		return 1
 	}
-	return math.Sin(math.Pi*x) / (math.Pi * x)
+	p := T(math.Pi) * x
+	return T(math.Sin(float64(p)) / float64(p))
 }
 
 // digamma returns the derivative of log Γ, as PyTorch defines it at the poles: ±∞ at ±0, NaN at negative integers.
@@ -212,6 +213,9 @@ func digamma(x float64) float64 {
 }
 
 func lgamma(x float64) float64 {
+	if math.IsInf(x, -1) {
+		return math.Inf(1)
+	}
 	y, _ := math.Lgamma(x)
 	return y
 }
