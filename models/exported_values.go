@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader/exported"
@@ -33,11 +34,22 @@ func (b *programBuilder) arguments(s *scope, n *exported.Node) (arguments, error
 		if in.Name != "" {
 			args.byName[in.Name] = v
 		}
-		if in.Kind != exported.Keyword {
+		if in.Kind != exported.Keyword && !outOfPlace(n, len(args.positional), in) {
 			args.positional = append(args.positional, v)
 		}
 	}
 	return args, nil
+}
+
+// outOfPlace reports whether an argument of a program that does not say how arguments are passed is a keyword: it has
+// the name of a parameter that is not the next one.
+func outOfPlace(n *exported.Node, position int, in exported.NamedArgument) bool {
+	t, ok := targets[n.Target]
+	if !ok || in.Kind != exported.KindUnknown {
+		return false
+	}
+	at := slices.IndexFunc(t.schema.params, func(p param) bool { return p.name == in.Name })
+	return at >= 0 && at != position
 }
 
 // argument evaluates one argument.

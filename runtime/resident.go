@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/optimem/optimem/device"
@@ -36,7 +37,9 @@ func Resident(ctx context.Context, model *models.Model, opts ResidentOptions) (*
 		dump:     opts.Dump,
 		weights:  make(map[tensor.Extent]*held),
 		programs: make(map[*layers.Graph]*program),
+		turn:     make(chan struct{}, 1),
 	}
+	s.release()
 	var err error
 	if s.stream, err = s.dev.NewStream(); err != nil {
 		return nil, err
@@ -65,22 +68,30 @@ func (s *Session) program(ctx context.Context, g *layers.Graph) (*program, error
 		return nil, err
 	}
 	if err := s.place(ctx, p); err != nil {
-		if p.consts != nil {
-			p.consts.Free()
-		}
-		return nil, err
+		return nil, errors.Join(err, s.forget(p))
 	}
 	if len(s.programs) >= maxPrograms {
 		for old, q := range s.programs { // any: a service has few shapes
-			if q.consts != nil {
-				q.consts.Free()
-			}
 			delete(s.programs, old)
+			if err := s.forget(q); err != nil {
+				return nil, err
+			}
 			break
 		}
 	}
 	s.programs[g] = p
 	return p, nil
+}
+
+// forget frees what a program has for itself.
+func (s *Session) forget(p *program) error {
+	if p.consts == nil {
+		return nil
+	}
+	s.metrics.WeightBytes -= p.consts.Bytes()
+	err := p.consts.Free()
+	p.consts = nil
+	return err
 }
 
 // withDumps returns the graph with the outputs of modules among its outputs.
@@ -166,6 +177,11 @@ func (s *Session) grow(m *device.Memory, bytes int64) error {
 	}
 	larger, err := s.dev.Alloc(bytes)
 	if err != nil {
+		// Nothing that was planned has memory now: it is planned again when it is next run.
+		for g, q := range s.programs {
+			delete(s.programs, g)
+			err = errors.Join(err, s.forget(q))
+		}
 		return err
 	}
 	*m = larger

@@ -17,7 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/cpu"
@@ -56,7 +56,9 @@ type Session struct {
 	dev   *cpu.Device
 	dump  []string
 
-	mu      sync.Mutex
+	// turn holds one token while no pass runs; whoever has it owns what follows. A lock could not be waited for with a
+	// context.
+	turn    chan struct{}
 	closed  bool
 	stream  device.Stream
 	weights map[tensor.Extent]*held
@@ -88,8 +90,12 @@ var ErrClosed = errors.New("session is closed")
 // Run computes one pass. Inputs are read during the call and not kept; the outputs are the caller's. A cancelled run
 // returns within one op's work with an error that wraps ctx's and names the op, and the session stays usable.
 func (s *Session) Run(ctx context.Context, in Values) (Values, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	select {
+	case <-s.turn:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("run: waiting for another pass: %w", ctx.Err())
+	}
+	defer s.release()
 	if s.closed {
 		return nil, ErrClosed
 	}
@@ -113,6 +119,9 @@ func (s *Session) Run(ctx context.Context, in Values) (Values, error) {
 	return out, nil
 }
 
+func (s *Session) acquire() { <-s.turn }
+func (s *Session) release() { s.turn <- struct{}{} }
+
 // shapes checks that the inputs are those of the model and returns their shapes.
 func (s *Session) shapes(in Values) (map[string]tensor.Shape, error) {
 	shapes := make(map[string]tensor.Shape, len(in))
@@ -131,7 +140,7 @@ func (s *Session) shapes(in Values) (map[string]tensor.Shape, error) {
 		if err != nil {
 			return nil, &InputError{port.Name, err.Error()}
 		}
-		shapes[port.Name] = t.Layout.Shape
+		shapes[port.Name] = slices.Clone(t.Layout.Shape) // a graph keeps it, and the tensor is the caller's
 	}
 	for name := range in {
 		if _, ok := shapes[name]; !ok {
@@ -168,12 +177,16 @@ func (s *Session) pass(ctx context.Context, p *program, in Values) (Values, erro
 		}
 		out[o.Name] = t
 	}
-	for _, u := range p.graph.Updates {
-		t, err := s.copyOut(p, u.Operand)
-		if err != nil {
+	// All are read before one is written: a state may become what another was.
+	states := make([]*tensor.Tensor, len(p.graph.Updates))
+	for i, u := range p.graph.Updates {
+		var err error
+		if states[i], err = s.copyOut(p, u.Operand); err != nil {
 			return nil, err
 		}
-		if err := s.stream.CopyIn(p.regions[u.State], t.Data); err != nil {
+	}
+	for i, u := range p.graph.Updates {
+		if err := s.stream.CopyIn(p.regions[u.State], states[i].Data); err != nil {
 			return nil, err
 		}
 	}
@@ -187,11 +200,13 @@ func (s *Session) copyOut(p *program, o layers.Operand) (*tensor.Tensor, error) 
 	if err := s.stream.CopyOut(raw, p.regions[o.Value]); err != nil {
 		return nil, err
 	}
-	t := &tensor.Tensor{DType: v.DType, Layout: o.Layout, Data: raw}
-	if n, _ := o.Layout.NumElements(); t.Layout.IsContiguous() && o.Layout.Offset == 0 && n*int64(v.DType.Size()) == int64(len(raw)) {
-		return t, nil
+	layout := o.Layout
+	layout.Shape = slices.Clone(layout.Shape) // the graph's stays as it is, whatever becomes of the tensor
+	t := (&tensor.Tensor{DType: v.DType, Layout: layout, Data: raw}).Contiguous()
+	if len(t.Data) < len(raw) {
+		t.Data = slices.Clone(t.Data) // a view of a few elements does not hold on to all
 	}
-	return t.Contiguous(), nil
+	return t, nil
 }
 
 // An OpError says which op of a model failed.
@@ -218,15 +233,15 @@ func (e *OpError) Unwrap() error { return e.Err }
 
 // Metrics returns what the session did so far.
 func (s *Session) Metrics() Metrics {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.acquire()
+	defer s.release()
 	return s.metrics
 }
 
 // Close frees everything. It waits for a running pass. A second Close returns nil.
 func (s *Session) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.acquire()
+	defer s.release()
 	if s.closed {
 		return nil
 	}

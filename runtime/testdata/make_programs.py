@@ -1,0 +1,156 @@
+"""Exports the programs that the tests of sessions run, and records in programs.json what PyTorch computes with them,
+pass after pass; in fixtures.json what it computes with the exported programs among the loader's fixtures. Needs torch.
+
+    python make_programs.py
+"""
+
+import json
+import pathlib
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+HERE = pathlib.Path(__file__).parent
+FIXTURES = HERE.parent.parent / "loader" / "testdata" / "valid"
+
+
+@torch.library.custom_op("test::gate", mutates_args=())
+def gate(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@gate.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class Gate(nn.Module):
+    """An op in the middle that the test computes, and so can wait in."""
+
+    def __init__(self):
+        super().__init__()
+        self.before = nn.Linear(4, 4)
+        self.after = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.after(gate(self.before(x)))
+
+
+class States(nn.Module):
+    """Buffers that change, by way of each other, and one that is returned."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("a", torch.tensor([1.0, 2.0]))
+        self.register_buffer("b", torch.tensor([10.0, 20.0]))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        old = self.a.clone()
+        self.a.copy_(self.b)
+        self.b.copy_(old + x.sum(0))
+        self.count.add_(1)
+        return {"sum": self.a + self.b, "a": self.a.clone(), "count": self.count.clone()}
+
+
+class Odd(nn.Module):
+    """Results that are one another, views, the input itself, a scalar, nothing, bools and integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.arange(6.0).reshape(2, 3))
+
+    def forward(self, x):
+        y = x * 2.0
+        return {
+            "y": y, "again": y, "input": x, "turned": y.t(), "row": y[1], "none": y[:, :0], "scalar": y.sum(),
+            "positive": x > 0, "index": (x * 10.0).to(torch.int32), "half": y.to(torch.bfloat16),
+            "table": self.table.t(),
+        }
+
+
+def record(program, passes):
+    module = program.module()
+    runs = []
+    for x in passes:
+        outputs = module(torch.tensor(x))
+        if not isinstance(outputs, dict):
+            outputs = {program.graph_signature.user_outputs[0]: outputs}
+        runs.append({
+            "x": x,
+            "outputs": {
+                name: {"dtype": str(t.dtype).removeprefix("torch."), "shape": list(t.shape),
+                       "data": t.double().flatten().tolist()}
+                for name, t in outputs.items()
+            },
+        })
+    return runs
+
+
+def flat(t):
+    """The elements of a tensor as numbers, complex ones as two."""
+    if not isinstance(t, torch.Tensor):
+        t = torch.tensor(t)
+    dtype = str(t.dtype).removeprefix("torch.")
+    t = t.detach()
+    elements = torch.view_as_real(t.to(torch.complex128)) if t.is_complex() else t.to(torch.float64)
+    return {"dtype": dtype, "shape": list(t.shape), "data": elements.flatten().tolist()}
+
+
+def two_passes(program):
+    """Two passes, so that what a program remembers shows, over inputs of its example's shapes."""
+    args, kwargs = program.example_inputs
+    module = program.module()
+    inputs, spec = tree_flatten((args, kwargs))
+    runs = []
+    for step in range(2):
+        values = []
+        for v in inputs:
+            if isinstance(v, torch.Tensor) and v.is_floating_point():
+                v = ((torch.arange(v.numel()) * 37 % 23).reshape(v.shape) / 8.0 - 1.0 + step).to(v.dtype)
+            values.append(v)
+        args, kwargs = tree_unflatten(values, spec)
+        with torch.no_grad():
+            outputs = tree_flatten(module(*args, **kwargs))[0]
+        runs.append({"inputs": [flat(v) for v in values if isinstance(v, torch.Tensor)],
+                     "outputs": [flat(v) for v in outputs if isinstance(v, (torch.Tensor, int, float))]})
+    return runs
+
+
+def record_fixtures():
+    """What PyTorch computes with each fixture that is one program over plain tensors."""
+    recorded = {}
+    for path in sorted(FIXTURES.glob("*pt2_*.pt2")):
+        try:
+            recorded[path.name] = two_passes(torch.export.load(path))
+        except Exception as e:
+            print("not recorded:", path.name, "-", type(e).__name__, str(e).strip().split("\n")[0])
+    return recorded
+
+
+def main() -> None:
+    torch.manual_seed(5)
+    rows = {"x": {0: torch.export.Dim("rows", min=1, max=100)}}
+    wide = torch.export.Dim("rows", min=1, max=1 << 45)
+    recorded = {}
+    for name, module, example, passes, dynamic in (
+        ("gate", Gate(), torch.ones(2, 4),
+         [[[1.0, -1.0, 0.5, 2.0]], [[0.0, 1.0, 2.0, 3.0], [4.0, 3.0, 2.0, 1.0], [-1.0, 0.25, 8.0, 0.0]]],
+         {"x": {0: wide}}),
+        ("states", States(), torch.ones(2, 2), [[[1.0, 2.0]], [[0.5, -1.0], [3.0, 4.0]], [[1.0, 1.0]]], rows),
+        ("odd", Odd(), torch.ones(3, 2), [[[1.0, -2.0], [0.25, 4.0], [-0.5, 0.0]]],
+         {"x": {0: wide}}),
+    ):
+        program = torch.export.export(module.eval(), (example,), dynamic_shapes=dynamic)
+        for node in program.graph.nodes:
+            node.meta.pop("stack_trace", None)  # it names files of the machine that exported
+        torch.export.save(program, HERE / f"{name}.pt2")
+        recorded[name] = record(program, passes)
+    (HERE / "programs.json").write_text(json.dumps(recorded) + "\n")
+    lines = (f"{json.dumps(name)}: {json.dumps(runs)}" for name, runs in record_fixtures().items())
+    (HERE / "fixtures.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()
