@@ -60,7 +60,7 @@ var attentionTargets = []atenOp{
 		if err != nil {
 			return err
 		}
-		out, err := c.builder.copy(r)
+		out, err := c.fresh(r)
 		if err != nil {
 			return err
 		}
