@@ -13,14 +13,14 @@ var higherOrder map[string]func(b *programBuilder, s *scope, n *exported.Node, a
 
 func init() {
 	higherOrder = map[string]func(*programBuilder, *scope, *exported.Node, arguments) ([]any, error){
-		"torch.ops.higher_order.wrap_with_set_grad_enabled": wrapped,
+		"torch.ops.higher_order.wrap_with_set_grad_enabled": inlineRegion,
 		"torch.ops.higher_order.wrap_with_autocast":         autocast,
 		"torch.ops.higher_order.cond":                       conditional,
 	}
 }
 
-// wrapped inlines the graph among the arguments with those that follow it.
-func wrapped(b *programBuilder, _ *scope, _ *exported.Node, args arguments) ([]any, error) {
+// inlineRegion inlines the graph among the arguments with those that follow it.
+func inlineRegion(b *programBuilder, _ *scope, _ *exported.Node, args arguments) ([]any, error) {
 	for i, a := range args.positional {
 		if g, ok := a.(*exported.Graph); ok {
 			return b.inline(g, args.positional[i+1:])
@@ -48,7 +48,7 @@ func autocast(b *programBuilder, s *scope, n *exported.Node, args arguments) ([]
 			b.autocast = d
 		}
 	}
-	return wrapped(b, s, n, args)
+	return inlineRegion(b, s, n, args)
 }
 
 // castUnder are the ops whose float arguments autocast narrows on the CPU. Ops that it widens instead need a rule of
