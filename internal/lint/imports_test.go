@@ -27,11 +27,12 @@ var diagram = map[string][]string{
 
 	// Shapes and ops.
 	"layers": {"tensor"},
-	"models": {"loader", "loader/exported", "loader/script", "layers", "tensor"},
+	"models":              {"loader", "loader/exported", "loader/script", "layers", "tensor"},
+	"models/internal/zoo": {"loader", "loader/exported", "tensor"},
 
 	// Ops and buffers.
 	"device":              {"layers", "tensor"},
-	"device/devicetest":   {"device", "layers", "tensor"},
+	"device/devicetest":   {"device", "models", "layers", "tensor"},
 	"device/null":         {"device", "layers", "tensor"},
 	"device/emulated":     {"device", "internal/cpu", "layers", "tensor"},
 	"cuda":                {"device", "layers", "tensor", "cuda/..."},
