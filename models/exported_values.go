@@ -171,8 +171,23 @@ func intSlice(in []int64) []int {
 	return out
 }
 
+// moduleOutput notes what a node gives as the output of the modules that it is in, unless a later one gives another: a
+// module's output is what its last op gave, its submodules' ops included, and of several results the first.
+func (b *programBuilder) moduleOutput(n *exported.Node, results []any) {
+	refs := flattenResults(results)
+	if len(refs) == 0 || refs[0] == nil {
+		return
+	}
+	for _, frame := range n.Modules {
+		if frame.Path != "" {
+			b.graph.Modules[frame.Path] = b.read(refs[0])
+		}
+	}
+}
+
 // define names the results of a node and holds them against what the program recorded of them.
 func (b *programBuilder) define(s *scope, n *exported.Node, results []any) error {
+	b.moduleOutput(n, results)
 	if len(n.Outputs) == 1 && (n.Outputs[0].Tag == exported.Tensors || n.Outputs[0].Tag == exported.OptionalTensors) {
 		names := n.Outputs[0].Data.([]string)
 		refs, ok := results, true
@@ -234,9 +249,6 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 	r, ok := v.(*ref)
 	if !ok {
 		return nil
-	}
-	if b.path != "" {
-		b.graph.Modules[b.path] = b.read(r)
 	}
 	meta := s.graph.TensorValues[name]
 	if meta == nil {

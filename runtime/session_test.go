@@ -170,7 +170,9 @@ func seenAs(x *tensor.Tensor, d tensor.DType) *tensor.Tensor {
 	return &tensor.Tensor{DType: d, Layout: x.Layout, Data: x.Data}
 }
 
-func widened[T float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64](t *testing.T, x *tensor.Tensor) []float64 {
+func widened[T float32 | float64 | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64](
+	t *testing.T, x *tensor.Tensor,
+) []float64 {
 	t.Helper()
 	data, err := tensor.Slice[T](x)
 	if err != nil {
@@ -300,6 +302,8 @@ func TestInputsThatDoNotFit(t *testing.T) {
 	good := tensor.Of(make([]float32, 8), 2, 4)
 	outside := tensor.Of(make([]float32, 8), 2, 4)
 	outside.Layout.Offset = 1
+	noStrides := tensor.Of(make([]float32, 8), 2, 4)
+	noStrides.Layout.Strides = nil
 	for name, c := range map[string]struct {
 		in   optimem.Values
 		says string
@@ -312,7 +316,7 @@ func TestInputsThatDoNotFit(t *testing.T) {
 		"size":       {optimem.Values{"x": tensor.Of(make([]float32, 6), 2, 3)}, "[2 3]"},
 		"no rows":    {optimem.Values{"x": tensor.Of([]float32{}, 0, 4)}, "is 0"},
 		"outside":    {optimem.Values{"x": outside}, "9 elements in 32 bytes"},
-		"no strides": {optimem.Values{"x": &tensor.Tensor{DType: tensor.Float32, Layout: tensor.Layout{Shape: tensor.Shape{2, 4}}, Data: good.Data}}, "0 strides"},
+		"no strides": {optimem.Values{"x": noStrides}, "0 strides"},
 	} {
 		_, err := s.Run(t.Context(), c.in)
 		var input *optimem.InputError
@@ -551,6 +555,17 @@ func TestDump(t *testing.T) {
 	}
 	if diff := cmp.Diff(out["dump:after"], out[model.Outputs()[0]]); diff != "" {
 		t.Errorf("the last module's output is not the model's: %s", diff)
+	}
+	// What a module gives is what the last of its submodules gave.
+	paths := []string{"stem", "stem.relu", "stem.norm"}
+	stem := start(t, build(t, digitsModel, nil), optimem.ResidentOptions{Dump: paths})
+	out, err = stem.Run(t.Context(), optimem.Values{"input": tensor.Of(pictures(2), 2, 1, 8, 8)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := out["dump:stem"]
+	if diff := cmp.Diff(out["dump:stem.relu"], got); diff != "" || cmp.Equal(out["dump:stem.norm"], got) {
+		t.Errorf("the output of stem: %s", diff)
 	}
 	s = start(t, model, optimem.ResidentOptions{Ops: ops, Dump: []string{"nowhere"}})
 	var input *optimem.InputError

@@ -1,10 +1,12 @@
-// Command optimem says what is in a PyTorch checkpoint without PyTorch, and without reading a weight.
+// Command optimem says what is in a PyTorch checkpoint, without PyTorch and without reading a weight, and runs the
+// programs among them.
 //
 // It parses flags, prints tables and JSON, draws the progress bar and maps errors to exit codes and hints. It does not
 // know a file format: everything that it prints about a file comes from package loader.
 //
 //	optimem inspect resnet50.pth
 //	optimem scan -r downloads/
+//	optimem run model.pt2 --input x.npy
 //	optimem synth mlp --layers 24 --width 4096 -o big.pt
 package main
 
@@ -77,7 +79,7 @@ func (c *commandLine) arguments(check cobra.PositionalArgs) cobra.PositionalArgs
 func (c *commandLine) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "optimem",
-		Short:         "Open PyTorch checkpoints safely, without reading their weights",
+		Short:         "Open and run PyTorch checkpoints safely, without Python",
 		Long:          about,
 		Example:       aboutExamples,
 		Version:       version(),

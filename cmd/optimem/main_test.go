@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 }
 
 // The scripts are the specification of the command line, one promise each. $FIXTURES is the folder of files that
-// PyTorch wrote.
+// PyTorch wrote, $DIGITS that of the trained example, $PROGRAMS that of small programs.
 func TestScripts(t *testing.T) {
 	fixtures, err := filepath.Abs(filepath.FromSlash("../../loader/testdata"))
 	if err != nil {
@@ -37,6 +37,8 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("FIXTURES", filepath.Join(fixtures, "valid"))
 			e.Setenv("HOSTILE", filepath.Join(fixtures, "hostile"))
+			e.Setenv("DIGITS", filepath.Join(fixtures, "../../examples/digits"))
+			e.Setenv("PROGRAMS", filepath.Join(fixtures, "../../runtime/testdata"))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

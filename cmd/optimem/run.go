@@ -30,8 +30,8 @@ that they are named for. The dtype must be the input's: nothing is converted. Th
 numbers: floats from -1 to 1, bytes from 0 to 255, other integers 0 or 1.
 
 The name of --output chooses the format: .safetensors, .json (NaN and infinities as text), or .npy for a single output.
---dump also writes the output of a module, by its path in the model, to see where results part from PyTorch's. A run that
-fails or is interrupted leaves no file behind.`
+--dump also writes the output of a module, by its path in the model, to see where results part from PyTorch's. A run
+that fails or is interrupted leaves no file behind.`
 
 const runExamples = `  optimem run digits.pt2 --input pictures.npy --top 1
   optimem run resnet50.pt2 --input x=batch.npy --labels imagenet.txt --top 5
@@ -97,7 +97,7 @@ func (c *commandLine) runCommand() *cobra.Command {
 	flags.StringVarP(&r.output, "output", "o", "", "write the outputs to `FILE`: .safetensors, .npy, .json")
 	flags.StringArrayVar(&r.dumps, "dump", nil, "`PATH=FILE`: write the output of a module, too (repeatable)")
 	flags.IntVar(&r.top, "top", 0, "print the `K` largest values of each row and where they are")
-	flags.StringVar(&r.labelsFile, "labels", "", "`FILE` with the name of each class on a line; --top is 5 where not given")
+	flags.StringVar(&r.labelsFile, "labels", "", "`FILE` with a class on each line; --top is 5 where not given")
 	flags.StringVar(&r.mode, "mode", "auto", "`MODE`: resident or auto, which is resident today")
 	flags.StringVar(&r.device, "device", "cpu", "`DEVICE`: cpu")
 	flags.IntVar(&r.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
@@ -127,7 +127,7 @@ func (r *run) check() error {
 	case !slices.Contains(runModes, r.mode):
 		return r.usage("there is: "+strings.Join(runModes, ", "), "unknown mode %q", r.mode)
 	case !slices.Contains(runDevices, r.device):
-		return r.usage("there is: "+strings.Join(runDevices, ", "), "device %q is not known, or not built yet", r.device)
+		return r.usage("there is: "+strings.Join(runDevices, ", "), "device %q is not built yet, or none", r.device)
 	case r.threads < 0:
 		return r.usage("", "--threads takes a number of threads, 0 or more")
 	case r.cmd.Flags().Changed("top") && r.top < 1:
@@ -203,8 +203,8 @@ func (r *run) run(ctx context.Context) (err error) {
 				r.say("warning", fmt.Sprintf("output %s holds %d NaN of %d values", res.name, res.nan, res.n))
 			}
 		}
-		_, _ = fmt.Fprintf(r.stderr, "optimem: %s, peak %s, weights %s, %s\n", seconds(time.Duration(facts.Seconds*1e9)),
-			ascii.FormatSize(facts.PeakDeviceBytes), ascii.FormatSize(facts.WeightBytes), counted(r.threads, "thread"))
+		_, _ = fmt.Fprintf(r.stderr, "optimem: %s, peak %s, weights %s, %s\n",
+			seconds(time.Duration(facts.Seconds*float64(time.Second))), ascii.FormatSize(facts.PeakDeviceBytes), ascii.FormatSize(facts.WeightBytes), counted(r.threads, "thread"))
 	}
 	return nil
 }

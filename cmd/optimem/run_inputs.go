@@ -208,7 +208,8 @@ func (r *run) random(
 	if !ok {
 		if slices.Contains(p.Shape, -1) {
 			example := strings.ReplaceAll(strings.Trim(p.Shape.String(), "[]"), "-1", "2")
-			return nil, r.usage(fmt.Sprintf("for instance --shape %s=%s", p.Name, strings.ReplaceAll(example, " ", ",")),
+			example = strings.ReplaceAll(example, " ", ",")
+			return nil, r.usage(fmt.Sprintf("for instance --shape %s=%s", p.Name, example),
 				"input %s: a random %s needs a shape", p.Name, wantedSpec(p))
 		}
 		shape = slices.Clone(p.Shape)

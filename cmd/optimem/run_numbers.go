@@ -98,7 +98,7 @@ func integers[T int64 | uint8 | uint16 | uint32 | uint64](t *tensor.Tensor, at f
 	}
 }
 
-// complexes gives complex elements, whose parts lie one after the other. Their value is NaN where a part is, and else not told.
+// complexes gives complex elements, whose parts lie one after the other. Their value is NaN where a part is, else 0.
 func complexes(t *tensor.Tensor, part func(k int) float64) elements {
 	return elements{
 		n: sizeOf(t), float: true,

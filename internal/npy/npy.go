@@ -1,8 +1,8 @@
 // Package npy reads and writes arrays as NumPy keeps them in files: .npy, and .npz, which is a zip file of them.
 //
 // It does not know Python. The header of an array is a Python literal; what is read here is the one dictionary with
-// three keys that NumPy writes, nothing is evaluated, and arrays of Python objects are refused. A header is held against
-// the size of what follows it before memory is taken.
+// three keys that NumPy writes, nothing is evaluated, and arrays of Python objects are refused. A header is held
+// against the size of what follows it before memory is taken.
 //
 //	a, err := npy.Open(file, sizeBytes)          // the header
 //	t, err := a.Read()                           // the elements
@@ -126,7 +126,7 @@ func (a *Array) parse(header string) error {
 	return nil
 }
 
-// parseDescr returns the dtype that NumPy calls descr, and whether its bytes are in the order that this machine has not.
+// parseDescr returns the dtype that NumPy calls descr, and whether its bytes are not in this machine's order.
 func parseDescr(descr string) (tensor.DType, bool, error) {
 	if descr == "" {
 		return 0, false, fmt.Errorf("%w: an array of no dtype", ErrFormat)

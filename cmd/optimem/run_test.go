@@ -1,0 +1,475 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/internal/npy"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/tensor"
+)
+
+const (
+	digitsFolder   = "../../examples/digits/"
+	fixturesFolder = "../../loader/testdata/valid/"
+	programsFolder = "../../runtime/testdata/"
+)
+
+// command runs a command line and returns what it printed and its exit code. What a run takes outside the heap it gives
+// back.
+func command(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, err strings.Builder
+	code = doMain(args, &out, &err)
+	for p := hostmem.Weights; p <= hostmem.Staging; p++ {
+		if n := hostmem.InUse(p); n != 0 {
+			t.Errorf("%v: %d bytes of %v are still in use", args, n, p)
+		}
+	}
+	return out.String(), err.String(), code
+}
+
+// done runs a command line that must end well.
+func done(t *testing.T, args ...string) (stdout, stderr string) {
+	t.Helper()
+	stdout, stderr, code := command(t, args...)
+	if code != exitDone {
+		t.Fatalf("%v: exit code %d: %s", args, code, stderr)
+	}
+	return stdout, stderr
+}
+
+func readNPY(t *testing.T, path string) *tensor.Tensor {
+	t.Helper()
+	f, size, err := openSized(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	a, err := npy.Open(f, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := a.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x.Contiguous()
+}
+
+func writeNPY(t *testing.T, path string, x *tensor.Tensor) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := npy.Write(&b, x); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// digits is what train.py recorded of the model in examples/digits.
+type digits struct {
+	HeldOut       int   `json:"held_out"`
+	Right         int   `json:"right"`
+	HeldOutLabels []int `json:"held_out_labels"`
+	Labels        []int `json:"labels"`
+	Logits        [][]float64
+}
+
+func readDigits(t *testing.T) digits {
+	t.Helper()
+	text, err := os.ReadFile(digitsFolder + "digits.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d digits
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.HeldOut != 450 || d.Right != 448 || len(d.Logits) != 8 {
+		t.Fatalf("%s is not what it was", "digits.json")
+	}
+	return d
+}
+
+type runAnswer struct {
+	Mode, Device    string
+	Threads         int
+	Seconds         float64
+	PeakDeviceBytes int64 `json:"peak_device_bytes"`
+	WeightBytes     int64 `json:"weight_bytes"`
+	Outputs         []struct {
+		Name, DType    string
+		Shape          []int
+		Min, Mean, Max any
+		NaN            int
+		First          []any `json:"first_values"`
+		Top            [][]struct {
+			Index int
+			Label string
+			Value any
+		}
+	}
+}
+
+func answer(t *testing.T, args ...string) runAnswer {
+	t.Helper()
+	stdout, _ := done(t, append(args, "--json")...)
+	var a runAnswer
+	if err := json.Unmarshal([]byte(stdout), &a); err != nil {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	return a
+}
+
+// TestDigitsLogits compares what the trained model says of the pictures with what PyTorch recorded.
+func TestDigitsLogits(t *testing.T) {
+	want := readDigits(t)
+	path := filepath.Join(t.TempDir(), "logits.npy")
+	done(t, "run", digitsFolder+"digits.pt2", "--input", digitsFolder+"pictures.npy", "-o", path)
+	got, err := tensor.Slice[float32](readNPY(t, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flat := slices.Concat(want.Logits...)
+	if len(got) != len(flat) {
+		t.Fatalf("%d logits, want %d", len(got), len(flat))
+	}
+	largest := 0.0
+	for _, v := range flat {
+		largest = max(largest, math.Abs(v))
+	}
+	for i, v := range got {
+		if d := math.Abs(float64(v) - flat[i]); !(d <= 1e-4*largest) {
+			t.Errorf("logit %d is %v, want %v", i, v, flat[i])
+		}
+	}
+}
+
+// TestDigitsAccuracy shows the model every picture that it was not trained on: as many are right as in PyTorch.
+func TestDigitsAccuracy(t *testing.T) {
+	want := readDigits(t)
+	raw := readNPY(t, digitsFolder+"held_out.npy")
+	pixels := make([]float32, len(raw.Data))
+	for i, v := range raw.Data {
+		pixels[i] = float32(v) / 16
+	}
+	path := writeNPY(t, filepath.Join(t.TempDir(), "held_out.npy"), tensor.Of(pixels, want.HeldOut, 1, 8, 8))
+	a := answer(t, "run", digitsFolder+"digits.pt2", "--input", path, "--top", "1")
+	right := 0
+	for i, row := range a.Outputs[0].Top {
+		if row[0].Index == want.HeldOutLabels[i] {
+			right++
+		}
+	}
+	if right != want.Right || len(a.Outputs[0].Top) != want.HeldOut {
+		t.Errorf("%d of %d right, PyTorch has %d of %d", right, len(a.Outputs[0].Top), want.Right, want.HeldOut)
+	}
+}
+
+// TestRunFacts holds the facts to what the session measured: weights, and more than weights at the peak.
+func TestRunFacts(t *testing.T) {
+	a := answer(t, "run", fixturesFolder+"pt2_mlp.pt2", "--input", "random", "--threads", "1")
+	if a.Mode != "resident" || a.Device != "cpu" || a.Threads != 1 || !(a.Seconds > 0) {
+		t.Errorf("%+v", a)
+	}
+	if a.WeightBytes != 96+24+72 || a.PeakDeviceBytes <= a.WeightBytes { // the weights of the file's listing
+		t.Errorf("weights %d, peak %d", a.WeightBytes, a.PeakDeviceBytes)
+	}
+}
+
+// TestRunRandom: a seed is a promise.
+func TestRunRandom(t *testing.T) {
+	first := func(seed string) string {
+		stdout, _ := done(t, "run", fixturesFolder+"pt2_mlp.pt2", "--input", "x=random", "--seed", seed, "--quiet")
+		return stdout
+	}
+	if first("1") != first("1") || first("1") == first("2") {
+		t.Error("the seed does not decide")
+	}
+}
+
+// TestRunInputForms gives one input in every form there is.
+func TestRunInputForms(t *testing.T) {
+	dir := t.TempDir()
+	model := fixturesFolder + "pt2_mlp.pt2"
+	x := tensor.Of([]float32{1, -2, 3, 0.5, 0, 1, 2, 3}, 2, 4)
+	paths := []string{writeNPY(t, filepath.Join(dir, "x.npy"), x)}
+	inFile := func(name string, write func(w *bytes.Buffer) error) {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	data := []loader.TensorData{{Name: "x", DType: tensor.Float32, Shape: x.Layout.Shape,
+		ReadAt: func(_ context.Context, p []byte, off int64) error {
+			copy(p, x.Data[off:])
+			return nil
+		}}}
+	inFile("x.safetensors", func(b *bytes.Buffer) error { return loader.WriteSafetensors(t.Context(), b, data, nil) })
+	inFile("x.pt", func(b *bytes.Buffer) error { return loader.WriteTorchZip(t.Context(), b, "x", data) })
+	inFile("x.npz", func(b *bytes.Buffer) error { return writeNPZ(b, map[string]*tensor.Tensor{"anything": x}) })
+	inFile("a=b.npz", func(b *bytes.Buffer) error { return writeNPZ(b, map[string]*tensor.Tensor{"x": x, "y": x}) })
+	want, _ := done(t, "run", model, "--input", paths[0])
+	for _, path := range paths {
+		args := []string{"x=" + path}
+		if !strings.Contains(path, "=") { // that file has two arrays, and the input's name decides
+			args = append(args, path)
+		}
+		for _, arg := range args {
+			if got, _ := done(t, "run", model, "--input", arg); got != want {
+				t.Errorf("%s: got\n%swant\n%s", arg, got, want)
+			}
+		}
+	}
+	if _, stderr, code := command(t, "run", model, "--input", filepath.Join(dir, "a=b.npz")); code != exitUsage ||
+		!strings.Contains(stderr, `the model has no input "y"`) {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+func writeNPZ(b *bytes.Buffer, arrays map[string]*tensor.Tensor) error {
+	z := zip.NewWriter(b)
+	for name, x := range arrays {
+		w, err := z.Create(name + ".npy")
+		if err != nil {
+			return err
+		}
+		if err := npy.Write(w, x); err != nil {
+			return err
+		}
+	}
+	return z.Close()
+}
+
+// TestRunPlaces maps errors of a run to exit codes.
+func TestRunPlaces(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		code int
+	}{
+		{fmt.Errorf("x: %w", &models.ShapeError{Input: "x", Msg: "?"}), exitUsage},
+		{fmt.Errorf("x: %w", &models.UnsupportedError{What: "?"}), exitUnsupported},
+		{fmt.Errorf("x: %w", &device.OutOfMemoryError{}), exitDoesNotFit},
+		{fmt.Errorf("x: %w", npy.ErrFormat), exitUnsafe},
+		{fmt.Errorf("x: %w", npy.ErrUnsupported), exitUnsupported},
+		{fmt.Errorf("x: %w", loader.ErrFormat), exitUnsafe},
+		{errors.New("x"), exitFailed},
+	} {
+		var stderr strings.Builder
+		r := run{commandLine: &commandLine{stderr: &stderr}}
+		if code := r.report(t.Context(), r.place(tt.err)); code != tt.code {
+			t.Errorf("%v: exit code %d, want %d", tt.err, code, tt.code)
+		}
+	}
+	var stderr strings.Builder
+	r := run{commandLine: &commandLine{stderr: &stderr}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if code := r.report(ctx, r.place(fmt.Errorf("run: %w", context.Canceled))); code != exitInterrupted {
+		t.Errorf("interrupted: exit code %d", code)
+	}
+}
+
+// Everything that is missing is listed, a line each.
+func TestRunListsAllMissing(t *testing.T) {
+	var stderr strings.Builder
+	r := run{commandLine: &commandLine{stderr: &stderr}}
+	err := &models.UnsupportedError{Hint: "write it", Missing: []models.Missing{
+		{Name: "a.b", Path: "layer.0", Source: "net.py:7", Uses: 2}, {Name: "c.d", Uses: 1},
+	}}
+	code := r.report(t.Context(), r.place(fmt.Errorf("m.pt2: %w", err)))
+	const want = `optimem: error: m.pt2: unsupported: 2 ops
+optimem: missing: a.b in layer.0 (net.py:7), 2 uses
+optimem: missing: c.d
+optimem: hint: write it
+`
+	if code != exitUnsupported || stderr.String() != want {
+		t.Errorf("exit code %d:\n%swant:\n%s", code, stderr.String(), want)
+	}
+}
+
+func TestSummaries(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, tt := range []struct {
+		tensor         *tensor.Tensor
+		min, mean, max string
+		nan            int
+		first          string
+		json           string
+	}{
+		{tensor.Of([]float32{0.1, -2, 4}, 3), "-2", "0.7", "4", 0, "0.1 -2 4", "0.1 -2 4"},
+		{tensor.Of([]float64{nan, 1, inf, -inf}, 4), "-Inf", "NaN", "+Inf", 1, "NaN 1 +Inf -Inf",
+			`"NaN" 1 "Infinity" "-Infinity"`},
+		{tensor.Of([]float64{nan}), "", "", "", 1, "NaN", `"NaN"`},
+		{tensor.Of([]float32{}, 0), "", "", "", 0, "", ""},
+		{tensor.Of([]int64{math.MaxInt64, math.MaxInt64 - 1}, 2), "9223372036854775806", "9.2234e+18",
+			"9223372036854775807", 0,
+			"9223372036854775807 9223372036854775806", "9223372036854775807 9223372036854775806"},
+		{tensor.Of([]uint64{math.MaxUint64}), "18446744073709551615", "1.8447e+19", "18446744073709551615", 0,
+			"18446744073709551615", "18446744073709551615"},
+		{tensor.Of([]bool{true, false, true, true}, 4), "false", "0.75", "true", 0, "true false true true",
+			"true false true true"},
+		{tensor.Of([]int8{-128, 127}, 2), "-128", "-0.5", "127", 0, "-128 127", "-128 127"},
+		{tensor.Of([]complex64{1 - 2i, complex64(complex(nan, 0))}, 2), "", "", "", 1,
+			"1-2i NaN+0i", `"1-2i" "NaN+0i"`},
+		{&tensor.Tensor{DType: tensor.BFloat16, Layout: tensor.Contiguous(1), Data: []byte{0xc0, 0x3f}},
+			"1.5", "1.5", "1.5", 0, "1.5", "1.5"},
+		{&tensor.Tensor{DType: tensor.Float16, Layout: tensor.Contiguous(1), Data: []byte{0x00, 0x3e}},
+			"1.5", "1.5", "1.5", 0, "1.5", "1.5"},
+		{&tensor.Tensor{DType: tensor.Float8E5M2, Layout: tensor.Contiguous(1), Data: []byte{0x3e}},
+			"1.5", "1.5", "1.5", 0, "1.5", "1.5"},
+	} {
+		s := summarize("", tt.tensor)
+		mean := ""
+		if s.min != "" {
+			mean = short(fmt.Sprint(s.mean))
+		}
+		var inJSON []string
+		for i := range s.n {
+			inJSON = append(inJSON, s.all.jsonText(i))
+		}
+		if short(s.min) != tt.min || mean != tt.mean || short(s.max) != tt.max || s.nan != tt.nan ||
+			strings.Join(s.first, " ") != tt.first || strings.Join(inJSON, " ") != tt.json {
+			t.Errorf("%v %v: min %s, mean %s, max %s, %d NaN, first %v, JSON %v",
+				tt.tensor.DType, tt.first, s.min, mean, s.max, s.nan, s.first, inJSON)
+		}
+		if !json.Valid([]byte("[" + strings.Join(inJSON, ",") + "]")) {
+			t.Errorf("%v is no JSON", inJSON)
+		}
+	}
+}
+
+// NumPy has no bfloat16, and the numbers are not quietly made into others.
+func TestRunWritable(t *testing.T) {
+	y := &tensor.Tensor{DType: tensor.BFloat16, Layout: tensor.Contiguous(1), Data: []byte{0, 0}}
+	half := []namedTensor{{"y", y}}
+	var r run
+	for path, want := range map[string]string{
+		"y.npy": "write it to a file that ends in .safetensors", "y.safetensors": "", "y.json": "",
+	} {
+		err := r.writable(target{path: path}, half)
+		var f *failure
+		refused := errors.As(err, &f) && f.code == exitUsage && f.hints[0] == want
+		if want == "" && err != nil || want != "" && !refused {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// The largest come first, equal ones in order, NaN before all, as in torch.topk.
+func TestBest(t *testing.T) {
+	nan := float32(math.NaN())
+	s := summarize("", tensor.Of([]float32{1, 3, 2, 3, 0, nan, 9, nan, 8, 7}, 2, 5))
+	for k, want := range map[int][2][]int{
+		1: {{1}, {0}},
+		2: {{1, 3}, {0, 2}},
+		4: {{1, 3, 2, 0}, {0, 2, 1, 3}},
+		9: {{1, 3, 2, 0, 4}, {0, 2, 1, 3, 4}},
+	} {
+		r := run{top: k}
+		for row := range 2 {
+			var got []int
+			for _, e := range r.best(s, row) {
+				got = append(got, e.Index)
+			}
+			if !slices.Equal(got, want[row]) {
+				t.Errorf("top %d of row %d: %v, want %v", k, row, got, want[row])
+			}
+		}
+	}
+}
+
+func TestRowNames(t *testing.T) {
+	file := rowNames{file: "x.npy", n: 3}
+	for _, tt := range []struct {
+		dims tensor.Shape
+		i    int
+		want string
+	}{
+		{tensor.Shape{3}, 2, "x.npy[2]"}, {tensor.Shape{3, 4}, 5, "x.npy[1 1]"}, {tensor.Shape{4}, 1, "[1]"},
+		{nil, 0, "[]"},
+	} {
+		if got := file.name(tt.dims, tt.i); got != tt.want {
+			t.Errorf("row %d of %v is called %s, want %s", tt.i, tt.dims, got, tt.want)
+		}
+	}
+}
+
+// TestRunOutputForms writes odd outputs in every form: views, scalars, nothing, bools, integers, bfloat16.
+func TestRunOutputForms(t *testing.T) {
+	dir := t.TempDir()
+	x := writeNPY(t, filepath.Join(dir, "x.npy"), tensor.Of([]float32{1, -2, 0.25, 4, -0.5, 0}, 3, 2))
+	model := programsFolder + "odd.pt2"
+	inTensors, inJSON := filepath.Join(dir, "y.safetensors"), filepath.Join(dir, "y.json")
+	done(t, "run", model, "--input", x, "--output", inTensors)
+	done(t, "run", model, "--input", x, "--output", inJSON)
+	ckpt, err := loader.Open(inTensors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ckpt.Close()
+	var text []byte
+	if text, err = os.ReadFile(inJSON); err != nil {
+		t.Fatal(err)
+	}
+	var listing struct {
+		Outputs []struct {
+			Name, DType string
+			Shape       []int
+			Data        []any
+		}
+	}
+	if err := json.Unmarshal(text, &listing); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"y": "float32 [3 2] [2 -4 0.5 8 -1 0]", "again": "float32 [3 2] [2 -4 0.5 8 -1 0]",
+		"input": "float32 [3 2] [1 -2 0.25 4 -0.5 0]", "turned": "float32 [2 3] [2 0.5 -1 -4 8 0]",
+		"row": "float32 [2] [0.5 8]", "none": "float32 [3 0] []", "scalar": "float32 [] [5.5]",
+		"positive": "bool [3 2] [true false true true false false]", "index": "int32 [3 2] [10 -20 2 40 -5 0]",
+		"half": "bfloat16 [3 2] [2 -4 0.5 8 -1 0]", "table": "float32 [3 2] [0 3 1 4 2 5]",
+	}
+	if len(listing.Outputs) != len(want) || len(ckpt.Weights) != len(want) {
+		t.Errorf("%d and %d outputs, want %d", len(listing.Outputs), len(ckpt.Weights), len(want))
+	}
+	for _, o := range listing.Outputs {
+		if got := fmt.Sprintf("%s %v %v", o.DType, o.Shape, o.Data); got != want[o.Name] {
+			t.Errorf("JSON: %s is %s, want %s", o.Name, got, want[o.Name])
+		}
+	}
+	for _, w := range ckpt.Weights {
+		y, err := w.Contents(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := elementsOf(y)
+		values := []string{}
+		for i := range e.n {
+			values = append(values, e.text(i))
+		}
+		if got := fmt.Sprintf("%v %v %v", y.DType, y.Layout.Shape, values); got != want[w.Name] {
+			t.Errorf("safetensors: %s is %s, want %s", w.Name, got, want[w.Name])
+		}
+	}
+}
