@@ -248,15 +248,15 @@ func (r *run) note(format string, args ...any) {
 	}
 }
 
-// seconds writes a time for people, to three digits.
+// seconds writes a time for people, to four digits.
 func seconds(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
-		return fmt.Sprintf("%.3g µs", float64(d)/1e3)
+		return fmt.Sprintf("%.4g µs", float64(d)/1e3)
 	case d < time.Second:
-		return fmt.Sprintf("%.3g ms", float64(d)/1e6)
+		return fmt.Sprintf("%.4g ms", float64(d)/1e6)
 	case d < 1000*time.Second:
-		return fmt.Sprintf("%.3g s", d.Seconds())
+		return fmt.Sprintf("%.4g s", d.Seconds())
 	}
 	return fmt.Sprintf("%.0f s", d.Seconds())
 }

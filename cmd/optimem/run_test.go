@@ -360,6 +360,51 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
+// NaN is allowed and reported, in outputs always, in weights with --verbose.
+func TestRunReportsNaN(t *testing.T) {
+	pixels := make([]float32, 2*64)
+	pixels[64] = float32(math.NaN())
+	path := writeNPY(t, filepath.Join(t.TempDir(), "x.npy"), tensor.Of(pixels, 2, 1, 8, 8))
+	stdout, stderr := done(t, "run", digitsFolder+"digits.pt2", "--input", path)
+	const warning = "optimem: warning: output linear_1 holds 10 NaN of 20 values\n"
+	if !strings.Contains(stderr, warning) || !strings.Contains(stdout, "  nan  ") {
+		t.Errorf("%s%s", stdout, stderr)
+	}
+	if a := answer(t, "run", digitsFolder+"digits.pt2", "--input", path); a.Outputs[0].NaN != 10 {
+		t.Errorf("%d NaN", a.Outputs[0].NaN)
+	}
+
+	weight := tensor.Of([]float32{1, float32(math.NaN()), 3}, 3)
+	var file bytes.Buffer
+	err := loader.WriteSafetensors(t.Context(), &file, []loader.TensorData{{
+		Name: "w", DType: weight.DType, Shape: weight.Layout.Shape,
+		ReadAt: func(_ context.Context, p []byte, off int64) error {
+			copy(p, weight.Data[off:])
+			return nil
+		},
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), "w.safetensors")
+	if err := os.WriteFile(path, file.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	ckpt, err := loader.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ckpt.Close()
+	var said strings.Builder
+	r := run{commandLine: &commandLine{stderr: &said}}
+	if err := r.scanWeights(t.Context(), ckpt); err != nil {
+		t.Fatal(err)
+	}
+	if said.String() != "optimem: warning: weight w holds 1 NaN of 3 values\n" {
+		t.Errorf("said %q", said.String())
+	}
+}
+
 // NumPy has no bfloat16, and the numbers are not quietly made into others.
 func TestRunWritable(t *testing.T) {
 	y := &tensor.Tensor{DType: tensor.BFloat16, Layout: tensor.Contiguous(1), Data: []byte{0, 0}}
