@@ -6,6 +6,17 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
+// maxParts bounds the tensors that one op gives: a file may ask for 2^40 of them.
+const maxParts = 1 << 16
+
+// checkParts returns an error for more parts than any program has.
+func checkParts(n int) error {
+	if n > maxParts {
+		return fmt.Errorf("%d parts; at most %d can be", n, maxParts)
+	}
+	return nil
+}
+
 // giveParts makes the result the parts of "self" along a dimension, of the given sizes.
 func (c *call) giveParts(d int, sizes []int) error {
 	r := c.tensor("self")
@@ -36,6 +47,9 @@ func unbind(c *call) error {
 	}
 	if r.rank() == 0 {
 		return fmt.Errorf("unbind of a scalar")
+	}
+	if err := checkParts(r.shape()[d]); err != nil {
+		return err
 	}
 	parts := make([]*ref, r.shape()[d])
 	for i := range parts {
@@ -71,6 +85,9 @@ func splitEven(c *call) error {
 	if n <= 0 && sizeOf(r, d) > 0 || n < 0 {
 		return fmt.Errorf("parts of %d", n)
 	}
+	if err := checkParts(sizeOf(r, d) / max(n, 1)); err != nil {
+		return err
+	}
 	return c.giveParts(d, evenParts(sizeOf(r, d), n))
 }
 
@@ -95,6 +112,9 @@ func chunk(c *call) error {
 	if n <= 0 {
 		return fmt.Errorf("%d chunks", n)
 	}
+	if err := checkParts(n); err != nil {
+		return err
+	}
 	size := (sizeOf(r, d) + n - 1) / n
 	if size == 0 { // PyTorch gives as many empty parts as asked for
 		return c.giveParts(d, make([]int, n))
@@ -107,6 +127,9 @@ func splitSections(c *call) error {
 	d, n := c.dim("dim", r.rank()), c.int("sections")
 	if n <= 0 {
 		return fmt.Errorf("%d sections", n)
+	}
+	if err := checkParts(n); err != nil {
+		return err
 	}
 	sizes := make([]int, n)
 	for i := range sizes {
