@@ -8,6 +8,7 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/npy"
+	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
 )
@@ -35,7 +36,7 @@ func (r *run) place(err error) error {
 		return &failure{err: err, code: exitDoesNotFit}
 	case errors.Is(err, npy.ErrFormat):
 		return &failure{err: err, code: exitUnsafe}
-	case errors.Is(err, npy.ErrUnsupported):
+	case errors.Is(err, npy.ErrUnsupported), errors.Is(err, layers.ErrUnsupported):
 		return &failure{err: err, code: exitUnsupported}
 	}
 	return err

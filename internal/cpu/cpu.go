@@ -113,11 +113,11 @@ func Lower(g *layers.Graph, ops *layers.Registry) (*layers.Lowered, error) {
 				l.Steps[i] = layers.Step{Kernel: "reference"}
 				continue
 			}
-			return nil, fmt.Errorf("%s: the CPU has no kernel for %s", op.Path, op.Kind)
+			return nil, fmt.Errorf("%s: %s: %w: the CPU has no kernel", op.Path, op.Kind, layers.ErrUnsupported)
 		}
 		if k.supports != nil {
 			if err := k.supports(in, out, op.Attrs); err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", op.Path, op.Kind, err)
+				return nil, fmt.Errorf("%s: %s: %w: %w", op.Path, op.Kind, layers.ErrUnsupported, err)
 			}
 		}
 		l.Steps[i] = layers.Step{Kernel: k.name}

@@ -53,8 +53,9 @@ func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
 func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) { return Lower(g, d.ops) }
 
 type memory struct {
-	buf *hostmem.Buf
-	d   *Device
+	buf   *hostmem.Buf
+	d     *Device
+	freed atomic.Bool
 }
 
 // Alloc takes memory outside the heap.
@@ -72,6 +73,9 @@ func (m *memory) Bytes() int64 { return int64(len(m.buf.Bytes())) }
 
 // Free gives the memory back to the operating system.
 func (m *memory) Free() error {
+	if m.freed.Swap(true) {
+		return nil
+	}
 	n := m.Bytes()
 	m.buf.Free()
 	m.d.used.Add(-n)

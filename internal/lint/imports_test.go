@@ -52,7 +52,7 @@ var diagram = map[string][]string{
 	},
 	"serve": {"runtime", "tensor", "internal/npy", "internal/preprocess"},
 	"cmd/optimem": {
-		"serve", "runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "tensor",
+		"serve", "runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "layers", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate",
 	},
 	"examples/...":   {"runtime", "models", "loader", "layers", "tensor"},
