@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// Elementwise ops take operands of one shape: whoever builds the graph expands them (by a stride of zero) and casts them
-// to the dtype that PyTorch computes in. A float32 operand may stand beside float16 or bfloat16 ones, for a number that
+// Elementwise ops take operands of one shape: whoever builds the graph expands them (by a stride of zero) and casts
+// them to the dtype that PyTorch computes in. A float32 operand may stand beside float16 or bfloat16 ones, for a number that
 // PyTorch does not round to half precision before it computes; the result has half precision.
 var elementwiseOps = slices.Concat(
 	[]OpDef{

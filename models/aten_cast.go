@@ -2,8 +2,8 @@ package models
 
 import "github.com/optimem/optimem/tensor"
 
-// castTargets are the ops that change a tensor's dtype, or would change its device or memory format: there is one device
-// here, and values lie in row-major order.
+// castTargets are the ops that change a tensor's dtype, or would change its device or memory format: there is one
+// device here, and values lie in row-major order.
 var castTargets = func() []atenOp {
 	const (
 		options = "bool non_blocking=False, bool copy=False, MemoryFormat? memory_format=None) -> Tensor(a)"

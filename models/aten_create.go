@@ -71,8 +71,8 @@ var createTargets = func() []atenOp {
 	})...)
 }()
 
-// filledWith is the meaning of ops that fill "size" with a number, in the dtype asked for, else that of a tensor "self",
-// else the default.
+// filledWith is the meaning of ops that fill "size" with a number, in the dtype asked for, else that of a tensor
+// "self", else the default.
 func filledWith(n number) meaning {
 	return func(c *call) (*ref, error) {
 		d := tensor.DType(defaultFloat)

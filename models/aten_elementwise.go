@@ -52,7 +52,8 @@ func (b *builder) overwrite(self, r *ref) error {
 	if err != nil {
 		return err
 	}
-	if b.whole(self) && b.whole(r) && self.shape().Equal(r.shape()) && b.graph.Values[r.cell.value].Role == layers.Computed {
+	computed := b.graph.Values[r.cell.value].Role == layers.Computed
+	if computed && b.whole(self) && b.whole(r) && self.shape().Equal(r.shape()) {
 		self.cell.value = r.cell.value
 		return nil
 	}
@@ -102,8 +103,8 @@ func (b *builder) combineFloat(kind layers.Kind, attrs layers.Attrs, operands ..
 	return b.apply(kind, attrs, refs...)
 }
 
-// arithmetic emits add, sub, mul or a division in dtype d. A factor or divisor that is a number or a 0-dimensional tensor
-// is not rounded to half precision: PyTorch's kernels take it as float32.
+// arithmetic emits add, sub, mul or a division in dtype d. A factor or divisor that is a number or a 0-dimensional
+// tensor is not rounded to half precision: PyTorch's kernels take it as float32.
 func (b *builder) arithmetic(kind layers.Kind, attrs layers.Attrs, d tensor.DType, x, y operandArg) (*ref, error) {
 	if d == tensor.Bool {
 		switch kind {
@@ -237,7 +238,8 @@ func arithmeticTargets() []atenOp {
 	floorDivide := division("div_floor")
 	all = append(all,
 		op("aten::floor_divide"+withTensor, floorDivide), op("aten::floor_divide.Scalar"+withScalar, floorDivide),
-		inPlace("aten::floor_divide_.Tensor"+withTensor, floorDivide), inPlace("aten::floor_divide_.Scalar"+withScalar, floorDivide),
+		inPlace("aten::floor_divide_.Tensor"+withTensor, floorDivide),
+		inPlace("aten::floor_divide_.Scalar"+withScalar, floorDivide),
 		op("aten::remainder.Scalar_Tensor(Scalar self, Tensor other) -> Tensor", binary("remainder")),
 	)
 	for name, f := range map[string]meaning{

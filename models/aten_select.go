@@ -17,7 +17,9 @@ func selectionTargets() []atenOp {
 		}
 		return c.choose(c.tensor("condition"), d, x, y)
 	}
-	clamp := func(c *call) (*ref, error) { return c.clamp(c.tensor("self"), c.args["min"], c.args["max"]) }
+	clamp := func(c *call) (*ref, error) {
+		return c.clamp(c.tensor("self"), c.optOperand("min"), c.optOperand("max"))
+	}
 	clampMin := func(c *call) (*ref, error) { return c.clamp(c.tensor("self"), c.operand("min"), nil) }
 	clampMax := func(c *call) (*ref, error) { return c.clamp(c.tensor("self"), nil, c.operand("max")) }
 	all := []atenOp{

@@ -8,7 +8,7 @@ import (
 )
 
 // PyTorch's type promotion. Operands fall into three groups: tensors with dimensions, 0-dimensional tensors and Python
-// numbers. A later group changes the dtype of an earlier one only by a higher category: bool < integer < float < complex.
+// numbers. A later group changes the dtype of an earlier one only by a higher category: bool, integer, float, complex.
 
 // defaultFloat is PyTorch's default dtype, which floating Python numbers and quotients of integers have.
 const defaultFloat = tensor.Float32
@@ -24,6 +24,14 @@ func (c *call) operand(name string) operandArg {
 	}
 	c.fail("argument %s is not a tensor or a number", name)
 	return 0
+}
+
+// optOperand returns an operand that may be None, which is nil.
+func (c *call) optOperand(name string) operandArg {
+	if !c.has(name) {
+		return nil
+	}
+	return c.operand(name)
 }
 
 // operands returns several of them.

@@ -35,8 +35,8 @@ func castTo(d tensor.DType) bool {
 	return loadsFloat32[d] != nil || loadsFloat64[d] != nil || loadsInt64[d] != nil || loadsUint64[d] != nil
 }
 
-// runCast: out[i] = in[0][i] converted: torch.Tensor.to. Floats are rounded to nearest, ties to even, between each other
-// and truncated to integers; what does not fit an integer becomes what x86 makes of it, as in PyTorch.
+// runCast: out[i] = in[0][i] converted: torch.Tensor.to. Floats are rounded to nearest, ties to even, between each
+// other and truncated to integers; what does not fit an integer becomes what x86 makes of it, as in PyTorch.
 func runCast(c *call) error {
 	in, out := c.in[0].dtype, c.out[0].dtype
 	switch {

@@ -133,8 +133,15 @@ func triangleIndices[T int32 | int64](c *call, out []T) {
 	rows, columns, upper := c.attrs.Int("rows"), c.attrs.Int("columns"), c.attrs.Bool("upper")
 	offset := min(max(c.attrs.Int("offset"), -rows-1), columns+1)
 	size := c.out[0].shape()[1]
+	first, end := max(-offset, 0), rows // of the rows that have a place
+	if upper {
+		first, end = 0, min(rows, columns-offset)
+	}
+	if size == 0 {
+		return
+	}
 	at := 0
-	for i := range rows {
+	for i := first; i < end; i++ {
 		from, to := 0, min(max(i+offset+1, 0), columns)
 		if upper {
 			from, to = min(max(i+offset, 0), columns), columns

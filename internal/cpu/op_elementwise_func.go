@@ -44,9 +44,11 @@ var functionKernels = map[layers.Kind]kernel{
 		return math.Min(x, 0) - math.Log1p(math.Exp(-math.Abs(x)))
 	})),
 
-	"sqrt":       fixed(real1(math.Sqrt)),
-	"rsqrt":      fixed(real1(func(x float64) float64 { return 1 / math.Sqrt(x) })),
-	"reciprocal": fixed(real1(func(x float64) float64 { return 1 / x })),
+	"sqrt":  fixed(loops{f32: sqrt[float32], f64: sqrt[float64]}),
+	"rsqrt": fixed(loops{f32: rsqrt[float32], f64: rsqrt[float64]}),
+	"reciprocal": fixed(loops{
+		f32: map1(func(x float32) float32 { return 1 / x }), f64: map1(func(x float64) float64 { return 1 / x }),
+	}),
 
 	"sin": fixed(real1(math.Sin)), "cos": fixed(real1(math.Cos)), "tan": fixed(real1(math.Tan)),
 	"asin": fixed(real1(math.Asin)), "acos": fixed(real1(math.Acos)), "atan": fixed(real1(math.Atan)),
@@ -82,6 +84,19 @@ var functionKernels = map[layers.Kind]kernel{
 		low, high := a.Float("min"), a.Float("max")
 		return loops{f32: clamp(float32(low), float32(high)), f64: clamp(low, high)}
 	}),
+}
+
+func sqrt[T floatNumber](dst []T, in [][]T) {
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = T(math.Sqrt(float64(x)))
+	}
+}
+
+// rsqrt: 1 / √x.
+func rsqrt[T floatNumber](dst []T, in [][]T) {
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = T(1 / math.Sqrt(float64(x)))
+	}
 }
 
 func logit[T floatNumber](eps T) func(dst []T, in [][]T) {
@@ -147,7 +162,9 @@ var testKernels = map[layers.Kind]kernel{
 	"ne": elementwiseTest(tests{unequal[float32], unequal[float64], unequal[int64], unequal[uint64]}),
 	"lt": elementwiseTest(tests{less[float32], less[float64], less[int64], less[uint64]}),
 	"le": elementwiseTest(tests{lessEqual[float32], lessEqual[float64], lessEqual[int64], lessEqual[uint64]}),
-	"gt": elementwiseTest(tests{swapped(less[float32]), swapped(less[float64]), swapped(less[int64]), swapped(less[uint64])}),
+	"gt": elementwiseTest(tests{
+		swapped(less[float32]), swapped(less[float64]), swapped(less[int64]), swapped(less[uint64]),
+	}),
 	"ge": elementwiseTest(tests{
 		swapped(lessEqual[float32]), swapped(lessEqual[float64]), swapped(lessEqual[int64]), swapped(lessEqual[uint64]),
 	}),

@@ -2,8 +2,9 @@ package cpu
 
 import "math"
 
-// Functions of float32 that networks spend their time in. They compute in float64, whose precision is to spare, and round
-// once: the error is that of the rounding. Only plain additions and multiplications in an order that is written down.
+// Functions of float32 that networks spend their time in. They compute in float64, whose precision is to spare, and
+// round once: the error is that of the rounding. Products are converted where they are added to, so that no compiler
+// fuses the two and results are the same on every processor.
 
 // exp2Table holds 2^(i/64).
 var exp2Table = func() (t [64]float64) {

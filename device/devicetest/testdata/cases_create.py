@@ -28,14 +28,15 @@ def some(dtype, *shape):
 
 # Conversions. What floats become that integers cannot hold is undefined in C++: PyTorch's loops differ in it, so only
 # what a 32-bit conversion holds is recorded for narrow integers.
-EDGES = torch.tensor([0.0, -0.0, 0.49, -0.49, 0.51, 1.5, 2.5, -1.5, 127.9, -128.9, 255.5, 256.0, 300.25, -1.0, -300.0, 65504.0,
-                      65536.5, -70000.0, 1e9, -1e9])
+EDGES = torch.tensor([0.0, -0.0, 0.49, -0.49, 0.51, 1.5, 2.5, -1.5, 127.9, -128.9, 255.5, 256.0, 300.25, -1.0, -300.0,
+                      65504.0, 65536.5, -70000.0, 1e9, -1e9])
 for a, b in itertools.product(ALL, ALL):
     case(aten.to.dtype, some(a, 2, 3), b)
     if a.is_floating_point and b.is_floating_point:
         case(aten.to.dtype, special(a), b)
-        case(aten.to.dtype, torch.tensor([1.0009765625, 1.00048828125, 1.0014648437500002, 65519.9, 65520.0, 5.9e-8, 2.98e-8, 2.99e-8,
-                                          6.1e-5, 1e-40, 3.4e38, 1.00390625, 1.01171875, 1.0117187500001], dtype=a), b)
+        case(aten.to.dtype, torch.tensor([1.0009765625, 1.00048828125, 1.0014648437500002, 65519.9, 65520.0, 5.9e-8,
+                                          2.98e-8, 2.99e-8, 6.1e-5, 1e-40, 3.4e38, 1.00390625, 1.01171875,
+                                          1.0117187500001], dtype=a), b)
     elif a.is_floating_point:
         edges = EDGES if b != torch.uint8 else EDGES[:11].abs()
         if a == torch.float16:
@@ -52,8 +53,8 @@ for a in RARE:
         case(aten.to.dtype, some(a, 5), b)
         if b not in RARE:
             case(aten.to.dtype, ints(0, 99, 5).to(b), a)
-for x in (rand(4, 3).t(), rand(5, 1).expand(5, 4), rand(6, 7)[1:5:2, 2:6], rand(0, 3), rand(1)[0], rand(2, 3, 4).permute(2, 0, 1),
-          ints(-9, 9, 45, 33).float().t()):
+for x in (rand(4, 3).t(), rand(5, 1).expand(5, 4), rand(6, 7)[1:5:2, 2:6], rand(0, 3), rand(1)[0],
+          rand(2, 3, 4).permute(2, 0, 1), ints(-9, 9, 45, 33).float().t()):
     for b in (torch.float32, torch.float16, torch.int64, torch.bool):
         case(aten.to.dtype, x, b)
     case(aten._to_copy.default, x, dtype=torch.float64)

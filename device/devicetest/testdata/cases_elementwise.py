@@ -45,20 +45,21 @@ def overload(name, suffix="default"):
 
 def views(dtype=torch.float32):
     """Tensors that do not lie in order."""
-    return [some(dtype, 4, 3).t(), some(dtype, 1, 5).expand(3, 5), some(dtype, 4, 1).expand(4, 3), some(dtype, 6, 7)[1:5:2, 2:6],
-            some(dtype, 2, 3, 4).permute(2, 0, 1), some(dtype, (), positive=True), some(dtype, 0, 3), some(dtype, 1).expand(3, 2)]
+    return [some(dtype, 4, 3).t(), some(dtype, 1, 5).expand(3, 5), some(dtype, 4, 1).expand(4, 3),
+            some(dtype, 6, 7)[1:5:2, 2:6], some(dtype, 2, 3, 4).permute(2, 0, 1), some(dtype, (), positive=True),
+            some(dtype, 0, 3), some(dtype, 1).expand(3, 2)]
 
 
 # Functions of one number.
 
-FUNCTIONS = """abs absolute acos acosh arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh bitwise_not ceil cos
-cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 fix floor frac lgamma log log10 log1p log2 logical_not neg negative
+FUNCTIONS = """abs absolute acos acosh arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh bitwise_not ceil
+cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 fix floor frac lgamma log log10 log1p log2 logical_not neg negative
 rad2deg reciprocal round rsqrt sgn sigmoid sign sin sinc sinh sqrt square tan tanh trunc signbit isnan isinf isfinite
 isposinf isneginf isreal special_erf special_erfc special_erfinv special_exp2 special_expm1 special_expit special_log1p
 special_sinc special_ndtr special_gammaln special_psi special_digamma nan_to_num logit special_logit
-relu silu mish hardswish hardsigmoid gelu relu6 hardtanh elu selu celu leaky_relu softplus hardshrink softshrink log_sigmoid
-log_sigmoid_forward rrelu""".split()
-HOT = {"exp", "tanh", "sigmoid", "erf", "gelu", "silu", "relu"}
+relu silu mish hardswish hardsigmoid gelu relu6 hardtanh elu selu celu leaky_relu softplus hardshrink softshrink
+log_sigmoid log_sigmoid_forward rrelu""".split()
+HOT = ["exp", "tanh", "sigmoid", "erf", "gelu", "silu", "relu"]
 
 for name in FUNCTIONS:
     op = overload(name)
@@ -209,7 +210,8 @@ for name in "add sub mul div remainder fmod floor_divide".split():
         attempt(overload(name, "Scalar"), some(dtype, 15), 0.1, bound=0.0)
         attempt(overload(name, suffix), some(dtype, 15), torch.tensor(0.1), bound=0.0)
         attempt(overload(name, suffix), torch.tensor(0.1), some(dtype, 15), bound=0.0)
-    attempt(overload(name, suffix), torch.tensor([127, -128, 100], dtype=torch.int8), torch.tensor([2, 3, -3], dtype=torch.int8))
+    attempt(overload(name, suffix), torch.tensor([127, -128, 100], dtype=torch.int8),
+            torch.tensor([2, 3, -3], dtype=torch.int8))
     attempt(overload(name, suffix), ints(-9, 9, 40), torch.tensor([-4]))
 case(aten.add.Tensor, ints(-5, 6, 35, 67).float(), ints(-5, 6, 67, 35).float().t(), bound=0.0)
 case(aten.mul.Tensor, ints(-5, 6, 2, 31, 37).bfloat16(), ints(-5, 6, 31, 1).bfloat16(), bound=0.0)
@@ -222,13 +224,15 @@ for name in "subtract multiply divide true_divide".split():
 for name in ("div", "divide"):
     for mode in (None, "floor", "trunc"):
         if name == "div":
-            for a, b in itertools.product([torch.float32, torch.bfloat16, torch.int64, torch.int8, torch.uint8], repeat=2):
-                attempt(overload(name, "Tensor_mode"), some(a, 2, 3), some(b, 3, positive=True), rounding_mode=mode, bound=0.0)
+            for a, b in itertools.product(FEW[:4] + [torch.int8], repeat=2):
+                attempt(overload(name, "Tensor_mode"), some(a, 2, 3), some(b, 3, positive=True), rounding_mode=mode,
+                        bound=0.0)
             case(overload(name, "Tensor_mode"), special()[:10, None], special()[:10], rounding_mode=mode, bound=0.0)
             for dtype in FLOATS:
                 attempt(overload(name, "Tensor_mode"), rand(20, dtype=dtype, scale=20), torch.tensor(0.1),
                         rounding_mode=mode, bound=0.0)
-                attempt(overload(name, "Scalar_mode"), rand(20, dtype=dtype, scale=20), 0.1, rounding_mode=mode, bound=0.0)
+                attempt(overload(name, "Scalar_mode"), rand(20, dtype=dtype, scale=20), 0.1, rounding_mode=mode,
+                        bound=0.0)
         for n in (3, 0.7):
             attempt(overload(name, "Scalar_mode"), ints(-9, 9, 12), n, rounding_mode=mode)
             attempt(overload(name, "Scalar_mode"), rand(12, scale=9), n, rounding_mode=mode)
@@ -238,7 +242,9 @@ for name in ("div", "divide"):
 for name in ("add", "sub", "rsub", "subtract"):
     for alpha in (2, 0.3):
         for dtype in FEW if name != "subtract" else [torch.float32]:
-            attempt(overload(name, "Tensor"), some(dtype, 2, 3), some(dtype, 3), alpha=alpha, bound=0.0 if dtype == torch.float32 else None)
+            # In half precision PyTorch's vectorised loop rounds once, its scalar one twice.
+            attempt(overload(name, "Tensor"), some(dtype, 2, 3), some(dtype, 3), alpha=alpha,
+                    bound=0.0 if dtype == torch.float32 else None)
             attempt(overload(name, "Scalar"), some(dtype, 4), 3, alpha)
             if overload(name + "_", "Tensor"):
                 attempt(overload(name + "_", "Tensor"), some(dtype, 2, 3), some(dtype, 3), alpha=alpha)
@@ -415,8 +421,9 @@ for name in ("clamp_min", "clamp_max"):
 for dtype in FEW + [torch.float64, torch.float16]:
     for value in (1, 2, 0.3):
         for name in ("addcmul", "addcdiv"):
-            attempt(overload(name), some(dtype, 3, 4), some(dtype, 3, 1), some(dtype, 4, positive=True), value=value)
-            attempt(overload(name + "_"), some(dtype, 4, 3).t(), some(dtype, 3, 1), some(dtype, 4, positive=True), value=value)
+            column, row = some(dtype, 3, 1), some(dtype, 4, positive=True)
+            attempt(overload(name), some(dtype, 3, 4), column, row, value=value)
+            attempt(overload(name + "_"), some(dtype, 4, 3).t(), column, row, value=value)
     for w in (0.25, 0.5, 0.9, 2, -1.5):
         attempt(aten.lerp.Scalar, some(dtype, 3, 4), some(dtype, 4), w)
         attempt(aten.lerp_.Scalar, some(dtype, 3, 4), some(dtype, 4), w)

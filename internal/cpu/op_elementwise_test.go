@@ -1,0 +1,183 @@
+package cpu
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// ramp returns n numbers from low to high.
+func ramp(n int, low, high float64) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(low + (high-low)*float64(i)/float64(n-1))
+	}
+	return x
+}
+
+// TestFastFunctions holds the functions of float32 against package math: they are rounded once.
+func TestFastFunctions(t *testing.T) {
+	for _, f := range []struct {
+		name string
+		fast func(float32) float32
+		want func(float64) float64
+		low  float64
+		high float64
+	}{
+		{"exp", exp32, math.Exp, -90, 90},
+		{"sigmoid", sigmoid32, sigmoid64, -80, 80},
+		{"tanh", tanh32, math.Tanh, -12, 12},
+		{"tanh near 0", tanh32, math.Tanh, -0.2, 0.2},
+		{"erf", erf32, math.Erf, -7, 7},
+		{"erf near 0", erf32, math.Erf, -0.2, 0.2},
+		{"silu", silu32, silu64, -80, 80},
+		{"mish", mish32, mish64, -80, 80},
+	} {
+		for _, x := range ramp(100_003, f.low, f.high) {
+			got, want := f.fast(x), f.want(float64(x))
+			ulp := math.Abs(float64(math.Nextafter32(float32(want), float32(math.Inf(1))) - float32(want)))
+			if math.Abs(float64(got)-want) > 0.75*ulp {
+				t.Errorf("%s(%v) is %v, not %v", f.name, x, got, want)
+				break
+			}
+		}
+	}
+	// Negative tails lose digits to 1 + erf, as in PyTorch.
+	for _, x := range ramp(100_003, -10, 10) {
+		if d := math.Abs(float64(gelu32(x)) - gelu64(float64(x))); d > 1e-7*max(1, math.Abs(float64(x))) {
+			t.Errorf("gelu(%v) is off by %v", x, d)
+			break
+		}
+		if d := math.Abs(float64(tanhGelu32(x)) - tanhGelu(float64(x))); d > 1e-7*max(1, math.Abs(float64(x))) {
+			t.Errorf("gelu(%v) by tanh is off by %v", x, d)
+			break
+		}
+	}
+}
+
+// TestElementwiseThreads: the same bits for any number of threads, over more elements than one part has.
+func TestElementwiseThreads(t *testing.T) {
+	const rows, columns = 301, 257
+	wide := tensor.Of(ramp(rows*columns, -5, 5), rows, columns)
+	turned := tensor.Of(ramp(rows*columns, -3, 3), columns, rows)
+	turned.Layout = tensor.Layout{Shape: tensor.Shape{rows, columns}, Strides: []int{1, rows}}
+	column := tensor.Of(ramp(rows, 1, 2), rows, 1)
+	column.Layout = tensor.Layout{Shape: tensor.Shape{rows, columns}, Strides: []int{1, 0}}
+	for _, c := range []struct {
+		kind layers.Kind
+		in   []*tensor.Tensor
+	}{
+		{"gelu", []*tensor.Tensor{turned}},
+		{"add", []*tensor.Tensor{wide, turned}},
+		{"mul", []*tensor.Tensor{turned, column}},
+		{"lt", []*tensor.Tensor{column, wide}},
+	} {
+		var want []byte
+		for _, threads := range []int{1, 2, 5} {
+			pool := NewPool(threads)
+			out, err := Compute(t.Context(), pool, layers.Standard(), c.kind, nil, c.in...)
+			pool.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == nil {
+				want = out[0].Data
+			}
+			if !bytes.Equal(out[0].Data, want) {
+				t.Errorf("%s: other bits with %d threads", c.kind, threads)
+			}
+		}
+	}
+}
+
+func TestIntegerDivisionByZero(t *testing.T) {
+	pool := NewPool(1)
+	defer pool.Close()
+	for _, kind := range []layers.Kind{"div_floor", "div_trunc", "remainder", "fmod"} {
+		a, b := tensor.Of([]int64{1, 2}, 2), tensor.Of([]int64{1, 0}, 2)
+		_, err := Compute(t.Context(), pool, layers.Standard(), kind, nil, a, b)
+		if !errors.Is(err, errDivisor) {
+			t.Errorf("%s by zero: %v", kind, err)
+		}
+	}
+}
+
+// TestElementwiseRules: operands that do not go together are an error that names both.
+func TestElementwiseRules(t *testing.T) {
+	pool := NewPool(1)
+	defer pool.Close()
+	f, d := tensor.Of([]float32{1, 2}, 2), tensor.Of([]float64{1, 2}, 2)
+	flags := tensor.Of([]bool{true, false}, 2)
+	for _, c := range []struct {
+		kind layers.Kind
+		in   []*tensor.Tensor
+	}{
+		{"add", []*tensor.Tensor{f, d}},
+		{"add", []*tensor.Tensor{f, tensor.Of([]float32{1}, 1)}},
+		{"add", []*tensor.Tensor{f}},
+		{"add", []*tensor.Tensor{flags, flags}},
+		{"exp", []*tensor.Tensor{tensor.Of([]int64{1}, 1)}},
+		{"div", []*tensor.Tensor{tensor.Of([]int64{1}, 1), tensor.Of([]int64{1}, 1)}},
+		{"bitwise_and", []*tensor.Tensor{f, f}},
+		{"where", []*tensor.Tensor{f, f, f}},
+		{"where", []*tensor.Tensor{flags, f, d}},
+		{"eq", []*tensor.Tensor{f, flags}},
+	} {
+		if _, err := Compute(t.Context(), pool, layers.Standard(), c.kind, nil, c.in...); err == nil {
+			t.Errorf("%s of %d operands did not fail", c.kind, len(c.in))
+		}
+	}
+}
+
+func BenchmarkElementwise(b *testing.B) {
+	const n = 1 << 20
+	x := tensor.Of(ramp(n, -6, 6), 1024, 1024)
+	y := tensor.Of(ramp(n, 1, 2), 1024, 1024)
+	row := tensor.Of(ramp(1024, 1, 2), 1024)
+	row.Layout = tensor.Layout{Shape: tensor.Shape{1024, 1024}, Strides: []int{0, 1}}
+	one := tensor.Of([]float32{1.5})
+	one.Layout = tensor.Layout{Shape: tensor.Shape{1024, 1024}, Strides: []int{0, 0}}
+	turned := tensor.Of(ramp(n, -6, 6), 1024, 1024)
+	turned.Layout.Strides = []int{1, 1024}
+	half := tensor.Tensor{DType: tensor.BFloat16, Layout: tensor.Contiguous(1024, 1024), Data: make([]byte, 2*n)}
+	for _, c := range []struct {
+		name  string
+		kind  layers.Kind
+		attrs layers.Attrs
+		in    []*tensor.Tensor
+	}{
+		{"relu", "relu", nil, []*tensor.Tensor{x}},
+		{"exp", "exp", nil, []*tensor.Tensor{x}},
+		{"sigmoid", "sigmoid", nil, []*tensor.Tensor{x}},
+		{"tanh", "tanh", nil, []*tensor.Tensor{x}},
+		{"gelu", "gelu", nil, []*tensor.Tensor{x}},
+		{"gelu by tanh", "gelu", layers.Attrs{"approximate": "tanh"}, []*tensor.Tensor{x}},
+		{"silu", "silu", nil, []*tensor.Tensor{x}},
+		{"sin", "sin", nil, []*tensor.Tensor{x}},
+		{"add", "add", nil, []*tensor.Tensor{x, y}},
+		{"add row", "add", nil, []*tensor.Tensor{x, row}},
+		{"mul number", "mul", nil, []*tensor.Tensor{x, one}},
+		{"add transposed", "add", nil, []*tensor.Tensor{x, turned}},
+		{"mul bfloat16", "mul", nil, []*tensor.Tensor{&half, &half}},
+		{"cast to bfloat16", "cast", layers.Attrs{"dtype": tensor.BFloat16}, []*tensor.Tensor{x}},
+		{"cast to float16", "cast", layers.Attrs{"dtype": tensor.Float16}, []*tensor.Tensor{x}},
+		{"cast to int64", "cast", layers.Attrs{"dtype": tensor.Int64}, []*tensor.Tensor{x}},
+		{"lt", "lt", nil, []*tensor.Tensor{x, y}},
+	} {
+		b.Run(fmt.Sprint(c.name), func(b *testing.B) {
+			pool := NewPool(1)
+			defer pool.Close()
+			for b.Loop() {
+				if _, err := Compute(b.Context(), pool, layers.Standard(), c.kind, c.attrs, c.in...); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/element")
+		})
+	}
+}
