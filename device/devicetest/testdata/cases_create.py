@@ -67,6 +67,10 @@ for x in (rand(4, 3).t(), rand(5, 1).expand(5, 4), rand(6, 7)[1:5:2, 2:6], rand(
     case(aten.to.dtype_layout, x, dtype=torch.bfloat16)
     case(aten.to.dtype_layout, x, copy=True)
     case(aten.to.dtype, x, torch.float32, False, True)
+    case(aten.lift.default, x)
+    case(aten.to_dense.default, x)
+    case(aten.resolve_conj.default, x)
+    case(aten.resolve_neg.default, x)
 case(aten.clone.default, torch.complex(rand(3, 2), rand(3, 2)).t())
 case(aten.to.device, rand(3), torch.device("cpu"), torch.float64)
 

@@ -237,6 +237,7 @@ for name in ("div", "divide"):
             attempt(overload(name, "Scalar_mode"), ints(-9, 9, 12), n, rounding_mode=mode)
             attempt(overload(name, "Scalar_mode"), rand(12, scale=9), n, rounding_mode=mode)
             attempt(overload(name + "_", "Scalar_mode"), rand(12, scale=9), n, rounding_mode=mode)
+        case(overload(name, "Tensor_mode"), rand(5, scale=9), some(torch.float32, 5, positive=True), rounding_mode=mode)
         attempt(overload(name + "_", "Tensor_mode"), rand(3, 4, scale=9), some(torch.float32, 4, positive=True),
                 rounding_mode=mode)
 for name in ("add", "sub", "rsub", "subtract"):
