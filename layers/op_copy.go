@@ -25,7 +25,11 @@ func writeViewShape(in []Spec, a Attrs) ([]Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n, err := in[0].Shape.NumElements(); err != nil || end > n || !l.Shape.Equal(in[1].Shape) {
+	written, err := l.NumElements()
+	if err != nil {
+		return nil, err
+	}
+	if n, err := in[0].Shape.NumElements(); err != nil || written > 0 && end > n || !l.Shape.Equal(in[1].Shape) {
 		return nil, fmt.Errorf("view %v of %v does not take %v", l, in[0].Shape, in[1].Shape)
 	}
 	return []Spec{in[0]}, nil
