@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// Index ops choose elements by int32 or int64 indices. An index outside its dimension fails while running; negative ones
-// count from the end only where the op says so.
+// Index ops choose elements by int32 or int64 indices. An index outside its dimension fails while running; negative
+// ones count from the end only where the op says so.
 var indexOps = []OpDef{
 	// embedding: the rows of In[0] [N …] that In[1] names.
 	{Kind: "embedding", Shape: embeddingShape, FLOPs: noFLOPs},
@@ -27,8 +27,8 @@ var indexOps = []OpDef{
 	// masked_scatter: In[0] with the elements where In[1] is true replaced by those of In[2], in order.
 	{Kind: "masked_scatter", Shape: maskedScatterShape, FLOPs: noFLOPs},
 	// embedding_bag: sums (means, largest: "mode" 0, 1, 2) of rows of In[0] [N D] named by In[1] [K] and weighted by In[3]
-	// [K], in bags that begin at In[2]; with "include_last_offset" In[2] says where the last ends too. Index "padding" does
-	// not count.
+	// [K], in bags that begin at In[2]; with "include_last_offset" In[2] says where the last ends too. Index "padding"
+	// does not count.
 	{Kind: "embedding_bag", Shape: embeddingBagShape},
 	// searchsorted: where each element of In[1] goes in the last dimension of In[0], which is sorted, or sorted when taken
 	// in the order of In[2]: before equal ones, with "right" after them. int64, with "int32" int32.

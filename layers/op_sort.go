@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// Sorting ops order elements along dimension "dim" and give values and int64 indices. NaN is the largest, equal elements
-// keep their order.
+// Sorting ops order elements along dimension "dim" and give values and int64 indices. NaN is the largest, equal
+// elements keep their order.
 var sortOps = []OpDef{
 	// sort: with "descending" the largest first.
 	{Kind: "sort", Shape: sortShape, FLOPs: reductionFLOPs(10)},

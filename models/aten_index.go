@@ -28,10 +28,11 @@ var lookupTargets = []atenOp{
 	{"aten::_embedding_bag_forward_only(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False," +
 		" int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False," +
 		" int padding_idx=-1) -> (Tensor, Tensor, Tensor, Tensor)", embeddingBag},
-	op("aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor", func(c *call) (*ref, error) {
-		r, index := c.tensor("self"), c.tensor("index")
-		return c.gather(r, c.dim("dim", r.rank()), index)
-	}),
+	op("aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor",
+		func(c *call) (*ref, error) {
+			r, index := c.tensor("self"), c.tensor("index")
+			return c.gather(r, c.dim("dim", r.rank()), index)
+		}),
 	op("aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor", takeAlongDim),
 	op("aten::take(Tensor self, Tensor index) -> Tensor", func(c *call) (*ref, error) {
 		r, index := c.tensor("self"), c.tensor("index")
@@ -233,7 +234,7 @@ func (c *call) repeatIndices(repeats *ref) (*ref, error) {
 	}
 	if !c.has("output_size") {
 		return nil, &UnsupportedError{
-			What: "repeat_interleave with repeats that only data says and no output_size: the size of its result depends on data",
+			What: "repeat_interleave by a tensor without output_size: " + sizeOfData,
 		}
 	}
 	return c.emit1("repeat_indices", layers.Attrs{"size": c.int("output_size")}, c.read(repeats))
@@ -271,7 +272,7 @@ func oneHot(c *call) (*ref, error) {
 		return nil, c.err
 	}
 	if n < 1 {
-		return nil, &UnsupportedError{What: "one_hot without num_classes: the size of its result depends on data"}
+		return nil, &UnsupportedError{What: "one_hot without num_classes: " + sizeOfData}
 	}
 	index := c.unsqueeze(r, r.rank())
 	zeros, err := c.full(0, tensor.Int64, append(slices.Clone(r.shape()), n))

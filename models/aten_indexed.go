@@ -12,9 +12,11 @@ import (
 var indexedTargets = []atenOp{
 	op("aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index),
 	op("aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index),
+	op("aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor", maskedIndex),
 	op("aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut),
 	inPlace("aten::index_put_(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut),
-	op("aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut),
+	op("aten::_unsafe_index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor",
+		indexPut),
 	op("aten::_index_put_impl(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False, bool unsafe=False)"+
 		" -> Tensor", indexPut),
 	inPlace("aten::_index_put_impl_(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False,"+
@@ -46,7 +48,7 @@ func (c *call) planIndex(r *ref, indices []*ref) (*indexPlan, error) {
 		switch indices[d].dtype {
 		case tensor.Bool, tensor.UInt8:
 			return nil, &UnsupportedError{
-				What: "indexing with a mask: the size of its result depends on data; use torch.where or masked_fill",
+				What: "indexing with a mask: " + sizeOfData, Hint: "use torch.where or masked_fill",
 			}
 		case tensor.Int64, tensor.Int32:
 		default:
@@ -78,7 +80,48 @@ func index(c *call) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.apply("index", layers.Attrs{"dim": p.at, "wrap": true}, append([]*ref{c.permute(r, p.order...)}, p.index...)...)
+	operands := append([]*ref{c.permute(r, p.order...)}, p.index...)
+	return c.apply("index", layers.Attrs{"dim": p.at, "wrap": true}, operands...)
+}
+
+// maskedIndex gives fill where the mask is false; indices may lie outside there.
+func maskedIndex(c *call) (*ref, error) {
+	r, mask, indices := c.tensor("self"), c.tensor("mask"), slices.Clone(c.tensors("indices"))
+	if c.err != nil {
+		return nil, c.err
+	}
+	if len(indices) > r.rank() || numElements(r.shape()) == 0 {
+		return nil, fmt.Errorf("%d indices of %v", len(indices), r.shape())
+	}
+	for d, i := range indices {
+		if i == nil {
+			continue
+		}
+		i, err := c.combine("maximum", nil, i, 0)
+		if err != nil {
+			return nil, err
+		}
+		if indices[d], err = c.combine("minimum", nil, i, r.shape()[d]-1); err != nil {
+			return nil, err
+		}
+	}
+	p, err := c.planIndex(r, indices)
+	if err != nil {
+		return nil, err
+	}
+	found, err := c.apply("index", layers.Attrs{"dim": p.at}, append([]*ref{c.permute(r, p.order...)}, p.index...)...)
+	if err != nil {
+		return nil, err
+	}
+	fill, err := c.constant(c.number("fill"), r.dtype)
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.broadcast(mask, found, fill)
+	if err != nil {
+		return nil, err
+	}
+	return c.apply("where", nil, all...)
 }
 
 func indexPut(c *call) (*ref, error) {

@@ -18,18 +18,22 @@ var joinTargets = []atenOp{
 	op("aten::vstack(Tensor[] tensors) -> Tensor", func(c *call) (*ref, error) { return c.joined(2, 0, 0) }),
 	op("aten::dstack(Tensor[] tensors) -> Tensor", func(c *call) (*ref, error) { return c.joined(3, 2, 2) }),
 	op("aten::column_stack(Tensor[] tensors) -> Tensor", columnStack),
+	op("aten::block_diag(Tensor[] tensors) -> Tensor", blockDiagonal),
+	op("aten::cartesian_prod(Tensor[] tensors) -> Tensor", cartesianProduct),
+	op("aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor", combinations),
+	inPlace("aten::fill_diagonal_(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor", fillDiagonal),
 	op("aten::flip(Tensor self, int[] dims) -> Tensor", func(c *call) (*ref, error) {
 		r := c.tensor("self")
 		return c.flip(r, c.wrapDims(r, c.ints("dims")))
 	}),
-	op("aten::fliplr(Tensor self) -> Tensor", func(c *call) (*ref, error) { return c.flip(c.tensor("self"), []int{1}) }),
-	op("aten::flipud(Tensor self) -> Tensor", func(c *call) (*ref, error) { return c.flip(c.tensor("self"), []int{0}) }),
+	op("aten::fliplr(Tensor self) -> Tensor", flipOne(1)),
+	op("aten::flipud(Tensor self) -> Tensor", flipOne(0)),
 	op("aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor", rotate),
 	op("aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor", roll),
 }
 
-// cat puts tensors one after the other along dimension d, in the dtype that they have in common. Lists of nothing do not
-// count, whatever the others' shapes.
+// cat puts tensors one after the other along dimension d, in their common dtype. Lists of nothing do not count,
+// whatever the others' shapes.
 func (b *builder) cat(parts []*ref, d int) (*ref, error) {
 	operands := make([]operandArg, len(parts))
 	for i, r := range parts {
@@ -160,6 +164,10 @@ func (c *call) flip(r *ref, dims []int) (*ref, error) {
 	return c.emit1("flip", layers.Attrs{"dims": dims}, c.read(r))
 }
 
+func flipOne(d int) meaning {
+	return func(c *call) (*ref, error) { return c.flip(c.tensor("self"), []int{d}) }
+}
+
 // rotate turns two dimensions by quarters.
 func rotate(c *call) (*ref, error) {
 	r, k, dims := c.tensor("self"), c.int("k"), c.intsOf("dims", 2)
@@ -221,4 +229,165 @@ func roll(c *call) (*ref, error) {
 		return nil, err
 	}
 	return c.reshape(out, shape)
+}
+
+// blockDiagonal puts matrices along the diagonal of zeros.
+func blockDiagonal(c *call) (*ref, error) {
+	parts := slices.Clone(c.tensors("tensors"))
+	if c.err != nil {
+		return nil, c.err
+	}
+	if len(parts) == 0 {
+		return c.full(0.0, defaultFloat, tensor.Shape{1, 0})
+	}
+	operands := make([]operandArg, len(parts))
+	var shape tensor.Shape = []int{0, 0}
+	for i, r := range parts {
+		if r == nil || r.rank() > 2 {
+			return nil, fmt.Errorf("tensor %d is not a matrix", i)
+		}
+		operands[i] = r
+		parts[i] = c.atLeast(r, 2)
+		shape[0], shape[1] = shape[0]+parts[i].shape()[0], shape[1]+parts[i].shape()[1]
+	}
+	d, err := resultType(operands...)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := shape.NumElements(); err != nil {
+		return nil, err
+	}
+	zeros, err := c.full(0, d, shape)
+	if err != nil {
+		return nil, err
+	}
+	out, err := c.copy(zeros)
+	if err != nil {
+		return nil, err
+	}
+	row, column := 0, 0
+	for _, r := range parts {
+		to := c.slice(out, 0, row, row+r.shape()[0], 1)
+		to = c.slice(to, 1, column, column+r.shape()[1], 1)
+		row, column = row+r.shape()[0], column+r.shape()[1]
+		if err := c.write(to, r); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// cartesianProduct gives all tuples of elements of lists, the last varying fastest.
+func cartesianProduct(c *call) (*ref, error) {
+	parts := slices.Clone(c.tensors("tensors"))
+	if c.err != nil || len(parts) == 0 {
+		return nil, fmt.Errorf("no lists to combine")
+	}
+	var shape tensor.Shape
+	for i, r := range parts {
+		if r == nil || r.rank() != 1 {
+			return nil, fmt.Errorf("tensor %d is not a list", i)
+		}
+		shape = append(shape, r.shape()[0])
+	}
+	n, err := shape.NumElements()
+	if err != nil {
+		return nil, err
+	}
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	for i, r := range parts {
+		for d := range shape {
+			if d != i {
+				r = c.unsqueeze(r, d)
+			}
+		}
+		if r, err = c.expand(r, shape); err != nil {
+			return nil, err
+		}
+		if r, err = c.reshape(r, tensor.Shape{int(n)}); err != nil {
+			return nil, err
+		}
+		parts[i] = c.unsqueeze(r, 1)
+	}
+	return c.cat(parts, 1)
+}
+
+// maxCombinations bounds the table of indices that combinations puts into the graph.
+const maxCombinations = 1 << 20
+
+// combinations gives all choices of r elements of a list, in order.
+func combinations(c *call) (*ref, error) {
+	list, size, again := c.tensor("self"), c.int("r"), c.bool("with_replacement")
+	if c.err != nil {
+		return nil, c.err
+	}
+	if list.rank() != 1 || size < 1 {
+		return nil, fmt.Errorf("combinations of %d of %v", size, list.shape())
+	}
+	n := list.shape()[0]
+	var table []int64
+	choice := make([]int, 0, size)
+	var choose func(from int) bool
+	choose = func(from int) bool {
+		if len(choice) == size {
+			for _, i := range choice {
+				table = append(table, int64(i))
+			}
+			return len(table) <= maxCombinations
+		}
+		last := n
+		if !again {
+			last -= size - len(choice) - 1 // enough must be left
+		}
+		for i := from; i < last; i++ {
+			next := i + 1
+			if again {
+				next = i
+			}
+			choice = append(choice, i)
+			if !choose(next) {
+				return false
+			}
+			choice = choice[:len(choice)-1]
+		}
+		return true
+	}
+	if size > maxCombinations || !choose(0) {
+		return nil, fmt.Errorf("more than %d combinations of %d of %d", maxCombinations/size, size, n)
+	}
+	index := c.own(c.graph.AddConst(tensor.Of(table, len(table)/size, size)))
+	return c.emit1("index", layers.Attrs{"dim": 0}, c.read(list), c.read(index))
+}
+
+// fillDiagonal writes a number where all indices are equal; with "wrap" again below a tall matrix's last diagonal.
+func fillDiagonal(c *call) (*ref, error) {
+	r := c.tensor("self")
+	value, err := c.constant(c.number("fill_value"), r.dtype)
+	if err != nil || c.err != nil {
+		return nil, err
+	}
+	if r.rank() < 2 {
+		return nil, fmt.Errorf("diagonal of %v", r.shape())
+	}
+	n, step := r.shape()[0], 0
+	for _, d := range r.shape() {
+		n = min(n, d)
+		if r.rank() > 2 && d != r.shape()[0] {
+			return nil, fmt.Errorf("diagonal of %v", r.shape())
+		}
+	}
+	out, err := c.copy(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range out.layout.Strides {
+		step += s
+	}
+	diagonal := tensor.Layout{Shape: tensor.Shape{n}, Strides: []int{step}}
+	if columns := r.shape()[1]; r.rank() == 2 && c.bool("wrap") && r.shape()[0] > columns+1 {
+		diagonal.Shape[0] = (r.shape()[0]*columns + columns) / (columns + 1)
+	}
+	return out, c.write(c.view(out, diagonal), value)
 }

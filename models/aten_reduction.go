@@ -11,7 +11,7 @@ import (
 
 // reductionTargets are the ops that combine elements along dimensions.
 var reductionTargets = slices.Concat(foldTargets, varianceTargets, vectorNormTargets(), scanTargets, distanceTargets,
-	sortTargets)
+	sortTargets, quantileTargets)
 
 var foldTargets = []atenOp{
 	op("aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor", sumOf("sum")),
@@ -125,8 +125,8 @@ func foldOf(kind layers.Kind) meaning {
 	}
 }
 
-// converted returns r in the dtype that a reduction to dtype d starts from: what does not change the elements is left to
-// the reduction.
+// converted returns r in the dtype that a reduction to dtype d starts from: what changes no element is left to the
+// reduction.
 func (b *builder) converted(r *ref, d tensor.DType) (*ref, error) {
 	switch {
 	case isIntegral(r.dtype) && isIntegral(d), isHalf(r.dtype) && (d == tensor.Float32 || d == tensor.Float64),
@@ -136,14 +136,18 @@ func (b *builder) converted(r *ref, d tensor.DType) (*ref, error) {
 	return b.cast(r, d)
 }
 
+// wide returns the dtype that sums of a dtype have.
+func wide(d tensor.DType) tensor.DType {
+	if isIntegral(d) {
+		return tensor.Int64
+	}
+	return d
+}
+
 func sumOf(kind layers.Kind) meaning {
 	return func(c *call) (*ref, error) {
 		r := c.tensor("self")
-		d := r.dtype
-		if isIntegral(d) {
-			d = tensor.Int64
-		}
-		d = c.dtype("dtype", d)
+		d := c.dtype("dtype", wide(r.dtype))
 		dims, keep := c.reductionDims(r), c.bool("keepdim")
 		if c.err != nil {
 			return nil, c.err
@@ -256,11 +260,7 @@ func trace(c *call) (*ref, error) {
 		Strides: []int{r.layout.Strides[0] + r.layout.Strides[1]},
 		Offset:  r.layout.Offset,
 	}
-	d := r.dtype
-	if isIntegral(d) {
-		d = tensor.Int64
-	}
-	return c.fold("sum", c.view(r, l), []int{0}, false, layers.Attrs{"dtype": d})
+	return c.fold("sum", c.view(r, l), []int{0}, false, layers.Attrs{"dtype": wide(r.dtype)})
 }
 
 func histc(c *call) (*ref, error) {

@@ -64,11 +64,7 @@ func giveAlong(kind layers.Kind, more func(c *call) layers.Attrs) func(c *call) 
 func scanOf(kind layers.Kind) meaning {
 	return func(c *call) (*ref, error) {
 		r := c.tensor("self")
-		d := r.dtype
-		if isIntegral(d) {
-			d = tensor.Int64
-		}
-		r, err := c.cast(r, c.dtype("dtype", d))
+		r, err := c.cast(r, c.dtype("dtype", wide(r.dtype)))
 		if err != nil {
 			return nil, err
 		}

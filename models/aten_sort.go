@@ -9,8 +9,8 @@ import (
 var sortTargets = []atenOp{
 	{"aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)",
 		giveAlong("sort", descending)},
-	{"aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)",
-		giveAlong("sort", descending)},
+	{"aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False)" +
+		" -> (Tensor values, Tensor indices)", giveAlong("sort", descending)},
 	op("aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor", argsort),
 	op("aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor", argsort),
 	op("aten::msort(Tensor self) -> Tensor", func(c *call) (*ref, error) {

@@ -18,7 +18,7 @@ var refusals = func() map[string]string {
 		sizeOfData: {
 			"aten.nonzero", "aten.nonzero_numpy", "aten.argwhere", "aten.masked_select", "aten.unique_dim", "aten._unique2",
 			"aten._unique", "aten.unique_consecutive", "aten.unique_dim_consecutive", "aten.bincount", "torchvision.nms",
-			"torchvision._batched_nms", "aten._unsafe_masked_index", "aten.to_sparse",
+			"torchvision._batched_nms", "aten.to_sparse",
 		},
 		valueOfData: {
 			"aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal", "aten.allclose", "aten.Bool", "aten.Int",

@@ -164,6 +164,24 @@ func storeFloat(v view, at int, x float64) {
 	}
 }
 
+// storeFloats writes elements of a float view that lie stride apart.
+func storeFloats(v view, at, stride int, src []float64) {
+	if stride == 1 {
+		storeReal(v, at, src)
+		return
+	}
+	for i, x := range src {
+		storeFloat(v, at+i*stride, x)
+	}
+}
+
+// storeInts writes elements of an integer or bool view that lie stride apart.
+func storeInts(v view, at, stride int, src []int64) {
+	for i, x := range src {
+		storeInt(v, at+i*stride, x)
+	}
+}
+
 // noUnsigned64 refuses the one dtype whose order int64 does not keep.
 func noUnsigned64(in, _ []layers.Spec, _ layers.Attrs) error {
 	for _, s := range in {

@@ -27,9 +27,9 @@ func runScan(start float64, floatStep func(a, b float64) float64, intStep func(a
 		a := alongDim(x.layout, c.attrs.Int("dim"))
 		a.each(c.pool, func(line, first int) {
 			if isReal(x.dtype) {
-				scan(x, out, a, line, first, start, floatStep, loadReal[float64], storeFloat)
+				scan(x, out, a, line, first, start, floatStep, loadReal[float64], storeFloats)
 			} else {
-				scan(x, out, a, line, first, int64(start), intStep, loadInts, storeInt)
+				scan(x, out, a, line, first, int64(start), intStep, loadInts, storeInts)
 			}
 		})
 		return nil
@@ -38,7 +38,7 @@ func runScan(start float64, floatStep func(a, b float64) float64, intStep func(a
 
 func scan[T any](
 	x, out view, a along, line, first int, acc T, step func(a, b T) T,
-	load func([]T, view, int, int), store func(view, int, T),
+	load func([]T, view, int, int), store func(view, int, int, []T),
 ) {
 	var buf [chunk]T
 	to := a.first(line, a.n)
@@ -47,8 +47,9 @@ func scan[T any](
 		load(part, x, first+k*a.stride, a.stride)
 		for i, v := range part {
 			acc = step(acc, v)
-			store(out, to+(k+i)*a.inner, acc)
+			part[i] = acc
 		}
+		store(out, to+k*a.inner, a.inner, part)
 	}
 }
 
@@ -88,8 +89,8 @@ func cumulativeExtreme[T float64 | int64](
 	}
 }
 
-// runHistogram: out[i] = |{x: min + i·w ≤ x < min + (i+1)·w}| for w = (max − min) ÷ bins, the last bin with its upper end,
-// torch.histc.
+// runHistogram: out[i] = |{x: min + i·w ≤ x < min + (i+1)·w}| for w = (max − min) ÷ bins, the last bin with its upper
+// end, torch.histc.
 func runHistogram(c *call) error {
 	x, bins := c.in[0], c.attrs.Int("bins")
 	low, high := c.attrs.Float("min"), c.attrs.Float("max")

@@ -38,7 +38,7 @@ func byKey(a, b ranked) int {
 const nanKey = math.MaxUint64
 
 // sortParts bounds how many lines are sorted at a time.
-const sortParts = 16
+const sortParts = 8
 
 // sortWork is room for one line in each part.
 func sortWork(operand int) func(in, _ []layers.Spec, a layers.Attrs) int64 {

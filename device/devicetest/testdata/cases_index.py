@@ -29,7 +29,8 @@ def first(op, *args, **kwargs):
 
 # Rows.
 for w in (short(10, 4), short(4, 10).t(), short(20, 8)[::2, 1::2], short(10, 3, 2), short(10)):
-    for i in (ints(0, 10, 5), ints(0, 10, 3, 4), ints(0, 10, 4, 3).t(), ints(0, 10, 3, dtype=torch.int32), ints(0, 10, 0),
+    for i in (ints(0, 10, 5), ints(0, 10, 3, 4), ints(0, 10, 4, 3).t(), ints(0, 10, 3, dtype=torch.int32),
+              ints(0, 10, 0),
               torch.tensor(7), ints(0, 10, 1).expand(4)):
         if w.dim() == 2:
             case(aten.embedding.default, w, i)
@@ -70,7 +71,8 @@ x = short(3, 4, 5)
 for d, shape in ((0, (2, 4, 5)), (0, (6, 3, 2)), (1, (3, 7, 5)), (2, (1, 2, 9)), (-1, (3, 4, 1))):
     i = ints(0, x.shape[d], *shape)
     case(aten.gather.default, x, d, i)
-    case(aten.gather.default, x.contiguous().transpose(1, 2).contiguous().transpose(1, 2), d, i.transpose(0, 1).contiguous().transpose(0, 1))
+    case(aten.gather.default, x.contiguous().transpose(1, 2).contiguous().transpose(1, 2), d,
+         i.transpose(0, 1).contiguous().transpose(0, 1))
     if all(n <= m for n, m, k in zip(shape, x.shape, range(3)) if k != d % 3):
         src = short(*shape)
         case(aten.scatter_add.default, x, d, i, src)
@@ -119,7 +121,8 @@ for reduce in ("sum", "prod", "mean", "amax", "amin"):
              reduce if reduce != "sum" else "prod", include_self=include)
 case(aten.scatter_add.default, ints(0, 2, 2, 4, dtype=torch.bool), 1, D, ints(0, 2, 2, 4, dtype=torch.bool))
 case(aten.index_reduce_.default, short(3, 4), 0, torch.tensor([1, 1, 2]), short(3, 4), "mean")
-for args in ((short(3, 4), ints(0, 3, 2, 4), 0), (short(3, 4), ints(0, 4, 1, 2), 1), (short(1, 4), ints(0, 4, 3, 2), -1),
+for args in ((short(3, 4), ints(0, 3, 2, 4), 0), (short(3, 4), ints(0, 4, 1, 2), 1),
+             (short(1, 4), ints(0, 4, 3, 2), -1),
              (short(3, 4), ints(0, 12, 5)), (short(3, 4), ints(0, 12, 2, 2))):
     case(aten.take_along_dim.default, *args)
 
@@ -127,8 +130,10 @@ for args in ((short(3, 4), ints(0, 3, 2, 4), 0), (short(3, 4), ints(0, 4, 1, 2),
 x = short(3, 4, 5, 6)
 a, b, c, d = torch.tensor([2, 0, -1]), torch.tensor([1, -3, 3]), torch.tensor([0, 4, 2]), torch.tensor([5, -6, 1])
 for x in (x, short(6, 5, 4, 3).permute(3, 2, 1, 0)):
-    for index in ([a], [None, b], [None, None, None, d], [a, b], [None, b, c], [a, None, c], [a, None, None, d], [None, b, None, d],
-                  [a, b, c, d], [a[:, None], b], [a[:, None], None, c], [a[:1], b], [None, b[:, None], c[None]], [a.reshape(3, 1, 1), None, c]):
+    for index in ([a], [None, b], [None, None, None, d], [a, b], [None, b, c], [a, None, c], [a, None, None, d],
+                  [None, b, None, d],
+                  [a, b, c, d], [a[:, None], b], [a[:, None], None, c], [a[:1], b], [None, b[:, None],
+                                                                                     c[None]], [a.reshape(3, 1, 1), None, c]):
         case(aten.index.Tensor, x, index)
 for i in (torch.tensor(1), torch.tensor([[0, 1], [2, 0]]), ints(0, 3, 0), torch.tensor([2, 1], dtype=torch.int32)):
     case(aten.index.Tensor, short(3, 4), [i])
@@ -211,7 +216,8 @@ case(aten.as_strided_scatter.default, short(4, 5), short(2, 3), [2, 3], [5, 2], 
 for x in (short(3, 4, 5), short(5, 4, 3).transpose(0, 2), short(3, 1, 5).expand(3, 4, 5)):
     for dims in ([0], [1], [2], [0, 2], [-1, -2], [0, 1, 2], []):
         case(aten.flip.default, x, dims)
-    for shifts, dims in (([1], [0]), ([-1], [1]), ([7], [2]), ([1, 2], [0, 2]), ([1, -2, 3], [2, 1, 0]), ([3], []), ([-61], []), ([0], [0])):
+    for shifts, dims in (([1], [0]), ([-1], [1]), ([7], [2]), ([1, 2], [0, 2]), ([1, -2, 3], [2, 1, 0]), ([3], []),
+                         ([-61], []), ([0], [0])):
         case(aten.roll.default, x, shifts, dims)
     for k in (-1, 0, 1, 2, 3):
         case(aten.rot90.default, x, k)
@@ -270,17 +276,24 @@ case(aten.searchsorted.Tensor, rand(0), v)
 case(aten.bucketize.Tensor, v.bfloat16(), s.bfloat16())
 
 # Joining.
-for parts, d in (([short(3, 4), short(2, 4)], 0), ([short(3, 4), short(3, 1), short(3, 2)], 1), ([short(3, 4), short(2, 3).t()], -1),
-                 ([short(2, 3, 4), short(2, 5, 4)], 1), ([short(4, 3, 2).permute(2, 1, 0), short(2, 3, 8)[:, :, ::2]], 0),
-                 ([short(3, 1, 2).expand(3, 4, 2), short(3, 4, 2)], 2), ([rand(0), short(2, 3)], 0), ([rand(0), short(2, 3)], 1),
-                 ([short(2, 3), rand(0, 3)], 0), ([short(3)], 0), ([rand(0), rand(0)], 0), ([short(3, 4), ints(0, 9, 3, 4)], 0),
-                 ([ints(0, 9, 3), ints(0, 9, 3, dtype=torch.uint8)], 0), ([ints(0, 2, 3, dtype=torch.bool), short(3, dtype=torch.float16)], 0),
-                 ([short(2, dtype=torch.bfloat16), short(2, dtype=torch.float16)], 0), ([short(2), short(2, dtype=torch.float64)], 0),
+for parts, d in (([short(3, 4), short(2, 4)], 0), ([short(3, 4), short(3, 1), short(3, 2)], 1),
+                 ([short(3, 4), short(2, 3).t()], -1),
+                 ([short(2, 3, 4), short(2, 5, 4)], 1), ([short(4, 3, 2).permute(2, 1, 0), short(2, 3, 8)[:, :, ::2]],
+                                                         0),
+                 ([short(3, 1, 2).expand(3, 4, 2), short(3, 4, 2)], 2), ([rand(0), short(2, 3)],
+                                                                         0), ([rand(0), short(2, 3)], 1),
+                 ([short(2, 3), rand(0, 3)], 0), ([short(3)], 0), ([rand(0), rand(0)],
+                                                                   0), ([short(3, 4), ints(0, 9, 3, 4)], 0),
+                 ([ints(0, 9, 3), ints(0, 9, 3, dtype=torch.uint8)],
+                  0), ([ints(0, 2, 3, dtype=torch.bool), short(3, dtype=torch.float16)], 0),
+                 ([short(2, dtype=torch.bfloat16), short(2, dtype=torch.float16)],
+                  0), ([short(2), short(2, dtype=torch.float64)], 0),
                  ([short(1, 33, 17), short(1, 30, 17)], 1)):
     case(aten.cat.default, parts, d)
     case(aten.concat.default, parts, d)
 case(aten.concatenate.default, [short(2), short(3)])
-for parts in ([short(2, 3), short(2, 3)], [short(3, 2).t(), short(2, 3)], [torch.tensor(1.0), torch.tensor(2.0)], [short(2, 3), ints(0, 9, 2, 3)]):
+for parts in ([short(2, 3), short(2, 3)], [short(3, 2).t(), short(2, 3)], [torch.tensor(1.0), torch.tensor(2.0)],
+              [short(2, 3), ints(0, 9, 2, 3)]):
     for d in range(-1, parts[0].dim() + 1):
         case(aten.stack.default, parts, d)
     case(aten.hstack.default, parts)
@@ -291,5 +304,24 @@ case(aten.hstack.default, [short(3), short(2)])
 case(aten.vstack.default, [short(3), short(2, 3)])
 case(aten.dstack.default, [short(3), short(3)])
 case(aten.column_stack.default, [short(3), short(3, 2)])
+
+case(aten.block_diag.default, [short(2, 3), short(2), torch.tensor(7.0), short(3, 2).t()])
+case(aten.block_diag.default, [ints(0, 9, 2, 1), short(1, 2)])
+case(aten.cartesian_prod.default, [short(2), short(3), short(2)])
+case(aten.cartesian_prod.default, [ints(0, 9, 3)])
+for n in (0, 2, 3, 5):
+    for again in (False, True):
+        case(aten.combinations.default, short(n), 2, again)
+        case(aten.combinations.default, short(n), 3, again)
+for wrap in (False, True):
+    case(aten.fill_diagonal_.default, short(7, 3), 9, wrap)
+    case(aten.fill_diagonal_.default, short(3, 7).t(), 9, wrap)
+    case(aten.fill_diagonal_.default, short(3, 5), -1.5, wrap)
+    case(aten.fill_diagonal_.default, short(3, 3, 3), 2, wrap)
+    case(aten.fill_diagonal_.default, short(4, 3), 2, wrap)
+    case(aten.fill_diagonal_.default, short(5, 3), 2, wrap)
+g = torch.tensor([[-1, 0, 2], [3, 1, 9]])
+case(aten._unsafe_masked_index.default, short(4, 3), ((g >= 0) & (g < 4))[..., None], [g], 0.5)
+case(aten._unsafe_masked_index.default, ints(0, 9, 4, 4), (g >= 0) & (g < 4), [g, g.flip(0).clamp(0, 3)], -1)
 
 save("index")

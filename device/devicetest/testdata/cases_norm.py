@@ -30,8 +30,10 @@ def parameters(n, dtype=torch.float32):
 
 
 # Batch normalisation in evaluation.
-for x in (short(2, 3, 4, 5), short(3, 2, 5, 4).transpose(0, 1), short(2, 5, 4, 3).permute(0, 3, 2, 1), short(1, 3, 1, 1).expand(2, 3, 2, 2),
-          short(4, 3), short(3, 4).t(), short(2, 3, 6), short(2, 3, 2, 2, 2), short(2, 3, 1, 1), rand(0, 3, 2), rand(2, 3, 0),
+for x in (short(2, 3, 4, 5), short(3, 2, 5, 4).transpose(0, 1), short(2, 5, 4, 3).permute(0, 3, 2, 1),
+          short(1, 3, 1, 1).expand(2, 3, 2, 2),
+          short(4, 3), short(3, 4).t(), short(2, 3, 6), short(2, 3, 2, 2, 2), short(2, 3, 1, 1), rand(0, 3, 2), rand(2,
+                                                                                                                     3, 0),
           tiled(2, 3, 17, 19), short(4, 6)[:, ::2], short(2, 3, 8, 8)[:, :, 1:7:2, ::3]):
     w, b, m, v = parameters(3)
     case(aten.batch_norm.default, x, w, b, m, v, False, 0.1, 1e-5, True)
@@ -66,15 +68,18 @@ for dtype in HALVES:
     case(aten.batch_norm.default, short(4, 3, 5, dtype=dtype), *parameters(3)[:2], None, None, True, 0.1, 1e-5, True)
 
 # Instance normalisation.
-for x in (short(2, 3, 4, 5), short(2, 3, 7), short(3, 2, 4, 4).transpose(0, 1), short(2, 3, 2, 3, 2), tiled(2, 3, 13, 30)):
+for x in (short(2, 3, 4, 5), short(2, 3, 7), short(3, 2, 4, 4).transpose(0, 1), short(2, 3, 2, 3, 2),
+          tiled(2, 3, 13, 30)):
     w, b, m, v = parameters(3)
     case(aten.instance_norm.default, x, w, b, None, None, True, 0.1, 1e-5, True)
     case(aten.instance_norm.default, x, None, None, None, None, True, 0.1, 1e-3, True)
     case(aten.instance_norm.default, x, w, b, m, v, False, 0.1, 1e-5, True)
 
 # Layer normalisation.
-for x, dims in ((short(3, 4, 5), [5]), (short(3, 4, 5), [4, 5]), (short(3, 4, 5), [3, 4, 5]), (short(5, 4, 3).transpose(0, 2), [5]),
-                (short(5, 3, 4).permute(1, 2, 0), [4, 5]), (short(3, 1, 5).expand(3, 4, 5), [4, 5]), (short(3, 8, 10)[:, ::2, 1::2], [5]),
+for x, dims in ((short(3, 4, 5), [5]), (short(3, 4, 5), [4, 5]), (short(3, 4, 5), [3, 4, 5]),
+                (short(5, 4, 3).transpose(0, 2), [5]),
+                (short(5, 3, 4).permute(1, 2, 0), [4, 5]), (short(3, 1, 5).expand(3, 4, 5),
+                                                            [4, 5]), (short(3, 8, 10)[:, ::2, 1::2], [5]),
                 (short(6), [6]), (short(3, 1), [1]), (rand(0, 4), [4]), (tiled(5, 65), [65]), (tiled(3, 700), [700]),
                 (tiled(2, 3, 257), [3, 257]), (tiled(300, 3), [3])):
     w, b = short(*dims) + 1, short(*dims)
@@ -91,7 +96,8 @@ case(aten.layer_norm.default, short(3, 4, 6), [6], short(12)[::2], short(1).expa
 case(aten.layer_norm.default, x + 100, [6], bound=1e-4, note="PyTorch's own error for a large mean")
 for dtype in FLOATS:
     case(aten.layer_norm.default, short(4, 6, dtype=dtype), [6], short(6, dtype=dtype), short(6, dtype=dtype))
-    case(aten.native_layer_norm.default, short(4, 6, dtype=dtype), [6], short(6, dtype=dtype), short(6, dtype=dtype), 1e-5)
+    case(aten.native_layer_norm.default, short(4, 6, dtype=dtype), [6], short(6, dtype=dtype), short(6, dtype=dtype),
+         1e-5)
     case(aten.rms_norm.default, short(4, 6, dtype=dtype), [6], short(6, dtype=dtype))
     case(aten.rms_norm.default, short(4, 6, dtype=dtype) * 1e-3, [6])
     case(aten.rms_norm.default, short(4, 6, dtype=dtype), [6], None, 1e-5)
@@ -126,7 +132,8 @@ for dtype in HALVES:
     case(aten.group_norm.default, short(2, 6, 5, dtype=dtype), 2, w, b)
 
 # Weight normalisation.
-for v, dim, g in ((short(4, 3, 5), 0, short(4, 1, 1)), (short(4, 3, 5), 2, short(1, 1, 5)), (short(3, 4).t(), 0, short(4, 1)),
+for v, dim, g in ((short(4, 3, 5), 0, short(4, 1, 1)), (short(4, 3, 5), 2, short(1, 1, 5)),
+                  (short(3, 4).t(), 0, short(4, 1)),
                   (short(4, 5), -1, torch.tensor(1.5))):
     case(aten._weight_norm.default, v, g, dim)
     case(aten.norm_except_dim.default, v, 2, dim)

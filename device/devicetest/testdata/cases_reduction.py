@@ -20,7 +20,8 @@ def distinct(*shape, dtype=torch.float32):
 
 def specials(dtype=torch.float32):
     """Rows with NaN, with infinities, with zeros of both signs, and plain ones."""
-    return torch.tensor([[nan, 1, 2, 3], [inf, -inf, 1, 0], [0.0, -0.0, 0.0, -0.0], [1, inf, nan, -inf], [-inf] * 4, [inf] * 4,
+    return torch.tensor([[nan, 1, 2, 3], [inf, -inf, 1, 0], [0.0, -0.0, 0.0, -0.0], [1, inf, nan, -inf], [-inf] * 4,
+                         [inf] * 4,
                          [1, 2, 2, 1], [nan] * 4], dtype=dtype)
 
 
@@ -30,9 +31,9 @@ def views():
     return [x, x.transpose(0, 2), short(3, 1, 5).expand(3, 4, 5), short(5, 4, 6)[::2, 1:, 1:5], x.permute(2, 0, 1)]
 
 
-def short(*shape):
+def short(*shape, dtype=torch.float32):
     """Numbers of eight bits, which take less room here."""
-    return rand(*shape, dtype=torch.bfloat16).float()
+    return rand(*shape, dtype=torch.bfloat16).to(dtype)
 
 
 def tiled(*shape, dtype=torch.float32):
@@ -162,7 +163,8 @@ for x in (rand(3, 4), rand(4, 3).t(), ints(-5, 5, 3, 4), specials()):
 
 # Truth.
 for op in (aten.any, aten.all):
-    for x in (ints(0, 2, 3, 4, 5, dtype=torch.bool), ints(-1, 1, 3, 4, 5), specials(), ints(0, 2, 3, 4, dtype=torch.uint8),
+    for x in (ints(0, 2, 3, 4, 5, dtype=torch.bool), ints(-1, 1, 3, 4, 5), specials(),
+              ints(0, 2, 3, 4, dtype=torch.uint8),
               torch.ones(3, 4), torch.zeros(3, 4), rand(3, 4, dtype=torch.bfloat16)):
         case(op.default, x)
         case(op.dim, x, 0)
@@ -246,7 +248,8 @@ for op in (aten.logsumexp.default, aten.special_logsumexp.default):
     case(op, rand(3, 4, dtype=torch.float64), [0])
 
 # Scans.
-for op in (aten.cumsum.default, aten.cumprod.default, aten.logcumsumexp.default, aten.cummax.default, aten.cummin.default):
+for op in (aten.cumsum.default, aten.cumprod.default, aten.logcumsumexp.default, aten.cummax.default,
+           aten.cummin.default):
     for x in VIEWS:
         for dim in (0, 1, -1):
             case(op, x, dim)
@@ -359,7 +362,8 @@ for largest in (True, False):
     for dtype in FLOATS + INTS:
         case(aten.topk.default, distinct(3, 9, dtype=dtype), 4, 1, largest)
 case(aten.topk.default, distinct(3, 9), 4)
-for x in (distinct(3, 4, 5), distinct(3, 4, 5).transpose(0, 2), distinct(3, 7, dtype=torch.int32), distinct(3, 8, dtype=torch.float16)):
+for x in (distinct(3, 4, 5), distinct(3, 4, 5).transpose(0, 2), distinct(3, 7, dtype=torch.int32),
+          distinct(3, 8, dtype=torch.float16)):
     case(aten.kthvalue.default, x, 1)
     case(aten.kthvalue.default, x, 3, 0)
     case(aten.kthvalue.default, x, 2, 1, True)
@@ -398,5 +402,30 @@ case(aten.cosine_similarity.default, rand(3, 4), rand(3, 4))
 case(aten.cosine_similarity.default, rand(3, 4, 5), rand(4, 1), -1)
 case(aten.cosine_similarity.default, torch.zeros(3, 4), rand(3, 4), 1)
 case(aten.cosine_similarity.default, rand(3, 4, dtype=torch.bfloat16), rand(3, 4, dtype=torch.bfloat16), 0)
+
+# Made of sorting and searching.
+for how in ("linear", "lower", "higher", "nearest", "midpoint"):
+    for q in (0.0, 0.25, 0.3, 0.5, 0.77, 1.0):
+        case(aten.quantile.scalar, short(4, 6), q, 1, interpolation=how)
+    case(aten.quantile.scalar, short(4, 5).t(), 0.4, None, True, interpolation=how)
+    case(aten.quantile.scalar, short(4, 5, dtype=torch.float64), 0.6, 0, True, interpolation=how)
+case(aten.quantile.scalar, torch.tensor([[1.0, nan, 2], [3, 1, 2]]), 0.5, 1)
+case(aten.quantile.scalar, torch.tensor(2.0), 0.3)
+for invert in (False, True):
+    case(aten.isin.Tensor_Tensor, ints(0, 9, 3, 4), ints(0, 9, 2, 2), invert=invert)
+    case(aten.isin.Tensor_Tensor, torch.tensor([nan, 1.0, -0.0, inf]), torch.tensor([nan, 0.0, inf]), invert=invert)
+    case(aten.isin.Tensor_Tensor, ints(0, 9, 3), torch.tensor([2.0, 3.0]), invert=invert)
+    case(aten.isin.Tensor_Tensor, ints(0, 9, 3), ints(0, 9, 0), invert=invert)
+    case(aten.isin.Tensor_Scalar, ints(0, 4, 3, 4).t(), 2, invert=invert)
+    case(aten.isin.Scalar_Tensor, 2, ints(0, 4, 3, 4), invert=invert)
+for p in (1, 2, 3):
+    case(aten.renorm.default, short(4, 5), p, 0, 2.0)
+    case(aten.renorm.default, short(4, 5, 3).transpose(0, 1), p, -1, 3.0)
+for d in (0, 1):
+    case(aten.trapezoid.dx, short(4, 5), dim=d)
+    case(aten.trapezoid.dx, short(4, 5), dx=0.5, dim=d)
+    case(aten.trapezoid.x, short(4, 4), short(4), dim=d)
+    case(aten.trapz.x, short(4, 5), short(4, 5), dim=d)
+    case(aten.trapz.dx, short(4, 5).t(), dx=2.0, dim=d)
 
 save("reduction")
