@@ -323,7 +323,7 @@ func combinations(c *call) (*ref, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	if list.rank() != 1 || size < 1 {
+	if list.rank() != 1 || size < 1 || size > maxCombinations {
 		return nil, fmt.Errorf("combinations of %d of %v", size, list.shape())
 	}
 	n := list.shape()[0]
@@ -354,7 +354,7 @@ func combinations(c *call) (*ref, error) {
 		}
 		return true
 	}
-	if size > maxCombinations || !choose(0) {
+	if !choose(0) {
 		return nil, fmt.Errorf("more than %d combinations of %d of %d", maxCombinations/size, size, n)
 	}
 	index := c.own(c.graph.AddConst(tensor.Of(table, len(table)/size, size)))

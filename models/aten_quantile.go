@@ -227,9 +227,11 @@ func trapezoid(c *call) (*ref, error) {
 			x = c.unsqueeze(x, x.rank())
 		}
 	}
-	if before, after = neighbours(x, d-(y.rank()-x.rank())); c.err != nil {
-		return nil, c.err
+	along := d - (y.rank() - x.rank())
+	if along < 0 || along >= x.rank() {
+		return nil, fmt.Errorf("%v along %v", y.shape(), x.shape())
 	}
+	before, after = neighbours(x, along)
 	step, err := c.combine("sub", nil, after, before)
 	if err != nil {
 		return nil, err
