@@ -80,6 +80,8 @@ type grid[T real] struct {
 }
 
 // pack implements panelSource.
+//
+//lint:ignore U1000 called through the interface, which the checker does not see for generic types
 func (s *grid[T]) pack(dst []T, width, from, to, k0, k1 int) {
 	n := k1 - k0
 	size := roundUp(n, unroll) * width
@@ -121,6 +123,8 @@ type pixelRun struct {
 }
 
 // pack implements panelSource. Panels have at most 32 lines.
+//
+//lint:ignore U1000 called through the interface, which the checker does not see for generic types
 func (s *windows[T]) pack(dst []T, width, from, to, k0, k1 int) {
 	const most = 32
 	if to-from > most || width != kernelColumns {

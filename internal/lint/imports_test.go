@@ -26,7 +26,7 @@ var diagram = map[string][]string{
 	"loader/internal/pickle":     {"tensor", "loader/internal/fault", "loader/internal/limit"},
 
 	// Shapes and ops.
-	"layers": {"tensor"},
+	"layers":              {"tensor"},
 	"models":              {"loader", "loader/exported", "loader/script", "layers", "tensor"},
 	"models/internal/zoo": {"loader", "loader/exported", "tensor"},
 

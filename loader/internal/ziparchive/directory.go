@@ -176,6 +176,8 @@ func (r *Record) readZip64(extra []byte, rep *reporter) {
 
 // walkExtra calls visit for each extra field. The field must fill total bytes exactly; of these, b may hold only the
 // beginning when the last field is padding.
+//
+//lint:ignore ST1008 the class is a finding, not a failure of the function
 func walkExtra(b []byte, total int, visit func(id uint16, body []byte)) (class error, why string) {
 	zip64s := 0
 	for fields := 0; total > 0; fields++ {

@@ -8,6 +8,8 @@ import (
 )
 
 // checkName returns the class and the reason why a record may not have this name, or nil.
+//
+//lint:ignore ST1008 the class is a finding, not a failure of the function
 func checkName(name string) (class error, why string) {
 	switch {
 	case name == "":
