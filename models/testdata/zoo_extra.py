@@ -174,7 +174,8 @@ class Symbolic(nn.Module):
         groups = pad.reshape(-1, 4, y.shape[1]).mean(1)
         half = x[:, : s // 2 + 1].flatten(0, 1)
         ramp = torch.arange(s * 2 - 1) + torch.sym_max(b, n)
-        return h, groups, half.new_full((b + n, 2), 0.5) * s, ramp, torch.cat([half, half[:1]]).view(b * (s // 2 + 1) + 1, -1)
+        longer = torch.cat([half, half[:1]]).view(b * (s // 2 + 1) + 1, -1)
+        return h, groups, half.new_full((b + n, 2), 0.5) * s, ramp, longer
 
 
 class SymbolicOut(nn.Module):
@@ -235,7 +236,8 @@ class Integers(nn.Module):
     def forward(self, a, b, small):
         q = torch.div(a, b, rounding_mode="floor")
         return (a + b * 3, q, a % b, a // b, torch.div(a, b, rounding_mode="trunc"), (a << 2) ^ (b & 5) | 1, a > b,
-                small + small, small.sum(), a.cumsum(1), torch.argmax(a, 1), a.sort(dim=1, stable=True)[1], small.to(torch.int64) * -1,
+                small + small, small.sum(), a.cumsum(1), torch.argmax(a, 1), a.sort(dim=1, stable=True)[1],
+                small.to(torch.int64) * -1,
                 a.abs().bitwise_not(), (a > 0).sum(), a.prod(1), torch.fmod(a, b), a.remainder(-3), a / b, a.amax(0),
                 torch.bucketize(a, torch.tensor([-5, 0, 5])), a.float().to(torch.int8), a.gt(0) & b.lt(3))
 
@@ -243,7 +245,8 @@ class Integers(nn.Module):
 class Empty(nn.Module):
     def forward(self, x):
         e = x[:, 3:3]
-        return (e, e.sum(), e.sum(1), torch.cat([e, x], 1), e @ x.new_ones(0, 2), x[:0].t() @ x[:0], e.prod(), x.new_zeros(0, 4),
+        return (e, e.sum(), e.sum(1), torch.cat([e, x], 1), e @ x.new_ones(0, 2), x[:0].t() @ x[:0], e.prod(),
+                x.new_zeros(0, 4),
                 torch.cat([torch.zeros(0), x[0]]), F.relu(x.new_empty(0)), e.any(), e.all(), x[:0].softmax(0))
 
 
@@ -255,18 +258,24 @@ class Scalars(nn.Module):
 class Promote(nn.Module):
     def forward(self, i, h, f, b):
         one = f[0, 0]
-        return (i + h, i * 1.5, h + one, h * f, b + i, b * 2.0, i / 2, i // 2, h.sum(), i.sum(dtype=torch.float32), b.sum(),
-                torch.where(b, i, f), torch.cat([i, f]), f.double() + h, h.to(torch.bfloat16) + f.to(torch.bfloat16), i ** 2, 2 ** f,
-                torch.maximum(i, f), i > 1.5, one + i, 1 - b.int(), i.mean(dtype=torch.float64), f.to(torch.float16) + one,
+        return (i + h, i * 1.5, h + one, h * f, b + i, b * 2.0, i / 2, i // 2, h.sum(), i.sum(dtype=torch.float32),
+                b.sum(),
+                torch.where(b, i, f), torch.cat([i, f]), f.double() + h, h.to(torch.bfloat16) + f.to(torch.bfloat16),
+                i ** 2, 2 ** f,
+                torch.maximum(i, f), i > 1.5, one + i, 1 - b.int(), i.mean(dtype=torch.float64),
+                f.to(torch.float16) + one,
                 h.matmul(h.mT), h.softmax(-1, dtype=torch.float32))
 
 
 class Special(nn.Module):
     def forward(self, x):
         y = x / x.new_zeros(())
-        return (y, x.log(), x.sqrt(), y.max(1)[0], y.clamp(-1, 1), y.relu(), torch.nan_to_num(y, 1.0, 2.0, -2.0), y.isnan(), y.isinf(),
-                y.softmax(-1), y.sum(0), (-x).relu() * -0.0, 1 / (x.relu() * -0.0), y.sort(1)[0], y.sort(1)[1], y.amin(1), y.sign(),
-                torch.maximum(x, y), torch.minimum(x, y), y.argmax(1), x.exp() ** 400, y.round(), torch.fmin(x, y), y.hypot(x))
+        return (y, x.log(), x.sqrt(), y.max(1)[0], y.clamp(-1, 1), y.relu(), torch.nan_to_num(y, 1.0, 2.0, -2.0),
+                y.isnan(), y.isinf(),
+                y.softmax(-1), y.sum(0), (-x).relu() * -0.0, 1 / (x.relu() * -0.0), y.sort(1)[0], y.sort(1)[1],
+                y.amin(1), y.sign(),
+                torch.maximum(x, y), torch.minimum(x, y), y.argmax(1), x.exp() ** 400, y.round(), torch.fmin(x, y),
+                y.hypot(x))
 
 
 class DataDependent(nn.Module):
@@ -299,7 +308,8 @@ class Unknown(nn.Module):
         return self.spectrum(x), self.solve(x).sum() + x.relu()
 
 
-extra("cond", Cond, Case((In((3, 5)), In((3,), offset=2.0))), Case((In((3, 5)), In((3,), offset=-2.0))), calibrate=False)
+extra("cond", Cond, Case((In((3, 5)), In((3,), offset=2.0))), Case((In((3, 5)), In((3,), offset=-2.0))),
+      calibrate=False)
 extra("views", Views, Case((In((6, 6)),)))
 extra("buffer_mutation", BufferState, Case((In((2, 4)),)), Case((In((2, 4), offset=1.0),), continues=True),
       Case((In((2, 4), scale=3.0),)))
@@ -317,13 +327,6 @@ extra("symbolic_out", SymbolicOut, *[Case((In(s),)) for s in ((3, 7), (5, 4))], 
 extra("index_put", IndexPut, Case((In((5, 6)), literal([4, 0, 2]), ids(5, 6, high=2, dtype=torch.bool), In((6,)))))
 extra("as_strided", AsStrided, Case((In((5, 5)),)))
 extra("wrapped", Wrapped, Case((In((4, 5)),)), double=False)
-
-
-def small(dtype):
-    def build():
-        return Small().to(dtype)
-
-    return build
 
 
 for d in (torch.float64, torch.bfloat16, torch.float16):

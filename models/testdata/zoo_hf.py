@@ -2,7 +2,6 @@
 
 import torch
 import transformers as T
-from torch import nn
 from torch.export import Dim
 
 from zoo_spec import Case, In, Spec, ids, image, literal, model
@@ -66,8 +65,8 @@ GPT2 = dict(vocab_size=200, n_embd=48, n_layer=2, n_head=4, n_positions=64, bos_
 hf("gpt2", T.GPT2Config, T.GPT2LMHeadModel, GPT2, tokens((2, 9), (3, 13), (2, 5)), SEQ)
 causal("llama", T.LlamaConfig, T.LlamaForCausalLM, True, num_key_value_heads=2)
 causal("opt", T.OPTConfig, T.OPTForCausalLM, drop=("intermediate_size",), ffn_dim=80, word_embed_proj_dim=48)
-causal("bloom", T.BloomConfig, T.BloomForCausalLM, drop=("num_hidden_layers", "num_attention_heads", "intermediate_size",
-                                                         "max_position_embeddings"), n_layer=2, n_head=4)
+causal("bloom", T.BloomConfig, T.BloomForCausalLM,
+       drop=("num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"), n_layer=2, n_head=4)
 causal("gpt_neox", T.GPTNeoXConfig, T.GPTNeoXForCausalLM, True)
 hf("gptj", T.GPTJConfig, T.GPTJForCausalLM,
    dict(vocab_size=200, n_embd=48, n_layer=2, n_head=4, n_positions=64, rotary_dim=8, bos_token_id=1, eos_token_id=2),
@@ -128,14 +127,16 @@ hf("vit", T.ViTConfig, T.ViTModel, VISION, pixels((2, 3, 40, 40), (3, 3, 40, 40)
 hf("deit", T.DeiTConfig, T.DeiTModel, VISION, pixels((1, 3, 40, 40)))
 hf("beit", T.BeitConfig, T.BeitModel, VISION | {"use_relative_position_bias": True, "use_mean_pooling": True},
    pixels((1, 3, 40, 40)))
-hf("dinov2", T.Dinov2Config, T.Dinov2Model, {k: v for k, v in VISION.items() if k != "intermediate_size"} | {"image_size": 56},
+hf("dinov2", T.Dinov2Config, T.Dinov2Model,
+   {k: v for k, v in VISION.items() if k != "intermediate_size"} | {"image_size": 56},
    pixels((1, 3, 40, 48)))
 hf("clip_vision", T.CLIPVisionConfig, T.CLIPVisionModel, VISION, pixels((2, 3, 40, 40), (4, 3, 40, 40)), PIX)
 hf("clip_text", T.CLIPTextConfig, T.CLIPTextModel, TEXT | {"max_position_embeddings": 16, "eos_token_id": 199},
    tokens((2, 9)))
 hf("siglip_vision", T.SiglipVisionConfig, T.SiglipVisionModel, VISION, pixels((1, 3, 40, 40)))
 hf("segformer", T.SegformerConfig, T.SegformerForSemanticSegmentation,
-   dict(depths=[2, 2, 2, 2], hidden_sizes=[16, 24, 32, 48], decoder_hidden_size=32, num_labels=11), pixels((1, 3, 67, 64)))
+   dict(depths=[2, 2, 2, 2], hidden_sizes=[16, 24, 32, 48], decoder_hidden_size=32, num_labels=11),
+   pixels((1, 3, 67, 64)))
 hf("dpt", T.DPTConfig, T.DPTForDepthEstimation,
    VISION | {"num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3], "neck_hidden_sizes": [16, 24, 32, 48],
              "fusion_hidden_size": 24}, pixels((1, 3, 40, 40)))
@@ -150,7 +151,8 @@ def detr():
                      decoder_attention_heads=4, encoder_ffn_dim=80, decoder_ffn_dim=80, num_labels=5)
     mask = torch.ones(1, 75, 67, dtype=torch.int64)
     mask[:, :, 50:] = 0
-    return Spec(T.DetrForObjectDetection(c), [Case((), {"pixel_values": image(1, 3, 75, 67), "pixel_mask": literal(mask)})],
+    return Spec(T.DetrForObjectDetection(c), [Case((), {"pixel_values": image(1, 3, 75, 67),
+                                                        "pixel_mask": literal(mask)})],
                 "transformers.DetrForObjectDetection(DetrConfig(backbone_config=ResNetConfig(16, [16, 24, 32, 48], "
                 "depths=[2, 2, 2, 2], basic), d_model=48, 2 + 2 layers, 4 heads, 80 wide, 7 queries, 5 labels))")
 

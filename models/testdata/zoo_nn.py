@@ -1,6 +1,5 @@
 """The recurrent nets and transformers of torch.nn."""
 
-import torch
 from torch import nn
 from torch.export import Dim
 

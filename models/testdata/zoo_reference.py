@@ -6,8 +6,6 @@ import math
 import torch
 from torch.utils import _pytree as pytree
 
-import zoo_program
-import zoo_weights
 from zoo_weights import dtype_name
 
 SAMPLES = 256

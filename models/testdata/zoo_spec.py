@@ -61,8 +61,9 @@ class Spec:
     # Regular expression of a weight's name -> (offset, scale), before calibration.
     weights: dict = field(default_factory=dict)
     calibrate: bool = True
-    # Name of a higher-precision check that cannot be made, or the reason why the program cannot run.
+    # Whether the model is run in float64 too.
     double: bool = True
+    # Why the program must be refused: "data-dependent" or "ops".
     unsupported: str = ""
     # The largest difference between the exported program and the model, as a part of the largest output.
     agree: float = 2e-5

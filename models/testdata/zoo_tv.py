@@ -6,7 +6,6 @@ keep every kind of block and are narrower or shallower, as their config says.
 
 import copy
 
-import torch
 import torchvision
 from torch import nn
 from torch.export import Dim
@@ -78,7 +77,8 @@ def vggs():
         for bn in ("", "_bn"):
             def build(n=n, bn=bn):
                 cfg = {"vgg11": "A", "vgg13": "B", "vgg16": "D", "vgg19": "E"}[n]
-                m = vgg.VGG(vgg.make_layers(vgg.cfgs[cfg], batch_norm=bool(bn)), num_classes=CLASSES, init_weights=False)
+                m = vgg.VGG(vgg.make_layers(vgg.cfgs[cfg], batch_norm=bool(bn)), num_classes=CLASSES,
+                            init_weights=False)
                 if n != "vgg11":
                     m.classifier[0], m.classifier[3] = nn.Linear(512 * 49, 256), nn.Linear(256, 256)
                     m.classifier[6] = nn.Linear(256, CLASSES)
@@ -135,7 +135,8 @@ def efficientnets():
             return efficientnet.EfficientNet(setting, 0.3, num_classes=CLASSES, last_channel=last,
                                              norm_layer=lambda c: nn.BatchNorm2d(c, eps=1e-3)), ""
 
-        net("tv", "efficientnet_v2_" + n, f"torchvision.models.efficientnet_v2_{n}, a third of the layers of each stage",
+        net("tv", "efficientnet_v2_" + n,
+            f"torchvision.models.efficientnet_v2_{n}, a third of the layers of each stage",
             build, [(1, 3, s, s)])
 
 
