@@ -165,7 +165,8 @@ func (o *opener) sniff(src tensor.Source) (fileKind, error) {
 	if err := src.ReadAt(o.ctx, head, 0); err != nil {
 		return 0, err
 	}
-	if !isSafetensors(head) && !bytes.HasPrefix(head, []byte("PK")) { // whose weights may begin soon
+	if !isSafetensors(head) && !bytes.HasPrefix(head, []byte("PK")) && !bytes.HasPrefix(head, []byte("\x80")) {
+		// Not one of those whose weights may begin soon.
 		head = make([]byte, min(src.Size(), 512))
 		if err := src.ReadAt(o.ctx, head, 0); err != nil {
 			return 0, err

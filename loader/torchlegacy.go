@@ -50,7 +50,7 @@ type legacyStorage struct {
 func (l *legacyReader) next(record string, persistent func(any) (any, error)) (any, error) {
 	in := readerAt{ctx: l.o.ctx, src: l.src}
 	report, err := l.o.scanWith(record, in, l.off, l.src.Size()-l.off,
-		pickle.Options{Policy: torchPolicy, ClassIDs: true})
+		pickle.Options{Policy: torchPolicy, ClassIDs: true, Exact: true})
 	if err != nil {
 		return nil, err
 	}

@@ -95,6 +95,9 @@ type Options struct {
 	ClassIDs bool
 	// Persistent allows persistent ids, which Hooks.Persistent then resolves.
 	Persistent bool
+	// Exact makes the scan read no byte behind STOP, at the price of a read for every part of an opcode: for pickles
+	// that something follows which must not be read. The load that follows knows where to end.
+	Exact bool
 	// Sparing is for input that hardly is a pickle: no byte is read before an opcode needs it, and long strings are
 	// passed over unread. What was scanned so is not loaded.
 	Sparing bool
@@ -207,7 +210,9 @@ func (r *Report) Load(h Hooks) (any, error) {
 	if r.opts.Sparing {
 		return nil, errors.New("BUG: load of a pickle that was scanned sparingly")
 	}
-	v := newVerifier(r.in, r.off, r.End-r.off, r.opts)
+	opts := r.opts
+	opts.Exact = false
+	v := newVerifier(r.in, r.off, r.End-r.off, opts)
 	v.emit = true
 	v.fetched = r.fetched
 	m := &machine{v: v, hooks: h}

@@ -170,7 +170,7 @@ func stringCost(n int64) int64 { return headerCost + n + n/8 }
 
 func newVerifier(r io.ReaderAt, off, size int64, o Options) *verifier {
 	return &verifier{
-		in:       window{r: r, base: off, end: off + max(size, 0), sparing: o.Sparing},
+		in:       window{r: r, base: off, end: off + max(size, 0), sparing: o.Sparing || o.Exact, exact: o.Exact},
 		opts:     o,
 		frameEnd: -1,
 		index:    make(map[string]uint32),

@@ -27,8 +27,8 @@ type window struct {
 	base  int64 // offset of buf[0] in r
 	end   int64 // offset in r that is never passed
 	chunk int
-	// sparing: nothing is read ahead.
-	sparing bool
+	// sparing: nothing is read ahead, but for lines; exact: not for lines either.
+	sparing, exact bool
 }
 
 func (w *window) offset() int64 { return w.base + int64(w.pos) }
@@ -75,7 +75,7 @@ func (w *window) line() ([]byte, error) {
 			return nil, errLongLine
 		}
 		more := int64(searched) + 1
-		if w.sparing { // by doubling, since each step moves the line
+		if w.sparing && !w.exact { // by doubling, since each step moves the line
 			more = max(more, min(2*more+64, w.left(), maxWindowBytes))
 		}
 		if err := w.fill(int(more)); err != nil {
