@@ -66,7 +66,8 @@ hf("gpt2", T.GPT2Config, T.GPT2LMHeadModel, GPT2, tokens((2, 9), (3, 13), (2, 5)
 causal("llama", T.LlamaConfig, T.LlamaForCausalLM, True, num_key_value_heads=2)
 causal("opt", T.OPTConfig, T.OPTForCausalLM, drop=("intermediate_size",), ffn_dim=80, word_embed_proj_dim=48)
 causal("bloom", T.BloomConfig, T.BloomForCausalLM,
-       drop=("num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"), n_layer=2, n_head=4)
+       drop=("num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"),
+       n_layer=2, n_head=4)
 causal("gpt_neox", T.GPTNeoXConfig, T.GPTNeoXForCausalLM, True)
 hf("gptj", T.GPTJConfig, T.GPTJForCausalLM,
    dict(vocab_size=200, n_embd=48, n_layer=2, n_head=4, n_positions=64, rotary_dim=8, bos_token_id=1, eos_token_id=2),
