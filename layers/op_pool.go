@@ -8,11 +8,11 @@ import (
 
 // poolOps reduce windows over the last dimensions of N×C×spatial, one to three of them.
 var poolOps = []OpDef{
-	// max_pool: attributes "kernel", "stride", "padding", "dilation", "ceil_mode". With "indices" a second result says where
-	// in its channel each maximum lies.
+	// max_pool: attributes "kernel", "stride", "padding", "dilation", "ceil_mode". With "indices" a second result says
+	// where in its channel each maximum lies.
 	{Kind: "max_pool", Shape: maxPoolShape, FLOPs: poolFLOPs},
-	// avg_pool: attributes "kernel", "stride", "padding", "ceil_mode", "count_include_pad", and "divisor", which replaces the
-	// number of elements unless it is 0.
+	// avg_pool: attributes "kernel", "stride", "padding", "ceil_mode", "count_include_pad", and "divisor", which replaces
+	// the number of elements unless it is 0.
 	{Kind: "avg_pool", Shape: avgPoolShape, FLOPs: poolFLOPs},
 	// adaptive_avg_pool and adaptive_max_pool: windows that give the size "size". Maxima may have "indices".
 	{Kind: "adaptive_avg_pool", Shape: adaptivePoolShape, FLOPs: readFLOPs},

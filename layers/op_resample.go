@@ -121,8 +121,8 @@ func affineGridFLOPs(_, out []Spec, a Attrs) int64 {
 	return n * 2 * int64(len(a.Ints("size"))-2)
 }
 
-// imageWindows returns how many windows of attributes "kernel", "stride", "padding" and "dilation" an image of h×w has, along
-// each dimension.
+// imageWindows returns how many windows of attributes "kernel", "stride", "padding" and "dilation" an image of h×w has,
+// along each dimension.
 func imageWindows(a Attrs, h, w int) (kernel, counts []int, err error) {
 	if kernel, err = windowAttr(a, "kernel", 2, 1); err != nil {
 		return nil, nil, err

@@ -53,8 +53,8 @@ func conv(rank int) func(*call) error {
 	}
 }
 
-// convNamedPadding builds the overloads whose padding is "valid" or "same". Where "same" pads an odd number of elements,
-// the end gets one more, as PyTorch has it.
+// convNamedPadding builds the overloads whose padding is "valid" or "same". Where "same" pads an odd number of
+// elements, the end gets one more, as PyTorch has it.
 func convNamedPadding(rank int) func(*call) error {
 	return func(c *call) error {
 		stride, dilation := c.intsOf("stride", rank), c.intsOf("dilation", rank)

@@ -193,8 +193,8 @@ func (c *call) imageWindows() layers.Attrs {
 // maxShuffle bounds the factors of pixel shuffles, so that their squares do not overflow.
 const maxShuffle = 1 << 16
 
-// rearrange splits the dimensions of x from n on into the sizes split, puts those in another order and joins them to the
-// sizes joined, in memory of their own.
+// rearrange splits the dimensions of x from n on into the sizes split, puts those in another order and joins them to
+// the sizes joined, in memory of their own.
 func (c *call) rearrange(x *ref, n int, split, order, joined []int) error {
 	if c.err != nil {
 		return c.err

@@ -109,7 +109,8 @@ func TestImagesDoNotDependOnThreadsOrPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := func(p *Pool, x *tensor.Tensor) []byte {
-				out, err := Compute(t.Context(), p, layers.Standard(), op.kind, op.attrs, append([]*tensor.Tensor{x}, op.rest...)...)
+				in := append([]*tensor.Tensor{x}, op.rest...)
+				out, err := Compute(t.Context(), p, layers.Standard(), op.kind, op.attrs, in...)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -30,9 +30,9 @@ type panelSource[T real] interface {
 	pack(dst []T, width, from, to, k0, k1 int)
 }
 
-// A matrix is a strided panelSource over the memory of a tensor: element k of line l lies at offset + l·line + k·step. For
-// a row-major left factor m×k, line is k and step is 1; for a row-major right factor k×n, line is 1 and step is n, and
-// for a weight n×k that PyTorch's linear multiplies by, line is k and step is 1. Half floats become float32.
+// A matrix is a strided panelSource over the memory of a tensor: element k of line l lies at offset + l·line + k·step.
+// For a row-major left factor m×k, line is k and step is 1; for a row-major right factor k×n, line is 1 and step is n,
+// and for a weight n×k that PyTorch's linear multiplies by, line is k and step is 1. Half floats become float32.
 type matrix[T real] struct {
 	data               []byte
 	dtype              tensor.DType
@@ -46,8 +46,8 @@ type matrix[T real] struct {
 //	w := &matrix[float32]{data: y.data, dtype: y.dtype, offset: y.layout.Offset, line: k, step: 1}
 //	gemm(c.pool, m, n, k, a, w, out, n, gemmOptions[float32]{columnBias: bias}, c.work[:gemmWork(m, n, k, 4)])
 //
-// work has the size that gemmWork gives and a multiple of 8 as address. With a nil pool the work is done by the caller's
-// goroutine alone, with the same results.
+// work has the size that gemmWork gives and a multiple of 8 as address. With a nil pool the work is done by the
+// caller's goroutine alone, with the same results.
 func gemm[T real](p *Pool, m, n, k int, a, b panelSource[T], c []T, ldc int, o gemmOptions[T], work []byte) {
 	if m == 0 || n == 0 {
 		return
@@ -200,8 +200,8 @@ func (t *tiles[T]) tile(i0, i1, j0, j1 int) {
 	}
 }
 
-// multiplyPanels computes acc[r][s] = Σ a[k][r]·b[k][s] for panels of 2 and 4 lines whose depth is a multiple of unroll.
-// The conversions keep compilers from fusing, so that every machine computes the same bits.
+// multiplyPanels computes acc[r][s] = Σ a[k][r]·b[k][s] for panels of 2 and 4 lines whose depth is a multiple of
+// unroll. The conversions keep compilers from fusing, so that every machine computes the same bits.
 func multiplyPanels[T real](a, b []T, acc *[kernelRows * kernelColumns]T) {
 	var c00, c01, c02, c03, c10, c11, c12, c13 T
 	for len(a) >= kernelRows*unroll && len(b) >= kernelColumns*unroll {

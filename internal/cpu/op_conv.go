@@ -8,8 +8,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// convKernels are the convolutions. Floats are products of matrices: the weight by the input's windows, which are written
-// side by side block by block while they are packed. Convolutions of single channels and of integers are loops.
+// convKernels are the convolutions. Floats are products of matrices: the weight by the input's windows, which are
+// written side by side block by block while they are packed. Convolutions of single channels and of integers are loops.
 var convKernels = map[layers.Kind]kernel{
 	"conv": {run: runConv, work: convWork, supports: convSupports},
 }
@@ -124,8 +124,8 @@ func (g *convolution) work() int64 {
 	return bytes
 }
 
-// slots returns how many groups and images are computed side by side, each by one thread; 1 is one after the other, each
-// by all threads.
+// slots returns how many groups and images are computed side by side, each by one thread; 1 is one after the other,
+// each by all threads.
 func (g *convolution) slots() int {
 	const small, most = 1 << 22, 16
 	m, n, k := g.product()
@@ -144,9 +144,9 @@ func convWork(in, out []layers.Spec, a layers.Attrs) int64 {
 	return g.work() * int64(g.slots())
 }
 
-// runConv: out[n,o,p] = bias[o] + Σ in[n, c, p·stride − padding + t·dilation] · weight[o,c,t] over the channels c of o's
-// group and the taps t, with zeros outside of the input; transposed, in[n,c,q] · weight[c,o,t] is added at
-// q·stride − padding + t·dilation. PyTorch's conv1d to conv3d, conv_transpose1d to conv_transpose3d.
+// runConv: out[n,o,p] = bias[o] + Σ in[n, c, p·stride − padding + t·dilation] · weight[o,c,t] over the channels c of
+// o's group and the taps t, with zeros outside of the input; transposed, in[n,c,q] · weight[c,o,t] is added at q·stride
+// − padding + t·dilation. PyTorch's conv1d to conv3d, conv_transpose1d to conv_transpose3d.
 func runConv(c *call) error {
 	g := convolutionOf(c.in[0].shape(), c.in[1].shape(), c.out[0].shape(), c.in[0].dtype, c.attrs)
 	if c.out[0].size() == 0 {
@@ -222,7 +222,8 @@ func convItem[T real](c *call, g *convolution, image, group int, p *Pool, work s
 	}
 }
 
-// convTransposedItem computes weightᵀ · input for some input pixels at a time and adds the columns to where they belong.
+// convTransposedItem computes weightᵀ · input for some input pixels at a time and adds the columns to where they
+// belong.
 func convTransposedItem[T real](c *call, g *convolution, image, group int, p *Pool, work scratch) {
 	m, n, k := g.product()
 	x, out := c.in[0], c.out[0]

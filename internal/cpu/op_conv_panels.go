@@ -46,7 +46,8 @@ func convBias[T real](g *convolution, bias view, group int, work *scratch) []T {
 	return b
 }
 
-// convPixels returns the pixels of an image from pixel from on as columns of a right factor whose depth is the channels.
+// convPixels returns the pixels of an image from pixel from on as columns of a right factor whose depth is the
+// channels.
 func convPixels[T real](g *convolution, x view, first, from int) panelSource[T] {
 	s := threes(x.layout.Strides[2:], 0)
 	space := tensor.Layout{Shape: x.layout.Shape[2:], Strides: x.layout.Strides[2:]}
@@ -218,8 +219,8 @@ func spread[T real](dst, src []T, from, to, at, step, k, depth int) {
 	}
 }
 
-// convDepthwise computes convolutions whose outputs read one channel each, row by row. An output's sum runs over the taps
-// in order.
+// convDepthwise computes convolutions whose outputs read one channel each, row by row. An output's sum runs over the
+// taps in order.
 func convDepthwise[T real](c *call, g *convolution) {
 	x, w, bias, out := c.in[0], c.in[1], c.in[2], c.out[0]
 	xs, ws := threes(x.layout.Strides[2:], 0), threes(w.layout.Strides[2:], 0)
@@ -261,8 +262,8 @@ func convDepthwise[T real](c *call, g *convolution) {
 	})
 }
 
-// addRow adds Σ taps[k]·src[at + (i·stride − padding + k·dilation)·step] to each row[i], leaving out what lies outside of
-// the input's row.
+// addRow adds Σ taps[k]·src[at + (i·stride − padding + k·dilation)·step] to each row[i], leaving out what lies outside
+// of the input's row.
 func addRow[T real](g *convolution, row, src []T, at, step int, taps []T) {
 	k := 0
 	for ; k+3 <= len(taps); k += 3 {

@@ -81,7 +81,8 @@ func pad[T any](c *call) {
 	})
 }
 
-// padRow returns where the input's row lies that row r of the result is made of; ok is false for a row of padding alone.
+// padRow returns where the input's row lies that row r of the result is made of; ok is false for a row of padding
+// alone.
 func padRow(l tensor.Layout, shape, before []int, mode string, r int) (at int, ok bool) {
 	at = l.Offset
 	for d := len(shape) - 2; d >= 0; d-- {

@@ -174,9 +174,9 @@ func putNumber[T number](v view, at int, x T) {
 	}
 }
 
-// runAvgPool: out[p] = Σ of the window at p ÷ how many elements it has. count_include_pad counts the padding too, but not
-// what a ceil_mode window has beyond it; divisor replaces the count. PyTorch's avg_pool1d to 3d and adaptive_avg_pool1d
-// to 3d.
+// runAvgPool: out[p] = Σ of the window at p ÷ how many elements it has. count_include_pad counts the padding too, but
+// not what a ceil_mode window has beyond it; divisor replaces the count. PyTorch's avg_pool1d to 3d and
+// adaptive_avg_pool1d to 3d.
 func runAvgPool(c *call) error {
 	switch c.in[0].dtype {
 	case tensor.Int64:

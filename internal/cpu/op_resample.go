@@ -193,8 +193,8 @@ func cubicWeights[T real](w *[4]T, t T) {
 	*w = [4]T{far(t + 1), near(t), near(1 - t), far(2 - t)}
 }
 
-// antialiasTaps sets the taps for result o of a filter that is as wide as the step is long. Taps that are left over have
-// weight zero and the index of the last.
+// antialiasTaps sets the taps for result o of a filter that is as wide as the step is long. Taps that are left over
+// have weight zero and the index of the last.
 func antialiasTaps[T real](mode string, index []int32, weight []T, scale T, o, n int) {
 	half := T(1)
 	filter := func(x float64) float64 { return max(1-math.Abs(x), 0) }
@@ -289,8 +289,8 @@ func nearestAs[E any, T real](c *call, tables [3]resizing[T]) {
 	})
 }
 
-// imageRows calls body for each row of the result, in parallel: where the input's channel begins, where the row begins in
-// the result, and which row it is.
+// imageRows calls body for each row of the result, in parallel: where the input's channel begins, where the row begins
+// in the result, and which row it is.
 func imageRows(c *call, body func(plane, out, z, y int)) {
 	l, shape := c.in[0].layout, c.out[0].shape()
 	size := threes(shape[2:], 1)
@@ -317,6 +317,12 @@ func interpolate[T real](c *call, tables [3]resizing[T]) {
 	imageRows(c, func(plane, at, oz, oy int) {
 		zs, wz := tz.index[oz*tz.taps:][:tz.taps], tz.weight[oz*tz.taps:][:tz.taps]
 		ys, wy := ty.index[oy*ty.taps:][:ty.taps], ty.weight[oy*ty.taps:][:ty.taps]
+		if !half && tx.taps == 2 && len(ys) == 2 && len(zs) == 1 {
+			row := plane + int(zs[0])*strides[0]
+			top, bottom := src[row+int(ys[0])*strides[1]:], src[row+int(ys[1])*strides[1]:]
+			bilinearRow(dst[at:][:width], top, bottom, strides[2], tx, wy[0], wy[1])
+			return
+		}
 		for ox := range width {
 			xs, wx := tx.index[ox*tx.taps:][:tx.taps], tx.weight[ox*tx.taps:][:tx.taps]
 			var sum T
@@ -347,7 +353,17 @@ func interpolate[T real](c *call, tables [3]resizing[T]) {
 	})
 }
 
-// runAffineGrid: out[n, p] = theta[n] · (p's coordinates from -1 to 1, x first, and 1). PyTorch's affine_grid_generator.
+// bilinearRow computes a row of the result between two rows of an image.
+func bilinearRow[T real](row, top, bottom []T, step int, x *resizing[T], above, below T) {
+	for i := range row {
+		index, weight := x.index[2*i:][:2], x.weight[2*i:][:2]
+		a, b := int(index[0])*step, int(index[1])*step
+		row[i] = above*(weight[0]*top[a]+weight[1]*top[b]) + below*(weight[0]*bottom[a]+weight[1]*bottom[b])
+	}
+}
+
+// runAffineGrid: out[n, p] = theta[n] · (p's coordinates from -1 to 1, x first, and 1). PyTorch's
+// affine_grid_generator.
 func runAffineGrid(c *call) error {
 	if c.in[0].dtype == tensor.Float64 {
 		affineGrid[float64](c)
