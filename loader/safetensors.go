@@ -3,7 +3,6 @@ package loader
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/binary"
 	"io"
 	"slices"
@@ -80,7 +79,7 @@ func (r *safetensorsReader) locate() error {
 
 func (r *safetensorsReader) header() error {
 	d := strictjson.NewDecoder(
-		&sourceReader{ctx: r.o.ctx, src: r.src, off: 8, end: r.begin},
+		section(r.o.ctx, r.src, 8, r.begin),
 		strictjson.Options{Meter: r.o.meter, Depth: r.o.opts.Limits.Depth})
 	err := d.Object(func(key string) error {
 		if key == safetensorsMetadata {
@@ -92,20 +91,20 @@ func (r *safetensorsReader) header() error {
 		return err
 	}
 	// The format pads with spaces and nothing else: other bytes could make the file one of another format as well.
-	pad := &sourceReader{ctx: r.o.ctx, src: r.src, off: 8 + d.Offset(), end: r.begin}
+	pad := section(r.o.ctx, r.src, 8+d.Offset(), r.begin)
 	buf := make([]byte, 32<<10)
-	for {
-		at := pad.off - 8
+	for at := d.Offset(); ; {
 		n, err := pad.Read(buf)
 		if i := bytes.IndexFunc(buf[:n], func(c rune) bool { return c != ' ' }); i >= 0 {
 			return fault.New(fault.ErrFormat, at+int64(i), "%q after the end of the header's object", buf[i])
 		}
-		if err == io.EOF { //nolint:errorlint // sourceReader returns it bare
+		if err == io.EOF { //nolint:errorlint // a section returns it bare
 			return nil
 		}
 		if err != nil {
 			return err
 		}
+		at += int64(n)
 	}
 }
 
@@ -217,24 +216,4 @@ func (r *safetensorsReader) coverage() error {
 		return fault.New(fault.ErrFormat, r.begin+end, "%d bytes after the last tensor", r.size-end)
 	}
 	return nil
-}
-
-// A sourceReader reads a range of a source from front to back.
-type sourceReader struct {
-	ctx      context.Context
-	src      tensor.Source
-	off, end int64
-}
-
-// Read implements [io.Reader].
-func (r *sourceReader) Read(p []byte) (int, error) {
-	n := int(min(int64(len(p)), r.end-r.off))
-	if n <= 0 {
-		return 0, io.EOF
-	}
-	if err := r.src.ReadAt(r.ctx, p[:n], r.off); err != nil {
-		return 0, err
-	}
-	r.off += int64(n)
-	return n, nil
 }

@@ -57,7 +57,7 @@ func (o *opener) readIndex(src tensor.Source) (*shardIndex, error) {
 	if src.Size() > maxIndexBytes {
 		return nil, fault.New(fault.ErrLimit, -1, "an index of %d bytes, more than %d", src.Size(), maxIndexBytes)
 	}
-	d := strictjson.NewDecoder(&sourceReader{ctx: o.ctx, src: src, end: src.Size()},
+	d := strictjson.NewDecoder(section(o.ctx, src, 0, src.Size()),
 		strictjson.Options{Meter: o.meter, Depth: o.opts.Limits.Depth})
 	x := &shardIndex{shards: make(map[string]int)}
 	byFile := make(map[string]int)

@@ -40,3 +40,8 @@ func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
 	}
 	return n, nil
 }
+
+// section returns a reader of the bytes [off, end) of a source, from front to back.
+func section(ctx context.Context, src tensor.Source, off, end int64) *io.SectionReader {
+	return io.NewSectionReader(readerAt{ctx: ctx, src: src}, off, end-off)
+}

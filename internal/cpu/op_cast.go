@@ -76,6 +76,13 @@ func loadFloat8(dst []float32, v view, first, stride int) {
 	}
 }
 
+func storeBool[T computed](v view, at int, src []T) {
+	dst := elements[bool](v)[at:][:len(src)]
+	for i, x := range src {
+		dst[i] = x != 0
+	}
+}
+
 // storesOfInteger returns how integers are stored in a dtype.
 func storesOfInteger[T int64 | uint64](d tensor.DType) func(v view, at int, src []T) {
 	switch d {
@@ -84,26 +91,11 @@ func storesOfInteger[T int64 | uint64](d tensor.DType) func(v view, at int, src 
 	case tensor.Float64:
 		return storeConverted[float64, T]
 	case tensor.Float16:
-		return func(v view, at int, src []T) {
-			dst := elements[uint16](v)[at:][:len(src)]
-			for i, x := range src {
-				dst[i] = tensor.Float16FromFloat32(float32(x))
-			}
-		}
+		return storeFloat16[T]
 	case tensor.BFloat16:
-		return func(v view, at int, src []T) {
-			dst := elements[uint16](v)[at:][:len(src)]
-			for i, x := range src {
-				dst[i] = tensor.BFloat16FromFloat32(float32(x))
-			}
-		}
+		return storeBFloat16[T]
 	case tensor.Bool:
-		return func(v view, at int, src []T) {
-			dst := elements[bool](v)[at:][:len(src)]
-			for i, x := range src {
-				dst[i] = x != 0
-			}
-		}
+		return storeBool[T]
 	}
 	switch d.Size() {
 	case 1:
@@ -124,26 +116,11 @@ func storesOfFloat[T floatNumber](d tensor.DType) func(v view, at int, src []T) 
 	case tensor.Float64:
 		return storeConverted[float64, T]
 	case tensor.Float16:
-		return func(v view, at int, src []T) {
-			dst := elements[uint16](v)[at:][:len(src)]
-			for i, x := range src {
-				dst[i] = tensor.Float16FromFloat32(float32(x))
-			}
-		}
+		return storeFloat16[T]
 	case tensor.BFloat16:
-		return func(v view, at int, src []T) {
-			dst := elements[uint16](v)[at:][:len(src)]
-			for i, x := range src {
-				dst[i] = tensor.BFloat16FromFloat32(float32(x))
-			}
-		}
+		return storeBFloat16[T]
 	case tensor.Bool:
-		return func(v view, at int, src []T) {
-			dst := elements[bool](v)[at:][:len(src)]
-			for i, x := range src {
-				dst[i] = x != 0
-			}
-		}
+		return storeBool[T]
 	case tensor.Int8, tensor.Int16, tensor.Int32:
 		return storeTruncated[T](d.Size(), truncate32)
 	case tensor.UInt64:

@@ -8,7 +8,7 @@ import (
 // copyKernels move elements without looking at them.
 var copyKernels = map[layers.Kind]kernel{
 	"copy":       {run: runCopy},
-	"write_view": {run: runWriteView},
+	"write_view": {run: runWriteView, work: writeViewWork},
 }
 
 // runCopy: out[i] = in[i] over all elements in row-major order.
@@ -39,8 +39,17 @@ func runWriteView(c *call) error {
 	return nil
 }
 
+// writeViewWork holds what is written, in row-major order.
+func writeViewWork(in, _ []layers.Spec, _ layers.Attrs) int64 {
+	n, err := in[1].Shape.NumElements()
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return n * int64(in[1].DType.Size())
+}
+
 func scatterTo[T any](c *call, to tensor.Layout) {
-	src := make([]T, c.in[1].size())
+	src := elements[T](view{data: c.work})
 	gatherAs(c.pool, src, elements[T](c.in[1]), c.in[1].layout)
 	dst := elements[T](c.out[0])
 	lines(to, func(at, first, stride, n int) {

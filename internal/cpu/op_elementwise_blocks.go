@@ -200,17 +200,17 @@ func storeConverted[T, S realNumber](v view, at int, src []S) {
 	}
 }
 
-func storeFloat16(v view, at int, src []float32) {
+func storeFloat16[T computed](v view, at int, src []T) {
 	dst := elements[uint16](v)[at:][:len(src)]
 	for i, x := range src {
-		dst[i] = tensor.Float16FromFloat32(x)
+		dst[i] = tensor.Float16FromFloat32(float32(x))
 	}
 }
 
-func storeBFloat16(v view, at int, src []float32) {
+func storeBFloat16[T computed](v view, at int, src []T) {
 	dst := elements[uint16](v)[at:][:len(src)]
 	for i, x := range src {
-		dst[i] = tensor.BFloat16FromFloat32(x)
+		dst[i] = tensor.BFloat16FromFloat32(float32(x))
 	}
 }
 
@@ -238,7 +238,8 @@ var (
 		tensor.UInt8: loadConverted[int64, uint8], tensor.Bool: loadConverted[int64, uint8],
 	}
 	storesFloat32 = map[tensor.DType]func(view, int, []float32){
-		tensor.Float32: storeConverted[float32, float32], tensor.Float16: storeFloat16, tensor.BFloat16: storeBFloat16,
+		tensor.Float32: storeConverted[float32, float32], tensor.Float16: storeFloat16[float32],
+		tensor.BFloat16: storeBFloat16[float32],
 	}
 	storesFloat64 = map[tensor.DType]func(view, int, []float64){tensor.Float64: storeConverted[float64, float64]}
 	storesUint64  = map[tensor.DType]func(view, int, []uint64){tensor.UInt64: storeConverted[uint64, uint64]}
