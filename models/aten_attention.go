@@ -60,7 +60,7 @@ var attentionTargets = []atenOp{
 		if err != nil {
 			return err
 		}
-		out, err := c.fresh(r)
+		out, err := c.copy(r)
 		if err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ var castTargets = func() []atenOp {
 		factory = "ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None, "
 	)
 	keep := func(c *call) (*ref, error) { return c.tensor("self"), nil }
-	fresh := func(c *call) (*ref, error) { return c.fresh(c.tensor("self")) }
+	fresh := func(c *call) (*ref, error) { return c.copy(c.tensor("self")) }
 	return []atenOp{
 		op("aten::to.dtype(Tensor(a) self, ScalarType dtype, "+options, convert),
 		op("aten::to.device(Tensor(a) self, Device device, ScalarType dtype, "+options, convert),
@@ -51,7 +51,7 @@ func convert(c *call) (*ref, error) {
 // convert returns x in a dtype: x itself where it has it, unless a copy is asked for.
 func (b *builder) convert(x *ref, d tensor.DType, copied bool) (*ref, error) {
 	if x.dtype == d && copied {
-		return b.fresh(x)
+		return b.copy(x)
 	}
 	return b.cast(x, d)
 }

@@ -42,46 +42,8 @@ func inPlace(schema string, f meaning) atenOp {
 		if err != nil || c.err != nil {
 			return c.giveRef(nil, err)
 		}
-		return c.giveRef(self, c.overwrite(self, r))
+		return c.giveRef(self, c.write(self, r))
 	}}
-}
-
-// overwrite is write for a fresh result: it takes the place of all of self's memory where it can, without a copy.
-func (b *builder) overwrite(self, r *ref) error {
-	r, err := b.cast(r, self.dtype)
-	if err != nil {
-		return err
-	}
-	computed := b.graph.Values[r.cell.value].Role == layers.Computed
-	if computed && b.whole(self) && b.whole(r) && self.shape().Equal(r.shape()) {
-		self.cell.value = r.cell.value
-		return nil
-	}
-	return b.write(self, r)
-}
-
-// whole reports whether a tensor is all of its memory, in order.
-func (b *builder) whole(r *ref) bool {
-	return r.layout.Offset == 0 && r.layout.IsContiguous() &&
-		numElements(r.shape()) == numElements(b.graph.Values[r.cell.value].Shape)
-}
-
-// fresh returns a tensor with the elements of r and memory of its own. Values are never changed, so the memory can be
-// r's until either is written to.
-func (b *builder) fresh(r *ref) (*ref, error) {
-	if !b.whole(r) {
-		return b.copy(r)
-	}
-	return &ref{cell: &cell{value: r.cell.value}, layout: tensor.Contiguous(r.shape()...), dtype: r.dtype}, nil
-}
-
-// filled returns a tensor with memory of its own that holds one number throughout.
-func (b *builder) filled(n number, d tensor.DType, shape tensor.Shape) (*ref, error) {
-	r, err := b.full(n, d, shape)
-	if err != nil || len(shape) == 0 {
-		return r, err
-	}
-	return b.copy(r)
 }
 
 // binary is the meaning of a kind over "self" and "other" with PyTorch's promotion.
@@ -354,7 +316,7 @@ func (b *builder) power(x, y operandArg) (*ref, error) {
 	case 0:
 		return b.filled(1, d, self.shape())
 	case 1:
-		return b.fresh(self)
+		return b.copy(self)
 	case 2:
 		return b.apply("square", nil, self)
 	case 3:

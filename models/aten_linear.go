@@ -97,7 +97,7 @@ func writingSelf(build func(c *call) error) func(c *call) error {
 		if !result.shape().Equal(self.shape()) {
 			return fmt.Errorf("result %v does not fit into %v", result.shape(), self.shape())
 		}
-		if err := c.overwrite(self, result); err != nil {
+		if err := c.write(self, result); err != nil {
 			return err
 		}
 		c.set(self)

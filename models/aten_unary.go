@@ -32,7 +32,7 @@ func rounding(kind layers.Kind) meaning {
 	return func(c *call) (*ref, error) {
 		x := c.tensor("self")
 		if isIntegral(x.dtype) {
-			return c.fresh(x)
+			return c.copy(x)
 		}
 		return c.apply(kind, nil, x)
 	}
@@ -80,7 +80,7 @@ func functionTargets() []atenOp {
 		all = append(all, twins("aten::"+name+self, func(c *call) (*ref, error) {
 			x := c.tensor("self")
 			if x.dtype == tensor.Bool {
-				return c.fresh(x)
+				return c.copy(x)
 			}
 			return c.apply(kind, nil, x)
 		})...)
@@ -111,7 +111,7 @@ func roundDecimals(c *call) (*ref, error) {
 	x, decimals := c.tensor("self"), c.int("decimals")
 	switch {
 	case isIntegral(x.dtype) && decimals >= 0:
-		return c.fresh(x)
+		return c.copy(x)
 	case isIntegral(x.dtype):
 		return nil, fmt.Errorf("integers rounded to %d decimals", decimals)
 	case decimals == 0:
@@ -158,7 +158,7 @@ func largestFinite(d tensor.DType) float64 {
 func nanToNum(c *call) (*ref, error) {
 	x := c.tensor("self")
 	if isIntegral(x.dtype) {
-		return c.fresh(x)
+		return c.copy(x)
 	}
 	largest := largestFinite(x.dtype)
 	return c.apply("nan_to_num", layers.Attrs{

@@ -447,7 +447,7 @@ func (c *call) asStrided(r *ref) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := numElements(c.graph.Values[base.cell.value].Shape); end > n {
+	if n := c.elements(base.cell); end > n {
 		return nil, fmt.Errorf("view %v, strides %v at %d of %d elements", l.Shape, l.Strides, l.Offset, n)
 	}
 	return c.view(base, l), nil

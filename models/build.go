@@ -8,25 +8,6 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A cell is a tensor's memory while a graph is built: what PyTorch calls a storage. Its value is replaced by every
-// in-place write, so that ops stay functional.
-type cell struct {
-	value layers.ValueID
-}
-
-// A ref is a tensor of the program: a view of a cell. Two refs of one cell alias, as in PyTorch.
-type ref struct {
-	cell   *cell
-	layout tensor.Layout
-	dtype  tensor.DType
-}
-
-// shape returns the ref's dimensions.
-func (r *ref) shape() tensor.Shape { return r.layout.Shape }
-
-// rank returns the number of dimensions.
-func (r *ref) rank() int { return len(r.layout.Shape) }
-
 // A builder writes a graph. Its methods are what the meanings of ops are made of.
 type builder struct {
 	graph *layers.Graph
@@ -57,70 +38,17 @@ func (b *builder) emit1(kind layers.Kind, attrs layers.Attrs, in ...layers.Opera
 	return refs[0], nil
 }
 
-// own returns a value as a tensor with a cell of its own.
-func (b *builder) own(id layers.ValueID) *ref {
-	o := b.graph.Whole(id)
-	return &ref{cell: &cell{value: id}, layout: o.Layout, dtype: b.graph.Values[id].DType}
-}
-
-// read returns the operand that a tensor is now. A nil ref is absent.
-func (b *builder) read(r *ref) layers.Operand {
-	if r == nil {
-		return layers.Absent
-	}
-	return layers.Operand{Value: r.cell.value, Layout: r.layout}
-}
-
-// view returns another view of the same memory.
-func (b *builder) view(r *ref, l tensor.Layout) *ref {
-	return &ref{cell: r.cell, layout: l, dtype: r.dtype}
-}
-
-// write replaces what a tensor, and everything that aliases it, holds: PyTorch's copy_. src is expanded to the tensor's
-// shape and cast to its dtype.
-func (b *builder) write(dst, src *ref) error {
-	src, err := b.cast(src, dst.dtype)
-	if err != nil {
-		return err
-	}
-	if src, err = b.expand(src, dst.shape()); err != nil {
-		return err
-	}
-	base := b.graph.Whole(dst.cell.value)
-	if n, _ := base.Layout.NumElements(); dst.layout.Offset == 0 && dst.layout.IsContiguous() && numElements(dst.shape()) == n {
-		whole, err := b.copy(src)
-		if err != nil {
-			return err
-		}
-		// The memory keeps its shape: other views count elements, not dimensions.
-		dst.cell.value = whole.cell.value
-		return nil
-	}
-	out, err := b.emit1("write_view", layers.Attrs{
-		"shape": []int(dst.layout.Shape), "strides": dst.layout.Strides, "offset": dst.layout.Offset,
-	}, base, b.read(src))
-	if err != nil {
-		return err
-	}
-	dst.cell.value = out.cell.value
-	return nil
-}
-
-// copy returns a contiguous tensor of its own with the same elements.
-func (b *builder) copy(r *ref) (*ref, error) { return b.emit1("copy", nil, b.read(r)) }
-
-// contiguous returns r, or a copy where its elements do not lie in order.
-func (b *builder) contiguous(r *ref) (*ref, error) {
-	if r.layout.IsContiguous() {
-		return r, nil
-	}
-	return b.copy(r)
-}
-
 // cast returns r in another dtype: r itself where it has it.
 func (b *builder) cast(r *ref, d tensor.DType) (*ref, error) {
 	if r.dtype == d {
 		return r, nil
+	}
+	if r.cell.uniform { // one element is cast for all
+		one, err := b.emit1("cast", layers.Attrs{"dtype": d}, b.element(r.cell))
+		if err != nil {
+			return nil, err
+		}
+		return b.uniform(one.cell.value, r.shape()), nil
 	}
 	return b.emit1("cast", layers.Attrs{"dtype": d}, b.read(r))
 }

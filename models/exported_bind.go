@@ -196,7 +196,11 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 					continue // None, text: nothing a tensor can hold
 				}
 			}
-			b.graph.Outputs = append(b.graph.Outputs, layers.Output{Name: port.Name, Operand: b.read(r)})
+			o, err := b.result(r)
+			if err != nil {
+				return fmt.Errorf("output %s: %w", port.Name, err)
+			}
+			b.graph.Outputs = append(b.graph.Outputs, layers.Output{Name: port.Name, Operand: o})
 		case exported.BufferMutation, exported.ParameterMutation:
 			r, ok := v.(*ref)
 			if !ok {
@@ -211,13 +215,18 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 			}
 		}
 	}
+	b.updateStates()
+	return nil
+}
+
+// updateStates notes what becomes of the weights that the program changed.
+func (b *programBuilder) updateStates() {
 	for _, w := range b.weights {
 		if w.cell.value != w.origin {
 			b.graph.Values[w.origin].Role = layers.State
-			b.graph.Updates = append(b.graph.Updates, layers.StateUpdate{State: w.origin, Operand: b.graph.Whole(w.cell.value)})
+			b.graph.Updates = append(b.graph.Updates, layers.StateUpdate{State: w.origin, Operand: b.memory(w.cell)})
 		}
 	}
-	return nil
 }
 
 // numberOutput makes a tensor of a result that is a number.

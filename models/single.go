@@ -66,9 +66,11 @@ func BuildCall(ops *layers.Registry, name string, args map[string]any) (*layers.
 		return nil, c.err
 	}
 	for _, r := range flattenResults(c.results) {
-		b.graph.Outputs = append(b.graph.Outputs, layers.Output{
-			Name: fmt.Sprint(len(b.graph.Outputs)), Operand: b.read(r),
-		})
+		o, err := b.result(r)
+		if err != nil {
+			return nil, err
+		}
+		b.graph.Outputs = append(b.graph.Outputs, layers.Output{Name: fmt.Sprint(len(b.graph.Outputs)), Operand: o})
 	}
 	return b.graph, nil
 }

@@ -1,0 +1,175 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A cell is a tensor's memory while a graph is built: what PyTorch calls a storage. Its value is replaced by every
+// in-place write, so that ops stay functional. Since values never change, cells may share one: a copy costs nothing
+// until one of the two is written to.
+type cell struct {
+	value layers.ValueID
+	// uniform memory has count elements that are all the one element of value: zeros, without the memory for them.
+	uniform bool
+	count   int64
+}
+
+// A ref is a tensor of the program: a view of a cell. Two refs of one cell alias, as in PyTorch.
+type ref struct {
+	cell   *cell
+	layout tensor.Layout
+	dtype  tensor.DType
+}
+
+// shape returns the ref's dimensions.
+func (r *ref) shape() tensor.Shape { return r.layout.Shape }
+
+// rank returns the number of dimensions.
+func (r *ref) rank() int { return len(r.layout.Shape) }
+
+// own returns a value as a tensor with a cell of its own.
+func (b *builder) own(id layers.ValueID) *ref {
+	o := b.graph.Whole(id)
+	return &ref{cell: &cell{value: id}, layout: o.Layout, dtype: b.graph.Values[id].DType}
+}
+
+// uniform returns a tensor with memory of its own whose elements are all the one element of a value.
+func (b *builder) uniform(id layers.ValueID, shape tensor.Shape) *ref {
+	c := &cell{value: id, uniform: true, count: numElements(shape)}
+	return &ref{cell: c, layout: tensor.Contiguous(shape...), dtype: b.graph.Values[id].DType}
+}
+
+// elements returns the number of elements of a memory.
+func (b *builder) elements(c *cell) int64 {
+	if c.uniform {
+		return c.count
+	}
+	return numElements(b.graph.Values[c.value].Shape)
+}
+
+// memory returns all of a cell's memory as an operand.
+func (b *builder) memory(c *cell) layers.Operand {
+	if c.uniform {
+		return uniformOperand(c, tensor.Shape{int(c.count)})
+	}
+	return b.graph.Whole(c.value)
+}
+
+// element returns the element of a uniform memory.
+func (b *builder) element(c *cell) layers.Operand { return uniformOperand(c, tensor.Shape{}) }
+
+func uniformOperand(c *cell, shape tensor.Shape) layers.Operand {
+	return layers.Operand{Value: c.value, Layout: tensor.Layout{Shape: shape, Strides: make([]int, len(shape))}}
+}
+
+// read returns the operand that a tensor is now. A nil ref is absent.
+func (b *builder) read(r *ref) layers.Operand {
+	switch {
+	case r == nil:
+		return layers.Absent
+	case r.cell.uniform:
+		return uniformOperand(r.cell, r.layout.Shape)
+	}
+	return layers.Operand{Value: r.cell.value, Layout: r.layout}
+}
+
+// result returns the operand that a caller gets: one that has no more elements than its value, so that a plan knows the
+// memory that it takes.
+func (b *builder) result(r *ref) (layers.Operand, error) {
+	o := b.read(r)
+	if numElements(r.shape()) <= numElements(b.graph.Values[o.Value].Shape) {
+		return o, nil
+	}
+	whole, err := b.emit1("copy", nil, o)
+	if err != nil {
+		return layers.Absent, err
+	}
+	return b.read(whole), nil
+}
+
+// view returns another view of the same memory.
+func (b *builder) view(r *ref, l tensor.Layout) *ref {
+	return &ref{cell: r.cell, layout: l, dtype: r.dtype}
+}
+
+// whole reports whether a tensor is all of its memory, in order.
+func (b *builder) whole(r *ref) bool {
+	return r.layout.Offset == 0 && r.layout.IsContiguous() && numElements(r.shape()) == b.elements(r.cell)
+}
+
+// write replaces what a tensor, and everything that aliases it, holds: PyTorch's copy_. src is expanded to the tensor's
+// shape and cast to its dtype.
+func (b *builder) write(dst, src *ref) error {
+	src, err := b.cast(src, dst.dtype)
+	if err != nil {
+		return err
+	}
+	if src, err = b.expand(src, dst.shape()); err != nil {
+		return err
+	}
+	// What covers all of the memory in another order is written in the memory's order.
+	order := make([]int, dst.rank())
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(d, e int) int { return dst.layout.Strides[e] - dst.layout.Strides[d] })
+	if b.whole(b.permute(dst, order...)) {
+		copied, err := b.copy(b.permute(src, order...))
+		if err != nil {
+			return err
+		}
+		// The memory keeps its shape: other views count elements, not dimensions.
+		*dst.cell = *copied.cell
+		return nil
+	}
+	out, err := b.emit1("write_view", layers.Attrs{
+		"shape": []int(dst.layout.Shape), "strides": dst.layout.Strides, "offset": dst.layout.Offset,
+	}, b.memory(dst.cell), b.read(src))
+	if err != nil {
+		return err
+	}
+	*dst.cell = *out.cell
+	return nil
+}
+
+// copy returns a contiguous tensor with the same elements and memory of its own. Elements are moved only where they do
+// not lie in order already.
+func (b *builder) copy(r *ref) (*ref, error) {
+	if b.whole(r) {
+		c := *r.cell
+		return &ref{cell: &c, layout: tensor.Contiguous(r.shape()...), dtype: r.dtype}, nil
+	}
+	o := b.read(r)
+	if numElements(b.graph.Values[o.Value].Shape) == 1 {
+		return b.uniform(o.Value, r.shape()), nil
+	}
+	return b.emit1("copy", nil, o)
+}
+
+// contiguous returns r, or a copy where its elements do not lie in order.
+func (b *builder) contiguous(r *ref) (*ref, error) {
+	if r.layout.IsContiguous() {
+		return r, nil
+	}
+	return b.copy(r)
+}
+
+// filled returns a tensor with memory of its own that holds one number throughout.
+func (b *builder) filled(n number, d tensor.DType, shape tensor.Shape) (*ref, error) {
+	elements, err := shape.NumElements()
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := tensor.MulBytes(elements, int64(d.Size())); !ok {
+		return nil, fmt.Errorf("%v of %v takes more than 2^63 bytes", shape, d)
+	}
+	one, err := b.constant(n, d)
+	if err != nil {
+		return nil, err
+	}
+	return b.uniform(one.cell.value, shape), nil
+}

@@ -1,0 +1,154 @@
+package models
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// kinds returns the kinds of a graph's ops in order.
+func kinds(g *layers.Graph) []layers.Kind {
+	var all []layers.Kind
+	for _, op := range g.Ops {
+		all = append(all, op.Kind)
+	}
+	return all
+}
+
+// TestWritesMoveNothing holds in-place writes, copies and constants to the ops that they need, and their results to
+// those of PyTorch's memory.
+func TestWritesMoveNothing(t *testing.T) {
+	type program func(t *testing.T, b *builder, x *ref) []*ref
+	must := func(t *testing.T, r *ref, err error) *ref {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	write := func(t *testing.T, b *builder, dst, src *ref) {
+		t.Helper()
+		if err := b.write(dst, src); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add := func(t *testing.T, b *builder, x *ref, n float64) *ref {
+		t.Helper()
+		r, err := b.sum("add", x, n, 1)
+		return must(t, r, err)
+	}
+	// x is [[1 2 3] [4 5 6]].
+	for name, c := range map[string]struct {
+		run   program
+		kinds []layers.Kind
+		want  [][]float32
+	}{
+		"x.add_(1), seen through a view made before": {
+			func(t *testing.T, b *builder, x *ref) []*ref {
+				row := b.selectAt(x, 0, 1)
+				write(t, b, x, add(t, b, x, 1))
+				return []*ref{x, row}
+			},
+			[]layers.Kind{"add"}, [][]float32{{2, 3, 4, 5, 6, 7}, {5, 6, 7}},
+		},
+		"x.t().add_(1)": {
+			func(t *testing.T, b *builder, x *ref) []*ref {
+				turned := b.transpose(x, 0, 1)
+				write(t, b, turned, add(t, b, turned, 1))
+				return []*ref{x}
+			},
+			[]layers.Kind{"add", "copy"}, [][]float32{{2, 3, 4, 5, 6, 7}},
+		},
+		"y = x.clone(); x.add_(1); y.add_(2)": {
+			func(t *testing.T, b *builder, x *ref) []*ref {
+				r, err := b.copy(x)
+				y := must(t, r, err)
+				write(t, b, x, add(t, b, x, 1))
+				write(t, b, y, add(t, b, y, 2))
+				return []*ref{x, y}
+			},
+			[]layers.Kind{"add", "add"}, [][]float32{{2, 3, 4, 5, 6, 7}, {3, 4, 5, 6, 7, 8}},
+		},
+		"y = zeros(2, 3); y.copy_(x); x.add_(1)": {
+			func(t *testing.T, b *builder, x *ref) []*ref {
+				r, err := b.filled(0, tensor.Float32, tensor.Shape{2, 3})
+				y := must(t, r, err)
+				write(t, b, y, x)
+				write(t, b, x, add(t, b, x, 1))
+				return []*ref{x, y}
+			},
+			[]layers.Kind{"add"}, [][]float32{{2, 3, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6}},
+		},
+		"y = ones(2, 3); z = y.clone(); y[1] = x[0]; x + z": {
+			func(t *testing.T, b *builder, x *ref) []*ref {
+				r, err := b.filled(1, tensor.Float32, tensor.Shape{2, 3})
+				y := must(t, r, err)
+				r, err = b.copy(y)
+				z := must(t, r, err)
+				write(t, b, b.selectAt(y, 0, 1), b.selectAt(x, 0, 0))
+				r, err = b.sum("add", x, z, 1)
+				return []*ref{y, must(t, r, err), z}
+			},
+			[]layers.Kind{"write_view", "add", "copy"},
+			[][]float32{{1, 1, 1, 1, 2, 3}, {2, 3, 4, 5, 6, 7}, {1, 1, 1, 1, 1, 1}},
+		},
+		"full((2, 3), 2).double().to(x.dtype) * x[0, 2]": {
+			func(t *testing.T, b *builder, x *ref) []*ref {
+				r, err := b.filled(2, tensor.Int64, tensor.Shape{2, 3})
+				r, err = b.cast(must(t, r, err), tensor.Float32)
+				r, err = b.arithmetic("mul", nil, tensor.Float32, must(t, r, err), b.selectAt(b.selectAt(x, 0, 0), 0, 2))
+				return []*ref{must(t, r, err)}
+			},
+			[]layers.Kind{"cast", "mul"}, [][]float32{{6, 6, 6, 6, 6, 6}},
+		},
+		"x[0].expand(2, 3) as it is and written to x": {
+			func(t *testing.T, b *builder, x *ref) []*ref {
+				wide, err := b.expand(b.selectAt(x, 0, 0), tensor.Shape{4, 3})
+				write(t, b, x, b.selectAt(x, 0, 0))
+				return []*ref{x, must(t, wide, err)}
+			},
+			[]layers.Kind{"copy", "copy"}, [][]float32{{1, 2, 3, 1, 2, 3}, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &builder{graph: &layers.Graph{}, ops: layers.Standard()}
+			x := b.own(b.graph.AddInput("x", tensor.Float32, tensor.Shape{2, 3}))
+			for i, r := range c.run(t, b, x) {
+				o, err := b.result(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.graph.Outputs = append(b.graph.Outputs, layers.Output{Name: string(rune('0' + i)), Operand: o})
+			}
+			if got := kinds(b.graph); !slices.Equal(got, c.kinds) {
+				t.Errorf("ops %v, want %v", got, c.kinds)
+			}
+			pool := cpu.NewPool(1)
+			defer pool.Close()
+			in := map[string]*tensor.Tensor{"x": tensor.Of([]float32{1, 2, 3, 4, 5, 6}, 2, 3)}
+			out, err := cpu.Interpret(t.Context(), pool, layers.Standard(), b.graph, nil, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, want := range c.want {
+				got, err := tensor.Slice[float32](out[string(rune('0'+i))])
+				if err != nil || !slices.Equal(got, want) {
+					t.Errorf("result %d is %v, want %v: %v", i, got, want, err)
+				}
+			}
+		})
+	}
+}
+
+// TestFilledTooLarge: what no memory holds is refused where it is made.
+func TestFilledTooLarge(t *testing.T) {
+	b := &builder{graph: &layers.Graph{}, ops: layers.Standard()}
+	for _, shape := range []tensor.Shape{{1 << 62}, {1 << 40, 1 << 40}, {-1}} {
+		if _, err := b.filled(0, tensor.Float64, shape); err == nil {
+			t.Errorf("a tensor of shape %v was made", shape)
+		}
+	}
+}
