@@ -97,6 +97,19 @@ type Op struct {
 	Attrs  Attrs
 	In     []Operand
 	Out    []ValueID
+	// Guard says when the op runs: when all of its conditions hold, the outer ones first. An op without any always runs.
+	// What an op that did not run would have written is undefined, and only ops under the same guard read it, or a
+	// "choose" that does not pick it.
+	Guard []Guard
+}
+
+// A Guard is a condition on data: the branch of a conditional that an op belongs to. It can be read once the ops before
+// it ran and the guards before it hold.
+type Guard struct {
+	// Predicate is one bool.
+	Predicate Operand
+	// Want is what it must be.
+	Want bool
 }
 
 // An Output is a named result of a graph.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/cpu"
@@ -56,10 +57,11 @@ func (s *Session) program(ctx context.Context, g *layers.Graph) (*program, error
 		return p, nil
 	}
 	p := &program{}
-	var err error
-	if p.graph, err = withDumps(g, s.dump); err != nil {
+	dumped, err := withDumps(g, s.dump)
+	if err != nil {
 		return nil, err
 	}
+	p.graph = layers.Prune(dumped)
 	lowered, err := s.dev.Lower(p.graph)
 	if err != nil {
 		return nil, err
@@ -100,11 +102,20 @@ func withDumps(g *layers.Graph, paths []string) (*layers.Graph, error) {
 		return g, nil
 	}
 	dumped := *g
-	dumped.Outputs = append([]layers.Output{}, g.Outputs...)
+	dumped.Values, dumped.Ops, dumped.Outputs = slices.Clip(g.Values), slices.Clip(g.Ops), slices.Clip(g.Outputs)
 	for _, path := range paths {
 		o, ok := g.Modules[path]
 		if !ok {
 			return nil, &InputError{"dump", fmt.Sprintf("no module %q gives a tensor", path)}
+		}
+		n, err := o.Layout.NumElements()
+		if held, _ := g.Values[o.Value].Shape.NumElements(); err != nil || n > held {
+			// A view of some elements many times: what a plan counts is the memory of a copy.
+			out, err := dumped.Emit(layers.Standard(), layers.Op{Kind: "copy", Path: path, In: []layers.Operand{o}})
+			if err != nil {
+				return nil, fmt.Errorf("dump: %s: %w", path, err)
+			}
+			o = dumped.Whole(out[0])
 		}
 		dumped.Outputs = append(dumped.Outputs, layers.Output{Name: "dump:" + path, Operand: o})
 	}
