@@ -26,21 +26,17 @@ type Options struct {
 	// Ops is the registry to use: layers.Standard(), or one with an embedder's own ops, which a program calls as
 	// "torch.ops.<namespace>.<name>.<overload>" and the registry defines under the kind "<namespace>::<name>".
 	Ops *layers.Registry
+	// Arch is the architecture of a bare state dict, where its names and shapes do not tell.
+	Arch string
 }
 
-// A Port is an input or output of a model.
-type Port struct {
-	Name  string
-	DType tensor.DType
-	// Shape holds −1 for a dimension that may vary.
-	Shape tensor.Shape
-	// Dims names the dimensions that vary, "" for the fixed ones.
-	Dims []string
-}
+// A Port is an input of a model.
+type Port = layers.Port
 
 // A Model is a program with its weights in a file. It may be shared between goroutines; the checkpoint must stay open
 // while graphs of it run.
 type Model struct {
+	arch    string
 	inputs  []Port
 	outputs []string
 	build   func(inputs map[string]tensor.Shape) (*layers.Graph, error)
@@ -70,20 +66,39 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 		if err := m.useExported(ckpt, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
 		}
+	case ckpt.Program != nil && ckpt.Program.Script != nil:
+		if err := m.useScript(ckpt, opts); err != nil {
+			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
+		}
+	case ckpt.Module != nil:
+		if err := m.usePickled(ckpt, opts); err != nil {
+			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
+		}
+	case ckpt.Config != nil:
+		if err := m.useFolder(ckpt, opts); err != nil {
+			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
+		}
 	default:
-		return nil, fmt.Errorf("%s: %w", ckpt.Path, &UnsupportedError{
-			What: fmt.Sprintf("a %s checkpoint without an exported program", ckpt.Format),
-			Hint: "export it: torch.export.save(torch.export.export(model, example_inputs), \"model.pt2\")",
-		})
+		if err := m.useStateDict(ckpt, opts); err != nil {
+			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
+		}
 	}
 	return m, nil
 }
 
+// Arch returns the name of the architecture that the checkpoint was recognised as, "" for programs.
+func (m *Model) Arch() string { return m.arch }
+
 // Inputs returns what a caller must give, in order.
 func (m *Model) Inputs() []Port { return slices.Clone(m.inputs) }
 
-// Outputs returns the names of the results, in order.
-func (m *Model) Outputs() []string { return slices.Clone(m.outputs) }
+// Outputs returns the names of the results, in order. A form of model that does not list them has them once a graph was
+// built; nil before.
+func (m *Model) Outputs() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.outputs)
+}
 
 // Graph returns the model for inputs of the given shapes. Graphs are kept, the most recently used ones.
 func (m *Model) Graph(inputs map[string]tensor.Shape) (*layers.Graph, error) {
@@ -100,6 +115,11 @@ func (m *Model) Graph(inputs map[string]tensor.Shape) (*layers.Graph, error) {
 	g, err := m.build(inputs)
 	if err != nil {
 		return nil, err
+	}
+	if m.outputs == nil {
+		for _, o := range g.Outputs {
+			m.outputs = append(m.outputs, o.Name)
+		}
 	}
 	m.graphs[key.String()] = m.recent.PushFront(&cachedGraph{key.String(), g})
 	if m.recent.Len() > maxGraphs {

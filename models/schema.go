@@ -22,6 +22,8 @@ type param struct {
 	// value is the default; required says that there is none.
 	value    any
 	required bool
+	// keywordOnly is set behind the schema's "*".
+	keywordOnly bool
 }
 
 // parseSchema reads the text of a schema. It is for the tables of this package, so bad text is a bug.
@@ -41,11 +43,13 @@ func parseSchema(text string) schema {
 		overload = "default"
 	}
 	s := schema{target: "torch.ops." + space + "." + name + "." + overload}
+	keywordOnly := false
 	for _, field := range splitParams(text[open+1 : end]) {
 		if field == "*" {
+			keywordOnly = true
 			continue
 		}
-		p := param{required: true}
+		p := param{required: true, keywordOnly: keywordOnly}
 		if before, value, found := strings.Cut(field, "="); found {
 			field, p.required = before, false
 			v, err := parseDefault(value)

@@ -26,8 +26,14 @@ var diagram = map[string][]string{
 	"loader/internal/pickle":     {"tensor", "loader/internal/fault", "loader/internal/limit"},
 
 	// Shapes and ops.
-	"layers":              {"tensor"},
-	"models":              {"loader", "loader/exported", "loader/script", "layers", "tensor"},
+	"layers": {"tensor"},
+	"models": {
+		"loader", "loader/exported", "loader/script", "layers", "tensor",
+		"models/torchvision", "models/transformers", "models/torchscript",
+	},
+	"models/torchvision":  {"layers", "tensor"},
+	"models/transformers": {"layers", "tensor"},
+	"models/torchscript":  {"loader/script", "layers", "tensor"},
 	"models/internal/zoo": {"loader", "loader/exported", "tensor"},
 
 	// Ops and buffers.

@@ -1,0 +1,63 @@
+package layers
+
+import "strconv"
+
+// containerClasses are those that hold other modules, and those that do nothing.
+var containerClasses = Classes{
+	"torch.nn.modules.container.Sequential": Unary((*Trace).Each),
+	"torch.nn.modules.container.ModuleList": {Forward: noForward},
+	"torch.nn.modules.container.ModuleDict": {Forward: noForward},
+	"torch.nn.modules.linear.Identity": {Forward: func(_ *Trace, _ *Module, args ...any) any {
+		if len(args) == 0 {
+			return nil
+		}
+		return args[0]
+	}},
+	"torch.nn.modules.dropout.Dropout":             Unary(same),
+	"torch.nn.modules.dropout.Dropout1d":           Unary(same),
+	"torch.nn.modules.dropout.Dropout2d":           Unary(same),
+	"torch.nn.modules.dropout.Dropout3d":           Unary(same),
+	"torch.nn.modules.dropout.AlphaDropout":        Unary(same),
+	"torch.nn.modules.dropout.FeatureAlphaDropout": Unary(same),
+	"torch.nn.modules.flatten.Flatten": Unary(func(t *Trace, m *Module, x Tensor) Tensor {
+		return t.Op("flatten.using_ints", x, m.Int("start_dim"), m.Int("end_dim"))
+	}),
+	"torch.nn.modules.flatten.Unflatten": Unary(func(t *Trace, m *Module, x Tensor) Tensor {
+		sizes, _ := m.Attrs["unflattened_size"].([]any)
+		return t.Op("unflatten.int", x, m.Int("dim"), m.Ints("unflattened_size", len(sizes)))
+	}),
+}
+
+func noForward(_ *Trace, m *Module, _ ...any) any {
+	fail("a %s is not run itself", m.Class)
+	return nil
+}
+
+func same(_ *Trace, _ *Module, x Tensor) Tensor { return x }
+
+// Sequential is torch.nn.Sequential: its children run one after the other and are named 0, 1, ….
+func Sequential(children ...*Module) *Module { return numbered("Sequential", children) }
+
+// ModuleList is torch.nn.ModuleList.
+func ModuleList(children ...*Module) *Module { return numbered("ModuleList", children) }
+
+func numbered(class string, children []*Module) *Module {
+	m := &Module{Class: "torch.nn.modules.container." + class}
+	for i, c := range children {
+		m.Add(strconv.Itoa(i), c)
+	}
+	return m
+}
+
+// Identity is torch.nn.Identity.
+func Identity() *Module { return &Module{Class: "torch.nn.modules.linear.Identity"} }
+
+// Dropout is torch.nn.Dropout, which does nothing when a model is evaluated.
+func Dropout(p float64) *Module {
+	return New("torch.nn.modules.dropout.Dropout", map[string]any{"p": p})
+}
+
+// Flatten is torch.nn.Flatten.
+func Flatten(opts ...Option) *Module {
+	return made("torch.nn.modules.flatten.Flatten", map[string]any{"start_dim": 1, "end_dim": -1}, opts)
+}

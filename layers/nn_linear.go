@@ -1,0 +1,31 @@
+package layers
+
+// linearClasses are the fully connected ones.
+var linearClasses = Classes{
+	"torch.nn.modules.linear.Linear":                          Unary(linearForward),
+	"torch.nn.modules.linear.NonDynamicallyQuantizableLinear": Unary(linearForward),
+	"torch.nn.modules.linear.Bilinear": {Forward: func(t *Trace, m *Module, args ...any) any {
+		if len(args) != 2 {
+			fail("takes two tensors, not %d arguments", len(args))
+		}
+		return t.Op("bilinear", args[0], args[1], t.Param(m, "weight"), t.Param(m, "bias"))
+	}},
+}
+
+func linearForward(t *Trace, m *Module, x Tensor) Tensor {
+	return t.Op("linear", x, t.Param(m, "weight"), t.Param(m, "bias"))
+}
+
+// Linear is torch.nn.Linear.
+func Linear(in, out int, opts ...Option) *Module {
+	m := made("torch.nn.modules.linear.Linear", map[string]any{"in_features": in, "out_features": out}, opts)
+	return m.Param("weight", out, in).bias(out)
+}
+
+// bias appends the parameter "bias", None where an option said so.
+func (m *Module) bias(n int) *Module {
+	m.Param("bias", n)
+	m.Params[len(m.Params)-1].None = m.Attrs["bias"] == false
+	delete(m.Attrs, "bias")
+	return m
+}

@@ -1,0 +1,143 @@
+package models
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/tensor"
+)
+
+// useArchitecture makes m a tree of modules whose code is known. dict are the checkpoint's weights under the names that
+// the tree uses, or that a.Weights translates to.
+func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture, opts Options, rename func(string) string) error {
+	if err := checkClasses(a); err != nil {
+		return err
+	}
+	m.arch = a.Name
+	m.inputs = a.Inputs
+	m.build = func(inputs map[string]tensor.Shape) (*layers.Graph, error) {
+		r := newRecorder(ckpt, opts.Ops)
+		r.rename = rename
+		args := make([]any, len(a.Inputs))
+		for i, p := range a.Inputs {
+			shape, ok := inputs[p.Name]
+			if !ok && p.Optional {
+				continue
+			}
+			if err := fits(p, shape, ok); err != nil {
+				return nil, err
+			}
+			args[i] = r.own(r.graph.AddInput(p.Name, p.DType, shape))
+		}
+		result, err := a.Trace(r, args)
+		if err != nil {
+			return nil, err
+		}
+		return r.graph, r.give(result)
+	}
+	return nil
+}
+
+// checkClasses returns an error that lists every class of the tree whose code is not known.
+func checkClasses(a *layers.Architecture) error {
+	missing := &UnsupportedError{Hint: exportHint}
+	index := make(map[string]int)
+	a.Root.Walk(func(path string, m *layers.Module) {
+		if _, ok := a.Classes[m.Class]; ok {
+			return
+		}
+		at, seen := index[m.Class]
+		if !seen {
+			at = len(missing.Missing)
+			index[m.Class] = at
+			missing.Missing = append(missing.Missing, Missing{Name: m.Class, Path: path})
+		}
+		missing.Missing[at].Uses++
+	})
+	if len(missing.Missing) > 0 {
+		return missing
+	}
+	return nil
+}
+
+const exportHint = `export it: torch.export.save(torch.export.export(model, example_inputs), "model.pt2")`
+
+// fits holds the shape of an input against what the model takes.
+func fits(p Port, shape tensor.Shape, given bool) error {
+	if !given {
+		return &ShapeError{p.Name, "is missing"}
+	}
+	ok := p.Shape == nil || len(shape) == len(p.Shape)
+	for i := 0; ok && i < len(p.Shape); i++ {
+		ok = shape[i] >= 0 && (p.Shape[i] < 0 || shape[i] == p.Shape[i])
+	}
+	if !ok {
+		return &ShapeError{p.Name, fmt.Sprintf("shape %v where %v is wanted", shape, p.Shape)}
+	}
+	if _, err := shape.NumElements(); err != nil {
+		return &ShapeError{p.Name, err.Error()}
+	}
+	return nil
+}
+
+// give makes what forward returned the outputs of the graph: tensors by the names of the fields or keys that hold them,
+// else by their position.
+func (r *recorder) give(result any) error {
+	r.path, r.source = "", ""
+	var add func(name string, v any) error
+	add = func(name string, v any) error {
+		switch v := v.(type) {
+		case nil, string:
+			return nil
+		case *ref:
+			if name == "" {
+				name = "output_" + strconv.Itoa(len(r.graph.Outputs))
+			}
+			r.graph.Outputs = append(r.graph.Outputs, layers.Output{Name: name, Operand: r.read(v)})
+			return nil
+		case int, float64, bool:
+			x, ok := r.numberOutput(v)
+			if !ok {
+				return fmt.Errorf("output %s: a %T", name, v)
+			}
+			return add(name, x)
+		case layers.Fields:
+			for _, f := range v {
+				if err := add(layers.Join(name, f.Name), f.Value); err != nil {
+					return err
+				}
+			}
+			return nil
+		case []layers.Tensor:
+			for i, x := range v {
+				if err := add(position(name, i), x); err != nil {
+					return err
+				}
+			}
+			return nil
+		case []any:
+			for i, x := range v {
+				if err := add(position(name, i), x); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		return fmt.Errorf("output %s: a %T is not a tensor", name, v)
+	}
+	if err := add("", result); err != nil {
+		return err
+	}
+	r.updateStates()
+	return nil
+}
+
+// position names the element of a list: by the list's name, or not at all at the top.
+func position(name string, i int) string {
+	if name == "" {
+		return ""
+	}
+	return layers.Join(name, strconv.Itoa(i))
+}

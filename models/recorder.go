@@ -1,0 +1,347 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/tensor"
+)
+
+// DType returns the tensor's dtype; with Shape it makes a ref what a trace sees as a tensor.
+func (r *ref) DType() tensor.DType { return r.dtype }
+
+// Shape returns the tensor's dimensions, which the caller must not change.
+func (r *ref) Shape() tensor.Shape { return r.layout.Shape }
+
+// A recorder is what traces write to: it gives the ops that they call the meaning that they have in exported programs,
+// so that a model gives the same graph whichever form it came in.
+type recorder struct {
+	*programBuilder
+	// wide holds weights in the dtype that their module declares, where the checkpoint has another.
+	wide map[string]*ref
+	// rename maps the names of the model to those of the checkpoint's weights; nil where they are the same.
+	rename func(name string) string
+}
+
+func newRecorder(ckpt *loader.Checkpoint, ops *layers.Registry) *recorder {
+	return &recorder{
+		programBuilder: &programBuilder{
+			builder:  &builder{graph: &layers.Graph{Modules: make(map[string]layers.Operand)}, ops: ops},
+			ckpt:     ckpt,
+			storages: make(map[tensor.Extent]*cell),
+		},
+		wide: make(map[string]*ref),
+	}
+}
+
+// Call implements layers.Recorder.
+func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error) {
+	args = slices.Clone(args)
+	for i, a := range args {
+		args[i] = inward(a)
+	}
+	given := make(map[string]any, len(named))
+	for name, a := range named {
+		given[name] = inward(a)
+	}
+	t, err := resolve(op, args, given)
+	if err != nil {
+		return nil, err
+	}
+	c := &call{builder: r.builder, schema: t.schema, args: make(map[string]any)}
+	for i, p := range t.schema.params {
+		v, ok := given[p.name]
+		if !ok && i < len(args) && !(p.keywordOnly) {
+			v, ok = args[i], true
+		}
+		switch {
+		case ok:
+			c.args[p.name] = v
+		case p.required:
+			return nil, fmt.Errorf("argument %s is missing", p.name)
+		default:
+			c.args[p.name] = p.value
+		}
+	}
+	if err := t.build(c); err != nil {
+		return nil, err
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	results := make([]any, len(c.results))
+	for i, v := range c.results {
+		results[i] = outward(v)
+	}
+	return results, nil
+}
+
+// inward turns a trace's tensors into those of the builder; outward is the reverse.
+func inward(v any) any {
+	switch v := v.(type) {
+	case []layers.Tensor:
+		refs := make([]*ref, len(v))
+		for i, t := range v {
+			refs[i], _ = t.(*ref)
+		}
+		return refs
+	case []any:
+		return inwardList(v)
+	}
+	return v
+}
+
+// inwardList makes a list of one type of a list of any.
+func inwardList(list []any) any {
+	if len(list) == 0 {
+		return []int{}
+	}
+	switch list[0].(type) {
+	case *ref:
+		refs := make([]*ref, len(list))
+		for i, v := range list {
+			refs[i], _ = v.(*ref)
+		}
+		return refs
+	case int:
+		ints := make([]int, 0, len(list))
+		for _, v := range list {
+			if n, ok := v.(int); ok {
+				ints = append(ints, n)
+			}
+		}
+		if len(ints) == len(list) {
+			return ints
+		}
+	}
+	floats := make([]float64, 0, len(list))
+	for _, v := range list {
+		switch v := v.(type) {
+		case float64:
+			floats = append(floats, v)
+		case int:
+			floats = append(floats, float64(v))
+		}
+	}
+	if len(floats) == len(list) {
+		return floats
+	}
+	refs := make([]*ref, len(list)) // optional tensors, the first of which is None
+	for i, v := range list {
+		r, ok := v.(*ref)
+		if !ok && v != nil {
+			return list
+		}
+		refs[i] = r
+	}
+	return refs
+}
+
+func outward(v any) any {
+	if refs, ok := v.([]*ref); ok {
+		list := make([]layers.Tensor, len(refs))
+		for i, r := range refs {
+			if r != nil {
+				list[i] = r
+			}
+		}
+		return list
+	}
+	return v
+}
+
+// Weight implements layers.Recorder. A checkpoint may hold a weight in another float type than its module declares, as
+// half-precision ones do; load_state_dict copies such a weight into the module's dtype, and so does this.
+func (r *recorder) Weight(name string, dtype tensor.DType) (layers.Tensor, error) {
+	if r.rename != nil {
+		name = r.rename(name)
+	}
+	w, err := r.weight(name)
+	if err != nil {
+		return nil, err
+	}
+	if dtype == tensor.Invalid || w.dtype == dtype {
+		return w, nil
+	}
+	if cast, ok := r.wide[name]; ok {
+		return cast, nil
+	}
+	cast, err := r.cast(w, dtype)
+	if err != nil {
+		return nil, err
+	}
+	r.wide[name] = cast
+	return cast, nil
+}
+
+// Constant implements layers.Recorder.
+func (r *recorder) Constant(t *tensor.Tensor) (layers.Tensor, error) {
+	return r.own(r.graph.AddConst(t.Contiguous())), nil
+}
+
+// Enter implements layers.Recorder.
+func (r *recorder) Enter(path string) { r.path = path }
+
+// Leave implements layers.Recorder.
+func (r *recorder) Leave(path string, result any) {
+	if x, ok := result.(*ref); ok {
+		r.graph.Modules[path] = r.read(x)
+	}
+}
+
+// resolve finds the overload that a call means, as PyTorch does: the one whose parameters take the arguments.
+func resolve(op string, args []any, named map[string]any) (target, error) {
+	name := "torch.ops." + strings.Replace(op, "::", ".", 1)
+	if t, ok := targets[name]; ok {
+		return t, nil
+	}
+	if strings.Contains(strings.TrimPrefix(op, "aten::"), ".") {
+		return target{}, &UnsupportedError{Missing: []Missing{{Name: name, Uses: 1}}}
+	}
+	candidates := overloads[name]
+	for _, c := range candidates {
+		if c.takes(args, named) {
+			return c, nil
+		}
+	}
+	if len(candidates) > 0 {
+		return target{}, fmt.Errorf("no overload takes %s", kindsOf(args, named))
+	}
+	return target{}, &UnsupportedError{Missing: []Missing{{Name: name, Uses: 1}}}
+}
+
+func kindsOf(args []any, named map[string]any) string {
+	var list []string
+	for _, a := range args {
+		list = append(list, kindOf(a))
+	}
+	for name, a := range named {
+		list = append(list, name+"="+kindOf(a))
+	}
+	return "(" + strings.Join(list, ", ") + ")"
+}
+
+func kindOf(a any) string {
+	switch a := a.(type) {
+	case nil:
+		return "None"
+	case *ref:
+		return "Tensor"
+	case []*ref:
+		return "Tensor[]"
+	case float64:
+		return "float"
+	case string:
+		return "str"
+	case []int:
+		return "int[]"
+	case []float64:
+		return "float[]"
+	case tensor.DType:
+		return "dtype"
+	default:
+		return fmt.Sprintf("%T", a)
+	}
+}
+
+// overloads holds the targets of each name, in the order of the tables, the one without an overload name first.
+var overloads = func() map[string][]target {
+	all := make(map[string][]target)
+	for name, t := range targets {
+		base := name[:strings.LastIndexByte(name, '.')]
+		all[base] = append(all[base], t)
+		// The plain name stands for the default overload alone when there is one, which is in targets under ".default".
+	}
+	for _, list := range all {
+		slices.SortFunc(list, func(a, b target) int { return strings.Compare(overloadOrder(a), overloadOrder(b)) })
+	}
+	return all
+}()
+
+// overloadOrder sorts the default overload before others, those of tensors before those of numbers.
+func overloadOrder(t target) string {
+	_, name, _ := strings.Cut(strings.TrimPrefix(t.schema.target, "torch.ops."), ".")
+	_, name, _ = strings.Cut(name, ".")
+	switch {
+	case name == "default":
+		return "0"
+	case strings.HasPrefix(name, "Tensor"), name == "self":
+		return "1" + name
+	}
+	return "2" + name
+}
+
+// takes reports whether the arguments are of the types of the parameters.
+func (t target) takes(args []any, named map[string]any) bool {
+	params := t.schema.params
+	positional := 0
+	for i, p := range params {
+		v, ok := named[p.name]
+		if !ok && i < len(args) && !p.keywordOnly {
+			v, ok = args[i], true
+			positional++
+		}
+		if !ok {
+			if p.required {
+				return false
+			}
+			continue
+		}
+		if !p.accepts(v) {
+			return false
+		}
+	}
+	if positional < len(args) {
+		return false
+	}
+	for name := range named {
+		if !slices.ContainsFunc(params, func(p param) bool { return p.name == name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// accepts reports whether a value can be an argument for the parameter.
+func (p param) accepts(v any) bool {
+	typ, optional := strings.CutSuffix(p.typ, "?")
+	if v == nil {
+		return optional
+	}
+	if i := strings.IndexByte(typ, '('); i >= 0 { // Tensor(a!)
+		end := strings.IndexByte(typ, ')')
+		typ = typ[:i] + typ[end+1:]
+	}
+	element, list := typ, false
+	if i := strings.IndexByte(typ, '['); i >= 0 {
+		element, list = typ[:i], true
+	}
+	element = strings.TrimSuffix(element, "?")
+	switch v := v.(type) {
+	case *ref:
+		return element == "Tensor" && !list || element == "Scalar" && !list && v.rank() == 0
+	case []*ref:
+		return element == "Tensor" && list
+	case int:
+		sized := list && len(typ) > len(element)+2 // int[2] takes one integer for all
+		return (element == "int" || element == "SymInt") && (!list || sized) ||
+			!list && (element == "Scalar" || element == "float" || element == "number")
+	case bool:
+		return !list && (element == "bool" || element == "Scalar")
+	case float64:
+		return !list && (element == "float" || element == "Scalar")
+	case string:
+		return !list && element == "str"
+	case []int:
+		return list && (element == "int" || element == "SymInt" || element == "float" || element == "Scalar" ||
+			element == "Tensor" && len(v) == 0)
+	case []float64:
+		return list && (element == "float" || element == "Scalar")
+	case tensor.DType:
+		return !list && element == "ScalarType"
+	}
+	return !list
+}
