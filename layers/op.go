@@ -92,7 +92,7 @@ var standard = func() *Registry {
 	for _, family := range [][]OpDef{
 		reductionOps, normOps, indexOps, sortOps,
 		linearOps, attentionOps, recurrentOps,
-		elementwiseOps, createOps, copyOps,
+		elementwiseOps, createOps, copyOps, chooseOps,
 		convOps, poolOps, resampleOps, padOps,
 	} {
 		for _, d := range family {

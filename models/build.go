@@ -14,11 +14,15 @@ type builder struct {
 	ops   *layers.Registry
 	// path and source are those of the node being built.
 	path, source string
+	// guard is the guard of the ops being built: the branches of conditionals that they are in.
+	guard []layers.Guard
 }
 
 // emit appends an op and returns its results as tensors of their own.
 func (b *builder) emit(kind layers.Kind, attrs layers.Attrs, in ...layers.Operand) ([]*ref, error) {
-	ids, err := b.graph.Emit(b.ops, layers.Op{Kind: kind, Path: b.path, Source: b.source, Attrs: attrs, In: in})
+	ids, err := b.graph.Emit(b.ops, layers.Op{
+		Kind: kind, Path: b.path, Source: b.source, Attrs: attrs, In: in, Guard: b.guard,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +104,11 @@ func broadcast(shapes ...tensor.Shape) (tensor.Shape, error) {
 		out = tensor.Shape{}
 	}
 	return out, nil
+}
+
+// unsupported returns the error that says what of an op optimem lacks.
+func (b *builder) unsupported(format string, args ...any) error {
+	return &UnsupportedError{What: fmt.Sprintf(format, args...)}
 }
 
 // constant returns a 0-dimensional tensor that holds a number.

@@ -1,6 +1,8 @@
 package models
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -137,6 +139,8 @@ type scope struct {
 	graph  *exported.Graph
 	values map[string]any
 	names  map[*ref]string
+	// path and source are those of nodes that do not say theirs: of the call that a subgraph belongs to.
+	path, source string
 }
 
 // buildExported builds the graph of p for inputs of the given shapes.
@@ -167,16 +171,30 @@ func buildExported(
 func (b *programBuilder) run(s *scope) error {
 	for i := range s.graph.Nodes {
 		n := &s.graph.Nodes[i]
-		b.path, b.source = modulePath(n), sourceText(n.Source)
+		b.path, b.source = cmp.Or(modulePath(n), s.path), cmp.Or(sourceText(n.Source), s.source)
 		if err := b.node(s, n); err != nil {
-			where := b.path
-			if where == "" {
-				where = n.Name
-			}
-			return fmt.Errorf("%s: %s: %w", where, strings.TrimPrefix(n.Target, "torch.ops."), err)
+			return b.at(n, err)
 		}
 	}
 	return nil
+}
+
+// at says at which node an error came up. What optimem lacks is listed as missing ops are.
+func (b *programBuilder) at(n *exported.Node, err error) error {
+	var lacking *UnsupportedError
+	if errors.As(err, &lacking) {
+		if len(lacking.Missing) > 0 { // a node of a subgraph said it
+			return lacking
+		}
+		return &UnsupportedError{Hint: lacking.Hint, Missing: []Missing{{
+			Name: n.Target, Reason: lacking.What, Path: b.path, Source: b.source, Uses: 1,
+		}}}
+	}
+	where := b.path
+	if where == "" {
+		where = n.Name
+	}
+	return fmt.Errorf("%s: %s: %w", where, strings.TrimPrefix(n.Target, "torch.ops."), err)
 }
 
 // node builds one call.

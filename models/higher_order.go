@@ -2,8 +2,10 @@ package models
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/tensor"
 )
@@ -80,7 +82,8 @@ func (b *programBuilder) castArguments(target string, args map[string]any) error
 	return nil
 }
 
-// conditional builds both branches of cond and selects by the predicate. Branches have no effects but their results.
+// conditional builds both branches of cond under guards, of which a run computes one, and picks its results. Where the
+// predicate is known already, only one is built.
 func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) ([]any, error) {
 	if len(args.positional) < 3 {
 		return nil, fmt.Errorf("%d arguments", len(args.positional))
@@ -90,21 +93,27 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 	if !ok1 || !ok2 {
 		return nil, fmt.Errorf("branches are not graphs")
 	}
+	inputs := args.positional[3:]
 	if known, ok := args.positional[0].(bool); ok {
 		if known {
-			return b.inline(then, args.positional[3:])
+			return b.inline(then, inputs)
 		}
-		return b.inline(other, args.positional[3:])
+		return b.inline(other, inputs)
 	}
 	pred, ok := args.positional[0].(*ref)
 	if !ok || pred.dtype != tensor.Bool || numElements(pred.shape()) != 1 {
 		return nil, fmt.Errorf("the predicate is not one bool")
 	}
-	yes, err := b.inline(then, args.positional[3:])
+	pred, err := b.reshape(pred, tensor.Shape{})
 	if err != nil {
 		return nil, err
 	}
-	no, err := b.inline(other, args.positional[3:])
+	predicate := b.read(pred)
+	yes, err := b.branch(layers.Guard{Predicate: predicate, Want: true}, then, inputs)
+	if err != nil {
+		return nil, err
+	}
+	no, err := b.branch(layers.Guard{Predicate: predicate, Want: false}, other, inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -115,19 +124,41 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 	for i := range yes {
 		a, ok1 := yes[i].(*ref)
 		c, ok2 := no[i].(*ref)
-		if !ok1 || !ok2 || a.dtype != c.dtype || !a.shape().Equal(c.shape()) {
-			return nil, fmt.Errorf("result %d of the branches differs in kind", i)
+		switch {
+		case !ok1 && !ok2 && yes[i] == no[i]: // a number, or nothing
+			results[i] = yes[i]
+		case !ok1 || !ok2:
+			return nil, b.unsupported("a conditional whose result %d is a number that depends on the branch", i)
+		case a.dtype != c.dtype || !a.shape().Equal(c.shape()):
+			return nil, b.unsupported("a conditional whose result %d is %v %v or %v %v", i, a.dtype, a.shape(), c.dtype, c.shape())
+		default:
+			if results[i], err = b.emit1("choose", nil, predicate, b.read(a), b.read(c)); err != nil {
+				return nil, err
+			}
 		}
-		scalar, err := b.reshape(pred, tensor.Shape{})
-		if err != nil {
-			return nil, err
+	}
+	return results, nil
+}
+
+// branch builds a graph under a guard. It must leave what it is given as it is, since a run may pass it by.
+func (b *programBuilder) branch(guard layers.Guard, g *exported.Graph, args []any) ([]any, error) {
+	outer := b.guard
+	b.guard = append(slices.Clip(outer), guard)
+	defer func() { b.guard = outer }()
+	given := flattenResults(args)
+	before := make([]cell, len(given))
+	for i, r := range given {
+		if r != nil {
+			before[i] = *r.cell
 		}
-		mask, err := b.expand(scalar, a.shape())
-		if err != nil {
-			return nil, err
-		}
-		if results[i], err = b.emit1("where", nil, b.read(mask), b.read(a), b.read(c)); err != nil {
-			return nil, err
+	}
+	results, err := b.inline(g, args)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range given {
+		if r != nil && before[i] != *r.cell {
+			return nil, b.unsupported("a branch of a conditional that writes to its input %d", i)
 		}
 	}
 	return results, nil
@@ -149,7 +180,9 @@ func (b *programBuilder) inline(g *exported.Graph, args []any) ([]any, error) {
 	if len(flat) != len(g.Inputs) {
 		return nil, fmt.Errorf("%d arguments for a graph of %d inputs", len(flat), len(g.Inputs))
 	}
-	s := &scope{graph: g, values: make(map[string]any), names: make(map[*ref]string)}
+	s := &scope{
+		graph: g, values: make(map[string]any), names: make(map[*ref]string), path: b.path, source: b.source,
+	}
 	for i, in := range g.Inputs {
 		s.set(in.Name, flat[i])
 	}

@@ -146,6 +146,8 @@ type Missing struct {
 	// Path and Source are those of the first use, Uses counts all.
 	Path, Source string
 	Uses         int
+	// Reason says what of it is lacking, where it is not all.
+	Reason string
 }
 
 // Error lists everything, one to a line when there are several.

@@ -51,6 +51,9 @@ var refusals = func() map[string]string {
 
 // Why returns the reason why optimem lacks it, "" where it is only unknown.
 func (m Missing) Why() string {
+	if m.Reason != "" {
+		return m.Reason
+	}
 	name := strings.TrimPrefix(m.Name, "torch.ops.")
 	if strings.HasPrefix(name, "aten.fft_") {
 		return transform

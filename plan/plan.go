@@ -104,6 +104,9 @@ func lifetimes(g *layers.Graph) []Place {
 				places[o.Value].Last = i
 			}
 		}
+		for _, c := range op.Guard {
+			places[c.Predicate.Value].Last = i
+		}
 	}
 	end := len(g.Ops)
 	for _, o := range g.Outputs {

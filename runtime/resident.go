@@ -18,7 +18,8 @@ import (
 type ResidentOptions struct {
 	// Threads is the number of threads that compute; 0 is one for each processor. Results do not depend on it.
 	Threads int
-	// Dump names modules whose outputs a run returns too, as "dump:" and the path.
+	// Dump names modules whose outputs a run returns too, as "dump:" and the path. A module in a branch of a conditional
+	// that was not taken gives none.
 	Dump []string
 	// Ops is the registry that the model was built with; nil is layers.Standard().
 	Ops *layers.Registry
@@ -111,7 +112,9 @@ func withDumps(g *layers.Graph, paths []string) (*layers.Graph, error) {
 		n, err := o.Layout.NumElements()
 		if held, _ := g.Values[o.Value].Shape.NumElements(); err != nil || n > held {
 			// A view of some elements many times: what a plan counts is the memory of a copy.
-			out, err := dumped.Emit(layers.Standard(), layers.Op{Kind: "copy", Path: path, In: []layers.Operand{o}})
+			out, err := dumped.Emit(layers.Standard(), layers.Op{
+				Kind: "copy", Path: path, In: []layers.Operand{o}, Guard: guardOf(g, o.Value),
+			})
 			if err != nil {
 				return nil, fmt.Errorf("dump: %s: %w", path, err)
 			}
@@ -120,6 +123,16 @@ func withDumps(g *layers.Graph, paths []string) (*layers.Graph, error) {
 		dumped.Outputs = append(dumped.Outputs, layers.Output{Name: "dump:" + path, Operand: o})
 	}
 	return &dumped, nil
+}
+
+// guardOf returns the guard of the op that computes a value.
+func guardOf(g *layers.Graph, id layers.ValueID) []layers.Guard {
+	for _, op := range g.Ops {
+		if slices.Contains(op.Out, id) {
+			return op.Guard
+		}
+	}
+	return nil
 }
 
 // place gives every value of a program its region, and reads the weights that are not on the device yet.

@@ -160,8 +160,20 @@ func (s *Session) pass(ctx context.Context, p *program, in Values) (Values, erro
 			return nil, err
 		}
 	}
+	taken := &branches{decided: make(map[predicate]bool), skipped: make(map[layers.ValueID]bool)}
 	for i := range p.launches {
 		l := &p.launches[i]
+		if len(l.Op.Guard) > 0 {
+			switch runs, err := s.holds(ctx, p, taken, l.Op.Guard); {
+			case err != nil:
+				return nil, &OpError{Path: l.Op.Path, Kind: string(l.Op.Kind), Source: l.Op.Source, Err: err}
+			case !runs:
+				for _, id := range l.Op.Out {
+					taken.skipped[id] = true
+				}
+				continue
+			}
+		}
 		if err := s.stream.Run(ctx, *l); err != nil {
 			return nil, &OpError{Path: l.Op.Path, Kind: string(l.Op.Kind), Source: l.Op.Source, Err: err}
 		}
@@ -171,6 +183,9 @@ func (s *Session) pass(ctx context.Context, p *program, in Values) (Values, erro
 	}
 	out := make(Values, len(p.graph.Outputs))
 	for _, o := range p.graph.Outputs {
+		if taken.skipped[o.Operand.Value] {
+			continue // a dump out of a branch that was not taken
+		}
 		t, err := s.copyOut(p, o.Operand)
 		if err != nil {
 			return nil, fmt.Errorf("output %s: %w", o.Name, err)
@@ -191,6 +206,45 @@ func (s *Session) pass(ctx context.Context, p *program, in Values) (Values, erro
 		}
 	}
 	return out, s.stream.Sync(ctx)
+}
+
+// branches is what a pass knows of its conditionals.
+type branches struct {
+	// decided holds the predicates that were read.
+	decided map[predicate]bool
+	// skipped lists the results of the ops that were not run.
+	skipped map[layers.ValueID]bool
+}
+
+// A predicate is one element of a value.
+type predicate struct {
+	value  layers.ValueID
+	offset int
+}
+
+// holds reports whether an op under guards runs. A predicate is waited for and read once.
+func (s *Session) holds(ctx context.Context, p *program, taken *branches, guards []layers.Guard) (bool, error) {
+	for _, c := range guards {
+		at := predicate{c.Predicate.Value, c.Predicate.Layout.Offset}
+		is, ok := taken.decided[at]
+		if !ok {
+			if err := s.stream.Sync(ctx); err != nil {
+				return false, err
+			}
+			region := p.regions[at.value]
+			region.Offset, region.Bytes = region.Offset+int64(at.offset), 1
+			var b [1]byte
+			if err := s.stream.CopyOut(b[:], region); err != nil {
+				return false, err
+			}
+			is = b[0] != 0
+			taken.decided[at] = is
+		}
+		if is != c.Want {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // copyOut returns an operand as a contiguous tensor of its own.

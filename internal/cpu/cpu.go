@@ -102,30 +102,75 @@ var kernels = func() map[layers.Kind]kernel {
 	return all
 }()
 
+// lookup returns how a kind is computed: by a kernel of this package, or by the one that an embedder gave with an op of
+// its own.
+func lookup(ops *layers.Registry, kind layers.Kind) (kernel, error) {
+	if k, ok := kernels[kind]; ok {
+		return k, nil
+	}
+	if def, known := ops.Lookup(kind); known && def.Reference != nil {
+		return kernel{name: "reference", run: func(c *call) error { return runReference(c, def) }}, nil
+	}
+	return kernel{}, fmt.Errorf("the CPU has no kernel for %s", kind)
+}
+
+// take returns why given operands cannot be computed.
+func (k kernel) take(in, out []layers.Spec, a layers.Attrs) error {
+	if k.supports == nil {
+		return nil
+	}
+	return k.supports(in, out, a)
+}
+
+// workBytes returns the scratch memory that given operands need.
+func (k kernel) workBytes(in, out []layers.Spec, a layers.Attrs) int64 {
+	if k.work == nil {
+		return 0
+	}
+	return k.work(in, out, a)
+}
+
+// runReference gives an embedder's kernel contiguous operands.
+func runReference(c *call, def layers.OpDef) error {
+	in := make([]*tensor.Tensor, len(c.in))
+	for i, v := range c.in {
+		if v.absent() {
+			continue
+		}
+		data := make([]byte, v.size()*v.dtype.Size())
+		gather(c.pool, data, v)
+		in[i] = &tensor.Tensor{DType: v.dtype, Layout: tensor.Contiguous(v.shape()...), Data: data}
+	}
+	out := make([]*tensor.Tensor, len(c.out))
+	for i, v := range c.out {
+		out[i] = &tensor.Tensor{DType: v.dtype, Layout: v.layout, Data: v.data}
+	}
+	return def.Reference(in, out, c.attrs)
+}
+
 // Lower decides how every op of a graph is computed.
 func Lower(g *layers.Graph, ops *layers.Registry) (*layers.Lowered, error) {
 	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
 	for i, op := range g.Ops {
 		in, out := specs(g, op)
-		k, ok := kernels[op.Kind]
-		if !ok {
-			if def, known := ops.Lookup(op.Kind); known && def.Reference != nil {
-				l.Steps[i] = layers.Step{Kernel: "reference"}
-				continue
-			}
-			return nil, fmt.Errorf("%s: %s: %w: the CPU has no kernel", op.Path, op.Kind, layers.ErrUnsupported)
+		k, err := lookup(ops, op.Kind)
+		if err == nil {
+			err = k.take(in, out, op.Attrs)
 		}
-		if k.supports != nil {
-			if err := k.supports(in, out, op.Attrs); err != nil {
-				return nil, fmt.Errorf("%s: %s: %w: %w", op.Path, op.Kind, layers.ErrUnsupported, err)
-			}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w: %w%s", op.Path, op.Kind, layers.ErrUnsupported, err, inSource(op))
 		}
-		l.Steps[i] = layers.Step{Kernel: k.name}
-		if k.work != nil {
-			l.Steps[i].WorkBytes = k.work(in, out, op.Attrs)
-		}
+		l.Steps[i] = layers.Step{Kernel: k.name, WorkBytes: k.workBytes(in, out, op.Attrs)}
 	}
 	return l, nil
+}
+
+// inSource returns the line of Python that made an op as the end of an error's text.
+func inSource(op layers.Op) string {
+	if op.Source == "" {
+		return ""
+	}
+	return " (" + op.Source + ")"
 }
 
 // specs returns the dtypes and shapes of an op's operands and results.
@@ -172,17 +217,13 @@ func Compute(
 		}
 		c.out = append(c.out, view{data: out[i].Data, dtype: s.DType, layout: l})
 	}
-	k, ok := kernels[kind]
-	if !ok {
-		return nil, fmt.Errorf("the CPU has no kernel for %s", kind)
+	k, err := lookup(ops, kind)
+	if err != nil {
+		return nil, err
 	}
-	if k.supports != nil {
-		if err := k.supports(inSpecs, outSpecs, attrs); err != nil {
-			return nil, err
-		}
+	if err := k.take(inSpecs, outSpecs, attrs); err != nil {
+		return nil, err
 	}
-	if k.work != nil {
-		c.work = make([]byte, k.work(inSpecs, outSpecs, attrs))
-	}
+	c.work = make([]byte, k.workBytes(inSpecs, outSpecs, attrs))
 	return out, k.run(c)
 }

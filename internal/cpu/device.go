@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/optimem/optimem/device"
@@ -36,17 +35,11 @@ func (d *Device) Memory() (totalBytes, freeBytes int64) { return d.used.Load(), 
 
 // Supports returns nil when there is a kernel that takes the operands.
 func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
-	k, ok := kernels[op.Kind]
-	if !ok {
-		if def, known := d.ops.Lookup(op.Kind); known && def.Reference != nil {
-			return nil
-		}
-		return fmt.Errorf("the CPU has no kernel for %s", op.Kind)
+	k, err := lookup(d.ops, op.Kind)
+	if err != nil {
+		return err
 	}
-	if k.supports != nil {
-		return k.supports(in, out, op.Attrs)
-	}
-	return nil
+	return k.take(in, out, op.Attrs)
 }
 
 // Lower decides how every op of a graph is computed.
@@ -119,20 +112,19 @@ func (s *stream) CopyOut(dst []byte, src device.Region) error {
 
 // Run computes an op.
 func (s *stream) Run(ctx context.Context, l device.Launch) error {
+	return s.d.run(ctx, &l.Op, views(l.In), views(l.Out), regionBytes(l.Work))
+}
+
+// run computes an op over memory.
+func (d *Device) run(ctx context.Context, op *layers.Op, in, out []view, work []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c := &call{ctx: ctx, attrs: l.Op.Attrs, pool: s.d.pool, work: regionBytes(l.Work)}
-	c.in, c.out = views(l.In), views(l.Out)
-	k, ok := kernels[l.Op.Kind]
-	if !ok {
-		def, known := s.d.ops.Lookup(l.Op.Kind)
-		if !known || def.Reference == nil {
-			return fmt.Errorf("the CPU has no kernel for %s", l.Op.Kind)
-		}
-		return runReference(c, def)
+	k, err := lookup(d.ops, op.Kind)
+	if err != nil {
+		return err
 	}
-	return k.run(c)
+	return k.run(&call{ctx: ctx, attrs: op.Attrs, in: in, out: out, work: work, pool: d.pool})
 }
 
 func views(args []device.Argument) []view {

@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -38,12 +39,27 @@ func Interpret(
 			m.data[i] = make([]byte, v.Bytes())
 		}
 	}
+	lowered, err := Lower(g, ops)
+	if err != nil {
+		return nil, err
+	}
+	d := &Device{pool: pool, ops: ops}
+	var work []byte
 	for i := range g.Ops {
 		op := &g.Ops[i]
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("%s: %w", op.Path, err)
+		if !m.holds(op.Guard) {
+			continue
 		}
-		if err := m.run(ctx, pool, ops, op); err != nil {
+		var in, out []view
+		for _, o := range op.In {
+			in = append(in, m.view(o))
+		}
+		for _, id := range op.Out {
+			out = append(out, m.view(m.g.Whole(id)))
+		}
+		n := lowered.Steps[i].WorkBytes
+		work = slices.Grow(work[:0], int(n))
+		if err := d.run(ctx, op, in, out, work[:n]); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", op.Path, op.Kind, err)
 		}
 	}
@@ -70,53 +86,12 @@ func (m *interpreter) view(o layers.Operand) view {
 	return view{data: m.data[o.Value], dtype: m.g.Values[o.Value].DType, layout: o.Layout}
 }
 
-func (m *interpreter) run(ctx context.Context, pool *Pool, ops *layers.Registry, op *layers.Op) error {
-	c := &call{ctx: ctx, attrs: op.Attrs, pool: pool}
-	for _, o := range op.In {
-		c.in = append(c.in, m.view(o))
-	}
-	for _, id := range op.Out {
-		c.out = append(c.out, m.view(m.g.Whole(id)))
-	}
-	k, ok := kernels[op.Kind]
-	if !ok {
-		return m.reference(c, ops, op)
-	}
-	in, out := specs(m.g, *op)
-	if k.supports != nil {
-		if err := k.supports(in, out, op.Attrs); err != nil {
-			return err
+// holds reports whether an op under guards runs.
+func (m *interpreter) holds(guards []layers.Guard) bool {
+	for _, c := range guards {
+		if is := m.data[c.Predicate.Value][c.Predicate.Layout.Offset] != 0; is != c.Want {
+			return false
 		}
 	}
-	if k.work != nil {
-		c.work = make([]byte, k.work(in, out, op.Attrs))
-	}
-	return k.run(c)
-}
-
-// reference runs the kernel that an embedder gave with an op of its own.
-func (m *interpreter) reference(c *call, ops *layers.Registry, op *layers.Op) error {
-	def, ok := ops.Lookup(op.Kind)
-	if !ok || def.Reference == nil {
-		return fmt.Errorf("the CPU has no kernel")
-	}
-	return runReference(c, def)
-}
-
-// runReference gives an embedder's kernel contiguous operands.
-func runReference(c *call, def layers.OpDef) error {
-	in := make([]*tensor.Tensor, len(c.in))
-	for i, v := range c.in {
-		if v.absent() {
-			continue
-		}
-		data := make([]byte, v.size()*v.dtype.Size())
-		gather(c.pool, data, v)
-		in[i] = &tensor.Tensor{DType: v.dtype, Layout: tensor.Contiguous(v.shape()...), Data: data}
-	}
-	out := make([]*tensor.Tensor, len(c.out))
-	for i, v := range c.out {
-		out[i] = &tensor.Tensor{DType: v.dtype, Layout: v.layout, Data: v.data}
-	}
-	return def.Reference(in, out, c.attrs)
+	return true
 }

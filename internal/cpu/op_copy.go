@@ -9,11 +9,22 @@ import (
 var copyKernels = map[layers.Kind]kernel{
 	"copy":       {run: runCopy},
 	"write_view": {run: runWriteView, work: writeViewWork},
+	"choose":     {run: runChoose},
 }
 
 // runCopy: out[i] = in[i] over all elements in row-major order.
 func runCopy(c *call) error {
 	gather(c.pool, c.out[0].data, c.in[0])
+	return nil
+}
+
+// runChoose: out = in[1] if in[0], else in[2].
+func runChoose(c *call) error {
+	from := c.in[2]
+	if elements[uint8](c.in[0])[c.in[0].layout.Offset] != 0 {
+		from = c.in[1]
+	}
+	gather(c.pool, c.out[0].data, from)
 	return nil
 }
 

@@ -70,6 +70,22 @@ class Odd(nn.Module):
         }
 
 
+class Branches(nn.Module):
+    """Conditionals, one within a branch of the other; the op that the test computes is in two of the three branches."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.b = nn.Linear(4, 4)
+
+    def forward(self, x):
+        def small(t):
+            return torch.cond(t.amax() > 2.0, lambda u: gate(u) * 3.0, lambda u: u.sin(), (t,))
+
+        y = torch.cond(x.sum() > 0, lambda t: gate(self.a(t)) + 1.0, lambda t: small(self.b(t)), (x,))
+        return y - x
+
+
 def record(program, passes):
     module = program.module()
     runs = []
@@ -139,6 +155,10 @@ def main() -> None:
          [[[1.0, -1.0, 0.5, 2.0]], [[0.0, 1.0, 2.0, 3.0], [4.0, 3.0, 2.0, 1.0], [-1.0, 0.25, 8.0, 0.0]]],
          {"x": {0: wide}}),
         ("states", States(), torch.ones(2, 2), [[[1.0, 2.0]], [[0.5, -1.0], [3.0, 4.0]], [[1.0, 1.0]]], rows),
+        ("cond", Branches(), torch.ones(2, 4),
+         [[[1.0, -1.0, 0.5, 2.0]], [[-9.0, 1.0, 2.0, -30.0]], [[0.0, -1.0, -0.25, 0.5], [0.0, 0.0, 0.0, 0.0]],
+          [[1.0, 1.0, 0.5, 2.0]]],
+         {"x": {0: wide}}),
         ("odd", Odd(), torch.ones(3, 2), [[[1.0, -2.0], [0.25, 4.0], [-0.5, 0.0]]],
          {"x": {0: wide}}),
     ):
