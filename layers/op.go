@@ -30,6 +30,8 @@ type OpDef struct {
 	Shape func(in []Spec, a Attrs) ([]Spec, error)
 	// FLOPs counts the arithmetic; nil counts one for each element of the results.
 	FLOPs func(in, out []Spec, a Attrs) int64
+	// Axes says along which dimensions the op treats every index by itself; nil says that it mixes along all.
+	Axes AxisRule
 	// Reference computes the op for contiguous operands; only ops that an embedder adds have it, and only the CPU runs
 	// them. Out is allocated to the shapes that Shape gave.
 	Reference func(in, out []*tensor.Tensor, a Attrs) error

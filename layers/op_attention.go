@@ -14,7 +14,7 @@ var attentionOps = []OpDef{
 	// that a query does not see a key, or numbers to add. With "is_causal", query i sees keys 0…i. A query that sees no
 	// key gives zeros. Attribute "also" asks for a second result: "logsumexp" [… L] in float32 (float64 for float64)
 	// or "weights" [… L S].
-	{Kind: "scaled_dot_product_attention", Shape: attentionShape, FLOPs: attentionFLOPs},
+	{Kind: "scaled_dot_product_attention", Shape: attentionShape, FLOPs: attentionFLOPs, Axes: attentionAxes},
 }
 
 func attentionShape(in []Spec, a Attrs) ([]Spec, error) {

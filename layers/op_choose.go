@@ -9,7 +9,7 @@ import (
 // chooseOps join the branches of conditionals.
 var chooseOps = []OpDef{
 	// choose: In[1] where In[0], one bool, is true, else In[2]. The other one is not read: it may be undefined.
-	{Kind: "choose", Shape: chooseShape, FLOPs: noFLOPs},
+	{Kind: "choose", Shape: chooseShape, FLOPs: noFLOPs, Axes: samePlace},
 }
 
 func chooseShape(in []Spec, _ Attrs) ([]Spec, error) {

@@ -11,7 +11,7 @@ var convOps = []OpDef{
 	// conv: In[0] is N×C×spatial, In[1] the weight, In[2] the bias of each output channel or absent. Attributes: "stride",
 	// "padding" before and "padding_end" after each dimension, "dilation", "groups". With "transposed", the gradient of
 	// such a convolution, whose weight is C×(outputs/groups)×kernel and whose result is "output_padding" larger.
-	{Kind: "conv", Shape: convShape, FLOPs: convFLOPs},
+	{Kind: "conv", Shape: convShape, FLOPs: convFLOPs, Axes: convAxes},
 }
 
 // maxWindow bounds the attributes of sliding windows, so that their arithmetic cannot overflow.

@@ -9,9 +9,10 @@ import (
 // copyOps move elements without looking at them.
 var copyOps = []OpDef{
 	// copy: the operand's elements in row-major order.
-	{Kind: "copy", Shape: sameAsFirst, FLOPs: noFLOPs},
+	{Kind: "copy", Shape: sameAsFirst, FLOPs: noFLOPs, Axes: samePlace},
 	// write_view: In[0], a whole value, with the elements under attributes "shape", "strides", "offset" replaced by In[1].
-	{Kind: "write_view", Shape: writeViewShape, FLOPs: noFLOPs},
+	// [Batched] follows rows through it by these attributes.
+	{Kind: "write_view", Shape: writeViewShape, FLOPs: noFLOPs, Axes: mixes},
 }
 
 func noFLOPs(_, _ []Spec, _ Attrs) int64 { return 0 }

@@ -9,17 +9,17 @@ import (
 // createOps make tensors from nothing, or keep a part of one.
 var createOps = []OpDef{
 	// arange: "start" + i × "step" for i < "size", in "dtype". The numbers are int for integers, else float64.
-	{Kind: "arange", Shape: arangeShape},
+	{Kind: "arange", Shape: arangeShape, Axes: mixes},
 	// linspace: "steps" numbers from "start" to "end", in "dtype".
-	{Kind: "linspace", Shape: linspaceShape},
+	{Kind: "linspace", Shape: linspaceShape, Axes: mixes},
 	// eye: one on the diagonal of "rows" × "columns" zeros, in "dtype".
-	{Kind: "eye", Shape: eyeShape, FLOPs: noFLOPs},
+	{Kind: "eye", Shape: eyeShape, FLOPs: noFLOPs, Axes: mixes},
 	// tril and triu: In[0] with zeros above or below the diagonal number "diagonal" of its last two dimensions.
-	{Kind: "tril", Shape: triangleShape, FLOPs: noFLOPs},
-	{Kind: "triu", Shape: triangleShape, FLOPs: noFLOPs},
+	{Kind: "tril", Shape: triangleShape, FLOPs: noFLOPs, Axes: stacks},
+	{Kind: "triu", Shape: triangleShape, FLOPs: noFLOPs, Axes: stacks},
 	// triangle_indices: the rows, then the columns, of the "size" places that "rows" × "columns" has on and below diagonal
 	// "offset", or with "upper" on and above it; of "dtype" int64 or int32.
-	{Kind: "triangle_indices", Shape: triangleIndicesShape, FLOPs: noFLOPs},
+	{Kind: "triangle_indices", Shape: triangleIndicesShape, FLOPs: noFLOPs, Axes: mixes},
 }
 
 func noOperands(in []Spec) error {

@@ -13,13 +13,13 @@ import (
 var elementwiseOps = slices.Concat(
 	[]OpDef{
 		// cast: the value in the dtype of attribute "dtype"; floats are truncated to integers, and what is not zero is true.
-		{Kind: "cast", Shape: castShape, FLOPs: noFLOPs},
+		{Kind: "cast", Shape: castShape, FLOPs: noFLOPs, Axes: samePlace},
 		// where: In[1] where In[0], of bool, is true, else In[2]; any dtype.
-		{Kind: "where", Shape: whereShape},
+		{Kind: "where", Shape: whereShape, Axes: samePlace},
 		// signbit: whether the sign is negative, also that of zero and NaN.
-		{Kind: "signbit", Shape: compareShape(1)},
+		{Kind: "signbit", Shape: compareShape(1), Axes: samePlace},
 		// bitwise_not: not x for bool.
-		{Kind: "bitwise_not", Shape: sameDType(1, isInteger, isBool)},
+		{Kind: "bitwise_not", Shape: sameDType(1, isInteger, isBool), Axes: samePlace},
 	},
 	// One operand of any real dtype. square is x × x; relu keeps NaN.
 	kindsOf(sameDType(1, isInteger, isFloat), "abs", "neg", "relu", "sign", "square"),
@@ -51,11 +51,11 @@ var elementwiseOps = slices.Concat(
 	kindsOf(compareShape(2), "eq", "ne", "lt", "le", "gt", "ge"),
 )
 
-// kindsOf returns definitions of ops that share a rule.
+// kindsOf returns definitions of ops that share a shape rule and compute each element by itself.
 func kindsOf(rule func([]Spec, Attrs) ([]Spec, error), kinds ...Kind) []OpDef {
 	defs := make([]OpDef, len(kinds))
 	for i, k := range kinds {
-		defs[i] = OpDef{Kind: k, Shape: rule}
+		defs[i] = OpDef{Kind: k, Shape: rule, Axes: samePlace}
 	}
 	return defs
 }

@@ -11,37 +11,37 @@ import (
 // ones count from the end only where the op says so.
 var indexOps = []OpDef{
 	// embedding: the rows of In[0] [N …] that In[1] names.
-	{Kind: "embedding", Shape: embeddingShape, FLOPs: noFLOPs},
+	{Kind: "embedding", Shape: embeddingShape, FLOPs: noFLOPs, Axes: embeddingAxes},
 	// index: In[0] with its dimensions from "dim" on, one for each further operand, replaced by the dimensions that these
 	// index tensors share. With "wrap", negative indices count from the end.
-	{Kind: "index", Shape: indexShape, FLOPs: noFLOPs},
+	{Kind: "index", Shape: indexShape, FLOPs: noFLOPs, Axes: indexAxes},
 	// index_put: In[0] where the elements that "index" would give are replaced by those of In[1], or increased with
 	// "accumulate"; of several values for one element the last counts.
-	{Kind: "index_put", Shape: indexPutShape},
+	{Kind: "index_put", Shape: indexPutShape, Axes: indexPutAxes},
 	// gather: out[i, j, …] = In[0][i, In[1][i, j, …], …] where the index stands at dimension "dim".
-	{Kind: "gather", Shape: gatherShape, FLOPs: noFLOPs},
+	{Kind: "gather", Shape: gatherShape, FLOPs: noFLOPs, Axes: gatherAxes},
 	// scatter: In[0] with elements combined with those of In[2] at the places where gather would find them. Attribute
 	// "reduce": "" replaces, else "sum", "prod", "mean", "amax" or "amin"; without "include_self" what In[0] held does not
 	// count where something comes.
-	{Kind: "scatter", Shape: scatterShape},
+	{Kind: "scatter", Shape: scatterShape, Axes: scatterAxes},
 	// masked_scatter: In[0] with the elements where In[1] is true replaced by those of In[2], in order.
-	{Kind: "masked_scatter", Shape: maskedScatterShape, FLOPs: noFLOPs},
+	{Kind: "masked_scatter", Shape: maskedScatterShape, FLOPs: noFLOPs, Axes: mixes},
 	// embedding_bag: sums (means, largest: "mode" 0, 1, 2) of rows of In[0] [N D] named by In[1] [K] and weighted by In[3]
 	// [K], in bags that begin at In[2]; with "include_last_offset" In[2] says where the last ends too. Index "padding"
 	// does not count.
-	{Kind: "embedding_bag", Shape: embeddingBagShape},
+	{Kind: "embedding_bag", Shape: embeddingBagShape, Axes: embeddingBagAxes},
 	// searchsorted: where each element of In[1] goes in the last dimension of In[0], which is sorted, or sorted when taken
 	// in the order of In[2]: before equal ones, with "right" after them. int64, with "int32" int32.
-	{Kind: "searchsorted", Shape: searchShape},
+	{Kind: "searchsorted", Shape: searchShape, Axes: searchAxes},
 	// repeat_indices: index i as often as In[0] [N] says, "size" int64 in all.
-	{Kind: "repeat_indices", Shape: repeatIndicesShape, FLOPs: noFLOPs},
+	{Kind: "repeat_indices", Shape: repeatIndicesShape, FLOPs: noFLOPs, Axes: mixes},
 	// nonzero: the int64 indices of the first "size" elements that are not zero, one per row; the rest is "fill".
-	{Kind: "nonzero", Shape: nonzeroShape, FLOPs: noFLOPs},
+	{Kind: "nonzero", Shape: nonzeroShape, FLOPs: noFLOPs, Axes: mixes},
 	// cat: the operands one after the other along dimension "dim".
-	{Kind: "cat", Shape: catShape, FLOPs: noFLOPs},
+	{Kind: "cat", Shape: catShape, FLOPs: noFLOPs, Axes: samePlace},
 	// flip: dimensions "dims" backwards. roll: dimensions "dims" turned by "shifts", from the end to the front.
-	{Kind: "flip", Shape: flipShape, FLOPs: noFLOPs},
-	{Kind: "roll", Shape: rollShape, FLOPs: noFLOPs},
+	{Kind: "flip", Shape: flipShape, FLOPs: noFLOPs, Axes: flipAxes},
+	{Kind: "roll", Shape: rollShape, FLOPs: noFLOPs, Axes: rollAxes},
 }
 
 func isIndex(d tensor.DType) bool { return d == tensor.Int64 || d == tensor.Int32 }

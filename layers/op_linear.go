@@ -11,15 +11,15 @@ import (
 // linearOps are products of matrices.
 var linearOps = []OpDef{
 	// linear: In[0] [… K] · In[1]ᵀ [N K] + In[2] [N], which may be absent.
-	{Kind: "linear", Shape: linearShape, FLOPs: linearFLOPs},
+	{Kind: "linear", Shape: linearShape, FLOPs: linearFLOPs, Axes: linearAxes},
 	// matmul: beta × In[2] + alpha × In[0] · In[1] for matrices [… M K] and [… K N] with equal leading dimensions. In[2]
 	// [… M N] may be absent; with beta 0 its elements do not count, not even NaN.
-	{Kind: "matmul", Shape: matmulShape, FLOPs: matmulFLOPs},
+	{Kind: "matmul", Shape: matmulShape, FLOPs: matmulFLOPs, Axes: matmulAxes},
 	// grouped_matmul: rows of In[0] [S K], in groups that end where In[2] [G] says, each group times its matrix of In[1]
 	// [G K N]. Rows after the last group are zero.
-	{Kind: "grouped_matmul", Shape: groupedMatmulShape, FLOPs: groupedMatmulFLOPs},
+	{Kind: "grouped_matmul", Shape: groupedMatmulShape, FLOPs: groupedMatmulFLOPs, Axes: groupedMatmulAxes},
 	// cross: the vector product of In[0] and In[1] over dimension "dim", which has size 3.
-	{Kind: "cross", Shape: crossShape, FLOPs: crossFLOPs},
+	{Kind: "cross", Shape: crossShape, FLOPs: crossFLOPs, Axes: otherDims},
 }
 
 // wantOperands returns an error unless there are least to most operands, and the first least of them are given.

@@ -11,13 +11,13 @@ import (
 var normOps = []OpDef{
 	// layer_norm: (In[0] − mean) ÷ √(var + eps) × In[1] + In[2] over the last "dims" dimensions, whose sizes the weight
 	// and bias have.
-	{Kind: "layer_norm", Shape: layerNormShape(3), FLOPs: normFLOPs(7)},
+	{Kind: "layer_norm", Shape: layerNormShape(3), FLOPs: normFLOPs(7), Axes: layerNormAxes},
 	// rms_norm: In[0] ÷ √(mean of squares + eps) × In[1] over the last "dims" dimensions.
-	{Kind: "rms_norm", Shape: layerNormShape(2), FLOPs: normFLOPs(4)},
+	{Kind: "rms_norm", Shape: layerNormShape(2), FLOPs: normFLOPs(4), Axes: layerNormAxes},
 	// group_norm: layer_norm of In[0] [N C …] over each of "groups" equal parts of the channels; In[1] and In[2] [C].
-	{Kind: "group_norm", Shape: groupNormShape, FLOPs: normFLOPs(7)},
+	{Kind: "group_norm", Shape: groupNormShape, FLOPs: normFLOPs(7), Axes: leading(1, 0)},
 	// batch_norm: (In[0] − In[3]) ÷ √(In[4] + eps) × In[1] + In[2], where In[0] is [N C …] and the others are [C].
-	{Kind: "batch_norm", Shape: batchNormShape, FLOPs: normFLOPs(2)},
+	{Kind: "batch_norm", Shape: batchNormShape, FLOPs: normFLOPs(2), Axes: batchNormAxes},
 }
 
 func normFLOPs(n int64) func(in, out []Spec, a Attrs) int64 {

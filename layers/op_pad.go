@@ -10,7 +10,7 @@ import (
 var padOps = []OpDef{
 	// pad: attributes "before" and "after" have an amount for each dimension, "mode" is constant, reflect, replicate or
 	// circular. In[1] is the element that a constant padding is made of; it is absent in other modes.
-	{Kind: "pad", Shape: padShape, FLOPs: noFLOPs},
+	{Kind: "pad", Shape: padShape, FLOPs: noFLOPs, Axes: padAxes},
 }
 
 func padShape(in []Spec, a Attrs) ([]Spec, error) {

@@ -10,15 +10,15 @@ import (
 var poolOps = []OpDef{
 	// max_pool: attributes "kernel", "stride", "padding", "dilation", "ceil_mode". With "indices" a second result says
 	// where in its channel each maximum lies.
-	{Kind: "max_pool", Shape: maxPoolShape, FLOPs: poolFLOPs},
+	{Kind: "max_pool", Shape: maxPoolShape, FLOPs: poolFLOPs, Axes: leading(2, 0)},
 	// avg_pool: attributes "kernel", "stride", "padding", "ceil_mode", "count_include_pad", and "divisor", which replaces
 	// the number of elements unless it is 0.
-	{Kind: "avg_pool", Shape: avgPoolShape, FLOPs: poolFLOPs},
+	{Kind: "avg_pool", Shape: avgPoolShape, FLOPs: poolFLOPs, Axes: leading(2, 0)},
 	// adaptive_avg_pool and adaptive_max_pool: windows that give the size "size". Maxima may have "indices".
-	{Kind: "adaptive_avg_pool", Shape: adaptivePoolShape, FLOPs: readFLOPs},
-	{Kind: "adaptive_max_pool", Shape: adaptivePoolShape, FLOPs: readFLOPs},
+	{Kind: "adaptive_avg_pool", Shape: adaptivePoolShape, FLOPs: readFLOPs, Axes: leading(2, 0)},
+	{Kind: "adaptive_max_pool", Shape: adaptivePoolShape, FLOPs: readFLOPs, Axes: leading(2, 0)},
 	// max_unpool: zeros of the size "size" with the elements of In[0] where In[1], int64, says.
-	{Kind: "max_unpool", Shape: maxUnpoolShape, FLOPs: noFLOPs},
+	{Kind: "max_unpool", Shape: maxUnpoolShape, FLOPs: noFLOPs, Axes: leading(2, 0, 1)},
 }
 
 // spatial returns the rank of N×C×spatial, which must be that of n.

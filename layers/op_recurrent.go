@@ -14,10 +14,10 @@ import (
 // be absent, and for lstm w_hr [P H], absent where P = H. With "reverse" a single direction walks from the end. Results
 // are the states of each step [T B D·P] or [rows D·P], the last state and, for lstm, the last cell.
 var recurrentOps = []OpDef{
-	{Kind: "lstm", Shape: recurrentShape(4), FLOPs: recurrentFLOPs},
-	{Kind: "gru", Shape: recurrentShape(3), FLOPs: recurrentFLOPs},
+	{Kind: "lstm", Shape: recurrentShape(4), FLOPs: recurrentFLOPs, Axes: recurrentAxes},
+	{Kind: "gru", Shape: recurrentShape(3), FLOPs: recurrentFLOPs, Axes: recurrentAxes},
 	// rnn: attribute "nonlinearity" is "tanh" or "relu".
-	{Kind: "rnn", Shape: recurrentShape(1), FLOPs: recurrentFLOPs},
+	{Kind: "rnn", Shape: recurrentShape(1), FLOPs: recurrentFLOPs, Axes: recurrentAxes},
 }
 
 // RecurrentParams is how many operands each direction of a recurrent op has, after the first four.

@@ -12,44 +12,44 @@ import (
 // result of its own.
 var reductionOps = []OpDef{
 	// sum, prod: in dtype "dtype". nansum: without the elements that are NaN.
-	{Kind: "sum", Shape: sumShape, FLOPs: reductionFLOPs(1)},
-	{Kind: "nansum", Shape: sumShape, FLOPs: reductionFLOPs(1)},
-	{Kind: "prod", Shape: sumShape, FLOPs: reductionFLOPs(1)},
+	{Kind: "sum", Shape: sumShape, FLOPs: reductionFLOPs(1), Axes: reducedAxes},
+	{Kind: "nansum", Shape: sumShape, FLOPs: reductionFLOPs(1), Axes: reducedAxes},
+	{Kind: "prod", Shape: sumShape, FLOPs: reductionFLOPs(1), Axes: reducedAxes},
 	// mean: floats only, in dtype "dtype".
-	{Kind: "mean", Shape: meanShape, FLOPs: reductionFLOPs(1)},
+	{Kind: "mean", Shape: meanShape, FLOPs: reductionFLOPs(1), Axes: reducedAxes},
 	// amax, amin: the largest and smallest, NaN where there is a NaN.
-	{Kind: "amax", Shape: extremeShape, FLOPs: reductionFLOPs(1)},
-	{Kind: "amin", Shape: extremeShape, FLOPs: reductionFLOPs(1)},
+	{Kind: "amax", Shape: extremeShape, FLOPs: reductionFLOPs(1), Axes: reducedAxes},
+	{Kind: "amin", Shape: extremeShape, FLOPs: reductionFLOPs(1), Axes: reducedAxes},
 	// any, all: whether an element, or each, is not zero; bool, and uint8 for uint8. count_nonzero: how many are not.
-	{Kind: "any", Shape: truthShape, FLOPs: reductionFLOPs(1)},
-	{Kind: "all", Shape: truthShape, FLOPs: reductionFLOPs(1)},
-	{Kind: "count_nonzero", Shape: countShape, FLOPs: reductionFLOPs(1)},
+	{Kind: "any", Shape: truthShape, FLOPs: reductionFLOPs(1), Axes: reducedAxes},
+	{Kind: "all", Shape: truthShape, FLOPs: reductionFLOPs(1), Axes: reducedAxes},
+	{Kind: "count_nonzero", Shape: countShape, FLOPs: reductionFLOPs(1), Axes: reducedAxes},
 	// norm: the vector norm of order "ord", which may be 0, negative and infinite, in dtype "dtype".
-	{Kind: "norm", Shape: meanShape, FLOPs: reductionFLOPs(2)},
+	{Kind: "norm", Shape: meanShape, FLOPs: reductionFLOPs(2), Axes: reducedAxes},
 	// var, std: sum of (x − mean)² ÷ max(n − "correction", 0), and its root.
-	{Kind: "var", Shape: floatReductionShape, FLOPs: reductionFLOPs(4)},
-	{Kind: "std", Shape: floatReductionShape, FLOPs: reductionFLOPs(4)},
+	{Kind: "var", Shape: floatReductionShape, FLOPs: reductionFLOPs(4), Axes: reducedAxes},
+	{Kind: "std", Shape: floatReductionShape, FLOPs: reductionFLOPs(4), Axes: reducedAxes},
 	// logsumexp: log of the sum of exponentials, without overflow.
-	{Kind: "logsumexp", Shape: floatReductionShape, FLOPs: reductionFLOPs(12)},
+	{Kind: "logsumexp", Shape: floatReductionShape, FLOPs: reductionFLOPs(12), Axes: reducedAxes},
 	// argmax, argmin: the int64 index along the one dimension of the largest or smallest, the first of equals; NaN is
 	// both.
-	{Kind: "argmax", Shape: argShape, FLOPs: reductionFLOPs(1)},
-	{Kind: "argmin", Shape: argShape, FLOPs: reductionFLOPs(1)},
+	{Kind: "argmax", Shape: argShape, FLOPs: reductionFLOPs(1), Axes: reducedAxes},
+	{Kind: "argmin", Shape: argShape, FLOPs: reductionFLOPs(1), Axes: reducedAxes},
 	// cumsum, cumprod, logcumsumexp: of the elements up to each, along dimension "dim".
-	{Kind: "cumsum", Shape: scanShape(isFloat, isInteger)},
-	{Kind: "cumprod", Shape: scanShape(isFloat, isInteger)},
-	{Kind: "logcumsumexp", Shape: scanShape(isFloat)},
+	{Kind: "cumsum", Shape: scanShape(isFloat, isInteger), Axes: otherDims},
+	{Kind: "cumprod", Shape: scanShape(isFloat, isInteger), Axes: otherDims},
+	{Kind: "logcumsumexp", Shape: scanShape(isFloat), Axes: otherDims},
 	// cummax, cummin: the extreme up to each element and its int64 index, the last of equals.
-	{Kind: "cummax", Shape: cumulativeExtremeShape},
-	{Kind: "cummin", Shape: cumulativeExtremeShape},
+	{Kind: "cummax", Shape: cumulativeExtremeShape, Axes: otherDims},
+	{Kind: "cummin", Shape: cumulativeExtremeShape, Axes: otherDims},
 	// softmax: exp(x) ÷ sum of exp(x) along dimension "dim"; with "safe", zero where all are −inf. log_softmax: its log.
-	{Kind: "softmax", Shape: softmaxShape, FLOPs: reductionFLOPs(14)},
-	{Kind: "log_softmax", Shape: softmaxShape, FLOPs: reductionFLOPs(14)},
+	{Kind: "softmax", Shape: softmaxShape, FLOPs: reductionFLOPs(14), Axes: otherDims},
+	{Kind: "log_softmax", Shape: softmaxShape, FLOPs: reductionFLOPs(14), Axes: otherDims},
 	// histc: how many elements fall into each of "bins" equal parts of "min" to "max" (both equal: of the elements'
 	// range).
-	{Kind: "histc", Shape: histcShape, FLOPs: reductionFLOPs(3)},
+	{Kind: "histc", Shape: histcShape, FLOPs: reductionFLOPs(3), Axes: mixes},
 	// cdist: the distance of order "p" between each row of In[0] [… M K] and each of In[1] [… N K].
-	{Kind: "cdist", Shape: cdistShape, FLOPs: cdistFLOPs},
+	{Kind: "cdist", Shape: cdistShape, FLOPs: cdistFLOPs, Axes: cdistAxes},
 }
 
 // reductionFLOPs counts n operations for each element of the first operand.

@@ -11,16 +11,16 @@ var resampleOps = []OpDef{
 	// interpolate: N×C×spatial to the spatial size "size". "mode" is nearest, nearest-exact, linear or cubic; "scale0" …
 	// are the factors that the caller gave for each dimension, which then decide where elements are read, or 0;
 	// "align_corners"; "antialias" widens the filters of linear, cubic and lanczos when the result is smaller.
-	{Kind: "interpolate", Shape: interpolateShape, FLOPs: interpolateFLOPs},
+	{Kind: "interpolate", Shape: interpolateShape, FLOPs: interpolateFLOPs, Axes: leading(2, 0)},
 	// grid_sample: In[0], N×C×spatial, at the points of In[1], N×size×rank, whose coordinates run from -1 to 1, x first.
 	// "mode" is nearest, linear or cubic; "padding_mode" zeros, border or reflection; "align_corners".
-	{Kind: "grid_sample", Shape: gridSampleShape, FLOPs: gridSampleFLOPs},
+	{Kind: "grid_sample", Shape: gridSampleShape, FLOPs: gridSampleFLOPs, Axes: gridSampleAxes},
 	// affine_grid: the points of "size" (N, C and spatial) moved by In[0], N×rank×(rank+1); "align_corners".
-	{Kind: "affine_grid", Shape: affineGridShape, FLOPs: affineGridFLOPs},
+	{Kind: "affine_grid", Shape: affineGridShape, FLOPs: affineGridFLOPs, Axes: leading(1, 0)},
 	// im2col: the windows of N×C×H×W as N×(C·taps)×windows; "kernel", "stride", "padding", "dilation".
-	{Kind: "im2col", Shape: im2colShape, FLOPs: noFLOPs},
+	{Kind: "im2col", Shape: im2colShape, FLOPs: noFLOPs, Axes: leading(1, 0)},
 	// col2im: the sum of windows that im2col of N×C×size gives the shape of; "size" besides its attributes.
-	{Kind: "col2im", Shape: col2imShape, FLOPs: readFLOPs},
+	{Kind: "col2im", Shape: col2imShape, FLOPs: readFLOPs, Axes: leading(1, 0)},
 }
 
 func interpolateShape(in []Spec, a Attrs) ([]Spec, error) {

@@ -11,15 +11,15 @@ import (
 // elements keep their order.
 var sortOps = []OpDef{
 	// sort: with "descending" the largest first.
-	{Kind: "sort", Shape: sortShape, FLOPs: reductionFLOPs(10)},
+	{Kind: "sort", Shape: sortShape, FLOPs: reductionFLOPs(10), Axes: otherDims},
 	// topk: the first "k" of sort; with "largest" in descending order.
-	{Kind: "topk", Shape: topkShape, FLOPs: reductionFLOPs(2)},
+	{Kind: "topk", Shape: topkShape, FLOPs: reductionFLOPs(2), Axes: otherDims},
 	// kthvalue: the "k"-th smallest, from one.
-	{Kind: "kthvalue", Shape: kthShape, FLOPs: reductionFLOPs(10)},
+	{Kind: "kthvalue", Shape: kthShape, FLOPs: reductionFLOPs(10), Axes: chosenAxes},
 	// median: the middle one, the lower of two. A NaN is the median, with "ignore_nan" only of nothing else.
-	{Kind: "median", Shape: medianShape, FLOPs: reductionFLOPs(10)},
+	{Kind: "median", Shape: medianShape, FLOPs: reductionFLOPs(10), Axes: chosenAxes},
 	// mode: the most frequent one, the smallest of several, and its last index.
-	{Kind: "mode", Shape: medianShape, FLOPs: reductionFLOPs(10)},
+	{Kind: "mode", Shape: medianShape, FLOPs: reductionFLOPs(10), Axes: chosenAxes},
 }
 
 func sortShape(in []Spec, a Attrs) ([]Spec, error) {

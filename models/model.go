@@ -40,6 +40,8 @@ type Model struct {
 	inputs  []Port
 	outputs []string
 	build   func(inputs map[string]tensor.Shape) (*layers.Graph, error)
+	// ops is the registry that graphs are built with.
+	ops *layers.Registry
 
 	mu     sync.Mutex
 	graphs map[string]*list.Element
@@ -60,7 +62,7 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 	if opts.Ops == nil {
 		opts.Ops = layers.Standard()
 	}
-	m := &Model{graphs: make(map[string]*list.Element), recent: list.New()}
+	m := &Model{ops: opts.Ops, graphs: make(map[string]*list.Element), recent: list.New()}
 	switch {
 	case ckpt.Program != nil && ckpt.Program.Exported != nil:
 		if err := m.useExported(ckpt, opts); err != nil {
