@@ -52,7 +52,7 @@ var families = []*family{resnets}
 
 // Classes are the package's classes.
 var Classes = func() layers.Classes {
-	all := maps.Clone(miscClasses)
+	all := maps.Clone(blockClasses)
 	for _, f := range families {
 		maps.Copy(all, f.classes)
 	}

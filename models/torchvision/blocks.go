@@ -6,8 +6,8 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
-// miscClasses are the classes of torchvision/ops that the models are built from.
-var miscClasses = layers.Classes{
+// blockClasses are the classes of torchvision/ops that the models are built from.
+var blockClasses = layers.Classes{
 	"torchvision.ops.misc.ConvNormActivation":   layers.Unary((*layers.Trace).Each),
 	"torchvision.ops.misc.Conv2dNormActivation": layers.Unary((*layers.Trace).Each),
 	"torchvision.ops.misc.Conv3dNormActivation": layers.Unary((*layers.Trace).Each),
