@@ -139,6 +139,9 @@ func (b *builder) write(dst, src *ref) error {
 // copy returns a contiguous tensor with the same elements and memory of its own. Elements are moved only where they do
 // not lie in order already.
 func (b *builder) copy(r *ref) (*ref, error) {
+	if _, err := r.shape().NumElements(); err != nil {
+		return nil, err
+	}
 	if b.whole(r) {
 		c := *r.cell
 		return &ref{cell: &c, layout: tensor.Contiguous(r.shape()...), dtype: r.dtype}, nil

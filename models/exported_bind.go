@@ -77,7 +77,11 @@ func (b *programBuilder) userInput(port exported.Port, shapes map[string]tensor.
 			}
 		}
 	}
-	if _, err := shape.NumElements(); err != nil {
+	n, err := shape.NumElements()
+	if _, ok := tensor.MulBytes(n, int64(port.DType.Size())); err == nil && !ok {
+		err = fmt.Errorf("%v of %v takes more than 2^63 bytes", shape, port.DType)
+	}
+	if err != nil {
 		return nil, &ShapeError{port.Name, err.Error()}
 	}
 	return b.own(b.graph.AddInput(port.Name, port.DType, shape)), nil

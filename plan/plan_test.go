@@ -46,6 +46,23 @@ func TestResidentKeepsWhatIsRead(t *testing.T) {
 	}
 }
 
+// TestResidentKeepsPredicates keeps what decides whether an op runs until the last op that asks.
+func TestResidentKeepsPredicates(t *testing.T) {
+	l := chain(t, 64, []int{0, 1, 2, 3})
+	g := l.Graph
+	flag := g.AddInput("flag", tensor.Bool, tensor.Shape{})
+	for _, i := range []int{0, 2} {
+		g.Ops[i].Guard = []layers.Guard{{Predicate: g.Whole(flag), Want: true}}
+	}
+	p, err := Resident(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if place := p.Places[flag]; place.First != -1 || place.Last != 2 {
+		t.Errorf("the predicate is alive from %d to %d, want -1 to 2", place.First, place.Last)
+	}
+}
+
 // TestPackNeverOverlaps: no two values that are alive together share a byte, and the arena is no larger than their sum.
 func TestPackNeverOverlaps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
