@@ -1,0 +1,233 @@
+package models_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/tensor"
+)
+
+// mixing are the kinds whose rule keeps no dimension of any operand.
+var mixing = []layers.Kind{
+	"arange", "eye", "histc", "linspace", "masked_scatter", "nonzero", "repeat_indices", "triangle_indices", "write_view",
+}
+
+// TestAxisRules holds every op's batch-axis rule to what it says, with the calls recorded from PyTorch: when all operands
+// of an op are rearranged along the dimensions that become one of the result's, so is the result, to the bit. One of
+// the arrangements repeats an index and drops another, so that a result which looks at others shows.
+func TestAxisRules(t *testing.T) {
+	cases, err := devicetest.Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := cpu.NewPool(1)
+	defer pool.Close()
+	run := func(g *layers.Graph, in map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+		return cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, in)
+	}
+	checked := make(map[layers.Kind]map[string]int) // times each operand of a kind was rearranged
+	for _, c := range cases {
+		g, err := models.BuildCall(layers.Standard(), c.Target, c.Args)
+		if err != nil {
+			t.Fatalf("%s: %v", c.Name, err)
+		}
+		for _, op := range g.Ops {
+			in, err := operands(g, op, c.Inputs, run)
+			if err != nil {
+				t.Fatalf("%s: %v", c.Name, err)
+			}
+			if checked[op.Kind] == nil {
+				checked[op.Kind] = make(map[string]int)
+			}
+			if err := checkRule(op, in, checked[op.Kind], run); err != nil {
+				t.Errorf("%s: %s: %v", c.Name, op.Kind, err)
+			}
+		}
+	}
+	yes := &tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(), Data: []byte{1}}
+	x, y := tensor.Of([]float32{1, 2, 3, 4, 5, 6}, 3, 2), tensor.Of([]float32{7, 8, 9, 10, 11, 12}, 3, 2)
+	checked["choose"] = make(map[string]int) // a call is a conditional, not an op
+	if err := checkRule(layers.Op{Kind: "choose"}, []*tensor.Tensor{yes, x, y}, checked["choose"], run); err != nil {
+		t.Errorf("choose: %v", err)
+	}
+	for _, kind := range layers.Standard().Kinds() {
+		def, _ := layers.Standard().Lookup(kind)
+		switch mixes := slices.Contains(mixing, kind); {
+		case def.Axes == nil:
+			t.Errorf("%s has no batch-axis rule", kind)
+		case mixes && len(checked[kind]) > 0:
+			t.Errorf("%s keeps a dimension and is listed as mixing", kind)
+		case !mixes && len(checked[kind]) == 0:
+			t.Errorf("no recorded call shows that %s keeps a dimension", kind)
+		}
+	}
+	for _, operand := range []string{
+		"linear 0", "linear 1", "linear 2", "matmul 0", "matmul 1", "matmul 2", "conv 0", "conv 1", "conv 2",
+		"scaled_dot_product_attention 0", "scaled_dot_product_attention 2", "scaled_dot_product_attention 3", "lstm 0", "lstm 2",
+		"lstm 3", "gather 0", "gather 1", "scatter 2", "index 0", "index 1", "index_put 1", "embedding 1", "searchsorted 0",
+		"searchsorted 1", "batch_norm 1", "batch_norm 4", "grid_sample 1", "cat 1", "where 0", "max_unpool 1",
+	} {
+		var kind layers.Kind
+		var k string
+		fmt.Sscan(operand, &kind, &k)
+		if checked[kind][k] == 0 {
+			t.Errorf("no recorded call shows that %s keeps a dimension of operand %s", kind, k)
+		}
+	}
+}
+
+type runner func(*layers.Graph, map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error)
+
+// operands returns what an op of a graph reads.
+func operands(g *layers.Graph, op layers.Op, inputs map[string]*tensor.Tensor, run runner) ([]*tensor.Tensor, error) {
+	shown := *g
+	shown.Outputs = nil
+	for k, o := range op.In {
+		if o.Value != layers.NoValue {
+			shown.Outputs = append(shown.Outputs, layers.Output{Name: strconv.Itoa(k), Operand: o})
+		}
+	}
+	out, err := run(&shown, inputs)
+	in := make([]*tensor.Tensor, len(op.In))
+	for k := range in {
+		in[k] = out[strconv.Itoa(k)]
+	}
+	return in, err
+}
+
+// checkRule rearranges the operands of an op along each dimension of its results that they become.
+func checkRule(op layers.Op, in []*tensor.Tensor, checked map[string]int, run runner) error {
+	want, err := runOp(op, in, run)
+	if err != nil {
+		return err
+	}
+	def, _ := layers.Standard().Lookup(op.Kind)
+	specs, results := specsOf(in), specsOf(want)
+	axes := def.Axes(specs, results, op.Attrs)
+	if len(axes) != len(in) {
+		return fmt.Errorf("the rule has %d operands", len(axes))
+	}
+	for e := range results[0].Shape {
+		if op.Kind == "cat" && e == op.Attrs.Int("dim") {
+			continue
+		}
+		var moved []int
+		n := results[0].Shape[e]
+		for k := range axes {
+			if len(axes[k]) != len(specs[k].Shape) {
+				return fmt.Errorf("the rule of operand %d, %v, is %v", k, specs[k].Shape, axes[k])
+			}
+			if d := slices.Index(axes[k], e); d >= 0 {
+				moved = append(moved, k)
+				if specs[k].Shape[d] != n {
+					return fmt.Errorf("dimension %d of operand %d, %v, is not dimension %d of the result, %v", d, k,
+						specs[k].Shape, e, results[0].Shape)
+				}
+			}
+		}
+		if len(moved) == 0 || n < 2 {
+			continue
+		}
+		for _, order := range [][]int{backwards(n), doubled(n)} {
+			other := slices.Clone(in)
+			for _, k := range moved {
+				other[k] = take(in[k], slices.Index(axes[k], e), order)
+			}
+			got, err := runOp(op, other, run)
+			if err != nil {
+				return fmt.Errorf("rearranged along %d: %w", e, err)
+			}
+			for i := range want {
+				if err := devicetest.Compare(got[i], take(want[i], e, order), 0); err != nil {
+					return fmt.Errorf("%v: rearranged along dimension %d of %v: result %d: %w", op.Attrs, e, specs, i, err)
+				}
+			}
+		}
+		for _, k := range moved {
+			checked[strconv.Itoa(k)]++
+		}
+	}
+	return nil
+}
+
+// runOp computes an op of whole operands.
+func runOp(op layers.Op, in []*tensor.Tensor, run runner) ([]*tensor.Tensor, error) {
+	g := &layers.Graph{}
+	inputs := make(map[string]*tensor.Tensor)
+	single := layers.Op{Kind: op.Kind, Attrs: op.Attrs}
+	for k, x := range in {
+		if x == nil {
+			single.In = append(single.In, layers.Absent)
+			continue
+		}
+		name := "in" + strconv.Itoa(k)
+		inputs[name] = x
+		single.In = append(single.In, g.Whole(g.AddInput(name, x.DType, x.Layout.Shape)))
+	}
+	ids, err := g.Emit(layers.Standard(), single)
+	if err != nil {
+		return nil, err
+	}
+	for k, id := range ids {
+		g.Outputs = append(g.Outputs, layers.Output{Name: strconv.Itoa(k), Operand: g.Whole(id)})
+	}
+	out, err := run(g, inputs)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]*tensor.Tensor, len(ids))
+	for k := range ids {
+		list[k] = out[strconv.Itoa(k)]
+	}
+	return list, nil
+}
+
+func specsOf(list []*tensor.Tensor) []layers.Spec {
+	specs := make([]layers.Spec, len(list))
+	for i, x := range list {
+		if x != nil {
+			specs[i] = layers.Spec{DType: x.DType, Shape: x.Layout.Shape}
+		}
+	}
+	return specs
+}
+
+// backwards is n−1 … 0.
+func backwards(n int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = n - 1 - i
+	}
+	return order
+}
+
+// doubled has 1 twice and 0 not at all.
+func doubled(n int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = max(i, 1)
+	}
+	return order
+}
+
+// take returns the slices of a contiguous tensor along a dimension in another order.
+func take(x *tensor.Tensor, dim int, order []int) *tensor.Tensor {
+	s := x.Layout.Shape
+	inner := x.DType.Size()
+	for _, n := range s[dim+1:] {
+		inner *= n
+	}
+	out := &tensor.Tensor{DType: x.DType, Layout: x.Layout, Data: make([]byte, len(x.Data))}
+	for at := 0; at < len(x.Data); at += inner {
+		i := at / inner
+		from := i/s[dim]*s[dim] + order[i%s[dim]]
+		copy(out.Data[at:at+inner], x.Data[from*inner:])
+	}
+	return out
+}
