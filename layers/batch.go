@@ -321,8 +321,10 @@ func (a *batching) written(op *Op) error {
 	return nil
 }
 
+// writtenView returns the view that a write_view replaces.
 func writtenView(op *Op) tensor.Layout {
-	return tensor.Layout{Shape: op.Attrs.Ints("shape"), Strides: op.Attrs.Ints("strides"), Offset: op.Attrs.Int("offset")}
+	a := op.Attrs
+	return tensor.Layout{Shape: a.Ints("shape"), Strides: a.Ints("strides"), Offset: a.Int("offset")}
 }
 
 // output returns the axis of an output.

@@ -112,8 +112,8 @@ func (a *batching) counting(op *Op) {
 }
 
 // numbered changes the rule of an index op that takes elements of each row by its number: x[arange(n), chosen]. It
-// returns which operands need not be alike for all rows: an index tensor that numbers the rows of x, whose rows are then
-// where that tensor has them, and one for a dimension along which x does not vary.
+// returns which operands need not be alike for all rows: an index tensor that numbers the rows of x, whose rows are
+// then where that tensor has them, and one for a dimension along which x does not vary.
 func (a *batching) numbered(op *Op, axes [][]int) (free []bool) {
 	free = make([]bool, len(op.In))
 	x, first := op.In[0], op.Attrs.Int("dim")

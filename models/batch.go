@@ -176,7 +176,9 @@ func notInName(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicod
 var batchSizes = []int{2, 3, 4, 5, 6, 8, 12, 16, 32, 64}
 
 // proveBatch returns the axes of the outputs for a choice of those of the inputs.
-func (m *Model) proveBatch(shapes map[string]tensor.Shape, c batchChoice, outputs map[string]int) (map[string]int, error) {
+func (m *Model) proveBatch(
+	shapes map[string]tensor.Shape, c batchChoice, outputs map[string]int,
+) (map[string]int, error) {
 	axes := maps.Clone(c.axes)
 	for name, d := range outputs {
 		if _, taken := axes[name]; !taken {

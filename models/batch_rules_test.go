@@ -18,9 +18,9 @@ var mixing = []layers.Kind{
 	"arange", "eye", "histc", "linspace", "masked_scatter", "nonzero", "repeat_indices", "triangle_indices", "write_view",
 }
 
-// TestAxisRules holds every op's batch-axis rule to what it says, with the calls recorded from PyTorch: when all operands
-// of an op are rearranged along the dimensions that become one of the result's, so is the result, to the bit. One of
-// the arrangements repeats an index and drops another, so that a result which looks at others shows.
+// TestAxisRules holds every op's batch-axis rule to what it says, with the calls recorded from PyTorch: when all
+// operands of an op are rearranged along the dimensions that become one of the result's, so is the result, to the bit.
+// One of the arrangements repeats an index and drops another, so that a result which looks at others shows.
 func TestAxisRules(t *testing.T) {
 	cases, err := devicetest.Cases()
 	if err != nil {
@@ -69,9 +69,9 @@ func TestAxisRules(t *testing.T) {
 	}
 	for _, operand := range []string{
 		"linear 0", "linear 1", "linear 2", "matmul 0", "matmul 1", "matmul 2", "conv 0", "conv 1", "conv 2",
-		"scaled_dot_product_attention 0", "scaled_dot_product_attention 2", "scaled_dot_product_attention 3", "lstm 0", "lstm 2",
-		"lstm 3", "gather 0", "gather 1", "scatter 2", "index 0", "index 1", "index_put 1", "embedding 1", "searchsorted 0",
-		"searchsorted 1", "batch_norm 1", "batch_norm 4", "grid_sample 1", "cat 1", "where 0", "max_unpool 1",
+		"scaled_dot_product_attention 0", "scaled_dot_product_attention 2", "scaled_dot_product_attention 3",
+		"lstm 0", "lstm 2", "lstm 3", "gather 0", "gather 1", "scatter 2", "index 0", "index 1", "index_put 1", "embedding 1",
+		"searchsorted 0", "searchsorted 1", "batch_norm 1", "batch_norm 4", "grid_sample 1", "cat 1", "where 0", "max_unpool 1",
 	} {
 		var kind layers.Kind
 		var k string

@@ -1,0 +1,151 @@
+package models
+
+import (
+	"container/list"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+type emitter = func(layers.Kind, layers.Attrs, ...layers.Operand) layers.Operand
+
+// sketched is a model whose graph is written for the shapes that it is asked for. Dims are written as "s0 3 s1".
+func sketched(inputs map[string]string, order []string, write func(*layers.Graph, []layers.Operand, emitter)) *Model {
+	m := &Model{ops: layers.Standard(), graphs: make(map[string]*list.Element), recent: list.New(), outputs: []string{"y"}}
+	for _, name := range order {
+		p := Port{Name: name, DType: tensor.Float32}
+		for _, dim := range strings.Fields(inputs[name]) {
+			n := 0
+			for _, r := range dim {
+				if n = n*10 + int(r-'0'); r < '0' || r > '9' {
+					n = -1
+					break
+				}
+			}
+			if p.Shape = append(p.Shape, n); n >= 0 {
+				dim = ""
+			}
+			p.Dims = append(p.Dims, dim)
+		}
+		m.inputs = append(m.inputs, p)
+	}
+	m.build = func(shapes map[string]tensor.Shape) (*layers.Graph, error) {
+		g := &layers.Graph{}
+		var in []layers.Operand
+		for _, p := range m.inputs {
+			if len(shapes[p.Name]) != len(p.Shape) {
+				return nil, &ShapeError{p.Name, "is missing"}
+			}
+			in = append(in, g.Whole(g.AddInput(p.Name, p.DType, shapes[p.Name])))
+		}
+		var failed error
+		write(g, in, func(kind layers.Kind, a layers.Attrs, in ...layers.Operand) layers.Operand {
+			if failed != nil {
+				return in[0]
+			}
+			out, err := g.Emit(m.ops, layers.Op{Kind: kind, Attrs: a, In: in})
+			if failed = err; err != nil {
+				return in[0]
+			}
+			return g.Whole(out[0])
+		})
+		return g, failed
+	}
+	return m
+}
+
+// yields makes an operand the output.
+func yields(g *layers.Graph, o layers.Operand) {
+	g.Outputs = []layers.Output{{Name: "y", Operand: o}}
+}
+
+// TestBatchAxes chooses among the dimensions of inputs.
+func TestBatchAxes(t *testing.T) {
+	relu := func(g *layers.Graph, in []layers.Operand, emit emitter) { yields(g, emit("relu", nil, in[0])) }
+	sum := func(g *layers.Graph, in []layers.Operand, emit emitter) { yields(g, emit("add", nil, in...)) }
+	scan := func(g *layers.Graph, in []layers.Operand, emit emitter) {
+		yields(g, emit("cumsum", layers.Attrs{"dim": 0}, in[0]))
+	}
+	turned := func(g *layers.Graph, in []layers.Operand, _ emitter) {
+		l := in[0].Layout
+		yields(g, layers.Operand{Value: in[0].Value, Layout: tensor.Layout{
+			Shape: tensor.Shape{l.Shape[1], l.Shape[0]}, Strides: []int{l.Strides[1], l.Strides[0]}}})
+	}
+	type names = map[string]int
+	for _, c := range []struct {
+		name    string
+		inputs  map[string]string
+		order   string
+		shapes  map[string]tensor.Shape
+		write   func(*layers.Graph, []layers.Operand, emitter)
+		named   names
+		in, out names
+		err     string
+	}{
+		{name: "a symbol at axis 0, given one row", inputs: map[string]string{"x": "s0 s1"}, order: "x",
+			shapes: map[string]tensor.Shape{"x": {1, 5}}, write: relu, in: names{"x": 0}, out: names{"y": 0}},
+		{name: "a symbol at axis 1, where that at axis 0 is no batch",
+			inputs: map[string]string{"x": "s0 s1"}, order: "x",
+			shapes: map[string]tensor.Shape{"x": {1, 5}}, write: scan, in: names{"x": 1}, out: names{"y": 1}},
+		{name: "symbols of their own", inputs: map[string]string{"x": "s0 4", "w": "s1 4"}, order: "x w",
+			shapes: map[string]tensor.Shape{"x": {1, 4}, "w": {1, 4}}, write: sum,
+			in: names{"x": 0, "w": 0}, out: names{"y": 0}},
+		{name: "an input without the symbol", inputs: map[string]string{"t": "4", "x": "s0 4"}, order: "t x",
+			shapes: map[string]tensor.Shape{"x": {7, 4}, "t": {4}},
+			write: func(g *layers.Graph, in []layers.Operand, emit emitter) {
+				in[0].Layout = tensor.Layout{Shape: in[1].Layout.Shape, Strides: []int{0, 1}}
+				yields(g, emit("add", nil, in...))
+			}, in: names{"x": 0, "t": -1}, out: names{"y": 0}},
+		{name: "a size made of the symbol", inputs: map[string]string{"x": "s0 4", "w": "2*s0 4"}, order: "x w",
+			shapes: map[string]tensor.Shape{"x": {1, 4}, "w": {2, 4}}, write: relu, err: "w: dimension 0 is 2*s0"},
+		{name: "fixed, of one row", inputs: map[string]string{"x": "1 s0", "w": "1 s0"}, order: "x w",
+			shapes: map[string]tensor.Shape{"x": {1, 4}, "w": {1, 4}}, write: sum,
+			in: names{"x": 0, "w": 0}, out: names{"y": 0}},
+		{name: "fixed, of one row that goes elsewhere", inputs: map[string]string{"x": "1 4"}, order: "x",
+			shapes: map[string]tensor.Shape{"x": {1, 4}}, write: turned, err: "Name the output's axis"},
+		{name: "fixed, and the output's named", inputs: map[string]string{"x": "1 4"}, order: "x", named: names{"y": 1},
+			shapes: map[string]tensor.Shape{"x": {1, 4}}, write: turned, in: names{"x": 0}, out: names{"y": 1}},
+		{name: "fixed, of two rows", inputs: map[string]string{"x": "2 4"}, order: "x",
+			shapes: map[string]tensor.Shape{"x": {2, 4}}, write: turned, in: names{"x": 0}, out: names{"y": 1}},
+		{name: "fixed, of several sizes", inputs: map[string]string{"x": "2 4", "w": "3"}, order: "x w",
+			shapes: map[string]tensor.Shape{"x": {2, 4}, "w": {3}}, write: relu, err: "name it"},
+		{name: "the same, named", inputs: map[string]string{"x": "2 4", "w": "3"}, order: "x w", named: names{"x": 0},
+			shapes: map[string]tensor.Shape{"x": {2, 4}, "w": {3}}, write: relu,
+			in: names{"x": 0, "w": -1}, out: names{"y": 0}},
+		{name: "named where another would be chosen",
+			inputs: map[string]string{"x": "s0 s1"}, order: "x", named: names{"x": 1},
+			shapes: map[string]tensor.Shape{"x": {1, 5}}, write: relu, in: names{"x": 1}, out: names{"y": 1}},
+		{name: "named for one, and shared by symbol", inputs: map[string]string{"x": "s0 s1", "w": "s0 s1"},
+			order: "x w", named: names{"w": 1}, shapes: map[string]tensor.Shape{"x": {3, 5}, "w": {3, 5}}, write: sum,
+			in: names{"x": 1, "w": 1}, out: names{"y": 1}},
+		{name: "named and mixed", inputs: map[string]string{"x": "s0 s1"}, order: "x", named: names{"x": 0},
+			shapes: map[string]tensor.Shape{"x": {1, 5}}, write: scan, err: "cumsum: it mixes the rows"},
+		{name: "a name that is none", inputs: map[string]string{"x": "s0"}, order: "x", named: names{"z": 0},
+			write: relu, err: "z: there is no such input or output"},
+		{name: "an axis that is none", inputs: map[string]string{"x": "s0"}, order: "x", named: names{"x": 1},
+			write: relu, err: "x: there is no axis 1"},
+		{name: "of a size that is decided by the number of rows", inputs: map[string]string{"x": "s0 4"}, order: "x",
+			shapes: map[string]tensor.Shape{"x": {1, 4}},
+			write: func(g *layers.Graph, in []layers.Operand, emit emitter) {
+				in[0].Layout.Shape = tensor.Shape{in[0].Layout.Shape[0], in[0].Layout.Shape[0]}
+				yields(g, emit("relu", nil, in[0]))
+			}, err: "depends on the number of rows"},
+	} {
+		m := sketched(c.inputs, strings.Fields(c.order), c.write)
+		in, out, err := m.BatchAxes(c.shapes, c.named)
+		switch {
+		case c.err != "" && (!errors.As(err, new(*layers.NotBatchableError)) || !strings.Contains(err.Error(), c.err)):
+			t.Errorf("%s: %v, %v and %v, want the error %q", c.name, in, out, err, c.err)
+		case c.err == "" && (err != nil || !maps.Equal(in, c.in) || !maps.Equal(out, c.out)):
+			t.Errorf("%s: %v, %v and %v, want %v and %v", c.name, in, out, err, c.in, c.out)
+		}
+	}
+	m := sketched(map[string]string{"x": "s0 4"}, []string{"x"}, relu)
+	if _, _, err := m.BatchAxes(nil, nil); !errors.As(err, new(*ShapeError)) {
+		t.Errorf("without shapes: %v", err)
+	}
+}
