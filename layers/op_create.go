@@ -33,7 +33,7 @@ func noOperands(in []Spec) error {
 func numberDType(a Attrs) (tensor.DType, error) {
 	d := a.DType("dtype")
 	if !isFloat(d) && !isInteger(d) {
-		return d, fmt.Errorf("not for %v", d)
+		return d, fmt.Errorf("%w: %v", ErrDType, d)
 	}
 	return d, nil
 }
@@ -85,7 +85,7 @@ func triangleShape(in []Spec, _ Attrs) ([]Spec, error) {
 func triangleIndicesShape(in []Spec, a Attrs) ([]Spec, error) {
 	d := a.DType("dtype")
 	if d != tensor.Int64 && d != tensor.Int32 {
-		return nil, fmt.Errorf("not for %v", d)
+		return nil, fmt.Errorf("%w: %v", ErrDType, d)
 	}
 	size, err := TriangleSize(a.Int("rows"), a.Int("columns"), a.Int("offset"), a.Bool("upper"))
 	if err != nil {

@@ -29,6 +29,10 @@ var elementwiseOps = slices.Concat(
 		"acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "digamma", "erf", "erfc", "erfinv",
 		"exp", "exp2", "expm1", "floor", "frac", "lgamma", "log", "log10", "log1p", "log2", "logit", "ndtr", "reciprocal",
 		"round", "rsqrt", "sigmoid", "sin", "sinc", "sinh", "sqrt", "tan", "tanh", "trunc"),
+	// Functions of torch.special under its names; trigamma is the derivative of digamma.
+	kindsOf(sameDType(1, isFloat),
+		"bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "entr", "erfcx", "i0", "i0e", "i1", "i1e", "log_ndtr", "ndtri",
+		"spherical_bessel_j0", "trigamma"),
 	// Activations. gelu has attribute "approximate" ("none" or "tanh"); elu "alpha", "scale" and "input_scale"; leaky_relu
 	// "slope"; softplus "beta" and "threshold"; hardshrink and softshrink "lambda"; clamp "min" and "max" (infinite for
 	// none, NaN makes all NaN); nan_to_num "nan", "posinf" and "neginf".
@@ -42,7 +46,7 @@ var elementwiseOps = slices.Concat(
 	kindsOf(sameDType(2, isInteger, isFloat, isBool), "maximum", "minimum", "fmax", "fmin", "heaviside"),
 	// Two operands of a float dtype. prelu is In[0] where positive, else In[0] × In[1]; glu is In[0] × sigmoid(In[1]).
 	kindsOf(sameDType(2, isFloat),
-		"div", "atan2", "hypot", "copysign", "nextafter", "logaddexp", "logaddexp2", "xlogy", "prelu", "glu"),
+		"div", "atan2", "hypot", "copysign", "nextafter", "logaddexp", "logaddexp2", "xlogy", "xlog1py", "zeta", "prelu", "glu"),
 	kindsOf(sameDType(2, isInteger, isBool), "bitwise_and", "bitwise_or", "bitwise_xor"),
 	// Shifts by less than zero or by more bits than there are leave no bit of the value.
 	kindsOf(sameDType(2, isInteger), "shift_left", "shift_right", "gcd", "lcm"),
@@ -104,7 +108,7 @@ func sameDType(n int, classes ...func(tensor.DType) bool) func([]Spec, Attrs) ([
 				return []Spec{result}, nil
 			}
 		}
-		return nil, fmt.Errorf("not for %v", result.DType)
+		return nil, fmt.Errorf("%w: %v", ErrDType, result.DType)
 	}
 }
 
@@ -116,7 +120,7 @@ func compareShape(n int) func([]Spec, Attrs) ([]Spec, error) {
 			return nil, err
 		}
 		if !isFloat(s.DType) && !isInteger(s.DType) && !isBool(s.DType) {
-			return nil, fmt.Errorf("not for %v", s.DType)
+			return nil, fmt.Errorf("%w: %v", ErrDType, s.DType)
 		}
 		return []Spec{{DType: tensor.Bool, Shape: s.Shape}}, nil
 	}

@@ -99,7 +99,7 @@ func wantClass(s Spec, classes ...func(tensor.DType) bool) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("not for %v %v", s.DType, s.Shape)
+	return fmt.Errorf("%w: %v %v", ErrDType, s.DType, s.Shape)
 }
 
 // sumShape: floats give floats; integers and bool give integers.

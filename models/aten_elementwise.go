@@ -12,6 +12,7 @@ import (
 // elementwiseTargets are the ops that compute each element of the result from the elements at the same place.
 var elementwiseTargets = slices.Concat(
 	arithmeticTargets(), functionTargets(), activationTargets(), comparisonTargets(), selectionTargets(),
+	specialTargets(),
 )
 
 // A meaning builds the one result of an overload.

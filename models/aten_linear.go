@@ -396,11 +396,32 @@ func (b *builder) chain(list []*ref) (*ref, error) {
 	return multiply(0, n-1)
 }
 
+// identities gives a matrix with a diagonal of ones for each matrix of x.
+func (c *call) identities(x *ref) error {
+	if x.rank() < 2 || x.shape()[x.rank()-1] != x.shape()[x.rank()-2] {
+		return fmt.Errorf("power of matrices %v", x.shape())
+	}
+	size := x.shape()[x.rank()-1]
+	one, err := c.emit1("eye", layers.Attrs{"rows": size, "columns": size, "dtype": x.dtype})
+	if err != nil {
+		return err
+	}
+	if one, err = c.expand(one, x.shape()); err != nil {
+		return err
+	}
+	return c.giveRef(c.copy(one))
+}
+
 // matrixPower multiplies by squaring.
 func matrixPower(c *call) error {
 	x, n := c.tensor("self"), c.int("n")
-	if n < 1 {
-		return fmt.Errorf("power %d of matrices: only powers from 1 on are computed", n)
+	switch {
+	case c.err != nil:
+		return c.err
+	case n < 0:
+		return c.unsupported("power %d of matrices, which needs their inverse", n)
+	case n == 0:
+		return c.identities(x)
 	}
 	var out *ref
 	var err error

@@ -25,6 +25,25 @@ var normTargets = []atenOp{
 		" Tensor? running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)", batchNorm(3)},
 	{"aten::cudnn_batch_norm(Tensor input, Tensor weight, Tensor? bias, Tensor? running_mean, Tensor? running_var," +
 		" bool training, float exponential_average_factor, float epsilon) -> (Tensor, Tensor, Tensor, Tensor)", batchNorm(3)},
+	{"aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean," +
+		" Tensor running_var, bool training, float momentum, float eps)" +
+		" -> (Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)", batchNormFunctional(2)},
+	{"aten::_batch_norm_with_update(Tensor input, Tensor? weight, Tensor? bias, Tensor(a!) running_mean," +
+		" Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor)",
+		inTraining(batchNorm(3))},
+	{"aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean," +
+		" Tensor running_var, float momentum, float eps)" +
+		" -> (Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)",
+		inTraining(batchNormFunctional(3))},
+	{"aten::_batch_norm_impl_index(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean," +
+		" Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled)" +
+		" -> (Tensor, Tensor, Tensor, Tensor, int)", func(c *call) error {
+		if err := batchNorm(3)(c); err != nil {
+			return err
+		}
+		c.results = append(c.results, 0) // the number of PyTorch's own kernel
+		return nil
+	}},
 	{"aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var," +
 		" bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor", instanceNorm},
 	{"aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None," +
@@ -92,14 +111,49 @@ func batchNorm(further int) func(c *call) error {
 			return err
 		}
 		c.set(out)
-		for range further {
-			empty, err := c.full(0.0, mean.dtype, tensor.Shape{0})
+		return c.emptyResults(further, mean.dtype)
+	}
+}
+
+// emptyResults gives what is left of a batch normalisation's further results: statistics that were not computed, and
+// the memory that PyTorch's kernels reserve for a backward pass.
+func (c *call) emptyResults(further int, d tensor.DType) error {
+	for len(c.results) <= further {
+		if len(c.results) == 3 {
+			d = tensor.UInt8
+		}
+		empty, err := c.full(0, d, tensor.Shape{0})
+		if err != nil {
+			return err
+		}
+		c.results = append(c.results, empty)
+	}
+	return nil
+}
+
+// batchNormFunctional is batchNorm that leaves the running statistics as they are and gives them, moved, as results.
+func batchNormFunctional(further int) func(c *call) error {
+	return func(c *call) error {
+		for _, name := range []string{"running_mean", "running_var"} {
+			r, err := c.copy(c.tensor(name))
 			if err != nil {
 				return err
 			}
-			c.results = append(c.results, empty)
+			c.args[name] = r
 		}
+		if err := batchNorm(further)(c); err != nil {
+			return err
+		}
+		c.results = append(c.results, c.args["running_mean"], c.args["running_var"])
 		return nil
+	}
+}
+
+// inTraining is a normalisation that always uses the batch's statistics.
+func inTraining(build func(c *call) error) func(c *call) error {
+	return func(c *call) error {
+		c.args["training"] = true
+		return build(c)
 	}
 }
 
@@ -142,8 +196,8 @@ func (c *call) batchNormTraining(x *ref, further int) error {
 		}
 		c.set(out, mean, scale)
 	}
-	for len(c.results) <= further {
-		c.results = append(c.results, nil)
+	if err := c.emptyResults(further, d); err != nil {
+		return err
 	}
 	if !c.bool("training") {
 		return c.err

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -23,6 +24,9 @@ func (b *builder) emit(kind layers.Kind, attrs layers.Attrs, in ...layers.Operan
 	ids, err := b.graph.Emit(b.ops, layers.Op{
 		Kind: kind, Path: b.path, Source: b.source, Attrs: attrs, In: in, Guard: b.guard,
 	})
+	if errors.Is(err, layers.ErrDType) {
+		return nil, b.unsupported("%v", err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +119,7 @@ func (b *builder) unsupported(format string, args ...any) error {
 func (b *builder) constant(n number, d tensor.DType) (*ref, error) {
 	data, err := encodeNumber(n, d)
 	if err != nil {
-		return nil, err
+		return nil, b.unsupported("%v", err)
 	}
 	id := b.graph.AddConst(&tensor.Tensor{DType: d, Layout: tensor.Contiguous(), Data: data})
 	return b.own(id), nil

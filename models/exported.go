@@ -219,7 +219,7 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	}
 	t, ok := targets[n.Target]
 	if !ok {
-		return b.customOp(s, n, args)
+		return b.customOp(s, n)
 	}
 	c := &call{builder: b.builder, schema: t.schema, args: make(map[string]any), meta: s.graph.TensorValues, names: s.names}
 	for i, p := range t.schema.params {

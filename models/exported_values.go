@@ -150,7 +150,10 @@ func (b *programBuilder) number(s *scope, name string) (any, error) {
 	}
 	if sym, ok := s.graph.SymInts[name]; ok {
 		n, err := b.size(sym)
-		return int(n), err
+		if err != nil {
+			return nil, b.unsupported("%s, which depends on data: %v", name, err)
+		}
+		return int(n), nil
 	}
 	return nil, fmt.Errorf("%s has no value", name)
 }
@@ -262,26 +265,50 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 		}
 		want[i] = int(n)
 	}
+	if b.autocast != tensor.Invalid && want.Equal(r.shape()) && meta.DType != r.dtype {
+		return b.unsupported("a result of %v under autocast to %v, and not of %v", meta.DType, b.autocast, r.dtype)
+	}
 	if !want.Equal(r.shape()) || meta.DType != r.dtype {
 		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, r.dtype, r.shape(), meta.DType, want)
 	}
 	return nil
 }
 
-// customOp builds a call of an op that an embedder defined.
-func (b *programBuilder) customOp(s *scope, n *exported.Node, args arguments) error {
+// customOp builds a call of an op that an embedder defined. Its operands are the tensors among the arguments, in order,
+// those of a list one after another; an absent element of a list is an absent operand. All else is an attribute, by its
+// name and, if passed by position, as "arg" and the position; of a list of tensors the attribute is their number. None
+// leaves no attribute and no operand.
+func (b *programBuilder) customOp(s *scope, n *exported.Node) error {
 	attrs := make(layers.Attrs)
 	var in []layers.Operand
-	for i, v := range args.positional {
-		if r, ok := v.(*ref); ok {
-			in = append(in, b.read(r))
-			continue
+	position := 0
+	for _, arg := range n.Inputs {
+		v, err := b.argument(s, arg.Arg)
+		if err != nil {
+			return err
 		}
-		attrs[fmt.Sprintf("arg%d", i)] = v
-	}
-	for name, v := range args.byName {
-		if _, ok := v.(*ref); !ok {
-			attrs[name] = v
+		set := func(v any) {
+			if arg.Name != "" {
+				attrs[arg.Name] = v
+			}
+			if arg.Kind != exported.Keyword {
+				attrs[fmt.Sprintf("arg%d", position)] = v
+			}
+		}
+		switch v := v.(type) {
+		case nil:
+		case *ref:
+			in = append(in, b.read(v))
+		case []*ref:
+			for _, r := range v {
+				in = append(in, b.read(r))
+			}
+			set(len(v))
+		default:
+			set(v)
+		}
+		if arg.Kind != exported.Keyword {
+			position++
 		}
 	}
 	refs, err := b.emit(customKind(n.Target), attrs, in...)

@@ -25,6 +25,8 @@ import (
 type Options struct {
 	// Ops is the registry to use: layers.Standard(), or one with an embedder's own ops, which a program calls as
 	// "torch.ops.<namespace>.<name>.<overload>" and the registry defines under the kind "<namespace>::<name>".
+	// Its operands are the tensors among the arguments, in order, those of a list one after another; all else are
+	// attributes by name, and "arg0", "arg1", … by position. Of a list of tensors the attribute is how many they are.
 	Ops *layers.Registry
 	// Arch is the architecture of a bare state dict, where its names and shapes do not tell.
 	Arch string

@@ -6,6 +6,7 @@ import "strings"
 const (
 	sizeOfData    = "the size of its result depends on data, and shapes are fixed before a run"
 	valueOfData   = "it turns data into a number of the program, and programs are fixed before a run"
+	loopOfData    = "how often its body runs depends on data, and programs are fixed before a run"
 	random        = "it is random; export the model after model.eval()"
 	factorisation = "factorisations of matrices are not computed"
 	transform     = "Fourier transforms are not computed"
@@ -24,6 +25,7 @@ var refusals = func() map[string]string {
 			"aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal", "aten.allclose", "aten.Bool", "aten.Int",
 			"aten.Float",
 		},
+		loopOfData: {"higher_order.while_loop"},
 		random: {
 			"aten.rand", "aten.rand_like", "aten.randn", "aten.randn_like", "aten.randint", "aten.randint_like",
 			"aten.randperm", "aten.bernoulli", "aten.bernoulli_", "aten.multinomial", "aten.normal", "aten.normal_",

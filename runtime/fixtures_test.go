@@ -2,15 +2,12 @@ package runtime_test
 
 import (
 	"encoding/json"
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
-	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
@@ -22,25 +19,6 @@ var unrecorded = map[string]string{
 	"pt2_two_models.pt2":  "two programs in a file",
 	"pt2_subclass.pt2":    "gives a subclass of Tensor",
 	"t26_pt2_control.pt2": "newer releases of PyTorch do not load it",
-}
-
-// awaiting lists the fixtures that need an op which may not be there yet. Nothing else about them may fail.
-var awaiting = map[string]string{
-	"pt2_decomposed.pt2":     "torch.ops.aten._native_batch_norm_legit_functional.default",
-	"t26_pt2_decomposed.pt2": "torch.ops.aten._native_batch_norm_legit_functional.default",
-}
-
-// refusedFor reports whether a model is refused for the lack of one op and nothing else.
-func refusedFor(t *testing.T, path, op string) bool {
-	t.Helper()
-	ckpt, err := loader.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ckpt.Close()
-	_, err = models.Build(ckpt, models.Options{})
-	var u *models.UnsupportedError
-	return errors.As(err, &u) && len(u.Missing) == 1 && u.Missing[0].Name == op
 }
 
 // A recordedTensor is a tensor in fixtures.json. Complex elements are two numbers.
@@ -95,9 +73,6 @@ func TestFixturesAsPyTorch(t *testing.T) {
 			continue
 		}
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			if op := awaiting[filepath.Base(path)]; op != "" && refusedFor(t, path, op) {
-				t.Skipf("NOT CHECKED: there is no %s", op)
-			}
 			model := build(t, path, nil)
 			s := start(t, model, optimem.ResidentOptions{})
 			for _, p := range passes {

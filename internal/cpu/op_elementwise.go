@@ -10,7 +10,9 @@ import (
 // elementwiseKernels compute each element of the result from the elements at the same place.
 var elementwiseKernels = func() map[layers.Kind]kernel {
 	all := make(map[layers.Kind]kernel)
-	for _, part := range []map[layers.Kind]kernel{arithmeticKernels, functionKernels, activationKernels, testKernels} {
+	for _, part := range []map[layers.Kind]kernel{
+		arithmeticKernels, functionKernels, specialKernels, activationKernels, testKernels,
+	} {
 		maps.Copy(all, part)
 	}
 	all["where"] = kernel{run: runWhere, supports: supportsWhere}

@@ -25,6 +25,45 @@ def _(x):
     return torch.empty_like(x)
 
 
+# Not by custom_op, which takes no tensors by keyword alone.
+LIBRARY = torch.library.Library("test", "FRAGMENT")
+LIBRARY.define("mix(Tensor x, Tensor[] parts, int times, *, Tensor scale, float shift=0.5) -> Tensor[]")
+
+
+@torch.library.impl("test::mix", "CompositeExplicitAutograd", lib=LIBRARY)
+def mix(x, parts, times, *, scale, shift=0.5):
+    return [times * x + p * scale + shift for p in parts]
+
+
+@torch.library.register_fake("test::mix", lib=LIBRARY)
+def _(x, parts, times, *, scale, shift=0.5):
+    return [torch.empty_like(p) for p in parts]
+
+
+class Mix(nn.Module):
+    """A call of an op of the test's with every way to pass an argument."""
+
+    def forward(self, x):
+        a, b = torch.ops.test.mix(x, [x + 1.0, x.sin()], 3, scale=x.sum(0), shift=0.25)
+        return {"a": a, "b": b}
+
+
+class Power(nn.Module):
+    def forward(self, x):
+        return torch.matrix_power(x, -2)
+
+
+class Lacking(nn.Module):
+    """A module within calls an op with arguments that optimem refuses."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Power()
+
+    def forward(self, x):
+        return self.inner(x) + 1.0
+
+
 class Gate(nn.Module):
     """An op in the middle that the test computes, and so can wait in."""
 
@@ -159,14 +198,20 @@ def main() -> None:
          [[[1.0, -1.0, 0.5, 2.0]], [[-9.0, 1.0, 2.0, -30.0]], [[0.0, -1.0, -0.25, 0.5], [0.0, 0.0, 0.0, 0.0]],
           [[1.0, 1.0, 0.5, 2.0]]],
          {"x": {0: wide}}),
+        ("mix", Mix(), torch.ones(2, 4), [[[1.0, -1.0, 0.5, 2.0], [0.0, 3.0, -0.25, 1.0]]], None),
         ("odd", Odd(), torch.ones(3, 2), [[[1.0, -2.0], [0.25, 4.0], [-0.5, 0.0]]],
          {"x": {0: wide}}),
     ):
         program = torch.export.export(module.eval(), (example,), dynamic_shapes=dynamic)
-        for node in program.graph.nodes:
-            node.meta.pop("stack_trace", None)  # it names files of the machine that exported
+        for graph in program.graph_module.modules():  # the branches of conditionals are graphs of their own
+            for node in graph.graph.nodes if isinstance(graph, torch.fx.GraphModule) else ():
+                node.meta.pop("stack_trace", None)  # it names files of the machine that exported
         torch.export.save(program, HERE / f"{name}.pt2")
         recorded[name] = record(program, passes)
+    program = torch.export.export(Lacking(), (torch.eye(2) * 2,))
+    for node in program.graph.nodes:
+        node.meta["stack_trace"] = '  File "power.py", line 7, in forward'
+    torch.export.save(program, HERE / "lacking.pt2")
     (HERE / "programs.json").write_text(json.dumps(recorded) + "\n")
     lines = (f"{json.dumps(name)}: {json.dumps(runs)}" for name, runs in record_fixtures().items())
     (HERE / "fixtures.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

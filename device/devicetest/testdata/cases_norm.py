@@ -140,4 +140,13 @@ for v, dim, g in ((short(4, 3, 5), 0, short(4, 1, 1)), (short(4, 3, 5), 2, short
     if dim >= 0 and v.is_contiguous():
         case(aten._weight_norm_interface.default, v, g, dim)
 
+# Batch normalisation as programs in training and their decompositions call it.
+for x in (short(2, 3, 4, 5), short(7, 3)):
+    w, b, m, v = parameters(3)
+    for training in (False, True):
+        case(aten._native_batch_norm_legit_functional.default, x, w, b, m, v, training, 0.1, 1e-5)
+        case(aten._batch_norm_impl_index.default, x, w, b, m.clone(), v.clone(), training, 0.1, 1e-5, True)
+    case(aten._batch_norm_with_update.default, x, w, b, m.clone(), v.clone(), 0.1, 1e-5)
+    case(aten._batch_norm_with_update_functional.default, x, None, b, m, v, 0.25, 1e-3)
+    case(aten._batch_norm_no_update.default, x, w, b, m, v, 0.1, 1e-5)
 save("norm")
