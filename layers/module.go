@@ -32,6 +32,9 @@ type Param struct {
 	Buffer, Transient bool
 	// Value is what a transient buffer holds. Others are read from the checkpoint.
 	Value *tensor.Tensor
+	// Init returns what Python's __init__ puts into a buffer that has one right value, such as a table of positions: for
+	// writing a checkpoint. It is nil for others.
+	Init func() *tensor.Tensor
 }
 
 // A Child is a submodule. Module is nil where Python has None.
@@ -135,6 +138,9 @@ type Misshaped struct {
 	Got, Want tensor.Shape
 }
 
+// Count returns the number of differences.
+func (e *MismatchError) Count() int { return len(e.Missing) + len(e.Unexpected) + len(e.Misshaped) }
+
 // Error lists every key, in PyTorch's words.
 func (e *MismatchError) Error() string {
 	var b strings.Builder
@@ -173,7 +179,7 @@ func (m *Module) Check(arch string, dict StateDict) error {
 			e.Unexpected = append(e.Unexpected, d.Name)
 		}
 	}
-	if len(e.Missing)+len(e.Unexpected)+len(e.Misshaped) == 0 {
+	if e.Count() == 0 {
 		return nil
 	}
 	return e
@@ -252,6 +258,27 @@ func (m *Module) Float(name string) float64 {
 	}
 	m.lacks(name, "a number")
 	return 0
+}
+
+// Floats returns an attribute of n numbers; a single number stands for n equal ones.
+func (m *Module) Floats(name string, n int) []float64 {
+	list, ok := m.Attrs[name].([]any)
+	if !ok {
+		return slices.Repeat([]float64{m.Float(name)}, n)
+	}
+	out := make([]float64, 0, n)
+	for _, x := range list {
+		switch x := x.(type) {
+		case float64:
+			out = append(out, x)
+		case int:
+			out = append(out, float64(x))
+		}
+	}
+	if len(out) != n || len(list) != n {
+		m.lacks(name, fmt.Sprintf("%d numbers", n))
+	}
+	return out
 }
 
 // Bool returns a flag; one that is not there is false.

@@ -14,7 +14,10 @@ func NN() Classes { return nn }
 // nn is put together from the families, one file each.
 var nn = func() Classes {
 	all := make(Classes)
-	for _, family := range []Classes{containerClasses, linearClasses, convClasses, normClasses, activationClasses, poolClasses} {
+	for _, family := range []Classes{
+		containerClasses, linearClasses, embeddingClasses, convClasses, normClasses, activationClasses, poolClasses,
+		shapeClasses, upsampleClasses, recurrentClasses, attentionClasses, transformerClasses,
+	} {
 		for name, c := range family {
 			if _, dup := all[name]; dup || c.Forward == nil {
 				panic("BUG: class " + name + " is defined twice or has no forward")

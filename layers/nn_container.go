@@ -19,13 +19,6 @@ var containerClasses = Classes{
 	"torch.nn.modules.dropout.Dropout3d":           Unary(same),
 	"torch.nn.modules.dropout.AlphaDropout":        Unary(same),
 	"torch.nn.modules.dropout.FeatureAlphaDropout": Unary(same),
-	"torch.nn.modules.flatten.Flatten": Unary(func(t *Trace, m *Module, x Tensor) Tensor {
-		return t.Op("flatten.using_ints", x, m.Int("start_dim"), m.Int("end_dim"))
-	}),
-	"torch.nn.modules.flatten.Unflatten": Unary(func(t *Trace, m *Module, x Tensor) Tensor {
-		sizes, _ := m.Attrs["unflattened_size"].([]any)
-		return t.Op("unflatten.int", x, m.Int("dim"), m.Ints("unflattened_size", len(sizes)))
-	}),
 }
 
 func noForward(_ *Trace, m *Module, _ ...any) any {
@@ -55,9 +48,4 @@ func Identity() *Module { return &Module{Class: "torch.nn.modules.linear.Identit
 // Dropout is torch.nn.Dropout, which does nothing when a model is evaluated.
 func Dropout(p float64) *Module {
 	return New("torch.nn.modules.dropout.Dropout", map[string]any{"p": p})
-}
-
-// Flatten is torch.nn.Flatten.
-func Flatten(opts ...Option) *Module {
-	return made("torch.nn.modules.flatten.Flatten", map[string]any{"start_dim": 1, "end_dim": -1}, opts)
 }

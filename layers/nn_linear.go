@@ -22,9 +22,17 @@ func Linear(in, out int, opts ...Option) *Module {
 	return m.Param("weight", out, in).bias(out)
 }
 
+// Bilinear is torch.nn.Bilinear.
+func Bilinear(in1, in2, out int, opts ...Option) *Module {
+	m := made("torch.nn.modules.linear.Bilinear", map[string]any{
+		"in1_features": in1, "in2_features": in2, "out_features": out,
+	}, opts)
+	return m.Param("weight", out, in1, in2).bias(out)
+}
+
 // bias appends the parameter "bias", None where an option said so.
-func (m *Module) bias(n int) *Module {
-	m.Param("bias", n)
+func (m *Module) bias(shape ...int) *Module {
+	m.Param("bias", shape...)
 	m.Params[len(m.Params)-1].None = m.Attrs["bias"] == false
 	delete(m.Attrs, "bias")
 	return m

@@ -38,6 +38,11 @@ type Named map[string]any
 type Class struct {
 	// Forward is the class's forward: it calls PyTorch's ops through the trace, as the Python code does.
 	Forward func(t *Trace, m *Module, args ...any) any
+	// Inputs names the parameters of forward that a model takes when its root is of this class, optional ones last and
+	// marked. Nil is one tensor.
+	Inputs []Port
+	// Defaults are attributes of modules that were pickled before the class had them.
+	Defaults map[string]any
 }
 
 // Classes are classes by Python's qualified names.
@@ -45,6 +50,11 @@ type Classes map[string]Class
 
 // Unary returns the class of modules that take one tensor and give one.
 func Unary(forward func(t *Trace, m *Module, x Tensor) Tensor) Class {
+	return oneTensor(func(t *Trace, m *Module, x Tensor) any { return forward(t, m, x) })
+}
+
+// oneTensor returns the class of modules that take one tensor.
+func oneTensor(forward func(t *Trace, m *Module, x Tensor) any) Class {
 	return Class{Forward: func(t *Trace, m *Module, args ...any) any {
 		if len(args) != 1 {
 			fail("%s takes one tensor, not %d arguments", m.Class, len(args))
