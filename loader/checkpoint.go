@@ -103,6 +103,8 @@ type Module struct {
 	Attrs []Attr
 	// Params and Buffers name entries of Checkpoint.Weights; a nil parameter (bias=False) has Weight "".
 	Params, Buffers []Member
+	// Hooks are the classes and functions that PyTorch calls before and after forward.
+	Hooks []ClassName
 	// Children are the submodules in order.
 	Children []*Module
 }

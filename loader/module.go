@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/loader/internal/pickle"
 )
 
-// moduleFields are the attributes that torch.nn.Module gives every module. They are not listed: hooks are ignored, and
-// parameters, buffers and children have places of their own.
+// moduleFields are the attributes that torch.nn.Module gives every module. They are not listed: parameters,
+// buffers, children and the hooks of forward have places of their own, other hooks are ignored.
 var moduleFields = map[string]bool{
 	"training": true, "_parameters": true, "_buffers": true, "_modules": true, "_non_persistent_buffers_set": true,
 	"_backward_pre_hooks": true, "_backward_hooks": true, "_is_full_backward_hook": true,
@@ -70,6 +70,9 @@ func (f *flattener) module(path string, obj *pickle.Object, depth int) (*Module,
 	if m.Attrs, err = f.attrs(path, state, depth); err != nil {
 		return nil, err
 	}
+	if m.Hooks, err = f.hooks(fields["_forward_pre_hooks"], fields["_forward_hooks"], depth); err != nil {
+		return nil, err
+	}
 	children, _ := pickle.Dict(fields["_modules"])
 	if err := f.o.meter.Charge(int64(entryBytes * len(children))); err != nil {
 		return nil, err
@@ -95,6 +98,26 @@ func (f *flattener) module(path string, obj *pickle.Object, depth int) (*Module,
 		m.Children = append(m.Children, c)
 	}
 	return m, nil
+}
+
+// hooks lists what is called before and after forward, by class or function.
+func (f *flattener) hooks(before, after any, depth int) ([]ClassName, error) {
+	var names []ClassName
+	for _, dict := range []any{before, after} {
+		entries, _ := pickle.Dict(dict)
+		for _, e := range entries {
+			v, err := f.attr(e.Value, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			name, ok := v.(ClassName)
+			if !ok {
+				name = "unknown"
+			}
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // members lists a module's _parameters or _buffers.
