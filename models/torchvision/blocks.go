@@ -1,6 +1,7 @@
 package torchvision
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/optimem/optimem/layers"
@@ -132,4 +133,16 @@ func divisible(v float64) int {
 		n += 8
 	}
 	return n
+}
+
+// inPlaceDropout is a Dropout that may overwrite its input, which evaluation does not do.
+func inPlaceDropout(p float64) *layers.Module {
+	m := layers.Dropout(p)
+	m.Attrs["inplace"] = true
+	return m
+}
+
+// positive reports whether all sizes that were read off a state dict are there.
+func positive(size int, sizes ...int) bool {
+	return size > 0 && !slices.ContainsFunc(sizes, func(n int) bool { return n <= 0 })
 }
