@@ -55,6 +55,14 @@ func (m *Module) Param(name string, shape ...int) *Module {
 	return m
 }
 
+// param returns a parameter or buffer by name, nil where there is none.
+func (m *Module) param(name string) *Param {
+	if i := slices.IndexFunc(m.Params, func(p Param) bool { return p.Name == name }); i >= 0 {
+		return &m.Params[i]
+	}
+	return nil
+}
+
 // Child returns a submodule by name, or by a path such as "layer1.0.conv1"; nil where there is none.
 func (m *Module) Child(path string) *Module {
 	for path != "" && m != nil {

@@ -16,7 +16,7 @@ var nn = func() Classes {
 	all := make(Classes)
 	for _, family := range []Classes{
 		containerClasses, linearClasses, embeddingClasses, convClasses, normClasses, activationClasses, poolClasses,
-		shapeClasses, upsampleClasses, recurrentClasses, attentionClasses, transformerClasses,
+		shapeClasses, upsampleClasses, recurrentClasses, attentionClasses, transformerClasses, lossClasses,
 	} {
 		for name, c := range family {
 			if _, dup := all[name]; dup || c.Forward == nil {

@@ -4,9 +4,14 @@ import "strconv"
 
 // containerClasses are those that hold other modules, and those that do nothing.
 var containerClasses = Classes{
-	"torch.nn.modules.container.Sequential": Unary((*Trace).Each),
-	"torch.nn.modules.container.ModuleList": {Forward: noForward},
-	"torch.nn.modules.container.ModuleDict": {Forward: noForward},
+	"torch.nn.modules.container.Sequential":                 Unary((*Trace).Each),
+	"torch.nn.modules.container.ModuleList":                 {Forward: noForward},
+	"torch.nn.modules.container.ModuleDict":                 {Forward: noForward},
+	"torch.nn.modules.container.ParameterList":              {Forward: noForward},
+	"torch.nn.modules.container.ParameterDict":              {Forward: noForward},
+	"torch.nn.parallel.data_parallel.DataParallel":          wrapper,
+	"torch.nn.parallel.distributed.DistributedDataParallel": wrapper,
+	"torch.optim.swa_utils.AveragedModel":                   wrapper,
 	"torch.nn.modules.linear.Identity": {Forward: func(_ *Trace, _ *Module, args ...any) any {
 		if len(args) == 0 {
 			return nil
@@ -21,6 +26,10 @@ var containerClasses = Classes{
 	"torch.nn.modules.dropout.FeatureAlphaDropout": Unary(same),
 }
 
+// wrapper is the class of modules that pass their arguments on to the one that they hold.
+var wrapper = Class{Forward: func(t *Trace, m *Module, args ...any) any { return t.ChildOf(m, "module", args...) }}
+
+// noForward is of modules that only hold others: their owner runs those.
 func noForward(_ *Trace, m *Module, _ ...any) any {
 	fail("a %s is not run itself", m.Class)
 	return nil

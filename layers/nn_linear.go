@@ -4,12 +4,13 @@ package layers
 var linearClasses = Classes{
 	"torch.nn.modules.linear.Linear":                          Unary(linearForward),
 	"torch.nn.modules.linear.NonDynamicallyQuantizableLinear": Unary(linearForward),
+	"torch.nn.modules.linear._LinearWithBias":                 Unary(linearForward), // what attention had in 2020
 	"torch.nn.modules.linear.Bilinear": {Forward: func(t *Trace, m *Module, args ...any) any {
 		if len(args) != 2 {
 			fail("takes two tensors, not %d arguments", len(args))
 		}
 		return t.Op("bilinear", args[0], args[1], t.Param(m, "weight"), t.Param(m, "bias"))
-	}},
+	}, Inputs: []Port{{Name: "input1"}, {Name: "input2"}}},
 }
 
 func linearForward(t *Trace, m *Module, x Tensor) Tensor {

@@ -208,8 +208,30 @@ func (t *Trace) Param(m *Module, name string) Tensor {
 		}
 		return x
 	}
+	if v, ok := m.Attrs[name]; ok && v == nil { // an attribute that was set to None before it was a parameter
+		return nil
+	}
+	if g := m.param(name + "_g"); g != nil && m.param(name+"_v") != nil {
+		return t.weightNormed(m, name, g.Shape)
+	}
 	fail("no parameter %s", name)
 	return nil
+}
+
+// weightNormed returns a parameter that torch.nn.utils.weight_norm split into magnitudes and directions. The magnitudes
+// have one element for each place along one dimension, or one element in all.
+func (t *Trace) weightNormed(m *Module, name string, magnitudes tensor.Shape) Tensor {
+	direction := t.Param(m, name+"_v")
+	dim := -1
+	for d, n := range magnitudes {
+		if len(magnitudes) == len(direction.Shape()) && n == direction.Shape()[d] {
+			dim = d
+			if n != 1 {
+				break
+			}
+		}
+	}
+	return t.Op("_weight_norm", direction, t.Param(m, name+"_g"), dim)
 }
 
 func (t *Trace) param(name string, p Param) (Tensor, error) {

@@ -42,7 +42,15 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 
 // checkClasses returns an error that lists every class of the tree whose code is not known.
 func checkClasses(a *layers.Architecture) error {
-	missing := &UnsupportedError{Hint: exportHint}
+	if missing := missingClasses(a); len(missing) > 0 {
+		return &UnsupportedError{Missing: missing, Hint: exportHint}
+	}
+	return nil
+}
+
+// missingClasses lists the classes of the tree whose code is not known, each once.
+func missingClasses(a *layers.Architecture) []Missing {
+	var missing []Missing
 	index := make(map[string]int)
 	a.Root.Walk(func(path string, m *layers.Module) {
 		if _, ok := a.Classes[m.Class]; ok {
@@ -50,16 +58,13 @@ func checkClasses(a *layers.Architecture) error {
 		}
 		at, seen := index[m.Class]
 		if !seen {
-			at = len(missing.Missing)
+			at = len(missing)
 			index[m.Class] = at
-			missing.Missing = append(missing.Missing, Missing{Name: m.Class, Path: path})
+			missing = append(missing, Missing{Name: m.Class, Path: path, Reason: layers.Refusal(m.Class)})
 		}
-		missing.Missing[at].Uses++
+		missing[at].Uses++
 	})
-	if len(missing.Missing) > 0 {
-		return missing
-	}
-	return nil
+	return missing
 }
 
 const exportHint = `export it: torch.export.save(torch.export.export(model, example_inputs), "model.pt2")`

@@ -2,6 +2,7 @@ package models
 
 import (
 	"maps"
+	"strings"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
@@ -16,58 +17,137 @@ var classes = func() layers.Classes {
 	return all
 }()
 
-// usePickled makes m a module that was pickled whole: its tree and attributes are in the file, its code is not.
+// usePickled makes m a module that was pickled whole: its tree and attributes are in the file, its code is not. It runs
+// as after model.eval(), whatever mode it was saved in.
 func (m *Model) usePickled(ckpt *loader.Checkpoint, opts Options) error {
-	names := make(map[string]string)
-	root, err := pickledModule(ckpt, ckpt.Module, "", names)
+	p := pickled{ckpt: ckpt, names: make(map[string]string)}
+	root, err := p.module(ckpt.Module, "")
 	if err != nil {
 		return err
 	}
-	a := &layers.Architecture{Name: root.Class, Root: root, Classes: classes, Weights: names}
-	a.Inputs = []Port{{Name: "x", DType: tensor.Float32}}
+	a := &layers.Architecture{Name: root.Class, Root: root, Classes: classes, Weights: p.names}
+	missing := missingClasses(a)
+	missing = append(missing, p.hooks...)
+	if len(missing) > 0 {
+		return &UnsupportedError{Missing: missing, Hint: exportHint}
+	}
+	a.Inputs = pickledInputs(root)
 	return m.useArchitecture(ckpt, a, opts, nil)
 }
 
-// pickledModule makes a module of what the loader read of one.
-func pickledModule(ckpt *loader.Checkpoint, p *loader.Module, path string, names map[string]string) (*layers.Module, error) {
-	m := &layers.Module{Class: p.Class, Attrs: make(map[string]any, len(p.Attrs)+1)}
-	for _, a := range p.Attrs {
+// A pickled is a module on its way from a file.
+type pickled struct {
+	ckpt *loader.Checkpoint
+	// names are the checkpoint's names of the tree's parameters.
+	names map[string]string
+	// hooks are those whose code is not known.
+	hooks []Missing
+}
+
+// weightNormHook is the hook that makes a weight of a magnitude and a direction; [layers.Trace.Param] does.
+const weightNormHook = "torch.nn.utils.weight_norm.WeightNorm"
+
+// module makes a module of what the loader read of one.
+func (p *pickled) module(from *loader.Module, path string) (*layers.Module, error) {
+	m := &layers.Module{Class: from.Class, Attrs: make(map[string]any, len(from.Attrs)+1)}
+	maps.Copy(m.Attrs, classes[from.Class].Defaults)
+	for _, a := range from.Attrs {
 		m.Attrs[a.Name] = plainAttr(a.Value)
 	}
 	m.Attrs["training"] = false
+	for _, hook := range from.Hooks {
+		if hook != weightNormHook {
+			why := layers.Refusal(string(hook))
+			if why == "" {
+				why = "a hook that runs around the forward of a " + from.Class
+			}
+			p.hooks = append(p.hooks, Missing{Name: string(hook), Path: path, Uses: 1, Reason: why})
+		}
+	}
 	members := func(list []loader.Member, buffer bool) error {
 		for _, member := range list {
 			param := layers.Param{Name: member.Name, Buffer: buffer, None: member.Weight == ""}
 			if !param.None {
-				w, ok := ckpt.Weight(member.Weight)
+				w, ok := p.ckpt.Weight(member.Weight)
 				if !ok {
 					return &UnsupportedError{What: "tensor " + member.Weight + ", which cannot be read"}
 				}
 				param.DType, param.Shape = w.DType, w.Layout.Shape
-				names[layers.Join(path, member.Name)] = member.Weight
+				p.names[layers.Join(path, member.Name)] = member.Weight
 			}
 			m.Params = append(m.Params, param)
 		}
 		return nil
 	}
-	if err := members(p.Params, false); err != nil {
+	if err := members(from.Params, false); err != nil {
 		return nil, err
 	}
-	if err := members(p.Buffers, true); err != nil {
+	if err := members(from.Buffers, true); err != nil {
 		return nil, err
 	}
-	for _, c := range p.Children {
+	for _, c := range from.Children {
 		name := c.Path
-		if p.Path != "" {
-			name = c.Path[len(p.Path)+1:]
+		if from.Path != "" {
+			name = strings.TrimPrefix(c.Path, from.Path+".")
 		}
-		child, err := pickledModule(ckpt, c, layers.Join(path, name), names)
+		child, err := p.module(c, layers.Join(path, name))
 		if err != nil {
 			return nil, err
 		}
 		m.Add(name, child)
 	}
 	return m, nil
+}
+
+// pickledInputs are the parameters of the root's forward. Its code is not in the file, so they are those of its class,
+// of any shape. Numbers have the dtype of the parameters.
+func pickledInputs(root *layers.Module) []Port {
+	ports := classes[root.Class].Inputs
+	if ports == nil {
+		name := "x" // what most people call it, torchvision among them
+		if strings.HasPrefix(root.Class, "torch.nn.") {
+			name = "input"
+		}
+		ports = []Port{{Name: name, DType: firstPort(root).DType}}
+	}
+	float := floatOfParams(root)
+	inputs := make([]Port, len(ports))
+	for i, p := range ports {
+		if p.DType == tensor.Invalid || p.DType == tensor.Float32 {
+			p.DType = float
+		}
+		inputs[i] = p
+	}
+	return inputs
+}
+
+// firstPort is the input of the first module that computes something; its name is not the model's.
+func firstPort(m *layers.Module) Port {
+	for {
+		if ports := classes[m.Class].Inputs; len(ports) > 0 {
+			return ports[0]
+		}
+		if len(m.Children) == 0 || m.Children[0].Module == nil {
+			return Port{}
+		}
+		m = m.Children[0].Module
+	}
+}
+
+// floatOfParams is the dtype of the first parameter that is a float.
+func floatOfParams(root *layers.Module) tensor.DType {
+	found := tensor.Invalid
+	root.Walk(func(_ string, m *layers.Module) {
+		for _, p := range m.Params {
+			if found == tensor.Invalid && !p.None && isFloat(p.DType) {
+				found = p.DType
+			}
+		}
+	})
+	if found == tensor.Invalid {
+		return tensor.Float32
+	}
+	return found
 }
 
 // plainAttr returns an attribute as modules hold it.

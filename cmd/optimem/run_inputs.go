@@ -87,11 +87,11 @@ func (r *run) readInputs(ctx context.Context, ports []models.Port, limits loader
 		case given && shaped:
 			return nil, r.usage("", "--shape %s is for random inputs, and a file is given", p.Name)
 		case given:
-		case named || rest:
+		case named || rest && (!p.Optional || shaped):
 			if in.values[p.Name], err = r.random(in, i, p, shapes); err != nil {
 				return nil, err
 			}
-		default:
+		case !p.Optional:
 			missing = append(missing, describePort(p))
 		}
 	}
@@ -117,6 +117,9 @@ func describePort(p models.Port) string { return p.Name + " " + wantedSpec(p) }
 func wantedSpec(p models.Port) string {
 	if p.DType == tensor.Invalid {
 		return "a value that is no tensor"
+	}
+	if p.Shape == nil {
+		return p.DType.String() + " of any shape"
 	}
 	dims := make([]string, len(p.Shape))
 	for i, d := range p.Shape {
@@ -185,8 +188,8 @@ func (r *run) parseShapes(ports []models.Port) (map[string]tensor.Shape, error) 
 
 // fits compares a tensor with the input that it is for.
 func (r *run) fits(p models.Port, d tensor.DType, shape tensor.Shape) error {
-	ok := len(shape) == len(p.Shape)
-	for i := range shape {
+	ok := p.Shape == nil || len(shape) == len(p.Shape)
+	for i := range p.Shape {
 		ok = ok && (p.Shape[i] < 0 || p.Shape[i] == shape[i])
 	}
 	switch {
@@ -206,6 +209,10 @@ func (r *run) random(
 ) (*tensor.Tensor, error) {
 	shape, ok := shapes[p.Name]
 	if !ok {
+		if p.Shape == nil {
+			return nil, r.usage(fmt.Sprintf("for instance --shape %s=1,3,224,224", p.Name),
+				"input %s: a random %s needs a shape", p.Name, wantedSpec(p))
+		}
 		if slices.Contains(p.Shape, -1) {
 			example := strings.ReplaceAll(strings.Trim(p.Shape.String(), "[]"), "-1", "2")
 			example = strings.ReplaceAll(example, " ", ",")
