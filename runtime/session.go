@@ -127,6 +127,9 @@ func (s *Session) shapes(in Values) (map[string]tensor.Shape, error) {
 	shapes := make(map[string]tensor.Shape, len(in))
 	for _, port := range s.model.Inputs() {
 		t, ok := in[port.Name]
+		if t == nil && port.Optional {
+			continue
+		}
 		if !ok || t == nil {
 			return nil, &InputError{port.Name, fmt.Sprintf("is missing: %v %v is wanted", port.DType, port.Shape)}
 		}
