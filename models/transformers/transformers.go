@@ -1,19 +1,181 @@
 // Package transformers knows the models of Python's package of that name that run without it: their classes, what each
 // computes, and how a folder's config.json says which one it is and of what size.
 //
+// Forward is that of a model that is evaluated with use_cache=False: there are no past keys and values, neither in nor
+// out. Whatever dtype the weights have, the computation is in float32. The graphs are those that torch.export records of
+// the same models.
+//
 // It knows modules, shapes and configurations. It does not know files, ops' meaning or devices.
 //
 //	a, err := transformers.FromConfig(config, stateDict)
 package transformers
 
 import (
-	"errors"
+	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
 )
 
-// ErrUnknown is wrapped where a configuration names a model that is not known here.
-var ErrUnknown = errors.New("model type is not known")
+// A family is the models of one model_type.
+type family struct {
+	// model is the model_type.
+	model string
+	// prefix is base_model_prefix: the name of the base model within the models that have a head.
+	prefix string
+	// classes are the family's own, by Python's qualified names.
+	classes layers.Classes
+	// heads are the models, by the names of their classes. The first is the base model.
+	heads []head
+	// inputs are forward's arguments that a caller may give, in order, where a head does not have its own.
+	inputs func(c *config) []layers.Port
+	// tied are pairs of names that share a weight where tie_word_embeddings is set; ties says whether it is where the
+	// configuration does not have it. Names that a model does not have are passed over.
+	tied [][2]string
+	ties bool
+	// ignored matches keys of checkpoints that transformers leaves unread too.
+	ignored []string
+}
+
+// A head is a model of a family: the base model, or one with a head on it.
+type head struct {
+	class string
+	// make returns the module for a configuration.
+	make func(c *config) *layers.Module
+	// inputs are forward's arguments, where they are not the family's.
+	inputs func(c *config) []layers.Port
+}
+
+// families is every family of the package.
+var families = []*family{bert}
 
 // Classes are the package's classes.
-var Classes = layers.Classes{}
+var Classes = func() layers.Classes {
+	all := maps.Clone(sharedClasses)
+	for _, f := range families {
+		maps.Copy(all, f.classes)
+	}
+	return all
+}()
+
+// runnable are all classes that the models consist of.
+var runnable = func() layers.Classes {
+	all := maps.Clone(layers.NN())
+	maps.Copy(all, Classes)
+	return all
+}()
+
+// Types lists the model types that are known.
+func Types() []string {
+	var types []string
+	for _, f := range families {
+		types = append(types, f.model)
+	}
+	slices.Sort(types)
+	return types
+}
+
+// FromConfig returns the model that the text of a config.json describes, for the weights of a state dict.
+func FromConfig(text []byte, dict layers.StateDict) (*layers.Architecture, error) {
+	return Named("", text, dict)
+}
+
+// Named is FromConfig for another class than the one that the configuration names, such as "BertModel".
+func Named(class string, text []byte, dict layers.StateDict) (*layers.Architecture, error) {
+	c, err := parseConfig(text, dict)
+	if err != nil {
+		return nil, err
+	}
+	f, h, err := choose(c, class)
+	if err != nil {
+		return nil, err
+	}
+	if q := c.fields["quantization_config"]; q != nil {
+		return nil, &UnsupportedError{Type: f.model, Class: h.class, Feature: "quantized weights (quantization_config)"}
+	}
+	root := h.make(c)
+	if c.err != nil {
+		return nil, c.err
+	}
+	inputs := h.inputs
+	if inputs == nil {
+		inputs = f.inputs
+	}
+	a := &layers.Architecture{Name: h.class, Root: root, Inputs: inputs(c), Classes: runnable}
+	if c.err != nil {
+		return nil, c.err
+	}
+	a.Weights, err = f.bind(h, c, root, dict)
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// choose returns the family and the model that a configuration names.
+func choose(c *config, class string) (*family, *head, error) {
+	model := c.text("model_type", "")
+	if class == "" {
+		class = c.architecture()
+	}
+	if c.err != nil {
+		return nil, nil, c.err
+	}
+	if model == "" {
+		return nil, nil, c.fail("model_type", "is missing: it says which model this is")
+	}
+	i := slices.IndexFunc(families, func(f *family) bool { return f.model == model })
+	if i < 0 {
+		return nil, nil, &UnsupportedError{Type: model, Class: class}
+	}
+	f := families[i]
+	if class == "" {
+		return f, &f.heads[0], nil
+	}
+	for k := range f.heads {
+		if f.heads[k].class == class {
+			return f, &f.heads[k], nil
+		}
+	}
+	return nil, nil, &UnsupportedError{Type: model, Class: class}
+}
+
+// An UnsupportedError says that a configuration asks for what is not known here.
+type UnsupportedError struct {
+	// Type is the model_type; Class the model's class, "" where the configuration names none.
+	Type, Class string
+	// Feature is what of the model is not known; "" is all of it.
+	Feature string
+}
+
+// Error names the model.
+func (e *UnsupportedError) Error() string {
+	what := "model type " + e.Type
+	if e.Class != "" {
+		what += fmt.Sprintf(" (%s)", e.Class)
+	}
+	if e.Feature != "" {
+		return what + ": " + e.Feature
+	}
+	return what
+}
+
+// tokens is an input of one number for each token.
+func tokens(name string, optional bool) layers.Port {
+	return layers.Port{
+		Name: name, DType: tensor.Int64, Shape: tensor.Shape{-1, -1}, Dims: []string{"batch", "sequence"}, Optional: optional,
+	}
+}
+
+// tokenInputs returns what makes the inputs input_ids and, optional ones, those named.
+func tokenInputs(optional ...string) func(*config) []layers.Port {
+	return func(*config) []layers.Port {
+		ports := []layers.Port{tokens("input_ids", false)}
+		for _, name := range optional {
+			ports = append(ports, tokens(name, true))
+		}
+		return ports
+	}
+}

@@ -1,0 +1,76 @@
+package transformers
+
+import (
+	"math/big"
+
+	"github.com/optimem/optimem/layers"
+)
+
+// An attention says how a module attends.
+type attention struct {
+	// scaling of the scores; 0 is the usual one.
+	scaling float64
+	// groups is how many heads of the queries share one of the keys and values.
+	groups int
+	// softcap bounds the scores where it is not 0, and wants the eager form.
+	softcap float64
+	// eager computes the attention in single ops.
+	eager bool
+}
+
+// run returns [batch, queries, heads × size] for queries, keys and values of [batch, heads, tokens, size], which
+// transformers' sdpa_attention_forward and eager_attention_forward give.
+func (a attention) run(t *layers.Trace, q, k, v, mask layers.Tensor) layers.Tensor {
+	shape := q.Shape()
+	batch, queries, size := shape[0], shape[2], shape[3]
+	if a.scaling == 0 {
+		a.scaling = inverseSqrt(size)
+	}
+	k, v = repeatHeads(t, k, a.groups), repeatHeads(t, v, a.groups)
+	var out layers.Tensor
+	if a.eager {
+		scores := t.Op("mul.Tensor", t.Op("matmul", q, t.Op("transpose.int", k, 2, 3)), a.scaling)
+		if a.softcap != 0 {
+			scores = t.Op("mul.Tensor", t.Op("tanh", t.Op("div.Tensor", scores, a.softcap)), a.softcap)
+		}
+		if mask != nil {
+			scores = t.Op("add.Tensor", scores, mask)
+		}
+		out = t.Op("matmul", t.Op("softmax.int", scores, -1), v)
+	} else {
+		out = t.Op("scaled_dot_product_attention", q, k, v, mask, layers.Named{"scale": a.scaling})
+		out = t.Op("reshape", out, []int{batch, -1, queries, v.Shape()[3]})
+	}
+	return t.Op("reshape", t.Op("transpose.int", out, 1, 2), []int{batch, queries, -1})
+}
+
+// inverseSqrt is Python's n ** -0.5, which is rounded once.
+func inverseSqrt(n int) float64 {
+	const bits = 200
+	root := new(big.Float).SetPrec(bits).SetInt64(int64(max(n, 1)))
+	root.Sqrt(root)
+	x, _ := new(big.Float).SetPrec(bits).Quo(big.NewFloat(1), root).Float64()
+	return x
+}
+
+// repeatHeads is repeat_kv: every head n times.
+func repeatHeads(t *layers.Trace, x layers.Tensor, n int) layers.Tensor {
+	if n <= 1 {
+		return x
+	}
+	s := x.Shape()
+	x = t.Op("expand", t.Op("unsqueeze", x, 2), []int{s[0], s[1], n, s[2], s[3]})
+	return t.Op("reshape", x, []int{s[0], s[1] * n, s[2], s[3]})
+}
+
+// splitHeads runs a projection and returns [batch, heads, tokens, size].
+func splitHeads(t *layers.Trace, m *layers.Module, name string, x layers.Tensor, size int) layers.Tensor {
+	s := x.Shape()
+	x = t.Child(m, name, x)
+	return t.Op("transpose.int", t.Op("view", x, []int{s[0], s[1], -1, size}), 1, 2)
+}
+
+// eager reports whether a configuration asks for the attention in single ops.
+func (c *config) eager() bool {
+	return c.text("attn_implementation|_attn_implementation", "sdpa") == "eager"
+}
