@@ -1,155 +1,222 @@
-// Package plan decides before anything is allocated where every byte of a pass will lie: it is a pure function from a
-// lowered graph to offsets in an arena.
+// Package plan decides before anything is allocated where every byte of a pass will lie and when it gets there: it is a
+// pure function from a lowered graph, a number of bytes and a table of rates to a program that the pager obeys.
 //
-// It knows graphs and bytes. It does not know devices, clocks or goroutines. Today it plans the resident mode, in which
-// everything is on the device at once; paged, chunked and mixed plans follow.
+// It knows graphs and bytes. It does not know devices, clocks or goroutines. So plans can be printed, compared as text
+// and costed without hardware, and the peak of memory that a plan states is the length of arenas.
 //
-//	p, err := plan.Resident(lowered)
-//	fmt.Println(p.WeightBytes, p.ActivationBytes, p.WorkBytes)
+//	p, err := plan.New(lowered, plan.Options{Mode: plan.Page, MemoryBytes: 2 << 30, Target: plan.CPU})
+//	fmt.Print(p)
 package plan
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
-// Align is what every offset in an arena is a multiple of: a cache line, and the width of the widest vector.
-const Align = 64
+// A Mode is a way to fit a model into memory.
+type Mode string
 
-// A Plan says where the values of a graph lie while it runs.
-type Plan struct {
-	Lowered *layers.Lowered
-	// Places has one entry for each value of the graph.
-	Places []Place
-	// WeightBytes is the size of the arena of weights, states and constants; ActivationBytes that of inputs and results,
-	// in which values that are not alive together share bytes; WorkBytes the largest scratch memory of an op.
-	WeightBytes, ActivationBytes, WorkBytes int64
-}
-
-// An Arena is one allocation.
-type Arena uint8
-
-// The arenas.
+// The modes.
 const (
-	Weights Arena = iota
-	Activations
+	// Resident keeps everything on the device.
+	Resident Mode = "resident"
+	// Page streams groups through a ring of slots.
+	Page Mode = "page"
+	// Chunk pins the largest prefix that fits a capacity.
+	Chunk Mode = "chunk"
+	// Auto keeps what a budget allows, chosen by simulation, and streams the rest.
+	Auto Mode = "auto"
 )
 
-// A Place is where a value lies.
+// A Unit is what a limit counts.
+type Unit uint8
+
+// The units.
+const (
+	// Unset is the unit of a limit that was not given.
+	Unset Unit = iota
+	Params
+	Bytes
+)
+
+// A Limit is a size in parameters or in bytes.
+type Limit struct {
+	N    int64
+	Unit Unit
+}
+
+// String writes the limit as a user gives it.
+func (l Limit) String() string {
+	switch l.Unit {
+	case Params:
+		return fmt.Sprintf("%d parameters", l.N)
+	case Bytes:
+		return fmt.Sprintf("%d bytes", l.N)
+	}
+	return "no limit"
+}
+
+// A Target is what a plan must know of a device.
+type Target struct {
+	// Name is what reports say.
+	Name string
+	// AlignBytes is what every offset on the device is a multiple of.
+	AlignBytes int64
+	// Direct is set where files are read straight into the device's memory: on the CPU. Elsewhere bytes go through host
+	// memory, which holds a copy of as many weights as it may.
+	Direct bool
+}
+
+// CPU is the target whose memory is the host's: offsets at cache lines.
+var CPU = Target{Name: "cpu", AlignBytes: 64, Direct: true}
+
+// Options say what to plan for.
+type Options struct {
+	Mode   Mode
+	Target Target
+	// MemoryBytes is the budget on the device for weights, activations and workspace; 0 is no limit.
+	MemoryBytes int64
+	// HostBytes bounds what a device that is not Direct takes of host memory; 0 is no limit.
+	HostBytes int64
+	// MaxGroup says from which size down a module is not cut any further; unset is every leaf module.
+	MaxGroup Limit
+	// Capacity is what the chunk mode pins.
+	Capacity Limit
+	// Slots bounds how many groups may be on their way or in use at once in the ring; 0 is 4.
+	Slots int
+	// Instances is how many micro-batches pass through each group while it is there; 0 is 1.
+	Instances int
+	// Ops tells what ops cost; nil is layers.Standard().
+	Ops *layers.Registry
+	// Rates are the device's; the zero value stands for guesses.
+	Rates Rates
+	// Like is a plan of the same model for other shapes, whose weights stay where they are if the budget allows it.
+	Like *Plan
+	// Lower lowers a graph again after linear layers that are larger than a slot were split; nil splits nothing.
+	Lower func(*layers.Graph) (*layers.Lowered, error)
+}
+
+// A Plan is where everything lies and when it gets there.
+type Plan struct {
+	Mode      Mode
+	Target    Target
+	Lowered   *layers.Lowered
+	Instances int
+	// Groups are the steps of a pass, in order.
+	Groups []Group
+	// Places has one entry for each value of the graph; those of weights, states and constants are empty, since the
+	// groups say where these are.
+	Places []Place
+	// Fixed are the weights that stay: residents and states.
+	Fixed Fixed
+	// Consts are the graph's constants, in an arena of their own, since they depend on the shapes of the inputs.
+	Consts []Part
+	// The device's other arenas: RingBytes for paged groups, ActivationBytes for inputs and results, WorkBytes for the
+	// scratch memory of an op.
+	ConstBytes, RingBytes, ActivationBytes, WorkBytes int64
+	// StagingBytes is the host memory through which weights pass to a device that is not Direct, and HostCopyBytes that
+	// in which weights stay so that the disk is read once.
+	StagingBytes, HostCopyBytes int64
+	// MovedBytes counts what reaches the ring in one pass, over-read included.
+	MovedBytes int64
+	// MinBytes is the least budget for which there is a plan in this mode.
+	MinBytes int64
+	// Forecast is what a pass is expected to take.
+	Forecast Forecast
+}
+
+// A Group is a run of ops that need their weights at one time.
+type Group struct {
+	// Path is the module's.
+	Path string
+	// The group runs the ops [First, End) of the graph.
+	First, End int
+	// Parts are the weights that its ops read and that are not among the fixed ones, in the slot; Params and WeightBytes
+	// count all that its ops read.
+	Parts               []Part
+	Params, WeightBytes int64
+	// Spans are the reads that fill the slot.
+	Spans []Span
+	// The slot is the bytes [SlotOffset, SlotOffset+SlotBytes) of the ring. It may be filled once the group that ran
+	// After groups with a slot earlier is done, counted around from pass to pass; 0 is never to wait.
+	SlotOffset, SlotBytes int64
+	After                 int
+	// Copied is set where the group's bytes stay in host memory, at CopyOffset of the copies, and the disk is read once.
+	Copied     bool
+	CopyOffset int64
+	// Inputs are copied in before the ops run, Outputs (indices of the graph's) copied out after.
+	Inputs  []layers.ValueID
+	Outputs []int
+	// Seconds is what its ops are expected to take for one instance, LoadSeconds what filling the slot does.
+	Seconds, LoadSeconds float64
+}
+
+// Paged reports whether the group has to be brought.
+func (g *Group) Paged() bool { return len(g.Parts) > 0 }
+
+// A Part is a run of bytes of a weight's storage, and where it lies on the device.
+type Part struct {
+	Value layers.ValueID
+	// Low and High delimit the part within the value.
+	Low, High int64
+	// Offset is that of byte Low in the arena that holds it, or within the slot.
+	Offset int64
+	// Staged is the offset of byte Low within the group's bytes in host memory, where the target is not Direct.
+	Staged int64
+}
+
+// A Span is one read: a run of bytes of a source, and where they go within a slot or an arena (or, where the target is
+// not Direct, within the group's bytes in host memory).
+type Span struct {
+	Extent tensor.Extent
+	Offset int64
+}
+
+// Fixed is what is brought once and stays.
+type Fixed struct {
+	Parts []Part
+	Spans []Span
+	// Bytes is the size of the arena.
+	Bytes int64
+	// WeightBytes counts the weights among it, Params their parameters.
+	WeightBytes, Params int64
+}
+
+// A Place is where a value lies in the arena of activations.
 type Place struct {
-	Arena  Arena
 	Offset int64
 	Bytes  int64
-	// First and Last are the ops between which the value is alive: First writes it (−1: it is there from the start),
-	// Last is the last to read it (len(Ops): the end of the pass).
+	// Stride is the distance from one instance's copy to the next; 0 where an instance ends before the next begins.
+	Stride int64
+	// First and Last are the ops between which the value is alive: First writes it, Last is the last to read it.
 	First, Last int
 }
 
-// Bytes returns all the memory that a pass takes.
-func (p *Plan) Bytes() int64 { return p.WeightBytes + p.ActivationBytes + p.WorkBytes }
-
-// Resident plans a pass with everything on the device.
-func Resident(l *layers.Lowered) (*Plan, error) {
-	g := l.Graph
-	p := &Plan{Lowered: l, Places: lifetimes(g)}
-	var ok bool
-	var live []int
-	for id, v := range g.Values {
-		place := &p.Places[id]
-		n, err := v.Shape.NumElements()
-		if err != nil {
-			return nil, fmt.Errorf("value %s: %w", v.Name, err)
-		}
-		if place.Bytes, ok = tensor.MulBytes(n, int64(v.DType.Size())); !ok {
-			return nil, fmt.Errorf("value %s: %v of %v takes more than 2^63 bytes", v.Name, v.Shape, v.DType)
-		}
-		switch v.Role {
-		case layers.Weight, layers.State, layers.Const:
-			place.Arena, place.Offset = Weights, p.WeightBytes
-			if p.WeightBytes += alignUp(place.Bytes); p.WeightBytes < 0 {
-				return nil, fmt.Errorf("weights take more than 2^63 bytes")
-			}
-		default:
-			place.Arena = Activations
-			if place.Bytes > 0 {
-				live = append(live, id)
-			}
-		}
-	}
-	for _, s := range l.Steps {
-		p.WorkBytes = max(p.WorkBytes, alignUp(s.WorkBytes))
-	}
-	p.ActivationBytes = pack(p.Places, live)
-	return p, nil
+// PeakBytes returns all the device memory that the plan takes.
+func (p *Plan) PeakBytes() int64 {
+	return p.Fixed.Bytes + p.RingBytes + p.ActivationBytes + p.WorkBytes
 }
 
-func alignUp(n int64) int64 { return (n + Align - 1) &^ (Align - 1) }
+// HostBytes returns the host memory that the plan takes for a device with memory of its own.
+func (p *Plan) HostBytes() int64 { return p.StagingBytes + p.HostCopyBytes }
 
-// lifetimes finds the first and the last op that need each value.
-func lifetimes(g *layers.Graph) []Place {
-	places := make([]Place, len(g.Values))
-	for i := range places {
-		places[i].First, places[i].Last = -1, -1
-	}
-	for i, op := range g.Ops {
-		for _, id := range op.Out {
-			places[id].First, places[id].Last = i, i
-		}
-		for _, o := range op.In {
-			if o.Value != layers.NoValue {
-				places[o.Value].Last = i
-			}
-		}
-		for _, c := range op.Guard {
-			places[c.Predicate.Value].Last = i
-		}
-	}
-	end := len(g.Ops)
-	for _, o := range g.Outputs {
-		places[o.Operand.Value].Last = end
-	}
-	for _, u := range g.Updates {
-		places[u.Operand.Value].Last = end
-	}
-	return places
+// A CapacityError says that a model does not fit.
+type CapacityError struct {
+	// Path is the group that does not fit, "" where it is everything together.
+	Path string
+	// NeedBytes is what it takes, HaveBytes what there is for it.
+	NeedBytes, HaveBytes int64
+	// MinBytes is the smallest budget that works in this mode.
+	MinBytes int64
 }
 
-// pack gives the values offsets such that no two that are alive together overlap, the largest first, each at the lowest
-// offset where it fits: within a few percent of the largest sum alive at once for real networks. It returns the size of
-// the arena.
-func pack(places []Place, ids []int) int64 {
-	slices.SortStableFunc(ids, func(a, b int) int { return cmp.Compare(places[b].Bytes, places[a].Bytes) })
-	var size int64
-	placed := make([]int, 0, len(ids)) // by offset
-	for _, id := range ids {
-		v := &places[id]
-		need := alignUp(v.Bytes)
-		var at int64
-		best := int64(-1)
-		var bestGap int64
-		for _, other := range placed {
-			o := &places[other]
-			if o.Last < v.First || v.Last < o.First {
-				continue
-			}
-			if gap := o.Offset - at; gap >= need && (best < 0 || gap < bestGap) {
-				best, bestGap = at, gap
-			}
-			at = max(at, o.Offset+alignUp(o.Bytes))
-		}
-		if best < 0 {
-			best = at
-		}
-		v.Offset = best
-		size = max(size, best+need)
-		i, _ := slices.BinarySearchFunc(placed, best, func(other int, off int64) int {
-			return cmp.Compare(places[other].Offset, off)
-		})
-		placed = slices.Insert(placed, i, id)
+// Error says what is missing.
+func (e *CapacityError) Error() string {
+	what := "the model"
+	if e.Path != "" {
+		what = e.Path
 	}
-	return size
+	return fmt.Sprintf("%s does not fit: %d bytes needed, %d there", what, e.NeedBytes, e.HaveBytes)
 }

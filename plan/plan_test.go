@@ -1,6 +1,9 @@
 package plan
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -9,8 +12,11 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
+// fatal is what a test and a property have in common.
+type fatal interface{ Fatal(...any) }
+
 // chain returns a graph of relus over n elements, each reading an earlier value.
-func chain(t interface{ Fatal(...any) }, n int, sources []int) *layers.Lowered {
+func chain(t fatal, n int, sources []int) *layers.Lowered {
 	g := &layers.Graph{}
 	ids := []layers.ValueID{g.AddInput("x", tensor.Float32, tensor.Shape{n})}
 	for _, from := range sources {
@@ -24,12 +30,52 @@ func chain(t interface{ Fatal(...any) }, n int, sources []int) *layers.Lowered {
 	return &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
 }
 
-// TestResidentReuses holds a chain to two buffers: what an op reads and what it writes.
-func TestResidentReuses(t *testing.T) {
-	p, err := Resident(chain(t, 1024, []int{0, 1, 2, 3, 4, 5}))
+// nowhere is a source of a size that nobody reads.
+type nowhere struct{ bytes int64 }
+
+func (s *nowhere) Size() int64 { return s.bytes }
+func (s *nowhere) ReadAt(context.Context, []byte, int64) error {
+	return errors.New("read while planning")
+}
+
+// stack returns linear layers one after the other, of the given widths, with their weights end to end in one file.
+func stack(t fatal, rows int, widths ...int) *layers.Lowered {
+	g := &layers.Graph{}
+	src := &nowhere{}
+	x := g.AddInput("x", tensor.Float32, tensor.Shape{rows, widths[0]})
+	for i := range len(widths) - 1 {
+		in, out := widths[i], widths[i+1]
+		n := int64(in) * int64(out) * 4
+		w := g.AddWeight(tensor.Weight{
+			Name: fmt.Sprintf("%d.weight", i), DType: tensor.Float32, Layout: tensor.Contiguous(out, in),
+			Extent: tensor.Extent{Source: src, Offset: src.bytes, Bytes: n},
+		}, layers.Weight)
+		src.bytes += n
+		y, err := g.Emit(layers.Standard(), layers.Op{
+			Kind: "linear", Path: fmt.Sprint(i),
+			In: []layers.Operand{g.Whole(x), {Value: w, Layout: tensor.Contiguous(out, in)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x = y[0]
+	}
+	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(x)}}
+	return &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
+}
+
+func mustPlan(t *testing.T, l *layers.Lowered, o Options) *Plan {
+	t.Helper()
+	p, err := New(l, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+// TestResidentReuses holds a chain to two buffers: what an op reads and what it writes.
+func TestResidentReuses(t *testing.T) {
+	p := mustPlan(t, chain(t, 1024, []int{0, 1, 2, 3, 4, 5}), Options{Mode: Resident})
 	if p.ActivationBytes != 2*4096 {
 		t.Errorf("a chain takes %d bytes, want two buffers of 4096", p.ActivationBytes)
 	}
@@ -37,29 +83,9 @@ func TestResidentReuses(t *testing.T) {
 
 // TestResidentKeepsWhatIsRead keeps a value that the last op reads.
 func TestResidentKeepsWhatIsRead(t *testing.T) {
-	p, err := Resident(chain(t, 1024, []int{0, 1, 2, 1}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := mustPlan(t, chain(t, 1024, []int{0, 1, 2, 1}), Options{Mode: Resident})
 	if p.ActivationBytes != 3*4096 {
 		t.Errorf("takes %d bytes, want three buffers of 4096", p.ActivationBytes)
-	}
-}
-
-// TestResidentKeepsPredicates keeps what decides whether an op runs until the last op that asks.
-func TestResidentKeepsPredicates(t *testing.T) {
-	l := chain(t, 64, []int{0, 1, 2, 3})
-	g := l.Graph
-	flag := g.AddInput("flag", tensor.Bool, tensor.Shape{})
-	for _, i := range []int{0, 2} {
-		g.Ops[i].Guard = []layers.Guard{{Predicate: g.Whole(flag), Want: true}}
-	}
-	p, err := Resident(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if place := p.Places[flag]; place.First != -1 || place.Last != 2 {
-		t.Errorf("the predicate is alive from %d to %d, want -1 to 2", place.First, place.Last)
 	}
 }
 
@@ -67,27 +93,27 @@ func TestResidentKeepsPredicates(t *testing.T) {
 func TestPackNeverOverlaps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 60).Draw(t, "values")
-		places := make([]Place, n)
+		p := Plan{Places: make([]Place, n), Target: CPU, Instances: 1}
 		ids := make([]int, n)
 		var sum int64
-		for i := range places {
+		for i := range p.Places {
 			first := rapid.IntRange(-1, 40).Draw(t, "first")
-			places[i] = Place{
+			p.Places[i] = Place{
 				First: first, Last: rapid.IntRange(first, 41).Draw(t, "last"),
 				Bytes: rapid.Int64Range(1, 5000).Draw(t, "bytes"),
 			}
 			ids[i] = i
-			sum += alignUp(places[i].Bytes)
+			sum += alignUp(p.Places[i].Bytes, CPU.AlignBytes)
 		}
-		size := pack(places, ids)
+		size := p.pack(ids)
 		if size > sum {
 			t.Fatalf("%d bytes for values of %d", size, sum)
 		}
-		for i, a := range places {
-			if a.Offset%Align != 0 || a.Offset < 0 || a.Offset+a.Bytes > size {
+		for i, a := range p.Places {
+			if a.Offset%CPU.AlignBytes != 0 || a.Offset < 0 || a.Offset+a.Bytes > size {
 				t.Fatalf("value %d lies at %d of %d", i, a.Offset, size)
 			}
-			for j, b := range places[:i] {
+			for j, b := range p.Places[:i] {
 				together := a.First <= b.Last && b.First <= a.Last
 				if together && a.Offset < b.Offset+b.Bytes && b.Offset < a.Offset+a.Bytes {
 					t.Fatalf("values %d and %d overlap", i, j)
@@ -95,4 +121,19 @@ func TestPackNeverOverlaps(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestPrintPlans(t *testing.T) {
+	l := stack(t, 4, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024)
+	for _, o := range []Options{
+		{Mode: Resident}, {Mode: Page}, {Mode: Page, MemoryBytes: 5 << 20}, {Mode: Auto, MemoryBytes: 20 << 20}, {Mode: Chunk, Capacity: Limit{3 << 20, Params}},
+	} {
+		p, err := New(l, o)
+		t.Log(p, err)
+		if p != nil {
+			t.Logf("%+v", p.Forecast)
+		}
+	}
+	_, err := New(l, Options{Mode: Page, MemoryBytes: 3 << 20})
+	t.Log(err)
 }

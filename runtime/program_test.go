@@ -45,7 +45,7 @@ func TestDumpOutOfBranches(t *testing.T) {
 		{"y": {0, 3}, "dump:no": {0, 3}, "dump:no.rows": {0, 3, 0, 3, 0, 3}},
 		{"y": {2, -3}, "dump:yes": {2, -3}, "dump:yes.rows": {2, -3, 2, -3, 2, -3}},
 	} {
-		p, err := s.program(t.Context(), g)
+		p, err := s.program(g)
 		if err != nil {
 			t.Fatal(err)
 		}

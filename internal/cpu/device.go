@@ -83,8 +83,8 @@ func regionBytes(r device.Region) []byte {
 	return r.Memory.(*memory).buf.Bytes()[r.Offset : r.Offset+r.Bytes]
 }
 
-// HostBytes returns the bytes of a region of the CPU's memory, for readers that can write there directly.
-func HostBytes(r device.Region) []byte { return regionBytes(r) }
+// HostBytes returns the bytes of a region of the device's memory, for readers that can write there directly.
+func (d *Device) HostBytes(r device.Region) []byte { return regionBytes(r) }
 
 // Close ends the device's threads.
 func (d *Device) Close() error {

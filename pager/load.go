@@ -1,0 +1,267 @@
+package pager
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A loader brings the groups of a plan into the ring, pass after pass, in order and as early as the plan allows.
+type loader interface {
+	// begin is called before a pass.
+	begin()
+	// ready returns once group k of this pass is in its slot, or when it will not be.
+	ready(ctx context.Context, k int) error
+	// done says that the ops of group k were given to the device.
+	done(k int)
+	// reset forgets what was brought, and returns once nothing is under way.
+	reset()
+	close() error
+}
+
+// HostVisible is a device whose memory the host can write to, so that files are read straight into it.
+type HostVisible interface {
+	// HostBytes returns the bytes of a region of the device's memory.
+	HostBytes(r device.Region) []byte
+}
+
+func (g *Pager) newLoader(p *plan.Plan) (loader, error) {
+	if !p.Target.Direct {
+		return g.newStaged(p)
+	}
+	host, ok := g.dev.(HostVisible)
+	if !ok {
+		return nil, fmt.Errorf("BUG: the plan reads straight into %s, which the host cannot write to", g.dev.Name())
+	}
+	return g.newDirect(p, host), nil
+}
+
+// bringFixed brings the weights that stay and returns how many bytes were read.
+func (g *Pager) bringFixed(ctx context.Context, p *plan.Plan) (int64, error) {
+	if !p.Target.Direct {
+		return g.stageFixed(ctx, p)
+	}
+	host, ok := g.dev.(HostVisible)
+	if !ok {
+		return 0, fmt.Errorf("BUG: the plan reads straight into %s, which the host cannot write to", g.dev.Name())
+	}
+	var requests []tensor.Request
+	var read int64
+	for _, s := range p.Fixed.Spans {
+		bytes := host.HostBytes(device.Region{Memory: g.fixed, Offset: s.Offset, Bytes: s.Extent.Bytes})
+		requests = append(requests, tensor.Request{Extent: s.Extent, Into: bytes})
+		read += s.Extent.Bytes
+	}
+	return read, tensor.Read(ctx, g.opts.Readers, requests...)
+}
+
+// pieceBytes is how much one read takes: smaller ones cost system calls, larger ones leave the last reader alone.
+const pieceBytes = 4 << 20
+
+// A piece is a read of a group.
+type piece struct {
+	extent tensor.Extent
+	into   []byte
+	visit  *visit
+}
+
+// A visit is a paged group as the loader sees it.
+type visit struct {
+	path   string
+	after  int
+	pieces []piece
+	// left counts the pieces that are under way; arrived has a token once there are none.
+	left    atomic.Int32
+	arrived chan struct{}
+}
+
+// A reader reads pieces with several goroutines.
+type reader struct {
+	work  chan piece
+	idle  sync.WaitGroup
+	bytes *atomic.Int64
+	ctx   context.Context
+	stop  context.CancelCauseFunc
+	// failed is closed with the first error in err.
+	failed chan struct{}
+	once   *sync.Once
+	err    error
+}
+
+// start begins to read with n goroutines until the reader is stopped.
+func (r *reader) start(n int) {
+	r.ctx, r.stop = context.WithCancelCause(context.Background())
+	r.work, r.failed, r.once, r.err = make(chan piece, n), make(chan struct{}), new(sync.Once), nil
+	for range n {
+		r.idle.Go(func() {
+			for {
+				select {
+				case <-r.ctx.Done():
+					return
+				case p := <-r.work:
+					r.read(p)
+				}
+			}
+		})
+	}
+}
+
+// read reads one piece and counts it.
+func (r *reader) read(p piece) {
+	request := tensor.Request{Extent: p.extent, Into: p.into}
+	if err := tensor.Read(r.ctx, 1, request); err != nil {
+		r.fail(&GroupError{p.visit.path, "load", err})
+		return
+	}
+	r.bytes.Add(p.extent.Bytes)
+	if p.visit.left.Add(-1) == 0 {
+		p.visit.arrived <- struct{}{}
+	}
+}
+
+func (r *reader) fail(err error) {
+	r.once.Do(func() {
+		r.err = err
+		close(r.failed)
+	})
+}
+
+// end stops the goroutines and waits for them.
+func (r *reader) end() {
+	r.stop(nil)
+	r.idle.Wait()
+}
+
+// wait returns once the visit has arrived, or says why it will not.
+func (r *reader) wait(ctx context.Context, v *visit) error {
+	select {
+	case <-v.arrived:
+		return nil
+	default:
+	}
+	select {
+	case <-v.arrived:
+		return nil
+	case <-r.failed:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// pieces cuts spans into reads of the bytes that into gives room for.
+func pieces(list []plan.Span, into []byte, v *visit) []piece {
+	var out []piece
+	for _, s := range list {
+		for at := int64(0); at < s.Extent.Bytes; at += pieceBytes {
+			n := min(pieceBytes, s.Extent.Bytes-at)
+			e := s.Extent
+			e.Offset, e.Bytes = e.Offset+at, n
+			if e.Source.Size() <= e.Offset { // over-read behind the last byte
+				continue
+			}
+			out = append(out, piece{e, into[s.Offset+at:][:n], v})
+		}
+	}
+	return out
+}
+
+// A direct loader reads into the device's memory.
+type direct struct {
+	reader
+	readers int
+	visits  []*visit // by group, nil for groups that are not paged
+	order   []*visit
+	// computed has a token for each visit that the device is done with.
+	computed chan struct{}
+	running  bool
+}
+
+func (g *Pager) newDirect(p *plan.Plan, host HostVisible) *direct {
+	d := &direct{readers: g.opts.Readers, visits: make([]*visit, len(p.Groups))}
+	d.bytes = &g.stats.readBytes
+	for k := range p.Groups {
+		group := &p.Groups[k]
+		if !group.Paged() {
+			continue
+		}
+		v := &visit{path: group.Path, after: group.After, arrived: make(chan struct{}, 1)}
+		slot := host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes})
+		v.pieces = pieces(group.Spans, slot, v)
+		d.visits[k] = v
+		d.order = append(d.order, v)
+	}
+	return d
+}
+
+// begin starts the readers where they do not run.
+func (d *direct) begin() {
+	if d.running || len(d.order) == 0 {
+		return
+	}
+	d.running = true
+	d.computed = make(chan struct{}, 2*len(d.order))
+	d.start(d.readers)
+	d.idle.Go(d.feed)
+}
+
+// feed hands out the reads of one visit after the other, pass after pass, each once the plan says that its slot is free.
+func (d *direct) feed() {
+	done := 0
+	for n := 0; ; n++ {
+		v := d.order[n%len(d.order)]
+		// A visit is not handed out again before it was used, even where no other takes its slot.
+		need := n - len(d.order) + 1
+		if v.after > 0 {
+			need = max(need, n-v.after+1)
+		}
+		for done < need {
+			select {
+			case <-d.computed:
+				done++
+			case <-d.ctx.Done():
+				return
+			}
+		}
+		v.left.Store(int32(len(v.pieces)))
+		if len(v.pieces) == 0 {
+			v.arrived <- struct{}{}
+		}
+		for _, p := range v.pieces {
+			select {
+			case d.work <- p:
+			case <-d.ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+func (d *direct) ready(ctx context.Context, k int) error { return d.wait(ctx, d.visits[k]) }
+
+func (d *direct) done(int) { d.computed <- struct{}{} }
+
+// reset stops the readers, whose work for the pass that was given up may lie anywhere.
+func (d *direct) reset() {
+	if !d.running {
+		return
+	}
+	d.running = false
+	d.end()
+	for _, v := range d.order {
+		select {
+		case <-v.arrived:
+		default:
+		}
+	}
+}
+
+func (d *direct) close() error {
+	d.reset()
+	return nil
+}

@@ -1,0 +1,205 @@
+// Package pager obeys a plan: it brings each group of ops to a device just before the group runs, and while it runs the
+// next is already on its way. It holds no policy: which weights stay, where everything lies and what has to be waited
+// for is in the plan.
+//
+// It knows plans and devices. It does not know models or files: weights are read through the sources that the plan's
+// extents name.
+//
+//	p, err := pager.New(dev, pager.Options{})
+//	err = p.Pass(ctx, plan, io) // many times, one at a time
+//	err = p.Close()
+//
+// A pass is run by the goroutine that calls [Pager.Pass]; reads go on in goroutines of the pager, which reach into the
+// next pass.
+package pager
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Options change how a plan is run. The zero value is right.
+type Options struct {
+	// MemoryBytes bounds what the pager holds when it goes from one plan to another, each of which is within it; 0 is no
+	// bound.
+	MemoryBytes int64
+	// Readers is how many reads are under way at once; 0 is 4.
+	Readers int
+	// Observe is told what happens, on the goroutine that runs the pass. It must not block.
+	Observe func(Event)
+}
+
+// An Event is a step of a pass that is done.
+type Event struct {
+	// Group is the group's index in the plan, −1 for the weights that stay.
+	Group int
+	Path  string
+	// LoadedBytes is what was brought for the group, Stall how long its ops waited for that, Compute how long they took
+	// until they were given to the device (on the CPU: until they were computed).
+	LoadedBytes    int64
+	Stall, Compute time.Duration
+}
+
+// IO gives a pass its inputs and takes its outputs. Instances are numbered from 0; bytes belong to the caller and must
+// not change until the pass is over.
+type IO interface {
+	// Input returns the bytes of an input: all of its value, contiguous.
+	Input(instance int, id layers.ValueID) []byte
+	// Output returns where the bytes of an output go: those between the first and the last element of its operand, the
+	// gaps included. Nil says that the output is not wanted, or was not made because its branch did not run.
+	Output(instance, output int, made bool) []byte
+}
+
+// A Pager is a device with the weights of a model on it, as plans say. It must not be used by two goroutines at once.
+type Pager struct {
+	dev  device.Device
+	opts Options
+
+	stream device.Stream
+	// fixed holds the weights that stay, laid out as in current and in every plan that shares them; the other arenas are
+	// as large as the largest plan so far needs.
+	fixed, ring, activations, scratch device.Memory
+	current                           *program
+	programs                          map[*plan.Plan]*program
+	branches                          branches
+	stats                             counters
+	closed                            bool
+}
+
+// Stats count what a pager did.
+type Stats struct {
+	Passes int64
+	// FixedBytes were brought once; MovedBytes were brought to the ring for passes; ReadBytes is what of all that came
+	// from files.
+	FixedBytes, MovedBytes, ReadBytes int64
+	// Stall is how long ops waited for their weights.
+	Stall time.Duration
+}
+
+// A GroupError says at which group of a plan something failed.
+type GroupError struct {
+	Path string
+	// Step is what failed: "load", "run", "input", "output".
+	Step string
+	Err  error
+}
+
+// Error reads outside-in.
+func (e *GroupError) Error() string {
+	if e.Path == "" {
+		return e.Step + ": " + e.Err.Error()
+	}
+	return e.Path + ": " + e.Step + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *GroupError) Unwrap() error { return e.Err }
+
+// An OpError says which op of a model failed.
+type OpError struct {
+	// Path is the module, Kind the op, Source the line of Python where known.
+	Path, Kind, Source string
+	Err                error
+}
+
+// Error reads outside-in.
+func (e *OpError) Error() string {
+	s := e.Kind + ": " + e.Err.Error()
+	if e.Path != "" {
+		s = e.Path + ": " + s
+	}
+	if e.Source != "" {
+		s += " (" + e.Source + ")"
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *OpError) Unwrap() error { return e.Err }
+
+// New returns a pager without a plan. The device must outlive it.
+func New(dev device.Device, opts Options) (*Pager, error) {
+	if opts.Readers <= 0 {
+		opts.Readers = tensor.DefaultInFlight
+	}
+	stream, err := dev.NewStream()
+	if err != nil {
+		return nil, err
+	}
+	return &Pager{dev: dev, opts: opts, stream: stream, programs: make(map[*plan.Plan]*program)}, nil
+}
+
+// counters are the stats with those that readers count.
+type counters struct {
+	Stats
+	readBytes atomic.Int64
+}
+
+// Stats returns what was done so far.
+func (g *Pager) Stats() Stats {
+	s := g.stats.Stats
+	s.ReadBytes += g.stats.readBytes.Load()
+	return s
+}
+
+// Held is the device memory that a pager holds, by purpose. Constants count as fixed.
+type Held struct{ FixedBytes, RingBytes, ActivationBytes, WorkBytes int64 }
+
+// Total returns the sum.
+func (h Held) Total() int64 { return h.FixedBytes + h.RingBytes + h.ActivationBytes + h.WorkBytes }
+
+// Held returns the device memory that the pager holds now.
+func (g *Pager) Held() Held {
+	h := Held{bytesOf(g.fixed), bytesOf(g.ring), bytesOf(g.activations), bytesOf(g.scratch)}
+	for _, p := range g.programs {
+		h.FixedBytes += bytesOf(p.consts)
+	}
+	return h
+}
+
+func bytesOf(m device.Memory) int64 {
+	if m == nil {
+		return 0
+	}
+	return m.Bytes()
+}
+
+// Close ends the pager's goroutines and frees what it allocated. A second Close returns nil.
+func (g *Pager) Close() error {
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	errs := []error{g.drop()}
+	for _, m := range []*device.Memory{&g.fixed, &g.ring, &g.activations, &g.scratch} {
+		errs = append(errs, free(m))
+	}
+	return errors.Join(append(errs, g.stream.Close())...)
+}
+
+func free(m *device.Memory) error {
+	if *m == nil {
+		return nil
+	}
+	err := (*m).Free()
+	*m = nil
+	return err
+}
+
+// ErrClosed is returned by the methods of a closed pager.
+var ErrClosed = errors.New("pager is closed")
+
+// located says where in a plan an error came up, unless it says so itself.
+func located(err error, path, step string) error {
+	var known *GroupError
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	return &GroupError{path, step, err}
+}

@@ -1,0 +1,182 @@
+package pager
+
+import (
+	"context"
+	"time"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/plan"
+)
+
+// Pass runs every group of a plan once, for all instances. Where it fails, or ctx is done, it returns within the op that
+// runs, and the pager can be used again.
+func (g *Pager) Pass(ctx context.Context, p *plan.Plan, io IO) error {
+	if g.closed {
+		return ErrClosed
+	}
+	if err := g.use(ctx, p); err != nil {
+		return err
+	}
+	g.current.load.begin()
+	for k := range p.Groups {
+		if err := g.group(ctx, k, io); err != nil {
+			return g.abandon(located(err, p.Groups[k].Path, "run"))
+		}
+	}
+	if err := g.stream.Sync(ctx); err != nil {
+		return g.abandon(err)
+	}
+	if err := g.update(ctx); err != nil {
+		return g.abandon(located(err, "", "update"))
+	}
+	g.stats.Passes++
+	return nil
+}
+
+// abandon brings the pager back to where a pass begins. What still runs on the device is waited for.
+func (g *Pager) abandon(err error) error {
+	_ = g.stream.Sync(context.Background()) // its error is that of the pass
+	g.current.load.reset()
+	return err
+}
+
+// group runs the ops of one group for all instances.
+func (g *Pager) group(ctx context.Context, k int, io IO) error {
+	group := &g.current.plan.Groups[k]
+	var stall time.Duration
+	if group.Paged() {
+		begin := time.Now()
+		if err := g.current.load.ready(ctx, k); err != nil {
+			return located(err, group.Path, "load")
+		}
+		stall = time.Since(begin)
+		g.stats.Stall += stall
+		g.stats.MovedBytes += group.SlotBytes
+	}
+	begin := time.Now()
+	for instance := range g.current.plan.Instances {
+		if err := g.instance(ctx, k, instance, io); err != nil {
+			return err
+		}
+	}
+	if group.Paged() {
+		g.current.load.done(k)
+	}
+	if g.opts.Observe != nil {
+		g.opts.Observe(Event{
+			Group: k, Path: group.Path, LoadedBytes: group.SlotBytes, Stall: stall, Compute: time.Since(begin),
+		})
+	}
+	return nil
+}
+
+// instance runs the ops of one group for one instance.
+func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
+	group := &g.current.plan.Groups[k]
+	for _, id := range group.Inputs {
+		if err := g.stream.CopyIn(g.place(id, instance), io.Input(instance, id)); err != nil {
+			return located(err, g.current.plan.Lowered.Graph.Values[id].Name, "input")
+		}
+	}
+	for i := group.First; i < group.End; i++ {
+		p := &g.current.ops[i]
+		if len(p.launch.Op.Guard) > 0 {
+			runs, err := g.holds(ctx, p.launch.Op.Guard, instance)
+			if err != nil {
+				return opError(&p.launch.Op, err)
+			}
+			for _, id := range p.launch.Op.Out {
+				g.branches.skipped[id] = !runs
+			}
+			if !runs {
+				continue
+			}
+		}
+		p.turn(instance)
+		if err := g.stream.Run(ctx, p.launch); err != nil {
+			return opError(&p.launch.Op, err)
+		}
+	}
+	g.branches.forget()
+	for _, output := range group.Outputs {
+		if err := g.output(instance, output, io); err != nil {
+			return located(err, g.current.plan.Lowered.Graph.Outputs[output].Name, "output")
+		}
+	}
+	return nil
+}
+
+func opError(op *layers.Op, err error) error {
+	return &OpError{Path: op.Path, Kind: string(op.Kind), Source: op.Source, Err: err}
+}
+
+// output copies an output to where the caller wants it.
+func (g *Pager) output(instance, output int, io IO) error {
+	o := g.current.plan.Lowered.Graph.Outputs[output].Operand
+	dst := io.Output(instance, output, !g.branches.skipped[o.Value])
+	if len(dst) == 0 {
+		return nil
+	}
+	region := g.region(o.Value, instance)
+	first, end, err := o.Layout.Span()
+	if err != nil {
+		return err
+	}
+	size := int64(g.current.plan.Lowered.Graph.Values[o.Value].DType.Size())
+	region.Offset, region.Bytes = region.Offset+first*size, (end-first)*size
+	return g.stream.CopyOut(dst, region)
+}
+
+// branches is what an instance knows of its conditionals.
+type branches struct {
+	// decided holds the predicates that were read; there are few.
+	decided []decision
+	// skipped says which results were not made, by value.
+	skipped []bool
+}
+
+type decision struct {
+	value  layers.ValueID
+	offset int
+	is     bool
+}
+
+// forget drops what was decided: predicates are read again by the next group and the next instance, since it costs
+// little.
+func (b *branches) forget() { b.decided = b.decided[:0] }
+
+func (b *branches) decide(at layers.Operand) (is, known bool) {
+	for _, d := range b.decided {
+		if d.value == at.Value && d.offset == at.Layout.Offset {
+			return d.is, true
+		}
+	}
+	return false, false
+}
+
+// holds reports whether an op under guards runs. A predicate is waited for and read once for each group.
+func (g *Pager) holds(ctx context.Context, guards []layers.Guard, instance int) (bool, error) {
+	for _, c := range guards {
+		is, known := g.branches.decide(c.Predicate)
+		if !known {
+			if err := g.stream.Sync(ctx); err != nil {
+				return false, err
+			}
+			region := g.region(c.Predicate.Value, instance)
+			region.Offset, region.Bytes = region.Offset+int64(c.Predicate.Layout.Offset), 1
+			b := make([]byte, 1)
+			if err := g.stream.CopyOut(b, region); err != nil {
+				return false, err
+			}
+			if err := g.stream.Sync(ctx); err != nil {
+				return false, err
+			}
+			is = b[0] != 0
+			g.branches.decided = append(g.branches.decided, decision{c.Predicate.Value, c.Predicate.Layout.Offset, is})
+		}
+		if is != c.Want {
+			return false, nil
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,299 @@
+package pager
+
+import (
+	"context"
+	"errors"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/plan"
+)
+
+// A program is a plan made ready to run: every op with the regions of its operands.
+type program struct {
+	plan   *plan.Plan
+	consts device.Memory
+	ops    []prepared
+	load   loader
+	// updates is where states pass through on their way back.
+	updates [][]byte
+	// fixed finds the weights that stay by value.
+	fixed map[layers.ValueID]plan.Part
+	// arenas are those that the regions point into: a larger one makes the program stale.
+	arenas [4]device.Memory
+}
+
+// A prepared op is a launch with its regions filled in, and how far the regions of one instance are from the next's.
+type prepared struct {
+	launch  device.Launch
+	in, out []int64
+	// instance is the one that the regions are those of now.
+	instance int
+}
+
+// maxPrograms bounds the plans kept ready, one for each set of input shapes.
+const maxPrograms = 16
+
+// use makes a plan the one that runs. Weights that stay are brought unless the plan before has them in the same places.
+func (g *Pager) use(ctx context.Context, p *plan.Plan) error {
+	if g.current != nil && g.current.plan == p {
+		return nil
+	}
+	if g.current != nil {
+		g.current.load.reset() // the ring is another's now
+	}
+	if g.current == nil || !plan.SameFixed(p, g.current.plan) {
+		if err := g.bring(ctx, p); err != nil {
+			return err
+		}
+	}
+	if err := g.yield(p); err != nil {
+		return err
+	}
+	for _, a := range []struct {
+		arena *device.Memory
+		bytes int64
+	}{{&g.ring, p.RingBytes}, {&g.activations, p.ActivationBytes}, {&g.scratch, p.WorkBytes}} {
+		if err := g.grow(a.arena, a.bytes); err != nil {
+			return err
+		}
+	}
+	ready, err := g.program(ctx, p)
+	if err != nil {
+		return err
+	}
+	g.current = ready
+	return nil
+}
+
+// yield gives back what plans before took and this one does not need, where both together would be more than the budget.
+func (g *Pager) yield(p *plan.Plan) error {
+	h := g.Held()
+	larger := h.FixedBytes + p.ConstBytes + max(h.RingBytes, p.RingBytes) + max(h.ActivationBytes, p.ActivationBytes) +
+		max(h.WorkBytes, p.WorkBytes)
+	if g.opts.MemoryBytes == 0 || larger <= g.opts.MemoryBytes {
+		return nil
+	}
+	return errors.Join(g.drop(), free(&g.ring), free(&g.activations), free(&g.scratch))
+}
+
+// grow makes an arena as large as a plan needs it. What it held is not kept.
+func (g *Pager) grow(arena *device.Memory, bytes int64) error {
+	if *arena != nil && (*arena).Bytes() >= bytes || bytes == 0 {
+		return nil
+	}
+	if err := free(arena); err != nil {
+		return err
+	}
+	m, err := g.dev.Alloc(bytes)
+	if err != nil {
+		g.current = nil
+		return err
+	}
+	*arena = m
+	return nil
+}
+
+// bring drops what is on the device and brings the weights that stay. States are what the last pass left of them.
+func (g *Pager) bring(ctx context.Context, p *plan.Plan) error {
+	states, err := g.states(ctx)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(g.drop(), free(&g.fixed)); err != nil {
+		return err
+	}
+	if p.Fixed.Bytes == 0 {
+		return nil
+	}
+	if g.fixed, err = g.dev.Alloc(p.Fixed.Bytes); err != nil {
+		return err
+	}
+	read, err := g.bringFixed(ctx, p)
+	if err != nil {
+		return errors.Join(&GroupError{"", "load", err}, free(&g.fixed))
+	}
+	g.stats.ReadBytes += read
+	g.stats.FixedBytes += p.Fixed.WeightBytes
+	for _, part := range p.Fixed.Parts {
+		v := &p.Lowered.Graph.Values[part.Value]
+		if bytes, ok := states[v.Weight.Extent]; ok && v.Role == layers.State {
+			if err := g.stream.CopyIn(g.fixedRegion(part), bytes); err != nil {
+				return err
+			}
+		}
+	}
+	if g.opts.Observe != nil {
+		g.opts.Observe(Event{Group: -1, LoadedBytes: p.Fixed.WeightBytes})
+	}
+	return g.stream.Sync(ctx)
+}
+
+// drop forgets every program.
+func (g *Pager) drop() error {
+	var errs []error
+	for key, p := range g.programs {
+		errs = append(errs, p.load.close(), free(&p.consts))
+		delete(g.programs, key)
+	}
+	g.current = nil
+	return errors.Join(errs...)
+}
+
+func (g *Pager) fixedRegion(p plan.Part) device.Region {
+	return device.Region{Memory: g.fixed, Offset: p.Offset, Bytes: p.High - p.Low}
+}
+
+// program returns a plan made ready.
+func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
+	arenas := [4]device.Memory{g.fixed, g.ring, g.activations, g.scratch}
+	if ready, ok := g.programs[p]; ok {
+		if ready.arenas == arenas {
+			return ready, nil
+		}
+		delete(g.programs, p)
+		if err := errors.Join(ready.load.close(), free(&ready.consts)); err != nil {
+			return nil, err
+		}
+	}
+	for old, q := range g.programs {
+		if len(g.programs) < maxPrograms {
+			break
+		}
+		delete(g.programs, old) // any: a service has few shapes
+		if err := errors.Join(q.load.close(), free(&q.consts)); err != nil {
+			return nil, err
+		}
+	}
+	ready := &program{plan: p, arenas: arenas}
+	if err := g.constants(ctx, ready); err != nil {
+		return nil, err
+	}
+	var err error
+	if ready.load, err = g.newLoader(p); err != nil {
+		return nil, errors.Join(err, free(&ready.consts))
+	}
+	g.prepare(ready)
+	g.programs[p] = ready
+	return ready, nil
+}
+
+// constants copies the graph's constants to the device.
+func (g *Pager) constants(ctx context.Context, p *program) (err error) {
+	if p.plan.ConstBytes == 0 {
+		return nil
+	}
+	if p.consts, err = g.dev.Alloc(p.plan.ConstBytes); err != nil {
+		return err
+	}
+	for _, part := range p.plan.Consts {
+		region := device.Region{Memory: p.consts, Offset: part.Offset, Bytes: part.High}
+		if err := g.stream.CopyIn(region, p.plan.Lowered.Graph.Values[part.Value].Const); err != nil {
+			return errors.Join(err, free(&p.consts))
+		}
+	}
+	if err := g.stream.Sync(ctx); err != nil {
+		return errors.Join(err, free(&p.consts))
+	}
+	return nil
+}
+
+// prepare fills in the regions of every op.
+func (g *Pager) prepare(p *program) {
+	graph := p.plan.Lowered.Graph
+	p.fixed = make(map[layers.ValueID]plan.Part, len(p.plan.Fixed.Parts))
+	for _, part := range p.plan.Fixed.Parts {
+		p.fixed[part.Value] = part
+	}
+	consts := make(map[layers.ValueID]plan.Part, len(p.plan.Consts))
+	for _, part := range p.plan.Consts {
+		consts[part.Value] = part
+	}
+	p.ops = make([]prepared, len(graph.Ops))
+	for k := range p.plan.Groups {
+		group := &p.plan.Groups[k]
+		paged := make(map[layers.ValueID]plan.Part, len(group.Parts))
+		for _, part := range group.Parts {
+			paged[part.Value] = part
+		}
+		argument := func(o layers.Operand) (device.Argument, int64) {
+			if o.Value == layers.NoValue {
+				return device.Argument{Operand: layers.Absent}, 0
+			}
+			a := device.Argument{Operand: o, Spec: graph.Spec(o)}
+			low := int64(0) // where the region begins within the value
+			if part, ok := paged[o.Value]; ok {
+				low = part.Low
+				a.Region = device.Region{Memory: g.ring, Offset: group.SlotOffset + part.Offset, Bytes: part.High - part.Low}
+			} else if part, ok := p.fixed[o.Value]; ok {
+				low = part.Low
+				a.Region = g.fixedRegion(part)
+			} else if part, ok := consts[o.Value]; ok {
+				a.Region = device.Region{Memory: p.consts, Offset: part.Offset, Bytes: part.High}
+			} else {
+				place := p.plan.Places[o.Value]
+				a.Region = device.Region{Memory: g.activations, Offset: place.Offset, Bytes: place.Bytes}
+				return a, place.Stride
+			}
+			a.Operand.Layout.Offset -= int(low) / graph.Values[o.Value].DType.Size()
+			return a, 0
+		}
+		for i := group.First; i < group.End; i++ {
+			step := p.plan.Lowered.Steps[i]
+			ready := &p.ops[i]
+			ready.launch = device.Launch{
+				Step: step, Op: graph.Ops[i], Work: device.Region{Memory: g.scratch, Bytes: step.WorkBytes},
+			}
+			for _, o := range graph.Ops[i].In {
+				a, stride := argument(o)
+				ready.launch.In, ready.in = append(ready.launch.In, a), append(ready.in, stride)
+			}
+			for _, id := range graph.Ops[i].Out {
+				a, stride := argument(graph.Whole(id))
+				ready.launch.Out, ready.out = append(ready.launch.Out, a), append(ready.out, stride)
+			}
+		}
+	}
+	for _, u := range graph.Updates {
+		p.updates = append(p.updates, make([]byte, graph.Values[u.State].Bytes()))
+	}
+	if n := len(graph.Values); len(g.branches.skipped) < n {
+		g.branches.skipped = make([]bool, n)
+	}
+}
+
+// turn makes the regions of an op those of an instance.
+func (p *prepared) turn(instance int) {
+	if p.instance == instance {
+		return
+	}
+	by := int64(instance - p.instance)
+	for i, stride := range p.in {
+		p.launch.In[i].Region.Offset += by * stride
+	}
+	for i, stride := range p.out {
+		p.launch.Out[i].Region.Offset += by * stride
+	}
+	p.instance = instance
+}
+
+// place returns the region of an input or result.
+func (g *Pager) place(id layers.ValueID, instance int) device.Region {
+	place := &g.current.plan.Places[id]
+	return device.Region{
+		Memory: g.activations, Offset: place.Offset + int64(instance)*place.Stride, Bytes: place.Bytes,
+	}
+}
+
+// region returns where a value is that is a weight that stays, an input or a result.
+func (g *Pager) region(id layers.ValueID, instance int) device.Region {
+	if part, ok := g.current.fixed[id]; ok {
+		return g.fixedRegion(part)
+	}
+	for _, part := range g.current.plan.Consts {
+		if part.Value == id {
+			return device.Region{Memory: g.current.consts, Offset: part.Offset, Bytes: part.High}
+		}
+	}
+	return g.place(id, instance)
+}

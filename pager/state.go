@@ -1,0 +1,52 @@
+package pager
+
+import (
+	"context"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// states returns the contents of the buffers that the program changes, by their storage.
+func (g *Pager) states(ctx context.Context) (map[tensor.Extent][]byte, error) {
+	if g.current == nil || g.fixed == nil {
+		return nil, nil
+	}
+	graph := g.current.plan.Lowered.Graph
+	states := make(map[tensor.Extent][]byte)
+	for _, part := range g.current.plan.Fixed.Parts {
+		v := &graph.Values[part.Value]
+		if v.Role != layers.State {
+			continue
+		}
+		bytes := make([]byte, part.High-part.Low)
+		if err := g.stream.CopyOut(bytes, g.fixedRegion(part)); err != nil {
+			return nil, err
+		}
+		states[v.Weight.Extent] = bytes
+	}
+	return states, g.stream.Sync(ctx)
+}
+
+// update makes the states what the pass left of them. All are read before one is written: a state may become what another
+// was.
+func (g *Pager) update(ctx context.Context) error {
+	updates := g.current.plan.Lowered.Graph.Updates
+	if len(updates) == 0 {
+		return nil
+	}
+	for i, u := range updates {
+		if err := g.stream.CopyOut(g.current.updates[i], g.region(u.Operand.Value, 0)); err != nil {
+			return err
+		}
+	}
+	if err := g.stream.Sync(ctx); err != nil {
+		return err
+	}
+	for i, u := range updates {
+		if err := g.stream.CopyIn(g.region(u.State, 0), g.current.updates[i]); err != nil {
+			return err
+		}
+	}
+	return g.stream.Sync(ctx)
+}

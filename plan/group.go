@@ -1,0 +1,128 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// cut divides the ops of a graph into groups: runs of ops under one cut point, each with the parts of weights that its
+// ops read. Ops that read none join the group before them, and at the start of the program the one after.
+func cut(g *layers.Graph, limit Limit) []Group {
+	point := cutPoints(g, limit)
+	var groups []Group
+	for i := range g.Ops {
+		path, parts := point(g.Ops[i].Path), opParts(g, &g.Ops[i])
+		n := len(groups)
+		switch {
+		case n > 0 && len(groups[n-1].Parts) == 0 && len(parts) > 0:
+			groups[n-1].Path = path
+		case n == 0 || len(parts) > 0 && groups[n-1].Path != path:
+			groups = append(groups, Group{Path: path, First: i})
+		}
+		last := &groups[len(groups)-1]
+		last.End = i + 1
+		last.Parts = append(last.Parts, parts...)
+	}
+	if groups == nil {
+		return []Group{{}} // no op: inputs and weights that go out as they are
+	}
+	for i := range groups {
+		groups[i].Parts = merge(groups[i].Parts)
+		for _, p := range groups[i].Parts {
+			groups[i].WeightBytes += p.High - p.Low
+			groups[i].Params += (p.High - p.Low) / int64(g.Values[p.Value].DType.Size())
+		}
+	}
+	return groups
+}
+
+// cutPoints returns the function from an op's module to the module at which its group is cut: the outermost one that has
+// no modules below it or is no larger than the limit. A list of modules is entered whatever its size: it has no forward,
+// so no op's module stack names it.
+func cutPoints(g *layers.Graph, limit Limit) func(path string) string {
+	if limit.Unit == Unset || limit.N < 0 {
+		return func(path string) string { return path }
+	}
+	sizes := make(map[string]int64)
+	counted := make(map[tensor.Extent]bool)
+	for _, v := range g.Values {
+		if v.Role != layers.Weight && v.Role != layers.State || counted[v.Weight.Extent] {
+			continue
+		}
+		counted[v.Weight.Extent] = true
+		n := v.Bytes()
+		if limit.Unit == Params {
+			n /= int64(v.DType.Size())
+		}
+		owner := v.Weight.Name
+		for {
+			dot := strings.LastIndexByte(owner, '.')
+			if dot < 0 {
+				break
+			}
+			owner = owner[:dot]
+			sizes[owner] += n
+		}
+	}
+	called := make(map[string]bool)
+	for _, op := range g.Ops {
+		called[op.Path] = true
+	}
+	for path := range g.Modules {
+		called[path] = true
+	}
+	return func(path string) string {
+		for i := 0; i <= len(path); i++ {
+			if i < len(path) && path[i] != '.' {
+				continue
+			}
+			if prefix := path[:i]; called[prefix] && sizes[prefix] < limit.N {
+				return prefix
+			}
+		}
+		return path
+	}
+}
+
+// opParts lists the bytes of weights that an op reads.
+func opParts(g *layers.Graph, op *layers.Op) []Part {
+	var parts []Part
+	for _, o := range op.In {
+		if o.Value == layers.NoValue || g.Values[o.Value].Role != layers.Weight {
+			continue
+		}
+		if p, ok := operandPart(g, o); ok {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
+// operandPart returns the bytes of a value that an operand views.
+func operandPart(g *layers.Graph, o layers.Operand) (Part, bool) {
+	first, end, err := o.Layout.Span()
+	if err != nil {
+		panic("BUG: operand of " + g.Values[o.Value].Name + ": " + err.Error())
+	}
+	size := int64(g.Values[o.Value].DType.Size())
+	return Part{Value: o.Value, Low: first * size, High: end * size}, end > first
+}
+
+// merge returns parts as one run for each value: from the lowest byte read to the highest. (Of a weight that is split
+// the parts of one group lie together.)
+func merge(parts []Part) []Part {
+	slices.SortStableFunc(parts, func(a, b Part) int { return cmp.Compare(a.Value, b.Value) })
+	out := parts[:0]
+	for _, p := range parts {
+		if n := len(out); n > 0 && out[n-1].Value == p.Value {
+			out[n-1].Low, out[n-1].High = min(out[n-1].Low, p.Low), max(out[n-1].High, p.High)
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}

@@ -1,0 +1,90 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/pager"
+	"github.com/optimem/optimem/plan"
+)
+
+// Options say how a model is run. The zero value is right.
+type Options struct {
+	// Memory is the budget in bytes on the device for weights, activations and workspace together; 0 is no limit.
+	Memory int64
+	// MaxGroup says, in [Page], from which size down a module is brought as a whole; the zero value brings every leaf
+	// module by itself.
+	MaxGroup plan.Limit
+	// Capacity is what [Chunk] pins: the largest prefix of the model that is within it. The zero value pins everything.
+	Capacity plan.Limit
+	// Threads is the number of threads that compute; 0 is one for each processor. Results do not depend on it.
+	Threads int
+	// Dump names modules whose outputs a run returns too, as "dump:" and the path.
+	Dump []string
+	// Ops is the registry that the model was built with; nil is layers.Standard().
+	Ops *layers.Registry
+	// Rates are what the host does in a second, for the planner; the zero value stands for guesses.
+	Rates plan.Rates
+	// Observe is told what a pass does, group by group, on the goroutine that runs it. It must not block.
+	Observe func(pager.Event)
+}
+
+// The options of each mode.
+type (
+	PageOptions     = Options
+	ChunkOptions    = Options
+	AutoOptions     = Options
+	ResidentOptions = Options
+)
+
+// Resident returns a session that holds the whole model in memory. Weights are read when a pass first needs them.
+func Resident(ctx context.Context, model *models.Model, opts ResidentOptions) (*Session, error) {
+	return start(ctx, model, plan.Resident, opts)
+}
+
+// Page returns a session that brings each group of ops just before it runs, while the group before it computes.
+func Page(ctx context.Context, model *models.Model, opts PageOptions) (*Session, error) {
+	return start(ctx, model, plan.Page, opts)
+}
+
+// Chunk returns a session that pins the largest prefix of the model within a capacity for good. On the CPU the remainder
+// is paged.
+func Chunk(ctx context.Context, model *models.Model, opts ChunkOptions) (*Session, error) {
+	return start(ctx, model, plan.Chunk, opts)
+}
+
+// Auto returns a session that keeps what the budget allows, chosen by simulation, and pages the rest.
+func Auto(ctx context.Context, model *models.Model, opts AutoOptions) (*Session, error) {
+	return start(ctx, model, plan.Auto, opts)
+}
+
+func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Options) (*Session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if opts.Memory < 0 {
+		return nil, fmt.Errorf("a budget of %d bytes", opts.Memory)
+	}
+	if opts.Ops == nil {
+		opts.Ops = layers.Standard()
+	}
+	dev := cpu.New(opts.Threads, opts.Ops)
+	p, err := pager.New(dev, pager.Options{MemoryBytes: opts.Memory, Observe: opts.Observe})
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{
+		model:    model,
+		mode:     mode,
+		opts:     opts,
+		dev:      dev,
+		pager:    p,
+		programs: make(map[*layers.Graph]*program),
+		turn:     make(chan struct{}, 1),
+	}
+	s.release()
+	return s, nil
+}
