@@ -30,6 +30,9 @@ type Options struct {
 	Ops *layers.Registry
 	// Arch is the architecture of a bare state dict, where its names and shapes do not tell.
 	Arch string
+	// Code is a checkpoint that holds the code for a bare state dict: an exported program, TorchScript or a whole
+	// pickled module. It must stay open as long as the model's own checkpoint.
+	Code *loader.Checkpoint
 }
 
 // A Port is an input of a model.
@@ -39,6 +42,7 @@ type Port = layers.Port
 // while graphs of it run.
 type Model struct {
 	arch    string
+	notes   []string
 	inputs  []Port
 	outputs []string
 	build   func(inputs map[string]tensor.Shape) (*layers.Graph, error)
@@ -66,6 +70,10 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 	}
 	m := &Model{ops: opts.Ops, graphs: make(map[string]*list.Element), recent: list.New()}
 	switch {
+	case opts.Code != nil:
+		if err := m.useCode(ckpt, opts); err != nil {
+			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
+		}
 	case ckpt.Program != nil && ckpt.Program.Exported != nil:
 		if err := m.useExported(ckpt, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
@@ -92,6 +100,9 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 
 // Arch returns the name of the architecture that the checkpoint was recognised as, "" for programs.
 func (m *Model) Arch() string { return m.arch }
+
+// Notes returns what a user should know about how the checkpoint was understood: what was assumed, what was left out.
+func (m *Model) Notes() []string { return slices.Clone(m.notes) }
 
 // Inputs returns what a caller must give, in order.
 func (m *Model) Inputs() []Port { return slices.Clone(m.inputs) }

@@ -50,29 +50,35 @@ func (r resnet) expansion() int {
 }
 
 func (r resnet) module(o Options) *layers.Module {
-	classes := o.Classes
-	if classes == 0 {
-		classes = 1000
-	}
-	m := layers.New("torchvision.models.resnet.ResNet", nil).
-		Add("conv1", layers.Conv2d(3, 64, 7, layers.Stride(2), layers.Padding(3), layers.NoBias)).
+	m := layers.New("torchvision.models.resnet.ResNet", nil)
+	out := r.addStages(m, false)
+	return m.Add("avgpool", layers.AdaptiveAvgPool2d(1)).Add("fc", layers.Linear(out, o.classes()))
+}
+
+// addStages adds all that comes before the head and returns its channels. Dilated, the last two stages keep the size of
+// the picture and look further instead, as replace_stride_with_dilation=[False, True, True] says.
+func (r resnet) addStages(m *layers.Module, dilated bool) int {
+	m.Add("conv1", layers.Conv2d(3, 64, 7, layers.Stride(2), layers.Padding(3), layers.NoBias)).
 		Add("bn1", layers.BatchNorm2d(64)).
 		Add("relu", layers.ReLU(layers.InPlace)).
 		Add("maxpool", layers.MaxPool2d(3, layers.Stride(2), layers.Padding(1)))
-	in := 64
+	in, dilation := 64, 1
 	for i, depth := range r.depths {
 		layer := layers.Sequential()
-		planes, stride := 64<<i, min(i+1, 2)
+		planes, stride, next := 64<<i, min(i+1, 2), dilation
+		if dilated && i >= 2 {
+			stride, next = 1, 2*dilation
+		}
 		for b := range depth {
-			layer.Add(fmt.Sprint(b), r.block(in, planes, stride))
-			in, stride = planes*r.expansion(), 1
+			layer.Add(fmt.Sprint(b), r.block(in, planes, stride, dilation))
+			in, stride, dilation = planes*r.expansion(), 1, next
 		}
 		m.Add(fmt.Sprintf("layer%d", i+1), layer)
 	}
-	return m.Add("avgpool", layers.AdaptiveAvgPool2d(1)).Add("fc", layers.Linear(in, classes))
+	return in
 }
 
-func (r resnet) block(in, planes, stride int) *layers.Module {
+func (r resnet) block(in, planes, stride, dilation int) *layers.Module {
 	out := planes * r.expansion()
 	var m *layers.Module
 	if r.bottleneck {
@@ -81,7 +87,8 @@ func (r resnet) block(in, planes, stride int) *layers.Module {
 			Add("conv1", layers.Conv2d(in, width, 1, layers.NoBias)).
 			Add("bn1", layers.BatchNorm2d(width)).
 			Add("conv2", layers.Conv2d(width, width, 3,
-				layers.Stride(stride), layers.Padding(1), layers.Groups(r.groups), layers.NoBias)).
+				layers.Stride(stride), layers.Padding(dilation), layers.Dilation(dilation), layers.Groups(r.groups),
+				layers.NoBias)).
 			Add("bn2", layers.BatchNorm2d(width)).
 			Add("conv3", layers.Conv2d(width, out, 1, layers.NoBias)).
 			Add("bn3", layers.BatchNorm2d(out)).
@@ -101,31 +108,40 @@ func (r resnet) block(in, planes, stride int) *layers.Module {
 	return m
 }
 
-// inferResnet reads the sizes off the shapes: the depth from the names, the groups from the channels of a grouped
-// convolution's weight.
 func inferResnet(s shapes) []candidate {
-	if s.size("layer1.0.conv1.weight", 0) == 0 || s.size("fc.weight", 0) == 0 {
+	r, name, ok := s.resnet("")
+	if !ok || s.size("fc.weight", 0) == 0 {
 		return nil
 	}
-	r := resnet{groups: 1, width: 64}
-	for i := range r.depths {
-		r.depths[i] = s.count(fmt.Sprintf("layer%d.", i+1), ".conv1.weight")
+	return []candidate{{name: name, root: r.module(Options{Classes: s.size("fc.weight", 0)})}}
+}
+
+// resnet reads the sizes off the shapes under a prefix: the depth from the names, the groups from the channels of a
+// grouped convolution's weight. The name is that of the published one with these sizes, else the family's.
+func (s shapes) resnet(prefix string) (r resnet, name string, ok bool) {
+	first := prefix + "layer1.0."
+	if s.size(first+"conv1.weight", 0) == 0 {
+		return r, "", false
 	}
-	if r.bottleneck = s.size("layer1.0.conv3.weight", 0) > 0; r.bottleneck {
-		width, perGroup := s.size("layer1.0.conv2.weight", 0), s.size("layer1.0.conv2.weight", 1)
+	r = resnet{groups: 1, width: 64}
+	for i := range r.depths {
+		r.depths[i] = s.count(fmt.Sprintf("%slayer%d.", prefix, i+1), ".conv1.weight")
+	}
+	if r.bottleneck = s.size(first+"conv3.weight", 0) > 0; r.bottleneck {
+		width, perGroup := s.size(first+"conv2.weight", 0), s.size(first+"conv2.weight", 1)
 		if perGroup == 0 || width%perGroup != 0 {
-			return nil
+			return r, "", false
 		}
 		r.groups = width / perGroup
 		r.width = perGroup
 	}
-	name := "resnet"
+	name = "resnet"
 	for known, sizes := range resnetSizes {
 		if sizes == r {
 			name = known
 		}
 	}
-	return []candidate{{name, r.module(Options{Classes: s.size("fc.weight", 0)})}}
+	return r, name, true
 }
 
 func resnetForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {

@@ -73,6 +73,11 @@ var families = []*family{
 	efficientnets,
 	regnets,
 	convnexts,
+	vits,
+	swins,
+	maxvits,
+	segmentations,
+	videoResnets,
 }
 
 // Classes are the package's classes.

@@ -1,0 +1,249 @@
+package models_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A noSource is the bytes of weights that a test does not read.
+type noSource struct{}
+
+func (noSource) Size() int64 { return 1 << 40 }
+
+func (noSource) ReadAt(context.Context, []byte, int64) error { return errors.New("a weight was read") }
+
+// bareWeights returns the weights of an architecture, none of which can be read.
+func bareWeights(t *testing.T, arch string) []tensor.Weight {
+	t.Helper()
+	a, err := models.NewArchitecture(arch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var weights []tensor.Weight
+	var at int64
+	for _, e := range a.Root.StateDict() {
+		n, _ := e.Shape.NumElements()
+		size := n * int64(e.DType.Size())
+		weights = append(weights, tensor.Weight{
+			Name: e.Name, DType: e.DType, Layout: tensor.Contiguous(e.Shape...),
+			Extent: tensor.Extent{Source: noSource{}, Offset: at, Bytes: size},
+		})
+		at += size
+	}
+	return weights
+}
+
+func checkpointOf(t *testing.T, weights []tensor.Weight) *loader.Checkpoint {
+	t.Helper()
+	ckpt, err := loader.NewCheckpoint("test.pt", weights, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ckpt
+}
+
+// renamed returns weights under other names.
+func renamed(weights []tensor.Weight, name func(string) string) []tensor.Weight {
+	out := slices.Clone(weights)
+	for i := range out {
+		out[i].Name = name(out[i].Name)
+	}
+	return out
+}
+
+// TestWrapped builds state dicts that training scripts have wrapped, and traces them: every weight must be found under
+// the name that it has in the file.
+func TestWrapped(t *testing.T) {
+	plain := bareWeights(t, "resnet18")
+	half := slices.Clone(plain)
+	for i := range half {
+		if half[i].DType == tensor.Float32 {
+			half[i].DType = tensor.Float16
+			half[i].Extent.Bytes /= 2
+		}
+	}
+	shuffled := slices.Clone(plain)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) {
+		shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
+	})
+	for name, weights := range map[string][]tensor.Weight{
+		"plain":    plain,
+		"shuffled": shuffled,
+		"half":     half,
+		"parallel": renamed(plain, func(s string) string { return "module." + s }),
+		"compiled": renamed(plain, func(s string) string { return "module._orig_mod." + s }),
+		"nested":   renamed(plain, func(s string) string { return "net.encoder." + s }),
+		"no counters": slices.DeleteFunc(slices.Clone(plain), func(w tensor.Weight) bool {
+			return strings.HasSuffix(w.Name, "num_batches_tracked")
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, err := models.Build(checkpointOf(t, weights), models.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.Arch() != "resnet18" {
+				t.Errorf("recognised as %q", m.Arch())
+			}
+			g, err := m.Graph(map[string]tensor.Shape{"x": {1, 3, 64, 64}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := g.Outputs[0].Operand.Layout.Shape; !got.Equal(tensor.Shape{1, 1000}) {
+				t.Errorf("gives %v", got)
+			}
+			for _, v := range g.Values {
+				if v.Role == layers.Weight && !slices.ContainsFunc(weights, func(w tensor.Weight) bool { return w.Name == v.Weight.Name }) {
+					t.Errorf("weight %s is not the file's", v.Weight.Name)
+				}
+			}
+		})
+	}
+}
+
+// TestMismatch changes a state dict and wants the differences, as load_state_dict lists them.
+func TestMismatch(t *testing.T) {
+	plain := bareWeights(t, "resnet18")
+	broken := slices.Clone(plain)
+	for i := range broken {
+		switch broken[i].Name {
+		case "layer1.0.conv1.weight":
+			broken[i].Name = "layer1.0.conv9.weight"
+		case "layer2.0.conv2.weight":
+			broken[i].Layout = tensor.Contiguous(128, 64, 3, 3)
+			broken[i].Extent.Bytes /= 2
+		case "fc.weight":
+			broken[i].Layout = tensor.Contiguous(10, 512)
+			broken[i].Extent.Bytes = 10 * 512 * 4
+		case "fc.bias":
+			broken[i].Layout = tensor.Contiguous(10)
+			broken[i].Extent.Bytes = 10 * 4
+		}
+	}
+	_, err := models.Build(checkpointOf(t, broken), models.Options{Arch: "resnet18"})
+	var got *layers.MismatchError
+	if !errors.As(err, &got) {
+		t.Fatalf("error is %v", err)
+	}
+	want := &layers.MismatchError{
+		Arch: "resnet18", Missing: []string{"layer1.0.conv1.weight"}, Unexpected: []string{"layer1.0.conv9.weight"},
+		Misshaped: []layers.Misshaped{{
+			Name: "layer2.0.conv2.weight", Got: tensor.Shape{128, 64, 3, 3}, Want: tensor.Shape{128, 128, 3, 3},
+		}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := models.Build(checkpointOf(t, broken), models.Options{Arch: "resnet-81"}); err == nil {
+		t.Error("resnet-81 was built")
+	} else {
+		var unknown *models.UnknownArchitectureError
+		if !errors.As(err, &unknown) || !slices.Contains(unknown.Close, "resnet18") {
+			t.Errorf("error is %v", err)
+		}
+	}
+	one := []tensor.Weight{plain[0]}
+	if _, err := models.Build(checkpointOf(t, one), models.Options{}); err == nil {
+		t.Error("one weight was a model")
+	}
+}
+
+// TestMLP recognises linear layers in a Sequential and says what it assumed.
+func TestMLP(t *testing.T) {
+	weights := bareWeights(t, "mlp")
+	m, err := models.Build(checkpointOf(t, weights), models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if notes := m.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "ReLU is assumed") {
+		t.Errorf("notes are %q", notes)
+	}
+	g, err := m.Graph(map[string]tensor.Shape{"x": {3, 784}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for _, op := range g.Ops {
+		kinds = append(kinds, string(op.Kind))
+	}
+	if want := []string{"linear", "relu", "linear"}; !slices.Equal(kinds, want) {
+		t.Errorf("ops are %v, want %v", kinds, want)
+	}
+	weights[2].Layout = tensor.Contiguous(5, 512)
+	if _, err := models.Build(checkpointOf(t, weights), models.Options{}); err == nil {
+		t.Error("layers that do not fit each other were a model")
+	}
+}
+
+// digits are the four forms of one model; its logits for the pictures are in digits.json.
+const digits = "../examples/digits/"
+
+// TestCode runs a state dict with the code of another file, and compares graphs with those of that file.
+func TestCode(t *testing.T) {
+	open := func(name string) *loader.Checkpoint {
+		ckpt, err := loader.Open(digits + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { ckpt.Close() })
+		return ckpt
+	}
+	for _, name := range []string{"digits.pt2", "digits_module.pt"} {
+		t.Run(name, func(t *testing.T) {
+			weights, code := open("digits.pth"), open(name)
+			m, err := models.Build(weights, models.Options{Code: code})
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole, err := models.Build(code, models.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			shapes := map[string]tensor.Shape{m.Inputs()[0].Name: {2, 1, 8, 8}}
+			got, err := m.Graph(shapes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := whole.Graph(shapes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(describe(want), describe(got)); diff != "" {
+				t.Error(diff)
+			}
+			for _, v := range got.Values {
+				if v.Role != layers.Weight {
+					continue
+				}
+				if w, _ := weights.Weight(v.Weight.Name); w.Extent != v.Weight.Extent {
+					t.Errorf("%s is not read from the state dict", v.Weight.Name)
+				}
+			}
+		})
+	}
+	t.Run("no code", func(t *testing.T) {
+		_, err := models.Build(open("digits.pth"), models.Options{Code: open("digits.pth")})
+		var unsupported *models.UnsupportedError
+		if !errors.As(err, &unsupported) {
+			t.Errorf("error is %v", err)
+		}
+	})
+	t.Run("other weights", func(t *testing.T) {
+		_, err := models.Build(checkpointOf(t, bareWeights(t, "resnet18")), models.Options{Code: open("digits.pt2")})
+		var mismatch *layers.MismatchError
+		if !errors.As(err, &mismatch) || !slices.Contains(mismatch.Missing, "stem.conv.weight") {
+			t.Errorf("error is %v", err)
+		}
+	})
+}
