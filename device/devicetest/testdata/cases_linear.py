@@ -178,5 +178,7 @@ case(aten.linalg_cross.default, rand(2, 3, 4).transpose(1, 2), rand(1, 4, 3))
 case(aten.cross.default, rand(2, 3, 3), rand(2, 3, 3), 1)
 case(aten.cross.default, rand(2, 3, 3), rand(2, 3, 3))
 case(aten.linalg_cross.default, rand(0, 3), rand(0, 3))
+case(aten.matrix_power.default, rand(2, 3, 3), 0)
+case(aten.linalg_matrix_power.default, rand(2, 2, dtype=F64), 0)
 
 save("linear")
