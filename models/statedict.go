@@ -200,4 +200,4 @@ func recognise(dict layers.StateDict, arch string) (match, error) {
 }
 
 // codeHint says what helps with weights whose code is not known.
-const codeHint = "a state dict holds no code; " + exportHint + "; or give a file that has the code: --arch model.pt2"
+const codeHint = exportHint + ", or name a file of the same model that has its code: --arch model.pt2"

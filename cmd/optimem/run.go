@@ -52,11 +52,14 @@ type run struct {
 	threads        int
 	seed           uint64
 	mode, device   string
+	arch           string
 	asJSON         bool
 	quiet, verbose bool
 	maxMemory      sizeFlag
 
 	labels []string
+	// code is the file that --arch names, nil where it is none.
+	code *loader.Checkpoint
 }
 
 // The modes and devices that there will be; those that there are come first.
@@ -98,6 +101,7 @@ func (c *commandLine) runCommand() *cobra.Command {
 	flags.StringArrayVar(&r.dumps, "dump", nil, "`PATH=FILE`: write the output of a module, too (repeatable)")
 	flags.IntVar(&r.top, "top", 0, "print the `K` largest values of each row and where they are")
 	flags.StringVar(&r.labelsFile, "labels", "", "`FILE` with a class on each line; --top is 5 where not given")
+	flags.StringVar(&r.arch, "arch", "", "`NAME` of a state dict's architecture, or a file of the model with its code")
 	flags.StringVar(&r.mode, "mode", "auto", "`MODE`: resident or auto, which is resident today")
 	flags.StringVar(&r.device, "device", "cpu", "`DEVICE`: cpu")
 	flags.IntVar(&r.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
@@ -153,9 +157,18 @@ func (r *run) check() error {
 func (r *run) run(ctx context.Context) (err error) {
 	limits := loader.Limits{MemoryBytes: int64(r.maxMemory)}
 	start := time.Now()
+	defer func() { err = cmp.Or(err, r.closeCode()) }()
 	ckpt, model, err := r.open(ctx, limits)
 	if err != nil {
 		return err
+	}
+	if arch := model.Arch(); arch != "" {
+		r.note("%s: the architecture is %s", r.model, arch)
+	}
+	if !r.quiet {
+		for _, n := range model.Notes() {
+			r.say("note", n)
+		}
 	}
 	defer func() { err = cmp.Or(err, ckpt.Close()) }()
 	r.note("%s: %s, %s, opened and understood in %s", r.model, ckpt.Format,
@@ -218,7 +231,11 @@ func (r *run) open(ctx context.Context, limits loader.Limits) (*loader.Checkpoin
 	if err != nil {
 		return nil, nil, err
 	}
-	model, err := models.Build(ckpt, models.Options{})
+	opts, err := r.architecture(ctx, ckpt, limits)
+	if err != nil {
+		return nil, nil, errors.Join(err, ckpt.Close())
+	}
+	model, err := models.Build(ckpt, opts)
 	if err != nil {
 		return nil, nil, errors.Join(err, ckpt.Close())
 	}

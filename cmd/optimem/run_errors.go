@@ -24,12 +24,21 @@ func (r *run) place(err error) error {
 		shape       *models.ShapeError
 		input       *runtime.InputError
 		memory      *device.OutOfMemoryError
+		mismatch    *layers.MismatchError
+		ambiguous   *models.AmbiguousError
+		unknown     *models.UnknownArchitectureError
 	)
 	switch {
 	case err == nil || errors.As(err, &placed) || errors.Is(err, context.Canceled):
 		return err
 	case errors.As(err, &unsupported):
 		return r.unsupported(err, unsupported)
+	case errors.As(err, &mismatch):
+		return r.mismatch(err, mismatch)
+	case errors.As(err, &ambiguous):
+		return usageError(r.cmd, err, "say which: --arch "+ambiguous.Candidates[0])
+	case errors.As(err, &unknown):
+		return usageError(r.cmd, err, architectureHint(unknown))
 	case errors.As(err, &shape), errors.As(err, &input):
 		return usageError(r.cmd, err, fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model))
 	case errors.As(err, &memory):

@@ -49,9 +49,10 @@ func formatOf(path string) string { return strings.ToLower(filepath.Ext(path)) }
 func (r *run) targets(outputs []string) (files []target, modules []string, err error) {
 	if r.output != "" {
 		files = append(files, target{path: r.output})
-		if formatOf(r.output) == ".npy" && len(outputs) != 1 {
-			return nil, nil, r.usage("write .safetensors or .json", "%s: one array cannot hold %d outputs",
-				r.output, len(outputs))
+		if outputs != nil { // else a run tells
+			if err := r.holds(r.output, len(outputs)); err != nil {
+				return nil, nil, err
+			}
 		}
 	}
 	for _, text := range r.dumps {
@@ -82,6 +83,14 @@ func (r *run) targets(outputs []string) (files []target, modules []string, err e
 		}
 	}
 	return files, modules, nil
+}
+
+// holds says whether a file can hold so many tensors.
+func (r *run) holds(path string, n int) error {
+	if formatOf(path) == ".npy" && n != 1 {
+		return r.usage("write .safetensors or .json", "%s: one array cannot hold %d outputs", path, n)
+	}
+	return nil
 }
 
 func sameFile(a, b string) bool {
@@ -138,6 +147,9 @@ func (r *run) write(ctx context.Context, files []target, results []runOutput, ou
 
 // writable says beforehand what a format cannot hold.
 func (r *run) writable(f target, tensors []namedTensor) error {
+	if err := r.holds(f.path, len(tensors)); err != nil {
+		return err
+	}
 	var total int64
 	for _, t := range tensors {
 		total += int64(len(t.tensor.Data))
