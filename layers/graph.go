@@ -118,7 +118,8 @@ type Output struct {
 	Operand Operand
 }
 
-// A StateUpdate says what a state holds after a pass.
+// A StateUpdate says what a state holds after a pass: all of a value that an op computed, or what another state held
+// before.
 type StateUpdate struct {
 	State   ValueID
 	Operand Operand

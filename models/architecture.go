@@ -135,8 +135,7 @@ func (r *recorder) give(result any) error {
 	if err := add("", result); err != nil {
 		return err
 	}
-	r.updateStates()
-	return nil
+	return r.updateStates()
 }
 
 // position names the element of a list: by the list's name, or not at all at the top.

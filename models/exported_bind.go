@@ -219,18 +219,32 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 			}
 		}
 	}
-	b.updateStates()
-	return nil
+	return b.updateStates()
 }
 
 // updateStates notes what becomes of the weights that the program changed.
-func (b *programBuilder) updateStates() {
+func (b *programBuilder) updateStates() error {
 	for _, w := range b.weights {
 		if w.cell.value != w.origin {
 			b.graph.Values[w.origin].Role = layers.State
-			b.graph.Updates = append(b.graph.Updates, layers.StateUpdate{State: w.origin, Operand: b.memory(w.cell)})
 		}
 	}
+	for _, w := range b.weights {
+		if w.cell.value == w.origin {
+			continue
+		}
+		o := b.memory(w.cell)
+		role := b.graph.Values[o.Value].Role
+		if w.cell.uniform || role != layers.Computed && role != layers.State {
+			whole, err := b.emit1("copy", nil, o)
+			if err != nil {
+				return err
+			}
+			o = b.read(whole)
+		}
+		b.graph.Updates = append(b.graph.Updates, layers.StateUpdate{State: w.origin, Operand: o})
+	}
+	return nil
 }
 
 // numberOutput makes a tensor of a result that is a number.

@@ -240,6 +240,18 @@ func TestStatePersists(t *testing.T) {
 	}
 }
 
+// Buffers may become what no op computes: the input, zeros, a parameter, another buffer.
+func TestStatesWithoutOps(t *testing.T) {
+	s := start(t, build(t, "testdata/resets.pt2", nil), optimem.ResidentOptions{})
+	for _, want := range recorded(t, "resets") {
+		got, err := s.Run(t.Context(), want.input())
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, got, want)
+	}
+}
+
 // Outputs are the caller's, inputs too: neither is kept, and neither leads into the session.
 func TestTensorsAreTheCallers(t *testing.T) {
 	s := start(t, build(t, "testdata/odd.pt2", nil), optimem.ResidentOptions{})

@@ -93,6 +93,27 @@ class States(nn.Module):
         return {"sum": self.a + self.b, "a": self.a.clone(), "count": self.count.clone()}
 
 
+class Resets(nn.Module):
+    """Buffers that become the input, zeros, a part of what they were, a parameter and each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([[0.5, -0.25]]), requires_grad=False)
+        for name, value in (("seen", 1.0), ("sum", 2.0), ("part", 3.0), ("copied", 4.0), ("left", 5.0), ("right", 6.0)):
+            self.register_buffer(name, torch.full((1, 2), value))
+
+    def forward(self, x):
+        result = {name: getattr(self, name) * 2.0 for name in ("seen", "sum", "part", "copied", "left", "right")}
+        self.seen.copy_(x)
+        self.sum.zero_()
+        self.part[:, 1] += 1.0
+        self.copied.copy_(self.weight)
+        left = self.left.clone()
+        self.left.copy_(self.right)
+        self.right.copy_(left)
+        return result | {"weight": self.weight.clone(), "ones": torch.ones(2, 3), "wide": x.expand(3, 2)}
+
+
 class Odd(nn.Module):
     """Results that are one another, views, the input itself, a scalar, nothing, bools and integers."""
 
@@ -199,6 +220,7 @@ def main() -> None:
           [[1.0, 1.0, 0.5, 2.0]]],
          {"x": {0: wide}}),
         ("mix", Mix(), torch.ones(2, 4), [[[1.0, -1.0, 0.5, 2.0], [0.0, 3.0, -0.25, 1.0]]], None),
+        ("resets", Resets(), torch.ones(1, 2), [[[1.0, 2.0]], [[3.0, 4.0]], [[5.0, 6.0]]], None),
         ("odd", Odd(), torch.ones(3, 2), [[[1.0, -2.0], [0.25, 4.0], [-0.5, 0.0]]],
          {"x": {0: wide}}),
     ):
