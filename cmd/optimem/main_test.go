@@ -24,7 +24,8 @@ func TestMain(m *testing.M) {
 }
 
 // The scripts are the specification of the command line, one promise each. $FIXTURES is the folder of files that
-// PyTorch wrote, $DIGITS that of the trained example, $PROGRAMS that of small programs.
+// PyTorch wrote, $DIGITS that of the trained example, $PROGRAMS that of small programs, $PICTURES
+// that of pictures.
 func TestScripts(t *testing.T) {
 	fixtures, err := filepath.Abs(filepath.FromSlash("../../loader/testdata"))
 	if err != nil {
@@ -38,6 +39,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("FIXTURES", filepath.Join(fixtures, "valid"))
 			e.Setenv("HOSTILE", filepath.Join(fixtures, "hostile"))
 			e.Setenv("DIGITS", filepath.Join(fixtures, "../../examples/digits"))
+			e.Setenv("PICTURES", filepath.Join(fixtures, "../../internal/preprocess/testdata"))
 			e.Setenv("PROGRAMS", filepath.Join(fixtures, "../../runtime/testdata"))
 			return nil
 		},

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
@@ -29,12 +30,22 @@ has the input's name. FILE alone is enough where the model has one input; a file
 that they are named for. The dtype must be the input's: nothing is converted. The word random stands for seeded random
 numbers: floats from -1 to 1, bytes from 0 to 255, other integers 0 or 1.
 
+A picture (.jpg, .png, .webp; or several of a batch, a.jpg,b.jpg) is resized, cropped and normalised as --preprocess says,
+to the grey levels that torchvision gives:
+  imagenet  the shorter side to 256, bilinear, the 224 x 224 in the centre, ImageNet's mean and deviation
+  clip      the shorter side to 224, bicubic, the 224 x 224 in the centre, CLIP's mean and deviation
+  vit       to 224 x 224, bilinear, from -1 to 1
+  none      as it is, from 0 to 1
+Options follow a colon, imagenet:resize=232,crop=224: resize=N, HxW or none; crop=N or none; filter=bilinear or bicubic;
+mean=M and std=S, or three numbers, 0.485/0.456/0.406. What its EXIF data say about orientation is not applied.
+
 The name of --output chooses the format: .safetensors, .json (NaN and infinities as text), or .npy for a single output.
 --dump also writes the output of a module, by its path in the model, to see where results part from PyTorch's. A run
 that fails or is interrupted leaves no file behind.`
 
 const runExamples = `  optimem run digits.pt2 --input pictures.npy --top 1
   optimem run resnet50.pt2 --input x=batch.npy --labels imagenet.txt --top 5
+  optimem run resnet50.pt2 --input cat.jpg --preprocess imagenet:resize=232 --labels imagenet.txt
   optimem run bert.pt2 --input tokens.safetensors --output hidden.safetensors
   optimem run model.pt2 --input random --shape x=4,3,224,224 --seed 7
   optimem run model.pt2 --input x.npy --dump layer3.0=layer3.npy`
@@ -46,6 +57,7 @@ type run struct {
 	model          string
 	inputs, shapes []string
 	dumps          []string
+	preprocess     string
 	output         string
 	top            int
 	labelsFile     string
@@ -60,6 +72,7 @@ type run struct {
 	labels []string
 	// code is the file that --arch names, nil where it is none.
 	code *loader.Checkpoint
+	spec preprocess.Spec
 }
 
 // The modes and devices that there will be; those that there are come first.
@@ -97,6 +110,7 @@ func (c *commandLine) runCommand() *cobra.Command {
 	flags.SortFlags = false
 	flags.StringArrayVar(&r.inputs, "input", nil, "`NAME=FILE`, or FILE alone, or random in FILE's place (repeatable)")
 	flags.StringArrayVar(&r.shapes, "shape", nil, "`NAME=2,3,224,224`: shape of a random input (repeatable)")
+	flags.StringVar(&r.preprocess, "preprocess", "", "`HOW` pictures become numbers: "+preprocess.Names+", and options")
 	flags.StringVarP(&r.output, "output", "o", "", "write the outputs to `FILE`: .safetensors, .npy, .json")
 	flags.StringArrayVar(&r.dumps, "dump", nil, "`PATH=FILE`: write the output of a module, too (repeatable)")
 	flags.IntVar(&r.top, "top", 0, "print the `K` largest values of each row and where they are")
@@ -138,6 +152,12 @@ func (r *run) check() error {
 		return r.usage("", "--top takes a number of classes, 1 or more")
 	case r.quiet && r.verbose:
 		return r.usage("", "--quiet and --verbose contradict each other")
+	}
+	if r.preprocess != "" {
+		var err error
+		if r.spec, err = preprocess.Parse(r.preprocess); err != nil {
+			return r.usage("there is: "+preprocess.Names+"; options, after a colon: "+preprocess.Options, "%w", err)
+		}
 	}
 	if r.threads == 0 {
 		r.threads = goruntime.GOMAXPROCS(0)

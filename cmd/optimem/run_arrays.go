@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/optimem/optimem/internal/npy"
@@ -30,14 +29,9 @@ type (
 	specCheck func(d tensor.DType, shape tensor.Shape) error
 )
 
-var pictureSuffixes = []string{".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"}
-
 // openArrays opens an input by its name, or by its content where the name says nothing.
 func (r *run) openArrays(ctx context.Context, path string, limits loader.Limits) (*arrayFile, error) {
 	switch ext := strings.ToLower(filepath.Ext(path)); {
-	case slices.Contains(pictureSuffixes, ext):
-		return nil, r.usage("make an array of it: .npy, .npz, .safetensors or .pt",
-			"%s: pictures as inputs are not built yet", path)
 	case ext == ".npy":
 		return openNPY(path)
 	case ext == ".npz":

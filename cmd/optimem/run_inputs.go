@@ -69,12 +69,17 @@ func (r *run) readInputs(ctx context.Context, ports []models.Port, limits loader
 			rest = true
 		case file == randomInput:
 			random = append(random, *port)
+		case isPicture(file):
+			err = r.readPictures(ctx, in, ports, port, file)
 		default:
 			err = r.readFile(ctx, in, ports, port, file, limits)
 		}
 		if err != nil {
 			return nil, err
 		}
+	}
+	if r.preprocess != "" && !slices.ContainsFunc(r.inputs, func(text string) bool { return isPicture(text) }) {
+		return nil, r.usage("", "--preprocess is for pictures, and no input is one")
 	}
 	var missing []string
 	for i, p := range ports {

@@ -43,10 +43,11 @@ func runOutputs(names []string, out runtime.Values) []runOutput {
 	return results
 }
 
-// A rowNames names rows of an output after those of the input file: "pictures.npy[0]".
+// A rowNames names rows of an output after those of the input file, "pictures.npy[0]", or after the input's files.
 type rowNames struct {
-	file string
-	n    int
+	file  string
+	files []string
+	n     int
 }
 
 // name returns the name of row i of an output whose leading dimensions are dims.
@@ -57,6 +58,13 @@ func (r rowNames) name(dims tensor.Shape, i int) string {
 		i /= dims[k]
 	}
 	text := "[" + strings.Join(index, " ") + "]"
+	if len(r.files) > 0 && len(dims) > 0 && dims[0] == len(r.files) {
+		row, _ := strconv.Atoi(index[0])
+		if len(dims) == 1 {
+			return r.files[row]
+		}
+		return r.files[row] + "[" + strings.Join(index[1:], " ") + "]"
+	}
 	if r.file != "" && len(dims) > 0 && dims[0] == r.n {
 		return r.file + text
 	}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/optimem/optimem/internal/preprocess"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/tensor"
+)
+
+// pictureSuffixes are those of pictures, whether they can be read or not: by them a file is known not to hold arrays.
+var pictureSuffixes = []string{
+	".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".avif", ".jxl",
+}
+
+func isPicture(path string) bool {
+	return slices.Contains(pictureSuffixes, strings.ToLower(filepath.Ext(path)))
+}
+
+// pictureFiles splits "a.png,b.png", unless that is the name of a file.
+func pictureFiles(text string) []string {
+	files := strings.Split(text, ",")
+	if _, err := os.Stat(text); err == nil || !slices.ContainsFunc(files[:len(files)-1], isPicture) {
+		return []string{text}
+	}
+	return files
+}
+
+// readPictures makes an input of a picture, or of several with commas between: a batch of them.
+func (r *run) readPictures(
+	ctx context.Context, in *runInputs, ports []models.Port, port *models.Port, text string,
+) error {
+	if r.preprocess == "" {
+		return r.usage("say how: --preprocess imagenet (there is: "+preprocess.Names+")",
+			"%s: a picture becomes numbers only if told how", text)
+	}
+	if port == nil && len(ports) != 1 {
+		return r.usage("name it: --input NAME="+text+"; "+describePorts(ports), "%s: which input is it?", text)
+	}
+	if port == nil {
+		port = &ports[0]
+	}
+	if _, twice := in.values[port.Name]; twice {
+		return r.usage("", "input %s is given twice", port.Name)
+	}
+	files := pictureFiles(text)
+	var t *tensor.Tensor
+	for i, path := range files {
+		p, err := r.decode(ctx, path)
+		if err != nil {
+			return err
+		}
+		height, width, err := r.spec.Size(p.Height, p.Width)
+		if err != nil {
+			return r.pictureError(path, err)
+		}
+		if t == nil {
+			if t, err = r.allocPictures(in, *port, len(files), height, width); err != nil {
+				return err
+			}
+		}
+		shape := t.Layout.Shape
+		if n := len(shape); shape[n-2] != height || shape[n-1] != width {
+			return r.usage("resize and crop make pictures equal: "+preprocess.Options,
+				"%s becomes %d × %d, and %s %d × %d", path, height, width, files[0], shape[n-2], shape[n-1])
+		}
+		values, err := tensor.Slice[float32](t)
+		if err != nil {
+			return err
+		}
+		each := len(values) / len(files)
+		if err := r.spec.Apply(ctx, p, values[i*each:][:each]); err != nil {
+			return r.pictureError(path, err)
+		}
+	}
+	in.values[port.Name] = t
+	if len(ports) == 1 {
+		in.rows = rowNames{}
+		for _, path := range files {
+			in.rows.files = append(in.rows.files, filepath.Base(path))
+		}
+	}
+	return nil
+}
+
+// allocPictures makes the tensor of n pictures; one picture may go without the dimension of the batch.
+func (r *run) allocPictures(in *runInputs, p models.Port, n, height, width int) (*tensor.Tensor, error) {
+	shape := tensor.Shape{n, 3, height, width}
+	if len(p.Shape) == 3 && n == 1 {
+		shape = shape[1:]
+	}
+	if p.DType != tensor.Float32 {
+		return nil, r.usage("pictures become float32", "input %s: pictures, where %s is wanted", p.Name, wantedSpec(p))
+	}
+	if err := r.fits(p, tensor.Float32, shape); err != nil {
+		return nil, err
+	}
+	elements, err := shape.NumElements()
+	if err != nil {
+		return nil, err
+	}
+	bytes, ok := tensor.MulBytes(elements, int64(tensor.Float32.Size()))
+	if !ok {
+		return nil, r.usage("", "input %s: float32 %v takes more than 2^63 bytes", p.Name, shape)
+	}
+	data, err := in.alloc(bytes)
+	if err != nil {
+		return nil, err
+	}
+	return &tensor.Tensor{DType: tensor.Float32, Layout: tensor.Contiguous(shape...), Data: data}, nil
+}
+
+// decode reads a picture. The limit that the user allows for opening files holds for it, too, where it is given.
+func (r *run) decode(ctx context.Context, path string) (*preprocess.Picture, error) {
+	f, _, err := openSized(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	reader := struct {
+		io.Reader
+		io.Seeker
+	}{contextReader{ctx, f}, f}
+	p, err := preprocess.Decode(reader, preprocess.Limits{MemoryBytes: int64(r.maxMemory)})
+	if err != nil {
+		return nil, r.pictureError(path, err)
+	}
+	return p, nil
+}
+
+// pictureError gives an error about a picture its exit code and hint.
+func (r *run) pictureError(path string, err error) error {
+	err = fmt.Errorf("%s: %w", path, err)
+	switch {
+	case errors.Is(err, preprocess.ErrSize):
+		return r.usage("options of --preprocess: "+preprocess.Options, "%w", err)
+	case errors.Is(err, preprocess.ErrUnsupported):
+		return &failure{err: err, code: exitUnsupported, hints: []string{"convert it to PNG"}}
+	case errors.Is(err, preprocess.ErrLimit):
+		return &failure{err: err, code: exitUnsafe, hints: []string{
+			"if you trust the file, allow more memory: --max-memory 4GiB",
+		}}
+	case errors.Is(err, preprocess.ErrFormat):
+		return &failure{err: err, code: exitUnsafe}
+	}
+	return err
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/tensor"
+)
+
+const picturesFolder = "../../internal/preprocess/testdata/"
+
+// TestRunPictures gives a program two pictures and compares what it got with the values that torchvision recorded.
+func TestRunPictures(t *testing.T) {
+	files, spec := []string{"odd.png", "lossy_odd.webp"}, "imagenet:resize=61,crop=32,filter=bicubic"
+	text, err := os.ReadFile(picturesFolder + "expected.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded []struct {
+		File, Spec string
+		Values     []float32
+	}
+	if err := json.Unmarshal(text, &recorded); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "out.safetensors")
+	done(t, "run", picturesFolder+"look.pt2", "--input", "x="+picturesFolder+files[0]+","+picturesFolder+files[1],
+		"--preprocess", spec, "-o", path)
+	ckpt, err := loader.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ckpt.Close()
+	w, ok := ckpt.Weight("same")
+	if !ok {
+		t.Fatalf("no output called same in %s", path)
+	}
+	same, err := w.Contents(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	values, err := tensor.Slice[float32](same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const each = 3 * 32 * 32
+	if len(values) != 2*each {
+		t.Fatalf("%v values, want 2 × 3 × 32 × 32", same.Layout.Shape)
+	}
+	compared := 0
+	for _, r := range recorded {
+		for n, file := range files {
+			if r.File != file || r.Spec != spec {
+				continue
+			}
+			for i, want := range r.Values {
+				at := n*each + int(uint64(i)*2654435761%each)
+				if math.Float32bits(values[at]) != math.Float32bits(want) {
+					t.Errorf("%s: value %d is %v, want %v", file, at, values[at], want)
+				}
+				compared++
+			}
+		}
+	}
+	if compared != 32 {
+		t.Errorf("%d values compared, want 32", compared)
+	}
+}
