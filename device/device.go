@@ -81,7 +81,12 @@ type Stream interface {
 }
 
 // An Event is a point in a stream.
-type Event interface{ Done() bool }
+type Event interface {
+	// Done reports whether it was reached.
+	Done() bool
+	// Sync returns once it was.
+	Sync(ctx context.Context) error
+}
 
 // An OutOfMemoryError says that a device has no room for an allocation.
 type OutOfMemoryError struct {

@@ -9,8 +9,10 @@ import (
 	"io"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/layers"
@@ -291,5 +293,59 @@ func TestCancel(t *testing.T) {
 			t.Error("no output")
 		}
 		cancel()
+	}
+}
+
+// TestEmulated runs every mode on a device with memory of its own: the same bits, no access out of order, the memory
+// that was planned, and host memory within its bound.
+func TestEmulated(t *testing.T) {
+	host := newCPU(t)
+	l, _ := network(t, host, 3, 100, 300, 50, 700, 300, 300, 20, 300)
+	want := newTransfer(l.Graph, 1)
+	resident := mustPlan(t, l, plan.Options{Mode: plan.Resident})
+	if err := newPager(t, host, Options{}).Pass(t.Context(), resident, want); err != nil {
+		t.Fatal(err)
+	}
+	total := resident.PeakBytes()
+	target := plan.Target{Name: "emu", AlignBytes: 256}
+	for _, o := range []plan.Options{
+		{Mode: plan.Resident}, {Mode: plan.Page}, {Mode: plan.Page, Slots: 1}, {Mode: plan.Page, HostBytes: 2 << 20},
+		{Mode: plan.Auto, MemoryBytes: total * 3 / 4}, {Mode: plan.Auto, MemoryBytes: total * 3 / 4, HostBytes: 2 << 20},
+	} {
+		t.Run(fmt.Sprintf("%s/slots=%d/memory=%d/host=%d", o.Mode, o.Slots, o.MemoryBytes, o.HostBytes), func(t *testing.T) {
+			o.Target = target
+			made := mustPlan(t, l, o)
+			dev := emulated.New(emulated.Options{
+				MemoryBytes: made.PeakBytes(), CopyBytes: 1e9, CopyLatency: time.Microsecond, CheckOrder: true,
+				Cost: func(*layers.Op, []layers.Spec, []layers.Spec) time.Duration { return time.Millisecond },
+			})
+			before := hostmem.InUse(hostmem.Staging)
+			p, err := New(dev, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 4 {
+				got := newTransfer(l.Graph, 1)
+				if err := p.Pass(t.Context(), made, got); err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(got.out[0], want.out[0]) {
+					t.Fatal("other bits")
+				}
+				held := hostmem.InUse(hostmem.Staging) - before
+				if o.HostBytes > 0 && held > o.HostBytes || held > made.HostBytes() {
+					t.Errorf("%d bytes of host memory, %d planned, %d allowed", held, made.HostBytes(), o.HostBytes)
+				}
+			}
+			if dev.PeakBytes() != made.PeakBytes() {
+				t.Errorf("a peak of %d bytes, %d planned", dev.PeakBytes(), made.PeakBytes())
+			}
+			if err := errors.Join(p.Close(), dev.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if hostmem.InUse(hostmem.Staging) != before {
+				t.Error("host memory is left")
+			}
+		})
 	}
 }

@@ -4,11 +4,308 @@ import (
 	"context"
 	"errors"
 
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
 )
 
-var errStaged = errors.New("devices with memory of their own come later")
+// A staged loader brings groups to a device that files cannot be read into: through host memory, over a stream of its own.
+// Groups whose bytes the plan keeps in host memory are read from files once.
+type staged struct {
+	reader
+	g       *Pager
+	plan    *plan.Plan
+	stream  device.Stream
+	copies  *hostmem.Buf
+	staging *hostmem.Buf
+	visits  []*stagedVisit // by group, nil for groups that are not paged
+	order   []*stagedVisit
+	running bool
+	// computed has the event of each visit that the ops have been given to the device for, free the event after which a
+	// staging slot may be filled again, and arrived those visits that the compute stream can wait for.
+	computed, arrived chan device.Event
+	free              chan device.Event
+	// read has each visit whose bytes are in host memory.
+	read chan *stagedVisit
+}
 
-func (g *Pager) newStaged(*plan.Plan) (loader, error) { return nil, errStaged }
+// A stagedVisit is a paged group as the staged loader sees it.
+type stagedVisit struct {
+	visit
+	group *plan.Group
+	// host holds the bytes of the group; held says that they are there to stay.
+	host []byte
+	held bool
+	// slots are the reads into each staging slot, for groups that are not held.
+	slots [stagingSlots][]piece
+	bytes [stagingSlots][]byte
+}
 
-func (g *Pager) stageFixed(context.Context, *plan.Plan) (int64, error) { return 0, errStaged }
+// stagingSlots is how many groups may be in host memory on their way.
+const stagingSlots = 2
+
+func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
+	s := &staged{g: g, plan: p, visits: make([]*stagedVisit, len(p.Groups))}
+	s.bytes = &g.stats.readBytes
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.stream, err = g.dev.NewStream(); err != nil {
+		return nil, err
+	}
+	if p.HostCopyBytes > 0 {
+		if s.copies, err = hostmem.Alloc(p.HostCopyBytes, hostmem.Staging); err != nil {
+			return nil, err
+		}
+	}
+	var slotBytes int64
+	for k := range p.Groups {
+		if group := &p.Groups[k]; group.Paged() && !group.Copied {
+			slotBytes = max(slotBytes, spanBytes(group.Spans))
+		}
+	}
+	if slotBytes > 0 {
+		if s.staging, err = hostmem.Alloc(stagingSlots*slotBytes, hostmem.Staging); err != nil {
+			return nil, err
+		}
+	}
+	for k := range p.Groups {
+		group := &p.Groups[k]
+		if !group.Paged() {
+			continue
+		}
+		v := &stagedVisit{group: group}
+		v.path, v.after, v.visit.arrived = group.Path, group.After, make(chan struct{}, 1)
+		n := spanBytes(group.Spans)
+		if group.Copied {
+			v.host = s.copies.Bytes()[group.CopyOffset:][:n]
+			v.pieces = pieces(group.Spans, v.host, &v.visit)
+		} else {
+			for i := range v.slots {
+				v.bytes[i] = s.staging.Bytes()[int64(i)*slotBytes:][:n]
+				v.slots[i] = pieces(group.Spans, v.bytes[i], &v.visit)
+			}
+		}
+		s.visits[k] = v
+		s.order = append(s.order, v)
+	}
+	return s, nil
+}
+
+func spanBytes(list []plan.Span) int64 {
+	var n int64
+	for _, s := range list {
+		n += s.Extent.Bytes
+	}
+	return n
+}
+
+// begin starts the readers and the copies where they do not run.
+func (s *staged) begin() {
+	if s.running || len(s.order) == 0 {
+		return
+	}
+	s.running = true
+	n := 2 * len(s.order)
+	s.computed, s.arrived = make(chan device.Event, n), make(chan device.Event, n)
+	s.read = make(chan *stagedVisit, stagingSlots)
+	s.free = make(chan device.Event, stagingSlots)
+	for range stagingSlots {
+		s.free <- nil
+	}
+	s.start(s.g.opts.Readers)
+	s.idle.Go(s.feed)
+	s.idle.Go(s.copy)
+}
+
+// feed brings the bytes of one visit after the other into host memory, pass after pass, as far ahead as there is room.
+func (s *staged) feed() {
+	slot := 0
+	for n := 0; ; n++ {
+		v := s.order[n%len(s.order)]
+		list := v.pieces
+		switch {
+		case v.held:
+			list = nil
+		case !v.group.Copied:
+			select {
+			case e := <-s.free:
+				if e != nil && e.Sync(s.ctx) != nil {
+					return
+				}
+			case <-s.ctx.Done():
+				return
+			}
+			list, v.host = v.slots[slot], v.bytes[slot]
+			slot = (slot + 1) % stagingSlots
+		}
+		if len(list) > 0 {
+			v.left.Store(int32(len(list)))
+			for _, p := range list {
+				select {
+				case s.work <- p:
+				case <-s.ctx.Done():
+					return
+				}
+			}
+			// The next visit's reads begin when this one's are under way to their end: the host memory of a visit is
+			// handed on in order.
+			select {
+			case <-v.visit.arrived:
+			case <-s.failed:
+				return
+			case <-s.ctx.Done():
+				return
+			}
+			v.held = v.group.Copied
+		}
+		select {
+		case s.read <- v:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// copy gives the copies of one visit after the other to the device, each behind the event after which its slot is free.
+func (s *staged) copy() {
+	var last device.Event
+	done := 0
+	for n := 0; ; n++ {
+		var v *stagedVisit
+		select {
+		case v = <-s.read:
+		case <-s.ctx.Done():
+			return
+		}
+		need := n - len(s.order) + 1
+		if v.after > 0 {
+			need = max(need, n-v.after+1)
+		}
+		for ; done < need; done++ {
+			select {
+			case last = <-s.computed:
+			case <-s.ctx.Done():
+				return
+			}
+		}
+		if last != nil && v.after > 0 {
+			s.stream.Wait(last)
+		}
+		if err := s.bring(v); err != nil {
+			s.fail(&GroupError{v.path, "load", err})
+			return
+		}
+		e := s.stream.Record()
+		if !v.group.Copied {
+			s.free <- e
+		}
+		select {
+		case s.arrived <- e:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// bring copies the parts of a group to its slot.
+func (s *staged) bring(v *stagedVisit) error {
+	for _, part := range v.group.Parts {
+		n := part.High - part.Low
+		to := device.Region{Memory: s.g.ring, Offset: v.group.SlotOffset + part.Offset, Bytes: n}
+		if err := s.stream.CopyIn(to, v.host[part.Staged:part.Staged+n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *staged) ready(ctx context.Context, _ int) error {
+	select {
+	case e := <-s.arrived:
+		s.g.stream.Wait(e)
+		return nil
+	case <-s.failed:
+		return s.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *staged) done(int) { s.computed <- s.g.stream.Record() }
+
+// reset stops everything and waits for it. What is held in host memory stays.
+func (s *staged) reset() {
+	if !s.running {
+		return
+	}
+	s.running = false
+	s.end()
+	_ = s.stream.Sync(context.Background()) // the error is that of the pass that was given up
+	for _, v := range s.order {
+		select {
+		case <-v.visit.arrived:
+		default:
+		}
+	}
+}
+
+func (s *staged) close() error {
+	s.reset()
+	for _, b := range []*hostmem.Buf{s.copies, s.staging} {
+		if b != nil {
+			b.Free()
+		}
+	}
+	s.copies, s.staging = nil, nil
+	if s.stream == nil {
+		return nil
+	}
+	err := s.stream.Close()
+	s.stream = nil
+	return err
+}
+
+// stageFixed brings the weights that stay through a little host memory, and returns how many bytes were read.
+func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err error) {
+	total := spanBytes(p.Fixed.Spans)
+	if total == 0 {
+		return 0, nil
+	}
+	buf, err := hostmem.Alloc(min(total, p.StagingBytes), hostmem.Staging)
+	if err != nil {
+		return 0, err
+	}
+	defer buf.Free()
+	stage := buf.Bytes()
+	for _, span := range p.Fixed.Spans {
+		for at := int64(0); at < span.Extent.Bytes; {
+			n := min(int64(len(stage))/tensor.AlignBytes*tensor.AlignBytes, span.Extent.Bytes-at)
+			e := span.Extent
+			e.Offset, e.Bytes = e.Offset+at, n
+			if err := tensor.Read(ctx, g.opts.Readers, tensor.Request{Extent: e, Into: stage[:n]}); err != nil {
+				return read, err
+			}
+			read += n
+			low := span.Offset + at
+			for _, part := range p.Fixed.Parts {
+				first, end := max(part.Staged, low), min(part.Staged+part.High-part.Low, low+n)
+				if first >= end {
+					continue
+				}
+				to := device.Region{Memory: g.fixed, Offset: part.Offset + first - part.Staged, Bytes: end - first}
+				if err := g.stream.CopyIn(to, stage[first-low:end-low]); err != nil {
+					return read, err
+				}
+			}
+			if err := g.stream.Sync(ctx); err != nil { // the host memory is filled again
+				return read, err
+			}
+			at += n
+		}
+	}
+	return read, nil
+}

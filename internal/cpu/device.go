@@ -7,6 +7,7 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
 )
 
 // A Device is the CPU. Its memory is the host's, outside Go's heap.
@@ -137,9 +138,30 @@ func views(args []device.Argument) []view {
 	return vs
 }
 
+// An Operand is an operand in the host's memory: the bytes of a value, and the view of it. The zero Operand is absent.
+type Operand struct {
+	Bytes  []byte
+	DType  tensor.DType
+	Layout tensor.Layout
+}
+
+// Compute runs an op over the host's memory, for devices that compute with the CPU's kernels. Work is as large as the
+// lowered step says.
+func (d *Device) Compute(ctx context.Context, op *layers.Op, in, out []Operand, work []byte) error {
+	views := func(list []Operand) []view {
+		vs := make([]view, len(list))
+		for i, o := range list {
+			vs[i] = view{data: o.Bytes, dtype: o.DType, layout: o.Layout}
+		}
+		return vs
+	}
+	return d.run(ctx, op, views(in), views(out), work)
+}
+
 type event struct{}
 
-func (event) Done() bool { return true }
+func (event) Done() bool                     { return true }
+func (event) Sync(ctx context.Context) error { return ctx.Err() }
 
 func (s *stream) Record() device.Event           { return event{} }
 func (s *stream) Wait(device.Event)              {}
