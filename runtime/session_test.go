@@ -240,7 +240,7 @@ func TestStatePersists(t *testing.T) {
 	}
 }
 
-// Buffers may become what no op computes: the input, zeros, a parameter, another buffer.
+// Buffers may become what no op computes: the input, a number, a parameter, another buffer.
 func TestStatesWithoutOps(t *testing.T) {
 	s := start(t, build(t, "testdata/resets.pt2", nil), optimem.ResidentOptions{})
 	for _, want := range recorded(t, "resets") {

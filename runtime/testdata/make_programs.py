@@ -94,7 +94,7 @@ class States(nn.Module):
 
 
 class Resets(nn.Module):
-    """Buffers that become the input, zeros, a part of what they were, a parameter and each other."""
+    """Buffers that become the input, a number, a part of what they were, a parameter and each other."""
 
     def __init__(self):
         super().__init__()
@@ -105,13 +105,13 @@ class Resets(nn.Module):
     def forward(self, x):
         result = {name: getattr(self, name) * 2.0 for name in ("seen", "sum", "part", "copied", "left", "right")}
         self.seen.copy_(x)
-        self.sum.zero_()
+        self.sum.fill_(0.5)
         self.part[:, 1] += 1.0
         self.copied.copy_(self.weight)
         left = self.left.clone()
         self.left.copy_(self.right)
         self.right.copy_(left)
-        return result | {"weight": self.weight.clone(), "ones": torch.ones(2, 3), "wide": x.expand(3, 2)}
+        return result | {"weight": self.weight.clone(), "ones": torch.ones(2, 3)}
 
 
 class Odd(nn.Module):
