@@ -1,0 +1,71 @@
+// Package sysmem says how much memory and how many processors a process may use: those of the host, and what is left of
+// them inside its cgroups.
+//
+// It does not know what the memory is for and reserves none of it. What an operating system does not tell is zero, and
+// says so.
+//
+//	info := sysmem.Read()
+//	budgetBytes, ok := info.BudgetBytes()
+package sysmem
+
+import "math"
+
+// Info is what a host has and what a process may use of it.
+type Info struct {
+	// TotalBytes is the host's memory, 0 where it is not known.
+	TotalBytes int64
+	// AvailableBytes is what can be had without swapping, page cache that can be given up included; 0 where it is not
+	// known.
+	AvailableBytes int64
+	// LimitBytes is the smallest limit of the process's cgroups, and LeftBytes the least that one of them leaves: its
+	// limit less what is used in it, page cache that can be given up not counted. Both are [Unlimited] without a limit.
+	LimitBytes, LeftBytes int64
+	// CPUs is the smallest quota of processor time, in processors; 0 is none.
+	CPUs float64
+	// Model is the name of the processor, "" where it is not known.
+	Model string
+}
+
+// Unlimited stands for no limit.
+const Unlimited = math.MaxInt64
+
+// ReserveBytes is what [Info.BudgetBytes] leaves to the process itself and to others.
+const ReserveBytes = 128 << 20
+
+// Read asks the operating system. What it does not tell stays zero, limits [Unlimited].
+func Read() Info { return ReadRoot("/") }
+
+// FreeBytes is what the process can still take: the smaller of what is available and what its cgroups leave. It is
+// false where that is not known.
+func (i Info) FreeBytes() (int64, bool) {
+	free := i.LeftBytes
+	if i.AvailableBytes > 0 {
+		free = min(free, i.AvailableBytes)
+	}
+	return free, i.AvailableBytes > 0 || i.LeftBytes != Unlimited
+}
+
+// MostBytes is the memory that the process could have if nobody else took any: the smaller of the host's and its
+// limits; 0 where it is not known.
+func (i Info) MostBytes() int64 {
+	if i.TotalBytes == 0 && i.LimitBytes == Unlimited {
+		return 0
+	}
+	if i.TotalBytes == 0 {
+		return i.LimitBytes
+	}
+	return min(i.TotalBytes, i.LimitBytes)
+}
+
+// BudgetBytes is what a program may plan with: what is free, less [ReserveBytes]. Where only the total is known it is
+// half of that. It is false where nothing is known.
+func (i Info) BudgetBytes() (int64, bool) {
+	free, ok := i.FreeBytes()
+	switch {
+	case ok:
+		return max(free-ReserveBytes, 0), true
+	case i.TotalBytes > 0:
+		return i.TotalBytes / 2, true
+	}
+	return 0, false
+}
