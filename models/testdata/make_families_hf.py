@@ -19,10 +19,13 @@ ZOO = ["bert_mask", "roberta", "distilbert", "gpt2", "opt", "llama", "mistral", 
 
 
 def config_text(model):
-    """The text that save_pretrained writes."""
+    """The text that save_pretrained writes; and the attention where it is not the usual one, which it leaves out."""
     config = model.config
     config.architectures = [type(model).__name__]
-    return config.to_json_string(use_diff=True)
+    text = config.to_json_string(use_diff=True)
+    if config._attn_implementation == "eager" and model._supports_sdpa:
+        text = text.replace("{", '{\n  "attn_implementation": "eager",', 1)
+    return text
 
 
 def main():

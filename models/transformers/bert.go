@@ -4,7 +4,7 @@ import "github.com/optimem/optimem/layers"
 
 const bertClass = "transformers.models.bert.modeling_bert.Bert"
 
-var bertEncoder = encoder{prefix: "bert", class: bertClass, positions: firstPositions}
+var bertEncoder = encoder{prefix: "bert", class: bertClass, vocabulary: 30522, positions: firstPositions}
 
 // bert is transformers/models/bert/modeling_bert.py.
 var bert = &family{
@@ -45,9 +45,7 @@ var bert = &family{
 		}),
 		bertHead("ForSequenceClassification", true, addClassifier),
 		bertHead("ForTokenClassification", false, addClassifier),
-		bertHead("ForQuestionAnswering", false, func(c *config, m *layers.Module) {
-			m.Add("qa_outputs", layers.Linear(c.size("hidden_size", 768), c.labels()))
-		}),
+		bertHead("ForQuestionAnswering", false, addSpans),
 	},
 	inputs: tokenInputs("attention_mask", "token_type_ids", "position_ids"),
 	tied: [][2]string{
@@ -70,6 +68,11 @@ func bertHead(name string, pooler bool, add func(c *config, m *layers.Module)) h
 func addClassifier(c *config, m *layers.Module) {
 	m.Add("dropout", layers.Dropout(0.1)).
 		Add("classifier", layers.Linear(c.size("hidden_size", 768), c.labels()))
+}
+
+// addSpans adds what finds answers.
+func addSpans(c *config, m *layers.Module) {
+	m.Add("qa_outputs", layers.Linear(c.size("hidden_size", 768), c.labels()))
 }
 
 // bertPredictions is BertLMPredictionHead. Its own bias is that of its decoder.

@@ -131,6 +131,22 @@ func (c *config) integer(names string) (n int, ok bool) {
 	return int(x), true
 }
 
+// optional returns an integer, nil where there is none.
+func (c *config) optional(names string) any {
+	if n, ok := c.integer(names); ok {
+		return n
+	}
+	return nil
+}
+
+// number is integer with a default.
+func (c *config) number(names string, missing int) int {
+	if n, ok := c.integer(names); ok {
+		return n
+	}
+	return missing
+}
+
 // size returns an entry that is a positive integer.
 func (c *config) size(names string, missing int) int {
 	n, ok := c.integer(names)

@@ -12,6 +12,8 @@ import (
 type encoder struct {
 	// prefix is base_model_prefix; class the module and the beginning of the class names in Python.
 	prefix, class string
+	// vocabulary and padding are the defaults of vocab_size and pad_token_id.
+	vocabulary, padding int
 	// positions returns the numbers of the positions where none are given.
 	positions func(t *layers.Trace, embeddings *layers.Module, ids layers.Tensor) layers.Tensor
 }
@@ -28,8 +30,8 @@ func (e encoder) model(c *config, pooler bool) *layers.Module {
 	if t := c.text("position_embedding_type", "absolute"); t != "absolute" {
 		c.unsupported("position_embedding_type " + t)
 	}
-	embeddings := layers.New(e.class+"Embeddings", nil).
-		Add("word_embeddings", layers.Embedding(c.size("vocab_size", 30522), hidden)).
+	embeddings := layers.New(e.class+"Embeddings", map[string]any{"padding_idx": c.number("pad_token_id", e.padding)}).
+		Add("word_embeddings", layers.Embedding(c.size("vocab_size", e.vocabulary), hidden)).
 		Add("position_embeddings", layers.Embedding(positions, hidden)).
 		Add("token_type_embeddings", layers.Embedding(c.size("type_vocab_size", 2), hidden)).
 		Add("LayerNorm", layers.LayerNorm(hidden, eps)).
@@ -164,67 +166,6 @@ func encoderOutputForward(t *layers.Trace, m *layers.Module, args ...any) any {
 
 func encoderPoolerForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
 	return t.Child(m, "activation", t.Child(m, "dense", t.Op("select.int", x, 1, 0)))
-}
-
-// A headForward computes a head's result from the base model's last hidden state and, where there is one, its pooled
-// output.
-type headForward func(t *layers.Trace, m *layers.Module, x, pooled layers.Tensor) any
-
-// headed returns the class of a model that runs the base model of the given name on its arguments, then the head.
-func headed(base string, forward headForward) layers.Class {
-	return layers.Class{Forward: func(t *layers.Trace, m *layers.Module, args ...any) any {
-		out, _ := t.ChildOf(m, base, args...).(layers.Fields)
-		var x, pooled layers.Tensor
-		for _, f := range out {
-			switch f.Name {
-			case "last_hidden_state":
-				x, _ = f.Value.(layers.Tensor)
-			case "pooler_output":
-				pooled, _ = f.Value.(layers.Tensor)
-			}
-		}
-		return forward(t, m, x, pooled)
-	}}
-}
-
-// logitsOf returns the head that runs submodules, one after the other, on the last hidden state.
-func logitsOf(names ...string) headForward {
-	run := through(names...)
-	return func(t *layers.Trace, m *layers.Module, x, _ layers.Tensor) any {
-		return layers.Fields{{Name: "logits", Value: run(t, m, x)}}
-	}
-}
-
-// logitsOfPooled is logitsOf for the pooled output.
-func logitsOfPooled(names ...string) headForward {
-	run := logitsOf(names...)
-	return func(t *layers.Trace, m *layers.Module, _, pooled layers.Tensor) any { return run(t, m, pooled, nil) }
-}
-
-// spansOf returns the head that answers questions: where the answer begins and ends.
-func spansOf(names ...string) headForward {
-	run := through(names...)
-	return func(t *layers.Trace, m *layers.Module, x, _ layers.Tensor) any {
-		ends := t.Tensors("split.Tensor", run(t, m, x), 1, -1)
-		if len(ends) != 2 {
-			t.Fail("%d logits for each token, not a start and an end", len(ends))
-		}
-		out := make(layers.Fields, 2)
-		for i, name := range []string{"start_logits", "end_logits"} {
-			out[i] = layers.Field{Name: name, Value: t.Op("contiguous", t.Op("squeeze.dim", ends[i], -1))}
-		}
-		return out
-	}
-}
-
-// through returns the forward that runs submodules one after the other.
-func through(names ...string) func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
-	return func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
-		for _, name := range names {
-			x = t.Child(m, name, x)
-		}
-		return x
-	}
 }
 
 // tokenIDs returns the first argument, [batch, tokens].

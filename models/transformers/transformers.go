@@ -42,6 +42,8 @@ type family struct {
 // A head is a model of a family: the base model, or one with a head on it.
 type head struct {
 	class string
+	// prefix is the name of the base model within, where it is not the family's.
+	prefix string
 	// make returns the module for a configuration.
 	make func(c *config) *layers.Module
 	// inputs are forward's arguments, where they are not the family's.
@@ -49,7 +51,9 @@ type head struct {
 }
 
 // families is every family of the package.
-var families = []*family{bert}
+var families = []*family{
+	bert, roberta, distilbert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
+}
 
 // Classes are the package's classes.
 var Classes = func() layers.Classes {

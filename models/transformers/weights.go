@@ -17,6 +17,10 @@ var unread = []string{`(^|\.)position_ids$`, `rotary_emb\.inv_freq$`}
 // the base model, under the names of older versions, tied ones under either name. It returns the names that differ, or a
 // [*layers.MismatchError].
 func (f *family) bind(h *head, c *config, root *layers.Module, dict layers.StateDict) (map[string]string, error) {
+	prefix := f.prefix
+	if h.prefix != "" {
+		prefix = h.prefix
+	}
 	module := root.StateDict()
 	wanted := make(map[string]bool, len(module))
 	for _, e := range module {
@@ -34,10 +38,10 @@ func (f *family) bind(h *head, c *config, root *layers.Module, dict layers.State
 	ignored := f.compile()
 	var unexpected []string
 	for _, e := range rest {
-		name := f.translate(e.Name, wanted)
+		name := f.translate(prefix, e.Name, wanted)
 		if _, taken := have[name]; name != "" && !taken {
 			have[name] = e
-		} else if !ignored(e.Name) && !f.otherHead(e.Name, root) {
+		} else if !ignored(e.Name) && !f.otherHead(prefix, e.Name, root) {
 			unexpected = append(unexpected, e.Name)
 		}
 	}
@@ -91,10 +95,10 @@ func tie(have map[string]layers.Entry, wanted map[string]bool, name, other strin
 var legacy = strings.NewReplacer("LayerNorm.gamma", "LayerNorm.weight", "LayerNorm.beta", "LayerNorm.bias")
 
 // translate returns the module's name for a key of the checkpoint, "" where it has none.
-func (f *family) translate(key string, wanted map[string]bool) string {
+func (f *family) translate(prefix, key string, wanted map[string]bool) string {
 	for _, name := range []string{key, legacy.Replace(key)} {
 		bare, _ := strings.CutPrefix(name, f.prefix+".")
-		for _, name := range []string{name, bare, f.prefix + "." + name} {
+		for _, name := range []string{name, bare, prefix + "." + name, prefix + "." + bare} {
 			if wanted[name] {
 				return name
 			}
@@ -104,13 +108,13 @@ func (f *family) translate(key string, wanted map[string]bool) string {
 }
 
 // otherHead reports whether a key belongs to a head that the model does not have: transformers leaves those unread.
-func (f *family) otherHead(key string, root *layers.Module) bool {
+func (f *family) otherHead(prefix, key string, root *layers.Module) bool {
 	base := root
-	if within := root.Child(f.prefix); within != nil {
+	if within := root.Child(prefix); within != nil {
 		base = within
 	}
 	first, _, _ := strings.Cut(key, ".")
-	return first != f.prefix && !base.Has(first) && !root.Has(first)
+	return first != f.prefix && first != prefix && !base.Has(first) && !root.Has(first)
 }
 
 // compile returns what tells whether a key is one that nothing reads.

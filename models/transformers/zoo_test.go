@@ -19,7 +19,9 @@ const (
 )
 
 // exported are the models of the zoo that a folder with their weights gives too.
-var exported = []string{"bert_mask"}
+var exported = []string{
+	"bert_mask", "roberta", "distilbert", "gpt2", "opt", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3",
+}
 
 // TestGraphs builds models from a configuration and the names, shapes and dtypes of weights, and compares their graphs
 // with those of the exported programs: they must be the same op by op, so that both forms give the same bits.

@@ -1,0 +1,90 @@
+package transformers
+
+import (
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A headForward computes a head's result from the base model's last hidden state and, where there is one, its pooled
+// output.
+type headForward func(t *layers.Trace, m *layers.Module, x, pooled layers.Tensor) any
+
+// headed returns the class of a model that runs the base model of the given name on its arguments, then the head.
+func headed(base string, forward headForward) layers.Class {
+	return layers.Class{Forward: func(t *layers.Trace, m *layers.Module, args ...any) any {
+		out := t.ChildOf(m, base, args...)
+		return forward(t, m, field(out, "last_hidden_state"), field(out, "pooler_output"))
+	}}
+}
+
+// field returns a field of what a model gave, nil where there is none.
+func field(out any, name string) layers.Tensor {
+	fields, _ := out.(layers.Fields)
+	for _, f := range fields {
+		if x, ok := f.Value.(layers.Tensor); ok && f.Name == name {
+			return x
+		}
+	}
+	return nil
+}
+
+// logitsOf returns the head that runs submodules, one after the other, on the last hidden state.
+func logitsOf(names ...string) headForward {
+	run := through(names...)
+	return func(t *layers.Trace, m *layers.Module, x, _ layers.Tensor) any {
+		return layers.Fields{{Name: "logits", Value: run(t, m, x)}}
+	}
+}
+
+// logitsOfPooled is logitsOf for the pooled output.
+func logitsOfPooled(names ...string) headForward {
+	run := logitsOf(names...)
+	return func(t *layers.Trace, m *layers.Module, _, pooled layers.Tensor) any { return run(t, m, pooled, nil) }
+}
+
+// spansOf returns the head that answers questions: where the answer begins and ends.
+func spansOf(names ...string) headForward {
+	run := through(names...)
+	return func(t *layers.Trace, m *layers.Module, x, _ layers.Tensor) any {
+		ends := t.Tensors("split.Tensor", run(t, m, x), 1, -1)
+		if len(ends) != 2 {
+			t.Fail("%d logits for each token, not a start and an end", len(ends))
+		}
+		out := make(layers.Fields, 2)
+		for i, name := range []string{"start_logits", "end_logits"} {
+			out[i] = layers.Field{Name: name, Value: t.Op("contiguous", t.Op("squeeze.dim", ends[i], -1))}
+		}
+		return out
+	}
+}
+
+// through returns the forward that runs submodules one after the other.
+func through(names ...string) func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
+	return func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
+		for _, name := range names {
+			x = t.Child(m, name, x)
+		}
+		return x
+	}
+}
+
+// lastToken returns the class of a model that classifies sequences by their last token that is no padding.
+func lastToken(base string) layers.Class {
+	return layers.Class{Forward: func(t *layers.Trace, m *layers.Module, args ...any) any {
+		ids := tokenIDs(t, args)
+		logits := t.Child(m, "score", field(t.ChildOf(m, base, args...), "last_hidden_state"))
+		batch, n := ids.Shape()[0], ids.Shape()[1]
+		rows := func() layers.Tensor { return t.Op("arange", batch) }
+		if m.Attrs["pad_token_id"] == nil {
+			if batch != 1 {
+				t.Fail("a batch of %d without a pad_token_id in config.json", batch)
+			}
+			last := t.Op("select.int", logits, 1, -1)
+			return layers.Fields{{Name: "logits", Value: t.Op("index.Tensor", last, []layers.Tensor{rows()})}}
+		}
+		real := t.Op("to.dtype", t.Op("ne.Scalar", ids, m.Int("pad_token_id")), tensor.Int32)
+		at := t.Op("mul.Tensor", t.Op("arange", n, layers.Named{"dtype": tensor.Int32}), real)
+		at = t.Op("argmax", at, -1)
+		return layers.Fields{{Name: "logits", Value: t.Op("index.Tensor", logits, []layers.Tensor{rows(), at})}}
+	}}
+}
