@@ -11,6 +11,18 @@ import (
 // Pass runs every group of a plan once, for all instances. Where it fails, or ctx is done, it returns within the op that
 // runs, and the pager can be used again.
 func (g *Pager) Pass(ctx context.Context, p *plan.Plan, io IO) error {
+	if err := g.Begin(ctx, p); err != nil {
+		return err
+	}
+	if err := g.Run(ctx, 0, len(p.Groups), io); err != nil {
+		return err
+	}
+	return g.End(ctx)
+}
+
+// Begin starts a pass of which [Pager.Run] runs the groups, in order and all of them, and which [Pager.End] ends. Where
+// one of these fails the pass is over.
+func (g *Pager) Begin(ctx context.Context, p *plan.Plan) error {
 	if g.closed {
 		return ErrClosed
 	}
@@ -18,25 +30,37 @@ func (g *Pager) Pass(ctx context.Context, p *plan.Plan, io IO) error {
 		return err
 	}
 	g.current.load.begin()
-	for k := range p.Groups {
+	return nil
+}
+
+// Run runs the groups [first, end) of the pass that was begun, and returns once their outputs are in the caller's memory.
+func (g *Pager) Run(ctx context.Context, first, end int, io IO) error {
+	for k := first; k < end; k++ {
 		if err := g.group(ctx, k, io); err != nil {
-			return g.abandon(located(err, p.Groups[k].Path, "run"))
+			return g.Abandon(located(err, g.current.plan.Groups[k].Path, "run"))
 		}
 	}
 	if err := g.stream.Sync(ctx); err != nil {
-		return g.abandon(err)
+		return g.Abandon(err)
 	}
+	return nil
+}
+
+// End ends a pass.
+func (g *Pager) End(ctx context.Context) error {
 	if err := g.update(ctx); err != nil {
-		return g.abandon(located(err, "", "update"))
+		return g.Abandon(located(err, "", "update"))
 	}
 	g.stats.Passes++
 	return nil
 }
 
-// abandon brings the pager back to where a pass begins. What still runs on the device is waited for.
-func (g *Pager) abandon(err error) error {
+// Abandon brings the pager back to where a pass begins, and returns err. What still runs on the device is waited for.
+func (g *Pager) Abandon(err error) error {
 	_ = g.stream.Sync(context.Background()) // its error is that of the pass
-	g.current.load.reset()
+	if g.current != nil {
+		g.current.load.reset()
+	}
 	return err
 }
 

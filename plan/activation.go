@@ -95,6 +95,7 @@ func (p *Plan) lifetimes() {
 		i, _ := slices.BinarySearchFunc(p.Groups, place.Last, func(group Group, op int) int {
 			return cmp.Compare(group.End-1, op)
 		})
+		i = min(i, len(p.Groups)-1) // a graph without ops has a group without ops
 		place.Last = max(p.Groups[i].End-1, 0)
 		p.Groups[i].Outputs = append(p.Groups[i].Outputs, k)
 	}

@@ -17,7 +17,7 @@ func (p *Plan) stages() []stage {
 	for i := range p.Groups {
 		group := &p.Groups[i]
 		list[i] = stage{
-			paged: group.Paged(), after: group.After,
+			paged: group.Paged() && !group.OnHost, after: group.After,
 			load: group.LoadSeconds, compute: group.Seconds * float64(p.Instances),
 		}
 	}
@@ -30,7 +30,7 @@ func (p *Plan) forecast(r Rates) {
 	for i := range p.Groups {
 		group := &p.Groups[i]
 		f.ComputeSeconds += group.Seconds * float64(p.Instances)
-		if group.Paged() {
+		if group.Paged() && !group.OnHost {
 			f.LoadSeconds += group.LoadSeconds
 			fromDisk = fromDisk || p.Target.Direct || !group.Copied
 		}

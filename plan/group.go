@@ -30,6 +30,12 @@ func cut(g *layers.Graph, limit Limit) []Group {
 	if groups == nil {
 		return []Group{{}} // no op: inputs and weights that go out as they are
 	}
+	count(g, groups)
+	return groups
+}
+
+// count merges the parts of each group and counts what they hold.
+func count(g *layers.Graph, groups []Group) {
 	for i := range groups {
 		groups[i].Parts = merge(groups[i].Parts)
 		for _, p := range groups[i].Parts {
@@ -37,7 +43,6 @@ func cut(g *layers.Graph, limit Limit) []Group {
 			groups[i].Params += (p.High - p.Low) / int64(g.Values[p.Value].DType.Size())
 		}
 	}
-	return groups
 }
 
 // cutPoints returns the function from an op's module to the module at which its group is cut: the outermost one that has

@@ -173,6 +173,9 @@ func (d *draft) ringSizes(fixed func(int) bool) []int64 {
 // chunk fixes the largest prefix that the capacity admits; what follows is paged.
 func (d *draft) chunk() (*Plan, error) {
 	n := d.prefix(d.o.Capacity)
+	if n < len(d.groups) && d.o.HostLower != nil {
+		return d.divided(Resident, func(group int) bool { return group >= n })
+	}
 	fixed := func(i int) bool { return i < n }
 	p := d.plan(fixed, 0, 0)
 	if p == nil {

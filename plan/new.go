@@ -13,7 +13,7 @@ func New(l *layers.Lowered, o Options) (*Plan, error) {
 	if o.Ops == nil {
 		o.Ops = layers.Standard()
 	}
-	o.Rates = o.Rates.withGuesses()
+	o.Rates, o.HostRates = o.Rates.withGuesses(), o.HostRates.withGuesses()
 	o.Instances = max(o.Instances, 1)
 	o.Slots = max(o.Slots, 0)
 	if o.Slots == 0 {
@@ -28,12 +28,16 @@ func New(l *layers.Lowered, o Options) (*Plan, error) {
 	if err := check(l.Graph); err != nil {
 		return nil, err
 	}
-	d := &draft{o: o, l: l}
-	d.begin()
+	d := newDraft(l, cut(l.Graph, o.MaxGroup), o)
 	if p := d.like(); p != nil {
 		return p, nil
 	}
-	switch o.Mode {
+	return d.make()
+}
+
+// make plans in the mode asked for.
+func (d *draft) make() (*Plan, error) {
+	switch d.o.Mode {
 	case Resident:
 		return d.resident()
 	case Page:
@@ -43,7 +47,7 @@ func New(l *layers.Lowered, o Options) (*Plan, error) {
 	case Auto, "":
 		return d.auto()
 	}
-	return nil, fmt.Errorf("no mode is called %q", o.Mode)
+	return nil, fmt.Errorf("no mode is called %q", d.o.Mode)
 }
 
 // check returns an error for a graph whose bytes cannot be counted.
@@ -85,10 +89,10 @@ func alignedBytes(parts []Part, align int64) int64 {
 	return n
 }
 
-// begin cuts the graph and places what does not depend on where weights are.
-func (d *draft) begin() {
+// newDraft places what does not depend on where weights are.
+func newDraft(l *layers.Lowered, groups []Group, o Options) *draft {
+	d := &draft{o: o, l: l, groups: groups}
 	g := d.l.Graph
-	d.groups = cut(g, d.o.MaxGroup)
 	d.base = Plan{Mode: d.o.Mode, Target: d.o.Target, Lowered: d.l, Instances: d.o.Instances}
 	d.base.Groups = d.groups
 	d.base.ActivationBytes = d.base.activations()
@@ -121,6 +125,7 @@ func (d *draft) begin() {
 	for i := range d.groups {
 		d.slots[i] = d.slotBytes(slices.Clone(d.groups[i].Parts))
 	}
+	return d
 }
 
 // slotBytes returns what parts take in a slot, and gives them their offsets there.

@@ -94,8 +94,12 @@ type Options struct {
 	Rates Rates
 	// Like is a plan of the same model for other shapes, whose weights stay where they are if the budget allows it.
 	Like *Plan
-	// Lower lowers a graph again after linear layers that are larger than a slot were split; nil splits nothing.
-	Lower func(*layers.Graph) (*layers.Lowered, error)
+	// Lower lowers a part of the graph, or the graph changed, for the device, and HostLower for the host's processor, which
+	// is to compute what the device does not hold. Where Lower is nil nothing is changed; where HostLower is nil the
+	// device computes everything.
+	Lower, HostLower func(*layers.Graph) (*layers.Lowered, error)
+	// HostRates are those of the host's processor.
+	HostRates Rates
 }
 
 // A Plan is where everything lies and when it gets there.
@@ -125,6 +129,9 @@ type Plan struct {
 	MinBytes int64
 	// Forecast is what a pass is expected to take.
 	Forecast Forecast
+	// Sides is set where the host's processor computes some of the groups. What is above is then the device's part, and
+	// Groups are those of both in the order of execution, for reports alone: the sides' plans are what runs.
+	Sides *Sides
 }
 
 // A Group is a run of ops that need their weights at one time.
@@ -149,6 +156,8 @@ type Group struct {
 	// Inputs are copied in before the ops run, Outputs (indices of the graph's) copied out after.
 	Inputs  []layers.ValueID
 	Outputs []int
+	// OnHost is set for groups that the host's processor computes.
+	OnHost bool
 	// Seconds is what its ops are expected to take for one instance, LoadSeconds what filling the slot does.
 	Seconds, LoadSeconds float64
 }
@@ -200,7 +209,13 @@ func (p *Plan) PeakBytes() int64 {
 }
 
 // HostBytes returns the host memory that the plan takes for a device with memory of its own.
-func (p *Plan) HostBytes() int64 { return p.StagingBytes + p.HostCopyBytes }
+func (p *Plan) HostBytes() int64 {
+	n := p.StagingBytes + p.HostCopyBytes
+	if p.Sides != nil {
+		n += p.Sides.Host.PeakBytes() + p.Sides.CrossingBytes
+	}
+	return n
+}
 
 // A CapacityError says that a model does not fit.
 type CapacityError struct {

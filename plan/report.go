@@ -7,8 +7,11 @@ import (
 	"github.com/optimem/optimem/internal/ascii"
 )
 
-// Placement says where a group computes and how its weights get there: "resident" or "paged".
+// Placement says where a group computes and how its weights get there: "resident", "paged" or "cpu".
 func (g *Group) Placement() string {
+	if g.OnHost {
+		return "cpu"
+	}
 	if g.Paged() {
 		return "paged"
 	}
@@ -26,7 +29,7 @@ func (p *Plan) String() string {
 	for i := range p.Groups {
 		g := &p.Groups[i]
 		fmt.Fprintf(&b, "%4d  %-40s ops %d-%d  weights %s", i, orRoot(g.Path), g.First, g.End-1, ascii.FormatSize(g.WeightBytes))
-		if g.Paged() {
+		if g.Paged() && !g.OnHost {
 			fmt.Fprintf(&b, "  paged, slot %d+%d", g.SlotOffset, g.SlotBytes)
 			if g.After > 0 {
 				fmt.Fprintf(&b, " after %d", g.After)
@@ -34,8 +37,8 @@ func (p *Plan) String() string {
 			for _, s := range g.Spans {
 				fmt.Fprintf(&b, "; %d at %d", s.Extent.Bytes, s.Extent.Offset)
 			}
-		} else if g.WeightBytes > 0 {
-			b.WriteString("  resident")
+		} else if g.WeightBytes > 0 || g.OnHost {
+			b.WriteString("  " + g.Placement())
 		}
 		b.WriteString("\n")
 	}

@@ -49,7 +49,7 @@ var diagram = map[string][]string{
 	// Graph and bytes, then the interpreters of what was planned.
 	"plan":    {"layers", "tensor"},
 	"pager":   {"plan", "device", "layers", "tensor"},
-	"chunker": {"plan", "device", "layers", "tensor"},
+	"chunker": {"pager", "plan", "device", "layers", "tensor"},
 
 	// Only runtime knows everyone.
 	"runtime": {

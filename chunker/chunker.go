@@ -1,0 +1,196 @@
+// Package chunker runs a plan with two sides: the groups that a device holds run there, the others on the host's
+// processor, and what one side computes and the other reads crosses between them once.
+//
+// It knows plans and devices. It does not know models or files, and it decides nothing: which group runs where is in the
+// plan.
+//
+//	c, err := chunker.New(dev, host, chunker.Options{})
+//	err = c.Pass(ctx, plan, io) // many times, one at a time; plans with one side, too
+//	err = c.Close()
+package chunker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/pager"
+	"github.com/optimem/optimem/plan"
+)
+
+// Options change how a plan is run. The zero value is right.
+type Options struct {
+	// Device and Host are the options of the pagers of both sides. Events of the host's have groups counted behind the
+	// device's.
+	Device, Host pager.Options
+	// HostRan is told how many groups the host's processor has run, before the device goes on; nil tells nobody. It is how
+	// an emulated device's clock learns of time spent elsewhere.
+	HostRan func(p *plan.Plan, segment plan.Segment)
+}
+
+// A Chunker is a device and the host's processor. It must not be used by two goroutines at once.
+type Chunker struct {
+	opts Options
+	// sides are the device's pager and the host's.
+	sides [2]*pager.Pager
+	// current is the plan that the crossings are laid out for.
+	current   *plan.Plan
+	crossings *hostmem.Buf
+	// offset is where each crossing begins, size what one instance of it takes.
+	offset, size []int64
+	io           [2]sideIO
+}
+
+// New returns a chunker without a plan. The devices must outlive it.
+func New(dev, host device.Device, opts Options) (*Chunker, error) {
+	c := &Chunker{opts: opts}
+	var err error
+	if c.sides[0], err = pager.New(dev, opts.Device); err != nil {
+		return nil, err
+	}
+	if c.sides[1], err = pager.New(host, opts.Host); err != nil {
+		return nil, errors.Join(err, c.sides[0].Close())
+	}
+	return c, nil
+}
+
+// Pass runs a plan once. Where it fails, or ctx is done, it returns within the op that runs, and the chunker can be used
+// again.
+func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) error {
+	s := p.Sides
+	if s == nil {
+		return c.sides[0].Pass(ctx, p, io)
+	}
+	if err := c.use(p); err != nil {
+		return err
+	}
+	plans := [2]*plan.Plan{s.Device, s.Host}
+	for i, side := range c.sides {
+		c.io[i].caller = io
+		if err := side.Begin(ctx, plans[i]); err != nil {
+			return c.abandon(err)
+		}
+	}
+	for _, segment := range s.Segments {
+		side := 0
+		if segment.OnHost {
+			side = 1
+		}
+		if err := c.sides[side].Run(ctx, segment.First, segment.End, &c.io[side]); err != nil {
+			return c.abandon(err)
+		}
+		if segment.OnHost && c.opts.HostRan != nil {
+			c.opts.HostRan(s.Host, segment)
+		}
+	}
+	for _, side := range c.sides {
+		if err := side.End(ctx); err != nil {
+			return c.abandon(err)
+		}
+	}
+	return nil
+}
+
+// abandon brings both sides back to where a pass begins.
+func (c *Chunker) abandon(err error) error {
+	for _, side := range c.sides {
+		err = side.Abandon(err)
+	}
+	return err
+}
+
+// use lays out the memory through which values cross.
+func (c *Chunker) use(p *plan.Plan) error {
+	if c.current == p {
+		return nil
+	}
+	c.current = nil
+	s := p.Sides
+	if c.crossings != nil {
+		c.crossings.Free()
+		c.crossings = nil
+	}
+	buf, err := hostmem.Alloc(s.CrossingBytes, hostmem.Activations)
+	if err != nil {
+		return err
+	}
+	c.crossings, c.offset, c.size = buf, c.offset[:0], c.size[:0]
+	for i := range c.io {
+		c.io[i] = sideIO{c: c, side: s.Whole[i], whole: wholeOf(s.Whole[i]), crossing: make(map[layers.ValueID]int)}
+		n := len(s.Whole[i].Graph.Outputs)
+		c.io[i].outputs = make([]int, n)
+		for k := range n {
+			c.io[i].outputs[k] = -1
+		}
+	}
+	var at int64
+	for k, x := range s.Crossings {
+		n := s.Whole[1-x.From].Graph.Values[x.Input].Bytes()
+		c.offset, c.size = append(c.offset, at), append(c.size, n)
+		at += n * int64(p.Instances)
+		c.io[1-x.From].crossing[x.Input] = k
+		c.io[x.From].outputs[x.Output] = k
+	}
+	c.current = p
+	return nil
+}
+
+// wholeOf returns, for each value of a side, the value of the whole graph.
+func wholeOf(side *layers.Side) []layers.ValueID {
+	whole := make([]layers.ValueID, len(side.Graph.Values))
+	for id, own := range side.Values {
+		if own != layers.NoValue {
+			whole[own] = layers.ValueID(id)
+		}
+	}
+	return whole
+}
+
+// bytes returns the memory of a crossing.
+func (c *Chunker) bytes(crossing, instance int) []byte {
+	return c.crossings.Bytes()[c.offset[crossing]+int64(instance)*c.size[crossing]:][:c.size[crossing]]
+}
+
+// A sideIO gives a side what the caller or the other side has for it, and takes what it gives them.
+type sideIO struct {
+	c      *Chunker
+	caller pager.IO
+	side   *layers.Side
+	whole  []layers.ValueID
+	// crossing has the inputs that come from the other side, outputs the crossing that an output is, −1 for the caller's.
+	crossing map[layers.ValueID]int
+	outputs  []int
+}
+
+// Input implements pager.IO.
+func (x *sideIO) Input(instance int, id layers.ValueID) []byte {
+	if k, ok := x.crossing[id]; ok {
+		return x.c.bytes(k, instance)
+	}
+	return x.caller.Input(instance, x.whole[id])
+}
+
+// Output implements pager.IO.
+func (x *sideIO) Output(instance, output int, made bool) []byte {
+	if k := x.outputs[output]; k >= 0 {
+		return x.c.bytes(k, instance)
+	}
+	return x.caller.Output(instance, x.side.Outputs[output], made)
+}
+
+// Stats returns what both sides did: the device's, and the host's.
+func (c *Chunker) Stats() (dev, host pager.Stats) { return c.sides[0].Stats(), c.sides[1].Stats() }
+
+// Held returns the memory that both sides hold: the device's, and the host's, without what crosses.
+func (c *Chunker) Held() (dev, host pager.Held) { return c.sides[0].Held(), c.sides[1].Held() }
+
+// Close frees everything. A second Close returns nil.
+func (c *Chunker) Close() error {
+	if c.crossings != nil {
+		c.crossings.Free()
+		c.crossings, c.current = nil, nil
+	}
+	return errors.Join(c.sides[0].Close(), c.sides[1].Close())
+}
