@@ -167,11 +167,13 @@ func (e *MismatchError) Error() string {
 }
 
 // Check compares a state dict with what the module wants. It returns nil or a [*MismatchError].
-func (m *Module) Check(arch string, dict StateDict) error {
+func (m *Module) Check(arch string, dict StateDict) error { return check(arch, m.StateDict(), dict) }
+
+func check(arch string, want, dict StateDict) error {
 	e := &MismatchError{Arch: arch}
 	have := dict.Shapes()
 	wanted := make(map[string]bool)
-	for _, w := range m.StateDict() {
+	for _, w := range want {
 		wanted[w.Name] = true
 		got, ok := have[w.Name]
 		switch {
@@ -215,6 +217,18 @@ type Architecture struct {
 	Classes Classes
 	// Weights maps names of the module's state dict to the checkpoint's where they differ: renamed and tied ones.
 	Weights map[string]string
+}
+
+// Check compares a state dict with what the architecture wants, under the names of a.Weights. It returns nil or a
+// [*MismatchError].
+func (a *Architecture) Check(dict StateDict) error {
+	want := a.Root.StateDict()
+	for i, w := range want {
+		if other, ok := a.Weights[w.Name]; ok {
+			want[i].Name = other
+		}
+	}
+	return check(a.Name, want, dict)
 }
 
 // Int returns an integer attribute.

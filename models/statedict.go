@@ -169,7 +169,7 @@ func recognise(dict layers.StateDict, arch string) (match, error) {
 			if err != nil {
 				return match{}, err
 			}
-			return match{a, c.note}, a.Root.Check(arch, dict)
+			return match{a, c.note}, a.Check(dict)
 		}
 		found, err := c.recognise(dict)
 		for _, a := range found {

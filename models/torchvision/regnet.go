@@ -107,6 +107,7 @@ func (r regnet) squeezed(in int) int { return int(math.RoundToEven(r.squeeze * f
 func inferRegnet(s shapes) []candidate {
 	r := regnet{stem: s.size("stem.0.weight", 0)}
 	in := r.stem
+	least, most := 0.0, math.Inf(1) // bounds of the squeeze's part, from the widths that it was rounded to
 	for i := 1; ; i++ {
 		stage := fmt.Sprintf("trunk_output.block%d.block%d-", i, i)
 		first := stage + "0.f."
@@ -117,16 +118,22 @@ func inferRegnet(s shapes) []candidate {
 		if !positive(in, size.depth, size.width, size.inner, size.group) || size.group > size.inner {
 			break
 		}
-		if squeezed := s.size(first+"se.fc1.weight", 0); squeezed > 0 {
-			r.squeeze = 0.25 // the one ratio in use, unless it does not give these widths
-			if r.squeezed(in) != squeezed {
-				r.squeeze = float64(squeezed) / float64(in)
+		for b, in := range []int{in, size.width} { // the blocks behind the second are like it
+			if squeezed := s.size(fmt.Sprintf("%s%d.f.se.fc1.weight", stage, b), 0); squeezed > 0 {
+				least = max(least, (float64(squeezed)-0.5)/float64(in))
+				most = min(most, (float64(squeezed)+0.5)/float64(in))
 			}
 		}
 		r.stages, in = append(r.stages, size), size.width
 	}
 	if len(r.stages) == 0 {
 		return nil
+	}
+	if least > 0 {
+		r.squeeze = (least + most) / 2
+		if least <= 0.25 && 0.25 <= most {
+			r.squeeze = 0.25 // as in all that were published
+		}
 	}
 	name := "regnet"
 	for known, sizes := range regnetSizes {

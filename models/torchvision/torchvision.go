@@ -9,6 +9,7 @@ package torchvision
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -136,22 +137,35 @@ func Named(name string, dict layers.StateDict) (*layers.Architecture, error) {
 			return a, nil
 		}
 	}
+	have := sound(dict)
 	for _, f := range families {
-		if slices.Contains(f.names, name) && f.variant != nil {
-			return f.architecture(name, f.variant(name, sound(dict))), nil
+		if !slices.Contains(f.names, name) {
+			continue
 		}
+		_, have, older := f.respelled(dict, have)
+		a := f.architecture(name, f.fitted(name, have))
+		a.Weights = older
+		return a, nil
 	}
-	a, err := New(name, Options{})
-	if err != nil {
-		return nil, err
+	return nil, fmt.Errorf("no architecture is called %q", name)
+}
+
+// fitted makes a published architecture with the head that a state dict has, whatever else is amiss with that.
+func (f *family) fitted(name string, have shapes) *layers.Module {
+	if f.variant != nil {
+		return f.variant(name, have)
 	}
-	// The state dict is not quite the architecture's. Whatever else is amiss, the size of the head is not.
-	for _, e := range slices.Backward(a.Root.StateDict()) {
-		if shape, ok := dict.Shapes()[e.Name]; ok && len(shape) == len(e.Shape) && len(shape) > 1 {
-			return New(name, Options{Classes: shape[0]})
+	root := f.make(name, Options{})
+	for _, e := range slices.Backward(root.StateDict()) {
+		if len(e.Shape) < 2 {
+			continue
 		}
+		if head := have[e.Name]; len(head) == len(e.Shape) && head[0] != e.Shape[0] {
+			return f.make(name, Options{Classes: head[0]})
+		}
+		break
 	}
-	return a, nil
+	return root
 }
 
 // Recognise returns the architectures whose state dict has exactly the names and shapes given: none, one, or several
@@ -159,27 +173,62 @@ func Named(name string, dict layers.StateDict) (*layers.Architecture, error) {
 // where nothing does.
 func Recognise(dict layers.StateDict) (found []*layers.Architecture, nearest error) {
 	have := sound(dict)
-	best := len(dict)/2 + 1 // further off than this it is something else
+	closest := &nearby{most: len(dict) / 2} // further off than this it is something else
 	for _, f := range families {
 		dict, have, older := f.respelled(dict, have)
 		for _, c := range f.infer(have) {
-			err := c.root.Check(c.name, dict)
-			if err == nil {
+			if closest.check(c.name, c.root, dict) {
 				a := f.architecture(c.name, c.root)
 				a.Weights = older
 				found = append(found, a)
-				continue
-			}
-			e := err.(*layers.MismatchError)
-			if n := e.Count(); n < best {
-				best, nearest = n, e
 			}
 		}
 	}
 	if len(found) > 0 {
-		nearest = nil
+		return found, nil
 	}
-	return found, nearest
+	// Where sizes cannot be read off, because an entry that tells them is amiss, a published one may still be close.
+	for _, f := range families {
+		dict, have, _ := f.respelled(dict, have)
+		if !f.related(have) {
+			continue
+		}
+		for _, name := range f.names {
+			closest.check(name, f.fitted(name, have), dict)
+		}
+	}
+	if closest.err == nil {
+		return nil, nil
+	}
+	return nil, closest.err
+}
+
+// nearby keeps the least of the mismatches that it sees.
+type nearby struct {
+	most int // differences, for a mismatch to be kept
+	err  *layers.MismatchError
+}
+
+// check reports whether a state dict is that of a module.
+func (n *nearby) check(name string, root *layers.Module, dict layers.StateDict) bool {
+	err := root.Check(name, dict)
+	var mismatch *layers.MismatchError
+	if errors.As(err, &mismatch) && mismatch.Count() <= n.most {
+		n.most, n.err = mismatch.Count()-1, mismatch
+	}
+	return err == nil
+}
+
+// related reports whether a state dict has a fair part of the names that the family's models have.
+func (f *family) related(have shapes) bool {
+	names := f.make(f.names[0], Options{}).StateDict()
+	n := 0
+	for _, e := range names {
+		if _, ok := have[e.Name]; ok {
+			n++
+		}
+	}
+	return n > len(names)/4
 }
 
 // respelled returns the state dict with the names of today, its shapes, and the older names by those.

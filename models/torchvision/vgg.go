@@ -58,8 +58,8 @@ func (v vgg) module() *layers.Module {
 			layers.Linear(v.hidden[1], v.classes)))
 }
 
-// inferVGG walks the numbers of the features: a convolution leaves an entry, and where one is missing is a pooling.
-// The last pooling leaves no trace; every VGG has it.
+// inferVGG walks the numbers of the features: a convolution leaves entries, and where there are none is a pooling. The
+// last pooling leaves no trace; every VGG has it.
 func inferVGG(s shapes) []candidate {
 	if s.size("features.0.weight", 2) != 3 || s.size("classifier.0.weight", 0) == 0 {
 		return nil
@@ -71,7 +71,10 @@ func inferVGG(s shapes) []candidate {
 		step = 3
 	}
 	for i := 0; ; {
-		out := s.size(fmt.Sprintf("features.%d.weight", i), 0)
+		out := s.size(fmt.Sprintf("features.%d.bias", i), 0)
+		if v.normalized {
+			out = s.size(fmt.Sprintf("features.%d.running_mean", i+1), 0)
+		}
 		if out > 0 {
 			i += step
 		} else {
