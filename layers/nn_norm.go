@@ -8,21 +8,18 @@ import (
 
 // normClasses are the normalizations.
 var normClasses = Classes{
-	"torch.nn.modules.batchnorm.BatchNorm1d":       Unary(batchNormForward(2, 3)),
-	"torch.nn.modules.batchnorm.BatchNorm2d":       Unary(batchNormForward(4, 4)),
-	"torch.nn.modules.batchnorm.BatchNorm3d":       Unary(batchNormForward(5, 5)),
-	"torch.nn.modules.batchnorm.SyncBatchNorm":     Unary(batchNormForward(2, 5)),
-	"torch.nn.modules.instancenorm.InstanceNorm1d": Unary(instanceNormForward(1)),
-	"torch.nn.modules.instancenorm.InstanceNorm2d": Unary(instanceNormForward(2)),
-	"torch.nn.modules.instancenorm.InstanceNorm3d": Unary(instanceNormForward(3)),
-	"torch.nn.modules.normalization.LayerNorm":     Unary(layerNormForward),
-	"torch.nn.modules.normalization.RMSNorm":       Unary(rmsNormForward),
-	"torch.nn.modules.normalization.GroupNorm":     Unary(groupNormForward),
-	"torch.nn.modules.normalization.CrossMapLRN2d": Unary(crossMapNormForward),
-	"torch.nn.modules.normalization.LocalResponseNorm": Unary(func(t *Trace, m *Module, x Tensor) Tensor {
-		size := m.Int("size")
-		return responseNorm(t, m, x, size, size/2, (size-1)/2, m.Float("alpha"))
-	}),
+	"torch.nn.modules.batchnorm.BatchNorm1d":           Unary(batchNormForward(2, 3)),
+	"torch.nn.modules.batchnorm.BatchNorm2d":           Unary(batchNormForward(4, 4)),
+	"torch.nn.modules.batchnorm.BatchNorm3d":           Unary(batchNormForward(5, 5)),
+	"torch.nn.modules.batchnorm.SyncBatchNorm":         Unary(batchNormForward(2, 5)),
+	"torch.nn.modules.instancenorm.InstanceNorm1d":     Unary(instanceNormForward(1)),
+	"torch.nn.modules.instancenorm.InstanceNorm2d":     Unary(instanceNormForward(2)),
+	"torch.nn.modules.instancenorm.InstanceNorm3d":     Unary(instanceNormForward(3)),
+	"torch.nn.modules.normalization.LayerNorm":         Unary(layerNormForward),
+	"torch.nn.modules.normalization.RMSNorm":           Unary(rmsNormForward),
+	"torch.nn.modules.normalization.GroupNorm":         Unary(groupNormForward),
+	"torch.nn.modules.normalization.CrossMapLRN2d":     Unary(crossMapNormForward),
+	"torch.nn.modules.normalization.LocalResponseNorm": Unary(responseNormForward),
 }
 
 // batchNormForward is _BatchNorm's forward in evaluation, where running statistics are used if there are any, for
@@ -93,42 +90,55 @@ func normalizedShape(m *Module) []int {
 	return m.Ints("normalized_shape", n)
 }
 
-// responseNorm divides by a power of the mean square over a window of channels that reaches before and after.
-func responseNorm(t *Trace, m *Module, x Tensor, size, before, after int, alpha float64) Tensor {
-	shape := x.Shape()
+// responseNormForward is LocalResponseNorm's forward: it divides by a power of the mean square over a window of channels.
+func responseNormForward(t *Trace, m *Module, x Tensor) Tensor {
+	size, shape := windowOfChannels(m), x.Shape()
 	if len(shape) < 3 {
 		fail("takes a tensor of rank 3 or more, not %v", shape)
 	}
-	if size < 1 || size > maxResponse {
-		fail("a window of %d channels", size)
-	}
 	y := t.Op("mul.Tensor", x, x)
 	if len(shape) == 3 {
-		y = t.Op("pad", t.Op("unsqueeze", y, 1), []int{0, 0, before, after})
+		y = t.Op("pad", t.Op("unsqueeze", y, 1), []int{0, 0, size / 2, (size - 1) / 2})
 		y = t.Op("squeeze.dim", t.Op("avg_pool2d", y, []int{size, 1}, 1), 1)
 	} else {
 		y = t.Op("view", y, []int{shape[0], 1, shape[1], shape[2], -1})
-		y = t.Op("pad", y, []int{0, 0, 0, 0, before, after})
+		y = t.Op("pad", y, []int{0, 0, 0, 0, size / 2, (size - 1) / 2})
 		y = t.Op("squeeze.dim", t.Op("avg_pool3d", y, []int{size, 1, 1}, 1), 1)
 		y = t.Op("view", y, []int(shape))
 	}
-	y = t.Op("add.Tensor", t.Op("mul.Tensor", y, alpha), m.Float("k"))
+	y = t.Op("add.Tensor", t.Op("mul.Tensor", y, m.Float("alpha")), m.Float("k"))
 	return t.Op("div.Tensor", x, t.Op("pow.Tensor_Scalar", y, m.Float("beta")))
 }
 
-// maxResponse bounds the window of channels of a response normalization.
-const maxResponse = 1 << 16
-
-// crossMapNormForward is the older form of the response normalization. It sums over an odd window, and divides by the
-// size given.
-func crossMapNormForward(t *Trace, m *Module, x Tensor) Tensor {
+// windowOfChannels is the size of a response normalization's window.
+func windowOfChannels(m *Module) int {
 	size := m.Int("size")
-	if size < 1 || size > maxResponse {
+	if size < 1 || size > 1<<16 {
 		fail("a window of %d channels", size)
 	}
+	return size
+}
+
+// crossMapNormForward is the older form of the response normalization. Its window reaches equally far before and after,
+// and PyTorch never takes the first channel out of its running sum.
+func crossMapNormForward(t *Trace, m *Module, x Tensor) Tensor {
+	size, shape := windowOfChannels(m), x.Shape()
+	if len(shape) != 4 || shape[1] < 1 {
+		fail("takes a tensor of rank 4, not %v", shape)
+	}
+	squares := t.Op("mul.Tensor", x, x)
 	reach := (size - 1) / 2
 	window := 2*reach + 1
-	return responseNorm(t, m, x, window, reach, reach, m.Float("alpha")*float64(window)/float64(size))
+	y := t.Op("pad", t.Op("unsqueeze", squares, 1), []int{0, 0, 0, 0, reach, reach})
+	y = t.Op("squeeze.dim", t.Op("avg_pool3d", y, []int{window, 1, 1}, 1), 1)
+	y = t.Op("mul.Tensor", y, window)
+	if from, channels := reach+1, shape[1]; from < channels {
+		kept := t.Op("narrow", squares, 1, 0, 1)
+		after := t.Op("add.Tensor", t.Op("narrow", y, 1, from, channels-from), kept)
+		y = t.Op("cat", []Tensor{t.Op("narrow", y, 1, 0, from), after}, 1)
+	}
+	y = t.Op("add.Tensor", t.Op("mul.Tensor", y, m.Float("alpha")/float64(size)), m.Float("k"))
+	return t.Op("mul.Tensor", t.Op("pow.Tensor_Scalar", y, -m.Float("beta")), x)
 }
 
 // BatchNorm1d is torch.nn.BatchNorm1d.

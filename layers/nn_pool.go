@@ -1,5 +1,7 @@
 package layers
 
+import "github.com/optimem/optimem/tensor"
+
 // poolClasses are the poolings.
 var poolClasses = Classes{
 	"torch.nn.modules.pooling.MaxPool1d":         maxPool(1),
@@ -49,7 +51,8 @@ func maxPool(n int) Class {
 
 // maxUnpool puts the elements that a max pooling kept back where they were.
 func maxUnpool(n int) Class {
-	return Class{Forward: func(t *Trace, m *Module, args ...any) any {
+	inputs := []Port{{Name: "input"}, {Name: "indices", DType: tensor.Int64}}
+	return Class{Inputs: inputs, Forward: func(t *Trace, m *Module, args ...any) any {
 		x, indices := two(m, args)
 		shape := x.Shape()
 		if len(shape) != n+1 && len(shape) != n+2 {

@@ -145,13 +145,11 @@ func activate(t *Trace, m *Module, x Tensor) Tensor {
 
 // activationFunctions are the functions by the names under which they are pickled.
 var activationFunctions = map[string]string{
-	"torch.nn.functional.relu": "relu", "torch.relu": "relu", "torch._C._VariableFunctions.relu": "relu",
-	"torch.nn.functional.gelu": "gelu", "torch._C._nn.gelu": "gelu",
+	"torch.nn.functional.relu": "relu", "torch.nn.functional.gelu": "gelu", "torch._C._nn.gelu": "gelu",
 	"torch.nn.functional.silu": "silu", "torch.nn.functional.mish": "mish", "torch.nn.functional.elu": "elu",
 	"torch.nn.functional.selu": "selu", "torch.nn.functional.leaky_relu": "leaky_relu",
-	"torch.nn.functional.relu6": "relu6", "torch.nn.functional.hardswish": "hardswish",
-	"torch.nn.functional.tanh": "tanh", "torch.tanh": "tanh",
-	"torch.nn.functional.sigmoid": "sigmoid", "torch.sigmoid": "sigmoid",
+	"torch.nn.functional.hardswish": "hardswish", "torch.nn.functional.tanh": "tanh",
+	"torch.nn.functional.sigmoid": "sigmoid",
 }
 
 // TransformerEncoderLayer is torch.nn.TransformerEncoderLayer with a ReLU; norm_first and batch_first are options.

@@ -12,9 +12,11 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/optimem/optimem/loader"
@@ -109,46 +111,57 @@ func Names(folder string) ([]string, error) {
 // Load reads a model in one of its forms, "aten" or "core".
 func Load(folder, name, form string) (*loader.Checkpoint, *Reference, error) {
 	ref := &Reference{}
-	if err := unzip(filepath.Join(folder, name+".ref.json.gz"), func(r io.Reader) error {
+	if err := Unzip(filepath.Join(folder, name+".ref.json.gz"), func(r io.Reader) error {
 		return json.NewDecoder(r).Decode(ref)
 	}); err != nil {
 		return nil, nil, err
 	}
 	var program *exported.Program
-	if err := unzip(filepath.Join(folder, name+"."+form+".json.gz"), func(r io.Reader) (err error) {
+	if err := Unzip(filepath.Join(folder, name+"."+form+".json.gz"), func(r io.Reader) (err error) {
 		program, err = exported.Decode(r, exported.Options{})
 		return err
 	}); err != nil {
 		return nil, nil, err
 	}
-	var weights []tensor.Weight
+	weights, err := Weights(ref.Weights)
+	if err != nil {
+		return nil, nil, err
+	}
+	ckpt, err := loader.NewCheckpoint(name+"."+form, weights, &loader.Program{Exported: program})
+	return ckpt, ref, err
+}
+
+// Weights returns tensors that are filled as described, by their paths and in their order. Tied ones share an extent.
+func Weights(filled map[string]Filled) ([]tensor.Weight, error) {
+	weights := make([]tensor.Weight, 0, len(filled))
 	sources := make(map[string]tensor.Extent)
-	for path, f := range ref.Weights {
+	for _, path := range slices.Sorted(maps.Keys(filled)) {
+		f := filled[path]
 		owner, of := path, f
 		for of.TiedTo != "" {
 			owner = of.TiedTo
-			of = ref.Weights[owner]
+			of = filled[owner]
 		}
 		dtype, ok := tensor.ParseDType(f.DType)
 		if !ok {
-			return nil, nil, fmt.Errorf("%s: dtype %q", path, f.DType)
+			return nil, fmt.Errorf("%s: dtype %q", path, f.DType)
 		}
 		e, known := sources[owner]
 		if !known {
 			src, err := of.source(owner)
 			if err != nil {
-				return nil, nil, fmt.Errorf("%s: %w", path, err)
+				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 			e = tensor.Extent{Source: src, Bytes: src.Size()}
 			sources[owner] = e
 		}
 		weights = append(weights, tensor.Weight{Name: path, DType: dtype, Layout: tensor.Contiguous(f.Shape...), Extent: e})
 	}
-	ckpt, err := loader.NewCheckpoint(name+"."+form, weights, &loader.Program{Exported: program})
-	return ckpt, ref, err
+	return weights, nil
 }
 
-func unzip(path string, read func(io.Reader) error) error {
+// Unzip reads a compressed file.
+func Unzip(path string, read func(io.Reader) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

@@ -1,0 +1,165 @@
+// Package nntest reads what PyTorch's classes were recorded to compute, models/testdata/nn/nn.json.gz, for tests.
+//
+// It knows the recording. It does not know what a class computes.
+//
+//	cases, err := nntest.Load("testdata/nn/nn.json.gz")
+//	ckpt, err := cases[0].Checkpoint()
+package nntest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/internal/zoo"
+)
+
+// A Case is a module with weights, inputs, and PyTorch's outputs.
+type Case struct {
+	Name    string
+	Module  Module
+	Weights map[string]zoo.Filled
+	Inputs  map[string]zoo.Filled
+	Outputs []zoo.Output
+	// Refused is part of the error where the module must not run.
+	Refused string
+	// Calls are the ops that PyTorch's exporter recorded, without overloads; empty where it was not asked.
+	Calls []string
+	// Text is how Python prints the module.
+	Text string
+}
+
+// A Module is a pickled module.
+type Module struct {
+	Class    string
+	Attrs    map[string]any
+	Members  [][]any
+	Hooks    []string
+	Children [][]json.RawMessage
+}
+
+// Load reads the recording.
+func Load(path string) ([]Case, error) {
+	var file struct{ Cases []Case }
+	err := zoo.Unzip(path, func(r io.Reader) error {
+		d := json.NewDecoder(r)
+		d.UseNumber() // Python tells 1 from 1.0, and so must the attributes
+		return d.Decode(&file)
+	})
+	return file.Cases, err
+}
+
+// Checkpoint returns the module as the loader reads it from a file.
+func (c Case) Checkpoint() (*loader.Checkpoint, error) {
+	weights, err := zoo.Weights(c.Weights)
+	if err != nil {
+		return nil, err
+	}
+	ckpt, err := loader.NewCheckpoint(c.Name, weights, nil)
+	if err != nil {
+		return nil, err
+	}
+	ckpt.Module, err = c.Module.load("")
+	return ckpt, err
+}
+
+func (m Module) load(path string) (*loader.Module, error) {
+	out := &loader.Module{Class: m.Class, Path: path}
+	join := func(name string) string {
+		if path == "" {
+			return name
+		}
+		return path + "." + name
+	}
+	for name, v := range m.Attrs {
+		value, err := attribute(v)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", join(name), err)
+		}
+		out.Attrs = append(out.Attrs, loader.Attr{Name: name, Value: value})
+	}
+	for _, member := range m.Members {
+		name, _ := member[0].(string)
+		one := loader.Member{Name: name, Transient: member[3] == true}
+		if member[1] == true {
+			one.Weight = join(name)
+		}
+		if member[2] == true {
+			out.Buffers = append(out.Buffers, one)
+		} else {
+			out.Params = append(out.Params, one)
+		}
+	}
+	for _, h := range m.Hooks {
+		out.Hooks = append(out.Hooks, loader.ClassName(h))
+	}
+	for _, pair := range m.Children {
+		var name string
+		var child Module
+		if err := json.Unmarshal(pair[0], &name); err != nil {
+			return nil, err
+		}
+		d := json.NewDecoder(bytes.NewReader(pair[1]))
+		d.UseNumber()
+		if err := d.Decode(&child); err != nil {
+			return nil, err
+		}
+		if child.Class == "" { // None
+			continue
+		}
+		c, err := child.load(join(name))
+		if err != nil {
+			return nil, err
+		}
+		out.Children = append(out.Children, c)
+	}
+	return out, nil
+}
+
+// attribute returns a value as the loader gives it.
+func attribute(v any) (any, error) {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n, nil
+		}
+		return v.Float64()
+	case []any:
+		out := make([]any, len(v))
+		for i, x := range v {
+			var err error
+			if out[i], err = attribute(x); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case map[string]any:
+		if name, ok := v["class"].(string); ok {
+			return loader.ClassName(name), nil
+		}
+		switch v["float"] {
+		case "Infinity":
+			return math.Inf(1), nil
+		case "-Infinity":
+			return math.Inf(-1), nil
+		case "NaN":
+			return math.NaN(), nil
+		}
+		dict, ok := v["dict"].(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("an attribute %v", v)
+		}
+		out := make(map[string]any, len(dict))
+		for k, x := range dict {
+			var err error
+			if out[k], err = attribute(x); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}
+	return v, nil
+}

@@ -1,0 +1,75 @@
+package models_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/models/internal/nntest"
+	"github.com/optimem/optimem/models/internal/zoo"
+	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+const nnRecording = "testdata/nn/nn.json.gz"
+
+// TestNN runs every class of torch.nn with various arguments, from attributes as they are pickled, and compares with
+// PyTorch's outputs.
+func TestNN(t *testing.T) {
+	cases, err := nntest.Load(nnRecording)
+	if err != nil || len(cases) == 0 {
+		t.Fatalf("no recording: %v", err)
+	}
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			if err := runModule(t.Context(), c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func runModule(ctx context.Context, c nntest.Case) error {
+	ckpt, err := c.Checkpoint()
+	if err != nil {
+		return err
+	}
+	model, err := models.Build(ckpt, models.Options{})
+	if c.Refused != "" {
+		if err == nil {
+			_, err = model.Graph(shapesOf(c.Inputs))
+		}
+		if err == nil || !strings.Contains(err.Error(), c.Refused) {
+			return errors.New("want an error that says " + c.Refused + ", got " + errorText(err))
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	session, err := optimem.Resident(ctx, model, optimem.ResidentOptions{})
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	_, err = runCase(ctx, session, "", zoo.Case{Inputs: c.Inputs, Outputs: c.Outputs})
+	return err
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return "none"
+	}
+	return err.Error()
+}
+
+func shapesOf(inputs map[string]zoo.Filled) map[string]tensor.Shape {
+	shapes := make(map[string]tensor.Shape)
+	for name, f := range inputs {
+		shapes[name] = f.Shape
+	}
+	return shapes
+}
