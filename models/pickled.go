@@ -17,22 +17,30 @@ var classes = func() layers.Classes {
 	return all
 }()
 
-// usePickled makes m a module that was pickled whole: its tree and attributes are in the file, its code is not. It runs
-// as after model.eval(), whatever mode it was saved in.
+// usePickled makes m a module that was pickled whole. It runs as after model.eval(), whatever mode it was saved in.
 func (m *Model) usePickled(ckpt *loader.Checkpoint, opts Options) error {
-	p := pickled{ckpt: ckpt, names: make(map[string]string)}
-	root, err := p.module(ckpt.Module, "")
+	a, err := pickledArchitecture(ckpt)
 	if err != nil {
 		return err
 	}
+	return m.useArchitecture(ckpt, a, opts, nil)
+}
+
+// pickledArchitecture returns the module of a file: its tree and attributes are there, its code is not. An error lists
+// every class and hook whose code is not known.
+func pickledArchitecture(ckpt *loader.Checkpoint) (*layers.Architecture, error) {
+	p := pickled{ckpt: ckpt, names: make(map[string]string)}
+	root, err := p.module(ckpt.Module, "")
+	if err != nil {
+		return nil, err
+	}
 	a := &layers.Architecture{Name: root.Class, Root: root, Classes: classes, Weights: p.names}
-	missing := missingClasses(a)
-	missing = append(missing, p.hooks...)
+	missing := append(missingClasses(a), p.hooks...)
 	if len(missing) > 0 {
-		return &UnsupportedError{Missing: missing, Hint: exportHint}
+		return nil, &UnsupportedError{Missing: missing, Hint: exportHint}
 	}
 	a.Inputs = pickledInputs(root)
-	return m.useArchitecture(ckpt, a, opts, nil)
+	return a, nil
 }
 
 // A pickled is a module on its way from a file.
@@ -40,7 +48,7 @@ type pickled struct {
 	ckpt *loader.Checkpoint
 	// names are the checkpoint's names of the tree's parameters.
 	names map[string]string
-	// hooks are those whose code is not known.
+	// hooks are those whose code is not known, each once.
 	hooks []Missing
 }
 
@@ -57,11 +65,7 @@ func (p *pickled) module(from *loader.Module, path string) (*layers.Module, erro
 	m.Attrs["training"] = false
 	for _, hook := range from.Hooks {
 		if hook != weightNormHook {
-			why := layers.Refusal(string(hook))
-			if why == "" {
-				why = "a hook that runs around the forward of a " + from.Class
-			}
-			p.hooks = append(p.hooks, Missing{Name: string(hook), Path: path, Uses: 1, Reason: why})
+			p.hook(string(hook), m.Class, path)
 		}
 	}
 	members := func(list []loader.Member, buffer bool) error {
@@ -97,6 +101,21 @@ func (p *pickled) module(from *loader.Module, path string) (*layers.Module, erro
 		m.Add(name, child)
 	}
 	return m, nil
+}
+
+// hook notes a hook whose code is not known.
+func (p *pickled) hook(name, class, path string) {
+	for i := range p.hooks {
+		if p.hooks[i].Name == name {
+			p.hooks[i].Uses++
+			return
+		}
+	}
+	why := layers.Refusal(name)
+	if why == "" {
+		why = "a hook that runs around the forward of a " + class
+	}
+	p.hooks = append(p.hooks, Missing{Name: name, Path: path, Uses: 1, Reason: why})
 }
 
 // pickledInputs are the parameters of the root's forward. Its code is not in the file, so they are those of its class,
