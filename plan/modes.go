@@ -28,7 +28,7 @@ func (d *draft) fits(p *Plan, min int64) (*Plan, error) {
 // admit it.
 func (d *draft) like() *Plan {
 	other := d.o.Like
-	if other == nil {
+	if other == nil || other.Sides != nil { // the sides' pagers see for themselves whether weights can stay
 		return nil
 	}
 	held := make(map[tensor.Extent]bool)

@@ -53,6 +53,15 @@ func (r Rates) opSeconds(kind layers.Kind, c layers.Cost) float64 {
 	return r.OpSeconds + max(float64(c.FLOPs)/flops, float64(c.Bytes)/r.MemoryBytes)
 }
 
+// Seconds returns what an op is expected to take.
+func (r Rates) Seconds(ops *layers.Registry, op *layers.Op, in, out []layers.Spec) float64 {
+	def, ok := ops.Lookup(op.Kind)
+	if !ok {
+		return 0
+	}
+	return r.withGuesses().opSeconds(op.Kind, def.Cost(in, out, op.Attrs))
+}
+
 // graphSeconds returns what each op of a graph is expected to take.
 func (r Rates) graphSeconds(g *layers.Graph, ops *layers.Registry) []float64 {
 	seconds := make([]float64, len(g.Ops))

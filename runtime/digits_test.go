@@ -22,9 +22,14 @@ func pictures(rows int) []float32 {
 	return x
 }
 
+// digitsInput returns the inputs of the model of examples/digits.
+func digitsInput(x []float32) optimem.Values {
+	return optimem.Values{"input": tensor.Of(x, len(x)/64, 1, 8, 8)}
+}
+
 func runDigits(t *testing.T, s *optimem.Session, x []float32) []byte {
 	t.Helper()
-	out, err := s.Run(t.Context(), optimem.Values{"input": tensor.Of(x, len(x)/64, 1, 8, 8)})
+	out, err := s.Run(t.Context(), digitsInput(x))
 	if err != nil {
 		t.Fatal(err)
 	}

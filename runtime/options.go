@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
@@ -13,12 +12,20 @@ import (
 
 // Options say how a model is run. The zero value is right.
 type Options struct {
-	// Memory is the budget in bytes on the device for weights, activations and workspace together; 0 is no limit.
+	// Device is where the model runs: "cpu", which "" stands for, or "emu:memory=2GiB,bandwidth=12GB/s,latency=10us", an
+	// accelerator that is emulated (package device/emulated).
+	Device string
+	// Memory is the budget in bytes on the device for weights, activations and workspace together; 0 is no limit but the
+	// device's own.
 	Memory int64
+	// HostMemory bounds in bytes what a device with memory of its own takes of the host's: staging, copies of weights and
+	// what the CPU computes; 0 is no limit.
+	HostMemory int64
 	// MaxGroup says, in [Page], from which size down a module is brought as a whole; the zero value brings every leaf
 	// module by itself.
 	MaxGroup plan.Limit
-	// Capacity is what [Chunk] pins: the largest prefix of the model that is within it. The zero value pins everything.
+	// Capacity is what [Chunk] pins: the largest prefix of the model that is within it. The zero value pins everything
+	// that fits into Memory.
 	Capacity plan.Limit
 	// Threads is the number of threads that compute; 0 is one for each processor. Results do not depend on it.
 	Threads int
@@ -26,8 +33,9 @@ type Options struct {
 	Dump []string
 	// Ops is the registry that the model was built with; nil is layers.Standard().
 	Ops *layers.Registry
-	// Rates are what the host does in a second, for the planner; the zero value stands for guesses.
-	Rates plan.Rates
+	// Rates are what the device does in a second, HostRates what the CPU beside it does, for the planner; the zero value
+	// stands for guesses.
+	Rates, HostRates plan.Rates
 	// Observe is told what a pass does, group by group, on the goroutine that runs it. It must not block.
 	Observe func(pager.Event)
 }
@@ -65,23 +73,24 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if opts.Memory < 0 {
-		return nil, fmt.Errorf("a budget of %d bytes", opts.Memory)
+	if opts.Memory < 0 || opts.HostMemory < 0 {
+		return nil, fmt.Errorf("budgets of %d and %d bytes", opts.Memory, opts.HostMemory)
 	}
 	if opts.Ops == nil {
 		opts.Ops = layers.Standard()
 	}
-	dev := cpu.New(opts.Threads, opts.Ops)
-	p, err := pager.New(dev, pager.Options{MemoryBytes: opts.Memory, Observe: opts.Observe})
+	m, err := newMachine(opts)
 	if err != nil {
 		return nil, err
+	}
+	if opts.Memory == 0 {
+		opts.Memory = m.memoryBytes
 	}
 	s := &Session{
 		model:    model,
 		mode:     mode,
 		opts:     opts,
-		dev:      dev,
-		pager:    p,
+		machine:  m,
 		programs: make(map[*layers.Graph]*program),
 		turn:     make(chan struct{}, 1),
 	}

@@ -33,7 +33,7 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 		return nil, err
 	}
 	p := &program{graph: layers.Prune(dumped)}
-	lowered, err := s.dev.Lower(p.graph)
+	lowered, err := s.machine.lower(p.graph)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,10 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 
 func (s *Session) planOptions() plan.Options {
 	return plan.Options{
-		Mode: s.mode, Target: plan.CPU, MemoryBytes: s.opts.Memory, MaxGroup: s.opts.MaxGroup, Capacity: s.opts.Capacity,
-		Ops: s.opts.Ops, Rates: s.opts.Rates, Lower: s.dev.Lower,
+		Mode: s.mode, Target: s.machine.target, MemoryBytes: s.opts.Memory, HostBytes: s.opts.HostMemory,
+		MaxGroup: s.opts.MaxGroup, Capacity: s.opts.Capacity,
+		Ops: s.opts.Ops, Rates: s.machine.rates, HostRates: s.opts.HostRates,
+		Lower: s.machine.lower, HostLower: s.machine.hostLower,
 	}
 }
 

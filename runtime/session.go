@@ -20,7 +20,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
@@ -47,6 +46,9 @@ type Metrics struct {
 	// WeightBytes are the weights that stay, RingBytes the memory that paged ones pass through, ActivationBytes and
 	// WorkBytes those of inputs, results and scratch; PeakBytes is the most that was held of everything.
 	WeightBytes, RingBytes, ActivationBytes, WorkBytes, PeakBytes int64
+	// HostPeakBytes is the most that was held in the host's memory beside a device with memory of its own, for groups that
+	// the CPU computes.
+	HostPeakBytes int64
 	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those of them that were brought for a pass and not to
 	// stay.
 	LoadedBytes, MovedBytes int64
@@ -60,15 +62,16 @@ type Session struct {
 	model *models.Model
 	mode  plan.Mode
 	opts  Options
-	dev   *cpu.Device
-	pager *pager.Pager
+	// machine is what passes run on.
+	machine *machine
 
 	// turn holds one token while no pass runs; whoever has it owns what follows. A lock could not be waited for with a
 	// context.
 	turn   chan struct{}
 	closed bool
 	runs   int64
-	peak   int64
+	// peak and hostPeak are the most that was held on the device and beside it.
+	peak, hostPeak int64
 	// programs holds what was planned for a graph; current is what ran last.
 	programs map[*layers.Graph]*program
 	current  *program
@@ -121,8 +124,9 @@ func (s *Session) planned(in Values) (*program, error) {
 // pass runs a program once.
 func (s *Session) pass(ctx context.Context, p *program, in Values) (Values, error) {
 	x := &exchange{p: p, in: in, out: make(Values, len(p.graph.Outputs)), raw: make([][]byte, len(p.graph.Outputs))}
-	err := s.pager.Pass(ctx, p.plan, x)
-	s.peak = max(s.peak, s.pager.Held().Total())
+	err := s.machine.pass(ctx, p.plan, x)
+	held, host := s.machine.held()
+	s.peak, s.hostPeak = max(s.peak, held.Total()), max(s.hostPeak, host.Total())
 	if err != nil {
 		s.current = nil
 		return nil, err
@@ -184,11 +188,13 @@ type OpError = pager.OpError
 func (s *Session) Metrics() Metrics {
 	s.acquire()
 	defer s.release()
-	held, stats := s.pager.Held(), s.pager.Stats()
+	held, _ := s.machine.held()
+	stats, host := s.machine.stats()
 	m := Metrics{
 		Runs:      s.runs,
 		RingBytes: held.RingBytes, ActivationBytes: held.ActivationBytes, WorkBytes: held.WorkBytes, PeakBytes: s.peak,
-		LoadedBytes: stats.ReadBytes, MovedBytes: stats.MovedBytes, Stall: stats.Stall,
+		HostPeakBytes: s.hostPeak,
+		LoadedBytes:   stats.ReadBytes + host.ReadBytes, MovedBytes: stats.MovedBytes, Stall: stats.Stall + host.Stall,
 	}
 	if s.current != nil {
 		m.WeightBytes = s.current.plan.Fixed.WeightBytes
@@ -204,5 +210,5 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.closed = true
-	return errors.Join(s.pager.Close(), s.dev.Close())
+	return s.machine.close()
 }

@@ -57,8 +57,10 @@ type Device struct {
 	allocs, copies int
 	streams        int
 	elapsed        time.Duration
-	moved          int64
-	order          order
+	// hosted is until when the host was busy with something else: ops that it gives out later begin after that.
+	hosted time.Duration
+	moved  int64
+	order  order
 }
 
 var _ device.Device = (*Device)(nil)
@@ -100,6 +102,15 @@ func (d *Device) Elapsed() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.elapsed
+}
+
+// Spend says that the host computed for a while after what was synchronised last, so that ops given to the device from now
+// on begin later. Copies of streams that run no ops go on meanwhile.
+func (d *Device) Spend(t time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hosted = max(d.hosted, d.elapsed) + t
+	d.elapsed = d.hosted
 }
 
 // Supports returns nil when the CPU has a kernel that takes the operands.

@@ -15,8 +15,9 @@ type stream struct {
 	d  *Device
 	id int
 	// at is when the work given so far is done.
-	at  time.Duration
-	err error
+	at time.Duration
+	// runs says that the stream has run an op.
+	runs bool
 	// knows holds, for each stream, up to which of its steps this one has waited for it.
 	knows clock
 }
@@ -32,6 +33,9 @@ func (d *Device) NewStream() (device.Stream, error) {
 
 // takes makes the stream busy for a while.
 func (s *stream) takes(t time.Duration) {
+	if s.runs {
+		s.at = max(s.at, s.d.hosted)
+	}
 	s.at += t
 	s.knows.tick(s.id)
 }
@@ -132,6 +136,7 @@ func (s *stream) launch(l *device.Launch) (in, out []cpu.Operand, work []byte, e
 		s.access(m, l.Work, true)
 		work = bytes
 	}
+	s.runs = true
 	if s.d.opts.Cost != nil {
 		s.takes(s.d.opts.Cost(&l.Op, inSpecs, outSpecs))
 	}

@@ -1,0 +1,162 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/optimem/optimem/chunker"
+	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/pager"
+	"github.com/optimem/optimem/plan"
+)
+
+// A machine is what passes run on: the CPU alone, or a device and the CPU beside it.
+type machine struct {
+	name   string
+	target plan.Target
+	// lower lowers for the device, hostLower for the CPU beside it; nil where there is none.
+	lower, hostLower func(*layers.Graph) (*layers.Lowered, error)
+	// pass runs a plan; held and stats are of the device and of the host.
+	pass  func(ctx context.Context, p *plan.Plan, io pager.IO) error
+	held  func() (dev, host pager.Held)
+	stats func() (dev, host pager.Stats)
+	close func() error
+	// memoryBytes is the device's own memory, 0 where it is the host's.
+	memoryBytes int64
+	// rates are the device's; elapsed is its clock, nil where that is the wall's.
+	rates   plan.Rates
+	elapsed func() time.Duration
+}
+
+// A DeviceError says that a device cannot be used.
+type DeviceError struct{ Device, Msg string }
+
+// Error names the device.
+func (e *DeviceError) Error() string { return "device " + e.Device + ": " + e.Msg }
+
+// newMachine opens the device that the options name.
+func newMachine(o Options) (*machine, error) {
+	kind, settings, _ := strings.Cut(o.Device, ":")
+	switch kind {
+	case "", "cpu":
+		if settings != "" {
+			return nil, &DeviceError{o.Device, "the CPU takes no settings"}
+		}
+		return cpuMachine(o)
+	case "emu":
+		e, err := parseEmulated(settings)
+		if err != nil {
+			return nil, &DeviceError{o.Device, err.Error()}
+		}
+		return emulatedMachine(o, e)
+	}
+	return nil, &DeviceError{o.Device, "there is none of that name"}
+}
+
+func cpuMachine(o Options) (*machine, error) {
+	dev := cpu.New(o.Threads, o.Ops)
+	p, err := pager.New(dev, pager.Options{MemoryBytes: o.Memory, Observe: o.Observe})
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return &machine{
+		name: "cpu", target: plan.CPU, lower: dev.Lower, pass: p.Pass, rates: o.Rates,
+		held:  func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
+		stats: func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },
+		close: func() error { return errors.Join(p.Close(), dev.Close()) },
+	}, nil
+}
+
+// emulatedAlign is the alignment that GPUs want.
+const emulatedAlign = 256
+
+func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
+	rates := o.Rates
+	rates.CopyBytes, rates.CopySeconds = e.CopyBytes, e.CopyLatency.Seconds()
+	e.Threads, e.Ops = o.Threads, o.Ops
+	e.Cost = func(op *layers.Op, in, out []layers.Spec) time.Duration {
+		return time.Duration(rates.Seconds(o.Ops, op, in, out) * float64(time.Second))
+	}
+	dev, host := emulated.New(e), cpu.New(o.Threads, o.Ops)
+	c, err := chunker.New(dev, host, chunker.Options{
+		Device: pager.Options{MemoryBytes: o.Memory, Observe: o.Observe},
+		Host:   pager.Options{MemoryBytes: o.HostMemory, Observe: o.Observe},
+		HostRan: func(p *plan.Plan, segment plan.Segment) {
+			var seconds float64
+			for _, group := range p.Groups[segment.First:segment.End] {
+				seconds += group.Seconds * float64(p.Instances)
+			}
+			dev.Spend(time.Duration(seconds * float64(time.Second)))
+		},
+	})
+	if err != nil {
+		return nil, errors.Join(err, dev.Close(), host.Close())
+	}
+	return &machine{
+		name: "emu", target: plan.Target{Name: "emu", AlignBytes: emulatedAlign}, lower: dev.Lower, hostLower: host.Lower,
+		pass: c.Pass, held: c.Held, stats: c.Stats, memoryBytes: e.MemoryBytes, rates: rates, elapsed: dev.Elapsed,
+		close: func() error { return errors.Join(c.Close(), dev.Close(), host.Close()) },
+	}, nil
+}
+
+// parseEmulated reads "memory=2GiB,bandwidth=12GB/s,latency=10us".
+func parseEmulated(settings string) (emulated.Options, error) {
+	var e emulated.Options
+	for _, s := range strings.Split(settings, ",") {
+		if s == "" {
+			continue
+		}
+		key, value, _ := strings.Cut(s, "=")
+		var err error
+		switch key {
+		case "memory":
+			e.MemoryBytes, err = parseBytes(value)
+		case "bandwidth":
+			var n int64
+			n, err = parseBytes(strings.TrimSuffix(value, "/s"))
+			e.CopyBytes = float64(n)
+		case "latency":
+			e.CopyLatency, err = time.ParseDuration(value)
+			if err == nil && e.CopyLatency < 0 {
+				err = errors.New("is negative")
+			}
+		default:
+			err = errors.New("is not memory, bandwidth or latency")
+		}
+		if err != nil {
+			return e, fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return e, nil
+}
+
+// units are the suffixes of sizes.
+var units = []struct {
+	suffix string
+	bytes  float64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+}
+
+// parseBytes reads a size such as 2GiB, 500MB or 1e9.
+func parseBytes(text string) (int64, error) {
+	scale := 1.0
+	for _, u := range units {
+		if rest, ok := strings.CutSuffix(text, u.suffix); ok {
+			text, scale = rest, u.bytes
+			break
+		}
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(x*scale >= 1) || x*scale > 1<<62 {
+		return 0, fmt.Errorf("%q is not a size", text)
+	}
+	return int64(x * scale), nil
+}

@@ -1,0 +1,116 @@
+package runtime_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
+	optimem "github.com/optimem/optimem/runtime"
+)
+
+// A mode is a way to start a session.
+type mode struct {
+	name  string
+	start func(context.Context, *models.Model, optimem.Options) (*optimem.Session, error)
+	opts  optimem.Options
+}
+
+// smallModes are ways to run the digits in less memory than their weights take.
+func smallModes() []mode {
+	params := func(n int64) plan.Limit { return plan.Limit{N: n, Unit: plan.Params} }
+	var list []mode
+	for _, device := range []string{"cpu", "emu:memory=64MiB,bandwidth=12GB/s,latency=10us"} {
+		list = append(list,
+			mode{"resident", optimem.Resident, optimem.Options{Device: device}},
+			mode{"page", optimem.Page, optimem.Options{Device: device}},
+			mode{"page whole", optimem.Page, optimem.Options{Device: device, MaxGroup: params(1 << 40)}},
+			mode{"chunk", optimem.Chunk, optimem.Options{Device: device, Capacity: params(30_000)}},
+			mode{"chunk nothing", optimem.Chunk, optimem.Options{Device: device, Capacity: params(0)}},
+			mode{"auto", optimem.Auto, optimem.Options{Device: device, Memory: 500 << 10}},
+		)
+	}
+	return list
+}
+
+// TestModes runs the digits in every mode, on the CPU and on the emulated device: the same bits for several shapes in
+// turn, and no more memory than the plan says.
+func TestModes(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	want := make(map[int][]byte)
+	for _, m := range smallModes() {
+		t.Run(fmt.Sprintf("%s on %s", m.name, m.opts.Device), func(t *testing.T) {
+			s, err := m.start(t.Context(), model, m.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			for range 2 {
+				for _, rows := range []int{1, 3, 2} {
+					got := runDigits(t, s, pictures(rows))
+					if want[rows] == nil {
+						want[rows] = got
+					}
+					if !bytes.Equal(got, want[rows]) {
+						t.Errorf("%d rows give other bits", rows)
+					}
+				}
+			}
+			if peak := s.Metrics().PeakBytes; m.opts.Memory > 0 && peak > m.opts.Memory {
+				t.Errorf("%d bytes were held of %d", peak, m.opts.Memory)
+			}
+		})
+	}
+}
+
+// TestTooSmall: what does not fit is an error with the budget that would do, which then does.
+func TestTooSmall(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	for _, m := range smallModes() {
+		if m.name == "chunk nothing" && m.opts.Device != "cpu" {
+			continue // the host computes everything
+		}
+		m.opts.Memory = 10_000
+		s, err := m.start(t.Context(), model, m.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Run(t.Context(), digitsInput(pictures(2)))
+		var capacity *plan.CapacityError
+		if !errors.As(err, &capacity) || capacity.MinBytes <= m.opts.Memory {
+			t.Fatalf("%s on %s: got %v, want a capacity error", m.name, m.opts.Device, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		m.opts.Memory = capacity.MinBytes
+		if s, err = m.start(t.Context(), model, m.opts); err != nil {
+			t.Fatal(err)
+		}
+		runDigits(t, s, pictures(2))
+		if peak := s.Metrics().PeakBytes; peak > m.opts.Memory {
+			t.Errorf("%s on %s: %d bytes were held of %d", m.name, m.opts.Device, peak, m.opts.Memory)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestBadDevices: a device that cannot be used is an error that names it.
+func TestBadDevices(t *testing.T) {
+	for _, device := range []string{"gpu", "cpu:2", "emu:memory=-1", "emu:speed=3", "emu:latency=-1s", "emu:bandwidth=x", "emu:memory=1e30"} {
+		_, err := optimem.Page(t.Context(), nil, optimem.Options{Device: device})
+		var bad *optimem.DeviceError
+		if !errors.As(err, &bad) || bad.Device != device {
+			t.Errorf("%s: got %v", device, err)
+		}
+	}
+}
