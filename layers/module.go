@@ -217,6 +217,8 @@ type Architecture struct {
 	Classes Classes
 	// Weights maps names of the module's state dict to the checkpoint's where they differ: renamed and tied ones.
 	Weights map[string]string
+	// Note says what a state dict did not tell and was assumed, "" where nothing was.
+	Note string
 }
 
 // Check compares a state dict with what the architecture wants, under the names of a.Weights. It returns nil or a

@@ -169,11 +169,11 @@ func recognise(dict layers.StateDict, arch string) (match, error) {
 			if err != nil {
 				return match{}, err
 			}
-			return match{a, c.note}, a.Check(dict)
+			return match{a, cmp.Or(a.Note, c.note)}, a.Check(dict)
 		}
 		found, err := c.recognise(dict)
 		for _, a := range found {
-			matches = append(matches, match{a, c.note})
+			matches = append(matches, match{a, cmp.Or(a.Note, c.note)})
 		}
 		var mismatch *layers.MismatchError
 		if errors.As(err, &mismatch) && (nearest == nil || mismatch.Count() < nearest.Count()) {

@@ -24,6 +24,12 @@ var efficientnets = &family{
 		return efficientnetSizes[name].module(o.classes())
 	},
 	infer: inferEfficientnet,
+	note: func(name string) string {
+		if name == "efficientnet" {
+			return "strides, and what normalizations add to the variance, are taken to be those of the published ones"
+		}
+		return ""
+	},
 }
 
 // An efficientnet is the sizes of one.

@@ -28,6 +28,7 @@ var googlenets = &family{
 		return transforms("googlenet", s, googlenetOf)
 	},
 	variant: googlenetOf,
+	note:    transformNote,
 }
 
 // untransformed ends the names of architectures that take pictures as they are, transform_input=False in Python.
@@ -46,6 +47,14 @@ func transforms(name string, s shapes, build func(name string, s shapes) *layers
 		list = append(list, candidate{name + untransformed, build(name+untransformed, s)})
 	}
 	return list
+}
+
+// transformNote says what was assumed of a model of 1,000 classes.
+func transformNote(name string) string {
+	if strings.HasSuffix(name, untransformed) {
+		return ""
+	}
+	return "like the published weights it is taken to transform its input; --arch " + name + untransformed + " does not"
 }
 
 // googlenetBlocks are the Inception modules with their channels: what comes in, the first branch, both convolutions of

@@ -30,6 +30,7 @@ var inceptions = &family{
 		return transforms("inception_v3", s, inceptionOf)
 	},
 	variant: inceptionOf,
+	note:    transformNote,
 }
 
 // inceptionOf makes the model of one of the names with the heads of a state dict.

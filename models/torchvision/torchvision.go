@@ -45,6 +45,8 @@ type family struct {
 	variant func(name string, dict shapes) *layers.Module
 	// spelling returns the name of today for one that older checkpoints use; nil where names have not changed.
 	spelling func(name string) string
+	// note says what names and shapes do not tell of an architecture that infer returned, and is assumed. It may be nil.
+	note func(name string) string
 	// inputs returns those of forward; nil is one batch of pictures.
 	inputs func(root *layers.Module) []layers.Port
 }
@@ -134,6 +136,7 @@ func Named(name string, dict layers.StateDict) (*layers.Architecture, error) {
 	found, _ := Recognise(dict)
 	for _, a := range found {
 		if a.Name == name {
+			a.Note = "" // the name says it
 			return a, nil
 		}
 	}
@@ -180,6 +183,9 @@ func Recognise(dict layers.StateDict) (found []*layers.Architecture, nearest err
 			if closest.check(c.name, c.root, dict) {
 				a := f.architecture(c.name, c.root)
 				a.Weights = older
+				if f.note != nil {
+					a.Note = f.note(c.name)
+				}
 				found = append(found, a)
 			}
 		}

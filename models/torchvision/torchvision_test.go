@@ -90,6 +90,25 @@ func TestRecognise(t *testing.T) {
 	}
 }
 
+// TestNotes looks at what is said of assumptions: only where there are some, and where the model was not asked for by
+// its name.
+func TestNotes(t *testing.T) {
+	for name, noted := range map[string]bool{"googlenet": true, "inception_v3": true, "efficientnet_b2": false, "vgg11": false} {
+		found, _ := Recognise(mustNew(t, name, Options{}).Root.StateDict())
+		if len(found) != 1 || (found[0].Note != "") != noted {
+			t.Errorf("%s: %d found, note %q", name, len(found), found[0].Note)
+		}
+	}
+	if a, err := Named("googlenet", mustNew(t, "googlenet", Options{}).Root.StateDict()); err != nil || a.Note != "" {
+		t.Errorf("googlenet by its name: note %q, error %v", a.Note, err)
+	}
+	wide := efficientnetB(1.3, 1, 1e-5)
+	found, _ := Recognise(wide.module(10).StateDict())
+	if len(found) != 1 || found[0].Name != "efficientnet" || found[0].Note == "" {
+		t.Errorf("an EfficientNet of another width: %+v", found)
+	}
+}
+
 // sameModules compares two trees: classes, attributes and parameters.
 func sameModules(a, b *layers.Module) bool {
 	write := func(root *layers.Module) string {
