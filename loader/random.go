@@ -9,17 +9,17 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A Random is the contents of a tensor of random numbers, evenly spread between −Scale and Scale. The value of an
-// element depends only on its index, Seed, Tensor and Scale, so the contents can be read from any offset, by anybody,
-// again and again, and are held nowhere.
+// A Random is the contents of a tensor of random numbers, evenly spread between Offset−Scale and Offset+Scale. The value
+// of an element depends only on its index, Seed, Tensor, Offset and Scale, so the contents can be read from any offset,
+// by anybody, again and again, and are held nowhere.
 //
 // It is for weights whose values do not matter. It is not for cryptography.
 type Random struct {
 	// Seed is the user's, Tensor the number of the tensor in its file.
 	Seed, Tensor uint64
 	// DType is one of the floating-point or complex dtypes; of the latter both parts are random.
-	DType tensor.DType
-	Scale float64
+	DType         tensor.DType
+	Offset, Scale float64
 }
 
 // goldenStep is 2^64 over the golden ratio, the step of SplitMix64 (Steele, Lea and Flood, "Fast splittable
@@ -77,10 +77,11 @@ func (r Random) ReadAt(ctx context.Context, p []byte, off int64) error {
 
 // fill32 writes two float32 for each word counted from z.
 func (r Random) fill32(p []byte, z uint64) {
-	scale := float32(r.Scale / (1 << 23))
+	scale, offset := float32(r.Scale/(1<<23)), float32(r.Offset)
 	for ; len(p) >= wordBytes; p = p[wordBytes:] {
 		w := splitMix(z)
-		lo, hi := float32(int32(w)>>8)*scale, float32(int32(w>>32)>>8)*scale
+		// The conversions keep products and sums apart, so that every machine rounds alike.
+		lo, hi := float32(float32(int32(w)>>8)*scale)+offset, float32(float32(int32(w>>32)>>8)*scale)+offset
 		binary.LittleEndian.PutUint64(p, uint64(math.Float32bits(lo))|uint64(math.Float32bits(hi))<<32)
 		z += goldenStep
 	}
@@ -89,7 +90,7 @@ func (r Random) fill32(p []byte, z uint64) {
 func (r Random) fill64(p []byte, z uint64) {
 	scale := r.Scale / (1 << 52)
 	for ; len(p) >= wordBytes; p = p[wordBytes:] {
-		v := float64(int64(splitMix(z))>>11) * scale
+		v := float64(float64(int64(splitMix(z))>>11)*scale) + r.Offset
 		binary.LittleEndian.PutUint64(p, math.Float64bits(v))
 		z += goldenStep
 	}
@@ -102,9 +103,9 @@ const narrowLevels = 1 << 12
 // fillNarrow writes four numbers of 16 bits for each word counted from z.
 func (r Random) fillNarrow(p []byte, z uint64, round func(float32) uint16) {
 	var level [narrowLevels]uint16
-	scale := float32(r.Scale / (narrowLevels / 2))
+	scale, offset := float32(r.Scale/(narrowLevels/2)), float32(r.Offset)
 	for i := range level {
-		level[i] = round(float32(i-narrowLevels/2) * scale)
+		level[i] = round(float32(float32(i-narrowLevels/2)*scale) + offset)
 	}
 	const mask = narrowLevels - 1
 	for ; len(p) >= wordBytes; p = p[wordBytes:] {

@@ -56,6 +56,19 @@ func TestRandomNumbers(t *testing.T) {
 	}
 }
 
+// An offset moves the numbers and leaves their spread.
+func TestRandomOffset(t *testing.T) {
+	for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.Float16, tensor.BFloat16} {
+		plain := randomNumbers(t, Random{Seed: 7, DType: d, Scale: 0.5}, 1000)
+		moved := randomNumbers(t, Random{Seed: 7, DType: d, Scale: 0.5, Offset: 3}, 1000)
+		for i, x := range moved {
+			if math.Abs(x-plain[i]-3) > 0.02 || x < 2.49 || x > 3.51 {
+				t.Fatalf("%v: number %d is %v with the offset, %v without", d, i, x, plain[i])
+			}
+		}
+	}
+}
+
 // randomNumbers returns the first n numbers.
 func randomNumbers(t *testing.T, r Random, n int) []float64 {
 	t.Helper()

@@ -13,10 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
 
-const synthLong = `Write a checkpoint of a known architecture with random weights, so that sizes can be tried with no
+var synthLong = `Write a checkpoint of a known architecture with random weights, so that sizes can be tried with no
 download. The name of FILE chooses the format: .pt, .pth and .bin are PyTorch's own zip format, which
 torch.load(FILE, weights_only=True) reads; .safetensors is the format of that name. The weights are scaled so that
 activations neither vanish nor explode, and the same seed gives the same weights on every machine.
@@ -24,12 +25,18 @@ activations neither vanish nor explode, and the same seed gives the same weights
 The file is written as it is made, so that a large one takes no memory. A file of that name is replaced once the new
 one is complete; a run that fails or is interrupted leaves nothing behind.
 
+Names, order, shapes and dtypes are those of the model in Python, so that load_state_dict takes the file.
+
 Architectures:
 
   mlp   --layers linear layers with a ReLU between them, all --width wide, named as torch.nn.Sequential names them:
-        0.weight, 0.bias, 2.weight, …`
+        0.weight, 0.bias, 2.weight, …
+
+` + wrapped(models.Architectures(), 110)
 
 const synthExamples = `  optimem synth mlp -o mlp.pt
+  optimem synth resnet101 -o resnet101.pt
+  optimem synth vit_b_16 --dtype bfloat16 -o vit.safetensors
   optimem synth mlp --layers 24 --width 4096 -o big.pt          1.5 GiB
   optimem synth mlp --layers 24 --width 18432 -o 30GB.pt        does not fit in most memories
   optimem synth mlp --in-features 784 --out-features 10 --dtype bfloat16 -o digits.safetensors`
@@ -40,14 +47,6 @@ type synth struct {
 	output, dtype                          string
 	seed                                   uint64
 	layers, width, inFeatures, outFeatures int
-}
-
-// architectures lists what can be made. More come with the model families.
-var architectures = []struct {
-	name, about string
-	tensors     func(s *synth, dtype tensor.DType) ([]loader.TensorData, error)
-}{
-	{"mlp", "linear layers with a ReLU between them", (*synth).mlp},
 }
 
 // synthDTypes lists the dtypes that random weights come in.
@@ -67,11 +66,10 @@ func (c *commandLine) synthCommand() *cobra.Command {
 			return nil
 		}),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			var names []string
-			for _, a := range architectures[:len(architectures)*(1-min(len(args), 1))] {
-				names = append(names, a.name+"\t"+a.about)
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return names, cobra.ShellCompDirectiveNoFileComp
+			return models.Architectures(), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: c.enter(func(cmd *cobra.Command, args []string) error { return s.run(cmd, args[0]) }),
 	}
@@ -123,18 +121,48 @@ func (s *synth) tensors(cmd *cobra.Command, arch string) ([]loader.TensorData, e
 		return nil, usageError(cmd, fmt.Errorf("unknown dtype %q", s.dtype),
 			"write one of "+strings.Join(dtypeNames(), ", "))
 	}
-	var names []string
-	for _, a := range architectures {
-		if a.name == arch {
-			tensors, err := a.tensors(s, dtype)
-			if err != nil {
-				return nil, usageError(cmd, fmt.Errorf("%s: %w", arch, err))
-			}
-			return tensors, nil
+	if arch == "mlp" {
+		tensors, err := s.mlp(dtype)
+		if err != nil {
+			return nil, usageError(cmd, fmt.Errorf("%s: %w", arch, err))
 		}
-		names = append(names, a.name)
+		return tensors, nil
 	}
-	return nil, usageError(cmd, fmt.Errorf("unknown architecture %q", arch), "there is: "+strings.Join(names, ", "))
+	for _, name := range mlpFlags {
+		if cmd.Flags().Changed(name) {
+			return nil, usageError(cmd, fmt.Errorf("--%s is for mlp; %s has sizes of its own", name, arch))
+		}
+	}
+	a, err := models.NewArchitecture(arch)
+	if err != nil {
+		var unknown *models.UnknownArchitectureError
+		if errors.As(err, &unknown) {
+			return nil, usageError(cmd, err, architectureHint(unknown))
+		}
+		return nil, err
+	}
+	return models.Synthesize(a, s.seed, dtype)
+}
+
+// mlpFlags are for one architecture only.
+var mlpFlags = []string{"layers", "width", "in-features", "out-features"}
+
+// wrapped writes names as indented lines.
+func wrapped(names []string, columns int) string {
+	var b strings.Builder
+	line := " "
+	for _, n := range names {
+		if n == "mlp" {
+			continue
+		}
+		if len(line)+1+len(n) > columns {
+			b.WriteString(line + "\n")
+			line = " "
+		}
+		line += " " + n
+	}
+	b.WriteString(line)
+	return b.String()
 }
 
 // write makes the file.
