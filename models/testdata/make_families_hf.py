@@ -1,8 +1,14 @@
-"""Records the configurations of the zoo's transformers models: what lies as config.json beside their weights.
+"""Records transformers models for the folders' tests: configurations, and what PyTorch computes.
 
-    python make_families_hf.py                   families/hf/NAME.json for every model of zoo/hf that is listed here
+    python make_families_hf.py                   everything
+    python make_families_hf.py bert llama        the references of some model types
+
+families/hf/NAME.json is config.json of the zoo's model hf/NAME. families/hf/TYPE.heads.json.gz is a list of what the zoo
+does not have: heads, masks, options; of each `name`, `config` and `reference`, which is as in README.md. The names of its
+outputs are those of the fields of what the model returns, and the names of its weights those of its state dict.
 """
 
+import math
 import os
 import sys
 import warnings
@@ -11,8 +17,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 OUT = os.path.join(HERE, "families", "hf")
 sys.path.insert(0, HERE)
 
+import torch  # noqa: E402
+import transformers as T  # noqa: E402
+
 import zoo_hf  # noqa: E402, F401
-from zoo_spec import MODELS  # noqa: E402
+import zoo_program  # noqa: E402
+import zoo_reference as ref  # noqa: E402
+import zoo_weights  # noqa: E402
+from zoo_build import described  # noqa: E402
+from zoo_hf import TEXT, padded  # noqa: E402
+from zoo_spec import MODELS, In, ids, literal  # noqa: E402
 
 ZOO = ["bert_mask", "roberta", "distilbert", "gpt2", "opt", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2",
        "phi3", "t5", "bart", "whisper-tiny", "vit", "dinov2", "clip_vision", "clip_text"]
@@ -28,12 +42,213 @@ def config_text(model):
     return text
 
 
+def left_padded(b, s):
+    """An attention mask whose rows begin later and later."""
+    mask = torch.ones(b, s, dtype=torch.int64)
+    for i in range(b):
+        mask[i, :i % s] = 0
+    return literal(mask)
+
+
+def kinds(b, s):
+    return ids(b, s, high=2)
+
+
+def reversed_positions(b, s):
+    return literal(torch.arange(s - 1, -1, -1).repeat(b, 1))
+
+
+def packed_positions(b, s):
+    """Two sequences in each row."""
+    half = s // 2
+    return literal(torch.cat([torch.arange(half), torch.arange(s - half)]).repeat(b, 1))
+
+
+def case(b, s, **more):
+    return {"input_ids": ids(b, s)} | {k: f(b, s) for k, f in more.items()}
+
+
+PLAIN = [case(2, 9)]
+MASKED = [case(3, 11, attention_mask=padded), case(1, 1)]
+BERT = [case(2, 37, attention_mask=padded, token_type_ids=kinds), case(1, 9, position_ids=reversed_positions)]
+CAUSAL = [case(2, 37), case(3, 11, attention_mask=padded), case(3, 7, attention_mask=left_padded),
+          case(2, 9, position_ids=packed_positions)]
+LLAMA = TEXT | {"num_key_value_heads": 2}
+DISTIL = dict(vocab_size=200, dim=48, hidden_dim=80, n_layers=2, n_heads=4, max_position_embeddings=64)
+GPT2 = dict(vocab_size=200, n_embd=48, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
+OPT = {k: v for k, v in TEXT.items() if k != "intermediate_size"} | {"ffn_dim": 80, "word_embed_proj_dim": 48}
+ROBERTA = TEXT | {"pad_token_id": 1}
+LABELS = {"num_labels": 5}
+
+
+def rope(kind, **more):
+    return {"rope_parameters": {"rope_theta": 10000.0, "rope_type": kind} | more}
+
+
+# model type -> name, class, options, cases
+HEADS = {
+    "bert": [
+        ("masked_lm", "BertForMaskedLM", TEXT, BERT),
+        ("masked_lm_untied", "BertForMaskedLM", TEXT | {"tie_word_embeddings": False}, PLAIN),
+        ("decoder", "BertLMHeadModel", TEXT | {"is_decoder": True}, MASKED),
+        ("pretraining", "BertForPreTraining", TEXT, MASKED),
+        ("next_sentence", "BertForNextSentencePrediction", TEXT, MASKED),
+        ("sequence", "BertForSequenceClassification", TEXT | LABELS, BERT),
+        ("token", "BertForTokenClassification", TEXT | LABELS, MASKED),
+        ("spans", "BertForQuestionAnswering", TEXT, MASKED),
+        ("eager_relu", "BertModel", TEXT | {"hidden_act": "relu", "attn_implementation": "eager"}, BERT),
+        ("gelu_new", "BertModel", TEXT | {"hidden_act": "gelu_new", "type_vocab_size": 3}, PLAIN),
+        ("gelu_fast", "BertModel", TEXT | {"hidden_act": "gelu_fast", "layer_norm_eps": 1e-3}, PLAIN),
+        ("quick_gelu", "BertModel", TEXT | {"hidden_act": "quick_gelu"}, PLAIN),
+    ],
+    "roberta": [
+        ("masked", "RobertaModel", ROBERTA, BERT),
+        ("masked_lm", "RobertaForMaskedLM", ROBERTA, MASKED),
+        ("causal", "RobertaForCausalLM", ROBERTA | {"is_decoder": True}, MASKED),
+        ("sequence", "RobertaForSequenceClassification", ROBERTA | LABELS, MASKED),
+        ("token", "RobertaForTokenClassification", ROBERTA | LABELS, MASKED),
+        ("spans", "RobertaForQuestionAnswering", ROBERTA, MASKED),
+    ],
+    "distilbert": [
+        ("masked", "DistilBertModel", DISTIL, [case(2, 37, attention_mask=padded)]),
+        ("masked_lm", "DistilBertForMaskedLM", DISTIL, MASKED),
+        ("sequence", "DistilBertForSequenceClassification", DISTIL | LABELS, MASKED),
+        ("token", "DistilBertForTokenClassification", DISTIL | LABELS, MASKED),
+        ("spans", "DistilBertForQuestionAnswering", DISTIL, MASKED),
+        ("eager", "DistilBertModel", DISTIL | {"attn_implementation": "eager", "activation": "relu"}, MASKED),
+    ],
+    "gpt2": [
+        ("base", "GPT2Model", GPT2, CAUSAL + [case(2, 9, token_type_ids=kinds)]),
+        ("causal", "GPT2LMHeadModel", GPT2 | {"scale_attn_by_inverse_layer_idx": True, "n_inner": 100}, MASKED),
+        ("unscaled", "GPT2LMHeadModel", GPT2 | {"scale_attn_weights": False, "activation_function": "relu"}, PLAIN),
+        ("sequence", "GPT2ForSequenceClassification", GPT2 | LABELS | {"pad_token_id": 3}, MASKED),
+        ("sequence_unpadded", "GPT2ForSequenceClassification", GPT2 | LABELS, [case(1, 9)]),
+        ("token", "GPT2ForTokenClassification", GPT2 | LABELS, MASKED),
+        ("spans", "GPT2ForQuestionAnswering", GPT2, MASKED),
+    ],
+    "opt": [
+        ("base", "OPTModel", OPT, CAUSAL),
+        ("projected", "OPTForCausalLM", OPT | {"word_embed_proj_dim": 24, "do_layer_norm_before": False}, MASKED),
+        ("bare", "OPTForCausalLM", OPT | {"enable_bias": False, "layer_norm_elementwise_affine": False,
+                                          "activation_function": "gelu", "attn_implementation": "eager"}, MASKED),
+        ("sequence", "OPTForSequenceClassification", OPT | LABELS, MASKED),
+        ("spans", "OPTForQuestionAnswering", OPT, MASKED),
+    ],
+    "llama": [
+        ("base", "LlamaModel", LLAMA, CAUSAL),
+        ("eager", "LlamaForCausalLM", LLAMA | {"attn_implementation": "eager"}, MASKED),
+        ("tied_biased", "LlamaForCausalLM",
+         LLAMA | {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True, "head_dim": 16}, MASKED),
+        ("ungrouped", "LlamaForCausalLM", TEXT | {"rms_norm_eps": 1e-5, "hidden_act": "gelu"}, PLAIN),
+        ("sequence", "LlamaForSequenceClassification", LLAMA | LABELS, MASKED),
+        ("token", "LlamaForTokenClassification", LLAMA | LABELS, MASKED),
+        ("spans", "LlamaForQuestionAnswering", LLAMA, MASKED),
+        ("rope_theta", "LlamaModel", LLAMA | {"head_dim": 32} | rope("default", rope_theta=500000.0), CAUSAL[:1]),
+        ("rope_linear", "LlamaModel", LLAMA | rope("linear", factor=4.0), CAUSAL[:1]),
+        ("rope_llama3", "LlamaModel", LLAMA | {"head_dim": 32} | rope(
+            "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32),
+         CAUSAL[:1]),
+        ("rope_yarn", "LlamaModel", LLAMA | {"head_dim": 32} | rope(
+            "yarn", factor=4.0, original_max_position_embeddings=16), CAUSAL[:1]),
+    ],
+    "mistral": [
+        ("base", "MistralModel", LLAMA | {"sliding_window": 5}, CAUSAL),
+        ("full", "MistralForCausalLM", LLAMA | {"sliding_window": None}, MASKED),
+        ("sequence", "MistralForSequenceClassification", LLAMA | LABELS, MASKED),
+        ("token", "MistralForTokenClassification", LLAMA | LABELS, MASKED),
+        ("spans", "MistralForQuestionAnswering", LLAMA, MASKED),
+    ],
+    "qwen2": [
+        ("sliding", "Qwen2Model", LLAMA | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}, CAUSAL),
+        ("tied", "Qwen2ForCausalLM", LLAMA | {"tie_word_embeddings": True}, MASKED),
+        ("sequence", "Qwen2ForSequenceClassification", LLAMA | LABELS, MASKED),
+        ("token", "Qwen2ForTokenClassification", LLAMA | LABELS, MASKED),
+        ("spans", "Qwen2ForQuestionAnswering", LLAMA, MASKED),
+    ],
+    "qwen3": [
+        ("base", "Qwen3Model", LLAMA | {"head_dim": 16, "attention_bias": True}, CAUSAL),
+        ("sliding", "Qwen3ForCausalLM", LLAMA | {
+            "head_dim": 16, "use_sliding_window": True, "sliding_window": 4,
+            "layer_types": ["sliding_attention", "full_attention"]}, MASKED),
+        ("sequence", "Qwen3ForSequenceClassification", LLAMA | LABELS, MASKED),
+        ("token", "Qwen3ForTokenClassification", LLAMA | LABELS, MASKED),
+        ("spans", "Qwen3ForQuestionAnswering", LLAMA, MASKED),
+    ],
+    "gemma": [
+        ("base", "GemmaModel", LLAMA | {"head_dim": 16}, CAUSAL),
+        ("causal", "GemmaForCausalLM", LLAMA | {"head_dim": 16}, MASKED),
+        ("sequence", "GemmaForSequenceClassification", LLAMA | LABELS | {"head_dim": 16}, MASKED),
+        ("token", "GemmaForTokenClassification", LLAMA | LABELS | {"head_dim": 16}, MASKED),
+    ],
+    "gemma2": [
+        ("base", "Gemma2Model", LLAMA | {"head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 24}, CAUSAL),
+        ("unbounded", "Gemma2ForCausalLM", LLAMA | {
+            "head_dim": 16, "attn_logit_softcapping": None, "final_logit_softcapping": None}, MASKED),
+        ("sequence", "Gemma2ForSequenceClassification", LLAMA | LABELS | {"head_dim": 16}, MASKED),
+        ("token", "Gemma2ForTokenClassification", LLAMA | LABELS | {"head_dim": 16}, MASKED),
+    ],
+    "phi3": [
+        ("base", "Phi3Model", LLAMA | {"sliding_window": 5}, CAUSAL),
+        ("partial", "Phi3ForCausalLM", LLAMA | rope("default", partial_rotary_factor=0.5), MASKED),
+        ("sequence", "Phi3ForSequenceClassification", LLAMA | LABELS, MASKED),
+        ("token", "Phi3ForTokenClassification", LLAMA | LABELS, MASKED),
+    ],
+}
+
+
+def tensors(c):
+    return {k: v.tensor(k) if isinstance(v, In) else v for k, v in c.items()}
+
+
+def fields(out):
+    """What a model returned, by name."""
+    return {k: v for k, v in out.items() if isinstance(v, torch.Tensor)}
+
+
+def finite(x):
+    """None where a row that sees no token is what the smallest number of the dtype makes of it."""
+    return float(f"{x:.2g}") if math.isfinite(x) else None
+
+
+def reference(cls, options, cases):
+    torch.manual_seed(0)
+    model = getattr(T, cls)(getattr(T, cls).config_class(**options)).eval().requires_grad_(False)
+    model.config.use_cache = False
+    config = config_text(model)
+    weights = zoo_weights.Weights(model, {})
+    state = ref.fresh(model)
+    zoo_weights.calibrate(model, weights, (), tensors(cases[0]))
+    ref.restore(model, state)
+    wide = ref.doubled(model)
+    records = []
+    for c in cases:
+        values = tensors(c)
+        out, high = fields(ref.run(model, (), values)), fields(ref.run(wide, (), ref.widen(values)))
+        records.append({
+            "inputs": {k: described(d, values[k]) for k, d in c.items()},
+            "outputs": [ref.describe(k, v) for k, v in out.items()],
+            "err64": finite(max(ref.relative(high[k], v) for k, v in out.items())),
+        })
+    return config, {"torch": torch.__version__.split("+")[0], "model": f"transformers.{cls}",
+                    "weights": weights.entries, "cases": records}
+
+
 def main():
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
     os.makedirs(OUT, exist_ok=True)
-    for name in ZOO:
+    some = sys.argv[1:]
+    for name in ZOO if not some else []:
         with open(os.path.join(OUT, name + ".json"), "w") as f:
             f.write(config_text(MODELS["hf", name]().model))
+    for kind in some or HEADS:
+        records = []
+        for name, cls, options, cases in HEADS[kind]:
+            config, record = reference(cls, options, cases)
+            print(kind, name, [c["err64"] for c in record["cases"]], [o["name"] for o in record["cases"][0]["outputs"]])
+            records.append({"name": name, "config": config, "reference": record})
+        with open(os.path.join(OUT, kind + ".heads.json.gz"), "wb") as f:
+            f.write(zoo_program.pack(records))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,8 @@ var sharedClasses = layers.Classes{
 		}),
 }
 
-// cubicGELU is 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), op by op. The exponent is a number of either of Python's types.
+// cubicGELU is 0.5·x·(1 + tanh(√(2/π)·(x + 0.044715·x³))), op by op. The exponent is of either of Python's types of
+// number.
 func cubicGELU(exponent any) func(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
 	return func(t *layers.Trace, _ *layers.Module, x layers.Tensor) layers.Tensor {
 		half := t.Op("mul.Tensor", x, 0.5)

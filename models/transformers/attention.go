@@ -16,6 +16,8 @@ type attention struct {
 	softcap float64
 	// eager computes the attention in single ops.
 	eager bool
+	// bias is added to the scores: [1, heads, queries, keys], nil for none.
+	bias layers.Tensor
 }
 
 // run returns [batch, queries, heads × size] for queries, keys and values of [batch, heads, tokens, size], which
@@ -33,11 +35,17 @@ func (a attention) run(t *layers.Trace, q, k, v, mask layers.Tensor) layers.Tens
 		if a.softcap != 0 {
 			scores = t.Op("mul.Tensor", t.Op("tanh", t.Op("div.Tensor", scores, a.softcap)), a.softcap)
 		}
+		if a.bias != nil {
+			scores = t.Op("add.Tensor", scores, a.bias)
+		}
 		if mask != nil {
 			scores = t.Op("add.Tensor", scores, mask)
 		}
 		out = t.Op("matmul", t.Op("softmax.int", scores, -1), v)
 	} else {
+		if a.bias != nil {
+			mask = t.Op("contiguous", t.Op("where.ScalarOther", mask, a.bias, lowest))
+		}
 		out = t.Op("scaled_dot_product_attention", q, k, v, mask, layers.Named{"scale": a.scaling})
 		out = t.Op("reshape", out, []int{batch, -1, queries, v.Shape()[3]})
 	}

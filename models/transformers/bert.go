@@ -95,5 +95,7 @@ func bertPreTrainingHeadsForward(t *layers.Trace, m *layers.Module, args ...any)
 
 func bertForPreTrainingForward(t *layers.Trace, m *layers.Module, x, pooled layers.Tensor) any {
 	scores := t.ChildOf(m, "cls", x, pooled).([]layers.Tensor)
-	return layers.Fields{{Name: "prediction_logits", Value: scores[0]}, {Name: "seq_relationship_logits", Value: scores[1]}}
+	return layers.Fields{
+		{Name: "prediction_logits", Value: scores[0]}, {Name: "seq_relationship_logits", Value: scores[1]},
+	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A decoder is Llama, or one of the models that are Llama but for what the fields say. The sizes are the defaults of the
-// configuration's class.
+// A decoder is Llama, or one of the models that are Llama but for what the fields say. The sizes are the defaults of
+// the configuration's class.
 type decoder struct {
 	// model is the model_type; class the module and the beginning of the class names in Python, name that of the latter.
 	model, class, name                   string
@@ -113,6 +113,9 @@ func (d decoder) base(c *config) *layers.Module {
 		c.unsupported("use_bidirectional_attention")
 	}
 	act := c.text(d.actKey, d.act)
+	if d.scaled && !d.sandwich && act == "gelu" {
+		act = d.act // the first files of Gemma say so and mean the approximation
+	}
 	n := c.size("num_hidden_layers", d.layers)
 	window, slides := 0, func(int) bool { return false }
 	if d.window != nil {

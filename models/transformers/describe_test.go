@@ -27,6 +27,14 @@ func computed(ref *zoo.Reference, name string) bool {
 	return ref.Weights[name].Data != nil || ref.Weights[name].Gzip != nil
 }
 
+// owner returns the weight that a name is another one of.
+func owner(ref *zoo.Reference, name string) string {
+	for ref.Weights[name].TiedTo != "" {
+		name = ref.Weights[name].TiedTo
+	}
+	return name
+}
+
 // describe writes a graph as one line for each op, so that two graphs can be compared: kind, path, attributes, and
 // operands by what made them. Buffers that are in no state dict are weights of a program and constants of a model whose
 // code is known; both are written as constants.
@@ -35,7 +43,7 @@ func describe(g *layers.Graph, ref *zoo.Reference) ([]string, error) {
 	for id, v := range g.Values {
 		switch v.Role {
 		case layers.Weight, layers.State:
-			names[id] = v.Weight.Name
+			names[id] = owner(ref, v.Weight.Name)
 			if computed(ref, v.Weight.Name) {
 				data := make([]byte, v.Bytes())
 				if err := v.Weight.Extent.Source.ReadAt(context.Background(), data, v.Weight.Extent.Offset); err != nil {

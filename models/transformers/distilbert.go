@@ -60,7 +60,8 @@ func distilHead(name string, add func(c *config, m *layers.Module, dim int)) hea
 }
 
 func distilModel(c *config) *layers.Module {
-	dim, heads, inner := c.size("dim|hidden_size", 768), c.size("n_heads|num_attention_heads", 12), c.size("hidden_dim", 3072)
+	dim, inner := c.size("dim|hidden_size", 768), c.size("hidden_dim", 3072)
+	heads := c.size("n_heads|num_attention_heads", 12)
 	positions, eps, act := c.table("max_position_embeddings", 512), layers.Eps(1e-12), c.text("activation", "gelu")
 	c.heads(dim, heads)
 	embeddings := layers.New(distilModule+"Embeddings", nil).

@@ -40,7 +40,8 @@ func (e encoder) model(c *config, pooler bool) *layers.Module {
 	embeddings.Params = append(embeddings.Params, table("token_type_ids", tensor.Shape{1, positions}, 0))
 	act := c.text("hidden_act", "gelu")
 	layer := func(int) *layers.Module {
-		self := layers.New(e.class+"SelfAttention", map[string]any{"attention_head_size": hidden / heads, "eager": c.eager()}).
+		attrs := map[string]any{"attention_head_size": hidden / heads, "eager": c.eager()}
+		self := layers.New(e.class+"SelfAttention", attrs).
 			Add("query", layers.Linear(hidden, hidden)).
 			Add("key", layers.Linear(hidden, hidden)).
 			Add("value", layers.Linear(hidden, hidden)).

@@ -16,8 +16,8 @@ type masking struct {
 	window int
 	// padding is attention_mask: int64 of [batch, keys], nil for none.
 	padding layers.Tensor
-	// positions are position_ids, [1 or batch, queries]. Where there is no padding, several sequences packed into a row are
-	// told apart by them. nil for none.
+	// positions are position_ids, [1 or batch, queries]. Where there is no padding, several sequences packed into a row
+	// are told apart by them. nil for none.
 	positions layers.Tensor
 	// additive masks are added to the scores, as the eager attention wants them. Others are true where a token is seen.
 	additive bool

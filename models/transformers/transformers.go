@@ -2,8 +2,8 @@
 // computes, and how a folder's config.json says which one it is and of what size.
 //
 // Forward is that of a model that is evaluated with use_cache=False: there are no past keys and values, neither in nor
-// out. Whatever dtype the weights have, the computation is in float32. The graphs are those that torch.export records of
-// the same models.
+// out. Whatever dtype the weights have, the computation is in float32. The graphs are those that torch.export records
+// of the same models.
 //
 // It knows modules, shapes and configurations. It does not know files, ops' meaning or devices.
 //
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -35,8 +36,12 @@ type family struct {
 	// configuration does not have it. Names that a model does not have are passed over.
 	tied [][2]string
 	ties bool
+	// alwaysTied is set where the configuration does not decide.
+	alwaysTied bool
 	// ignored matches keys of checkpoints that transformers leaves unread too.
 	ignored []string
+	// renames turns the names that checkpoints have into those of the modules, nil where they are the same.
+	renames *strings.Replacer
 }
 
 // A head is a model of a family: the base model, or one with a head on it.
@@ -53,6 +58,7 @@ type head struct {
 // families is every family of the package.
 var families = []*family{
 	bert, roberta, distilbert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
+	vit, deit, dinov2, clip, clipText, clipVision, t5,
 }
 
 // Classes are the package's classes.

@@ -14,8 +14,8 @@ import (
 var unread = []string{`(^|\.)position_ids$`, `rotary_emb\.inv_freq$`}
 
 // bind finds the checkpoint's weights for the names of a module, as from_pretrained does: with or without the prefix of
-// the base model, under the names of older versions, tied ones under either name. It returns the names that differ, or a
-// [*layers.MismatchError].
+// the base model, under the names of older versions, tied ones under either name. It returns the names that differ, or
+// a [*layers.MismatchError].
 func (f *family) bind(h *head, c *config, root *layers.Module, dict layers.StateDict) (map[string]string, error) {
 	prefix := f.prefix
 	if h.prefix != "" {
@@ -45,7 +45,7 @@ func (f *family) bind(h *head, c *config, root *layers.Module, dict layers.State
 			unexpected = append(unexpected, e.Name)
 		}
 	}
-	if c.flag("tie_word_embeddings", f.ties) {
+	if c.flag("tie_word_embeddings", f.ties) || f.alwaysTied {
 		for _, pair := range f.tied {
 			tie(have, wanted, pair[0], pair[1])
 			tie(have, wanted, pair[1], pair[0])
@@ -96,7 +96,11 @@ var legacy = strings.NewReplacer("LayerNorm.gamma", "LayerNorm.weight", "LayerNo
 
 // translate returns the module's name for a key of the checkpoint, "" where it has none.
 func (f *family) translate(prefix, key string, wanted map[string]bool) string {
-	for _, name := range []string{key, legacy.Replace(key)} {
+	names := []string{key, legacy.Replace(key)}
+	if f.renames != nil {
+		names = append(names, f.renames.Replace(key))
+	}
+	for _, name := range names {
 		bare, _ := strings.CutPrefix(name, f.prefix+".")
 		for _, name := range []string{name, bare, prefix + "." + name, prefix + "." + bare} {
 			if wanted[name] {

@@ -1,0 +1,134 @@
+package transformers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/models/internal/zoo"
+	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A recorded model is one that the zoo does not have: its configuration, and what PyTorch computed.
+type recorded struct {
+	Name      string
+	Config    string
+	Reference zoo.Reference
+}
+
+// recordedModels reads the recorded models of all types, by type.
+func recordedModels(t testing.TB) map[string][]recorded {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(configFolder, "*.heads.json.gz"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no recorded models: %v", err)
+	}
+	all := make(map[string][]recorded)
+	for _, path := range paths {
+		var list []recorded
+		if err := zoo.Unzip(path, func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }); err != nil {
+			t.Fatal(err)
+		}
+		all[strings.TrimSuffix(filepath.Base(path), ".heads.json.gz")] = list
+	}
+	return all
+}
+
+// folder returns a checkpoint as a folder with the configuration and the weights of a recorded model gives it.
+func (r *recorded) folder(t testing.TB) *loader.Checkpoint {
+	t.Helper()
+	filled := make(map[string]zoo.Filled)
+	for name, f := range r.Reference.Weights {
+		if f.Data == nil && f.Gzip == nil { // a buffer that is computed
+			filled[name] = f
+		}
+	}
+	weights, err := zoo.Weights(filled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ckpt, err := loader.NewCheckpoint(r.Name, weights, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ckpt.Config = []byte(r.Config)
+	return ckpt
+}
+
+// TestHeads runs every recorded model and compares it with PyTorch: names of outputs, shapes and sampled values.
+func TestHeads(t *testing.T) {
+	for kind, list := range recordedModels(t) {
+		for i := range list {
+			r := &list[i]
+			t.Run(kind+"/"+r.Name, func(t *testing.T) {
+				t.Parallel()
+				runRecorded(t, r, r.folder(t))
+			})
+		}
+	}
+}
+
+func runRecorded(t *testing.T, r *recorded, ckpt *loader.Checkpoint) {
+	t.Helper()
+	model, err := models.Build(ckpt, models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := optimem.Resident(t.Context(), model, optimem.ResidentOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	for k, c := range r.Reference.Cases {
+		in := make(optimem.Values)
+		for name, f := range c.Inputs {
+			if in[name], err = f.Tensor(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := session.Run(t.Context(), in)
+		if err != nil {
+			t.Fatalf("case %d: %v", k, err)
+		}
+		if len(out) != len(c.Outputs) {
+			t.Errorf("case %d: %d outputs, want %d", k, len(out), len(c.Outputs))
+		}
+		tolerance := 2e-6
+		if c.Err64 != nil {
+			tolerance += 4 * *c.Err64
+		}
+		for _, want := range c.Outputs {
+			if err := sampled(out[want.Name], want, tolerance); err != nil {
+				t.Errorf("case %d: %s: %v", k, want.Name, err)
+			}
+		}
+	}
+}
+
+// sampled compares the recorded values of an output: tolerance is a part of its largest magnitude.
+func sampled(got *tensor.Tensor, want zoo.Output, tolerance float64) error {
+	if got == nil {
+		return fmt.Errorf("is missing")
+	}
+	if !got.Layout.Shape.Equal(want.Shape) {
+		return fmt.Errorf("shape %v, want %v", got.Layout.Shape, want.Shape)
+	}
+	values, err := tensor.Slice[float32](got.Contiguous())
+	if err != nil {
+		return err
+	}
+	for i, w := range want.Values {
+		g := float64(values[i*len(values)/len(want.Values)])
+		if !(math.Abs(g-float64(w)) <= tolerance*want.MaxAbs) {
+			return fmt.Errorf("sample %d is %v, want %v (tolerance %v of %v)", i, g, w, tolerance, want.MaxAbs)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,312 @@
+package transformers
+
+import (
+	"math"
+	"strings"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+const t5Class = "transformers.models.t5.modeling_t5.T5"
+
+// t5 is transformers/models/t5/modeling_t5.py.
+var t5 = &family{
+	model: "t5", prefix: "transformer",
+	ignored: []string{`^decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight$`},
+	classes: layers.Classes{
+		t5Class + "Model":                    {Forward: t5ModelForward},
+		t5Class + "ForConditionalGeneration": {Forward: t5ForConditionalGenerationForward},
+		t5Class + "EncoderModel":             {Forward: t5EncoderModelForward},
+		t5Class + "Stack":                    {Forward: t5StackForward},
+		t5Class + "Block":                    {Forward: t5BlockForward},
+		t5Class + "LayerSelfAttention":       {Forward: t5LayerAttentionForward("SelfAttention")},
+		t5Class + "LayerCrossAttention":      {Forward: t5LayerAttentionForward("EncDecAttention")},
+		t5Class + "Attention":                {Forward: t5AttentionForward},
+		t5Class + "LayerFF":                  layers.Unary(t5LayerFFForward),
+		t5Class + "DenseActDense":            layers.Unary(through("wi", "act", "dropout", "wo")),
+		t5Class + "DenseGatedActDense":       layers.Unary(t5GatedForward),
+		t5Class + "LayerNorm":                layers.Unary(t5LayerNormForward),
+	},
+	heads: []head{
+		{class: "T5Model", make: func(c *config) *layers.Module { return t5Model(c, "Model") }},
+		{class: "T5ForConditionalGeneration", make: func(c *config) *layers.Module {
+			hidden := c.size("d_model", 512)
+			m := t5Model(c, "ForConditionalGeneration")
+			if c.t5Scaled() {
+				m.Attrs["scale"] = inverseSqrt(hidden)
+			}
+			return m.Add("lm_head", layers.Linear(hidden, c.size("vocab_size", 32128), layers.NoBias))
+		}},
+		{class: "T5EncoderModel", make: func(c *config) *layers.Module {
+			return layers.New(t5Class+"EncoderModel", nil).
+				Add("shared", layers.Embedding(c.size("vocab_size", 32128), c.size("d_model", 512))).
+				Add("encoder", t5Stack(c, false))
+		}, inputs: tokenInputs("attention_mask")},
+	},
+	inputs: seq2seqInputs,
+	tied: [][2]string{
+		{"encoder.embed_tokens.weight", "shared.weight"},
+		{"decoder.embed_tokens.weight", "shared.weight"},
+		{"lm_head.weight", "shared.weight"},
+	},
+	alwaysTied: true,
+}
+
+// seq2seqInputs are those of models that read one text and write another. What is written so far is always given.
+func seq2seqInputs(*config) []layers.Port {
+	ports := []layers.Port{
+		tokens("input_ids", false), tokens("attention_mask", true),
+		tokens("decoder_input_ids", false), tokens("decoder_attention_mask", true),
+	}
+	for i := range ports[2:] {
+		ports[2+i].Dims = []string{"batch", "decoder_sequence"}
+	}
+	return ports
+}
+
+// t5Scaled tells whether the decoder's output is scaled before the logits: in T5, and not in version 1.1, whose
+// configurations say that nothing is tied.
+func (c *config) t5Scaled() bool {
+	return c.flag("scale_decoder_outputs", c.flag("tie_word_embeddings", true))
+}
+
+func t5Model(c *config, class string) *layers.Module {
+	return layers.New(t5Class+class, map[string]any{}).
+		Add("shared", layers.Embedding(c.size("vocab_size", 32128), c.size("d_model", 512))).
+		Add("encoder", t5Stack(c, false)).
+		Add("decoder", t5Stack(c, true))
+}
+
+func t5Stack(c *config, decoder bool) *layers.Module {
+	hidden, depth := c.size("d_model", 512), c.size("num_layers", 6)
+	if decoder {
+		depth = c.size("num_decoder_layers", depth)
+	}
+	norm := func() *layers.Module {
+		return layers.New(t5Class+"LayerNorm", map[string]any{"eps": c.float("layer_norm_epsilon", 1e-6)}).
+			Param("weight", hidden)
+	}
+	block := func(i int) *layers.Module {
+		parts := []*layers.Module{layers.New(t5Class+"LayerSelfAttention", nil).
+			Add("SelfAttention", t5Attention(c, decoder, i == 0)).Add("layer_norm", norm()).Add("dropout", layers.Dropout(0.1))}
+		if decoder {
+			parts = append(parts, layers.New(t5Class+"LayerCrossAttention", nil).
+				Add("EncDecAttention", t5Attention(c, decoder, false)).Add("layer_norm", norm()).Add("dropout", layers.Dropout(0.1)))
+		}
+		parts = append(parts, layers.New(t5Class+"LayerFF", nil).
+			Add("DenseReluDense", t5Dense(c)).Add("layer_norm", norm()).Add("dropout", layers.Dropout(0.1)))
+		return layers.New(t5Class+"Block", nil).Add("layer", layers.ModuleList(parts...))
+	}
+	return layers.New(t5Class+"Stack", map[string]any{"is_decoder": decoder, "eager": c.eager()}).
+		Add("embed_tokens", layers.Embedding(c.size("vocab_size", 32128), hidden)).
+		Add("block", c.repeat(depth, block)).
+		Add("final_layer_norm", norm()).
+		Add("dropout", layers.Dropout(0.1))
+}
+
+func t5Attention(c *config, decoder, relative bool) *layers.Module {
+	hidden, heads, size := c.size("d_model", 512), c.size("num_heads", 8), c.size("d_kv", 64)
+	if heads > maxSize/size {
+		c.fail("num_heads", "times d_kv is more than %d", maxSize)
+		heads, size = 1, 1
+	}
+	m := layers.New(t5Class+"Attention", map[string]any{
+		"is_decoder": decoder, "eager": c.eager(), "n_heads": heads, "key_value_proj_dim": size,
+	})
+	for _, name := range []string{"q", "k", "v"} {
+		m.Add(name, layers.Linear(hidden, heads*size, layers.NoBias))
+	}
+	m.Add("o", layers.Linear(heads*size, hidden, layers.NoBias))
+	if !relative {
+		return m
+	}
+	buckets, distance := c.size("relative_attention_num_buckets", 32), c.size("relative_attention_max_distance", 128)
+	if c.err == nil && (buckets < 4 || distance <= buckets/2) {
+		c.fail("relative_attention_num_buckets", "is %d, and distances go to %d: wanted are 4 or more, and further than half",
+			buckets, distance)
+	}
+	m.Attrs["num_buckets"], m.Attrs["max_distance"] = buckets, distance
+	return m.Add("relative_attention_bias", layers.Embedding(buckets, heads))
+}
+
+func t5Dense(c *config) *layers.Module {
+	hidden, inner := c.size("d_model", 512), c.size("d_ff", 2048)
+	kind := c.text("feed_forward_proj", "relu")
+	act, gated := strings.CutPrefix(kind, "gated-")
+	if kind == "gated-gelu" {
+		act = "gelu_new"
+	}
+	m := layers.New(t5Class+"DenseActDense", nil)
+	if gated {
+		m.Class = t5Class + "DenseGatedActDense"
+		m.Add("wi_0", layers.Linear(hidden, inner, layers.NoBias)).Add("wi_1", layers.Linear(hidden, inner, layers.NoBias))
+	} else {
+		m.Add("wi", layers.Linear(hidden, inner, layers.NoBias))
+	}
+	return m.Add("wo", layers.Linear(inner, hidden, layers.NoBias)).
+		Add("dropout", layers.Dropout(0.1)).
+		Add("act", c.activation(act))
+}
+
+func t5LayerNormForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
+	x = t.Op("to.dtype", x, tensor.Float32)
+	variance := t.Op("mean.dim", t.Op("pow.Tensor_Scalar", x, 2), []int{-1}, true)
+	x = t.Op("mul.Tensor", x, t.Op("rsqrt", t.Op("add.Tensor", variance, m.Float("eps"))))
+	return t.Op("mul.Tensor", t.Param(m, "weight"), x)
+}
+
+func t5GatedForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
+	gate := t.Child(m, "act", t.Child(m, "wi_0", x))
+	x = t.Op("mul.Tensor", gate, t.Child(m, "wi_1", x))
+	return t.Child(m, "wo", t.Child(m, "dropout", x))
+}
+
+func t5LayerFFForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
+	y := t.Child(m, "DenseReluDense", t.Child(m, "layer_norm", x))
+	return t.Op("add.Tensor", x, t.Child(m, "dropout", y))
+}
+
+// t5ModelForward takes input_ids, attention_mask, decoder_input_ids and decoder_attention_mask.
+func t5ModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	encoded, decoded := encodeDecode(t, m, args)
+	return layers.Fields{
+		{Name: "last_hidden_state", Value: decoded},
+		{Name: "encoder_last_hidden_state", Value: encoded},
+	}
+}
+
+// encodeDecode runs encoder and decoder on the arguments of a model that has both.
+func encodeDecode(t *layers.Trace, m *layers.Module, args []any) (encoded, decoded layers.Tensor) {
+	ids, mask := tokenIDs(t, args), optional(t, args, 1)
+	encoded = t.ChildOf(m, "encoder", ids, mask).(layers.Tensor)
+	written := optional(t, args, 2)
+	if written == nil || len(written.Shape()) != 2 || written.Shape()[0] != ids.Shape()[0] {
+		t.Fail("decoder_input_ids of [%d, tokens] are needed", ids.Shape()[0])
+	}
+	decoded = t.ChildOf(m, "decoder", written, optional(t, args, 3), encoded, mask).(layers.Tensor)
+	return encoded, decoded
+}
+
+func t5ForConditionalGenerationForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	encoded, x := encodeDecode(t, m, args)
+	if _, scaled := m.Attrs["scale"]; scaled {
+		x = t.Op("mul.Tensor", x, m.Float("scale"))
+	}
+	return layers.Fields{
+		{Name: "logits", Value: t.Child(m, "lm_head", x)},
+		{Name: "encoder_last_hidden_state", Value: encoded},
+	}
+}
+
+func t5EncoderModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	x := t.ChildOf(m, "encoder", tokenIDs(t, args), optional(t, args, 1))
+	return layers.Fields{{Name: "last_hidden_state", Value: x}}
+}
+
+// t5StackForward takes input_ids and attention_mask, and in the decoder the encoder's output and the mask for it.
+func t5StackForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	ids, decoder := tokenIDs(t, args), m.Bool("is_decoder")
+	s := ids.Shape()
+	x := t.Child(m, "embed_tokens", ids)
+	mask := masking{
+		batch: s[0], queries: s[1], keys: s[1], causal: decoder, padding: optional(t, args, 1), additive: m.Bool("eager"),
+	}.create(t)
+	encoded := optional(t, args, 2)
+	var encodedMask layers.Tensor
+	if decoder {
+		encodedMask = crossMask(t, ids, encoded, optional(t, args, 3), m.Bool("eager"))
+	}
+	x = t.Child(m, "dropout", x)
+	var bias, encodedBias layers.Tensor
+	for _, block := range m.Child("block").Children {
+		out := t.Run(block.Module, x, mask, bias, encoded, encodedMask, encodedBias).([]layers.Tensor)
+		x, bias, encodedBias = out[0], out[1], out[2]
+	}
+	return t.Child(m, "dropout", t.Child(m, "final_layer_norm", x))
+}
+
+// crossMask says which tokens of the encoder, [batch, tokens, size], the decoder's tokens see.
+func crossMask(t *layers.Trace, ids, encoded, padding layers.Tensor, additive bool) layers.Tensor {
+	s := ids.Shape()
+	return masking{
+		batch: s[0], queries: s[1], keys: encoded.Shape()[1], padding: padding, additive: additive,
+	}.create(t)
+}
+
+func t5BlockForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	parts := m.Child("layer").Children
+	out := t.Run(parts[0].Module, args[0], args[1], args[2], nil).([]layers.Tensor)
+	x, bias := out[0], out[1]
+	var encodedBias layers.Tensor
+	if len(parts) == 3 {
+		out = t.Run(parts[1].Module, x, args[4], args[5], args[3]).([]layers.Tensor)
+		x, encodedBias = out[0], out[1]
+	}
+	x = t.Run(parts[len(parts)-1].Module, x).(layers.Tensor)
+	return []layers.Tensor{x, bias, encodedBias}
+}
+
+// t5LayerAttentionForward returns the forward of a layer that attends: of x, the mask, the bias, and what is attended to
+// where that is not x.
+func t5LayerAttentionForward(name string) func(t *layers.Trace, m *layers.Module, args ...any) any {
+	return func(t *layers.Trace, m *layers.Module, args ...any) any {
+		x := optional(t, args, 0)
+		normed := t.Child(m, "layer_norm", x)
+		out := t.ChildOf(m, name, normed, args[1], args[2], args[3]).([]layers.Tensor)
+		return []layers.Tensor{t.Op("add.Tensor", x, t.Child(m, "dropout", out[0])), out[1]}
+	}
+}
+
+func t5AttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	x, bias, of := optional(t, args, 0), optional(t, args, 2), optional(t, args, 3)
+	if of == nil {
+		of = x
+	}
+	size := m.Int("key_value_proj_dim")
+	q := splitHeads(t, m, "q", x, size)
+	k := splitHeads(t, m, "k", of, size)
+	v := splitHeads(t, m, "v", of, size)
+	queries, keys := x.Shape()[1], of.Shape()[1]
+	switch {
+	case bias != nil:
+	case m.Has("relative_attention_bias"):
+		buckets := t5Buckets(t, m, queries, keys)
+		bias = t.Op("permute", t.Child(m, "relative_attention_bias", buckets), []int{2, 0, 1})
+		bias = t.Op("unsqueeze", bias, 0)
+	default:
+		bias = t.Op("zeros", []int{1, m.Int("n_heads"), queries, keys}, layers.Named{"dtype": tensor.Float32})
+	}
+	out := attention{scaling: 1, eager: m.Bool("eager"), bias: bias}.run(t, q, k, v, optional(t, args, 1))
+	return []layers.Tensor{t.Child(m, "o", out), bias}
+}
+
+// t5Buckets is _relative_position_bucket: near distances have a bucket each, far ones share them by their logarithm.
+func t5Buckets(t *layers.Trace, m *layers.Module, queries, keys int) layers.Tensor {
+	q := t.Op("unsqueeze", t.Op("arange", queries, layers.Named{"dtype": tensor.Int64}), 1)
+	q = t.Op("add.Tensor", q, 0)
+	k := t.Op("unsqueeze", t.Op("arange", keys, layers.Named{"dtype": tensor.Int64}), 0)
+	distance := t.Op("sub.Tensor", k, q)
+	count, far := m.Int("num_buckets"), m.Int("max_distance")
+	var buckets layers.Tensor
+	if m.Bool("is_decoder") {
+		distance = t.Op("neg", t.Op("min.other", distance, t.Op("zeros_like", distance)))
+	} else {
+		count /= 2
+		after := t.Op("to.dtype", t.Op("gt.Scalar", distance, 0), tensor.Int64)
+		buckets = t.Op("add.Tensor", t.Op("mul.Tensor", after, count), 0)
+		distance = t.Op("abs", distance)
+	}
+	exact := count / 2
+	small := t.Op("lt.Scalar", distance, exact)
+	large := t.Op("log", t.Op("div.Tensor", t.Op("to.dtype", distance, tensor.Float32), exact))
+	large = t.Op("div.Tensor", large, math.Log(float64(far)/float64(exact)))
+	large = t.Op("to.dtype", t.Op("mul.Tensor", large, count-exact), tensor.Int64)
+	large = t.Op("add.Tensor", large, exact)
+	large = t.Op("min.other", large, t.Op("full_like", large, count-1))
+	bucket := t.Op("where.self", small, distance, large)
+	if buckets == nil {
+		return t.Op("add.Tensor", bucket, 0)
+	}
+	return t.Op("add_.Tensor", buckets, bucket)
+}
