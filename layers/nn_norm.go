@@ -90,7 +90,8 @@ func normalizedShape(m *Module) []int {
 	return m.Ints("normalized_shape", n)
 }
 
-// responseNormForward is LocalResponseNorm's forward: it divides by a power of the mean square over a window of channels.
+// responseNormForward is LocalResponseNorm's forward: it divides by a power of the mean square over a window of
+// channels.
 func responseNormForward(t *Trace, m *Module, x Tensor) Tensor {
 	size, shape := windowOfChannels(m), x.Shape()
 	if len(shape) < 3 {

@@ -185,7 +185,7 @@ func AvgPool3d(kernel int, opts ...Option) *Module { return newAvgPool("AvgPool3
 
 func newAvgPool(class string, kernel int, opts []Option) *Module {
 	return pooling(class, map[string]any{
-		"kernel_size": kernel, "padding": 0, "ceil_mode": false, "count_include_pad": true, "divisor_override": nil,
+		"kernel_size": kernel, "padding": 0, "ceil_mode": false, "count_include_pad": true,
 	}, opts)
 }
 

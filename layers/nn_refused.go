@@ -38,7 +38,7 @@ var refusedPrefixes = []struct{ prefix, why string }{
 	{"torch.ao.nn.", quantized},
 	{"torch.ao.quantization.", quantized},
 	{"torch.quantization.", quantized},
-	{"torch.nn.utils.parametrize.", "parametrizations are Python code: call torch.nn.utils.parametrize.remove_parametrizations"},
+	{"torch.nn.utils.parametrize.", "parametrizations are code: remove them (torch.nn.utils.parametrize), then save"},
 	{"torch.jit.", "it is TorchScript: save it with torch.jit.save"},
 	{"torch.fx.", "its code is Python's: export it"},
 	{"torch.nn.modules.linear.Lazy", lazy},

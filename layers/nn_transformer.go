@@ -167,12 +167,13 @@ func transformerLayer(class string, attention []string, width, heads, inner int,
 		"norm_first": false, "batch_first": false, "bias": true, "activation": "torch.nn.functional.relu",
 		"layer_norm_eps": 1e-5,
 	}, opts)
-	first, bias, eps := Attr("batch_first", m.Attrs["batch_first"]), Attr("bias", m.Attrs["bias"]), Eps(m.Float("layer_norm_eps"))
+	first, bias := Attr("batch_first", m.Attrs["batch_first"]), Attr("bias", m.Attrs["bias"])
+	eps := Eps(m.Float("layer_norm_eps"))
 	for _, name := range []string{"batch_first", "bias", "layer_norm_eps"} {
 		delete(m.Attrs, name)
 	}
 	for _, name := range attention {
-		m.Add(name, MultiheadAttention(width, heads, first, bias))
+		m.Add(name, MultiheadAttention(width, heads, first, bias, Attr("dropout", 0.1)))
 	}
 	m.Add("linear1", Linear(width, inner, bias)).Add("dropout", Dropout(0.1)).Add("linear2", Linear(inner, width, bias))
 	for i := range len(attention) + 1 {

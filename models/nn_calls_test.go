@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/optimem/optimem/layers"
-	"github.com/optimem/optimem/models/internal/nntest"
+	"github.com/optimem/optimem/models/internal/zoo"
 )
 
 // A listener is a recorder that writes down the names of the ops that are called.
@@ -25,7 +25,7 @@ func (l *listener) Call(op string, args []any, named layers.Named) ([]any, error
 // TestNNCalls compares the ops that the classes call with those that PyTorch's exporter recorded for the same module,
 // so that a pickled module and the program exported from it compute alike.
 func TestNNCalls(t *testing.T) {
-	cases, err := nntest.Load("testdata/nn/nn.json.gz")
+	cases, err := zoo.Modules("testdata/nn/nn.json.gz")
 	if err != nil {
 		t.Fatal(err)
 	}

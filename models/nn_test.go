@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/models"
-	"github.com/optimem/optimem/models/internal/nntest"
 	"github.com/optimem/optimem/models/internal/zoo"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -18,7 +17,7 @@ const nnRecording = "testdata/nn/nn.json.gz"
 // TestNN runs every class of torch.nn with various arguments, from attributes as they are pickled, and compares with
 // PyTorch's outputs.
 func TestNN(t *testing.T) {
-	cases, err := nntest.Load(nnRecording)
+	cases, err := zoo.Modules(nnRecording)
 	if err != nil || len(cases) == 0 {
 		t.Fatalf("no recording: %v", err)
 	}
@@ -32,7 +31,7 @@ func TestNN(t *testing.T) {
 	}
 }
 
-func runModule(ctx context.Context, c nntest.Case) error {
+func runModule(ctx context.Context, c zoo.Recorded) error {
 	ckpt, err := c.Checkpoint()
 	if err != nil {
 		return err

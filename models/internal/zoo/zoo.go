@@ -1,6 +1,6 @@
 // Package zoo reads the exported programs of public architectures in models/testdata/zoo, for tests and benchmarks. Their
 // weights are not stored: they come from a hash of name and index (models/testdata/README.md), which this package
-// computes as the script that recorded PyTorch's results did.
+// computes as the script that recorded PyTorch's results did. It reads the recorded classes of torch.nn, too.
 package zoo
 
 import (
@@ -111,13 +111,13 @@ func Names(folder string) ([]string, error) {
 // Load reads a model in one of its forms, "aten" or "core".
 func Load(folder, name, form string) (*loader.Checkpoint, *Reference, error) {
 	ref := &Reference{}
-	if err := Unzip(filepath.Join(folder, name+".ref.json.gz"), func(r io.Reader) error {
+	if err := unzip(filepath.Join(folder, name+".ref.json.gz"), func(r io.Reader) error {
 		return json.NewDecoder(r).Decode(ref)
 	}); err != nil {
 		return nil, nil, err
 	}
 	var program *exported.Program
-	if err := Unzip(filepath.Join(folder, name+"."+form+".json.gz"), func(r io.Reader) (err error) {
+	if err := unzip(filepath.Join(folder, name+"."+form+".json.gz"), func(r io.Reader) (err error) {
 		program, err = exported.Decode(r, exported.Options{})
 		return err
 	}); err != nil {
@@ -160,8 +160,7 @@ func Weights(filled map[string]Filled) ([]tensor.Weight, error) {
 	return weights, nil
 }
 
-// Unzip reads a compressed file.
-func Unzip(path string, read func(io.Reader) error) error {
+func unzip(path string, read func(io.Reader) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

@@ -1,10 +1,4 @@
-// Package nntest reads what PyTorch's classes were recorded to compute, models/testdata/nn/nn.json.gz, for tests.
-//
-// It knows the recording. It does not know what a class computes.
-//
-//	cases, err := nntest.Load("testdata/nn/nn.json.gz")
-//	ckpt, err := cases[0].Checkpoint()
-package nntest
+package zoo
 
 import (
 	"bytes"
@@ -14,16 +8,15 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/models/internal/zoo"
 )
 
-// A Case is a module with weights, inputs, and PyTorch's outputs.
-type Case struct {
+// A Recorded is a module of torch.nn with weights, inputs, and PyTorch's outputs.
+type Recorded struct {
 	Name    string
-	Module  Module
-	Weights map[string]zoo.Filled
-	Inputs  map[string]zoo.Filled
-	Outputs []zoo.Output
+	Module  Pickled
+	Weights map[string]Filled
+	Inputs  map[string]Filled
+	Outputs []Output
 	// Refused is part of the error where the module must not run.
 	Refused string
 	// Calls are the ops that PyTorch's exporter recorded, without overloads; empty where it was not asked.
@@ -32,8 +25,8 @@ type Case struct {
 	Text string
 }
 
-// A Module is a pickled module.
-type Module struct {
+// A Pickled is a module as it is pickled.
+type Pickled struct {
 	Class    string
 	Attrs    map[string]any
 	Members  [][]any
@@ -41,10 +34,10 @@ type Module struct {
 	Children [][]json.RawMessage
 }
 
-// Load reads the recording.
-func Load(path string) ([]Case, error) {
-	var file struct{ Cases []Case }
-	err := zoo.Unzip(path, func(r io.Reader) error {
+// Modules reads what the classes of torch.nn were recorded to compute, models/testdata/nn/nn.json.gz.
+func Modules(path string) ([]Recorded, error) {
+	var file struct{ Cases []Recorded }
+	err := unzip(path, func(r io.Reader) error {
 		d := json.NewDecoder(r)
 		d.UseNumber() // Python tells 1 from 1.0, and so must the attributes
 		return d.Decode(&file)
@@ -53,8 +46,8 @@ func Load(path string) ([]Case, error) {
 }
 
 // Checkpoint returns the module as the loader reads it from a file.
-func (c Case) Checkpoint() (*loader.Checkpoint, error) {
-	weights, err := zoo.Weights(c.Weights)
+func (c Recorded) Checkpoint() (*loader.Checkpoint, error) {
+	weights, err := Weights(c.Weights)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +59,7 @@ func (c Case) Checkpoint() (*loader.Checkpoint, error) {
 	return ckpt, err
 }
 
-func (m Module) load(path string) (*loader.Module, error) {
+func (m Pickled) load(path string) (*loader.Module, error) {
 	out := &loader.Module{Class: m.Class, Path: path}
 	join := func(name string) string {
 		if path == "" {
@@ -98,7 +91,7 @@ func (m Module) load(path string) (*loader.Module, error) {
 	}
 	for _, pair := range m.Children {
 		var name string
-		var child Module
+		var child Pickled
 		if err := json.Unmarshal(pair[0], &name); err != nil {
 			return nil, err
 		}
