@@ -109,7 +109,8 @@ func (c *commandLine) root() *cobra.Command {
 		return err
 	})
 	root.SetHelpCommand(c.helpCommand())
-	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.runCommand(), c.synthCommand(), c.versionCommand())
+	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.planCommand(), c.runCommand(), c.synthCommand(),
+		c.versionCommand())
 	return root
 }
 

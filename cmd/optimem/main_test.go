@@ -48,6 +48,8 @@ func TestScripts(t *testing.T) {
 			"interrupted": interrupted,
 			"keys":        keys,
 			"json":        jsonValue,
+			"jsonenv":     jsonEnv,
+			"atmost":      atMost,
 			"empty":       empty,
 			"plain":       plain,
 			"truncated":   truncated,
@@ -137,9 +139,47 @@ func jsonValue(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 3 {
 		ts.Fatalf("usage: json FILE PATH VALUE")
 	}
+	if got := jsonAt(ts, args[0], args[1]); (got == args[2]) == neg {
+		ts.Fatalf("%s is %s", args[1], got)
+	}
+}
+
+// jsonenv VARIABLE FILE PATH [ADD] sets an environment variable to what lies at PATH in the JSON in FILE, plus a
+// number.
+func jsonEnv(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 || len(args) > 4 {
+		ts.Fatalf("usage: jsonenv VARIABLE FILE PATH [ADD]")
+	}
+	value := jsonAt(ts, args[1], args[2])
+	if len(args) == 4 {
+		n, err := strconv.ParseInt(value, 10, 64)
+		ts.Check(err)
+		add, err := strconv.ParseInt(args[3], 10, 64)
+		ts.Check(err)
+		value = strconv.FormatInt(n+add, 10)
+	}
+	ts.Setenv(args[0], value)
+}
+
+// atmost FILE PATH NUMBER demands that the number at PATH in the JSON in FILE is no larger.
+func atMost(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 3 {
+		ts.Fatalf("usage: atmost FILE PATH NUMBER")
+	}
+	got, err := strconv.ParseFloat(jsonAt(ts, args[0], args[1]), 64)
+	ts.Check(err)
+	most, err := strconv.ParseFloat(args[2], 64)
+	ts.Check(err)
+	if (got <= most) == neg {
+		ts.Fatalf("%s is %v", args[1], got)
+	}
+}
+
+// jsonAt returns what lies at a path in the JSON in a file.
+func jsonAt(ts *testscript.TestScript, file, path string) string {
 	var v any
-	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &v))
-	for part := range strings.SplitSeq(args[1], ".") {
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(file)), &v))
+	for part := range strings.SplitSeq(path, ".") {
 		switch x := v.(type) {
 		case map[string]any:
 			next, ok := x[part]
@@ -163,9 +203,7 @@ func jsonValue(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	got, err := json.Marshal(v)
 	ts.Check(err)
-	if (string(got) == args[2]) == neg {
-		ts.Fatalf("%s is %s", args[1], got)
-	}
+	return string(got)
 }
 
 // empty DIR demands that a folder holds nothing.

@@ -5,25 +5,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	goruntime "runtime"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 )
 
 const runLong = `Run a model once and print what comes out: dtype, shape, range and first values of each output, or with
 --top the best classes of each row. One line of facts (time, memory, threads) goes to standard error.
 
-MODEL is a program that torch.export.save wrote (.pt2). Inputs and outputs keep the names that 'optimem inspect' shows.
+MODEL is a program that torch.export.save wrote (.pt2), or weights of an architecture that is known. Inputs and outputs
+keep the names that 'optimem inspect' shows. It need not fit into memory: what does not stay is brought for every pass,
+a group of layers at a time, within --memory; 'optimem plan' with the same flags says how.
 
 An input is a file: .npy; or .npz, .safetensors or what torch.save wrote, with one tensor in it, or several of which one
 has the input's name. FILE alone is enough where the model has one input; a file with several tensors gives the inputs
@@ -48,39 +47,30 @@ const runExamples = `  optimem run digits.pt2 --input pictures.npy --top 1
   optimem run resnet50.pt2 --input cat.jpg --preprocess imagenet:resize=232 --labels imagenet.txt
   optimem run bert.pt2 --input tokens.safetensors --output hidden.safetensors
   optimem run model.pt2 --input random --shape x=4,3,224,224 --seed 7
-  optimem run model.pt2 --input x.npy --dump layer3.0=layer3.npy`
+  optimem run model.pt2 --input x.npy --dump layer3.0=layer3.npy
+  optimem run model.pt2 --input x.npy --memory 2GiB
+  optimem run model.pt2 --input x.npy --mode chunk --capacity 1e9`
 
-// A run is one run of the command.
+// A run is one run of a command that plans for a model or runs it: run, plan or bench.
 type run struct {
 	*commandLine
-	cmd            *cobra.Command
-	model          string
-	inputs, shapes []string
-	dumps          []string
-	preprocess     string
-	output         string
-	top            int
-	labelsFile     string
-	threads        int
-	seed           uint64
-	mode, device   string
-	arch           string
-	asJSON         bool
-	quiet, verbose bool
-	maxMemory      sizeFlag
+	modelFlags
+	cmd   *cobra.Command
+	model string
+	// assume says that inputs which are not given are random, in assumed sizes where their shapes are open; dry, that
+	// their shapes are all that counts.
+	assume, dry bool
+
+	dumps      []string
+	output     string
+	top        int
+	labelsFile string
 
 	labels []string
 	// code is the file that --arch names, nil where it is none.
 	code *loader.Checkpoint
 	spec preprocess.Spec
 }
-
-// The modes and devices that there will be; those that there are come first.
-var (
-	runModes   = []string{"auto", "resident"}
-	laterModes = []string{"page", "chunk"}
-	runDevices = []string{"cpu"}
-)
 
 func (c *commandLine) runCommand() *cobra.Command {
 	r := run{commandLine: c}
@@ -89,15 +79,7 @@ func (c *commandLine) runCommand() *cobra.Command {
 		Short:   "Run a model once and print its outputs",
 		Long:    runLong,
 		Example: runExamples,
-		Args: c.arguments(func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("no model given")
-			}
-			if len(args) > 1 {
-				return fmt.Errorf("one model at a time, not %d", len(args))
-			}
-			return nil
-		}),
+		Args:    c.oneModel(),
 		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
 			r.cmd, r.model = cmd, args[0]
 			if err := r.check(); err != nil {
@@ -108,25 +90,25 @@ func (c *commandLine) runCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVar(&r.inputs, "input", nil, "`NAME=FILE`, or FILE alone, or random in FILE's place (repeatable)")
-	flags.StringArrayVar(&r.shapes, "shape", nil, "`NAME=2,3,224,224`: shape of a random input (repeatable)")
-	flags.StringVar(&r.preprocess, "preprocess", "", "`HOW` pictures become numbers: "+preprocess.Names+", and options")
 	flags.StringVarP(&r.output, "output", "o", "", "write the outputs to `FILE`: .safetensors, .npy, .json")
 	flags.StringArrayVar(&r.dumps, "dump", nil, "`PATH=FILE`: write the output of a module, too (repeatable)")
 	flags.IntVar(&r.top, "top", 0, "print the `K` largest values of each row and where they are")
 	flags.StringVar(&r.labelsFile, "labels", "", "`FILE` with a class on each line; --top is 5 where not given")
-	flags.StringVar(&r.arch, "arch", "", "`NAME` of a state dict's architecture, or a file of the model with its code")
-	flags.StringVar(&r.mode, "mode", "auto", "`MODE`: resident or auto, which is resident today")
-	flags.StringVar(&r.device, "device", "cpu", "`DEVICE`: cpu")
-	flags.IntVar(&r.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
-	flags.Uint64Var(&r.seed, "seed", 0, "seed of random inputs, a number `N`")
-	flags.BoolVar(&r.asJSON, "json", false, "print one JSON object")
-	flags.BoolVar(&r.quiet, "quiet", false, "print no facts and no warnings")
-	flags.BoolVar(&r.verbose, "verbose", false, "say more on standard error, and look for NaN in the weights")
-	flags.Var(&r.maxMemory, "max-memory", "memory that opening a file may take (default 32MiB)")
-	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(runModes, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("device", cobra.FixedCompletions(runDevices, cobra.ShellCompDirectiveNoFileComp))
+	r.shareFlags(cmd, 1)
 	return cmd
+}
+
+// oneModel demands one positional argument.
+func (c *commandLine) oneModel() cobra.PositionalArgs {
+	return c.arguments(func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New("no model given")
+		}
+		if len(args) > 1 {
+			return fmt.Errorf("one model at a time, not %d", len(args))
+		}
+		return nil
+	})
 }
 
 // usage is an error of the command line; without hints it points to the help.
@@ -139,28 +121,11 @@ func (r *run) usage(hint string, format string, args ...any) error {
 
 // check looks at the flags alone.
 func (r *run) check() error {
-	switch {
-	case slices.Contains(laterModes, r.mode):
-		return r.usage("there is: "+strings.Join(runModes, ", "), "mode %s is not built yet", r.mode)
-	case !slices.Contains(runModes, r.mode):
-		return r.usage("there is: "+strings.Join(runModes, ", "), "unknown mode %q", r.mode)
-	case !slices.Contains(runDevices, r.device):
-		return r.usage("there is: "+strings.Join(runDevices, ", "), "device %q is not built yet, or none", r.device)
-	case r.threads < 0:
-		return r.usage("", "--threads takes a number of threads, 0 or more")
-	case r.cmd.Flags().Changed("top") && r.top < 1:
+	if r.cmd.Flags().Changed("top") && r.top < 1 {
 		return r.usage("", "--top takes a number of classes, 1 or more")
-	case r.quiet && r.verbose:
-		return r.usage("", "--quiet and --verbose contradict each other")
 	}
-	if r.preprocess != "" {
-		var err error
-		if r.spec, err = preprocess.Parse(r.preprocess); err != nil {
-			return r.usage("there is: "+preprocess.Names+"; options, after a colon: "+preprocess.Options, "%w", err)
-		}
-	}
-	if r.threads == 0 {
-		r.threads = goruntime.GOMAXPROCS(0)
+	if err := r.checkFlags(); err != nil {
+		return err
 	}
 	if r.labelsFile != "" {
 		var err error
@@ -175,69 +140,55 @@ func (r *run) check() error {
 }
 
 func (r *run) run(ctx context.Context) (err error) {
-	limits := loader.Limits{MemoryBytes: int64(r.maxMemory)}
-	start := time.Now()
-	defer func() { err = cmp.Or(err, r.closeCode()) }()
-	ckpt, model, err := r.open(ctx, limits)
+	m, err := r.openModel(ctx)
 	if err != nil {
 		return err
 	}
-	if arch := model.Arch(); arch != "" {
-		r.note("%s: the architecture is %s", r.model, arch)
-	}
-	if !r.quiet {
-		for _, n := range model.Notes() {
-			r.say("note", n)
-		}
-	}
-	defer func() { err = cmp.Or(err, ckpt.Close()) }()
-	r.note("%s: %s, %s, opened and understood in %s", r.model, ckpt.Format,
-		ascii.FormatSize(sourceBytes(ckpt)), seconds(time.Since(start)))
-	files, dumped, err := r.targets(model.Outputs())
+	defer func() { err = cmp.Or(err, m.close()) }()
+	files, dumped, err := r.targets(m.model.Outputs())
 	if err != nil {
 		return err
 	}
-	in, err := r.readInputs(ctx, model.Inputs(), limits)
+	in, err := r.readInputs(ctx, m.ckpt, m.model.Inputs(), r.limits())
 	if err != nil {
 		return err
 	}
 	defer in.free()
 	if r.verbose {
-		if err := r.scanWeights(ctx, ckpt); err != nil {
+		if err := r.scanWeights(ctx, m.ckpt); err != nil {
 			return err
 		}
 	}
-	session, err := runtime.Resident(ctx, model, runtime.ResidentOptions{Threads: r.threads, Dump: dumped})
-	if err != nil {
-		return err
+	if err := r.begin(ctx, m, dumped, in.shapes); err != nil {
+		return r.knowing(err, m.model, in.values)
 	}
-	defer func() { err = cmp.Or(err, session.Close()) }()
-	start = time.Now()
-	out, err := session.Run(ctx, in.values)
-	if err != nil {
-		return r.knowing(err, model, in.values)
+	var (
+		out   runtime.Values
+		facts runFacts
+	)
+	for range r.runs {
+		if out, facts, err = m.pass(ctx, in.values); err != nil {
+			return err
+		}
 	}
-	facts := runFacts{
-		Mode: "resident", Device: r.device, Threads: r.threads, Seconds: time.Since(start).Seconds(),
-	}
-	metrics := session.Metrics()
-	facts.PeakDeviceBytes, facts.WeightBytes = metrics.PeakBytes, metrics.WeightBytes
-
-	results := runOutputs(model.Outputs(), out)
+	results := runOutputs(m.model.Outputs(), out)
 	if err := r.write(ctx, files, results, out); err != nil {
 		return err
 	}
 	if err := r.print(facts, results, in.rows); err != nil {
 		return err
 	}
-	if !r.quiet {
-		for _, res := range results {
-			if res.nan > 0 {
-				r.say("warning", fmt.Sprintf("output %s holds %d NaN of %d values", res.name, res.nan, res.n))
-			}
+	if r.quiet {
+		return nil
+	}
+	for _, res := range results {
+		if res.nan > 0 {
+			r.say("warning", fmt.Sprintf("output %s holds %d NaN of %d values", res.name, res.nan, res.n))
 		}
-		_, _ = fmt.Fprintf(r.stderr, "optimem: %s, peak %s, weights %s, %s\n",
-			seconds(time.Duration(facts.Seconds*float64(time.Second))), ascii.FormatSize(facts.PeakDeviceBytes), ascii.FormatSize(facts.WeightBytes), counted(r.threads, "thread"))
+	}
+	_, _ = fmt.Fprintf(r.stderr, "optimem: %s\n", facts)
+	if r.mode == string(plan.Auto) {
+		_, _ = fmt.Fprintf(r.stderr, "optimem: %s\n", facts.expectation())
 	}
 	return nil
 }

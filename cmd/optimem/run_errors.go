@@ -7,9 +7,11 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 )
 
@@ -27,6 +29,8 @@ func (r *run) place(err error) error {
 		mismatch    *layers.MismatchError
 		ambiguous   *models.AmbiguousError
 		unknown     *models.UnknownArchitectureError
+		capacity    *plan.CapacityError
+		noDevice    *runtime.DeviceError
 	)
 	switch {
 	case err == nil || errors.As(err, &placed) || errors.Is(err, context.Canceled):
@@ -41,6 +45,10 @@ func (r *run) place(err error) error {
 		return usageError(r.cmd, err, architectureHint(unknown))
 	case errors.As(err, &shape), errors.As(err, &input):
 		return usageError(r.cmd, err, fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model))
+	case errors.As(err, &noDevice):
+		return usageError(r.cmd, err, deviceHint)
+	case errors.As(err, &capacity):
+		return r.doesNotFit(err, capacity)
 	case errors.As(err, &memory):
 		return &failure{err: err, code: exitDoesNotFit}
 	case errors.Is(err, npy.ErrFormat):
@@ -49,6 +57,27 @@ func (r *run) place(err error) error {
 		return &failure{err: err, code: exitUnsupported}
 	}
 	return err
+}
+
+// doesNotFit says which budget would do; with --json on standard output, too.
+func (r *run) doesNotFit(err error, c *plan.CapacityError) error {
+	f := &failure{err: err, code: exitDoesNotFit}
+	if c.MinBytes > 0 {
+		f.hints = append(f.hints, fmt.Sprintf("the least that works with --mode %s: --memory %d (%s)",
+			r.mode, c.MinBytes, ascii.FormatSize(c.MinBytes)))
+	}
+	if r.mode == string(plan.Resident) || r.mode == string(plan.Chunk) {
+		f.hints = append(f.hints, "--mode auto keeps less in memory and brings the rest when it is needed")
+	}
+	if r.asJSON {
+		o := newJSONObject(r.stdout)
+		o.set("error", err.Error())
+		o.set("min_memory_bytes", c.MinBytes)
+		if failed := o.close(); failed != nil {
+			return failed
+		}
+	}
+	return f
 }
 
 // unsupported lists everything that a model needs and optimem lacks, a line for each.

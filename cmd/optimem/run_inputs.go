@@ -25,6 +25,8 @@ const randomInput = "random"
 // A runInputs is what a run is given. Its tensors lie outside the heap until free.
 type runInputs struct {
 	values runtime.Values
+	// shapes are those of all inputs, also where a command makes no random numbers.
+	shapes map[string]tensor.Shape
 	// rows names the rows of the input where it is one file, "" else.
 	rows    rowNames
 	buffers []*hostmem.Buf
@@ -46,8 +48,11 @@ func (in *runInputs) alloc(bytes int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// readInputs reads what --input names for the ports of a model.
-func (r *run) readInputs(ctx context.Context, ports []models.Port, limits loader.Limits) (_ *runInputs, err error) {
+// readInputs reads what --input names for the ports of a model, and makes random numbers. Inputs that are neither are
+// missing, or where the command assumes them, random.
+func (r *run) readInputs(
+	ctx context.Context, ckpt *loader.Checkpoint, ports []models.Port, limits loader.Limits,
+) (_ *runInputs, err error) {
 	in := &runInputs{values: make(runtime.Values)}
 	defer func() {
 		if err != nil {
@@ -59,7 +64,7 @@ func (r *run) readInputs(ctx context.Context, ports []models.Port, limits loader
 		return nil, err
 	}
 	var random []models.Port
-	rest := false // the inputs that are not given are random
+	rest := r.assume // the inputs that are not given are random
 	for _, text := range r.inputs {
 		port, file, err := r.parseInput(ports, text)
 		switch {
@@ -82,7 +87,8 @@ func (r *run) readInputs(ctx context.Context, ports []models.Port, limits loader
 		return nil, r.usage("", "--preprocess is for pictures, and no input is one")
 	}
 	var missing []string
-	for i, p := range ports {
+	var made []models.Port
+	for _, p := range ports {
 		named := slices.ContainsFunc(random, func(q models.Port) bool { return q.Name == p.Name })
 		_, given := in.values[p.Name]
 		_, shaped := shapes[p.Name]
@@ -92,10 +98,9 @@ func (r *run) readInputs(ctx context.Context, ports []models.Port, limits loader
 		case given && shaped:
 			return nil, r.usage("", "--shape %s is for random inputs, and a file is given", p.Name)
 		case given:
+			shapes[p.Name] = in.values[p.Name].Layout.Shape
 		case named || rest && (!p.Optional || shaped):
-			if in.values[p.Name], err = r.random(in, i, p, shapes); err != nil {
-				return nil, err
-			}
+			made = append(made, p)
 		case !p.Optional:
 			missing = append(missing, describePort(p))
 		}
@@ -105,6 +110,19 @@ func (r *run) readInputs(ctx context.Context, ports []models.Port, limits loader
 		return nil, r.usage(fmt.Sprintf("give it with --input %s=FILE, or --input random", name),
 			"missing input: %s", strings.Join(missing, "; "))
 	}
+	if err := r.completeShapes(ckpt, ports, made, shapes); err != nil {
+		return nil, err
+	}
+	for _, p := range made {
+		if r.dry {
+			break
+		}
+		i := slices.IndexFunc(ports, func(q models.Port) bool { return q.Name == p.Name })
+		if in.values[p.Name], err = r.random(in, i, p, shapes[p.Name]); err != nil {
+			return nil, err
+		}
+	}
+	in.shapes = shapes
 	return in, nil
 }
 
@@ -118,6 +136,21 @@ func portNamed(ports []models.Port, name string) *models.Port {
 
 // describePort writes an input as it is wanted: "x float32 [s77 1 8 8]".
 func describePort(p models.Port) string { return p.Name + " " + wantedSpec(p) }
+
+// onlyNeeded returns the one input that must be given, nil where it is not one.
+func onlyNeeded(ports []models.Port) *models.Port {
+	var needed *models.Port
+	for i := range ports {
+		if ports[i].Optional {
+			continue
+		}
+		if needed != nil {
+			return nil
+		}
+		needed = &ports[i]
+	}
+	return needed
+}
 
 func wantedSpec(p models.Port) string {
 	if p.DType == tensor.Invalid {
@@ -143,6 +176,9 @@ func describePorts(ports []models.Port) string {
 	all := make([]string, len(ports))
 	for i, p := range ports {
 		all[i] = describePort(p)
+		if p.Optional {
+			all[i] += " (optional)"
+		}
 	}
 	return "the model takes: " + strings.Join(all, "; ")
 }
@@ -209,26 +245,7 @@ func (r *run) fits(p models.Port, d tensor.DType, shape tensor.Shape) error {
 }
 
 // random makes an input of seeded random numbers. The i-th input has a stream of its own.
-func (r *run) random(
-	in *runInputs, i int, p models.Port, shapes map[string]tensor.Shape,
-) (*tensor.Tensor, error) {
-	shape, ok := shapes[p.Name]
-	if !ok {
-		if p.Shape == nil {
-			return nil, r.usage(fmt.Sprintf("for instance --shape %s=1,3,224,224", p.Name),
-				"input %s: a random %s needs a shape", p.Name, wantedSpec(p))
-		}
-		if slices.Contains(p.Shape, -1) {
-			example := strings.ReplaceAll(strings.Trim(p.Shape.String(), "[]"), "-1", "2")
-			example = strings.ReplaceAll(example, " ", ",")
-			return nil, r.usage(fmt.Sprintf("for instance --shape %s=%s", p.Name, example),
-				"input %s: a random %s needs a shape", p.Name, wantedSpec(p))
-		}
-		shape = slices.Clone(p.Shape)
-	}
-	if err := r.fits(p, p.DType, shape); err != nil {
-		return nil, err
-	}
+func (r *run) random(in *runInputs, i int, p models.Port, shape tensor.Shape) (*tensor.Tensor, error) {
 	n, err := shape.NumElements()
 	if err != nil {
 		return nil, r.usage("", "input %s: %v", p.Name, err)
@@ -294,6 +311,8 @@ func (r *run) readFile(
 	switch {
 	case port == nil && single && len(ports) == 1:
 		port = &ports[0]
+	case port == nil && single && onlyNeeded(ports) != nil:
+		port = onlyNeeded(ports)
 	case port == nil && single:
 		return r.usage("name it: --input NAME="+path+"; "+describePorts(ports), "%s: which input is it?", path)
 	}

@@ -16,16 +16,6 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A runFacts is what a run cost.
-type runFacts struct {
-	Mode            string
-	Device          string
-	Threads         int
-	Seconds         float64
-	PeakDeviceBytes int64
-	WeightBytes     int64
-}
-
 // A runOutput is an output with what is printed of it.
 type runOutput struct {
 	summary
@@ -281,8 +271,11 @@ func (r *run) printJSON(facts runFacts, results []runOutput) error {
 	o.set("device", facts.Device)
 	o.set("threads", facts.Threads)
 	o.set("seconds", facts.Seconds)
+	o.set("expected_seconds", facts.ExpectedSeconds)
 	o.set("peak_device_bytes", facts.PeakDeviceBytes)
 	o.set("weight_bytes", facts.WeightBytes)
+	o.set("bytes_moved", facts.MovedBytes)
+	o.set("stall_fraction", facts.stallFraction())
 	setArray(o, "outputs", func(yield func(jsonOutput) bool) {
 		for _, res := range results {
 			if !yield(r.jsonOutput(res.summary)) {

@@ -184,7 +184,7 @@ func TestDigitsAccuracy(t *testing.T) {
 
 // TestRunFacts holds the facts to what the session measured: weights, and more than weights at the peak.
 func TestRunFacts(t *testing.T) {
-	a := answer(t, "run", fixturesFolder+"pt2_mlp.pt2", "--input", "random", "--threads", "1")
+	a := answer(t, "run", fixturesFolder+"pt2_mlp.pt2", "--input", "random", "--threads", "1", "--mode", "resident")
 	if a.Mode != "resident" || a.Device != "cpu" || a.Threads != 1 || !(a.Seconds > 0) {
 		t.Errorf("%+v", a)
 	}

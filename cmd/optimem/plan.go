@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/plan"
+)
+
+const planLong = `Say what a run would do, in under a second and without reading a weight: which groups of layers stay in
+memory and which are brought for every pass, what memory is for, how many bytes a pass moves, what it is expected to
+take and what bounds that, and the least memory that works.
+
+Inputs need no file: --shape says how large they are. Sizes that a program leaves open and that nobody gives are assumed
+(one row; the sizes that the program was exported with, where it tells), and the plan says so. Expected times are
+guesses until 'optimem calibrate' has measured this host.`
+
+const planExamples = `  optimem plan model.pt2 --memory 2GiB
+  optimem plan model.pt2 --mode page --max-layer-size 1e6
+  optimem plan model.pt2 --mode chunk --capacity 1e9 --shape x=8,3,224,224
+  optimem plan llama/ --memory 6GiB --json`
+
+func (c *commandLine) planCommand() *cobra.Command {
+	r := run{commandLine: c, assume: true, dry: true}
+	cmd := &cobra.Command{
+		Use:     "plan MODEL [flags]",
+		Short:   "Say what a run would do, without reading a weight",
+		Long:    planLong,
+		Example: planExamples,
+		Args:    c.oneModel(),
+		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+			r.cmd, r.model = cmd, args[0]
+			if err := r.checkFlags(); err != nil {
+				return err
+			}
+			return r.place(r.plan(cmd.Context()))
+		}),
+	}
+	r.shareFlags(cmd, 1)
+	return cmd
+}
+
+func (r *run) plan(ctx context.Context) (err error) {
+	m, err := r.openModel(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, m.close()) }()
+	in, err := r.readInputs(ctx, m.ckpt, m.model.Inputs(), r.limits())
+	if err != nil {
+		return err
+	}
+	defer in.free()
+	if err := r.begin(ctx, m, nil, in.shapes); err != nil {
+		return err
+	}
+	if r.asJSON {
+		return r.planJSON(m.plan)
+	}
+	return r.planText(m.plan)
+}
+
+// A jsonGroup is a group in the answer of --json.
+type jsonGroup struct {
+	Path      string `json:"path"`
+	Params    int64  `json:"params"`
+	Bytes     int64  `json:"bytes"`
+	Placement string `json:"placement"`
+}
+
+func planGroups(p *plan.Plan) iter.Seq[jsonGroup] {
+	return func(yield func(jsonGroup) bool) {
+		for i := range p.Groups {
+			g := &p.Groups[i]
+			if !yield(jsonGroup{g.Path, g.Params, g.WeightBytes, g.Placement()}) {
+				return
+			}
+		}
+	}
+}
+
+func (r *run) planJSON(p *plan.Plan) error {
+	o := newJSONObject(r.stdout)
+	o.set("mode", r.mode)
+	o.set("device", r.device)
+	setArray(o, "groups", planGroups(p))
+	o.set("peak_device_bytes", p.PeakBytes())
+	o.set("peak_host_bytes", p.HostBytes())
+	o.set("activation_bytes", p.ActivationBytes)
+	o.set("bytes_moved_per_run", p.MovedBytes)
+	o.set("expected_seconds", p.Forecast.Seconds)
+	o.set("bound", p.Forecast.Bound)
+	o.set("min_memory_bytes", p.MinBytes)
+	return o.close()
+}
+
+// maxPlanGroups is how many groups are printed; a large model has many that are alike.
+const maxPlanGroups = 100
+
+func (r *run) planText(p *plan.Plan) error {
+	w := bufio.NewWriter(r.stdout)
+	table := ascii.NewTable(
+		ascii.Left("group"), ascii.Right("params"), ascii.Right("bytes"), ascii.Left("placement"), ascii.Right("slot"),
+		ascii.Right("at"), ascii.Right("loads in"), ascii.Right("computes in"),
+	)
+	shown := len(p.Groups)
+	if shown > maxPlanGroups && !r.verbose {
+		shown = maxPlanGroups
+	}
+	for i := range p.Groups[:shown] {
+		g := &p.Groups[i]
+		cells := []string{
+			cmp.Or(g.Path, "(all)"), ascii.FormatCount(g.Params), ascii.FormatSize(g.WeightBytes), g.Placement(),
+		}
+		if g.Params == 0 {
+			cells[3] = ""
+		}
+		slot := []string{"", "", ""}
+		if g.Paged() {
+			slot = []string{ascii.FormatSize(g.SlotBytes), ascii.FormatSize(g.SlotOffset), secondsText(g.LoadSeconds)}
+		}
+		table.Row(append(append(cells, slot...), secondsText(g.Seconds*float64(max(p.Instances, 1))))...)
+	}
+	_, _ = fmt.Fprint(w, table)
+	if n := len(p.Groups) - shown; n > 0 {
+		_, _ = fmt.Fprintf(w, "… and %d more groups: --verbose lists all\n", n)
+	}
+	_, _ = fmt.Fprintf(w, "\n%s", r.planSums(p))
+	return w.Flush()
+}
+
+// planSums says what the plan comes to.
+func (r *run) planSums(p *plan.Plan) *ascii.Table {
+	resident, paged := 0, 0
+	for i := range p.Groups {
+		switch g := &p.Groups[i]; {
+		case g.Paged():
+			paged++
+		case g.Params > 0:
+			resident++
+		}
+	}
+	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
+	t.Row("mode", fmt.Sprintf("%s on %s", r.mode, r.device))
+	t.Row("groups", fmt.Sprintf("%d: %d resident, %d paged", len(p.Groups), resident, paged))
+	t.Row("memory", purposes(
+		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},
+		purpose{p.RingBytes, "slots"}, purpose{p.ActivationBytes, "activations"}, purpose{p.WorkBytes, "workspace"},
+	))
+	peak := ascii.FormatSize(p.PeakBytes())
+	if budget := r.budgetBytes(); budget > 0 {
+		peak += " of " + ascii.FormatSize(budget)
+	}
+	t.Row("peak", peak)
+	if p.HostBytes() > 0 {
+		t.Row("host memory", purposes(purpose{p.StagingBytes, "staging"}, purpose{p.HostCopyBytes, "copies"}))
+	}
+	t.Row("least", ascii.FormatSize(p.MinBytes)+fmt.Sprintf(" works, too: --memory %d", p.MinBytes))
+	t.Row("moved per run", ascii.FormatSize(p.MovedBytes))
+	expected := fmt.Sprintf("%s, bound by %s", secondsText(p.Forecast.Seconds), p.Forecast.Bound)
+	if stall := p.Forecast.StallSeconds; stall > 0 {
+		expected += fmt.Sprintf(", %s of it waiting for weights", secondsText(stall))
+	}
+	if !p.Forecast.Measured {
+		expected += guessed
+	}
+	t.Row("expected", expected)
+	return t
+}
+
+// A purpose is what some bytes are for.
+type purpose struct {
+	bytes int64
+	what  string
+}
+
+// purposes lists those that take any.
+func purposes(list ...purpose) string {
+	var parts []string
+	for _, p := range list {
+		if p.bytes > 0 {
+			parts = append(parts, ascii.FormatSize(p.bytes)+" "+p.what)
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "none")
+}

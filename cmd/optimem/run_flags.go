@@ -1,0 +1,170 @@
+package main
+
+import (
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/internal/preprocess"
+	"github.com/optimem/optimem/plan"
+)
+
+// A modelFlags is what plan, run and bench let a user choose: which model, in which memory, for which inputs.
+type modelFlags struct {
+	inputs, shapes []string
+	preprocess     string
+	arch           string
+	mode           string
+	device         string
+	memory         sizeFlag
+	hostMemory     sizeFlag
+	capacity       limitFlag
+	maxLayer       limitFlag
+	batch          int
+	batchAxes      []string
+	precision      string
+	exact          bool
+	runs           int
+	threads        int
+	seed           uint64
+	asJSON         bool
+	quiet, verbose bool
+	maxMemory      sizeFlag
+}
+
+// The values that some flags take, the default first.
+var (
+	modes      = []string{string(plan.Auto), string(plan.Resident), string(plan.Page), string(plan.Chunk)}
+	precisions = []string{"fp32"}
+	// laterPrecisions are known and not built yet.
+	laterPrecisions = []string{"tf32", "bf16"}
+)
+
+const deviceHint = "there is: cpu; and simulated, emu:memory=2GiB,bandwidth=12GB/s,latency=10us"
+
+// shareFlags defines the flags of modelFlags, with runs as the default of --runs.
+func (r *run) shareFlags(cmd *cobra.Command, runs int) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringArrayVar(&r.inputs, "input", nil, "`NAME=FILE`, or FILE alone, or random in FILE's place (repeatable)")
+	flags.StringArrayVar(&r.shapes, "shape", nil, "`NAME=2,3,224,224`: shape of an input that no file gives (repeatable)")
+	flags.IntVar(&r.batch, "batch", 0, "`N` rows in a run, where the program leaves their number open")
+	flags.StringArrayVar(&r.batchAxes, "batch-axis", nil, "`NAME=N`: the axis of an input that counts rows (repeatable)")
+	flags.StringVar(&r.preprocess, "preprocess", "", "`HOW` pictures become numbers: "+preprocess.Names+", and options")
+	flags.StringVar(&r.arch, "arch", "", "`NAME` of a state dict's architecture, or a file of the model with its code")
+	flags.StringVar(&r.mode, "mode", modes[0], "`MODE`: resident, page, chunk, or auto, the fastest mixture that fits")
+	flags.StringVar(&r.device, "device", "cpu", "`DEVICE`: cpu, or emu:memory=2GiB,bandwidth=12GB/s, which is simulated")
+	flags.Var(&r.memory, "memory", "bytes on the device for everything (default: what is free, less 128MiB)")
+	flags.Var(&r.hostMemory, "host-memory", "bytes of host memory for staging and copies")
+	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: everything)")
+	r.maxLayer.set = true // −1 is what a user may write, too
+	flags.Var(&r.maxLayer, "max-layer-size", "do not cut modules smaller than this, parameters, or bytes with a unit")
+	flags.StringVar(&r.precision, "precision", precisions[0], "`PRECISION` of products: fp32")
+	flags.BoolVar(&r.exact, "exact", false, "sum in the reference's order, no Winograd")
+	flags.IntVar(&r.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
+	flags.Uint64Var(&r.seed, "seed", 0, "seed of random inputs, a number `N`")
+	flags.IntVar(&r.runs, "runs", runs, "run `N` times")
+	flags.BoolVar(&r.asJSON, "json", false, "print one JSON object")
+	flags.BoolVar(&r.quiet, "quiet", false, "print no facts and no warnings")
+	flags.BoolVar(&r.verbose, "verbose", false, "say more on standard error")
+	flags.Var(&r.maxMemory, "max-memory", "memory that opening a file may take (default 32MiB)")
+	for name, values := range map[string][]string{
+		"mode": modes, "device": {"cpu", "emu:memory=2GiB,bandwidth=12GB/s,latency=10us"}, "precision": precisions,
+	} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// checkFlags looks at the flags alone.
+func (r *run) checkFlags() error {
+	changed := r.cmd.Flags().Changed
+	switch {
+	case !slices.Contains(modes, r.mode):
+		return r.usage("there is: "+strings.Join(modes, ", "), "unknown mode %q", r.mode)
+	case slices.Contains(laterPrecisions, r.precision):
+		return r.usage("there is: "+strings.Join(precisions, ", "), "precision %s is not built yet", r.precision)
+	case !slices.Contains(precisions, r.precision):
+		return r.usage("there is: "+strings.Join(precisions, ", "), "unknown precision %q", r.precision)
+	case changed("capacity") && r.mode != string(plan.Chunk):
+		return r.usage("add --mode chunk", "--capacity is for --mode chunk")
+	case changed("memory") && r.memory == 0:
+		return r.usage("for instance --memory 2GiB", "--memory takes a size of 1 byte or more")
+	case r.threads < 0:
+		return r.usage("", "--threads takes a number of threads, 0 or more")
+	case r.runs < 1:
+		return r.usage("", "--runs takes a number of runs, 1 or more")
+	case changed("batch") && r.batch < 1:
+		return r.usage("", "--batch takes a number of rows, 1 or more")
+	case r.quiet && r.verbose:
+		return r.usage("", "--quiet and --verbose contradict each other")
+	}
+	if kind, _, _ := strings.Cut(r.device, ":"); kind == "cuda" {
+		return r.usage(deviceHint, "device %s is not in this build", r.device)
+	}
+	if r.preprocess != "" {
+		var err error
+		if r.spec, err = preprocess.Parse(r.preprocess); err != nil {
+			return r.usage("there is: "+preprocess.Names+"; options, after a colon: "+preprocess.Options, "%w", err)
+		}
+	}
+	if r.threads == 0 {
+		r.threads = goruntime.GOMAXPROCS(0)
+	}
+	return nil
+}
+
+// parseBatchAxes reads --batch-axis.
+func (r *run) parseBatchAxes() (map[string]int, error) {
+	axes := make(map[string]int)
+	for _, text := range r.batchAxes {
+		name, number, ok := strings.Cut(text, "=")
+		axis, err := strconv.Atoi(number)
+		if !ok || err != nil || axis < -1 {
+			return nil, r.usage("write it as --batch-axis NAME=0; -1 is an input that is the same for all rows",
+				"--batch-axis %s names no axis", text)
+		}
+		axes[name] = axis
+	}
+	return axes, nil
+}
+
+// limitFlag is a flag such as --capacity 1e9, parameters, or --capacity 2GiB, bytes.
+type limitFlag struct {
+	plan.Limit
+	// set is set where a flag has −1 for "no limit".
+	set bool
+}
+
+func (l *limitFlag) Set(text string) error {
+	if l.set && text == "-1" {
+		l.Limit = plan.Limit{}
+		return nil
+	}
+	n, err := ascii.ParseSize(text)
+	if err != nil {
+		return err
+	}
+	l.Limit = plan.Limit{N: n, Unit: plan.Bytes}
+	if last := text[len(text)-1]; last >= '0' && last <= '9' || last == '.' {
+		l.Unit = plan.Params
+	}
+	return nil
+}
+
+func (l *limitFlag) String() string {
+	switch {
+	case l.Unit == plan.Params:
+		return strconv.FormatInt(l.N, 10)
+	case l.Unit == plan.Bytes:
+		return ascii.FormatSize(l.N)
+	case l.set:
+		return "-1"
+	}
+	return ""
+}
+
+func (l *limitFlag) Type() string { return "N|SIZE" }

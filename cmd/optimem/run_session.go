@@ -1,0 +1,201 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/internal/sysmem"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// An openModel is a model with what runs it. Its owner closes it.
+type openModel struct {
+	r     *run
+	ckpt  *loader.Checkpoint
+	model *models.Model
+	// openSeconds is how long it took to open and understand the file.
+	openSeconds float64
+
+	session *runtime.Session
+	plan    *plan.Plan
+	watch   passWatch
+}
+
+func (m *openModel) close() error {
+	var err error
+	if m.session != nil {
+		err = m.session.Close()
+	}
+	return cmp.Or(err, m.ckpt.Close(), m.r.closeCode())
+}
+
+func (r *run) limits() loader.Limits { return loader.Limits{MemoryBytes: int64(r.maxMemory)} }
+
+// openModel opens the model and says how it was understood.
+func (r *run) openModel(ctx context.Context) (*openModel, error) {
+	start := time.Now()
+	ckpt, model, err := r.open(ctx, r.limits())
+	if err != nil {
+		return nil, cmp.Or(err, r.closeCode())
+	}
+	m := &openModel{r: r, ckpt: ckpt, model: model, openSeconds: time.Since(start).Seconds()}
+	if arch := model.Arch(); arch != "" {
+		r.note("%s: the architecture is %s", r.model, arch)
+	}
+	if !r.quiet {
+		for _, n := range model.Notes() {
+			r.say("note", n)
+		}
+	}
+	r.note("%s: %s, %s, opened and understood in %s", r.model, ckpt.Format,
+		ascii.FormatSize(sourceBytes(ckpt)), secondsText(m.openSeconds))
+	return m, nil
+}
+
+// starters has the function that starts a session in each mode.
+var starters = map[string]func(context.Context, *models.Model, runtime.Options) (*runtime.Session, error){
+	string(plan.Auto): runtime.Auto, string(plan.Resident): runtime.Resident,
+	string(plan.Page): runtime.Page, string(plan.Chunk): runtime.Chunk,
+}
+
+// begin starts the session that the flags ask for, and plans for inputs of the given shapes.
+func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes map[string]tensor.Shape) (err error) {
+	opts := r.options(dumped)
+	opts.Observe = m.watch.observe
+	if m.session, err = starters[r.mode](ctx, m.model, opts); err != nil {
+		return err
+	}
+	m.plan, err = m.session.Plan(ctx, shapes)
+	return err
+}
+
+// options returns what the flags say of a session. A device with memory of its own takes a share of the host's for what
+// waits to be moved.
+func (r *run) options(dumped []string) runtime.Options {
+	opts := runtime.Options{
+		Device: r.device, Memory: r.budgetBytes(), HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
+		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped,
+	}
+	if r.device != "cpu" && opts.HostMemory == 0 {
+		if free, ok := sysmem.Read().FreeBytes(); ok {
+			opts.HostMemory = max(free/5*4, 1)
+		}
+	}
+	return opts
+}
+
+// budgetBytes is what may be taken on the device, 0 where there is no limit but its own. On the CPU, a budget that is
+// not given is what the process may use of the host's memory, found once.
+func (r *run) budgetBytes() int64 {
+	if r.memory == 0 && r.device == "cpu" {
+		if budget, ok := sysmem.Read().BudgetBytes(); ok {
+			r.memory = sizeFlag(max(budget, 1))
+		}
+	}
+	return int64(r.memory)
+}
+
+// pass runs the model once and says what that cost.
+func (m *openModel) pass(ctx context.Context, in runtime.Values) (runtime.Values, runFacts, error) {
+	before := m.session.Metrics()
+	loads := m.plan.Fixed.WeightBytes
+	if before.Runs > 0 {
+		loads = 0
+	}
+	m.watch.begin(m.r, m.plan, loads)
+	start := time.Now()
+	out, err := m.session.Run(ctx, in)
+	took := time.Since(start)
+	m.watch.end()
+	if err != nil {
+		return nil, runFacts{}, err
+	}
+	after := m.session.Metrics()
+	return out, runFacts{
+		Mode: m.r.mode, Device: m.r.device, Threads: m.r.threads,
+		Seconds: took.Seconds(), LoadSeconds: max(took-m.watch.groups, 0).Seconds(),
+		ExpectedSeconds: m.plan.Forecast.Seconds, Measured: m.plan.Forecast.Measured,
+		PeakDeviceBytes: after.PeakBytes, WeightBytes: after.WeightBytes,
+		MovedBytes: after.MovedBytes - before.MovedBytes, StallSeconds: (after.Stall - before.Stall).Seconds(),
+	}, nil
+}
+
+// A passWatch follows a pass group by group, and draws how far it has come.
+type passWatch struct {
+	// groups is what the groups of the pass took so far.
+	groups time.Duration
+	bar    *progress
+}
+
+func (w *passWatch) begin(r *run, p *plan.Plan, loadBytes int64) {
+	w.groups, w.bar = 0, &progress{}
+	if total := loadBytes + p.MovedBytes; total > 0 && !r.quiet {
+		w.bar = newProgress(r.stderr, r.cmd.Name(), total)
+	}
+}
+
+func (w *passWatch) observe(e runtime.Event) {
+	w.groups += e.Stall + e.Compute
+	w.bar.add(int(e.LoadedBytes))
+}
+
+func (w *passWatch) end() { w.bar.clear() }
+
+// A runFacts is what a run cost.
+type runFacts struct {
+	Mode    string
+	Device  string
+	Threads int
+	// Seconds is the whole run, LoadSeconds the part of it before the first group: bringing the weights that stay.
+	Seconds, LoadSeconds float64
+	// ExpectedSeconds is what the planner thought the groups would take, from rates that were Measured or guessed.
+	ExpectedSeconds float64
+	Measured        bool
+	// WeightBytes are those of the weights that stay, MovedBytes what was brought for this run alone.
+	PeakDeviceBytes, WeightBytes, MovedBytes int64
+	StallSeconds                             float64
+}
+
+// String is the line that ends a run.
+func (f runFacts) String() string {
+	moved := "moved " + ascii.FormatSize(f.MovedBytes)
+	if f.MovedBytes > 0 && f.Seconds > 0 {
+		moved += fmt.Sprintf(" at %s/s", ascii.FormatSize(int64(float64(f.MovedBytes)/f.Seconds)))
+	}
+	return fmt.Sprintf("%s, peak %s, weights %s, %s, stall %.3g %%, %s", secondsText(f.Seconds),
+		ascii.FormatSize(f.PeakDeviceBytes), ascii.FormatSize(f.WeightBytes), moved, 100*f.stallFraction(),
+		counted(f.Threads, "thread"))
+}
+
+func (f runFacts) stallFraction() float64 {
+	if f.Seconds == 0 {
+		return 0
+	}
+	return min(f.StallSeconds/f.Seconds, 1)
+}
+
+// expectation compares a run with its plan.
+func (f runFacts) expectation() string {
+	text := fmt.Sprintf("expected %s", secondsText(f.ExpectedSeconds))
+	if !f.Measured {
+		text += guessed
+	}
+	text += ", took " + secondsText(f.Seconds-f.LoadSeconds)
+	if f.WeightBytes > 0 {
+		text += fmt.Sprintf(" after %s of loading", secondsText(f.LoadSeconds))
+	}
+	return text
+}
+
+// guessed follows a time that no measurement stands behind.
+const guessed = " (a guess: 'optimem calibrate' measures this host)"
+
+// secondsText writes a time for people.
+func secondsText(s float64) string { return seconds(time.Duration(s * float64(time.Second))) }
