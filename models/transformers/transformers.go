@@ -58,7 +58,7 @@ type head struct {
 // families is every family of the package.
 var families = []*family{
 	bert, roberta, distilbert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
-	vit, deit, dinov2, clip, clipText, clipVision, t5,
+	vit, deit, dinov2, clip, clipText, clipVision, t5, bart, whisper,
 }
 
 // Classes are the package's classes.

@@ -3,7 +3,7 @@ package transformers_test
 import "testing"
 
 // exportedMore are the models of the zoo that see, hear, or read and write.
-var exportedMore = []string{"vit", "deit", "dinov2", "clip_text", "clip_vision", "t5"}
+var exportedMore = []string{"vit", "deit", "dinov2", "clip_text", "clip_vision", "t5", "bart", "whisper-tiny"}
 
 // TestGraphsMore is TestGraphs for those.
 func TestGraphsMore(t *testing.T) {

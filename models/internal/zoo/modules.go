@@ -37,7 +37,7 @@ type Pickled struct {
 // Modules reads what the classes of torch.nn were recorded to compute, models/testdata/nn/nn.json.gz.
 func Modules(path string) ([]Recorded, error) {
 	var file struct{ Cases []Recorded }
-	err := unzip(path, func(r io.Reader) error {
+	err := Unzip(path, func(r io.Reader) error {
 		d := json.NewDecoder(r)
 		d.UseNumber() // Python tells 1 from 1.0, and so must the attributes
 		return d.Decode(&file)

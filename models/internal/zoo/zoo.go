@@ -111,13 +111,13 @@ func Names(folder string) ([]string, error) {
 // Load reads a model in one of its forms, "aten" or "core".
 func Load(folder, name, form string) (*loader.Checkpoint, *Reference, error) {
 	ref := &Reference{}
-	if err := unzip(filepath.Join(folder, name+".ref.json.gz"), func(r io.Reader) error {
+	if err := Unzip(filepath.Join(folder, name+".ref.json.gz"), func(r io.Reader) error {
 		return json.NewDecoder(r).Decode(ref)
 	}); err != nil {
 		return nil, nil, err
 	}
 	var program *exported.Program
-	if err := unzip(filepath.Join(folder, name+"."+form+".json.gz"), func(r io.Reader) (err error) {
+	if err := Unzip(filepath.Join(folder, name+"."+form+".json.gz"), func(r io.Reader) (err error) {
 		program, err = exported.Decode(r, exported.Options{})
 		return err
 	}); err != nil {
@@ -160,7 +160,8 @@ func Weights(filled map[string]Filled) ([]tensor.Weight, error) {
 	return weights, nil
 }
 
-func unzip(path string, read func(io.Reader) error) error {
+// Unzip reads a file that is compressed with gzip.
+func Unzip(path string, read func(io.Reader) error) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err

@@ -1,0 +1,199 @@
+package transformers
+
+import (
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+const whisperClass = "transformers.models.whisper.modeling_whisper.Whisper"
+
+// whisper is transformers/models/whisper/modeling_whisper.py.
+var whisper = &family{
+	model: "whisper", prefix: "model",
+	classes: layers.Classes{
+		whisperClass + "Model":                    {Forward: whisperModelForward},
+		whisperClass + "Encoder":                  layers.Unary(whisperEncoderForward),
+		whisperClass + "Decoder":                  {Forward: whisperDecoderForward},
+		whisperClass + "EncoderLayer":             {Forward: whisperLayerForward},
+		whisperClass + "DecoderLayer":             {Forward: whisperLayerForward},
+		whisperClass + "Attention":                {Forward: whisperAttentionForward},
+		whisperClass + "PositionalEmbedding":      layers.Unary(whisperPositionsForward),
+		whisperClass + "ForConditionalGeneration": {Forward: whisperForConditionalGenerationForward},
+		whisperClass + "ForAudioClassification":   {Forward: whisperForAudioClassificationForward},
+	},
+	heads: []head{
+		{class: "WhisperModel", make: whisperModel},
+		{class: "WhisperForConditionalGeneration", make: func(c *config) *layers.Module {
+			return layers.New(whisperClass+"ForConditionalGeneration", nil).
+				Add("model", whisperModel(c)).
+				Add("proj_out", layers.Linear(c.size("d_model", 384), c.size("vocab_size", 51865), layers.NoBias))
+		}},
+		{class: "WhisperForAudioClassification", make: func(c *config) *layers.Module {
+			if c.flag("use_weighted_layer_sum", false) {
+				c.unsupported("use_weighted_layer_sum")
+			}
+			inner := c.size("classifier_proj_size", 256)
+			return layers.New(whisperClass+"ForAudioClassification", nil).
+				Add("encoder", whisperEncoder(c)).
+				Add("projector", layers.Linear(c.size("d_model", 384), inner)).
+				Add("classifier", layers.Linear(inner, c.labels()))
+		}, inputs: func(c *config) []layers.Port { return whisperInputs(c)[:1] }},
+	},
+	inputs: whisperInputs,
+	tied:   [][2]string{{"proj_out.weight", "model.decoder.embed_tokens.weight"}},
+	ties:   true,
+}
+
+func whisperInputs(c *config) []layers.Port {
+	features := layers.Port{
+		Name: "input_features", DType: tensor.Float32, Dims: []string{"batch", "", ""},
+		Shape: tensor.Shape{-1, c.size("num_mel_bins", 80), 2 * c.table("max_source_positions", 1500)},
+	}
+	return []layers.Port{
+		features, tokens("decoder_input_ids", false), tokens("decoder_attention_mask", true),
+		tokens("decoder_position_ids", true),
+	}
+}
+
+func whisperModel(c *config) *layers.Module {
+	hidden := c.size("d_model", 384)
+	decoder := layers.New(whisperClass+"Decoder", map[string]any{"eager": c.eager()}).
+		Add("embed_tokens", layers.Embedding(c.size("vocab_size", 51865), hidden)).
+		Add("embed_positions", layers.New(whisperClass+"PositionalEmbedding", nil).
+			Param("weight", c.table("max_target_positions", 448), hidden)).
+		Add("layers", c.repeat(c.size("decoder_layers", 4), whisperLayer(c, "decoder"))).
+		Add("layer_norm", layers.LayerNorm(hidden))
+	return layers.New(whisperClass+"Model", nil).Add("encoder", whisperEncoder(c)).Add("decoder", decoder)
+}
+
+func whisperEncoder(c *config) *layers.Module {
+	hidden := c.size("d_model", 384)
+	return layers.New(whisperClass+"Encoder", nil).
+		Add("conv1", layers.Conv1d(c.size("num_mel_bins", 80), hidden, 3, layers.Padding(1))).
+		Add("conv2", layers.Conv1d(hidden, hidden, 3, layers.Stride(2), layers.Padding(1))).
+		Add("embed_positions", layers.Embedding(c.table("max_source_positions", 1500), hidden)).
+		Add("layers", c.repeat(c.size("encoder_layers", 4), whisperLayer(c, "encoder"))).
+		Add("layer_norm", layers.LayerNorm(hidden))
+}
+
+// whisperLayer returns what makes a layer: it has the parts of BART's.
+func whisperLayer(c *config, side string) func(int) *layers.Module {
+	hidden, heads := c.size("d_model", 384), c.size(side+"_attention_heads", 6)
+	c.heads(hidden, heads)
+	attend := func() *layers.Module {
+		return layers.New(whisperClass+"Attention", map[string]any{
+			"num_heads": heads, "head_dim": hidden / heads, "eager": c.eager(),
+		}).
+			Add("k_proj", layers.Linear(hidden, hidden, layers.NoBias)).
+			Add("v_proj", layers.Linear(hidden, hidden)).
+			Add("q_proj", layers.Linear(hidden, hidden)).
+			Add("out_proj", layers.Linear(hidden, hidden))
+	}
+	return func(int) *layers.Module { return bartLayer(c, whisperClass, side, attend) }
+}
+
+// whisperModelForward takes input_features, decoder_input_ids, decoder_attention_mask and decoder_position_ids.
+func whisperModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	features := optional(t, args, 0)
+	if features == nil || len(features.Shape()) != 3 {
+		t.Fail("input_features of [batch, bins, time] are needed")
+	}
+	encoded := t.Child(m, "encoder", features)
+	ids := optional(t, args, 1)
+	if ids == nil || len(ids.Shape()) != 2 || ids.Shape()[0] != features.Shape()[0] {
+		t.Fail("decoder_input_ids of [%d, tokens] are needed", features.Shape()[0])
+	}
+	decoded := t.ChildOf(m, "decoder", ids, optional(t, args, 2), optional(t, args, 3), encoded)
+	return layers.Fields{
+		{Name: "last_hidden_state", Value: decoded},
+		{Name: "encoder_last_hidden_state", Value: encoded},
+	}
+}
+
+func whisperEncoderForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
+	x = t.Op("gelu", t.Child(m, "conv1", x))
+	x = t.Op("gelu", t.Child(m, "conv2", x))
+	x = t.Op("permute", x, []int{0, 2, 1})
+	positions := t.Child(m, "embed_positions", t.Op("arange", x.Shape()[1]))
+	x = t.Op("add.Tensor", x, positions)
+	for _, layer := range m.Child("layers").Children {
+		x = t.Run(layer.Module, x, nil).(layers.Tensor)
+	}
+	return t.Child(m, "layer_norm", x)
+}
+
+// whisperDecoderForward takes input_ids, attention_mask, position_ids and the encoder's output.
+func whisperDecoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	ids, padding, positions := tokenIDs(t, args), optional(t, args, 1), optional(t, args, 2)
+	s := ids.Shape()
+	x := t.Child(m, "embed_tokens", ids)
+	if positions == nil {
+		positions = t.Op("unsqueeze", t.Op("add.Tensor", t.Op("arange", s[1]), 0), 0)
+		positions = t.Op("repeat", positions, []int{s[0], 1})
+	}
+	x = t.Op("add.Tensor", x, t.Child(m, "embed_positions", positions))
+	mask := masking{
+		batch: s[0], queries: s[1], keys: s[1], causal: true, padding: padding, positions: positions,
+		additive: m.Bool("eager"),
+	}.create(t)
+	for _, layer := range m.Child("layers").Children {
+		x = t.Run(layer.Module, x, mask, optional(t, args, 3)).(layers.Tensor)
+	}
+	return t.Child(m, "layer_norm", x)
+}
+
+func whisperPositionsForward(t *layers.Trace, m *layers.Module, positions layers.Tensor) layers.Tensor {
+	weight, s := t.Param(m, "weight"), positions.Shape()
+	if n, longest := s[len(s)-1], weight.Shape()[0]; n > longest {
+		t.Fail("%d tokens, and the model has %d positions", n, longest)
+	}
+	return t.Op("index.Tensor", weight, []layers.Tensor{positions})
+}
+
+// whisperLayerForward takes x and its mask, and in the decoder the encoder's output.
+func whisperLayerForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	x := optional(t, args, 0)
+	y := t.Child(m, "self_attn_layer_norm", x)
+	x = t.Op("add.Tensor", x, t.ChildOf(m, "self_attn", y, nil, args[1]))
+	if m.Has("encoder_attn") {
+		y = t.Child(m, "encoder_attn_layer_norm", x)
+		x = t.Op("add.Tensor", x, t.ChildOf(m, "encoder_attn", y, args[2], nil))
+	}
+	y = through("final_layer_norm", "fc1", "activation_fn", "fc2")(t, m, x)
+	return t.Op("add.Tensor", x, y)
+}
+
+// whisperAttentionForward takes x, what is attended to where that is not x, and the mask. The queries are scaled, not
+// the scores.
+func whisperAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	x, of := optional(t, args, 0), optional(t, args, 1)
+	if of == nil {
+		of = x
+	}
+	s, heads, size := x.Shape(), m.Int("num_heads"), m.Int("head_dim")
+	split := func(x layers.Tensor, shape []int) layers.Tensor {
+		return t.Op("contiguous", t.Op("transpose.int", t.Op("view", x, shape), 1, 2))
+	}
+	q := t.Op("mul.Tensor", t.Child(m, "q_proj", x), inverseSqrt(size))
+	q = split(q, []int{s[0], s[1], -1, size})
+	k := split(t.Child(m, "k_proj", of), []int{s[0], -1, heads, size})
+	v := split(t.Child(m, "v_proj", of), []int{s[0], -1, heads, size})
+	return t.Child(m, "out_proj", attention{scaling: 1, eager: m.Bool("eager")}.run(t, q, k, v, optional(t, args, 2)))
+}
+
+func whisperForConditionalGenerationForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	x, encoded := ofBoth(t, m, args)
+	return layers.Fields{
+		{Name: "logits", Value: t.Child(m, "proj_out", x)},
+		{Name: "encoder_last_hidden_state", Value: encoded},
+	}
+}
+
+func whisperForAudioClassificationForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	features := optional(t, args, 0)
+	if features == nil || len(features.Shape()) != 3 {
+		t.Fail("input_features of [batch, bins, time] are needed")
+	}
+	x := t.Op("mean.dim", through("encoder", "projector")(t, m, features), []int{1})
+	return layers.Fields{{Name: "logits", Value: t.Child(m, "classifier", x)}}
+}
