@@ -31,6 +31,7 @@ Everything that is not the answer goes to standard error. Exit codes: 0 done, 1 
 
 const aboutExamples = `  optimem inspect resnet50.pth          what is in a file, at once, however large it is
   optimem scan *.bin                    is it data only?
+  optimem plan model.pt2 --memory 2GiB  how it would run in so much memory
   optimem run model.pt2 --input x.npy   what the model makes of an input
   optimem synth mlp -o mlp.pt           a checkpoint with random weights, to try sizes with`
 
@@ -109,8 +110,8 @@ func (c *commandLine) root() *cobra.Command {
 		return err
 	})
 	root.SetHelpCommand(c.helpCommand())
-	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.planCommand(), c.runCommand(), c.synthCommand(),
-		c.versionCommand())
+	root.AddCommand(c.inspectCommand(), c.scanCommand(), c.planCommand(), c.runCommand(), c.benchCommand(),
+		c.synthCommand(), c.devicesCommand(), c.versionCommand())
 	return root
 }
 

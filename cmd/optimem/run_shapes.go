@@ -178,5 +178,34 @@ func (r *run) completeShapes(
 	if text := guess.assumption(ports, shapes); text != "" && !r.quiet {
 		r.say("note", text)
 	}
+	return guess.checkRows(ports, shapes)
+}
+
+// checkRows holds --batch against the rows of the inputs.
+func (g *shapeGuess) checkRows(ports []models.Port, shapes map[string]tensor.Shape) error {
+	for name := range g.axes {
+		if portNamed(ports, name) == nil {
+			return g.r.usage(describePorts(ports), "--batch-axis: the model has no input %q", name)
+		}
+	}
+	if g.r.batch == 0 {
+		return nil
+	}
+	open := false // some input leaves its rows open; those of others are not rows of the batch
+	for _, p := range ports {
+		axis := g.axes[p.Name]
+		open = open || axis >= 0 && axis < len(p.Shape) && p.Shape[axis] < 0
+	}
+	for _, p := range ports {
+		axis, shape := g.axes[p.Name], shapes[p.Name]
+		switch {
+		case shape == nil || axis < 0 || axis >= len(shape) || shape[axis] == g.r.batch:
+		case p.Shape == nil || p.Shape[axis] < 0:
+			return g.r.usage("", "--batch %d: input %s has %s", g.r.batch, p.Name, counted(shape[axis], "row"))
+		case !open:
+			return g.r.usage("", "--batch %d: the program takes %s at a time, and to run it several times is not built yet",
+				g.r.batch, counted(p.Shape[axis], "row"))
+		}
+	}
 	return nil
 }

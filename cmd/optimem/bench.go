@@ -1,0 +1,167 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/internal/sysmem"
+	"github.com/optimem/optimem/plan"
+)
+
+const benchLong = `Run a model many times and say how long a run takes: the median and the least of --runs runs after some that
+warm up, what the first one took, and what all moved and held.
+
+load_seconds is from opening the file until the weights that stay are in memory; the first run comes after that. Inputs
+that are not given are random, in assumed sizes where the program leaves them open. For a time with a cold page cache,
+empty that cache before: nothing is read past it that lies in it.`
+
+const benchExamples = `  optimem bench model.pt2
+  optimem bench model.pt2 --mode page --memory 2GiB --batch 8 --runs 5
+  optimem bench model.pt2 --json > after.json`
+
+func (c *commandLine) benchCommand() *cobra.Command {
+	r := run{commandLine: c, assume: true}
+	cmd := &cobra.Command{
+		Use:     "bench MODEL [flags]",
+		Short:   "Run a model many times and say how long a run takes",
+		Long:    benchLong,
+		Example: benchExamples,
+		Args:    c.oneModel(),
+		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+			r.cmd, r.model = cmd, args[0]
+			if err := r.checkFlags(); err != nil {
+				return err
+			}
+			return r.place(r.bench(cmd.Context()))
+		}),
+	}
+	const runs = 10
+	r.shareFlags(cmd, runs)
+	return cmd
+}
+
+// A benchmark is what was measured.
+type benchmark struct {
+	MedianSeconds, MinSeconds float64
+	Runs                      int
+	FirstSeconds, LoadSeconds float64
+	PeakBytes, PeakRSSBytes   int64
+	MovedBytes                int64
+	MovedPerSecond            float64
+	StallFraction             float64
+}
+
+// The first run is followed by others that are not counted, until caches and clock rates are what they stay.
+const (
+	warmUpRuns    = 3
+	warmUpSeconds = 0.5
+)
+
+func (r *run) bench(ctx context.Context) (err error) {
+	start := time.Now()
+	m, err := r.openModel(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, m.close()) }()
+	in, err := r.readInputs(ctx, m.ckpt, m.model.Inputs(), r.limits())
+	if err != nil {
+		return err
+	}
+	defer in.free()
+	if err := r.begin(ctx, m, nil, in.shapes); err != nil {
+		return err
+	}
+	opened := time.Since(start).Seconds()
+	_, first, err := m.pass(ctx, in.values)
+	if err != nil {
+		return err
+	}
+	b := benchmark{
+		Runs: r.runs, LoadSeconds: opened + first.LoadSeconds, FirstSeconds: first.Seconds - first.LoadSeconds,
+	}
+	for spent, n := b.FirstSeconds, 0; n < warmUpRuns && spent < warmUpSeconds; n++ {
+		_, facts, err := m.pass(ctx, in.values)
+		if err != nil {
+			return err
+		}
+		spent += facts.Seconds
+	}
+	all := make([]runFacts, r.runs)
+	for i := range all {
+		if _, all[i], err = m.pass(ctx, in.values); err != nil {
+			return err
+		}
+	}
+	b.sum(all)
+	b.PeakRSSBytes = sysmem.PeakRSS()
+	if r.asJSON {
+		return r.benchJSON(b)
+	}
+	_, err = fmt.Fprint(r.stdout, r.benchTable(b, m.plan))
+	return err
+}
+
+// sum takes the runs that count into account.
+func (b *benchmark) sum(all []runFacts) {
+	var times []float64
+	var seconds, stall float64
+	var moved int64
+	for _, f := range all {
+		times = append(times, f.Seconds)
+		seconds += f.Seconds
+		stall += f.StallSeconds
+		moved += f.MovedBytes
+		b.PeakBytes = max(b.PeakBytes, f.PeakDeviceBytes)
+	}
+	slices.Sort(times)
+	n := len(times)
+	b.MinSeconds, b.MedianSeconds = times[0], (times[(n-1)/2]+times[n/2])/2
+	b.MovedBytes = moved / int64(n)
+	if seconds > 0 {
+		b.MovedPerSecond, b.StallFraction = float64(moved)/seconds, min(stall/seconds, 1)
+	}
+}
+
+func (r *run) benchJSON(b benchmark) error {
+	o := newJSONObject(r.stdout)
+	o.set("seconds_median", b.MedianSeconds)
+	o.set("seconds_min", b.MinSeconds)
+	o.set("runs", b.Runs)
+	o.set("first_run_seconds", b.FirstSeconds)
+	o.set("load_seconds", b.LoadSeconds)
+	o.set("peak_device_bytes", b.PeakBytes)
+	o.set("peak_rss_bytes", b.PeakRSSBytes)
+	o.set("bytes_moved_per_run", b.MovedBytes)
+	o.set("moved_bytes_per_second", b.MovedPerSecond)
+	o.set("stall_fraction", b.StallFraction)
+	o.set("threads", r.threads)
+	o.set("mode", r.mode)
+	o.set("device", r.device)
+	return o.close()
+}
+
+func (r *run) benchTable(b benchmark, p *plan.Plan) *ascii.Table {
+	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
+	t.Row("mode", fmt.Sprintf("%s on %s, %s", r.mode, r.device, counted(r.threads, "thread")))
+	t.Row("run", fmt.Sprintf("%s, at least %s, of %s", secondsText(b.MedianSeconds), secondsText(b.MinSeconds),
+		counted(b.Runs, "run")))
+	expected := secondsText(p.Forecast.Seconds) + ", bound by " + p.Forecast.Bound
+	if !p.Forecast.Measured {
+		expected += guessed
+	}
+	t.Row("expected", expected)
+	t.Row("first run", secondsText(b.FirstSeconds))
+	t.Row("load", secondsText(b.LoadSeconds))
+	t.Row("moved per run", fmt.Sprintf("%s, %s/s", ascii.FormatSize(b.MovedBytes), ascii.FormatSize(int64(b.MovedPerSecond))))
+	t.Row("stall", fmt.Sprintf("%.3g %%", 100*b.StallFraction))
+	t.Row("peak", ascii.FormatSize(b.PeakBytes))
+	t.Row("process", ascii.FormatSize(b.PeakRSSBytes))
+	return t
+}

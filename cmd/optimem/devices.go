@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	goruntime "runtime"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/internal/sysmem"
+)
+
+const devicesLong = `Say what can run here: each device with its memory, and why one cannot be used. On the CPU, memory is what this
+process may have of the host's: limits of containers count.`
+
+// A deviceRow is a device in the answer.
+type deviceRow struct {
+	// Name is what --device takes.
+	Name   string `json:"name"`
+	Usable bool   `json:"usable"`
+	// TotalBytes and FreeBytes are null where they are not known.
+	TotalBytes *int64 `json:"total_bytes"`
+	FreeBytes  *int64 `json:"free_bytes"`
+	Threads    int    `json:"threads"`
+	// About says what it is, or why it cannot be used.
+	About string `json:"about"`
+}
+
+func (c *commandLine) devicesCommand() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "devices",
+		Short: "Say what can run here",
+		Long:  devicesLong,
+		Args:  c.arguments(cobra.NoArgs),
+		RunE: c.enter(func(*cobra.Command, []string) error {
+			rows := deviceRows(sysmem.Read())
+			if asJSON {
+				o := newJSONObject(c.stdout)
+				setArray(o, "devices", slices.Values(rows))
+				return o.close()
+			}
+			_, err := fmt.Fprint(c.stdout, deviceTable(rows))
+			return err
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+func deviceRows(host sysmem.Info) []deviceRow {
+	processor := deviceRow{Name: "cpu", Usable: true, Threads: goruntime.GOMAXPROCS(0), About: hostName(host)}
+	if total := host.MostBytes(); total > 0 {
+		processor.TotalBytes = &total
+	}
+	if free, ok := host.FreeBytes(); ok {
+		processor.FreeBytes = &free
+	}
+	if host.LimitBytes != sysmem.Unlimited {
+		processor.About += fmt.Sprintf("; limited to %s of %s", ascii.FormatSize(host.LimitBytes),
+			ascii.FormatSize(host.TotalBytes))
+	}
+	return []deviceRow{
+		processor,
+		{Name: "emu", Usable: true, About: "simulated: emu:memory=2GiB,bandwidth=12GB/s,latency=10us has memory of its own" +
+			" and a clock of its own, and the CPU's results"},
+		{Name: "cuda", About: "not in this build"},
+	}
+}
+
+// hostName says which processor this is.
+func hostName(host sysmem.Info) string {
+	if host.Model == "" {
+		return goruntime.GOOS + "/" + goruntime.GOARCH
+	}
+	return host.Model
+}
+
+func deviceTable(rows []deviceRow) *ascii.Table {
+	t := ascii.NewTable(
+		ascii.Left("device"), ascii.Left("usable"), ascii.Right("threads"), ascii.Right("memory"), ascii.Right("free"),
+		ascii.Left("what it is"),
+	)
+	size := func(n *int64) string {
+		if n == nil {
+			return ""
+		}
+		return ascii.FormatSize(*n)
+	}
+	for _, d := range rows {
+		usable, threads := "no", ""
+		if d.Usable {
+			usable = "yes"
+		}
+		if d.Threads > 0 {
+			threads = fmt.Sprint(d.Threads)
+		}
+		t.Row(d.Name, usable, threads, size(d.TotalBytes), size(d.FreeBytes), d.About)
+	}
+	return t
+}
