@@ -22,10 +22,9 @@ const (
 )
 
 var refused = map[string]string{
-	"torch.nn.modules.pooling.FractionalMaxPool2d":                 randomWindows,
-	"torch.nn.modules.pooling.FractionalMaxPool3d":                 randomWindows,
-	"torch.nn.modules.adaptive.AdaptiveLogSoftmaxWithLoss":         "what it gives depends on labels, and is a loss",
-	"torch.nn.modules.linear_cross_entropy.LinearCrossEntropyLoss": "what it gives depends on labels, and is a loss",
+	"torch.nn.modules.pooling.FractionalMaxPool2d":         randomWindows,
+	"torch.nn.modules.pooling.FractionalMaxPool3d":         randomWindows,
+	"torch.nn.modules.adaptive.AdaptiveLogSoftmaxWithLoss": "what it gives depends on labels, and is a loss",
 	"torch.nn.utils.spectral_norm.SpectralNorm": "the spectral norm is a hook: call " +
 		"torch.nn.utils.remove_spectral_norm, then save",
 }

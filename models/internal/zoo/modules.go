@@ -36,13 +36,29 @@ type Pickled struct {
 
 // Modules reads what the classes of torch.nn were recorded to compute, models/testdata/nn/nn.json.gz.
 func Modules(path string) ([]Recorded, error) {
-	var file struct{ Cases []Recorded }
-	err := Unzip(path, func(r io.Reader) error {
+	file, err := modules(path)
+	return file.Cases, err
+}
+
+// Classes returns the classes of torch.nn by their names there, with the names under which they are pickled.
+func Classes(path string) (map[string]string, error) {
+	file, err := modules(path)
+	return file.Classes, err
+}
+
+// recording is the file.
+type recording struct {
+	Classes map[string]string
+	Cases   []Recorded
+}
+
+func modules(path string) (file recording, err error) {
+	err = Unzip(path, func(r io.Reader) error {
 		d := json.NewDecoder(r)
 		d.UseNumber() // Python tells 1 from 1.0, and so must the attributes
 		return d.Decode(&file)
 	})
-	return file.Cases, err
+	return file, err
 }
 
 // Checkpoint returns the module as the loader reads it from a file.

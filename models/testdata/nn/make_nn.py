@@ -146,6 +146,15 @@ def record(case):
     return out
 
 
+def classes():
+    """The classes of torch.nn by their names there, and the names under which they are pickled."""
+    found = {}
+    for name, cls in vars(torch.nn).items():
+        if isinstance(cls, type) and issubclass(cls, torch.nn.Module):
+            found[name] = f"{cls.__module__}.{cls.__qualname__}"
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only")
@@ -165,7 +174,8 @@ def main():
         return
     names = [r["name"] for r in records]
     assert len(set(names)) == len(names), sorted(n for n in names if names.count(n) > 1)
-    data = json.dumps({"torch": torch.__version__.split("+")[0], "cases": records}, separators=(",", ":"))
+    data = {"torch": torch.__version__.split("+")[0], "classes": classes(), "cases": records}
+    data = json.dumps(data, separators=(",", ":"))
     with open(HERE / "nn.json.gz", "wb") as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as z:
         z.write(data.encode())
     print(len(records), "cases,", (HERE / "nn.json.gz").stat().st_size, "bytes")
