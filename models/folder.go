@@ -10,7 +10,8 @@ import (
 )
 
 // useFolder makes m the model of a Hugging Face folder: the architecture that config.json names, or opts.Arch, a class
-// such as "BertModel", on the same weights.
+// such as "BertModel", on the same weights. Folders of other libraries, whose config.json names no model_type, are taken
+// for the state dicts that they hold.
 func (m *Model) useFolder(ckpt *loader.Checkpoint, opts Options) error {
 	dicts := ckpt.StateDicts()
 	if len(dicts) == 0 {
@@ -22,10 +23,16 @@ func (m *Model) useFolder(ckpt *loader.Checkpoint, opts Options) error {
 		dict[i] = layers.Entry{Name: w.Name, DType: w.DType, Shape: w.Layout.Shape}
 	}
 	a, err := transformers.Named(opts.Arch, ckpt.Config, dict)
-	if unknown := (*transformers.UnsupportedError)(nil); errors.As(err, &unknown) {
-		return &UnsupportedError{What: unknown.Error(), Hint: folderHint(unknown.Class)}
-	}
-	if err != nil {
+	var unknown *transformers.UnsupportedError
+	var config *transformers.ConfigError
+	switch {
+	case errors.Is(err, transformers.ErrNoType):
+		return m.useStateDict(ckpt, opts)
+	case errors.As(err, &unknown):
+		return &UnsupportedError{What: unknown.Error(), Hint: folderHint(ckpt.Path, unknown.Class)}
+	case errors.As(err, &config):
+		return fmt.Errorf("%w: %w", loader.ErrFormat, err)
+	case err != nil:
 		return err
 	}
 	return m.useArchitecture(ckpt, a, opts, func(name string) string {
@@ -34,11 +41,11 @@ func (m *Model) useFolder(ckpt *loader.Checkpoint, opts Options) error {
 }
 
 // folderHint is the Python that exports a model which optimem does not know.
-func folderHint(class string) string {
+func folderHint(path, class string) string {
 	if class == "" {
 		class = "AutoModel"
 	}
 	return fmt.Sprintf(`export it:
-model = transformers.%s.from_pretrained("FOLDER", use_cache=False).eval()
-torch.export.save(torch.export.export(model, (), {"input_ids": input_ids}), "model.pt2")`, class)
+model = transformers.%s.from_pretrained(%q, use_cache=False).eval()
+torch.export.save(torch.export.export(model, (), {"input_ids": input_ids}), "model.pt2")`, class, path)
 }

@@ -3,6 +3,8 @@
     python make_families_hf.py                   everything
     python make_families_hf.py bert llama        the references of some model types
 
+families/hf/tiny_llama is a folder as save_pretrained writes it, in three shards, with ids.npy, and the logits that
+PyTorch computes for them in logits.npy.
 families/hf/NAME.json is config.json of the zoo's model hf/NAME. families/hf/TYPE.heads.json.gz is a list of what the zoo
 does not have: heads, masks, options; of each `name`, `config` and `reference`, which is as in README.md. The names of its
 outputs are those of the fields of what the model returns, and the names of its weights those of its state dict.
@@ -17,9 +19,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 OUT = os.path.join(HERE, "families", "hf")
 sys.path.insert(0, HERE)
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers as T  # noqa: E402
 
+import zoo_hash  # noqa: E402
 import zoo_hf  # noqa: E402, F401
 import zoo_program  # noqa: E402
 import zoo_reference as ref  # noqa: E402
@@ -233,6 +237,21 @@ def reference(cls, options, cases):
                     "weights": weights.entries, "cases": records}
 
 
+def folder():
+    torch.manual_seed(0)
+    config = T.LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+                           num_key_value_heads=1, max_position_embeddings=32, use_cache=False)
+    model = T.LlamaForCausalLM(config).eval().requires_grad_(False)
+    for name, p in model.named_parameters():
+        p.copy_(zoo_hash.floats(name, tuple(p.shape), p.dtype, float(p.ndim < 2), 0.4 if p.ndim > 1 else 0.1))
+    path = os.path.join(OUT, "tiny_llama")
+    model.save_pretrained(path, max_shard_size="5KB")
+    os.remove(os.path.join(path, "generation_config.json"))
+    tokens = zoo_hash.integers("input:input_ids", (2, 7), torch.int64, 0, 32)
+    np.save(os.path.join(path, "ids.npy"), tokens.numpy())
+    np.save(os.path.join(path, "logits.npy"), model(tokens).logits.numpy())
+
+
 def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -241,6 +260,8 @@ def main():
     for name in ZOO if not some else []:
         with open(os.path.join(OUT, name + ".json"), "w") as f:
             f.write(config_text(MODELS["hf", name]().model))
+    if not some:
+        folder()
     for kind in some or HEADS:
         records = []
         for name, cls, options, cases in HEADS[kind]:

@@ -11,6 +11,7 @@
 package transformers
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -134,7 +135,7 @@ func choose(c *config, class string) (*family, *head, error) {
 		return nil, nil, c.err
 	}
 	if model == "" {
-		return nil, nil, c.fail("model_type", "is missing: it says which model this is")
+		return nil, nil, ErrNoType
 	}
 	i := slices.IndexFunc(families, func(f *family) bool { return f.model == model })
 	if i < 0 {
@@ -151,6 +152,9 @@ func choose(c *config, class string) (*family, *head, error) {
 	}
 	return nil, nil, &UnsupportedError{Type: model, Class: class}
 }
+
+// ErrNoType is returned for a configuration without a model_type: one of another library.
+var ErrNoType = errors.New("config.json names no model_type")
 
 // An UnsupportedError says that a configuration asks for what is not known here.
 type UnsupportedError struct {
