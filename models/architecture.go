@@ -60,7 +60,7 @@ func missingClasses(a *layers.Architecture) []Missing {
 		if !seen {
 			at = len(missing)
 			index[m.Class] = at
-			missing = append(missing, Missing{Name: m.Class, Path: path, Reason: layers.Refusal(m.Class)})
+			missing = append(missing, Missing{Name: m.Class, Path: path, Reason: layers.Refusal(m.Class), Class: true})
 		}
 		missing[at].Uses++
 	})

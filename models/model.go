@@ -163,6 +163,8 @@ type Missing struct {
 	Uses         int
 	// Reason says what of it is lacking, where it is not all.
 	Reason string
+	// Class says that it is a class or a hook of modules, not an op.
+	Class bool
 }
 
 // Error lists everything, one to a line when there are several.

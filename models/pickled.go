@@ -115,7 +115,7 @@ func (p *pickled) hook(name, class, path string) {
 	if why == "" {
 		why = "a hook that runs around the forward of a " + class
 	}
-	p.hooks = append(p.hooks, Missing{Name: name, Path: path, Uses: 1, Reason: why})
+	p.hooks = append(p.hooks, Missing{Name: name, Path: path, Uses: 1, Reason: why, Class: true})
 }
 
 // pickledInputs are the parameters of the root's forward. Its code is not in the file, so they are those of its class,

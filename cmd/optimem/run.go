@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -181,6 +182,9 @@ func (r *run) run(ctx context.Context) (err error) {
 	if r.quiet {
 		return nil
 	}
+	if training(m.ckpt.Module) {
+		r.say("warning", "the module was saved in training; it ran as after model.eval()")
+	}
 	for _, res := range results {
 		if res.nan > 0 {
 			r.say("warning", fmt.Sprintf("output %s holds %d NaN of %d values", res.name, res.nan, res.n))
@@ -247,6 +251,11 @@ func seconds(d time.Duration) string {
 		return fmt.Sprintf("%.4g s", d.Seconds())
 	}
 	return fmt.Sprintf("%.0f s", d.Seconds())
+}
+
+// training reports whether a pickled module, or one in it, was saved in training mode. Nil is none.
+func training(m *loader.Module) bool {
+	return m != nil && (m.Training || slices.ContainsFunc(m.Children, training))
 }
 
 func counted(n int, what string) string {

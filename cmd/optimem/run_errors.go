@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/optimem/optimem/device"
@@ -90,13 +91,24 @@ func (r *run) unsupported(err error, u *models.UnsupportedError) error {
 		f.err = nil
 		// The text before the list says where: path, module.
 		where, _, _ := strings.Cut(err.Error(), "unsupported: ")
-		r.say("error", fmt.Sprintf("%sunsupported: %s", where, counted(len(u.Missing), "op")))
+		r.say("error", fmt.Sprintf("%sunsupported: %s", where, countMissing(u.Missing)))
 		for _, m := range u.Missing {
 			one := models.UnsupportedError{Missing: []models.Missing{m}}
 			r.say("missing", strings.TrimPrefix(one.Error(), "unsupported: "))
 		}
 	}
 	return f
+}
+
+// countMissing says how many ops or classes are lacking.
+func countMissing(list []models.Missing) string {
+	switch {
+	case slices.ContainsFunc(list, func(m models.Missing) bool { return !m.Class }):
+		return counted(len(list), "op")
+	case len(list) == 1:
+		return "1 class"
+	}
+	return fmt.Sprintf("%d classes", len(list))
 }
 
 // knowing adds to the error of a run what would help with it.
