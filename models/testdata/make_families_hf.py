@@ -5,11 +5,15 @@
 
 families/hf/tiny_llama is a folder as save_pretrained writes it, in three shards, with ids.npy, and the logits that
 PyTorch computes for them in logits.npy.
+families/hf/defaults.json has, of every class with the configuration of its type's defaults, how many entries its state
+dict has and the SHA-256 of their sorted lines, "name shape" with the sizes separated by commas.
 families/hf/NAME.json is config.json of the zoo's model hf/NAME. families/hf/TYPE.heads.json.gz is a list of what the zoo
 does not have: heads, masks, options; of each `name`, `config` and `reference`, which is as in README.md. The names of its
 outputs are those of the fields of what the model returns, and the names of its weights those of its state dict.
 """
 
+import hashlib
+import json
 import math
 import os
 import sys
@@ -252,6 +256,18 @@ def folder():
     np.save(os.path.join(path, "logits.npy"), model(tokens).logits.numpy())
 
 
+def defaults():
+    found = {}
+    for kind, models in HEADS.items():
+        for cls in {cls for _, cls, _, _ in models}:
+            with torch.device("meta"):
+                model = getattr(T, cls)(getattr(T, cls).config_class())
+            lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items())
+            found.setdefault(kind, {})[cls] = [len(lines), hashlib.sha256("".join(lines).encode()).hexdigest()]
+    with open(os.path.join(OUT, "defaults.json"), "w") as f:
+        json.dump(found, f, indent=1, sort_keys=True)
+
+
 def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -262,6 +278,7 @@ def main():
             f.write(config_text(MODELS["hf", name]().model))
     if not some:
         folder()
+        defaults()
     for kind in some or HEADS:
         records = []
         for name, cls, options, cases in HEADS[kind]:
