@@ -246,6 +246,15 @@ func embeddingAxes(in, _ []Spec, _ Attrs) [][]int {
 	return axes
 }
 
+// embeddingRowsAxes: as embedding, and all of what the rows are put into.
+func embeddingRowsAxes(in, out []Spec, a Attrs) [][]int {
+	axes := embeddingAxes(in, out, a)
+	if given(in, 2) {
+		keep(axes[2], 0, len(axes[2]), 0)
+	}
+	return axes
+}
+
 // embeddingBagAxes: columns of the table. Where a bag begins is a number among all indices.
 func embeddingBagAxes(in, _ []Spec, _ Attrs) [][]int {
 	axes := axesOf(in)

@@ -12,6 +12,9 @@ import (
 var indexOps = []OpDef{
 	// embedding: the rows of In[0] [N …] that In[1] names.
 	{Kind: "embedding", Shape: embeddingShape, FLOPs: noFLOPs, Axes: embeddingAxes},
+	// embedding_rows: the rows that In[1] names, where they are among the rows In[0] from "low" on of a table of "size"
+	// rows; In[2], which may be absent, elsewhere. What is elsewhere without In[2] is zero.
+	{Kind: "embedding_rows", Shape: embeddingRowsShape, FLOPs: noFLOPs, Axes: embeddingRowsAxes},
 	// index: In[0] with its dimensions from "dim" on, one for each further operand, replaced by the dimensions that these
 	// index tensors share. With "wrap", negative indices count from the end.
 	{Kind: "index", Shape: indexShape, FLOPs: noFLOPs, Axes: indexAxes},
@@ -54,6 +57,23 @@ func embeddingShape(in []Spec, _ Attrs) ([]Spec, error) {
 		return nil, mismatch(in)
 	}
 	return []Spec{{DType: in[0].DType, Shape: slices.Concat(in[1].Shape, in[0].Shape[1:])}}, nil
+}
+
+func embeddingRowsShape(in []Spec, a Attrs) ([]Spec, error) {
+	if err := wantOperands(in, 2, 3); err != nil {
+		return nil, err
+	}
+	out, err := embeddingShape(in[:2], a)
+	if err != nil {
+		return nil, err
+	}
+	if low, size := a.Int("low"), a.Int("size"); low < 0 || in[0].Shape[0] > size-low {
+		return nil, fmt.Errorf("%d rows from %d on of a table of %d", in[0].Shape[0], low, size)
+	}
+	if given(in, 2) && (in[2].DType != out[0].DType || !in[2].Shape.Equal(out[0].Shape)) {
+		return nil, mismatch(in)
+	}
+	return out, nil
 }
 
 // indexed returns the shape that indexing with index tensors gives.

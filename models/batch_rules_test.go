@@ -56,6 +56,14 @@ func TestAxisRules(t *testing.T) {
 	if err := checkRule(layers.Op{Kind: "choose"}, []*tensor.Tensor{yes, x, y}, checked["choose"], run); err != nil {
 		t.Errorf("choose: %v", err)
 	}
+	checked["embedding_rows"] = make(map[string]int) // a pass makes it of an embedding
+	if err := checkRule(
+		layers.Op{Kind: "embedding_rows", Attrs: layers.Attrs{"low": 2, "size": 9}},
+		[]*tensor.Tensor{y, tensor.Of([]int64{0, 3, 4, 2, 8, 3}, 2, 3), tensor.Of([]float32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 2, 3, 2)},
+		checked["embedding_rows"], run,
+	); err != nil {
+		t.Errorf("embedding_rows: %v", err)
+	}
 	for _, kind := range layers.Standard().Kinds() {
 		def, _ := layers.Standard().Lookup(kind)
 		switch mixes := slices.Contains(mixing, kind); {

@@ -11,6 +11,8 @@ import (
 var indexKernels = map[layers.Kind]kernel{
 	// out[b…, i…] = w[index[b…], i…], torch.nn.functional.embedding.
 	"embedding": {run: func(c *call) error { return runIndex(c, 0, false) }, work: indexWork(1)},
+	// out[b…, i…] = w[index[b…] − low, i…] where there is such a row, else in[2][b…, i…]: a part of an embedding.
+	"embedding_rows": {run: runEmbeddingRows},
 	// out[a…, b…, i…] = x[a…, index0[b…], index1[b…], …, i…], x[index0, index1].
 	"index": {
 		run:  func(c *call) error { return runIndex(c, c.attrs.Int("dim"), c.attrs.Bool("wrap")) },
@@ -111,6 +113,29 @@ func runIndex(c *call, d int, wrap bool) error {
 	}
 	moverOf(c.in[0].dtype).index(c, x)
 	return nil
+}
+
+func runEmbeddingRows(c *call) error {
+	table, out := c.in[0], c.out[0]
+	if len(c.in) > 2 && !c.in[2].absent() {
+		gather(c.pool, out.data, c.in[2])
+	} else {
+		clear(out.data)
+	}
+	row := view{data: table.data, dtype: table.dtype, layout: tensor.Layout{
+		Shape: table.layout.Shape[1:], Strides: table.layout.Strides[1:],
+	}}
+	rowBytes := row.size() * row.dtype.Size()
+	low, size := c.attrs.Int("low"), c.attrs.Int("size")
+	return visitIndices(c.in[1], func(at int, i int64) error {
+		k, err := wrapIndex(i, size, false)
+		if k -= low; err != nil || k < 0 || k >= table.layout.Shape[0] {
+			return err
+		}
+		row.layout.Offset = table.layout.Offset + k*table.layout.Strides[0]
+		gather(c.pool, out.data[at*rowBytes:][:rowBytes], row)
+		return nil
+	})
 }
 
 func runIndexPut(c *call) error {

@@ -1,0 +1,154 @@
+package layers
+
+import (
+	"slices"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+// SplitRows returns the graph with every linear layer and embedding whose weight takes more than maxBytes computed part
+// by part: over row views of the same weight, each of about equal size and, unless one row is larger, within maxBytes. A
+// linear layer becomes linear layers and a cat of their results, an embedding a chain of "embedding_rows". Only weights
+// whose rows lie apart are split, so that parts have few bytes in common.
+//
+// The results are the same to the bit wherever an element of a product does not depend on how many columns the product
+// has. Values keep their ids. The second result has, for each op, the op of g that it was made from. Where nothing is to
+// be split, the result is g itself.
+func SplitRows(g *Graph, maxBytes int64) (*Graph, []int) {
+	s := &splitting{g: g}
+	for i := range g.Ops {
+		op := &g.Ops[i]
+		parts := RowParts(g, op, maxBytes)
+		if parts == nil {
+			s.add(*op, i)
+			continue
+		}
+		if s.out == nil {
+			s.begin(i)
+		}
+		if op.Kind == "linear" {
+			s.linear(op, i, parts)
+		} else {
+			s.embedding(op, i, parts)
+		}
+	}
+	if s.out == nil {
+		return g, s.from
+	}
+	return s.out, s.from
+}
+
+// RowParts returns where the parts of an op begin into which [SplitRows] divides it, and, last, the number of rows; nil
+// for an op that is not divided.
+func RowParts(g *Graph, op *Op, maxBytes int64) []int {
+	rows, rowBytes := SplittableRows(g, op)
+	if rows < 2 || rowBytes <= 0 || int64(rows)*rowBytes <= maxBytes {
+		return nil
+	}
+	const multiple = 8 // kernels take columns in small groups
+	most := int(max(maxBytes/rowBytes, 1))
+	each := (rows + (rows+most-1)/most - 1) / ((rows + most - 1) / most)
+	if up := (each + multiple - 1) / multiple * multiple; up <= most {
+		each = up
+	}
+	var parts []int
+	for low := 0; low < rows; low += each {
+		parts = append(parts, low)
+	}
+	return append(parts, rows)
+}
+
+// SplittableRows returns how many rows the weight of an op has by which [SplitRows] can divide it, and how far apart
+// they are; no rows for an op that cannot be divided.
+func SplittableRows(g *Graph, op *Op) (rows int, rowBytes int64) {
+	k := 0
+	switch op.Kind {
+	case "linear":
+		k = 1
+	case "embedding":
+	default:
+		return 0, 0
+	}
+	w := op.In[k]
+	if w.Value == NoValue || g.Values[w.Value].Role != Weight || len(w.Layout.Shape) < 2 {
+		return 0, 0
+	}
+	row := tensor.Layout{Shape: w.Layout.Shape[1:], Strides: w.Layout.Strides[1:]}
+	_, end, err := row.Span()
+	if stride := int64(w.Layout.Strides[0]); err != nil || end == 0 || stride < end {
+		return 0, 0
+	}
+	return w.Layout.Shape[0], int64(w.Layout.Strides[0]) * int64(g.Values[w.Value].DType.Size())
+}
+
+// A splitting is a graph being made.
+type splitting struct {
+	g, out *Graph
+	from   []int
+}
+
+// begin copies the graph up to an op.
+func (s *splitting) begin(op int) {
+	out := *s.g
+	out.Values = slices.Clone(s.g.Values)
+	out.Ops = slices.Clone(s.g.Ops[:op])
+	s.out = &out
+}
+
+func (s *splitting) add(op Op, from int) {
+	if s.out != nil {
+		s.out.Ops = append(s.out.Ops, op)
+	}
+	s.from = append(s.from, from)
+}
+
+// rowsOf returns rows [low, end) of an operand.
+func rowsOf(o Operand, low, end int) Operand {
+	o.Layout = tensor.Layout{
+		Shape: slices.Clone(o.Layout.Shape), Strides: o.Layout.Strides,
+		Offset: o.Layout.Offset + low*o.Layout.Strides[0],
+	}
+	o.Layout.Shape[0] = end - low
+	return o
+}
+
+func (s *splitting) linear(op *Op, from int, parts []int) {
+	whole := s.g.Values[op.Out[0]]
+	last := len(whole.Shape) - 1
+	join := Op{
+		Kind: "cat", Path: op.Path, Source: op.Source, Guard: op.Guard, Out: op.Out, Attrs: Attrs{"dim": last},
+	}
+	for k, low := range parts[:len(parts)-1] {
+		end := parts[k+1]
+		part := *op
+		part.In = slices.Clone(op.In)
+		part.In[1] = rowsOf(op.In[1], low, end)
+		if len(op.In) > 2 && op.In[2].Value != NoValue {
+			part.In[2] = rowsOf(op.In[2], low, end)
+		}
+		shape := slices.Clone(whole.Shape)
+		shape[last] = end - low
+		id := s.out.add(Value{DType: whole.DType, Shape: shape})
+		part.Out = []ValueID{id}
+		s.add(part, from)
+		join.In = append(join.In, s.out.Whole(id))
+	}
+	s.add(join, from)
+}
+
+func (s *splitting) embedding(op *Op, from int, parts []int) {
+	whole := s.g.Values[op.Out[0]]
+	before := Absent
+	for k, low := range parts[:len(parts)-1] {
+		end := parts[k+1]
+		part := *op
+		part.Kind = "embedding_rows"
+		part.Attrs = Attrs{"low": low, "size": parts[len(parts)-1]}
+		part.In = []Operand{rowsOf(op.In[0], low, end), op.In[1], before}
+		if k < len(parts)-2 {
+			part.Out = []ValueID{s.out.add(Value{DType: whole.DType, Shape: whole.Shape})}
+		}
+		s.add(part, from)
+		before = s.out.Whole(part.Out[0])
+	}
+}

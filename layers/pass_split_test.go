@@ -1,0 +1,184 @@
+package layers_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// numbers returns n elements of a dtype that are different from each other and of moderate size.
+func numbers(d tensor.DType, n int) []byte {
+	out := make([]byte, 0, n*d.Size())
+	for i := range n {
+		x := float32(int32(uint32(i)*2654435761)%2003) / 501
+		switch d {
+		case tensor.Float64:
+			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(x)/3))
+		case tensor.Float32:
+			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x/3))
+		case tensor.BFloat16:
+			out = binary.LittleEndian.AppendUint16(out, uint16(math.Float32bits(x)>>16))
+		case tensor.Float16:
+			out = binary.LittleEndian.AppendUint16(out, uint16(math.Float32bits(x)>>19)&0x83ff|0x3800)
+		case tensor.Int32:
+			out = binary.LittleEndian.AppendUint32(out, uint32(int32(x*100)))
+		}
+	}
+	return out
+}
+
+// addWeight adds a weight whose rows are stride elements apart.
+func addWeight(g *layers.Graph, d tensor.DType, rows, columns, stride, offset int) layers.Operand {
+	n := int64(offset + rows*stride)
+	w := g.AddWeight(tensor.Weight{
+		Name: "w", DType: d, Extent: tensor.Extent{Bytes: n * int64(d.Size())},
+	}, layers.Weight)
+	return layers.Operand{Value: w, Layout: tensor.Layout{
+		Shape: tensor.Shape{rows, columns}, Strides: []int{stride, 1}, Offset: offset,
+	}}
+}
+
+// interpret computes the only output of a graph over weights that [numbers] makes.
+func interpret(t *rapid.T, pool *cpu.Pool, g *layers.Graph, x *tensor.Tensor) ([]byte, error) {
+	out, err := cpu.Interpret(t.Context(), pool, layers.Standard(), g, func(v layers.Value) ([]byte, error) {
+		return numbers(v.DType, int(v.Bytes())/v.DType.Size()), nil
+	}, map[string]*tensor.Tensor{"x": x})
+	if err != nil {
+		return nil, err
+	}
+	return out["y"].Contiguous().Data, nil
+}
+
+// TestSplitLinear: a linear layer in parts gives the same bits, whatever the dtype, the layout and the number of rows.
+func TestSplitLinear(t *testing.T) {
+	pool := cpu.NewPool(2)
+	defer pool.Close()
+	rapid.Check(t, func(t *rapid.T) {
+		d := rapid.SampledFrom([]tensor.DType{
+			tensor.Float32, tensor.Float64, tensor.Float16, tensor.BFloat16, tensor.Int32,
+		}).Draw(t, "dtype")
+		m, k := rapid.SampledFrom([]int{1, 3, 4, 5, 40}).Draw(t, "m"), rapid.IntRange(1, 600).Draw(t, "k")
+		n := rapid.IntRange(2, 200).Draw(t, "n")
+		g := &layers.Graph{}
+		in := []layers.Operand{
+			g.Whole(g.AddInput("x", d, tensor.Shape{m, k})),
+			addWeight(g, d, n, k, k+rapid.IntRange(0, 3).Draw(t, "gap"), rapid.IntRange(0, 2).Draw(t, "offset")),
+		}
+		if rapid.Bool().Draw(t, "bias") {
+			bias := addWeight(g, d, n, 1, 2, 1)
+			in = append(in, layers.Operand{Value: bias.Value, Layout: tensor.Layout{
+				Shape: tensor.Shape{n}, Strides: []int{2}, Offset: 1,
+			}})
+		}
+		y, err := g.Emit(layers.Standard(), layers.Op{Kind: "linear", Path: "l", In: in})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y[0])}}
+		most := int64(rapid.IntRange(0, n-1).Draw(t, "rows")) * int64(in[1].Layout.Strides[0]*d.Size())
+		split, from := layers.SplitRows(g, most)
+		checkParts(t, g, split, from, most)
+		if len(split.Ops) < 3 || split.Ops[len(split.Ops)-1].Kind != "cat" || len(g.Ops) != 1 || len(g.Values) > 4 {
+			t.Fatalf("%d ops became %d", len(g.Ops), len(split.Ops))
+		}
+		x := &tensor.Tensor{DType: d, Layout: tensor.Contiguous(m, k), Data: numbers(d, m*k)}
+		want, err := interpret(t, pool, g, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := interpret(t, pool, split, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatal("other bits")
+		}
+	})
+}
+
+// checkParts checks that the weights of parts are within the limit and that ops say where they come from.
+func checkParts(t *rapid.T, g, split *layers.Graph, from []int, most int64) {
+	if len(from) != len(split.Ops) {
+		t.Fatalf("%d ops of %d say where they come from", len(from), len(split.Ops))
+	}
+	for i, op := range split.Ops {
+		if from[i] != 0 || op.Path != g.Ops[0].Path {
+			t.Fatalf("op %d comes from %d and is of %q", i, from[i], op.Path)
+		}
+		if rows, rowBytes := layers.SplittableRows(split, &op); rows > 1 && int64(rows)*rowBytes > most {
+			t.Fatalf("a part of %d rows of %d bytes, where %d are allowed", rows, rowBytes, most)
+		}
+	}
+}
+
+// TestSplitEmbedding: an embedding in parts gives the same rows, and the same error for an index that is none.
+func TestSplitEmbedding(t *testing.T) {
+	pool := cpu.NewPool(2)
+	defer pool.Close()
+	rapid.Check(t, func(t *rapid.T) {
+		d := rapid.SampledFrom([]tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16}).Draw(t, "dtype")
+		rows, columns := rapid.IntRange(2, 60).Draw(t, "rows"), rapid.IntRange(1, 20).Draw(t, "columns")
+		index := rapid.SliceOfN(rapid.Int64Range(0, int64(rows-1)), 1, 30).Draw(t, "index")
+		g := &layers.Graph{}
+		id := g.AddInput("x", tensor.Int64, tensor.Shape{len(index)})
+		table := addWeight(g, d, rows, columns, columns+rapid.IntRange(0, 2).Draw(t, "gap"), 0)
+		y, err := g.Emit(layers.Standard(), layers.Op{Kind: "embedding", Path: "e", In: []layers.Operand{table, g.Whole(id)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y[0])}}
+		most := int64(rapid.IntRange(0, rows-1).Draw(t, "most")) * int64(table.Layout.Strides[0]*d.Size())
+		split, from := layers.SplitRows(g, most)
+		checkParts(t, g, split, from, most)
+		if len(split.Ops) < 2 {
+			t.Fatal("nothing was split")
+		}
+		x := tensor.Of(index, len(index))
+		want, err := interpret(t, pool, g, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := interpret(t, pool, split, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatal("other bits")
+		}
+		index[len(index)-1] = rapid.SampledFrom([]int64{-1, int64(rows), math.MaxInt64, math.MinInt64}).Draw(t, "bad")
+		_, err = interpret(t, pool, split, x)
+		_, wantErr := interpret(t, pool, g, x)
+		if err == nil || !strings.HasSuffix(err.Error(), wantErr.Error()[strings.Index(wantErr.Error(), "index"):]) {
+			t.Fatalf("got %v, want %v", err, wantErr)
+		}
+	})
+}
+
+// TestSplitNothing leaves alone what is small, what is no weight, and weights whose rows lie among each other.
+func TestSplitNothing(t *testing.T) {
+	g := &layers.Graph{}
+	x := g.Whole(g.AddInput("x", tensor.Float32, tensor.Shape{4, 8}))
+	w := addWeight(g, tensor.Float32, 64, 1, 1, 0)
+	for _, op := range []layers.Op{
+		{Kind: "linear", In: []layers.Operand{x, x}},
+		{Kind: "linear", In: []layers.Operand{x, {Value: w.Value, Layout: tensor.Layout{
+			Shape: tensor.Shape{8, 8}, Strides: []int{1, 8},
+		}}}},
+		{Kind: "relu", In: []layers.Operand{x}},
+	} {
+		if _, err := g.Emit(layers.Standard(), op); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if split, from := layers.SplitRows(g, 0); split != g || len(from) != 3 {
+		t.Errorf("%d ops became %d", len(g.Ops), len(split.Ops))
+	}
+}
