@@ -85,7 +85,7 @@ func (r *run) doesNotFit(err error, c *plan.CapacityError) error {
 func (r *run) unsupported(err error, u *models.UnsupportedError) error {
 	f := &failure{err: err, code: exitUnsupported}
 	if u.Hint != "" {
-		f.hints = []string{u.Hint}
+		f.hints = strings.Split(u.Hint, "\n")
 	}
 	if len(u.Missing) > 0 {
 		f.err = nil

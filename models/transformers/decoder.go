@@ -95,7 +95,7 @@ func (d decoder) head(name, prefix string, add func(c *config, m *layers.Module,
 // base is the constructor of the base model.
 func (d decoder) base(c *config) *layers.Module {
 	hidden, inner := c.size("hidden_size", d.hidden), c.size("intermediate_size", d.inner)
-	heads := c.size("num_attention_heads", d.heads)
+	heads, positions := c.size("num_attention_heads", d.heads), c.size("max_position_embeddings", d.positions)
 	keys := d.keys
 	if keys == 0 {
 		keys = heads
@@ -155,7 +155,7 @@ func (d decoder) base(c *config) *layers.Module {
 		Add("embed_tokens", words).
 		Add("layers", c.repeat(n, layer)).
 		Add("norm", norm(hidden)).
-		Add("rotary_emb", c.rotary(d.class+"RotaryEmbedding", size, d.fused))
+		Add("rotary_emb", c.rotary(d.class+"RotaryEmbedding", size, positions, d.fused))
 }
 
 func (d decoder) attention(c *config, attrs map[string]any, hidden int, norm func(int) *layers.Module) *layers.Module {

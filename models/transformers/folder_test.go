@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
@@ -339,6 +341,28 @@ func TestRotaryRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q", test.params, err, test.want)
 		}
+	}
+}
+
+// TestOlderRotary reads the entries under the names of older versions: the graph is the same.
+func TestOlderRotary(t *testing.T) {
+	r := named(t, "llama", "rope_llama3")
+	older := changed(t, r.Config, "rope_parameters", "null")
+	older = changed(t, string(older), "rope_theta", "10000.0")
+	older = changed(t, string(older), "rope_scaling", `{"type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+		"high_freq_factor": 4.0, "original_max_position_embeddings": 32}`)
+	graphs := make([][]string, 2)
+	for i, text := range [][]byte{[]byte(r.Config), older} {
+		ckpt := r.folder(t)
+		ckpt.Config = text
+		model, err := models.Build(ckpt, models.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		graphs[i] = lines(t, model, map[string]tensor.Shape{"input_ids": {1, 9}}, &r.Reference)
+	}
+	if diff := cmp.Diff(graphs[0], graphs[1]); diff != "" {
+		t.Errorf("the graphs differ (-newer +older):\n%.2000s", diff)
 	}
 }
 

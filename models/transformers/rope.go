@@ -9,10 +9,10 @@ import (
 
 // rotary returns the module that makes the cosines and sines of rotary embeddings for heads of a size: the frequencies
 // of transformers' modeling_rope_utils, in float32 as there. Partial ones may turn a part of each head only.
-func (c *config) rotary(class string, headDim int, partial bool) *layers.Module {
-	p := c.sub("rope_parameters")
+func (c *config) rotary(class string, headDim, positions int, partial bool) *layers.Module {
+	p := c.sub("rope_scaling") // the older name, which goes before the newer
 	if len(p.fields) == 0 {
-		p = c.sub("rope_scaling")
+		p = c.sub("rope_parameters")
 	}
 	defer c.adopt(p)
 	theta := p.float("rope_theta", c.float("rope_theta", 10000))
@@ -43,9 +43,9 @@ func (c *config) rotary(class string, headDim int, partial bool) *layers.Module 
 			freq[i] /= float32(factor)
 		}
 	case "llama3":
-		c.llama3(p, freq)
+		c.llama3(p, positions, freq)
 	case "yarn":
-		scaling = c.yarn(p, theta, powers, freq)
+		scaling = c.yarn(p, positions, theta, powers, freq)
 	default:
 		c.unsupported("rotary embeddings of the type " + kind)
 	}
@@ -77,15 +77,18 @@ func rotaryPowers(theta float64, dim int) []float32 {
 	return powers
 }
 
-// context returns original_max_position_embeddings.
-func (c *config) context(p *config) float64 {
-	return p.positive(c, "original_max_position_embeddings", float64(c.size(
-		"original_max_position_embeddings|max_position_embeddings", 2048)))
+// context returns original_max_position_embeddings, where an entry beside the parameters comes before one in them.
+func (c *config) context(p *config, positions int) float64 {
+	const name = "original_max_position_embeddings"
+	if n, ok := c.integer(name); ok && n > 0 {
+		return float64(n)
+	}
+	return p.positive(c, name, float64(positions))
 }
 
 // llama3 slows the low frequencies down.
-func (c *config) llama3(p *config, freq []float32) {
-	factor, context := p.positive(c, "factor", 0), c.context(p)
+func (c *config) llama3(p *config, positions int, freq []float32) {
+	factor, context := p.positive(c, "factor", 0), c.context(p, positions)
 	low, high := p.positive(c, "low_freq_factor", 0), p.positive(c, "high_freq_factor", 0)
 	if !(high > low) {
 		c.fail("rope_parameters", "have the low_freq_factor %v and the high_freq_factor %v", low, high)
@@ -104,9 +107,9 @@ func (c *config) llama3(p *config, freq []float32) {
 
 // yarn mixes frequencies that are slowed down with those that are not. It returns what cosines and sines are multiplied
 // with.
-func (c *config) yarn(p *config, theta float64, powers, freq []float32) float64 {
-	context := c.context(p)
-	factor := p.positive(c, "factor", float64(c.size("max_position_embeddings", 2048))/context)
+func (c *config) yarn(p *config, positions int, theta float64, powers, freq []float32) float64 {
+	context := c.context(p, positions)
+	factor := p.positive(c, "factor", float64(positions)/context)
 	fast, slow := p.positive(c, "beta_fast", 32), p.positive(c, "beta_slow", 1)
 	dim := float64(2 * len(freq))
 	at := func(rotations float64) float64 {
