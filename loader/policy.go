@@ -106,10 +106,11 @@ var numpyData = map[string]bool{
 	"numpy.ndarray": true, "numpy.dtype": true,
 }
 
-// plainData are classes of the standard library whose pickles call them with plain values; they stay inert.
+// plainData are classes, of the standard library mostly, whose pickles call them with plain values; they stay inert.
 var plainData = map[string]bool{
 	"pathlib.Path": true, "pathlib.PosixPath": true, "pathlib.WindowsPath": true,
 	"pathlib.PurePosixPath": true, "pathlib.PureWindowsPath": true, "pathlib._local.PosixPath": true,
 	"datetime.datetime": true, "datetime.date": true, "datetime.time": true, "datetime.timedelta": true,
 	"datetime.timezone": true, "decimal.Decimal": true, "fractions.Fraction": true, "uuid.UUID": true,
+	"torch.nn.backends.thnn._get_thnn_function_backend": true, // an attribute of every module until PyTorch 1.2
 }

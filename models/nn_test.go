@@ -3,6 +3,7 @@ package models_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -54,8 +55,17 @@ func runModule(ctx context.Context, c zoo.Recorded) error {
 		return err
 	}
 	defer session.Close()
-	_, err = runCase(ctx, session, "", zoo.Case{Inputs: c.Inputs, Outputs: c.Outputs})
+	worst, err := runCase(ctx, session, "", zoo.Case{Inputs: c.Inputs, Outputs: c.Outputs})
+	if bound := nnBounds[c.Outputs[0].DType]; err == nil && worst > bound {
+		return fmt.Errorf("off by %.2g of the largest value, more than %.2g", worst, bound)
+	}
 	return err
+}
+
+// nnBounds are the errors of a single module, as a part of the largest magnitude: rounding, in half precision of the
+// result.
+var nnBounds = map[string]float64{
+	"float32": 2e-6, "float64": 2e-14, "float16": 1e-3, "bfloat16": 8e-3, "int64": 0,
 }
 
 func errorText(err error) string {

@@ -85,6 +85,27 @@ def vocoder():
                          nn.Tanh())
 
 
+class Backend:
+    """What every module held in its attribute _backend until PyTorch 1.2."""
+
+    def __reduce__(self):
+        from torch.nn.backends.thnn import _get_thnn_function_backend
+        return _get_thnn_function_backend, ()
+
+
+def early():
+    """A module with the attributes that PyTorch 1.0 gave it."""
+    m = nn.Sequential(nn.Conv2d(2, 4, 3, 2), nn.ReLU(), nn.Upsample(scale_factor=2), nn.AdaptiveAvgPool2d((2, 2)))
+    for child in m.modules():
+        child.__dict__["_backend"] = Backend()
+        for later in ("_is_full_backward_hook", "_non_persistent_buffers_set", "_forward_hooks_with_kwargs",
+                      "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs", "_backward_pre_hooks",
+                      "_state_dict_pre_hooks", "_load_state_dict_post_hooks", "padding_mode", "recompute_scale_factor",
+                      "_reversed_padding_repeated_twice"):
+            child.__dict__.pop(later, None)
+    return m
+
+
 WHOLE = {
     "digits.pt": (digits, {"input": x(3, 1, 4, 4)}, {"training": True}),
     "half.pt": (half, {"input": x(2, 2, 8, 8, dtype="float16")}, {}),
@@ -100,6 +121,7 @@ WHOLE = {
     "transformer.pt": (lambda: nn.Transformer(8, 2, 1, 1, 12, norm_first=True), {"src": x(5, 2, 8), "tgt": x(3, 2, 8)}, {}),
     "attention.pt": (lambda: nn.MultiheadAttention(8, 2, kdim=6, vdim=5, batch_first=True),
                      {"query": x(2, 3, 8), "key": x(2, 4, 6), "value": x(2, 4, 5)}, {}),
+    "early_legacy.pt": (early, {"input": x(2, 2, 9, 9)}, {"legacy": True}),
     "parallel.pt": (lambda: nn.DataParallel(digits()), {"input": x(3, 1, 4, 4)}, {}),
 }
 
@@ -186,6 +208,8 @@ def main():
         model.train(options.get("training", False))
         torch.save(model, HERE / name, _use_new_zipfile_serialization=not options.get("legacy", False))
         model.eval()
+        if name == "early_legacy.pt":
+            model = torch.load(HERE / name, weights_only=False)  # __setstate__ fills in what came later
         args = {n: tensor("input:" + n, s) for n, s in inputs.items()}
         if name == "attention.pt" or name == "transformer.pt":
             result = model(**args)
