@@ -28,6 +28,20 @@ func newProgress(w io.Writer, title string, totalBytes int64) *progress {
 	)}
 }
 
+// newCounter returns a bar over a number of things that are no bytes.
+func newCounter(w io.Writer, title string, total int64) *progress {
+	if !isTerminal(w) {
+		return &progress{}
+	}
+	return &progress{progressbar.NewOptions64(total,
+		progressbar.OptionSetWriter(w),
+		progressbar.OptionSetDescription("optimem: "+title),
+		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSetWidth(30),
+		progressbar.OptionClearOnFinish(),
+	)}
+}
+
 func (p *progress) add(nBytes int) {
 	if p.bar != nil {
 		_ = p.bar.Add(nBytes) // a terminal that went away is no reason to stop

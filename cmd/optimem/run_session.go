@@ -81,12 +81,15 @@ func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes m
 func (r *run) options(dumped []string) runtime.Options {
 	opts := runtime.Options{
 		Device: r.device, Memory: r.budgetBytes(), HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
-		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped,
+		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
 	}
-	if r.device != "cpu" && opts.HostMemory == 0 {
-		if free, ok := sysmem.Read().FreeBytes(); ok {
-			opts.HostMemory = max(free/5*4, 1)
-		}
+	if r.device == "cpu" {
+		opts.Rates = opts.HostRates
+		return opts
+	}
+	opts.Rates = plan.Rates{DiskBytes: opts.HostRates.DiskBytes, ReadSeconds: opts.HostRates.ReadSeconds}
+	if free, ok := sysmem.Read().FreeBytes(); ok && opts.HostMemory == 0 {
+		opts.HostMemory = max(free/5*4, 1)
 	}
 	return opts
 }

@@ -64,7 +64,7 @@ var diagram = map[string][]string{
 	"examples/...":   {"runtime", "models", "loader", "layers", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "tensor"},
 
-	"internal/calibrate":  {"device", "plan", "tensor"},
+	"internal/calibrate":  {"device", "internal/cpu", "layers", "plan", "tensor"},
 	"internal/npy":        {"tensor"},
 	"internal/preprocess": {"tensor"},
 	"internal/hostmem":    {},

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/internal/calibrate"
+	"github.com/optimem/optimem/internal/sysmem"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+const calibrateLong = `Measure this host once, in some seconds: how fast checkpoints are read past the page cache, how fast memory
+is copied and streamed, and how fast each kind of op is computed. 'optimem plan', 'run' and 'bench' expect times by these
+numbers from then on; without them they guess.
+
+FILE is a large checkpoint on the disk that models are read from; without one, a temporary file is written for it. The
+numbers are kept for this processor and number of threads in optimem/calibration.json in the user's folder for
+configurations, or in the file that OPTIMEM_CALIBRATION names. Measure on a host that does nothing else.`
+
+const calibrateExamples = `  optimem calibrate
+  optimem calibrate llama/model-00001-of-00004.safetensors
+  optimem calibrate --threads 4 --seconds 20`
+
+// A calibration is one run of the command.
+type calibration struct {
+	*commandLine
+	threads int
+	seconds float64
+	folder  string
+	asJSON  bool
+}
+
+func (c *commandLine) calibrateCommand() *cobra.Command {
+	k := calibration{commandLine: c}
+	cmd := &cobra.Command{
+		Use:     "calibrate [FILE] [flags]",
+		Short:   "Measure this host once, for the planner",
+		Long:    calibrateLong,
+		Example: calibrateExamples,
+		Args:    c.arguments(cobra.MaximumNArgs(1)),
+		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+			switch {
+			case k.threads < 0:
+				return usageError(cmd, errors.New("--threads takes a number of threads, 0 or more"))
+			case !(k.seconds > 0) || k.seconds > 3600:
+				return usageError(cmd, errors.New("--seconds takes a number of seconds, more than 0"))
+			}
+			return k.run(cmd.Context(), slices.Concat(args, []string{""})[0])
+		}),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.IntVar(&k.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
+	flags.Float64Var(&k.seconds, "seconds", 10, "take `N` seconds, roughly")
+	flags.StringVar(&k.folder, "dir", "", "write the temporary file in `DIR` (default: the user's cache folder)")
+	flags.BoolVar(&k.asJSON, "json", false, "print one JSON object")
+	return cmd
+}
+
+// The shares of the time that are given to the disk and to ops.
+const (
+	diskShare = 0.3
+	opShare   = 0.6
+	// opSamples is roughly how many things are measured.
+	opSamples = 28
+)
+
+func share(seconds, part float64) time.Duration {
+	return time.Duration(seconds * part * float64(time.Second))
+}
+
+func (k *calibration) run(ctx context.Context, model string) error {
+	path, err := calibrationPath()
+	if err != nil {
+		return err
+	}
+	if k.threads == 0 {
+		k.threads = goruntime.GOMAXPROCS(0)
+	}
+	disk, err := k.disk(ctx, model)
+	if err != nil {
+		return err
+	}
+	var bar *progress
+	shown := 0
+	rates, err := calibrate.CPU(ctx, calibrate.Options{
+		Threads: k.threads, OpTime: share(k.seconds, opShare/opSamples),
+		Observe: func(done, of int) {
+			if bar == nil {
+				bar = newCounter(k.stderr, "calibrate", int64(of))
+			}
+			bar.add(done - shown)
+			shown = done
+		},
+	})
+	if bar != nil {
+		bar.clear()
+	}
+	if err != nil {
+		return err
+	}
+	rates.DiskBytes, rates.ReadSeconds = disk.BytesPerSecond, disk.ReadSeconds
+	host := calibrate.Host{CPU: hostName(sysmem.Read()), Threads: k.threads}
+	if err := calibrate.Save(path, host, rates); err != nil {
+		return err
+	}
+	if k.asJSON {
+		return k.printJSON(path, host, rates)
+	}
+	_, err = fmt.Fprint(k.stdout, calibrationTable(path, host, rates))
+	return err
+}
+
+// disk measures the disk of a file, or of one that it writes.
+func (k *calibration) disk(ctx context.Context, model string) (calibrate.DiskRate, error) {
+	limit := share(k.seconds, diskShare)
+	if model != "" {
+		rate, err := k.read(ctx, model, limit)
+		if !errors.Is(err, calibrate.ErrTooSmall) {
+			return rate, err
+		}
+		k.say("warning", fmt.Sprintf("%s is too small to tell how fast the disk is: a temporary file is written", model))
+		k.folder = cmp.Or(k.folder, filepath.Dir(model))
+	}
+	folder := k.folder
+	if folder == "" {
+		cache, err := os.UserCacheDir()
+		if err == nil {
+			folder = filepath.Join(cache, "optimem")
+			err = os.MkdirAll(folder, 0o777)
+		}
+		if err != nil {
+			folder = os.TempDir()
+		}
+	}
+	path := filepath.Join(folder, fmt.Sprintf("calibrate-%d.safetensors", os.Getpid()))
+	defer os.Remove(path) // where it was not written there is nothing to remove
+	if err := k.writeTemporary(ctx, path); err != nil {
+		return calibrate.DiskRate{}, err
+	}
+	return k.read(ctx, path, limit)
+}
+
+// The size of the temporary file: enough for a rate, more for those who wait longer.
+const (
+	leastFileBytes  = 64 << 20
+	mostFileBytes   = 512 << 20
+	bytesPerSecond  = 50 << 20
+	temporaryTensor = "calibration"
+)
+
+func (k *calibration) writeTemporary(ctx context.Context, path string) error {
+	bytes := int64(min(max(k.seconds*bytesPerSecond, leastFileBytes), mostFileBytes)) / 4 * 4
+	if err := checkDisk(path, bytes); err != nil {
+		return err
+	}
+	bar := newProgress(k.stderr, filepath.Base(path), bytes)
+	defer bar.clear()
+	random := rand.NewChaCha8([32]byte{})
+	return writeFile(path, func(f *os.File) error {
+		b := bufio.NewWriterSize(countingWriter{f, bar.add}, 1<<20)
+		err := loader.WriteSafetensors(ctx, b, []loader.TensorData{{
+			Name: temporaryTensor, DType: tensor.Float32, Shape: tensor.Shape{int(bytes / 4)},
+			ReadAt: func(ctx context.Context, p []byte, _ int64) error {
+				_, err := io.ReadFull(random, p) // never fails
+				return errors.Join(err, ctx.Err())
+			},
+		}}, nil)
+		return errors.Join(err, b.Flush())
+	})
+}
+
+// read measures how fast the weights of a file are read. The file must not lie in the page cache for that, so it is
+// dropped from there.
+func (k *calibration) read(ctx context.Context, path string, limit time.Duration) (rate calibrate.DiskRate, err error) {
+	ckpt, err := loader.OpenWith(ctx, path, loader.Options{})
+	if err != nil {
+		return rate, err
+	}
+	defer func() { err = cmp.Or(err, ckpt.Close()) }()
+	if info, statErr := os.Stat(path); statErr == nil && info.Mode().IsRegular() {
+		if err := dropCached(path); err != nil {
+			k.say("warning", fmt.Sprintf("%s may be read from the page cache and not from the disk: %v", path, err))
+		}
+	}
+	var extents []tensor.Extent
+	for _, w := range ckpt.Weights {
+		if !slices.Contains(extents, w.Extent) {
+			extents = append(extents, w.Extent)
+		}
+	}
+	return calibrate.Disk(ctx, extents, limit)
+}
+
+// calibrationPath is where calibrations are kept.
+func calibrationPath() (string, error) {
+	if path := os.Getenv("OPTIMEM_CALIBRATION"); path != "" {
+		return path, nil
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("%w: name a file in OPTIMEM_CALIBRATION", err)
+	}
+	return filepath.Join(dir, "optimem", "calibration.json"), nil
+}
+
+// rates returns what was measured of this host with so many threads, guesses where nothing was.
+func (r *run) rates() plan.Rates {
+	path, err := calibrationPath()
+	if err != nil {
+		return plan.Rates{} // a user without a home has measured nothing
+	}
+	rates, _, err := calibrate.Load(path, calibrate.Host{CPU: hostName(sysmem.Read()), Threads: r.threads})
+	if err != nil && !r.quiet {
+		r.say("warning", fmt.Sprintf("the calibration is not used: %v", err))
+	}
+	return rates
+}
+
+func (k *calibration) printJSON(path string, host calibrate.Host, rates plan.Rates) error {
+	record := calibrate.RecordOf(rates)
+	o := newJSONObject(k.stdout)
+	o.set("cpu", host.CPU)
+	o.set("threads", host.Threads)
+	o.set("path", path)
+	o.set("flops_per_second", record.FLOPsPerSecond)
+	o.set("kind_flops_per_second", record.KindFLOPsPerSecond)
+	o.set("memory_bytes_per_second", record.MemoryBytesPerSecond)
+	o.set("op_seconds", record.OpSeconds)
+	o.set("copy_bytes_per_second", record.CopyBytesPerSecond)
+	o.set("disk_bytes_per_second", record.DiskBytesPerSecond)
+	o.set("read_seconds", record.ReadSeconds)
+	return o.close()
+}
+
+func calibrationTable(path string, host calibrate.Host, rates plan.Rates) *ascii.Table {
+	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
+	t.Row("host", fmt.Sprintf("%s, %s", host.CPU, counted(host.Threads, "thread")))
+	t.Row("disk", fmt.Sprintf("%s/s, %s a read", ascii.FormatSize(int64(rates.DiskBytes)), secondsText(rates.ReadSeconds)))
+	t.Row("memory", fmt.Sprintf("%s/s read by ops, %s/s copied", ascii.FormatSize(int64(rates.MemoryBytes)),
+		ascii.FormatSize(int64(rates.CopyBytes))))
+	t.Row("an op", secondsText(rates.OpSeconds))
+	for _, kind := range calibrate.Kinds() {
+		t.Row(string(kind), fmt.Sprintf("%.3g GFLOP/s", rates.KindFLOPs[kind]/1e9))
+	}
+	t.Row("kept in", path)
+	return t
+}

@@ -1,0 +1,160 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Every rate is a number that can be, of kinds that there are, and nothing is left behind.
+func TestCPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a second")
+	}
+	last, of := -1, 0
+	r, err := CPU(t.Context(), Options{Threads: 1, OpTime: 1, Observe: func(done, n int) {
+		if done != last+1 {
+			t.Errorf("%d is done after %d", done, last)
+		}
+		last, of = done, n
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last != of || of == 0 {
+		t.Errorf("%d of %d were measured", last, of)
+	}
+	for name, x := range map[string]float64{
+		"arithmetic": r.FLOPs, "memory": r.MemoryBytes, "op": r.OpSeconds, "copy": r.CopyBytes,
+	} {
+		if !(x > 0) || math.IsInf(x, 0) {
+			t.Errorf("%s: %v", name, x)
+		}
+	}
+	if !r.Measured || r.FLOPs != r.KindFLOPs["linear"] {
+		t.Errorf("%+v", r)
+	}
+	for kind, x := range r.KindFLOPs {
+		if _, known := layers.Standard().Lookup(kind); !known || !(x > 0) || math.IsInf(x, 0) {
+			t.Errorf("%s: %v, known %v", kind, x, known)
+		}
+	}
+	for p := hostmem.Weights; p <= hostmem.Staging; p++ {
+		if n := hostmem.InUse(p); n != 0 {
+			t.Errorf("%d bytes of %v are still in use", n, p)
+		}
+	}
+}
+
+func TestCPUCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := CPU(ctx, Options{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A clocked source takes a while for every read, and remembers what was read.
+type clocked struct {
+	bytes, least, most int64
+	err                error
+}
+
+func (c *clocked) Size() int64 { return c.bytes }
+
+func (c *clocked) ReadAt(_ context.Context, p []byte, off int64) error {
+	if off < c.least || off+int64(len(p)) > c.most {
+		return errors.New("outside of the extent")
+	}
+	time.Sleep(time.Millisecond)
+	return c.err
+}
+
+func TestDisk(t *testing.T) {
+	src := &clocked{bytes: 1 << 30, least: 1000, most: 1000 + 64<<20}
+	whole := []tensor.Extent{{Source: src, Offset: 1000, Bytes: 64 << 20}}
+	r, err := Disk(t.Context(), whole, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.ReadBytes != 60<<20 { // the first and the last piece are cut into by the alignment
+		t.Errorf("%d bytes were read", r.ReadBytes)
+	}
+	// Each read takes a millisecond or more, so none of the rates can be faster than that.
+	if r.ReadSeconds < 1e-3 || r.BytesPerSecond <= 0 || r.BytesPerSecond > float64(readers*pieceBytes)/1e-3 {
+		t.Errorf("%+v", r)
+	}
+	if r, err := Disk(t.Context(), whole, 1); err != nil || r.ReadBytes > readers*pieceBytes {
+		t.Errorf("the time was up, and %d bytes were read: %v", r.ReadBytes, err)
+	}
+	small := []tensor.Extent{{Source: src, Bytes: 1 << 20}}
+	if _, err := Disk(t.Context(), small, time.Second); !errors.Is(err, ErrTooSmall) {
+		t.Errorf("of a small file: %v", err)
+	}
+	src.err = errors.New("broken")
+	if _, err := Disk(t.Context(), whole, time.Minute); !errors.Is(err, src.err) {
+		t.Errorf("of a broken disk: %v", err)
+	}
+}
+
+func TestStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "calibration.json")
+	here, other := Host{"A CPU / of sorts", 2}, Host{"A CPU / of sorts", 4}
+	if _, ok, err := Load(path, here); ok || err != nil {
+		t.Errorf("from nowhere: %v, %v", ok, err)
+	}
+	want := plan.Rates{
+		FLOPs: 1e10, KindFLOPs: map[layers.Kind]float64{"linear": 1e10, "conv": 5e9}, MemoryBytes: 8e9, OpSeconds: 1e-6,
+		CopyBytes: 5e9, DiskBytes: 1.5e9, ReadSeconds: 1e-4, Measured: true,
+	}
+	for _, r := range []plan.Rates{{FLOPs: 1}, want} {
+		if err := Save(path, here, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Save(path, other, plan.Rates{FLOPs: 2}); err != nil {
+		t.Fatal(err)
+	}
+	got, ok, err := Load(path, here)
+	if diff := cmp.Diff(want, got); diff != "" || !ok || err != nil {
+		t.Errorf("%v, %v: %s", ok, err, diff)
+	}
+	if got, ok, err := Load(path, other); !ok || err != nil || got.FLOPs != 2 {
+		t.Errorf("of another number of threads: %+v, %v, %v", got, ok, err)
+	}
+	if _, ok, _ := Load(path, Host{"another", 2}); ok {
+		t.Error("another host has rates")
+	}
+	const zero = `"kind_flops_per_second": {"conv": 0}`
+	for text, wants := range map[string]string{
+		"{":              "unexpected",
+		`{"version": 2}`: "",
+		`{"version": 1}`: "",
+		`{"version": 1, "hosts": {"x / 1": {"flops_per_second": -1}}}`:                        "not numbers",
+		`{"version": 1, "hosts": {"x / 1": {"flops_per_second": 1, ` + zero + `}}}`:           "not numbers",
+		`{"version": 1, "hosts": {"x / 1": {"flops_per_second": 1, "read_seconds": "fast"}}}`: "cannot unmarshal",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, ok, err := Load(path, Host{"x", 1})
+		if ok || (err == nil) != (wants == "") || err != nil && !strings.Contains(err.Error(), wants) {
+			t.Errorf("%s: %v, %v", text, ok, err)
+		}
+		if err := Save(path, here, want); err != nil {
+			t.Errorf("over %s: %v", text, err)
+		}
+	}
+}

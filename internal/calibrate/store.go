@@ -1,0 +1,153 @@
+package calibrate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/plan"
+)
+
+// A Host is what rates are true of.
+type Host struct {
+	CPU     string
+	Threads int
+}
+
+func (h Host) key() string { return h.CPU + " / " + strconv.Itoa(h.Threads) }
+
+// A Record is rates as they are written.
+type Record struct {
+	FLOPsPerSecond       float64                 `json:"flops_per_second"`
+	KindFLOPsPerSecond   map[layers.Kind]float64 `json:"kind_flops_per_second"`
+	MemoryBytesPerSecond float64                 `json:"memory_bytes_per_second"`
+	OpSeconds            float64                 `json:"op_seconds"`
+	CopyBytesPerSecond   float64                 `json:"copy_bytes_per_second"`
+	CopySeconds          float64                 `json:"copy_seconds"`
+	DiskBytesPerSecond   float64                 `json:"disk_bytes_per_second"`
+	ReadSeconds          float64                 `json:"read_seconds"`
+}
+
+// RecordOf returns rates as they are written.
+func RecordOf(r plan.Rates) Record {
+	return Record{
+		r.FLOPs, r.KindFLOPs, r.MemoryBytes, r.OpSeconds, r.CopyBytes, r.CopySeconds, r.DiskBytes, r.ReadSeconds,
+	}
+}
+
+// Rates returns what was measured.
+func (r Record) Rates() plan.Rates {
+	return plan.Rates{
+		FLOPs: r.FLOPsPerSecond, KindFLOPs: r.KindFLOPsPerSecond, MemoryBytes: r.MemoryBytesPerSecond,
+		OpSeconds: r.OpSeconds, CopyBytes: r.CopyBytesPerSecond, CopySeconds: r.CopySeconds,
+		DiskBytes: r.DiskBytesPerSecond, ReadSeconds: r.ReadSeconds, Measured: true,
+	}
+}
+
+// valid reports whether all rates are ones that a plan can be costed from. Zero stands for a guess.
+func (r Record) valid() bool {
+	for _, x := range []float64{
+		r.FLOPsPerSecond, r.MemoryBytesPerSecond, r.OpSeconds, r.CopyBytesPerSecond, r.CopySeconds,
+		r.DiskBytesPerSecond, r.ReadSeconds,
+	} {
+		if !(x >= 0) {
+			return false
+		}
+	}
+	for _, x := range r.KindFLOPsPerSecond {
+		if !(x > 0) {
+			return false
+		}
+	}
+	return r.FLOPsPerSecond > 0
+}
+
+// version is that of the file's format and of what the numbers mean; others are measured again.
+const version = 1
+
+type file struct {
+	Version int               `json:"version"`
+	Hosts   map[string]Record `json:"hosts"`
+}
+
+// maxFileBytes bounds a file that is no calibration.
+const maxFileBytes = 4 << 20
+
+// Load returns the rates of a host, false where the file does not have them or is not there.
+func Load(path string, h Host) (plan.Rates, bool, error) {
+	f, err := read(path)
+	if err != nil {
+		return plan.Rates{}, false, err
+	}
+	r, ok := f.Hosts[h.key()]
+	if !ok {
+		return plan.Rates{}, false, nil
+	}
+	if !r.valid() {
+		return plan.Rates{}, false, fmt.Errorf("%s: rates of %s are not numbers that can be", path, h.key())
+	}
+	return r.Rates(), true, nil
+}
+
+// Save adds the rates of a host to a file, in place of those that it had.
+func Save(path string, h Host, rates plan.Rates) error {
+	f, err := read(path)
+	if err != nil {
+		f = file{} // what cannot be read is of no use
+	}
+	if f.Hosts == nil {
+		f.Hosts = make(map[string]Record)
+	}
+	f.Version = version
+	f.Hosts[h.key()] = RecordOf(rates)
+	text, err := json.MarshalIndent(f, "", "  ")
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(dir, ".calibration-*")
+	if err != nil {
+		return err
+	}
+	_, err = temporary.Write(append(text, '\n'))
+	if err = errors.Join(err, temporary.Close()); err == nil {
+		err = os.Rename(temporary.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temporary.Name()))
+	}
+	return nil
+}
+
+// read returns what is in a file, nothing where there is none, or one of another version.
+func read(path string) (file, error) {
+	r, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return file{}, nil
+	}
+	if err != nil {
+		return file{}, err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(io.LimitReader(r, maxFileBytes))
+	if err != nil {
+		return file{}, err
+	}
+	var f file
+	if err := json.Unmarshal(text, &f); err != nil {
+		return file{}, fmt.Errorf("%s: %w", path, err)
+	}
+	if f.Version != version {
+		return file{}, nil
+	}
+	return f, nil
+}
