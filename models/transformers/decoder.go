@@ -44,7 +44,6 @@ func (d decoder) family() *family {
 			d.class + "MLP":                       layers.Unary(d.mlpForward),
 			d.class + "RMSNorm":                   layers.Unary(d.normForward),
 			d.class + "RotaryEmbedding":           {Forward: rotaryForward},
-			d.class + "TextScaledWordEmbedding":   layers.Unary(scaledEmbeddingForward),
 			d.class + "ForCausalLM":               headed("model", causalLM),
 			d.class + "ForSequenceClassification": lastToken("model"),
 			d.class + "ForTokenClassification":    headed("model", logitsOf("dropout", "score")),
@@ -73,6 +72,9 @@ func (d decoder) family() *family {
 		inputs: tokenInputs("attention_mask", "position_ids"),
 		tied:   [][2]string{{"lm_head.weight", "model.embed_tokens.weight"}},
 		ties:   d.ties,
+	}
+	if d.scaled {
+		f.classes[d.class+"TextScaledWordEmbedding"] = layers.Unary(scaledEmbeddingForward)
 	}
 	if d.qaPrefix != "" {
 		f.classes[d.class+"ForQuestionAnswering"] = headed(d.qaPrefix, spansOf("qa_outputs"))

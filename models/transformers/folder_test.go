@@ -281,7 +281,7 @@ var lies = []struct{ key, value, want string }{
 	{"is_decoder", "3", "not true or false"},
 	{"add_cross_attention", "true", "add_cross_attention"},
 	{"position_embedding_type", `"relative_key"`, "relative_key"},
-	{"architectures", `["BertForMultipleChoice"]`, "model type bert (BertForMultipleChoice)"},
+	{"architectures", `["BertForMultipleChoice"]`, "(BertForMultipleChoice); of that type there are BertModel, BertForMaskedLM,"},
 	{"model_type", `"mamba"`, "model type mamba"},
 	{"model_type", "1", "not a text"},
 	{"quantization_config", `{"bits": 4}`, "quantized"},

@@ -78,16 +78,6 @@ var runnable = func() layers.Classes {
 	return all
 }()
 
-// Types lists the model types that are known.
-func Types() []string {
-	var types []string
-	for _, f := range families {
-		types = append(types, f.model)
-	}
-	slices.Sort(types)
-	return types
-}
-
 // FromConfig returns the model that the text of a config.json describes, for the weights of a state dict.
 func FromConfig(text []byte, dict layers.StateDict) (*layers.Architecture, error) {
 	return Named("", text, dict)
@@ -150,7 +140,11 @@ func choose(c *config, class string) (*family, *head, error) {
 			return f, &f.heads[k], nil
 		}
 	}
-	return nil, nil, &UnsupportedError{Type: model, Class: class}
+	unknown := &UnsupportedError{Type: model, Class: class}
+	for _, h := range f.heads {
+		unknown.Known = append(unknown.Known, h.class)
+	}
+	return nil, nil, unknown
 }
 
 // ErrNoType is returned for a configuration without a model_type: one of another library.
@@ -160,6 +154,8 @@ var ErrNoType = errors.New("config.json names no model_type")
 type UnsupportedError struct {
 	// Type is the model_type; Class the model's class, "" where the configuration names none.
 	Type, Class string
+	// Known are the classes of that type that are known, where it is the class that is not.
+	Known []string
 	// Feature is what of the model is not known; "" is all of it.
 	Feature string
 }
@@ -171,7 +167,10 @@ func (e *UnsupportedError) Error() string {
 		what += fmt.Sprintf(" (%s)", e.Class)
 	}
 	if e.Feature != "" {
-		return what + ": " + e.Feature
+		what += ": " + e.Feature
+	}
+	if len(e.Known) > 0 {
+		what += "; of that type there are " + strings.Join(e.Known, ", ")
 	}
 	return what
 }
