@@ -5,7 +5,8 @@ var lossClasses = func() Classes {
 	all := make(Classes)
 	for _, name := range []string{
 		"BCELoss", "BCEWithLogitsLoss", "CTCLoss", "CosineEmbeddingLoss", "CrossEntropyLoss", "GaussianNLLLoss",
-		"HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "LinearCrossEntropyLoss", "MSELoss", "MarginRankingLoss", "MultiLabelMarginLoss",
+		"HingeEmbeddingLoss", "HuberLoss", "KLDivLoss", "L1Loss", "LinearCrossEntropyLoss", "MSELoss",
+		"MarginRankingLoss", "MultiLabelMarginLoss",
 		"MultiLabelSoftMarginLoss", "MultiMarginLoss", "NLLLoss", "NLLLoss2d", "PoissonNLLLoss", "SmoothL1Loss",
 		"SoftMarginLoss", "TripletMarginLoss", "TripletMarginWithDistanceLoss",
 	} {

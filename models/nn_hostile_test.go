@@ -14,10 +14,10 @@ import (
 
 // hostileValues are what an attribute of a file may hold in place of what its class wants.
 var hostileValues = []any{
-	nil, "x", true, []any{}, map[string]any{"dict": map[string]any{}}, []any{json.Number("-1"), json.Number("0")},
+	nil, "x", true, []any{}, map[string]any{"dict": map[string]any{}}, map[string]any{"float": "NaN"},
+	[]any{json.Number("-1"), json.Number("0")},
 	json.Number("0"), json.Number("-1"), json.Number("7"), json.Number("1099511627776"),
 	json.Number("4611686018427387904"), json.Number("-9223372036854775808"), json.Number("1e300"), json.Number("0.5"),
-	map[string]any{"float": "NaN"},
 	[]any{json.Number("4611686018427387904"), json.Number("4611686018427387904"), json.Number("4611686018427387904")},
 }
 

@@ -33,8 +33,8 @@ func TestNNTable(t *testing.T) {
 		}
 	}
 	var b strings.Builder
-	b.WriteString("# Classes of torch.nn\n\nMade by `go test ./models -run TestNNTable -rewrite-nn`: every class of `torch.nn` " +
-		"in a file that `torch.save(model)` wrote, and how many recorded modules of it are compared with PyTorch.\n\n" +
+	b.WriteString("# Classes of torch.nn\n\nMade by `go test ./models -run TestNNTable -rewrite-nn`: every class of " +
+		"`torch.nn` in a file that `torch.save(model)` wrote, and how many recorded modules of it are compared with PyTorch.\n\n" +
 		"| class | | compared |\n|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		class := names[name]

@@ -72,8 +72,8 @@ func openModel(t *testing.T, path string) *models.Model {
 	return model
 }
 
-// TestWholeModulesRefused reads files with attributes that lie, hooks, and classes whose code is not known. Each must end
-// in an error of the package's types that says what is wrong.
+// TestWholeModulesRefused reads files with attributes that lie, hooks, and classes whose code is not known. Each must
+// end in an error of the package's types that says what is wrong.
 func TestWholeModulesRefused(t *testing.T) {
 	for name, c := range readWhole(t).Refused {
 		t.Run(name, func(t *testing.T) {

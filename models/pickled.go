@@ -122,6 +122,9 @@ func (p *pickled) hook(name, class, path string) {
 // of any shape. Numbers have the dtype of the parameters.
 func pickledInputs(root *layers.Module) []Port {
 	ports := classes[root.Class].Inputs
+	if inner := root.Child("module"); ports == nil && inner != nil && len(root.Children) == 1 {
+		return pickledInputs(inner) // DataParallel and its like pass on what they are given
+	}
 	if ports == nil {
 		name := "x" // what most people call it, torchvision among them
 		if strings.HasPrefix(root.Class, "torch.nn.") {
