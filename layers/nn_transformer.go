@@ -5,8 +5,8 @@ import "github.com/optimem/optimem/tensor"
 const transformers = "torch.nn.modules.transformer."
 
 // transformerClasses are the stacks of attention and linear layers. They compute as exported programs do. The fast path
-// of TransformerEncoder in Python, taken without gradients, gives zeros where src_key_padding_mask hides; here are numbers
-// that no other place depends on.
+// of TransformerEncoder in Python, taken without gradients, gives zeros where src_key_padding_mask hides; here are
+// numbers that no other place depends on.
 var transformerClasses = Classes{
 	transformers + "TransformerEncoderLayer": {
 		Forward: encoderLayerForward, Inputs: maskedPorts("src", "src_mask", "src_key_padding_mask"),
