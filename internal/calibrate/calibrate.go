@@ -77,7 +77,7 @@ func (b *bench) rates(observe func(done, of int)) (plan.Rates, error) {
 	r.OpSeconds = tiny.seconds
 	tell(1)
 	// One row times a matrix that no cache holds is how weights are streamed from memory.
-	row, err := b.measure(sample{kind: "linear", in: []tensor.Shape{{1, 4096}, {4096, 4096}}})
+	row, err := b.measure(sample{kind: "linear", in: []tensor.Shape{{1, 4096}, {16384, 4096}}})
 	if err != nil {
 		return r, err
 	}
@@ -200,10 +200,8 @@ func (b *bench) prepare(s sample) (l device.Launch, c layers.Cost, free func(), 
 		if err != nil {
 			return l, c, nil, err
 		}
-		if a.Region.Bytes > 0 {
-			if err := b.stream.CopyIn(a.Region, numbers(a.Region.Bytes, uint64(i))); err != nil {
-				return l, c, nil, err
-			}
+		if err := b.fill(a.Region, uint64(i)); err != nil {
+			return l, c, nil, err
 		}
 		l.In = append(l.In, a)
 		in = append(in, a.Spec)
@@ -223,15 +221,24 @@ func (b *bench) prepare(s sample) (l device.Launch, c layers.Cost, free func(), 
 	return l, def.Cost(in, results, s.attrs), free, nil
 }
 
-// numbers returns the bytes of float32 numbers from a half to one: neither zeros nor denormals, which some processors
-// compute in another time, and good for roots and logarithms.
-func numbers(bytes int64, seed uint64) []byte {
+// fill writes float32 numbers from a half to one, the same again and again in a large region: neither zeros nor
+// denormals, which some processors compute in another time, and good for roots and logarithms.
+func (b *bench) fill(r device.Region, seed uint64) error {
+	const most = 1 << 20
 	rng := rand.New(rand.NewPCG(seed, 1))
-	values := make([]float32, bytes/4)
+	values := make([]float32, min(r.Bytes/4, most))
 	for i := range values {
 		values[i] = 0.5 + rng.Float32()/2
 	}
-	return tensor.Of(values, len(values)).Data
+	data := tensor.Of(values, len(values)).Data
+	for at := int64(0); at < r.Bytes; at += int64(len(data)) {
+		piece := r
+		piece.Offset, piece.Bytes = r.Offset+at, min(int64(len(data)), r.Bytes-at)
+		if err := b.stream.CopyIn(piece, data[:piece.Bytes]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // copies returns the bytes that a copy moves in a second, between memory that no cache holds.
