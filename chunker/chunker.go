@@ -22,8 +22,7 @@ import (
 
 // Options change how a plan is run. The zero value is right.
 type Options struct {
-	// Device and Host are the options of the pagers of both sides. Events of the host's have groups counted behind the
-	// device's.
+	// Device and Host are the options of the pagers of both sides. Events number groups as the plan of both does.
 	Device, Host pager.Options
 	// HostRan is told how many groups the host's processor has run, before the device goes on; nil tells nobody. It is how
 	// an emulated device's clock learns of time spent elsewhere.
@@ -41,11 +40,14 @@ type Chunker struct {
 	// offset is where each crossing begins, size what one instance of it takes.
 	offset, size []int64
 	io           [2]sideIO
+	// groups has, for each side's groups, their numbers in the plan of both; nil while a plan has one side.
+	groups [2][]int
 }
 
 // New returns a chunker without a plan. The devices must outlive it.
 func New(dev, host device.Device, opts Options) (*Chunker, error) {
 	c := &Chunker{opts: opts}
+	opts.Device.Observe, opts.Host.Observe = c.numbered(0, opts.Device.Observe), c.numbered(1, opts.Host.Observe)
 	var err error
 	if c.sides[0], err = pager.New(dev, opts.Device); err != nil {
 		return nil, err
@@ -56,11 +58,25 @@ func New(dev, host device.Device, opts Options) (*Chunker, error) {
 	return c, nil
 }
 
+// numbered returns an observer of a side that tells the given one.
+func (c *Chunker) numbered(side int, observe func(pager.Event)) func(pager.Event) {
+	if observe == nil {
+		return nil
+	}
+	return func(e pager.Event) {
+		if e.Group >= 0 && e.Group < len(c.groups[side]) {
+			e.Group = c.groups[side][e.Group]
+		}
+		observe(e)
+	}
+}
+
 // Pass runs a plan once. Where it fails, or ctx is done, it returns within the op that runs, and the chunker can be used
 // again.
 func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) error {
 	s := p.Sides
 	if s == nil {
+		c.groups = [2][]int{}
 		return c.sides[0].Pass(ctx, p, io)
 	}
 	if err := c.use(p); err != nil {
@@ -74,10 +90,7 @@ func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) error {
 		}
 	}
 	for _, segment := range s.Segments {
-		side := 0
-		if segment.OnHost {
-			side = 1
-		}
+		side := sideOf(segment)
 		if err := c.sides[side].Run(ctx, segment.First, segment.End, &c.io[side]); err != nil {
 			return c.abandon(err)
 		}
@@ -93,6 +106,13 @@ func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) error {
 	return nil
 }
 
+func sideOf(segment plan.Segment) int {
+	if segment.OnHost {
+		return 1
+	}
+	return 0
+}
+
 // abandon brings both sides back to where a pass begins.
 func (c *Chunker) abandon(err error) error {
 	for _, side := range c.sides {
@@ -103,11 +123,22 @@ func (c *Chunker) abandon(err error) error {
 
 // use lays out the memory through which values cross.
 func (c *Chunker) use(p *plan.Plan) error {
+	s := p.Sides
+	if c.groups[0] == nil && c.groups[1] == nil || c.current != p {
+		c.groups = [2][]int{}
+		at := 0
+		for _, segment := range s.Segments {
+			for range segment.End - segment.First {
+				side := sideOf(segment)
+				c.groups[side] = append(c.groups[side], at)
+				at++
+			}
+		}
+	}
 	if c.current == p {
 		return nil
 	}
 	c.current = nil
-	s := p.Sides
 	if c.crossings != nil {
 		c.crossings.Free()
 		c.crossings = nil
@@ -180,11 +211,40 @@ func (x *sideIO) Output(instance, output int, made bool) []byte {
 	return x.caller.Output(instance, x.side.Outputs[output], made)
 }
 
+// Instances implements pager.Shared: of an IO that is not shared, all take part.
+func (x *sideIO) Instances() int {
+	if shared, ok := x.caller.(pager.Shared); ok {
+		return shared.Instances()
+	}
+	return x.c.current.Instances
+}
+
+// Wanted implements pager.Shared.
+func (x *sideIO) Wanted(instance int) bool {
+	shared, ok := x.caller.(pager.Shared)
+	return !ok || shared.Wanted(instance)
+}
+
+// Left implements pager.Shared. An instance that left on one side is not wanted on the other.
+func (x *sideIO) Left(instance int, err error) (othersGoOn bool) {
+	shared, ok := x.caller.(pager.Shared)
+	return ok && shared.Left(instance, err)
+}
+
 // Stats returns what both sides did: the device's, and the host's.
 func (c *Chunker) Stats() (dev, host pager.Stats) { return c.sides[0].Stats(), c.sides[1].Stats() }
 
 // Held returns the memory that both sides hold: the device's, and the host's, without what crosses.
 func (c *Chunker) Held() (dev, host pager.Held) { return c.sides[0].Held(), c.sides[1].Held() }
+
+// HostBytes returns the host memory through which the device is filled and values cross.
+func (c *Chunker) HostBytes() int64 {
+	n := c.sides[0].HostBytes()
+	if c.crossings != nil {
+		n += int64(len(c.crossings.Bytes()))
+	}
+	return n
+}
 
 // Close frees everything. A second Close returns nil.
 func (c *Chunker) Close() error {

@@ -31,7 +31,10 @@ type fileSource struct {
 	uncached
 }
 
-var _ tensor.BulkSource = (*fileSource)(nil)
+var (
+	_ tensor.BulkSource = (*fileSource)(nil)
+	_ tensor.Guarded    = (*fileSource)(nil)
+)
 
 // openFile opens a regular file. Anything else is refused, before it is opened: a FIFO would wait for its writer, and
 // a device has no size.
@@ -136,13 +139,16 @@ func (s *fileSource) readError(err error, n int, off int64) error {
 	return &fs.PathError{Op: fmt.Sprintf("read %d bytes at %d of", n, off), Path: s.path, Err: err}
 }
 
-// changed reports whether the file has another size or modification time than when it was opened.
-func (s *fileSource) changed() (bool, error) {
+// Unchanged implements [tensor.Guarded]: the file has the size and the modification time that it was opened with.
+func (s *fileSource) Unchanged() error {
 	info, err := s.file.Stat()
 	if err != nil {
-		return false, err
+		return err
 	}
-	return info.Size() != s.size || !info.ModTime().Equal(s.modTime), nil
+	if info.Size() == s.size && info.ModTime().Equal(s.modTime) {
+		return nil
+	}
+	return &fs.PathError{Op: "read", Path: s.path, Err: fmt.Errorf("the file %w", tensor.ErrChanged)}
 }
 
 // Close closes the file. A second Close returns nil.

@@ -2,7 +2,9 @@ package pager
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -43,6 +45,16 @@ func (g *Pager) newLoader(p *plan.Plan) (loader, error) {
 
 // bringFixed brings the weights that stay and returns how many bytes were read.
 func (g *Pager) bringFixed(ctx context.Context, p *plan.Plan) (int64, error) {
+	read, err := g.readFixed(ctx, p)
+	for _, s := range guarded(p.Fixed.Spans) {
+		if changed := s.Unchanged(); changed != nil {
+			return read, errors.Join(changed, err)
+		}
+	}
+	return read, err
+}
+
+func (g *Pager) readFixed(ctx context.Context, p *plan.Plan) (int64, error) {
 	if !p.Target.Direct {
 		return g.stageFixed(ctx, p)
 	}
@@ -65,9 +77,9 @@ const pieceBytes = 4 << 20
 
 // A piece is a read of a group.
 type piece struct {
-	extent tensor.Extent
-	into   []byte
-	visit  *visit
+	// request is one request. A slice of it is made once, since reads take several.
+	request []tensor.Request
+	visit   *visit
 }
 
 // A visit is a paged group as the loader sees it.
@@ -78,6 +90,19 @@ type visit struct {
 	// left counts the pieces that are under way; arrived has a token once there are none.
 	left    atomic.Int32
 	arrived chan struct{}
+	// sources are those of the pieces that can tell whether they changed.
+	sources []tensor.Guarded
+}
+
+// unchanged returns an error where a source may have changed since it was opened. After a read this says that what was
+// read is what was there.
+func (v *visit) unchanged() error {
+	for _, s := range v.sources {
+		if err := s.Unchanged(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // A reader reads pieces with several goroutines.
@@ -113,15 +138,22 @@ func (r *reader) start(n int) {
 
 // read reads one piece and counts it.
 func (r *reader) read(p piece) {
-	request := tensor.Request{Extent: p.extent, Into: p.into}
-	if err := tensor.Read(r.ctx, 1, request); err != nil {
+	if err := tensor.Read(r.ctx, 1, p.request...); err != nil {
+		if changed := p.visit.unchanged(); changed != nil {
+			err = fmt.Errorf("%w: %w", changed, err)
+		}
 		r.fail(&GroupError{p.visit.path, "load", err})
 		return
 	}
-	r.bytes.Add(p.extent.Bytes)
-	if p.visit.left.Add(-1) == 0 {
-		p.visit.arrived <- struct{}{}
+	r.bytes.Add(p.request[0].Extent.Bytes)
+	if p.visit.left.Add(-1) > 0 {
+		return
 	}
+	if err := p.visit.unchanged(); err != nil {
+		r.fail(&GroupError{p.visit.path, "load", err})
+		return
+	}
+	p.visit.arrived <- struct{}{}
 }
 
 func (r *reader) fail(err error) {
@@ -165,7 +197,19 @@ func pieces(list []plan.Span, into []byte, v *visit) []piece {
 			if e.Source.Size() <= e.Offset { // over-read behind the last byte
 				continue
 			}
-			out = append(out, piece{e, into[s.Offset+at:][:n], v})
+			out = append(out, piece{[]tensor.Request{{Extent: e, Into: into[s.Offset+at:][:n]}}, v})
+		}
+	}
+	v.sources = guarded(list)
+	return out
+}
+
+// guarded returns the sources of reads that can tell whether they changed, each once.
+func guarded(list []plan.Span) []tensor.Guarded {
+	var out []tensor.Guarded
+	for _, s := range list {
+		if g, ok := s.Extent.Source.(tensor.Guarded); ok && !slices.Contains(out, g) {
+			out = append(out, g)
 		}
 	}
 	return out

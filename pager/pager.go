@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -35,15 +36,37 @@ type Options struct {
 	Observe func(Event)
 }
 
+// A Kind says what an event is about.
+type Kind uint8
+
+// The kinds of events. A pager tells of groups and of the weights that stay; who runs passes tells of the others.
+const (
+	// GroupDone ends a group of a pass.
+	GroupDone Kind = iota
+	// WeightsLoaded ends the bringing of the weights that stay.
+	WeightsLoaded
+	// PassDone ends a pass.
+	PassDone
+	// Replanned says that the device refused memory and that there is a smaller plan.
+	Replanned
+)
+
 // An Event is a step of a pass that is done.
 type Event struct {
-	// Group is the group's index in the plan, −1 for the weights that stay.
+	Kind Kind
+	// Group is the group's index in the plan, −1 where the event is not about one.
 	Group int
 	Path  string
 	// LoadedBytes is what was brought for the group, Stall how long its ops waited for that, Compute how long they took
 	// until they were given to the device (on the CPU: until they were computed).
 	LoadedBytes    int64
 	Stall, Compute time.Duration
+	// Took is how long a pass took, Instances how many micro-batches went through it.
+	Took      time.Duration
+	Instances int
+	// Err is why there is another plan, PeakBytes what that takes.
+	Err       error
+	PeakBytes int64
 }
 
 // IO gives a pass its inputs and takes its outputs. Instances are numbered from 0; bytes belong to the caller and must
@@ -56,6 +79,19 @@ type IO interface {
 	Output(instance, output int, made bool) []byte
 }
 
+// A Shared IO is that of a pass whose instances are not all of one caller. They may be fewer than the plan's, and one may
+// leave while the others go on.
+type Shared interface {
+	IO
+	// Instances is how many take part: those numbered below it.
+	Instances() int
+	// Wanted reports whether an instance is to go on. It is asked before each group.
+	Wanted(instance int) bool
+	// Left is told that an instance goes no further: because it was not wanted, or because of an error, which then is not
+	// nil. Nothing touches the instance's bytes from then on. The pass ends where nobody goes on.
+	Left(instance int, err error) (othersGoOn bool)
+}
+
 // A Pager is a device with the weights of a model on it, as plans say. It must not be used by two goroutines at once.
 type Pager struct {
 	dev  device.Device
@@ -65,11 +101,19 @@ type Pager struct {
 	// fixed holds the weights that stay, laid out as in current and in every plan that shares them; the other arenas are
 	// as large as the largest plan so far needs.
 	fixed, ring, activations, scratch device.Memory
-	current                           *program
-	programs                          map[*plan.Plan]*program
-	branches                          branches
-	stats                             counters
-	closed                            bool
+	// staging and copies are the host memory through which a device that files cannot be read into is filled.
+	staging *hostmem.Buf
+	copies  *copies
+	// held is the plan whose weights fixed holds; saved are states that were on the device and wait to get there again.
+	held     *plan.Plan
+	saved    map[tensor.Extent][]byte
+	current  *program
+	programs map[*plan.Plan]*program
+	branches branches
+	// gone are the instances of this pass that have left.
+	gone   []bool
+	stats  counters
+	closed bool
 }
 
 // Stats count what a pager did.
@@ -78,8 +122,8 @@ type Stats struct {
 	// FixedBytes were brought once; MovedBytes were brought to the ring for passes; ReadBytes is what of all that came
 	// from files.
 	FixedBytes, MovedBytes, ReadBytes int64
-	// Stall is how long ops waited for their weights.
-	Stall time.Duration
+	// Stall is how long ops waited for their weights, Compute how long they took.
+	Stall, Compute time.Duration
 }
 
 // A GroupError says at which group of a plan something failed.
@@ -163,6 +207,18 @@ func (g *Pager) Held() Held {
 	return h
 }
 
+// HostBytes returns the host memory through which the device is filled, as far as the pager holds it now.
+func (g *Pager) HostBytes() int64 {
+	var n int64
+	if g.staging != nil {
+		n += int64(len(g.staging.Bytes()))
+	}
+	if g.copies != nil {
+		n += int64(len(g.copies.buf.Bytes()))
+	}
+	return n
+}
+
 func bytesOf(m device.Memory) int64 {
 	if m == nil {
 		return 0
@@ -176,11 +232,24 @@ func (g *Pager) Close() error {
 		return nil
 	}
 	g.closed = true
-	errs := []error{g.drop()}
+	return errors.Join(g.drop(), g.empty(), g.stream.Close())
+}
+
+// empty frees all memory. No program may use it any more.
+func (g *Pager) empty() error {
+	var errs []error
 	for _, m := range []*device.Memory{&g.fixed, &g.ring, &g.activations, &g.scratch} {
 		errs = append(errs, free(m))
 	}
-	return errors.Join(append(errs, g.stream.Close())...)
+	g.held = nil
+	if g.staging != nil {
+		g.staging.Free()
+	}
+	if g.copies != nil {
+		g.copies.buf.Free()
+	}
+	g.staging, g.copies = nil, nil
+	return errors.Join(errs...)
 }
 
 func free(m *device.Memory) error {

@@ -1,7 +1,9 @@
 package pager
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/optimem/optimem/layers"
@@ -30,6 +32,7 @@ func (g *Pager) Begin(ctx context.Context, p *plan.Plan) error {
 		return err
 	}
 	g.current.load.begin()
+	clear(g.gone)
 	return nil
 }
 
@@ -78,25 +81,64 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 		g.stats.MovedBytes += group.SlotBytes
 	}
 	begin := time.Now()
-	for instance := range g.current.plan.Instances {
-		if err := g.instance(ctx, k, instance, io); err != nil {
-			return err
-		}
+	if err := g.instances(ctx, k, io); err != nil {
+		return err
 	}
+	compute := time.Since(begin)
+	g.stats.Compute += compute
 	if group.Paged() {
 		g.current.load.done(k)
 	}
 	if g.opts.Observe != nil {
 		g.opts.Observe(Event{
-			Group: k, Path: group.Path, LoadedBytes: group.SlotBytes, Stall: stall, Compute: time.Since(begin),
+			Group: k, Path: group.Path, LoadedBytes: group.SlotBytes, Stall: stall, Compute: compute,
 		})
 	}
 	return nil
 }
 
+// instances runs the ops of one group for every instance that is there.
+func (g *Pager) instances(ctx context.Context, k int, io IO) error {
+	shared, ok := io.(Shared)
+	if !ok {
+		for instance := range g.current.plan.Instances {
+			if err := g.instance(ctx, k, instance, io); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for instance := range min(shared.Instances(), g.current.plan.Instances) {
+		if g.gone[instance] {
+			continue
+		}
+		var err error
+		if shared.Wanted(instance) {
+			if err = g.instance(ctx, k, instance, io); err == nil {
+				continue
+			}
+			if err = located(err, g.current.plan.Groups[k].Path, "run"); ctx.Err() != nil {
+				return err
+			}
+		}
+		g.gone[instance] = true
+		if err := g.stream.Sync(ctx); err != nil {
+			return err
+		}
+		if !shared.Left(instance, err) {
+			return cmp.Or(err, ErrLeft)
+		}
+	}
+	return nil
+}
+
+// ErrLeft ends a pass that every instance has left.
+var ErrLeft = errors.New("nobody waits for the pass any more")
+
 // instance runs the ops of one group for one instance.
 func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 	group := &g.current.plan.Groups[k]
+	g.branches.forget()
 	for _, id := range group.Inputs {
 		if err := g.stream.CopyIn(g.place(id, instance), io.Input(instance, id)); err != nil {
 			return located(err, g.current.plan.Lowered.Graph.Values[id].Name, "input")
@@ -110,7 +152,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 				return opError(&p.launch.Op, err)
 			}
 			for _, id := range p.launch.Op.Out {
-				g.branches.skipped[id] = !runs
+				g.current.skipped[g.current.result(id, instance)] = !runs
 			}
 			if !runs {
 				continue
@@ -121,7 +163,6 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 			return opError(&p.launch.Op, err)
 		}
 	}
-	g.branches.forget()
 	for _, output := range group.Outputs {
 		if err := g.output(instance, output, io); err != nil {
 			return located(err, g.current.plan.Lowered.Graph.Outputs[output].Name, "output")
@@ -137,7 +178,8 @@ func opError(op *layers.Op, err error) error {
 // output copies an output to where the caller wants it.
 func (g *Pager) output(instance, output int, io IO) error {
 	o := g.current.plan.Lowered.Graph.Outputs[output].Operand
-	dst := io.Output(instance, output, !g.branches.skipped[o.Value])
+	made := g.current.skipped == nil || !g.current.skipped[g.current.result(o.Value, instance)]
+	dst := io.Output(instance, output, made)
 	if len(dst) == 0 {
 		return nil
 	}
@@ -155,8 +197,13 @@ func (g *Pager) output(instance, output int, io IO) error {
 type branches struct {
 	// decided holds the predicates that were read; there are few.
 	decided []decision
-	// skipped says which results were not made, by value.
-	skipped []bool
+	// read is where one is read to.
+	read [1]byte
+}
+
+// result numbers the results of all instances.
+func (p *program) result(id layers.ValueID, instance int) int {
+	return instance*len(p.plan.Lowered.Graph.Values) + int(id)
 }
 
 type decision struct {
@@ -188,14 +235,13 @@ func (g *Pager) holds(ctx context.Context, guards []layers.Guard, instance int) 
 			}
 			region := g.region(c.Predicate.Value, instance)
 			region.Offset, region.Bytes = region.Offset+int64(c.Predicate.Layout.Offset), 1
-			b := make([]byte, 1)
-			if err := g.stream.CopyOut(b, region); err != nil {
+			if err := g.stream.CopyOut(g.branches.read[:], region); err != nil {
 				return false, err
 			}
 			if err := g.stream.Sync(ctx); err != nil {
 				return false, err
 			}
-			is = b[0] != 0
+			is = g.branches.read[0] != 0
 			g.branches.decided = append(g.branches.decided, decision{c.Predicate.Value, c.Predicate.Layout.Offset, is})
 		}
 		if is != c.Want {

@@ -3,10 +3,15 @@ package pager
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
 )
 
 // A program is a plan made ready to run: every op with the regions of its operands.
@@ -19,8 +24,17 @@ type program struct {
 	updates [][]byte
 	// fixed finds the weights that stay by value.
 	fixed map[layers.ValueID]plan.Part
-	// arenas are those that the regions point into: a larger one makes the program stale.
-	arenas [4]device.Memory
+	// skipped says which results were not made, by instance and value; nil where no op is guarded.
+	skipped []bool
+	// arenas are those that the regions point into: with others the program is stale.
+	arenas arenas
+}
+
+// arenas is the memory that programs share.
+type arenas struct {
+	fixed, ring, activations, scratch device.Memory
+	staging                           *hostmem.Buf
+	copies                            *copies
 }
 
 // A prepared op is a launch with its regions filled in, and how far the regions of one instance are from the next's.
@@ -34,15 +48,50 @@ type prepared struct {
 // maxPrograms bounds the plans kept ready, one for each set of input shapes.
 const maxPrograms = 16
 
-// use makes a plan the one that runs. Weights that stay are brought unless the plan before has them in the same places.
+// use makes a plan the one that runs. Weights that stay are brought unless they are there in the same places.
 func (g *Pager) use(ctx context.Context, p *plan.Plan) error {
 	if g.current != nil && g.current.plan == p {
 		return nil
 	}
+	return g.change(ctx, p)
+}
+
+// change goes from one plan to another. Where the device has no room although plans before are what takes it, everything
+// is given back first.
+func (g *Pager) change(ctx context.Context, p *plan.Plan) error {
 	if g.current != nil {
 		g.current.load.reset() // the ring is another's now
+		g.current = nil
 	}
-	if g.current == nil || !plan.SameFixed(p, g.current.plan) {
+	before := g.Held().Total() > 0
+	err := g.ready(ctx, p)
+	var full *device.OutOfMemoryError
+	if !errors.As(err, &full) {
+		return err
+	}
+	if released := g.release(ctx); released != nil {
+		return errors.Join(err, released)
+	}
+	if !before {
+		return err
+	}
+	if err = g.ready(ctx, p); errors.As(err, &full) {
+		err = errors.Join(err, g.release(ctx))
+	}
+	return err
+}
+
+// release frees all memory that the pager holds. States are kept aside.
+func (g *Pager) release(ctx context.Context) error {
+	if err := g.save(ctx); err != nil {
+		return err
+	}
+	return errors.Join(g.drop(), g.empty())
+}
+
+// ready makes the arenas large enough for a plan and prepares its ops.
+func (g *Pager) ready(ctx context.Context, p *plan.Plan) error {
+	if g.held == nil || !plan.SameFixed(p, g.held) {
 		if err := g.bring(ctx, p); err != nil {
 			return err
 		}
@@ -57,6 +106,12 @@ func (g *Pager) use(ctx context.Context, p *plan.Plan) error {
 		if err := g.grow(a.arena, a.bytes); err != nil {
 			return err
 		}
+	}
+	if err := g.growHost(p); err != nil {
+		return err
+	}
+	if n := p.Instances; len(g.gone) < n {
+		g.gone = make([]bool, n)
 	}
 	ready, err := g.program(ctx, p)
 	if err != nil {
@@ -87,7 +142,6 @@ func (g *Pager) grow(arena *device.Memory, bytes int64) error {
 	}
 	m, err := g.dev.Alloc(bytes)
 	if err != nil {
-		g.current = nil
 		return err
 	}
 	*arena = m
@@ -96,37 +150,72 @@ func (g *Pager) grow(arena *device.Memory, bytes int64) error {
 
 // bring drops what is on the device and brings the weights that stay. States are what the last pass left of them.
 func (g *Pager) bring(ctx context.Context, p *plan.Plan) error {
-	states, err := g.states(ctx)
-	if err != nil {
+	if err := g.save(ctx); err != nil {
 		return err
 	}
+	g.held = nil
 	if err := errors.Join(g.drop(), free(&g.fixed)); err != nil {
 		return err
 	}
-	if p.Fixed.Bytes == 0 {
-		return nil
+	if p.Fixed.Bytes > 0 {
+		if err := g.bringWeights(ctx, p); err != nil {
+			return errors.Join(err, free(&g.fixed))
+		}
 	}
+	g.held, g.saved = p, nil
+	return nil
+}
+
+// bringWeights fills a new arena with the weights that stay, and with states that were saved.
+func (g *Pager) bringWeights(ctx context.Context, p *plan.Plan) (err error) {
 	if g.fixed, err = g.dev.Alloc(p.Fixed.Bytes); err != nil {
 		return err
 	}
+	begin := time.Now()
 	read, err := g.bringFixed(ctx, p)
 	if err != nil {
-		return errors.Join(&GroupError{"", "load", err}, free(&g.fixed))
+		return located(readError(p, err), "", "load")
 	}
 	g.stats.ReadBytes += read
 	g.stats.FixedBytes += p.Fixed.WeightBytes
 	for _, part := range p.Fixed.Parts {
 		v := &p.Lowered.Graph.Values[part.Value]
-		if bytes, ok := states[v.Weight.Extent]; ok && v.Role == layers.State {
+		if bytes, ok := g.saved[v.Weight.Extent]; ok && v.Role == layers.State {
 			if err := g.stream.CopyIn(g.fixedRegion(part), bytes); err != nil {
-				return err
+				return located(err, module(v.Weight.Name), "load")
 			}
 		}
 	}
-	if g.opts.Observe != nil {
-		g.opts.Observe(Event{Group: -1, LoadedBytes: p.Fixed.WeightBytes})
+	if err := g.stream.Sync(ctx); err != nil {
+		return located(err, "", "load")
 	}
-	return g.stream.Sync(ctx)
+	if g.opts.Observe != nil {
+		g.opts.Observe(Event{Kind: WeightsLoaded, Group: -1, LoadedBytes: p.Fixed.WeightBytes, Took: time.Since(begin)})
+	}
+	return nil
+}
+
+// readError names the module of the first weight that could not be read.
+func readError(p *plan.Plan, err error) error {
+	var failed *tensor.ReadError
+	if !errors.As(err, &failed) {
+		return err
+	}
+	for _, part := range p.Fixed.Parts {
+		w := p.Lowered.Graph.Values[part.Value].Weight
+		low, high := w.Extent.Offset+part.Low, w.Extent.Offset+part.High
+		if w.Extent.Source == failed.Extent.Source && low < failed.Extent.Offset+failed.Extent.Bytes &&
+			failed.Extent.Offset < high {
+			return &GroupError{module(w.Name), "load", err}
+		}
+	}
+	return err
+}
+
+// module returns the path of the module that owns a weight.
+func module(weight string) string {
+	dot := strings.LastIndexByte(weight, '.')
+	return weight[:max(dot, 0)]
 }
 
 // drop forgets every program.
@@ -146,7 +235,7 @@ func (g *Pager) fixedRegion(p plan.Part) device.Region {
 
 // program returns a plan made ready.
 func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
-	arenas := [4]device.Memory{g.fixed, g.ring, g.activations, g.scratch}
+	arenas := arenas{g.fixed, g.ring, g.activations, g.scratch, g.staging, g.copies}
 	if ready, ok := g.programs[p]; ok {
 		if ready.arenas == arenas {
 			return ready, nil
@@ -257,8 +346,8 @@ func (g *Pager) prepare(p *program) {
 	for _, u := range graph.Updates {
 		p.updates = append(p.updates, make([]byte, graph.Values[u.State].Bytes()))
 	}
-	if n := len(graph.Values); len(g.branches.skipped) < n {
-		g.branches.skipped = make([]bool, n)
+	if slices.ContainsFunc(graph.Ops, func(op layers.Op) bool { return len(op.Guard) > 0 }) {
+		p.skipped = make([]bool, len(graph.Values)*p.plan.Instances)
 	}
 }
 

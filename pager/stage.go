@@ -2,7 +2,7 @@ package pager
 
 import (
 	"context"
-	"errors"
+	"slices"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/hostmem"
@@ -17,8 +17,6 @@ type staged struct {
 	g       *Pager
 	plan    *plan.Plan
 	stream  device.Stream
-	copies  *hostmem.Buf
-	staging *hostmem.Buf
 	visits  []*stagedVisit // by group, nil for groups that are not paged
 	order   []*stagedVisit
 	running bool
@@ -34,9 +32,9 @@ type staged struct {
 type stagedVisit struct {
 	visit
 	group *plan.Group
-	// host holds the bytes of the group; held says that they are there to stay.
+	// host holds the bytes of the group; held says that they are there to stay, and is nil where they do not.
 	host []byte
-	held bool
+	held *bool
 	// slots are the reads into each staging slot, for groups that are not held.
 	slots [stagingSlots][]piece
 	bytes [stagingSlots][]byte
@@ -45,33 +43,90 @@ type stagedVisit struct {
 // stagingSlots is how many groups may be in host memory on their way.
 const stagingSlots = 2
 
+// copies are the weights that stay in host memory, for all plans that keep the same ones in the same places.
+type copies struct {
+	buf *hostmem.Buf
+	// groups are those copied, each with whether its bytes are there.
+	groups []copied
+}
+
+type copied struct {
+	spans  []plan.Span
+	offset int64
+	held   bool
+}
+
+// fit reports whether the copies are those that a plan keeps.
+func (c *copies) fit(p *plan.Plan) bool {
+	n := 0
+	for k := range p.Groups {
+		group := &p.Groups[k]
+		if !group.Copied {
+			continue
+		}
+		if n == len(c.groups) || c.groups[n].offset != group.CopyOffset || !slices.Equal(c.groups[n].spans, group.Spans) {
+			return false
+		}
+		n++
+	}
+	return n == len(c.groups)
+}
+
+// slotBytes is what a staging slot has to hold for a plan.
+func slotBytes(p *plan.Plan) int64 {
+	var n int64
+	for k := range p.Groups {
+		if group := &p.Groups[k]; group.Paged() && !group.Copied {
+			n = max(n, spanBytes(group.Spans))
+		}
+	}
+	return n
+}
+
+// growHost takes the host memory that a plan wants. What plans before had there and this one does not is given back.
+func (g *Pager) growHost(p *plan.Plan) (err error) {
+	if p.Target.Direct {
+		return nil
+	}
+	if g.copies != nil && !g.copies.fit(p) {
+		g.copies.buf.Free()
+		g.copies = nil
+	}
+	if n := stagingSlots * slotBytes(p); n > 0 && (g.staging == nil || int64(len(g.staging.Bytes())) < n) {
+		if g.staging != nil {
+			g.staging.Free()
+			g.staging = nil
+		}
+		if g.staging, err = hostmem.Alloc(n, hostmem.Staging); err != nil {
+			return err
+		}
+	} else if n == 0 && g.staging != nil {
+		g.staging.Free()
+		g.staging = nil
+	}
+	if p.HostCopyBytes == 0 || g.copies != nil {
+		return nil
+	}
+	c := &copies{}
+	if c.buf, err = hostmem.Alloc(p.HostCopyBytes, hostmem.Staging); err != nil {
+		return err
+	}
+	for k := range p.Groups {
+		if group := &p.Groups[k]; group.Copied {
+			c.groups = append(c.groups, copied{spans: group.Spans, offset: group.CopyOffset})
+		}
+	}
+	g.copies = c
+	return nil
+}
+
 func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
 	s := &staged{g: g, plan: p, visits: make([]*stagedVisit, len(p.Groups))}
 	s.bytes = &g.stats.readBytes
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
 	if s.stream, err = g.dev.NewStream(); err != nil {
 		return nil, err
 	}
-	if p.HostCopyBytes > 0 {
-		if s.copies, err = hostmem.Alloc(p.HostCopyBytes, hostmem.Staging); err != nil {
-			return nil, err
-		}
-	}
-	var slotBytes int64
-	for k := range p.Groups {
-		if group := &p.Groups[k]; group.Paged() && !group.Copied {
-			slotBytes = max(slotBytes, spanBytes(group.Spans))
-		}
-	}
-	if slotBytes > 0 {
-		if s.staging, err = hostmem.Alloc(stagingSlots*slotBytes, hostmem.Staging); err != nil {
-			return nil, err
-		}
-	}
+	slot, kept := slotBytes(p), 0
 	for k := range p.Groups {
 		group := &p.Groups[k]
 		if !group.Paged() {
@@ -81,11 +136,12 @@ func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
 		v.path, v.after, v.visit.arrived = group.Path, group.After, make(chan struct{}, 1)
 		n := spanBytes(group.Spans)
 		if group.Copied {
-			v.host = s.copies.Bytes()[group.CopyOffset:][:n]
+			v.host, v.held = g.copies.buf.Bytes()[group.CopyOffset:][:n], &g.copies.groups[kept].held
+			kept++
 			v.pieces = pieces(group.Spans, v.host, &v.visit)
 		} else {
 			for i := range v.slots {
-				v.bytes[i] = s.staging.Bytes()[int64(i)*slotBytes:][:n]
+				v.bytes[i] = g.staging.Bytes()[int64(i)*slot:][:n]
 				v.slots[i] = pieces(group.Spans, v.bytes[i], &v.visit)
 			}
 		}
@@ -128,7 +184,7 @@ func (s *staged) feed() {
 		v := s.order[n%len(s.order)]
 		list := v.pieces
 		switch {
-		case v.held:
+		case v.held != nil && *v.held:
 			list = nil
 		case !v.group.Copied:
 			select {
@@ -160,7 +216,9 @@ func (s *staged) feed() {
 			case <-s.ctx.Done():
 				return
 			}
-			v.held = v.group.Copied
+			if v.held != nil {
+				*v.held = true
+			}
 		}
 		select {
 		case s.read <- v:
@@ -255,12 +313,6 @@ func (s *staged) reset() {
 
 func (s *staged) close() error {
 	s.reset()
-	for _, b := range []*hostmem.Buf{s.copies, s.staging} {
-		if b != nil {
-			b.Free()
-		}
-	}
-	s.copies, s.staging = nil, nil
 	if s.stream == nil {
 		return nil
 	}
@@ -289,6 +341,11 @@ func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err e
 			if err := tensor.Read(ctx, g.opts.Readers, tensor.Request{Extent: e, Into: stage[:n]}); err != nil {
 				return read, err
 			}
+			if src, ok := e.Source.(tensor.Guarded); ok {
+				if err := src.Unchanged(); err != nil {
+					return read, err
+				}
+			}
 			read += n
 			low := span.Offset + at
 			for _, part := range p.Fixed.Parts {
@@ -298,7 +355,7 @@ func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err e
 				}
 				to := device.Region{Memory: g.fixed, Offset: part.Offset + first - part.Staged, Bytes: end - first}
 				if err := g.stream.CopyIn(to, stage[first-low:end-low]); err != nil {
-					return read, err
+					return read, located(err, module(p.Lowered.Graph.Values[part.Value].Weight.Name), "load")
 				}
 			}
 			if err := g.stream.Sync(ctx); err != nil { // the host memory is filled again

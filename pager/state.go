@@ -7,25 +7,29 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// states returns the contents of the buffers that the program changes, by their storage.
-func (g *Pager) states(ctx context.Context) (map[tensor.Extent][]byte, error) {
-	if g.current == nil || g.fixed == nil {
-		return nil, nil
+// save keeps the contents of the buffers that the program changes aside, by their storage, until they are on the device
+// again.
+func (g *Pager) save(ctx context.Context) error {
+	if g.held == nil {
+		return nil
 	}
-	graph := g.current.plan.Lowered.Graph
-	states := make(map[tensor.Extent][]byte)
-	for _, part := range g.current.plan.Fixed.Parts {
-		v := &graph.Values[part.Value]
+	saved := make(map[tensor.Extent][]byte)
+	for _, part := range g.held.Fixed.Parts {
+		v := &g.held.Lowered.Graph.Values[part.Value]
 		if v.Role != layers.State {
 			continue
 		}
 		bytes := make([]byte, part.High-part.Low)
 		if err := g.stream.CopyOut(bytes, g.fixedRegion(part)); err != nil {
-			return nil, err
+			return located(err, module(v.Weight.Name), "save")
 		}
-		states[v.Weight.Extent] = bytes
+		saved[v.Weight.Extent] = bytes
 	}
-	return states, g.stream.Sync(ctx)
+	if err := g.stream.Sync(ctx); err != nil {
+		return err
+	}
+	g.saved = saved
+	return nil
 }
 
 // update makes the states what the pass left of them. All are read before one is written: a state may become what another

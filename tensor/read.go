@@ -45,10 +45,11 @@ func Read(ctx context.Context, inFlight int, requests ...Request) error {
 		}
 		pieces += (r.Extent.Bytes + readPieceBytes - 1) / readPieceBytes
 	}
-	q := readQueue{requests: requests}
 	if inFlight = int(min(int64(inFlight), pieces)); inFlight <= 1 {
+		q := readQueue{requests: requests} // not the queue below: nothing is allocated for one reader
 		return q.run(ctx)
 	}
+	q := readQueue{requests: requests}
 	group, ctx := errgroup.WithContext(ctx)
 	for range inFlight {
 		group.Go(func() error { return q.run(ctx) })
@@ -89,10 +90,24 @@ func (q *readQueue) run(ctx context.Context) error {
 			return err
 		}
 		if err := r.piece(ctx, from, to); err != nil {
-			return fmt.Errorf("%v: %w", r.Extent, err)
+			failed := r.Extent
+			failed.Offset, failed.Bytes = failed.Offset+from, to-from
+			return &ReadError{failed, err}
 		}
 	}
 }
+
+// A ReadError says which extent could not be read.
+type ReadError struct {
+	Extent Extent
+	Err    error
+}
+
+// Error says where the extent lies.
+func (e *ReadError) Error() string { return e.Extent.String() + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *ReadError) Unwrap() error { return e.Err }
 
 // piece reads the bytes [from, to) of the request.
 func (r Request) piece(ctx context.Context, from, to int64) error {

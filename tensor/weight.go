@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -22,6 +23,16 @@ type BulkSource interface {
 	Source
 	ReadBulk(ctx context.Context, p []byte, off int64) error
 }
+
+// A Guarded source knows whether its bytes may have changed since it was opened.
+type Guarded interface {
+	Source
+	// Unchanged returns nil, or an error that names the source and wraps [ErrChanged].
+	Unchanged() error
+}
+
+// ErrChanged says that a source is not what it was when it was opened.
+var ErrChanged = errors.New("has changed since it was opened")
 
 // An Extent is a run of bytes in a source: what a pager moves.
 type Extent struct {
