@@ -28,7 +28,8 @@ a group of layers at a time, within --memory; 'optimem plan' with the same flags
 An input is a file: .npy; or .npz, .safetensors or what torch.save wrote, with one tensor in it, or several of which one
 has the input's name. FILE alone is enough where the model has one input; a file with several tensors gives the inputs
 that they are named for. The dtype must be the input's: nothing is converted. The word random stands for seeded random
-numbers: floats from -1 to 1, bytes from 0 to 255, other integers 0 or 1.
+numbers: floats from -1 to 1, bytes from 0 to 255, other integers 0 or 1. Sizes that the program leaves open and that
+neither --shape nor --batch gives are assumed then, and said.
 
 A picture (.jpg, .png, .webp; or several of a batch, a.jpg,b.jpg) is resized, cropped and normalised as --preprocess says,
 to the grey levels that torchvision gives:
@@ -58,8 +59,7 @@ type run struct {
 	modelFlags
 	cmd   *cobra.Command
 	model string
-	// assume says that inputs which are not given are random, in assumed sizes where their shapes are open; dry, that
-	// their shapes are all that counts.
+	// assume says that inputs which are not given are random; dry, that their shapes are all that counts.
 	assume, dry bool
 
 	dumps      []string

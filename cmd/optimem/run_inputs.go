@@ -49,7 +49,7 @@ func (in *runInputs) alloc(bytes int64) ([]byte, error) {
 }
 
 // readInputs reads what --input names for the ports of a model, and makes random numbers. Inputs that are neither are
-// missing, or where the command assumes them, random.
+// missing, or random where the command takes them to be.
 func (r *run) readInputs(
 	ctx context.Context, ckpt *loader.Checkpoint, ports []models.Port, limits loader.Limits,
 ) (_ *runInputs, err error) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/optimem/optimem/loader"
@@ -59,8 +58,8 @@ func (g *shapeGuess) learn(p models.Port, shape tensor.Shape) {
 	}
 }
 
-// shape returns the shape of an input that is not given. Sizes that nobody gave are an error, unless the command
-// assumes some.
+// shape returns the shape of an input that is not given. Sizes that nobody gave are assumed; how many dimensions there
+// are is not.
 func (g *shapeGuess) shape(p models.Port) (tensor.Shape, error) {
 	if p.Shape == nil {
 		return nil, g.r.usage(fmt.Sprintf("for instance --shape %s=1,3,224,224", p.Name),
@@ -71,33 +70,16 @@ func (g *shapeGuess) shape(p models.Port) (tensor.Shape, error) {
 		if n >= 0 {
 			continue
 		}
-		size, ok := g.size(p, i)
-		if !ok {
-			return nil, g.r.usage(fmt.Sprintf("for instance --shape %s=%s", p.Name, exampleShape(p)),
-				"input %s: a random %s needs a shape", p.Name, wantedSpec(p))
-		}
-		shape[i] = size
+		shape[i] = g.size(p, i)
 	}
 	return shape, nil
 }
 
-// exampleShape writes a shape that an input could have.
-func exampleShape(p models.Port) string {
-	dims := make([]string, len(p.Shape))
-	for i, n := range p.Shape {
-		if n < 0 {
-			n = 2
-		}
-		dims[i] = strconv.Itoa(n)
-	}
-	return strings.Join(dims, ",")
-}
-
 // size returns the size of an open dimension: that which --batch or another input gives, else an assumption.
-func (g *shapeGuess) size(p models.Port, axis int) (int, bool) {
+func (g *shapeGuess) size(p models.Port, axis int) int {
 	symbol := p.Dims[axis]
 	if n, ok := g.sizes[symbol]; ok {
-		return n, true
+		return n
 	}
 	batchAxis, named := g.axes[p.Name]
 	isBatch := named && batchAxis == axis || !named && axis == 0
@@ -105,8 +87,6 @@ func (g *shapeGuess) size(p models.Port, axis int) (int, bool) {
 	switch {
 	case isBatch && g.r.batch > 0:
 		n = g.r.batch
-	case !g.r.assume:
-		return 0, false
 	case isBatch:
 		n = g.within(symbol, assumedRows)
 		g.assumed = true
@@ -115,7 +95,7 @@ func (g *shapeGuess) size(p models.Port, axis int) (int, bool) {
 		g.assumed = true
 	}
 	g.sizes[symbol] = n
-	return n, true
+	return n
 }
 
 // usual returns a size that the dimension of an input often has.
