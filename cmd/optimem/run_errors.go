@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,7 @@ func (r *run) place(err error) error {
 	case errors.As(err, &capacity):
 		return r.doesNotFit(err, capacity)
 	case errors.As(err, &memory):
-		return &failure{err: err, code: exitDoesNotFit}
+		return r.refusedMemory(err)
 	case errors.Is(err, npy.ErrFormat):
 		return &failure{err: err, code: exitUnsafe}
 	case errors.Is(err, npy.ErrUnsupported), errors.Is(err, layers.ErrUnsupported):
@@ -70,15 +71,24 @@ func (r *run) doesNotFit(err error, c *plan.CapacityError) error {
 	if r.mode == string(plan.Resident) || r.mode == string(plan.Chunk) {
 		f.hints = append(f.hints, "--mode auto keeps less in memory and brings the rest when it is needed")
 	}
-	if r.asJSON {
-		o := newJSONObject(r.stdout)
-		o.set("error", err.Error())
-		o.set("min_memory_bytes", c.MinBytes)
-		if failed := o.close(); failed != nil {
-			return failed
-		}
+	return cmp.Or(r.doesNotFitJSON(err, &c.MinBytes), error(f))
+}
+
+// refusedMemory is for memory that the system does not give although the plan may take it.
+func (r *run) refusedMemory(err error) error {
+	f := &failure{err: err, code: exitDoesNotFit, hints: []string{"a smaller --memory leaves more to others"}}
+	return cmp.Or(r.doesNotFitJSON(err, nil), error(f))
+}
+
+// doesNotFitJSON answers a program that asked for JSON; the least memory is null where it is not known.
+func (r *run) doesNotFitJSON(err error, leastBytes *int64) error {
+	if !r.asJSON {
+		return nil
 	}
-	return f
+	o := newJSONObject(r.stdout)
+	o.set("error", err.Error())
+	o.set("min_memory_bytes", leastBytes)
+	return o.close()
 }
 
 // unsupported lists everything that a model needs and optimem lacks, a line for each.
