@@ -14,12 +14,12 @@ import (
 	"github.com/optimem/optimem/plan"
 )
 
-const benchLong = `Run a model many times and say how long a run takes: the median and the least of --runs runs after some that
-warm up, what the first one took, and what all moved and held.
+const benchLong = `Run a model many times and say how long a run takes: the median and the least of --runs runs after
+some that warm up, what the first one took, and what all moved and held.
 
-load_seconds is from opening the file until the weights that stay are in memory; the first run comes after that. Inputs
-that are not given are random, in assumed sizes where the program leaves them open. For a time with a cold page cache,
-empty that cache before: nothing is read past it that lies in it.`
+load_seconds is from opening the file until the weights that stay are in memory; the first run comes after that.
+Inputs that are not given are random, in assumed sizes where the program leaves them open. For a time with a cold page
+cache, empty that cache before: nothing is read past it that lies in it.`
 
 const benchExamples = `  optimem bench model.pt2
   optimem bench model.pt2 --mode page --memory 2GiB --batch 8 --runs 5
@@ -159,7 +159,8 @@ func (r *run) benchTable(b benchmark, p *plan.Plan) *ascii.Table {
 	t.Row("expected", expected)
 	t.Row("first run", secondsText(b.FirstSeconds))
 	t.Row("load", secondsText(b.LoadSeconds))
-	t.Row("moved per run", fmt.Sprintf("%s, %s/s", ascii.FormatSize(b.MovedBytes), ascii.FormatSize(int64(b.MovedPerSecond))))
+	t.Row("moved per run", fmt.Sprintf("%s, %s/s",
+		ascii.FormatSize(b.MovedBytes), ascii.FormatSize(int64(b.MovedPerSecond))))
 	t.Row("stall", fmt.Sprintf("%.3g %%", 100*b.StallFraction))
 	t.Row("peak", ascii.FormatSize(b.PeakBytes))
 	t.Row("process", ascii.FormatSize(b.PeakRSSBytes))

@@ -24,9 +24,9 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-const calibrateLong = `Measure this host once, in some seconds: how fast checkpoints are read past the page cache, how fast memory
-is copied and streamed, and how fast each kind of op is computed. 'optimem plan', 'run' and 'bench' expect times by these
-numbers from then on; without them they guess.
+const calibrateLong = `Measure this host once, in some seconds: how fast checkpoints are read past the page cache, how
+fast memory is copied and streamed, and how fast each kind of op is computed. 'optimem plan', 'run' and 'bench' expect
+times by these numbers from then on; without them they guess.
 
 FILE is a large checkpoint on the disk that models are read from; without one, a temporary file is written for it. The
 numbers are kept for this processor and number of threads in optimem/calibration.json in the user's folder for

@@ -11,8 +11,8 @@ import (
 	"github.com/optimem/optimem/internal/sysmem"
 )
 
-const devicesLong = `Say what can run here: each device with its memory, and why one cannot be used. On the CPU, memory is what this
-process may have of the host's: limits of containers count.`
+const devicesLong = `Say what can run here: each device with its memory, and why one cannot be used. On the CPU,
+memory is what this process may have of the host's: limits of containers count.`
 
 // A deviceRow is a device in the answer.
 type deviceRow struct {

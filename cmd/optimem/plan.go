@@ -14,13 +14,13 @@ import (
 	"github.com/optimem/optimem/plan"
 )
 
-const planLong = `Say what a run would do, in under a second and without reading a weight: which groups of layers stay in
-memory and which are brought for every pass, what memory is for, how many bytes a pass moves, what it is expected to
-take and what bounds that, and the least memory that works.
+const planLong = `Say what a run would do, in under a second and without reading a weight: which groups of layers stay
+in memory and which are brought for every pass, what memory is for, how many bytes a pass moves, what it is expected
+to take and what bounds that, and the least memory that works.
 
-Inputs need no file: --shape says how large they are. Sizes that a program leaves open and that nobody gives are assumed
-(one row; the sizes that the program was exported with, where it tells), and the plan says so. Expected times are
-guesses until 'optimem calibrate' has measured this host.`
+Inputs need no file: --shape says how large they are. Sizes that a program leaves open and that nobody gives are
+assumed (one row; the sizes that the program was exported with, where it tells), and the plan says so. Expected times
+are guesses until 'optimem calibrate' has measured this host.`
 
 const planExamples = `  optimem plan model.pt2 --memory 2GiB
   optimem plan model.pt2 --mode page --max-layer-size 1e6

@@ -14,6 +14,7 @@ import (
 // Sizes that stand for those a program leaves open, where the file does not tell a better one.
 const (
 	assumedRows     = 1
+	assumedChannels = 3
 	assumedPixels   = 224
 	assumedSequence = 128
 )
@@ -103,7 +104,10 @@ func (g *shapeGuess) usual(p models.Port, axis int) int {
 	if n, ok := g.hints[p.Dims[axis]]; ok && n > 0 && n < math.MaxInt32 {
 		return int(n)
 	}
-	if len(p.Shape) == 4 && axis >= 2 {
+	switch {
+	case len(p.Shape) == 4 && axis == 1:
+		return assumedChannels
+	case len(p.Shape) == 4:
 		return assumedPixels
 	}
 	return assumedSequence
