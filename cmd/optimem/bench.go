@@ -55,6 +55,7 @@ type benchmark struct {
 	MovedBytes                int64
 	MovedPerSecond            float64
 	StallFraction             float64
+	Simulated                 bool
 }
 
 // The first run is followed by others that are not counted, until caches and clock rates are what they stay.
@@ -86,6 +87,7 @@ func (r *run) bench(ctx context.Context) (err error) {
 	b := benchmark{
 		Runs: r.runs, LoadSeconds: opened + first.LoadSeconds, FirstSeconds: first.Seconds - first.LoadSeconds,
 	}
+	b.Simulated = first.Simulated
 	for spent, n := b.FirstSeconds, 0; n < warmUpRuns && spent < warmUpSeconds; n++ {
 		_, facts, err := m.pass(ctx, in.values)
 		if err != nil {
@@ -150,10 +152,14 @@ func (r *run) benchJSON(b benchmark) error {
 func (r *run) benchTable(b benchmark, p *plan.Plan) *ascii.Table {
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	t.Row("mode", fmt.Sprintf("%s on %s, %s", r.mode, r.device, counted(r.threads, "thread")))
-	t.Row("run", fmt.Sprintf("%s, at least %s, of %s", secondsText(b.MedianSeconds), secondsText(b.MinSeconds),
-		counted(b.Runs, "run")))
+	run := fmt.Sprintf("%s, at least %s, of %s", secondsText(b.MedianSeconds), secondsText(b.MinSeconds),
+		counted(b.Runs, "run"))
+	if b.Simulated {
+		run += ", simulated"
+	}
+	t.Row("run", run)
 	expected := secondsText(p.Forecast.Seconds) + ", bound by " + p.Forecast.Bound
-	if !p.Forecast.Measured {
+	if !p.Forecast.Measured && !b.Simulated {
 		expected += guessed
 	}
 	t.Row("expected", expected)

@@ -138,9 +138,11 @@ func (r *run) planText(p *plan.Plan) error {
 
 // planSums says what the plan comes to.
 func (r *run) planSums(p *plan.Plan) *ascii.Table {
-	resident, paged := 0, 0
+	resident, paged, host := 0, 0, 0
 	for i := range p.Groups {
 		switch g := &p.Groups[i]; {
+		case g.OnHost:
+			host++
 		case g.Paged():
 			paged++
 		case g.Params > 0:
@@ -149,7 +151,11 @@ func (r *run) planSums(p *plan.Plan) *ascii.Table {
 	}
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	t.Row("mode", fmt.Sprintf("%s on %s", r.mode, r.device))
-	t.Row("groups", fmt.Sprintf("%d: %d resident, %d paged", len(p.Groups), resident, paged))
+	groups := fmt.Sprintf("%d: %d resident, %d paged", len(p.Groups), resident, paged)
+	if host > 0 {
+		groups += fmt.Sprintf(", %d on the CPU", host)
+	}
+	t.Row("groups", groups)
 	t.Row("memory", purposes(
 		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},
 		purpose{p.RingBytes, "slots"}, purpose{p.ActivationBytes, "activations"}, purpose{p.WorkBytes, "workspace"},
@@ -168,7 +174,7 @@ func (r *run) planSums(p *plan.Plan) *ascii.Table {
 	if stall := p.Forecast.StallSeconds; stall > 0 {
 		expected += fmt.Sprintf(", %s of it waiting for weights", secondsText(stall))
 	}
-	if !p.Forecast.Measured {
+	if !p.Forecast.Measured && r.device == "cpu" {
 		expected += guessed
 	}
 	t.Row("expected", expected)

@@ -113,6 +113,7 @@ func (m *openModel) pass(ctx context.Context, in runtime.Values) (runtime.Values
 		loads = 0
 	}
 	m.watch.begin(m.r, m.plan, loads)
+	clock, simulated := m.session.Clock()
 	start := time.Now()
 	out, err := m.session.Run(ctx, in)
 	took := time.Since(start)
@@ -121,13 +122,20 @@ func (m *openModel) pass(ctx context.Context, in runtime.Values) (runtime.Values
 		return nil, runFacts{}, err
 	}
 	after := m.session.Metrics()
-	return out, runFacts{
+	facts := runFacts{
 		Mode: m.r.mode, Device: m.r.device, Threads: m.r.threads,
 		Seconds: took.Seconds(), LoadSeconds: max(took-m.watch.groups, 0).Seconds(),
 		ExpectedSeconds: m.plan.Forecast.Seconds, Measured: m.plan.Forecast.Measured,
 		PeakDeviceBytes: after.PeakBytes, WeightBytes: after.WeightBytes,
 		MovedBytes: after.MovedBytes - before.MovedBytes, StallSeconds: (after.Stall - before.Stall).Seconds(),
-	}, nil
+	}
+	if simulated {
+		// Ops take on the device's clock what the plan says they do, so that all else is waiting.
+		now, _ := m.session.Clock()
+		facts.Simulated, facts.Seconds, facts.LoadSeconds = true, (now - clock).Seconds(), 0
+		facts.StallSeconds = max(facts.Seconds-m.plan.Forecast.ComputeSeconds, 0)
+	}
+	return out, facts, nil
 }
 
 // A passWatch follows a pass group by group, and draws how far it has come.
@@ -158,6 +166,8 @@ type runFacts struct {
 	Threads int
 	// Seconds is the whole run, LoadSeconds the part of it before the first group: bringing the weights that stay.
 	Seconds, LoadSeconds float64
+	// Simulated says that the times are those of a device's own clock.
+	Simulated bool
 	// ExpectedSeconds is what the planner thought the groups would take, from rates that were Measured or guessed.
 	ExpectedSeconds float64
 	Measured        bool
@@ -172,7 +182,11 @@ func (f runFacts) String() string {
 	if f.MovedBytes > 0 && f.Seconds > 0 {
 		moved += fmt.Sprintf(" at %s/s", ascii.FormatSize(int64(float64(f.MovedBytes)/f.Seconds)))
 	}
-	return fmt.Sprintf("%s, peak %s, weights %s, %s, stall %.3g %%, %s", secondsText(f.Seconds),
+	took := secondsText(f.Seconds)
+	if f.Simulated {
+		took += " (simulated)"
+	}
+	return fmt.Sprintf("%s, peak %s, weights %s, %s, stall %.3g %%, %s", took,
 		ascii.FormatSize(f.PeakDeviceBytes), ascii.FormatSize(f.WeightBytes), moved, 100*f.stallFraction(),
 		counted(f.Threads, "thread"))
 }
@@ -187,11 +201,11 @@ func (f runFacts) stallFraction() float64 {
 // expectation compares a run with its plan.
 func (f runFacts) expectation() string {
 	text := fmt.Sprintf("expected %s", secondsText(f.ExpectedSeconds))
-	if !f.Measured {
+	if !f.Measured && !f.Simulated {
 		text += guessed
 	}
 	text += ", took " + secondsText(f.Seconds-f.LoadSeconds)
-	if f.WeightBytes > 0 {
+	if f.LoadSeconds > 0 && f.WeightBytes > 0 {
 		text += fmt.Sprintf(" after %s of loading", secondsText(f.LoadSeconds))
 	}
 	return text
