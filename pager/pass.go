@@ -144,6 +144,11 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 			return located(err, g.current.plan.Lowered.Graph.Values[id].Name, "input")
 		}
 	}
+	for _, s := range group.SwapIn {
+		if err := g.stream.CopyIn(g.place(s.Value, instance), g.waiting(s, instance)); err != nil {
+			return located(err, g.current.plan.Lowered.Graph.Values[s.Value].Name, "swap in")
+		}
+	}
 	for i := group.First; i < group.End; i++ {
 		p := &g.current.ops[i]
 		if len(p.launch.Op.Guard) > 0 {
@@ -168,7 +173,18 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 			return located(err, g.current.plan.Lowered.Graph.Outputs[output].Name, "output")
 		}
 	}
+	for _, s := range group.SwapOut {
+		if err := g.stream.CopyOut(g.waiting(s, instance), g.place(s.Value, instance)); err != nil {
+			return located(err, g.current.plan.Lowered.Graph.Values[s.Value].Name, "swap out")
+		}
+	}
 	return nil
+}
+
+// waiting returns the host memory of an activation that waits there. The stream that copies it there brings it back.
+func (g *Pager) waiting(s plan.Swap, instance int) []byte {
+	v := &g.current.plan.Lowered.Graph.Values[s.Value]
+	return g.current.swap.Bytes()[s.Offset+int64(instance)*s.Stride:][:v.Bytes()]
 }
 
 func opError(op *layers.Op, err error) error {

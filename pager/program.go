@@ -22,8 +22,10 @@ type program struct {
 	load   loader
 	// updates is where states pass through on their way back.
 	updates [][]byte
-	// fixed finds the weights that stay by value.
-	fixed map[layers.ValueID]plan.Part
+	// fixed finds the parts of weights that stay by value.
+	fixed map[layers.ValueID][]plan.Part
+	// swap is host memory for activations that wait there.
+	swap *hostmem.Buf
 	// skipped says which results were not made, by instance and value; nil where no op is guarded.
 	skipped []bool
 	// arenas are those that the regions point into: with others the program is stale.
@@ -222,7 +224,7 @@ func module(weight string) string {
 func (g *Pager) drop() error {
 	var errs []error
 	for key, p := range g.programs {
-		errs = append(errs, p.load.close(), free(&p.consts))
+		errs = append(errs, p.close())
 		delete(g.programs, key)
 	}
 	g.current = nil
@@ -241,7 +243,7 @@ func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 			return ready, nil
 		}
 		delete(g.programs, p)
-		if err := errors.Join(ready.load.close(), free(&ready.consts)); err != nil {
+		if err := ready.close(); err != nil {
 			return nil, err
 		}
 	}
@@ -250,7 +252,7 @@ func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 			break
 		}
 		delete(g.programs, old) // any: a service has few shapes
-		if err := errors.Join(q.load.close(), free(&q.consts)); err != nil {
+		if err := q.close(); err != nil {
 			return nil, err
 		}
 	}
@@ -259,12 +261,30 @@ func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 		return nil, err
 	}
 	var err error
+	if p.SwapBytes > 0 {
+		if ready.swap, err = hostmem.Alloc(p.SwapBytes, hostmem.Activations); err != nil {
+			return nil, errors.Join(err, free(&ready.consts))
+		}
+	}
 	if ready.load, err = g.newLoader(p); err != nil {
-		return nil, errors.Join(err, free(&ready.consts))
+		return nil, errors.Join(err, ready.close())
 	}
 	g.prepare(ready)
 	g.programs[p] = ready
 	return ready, nil
+}
+
+// close frees what a program holds by itself.
+func (p *program) close() error {
+	var err error
+	if p.load != nil {
+		err = p.load.close()
+	}
+	if p.swap != nil {
+		p.swap.Free()
+		p.swap = nil
+	}
+	return errors.Join(err, free(&p.consts))
 }
 
 // constants copies the graph's constants to the device.
@@ -290,9 +310,9 @@ func (g *Pager) constants(ctx context.Context, p *program) (err error) {
 // prepare fills in the regions of every op.
 func (g *Pager) prepare(p *program) {
 	graph := p.plan.Lowered.Graph
-	p.fixed = make(map[layers.ValueID]plan.Part, len(p.plan.Fixed.Parts))
+	p.fixed = make(map[layers.ValueID][]plan.Part, len(p.plan.Fixed.Parts))
 	for _, part := range p.plan.Fixed.Parts {
-		p.fixed[part.Value] = part
+		p.fixed[part.Value] = append(p.fixed[part.Value], part)
 	}
 	consts := make(map[layers.ValueID]plan.Part, len(p.plan.Consts))
 	for _, part := range p.plan.Consts {
@@ -314,7 +334,7 @@ func (g *Pager) prepare(p *program) {
 			if part, ok := paged[o.Value]; ok {
 				low = part.Low
 				a.Region = device.Region{Memory: g.ring, Offset: group.SlotOffset + part.Offset, Bytes: part.High - part.Low}
-			} else if part, ok := p.fixed[o.Value]; ok {
+			} else if part, ok := p.fixedPart(o, graph); ok {
 				low = part.Low
 				a.Region = g.fixedRegion(part)
 			} else if part, ok := consts[o.Value]; ok {
@@ -351,6 +371,25 @@ func (g *Pager) prepare(p *program) {
 	}
 }
 
+// fixedPart returns the part of a value that stays and that has an operand's elements.
+func (p *program) fixedPart(o layers.Operand, graph *layers.Graph) (plan.Part, bool) {
+	parts := p.fixed[o.Value]
+	if len(parts) == 1 {
+		return parts[0], true
+	}
+	first, end, err := o.Layout.Span()
+	if err != nil {
+		panic("BUG: operand of " + graph.Values[o.Value].Name + ": " + err.Error())
+	}
+	size := int64(graph.Values[o.Value].DType.Size())
+	for _, part := range parts {
+		if part.Low <= first*size && end*size <= part.High {
+			return part, true
+		}
+	}
+	return plan.Part{}, false
+}
+
 // turn makes the regions of an op those of an instance.
 func (p *prepared) turn(instance int) {
 	if p.instance == instance {
@@ -376,8 +415,8 @@ func (g *Pager) place(id layers.ValueID, instance int) device.Region {
 
 // region returns where a value is that is a weight that stays, an input or a result.
 func (g *Pager) region(id layers.ValueID, instance int) device.Region {
-	if part, ok := g.current.fixed[id]; ok {
-		return g.fixedRegion(part)
+	if parts := g.current.fixed[id]; len(parts) > 0 { // what is not an operand stays as a whole
+		return g.fixedRegion(parts[0])
 	}
 	for _, part := range g.current.plan.Consts {
 		if part.Value == id {

@@ -17,13 +17,8 @@ func (p *Plan) activations() int64 {
 	g := p.Lowered.Graph
 	p.Places = make([]Place, len(g.Values))
 	p.lifetimes()
-	groupOf := make([]int, len(g.Ops)+1)
-	for k := range p.Groups {
-		for i := p.Groups[k].First; i < p.Groups[k].End; i++ {
-			groupOf[i] = k
-		}
-	}
-	var live []int
+	groupOf := groupsOfOps(p.Groups, len(g.Ops))
+	var live []item
 	for id, v := range g.Values {
 		place := &p.Places[id]
 		if v.Role != layers.Computed && v.Role != layers.Input || place.First < 0 {
@@ -34,14 +29,31 @@ func (p *Plan) activations() int64 {
 		if place.Bytes == 0 {
 			continue
 		}
+		size := alignUp(place.Bytes, p.Target.AlignBytes)
 		first, last := groupOf[place.First], groupOf[max(min(place.Last, len(g.Ops)-1), 0)]
 		if p.Instances > 1 && first != last {
-			place.Stride = alignUp(place.Bytes, p.Target.AlignBytes)
+			place.Stride = size
 			place.First, place.Last = p.Groups[first].First, p.Groups[last].End-1
+			size *= int64(p.Instances)
 		}
-		live = append(live, id)
+		live = append(live, item{id: id, first: place.First, last: place.Last, bytes: size})
 	}
-	return p.pack(live)
+	total := pack(live, len(g.Ops))
+	for _, it := range live {
+		p.Places[it.id].Offset = it.offset
+	}
+	return total
+}
+
+// groupsOfOps returns the group of each op.
+func groupsOfOps(groups []Group, ops int) []int {
+	of := make([]int, ops+1)
+	for k := range groups {
+		for i := groups[k].First; i < groups[k].End; i++ {
+			of[i] = k
+		}
+	}
+	return of
 }
 
 // lifetimes finds the first and the last op that need each value, −1 for one that none needs. Inputs are copied in before
@@ -58,7 +70,8 @@ func (p *Plan) lifetimes() {
 			place.Last = max(place.Last, op)
 		}
 	}
-	for i, op := range g.Ops {
+	for i := range g.Ops {
+		op := &g.Ops[i]
 		for _, o := range op.In {
 			if o.Value != layers.NoValue {
 				read(o.Value, i)
@@ -72,15 +85,18 @@ func (p *Plan) lifetimes() {
 		}
 	}
 	last := len(g.Ops) - 1
-	for i := range p.Groups {
-		group := &p.Groups[i]
-		for _, id := range g.Inputs {
-			place := &p.Places[id]
-			if place.First >= group.First && place.First < group.End {
-				place.First = group.First
-				group.Inputs = append(group.Inputs, id)
-			}
+	groupAt := func(op int) int {
+		i, _ := slices.BinarySearchFunc(p.Groups, op, func(group Group, op int) int { return cmp.Compare(group.End-1, op) })
+		return min(i, len(p.Groups)-1) // a graph without ops has a group without ops
+	}
+	for _, id := range g.Inputs {
+		place := &p.Places[id]
+		if place.First < 0 {
+			continue
 		}
+		group := &p.Groups[groupAt(place.First)]
+		place.First = group.First
+		group.Inputs = append(group.Inputs, id)
 	}
 	for k, o := range g.Outputs {
 		place := &p.Places[o.Operand.Value]
@@ -92,60 +108,74 @@ func (p *Plan) lifetimes() {
 			p.Groups[0].Outputs = append(p.Groups[0].Outputs, k)
 			continue
 		}
-		i, _ := slices.BinarySearchFunc(p.Groups, place.Last, func(group Group, op int) int {
-			return cmp.Compare(group.End-1, op)
-		})
-		i = min(i, len(p.Groups)-1) // a graph without ops has a group without ops
-		place.Last = max(p.Groups[i].End-1, 0)
-		p.Groups[i].Outputs = append(p.Groups[i].Outputs, k)
+		group := &p.Groups[groupAt(place.Last)]
+		place.Last = max(group.End-1, 0)
+		group.Outputs = append(group.Outputs, k)
 	}
 	for _, u := range g.Updates {
 		if place := &p.Places[u.Operand.Value]; place.First >= 0 {
 			place.Last = last
 		}
 	}
+	for i := range p.Groups {
+		group := &p.Groups[i]
+		for _, s := range group.SwapIn {
+			p.Places[s.Value].First = group.First
+		}
+		for _, s := range group.SwapOut {
+			p.Places[s.Value].Last = max(p.Places[s.Value].Last, group.End-1)
+		}
+	}
 }
 
-// pack gives the values offsets such that no two that are alive together overlap, the largest first, each in the
-// smallest gap where it fits: within a few percent of the largest sum alive at once for real networks. It returns the
-// size of the arena.
-func (p *Plan) pack(ids []int) int64 {
-	places := p.Places
-	size := func(id int) int64 {
-		v := &places[id]
-		if v.Stride > 0 {
-			return v.Stride * int64(p.Instances)
-		}
-		return alignUp(v.Bytes, p.Target.AlignBytes)
-	}
-	slices.SortStableFunc(ids, func(a, b int) int { return cmp.Compare(size(b), size(a)) })
+// An item is a run of bytes that is needed from one op to another.
+type item struct {
+	id          int
+	first, last int
+	bytes       int64
+	offset      int64
+}
+
+// pack gives items offsets such that no two that are alive together overlap, the largest first, each in the smallest
+// gap where it fits: within a few percent of the largest sum alive at once for real networks. It returns the size of the
+// arena. The items are in another order then.
+func pack(items []item, ops int) int64 {
+	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(b.bytes, a.bytes) })
+	// alive holds, for each op, the items placed so far that are alive there; few at a time.
+	alive := make([][]int32, max(ops, 1)+1)
+	seen := make([]int32, len(items))
+	var near []int32
 	var total int64
-	placed := make([]int, 0, len(ids)) // by offset
-	for _, id := range ids {
-		v := &places[id]
-		need := size(id)
-		var at int64
-		best := int64(-1)
-		var bestGap int64
-		for _, other := range placed {
-			o := &places[other]
-			if o.Last < v.First || v.Last < o.First {
-				continue
+	for k := range items {
+		it := &items[k]
+		near = near[:0]
+		for op := it.first; op <= it.last; op++ {
+			for _, other := range alive[op] {
+				if seen[other] != int32(k)+1 {
+					seen[other] = int32(k) + 1
+					near = append(near, other)
+				}
 			}
-			if gap := o.Offset - at; gap >= need && (best < 0 || gap < bestGap) {
+		}
+		slices.SortFunc(near, func(a, b int32) int {
+			return cmp.Or(cmp.Compare(items[a].offset, items[b].offset), cmp.Compare(a, b))
+		})
+		best, bestGap, at := int64(-1), int64(0), int64(0)
+		for _, other := range near {
+			o := &items[other]
+			if gap := o.offset - at; gap >= it.bytes && (best < 0 || gap < bestGap) {
 				best, bestGap = at, gap
 			}
-			at = max(at, o.Offset+size(other))
+			at = max(at, o.offset+o.bytes)
 		}
 		if best < 0 {
 			best = at
 		}
-		v.Offset = best
-		total = max(total, best+need)
-		i, _ := slices.BinarySearchFunc(placed, best, func(other int, off int64) int {
-			return cmp.Compare(places[other].Offset, off)
-		})
-		placed = slices.Insert(placed, i, id)
+		it.offset = best
+		total = max(total, best+it.bytes)
+		for op := it.first; op <= it.last; op++ {
+			alive[op] = append(alive[op], int32(k))
+		}
 	}
 	return total
 }

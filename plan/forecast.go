@@ -35,7 +35,7 @@ func (p *Plan) forecast(r Rates) {
 			fromDisk = fromDisk || p.Target.Direct || !group.Copied
 		}
 	}
-	f.Seconds, f.StallSeconds = simulate(p.stages())
+	f.Seconds, f.StallSeconds = new(simulation).run(p.stages())
 	if f.LoadSeconds > f.ComputeSeconds {
 		f.Bound = "transfer"
 		if fromDisk {

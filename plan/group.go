@@ -34,6 +34,56 @@ func cut(g *layers.Graph, limit Limit) []Group {
 	return groups
 }
 
+// cutParts divides the groups of a graph for the graph in which ops were split by rows, where from has the op that each
+// op was made from: every part is a group of its own. It returns the groups and which of the old ones each is of. In
+// groups whose slots are larger than mostBytes, ops that could be split begin a group, too.
+func cutParts(old []Group, g *layers.Graph, from []int, mostBytes int64) ([]Group, []int) {
+	parts := make(map[int]int) // how many ops an op became
+	for _, k := range from {
+		parts[k]++
+	}
+	var groups []Group
+	var origin []int
+	at := 0
+	for k := range old {
+		first := len(groups)
+		for ; at < len(g.Ops) && from[at] < old[k].End; at++ {
+			op := &g.Ops[at]
+			reads := opParts(g, op)
+			rows, _ := layers.SplittableRows(g, op)
+			isPart := parts[from[at]] > 1 && len(reads) > 0
+			alone := isPart || rows > 0 && old[k].SlotBytes > mostBytes
+			n := len(groups)
+			switch {
+			case n == first, len(reads) > 0 && len(groups[n-1].Parts) > 0 && (alone || groups[n-1].EndRow > 0):
+				groups, origin = append(groups, Group{Path: old[k].Path, First: at}), append(origin, k)
+			}
+			group := &groups[len(groups)-1]
+			group.End = at + 1
+			group.Parts = append(group.Parts, reads...)
+			if isPart {
+				group.FirstRow, group.EndRow = partRows(g, op)
+			}
+		}
+		if len(groups) == first { // a group without ops
+			groups, origin = append(groups, Group{Path: old[k].Path, First: at, End: at}), append(origin, k)
+		}
+	}
+	count(g, groups)
+	return groups, origin
+}
+
+// partRows returns which rows of its weight a part of an op reads.
+func partRows(g *layers.Graph, op *layers.Op) (first, end int) {
+	if op.Kind == "embedding_rows" {
+		first = op.Attrs.Int("low")
+		return first, first + op.In[0].Layout.Shape[0]
+	}
+	w := op.In[1].Layout
+	first = w.Offset / w.Strides[0]
+	return first, first + w.Shape[0]
+}
+
 // count merges the parts of each group and counts what they hold.
 func count(g *layers.Graph, groups []Group) {
 	for i := range groups {

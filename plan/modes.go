@@ -1,28 +1,27 @@
 package plan
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
+	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
-// room returns the bytes that a budget leaves for weights, activations and scratch memory taken off.
+// noLimit is a budget that everything is within.
+const noLimit = math.MaxInt64 / 4
+
+// room returns the bytes that the budget leaves for the ring and for weights that may stay.
 func (d *draft) room() int64 {
 	if d.o.MemoryBytes <= 0 {
-		return math.MaxInt64 / 4
+		return noLimit
 	}
-	return d.o.MemoryBytes - d.base.ActivationBytes - d.base.WorkBytes
+	return d.o.MemoryBytes - d.restBytes()
 }
 
-// fits returns a plan that is within the budget, or says what is missing of it.
-func (d *draft) fits(p *Plan, min int64) (*Plan, error) {
-	p.MinBytes = min
-	if d.o.MemoryBytes > 0 && p.PeakBytes() > d.o.MemoryBytes {
-		return nil, &CapacityError{NeedBytes: p.PeakBytes(), HaveBytes: d.o.MemoryBytes, MinBytes: min}
-	}
-	return p, nil
-}
+// restBytes is what a plan takes beside the ring and the weights that may stay.
+func (d *draft) restBytes() int64 { return d.base.ActivationBytes + d.base.WorkBytes + d.alwaysBytes }
 
 // like returns a plan whose weights lie as in the plan for other shapes, nil where there is none or the budget does not
 // admit it.
@@ -31,29 +30,37 @@ func (d *draft) like() *Plan {
 	if other == nil || other.Sides != nil { // the sides' pagers see for themselves whether weights can stay
 		return nil
 	}
-	held := make(map[tensor.Extent]bool)
-	for _, part := range other.Fixed.Parts {
-		held[other.Lowered.Graph.Values[part.Value].Weight.Extent] = true
-	}
-	fixed := func(i int) bool {
-		for _, part := range d.groups[i].Parts {
-			if !held[d.l.Graph.Values[part.Value].Weight.Extent] {
-				return false
-			}
-		}
-		return true
-	}
-	for depth := d.o.Slots - 1; depth >= 0; depth-- {
-		p := d.plan(fixed, other.RingBytes, depth)
-		if p == nil || d.o.MemoryBytes > 0 && p.PeakBytes() > d.o.MemoryBytes || !SameFixed(p, other) {
+	e := d
+	if other.SplitBytes > 0 {
+		if e = d.split(other.SplitBytes); e == nil {
 			return nil
 		}
-		p.MinBytes, _, _ = d.least()
-		if p.RingBytes <= other.RingBytes {
-			return p
+	}
+	held := make(map[tensor.Extent][]Part)
+	for _, part := range other.Fixed.Parts {
+		extent := other.Lowered.Graph.Values[part.Value].Weight.Extent
+		held[extent] = append(held[extent], part)
+	}
+	var parts []Part
+	for id := range e.l.Graph.Values {
+		v := &e.l.Graph.Values[id]
+		if v.Role != layers.Weight && v.Role != layers.State {
+			continue
+		}
+		for _, part := range held[v.Weight.Extent] {
+			parts = append(parts, Part{Value: layers.ValueID(id), Low: part.Low, High: part.High})
 		}
 	}
-	return nil
+	e = e.with(parts)
+	p := e.bestRing(min(other.RingBytes, e.room()))
+	if p == nil || d.o.MemoryBytes > 0 && p.PeakBytes() > d.o.MemoryBytes || !SameFixed(p, other) {
+		return nil
+	}
+	p.MinBytes, _, _ = d.least()
+	if d.o.Mode == Resident || d.o.Mode == Chunk {
+		p.MinBytes = p.PeakBytes()
+	}
+	return p
 }
 
 // SameFixed reports whether two plans hold the same weights in the same places.
@@ -64,62 +71,110 @@ func SameFixed(a, b *Plan) bool {
 	})
 }
 
+// resident keeps everything. Where that does not fit and activations can wait in host memory, they do.
 func (d *draft) resident() (*Plan, error) {
-	p := d.plan(func(int) bool { return true }, 0, 0)
-	return d.fits(p, p.PeakBytes())
-}
-
-// page streams every group, through the smallest ring that is as fast as any.
-func (d *draft) page() (*Plan, error) {
-	none := func(int) bool { return false }
-	p := d.fastest([]*draft{d}, func(d *draft) *Plan {
-		return d.bestRing(none, d.room()-d.alwaysBytes)
-	})
-	return d.paged(p)
-}
-
-// paged returns a plan made of paged groups, or the error that says which group has no room.
-func (d *draft) paged(p *Plan) (*Plan, error) {
-	min, path, needBytes := d.least()
-	if p == nil {
-		have := d.room() - d.alwaysBytes
-		if have < 0 {
-			path, needBytes, have = "", min, d.o.MemoryBytes
+	all := slices.Repeat([]bool{true}, len(d.groups))
+	p := d.plan(all, layout{})
+	lean := p
+	if e := d.swapped(0); e != nil {
+		if lean = e.plan(all, layout{}); lean.PeakBytes() >= p.PeakBytes() {
+			lean = p
 		}
-		return nil, &CapacityError{Path: path, NeedBytes: needBytes, HaveBytes: have, MinBytes: min}
 	}
+	p.MinBytes, lean.MinBytes = lean.PeakBytes(), lean.PeakBytes()
+	switch most := d.o.MemoryBytes; {
+	case most <= 0 || p.PeakBytes() <= most:
+		return p, nil
+	case lean.PeakBytes() <= most:
+		return lean, nil
+	}
+	return nil, &CapacityError{NeedBytes: lean.PeakBytes(), HaveBytes: d.o.MemoryBytes, MinBytes: lean.PeakBytes()}
+}
+
+// page streams every group, through the smallest ring that is as fast as any. Tied weights stay where there is room.
+func (d *draft) page() (*Plan, error) {
+	return d.choose(func(e *draft) *Plan {
+		var plans []*Plan
+		for _, f := range e.tiedVariants() {
+			if p := f.bestRing(f.room()); p != nil {
+				plans = append(plans, p)
+			}
+		}
+		return cheapest(plans)
+	})
+}
+
+// choose returns the plan that is expected to be the fastest among what make gives for each variant of the draft.
+func (d *draft) choose(make func(*draft) *Plan) (*Plan, error) {
+	return d.chooseOf(d.variants, make)
+}
+
+func (d *draft) chooseOf(variants func() []*draft, make func(*draft) *Plan) (*Plan, error) {
+	min, path, groupBytes := d.least()
+	if d.o.MemoryBytes > 0 && d.o.MemoryBytes < min {
+		have := d.lean().room()
+		if have < 0 {
+			path, groupBytes, have = "", min, d.o.MemoryBytes
+		}
+		return nil, &CapacityError{Path: path, NeedBytes: groupBytes, HaveBytes: have, MinBytes: min}
+	}
+	var plans []*Plan
+	list := variants()
+	for _, e := range list {
+		if p := make(e); p != nil {
+			plans = append(plans, p)
+		}
+	}
+	for _, e := range list { // activations leave where they have to
+		if len(plans) > 0 {
+			break
+		}
+		_, slot := e.largest()
+		if e = e.swapped(d.o.MemoryBytes - e.base.WorkBytes - e.alwaysBytes - 2*slot); e != nil {
+			if p := make(e); p != nil {
+				plans = append(plans, p)
+			}
+		}
+	}
+	if len(plans) == 0 {
+		plans = append(plans, make(d.lean()))
+	}
+	p := cheapest(plans)
 	p.MinBytes = min
 	return p, nil
 }
 
 // least returns the smallest budget under which groups can be paged, and the group that decides it.
 func (d *draft) least() (bytes int64, path string, groupBytes int64) {
-	for i, n := range d.slots {
-		if n > groupBytes {
-			groupBytes, path = n, d.groups[i].Path
-		}
-	}
-	return d.alwaysBytes + d.base.ActivationBytes + d.base.WorkBytes + groupBytes, path, groupBytes
+	lean := d.lean()
+	path, groupBytes = lean.largest()
+	return lean.restBytes() + groupBytes, path, groupBytes
 }
 
-// fastest returns the plan that is expected to be the fastest of what make gives for each draft; among plans within a
-// hundredth of it, the one that takes the least memory.
-func (d *draft) fastest(drafts []*draft, make func(*draft) *Plan) *Plan {
-	var plans []*Plan
-	for _, e := range drafts {
-		if p := make(e); p != nil {
-			plans = append(plans, p)
+// largest returns the group with the largest slot.
+func (d *draft) largest() (path string, slotBytes int64) {
+	for i := range d.groups {
+		if n := d.groups[i].SlotBytes; n > slotBytes {
+			slotBytes, path = n, d.groups[i].Path
 		}
 	}
-	return cheapest(plans)
+	return path, slotBytes
 }
 
 // tolerance is how much slower a plan may be that takes less memory.
 const tolerance = 1.01
 
+// overHost reports whether a plan takes more host memory than it may.
+func (p *Plan) overHost() bool { return p.mostHostBytes > 0 && p.HostBytes() > p.mostHostBytes }
+
+// cheapest returns the plan that takes the least memory among those that are about as fast as the fastest; the first of
+// several that take the same. It returns nil where there is none.
 func cheapest(plans []*Plan) *Plan {
 	if len(plans) == 0 {
 		return nil
+	}
+	if within := slices.DeleteFunc(slices.Clone(plans), (*Plan).overHost); len(within) > 0 {
+		plans = within
 	}
 	best := math.Inf(1)
 	for _, p := range plans {
@@ -134,80 +189,218 @@ func cheapest(plans []*Plan) *Plan {
 	return chosen
 }
 
-// bestRing pages all groups that are not fixed through a ring of at most the given size: two slots where they are as good
-// as more.
-func (d *draft) bestRing(fixed func(int) bool, mostBytes int64) *Plan {
-	var plans []*Plan
-	for depth, bytes := range d.ringSizes(fixed) {
-		for _, n := range []int64{bytes, bytes + bytes/int64(2*(depth+1))} {
-			if p := d.plan(fixed, min(n, mostBytes), depth); p != nil && p.RingBytes <= mostBytes {
-				plans = append(plans, p)
-			}
+// bestRing pages all groups through a ring of at most the given size: two slots where they are as good as more.
+func (d *draft) bestRing(mostBytes int64) *Plan {
+	d.prepare(nil)
+	type tried struct {
+		use     layout
+		seconds float64
+		bytes   int64
+	}
+	var list []tried
+	best := math.Inf(1)
+	for _, use := range d.layouts(mostBytes) {
+		if seconds, bytes, ok := d.try(use); ok {
+			list = append(list, tried{use, seconds, bytes})
+			best = min(best, seconds)
 		}
 	}
-	return cheapest(plans)
+	list = slices.DeleteFunc(list, func(t tried) bool { return t.seconds > best*tolerance })
+	if len(list) == 0 {
+		return nil
+	}
+	return d.plan(nil, slices.MinFunc(list, func(a, b tried) int { return cmp.Compare(a.bytes, b.bytes) }).use)
 }
 
-// ringSizes returns, for each depth, the size of the ring in which no slot overlaps those of the depth groups before it,
-// if groups lay end to end.
-func (d *draft) ringSizes(fixed func(int) bool) []int64 {
-	var sizes []int64
-	for i, n := range d.slots {
-		if n > 0 && !fixed(i) {
-			sizes = append(sizes, n)
+// defaultSlots is how many neighbours' memory a ring has at most where no number of slots was asked for.
+const defaultSlots = 4
+
+// layouts returns the ways to use a ring that are worth trying for the groups that are paged.
+func (d *draft) layouts(mostBytes int64) []layout {
+	slots := d.o.Slots
+	if slots == 0 {
+		slots = defaultSlots
+	}
+	var list []layout
+	for depth, bytes := range d.ringSizes(slots) {
+		// What lies end to end leaves gaps where it begins again, and what is put into gaps does not always fit.
+		for _, n := range []int64{bytes, bytes + bytes/int64(2*(depth+1))} {
+			list = append(list, layout{min(n, mostBytes), depth})
+			if d.o.Slots == 0 && depth > 0 {
+				list = append(list, layout{min(n, mostBytes), endToEnd})
+			}
 		}
 	}
-	out := make([]int64, min(d.o.Slots, max(len(sizes), 1)))
-	for depth := range out {
-		for k := range sizes {
-			var sum int64
-			for j := range depth + 1 {
-				sum += sizes[(k+j)%len(sizes)]
-			}
+	return list
+}
+
+// ringSizes returns, for each depth below a number of slots, the size of the ring in which no slot overlaps those of the
+// depth groups before it, if groups lay end to end.
+func (d *draft) ringSizes(slots int) []int64 {
+	n := len(d.paged)
+	out := make([]int64, min(slots, max(n, 1)))
+	for k := range d.paged {
+		var sum int64
+		for depth := range out {
+			sum += d.groups[d.paged[(k+depth)%n]].SlotBytes
 			out[depth] = max(out[depth], sum)
 		}
 	}
 	return out
 }
 
-// chunk fixes the largest prefix that the capacity admits; what follows is paged.
-func (d *draft) chunk() (*Plan, error) {
-	n := d.prefix(d.o.Capacity)
-	if n < len(d.groups) && d.o.HostLower != nil {
-		return d.divided(Resident, func(group int) bool { return group >= n })
-	}
-	fixed := func(i int) bool { return i < n }
-	p := d.plan(fixed, 0, 0)
-	if p == nil {
-		p = d.bestRing(fixed, math.MaxInt64/4)
-		if d.o.MemoryBytes > 0 && (p == nil || p.PeakBytes() > d.o.MemoryBytes) {
-			p = d.bestRing(fixed, max(d.room()-d.fixedBytes(fixed), 0))
+// prepare begins to try layouts for the groups for which keep is not true.
+func (d *draft) prepare(keep []bool) {
+	d.stages, d.paged = d.stages[:0], d.paged[:0]
+	instances := float64(d.o.Instances)
+	var total int64
+	for i := range d.groups {
+		group := &d.groups[i]
+		s := stage{compute: group.Seconds * instances}
+		if len(group.Parts) > 0 && (keep == nil || !keep[i]) {
+			s.paged, s.load = true, group.LoadSeconds
+			d.paged = append(d.paged, i)
+			total += spanBytes(group.Spans)
 		}
-		if p == nil {
-			_, path, need := d.least()
-			least := d.bestRing(fixed, math.MaxInt64/4)
-			leastBytes := least.PeakBytes() - least.RingBytes + need
-			return nil, &CapacityError{
-				Path: path, NeedBytes: need, HaveBytes: d.room() - d.fixedBytes(fixed), MinBytes: leastBytes,
+		d.stages = append(d.stages, s)
+	}
+	room := d.o.HostBytes - d.base.SwapBytes - stagingBytes
+	if d.o.Target.Direct || d.o.HostBytes == 0 || total <= room {
+		return
+	}
+	fromDisk := 1 - max(float64(room), 0)/float64(total) // the part of the groups of which host memory has no copy
+	for _, i := range d.paged {
+		s := &d.stages[i]
+		s.load += fromDisk * max(d.o.Rates.diskSeconds(&d.groups[i])-s.load, 0)
+	}
+}
+
+// try returns what a pass takes with a layout, and how large the ring is.
+func (d *draft) try(use layout) (seconds float64, ringBytes int64, ok bool) {
+	d.visits = d.visits[:0]
+	for _, i := range d.paged {
+		d.visits = append(d.visits, visit{bytes: d.groups[i].SlotBytes})
+	}
+	if !use.place(d.visits) {
+		return 0, 0, false
+	}
+	for k, i := range d.paged {
+		d.stages[i].after = d.visits[k].after
+		ringBytes = max(ringBytes, d.visits[k].offset+d.visits[k].bytes)
+	}
+	seconds, _ = d.sim.run(d.stages)
+	return seconds, ringBytes, true
+}
+
+// tiedVariants returns the draft, and the draft with as many tied weights as fit kept: those first that save most for
+// each byte.
+func (d *draft) tiedVariants() []*draft {
+	variants := []*draft{d}
+	if len(d.tied) == 0 {
+		return variants
+	}
+	order := slices.Clone(d.tied)
+	slices.SortStableFunc(order, func(a, b Tied) int { return cmp.Compare(b.Readers, a.Readers) })
+	_, largest := d.largest()
+	for _, slots := range []int64{2, 1} {
+		var kept []Part
+		room := d.room() - slots*largest
+		for _, t := range order {
+			parts := d.partsOf(t.Value)
+			n := partBytes(parts, d.o.Target)
+			if n > room {
+				continue
+			}
+			room -= n
+			kept = append(kept, parts...)
+		}
+		if len(kept) == 0 {
+			continue
+		}
+		if e := d.with(kept); e.room() >= 0 {
+			variants = append(variants, e)
+		}
+		if len(kept) == len(order) {
+			break
+		}
+	}
+	return variants
+}
+
+// partsOf returns what the groups read of a value.
+func (d *draft) partsOf(id layers.ValueID) []Part {
+	var parts []Part
+	for i := range d.groups {
+		for _, part := range d.groups[i].Parts {
+			if part.Value == id {
+				parts = append(parts, part)
 			}
 		}
 	}
-	return d.fits(p, p.PeakBytes())
+	return union(parts)
+}
+
+// partBytes returns what parts take at most, kept.
+func partBytes(parts []Part, t Target) int64 {
+	var n int64
+	for _, p := range parts {
+		n += alignUp(p.High-p.Low, t.AlignBytes)
+		if t.Direct {
+			n += 2 * tensor.AlignBytes
+		}
+	}
+	return n
+}
+
+// chunk fixes the largest prefix that the capacity admits; what follows the host's processor computes, or it is paged.
+func (d *draft) chunk() (*Plan, error) {
+	n := d.prefix(d.o.Capacity)
+	if n < len(d.groups) && d.o.HostLower != nil {
+		return d.divided(Resident, nil, func(group int) bool { return group >= n })
+	}
+	prefixed := func(e *draft) *draft {
+		var kept []Part
+		for i := range e.groups {
+			if e.originOf(i) < n {
+				kept = append(kept, e.groups[i].Parts...)
+			}
+		}
+		return e.with(kept)
+	}
+	fixed := prefixed(d)
+	fixed.leanest = leaner(fixed, prefixed(d.lean()))
+	return fixed.chooseOf(func() []*draft {
+		list := []*draft{fixed}
+		for _, e := range d.variants()[1:] {
+			list = append(list, prefixed(e))
+		}
+		return list
+	}, func(e *draft) *Plan { return e.bestRing(e.room()) })
+}
+
+// leaner returns the one of two drafts that takes less memory where groups are paged one by one.
+func leaner(a, b *draft) *draft {
+	_, m := a.largest()
+	_, n := b.largest()
+	if b.restBytes()+n < a.restBytes()+m {
+		return b
+	}
+	return a
 }
 
 // prefix returns how many groups from the first on the capacity holds. A weight that several groups read counts once.
 func (d *draft) prefix(capacity Limit) int {
 	if capacity.Unit == Unset {
-		return len(d.groups)
+		return d.fittingPrefix()
 	}
 	var used int64
-	held := make(map[int32]bool)
+	held := make(map[layers.ValueID]bool)
 	for i := range d.groups {
 		for _, part := range d.groups[i].Parts {
-			if held[int32(part.Value)] {
+			if held[part.Value] {
 				continue
 			}
-			held[int32(part.Value)] = true
+			held[part.Value] = true
 			n := part.High - part.Low
 			if capacity.Unit == Params {
 				n /= int64(d.l.Graph.Values[part.Value].DType.Size())
@@ -221,120 +414,31 @@ func (d *draft) prefix(capacity Limit) int {
 	return len(d.groups)
 }
 
-// fixedBytes returns what fixing groups takes.
-func (d *draft) fixedBytes(fixed func(int) bool) int64 {
-	var p Plan
-	p.Target = d.o.Target
-	p.fix(d.l.Graph, d.held(d.groups, fixed))
-	return p.Fixed.Bytes + p.ConstBytes
-}
-
-// auto keeps everything where there is room. Else it keeps what helps most: several ways to choose are costed by
-// simulation, from spread evenly over the pass to the groups whose loads take longest for what they compute, and the
-// fastest plan is improved step by step.
-func (d *draft) auto() (*Plan, error) {
-	if p, err := d.resident(); err == nil {
-		p.MinBytes, _, _ = d.least()
-		p.Mode = Auto
-		return p, nil
-	}
-	room := d.room() - d.alwaysBytes
-	var plans []*Plan
-	for depth := range min(d.o.Slots, max(len(d.groups), 1)) {
-		for _, order := range [][]int{d.spread(), d.byNeed(), d.inOrder()} {
-			if p := d.fill(order, room, depth); p != nil {
-				plans = append(plans, p)
-			}
-		}
-	}
-	none := func(int) bool { return false }
-	if p := d.bestRing(none, room); p != nil {
-		plans = append(plans, p)
-	}
-	return d.paged(cheapest(plans))
-}
-
-// spread orders the groups so that every beginning of the order is spread evenly over the pass, by bytes: bit reversal.
-func (d *draft) spread() []int {
-	n := len(d.groups)
-	var order []int
-	size := 1
-	for size < n {
-		size *= 2
-	}
-	for i := range size {
-		r := 0
-		for bit := 1; bit < size; bit *= 2 {
-			r *= 2
-			if i&bit != 0 {
-				r++
-			}
-		}
-		if r < n {
-			order = append(order, r)
-		}
-	}
-	return order
-}
-
-// byNeed orders the groups by how much longer their loads take than what they compute, for each byte.
-func (d *draft) byNeed() []int {
-	order := d.inOrder()
-	need := make([]float64, len(d.groups))
+// fittingPrefix returns how many groups from the first on the budget holds, beside a ring of two slots for the others
+// where these are not the host's.
+func (d *draft) fittingPrefix() int {
+	room := d.room()
+	sum := make([]int64, len(d.groups)+1)
 	for i := range d.groups {
-		if d.slots[i] == 0 {
-			continue
+		sum[i+1] = sum[i] + d.groups[i].SlotBytes
+	}
+	var pair, next int64 // the most that two neighbours take of the groups that follow, and the slot of the next paged one
+	best := 0
+	for n := len(d.groups); n >= 0; n-- {
+		ring := pair
+		if d.o.HostLower != nil {
+			ring = 0
 		}
-		load := float64(d.slots[i]) / d.rate()
-		need[i] = (load - d.groups[i].Seconds*float64(d.o.Instances)) / float64(d.slots[i])
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case need[a] > need[b]:
-			return -1
-		case need[a] < need[b]:
-			return 1
+		if sum[n]+ring <= room {
+			best = n
+			break
 		}
-		return 0
-	})
-	return order
-}
-
-// rate is what the slower of the ways to the ring brings in a second.
-func (d *draft) rate() float64 {
-	if d.o.Target.Direct {
-		return d.o.Rates.DiskBytes
-	}
-	return d.o.Rates.CopyBytes
-}
-
-func (d *draft) inOrder() []int {
-	order := make([]int, len(d.groups))
-	for i := range order {
-		order[i] = i
-	}
-	return order
-}
-
-// fill fixes groups in the given order as long as they and a ring of the given depth for the others fit. The ring that
-// the others need shrinks as large groups leave it, so what that sets free is given out again.
-func (d *draft) fill(order []int, room int64, depth int) *Plan {
-	keep := make([]bool, len(d.groups))
-	fixed := func(i int) bool { return keep[i] }
-	var used int64
-	for range 3 {
-		sizes := d.ringSizes(fixed)
-		ringBytes := sizes[min(depth, len(sizes)-1)]
-		for _, i := range order {
-			if n := d.slots[i]; n > 0 && !keep[i] && used+n+ringBytes <= room {
-				keep[i] = true
-				used += n
+		if n > 0 {
+			if b := d.groups[n-1].SlotBytes; b > 0 {
+				pair = max(pair, b+next)
+				next = b
 			}
 		}
 	}
-	p := d.plan(fixed, room-used, depth)
-	if p == nil || p.Fixed.Bytes+p.ConstBytes+p.RingBytes > room+d.alwaysBytes {
-		return nil
-	}
-	return p
+	return best
 }

@@ -84,7 +84,8 @@ type Options struct {
 	MaxGroup Limit
 	// Capacity is what the chunk mode pins.
 	Capacity Limit
-	// Slots bounds how many groups may be on their way or in use at once in the ring; 0 is 4.
+	// Slots bounds how many groups may be on their way or in use at once in the ring; 0 is as many as lie in the memory of
+	// four neighbours.
 	Slots int
 	// Instances is how many micro-batches pass through each group while it is there; 0 is 1.
 	Instances int
@@ -110,6 +111,10 @@ type Plan struct {
 	Instances int
 	// Groups are the steps of a pass, in order.
 	Groups []Group
+	// SplitBytes is the size above which weights are computed by rows, as groups of their own; 0 is none are.
+	SplitBytes int64
+	// Tied are the weights that several groups read.
+	Tied []Tied
 	// Places has one entry for each value of the graph; those of weights, states and constants are empty, since the
 	// groups say where these are.
 	Places []Place
@@ -123,6 +128,8 @@ type Plan struct {
 	// StagingBytes is the host memory through which weights pass to a device that is not Direct, and HostCopyBytes that
 	// in which weights stay so that the disk is read once.
 	StagingBytes, HostCopyBytes int64
+	// SwapBytes is the host memory for activations that wait there until they are needed again.
+	SwapBytes int64
 	// MovedBytes counts what reaches the ring in one pass, over-read included.
 	MovedBytes int64
 	// MinBytes is the least budget for which there is a plan in this mode.
@@ -132,6 +139,9 @@ type Plan struct {
 	// Sides is set where the host's processor computes some of the groups. What is above is then the device's part, and
 	// Groups are those of both in the order of execution, for reports alone: the sides' plans are what runs.
 	Sides *Sides
+
+	// mostHostBytes is the budget of host memory.
+	mostHostBytes int64
 }
 
 // A Group is a run of ops that need their weights at one time.
@@ -153,12 +163,17 @@ type Group struct {
 	// Copied is set where the group's bytes stay in host memory, at CopyOffset of the copies, and the disk is read once.
 	Copied     bool
 	CopyOffset int64
+	// Where EndRow is not 0, the group is a part of an op that is computed by rows of its weight: [FirstRow, EndRow).
+	FirstRow, EndRow int
 	// Inputs are copied in before the ops run, Outputs (indices of the graph's) copied out after.
 	Inputs  []layers.ValueID
 	Outputs []int
+	// SwapIn are the activations that come back from host memory before the ops run, SwapOut those that go there after.
+	SwapIn, SwapOut []Swap
 	// OnHost is set for groups that the host's processor computes.
 	OnHost bool
-	// Seconds is what its ops are expected to take for one instance, LoadSeconds what filling the slot does.
+	// Seconds is what its ops and the copies of its inputs, outputs and swaps are expected to take for one instance,
+	// LoadSeconds what filling the slot does.
 	Seconds, LoadSeconds float64
 }
 
@@ -193,6 +208,21 @@ type Fixed struct {
 	WeightBytes, Params int64
 }
 
+// A Swap is a copy of an activation to or from host memory, where one instance's bytes begin at Offset, and the next
+// instance's Stride bytes later. What comes back is a value of its own: the one that left, under another number.
+type Swap struct {
+	Value          layers.ValueID
+	Offset, Stride int64
+}
+
+// A Tied weight is one that several groups read. It stays, or is moved once for each of the groups that are paged.
+type Tied struct {
+	Value   layers.ValueID
+	Readers int
+	// Moves is how often it is moved in a pass.
+	Moves int
+}
+
 // A Place is where a value lies in the arena of activations.
 type Place struct {
 	Offset int64
@@ -205,12 +235,12 @@ type Place struct {
 
 // PeakBytes returns all the device memory that the plan takes.
 func (p *Plan) PeakBytes() int64 {
-	return p.Fixed.Bytes + p.RingBytes + p.ActivationBytes + p.WorkBytes
+	return p.Fixed.Bytes + p.ConstBytes + p.RingBytes + p.ActivationBytes + p.WorkBytes
 }
 
 // HostBytes returns the host memory that the plan takes for a device with memory of its own.
 func (p *Plan) HostBytes() int64 {
-	n := p.StagingBytes + p.HostCopyBytes
+	n := p.StagingBytes + p.HostCopyBytes + p.SwapBytes
 	if p.Sides != nil {
 		n += p.Sides.Host.PeakBytes() + p.Sides.CrossingBytes
 	}
@@ -225,10 +255,15 @@ type CapacityError struct {
 	NeedBytes, HaveBytes int64
 	// MinBytes is the smallest budget that works in this mode.
 	MinBytes int64
+	// Host is set where it is the budget of host memory that is too small, beside a device with memory of its own.
+	Host bool
 }
 
 // Error says what is missing.
 func (e *CapacityError) Error() string {
+	if e.Host {
+		return fmt.Sprintf("what host memory has to hold does not fit: %d bytes needed, %d there", e.NeedBytes, e.HaveBytes)
+	}
 	what := "the model"
 	if e.Path != "" {
 		what = e.Path

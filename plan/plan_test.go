@@ -93,47 +93,30 @@ func TestResidentKeepsWhatIsRead(t *testing.T) {
 func TestPackNeverOverlaps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 60).Draw(t, "values")
-		p := Plan{Places: make([]Place, n), Target: CPU, Instances: 1}
-		ids := make([]int, n)
+		items := make([]item, n)
 		var sum int64
-		for i := range p.Places {
-			first := rapid.IntRange(-1, 40).Draw(t, "first")
-			p.Places[i] = Place{
-				First: first, Last: rapid.IntRange(first, 41).Draw(t, "last"),
-				Bytes: rapid.Int64Range(1, 5000).Draw(t, "bytes"),
+		for i := range items {
+			first := rapid.IntRange(0, 40).Draw(t, "first")
+			items[i] = item{
+				id: i, first: first, last: rapid.IntRange(first, 41).Draw(t, "last"),
+				bytes: rapid.Int64Range(1, 80).Draw(t, "lines") * 64,
 			}
-			ids[i] = i
-			sum += alignUp(p.Places[i].Bytes, CPU.AlignBytes)
+			sum += items[i].bytes
 		}
-		size := p.pack(ids)
+		size := pack(items, 42)
 		if size > sum {
 			t.Fatalf("%d bytes for values of %d", size, sum)
 		}
-		for i, a := range p.Places {
-			if a.Offset%CPU.AlignBytes != 0 || a.Offset < 0 || a.Offset+a.Bytes > size {
-				t.Fatalf("value %d lies at %d of %d", i, a.Offset, size)
+		for i, a := range items {
+			if a.offset%CPU.AlignBytes != 0 || a.offset < 0 || a.offset+a.bytes > size {
+				t.Fatalf("value %d lies at %d of %d", a.id, a.offset, size)
 			}
-			for j, b := range p.Places[:i] {
-				together := a.First <= b.Last && b.First <= a.Last
-				if together && a.Offset < b.Offset+b.Bytes && b.Offset < a.Offset+a.Bytes {
-					t.Fatalf("values %d and %d overlap", i, j)
+			for _, b := range items[:i] {
+				together := a.first <= b.last && b.first <= a.last
+				if together && a.offset < b.offset+b.bytes && b.offset < a.offset+a.bytes {
+					t.Fatalf("values %d and %d overlap", a.id, b.id)
 				}
 			}
 		}
 	})
-}
-
-func TestPrintPlans(t *testing.T) {
-	l := stack(t, 4, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024)
-	for _, o := range []Options{
-		{Mode: Resident}, {Mode: Page}, {Mode: Page, MemoryBytes: 5 << 20}, {Mode: Auto, MemoryBytes: 20 << 20}, {Mode: Chunk, Capacity: Limit{3 << 20, Params}},
-	} {
-		p, err := New(l, o)
-		t.Log(p, err)
-		if p != nil {
-			t.Logf("%+v", p.Forecast)
-		}
-	}
-	_, err := New(l, Options{Mode: Page, MemoryBytes: 3 << 20})
-	t.Log(err)
 }

@@ -28,7 +28,7 @@ func (p *Plan) String() string {
 	b.WriteString("\n")
 	for i := range p.Groups {
 		g := &p.Groups[i]
-		fmt.Fprintf(&b, "%4d  %-40s ops %d-%d  weights %s", i, orRoot(g.Path), g.First, g.End-1, ascii.FormatSize(g.WeightBytes))
+		fmt.Fprintf(&b, "%4d  %-40s ops %d-%d  weights %s", i, g.Title(), g.First, g.End-1, ascii.FormatSize(g.WeightBytes))
 		if g.Paged() && !g.OnHost {
 			fmt.Fprintf(&b, "  paged, slot %d+%d", g.SlotOffset, g.SlotBytes)
 			if g.After > 0 {
@@ -40,12 +40,43 @@ func (p *Plan) String() string {
 		} else if g.WeightBytes > 0 || g.OnHost {
 			b.WriteString("  " + g.Placement())
 		}
+		for _, s := range g.SwapIn {
+			fmt.Fprintf(&b, "  value %d in from host %d", s.Value, s.Offset)
+		}
+		for _, s := range g.SwapOut {
+			fmt.Fprintf(&b, "  value %d out to host %d", s.Value, s.Offset)
+		}
 		b.WriteString("\n")
+	}
+	for _, t := range p.Tied {
+		fmt.Fprintf(&b, "tied  %-40s read by %d groups: %s\n", p.Lowered.Graph.Values[t.Value].Name, t.Readers, t.Decision())
 	}
 	fmt.Fprintf(&b, "fixed %d, constants %d, ring %d, activations %d, workspace %d: peak %d\n",
 		p.Fixed.Bytes, p.ConstBytes, p.RingBytes, p.ActivationBytes, p.WorkBytes, p.PeakBytes())
+	if n := p.HostBytes(); n > 0 {
+		fmt.Fprintf(&b, "host: staging %d, copies %d, activations %d: %d in all\n", p.StagingBytes, p.HostCopyBytes, p.SwapBytes, n)
+	}
 	fmt.Fprintf(&b, "moved per pass %d, least budget %d\n", p.MovedBytes, p.MinBytes)
 	return b.String()
+}
+
+// Title names the group: its module, and which rows of its weight it computes where that is not all.
+func (g *Group) Title() string {
+	if g.EndRow == 0 {
+		return orRoot(g.Path)
+	}
+	return fmt.Sprintf("%s[%d:%d]", orRoot(g.Path), g.FirstRow, g.EndRow)
+}
+
+// Decision says what becomes of the weight: "stays", "moved once", "moved 3 times".
+func (t Tied) Decision() string {
+	switch t.Moves {
+	case 0:
+		return "stays"
+	case 1:
+		return "moved once"
+	}
+	return fmt.Sprintf("moved %d times", t.Moves)
 }
 
 func orRoot(path string) string {

@@ -1,37 +1,62 @@
 package plan
 
-// A visit is a paged group as the schedule sees it.
+import "math"
+
+// A visit is a paged group's slot in the ring.
 type visit struct {
-	bytes         int64
-	offset        int64
+	bytes, offset int64
 	after         int
-	load, compute float64
-	group         int
 }
 
-// ring gives the slots of the visits offsets in a ring of the given size such that each overlaps none of the depth
-// visits before it, counted around, where there is room for that; where there is not, of as many as there is room for.
-// It fails where a slot is larger than the ring.
-func ring(visits []visit, bytes int64, depth int) bool {
+// A layout says how a ring is used. Where depth is not negative, each slot overlaps none of the depth slots before it,
+// counted around, where there is room for that; where there is not, none of as many as there is room for. endToEnd puts
+// each slot behind the one before, and at the start where there is no room: as many are in flight as there are bytes for.
+type layout struct {
+	bytes int64
+	depth int
+}
+
+const endToEnd = -1
+
+// place gives visits their slots. It fails where one is larger than the ring.
+func (l layout) place(visits []visit) bool {
 	n := len(visits)
-	depth = min(depth, n-1)
+	var at, sum int64
 	for k := range visits {
-		if visits[k].bytes > bytes {
+		v := &visits[k]
+		if v.bytes > l.bytes {
 			return false
 		}
-		for d := depth; ; d-- {
-			if at, ok := gap(visits, k, d, bytes); ok {
-				visits[k].offset = at
-				break
+		sum += v.bytes
+		if l.depth != endToEnd {
+			for depth := min(l.depth, n-1); ; depth-- {
+				if off, ok := l.gap(visits, k, depth); ok {
+					v.offset = off
+					break
+				}
 			}
+			continue
 		}
+		if at+v.bytes > l.bytes {
+			at = 0
+		}
+		v.offset = at
+		at += v.bytes
+	}
+	if l.depth == endToEnd && sum <= l.bytes {
+		for k := range visits {
+			visits[k].after = n
+		}
+		return true
 	}
 	for k := range visits {
-		visits[k].after = 0
-		for back := 1; back <= n; back++ {
-			j := ((k-back)%n + n) % n
-			if overlap(&visits[k], &visits[j]) {
-				visits[k].after = back
+		v := &visits[k]
+		for back, j := 1, k; back <= n; back++ {
+			if j--; j < 0 {
+				j += n
+			}
+			if o := &visits[j]; v.offset < o.offset+o.bytes && o.offset < v.offset+v.bytes {
+				v.after = back
 				break
 			}
 		}
@@ -39,14 +64,14 @@ func ring(visits []visit, bytes int64, depth int) bool {
 	return true
 }
 
-// gap finds the lowest offset at which visit k overlaps none of the d visits before it, and none of the first ones that
-// will be prefetched while it is in use.
-func gap(visits []visit, k, d int, bytes int64) (int64, bool) {
+// gap finds the lowest offset at which visit k overlaps none of the depth visits before it, and none of the first ones
+// that will be prefetched while it is in use.
+func (l layout) gap(visits []visit, k, depth int) (int64, bool) {
 	n := len(visits)
 	var at int64
 	for again := true; again; {
 		again = false
-		for back := 1; back <= d; back++ {
+		for back := 1; back <= depth; back++ {
 			for _, j := range [2]int{k - back, k + back - n} {
 				if j < 0 || j >= k {
 					continue
@@ -57,52 +82,7 @@ func gap(visits []visit, k, d int, bytes int64) (int64, bool) {
 			}
 		}
 	}
-	return at, at+visits[k].bytes <= bytes
-}
-
-func overlap(a, b *visit) bool {
-	return a.bytes > 0 && b.bytes > 0 && a.offset < b.offset+b.bytes && b.offset < a.offset+a.bytes
-}
-
-// simulate returns what a pass takes in the steady state: an exact recurrence over two resources. Loads follow one
-// another, each once the last group whose slot it overlaps is done; groups follow one another, each once it is there.
-// stalls is the time that compute waited.
-func simulate(all []stage) (pass, stalls float64) {
-	const passes = 3
-	n := 0
-	for i := range all {
-		if all[i].paged {
-			n++
-		}
-	}
-	done := make([]float64, 0, passes*n) // when each visit so far was computed
-	// Loads run ahead of groups, so both are followed in the order of visits: the load of a visit is known from what was
-	// computed before.
-	var loaded, computed float64
-	var begin float64
-	for pass := range passes {
-		begin, stalls = computed, 0
-		for i := range all {
-			s := &all[i]
-			if !s.paged {
-				computed += s.compute
-				continue
-			}
-			start := loaded
-			if k := len(done); s.after > 0 && k-s.after >= 0 {
-				start = max(start, done[k-s.after])
-			}
-			loaded = start + s.load
-			if loaded > computed {
-				stalls += loaded - computed
-				computed = loaded
-			}
-			computed += s.compute
-			done = append(done, computed)
-		}
-		_ = pass
-	}
-	return computed - begin, stalls
+	return at, at+visits[k].bytes <= l.bytes
 }
 
 // A stage is a group in a simulated pass.
@@ -110,4 +90,47 @@ type stage struct {
 	paged         bool
 	after         int
 	load, compute float64
+	// stall is how long the group waited for its load in the last pass, idle how long the load before that waited for its
+	// slot.
+	stall, idle float64
+}
+
+// A simulation keeps its memory from one time to the next.
+type simulation struct{ done []float64 }
+
+// run returns what a pass takes in the steady state: an exact recurrence over two resources. Loads follow one another,
+// each once the last group whose slot it overlaps is done; groups follow one another, each once it is there. Stalls is
+// the time that compute waited.
+func (m *simulation) run(all []stage) (pass, stalls float64) {
+	const most = 8
+	m.done = m.done[:0]
+	var loaded, computed float64
+	for range most {
+		begin, before := computed, pass
+		stalls = 0
+		for i := range all {
+			s := &all[i]
+			if !s.paged {
+				computed += s.compute
+				continue
+			}
+			start := loaded
+			if k := len(m.done) - s.after; s.after > 0 && k >= 0 && m.done[k] > start {
+				start = m.done[k]
+			}
+			s.idle, s.stall = start-loaded, 0
+			loaded = start + s.load
+			if loaded > computed {
+				s.stall = loaded - computed
+				stalls += s.stall
+				computed = loaded
+			}
+			computed += s.compute
+			m.done = append(m.done, computed)
+		}
+		if pass = computed - begin; math.Abs(pass-before) <= 1e-9*pass {
+			break
+		}
+	}
+	return pass, stalls
 }

@@ -26,39 +26,71 @@ type Segment struct {
 }
 
 // divided plans the groups for which onHost is true for the host's processor, within the budget of host memory, and the
-// others for the device in the given mode.
-func (d *draft) divided(mode Mode, onHost func(group int) bool) (*Plan, error) {
-	sideOf := make([]bool, len(d.l.Graph.Ops))
-	for k := range d.groups {
-		for i := d.groups[k].First; i < d.groups[k].End; i++ {
+// others for the device, in the given mode, or as make does.
+func (d *draft) divided(mode Mode, make func(*draft, *Sides) *Plan, onHost func(group int) bool) (*Plan, error) {
+	sideOf := onHostOps(d.groups, len(d.l.Graph.Ops), onHost)
+	s := &Sides{}
+	s.Whole, s.Crossings = layers.Divide(d.l.Graph, func(op int) bool { return sideOf[op] })
+	for _, c := range s.Crossings {
+		s.CrossingBytes += s.Whole[1-c.From].Graph.Values[c.Input].Bytes() * int64(d.o.Instances)
+	}
+	if d.o.Lower == nil {
+		return nil, errors.New("BUG: no way to lower a part of the graph")
+	}
+	o := d.o
+	o.Mode, o.Target, o.Rates, o.HostLower, o.Like = Auto, CPU, d.o.HostRates, nil, nil
+	o.MemoryBytes, o.HostBytes = 0, 0
+	if d.o.HostBytes > 0 {
+		o.MemoryBytes = max(d.o.HostBytes-s.CrossingBytes-leastStagingBytes, 1)
+	}
+	host, err := d.side(s, 1, d.o.HostLower, o, onHost)
+	if err == nil {
+		s.Host, err = host.make()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the part that the host computes: %w", err)
+	}
+	o = d.o
+	o.Mode, o.HostLower, o.Like = mode, nil, nil
+	if o.HostBytes > 0 {
+		o.HostBytes = max(o.HostBytes-s.CrossingBytes-s.Host.PeakBytes(), 1)
+	}
+	device, err := d.side(s, 0, d.o.Lower, o, onHost)
+	if err != nil {
+		return nil, err
+	}
+	if make != nil {
+		s.Device = make(device, s)
+	} else {
+		s.Device, err = device.make()
+	}
+	if err != nil || s.Device == nil {
+		return nil, err
+	}
+	return d.join(s, onHost), nil
+}
+
+func onHostOps(groups []Group, ops int, onHost func(int) bool) []bool {
+	sideOf := make([]bool, ops)
+	for k := range groups {
+		for i := groups[k].First; i < groups[k].End; i++ {
 			sideOf[i] = onHost(k)
 		}
 	}
-	s := &Sides{}
-	s.Whole, s.Crossings = layers.Divide(d.l.Graph, func(op int) bool { return sideOf[op] })
-	var plans [2]*Plan
-	for side, lower := range []func(*layers.Graph) (*layers.Lowered, error){d.o.Lower, d.o.HostLower} {
-		if lower == nil {
-			return nil, errors.New("BUG: no way to lower a part of the graph")
-		}
-		o := d.o
-		o.Mode, o.HostLower, o.Like = mode, nil, nil
-		if side == 1 {
-			o.Mode, o.Target, o.Rates, o.MemoryBytes, o.Lower = Auto, CPU, d.o.HostRates, d.o.HostBytes, nil
-		}
-		lowered, err := lower(s.Whole[side].Graph)
-		if err != nil {
-			return nil, err
-		}
-		if plans[side], err = newDraft(lowered, d.groupsOf(s.Whole[side], side == 1, onHost), o).make(); err != nil {
-			if side == 1 {
-				err = fmt.Errorf("the part that the host computes: %w", err)
-			}
-			return nil, err
-		}
+	return sideOf
+}
+
+// side drafts one side of a plan. Its groups are those of the whole.
+func (d *draft) side(
+	s *Sides, side int, lower func(*layers.Graph) (*layers.Lowered, error), o Options, onHost func(int) bool,
+) (*draft, error) {
+	lowered, err := lower(s.Whole[side].Graph)
+	if err != nil {
+		return nil, err
 	}
-	s.Device, s.Host = plans[0], plans[1]
-	return d.join(s, onHost), nil
+	e := newDraft(lowered, d.groupsOf(s.Whole[side], side == 1, onHost), o)
+	e.whole = true
+	return e, nil
 }
 
 // groupsOf returns the groups of one side over its own ops.
@@ -69,7 +101,10 @@ func (d *draft) groupsOf(side *layers.Side, host bool, onHost func(int) bool) []
 		if onHost(k) != host {
 			continue
 		}
-		group := Group{Path: d.groups[k].Path, First: at, End: at + d.groups[k].End - d.groups[k].First}
+		group := Group{
+			Path: d.groups[k].Path, First: at, End: at + d.groups[k].End - d.groups[k].First,
+			FirstRow: d.groups[k].FirstRow, EndRow: d.groups[k].EndRow,
+		}
 		for i := group.First; i < group.End; i++ {
 			group.Parts = append(group.Parts, opParts(side.Graph, &side.Graph.Ops[i])...)
 		}
@@ -86,7 +121,7 @@ func (d *draft) groupsOf(side *layers.Side, host bool, onHost func(int) bool) []
 // join makes one plan of two, for reports, and the segments in which they take turns.
 func (d *draft) join(s *Sides, onHost func(int) bool) *Plan {
 	p := *s.Device
-	p.Mode, p.Lowered, p.Sides, p.Groups = d.o.Mode, d.l, s, nil
+	p.Mode, p.Lowered, p.SplitBytes, p.Sides, p.Groups = d.o.Mode, d.l, d.base.SplitBytes, s, nil
 	var at [2]int
 	for k := range d.groups {
 		side, from := 0, s.Device
@@ -103,37 +138,15 @@ func (d *draft) join(s *Sides, onHost func(int) bool) *Plan {
 		}
 		at[side]++
 	}
-	for _, c := range s.Crossings {
-		s.CrossingBytes += s.Whole[1-c.From].Graph.Values[c.Input].Bytes() * int64(p.Instances)
+	p.Tied = nil
+	for _, t := range d.tied {
+		for _, own := range s.Device.Tied {
+			if own.Value == s.Whole[0].Values[t.Value] {
+				t.Moves = own.Moves
+			}
+		}
+		p.Tied = append(p.Tied, t)
 	}
-	p.crossingSeconds(d.o.Rates)
 	p.forecast(d.o.Rates)
 	return &p
-}
-
-// crossingSeconds adds to each segment's first group what bringing its inputs from the other side takes.
-func (p *Plan) crossingSeconds(r Rates) {
-	s := p.Sides
-	at := 0
-	for _, segment := range s.Segments {
-		side, from := 0, s.Device
-		if segment.OnHost {
-			side, from = 1, s.Host
-		}
-		crosses := make(map[layers.ValueID]bool)
-		for _, c := range s.Crossings {
-			if c.From != side {
-				crosses[c.Input] = true
-			}
-		}
-		for k := segment.First; k < segment.End; k++ {
-			for _, id := range from.Groups[k].Inputs {
-				if crosses[id] {
-					bytes := from.Lowered.Graph.Values[id].Bytes()
-					p.Groups[at].Seconds += float64(bytes)/r.CopyBytes + r.CopySeconds
-				}
-			}
-			at++
-		}
-	}
 }

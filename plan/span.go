@@ -11,29 +11,32 @@ import (
 // maxGapBytes is the largest run of bytes that nobody wants and that is read all the same, to make one read of two.
 const maxGapBytes = 64 << 10
 
-// spans finds the reads that bring parts, and gives each part the offset of its first byte behind base. Reads begin and
-// end at multiples of [tensor.AlignBytes], as reading past the page cache demands; neighbours in the file become one
-// read. It returns the bytes that all of them take.
-func spans(g *layers.Graph, parts []Part, base int64) ([]Span, int64) {
-	order := make([]int, 0, len(parts))
-	sources := make(map[tensor.Source]int)
+// spans finds the reads that bring parts, and gives each part the offset of its first byte. Reads begin and end at
+// multiples of [tensor.AlignBytes], as reading past the page cache demands; neighbours in the file, no more than gapBytes
+// apart, become one read. It returns the bytes that all of them take.
+func spans(g *layers.Graph, parts []Part, gapBytes int64) ([]Span, int64) {
+	order := make([]int, len(parts))
+	sources := []tensor.Source{}
+	of := make([]int, len(parts))
 	for i := range parts {
 		src := g.Values[parts[i].Value].Weight.Extent.Source
-		if _, ok := sources[src]; !ok {
-			sources[src] = len(sources)
+		k := slices.Index(sources, src)
+		if k < 0 {
+			k = len(sources)
+			sources = append(sources, src)
 		}
-		order = append(order, i)
+		order[i], of[i] = i, k
 	}
 	at := func(i int) (source int, low, high int64) {
-		e := g.Values[parts[i].Value].Weight.Extent
-		return sources[e.Source], e.Offset + parts[i].Low, e.Offset + parts[i].High
+		e := &g.Values[parts[i].Value].Weight.Extent
+		return of[i], e.Offset + parts[i].Low, e.Offset + parts[i].High
 	}
 	slices.SortStableFunc(order, func(i, j int) int {
 		si, li, _ := at(i)
 		sj, lj, _ := at(j)
 		return cmp.Or(cmp.Compare(si, sj), cmp.Compare(li, lj))
 	})
-	var list []Span
+	list := make([]Span, 0, len(parts))
 	var used int64
 	lastSource := -1
 	for _, i := range order {
@@ -43,25 +46,31 @@ func spans(g *layers.Graph, parts []Part, base int64) ([]Span, int64) {
 		if n := len(list); n > 0 && source == lastSource {
 			last := &list[n-1]
 			reach := last.Extent.Offset + last.Extent.Bytes
-			if start <= reach+maxGapBytes {
+			if start <= reach+gapBytes {
 				if end > reach {
 					used += end - reach
 					last.Extent.Bytes += end - reach
 				}
-				parts[i].Offset = base + last.Offset + low - last.Extent.Offset
+				parts[i].Offset = last.Offset + low - last.Extent.Offset
 				continue
 			}
 		}
 		lastSource = source
 		list = append(list, Span{
-			Extent: tensor.Extent{Source: g.Values[parts[i].Value].Weight.Extent.Source, Offset: start, Bytes: end - start},
+			Extent: tensor.Extent{Source: sources[source], Offset: start, Bytes: end - start},
 			Offset: used,
 		})
-		parts[i].Offset = base + used + low - start
+		parts[i].Offset = used + low - start
 		used += end - start
 	}
-	for i := range list {
-		list[i].Offset += base
-	}
 	return list, used
+}
+
+// spanBytes returns the sum of reads.
+func spanBytes(list []Span) int64 {
+	var n int64
+	for _, s := range list {
+		n += s.Extent.Bytes
+	}
+	return n
 }

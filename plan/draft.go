@@ -1,0 +1,300 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/optimem/optimem/layers"
+)
+
+// A draft is a plan being made: everything but which groups stay and how the ring is used.
+type draft struct {
+	o Options
+	l *layers.Lowered
+	// groups have their parts laid out as in a slot. Parts of what always stays are not among them.
+	groups []Group
+	// origin is the group of the graph before it was split that each group is of.
+	origin []int
+	// always are the parts that stay in every mode: states, weights that go out as they are, tied weights once that is
+	// decided.
+	always []Part
+	// alwaysBytes is what they and the constants take.
+	alwaysBytes int64
+	// tied are the weights that several groups read.
+	tied []Tied
+	// base is a plan with nothing decided about weights: its activations and scratch memory do not depend on that.
+	base Plan
+	// whole is set on drafts that are not to be split: they are, or they are one side of a plan with two.
+	whole bool
+	// leanest is the draft that takes the least memory, once it was looked for.
+	leanest *draft
+	// The rest is what simulations need, kept from one to the next.
+	sim    simulation
+	stages []stage
+	visits []visit
+	paged  []int
+}
+
+// newDraft places what does not depend on where weights are.
+func newDraft(l *layers.Lowered, groups []Group, o Options) *draft {
+	d := &draft{o: o, l: l, groups: groups}
+	g := d.l.Graph
+	d.base = Plan{Mode: o.Mode, Target: o.Target, Lowered: l, Instances: o.Instances, Groups: groups, mostHostBytes: o.HostBytes}
+	d.base.ActivationBytes = d.base.activations()
+	for i := range l.Steps {
+		d.base.WorkBytes = max(d.base.WorkBytes, alignUp(l.Steps[i].WorkBytes, o.Target.AlignBytes))
+	}
+	seconds := o.Rates.graphSeconds(g, o.Ops)
+	for i := range groups {
+		for _, s := range seconds[groups[i].First:groups[i].End] {
+			groups[i].Seconds += s
+		}
+		groups[i].Seconds += d.copies(&groups[i])
+	}
+	if !o.Target.Direct {
+		for _, u := range g.Updates { // read and written at the end
+			groups[len(groups)-1].Seconds += 2 * d.copy(g.Values[u.State].Bytes())
+		}
+	}
+	wanted := make(map[layers.ValueID]bool)
+	for _, o := range g.Outputs {
+		wanted[o.Operand.Value] = true
+	}
+	for _, u := range g.Updates {
+		wanted[u.Operand.Value] = true
+	}
+	var always []Part
+	for id := range g.Values {
+		v := &g.Values[id]
+		if v.Role == layers.State || v.Role == layers.Weight && wanted[layers.ValueID(id)] {
+			if n := v.Bytes(); n > 0 {
+				always = append(always, Part{Value: layers.ValueID(id), High: n})
+			}
+		}
+	}
+	readers := make(map[layers.ValueID]int)
+	for i := range groups {
+		for _, part := range groups[i].Parts {
+			readers[part.Value]++
+		}
+	}
+	for i := range groups { // in the order of their first readers
+		for _, part := range groups[i].Parts {
+			// The parts of a weight that is split are read once each.
+			if n := readers[part.Value]; n > 1 && d.overlaps(part, i) {
+				d.tied = append(d.tied, Tied{Value: part.Value, Readers: n})
+				readers[part.Value] = 0
+			}
+		}
+	}
+	d.stay(always)
+	return d
+}
+
+// overlaps reports whether another group reads some of a part, too.
+func (d *draft) overlaps(part Part, group int) bool {
+	for i := range d.groups {
+		for _, p := range d.groups[i].Parts {
+			if i != group && p.Value == part.Value && p.Low < part.High && part.Low < p.High {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// copy returns what a copy of n bytes to or from a device takes.
+func (d *draft) copy(n int64) float64 {
+	return float64(n)/d.o.Rates.CopyBytes + d.o.Rates.CopySeconds
+}
+
+// copies returns what a group's inputs, outputs and swaps take, on a device that is not Direct.
+func (d *draft) copies(group *Group) float64 {
+	if d.o.Target.Direct {
+		return 0
+	}
+	g := d.l.Graph
+	var seconds float64
+	for _, id := range group.Inputs {
+		seconds += d.copy(g.Values[id].Bytes())
+	}
+	for _, k := range group.Outputs {
+		if part, ok := operandPart(g, g.Outputs[k].Operand); ok {
+			seconds += d.copy(part.High - part.Low)
+		}
+	}
+	for _, s := range slices.Concat(group.SwapIn, group.SwapOut) {
+		seconds += d.copy(g.Values[s.Value].Bytes())
+	}
+	return seconds
+}
+
+// stay adds parts to what always stays, and takes them out of the groups.
+func (d *draft) stay(parts []Part) {
+	d.always = union(slices.Concat(d.always, parts))
+	var p Plan
+	p.Target = d.o.Target
+	p.fix(d.l.Graph, slices.Clone(d.always))
+	d.alwaysBytes = p.Fixed.Bytes + p.ConstBytes
+	held := make(map[layers.ValueID]bool)
+	for _, part := range d.always {
+		held[part.Value] = true
+	}
+	for i := range d.groups {
+		group := &d.groups[i]
+		reads := func(part Part) bool { return held[part.Value] && covered(d.always, part) }
+		if slices.ContainsFunc(group.Parts, reads) {
+			group.Parts = slices.DeleteFunc(slices.Clone(group.Parts), reads)
+			group.Spans = nil
+		}
+		if group.Spans == nil {
+			d.lay(group)
+		}
+	}
+}
+
+// with returns the draft with further parts that always stay.
+func (d *draft) with(parts []Part) *draft {
+	e := *d
+	e.groups = slices.Clone(d.groups)
+	e.stages, e.visits, e.paged, e.sim = nil, nil, nil, simulation{}
+	e.stay(parts)
+	return &e
+}
+
+// lay lays out a group in its slot.
+func (d *draft) lay(group *Group) {
+	g, r := d.l.Graph, d.o.Rates
+	group.SlotBytes, group.LoadSeconds, group.Spans = 0, 0, nil
+	if len(group.Parts) == 0 {
+		return
+	}
+	if d.o.Target.Direct {
+		group.Spans, group.SlotBytes = spans(g, group.Parts, maxGapBytes)
+		group.LoadSeconds = r.diskSeconds(group)
+		return
+	}
+	for i := range group.Parts {
+		group.Parts[i].Offset = group.SlotBytes
+		group.SlotBytes += alignUp(group.Parts[i].High-group.Parts[i].Low, d.o.Target.AlignBytes)
+	}
+	group.Spans = staged(g, group.Parts)
+	group.LoadSeconds = r.copySeconds(group.Parts)
+}
+
+// plan completes a plan in which the groups for which keep is true stay, and the others go through a ring. It returns
+// nil where a slot is larger than the ring.
+func (d *draft) plan(keep []bool, use layout) *Plan {
+	g := d.l.Graph
+	p := d.base
+	p.Groups = slices.Clone(d.groups)
+	held := slices.Clone(d.always)
+	for i := range p.Groups {
+		if group := &p.Groups[i]; keep != nil && keep[i] {
+			held = append(held, group.Parts...)
+			group.Parts = nil
+			d.lay(group)
+		}
+	}
+	held = union(held)
+	for i := range p.Groups {
+		d.drop(&p.Groups[i], held)
+	}
+	p.fix(g, held)
+	var visits []visit
+	for i := range p.Groups {
+		if p.Groups[i].Paged() {
+			visits = append(visits, visit{bytes: p.Groups[i].SlotBytes})
+		}
+	}
+	if len(visits) > 0 && !use.place(visits) {
+		return nil
+	}
+	for i := range p.Groups {
+		if group := &p.Groups[i]; group.Paged() {
+			group.SlotOffset, group.After = visits[0].offset, visits[0].after
+			p.RingBytes = max(p.RingBytes, group.SlotOffset+group.SlotBytes)
+			p.MovedBytes += group.SlotBytes
+			visits = visits[1:]
+		}
+	}
+	p.Tied = slices.Clone(d.tied)
+	for k := range p.Tied {
+		for i := range p.Groups {
+			if slices.ContainsFunc(p.Groups[i].Parts, func(part Part) bool { return part.Value == p.Tied[k].Value }) {
+				p.Tied[k].Moves++
+			}
+		}
+	}
+	if !p.Target.Direct {
+		p.stage(d.o)
+	}
+	p.forecast(d.o.Rates)
+	return &p
+}
+
+// drop takes tied weights that stay out of a group that does not.
+func (d *draft) drop(group *Group, held []Part) {
+	stays := func(part Part) bool {
+		return slices.ContainsFunc(d.tied, func(t Tied) bool { return t.Value == part.Value }) && covered(held, part)
+	}
+	if slices.ContainsFunc(group.Parts, stays) {
+		group.Parts = slices.DeleteFunc(slices.Clone(group.Parts), stays)
+		d.lay(group)
+	}
+}
+
+// union returns parts without what is in several: in the order of values, and each as long as it can be.
+func union(parts []Part) []Part {
+	slices.SortFunc(parts, func(a, b Part) int { return cmp.Or(cmp.Compare(a.Value, b.Value), cmp.Compare(a.Low, b.Low)) })
+	out := parts[:0]
+	for _, p := range parts {
+		p = Part{Value: p.Value, Low: p.Low, High: p.High}
+		if n := len(out); n > 0 && out[n-1].Value == p.Value && p.Low <= out[n-1].High {
+			out[n-1].High = max(out[n-1].High, p.High)
+			continue
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// covered reports whether a part is within one of a union.
+func covered(held []Part, part Part) bool {
+	i, _ := slices.BinarySearchFunc(held, part, func(h, p Part) int {
+		if h.Value != p.Value {
+			return cmp.Compare(h.Value, p.Value)
+		}
+		if h.High < p.High {
+			return -1
+		}
+		return 1
+	})
+	return i < len(held) && held[i].Value == part.Value && held[i].Low <= part.Low && part.High <= held[i].High
+}
+
+// fix lays out the weights that stay, and the constants.
+func (p *Plan) fix(g *layers.Graph, parts []Part) {
+	p.Consts, p.ConstBytes = nil, 0
+	for id := range g.Values {
+		if v := &g.Values[id]; v.Role == layers.Const && len(v.Const) > 0 {
+			n := int64(len(v.Const))
+			p.Consts = append(p.Consts, Part{Value: layers.ValueID(id), High: n, Offset: p.ConstBytes})
+			p.ConstBytes += alignUp(n, p.Target.AlignBytes)
+		}
+	}
+	p.Fixed = Fixed{Parts: parts}
+	for _, part := range parts {
+		p.Fixed.WeightBytes += part.High - part.Low
+		p.Fixed.Params += (part.High - part.Low) / int64(g.Values[part.Value].DType.Size())
+	}
+	if p.Target.Direct {
+		p.Fixed.Spans, p.Fixed.Bytes = spans(g, parts, 0) // what is between them would stay, too
+		return
+	}
+	for i := range parts {
+		parts[i].Offset = p.Fixed.Bytes
+		p.Fixed.Bytes += alignUp(parts[i].High-parts[i].Low, p.Target.AlignBytes)
+	}
+	p.Fixed.Spans = staged(g, parts)
+}

@@ -1,0 +1,145 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/optimem/optimem/layers"
+)
+
+const (
+	// leastSplitBytes is the smallest part that weights are split into, and mostParts how many groups more splitting may
+	// make.
+	leastSplitBytes = 64 << 10
+	mostParts       = 256
+)
+
+// variants returns the draft, and where it may help to split large weights, drafts in which they are.
+func (d *draft) variants() []*draft {
+	list := []*draft{d}
+	finest, largest := d.finestSplit()
+	if finest == 0 {
+		return list
+	}
+	var total int64
+	for i := range d.groups {
+		total += d.groups[i].SlotBytes
+	}
+	if largest < total/16 && 2*largest <= d.room() {
+		return list
+	}
+	if middle := max(finest, largest/8); middle >= 2*finest {
+		if e := d.split(middle); e != nil {
+			list = append(list, e)
+		}
+	}
+	if e := d.split(finest); e != nil {
+		list = append(list, e)
+	}
+	return list
+}
+
+// originOf returns the group of the draft before it was split that a group is of.
+func (d *draft) originOf(group int) int {
+	if d.origin == nil {
+		return group
+	}
+	return d.origin[group]
+}
+
+// finestSplit returns the size of weights above which splitting them still makes the largest slot smaller, within
+// reason, and the size of the largest weight that can be split; 0 where nothing can be or nothing is gained.
+func (d *draft) finestSplit() (bytes, largest int64) {
+	if d.whole || d.o.Lower == nil {
+		return 0, 0
+	}
+	floor := int64(leastSplitBytes)
+	var sizes []int64
+	for i := range d.groups {
+		group := &d.groups[i]
+		if len(group.Parts) == 0 {
+			continue
+		}
+		var rest, restMost int64 // what the ops of the group that cannot be split read between those that can
+		for k := group.First; k < group.End; k++ {
+			op := &d.l.Graph.Ops[k]
+			rows, rowBytes := layers.SplittableRows(d.l.Graph, op)
+			if rows > 1 {
+				sizes = append(sizes, int64(rows)*rowBytes)
+				floor = max(floor, rowBytes)
+				rest = 0
+				continue
+			}
+			for _, part := range opParts(d.l.Graph, op) {
+				rest += part.High - part.Low
+			}
+			restMost = max(restMost, rest)
+		}
+		floor = max(floor, restMost)
+	}
+	for _, n := range sizes {
+		largest = max(largest, n)
+	}
+	for n := largest / 2; n >= floor/2; n /= 2 {
+		n = max(n, floor)
+		more := int64(0)
+		for _, size := range sizes {
+			more += (size - 1) / n
+		}
+		if more > mostParts {
+			break
+		}
+		bytes = n
+		if n == floor {
+			break
+		}
+	}
+	if bytes >= largest {
+		bytes = 0
+	}
+	return bytes, largest
+}
+
+// split returns the draft in which weights of more than the given bytes are computed by rows; nil where that cannot be.
+func (d *draft) split(mostBytes int64) *draft {
+	if d.o.Lower == nil || d.whole {
+		return nil
+	}
+	g, from := layers.SplitRows(d.l.Graph, mostBytes)
+	if g == d.l.Graph {
+		return nil
+	}
+	lowered, err := d.o.Lower(g)
+	if err != nil { // the device does not take the parts
+		return nil
+	}
+	groups, origin := cutParts(d.groups, g, from, mostBytes)
+	e := newDraft(lowered, groups, d.o)
+	e.whole, e.origin = true, origin
+	e.base.SplitBytes = mostBytes
+	return e
+}
+
+// lean returns the draft that takes the least memory: everything split that can be, and all activations in host memory
+// that can wait there.
+func (d *draft) lean() *draft {
+	if d.leanest != nil {
+		return d.leanest
+	}
+	d.leanest = d
+	finest, _ := d.finestSplit()
+	list := []*draft{d}
+	if finest > 0 {
+		if e := d.split(finest); e != nil {
+			list = append(list, e)
+		}
+	}
+	for _, e := range slices.Clone(list) {
+		if f := e.swapped(0); f != nil {
+			list = append(list, f)
+		}
+	}
+	for _, e := range list {
+		d.leanest = leaner(d.leanest, e)
+	}
+	return d.leanest
+}

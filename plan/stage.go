@@ -1,0 +1,96 @@
+package plan
+
+import "github.com/optimem/optimem/layers"
+
+const (
+	// stagingBytes is the host memory through which weights that stay are brought to a device, leastStagingBytes what it
+	// is where host memory is scarce.
+	stagingBytes      = 16 << 20
+	leastStagingBytes = 64 << 10
+	// stagingSlots is how many groups may be in host memory on their way.
+	stagingSlots = 2
+)
+
+// staged finds the reads that bring parts into host memory, on the way to a device that cannot be read into, and gives
+// each part its place there.
+func staged(g *layers.Graph, parts []Part) []Span {
+	offsets := make([]int64, len(parts))
+	for i := range parts {
+		offsets[i] = parts[i].Offset
+	}
+	list, _ := spans(g, parts, maxGapBytes)
+	for i := range parts {
+		parts[i].Staged, parts[i].Offset = parts[i].Offset, offsets[i]
+	}
+	return list
+}
+
+// stage decides which paged groups keep a copy in host memory: as many as there is room for, spread over the pass, so
+// that the disk has time for the others.
+func (p *Plan) stage(o Options) {
+	var total, largest int64
+	for i := range p.Groups {
+		if group := &p.Groups[i]; group.Paged() {
+			total += spanBytes(group.Spans)
+		}
+	}
+	if fixedBytes := spanBytes(p.Fixed.Spans); fixedBytes > 0 {
+		p.StagingBytes = min(stagingBytes, fixedBytes)
+		if o.HostBytes > 0 {
+			p.StagingBytes = min(p.StagingBytes, max(o.HostBytes/4, leastStagingBytes))
+		}
+	}
+	room := o.HostBytes - p.SwapBytes
+	if o.HostBytes == 0 {
+		room = total + p.StagingBytes
+	}
+	if total <= room-p.StagingBytes {
+		for i := range p.Groups {
+			p.Groups[i].keepCopy(p)
+		}
+		return
+	}
+	for i := range p.Groups {
+		if p.Groups[i].Paged() {
+			largest = max(largest, spanBytes(p.Groups[i].Spans))
+		}
+	}
+	p.StagingBytes = max(p.StagingBytes, stagingSlots*largest)
+	share := float64(max(room-p.StagingBytes, 0)) / float64(total)
+	var due float64
+	for i := range p.Groups {
+		group := &p.Groups[i]
+		if !group.Paged() {
+			continue
+		}
+		n := spanBytes(group.Spans)
+		if due += float64(n) * share; due >= float64(n) && p.HostCopyBytes+n <= room-p.StagingBytes {
+			due -= float64(n)
+			group.keepCopy(p)
+			continue
+		}
+		group.LoadSeconds = max(group.LoadSeconds, o.Rates.diskSeconds(group))
+	}
+}
+
+// keepCopy gives a paged group a place in host memory.
+func (g *Group) keepCopy(p *Plan) {
+	if g.Paged() {
+		g.Copied, g.CopyOffset = true, p.HostCopyBytes
+		p.HostCopyBytes += spanBytes(g.Spans)
+	}
+}
+
+// diskSeconds returns what the reads of a group take.
+func (r Rates) diskSeconds(g *Group) float64 {
+	return float64(spanBytes(g.Spans))/r.DiskBytes + float64(len(g.Spans))*r.ReadSeconds
+}
+
+// copySeconds returns what copying parts to a device takes.
+func (r Rates) copySeconds(parts []Part) float64 {
+	var n int64
+	for _, p := range parts {
+		n += p.High - p.Low
+	}
+	return float64(n)/r.CopyBytes + float64(len(parts))*r.CopySeconds
+}

@@ -1,0 +1,232 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/optimem/optimem/layers"
+)
+
+const (
+	// leastSwapBytes is the smallest activation that is worth two copies, mostSwaps how many may be on their way in a pass.
+	leastSwapBytes = 4 << 10
+	mostSwaps      = 256
+)
+
+// A wait is a time between two uses of an activation, in which it may be in host memory.
+type wait struct {
+	value layers.ValueID
+	// from is the group after which it may leave, to the one before which it must be back.
+	from, to int
+	// held is what it takes meanwhile, freed what it takes in the two groups besides, where each has one instance's bytes
+	// only while that instance passes.
+	held, freed int64
+}
+
+// swapped returns the draft in which idle activations wait in host memory until the others take no more than
+// targetBytes, or no more than they can. It returns nil where none can wait: the host's memory is the device's, or
+// nothing is idle where it counts.
+func (d *draft) swapped(targetBytes int64) *draft {
+	if d.o.Target.Direct {
+		return nil
+	}
+	chosen := d.chooseWaits(targetBytes)
+	if len(chosen) == 0 {
+		return nil
+	}
+	s := &swapper{d: d, groups: make([]Group, len(d.groups))}
+	for i, group := range d.groups {
+		s.groups[i] = Group{
+			Path: group.Path, First: group.First, End: group.End, FirstRow: group.FirstRow, EndRow: group.EndRow,
+		}
+		for k := group.First; k < group.End; k++ {
+			s.groups[i].Parts = append(s.groups[i].Parts, opParts(d.l.Graph, &d.l.Graph.Ops[k])...)
+		}
+	}
+	count(d.l.Graph, s.groups)
+	s.rename(chosen)
+	e := newDraft(&layers.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o)
+	e.whole, e.origin = true, d.origin
+	e.base.SplitBytes, e.base.SwapBytes = d.base.SplitBytes, s.hostBytes
+	if d.o.HostBytes > 0 && s.hostBytes > d.o.HostBytes || e.base.ActivationBytes >= d.base.ActivationBytes {
+		return nil
+	}
+	return e
+}
+
+// chooseWaits chooses what waits: again and again the largest of what is idle while most is alive.
+func (d *draft) chooseWaits(targetBytes int64) []wait {
+	waits := d.waits()
+	live := d.live()
+	var chosen []wait
+	for len(chosen) < mostSwaps {
+		at := 0
+		for i := range live {
+			if live[i] > live[at] {
+				at = i
+			}
+		}
+		if len(live) == 0 || live[at] <= targetBytes {
+			break
+		}
+		best := -1
+		for i := range waits {
+			w := &waits[i]
+			first, last := d.groups[w.from].First, d.groups[w.to].End-1
+			idle := at > d.groups[w.from].End-1 && at < d.groups[w.to].First
+			if gain := w.freed > 0 && at >= first && at <= last; (idle || gain) && (best < 0 || w.size() > waits[best].size()) {
+				best = i
+			}
+		}
+		if best < 0 {
+			break
+		}
+		w := waits[best]
+		waits = slices.Delete(waits, best, best+1)
+		for i := d.groups[w.from].End; i < d.groups[w.to].First; i++ {
+			live[i] -= w.held
+		}
+		for _, k := range []int{w.from, w.to} {
+			for i := d.groups[k].First; i < d.groups[k].End; i++ {
+				live[i] -= w.freed
+			}
+		}
+		chosen = append(chosen, w)
+	}
+	return chosen
+}
+
+func (w *wait) size() int64 { return w.held + w.freed }
+
+// live returns the bytes of activations that are alive at each op.
+func (d *draft) live() []int64 {
+	live := make([]int64, len(d.l.Graph.Ops)+1)
+	for _, place := range d.base.Places {
+		if place.First < 0 || place.Bytes == 0 {
+			continue
+		}
+		n := alignUp(place.Bytes, d.o.Target.AlignBytes)
+		if place.Stride > 0 {
+			n = place.Stride * int64(d.o.Instances)
+		}
+		live[place.First] += n
+		live[place.Last+1] -= n
+	}
+	for i := 1; i < len(live); i++ {
+		live[i] += live[i-1]
+	}
+	return live[:len(live)-1]
+}
+
+// waits lists the times in which activations are not used.
+func (d *draft) waits() []wait {
+	g := d.l.Graph
+	used := make([][]int, len(g.Values)) // groups, in order
+	never := make([]bool, len(g.Values))
+	use := func(id layers.ValueID, group int) {
+		if n := len(used[id]); n == 0 || used[id][n-1] != group {
+			used[id] = append(used[id], group)
+		}
+	}
+	for k := range d.groups {
+		for _, id := range d.groups[k].Inputs {
+			use(id, k)
+		}
+		for i := d.groups[k].First; i < d.groups[k].End; i++ {
+			op := &g.Ops[i]
+			for _, o := range op.In {
+				if o.Value != layers.NoValue {
+					use(o.Value, k)
+				}
+			}
+			for _, c := range op.Guard {
+				never[c.Predicate.Value] = true
+			}
+			for _, id := range op.Out {
+				use(id, k)
+				never[id] = never[id] || len(op.Guard) > 0 // whether it was made is known under its number
+			}
+		}
+	}
+	for _, u := range g.Updates {
+		never[u.Operand.Value] = true
+	}
+	var list []wait
+	for id := range g.Values {
+		place := &d.base.Places[id]
+		if never[id] || place.First < 0 || place.Bytes < leastSwapBytes {
+			continue
+		}
+		bytes := alignUp(place.Bytes, d.o.Target.AlignBytes)
+		for k, to := range used[id][min(1, len(used[id])):] {
+			from := used[id][k]
+			w := wait{value: layers.ValueID(id), from: from, to: to, held: bytes * int64(d.o.Instances)}
+			if d.o.Instances > 1 && len(used[id]) == 2 {
+				w.freed = bytes * int64(d.o.Instances-1)
+			}
+			if to-from > 1 || w.freed > 0 {
+				list = append(list, w)
+			}
+		}
+	}
+	return list
+}
+
+// A swapper makes the graph in which what comes back is a value of its own.
+type swapper struct {
+	d         *draft
+	g         *layers.Graph
+	groups    []Group
+	hostBytes int64
+}
+
+func (s *swapper) rename(chosen []wait) {
+	d := s.d
+	g := *d.l.Graph
+	g.Values = slices.Clone(g.Values)
+	g.Ops = slices.Clone(g.Ops)
+	g.Outputs = slices.Clone(g.Outputs)
+	s.g = &g
+	slices.SortFunc(chosen, func(a, b wait) int { return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.from, b.from)) })
+	now := make(map[layers.ValueID]layers.ValueID)
+	fresh := make([]bool, len(g.Ops)) // whose operands are copies
+	var hosted []item
+	var places [][2]int // in the lists of the groups
+	for k, w := range chosen {
+		before, ok := now[w.value]
+		if !ok {
+			before = w.value
+		}
+		v := g.Values[w.value]
+		after := layers.ValueID(len(g.Values))
+		g.Values = append(g.Values, layers.Value{Name: v.Name, DType: v.DType, Shape: v.Shape})
+		now[w.value] = after
+		stride := alignUp(v.Bytes(), d.o.Target.AlignBytes)
+		out, in := &s.groups[w.from], &s.groups[w.to]
+		hosted = append(hosted, item{id: k, first: w.from, last: w.to, bytes: stride * int64(d.o.Instances)})
+		out.SwapOut = append(out.SwapOut, Swap{Value: before, Stride: stride})
+		in.SwapIn = append(in.SwapIn, Swap{Value: after, Stride: stride})
+		places = append(places, [2]int{len(out.SwapOut) - 1, len(in.SwapIn) - 1})
+		for i := in.First; i < len(g.Ops); i++ {
+			for o := range g.Ops[i].In {
+				if g.Ops[i].In[o].Value != before {
+					continue
+				}
+				if !fresh[i] {
+					g.Ops[i].In, fresh[i] = slices.Clone(g.Ops[i].In), true
+				}
+				g.Ops[i].In[o].Value = after
+			}
+		}
+		for i := range g.Outputs {
+			if g.Outputs[i].Operand.Value == before {
+				g.Outputs[i].Operand.Value = after
+			}
+		}
+	}
+	s.hostBytes = pack(hosted, len(s.groups))
+	for _, it := range hosted {
+		w, at := chosen[it.id], places[it.id]
+		s.groups[w.from].SwapOut[at[0]].Offset, s.groups[w.to].SwapIn[at[1]].Offset = it.offset, it.offset
+	}
+}
