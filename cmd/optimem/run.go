@@ -61,6 +61,8 @@ type run struct {
 	model string
 	// assume says that inputs which are not given are random; dry, that their shapes are all that counts.
 	assume, dry bool
+	// assumed is set once sizes of inputs were assumed.
+	assumed bool
 
 	dumps      []string
 	output     string

@@ -33,6 +33,7 @@ func (r *run) place(err error) error {
 		unknown     *models.UnknownArchitectureError
 		capacity    *plan.CapacityError
 		noDevice    *runtime.DeviceError
+		assumption  *assumptionError
 	)
 	switch {
 	case err == nil || errors.As(err, &placed) || errors.Is(err, context.Canceled):
@@ -57,6 +58,8 @@ func (r *run) place(err error) error {
 		return &failure{err: err, code: exitUnsafe}
 	case errors.Is(err, npy.ErrUnsupported), errors.Is(err, layers.ErrUnsupported):
 		return &failure{err: err, code: exitUnsupported}
+	case errors.As(err, &assumption):
+		return usageError(r.cmd, err, "--shape gives other sizes than those that were assumed")
 	}
 	return err
 }

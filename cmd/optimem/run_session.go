@@ -72,9 +72,17 @@ func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes m
 	if m.session, err = starters[r.mode](ctx, m.model, opts); err != nil {
 		return err
 	}
-	m.plan, err = m.session.Plan(ctx, shapes)
+	if m.plan, err = m.session.Plan(ctx, shapes); err != nil && r.assumed {
+		return &assumptionError{err}
+	}
 	return err
 }
+
+// An assumptionError says that a model cannot be planned for inputs in sizes that nobody gave.
+type assumptionError struct{ err error }
+
+func (e *assumptionError) Error() string { return e.err.Error() }
+func (e *assumptionError) Unwrap() error { return e.err }
 
 // options returns what the flags say of a session. A device with memory of its own takes a share of the host's for what
 // waits to be moved.

@@ -159,6 +159,7 @@ func (r *run) completeShapes(
 			return err
 		}
 	}
+	r.assumed = guess.assumed
 	if text := guess.assumption(ports, shapes); text != "" && !r.quiet {
 		r.say("note", text)
 	}
