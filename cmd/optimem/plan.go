@@ -166,7 +166,14 @@ func (r *run) planSums(p *plan.Plan) *ascii.Table {
 	}
 	t.Row("peak", peak)
 	if p.HostBytes() > 0 {
-		t.Row("host memory", purposes(purpose{p.StagingBytes, "staging"}, purpose{p.HostCopyBytes, "copies"}))
+		host := []purpose{
+			{p.StagingBytes, "staging"}, {p.HostCopyBytes, "copies of weights"}, {p.SwapBytes, "activations that wait"},
+		}
+		if p.Sides != nil {
+			host = append(host, purpose{p.Sides.Host.PeakBytes(), "what the CPU computes"},
+				purpose{p.Sides.CrossingBytes, "activations that cross"})
+		}
+		t.Row("host memory", purposes(host...))
 	}
 	t.Row("least", ascii.FormatSize(p.MinBytes)+fmt.Sprintf(" works, too: --memory %d", p.MinBytes))
 	t.Row("moved per run", ascii.FormatSize(p.MovedBytes))
