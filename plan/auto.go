@@ -10,7 +10,8 @@ import (
 // the rest; the host's processor computes what it does in less time than bringing it takes.
 func (d *draft) auto() (*Plan, error) {
 	if p, err := d.resident(); err == nil {
-		p.MinBytes, _, _ = d.least()
+		least, _, _ := d.least()
+		p.MinBytes = min(p.MinBytes, least)
 		p.Mode = Auto
 		return p, nil
 	}

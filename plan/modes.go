@@ -191,6 +191,9 @@ func cheapest(plans []*Plan) *Plan {
 
 // bestRing pages all groups through a ring of at most the given size: two slots where they are as good as more.
 func (d *draft) bestRing(mostBytes int64) *Plan {
+	if mostBytes < 0 {
+		return nil
+	}
 	d.prepare(nil)
 	type tried struct {
 		use     layout

@@ -47,6 +47,7 @@ func (d *draft) swapped(targetBytes int64) *draft {
 	s.rename(chosen)
 	e := newDraft(&layers.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o)
 	e.whole, e.origin = true, d.origin
+	e.stay(d.always)
 	e.base.SplitBytes, e.base.SwapBytes = d.base.SplitBytes, s.hostBytes
 	if d.o.HostBytes > 0 && s.hostBytes > d.o.HostBytes || e.base.ActivationBytes >= d.base.ActivationBytes {
 		return nil

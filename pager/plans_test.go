@@ -1,0 +1,163 @@
+package pager
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// drawNetwork returns an embedding, linear layers of all widths with skips over some of them, layers that share weights,
+// and a head that is tied to the embedding.
+func drawNetwork(t *rapid.T, dev *cpu.Device) *layers.Lowered {
+	src := newFile(16 << 20)
+	g := &layers.Graph{}
+	var at int64
+	weight := func(name string, shape ...int) layers.Operand {
+		n := int64(4)
+		for _, d := range shape {
+			n *= int64(d)
+		}
+		w := g.AddWeight(tensor.Weight{
+			Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(shape...),
+			Extent: tensor.Extent{Source: src, Offset: at, Bytes: n},
+		}, layers.Weight)
+		at += n
+		return layers.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
+	}
+	emit := func(path string, kind layers.Kind, in ...layers.Operand) layers.ValueID {
+		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, In: in})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out[0]
+	}
+	rows, width := rapid.IntRange(1, 12).Draw(t, "rows"), rapid.IntRange(1, 20).Draw(t, "width")*8
+	ids := g.AddInput("ids", tensor.Int64, tensor.Shape{rows})
+	table := weight("table", rapid.IntRange(60, 1500).Draw(t, "table"), width)
+	values := []layers.ValueID{emit("embed", "embedding", table, g.Whole(ids))}
+	shared := weight("shared", width, width)
+	for i := range rapid.IntRange(1, 8).Draw(t, "layers") {
+		path, x := fmt.Sprint(i), g.Whole(values[len(values)-1])
+		switch rapid.IntRange(0, 3).Draw(t, "kind") {
+		case 0:
+			x = g.Whole(emit(path, "linear", x, shared))
+		case 1:
+			n := rapid.IntRange(1, 2000).Draw(t, "wide")
+			h := g.Whole(emit(path+".up", "linear", x, weight(path+".up.weight", n, width), weight(path+".up.bias", n)))
+			x = g.Whole(emit(path+".down", "linear", h, weight(path+".down.weight", width, n)))
+		case 2:
+			skip := values[rapid.IntRange(0, len(values)-1).Draw(t, "skip")]
+			x = g.Whole(emit(path, "add", x, g.Whole(skip)))
+		default:
+			x = g.Whole(emit(path, "linear", x, weight(path+".weight", width, width), weight(path+".bias", width)))
+		}
+		values = append(values, emit(path, "tanh", x))
+	}
+	last := g.Whole(values[len(values)-1])
+	sum := emit("", "add", last, g.Whole(values[0]))
+	y := emit("head", "linear", g.Whole(sum), table)
+	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y)}}
+	l, err := dev.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// rowsOf returns inputs that name rows of a table.
+func rowsOf(g *layers.Graph, instances int) *transfer {
+	x := &transfer{}
+	for i := range instances {
+		in := make([]byte, g.Values[g.Inputs[0]].Bytes())
+		for k := range len(in) / 8 {
+			binary.LittleEndian.PutUint64(in[k*8:], uint64((k*17+i*29)%60))
+		}
+		x.in = append(x.in, in)
+		x.out = append(x.out, make([]byte, g.Values[g.Outputs[0].Operand.Value].Bytes()))
+	}
+	return x
+}
+
+// TestAnyPlan runs random networks in random modes under random budgets, on the CPU and on a device with memory of its
+// own: always the bits of the resident mode, the memory that was planned, and no access that no event orders.
+func TestAnyPlan(t *testing.T) {
+	host := newCPU(t)
+	split, swapped, tied := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		l := drawNetwork(t, host)
+		instances := rapid.SampledFrom([]int{1, 1, 3}).Draw(t, "instances")
+		want := rowsOf(l.Graph, instances)
+		run := func(made *plan.Plan, got *transfer, direct bool) {
+			dev := emulated.New(emulated.Options{MemoryBytes: made.PeakBytes(), CheckOrder: true, Threads: 2})
+			var p *Pager
+			var err error
+			if direct {
+				p, err = New(host, Options{})
+			} else {
+				p, err = New(dev, Options{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := p.Pass(t.Context(), made, got); err != nil {
+					t.Fatalf("%v\n%v", err, made)
+				}
+			}
+			if p.Held().Total() != made.PeakBytes() || !direct && dev.PeakBytes() != made.PeakBytes() {
+				t.Fatalf("%d bytes are held, %d planned", p.Held().Total(), made.PeakBytes())
+			}
+			if err := errors.Join(p.Close(), dev.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		resident, err := plan.New(l, plan.Options{Mode: plan.Resident, Instances: instances})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(resident, want, true)
+		o := plan.Options{
+			Mode:      rapid.SampledFrom([]plan.Mode{plan.Page, plan.Auto, plan.Chunk}).Draw(t, "mode"),
+			Target:    rapid.SampledFrom([]plan.Target{plan.CPU, {Name: "emu", AlignBytes: 256}}).Draw(t, "target"),
+			Instances: instances, Lower: host.Lower,
+			Capacity: plan.Limit{N: rapid.Int64Range(0, 300_000).Draw(t, "capacity"), Unit: plan.Params},
+		}
+		free, err := plan.New(l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.MemoryBytes = free.MinBytes
+		if rapid.Bool().Draw(t, "more") {
+			o.MemoryBytes = rapid.Int64Range(free.MinBytes, resident.PeakBytes()+free.MinBytes).Draw(t, "memory")
+		}
+		made, err := plan.New(l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := rowsOf(l.Graph, instances)
+		run(made, got, o.Target.Direct)
+		for i := range got.out {
+			if !bytes.Equal(got.out[i], want.out[i]) {
+				t.Fatalf("instance %d: other bits\n%v", i, made)
+			}
+		}
+		split += min(1, int(made.SplitBytes))
+		swapped += min(1, int(made.SwapBytes))
+		for _, w := range made.Tied {
+			tied += min(1, w.Moves)
+		}
+	})
+	if split == 0 || swapped == 0 || tied == 0 {
+		t.Errorf("%d plans split weights, %d swapped activations, %d moved tied weights: not all was tried", split, swapped, tied)
+	}
+}
