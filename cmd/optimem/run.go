@@ -42,7 +42,7 @@ mean=M and std=S, or three numbers, 0.485/0.456/0.406. What its EXIF data say ab
 
 The name of --output chooses the format: .safetensors, .json (NaN and infinities as text), or .npy for a single output.
 --dump also writes the output of a module, by its path in the model, to see where results part from PyTorch's. A run
-that fails or is interrupted leaves no file behind.`
+that fails or is interrupted leaves no file behind. --verbose also looks for NaN in the weights.`
 
 const runExamples = `  optimem run digits.pt2 --input pictures.npy --top 1
   optimem run resnet50.pt2 --input x=batch.npy --labels imagenet.txt --top 5
