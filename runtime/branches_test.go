@@ -39,7 +39,7 @@ func TestBranchesArePlanned(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := s.Metrics()
-		m.Runs = 0
+		m.Runs, m.Calls, m.Passing, m.Compute = 0, 0, 0, 0 // not what is held
 		if i > 0 && m != before {
 			t.Errorf("the other branch changed what is held: %+v, before %+v", m, before)
 		}

@@ -26,6 +26,10 @@ type machine struct {
 	pass  func(ctx context.Context, p *plan.Plan, io pager.IO) error
 	held  func() (dev, host pager.Held)
 	stats func() (dev, host pager.Stats)
+	// hostBytes is the host memory through which the device is filled.
+	hostBytes func() int64
+	// free is what the device says that it has left, false where it does not know.
+	free  func() (int64, bool)
 	close func() error
 	// memoryBytes is the device's own memory, 0 where it is the host's.
 	memoryBytes int64
@@ -67,8 +71,9 @@ func cpuMachine(o Options) (*machine, error) {
 	}
 	return &machine{
 		name: "cpu", target: plan.CPU, lower: dev.Lower, pass: p.Pass, rates: o.Rates,
-		held:  func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
-		stats: func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },
+		held:      func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
+		stats:     func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },
+		hostBytes: p.HostBytes, free: func() (int64, bool) { return 0, false },
 		close: func() error { return errors.Join(p.Close(), dev.Close()) },
 	}, nil
 }
@@ -100,6 +105,10 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 	}
 	return &machine{
 		name: "emu", target: plan.Target{Name: "emu", AlignBytes: emulatedAlign}, lower: dev.Lower, hostLower: host.Lower,
+		hostBytes: c.HostBytes, free: func() (int64, bool) {
+			total, free := dev.Memory()
+			return free, total > 0
+		},
 		pass: c.Pass, held: c.Held, stats: c.Stats, memoryBytes: e.MemoryBytes, rates: rates, elapsed: dev.Elapsed,
 		close: func() error { return errors.Join(c.Close(), dev.Close(), host.Close()) },
 	}, nil

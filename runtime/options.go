@@ -27,6 +27,15 @@ type Options struct {
 	// Capacity is what [Chunk] pins: the largest prefix of the model that is within it. The zero value pins everything
 	// that fits into Memory.
 	Capacity plan.Limit
+	// BatchAxes names, for [Session.RunBatch], the dimension that counts the rows: of inputs and, where they cannot be
+	// found, of outputs; −1 for one that is the same for all rows. The zero value looks for them.
+	BatchAxes map[string]int
+	// MicroBatch is how many rows [Session.RunBatch] gives at once to a program that takes any number; 0 is all of them
+	// where memory admits that, else half, a quarter, … as long as that makes what the batch is expected to take shorter.
+	MicroBatch int
+	// MaxJoin is how many calls that wait with inputs of the same shapes go through one pass, if the budget admits it
+	// without more bytes being brought; 0 is 8 where a pass brings weights, else 1.
+	MaxJoin int
 	// Threads is the number of threads that compute; 0 is one for each processor. Results do not depend on it.
 	Threads int
 	// Dump names modules whose outputs a run returns too, as "dump:" and the path.
@@ -36,7 +45,8 @@ type Options struct {
 	// Rates are what the device does in a second, HostRates what the CPU beside it does, for the planner; the zero value
 	// stands for guesses.
 	Rates, HostRates plan.Rates
-	// Observe is told what a pass does, group by group, on the goroutine that runs it. It must not block.
+	// Observe is told what a session does, on the goroutine that runs the pass. It must not block, and not call the
+	// session. See [Event], [TeeObserver], [LogObserver].
 	Observe func(pager.Event)
 }
 
@@ -76,6 +86,9 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	if opts.Memory < 0 || opts.HostMemory < 0 {
 		return nil, fmt.Errorf("budgets of %d and %d bytes", opts.Memory, opts.HostMemory)
 	}
+	if opts.MicroBatch < 0 || opts.MaxJoin < 0 {
+		return nil, fmt.Errorf("micro-batches of %d rows, %d calls in a pass", opts.MicroBatch, opts.MaxJoin)
+	}
 	if opts.Ops == nil {
 		opts.Ops = layers.Standard()
 	}
@@ -91,7 +104,9 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 		mode:     mode,
 		opts:     opts,
 		machine:  m,
+		limits:   limits{memory: opts.Memory, capacity: opts.Capacity},
 		programs: make(map[*layers.Graph]*program),
+		batches:  make(map[string]*division),
 		turn:     make(chan struct{}, 1),
 	}
 	s.release()

@@ -10,20 +10,23 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A program is a graph planned for the session.
+// A program is a graph lowered for the session's device, with its plans.
 type program struct {
-	graph *layers.Graph
-	plan  *plan.Plan
+	graph   *layers.Graph
+	lowered *layers.Lowered
 	// whole has, for each output, whether its elements lie in order without gaps, so that they can be copied out as they
-	// are.
-	whole []bool
+	// are; spanBytes what lies from its first element to its last.
+	whole     []bool
+	spanBytes []int64
+	// plans are by the number of instances. joint is how many calls may share a pass; 0 is not known yet.
+	plans map[int]*plan.Plan
+	joint int
 }
 
-// maxPrograms bounds the plans kept, one for each set of input shapes.
+// maxPrograms bounds the programs kept, one for each set of input shapes.
 const maxPrograms = 16
 
-// program returns the graph planned. Weights that stay do so where the plan for the shapes before had them, if the
-// budget allows it.
+// program returns the graph made ready to be planned.
 func (s *Session) program(g *layers.Graph) (*program, error) {
 	if p, ok := s.programs[g]; ok {
 		return p, nil
@@ -32,20 +35,20 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{graph: layers.Prune(dumped)}
-	lowered, err := s.machine.lower(p.graph)
-	if err != nil {
-		return nil, err
-	}
-	o := s.planOptions()
-	if s.current != nil {
-		o.Like = s.current.plan
-	}
-	if p.plan, err = plan.New(lowered, o); err != nil {
+	p := &program{graph: layers.Prune(dumped), plans: make(map[int]*plan.Plan)}
+	if p.lowered, err = s.machine.lower(p.graph); err != nil {
 		return nil, err
 	}
 	for _, out := range p.graph.Outputs {
+		first, end, err := out.Operand.Layout.Span()
+		if err != nil {
+			return nil, fmt.Errorf("output %s: %w", out.Name, err)
+		}
 		p.whole = append(p.whole, out.Operand.Layout.IsContiguous())
+		p.spanBytes = append(p.spanBytes, (end-first)*int64(p.graph.Values[out.Operand.Value].DType.Size()))
+	}
+	if _, err := s.plan(p, 1); err != nil {
+		return nil, err
 	}
 	for old := range s.programs { // any: a service has few shapes
 		if len(s.programs) < maxPrograms {
@@ -57,13 +60,42 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 	return p, nil
 }
 
+// plan returns a plan for a number of instances. Weights that stay do so where the plan that ran last had them, if the
+// budget allows it.
+func (s *Session) plan(p *program, instances int) (*plan.Plan, error) {
+	return s.planWithin(p, instances, s.limits.memory)
+}
+
+// planWithin is plan with a budget of the caller's, 0 for none.
+func (s *Session) planWithin(p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
+	if pl, ok := p.plans[instances]; ok && (budgetBytes == 0 || pl.PeakBytes() <= budgetBytes) {
+		return pl, nil
+	}
+	o := s.planOptions()
+	o.MemoryBytes, o.Instances, o.Like = budgetBytes, instances, s.ran
+	pl, err := plan.New(p.lowered, o)
+	if err != nil {
+		return nil, err
+	}
+	p.plans[instances] = pl
+	return pl, nil
+}
+
 func (s *Session) planOptions() plan.Options {
 	return plan.Options{
-		Mode: s.mode, Target: s.machine.target, MemoryBytes: s.opts.Memory, HostBytes: s.opts.HostMemory,
-		MaxGroup: s.opts.MaxGroup, Capacity: s.opts.Capacity,
+		Mode: s.mode, Target: s.machine.target, HostBytes: s.opts.HostMemory,
+		MaxGroup: s.opts.MaxGroup, Capacity: s.limits.capacity, Slots: s.limits.slots,
 		Ops: s.opts.Ops, Rates: s.machine.rates, HostRates: s.opts.HostRates,
 		Lower: s.machine.lower, HostLower: s.machine.hostLower,
 	}
+}
+
+// moved returns the bytes of weights that a pass brings.
+func moved(pl *plan.Plan) int64 {
+	if pl.Sides != nil {
+		return pl.Sides.Device.MovedBytes + pl.Sides.Host.MovedBytes
+	}
+	return pl.MovedBytes
 }
 
 // withDumps returns the graph with the outputs of modules among its outputs.
@@ -89,10 +121,13 @@ func withDumps(g *layers.Graph, paths []string) (*layers.Graph, error) {
 			}
 			o = dumped.Whole(out[0])
 		}
-		dumped.Outputs = append(dumped.Outputs, layers.Output{Name: "dump:" + path, Operand: o})
+		dumped.Outputs = append(dumped.Outputs, layers.Output{Name: dumpPrefix + path, Operand: o})
 	}
 	return &dumped, nil
 }
+
+// dumpPrefix begins the names of outputs that are those of modules.
+const dumpPrefix = "dump:"
 
 // guardOf returns the guard of the op that computes a value.
 func guardOf(g *layers.Graph, id layers.ValueID) []layers.Guard {
@@ -104,7 +139,8 @@ func guardOf(g *layers.Graph, id layers.ValueID) []layers.Guard {
 	return nil
 }
 
-// Plan returns what a pass for inputs of the given shapes would do. Nothing is read or allocated for it.
+// Plan returns what a pass for inputs of the given shapes would do, and in its forecast what it is expected to take.
+// Nothing is read or allocated for it.
 func (s *Session) Plan(ctx context.Context, shapes map[string]tensor.Shape) (*plan.Plan, error) {
 	if err := s.wait(ctx); err != nil {
 		return nil, err
@@ -121,5 +157,9 @@ func (s *Session) Plan(ctx context.Context, shapes map[string]tensor.Shape) (*pl
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	return p.plan, nil
+	pl, err := s.plan(p, 1)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	return pl, nil
 }

@@ -5,12 +5,13 @@
 //
 //	import optimem "github.com/optimem/optimem/runtime"
 //
-//	ckpt, err := loader.Open("model.pt2")                                // defer ckpt.Close()
+//	ckpt, err := loader.Open("model.pt2")                           // defer ckpt.Close()
 //	model, err := models.Build(ckpt, models.Options{})
-//	session, err := optimem.Resident(ctx, model, optimem.ResidentOptions{}) // defer session.Close()
+//	session, err := optimem.Page(ctx, model, optimem.PageOptions{}) // defer session.Close()
 //	out, err := session.Run(ctx, optimem.Values{"x": tensor.Of(pixels, 1, 1, 8, 8)})
 //
-// What there is today is the resident mode on the CPU: the whole model in memory. Page, Chunk and Auto follow.
+// [Resident] holds the whole model, [Page] brings each group of ops just before it runs, [Chunk] pins a prefix, [Auto]
+// keeps what a budget allows. The results are the same bits in every mode.
 package runtime
 
 import (
@@ -18,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/optimem/optimem/layers"
@@ -39,25 +41,24 @@ type InputError struct {
 // Error names the input.
 func (e *InputError) Error() string { return "input " + e.Input + ": " + e.Msg }
 
-// Metrics count what a session did.
-type Metrics struct {
-	// Runs counts passes that ended without an error.
-	Runs int64
-	// WeightBytes are the weights that stay, RingBytes the memory that paged ones pass through, ActivationBytes and
-	// WorkBytes those of inputs, results and scratch; PeakBytes is the most that was held of everything.
-	WeightBytes, RingBytes, ActivationBytes, WorkBytes, PeakBytes int64
-	// HostPeakBytes is the most that was held in the host's memory beside a device with memory of its own, for groups that
-	// the CPU computes.
-	HostPeakBytes int64
-	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those of them that were brought for a pass and not to
-	// stay.
-	LoadedBytes, MovedBytes int64
-	// Stall is how long ops waited for weights.
-	Stall time.Duration
+// An OutputError says that a tensor given to [Session.RunInto] cannot take an output.
+type OutputError struct {
+	Output string
+	Msg    string
 }
 
-// A Session is a model ready to run. It may be shared between goroutines: passes take turns. The checkpoint must stay
-// open until the session was closed.
+// Error names the output.
+func (e *OutputError) Error() string { return "output " + e.Output + ": " + e.Msg }
+
+// An OpError says which op of a model failed.
+type OpError = pager.OpError
+
+// A Session is a model ready to run. It may be shared between goroutines: passes take turns, and where weights are
+// paged, calls that wait with inputs of the same shapes go through the next pass together. The checkpoint must stay open
+// until the session was closed.
+//
+// Where the device refuses memory that was planned with, because others use it too, the session plans for less: fewer
+// micro-batches at once, then smaller ones, then fewer slots, then fewer weights that stay. It goes on with what worked.
 type Session struct {
 	model *models.Model
 	mode  plan.Mode
@@ -69,42 +70,76 @@ type Session struct {
 	// context.
 	turn   chan struct{}
 	closed bool
-	runs   int64
-	// peak and hostPeak are the most that was held on the device and beside it.
-	peak, hostPeak int64
-	// programs holds what was planned for a graph; current is what ran last.
+	// limits are what the device has been found to admit.
+	limits limits
+	// programs holds what was made of a graph; recent is what ran last, and ran its plan.
 	programs map[*layers.Graph]*program
-	current  *program
+	recent   *program
+	ran      *plan.Plan
+	batches  map[string]*division
+	// own is the pass of calls that nobody joins.
+	own passIO
+	// spare is the call of RunInto, which allocates nothing.
+	spare call
+
+	// mu guards what follows.
+	mu sync.Mutex
+	// waiting are calls that wait for their turn, the first come first.
+	waiting []*call
+	metrics Metrics
 }
 
 // ErrClosed is returned by the methods of a closed session.
 var ErrClosed = errors.New("session is closed")
 
-// Run computes one pass. Inputs are read during the call and not kept; the outputs are the caller's. A cancelled run
-// returns within one op's work with an error that wraps ctx's and names the op, and the session stays usable.
+// Run computes one pass. Inputs are read during the call and not kept; the outputs are the caller's.
+//
+// A cancelled run returns within one op's work with an error that wraps ctx's and names the group, and the session stays
+// usable. Of a pass that several callers share it returns within one group's work, and the others' results are as if it
+// had not been there.
 func (s *Session) Run(ctx context.Context, in Values) (Values, error) {
-	if err := s.wait(ctx); err != nil {
+	c := &call{ctx: ctx, in: in}
+	if err := s.do(c); err != nil {
 		return nil, err
 	}
-	defer s.release()
-	if s.closed {
-		return nil, ErrClosed
+	return c.x.out, nil
+}
+
+// RunInto is [Session.Run] into tensors of the caller, which are contiguous, have the outputs' dtypes and shapes, and
+// share no memory with the inputs. Outputs that out does not name are left out. After an error their contents are
+// undefined.
+//
+// After the first call with inputs of the same shapes the session and the pager allocate nothing, neither on the device
+// nor on Go's heap. A call that has to wait for others allocates its place in the queue.
+func (s *Session) RunInto(ctx context.Context, in, out Values) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("run: %w", err)
 	}
-	p, err := s.planned(in)
-	if err != nil {
-		return nil, err
+	select {
+	case <-s.turn:
+	default:
+		return s.do(&call{ctx: ctx, in: in, into: out})
 	}
-	out, err := s.pass(ctx, p, in)
-	if err != nil {
-		return nil, fmt.Errorf("run: %w", err)
+	c := &s.spare
+	if out == nil {
+		out = Values{}
 	}
-	return out, nil
+	c.ctx, c.in, c.into = ctx, in, out
+	err := s.lead(c, false)
+	c.ctx, c.in, c.into = nil, nil, nil
+	s.release()
+	return err
 }
 
 // planned returns the program for the shapes of inputs.
 func (s *Session) planned(in Values) (*program, error) {
-	if s.current != nil && s.current.takes(in) {
-		return s.current, nil
+	if s.recent != nil && s.recent.takes(in) {
+		return s.recent, nil
+	}
+	for _, p := range s.programs {
+		if p.takes(in) {
+			return p, nil
+		}
 	}
 	shapes, err := s.shapes(in)
 	if err != nil {
@@ -123,18 +158,26 @@ func (s *Session) planned(in Values) (*program, error) {
 
 // pass runs a program once.
 func (s *Session) pass(ctx context.Context, p *program, in Values) (Values, error) {
-	x := &exchange{p: p, in: in, out: make(Values, len(p.graph.Outputs)), raw: make([][]byte, len(p.graph.Outputs))}
-	err := s.machine.pass(ctx, p.plan, x)
-	held, host := s.machine.held()
-	s.peak, s.hostPeak = max(s.peak, held.Total()), max(s.hostPeak, host.Total())
-	if err != nil {
-		s.current = nil
+	x := &exchange{}
+	if err := x.begin(p, in, nil); err != nil {
 		return nil, err
 	}
-	s.current = p
-	s.runs++
-	x.finish()
+	if err := s.alone(ctx, p, x); err != nil {
+		return nil, err
+	}
 	return x.out, nil
+}
+
+// alone runs a pass for one instance.
+func (s *Session) alone(ctx context.Context, p *program, x *exchange) error {
+	s.own.members = append(s.own.members[:0], x)
+	err := s.run(ctx, p, &s.own, 1, false)
+	clear(s.own.members)
+	if err != nil {
+		return err
+	}
+	x.finish()
+	return nil
 }
 
 // wait waits for the turn.
@@ -143,8 +186,12 @@ func (s *Session) wait(ctx context.Context) error {
 	case <-s.turn:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("run: waiting for another pass: %w", ctx.Err())
+		return waitError(ctx)
 	}
+}
+
+func waitError(ctx context.Context) error {
+	return fmt.Errorf("run: waiting for another pass: %w", ctx.Err())
 }
 
 func (s *Session) acquire() { <-s.turn }
@@ -181,27 +228,6 @@ func (s *Session) shapes(in Values) (map[string]tensor.Shape, error) {
 	return shapes, nil
 }
 
-// An OpError says which op of a model failed.
-type OpError = pager.OpError
-
-// Metrics returns what the session did so far.
-func (s *Session) Metrics() Metrics {
-	s.acquire()
-	defer s.release()
-	held, _ := s.machine.held()
-	stats, host := s.machine.stats()
-	m := Metrics{
-		Runs:      s.runs,
-		RingBytes: held.RingBytes, ActivationBytes: held.ActivationBytes, WorkBytes: held.WorkBytes, PeakBytes: s.peak,
-		HostPeakBytes: s.hostPeak,
-		LoadedBytes:   stats.ReadBytes + host.ReadBytes, MovedBytes: stats.MovedBytes, Stall: stats.Stall + host.Stall,
-	}
-	if s.current != nil {
-		m.WeightBytes = s.current.plan.Fixed.WeightBytes
-	}
-	return m
-}
-
 // Close frees everything. It waits for a running pass. A second Close returns nil.
 func (s *Session) Close() error {
 	s.acquire()
@@ -211,4 +237,58 @@ func (s *Session) Close() error {
 	}
 	s.closed = true
 	return s.machine.close()
+}
+
+// Metrics count what a session did.
+type Metrics struct {
+	// Runs counts passes that ended without an error, Calls the calls of Run and RunInto that went through them, and
+	// Joined those among them that went through another call's pass.
+	Runs, Calls, Joined int64
+	// Replans counts how often the device refused memory and another plan was made.
+	Replans int64
+	// WeightBytes are the weights that stay, RingBytes the memory that paged ones pass through, ActivationBytes and
+	// WorkBytes those of inputs, results and scratch; PeakBytes is the most that was held of everything.
+	WeightBytes, RingBytes, ActivationBytes, WorkBytes, PeakBytes int64
+	// HostBytes is what is held in the host's memory beside a device with memory of its own: staging, copies of weights,
+	// and what the CPU computes. HostPeakBytes is the most that was.
+	HostBytes, HostPeakBytes int64
+	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those of them that were brought for a pass and not to
+	// stay.
+	LoadedBytes, MovedBytes int64
+	// Passing is how long passes took, Compute how long their ops did, and Stall how long ops waited for weights.
+	Passing, Compute, Stall time.Duration
+}
+
+// MovedPerSecond is the rate at which passes brought weights, in bytes.
+func (m Metrics) MovedPerSecond() float64 {
+	if m.Passing <= 0 {
+		return 0
+	}
+	return float64(m.MovedBytes) / m.Passing.Seconds()
+}
+
+// Metrics returns what the session did in passes that are over. It does not wait for one that runs.
+func (s *Session) Metrics() Metrics {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.metrics
+}
+
+// count adds a pass to the metrics, with what is held after it.
+func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
+	held, host := s.machine.held()
+	stats, hostStats := s.machine.stats()
+	hostBytes := host.Total() + s.machine.hostBytes()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &s.metrics
+	if err == nil {
+		m.Runs++
+		m.WeightBytes = pl.Fixed.WeightBytes
+	}
+	m.Passing += took
+	m.RingBytes, m.ActivationBytes, m.WorkBytes = held.RingBytes, held.ActivationBytes, held.WorkBytes
+	m.PeakBytes, m.HostBytes, m.HostPeakBytes = max(m.PeakBytes, held.Total()), hostBytes, max(m.HostPeakBytes, hostBytes)
+	m.LoadedBytes, m.MovedBytes = stats.ReadBytes+hostStats.ReadBytes, stats.MovedBytes+hostStats.MovedBytes
+	m.Stall, m.Compute = stats.Stall+hostStats.Stall, stats.Compute+hostStats.Compute
 }

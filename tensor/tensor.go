@@ -83,16 +83,23 @@ func (t *Tensor) Contiguous() *Tensor {
 		return &c
 	}
 	c := &Tensor{DType: t.DType, Layout: Contiguous(t.Layout.Shape...), Data: make([]byte, n*int64(size))}
-	if n > 0 {
-		gather(c.Data, t.Data[t.Layout.Offset*size:], t.Layout, size)
-	}
+	t.CopyTo(c.Data)
 	return c
+}
+
+// CopyTo writes the elements in row-major order to dst, which is as long as they take. It allocates nothing for tensors
+// of up to eight dimensions.
+func (t *Tensor) CopyTo(dst []byte) {
+	if len(dst) > 0 {
+		gather(dst, t.Data[t.Layout.Offset*t.DType.Size():], t.Layout, t.DType.Size())
+	}
 }
 
 // gather copies the elements that a non-empty layout names, in row-major order, from src, which begins with the
 // first one, to dst.
 func gather(dst, src []byte, l Layout, size int) {
-	var dims, steps []int // without the dimensions of one; steps in bytes
+	var dimsOf, stepsOf, indexOf [8]int
+	dims, steps := dimsOf[:0], stepsOf[:0] // without the dimensions of one; steps in bytes
 	for i, d := range l.Shape {
 		if d != 1 {
 			dims, steps = append(dims, d), append(steps, l.Strides[i]*size)
@@ -103,7 +110,10 @@ func gather(dst, src []byte, l Layout, size int) {
 		run *= dims[len(dims)-1]
 		dims, steps = dims[:len(dims)-1], steps[:len(dims)-1]
 	}
-	index := make([]int, len(dims))
+	index := indexOf[:0]
+	for range dims {
+		index = append(index, 0)
+	}
 	at := 0
 	for {
 		if len(dims) == 0 {
