@@ -247,3 +247,83 @@ func TestCode(t *testing.T) {
 		}
 	})
 }
+
+// TestSeveral takes the model of a training checkpoint, not its moving average or the optimizer, and says so.
+func TestSeveral(t *testing.T) {
+	ckpt, err := loader.Open("testdata/wrapped.pt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ckpt.Close()
+	m, err := models.Build(ckpt, models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if notes := m.Notes(); !slices.Contains(notes, "the weights are those of model; the file also holds ema") {
+		t.Errorf("notes are %q", notes)
+	}
+	g, err := m.Graph(map[string]tensor.Shape{"x": {1, 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read []string
+	for _, v := range g.Values {
+		if v.Role == layers.Weight {
+			read = append(read, v.Weight.Name)
+		}
+	}
+	want := []string{"model.module.0.weight", "model.module.0.bias", "model.module.2.weight", "model.module.2.bias"}
+	if !slices.Equal(read, want) {
+		t.Errorf("reads %q, want %q", read, want)
+	}
+	if d := g.Values[g.Outputs[0].Operand.Value].DType; d != tensor.Float32 {
+		t.Errorf("a half-precision checkpoint gives %v", d)
+	}
+}
+
+// TestHostileStateDicts recognises state dicts that were cut, mixed and given other shapes. Whatever comes of it, it is
+// a model or an error, and soon.
+func TestHostileStateDicts(t *testing.T) {
+	sizes := []int{0, 1, 2, 3, 7, 64, 1 << 20, 1 << 40}
+	for k, arch := range []string{
+		"vit_b_16", "swin_t", "swin_v2_t", "maxvit_t", "fcn_resnet50", "deeplabv3_mobilenet_v3_large",
+		"lraspp_mobilenet_v3_large", "r3d_18", "r2plus1d_18", "mlp",
+	} {
+		plain := bareWeights(t, arch)
+		random := rand.New(rand.NewPCG(uint64(k), 7))
+		for range 40 {
+			entries := slices.Clone(plain)
+			for range 1 + random.IntN(4) {
+				i := random.IntN(len(entries))
+				switch random.IntN(4) {
+				case 0:
+					entries = slices.Delete(entries, i, i+1)
+				case 1:
+					entries[i].Name = plain[random.IntN(len(plain))].Name
+				case 2:
+					shape := slices.Clone(entries[i].Layout.Shape)
+					if len(shape) > 0 {
+						shape[random.IntN(len(shape))] = sizes[random.IntN(len(sizes))]
+					}
+					entries[i].Layout = tensor.Layout{Shape: shape, Strides: make([]int, len(shape))}
+				case 3:
+					entries[i].Layout = tensor.Layout{}
+				}
+				if len(entries) == 0 {
+					break
+				}
+			}
+			ckpt, err := loader.NewCheckpoint("hostile.pt", entries, nil)
+			if err != nil {
+				continue // the loader refuses it
+			}
+			for _, opts := range []models.Options{{}, {Arch: arch}} {
+				m, err := models.Build(ckpt, opts)
+				if err != nil {
+					continue
+				}
+				_, _ = m.Graph(models.ExampleInputs(m.Inputs()))
+			}
+		}
+	}
+}

@@ -177,19 +177,16 @@ func estimate(a *layers.Architecture) map[string]float64 {
 
 // through returns what an op makes of its inputs, the first of which is m, as if elements were independent and normal.
 func (m moments) through(kind layers.Kind, in []moments) moments {
+	if f := activations[kind]; f != nil {
+		return m.under(f)
+	}
 	switch kind {
-	case "conv", "conv_transpose", "linear", "layer_norm", "rms_norm", "group_norm", "instance_norm":
-		return moments{0, 1}
-	case "relu", "relu6", "silu", "gelu", "hardswish", "mish", "elu", "leaky_relu":
-		sigma := math.Sqrt(m.variance)
-		density := math.Exp(-m.mean*m.mean/(2*m.variance)) / math.Sqrt(2*math.Pi)
-		below := math.Erfc(-m.mean/sigma/math.Sqrt2) / 2
-		mean := m.mean*below + sigma*density
-		return moments{mean, m.square()*below + m.mean*sigma*density - mean*mean}
 	case "sigmoid", "hardsigmoid", "softmax":
-		return moments{0.5, 0.05}
+		return moments{0.5, 0.1}
 	case "tanh":
 		return moments{0, min(m.variance, 0.5)}
+	case "conv", "conv_transpose", "linear", "layer_norm", "rms_norm", "group_norm", "instance_norm":
+		return moments{0, 1}
 	case "add", "sub":
 		return moments{m.mean + in[1].mean, m.variance + in[1].variance}
 	case "mul":
@@ -206,12 +203,35 @@ func (m moments) through(kind layers.Kind, in []moments) moments {
 		return moments{mean, square - mean*mean}
 	case "max_pool":
 		return moments{m.mean + math.Sqrt(m.variance), m.variance}
-	case "avg_pool", "adaptive_avg_pool", "reduce_mean":
-		return moments{m.mean, m.variance / 4}
 	case "embedding", "index":
 		return moments{0, 0.01}
 	}
-	return m
+	return m // averages too: deep in a net, what they average over is nearly equal
+}
+
+// activations are the functions whose moments are worth knowing.
+var activations = map[layers.Kind]func(x float64) float64{
+	"relu":      func(x float64) float64 { return max(x, 0) },
+	"relu6":     func(x float64) float64 { return min(max(x, 0), 6) },
+	"silu":      func(x float64) float64 { return x / (1 + math.Exp(-x)) },
+	"gelu":      func(x float64) float64 { return x * math.Erfc(-x/math.Sqrt2) / 2 },
+	"hardswish": func(x float64) float64 { return x * min(max(x/6+0.5, 0), 1) },
+}
+
+// under returns the moments of a function of a normal variable, by adding up over four standard deviations. The
+// variable is taken to be wider than was estimated: SiLU and its like pass more of what is larger, so that an estimate
+// that is too low grows from layer to layer, and one that is too high only makes less of a residual branch.
+func (m moments) under(f func(float64) float64) moments {
+	const steps, width, wider = 64, 4.0, 1.25
+	var mean, square, total float64
+	for i := range steps {
+		z := (float64(i)+0.5)/steps*2*width - width
+		density := math.Exp(-z * z / 2)
+		y := f(wider*(m.mean+z*math.Sqrt(m.variance))) / wider
+		mean, square, total = mean+density*y, square+density*y*y, total+density
+	}
+	mean /= total
+	return moments{mean, square/total - mean*mean}
 }
 
 // exampleGraph traces an architecture without weights, nil where that fails.
