@@ -45,10 +45,20 @@ func Read(ctx context.Context, inFlight int, requests ...Request) error {
 		}
 		pieces += (r.Extent.Bytes + readPieceBytes - 1) / readPieceBytes
 	}
-	if inFlight = int(min(int64(inFlight), pieces)); inFlight <= 1 {
-		q := readQueue{requests: requests} // not the queue below: nothing is allocated for one reader
-		return q.run(ctx)
+	if inFlight = int(min(int64(inFlight), pieces)); inFlight > 1 {
+		return readParallel(ctx, inFlight, requests)
 	}
+	for _, r := range requests { // by itself, so that one reader allocates nothing
+		for from := int64(0); from < r.Extent.Bytes; from += readPieceBytes {
+			if err := r.read(ctx, from, min(from+readPieceBytes, r.Extent.Bytes)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func readParallel(ctx context.Context, inFlight int, requests []Request) error {
 	q := readQueue{requests: requests}
 	group, ctx := errgroup.WithContext(ctx)
 	for range inFlight {
@@ -86,15 +96,24 @@ func (q *readQueue) run(ctx context.Context) error {
 		if !ok {
 			return nil
 		}
-		if err := ctx.Err(); err != nil {
+		if err := r.read(ctx, from, to); err != nil {
 			return err
 		}
-		if err := r.piece(ctx, from, to); err != nil {
-			failed := r.Extent
-			failed.Offset, failed.Bytes = failed.Offset+from, to-from
-			return &ReadError{failed, err}
-		}
 	}
+}
+
+// read reads the bytes [from, to) of the request unless ctx is done.
+func (r *Request) read(ctx context.Context, from, to int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := r.piece(ctx, from, to)
+	if err == nil {
+		return nil
+	}
+	failed := r.Extent
+	failed.Offset, failed.Bytes = failed.Offset+from, to-from
+	return &ReadError{failed, err}
 }
 
 // A ReadError says which extent could not be read.
@@ -110,7 +129,7 @@ func (e *ReadError) Error() string { return e.Extent.String() + ": " + e.Err.Err
 func (e *ReadError) Unwrap() error { return e.Err }
 
 // piece reads the bytes [from, to) of the request.
-func (r Request) piece(ctx context.Context, from, to int64) error {
+func (r *Request) piece(ctx context.Context, from, to int64) error {
 	e, into := r.Extent, r.Into[from:to]
 	address := uintptr(unsafe.Pointer(unsafe.SliceData(r.Into)))
 	if (e.Offset|e.Bytes|int64(address))%AlignBytes == 0 {

@@ -1,0 +1,231 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/pager"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A quiet device adds the first element of every weight to every element, and allocates nothing on Go's heap: what tests
+// count is the session's and the pager's.
+type quiet struct{ allocs int }
+
+type quietMemory struct{ buf *hostmem.Buf }
+
+func (d *quiet) Name() string           { return "quiet" }
+func (d *quiet) Memory() (int64, int64) { return 0, 0 }
+func (d *quiet) Close() error           { return nil }
+
+func (d *quiet) Supports(layers.Op, []layers.Spec, []layers.Spec) error { return nil }
+func (d *quiet) NewStream() (device.Stream, error)                      { return quietStream{}, nil }
+
+func (d *quiet) Alloc(bytes int64) (device.Memory, error) {
+	d.allocs++
+	buf, err := hostmem.Alloc(bytes, hostmem.Activations)
+	return &quietMemory{buf}, err
+}
+
+func (d *quiet) HostBytes(r device.Region) []byte {
+	return r.Memory.(*quietMemory).buf.Bytes()[r.Offset : r.Offset+r.Bytes]
+}
+
+func (m *quietMemory) Bytes() int64 { return int64(len(m.buf.Bytes())) }
+func (m *quietMemory) Free() error  { m.buf.Free(); return nil }
+
+type quietStream struct{}
+
+func quietBytes(r device.Region) []byte {
+	return r.Memory.(*quietMemory).buf.Bytes()[r.Offset : r.Offset+r.Bytes]
+}
+
+func (quietStream) CopyIn(dst device.Region, src []byte) error {
+	copy(quietBytes(dst), src)
+	return nil
+}
+
+func (quietStream) CopyOut(dst []byte, src device.Region) error {
+	copy(dst, quietBytes(src))
+	return nil
+}
+
+func (quietStream) Run(_ context.Context, l device.Launch) error {
+	in, out := quietBytes(l.In[0].Region), quietBytes(l.Out[0].Region)
+	var add float32
+	for _, w := range l.In[1:] {
+		add += first(quietBytes(w.Region))
+	}
+	for i := 0; i < len(out); i += 4 {
+		x := math.Float32frombits(binary.LittleEndian.Uint32(in[i%len(in):]))
+		binary.LittleEndian.PutUint32(out[i:], math.Float32bits(x+add))
+	}
+	return nil
+}
+
+func first(p []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(p)) }
+
+func (quietStream) Record() device.Event           { return nil }
+func (quietStream) Wait(device.Event)              {}
+func (quietStream) Sync(ctx context.Context) error { return ctx.Err() }
+func (quietStream) Close() error                   { return nil }
+
+// A memory is a source in memory.
+type memory struct{ data []byte }
+
+func (m *memory) Size() int64 { return int64(len(m.data)) }
+func (m *memory) ReadAt(ctx context.Context, p []byte, off int64) error {
+	copy(p, m.data[off:])
+	return ctx.Err()
+}
+
+// quietGraph returns layers one after the other with a weight each, and an output that lies across memory.
+func quietGraph(t testing.TB, layersN int) *layers.Graph {
+	t.Helper()
+	const width = 64
+	g := &layers.Graph{}
+	src := &memory{make([]byte, layersN*width*width*4)}
+	for i := range layersN {
+		binary.LittleEndian.PutUint32(src.data[i*width*width*4:], math.Float32bits(float32(i+1)))
+	}
+	x := g.AddInput("x", tensor.Float32, tensor.Shape{8, width})
+	for i := range layersN {
+		w := g.AddWeight(tensor.Weight{
+			Name: fmt.Sprintf("%d.weight", i), DType: tensor.Float32, Layout: tensor.Contiguous(width, width),
+			Extent: tensor.Extent{Source: src, Offset: int64(i) * width * width * 4, Bytes: width * width * 4},
+		}, layers.Weight)
+		out, err := g.Emit(layers.Standard(), layers.Op{
+			Kind: "linear", Path: fmt.Sprint(i),
+			In: []layers.Operand{g.Whole(x), {Value: w, Layout: tensor.Contiguous(width, width)}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x = out[0]
+	}
+	across := layers.Operand{Value: x, Layout: tensor.Layout{Shape: tensor.Shape{width, 8}, Strides: []int{1, width}}}
+	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(x)}, {Name: "across", Operand: across}}
+	return g
+}
+
+// quietSession returns a session on a quiet device, which has planned for the graph.
+func quietSession(t testing.TB, dev *quiet, mode plan.Mode, g *layers.Graph, o Options) *Session {
+	t.Helper()
+	s, err := start(t.Context(), nil, mode, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.machine.close(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := pager.New(dev, pager.Options{Readers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.machine = &machine{
+		target: plan.CPU, pass: p.Pass, close: p.Close, hostBytes: p.HostBytes,
+		lower: func(g *layers.Graph) (*layers.Lowered, error) {
+			return &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}, nil
+		},
+		held:  func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
+		stats: func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },
+		free:  func() (int64, bool) { return 0, false },
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := s.program(g); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestRunIntoAllocatesNothing: after the first call neither the session nor the pager takes memory from Go's heap or the
+// device, in no mode, for inputs that lie across memory, too.
+func TestRunIntoAllocatesNothing(t *testing.T) {
+	strided := &tensor.Tensor{
+		DType: tensor.Float32, Layout: tensor.Layout{Shape: tensor.Shape{8, 64}, Strides: []int{1, 8}}, Data: make([]byte, 8*64*4),
+	}
+	for _, mode := range []plan.Mode{plan.Resident, plan.Page} {
+		for name, x := range map[string]*tensor.Tensor{"whole": tensor.Of(make([]float32, 8*64), 8, 64), "strided": strided} {
+			t.Run(string(mode)+"/"+name, func(t *testing.T) {
+				dev := &quiet{}
+				s := quietSession(t, dev, mode, quietGraph(t, 6), Options{})
+				y, across := tensor.Of(make([]float32, 8*64), 8, 64), tensor.Of(make([]float32, 8*64), 64, 8)
+				in, out := Values{"x": x}, Values{"y": y, "across": across}
+				pass := func() {
+					if err := s.RunInto(t.Context(), in, out); err != nil {
+						t.Fatal(err)
+					}
+				}
+				pass()
+				allocs := dev.allocs
+				if n := testing.AllocsPerRun(200, pass); n != 0 {
+					t.Errorf("%v allocations a call", n)
+				}
+				if dev.allocs != allocs {
+					t.Errorf("%d allocations on the device after the first call", dev.allocs-allocs)
+				}
+				if got := first(y.Data[4*9:]); got != 21 {
+					t.Errorf("the result is %v, want the sum of the weights, 21", got)
+				}
+				if got := first(across.Data[4*9:]); got != 21 {
+					t.Errorf("across, the result is %v", got)
+				}
+				if mode == plan.Page && s.Metrics().MovedBytes < 200*6*64*64*4 {
+					t.Errorf("%d bytes moved: nothing was paged", s.Metrics().MovedBytes)
+				}
+			})
+		}
+	}
+}
+
+// TestRunIntoChecks: tensors that cannot take an output are refused by name, and others are filled as Run would.
+func TestRunIntoChecks(t *testing.T) {
+	s := quietSession(t, &quiet{}, plan.Resident, quietGraph(t, 2), Options{})
+	x := make([]float32, 8*64)
+	for i := range x {
+		x[i] = float32(i)
+	}
+	in := Values{"x": tensor.Of(x, 8, 64)}
+	want, err := s.Run(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	room := func() *tensor.Tensor { return tensor.Of(make([]float32, 8*64), 8, 64) }
+	short, strided := room(), room()
+	short.Data = short.Data[4:]
+	strided.Layout.Strides = []int{1, 8}
+	for name, out := range map[string]Values{
+		"dtype": {"y": tensor.Of(make([]int32, 8*64), 8, 64)}, "shape": {"y": tensor.Of(make([]float32, 8*64), 64, 8)},
+		"short": {"y": short}, "strided": {"y": strided}, "nil": {"y": nil}, "name": {"z": room()},
+	} {
+		var refused *OutputError
+		if err := s.RunInto(t.Context(), in, out); !errors.As(err, &refused) || out[refused.Output] == nil && name != "nil" {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	one := Values{"across": tensor.Of(make([]float32, 8*64), 64, 8)}
+	if err := s.RunInto(t.Context(), in, one); err != nil || !bytes.Equal(one["across"].Data, want["across"].Data) {
+		t.Errorf("one output of two: %v", err)
+	}
+	offset := &tensor.Tensor{DType: tensor.Float32, Layout: tensor.Contiguous(8, 64), Data: make([]byte, 8*64*4+40)}
+	offset.Layout.Offset = 10
+	if err := s.RunInto(t.Context(), in, Values{"y": offset}); err != nil || !bytes.Equal(offset.Data[40:], want["y"].Data) {
+		t.Errorf("an output inside other memory: %v", err)
+	}
+	if err := s.RunInto(t.Context(), in, nil); err != nil {
+		t.Error(err)
+	}
+}
