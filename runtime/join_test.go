@@ -1,0 +1,191 @@
+package runtime_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/optimem/optimem/models"
+	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+const callers = 32
+
+// lone returns what a session by itself gives for each caller's inputs.
+func lone(t *testing.T, model *models.Model, input func(caller int) optimem.Values) [][]byte {
+	t.Helper()
+	s := start(t, model, optimem.Options{})
+	want := make([][]byte, callers)
+	for i := range want {
+		out, err := s.Run(t.Context(), input(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[i] = out[model.Outputs()[0]].Data
+	}
+	return want
+}
+
+// callerPictures is a picture of the caller's own.
+func callerPictures(caller int) optimem.Values {
+	x := make([]float32, 64)
+	for i := range x {
+		x[i] = float32((i*(caller+3))%17) / 16
+	}
+	return optimem.Values{"input": tensor.Of(x, 1, 1, 8, 8)}
+}
+
+// TestJoin has 32 goroutines call a session in every mode: each gets what it would have got by itself, and where weights
+// are paged the bytes moved are those of fewer passes than there were calls.
+func TestJoin(t *testing.T) {
+	const rounds = 6
+	model := build(t, digitsModel, nil)
+	want := lone(t, model, callerPictures)
+	for _, m := range smallModes() {
+		for _, join := range []int{0, 1, 5} {
+			t.Run(fmt.Sprintf("%s on %s, %d", m.name, m.opts.Device, join), func(t *testing.T) {
+				m.opts.MaxJoin = join
+				m.opts.Memory = 0
+				if m.name == "auto" {
+					m.opts.Memory = 300 << 10
+				}
+				var most atomic.Int64
+				m.opts.Observe = func(e optimem.Event) {
+					if e.Kind == optimem.PassDone && int64(e.Instances) > most.Load() {
+						most.Store(int64(e.Instances)) // passes take turns
+					}
+				}
+				s := open(t, m, model)
+				var wait sync.WaitGroup
+				for i := range callers {
+					wait.Go(func() {
+						y := optimem.Values{"linear_1": tensor.Of(make([]float32, 10), 1, 10)}
+						for round := range rounds {
+							in := callerPictures(i)
+							var err error
+							out := y
+							if round%2 == 0 {
+								out, err = s.Run(t.Context(), in)
+							} else {
+								err = s.RunInto(t.Context(), in, y)
+							}
+							if err != nil || !bytes.Equal(out["linear_1"].Data, want[i]) {
+								t.Errorf("caller %d: other bits, %v", i, err)
+							}
+						}
+					})
+				}
+				wait.Wait()
+				got := s.Metrics()
+				if got.Calls != callers*rounds || got.Runs+got.Joined != got.Calls {
+					t.Errorf("%d calls, %d joined, %d passes", got.Calls, got.Joined, got.Runs)
+				}
+				pages := got.MovedBytes > 0
+				limit := map[bool]int{true: 8, false: 1}[pages]
+				if join > 0 {
+					limit = join
+				}
+				if most.Load() > int64(limit) {
+					t.Errorf("%d calls in a pass of at most %d", most.Load(), limit)
+				}
+				if limit > 1 && got.Runs > callers*rounds*3/4 {
+					t.Errorf("%d passes for %d calls: nobody joins", got.Runs, got.Calls)
+				}
+				shapes := map[string]tensor.Shape{"input": {1, 1, 8, 8}}
+				pl, err := s.Plan(t.Context(), shapes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m.name == "auto" { // weights may give way to calls
+					if limit > 1 && got.MovedBytes > got.Calls*pl.MovedBytes*3/4 {
+						t.Errorf("%d passes moved %d bytes, %d calls alone %d each", got.Runs, got.MovedBytes, got.Calls, pl.MovedBytes)
+					}
+				} else if pages && pl.Sides == nil && got.MovedBytes > got.Runs*pl.MovedBytes {
+					t.Errorf("%d passes moved %d bytes, one alone %d", got.Runs, got.MovedBytes, pl.MovedBytes)
+				}
+				if m.opts.Memory > 0 && got.PeakBytes > m.opts.Memory {
+					t.Errorf("%d of %d bytes were held", got.PeakBytes, m.opts.Memory)
+				}
+			})
+		}
+	}
+}
+
+// held opens a session of the program with a gate whose first pass waits until it is let go.
+func held(t *testing.T, opts optimem.Options) (s *optimem.Session, entered, letGo chan struct{}) {
+	t.Helper()
+	entered, letGo = make(chan struct{}, 100), make(chan struct{})
+	g := &gate{pass: func() {
+		entered <- struct{}{}
+		<-letGo
+	}}
+	opts.Ops = g.registry(t)
+	return open(t, mode{start: optimem.Page, opts: opts}, build(t, "testdata/gate.pt2", opts.Ops)), entered, letGo
+}
+
+// TestCancelledMembers: of calls that share a pass, one that is cancelled gets its context's error and the others what
+// they would have got; one that is cancelled in the queue never gets into a pass; where all are cancelled the pass ends.
+func TestCancelledMembers(t *testing.T) {
+	runs := recorded(t, "gate")
+	input := runs[0].input
+	for _, all := range []bool{false, true} {
+		s, entered, letGo := held(t, optimem.Options{})
+		results := make(chan error, 10)
+		call := func(ctx context.Context) {
+			out, err := s.Run(ctx, input())
+			if err == nil {
+				compare(t, out, runs[0])
+			}
+			results <- err
+		}
+		go call(t.Context())
+		<-entered // the first is in its pass; whoever comes now waits
+		contexts := make([]context.CancelFunc, 4)
+		for i := range contexts {
+			var ctx context.Context
+			ctx, contexts[i] = context.WithCancel(t.Context())
+			defer contexts[i]()
+			go call(ctx)
+		}
+		s.WaitFor(len(contexts))
+		contexts[3]()
+		if err := <-results; !errors.Is(err, context.Canceled) {
+			t.Fatalf("cancelled while it waited: %v", err)
+		}
+		letGo <- struct{}{}
+		if err := <-results; err != nil {
+			t.Fatal(err)
+		}
+		<-entered // the other three share a pass, and the first of them is in the gate
+		contexts[1]()
+		if all {
+			contexts[0]()
+			contexts[2]()
+		}
+		close(letGo)
+		var cancelled, done int
+		for range 3 {
+			switch err := <-results; {
+			case err == nil:
+				done++
+			case errors.Is(err, context.Canceled):
+				cancelled++
+			default:
+				t.Error(err)
+			}
+		}
+		if want := map[bool]int{true: 3, false: 1}[all]; cancelled != want || done != 3-want {
+			t.Errorf("%d cancelled, %d done", cancelled, done)
+		}
+		if out, err := s.Run(t.Context(), input()); err != nil {
+			t.Error(err)
+		} else {
+			compare(t, out, runs[0])
+		}
+	}
+}
