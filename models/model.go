@@ -33,6 +33,8 @@ type Options struct {
 	// Code is a checkpoint that holds the code for a bare state dict: an exported program, TorchScript or a whole
 	// pickled module. It must stay open as long as the model's own checkpoint.
 	Code *loader.Checkpoint
+	// Steps bounds the expressions and statements of TorchScript that building a graph evaluates; 0 is ten million.
+	Steps int64
 }
 
 // A Port is an input of a model.

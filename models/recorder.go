@@ -2,11 +2,13 @@ package models
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/torchscript"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -47,6 +49,9 @@ func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error
 	for name, a := range named {
 		given[name] = inward(a)
 	}
+	if _, ok := r.ops.Lookup(layers.Kind(op)); ok && strings.Contains(op, "::") {
+		return r.callCustom(op, args, given)
+	}
 	t, err := resolve(op, args, given)
 	if err != nil {
 		return nil, err
@@ -59,6 +64,9 @@ func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error
 		}
 		switch {
 		case ok:
+			if v, err = p.convert(v); err != nil {
+				return nil, err
+			}
 			c.args[p.name] = v
 		case p.required:
 			return nil, fmt.Errorf("argument %s is missing", p.name)
@@ -202,9 +210,11 @@ func resolve(op string, args []any, named map[string]any) (target, error) {
 		return target{}, &UnsupportedError{Missing: []Missing{{Name: name, Uses: 1}}}
 	}
 	candidates := overloads[name]
-	for _, c := range candidates {
-		if c.takes(args, named) {
-			return c, nil
+	for _, convert := range []bool{false, true} {
+		for _, c := range candidates {
+			if c.takes(args, named, convert) {
+				return c, nil
+			}
 		}
 	}
 	if len(candidates) > 0 {
@@ -274,8 +284,8 @@ func overloadOrder(t target) string {
 	return "2" + name
 }
 
-// takes reports whether the arguments are of the types of the parameters.
-func (t target) takes(args []any, named map[string]any) bool {
+// takes reports whether the arguments are of the types of the parameters, or can be converted to them.
+func (t target) takes(args []any, named map[string]any, convert bool) bool {
 	params := t.schema.params
 	positional := 0
 	for i, p := range params {
@@ -290,7 +300,7 @@ func (t target) takes(args []any, named map[string]any) bool {
 			}
 			continue
 		}
-		if !p.accepts(v) {
+		if !p.accepts(v, convert) {
 			return false
 		}
 	}
@@ -305,43 +315,110 @@ func (t target) takes(args []any, named map[string]any) bool {
 	return true
 }
 
-// accepts reports whether a value can be an argument for the parameter.
-func (p param) accepts(v any) bool {
+// element returns the parameter's type without what says that it may be None, a list or written to.
+func (p param) element() (element string, optional, list, sized bool) {
 	typ, optional := strings.CutSuffix(p.typ, "?")
-	if v == nil {
-		return optional
-	}
 	if i := strings.IndexByte(typ, '('); i >= 0 { // Tensor(a!)
 		end := strings.IndexByte(typ, ')')
 		typ = typ[:i] + typ[end+1:]
 	}
-	element, list := typ, false
+	element = typ
 	if i := strings.IndexByte(typ, '['); i >= 0 {
 		element, list = typ[:i], true
+		sized = len(typ) > i+2 // int[2] takes one integer for all
 	}
-	element = strings.TrimSuffix(element, "?")
+	return strings.TrimSuffix(element, "?"), optional, list, sized
+}
+
+// accepts reports whether a value can be an argument for the parameter. Where conversions are allowed, a tensor without
+// dimensions stands for a number and a number for a tensor.
+func (p param) accepts(v any, convert bool) bool {
+	element, optional, list, sized := p.element()
+	isInt := element == "int" || element == "SymInt"
+	isNumber := element == "Scalar" || element == "number"
 	switch v := v.(type) {
+	case nil:
+		return optional
 	case *ref:
-		return element == "Tensor" && !list || element == "Scalar" && !list && v.rank() == 0
+		return !list && (element == "Tensor" || convert && isNumber && v.rank() == 0)
 	case []*ref:
-		return element == "Tensor" && list
+		return list && element == "Tensor"
 	case int:
-		sized := list && len(typ) > len(element)+2 // int[2] takes one integer for all
-		return (element == "int" || element == "SymInt") && (!list || sized) ||
-			!list && (element == "Scalar" || element == "float" || element == "number")
+		switch {
+		case list:
+			return sized && isInt
+		case element == "ScalarType", element == "Layout", element == "MemoryFormat":
+			return true // as TorchScript has them
+		}
+		return isInt || isNumber || element == "float" || convert && element == "Tensor"
 	case bool:
-		return !list && (element == "bool" || element == "Scalar")
+		return !list && (element == "bool" || isNumber || convert && element == "Tensor")
 	case float64:
-		return !list && (element == "float" || element == "Scalar")
+		return !list && (element == "float" || isNumber || convert && element == "Tensor") || sized && element == "float"
+	case complex128:
+		return !list && (element == "complex" || isNumber)
 	case string:
-		return !list && element == "str"
+		return !list && (element == "str" || element == "Device")
 	case []int:
-		return list && (element == "int" || element == "SymInt" || element == "float" || element == "Scalar" ||
-			element == "Tensor" && len(v) == 0)
+		return list && (isInt || isNumber || element == "float" || len(v) == 0 && element == "Tensor")
 	case []float64:
-		return list && (element == "float" || element == "Scalar")
+		return list && (isNumber || element == "float")
+	case []bool:
+		return list && element == "bool"
 	case tensor.DType:
 		return !list && element == "ScalarType"
 	}
 	return !list
+}
+
+// convert returns an argument as the meanings of ops take it: TorchScript writes dtypes as numbers.
+func (p param) convert(v any) (any, error) {
+	n, ok := v.(int)
+	if !ok {
+		return v, nil
+	}
+	if element, _, _, _ := p.element(); element != "ScalarType" {
+		return v, nil
+	}
+	d, ok := torchscript.DType(n)
+	if !ok {
+		return nil, fmt.Errorf("argument %s: no dtype %d", p.name, n)
+	}
+	return d, nil
+}
+
+// callCustom records a call of an op that an embedder defined, with operands and attributes as exported programs have
+// them.
+func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]any, error) {
+	attrs := make(layers.Attrs)
+	var in []layers.Operand
+	add := func(key string, v any) {
+		switch v := v.(type) {
+		case nil:
+		case *ref:
+			in = append(in, r.read(v))
+		case []*ref:
+			for _, x := range v {
+				in = append(in, r.read(x))
+			}
+			attrs[key] = len(v)
+		default:
+			attrs[key] = v
+		}
+	}
+	for i, v := range args {
+		add(fmt.Sprintf("arg%d", i), v)
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		add(name, named[name])
+	}
+	refs, err := r.emit(layers.Kind(op), attrs, in...)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]any, len(refs))
+	for i, x := range refs {
+		results[i] = x
+	}
+	return results, nil
 }

@@ -1,8 +1,199 @@
 package models
 
-import "github.com/optimem/optimem/loader"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/torchscript"
+	"github.com/optimem/optimem/tensor"
+)
 
 // useScript makes m the program of a TorchScript archive.
 func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
-	return &UnsupportedError{What: "a TorchScript program", Hint: exportHint}
+	program := ckpt.Program.Script
+	sig, err := torchscript.Inspect(program)
+	if err != nil {
+		return scriptError(err)
+	}
+	m.inputs = sig.Ports
+	m.build = func(inputs map[string]tensor.Shape) (*layers.Graph, error) {
+		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*cell]layers.ValueID)}
+		args := make([]layers.Tensor, len(sig.Ports))
+		for i, p := range sig.Ports {
+			shape, ok := inputs[p.Name]
+			if !ok && p.Optional {
+				continue
+			}
+			if err := fits(p, shape, ok); err != nil {
+				return nil, err
+			}
+			args[i] = r.own(r.graph.AddInput(p.Name, p.DType, shape))
+		}
+		result, err := torchscript.Evaluate(program, r, sig.Arguments(args), torchscript.Options{Steps: opts.Steps})
+		if err != nil {
+			return nil, scriptError(err)
+		}
+		if err := r.finish(result); err != nil {
+			return nil, err
+		}
+		return r.graph, nil
+	}
+	return nil
+}
+
+// scriptError gives what a program needs and optimem lacks its place in the code.
+func scriptError(err error) error {
+	var place torchscript.Error
+	var placed *torchscript.Error
+	if errors.As(err, &placed) {
+		place = *placed
+	}
+	var op *torchscript.OpError
+	var inOp *UnsupportedError
+	var unsupported *torchscript.UnsupportedError
+	switch {
+	case errors.As(err, &unsupported):
+		return &UnsupportedError{Hint: exportHint, Missing: []Missing{{
+			Name: unsupported.What, Path: place.Path, Source: place.Source, Uses: 1, Reason: unsupported.Reason,
+		}}}
+	case errors.As(err, &op) && errors.As(err, &inOp):
+		return &UnsupportedError{Hint: exportHint, Missing: []Missing{{
+			Name: opTarget(op.Op), Path: place.Path, Source: place.Source, Uses: 1, Reason: inOp.What,
+		}}}
+	}
+	return err
+}
+
+// opTarget returns the name of an op as exported programs have it.
+func opTarget(op string) string { return "torch.ops." + strings.Replace(op, "::", ".", 1) }
+
+// A scriptRecorder is what TorchScript writes to.
+type scriptRecorder struct {
+	*recorder
+	// folded holds the constants of the checkpoint that were read, and the values that they had.
+	folded map[*cell]layers.ValueID
+}
+
+// At implements torchscript.Recorder.
+func (r *scriptRecorder) At(source string) { r.source = source }
+
+// Layout implements torchscript.Recorder.
+func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*ref).layout }
+
+// maxKnownElements is the size of the constants that are read while a graph is built: sizes and short lists of them.
+const maxKnownElements = 1 << 12
+
+// Known implements torchscript.Recorder: constants are known, those that the checkpoint holds as such included.
+// Parameters and buffers are not, because a state dict may replace them, or the program itself.
+func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
+	x := t.(*ref)
+	v := &r.graph.Values[x.cell.value]
+	if v.DType != x.dtype || numElements(x.shape()) > maxKnownElements {
+		return nil, nil
+	}
+	known := &tensor.Tensor{DType: x.dtype, Layout: r.read(x).Layout}
+	switch {
+	case v.Role == layers.Const:
+		known.Data = v.Const
+	case v.Role == layers.Weight && strings.HasPrefix(v.Weight.Name, "CONSTANTS."):
+		if v.Weight.Extent.Bytes > maxKnownElements*int64(v.DType.Size()) {
+			return nil, nil
+		}
+		data := make([]byte, v.Weight.Extent.Bytes)
+		if err := v.Weight.Extent.ReadAt(context.Background(), data, 0); err != nil {
+			return nil, fmt.Errorf("%s: %w", v.Weight.Name, err)
+		}
+		known.Data = data
+		r.folded[x.cell] = x.cell.value
+	default:
+		return nil, nil
+	}
+	return known, nil
+}
+
+// finish makes the result the outputs of the graph, and then the buffers what the program set them to: outputs are what
+// they were before.
+func (r *scriptRecorder) finish(result *torchscript.Result) error {
+	r.path, r.source = "", ""
+	outputs := &outputs{recorder: r.recorder, seen: make(map[string]bool)}
+	if err := outputs.add("", result.Value); err != nil {
+		return err
+	}
+	for _, u := range result.Updates {
+		w, err := r.weight(u.Weight)
+		if err != nil {
+			return err
+		}
+		x := u.Value.(*ref)
+		if !w.shape().Equal(x.shape()) || w.dtype != x.dtype {
+			return &UnsupportedError{
+				What: fmt.Sprintf("buffer %s of %v %v, which becomes %v %v", u.Weight, w.dtype, w.shape(), x.dtype, x.shape()),
+				Hint: exportHint,
+			}
+		}
+		if err := r.write(w, x); err != nil {
+			return fmt.Errorf("buffer %s: %w", u.Weight, err)
+		}
+	}
+	for c, was := range r.folded {
+		if c.value != was {
+			return &UnsupportedError{What: "a constant that the program computes sizes with and changes", Hint: exportHint}
+		}
+	}
+	r.updateStates()
+	return nil
+}
+
+// outputs names the tensors of a result: by the fields and keys that hold them, else by their number.
+type outputs struct {
+	*recorder
+	seen map[string]bool
+	n    int
+}
+
+func (o *outputs) add(name string, v any) error {
+	inside := func(i int) string {
+		if name == "" {
+			return ""
+		}
+		return layers.Join(name, strconv.Itoa(i))
+	}
+	switch v := v.(type) {
+	case []any:
+		for i, x := range v {
+			if err := o.add(inside(i), x); err != nil {
+				return err
+			}
+		}
+		return nil
+	case layers.Fields:
+		for _, f := range v {
+			if err := o.add(layers.Join(name, f.Name), f.Value); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if name == "" || o.seen[name] {
+		name = "output_" + strconv.Itoa(o.n)
+	}
+	o.seen[name] = true
+	o.n++
+	x, ok := v.(*ref)
+	if !ok {
+		if x, ok = o.numberOutput(v); !ok {
+			return nil // None and texts are nothing that a tensor can hold
+		}
+	}
+	operand, err := o.result(x)
+	if err != nil {
+		return fmt.Errorf("output %s: %w", name, err)
+	}
+	o.graph.Outputs = append(o.graph.Outputs, layers.Output{Name: name, Operand: operand})
+	return nil
 }

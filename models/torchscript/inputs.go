@@ -1,0 +1,235 @@
+package torchscript
+
+import (
+	"fmt"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader/script"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Arguments are those of forward by name.
+type Arguments map[string]any
+
+// A Tuple is a tuple among arguments; lists are []any, dictionaries layers.Fields.
+type Tuple []any
+
+// A Signature says what a program takes: the tensors among the arguments of forward, those within lists, tuples and
+// dictionaries included.
+type Signature struct {
+	Ports []layers.Port
+	args  []argument
+}
+
+// An argument is how one argument of forward is made of the tensors.
+type argument struct {
+	name string
+	node node
+	// fallback is set where the default is used unless all tensors are given.
+	fallback bool
+}
+
+// A node is a tensor by its port, or a container of nodes: *seriesNode, *dictNode.
+type node any
+
+type seriesNode struct {
+	elems []node
+	tuple bool
+}
+
+type dictNode struct {
+	keys  []string
+	elems []node
+}
+
+// Inspect returns what forward of the program's module takes. What a module was traced with tells dtypes and ranks; of
+// others, the code does where a tensor is looked up in a table.
+func Inspect(p *script.Program) (*Signature, error) {
+	if p.Root == nil || p.Method(p.Root.Class, "forward") == nil {
+		return nil, &UnsupportedError{"the module", "it has no forward"}
+	}
+	s := &Signature{}
+	traced := tracedArgs(p)
+	for i, a := range p.Inputs(p.Root.Class) {
+		in := inspector{sig: s, program: p, arg: a}
+		if i < len(traced) {
+			in.traced = true
+		}
+		var example script.Value
+		if in.traced {
+			example = traced[i]
+		}
+		before := len(s.Ports)
+		n, err := in.node(a.Name, a.Type, example, 0)
+		if err != nil && !in.hasDefault() {
+			return nil, err
+		}
+		if err != nil { // its default is used
+			s.Ports = s.Ports[:before]
+			continue
+		}
+		s.args = append(s.args, argument{name: a.Name, node: n, fallback: in.hasDefault()})
+	}
+	guessDTypes(p, s)
+	return s, nil
+}
+
+// tracedArgs returns what forward was traced with, nil where it was not.
+func tracedArgs(p *script.Program) []script.Value {
+	for _, call := range p.Traced {
+		if call.Method == "forward" {
+			return call.Args
+		}
+	}
+	return nil
+}
+
+// An inspector lists the tensors of one argument.
+type inspector struct {
+	sig     *Signature
+	program *script.Program
+	arg     script.Arg
+	traced  bool
+}
+
+// hasDefault reports whether the argument can be left out.
+func (in *inspector) hasDefault() bool {
+	return in.arg.Default != nil || in.arg.Type != nil && in.arg.Type.Kind == script.OptionalType
+}
+
+// maxArgumentDepth bounds the containers within containers of an argument, maxPorts the tensors of all.
+const (
+	maxArgumentDepth = 8
+	maxPorts         = 4096
+)
+
+func (in *inspector) node(name string, t *script.Type, example script.Value, depth int) (node, error) {
+	unsupported := func(format string, args ...any) (node, error) {
+		return nil, &UnsupportedError{"argument " + name + " of forward", fmt.Sprintf(format, args...)}
+	}
+	if t == nil || depth > maxArgumentDepth || len(in.sig.Ports) >= maxPorts {
+		return unsupported("it is nested too deep")
+	}
+	if t.Kind == script.OptionalType {
+		t = t.Args[0]
+	}
+	series := func(types []*script.Type, examples []script.Value, tuple bool) (node, error) {
+		n := &seriesNode{tuple: tuple}
+		for i, u := range types {
+			var e script.Value
+			if i < len(examples) {
+				e = examples[i]
+			}
+			elem, err := in.node(layers.Join(name, fmt.Sprint(i)), u, e, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			n.elems = append(n.elems, elem)
+		}
+		return n, nil
+	}
+	switch t.Kind {
+	case script.TensorType:
+		port := layers.Port{Name: name, DType: tensor.Float32, Optional: in.hasDefault()}
+		if shape, ok := example.(script.TracedTensor); ok {
+			d, known := tensor.ParseDType(shape.DType)
+			if !known {
+				return unsupported("it was traced with a tensor of unknown dtype")
+			}
+			port.DType, port.Shape = d, make(tensor.Shape, len(shape.Shape))
+			for i := range shape.Shape {
+				port.Shape[i] = -1
+				port.Dims = append(port.Dims, fmt.Sprintf("%s%d", "s", i))
+			}
+		}
+		in.sig.Ports = append(in.sig.Ports, port)
+		return len(in.sig.Ports) - 1, nil
+	case script.TupleType:
+		examples, _ := example.(script.TupleValue)
+		return series(t.Args, examples, true)
+	case script.ListType:
+		examples, ok := example.(script.ListValue)
+		if !ok {
+			return unsupported("the length of the list is not known; trace the module, or give forward the tensors one by one")
+		}
+		types := make([]*script.Type, len(examples))
+		for i := range types {
+			types[i] = t.Args[0]
+		}
+		return series(types, examples, false)
+	case script.DictType:
+		examples, ok := example.(script.DictValue)
+		if !ok || t.Args[0].Kind != script.StringType {
+			return unsupported("the keys of the dictionary are not known; trace the module, or give forward the tensors one by one")
+		}
+		n := &dictNode{}
+		for _, item := range examples {
+			key, ok := item.Key.(string)
+			if !ok {
+				return unsupported("a key is no text")
+			}
+			elem, err := in.node(layers.Join(name, key), t.Args[1], item.Value, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			n.keys, n.elems = append(n.keys, key), append(n.elems, elem)
+		}
+		return n, nil
+	case script.ClassType:
+		if c := in.program.Classes[t.Class]; c != nil && c.Kind == script.NamedTuple {
+			types := make([]*script.Type, len(c.Attributes))
+			for i, a := range c.Attributes {
+				types[i] = a.Type
+			}
+			return series(types, nil, true)
+		}
+	}
+	return unsupported("it is no tensor and has no default")
+}
+
+// Arguments makes forward's arguments of tensors, in the order of the ports; nil is one that is not given.
+func (s *Signature) Arguments(tensors []layers.Tensor) Arguments {
+	args := make(Arguments, len(s.args))
+	for _, a := range s.args {
+		v, complete := s.value(a.node, tensors)
+		if !complete && a.fallback {
+			continue
+		}
+		args[a.name] = v
+	}
+	return args
+}
+
+// value makes one argument; complete is unset where a tensor of it is not given.
+func (s *Signature) value(n node, tensors []layers.Tensor) (v any, complete bool) {
+	complete = true
+	each := func(elems []node) []any {
+		var out []any
+		for _, e := range elems {
+			v, ok := s.value(e, tensors)
+			complete = complete && ok
+			out = append(out, v)
+		}
+		return out
+	}
+	switch n := n.(type) {
+	case int:
+		if n >= len(tensors) || tensors[n] == nil {
+			return nil, false
+		}
+		return tensors[n], true
+	case *seriesNode:
+		elems := each(n.elems)
+		if n.tuple {
+			return Tuple(elems), complete
+		}
+		return elems, complete
+	case *dictNode:
+		var fields layers.Fields
+		for i, v := range each(n.elems) {
+			fields = append(fields, layers.Field{Name: n.keys[i], Value: v})
+		}
+		return fields, complete
+	}
+	return nil, false
+}
