@@ -44,7 +44,7 @@ func (g *Pager) Run(ctx context.Context, first, end int, io IO) error {
 		}
 	}
 	if err := g.stream.Sync(ctx); err != nil {
-		return g.Abandon(err)
+		return g.Abandon(located(err, g.current.plan.Groups[max(end-1, 0)].Path, "run"))
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 	g.branches.forget()
 	for _, id := range group.Inputs {
 		if err := g.stream.CopyIn(g.place(id, instance), io.Input(instance, id)); err != nil {
-			return located(err, g.current.plan.Lowered.Graph.Values[id].Name, "input")
+			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Values[id].Name, group.Path), "input")
 		}
 	}
 	for _, s := range group.SwapIn {
@@ -170,7 +170,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 	}
 	for _, output := range group.Outputs {
 		if err := g.output(instance, output, io); err != nil {
-			return located(err, g.current.plan.Lowered.Graph.Outputs[output].Name, "output")
+			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Outputs[output].Name, group.Path), "output")
 		}
 	}
 	for _, s := range group.SwapOut {

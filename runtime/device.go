@@ -33,6 +33,8 @@ type machine struct {
 	close func() error
 	// memoryBytes is the device's own memory, 0 where it is the host's.
 	memoryBytes int64
+	// emulated is the device where it is one.
+	emulated *emulated.Device
 	// rates are the device's; elapsed is its clock, nil where that is the wall's.
 	rates   plan.Rates
 	elapsed func() time.Duration
@@ -105,7 +107,7 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 	}
 	return &machine{
 		name: "emu", target: plan.Target{Name: "emu", AlignBytes: emulatedAlign}, lower: dev.Lower, hostLower: host.Lower,
-		hostBytes: c.HostBytes, free: func() (int64, bool) {
+		emulated: dev, hostBytes: c.HostBytes, free: func() (int64, bool) {
 			total, free := dev.Memory()
 			return free, total > 0
 		},

@@ -1,6 +1,35 @@
 package runtime
 
-import "time"
+import (
+	"context"
+	"time"
+
+	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
+)
+
+// StartEmulated starts a session on a device with faults.
+func StartEmulated(
+	ctx context.Context, model *models.Model, mode plan.Mode, o Options, e emulated.Options,
+) (*Session, *emulated.Device, error) {
+	s, err := start(ctx, model, mode, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.machine.close(); err != nil {
+		return nil, nil, err
+	}
+	s.opts.Memory = o.Memory
+	if s.machine, err = emulatedMachine(s.opts, e); err != nil {
+		return nil, nil, err
+	}
+	if o.Memory == 0 {
+		s.limits.memory = e.MemoryBytes
+	}
+	s.given = s.limits
+	return s, s.machine.emulated, nil
+}
 
 // WaitFor returns once so many calls wait for their turn.
 func (s *Session) WaitFor(calls int) {

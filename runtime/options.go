@@ -109,6 +109,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 		batches:  make(map[string]*division),
 		turn:     make(chan struct{}, 1),
 	}
+	s.given = s.limits
 	s.release()
 	return s, nil
 }

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -60,13 +61,29 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 	return p, nil
 }
 
-// plan returns a plan for a number of instances. Weights that stay do so where the plan that ran last had them, if the
-// budget allows it.
+// plan returns a plan for a number of instances. Where that does not fit into what the device admitted before, it may
+// admit more now.
 func (s *Session) plan(p *program, instances int) (*plan.Plan, error) {
-	return s.planWithin(p, instances, s.limits.memory)
+	pl, err := s.planWithin(p, instances, s.limits.memory)
+	if err != nil && s.unlearn(err) {
+		return s.planWithin(p, instances, s.limits.memory)
+	}
+	return pl, err
 }
 
-// planWithin is plan with a budget of the caller's, 0 for none.
+// unlearn goes back to the limits that were given where an error says that those learnt are too small.
+func (s *Session) unlearn(err error) bool {
+	var capacity *plan.CapacityError
+	if s.limits == s.given || !errors.As(err, &capacity) {
+		return false
+	}
+	s.limits = s.given
+	s.forget()
+	return true
+}
+
+// planWithin plans with a budget, 0 for none. Weights that stay do so where the plan that ran last had them, if the budget
+// allows it.
 func (s *Session) planWithin(p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
 	if pl, ok := p.plans[instances]; ok && (budgetBytes == 0 || pl.PeakBytes() <= budgetBytes) {
 		return pl, nil

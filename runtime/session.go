@@ -70,8 +70,8 @@ type Session struct {
 	// context.
 	turn   chan struct{}
 	closed bool
-	// limits are what the device has been found to admit.
-	limits limits
+	// limits are what the device has been found to admit, given those of the options.
+	limits, given limits
 	// programs holds what was made of a graph; recent is what ran last, and ran its plan.
 	programs map[*layers.Graph]*program
 	recent   *program

@@ -52,8 +52,10 @@ type Device struct {
 	opts Options
 	cpu  *cpu.Device
 
-	mu             sync.Mutex
-	used, peak     int64
+	mu         sync.Mutex
+	used, peak int64
+	// taken is what others use of the memory.
+	taken          int64
 	allocs, copies int
 	streams        int
 	elapsed        time.Duration
@@ -80,7 +82,14 @@ func (d *Device) Name() string { return "emu" }
 func (d *Device) Memory() (totalBytes, freeBytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.opts.MemoryBytes, d.opts.MemoryBytes - d.used
+	return d.opts.MemoryBytes, max(d.opts.MemoryBytes-d.taken-d.used, 0)
+}
+
+// Take says how much of the memory others use from now on, as another process would. What is allocated stays.
+func (d *Device) Take(bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.taken = bytes
 }
 
 // PeakBytes returns the most that was allocated at once.
@@ -135,8 +144,9 @@ func (d *Device) Alloc(bytes int64) (device.Memory, error) {
 	defer d.mu.Unlock()
 	d.allocs++
 	limited := d.opts.MemoryBytes > 0
-	if bytes < 0 || d.allocs == d.opts.FailAlloc || limited && bytes > d.opts.MemoryBytes-d.used {
-		return nil, &device.OutOfMemoryError{Device: d.Name(), WantBytes: bytes, FreeBytes: d.opts.MemoryBytes - d.used}
+	free := d.opts.MemoryBytes - d.taken - d.used
+	if bytes < 0 || d.allocs == d.opts.FailAlloc || limited && bytes > free {
+		return nil, &device.OutOfMemoryError{Device: d.Name(), WantBytes: bytes, FreeBytes: max(free, 0)}
 	}
 	m := &memory{d: d, bytes: bytes}
 	if !d.opts.Dry {

@@ -1,0 +1,459 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/sysmem"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// RunBatch computes a batch of any number of rows with weights stationary: each group of ops is brought once, and all
+// micro-batches pass through it. A program that was exported for one row takes a batch of 64 as 64 micro-batches in one
+// pass over the weights, if memory admits so many between two groups; else in several passes.
+//
+// Which dimension of the inputs and outputs counts the rows is found ([models.Model.BatchAxes]) or said by
+// [Options.BatchAxes]; a program that mixes rows is a [*layers.NotBatchableError]. Inputs without such a dimension are the
+// same for all rows; outputs without one are returned once. Rows come out in the order in which they went in. What is
+// left of the rows when they do not divide is a micro-batch of its own.
+//
+// The results are the same bits as those of separate runs with the same micro-batches. How many rows a micro-batch has
+// may choose another way to compute, so that other sizes may differ in the last bits; see [Options.MicroBatch].
+func (s *Session) RunBatch(ctx context.Context, in Values) (Values, error) {
+	if err := s.wait(ctx); err != nil {
+		return nil, err
+	}
+	defer s.release()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	shapes, err := s.shapes(in)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		d, err := s.divide(shapes)
+		if err != nil {
+			return nil, fmt.Errorf("run: %w", err)
+		}
+		b := &batch{division: d, in: in}
+		if err := b.outputs(s.opts.Ops); err != nil {
+			return nil, fmt.Errorf("run: %w", err)
+		}
+		err = b.run(ctx, s)
+		if err == nil {
+			return b.results(), nil
+		}
+		var full *device.OutOfMemoryError
+		if !errors.As(err, &full) || !d.halves() {
+			return nil, fmt.Errorf("run: %w", err)
+		}
+		// Nothing smaller goes through a pass than a micro-batch: they become smaller themselves.
+		s.limits.rows = (d.micro + 1) / 2
+		s.replanned(nil, err)
+	}
+}
+
+// A division says how a batch is cut.
+type division struct {
+	// axes are those of the inputs, outAxes those of the outputs, −1 where there is none.
+	axes, outAxes map[string]int
+	// rows are cut into micro-batches of micro rows, of which full are whole and rest has the number of rows left.
+	rows, micro, full, rest int
+	// chosen says that the session chose micro.
+	chosen bool
+	// main computes a micro-batch, last the rest. So many instances go through a pass.
+	main, last *program
+	instances  int
+	// seconds is what all of it is expected to take.
+	seconds float64
+}
+
+// halves reports whether there are smaller micro-batches.
+func (d *division) halves() bool { return d.chosen && d.micro > 1 }
+
+// maxDivisions bounds the divisions kept, one for each set of input shapes.
+const maxDivisions = 16
+
+// divide finds out how to cut a batch.
+func (s *Session) divide(shapes map[string]tensor.Shape) (*division, error) {
+	key := fmt.Sprint(shapes)
+	if d, ok := s.batches[key]; ok {
+		return d, nil
+	}
+	d, err := s.newDivision(shapes)
+	if err != nil && s.unlearn(err) {
+		d, err = s.newDivision(shapes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for old := range s.batches {
+		if len(s.batches) < maxDivisions {
+			break
+		}
+		delete(s.batches, old)
+	}
+	s.batches[key] = d
+	return d, nil
+}
+
+func (s *Session) newDivision(shapes map[string]tensor.Shape) (*division, error) {
+	axes, outAxes, err := s.model.BatchAxes(s.asExported(shapes), s.opts.BatchAxes)
+	if err != nil {
+		return nil, err
+	}
+	of := division{axes: axes, outAxes: outAxes, rows: -1, micro: s.opts.MicroBatch}
+	for _, port := range s.model.Inputs() {
+		shape, axis := shapes[port.Name], axes[port.Name]
+		if axis < 0 || shape == nil {
+			continue
+		}
+		if axis >= len(shape) {
+			return nil, &InputError{port.Name, fmt.Sprintf("%v has no axis %d, which counts the rows", shape, axis)}
+		}
+		if n := shape[axis]; of.rows < 0 {
+			of.rows = n
+		} else if n != of.rows {
+			return nil, &InputError{port.Name, fmt.Sprintf("%d rows, and another input has %d", n, of.rows)}
+		}
+		if axis < len(port.Shape) && port.Shape[axis] >= 0 {
+			of.micro = port.Shape[axis]
+		}
+	}
+	if of.rows <= 0 {
+		return nil, &layers.NotBatchableError{Msg: "there are no rows"}
+	}
+	if of.chosen = of.micro == 0; of.chosen {
+		return s.choose(of, shapes)
+	}
+	of.micro = min(of.micro, of.rows)
+	return s.cut(of, shapes)
+}
+
+// asExported returns shapes with the sizes that the model fixes.
+func (s *Session) asExported(shapes map[string]tensor.Shape) map[string]tensor.Shape {
+	fixed := make(map[string]tensor.Shape, len(shapes))
+	for _, port := range s.model.Inputs() {
+		shape, ok := shapes[port.Name]
+		if !ok {
+			continue
+		}
+		shape = slices.Clone(shape)
+		for d := range shape {
+			if len(port.Shape) == len(shape) && port.Shape[d] >= 0 {
+				shape[d] = port.Shape[d]
+			}
+		}
+		fixed[port.Name] = shape
+	}
+	return fixed
+}
+
+// choose tries micro-batches of all rows, of half of them, and so on. The first that fits is taken if all rows go
+// through one pass by it at once; else smaller ones are tried while the batch is expected to take less time.
+func (s *Session) choose(of division, shapes map[string]tensor.Shape) (*division, error) {
+	micro := of.rows
+	if s.limits.rows > 0 {
+		micro = min(micro, s.limits.rows)
+	}
+	var best *division
+	var first error
+	for {
+		of.micro = micro
+		d, err := s.cut(of, shapes)
+		switch {
+		case err != nil && best != nil:
+			return best, nil
+		case err != nil && first == nil:
+			first = err
+		case err == nil && (micro == of.rows || best != nil && d.seconds > best.seconds):
+			if best == nil {
+				best = d
+			}
+			return best, nil
+		case err == nil:
+			best = d
+		}
+		if micro == 1 {
+			break
+		}
+		micro = (micro + 1) / 2
+	}
+	if best == nil {
+		return nil, first
+	}
+	return best, nil
+}
+
+// cut plans for micro-batches of a given size, as many in a pass as fit.
+func (s *Session) cut(of division, shapes map[string]tensor.Shape) (*division, error) {
+	d := &of
+	d.full, d.rest = d.rows/d.micro, d.rows%d.micro
+	var err error
+	if d.main, err = s.forRows(d, shapes, d.micro); err != nil {
+		return nil, err
+	}
+	budgetBytes := s.batchBudget()
+	for d.instances = s.limits.within(d.full); ; d.instances = (d.instances + 1) / 2 {
+		var pl *plan.Plan
+		if pl, err = s.planWithin(d.main, d.instances, budgetBytes); err == nil {
+			passes := (d.full + d.instances - 1) / d.instances
+			d.seconds = float64(passes) * pl.Forecast.Seconds
+			break
+		}
+		var capacity *plan.CapacityError
+		if !errors.As(err, &capacity) || d.instances == 1 {
+			return nil, err
+		}
+	}
+	if d.rest == 0 {
+		return d, nil
+	}
+	if d.last, err = s.forRows(d, shapes, d.rest); err != nil {
+		return nil, fmt.Errorf("%d rows in micro-batches of %d leave %d: %w", d.rows, d.micro, d.rest, err)
+	}
+	pl, err := s.planWithin(d.last, 1, budgetBytes)
+	if err != nil {
+		return nil, err
+	}
+	d.seconds += pl.Forecast.Seconds
+	return d, nil
+}
+
+// batchBudget is the session's budget, or where there is none what the process may still take of the host's memory: a
+// batch is as large as the caller likes.
+func (s *Session) batchBudget() int64 {
+	if s.limits.memory > 0 || !s.machine.target.Direct {
+		return s.limits.memory
+	}
+	free, ok := sysmem.Read().BudgetBytes()
+	if !ok {
+		return 0
+	}
+	held, _ := s.machine.held()
+	return max(free, 1) + held.Total()
+}
+
+// forRows returns the program for a number of rows.
+func (s *Session) forRows(d *division, shapes map[string]tensor.Shape, n int) (*program, error) {
+	shapes = maps.Clone(shapes)
+	for name, shape := range shapes {
+		if axis := d.axes[name]; axis >= 0 {
+			shape = slices.Clone(shape)
+			shape[axis] = n
+			shapes[name] = shape
+		}
+	}
+	g, err := s.model.Graph(shapes)
+	if err != nil {
+		return nil, err
+	}
+	return s.program(g)
+}
+
+// A batch is a call of RunBatch.
+type batch struct {
+	*division
+	in Values
+	// shared has the bytes of inputs that are the same for all rows, by name.
+	shared map[string][]byte
+	// parts are the outputs, in the program's order.
+	parts []part
+}
+
+// A part is an output of a batch.
+type part struct {
+	name string
+	// axis counts the rows, −1 for an output that is there once; each is how many of its elements along the axis a
+	// micro-batch has.
+	axis, each int
+	whole      *tensor.Tensor
+	// missing says that an instance did not make it.
+	missing bool
+}
+
+// outputs makes room for the outputs of all rows.
+func (b *batch) outputs(ops *layers.Registry) error {
+	axes := b.outAxes
+	for _, o := range b.main.graph.Outputs {
+		if _, known := axes[o.Name]; known {
+			continue
+		}
+		given := maps.Clone(b.axes) // a dump of a module
+		maps.Copy(given, axes)
+		var err error
+		if axes, err = layers.Batched(b.main.graph, ops, given); err != nil {
+			return err
+		}
+		break
+	}
+	for k, o := range b.main.graph.Outputs {
+		shape := slices.Clone(o.Operand.Layout.Shape)
+		p := part{name: o.Name, axis: axes[o.Name]}
+		if p.axis >= 0 {
+			p.each = shape[p.axis]
+			shape[p.axis] *= b.full
+			if b.last != nil {
+				rest := b.last.graph.Outputs[k].Operand.Layout.Shape
+				if len(rest) != len(shape) {
+					return &layers.NotBatchableError{Name: o.Name, Msg: "its shape depends on the number of rows"}
+				}
+				shape[p.axis] += rest[p.axis]
+			}
+		}
+		n, err := shape.NumElements()
+		if err != nil {
+			return err
+		}
+		dtype := b.main.graph.Values[o.Operand.Value].DType
+		p.whole = &tensor.Tensor{
+			DType: dtype, Layout: tensor.Contiguous(shape...), Data: make([]byte, n*int64(dtype.Size())),
+		}
+		b.parts = append(b.parts, p)
+	}
+	return nil
+}
+
+// run computes all rows.
+func (b *batch) run(ctx context.Context, s *Session) error {
+	b.shared = make(map[string][]byte)
+	io := &passIO{}
+	for i := range b.full {
+		io.members = append(io.members, &micro{b: b, p: b.main, index: i, from: i * b.micro, rows: b.micro})
+	}
+	if err := s.run(ctx, b.main, io, b.instances, b.halves()); err != nil {
+		return err
+	}
+	for _, m := range io.members {
+		m.(*micro).finish()
+	}
+	if b.last == nil {
+		return nil
+	}
+	rest := &micro{b: b, p: b.last, index: b.full, from: b.full * b.micro, rows: b.rest}
+	io.members = []member{rest}
+	if err := s.run(ctx, b.last, io, 1, b.halves()); err != nil {
+		return err
+	}
+	rest.finish()
+	return nil
+}
+
+func (b *batch) results() Values {
+	out := make(Values, len(b.parts))
+	for _, p := range b.parts {
+		if !p.missing {
+			out[p.name] = p.whole
+		}
+	}
+	return out
+}
+
+// A micro is a micro-batch: it implements member.
+type micro struct {
+	b                 *batch
+	p                 *program
+	index, from, rows int
+	raw               [][]byte
+}
+
+func (m *micro) input(id layers.ValueID) []byte {
+	v := &m.p.graph.Values[id]
+	t := m.b.in[v.Name]
+	axis, ok := m.b.axes[v.Name]
+	if !ok || axis < 0 {
+		bytes, ok := m.b.shared[v.Name]
+		if !ok {
+			bytes = ordered(t)
+			m.b.shared[v.Name] = bytes
+		}
+		return bytes
+	}
+	rows := tensor.Tensor{DType: t.DType, Layout: t.Layout, Data: t.Data}
+	rows.Layout.Shape = slices.Clone(t.Layout.Shape)
+	rows.Layout.Shape[axis] = m.rows
+	rows.Layout.Offset += m.from * t.Layout.Strides[axis]
+	return ordered(&rows)
+}
+
+// ordered returns the bytes of a tensor's elements in order, the tensor's own where they lie so.
+func ordered(t *tensor.Tensor) []byte {
+	if bytes, ok := inOrder(t); ok {
+		return bytes
+	}
+	n, _ := t.Layout.NumElements()
+	bytes := make([]byte, n*int64(t.DType.Size()))
+	t.CopyTo(bytes)
+	return bytes
+}
+
+func (m *micro) output(output int, made bool) []byte {
+	p := &m.b.parts[output]
+	if !made {
+		p.missing = true
+		return nil
+	}
+	if p.axis < 0 && m.index > 0 {
+		return nil
+	}
+	if m.p.whole[output] && m.together(p) {
+		n := int64(len(p.whole.Data))
+		if p.axis < 0 {
+			return p.whole.Data
+		}
+		row := n / int64(max(p.whole.Layout.Shape[p.axis], 1))
+		from := row * int64(m.index) * int64(p.each)
+		return p.whole.Data[from : from+m.p.spanBytes[output]]
+	}
+	if m.raw == nil {
+		m.raw = make([][]byte, len(m.b.parts))
+	}
+	m.raw[output] = make([]byte, m.p.spanBytes[output])
+	return m.raw[output]
+}
+
+// together reports whether the rows of a micro-batch lie in one run of an output.
+func (m *micro) together(p *part) bool {
+	for d := range p.axis {
+		if p.whole.Layout.Shape[d] != 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// finish puts what could not be copied out in its place.
+func (m *micro) finish() {
+	for k, raw := range m.raw {
+		if raw == nil {
+			continue
+		}
+		t := m.p.view(k, raw)
+		p := &m.b.parts[k]
+		if p.axis < 0 {
+			t.CopyTo(p.whole.Data)
+			continue
+		}
+		bytes := ordered(&t)
+		outer := 1
+		for _, n := range t.Layout.Shape[:p.axis] {
+			outer *= n
+		}
+		if outer == 0 || len(bytes) == 0 {
+			continue
+		}
+		run, all := len(bytes)/outer, len(p.whole.Data)/outer
+		from := all / p.whole.Layout.Shape[p.axis] * m.index * p.each
+		for i := range outer {
+			copy(p.whole.Data[i*all+from:], bytes[i*run:(i+1)*run])
+		}
+	}
+	m.raw = nil
+}
