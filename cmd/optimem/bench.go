@@ -11,7 +11,6 @@ import (
 
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/sysmem"
-	"github.com/optimem/optimem/plan"
 )
 
 const benchLong = `Run a model many times and say how long a run takes: the median and the least of --runs runs after
@@ -71,7 +70,11 @@ func (r *run) bench(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, m.close()) }()
-	in, err := r.readInputs(ctx, m.ckpt, m.model.Inputs(), r.limits())
+	ports, err := r.ports(m.model)
+	if err != nil {
+		return err
+	}
+	in, err := r.readInputs(ctx, m.ckpt, ports, r.limits())
 	if err != nil {
 		return err
 	}
@@ -106,7 +109,7 @@ func (r *run) bench(ctx context.Context) (err error) {
 	if r.asJSON {
 		return r.benchJSON(b)
 	}
-	_, err = fmt.Fprint(r.stdout, r.benchTable(b, m.plan))
+	_, err = fmt.Fprint(r.stdout, r.benchTable(b, m))
 	return err
 }
 
@@ -149,7 +152,7 @@ func (r *run) benchJSON(b benchmark) error {
 	return o.close()
 }
 
-func (r *run) benchTable(b benchmark, p *plan.Plan) *ascii.Table {
+func (r *run) benchTable(b benchmark, m *openModel) *ascii.Table {
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	t.Row("mode", fmt.Sprintf("%s on %s, %s", r.mode, r.device, counted(r.threads, "thread")))
 	run := fmt.Sprintf("%s, at least %s, of %s", secondsText(b.MedianSeconds), secondsText(b.MinSeconds),
@@ -158,8 +161,8 @@ func (r *run) benchTable(b benchmark, p *plan.Plan) *ascii.Table {
 		run += ", simulated"
 	}
 	t.Row("run", run)
-	expected := secondsText(p.Forecast.Seconds) + ", bound by " + p.Forecast.Bound
-	if !p.Forecast.Measured && !b.Simulated {
+	expected := secondsText(m.seconds) + ", bound by " + m.plan.Forecast.Bound
+	if !m.plan.Forecast.Measured && !b.Simulated {
 		expected += guessed
 	}
 	t.Row("expected", expected)

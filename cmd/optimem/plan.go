@@ -53,7 +53,11 @@ func (r *run) plan(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, m.close()) }()
-	in, err := r.readInputs(ctx, m.ckpt, m.model.Inputs(), r.limits())
+	ports, err := r.ports(m.model)
+	if err != nil {
+		return err
+	}
+	in, err := r.readInputs(ctx, m.ckpt, ports, r.limits())
 	if err != nil {
 		return err
 	}
@@ -62,9 +66,9 @@ func (r *run) plan(ctx context.Context) (err error) {
 		return err
 	}
 	if r.asJSON {
-		return r.planJSON(m.plan)
+		return r.planJSON(m)
 	}
-	return r.planText(m.plan)
+	return r.planText(m)
 }
 
 // A jsonGroup is a group in the answer of --json.
@@ -86,7 +90,8 @@ func planGroups(p *plan.Plan) iter.Seq[jsonGroup] {
 	}
 }
 
-func (r *run) planJSON(p *plan.Plan) error {
+func (r *run) planJSON(m *openModel) error {
+	p := m.plan
 	o := newJSONObject(r.stdout)
 	o.set("mode", r.mode)
 	o.set("device", r.device)
@@ -94,8 +99,8 @@ func (r *run) planJSON(p *plan.Plan) error {
 	o.set("peak_device_bytes", p.PeakBytes())
 	o.set("peak_host_bytes", p.HostBytes())
 	o.set("activation_bytes", p.ActivationBytes)
-	o.set("bytes_moved_per_run", p.MovedBytes)
-	o.set("expected_seconds", p.Forecast.Seconds)
+	o.set("bytes_moved_per_run", m.movedBytes)
+	o.set("expected_seconds", m.seconds)
 	o.set("bound", p.Forecast.Bound)
 	o.set("min_memory_bytes", p.MinBytes)
 	return o.close()
@@ -104,7 +109,8 @@ func (r *run) planJSON(p *plan.Plan) error {
 // maxPlanGroups is how many groups are printed; a large model has many that are alike.
 const maxPlanGroups = 100
 
-func (r *run) planText(p *plan.Plan) error {
+func (r *run) planText(m *openModel) error {
+	p := m.plan
 	w := bufio.NewWriter(r.stdout)
 	table := ascii.NewTable(
 		ascii.Left("group"), ascii.Right("params"), ascii.Right("bytes"), ascii.Left("placement"), ascii.Right("slot"),
@@ -132,12 +138,13 @@ func (r *run) planText(p *plan.Plan) error {
 	if n := len(p.Groups) - shown; n > 0 {
 		_, _ = fmt.Fprintf(w, "… and %d more groups: --verbose lists all\n", n)
 	}
-	_, _ = fmt.Fprintf(w, "\n%s", r.planSums(p))
+	_, _ = fmt.Fprintf(w, "\n%s", r.planSums(m))
 	return w.Flush()
 }
 
 // planSums says what the plan comes to.
-func (r *run) planSums(p *plan.Plan) *ascii.Table {
+func (r *run) planSums(m *openModel) *ascii.Table {
+	p := m.plan
 	resident, paged, host := 0, 0, 0
 	for i := range p.Groups {
 		switch g := &p.Groups[i]; {
@@ -156,6 +163,10 @@ func (r *run) planSums(p *plan.Plan) *ascii.Table {
 		groups += fmt.Sprintf(", %d on the CPU", host)
 	}
 	t.Row("groups", groups)
+	if b := m.batch; b != nil {
+		t.Row("batch", fmt.Sprintf("%s in micro-batches of %d, up to %d of them in a pass: %d in all",
+			counted(b.Rows, "row"), b.MicroRows, max(p.Instances, 1), b.Passes))
+	}
 	t.Row("memory", purposes(
 		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},
 		purpose{p.RingBytes, "slots"}, purpose{p.ActivationBytes, "activations"}, purpose{p.WorkBytes, "workspace"},
@@ -176,9 +187,9 @@ func (r *run) planSums(p *plan.Plan) *ascii.Table {
 		t.Row("host memory", purposes(host...))
 	}
 	t.Row("least", ascii.FormatSize(p.MinBytes)+fmt.Sprintf(" works, too: --memory %d", p.MinBytes))
-	t.Row("moved per run", ascii.FormatSize(p.MovedBytes))
-	expected := fmt.Sprintf("%s, bound by %s", secondsText(p.Forecast.Seconds), p.Forecast.Bound)
-	if stall := p.Forecast.StallSeconds; stall > 0 {
+	t.Row("moved per run", ascii.FormatSize(m.movedBytes))
+	expected := fmt.Sprintf("%s, bound by %s", secondsText(m.seconds), p.Forecast.Bound)
+	if stall := p.Forecast.StallSeconds; stall > 0 && m.batch == nil {
 		expected += fmt.Sprintf(", %s of it waiting for weights", secondsText(stall))
 	}
 	if !p.Forecast.Measured && r.device == "cpu" {

@@ -63,6 +63,10 @@ type run struct {
 	assume, dry bool
 	// assumed is set once sizes of inputs were assumed.
 	assumed bool
+	// axes are those that count the rows, as far as they are known. With batched set, the rows of --batch are cut into
+	// micro-batches.
+	axes    map[string]int
+	batched bool
 
 	dumps      []string
 	output     string
@@ -152,7 +156,11 @@ func (r *run) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	in, err := r.readInputs(ctx, m.ckpt, m.model.Inputs(), r.limits())
+	ports, err := r.ports(m.model)
+	if err != nil {
+		return err
+	}
+	in, err := r.readInputs(ctx, m.ckpt, ports, r.limits())
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags.SortFlags = false
 	flags.StringArrayVar(&r.inputs, "input", nil, "`NAME=FILE`, or FILE alone, or random in FILE's place (repeatable)")
 	flags.StringArrayVar(&r.shapes, "shape", nil, "`NAME=2,3,224,224`: shape of an input that no file gives (repeatable)")
-	flags.IntVar(&r.batch, "batch", 0, "`N` rows in a run, where the program leaves their number open")
+	flags.IntVar(&r.batch, "batch", 0, "`N` rows in a run: as micro-batches where the program takes fewer at a time")
 	flags.StringArrayVar(&r.batchAxes, "batch-axis", nil, "`NAME=N`: the axis of an input that counts rows (repeatable)")
 	flags.StringVar(&r.preprocess, "preprocess", "", "`HOW` pictures become numbers: "+preprocess.Names+", and options")
 	flags.StringVar(&r.arch, "arch", "", "`NAME` of a state dict's architecture, or a file of the model with its code")

@@ -25,7 +25,12 @@ type openModel struct {
 
 	session *runtime.Session
 	plan    *plan.Plan
-	watch   passWatch
+	// batch says how rows are cut into micro-batches, nil where they go through at once. movedBytes and seconds are what
+	// a run is expected to bring and to take.
+	batch      *runtime.BatchPlan
+	movedBytes int64
+	seconds    float64
+	watch      passWatch
 }
 
 func (m *openModel) close() error {
@@ -72,10 +77,22 @@ func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes m
 	if m.session, err = starters[r.mode](ctx, m.model, opts); err != nil {
 		return err
 	}
-	if m.plan, err = m.session.Plan(ctx, shapes); err != nil && r.assumed {
-		return &assumptionError{err}
+	if r.batched {
+		m.batch, err = m.session.PlanBatch(ctx, shapes)
+	} else {
+		m.plan, err = m.session.Plan(ctx, shapes)
 	}
-	return err
+	switch {
+	case err != nil && r.assumed:
+		return &assumptionError{err}
+	case err != nil:
+		return err
+	case m.batch != nil:
+		m.plan, m.movedBytes, m.seconds = m.batch.Plan, m.batch.MovedBytes, m.batch.Seconds
+	default:
+		m.movedBytes, m.seconds = m.plan.MovedBytes, m.plan.Forecast.Seconds
+	}
+	return nil
 }
 
 // An assumptionError says that a model cannot be planned for inputs in sizes that nobody gave.
@@ -120,10 +137,14 @@ func (m *openModel) pass(ctx context.Context, in runtime.Values) (runtime.Values
 	if before.Runs > 0 {
 		loads = 0
 	}
-	m.watch.begin(m.r, m.plan, loads)
+	m.watch.begin(m.r, loads+m.movedBytes)
 	clock, simulated := m.session.Clock()
 	start := time.Now()
-	out, err := m.session.Run(ctx, in)
+	compute := m.session.Run
+	if m.batch != nil {
+		compute = m.session.RunBatch
+	}
+	out, err := compute(ctx, in)
 	took := time.Since(start)
 	m.watch.end()
 	if err != nil {
@@ -133,7 +154,7 @@ func (m *openModel) pass(ctx context.Context, in runtime.Values) (runtime.Values
 	facts := runFacts{
 		Mode: m.r.mode, Device: m.r.device, Threads: m.r.threads,
 		Seconds: took.Seconds(), LoadSeconds: max(took-m.watch.groups, 0).Seconds(),
-		ExpectedSeconds: m.plan.Forecast.Seconds, Measured: m.plan.Forecast.Measured,
+		ExpectedSeconds: m.seconds, Measured: m.plan.Forecast.Measured,
 		PeakDeviceBytes: after.PeakBytes, WeightBytes: after.WeightBytes,
 		MovedBytes: after.MovedBytes - before.MovedBytes, StallSeconds: (after.Stall - before.Stall).Seconds(),
 	}
@@ -141,28 +162,42 @@ func (m *openModel) pass(ctx context.Context, in runtime.Values) (runtime.Values
 		// Ops take on the device's clock what the plan says they do, so that all else is waiting.
 		now, _ := m.session.Clock()
 		facts.Simulated, facts.Seconds, facts.LoadSeconds = true, (now - clock).Seconds(), 0
-		facts.StallSeconds = max(facts.Seconds-m.plan.Forecast.ComputeSeconds, 0)
+		passes := 1
+		if m.batch != nil {
+			passes = m.batch.Passes
+		}
+		facts.StallSeconds = max(facts.Seconds-float64(passes)*m.plan.Forecast.ComputeSeconds, 0)
 	}
 	return out, facts, nil
 }
 
 // A passWatch follows a pass group by group, and draws how far it has come.
 type passWatch struct {
+	r *run
 	// groups is what the groups of the pass took so far.
 	groups time.Duration
 	bar    *progress
 }
 
-func (w *passWatch) begin(r *run, p *plan.Plan, loadBytes int64) {
-	w.groups, w.bar = 0, &progress{}
-	if total := loadBytes + p.MovedBytes; total > 0 && !r.quiet {
-		w.bar = newProgress(r.stderr, r.cmd.Name(), total)
+func (w *passWatch) begin(r *run, totalBytes int64) {
+	w.r, w.groups, w.bar = r, 0, &progress{}
+	if totalBytes > 0 && !r.quiet {
+		w.bar = newProgress(r.stderr, r.cmd.Name(), totalBytes)
 	}
 }
 
 func (w *passWatch) observe(e runtime.Event) {
-	w.groups += e.Stall + e.Compute
-	w.bar.add(int(e.LoadedBytes))
+	switch e.Kind {
+	case runtime.GroupDone:
+		w.groups += e.Stall + e.Compute
+		w.bar.add(int(e.LoadedBytes))
+	case runtime.WeightsLoaded:
+		w.bar.add(int(e.LoadedBytes))
+	case runtime.Replanned:
+		if !w.r.quiet {
+			w.r.say("warning", fmt.Sprintf("planned anew, for %s: %v", ascii.FormatSize(e.PeakBytes), e.Err))
+		}
+	}
 }
 
 func (w *passWatch) end() { w.bar.clear() }

@@ -27,24 +27,19 @@ type shapeGuess struct {
 	// ranges are the constraints of the program, hints the sizes that it was exported with.
 	ranges map[string][2]int64
 	hints  map[string]int64
-	axes   map[string]int
 	// assumed says that nobody gave some of the sizes.
 	assumed bool
 }
 
-func (r *run) newShapeGuess(ckpt *loader.Checkpoint) (*shapeGuess, error) {
-	axes, err := r.parseBatchAxes()
-	if err != nil {
-		return nil, err
-	}
-	g := &shapeGuess{r: r, sizes: make(map[string]int), ranges: make(map[string][2]int64), axes: axes}
+func (r *run) newShapeGuess(ckpt *loader.Checkpoint) *shapeGuess {
+	g := &shapeGuess{r: r, sizes: make(map[string]int), ranges: make(map[string][2]int64)}
 	if ckpt.Program != nil && ckpt.Program.Exported != nil {
 		for _, s := range ckpt.Program.Exported.Ranges {
 			g.ranges[s.Symbol] = [2]int64{s.Min, s.Max}
 		}
 		g.hints = ckpt.Program.Exported.Hints
 	}
-	return g, nil
+	return g
 }
 
 // learn takes the sizes of symbols from the shape of an input that is given.
@@ -82,7 +77,7 @@ func (g *shapeGuess) size(p models.Port, axis int) int {
 	if n, ok := g.sizes[symbol]; ok {
 		return n
 	}
-	batchAxis, named := g.axes[p.Name]
+	batchAxis, named := g.r.axes[p.Name]
 	isBatch := named && batchAxis == axis || !named && axis == 0
 	var n int
 	switch {
@@ -140,10 +135,7 @@ func (g *shapeGuess) assumption(ports []models.Port, shapes map[string]tensor.Sh
 func (r *run) completeShapes(
 	ckpt *loader.Checkpoint, ports, made []models.Port, shapes map[string]tensor.Shape,
 ) error {
-	guess, err := r.newShapeGuess(ckpt)
-	if err != nil {
-		return err
-	}
+	guess := r.newShapeGuess(ckpt)
 	for _, p := range ports {
 		if shape, ok := shapes[p.Name]; ok {
 			guess.learn(p, shape)
@@ -151,9 +143,11 @@ func (r *run) completeShapes(
 	}
 	for _, p := range made {
 		if shapes[p.Name] == nil {
-			if shapes[p.Name], err = guess.shape(p); err != nil {
+			shape, err := guess.shape(p)
+			if err != nil {
 				return err
 			}
+			shapes[p.Name] = shape
 		}
 		if err := r.fits(p, p.DType, shapes[p.Name]); err != nil {
 			return err
@@ -168,29 +162,79 @@ func (r *run) completeShapes(
 
 // checkRows holds --batch against the rows of the inputs.
 func (g *shapeGuess) checkRows(ports []models.Port, shapes map[string]tensor.Shape) error {
-	for name := range g.axes {
-		if portNamed(ports, name) == nil {
-			return g.r.usage(describePorts(ports), "--batch-axis: the model has no input %q", name)
-		}
-	}
 	if g.r.batch == 0 {
 		return nil
 	}
-	open := false // some input leaves its rows open; those of others are not rows of the batch
 	for _, p := range ports {
-		axis := g.axes[p.Name]
-		open = open || axis >= 0 && axis < len(p.Shape) && p.Shape[axis] < 0
-	}
-	for _, p := range ports {
-		axis, shape := g.axes[p.Name], shapes[p.Name]
-		switch {
-		case shape == nil || axis < 0 || axis >= len(shape) || shape[axis] == g.r.batch:
-		case p.Shape == nil || p.Shape[axis] < 0:
+		axis, shape := g.r.axes[p.Name], shapes[p.Name]
+		open := axis >= 0 && axis < len(shape) && (p.Shape == nil || p.Shape[axis] < 0)
+		if open && shape[axis] != g.r.batch {
 			return g.r.usage("", "--batch %d: input %s has %s", g.r.batch, p.Name, counted(shape[axis], "row"))
-		case !open:
-			return g.r.usage("", "--batch %d: the program takes %s at a time, and to run it several times is not built yet",
-				g.r.batch, counted(p.Shape[axis], "row"))
 		}
 	}
 	return nil
+}
+
+// ports returns the inputs of a model. With --batch, inputs whose rows the program fixes may have any number of them:
+// they go through in micro-batches. That needs a program that keeps rows apart; one that takes any number of rows at
+// once need not.
+func (r *run) ports(model *models.Model) ([]models.Port, error) {
+	ports := model.Inputs()
+	named, err := r.parseBatchAxes()
+	if err != nil {
+		return nil, err
+	}
+	for name, axis := range named {
+		p := portNamed(ports, name)
+		if p == nil {
+			return nil, r.usage(describePorts(ports), "--batch-axis: the model has no input %q", name)
+		}
+		if p.Shape != nil && axis >= len(p.Shape) {
+			return nil, r.usage("", "--batch-axis %s=%d: the input is %s", name, axis, wantedSpec(*p))
+		}
+	}
+	r.axes = named
+	if r.batch == 0 {
+		return ports, nil
+	}
+	axes, _, err := model.BatchAxes(exampleShapes(ports), named)
+	if err != nil {
+		if slices.ContainsFunc(ports, func(p models.Port) bool {
+			axis := named[p.Name]
+			return p.Shape == nil || axis >= 0 && axis < len(p.Shape) && p.Shape[axis] < 0
+		}) {
+			return ports, nil // it takes all rows at once
+		}
+		return nil, r.usage("--batch-axis NAME=N names the axis of an input that counts its rows",
+			"--batch %d: %w", r.batch, err)
+	}
+	r.axes, r.batched = axes, true
+	opened := slices.Clone(ports)
+	for i, p := range opened {
+		axis := axes[p.Name]
+		if axis < 0 || axis >= len(p.Shape) || p.Shape[axis] < 0 {
+			continue
+		}
+		opened[i].Shape, opened[i].Dims = slices.Clone(p.Shape), slices.Clone(p.Dims)
+		opened[i].Shape[axis], opened[i].Dims[axis] = -1, "rows"
+	}
+	return opened, nil
+}
+
+// exampleShapes returns shapes that inputs could have, to look at what a program does with rows.
+func exampleShapes(ports []models.Port) map[string]tensor.Shape {
+	shapes := make(map[string]tensor.Shape)
+	for _, p := range ports {
+		if p.Optional || p.Shape == nil {
+			continue
+		}
+		shape := slices.Clone(p.Shape)
+		for i, n := range shape {
+			if n < 0 {
+				shape[i] = 2
+			}
+		}
+		shapes[p.Name] = shape
+	}
+	return shapes
 }
