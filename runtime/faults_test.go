@@ -142,7 +142,7 @@ func TestMemoryTaken(t *testing.T) {
 		}
 		// A pass of other shapes needs more than there is now.
 		dev.Take(memoryBytes - 10_000)
-		_, err = s.Run(t.Context(), digitsInput(pictures(15)))
+		_, err = s.Run(t.Context(), digitsInput(pictures(8)))
 		var full *device.OutOfMemoryError
 		var capacity *plan.CapacityError
 		if !errors.As(err, &full) || !errors.As(err, &capacity) || capacity.MinBytes <= 10_000 {

@@ -2,14 +2,21 @@ package runtime_test
 
 import (
 	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
 )
 
 // statusBytes returns a line of /proc/self/status, in bytes.
@@ -70,4 +77,131 @@ func TestPeakMemory(t *testing.T) {
 	if left := statusBytes(t, "VmRSS") - before; left > 32<<20 {
 		t.Errorf("%d bytes are left after Close", left)
 	}
+}
+
+// writeLayers writes linear layers of a width as a state dict whose weights are all zero and take no disk.
+func writeLayers(t *testing.T, path string, layers, width int) {
+	t.Helper()
+	header := make(map[string]any)
+	var at int64
+	for i := range layers {
+		end := at + int64(width)*int64(width)*4
+		header[fmt.Sprintf("%d.weight", 2*i)] = map[string]any{
+			"dtype": "F32", "shape": []int{width, width}, "data_offsets": []int64{at, end},
+		}
+		at = end
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...)
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, int64(len(file))+at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A pagedProcess is what a process is to do, and what it took.
+type pagedProcess struct {
+	Path    string
+	Mode    string
+	Options struct {
+		Device             string
+		Memory, HostMemory int64
+		CapacityParams     int64
+	}
+	// Planned is the memory of the device and beside it, Peak the process's.
+	Planned, Weights, Moved, Peak int64
+}
+
+// pagedChild is set in the processes that TestPeakMemoryOfPaging starts.
+const pagedChild = "OPTIMEM_TEST_PAGED"
+
+// TestPeakMemoryOfPaging runs 450 MB of weights in less memory, each mode in a process of its own from opening the
+// checkpoint to the output, and holds the process to what was planned and 64 MiB.
+func TestPeakMemoryOfPaging(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	if text := os.Getenv(pagedChild); text != "" {
+		runPagedChild(t, text)
+		return
+	}
+	path := filepath.Join(t.TempDir(), "layers.safetensors")
+	const layers, width, layerBytes = 12, 3072, 3072 * 3072 * 4
+	writeLayers(t, path, layers, width)
+	emu := "emu:memory=1GiB,bandwidth=12GB/s,latency=10us"
+	for name, set := range map[string]func(p *pagedProcess){
+		"page":  func(p *pagedProcess) { p.Mode = "page" },
+		"auto":  func(p *pagedProcess) { p.Mode, p.Options.Memory = "auto", 5*layerBytes },
+		"chunk": func(p *pagedProcess) { p.Mode, p.Options.CapacityParams = "chunk", 2*width*width },
+		"page on emu": func(p *pagedProcess) {
+			p.Mode, p.Options.Device, p.Options.HostMemory = "page", emu, 3*layerBytes
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pagedProcess{Path: path}
+			set(&p)
+			text, err := json.Marshal(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPeakMemoryOfPaging$", "-test.v")
+			cmd.Env = append(os.Environ(), pagedChild+"="+string(text))
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			_, measured, found := strings.Cut(string(out), "measured ")
+			if !found {
+				t.Skipf("NOT CHECKED: the process measured nothing:\n%s", out)
+			}
+			if err := json.NewDecoder(strings.NewReader(measured)).Decode(&p); err != nil {
+				t.Fatal(err)
+			}
+			if p.Planned > p.Weights*2/3 || p.Moved < 3*p.Weights/4 {
+				t.Errorf("%d bytes planned and %d moved of %d: nothing to see", p.Planned, p.Moved, p.Weights)
+			}
+			if p.Peak > p.Planned+64<<20 || p.Peak < p.Planned*9/10 {
+				t.Errorf("the process took %d bytes, planned are %d", p.Peak, p.Planned)
+			}
+			t.Logf("%d MB of weights, %d MB planned, %d MB taken", p.Weights/1e6, p.Planned/1e6, p.Peak/1e6)
+		})
+	}
+}
+
+func runPagedChild(t *testing.T, text string) {
+	var p pagedProcess
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		t.Fatal(err)
+	}
+	model := build(t, p.Path, nil)
+	o := optimem.Options{Device: p.Options.Device, Memory: p.Options.Memory, HostMemory: p.Options.HostMemory}
+	o.Capacity = plan.Limit{N: p.Options.CapacityParams, Unit: plan.Params}
+	m := map[string]mode{
+		"page": {start: optimem.Page, opts: o}, "auto": {start: optimem.Auto, opts: o}, "chunk": {start: optimem.Chunk, opts: o},
+	}[p.Mode]
+	s := open(t, m, model)
+	x := tensor.Of(make([]float32, 4*3072), 4, 3072)
+	for range 2 {
+		if _, err := s.Run(t.Context(), optimem.Values{"x": x}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	planned, err := s.Plan(t.Context(), map[string]tensor.Shape{"x": {4, 3072}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range planned.Groups {
+		p.Weights += planned.Groups[i].WeightBytes
+	}
+	p.Planned, p.Moved, p.Peak = planned.PeakBytes()+planned.HostBytes(), s.Metrics().MovedBytes, statusBytes(t, "VmHWM")
+	measured, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("measured %s", measured)
 }
