@@ -52,12 +52,10 @@ type choice struct {
 	keep    []bool
 	use     layout
 	seconds float64
-	// used is what the groups that stay take.
-	used int64
 }
 
 // searchWork bounds a search: groups simulated.
-const searchWork = 400_000
+const searchWork = 600_000
 
 // search finds which groups to keep: several ways to choose are costed, and the best is improved step by step.
 func (d *draft) search() *search {
@@ -101,33 +99,40 @@ func (s *search) usedBy(keep []bool) int64 {
 	return used
 }
 
-// consider costs a choice of groups with what room it leaves for the ring, and remembers it if it is the best so far. It
-// reports whether it is.
-func (s *search) consider(keep []bool) bool {
+// consider costs a choice of groups with what room it leaves for the ring, and remembers it if it is the best so far.
+func (s *search) consider(keep []bool) {
 	used := s.usedBy(keep)
 	if used > s.room {
-		return false
+		return
 	}
+	depths := []int{1, endToEnd, 2, 0}
+	if n := s.d.o.Slots; n > 0 {
+		depths = []int{n - 1, min(n-1, 1), 0}
+	}
+	var uses []layout
+	for _, depth := range depths {
+		uses = append(uses, layout{s.room - used, depth})
+	}
+	if c := s.cost(keep, uses); c.seconds < s.best.seconds {
+		s.best.set(c)
+	}
+}
+
+// cost returns a choice of groups with the best of some layouts.
+func (s *search) cost(keep []bool, uses []layout) choice {
+	best := choice{keep: keep, seconds: math.Inf(1)}
 	s.d.prepare(keep)
-	better := false
-	slots := s.d.o.Slots
-	uses := []layout{{s.room - used, 1}, {s.room - used, endToEnd}, {s.room - used, 2}, {s.room - used, 0}}
-	if slots > 0 {
-		uses = uses[:0]
-		for depth := range min(slots, 4) {
-			uses = append(uses, layout{s.room - used, depth})
+	for k, use := range uses {
+		if s.d.o.Slots > 0 && use.depth == endToEnd || slices.Contains(uses[:k], use) {
+			continue
+		}
+		const passes = 4 // about what a simulation takes
+		s.left -= passes * len(s.slot)
+		if seconds, _, ok := s.d.try(use); ok && seconds < best.seconds {
+			best.seconds, best.use = seconds, use
 		}
 	}
-	for _, use := range uses {
-		if s.left -= len(s.d.groups); s.left < 0 && s.found() {
-			break
-		}
-		if seconds, _, ok := s.d.try(use); ok && seconds < s.best.seconds {
-			s.best.keep = append(s.best.keep[:0], keep...)
-			s.best.use, s.best.seconds, s.best.used, better = use, seconds, used, true
-		}
-	}
-	return better
+	return best
 }
 
 // ringFor returns what a ring takes in which no slot overlaps those of depth paged groups before it.
@@ -246,76 +251,71 @@ func (s *search) byNeed() []int {
 	return order
 }
 
-// improve changes the best choice step by step while that helps: a group that is waited for stays instead of groups that
-// could come while nothing else does.
+// improve changes the best choice step by step: a group comes to stay, preferably one that is waited for, or one leaves,
+// or both. Steps that make it a little worse are taken, too, the less the longer it goes on: what looks best at first is
+// often a dead end. The steps are the same each time.
 func (s *search) improve() {
-	if !s.found() || len(s.order) == 0 {
+	var computed float64
+	for _, c := range s.compute {
+		computed += c
+	}
+	const enough = 1.002
+	if !s.found() || s.best.seconds <= computed*enough || len(s.order) < 2 {
 		return
 	}
-	var sum float64
-	for _, c := range s.compute {
-		sum += c
+	seed := uint64(1)
+	random := func(n int) int {
+		seed = seed*6364136223846793005 + 1442695040888963407
+		return int((seed >> 33) % uint64(n))
 	}
-	keep := make([]bool, len(s.slot))
-	random := uint64(1)
-	for failed := 0; s.left > 0 && failed < 400 && s.best.seconds > sum*1.001; failed++ {
-		copy(keep, s.best.keep)
-		stalled, idle := s.ranks(keep)
-		if len(stalled) == 0 {
-			return
-		}
-		random = random*6364136223846793005 + 1442695040888963407
-		in := stalled[(failed/4)%len(stalled)]
-		if failed >= 8 {
-			in = stalled[int(random>>33)%len(stalled)]
-		}
-		keep[in] = true
-		for k := 0; len(idle) > 0 && s.usedBy(keep)+s.ringFor(keep, 0) > s.room && k < 8; k++ {
-			at := min(k+failed%4, len(idle)-1)
-			if failed >= 8 {
-				at = int(random>>(20+k)) % len(idle)
+	now, keep := s.best.clone(), make([]bool, len(s.slot))
+	stall := make([]float64, len(s.slot))
+	for all := s.left; s.left > 0 && s.best.seconds > computed*enough; {
+		s.left -= len(s.slot) / 4
+		copy(keep, now.keep)
+		step := random(4)
+		if step != 0 {
+			a, b := s.order[random(len(s.order))], s.order[random(len(s.order))]
+			if stall[b] > stall[a] || keep[a] {
+				a = b
 			}
-			if keep[idle[at]] = false; idle[at] == in {
-				break
+			keep[a] = true
+		}
+		used, ring := s.usedBy(keep), s.ringFor(keep, 0)
+		for k := 0; k < 16 && (step < 2 && k == 0 || used+ring > s.room); k++ {
+			if i := s.order[random(len(s.order))]; keep[i] {
+				keep[i] = false
+				used -= s.slot[i]
+				ring = max(ring, s.slot[i])
 			}
 		}
-		for _, i := range stalled { // what is left over
-			if !keep[i] && s.usedBy(keep)+s.slot[i]+s.ringFor(keep, 1) <= s.room {
-				keep[i] = true
-			}
+		if used+ring > s.room {
+			continue
 		}
-		if s.consider(keep) {
-			failed = 0
+		next := s.cost(keep, []layout{{s.room - used, now.use.depth}, {s.room - used, [2]int{1, endToEnd}[random(2)]}})
+		worse := (next.seconds - now.seconds) / s.best.seconds
+		if worse > 0.01*float64(s.left)/float64(all) {
+			continue
+		}
+		now.set(next)
+		for i := range stall {
+			stall[i] = s.d.stages[i].stall
+		}
+		if next.seconds < s.best.seconds {
+			s.best.set(next)
 		}
 	}
 }
 
-// ranks returns the paged groups, those waited for longest first, and the groups that stay, those first around which
-// loads wait longest for their slots.
-func (s *search) ranks(keep []bool) (stalled, idle []int) {
-	s.d.prepare(keep)
-	if _, _, ok := s.d.try(s.best.use); !ok {
-		return nil, nil
-	}
-	s.left -= len(s.slot)
-	free := make([]float64, len(s.slot)) // how long the load after each group waits
-	var next float64
-	for range 2 {
-		for i := len(s.slot) - 1; i >= 0; i-- {
-			if s.d.stages[i].paged {
-				next = s.d.stages[i].idle
-			}
-			free[i] = next
-		}
-	}
-	for _, i := range s.order {
-		if keep[i] {
-			idle = append(idle, i)
-		} else {
-			stalled = append(stalled, i)
-		}
-	}
-	slices.SortStableFunc(stalled, func(a, b int) int { return cmp.Compare(s.d.stages[b].stall, s.d.stages[a].stall) })
-	slices.SortStableFunc(idle, func(a, b int) int { return cmp.Compare(free[b], free[a]) })
-	return stalled, idle
+func (c *choice) clone() choice {
+	d := *c
+	d.keep = slices.Clone(c.keep)
+	return d
+}
+
+// set copies a choice.
+func (c *choice) set(d choice) {
+	keep := append(c.keep[:0], d.keep...)
+	*c = d
+	c.keep = keep
 }

@@ -30,6 +30,7 @@ type draft struct {
 	leanest *draft
 	// The rest is what simulations need, kept from one to the next.
 	sim    simulation
+	shares []share
 	stages []stage
 	visits []visit
 	paged  []int
@@ -157,7 +158,7 @@ func (d *draft) stay(parts []Part) {
 func (d *draft) with(parts []Part) *draft {
 	e := *d
 	e.groups = slices.Clone(d.groups)
-	e.stages, e.visits, e.paged, e.sim = nil, nil, nil, simulation{}
+	e.stages, e.visits, e.paged, e.shares, e.sim = nil, nil, nil, nil, simulation{}
 	e.stay(parts)
 	return &e
 }

@@ -164,6 +164,9 @@ func (d *draft) largest() (path string, slotBytes int64) {
 // tolerance is how much slower a plan may be that takes less memory.
 const tolerance = 1.01
 
+// bound is what a pass takes at least: what its ops or what its loads take by themselves.
+func (p *Plan) bound() float64 { return max(p.Forecast.ComputeSeconds, p.Forecast.LoadSeconds) }
+
 // overHost reports whether a plan takes more host memory than it may.
 func (p *Plan) overHost() bool { return p.mostHostBytes > 0 && p.HostBytes() > p.mostHostBytes }
 
@@ -176,20 +179,25 @@ func cheapest(plans []*Plan) *Plan {
 	if within := slices.DeleteFunc(slices.Clone(plans), (*Plan).overHost); len(within) > 0 {
 		plans = within
 	}
-	best := math.Inf(1)
+	best, bound := math.Inf(1), math.Inf(1)
 	for _, p := range plans {
-		best = min(best, p.Forecast.Seconds)
+		best, bound = min(best, p.Forecast.Seconds), min(bound, p.bound())
 	}
 	var chosen *Plan
 	for _, p := range plans {
-		if p.Forecast.Seconds <= best*tolerance && (chosen == nil || p.PeakBytes() < chosen.PeakBytes()) {
+		if p.Forecast.Seconds <= max(best*tolerance, bound*nearEnough) && (chosen == nil || p.PeakBytes() < chosen.PeakBytes()) {
 			chosen = p
 		}
 	}
 	return chosen
 }
 
-// bestRing pages all groups through a ring of at most the given size: two slots where they are as good as more.
+// nearEnough is how much longer than what loads and ops take by themselves a pass may take before a larger ring is worth
+// its memory.
+const nearEnough = 1.04
+
+// bestRing pages all groups through a ring of at most the given size: two slots where they are as good as more, and more
+// than four neighbours' memory only where loads and ops would otherwise wait for each other.
 func (d *draft) bestRing(mostBytes int64) *Plan {
 	if mostBytes < 0 {
 		return nil
@@ -201,14 +209,32 @@ func (d *draft) bestRing(mostBytes int64) *Plan {
 		bytes   int64
 	}
 	var list []tried
-	best := math.Inf(1)
-	for _, use := range d.layouts(mostBytes) {
-		if seconds, bytes, ok := d.try(use); ok {
-			list = append(list, tried{use, seconds, bytes})
-			best = min(best, seconds)
+	best, bound, computed := math.Inf(1), 0.0, 0.0
+	var total int64
+	for i := range d.stages {
+		computed += d.stages[i].compute
+		if d.stages[i].paged {
+			bound += d.stages[i].load
+			total += d.groups[i].SlotBytes
 		}
 	}
-	list = slices.DeleteFunc(list, func(t tried) bool { return t.seconds > best*tolerance })
+	bound = max(bound, computed)
+	try := func(uses []layout) {
+		for _, use := range uses {
+			use.bytes = min(use.bytes, mostBytes, total)
+			if seconds, bytes, ok := d.try(use); ok {
+				list = append(list, tried{use, seconds, bytes})
+				best = min(best, seconds)
+			}
+		}
+	}
+	try(d.layouts())
+	if d.o.Slots == 0 && best > bound*nearEnough {
+		for eighths := range int64(8) {
+			try([]layout{{total * (eighths + 1) / 8, endToEnd}})
+		}
+	}
+	list = slices.DeleteFunc(list, func(t tried) bool { return t.seconds > max(best*tolerance, bound*nearEnough) })
 	if len(list) == 0 {
 		return nil
 	}
@@ -219,7 +245,7 @@ func (d *draft) bestRing(mostBytes int64) *Plan {
 const defaultSlots = 4
 
 // layouts returns the ways to use a ring that are worth trying for the groups that are paged.
-func (d *draft) layouts(mostBytes int64) []layout {
+func (d *draft) layouts() []layout {
 	slots := d.o.Slots
 	if slots == 0 {
 		slots = defaultSlots
@@ -228,9 +254,9 @@ func (d *draft) layouts(mostBytes int64) []layout {
 	for depth, bytes := range d.ringSizes(slots) {
 		// What lies end to end leaves gaps where it begins again, and what is put into gaps does not always fit.
 		for _, n := range []int64{bytes, bytes + bytes/int64(2*(depth+1))} {
-			list = append(list, layout{min(n, mostBytes), depth})
+			list = append(list, layout{n, depth})
 			if d.o.Slots == 0 && depth > 0 {
-				list = append(list, layout{min(n, mostBytes), endToEnd})
+				list = append(list, layout{n, endToEnd})
 			}
 		}
 	}
@@ -254,18 +280,27 @@ func (d *draft) ringSizes(slots int) []int64 {
 
 // prepare begins to try layouts for the groups for which keep is not true.
 func (d *draft) prepare(keep []bool) {
-	d.stages, d.paged = d.stages[:0], d.paged[:0]
-	instances := float64(d.o.Instances)
-	var total int64
-	for i := range d.groups {
-		group := &d.groups[i]
-		s := stage{compute: group.Seconds * instances}
-		if len(group.Parts) > 0 && (keep == nil || !keep[i]) {
-			s.paged, s.load = true, group.LoadSeconds
-			d.paged = append(d.paged, i)
-			total += spanBytes(group.Spans)
+	if d.shares == nil {
+		d.shares = make([]share, len(d.groups))
+		for i := range d.groups {
+			group := &d.groups[i]
+			d.shares[i] = share{group.Seconds * float64(d.o.Instances), group.LoadSeconds, group.LoadSeconds, group.SlotBytes, 0}
+			if len(group.Parts) > 0 && !d.o.Target.Direct {
+				d.shares[i].disk = max(group.LoadSeconds, d.o.Rates.diskSeconds(group))
+				d.shares[i].staged = spanBytes(group.Spans)
+			}
 		}
-		d.stages = append(d.stages, s)
+	}
+	d.stages, d.paged = d.stages[:0], d.paged[:0]
+	var total int64
+	for i := range d.shares {
+		s := &d.shares[i]
+		paged := s.slot > 0 && (keep == nil || !keep[i])
+		d.stages = append(d.stages, stage{compute: s.compute, paged: paged, load: s.load})
+		if paged {
+			d.paged = append(d.paged, i)
+			total += s.staged
+		}
 	}
 	room := d.o.HostBytes - d.base.SwapBytes - stagingBytes
 	if d.o.Target.Direct || d.o.HostBytes == 0 || total <= room {
@@ -273,16 +308,22 @@ func (d *draft) prepare(keep []bool) {
 	}
 	fromDisk := 1 - max(float64(room), 0)/float64(total) // the part of the groups of which host memory has no copy
 	for _, i := range d.paged {
-		s := &d.stages[i]
-		s.load += fromDisk * max(d.o.Rates.diskSeconds(&d.groups[i])-s.load, 0)
+		d.stages[i].load += fromDisk * (d.shares[i].disk - d.shares[i].load)
 	}
+}
+
+// A share is what a simulation knows of a group: what its ops take, its load with and without a copy in host memory, its
+// slot and its bytes in host memory.
+type share struct {
+	compute, load, disk float64
+	slot, staged        int64
 }
 
 // try returns what a pass takes with a layout, and how large the ring is.
 func (d *draft) try(use layout) (seconds float64, ringBytes int64, ok bool) {
 	d.visits = d.visits[:0]
 	for _, i := range d.paged {
-		d.visits = append(d.visits, visit{bytes: d.groups[i].SlotBytes})
+		d.visits = append(d.visits, visit{bytes: d.shares[i].slot})
 	}
 	if !use.place(d.visits) {
 		return 0, 0, false
@@ -304,31 +345,26 @@ func (d *draft) tiedVariants() []*draft {
 	}
 	order := slices.Clone(d.tied)
 	slices.SortStableFunc(order, func(a, b Tied) int { return cmp.Compare(b.Readers, a.Readers) })
-	_, largest := d.largest()
 	for _, slots := range []int64{2, 1} {
-		var kept []Part
-		room := d.room() - slots*largest
-		for _, t := range order {
-			parts := d.partsOf(t.Value)
-			n := partBytes(parts, d.o.Target)
-			if n > room {
-				continue
+		e := d
+		for _, t := range order[:min(len(order), mostTied)] {
+			f := e.with(d.partsOf(t.Value))
+			if _, largest := f.largest(); f.room() >= slots*largest {
+				e = f
 			}
-			room -= n
-			kept = append(kept, parts...)
 		}
-		if len(kept) == 0 {
-			continue
-		}
-		if e := d.with(kept); e.room() >= 0 {
+		if e != d {
 			variants = append(variants, e)
 		}
-		if len(kept) == len(order) {
+		if e == d || len(e.always) >= len(d.always)+len(order) {
 			break
 		}
 	}
 	return variants
 }
+
+// mostTied bounds how many tied weights are looked at one by one.
+const mostTied = 64
 
 // partsOf returns what the groups read of a value.
 func (d *draft) partsOf(id layers.ValueID) []Part {
@@ -341,18 +377,6 @@ func (d *draft) partsOf(id layers.ValueID) []Part {
 		}
 	}
 	return union(parts)
-}
-
-// partBytes returns what parts take at most, kept.
-func partBytes(parts []Part, t Target) int64 {
-	var n int64
-	for _, p := range parts {
-		n += alignUp(p.High-p.Low, t.AlignBytes)
-		if t.Direct {
-			n += 2 * tensor.AlignBytes
-		}
-	}
-	return n
 }
 
 // chunk fixes the largest prefix that the capacity admits; what follows the host's processor computes, or it is paged.

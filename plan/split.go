@@ -27,13 +27,15 @@ func (d *draft) variants() []*draft {
 	if largest < total/16 && 2*largest <= d.room() {
 		return list
 	}
-	if middle := max(finest, largest/8); middle >= 2*finest {
-		if e := d.split(middle); e != nil {
+	// Parts cost something, too: a linear layer reads its input for each of them.
+	sizes := []int64{largest / 3, largest / 8, finest}
+	for k, n := range sizes {
+		if k < len(sizes)-1 && n < 2*finest {
+			continue
+		}
+		if e := d.split(n); e != nil {
 			list = append(list, e)
 		}
-	}
-	if e := d.split(finest); e != nil {
-		list = append(list, e)
 	}
 	return list
 }
