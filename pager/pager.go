@@ -101,9 +101,10 @@ type Pager struct {
 	// fixed holds the weights that stay, laid out as in current and in every plan that shares them; the other arenas are
 	// as large as the largest plan so far needs.
 	fixed, ring, activations, scratch device.Memory
-	// staging and copies are the host memory through which a device that files cannot be read into is filled.
-	staging *hostmem.Buf
-	copies  *copies
+	// staging and copies are the host memory through which a device that files cannot be read into is filled, swaps that
+	// in which activations wait.
+	staging, swaps *hostmem.Buf
+	copies         *copies
 	// held is the plan whose weights fixed holds; saved are states that were on the device and wait to get there again.
 	held     *plan.Plan
 	saved    map[tensor.Extent][]byte
@@ -207,11 +208,14 @@ func (g *Pager) Held() Held {
 	return h
 }
 
-// HostBytes returns the host memory through which the device is filled, as far as the pager holds it now.
+// HostBytes returns the host memory that the pager holds now: that through which the device is filled, and that in which
+// activations wait.
 func (g *Pager) HostBytes() int64 {
 	var n int64
-	if g.staging != nil {
-		n += int64(len(g.staging.Bytes()))
+	for _, b := range []*hostmem.Buf{g.staging, g.swaps} {
+		if b != nil {
+			n += int64(len(b.Bytes()))
+		}
 	}
 	if g.copies != nil {
 		n += int64(len(g.copies.buf.Bytes()))
@@ -242,13 +246,9 @@ func (g *Pager) empty() error {
 		errs = append(errs, free(m))
 	}
 	g.held = nil
-	if g.staging != nil {
-		g.staging.Free()
-	}
-	if g.copies != nil {
-		g.copies.buf.Free()
-	}
-	g.staging, g.copies = nil, nil
+	dropHost(&g.staging)
+	dropHost(&g.swaps)
+	g.dropCopies()
 	return errors.Join(errs...)
 }
 

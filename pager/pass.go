@@ -146,7 +146,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 	}
 	for _, s := range group.SwapIn {
 		if err := g.stream.CopyIn(g.place(s.Value, instance), g.waiting(s, instance)); err != nil {
-			return located(err, g.current.plan.Lowered.Graph.Values[s.Value].Name, "swap in")
+			return located(err, group.Path, "swap in")
 		}
 	}
 	for i := group.First; i < group.End; i++ {
@@ -175,7 +175,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 	}
 	for _, s := range group.SwapOut {
 		if err := g.stream.CopyOut(g.waiting(s, instance), g.place(s.Value, instance)); err != nil {
-			return located(err, g.current.plan.Lowered.Graph.Values[s.Value].Name, "swap out")
+			return located(err, group.Path, "swap out")
 		}
 	}
 	return nil
@@ -183,8 +183,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 
 // waiting returns the host memory of an activation that waits there. The stream that copies it there brings it back.
 func (g *Pager) waiting(s plan.Swap, instance int) []byte {
-	v := &g.current.plan.Lowered.Graph.Values[s.Value]
-	return g.current.swap.Bytes()[s.Offset+int64(instance)*s.Stride:][:v.Bytes()]
+	return g.swaps.Bytes()[s.Offset+int64(instance)*s.Stride:][:g.current.plan.Places[s.Value].Bytes]
 }
 
 func opError(op *layers.Op, err error) error {

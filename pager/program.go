@@ -24,8 +24,6 @@ type program struct {
 	updates [][]byte
 	// fixed finds the parts of weights that stay by value.
 	fixed map[layers.ValueID][]plan.Part
-	// swap is host memory for activations that wait there.
-	swap *hostmem.Buf
 	// skipped says which results were not made, by instance and value; nil where no op is guarded.
 	skipped []bool
 	// arenas are those that the regions point into: with others the program is stale.
@@ -159,6 +157,8 @@ func (g *Pager) bring(ctx context.Context, p *plan.Plan) error {
 	if err := errors.Join(g.drop(), free(&g.fixed)); err != nil {
 		return err
 	}
+	g.dropCopies() // with other weights on the device there are others in host memory, too
+	dropHost(&g.staging)
 	if p.Fixed.Bytes > 0 {
 		if err := g.bringWeights(ctx, p); err != nil {
 			return errors.Join(err, free(&g.fixed))
@@ -261,11 +261,6 @@ func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 		return nil, err
 	}
 	var err error
-	if p.SwapBytes > 0 {
-		if ready.swap, err = hostmem.Alloc(p.SwapBytes, hostmem.Activations); err != nil {
-			return nil, errors.Join(err, free(&ready.consts))
-		}
-	}
 	if ready.load, err = g.newLoader(p); err != nil {
 		return nil, errors.Join(err, ready.close())
 	}
@@ -279,10 +274,6 @@ func (p *program) close() error {
 	var err error
 	if p.load != nil {
 		err = p.load.close()
-	}
-	if p.swap != nil {
-		p.swap.Free()
-		p.swap = nil
 	}
 	return errors.Join(err, free(&p.consts))
 }

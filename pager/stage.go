@@ -89,20 +89,13 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 		return nil
 	}
 	if g.copies != nil && !g.copies.fit(p) {
-		g.copies.buf.Free()
-		g.copies = nil
+		g.dropCopies()
 	}
-	if n := stagingSlots * slotBytes(p); n > 0 && (g.staging == nil || int64(len(g.staging.Bytes())) < n) {
-		if g.staging != nil {
-			g.staging.Free()
-			g.staging = nil
-		}
-		if g.staging, err = hostmem.Alloc(n, hostmem.Staging); err != nil {
-			return err
-		}
-	} else if n == 0 && g.staging != nil {
-		g.staging.Free()
-		g.staging = nil
+	if err := sizeHost(&g.staging, stagingSlots*slotBytes(p), hostmem.Staging); err != nil {
+		return err
+	}
+	if err := sizeHost(&g.swaps, p.SwapBytes, hostmem.Activations); err != nil {
+		return err
 	}
 	if p.HostCopyBytes == 0 || g.copies != nil {
 		return nil
@@ -118,6 +111,32 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 	}
 	g.copies = c
 	return nil
+}
+
+// sizeHost makes host memory large enough, or gives it back where none is wanted.
+func sizeHost(buf **hostmem.Buf, bytes int64, purpose hostmem.Purpose) (err error) {
+	if *buf != nil && bytes > 0 && int64(len((*buf).Bytes())) >= bytes {
+		return nil
+	}
+	dropHost(buf)
+	if bytes > 0 {
+		*buf, err = hostmem.Alloc(bytes, purpose)
+	}
+	return err
+}
+
+func (g *Pager) dropCopies() {
+	if g.copies != nil {
+		g.copies.buf.Free()
+		g.copies = nil
+	}
+}
+
+func dropHost(buf **hostmem.Buf) {
+	if *buf != nil {
+		(*buf).Free()
+		*buf = nil
+	}
 }
 
 func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
