@@ -57,7 +57,8 @@ func groupsOfOps(groups []Group, ops int) []int {
 }
 
 // lifetimes finds the first and the last op that need each value, −1 for one that none needs. Inputs are copied in before
-// the group of the first op that reads them, outputs copied out after the group of the last op that has to do with them.
+// the group of the first op that reads them, outputs copied out after the group that makes them: the other side of a plan
+// may wait for them.
 func (p *Plan) lifetimes() {
 	g := p.Lowered.Graph
 	for i := range p.Places {
@@ -108,8 +109,8 @@ func (p *Plan) lifetimes() {
 			p.Groups[0].Outputs = append(p.Groups[0].Outputs, k)
 			continue
 		}
-		group := &p.Groups[groupAt(place.Last)]
-		place.Last = max(group.End-1, 0)
+		group := &p.Groups[groupAt(place.First)]
+		place.Last = max(place.Last, group.End-1, 0)
 		group.Outputs = append(group.Outputs, k)
 	}
 	for _, u := range g.Updates {

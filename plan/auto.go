@@ -25,8 +25,10 @@ func (d *draft) auto() (*Plan, error) {
 // mixed returns the best plan in which some groups stay and the others are paged, nil where none fits.
 func (d *draft) mixed() *Plan {
 	var plans []*Plan
-	for _, e := range d.tiedVariants() {
-		if s := e.search(); s.found() {
+	variants := d.tiedVariants()
+	for _, e := range variants {
+		effort := cmp.Or(d.effort, 1) / float64(len(variants))
+		if s := e.search(int(searchWork * effort)); s.found() {
 			plans = append(plans, e.plan(s.best.keep, s.best.use))
 		}
 	}
@@ -54,12 +56,12 @@ type choice struct {
 	seconds float64
 }
 
-// searchWork bounds a search: groups simulated.
-const searchWork = 600_000
+// searchWork bounds all searches for a plan: groups simulated.
+const searchWork = 1_200_000
 
 // search finds which groups to keep: several ways to choose are costed, and the best is improved step by step.
-func (d *draft) search() *search {
-	s := &search{d: d, room: d.room(), left: searchWork, best: choice{seconds: math.Inf(1)}}
+func (d *draft) search(work int) *search {
+	s := &search{d: d, room: d.room(), left: work, best: choice{seconds: math.Inf(1)}}
 	n := len(d.groups)
 	s.slot, s.load, s.compute = make([]int64, n), make([]float64, n), make([]float64, n)
 	d.prepare(nil)

@@ -28,6 +28,10 @@ type draft struct {
 	whole bool
 	// leanest is the draft that takes the least memory, once it was looked for.
 	leanest *draft
+	// pauses is how long the device's ops wait after each group for the host's processor, nil for never.
+	pauses []float64
+	// effort is which part of the work of a search this draft's may take; 0 is all.
+	effort float64
 	// The rest is what simulations need, kept from one to the next.
 	sim    simulation
 	shares []share
@@ -73,35 +77,32 @@ func newDraft(l *layers.Lowered, groups []Group, o Options) *draft {
 			}
 		}
 	}
-	readers := make(map[layers.ValueID]int)
-	for i := range groups {
-		for _, part := range groups[i].Parts {
-			readers[part.Value]++
-		}
-	}
-	for i := range groups { // in the order of their first readers
-		for _, part := range groups[i].Parts {
-			// The parts of a weight that is split are read once each.
-			if n := readers[part.Value]; n > 1 && d.overlaps(part, i) {
-				d.tied = append(d.tied, Tied{Value: part.Value, Readers: n})
-				readers[part.Value] = 0
-			}
-		}
-	}
+	d.tied = tied(groups)
 	d.stay(always)
 	return d
 }
 
-// overlaps reports whether another group reads some of a part, too.
-func (d *draft) overlaps(part Part, group int) bool {
-	for i := range d.groups {
-		for _, p := range d.groups[i].Parts {
-			if i != group && p.Value == part.Value && p.Low < part.High && part.Low < p.High {
-				return true
-			}
-		}
+// tied lists the weights of which several groups read the same bytes. The parts of a weight that is split are read once
+// each.
+func tied(groups []Group) []Tied {
+	var all []Part
+	for i := range groups {
+		all = append(all, groups[i].Parts...)
 	}
-	return false
+	slices.SortFunc(all, func(a, b Part) int { return cmp.Or(cmp.Compare(a.Value, b.Value), cmp.Compare(a.Low, b.Low)) })
+	var list []Tied
+	for first := 0; first < len(all); {
+		end, shared, high := first, false, int64(0)
+		for ; end < len(all) && all[end].Value == all[first].Value; end++ {
+			shared = shared || all[end].Low < high
+			high = max(high, all[end].High)
+		}
+		if shared {
+			list = append(list, Tied{Value: all[first].Value, Readers: end - first})
+		}
+		first = end
+	}
+	return list
 }
 
 // copy returns what a copy of n bytes to or from a device takes.

@@ -121,6 +121,9 @@ func (d *draft) chooseOf(variants func() []*draft, make func(*draft) *Plan) (*Pl
 	var plans []*Plan
 	list := variants()
 	for _, e := range list {
+		e.effort = 1 / float64(len(list))
+	}
+	for _, e := range list {
 		if p := make(e); p != nil {
 			plans = append(plans, p)
 		}
@@ -285,6 +288,9 @@ func (d *draft) prepare(keep []bool) {
 		for i := range d.groups {
 			group := &d.groups[i]
 			d.shares[i] = share{group.Seconds * float64(d.o.Instances), group.LoadSeconds, group.LoadSeconds, group.SlotBytes, 0}
+			if d.pauses != nil {
+				d.shares[i].compute += d.pauses[i]
+			}
 			if len(group.Parts) > 0 && !d.o.Target.Direct {
 				d.shares[i].disk = max(group.LoadSeconds, d.o.Rates.diskSeconds(group))
 				d.shares[i].staged = spanBytes(group.Spans)

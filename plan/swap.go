@@ -186,7 +186,6 @@ func (s *swapper) rename(chosen []wait) {
 	g := *d.l.Graph
 	g.Values = slices.Clone(g.Values)
 	g.Ops = slices.Clone(g.Ops)
-	g.Outputs = slices.Clone(g.Outputs)
 	s.g = &g
 	slices.SortFunc(chosen, func(a, b wait) int { return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.from, b.from)) })
 	now := make(map[layers.ValueID]layers.ValueID)
@@ -217,11 +216,6 @@ func (s *swapper) rename(chosen []wait) {
 					g.Ops[i].In, fresh[i] = slices.Clone(g.Ops[i].In), true
 				}
 				g.Ops[i].In[o].Value = after
-			}
-		}
-		for i := range g.Outputs {
-			if g.Outputs[i].Operand.Value == before {
-				g.Outputs[i].Operand.Value = after
 			}
 		}
 	}

@@ -103,6 +103,9 @@ func drawOptions(t *rapid.T) Options {
 		Instances: rapid.SampledFrom([]int{1, 1, 3}).Draw(t, "instances"),
 		Slots:     rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "slots"),
 	}
+	if rapid.Bool().Draw(t, "slow bus") {
+		o.Rates.CopyBytes = 100e6
+	}
 	if rapid.Bool().Draw(t, "lower") {
 		o.Lower = lower
 		if !o.Target.Direct && rapid.Bool().Draw(t, "host") {
