@@ -44,8 +44,9 @@ type guess struct {
 
 // A holder is what is known of the variables of a function.
 type holder struct {
-	names   map[string]bool           // the variables that are the argument
-	modules map[string]*script.Object // the variables that are modules
+	names   map[string]bool             // the variables that are the argument
+	modules map[string]*script.Object   // the variables that are modules
+	funcs   map[string]*script.Function // the variables that are functions
 	found   bool
 }
 
@@ -56,7 +57,8 @@ func (g *guesser) isIndex(fn *script.Function, self *script.Object, arg string) 
 		return false
 	}
 	g.seen[guess{fn, arg}] = true
-	h := &holder{names: map[string]bool{arg: true}, modules: make(map[string]*script.Object)}
+	h := &holder{names: map[string]bool{arg: true}, modules: make(map[string]*script.Object),
+		funcs: make(map[string]*script.Function)}
 	if self != nil && len(fn.Args) > 0 {
 		h.modules[fn.Args[0].Name] = self
 	}
@@ -82,6 +84,9 @@ func (g *guesser) block(h *holder, body []script.Stmt) {
 				}
 				h.names[name.Name] = is
 				h.modules[name.Name] = module
+				if path, ok := x.(*script.Path); ok {
+					h.funcs[name.Name] = g.program.Functions[path.Name]
+				}
 			}
 		case *script.ExprStmt:
 			g.expr(h, s.X)
@@ -152,6 +157,10 @@ func (g *guesser) call(h *holder, x *script.Call) bool {
 			g.follow(h, f, nil, given, 0)
 		}
 		return keeps[fn.Name] && len(given) > 0 && given[0]
+	case *script.Name:
+		if any1 {
+			g.follow(h, h.funcs[fn.Name], nil, given, 0)
+		}
 	case *script.Attr:
 		_, of := g.expr(h, fn.X)
 		if of != nil && any1 {

@@ -3,6 +3,7 @@ package torchscript
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader/script"
@@ -135,7 +136,7 @@ func (m *machine) method(self *object, fn *script.Function, args []any, named ma
 	m.path = self.path
 	m.rec.Enter(m.path)
 	v := m.call(fn, args, named, nil)
-	if fn.Name == "forward" {
+	if fn.Name == "forward" || strings.HasPrefix(fn.Name, "forward__") { // overloads are numbered
 		if t := firstTensor(v); t != nil {
 			m.rec.Leave(m.path, t)
 		}

@@ -80,6 +80,12 @@ func (m *machine) field(o *object, name string) any {
 }
 
 func (m *machine) setField(o *object, name string, v any) {
+	if _, untouched := o.fields[name].(unread); untouched {
+		if o.scratch == nil {
+			o.scratch = make(map[string]bool)
+		}
+		o.scratch[name] = true
+	}
 	o.fields[name] = m.typed(v, m.declared(o.class, name))
 	m.touch(o)
 }
@@ -215,6 +221,7 @@ func (m *machine) updates() []Update {
 				if w := m.weights[string(name)]; w != t {
 					updates = append(updates, Update{string(name), t})
 				}
+			case o.scratch[a.Name]: // what it was does not matter, so neither does what it becomes
 			case !m.unchanged(now, a.Value, 0):
 				m.unsupported("attribute "+layers.Join(o.path, a.Name),
 					"forward changes it, and only buffers keep their state between runs")

@@ -74,6 +74,8 @@ type object struct {
 	// path and origin are those of the object in the archive; objects made by the program have none.
 	path   string
 	origin *script.Object
+	// scratch are the attributes that were set before they were ever read.
+	scratch map[string]bool
 }
 
 func (o *object) isModule() bool { return o.class.Kind == script.ModuleClass }
