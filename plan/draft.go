@@ -172,7 +172,12 @@ func (d *draft) lay(group *Group) {
 		return
 	}
 	if d.o.Target.Direct {
-		group.Spans, group.SlotBytes = spans(g, group.Parts, maxGapBytes)
+		var wanted int64
+		for _, part := range group.Parts {
+			wanted += part.High - part.Low
+		}
+		// What is read between parts takes room in the slot, so a small group has small gaps.
+		group.Spans, group.SlotBytes = spans(g, group.Parts, min(maxGapBytes, wanted/8))
 		group.LoadSeconds = r.diskSeconds(group)
 		return
 	}

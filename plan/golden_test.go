@@ -1,0 +1,161 @@
+package plan_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the plans in testdata from what is planned")
+
+// opened returns the graph of a committed model.
+func opened(t *testing.T, path string, shapes ...tensor.Shape) *layers.Graph {
+	t.Helper()
+	ckpt, err := loader.Open(filepath.FromSlash(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ckpt.Close() })
+	model, err := models.Build(ckpt, models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := make(map[string]tensor.Shape)
+	for i, s := range shapes {
+		in[model.Inputs()[i].Name] = s
+	}
+	g, err := model.Graph(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return layers.Prune(g)
+}
+
+// source is a file of a size that nobody reads.
+type source int64
+
+func (s source) Size() int64 { return int64(s) }
+func (s source) ReadAt(context.Context, []byte, int64) error {
+	return errors.New("read while planning")
+}
+
+// drawn makes a graph by hand: linear layers of the given widths, and, with skip, the first one's result added to the
+// last one's.
+func drawn(t *testing.T, rows int, skip bool, widths ...int) *layers.Graph {
+	t.Helper()
+	g := &layers.Graph{}
+	x := g.AddInput("x", tensor.Float32, tensor.Shape{rows, widths[0]})
+	emit := func(path string, kind layers.Kind, in ...layers.Operand) layers.ValueID {
+		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, In: in})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out[0]
+	}
+	var at int64
+	first := layers.NoValue
+	for i := range len(widths) - 1 {
+		n := int64(widths[i]) * int64(widths[i+1]) * 4
+		shape := tensor.Contiguous(widths[i+1], widths[i])
+		w := g.AddWeight(tensor.Weight{
+			Name: fmt.Sprintf("%d.weight", i), DType: tensor.Float32, Layout: shape,
+			Extent: tensor.Extent{Source: source(1 << 30), Offset: at, Bytes: n},
+		}, layers.Weight)
+		at += n
+		x = emit(fmt.Sprint(i), "linear", g.Whole(x), layers.Operand{Value: w, Layout: shape})
+		if first == layers.NoValue {
+			first = x
+		}
+	}
+	if skip {
+		x = emit("", "add", g.Whole(x), g.Whole(first))
+	}
+	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(x)}}
+	return g
+}
+
+// TestGolden compares plans with those committed.
+func TestGolden(t *testing.T) {
+	emu := plan.Target{Name: "emu", AlignBytes: 256}
+	half, least := int64(-2), int64(-1) // of what all weights take, and what works
+	digits := func(t *testing.T) *layers.Graph {
+		return opened(t, "../examples/digits/digits.pt2", tensor.Shape{4, 1, 8, 8})
+	}
+	gpt2 := func(t *testing.T) *layers.Graph {
+		return opened(t, "../loader/testdata/valid/hf_gpt2_sharded", tensor.Shape{1, 7})
+	}
+	hill := func(t *testing.T) *layers.Graph { return drawn(t, 64, true, 32, 128, 128, 256, 128, 128) }
+	big := func(t *testing.T) *layers.Graph { return drawn(t, 1, false, 64, 64, 2048, 64, 64) }
+	row := func(t *testing.T) *layers.Graph { return drawn(t, 1, false, 256, 256, 256, 256, 256, 256) }
+	for _, c := range []struct {
+		name  string
+		graph func(t *testing.T) *layers.Graph
+		o     plan.Options
+	}{
+		{"digits_resident", digits, plan.Options{Mode: plan.Resident}},
+		{"digits_page", digits, plan.Options{Mode: plan.Page}},
+		{"digits_page_least", digits, plan.Options{Mode: plan.Page, MemoryBytes: least}},
+		{"digits_auto_half", digits, plan.Options{Mode: plan.Auto, MemoryBytes: half}},
+		{"digits_chunk", digits, plan.Options{Mode: plan.Chunk, Capacity: plan.Limit{N: 1000, Unit: plan.Params}}},
+		{"gpt2_page_tied_stays", gpt2, plan.Options{Mode: plan.Page, Target: emu}},
+		{"gpt2_page_tied_moves", gpt2, plan.Options{Mode: plan.Page, Target: emu, MemoryBytes: least}},
+		{"gpt2_blocks", gpt2, plan.Options{Mode: plan.Page, MaxGroup: plan.Limit{N: 100_000, Unit: plan.Params}}},
+		{"hill_activations_wait", hill, plan.Options{Mode: plan.Page, Target: emu, MemoryBytes: least}},
+		{"hill_instances", hill, plan.Options{Mode: plan.Page, Target: emu, MemoryBytes: least, Instances: 4}},
+		{"big_weight_in_rows", big, plan.Options{Mode: plan.Page, MemoryBytes: least}},
+		{"big_auto_half", big, plan.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half}},
+		{"row_host_helps", row, plan.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half, HostLower: lower,
+			Rates: plan.Rates{CopyBytes: 1e9}, HostRates: plan.Rates{MemoryBytes: 20e9, FLOPs: 20e9}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, err := lower(c.graph(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := c.o
+			o.Lower = lower
+			if budget := o.MemoryBytes; budget < 0 {
+				o.MemoryBytes = 0
+				free, err := plan.New(l, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if o.MemoryBytes = free.MinBytes; budget == half {
+					o.MemoryBytes = max(free.MinBytes, free.PeakBytes()-free.Fixed.Bytes/2)
+				}
+			}
+			p, err := plan.New(l, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := fmt.Sprintf("budget %d\n%vbound by %s\n", o.MemoryBytes, p, p.Forecast.Bound)
+			path := filepath.Join("testdata", c.name+".txt")
+			if *rewrite {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != strings.ReplaceAll(string(want), "\r\n", "\n") {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func lower(g *layers.Graph) (*layers.Lowered, error) { return cpu.Lower(g, layers.Standard()) }
