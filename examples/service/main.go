@@ -1,0 +1,87 @@
+// Command service classifies pictures of digits over HTTP, with a model that is paged: its weights are brought group by
+// group for every pass, and requests that wait share the next one.
+//
+//	go run ./examples/service -memory 204800 examples/digits/digits.pt2
+//	curl --data-binary @examples/digits/pictures.npy -H 'Content-Type: application/x-npy' localhost:8080/classify
+//
+// It is an example of optimem inside a program: one session for all requests, limits on what a request may be, a
+// request's context as the run's, metrics, and an orderly end. It does not know anything but digits.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	optimem "github.com/optimem/optimem/runtime"
+)
+
+func main() {
+	address := flag.String("address", "localhost:8080", "where to listen")
+	memoryBytes := flag.Int64("memory", 0, "budget for the model in bytes; 0 is no limit")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		log.Fatal("usage: service [-address HOST:PORT] [-memory BYTES] MODEL")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	listener, err := net.Listen("tcp", *address)
+	if err == nil {
+		log.Printf("listening on %s", listener.Addr())
+		err = run(ctx, listener, flag.Arg(0), optimem.PageOptions{Memory: *memoryBytes})
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// drainTime is how long requests that are under way have to end when the service does.
+const drainTime = 10 * time.Second
+
+// run serves a model until ctx is done. Requests that are under way then are answered first.
+func run(ctx context.Context, listener net.Listener, path string, opts optimem.PageOptions) (err error) {
+	ckpt, err := loader.Open(path)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer func() { err = errors.Join(err, ckpt.Close()) }()
+	model, err := models.Build(ckpt, models.Options{})
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	session, err := optimem.Page(ctx, model, opts)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	server := &http.Server{
+		Handler:           newService(session).handler(),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      2 * time.Minute,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	if err := server.Shutdown(drain); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	return nil
+}
