@@ -55,7 +55,8 @@ type OpError = pager.OpError
 
 // A Session is a model ready to run. It may be shared between goroutines: passes take turns, and where weights are
 // paged, calls that wait with inputs of the same shapes go through the next pass together. The checkpoint must stay open
-// until the session was closed.
+// until the session was closed. Inputs are not kept, outputs are the caller's, and a call that fails or is cancelled leaves
+// the session as it was.
 //
 // Where the device refuses memory that was planned with, because others use it too, the session plans for less: fewer
 // micro-batches at once, then smaller ones, then fewer slots, then fewer weights that stay. It goes on with what worked.
