@@ -18,7 +18,7 @@ func SplitRows(g *Graph, maxBytes int64) (*Graph, []int) {
 	s := &splitting{g: g}
 	for i := range g.Ops {
 		op := &g.Ops[i]
-		parts := RowParts(g, op, maxBytes)
+		parts := rowParts(g, op, maxBytes)
 		if parts == nil {
 			s.add(*op, i)
 			continue
@@ -38,9 +38,9 @@ func SplitRows(g *Graph, maxBytes int64) (*Graph, []int) {
 	return s.out, s.from
 }
 
-// RowParts returns where the parts of an op begin into which [SplitRows] divides it, and, last, the number of rows; nil
+// rowParts returns where the parts of an op begin into which [SplitRows] divides it, and, last, the number of rows; nil
 // for an op that is not divided.
-func RowParts(g *Graph, op *Op, maxBytes int64) []int {
+func rowParts(g *Graph, op *Op, maxBytes int64) []int {
 	rows, rowBytes := SplittableRows(g, op)
 	if rows < 2 || rowBytes <= 0 || int64(rows)*rowBytes <= maxBytes {
 		return nil

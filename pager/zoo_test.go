@@ -297,6 +297,23 @@ func TestPageReachesItsBound(t *testing.T) {
 	}
 }
 
+// TestLargestWeightIsPaged: VGG-16 has three quarters of its weights in one layer, and is paged through memory for a
+// fiftieth of them.
+func TestLargestWeightIsPaged(t *testing.T) {
+	b := newBench(t, realGraph(t, "vgg16", 1), 3)
+	for _, target := range []plan.Target{plan.CPU, b.options.Target} {
+		free := b.plan(func(o *plan.Options) { o.Mode, o.Target = plan.Page, target })
+		p := b.plan(func(o *plan.Options) { o.Mode, o.Target, o.MemoryBytes = plan.Page, target, free.MinBytes })
+		if p.PeakBytes() > free.MinBytes || p.RingBytes > b.weightBytes/50 {
+			t.Errorf("%s: a ring of %d bytes for %d of weights, a peak of %d where %d is the least",
+				target.Name, p.RingBytes, b.weightBytes, p.PeakBytes(), free.MinBytes)
+		}
+		if !target.Direct {
+			checkForecast(t, "vgg16", p, b.measure(p))
+		}
+	}
+}
+
 func checkForecast(t *testing.T, name string, p *plan.Plan, took float64) {
 	t.Helper()
 	if e := math.Abs(p.Forecast.Seconds/took - 1); e > 0.01 {

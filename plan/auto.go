@@ -57,7 +57,7 @@ type choice struct {
 }
 
 // searchWork bounds all searches for a plan: groups simulated.
-const searchWork = 1_200_000
+const searchWork = 800_000
 
 // search finds which groups to keep: several ways to choose are costed, and the best is improved step by step.
 func (d *draft) search(work int) *search {

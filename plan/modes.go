@@ -56,10 +56,7 @@ func (d *draft) like() *Plan {
 	if p == nil || d.o.MemoryBytes > 0 && p.PeakBytes() > d.o.MemoryBytes || !SameFixed(p, other) {
 		return nil
 	}
-	p.MinBytes, _, _ = d.least()
-	if d.o.Mode == Resident || d.o.Mode == Chunk {
-		p.MinBytes = p.PeakBytes()
-	}
+	p.MinBytes = d.minBytes()
 	return p
 }
 
@@ -71,16 +68,23 @@ func SameFixed(a, b *Plan) bool {
 	})
 }
 
-// resident keeps everything. Where that does not fit and activations can wait in host memory, they do.
-func (d *draft) resident() (*Plan, error) {
+// keepAll returns the plan that keeps everything, and that in which activations wait in host memory, too, where that
+// takes less.
+func (d *draft) keepAll() (plain, lean *Plan) {
 	all := slices.Repeat([]bool{true}, len(d.groups))
-	p := d.plan(all, layout{})
-	lean := p
+	plain = d.plan(all, layout{})
+	lean = plain
 	if e := d.swapped(0); e != nil {
-		if lean = e.plan(all, layout{}); lean.PeakBytes() >= p.PeakBytes() {
+		if p := e.plan(all, layout{}); p.PeakBytes() < plain.PeakBytes() {
 			lean = p
 		}
 	}
+	return plain, lean
+}
+
+// resident keeps everything. Where that does not fit and activations can wait in host memory, they do.
+func (d *draft) resident() (*Plan, error) {
+	p, lean := d.keepAll()
 	p.MinBytes, lean.MinBytes = lean.PeakBytes(), lean.PeakBytes()
 	switch most := d.o.MemoryBytes; {
 	case most <= 0 || p.PeakBytes() <= most:
@@ -391,24 +395,54 @@ func (d *draft) chunk() (*Plan, error) {
 	if n < len(d.groups) && d.o.HostLower != nil {
 		return d.divided(Resident, nil, func(group int) bool { return group >= n })
 	}
-	prefixed := func(e *draft) *draft {
-		var kept []Part
-		for i := range e.groups {
-			if e.originOf(i) < n {
-				kept = append(kept, e.groups[i].Parts...)
-			}
-		}
-		return e.with(kept)
+	base := d.pinned(n)
+	if d.o.Capacity.Unit == Unset { // with less memory the prefix is shorter
+		base = d
 	}
-	fixed := prefixed(d)
-	fixed.leanest = leaner(fixed, prefixed(d.lean()))
-	return fixed.chooseOf(func() []*draft {
-		list := []*draft{fixed}
-		for _, e := range d.variants()[1:] {
-			list = append(list, prefixed(e))
+	return base.chooseOf(func() []*draft {
+		var list []*draft
+		for _, e := range d.variants() {
+			list = append(list, e.prefixed(n))
 		}
 		return list
 	}, func(e *draft) *Plan { return e.bestRing(e.room()) })
+}
+
+// prefixed returns the draft with the first n groups of the graph kept, as it was before it was split.
+func (d *draft) prefixed(n int) *draft {
+	var kept []Part
+	for i := range d.groups {
+		if d.originOf(i) < n {
+			kept = append(kept, d.groups[i].Parts...)
+		}
+	}
+	return d.with(kept)
+}
+
+// pinned is prefixed, and knows which draft takes the least memory.
+func (d *draft) pinned(n int) *draft {
+	e := d.prefixed(n)
+	e.leanest = leaner(e, d.lean().prefixed(n))
+	return e
+}
+
+// minBytes returns the smallest budget for which there is a plan in the mode asked for.
+func (d *draft) minBytes() int64 {
+	least, _, _ := d.least()
+	switch d.o.Mode {
+	case Page:
+		return least
+	case Chunk:
+		if d.o.Capacity.Unit != Unset {
+			least, _, _ = d.pinned(d.prefix(d.o.Capacity)).least()
+		}
+		return least
+	}
+	_, lean := d.keepAll()
+	if d.o.Mode == Resident {
+		return lean.PeakBytes()
+	}
+	return min(least, lean.PeakBytes())
 }
 
 // leaner returns the one of two drafts that takes less memory where groups are paged one by one.

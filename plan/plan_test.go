@@ -120,3 +120,76 @@ func TestPackNeverOverlaps(t *testing.T) {
 		}
 	})
 }
+
+// TestLike: the plan for other shapes keeps weights where they are, whole or in parts, chosen or tied.
+func TestLike(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := drawOptions(t)
+		o.HostLower = nil
+		g := drawGraph(t)
+		l, _ := lower(g)
+		free, err := New(l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.MemoryBytes = rapid.Int64Range(free.MinBytes, 2*free.PeakBytes()+free.MinBytes).Draw(t, "memory")
+		first, err := New(l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Like = first
+		again, err := New(l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first.SwapBytes == 0 && (!SameFixed(first, again) || again.RingBytes > first.RingBytes) {
+			t.Fatalf("other weights stay\n%v\n%v", first, again)
+		}
+		if again.MinBytes != first.MinBytes {
+			t.Fatalf("the least budget was %d and is %d", first.MinBytes, again.MinBytes)
+		}
+		checkPlan(t, again, o)
+	})
+}
+
+// TestFittingPrefix: without a capacity the chunk mode pins as long a prefix as the budget admits.
+func TestFittingPrefix(t *testing.T) {
+	l := stack(t, 1, 256, 256, 256, 256, 256, 256, 256, 256)
+	const slot = 256 * 256 * 4
+	for _, target := range []Target{CPU, {Name: "emu", AlignBytes: 256}} {
+		for slots := int64(2); slots < 7; slots++ {
+			o := Options{Mode: Chunk, Target: target, MemoryBytes: 2*256*4 + slots*slot}
+			want := slots - 2 // beside two slots for the others
+			if !target.Direct {
+				o.Lower, o.HostLower, want = lower, lower, slots
+				o.MemoryBytes += 1024 // scratch
+			}
+			p := mustPlan(t, l, o)
+			if p.Fixed.Bytes != want*slot {
+				t.Errorf("%s: %d bytes stay with room for %d slots\n%v", target.Name, p.Fixed.Bytes, slots, p)
+			}
+			if s := p.Sides; !target.Direct && s == nil {
+				t.Errorf("%s: the host computes nothing", target.Name)
+			}
+		}
+	}
+}
+
+// TestHostBudget: what a plan takes of host memory is within its bound, or an error says what it would be.
+func TestHostBudget(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l, _ := lower(drawGraph(t))
+		o := drawOptions(t)
+		o.Target = Target{Name: "emu", AlignBytes: 256}
+		o.HostBytes = rapid.Int64Range(1, 8<<20).Draw(t, "host")
+		p, err := New(l, o)
+		var c *CapacityError
+		switch {
+		case errors.As(err, &c):
+		case err != nil:
+			t.Fatal(err)
+		case p.HostBytes() > o.HostBytes:
+			t.Fatalf("takes %d of %d bytes\n%v", p.HostBytes(), o.HostBytes, p)
+		}
+	})
+}
