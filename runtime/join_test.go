@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/optimem/optimem/models"
 	optimem "github.com/optimem/optimem/runtime"
@@ -187,5 +189,44 @@ func TestCancelledMembers(t *testing.T) {
 		} else {
 			compare(t, out, runs[0])
 		}
+	}
+}
+
+// TestImpatientCallers has callers in every mode that give up at random times: each gets its result or its context's
+// error, whoever shares its pass, and the session goes on.
+func TestImpatientCallers(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	want := lone(t, model, callerPictures)
+	for _, m := range smallModes() {
+		m.opts.MaxJoin, m.opts.Memory = 4, 0
+		s := open(t, m, model)
+		var gaveUp, served atomic.Int64
+		var wait sync.WaitGroup
+		for i := range callers {
+			wait.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(i), 3))
+				for range 8 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(4000))*time.Microsecond)
+					out, err := s.Run(ctx, callerPictures(i))
+					switch {
+					case err == nil && bytes.Equal(out["linear_1"].Data, want[i]):
+						served.Add(1)
+					case errors.Is(err, context.DeadlineExceeded):
+						gaveUp.Add(1)
+					default:
+						t.Errorf("%s on %s, caller %d: other bits, or %v", m.name, m.opts.Device, i, err)
+					}
+					cancel()
+				}
+			})
+		}
+		wait.Wait()
+		if out, err := s.Run(t.Context(), callerPictures(5)); err != nil || !bytes.Equal(out["linear_1"].Data, want[5]) {
+			t.Errorf("%s on %s: other bits afterwards, or %v", m.name, m.opts.Device, err)
+		}
+		if got := s.Metrics().Calls; got != served.Load()+1 {
+			t.Errorf("%s on %s: %d calls counted, %d served", m.name, m.opts.Device, got, served.Load()+1)
+		}
+		t.Logf("%s on %s: %d served, %d gave up", m.name, m.opts.Device, served.Load(), gaveUp.Load())
 	}
 }
