@@ -29,6 +29,7 @@ func TestHostHelps(t *testing.T) {
 		helps     bool
 	}{
 		{"decode", 1, 1e9, true},
+		{"decode three", 3, 0.3e9, true},
 		{"batch", 64, 1e9, false},
 		{"fast bus", 1, 100e9, false},
 	} {
