@@ -22,7 +22,8 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 	}
 	m.inputs = sig.Ports
 	m.build = func(inputs map[string]tensor.Shape) (*layers.Graph, error) {
-		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*cell]layers.ValueID)}
+		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*cell]layers.ValueID),
+			contents: make(map[layers.ValueID][]byte)}
 		args := make([]layers.Tensor, len(sig.Ports))
 		for i, p := range sig.Ports {
 			shape, ok := inputs[p.Name]
@@ -77,6 +78,8 @@ type scriptRecorder struct {
 	*recorder
 	// folded holds the constants of the checkpoint that were read, and the values that they had.
 	folded map[*cell]layers.ValueID
+	// contents are their bytes.
+	contents map[layers.ValueID][]byte
 }
 
 // At implements torchscript.Recorder.
@@ -93,10 +96,10 @@ const maxKnownElements = 1 << 12
 func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
 	x := t.(*ref)
 	v := &r.graph.Values[x.cell.value]
-	if v.DType != x.dtype || numElements(x.shape()) > maxKnownElements {
+	if n, err := x.shape().NumElements(); err != nil || n > maxKnownElements || v.DType != x.dtype {
 		return nil, nil
 	}
-	known := &tensor.Tensor{DType: x.dtype, Layout: r.read(x).Layout}
+	known := &tensor.Tensor{DType: x.dtype, Layout: r.builder.read(x).Layout}
 	switch {
 	case v.Role == layers.Const:
 		known.Data = v.Const
@@ -104,9 +107,13 @@ func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
 		if v.Weight.Extent.Bytes > maxKnownElements*int64(v.DType.Size()) {
 			return nil, nil
 		}
-		data := make([]byte, v.Weight.Extent.Bytes)
-		if err := v.Weight.Extent.ReadAt(context.Background(), data, 0); err != nil {
-			return nil, fmt.Errorf("%s: %w", v.Weight.Name, err)
+		data, ok := r.contents[x.cell.value]
+		if !ok {
+			data = make([]byte, v.Weight.Extent.Bytes)
+			if err := v.Weight.Extent.ReadAt(context.Background(), data, 0); err != nil {
+				return nil, fmt.Errorf("%s: %w", v.Weight.Name, err)
+			}
+			r.contents[x.cell.value] = data
 		}
 		known.Data = data
 		r.folded[x.cell] = x.cell.value

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/loader/script"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/internal/zoo"
 	optimem "github.com/optimem/optimem/runtime"
@@ -141,4 +142,126 @@ func openScript(t *testing.T, archive string, ref *zoo.Reference) *loader.Checkp
 		t.Fatal(err)
 	}
 	return hashed
+}
+
+// TestScriptGraphs holds the graphs of archives against those of the same models exported: op by op, so that both forms
+// give the same bits.
+func TestScriptGraphs(t *testing.T) {
+	for _, name := range []string{"densenet_small", "shufflenet_v2_small", "convnext_small", "efficientnet_v2_small"} {
+		ckpt, exportedRef, err := zoo.Load("testdata/families", "tv/"+name, "aten")
+		if err != nil {
+			t.Fatal(err)
+		}
+		exported, err := models.Build(ckpt, models.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, form := range []string{"trace", "script"} {
+			t.Run(name+"/"+form, func(t *testing.T) {
+				ref := readReference(t, filepath.Join(scriptFolder, name+".ref.json.gz"))
+				archive := filepath.Join(scriptFolder, name+"."+form+".pt.gz")
+				model, err := models.Build(openScript(t, archive, ref), models.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				sameGraphs(t, exported, model, exportedRef)
+			})
+		}
+	}
+}
+
+// scriptOf returns a checkpoint whose program is a module with the given forward, and a buffer b of 2×3.
+func scriptOf(t testing.TB, body string) *loader.Checkpoint {
+	t.Helper()
+	src := "class M(Module):\n  __parameters__ = []\n  __buffers__ = [\"b\", ]\n  b : Tensor\n" +
+		"  def forward(self: __torch__.M, x: Tensor) -> Any:\n"
+	for line := range strings.SplitSeq(body, "\n") {
+		src += "    " + line + "\n"
+	}
+	p, err := script.Parse(func(yield func(string, string) bool) { yield("__torch__.py", src) }, script.Options{Depth: 50})
+	if err != nil {
+		return nil
+	}
+	p.Root = &script.Object{Class: "__torch__.M", Attributes: []script.Field{{Name: "b", Value: script.Tensor("b")}}}
+	zero := json.Number("0")
+	weights, err := zoo.Weights(map[string]zoo.Filled{
+		"b": {DType: "float32", Shape: []int{2, 3}, Offset: &zero, Scale: &zero},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ckpt, err := loader.NewCheckpoint("script", weights, &loader.Program{Script: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ckpt
+}
+
+// scriptGraph builds the graph of a program for one input.
+func scriptGraph(ckpt *loader.Checkpoint, shape ...int) error {
+	model, err := models.Build(ckpt, models.Options{Steps: 200_000})
+	if err != nil {
+		return err
+	}
+	_, err = model.Graph(map[string]tensor.Shape{"x": shape})
+	return err
+}
+
+// hostileScripts ask for too much, or for what is not there.
+var hostileScripts = []struct{ body, want string }{
+	{"return torch.split(torch.expand(torch.select(x, 1, 0), [1099511627776, 2]), 1)", "parts"},
+	{"return torch.unbind(torch.expand(torch.select(x, 1, 0), [1099511627776, 2]))", "parts"},
+	{"y = x\nwhile True:\n  y = torch.unsqueeze(y, 0)\nreturn y", "dimensions"},
+	{"return torch.expand(torch.select(x, 1, 0), [4611686018427387904, 4611686018427387904, 2])", ""},
+	{"return torch.zeros([4611686018427387904, 16])", ""},
+	{"return torch.arange(0, 9223372036854775807, 1)", ""},
+	{"return torch.conv2d(x)", "no overload takes (Tensor)"},
+	{"return torch.conv2d(\"a\", x, x)", "no overload takes"},
+	{"return torch.frobnicate(x)", "torch.ops.aten.frobnicate"},
+	{"return ops.mylib.thing(x)", "torch.ops.mylib.thing"},
+	{"return torch.to(x, 99)", "no dtype"},
+	{"return torch.zeros([2], dtype=99)", "no dtype 99"},
+	{"return torch.select(x, 7, 0)", "dimension"},
+	{"return torch.view(x, [7, -1])", ""},
+	{"return torch.dropout(x, 0.5, True)", "random"},
+	{"return torch.nonzero(x)", "depends on data"},
+	{"return torch.rand([2])", "random"},
+	{"return int(torch.sum(x))", "contents of a tensor"},
+	{"return torch.item(torch.sum(x))", "contents of a tensor"},
+	{"if bool(torch.any(torch.gt(x, 0))):\n  y = x\nelse:\n  y = torch.neg(x)\nreturn y", "branches on the contents"},
+	{"b = self.b\nself.b = torch.cat([b, b])\nreturn b", "which becomes"},
+}
+
+// TestHostileScript gives programs that ask for too much typed errors with a place.
+func TestHostileScript(t *testing.T) {
+	for _, c := range hostileScripts {
+		ckpt := scriptOf(t, c.body)
+		if ckpt == nil {
+			t.Fatalf("%s does not parse", c.body)
+		}
+		err := scriptGraph(ckpt, 2, 3)
+		if c.want == "" && err == nil {
+			continue // the plan refuses what takes too much memory
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.body, err, c.want)
+			continue
+		}
+		if !strings.Contains(err.Error(), "code/__torch__.py:") && !strings.Contains(err.Error(), "buffer") {
+			t.Errorf("%s: %v has no place", c.body, err)
+		}
+	}
+}
+
+// FuzzScript checks that no program panics when it calls ops.
+func FuzzScript(f *testing.F) {
+	for _, c := range hostileScripts {
+		f.Add(c.body)
+	}
+	f.Add("b = self.b\n_0 = torch.add_(b, x)\nreturn torch.matmul(torch.relu(b), torch.t(x))")
+	f.Fuzz(func(t *testing.T, body string) {
+		if ckpt := scriptOf(t, body); ckpt != nil {
+			_ = scriptGraph(ckpt, 2, 3)
+		}
+	})
 }

@@ -284,6 +284,7 @@ func (c *invocation) lexicalLess(a, b *list) bool {
 func (m *machine) less(a, b any) bool {
 	if x, ok := a.(string); ok {
 		if y, ok := b.(string); ok {
+			m.tick(min(len(x), len(y)) / valueBytes)
 			return x < y
 		}
 	}

@@ -297,25 +297,37 @@ func (e *OpError) Error() string { return shortName(e.Op) + ": " + e.Err.Error()
 // Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
+// maxRank is the number of dimensions that PyTorch's tensors may have.
+const maxRank = 64
+
 // result returns what an op gave as a value.
 func (m *machine) result(v any) any {
 	var elems []any
 	switch v := v.(type) {
+	case layers.Tensor:
+		if len(v.Shape()) > maxRank {
+			m.limit("a tensor of %d dimensions", len(v.Shape()))
+		}
 	case []layers.Tensor:
+		const partBytes = 256
 		m.grow(len(v))
+		m.charge(int64(len(v)) * partBytes)
+		elems = make([]any, 0, len(v))
 		for _, t := range v {
 			if t == nil {
 				elems = append(elems, nil)
 				continue
 			}
-			elems = append(elems, t)
+			elems = append(elems, m.result(t))
 		}
 	case []int:
 		m.grow(len(v))
+		elems = make([]any, 0, len(v))
 		for _, n := range v {
 			elems = append(elems, n)
 		}
-	default:
+	}
+	if elems == nil {
 		return v
 	}
 	return &list{elems: elems}

@@ -3,8 +3,6 @@ package torchscript
 import (
 	"slices"
 	"sort"
-
-	"github.com/optimem/optimem/layers"
 )
 
 // listFuncs take a list first, dictFuncs a dictionary.
@@ -359,17 +357,4 @@ func (c *invocation) take(key any) any {
 	c.tick(len(d.keys))
 	d.remove(key)
 	return v
-}
-
-// tensorsOf returns the tensors of a list, or nothing where it has others.
-func tensorsOf(elems []any) []layers.Tensor {
-	var out []layers.Tensor
-	for _, e := range elems {
-		t, ok := e.(layers.Tensor)
-		if !ok {
-			return nil
-		}
-		out = append(out, t)
-	}
-	return out
 }

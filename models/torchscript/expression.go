@@ -89,8 +89,11 @@ func (m *machine) evalAll(f *frame, list []script.Expr) []any {
 
 // key checks that a value can be the key of a dictionary.
 func (m *machine) key(v any) any {
-	switch v.(type) {
-	case bool, int, float64, complex128, string:
+	switch v := v.(type) {
+	case string:
+		m.tick(len(v) / valueBytes)
+		return v
+	case bool, int, float64, complex128:
 		return v
 	}
 	m.fail("%s is no key of a dictionary", kindOf(v))

@@ -2,7 +2,6 @@ package torchscript
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader/script"
@@ -296,6 +295,3 @@ func (m *machine) unchanged(now any, was script.Value, depth int) bool {
 	}
 	return now == any(was)
 }
-
-// position writes the place of an element.
-func position(i int) string { return strconv.Itoa(i) }

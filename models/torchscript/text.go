@@ -10,13 +10,13 @@ var stringFuncs map[string]builtin
 
 func init() {
 	stringFuncs = map[string]builtin{
-		"aten::len":          func(c *invocation) (any, bool) { return len(c.self1()), true },
-		"aten::add":          func(c *invocation) (any, bool) { return c.made(c.self1() + c.paid(c.str(1, "b"))), true },
-		"aten::mul":          func(c *invocation) (any, bool) { return c.repeatText(c.self1(), c.int(1, "n")), true },
+		"aten::len":          func(c *invocation) (any, bool) { return len(c.subject()), true },
+		"aten::add":          func(c *invocation) (any, bool) { return c.made(c.subject() + c.str(1, "b")), true },
+		"aten::mul":          func(c *invocation) (any, bool) { return c.repeatText(c.subject(), c.int(1, "n")), true },
 		"aten::slice":        sliceFunc,
-		"aten::__getitem__":  func(c *invocation) (any, bool) { return c.index(c.self1(), c.int(1, "index")), true },
-		"prim::StringIndex":  func(c *invocation) (any, bool) { return c.index(c.self1(), c.int(1, "index")), true },
-		"aten::__contains__": func(c *invocation) (any, bool) { return strings.Contains(c.self1(), c.str(1, "key")), true },
+		"aten::__getitem__":  func(c *invocation) (any, bool) { return c.index(c.subject(), c.int(1, "index")), true },
+		"prim::StringIndex":  func(c *invocation) (any, bool) { return c.index(c.subject(), c.int(1, "index")), true },
+		"aten::__contains__": func(c *invocation) (any, bool) { return strings.Contains(c.subject(), c.str(1, "key")), true },
 		"aten::lower":        mapped(strings.ToLower),
 		"aten::upper":        mapped(strings.ToUpper),
 		"aten::capitalize": mapped(func(s string) string {
@@ -38,21 +38,30 @@ func init() {
 		"aten::replace":    replaceText,
 		"aten::split":      splitText,
 		"aten::splitlines": func(c *invocation) (any, bool) {
-			return c.texts(strings.Split(strings.TrimSuffix(c.self1(), "\n"), "\n")), true
+			c.grow(strings.Count(c.subject(), "\n"))
+			return c.texts(strings.Split(strings.TrimSuffix(c.subject(), "\n"), "\n")), true
 		},
-		"aten::join":      joinTexts,
-		"aten::list":      func(c *invocation) (any, bool) { return c.texts(strings.Split(c.self1(), "")), true },
+		"aten::join": joinTexts,
+		"aten::list": func(c *invocation) (any, bool) {
+			s := c.subject()
+			c.grow(len(s))
+			l := &list{}
+			for i := range len(s) {
+				l.elems = append(l.elems, s[i:i+1])
+			}
+			return l, true
+		},
 		"aten::isdigit":   every('0', '9', '0', '9'),
 		"aten::isdecimal": every('0', '9', '0', '9'),
 		"aten::isnumeric": every('0', '9', '0', '9'),
 		"aten::isalpha":   every('a', 'z', 'A', 'Z'),
 		"aten::isspace":   every('\t', '\r', ' ', ' '),
 		"aten::isupper": func(c *invocation) (any, bool) {
-			s := c.self1()
+			s := c.subject()
 			return strings.ToUpper(s) == s && strings.ToLower(s) != s, true
 		},
 		"aten::islower": func(c *invocation) (any, bool) {
-			s := c.self1()
+			s := c.subject()
 			return strings.ToLower(s) == s && strings.ToUpper(s) != s, true
 		},
 		"aten::zfill": func(c *invocation) (any, bool) { return c.padded(1, "0", c.int(1, "width")), true },
@@ -60,38 +69,40 @@ func init() {
 		"aten::ljust": func(c *invocation) (any, bool) { return c.padded(-1, c.fillChar(), c.int(1, "width")), true },
 		"aten::Int":   func(c *invocation) (any, bool) { return c.toInt(c.args[0]), true },
 		"aten::Float": func(c *invocation) (any, bool) {
-			x, err := strconv.ParseFloat(strings.TrimSpace(c.self1()), 64)
+			x, err := strconv.ParseFloat(strings.TrimSpace(c.subject()), 64)
 			if err != nil {
-				c.fail("float of %.100q", c.self1())
+				c.fail("float of %.100q", c.subject())
 			}
 			return x, true
 		},
 		"aten::ord": func(c *invocation) (any, bool) {
-			if len(c.self1()) != 1 {
-				c.fail("ord of %d characters", len(c.self1()))
+			if len(c.subject()) != 1 {
+				c.fail("ord of %d characters", len(c.subject()))
 			}
-			return int(c.self1()[0]), true
+			return int(c.subject()[0]), true
 		},
-		"aten::lt": func(c *invocation) (any, bool) { return c.self1() < c.str(1, "b"), true },
-		"aten::gt": func(c *invocation) (any, bool) { return c.self1() > c.str(1, "b"), true },
-		"aten::le": func(c *invocation) (any, bool) { return c.self1() <= c.str(1, "b"), true },
-		"aten::ge": func(c *invocation) (any, bool) { return c.self1() >= c.str(1, "b"), true },
+		"aten::lt": func(c *invocation) (any, bool) { return c.subject() < c.str(1, "b"), true },
+		"aten::gt": func(c *invocation) (any, bool) { return c.subject() > c.str(1, "b"), true },
+		"aten::le": func(c *invocation) (any, bool) { return c.subject() <= c.str(1, "b"), true },
+		"aten::ge": func(c *invocation) (any, bool) { return c.subject() >= c.str(1, "b"), true },
 	}
 }
 
-// self1 is the text that a function is called on. Looking through it is paid for.
-func (c *invocation) self1() string {
+// subject is the text that a function is called on. Looking through it is paid for.
+func (c *invocation) subject() string {
 	s := c.args[0].(string)
 	c.tick(len(s) / valueBytes)
 	return s
 }
 
-// paid pays for a copy of a text, made for one that was just made.
-func (m *machine) paid(s string) string { m.charge(int64(len(s))); return s }
-func (m *machine) made(s string) string { m.charge(int64(len(s))); return s }
+// made pays for a text.
+func (m *machine) made(s string) string {
+	m.charge(int64(len(s)))
+	return s
+}
 
 func mapped(f func(string) string) builtin {
-	return func(c *invocation) (any, bool) { return c.made(f(c.self1())), true }
+	return func(c *invocation) (any, bool) { return c.made(f(c.subject())), true }
 }
 
 func trimmed(f func(s, cutset string) string) builtin {
@@ -100,7 +111,7 @@ func trimmed(f func(s, cutset string) string) builtin {
 		if _, ok := c.arg(1, "chars"); ok {
 			cut = c.str(1, "chars")
 		}
-		return f(c.self1(), cut), true
+		return f(c.subject(), cut), true
 	}
 }
 
@@ -118,7 +129,7 @@ func (m *machine) repeatText(s string, n int) string {
 
 // window returns the part of the text that start and end leave.
 func (c *invocation) window() string {
-	s := c.self1()
+	s := c.subject()
 	low, high := c.bounds(len(s))
 	return s[low:high]
 }
@@ -136,7 +147,7 @@ func (c *invocation) bounds(n int) (low, high int) {
 }
 
 func (c *invocation) search(find func(s, substr string) int) int {
-	s := c.self1()
+	s := c.subject()
 	low, high := c.bounds(len(s))
 	at := find(s[low:high], c.str(1, "substr"))
 	if at >= 0 {
@@ -154,7 +165,7 @@ func (c *invocation) mustSearch(find func(s, substr string) int) int {
 }
 
 func replaceText(c *invocation) (any, bool) {
-	s, old, with := c.self1(), c.str(1, "old"), c.str(2, "new")
+	s, old, with := c.subject(), c.str(1, "old"), c.str(2, "new")
 	n := c.intOr(3, "max", -1)
 	count := strings.Count(s, old)
 	if n >= 0 {
@@ -171,7 +182,8 @@ func replaceText(c *invocation) (any, bool) {
 func splitText(c *invocation) (any, bool) {
 	sep, ok := c.arg(1, "separator")
 	if !ok || sep == nil {
-		return c.texts(strings.Fields(c.self1())), true
+		c.grow(len(c.subject()) / 2) // at most so many words
+		return c.texts(strings.Fields(c.subject())), true
 	}
 	n := c.intOr(2, "max", -1)
 	if n >= 0 {
@@ -180,12 +192,13 @@ func splitText(c *invocation) (any, bool) {
 	if c.str(1, "separator") == "" {
 		c.fail("split at an empty text")
 	}
-	return c.texts(strings.SplitN(c.self1(), c.str(1, "separator"), n)), true
+	c.grow(strings.Count(c.subject(), c.str(1, "separator")))
+	return c.texts(strings.SplitN(c.subject(), c.str(1, "separator"), n)), true
 }
 
-// texts makes a list of texts.
+// texts makes a list of texts, whose number was paid for.
 func (m *machine) texts(parts []string) *list {
-	m.grow(2 * len(parts))
+	m.grow(len(parts))
 	l := &list{elems: make([]any, len(parts))}
 	for i, p := range parts {
 		l.elems[i] = p
@@ -194,7 +207,7 @@ func (m *machine) texts(parts []string) *list {
 }
 
 func joinTexts(c *invocation) (any, bool) {
-	sep := c.self1()
+	sep := c.subject()
 	var b strings.Builder
 	for i, e := range c.list(1, "values").elems {
 		s, ok := e.(string)
@@ -214,7 +227,7 @@ func joinTexts(c *invocation) (any, bool) {
 // every reports whether a text has bytes of two ranges only, and at least one.
 func every(low1, high1, low2, high2 byte) builtin {
 	return func(c *invocation) (any, bool) {
-		s := c.self1()
+		s := c.subject()
 		for i := range len(s) {
 			if b := s[i]; (b < low1 || b > high1) && (b < low2 || b > high2) {
 				return false, true
@@ -237,7 +250,7 @@ func (c *invocation) fillChar() string {
 
 // padded fills a text up on the left (side 1) or right (−1).
 func (c *invocation) padded(side int, fill string, width int) string {
-	s := c.self1()
+	s := c.subject()
 	pad := c.repeatText(fill, width-len(s))
 	c.charge(int64(len(s)))
 	if side > 0 {

@@ -135,6 +135,7 @@ func Evaluate(p *script.Program, r Recorder, args Arguments, opts Options) (resu
 	if forward == nil {
 		m.fail("%s has no forward", root.class.Name)
 	}
+	m.pos = forward.Pos()
 	value := m.outward(m.hooked(root, forward, named), 0)
 	return &Result{Value: value, Updates: m.updates()}, nil
 }

@@ -261,6 +261,9 @@ func (m *machine) equal(a, b any, depth int) bool {
 		return true
 	}
 	switch a := a.(type) {
+	case string:
+		m.tick(len(a) / valueBytes)
+		return b == any(a)
 	case *list:
 		b, ok := b.(*list)
 		return ok && all(a.elems, b.elems)

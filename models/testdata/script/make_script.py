@@ -23,6 +23,7 @@ from torch import nn, Tensor
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
+import make_families_tv  # noqa: E402
 import zoo_hash  # noqa: E402
 import zoo_reference as ref  # noqa: E402
 import zoo_weights  # noqa: E402
@@ -431,12 +432,14 @@ def vision():
     from torchvision.models.mobilenetv3 import _mobilenet_v3_conf, MobileNetV3
     settings, last = _mobilenet_v3_conf("mobilenet_v3_small", width_mult=0.25)
     x = {"x": floats(1, 3, 64, 64)}
+    exported = {  # what families/tv has as exported programs
+        name: (make_families_tv.MODELS[name][0], [{"x": floats(*make_families_tv.MODELS[name][1])}], "ts")
+        for name in ("densenet_small", "shufflenet_v2_small", "convnext_small", "efficientnet_v2_small")}
     return {
+        **exported,
         "resnet": (lambda: m.ResNet(m.resnet.BasicBlock, [1, 1, 1, 1], num_classes=10), [x], "ts"),
         "mobilenet_v3": (lambda: MobileNetV3(settings, last, num_classes=10), [x], "ts"),
         "googlenet": (lambda: m.GoogLeNet(10, True, True, False), [{"x": floats(1, 3, 96, 96)}], "s"),
-        "densenet": (lambda: m.DenseNet(4, (2, 2, 2, 2), 8, num_classes=10), [x], "ts"),
-        "shufflenet": (lambda: m.ShuffleNetV2([2, 2, 2], [8, 16, 32, 64, 32], num_classes=10), [x], "ts"),
         "squeezenet": (lambda: m.squeezenet1_1(num_classes=10), [x], "ts"),
         "swin": (lambda: m.SwinTransformer([4, 4], 16, [2, 2], [1, 2], [4, 4], num_classes=10), [x], "ts"),
         "vit": (lambda: m.VisionTransformer(32, 8, 2, 4, 32, 64, num_classes=10), [{"x": floats(2, 3, 32, 32)}], "ts"),
