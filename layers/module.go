@@ -205,6 +205,8 @@ type Port struct {
 	Dims []string
 	// Optional is set for an input that need not be given.
 	Optional bool
+	// Assumed is set where nothing says which dtype the input has: the model takes others too.
+	Assumed bool
 }
 
 // An Architecture is a model whose code is known: the tree of its modules and what its forward takes.

@@ -109,6 +109,23 @@ func (m *Model) Notes() []string { return slices.Clone(m.notes) }
 // Inputs returns what a caller must give, in order.
 func (m *Model) Inputs() []Port { return slices.Clone(m.inputs) }
 
+// SetDType says which dtype an input has, where that was assumed. It reports whether the input may have it. It is for
+// before the model is first used.
+func (m *Model) SetDType(input string, d tensor.DType) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.inputs, func(p Port) bool { return p.Name == input })
+	if i < 0 || !m.inputs[i].Assumed && m.inputs[i].DType != d {
+		return false
+	}
+	if m.inputs[i].DType != d {
+		m.inputs[i].DType = d
+		m.graphs = make(map[string]*list.Element)
+		m.recent.Init()
+	}
+	return true
+}
+
 // Outputs returns the names of the results, in order. A form of model that does not list them has them once a graph was
 // built; nil before.
 func (m *Model) Outputs() []string {
@@ -121,7 +138,8 @@ func (m *Model) Outputs() []string {
 func (m *Model) Graph(inputs map[string]tensor.Shape) (*layers.Graph, error) {
 	var key strings.Builder
 	for _, p := range m.inputs {
-		fmt.Fprint(&key, p.Name, inputs[p.Name])
+		shape, given := inputs[p.Name]
+		fmt.Fprint(&key, p.Name, given, shape)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -280,6 +280,8 @@ func overloadOrder(t target) string {
 		return "0"
 	case strings.HasPrefix(name, "Tensor"), name == "self":
 		return "1" + name
+	case name == "correction": // takes what std.dim takes, which comes first
+		return "3"
 	}
 	return "2" + name
 }

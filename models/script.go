@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -87,6 +88,30 @@ func (r *scriptRecorder) At(source string) { r.source = source }
 
 // Layout implements torchscript.Recorder.
 func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*ref).layout }
+
+// Depends implements torchscript.Recorder.
+func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
+	depends := make(map[layers.ValueID]bool)
+	for _, id := range r.graph.Inputs {
+		depends[id] = true
+	}
+	for _, w := range r.weights {
+		if w.cell.value != w.origin {
+			depends[w.origin] = true
+		}
+	}
+	if x, ok := other.(*ref); ok {
+		depends[x.cell.value] = true
+	}
+	for _, op := range r.graph.Ops {
+		if slices.ContainsFunc(op.In, func(o layers.Operand) bool { return depends[o.Value] }) {
+			for _, id := range op.Out {
+				depends[id] = true
+			}
+		}
+	}
+	return depends[t.(*ref).cell.value]
+}
 
 // maxKnownElements is the size of the constants that are read while a graph is built: sizes and short lists of them.
 const maxKnownElements = 1 << 12

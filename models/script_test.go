@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -61,6 +62,9 @@ func runScript(t *testing.T, model *models.Model, cases []zoo.Case) {
 		for name, f := range c.Inputs {
 			if in[name], err = f.Tensor(name); err != nil {
 				t.Fatal(err)
+			}
+			if !model.SetDType(name, in[name].DType) {
+				t.Fatalf("input %s cannot be %v", name, in[name].DType)
 			}
 		}
 		out, err := session.Run(t.Context(), in)
@@ -183,9 +187,8 @@ func scriptOf(t testing.TB, body string) *loader.Checkpoint {
 		return nil
 	}
 	p.Root = &script.Object{Class: "__torch__.M", Attributes: []script.Field{{Name: "b", Value: script.Tensor("b")}}}
-	zero := json.Number("0")
 	weights, err := zoo.Weights(map[string]zoo.Filled{
-		"b": {DType: "float32", Shape: []int{2, 3}, Offset: &zero, Scale: &zero},
+		"b": {DType: "float32", Shape: []int{2, 3}, Offset: number("0"), Scale: number("0")},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -264,4 +267,42 @@ func FuzzScript(f *testing.F) {
 			_ = scriptGraph(ckpt, 2, 3)
 		}
 	})
+}
+
+// TestDigitsScript compares the digits' two programs: the same bits.
+func TestDigitsScript(t *testing.T) {
+	run := func(name string) *tensor.Tensor {
+		ckpt, err := loader.Open(filepath.Join("../examples/digits", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ckpt.Close()
+		model, err := models.Build(ckpt, models.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		session, err := optimem.Resident(t.Context(), model, optimem.ResidentOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+		pictures, err := zoo.Filled{DType: "float32", Shape: []int{5, 1, 8, 8}, Offset: number("0"), Scale: number("1")}.Tensor("x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := session.Run(t.Context(), optimem.Values{model.Inputs()[0].Name: pictures})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out[model.Outputs()[0]]
+	}
+	exported, scripted := run("digits.pt2"), run("digits_script.pt")
+	if !bytes.Equal(exported.Data, scripted.Data) || len(scripted.Data) != 4*5*10 {
+		t.Error("the programs differ")
+	}
+}
+
+func number(text string) *json.Number {
+	n := json.Number(text)
+	return &n
 }

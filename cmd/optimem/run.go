@@ -16,6 +16,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
 )
 
 const runLong = `Run a model once and print what comes out: dtype, shape, range and first values of each output, or with
@@ -63,6 +64,8 @@ type run struct {
 	assume, dry bool
 	// assumed is set once sizes of inputs were assumed.
 	assumed bool
+	// setDType gives an input of the model the dtype of its file, where the model does not say which it has.
+	setDType func(input string, d tensor.DType) bool
 	// axes are those that count the rows, as far as they are known. With batched set, the rows of --batch are cut into
 	// micro-batches.
 	axes    map[string]int

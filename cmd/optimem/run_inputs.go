@@ -234,7 +234,7 @@ func (r *run) fits(p models.Port, d tensor.DType, shape tensor.Shape) error {
 		ok = ok && (p.Shape[i] < 0 || p.Shape[i] == shape[i])
 	}
 	switch {
-	case d != p.DType:
+	case d != p.DType && !(p.Assumed && r.setDType != nil && r.setDType(p.Name, d)):
 		return r.usage(fmt.Sprintf("nothing is converted: in NumPy, x.astype(%q)", p.DType.String()),
 			"input %s: %v %v, where %s is wanted", p.Name, d, shape, wantedSpec(p))
 	case !ok:

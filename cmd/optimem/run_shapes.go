@@ -180,6 +180,7 @@ func (g *shapeGuess) checkRows(ports []models.Port, shapes map[string]tensor.Sha
 // once need not.
 func (r *run) ports(model *models.Model) ([]models.Port, error) {
 	ports := model.Inputs()
+	r.setDType = model.SetDType
 	named, err := r.parseBatchAxes()
 	if err != nil {
 		return nil, err

@@ -255,6 +255,7 @@ func (c *invocation) flag(i int, name string) bool {
 // op calls an op of PyTorch.
 func (m *machine) op(name string, args []any, named map[string]any) any {
 	m.charge(opBytes)
+	m.calls++
 	in := make([]any, len(args))
 	for i, a := range args {
 		in[i] = m.operand(a)

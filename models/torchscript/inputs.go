@@ -19,6 +19,8 @@ type Tuple []any
 type Signature struct {
 	Ports []layers.Port
 	args  []argument
+	// sizes counts the sizes that have names.
+	sizes int
 }
 
 // An argument is how one argument of forward is made of the tensors.
@@ -130,16 +132,17 @@ func (in *inspector) node(name string, t *script.Type, example script.Value, dep
 	}
 	switch t.Kind {
 	case script.TensorType:
-		port := layers.Port{Name: name, DType: tensor.Float32, Optional: in.hasDefault()}
+		port := layers.Port{Name: name, DType: tensor.Float32, Optional: in.hasDefault(), Assumed: true}
 		if shape, ok := example.(script.TracedTensor); ok {
 			d, known := tensor.ParseDType(shape.DType)
 			if !known {
 				return unsupported("it was traced with a tensor of unknown dtype")
 			}
-			port.DType, port.Shape = d, make(tensor.Shape, len(shape.Shape))
+			port.DType, port.Assumed, port.Shape = d, false, make(tensor.Shape, len(shape.Shape))
 			for i := range shape.Shape {
 				port.Shape[i] = -1
-				port.Dims = append(port.Dims, fmt.Sprintf("%s%d", "s", i))
+				port.Dims = append(port.Dims, fmt.Sprintf("s%d", in.sig.sizes))
+				in.sig.sizes++
 			}
 		}
 		in.sig.Ports = append(in.sig.Ports, port)

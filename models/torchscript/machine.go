@@ -17,6 +17,8 @@ type machine struct {
 	// steps and bytes are what is left.
 	steps, bytes int64
 	depth        int
+	// calls counts the ops called.
+	calls int
 	// active are the functions that run: none calls itself, not even by others.
 	active map[*script.Function]bool
 

@@ -217,11 +217,13 @@ func (m *machine) updates() []Update {
 			t, isTensor := now.(layers.Tensor)
 			switch {
 			case wasTensor && isTensor:
-				if w := m.weights[string(name)]; w != t {
+				w := m.weights[string(name)]
+				resized := w != nil && (!w.Shape().Equal(t.Shape()) || w.DType() != t.DType())
+				if w != t && !(resized && m.isCache(t, w, 0)) {
 					updates = append(updates, Update{string(name), t})
 				}
 			case o.scratch[a.Name]: // what it was does not matter, so neither does what it becomes
-			case !m.unchanged(now, a.Value, 0):
+			case !m.unchanged(now, a.Value, 0) && !m.isCache(now, nil, 0):
 				m.unsupported("attribute "+layers.Join(o.path, a.Name),
 					"forward changes it, and only buffers keep their state between runs")
 			}
@@ -236,6 +238,33 @@ func (m *machine) updates() []Update {
 		}
 	}
 	return updates
+}
+
+// isCache reports whether a value is tensors, or containers of them, that every run computes again from the same: not
+// from inputs, nor from what the attribute was.
+func (m *machine) isCache(v any, was layers.Tensor, depth int) bool {
+	m.tick(1)
+	if depth > maxTextDepth {
+		m.limit("a value nested more than %d deep", maxTextDepth)
+	}
+	var elems []any
+	switch v := v.(type) {
+	case layers.Tensor:
+		m.tick(m.calls)
+		return !m.rec.Depends(v, was)
+	case *list:
+		elems = v.elems
+	case *tuple:
+		elems = v.elems
+	case *dict:
+		elems = v.values
+	}
+	for _, e := range elems {
+		if !m.isCache(e, was, depth+1) {
+			return false
+		}
+	}
+	return len(elems) > 0
 }
 
 // unchanged reports whether a value is what the archive holds.

@@ -23,6 +23,9 @@ type Recorder interface {
 	layers.Recorder
 	// Known returns what a tensor holds where that does not depend on inputs, nil where it does.
 	Known(t layers.Tensor) (*tensor.Tensor, error)
+	// Depends reports whether what a tensor holds depends on inputs, on buffers that the program changed, or on another
+	// tensor, which may be nil.
+	Depends(t, other layers.Tensor) bool
 	// Layout returns where the elements of a tensor lie.
 	Layout(t layers.Tensor) tensor.Layout
 	// At says on which line the calls that follow stand.

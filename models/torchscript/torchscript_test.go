@@ -61,6 +61,7 @@ func (r *fake) Constant(t *tensor.Tensor) (layers.Tensor, error) {
 }
 
 func (r *fake) Known(t layers.Tensor) (*tensor.Tensor, error) { return t.(*fakeTensor).known, nil }
+func (r *fake) Depends(layers.Tensor, layers.Tensor) bool     { return true }
 func (r *fake) Layout(t layers.Tensor) tensor.Layout          { return tensor.Contiguous(t.Shape()...) }
 func (r *fake) Enter(path string)                             { r.path = path }
 func (r *fake) Leave(string, any)                             {}

@@ -293,6 +293,41 @@ class Counter(nn.Module):
         return x * self.seen + before
 
 
+class Cached(nn.Module):
+    """Keeps what it made of weights for the next time, by size; what it keeps from inputs is read by nobody."""
+
+    rows: Dict[int, Tensor]
+    last: List[Tensor]
+
+    def __init__(self):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(5, 3))
+        self.rows = {}
+        self.last = []
+        self.register_buffer("index", torch.zeros(1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.size(0)
+        if n not in self.rows:
+            self.rows[n] = self.bias[:n] * 2
+        if self.index.size(0) != n:
+            self.index = torch.arange(n).view(n, 1) * 0.5
+        self.last = [x]
+        self.last.append(x + 1)
+        return self.last[1] + self.rows[n] + self.index
+
+
+class Masked(nn.Module):
+    """Arguments whose dtypes nothing tells but what is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.fill = -1.5
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
+        return x.masked_fill(mask, self.fill), mask.to(torch.int64).sum(1)
+
+
 class Nested(nn.Module):
     """Tensors within tuples among the arguments, and an optional one."""
 
@@ -483,6 +518,8 @@ def language():
         "shapes": (Shapes, [{"x": floats(2, 5, 6)}, {"x": floats(3, 8, 6)}], "ts"),
         "branches": (Branches, [{"x": floats(2, 3, 5)}, {"x": floats(2, 3, 12)}], "s"),
         "counter": (Counter, [x, x], "s"),
+        "cached": (Cached, [{"x": floats(2, 3)}, {"x": floats(4, 3)}], "s"),
+        "masked": (Masked, [{"x": floats(2, 3), "mask": ints(2, 3, high=2, dtype="bool")}], "s"),
         "nested": (Nested, [{"x": floats(2, 3), "state.0": floats(2, 4), "state.1": floats(2, 4)}], "s"),
         "hooked": (Hooked, [x], "s"),
         "forked": (Forked, [x], "s"),
@@ -527,6 +564,18 @@ def zipped(path, data):
         f.write(gzip.compress(data, 9, mtime=0))
 
 
+def tensors(module):
+    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
+
+
+def restore(module, values):
+    for n, t in tensors(module).items():
+        if t.shape == values[n].shape:
+            t.copy_(values[n])
+        else:
+            setattr(module, n, values[n].clone())
+
+
 def archive(program):
     """The archive without what only debuggers read, which is most of it."""
     saved, out = io.BytesIO(), io.BytesIO()
@@ -548,30 +597,35 @@ def make(name, build, cases, forms):
     weights = zoo_weights.Weights(model, overrides)
     first = arguments(cases[0])
     zoo_weights.calibrate(model, weights, tuple(first.values()), {})
-    for n, entry in weights.entries.items():  # what the calibrating run changed
+    torch.manual_seed(0)
+    model = build().eval().requires_grad_(False)  # that run may have changed buffers
+    start = {n: t.clone() for n, t in tensors(model).items()}
+    for n, entry in weights.entries.items():
         if "scale" in entry:
             weights.fill(n)
-        model.state_dict(keep_vars=True).get(n, weights.tensors[n]).copy_(weights.tensors[n])
-    start = {k: v.clone() for k, v in model.state_dict().items()}
+            start[n].copy_(weights.tensors[n])
+    for n, entry in weights.entries.items():
+        start[n] = start[entry.get("tied_to", n)]
+    restore(model, start)
     programs = {}
     if "t" in forms:
         programs["trace"] = torch.jit.trace(model, tuple(first.values()), strict=False, check_trace=False)
-        model.load_state_dict(start)
+        restore(model, start)
     if "s" in forms:
         programs["script"] = torch.jit.script(model)
+    for form, p in programs.items():
+        for t in [*p.parameters(), *p.buffers()]:
+            t.zero_()
+        zipped(os.path.join(HERE, f"{name}.{form}.pt.gz"), archive(p))
     runner = programs["script"] if forms == "s" else model
     records = []
     continues = len(cases) > 1 and cases[0] is cases[1]
     for i, c in enumerate(cases):
         if not (continues and i > 0):
-            runner.load_state_dict(start)
+            restore(runner, start)
         out = named(runner(*arguments(c).values()), "", [])
         outs = [o for o in out if not ("value" in o and o["value"] is None)]
         records.append({"inputs": c, "outputs": outs, "continues": continues and i > 0})
-    for form, p in programs.items():
-        for t in [*p.parameters(), *p.buffers()]:
-            t.zero_()
-        zipped(os.path.join(HERE, f"{name}.{form}.pt.gz"), archive(p))
     record = {"torch": torch.__version__.split("+")[0], "weights": weights.entries, "cases": records}
     zipped(os.path.join(HERE, f"{name}.ref.json.gz"), json.dumps(record, separators=(",", ":")).encode())
     print(name, *programs, flush=True)
