@@ -22,6 +22,9 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 		return scriptError(err)
 	}
 	m.inputs = sig.Ports
+	if training, _ := program.Root.Attribute("training"); training == true {
+		m.notes = append(m.notes, "the program was saved in training mode, and runs so; save it after model.eval()")
+	}
 	m.build = func(inputs map[string]tensor.Shape) (*layers.Graph, error) {
 		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*cell]layers.ValueID),
 			contents: make(map[layers.ValueID][]byte)}

@@ -220,6 +220,7 @@ var hostileScripts = []struct{ body, want string }{
 	{"return torch.arange(0, 9223372036854775807, 1)", ""},
 	{"return torch.conv2d(x)", "no overload takes (Tensor)"},
 	{"return torch.conv2d(\"a\", x, x)", "no overload takes"},
+	{"return ops.quantized.linear_dynamic(x, self)", "it is given an object of __torch__.M"},
 	{"return torch.frobnicate(x)", "torch.ops.aten.frobnicate"},
 	{"return ops.mylib.thing(x)", "torch.ops.mylib.thing"},
 	{"return torch.to(x, 99)", "no dtype"},

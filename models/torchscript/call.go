@@ -258,6 +258,9 @@ func (m *machine) op(name string, args []any, named map[string]any) any {
 	m.calls++
 	in := make([]any, len(args))
 	for i, a := range args {
+		if o, ok := a.(*object); ok {
+			m.unsupported(shortName(name), "it is given an object of "+o.class.Name)
+		}
 		in[i] = m.operand(a)
 	}
 	var keywords layers.Named
