@@ -3,6 +3,7 @@ package cpu
 import (
 	"unsafe"
 
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -60,6 +61,13 @@ func gemm[T real](p *Pool, m, n, k int, a, b panelSource[T], c []T, ldc int, o g
 		}
 		return
 	}
+	if set := simd.Best(); set != nil {
+		if c, ok := any(c).([]float32); ok {
+			gemmTiles(set, p, m, n, k, any(a).(panelSource[float32]), any(b).(panelSource[float32]), c, ldc,
+				any(o).(gemmOptions[float32]), work)
+			return
+		}
+	}
 	if skinny(p, m, n, k, a, b, c, ldc, o) {
 		return
 	}
@@ -110,7 +118,7 @@ func (o *gemmOptions[T]) first(c []T, i, j, at int) T {
 func gemmWork(m, n, k, size int) int64 {
 	depth := int64(min(roundUp(k, unroll), blockK))
 	rows := int64(min(roundUp(m, kernelRows), blockRows))
-	columns := int64(min(roundUp(n, kernelColumns), blockColumns))
+	columns := int64(min(roundUp(n, widestTile), blockColumns))
 	return (rows + columns) * depth * int64(size)
 }
 
@@ -369,6 +377,13 @@ func (m *matrix[T]) packDirect(src, dst []T, width, from, to, k0, k1 int) {
 		clearTail(group, width, lines, n)
 		at := m.offset + l*m.line + k0*m.step
 		switch {
+		case width == 1 && m.step == 1:
+			copy(group, src[at:at+n])
+		case lines == width && m.line == 1:
+			for k := range n {
+				copy(group[width*k:][:width], src[at+k*m.step:])
+			}
+		case width > 4 && m.step == 1 && transposePanel(src, at, m.line, group, width, lines, n):
 		case lines == 4 && width == 4 && m.line == 1:
 			for k := range n {
 				*(*[4]T)(group[4*k:]) = *(*[4]T)(src[at+k*m.step:])
@@ -392,6 +407,31 @@ func (m *matrix[T]) packDirect(src, dst []T, width, from, to, k0, k1 int) {
 			}
 		}
 	}
+}
+
+// transposePanel packs lines that lie along k with the kernels of a processor; it reports whether it could.
+func transposePanel[T real](src []T, at, line int, group []T, width, lines, n int) bool {
+	from, ok := any(src).([]float32)
+	set := simd.Best()
+	if !ok || set == nil {
+		return false
+	}
+	to := any(group).([]float32)
+	r := 0
+	for ; r+8 <= lines; r += 8 {
+		set.Transpose(n/8, from[at+r*line:], line, to[r:], width)
+		for k := n &^ 7; k < n; k++ {
+			for i := range 8 {
+				to[k*width+r+i] = from[at+(r+i)*line+k]
+			}
+		}
+	}
+	for ; r < lines; r++ {
+		for k, x := range from[at+r*line:][:n] {
+			to[k*width+r] = x
+		}
+	}
+	return true
 }
 
 func packAs[T real](m *matrix[T], src []uint16, convert func(uint16) float32, dst []T, width, from, to, k0, k1 int) {

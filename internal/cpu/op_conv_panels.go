@@ -128,7 +128,7 @@ type pixelRun struct {
 //lint:ignore U1000 called through the interface, which the checker does not see for generic types
 func (s *windows[T]) pack(dst []T, width, from, to, k0, k1 int) {
 	const most = 32
-	if to-from > most || width != kernelColumns {
+	if to-from > most {
 		panic("BUG: panel of windows")
 	}
 	g := s.g
@@ -176,9 +176,9 @@ func (s *windows[T]) pack(dst []T, width, from, to, k0, k1 int) {
 			step := g.stride[2] * s.strides[2]
 			if half {
 				loadReal(buffer[:hi-lo], s.v, at, step)
-				spread(dst, buffer[:], r.at+lo, r.at+hi, 0, 1, k, depth)
+				spread(dst, buffer[:], width, r.at+lo, r.at+hi, 0, 1, k, depth)
 			} else {
-				spread(dst, src, r.at+lo, r.at+hi, at, step, k, depth)
+				spread(dst, src, width, r.at+lo, r.at+hi, at, step, k, depth)
 			}
 		}
 		for d := 2; d >= 0; d-- {
@@ -193,29 +193,20 @@ func (s *windows[T]) pack(dst []T, width, from, to, k0, k1 int) {
 	}
 }
 
-// spread writes src[at], src[at+step], … to the lines [from, to) of packed panels, at depth k.
-func spread[T real](dst, src []T, from, to, at, step, k, depth int) {
-	const width = kernelColumns
-	l := from
-	for ; l < to && l%width != 0; l++ {
-		dst[(l/width*depth+k)*width+l%width] = src[at]
-		at += step
-	}
-	if step == 1 {
-		for ; l+width <= to; l += width {
-			*(*[width]T)(dst[(l/width*depth+k)*width:]) = *(*[width]T)(src[at:])
-			at += width
+// spread writes src[at], src[at+step], … to the lines [from, to) of packed panels of the given width, at depth k.
+func spread[T real](dst, src []T, width, from, to, at, step, k, depth int) {
+	for l := from; l < to; {
+		n := min(width-l%width, to-l)
+		line := dst[(l/width*depth+k)*width+l%width:][:n]
+		if step == 1 {
+			copy(line, src[at:at+n])
+		} else {
+			for i := range line {
+				line[i] = src[at+i*step]
+			}
 		}
-	} else {
-		for ; l+width <= to; l += width {
-			lane := (*[width]T)(dst[(l/width*depth+k)*width:])
-			lane[0], lane[1], lane[2], lane[3] = src[at], src[at+step], src[at+2*step], src[at+3*step]
-			at += width * step
-		}
-	}
-	for ; l < to; l++ {
-		dst[(l/width*depth+k)*width+l%width] = src[at]
-		at += step
+		at += n * step
+		l += n
 	}
 }
 
