@@ -1,0 +1,133 @@
+package models_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/models/internal/zoo"
+)
+
+var rewriteFamilies = flag.Bool("rewrite-families", false, "write FAMILIES.md")
+
+// A familyRow is a line of the table: which of the recorded models belong to a family.
+type familyRow struct {
+	name  string
+	match string
+	// folder is set for families that come as Hugging Face folders and not as bare state dicts.
+	folder bool
+}
+
+var familyRows = []familyRow{
+	{"AlexNet", "alexnet", false}, {"VGG", "vgg.*", false}, {"ResNet", "resnet.*", false},
+	{"ResNeXt", "resnext.*", false}, {"Wide ResNet", "wide_resnet.*", false}, {"DenseNet", "densenet.*", false},
+	{"GoogLeNet", "googlenet.*", false}, {"Inception v3", "inception.*", false},
+	{"MobileNet v2", "mobilenet_v2.*", false}, {"MobileNet v3", "mobilenet_v3.*|mobile", false},
+	{"ShuffleNet v2", "shufflenet.*", false}, {"SqueezeNet", "squeezenet.*", false}, {"MNASNet", "mnasnet[0-9v_].*", false},
+	{"EfficientNet", "efficientnet_b.*|efficientnet_small", false}, {"EfficientNet v2", "efficientnet_v2.*", false},
+	{"RegNet", "regnet.*", false}, {"ConvNeXt", "convnext.*", false}, {"ViT (torchvision)", "vit_[bhl].*|vit", false},
+	{"Swin", "swin|swin_[tsb]", false}, {"Swin v2", "swin_v2.*", false}, {"MaxViT", "maxvit.*", false},
+	{"DeepLabV3", "deeplabv3.*", false}, {"FCN", "fcn_.*", false}, {"LRASPP", "lraspp.*", false},
+	{"video ResNet", "r3d_18|mc3_18|r2plus1d_18", false},
+	{"BERT", "bert.*", true}, {"RoBERTa", "roberta.*", true}, {"DistilBERT", "distilbert.*", true}, {"GPT-2", "gpt2.*", true},
+	{"OPT", "opt.*", true}, {"Llama", "llama.*", true}, {"Mistral", "mistral.*", true}, {"Qwen2", "qwen2", true},
+	{"Qwen3", "qwen3.*", true}, {"Gemma", "gemma", true}, {"Gemma 2", "gemma2", true}, {"Phi-3", "phi3.*", true},
+	{"T5", "t5.*", true}, {"BART", "bart.*", true}, {"Whisper", "whisper.*", true}, {"ViT (transformers)", "vit|deit", true},
+	{"DINOv2", "dinov2.*", true}, {"CLIP", "clip.*", true},
+}
+
+// TestFamiliesTable holds the table of families and forms in FAMILIES.md to what the tests run. Every number counts
+// models whose outputs or graphs are compared with PyTorch's.
+func TestFamiliesTable(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Families and forms\n\nMade by `go test ./models -run TestFamiliesTable -rewrite-families`. A number " +
+		"counts the models of a family that the tests run in a form: their outputs are compared with PyTorch's, or their " +
+		"graph, op by op, with that of the exported program whose outputs are. Where a family has none in a form, nothing " +
+		"is recorded: whole modules and TorchScript are not made family by family.\n\n" +
+		"| family | state dict or folder | `torch.export` | whole module | TorchScript |\n|---|---|---|---|---|\n")
+	names, err := zoo.Names(zooFolder)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no zoo: %v", err)
+	}
+	bare := maps.Clone(recognised)
+	maps.Copy(bare, recognisedConv)
+	maps.Copy(bare, recognisedAttention)
+	counts := func(pattern string, list []string) int {
+		whole := regexp.MustCompile("^(" + pattern + ")$")
+		n := 0
+		for _, name := range list {
+			if whole.MatchString(name) {
+				n++
+			}
+		}
+		return n
+	}
+	listed := func(glob, suffix string) []string {
+		paths, err := filepath.Glob(glob)
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("nothing at %s: %v", glob, err)
+		}
+		for i, p := range paths {
+			paths[i] = strings.TrimSuffix(filepath.Base(p), suffix)
+		}
+		return paths
+	}
+	var tv, hf, dicts []string
+	for _, name := range names {
+		family, model, _ := strings.Cut(name, "/")
+		if strings.HasPrefix(family, "tv") {
+			tv = append(tv, model)
+		} else if family == "hf" {
+			hf = append(hf, model)
+		}
+	}
+	for name := range bare {
+		dicts = append(dicts, name[strings.LastIndexByte(name, '/')+1:])
+	}
+	folders := listed("testdata/families/hf/*.heads.json.gz", ".heads.json.gz")
+	modules := listed("testdata/nn/whole/*.pt", ".pt")
+	scripts := append(listed("testdata/script/*.script.pt.gz", ".script.pt.gz"),
+		listed("testdata/script/*.trace.pt.gz", ".trace.pt.gz")...)
+	for _, row := range familyRows {
+		form, exported, module, script := counts(row.match, dicts), counts(row.match, tv), 0, counts(row.match, scripts)
+		module = counts(row.match, modules)
+		if row.folder {
+			form, exported, module = counts(row.match, folders), counts(row.match, hf), 0
+			if row.name == "ViT (transformers)" {
+				script = 0 // the recorded programs are torchvision's
+			}
+		}
+		if form == 0 || exported == 0 {
+			t.Errorf("%s: %d as state dict or folder, %d exported", row.name, form, exported)
+		}
+		kind := "recognised"
+		if row.folder {
+			kind = "with heads and options"
+		}
+		fmt.Fprintf(&b, "| %s | %d %s | %d | %s | %s |\n", row.name, form, kind, exported, orNone(module), orNone(script))
+	}
+	if *rewriteFamilies {
+		if err := os.WriteFile("FAMILIES.md", []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile("FAMILIES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != b.String() {
+		t.Error("FAMILIES.md is not what the tests run: run with -rewrite-families")
+	}
+}
+
+func orNone(n int) string {
+	if n == 0 {
+		return "none recorded"
+	}
+	return fmt.Sprint(n)
+}
