@@ -7,6 +7,7 @@ import (
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models/torchvision"
+	"github.com/optimem/optimem/models/transformers"
 )
 
 // A catalogue is a package's architectures: those that have names, and the recognition of their state dicts.
@@ -30,6 +31,13 @@ var catalogues = []catalogue{
 		make:      func(name string) (*layers.Architecture, error) { return torchvision.New(name, torchvision.Options{}) },
 		named:     torchvision.Named,
 		recognise: torchvision.Recognise,
+	},
+	{
+		names:     transformers.Names,
+		make:      transformers.New,
+		named:     transformers.Bound,
+		recognise: transformers.Recognise,
+		note:      "names and shapes do not tell the number of heads and the like; those of the published model of this size are taken",
 	},
 	{
 		names:     func() []string { return []string{mlpName} },

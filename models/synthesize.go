@@ -22,6 +22,7 @@ func Synthesize(a *layers.Architecture, seed uint64, dtype tensor.DType) ([]load
 	var out []loader.TensorData
 	var err error
 	var total int64
+	made := make(map[string]func(ctx context.Context, p []byte, off int64) error)
 	a.Root.Walk(func(path string, m *layers.Module) {
 		for _, p := range m.Params {
 			if p.None || p.Transient || err != nil {
@@ -39,7 +40,9 @@ func Synthesize(a *layers.Architecture, seed uint64, dtype tensor.DType) ([]load
 				return
 			}
 			total += size
-			switch {
+			switch tied, isTied := made[a.Weights[name]]; {
+			case isTied:
+				d.ReadAt = tied
 			case p.Init != nil:
 				d.ReadAt = contents(p.Init, d.DType)
 			case !isFloat(p.DType):
@@ -50,6 +53,7 @@ func Synthesize(a *layers.Architecture, seed uint64, dtype tensor.DType) ([]load
 					Seed: seed, Tensor: uint64(len(out)), DType: dtype, Offset: offset, Scale: scale,
 				}.ReadAt
 			}
+			made[name] = d.ReadAt
 			out = append(out, d)
 		}
 	})

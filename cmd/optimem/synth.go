@@ -36,6 +36,7 @@ Architectures:
 
 const synthExamples = `  optimem synth mlp -o mlp.pt
   optimem synth resnet101 -o resnet101.pt
+  optimem synth gpt2 -o gpt2.pt
   optimem synth vit_b_16 --dtype bfloat16 -o vit.safetensors
   optimem synth mlp --layers 24 --width 4096 -o big.pt          1.5 GiB
   optimem synth mlp --layers 24 --width 18432 -o 30GB.pt        does not fit in most memories

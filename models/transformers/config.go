@@ -41,9 +41,10 @@ func (e *ConfigError) Error() string {
 // is kept; sizes read after that are 1, so that constructors need not check.
 type config struct {
 	fields map[string]any
-	// dict is the state dict that the model is for.
-	dict layers.StateDict
-	err  error
+	// dict is the state dict that the model is for; whole says that it is for none and has what Python's constructor gives.
+	dict  layers.StateDict
+	whole bool
+	err   error
 }
 
 func parseConfig(text []byte, dict layers.StateDict) (*config, error) {
@@ -256,7 +257,7 @@ func (c *config) labels() int {
 
 // holds reports whether the checkpoint has a weight of that name, whatever is before it.
 func (c *config) holds(name string) bool {
-	return slices.ContainsFunc(c.dict, func(e layers.Entry) bool {
+	return c.whole || slices.ContainsFunc(c.dict, func(e layers.Entry) bool {
 		return e.Name == name || strings.HasSuffix(e.Name, "."+name)
 	})
 }
