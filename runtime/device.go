@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/optimem/optimem/chunker"
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
@@ -147,27 +147,12 @@ func parseEmulated(settings string) (emulated.Options, error) {
 	return e, nil
 }
 
-// units are the suffixes of sizes.
-var units = []struct {
-	suffix string
-	bytes  float64
-}{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
-	{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
-}
-
-// parseBytes reads a size such as 2GiB, 500MB or 1e9.
+// parseBytes reads a size of at least a byte.
 func parseBytes(text string) (int64, error) {
-	scale := 1.0
-	for _, u := range units {
-		if rest, ok := strings.CutSuffix(text, u.suffix); ok {
-			text, scale = rest, u.bytes
-			break
-		}
+	const most = 1 << 62
+	n, err := ascii.ParseSize(text)
+	if err == nil && (n < 1 || n > most) {
+		err = fmt.Errorf("%q is not a size", text)
 	}
-	x, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(x*scale >= 1) || x*scale > 1<<62 {
-		return 0, fmt.Errorf("%q is not a size", text)
-	}
-	return int64(x * scale), nil
+	return n, err
 }
