@@ -36,11 +36,20 @@ func (g *Pager) newLoader(p *plan.Plan) (loader, error) {
 	if !p.Target.Direct {
 		return g.newStaged(p)
 	}
+	host, err := g.hostVisible()
+	if err != nil {
+		return nil, err
+	}
+	return g.newDirect(p, host), nil
+}
+
+// hostVisible returns the device of a plan that reads straight into it.
+func (g *Pager) hostVisible() (HostVisible, error) {
 	host, ok := g.dev.(HostVisible)
 	if !ok {
 		return nil, fmt.Errorf("BUG: the plan reads straight into %s, which the host cannot write to", g.dev.Name())
 	}
-	return g.newDirect(p, host), nil
+	return host, nil
 }
 
 // bringFixed brings the weights that stay and returns how many bytes were read.
@@ -58,9 +67,9 @@ func (g *Pager) readFixed(ctx context.Context, p *plan.Plan) (int64, error) {
 	if !p.Target.Direct {
 		return g.stageFixed(ctx, p)
 	}
-	host, ok := g.dev.(HostVisible)
-	if !ok {
-		return 0, fmt.Errorf("BUG: the plan reads straight into %s, which the host cannot write to", g.dev.Name())
+	host, err := g.hostVisible()
+	if err != nil {
+		return 0, err
 	}
 	var requests []tensor.Request
 	var read int64
@@ -92,6 +101,24 @@ type visit struct {
 	arrived chan struct{}
 	// sources are those of the pieces that can tell whether they changed.
 	sources []tensor.Guarded
+}
+
+// need returns how many visits must be done before the n-th may be brought, where visits of them make a pass: its slot
+// has to be free, and it is not brought again before it was used, even where no other takes its slot.
+func (v *visit) need(n, visits int) int {
+	least := n - visits + 1
+	if v.after > 0 {
+		least = max(least, n-v.after+1)
+	}
+	return least
+}
+
+// forget drops the token of an arrival that nobody waited for.
+func (v *visit) forget() {
+	select {
+	case <-v.arrived:
+	default:
+	}
 }
 
 // unchanged returns an error where a source may have changed since it was opened. After a read this says that what was
@@ -134,6 +161,19 @@ func (r *reader) start(n int) {
 			}
 		})
 	}
+}
+
+// request hands out the reads of a visit; it reports whether all were taken before the reader was stopped.
+func (r *reader) request(v *visit, list []piece) bool {
+	v.left.Store(int32(len(list)))
+	for _, p := range list {
+		select {
+		case r.work <- p:
+		case <-r.ctx.Done():
+			return false
+		}
+	}
+	return true
 }
 
 // read reads one piece and counts it.
@@ -259,29 +299,18 @@ func (d *direct) feed() {
 	done := 0
 	for n := 0; ; n++ {
 		v := d.order[n%len(d.order)]
-		// A visit is not handed out again before it was used, even where no other takes its slot.
-		need := n - len(d.order) + 1
-		if v.after > 0 {
-			need = max(need, n-v.after+1)
-		}
-		for done < need {
+		for need := v.need(n, len(d.order)); done < need; done++ {
 			select {
 			case <-d.computed:
-				done++
 			case <-d.ctx.Done():
 				return
 			}
 		}
-		v.left.Store(int32(len(v.pieces)))
+		if !d.request(v, v.pieces) {
+			return
+		}
 		if len(v.pieces) == 0 {
 			v.arrived <- struct{}{}
-		}
-		for _, p := range v.pieces {
-			select {
-			case d.work <- p:
-			case <-d.ctx.Done():
-				return
-			}
 		}
 	}
 }
@@ -298,10 +327,7 @@ func (d *direct) reset() {
 	d.running = false
 	d.end()
 	for _, v := range d.order {
-		select {
-		case <-v.arrived:
-		default:
-		}
+		v.forget()
 	}
 }
 

@@ -15,9 +15,7 @@ import (
 type staged struct {
 	reader
 	g       *Pager
-	plan    *plan.Plan
 	stream  device.Stream
-	visits  []*stagedVisit // by group, nil for groups that are not paged
 	order   []*stagedVisit
 	running bool
 	// computed has the event of each visit that the ops have been given to the device for, free the event after which a
@@ -36,12 +34,9 @@ type stagedVisit struct {
 	host []byte
 	held *bool
 	// slots are the reads into each staging slot, for groups that are not held.
-	slots [stagingSlots][]piece
-	bytes [stagingSlots][]byte
+	slots [plan.StagingSlots][]piece
+	bytes [plan.StagingSlots][]byte
 }
-
-// stagingSlots is how many groups may be in host memory on their way.
-const stagingSlots = 2
 
 // copies are the weights that stay in host memory, for all plans that keep the same ones in the same places.
 type copies struct {
@@ -77,7 +72,7 @@ func slotBytes(p *plan.Plan) int64 {
 	var n int64
 	for k := range p.Groups {
 		if group := &p.Groups[k]; group.Paged() && !group.Copied {
-			n = max(n, spanBytes(group.Spans))
+			n = max(n, plan.SpanBytes(group.Spans))
 		}
 	}
 	return n
@@ -91,7 +86,7 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 	if g.copies != nil && !g.copies.fit(p) {
 		g.dropCopies()
 	}
-	if err := sizeHost(&g.staging, stagingSlots*slotBytes(p), hostmem.Staging); err != nil {
+	if err := sizeHost(&g.staging, plan.StagingSlots*slotBytes(p), hostmem.Staging); err != nil {
 		return err
 	}
 	if err := sizeHost(&g.swaps, p.SwapBytes, hostmem.Activations); err != nil {
@@ -140,7 +135,7 @@ func dropHost(buf **hostmem.Buf) {
 }
 
 func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
-	s := &staged{g: g, plan: p, visits: make([]*stagedVisit, len(p.Groups))}
+	s := &staged{g: g}
 	s.bytes = &g.stats.readBytes
 	if s.stream, err = g.dev.NewStream(); err != nil {
 		return nil, err
@@ -153,7 +148,7 @@ func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
 		}
 		v := &stagedVisit{group: group}
 		v.path, v.after, v.visit.arrived = group.Path, group.After, make(chan struct{}, 1)
-		n := spanBytes(group.Spans)
+		n := plan.SpanBytes(group.Spans)
 		if group.Copied {
 			v.host, v.held = g.copies.buf.Bytes()[group.CopyOffset:][:n], &g.copies.groups[kept].held
 			kept++
@@ -164,18 +159,9 @@ func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
 				v.slots[i] = pieces(group.Spans, v.bytes[i], &v.visit)
 			}
 		}
-		s.visits[k] = v
 		s.order = append(s.order, v)
 	}
 	return s, nil
-}
-
-func spanBytes(list []plan.Span) int64 {
-	var n int64
-	for _, s := range list {
-		n += s.Extent.Bytes
-	}
-	return n
 }
 
 // begin starts the readers and the copies where they do not run.
@@ -186,9 +172,9 @@ func (s *staged) begin() {
 	s.running = true
 	n := 2 * len(s.order)
 	s.computed, s.arrived = make(chan device.Event, n), make(chan device.Event, n)
-	s.read = make(chan *stagedVisit, stagingSlots)
-	s.free = make(chan device.Event, stagingSlots)
-	for range stagingSlots {
+	s.read = make(chan *stagedVisit, plan.StagingSlots)
+	s.free = make(chan device.Event, plan.StagingSlots)
+	for range plan.StagingSlots {
 		s.free <- nil
 	}
 	s.start(s.g.opts.Readers)
@@ -215,16 +201,11 @@ func (s *staged) feed() {
 				return
 			}
 			list, v.host = v.slots[slot], v.bytes[slot]
-			slot = (slot + 1) % stagingSlots
+			slot = (slot + 1) % plan.StagingSlots
 		}
 		if len(list) > 0 {
-			v.left.Store(int32(len(list)))
-			for _, p := range list {
-				select {
-				case s.work <- p:
-				case <-s.ctx.Done():
-					return
-				}
+			if !s.request(&v.visit, list) {
+				return
 			}
 			// The next visit's reads begin when this one's are under way to their end: the host memory of a visit is
 			// handed on in order.
@@ -258,11 +239,7 @@ func (s *staged) copy() {
 		case <-s.ctx.Done():
 			return
 		}
-		need := n - len(s.order) + 1
-		if v.after > 0 {
-			need = max(need, n-v.after+1)
-		}
-		for ; done < need; done++ {
+		for need := v.need(n, len(s.order)); done < need; done++ {
 			select {
 			case last = <-s.computed:
 			case <-s.ctx.Done():
@@ -323,10 +300,7 @@ func (s *staged) reset() {
 	s.end()
 	_ = s.stream.Sync(context.Background()) // the error is that of the pass that was given up
 	for _, v := range s.order {
-		select {
-		case <-v.visit.arrived:
-		default:
-		}
+		v.forget()
 	}
 }
 
@@ -342,7 +316,7 @@ func (s *staged) close() error {
 
 // stageFixed brings the weights that stay through a little host memory, and returns how many bytes were read.
 func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err error) {
-	total := spanBytes(p.Fixed.Spans)
+	total := plan.SpanBytes(p.Fixed.Spans)
 	if total == 0 {
 		return 0, nil
 	}
@@ -359,11 +333,6 @@ func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err e
 			e.Offset, e.Bytes = e.Offset+at, n
 			if err := tensor.Read(ctx, g.opts.Readers, tensor.Request{Extent: e, Into: stage[:n]}); err != nil {
 				return read, err
-			}
-			if src, ok := e.Source.(tensor.Guarded); ok {
-				if err := src.Unchanged(); err != nil {
-					return read, err
-				}
 			}
 			read += n
 			low := span.Offset + at

@@ -297,7 +297,7 @@ func (d *draft) prepare(keep []bool) {
 			}
 			if len(group.Parts) > 0 && !d.o.Target.Direct {
 				d.shares[i].disk = max(group.LoadSeconds, d.o.Rates.diskSeconds(group))
-				d.shares[i].staged = spanBytes(group.Spans)
+				d.shares[i].staged = SpanBytes(group.Spans)
 			}
 		}
 	}

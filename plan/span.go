@@ -66,8 +66,8 @@ func spans(g *layers.Graph, parts []Part, gapBytes int64) ([]Span, int64) {
 	return list, used
 }
 
-// spanBytes returns the sum of reads.
-func spanBytes(list []Span) int64 {
+// SpanBytes returns the sum of reads.
+func SpanBytes(list []Span) int64 {
 	var n int64
 	for _, s := range list {
 		n += s.Extent.Bytes

@@ -7,8 +7,8 @@ const (
 	// is where host memory is scarce.
 	stagingBytes      = 16 << 20
 	leastStagingBytes = 64 << 10
-	// stagingSlots is how many groups may be in host memory on their way.
-	stagingSlots = 2
+	// StagingSlots is how many groups may be in host memory on their way. The pager makes as many.
+	StagingSlots = 2
 )
 
 // staged finds the reads that bring parts into host memory, on the way to a device that cannot be read into, and gives
@@ -31,10 +31,10 @@ func (p *Plan) stage(o Options) {
 	var total, largest int64
 	for i := range p.Groups {
 		if group := &p.Groups[i]; group.Paged() {
-			total += spanBytes(group.Spans)
+			total += SpanBytes(group.Spans)
 		}
 	}
-	if fixedBytes := spanBytes(p.Fixed.Spans); fixedBytes > 0 {
+	if fixedBytes := SpanBytes(p.Fixed.Spans); fixedBytes > 0 {
 		p.StagingBytes = min(stagingBytes, fixedBytes)
 		if o.HostBytes > 0 {
 			p.StagingBytes = min(p.StagingBytes, max(o.HostBytes/4, leastStagingBytes))
@@ -52,10 +52,10 @@ func (p *Plan) stage(o Options) {
 	}
 	for i := range p.Groups {
 		if p.Groups[i].Paged() {
-			largest = max(largest, spanBytes(p.Groups[i].Spans))
+			largest = max(largest, SpanBytes(p.Groups[i].Spans))
 		}
 	}
-	p.StagingBytes = max(p.StagingBytes, stagingSlots*largest)
+	p.StagingBytes = max(p.StagingBytes, StagingSlots*largest)
 	share := float64(max(room-p.StagingBytes, 0)) / float64(total)
 	var due float64
 	for i := range p.Groups {
@@ -63,7 +63,7 @@ func (p *Plan) stage(o Options) {
 		if !group.Paged() {
 			continue
 		}
-		n := spanBytes(group.Spans)
+		n := SpanBytes(group.Spans)
 		if due += float64(n) * share; due >= float64(n) && p.HostCopyBytes+n <= room-p.StagingBytes {
 			due -= float64(n)
 			group.keepCopy(p)
@@ -77,13 +77,13 @@ func (p *Plan) stage(o Options) {
 func (g *Group) keepCopy(p *Plan) {
 	if g.Paged() {
 		g.Copied, g.CopyOffset = true, p.HostCopyBytes
-		p.HostCopyBytes += spanBytes(g.Spans)
+		p.HostCopyBytes += SpanBytes(g.Spans)
 	}
 }
 
 // diskSeconds returns what the reads of a group take.
 func (r Rates) diskSeconds(g *Group) float64 {
-	return float64(spanBytes(g.Spans))/r.DiskBytes + float64(len(g.Spans))*r.ReadSeconds
+	return float64(SpanBytes(g.Spans))/r.DiskBytes + float64(len(g.Spans))*r.ReadSeconds
 }
 
 // copySeconds returns what copying parts to a device takes.
