@@ -53,6 +53,9 @@ type Argument struct {
 	Region  Region
 	Operand layers.Operand
 	Spec    layers.Spec
+	// Packed says that the region holds the operand, and that alone, in the form that the step's pack of it says, not the
+	// value with a view of it.
+	Packed bool
 }
 
 // A Launch is one op with its operands in place. An absent operand has no memory.
@@ -78,6 +81,12 @@ type Stream interface {
 	// Sync returns when all work given so far is done, with the first error of it.
 	Sync(ctx context.Context) error
 	Close() error
+}
+
+// A Packer is a stream of a device whose kernels have forms of weights of their own, as the packs of lowered steps say.
+type Packer interface {
+	// Pack writes the packed form of an operand of an op, which lies raw in src, to dst, in the order of the stream.
+	Pack(ctx context.Context, op *layers.Op, p layers.Pack, src Argument, dst Region) error
 }
 
 // An Event is a point in a stream.

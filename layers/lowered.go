@@ -22,4 +22,22 @@ type Step struct {
 	Kernel string
 	// WorkBytes is the scratch memory that the op needs while it runs.
 	WorkBytes int64
+	// Cost is what the op does. The zero Cost stands for what the registry says of the op.
+	Cost Cost
+	// Packs are the operands that the op also takes in a form of the device's own.
+	Packs []Pack
+}
+
+// A Pack is a form of a weight that a device computes with faster than with the checkpoint's: the same elements, in the
+// order in which a kernel reads them. Whether an operand is packed never changes the result. A device that has packs
+// makes them of raw weights (device.Packer); a plan packs weights that stay, once, and leaves those that are paged as they
+// are.
+type Pack struct {
+	// In is the index of the operand.
+	In int
+	// Bytes is the size of the packed operand.
+	Bytes int64
+	// Form says how it is packed: the same view of a weight in forms of the same name has the same bytes, so that ops can
+	// share it.
+	Form string
 }

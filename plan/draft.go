@@ -49,7 +49,7 @@ func newDraft(l *layers.Lowered, groups []Group, o Options) *draft {
 	for i := range l.Steps {
 		d.base.WorkBytes = max(d.base.WorkBytes, alignUp(l.Steps[i].WorkBytes, o.Target.AlignBytes))
 	}
-	seconds := o.Rates.graphSeconds(g, o.Ops)
+	seconds := o.Rates.graphSeconds(l, o.Ops)
 	for i := range groups {
 		for _, s := range seconds[groups[i].First:groups[i].End] {
 			groups[i].Seconds += s

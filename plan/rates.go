@@ -62,12 +62,17 @@ func (r Rates) Seconds(ops *layers.Registry, op *layers.Op, in, out []layers.Spe
 	return r.withGuesses().opSeconds(op.Kind, def.Cost(in, out, op.Attrs))
 }
 
-// graphSeconds returns what each op of a graph is expected to take.
-func (r Rates) graphSeconds(g *layers.Graph, ops *layers.Registry) []float64 {
+// graphSeconds returns what each op of a lowered graph is expected to take.
+func (r Rates) graphSeconds(l *layers.Lowered, ops *layers.Registry) []float64 {
+	g := l.Graph
 	seconds := make([]float64, len(g.Ops))
 	var in, out []layers.Spec
 	for i := range g.Ops {
 		op := &g.Ops[i]
+		if c := l.Steps[i].Cost; c != (layers.Cost{}) {
+			seconds[i] = r.opSeconds(op.Kind, c)
+			continue
+		}
 		def, ok := ops.Lookup(op.Kind)
 		if !ok {
 			continue

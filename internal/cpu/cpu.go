@@ -18,6 +18,8 @@ type view struct {
 	data   []byte
 	dtype  tensor.DType
 	layout tensor.Layout
+	// packed says that data is the operand in the form that the kernel's pack says.
+	packed bool
 }
 
 // absent reports whether an optional operand was not given.
@@ -77,7 +79,11 @@ type kernel struct {
 	work func(in, out []layers.Spec, a layers.Attrs) int64
 	// supports returns why given operands cannot be computed; nil takes all that the shape rule takes.
 	supports func(in, out []layers.Spec, a layers.Attrs) error
-	run      func(c *call) error
+	// packs returns which operands the kernel also takes packed; nil is none. Layouts are not known: pack takes any view.
+	packs func(in, out []layers.Spec, a layers.Attrs) []layers.Pack
+	// pack writes the packed form of an operand to dst.
+	pack func(pool *Pool, a layers.Attrs, p layers.Pack, raw view, dst []byte) error
+	run  func(c *call) error
 }
 
 // kernels is put together from the families, one file each.
@@ -161,6 +167,9 @@ func Lower(g *layers.Graph, ops *layers.Registry) (*layers.Lowered, error) {
 			return nil, fmt.Errorf("%s: %s: %w: %w%s", op.Path, op.Kind, layers.ErrUnsupported, err, inSource(op))
 		}
 		l.Steps[i] = layers.Step{Kernel: k.name, WorkBytes: k.workBytes(in, out, op.Attrs)}
+		if k.packs != nil {
+			l.Steps[i].Packs = k.packs(in, out, op.Attrs)
+		}
 	}
 	return l, nil
 }

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/optimem/optimem/device"
@@ -116,6 +117,30 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	return s.d.run(ctx, &l.Op, views(l.In), views(l.Out), regionBytes(l.Work))
 }
 
+// Pack implements device.Packer.
+func (s *stream) Pack(
+	ctx context.Context, op *layers.Op, p layers.Pack, src device.Argument, dst device.Region,
+) error {
+	return s.d.Pack(ctx, op, p, Operand{
+		Bytes: regionBytes(src.Region), DType: src.Spec.DType, Layout: src.Operand.Layout,
+	}, regionBytes(dst))
+}
+
+// Pack writes an operand in the form that a lowered step says, for devices that compute with the CPU's kernels.
+func (d *Device) Pack(ctx context.Context, op *layers.Op, p layers.Pack, raw Operand, dst []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	k, err := lookup(d.ops, op.Kind)
+	if err != nil {
+		return err
+	}
+	if k.pack == nil {
+		return fmt.Errorf("BUG: %s has no packed operands", op.Kind)
+	}
+	return k.pack(d.pool, op.Attrs, p, view{data: raw.Bytes, dtype: raw.DType, layout: raw.Layout}, dst)
+}
+
 // run computes an op over memory.
 func (d *Device) run(ctx context.Context, op *layers.Op, in, out []view, work []byte) error {
 	if err := ctx.Err(); err != nil {
@@ -132,7 +157,7 @@ func views(args []device.Argument) []view {
 	vs := make([]view, len(args))
 	for i, a := range args {
 		if a.Operand.Value != layers.NoValue {
-			vs[i] = view{data: regionBytes(a.Region), dtype: a.Spec.DType, layout: a.Operand.Layout}
+			vs[i] = view{data: regionBytes(a.Region), dtype: a.Spec.DType, layout: a.Operand.Layout, packed: a.Packed}
 		}
 	}
 	return vs
@@ -143,6 +168,8 @@ type Operand struct {
 	Bytes  []byte
 	DType  tensor.DType
 	Layout tensor.Layout
+	// Packed says that Bytes is the operand in the form that the step's pack says.
+	Packed bool
 }
 
 // Compute runs an op over the host's memory, for devices that compute with the CPU's kernels. Work is as large as the
@@ -151,7 +178,7 @@ func (d *Device) Compute(ctx context.Context, op *layers.Op, in, out []Operand, 
 	views := func(list []Operand) []view {
 		vs := make([]view, len(list))
 		for i, o := range list {
-			vs[i] = view{data: o.Bytes, dtype: o.DType, layout: o.Layout}
+			vs[i] = view{data: o.Bytes, dtype: o.DType, layout: o.Layout, packed: o.Packed}
 		}
 		return vs
 	}

@@ -5,7 +5,7 @@
 // processor, or the build has the tag noasm, [Best] returns nil and callers compute in Go.
 package kernel
 
-//go:generate sh -c "cd _generate && go run . -out ../kernels_amd64.s -stubs ../kernels_amd64.go -pkg kernel"
+//go:generate sh -c "cd _generate && go run . -family gemm -out ../gemm_amd64.s -stubs ../gen_gemm_amd64.go -pkg kernel"
 
 // A Set is the kernels of an instruction set.
 type Set struct {
