@@ -40,4 +40,9 @@ type Pack struct {
 	// Form says how it is packed: the same view of a weight in forms of the same name has the same bytes, so that ops can
 	// share it.
 	Form string
+	// Where Step is not 0, the packed operand is pieces of equal size in order, one for each Step indices of the operand
+	// along dimension Dim, the last of which is padded. What packs it may then do so a few pieces at a time: it gives the
+	// device those indices as the raw operand and their bytes as the size, so that little of a large weight is in memory
+	// twice.
+	Dim, Step int
 }
