@@ -37,14 +37,15 @@ var diagram = map[string][]string{
 	"models/internal/zoo": {"loader", "loader/exported", "tensor"},
 
 	// Ops and buffers.
-	"device":              {"layers", "tensor"},
-	"device/devicetest":   {"device", "models", "layers", "tensor"},
-	"device/null":         {"device", "layers", "tensor"},
-	"device/emulated":     {"device", "internal/cpu", "layers", "tensor"},
-	"cuda":                {"device", "layers", "tensor", "cuda/..."},
-	"cuda/...":            {"device", "layers", "tensor", "cuda/..."},
-	"internal/cpu":        {"device", "layers", "tensor", "internal/cpu/kernel"},
-	"internal/cpu/kernel": {},
+	"device":               {"layers", "tensor"},
+	"device/devicetest":    {"device", "models", "layers", "tensor"},
+	"device/null":          {"device", "layers", "tensor"},
+	"device/emulated":      {"device", "internal/cpu", "layers", "tensor"},
+	"cuda":                 {"device", "layers", "tensor", "cuda/..."},
+	"cuda/...":             {"device", "layers", "tensor", "cuda/..."},
+	"internal/cpu":         {"device", "layers", "tensor", "internal/cpu/blocked", "internal/cpu/kernel"},
+	"internal/cpu/blocked": {"tensor", "internal/cpu/kernel"},
+	"internal/cpu/kernel":  {},
 
 	// Graph and bytes, then the interpreters of what was planned.
 	"plan":    {"layers", "tensor"},
@@ -62,7 +63,7 @@ var diagram = map[string][]string{
 		"internal/npy", "internal/preprocess", "internal/calibrate",
 	},
 	"examples/...":   {"runtime", "models", "loader", "layers", "tensor"},
-	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "tensor"},
+	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "internal/calibrate", "tensor"},
 
 	"internal/calibrate":  {"device", "internal/cpu", "layers", "plan", "tensor"},
 	"internal/npy":        {"tensor"},

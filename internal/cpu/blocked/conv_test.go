@@ -1,0 +1,259 @@
+package blocked
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/optimem/optimem/tensor"
+	"pgregory.net/rapid"
+)
+
+// threads is a pool that starts its goroutines anew for every call.
+type threads int
+
+func (p threads) Threads() int { return int(p) }
+
+func (p threads) For(n, grain int, body func(from, to int)) {
+	grain = max(1, grain)
+	parts := make(chan int, (n+grain-1)/grain)
+	for i := 0; i < n; i += grain {
+		parts <- i
+	}
+	close(parts)
+	var wait sync.WaitGroup
+	for range p {
+		wait.Go(func() {
+			for i := range parts {
+				body(i, min(i+grain, n))
+			}
+		})
+	}
+	wait.Wait()
+}
+
+func random(rng *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = rng.Float32()*2 - 1
+	}
+	return x
+}
+
+// bytesOf returns the memory of floats.
+func bytesOf(x []float32) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*len(x))
+}
+
+// dirty returns floats that hold what no result has.
+func dirty(n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(math.NaN())
+	}
+	return x
+}
+
+// A problem is the operands of a convolution in plain layouts.
+type problem struct {
+	Geometry
+	x, w, scale, shift, residual []float32
+	act                          Act
+	a, b                         float32
+}
+
+func newProblem(rng *rand.Rand, g Geometry) *problem {
+	p := &problem{Geometry: g}
+	p.x = random(rng, g.Batch*g.In*g.Height*g.Width)
+	p.w = random(rng, g.Out*g.In/g.Groups*g.KernelH*g.KernelW)
+	return p
+}
+
+// want computes the convolution in float64; bound is the sum of what was added up, without signs.
+func (p *problem) want() (out, bound []float64) {
+	groupIn, groupOut := p.In/p.Groups, p.Out/p.Groups
+	for n := range p.Batch {
+		for o := range p.Out {
+			for oy := range p.OutHeight {
+				for ox := range p.OutWidth {
+					sum, size := 0.0, 0.0
+					for i := range groupIn {
+						for ky := range p.KernelH {
+							for kx := range p.KernelW {
+								y, x := oy*p.StrideH-p.PadTop+ky*p.DilationH, ox*p.StrideW-p.PadLeft+kx*p.DilationW
+								if y < 0 || y >= p.Height || x < 0 || x >= p.Width {
+									continue
+								}
+								c := o/groupOut*groupIn + i
+								v := float64(p.x[((n*p.In+c)*p.Height+y)*p.Width+x]) *
+									float64(p.w[((o*groupIn+i)*p.KernelH+ky)*p.KernelW+kx])
+								sum, size = sum+v, size+math.Abs(v)
+							}
+						}
+					}
+					if p.scale != nil {
+						sum, size = sum*float64(p.scale[o]), size*math.Abs(float64(p.scale[o]))
+					}
+					if p.shift != nil {
+						sum, size = sum+float64(p.shift[o]), size+math.Abs(float64(p.shift[o]))
+					}
+					if p.residual != nil {
+						sum += float64(p.residual[len(out)])
+						size += math.Abs(float64(p.residual[len(out)]))
+					}
+					out = append(out, float64(p.act.of(float32(sum), p.a, p.b)))
+					bound = append(bound, size)
+				}
+			}
+		}
+	}
+	return out, bound
+}
+
+// run computes the problem by conv and returns the output in plain layout. Lanes beyond the channels must be zero.
+func (p *problem) run(t failer, conv *Conv, pool Pool, packed bool) []float32 {
+	g := p.Geometry
+	weight := Weight{
+		Data: bytesOf(p.w), DType: tensor.Float32, Layout: tensor.Contiguous(g.Out, g.In/g.Groups, g.KernelH, g.KernelW),
+	}
+	a := Args{X: p.x, Y: dirty(Elements(g.Batch, g.Out, g.OutHeight, g.OutWidth)), Weight: weight}
+	a.Epilogue = Epilogue{Scale: p.scale, Shift: p.shift, Act: p.act, A: p.a, B: p.b}
+	if !g.Planar {
+		a.X = dirty(Elements(g.Batch, g.In, g.Height, g.Width))
+		pixels := g.Height * g.Width
+		To(pool, g.Batch, g.In, g.Height, g.Width, p.x, [4]int{g.In * pixels, pixels, g.Width, 1}, a.X)
+	}
+	if p.residual != nil {
+		pixels := g.OutHeight * g.OutWidth
+		a.Residual = make([]float32, len(a.Y))
+		To(pool, g.Batch, g.Out, g.OutHeight, g.OutWidth, p.residual, [4]int{g.Out * pixels, pixels, g.OutWidth, 1}, a.Residual)
+	}
+	a.Work = dirty(int(conv.WorkBytes(pool.Threads(), packed) / 4))
+	if packed {
+		a.Packed = dirty(int(conv.PackedBytes() / 4))
+		conv.Pack(pool, weight, a.Packed)
+	}
+	if err := conv.Run(context.Background(), pool, a); err != nil {
+		t.Fatal(err)
+	}
+	checkPadding(t, g.Out, g.OutHeight*g.OutWidth, a.Y)
+	out := make([]float32, g.Batch*g.Out*g.OutHeight*g.OutWidth)
+	From(pool, g.Batch, g.Out, g.OutHeight, g.OutWidth, a.Y, out)
+	return out
+}
+
+// checkPadding fails where a lane beyond the channels is not zero.
+func checkPadding(t failer, channels, pixels int, y []float32) {
+	t.Helper()
+	if channels%Lanes == 0 {
+		return
+	}
+	block := pixels * Lanes
+	for i, v := range y {
+		if i/block%Blocks(channels) == Blocks(channels)-1 && i%Lanes >= channels%Lanes && v != 0 {
+			t.Fatalf("lane %d of the last block of %d channels is %v", i%Lanes, channels, v)
+		}
+	}
+}
+
+// within fails unless got is near want: within relative of what was added up.
+func within(t failer, got []float32, want, bound []float64, relative float64) {
+	t.Helper()
+	for i := range got {
+		if d := math.Abs(float64(got[i]) - want[i]); !(d <= relative*bound[i]+1e-7) {
+			t.Fatalf("element %d is %v, want %v: off by %.2g of %.3g", i, got[i], want[i], d/bound[i], bound[i])
+		}
+	}
+}
+
+// sameBits fails unless both hold the same bits.
+func sameBits(t failer, what string, got, want []float32) {
+	t.Helper()
+	for i := range got {
+		if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+			t.Fatalf("%s: element %d is %v, not %v", what, i, got[i], want[i])
+		}
+	}
+}
+
+// drawGeometry returns a convolution of at most a few million products.
+func drawGeometry(t *rapid.T) Geometry {
+	draw := func(name string, low, high int) int { return rapid.IntRange(low, high).Draw(t, name) }
+	g := Geometry{
+		Batch: draw("batch", 1, 3), Groups: 1,
+		KernelH: draw("kernelH", 1, 4), KernelW: draw("kernelW", 1, 4),
+		StrideH: draw("strideH", 1, 3), StrideW: draw("strideW", 1, 3),
+		DilationH: draw("dilationH", 1, 2), DilationW: draw("dilationW", 1, 2),
+		PadTop: draw("padTop", 0, 3), PadLeft: draw("padLeft", 0, 3),
+		OutHeight: draw("outHeight", 1, 9), OutWidth: draw("outWidth", 1, 30),
+	}
+	switch draw("kind", 0, 4) {
+	case 0:
+		g.In, g.Out = draw("in", 1, 70), draw("out", 1, 70)
+	case 1:
+		g.In, g.Out, g.Planar = draw("in", 1, 5), draw("out", 1, 70), true
+	case 2:
+		g.In = draw("channels", 1, 70)
+		g.Out, g.Groups = g.In, g.In
+	case 3:
+		g.Groups = draw("groups", 2, 5)
+		g.In, g.Out = g.Groups*draw("groupIn", 1, 33), g.Groups*draw("groupOut", 1, 33)
+	case 4:
+		g.In, g.Out = 16*draw("blocksIn", 1, 20), 16*draw("blocksOut", 1, 6)
+		g.KernelH, g.KernelW, g.DilationH, g.DilationW = 3, 3, 1, 1
+		if draw("pointwise", 0, 1) == 1 {
+			g.KernelH, g.KernelW = 1, 1
+		}
+	}
+	size := func(name string, out, kernel, stride, pad, dilation int) int {
+		// The last window ends within the input or in the padding behind it.
+		most := (out-1)*stride + (kernel-1)*dilation + 1 - pad + stride - 1
+		return max(1, most-draw(name, 0, stride+1))
+	}
+	g.Height = size("height", g.OutHeight, g.KernelH, g.StrideH, g.PadTop, g.DilationH)
+	g.Width = size("width", g.OutWidth, g.KernelW, g.StrideW, g.PadLeft, g.DilationW)
+	return g
+}
+
+func drawProblem(t *rapid.T) *problem {
+	g := drawGeometry(t)
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	p := newProblem(rng, g)
+	if rapid.Bool().Draw(t, "scale") {
+		p.scale = random(rng, g.Out)
+	}
+	if rapid.Bool().Draw(t, "shift") {
+		p.shift = random(rng, g.Out)
+	}
+	if rapid.Bool().Draw(t, "residual") {
+		p.residual = random(rng, g.Batch*g.Out*g.OutHeight*g.OutWidth)
+	}
+	p.act = Act(rapid.IntRange(0, int(numActs)-1).Draw(t, "act"))
+	p.a, p.b = 0.125, 0.75
+	return p
+}
+
+func TestConv(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t)
+		conv := New(p.Geometry)
+		want, bound := p.want()
+		got := p.run(t, conv, threads(2), true)
+		within(t, got, want, bound, 1e-5)
+		sameBits(t, "raw weights", p.run(t, conv, threads(2), false), got)
+		sameBits(t, "five threads", p.run(t, conv, threads(5), true), got)
+	})
+}
+
+// A failer is a test, or a check of rapid.
+type failer interface {
+	Helper()
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
