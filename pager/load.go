@@ -55,7 +55,16 @@ func (g *Pager) hostVisible() (HostVisible, error) {
 // bringFixed brings the weights that stay and returns how many bytes were read.
 func (g *Pager) bringFixed(ctx context.Context, p *plan.Plan) (int64, error) {
 	read, err := g.readFixed(ctx, p)
-	for _, s := range guarded(p.Fixed.Spans) {
+	if err == nil {
+		var more int64
+		more, err = g.packFixed(ctx, p)
+		read += more
+	}
+	all := slices.Clip(p.Fixed.Spans)
+	for k := range p.Fixed.Packings {
+		all = append(all, p.Fixed.Packings[k].Spans...)
+	}
+	for _, s := range guarded(all) {
 		if changed := s.Unchanged(); changed != nil {
 			return read, errors.Join(changed, err)
 		}
@@ -71,13 +80,7 @@ func (g *Pager) readFixed(ctx context.Context, p *plan.Plan) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var requests []tensor.Request
-	var read int64
-	for _, s := range p.Fixed.Spans {
-		bytes := host.HostBytes(device.Region{Memory: g.fixed, Offset: s.Offset, Bytes: s.Extent.Bytes})
-		requests = append(requests, tensor.Request{Extent: s.Extent, Into: bytes})
-		read += s.Extent.Bytes
-	}
+	requests, read := requestsOf(host, g.fixed, p.Fixed.Spans)
 	return read, tensor.Read(ctx, g.opts.Readers, requests...)
 }
 

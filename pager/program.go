@@ -24,6 +24,8 @@ type program struct {
 	updates [][]byte
 	// fixed finds the parts of weights that stay by value.
 	fixed map[layers.ValueID][]plan.Part
+	// packed finds those in forms of the device's own.
+	packed map[layers.ValueID][]*plan.Packed
 	// skipped says which results were not made, by instance and value; nil where no op is guarded.
 	skipped []bool
 	// arenas are those that the regions point into: with others the program is stale.
@@ -157,6 +159,11 @@ func (g *Pager) bring(ctx context.Context, p *plan.Plan) error {
 	if err := errors.Join(g.drop(), free(&g.fixed)); err != nil {
 		return err
 	}
+	if len(p.Fixed.Packings) > 0 { // what takes memory while weights are packed is instead of these
+		if err := errors.Join(free(&g.ring), free(&g.activations), free(&g.scratch)); err != nil {
+			return err
+		}
+	}
 	g.dropCopies() // with other weights on the device there are others in host memory, too
 	dropHost(&g.staging)
 	if p.Fixed.Bytes > 0 {
@@ -203,7 +210,12 @@ func readError(p *plan.Plan, err error) error {
 	if !errors.As(err, &failed) {
 		return err
 	}
-	for _, part := range p.Fixed.Parts {
+	parts := slices.Clip(p.Fixed.Parts)
+	for i := range p.Fixed.Packed {
+		c := &p.Fixed.Packed[i]
+		parts = append(parts, plan.Part{Value: c.Operand.Value, Low: c.Low, High: c.High})
+	}
+	for _, part := range parts {
 		w := p.Lowered.Graph.Values[part.Value].Weight
 		low, high := w.Extent.Offset+part.Low, w.Extent.Offset+part.High
 		if w.Extent.Source == failed.Extent.Source && low < failed.Extent.Offset+failed.Extent.Bytes &&
@@ -305,6 +317,11 @@ func (g *Pager) prepare(p *program) {
 	for _, part := range p.plan.Fixed.Parts {
 		p.fixed[part.Value] = append(p.fixed[part.Value], part)
 	}
+	p.packed = make(map[layers.ValueID][]*plan.Packed, len(p.plan.Fixed.Packed))
+	for i := range p.plan.Fixed.Packed {
+		c := &p.plan.Fixed.Packed[i]
+		p.packed[c.Operand.Value] = append(p.packed[c.Operand.Value], c)
+	}
 	consts := make(map[layers.ValueID]plan.Part, len(p.plan.Consts))
 	for _, part := range p.plan.Consts {
 		consts[part.Value] = part
@@ -325,6 +342,9 @@ func (g *Pager) prepare(p *program) {
 			if part, ok := paged[o.Value]; ok {
 				low = part.Low
 				a.Region = device.Region{Memory: g.ring, Offset: group.SlotOffset + part.Offset, Bytes: part.High - part.Low}
+			} else if c, ok := p.packedOperand(o); ok {
+				a.Region, a.Packed = device.Region{Memory: g.fixed, Offset: c.Offset, Bytes: c.Pack.Bytes}, true
+				return a, 0
 			} else if part, ok := p.fixedPart(o, graph); ok {
 				low = part.Low
 				a.Region = g.fixedRegion(part)

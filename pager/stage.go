@@ -325,8 +325,14 @@ func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err e
 		return 0, err
 	}
 	defer buf.Free()
-	stage := buf.Bytes()
-	for _, span := range p.Fixed.Spans {
+	return g.stageParts(ctx, p, p.Fixed.Spans, p.Fixed.Parts, g.fixed, buf.Bytes())
+}
+
+// stageParts brings parts to the device's memory through the given host memory, and returns how many bytes were read.
+func (g *Pager) stageParts(
+	ctx context.Context, p *plan.Plan, list []plan.Span, parts []plan.Part, memory device.Memory, stage []byte,
+) (read int64, err error) {
+	for _, span := range list {
 		for at := int64(0); at < span.Extent.Bytes; {
 			n := min(int64(len(stage))/tensor.AlignBytes*tensor.AlignBytes, span.Extent.Bytes-at)
 			e := span.Extent
@@ -336,12 +342,12 @@ func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err e
 			}
 			read += n
 			low := span.Offset + at
-			for _, part := range p.Fixed.Parts {
+			for _, part := range parts {
 				first, end := max(part.Staged, low), min(part.Staged+part.High-part.Low, low+n)
 				if first >= end {
 					continue
 				}
-				to := device.Region{Memory: g.fixed, Offset: part.Offset + first - part.Staged, Bytes: end - first}
+				to := device.Region{Memory: memory, Offset: part.Offset + first - part.Staged, Bytes: end - first}
 				if err := g.stream.CopyIn(to, stage[first-low:end-low]); err != nil {
 					return read, located(err, module(p.Lowered.Graph.Values[part.Value].Weight.Name), "load")
 				}

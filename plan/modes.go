@@ -41,6 +41,13 @@ func (d *draft) like() *Plan {
 		extent := other.Lowered.Graph.Values[part.Value].Weight.Extent
 		held[extent] = append(held[extent], part)
 	}
+	packed := make(map[packedRun]string)
+	for i := range other.Fixed.Packed {
+		c := &other.Fixed.Packed[i]
+		run := runOf(other, c)
+		held[run.extent] = append(held[run.extent], Part{Low: c.Low, High: c.High})
+		packed[run] = c.Pack.Form
+	}
 	var parts []Part
 	for id := range e.l.Graph.Values {
 		v := &e.l.Graph.Values[id]
@@ -52,19 +59,46 @@ func (d *draft) like() *Plan {
 		}
 	}
 	e = e.with(parts)
-	p := e.bestRing(min(other.RingBytes, e.room()))
-	if p == nil || d.o.MemoryBytes > 0 && p.PeakBytes() > d.o.MemoryBytes || !SameFixed(p, other) {
+	room := e.room()
+	if d.o.MemoryBytes > 0 {
+		room -= max(other.Fixed.Bytes-e.fixedBytes(), 0)
+	}
+	p := e.bestRing(min(other.RingBytes, room))
+	if p == nil {
+		return nil
+	}
+	p.pack(d.o.MemoryBytes, func(c *Packed) bool { return packed[runOf(p, c)] == c.Pack.Form })
+	if d.o.MemoryBytes > 0 && p.PeakBytes() > d.o.MemoryBytes || !SameFixed(p, other) {
 		return nil
 	}
 	p.MinBytes = d.minBytes()
 	return p
 }
 
-// SameFixed reports whether two plans hold the same weights in the same places.
+// A packedRun is the bytes of an operand that is packed.
+type packedRun struct {
+	extent    tensor.Extent
+	low, high int64
+}
+
+func runOf(p *Plan, c *Packed) packedRun {
+	return packedRun{p.Lowered.Graph.Values[c.Operand.Value].Weight.Extent, c.Low, c.High}
+}
+
+// fixedBytes is what the parts that always stay take.
+func (d *draft) fixedBytes() int64 {
+	p := Plan{Target: d.o.Target}
+	p.fix(d.l.Graph, slices.Clone(d.always))
+	return p.Fixed.Bytes
+}
+
+// SameFixed reports whether two plans hold the same weights in the same places and forms.
 func SameFixed(a, b *Plan) bool {
 	return a.Fixed.Bytes == b.Fixed.Bytes && slices.EqualFunc(a.Fixed.Parts, b.Fixed.Parts, func(x, y Part) bool {
 		v, w := &a.Lowered.Graph.Values[x.Value], &b.Lowered.Graph.Values[y.Value]
 		return v.Weight.Extent == w.Weight.Extent && v.Role == w.Role && x.Low == y.Low && x.High == y.High && x.Offset == y.Offset
+	}) && slices.EqualFunc(a.Fixed.Packed, b.Fixed.Packed, func(x, y Packed) bool {
+		return runOf(a, &x) == runOf(b, &y) && x.Pack.Form == y.Pack.Form && x.Pack.Bytes == y.Pack.Bytes && x.Offset == y.Offset
 	})
 }
 

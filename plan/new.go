@@ -31,11 +31,28 @@ func New(l *layers.Lowered, o Options) (*Plan, error) {
 		if p, err = d.make(); err != nil {
 			return nil, err
 		}
+		p.packBoth(o)
 	}
 	if n := p.HostBytes(); o.HostBytes > 0 && n > o.HostBytes {
 		return nil, &CapacityError{NeedBytes: n, HaveBytes: o.HostBytes, MinBytes: p.MinBytes, Host: true}
 	}
 	return p, nil
+}
+
+// packBoth packs weights that stay, on both sides where there are two.
+func (p *Plan) packBoth(o Options) {
+	s := p.Sides
+	if s == nil {
+		p.pack(o.MemoryBytes, nil)
+		return
+	}
+	s.Device.pack(o.MemoryBytes, nil)
+	p.Fixed = s.Device.Fixed
+	budget := int64(0)
+	if o.HostBytes > 0 {
+		budget = max(o.HostBytes-p.HostBytes()+s.Host.PeakBytes(), 1)
+	}
+	s.Host.pack(budget, nil)
 }
 
 // make plans in the mode asked for.

@@ -204,8 +204,13 @@ type Fixed struct {
 	Spans []Span
 	// Bytes is the size of the arena.
 	Bytes int64
-	// WeightBytes counts the weights among it, Params their parameters.
+	// WeightBytes counts the weights among it, Params their parameters, as the checkpoint has them.
 	WeightBytes, Params int64
+	// Packed are operands that lie in the arena as the device computes with them, and Packings how they are made, one
+	// after another, before the memory for anything else is taken. PackingBytes is the memory for the raw bytes meanwhile.
+	Packed       []Packed
+	Packings     []Packing
+	PackingBytes int64
 }
 
 // A Swap is a copy of an activation to or from host memory, where one instance's bytes begin at Offset, and the next
@@ -235,7 +240,7 @@ type Place struct {
 
 // PeakBytes returns all the device memory that the plan takes.
 func (p *Plan) PeakBytes() int64 {
-	return p.Fixed.Bytes + p.ConstBytes + p.RingBytes + p.ActivationBytes + p.WorkBytes
+	return p.Fixed.Bytes + max(p.ConstBytes+p.RingBytes+p.ActivationBytes+p.WorkBytes, p.Fixed.PackingBytes)
 }
 
 // HostBytes returns the host memory that the plan takes for a device with memory of its own.

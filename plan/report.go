@@ -53,6 +53,13 @@ func (p *Plan) String() string {
 	}
 	fmt.Fprintf(&b, "fixed %d, constants %d, ring %d, activations %d, workspace %d: peak %d\n",
 		p.Fixed.Bytes, p.ConstBytes, p.RingBytes, p.ActivationBytes, p.WorkBytes, p.PeakBytes())
+	if f := &p.Fixed; len(f.Packed) > 0 {
+		var bytes, raw int64
+		for i := range f.Packed {
+			bytes, raw = bytes+f.Packed[i].Pack.Bytes, raw+f.Packed[i].High-f.Packed[i].Low
+		}
+		fmt.Fprintf(&b, "packed %d weights: %d bytes for %d, made through %d\n", len(f.Packed), bytes, raw, f.PackingBytes)
+	}
 	if n := p.HostBytes(); n > 0 {
 		fmt.Fprintf(&b, "host: staging %d, copies %d, activations %d: %d in all\n", p.StagingBytes, p.HostCopyBytes, p.SwapBytes, n)
 	}

@@ -1,6 +1,7 @@
 package emulated
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -100,6 +101,27 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	return s.d.cpu.Compute(ctx, &l.Op, in, out, work)
 }
 
+// Pack packs a weight with the CPU's kernels. It takes no time on the clock: no pass has to do it.
+func (s *stream) Pack(
+	ctx context.Context, op *layers.Op, p layers.Pack, src device.Argument, dst device.Region,
+) error {
+	s.d.mu.Lock()
+	s.knows.tick(s.id)
+	from, raw, err := s.d.region(src.Region)
+	if err == nil {
+		s.access(from, src.Region, false)
+	}
+	to, packed, dstErr := s.d.region(dst)
+	if dstErr == nil {
+		s.access(to, dst, true)
+	}
+	s.d.mu.Unlock()
+	if err = cmp.Or(err, dstErr); err != nil || s.d.opts.Dry {
+		return err
+	}
+	return s.d.cpu.Pack(ctx, op, p, cpu.Operand{Bytes: raw, DType: src.Spec.DType, Layout: src.Operand.Layout}, packed)
+}
+
 // launch counts an op and finds its operands.
 func (s *stream) launch(l *device.Launch) (in, out []cpu.Operand, work []byte, err error) {
 	s.d.mu.Lock()
@@ -117,7 +139,7 @@ func (s *stream) launch(l *device.Launch) (in, out []cpu.Operand, work []byte, e
 			}
 			s.access(m, a.Region, write)
 			specs[i] = a.Spec
-			list[i] = cpu.Operand{Bytes: bytes, DType: a.Spec.DType, Layout: a.Operand.Layout}
+			list[i] = cpu.Operand{Bytes: bytes, DType: a.Spec.DType, Layout: a.Operand.Layout, Packed: a.Packed}
 		}
 		return list, specs, nil
 	}

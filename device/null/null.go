@@ -208,7 +208,9 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 		if err := check(a.Region); err != nil {
 			return err
 		}
-		in = append(in, text(a.Region))
+		if in = append(in, text(a.Region)); a.Packed {
+			in[len(in)-1] += " packed"
+		}
 	}
 	for _, a := range l.Out {
 		if err := check(a.Region); err != nil {
@@ -217,6 +219,25 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 		out = append(out, text(a.Region))
 	}
 	s.d.record("s%d run %s %s: %s -> %s", s.id, l.Op.Kind, l.Op.Path, strings.Join(in, " "), strings.Join(out, " "))
+	return nil
+}
+
+// Pack records that a weight is packed.
+func (s *stream) Pack(ctx context.Context, op *layers.Op, p layers.Pack, src device.Argument, dst device.Region) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	err := errors.Join(check(src.Region), check(dst))
+	if err == nil && dst.Bytes != p.Bytes {
+		err = fmt.Errorf("%d packed bytes for %s", p.Bytes, text(dst))
+	}
+	if err != nil {
+		s.d.record("s%d pack: %v", s.id, err)
+		return err
+	}
+	s.d.record("s%d pack %s as %s: %s %v -> %s", s.id, op.Path, p.Form, text(src.Region), src.Operand.Layout.Shape, text(dst))
 	return nil
 }
 

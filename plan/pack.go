@@ -1,0 +1,361 @@
+package plan
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sort"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A Packed is an operand that stays in a form of the device's own, instead of the weight's bytes.
+type Packed struct {
+	Operand layers.Operand
+	// Low and High delimit the operand's bytes within the value.
+	Low, High int64
+	// Op is the first op that reads it, Pack what its step says of it.
+	Op   int
+	Pack layers.Pack
+	// Offset is where it lies in the arena of what stays.
+	Offset int64
+}
+
+// A Packing is a part of the work of packing: Spans bring raw bytes, of which Pieces are made.
+type Packing struct {
+	Spans  []Span
+	Pieces []Piece
+}
+
+// A Piece is some of an operand that is packed in one go.
+type Piece struct {
+	// Of is the index of what is packed, Operand which of its indices.
+	Of      int
+	Operand layers.Operand
+	// Part is the raw bytes: Offset is that in the memory for packing.
+	Part Part
+	// The packed bytes are [Offset, Offset+Bytes) of the arena of what stays.
+	Offset, Bytes int64
+}
+
+// packable returns the operands that every op that reads any of their bytes also takes in one form, in the order of
+// their values. What goes out, or may change, is read by others than ops.
+func packable(l *layers.Lowered) []Packed {
+	g := l.Graph
+	type view struct {
+		Packed
+		raw bool
+	}
+	views := make([][]view, len(g.Values))
+	for i := range g.Ops {
+		for k, o := range g.Ops[i].In {
+			if o.Value == layers.NoValue || g.Values[o.Value].Role != layers.Weight {
+				continue
+			}
+			part, ok := operandPart(g, o)
+			if !ok {
+				continue
+			}
+			pack, packs := packOf(&l.Steps[i], k)
+			list := views[o.Value]
+			at := slices.IndexFunc(list, func(v view) bool { return sameLayout(v.Operand.Layout, o.Layout) })
+			if at < 0 {
+				views[o.Value] = append(list, view{
+					Packed: Packed{Operand: o, Low: part.Low, High: part.High, Op: i, Pack: pack}, raw: !packs,
+				})
+				continue
+			}
+			v := &list[at]
+			v.raw = v.raw || !packs || v.Pack.Form != pack.Form || v.Pack.Bytes != pack.Bytes
+		}
+	}
+	for _, o := range g.Outputs {
+		views[o.Operand.Value] = nil
+	}
+	for _, u := range g.Updates {
+		views[u.Operand.Value] = nil
+	}
+	var all []Packed
+	for _, list := range views {
+		slices.SortStableFunc(list, func(a, b view) int { return cmp.Compare(a.Low, b.Low) })
+		var high int64
+		for i := range list {
+			v := &list[i]
+			alone := v.Low >= high && (i == len(list)-1 || list[i+1].Low >= v.High)
+			if high = max(high, v.High); alone && !v.raw {
+				all = append(all, v.Packed)
+			}
+		}
+	}
+	return all
+}
+
+func packOf(s *layers.Step, in int) (layers.Pack, bool) {
+	for _, p := range s.Packs {
+		if p.In == in && p.Bytes > 0 {
+			return p, true
+		}
+	}
+	return layers.Pack{}, false
+}
+
+func sameLayout(a, b tensor.Layout) bool {
+	return a.Offset == b.Offset && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.Strides, b.Strides)
+}
+
+// pack makes weights that stay lie there in the forms that the device computes fastest with, as far as the budget, 0 for
+// none, admits it: a weight for which it does not stays as it is in the file. Where only is not nil, it says which.
+func (p *Plan) pack(budgetBytes int64, only func(*Packed) bool) {
+	var list []Packed
+	for _, c := range packable(p.Lowered) {
+		if covered(p.Fixed.Parts, Part{Value: c.Operand.Value, Low: c.Low, High: c.High}) && (only == nil || only(&c)) {
+			list = append(list, c)
+		}
+	}
+	if len(list) == 0 {
+		return
+	}
+	most := int64(noLimit)
+	if budgetBytes > 0 {
+		most = max(budgetBytes, p.PeakBytes())
+	}
+	list = slices.DeleteFunc(list, func(c Packed) bool { return p.leastPacking(&c) > most-p.Fixed.Bytes })
+	// Those that take the most besides what they take as they are go first.
+	slices.SortStableFunc(list, func(a, b Packed) int { return cmp.Compare(p.packedGrowth(&a), p.packedGrowth(&b)) })
+	fits := func(n int) *Plan {
+		q := p.packed(slices.Clone(list[:n]), most)
+		if q == nil || q.PeakBytes() > most {
+			return nil
+		}
+		return q
+	}
+	best := fits(len(list))
+	if best == nil {
+		best = fits(sort.Search(len(list), func(n int) bool { return fits(n+1) == nil }))
+	}
+	if best != nil {
+		*p = *best
+	}
+}
+
+// packedGrowth is how much more a packed operand takes than the weight's bytes.
+func (p *Plan) packedGrowth(c *Packed) int64 {
+	return alignUp(c.Pack.Bytes, p.Target.AlignBytes) - (c.High - c.Low)
+}
+
+// pieceSteps returns how many of the steps of a pack are in the operand, and whether it can be packed step by step.
+func (c *Packed) pieceSteps() (n int, ok bool) {
+	shape := c.Operand.Layout.Shape
+	if c.Pack.Step <= 0 || c.Pack.Dim < 0 || c.Pack.Dim >= len(shape) {
+		return 0, false
+	}
+	n = (shape[c.Pack.Dim] + c.Pack.Step - 1) / c.Pack.Step
+	return n, n > 1 && c.Pack.Bytes%int64(n) == 0
+}
+
+// steps returns the steps [first, end) of an operand.
+func (c *Packed) steps(first, end int) layers.Operand {
+	layout, dim := c.Operand.Layout, c.Pack.Dim
+	low := first * c.Pack.Step
+	layout.Shape = slices.Clone(layout.Shape)
+	layout.Offset += low * layout.Strides[dim]
+	layout.Shape[dim] = min(end*c.Pack.Step, layout.Shape[dim]) - low
+	return layers.Operand{Value: c.Operand.Value, Layout: layout}
+}
+
+// readBytes returns what the read of raw bytes takes at most: it begins and ends at multiples of its alignment.
+func readBytes(p Part) int64 { return alignUp(p.High-p.Low, tensor.AlignBytes) + tensor.AlignBytes }
+
+// leastPacking is the memory that packing an operand takes at least for its raw bytes.
+func (p *Plan) leastPacking(c *Packed) int64 {
+	whole := readBytes(Part{Low: c.Low, High: c.High})
+	if _, ok := c.pieceSteps(); ok {
+		if part, _ := operandPart(p.Lowered.Graph, c.steps(0, 1)); readBytes(part) < whole/2 {
+			return readBytes(part)
+		}
+	}
+	return whole
+}
+
+const (
+	// mostPackingBytes is as much as packing is given where there is memory for it that a pass needs anyway, and
+	// usualPackingBytes where there is not.
+	mostPackingBytes  = 32 << 20
+	usualPackingBytes = 1 << 20
+)
+
+// packed returns the plan in which operands that stay are packed, within so many bytes if that can be; nil if not.
+func (p *Plan) packed(list []Packed, mostBytes int64) *Plan {
+	g := p.Lowered.Graph
+	slices.SortFunc(list, func(a, b Packed) int {
+		return cmp.Or(cmp.Compare(a.Operand.Value, b.Operand.Value), cmp.Compare(a.Low, b.Low))
+	})
+	q := *p
+	q.fix(g, p.unpacked(list))
+	q.Fixed.WeightBytes, q.Fixed.Params = p.Fixed.WeightBytes, p.Fixed.Params
+	q.Fixed.Bytes = alignUp(q.Fixed.Bytes, q.Target.AlignBytes)
+	var least, total int64
+	for i := range list {
+		list[i].Offset = q.Fixed.Bytes
+		q.Fixed.Bytes += alignUp(list[i].Pack.Bytes, q.Target.AlignBytes)
+		least = max(least, q.leastPacking(&list[i]))
+		total += readBytes(Part{Low: list[i].Low, High: list[i].High})
+	}
+	q.Fixed.Packed = list
+	rest := q.PeakBytes() - q.Fixed.Bytes
+	want := min(max(rest, usualPackingBytes), mostPackingBytes, mostBytes-q.Fixed.Bytes)
+	most := min(total, max(want, least))
+	if most > mostBytes-q.Fixed.Bytes {
+		return nil
+	}
+	each := most
+	if half := most / 2 / tensor.AlignBytes * tensor.AlignBytes; half >= least {
+		each = half // the next bytes are read while those before are packed
+	}
+	q.layPackings(each, most)
+	return &q
+}
+
+// unpacked returns the parts that stay as they are where the given operands, in the order of their values, do not: what
+// other operands view of those parts.
+func (p *Plan) unpacked(list []Packed) []Part {
+	type run struct {
+		value     layers.ValueID
+		low, high int64
+	}
+	packed := make(map[run]bool, len(list))
+	touched := make(map[layers.ValueID]bool, len(list))
+	for _, c := range list {
+		packed[run{c.Operand.Value, c.Low, c.High}] = true
+		touched[c.Operand.Value] = true
+	}
+	var parts []Part
+	for _, part := range p.Fixed.Parts {
+		if !touched[part.Value] {
+			parts = append(parts, part)
+		}
+	}
+	g := p.Lowered.Graph
+	for i := range g.Ops {
+		for _, o := range g.Ops[i].In {
+			if o.Value == layers.NoValue || !touched[o.Value] {
+				continue
+			}
+			part, ok := operandPart(g, o)
+			if ok && !packed[run{part.Value, part.Low, part.High}] && covered(p.Fixed.Parts, part) {
+				parts = append(parts, part)
+			}
+		}
+	}
+	return union(parts)
+}
+
+// layPackings divides packing into reads of no more than eachBytes, in the order of the files. Where two of them are
+// within mostBytes, every other one goes to the second half.
+func (p *Plan) layPackings(eachBytes, mostBytes int64) {
+	f := &p.Fixed
+	order := make([]int, len(f.Packed))
+	sources := make(map[tensor.Source]int)
+	for i := range order {
+		order[i] = i
+		src := p.sourceOf(i)
+		if _, ok := sources[src]; !ok {
+			sources[src] = len(sources)
+		}
+	}
+	offset := func(i int) int64 {
+		c := &f.Packed[i]
+		return p.Lowered.Graph.Values[c.Operand.Value].Weight.Extent.Offset + c.Low
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(sources[p.sourceOf(a)], sources[p.sourceOf(b)]), cmp.Compare(offset(a), offset(b)))
+	})
+	var now Packing
+	var nowBytes, largest int64
+	flush := func() {
+		if len(now.Pieces) > 0 {
+			largest = max(largest, p.layPacking(&now))
+			f.Packings = append(f.Packings, now)
+			now, nowBytes = Packing{}, 0
+		}
+	}
+	for _, i := range order {
+		for _, piece := range p.piecesOf(i, eachBytes) {
+			n := readBytes(piece.Part)
+			if nowBytes+n > eachBytes {
+				flush()
+			}
+			now.Pieces, nowBytes = append(now.Pieces, piece), nowBytes+n
+		}
+	}
+	flush()
+	f.PackingBytes = largest
+	if len(f.Packings) > 1 && 2*largest <= mostBytes {
+		f.PackingBytes = 2 * largest
+		for k := 1; k < len(f.Packings); k += 2 {
+			f.Packings[k].move(largest)
+		}
+	}
+}
+
+func (p *Plan) sourceOf(packed int) tensor.Source {
+	return p.Lowered.Graph.Values[p.Fixed.Packed[packed].Operand.Value].Weight.Extent.Source
+}
+
+// move lays a packing out further behind in the memory for it.
+func (k *Packing) move(bytes int64) {
+	for i := range k.Spans {
+		k.Spans[i].Offset += bytes
+	}
+	for i := range k.Pieces {
+		k.Pieces[i].Part.Offset += bytes
+	}
+}
+
+// layPacking places the raw bytes of a packing, and returns what they take.
+func (p *Plan) layPacking(k *Packing) (bytes int64) {
+	parts := make([]Part, len(k.Pieces))
+	for i := range parts {
+		parts[i] = k.Pieces[i].Part
+	}
+	if p.Target.Direct {
+		k.Spans, bytes = spans(p.Lowered.Graph, parts, 0)
+	} else {
+		for i := range parts {
+			parts[i].Offset = bytes
+			bytes += alignUp(parts[i].High-parts[i].Low, p.Target.AlignBytes)
+		}
+		k.Spans = staged(p.Lowered.Graph, parts)
+	}
+	for i := range parts {
+		k.Pieces[i].Part = parts[i]
+	}
+	return alignUp(bytes, p.Target.AlignBytes)
+}
+
+// piecesOf cuts what is packed into pieces whose raw bytes take no more than the given ones, if it can be cut.
+func (p *Plan) piecesOf(packed int, mostBytes int64) []Piece {
+	c := &p.Fixed.Packed[packed]
+	whole := Part{Value: c.Operand.Value, Low: c.Low, High: c.High}
+	n, ok := c.pieceSteps()
+	if !ok || readBytes(whole) <= mostBytes || p.leastPacking(c) == readBytes(whole) {
+		return []Piece{{Of: packed, Operand: c.Operand, Part: whole, Offset: c.Offset, Bytes: c.Pack.Bytes}}
+	}
+	one, _ := operandPart(p.Lowered.Graph, c.steps(0, 1))
+	two, _ := operandPart(p.Lowered.Graph, c.steps(0, 2))
+	more := max(two.High-one.High, 1) // what each step adds
+	each := int(min(max((mostBytes-2*tensor.AlignBytes-(one.High-one.Low))/more+1, 1), math.MaxInt32))
+	stepBytes := c.Pack.Bytes / int64(n)
+	var list []Piece
+	for first := 0; first < n; first += each {
+		end := min(first+each, n)
+		o := c.steps(first, end)
+		part, _ := operandPart(p.Lowered.Graph, o)
+		list = append(list, Piece{
+			Of: packed, Operand: o, Part: part,
+			Offset: c.Offset + int64(first)*stepBytes, Bytes: int64(end-first) * stepBytes,
+		})
+	}
+	return list
+}
