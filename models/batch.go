@@ -180,6 +180,11 @@ func (m *Model) proveBatch(
 	shapes map[string]tensor.Shape, c batchChoice, outputs map[string]int,
 ) (map[string]int, error) {
 	axes := maps.Clone(c.axes)
+	for _, p := range m.inputs {
+		if shapes[p.Name] == nil && p.Optional {
+			delete(axes, p.Name) // it is not in the graph
+		}
+	}
 	for name, d := range outputs {
 		if _, taken := axes[name]; !taken {
 			axes[name] = d
