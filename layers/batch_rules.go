@@ -135,7 +135,11 @@ func linearAxes(in, out []Spec, _ Attrs) [][]int {
 	axes := axesOf(in)
 	last := len(out[0].Shape) - 1
 	keep(axes[0], 0, last, 0)
-	for _, d := range axes[1:] {
+	for k, d := range axes[1:] {
+		if 1+k == linearResidual {
+			keep(d, 0, len(d), 0)
+			continue
+		}
 		keep(d, 0, 1, last)
 	}
 	return axes
@@ -185,6 +189,9 @@ func attentionAxes(in, out []Spec, a Attrs) [][]int {
 func convAxes(in, out []Spec, a Attrs) [][]int {
 	axes := axesOf(in)
 	axes[0][0] = 0
+	if given(in, convResidual) {
+		axes[convResidual][0] = 0
+	}
 	channels, results, groups := in[0].Shape[1], out[0].Shape[1], a.Int("groups")
 	switch {
 	case groups == channels && groups == results:
@@ -196,7 +203,13 @@ func convAxes(in, out []Spec, a Attrs) [][]int {
 	default:
 		return axes
 	}
-	keep(axes[2], 0, 1, 1)
+	for k, d := range axes[2:] {
+		if 2+k == convResidual {
+			keep(d, 1, 2, 0)
+			continue
+		}
+		keep(d, 0, 1, 1)
+	}
 	return axes
 }
 

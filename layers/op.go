@@ -94,7 +94,7 @@ var standard = func() *Registry {
 	for _, family := range [][]OpDef{
 		reductionOps, normOps, indexOps, sortOps,
 		linearOps, attentionOps, recurrentOps,
-		elementwiseOps, createOps, copyOps, chooseOps,
+		elementwiseOps, chainOps, createOps, copyOps, chooseOps,
 		convOps, poolOps, resampleOps, padOps,
 	} {
 		for _, d := range family {
@@ -107,7 +107,7 @@ var standard = func() *Registry {
 	return r
 }()
 
-// Attrs are an op's attributes by name: int, []int, float64, bool, string, tensor.DType.
+// Attrs are an op's attributes by name: int, []int, float64, bool, string, tensor.DType, Program.
 type Attrs map[string]any
 
 // Int returns an integer attribute, 0 where there is none.

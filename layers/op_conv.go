@@ -10,7 +10,8 @@ import (
 var convOps = []OpDef{
 	// conv: In[0] is N×C×spatial, In[1] the weight, In[2] the bias of each output channel or absent. Attributes: "stride",
 	// "padding" before and "padding_end" after each dimension, "dilation", "groups". With "transposed", the gradient of
-	// such a convolution, whose weight is C×(outputs/groups)×kernel and whose result is "output_padding" larger.
+	// such a convolution, whose weight is C×(outputs/groups)×kernel and whose result is "output_padding" larger. Then its
+	// epilogue.
 	{Kind: "conv", Shape: convShape, FLOPs: convFLOPs, Axes: convAxes},
 }
 
@@ -57,7 +58,7 @@ func windowOf(a Attrs, rank int) (w window, err error) {
 func (w window) span(d, k int) int { return w.dilation[d]*(k-1) + 1 }
 
 func convShape(in []Spec, a Attrs) ([]Spec, error) {
-	if len(in) != 3 {
+	if len(in) < 3 || len(in) > convResidual+1 {
 		return nil, fmt.Errorf("%d operands", len(in))
 	}
 	x, w, bias := in[0], in[1], in[2]
@@ -126,7 +127,11 @@ func convShape(in []Spec, a Attrs) ([]Spec, error) {
 		}
 		out = append(out, size)
 	}
-	return []Spec{{DType: x.DType, Shape: out}}, nil
+	result := Spec{DType: x.DType, Shape: out}
+	if err := wantEpilogue(in, a, result, convResidual); err != nil {
+		return bad(err.Error())
+	}
+	return []Spec{result}, nil
 }
 
 // convFLOPs counts a multiplication and an addition for each weight of each output, or of each input if transposed.
@@ -147,5 +152,5 @@ func convFLOPs(in, out []Spec, a Attrs) int64 {
 	if !ok {
 		return 1<<63 - 1
 	}
-	return flops
+	return sumOf(flops, epilogueFLOPs(in, a, out[0], convResidual))
 }

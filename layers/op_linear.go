@@ -10,7 +10,7 @@ import (
 
 // linearOps are products of matrices.
 var linearOps = []OpDef{
-	// linear: In[0] [… K] · In[1]ᵀ [N K] + In[2] [N], which may be absent.
+	// linear: In[0] [… K] · In[1]ᵀ [N K] + In[2] [N], which may be absent; then its epilogue.
 	{Kind: "linear", Shape: linearShape, FLOPs: linearFLOPs, Axes: linearAxes},
 	// matmul: beta × In[2] + alpha × In[0] · In[1] for matrices [… M K] and [… K N] with equal leading dimensions. In[2]
 	// [… M N] may be absent; with beta 0 its elements do not count, not even NaN.
@@ -69,8 +69,16 @@ func product(sizes ...int64) int64 {
 	return n
 }
 
-func linearShape(in []Spec, _ Attrs) ([]Spec, error) {
-	if err := wantOperands(in, 2, 3); err != nil {
+// sumOf adds sizes for estimates: too large is the largest.
+func sumOf(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+func linearShape(in []Spec, a Attrs) ([]Spec, error) {
+	if err := wantOperands(in, 2, linearResidual+1); err != nil {
 		return nil, err
 	}
 	if err := sameDTypes(in); err != nil {
@@ -85,11 +93,16 @@ func linearShape(in []Spec, _ Attrs) ([]Spec, error) {
 	}
 	out := slices.Clone(x)
 	out[len(out)-1] = w[0]
-	return []Spec{{DType: in[0].DType, Shape: out}}, nil
+	result := Spec{DType: in[0].DType, Shape: out}
+	if err := wantEpilogue(in, a, result, linearResidual); err != nil {
+		return nil, err
+	}
+	return []Spec{result}, nil
 }
 
-func linearFLOPs(in, out []Spec, _ Attrs) int64 {
-	return product(2, elementsOf(out[0].Shape), int64(in[1].Shape[1]))
+func linearFLOPs(in, out []Spec, a Attrs) int64 {
+	flops := product(2, elementsOf(out[0].Shape), int64(in[1].Shape[1]))
+	return sumOf(flops, epilogueFLOPs(in, a, out[0], linearResidual))
 }
 
 func matmulShape(in []Spec, _ Attrs) ([]Spec, error) {

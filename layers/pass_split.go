@@ -103,12 +103,15 @@ func (s *splitting) add(op Op, from int) {
 }
 
 // rowsOf returns rows [low, end) of an operand.
-func rowsOf(o Operand, low, end int) Operand {
+func rowsOf(o Operand, low, end int) Operand { return alongOf(o, 0, low, end) }
+
+// alongOf returns indices [low, end) of an operand along a dimension.
+func alongOf(o Operand, dim, low, end int) Operand {
 	o.Layout = tensor.Layout{
 		Shape: slices.Clone(o.Layout.Shape), Strides: o.Layout.Strides,
-		Offset: o.Layout.Offset + low*o.Layout.Strides[0],
+		Offset: o.Layout.Offset + low*o.Layout.Strides[dim],
 	}
-	o.Layout.Shape[0] = end - low
+	o.Layout.Shape[dim] = end - low
 	return o
 }
 
@@ -125,6 +128,9 @@ func (s *splitting) linear(op *Op, from int, parts []int) {
 		part.In[1] = rowsOf(op.In[1], low, end)
 		if len(op.In) > 2 && op.In[2].Value != NoValue {
 			part.In[2] = rowsOf(op.In[2], low, end)
+		}
+		if len(op.In) > linearResidual && op.In[linearResidual].Value != NoValue {
+			part.In[linearResidual] = alongOf(op.In[linearResidual], last, low, end)
 		}
 		shape := slices.Clone(whole.Shape)
 		shape[last] = end - low

@@ -64,6 +64,7 @@ func TestAxisRules(t *testing.T) {
 	); err != nil {
 		t.Errorf("embedding_rows: %v", err)
 	}
+	fusedRules(t, checked, run)
 	for _, kind := range layers.Standard().Kinds() {
 		def, _ := layers.Standard().Lookup(kind)
 		switch mixes := slices.Contains(mixing, kind); {
@@ -77,6 +78,7 @@ func TestAxisRules(t *testing.T) {
 	}
 	for _, operand := range []string{
 		"linear 0", "linear 1", "linear 2", "matmul 0", "matmul 1", "matmul 2", "conv 0", "conv 1", "conv 2",
+		"conv 3", "conv 6", "conv 7", "linear 3", "chain 0", "chain 2",
 		"scaled_dot_product_attention 0", "scaled_dot_product_attention 2", "scaled_dot_product_attention 3",
 		"lstm 0", "lstm 2", "lstm 3", "gather 0", "gather 1", "scatter 2", "index 0", "index 1", "index_put 1", "embedding 1",
 		"searchsorted 0", "searchsorted 1", "batch_norm 1", "batch_norm 4", "grid_sample 1", "cat 1", "where 0", "max_unpool 1",
@@ -86,6 +88,45 @@ func TestAxisRules(t *testing.T) {
 		fmt.Sscan(operand, &kind, &k)
 		if checked[kind][k] == 0 {
 			t.Errorf("no recorded call shows that %s keeps a dimension of operand %s", kind, k)
+		}
+	}
+}
+
+// fusedRules checks the rules of ops that only passes make.
+func fusedRules(t *testing.T, checked map[layers.Kind]map[string]int, run runner) {
+	numbers := func(shape ...int) *tensor.Tensor {
+		n, _ := tensor.Shape(shape).NumElements()
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(i%7) + 0.25*float32(i%3) + 0.5
+		}
+		return tensor.Of(x, shape...)
+	}
+	conv := func(groups int) layers.Attrs {
+		return layers.Attrs{
+			"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": groups, "eps": 0.1, "act": "relu6",
+		}
+	}
+	four := numbers(4)
+	program := layers.Program{{Kind: "mul", Args: []int{0, 1}}, {Kind: "where", Args: []int{2, 3, 0}}}
+	yes := &tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(2, 3), Data: []byte{1, 0, 1, 1, 0, 0}}
+	checked["chain"] = make(map[string]int)
+	for _, c := range []struct {
+		op layers.Op
+		in []*tensor.Tensor
+	}{
+		{layers.Op{Kind: "chain", Attrs: layers.Attrs{"program": program}}, []*tensor.Tensor{numbers(2, 3), numbers(2, 3), yes}},
+		{layers.Op{Kind: "linear", Attrs: layers.Attrs{"act": "silu"}},
+			[]*tensor.Tensor{numbers(2, 3, 5), numbers(4, 5), four, numbers(2, 3, 4)}},
+		{layers.Op{Kind: "conv", Attrs: conv(1)}, []*tensor.Tensor{
+			numbers(2, 3, 5, 5), numbers(4, 3, 3, 3), four, numbers(4), numbers(4), numbers(4), numbers(4), numbers(2, 4, 5, 5)}},
+		{layers.Op{Kind: "conv", Attrs: conv(4)}, []*tensor.Tensor{
+			numbers(2, 4, 5, 5), numbers(4, 1, 3, 3), nil, numbers(4), numbers(4), numbers(4), numbers(4), numbers(2, 4, 5, 5)}},
+		{layers.Op{Kind: "conv", Attrs: conv(2)}, []*tensor.Tensor{
+			numbers(2, 4, 5, 5), numbers(4, 2, 3, 3), four, numbers(4), numbers(4), numbers(4), numbers(4), numbers(2, 4, 5, 5)}},
+	} {
+		if err := checkRule(c.op, c.in, checked[c.op.Kind], run); err != nil {
+			t.Errorf("%s: %v", c.op.Kind, err)
 		}
 	}
 }

@@ -84,6 +84,8 @@ type kernel struct {
 	// pack writes the packed form of an operand to dst.
 	pack func(pool *Pool, a layers.Attrs, p layers.Pack, raw view, dst []byte) error
 	run  func(c *call) error
+	// loops are those of an elementwise kind, for kernels that have it as a part; nil for others.
+	loops func(a layers.Attrs, d tensor.DType) loops
 }
 
 // kernels is put together from the families, one file each.
@@ -92,7 +94,7 @@ var kernels = func() map[layers.Kind]kernel {
 	for _, family := range []map[layers.Kind]kernel{
 		reductionKernels, softmaxKernels, normKernels, indexKernels, sortKernels,
 		linearKernels, attentionKernels, recurrentKernels,
-		elementwiseKernels, castKernels, createKernels, copyKernels,
+		elementwiseKernels, chainKernels, castKernels, createKernels, copyKernels,
 		convKernels, poolKernels, resampleKernels, padKernels,
 	} {
 		for kind, k := range family {

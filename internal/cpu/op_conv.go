@@ -20,6 +20,9 @@ func convSupports(in, out []layers.Spec, a layers.Attrs) error {
 	if err := onlyNumbers(in, out, a); err != nil {
 		return err
 	}
+	if err := epilogueSupports(in, out, a); err != nil {
+		return err
+	}
 	g := convolutionOf(in[0].Shape, in[1].Shape, out[0].Shape, in[0].DType, a)
 	size := 1.0
 	for _, n := range slices.Concat([]int{g.outputs, max(g.inputs, 1)}, g.kernel[:]) {
@@ -138,10 +141,14 @@ func (g *convolution) slots() int {
 
 func convWork(in, out []layers.Spec, a layers.Attrs) int64 {
 	g := convolutionOf(in[0].Shape, in[1].Shape, out[0].Shape, in[0].DType, a)
-	if !isReal(g.dtype) || g.depthwise() || volume(out[0].Shape) == 0 {
+	if !isReal(g.dtype) || volume(out[0].Shape) == 0 {
 		return 0
 	}
-	return g.work() * int64(g.slots())
+	bytes := convEpilogueBytes(in, out)
+	if !g.depthwise() {
+		bytes += g.work() * int64(g.slots())
+	}
+	return bytes
 }
 
 // runConv: out[n,o,p] = bias[o] + Σ in[n, c, p·stride − padding + t·dilation] · weight[o,c,t] over the channels c of
@@ -174,13 +181,21 @@ func runConv(c *call) error {
 }
 
 func convReal[T real](c *call, g *convolution) {
+	work := scratch(c.work)
+	last := convEpilogue(c, &work)
 	if g.depthwise() {
-		convDepthwise[T](c, g)
+		convDepthwise[T](c, g, last)
 		return
 	}
-	each := convItem[T]
-	if g.transposed {
-		each = convTransposedItem[T]
+	each := func(image, group int, p *Pool, work scratch) {
+		if g.transposed {
+			convTransposedItem[T](c, g, image, group, p, work)
+		} else {
+			convItem[T](c, g, image, group, p, work)
+		}
+		if last != nil {
+			last.planes(p, c.out[0], image, group*g.outputs, g.outputs, g.pixels())
+		}
 	}
 	items, slots, size := g.batch*g.groups, g.slots(), g.work()
 	if slots == 1 {
@@ -188,14 +203,14 @@ func convReal[T real](c *call, g *convolution) {
 			if c.ctx.Err() != nil {
 				return
 			}
-			each(c, g, item/g.groups, item%g.groups, c.pool, c.work)
+			each(item/g.groups, item%g.groups, c.pool, work)
 		}
 		return
 	}
 	forEach(c.pool, slots, func(slot int) {
-		work := c.work[int64(slot)*size:][:size]
+		part := work[int64(slot)*size:][:size]
 		for item := slot; item < items; item += slots {
-			each(c, g, item/g.groups, item%g.groups, nil, work)
+			each(item/g.groups, item%g.groups, nil, part)
 		}
 	})
 }

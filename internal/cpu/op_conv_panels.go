@@ -212,7 +212,7 @@ func spread[T real](dst, src []T, width, from, to, at, step, k, depth int) {
 
 // convDepthwise computes convolutions whose outputs read one channel each, row by row. An output's sum runs over the
 // taps in order.
-func convDepthwise[T real](c *call, g *convolution) {
+func convDepthwise[T real](c *call, g *convolution, last *epilogue) {
 	x, w, bias, out := c.in[0], c.in[1], c.in[2], c.out[0]
 	xs, ws := threes(x.layout.Strides[2:], 0), threes(w.layout.Strides[2:], 0)
 	src, weight, dst := elements[T](x), elements[T](w), elements[T](out)
@@ -248,6 +248,9 @@ func convDepthwise[T real](c *call, g *convolution) {
 						}
 					}
 				}
+			}
+			if last != nil {
+				last.planes(nil, out, image, o, 1, pixels)
 			}
 		}
 	})

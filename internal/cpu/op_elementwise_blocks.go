@@ -342,6 +342,7 @@ type loops struct {
 // elementwise returns the kernel of an op whose operands and result have one dtype. make gets that dtype.
 func elementwise(make func(a layers.Attrs, d tensor.DType) loops) kernel {
 	return kernel{
+		loops: make,
 		supports: func(_, out []layers.Spec, a layers.Attrs) error {
 			l := make(a, out[0].DType)
 			switch out[0].DType {

@@ -9,7 +9,7 @@ import (
 
 // linearKernels are products of matrices. Half floats are computed in float32 and rounded once.
 var linearKernels = map[layers.Kind]kernel{
-	"linear":         {run: runLinear, work: linearWork, supports: onlyNumbers},
+	"linear":         {run: runLinear, work: linearWork, supports: linearSupports},
 	"matmul":         {run: runMatmul, work: matmulWork, supports: onlyNumbers},
 	"grouped_matmul": {run: runGroupedMatmul, work: groupedMatmulWork, supports: onlyReal},
 	"cross":          {run: runCross, supports: onlyNumbers},
@@ -26,6 +26,14 @@ func onlyNumbers(in, _ []layers.Spec, _ layers.Attrs) error {
 		}
 		return nil
 	}
+}
+
+// linearSupports takes floats and integers, and epilogues of float32.
+func linearSupports(in, out []layers.Spec, a layers.Attrs) error {
+	if err := epilogueSupports(in, out, a); err != nil {
+		return err
+	}
+	return onlyNumbers(in, out, a)
 }
 
 // halfRows is how many rows of a product are computed in float32 at a time before they are rounded to a half float.
@@ -108,8 +116,23 @@ func linear[T real](c *call) {
 	}
 	lines(leading(x.layout, 1), func(at, first, stride, rows int) {
 		left := &matrix[T]{data: x.data, dtype: x.dtype, offset: first, line: stride, step: lastStride(x.layout)}
-		product(c.pool, rows, n, k, left, right, out, at*n, bias, nil, work)
+		product(c.pool, rows, n, k, left, right, out, at*n, bias, linearEpilogue[T](c, at), work)
 	})
+}
+
+// linearEpilogue returns what finishes rows of sums, the first of which is row first of the result; nil for nothing.
+func linearEpilogue[T real](c *call, first int) func(i int, sums []T) {
+	e := epilogue{residual: c.operand(3), act: activationLoop(c.attrs)}
+	if e.residual.absent() && e.act == nil {
+		return nil
+	}
+	return func(i int, sums []T) {
+		row := any(sums).([]float32)
+		if e.act != nil {
+			e.act(row, [][]float32{row})
+		}
+		e.add(row, (first+i)*len(row))
+	}
 }
 
 func lastStride(l tensor.Layout) int { return l.Strides[len(l.Strides)-1] }

@@ -1,0 +1,116 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// An epilogue is what a conv or a linear does to its results (layers.HasEpilogue says whether there is one), for kernels
+// that do not compute it with the product.
+type epilogue struct {
+	// scale and shift are the batch norm of each output channel, nil for none.
+	scale, shift []float32
+	// residual is added; absent for none.
+	residual view
+	// act is the activation, nil for none.
+	act func(dst []float32, in [][]float32)
+}
+
+// epilogueSupports is the support of kernels that compute epilogues in float32.
+func epilogueSupports(in, out []layers.Spec, a layers.Attrs) error {
+	if layers.HasEpilogue(in, a) && out[0].DType != tensor.Float32 {
+		return fmt.Errorf("no epilogue of %v", out[0].DType)
+	}
+	return nil
+}
+
+// activationLoop returns the loop of the activation that attributes name, nil for none.
+func activationLoop(a layers.Attrs) func(dst []float32, in [][]float32) {
+	kind, attrs := layers.Activation(a)
+	if kind == "" {
+		return nil
+	}
+	return elementwiseKernels[kind].loops(attrs, tensor.Float32).f32
+}
+
+// operand returns an optional operand of a call.
+func (c *call) operand(i int) view {
+	if i >= len(c.in) {
+		return view{}
+	}
+	return c.in[i]
+}
+
+// convEpilogueBytes is the scratch that a conv's epilogue takes.
+func convEpilogueBytes(in, out []layers.Spec) int64 {
+	if len(in) > 3 && in[3].DType != tensor.Invalid {
+		return scratchBytes(4, out[0].Shape[1], out[0].Shape[1])
+	}
+	return 0
+}
+
+// convEpilogue reads the epilogue of a conv, nil where there is none. The scale and shift of a batch norm are in work.
+func convEpilogue(c *call, work *scratch) *epilogue {
+	e := &epilogue{residual: c.operand(7), act: activationLoop(c.attrs)}
+	if w := c.operand(3); !w.absent() {
+		n := c.out[0].shape()[1]
+		e.scale, e.shift = takeReal[float32](work, n), takeReal[float32](work, n)
+		normScales(e.scale, e.shift, w, c.in[4], c.in[5], c.in[6], c.attrs.Float("eps"))
+	} else if e.residual.absent() && e.act == nil {
+		return nil
+	}
+	return e
+}
+
+// normScales: scale = w/√(var+eps), shift = b − mean·scale: what a batch norm does to each channel.
+func normScales(scale, shift []float32, w, b, mean, variance view, eps float64) {
+	at := func(v view, i int) float32 { return elements[float32](v)[v.layout.Offset+i*v.layout.Strides[0]] }
+	for i := range scale {
+		s := float64(at(w, i)) / math.Sqrt(float64(at(variance, i))+eps)
+		scale[i] = float32(s)
+		shift[i] = float32(float64(at(b, i)) - float64(at(mean, i))*s)
+	}
+}
+
+// finish applies an epilogue to results whose first is number at in the result's order. channel is theirs.
+func (e *epilogue) finish(dst []float32, at, channel int) {
+	if e.scale != nil {
+		scale, shift := e.scale[channel], e.shift[channel]
+		for i, x := range dst {
+			dst[i] = float32(x*scale) + shift
+		}
+	}
+	e.add(dst, at)
+	if e.act != nil {
+		e.act(dst, [][]float32{dst})
+	}
+}
+
+// add adds the residual to results whose first is number at in the result's order.
+func (e *epilogue) add(dst []float32, at int) {
+	if e.residual.absent() {
+		return
+	}
+	src := elements[float32](e.residual)
+	linesOf(e.residual.layout, at, at+len(dst), func(i, first, stride, n int) {
+		line := dst[i-at:][:n]
+		for k := range line {
+			line[k] += src[first+k*stride]
+		}
+	})
+}
+
+// planes applies an epilogue to the planes of some channels of an image.
+func (e *epilogue) planes(p *Pool, out view, image, channel, channels, pixels int) {
+	all := elements[float32](out)[out.layout.Offset:]
+	forEach(p, channels, func(o int) {
+		at := (image*out.shape()[1] + channel + o) * pixels
+		for from := 0; from < pixels; from += blockElements {
+			n := min(blockElements, pixels-from)
+			e.finish(all[at+from:][:n], at+from, channel+o)
+		}
+	})
+}

@@ -1,0 +1,163 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// chainKernels compute elementwise ops that were put together.
+var chainKernels = map[layers.Kind]kernel{
+	"chain": {run: runChain, supports: chainSupports},
+}
+
+// chainSupports refuses programs with ops that have no loop over float32.
+func chainSupports(_, _ []layers.Spec, a layers.Attrs) error {
+	for _, q := range a.Program("program") {
+		if chainLoop(q) == nil {
+			return fmt.Errorf("no loop for %s", q.Kind)
+		}
+	}
+	return nil
+}
+
+// chainLoop returns how an instruction is computed.
+func chainLoop(q layers.Instruction) func(dst []float32, in [][]float32) {
+	if q.Kind == "where" {
+		return whereFloat32
+	}
+	k := elementwiseKernels[q.Kind]
+	if k.loops == nil {
+		return nil
+	}
+	return k.loops(q.Attrs, tensor.Float32).f32
+}
+
+// whereFloat32 is where with a condition that is 0 or not.
+func whereFloat32(dst []float32, in [][]float32) {
+	a, b := in[1][:len(dst)], in[2][:len(dst)]
+	for i, condition := range in[0][:len(dst)] {
+		if condition != 0 {
+			dst[i] = a[i]
+		} else {
+			dst[i] = b[i]
+		}
+	}
+}
+
+// loadBools reads bools as 0 and 1.
+func loadBools(dst []float32, v view, first, stride int) {
+	src := elements[uint8](v)
+	for i := range dst {
+		dst[i] = 0
+		if src[first+i*stride] != 0 {
+			dst[i] = 1
+		}
+	}
+}
+
+// A chainStep is an instruction made ready.
+type chainStep struct {
+	loop func(dst []float32, in [][]float32)
+	args []int
+	// at is the buffer that the result goes to, −1 for the result of the chain.
+	at int
+}
+
+// runChain computes the instructions one after the other, for a block of elements at a time that stays in the cache. The
+// bits are those of the ops one by one.
+func runChain(c *call) error {
+	steps, buffers, err := chainSteps(c.attrs.Program("program"), len(c.in))
+	if err != nil {
+		return err
+	}
+	c.pool.For(c.out[0].size(), grain, func(from, to int) { chainPart(c, steps, buffers, from, to) })
+	return nil
+}
+
+// chainSteps gives the results of the instructions buffers, which are used again when nobody is left to read them.
+func chainSteps(p layers.Program, operands int) ([]chainStep, int, error) {
+	lastUse := make([]int, operands+len(p))
+	for i, q := range p {
+		for _, arg := range q.Args {
+			lastUse[arg] = i
+		}
+	}
+	steps := make([]chainStep, len(p))
+	var free []int
+	buffers := 0
+	for i, q := range p {
+		steps[i] = chainStep{loop: chainLoop(q), args: q.Args, at: -1}
+		if steps[i].loop == nil {
+			return nil, 0, fmt.Errorf("no loop for %s", q.Kind)
+		}
+		if i == len(p)-1 {
+			break
+		}
+		if n := len(free); n > 0 {
+			steps[i].at, free = free[n-1], free[:n-1]
+		} else {
+			steps[i].at = buffers
+			buffers++
+		}
+		for k, arg := range q.Args {
+			if arg >= operands && lastUse[arg] == i && !contains(q.Args[:k], arg) {
+				free = append(free, steps[arg-operands].at)
+			}
+		}
+	}
+	return steps, buffers, nil
+}
+
+func contains(list []int, x int) bool {
+	for _, y := range list {
+		if x == y {
+			return true
+		}
+	}
+	return false
+}
+
+// chainPart computes elements [from, to) of a chain's result.
+func chainPart(c *call, steps []chainStep, buffers, from, to int) {
+	readers := make([]reader[float32], len(c.in))
+	for i, v := range c.in {
+		if v.dtype == tensor.Bool {
+			readers[i] = newReader(v, loadBools, false, from)
+		} else {
+			readers[i] = newReader(v, loadStrided[float32], true, from)
+		}
+	}
+	held := make([]blockBuffer, buffers)
+	for i := range held {
+		held[i] = newBlockBuffer()
+	}
+	out := elements[float32](c.out[0])[c.out[0].layout.Offset:]
+	values := make([][]float32, len(c.in)+len(steps))
+	var in [3][]float32
+	for at := from; at < to; at += blockElements {
+		n := min(blockElements, to-at)
+		for i := range readers {
+			values[i] = readers[i].next(n)
+		}
+		for i := range steps {
+			s := &steps[i]
+			dst := out[at:][:n]
+			if s.at >= 0 {
+				dst = blockOf[float32](held[s.at])[:n]
+			}
+			for k, arg := range s.args {
+				in[k] = values[arg]
+			}
+			s.loop(dst, in[:len(s.args)])
+			values[len(c.in)+i] = dst
+		}
+	}
+	for i := range readers {
+		readers[i].release()
+	}
+	for _, b := range held {
+		blockBuffers.Put(b)
+	}
+}
