@@ -3,6 +3,7 @@ module github.com/optimem/optimem
 go 1.26.0
 
 require (
+	github.com/ebitengine/purego v0.11.3
 	github.com/google/go-cmp v0.7.0
 	github.com/nlpodyssey/gopickle v0.3.0
 	github.com/rogpeppe/go-internal v1.16.0

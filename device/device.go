@@ -41,6 +41,20 @@ type Memory interface {
 	Free() error
 }
 
+// A HostAllocator is a device that copies by itself, while the host goes on, from and to memory of the host that it gave
+// out. Other memory of the host it copies too, but not always in the background.
+type HostAllocator interface {
+	// AllocHost takes memory of the host, or fails: such memory is scarce. The caller frees it.
+	AllocHost(bytes int64) (HostMemory, error)
+}
+
+// HostMemory is memory of the host.
+type HostMemory interface {
+	Bytes() []byte
+	// Free gives the memory back. A second Free does nothing.
+	Free()
+}
+
 // A Region is part of a memory.
 type Region struct {
 	Memory Memory

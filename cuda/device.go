@@ -1,0 +1,287 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"sync"
+
+	"github.com/optimem/optimem/cuda/internal/driver"
+	"github.com/optimem/optimem/cuda/kernels"
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/layers"
+)
+
+// Options say which GPU. The zero value is the first one of the system's driver.
+type Options struct {
+	// Ordinal is the number of the GPU among those that the process may use.
+	Ordinal int
+	// Library is the path of the driver, such as that of the simulated one; "" is the system's.
+	Library string
+}
+
+// An UnavailableError says why there is no GPU to compute on.
+type UnavailableError struct {
+	// Reason is for people.
+	Reason string
+	Err    error
+}
+
+// Error gives the reason.
+func (e *UnavailableError) Error() string {
+	if e.Err == nil {
+		return e.Reason
+	}
+	return e.Reason + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// A LostError says that the device failed in a way after which nothing can be done on it. A new one may work.
+type LostError struct{ Err error }
+
+// Error gives the first failure.
+func (e *LostError) Error() string { return "the GPU is lost: " + e.Err.Error() }
+
+// Unwrap returns the first failure.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// A Device is a GPU: the primary context that a process has on it.
+type Device struct {
+	lib        *driver.Library
+	id         driver.DeviceID
+	name       string
+	info       Info
+	ctx        driver.Context
+	mu         sync.Mutex
+	functions  map[string]driver.Function
+	modules    map[string]driver.Module
+	used, peak int64
+	pinned     int64
+	lost       error
+	closed     bool
+}
+
+var _ device.Device = (*Device)(nil)
+
+// New opens a GPU. The error is an *UnavailableError where there is none to use.
+func New(opts Options) (*Device, error) {
+	lib, err := open(opts.Library)
+	if err != nil {
+		return nil, err
+	}
+	info, id, err := describe(lib, opts.Ordinal)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	if info.Capability < kernels.LowestCapability {
+		return nil, &UnavailableError{Reason: fmt.Sprintf("%s has compute capability %d.%d, the kernels need %d.%d",
+			info.Name, info.Capability/10, info.Capability%10, kernels.LowestCapability/10, kernels.LowestCapability%10)}
+	}
+	d := &Device{
+		lib: lib, id: id, info: info, name: fmt.Sprintf("cuda:%d", opts.Ordinal),
+		functions: make(map[string]driver.Function), modules: make(map[string]driver.Module),
+	}
+	if d.ctx, err = lib.RetainPrimary(id); err != nil {
+		return nil, unavailable(err)
+	}
+	if err := d.try(); err != nil {
+		return nil, errors.Join(unavailable(err), lib.ReleasePrimary(id))
+	}
+	return d, nil
+}
+
+// try loads one module, so that a driver that is too old is known before anything was planned.
+func (d *Device) try() error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	_, err := d.function("om_gather_1")
+	return err
+}
+
+// open opens the driver.
+func open(path string) (*driver.Library, error) {
+	lib, err := driver.Open(path)
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	return lib, nil
+}
+
+// unavailable says in words why a GPU cannot be used.
+func unavailable(err error) error {
+	var failed *driver.Error
+	if errors.Is(err, driver.ErrAbsent) {
+		return &UnavailableError{Err: err, Reason: "no CUDA"}
+	}
+	if !errors.As(err, &failed) {
+		return &UnavailableError{Err: err, Reason: "the driver cannot be used"}
+	}
+	reason := "the driver cannot be used"
+	switch failed.Code {
+	case driver.NoDevice:
+		reason = "the driver sees no GPU (CUDA_VISIBLE_DEVICES can hide them)"
+	case driver.InvalidDevice:
+		reason = "there is no GPU of that number"
+	case driver.UnsupportedPTX:
+		reason = fmt.Sprintf("the driver is too old for the kernels: it must be of CUDA %s or later (on Linux %s or later)",
+			kernels.DriverRelease, kernels.DriverLinux)
+	case driver.NotPermitted, driver.OperatingSystem:
+		reason = "the process may not use the GPU"
+	case driver.DriverMismatch:
+		reason = "the driver's library and its kernel module are of different versions"
+	case driver.Unavailable:
+		reason = "the GPU is busy or was lost"
+	case driver.OutOfMemory:
+		reason = "the GPU has no memory left for a process more"
+	}
+	return &UnavailableError{Reason: reason, Err: err}
+}
+
+// enter locks the goroutine to its thread and makes the context that thread's. The caller must leave.
+func (d *Device) enter() error {
+	d.mu.Lock()
+	lost := d.lost
+	d.mu.Unlock()
+	if lost != nil {
+		return lost
+	}
+	goruntime.LockOSThread()
+	if err := d.failed(d.lib.SetCurrent(d.ctx)); err != nil {
+		goruntime.UnlockOSThread()
+		return err
+	}
+	return nil
+}
+
+// leave undoes enter. The context stays the thread's: whoever enters sets it.
+func (d *Device) leave() { goruntime.UnlockOSThread() }
+
+// failed keeps the first error after which nothing can be done, and returns the error.
+func (d *Device) failed(err error) error {
+	var e *driver.Error
+	if err == nil || !errors.As(err, &e) || !e.Code.Sticky() {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lost == nil {
+		d.lost = &LostError{err}
+	}
+	return d.lost
+}
+
+// gone reports whether the device is lost, and with it all that it held.
+func (d *Device) gone() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lost != nil
+}
+
+// Name returns "cuda:" and the number of the GPU.
+func (d *Device) Name() string { return d.name }
+
+// Info describes the GPU.
+func (d *Device) Info() Info { return d.info }
+
+// Memory returns the total and the free bytes of the GPU's memory, with what other processes use.
+func (d *Device) Memory() (totalBytes, freeBytes int64) {
+	if d.enter() != nil {
+		return d.info.MemoryBytes, 0
+	}
+	defer d.leave()
+	free, total, err := d.lib.MemInfo()
+	if d.failed(err) != nil {
+		return d.info.MemoryBytes, 0
+	}
+	return total, free
+}
+
+// PeakBytes returns the most that was allocated at once.
+func (d *Device) PeakBytes() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.peak
+}
+
+// Supports returns nil when there is a kernel that takes the operands.
+func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
+	_, err := lookup(op, in, out)
+	return err
+}
+
+// Lower decides how every op of a graph is computed.
+func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) { return Lower(g) }
+
+// function returns a kernel, whose module is compiled by the driver when it is first asked for. The context is current.
+func (d *Device) function(name string) (driver.Function, error) {
+	d.mu.Lock()
+	f, ok := d.functions[name]
+	d.mu.Unlock()
+	if ok {
+		return f, nil
+	}
+	family, err := kernels.Family(name)
+	if err != nil {
+		return 0, err
+	}
+	d.mu.Lock()
+	m, loaded := d.modules[family]
+	d.mu.Unlock()
+	if !loaded {
+		image, err := kernels.Image(family, d.info.Capability)
+		if err != nil {
+			return 0, err
+		}
+		if m, err = d.lib.LoadModule(image); d.failed(err) != nil {
+			return 0, fmt.Errorf("kernels of %s: %w", family, d.failed(err))
+		}
+		d.mu.Lock()
+		if other, twice := d.modules[family]; twice {
+			m = other
+		}
+		d.modules[family] = m
+		d.mu.Unlock()
+	}
+	if f, err = d.lib.Function(m, name); d.failed(err) != nil {
+		return 0, fmt.Errorf("kernel %s: %w", name, d.failed(err))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.functions[name] = f
+	return f, nil
+}
+
+// Close gives the context back. It fails where memory was forgotten.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	used, pinned, lost := d.used, d.pinned, d.lost
+	d.mu.Unlock()
+	var errs []error
+	if lost == nil {
+		if used != 0 || pinned != 0 {
+			errs = append(errs, fmt.Errorf("%d bytes of the device and %d of page-locked memory were not freed", used, pinned))
+		}
+		if err := d.enter(); err != nil {
+			errs = append(errs, err)
+		} else {
+			for _, m := range d.modules {
+				errs = append(errs, d.lib.UnloadModule(m))
+			}
+			errs = append(errs, d.lib.SetCurrent(0))
+			d.leave()
+		}
+	}
+	if err := d.lib.ReleasePrimary(d.id); lost == nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,56 @@
+package cuda
+
+import "github.com/optimem/optimem/cuda/internal/driver"
+
+// Info describes a GPU.
+type Info struct {
+	// Name is the maker's. Capability is the compute capability, as in 86 for 8.6, Driver the release of CUDA that the
+	// driver is of, as in 12040 for 12.4.
+	Name               string
+	Capability, Driver int
+	MemoryBytes        int64
+	Multiprocessors    int
+	// Simulated says that the driver is the simulator.
+	Simulated bool
+}
+
+// List describes the GPUs that the process may use. The error is an *UnavailableError.
+func List(library string) ([]Info, error) {
+	lib, err := open(library)
+	if err != nil {
+		return nil, err
+	}
+	n, err := lib.DeviceCount()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	list := make([]Info, n)
+	for i := range list {
+		if list[i], _, err = describe(lib, i); err != nil {
+			return nil, unavailable(err)
+		}
+	}
+	return list, nil
+}
+
+// describe asks the driver about a GPU.
+func describe(lib *driver.Library, ordinal int) (info Info, id driver.DeviceID, err error) {
+	if id, err = lib.Device(ordinal); err != nil {
+		return info, id, err
+	}
+	info.Simulated = lib.Simulated()
+	if info.Name, err = lib.DeviceName(id); err != nil {
+		return info, id, err
+	}
+	if info.Capability, err = lib.Capability(id); err != nil {
+		return info, id, err
+	}
+	if info.Driver, err = lib.Version(); err != nil {
+		return info, id, err
+	}
+	if info.MemoryBytes, err = lib.DeviceMemory(id); err != nil {
+		return info, id, err
+	}
+	info.Multiprocessors, err = lib.Attribute(id, driver.Multiprocessors)
+	return info, id, err
+}

@@ -1,0 +1,132 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A kernel computes one kind of op.
+type kernel struct {
+	// name is what reports say; "" is the kind.
+	name string
+	// work returns the scratch memory needed for given operands, wherever they lie; nil is none.
+	work func(in, out []layers.Spec, a layers.Attrs) int64
+	// supports returns why given operands cannot be computed; nil takes all that the shape rule takes.
+	supports func(in, out []layers.Spec, a layers.Attrs) error
+	// launch gives the op to the stream.
+	launch func(l *launch) error
+}
+
+// families are the kernels, one file each.
+var families = []map[layers.Kind]kernel{
+	elementwiseKernels,
+	linearKernels,
+}
+
+// table is put together from the families.
+var table = func() map[layers.Kind]kernel {
+	all := make(map[layers.Kind]kernel)
+	for _, family := range families {
+		for kind, k := range family {
+			if _, dup := all[kind]; dup {
+				panic("BUG: two kernels for " + string(kind))
+			}
+			if k.name == "" {
+				k.name = string(kind)
+			}
+			all[kind] = k
+		}
+	}
+	return all
+}()
+
+// maxDims is the most dimensions of an operand: OM_DIMS of om.h.
+const maxDims = 8
+
+// lookup returns how an op is computed, or why it is not.
+func lookup(op layers.Op, in, out []layers.Spec) (kernel, error) {
+	k, ok := table[op.Kind]
+	if !ok {
+		return kernel{}, fmt.Errorf("there is no CUDA kernel for %s", op.Kind)
+	}
+	for _, list := range [][]layers.Spec{in, out} {
+		for _, s := range list {
+			if len(s.Shape) > maxDims {
+				return kernel{}, fmt.Errorf("%d dimensions, CUDA kernels take %d", len(s.Shape), maxDims)
+			}
+		}
+	}
+	if k.supports == nil {
+		return k, nil
+	}
+	return k, k.supports(in, out, op.Attrs)
+}
+
+// Lower decides how every op of a graph is computed. It needs no GPU.
+func Lower(g *layers.Graph) (*layers.Lowered, error) {
+	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
+	for i, op := range g.Ops {
+		in, out := specs(g, op)
+		k, err := lookup(op, in, out)
+		if err != nil {
+			source := ""
+			if op.Source != "" {
+				source = " (" + op.Source + ")"
+			}
+			return nil, fmt.Errorf("%s: %s: %w: %w%s", op.Path, op.Kind, layers.ErrUnsupported, err, source)
+		}
+		l.Steps[i].Kernel = k.name
+		if k.work != nil {
+			l.Steps[i].WorkBytes = k.work(in, out, op.Attrs)
+		}
+	}
+	return l, nil
+}
+
+// specs returns the dtypes and shapes of an op's operands and results.
+func specs(g *layers.Graph, op layers.Op) (in, out []layers.Spec) {
+	for _, o := range op.In {
+		in = append(in, g.Spec(o))
+	}
+	for _, id := range op.Out {
+		out = append(out, layers.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape})
+	}
+	return in, out
+}
+
+// suffixes name the dtypes in the names of kernels.
+var suffixes = map[tensor.DType]string{
+	tensor.Float32: "f32", tensor.Float64: "f64", tensor.Float16: "f16", tensor.BFloat16: "bf16",
+	tensor.Int8: "i8", tensor.Int16: "i16", tensor.Int32: "i32", tensor.Int64: "i64",
+	tensor.UInt8: "u8", tensor.UInt16: "u16", tensor.UInt32: "u32", tensor.UInt64: "u64",
+	tensor.Bool: "bool", tensor.Complex64: "c64", tensor.Complex128: "c128",
+}
+
+// suffix returns what the name of a kernel for elements of a dtype ends in.
+func suffix(d tensor.DType) string {
+	if s, ok := suffixes[d]; ok {
+		return s
+	}
+	return d.String()
+}
+
+// isReal reports whether a dtype is a float of a width that kernels compute with.
+func isReal(d tensor.DType) bool {
+	switch d {
+	case tensor.Float32, tensor.Float64, tensor.Float16, tensor.BFloat16:
+		return true
+	}
+	return false
+}
+
+// onlyReal is the support of kernels that take floats of one dtype.
+func onlyReal(in, _ []layers.Spec, _ layers.Attrs) error {
+	for _, s := range in {
+		if s.DType != tensor.Invalid && (!isReal(s.DType) || s.DType != in[0].DType) {
+			return fmt.Errorf("it takes floats of one dtype, not %v beside %v", s.DType, in[0].DType)
+		}
+	}
+	return nil
+}

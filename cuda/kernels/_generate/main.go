@@ -1,0 +1,176 @@
+// Command _generate compiles the kernels to PTX with NVRTC: no GPU and no driver are needed, and no CUDA toolkit but
+// that one library, of the release in the constant version:
+//
+//	pip download --no-deps nvidia-cuda-nvrtc-cu11==11.8.89 && unzip nvidia_cuda_nvrtc_cu11-*.whl
+//	OPTIMEM_NVRTC=nvidia/cuda_nvrtc/lib/libnvrtc.so.11.2 go generate ./cuda/kernels
+//
+// An old release on purpose: a driver takes PTX of its own age and older only. Sources whose PTX is there are not
+// compiled again, so that go generate needs NVRTC only after a change.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/optimem/optimem/cuda/kernels"
+)
+
+// version is the release of NVRTC that the committed PTX is made with.
+const version = "11.8"
+
+func main() {
+	force := flag.Bool("force", false, "compile everything")
+	flag.Parse()
+	if err := generate(*force); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func generate(force bool) error {
+	sources, err := filepath.Glob("*.cu")
+	if err != nil {
+		return err
+	}
+	header, err := os.ReadFile("om.h")
+	if err != nil {
+		return err
+	}
+	var lib *nvrtc
+	wanted := make(map[string]bool)
+	for _, name := range sources {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		family, first := strings.TrimSuffix(name, ".cu"), kernels.Stamp(header, source)+"\n"
+		low, high := kernels.Path(family, kernels.Targets[0]), kernels.Path(family, kernels.Targets[1])
+		wanted[low] = true
+		if old, err := os.ReadFile(low); err == nil && strings.HasPrefix(string(old), first) && !force {
+			wanted[high] = true
+			continue
+		}
+		if lib == nil {
+			if lib, err = open(); err != nil {
+				return fmt.Errorf("%s has changed: %w", name, err)
+			}
+		}
+		var images []string
+		for _, target := range kernels.Targets {
+			ptx, err := lib.compile(name, source, header, target)
+			if err != nil {
+				return fmt.Errorf("%s for %s: %w", name, target, err)
+			}
+			images = append(images, ptx)
+		}
+		if err := os.WriteFile(low, []byte(first+images[0]), 0o644); err != nil {
+			return err
+		}
+		// Most sources have nothing that only the newer target can do.
+		if strings.Replace(images[1], ".target sm_80", ".target sm_70", 1) == images[0] {
+			continue
+		}
+		wanted[high] = true
+		if err := os.WriteFile(high, []byte(first+images[1]), 0o644); err != nil {
+			return err
+		}
+	}
+	stale, err := filepath.Glob("ptx/*.ptx")
+	if err != nil {
+		return err
+	}
+	for _, path := range stale {
+		if !wanted[filepath.ToSlash(path)] {
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// nvrtc is the library's calls.
+type nvrtc struct {
+	create, compileProgram, logSize, log, ptxSize, ptx uintptr
+}
+
+func open() (*nvrtc, error) {
+	path := os.Getenv("OPTIMEM_NVRTC")
+	if path == "" {
+		return nil, errors.New("OPTIMEM_NVRTC does not say where libnvrtc.so of CUDA " + version + " is")
+	}
+	// The library opens its builtins by name: they must be loaded first.
+	if found, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "libnvrtc-builtins.so*")); len(found) > 0 {
+		if _, err := purego.Dlopen(found[0], purego.RTLD_NOW|purego.RTLD_GLOBAL); err != nil {
+			return nil, err
+		}
+	}
+	h, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	if err != nil {
+		return nil, err
+	}
+	n := &nvrtc{}
+	var v uintptr
+	for name, p := range map[string]*uintptr{
+		"nvrtcVersion": &v, "nvrtcCreateProgram": &n.create, "nvrtcCompileProgram": &n.compileProgram,
+		"nvrtcGetProgramLogSize": &n.logSize, "nvrtcGetProgramLog": &n.log,
+		"nvrtcGetPTXSize": &n.ptxSize, "nvrtcGetPTX": &n.ptx,
+	} {
+		if *p, err = purego.Dlsym(h, name); err != nil {
+			return nil, err
+		}
+	}
+	var major, minor int32
+	purego.SyscallN(v, uintptr(unsafe.Pointer(&major)), uintptr(unsafe.Pointer(&minor)))
+	if have := fmt.Sprintf("%d.%d", major, minor); have != version {
+		return nil, fmt.Errorf("NVRTC %s, the PTX is made with %s", have, version)
+	}
+	return n, nil
+}
+
+func (n *nvrtc) compile(name string, source, header []byte, target string) (string, error) {
+	var program uintptr
+	text, file := terminated(string(source)), terminated(name)
+	headers := []*byte{terminated(string(header))}
+	names := []*byte{terminated("om.h")}
+	var r uintptr
+	r, _, _ = purego.SyscallN(n.create, uintptr(unsafe.Pointer(&program)), uintptr(unsafe.Pointer(text)),
+		uintptr(unsafe.Pointer(file)), 1, uintptr(unsafe.Pointer(&headers[0])), uintptr(unsafe.Pointer(&names[0])))
+	if r != 0 {
+		return "", fmt.Errorf("nvrtcCreateProgram: %d", r)
+	}
+	options := []*byte{
+		terminated("--gpu-architecture=" + target), terminated("-default-device"), terminated("--std=c++17"),
+	}
+	failed, _, _ := purego.SyscallN(n.compileProgram, program, uintptr(len(options)), uintptr(unsafe.Pointer(&options[0])))
+	log := n.text(program, n.logSize, n.log)
+	runtime.KeepAlive([]any{text, file, headers, names, options})
+	if failed != 0 {
+		return "", errors.New(log)
+	}
+	return n.text(program, n.ptxSize, n.ptx), nil
+}
+
+// text asks for a text whose length another call tells.
+func (n *nvrtc) text(program, size, get uintptr) string {
+	var bytes uint64
+	if r, _, _ := purego.SyscallN(size, program, uintptr(unsafe.Pointer(&bytes))); r != 0 || bytes == 0 {
+		return ""
+	}
+	buf := make([]byte, bytes)
+	purego.SyscallN(get, program, uintptr(unsafe.Pointer(&buf[0])))
+	return strings.TrimRight(string(buf), "\x00")
+}
+
+func terminated(s string) *byte {
+	b := append([]byte(s), 0)
+	return &b[0]
+}

@@ -1,0 +1,106 @@
+// Package kernels holds the kernels of the CUDA device as PTX, which drivers compile for the GPU at hand.
+//
+// The sources, *.cu, are compiled by [the generator] for two targets, and what it makes is committed beside them. Each
+// image begins with a hash of what it was made from, and a test holds the two together. Which kernel computes what is not
+// known here: package cuda does that.
+//
+//	image, err := kernels.Image("om_relu_f32", 80)
+//
+// [the generator]: https://github.com/optimem/optimem/tree/main/cuda/kernels/_generate
+package kernels
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+)
+
+//go:generate go run ./_generate
+
+//go:embed ptx/*.ptx
+var files embed.FS
+
+// Targets are the architectures that images are made for, the lowest first. A GPU runs every image whose target is no
+// newer than itself.
+var Targets = []string{"compute_70", "compute_80"}
+
+// LowestCapability is the first compute capability, as in 70 for 7.0, that there is an image for.
+const LowestCapability = 70
+
+// DriverRelease is the release of CUDA that a driver must be of to take the images, DriverLinux what such drivers are called
+// on Linux. It is that of the compiler.
+const (
+	DriverRelease = "11.8"
+	DriverLinux   = "520"
+)
+
+// Path returns where the image of a family, such as "linear", lies for one of the Targets.
+func Path(family, target string) string {
+	return "ptx/" + family + "." + strings.Replace(target, "compute_", "sm", 1) + ".ptx"
+}
+
+// Stamp returns the first line of an image that was made from a source and the header that all include.
+func Stamp(header, source []byte) string {
+	h := sha256.New()
+	h.Write(header)
+	h.Write(source)
+	return "// " + hex.EncodeToString(h.Sum(nil))
+}
+
+// families maps every kernel to the family that it is in.
+var families = sync.OnceValue(func() map[string]string {
+	all := make(map[string]string)
+	names, err := fs.Glob(files, "ptx/*.sm70.ptx")
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	for _, name := range names {
+		image, err := files.ReadFile(name)
+		if err != nil {
+			panic("BUG: " + err.Error())
+		}
+		family := strings.TrimSuffix(strings.TrimPrefix(name, "ptx/"), ".sm70.ptx")
+		for _, entry := range entries(image) {
+			all[entry] = family
+		}
+	}
+	return all
+})
+
+// entries returns the names of an image's kernels.
+func entries(image []byte) []string {
+	var names []string
+	lines := bufio.NewScanner(bytes.NewReader(image))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if name, ok := strings.CutPrefix(lines.Text(), ".visible .entry "); ok {
+			names = append(names, strings.TrimRight(name, "( "))
+		}
+	}
+	return names
+}
+
+// Family returns the family that a kernel is in.
+func Family(kernel string) (string, error) {
+	if f, ok := families()[kernel]; ok {
+		return f, nil
+	}
+	return "", fmt.Errorf("no kernel %s", kernel)
+}
+
+// Image returns the PTX of a family for a GPU of a compute capability, as in 86 for 8.6. A family has an image for the
+// newer target only where that differs.
+func Image(family string, capability int) ([]byte, error) {
+	if capability >= 80 {
+		if image, err := files.ReadFile(Path(family, Targets[1])); err == nil {
+			return image, nil
+		}
+	}
+	return files.ReadFile(Path(family, Targets[0]))
+}

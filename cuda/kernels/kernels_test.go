@@ -1,0 +1,75 @@
+package kernels_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/cuda/kernels"
+)
+
+// TestImagesAreFresh fails where a source has changed and "go generate ./cuda/kernels" was not run.
+func TestImagesAreFresh(t *testing.T) {
+	header, err := fs.ReadFile(kernels.Sources, "om.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := fs.Glob(kernels.Sources, "*.cu")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	known := make(map[string]bool)
+	for _, name := range names {
+		source, err := fs.ReadFile(kernels.Sources, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		family := strings.TrimSuffix(name, ".cu")
+		for i, target := range kernels.Targets {
+			path := kernels.Path(family, target)
+			known[path] = true
+			image, err := os.ReadFile(path)
+			if os.IsNotExist(err) && i > 0 {
+				continue // the newer target has nothing that the older has not
+			}
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if first, _, _ := strings.Cut(string(image), "\n"); first != kernels.Stamp(header, source) {
+				t.Errorf("%s is not of %s as it is now: go generate ./cuda/kernels", path, name)
+			}
+			if !strings.Contains(string(image), "\n.target "+strings.Replace(target, "compute", "sm", 1)+"\n") {
+				t.Errorf("%s is not for %s", path, target)
+			}
+		}
+	}
+	images, err := filepath.Glob("ptx/*.ptx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range images {
+		if !known[filepath.ToSlash(path)] {
+			t.Errorf("%s has no source", path)
+		}
+	}
+}
+
+// TestImage finds kernels by name, for GPUs old and new.
+func TestImage(t *testing.T) {
+	family, err := kernels.Family("om_linear_f32")
+	if err != nil || family != "linear" {
+		t.Fatal(family, err)
+	}
+	for _, capability := range []int{70, 75, 80, 86, 90, 120} {
+		image, err := kernels.Image(family, capability)
+		if err != nil || !strings.Contains(string(image), ".visible .entry om_linear_f32(") {
+			t.Errorf("%d: %v", capability, err)
+		}
+	}
+	if _, err := kernels.Family("om_nothing"); err == nil {
+		t.Error("there is a kernel om_nothing")
+	}
+}

@@ -1,0 +1,152 @@
+// Included first by every .cu file. The same sources are compiled to PTX and, for the simulated driver, by a C++
+// compiler for the host: keep to what both take. No headers of CUDA, no <<<>>>, no templates of kernels, no globals; what
+// only a GPU has (inline PTX, asynchronous copies, tensor cores) stands under #ifdef __CUDA_ARCH__ beside a plain way.
+#pragma once
+
+#ifdef __CUDACC__
+
+#define OM_DEVICE __device__ __forceinline__
+// A kernel. Its name begins with om_, since names such as div clash with the host's. Pointers are parameters of their own,
+// never members of a struct, and const where they are only read: the simulated driver looks for races by that.
+#define OM_KERNEL(name, ...) extern "C" __global__ void name(__VA_ARGS__)
+// The launch's dynamic shared memory as T *name.
+#define OM_DYNAMIC(T, name)                                            \
+	extern __shared__ __align__(16) unsigned char om_dynamic_bytes[]; \
+	T *name = (T *)om_dynamic_bytes
+
+#else
+
+#include "simt.h" // of the simulated driver: OM_KERNEL, OM_DEVICE, OM_DYNAMIC, threadIdx, __shared__, __syncthreads, …
+
+#endif
+
+typedef long long om_i64;
+typedef unsigned long long om_u64;
+typedef signed char om_i8;
+typedef unsigned char om_u8;
+typedef unsigned short om_u16;
+typedef unsigned int om_u32;
+
+// Eight is the most dimensions that an operand has.
+#define OM_DIMS 8
+
+// A strided view: dimensions and strides in elements. Its offset is in the pointer beside it. The launch joins dimensions
+// that lie in order, so that a contiguous view has one, of stride 1.
+struct om_layout {
+	om_i64 rank;
+	om_i64 shape[OM_DIMS];
+	om_i64 stride[OM_DIMS];
+};
+
+// om_at is where element i, counted in row-major order, lies.
+OM_DEVICE om_i64 om_at(const om_layout &l, om_i64 i) {
+	if (l.rank == 1)
+		return i * l.stride[0];
+	om_i64 at = 0;
+#pragma unroll 1
+	for (int d = (int)l.rank - 1; d >= 0; d--) {
+		om_i64 next = i / l.shape[d];
+		at += (i - next * l.shape[d]) * l.stride[d];
+		i = next;
+	}
+	return at;
+}
+
+// OM_EACH walks i over [0, n), spread over all threads of a launch of one dimension (call.over).
+#define OM_EACH(i, n)                                                                    \
+	for (om_i64 i = (om_i64)blockIdx.x * blockDim.x + threadIdx.x, om_step = (om_i64)blockDim.x * gridDim.x; i < (n); \
+		 i += om_step)
+
+// Half floats are bits; they are computed with as float and rounded once.
+struct om_f16 {
+	om_u16 bits;
+};
+struct om_bf16 {
+	om_u16 bits;
+};
+
+OM_DEVICE float om_bits_float(om_u32 bits) {
+#ifdef __CUDACC__
+	return __uint_as_float(bits);
+#else
+	float f;
+	__builtin_memcpy(&f, &bits, 4);
+	return f;
+#endif
+}
+
+OM_DEVICE om_u32 om_float_bits(float f) {
+#ifdef __CUDACC__
+	return __float_as_uint(f);
+#else
+	om_u32 bits;
+	__builtin_memcpy(&bits, &f, 4);
+	return bits;
+#endif
+}
+
+#define OM_INF om_bits_float(0x7f800000u)
+#define OM_NAN om_bits_float(0x7fc00000u)
+
+// om_float widens: to float, but double stays what it is.
+OM_DEVICE double om_float(double x) { return x; }
+OM_DEVICE float om_float(float x) { return x; }
+OM_DEVICE float om_float(om_bf16 x) { return om_bits_float((om_u32)x.bits << 16); }
+OM_DEVICE float om_float(om_f16 x) {
+#ifdef __CUDACC__
+	float f;
+	asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(x.bits));
+	return f;
+#else
+	om_u32 sign = (om_u32)(x.bits & 0x8000) << 16, rest = x.bits & 0x7fff;
+	if (rest >= 0x7c00)
+		return om_bits_float(sign | 0x7f800000u | (rest & 0x3ff) << 13);
+	if (rest >= 0x400)
+		return om_bits_float(sign | (rest << 13) + (112u << 23));
+	float small = (float)rest * 5.9604644775390625e-08f; // 2⁻²⁴
+	return om_bits_float(sign | om_float_bits(small));
+#endif
+}
+
+// om_round sets an element to a float, rounded to nearest even.
+OM_DEVICE void om_round(double *to, double x) { *to = x; }
+OM_DEVICE void om_round(float *to, float x) { *to = x; }
+OM_DEVICE void om_round(om_bf16 *to, float x) {
+	om_u32 b = om_float_bits(x);
+	to->bits = x != x ? (om_u16)0x7fc0 : (om_u16)((b + 0x7fff + ((b >> 16) & 1)) >> 16);
+}
+OM_DEVICE void om_round(om_f16 *to, float x) {
+#ifdef __CUDACC__
+	om_u16 bits;
+	asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+	to->bits = bits;
+#else
+	om_u32 b = om_float_bits(x), sign = b >> 16 & 0x8000, rest = b & 0x7fffffff;
+	if (rest > 0x7f800000)
+		to->bits = (om_u16)(sign | 0x7e00);
+	else if (rest >= 0x477ff000)
+		to->bits = (om_u16)(sign | 0x7c00);
+	else if (rest >= 0x38800000)
+		to->bits = (om_u16)(sign | (rest - (112u << 23) + 0xfff + (rest >> 13 & 1)) >> 13);
+	else // a multiple of 2⁻²⁴: adding ½ leaves exactly those bits
+		to->bits = (om_u16)(sign | (om_float_bits(om_bits_float(rest) + 0.5f) - 0x3f000000u));
+#endif
+}
+
+// OM_REAL instantiates a macro M(suffix, T, A) for the float dtypes: T is the element, A what it is computed in.
+#define OM_REAL(M)         \
+	M(f32, float, float)   \
+	M(f16, om_f16, float)  \
+	M(bf16, om_bf16, float) \
+	M(f64, double, double)
+
+// What a kernel can fail with while it runs: the codes of cuda/status.go.
+#define OM_DIVISOR_ZERO 1
+#define OM_OUT_OF_RANGE 2
+#define OM_BAD_GROUPS 3
+
+// om_fail notes the first failure; status and where are the parameters that call.status passes.
+OM_DEVICE void om_fail(int *status, int where, int code) {
+	if (atomicCAS(status, 0, code) == 0)
+		status[1] = where;
+}

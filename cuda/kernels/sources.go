@@ -1,0 +1,8 @@
+package kernels
+
+import "embed"
+
+// Sources are what the images are made from. Programs that do not ask for them do not have them.
+//
+//go:embed *.cu om.h
+var Sources embed.FS

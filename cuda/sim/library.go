@@ -1,0 +1,120 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package sim
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// A Library is the opened driver. There is one in a process: tests that use it do not run at the same time.
+type Library struct {
+	// Path is what to open in the driver's stead.
+	Path string
+
+	configure, report, take uintptr
+}
+
+// New builds and opens the driver, and begins anew with settings, "key=value" with spaces between: memory, pinned (bytes,
+// with K, M or G), devices, cc (80 for 8.0), driver (12040 for 12.4), init (the code that initialising fails with), copy
+// (bytes a second), latency, launch (ns on the driver's clock), order (threads, or lazy:SEED, the default), and any number
+// of fault=CALL:N:CODE, where the N-th call fails, with late: before it once its work is done, with :+ behind it each call
+// from then on.
+func New(t testing.TB, settings string) *Library {
+	t.Helper()
+	l := &Library{Path: Path(t)}
+	handle, err := purego.Dlopen(l.Path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]*uintptr{
+		"simcuConfigure": &l.configure, "simcuReport": &l.report, "simcuTake": &l.take,
+	} {
+		if *p, err = purego.Dlsym(handle, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := append([]byte(settings), 0)
+	if r, _, _ := purego.SyscallN(l.configure, uintptr(unsafe.Pointer(&text[0]))); int32(r) != 0 {
+		t.Fatalf("the simulated driver does not know %q", settings)
+	}
+	return l
+}
+
+// Take says how much of a device's memory others use from now on.
+func (l *Library) Take(device int, bytes int64) {
+	purego.SyscallN(l.take, uintptr(device), uintptr(bytes))
+}
+
+// A Report is what the driver saw since it was configured.
+type Report struct {
+	// Races counts accesses that no event orders; FirstRace is one of them in words. Message is the last failure's.
+	Races              int
+	FirstRace, Message string
+	// Unpinned counts copies from or to memory that is not page-locked.
+	Unpinned, Launches, Copies int
+	BytesIn, BytesOut          int64
+	PeakBytes, PinnedPeakBytes int64
+	// SpanNanoseconds is the driver's clock.
+	SpanNanoseconds int64
+	// Left counts what was not given back.
+	Left map[string]int
+}
+
+// Report asks what was seen.
+func (l *Library) Report() Report {
+	buf := make([]byte, 4096)
+	purego.SyscallN(l.report, uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)))
+	r := Report{Left: make(map[string]int)}
+	text, _, _ := bytes.Cut(buf, []byte{0})
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		n, _ := strconv.ParseInt(value, 10, 64) // texts are not numbers
+		switch key {
+		case "races":
+			r.Races = int(n)
+		case "first_race":
+			r.FirstRace = value
+		case "message":
+			r.Message = value
+		case "unpinned":
+			r.Unpinned = int(n)
+		case "launches":
+			r.Launches = int(n)
+		case "copies":
+			r.Copies = int(n)
+		case "bytes_in":
+			r.BytesIn = n
+		case "bytes_out":
+			r.BytesOut = n
+		case "peak":
+			r.PeakBytes = n
+		case "pinned_peak":
+			r.PinnedPeakBytes = n
+		case "span_ns":
+			r.SpanNanoseconds = n
+		default:
+			if n != 0 {
+				r.Left[key] = int(n)
+			}
+		}
+	}
+	return r
+}
+
+// Check fails the test where there were races or something was not given back.
+func (l *Library) Check(t testing.TB) {
+	t.Helper()
+	r := l.Report()
+	if r.Races > 0 {
+		t.Errorf("%d races, the first: %s", r.Races, r.FirstRace)
+	}
+	if len(r.Left) > 0 {
+		t.Errorf("not given back: %v", r.Left)
+	}
+}

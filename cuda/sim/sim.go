@@ -1,0 +1,173 @@
+// Package sim is a driver for machines without a GPU: a libcuda.so.1 that runs the CUDA device's own kernels, compiled by
+// the host's C++ compiler, over memory of the host. It refuses what a driver would refuse (memory that is not there, PTX
+// that is too new, launches whose parameters are not the kernel's), executes the streams' work late and in random orders
+// that events allow, finds accesses that no event orders, keeps a clock of its own, and fails where it is told to.
+//
+// It is for tests. What it says of time follows from rates that it was given, and what it computes is in the last bits the
+// host's, not a GPU's.
+//
+//	lib := sim.New(t, "memory=64M order=lazy:7")
+//	dev, err := cuda.New(cuda.Options{Library: lib.Path})
+//	// … run something on it …
+//	lib.Check(t)
+package sim
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/optimem/optimem/cuda/kernels"
+)
+
+//go:embed src/*.cpp src/*.h
+var sources embed.FS
+
+// flags are those that everything is compiled with. Products are not fused, so that results are the same everywhere.
+var flags = []string{"-std=c++17", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-pthread", "-ffp-contract=off", "-w"}
+
+// ErrNoCompiler is wrapped where there is no C++ compiler to build the driver with.
+var ErrNoCompiler = errors.New("the simulated driver needs a C++ compiler")
+
+// Build compiles the driver, unless that was done before with the same sources, and returns its path. It is kept in the
+// user's cache.
+func Build() (string, error) { return build() }
+
+var build = sync.OnceValues(func() (string, error) {
+	compiler, err := exec.LookPath("g++")
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNoCompiler, err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	b := builder{compiler: compiler, dir: filepath.Join(cache, "optimem", "sim")}
+	if err := os.MkdirAll(b.dir, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lock(filepath.Join(b.dir, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	return b.library()
+})
+
+// A builder compiles into a folder. Results are named by a hash of what they are made from.
+type builder struct {
+	compiler, dir string
+}
+
+// A source is a file to compile, or one that others include.
+type source struct {
+	name string
+	text []byte
+}
+
+func (b *builder) library() (string, error) {
+	headers, list, err := read()
+	if err != nil {
+		return "", err
+	}
+	all := sha256.New()
+	var objects []string
+	src, err := os.MkdirTemp("", "optimem-sim")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(src)
+	for _, s := range append(headers, list...) {
+		if err := os.WriteFile(filepath.Join(src, s.name), s.text, 0o644); err != nil {
+			return "", err
+		}
+	}
+	for _, s := range list {
+		h := sha256.New()
+		fmt.Fprintln(h, b.compiler, flags)
+		for _, header := range headers {
+			h.Write(header.text)
+		}
+		fmt.Fprintln(h, s.name)
+		h.Write(s.text)
+		sum := h.Sum(nil)
+		all.Write(sum)
+		object := filepath.Join(b.dir, hex.EncodeToString(sum[:12])+".o")
+		if err := b.make(object, append([]string{"-I", src, "-c", "-x", "c++", filepath.Join(src, s.name)}, flags...)); err != nil {
+			return "", err
+		}
+		objects = append(objects, object)
+	}
+	dir := filepath.Join(b.dir, hex.EncodeToString(all.Sum(nil)[:12]))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "libcuda.so.1")
+	args := append([]string{"-shared", "-pthread", "-Wl,-soname,libcuda.so.1"}, objects...)
+	return path, b.make(path, args)
+}
+
+// make runs the compiler for a result that is not there yet.
+func (b *builder) make(path string, args []string) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	part := path + ".part"
+	out, err := exec.Command(b.compiler, append(args, "-o", part)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(args[0]), err, out)
+	}
+	return os.Rename(part, path)
+}
+
+// read returns the headers, on which everything depends, and what is compiled.
+func read() (headers, list []source, err error) {
+	own, err := fs.Sub(sources, "src")
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, fsys := range []fs.FS{own, kernels.Sources} {
+		names, err := fs.Glob(fsys, "*")
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, name := range names {
+			text, err := fs.ReadFile(fsys, name)
+			if err != nil {
+				return nil, nil, err
+			}
+			s := source{name: name, text: text}
+			if filepath.Ext(name) == ".h" {
+				headers = append(headers, s)
+			} else {
+				list = append(list, s)
+			}
+		}
+	}
+	return headers, list, nil
+}
+
+// Path builds the driver for a test, which is skipped where it cannot be; with OPTIMEM_REQUIRE_SIM=1 it fails.
+func Path(t testing.TB) string {
+	t.Helper()
+	path, err := Build()
+	switch {
+	case err == nil:
+	case errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ErrNoCompiler):
+		if os.Getenv("OPTIMEM_REQUIRE_SIM") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	default:
+		t.Fatal(err)
+	}
+	return path
+}

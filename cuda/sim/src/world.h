@@ -1,0 +1,118 @@
+// The state of the simulated driver.
+#pragma once
+
+#include "engine.h"
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+
+// A mark is a point in a stream: when it is reached by the virtual clock, and what the stream knew then.
+struct mark {
+	bool done = false;
+	double at = 0;
+	order::clock knows;
+};
+
+struct op {
+	std::function<std::string()> run;
+	std::vector<std::shared_ptr<mark>> after;
+	std::shared_ptr<mark> done;
+};
+
+struct stream {
+	int id, device;
+	std::deque<op> queue;
+	bool running = false, ended = false;
+	order::clock knows;
+	double at = 0;
+	std::vector<std::shared_ptr<mark>> waits; // of the next op
+	std::shared_ptr<mark> last = std::make_shared<mark>();
+};
+
+struct event {
+	std::shared_ptr<mark> last;
+};
+
+struct allocation {
+	uint64_t address;
+	size_t bytes;
+	int device;
+	order::history history;
+};
+
+struct module {
+	ptx::image image;
+};
+
+struct function {
+	const simt::entry *entry;
+	std::string name;
+	size_t shared_limit = 48 << 10;
+};
+
+// A fault makes the n-th call of a name fail, or all from it on. A late one comes up when the work is done.
+struct fault {
+	std::string call;
+	int n, code;
+	bool on, late;
+};
+
+struct device {
+	size_t used = 0, taken = 0, peak = 0;
+	int retained = 0;
+};
+
+struct settings {
+	size_t memory = 1u << 30, pinned = 0;
+	int devices = 1, capability = 80, driver = 12040, init = 0, latency_ns = 0, launch_ns = 0;
+	double copy = 0; // bytes a second, 0 is any number
+	bool lazy = true;
+	unsigned seed = 0;
+	std::vector<fault> faults;
+};
+
+struct world {
+	std::mutex mutex;
+	std::condition_variable changed;
+	settings set;
+	bool initialised = false;
+	device devices[8];
+	std::set<stream *> streams;
+	std::set<event *> events;
+	std::set<module *> modules;
+	std::map<uint64_t, allocation *> allocations;
+	std::map<uintptr_t, size_t> pinned;
+	size_t pinned_bytes = 0, pinned_peak = 0;
+	std::map<std::string, int> calls;
+	int sticky = 0, next_stream = 0, steps_wanted = 0;
+	std::vector<std::shared_ptr<mark>> wanted;
+	order::clock host; // what streams were synchronised with the host for
+	std::mt19937 random;
+	bool executor = false;
+	// What is reported.
+	int races = 0, unpinned = 0, launches = 0, copies = 0;
+	size_t bytes_in = 0, bytes_out = 0;
+	double span = 0;
+	std::string first_race, message;
+};
+
+world &the();
+
+// enqueue gives an op to a stream, with what it takes of the virtual clock in ns.
+std::shared_ptr<mark> enqueue(stream *s, double ns, std::function<std::string()> run);
+
+// await returns once a mark is reached.
+void await(std::unique_lock<std::mutex> &lock, const std::shared_ptr<mark> &m);
+
+// touch looks for races.
+void touch(stream *s, uint64_t low, size_t bytes, bool writes, const char *what);
+
+// find returns the allocation that bytes lie in, or null.
+allocation *find(uint64_t address, size_t bytes);
+
+void start_worker(stream *s);

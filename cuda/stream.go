@@ -1,0 +1,207 @@
+package cuda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/optimem/optimem/cuda/internal/driver"
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/layers"
+)
+
+// A stream is a queue of work on the GPU. Like the device's its methods may be called from several goroutines, though
+// what they give it then has no order.
+type stream struct {
+	d      *Device
+	handle driver.Stream
+
+	mu sync.Mutex
+	// err is what went wrong where nothing could be returned.
+	err error
+	// events are those recorded, the oldest first.
+	events []*event
+	args   call
+	// launch is that of the op being run; op is it.
+	launch launch
+	op     *layers.Op
+	notes  notes
+}
+
+// NewStream returns a stream.
+func (d *Device) NewStream() (device.Stream, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	handle, err := d.lib.NewStream()
+	if err != nil {
+		return nil, d.failed(err)
+	}
+	s := &stream{d: d, handle: handle}
+	s.launch.s = s
+	return s, nil
+}
+
+// CopyIn copies host bytes to the GPU.
+func (s *stream) CopyIn(dst device.Region, src []byte) error {
+	to, err := s.d.span(dst)
+	if err != nil {
+		return err
+	}
+	if int64(len(src)) > to.bytes {
+		return fmt.Errorf("%d bytes do not go into %d", len(src), to.bytes)
+	}
+	if len(src) == 0 {
+		return nil
+	}
+	if err := s.d.enter(); err != nil {
+		return err
+	}
+	defer s.d.leave()
+	return s.d.failed(s.d.lib.CopyIn(driver.Pointer(to.address), src, s.handle))
+}
+
+// CopyOut copies bytes of the GPU to the host.
+func (s *stream) CopyOut(dst []byte, src device.Region) error {
+	from, err := s.d.span(src)
+	if err != nil {
+		return err
+	}
+	if int64(len(dst)) > from.bytes {
+		return fmt.Errorf("%d bytes are not in %d", len(dst), from.bytes)
+	}
+	if len(dst) == 0 {
+		return nil
+	}
+	if err := s.d.enter(); err != nil {
+		return err
+	}
+	defer s.d.leave()
+	return s.d.failed(s.d.lib.CopyOut(dst, driver.Pointer(from.address), s.handle))
+}
+
+// Run gives an op's kernels to the GPU.
+func (s *stream) Run(ctx context.Context, l device.Launch) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	k, ok := table[l.Op.Kind]
+	if !ok {
+		return fmt.Errorf("%w: there is no CUDA kernel for %s", layers.ErrUnsupported, l.Op.Kind)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := &s.launch
+	var err error
+	a.kind, a.attrs, a.work = l.Op.Kind, l.Op.Attrs, span{}
+	if a.in, err = s.d.operands(a.in[:0], l.In); err != nil {
+		return err
+	}
+	if a.out, err = s.d.operands(a.out[:0], l.Out); err != nil {
+		return err
+	}
+	if l.Work.Bytes > 0 {
+		if a.work, err = s.d.span(l.Work); err != nil {
+			return err
+		}
+	}
+	s.op = &l.Op
+	if err := s.d.enter(); err != nil {
+		return err
+	}
+	defer s.d.leave()
+	return k.launch(a)
+}
+
+// operands finds the operands of an op.
+func (d *Device) operands(list []operand, args []device.Argument) ([]operand, error) {
+	for i := range args {
+		a := &args[i]
+		if a.Operand.Value == layers.NoValue {
+			list = append(list, operand{})
+			continue
+		}
+		at, err := d.span(a.Region)
+		if err != nil {
+			return list, err
+		}
+		list = append(list, operand{span: at, dtype: a.Spec.DType, layout: a.Operand.Layout})
+	}
+	return list, nil
+}
+
+// start gives a kernel to the GPU. The context is current and the stream locked.
+func (s *stream) start(c *call, blocks, threads dims, sharedBytes int64) error {
+	f, err := s.d.function(c.name)
+	if err != nil {
+		return err
+	}
+	g := driver.Grid{SharedBytes: uint32(sharedBytes)}
+	for i := range blocks {
+		g.Blocks[i], g.Threads[i] = uint32(blocks[i]), uint32(threads[i])
+	}
+	if err := s.d.failed(s.d.lib.Launch(f, g, &c.p, s.handle)); err != nil {
+		return fmt.Errorf("kernel %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// Sync returns when all work given so far is done, with the first error of it. The driver cannot be told to stop, so a
+// context that is done meanwhile is noticed after that.
+func (s *stream) Sync(ctx context.Context) error {
+	e := s.Record()
+	err := e.Sync(context.Background()) // it sleeps, where synchronising the stream might spin
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := s.err
+	s.err = nil
+	if err == nil {
+		err = s.settle()
+	}
+	if err = errors.Join(kept, err); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// settle synchronises the stream, and looks at what ops noted on the GPU.
+func (s *stream) settle() error {
+	if err := s.d.enter(); err != nil {
+		return err
+	}
+	defer s.d.leave()
+	if err := s.d.failed(s.d.lib.SyncStream(s.handle)); err != nil {
+		return err
+	}
+	return s.noted()
+}
+
+// Close waits for the stream's work and ends it.
+func (s *stream) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.d.gone() {
+		s.notes = notes{}
+		return nil
+	}
+	if err := s.d.enter(); err != nil {
+		return err
+	}
+	defer s.d.leave()
+	var errs []error
+	for _, e := range s.events {
+		errs = append(errs, s.d.lib.DestroyEvent(e.retire()))
+	}
+	s.events = nil
+	errs = append(errs, s.d.failed(s.d.lib.DestroyStream(s.handle)))
+	if s.notes.at != nil {
+		s.d.mu.Lock()
+		s.d.used -= s.notes.at.bytes
+		s.d.mu.Unlock()
+		errs = append(errs, s.d.failed(s.d.lib.Free(s.notes.at.pointer)))
+		s.notes.at = nil
+	}
+	return errors.Join(errs...)
+}
