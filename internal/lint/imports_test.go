@@ -105,12 +105,12 @@ var testDependencies = []string{
 var standard = map[string][]string{
 	"C":        {},
 	"plugin":   {},
-	"os/exec":  {},
+	"os/exec":  {"cuda/sim"},
 	"net":      {"serve", "examples/...", "cmd/..."},
 	"net/http": {"serve", "examples/...", "cmd/..."},
 	"log":      {"cmd/...", "examples/..."},
 	"log/slog": {"cmd/...", "examples/...", "runtime"},
-	"testing":  {"device/devicetest"},
+	"testing":  {"device/devicetest", "cuda/sim"},
 	// loader/file.go looks at a buffer's address, to tell whether O_DIRECT takes it.
 	"unsafe": {"loader/file.go", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/..."},
 }
