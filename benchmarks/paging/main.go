@@ -13,6 +13,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/optimem/optimem/internal/calibrate"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -22,13 +23,25 @@ import (
 
 // A report is what is printed.
 type report struct {
-	OpenSeconds float64   `json:"open_seconds"`
-	Seconds     []float64 `json:"seconds"`
-	Peak        int64     `json:"peak_device_bytes"`
-	Planned     int64     `json:"planned_bytes"`
-	Moved       int64     `json:"bytes_moved_per_run"`
-	Stall       float64   `json:"stall_seconds_per_run"`
-	Expected    float64   `json:"expected_seconds"`
+	OpenSeconds float64 `json:"open_seconds"`
+	// First is the pass before those that count; it brings the weights that stay.
+	First   float64   `json:"first_seconds"`
+	Seconds []float64 `json:"seconds"`
+	// Simulated says that the times are those of the device's own clock.
+	Simulated bool `json:"simulated,omitempty"`
+	// Peak is what was held on the device.
+	Peak    int64   `json:"peak_device_bytes"`
+	Planned int64   `json:"planned_bytes"`
+	Moved   int64   `json:"bytes_moved_per_run"`
+	Stall   float64 `json:"stall_seconds_per_run"`
+	// The plan's forecast, and what its ops and its loads take by themselves.
+	Expected float64 `json:"expected_seconds"`
+	Compute  float64 `json:"expected_compute_seconds"`
+	Load     float64 `json:"expected_load_seconds"`
+	Groups   int     `json:"groups"`
+	Passes   int     `json:"passes_per_run"`
+	// Output is the mean of the absolute values of the first output.
+	Output float64 `json:"output"`
 }
 
 func main() {
@@ -38,7 +51,11 @@ func main() {
 	}
 }
 
-func run() error {
+var starters = map[string]func(context.Context, *models.Model, optimem.Options) (*optimem.Session, error){
+	"resident": optimem.Resident, "page": optimem.Page, "chunk": optimem.Chunk, "auto": optimem.Auto,
+}
+
+func run() (err error) {
 	mode := flag.String("mode", "page", "resident, page, chunk or auto")
 	device := flag.String("device", "cpu", "device")
 	memory := flag.Int64("memory", 0, "budget in bytes")
@@ -46,8 +63,11 @@ func run() error {
 	maxGroup := flag.Int64("max-layer-size", -1, "page: parameters below which a module is one group")
 	rows := flag.Int("rows", 1, "rows of a run")
 	size := flag.Int("size", 224, "height and width of pictures, or length of sequences")
+	batch := flag.Bool("batch", false, "give the rows to RunBatch, which may cut them into micro-batches")
 	runs := flag.Int("runs", 5, "passes to time, after one that does not count")
 	threads := flag.Int("threads", 2, "threads")
+	hostRates := flag.String("rates", "", "what 'optimem calibrate --json' printed")
+	deviceRates := flag.String("device-rates", "", "the same of an emulated device")
 	flag.Parse()
 	begin := time.Now()
 	ckpt, err := loader.Open(flag.Arg(0))
@@ -59,57 +79,147 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	start, ok := map[string]func(context.Context, *models.Model, optimem.Options) (*optimem.Session, error){
-		"resident": optimem.Resident, "page": optimem.Page, "chunk": optimem.Chunk, "auto": optimem.Auto,
-	}[*mode]
+	start, ok := starters[*mode]
 	if !ok {
 		return fmt.Errorf("no mode %q", *mode)
 	}
-	ctx := context.Background()
-	session, err := start(ctx, model, optimem.Options{
+	opts := optimem.Options{
 		Device: *device, Memory: *memory, Threads: *threads,
 		MaxGroup: plan.Limit{N: *maxGroup, Unit: plan.Params}, Capacity: plan.Limit{N: *capacity, Unit: plan.Params},
-	})
+	}
+	if opts.HostRates, err = readRates(*hostRates); err != nil {
+		return err
+	}
+	if opts.Rates = opts.HostRates; *device != "cpu" {
+		if opts.Rates, err = readRates(*deviceRates); err != nil {
+			return err
+		}
+	}
+	ctx := context.Background()
+	session, err := start(ctx, model, opts)
 	if err != nil {
 		return err
 	}
 	defer session.Close()
+	in, shapes, err := inputs(model, *rows, *size)
+	if err != nil {
+		return err
+	}
+	var p *plan.Plan
+	r := report{Passes: 1}
+	pass := session.Run
+	if *batch {
+		b, err := session.PlanBatch(ctx, shapes)
+		if err != nil {
+			return err
+		}
+		pass, p, r.Passes, r.Expected = session.RunBatch, b.Plan, b.Passes, b.Seconds
+	} else {
+		if p, err = session.Plan(ctx, shapes); err != nil {
+			return err
+		}
+		r.Expected = p.Forecast.Seconds
+	}
+	r.OpenSeconds, r.Planned, r.Groups = time.Since(begin).Seconds(), p.PeakBytes(), len(p.Groups)
+	r.Compute, r.Load = p.Forecast.ComputeSeconds, p.Forecast.LoadSeconds
+	for i := range *runs + 1 {
+		before := session.Metrics()
+		clock, simulated := session.Clock()
+		begin := time.Now()
+		out, err := pass(ctx, in)
+		took := time.Since(begin)
+		if err != nil {
+			return err
+		}
+		if simulated {
+			now, _ := session.Clock()
+			took = now - clock
+		}
+		r.Simulated = simulated
+		if i == 0 {
+			r.First = took.Seconds()
+			r.Output, err = mean(out[model.Outputs()[0]])
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		m := session.Metrics()
+		r.Seconds = append(r.Seconds, took.Seconds())
+		r.Peak, r.Moved, r.Stall = m.PeakBytes, m.MovedBytes-before.MovedBytes, (m.Stall - before.Stall).Seconds()
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// readRates reads what a calibration printed; no file stands for guesses.
+func readRates(path string) (plan.Rates, error) {
+	if path == "" {
+		return plan.Rates{}, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return plan.Rates{}, err
+	}
+	var record calibrate.Record
+	if err := json.Unmarshal(text, &record); err != nil {
+		return plan.Rates{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return record.Rates(), nil
+}
+
+// inputs makes the tensors that the peers make, too: element i is i × 7919 mod 1009, as a token, or over 1009 and less a
+// half. Sizes that the model leaves open are rows in front and size elsewhere.
+func inputs(model *models.Model, rows, size int) (optimem.Values, map[string]tensor.Shape, error) {
 	in, shapes := make(optimem.Values), make(map[string]tensor.Shape)
 	for _, port := range model.Inputs() {
+		if port.Optional {
+			continue
+		}
 		shape := append(tensor.Shape{}, port.Shape...)
 		for i, d := range shape {
-			if d < 0 {
-				shape[i] = *size
-			}
-			if d < 0 && i == 0 {
-				shape[i] = *rows
+			switch {
+			case d >= 0:
+			case i == 0:
+				shape[i] = rows
+			default:
+				shape[i] = size
 			}
 		}
 		n, err := shape.NumElements()
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		in[port.Name] = &tensor.Tensor{
-			DType: port.DType, Layout: tensor.Contiguous(shape...), Data: make([]byte, n*int64(port.DType.Size())),
+		const factor, modulus = 7919, 1009
+		switch port.DType {
+		case tensor.Float32:
+			values := make([]float32, n)
+			for i := range values {
+				values[i] = float32(i*factor%modulus)/modulus - 0.5
+			}
+			in[port.Name] = tensor.Of(values, shape...)
+		case tensor.Int64:
+			values := make([]int64, n)
+			for i := range values {
+				values[i] = int64(i * factor % modulus)
+			}
+			in[port.Name] = tensor.Of(values, shape...)
+		default:
+			return nil, nil, fmt.Errorf("input %s is of %s", port.Name, port.DType)
 		}
 		shapes[port.Name] = shape
 	}
-	p, err := session.Plan(ctx, shapes)
+	return in, shapes, nil
+}
+
+// mean returns the mean of the absolute values of a tensor.
+func mean(t *tensor.Tensor) (float64, error) {
+	values, err := tensor.Slice[float32](t)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	r := report{OpenSeconds: time.Since(begin).Seconds(), Planned: p.PeakBytes(), Expected: p.Forecast.Seconds}
-	for i := range *runs + 1 {
-		before := session.Metrics()
-		begin := time.Now()
-		if _, err := session.Run(ctx, in); err != nil {
-			return err
-		}
-		if i > 0 {
-			m := session.Metrics()
-			r.Seconds = append(r.Seconds, time.Since(begin).Seconds())
-			r.Peak, r.Moved, r.Stall = m.PeakBytes, m.MovedBytes-before.MovedBytes, (m.Stall - before.Stall).Seconds()
-		}
+	var sum float64
+	for _, v := range values {
+		sum += max(float64(v), -float64(v))
 	}
-	return json.NewEncoder(os.Stdout).Encode(r)
+	return sum / float64(max(len(values), 1)), nil
 }
