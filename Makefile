@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm fuzz fuzz-long lint vuln bench fixtures ci clean
+.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-paging bench-peers fixtures ci clean
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -37,6 +37,15 @@ vuln:
 
 bench:
 	go test -run='^$$' -bench=. -benchmem ./...
+
+# Speed on the CPU beside PyTorch, ONNX Runtime and OpenVINO, which it installs into benchmarks/data; about an hour.
+bench-peers:
+	benchmarks/run_speed.sh
+	benchmarks/run_speed.sh --isa avx2 --engines eager,channels_last,openvino
+
+# Models larger than memory beside their peers, which need PyTorch: make bench-paging PYTHON=.venv/bin/python
+bench-paging:
+	OPTIMEM_PYTHON=$(PYTHON) benchmarks/run_paging.sh
 
 # Makes the fixtures again with the scripts beside them, which need PyTorch: make fixtures PYTHON=.venv/bin/python
 fixtures:
