@@ -7,72 +7,72 @@ package kernel
 // gemm512x1 computes 1 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x1(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x2 computes 2 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x2(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x3 computes 3 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x3(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x4 computes 4 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x4(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x5 computes 5 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x5(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x5(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x6 computes 6 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x6(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x7 computes 7 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x7(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x7(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x8 computes 8 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x8(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x8(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x9 computes 9 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x9(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x9(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x10 computes 10 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x10(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x10(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x11 computes 11 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x11(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x11(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x12 computes 12 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x12(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x12(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x13 computes 13 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x13(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x13(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512x14 computes 14 rows of 32 columns; see gemm.
 //
 //go:noescape
-func gemm512x14(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm512x14(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // dot512x1x4 computes 1 rows by 4 columns; see dot.
 //
@@ -114,35 +114,40 @@ func dot512x4x4(depth int, a *float32, lda int, b *float32, ldb int, sums *float
 //go:noescape
 func dot512x4x1(depth int, a *float32, lda int, b *float32, ldb int, sums *float32)
 
+// panelWiden512 copies rows of 32 elements.
+//
+//go:noescape
+func panelWiden512(rows int, src *byte, lds int, dst *float32)
+
 // gemm256x1 computes 1 rows of 16 columns; see gemm.
 //
 //go:noescape
-func gemm256x1(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm256x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm256x2 computes 2 rows of 16 columns; see gemm.
 //
 //go:noescape
-func gemm256x2(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm256x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm256x3 computes 3 rows of 16 columns; see gemm.
 //
 //go:noescape
-func gemm256x3(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm256x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm256x4 computes 4 rows of 16 columns; see gemm.
 //
 //go:noescape
-func gemm256x4(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm256x4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm256x5 computes 5 rows of 16 columns; see gemm.
 //
 //go:noescape
-func gemm256x5(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm256x5(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm256x6 computes 6 rows of 16 columns; see gemm.
 //
 //go:noescape
-func gemm256x6(depth int, a *float32, lda int, b *float32, c *float32, ldc int, mode int, bias *float32)
+func gemm256x6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // dot256x1x4 computes 1 rows by 4 columns; see dot.
 //
@@ -184,7 +189,12 @@ func dot256x4x4(depth int, a *float32, lda int, b *float32, ldb int, sums *float
 //go:noescape
 func dot256x4x1(depth int, a *float32, lda int, b *float32, ldb int, sums *float32)
 
+// panelWiden256 copies rows of 16 elements.
+//
+//go:noescape
+func panelWiden256(rows int, src *byte, lds int, dst *float32)
+
 // transpose8 writes count blocks of 8 columns of 8 rows of src, one behind the other, as rows of dst.
 //
 //go:noescape
-func transpose8(count int, src *float32, lds int, dst *float32, ldd int)
+func transpose8(count int, src *byte, lds int, dst *float32, ldd int)

@@ -16,16 +16,24 @@ func All() []*Set {
 	return sets
 }
 
-type (
-	gemmFunc = func(depth int, a *float32, lda int, b, c *float32, ldc int, mode int, bias *float32)
-	dotFunc  = func(depth int, a *float32, lda int, b *float32, ldb int, sums *float32)
-)
-
 var avx512 = &Set{
 	Name: "avx512", Rows: 14, Columns: 32, Lanes: 16,
-	gemm: []gemmFunc{
-		gemm512x1, gemm512x2, gemm512x3, gemm512x4, gemm512x5, gemm512x6, gemm512x7, gemm512x8, gemm512x9, gemm512x10,
-		gemm512x11, gemm512x12, gemm512x13, gemm512x14,
+	products: products{
+		gemm: [elements][]gemmFunc{
+			{
+				gemm512x1, gemm512x2, gemm512x3, gemm512x4, gemm512x5, gemm512x6, gemm512x7, gemm512x8, gemm512x9, gemm512x10,
+				gemm512x11, gemm512x12, gemm512x13, gemm512x14,
+			},
+			{
+				gemm512bf16x1, gemm512bf16x2, gemm512bf16x3, gemm512bf16x4, gemm512bf16x5, gemm512bf16x6, gemm512bf16x7,
+				gemm512bf16x8,
+			},
+			{
+				gemm512f16x1, gemm512f16x2, gemm512f16x3, gemm512f16x4, gemm512f16x5, gemm512f16x6, gemm512f16x7, gemm512f16x8,
+			},
+		},
+		widen:  [elements]func(int, *byte, int, *float32){panelWiden512, panelWiden512bf16, panelWiden512f16},
+		narrow: [elements]func(int, *float32, *uint16){nil, panelNarrow512bf16, panelNarrow512f16},
 	},
 	dot4: []dotFunc{dot512x1x4, dot512x2x4, dot512x3x4, dot512x4x4},
 	dot1: []dotFunc{dot512x1x1, dot512x2x1, dot512x3x1, dot512x4x1},
@@ -33,7 +41,15 @@ var avx512 = &Set{
 
 var avx2 = &Set{
 	Name: "avx2", Rows: 6, Columns: 16, Lanes: 8,
-	gemm: []gemmFunc{gemm256x1, gemm256x2, gemm256x3, gemm256x4, gemm256x5, gemm256x6},
+	products: products{
+		gemm: [elements][]gemmFunc{
+			{gemm256x1, gemm256x2, gemm256x3, gemm256x4, gemm256x5, gemm256x6},
+			{gemm256bf16x1, gemm256bf16x2, gemm256bf16x3, gemm256bf16x4, gemm256bf16x5, gemm256bf16x6},
+			{gemm256f16x1, gemm256f16x2, gemm256f16x3, gemm256f16x4, gemm256f16x5, gemm256f16x6},
+		},
+		widen:  [elements]func(int, *byte, int, *float32){panelWiden256, panelWiden256bf16, panelWiden256f16},
+		narrow: [elements]func(int, *float32, *uint16){nil, panelNarrow256bf16, panelNarrow256f16},
+	},
 	dot4: []dotFunc{dot256x1x4, dot256x2x4, dot256x3x4, dot256x4x4},
 	dot1: []dotFunc{dot256x1x1, dot256x2x1, dot256x3x1, dot256x4x1},
 }

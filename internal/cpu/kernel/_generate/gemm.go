@@ -8,34 +8,62 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// gemmFamily writes the tiles of products of matrices, dot products, and the transposition that packs for them.
+// gemmFamily writes the tiles of products of matrices, dot products, and what packs for them.
 func gemmFamily() {
 	for _, s := range sets {
 		for rows := 1; rows <= s.rows; rows++ {
-			s.gemm(rows)
+			s.gemm(rows, f32)
 		}
 		for rows := 1; rows <= 4; rows++ {
 			s.dot(rows, 4)
 			s.dot(rows, 1)
 		}
+		s.panelWiden(f32)
 	}
-	transpose8()
+	transpose8(f32)
+}
+
+// An element is what the right factor of a product holds; the left one, sums and results are float32.
+type element struct {
+	name  string
+	bytes int
+}
+
+var f32, bf16, f16 = element{"", 4}, element{"bf16", 2}, element{"f16", 2}
+
+// load reads a vector of elements as float32.
+func (s set) load(e element, from Mem, to reg.VecPhysical) {
+	switch e {
+	case bf16:
+		VPMOVZXWD(from, to)
+		VPSLLD(Imm(16), to, to)
+	case f16:
+		VCVTPH2PS(from, to)
+	default:
+		VMOVUPS(from, to)
+	}
 }
 
 // gemm writes the kernel of a tile: rows of a by two vectors of columns of b.
 //
 //	c[r][j] = Σ_k a[r][k]·b[k][j] (+ c[r][j], + bias[r] or + bias[j]) for j < 2·lanes
 //
-// a is row-major with rows lda bytes apart, b packed: all columns of k, then those of k+1. depth is a multiple of 4.
-func (s set) gemm(rows int) {
-	TEXT(fmt.Sprintf("gemm%sx%d", s.name, rows), NOSPLIT,
-		"func(depth int, a *float32, lda int, b, c *float32, ldc int, mode int, bias *float32)")
-	Doc(fmt.Sprintf("gemm%sx%d computes %d rows of %d columns; see gemm.", s.name, rows, rows, 2*s.lanes))
+// a is row-major with rows lda bytes apart; rows of b lie ldb bytes apart. While it computes, memory that is needed later
+// is fetched into the cache: a run of bytes from ahead on; after each 16 of k, jump bytes are left out.
+func (s set) gemm(rows int, e element) {
+	name := fmt.Sprintf("gemm%s%sx%d", s.name, e.name, rows)
+	label := func(l string) string { return l + "_" + name }
+	TEXT(name, NOSPLIT, "func(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, "+
+		"bias *float32, ahead uintptr, jump int)")
+	Doc(fmt.Sprintf("%s computes %d rows of %d columns; see gemm.", name, rows, 2*s.lanes))
 	Pragma("noescape")
 	depth := Load(Param("depth"), GP64())
 	a0 := Load(Param("a"), GP64())
 	lda := Load(Param("lda"), GP64())
 	b := Load(Param("b"), GP64())
+	ldb := Load(Param("ldb"), GP64())
+	ahead := Load(Param("ahead"), GP64())
+	jump := Load(Param("jump"), GP64())
 	acc := func(r, n int) reg.VecPhysical { return s.vector(2*r + n) }
 	for i := range 2 * rows {
 		s.zero(s.vector(i))
@@ -55,16 +83,12 @@ func (s set) gemm(rows int) {
 		}
 		return m
 	}
-	bytes := 8 * s.lanes // of two vectors
 	b0, b1 := s.vector(s.registers-4), s.vector(s.registers-3)
 	one := [2]reg.VecPhysical{s.vector(s.registers - 2), s.vector(s.registers - 1)}
-	loop, done := fmt.Sprintf("loop_%s_%d", s.name, rows), fmt.Sprintf("done_%s_%d", s.name, rows)
-	Label(loop)
-	CMPQ(depth, Imm(0))
-	JE(LabelRef(done))
-	for k := range 4 {
-		VMOVUPS(Mem{Base: b, Disp: k * bytes}, b0)
-		VMOVUPS(Mem{Base: b, Disp: k*bytes + bytes/2}, b1)
+	step := func(k int, from Mem) {
+		s.load(e, from, b0)
+		from.Disp += s.lanes * e.bytes
+		s.load(e, from, b1)
 		for r := range rows {
 			x := one[r%2]
 			VBROADCASTSS(at(r, k), x)
@@ -72,25 +96,68 @@ func (s set) gemm(rows int) {
 			VFMADD231PS(b1, x, acc(r, 1))
 		}
 	}
+	// With few rows the right factor streams by: all of it is fetched ahead.
+	fetches := s.lanes * e.bytes / 16
+	if rows <= 4 {
+		fetches *= 2
+	}
+	jumped, three := GP64(), GP64()
+	LEAQ(Mem{Base: ldb, Index: ldb, Scale: 2}, three)
+	SUBQ(Imm(4), depth)
+	JL(LabelRef(label("rest")))
+	Label(label("loop"))
+	for k := range 4 {
+		for f := range fetches {
+			if f%4 == k {
+				if rows <= 4 {
+					PREFETCHT0(Mem{Base: ahead, Disp: 64 * f})
+				} else {
+					PREFETCHT1(Mem{Base: ahead, Disp: 64 * f})
+				}
+			}
+		}
+		from := Mem{Base: b}
+		switch k {
+		case 1, 2:
+			from.Index, from.Scale = ldb, uint8(k)
+		case 3:
+			from.Index, from.Scale = three, 1
+		}
+		step(k, from)
+	}
 	for _, base := range bases {
 		ADDQ(Imm(16), base)
 	}
-	ADDQ(U32(uint32(4*bytes)), b)
-	SUBQ(U8(4), depth)
-	JMP(LabelRef(loop))
-	Label(done)
-	s.store(rows, acc, b0)
+	LEAQ(Mem{Base: b, Index: ldb, Scale: 4}, b.(reg.GPVirtual))
+	ADDQ(U32(uint32(64*fetches)), ahead)
+	LEAQ(Mem{Base: ahead, Index: jump, Scale: 1}, jumped)
+	TESTQ(U32(15), depth)
+	CMOVQEQ(jumped, ahead)
+	SUBQ(Imm(4), depth)
+	JGE(LabelRef(label("loop")))
+	Label(label("rest"))
+	ADDQ(Imm(4), depth)
+	Label(label("each"))
+	SUBQ(Imm(1), depth)
+	JL(LabelRef(label("done")))
+	step(0, Mem{Base: b})
+	ADDQ(ldb, b)
+	for _, base := range bases {
+		ADDQ(Imm(4), base)
+	}
+	JMP(LabelRef(label("each")))
+	Label(label("done"))
+	s.store(rows, label, acc, b0)
 	s.end()
 }
 
 // store writes the sums, to which mode says what is added: 0 nothing, 1 what is there, 2 a number for each row, 3 one for
 // each column.
-func (s set) store(rows int, acc func(r, n int) reg.VecPhysical, spare reg.VecPhysical) {
+func (s set) store(rows int, label func(string) string, acc func(r, n int) reg.VecPhysical, spare reg.VecPhysical) {
 	mode := Load(Param("mode"), GP64())
 	c := Load(Param("c"), GP64())
 	ldc := Load(Param("ldc"), GP64())
 	bias := Load(Param("bias"), GP64())
-	label := func(name string) string { return fmt.Sprintf("%s_%s_%d", name, s.name, rows) }
 	CMPQ(mode, Imm(1))
 	JB(LabelRef(label("store")))
 	JE(LabelRef(label("add")))
@@ -257,9 +324,10 @@ func (s set) dotPairs(rows, columns int, depth, a, lda, b, ldb reg.Register) {
 }
 
 // transpose8 writes the transposition of 8 by 8 elements: dst[k·ldd + r] = src[r·lds + k], for both sets.
-func transpose8() {
-	TEXT("transpose8", NOSPLIT, "func(count int, src *float32, lds int, dst *float32, ldd int)")
-	Doc("transpose8 writes count blocks of 8 columns of 8 rows of src, one behind the other, as rows of dst.")
+func transpose8(e element) {
+	name := "transpose8" + e.name
+	TEXT(name, NOSPLIT, "func(count int, src *byte, lds int, dst *float32, ldd int)")
+	Doc(name + " writes count blocks of 8 columns of 8 rows of src, one behind the other, as rows of dst.")
 	Pragma("noescape")
 	count := Load(Param("count"), GP64())
 	src := Load(Param("src"), GP64())
@@ -275,9 +343,9 @@ func transpose8() {
 		reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7,
 		reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15,
 	}
-	Label("transpose_loop")
+	Label(name + "_loop")
 	CMPQ(count, Imm(0))
-	JE(LabelRef("transpose_done"))
+	JE(LabelRef(name + "_done"))
 	for r := range 8 {
 		base := src
 		if r >= 4 {
@@ -290,7 +358,7 @@ func transpose8() {
 		case 3:
 			m.Index, m.Scale = threeS, 1
 		}
-		VMOVUPS(m, y[r])
+		sets[1].load(e, m, y[r])
 	}
 	for i := 0; i < 8; i += 2 {
 		VUNPCKLPS(y[i+1], y[i], y[8+i])
@@ -324,11 +392,35 @@ func transpose8() {
 		VMOVUPS(y[8+k], m)
 	}
 	LEAQ(Mem{Base: high, Index: ldd, Scale: 4}, dst.(reg.GPVirtual))
-	ADDQ(Imm(32), src)
-	ADDQ(Imm(32), half)
+	ADDQ(Imm(uint64(8*e.bytes)), src)
+	ADDQ(Imm(uint64(8*e.bytes)), half)
 	DECQ(count)
-	JMP(LabelRef("transpose_loop"))
-	Label("transpose_done")
+	JMP(LabelRef(name + "_loop"))
+	Label(name + "_done")
 	VZEROUPPER()
 	RET()
+}
+
+// panelWiden writes the copy of rows of two vectors of elements, lds bytes apart, to one behind the other as float32.
+func (s set) panelWiden(e element) {
+	name := "panelWiden" + s.name + e.name
+	TEXT(name, NOSPLIT, "func(rows int, src *byte, lds int, dst *float32)")
+	Doc(fmt.Sprintf("%s copies rows of %d elements.", name, 2*s.lanes))
+	Pragma("noescape")
+	rows := Load(Param("rows"), GP64())
+	src := Load(Param("src"), GP64())
+	lds := Load(Param("lds"), GP64())
+	dst := Load(Param("dst"), GP64())
+	Label(name + "_loop")
+	SUBQ(Imm(1), rows)
+	JL(LabelRef(name + "_done"))
+	for n := range 2 {
+		s.load(e, Mem{Base: src, Disp: n * s.lanes * e.bytes}, s.vector(n))
+		VMOVUPS(s.vector(n), Mem{Base: dst, Disp: n * s.lanes * 4})
+	}
+	ADDQ(lds, src)
+	ADDQ(U32(uint32(8*s.lanes)), dst)
+	JMP(LabelRef(name + "_loop"))
+	Label(name + "_done")
+	s.end()
 }

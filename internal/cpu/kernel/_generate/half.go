@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// halfRows is the number of rows of the largest tile that widens the right factor in registers: with more it is cheaper
+// to widen it once in memory.
+const halfRows = 8
+
+// halfFamily writes what computes with factors of bfloat16 and float16.
+func halfFamily() {
+	for _, e := range []element{bf16, f16} {
+		for _, s := range sets {
+			for rows := 1; rows <= min(halfRows, s.rows); rows++ {
+				s.gemm(rows, e)
+			}
+			s.panelWiden(e)
+			s.panelNarrow(e)
+		}
+		transpose8(e)
+	}
+	transpose8Words()
+}
+
+// panelNarrow writes the rounding of vectors of float32 to elements, to nearest with ties to even.
+func (s set) panelNarrow(e element) {
+	name := "panelNarrow" + s.name + e.name
+	TEXT(name, NOSPLIT, "func(vectors int, src *float32, dst *uint16)")
+	Doc(fmt.Sprintf("%s rounds vectors of %d floats.", name, s.lanes))
+	Pragma("noescape")
+	vectors := Load(Param("vectors"), GP64())
+	src := Load(Param("src"), GP64())
+	dst := Load(Param("dst"), GP64())
+	x, y, z := s.vector(0), s.vector(1), s.vector(2)
+	one, half, quiet := s.vector(3), s.vector(4), s.vector(5)
+	if e == bf16 {
+		for _, c := range []struct {
+			bits uint32
+			to   reg.VecPhysical
+		}{{1, one}, {0x7fff, half}, {0x7fc0, quiet}} {
+			r := GP32()
+			MOVL(U32(c.bits), r)
+			VMOVD(r, low(c.to))
+			VPBROADCASTD(low(c.to), c.to)
+		}
+	}
+	Label(name + "_loop")
+	SUBQ(Imm(1), vectors)
+	JL(LabelRef(name + "_done"))
+	VMOVUPS(Mem{Base: src}, x)
+	switch {
+	case e == f16 && s.lanes == 16:
+		VCVTPS2PH(Imm(0), x, Mem{Base: dst})
+	case e == f16:
+		VCVTPS2PH(Imm(0), x, Mem{Base: dst})
+	case s.lanes == 16:
+		// bits + 0x7fff + the lowest bit that stays; NaN stays one.
+		VPSRLD(Imm(16), x, y)
+		VPANDD(one, y, y)
+		VPADDD(x, y, y)
+		VPADDD(half, y, y)
+		VPSRLD(Imm(16), y, y)
+		VCMPPS(Imm(3), x, x, reg.K1)
+		VMOVDQA32(quiet, reg.K1, y)
+		VPMOVDW(y, Mem{Base: dst})
+	default:
+		VPSRLD(Imm(16), x, y)
+		VPAND(one, y, y)
+		VPADDD(x, y, y)
+		VPADDD(half, y, y)
+		VPSRLD(Imm(16), y, y)
+		VCMPPS(Imm(3), x, x, z)
+		VBLENDVPS(z, quiet, y, y)
+		VEXTRACTI128(Imm(1), y, low(z))
+		VPACKUSDW(low(z), low(y), low(y))
+		VMOVDQU(low(y), Mem{Base: dst})
+	}
+	ADDQ(U32(uint32(4*s.lanes)), src)
+	ADDQ(Imm(uint64(2*s.lanes)), dst)
+	JMP(LabelRef(name + "_loop"))
+	Label(name + "_done")
+	s.end()
+}
+
+// transpose8Words writes the transposition of 8 by 8 elements of 16 bits.
+func transpose8Words() {
+	const name = "transpose8words"
+	TEXT(name, NOSPLIT, "func(count int, src *uint16, lds int, dst *uint16, ldd int)")
+	Doc(name + " writes count blocks of 8 columns of 8 rows of src, one behind the other, as rows of dst.")
+	Pragma("noescape")
+	count := Load(Param("count"), GP64())
+	src := Load(Param("src"), GP64())
+	lds := Load(Param("lds"), GP64())
+	dst := Load(Param("dst"), GP64())
+	ldd := Load(Param("ldd"), GP64())
+	x := []reg.VecPhysical{
+		reg.X0, reg.X1, reg.X2, reg.X3, reg.X4, reg.X5, reg.X6, reg.X7,
+		reg.X8, reg.X9, reg.X10, reg.X11, reg.X12, reg.X13, reg.X14, reg.X15,
+	}
+	at := GP64()
+	Label(name + "_loop")
+	SUBQ(Imm(1), count)
+	JL(LabelRef(name + "_done"))
+	MOVQ(src, at)
+	for r := range 8 {
+		VMOVDQU(Mem{Base: at}, x[r])
+		ADDQ(lds, at)
+	}
+	for i := range 4 { // words of rows 2i and 2i+1
+		VPUNPCKLWD(x[2*i+1], x[2*i], x[8+2*i])
+		VPUNPCKHWD(x[2*i+1], x[2*i], x[8+2*i+1])
+	}
+	for i := range 2 { // of four rows
+		for h := range 2 {
+			VPUNPCKLDQ(x[8+4*i+2+h], x[8+4*i+h], x[4*i+2*h])
+			VPUNPCKHDQ(x[8+4*i+2+h], x[8+4*i+h], x[4*i+2*h+1])
+		}
+	}
+	for i := range 4 { // of eight
+		VPUNPCKLQDQ(x[4+i], x[i], x[8+2*i])
+		VPUNPCKHQDQ(x[4+i], x[i], x[8+2*i+1])
+	}
+	for k := range 8 {
+		VMOVDQU(x[8+k], Mem{Base: dst})
+		ADDQ(ldd, dst)
+	}
+	ADDQ(Imm(16), src)
+	JMP(LabelRef(name + "_loop"))
+	Label(name + "_done")
+	RET()
+}

@@ -1,0 +1,185 @@
+//go:build unix
+
+package kernel
+
+import (
+	"math"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// guarded returns memory that ends where a page begins that may not be read.
+func guarded(t *testing.T, bytes int) []byte {
+	t.Helper()
+	page := syscall.Getpagesize()
+	size := (bytes + page - 1) / page * page
+	all, err := syscall.Mmap(-1, 0, size+page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Munmap(all) })
+	if err := syscall.Mprotect(all[size:], syscall.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	return all[size-bytes : size : size]
+}
+
+func guardedFloats(t *testing.T, rng *rand.Rand, n int) []float32 {
+	x := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(guarded(t, 4*n)))), n)
+	copy(x, random(rng, n))
+	return x
+}
+
+// guardedElements returns random elements and what they are as floats.
+func guardedElements(t *testing.T, rng *rand.Rand, e Element, n int) ([]byte, []float32) {
+	data, floats := guarded(t, n*e.Bytes()), random(rng, n)
+	for i, x := range floats {
+		if e == Float32 {
+			*(*float32)(unsafe.Pointer(&data[4*i])) = x
+			continue
+		}
+		bits := uint16(math.Float32bits(x) >> 16)
+		if e == Float16 {
+			bits = uint16(rng.IntN(0x3c00)) | uint16(rng.IntN(2))<<15 // below 1, with denormals
+		}
+		*(*uint16)(unsafe.Pointer(&data[2*i])) = bits
+		floats[i] = widened(e, bits)
+	}
+	return data, floats
+}
+
+// widened returns what a half is as a float.
+func widened(e Element, bits uint16) float32 {
+	if e == BFloat16 {
+		return math.Float32frombits(uint32(bits) << 16)
+	}
+	sign, exponent, fraction := 1-2*float64(bits>>15), int(bits>>10&31), float64(bits&1023)
+	switch {
+	case exponent == 31 && fraction != 0:
+		return float32(math.NaN())
+	case exponent == 31:
+		return float32(sign * math.Inf(1))
+	case exponent == 0:
+		return float32(sign * math.Ldexp(fraction, -24))
+	}
+	return float32(sign * math.Ldexp(1024+fraction, exponent-25))
+}
+
+// rounded is widened with the first number that does not fit in the place of infinity.
+func rounded(e Element, bits uint16) float64 {
+	x := float64(widened(e, bits))
+	switch {
+	case !math.IsInf(x, 0):
+		return x
+	case e == BFloat16:
+		return math.Copysign(math.Ldexp(1, 128), x)
+	}
+	return math.Copysign(1<<16, x)
+}
+
+func TestMultiply(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, s := range All() {
+		for e := range elements {
+			for rows := 1; rows <= s.MostRows(e); rows++ {
+				for _, depth := range []int{1, 3, 4, 17, 66} {
+					lda, ldc, ldb := depth+rng.IntN(3), s.Columns+rng.IntN(3), s.Columns+rng.IntN(40)
+					a := guardedFloats(t, rng, (rows-1)*lda+depth)
+					b, floats := guardedElements(t, rng, e, (depth-1)*ldb+s.Columns)
+					c := guardedFloats(t, rng, (rows-1)*ldc+s.Columns)
+					bias := guardedFloats(t, rng, s.Columns)
+					p := &Panel{Data: b, Stride: ldb * e.Bytes(), Element: e, Ahead: uintptr(rng.Uint32()), Jump: rng.IntN(1 << 20)}
+					for mode := Store; mode <= ColumnBias; mode++ {
+						before := append([]float32(nil), c...)
+						s.Multiply(rows, depth, a, lda, p, c, ldc, mode, bias)
+						for i, got := range c {
+							r, j := i/ldc, i%ldc
+							if j >= s.Columns {
+								if got != before[i] {
+									t.Fatal("wrote beside the tile")
+								}
+								continue
+							}
+							var want float32
+							for k := range depth {
+								x, y := a[r*lda+k], floats[k*ldb+j]
+								want = float32(math.FMA(float64(x), float64(y), float64(want)))
+							}
+							switch mode {
+							case Add:
+								want += before[i]
+							case RowBias:
+								want += bias[r]
+							case ColumnBias:
+								want += bias[j]
+							}
+							if math.Abs(float64(got-want)) > 1e-6 {
+								t.Fatalf("%s, element %d, %d rows, depth %d, mode %d: [%d %d] is %v, want %v",
+									s.Name, e, rows, depth, mode, r, j, got, want)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestHalves(t *testing.T) {
+	same := func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b }
+	rng := rand.New(rand.NewPCG(9, 10))
+	for _, s := range All() {
+		for e := BFloat16; e < elements; e++ {
+			// Every half there is, widened and rounded again.
+			halves := make([]uint16, 1<<16)
+			for i := range halves {
+				halves[i] = uint16(i)
+			}
+			floats := make([]float32, len(halves))
+			data := unsafe.Slice((*byte)(unsafe.Pointer(&halves[0])), 2*len(halves))
+			s.Widen(e, len(halves)/s.Columns, data, 2*s.Columns, floats)
+			again := make([]uint16, len(halves))
+			s.Narrow(e, floats, again)
+			for i, x := range floats {
+				if want := widened(e, uint16(i)); !same(x, want) {
+					t.Fatalf("%s: %#x is %v, want %v", s.Name, i, x, want)
+				}
+				if again[i] != uint16(i) && x == x || x != x && widened(e, again[i]) == widened(e, again[i]) {
+					t.Fatalf("%s: %#x becomes %#x", s.Name, i, again[i])
+				}
+			}
+			// Between two halves it is the nearer one, or the even one.
+			for i := range floats {
+				floats[i] = math.Float32frombits(rng.Uint32())
+				if i%2 == 0 { // halfway for bfloat16
+					floats[i] = math.Float32frombits(rng.Uint32()&^0xffff | 0x8000)
+				}
+			}
+			s.Narrow(e, floats, again)
+			for i, x := range floats {
+				got := rounded(e, again[i])
+				for _, other := range []uint16{again[i] - 1, again[i] + 1} {
+					o := rounded(e, other)
+					near, far := math.Abs(got-float64(x)), math.Abs(o-float64(x))
+					if far < near || far == near && again[i]&1 == 1 {
+						t.Fatalf("%s: %v becomes %v although %v is nearer", s.Name, x, got, o)
+					}
+				}
+			}
+			const count, lds, ldd = 3, 29, 11
+			src, dst := halves[1000:1000+7*lds+8*count], make([]float32, (8*count-1)*ldd+8)
+			s.TransposeHalf(e, count, src, lds, dst, ldd)
+			words := make([]uint16, len(dst))
+			s.TransposeWords(count, src, lds, words, ldd)
+			for k := range 8 * count {
+				for r := range 8 {
+					if dst[k*ldd+r] != widened(e, src[r*lds+k]) || words[k*ldd+r] != src[r*lds+k] {
+						t.Fatalf("element %d of row %d is %v and %#x", r, k, dst[k*ldd+r], words[k*ldd+r])
+					}
+				}
+			}
+		}
+	}
+}
