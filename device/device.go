@@ -51,7 +51,7 @@ type HostAllocator interface {
 // HostMemory is memory of the host.
 type HostMemory interface {
 	Bytes() []byte
-	// Free gives the memory back. A second Free does nothing.
+	// Free gives the memory back, once.
 	Free()
 }
 

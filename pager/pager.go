@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -103,7 +102,7 @@ type Pager struct {
 	fixed, ring, activations, scratch device.Memory
 	// staging and copies are the host memory through which a device that files cannot be read into is filled, swaps that
 	// in which activations wait.
-	staging, swaps *hostmem.Buf
+	staging, swaps device.HostMemory
 	copies         *copies
 	// held is the plan whose weights fixed holds; saved are states that were on the device and wait to get there again.
 	held     *plan.Plan
@@ -123,6 +122,9 @@ type Stats struct {
 	// FixedBytes were brought once; MovedBytes were brought to the ring for passes; ReadBytes is what of all that came
 	// from files.
 	FixedBytes, MovedBytes, ReadBytes int64
+	// PageableBytes is host memory that was taken for copies and is not page-locked, because the device had none to give:
+	// such copies are slower.
+	PageableBytes int64
 	// Stall is how long ops waited for their weights, Compute how long they took.
 	Stall, Compute time.Duration
 }
@@ -212,7 +214,7 @@ func (g *Pager) Held() Held {
 // activations wait.
 func (g *Pager) HostBytes() int64 {
 	var n int64
-	for _, b := range []*hostmem.Buf{g.staging, g.swaps} {
+	for _, b := range []device.HostMemory{g.staging, g.swaps} {
 		if b != nil {
 			n += int64(len(b.Bytes()))
 		}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -35,7 +34,7 @@ type program struct {
 // arenas is the memory that programs share.
 type arenas struct {
 	fixed, ring, activations, scratch device.Memory
-	staging                           *hostmem.Buf
+	staging                           device.HostMemory
 	copies                            *copies
 }
 

@@ -40,7 +40,7 @@ type stagedVisit struct {
 
 // copies are the weights that stay in host memory, for all plans that keep the same ones in the same places.
 type copies struct {
-	buf *hostmem.Buf
+	buf device.HostMemory
 	// groups are those copied, each with whether its bytes are there.
 	groups []copied
 }
@@ -86,17 +86,17 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 	if g.copies != nil && !g.copies.fit(p) {
 		g.dropCopies()
 	}
-	if err := sizeHost(&g.staging, plan.StagingSlots*slotBytes(p), hostmem.Staging); err != nil {
+	if err := g.sizeHost(&g.staging, plan.StagingSlots*slotBytes(p), hostmem.Staging); err != nil {
 		return err
 	}
-	if err := sizeHost(&g.swaps, p.SwapBytes, hostmem.Activations); err != nil {
+	if err := g.sizeHost(&g.swaps, p.SwapBytes, hostmem.Activations); err != nil {
 		return err
 	}
 	if p.HostCopyBytes == 0 || g.copies != nil {
 		return nil
 	}
 	c := &copies{}
-	if c.buf, err = hostmem.Alloc(p.HostCopyBytes, hostmem.Staging); err != nil {
+	if c.buf, err = g.allocHost(p.HostCopyBytes, hostmem.Staging); err != nil {
 		return err
 	}
 	for k := range p.Groups {
@@ -109,15 +109,32 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 }
 
 // sizeHost makes host memory large enough, or gives it back where none is wanted.
-func sizeHost(buf **hostmem.Buf, bytes int64, purpose hostmem.Purpose) (err error) {
+func (g *Pager) sizeHost(buf *device.HostMemory, bytes int64, purpose hostmem.Purpose) (err error) {
 	if *buf != nil && bytes > 0 && int64(len((*buf).Bytes())) >= bytes {
 		return nil
 	}
 	dropHost(buf)
 	if bytes > 0 {
-		*buf, err = hostmem.Alloc(bytes, purpose)
+		*buf, err = g.allocHost(bytes, purpose)
 	}
 	return err
+}
+
+// allocHost takes host memory that the device copies from and to, page-locked where the device gives such memory out and
+// has some.
+func (g *Pager) allocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemory, error) {
+	if from, ok := g.dev.(device.HostAllocator); ok && bytes > 0 {
+		mem, err := from.AllocHost(bytes)
+		if err == nil {
+			return mem, nil
+		}
+		g.stats.PageableBytes += bytes
+	}
+	mem, err := hostmem.Alloc(bytes, purpose)
+	if err != nil {
+		return nil, err
+	}
+	return mem, nil
 }
 
 func (g *Pager) dropCopies() {
@@ -127,7 +144,7 @@ func (g *Pager) dropCopies() {
 	}
 }
 
-func dropHost(buf **hostmem.Buf) {
+func dropHost(buf *device.HostMemory) {
 	if *buf != nil {
 		(*buf).Free()
 		*buf = nil
@@ -320,7 +337,7 @@ func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err e
 	if total == 0 {
 		return 0, nil
 	}
-	buf, err := hostmem.Alloc(min(total, p.StagingBytes), hostmem.Staging)
+	buf, err := g.allocHost(min(total, p.StagingBytes), hostmem.Staging)
 	if err != nil {
 		return 0, err
 	}

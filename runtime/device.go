@@ -41,10 +41,17 @@ type machine struct {
 }
 
 // A DeviceError says that a device cannot be used.
-type DeviceError struct{ Device, Msg string }
+type DeviceError struct {
+	Device, Msg string
+	// Err is the cause where there is one, such as a *cuda.UnavailableError.
+	Err error
+}
 
 // Error names the device.
 func (e *DeviceError) Error() string { return "device " + e.Device + ": " + e.Msg }
+
+// Unwrap returns the cause.
+func (e *DeviceError) Unwrap() error { return e.Err }
 
 // newMachine opens the device that the options name.
 func newMachine(o Options) (*machine, error) {
@@ -52,17 +59,19 @@ func newMachine(o Options) (*machine, error) {
 	switch kind {
 	case "", "cpu":
 		if settings != "" {
-			return nil, &DeviceError{o.Device, "the CPU takes no settings"}
+			return nil, &DeviceError{Device: o.Device, Msg: "the CPU takes no settings"}
 		}
 		return cpuMachine(o)
 	case "emu":
 		e, err := parseEmulated(settings)
 		if err != nil {
-			return nil, &DeviceError{o.Device, err.Error()}
+			return nil, &DeviceError{Device: o.Device, Msg: err.Error()}
 		}
 		return emulatedMachine(o, e)
+	case "cuda":
+		return cudaMachine(o, settings)
 	}
-	return nil, &DeviceError{o.Device, "there is none of that name"}
+	return nil, &DeviceError{Device: o.Device, Msg: "there is none of that name"}
 }
 
 func cpuMachine(o Options) (*machine, error) {

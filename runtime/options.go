@@ -12,9 +12,13 @@ import (
 
 // Options say how a model is run. The zero value is right.
 type Options struct {
-	// Device is where the model runs: "cpu", which "" stands for, or "emu:memory=2GiB,bandwidth=12GB/s,latency=10us", an
-	// accelerator that is emulated (package device/emulated).
+	// Device is where the model runs: "cpu", which "" stands for; "cuda" or "cuda:1", a GPU (package cuda); or
+	// "emu:memory=2GiB,bandwidth=12GB/s,latency=10us", an accelerator that is emulated (package device/emulated).
 	Device string
+	// CUDALibrary is the path of NVIDIA's driver; "" is the system's. It is opened only for a GPU.
+	CUDALibrary string
+	// PlanOnly makes a session that plans and runs nothing. A GPU need not be there then, if Memory is given.
+	PlanOnly bool
 	// Memory is the budget in bytes on the device for weights, activations and workspace together; 0 is no limit but the
 	// device's own.
 	Memory int64

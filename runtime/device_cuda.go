@@ -1,0 +1,102 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/optimem/optimem/chunker"
+	"github.com/optimem/optimem/cuda"
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/pager"
+	"github.com/optimem/optimem/plan"
+)
+
+// cudaTarget is what a plan knows of a GPU.
+var cudaTarget = plan.Target{Name: "cuda", AlignBytes: 256}
+
+// cudaRates are guesses for a GPU of the last years on a bus of the one before: nothing here has been measured.
+var cudaRates = plan.Rates{FLOPs: 5e12, MemoryBytes: 300e9, OpSeconds: 5e-6, CopyBytes: 12e9, CopySeconds: 10e-6}
+
+// freeShare is how much of a GPU's free memory a session takes that is given no budget: the driver needs some for
+// kernels, and what is free is not always in one piece.
+func freeShare(freeBytes int64) int64 { return freeBytes / 10 * 9 }
+
+// cudaMachine opens a GPU, "cuda" or "cuda:1".
+func cudaMachine(o Options, ordinal string) (*machine, error) {
+	opts := cuda.Options{Library: o.CUDALibrary}
+	if ordinal != "" {
+		n, err := strconv.ParseUint(ordinal, 10, 16)
+		if err != nil {
+			return nil, &DeviceError{Device: o.Device, Msg: "a GPU has a number, as in cuda:1"}
+		}
+		opts.Ordinal = int(n)
+	}
+	rates := o.Rates
+	for _, f := range []struct{ have, guess *float64 }{
+		{&rates.FLOPs, &cudaRates.FLOPs}, {&rates.MemoryBytes, &cudaRates.MemoryBytes},
+		{&rates.OpSeconds, &cudaRates.OpSeconds},
+		{&rates.CopyBytes, &cudaRates.CopyBytes}, {&rates.CopySeconds, &cudaRates.CopySeconds},
+	} {
+		if *f.have == 0 {
+			*f.have = *f.guess
+		}
+	}
+	host := cpu.New(o.Threads, o.Ops)
+	dev, err := cuda.New(opts)
+	if err != nil {
+		if o.PlanOnly && o.Memory > 0 {
+			return absentMachine(o, host, rates, err), nil
+		}
+		failed := &DeviceError{Device: o.Device, Msg: err.Error(), Err: err}
+		if o.PlanOnly {
+			failed.Msg += "; a plan for a GPU that is not here needs a budget"
+		}
+		return nil, errors.Join(failed, host.Close())
+	}
+	c, err := chunker.New(dev, host, chunker.Options{
+		Device: pager.Options{MemoryBytes: o.Memory, Observe: o.Observe},
+		Host:   pager.Options{MemoryBytes: o.HostMemory, Observe: o.Observe},
+	})
+	if err != nil {
+		return nil, errors.Join(deviceFailed(o, err), dev.Close(), host.Close())
+	}
+	_, free := dev.Memory()
+	return &machine{
+		name: dev.Name(), target: cudaTarget, lower: cuda.Lower, hostLower: host.Lower,
+		pass: func(ctx context.Context, p *plan.Plan, io pager.IO) error { return deviceFailed(o, c.Pass(ctx, p, io)) },
+		held: c.Held, stats: c.Stats, hostBytes: c.HostBytes,
+		free: func() (int64, bool) {
+			_, free := dev.Memory()
+			return freeShare(free), free > 0
+		},
+		memoryBytes: freeShare(free), rates: rates,
+		close: func() error { return errors.Join(c.Close(), dev.Close(), host.Close()) },
+	}, nil
+}
+
+// absentMachine plans for a GPU that is not here.
+func absentMachine(o Options, host *cpu.Device, rates plan.Rates, absent error) *machine {
+	return &machine{
+		name: o.Device, target: cudaTarget, lower: cuda.Lower, hostLower: host.Lower, rates: rates,
+		pass: func(context.Context, *plan.Plan, pager.IO) error {
+			return &DeviceError{Device: o.Device, Msg: absent.Error(), Err: absent}
+		},
+		held:      func() (dev, host pager.Held) { return },
+		stats:     func() (dev, host pager.Stats) { return },
+		hostBytes: func() int64 { return 0 },
+		free:      func() (int64, bool) { return 0, false },
+		close:     host.Close,
+	}
+}
+
+// deviceFailed names the device in an error after which it cannot be used any more.
+func deviceFailed(o Options, err error) error {
+	var lost *cuda.LostError
+	var full *device.OutOfMemoryError
+	if err == nil || errors.As(err, &full) || !errors.As(err, &lost) {
+		return err
+	}
+	return &DeviceError{Device: o.Device, Msg: err.Error(), Err: err}
+}
