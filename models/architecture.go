@@ -20,16 +20,13 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	m.build = func(inputs map[string]tensor.Shape) (*layers.Graph, error) {
 		r := newRecorder(ckpt, opts.Ops)
 		r.rename = rename
-		args := make([]any, len(a.Inputs))
-		for i, p := range a.Inputs {
-			shape, ok := inputs[p.Name]
-			if !ok && p.Optional {
-				continue
-			}
-			if err := fits(p, shape, ok); err != nil {
-				return nil, err
-			}
-			args[i] = r.own(r.graph.AddInput(p.Name, p.DType, shape))
+		bound, err := r.bind(a.Inputs, inputs)
+		if err != nil {
+			return nil, err
+		}
+		args := make([]any, len(bound))
+		for i, x := range bound {
+			args[i] = x
 		}
 		result, err := a.Trace(r, args)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
@@ -37,6 +38,22 @@ func newRecorder(ckpt *loader.Checkpoint, ops *layers.Registry) *recorder {
 		},
 		wide: make(map[string]*ref),
 	}
+}
+
+// bind adds the inputs, which have the shapes given, to the graph; an optional one that is not given is nil.
+func (r *recorder) bind(ports []Port, shapes map[string]tensor.Shape) ([]layers.Tensor, error) {
+	args := make([]layers.Tensor, len(ports))
+	for i, p := range ports {
+		shape, ok := shapes[p.Name]
+		if !ok && p.Optional {
+			continue
+		}
+		if err := fits(p, shape, ok); err != nil {
+			return nil, err
+		}
+		args[i] = r.own(r.graph.AddInput(p.Name, p.DType, shape))
+	}
+	return args, nil
 }
 
 // Call implements layers.Recorder.
@@ -209,7 +226,7 @@ func resolve(op string, args []any, named map[string]any) (target, error) {
 	if strings.Contains(strings.TrimPrefix(op, "aten::"), ".") {
 		return target{}, &UnsupportedError{Missing: []Missing{{Name: name, Uses: 1}}}
 	}
-	candidates := overloads[name]
+	candidates := overloads()[name]
 	for _, convert := range []bool{false, true} {
 		for _, c := range candidates {
 			if c.takes(args, named, convert) {
@@ -257,8 +274,9 @@ func kindOf(a any) string {
 	}
 }
 
-// overloads holds the targets of each name, in the order of the tables, the one without an overload name first.
-var overloads = func() map[string][]target {
+// overloads returns the targets of each name, the one without an overload name first. Most programs name their overloads and
+// need none of it.
+var overloads = sync.OnceValue(func() map[string][]target {
 	all := make(map[string][]target)
 	for name, t := range targets {
 		base := name[:strings.LastIndexByte(name, '.')]
@@ -269,7 +287,7 @@ var overloads = func() map[string][]target {
 		slices.SortFunc(list, func(a, b target) int { return strings.Compare(overloadOrder(a), overloadOrder(b)) })
 	}
 	return all
-}()
+})
 
 // overloadOrder sorts the default overload before others, those of tensors before those of numbers.
 func overloadOrder(t target) string {

@@ -28,16 +28,9 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 	m.build = func(inputs map[string]tensor.Shape) (*layers.Graph, error) {
 		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*cell]layers.ValueID),
 			contents: make(map[layers.ValueID][]byte)}
-		args := make([]layers.Tensor, len(sig.Ports))
-		for i, p := range sig.Ports {
-			shape, ok := inputs[p.Name]
-			if !ok && p.Optional {
-				continue
-			}
-			if err := fits(p, shape, ok); err != nil {
-				return nil, err
-			}
-			args[i] = r.own(r.graph.AddInput(p.Name, p.DType, shape))
+		args, err := r.bind(sig.Ports, inputs)
+		if err != nil {
+			return nil, err
 		}
 		result, err := torchscript.Evaluate(program, r, sig.Arguments(args), torchscript.Options{Steps: opts.Steps})
 		if err != nil {

@@ -161,15 +161,40 @@ func (c *invocation) float(i int, name string) float64 {
 	return real(x)
 }
 
-// plainNumbers returns the two arguments of an operator where both are numbers.
-func (c *invocation) plainNumbers() (a, b any, ok bool) {
-	if len(c.args) != 2 || len(c.named) > 0 {
-		return nil, nil, false
-	}
-	_, ok1 := number(c.args[0])
-	_, ok2 := number(c.args[1])
-	return c.args[0], c.args[1], ok1 && ok2
+// A pair is the two arguments of an operator of numbers.
+type pair struct {
+	a, b any
+	// x and y are their numbers.
+	x, y complex128
 }
+
+// pair returns the two arguments where both are numbers.
+func (c *invocation) pair() (p pair, ok bool) {
+	if len(c.args) != 2 || len(c.named) > 0 {
+		return pair{}, false
+	}
+	p.a, p.b = c.args[0], c.args[1]
+	x, ok1 := number(p.a)
+	y, ok2 := number(p.b)
+	p.x, p.y = x, y
+	return p, ok1 && ok2
+}
+
+// integers returns both where Python counts both as integers.
+func (p pair) integers() (i, j int, ok bool) {
+	i, ok1 := integer(p.a)
+	j, ok2 := integer(p.b)
+	return i, j, ok1 && ok2
+}
+
+// complex reports whether one of them is of the complex type; imaginary whether one has an imaginary part.
+func (p pair) complex() bool {
+	_, ok1 := p.a.(complex128)
+	_, ok2 := p.b.(complex128)
+	return ok1 || ok2
+}
+
+func (p pair) imaginary() bool { return imag(p.x) != 0 || imag(p.y) != 0 }
 
 // integer returns a number that Python counts as an integer.
 func integer(v any) (int, bool) {
@@ -190,23 +215,17 @@ func arithmetic(
 	ints func(a, b int) int, floats func(a, b float64) float64, complexes func(a, b complex128) complex128,
 ) builtin {
 	return func(c *invocation) (any, bool) {
-		a, b, ok := c.plainNumbers()
+		p, ok := c.pair()
 		if !ok {
 			return nil, false
 		}
-		i, ok1 := integer(a)
-		j, ok2 := integer(b)
-		if ok1 && ok2 {
+		if i, j, ok := p.integers(); ok {
 			return ints(i, j), true
 		}
-		x, _ := number(a)
-		y, _ := number(b)
-		_, complex1 := a.(complex128)
-		_, complex2 := b.(complex128)
-		if complex1 || complex2 {
-			return complexes(x, y), true
+		if p.complex() {
+			return complexes(p.x, p.y), true
 		}
-		return floats(real(x), real(y)), true
+		return floats(real(p.x), real(p.y)), true
 	}
 }
 
@@ -225,40 +244,31 @@ func multiply(c *invocation) (any, bool) {
 }
 
 func divide(c *invocation) (any, bool) {
-	a, b, ok := c.plainNumbers()
+	p, ok := c.pair()
 	if !ok {
 		return nil, false
 	}
-	x, _ := number(a)
-	y, _ := number(b)
-	if y == 0 {
+	if p.y == 0 {
 		c.fail("division by zero")
 	}
-	if imag(x) != 0 || imag(y) != 0 {
-		return x / y, true
+	if p.imaginary() {
+		return p.x / p.y, true
 	}
-	return real(x) / real(y), true
+	return real(p.x) / real(p.y), true
 }
 
 // whole is arithmetic that fails on a divisor of zero.
 func whole(ints func(a, b int) int, floats func(a, b float64) float64) builtin {
 	f := arithmetic(ints, floats, nil)
 	return func(c *invocation) (any, bool) {
-		a, b, ok := c.plainNumbers()
+		p, ok := c.pair()
 		if !ok {
 			return nil, false
 		}
-		x, _ := number(a)
-		y, _ := number(b)
-		if y == 0 {
+		if p.y == 0 {
 			c.fail("division by zero")
 		}
-		if imag(x) != 0 || imag(y) != 0 {
-			c.fail("%s of complex numbers", c.short())
-		}
-		_, complex1 := a.(complex128)
-		_, complex2 := b.(complex128)
-		if complex1 || complex2 {
+		if p.complex() {
 			c.fail("%s of complex numbers", c.short())
 		}
 		return f(c)
@@ -284,16 +294,14 @@ func floorMod(a, b float64) float64 {
 
 // power gives a float even of integers, as ** does in the language.
 func power(c *invocation) (any, bool) {
-	a, b, ok := c.plainNumbers()
+	p, ok := c.pair()
 	if !ok {
 		return nil, false
 	}
-	x, _ := number(a)
-	y, _ := number(b)
-	if imag(x) != 0 || imag(y) != 0 {
-		return cmplx.Pow(x, y), true
+	if p.imaginary() {
+		return cmplx.Pow(p.x, p.y), true
 	}
-	return math.Pow(real(x), real(y)), true
+	return math.Pow(real(p.x), real(p.y)), true
 }
 
 func unary(ints func(a int) any, floats func(a float64) any) builtin {
@@ -316,7 +324,7 @@ func floats(f func(float64) float64) builtin {
 
 func floats2(f func(a, b float64) float64) builtin {
 	return func(c *invocation) (any, bool) {
-		if _, _, ok := c.plainNumbers(); !ok {
+		if _, ok := c.pair(); !ok {
 			return nil, false
 		}
 		return f(c.float(0, "a"), c.float(1, "b")), true
@@ -325,24 +333,23 @@ func floats2(f func(a, b float64) float64) builtin {
 
 func ordered(holds func(c *invocation, a, b any) bool) builtin {
 	return func(c *invocation) (any, bool) {
-		a, b, ok := c.plainNumbers()
-		return ok && holds(c, a, b), ok
+		p, ok := c.pair()
+		return ok && holds(c, p.a, p.b), ok
 	}
 }
 
 func bitwise(f func(a, b int) int) builtin {
 	return func(c *invocation) (any, bool) {
-		a, b, ok := c.plainNumbers()
+		p, ok := c.pair()
 		if !ok {
 			return nil, false
 		}
-		i, ok1 := integer(a)
-		j, ok2 := integer(b)
-		if !ok1 || !ok2 {
+		i, j, ok := p.integers()
+		if !ok {
 			return nil, false
 		}
-		_, bool1 := a.(bool)
-		_, bool2 := b.(bool)
+		_, bool1 := p.a.(bool)
+		_, bool2 := p.b.(bool)
 		if bool1 && bool2 {
 			return f(i, j) != 0, true
 		}

@@ -48,11 +48,11 @@ func Names() []string {
 
 // New returns a model of a well-known size. Tied weights are listed in its Weights.
 func New(name string) (*layers.Architecture, error) {
-	i := slices.IndexFunc(published, func(p struct{ name, config string }) bool { return p.name == name })
-	if i < 0 {
-		return nil, fmt.Errorf("no architecture is called %q", name)
+	text, err := configOf(name)
+	if err != nil {
+		return nil, err
 	}
-	c, err := parseConfig([]byte(published[i].config), nil)
+	c, err := parseConfig(text, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -61,14 +61,13 @@ func New(name string) (*layers.Architecture, error) {
 	if err != nil {
 		return nil, err
 	}
-	root := h.make(c)
-	inputs := h.inputs
-	if inputs == nil {
-		inputs = f.inputs
+	a, err := f.architecture(h, c)
+	if err != nil {
+		return nil, err
 	}
-	a := &layers.Architecture{Name: name, Root: root, Inputs: inputs(c), Classes: runnable, Weights: make(map[string]string)}
+	a.Name, a.Weights = name, make(map[string]string)
 	wanted := make(map[string]bool)
-	for _, e := range root.StateDict() {
+	for _, e := range a.Root.StateDict() {
 		wanted[e.Name] = true
 	}
 	if c.flag("tie_word_embeddings", f.ties) || f.alwaysTied {
@@ -84,17 +83,25 @@ func New(name string) (*layers.Architecture, error) {
 // Bound returns a model of a well-known size for the weights of a state dict, in which the base model's prefix and tied
 // weights may be missing.
 func Bound(name string, dict layers.StateDict) (*layers.Architecture, error) {
-	for _, p := range published {
-		if p.name == name {
-			a, err := FromConfig([]byte(p.config), dict)
-			if err != nil {
-				return nil, err
-			}
-			a.Name = name
-			return a, nil
-		}
+	text, err := configOf(name)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("no architecture is called %q", name)
+	a, err := FromConfig(text, dict)
+	if err != nil {
+		return nil, err
+	}
+	a.Name = name
+	return a, nil
+}
+
+// configOf returns the configuration of a published model.
+func configOf(name string) ([]byte, error) {
+	i := slices.IndexFunc(published, func(p struct{ name, config string }) bool { return p.name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("no architecture is called %q", name)
+	}
+	return []byte(published[i].config), nil
 }
 
 // tables are the ends of the names of embeddings, one of which every model of well-known size has.

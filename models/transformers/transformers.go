@@ -96,6 +96,19 @@ func Named(class string, text []byte, dict layers.StateDict) (*layers.Architectu
 	if q := c.fields["quantization_config"]; q != nil {
 		return nil, &UnsupportedError{Type: f.model, Class: h.class, Feature: "quantized weights (quantization_config)"}
 	}
+	a, err := f.architecture(h, c)
+	if err != nil {
+		return nil, err
+	}
+	a.Weights, err = f.bind(h, c, a.Root, dict)
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// architecture returns a model of the family as its configuration describes it, under the names of its own weights.
+func (f *family) architecture(h *head, c *config) (*layers.Architecture, error) {
 	root := h.make(c)
 	if c.err != nil {
 		return nil, c.err
@@ -104,15 +117,7 @@ func Named(class string, text []byte, dict layers.StateDict) (*layers.Architectu
 	if inputs == nil {
 		inputs = f.inputs
 	}
-	a := &layers.Architecture{Name: h.class, Root: root, Inputs: inputs(c), Classes: runnable}
-	if c.err != nil {
-		return nil, c.err
-	}
-	a.Weights, err = f.bind(h, c, root, dict)
-	if err != nil {
-		return nil, err
-	}
-	return a, nil
+	return &layers.Architecture{Name: h.class, Root: root, Inputs: inputs(c), Classes: runnable}, c.err
 }
 
 // choose returns the family and the model that a configuration names.
