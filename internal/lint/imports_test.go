@@ -65,14 +65,15 @@ var diagram = map[string][]string{
 	"examples/...":   {"runtime", "models", "loader", "layers", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "internal/calibrate", "tensor"},
 
-	"internal/calibrate":  {"device", "internal/cpu", "layers", "plan", "tensor"},
-	"internal/npy":        {"tensor"},
-	"internal/preprocess": {"tensor"},
-	"internal/hostmem":    {},
-	"internal/sysmem":     {},
-	"internal/invariants": {},
-	"internal/ascii":      {},
-	"internal/lint":       {},
+	"internal/calibrate":       {"device", "internal/cpu", "layers", "plan", "tensor"},
+	"internal/npy":             {"tensor"},
+	"internal/preprocess":      {"tensor", "internal/preprocess/jpeg"},
+	"internal/preprocess/jpeg": {},
+	"internal/hostmem":         {},
+	"internal/sysmem":          {},
+	"internal/invariants":      {},
+	"internal/ascii":           {},
+	"internal/lint":            {},
 }
 
 // everyone may import these.

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"image"
 	"image/color"
-	"image/jpeg"
 	"image/png"
 	"io"
 
 	"golang.org/x/image/webp"
+
+	"github.com/optimem/optimem/internal/preprocess/jpeg"
 )
 
 // A Picture is a decoded picture.
@@ -22,7 +23,7 @@ type Picture struct {
 	row func(y int, dst []byte)
 }
 
-// A codec is a format of pictures.
+// A codec is a format of pictures. JPEG has a decoder of its own, which looks at the limits itself.
 type codec struct {
 	name   string
 	config func(io.Reader) (image.Config, error)
@@ -30,7 +31,7 @@ type codec struct {
 }
 
 var codecs = map[string]codec{
-	"jpeg": {"JPEG", jpeg.DecodeConfig, jpeg.Decode},
+	"jpeg": {name: "JPEG"},
 	"png":  {"PNG", png.DecodeConfig, png.Decode},
 	"webp": {"WebP", webp.DecodeConfig, webp.Decode},
 }
@@ -95,6 +96,9 @@ func Decode(r io.ReadSeeker, limits Limits) (_ *Picture, err error) {
 		return nil, err
 	}
 	name = c.name
+	if c.config == nil {
+		return decodeJPEG(in, c, limits)
+	}
 	config, err := again(in, c.config)
 	if err != nil {
 		return nil, in.explain(c, err)
@@ -102,7 +106,7 @@ func Decode(r io.ReadSeeker, limits Limits) (_ *Picture, err error) {
 	if config.Width < 1 || config.Height < 1 {
 		return nil, fmt.Errorf("%w: %s of %d × %d pixels", ErrFormat, c.name, config.Height, config.Width)
 	}
-	need := int64(config.Width) * int64(config.Height) * pixelBytes(c, config.ColorModel)
+	need := int64(config.Width) * int64(config.Height) * pixelBytes(config.ColorModel)
 	if max(config.Width, config.Height) > maxPictureSide || need > limits.memoryBytes() {
 		return nil, fmt.Errorf("%w: a %s of %d × %d pixels may take %d bytes to decode, and %d are allowed",
 			ErrLimit, c.name, config.Height, config.Width, need, limits.memoryBytes())
@@ -117,21 +121,22 @@ func Decode(r io.ReadSeeker, limits Limits) (_ *Picture, err error) {
 			ErrFormat, c.name, config.Height, config.Width, b.Dy(), b.Dx())
 	}
 	p := &Picture{Height: config.Height, Width: config.Width, limits: limits}
-	if p.row = rows(c, config.ColorModel, img); p.row == nil {
+	if p.row = rows(config.ColorModel, img); p.row == nil {
 		return nil, fmt.Errorf("%w: %s with %T", ErrUnsupported, c.name, img)
 	}
 	return p, nil
 }
 
-// pixelBytes is the most that a decoder holds for a pixel.
-func pixelBytes(c codec, m color.Model) int64 {
-	if c.name == "JPEG" {
-		// Three samples, and the coefficient of each, in 32 bits, if the picture is progressive; CMYK has four.
-		if m == color.CMYKModel {
-			return 4 + 4*4 + 4
-		}
-		return 3 + 3*4
+func decodeJPEG(in *reader, c codec, limits Limits) (*Picture, error) {
+	m, err := again(in, func(r io.Reader) (*jpeg.Image, error) { return jpeg.Decode(r, limits.memoryBytes()) })
+	if err != nil {
+		return nil, in.explain(c, err)
 	}
+	return &Picture{Height: m.Height, Width: m.Width, limits: limits, row: m.Row}, nil
+}
+
+// pixelBytes is the most that a decoder holds for a pixel.
+func pixelBytes(m color.Model) int64 {
 	// What the decoder returns; the same again while it puts an interlaced or transformed picture together.
 	if m == color.RGBA64Model || m == color.NRGBA64Model {
 		return 2 * 8
@@ -166,12 +171,15 @@ func (in *reader) explain(c codec, err error) error {
 	var (
 		jpegLacks jpeg.UnsupportedError
 		pngLacks  png.UnsupportedError
+		large     jpeg.LimitError
 	)
 	switch {
 	case in.err != nil:
 		return in.err
 	case errors.As(err, &jpegLacks), errors.As(err, &pngLacks):
 		return fmt.Errorf("%w: %s: %w", ErrUnsupported, c.name, err)
+	case errors.As(err, &large):
+		return fmt.Errorf("%w: %s: %w", ErrLimit, c.name, err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%w: %s: it ends too early", ErrFormat, c.name)
 	}

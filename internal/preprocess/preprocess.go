@@ -2,10 +2,10 @@
 // centre and normalised, with the grey levels that Pillow and torchvision give.
 //
 // A picture is converted as Pillow's convert("RGB") does, so alpha is dropped and not blended, and an orientation that
-// its EXIF data ask for is not applied. Resizing has Pillow's antialiasing and its rounding to eight bits after each
-// direction. PNG and WebP give the very levels that Pillow gives. JPEG does not quite: Go's inverse cosine transform
-// rounds a few samples in a hundred otherwise than libjpeg's, by one, and colours make up to three levels of that; once
-// resized, 1 in 1,000 values is off by two at most. It does not know models, files or tensors; which numbers a model was trained with its specification says.
+// its EXIF data ask for is not applied: torchvision's loader does the same. Resizing has Pillow's antialiasing and its
+// rounding to eight bits after each direction. All levels are the very ones that Pillow gives, and all values have the
+// bits that torchvision gives them. Where a file is damaged Pillow may go on with part of a picture; here it is an error.
+// It does not know models, files or tensors; which numbers a model was trained with its specification says.
 //
 //	spec, err := preprocess.Parse("imagenet")
 //	picture, err := preprocess.Decode(file, preprocess.Limits{})

@@ -7,7 +7,7 @@ import (
 
 // rows returns what reads an image as RGB, as Pillow's convert("RGB") does: alpha is dropped, of 16 bits the upper
 // eight remain. Of images that no decoder returns it is nil.
-func rows(c codec, model color.Model, img image.Image) func(y int, dst []byte) {
+func rows(model color.Model, img image.Image) func(y int, dst []byte) {
 	switch m := img.(type) {
 	case *image.Gray:
 		return grayRows(m)
@@ -26,13 +26,8 @@ func rows(c codec, model color.Model, img image.Image) func(y int, dst []byte) {
 		return packedRows(m.Pix, m.Stride, 8, 2)
 	case *image.Paletted:
 		return palettedRows(m)
-	case *image.CMYK:
-		return cmykRows(m)
 	case *image.YCbCr:
-		if c.name == "WebP" {
-			return webpRows(m)
-		}
-		return jpegRows(m)
+		return webpRows(m)
 	case *image.NYCbCrA:
 		return webpRows(&m.YCbCr)
 	}
@@ -88,22 +83,6 @@ func palettedRows(m *image.Paletted) func(y int, dst []byte) {
 		row := m.Pix[y*m.Stride:]
 		for i := 0; 3*i < len(dst); i++ {
 			copy(dst[3*i:3*i+3], palette[row[i]][:])
-		}
-	}
-}
-
-// cmykRows mixes inks as Pillow does: the colour's complement, in the light that black leaves.
-func cmykRows(m *image.CMYK) func(y int, dst []byte) {
-	return func(y int, dst []byte) {
-		row := m.Pix[y*m.Stride:]
-		for i := 0; 3*i < len(dst); i++ {
-			p := row[4*i:][:4]
-			light := 255 - int(p[3])
-			for c := range 3 {
-				// The product over 255, rounded.
-				t := int(p[c])*light + 128
-				dst[3*i+c] = byte(max(light-(t>>8+t)>>8, 0))
-			}
 		}
 	}
 }
