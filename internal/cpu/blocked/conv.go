@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -88,15 +89,36 @@ type Args struct {
 type Conv struct {
 	Geometry
 	algorithm Algorithm
+	set       *kernel.ConvSet
+	how       method
+}
+
+// A method is an algorithm for one geometry.
+type method interface {
+	// form names the packed weights, pieces says of how many equal pieces they consist, and pieceFloats how large one is.
+	form() string
+	pieces() int
+	pieceFloats() int
+	// pack writes pieces [from, to) to dst, where the first of them begins.
+	pack(pool Pool, w Weight, from, to int, dst []float32)
+	// workFloats is the scratch memory that run needs.
+	workFloats(threads int) int
+	// run computes what pieces [from, to) of the weights say, which begin at packed.
+	run(ctx context.Context, pool Pool, a *Args, f *finish, from, to int, packed, work []float32)
 }
 
 // New returns the convolution of a geometry, with the fastest algorithm and the fastest instructions of the processor.
 // It panics if the geometry cannot be: see [Supports].
-func New(g Geometry) *Conv {
+func New(g Geometry) *Conv { return newConv(g, choose(g), kernel.ConvSets()[0]) }
+
+// newConv returns a convolution by a given algorithm and instruction set.
+func newConv(g Geometry, algorithm Algorithm, set *kernel.ConvSet) *Conv {
 	if err := Supports(g); err != nil {
 		panic("BUG: blocked: " + err.Error())
 	}
-	return &Conv{Geometry: g, algorithm: Direct}
+	c := &Conv{Geometry: g, algorithm: algorithm, set: set}
+	c.how = newDirect(c)
+	return c
 }
 
 // Supports returns why a convolution cannot be computed here.
@@ -122,104 +144,84 @@ func Supports(g Geometry) error {
 func (c *Conv) Algorithm() Algorithm { return c.algorithm }
 
 // PackedBytes is the size of the packed weights.
-func (c *Conv) PackedBytes() int64 {
-	return 4 * int64(c.Out) * int64(c.In/c.Groups) * int64(c.KernelH) * int64(c.KernelW)
-}
+func (c *Conv) PackedBytes() int64 { return 4 * int64(c.how.pieces()) * int64(c.how.pieceFloats()) }
 
 // Form names the form of the packed weights: those of equal forms are equal for equal weights.
-func (c *Conv) Form() string { return "oihw" }
+func (c *Conv) Form() string { return c.how.form() }
 
-// PackStep returns how many output channels a piece of the packed weights holds, 0 where the weights are no pieces of
-// equal size, of which each can be packed by itself (see layers.Pack).
-func (c *Conv) PackStep() int { return 0 }
+// PackStep returns how many output channels a piece of the packed weights holds, 0 where a piece cannot be packed
+// without knowing which it is (see layers.Pack).
+func (c *Conv) PackStep() int {
+	if c.Groups != 1 {
+		return 0
+	}
+	return c.set.Columns
+}
 
 // WorkBytes is the scratch memory that Run needs on a pool of the given number of threads, with packed weights or raw.
 func (c *Conv) WorkBytes(threads int, packed bool) int64 {
-	if packed {
-		return 0
+	n := finishFloats(c.Out) + c.how.workFloats(threads)
+	if !packed {
+		n += c.rawPieces() * c.how.pieceFloats()
 	}
-	return c.PackedBytes()
+	return 4 * int64(n)
 }
 
-// Pack writes weights in the form that Run reads fastest.
-func (c *Conv) Pack(_ Pool, w Weight, packed []float32) {
-	l, i := w.Layout, 0
-	for o := range l.Shape[0] {
-		for n := range l.Shape[1] {
-			for y := range l.Shape[2] {
-				for x := range l.Shape[3] {
-					packed[i] = w.at(l.Offset + o*l.Strides[0] + n*l.Strides[1] + y*l.Strides[2] + x*l.Strides[3])
-					i++
-				}
-			}
-		}
-	}
+// rawBytes bounds what is packed at a time of raw weights.
+const rawBytes = 8 << 20
+
+// rawPieces is how many pieces of raw weights are packed at a time.
+func (c *Conv) rawPieces() int {
+	return min(c.how.pieces(), max(1, rawBytes/4/c.how.pieceFloats()))
+}
+
+// Pack writes weights in the form that Run reads fastest. Weights of a whole number of pieces are packed as these.
+func (c *Conv) Pack(pool Pool, w Weight, packed []float32) {
+	size := c.how.pieceFloats()
+	pieces := len(packed) / size
+	pool.For(pieces, 1, func(from, to int) { c.how.pack(pool, w, from, to, packed[from*size:to*size]) })
 }
 
 // Run computes the convolution. It returns early, with the context's error, when that is cancelled.
 func (c *Conv) Run(ctx context.Context, pool Pool, a Args) error {
-	if a.Packed == nil {
-		a.Packed = a.Work[:c.PackedBytes()/4]
-		c.Pack(pool, a.Weight, a.Packed)
+	if c.Batch == 0 {
+		return ctx.Err()
 	}
-	pool.For(c.Batch*Blocks(c.Out), 1, func(from, to int) {
-		for i := from; i < to && ctx.Err() == nil; i++ {
-			c.plain(a, i/Blocks(c.Out), i%Blocks(c.Out))
-		}
-	})
+	if a.XStrides == ([4]int{}) {
+		a.XStrides = [4]int{c.In * c.Height * c.Width, c.Height * c.Width, c.Width, 1}
+	}
+	c.check(&a)
+	work := a.Work
+	f := newFinish(c, &a, work[:finishFloats(c.Out)])
+	work = work[finishFloats(c.Out):]
+	pieces, size := c.how.pieces(), c.how.pieceFloats()
+	if a.Packed != nil {
+		c.how.run(ctx, pool, &a, f, 0, pieces, a.Packed, work)
+		return ctx.Err()
+	}
+	step := c.rawPieces()
+	packed := work[:step*size]
+	work = work[step*size:]
+	for from := 0; from < pieces && ctx.Err() == nil; from += step {
+		to := min(from+step, pieces)
+		pool.For(to-from, 1, func(i, j int) { c.how.pack(pool, a.Weight, from+i, from+j, packed[i*size:j*size]) })
+		c.how.run(ctx, pool, &a, f, from, to, packed, work)
+	}
 	return ctx.Err()
 }
 
-// plain computes a block of output channels of an image, one output after another.
-func (c *Conv) plain(a Args, n, block int) {
-	strides := a.XStrides
-	if strides == ([4]int{}) {
-		strides = [4]int{c.In * c.Height * c.Width, c.Height * c.Width, c.Width, 1}
+// check panics unless the operands are as large as the geometry says: the kernels do not look.
+func (c *Conv) check(a *Args) {
+	x := Elements(c.Batch, c.In, c.Height, c.Width)
+	if c.Planar {
+		s := a.XStrides
+		x = (c.Batch-1)*s[0] + (c.In-1)*s[1] + (c.Height-1)*s[2] + (c.Width-1)*s[3] + 1
 	}
-	groupIn, groupOut := c.In/c.Groups, c.Out/c.Groups
-	read := func(ch, y, x int) float32 {
-		if c.Planar {
-			return a.X[n*strides[0]+ch*strides[1]+y*strides[2]+x*strides[3]]
-		}
-		return a.X[(((n*Blocks(c.In)+ch/Lanes)*c.Height+y)*c.Width+x)*Lanes+ch%Lanes]
-	}
-	for p := range c.OutHeight * c.OutWidth {
-		oy, ox := p/c.OutWidth, p%c.OutWidth
-		out := ((n*Blocks(c.Out)+block)*c.OutHeight*c.OutWidth + p) * Lanes
-		for lane := range Lanes {
-			o := block*Lanes + lane
-			if o >= c.Out {
-				a.Y[out+lane] = 0
-				continue
-			}
-			sum := 0.0
-			for i := range groupIn {
-				for ky := range c.KernelH {
-					y := oy*c.StrideH - c.PadTop + ky*c.DilationH
-					if y < 0 || y >= c.Height {
-						continue
-					}
-					for kx := range c.KernelW {
-						x := ox*c.StrideW - c.PadLeft + kx*c.DilationW
-						if x < 0 || x >= c.Width {
-							continue
-						}
-						w := a.Packed[((o*groupIn+i)*c.KernelH+ky)*c.KernelW+kx]
-						sum += float64(w) * float64(read(o/groupOut*groupIn+i, y, x))
-					}
-				}
-			}
-			v := float32(sum)
-			if a.Scale != nil {
-				v *= a.Scale[o]
-			}
-			if a.Shift != nil {
-				v += a.Shift[o]
-			}
-			if a.Residual != nil {
-				v += a.Residual[out+lane]
-			}
-			a.Y[out+lane] = a.Act.of(v, a.A, a.B)
-		}
+	y := Elements(c.Batch, c.Out, c.OutHeight, c.OutWidth)
+	switch {
+	case len(a.X) < x || len(a.Y) < y || a.Residual != nil && len(a.Residual) < y:
+		panic("BUG: blocked: an operand is smaller than its geometry")
+	case a.Packed != nil && 4*int64(len(a.Packed)) < c.PackedBytes():
+		panic("BUG: blocked: packed weights are of another form")
 	}
 }

@@ -8,16 +8,17 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
 	"pgregory.net/rapid"
 )
 
-// threads is a pool that starts its goroutines anew for every call.
-type threads int
+// threadCount is a pool that starts its goroutines anew for every call.
+type threadCount int
 
-func (p threads) Threads() int { return int(p) }
+func (p threadCount) Threads() int { return int(p) }
 
-func (p threads) For(n, grain int, body func(from, to int)) {
+func (p threadCount) For(n, grain int, body func(from, to int)) {
 	grain = max(1, grain)
 	parts := make(chan int, (n+grain-1)/grain)
 	for i := 0; i < n; i += grain {
@@ -239,16 +240,29 @@ func drawProblem(t *rapid.T) *problem {
 	return p
 }
 
+// algorithmsFor returns the algorithms that can compute a geometry.
+func algorithmsFor(g Geometry) []Algorithm {
+	all := []Algorithm{Direct}
+	return all
+}
+
 func TestConv(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := drawProblem(t)
-		conv := New(p.Geometry)
-		want, bound := p.want()
-		got := p.run(t, conv, threads(2), true)
-		within(t, got, want, bound, 1e-5)
-		sameBits(t, "raw weights", p.run(t, conv, threads(2), false), got)
-		sameBits(t, "five threads", p.run(t, conv, threads(5), true), got)
-	})
+	for _, set := range kernel.ConvSets() {
+		t.Run(set.Name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				p := drawProblem(t)
+				want, bound := p.want()
+				for _, algorithm := range algorithmsFor(p.Geometry) {
+					conv := newConv(p.Geometry, algorithm, set)
+					got := p.run(t, conv, threadCount(2), true)
+					within(t, got, want, bound, 1e-5)
+					sameBits(t, "raw weights", p.run(t, conv, threadCount(2), false), got)
+					sameBits(t, "one thread", p.run(t, conv, threadCount(1), true), got)
+					sameBits(t, "five threads", p.run(t, conv, threadCount(5), true), got)
+				}
+			})
+		})
+	}
 }
 
 // A failer is a test, or a check of rapid.

@@ -1,6 +1,10 @@
 package blocked
 
-import "math"
+import (
+	"math"
+
+	"github.com/optimem/optimem/internal/cpu/kernel"
+)
 
 // An Act is an activation. A and B of an [Epilogue] are its parameters.
 type Act uint8
@@ -106,4 +110,84 @@ func limit(v, low, high float32) float32 {
 		v = high
 	}
 	return v
+}
+
+// A finish is an epilogue as kernels take it: scale, shift and mask for whole panels of channels, and what they do
+// themselves.
+type finish struct {
+	scale, shift, mask []float32
+	flags              kernel.ConvFlags
+	low, high          float32
+	// residual is like the output, nil for none.
+	residual []float32
+	// after is the activation that is computed behind the kernels.
+	after Act
+	a, b  float32
+	// clear says that lanes beyond the channels must be cleared after it.
+	clear    bool
+	channels int
+}
+
+// finishChannels is the channels of a finish's arrays.
+func finishChannels(out int) int { return (out + 31) / 32 * 32 }
+
+// finishFloats is the memory of a finish.
+func finishFloats(out int) int { return 3 * finishChannels(out) }
+
+func newFinish(c *Conv, a *Args, work []float32) *finish {
+	n := finishChannels(c.Out)
+	f := &finish{
+		scale: work[:n], shift: work[n : 2*n], mask: work[2*n : 3*n], flags: kernel.ConvFinish,
+		residual: a.Residual, a: a.A, b: a.B, channels: c.Out,
+	}
+	for i := range f.scale {
+		f.scale[i], f.shift[i], f.mask[i] = 1, 0, 0
+		if i < c.Out {
+			f.mask[i] = math.Float32frombits(1<<32 - 1)
+		}
+	}
+	if a.Scale != nil {
+		copy(f.scale, a.Scale[:c.Out])
+	}
+	if a.Shift != nil {
+		copy(f.shift, a.Shift[:c.Out])
+	}
+	if f.residual != nil {
+		f.flags |= kernel.ConvResidual
+	}
+	if c.Out%Lanes != 0 {
+		f.flags |= kernel.ConvClear
+	}
+	inf := float32(math.Inf(1))
+	switch a.Act {
+	case None:
+	case ReLU:
+		f.low, f.high = 0, inf
+		f.flags |= kernel.ConvLimit
+	case ReLU6:
+		f.low, f.high = 0, 6
+		f.flags |= kernel.ConvLimit
+	case HardTanh:
+		f.low, f.high = a.A, a.B
+		f.flags |= kernel.ConvLimit
+	default:
+		f.after = a.Act
+		f.clear = c.Out%Lanes != 0 && a.Act.of(0, a.A, a.B) != 0
+	}
+	return f
+}
+
+// apply computes the activation that kernels leave out over pixels of a block of channels.
+func (f *finish) apply(y []float32, block int) {
+	if f.after == None {
+		return
+	}
+	for i, v := range y {
+		y[i] = f.after.of(v, f.a, f.b)
+	}
+	if used := f.channels - block*Lanes; f.clear && used < Lanes {
+		for i := 0; i < len(y); i += Lanes {
+			clear(y[i+used : i+Lanes])
+		}
+	}
 }

@@ -1,0 +1,412 @@
+package blocked
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/optimem/optimem/internal/cpu/kernel"
+)
+
+// direct computes sums of products as they stand. The weights lie in panels, one for each 32 output channels (or 16): for
+// each step, which is an input block and a tap, 16 input channels times the panel's channels. Where windows reach into
+// padding, or the input is planar, the rows that a part of the work reads are copied to scratch memory with zeros around
+// them, which are then read from the second cache.
+//
+// Sums are of parts of at most 256 products or so, added up one after another: that is more exact than one long sum, and
+// the weights of a part stay in the first cache while all pixels pass.
+type direct struct {
+	*Conv
+	// flat says that rows follow each other without gaps, so that an image is one row.
+	flat          bool
+	height, width int // of the output, in which flat has a meaning
+	panels        []panel
+	depth         int   // products in a step
+	steps         int   // of the largest panel
+	partial       int   // steps whose sums are added up by themselves
+	offsets       []int // in bytes, of each step from a panel's first input block
+	// copied says that rows are copied. Then a copy has rows of copyWidth pixels.
+	copied    bool
+	copyWidth int
+	// bands cuts the rows of the output (of a flat one its pixels), at most bandRows in each.
+	bands, bandRows int
+	// group is how many panels a part of the work has.
+	group int
+}
+
+// A panel is the output channels that a tile computes.
+type panel struct {
+	block, blocks int // of the output
+	from, to      int // input blocks; planes of a planar input
+}
+
+// Sizes of what should stay in the second cache.
+const (
+	pixelBytes = 768 << 10
+	panelBytes = 768 << 10
+	// parts is how many parts work is cut into at least, if they are not too small.
+	parts = 16
+)
+
+func newDirect(c *Conv) *direct {
+	d := &direct{Conv: c, height: c.OutHeight, width: c.OutWidth}
+	taps := c.KernelH * c.KernelW
+	d.depth = Lanes
+	if c.Planar {
+		d.depth = 1
+		if c.DilationW == 1 {
+			d.depth = c.KernelW
+		}
+	}
+	d.cutPanels()
+	d.copied = c.Planar || c.PadTop > 0 || c.PadLeft > 0 ||
+		(c.OutHeight-1)*c.StrideH+(c.KernelH-1)*c.DilationH >= c.Height ||
+		(c.OutWidth-1)*c.StrideW+(c.KernelW-1)*c.DilationW >= c.Width
+	d.flat = !d.copied && taps == 1 && c.StrideH == 1 && c.StrideW == 1 && c.OutWidth == c.Width
+	if d.flat {
+		d.height, d.width = 1, c.OutHeight*c.OutWidth
+	}
+	d.copyWidth = (c.OutWidth-1)*c.StrideW + (c.KernelW-1)*c.DilationW + 1
+	d.partial = max(1, 256/d.depth)
+	if taps <= 9 && !c.Planar {
+		d.partial = (16 + taps/2) / taps * taps
+	}
+	d.cut()
+	d.setOffsets()
+	return d
+}
+
+// cutPanels gives each panel the input blocks that the groups of its channels read.
+func (d *direct) cutPanels() {
+	c := d.Conv
+	wide := d.set.Columns / Lanes
+	groupIn, groupOut := c.In/c.Groups, c.Out/c.Groups
+	if c.Groups > 1 && groupOut%d.set.Columns != 0 {
+		wide = 1
+	}
+	for b := 0; b < Blocks(c.Out); b += wide {
+		p := panel{block: b, blocks: min(wide, Blocks(c.Out)-b), to: Blocks(c.In)}
+		if c.Planar {
+			p.to = c.In
+		} else if c.Groups > 1 {
+			last := min((b+p.blocks)*Lanes, c.Out) - 1
+			p.from = b * Lanes / groupOut * groupIn / Lanes
+			p.to = Blocks((last/groupOut + 1) * groupIn)
+		}
+		steps := (p.to - p.from) * d.stepsOfBlock()
+		d.steps = max(d.steps, steps)
+		d.panels = append(d.panels, p)
+	}
+}
+
+// stepsOfBlock is the number of steps for an input block or plane.
+func (d *direct) stepsOfBlock() int {
+	if d.Planar {
+		return d.KernelH * d.KernelW / d.depth
+	}
+	return d.KernelH * d.KernelW
+}
+
+// rowFloats is the size of a row of what the kernels read, and rows how many of them follow each other in a block for a
+// band of given rows of the output.
+func (d *direct) rowFloats() int {
+	switch {
+	case d.Planar:
+		return d.copyWidth
+	case d.copied:
+		return d.copyWidth * Lanes
+	}
+	return d.Width * Lanes
+}
+
+func (d *direct) inRows(rows int) int {
+	if !d.copied {
+		return d.Height
+	}
+	return (rows-1)*d.StrideH + (d.KernelH-1)*d.DilationH + 1
+}
+
+// cut decides how the work is cut: into bands of rows and groups of panels.
+func (d *direct) cut() {
+	unit := d.height
+	if d.flat {
+		unit = d.width
+	}
+	inputs := 0 // blocks or planes that a panel reads
+	for _, p := range d.panels {
+		inputs = max(inputs, p.to-p.from)
+	}
+	line := d.rowFloats() * d.StrideH
+	if d.flat {
+		line = Lanes
+	}
+	d.group = min(len(d.panels), max(1, panelBytes/4/d.pieceFloats()))
+	if d.Groups > 1 { // other panels read other blocks
+		d.group = min(d.group, max(1, 4/max(1, inputs)))
+		inputs *= d.group
+	}
+	d.bandRows = min(unit, max(1, pixelBytes/4/(inputs*line)))
+	least := 1
+	if d.flat {
+		least = 16 * d.set.Pixels
+	} else {
+		least = min(unit, ceil(4*d.set.Pixels, d.width))
+	}
+	count := func() int { return d.Batch * ceil(unit, d.bandRows) * ceil(len(d.panels), d.group) }
+	for count() < parts && d.bandRows >= 2*least {
+		d.bandRows = ceil(d.bandRows, 2)
+	}
+	for count() < parts && d.group > 1 {
+		d.group = ceil(d.group, 2)
+	}
+	d.bands = ceil(unit, d.bandRows)
+	d.bandRows = ceil(unit, d.bands)
+}
+
+// setOffsets lists where the steps of a panel read.
+func (d *direct) setOffsets() {
+	row := d.rowFloats()
+	plane := d.inRows(min(d.bandRows, d.height)) * row
+	pixel, columns := Lanes, d.KernelW
+	if d.Planar {
+		pixel, columns = 1, d.KernelW/d.depth
+	}
+	for block := range d.steps / d.stepsOfBlock() {
+		for ky := range d.KernelH {
+			for kx := range columns {
+				d.offsets = append(d.offsets, 4*(block*plane+ky*d.DilationH*row+kx*d.DilationW*pixel))
+			}
+		}
+	}
+}
+
+func (d *direct) form() string {
+	layout := "blocks"
+	if d.Planar {
+		layout = "planes"
+	}
+	return fmt.Sprintf("conv %s of %d, %d groups, panels of %d", layout, d.depth, d.Groups, d.set.Columns)
+}
+
+func (d *direct) pieces() int      { return len(d.panels) }
+func (d *direct) pieceFloats() int { return d.steps * d.depth * d.panels[0].blocks * Lanes }
+
+// pack writes panels: w[step][k][channel].
+func (d *direct) pack(_ Pool, w Weight, from, to int, dst []float32) {
+	for i := from; i < to; i++ {
+		d.packPanel(w, d.panels[i], dst[(i-from)*d.pieceFloats():][:d.pieceFloats()])
+	}
+}
+
+func (d *direct) packPanel(w Weight, p panel, dst []float32) {
+	clear(dst)
+	l := w.Layout
+	taps := d.KernelH * d.KernelW
+	groupIn, groupOut := d.In/d.Groups, d.Out/d.Groups
+	per := Lanes
+	if d.Planar {
+		per = 1
+	}
+	// A view of some panels' channels begins at the first panel and may end in the last.
+	columns := min(p.blocks, Blocks(l.Shape[0]-p.block*Lanes)) * Lanes
+	for lane := range columns {
+		o := p.block*Lanes + lane
+		if o >= l.Shape[0] {
+			break
+		}
+		group := o / groupOut
+		for i := range groupIn {
+			c := group*groupIn + i - p.from*per
+			at := l.Offset + o*l.Strides[0] + i*l.Strides[1]
+			row := c/per*taps*per + c%per
+			for ky := range d.KernelH {
+				for kx := range d.KernelW {
+					dst[(row+(ky*d.KernelW+kx)*per)*columns+lane] = w.at(at + ky*l.Strides[2] + kx*l.Strides[3])
+				}
+			}
+		}
+	}
+}
+
+// slotFloats is the scratch memory of a part.
+func (d *direct) slotFloats() int {
+	if !d.copied {
+		return 0
+	}
+	most := 0
+	for i := 0; i < len(d.panels); i += d.group {
+		from, to := d.span(i, min(i+d.group, len(d.panels)))
+		most = max(most, to-from)
+	}
+	return (most*d.inRows(d.bandRows)*d.rowFloats() + 15) / 16 * 16
+}
+
+// span returns the input blocks that panels read.
+func (d *direct) span(first, end int) (from, to int) {
+	from, to = d.panels[first].from, d.panels[first].to
+	for _, p := range d.panels[first:end] {
+		from, to = min(from, p.from), max(to, p.to)
+	}
+	return from, to
+}
+
+func (d *direct) workFloats(threads int) int { return threads * d.slotFloats() }
+
+func (d *direct) run(
+	ctx context.Context, pool Pool, a *Args, f *finish, from, to int, packed, work []float32,
+) {
+	scratch := newSlots(work, d.slotFloats(), pool.Threads())
+	images := d.Batch * d.bands
+	groups := ceil(to-from, d.group)
+	pool.For(groups*images, 1, func(i, j int) {
+		slot := scratch.take()
+		defer scratch.give(slot)
+		for ; i < j && ctx.Err() == nil; i++ {
+			group, image, band := i/images, i%images/d.bands, i%d.bands
+			first := from + group*d.group
+			job := directJob{direct: d, a: a, f: f, image: image, packed: packed[group*d.group*d.pieceFloats():]}
+			job.run(first, min(first+d.group, to), band, slot)
+		}
+	})
+}
+
+// A directJob is a part of the work: a band of rows of an image for a group of panels.
+type directJob struct {
+	*direct
+	a      *Args
+	f      *finish
+	image  int
+	packed []float32
+	// x is what the kernels read, of which the first block is inputs; rows and columns of the output from on.
+	x          []float32
+	inputs     int
+	rows, cols [2]int
+}
+
+func (j *directJob) run(first, end, band int, slot []float32) {
+	d := j.direct
+	if d.flat {
+		j.rows, j.cols[1] = [2]int{0, 1}, d.width
+		j.cols[0], j.cols[1] = share(d.width, d.bands, band)
+	} else {
+		j.rows[0], j.rows[1] = share(d.height, d.bands, band)
+		j.cols[1] = d.width
+	}
+	from, to := d.span(first, end)
+	j.x, j.inputs = j.a.X, from
+	if d.copied {
+		j.copyRows(from, to, slot)
+		j.x = slot
+	}
+	for i := first; i < end; i++ {
+		j.panel(d.panels[i], j.packed[(i-first)*d.pieceFloats():])
+	}
+}
+
+// start returns where in x the first input block's first pixel of the band lies.
+func (j *directJob) start() int {
+	if j.copied {
+		return 0
+	}
+	at := (j.image*Blocks(j.In) + j.inputs) * j.Height * j.Width
+	return (at + j.rows[0]*j.StrideH*j.Width + j.cols[0]*j.StrideW) * Lanes
+}
+
+// panel computes the band for a panel of output channels.
+func (j *directJob) panel(p panel, w []float32) {
+	d := j.direct
+	set := d.set
+	pixel := Lanes * d.StrideW
+	if d.Planar {
+		pixel = d.StrideW
+	}
+	rowStep := d.rowFloats() * d.StrideH
+	start := j.start() + (p.from-j.inputs)*d.inRows(min(d.bandRows, d.height))*d.rowFloats()
+	if d.Planar {
+		start = j.start()
+	}
+	outPixels := d.OutHeight * d.OutWidth
+	out := (j.image*Blocks(d.Out) + p.block) * outPixels * Lanes
+	out += (j.rows[0]*d.width + j.cols[0]) * Lanes
+	count := j.cols[1] - j.cols[0]
+	tiles := ceil(count, set.Pixels)
+	columns := p.blocks * Lanes
+	narrow := columns < set.Columns
+	steps := (p.to - p.from) * d.stepsOfBlock()
+	stepFloats := d.depth * columns
+	t := kernel.ConvTile{
+		Quads: d.depth / 4, Singles: d.depth % 4, XPixel: 4 * pixel, YPixel: 4 * Lanes, YBlock: 4 * outPixels * Lanes,
+		Scale: address(j.f.scale, p.block*Lanes), Shift: address(j.f.shift, p.block*Lanes),
+		Mask: (*uint32)(unsafe.Pointer(address(j.f.mask, p.block*Lanes))), Low: j.f.low, High: j.f.high,
+	}
+	for s := 0; s < steps; s += d.partial {
+		t.Steps = min(d.partial, steps-s)
+		t.W = address(w, s*stepFloats)
+		t.Offsets = &d.offsets[s]
+		t.Flags = 0
+		if s > 0 {
+			t.Flags = kernel.ConvAdd
+		}
+		if s+t.Steps == steps {
+			t.Flags |= j.f.flags
+		}
+		// The weights of the next sum, or panel, are fetched a little with each tile.
+		t.AheadW = uintptr(unsafe.Pointer(unsafe.SliceData(w))) + uintptr(4*(s+t.Steps)*stepFloats)
+		for row := range j.rows[1] - j.rows[0] {
+			for i := range tiles {
+				from, to := share(count, tiles, i)
+				x := start + row*rowStep + from*pixel
+				y := out + (row*d.width+from)*Lanes
+				t.X, t.Y = address(j.x, x), address(j.a.Y, y)
+				if t.AheadX = 4 * (to - from) * pixel; i == tiles-1 {
+					t.AheadX = 4 * (rowStep - from*pixel)
+				}
+				if j.f.residual != nil {
+					t.Residual = address(j.f.residual, y)
+				}
+				set.Conv(to-from, narrow, &t)
+				t.AheadW += uintptr(256 * t.Steps)
+			}
+		}
+	}
+	for b := range p.blocks {
+		from := out + b*outPixels*Lanes
+		j.f.apply(j.a.Y[from:][:((j.rows[1]-j.rows[0]-1)*d.width+count)*Lanes], p.block+b)
+	}
+}
+
+// copyRows copies the rows that a band reads, of input blocks [from, to), with zeros for padding.
+func (j *directJob) copyRows(from, to int, dst []float32) {
+	d := j.direct
+	rows := d.inRows(d.bandRows)
+	size := d.rowFloats()
+	lead := min(d.PadLeft, d.copyWidth) // columns of padding before the first
+	n := max(0, min(d.copyWidth-lead, d.Width))
+	for b := from; b < to; b++ {
+		for r := range rows {
+			line := dst[((b-from)*rows+r)*size:][:size]
+			y := j.rows[0]*d.StrideH - d.PadTop + r
+			switch {
+			case y < 0 || y >= d.Height || d.PadLeft > lead:
+				clear(line)
+			case d.Planar:
+				s := j.a.XStrides
+				at := j.image*s[0] + b*s[1] + y*s[2]
+				clear(line[:lead])
+				clear(line[lead+n:])
+				if s[3] == 1 {
+					copy(line[lead:lead+n], j.a.X[at:])
+					break
+				}
+				for x := range n {
+					line[lead+x] = j.a.X[at+x*s[3]]
+				}
+			default:
+				at := ((j.image*Blocks(d.In)+b)*d.Height + y) * d.Width * Lanes
+				clear(line[:lead*Lanes])
+				copy(line[lead*Lanes:(lead+n)*Lanes], j.a.X[at:])
+				clear(line[(lead+n)*Lanes:])
+			}
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package blocked
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// slots hands pieces of scratch memory to the parts of a region that run at the same time.
+type slots struct {
+	mu   sync.Mutex
+	free [][]float32
+}
+
+// newSlots cuts memory into one piece for each thread.
+func newSlots(work []float32, size, threads int) *slots {
+	s := &slots{free: make([][]float32, threads)}
+	for i := range s.free {
+		s.free[i] = work[i*size : (i+1)*size : (i+1)*size]
+	}
+	return s
+}
+
+func (s *slots) take() []float32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.free) - 1
+	slot := s.free[last]
+	s.free = s.free[:last]
+	return slot
+}
+
+func (s *slots) give(slot []float32) {
+	s.mu.Lock()
+	s.free = append(s.free, slot)
+	s.mu.Unlock()
+}
+
+// address returns a pointer to an element, for kernels; the slice may end there.
+func address(x []float32, i int) *float32 {
+	return (*float32)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(x)), 4*i))
+}
+
+// share returns the range of the i-th of n parts of size elements that differ by one at most.
+func share(size, n, i int) (from, to int) { return size * i / n, size * (i + 1) / n }
+
+// ceil returns ⌈a/b⌉.
+func ceil(a, b int) int { return (a + b - 1) / b }

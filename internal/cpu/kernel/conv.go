@@ -1,0 +1,88 @@
+package kernel
+
+import "unsafe"
+
+//go:generate sh -c "cd _generate && go run . -family conv -out ../conv_amd64.s -stubs ../gen_conv_amd64.go -pkg kernel"
+
+// A ConvTile is a tile of a convolution over activations in blocks of sixteen channels: pixels of the output by the
+// channels of one register pair. A kernel computes
+//
+//	y[p][o] = Σ_step Σ_k x[Offsets[step] + p·XPixel + k]·w[step][k][o]   for k < 4·Quads + Singles
+//
+// and then, as Flags say, adds what y holds and finishes: times Scale[o], plus Shift[o], plus the residual, limited to
+// [Low, High], cleared where Mask[o] is zero. Distances are in bytes. Every pointer is to memory that reaches as far as
+// the sums do; the kernels check nothing.
+type ConvTile struct {
+	X       *float32
+	W       *float32
+	Y       *float32
+	Offsets *int
+	// Steps is at least 1. The weights of a step are 4·Quads + Singles rows of the tile's channels.
+	Steps, Quads, Singles int
+	XPixel, YPixel        int
+	// YBlock is the distance of the second block of channels, for kernels whose registers hold sixteen.
+	YBlock   int
+	Flags    ConvFlags
+	Scale    *float32
+	Shift    *float32
+	Mask     *uint32
+	Residual *float32 // its distances are those of y
+	Low      float32
+	_        uint32
+	High     float32
+	_        uint32
+	// AheadX is the distance of pixels that are wanted in the first cache next, 0 for none; AheadW points to 256 bytes a
+	// step that are wanted in the second, or anywhere.
+	AheadX int
+	AheadW uintptr
+}
+
+// ConvFlags say what becomes of the sums of a ConvTile.
+type ConvFlags int
+
+// The flags. All but ConvAdd want ConvFinish too.
+const (
+	ConvAdd ConvFlags = 1 << iota
+	ConvFinish
+	ConvResidual
+	ConvLimit
+	ConvClear
+)
+
+// A ConvSet is the kernels of an instruction set for convolutions in blocks. There is always one, in Go.
+type ConvSet struct {
+	// Name is "avx512", "avx2" or "go".
+	Name string
+	// Pixels and Columns are the size of the largest tile: 16 or 32 columns.
+	Pixels, Columns int
+
+	// wide has tiles of Columns channels by 1 to Pixels pixels, narrow tiles of 16.
+	wide, narrow []convFunc
+}
+
+// A convFunc computes a tile. Its operand is a ConvTile, whose type the generator does not know.
+type convFunc func(tile *byte)
+
+// Conv computes a tile of 1 to Pixels pixels and of Columns channels, or of 16 if it is narrow.
+func (s *ConvSet) Conv(pixels int, narrow bool, t *ConvTile) {
+	p := (*byte)(unsafe.Pointer(t))
+	if narrow {
+		s.narrow[pixels-1](p)
+		return
+	}
+	s.wide[pixels-1](p)
+}
+
+// ConvSets returns the sets that the processor can run, the fastest first.
+func ConvSets() []*ConvSet {
+	var sets []*ConvSet
+	for _, s := range All() {
+		switch s.Name {
+		case "avx512":
+			sets = append(sets, conv512)
+		case "avx2":
+			sets = append(sets, conv256)
+		}
+	}
+	return append(sets, convGo)
+}

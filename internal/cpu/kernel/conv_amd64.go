@@ -1,0 +1,22 @@
+//go:build amd64 && !noasm
+
+package kernel
+
+var conv512 = &ConvSet{
+	Name: "avx512", Pixels: 14, Columns: 32,
+	wide: []convFunc{
+		conv512x1x2, conv512x2x2, conv512x3x2, conv512x4x2, conv512x5x2, conv512x6x2, conv512x7x2, conv512x8x2,
+		conv512x9x2, conv512x10x2, conv512x11x2, conv512x12x2, conv512x13x2, conv512x14x2,
+	},
+	narrow: []convFunc{
+		conv512x1x1, conv512x2x1, conv512x3x1, conv512x4x1, conv512x5x1, conv512x6x1, conv512x7x1, conv512x8x1,
+		conv512x9x1, conv512x10x1, conv512x11x1, conv512x12x1, conv512x13x1, conv512x14x1,
+	},
+}
+
+var (
+	tiles256 = []convFunc{
+		conv256x1x2, conv256x2x2, conv256x3x2, conv256x4x2, conv256x5x2, conv256x6x2,
+	}
+	conv256 = &ConvSet{Name: "avx2", Pixels: 6, Columns: 16, wide: tiles256, narrow: tiles256}
+)

@@ -1,0 +1,77 @@
+package kernel
+
+import "unsafe"
+
+// convGo is the kernels in Go, for processors and builds without assembly.
+var convGo = func() *ConvSet {
+	s := &ConvSet{Name: "go", Pixels: 4, Columns: 16}
+	for pixels := range s.Pixels {
+		s.wide = append(s.wide, func(t *byte) { convTile((*ConvTile)(unsafe.Pointer(t)), pixels+1) })
+	}
+	s.narrow = s.wide
+	return s
+}()
+
+// at returns n floats that begin a number of bytes behind a pointer.
+func at(p *float32, bytes, n int) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(p), bytes)), n)
+}
+
+// convTile computes a tile of sixteen channels.
+func convTile(t *ConvTile, pixels int) {
+	depth := 4*t.Quads + t.Singles
+	offsets := unsafe.Slice(t.Offsets, t.Steps)
+	for p := range pixels {
+		var sum [16]float32
+		for step, offset := range offsets {
+			x := at(t.X, offset+p*t.XPixel, depth)
+			w := at(t.W, step*depth*64, depth*16)
+			for k, v := range x {
+				for o, u := range w[16*k : 16*k+16] {
+					sum[o] += v * u
+				}
+			}
+		}
+		y := at(t.Y, p*t.YPixel, 16)
+		if t.Flags&ConvAdd != 0 {
+			for o := range sum {
+				sum[o] += y[o]
+			}
+		}
+		if t.Flags&ConvFinish != 0 {
+			t.finish(p, &sum)
+		}
+		copy(y, sum[:])
+	}
+}
+
+// finish does what follows the sums of a pixel.
+func (t *ConvTile) finish(p int, sum *[16]float32) {
+	scale, shift := at(t.Scale, 0, 16), at(t.Shift, 0, 16)
+	for o := range sum {
+		sum[o] = sum[o]*scale[o] + shift[o]
+	}
+	if t.Flags&ConvResidual != 0 {
+		for o, r := range at(t.Residual, p*t.YPixel, 16) {
+			sum[o] += r
+		}
+	}
+	if t.Flags&ConvLimit != 0 {
+		for o, v := range sum {
+			if v < t.Low {
+				v = t.Low
+			}
+			if v > t.High {
+				v = t.High
+			}
+			sum[o] = v
+		}
+	}
+	if t.Flags&ConvClear != 0 {
+		for o, m := range unsafe.Slice(t.Mask, 16) {
+			if m == 0 {
+				sum[o] = 0
+			}
+		}
+	}
+}
