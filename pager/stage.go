@@ -265,6 +265,7 @@ func (s *staged) copy() {
 		}
 		if last != nil && v.after > 0 {
 			s.stream.Wait(last)
+			last = nil // what comes next is behind it
 		}
 		if err := s.bring(v); err != nil {
 			s.fail(&GroupError{v.path, "load", err})
