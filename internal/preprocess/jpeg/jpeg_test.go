@@ -150,7 +150,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no frame", without(plain, sof), format},
 		{"two frames", insert(plain, sos, sof+"\x08\x00\x01\x00\x01\x03\x01\x11\x00\x02\x11\x00\x03\x11\x00"), format},
 		{"no quantisation", without(without(plain, dqt), dqt), format},
-		{"no codes", without(without(without(without(plain, dht), dht), dht), dht), format},
+		{"progressive without codes", without(without(progressive, dht), dht), format},
 		{"a short segment", insert(plain, sos, "\xff\xe1\x00\x01"), format},
 		{"a restart interval of one byte", insert(plain, sos, "\xff\xdd\x00\x03\x01"), format},
 		{"a quantisation table of 24 bits", changed(plain, dqt, 4, "\x20"), format},

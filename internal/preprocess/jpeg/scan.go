@@ -32,6 +32,11 @@ func (d *decoder) scan(data []byte) error {
 	if d.scans++; d.scans > maxScans {
 		return LimitError(fmt.Sprintf("more than %d scans", maxScans))
 	}
+	if d.scans == 1 && !d.progressive {
+		if err := d.addStandardTables(); err != nil {
+			return err
+		}
+	}
 	s, err := d.scanHeader(data)
 	if err != nil {
 		return err

@@ -89,6 +89,8 @@ def pictures():
     noise = np.random.default_rng(8).integers(0, 256, (40, 40, 3), dtype=np.uint8)
     yield "noise", saved(Image.fromarray(noise), quality=100, progressive=True)
     yield "own_codes", saved(rgb(40, 40, 9), optimize=True)
+    head, data = segments(saved(rgb(24, 20, 16)))
+    yield "no_codes", b"\xff\xd8" + b"".join(h for h in head if h[1] != 0xC4) + data + b"\xff\xd9"
     yield "wide", saved(rgb(3, 700, 10), restart_marker_rows=1)
     yield "rgb", saved(rgb(30, 41, 11), keep_rgb=True)
     yield "cmyk", saved(Image.fromarray(scene(30, 41, 12, 4), "CMYK"))
