@@ -36,7 +36,7 @@ func (s *stream) Record() device.Event {
 	e := &event{d: s.d}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.err = s.d.enter(); e.err != nil {
+	if e.err = s.begin(); e.err != nil {
 		return e
 	}
 	defer s.d.leave()
@@ -44,6 +44,7 @@ func (s *stream) Record() device.Event {
 		return e
 	}
 	if e.err = s.d.failed(s.d.lib.RecordEvent(e.handle, s.handle)); e.err != nil {
+		_ = s.d.lib.DestroyEvent(e.handle) // the error is that of recording
 		return e
 	}
 	s.events = append(s.events, e)
@@ -66,7 +67,8 @@ func (s *stream) spare() (driver.Event, error) {
 	return e, s.d.failed(err)
 }
 
-// Wait makes this stream wait for a mark of another. What cannot be waited for is an error at Sync.
+// Wait makes this stream wait for a mark of another. After a failure the stream takes no work until Sync, which returns
+// the error: what comes next must not run too early.
 func (s *stream) Wait(mark device.Event) {
 	e := mark.(*event)
 	s.mu.Lock()

@@ -18,7 +18,7 @@ type stream struct {
 	handle driver.Stream
 
 	mu sync.Mutex
-	// err is what went wrong where nothing could be returned.
+	// err is what went wrong where nothing could be returned. Until Sync returns it the stream takes no work.
 	err error
 	// events are those recorded, the oldest first.
 	events []*event
@@ -44,6 +44,14 @@ func (d *Device) NewStream() (device.Stream, error) {
 	return s, nil
 }
 
+// begin enters the device, unless the stream takes no work. The stream is locked.
+func (s *stream) begin() error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.d.enter()
+}
+
 // CopyIn copies host bytes to the GPU.
 func (s *stream) CopyIn(dst device.Region, src []byte) error {
 	to, err := s.d.span(dst)
@@ -56,7 +64,9 @@ func (s *stream) CopyIn(dst device.Region, src []byte) error {
 	if len(src) == 0 {
 		return nil
 	}
-	if err := s.d.enter(); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.begin(); err != nil {
 		return err
 	}
 	defer s.d.leave()
@@ -75,7 +85,9 @@ func (s *stream) CopyOut(dst []byte, src device.Region) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	if err := s.d.enter(); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.begin(); err != nil {
 		return err
 	}
 	defer s.d.leave()
@@ -108,7 +120,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 		}
 	}
 	s.op = &l.Op
-	if err := s.d.enter(); err != nil {
+	if err := s.begin(); err != nil {
 		return err
 	}
 	defer s.d.leave()
@@ -151,12 +163,14 @@ func (s *stream) start(c *call, blocks, threads dims, sharedBytes int64) error {
 // Sync returns when all work given so far is done, with the first error of it. The driver cannot be told to stop, so a
 // context that is done meanwhile is noticed after that.
 func (s *stream) Sync(ctx context.Context) error {
+	s.mu.Lock()
+	kept := s.err
+	s.err = nil
+	s.mu.Unlock()
 	e := s.Record()
 	err := e.Sync(context.Background()) // it sleeps, where synchronising the stream might spin
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kept := s.err
-	s.err = nil
 	if err == nil {
 		err = s.settle()
 	}
