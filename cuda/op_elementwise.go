@@ -1,16 +1,182 @@
 package cuda
 
-import "github.com/optimem/optimem/layers"
+import (
+	"fmt"
 
-// elementwiseKernels compute each element by itself: kernels/elementwise.cu.
-var elementwiseKernels = map[layers.Kind]kernel{
-	"relu": {supports: onlyReal, launch: launchUnary},
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// dtypeCodes are OM_F32 … OM_BOOL of om.h.
+var dtypeCodes = map[tensor.DType]int32{
+	tensor.Float32: 0, tensor.Float64: 1, tensor.Float16: 2, tensor.BFloat16: 3,
+	tensor.Int8: 4, tensor.Int16: 5, tensor.Int32: 6, tensor.Int64: 7,
+	tensor.UInt8: 8, tensor.UInt16: 9, tensor.UInt32: 10, tensor.UInt64: 11, tensor.Bool: 12,
 }
 
-// launchUnary launches om_<kind>_<dtype> over all elements of one operand.
+// functions are the functions of kernels/elementwise.cu in the order of its enum.
+var functions = []layers.Kind{
+	"abs", "neg", "relu", "sign", "square", "ceil", "floor", "round", "trunc", "frac", "exp", "exp2", "expm1", "log", "log2",
+	"log10", "log1p", "sigmoid", "logit", "log_sigmoid", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos",
+	"atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tanh", "sinc", "erf", "erfc", "nan_to_num", "clamp", "gelu", "gelu_tanh",
+	"silu", "mish", "hardswish", "hardsigmoid", "elu", "leaky_relu", "softplus", "hardshrink", "softshrink", "ndtr",
+
+	"add", "sub", "mul", "div", "div_floor", "div_trunc", "remainder", "fmod", "pow", "maximum", "minimum", "fmax", "fmin",
+	"heaviside", "atan2", "hypot", "copysign", "nextafter", "logaddexp", "logaddexp2", "xlogy", "xlog1py", "prelu", "glu",
+	"bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "gcd", "lcm", "eq", "ne", "lt", "le", "gt", "ge",
+
+	"addcmul", "addcdiv", "lerp", "where", "bitwise_not",
+}
+
+// functionCodes are the functions' places in the enum.
+var functionCodes = func() map[layers.Kind]int32 {
+	codes := make(map[layers.Kind]int32)
+	for i, kind := range functions {
+		codes[kind] = int32(i)
+	}
+	return codes
+}()
+
+// elementwiseKernels compute each element by itself: kernels/elementwise.cu.
+var elementwiseKernels = func() map[layers.Kind]kernel {
+	all := map[layers.Kind]kernel{
+		"where":   {launch: launchWhere},
+		"signbit": {supports: onlyNumbers, launch: launchSignbit},
+	}
+	first := func(kind layers.Kind) int32 { return functionCodes[kind] }
+	for i, kind := range functions {
+		k := kernel{supports: onlyNumbers}
+		switch i := int32(i); {
+		case kind == "where" || kind == "gelu_tanh":
+			continue
+		case i < first("add") || kind == "bitwise_not":
+			k.launch = launchUnary
+		case i < first("eq"):
+			k.launch = launchBinary
+		case i < first("addcmul"):
+			k.launch = launchCompare
+		default:
+			k.launch = launchTernary
+		}
+		all[kind] = k
+	}
+	return all
+}()
+
+// onlyNumbers is the support of kernels that tell dtypes apart while they run.
+func onlyNumbers(in, _ []layers.Spec, _ layers.Attrs) error {
+	for _, s := range in {
+		if _, ok := dtypeCodes[s.DType]; !ok && s.DType != tensor.Invalid {
+			return fmt.Errorf("it does not take %v", s.DType)
+		}
+	}
+	return nil
+}
+
+// numbers returns the attributes of a function of one operand, in the order in which the kernel takes them.
+func numbers(kind layers.Kind, a layers.Attrs) (x [3]float64) {
+	names := map[layers.Kind][]string{
+		"logit": {"eps"}, "nan_to_num": {"nan", "posinf", "neginf"}, "clamp": {"min", "max"},
+		"elu": {"alpha", "scale", "input_scale"}, "leaky_relu": {"slope"}, "softplus": {"beta", "threshold"},
+		"hardshrink": {"lambda"}, "softshrink": {"lambda"},
+	}
+	for i, name := range names[kind] {
+		x[i] = a.Float(name)
+	}
+	return x
+}
+
+// launchUnary computes out[i] = f(in[0][i]).
 func launchUnary(l *launch) error {
 	x, out := l.in[0], l.out[0]
-	c := l.call("om_" + string(l.kind) + "_" + suffix(x.dtype))
-	c.write(out).read(x).layout(x.layout).i64(out.size())
-	return c.over(out.size())
+	n, kind := out.size(), l.kind
+	if kind == "gelu" && l.attrs.String("approximate") == "tanh" {
+		kind = "gelu_tanh"
+	}
+	p := numbers(kind, l.attrs)
+	switch {
+	case x.dtype == tensor.Float64:
+		c := l.call("om_unary_d").write(out).read(x).layout(x.layout).i64(n)
+		return c.i32(functionCodes[kind]).f64(p[0]).f64(p[1]).f64(p[2]).over(n)
+	case isReal(x.dtype):
+		c := l.call("om_unary_f").write(out).i32(dtypeCodes[out.dtype]).read(x).i32(dtypeCodes[x.dtype]).layout(x.layout).i64(n)
+		return c.i32(functionCodes[kind]).f32(float32(p[0])).f32(float32(p[1])).f32(float32(p[2])).over(n)
+	}
+	c := l.call("om_unary_i").write(out).read(x).i32(dtypeCodes[x.dtype]).layout(x.layout).i64(n)
+	return c.i32(functionCodes[kind]).over(n)
+}
+
+// launchSignbit computes whether the sign of in[0][i] is negative.
+func launchSignbit(l *launch) error {
+	x, out := l.in[0], l.out[0]
+	n := out.size()
+	unsigned := int32(0)
+	if dtypeCodes[x.dtype] >= dtypeCodes[tensor.UInt8] {
+		unsigned = 1
+	}
+	c := l.call("om_signbit").write(out).read(x).layout(x.layout).i64(n).i64(int64(x.dtype.Size())).i32(unsigned)
+	return c.over(n)
+}
+
+// alphaOf returns the factor of the second operand of a sum.
+func alphaOf(a layers.Attrs) float64 {
+	if _, ok := a["alpha"]; !ok {
+		return 1
+	}
+	return a.Float("alpha")
+}
+
+// launchBinary computes out[i] = f(in[0][i], in[1][i]).
+func launchBinary(l *launch) error {
+	a, b, out := l.in[0], l.in[1], l.out[0]
+	n, code := out.size(), functionCodes[l.kind]
+	alpha := alphaOf(l.attrs)
+	switch {
+	case out.dtype == tensor.Float64:
+		c := l.call("om_binary_d").write(out).read(a).layout(a.layout).read(b).layout(b.layout).i64(n)
+		return c.i32(code).f64(alpha).over(n)
+	case isReal(out.dtype):
+		c := l.call("om_binary_f").write(out).i32(dtypeCodes[out.dtype])
+		c.read(a).i32(dtypeCodes[a.dtype]).layout(a.layout).read(b).i32(dtypeCodes[b.dtype]).layout(b.layout).i64(n)
+		return c.i32(code).f32(float32(alpha)).over(n)
+	}
+	c := l.call("om_binary_i").write(out).read(a).layout(a.layout).read(b).layout(b.layout).i32(dtypeCodes[out.dtype]).i64(n)
+	return c.i32(code).i32(int32(alpha)).i32(int32(8 * out.dtype.Size())).status().over(n)
+}
+
+// launchCompare computes whether in[0][i] and in[1][i] compare so.
+func launchCompare(l *launch) error {
+	a, b, out := l.in[0], l.in[1], l.out[0]
+	n := out.size()
+	c := l.call("om_compare").write(out).read(a).i32(dtypeCodes[a.dtype]).layout(a.layout)
+	return c.read(b).i32(dtypeCodes[b.dtype]).layout(b.layout).i64(n).i32(functionCodes[l.kind]).over(n)
+}
+
+// launchTernary computes out[i] = f(in[0][i], in[1][i], in[2][i]).
+func launchTernary(l *launch) error {
+	out := l.out[0]
+	n, code, value := out.size(), functionCodes[l.kind], l.attrs.Float("value")
+	if out.dtype == tensor.Float64 {
+		c := l.call("om_ternary_d").write(out)
+		for _, o := range l.in {
+			c.read(o).layout(o.layout)
+		}
+		return c.i64(n).i32(code).f64(value).over(n)
+	}
+	c := l.call("om_ternary_f").write(out).i32(dtypeCodes[out.dtype])
+	for _, o := range l.in {
+		c.read(o).i32(dtypeCodes[o.dtype]).layout(o.layout)
+	}
+	return c.i64(n).i32(code).f32(float32(value)).over(n)
+}
+
+// launchWhere computes out[i] = in[1][i] where in[0][i], else in[2][i].
+func launchWhere(l *launch) error {
+	out := l.out[0]
+	n := out.size()
+	c := l.call(fmt.Sprintf("om_where_%d", out.dtype.Size())).write(out)
+	for _, o := range l.in {
+		c.read(o).layout(o.layout)
+	}
+	return c.i64(n).over(n)
 }

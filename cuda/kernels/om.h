@@ -150,3 +150,78 @@ OM_DEVICE void om_fail(int *status, int where, int code) {
 	if (atomicCAS(status, 0, code) == 0)
 		status[1] = where;
 }
+
+// The dtypes of elements that are told apart while a kernel runs: dtypeCodes of the launches.
+enum { OM_F32, OM_F64, OM_F16, OM_BF16, OM_I8, OM_I16, OM_I32, OM_I64, OM_U8, OM_U16, OM_U32, OM_U64, OM_BOOL };
+
+// om_load_f, om_load_d and om_load_i read element i as float (not of doubles or integers), as double (not of integers) and as
+// an integer (not of floats), of which 64 unsigned bits are read as those of an om_i64.
+OM_DEVICE float om_load_f(const void *p, om_i64 i, int dtype) {
+	switch (dtype) {
+	case OM_F16:
+		return om_float(((const om_f16 *)p)[i]);
+	case OM_BF16:
+		return om_float(((const om_bf16 *)p)[i]);
+	}
+	return ((const float *)p)[i];
+}
+OM_DEVICE double om_load_d(const void *p, om_i64 i, int dtype) {
+	return dtype == OM_F64 ? ((const double *)p)[i] : (double)om_load_f(p, i, dtype);
+}
+OM_DEVICE om_i64 om_load_i(const void *p, om_i64 i, int dtype) {
+	switch (dtype) {
+	case OM_I8:
+		return ((const om_i8 *)p)[i];
+	case OM_I16:
+		return ((const short *)p)[i];
+	case OM_I32:
+		return ((const int *)p)[i];
+	case OM_U8:
+	case OM_BOOL:
+		return ((const om_u8 *)p)[i];
+	case OM_U16:
+		return ((const om_u16 *)p)[i];
+	case OM_U32:
+		return ((const om_u32 *)p)[i];
+	}
+	return ((const om_i64 *)p)[i];
+}
+
+// om_store_f, om_store_d and om_store_i write element i: floats rounded, integers cut to the low bits.
+OM_DEVICE void om_store_f(void *p, om_i64 i, int dtype, float x) {
+	switch (dtype) {
+	case OM_F16:
+		om_round(&((om_f16 *)p)[i], x);
+		break;
+	case OM_BF16:
+		om_round(&((om_bf16 *)p)[i], x);
+		break;
+	default:
+		((float *)p)[i] = x;
+	}
+}
+OM_DEVICE void om_store_d(void *p, om_i64 i, int dtype, double x) {
+	if (dtype == OM_F64)
+		((double *)p)[i] = x;
+	else
+		om_store_f(p, i, dtype, (float)x);
+}
+OM_DEVICE void om_store_i(void *p, om_i64 i, int dtype, om_i64 x) {
+	switch (dtype) {
+	case OM_I8:
+	case OM_U8:
+	case OM_BOOL:
+		((om_u8 *)p)[i] = (om_u8)x;
+		break;
+	case OM_I16:
+	case OM_U16:
+		((om_u16 *)p)[i] = (om_u16)x;
+		break;
+	case OM_I32:
+	case OM_U32:
+		((om_u32 *)p)[i] = (om_u32)x;
+		break;
+	default:
+		((om_i64 *)p)[i] = x;
+	}
+}
