@@ -81,6 +81,9 @@ MASKED = [case(3, 11, attention_mask=padded), case(1, 1)]
 BERT = [case(2, 37, attention_mask=padded, token_type_ids=kinds), case(1, 9, position_ids=reversed_positions)]
 CAUSAL = [case(2, 37), case(3, 11, attention_mask=padded), case(3, 7, attention_mask=left_padded),
           case(2, 9, position_ids=packed_positions)]
+# Within a context of 16, and longer and longer beyond it: what one call changes in the model the next one changes again.
+LONGER = [case(2, 9), case(1, 40), case(1, 45, position_ids=reversed_positions)]
+STRETCHED = {"short_factor": [1.0, 1.1, 1.25, 1.5, 1.75, 2.0], "long_factor": [1.05, 1.5, 2.5, 4.0, 6.0, 9.5]}
 LLAMA = TEXT | {"num_key_value_heads": 2}
 DISTIL = dict(vocab_size=200, dim=48, hidden_dim=80, n_layers=2, n_heads=4, max_position_embeddings=64)
 GPT2 = dict(vocab_size=200, n_embd=48, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
@@ -158,6 +161,9 @@ HEADS = {
          CAUSAL[:1]),
         ("rope_yarn", "LlamaModel", LLAMA | {"head_dim": 32} | rope(
             "yarn", factor=4.0, original_max_position_embeddings=16), CAUSAL[:1]),
+        ("rope_dynamic", "LlamaModel", LLAMA | {"max_position_embeddings": 16} | rope("dynamic", factor=1.7), LONGER),
+        ("rope_longrope", "LlamaModel", LLAMA | rope(
+            "longrope", factor=4.0, original_max_position_embeddings=16, **STRETCHED), LONGER),
     ],
     "mistral": [
         ("base", "MistralModel", LLAMA | {"sliding_window": 5}, CAUSAL),
@@ -198,6 +204,8 @@ HEADS = {
     "phi3": [
         ("base", "Phi3Model", LLAMA | {"sliding_window": 5}, CAUSAL),
         ("partial", "Phi3ForCausalLM", LLAMA | rope("default", partial_rotary_factor=0.5), MASKED),
+        ("longrope", "Phi3ForCausalLM", LLAMA | {"original_max_position_embeddings": 16} | rope("longrope", **STRETCHED),
+         LONGER),
         ("sequence", "Phi3ForSequenceClassification", LLAMA | LABELS, MASKED),
         ("token", "Phi3ForTokenClassification", LLAMA | LABELS, MASKED),
     ],

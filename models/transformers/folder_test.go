@@ -327,8 +327,12 @@ func TestRotaryRefused(t *testing.T) {
 	r := named(t, "llama", "base")
 	dict := stateDict(r.folder(t))
 	for _, test := range []struct{ params, want string }{
-		{`{"rope_type": "dynamic", "factor": 2}`, "type dynamic"},
-		{`{"rope_type": "longrope"}`, "type longrope"},
+		{`{"rope_type": "proportional", "factor": 2}`, "type proportional"},
+		{`{"rope_type": "dynamic"}`, "factor 0"},
+		{`{"rope_type": "longrope"}`, "long_factor has 0 numbers, not 6"},
+		{`{"rope_type": "longrope", "long_factor": [1, 1, 1, 1, 1, 1], "short_factor": [1, 1, 1, 1, 1, 0]}`, "has 0, not"},
+		{`{"rope_type": "longrope", "long_factor": [1, 1, 1, 1, 1, "x"]}`, `has "x", not a positive number`},
+		{`{"rope_type": "longrope", "original_max_position_embeddings": 1}`, "not more than 1"},
 		{`{"rope_type": "linear"}`, "factor 0"},
 		{`{"rope_type": "linear", "factor": -1}`, "factor -1"},
 		{`{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1}`, "low_freq_factor 4"},

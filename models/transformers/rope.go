@@ -1,6 +1,7 @@
 package transformers
 
 import (
+	"encoding/json"
 	"math"
 
 	"github.com/optimem/optimem/layers"
@@ -30,7 +31,17 @@ func (c *config) rotary(class string, headDim, positions int, partial bool) *lay
 	if c.err != nil || p.err != nil {
 		return layers.Identity()
 	}
-	powers, scaling := rotaryPowers(theta, dim), 1.0
+	if partial && (kind == "su" || kind == "yarn") {
+		kind = "longrope" // as the first files of Phi-3 call it
+	}
+	m := layers.New(class, map[string]any{"attention_scaling": 1.0, "context": 0, "factor": 0.0})
+	table := func(name string, values []float32) {
+		m.Params = append(m.Params, layers.Param{
+			Name: name, DType: tensor.Float32, Shape: tensor.Shape{len(values)}, Buffer: true, Transient: true,
+			Value: tensor.Of(values, len(values)),
+		})
+	}
+	powers := rotaryPowers(theta, dim)
 	freq := make([]float32, len(powers))
 	for i, x := range powers {
 		freq[i] = 1 / x
@@ -45,15 +56,27 @@ func (c *config) rotary(class string, headDim, positions int, partial bool) *lay
 	case "llama3":
 		c.llama3(p, positions, freq)
 	case "yarn":
-		scaling = c.yarn(p, positions, theta, powers, freq)
+		m.Attrs["attention_scaling"] = c.yarn(p, positions, theta, powers, freq)
+	case "longrope":
+		context := c.context(p, positions)
+		if partial { // Phi-3's configuration always has the entry
+			context = float64(c.size(contextName, 4096))
+		}
+		m.Attrs["context"] = int(context)
+		m.Attrs["attention_scaling"] = c.longrope(p, positions, context)
+		table("long_inv_freq", p.stretched("long_factor", powers))
+		freq = p.stretched("short_factor", powers)
+	case "dynamic":
+		m.Attrs["context"], m.Attrs["factor"] = positions, p.positive(c, "factor", 0)
+		m.Attrs["theta"], m.Attrs["dim"] = theta, dim
+		if dim == 2 {
+			c.fail("rope_parameters", "of the type dynamic want more than 2 elements")
+		}
+		table("exponents", rotaryExponents(dim))
 	default:
 		c.unsupported("rotary embeddings of the type " + kind)
 	}
-	m := layers.New(class, map[string]any{"attention_scaling": scaling})
-	m.Params = []layers.Param{{
-		Name: "inv_freq", DType: tensor.Float32, Shape: tensor.Shape{dim / 2}, Buffer: true, Transient: true,
-		Value: tensor.Of(freq, dim/2),
-	}}
+	table("inv_freq", freq)
 	return m
 }
 
@@ -67,23 +90,32 @@ func (c *config) positive(parent *config, name string, missing float64) float64 
 	return x
 }
 
+// rotaryExponents are 2i/dim.
+func rotaryExponents(dim int) []float32 {
+	exponents := make([]float32, dim/2)
+	for i := range exponents {
+		exponents[i] = float32(2*i) / float32(dim)
+	}
+	return exponents
+}
+
 // rotaryPowers are θ^(2i/dim).
 func rotaryPowers(theta float64, dim int) []float32 {
-	powers := make([]float32, dim/2)
-	for i := range powers {
-		exponent := float32(2*i) / float32(dim)
+	powers := rotaryExponents(dim)
+	for i, exponent := range powers {
 		powers[i] = float32(math.Pow(float64(float32(theta)), float64(exponent)))
 	}
 	return powers
 }
 
+const contextName = "original_max_position_embeddings"
+
 // context returns original_max_position_embeddings, where an entry beside the parameters comes before one in them.
 func (c *config) context(p *config, positions int) float64 {
-	const name = "original_max_position_embeddings"
-	if n, ok := c.integer(name); ok && n > 0 {
+	if n, ok := c.integer(contextName); ok && n > 0 {
 		return float64(n)
 	}
-	return p.positive(c, name, float64(positions))
+	return p.positive(c, contextName, float64(positions))
 }
 
 // llama3 slows the low frequencies down.
@@ -143,12 +175,67 @@ func (c *config) yarn(p *config, positions int, theta float64, powers, freq []fl
 	return scale(1)
 }
 
+// longrope returns what cosines and sines are multiplied with.
+func (c *config) longrope(p *config, positions int, context float64) float64 {
+	if _, given := p.value("attention_factor"); given != nil {
+		return p.float("attention_factor", 1)
+	}
+	factor := p.positive(c, "factor", float64(positions)/context)
+	if factor <= 1 {
+		return 1
+	}
+	if context <= 1 {
+		c.fail("rope_parameters", "have the %s %v, not more than 1", contextName, context)
+	}
+	return math.Sqrt(1 + math.Log(factor)/math.Log(context))
+}
+
+// stretched returns the frequencies of powers that are multiplied with an entry's numbers.
+func (c *config) stretched(name string, powers []float32) []float32 {
+	freq := make([]float32, len(powers))
+	list, _ := c.fields[name].([]any)
+	if len(list) != len(powers) {
+		c.fail(name, "has %d numbers, not %d", len(list), len(powers))
+		return freq
+	}
+	for i, v := range list {
+		number, _ := v.(json.Number)
+		x, err := number.Float64()
+		if err != nil || !(x > 0) {
+			c.fail(name, "has %s, not a positive number", short(v))
+		}
+		freq[i] = 1 / (float32(x) * powers[i])
+	}
+	return freq
+}
+
+// rotaryFrequencies returns the frequencies for positions. Some types have others if a position lies beyond a context.
+func rotaryFrequencies(t *layers.Trace, m *layers.Module, positions layers.Tensor) layers.Tensor {
+	near, context := t.Param(m, "inv_freq"), m.Int("context")
+	if context == 0 {
+		return near
+	}
+	length := t.Op("add.Tensor", t.Op("max", positions), 1)
+	var far layers.Tensor
+	if factor := m.Float("factor"); factor == 0 {
+		far = t.Param(m, "long_inv_freq")
+	} else {
+		// A larger base for the length of this very pass; what came before is not remembered.
+		dim := float64(m.Int("dim"))
+		grown := t.Op("div.Tensor", t.Op("mul.Tensor", length, factor), context)
+		grown = t.Op("pow.Tensor_Scalar", t.Op("sub.Tensor", grown, factor-1), dim/(dim-2))
+		base := t.Op("mul.Tensor", grown, m.Float("theta"))
+		far = t.Op("reciprocal", t.Op("pow.Tensor_Tensor", base, t.Param(m, "exponents")))
+	}
+	return t.Op("where.self", t.Op("gt.Scalar", length, context), far, near)
+}
+
 // rotaryForward returns the cosines and sines for positions of [rows, tokens].
 func rotaryForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	positions := optional(t, args, 0)
 	scaling := m.Float("attention_scaling")
 	at := t.Op("to.dtype", t.Op("unsqueeze", positions, 2), tensor.Float32)
-	freq := t.Op("mul.Tensor", at, t.Param(m, "inv_freq"))
+	freq := t.Op("mul.Tensor", at, rotaryFrequencies(t, m, positions))
 	both := t.Op("cat", []layers.Tensor{freq, freq}, -1)
 	cos := t.Op("mul.Tensor", t.Op("cos", both), scaling)
 	return []layers.Tensor{cos, t.Op("mul.Tensor", t.Op("sin", both), scaling)}
