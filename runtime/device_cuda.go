@@ -3,11 +3,11 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/optimem/optimem/chunker"
 	"github.com/optimem/optimem/cuda"
-	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
@@ -94,9 +94,46 @@ func absentMachine(o Options, host *cpu.Device, rates plan.Rates, absent error) 
 // deviceFailed names the device in an error after which it cannot be used any more.
 func deviceFailed(o Options, err error) error {
 	var lost *cuda.LostError
-	var full *device.OutOfMemoryError
-	if err == nil || errors.As(err, &full) || !errors.As(err, &lost) {
+	if !errors.As(err, &lost) {
 		return err
 	}
-	return &DeviceError{Device: o.Device, Msg: err.Error(), Err: err}
+	return fmt.Errorf("device %s: %w", o.Device, err)
+}
+
+// A GPU is what can be said of one before anything runs on it.
+type GPU struct {
+	// Name is what [Options.Device] takes, Model the maker's name.
+	Name, Model string
+	// Capability is the compute capability, as in 86 for 8.6; Driver the release of CUDA that the driver is of, as in 12040
+	// for 12.4.
+	Capability, Driver    int
+	TotalBytes, FreeBytes int64
+	// Simulated says that it is the simulated driver's.
+	Simulated bool
+	// Err says why it cannot be used, nil where it can.
+	Err error
+}
+
+// GPUs returns those that the process may use, by the driver at a path, "" for the system's. The error says why there is
+// none.
+func GPUs(library string) ([]GPU, error) {
+	list, err := cuda.List(library)
+	if err != nil {
+		return nil, err
+	}
+	gpus := make([]GPU, len(list))
+	for i, info := range list {
+		gpus[i] = GPU{
+			Name: fmt.Sprintf("cuda:%d", i), Model: info.Name, Capability: info.Capability, Driver: info.Driver,
+			TotalBytes: info.MemoryBytes, Simulated: info.Simulated,
+		}
+		dev, err := cuda.New(cuda.Options{Ordinal: i, Library: library})
+		if err != nil {
+			gpus[i].Err = err
+			continue
+		}
+		_, gpus[i].FreeBytes = dev.Memory()
+		gpus[i].Err = dev.Close()
+	}
+	return gpus, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	goruntime "runtime"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/sysmem"
+	"github.com/optimem/optimem/runtime"
 )
 
 const devicesLong = `Say what can run here: each device with its memory, and why one cannot be used. On the CPU,
@@ -35,7 +37,7 @@ func (c *commandLine) devicesCommand() *cobra.Command {
 		Long:  devicesLong,
 		Args:  c.arguments(cobra.NoArgs),
 		RunE: c.enter(func(*cobra.Command, []string) error {
-			rows := deviceRows(sysmem.Read())
+			rows := append(deviceRows(sysmem.Read()), gpuRows(os.Getenv(libraryVariable))...)
 			if asJSON {
 				o := newJSONObject(c.stdout)
 				setArray(o, "devices", slices.Values(rows))
@@ -65,8 +67,38 @@ func deviceRows(host sysmem.Info) []deviceRow {
 		processor,
 		{Name: "emu", Usable: true, About: "simulated: emu:memory=2GiB,bandwidth=12GB/s,latency=10us has memory of its own" +
 			" and a clock of its own, and the CPU's results"},
-		{Name: "cuda", About: "not in this build"},
 	}
+}
+
+// libraryVariable names the variable that says where NVIDIA's driver is, for those whose is not where drivers are.
+const libraryVariable = "OPTIMEM_LIBCUDA"
+
+// gpuRows has a row for each GPU, or one that says why there is none.
+func gpuRows(library string) []deviceRow {
+	gpus, err := runtime.GPUs(library)
+	if err != nil || len(gpus) == 0 {
+		why := "the driver sees no GPU"
+		if err != nil {
+			why = err.Error()
+		}
+		return []deviceRow{{Name: "cuda", About: why}}
+	}
+	var rows []deviceRow
+	for i := range gpus {
+		g := &gpus[i]
+		row := deviceRow{
+			Name: g.Name, Usable: g.Err == nil, TotalBytes: &g.TotalBytes,
+			About: fmt.Sprintf("%s, compute capability %d.%d, driver of CUDA %d.%d",
+				g.Model, g.Capability/10, g.Capability%10, g.Driver/1000, g.Driver%1000/10),
+		}
+		if g.Err != nil {
+			row.About += ": " + g.Err.Error()
+		} else {
+			row.FreeBytes = &g.FreeBytes
+		}
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // hostName says which processor this is.

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/optimem/optimem/cuda/sim"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what is printed into the scripts as what is expected")
@@ -25,11 +27,15 @@ func TestMain(m *testing.M) {
 
 // The scripts are the specification of the command line, one promise each. $FIXTURES is the folder of files that
 // PyTorch wrote, $DIGITS that of the trained example, $PROGRAMS that of small programs, $PICTURES
-// that of pictures.
+// that of pictures, $SIMULATED the simulated CUDA driver, which is there under the condition [sim]. There is no other.
 func TestScripts(t *testing.T) {
 	fixtures, err := filepath.Abs(filepath.FromSlash("../../loader/testdata"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	driver := ""
+	if withCUDA {
+		driver = sim.Find(t)
 	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -41,7 +47,15 @@ func TestScripts(t *testing.T) {
 			e.Setenv("DIGITS", filepath.Join(fixtures, "../../examples/digits"))
 			e.Setenv("PICTURES", filepath.Join(fixtures, "../../internal/preprocess/testdata"))
 			e.Setenv("PROGRAMS", filepath.Join(fixtures, "../../runtime/testdata"))
+			e.Setenv("SIMULATED", driver)
+			e.Setenv(libraryVariable, filepath.Join(e.WorkDir, "there-is-no-driver"))
 			return nil
+		},
+		Condition: func(name string) (bool, error) {
+			if name != "sim" {
+				return false, fmt.Errorf("no condition %q", name)
+			}
+			return driver != "", nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       exits,

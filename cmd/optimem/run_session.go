@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/optimem/optimem/internal/ascii"
@@ -107,6 +108,7 @@ func (r *run) options(dumped []string) runtime.Options {
 	opts := runtime.Options{
 		Device: r.device, Memory: r.budgetBytes(), HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
+		CUDALibrary: os.Getenv(libraryVariable), PlanOnly: r.dry,
 	}
 	if r.device == "cpu" {
 		opts.Rates = opts.HostRates

@@ -59,7 +59,11 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	defer unlock()
-	return b.library()
+	path, err := b.library()
+	if err != nil {
+		return "", err
+	}
+	return path, nil
 })
 
 // A builder compiles into a folder. Results are named by a hash of what they are made from.
@@ -155,19 +159,24 @@ func read() (headers, list []source, err error) {
 	return headers, list, nil
 }
 
-// Path builds the driver for a test, which is skipped where it cannot be; with OPTIMEM_REQUIRE_SIM=1 it fails.
-func Path(t testing.TB) string {
+// Find builds the driver for a test, and returns "" where there is no compiler for it or the system is not Linux. With
+// OPTIMEM_REQUIRE_SIM=1 the test fails then.
+func Find(t testing.TB) string {
 	t.Helper()
 	path, err := Build()
-	switch {
-	case err == nil:
-	case errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ErrNoCompiler):
-		if os.Getenv("OPTIMEM_REQUIRE_SIM") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	default:
+	missing := errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ErrNoCompiler)
+	if err != nil && (!missing || os.Getenv("OPTIMEM_REQUIRE_SIM") == "1") {
 		t.Fatal(err)
+	}
+	return path
+}
+
+// Path is [Find], but the test is skipped where there is no driver.
+func Path(t testing.TB) string {
+	t.Helper()
+	path := Find(t)
+	if path == "" {
+		t.Skip(ErrNoCompiler)
 	}
 	return path
 }

@@ -1,0 +1,6 @@
+//go:build !nocuda
+
+package main
+
+// withCUDA says that the program can use GPUs.
+const withCUDA = true

@@ -1,0 +1,126 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package runtime_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/optimem/optimem/cuda"
+	"github.com/optimem/optimem/cuda/sim"
+	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
+	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// onGPU returns a session on the simulated driver.
+func onGPU(t *testing.T, model *models.Model, mode plan.Mode, lib *sim.Library, o optimem.Options) *optimem.Session {
+	t.Helper()
+	o.Device, o.CUDALibrary = "cuda", lib.Path
+	start := map[plan.Mode]func() (*optimem.Session, error){
+		plan.Resident: func() (*optimem.Session, error) { return optimem.Resident(t.Context(), model, o) },
+		plan.Page:     func() (*optimem.Session, error) { return optimem.Page(t.Context(), model, o) },
+		plan.Chunk:    func() (*optimem.Session, error) { return optimem.Chunk(t.Context(), model, o) },
+		plan.Auto:     func() (*optimem.Session, error) { return optimem.Auto(t.Context(), model, o) },
+	}
+	s, err := start[mode]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestDigitsOnGPU runs the model of examples/digits in every mode on the simulated driver: as the CPU does within the
+// bounds of its ops, and with the same bits in all modes that place everything on the GPU.
+func TestDigitsOnGPU(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	x := pictures(5)
+	want := &tensor.Tensor{DType: tensor.Float32, Layout: tensor.Contiguous(5, 10)}
+	want.Data = runDigits(t, start(t, model, optimem.ResidentOptions{}), x)
+	var resident []byte
+	for _, order := range []string{"threads", "lazy:1", "lazy:2", "lazy:3"} {
+		for _, mode := range []plan.Mode{plan.Resident, plan.Page, plan.Chunk, plan.Auto} {
+			t.Run(fmt.Sprintf("%s %s", mode, order), func(t *testing.T) {
+				lib := sim.New(t, "memory=64M order="+order)
+				s := onGPU(t, model, mode, lib, optimem.Options{})
+				out, err := s.Run(t.Context(), digitsInput(x))
+				if errors.Is(err, layers.ErrUnsupported) {
+					s.Close()
+					t.Skip("NOT ON THE GPU: ", err)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got *tensor.Tensor
+				for _, y := range out {
+					got = y
+				}
+				if err := devicetest.Compare(got, want, 1e-5); err != nil {
+					t.Error(err)
+				}
+				if resident == nil {
+					resident = got.Data
+				}
+				if !bytes.Equal(got.Data, resident) {
+					t.Error("other bits than resident")
+				}
+				for range 2 {
+					if again := runDigits(t, s, x); !bytes.Equal(again, resident) {
+						t.Error("another pass gives other bits")
+					}
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+				lib.Check(t)
+			})
+		}
+	}
+}
+
+// TestNoGPU gives the reason where a GPU was asked for, and runs on the CPU where none was.
+func TestNoGPU(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	absent := filepath.Join(t.TempDir(), "libcuda.so.1")
+	_, err := optimem.Auto(t.Context(), model, optimem.Options{Device: "cuda", CUDALibrary: absent})
+	var failed *optimem.DeviceError
+	var why *cuda.UnavailableError
+	if !errors.As(err, &failed) || !errors.As(err, &why) {
+		t.Errorf("no driver: %v", err)
+	}
+	runDigits(t, start(t, model, optimem.ResidentOptions{CUDALibrary: absent}), pictures(1))
+}
+
+// TestPlanWithoutGPU plans for a GPU that is not here, given its memory, and runs nothing.
+func TestPlanWithoutGPU(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	o := optimem.Options{Device: "cuda", CUDALibrary: filepath.Join(t.TempDir(), "none"), PlanOnly: true}
+	if _, err := optimem.Auto(t.Context(), model, o); err == nil {
+		t.Error("a plan for an unknown amount of memory")
+	}
+	o.Memory = 64 << 20
+	s, err := optimem.Auto(t.Context(), model, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Plan(t.Context(), map[string]tensor.Shape{"input": {5, 1, 8, 8}})
+	if errors.Is(err, layers.ErrUnsupported) {
+		t.Skip("NOT ON THE GPU: ", err)
+	}
+	if err != nil || p.PeakBytes() == 0 || p.Target.Name != "cuda" {
+		t.Errorf("%v: %v", p, err)
+	}
+	var failed *optimem.DeviceError
+	if _, err := s.Run(t.Context(), digitsInput(pictures(5))); !errors.As(err, &failed) {
+		t.Errorf("a run without a GPU: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
