@@ -117,7 +117,12 @@ func newConv(g Geometry, algorithm Algorithm, set *kernel.ConvSet) *Conv {
 		panic("BUG: blocked: " + err.Error())
 	}
 	c := &Conv{Geometry: g, algorithm: algorithm, set: set}
-	c.how = newDirect(c)
+	switch algorithm {
+	case Winograd2, Winograd4:
+		c.how = newWinograd(c, 2+2*int(algorithm-Winograd2))
+	default:
+		c.how = newDirect(c)
+	}
 	return c
 }
 

@@ -58,6 +58,8 @@ type ConvSet struct {
 
 	// wide has tiles of Columns channels by 1 to Pixels pixels, narrow tiles of 16.
 	wide, narrow []convFunc
+	// winogradIn and winogradOut are for tiles of 2×2 and of 4×4 pixels.
+	winogradIn, winogradOut [2]convFunc
 }
 
 // A convFunc computes a tile. Its operand is a ConvTile, whose type the generator does not know.

@@ -12,11 +12,17 @@ var conv512 = &ConvSet{
 		conv512x1x1, conv512x2x1, conv512x3x1, conv512x4x1, conv512x5x1, conv512x6x1, conv512x7x1, conv512x8x1,
 		conv512x9x1, conv512x10x1, conv512x11x1, conv512x12x1, conv512x13x1, conv512x14x1,
 	},
+	winogradIn:  [2]convFunc{winograd512In2, winograd512In4},
+	winogradOut: [2]convFunc{winograd512Out2, winograd512Out4},
 }
 
 var (
 	tiles256 = []convFunc{
 		conv256x1x2, conv256x2x2, conv256x3x2, conv256x4x2, conv256x5x2, conv256x6x2,
 	}
-	conv256 = &ConvSet{Name: "avx2", Pixels: 6, Columns: 16, wide: tiles256, narrow: tiles256}
+	conv256 = &ConvSet{
+		Name: "avx2", Pixels: 6, Columns: 16, wide: tiles256, narrow: tiles256,
+		winogradIn:  [2]convFunc{winograd256In2, winograd256In4},
+		winogradOut: [2]convFunc{winograd256Out2, winograd256Out4},
+	}
 )

@@ -9,6 +9,10 @@ var convGo = func() *ConvSet {
 		s.wide = append(s.wide, func(t *byte) { convTile((*ConvTile)(unsafe.Pointer(t)), pixels+1) })
 	}
 	s.narrow = s.wide
+	for i, m := range []int{2, 4} {
+		s.winogradIn[i] = func(t *byte) { winogradTiles(m, true, (*WinogradTile)(unsafe.Pointer(t))) }
+		s.winogradOut[i] = func(t *byte) { winogradTiles(m, false, (*WinogradTile)(unsafe.Pointer(t))) }
+	}
 	return s
 }()
 

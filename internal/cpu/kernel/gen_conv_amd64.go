@@ -74,6 +74,26 @@ func conv512x13x2(t *byte)
 //go:noescape
 func conv512x14x2(t *byte)
 
+// winograd512In2 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd512In2(t *byte)
+
+// winograd512Out2 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd512Out2(t *byte)
+
+// winograd512In4 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd512In4(t *byte)
+
+// winograd512Out4 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd512Out4(t *byte)
+
 // conv256x1x2 computes 1 pixels of 16 channels; see ConvTile.
 //
 //go:noescape
@@ -103,6 +123,26 @@ func conv256x5x2(t *byte)
 //
 //go:noescape
 func conv256x6x2(t *byte)
+
+// winograd256In2 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd256In2(t *byte)
+
+// winograd256Out2 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd256Out2(t *byte)
+
+// winograd256In4 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd256In4(t *byte)
+
+// winograd256Out4 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd256Out4(t *byte)
 
 // conv512x1x1 computes 1 pixels of 16 channels; see ConvTile.
 //

@@ -46,6 +46,7 @@ func convFamily() {
 		for pixels := 1; pixels <= s.rows; pixels++ {
 			s.conv(pixels, 2)
 		}
+		s.winogradFamily()
 	}
 	for pixels := 1; pixels <= sets[0].rows; pixels++ {
 		sets[0].conv(pixels, 1)

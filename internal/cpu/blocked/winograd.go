@@ -1,0 +1,305 @@
+package blocked
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/optimem/optimem/internal/cpu/kernel"
+)
+
+// winograd computes F(m×m, 3×3): the input is cut into tiles of (m+2)×(m+2) pixels that overlap by two, each becomes as
+// many numbers for each channel, products of these with transformed weights are summed over channels, and what comes out
+// becomes m×m pixels. The weights lie in panels of output channels, as those of direct do, each with the points of the
+// transform one after another. Tiles that reach over the edge are computed in a buffer with zeros around.
+//
+// A chunk is a number of tiles, counted over all images. Where the weights are small and the chunks many, a part of the
+// work is a chunk, whose transform stays in the second cache. Else one chunk after another is computed by all threads
+// together, cut by input blocks, by points, and by output blocks.
+type winograd struct {
+	*Conv
+	m, points    int // points of the transform: (m+2)²
+	down, across int // tiles of an image
+	tiles        int
+	chunk        int // tiles
+	chunks       int
+	alone        bool // a part of the work is a chunk
+	panels       int
+	inBlocks     int
+	offsets      []int
+	// Distances in floats: of transforms' blocks, of points; of products' points for each panel and for all.
+	inPlane, inPoint   int
+	outPlane, outPoint int
+	outPanel           int
+}
+
+// Limits of winograd.
+const (
+	// aloneBytes is the size of transformed weights up to which each chunk reads all of them.
+	aloneBytes = 3 << 20
+	// chunkBytes is the size of the transforms that stay in the second cache.
+	chunkBytes = 1200 << 10
+	// sharedTiles is the most tiles of a chunk that threads share.
+	sharedTiles = 112
+)
+
+func newWinograd(c *Conv, m int) *winograd {
+	w := &winograd{
+		Conv: c, m: m, points: (m + 2) * (m + 2), down: ceil(c.OutHeight, m), across: ceil(c.OutWidth, m),
+		inBlocks: Blocks(c.In), panels: ceil(c.Out, c.set.Columns),
+	}
+	w.tiles = c.Batch * w.down * w.across
+	w.chunk = min(64, max(14, chunkBytes/(4*Lanes*w.points*w.inBlocks)))
+	w.alone = 4*w.points*w.inBlocks*Lanes*c.Out <= aloneBytes && w.tiles >= parts/2*w.chunk
+	if !w.alone {
+		w.chunk = min(w.tiles, sharedTiles)
+	}
+	w.chunks = max(1, ceil(w.tiles, w.chunk))
+	w.chunk = max(1, ceil(w.tiles, w.chunks))
+	// Odd numbers of cache lines between what is written together, so that it does not fall into one set of a cache.
+	w.inPlane = w.chunk * Lanes
+	w.inPoint = (w.inBlocks*w.chunk | 1) * Lanes
+	w.outPlane = w.chunk * Lanes
+	w.outPoint = (c.set.Columns/Lanes*w.chunk | 1) * Lanes
+	w.outPanel = w.points * w.outPoint
+	for b := range w.inBlocks {
+		w.offsets = append(w.offsets, 4*b*w.inPlane)
+	}
+	return w
+}
+
+func (w *winograd) form() string {
+	return fmt.Sprintf("conv winograd %d, panels of %d", w.m, w.set.Columns)
+}
+
+func (w *winograd) pieces() int      { return w.panels }
+func (w *winograd) pieceFloats() int { return w.points * w.inBlocks * Lanes * w.set.Columns }
+
+// winogradWeights has the rows of G: a line of three weights becomes m+2 numbers.
+var winogradWeights = map[int][][3]float64{
+	2: {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}},
+	4: {
+		{1.0 / 4, 0, 0}, {-1.0 / 6, -1.0 / 6, -1.0 / 6}, {-1.0 / 6, 1.0 / 6, -1.0 / 6},
+		{1.0 / 24, 1.0 / 12, 1.0 / 6}, {1.0 / 24, -1.0 / 12, 1.0 / 6}, {0, 0, 1},
+	},
+}
+
+// pack writes panels: G·g·Gᵀ of each pair of channels, as w[point][input channel][channel].
+func (w *winograd) pack(_ Pool, raw Weight, from, to int, dst []float32) {
+	l, g := raw.Layout, winogradWeights[w.m]
+	for piece := from; piece < to; piece++ {
+		dst := dst[(piece-from)*w.pieceFloats():][:w.pieceFloats()]
+		clear(dst)
+		first := piece * w.set.Columns
+		columns := min(w.set.Columns, Blocks(l.Shape[0]-first)*Lanes)
+		point := w.inBlocks * Lanes * columns
+		for lane := range min(columns, l.Shape[0]-first) {
+			for i := range w.In {
+				at := l.Offset + (first+lane)*l.Strides[0] + i*l.Strides[1]
+				var lines [6][3]float64 // G·g
+				for x := range 3 {
+					a := float64(raw.at(at + x*l.Strides[3]))
+					b := float64(raw.at(at + l.Strides[2] + x*l.Strides[3]))
+					c := float64(raw.at(at + 2*l.Strides[2] + x*l.Strides[3]))
+					for k, row := range g {
+						lines[k][x] = row[0]*a + row[1]*b + row[2]*c
+					}
+				}
+				p := i*columns + lane
+				for k := range g {
+					for _, row := range g {
+						dst[p] = float32(row[0]*lines[k][0] + row[1]*lines[k][1] + row[2]*lines[k][2])
+						p += point
+					}
+				}
+			}
+		}
+	}
+}
+
+// scratchFloats is the memory for tiles at the edge: vectors of a transform, a tile of input, one of output, one of the
+// residual.
+const scratchFloats = (36 + 36 + 16 + 16) * Lanes
+
+// Sizes of memory: a chunk's transforms, its products with a panel and with all.
+func (w *winograd) inFloats() int { return w.points * w.inPoint }
+
+func (w *winograd) slotFloats() int {
+	if w.alone {
+		return scratchFloats + w.inFloats() + w.outPanel
+	}
+	return scratchFloats
+}
+
+func (w *winograd) workFloats(threads int) int {
+	n := threads * w.slotFloats()
+	if !w.alone {
+		n += w.inFloats() + w.panels*w.outPanel
+	}
+	return n
+}
+
+func (w *winograd) run(
+	ctx context.Context, pool Pool, a *Args, f *finish, from, to int, packed, work []float32,
+) {
+	scratch := newSlots(work, w.slotFloats(), pool.Threads())
+	work = work[pool.Threads()*w.slotFloats():]
+	if w.alone {
+		pool.For(w.chunks, 1, func(i, j int) {
+			slot := scratch.take()
+			defer scratch.give(slot)
+			v, m := slot[scratchFloats:], slot[scratchFloats+w.inFloats():]
+			for ; i < j && ctx.Err() == nil; i++ {
+				first, end := share(w.tiles, w.chunks, i)
+				w.input(a, first, end, 0, w.inBlocks, v, slot)
+				for panel := from; panel < to; panel++ {
+					for point := range w.points {
+						w.products(point, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m)
+					}
+					w.output(a, f, first, end, panel, m, slot)
+				}
+			}
+		})
+		return
+	}
+	v, m := work, work[w.inFloats():]
+	for chunk := range w.chunks {
+		first, end := share(w.tiles, w.chunks, chunk)
+		pool.For(w.inBlocks, 1, func(i, j int) {
+			slot := scratch.take()
+			defer scratch.give(slot)
+			w.input(a, first, end, i, j, v, slot)
+		})
+		pool.For(w.points*2, 1, func(i, j int) {
+			for ; i < j && ctx.Err() == nil; i++ {
+				low, high := share(to-from, 2, i%2)
+				for panel := from + low; panel < from+high; panel++ {
+					w.products(i/2, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m[panel*w.outPanel:])
+				}
+			}
+		})
+		pool.For(to-from, 1, func(i, j int) {
+			slot := scratch.take()
+			defer scratch.give(slot)
+			for ; i < j; i++ {
+				w.output(a, f, first, end, from+i, m[(from+i)*w.outPanel:], slot)
+			}
+		})
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// place returns the image of a tile, and the row and column of its first output.
+func (w *winograd) place(tile int) (image, y, x int) {
+	image, tile = tile/(w.down*w.across), tile%(w.down*w.across)
+	return image, tile / w.across * w.m, tile % w.across * w.m
+}
+
+// input transforms input blocks of tiles [first, end) to v[point][block][tile].
+func (w *winograd) input(a *Args, first, end, fromBlock, toBlock int, v, slot []float32) {
+	size := w.m + 2
+	edge := slot[36*Lanes:][:36*Lanes]
+	t := kernel.WinogradTile{
+		InNext: 4 * w.m * Lanes, InStep: 4 * Lanes, OutRow: 4 * size * w.inPoint, OutStep: 4 * w.inPoint, OutNext: 4 * Lanes,
+		Scratch: &slot[0],
+	}
+	for block := fromBlock; block < toBlock; block++ {
+		for tile := first; tile < end; tile += t.Count {
+			image, y, x := w.place(tile)
+			y, x = y-w.PadTop, x-w.PadLeft
+			t.Count = 1
+			t.Out = address(v, block*w.inPlane+(tile-first)*Lanes)
+			plane := (image*w.inBlocks + block) * w.Height * w.Width * Lanes
+			if y < 0 || x < 0 || y+size > w.Height || x+size > w.Width {
+				clear(edge[:size*size*Lanes])
+				low, high := max(x, 0), min(x+size, w.Width)
+				for r := max(y, 0); r < min(y+size, w.Height) && low < high; r++ {
+					copy(edge[((r-y)*size+low-x)*Lanes:], a.X[plane+(r*w.Width+low)*Lanes:plane+(r*w.Width+high)*Lanes])
+				}
+				t.In, t.InRow = &edge[0], 4*size*Lanes
+			} else {
+				// As many as follow in this row.
+				left := w.across - tile%w.across
+				t.Count = min(left, end-tile, (w.Width-size-x)/w.m+1)
+				t.In, t.InRow = address(a.X, plane+(y*w.Width+x)*Lanes), 4*w.Width*Lanes
+			}
+			w.set.WinogradIn(w.m, &t)
+		}
+	}
+}
+
+// products multiplies a point of all tiles with a panel's weights.
+func (w *winograd) products(point, panel, tiles int, packed, v, m []float32) {
+	columns := min(w.set.Columns, (Blocks(w.Out)-panel*w.set.Columns/Lanes)*Lanes)
+	weights := packed[point*w.inBlocks*Lanes*columns:]
+	t := kernel.ConvTile{Quads: 4, XPixel: 4 * Lanes, YPixel: 4 * Lanes, YBlock: 4 * w.outPlane}
+	count := ceil(tiles, w.set.Pixels)
+	const partial = 256 / Lanes
+	for s := 0; s < w.inBlocks; s += partial {
+		t.Steps = min(partial, w.inBlocks-s)
+		t.Offsets = &w.offsets[s]
+		t.W = address(weights, s*Lanes*columns)
+		t.AheadW = uintptr(unsafe.Pointer(unsafe.SliceData(weights))) + uintptr(4*(s+t.Steps)*Lanes*columns)
+		t.Flags = 0
+		if s > 0 {
+			t.Flags = kernel.ConvAdd
+		}
+		for i := range count {
+			from, to := share(tiles, count, i)
+			t.X, t.Y = address(v, point*w.inPoint+from*Lanes), address(m, point*w.outPoint+from*Lanes)
+			t.AheadX = 4 * (to - from) * Lanes
+			w.set.Conv(to-from, columns < w.set.Columns, &t)
+			t.AheadW += uintptr(256 * t.Steps)
+		}
+	}
+}
+
+// output transforms a panel's products of tiles [first, end) and finishes them.
+func (w *winograd) output(a *Args, f *finish, first, end, panel int, m, slot []float32) {
+	edge, residual := slot[72*Lanes:][:16*Lanes], slot[88*Lanes:][:16*Lanes]
+	for b := range min(w.set.Columns/Lanes, Blocks(w.Out)-panel*w.set.Columns/Lanes) {
+		block := panel*w.set.Columns/Lanes + b
+		t := kernel.WinogradTile{
+			InRow: 4 * (w.m + 2) * w.outPoint, InStep: 4 * w.outPoint, InNext: 4 * Lanes, OutStep: 4 * Lanes,
+			OutNext: 4 * w.m * Lanes, Scratch: &slot[0], Flags: f.flags, Low: f.low, High: f.high,
+			Scale: address(f.scale, block*Lanes), Shift: address(f.shift, block*Lanes),
+			Mask: (*uint32)(unsafe.Pointer(address(f.mask, block*Lanes))),
+		}
+		for tile := first; tile < end; tile += t.Count {
+			image, y, x := w.place(tile)
+			plane := (image*Blocks(w.Out) + block) * w.OutHeight * w.OutWidth * Lanes
+			at := plane + (y*w.OutWidth+x)*Lanes
+			t.In = address(m, b*w.outPlane+(tile-first)*Lanes)
+			t.Count = 1
+			rows, columns := min(w.m, w.OutHeight-y), min(w.m, w.OutWidth-x)
+			if rows < w.m || columns < w.m {
+				if f.residual != nil {
+					for r := range rows {
+						copy(residual[r*w.m*Lanes:][:columns*Lanes], f.residual[at+r*w.OutWidth*Lanes:])
+					}
+					t.Residual = &residual[0]
+				}
+				t.Out, t.OutRow = &edge[0], 4*w.m*Lanes
+				w.set.WinogradOut(w.m, &t)
+				for r := range rows {
+					copy(a.Y[at+r*w.OutWidth*Lanes:][:columns*Lanes], edge[r*w.m*Lanes:])
+				}
+			} else {
+				t.Count = min(w.across-tile%w.across, end-tile, (w.OutWidth-x)/w.m)
+				t.Out, t.OutRow = address(a.Y, at), 4*w.OutWidth*Lanes
+				if f.residual != nil {
+					t.Residual = address(f.residual, at)
+				}
+				w.set.WinogradOut(w.m, &t)
+				columns = t.Count * w.m
+			}
+			if f.after != None {
+				for r := range rows {
+					f.apply(a.Y[at+r*w.OutWidth*Lanes:][:columns*Lanes], block)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package kernel
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// BenchmarkConv is the rate of the largest tile with all operands in the first cache: what a core can do.
+func BenchmarkConv(b *testing.B) {
+	for _, s := range ConvSets() {
+		b.Run(s.Name, func(b *testing.B) {
+			const steps = 8
+			x, w, y := make([]float32, steps*16*s.Pixels), make([]float32, steps*16*s.Columns), make([]float32, s.Pixels*32)
+			offsets := make([]int, steps)
+			for i := range offsets {
+				offsets[i] = 64 * i * s.Pixels
+			}
+			scale := make([]float32, 32)
+			t := ConvTile{
+				X: &x[0], W: &w[0], Y: &y[0], Offsets: &offsets[0], Steps: steps, Quads: 4, XPixel: 64, YPixel: 64,
+				YBlock: 64 * s.Pixels, Scale: &scale[0], Shift: &scale[0],
+			}
+			for b.Loop() {
+				s.Conv(s.Pixels, false, &t)
+			}
+			b.ReportMetric(2*float64(steps*16*s.Pixels*s.Columns)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+		})
+	}
+}
+
+// Every set's transforms are those in Go.
+func TestWinograd(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, s := range ConvSets() {
+		for _, m := range []int{2, 4} {
+			for _, input := range []bool{true, false} {
+				const count = 3
+				size := m + 2
+				in := random(rng, (size*size+count*m)*16)
+				scratch := make([]float32, 36*16)
+				scale, shift := random(rng, 16), random(rng, 16)
+				residual := random(rng, size*size*count*16)
+				run := func(s *ConvSet) []float32 {
+					out := make([]float32, size*size*count*16)
+					tile := WinogradTile{
+						In: &in[0], InRow: 64 * size, InStep: 64, Out: &out[0], OutRow: 64 * size * count, OutStep: 64 * count,
+						InNext: 64, OutNext: 64, Count: count, Scratch: &scratch[0], Scale: &scale[0], Shift: &shift[0],
+						Residual: &residual[0], Flags: ConvFinish | ConvResidual | ConvLimit, Low: -1, High: 2,
+					}
+					if input {
+						s.WinogradIn(m, &tile)
+					} else {
+						s.WinogradOut(m, &tile)
+					}
+					return out
+				}
+				got, want := run(s), run(convGo)
+				for i := range got {
+					if d := math.Abs(float64(got[i] - want[i])); !(d <= 1e-5) {
+						t.Fatalf("%s: F(%d), input %v: element %d is %v, want %v", s.Name, m, input, i, got[i], want[i])
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package kernel
+
+import "unsafe"
+
+// A WinogradTile is a run of tiles to transform for F(m×m, 3×3): of an input (m+2)×(m+2) pixels of 16 channels become as
+// many numbers for each channel; of their products with weights become m×m pixels, which Flags finish as those of a
+// ConvTile. Distances are in bytes.
+type WinogradTile struct {
+	In            *float32
+	InRow, InStep int // from row to row and from column to column of a tile
+	Out           *float32
+	OutRow        int
+	OutStep       int
+	// InNext and OutNext are the distances of tiles, Count is their number.
+	InNext, OutNext, Count int
+	// Scratch is 36 vectors of 16 floats.
+	Scratch  *float32
+	Flags    ConvFlags
+	Scale    *float32
+	Shift    *float32
+	Mask     *uint32
+	Residual *float32
+	Low      float32
+	_        uint32
+	High     float32
+	_        uint32
+}
+
+// WinogradIn transforms inputs: Bᵀ·d·B. m is 2 or 4.
+func (s *ConvSet) WinogradIn(m int, t *WinogradTile) { s.winogradIn[m/4]((*byte)(unsafe.Pointer(t))) }
+
+// WinogradOut transforms products: Aᵀ·p·A.
+func (s *ConvSet) WinogradOut(m int, t *WinogradTile) { s.winogradOut[m/4]((*byte)(unsafe.Pointer(t))) }
+
+// winogradInput is the transform of the input in one dimension.
+func winogradInput(m int, d *[6]float32) (o [6]float32) {
+	if m == 2 {
+		return [6]float32{d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]}
+	}
+	a, b, c, e := d[4]-4*d[2], d[3]-4*d[1], d[4]-d[2], d[3]-d[1]
+	return [6]float32{4*d[0] + d[4] - 5*d[2], a + b, a - b, c + 2*e, c - 2*e, 4*d[1] + d[5] - 5*d[3]}
+}
+
+// winogradOutput is the transform of products in one dimension.
+func winogradOutput(m int, p *[6]float32) (o [6]float32) {
+	if m == 2 {
+		return [6]float32{p[0] + p[1] + p[2], p[1] - p[2] - p[3]}
+	}
+	s1, d1, s2, d2 := p[1]+p[2], p[1]-p[2], p[3]+p[4], p[3]-p[4]
+	return [6]float32{p[0] + s1 + s2, d1 + 2*d2, s1 + 4*s2, d1 + p[5] + 8*d2}
+}
+
+// winogradTiles transforms tiles in Go.
+func winogradTiles(m int, input bool, t *WinogradTile) {
+	in, out, line := m+2, m, winogradOutput
+	if input {
+		out, line = m+2, winogradInput
+	}
+	move := func(p *float32, bytes int) *float32 { return (*float32)(unsafe.Add(unsafe.Pointer(p), bytes)) }
+	for n := range t.Count {
+		var result [6][6][16]float32
+		for lane := range 16 {
+			var middle [6][6]float32
+			for j := range in {
+				var d [6]float32
+				for i := range in {
+					d[i] = *move(t.In, n*t.InNext+i*t.InRow+j*t.InStep+4*lane)
+				}
+				o := line(m, &d)
+				for i := range out {
+					middle[i][j] = o[i]
+				}
+			}
+			for i := range out {
+				o := line(m, &middle[i])
+				for j := range out {
+					result[i][j][lane] = o[j]
+				}
+			}
+		}
+		for i := range out {
+			for j := range out {
+				to := n*t.OutNext + i*t.OutRow + j*t.OutStep
+				if !input {
+					finish := ConvTile{
+						Flags: t.Flags, Scale: t.Scale, Shift: t.Shift, Mask: t.Mask, Low: t.Low, High: t.High,
+					}
+					if t.Flags&ConvResidual != 0 {
+						finish.Residual = move(t.Residual, to)
+					}
+					finish.finish(0, &result[i][j])
+				}
+				copy(at(t.Out, to, 16), result[i][j][:])
+			}
+		}
+	}
+}
