@@ -44,7 +44,8 @@ type (
 		Type  string `json:"type"`
 		DType string `json:"dtype"`
 		// Shape has numbers, and strings for symbolic sizes; null where the program does not tell.
-		Shape []any `json:"shape"`
+		Shape    []any `json:"shape"`
+		Optional bool  `json:"optional,omitempty"`
 	}
 	dtypeJSON struct {
 		DType   string `json:"dtype"`
@@ -139,8 +140,8 @@ func (in *inspection) moduleSeq() iter.Seq[moduleJSON] {
 	}
 }
 
-func toPortJSON(_ int, p loader.Port) portJSON {
-	j := portJSON{Name: p.Name, Type: p.Type, DType: p.DType}
+func toPortJSON(_ int, p port) portJSON {
+	j := portJSON{Name: p.Name, Type: p.Type, DType: p.DType, Optional: p.optional}
 	if p.Shape != nil {
 		j.Shape = []any{}
 	}

@@ -173,12 +173,15 @@ func (in *inspection) writePorts(b *bufio.Writer, o textOptions) {
 	ports := ascii.NewTable(ascii.Left("program"), ascii.Left("name"), ascii.Left("type"), ascii.Left("shape"))
 	for _, side := range []struct {
 		title string
-		ports []loader.Port
+		ports []port
 	}{{"input", in.inputs()}, {"output", in.outputs()}} {
 		for _, p := range side.ports {
 			shape := ""
 			if p.Shape != nil {
 				shape = "[" + strings.Join(p.Shape, " ") + "]"
+			}
+			if p.optional {
+				shape = strings.TrimSpace(shape + " (optional)")
 			}
 			ports.Row(side.title, p.Name, cmp.Or(p.DType, p.Type), shape)
 		}

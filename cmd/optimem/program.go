@@ -3,27 +3,63 @@ package main
 import (
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/loader/script"
+	"github.com/optimem/optimem/models"
 )
 
-// inputs returns what the program in the file takes, nothing where the file holds no program.
-func (in *inspection) inputs() []loader.Port {
-	if in.Program == nil {
+// A port is an input or an output in a listing.
+type port struct {
+	loader.Port
+	optional bool
+}
+
+// inputs returns what the program in the file takes, or the model that a folder's configuration names; nothing where
+// there is neither.
+func (in *inspection) inputs() []port {
+	if in.Program != nil {
+		return ports(in.Program.Inputs())
+	}
+	if len(in.Config) == 0 {
 		return nil
 	}
-	return in.Program.Inputs()
+	model, err := models.Build(in.Checkpoint, models.Options{})
+	if err != nil {
+		return nil // what is in the folder can be told all the same; why it does not run, run says
+	}
+	var all []port
+	for _, p := range model.Inputs() {
+		q := port{loader.Port{Name: p.Name, Type: "Tensor", DType: p.DType.String()}, p.Optional}
+		for i, n := range p.Shape {
+			dim := strconv.Itoa(n)
+			if n < 0 {
+				dim = p.Dims[i]
+			}
+			q.Shape = append(q.Shape, dim)
+		}
+		all = append(all, q)
+	}
+	return all
 }
 
 // outputs returns what the program in the file gives.
-func (in *inspection) outputs() []loader.Port {
+func (in *inspection) outputs() []port {
 	if in.Program == nil {
 		return nil
 	}
-	return in.Program.Outputs()
+	return ports(in.Program.Outputs())
+}
+
+func ports(list []loader.Port) []port {
+	all := make([]port, len(list))
+	for i, p := range list {
+		all[i].Port = p
+	}
+	return all
 }
 
 // torchVersion returns the PyTorch that wrote the file, "" where the file does not tell.
