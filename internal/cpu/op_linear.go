@@ -2,15 +2,17 @@ package cpu
 
 import (
 	"fmt"
+	"strconv"
 
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // linearKernels are products of matrices. Half floats are computed in float32 and rounded once.
 var linearKernels = map[layers.Kind]kernel{
-	"linear":         {run: runLinear, work: linearWork, supports: linearSupports},
-	"matmul":         {run: runMatmul, work: matmulWork, supports: onlyNumbers},
+	"linear":         {run: runLinear, work: linearWork, supports: linearSupports, packs: linearPacks, pack: packLinear},
+	"matmul":         {run: runMatmul, work: matmulWork, supports: onlyNumbers, packs: matmulPacks, pack: packMatmul},
 	"grouped_matmul": {run: runGroupedMatmul, work: groupedMatmulWork, supports: onlyReal},
 	"cross":          {run: runCross, supports: onlyNumbers},
 }
@@ -36,50 +38,77 @@ func linearSupports(in, out []layers.Spec, a layers.Attrs) error {
 	return onlyNumbers(in, out, a)
 }
 
-// halfRows is how many rows of a product are computed in float32 at a time before they are rounded to a half float.
-const halfRows = 256
-
 // productWork returns the scratch that product takes.
 func productWork(m, n, k int, d tensor.DType) int64 {
-	if !isReal(d) {
+	switch {
+	case !isReal(d):
 		return 0
+	case isHalf(d):
+		return gemmHalfWork(m, n, k)
 	}
-	size := realBytes(d)
-	bytes := int64(roundUp(int(gemmWork(m, n, k, size)), 8))
-	if isHalf(d) {
-		bytes += scratchBytes(size, min(m, halfRows)*n)
+	return gemmWork(m, n, k, realBytes(d))
+}
+
+// A factor is a matrix in the memory of a view; see [matrix].
+type factor struct {
+	v                  view
+	offset, line, step int
+	rows               tensor.Layout
+}
+
+// rowsOf returns all but the last dimension of a view as the lines of a left factor.
+func rowsOf(v view) factor {
+	f := factor{v: v, offset: v.layout.Offset, step: lastStride(v.layout)}
+	lead := leading(v.layout, 1)
+	stride, even := evenly(lead)
+	if !even {
+		f.rows = lead
 	}
-	return bytes
+	f.line = stride
+	return f
+}
+
+// evenly returns how far apart the elements of a layout lie in row-major order, false where that differs.
+func evenly(l tensor.Layout) (stride int, even bool) {
+	last := -1
+	for d := len(l.Shape) - 1; d >= 0; d-- {
+		if l.Shape[d] == 1 {
+			continue
+		}
+		if last >= 0 && l.Strides[d] != l.Strides[last]*l.Shape[last] {
+			return 0, false
+		}
+		if last < 0 {
+			stride = l.Strides[d]
+		}
+		last = d
+	}
+	return stride, true
 }
 
 // product computes rows of out, n wide, from element at of out's memory on: out = a·b for factors of depth k, plus bias
-// for each column unless it is nil. finish, unless it is nil, changes the sums of each row before they are rounded.
+// for each column unless it is nil, and what the ending says.
 func product[T real](
-	p *Pool, m, n, k int, a, b *matrix[T], out view, at int, bias []T, finish func(i int, sums []T), work scratch,
+	p *Pool, set *simd.Set, m, n, k int, a, b factor, out view, at int, bias []T, end ending[T], work []byte,
 ) {
-	o := gemmOptions[T]{columnBias: bias}
-	each := func(from, rows int, sums []T, then func(i int, sums []T)) {
-		part := *a
-		part.offset += from * a.line
-		gemm(p, rows, n, k, &part, b, sums, n, o, work)
-		if then == nil {
-			return
-		}
-		forEach(p, rows, func(i int) { then(from+i, sums[i*n:(i+1)*n]) })
-	}
-	if !isHalf(out.dtype) {
-		each(0, m, elements[T](out)[at:], finish)
+	if m == 0 || n == 0 {
 		return
 	}
-	sums := takeReal[T](&work, min(m, halfRows)*n)
-	for from := 0; from < m; from += halfRows {
-		each(from, min(halfRows, m-from), sums, func(i int, sums []T) {
-			if finish != nil {
-				finish(i, sums)
-			}
-			storeReal(out, at+i*n, sums)
-		})
+	g := takeGemm[T]()
+	g.left = matrix[T]{data: a.v.data, dtype: a.v.dtype, offset: a.offset, line: a.line, step: a.step, rows: a.rows}
+	g.right = matrix[T]{
+		data: b.v.data, dtype: b.v.dtype, offset: b.offset, line: b.line, step: b.step, packed: b.v.packed,
 	}
+	g.a, g.b = &g.left, &g.right
+	g.m, g.n, g.k, g.work, g.set = m, n, k, work, set
+	g.o = gemmOptions[T]{columnBias: bias, ending: end}
+	if isHalf(out.dtype) {
+		g.o.half, g.o.halfAt = out, at
+	} else {
+		g.c, g.ldc = elements[T](out)[at:], n
+	}
+	g.run(p)
+	g.release()
 }
 
 // runLinear: out[r, j] = Σ_k in[0][r, k]·in[1][j, k] + in[2][j]: torch.nn.functional.linear.
@@ -101,144 +130,50 @@ func linearWork(in, out []layers.Spec, _ layers.Attrs) int64 {
 	return scratchBytes(realBytes(in[0].DType), n) + productWork(m, n, k, out[0].DType)
 }
 
+// linearPacks offers the weight in panels.
+func linearPacks(in, _ []layers.Spec, _ layers.Attrs) []layers.Pack {
+	return panelPacks(in[1].Shape[0], in[1].Shape[1], 0, in[1].DType)
+}
+
+// panelPacks offers operand 1, a right factor n×k, in panels; its columns are dimension dim.
+func panelPacks(n, k, dim int, d tensor.DType) []layers.Pack {
+	set := simd.Best()
+	if _, ok := elementOf(d); !ok || set == nil || n == 0 || k == 0 {
+		return nil
+	}
+	return []layers.Pack{{
+		In: 1, Bytes: panelBytes(n, k, d), Form: "panels of " + strconv.Itoa(set.Columns), Dim: dim, Step: stripColumns,
+	}}
+}
+
+func packLinear(pool *Pool, _ layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
+	l := raw.layout
+	packPanels(pool, matrix[float32]{
+		data: raw.data, dtype: raw.dtype, offset: l.Offset, line: l.Strides[0], step: l.Strides[1],
+	}, l.Shape[0], l.Shape[1], dst)
+	return nil
+}
+
 func linear[T real](c *call) {
 	x, w, out := c.in[0], c.in[1], c.out[0]
 	n, k := w.shape()[0], w.shape()[1]
 	work := scratch(c.work)
-	bias := takeReal[T](&work, n)
-	if len(c.in) > 2 && !c.in[2].absent() {
-		loadAll(bias, c.in[2])
-	} else {
-		bias = nil
-	}
-	right := &matrix[T]{
-		data: w.data, dtype: w.dtype, offset: w.layout.Offset, line: w.layout.Strides[0], step: w.layout.Strides[1],
-	}
-	lines(leading(x.layout, 1), func(at, first, stride, rows int) {
-		left := &matrix[T]{data: x.data, dtype: x.dtype, offset: first, line: stride, step: lastStride(x.layout)}
-		product(c.pool, rows, n, k, left, right, out, at*n, bias, linearEpilogue[T](c, at), work)
-	})
-}
-
-// linearEpilogue returns what finishes rows of sums, the first of which is row first of the result; nil for nothing.
-func linearEpilogue[T real](c *call, first int) func(i int, sums []T) {
-	e := epilogue{residual: c.operand(3), act: activationLoop(c.attrs)}
-	if e.residual.absent() && e.act == nil {
-		return nil
-	}
-	return func(i int, sums []T) {
-		row := any(sums).([]float32)
-		if e.act != nil {
-			e.act(row, [][]float32{row})
+	room := takeReal[T](&work, n)
+	var bias []T
+	if b := c.operand(2); !b.absent() {
+		if bias = room; b.dtype == realDType[T]() && b.layout.Strides[0] == 1 {
+			bias = elements[T](b)[b.layout.Offset:][:n]
+		} else {
+			loadReal(bias, b, b.layout.Offset, b.layout.Strides[0])
 		}
-		e.add(row, (first+i)*len(row))
 	}
+	right := factor{v: w, offset: w.layout.Offset, line: w.layout.Strides[0], step: w.layout.Strides[1]}
+	end := ending[T]{residual: c.operand(3), act: activation(c.attrs)}
+	m := volume(x.shape()[:len(x.shape())-1])
+	product(c.pool, c.pool.set, m, n, k, rowsOf(x), right, out, out.layout.Offset, bias, end, work)
 }
 
 func lastStride(l tensor.Layout) int { return l.Strides[len(l.Strides)-1] }
-
-// runMatmul: out[…, i, j] = beta·in[2][…, i, j] + alpha·Σ_k in[0][…, i, k]·in[1][…, k, j]: torch.matmul, addmm, baddbmm.
-func runMatmul(c *call) error {
-	switch c.in[0].dtype {
-	case tensor.Float64:
-		matmul[float64](c)
-	case tensor.Float32, tensor.Float16, tensor.BFloat16:
-		matmul[float32](c)
-	default:
-		return integerMatmul(c)
-	}
-	return nil
-}
-
-// matmulSizes are those of a batch of products.
-type matmulSizes struct{ batch, m, n, k int }
-
-func sizesOfMatmul(x, y tensor.Shape) matmulSizes {
-	r := len(x)
-	return matmulSizes{batch: volume(x[:r-2]), m: x[r-2], n: y[r-1], k: x[r-1]}
-}
-
-// parts returns over how many parts, each with scratch of its own, the products of a batch are spread. Large products
-// are done one after the other, each by all threads.
-func (s matmulSizes) parts() int {
-	const small, most = 1 << 19, 16
-	if s.batch < 2 || int64(s.m)*int64(s.n)*int64(s.k) > small {
-		return 1
-	}
-	return min(s.batch, most)
-}
-
-func matmulWork(in, out []layers.Spec, _ layers.Attrs) int64 {
-	s := sizesOfMatmul(in[0].Shape, in[1].Shape)
-	d := out[0].DType
-	if !isReal(d) {
-		return 0
-	}
-	return int64(s.parts()) * productWork(s.m, s.n, s.k, d)
-}
-
-func matmul[T real](c *call) {
-	x, y, out := c.in[0], c.in[1], c.out[0]
-	s := sizesOfMatmul(x.shape(), y.shape())
-	alpha, beta := T(c.attrs.Float("alpha")), T(c.attrs.Float("beta"))
-	var add view
-	if len(c.in) > 2 && beta != 0 {
-		add = c.in[2]
-	}
-	one := func(p *Pool, i int, work scratch) {
-		rank := len(x.shape())
-		left := &matrix[T]{
-			data: x.data, dtype: x.dtype, offset: offsetOf(leading(x.layout, 2), i),
-			line: x.layout.Strides[rank-2], step: x.layout.Strides[rank-1],
-		}
-		right := &matrix[T]{
-			data: y.data, dtype: y.dtype, offset: offsetOf(leading(y.layout, 2), i),
-			line: y.layout.Strides[rank-1], step: y.layout.Strides[rank-2],
-		}
-		var finish func(r int, sums []T)
-		switch {
-		case !add.absent():
-			first := offsetOf(leading(add.layout, 2), i)
-			finish = func(r int, sums []T) {
-				at, stride := first+r*add.layout.Strides[rank-2], add.layout.Strides[rank-1]
-				scaleAndAdd(sums, alpha, beta, add, at, stride)
-			}
-		case alpha != 1:
-			finish = func(_ int, sums []T) {
-				for j := range sums {
-					sums[j] *= alpha
-				}
-			}
-		}
-		product(p, s.m, s.n, s.k, left, right, out, i*s.m*s.n, nil, finish, work)
-	}
-	parts := s.parts()
-	if parts == 1 {
-		for i := range s.batch {
-			one(c.pool, i, c.work)
-		}
-		return
-	}
-	each := len(c.work) / parts &^ 7
-	c.pool.For(parts, 1, func(part, _ int) {
-		work := scratch(c.work[part*each:][:each])
-		for i := part * s.batch / parts; i < (part+1)*s.batch/parts; i++ {
-			one(nil, i, work)
-		}
-	})
-}
-
-// scaleAndAdd: sums = alpha·sums + beta·v, for elements of v that lie stride apart from index at on.
-func scaleAndAdd[T real](sums []T, alpha, beta T, v view, at, stride int) {
-	var chunk [64]T
-	for from := 0; from < len(sums); from += len(chunk) {
-		part := sums[from:min(from+len(chunk), len(sums))]
-		loadReal(chunk[:len(part)], v, at+from*stride, stride)
-		for j := range part {
-			part[j] = T(alpha*part[j]) + T(beta*chunk[j])
-		}
-	}
-}
 
 // runGroupedMatmul: out[r] = in[0][r]·in[1][g] for rows r in [in[2][g−1], in[2][g]), zero after the last group:
 // torch.nn.functional.grouped_mm.
@@ -262,15 +197,13 @@ func groupedMatmul[T real](c *call) error {
 		if end < start || end > rows {
 			return fmt.Errorf("group %d of %d rows ends at %d, the one before at %d", g, rows, end, start)
 		}
-		left := &matrix[T]{
-			data: x.data, dtype: x.dtype, offset: x.layout.Offset + start*x.layout.Strides[0],
-			line: x.layout.Strides[0], step: x.layout.Strides[1],
+		left := factor{
+			v: x, offset: x.layout.Offset + start*x.layout.Strides[0], line: x.layout.Strides[0], step: x.layout.Strides[1],
 		}
-		right := &matrix[T]{
-			data: w.data, dtype: w.dtype, offset: w.layout.Offset + g*w.layout.Strides[0],
-			line: w.layout.Strides[2], step: w.layout.Strides[1],
+		right := factor{
+			v: w, offset: w.layout.Offset + g*w.layout.Strides[0], line: w.layout.Strides[2], step: w.layout.Strides[1],
 		}
-		product(c.pool, end-start, n, k, left, right, out, start*n, nil, nil, c.work)
+		product(c.pool, c.pool.set, end-start, n, k, left, right, out, start*n, nil, ending[T]{}, c.work)
 		start = end
 	}
 	clear(out.data[start*n*out.dtype.Size():][:(rows-start)*n*out.dtype.Size()])

@@ -1,0 +1,269 @@
+package cpu
+
+import (
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A matrix is a strided panelSource over the memory of a tensor: element k of line l lies at offset + l·line + k·step.
+// For a row-major left factor m×k, line is k and step is 1; for a row-major right factor k×n, line is 1 and step is n,
+// and for a weight n×k that PyTorch's linear multiplies by, line is k and step is 1. Half floats become float32.
+type matrix[T real] struct {
+	data               []byte
+	dtype              tensor.DType
+	offset, line, step int
+	// rows says where the lines begin, where they do not lie equally far apart: line l at element l in row-major order.
+	rows tensor.Layout
+	// packed says that data is a right factor in panels, as [packPanels] writes them.
+	packed bool
+	// set is what it packs with, nil for Go.
+	set *simd.Set
+}
+
+// elementOf returns what a dtype is to tiles.
+func elementOf(d tensor.DType) (simd.Element, bool) {
+	switch d {
+	case tensor.Float32:
+		return simd.Float32, true
+	case tensor.BFloat16:
+		return simd.BFloat16, true
+	case tensor.Float16:
+		return simd.Float16, true
+	}
+	return 0, false
+}
+
+// source returns how tiles find the matrix as a right factor for some tiles of rows.
+func (m *matrix[T]) source(tiles int) (rightSource, simd.Element) {
+	e, ok := elementOf(m.dtype)
+	switch {
+	case !ok || m.set == nil:
+		return rightPacked, simd.Float32
+	case m.packed:
+		return rightPanels, e
+	case m.line == 1 && m.step > 0 && tiles <= 2:
+		return rightRows, e
+	}
+	return rightPacked, simd.Float32
+}
+
+// inPlace reports whether a left factor of m rows is read where it lies, which is as fast where few columns read it.
+func (m *matrix[T]) inPlace(rows, columns int) bool {
+	if m.dtype != realDType[T]() || m.step != 1 || len(m.rows.Shape) > 0 || m.line < 0 {
+		return false
+	}
+	const fewRows, fewColumns, page = 4, 4 * stripColumns, 1024
+	return rows <= fewRows || columns <= fewColumns && m.line%page != 0
+}
+
+// lineAt returns where line l begins.
+func (m *matrix[T]) lineAt(l int) int {
+	if len(m.rows.Shape) > 0 {
+		return offsetOf(m.rows, l)
+	}
+	return m.offset + l*m.line
+}
+
+// packRows writes lines [from, to) one behind the other, pitch elements apart.
+func (m *matrix[T]) packRows(dst []T, pitch, from, to, k0, k1 int) {
+	n := k1 - k0
+	if m.dtype == tensor.Float32 && m.set != nil && m.step != 1 && m.line == 1 && len(m.rows.Shape) == 0 {
+		// Eight of k at a time as rows.
+		src, whole := elements[float32](view{data: m.data}), (to-from)&^7
+		k := 0
+		for ; k+8 <= n && whole > 0; k += 8 {
+			m.set.Transpose(whole/8, src[m.offset+from+(k0+k)*m.step:], m.step, singles(dst[k:]), pitch)
+		}
+		for l := range whole {
+			for rest := k; rest < n; rest++ {
+				dst[l*pitch+rest] = T(src[m.offset+from+l+(k0+rest)*m.step])
+			}
+		}
+		from, dst = from+whole, dst[min(whole*pitch, len(dst)):]
+	}
+	for l := from; l < to; l++ {
+		line := dst[(l-from)*pitch:][:n]
+		at := m.lineAt(l) + k0*m.step
+		switch {
+		case m.step == 1 && m.dtype == realDType[T]():
+			copy(line, elements[T](view{data: m.data})[at:])
+		case m.step == 1 && m.set != nil && isHalf(m.dtype):
+			e, _ := elementOf(m.dtype)
+			whole := n / m.set.Columns
+			m.set.Widen(e, whole, m.data[2*at:], 2*m.set.Columns, singles(line))
+			whole *= m.set.Columns
+			loadReal(line[whole:], view{data: m.data, dtype: m.dtype}, at+whole, 1)
+		default:
+			loadReal(line, view{data: m.data, dtype: m.dtype}, at, m.step)
+		}
+	}
+}
+
+// pack implements panelSource.
+//
+//lint:ignore U1000 called through the interface, which the checker does not see for generic types
+func (m *matrix[T]) pack(dst []T, width, from, to, k0, k1 int) {
+	n := k1 - k0
+	depth := roundUp(n, unroll)
+	for l := from; l < to; l += width {
+		group := dst[(l-from)*depth:][:depth*width]
+		lines := min(width, to-l)
+		clearTail(group, width, lines, n)
+		switch {
+		case m.set != nil && m.line == 1 && lines == m.set.Columns && width == lines && m.step >= 0:
+			e, _ := elementOf(m.dtype)
+			m.set.Widen(e, n, m.data[(m.offset+l+k0*m.step)*e.Bytes():], m.step*e.Bytes(), singles(group))
+		case m.set != nil && m.step == 1 && m.line >= 0:
+			m.transpose(group, width, l, lines, k0, k1)
+		case m.line == 1 && lines == width && m.dtype == realDType[T]():
+			src := elements[T](view{data: m.data})
+			for k := range n {
+				copy(group[width*k:][:width], src[m.offset+l+(k0+k)*m.step:])
+			}
+		case width == 4 && lines == 4 && m.step == 1 && m.dtype == realDType[T]():
+			src := elements[T](view{data: m.data})
+			at := m.offset + l*m.line + k0
+			s0, s1, s2, s3 := src[at:][:n], src[at+m.line:][:n], src[at+2*m.line:][:n], src[at+3*m.line:][:n]
+			for k := range s0 {
+				*(*[4]T)(group[4*k:]) = [4]T{s0[k], s1[k], s2[k], s3[k]}
+			}
+		default:
+			m.packStrided(group, width, l, lines, k0, k1)
+		}
+	}
+}
+
+// packStrided packs lines of any strides.
+func (m *matrix[T]) packStrided(group []T, width, l, lines, k0, k1 int) {
+	var room [64]T
+	for r := range lines {
+		at := m.lineAt(l + r)
+		for k := k0; k < k1; k += len(room) {
+			part := room[:min(len(room), k1-k)]
+			loadReal(part, view{data: m.data, dtype: m.dtype}, at+k*m.step, m.step)
+			for i, x := range part {
+				group[(k-k0+i)*width+r] = x
+			}
+		}
+	}
+}
+
+// transpose packs lines that lie along k with the kernels of a processor.
+func (m *matrix[T]) transpose(group []T, width, l, lines, k0, k1 int) {
+	n := k1 - k0
+	to := singles(group)
+	e, _ := elementOf(m.dtype)
+	at := m.offset + l*m.line + k0
+	r := 0
+	for ; r+8 <= lines; r += 8 {
+		if e == simd.Float32 {
+			m.set.Transpose(n/8, elements[float32](view{data: m.data})[at+r*m.line:], m.line, to[r:], width)
+		} else {
+			m.set.TransposeHalf(e, n/8, elements[uint16](view{data: m.data})[at+r*m.line:], m.line, to[r:], width)
+		}
+	}
+	from := n &^ 7
+	if r > 0 && from < n {
+		m.packStrided(group[from*width:], width, l, r, k0+from, k1)
+	}
+	if r < lines {
+		var room [blockK]T
+		for ; r < lines; r++ {
+			line := room[:n]
+			loadReal(line, view{data: m.data, dtype: m.dtype}, at+r*m.line, 1)
+			for k, x := range line {
+				group[k*width+r] = x
+			}
+		}
+	}
+}
+
+// panelBytes returns the size of a right factor in panels, n columns of depth k.
+func panelBytes(n, k int, d tensor.DType) int64 {
+	return int64(roundUp(n, stripColumns)) * int64(k) * int64(d.Size())
+}
+
+// packPanels writes a right factor n×k in panels.
+func packPanels(p *Pool, m matrix[float32], n, k int, dst []byte) {
+	m.set = setOf(p)
+	task := &panelPacker{m: m, n: n, k: k, dst: dst}
+	p.Do(roundUp(n, stripColumns)/m.set.Columns, 1, task)
+}
+
+// A panelPacker is the task of packing a matrix n×k in panels: those of set.Columns lines, one behind the other, each with
+// all lines of k before those of k+1. Lines beyond n are zero.
+type panelPacker struct {
+	m    matrix[float32]
+	n, k int
+	dst  []byte
+}
+
+// Run packs panels.
+func (p *panelPacker) Run(from, to int) {
+	width := p.m.set.Columns
+	size := p.m.dtype.Size()
+	for panel := from; panel < to; panel++ {
+		l := panel * width
+		dst := p.dst[l*p.k*size:][:width*p.k*size]
+		lines := max(0, min(width, p.n-l))
+		if lines < width {
+			clear(dst)
+		}
+		if size == 2 {
+			p.words(elements[uint16](view{data: dst}), width, l, lines)
+			continue
+		}
+		group := elements[float32](view{data: dst})
+		switch m := &p.m; {
+		case lines == 0:
+		case m.line == 1 && lines == width && m.step >= 0:
+			m.set.Widen(simd.Float32, p.k, m.data[4*(m.offset+l):], 4*m.step, group)
+		case m.step == 1 && m.line >= 0:
+			for k0 := 0; k0 < p.k; k0 += blockK {
+				m.transpose(group[k0*width:], width, l, lines, k0, min(k0+blockK, p.k))
+			}
+		default:
+			m.packStrided(group, width, l, lines, 0, p.k)
+		}
+	}
+}
+
+// words packs a panel of halves.
+func (p *panelPacker) words(dst []uint16, width, l, lines int) {
+	m := &p.m
+	src := elements[uint16](view{data: m.data})
+	at := m.offset + l*m.line
+	r, whole := 0, 0
+	if m.step == 1 && m.line >= 0 {
+		whole = p.k &^ 7
+		for ; r+8 <= lines; r += 8 {
+			m.set.TransposeWords(whole/8, src[at+r*m.line:], m.line, dst[r:], width)
+		}
+	}
+	if m.line == 1 {
+		for k := range p.k {
+			copy(dst[k*width:][:lines], src[at+k*m.step:])
+		}
+		return
+	}
+	for i := range lines {
+		from := 0
+		if i < r {
+			from = whole
+		}
+		for k := from; k < p.k; k++ {
+			dst[k*width+i] = src[at+i*m.line+k*m.step]
+		}
+	}
+}
+
+// clearTail sets to zero what pads a group of lines: the depth that is rounded up, and lines that do not exist.
+func clearTail[T real](group []T, width, lines, n int) {
+	clear(group[n*width:])
+	if lines == width {
+		return
+	}
+	for k := range n {
+		clear(group[k*width+lines : (k+1)*width])
+	}
+}

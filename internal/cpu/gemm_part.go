@@ -1,0 +1,242 @@
+package cpu
+
+import (
+	"unsafe"
+
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
+)
+
+// A gemmPart is some rows and columns of a block of a product, computed by one thread.
+type gemmPart[T real] struct {
+	*gemmCall[T]
+	// Rows are counted from the block's first, columns from the product's.
+	i0, i1, j0, j1 int
+	// edge is room for a tile, panels for the packed right factor.
+	edge, panels []T
+	// c is where the sums of row i0 from column j0 on are, ldc elements from row to row.
+	c   []T
+	ldc int
+	// tiles is the number of tiles down.
+	tiles int
+}
+
+// fewTiles is the number of tiles up to which the left factor stays in a core's cache whole.
+const fewTiles = 4
+
+// tileGroup is how many tiles high the rows of the left factor are that stay in a core's cache.
+const tileGroup = 8
+
+// part computes rows [i0, i1) of the block and columns [j0, j1).
+func (g *gemmCall[T]) part(lane, i0, i1, j0, j1 int) {
+	mine := elements[T](view{data: g.work[g.leftBytes+lane*g.laneBytes:][:g.laneBytes]})
+	p := gemmPart[T]{gemmCall: g, i0: i0, i1: i1, edge: mine[:edgeElements]}
+	p.panels = mine[edgeElements:][:g.gemmCut.panels]
+	p.tiles = (i1 - i0 + g.tileRows - 1) / g.tileRows
+	width := groupStrips * stripColumns
+	if p.tiles <= fewTiles { // the right factor is read in the order in which it lies
+		width = g.columns
+	}
+	for p.j0 = j0; p.j0 < j1; p.j0 += width {
+		p.j1 = min(p.j0+width, j1)
+		if g.o.half.absent() {
+			p.c, p.ldc = g.c[(g.i0+i0)*g.ldc+p.j0:], g.ldc
+		} else {
+			p.c, p.ldc = mine[edgeElements+g.gemmCut.panels:], min(groupStrips, g.strips)*stripColumns
+		}
+		for k0 := g.k0; k0 < g.k1; k0 += blockK {
+			p.block(k0, min(k0+blockK, g.k1))
+		}
+		if g.k1 == g.k {
+			p.finish(lane)
+		}
+	}
+}
+
+// block adds the products of a block of the depth.
+func (p *gemmPart[T]) block(k0, k1 int) {
+	high := p.tileRows * tileGroup
+	single := p.i1-p.i0 <= high
+	for i0 := p.i0; i0 < p.i1; i0 += high {
+		i1 := min(i0+high, p.i1)
+		for j := p.j0; j < p.j1; j += p.columns {
+			room := p.panels
+			if !single {
+				room = room[(j-p.j0)*roundUp(k1-k0, unroll):]
+			}
+			p.panel(i0, i1, j, k0, k1, room, i0 == p.i0)
+		}
+	}
+}
+
+// finish gives complete sums their last form.
+func (p *gemmPart[T]) finish(lane int) {
+	if !p.o.ending.any() && p.o.half.absent() {
+		return
+	}
+	for i := p.i0; i < p.i1; i++ {
+		row := p.gemmCall.i0 + i
+		sums := p.c[(i-p.i0)*p.ldc:][:p.j1-p.j0]
+		p.gemmCall.finish(lane, row, p.j0, sums)
+		if !p.o.half.absent() {
+			storeHalf(p.set, p.o.half, p.o.halfAt+row*p.n+p.j0, sums)
+		}
+	}
+}
+
+// storeHalf is storeReal with the kernels of a processor.
+func storeHalf[T real](s *simd.Set, v view, at int, sums []T) {
+	if e, ok := elementOf(v.dtype); ok && s != nil {
+		whole := len(sums) / s.Lanes * s.Lanes
+		s.Narrow(e, singles(sums[:whole]), elements[uint16](v)[at:])
+		at, sums = at+whole, sums[whole:]
+	}
+	storeReal(v, at, sums)
+}
+
+// singles returns a slice of float32 as that.
+func singles[T real](s []T) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
+}
+
+// leftTile returns the left factor from row i and depth k0 on, and the elements from row to row.
+func (p *gemmPart[T]) leftTile(i, k0 int) ([]T, int) {
+	if p.direct {
+		return elements[T](view{data: p.left.data})[p.left.lineAt(p.gemmCall.i0+i)+k0:], p.left.line
+	}
+	return p.leftPack[((k0-p.k0)/blockK*p.gemmCut.rows+i)*p.pitch:], p.pitch
+}
+
+// panel computes the tiles of one panel of columns from j on, for rows [i0, i1). room is for the panel; fresh says that
+// it is not there yet.
+func (p *gemmPart[T]) panel(i0, i1, j, k0, k1 int, room []T, fresh bool) {
+	columns := min(p.columns, p.n-j)
+	if p.set == nil {
+		if fresh {
+			p.b.pack(room, p.columns, j, j+columns, k0, k1)
+		}
+		for i := i0; i < i1; i += p.tileRows {
+			p.goTile(i, min(p.tileRows, i1-i), j, columns, k0, k1, room)
+		}
+		return
+	}
+	b := p.rightPanel(j, columns, k0, k1, singles(room), fresh)
+	next := p.upcoming(j, k0, k1)
+	mode := simd.Add
+	if k0 == 0 && !p.o.add {
+		switch {
+		case p.o.rowBias != nil:
+			mode = simd.RowBias
+		case p.o.columnBias != nil:
+			mode = simd.ColumnBias
+		default:
+			mode = simd.Store
+		}
+	}
+	var bias []float32
+	fetched := p.set.Fetched(b.Element, min(p.tileRows, i1-i0), k1-k0)
+	for i := i0; i < i1; i += p.tileRows {
+		rows := min(p.tileRows, i1-i)
+		left, lda := p.leftTile(i, k0)
+		b.Ahead, b.Jump = uintptr(unsafe.Pointer(&left[0])), 0
+		each := fetched * 16 / max(k1-k0, 16)
+		switch tile := (i - p.i0) / p.tileRows; {
+		case next.most > tile*fetched: // each tile fetches some
+			b.Ahead = next.at + uintptr(tile*fetched)
+		case next.most == 0 && tile*16 < next.lines:
+			b.Ahead, b.Jump = next.at+uintptr(16*tile*next.apart), next.apart-each
+		}
+		if columns < p.columns {
+			p.edgeTile(i, rows, j, columns, k1-k0, k0 == 0, singles(left), lda, &b)
+			continue
+		}
+		switch mode {
+		case simd.RowBias:
+			bias = singles(p.o.rowBias[p.gemmCall.i0+i:])
+		case simd.ColumnBias:
+			bias = singles(p.o.columnBias[j:])
+		}
+		at := (i-p.i0)*p.ldc + j - p.j0
+		p.set.Multiply(rows, k1-k0, singles(left), lda, &b, singles(p.c[at:]), p.ldc, mode, bias)
+	}
+}
+
+// edgeTile computes a tile that is cut off on the right.
+func (p *gemmPart[T]) edgeTile(
+	i, rows, j, columns, depth int, first bool, left []float32, lda int, b *simd.Panel,
+) {
+	p.set.Multiply(rows, depth, left, lda, b, singles(p.edge), p.columns, simd.Store, nil)
+	p.addTile(i, rows, j, columns, first, p.edge)
+}
+
+// addTile adds the sums of a tile that lie in a row of tiles as wide as columns of the set.
+func (p *gemmPart[T]) addTile(i, rows, j, columns int, first bool, tile []T) {
+	for r := range rows {
+		line := p.c[(i-p.i0+r)*p.ldc+j-p.j0:][:columns]
+		sums := tile[r*p.columns:][:columns]
+		if !first || p.o.add {
+			for x := range line {
+				line[x] += sums[x]
+			}
+			continue
+		}
+		for x := range line {
+			line[x] = p.o.first(0, p.gemmCall.i0+i+r, j+x) + sums[x]
+		}
+	}
+}
+
+// rightPanel returns a panel of the right factor as tiles read it, packed to room where it is not there yet.
+func (p *gemmPart[T]) rightPanel(j, columns, k0, k1 int, room []float32, fresh bool) simd.Panel {
+	m := &p.right
+	size := p.element.Bytes()
+	var b simd.Panel
+	switch {
+	case p.source == rightPanels:
+		b = simd.Panel{Data: m.data[(j*p.k+k0*p.columns)*size:], Stride: p.columns * size, Element: p.element}
+	case p.source == rightRows && columns == p.columns:
+		b = simd.Panel{Data: m.data[(m.offset+j+k0*m.step)*size:], Stride: m.step * size, Element: p.element}
+	}
+	if b.Data != nil && (p.element == simd.Float32 || p.tiles == 1 && p.tileRows <= p.set.MostRows(p.element)) {
+		return b
+	}
+	if fresh && b.Data != nil {
+		p.set.Widen(b.Element, k1-k0, b.Data, b.Stride, room)
+	} else if fresh {
+		p.b.pack(any(room).([]T), p.columns, j, j+columns, k0, k1)
+	}
+	return simd.Panel{Data: memoryOf(room), Stride: 4 * p.columns}
+}
+
+// upcoming is memory that is read soon: most bytes in a row, or a piece of each of some lines that lie apart.
+type upcoming struct {
+	at           uintptr
+	most         int
+	lines, apart int
+}
+
+// upcoming returns where the memory is that the next panel is made of.
+func (p *gemmPart[T]) upcoming(j, k0, k1 int) upcoming {
+	m := &p.right
+	size := p.element.Bytes()
+	base := uintptr(unsafe.Pointer(unsafe.SliceData(m.data)))
+	if p.source == rightPanels && p.tiles == 1 {
+		// As fast as it is read, a little before.
+		const distance = 8 << 10
+		return upcoming{
+			at: base + uintptr((j*p.k+k0*p.columns)*size+distance), lines: 1, apart: 16 * p.columns * size,
+		}
+	}
+	if j+p.columns < p.j1 {
+		j += p.columns
+	} else {
+		j, k0 = p.j0, k1
+	}
+	switch {
+	case p.source == rightPanels:
+		return upcoming{at: base + uintptr((j*p.k+k0*p.columns)*size), most: blockK * p.columns * size}
+	case p.source == rightPacked && m.step == 1 && m.data != nil:
+		size = m.dtype.Size()
+		return upcoming{at: base + uintptr((m.offset+j*m.line+k0)*size), lines: p.columns, apart: m.line * size}
+	}
+	return upcoming{}
+}
