@@ -391,7 +391,7 @@ func TestFaults(t *testing.T) {
 		lost  bool
 	}{
 		{"cuMemcpyHtoDAsync:3:1", false}, {"cuMemcpyDtoHAsync:1:1", false}, {"cuLaunchKernel:4:1", false},
-		{"cuStreamWaitEvent:2:400", false}, {"cuEventRecord:3:400", false}, {"cuEventCreate:2:2", false},
+		{"cuStreamWaitEvent:2:400", false}, {"cuEventRecord:3:400:+", false}, {"cuEventCreate:2:2:+", false},
 		{"cuLaunchKernel:3:719", true}, {"late:cuLaunchKernel:4:719", true}, {"late:cuMemcpyHtoDAsync:5:700", true},
 		{"late:cuMemcpyHtoDAsync:2:46", true}, {"late:cuMemcpyDtoHAsync:1:214", true},
 	} {
@@ -420,7 +420,8 @@ func TestFaults(t *testing.T) {
 					t.Errorf("pass %d worked on a device that was lost", n)
 				}
 			}
-			if failures == 0 || failures > 1 && !c.lost {
+			stays := c.lost || strings.HasSuffix(c.fault, "+")
+			if failures == 0 || failures > 1 && !stays {
 				t.Errorf("%d of 4 passes failed", failures)
 			}
 			if err := errors.Join(pg.Close(), dev.Close()); err != nil {

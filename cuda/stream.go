@@ -171,10 +171,11 @@ func (s *stream) Sync(ctx context.Context) error {
 	err := e.Sync(context.Background()) // it sleeps, where synchronising the stream might spin
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil {
-		err = s.settle()
+	settled := s.settle() // whatever failed, the work must be done before its memory is used again
+	if errors.Is(settled, err) {
+		err = nil
 	}
-	if err = errors.Join(kept, err); err != nil {
+	if err = errors.Join(kept, err, settled); err != nil {
 		return err
 	}
 	return ctx.Err()

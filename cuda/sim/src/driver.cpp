@@ -130,7 +130,23 @@ API cuDevicePrimaryCtxRelease_v2(int d) {
 	BEGIN("cuDevicePrimaryCtxRelease")
 	if (d < 0 || d >= w.set.devices || w.devices[d].retained == 0)
 		return invalid_context;
-	w.devices[d].retained--;
+	if (--w.devices[d].retained > 0)
+		return 0;
+	// A context that is gone takes along what is in it, and what was wrong with it.
+	if (w.sticky) {
+		for (auto i = w.allocations.begin(); i != w.allocations.end();) {
+			allocation *a = i->second;
+			if (a->device == d)
+				w.devices[d].used -= a->taken, i = w.allocations.erase(i);
+			else
+				i++;
+		}
+		for (stream *s : w.streams)
+			s->queue.clear();
+		w.streams.clear(), w.events.clear(), w.modules.clear(), w.pinned.clear();
+		w.pinned_bytes = 0;
+		w.sticky = 0;
+	}
 	return 0;
 }
 
@@ -179,7 +195,7 @@ API cuMemAlloc_v2(uint64_t *address, size_t bytes) {
 	if (base == MAP_FAILED || mprotect(base + 4096, whole, PROT_READ | PROT_WRITE) != 0)
 		return out_of_memory;
 	memset(base + 4096, 0xff, whole);
-	allocation *a = new allocation{(uint64_t)(base + 4096), size, current, {}};
+	allocation *a = new allocation{(uint64_t)(base + 4096), bytes, size, current, {}};
 	w.allocations[a->address] = a;
 	dev.used += size;
 	dev.peak = dev.used > dev.peak ? dev.used : dev.peak;
@@ -199,8 +215,8 @@ API cuMemFree_v2(uint64_t address) {
 	for (auto &m : all)
 		await(lock, m);
 	allocation *a = i->second;
-	w.devices[a->device].used -= a->bytes;
-	munmap((char *)a->address - 4096, rounded(a->bytes, 4096) + 8192);
+	w.devices[a->device].used -= a->taken;
+	munmap((char *)a->address - 4096, rounded(a->taken, 4096) + 8192);
 	w.allocations.erase(i);
 	delete a;
 	return 0;
@@ -494,7 +510,7 @@ API cuModuleGetFunction(function **to, module *m, const char *name) {
 	for (int i = 0; same && i < host->second.count; i++)
 		same = host->second.parameters[i].bytes == k->second.parameters[i];
 	if (!same) {
-		w.message = std::string(name) + ": the PTX is not of the source that was compiled for the host";
+		w.message = w.detail = std::string(name) + ": the PTX is not of the source that was compiled for the host";
 		return invalid_ptx;
 	}
 	*to = new function{&host->second, name};
@@ -509,7 +525,7 @@ API cuFuncSetAttribute(function *f, int attribute, int value) {
 }
 
 static int refuse(const std::string &why, int code) {
-	the().message = why;
+	the().message = the().detail = why;
 	return code;
 }
 
@@ -608,7 +624,8 @@ API cuGetErrorString(int code, const char **text) {
 	cuGetErrorName(code, &name);
 	world &w = the();
 	locked lock(w.mutex);
-	kept = w.message.empty() ? (name ? name : "an error of the simulator") : w.message;
+	kept = w.detail.empty() ? (name ? name : "an error of the simulator") : w.detail;
+	w.detail.clear();
 	*text = kept.c_str();
 	return 0;
 }
@@ -694,7 +711,7 @@ API simcuConfigure(const char *text) {
 	w.streams.clear(), w.events.clear(), w.modules.clear(), w.allocations.clear(), w.pinned.clear(), w.calls.clear();
 	w.pinned_bytes = w.pinned_peak = w.bytes_in = w.bytes_out = 0;
 	w.races = w.unpinned = w.launches = w.copies = w.sticky = w.steps_wanted = w.next_stream = 0;
-	w.wanted.clear(), w.host.clear(), w.first_race.clear(), w.message.clear();
+	w.wanted.clear(), w.host.clear(), w.first_race.clear(), w.message.clear(), w.detail.clear();
 	w.span = 0;
 	w.initialised = false;
 	for (device &d : w.devices)

@@ -37,7 +37,7 @@ static void execute(std::unique_lock<std::mutex> &lock, stream *s) {
 		w.sticky = 719;
 		if (failed.rfind("code ", 0) == 0)
 			w.sticky = atoi(failed.c_str() + 5);
-		w.message = failed;
+		w.message = w.detail = failed;
 	}
 	o.done->done = true;
 	s->queue.pop_front();

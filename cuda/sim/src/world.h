@@ -40,7 +40,7 @@ struct event {
 
 struct allocation {
 	uint64_t address;
-	size_t bytes;
+	size_t bytes, taken; // asked for, and in whole pieces
 	int device;
 	order::history history;
 };
@@ -98,7 +98,8 @@ struct world {
 	int races = 0, unpinned = 0, launches = 0, copies = 0;
 	size_t bytes_in = 0, bytes_out = 0;
 	double span = 0;
-	std::string first_race, message;
+	// detail is what the next cuGetErrorString adds.
+	std::string first_race, message, detail;
 };
 
 world &the();
