@@ -30,6 +30,8 @@ type OpDef struct {
 	Shape func(in []Spec, a Attrs) ([]Spec, error)
 	// FLOPs counts the arithmetic; nil counts one for each element of the results.
 	FLOPs func(in, out []Spec, a Attrs) int64
+	// Bytes counts what is read and written; nil counts every operand once.
+	Bytes func(in, out []Spec) int64
 	// Axes says along which dimensions the op treats every index by itself; nil says that it mixes along all.
 	Axes AxisRule
 	// Reference computes the op for contiguous operands; only ops that an embedder adds have it, and only the CPU runs
@@ -40,10 +42,10 @@ type OpDef struct {
 // Cost returns the cost of an op.
 func (d OpDef) Cost(in, out []Spec, a Attrs) Cost {
 	var c Cost
-	for _, s := range slices.Concat(in, out) {
-		if n, err := s.Shape.NumElements(); err == nil && s.DType != tensor.Invalid {
-			c.Bytes += n * int64(s.DType.Size())
-		}
+	if d.Bytes != nil {
+		c.Bytes = d.Bytes(in, out)
+	} else {
+		c.Bytes = movedBytes(in) + movedBytes(out)
 	}
 	if d.FLOPs != nil {
 		c.FLOPs = d.FLOPs(in, out, a)
@@ -54,6 +56,17 @@ func (d OpDef) Cost(in, out []Spec, a Attrs) Cost {
 		c.FLOPs += n
 	}
 	return c
+}
+
+// movedBytes is what tensors take together.
+func movedBytes(list []Spec) int64 {
+	var sum int64
+	for _, s := range list {
+		if n, err := s.Shape.NumElements(); err == nil && s.DType != tensor.Invalid {
+			sum += n * int64(s.DType.Size())
+		}
+	}
+	return sum
 }
 
 // A Registry holds the ops that a graph may use. It is not changed after it was built.

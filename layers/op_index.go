@@ -11,18 +11,18 @@ import (
 // ones count from the end only where the op says so.
 var indexOps = []OpDef{
 	// embedding: the rows of In[0] [N …] that In[1] names.
-	{Kind: "embedding", Shape: embeddingShape, FLOPs: noFLOPs, Axes: embeddingAxes},
+	{Kind: "embedding", Shape: embeddingShape, FLOPs: noFLOPs, Bytes: pickedBytes, Axes: embeddingAxes},
 	// embedding_rows: the rows that In[1] names, where they are among the rows In[0] from "low" on of a table of "size"
 	// rows; In[2], which may be absent, elsewhere. What is elsewhere without In[2] is zero.
-	{Kind: "embedding_rows", Shape: embeddingRowsShape, FLOPs: noFLOPs, Axes: embeddingRowsAxes},
+	{Kind: "embedding_rows", Shape: embeddingRowsShape, FLOPs: noFLOPs, Bytes: pickedBytes, Axes: embeddingRowsAxes},
 	// index: In[0] with its dimensions from "dim" on, one for each further operand, replaced by the dimensions that these
 	// index tensors share. With "wrap", negative indices count from the end.
-	{Kind: "index", Shape: indexShape, FLOPs: noFLOPs, Axes: indexAxes},
+	{Kind: "index", Shape: indexShape, FLOPs: noFLOPs, Bytes: pickedBytes, Axes: indexAxes},
 	// index_put: In[0] where the elements that "index" would give are replaced by those of In[1], or increased with
 	// "accumulate"; of several values for one element the last counts.
 	{Kind: "index_put", Shape: indexPutShape, Axes: indexPutAxes},
 	// gather: out[i, j, …] = In[0][i, In[1][i, j, …], …] where the index stands at dimension "dim".
-	{Kind: "gather", Shape: gatherShape, FLOPs: noFLOPs, Axes: gatherAxes},
+	{Kind: "gather", Shape: gatherShape, FLOPs: noFLOPs, Bytes: pickedBytes, Axes: gatherAxes},
 	// scatter: In[0] with elements combined with those of In[2] at the places where gather would find them. Attribute
 	// "reduce": "" replaces, else "sum", "prod", "mean", "amax" or "amin"; without "include_self" what In[0] held does not
 	// count where something comes.
@@ -45,6 +45,14 @@ var indexOps = []OpDef{
 	// flip: dimensions "dims" backwards. roll: dimensions "dims" turned by "shifts", from the end to the front.
 	{Kind: "flip", Shape: flipShape, FLOPs: noFLOPs, Axes: flipAxes},
 	{Kind: "roll", Shape: rollShape, FLOPs: noFLOPs, Axes: rollAxes},
+}
+
+// pickedBytes counts of a table, which is the first operand, what is picked from it.
+func pickedBytes(in, out []Spec) int64 {
+	if len(in) == 0 {
+		return 0
+	}
+	return movedBytes(in[1:]) + 2*movedBytes(out)
 }
 
 func isIndex(d tensor.DType) bool { return d == tensor.Int64 || d == tensor.Int32 }

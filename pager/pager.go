@@ -103,7 +103,10 @@ type Pager struct {
 	// staging and copies are the host memory through which a device that files cannot be read into is filled, swaps that
 	// in which activations wait.
 	staging, swaps device.HostMemory
-	copies         *copies
+	// rowsMemory is that through which rows of embeddings pass, rows reads them.
+	rowsMemory device.HostMemory
+	rows       rowReaders
+	copies     *copies
 	// held is the plan whose weights fixed holds; saved are states that were on the device and wait to get there again.
 	held     *plan.Plan
 	saved    map[tensor.Extent][]byte
@@ -214,7 +217,7 @@ func (g *Pager) Held() Held {
 // activations wait.
 func (g *Pager) HostBytes() int64 {
 	var n int64
-	for _, b := range []device.HostMemory{g.staging, g.swaps} {
+	for _, b := range []device.HostMemory{g.staging, g.swaps, g.rowsMemory} {
 		if b != nil {
 			n += int64(len(b.Bytes()))
 		}
@@ -238,6 +241,7 @@ func (g *Pager) Close() error {
 		return nil
 	}
 	g.closed = true
+	g.rows.close()
 	return errors.Join(g.drop(), g.empty(), g.stream.Close())
 }
 
@@ -250,6 +254,7 @@ func (g *Pager) empty() error {
 	g.held = nil
 	dropHost(&g.staging)
 	dropHost(&g.swaps)
+	dropHost(&g.rowsMemory)
 	g.dropCopies()
 	return errors.Join(errs...)
 }

@@ -164,6 +164,12 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 			}
 		}
 		p.turn(instance)
+		if p.gather != nil {
+			if err := g.gather(ctx, p, instance, io); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := g.stream.Run(ctx, p.launch); err != nil {
 			return opError(&p.launch.Op, err)
 		}

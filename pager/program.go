@@ -42,6 +42,8 @@ type arenas struct {
 type prepared struct {
 	launch  device.Launch
 	in, out []int64
+	// gather is set for embeddings of which rows are read.
+	gather *gather
 	// instance is the one that the regions are those of now.
 	instance int
 }
@@ -326,6 +328,9 @@ func (g *Pager) prepare(p *program) {
 		consts[part.Value] = part
 	}
 	p.ops = make([]prepared, len(graph.Ops))
+	for i, x := range gathers(p.plan) {
+		p.ops[i].gather = x
+	}
 	for k := range p.plan.Groups {
 		group := &p.plan.Groups[k]
 		paged := make(map[layers.ValueID]plan.Part, len(group.Parts))

@@ -92,6 +92,9 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 	if err := g.sizeHost(&g.swaps, p.SwapBytes, hostmem.Activations); err != nil {
 		return err
 	}
+	if err := g.sizeHost(&g.rowsMemory, p.GatherBytes, hostmem.Staging); err != nil {
+		return err
+	}
 	if p.HostCopyBytes == 0 || g.copies != nil {
 		return nil
 	}

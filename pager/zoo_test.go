@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -322,12 +323,12 @@ func checkForecast(t *testing.T, name string, p *plan.Plan, took float64) {
 }
 
 // TestAutoBeatsPrefix keeps two fifths of the weights where moving all takes half as long again as computing, beside two
-// of the smallest slots that work, and compares with a prefix of the same bytes. Two networks are bounded by their form:
-// what VGG-16 computes is in layers with a tenth of its weights, so that the others are waited for; the head of GPT-2
-// is its largest weight and its largest op, and during that nothing can be moved into memory that is full.
+// of the smallest slots that work, and compares with a prefix of the same bytes: it is 1.2 times as fast, or no schedule
+// could be. What VGG-16 computes is in layers with a tenth of its weights, so that the others are waited for whatever
+// stays.
 func TestAutoBeatsPrefix(t *testing.T) {
-	least := map[string]float64{"resnet101": 1.3, "vit_b_16": 1.3, "gpt2": 1.1, "vgg16": 1.05}
-	var logs, n float64
+	const enough, near = 1.2, 1.05
+	var logs, n, well float64
 	for name, g := range graphs(t, 100) {
 		b := newBench(t, g, 1.5)
 		page := b.plan(func(o *plan.Options) { o.Mode = plan.Page })
@@ -343,36 +344,35 @@ func TestAutoBeatsPrefix(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		took := b.measure(auto)
+		took, least := b.measure(auto), b.leastSeconds(memory-min(rest(page), rest(auto)))
 		checkForecast(t, name, auto, took)
-		gain := b.measure(prefix) / took
+		other := b.measure(prefix)
+		gain := other / took
 		logs, n = logs+math.Log(gain), n+1
-		want, ok := least[name]
-		if !ok {
-			want = 1.04
+		if took < least*0.999 {
+			t.Errorf("%s: %g s, and %g is a bound", name, took, least)
 		}
-		if gain < want {
-			t.Errorf("%s: %.3f times as fast as a prefix, want %.2f\n%v\n%v", name, gain, want, auto, prefix)
+		fine := gain >= enough || other < enough*least && took <= near*least
+		if fine {
+			well++
 		}
-		if name == "vit_b_16" && took > 1.01*b.computeSeconds {
-			t.Errorf("%s: %.3f of a resident pass", name, took/b.computeSeconds)
+		real := !strings.HasPrefix(name, "unequal")
+		if real && (!fine || took > near*least) || gain < 1.04 {
+			t.Errorf("%s: %.3f times as fast as a prefix, %.3f of what any schedule takes\n%v\n%v", name, gain, took/least, auto, prefix)
 		}
 	}
-	if mean := math.Exp(logs / n); mean < 1.2 || n < 80 {
-		t.Errorf("%.3f times as fast as a prefix in the mean over %v networks, want 1.2", mean, n)
+	if mean := math.Exp(logs / n); mean < 1.25 || n < 80 || well < 0.75*n {
+		t.Errorf("%.3f times as fast as a prefix in the mean over %v networks, %v of them well", mean, n, well)
 	}
 }
 
-// TestInstancesShareAPass: sixteen micro-batches that pass each group while it is there take little longer than one
-// where moving weights takes long, in the same memory. Networks whose activations for sixteen are about as large as their
-// weights are not among these: there, that memory holds the weights.
+// TestInstancesShareAPass: sixteen micro-batches that pass each group while it is there give five times the rows in a
+// second of single runs in the same memory, where moving weights takes long: that of one run beside a third of the
+// weights. Where the first layers leave much for the next ones, those are one group.
 func TestInstancesShareAPass(t *testing.T) {
 	for name, g := range graphs(t, 20) {
-		if name == "resnet101" || name == "vgg16" {
-			continue
-		}
 		b := newBench(t, g, 30)
-		memory := rest(b.plan(func(o *plan.Options) { o.Mode, o.Instances = plan.Resident, 16 })) + b.weightBytes/3
+		memory := rest(b.plan(func(o *plan.Options) { o.Mode = plan.Page })) + b.weightBytes/3
 		one := b.plan(func(o *plan.Options) { o.Mode, o.MemoryBytes = plan.Auto, memory })
 		many := b.plan(func(o *plan.Options) { o.Mode, o.MemoryBytes, o.Instances = plan.Auto, memory, 16 })
 		took := b.measure(many)

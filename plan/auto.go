@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"slices"
 )
@@ -9,13 +10,20 @@ import (
 // auto keeps everything where there is room. Else it keeps what helps most, which a search by simulation finds, and pages
 // the rest; the host's processor computes what it does in less time than bringing it takes.
 func (d *draft) auto() (*Plan, error) {
+	least := d.minBytes()
 	if p, err := d.resident(); err == nil {
-		least, _, _ := d.least()
-		p.MinBytes = min(p.MinBytes, least)
-		p.Mode = Auto
+		p.MinBytes, p.Mode = least, Auto
 		return p, nil
 	}
+	d = d.thrifty()
 	p, err := d.choose((*draft).mixed)
+	var capacity *CapacityError
+	if errors.As(err, &capacity) {
+		capacity.MinBytes = least
+	}
+	if p != nil {
+		p.MinBytes = least
+	}
 	if err != nil || d.o.HostLower == nil || d.o.Target.Direct {
 		return p, err
 	}

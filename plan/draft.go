@@ -26,8 +26,15 @@ type draft struct {
 	base Plan
 	// whole is set on drafts that are not to be split: they are, or they are one side of a plan with two.
 	whole bool
+	// joined is set where neighbouring groups were merged.
+	joined bool
+	// kept are the plans that keep everything, keptBytes what the smallest takes, once they were made.
+	kept      []*Plan
+	keptBytes int64
 	// leanest is the draft that takes the least memory, once it was looked for.
 	leanest *draft
+	// saving is the draft in which only rows of embeddings are brought, once it was looked for.
+	saving *draft
 	// pauses is how long the device's ops wait after each group for the host's processor, nil for never.
 	pauses []float64
 	// effort is which part of the work of a search this draft's may take; 0 is all.
@@ -50,6 +57,7 @@ func newDraft(l *layers.Lowered, groups []Group, o Options) *draft {
 		d.base.WorkBytes = max(d.base.WorkBytes, alignUp(l.Steps[i].WorkBytes, o.Target.AlignBytes))
 	}
 	seconds := o.Rates.graphSeconds(l, o.Ops)
+	d.gather(seconds)
 	for i := range groups {
 		for _, s := range seconds[groups[i].First:groups[i].End] {
 			groups[i].Seconds += s
@@ -158,6 +166,7 @@ func (d *draft) stay(parts []Part) {
 // with returns the draft with further parts that always stay.
 func (d *draft) with(parts []Part) *draft {
 	e := *d
+	e.kept, e.saving = nil, nil
 	e.groups = slices.Clone(d.groups)
 	e.stages, e.visits, e.paged, e.shares, e.sim = nil, nil, nil, nil, simulation{}
 	e.stay(parts)

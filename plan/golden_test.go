@@ -86,6 +86,28 @@ func drawn(t *testing.T, rows int, skip bool, widths ...int) *layers.Graph {
 	return g
 }
 
+// spoken makes the graph of a table of words, two of which are looked up, and a head that shares the table.
+func spoken(t *testing.T) *layers.Graph {
+	t.Helper()
+	g := &layers.Graph{}
+	ids := g.AddInput("ids", tensor.Int64, tensor.Shape{1, 2})
+	shape := tensor.Contiguous(30_000, 64)
+	table := layers.Operand{Layout: shape, Value: g.AddWeight(tensor.Weight{
+		Name: "words.weight", DType: tensor.Float32, Layout: shape,
+		Extent: tensor.Extent{Source: source(1 << 30), Bytes: 30_000 * 64 * 4},
+	}, layers.Weight)}
+	x, err := g.Emit(layers.Standard(), layers.Op{Kind: "embedding", Path: "words", In: []layers.Operand{table, g.Whole(ids)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := g.Emit(layers.Standard(), layers.Op{Kind: "linear", Path: "head", In: []layers.Operand{g.Whole(x[0]), table}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y[0])}}
+	return g
+}
+
 // TestGolden compares plans with those committed.
 func TestGolden(t *testing.T) {
 	emu := plan.Target{Name: "emu", AlignBytes: 256}
@@ -116,6 +138,8 @@ func TestGolden(t *testing.T) {
 		{"hill_instances", hill, plan.Options{Mode: plan.Page, Target: emu, MemoryBytes: least, Instances: 4}},
 		{"big_weight_in_rows", big, plan.Options{Mode: plan.Page, MemoryBytes: least}},
 		{"big_auto_half", big, plan.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half}},
+		{"words_page", spoken, plan.Options{Mode: plan.Page}},
+		{"words_auto_half", spoken, plan.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half}},
 		{"row_host_helps", row, plan.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half, HostLower: lower,
 			Rates: plan.Rates{CopyBytes: 1e9}, HostRates: plan.Rates{MemoryBytes: 20e9, FLOPs: 20e9}}},
 	} {

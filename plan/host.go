@@ -24,6 +24,9 @@ func (d *draft) helped(p *Plan) *Plan {
 			return p
 		}
 	}
+	if len(d.groups) != len(p.Groups) { // some are merged
+		return p
+	}
 	h := newHelp(d, p)
 	if len(h.able) == 0 {
 		return p

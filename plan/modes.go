@@ -31,8 +31,11 @@ func (d *draft) like() *Plan {
 		return nil
 	}
 	e := d
+	if len(other.Gathers) > 0 {
+		e = d.thrifty()
+	}
 	if other.SplitBytes > 0 {
-		if e = d.split(other.SplitBytes); e == nil {
+		if e = e.split(other.SplitBytes); e == nil {
 			return nil
 		}
 	}
@@ -102,36 +105,48 @@ func SameFixed(a, b *Plan) bool {
 	})
 }
 
-// keepAll returns the plan that keeps everything, and that in which activations wait in host memory, too, where that
-// takes less.
-func (d *draft) keepAll() (plain, lean *Plan) {
-	all := slices.Repeat([]bool{true}, len(d.groups))
-	plain = d.plan(all, layout{})
-	lean = plain
-	if e := d.swapped(0); e != nil {
-		if p := e.plan(all, layout{}); p.PeakBytes() < plain.PeakBytes() {
-			lean = p
+// keepAll returns plans that keep everything: first the plain one, then those that take less for activations, since
+// micro-batches go through one after the other, or activations wait in host memory. The second result is what the one
+// that takes the least takes.
+func (d *draft) keepAll() ([]*Plan, int64) {
+	if d.kept != nil {
+		return d.kept, d.keptBytes
+	}
+	drafts := []*draft{d}
+	if e := d.merged(noLimit); e != nil {
+		drafts = append(drafts, e)
+	}
+	for _, e := range slices.Clone(drafts) {
+		if f := e.swapped(0); f != nil {
+			drafts = append(drafts, f)
 		}
 	}
-	return plain, lean
+	var plans []*Plan
+	least := int64(noLimit)
+	for _, e := range drafts {
+		p := e.plan(slices.Repeat([]bool{true}, len(e.groups)), layout{})
+		plans = append(plans, p)
+		least = min(least, p.PeakBytes())
+	}
+	d.kept, d.keptBytes = plans, least
+	return plans, least
 }
 
-// resident keeps everything. Where that does not fit and activations can wait in host memory, they do.
+// resident keeps everything.
 func (d *draft) resident() (*Plan, error) {
-	p, lean := d.keepAll()
-	p.MinBytes, lean.MinBytes = lean.PeakBytes(), lean.PeakBytes()
-	switch most := d.o.MemoryBytes; {
-	case most <= 0 || p.PeakBytes() <= most:
-		return p, nil
-	case lean.PeakBytes() <= most:
-		return lean, nil
+	plans, least := d.keepAll()
+	for _, p := range plans {
+		if d.o.MemoryBytes <= 0 || p.PeakBytes() <= d.o.MemoryBytes {
+			p.MinBytes = least
+			return p, nil
+		}
 	}
-	return nil, &CapacityError{NeedBytes: lean.PeakBytes(), HaveBytes: d.o.MemoryBytes, MinBytes: lean.PeakBytes()}
+	return nil, &CapacityError{NeedBytes: least, HaveBytes: d.o.MemoryBytes, MinBytes: least}
 }
 
 // page streams every group, through the smallest ring that is as fast as any. Tied weights stay where there is room.
 func (d *draft) page() (*Plan, error) {
-	return d.choose(func(e *draft) *Plan {
+	return d.thrifty().choose(func(e *draft) *Plan {
 		var plans []*Plan
 		for _, f := range e.tiedVariants() {
 			if p := f.bestRing(f.room()); p != nil {
@@ -346,7 +361,7 @@ func (d *draft) prepare(keep []bool) {
 			total += s.staged
 		}
 	}
-	room := d.o.HostBytes - d.base.SwapBytes - stagingBytes
+	room := d.o.HostBytes - d.base.SwapBytes - d.base.GatherBytes - stagingBytes
 	if d.o.Target.Direct || d.o.HostBytes == 0 || total <= room {
 		return
 	}
@@ -462,21 +477,22 @@ func (d *draft) pinned(n int) *draft {
 
 // minBytes returns the smallest budget for which there is a plan in the mode asked for.
 func (d *draft) minBytes() int64 {
-	least, _, _ := d.least()
+	least, _, _ := d.thrifty().least()
 	switch d.o.Mode {
 	case Page:
 		return least
 	case Chunk:
+		least, _, _ = d.least()
 		if d.o.Capacity.Unit != Unset {
 			least, _, _ = d.pinned(d.prefix(d.o.Capacity)).least()
 		}
 		return least
 	}
-	_, lean := d.keepAll()
+	_, all := d.keepAll()
 	if d.o.Mode == Resident {
-		return lean.PeakBytes()
+		return all
 	}
-	return min(least, lean.PeakBytes())
+	return min(least, all)
 }
 
 // leaner returns the one of two drafts that takes less memory where groups are paged one by one.

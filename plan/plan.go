@@ -101,6 +101,9 @@ type Options struct {
 	Lower, HostLower func(*layers.Graph) (*layers.Lowered, error)
 	// HostRates are those of the host's processor.
 	HostRates Rates
+
+	// tables are those of embeddings of which only rows are brought, by result.
+	tables map[layers.ValueID]table
 }
 
 // A Plan is where everything lies and when it gets there.
@@ -130,6 +133,10 @@ type Plan struct {
 	StagingBytes, HostCopyBytes int64
 	// SwapBytes is the host memory for activations that wait there until they are needed again.
 	SwapBytes int64
+	// Gathers are embeddings whose tables are neither held nor moved, GatherBytes the host memory through which their rows
+	// pass to a device that is not Direct.
+	Gathers     []Gather
+	GatherBytes int64
 	// MovedBytes counts what reaches the ring in one pass, over-read included.
 	MovedBytes int64
 	// MinBytes is the least budget for which there is a plan in this mode.
@@ -170,6 +177,8 @@ type Group struct {
 	Outputs []int
 	// SwapIn are the activations that come back from host memory before the ops run, SwapOut those that go there after.
 	SwapIn, SwapOut []Swap
+	// Rows says that an op of the group is an embedding of which only rows are brought.
+	Rows bool
 	// OnHost is set for groups that the host's processor computes.
 	OnHost bool
 	// Seconds is what its ops and the copies of its inputs, outputs and swaps are expected to take for one instance,
@@ -245,7 +254,7 @@ func (p *Plan) PeakBytes() int64 {
 
 // HostBytes returns the host memory that the plan takes for a device with memory of its own.
 func (p *Plan) HostBytes() int64 {
-	n := p.StagingBytes + p.HostCopyBytes + p.SwapBytes
+	n := p.StagingBytes + p.HostCopyBytes + p.SwapBytes + p.GatherBytes
 	if p.Sides != nil {
 		n += p.Sides.Host.PeakBytes() + p.Sides.CrossingBytes
 	}

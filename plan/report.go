@@ -7,13 +7,17 @@ import (
 	"github.com/optimem/optimem/internal/ascii"
 )
 
-// Placement says where a group computes and how its weights get there: "resident", "paged" or "cpu".
+// Placement says where a group computes and how its weights get there: "resident", "paged" or "cpu"; "rows" for
+// embeddings of which a pass reads only the rows that it needs.
 func (g *Group) Placement() string {
 	if g.OnHost {
 		return "cpu"
 	}
 	if g.Paged() {
 		return "paged"
+	}
+	if g.Rows && g.WeightBytes > 0 {
+		return "rows"
 	}
 	return "resident"
 }
@@ -61,7 +65,8 @@ func (p *Plan) String() string {
 		fmt.Fprintf(&b, "packed %d weights: %d bytes for %d, made through %d\n", len(f.Packed), bytes, raw, f.PackingBytes)
 	}
 	if n := p.HostBytes(); n > 0 {
-		fmt.Fprintf(&b, "host: staging %d, copies %d, activations %d: %d in all\n", p.StagingBytes, p.HostCopyBytes, p.SwapBytes, n)
+		fmt.Fprintf(&b, "host: staging %d, copies %d, activations %d: %d in all\n",
+			p.StagingBytes+p.GatherBytes, p.HostCopyBytes, p.SwapBytes, n)
 	}
 	fmt.Fprintf(&b, "moved per pass %d, least budget %d\n", p.MovedBytes, p.MinBytes)
 	return b.String()

@@ -84,7 +84,8 @@ func onHostOps(groups []Group, ops int, onHost func(int) bool) []bool {
 func (d *draft) side(
 	s *Sides, side int, lower func(*layers.Graph) (*layers.Lowered, error), o Options, onHost func(int) bool,
 ) (*draft, error) {
-	lowered, err := lower(s.Whole[side].Graph)
+	o.tables = d.tablesOf(s.Whole[side])
+	lowered, err := lowerWith(lower, s.Whole[side].Graph, o.tables)
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,19 @@ const (
 	mostParts       = 256
 )
 
-// variants returns the draft, and where it may help to split large weights, drafts in which they are.
+// variants returns the draft, and drafts in which large weights are split and groups merged where that may help.
 func (d *draft) variants() []*draft {
+	list := d.splits()
+	n := len(list)
+	list = append(list, d.mergers()...)
+	if n > 1 {
+		list = append(list, list[n-1].mergers()...)
+	}
+	return list
+}
+
+// splits returns the draft, and where it may help to split large weights, drafts in which they are.
+func (d *draft) splits() []*draft {
 	list := []*draft{d}
 	finest, largest := d.finestSplit()
 	if finest == 0 {
@@ -110,7 +121,7 @@ func (d *draft) split(mostBytes int64) *draft {
 	if g == d.l.Graph {
 		return nil
 	}
-	lowered, err := d.o.Lower(g)
+	lowered, err := lowerWith(d.o.Lower, g, d.o.tables)
 	if err != nil { // the device does not take the parts
 		return nil
 	}
@@ -134,6 +145,18 @@ func (d *draft) lean() *draft {
 		if e := d.split(finest); e != nil {
 			list = append(list, e)
 		}
+	}
+	var joined *draft
+	for _, e := range list {
+		for _, f := range e.mergers() {
+			if joined == nil {
+				joined = f
+			}
+			joined = leaner(joined, f)
+		}
+	}
+	if joined != nil {
+		list = append(list, joined)
 	}
 	for _, e := range slices.Clone(list) {
 		if f := e.swapped(0); f != nil {

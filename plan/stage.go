@@ -40,7 +40,7 @@ func (p *Plan) stage(o Options) {
 			p.StagingBytes = min(p.StagingBytes, max(o.HostBytes/4, leastStagingBytes))
 		}
 	}
-	room := o.HostBytes - p.SwapBytes
+	room := o.HostBytes - p.SwapBytes - p.GatherBytes
 	if o.HostBytes == 0 {
 		room = total + p.StagingBytes
 	}

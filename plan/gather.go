@@ -1,0 +1,188 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A Gather is an embedding of which a pass brings the rows that its indices name, and no others, to where its result
+// lies: the table is in no memory at all.
+type Gather struct {
+	// Op is the index of the embedding. Its table is absent in the graph that is planned.
+	Op int
+	// Weight is the storage of the table, Layout the table's view of it.
+	Weight tensor.Weight
+	Layout tensor.Layout
+	// HostOffset is where the first instance's rows lie in host memory on the way to a device that is not Direct, and
+	// HostStride how far apart those of two instances are.
+	HostOffset, HostStride int64
+}
+
+// A table is what an embedding picks rows from.
+type table struct {
+	weight tensor.Weight
+	layout tensor.Layout
+}
+
+// rowBytes is what a row of a table takes.
+func (t *table) rowBytes() int64 {
+	n, err := t.layout.Shape[1:].NumElements()
+	if err != nil {
+		panic("BUG: table " + t.weight.Name + ": " + err.Error())
+	}
+	return n * int64(t.weight.DType.Size())
+}
+
+// gatheredTable returns the table of an embedding whose rows can be brought one by one: each lies in one run, and the
+// indices are known to the host.
+func gatheredTable(g *layers.Graph, op *layers.Op, direct bool) (table, bool) {
+	if op.Kind != "embedding" || len(op.Guard) > 0 || len(op.In) != 2 {
+		return table{}, false
+	}
+	o, ids := op.In[0], op.In[1]
+	if o.Value == layers.NoValue || g.Values[o.Value].Role != layers.Weight || len(o.Layout.Shape) < 2 {
+		return table{}, false
+	}
+	role := g.Values[ids.Value].Role
+	if role != layers.Input && (!direct || role != layers.Computed) {
+		return table{}, false
+	}
+	row := tensor.Layout{Shape: o.Layout.Shape[1:], Strides: o.Layout.Strides[1:]}
+	if _, end, err := row.Span(); err != nil || end == 0 || !row.IsContiguous() || int64(o.Layout.Strides[0]) < end {
+		return table{}, false
+	}
+	return table{g.Values[o.Value].Weight, o.Layout}, true
+}
+
+// gatherSeconds returns what bringing the rows of an embedding takes for one instance.
+func (d *draft) gatherSeconds(t *table, resultBytes int64) float64 {
+	r := d.o.Rates
+	if !d.o.Target.Direct {
+		return d.copy(resultBytes)
+	}
+	n := resultBytes / max(t.rowBytes(), 1)
+	return float64(n) * (r.ReadSeconds/tensor.DefaultInFlight + float64(alignUp(t.rowBytes(), tensor.AlignBytes))/r.DiskBytes)
+}
+
+// thrifty returns the draft in which of embeddings only rows are brought where that takes less time than bringing the
+// table does; the draft itself where there are none.
+func (d *draft) thrifty() *draft {
+	if d.saving != nil {
+		return d.saving
+	}
+	d.saving = d
+	g := d.l.Graph
+	var out layers.Graph
+	l := &layers.Lowered{Graph: &out, Steps: d.l.Steps}
+	tables := make(map[layers.ValueID]table)
+	for i := range g.Ops {
+		t, ok := gatheredTable(g, &g.Ops[i], d.o.Target.Direct)
+		if !ok || d.reads(g.Ops[i].In[0].Value) {
+			continue
+		}
+		part, _ := operandPart(g, g.Ops[i].In[0])
+		id := g.Ops[i].Out[0]
+		whole := float64(part.High-part.Low) / d.o.Rates.DiskBytes
+		if !d.o.Target.Direct {
+			whole = d.copy(part.High - part.Low)
+		}
+		if 2*d.gatherSeconds(&t, g.Values[id].Bytes())*float64(d.o.Instances) > whole {
+			continue
+		}
+		if len(tables) == 0 {
+			out = *g
+			out.Ops, l.Steps = slices.Clone(g.Ops), slices.Clone(d.l.Steps)
+		}
+		tables[id] = t
+		out.Ops[i].In = []layers.Operand{layers.Absent, g.Ops[i].In[1]}
+		l.Steps[i] = layers.Step{Kernel: "rows"}
+	}
+	if len(tables) == 0 {
+		return d
+	}
+	groups := make([]Group, len(d.groups))
+	for k := range groups {
+		groups[k] = Group{Path: d.groups[k].Path, First: d.groups[k].First, End: d.groups[k].End}
+		for i := groups[k].First; i < groups[k].End; i++ {
+			groups[k].Parts = append(groups[k].Parts, opParts(&out, &out.Ops[i])...)
+		}
+	}
+	count(&out, groups)
+	o := d.o
+	o.tables = tables
+	d.saving = newDraft(l, groups, o)
+	d.saving.saving = d.saving
+	return d.saving
+}
+
+// reads reports whether a value stays because others than ops read it.
+func (d *draft) reads(id layers.ValueID) bool {
+	return slices.ContainsFunc(d.always, func(p Part) bool { return p.Value == id })
+}
+
+// gather notes the embeddings of which rows are brought, what the groups weigh with their tables, and what that takes.
+func (d *draft) gather(seconds []float64) {
+	g := d.l.Graph
+	for k := range d.groups {
+		group := &d.groups[k]
+		for i := group.First; i < group.End && len(d.o.tables) > 0; i++ {
+			t, ok := d.o.tables[g.Ops[i].Out[0]]
+			if !ok {
+				continue
+			}
+			n := g.Values[g.Ops[i].Out[0]].Bytes()
+			gather := Gather{Op: i, Weight: t.weight, Layout: t.layout}
+			if !d.o.Target.Direct {
+				gather.HostOffset, gather.HostStride = d.base.GatherBytes, alignUp(n, d.o.Target.AlignBytes)
+				d.base.GatherBytes += gather.HostStride * int64(d.o.Instances)
+			}
+			d.base.Gathers = append(d.base.Gathers, gather)
+			group.Rows = true
+			rows, _ := t.layout.Shape.NumElements()
+			group.Params += rows
+			group.WeightBytes += rows * int64(t.weight.DType.Size())
+			seconds[i] = d.gatherSeconds(&t, n)
+		}
+	}
+}
+
+// lowerWith lowers a graph in which the tables of embeddings are absent.
+func lowerWith(
+	lower func(*layers.Graph) (*layers.Lowered, error), g *layers.Graph, tables map[layers.ValueID]table,
+) (*layers.Lowered, error) {
+	if len(tables) == 0 {
+		return lower(g)
+	}
+	whole := *g
+	whole.Values, whole.Ops = slices.Clone(g.Values), slices.Clone(g.Ops)
+	var without []int
+	for i := range whole.Ops {
+		op := &whole.Ops[i]
+		if t, ok := tables[op.Out[0]]; ok {
+			op.In = []layers.Operand{{Value: whole.AddWeight(t.weight, layers.Weight), Layout: t.layout}, op.In[1]}
+			without = append(without, i)
+		}
+	}
+	l, err := lower(&whole)
+	if err != nil {
+		return nil, err
+	}
+	l = &layers.Lowered{Graph: g, Steps: slices.Clone(l.Steps)}
+	for _, i := range without {
+		l.Steps[i] = layers.Step{Kernel: "rows"}
+	}
+	return l, nil
+}
+
+// tablesOf returns the tables of a side of a graph.
+func (d *draft) tablesOf(side *layers.Side) map[layers.ValueID]table {
+	tables := make(map[layers.ValueID]table)
+	for id, t := range d.o.tables {
+		if own := side.Values[id]; own != layers.NoValue {
+			tables[own] = t
+		}
+	}
+	return tables
+}

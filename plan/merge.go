@@ -1,0 +1,108 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// merged returns the draft in which neighbouring groups are one as long as their slot takes no more than mostBytes, those
+// first between which most is alive: what micro-batches leave there is held for each of them, and within a group for one
+// at a time. It returns nil where nothing is to be merged, or groups are cut as the user said.
+func (d *draft) merged(mostBytes int64) *draft {
+	if d.o.Instances < 2 || d.o.Mode == Chunk || d.o.MaxGroup.Unit != Unset || len(d.groups) < 2 {
+		return nil
+	}
+	alive := d.aliveBetween()
+	order := make([]int, 0, len(alive))
+	for k, bytes := range alive {
+		if bytes > 0 {
+			order = append(order, k)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(alive[b], alive[a]) })
+	// first and last are those of the run of groups that each one, if it begins or ends a run, is of.
+	n := len(d.groups)
+	first, last, bytes := make([]int, n), make([]int, n), make([]int64, n)
+	for i := range n {
+		first[i], last[i], bytes[i] = i, i, d.groups[i].SlotBytes
+	}
+	joined := false
+	for _, k := range order {
+		a, b := first[k], last[k+1]
+		if sum := bytes[a] + bytes[k+1]; sum <= mostBytes {
+			first[b], last[a], bytes[a] = a, b, sum
+			joined = true
+		}
+	}
+	if !joined {
+		return nil
+	}
+	var groups []Group
+	for i := 0; i < n; i = last[i] + 1 {
+		group := Group{Path: d.groups[i].Path, First: d.groups[i].First, End: d.groups[last[i]].End}
+		if last[i] == i {
+			group.FirstRow, group.EndRow = d.groups[i].FirstRow, d.groups[i].EndRow
+		}
+		for k := i; k <= last[i]; k++ {
+			group.Path = commonPath(group.Path, d.groups[k].Path)
+		}
+		for op := group.First; op < group.End; op++ {
+			group.Parts = append(group.Parts, opParts(d.l.Graph, &d.l.Graph.Ops[op])...)
+		}
+		groups = append(groups, group)
+	}
+	count(d.l.Graph, groups)
+	e := newDraft(d.l, groups, d.o)
+	e.stay(d.always)
+	e.whole, e.joined, e.base.SplitBytes = true, true, d.base.SplitBytes
+	return e
+}
+
+// aliveBetween returns what an instance leaves for later groups behind each group but the last.
+func (d *draft) aliveBetween() []int64 {
+	of := groupsOfOps(d.groups, len(d.l.Graph.Ops))
+	change := make([]int64, len(d.groups)+1)
+	for _, place := range d.base.Places {
+		if place.First >= 0 && place.Stride > 0 {
+			change[of[place.First]] += place.Stride
+			change[of[place.Last]] -= place.Stride
+		}
+	}
+	alive := make([]int64, len(d.groups)-1)
+	var sum int64
+	for k := range alive {
+		sum += change[k]
+		alive[k] = sum
+	}
+	return alive
+}
+
+// commonPath returns the innermost module that both paths are in.
+func commonPath(a, b string) string {
+	for a != b && a != "" {
+		if strings.HasPrefix(b, a+".") {
+			return a
+		}
+		a = a[:max(strings.LastIndexByte(a, '.'), 0)]
+	}
+	return a
+}
+
+// mergers returns the draft with neighbouring groups merged, in several ways that are worth trying.
+func (d *draft) mergers() []*draft {
+	var list []*draft
+	_, largest := d.largest()
+	var total int64
+	for i := range d.groups {
+		total += d.groups[i].SlotBytes
+	}
+	for _, most := range []int64{largest, total / 16, total / 4} {
+		if most >= largest && (most == largest || most > 5*largest/4) {
+			if e := d.merged(most); e != nil {
+				list = append(list, e)
+			}
+		}
+	}
+	return list
+}
