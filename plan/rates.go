@@ -10,6 +10,8 @@ type Rates struct {
 	// FLOPs is the arithmetic of dense products (matrix products, convolutions), KindFLOPs that of ops by kind.
 	FLOPs     float64
 	KindFLOPs map[layers.Kind]float64
+	// Points are products by class and size, for which they are better known than by kind.
+	Points map[string][]Point
 	// MemoryBytes is what ops that move more than they compute read and write.
 	MemoryBytes float64
 	// OpSeconds is what an op costs whatever its size.
@@ -44,13 +46,32 @@ func (r Rates) withGuesses() Rates {
 	return r
 }
 
-// opSeconds returns what an op is expected to take.
-func (r Rates) opSeconds(kind layers.Kind, c layers.Cost) float64 {
-	flops := r.FLOPs
-	if f, ok := r.KindFLOPs[kind]; ok && f > 0 {
-		flops = f
+// opSeconds returns what an op is expected to take that does what cost says.
+func (r Rates) opSeconds(op *layers.Op, in, out []layers.Spec, c layers.Cost) float64 {
+	computing := float64(c.FLOPs) / r.kindFLOPs(op.Kind)
+	if p, ok := ProductOf(op.Kind, in, out, op.Attrs); ok {
+		if flops := r.productFLOPs(p); flops > 0 {
+			computing = float64(c.FLOPs) / flops
+		}
+		if kind, _ := layers.Activation(op.Attrs); kind != "" {
+			computing += float64(elements(out[0].Shape)) / r.kindFLOPs(kind)
+		}
 	}
-	return r.OpSeconds + max(float64(c.FLOPs)/flops, float64(c.Bytes)/r.MemoryBytes)
+	if program := op.Attrs.Program("program"); op.Kind == "chain" {
+		computing = 0
+		for _, step := range program {
+			computing += float64(elements(out[0].Shape)) / r.kindFLOPs(step.Kind)
+		}
+	}
+	return r.OpSeconds + max(computing, float64(c.Bytes)/r.MemoryBytes)
+}
+
+// kindFLOPs returns how fast ops of a kind are.
+func (r Rates) kindFLOPs(kind layers.Kind) float64 {
+	if f, ok := r.KindFLOPs[kind]; ok && f > 0 {
+		return f
+	}
+	return r.FLOPs
 }
 
 // Seconds returns what an op is expected to take.
@@ -59,7 +80,7 @@ func (r Rates) Seconds(ops *layers.Registry, op *layers.Op, in, out []layers.Spe
 	if !ok {
 		return 0
 	}
-	return r.withGuesses().opSeconds(op.Kind, def.Cost(in, out, op.Attrs))
+	return r.withGuesses().opSeconds(op, in, out, def.Cost(in, out, op.Attrs))
 }
 
 // graphSeconds returns what each op of a lowered graph is expected to take.
@@ -69,10 +90,6 @@ func (r Rates) graphSeconds(l *layers.Lowered, ops *layers.Registry) []float64 {
 	var in, out []layers.Spec
 	for i := range g.Ops {
 		op := &g.Ops[i]
-		if c := l.Steps[i].Cost; c != (layers.Cost{}) {
-			seconds[i] = r.opSeconds(op.Kind, c)
-			continue
-		}
 		def, ok := ops.Lookup(op.Kind)
 		if !ok {
 			continue
@@ -84,7 +101,11 @@ func (r Rates) graphSeconds(l *layers.Lowered, ops *layers.Registry) []float64 {
 		for _, id := range op.Out {
 			out = append(out, layers.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape})
 		}
-		seconds[i] = r.opSeconds(op.Kind, def.Cost(in, out, op.Attrs))
+		cost := l.Steps[i].Cost
+		if cost == (layers.Cost{}) {
+			cost = def.Cost(in, out, op.Attrs)
+		}
+		seconds[i] = r.opSeconds(op, in, out, cost)
 	}
 	return seconds
 }

@@ -76,8 +76,6 @@ func (c *commandLine) calibrateCommand() *cobra.Command {
 const (
 	diskShare = 0.3
 	opShare   = 0.6
-	// opSamples is roughly how many things are measured.
-	opSamples = 28
 )
 
 func share(seconds, part float64) time.Duration {
@@ -99,7 +97,7 @@ func (k *calibration) run(ctx context.Context, model string) error {
 	var bar *progress
 	shown := 0
 	rates, err := calibrate.CPU(ctx, calibrate.Options{
-		Threads: k.threads, OpTime: share(k.seconds, opShare/opSamples),
+		Threads: k.threads, Time: share(k.seconds, opShare),
 		Observe: func(done, of int) {
 			if bar == nil {
 				bar = newCounter(k.stderr, "calibrate", int64(of))
@@ -240,6 +238,7 @@ func (k *calibration) printJSON(path string, host calibrate.Host, rates plan.Rat
 	o.set("path", path)
 	o.set("flops_per_second", record.FLOPsPerSecond)
 	o.set("kind_flops_per_second", record.KindFLOPsPerSecond)
+	o.set("product_flops_per_second", record.Products)
 	o.set("memory_bytes_per_second", record.MemoryBytesPerSecond)
 	o.set("op_seconds", record.OpSeconds)
 	o.set("copy_bytes_per_second", record.CopyBytesPerSecond)

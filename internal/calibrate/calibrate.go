@@ -28,16 +28,16 @@ import (
 type Options struct {
 	// Threads is the number of threads that compute; 0 is one for each processor.
 	Threads int
-	// OpTime is how long an op is repeated; 0 is a fifth of a second.
-	OpTime time.Duration
+	// Time is roughly how long all of it takes; 0 is six seconds. In less than a second not every size is measured.
+	Time time.Duration
 	// Observe is told before each thing is measured: which of how many. It may be nil.
 	Observe func(done, of int)
 }
 
 // CPU measures the kernels of the CPU and its memory. What it does not measure stays zero: the disk.
 func CPU(ctx context.Context, o Options) (rates plan.Rates, err error) {
-	if o.OpTime <= 0 {
-		o.OpTime = time.Second / 5
+	if o.Time <= 0 {
+		o.Time = 6 * time.Second
 	}
 	dev := cpu.New(o.Threads, layers.Standard())
 	defer func() { err = errors.Join(err, dev.Close()) }()
@@ -46,8 +46,8 @@ func CPU(ctx context.Context, o Options) (rates plan.Rates, err error) {
 		return rates, err
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
-	b := &bench{ctx: ctx, dev: dev, stream: stream, ops: layers.Standard(), time: o.OpTime}
-	return b.rates(o.Observe)
+	b := &bench{ctx: ctx, dev: dev, stream: stream, ops: layers.Standard()}
+	return b.rates(o)
 }
 
 // A bench runs one op again and again.
@@ -56,169 +56,256 @@ type bench struct {
 	dev    *cpu.Device
 	stream device.Stream
 	ops    *layers.Registry
-	time   time.Duration
 }
 
+// rounds is how often everything is measured, some seconds apart where there are some: what else the host does now and
+// then falls on one of them.
+const rounds = 3
+
 // rates measures everything.
-func (b *bench) rates(observe func(done, of int)) (plan.Rates, error) {
-	r := plan.Rates{KindFLOPs: make(map[layers.Kind]float64), Measured: true}
-	steps := len(samples) + 3
-	tell := func(done int) {
-		if observe != nil {
-			observe(done, steps)
+func (b *bench) rates(o Options) (plan.Rates, error) {
+	r := plan.Rates{
+		KindFLOPs: make(map[layers.Kind]float64), Points: make(map[string][]plan.Point), Measured: true,
+	}
+	list, turns := samples, rounds
+	if o.Time < time.Second {
+		list, turns = quickSamples(), 1
+	}
+	list = append([]sample{nothing, streaming}, list...)
+	each := o.Time / time.Duration(turns*len(list))
+	best := make([][]measurement, len(list))
+	for turn := range turns {
+		for i, s := range list {
+			if o.Observe != nil {
+				o.Observe(turn*len(list)+i, turns*len(list)+1)
+			}
+			ops, err := b.measure(s, each)
+			if err != nil {
+				return r, fmt.Errorf("calibrate: %s: %w", s.kind, err)
+			}
+			for k := range ops {
+				if turn == 0 {
+					best[i] = append(best[i], ops[k])
+				}
+				best[i][k].seconds = min(best[i][k].seconds, ops[k].seconds)
+			}
 		}
 	}
-	tell(0)
-	// An op of next to nothing shows what every op costs.
-	tiny, err := b.measure(sample{kind: "add", in: []tensor.Shape{{4}, {4}}})
-	if err != nil {
-		return r, err
+	if o.Observe != nil {
+		o.Observe(turns*len(list), turns*len(list)+1)
 	}
-	r.OpSeconds = tiny.seconds
-	tell(1)
-	// One row times a matrix that no cache holds is how weights are streamed from memory.
-	row, err := b.measure(sample{kind: "linear", in: []tensor.Shape{{1, 4096}, {16384, 4096}}})
-	if err != nil {
-		return r, err
-	}
-	r.MemoryBytes = float64(row.cost.Bytes) / max(row.seconds-r.OpSeconds, minSeconds)
-	tell(2)
+	var err error
 	if r.CopyBytes, err = b.copies(); err != nil {
 		return r, err
 	}
-	type sum struct{ flops, seconds float64 }
-	sums := make(map[layers.Kind]sum)
-	for i, s := range samples {
-		tell(3 + i)
-		m, err := b.measure(s)
-		if err != nil {
-			return r, err
-		}
-		for _, kind := range append([]layers.Kind{s.kind}, s.alike...) {
-			t := sums[kind]
-			t.flops += float64(m.cost.FLOPs)
-			t.seconds += max(m.seconds-r.OpSeconds, minSeconds)
-			sums[kind] = t
+	r.OpSeconds = best[0][0].seconds
+	stream := best[1][0]
+	r.MemoryBytes = float64(stream.cost.Bytes) / max(stream.seconds-r.OpSeconds, minSeconds)
+	sum(&r, list[2:], best[2:])
+	if o.Observe != nil {
+		o.Observe(turns*len(list)+1, turns*len(list)+1)
+	}
+	return r, nil
+}
+
+// sum makes rates of what was measured.
+func sum(r *plan.Rates, list []sample, measured [][]measurement) {
+	type total struct{ flops, seconds float64 }
+	totals := make(map[layers.Kind]total)
+	for i, ops := range measured {
+		for _, m := range ops {
+			seconds := max(m.seconds-r.OpSeconds, minSeconds)
+			if p, ok := plan.ProductOf(m.op.Kind, m.in, m.out, m.op.Attrs); ok {
+				r.Points[p.Class] = append(r.Points[p.Class], plan.Point{
+					M: p.M, N: p.N, K: p.K, FLOPs: float64(m.cost.FLOPs) / seconds,
+				})
+			}
+			kinds := []layers.Kind{m.op.Kind}
+			if m.op.Kind == list[i].kind {
+				kinds = append(kinds, list[i].alike...)
+			}
+			for _, kind := range kinds {
+				t := totals[kind]
+				t.flops += float64(m.cost.FLOPs)
+				t.seconds += seconds
+				totals[kind] = t
+			}
 		}
 	}
-	for kind, t := range sums {
-		r.KindFLOPs[kind] = t.flops / t.seconds
+	for kind, t := range totals {
+		if t.flops > 0 {
+			r.KindFLOPs[kind] = t.flops / t.seconds
+		}
 	}
 	r.FLOPs = r.KindFLOPs["linear"]
-	tell(steps)
-	return r, nil
 }
 
 // minSeconds keeps rates finite where a clock is too coarse.
 const minSeconds = 1e-9
 
-// A measurement is what a sample takes.
+// A measurement is what an op takes.
 type measurement struct {
-	seconds float64
+	op      layers.Op
+	in, out []layers.Spec
 	cost    layers.Cost
+	seconds float64
 }
 
-// measure runs a sample for as long as the bench gives each, and returns the median time.
-func (b *bench) measure(s sample) (measurement, error) {
-	launch, cost, free, err := b.prepare(s)
+// measure runs each op of a sample for a while, and returns what it takes when little else runs: the time that a quarter
+// of the runs stay below. A device may make several ops of one.
+func (b *bench) measure(s sample, limit time.Duration) ([]measurement, error) {
+	ops, free, err := b.prepare(s)
 	if err != nil {
-		return measurement{}, fmt.Errorf("calibrate: %s: %w", s.kind, err)
+		return nil, err
 	}
 	defer free()
-	var times []float64
-	for begin := time.Now(); len(times) < 3 || time.Since(begin) < b.time && len(times) < 10_000; {
-		start := time.Now()
-		err := b.stream.Run(b.ctx, launch)
-		if err == nil {
-			err = b.stream.Sync(b.ctx)
+	list := make([]measurement, len(ops))
+	for i := range ops {
+		list[i] = ops[i].measurement
+		var times []float64
+		// The first run warms up, unless there is no time for it.
+		for begin := time.Now(); len(times) < 2 || time.Since(begin) < limit && len(times) < 10_000; {
+			launch := &ops[i].launches[len(times)%len(ops[i].launches)]
+			start := time.Now()
+			err := b.stream.Run(b.ctx, *launch)
+			if err == nil {
+				err = b.stream.Sync(b.ctx)
+			}
+			if err != nil {
+				return nil, err
+			}
+			times = append(times, time.Since(start).Seconds())
 		}
-		if err != nil {
-			return measurement{}, fmt.Errorf("calibrate: %s: %w", s.kind, err)
-		}
-		times = append(times, time.Since(start).Seconds())
+		slices.Sort(times)
+		list[i].seconds = times[(len(times)-1)/4]
 	}
-	times = times[1:] // the first one warms up
-	slices.Sort(times)
-	return measurement{times[len(times)/2], cost}, nil
+	return list, nil
 }
 
-// prepare makes a graph of a sample's op, and puts its operands in place.
-func (b *bench) prepare(s sample) (l device.Launch, c layers.Cost, free func(), err error) {
-	g := &layers.Graph{}
-	op := layers.Op{Kind: s.kind, Attrs: s.attrs}
-	for _, shape := range s.in {
-		if shape == nil {
-			op.In = append(op.In, layers.Absent)
-			continue
-		}
-		op.In = append(op.In, g.Whole(g.AddInput("", tensor.Float32, shape)))
-	}
-	out, err := g.Emit(b.ops, op)
+// A prepared op has its operands in place, several times where they have to come from memory.
+type prepared struct {
+	measurement
+	launches []device.Launch
+}
+
+// Weights of products are rotated among copies, as many as this takes, since a pass reads each of a model once; no cache
+// that processors have to themselves holds it.
+const (
+	rotatedBytes = 64 << 20
+	mostCopies   = 16
+)
+
+// prepare makes a graph of a sample's op, and puts the operands of all ops in place that the device makes of it.
+func (b *bench) prepare(s sample) (ops []prepared, free func(), err error) {
+	g, err := s.graph(b.ops)
 	if err != nil {
-		return l, c, nil, err
-	}
-	for _, id := range out {
-		g.Outputs = append(g.Outputs, layers.Output{Operand: g.Whole(id)})
+		return nil, nil, err
 	}
 	lowered, err := b.dev.Lower(g)
 	if err != nil {
-		return l, c, nil, err
+		return nil, nil, err
 	}
-	var held []device.Memory
-	free = func() {
-		for _, m := range held {
-			_ = m.Free() // a second Free is none, and there is no other error on the CPU
-		}
-	}
+	h := &held{bench: b}
 	defer func() {
 		if err != nil {
-			free()
+			h.free()
 		}
 	}()
-	alloc := func(bytes int64) (device.Region, error) {
-		if bytes == 0 {
-			return device.Region{}, nil
+	g = lowered.Graph
+	for i := range g.Ops {
+		op := &g.Ops[i]
+		p := prepared{measurement: measurement{op: *op}}
+		l := device.Launch{Step: lowered.Steps[i], Op: *op}
+		if l.Work, err = h.alloc(l.Step.WorkBytes); err != nil {
+			return nil, nil, err
 		}
-		m, err := b.dev.Alloc(bytes)
-		if err != nil {
-			return device.Region{}, err
+		for _, o := range op.In {
+			a, err := h.argument(g, o)
+			if err != nil {
+				return nil, nil, err
+			}
+			l.In = append(l.In, a)
+			p.in = append(p.in, a.Spec)
 		}
-		held = append(held, m)
-		return device.Region{Memory: m, Bytes: bytes}, nil
+		for _, id := range op.Out {
+			a, err := h.argument(g, g.Whole(id))
+			if err != nil {
+				return nil, nil, err
+			}
+			l.Out = append(l.Out, a)
+			p.out = append(p.out, a.Spec)
+		}
+		if p.cost = l.Step.Cost; p.cost == (layers.Cost{}) {
+			def, _ := b.ops.Lookup(op.Kind)
+			p.cost = def.Cost(p.in, p.out, op.Attrs)
+		}
+		p.launches = []device.Launch{l}
+		if _, product := plan.ProductOf(op.Kind, p.in, p.out, op.Attrs); product && s.weight {
+			for len(p.launches) < min(mostCopies, int(rotatedBytes/max(l.In[1].Region.Bytes, 1))) {
+				c := l
+				c.In = slices.Clone(l.In)
+				if c.In[1].Region, err = h.filled(l.In[1].Region.Bytes); err != nil {
+					return nil, nil, err
+				}
+				p.launches = append(p.launches, c)
+			}
+		}
+		ops = append(ops, p)
 	}
-	argument := func(o layers.Operand) (device.Argument, error) {
-		if o.Value == layers.NoValue {
-			return device.Argument{Operand: layers.Absent}, nil
-		}
-		region, err := alloc(g.Values[o.Value].Bytes())
-		return device.Argument{Region: region, Operand: o, Spec: g.Spec(o)}, err
+	return ops, h.free, nil
+}
+
+// held is the memory of a sample.
+type held struct {
+	bench   *bench
+	memory  []device.Memory
+	regions map[layers.ValueID]device.Region
+}
+
+func (h *held) free() {
+	for _, m := range h.memory {
+		_ = m.Free() // a second Free is none, and there is no other error on the CPU
 	}
-	l = device.Launch{Step: lowered.Steps[0], Op: lowered.Graph.Ops[0]}
-	var in, results []layers.Spec
-	for i, o := range l.Op.In {
-		a, err := argument(o)
-		if err != nil {
-			return l, c, nil, err
-		}
-		if err := b.fill(a.Region, uint64(i)); err != nil {
-			return l, c, nil, err
-		}
-		l.In = append(l.In, a)
-		in = append(in, a.Spec)
+}
+
+func (h *held) alloc(bytes int64) (device.Region, error) {
+	if bytes == 0 {
+		return device.Region{}, nil
 	}
-	for _, id := range l.Op.Out {
-		a, err := argument(g.Whole(id))
-		if err != nil {
-			return l, c, nil, err
+	m, err := h.bench.dev.Alloc(bytes)
+	if err != nil {
+		return device.Region{}, err
+	}
+	h.memory = append(h.memory, m)
+	return device.Region{Memory: m, Bytes: bytes}, nil
+}
+
+// filled returns memory with numbers in it.
+func (h *held) filled(bytes int64) (device.Region, error) {
+	r, err := h.alloc(bytes)
+	if err == nil && bytes > 0 {
+		err = h.bench.fill(r, uint64(len(h.memory)))
+	}
+	return r, err
+}
+
+// argument returns an operand, in memory that all operands of the same value share.
+func (h *held) argument(g *layers.Graph, o layers.Operand) (device.Argument, error) {
+	if o.Value == layers.NoValue {
+		return device.Argument{Operand: layers.Absent}, nil
+	}
+	region, ok := h.regions[o.Value]
+	if !ok {
+		var err error
+		if region, err = h.filled(g.Values[o.Value].Bytes()); err != nil {
+			return device.Argument{}, err
 		}
-		l.Out = append(l.Out, a)
-		results = append(results, a.Spec)
+		if h.regions == nil {
+			h.regions = make(map[layers.ValueID]device.Region)
+		}
+		h.regions[o.Value] = region
 	}
-	if l.Work, err = alloc(l.Step.WorkBytes); err != nil {
-		return l, c, nil, err
-	}
-	def, _ := b.ops.Lookup(s.kind)
-	return l, def.Cost(in, results, s.attrs), free, nil
+	return device.Argument{Region: region, Operand: o, Spec: g.Spec(o)}, nil
 }
 
 // fill writes float32 numbers from a half to one, the same again and again in a large region: neither zeros nor

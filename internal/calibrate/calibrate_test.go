@@ -3,9 +3,11 @@ package calibrate
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +26,7 @@ func TestCPU(t *testing.T) {
 		t.Skip("takes a second")
 	}
 	last, of := -1, 0
-	r, err := CPU(t.Context(), Options{Threads: 1, OpTime: 1, Observe: func(done, n int) {
+	r, err := CPU(t.Context(), Options{Threads: 1, Time: time.Millisecond, Observe: func(done, n int) {
 		if done != last+1 {
 			t.Errorf("%d is done after %d", done, last)
 		}
@@ -42,6 +44,16 @@ func TestCPU(t *testing.T) {
 		if !(x > 0) || math.IsInf(x, 0) {
 			t.Errorf("%s: %v", name, x)
 		}
+	}
+	for class, points := range r.Points {
+		for _, p := range points {
+			if p.M < 1 || p.N < 1 || p.K < 1 || !(p.FLOPs > 0) || math.IsInf(p.FLOPs, 0) {
+				t.Errorf("%s: %+v", class, p)
+			}
+		}
+	}
+	if len(r.Points["linear"]) == 0 || len(r.Points["conv depthwise"]) == 0 {
+		t.Errorf("products of %v were measured", slices.Sorted(maps.Keys(r.Points)))
 	}
 	if !r.Measured || r.FLOPs != r.KindFLOPs["linear"] {
 		t.Errorf("%+v", r)
@@ -116,7 +128,9 @@ func TestStore(t *testing.T) {
 		t.Errorf("from nowhere: %v, %v", ok, err)
 	}
 	want := plan.Rates{
-		FLOPs: 1e10, KindFLOPs: map[layers.Kind]float64{"linear": 1e10, "conv": 5e9}, MemoryBytes: 8e9, OpSeconds: 1e-6,
+		FLOPs: 1e10, KindFLOPs: map[layers.Kind]float64{"linear": 1e10, "conv": 5e9},
+		Points:      map[string][]plan.Point{"conv 1": {{M: 64, N: 49, K: 3, FLOPs: 1e9}, {M: 1, FLOPs: 2}}},
+		MemoryBytes: 8e9, OpSeconds: 1e-6,
 		CopyBytes: 5e9, DiskBytes: 1.5e9, ReadSeconds: 1e-4, Measured: true,
 	}
 	for _, r := range []plan.Rates{{FLOPs: 1}, want} {
@@ -138,13 +152,15 @@ func TestStore(t *testing.T) {
 		t.Error("another host has rates")
 	}
 	const zero = `"kind_flops_per_second": {"conv": 0}`
+	const negative = `"product_flops_per_second": {"conv": [[1, 2, -3, 4]]}`
 	for text, wants := range map[string]string{
 		"{":              "unexpected",
 		`{"version": 2}`: "",
 		`{"version": 1}`: "",
-		`{"version": 1, "hosts": {"x / 1": {"flops_per_second": -1}}}`:                        "not numbers",
-		`{"version": 1, "hosts": {"x / 1": {"flops_per_second": 1, ` + zero + `}}}`:           "not numbers",
-		`{"version": 1, "hosts": {"x / 1": {"flops_per_second": 1, "read_seconds": "fast"}}}`: "cannot unmarshal",
+		`{"version": 2, "hosts": {"x / 1": {"flops_per_second": -1}}}`:                        "not numbers",
+		`{"version": 2, "hosts": {"x / 1": {"flops_per_second": 1, ` + zero + `}}}`:           "not numbers",
+		`{"version": 2, "hosts": {"x / 1": {"flops_per_second": 1, ` + negative + `}}}`:       "not numbers",
+		`{"version": 2, "hosts": {"x / 1": {"flops_per_second": 1, "read_seconds": "fast"}}}`: "cannot unmarshal",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -12,8 +13,31 @@ type sample struct {
 	kind  layers.Kind
 	in    []tensor.Shape
 	attrs layers.Attrs
+	// weight says that the second operand is one.
+	weight bool
 	// alike are kinds that are taken to be as fast.
 	alike []layers.Kind
+}
+
+// graph returns a graph of the sample's op alone.
+func (s sample) graph(ops *layers.Registry) (*layers.Graph, error) {
+	g := &layers.Graph{}
+	op := layers.Op{Kind: s.kind, Attrs: s.attrs}
+	for _, shape := range s.in {
+		if shape == nil {
+			op.In = append(op.In, layers.Absent)
+			continue
+		}
+		op.In = append(op.In, g.Whole(g.AddInput("", tensor.Float32, shape)))
+	}
+	out, err := g.Emit(ops, op)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range out {
+		g.Outputs = append(g.Outputs, layers.Output{Operand: g.Whole(id)})
+	}
+	return g, nil
 }
 
 // picture is what convolutions and pools see in the middle of a network, sequence what transformers do.
@@ -26,16 +50,79 @@ var (
 	mean     = layers.Attrs{"dims": []int{2}, "dtype": tensor.Float32}
 )
 
+var (
+	// An op of next to nothing shows what every op costs.
+	nothing = sample{kind: "add", in: []tensor.Shape{{4}, {4}}}
+	// One row times a matrix that no cache holds is how weights are streamed from memory.
+	streaming = linear(1, 16384, 4096)
+)
+
 // samples are measured, in turn. Of a kind that is there several times, all count.
-var samples = []sample{
-	{kind: "linear", in: []tensor.Shape{{128, 768}, {768, 768}, features}, alike: []layers.Kind{"grouped_matmul"}},
+var samples = slices.Concat(linears(), attentions, convolutions, others)
+
+// linear is a layer as the middle of transformers has it, or the end of a convolutional network.
+func linear(rows, outputs, inputs int) sample {
+	return sample{
+		kind: "linear", weight: true, in: []tensor.Shape{{rows, inputs}, {outputs, inputs}, {outputs}},
+		alike: []layers.Kind{"grouped_matmul"},
+	}
+}
+
+// linears are layers by rows: few read weights, many compute.
+func linears() []sample {
+	list := []sample{linear(128, 768, 768)}
+	for _, rows := range []int{1, 4, 8, 16, 32, 64, 197} {
+		list = append(list, linear(rows, 1024, 1024))
+	}
+	return append(list,
+		linear(1, 4096, 4096), linear(4, 4096, 4096), linear(8, 4096, 4096), linear(64, 4096, 4096), linear(1, 1000, 2048),
+		linear(128, 3072, 768), linear(128, 768, 3072), linear(197, 3072, 768), linear(512, 768, 768),
+	)
+}
+
+func attention(heads, queries, keys, size int) sample {
+	return sample{
+		kind: "scaled_dot_product_attention", attrs: layers.Attrs{"scale": 0.125},
+		in: []tensor.Shape{{1, heads, queries, size}, {1, heads, keys, size}, {1, heads, keys, size}},
+	}
+}
+
+var attentions = []sample{
 	{kind: "matmul", in: []tensor.Shape{{12, 128, 64}, {12, 64, 128}}},
-	{kind: "conv", in: []tensor.Shape{picture, {64, 64, 3, 3}, channels}, attrs: window(3, 1)},
-	{kind: "conv", in: []tensor.Shape{{1, 256, 28, 28}, {128, 256, 1, 1}, nil}, attrs: window(1, 0)},
-	{
-		kind: "scaled_dot_product_attention", in: []tensor.Shape{{1, 12, 128, 64}, {1, 12, 128, 64}, {1, 12, 128, 64}},
-		attrs: layers.Attrs{"scale": 0.125},
-	},
+	{kind: "matmul", in: []tensor.Shape{{12, 128, 128}, {12, 128, 64}}},
+	{kind: "matmul", in: []tensor.Shape{{1, 128, 768}, {1, 768, 768}}},
+	attention(12, 128, 128, 64), attention(12, 197, 197, 64), attention(12, 1, 128, 64), attention(8, 512, 512, 64),
+	attention(8, 128, 128, 128),
+}
+
+// conv is a convolution of a square picture.
+func conv(inputs, outputs, size, kernel, stride, groups int) sample {
+	padding := kernel / 2
+	if stride == kernel {
+		padding = 0
+	}
+	return sample{
+		kind: "conv", weight: true,
+		in:    []tensor.Shape{{1, inputs, size, size}, {outputs, inputs / groups, kernel, kernel}, {outputs}},
+		attrs: window(kernel, stride, padding, groups),
+	}
+}
+
+// convolutions are those of networks from the stem to the last stage, for pictures of 224 and more.
+var convolutions = []sample{
+	conv(64, 64, 56, 3, 1, 1), conv(128, 128, 28, 3, 1, 1), conv(256, 256, 14, 3, 1, 1), conv(512, 512, 7, 3, 1, 1),
+	conv(256, 256, 32, 3, 1, 1), conv(64, 64, 112, 3, 1, 1), conv(512, 512, 28, 3, 1, 1), conv(256, 256, 56, 3, 2, 1),
+	conv(3, 64, 224, 7, 2, 1), conv(3, 64, 224, 3, 1, 1), conv(3, 32, 224, 3, 2, 1), conv(3, 768, 224, 16, 16, 1),
+	conv(64, 256, 56, 1, 1, 1), conv(256, 64, 56, 1, 1, 1), conv(512, 128, 28, 1, 1, 1), conv(256, 1024, 14, 1, 1, 1),
+	conv(1024, 256, 14, 1, 1, 1), conv(512, 2048, 7, 1, 1, 1), conv(2048, 512, 7, 1, 1, 1), conv(256, 1024, 32, 1, 1, 1),
+	conv(1024, 256, 32, 1, 1, 1), conv(256, 512, 56, 1, 2, 1), conv(16, 96, 112, 1, 1, 1), conv(144, 24, 56, 1, 1, 1),
+	conv(384, 64, 14, 1, 1, 1), conv(960, 160, 7, 1, 1, 1), conv(768, 3072, 14, 1, 1, 1),
+	conv(32, 32, 112, 3, 1, 32), conv(96, 96, 112, 3, 2, 96), conv(144, 144, 56, 3, 1, 144), conv(384, 384, 14, 3, 1, 384),
+	conv(960, 960, 7, 3, 1, 960), conv(672, 672, 14, 5, 1, 672), conv(96, 96, 56, 7, 1, 96),
+	conv(128, 128, 56, 3, 1, 32), conv(512, 512, 14, 3, 1, 32),
+}
+
+var others = []sample{
 	{kind: "layer_norm", in: []tensor.Shape{sequence, features, features}, attrs: layers.Attrs{"dims": 1, "eps": 1e-5}},
 	{kind: "rms_norm", in: []tensor.Shape{sequence, features}, attrs: layers.Attrs{"dims": 1, "eps": 1e-5}},
 	{kind: "group_norm", in: []tensor.Shape{picture, channels, channels}, attrs: layers.Attrs{"groups": 32, "eps": 1e-5}},
@@ -44,8 +131,8 @@ var samples = []sample{
 		attrs: layers.Attrs{"eps": 1e-5},
 	},
 	{kind: "softmax", in: []tensor.Shape{scores}, attrs: layers.Attrs{"dim": 2}, alike: []layers.Kind{"log_softmax"}},
-	{kind: "max_pool", in: []tensor.Shape{picture}, attrs: window(3, 1)},
-	{kind: "avg_pool", in: []tensor.Shape{picture}, attrs: window(3, 1)},
+	{kind: "max_pool", in: []tensor.Shape{picture}, attrs: window(3, 2, 1, 1)},
+	{kind: "avg_pool", in: []tensor.Shape{picture}, attrs: window(3, 1, 1, 1)},
 	{kind: "adaptive_avg_pool", in: []tensor.Shape{picture}, attrs: layers.Attrs{"size": []int{1, 1}}},
 	{kind: "mean", in: []tensor.Shape{sequence}, attrs: mean, alike: []layers.Kind{"sum", "amax"}},
 	{kind: "relu", in: []tensor.Shape{picture}, alike: []layers.Kind{
@@ -63,6 +150,32 @@ var samples = []sample{
 	{kind: "pow", in: []tensor.Shape{sequence, sequence}},
 }
 
+// quickSamples has the first size of each kind and class.
+func quickSamples() []sample {
+	var list []sample
+	seen := make(map[string]bool)
+	for _, s := range samples {
+		name := string(s.kind)
+		if s.kind == "conv" {
+			p, _ := plan.ProductOf(s.kind, s.specs(), []layers.Spec{{Shape: s.in[0]}}, s.attrs)
+			name = p.Class
+		}
+		if !seen[name] {
+			seen[name] = true
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func (s sample) specs() []layers.Spec {
+	var list []layers.Spec
+	for _, shape := range s.in {
+		list = append(list, layers.Spec{DType: tensor.Float32, Shape: shape})
+	}
+	return list
+}
+
 // Kinds returns the kinds of ops that are measured; others are taken to be as fast as one of them.
 func Kinds() []layers.Kind {
 	var kinds []layers.Kind
@@ -75,9 +188,9 @@ func Kinds() []layers.Kind {
 }
 
 // window returns the attributes of a convolution or a pool.
-func window(kernel, padding int) layers.Attrs {
+func window(kernel, stride, padding, groups int) layers.Attrs {
 	return layers.Attrs{
-		"kernel": []int{kernel, kernel}, "stride": []int{1, 1}, "padding": []int{padding, padding},
-		"dilation": []int{1, 1}, "groups": 1,
+		"kernel": []int{kernel, kernel}, "stride": []int{stride, stride}, "padding": []int{padding, padding},
+		"dilation": []int{1, 1}, "groups": groups,
 	}
 }

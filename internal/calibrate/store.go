@@ -32,19 +32,37 @@ type Record struct {
 	CopySeconds          float64                 `json:"copy_seconds"`
 	DiskBytesPerSecond   float64                 `json:"disk_bytes_per_second"`
 	ReadSeconds          float64                 `json:"read_seconds"`
+	// Products are rates by size: rows, columns, depth and operations per second.
+	Products map[string][][4]float64 `json:"product_flops_per_second"`
 }
 
 // RecordOf returns rates as they are written.
 func RecordOf(r plan.Rates) Record {
+	products := make(map[string][][4]float64)
+	for class, points := range r.Points {
+		for _, p := range points {
+			products[class] = append(products[class], [4]float64{float64(p.M), float64(p.N), float64(p.K), p.FLOPs})
+		}
+	}
 	return Record{
-		r.FLOPs, r.KindFLOPs, r.MemoryBytes, r.OpSeconds, r.CopyBytes, r.CopySeconds, r.DiskBytes, r.ReadSeconds,
+		r.FLOPs, r.KindFLOPs, r.MemoryBytes, r.OpSeconds, r.CopyBytes, r.CopySeconds, r.DiskBytes, r.ReadSeconds, products,
 	}
 }
 
 // Rates returns what was measured.
 func (r Record) Rates() plan.Rates {
+	var points map[string][]plan.Point
+	for class, products := range r.Products {
+		for _, p := range products {
+			if points == nil {
+				points = make(map[string][]plan.Point)
+			}
+			points[class] = append(points[class], plan.Point{M: int64(p[0]), N: int64(p[1]), K: int64(p[2]), FLOPs: p[3]})
+		}
+	}
 	return plan.Rates{
-		FLOPs: r.FLOPsPerSecond, KindFLOPs: r.KindFLOPsPerSecond, MemoryBytes: r.MemoryBytesPerSecond,
+		Points: points,
+		FLOPs:  r.FLOPsPerSecond, KindFLOPs: r.KindFLOPsPerSecond, MemoryBytes: r.MemoryBytesPerSecond,
 		OpSeconds: r.OpSeconds, CopyBytes: r.CopyBytesPerSecond, CopySeconds: r.CopySeconds,
 		DiskBytes: r.DiskBytesPerSecond, ReadSeconds: r.ReadSeconds, Measured: true,
 	}
@@ -65,11 +83,21 @@ func (r Record) valid() bool {
 			return false
 		}
 	}
+	for _, products := range r.Products {
+		for _, p := range products {
+			if !(p[0] >= 0 && p[1] >= 0 && p[2] >= 0 && max(p[0], p[1], p[2]) <= maxProduct && p[3] > 0) {
+				return false
+			}
+		}
+	}
 	return r.FLOPsPerSecond > 0
 }
 
+// maxProduct bounds the sizes of products, which are whole numbers.
+const maxProduct = 1 << 53
+
 // version is that of the file's format and of what the numbers mean; others are measured again.
-const version = 1
+const version = 2
 
 type file struct {
 	Version int               `json:"version"`

@@ -1,0 +1,87 @@
+package plan
+
+import (
+	"math"
+	"testing"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+func specs(shapes ...tensor.Shape) []layers.Spec {
+	var list []layers.Spec
+	for _, s := range shapes {
+		list = append(list, layers.Spec{DType: tensor.Float32, Shape: s})
+	}
+	return list
+}
+
+func TestProductOf(t *testing.T) {
+	groups := func(n int) layers.Attrs { return layers.Attrs{"groups": n} }
+	for _, c := range []struct {
+		kind    layers.Kind
+		in, out []layers.Spec
+		attrs   layers.Attrs
+		want    Product
+	}{
+		{"linear", specs(tensor.Shape{2, 5, 7}, tensor.Shape{3, 7}), specs(tensor.Shape{2, 5, 3}), nil, Product{"linear", 10, 3, 7}},
+		{"matmul", specs(tensor.Shape{2, 5, 7}, tensor.Shape{2, 7, 3}), specs(tensor.Shape{2, 5, 3}), nil,
+			Product{"matmul", 5, 3, 7}},
+		{"scaled_dot_product_attention", specs(tensor.Shape{2, 5, 7}, tensor.Shape{2, 9, 7}, tensor.Shape{2, 9, 8}),
+			specs(tensor.Shape{2, 5, 8}), nil, Product{"attention", 5, 9, 7}},
+		{"conv", specs(tensor.Shape{2, 4, 8, 8}, tensor.Shape{6, 4, 3, 3}), specs(tensor.Shape{2, 6, 4, 4}), groups(1),
+			Product{"conv", 6, 32, 36}},
+		{"conv", specs(tensor.Shape{1, 4, 8, 8}, tensor.Shape{6, 4, 1, 1}), specs(tensor.Shape{1, 6, 8, 8}), groups(1),
+			Product{"conv 1", 6, 64, 4}},
+		{"conv", specs(tensor.Shape{1, 4, 8, 8}, tensor.Shape{4, 1, 3, 3}), specs(tensor.Shape{1, 4, 8, 8}), groups(4),
+			Product{"conv depthwise", 4, 64, 9}},
+		{"conv", specs(tensor.Shape{1, 4, 8}, tensor.Shape{6, 2, 3}), specs(tensor.Shape{1, 6, 8}), groups(2),
+			Product{"conv grouped", 3, 8, 6}},
+	} {
+		got, ok := ProductOf(c.kind, c.in, c.out, c.attrs)
+		if !ok || got != c.want {
+			t.Errorf("%s of %v: %v, %v, want %v", c.kind, c.in, got, ok, c.want)
+		}
+	}
+	if p, ok := ProductOf("relu", specs(tensor.Shape{1}), specs(tensor.Shape{1}), nil); ok {
+		t.Errorf("relu: %v", p)
+	}
+}
+
+// A product of a measured size takes what was measured; one between two sizes is between them; without measurements of
+// the class the kind counts, and without the kind all products.
+func TestRatesOfProducts(t *testing.T) {
+	r := Rates{
+		FLOPs: 1e9, KindFLOPs: map[layers.Kind]float64{"conv": 2e9, "gelu": 1e6}, MemoryBytes: 1e15, OpSeconds: 1e-9,
+		Points: map[string][]Point{"linear": {{1, 1024, 1024, 4e9}, {256, 1024, 1024, 64e9}}},
+	}
+	linear := func(rows int, attrs layers.Attrs) float64 {
+		in, out := specs(tensor.Shape{rows, 1024}, tensor.Shape{1024, 1024}), specs(tensor.Shape{rows, 1024})
+		flops := float64(2 * rows * 1024 * 1024)
+		return flops / r.Seconds(layers.Standard(), &layers.Op{Kind: "linear", Attrs: attrs}, in, out) / 1e9
+	}
+	near := func(got, want float64) bool { return math.Abs(got-want) <= 0.02*want }
+	if got := linear(1, nil); !near(got, 4) {
+		t.Errorf("as measured: %.3g GFLOP/s", got)
+	}
+	if got := linear(16, nil); !near(got, 16) {
+		t.Errorf("half way: %.3g GFLOP/s", got)
+	}
+	if got := linear(100_000, nil); !near(got, 50) && (got < 32 || got > 64) {
+		t.Errorf("beyond: %.3g GFLOP/s", got)
+	}
+	// 256 × 1024 elements of gelu at 1e6 a second take 262 ms, the product 8 ms.
+	if got := linear(256, layers.Attrs{"act": "gelu"}); !near(got, 2*1024*256*1024/1e9/0.270) {
+		t.Errorf("with an activation: %.3g GFLOP/s", got)
+	}
+	conv := &layers.Op{Kind: "conv", Attrs: layers.Attrs{"groups": 1}}
+	in, out := specs(tensor.Shape{1, 64, 8, 8}, tensor.Shape{64, 64, 3, 3}), specs(tensor.Shape{1, 64, 8, 8})
+	flops := float64(2 * 64 * 64 * 9 * 64)
+	if got := flops / r.Seconds(layers.Standard(), conv, in, out) / 1e9; !near(got, 2) {
+		t.Errorf("by kind: %.3g GFLOP/s", got)
+	}
+	r.KindFLOPs = nil
+	if got := flops / r.Seconds(layers.Standard(), conv, in, out) / 1e9; !near(got, 1) {
+		t.Errorf("by all: %.3g GFLOP/s", got)
+	}
+}
