@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/optimem/optimem/cuda"
@@ -123,4 +125,49 @@ func TestPlanWithoutGPU(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFixturesOnGPU runs every exported program among the loader's fixtures that the GPU has kernels for, resident and
+// paged, and compares with PyTorch. The others are listed.
+func TestFixturesOnGPU(t *testing.T) {
+	fixtures := recordedFixtures(t)
+	ran := 0
+	for _, name := range slices.Sorted(maps.Keys(fixtures)) {
+		t.Run(name, func(t *testing.T) {
+			model := build(t, fixturesFolder+name, nil)
+			var resident [][]byte
+			for _, mode := range []plan.Mode{plan.Resident, plan.Page} {
+				lib := sim.New(t, "memory=64M order=lazy:6")
+				s := onGPU(t, model, mode, lib, optimem.Options{})
+				for n, p := range fixtures[name] {
+					got, err := s.Run(t.Context(), p.inputs(t, model))
+					if errors.Is(err, layers.ErrUnsupported) {
+						s.Close()
+						t.Skip("NOT ON THE GPU: ", err)
+					}
+					if err != nil {
+						t.Fatalf("%s: %v", mode, err)
+					}
+					p.compare(t, model, got)
+					var bits []byte
+					for _, output := range model.Outputs() {
+						if y := got[output]; y != nil {
+							bits = append(bits, y.Data...)
+						}
+					}
+					if mode == plan.Resident {
+						resident = append(resident, bits)
+					} else if !bytes.Equal(bits, resident[n]) {
+						t.Error("paging gives other bits")
+					}
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+				lib.Check(t)
+			}
+			ran++
+		})
+	}
+	t.Logf("%d of %d programs ran", ran, len(fixtures))
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/optimem/optimem/models"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
@@ -48,17 +49,48 @@ func narrowed[T float32 | int64](data []float64) []T {
 	return out
 }
 
-// TestFixturesAsPyTorch runs every exported program among the loader's fixtures twice and compares.
-func TestFixturesAsPyTorch(t *testing.T) {
+// A recordedPass is what went into a program and what came out.
+type recordedPass struct{ Inputs, Outputs []recordedTensor }
+
+// recordedFixtures returns the passes of the programs in fixtures.json.
+func recordedFixtures(t *testing.T) map[string][]recordedPass {
+	t.Helper()
 	text, err := os.ReadFile("testdata/fixtures.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	type pass struct{ Inputs, Outputs []recordedTensor }
-	var fixtures map[string][]pass
+	var fixtures map[string][]recordedPass
 	if err := json.Unmarshal(text, &fixtures); err != nil {
 		t.Fatal(err)
 	}
+	return fixtures
+}
+
+func (p recordedPass) inputs(t *testing.T, model *models.Model) optimem.Values {
+	t.Helper()
+	in := make(optimem.Values)
+	for i, port := range model.Inputs() {
+		if i < len(p.Inputs) {
+			in[port.Name] = p.Inputs[i].tensor(t)
+		}
+	}
+	return in
+}
+
+func (p recordedPass) compare(t *testing.T, model *models.Model, got optimem.Values) {
+	t.Helper()
+	names := slices.DeleteFunc(model.Outputs(), func(name string) bool { return got[name] == nil })
+	if len(names) != len(p.Outputs) {
+		t.Fatalf("outputs %v, want %d", names, len(p.Outputs))
+	}
+	for i, want := range p.Outputs {
+		compareRecorded(t, names[i], got[names[i]], want)
+	}
+}
+
+// TestFixturesAsPyTorch runs every exported program among the loader's fixtures twice and compares.
+func TestFixturesAsPyTorch(t *testing.T) {
+	fixtures := recordedFixtures(t)
 	paths, err := filepath.Glob(fixturesFolder + "*pt2_*.pt2")
 	if err != nil || len(paths) != len(fixtures)+len(unrecorded) {
 		t.Errorf("%d files, %d recorded: %v", len(paths), len(fixtures), err)
@@ -76,23 +108,11 @@ func TestFixturesAsPyTorch(t *testing.T) {
 			model := build(t, path, nil)
 			s := start(t, model, optimem.ResidentOptions{})
 			for _, p := range passes {
-				in := make(optimem.Values)
-				for i, port := range model.Inputs() {
-					if i < len(p.Inputs) {
-						in[port.Name] = p.Inputs[i].tensor(t)
-					}
-				}
-				got, err := s.Run(t.Context(), in)
+				got, err := s.Run(t.Context(), p.inputs(t, model))
 				if err != nil {
 					t.Fatal(err)
 				}
-				names := slices.DeleteFunc(model.Outputs(), func(name string) bool { return got[name] == nil })
-				if len(names) != len(p.Outputs) {
-					t.Fatalf("outputs %v, want %d", names, len(p.Outputs))
-				}
-				for i, want := range p.Outputs {
-					compareRecorded(t, names[i], got[names[i]], want)
-				}
+				p.compare(t, model, got)
 			}
 		})
 	}
