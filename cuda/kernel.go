@@ -22,6 +22,8 @@ type kernel struct {
 // families are the kernels, one file each.
 var families = []map[layers.Kind]kernel{
 	elementwiseKernels,
+	copyKernels,
+	castKernels,
 	linearKernels,
 }
 
