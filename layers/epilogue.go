@@ -66,8 +66,11 @@ func activationOf(op *Op) (Attrs, bool) {
 		return Attrs{"act": "elu", "act_a": a.Float("alpha")}, a.Float("scale") == 1 && a.Float("input_scale") == 1
 	case "clamp":
 		low, high := op.Attrs.Float("min"), op.Attrs.Float("max")
-		if low == 0 && !math.Signbit(low) && high == 6 {
+		switch {
+		case low == 0 && high == 6:
 			return Attrs{"act": "relu6"}, true
+		case low == 0 && math.IsInf(high, 1):
+			return Attrs{"act": "relu"}, true
 		}
 		return Attrs{"act": "hardtanh", "act_a": low, "act_b": high}, !math.IsNaN(low) && !math.IsNaN(high)
 	}

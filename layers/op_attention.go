@@ -12,8 +12,8 @@ var attentionOps = []OpDef{
 	// scaled_dot_product_attention: softmax(In[0] · In[1]ᵀ × scale + mask) · In[2] for queries [… L E], keys [… S E] and
 	// values [… S V] with equal leading dimensions. In[3], the mask [… L S], may be absent; it is bool, where false means
 	// that a query does not see a key, or numbers to add. With "is_causal", query i sees keys 0…i. A query that sees no
-	// key gives zeros. Attribute "also" asks for a second result: "logsumexp" [… L] in float32 (float64 for float64)
-	// or "weights" [… L S].
+	// key gives zeros or, with "unseen_nan", NaN, as a plain softmax does. Attribute "also" asks for a second result:
+	// "logsumexp" [… L] in float32 (float64 for float64) or "weights" [… L S].
 	{Kind: "scaled_dot_product_attention", Shape: attentionShape, FLOPs: attentionFLOPs, Axes: attentionAxes},
 }
 

@@ -154,7 +154,7 @@ func (b *builder) inRows(x *ref) (*ref, error) {
 	if k == 0 || numElements(x.shape()) == 0 {
 		return x, nil
 	}
-	if _, ok := viewAs(x.layout, tensor.Shape{int(numElements(x.shape())) / k, k}); ok {
+	if _, ok := x.layout.ViewAs(tensor.Shape{int(numElements(x.shape())) / k, k}); ok {
 		return x, nil
 	}
 	return b.copy(x)

@@ -7,59 +7,19 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// viewAs returns a layout with the given shape over the same elements in the same order, if strides can express it:
-// PyTorch's computeStride. Where they cannot, reshape copies and view is an error.
-func viewAs(l tensor.Layout, shape tensor.Shape) (tensor.Layout, bool) {
-	out := tensor.Layout{Shape: shape, Strides: make([]int, len(shape)), Offset: l.Offset}
-	if numElements(shape) == 0 {
-		out.Strides = tensor.Contiguous(shape...).Strides
-		return out, true
-	}
-	// Chunks of old dimensions that lie in order, from the last: each must be the product of some new dimensions.
-	at := len(shape) - 1
-	chunkStride, chunkSize, viewSize := 1, 1, 1
-	if n := len(l.Strides); n > 0 {
-		chunkStride = l.Strides[n-1]
-	}
-	for d := len(l.Shape) - 1; d >= 0; d-- {
-		chunkSize *= l.Shape[d]
-		if d > 0 && (l.Shape[d-1] == 1 || l.Strides[d-1] == chunkSize*chunkStride) {
-			continue
-		}
-		for at >= 0 && (viewSize < chunkSize || shape[at] == 1) {
-			out.Strides[at] = viewSize * chunkStride
-			viewSize *= shape[at]
-			at--
-		}
-		if viewSize != chunkSize {
-			return tensor.Layout{}, false
-		}
-		if d > 0 {
-			chunkStride, chunkSize, viewSize = l.Strides[d-1], 1, 1
-		}
-	}
-	for ; at >= 0; at-- { // what is left has size one: the tensor was 0-dimensional
-		if shape[at] != 1 {
-			return tensor.Layout{}, false
-		}
-		out.Strides[at] = 1
-	}
-	return out, true
-}
-
 // reshape returns r with another shape: a view where strides can express it, else a copy.
 func (b *builder) reshape(r *ref, shape tensor.Shape) (*ref, error) {
 	if numElements(r.shape()) != numElements(shape) {
 		return nil, fmt.Errorf("shape %v has other elements than %v", shape, r.shape())
 	}
-	if l, ok := viewAs(r.layout, shape); ok {
+	if l, ok := r.layout.ViewAs(shape); ok {
 		return b.view(r, l), nil
 	}
 	c, err := b.copy(r)
 	if err != nil {
 		return nil, err
 	}
-	l, _ := viewAs(c.layout, shape)
+	l, _ := c.layout.ViewAs(shape)
 	return b.view(c, l), nil
 }
 

@@ -289,7 +289,7 @@ func (b *batch) outputs(ops *layers.Registry) error {
 		given := maps.Clone(b.axes) // a dump of a module
 		maps.Copy(given, axes)
 		var err error
-		if axes, err = layers.Batched(b.main.graph, ops, given); err != nil {
+		if axes, err = layers.Batched(b.main.source, ops, given); err != nil {
 			return err
 		}
 		break

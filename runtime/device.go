@@ -33,6 +33,8 @@ type machine struct {
 	close func() error
 	// memoryBytes is the device's own memory, 0 where it is the host's.
 	memoryBytes int64
+	// fuses says that the device computes what layers.Optimise makes.
+	fuses bool
 	// emulated is the device where it is one.
 	emulated *emulated.Device
 	// rates are the device's; elapsed is its clock, nil where that is the wall's.
@@ -81,7 +83,7 @@ func cpuMachine(o Options) (*machine, error) {
 		return nil, errors.Join(err, dev.Close())
 	}
 	return &machine{
-		name: "cpu", target: plan.CPU, lower: dev.Lower, pass: p.Pass, rates: o.Rates,
+		name: "cpu", fuses: true, target: plan.CPU, lower: dev.Lower, pass: p.Pass, rates: o.Rates,
 		held:      func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
 		stats:     func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },
 		hostBytes: p.HostBytes, free: func() (int64, bool) { return 0, false },
@@ -115,7 +117,8 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 		return nil, errors.Join(err, dev.Close(), host.Close())
 	}
 	return &machine{
-		name: "emu", target: plan.Target{Name: "emu", AlignBytes: emulatedAlign}, lower: dev.Lower, hostLower: host.Lower,
+		name: "emu", fuses: true, target: plan.Target{Name: "emu", AlignBytes: emulatedAlign},
+		lower: dev.Lower, hostLower: host.Lower,
 		emulated: dev, hostBytes: c.HostBytes, free: func() (int64, bool) {
 			total, free := dev.Memory()
 			return free, total > 0

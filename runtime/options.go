@@ -46,6 +46,8 @@ type Options struct {
 	Dump []string
 	// Ops is the registry that the model was built with; nil is layers.Standard().
 	Ops *layers.Registry
+	// Without are the graph passes that are left out, for who looks for an error in one. The zero value is none.
+	Without layers.Passes
 	// Rates are what the device does in a second, HostRates what the CPU beside it does, for the planner; the zero value
 	// stands for guesses.
 	Rates, HostRates plan.Rates

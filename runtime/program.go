@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -13,8 +14,9 @@ import (
 
 // A program is a graph lowered for the session's device, with its plans.
 type program struct {
-	graph   *layers.Graph
-	lowered *layers.Lowered
+	// source is the graph as the model has it, graph the one that is computed, with the same inputs and outputs.
+	source, graph *layers.Graph
+	lowered       *layers.Lowered
 	// whole has, for each output, whether its elements lie in order without gaps, so that they can be copied out as they
 	// are; spanBytes what lies from its first element to its last.
 	whole     []bool
@@ -36,7 +38,11 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{graph: layers.Prune(dumped), plans: make(map[int]*plan.Plan)}
+	p := &program{source: layers.Prune(dumped), plans: make(map[int]*plan.Plan)}
+	p.graph = p.source
+	if s.machine.fuses {
+		p.graph = layers.Optimise(p.source, s.opts.Ops, s.opts.Without, s.constants)
+	}
 	if p.lowered, err = s.machine.lower(p.graph); err != nil {
 		return nil, err
 	}
@@ -59,6 +65,21 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 	}
 	s.programs[g] = p
 	return p, nil
+}
+
+// constants computes a graph that has neither inputs nor weights, as the CPU does: for every device, so that they agree.
+func (s *Session) constants(g *layers.Graph) ([][]byte, error) {
+	pool := cpu.NewPool(1)
+	defer pool.Close()
+	values, err := cpu.Interpret(context.Background(), pool, s.opts.Ops, g, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	results := make([][]byte, len(g.Outputs))
+	for i, o := range g.Outputs {
+		results[i] = values[o.Name].Data
+	}
+	return results, nil
 }
 
 // plan returns a plan for a number of instances. Where that does not fit into what the device admitted before, it may

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -112,6 +113,46 @@ func (l Layout) IsContiguous() bool {
 		want *= l.Shape[i]
 	}
 	return true
+}
+
+// ViewAs returns a layout with the given shape over the same elements in the same order, if strides can express it:
+// PyTorch's computeStride. Where they cannot, reshape copies and view is an error.
+func (l Layout) ViewAs(shape Shape) (Layout, bool) {
+	out := Layout{Shape: shape, Strides: make([]int, len(shape)), Offset: l.Offset}
+	if slices.Contains(shape, 0) {
+		out.Strides = Contiguous(shape...).Strides
+		return out, true
+	}
+	// Chunks of old dimensions that lie in order, from the last: each must be the product of some new dimensions.
+	at := len(shape) - 1
+	chunkStride, chunkSize, viewSize := 1, 1, 1
+	if n := len(l.Strides); n > 0 {
+		chunkStride = l.Strides[n-1]
+	}
+	for d := len(l.Shape) - 1; d >= 0; d-- {
+		chunkSize *= l.Shape[d]
+		if d > 0 && (l.Shape[d-1] == 1 || l.Strides[d-1] == chunkSize*chunkStride) {
+			continue
+		}
+		for at >= 0 && (viewSize < chunkSize || shape[at] == 1) {
+			out.Strides[at] = viewSize * chunkStride
+			viewSize *= shape[at]
+			at--
+		}
+		if viewSize != chunkSize {
+			return Layout{}, false
+		}
+		if d > 0 {
+			chunkStride, chunkSize, viewSize = l.Strides[d-1], 1, 1
+		}
+	}
+	for ; at >= 0; at-- { // what is left has size one: the tensor was 0-dimensional
+		if shape[at] != 1 {
+			return Layout{}, false
+		}
+		out.Strides[at] = 1
+	}
+	return out, true
 }
 
 // Span returns the range of elements [first, end) that the layout touches, counted from the start of the storage.

@@ -65,7 +65,7 @@ type attention[T real] struct {
 	q, k, v, mask, out, also view
 	scale                    T
 	causal                   bool
-	weights                  bool
+	weights, unseenNaN       bool
 }
 
 func newAttention[T real](c *call) *attention[T] {
@@ -73,7 +73,7 @@ func newAttention[T real](c *call) *attention[T] {
 		attentionSizes: sizesOfAttention(c.in[0].shape(), c.in[1].shape(), c.in[2].shape()),
 		q:              c.in[0], k: c.in[1], v: c.in[2], out: c.out[0],
 		scale: T(c.attrs.Float("scale")), causal: c.attrs.Bool("is_causal"),
-		weights: c.attrs.String("also") == "weights",
+		weights: c.attrs.String("also") == "weights", unseenNaN: c.attrs.Bool("unseen_nan"),
 	}
 	if len(c.in) > 3 {
 		a.mask = c.in[3]
@@ -129,6 +129,11 @@ func (a *attention[T]) block(batch, from, to int, work scratch) {
 			seen = min(keys, from+i+1)
 		}
 		largest, sum := weigh(line, seen)
+		if sum == 0 && a.unseenNaN {
+			for j := range line[:seen] {
+				line[j] = T(math.NaN())
+			}
+		}
 		a.giveAlso(line, largest, sum, batch, from+i)
 	}
 	weights := &matrix[T]{data: memoryOf(scores), dtype: realDType[T](), line: keys, step: 1}
