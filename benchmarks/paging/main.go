@@ -68,6 +68,7 @@ func run() (err error) {
 	threads := flag.Int("threads", 2, "threads")
 	hostRates := flag.String("rates", "", "what 'optimem calibrate --json' printed")
 	deviceRates := flag.String("device-rates", "", "the same of an emulated device")
+	wait := flag.Bool("wait", false, "before the passes, print a line to standard error and wait for one on standard input")
 	flag.Parse()
 	begin := time.Now()
 	ckpt, err := loader.Open(flag.Arg(0))
@@ -122,6 +123,12 @@ func run() (err error) {
 	}
 	r.OpenSeconds, r.Planned, r.Groups = time.Since(begin).Seconds(), p.PeakBytes(), len(p.Groups)
 	r.Compute, r.Load = p.Forecast.ComputeSeconds, p.Forecast.LoadSeconds
+	if *wait {
+		fmt.Fprintln(os.Stderr, "ready")
+		if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+			return err
+		}
+	}
 	for i := range *runs + 1 {
 		before := session.Metrics()
 		clock, simulated := session.Clock()

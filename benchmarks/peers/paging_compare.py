@@ -105,34 +105,51 @@ def files(path):
     return [f for f in path.iterdir() if f.is_file()] if path.is_dir() else [path]
 
 
-def run(argv, group=None, timeout=900):
+def run(argv, group=None, timeout=900, realtime=False):
     """Run a process that prints a JSON object; return it with what the process held, or why there is none."""
     if group is not None:
         group.reset()
-    load = os.getloadavg()[0]
-    process = subprocess.Popen([str(a) for a in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               preexec_fn=group.enter if group is not None else None, text=True)
+    load = round(os.getloadavg()[0], 2)
+    process = subprocess.Popen([str(a) for a in argv], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, preexec_fn=group.enter if group is not None else None, text=True)
+    said = []
+    if realtime:
+        for line in process.stderr:
+            if line.strip() == "ready":
+                hurry(process.pid)
+                break
+            said.append(line)
     try:
-        out, err = process.communicate(timeout=timeout)
+        out, err = process.communicate("\n", timeout=timeout)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
         return {"failed": f"more than {timeout} s", "load": load}
     if process.returncode != 0:
-        why = "out of memory" if process.returncode == -signal.SIGKILL else err.strip().split("\n")[-1][:200]
-        return {"failed": why, "load": load}
+        err = ("".join(said) + err).strip().split("\n")[-1][:200]
+        return {"failed": "out of memory" if process.returncode == -signal.SIGKILL else err, "load": load}
     report = json.loads(out)
-    report["load"] = round(load, 2)
+    report["load"] = load
     if group is not None and group.peak_bytes():
         report["group_peak_bytes"] = group.peak_bytes()
     return report
 
 
+def hurry(pid):
+    """Let all threads of a process, and those that they will make, go before what else runs."""
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            os.sched_setscheduler(int(task), os.SCHED_RR, os.sched_param(1))
+        except OSError as e:
+            print(f"no real-time priority: {e}", file=sys.stderr)
+            return
+
+
 class Quiet:
     """Waits for a machine that others use too, for some minutes altogether."""
 
-    def __init__(self, below, seconds):
-        self.below, self.seconds, self.waited = below, seconds, 0
+    def __init__(self, below, seconds, realtime):
+        self.below, self.seconds, self.waited, self.realtime = below, seconds, 0, realtime
 
     def wait(self):
         """Wait until what runs besides is little: fewer runnable processes than the limit, three times in a row."""
@@ -150,6 +167,8 @@ def running():
 
 def contest(contestants, rounds, before, quiet, group=None, note=""):
     """Run every contestant in every round, in turns."""
+    if quiet.realtime:
+        contestants = {name: waiting(argv) for name, argv in contestants.items()}
     results = {name: [] for name in contestants}
     names = list(contestants)
     for i in range(rounds):
@@ -158,11 +177,16 @@ def contest(contestants, rounds, before, quiet, group=None, note=""):
                 continue  # it would be again
             quiet.wait()
             before()
-            results[name].append(run(contestants[name], group))
+            results[name].append(run(contestants[name], group, realtime=quiet.realtime))
             last = results[name][-1]
             print(f"{note}round {i + 1}, {name}: {last.get('failed') or [round(s, 3) for s in last['seconds']]}, "
                   f"load {last['load']:.2f}", file=sys.stderr, flush=True)
     return results
+
+
+def waiting(argv):
+    """The same contestant, told to wait before its passes."""
+    return [argv[0], "-wait", *argv[1:]] if argv[0] == PAGING else [*argv, "--wait"]
 
 
 def ours(mode, path, runs, *options, device=None):
@@ -185,12 +209,13 @@ def synth(name, file, *options):
     return path
 
 
-def calibrate(seconds=10):
+def calibrate(realtime, seconds=10):
     """Measure the host for the planner, with the kernels of this build."""
     model = synth("mlp", "mlp-1.6GB.pth", "--layers", "24", "--width", "4096")
     environment = {**os.environ, "OPTIMEM_CALIBRATION": str(DATA / "calibration.json")}
     out = subprocess.run([OPTIMEM, "calibrate", "--json", "--seconds", str(seconds), model], check=True,
-                         env=environment, capture_output=True, text=True).stdout
+                         env=environment, capture_output=True, text=True,
+                         preexec_fn=(lambda: hurry("self")) if realtime else None).stdout
     RATES.write_text(out)
     return json.loads(out)
 
@@ -327,10 +352,13 @@ def cached(args, quiet):
 
     def plain(buffer):
         return [sys.executable, "-c", f"""
-import json, time
+import json, sys, time
 f = open({str(path)!r}, "rb", buffering=0)
 buffer = bytearray({buffer})
 seconds = []
+if "--wait" in sys.argv:
+    print("ready", file=sys.stderr, flush=True)
+    sys.stdin.readline()
 for _ in range({n + 1}):
     f.seek(0)
     begin = time.perf_counter()
@@ -359,7 +387,7 @@ FORECASTS = {
 
 
 def forecast(args, quiet):
-    rates = calibrate()
+    rates = calibrate(args.realtime)
     tables = {}
     for name, (file, size, rows) in FORECASTS.items():
         path = synth(file.split("-1.6")[0], file + ".pth", *(() if "1.6GB" not in file else
@@ -455,15 +483,18 @@ def main():
     parser.add_argument("--keep", action="store_true", help="keep the large models")
     parser.add_argument("--tag", default="", help="added to the names of the results")
     parser.add_argument("--nice", type=int, default=0, help="priority of all contestants; negative needs privileges")
+    parser.add_argument("--realtime", action="store_true", help="let what else runs wait during the passes (SCHED_RR)")
     args = parser.parse_args()
     os.nice(args.nice)
-    calibrate()
+    calibrate(args.realtime)
     facts = machine()
     if args.nice:
         facts["nice"] = args.nice
+    if args.realtime:
+        facts["passes"] = "with real-time priority, since others use the machine"
     slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", "", facts["cpu"].lower())).strip("-")
     for name in args.only.split(","):
-        quiet = Quiet(args.running, args.wait)
+        quiet = Quiet(args.running, args.wait, args.realtime)
         part = PARTS[name](args, quiet)
         lines = [", ".join(f"{k} {v}" for k, v in facts.items()), "",
                  "Contestants take turns, each a process of its own. Median (least to most) of n passes after one that "

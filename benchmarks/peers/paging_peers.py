@@ -140,6 +140,8 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--max-layer-size", type=int, default=-1)
     parser.add_argument("--capacity", type=int, default=0)
+    parser.add_argument("--wait", action="store_true",
+                        help="before the passes, print a line to standard error and wait for one on standard input")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     model = build(args.network, args.path, mapped=args.how != "plain")
@@ -160,6 +162,9 @@ def main():
     elif args.how != "mmap":
         raise SystemExit(f"no way called {args.how}")
     out = {"first_seconds": None, "seconds": [], "torch": torch.__version__}
+    if args.wait:
+        print("ready", file=sys.stderr, flush=True)
+        sys.stdin.readline()
     with torch.inference_mode():
         for run in range(args.runs + 1):
             before = read_bytes()
