@@ -10,6 +10,8 @@ func choose(g Geometry) Algorithm {
 	switch {
 	case g.Planar:
 		return Stem
+	case hasDepthwise(g):
+		return Depthwise
 	case hasWinograd(g) && !g.Exact && tiles(4) >= fewTiles:
 		return Winograd4
 	case hasWinograd(g) && !g.Exact && tiles(2) >= fewTiles:

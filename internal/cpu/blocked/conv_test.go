@@ -249,6 +249,9 @@ func drawProblem(t *rapid.T) *problem {
 // algorithmsFor returns the algorithms that can compute a geometry.
 func algorithmsFor(g Geometry) []Algorithm {
 	all := []Algorithm{Direct}
+	if hasDepthwise(g) {
+		all = append(all, Depthwise)
+	}
 	if hasWinograd(g) {
 		all = append(all, Winograd2, Winograd4)
 	}

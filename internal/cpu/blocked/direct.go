@@ -17,6 +17,8 @@ import (
 // the weights of a part stay in the first cache while all pixels pass.
 type direct struct {
 	*Conv
+	// depthwise says that each channel has sums of its own. A step is a tap then, and has one product.
+	depthwise bool
 	// flat says that rows follow each other without gaps, so that an image is one row.
 	flat          bool
 	height, width int // of the output, in which flat has a meaning
@@ -52,6 +54,10 @@ func newDirect(c *Conv) *direct {
 	d := &direct{Conv: c, height: c.OutHeight, width: c.OutWidth}
 	taps := c.KernelH * c.KernelW
 	d.depth = Lanes
+	d.depthwise = c.algorithm == Depthwise
+	if d.depthwise {
+		d.depth = 1
+	}
 	if c.Planar {
 		d.depth = 1
 		if c.DilationW == 1 {
@@ -181,6 +187,9 @@ func (d *direct) setOffsets() {
 }
 
 func (d *direct) form() string {
+	if d.depthwise {
+		return "conv depthwise"
+	}
 	layout := "blocks"
 	if d.Planar {
 		layout = "planes"
@@ -215,6 +224,13 @@ func (d *direct) packPanel(w Weight, p panel, dst []float32) {
 			break
 		}
 		group := o / groupOut
+		if d.depthwise {
+			for tap := range taps {
+				at := l.Offset + o*l.Strides[0] + tap/d.KernelW*l.Strides[2] + tap%d.KernelW*l.Strides[3]
+				dst[tap*Lanes+lane] = w.at(at)
+			}
+			continue
+		}
 		for i := range groupIn {
 			c := group*groupIn + i - p.from*per
 			at := l.Offset + o*l.Strides[0] + i*l.Strides[1]
@@ -299,6 +315,10 @@ func (j *directJob) run(first, end, band int, slot []float32) {
 		j.x = slot
 	}
 	for i := first; i < end; i++ {
+		if d.depthwise {
+			j.depthwisePanel(d.panels[i], j.packed[(i-first)*d.pieceFloats():])
+			continue
+		}
 		j.panel(d.panels[i], j.packed[(i-first)*d.pieceFloats():])
 	}
 }

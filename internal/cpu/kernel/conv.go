@@ -35,6 +35,9 @@ type ConvTile struct {
 	// step that are wanted in the second, or anywhere.
 	AheadX int
 	AheadW uintptr
+	// Tiles in a row and Rows are how many tiles Depthwise computes one behind the other, XRow and YRow the distances of
+	// rows.
+	Tiles, Rows, XRow, YRow int
 }
 
 // ConvFlags say what becomes of the sums of a ConvTile.
@@ -58,6 +61,8 @@ type ConvSet struct {
 
 	// wide has tiles of Columns channels by 1 to Pixels pixels, narrow tiles of 16.
 	wide, narrow []convFunc
+	// depthwise has tiles of one channel by itself each, of 1 pixel to len(depthwise).
+	depthwise []convFunc
 	// winogradIn and winogradOut are for tiles of 2×2 and of 4×4 pixels.
 	winogradIn, winogradOut [2]convFunc
 }
@@ -73,6 +78,15 @@ func (s *ConvSet) Conv(pixels int, narrow bool, t *ConvTile) {
 		return
 	}
 	s.wide[pixels-1](p)
+}
+
+// DepthwisePixels is the size of the largest tile of Depthwise.
+func (s *ConvSet) DepthwisePixels() int { return len(s.depthwise) }
+
+// Depthwise computes Rows of Tiles, each of given pixels by the sixteen channels of a block, of which each has its own
+// sums: of x[Offsets[step] + p·XPixel + o]·w[step][o]. It does not look at Quads, Singles, YBlock and what is ahead.
+func (s *ConvSet) Depthwise(pixels int, t *ConvTile) {
+	s.depthwise[pixels-1]((*byte)(unsafe.Pointer(t)))
 }
 
 // ConvSets returns the sets that the processor can run, the fastest first.

@@ -12,6 +12,10 @@ var conv512 = &ConvSet{
 		conv512x1x1, conv512x2x1, conv512x3x1, conv512x4x1, conv512x5x1, conv512x6x1, conv512x7x1, conv512x8x1,
 		conv512x9x1, conv512x10x1, conv512x11x1, conv512x12x1, conv512x13x1, conv512x14x1,
 	},
+	depthwise: []convFunc{
+		depthwise512x1, depthwise512x2, depthwise512x3, depthwise512x4, depthwise512x5, depthwise512x6, depthwise512x7,
+		depthwise512x8, depthwise512x9, depthwise512x10, depthwise512x11, depthwise512x12,
+	},
 	winogradIn:  [2]convFunc{winograd512In2, winograd512In4},
 	winogradOut: [2]convFunc{winograd512Out2, winograd512Out4},
 }
@@ -22,6 +26,9 @@ var (
 	}
 	conv256 = &ConvSet{
 		Name: "avx2", Pixels: 6, Columns: 16, wide: tiles256, narrow: tiles256,
+		depthwise: []convFunc{
+			depthwise256x1, depthwise256x2, depthwise256x3, depthwise256x4, depthwise256x5, depthwise256x6,
+		},
 		winogradIn:  [2]convFunc{winograd256In2, winograd256In4},
 		winogradOut: [2]convFunc{winograd256Out2, winograd256Out4},
 	}

@@ -5125,6 +5125,1998 @@ store_conv512x14x2:
 	VZEROUPPER
 	RET
 
+// func depthwise512x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x1(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x1:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x1:
+	VPXORD Z0, Z0, Z0
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x1:
+	MOVQ        (CX), SI
+	ADDQ        (SP), SI
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (SI), Z28, Z0
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x1
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), BX
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x1
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+
+whole_depthwise512x1:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x1
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+
+limit_depthwise512x1:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+
+clear_depthwise512x1:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+
+store_depthwise512x1:
+	VMOVUPS Z0, (DX)
+	MOVQ    56(AX), CX
+	ADDQ    CX, (SP)
+	MOVQ    64(AX), CX
+	ADDQ    CX, 8(SP)
+	MOVQ    64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x1
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x1
+	VZEROUPPER
+	RET
+
+// func depthwise512x2(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x2(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x2:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x2:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x2:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (DI), Z28, Z0
+	VFMADD231PS (DI)(SI*1), Z28, Z1
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x2
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x2
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+
+whole_depthwise512x2:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x2
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x2
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+
+limit_depthwise512x2:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x2
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+
+clear_depthwise512x2:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x2
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+
+store_depthwise512x2:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	IMUL3Q  $0x00000002, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000002, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000002, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x2
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x2
+	VZEROUPPER
+	RET
+
+// func depthwise512x3(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x3(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x3:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x3:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x3:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (DI), Z28, Z0
+	VFMADD231PS (DI)(SI*1), Z28, Z1
+	VFMADD231PS (DI)(SI*2), Z28, Z2
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x3
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x3
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+
+whole_depthwise512x3:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x3
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x3
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+
+limit_depthwise512x3:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x3
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+
+clear_depthwise512x3:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x3
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+
+store_depthwise512x3:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	IMUL3Q  $0x00000003, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000003, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000003, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x3
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x3
+	VZEROUPPER
+	RET
+
+// func depthwise512x4(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x4(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x4:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x4:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x4:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (DI), Z28, Z0
+	VFMADD231PS (DI)(SI*1), Z28, Z1
+	VFMADD231PS (DI)(SI*2), Z28, Z2
+	VFMADD231PS (R8), Z28, Z3
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x4
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x4
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+
+whole_depthwise512x4:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x4
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x4
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+
+limit_depthwise512x4:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x4
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+
+clear_depthwise512x4:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x4
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+
+store_depthwise512x4:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	IMUL3Q  $0x00000004, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000004, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000004, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x4
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x4
+	VZEROUPPER
+	RET
+
+// func depthwise512x5(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x5(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x5:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x5:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x5:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (DI), Z28, Z0
+	VFMADD231PS (DI)(SI*1), Z28, Z1
+	VFMADD231PS (DI)(SI*2), Z28, Z2
+	VFMADD231PS (R8), Z28, Z3
+	VFMADD231PS (R8)(SI*1), Z28, Z4
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x5
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x5
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+
+whole_depthwise512x5:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x5
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x5
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+
+limit_depthwise512x5:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x5
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+
+clear_depthwise512x5:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x5
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+
+store_depthwise512x5:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	IMUL3Q  $0x00000005, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000005, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000005, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x5
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x5
+	VZEROUPPER
+	RET
+
+// func depthwise512x6(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x6(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x6:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x6:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x6:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (DI), Z28, Z0
+	VFMADD231PS (DI)(SI*1), Z28, Z1
+	VFMADD231PS (DI)(SI*2), Z28, Z2
+	VFMADD231PS (R8), Z28, Z3
+	VFMADD231PS (R8)(SI*1), Z28, Z4
+	VFMADD231PS (R8)(SI*2), Z28, Z5
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x6
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x6
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+
+whole_depthwise512x6:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x6
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x6
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+
+limit_depthwise512x6:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x6
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+
+clear_depthwise512x6:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x6
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+
+store_depthwise512x6:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	IMUL3Q  $0x00000006, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000006, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000006, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x6
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x6
+	VZEROUPPER
+	RET
+
+// func depthwise512x7(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x7(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x7:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x7:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x7:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	LEAQ        (R8)(SI*2), R9
+	ADDQ        SI, R9
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (DI), Z28, Z0
+	VFMADD231PS (DI)(SI*1), Z28, Z1
+	VFMADD231PS (DI)(SI*2), Z28, Z2
+	VFMADD231PS (R8), Z28, Z3
+	VFMADD231PS (R8)(SI*1), Z28, Z4
+	VFMADD231PS (R8)(SI*2), Z28, Z5
+	VFMADD231PS (R9), Z28, Z6
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x7
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x7
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+
+whole_depthwise512x7:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x7
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x7
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+
+limit_depthwise512x7:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x7
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+
+clear_depthwise512x7:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x7
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+
+store_depthwise512x7:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	IMUL3Q  $0x00000007, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000007, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000007, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x7
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x7
+	VZEROUPPER
+	RET
+
+// func depthwise512x8(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x8(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x8:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x8:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x8:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	LEAQ        (R8)(SI*2), R9
+	ADDQ        SI, R9
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (DI), Z28, Z0
+	VFMADD231PS (DI)(SI*1), Z28, Z1
+	VFMADD231PS (DI)(SI*2), Z28, Z2
+	VFMADD231PS (R8), Z28, Z3
+	VFMADD231PS (R8)(SI*1), Z28, Z4
+	VFMADD231PS (R8)(SI*2), Z28, Z5
+	VFMADD231PS (R9), Z28, Z6
+	VFMADD231PS (R9)(SI*1), Z28, Z7
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x8
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x8
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+
+whole_depthwise512x8:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x8
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x8
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+
+limit_depthwise512x8:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x8
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+
+clear_depthwise512x8:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x8
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+
+store_depthwise512x8:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	IMUL3Q  $0x00000008, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000008, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000008, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x8
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x8
+	VZEROUPPER
+	RET
+
+// func depthwise512x9(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x9(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x9:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x9:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x9:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	LEAQ        (R8)(SI*2), R9
+	ADDQ        SI, R9
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (DI), Z28, Z0
+	VFMADD231PS (DI)(SI*1), Z28, Z1
+	VFMADD231PS (DI)(SI*2), Z28, Z2
+	VFMADD231PS (R8), Z28, Z3
+	VFMADD231PS (R8)(SI*1), Z28, Z4
+	VFMADD231PS (R8)(SI*2), Z28, Z5
+	VFMADD231PS (R9), Z28, Z6
+	VFMADD231PS (R9)(SI*1), Z28, Z7
+	VFMADD231PS (R9)(SI*2), Z28, Z8
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x9
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x9
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+
+whole_depthwise512x9:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x9
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	VFMADD213PS Z30, Z28, Z8
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x9
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+
+limit_depthwise512x9:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x9
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+	VMAXPS       Z8, Z28, Z8
+	VMINPS       Z8, Z29, Z8
+
+clear_depthwise512x9:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x9
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+	VANDPS  Z28, Z8, Z8
+
+store_depthwise512x9:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z8, (DX)
+	IMUL3Q  $0x00000009, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000009, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000009, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x9
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x9
+	VZEROUPPER
+	RET
+
+// func depthwise512x10(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x10(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x10:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x10:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x10:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	LEAQ        (R8)(SI*2), R9
+	ADDQ        SI, R9
+	LEAQ        (R9)(SI*2), R10
+	ADDQ        SI, R10
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (DI), Z28, Z0
+	VFMADD231PS (DI)(SI*1), Z28, Z1
+	VFMADD231PS (DI)(SI*2), Z28, Z2
+	VFMADD231PS (R8), Z28, Z3
+	VFMADD231PS (R8)(SI*1), Z28, Z4
+	VFMADD231PS (R8)(SI*2), Z28, Z5
+	VFMADD231PS (R9), Z28, Z6
+	VFMADD231PS (R9)(SI*1), Z28, Z7
+	VFMADD231PS (R9)(SI*2), Z28, Z8
+	VFMADD231PS (R10), Z28, Z9
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x10
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x10
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+	ADDQ        SI, BX
+	VADDPS      (BX), Z9, Z9
+
+whole_depthwise512x10:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x10
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	VFMADD213PS Z30, Z28, Z8
+	VFMADD213PS Z30, Z28, Z9
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x10
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+	ADDQ        SI, BX
+	VADDPS      (BX), Z9, Z9
+
+limit_depthwise512x10:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x10
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+	VMAXPS       Z8, Z28, Z8
+	VMINPS       Z8, Z29, Z8
+	VMAXPS       Z9, Z28, Z9
+	VMINPS       Z9, Z29, Z9
+
+clear_depthwise512x10:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x10
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+	VANDPS  Z28, Z8, Z8
+	VANDPS  Z28, Z9, Z9
+
+store_depthwise512x10:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z8, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z9, (DX)
+	IMUL3Q  $0x0000000a, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x0000000a, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x0000000a, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x10
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x10
+	VZEROUPPER
+	RET
+
+// func depthwise512x11(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x11(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x11:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x11:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x11:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	LEAQ        (R8)(SI*2), R9
+	ADDQ        SI, R9
+	LEAQ        (R9)(SI*2), R10
+	ADDQ        SI, R10
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (DI), Z28, Z0
+	VFMADD231PS (DI)(SI*1), Z28, Z1
+	VFMADD231PS (DI)(SI*2), Z28, Z2
+	VFMADD231PS (R8), Z28, Z3
+	VFMADD231PS (R8)(SI*1), Z28, Z4
+	VFMADD231PS (R8)(SI*2), Z28, Z5
+	VFMADD231PS (R9), Z28, Z6
+	VFMADD231PS (R9)(SI*1), Z28, Z7
+	VFMADD231PS (R9)(SI*2), Z28, Z8
+	VFMADD231PS (R10), Z28, Z9
+	VFMADD231PS (R10)(SI*1), Z28, Z10
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x11
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x11
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+	ADDQ        SI, BX
+	VADDPS      (BX), Z9, Z9
+	ADDQ        SI, BX
+	VADDPS      (BX), Z10, Z10
+
+whole_depthwise512x11:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x11
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	VFMADD213PS Z30, Z28, Z8
+	VFMADD213PS Z30, Z28, Z9
+	VFMADD213PS Z30, Z28, Z10
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x11
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+	ADDQ        SI, BX
+	VADDPS      (BX), Z9, Z9
+	ADDQ        SI, BX
+	VADDPS      (BX), Z10, Z10
+
+limit_depthwise512x11:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x11
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+	VMAXPS       Z8, Z28, Z8
+	VMINPS       Z8, Z29, Z8
+	VMAXPS       Z9, Z28, Z9
+	VMINPS       Z9, Z29, Z9
+	VMAXPS       Z10, Z28, Z10
+	VMINPS       Z10, Z29, Z10
+
+clear_depthwise512x11:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x11
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+	VANDPS  Z28, Z8, Z8
+	VANDPS  Z28, Z9, Z9
+	VANDPS  Z28, Z10, Z10
+
+store_depthwise512x11:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z8, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z9, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z10, (DX)
+	IMUL3Q  $0x0000000b, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x0000000b, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x0000000b, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x11
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x11
+	VZEROUPPER
+	RET
+
+// func depthwise512x12(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·depthwise512x12(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise512x12:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise512x12:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise512x12:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	LEAQ        (R8)(SI*2), R9
+	ADDQ        SI, R9
+	LEAQ        (R9)(SI*2), R10
+	ADDQ        SI, R10
+	VMOVUPS     (BX), Z28
+	VFMADD231PS (DI), Z28, Z0
+	VFMADD231PS (DI)(SI*1), Z28, Z1
+	VFMADD231PS (DI)(SI*2), Z28, Z2
+	VFMADD231PS (R8), Z28, Z3
+	VFMADD231PS (R8)(SI*1), Z28, Z4
+	VFMADD231PS (R8)(SI*2), Z28, Z5
+	VFMADD231PS (R9), Z28, Z6
+	VFMADD231PS (R9)(SI*1), Z28, Z7
+	VFMADD231PS (R9)(SI*2), Z28, Z8
+	VFMADD231PS (R10), Z28, Z9
+	VFMADD231PS (R10)(SI*1), Z28, Z10
+	VFMADD231PS (R10)(SI*2), Z28, Z11
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise512x12
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise512x12
+	MOVQ        DX, BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+	ADDQ        SI, BX
+	VADDPS      (BX), Z9, Z9
+	ADDQ        SI, BX
+	VADDPS      (BX), Z10, Z10
+	ADDQ        SI, BX
+	VADDPS      (BX), Z11, Z11
+
+whole_depthwise512x12:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise512x12
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	VFMADD213PS Z30, Z28, Z8
+	VFMADD213PS Z30, Z28, Z9
+	VFMADD213PS Z30, Z28, Z10
+	VFMADD213PS Z30, Z28, Z11
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise512x12
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+	ADDQ        SI, BX
+	VADDPS      (BX), Z9, Z9
+	ADDQ        SI, BX
+	VADDPS      (BX), Z10, Z10
+	ADDQ        SI, BX
+	VADDPS      (BX), Z11, Z11
+
+limit_depthwise512x12:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise512x12
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+	VMAXPS       Z8, Z28, Z8
+	VMINPS       Z8, Z29, Z8
+	VMAXPS       Z9, Z28, Z9
+	VMINPS       Z9, Z29, Z9
+	VMAXPS       Z10, Z28, Z10
+	VMINPS       Z10, Z29, Z10
+	VMAXPS       Z11, Z28, Z11
+	VMINPS       Z11, Z29, Z11
+
+clear_depthwise512x12:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise512x12
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+	VANDPS  Z28, Z8, Z8
+	VANDPS  Z28, Z9, Z9
+	VANDPS  Z28, Z10, Z10
+	VANDPS  Z28, Z11, Z11
+
+store_depthwise512x12:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z8, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z9, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z10, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z11, (DX)
+	IMUL3Q  $0x0000000c, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x0000000c, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x0000000c, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise512x12
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise512x12
+	VZEROUPPER
+	RET
+
 // func winograd512In2(t *byte)
 // Requires: AVX, AVX512F
 TEXT ·winograd512In2(SB), NOSPLIT, $16-8
@@ -7749,6 +9741,987 @@ store_conv256x6x2:
 	ADDQ    SI, DX
 	VMOVUPS Y10, (DX)
 	VMOVUPS Y11, 32(DX)
+	VZEROUPPER
+	RET
+
+// func depthwise256x1(t *byte)
+// Requires: AVX, FMA3
+TEXT ·depthwise256x1(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise256x1:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise256x1:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise256x1:
+	MOVQ        (CX), SI
+	ADDQ        (SP), SI
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	VFMADD231PS (SI), Y12, Y0
+	VFMADD231PS 32(SI), Y13, Y1
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise256x1
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), BX
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise256x1
+	MOVQ        DX, BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+
+whole_depthwise256x1:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise256x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise256x1
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+
+limit_depthwise256x1:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise256x1
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+
+clear_depthwise256x1:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise256x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+
+store_depthwise256x1:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	MOVQ    56(AX), CX
+	ADDQ    CX, (SP)
+	MOVQ    64(AX), CX
+	ADDQ    CX, 8(SP)
+	MOVQ    64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise256x1
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise256x1
+	VZEROUPPER
+	RET
+
+// func depthwise256x2(t *byte)
+// Requires: AVX, FMA3
+TEXT ·depthwise256x2(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise256x2:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise256x2:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise256x2:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	VFMADD231PS (DI), Y12, Y0
+	VFMADD231PS 32(DI), Y13, Y1
+	VFMADD231PS (DI)(SI*1), Y12, Y2
+	VFMADD231PS 32(DI)(SI*1), Y13, Y3
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise256x2
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise256x2
+	MOVQ        DX, BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+
+whole_depthwise256x2:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise256x2
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	VFMADD213PS Y14, Y12, Y2
+	VFMADD213PS Y15, Y13, Y3
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise256x2
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+
+limit_depthwise256x2:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise256x2
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+
+clear_depthwise256x2:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise256x2
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+	VANDPS  Y12, Y2, Y2
+	VANDPS  Y13, Y3, Y3
+
+store_depthwise256x2:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	IMUL3Q  $0x00000002, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000002, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000002, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise256x2
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise256x2
+	VZEROUPPER
+	RET
+
+// func depthwise256x3(t *byte)
+// Requires: AVX, FMA3
+TEXT ·depthwise256x3(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise256x3:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise256x3:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise256x3:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	VFMADD231PS (DI), Y12, Y0
+	VFMADD231PS 32(DI), Y13, Y1
+	VFMADD231PS (DI)(SI*1), Y12, Y2
+	VFMADD231PS 32(DI)(SI*1), Y13, Y3
+	VFMADD231PS (DI)(SI*2), Y12, Y4
+	VFMADD231PS 32(DI)(SI*2), Y13, Y5
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise256x3
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise256x3
+	MOVQ        DX, BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+
+whole_depthwise256x3:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise256x3
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	VFMADD213PS Y14, Y12, Y2
+	VFMADD213PS Y15, Y13, Y3
+	VFMADD213PS Y14, Y12, Y4
+	VFMADD213PS Y15, Y13, Y5
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise256x3
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+
+limit_depthwise256x3:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise256x3
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+
+clear_depthwise256x3:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise256x3
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+	VANDPS  Y12, Y2, Y2
+	VANDPS  Y13, Y3, Y3
+	VANDPS  Y12, Y4, Y4
+	VANDPS  Y13, Y5, Y5
+
+store_depthwise256x3:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	IMUL3Q  $0x00000003, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000003, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000003, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise256x3
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise256x3
+	VZEROUPPER
+	RET
+
+// func depthwise256x4(t *byte)
+// Requires: AVX, FMA3
+TEXT ·depthwise256x4(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise256x4:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise256x4:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise256x4:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	VFMADD231PS (DI), Y12, Y0
+	VFMADD231PS 32(DI), Y13, Y1
+	VFMADD231PS (DI)(SI*1), Y12, Y2
+	VFMADD231PS 32(DI)(SI*1), Y13, Y3
+	VFMADD231PS (DI)(SI*2), Y12, Y4
+	VFMADD231PS 32(DI)(SI*2), Y13, Y5
+	VFMADD231PS (R8), Y12, Y6
+	VFMADD231PS 32(R8), Y13, Y7
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise256x4
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise256x4
+	MOVQ        DX, BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+	ADDQ        SI, BX
+	VADDPS      (BX), Y6, Y6
+	VADDPS      32(BX), Y7, Y7
+
+whole_depthwise256x4:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise256x4
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	VFMADD213PS Y14, Y12, Y2
+	VFMADD213PS Y15, Y13, Y3
+	VFMADD213PS Y14, Y12, Y4
+	VFMADD213PS Y15, Y13, Y5
+	VFMADD213PS Y14, Y12, Y6
+	VFMADD213PS Y15, Y13, Y7
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise256x4
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+	ADDQ        SI, BX
+	VADDPS      (BX), Y6, Y6
+	VADDPS      32(BX), Y7, Y7
+
+limit_depthwise256x4:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise256x4
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+
+clear_depthwise256x4:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise256x4
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+	VANDPS  Y12, Y2, Y2
+	VANDPS  Y13, Y3, Y3
+	VANDPS  Y12, Y4, Y4
+	VANDPS  Y13, Y5, Y5
+	VANDPS  Y12, Y6, Y6
+	VANDPS  Y13, Y7, Y7
+
+store_depthwise256x4:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	IMUL3Q  $0x00000004, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000004, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000004, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise256x4
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise256x4
+	VZEROUPPER
+	RET
+
+// func depthwise256x5(t *byte)
+// Requires: AVX, FMA3
+TEXT ·depthwise256x5(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise256x5:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise256x5:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise256x5:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	VFMADD231PS (DI), Y12, Y0
+	VFMADD231PS 32(DI), Y13, Y1
+	VFMADD231PS (DI)(SI*1), Y12, Y2
+	VFMADD231PS 32(DI)(SI*1), Y13, Y3
+	VFMADD231PS (DI)(SI*2), Y12, Y4
+	VFMADD231PS 32(DI)(SI*2), Y13, Y5
+	VFMADD231PS (R8), Y12, Y6
+	VFMADD231PS 32(R8), Y13, Y7
+	VFMADD231PS (R8)(SI*1), Y12, Y8
+	VFMADD231PS 32(R8)(SI*1), Y13, Y9
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise256x5
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise256x5
+	MOVQ        DX, BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+	ADDQ        SI, BX
+	VADDPS      (BX), Y6, Y6
+	VADDPS      32(BX), Y7, Y7
+	ADDQ        SI, BX
+	VADDPS      (BX), Y8, Y8
+	VADDPS      32(BX), Y9, Y9
+
+whole_depthwise256x5:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise256x5
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	VFMADD213PS Y14, Y12, Y2
+	VFMADD213PS Y15, Y13, Y3
+	VFMADD213PS Y14, Y12, Y4
+	VFMADD213PS Y15, Y13, Y5
+	VFMADD213PS Y14, Y12, Y6
+	VFMADD213PS Y15, Y13, Y7
+	VFMADD213PS Y14, Y12, Y8
+	VFMADD213PS Y15, Y13, Y9
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise256x5
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+	ADDQ        SI, BX
+	VADDPS      (BX), Y6, Y6
+	VADDPS      32(BX), Y7, Y7
+	ADDQ        SI, BX
+	VADDPS      (BX), Y8, Y8
+	VADDPS      32(BX), Y9, Y9
+
+limit_depthwise256x5:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise256x5
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+
+clear_depthwise256x5:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise256x5
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+	VANDPS  Y12, Y2, Y2
+	VANDPS  Y13, Y3, Y3
+	VANDPS  Y12, Y4, Y4
+	VANDPS  Y13, Y5, Y5
+	VANDPS  Y12, Y6, Y6
+	VANDPS  Y13, Y7, Y7
+	VANDPS  Y12, Y8, Y8
+	VANDPS  Y13, Y9, Y9
+
+store_depthwise256x5:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y8, (DX)
+	VMOVUPS Y9, 32(DX)
+	IMUL3Q  $0x00000005, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000005, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000005, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise256x5
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise256x5
+	VZEROUPPER
+	RET
+
+// func depthwise256x6(t *byte)
+// Requires: AVX, FMA3
+TEXT ·depthwise256x6(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_depthwise256x6:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_depthwise256x6:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_depthwise256x6:
+	MOVQ        (CX), DI
+	ADDQ        (SP), DI
+	LEAQ        (DI)(SI*2), R8
+	ADDQ        SI, R8
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	VFMADD231PS (DI), Y12, Y0
+	VFMADD231PS 32(DI), Y13, Y1
+	VFMADD231PS (DI)(SI*1), Y12, Y2
+	VFMADD231PS 32(DI)(SI*1), Y13, Y3
+	VFMADD231PS (DI)(SI*2), Y12, Y4
+	VFMADD231PS 32(DI)(SI*2), Y13, Y5
+	VFMADD231PS (R8), Y12, Y6
+	VFMADD231PS 32(R8), Y13, Y7
+	VFMADD231PS (R8)(SI*1), Y12, Y8
+	VFMADD231PS 32(R8)(SI*1), Y13, Y9
+	VFMADD231PS (R8)(SI*2), Y12, Y10
+	VFMADD231PS 32(R8)(SI*2), Y13, Y11
+	ADDQ        $0x40, BX
+	ADDQ        $0x08, CX
+	DECQ        DX
+	JNE         step_depthwise256x6
+	MOVQ        80(AX), CX
+	MOVQ        8(SP), DX
+	MOVQ        64(AX), SI
+	MOVQ        72(AX), BX
+	TESTQ       $0x00000001, CX
+	JE          whole_depthwise256x6
+	MOVQ        DX, BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+	ADDQ        SI, BX
+	VADDPS      (BX), Y6, Y6
+	VADDPS      32(BX), Y7, Y7
+	ADDQ        SI, BX
+	VADDPS      (BX), Y8, Y8
+	VADDPS      32(BX), Y9, Y9
+	ADDQ        SI, BX
+	VADDPS      (BX), Y10, Y10
+	VADDPS      32(BX), Y11, Y11
+
+whole_depthwise256x6:
+	TESTQ       $0x00000002, CX
+	JE          store_depthwise256x6
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	VFMADD213PS Y14, Y12, Y2
+	VFMADD213PS Y15, Y13, Y3
+	VFMADD213PS Y14, Y12, Y4
+	VFMADD213PS Y15, Y13, Y5
+	VFMADD213PS Y14, Y12, Y6
+	VFMADD213PS Y15, Y13, Y7
+	VFMADD213PS Y14, Y12, Y8
+	VFMADD213PS Y15, Y13, Y9
+	VFMADD213PS Y14, Y12, Y10
+	VFMADD213PS Y15, Y13, Y11
+	TESTQ       $0x00000004, CX
+	JE          limit_depthwise256x6
+	MOVQ        16(SP), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+	ADDQ        SI, BX
+	VADDPS      (BX), Y6, Y6
+	VADDPS      32(BX), Y7, Y7
+	ADDQ        SI, BX
+	VADDPS      (BX), Y8, Y8
+	VADDPS      32(BX), Y9, Y9
+	ADDQ        SI, BX
+	VADDPS      (BX), Y10, Y10
+	VADDPS      32(BX), Y11, Y11
+
+limit_depthwise256x6:
+	TESTQ        $0x00000008, CX
+	JE           clear_depthwise256x6
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+
+clear_depthwise256x6:
+	TESTQ   $0x00000010, CX
+	JE      store_depthwise256x6
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+	VANDPS  Y12, Y2, Y2
+	VANDPS  Y13, Y3, Y3
+	VANDPS  Y12, Y4, Y4
+	VANDPS  Y13, Y5, Y5
+	VANDPS  Y12, Y6, Y6
+	VANDPS  Y13, Y7, Y7
+	VANDPS  Y12, Y8, Y8
+	VANDPS  Y13, Y9, Y9
+	VANDPS  Y12, Y10, Y10
+	VANDPS  Y13, Y11, Y11
+
+store_depthwise256x6:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y8, (DX)
+	VMOVUPS Y9, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y10, (DX)
+	VMOVUPS Y11, 32(DX)
+	IMUL3Q  $0x00000006, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000006, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000006, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_depthwise256x6
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_depthwise256x6
 	VZEROUPPER
 	RET
 

@@ -6,6 +6,7 @@ import "unsafe"
 var convGo = func() *ConvSet {
 	s := &ConvSet{Name: "go", Pixels: 4, Columns: 16}
 	for pixels := range s.Pixels {
+		s.depthwise = append(s.depthwise, func(t *byte) { depthwiseTiles((*ConvTile)(unsafe.Pointer(t)), pixels+1) })
 		s.wide = append(s.wide, func(t *byte) { convTile((*ConvTile)(unsafe.Pointer(t)), pixels+1) })
 	}
 	s.narrow = s.wide
@@ -46,6 +47,30 @@ func convTile(t *ConvTile, pixels int) {
 			t.finish(p, &sum)
 		}
 		copy(y, sum[:])
+	}
+}
+
+// depthwiseTiles computes rows of tiles of a block.
+func depthwiseTiles(t *ConvTile, pixels int) {
+	offsets := unsafe.Slice(t.Offsets, t.Steps)
+	for row := range t.Rows {
+		for p := range t.Tiles * pixels {
+			var sum [16]float32
+			for step, offset := range offsets {
+				w := at(t.W, 64*step, 16)
+				for o, v := range at(t.X, row*t.XRow+offset+p*t.XPixel, 16) {
+					sum[o] += v * w[o]
+				}
+			}
+			if t.Flags&ConvFinish != 0 {
+				finish := *t
+				if t.Flags&ConvResidual != 0 {
+					finish.Residual = &at(t.Residual, row*t.YRow, 1)[0]
+				}
+				finish.finish(p, &sum)
+			}
+			copy(at(t.Y, row*t.YRow+p*t.YPixel, 16), sum[:])
+		}
 	}
 }
 

@@ -74,6 +74,66 @@ func conv512x13x2(t *byte)
 //go:noescape
 func conv512x14x2(t *byte)
 
+// depthwise512x1 computes rows of tiles of 1 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x1(t *byte)
+
+// depthwise512x2 computes rows of tiles of 2 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x2(t *byte)
+
+// depthwise512x3 computes rows of tiles of 3 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x3(t *byte)
+
+// depthwise512x4 computes rows of tiles of 4 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x4(t *byte)
+
+// depthwise512x5 computes rows of tiles of 5 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x5(t *byte)
+
+// depthwise512x6 computes rows of tiles of 6 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x6(t *byte)
+
+// depthwise512x7 computes rows of tiles of 7 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x7(t *byte)
+
+// depthwise512x8 computes rows of tiles of 8 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x8(t *byte)
+
+// depthwise512x9 computes rows of tiles of 9 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x9(t *byte)
+
+// depthwise512x10 computes rows of tiles of 10 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x10(t *byte)
+
+// depthwise512x11 computes rows of tiles of 11 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x11(t *byte)
+
+// depthwise512x12 computes rows of tiles of 12 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x12(t *byte)
+
 // winograd512In2 transforms tiles; see WinogradTile.
 //
 //go:noescape
@@ -123,6 +183,36 @@ func conv256x5x2(t *byte)
 //
 //go:noescape
 func conv256x6x2(t *byte)
+
+// depthwise256x1 computes rows of tiles of 1 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise256x1(t *byte)
+
+// depthwise256x2 computes rows of tiles of 2 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise256x2(t *byte)
+
+// depthwise256x3 computes rows of tiles of 3 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise256x3(t *byte)
+
+// depthwise256x4 computes rows of tiles of 4 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise256x4(t *byte)
+
+// depthwise256x5 computes rows of tiles of 5 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise256x5(t *byte)
+
+// depthwise256x6 computes rows of tiles of 6 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise256x6(t *byte)
 
 // winograd256In2 transforms tiles; see WinogradTile.
 //

@@ -46,6 +46,9 @@ func convFamily() {
 		for pixels := 1; pixels <= s.rows; pixels++ {
 			s.conv(pixels, 2)
 		}
+		for pixels := 1; pixels <= min(12, s.rows); pixels++ {
+			s.depthwise(pixels)
+		}
 		s.winogradFamily()
 	}
 	for pixels := 1; pixels <= sets[0].rows; pixels++ {

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// The byte offsets of the fields of kernel.ConvTile that are about runs of tiles.
+const (
+	tileTiles = 8*19 + 8*iota
+	tileRows
+	tileXRow
+	tileYRow
+)
+
+// depthwise writes rows of tiles of pixels by the sixteen channels of a block, each of which has its own weights:
+//
+//	y[row][p][o] = Σ_step x[row][offset[step] + p·xPixel + o]·w[step][o]
+func (s set) depthwise(pixels int) {
+	name := fmt.Sprintf("depthwise%sx%d", s.name, pixels)
+	label := func(what string) string { return fmt.Sprintf("%s_%s", what, name) }
+	TEXT(name, NOSPLIT, "func(t *byte)")
+	Doc(fmt.Sprintf("%s computes rows of tiles of %d pixels; see ConvTile.", name, pixels))
+	Pragma("noescape")
+	vectors := 16 / s.lanes
+	t := Load(Param("t"), GP64())
+	// Where this tile and this row begin lies on the stack.
+	cursors := map[int]Mem{}
+	for _, offset := range []int{tileX, tileY, tileResidual, tileTiles, tileRows} {
+		cursors[offset] = AllocLocal(8)
+	}
+	rowX, rowY, rowResidual := AllocLocal(8), AllocLocal(8), AllocLocal(8)
+	field := func(offset int) Mem {
+		if m, ok := cursors[offset]; ok {
+			return m
+		}
+		return Mem{Base: t, Disp: offset}
+	}
+	r := GP64()
+	move := func(from, to Mem) {
+		MOVQ(from, r)
+		MOVQ(r, to)
+	}
+	whole := func(offset int) Mem { return Mem{Base: t, Disp: offset} }
+	move(whole(tileX), rowX)
+	move(whole(tileY), rowY)
+	move(whole(tileResidual), rowResidual)
+	move(whole(tileRows), field(tileRows))
+	Label(label("row"))
+	move(rowX, field(tileX))
+	move(rowY, field(tileY))
+	move(rowResidual, field(tileResidual))
+	move(whole(tileTiles), field(tileTiles))
+	Label(label("tile"))
+	acc := func(p, n int) reg.VecPhysical { return s.vector(vectors*p + n) }
+	for i := range vectors * pixels {
+		s.zero(s.vector(i))
+	}
+	b := [2]reg.VecPhysical{s.vector(s.registers - 4), s.vector(s.registers - 3)}
+	one := [2]reg.VecPhysical{s.vector(s.registers - 2), s.vector(s.registers - 1)}
+	offsets, steps, w, pixel := GP64(), GP64(), GP64(), GP64()
+	MOVQ(field(tileOffsets), offsets)
+	MOVQ(field(tileSteps), steps)
+	MOVQ(field(tileW), w)
+	MOVQ(field(tileXPixel), pixel)
+	var bases []reg.GPVirtual
+	for p := 0; p < pixels; p += 3 {
+		bases = append(bases, GP64())
+	}
+	Label(label("step"))
+	MOVQ(Mem{Base: offsets}, bases[0])
+	ADDQ(field(tileX), bases[0])
+	for j := 1; j < len(bases); j++ {
+		LEAQ(Mem{Base: bases[j-1], Index: pixel, Scale: 2}, bases[j])
+		ADDQ(pixel, bases[j])
+	}
+	for n := range vectors {
+		VMOVUPS(Mem{Base: w, Disp: 4 * n * s.lanes}, b[n])
+	}
+	for p := range pixels {
+		for n := range vectors {
+			m := Mem{Base: bases[p/3], Disp: 4 * n * s.lanes}
+			if p%3 > 0 {
+				m.Index, m.Scale = pixel, uint8(p%3)
+			}
+			VFMADD231PS(m, b[n], acc(p, n))
+		}
+	}
+	ADDQ(Imm(64), w)
+	ADDQ(Imm(8), offsets)
+	DECQ(steps)
+	JNE(LabelRef(label("step")))
+	s.finish(label, field, pixels, vectors, acc, b, one)
+	next := func(to Mem, step int, times int) {
+		if times == 1 {
+			MOVQ(field(step), r)
+		} else {
+			IMUL3Q(U32(uint32(times)), field(step), r)
+		}
+		ADDQ(r, to)
+	}
+	next(field(tileX), tileXPixel, pixels)
+	next(field(tileY), tileYPixel, pixels)
+	next(field(tileResidual), tileYPixel, pixels)
+	DECQ(field(tileTiles))
+	JNE(LabelRef(label("tile")))
+	next(rowX, tileXRow, 1)
+	next(rowY, tileYRow, 1)
+	next(rowResidual, tileYRow, 1)
+	DECQ(field(tileRows))
+	JNE(LabelRef(label("row")))
+	s.end()
+}
