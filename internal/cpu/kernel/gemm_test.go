@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// guarded returns memory that ends where a page begins that may not be read.
-func guarded(t *testing.T, bytes int) []byte {
+// guardedBytes returns memory that ends where a page begins that may not be read.
+func guardedBytes(t *testing.T, bytes int) []byte {
 	t.Helper()
 	page := syscall.Getpagesize()
 	size := (bytes + page - 1) / page * page
@@ -27,14 +27,14 @@ func guarded(t *testing.T, bytes int) []byte {
 }
 
 func guardedFloats(t *testing.T, rng *rand.Rand, n int) []float32 {
-	x := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(guarded(t, 4*n)))), n)
+	x := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(guardedBytes(t, 4*n)))), n)
 	copy(x, random(rng, n))
 	return x
 }
 
 // guardedElements returns random elements and what they are as floats.
 func guardedElements(t *testing.T, rng *rand.Rand, e Element, n int) ([]byte, []float32) {
-	data, floats := guarded(t, n*e.Bytes()), random(rng, n)
+	data, floats := guardedBytes(t, n*e.Bytes()), random(rng, n)
 	for i, x := range floats {
 		if e == Float32 {
 			*(*float32)(unsafe.Pointer(&data[4*i])) = x
@@ -127,7 +127,7 @@ func TestMultiply(t *testing.T) {
 	}
 }
 
-func TestHalves(t *testing.T) {
+func TestPanelsOfHalves(t *testing.T) {
 	same := func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b }
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, s := range All() {

@@ -31,6 +31,10 @@ type element struct {
 
 var f32, bf16, f16 = element{"", 4}, element{"bf16", 2}, element{"f16", 2}
 
+// streamedRows is the number of rows up to which a right factor is read faster than the cache ahead of the processor
+// fetches it by itself.
+const streamedRows = 4
+
 // load reads a vector of elements as float32.
 func (s set) load(e element, from Mem, to reg.VecPhysical) {
 	switch e {
@@ -98,7 +102,7 @@ func (s set) gemm(rows int, e element) {
 	}
 	// With few rows the right factor streams by: all of it is fetched ahead.
 	fetches := s.lanes * e.bytes / 16
-	if rows <= 4 {
+	if rows <= streamedRows {
 		fetches *= 2
 	}
 	jumped, three := GP64(), GP64()
