@@ -1,31 +1,84 @@
 package cpu
 
 import (
+	"math"
 	goruntime "runtime"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/sysmem"
 )
 
 // A Pool is a fixed number of threads' worth of goroutines that kernels split their work over. Results do not depend on
 // how many there are: work is cut by its size alone, and no two parts write one element.
+//
+// A region is one call's work. The caller is its first thread; workers that are looking for work join it while it is
+// open. Nobody waits for a worker that did not join, so a region is never slower than its caller alone by more than what
+// opening it costs. A worker that found no work for a while sleeps until the next region.
 type Pool struct {
 	threads int
-	tasks   chan func()
-	once    sync.Once
+	// spin says that workers look for work for a while before they sleep: a processor is free for each of them.
+	spin bool
+	// set is the vector kernels that ops compute with, nil for Go's.
+	set  *simd.Set
+	quit atomic.Bool
+	once sync.Once
+
+	// busy is held by the caller whose region it is, which alone writes the fields of the region.
+	busy           sync.Mutex
+	task           Task
+	n, grain, last int
+
+	_ [64]byte // what follows is written while workers read the above
+	// state counts regions opened and closed in its upper half (odd is open), and workers that joined in its lower half.
+	state atomic.Uint64
+	_     [56]byte
+	// next is the next part that nobody took.
+	next atomic.Int64
+	_    [56]byte
+	// asleep counts workers that sleep or are about to; each token of wake wakes one that is no longer counted.
+	asleep atomic.Int32
+	wake   chan struct{}
 }
 
-// NewPool returns a pool of the given number of threads; 0 is one for each processor. Close ends its goroutines.
+// A Task is the work of a region.
+type Task interface {
+	// Run does the part [from, to) of the work. Parts run at the same time.
+	Run(from, to int)
+}
+
+// taskFunc is a function as a task.
+type taskFunc func(from, to int)
+
+func (f taskFunc) Run(from, to int) { f(from, to) }
+
+const (
+	// opened is one region opened or closed in a pool's state.
+	opened = 1 << 32
+	joined = opened - 1
+	// spinTime is how long a worker looks for work before it sleeps: about twice as long as waking one takes.
+	spinTime = 200 * time.Microsecond
+	// spinsYield is how many times a worker looks before it lets other goroutines run, and looks at the clock.
+	spinsYield = 32
+	// pauses is how many pause instructions there are between two looks.
+	pauses = 4
+)
+
+// NewPool returns a pool of the given number of threads; 0 is one for each processor that the process may use. Close ends
+// its goroutines.
 func NewPool(threads int) *Pool {
-	if threads <= 0 {
-		threads = goruntime.GOMAXPROCS(0)
+	processors := min(goruntime.GOMAXPROCS(0), goruntime.NumCPU())
+	if quota := sysmem.Read().CPUs; quota > 0 {
+		processors = min(processors, max(int(math.Ceil(quota)), 1))
 	}
-	p := &Pool{threads: threads, tasks: make(chan func(), threads)}
+	if threads <= 0 {
+		threads = processors
+	}
+	p := &Pool{threads: threads, spin: threads <= processors, set: simd.Best(), wake: make(chan struct{}, threads)}
 	for range threads - 1 {
-		go func() {
-			for task := range p.tasks {
-				task()
-			}
-		}()
+		go p.worker()
 	}
 	return p
 }
@@ -34,45 +87,135 @@ func NewPool(threads int) *Pool {
 func (p *Pool) Threads() int { return p.threads }
 
 // Close ends the pool. It must not be in use.
-func (p *Pool) Close() { p.once.Do(func() { close(p.tasks) }) }
+func (p *Pool) Close() {
+	p.once.Do(func() {
+		p.quit.Store(true)
+		p.state.Add(2 * opened) // as if a region had come and gone, for those about to sleep
+		p.wakeUp(p.threads)
+	})
+}
 
 // For calls body for consecutive ranges [from, to) that cover [0, n), each of at most grain indices, in parallel. It
-// returns when all calls have.
-func (p *Pool) For(n, grain int, body func(from, to int)) {
-	if n <= 0 {
-		return
-	}
+// returns when all calls have. Callers that must not allocate give Do a task of their own.
+func (p *Pool) For(n, grain int, body func(from, to int)) { p.Do(n, grain, taskFunc(body)) }
+
+// Do is For with a task as the body. It allocates nothing.
+func (p *Pool) Do(n, grain int, task Task) {
 	grain = max(grain, 1)
+	for from := 0; from < n; from += grain {
+		// While other callers have the pool, each computes by itself.
+		if p.threads > 1 && n-from > grain && p.busy.TryLock() {
+			p.share(task, from/grain, n, grain)
+			return
+		}
+		task.Run(from, min(from+grain, n))
+	}
+}
+
+// share opens a region for the parts from first on, and does what the workers leave.
+func (p *Pool) share(task Task, first, n, grain int) {
 	parts := (n + grain - 1) / grain
-	if parts == 1 || p.threads == 1 {
-		for from := 0; from < n; from += grain {
-			body(from, min(from+grain, n))
-		}
-		return
+	p.task, p.n, p.grain, p.last = task, n, grain, parts
+	p.next.Store(int64(first))
+	p.state.Add(opened)
+	if p.asleep.Load() > 0 {
+		p.wakeUp(parts - first - 1)
 	}
-	var next atomic.Int64
-	work := func() {
-		for {
-			i := int(next.Add(1)) - 1
-			if i >= parts {
-				return
+	defer p.leave()
+	p.work()
+}
+
+// leave closes the region and waits for the workers that joined it.
+func (p *Pool) leave() {
+	state := p.state.Add(opened)
+	for looks := 1; state&joined != 0; looks++ {
+		simd.Pause(1)
+		if looks%256 == 0 {
+			goruntime.Gosched()
+		}
+		state = p.state.Load()
+	}
+	p.task = nil
+	p.busy.Unlock()
+}
+
+// work does parts of the region until none is left.
+func (p *Pool) work() {
+	for {
+		i := int(p.next.Add(1)) - 1
+		if i >= p.last {
+			return
+		}
+		p.task.Run(i*p.grain, min((i+1)*p.grain, p.n))
+	}
+}
+
+// worker joins regions until the pool is closed.
+func (p *Pool) worker() {
+	seen := uint64(0) // the regions opened and closed when it last looked
+	for !p.quit.Load() {
+		state := p.find(seen)
+		seen = state / opened
+		if seen&1 == 1 && p.state.CompareAndSwap(state, state+1) {
+			p.work()
+			p.state.Add(^uint64(0))
+			continue
+		}
+		if seen&1 == 1 {
+			seen-- // others joined or left at the same moment, or the region was closed
+		}
+	}
+}
+
+// find returns the state when a region that the worker has not seen is open, or the pool ends.
+func (p *Pool) find(seen uint64) uint64 {
+	fresh := func(state uint64) bool { return state/opened&1 == 1 && state/opened != seen || p.quit.Load() }
+	for {
+		if p.spin {
+			start := time.Now()
+			for time.Since(start) < spinTime {
+				for range spinsYield {
+					if state := p.state.Load(); fresh(state) {
+						return state
+					}
+					simd.Pause(pauses)
+				}
+				goruntime.Gosched()
 			}
-			body(i*grain, min((i+1)*grain, n))
+		}
+		p.asleep.Add(1)
+		if state := p.state.Load(); fresh(state) {
+			if !p.rouse() {
+				<-p.wake // somebody has sent for it already
+			}
+			return state
+		}
+		<-p.wake
+		if state := p.state.Load(); fresh(state) {
+			return state
 		}
 	}
-	var wait sync.WaitGroup
-	for range min(p.threads, parts) - 1 {
-		wait.Add(1)
-		task := func() {
-			defer wait.Done()
-			work()
+}
+
+// rouse takes one worker off those that sleep; it reports whether there was one.
+func (p *Pool) rouse() bool {
+	for {
+		n := p.asleep.Load()
+		if n == 0 {
+			return false
 		}
-		select {
-		case p.tasks <- task:
-		default: // every thread is busy with another caller's work
-			wait.Done()
+		if p.asleep.CompareAndSwap(n, n-1) {
+			return true
 		}
 	}
-	work()
-	wait.Wait()
+}
+
+// wakeUp wakes at most n workers.
+func (p *Pool) wakeUp(n int) {
+	for range n {
+		if !p.rouse() {
+			return
+		}
+		p.wake <- struct{}{}
+	}
 }

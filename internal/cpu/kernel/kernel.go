@@ -20,6 +20,7 @@ type Set struct {
 	products
 	// dot4 and dot1 compute sums for four columns and for one.
 	dot4, dot1 []dotFunc
+	vectors
 }
 
 type dotFunc = func(depth int, a *float32, lda int, b *float32, ldb int, sums *float32)

@@ -35,8 +35,9 @@ var avx512 = &Set{
 		widen:  [elements]func(int, *byte, int, *float32){panelWiden512, panelWiden512bf16, panelWiden512f16},
 		narrow: [elements]func(int, *float32, *uint16){nil, panelNarrow512bf16, panelNarrow512f16},
 	},
-	dot4: []dotFunc{dot512x1x4, dot512x2x4, dot512x3x4, dot512x4x4},
-	dot1: []dotFunc{dot512x1x1, dot512x2x1, dot512x3x1, dot512x4x1},
+	vectors: vectors512,
+	dot4:    []dotFunc{dot512x1x4, dot512x2x4, dot512x3x4, dot512x4x4},
+	dot1:    []dotFunc{dot512x1x1, dot512x2x1, dot512x3x1, dot512x4x1},
 }
 
 var avx2 = &Set{
@@ -50,6 +51,7 @@ var avx2 = &Set{
 		widen:  [elements]func(int, *byte, int, *float32){panelWiden256, panelWiden256bf16, panelWiden256f16},
 		narrow: [elements]func(int, *float32, *uint16){nil, panelNarrow256bf16, panelNarrow256f16},
 	},
-	dot4: []dotFunc{dot256x1x4, dot256x2x4, dot256x3x4, dot256x4x4},
-	dot1: []dotFunc{dot256x1x1, dot256x2x1, dot256x3x1, dot256x4x1},
+	vectors: vectors256,
+	dot4:    []dotFunc{dot256x1x4, dot256x2x4, dot256x3x4, dot256x4x4},
+	dot1:    []dotFunc{dot256x1x1, dot256x2x1, dot256x3x1, dot256x4x1},
 }

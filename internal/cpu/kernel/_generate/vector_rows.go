@@ -1,0 +1,339 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// text begins a kernel.
+func (s set) text(name, signature, doc string) {
+	TEXT(name+s.name, NOSPLIT, signature)
+	Doc(name + s.name + " " + doc)
+	Pragma("noescape")
+}
+
+// wide loads n-th half of a vector's floats as float64.
+func (s set) wide(base reg.Register, n int, to reg.VecPhysical) {
+	VCVTPS2PD(Mem{Base: base, Disp: n * 2 * s.lanes}, to)
+}
+
+// reduceWide adds up four vectors of float64 in v and stores the sum.
+func (s set) reduceWide(v [4]reg.VecPhysical, to Mem) {
+	VADDPD(v[1], v[0], v[0])
+	VADDPD(v[3], v[2], v[2])
+	VADDPD(v[2], v[0], v[0])
+	if s.lanes == 16 {
+		VEXTRACTF64X4(Imm(1), v[0], v[1].AsY())
+		VADDPD(v[1].AsY(), v[0].AsY(), v[0].AsY())
+	}
+	VEXTRACTF128(Imm(1), v[0].AsY(), low(v[1]))
+	VADDPD(low(v[1]), low(v[0]), low(v[0]))
+	VUNPCKHPD(low(v[0]), low(v[0]), low(v[1]))
+	VADDSD(low(v[1]), low(v[0]), low(v[0]))
+	VMOVSD(low(v[0]), to)
+}
+
+// folds writes the loops over n floats from x: two vectors a turn, then one.
+func (s set) folds(n, x reg.Register, body func(half int)) {
+	Label("many")
+	CMPQ(n, Imm(uint64(2*s.lanes)))
+	JL(LabelRef("few"))
+	for half := range 4 {
+		body(half)
+	}
+	ADDQ(U32(uint32(8*s.lanes)), x)
+	SUBQ(Imm(uint64(2*s.lanes)), n)
+	JMP(LabelRef("many"))
+	Label("few")
+	CMPQ(n, Imm(0))
+	JE(LabelRef("done"))
+	body(0)
+	body(1)
+	Label("done")
+}
+
+func (s set) sum() {
+	s.text("sum", "func(n int, x *float32) float64", "computes Σ x[i] in float64; n is a multiple of the lanes.")
+	n, x := Load(Param("n"), GP64()), Load(Param("x"), GP64())
+	acc := [4]reg.VecPhysical{s.vector(0), s.vector(1), s.vector(2), s.vector(3)}
+	for _, a := range acc {
+		s.zero(a)
+	}
+	s.folds(n, x, func(half int) {
+		w := s.vector(4 + half)
+		s.wide(x, half, w)
+		VADDPD(w, acc[half], acc[half])
+	})
+	s.reduceWide(acc, address(ReturnIndex(0)))
+	s.end()
+}
+
+func (s set) squares() {
+	s.text("squares", "func(n int, x *float32, shift float64) float64",
+		"computes Σ (x[i] − shift)² in float64; n is a multiple of the lanes.")
+	n, x := Load(Param("n"), GP64()), Load(Param("x"), GP64())
+	acc := [4]reg.VecPhysical{s.vector(0), s.vector(1), s.vector(2), s.vector(3)}
+	for _, a := range acc {
+		s.zero(a)
+	}
+	by := s.vector(8)
+	VBROADCASTSD(address(Param("shift")), by)
+	s.folds(n, x, func(half int) {
+		w := s.vector(4 + half)
+		s.wide(x, half, w)
+		VSUBPD(by, w, w)
+		VFMADD231PD(w, w, acc[half])
+	})
+	s.reduceWide(acc, address(ReturnIndex(0)))
+	s.end()
+}
+
+// extreme writes the largest or smallest of a row, NaN where there is one.
+func (s set) extreme(name string, start float64) {
+	s.text(name, "func(n int, x *float32) float32",
+		"finds the "+name+"imum of x[i], NaN if one is; n is a multiple of the lanes and not 0.")
+	pick := func(b Op, a, to reg.VecPhysical) {
+		if name == "max" {
+			VMAXPS(b, a, to)
+		} else {
+			VMINPS(b, a, to)
+		}
+	}
+	n, x := Load(Param("n"), GP64()), Load(Param("x"), GP64())
+	best, nans := [2]reg.VecPhysical{s.vector(0), s.vector(1)}, s.vector(2)
+	VBROADCASTSS(constants.at(math.Float32bits(float32(start))), best[0])
+	VMOVUPS(best[0], best[1])
+	s.zero(nans)
+	one := func(i int) {
+		w := s.vector(3 + i)
+		VMOVUPS(Mem{Base: x, Disp: 4 * s.lanes * i}, w)
+		pick(best[i], w, best[i])
+		if s.lanes == 16 {
+			VCMPPS(Imm(unordered), w, w, reg.K1)
+			VMOVAPS(w, reg.K1, nans)
+		} else {
+			u := s.vector(5 + i)
+			VCMPPS(Imm(unordered), w, w, u)
+			VORPS(u, nans, nans)
+		}
+	}
+	s.folds(n, x, func(half int) {
+		if half%2 == 0 {
+			one(half / 2)
+		}
+	})
+	pick(best[1], best[0], best[0])
+	for _, v := range []reg.VecPhysical{best[0], nans} {
+		spare := s.vector(3)
+		join := pick
+		if v == nans { // anything that is not zero
+			join = func(b Op, a, to reg.VecPhysical) { VORPS(b, a, to) }
+		}
+		if s.lanes == 16 {
+			VEXTRACTF64X4(Imm(1), v, spare.AsY())
+			join(spare.AsY(), v.AsY().(reg.VecPhysical), v.AsY().(reg.VecPhysical))
+		}
+		VEXTRACTF128(Imm(1), v.AsY(), low(spare))
+		join(low(spare), low(v), low(v))
+		VMOVHLPS(low(v), low(v), low(spare))
+		join(low(spare), low(v), low(v))
+		VMOVSHDUP(low(v), low(spare))
+		join(low(spare), low(v), low(v))
+	}
+	any := GP32()
+	VMOVD(low(nans), any)
+	CMPL(any, Imm(0))
+	JE(LabelRef("store"))
+	VBROADCASTSS(constants.at(0x7fc00000), low(best[0]))
+	Label("store")
+	VMOVSS(low(best[0]), address(ReturnIndex(0)))
+	s.end()
+}
+
+// expSum writes exponentials of a row and their sum.
+func (s set) expSum() {
+	s.text("expSum", "func(n int, to, x *float32, p0, p1 float32) float32",
+		"computes to[i] = exp(x[i]·p0 − p1) and gives Σ to[i], in as many sums as there are lanes.")
+	v := &vec{set: s, keep: 11}
+	n, dst, x := Load(Param("n"), GP64()), Load(Param("to"), GP64()), Load(Param("x"), GP64())
+	sum := v.t()
+	s.zero(sum)
+	v.start()
+	one := func() {
+		was := v.temps
+		z, e := v.t(), v.t()
+		v.load(Mem{Base: x}, z)
+		VFMSUB213PS(v.param(1), v.param(0), z)
+		v.exp(z, e, 89)
+		v.store(e, Mem{Base: dst})
+		switch {
+		case v.mask == nil:
+			VADDPS(e, sum, sum)
+		case s.lanes == 16:
+			VADDPS(e, sum, v.mask, sum)
+		default:
+			VANDPS(v.mask, e, e)
+			VADDPS(e, sum, sum)
+		}
+		v.temps = was
+	}
+	Label("loop")
+	CMPQ(n, Imm(uint64(s.lanes)))
+	JL(LabelRef("rest"))
+	one()
+	ADDQ(Imm(uint64(4*s.lanes)), dst)
+	ADDQ(Imm(uint64(4*s.lanes)), x)
+	SUBQ(Imm(uint64(s.lanes)), n)
+	JMP(LabelRef("loop"))
+	Label("rest")
+	CMPQ(n, Imm(0))
+	JE(LabelRef("done"))
+	v.masks(n)
+	one()
+	Label("done")
+	s.reduce(sum, s.vector(s.registers-1), address(ReturnIndex(0)))
+	s.end()
+	v.finish()
+}
+
+// addWide adds floats to sums of float64.
+func (s set) addWide() {
+	s.text("addWide", "func(n int, sums *float64, x *float32)", "computes sums[i] += x[i]; n is a multiple of the lanes.")
+	n, sums, x := Load(Param("n"), GP64()), Load(Param("sums"), GP64()), Load(Param("x"), GP64())
+	Label("loop")
+	CMPQ(n, Imm(0))
+	JE(LabelRef("done"))
+	for half := range 2 {
+		w := s.vector(half)
+		s.wide(x, half, w)
+		at := Mem{Base: sums, Disp: half * 4 * s.lanes}
+		VADDPD(at, w, w)
+		VMOVUPD(w, at)
+	}
+	ADDQ(Imm(uint64(4*s.lanes)), x)
+	ADDQ(U32(uint32(8*s.lanes)), sums)
+	SUBQ(Imm(uint64(s.lanes)), n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	s.end()
+}
+
+// half is the lower half of a register.
+func (s set) half(v reg.VecPhysical) reg.Register {
+	if s.lanes == 16 {
+		return v.AsY()
+	}
+	return v.AsX()
+}
+
+// widen writes the conversion of half floats.
+func (s set) widen(kind string) {
+	s.text("widen"+kind, "func(n int, to *float32, x *uint16)", "converts to float32; n is a multiple of the lanes.")
+	n, to, x := Load(Param("n"), GP64()), Load(Param("to"), GP64()), Load(Param("x"), GP64())
+	Label("loop")
+	CMPQ(n, Imm(0))
+	JE(LabelRef("done"))
+	w := s.vector(0)
+	if kind == "Float16" {
+		VCVTPH2PS(Mem{Base: x}, w)
+	} else {
+		VPMOVZXWD(Mem{Base: x}, w)
+		VPSLLD(Imm(16), w, w)
+	}
+	VMOVUPS(w, Mem{Base: to})
+	ADDQ(Imm(uint64(2*s.lanes)), x)
+	ADDQ(Imm(uint64(4*s.lanes)), to)
+	SUBQ(Imm(uint64(s.lanes)), n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	s.end()
+}
+
+// narrow writes the conversion to half floats: rounded to nearest, ties to even.
+func (s set) narrow(kind string) {
+	s.text("narrow"+kind, "func(n int, to *uint16, x *float32)", "converts from float32; n is a multiple of the lanes.")
+	v := &vec{set: s, keep: 11}
+	n, to, x := Load(Param("n"), GP64()), Load(Param("to"), GP64()), Load(Param("x"), GP64())
+	v.start()
+	Label("loop")
+	CMPQ(n, Imm(0))
+	JE(LabelRef("done"))
+	w, r := v.t(), v.t()
+	VMOVUPS(Mem{Base: x}, w)
+	if kind == "Float16" {
+		VCVTPS2PH(Imm(0), w, Mem{Base: to})
+	} else {
+		VPSRLD(Imm(16), w, r)
+		if s.lanes == 16 {
+			VPANDD(v.bits(1), r, r)
+		} else {
+			VPAND(v.bits(1), r, r)
+		}
+		VPADDD(v.bits(0x7fff), r, r)
+		VPADDD(w, r, r)
+		VPSRLD(Imm(16), r, r)
+		nan := v.t()
+		VMOVUPS(v.bits(0x7fc0), nan)
+		v.choose(unordered, w, w, nan, r, r)
+		if s.lanes == 16 {
+			VPMOVDW(r, Mem{Base: to})
+		} else {
+			VPACKUSDW(r, r, r)
+			VPERMQ(Imm(8), r, r)
+			VMOVUPS(r.AsX(), Mem{Base: to})
+		}
+	}
+	ADDQ(Imm(uint64(4*s.lanes)), x)
+	ADDQ(Imm(uint64(2*s.lanes)), to)
+	SUBQ(Imm(uint64(s.lanes)), n)
+	JMP(LabelRef("loop"))
+	Label("done")
+	s.end()
+	v.finish()
+}
+
+// weighted writes sums of rows with weights: of four vectors of columns, and of the columns of one or of a part of it.
+func (s set) weighted() {
+	for _, vectors := range []int{4, 1} {
+		s.text(fmt.Sprintf("weighted%dx", vectors), "func(n int, w, rows *float32, ldr int, sums *float32, columns int)",
+			"computes sums[j] += Σ_i w[i]·rows[i][j]; see weighted.")
+		v := &vec{set: s, keep: 13}
+		n, w, rows := Load(Param("n"), GP64()), Load(Param("w"), GP64()), Load(Param("rows"), GP64())
+		ldr, sums := Load(Param("ldr"), GP64()), Load(Param("sums"), GP64())
+		if vectors == 1 {
+			v.masks(Load(Param("columns"), GP64()))
+		}
+		acc := make([]reg.VecPhysical, vectors)
+		for i := range acc {
+			acc[i] = v.t()
+			v.load(Mem{Base: sums, Disp: 4 * s.lanes * i}, acc[i])
+		}
+		one, row := v.t(), v.t()
+		Label("loop")
+		CMPQ(n, Imm(0))
+		JE(LabelRef("done"))
+		VBROADCASTSS(Mem{Base: w}, one)
+		for i := range acc {
+			at := Mem{Base: rows, Disp: 4 * s.lanes * i}
+			if vectors == 1 {
+				v.load(at, row)
+				VFMADD231PS(row, one, acc[i])
+			} else {
+				VFMADD231PS(at, one, acc[i])
+			}
+		}
+		ADDQ(Imm(4), w)
+		ADDQ(ldr, rows)
+		DECQ(n)
+		JMP(LabelRef("loop"))
+		Label("done")
+		for i := range acc {
+			v.store(acc[i], Mem{Base: sums, Disp: 4 * s.lanes * i})
+		}
+		s.end()
+	}
+}

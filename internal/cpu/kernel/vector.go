@@ -1,0 +1,229 @@
+package kernel
+
+import "math"
+
+//go:generate sh -c "cd _generate && go run . -family vector -out ../vector_amd64.s -stubs ../gen_vector_amd64.go -pkg kernel"
+
+// A Map is a function of the elements at the same place of up to three rows a, b and c, with up to three parameters p.
+type Map int
+
+// The maps. Those without a comment are what PyTorch computes under the same name. NaN gives NaN.
+const (
+	MapExp Map = iota
+	MapTanh
+	MapSigmoid
+	MapSilu
+	MapGelu
+	MapGeluTanh
+	MapErf
+	MapMish
+	MapElu // a·p1 for a > 0, else p0·(e^(a·p2) − 1)
+	MapHardSwish
+	MapHardSigmoid
+	MapRelu
+	MapClamp     // to [p0, p1]
+	MapLeakyRelu // a for a > 0, else a·p0
+	MapNeg
+	MapAbs
+	MapSqrt
+	MapRsqrt
+	MapReciprocal
+	MapSquare
+	MapCube
+	MapFloor
+	MapCeil
+	MapRound // ties to even
+	MapTrunc
+	MapAffine // (a − p0)·p1 + p2
+	MapAdd
+	MapSub
+	MapMul
+	MapDiv
+	MapAddScaled // a + p0·b, rounded once
+	MapMaximum
+	MapMinimum
+	MapPrelu      // a for a > 0, else a·b
+	MapGlu        // a·sigmoid(b)
+	MapAddProduct // a + (p0·b)·c
+	MapNormalize  // ((a − p0)·p1)·b + c
+	MapWhere      // b where a is not 0, else c
+	maps
+)
+
+// operands is how many rows a map takes.
+func (m Map) operands() int {
+	switch {
+	case m < MapAdd:
+		return 1
+	case m < MapAddProduct:
+		return 2
+	}
+	return 3
+}
+
+type mapFunc = func(
+	n int, to, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0, p1, p2 float32,
+)
+
+// vectors are the kernels over rows of floats.
+type vectors struct {
+	maps        [maps]mapFunc
+	sum         func(n int, x *float32) float64
+	squares     func(n int, x *float32, shift float64) float64
+	max, min    func(n int, x *float32) float32
+	expSum      func(n int, to, x *float32, p0, p1 float32) float32
+	addWide     func(n int, sums *float64, x *float32)
+	widenHalf   [elements]func(n int, to *float32, x *uint16)
+	narrowHalf  [elements]func(n int, to *uint16, x *float32)
+	weighted    func(n int, w, rows *float32, ldr int, sums *float32, columns int)
+	weightedOne func(n int, w, rows *float32, ldr int, sums *float32, columns int)
+}
+
+// Map computes to[i] from a[i], b[i] and c[i], of which the map looks at as many as it has. An operand of one element
+// stands for that element at every place. The result may be one of the operands. An element's bits do not depend on its
+// place.
+func (s *Set) Map(m Map, to, a, b, c []float32, p0, p1, p2 float32) {
+	n := len(to)
+	if n == 0 {
+		return
+	}
+	operands := m.operands()
+	x0, step0 := s.operand(a, n)
+	x1, step1, x2, step2 := x0, step0, x0, step0
+	if operands > 1 {
+		x1, step1 = s.operand(b, n)
+	}
+	if operands > 2 {
+		x2, step2 = s.operand(c, n)
+	}
+	s.maps[m](n, &to[0], x0, step0, x1, step1, x2, step2, p0, p1, p2)
+}
+
+// operand returns where a row begins and the bytes between two vectors of it.
+func (s *Set) operand(x []float32, n int) (*float32, int) {
+	if len(x) == 1 {
+		return &x[0], 0
+	}
+	_ = x[n-1]
+	return &x[0], 4 * s.Lanes
+}
+
+// Sum returns Σ x[i], summed in float64.
+func (s *Set) Sum(x []float32) float64 {
+	sum := 0.0
+	whole := len(x) / s.Lanes * s.Lanes
+	if whole > 0 {
+		sum = s.sum(whole, &x[0])
+	}
+	for _, v := range x[whole:] {
+		sum += float64(v)
+	}
+	return sum
+}
+
+// Squares returns Σ (x[i] − shift)², summed in float64.
+func (s *Set) Squares(x []float32, shift float64) float64 {
+	sum := 0.0
+	whole := len(x) / s.Lanes * s.Lanes
+	if whole > 0 {
+		sum = s.squares(whole, &x[0], shift)
+	}
+	for _, v := range x[whole:] {
+		d := float64(v) - shift
+		sum += float64(d * d)
+	}
+	return sum
+}
+
+// Max returns the largest element, −∞ if there is none and NaN if one is.
+func (s *Set) Max(x []float32) float32 {
+	best := float32(math.Inf(-1))
+	whole := len(x) / s.Lanes * s.Lanes
+	if whole > 0 {
+		best = s.max(whole, &x[0])
+	}
+	for _, v := range x[whole:] {
+		if v > best || v != v {
+			best = v
+		}
+	}
+	return best
+}
+
+// Min returns the smallest element, ∞ if there is none and NaN if one is.
+func (s *Set) Min(x []float32) float32 {
+	best := float32(math.Inf(1))
+	whole := len(x) / s.Lanes * s.Lanes
+	if whole > 0 {
+		best = s.min(whole, &x[0])
+	}
+	for _, v := range x[whole:] {
+		if v < best || v != v {
+			best = v
+		}
+	}
+	return best
+}
+
+// expSumElements is how many exponentials are summed in float32.
+const expSumElements = 2048
+
+// ExpSum computes to[i] = exp(x[i]·scale − top) and returns the sum of that. to may be x.
+func (s *Set) ExpSum(to, x []float32, scale, top float32) float64 {
+	x = x[:len(to)]
+	sum := 0.0
+	for len(x) > 0 {
+		n := min(len(x), expSumElements)
+		sum += float64(s.expSum(n, &to[0], &x[0], scale, top))
+		to, x = to[n:], x[n:]
+	}
+	return sum
+}
+
+// AddWide computes sums[i] += x[i].
+func (s *Set) AddWide(sums []float64, x []float32) {
+	x = x[:len(sums)]
+	whole := len(x) / s.Lanes * s.Lanes
+	if whole > 0 {
+		s.addWide(whole, &sums[0], &x[0])
+	}
+	for i := whole; i < len(x); i++ {
+		sums[i] += float64(x[i])
+	}
+}
+
+// WidenRow converts half floats as far as whole vectors go; it returns how many.
+func (s *Set) WidenRow(e Element, to []float32, x []uint16) int {
+	whole := len(to) / s.Lanes * s.Lanes
+	if whole > 0 {
+		_ = x[whole-1]
+		s.widenHalf[e](whole, &to[0], &x[0])
+	}
+	return whole
+}
+
+// NarrowRow converts to half floats, rounded to nearest with ties to even, as far as whole vectors go; it returns how many.
+func (s *Set) NarrowRow(e Element, to []uint16, x []float32) int {
+	whole := len(x) / s.Lanes * s.Lanes
+	if whole > 0 {
+		_ = to[whole-1]
+		s.narrowHalf[e](whole, &to[0], &x[0])
+	}
+	return whole
+}
+
+// Weighted computes sums[j] += Σ_i w[i]·rows[i·ldr + j], over i in order.
+func (s *Set) Weighted(w, rows []float32, ldr int, sums []float32) {
+	n, columns := len(w), len(sums)
+	if n == 0 || columns == 0 {
+		return
+	}
+	_ = rows[(n-1)*ldr+columns-1]
+	j := 0
+	for ; j+4*s.Lanes <= columns; j += 4 * s.Lanes {
+		s.weighted(n, &w[0], &rows[j], 4*ldr, &sums[j], 0)
+	}
+	for ; j < columns; j += s.Lanes {
+		s.weightedOne(n, &w[0], &rows[j], 4*ldr, &sums[j], min(s.Lanes, columns-j))
+	}
+}

@@ -1,0 +1,144 @@
+package cpu
+
+import (
+	goruntime "runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// counted counts how often each index is done.
+type counted struct{ times []atomic.Int32 }
+
+func (c *counted) Run(from, to int) {
+	for i := from; i < to; i++ {
+		c.times[i].Add(1)
+	}
+}
+
+func (c *counted) check(t *testing.T, n int) {
+	t.Helper()
+	for i := range c.times {
+		want := int32(0)
+		if i < n {
+			want = 1
+		}
+		if got := c.times[i].Swap(0); got != want {
+			t.Fatalf("index %d of %d was done %d times", i, n, got)
+		}
+	}
+}
+
+// TestPoolParts: every index is done once, whatever the sizes, right after other regions and after a rest.
+func TestPoolParts(t *testing.T) {
+	for _, threads := range []int{1, 2, 3, 8} {
+		p := NewPool(threads)
+		c := &counted{make([]atomic.Int32, 200)}
+		for round := range 400 {
+			n, grain := round*7%200, round%5*round%40
+			p.Do(n, grain, c)
+			c.check(t, n)
+			if round%100 == 99 {
+				time.Sleep(2 * spinTime)
+			}
+		}
+		p.Close()
+		p.Close()
+	}
+}
+
+// TestPoolCallers: several callers at once, one of them from inside a region, with fewer processors than threads.
+func TestPoolCallers(t *testing.T) {
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(1))
+	for _, processors := range []int{1, 2} {
+		goruntime.GOMAXPROCS(processors)
+		p := NewPool(2)
+		var wait sync.WaitGroup
+		for range 4 {
+			wait.Go(func() {
+				outer := make([]counted, 10)
+				for i := range outer {
+					outer[i].times = make([]atomic.Int32, 50)
+				}
+				for range 50 {
+					p.For(len(outer), 1, func(from, to int) {
+						for i := from; i < to; i++ {
+							p.Do(50, 3, &outer[i])
+						}
+					})
+					for i := range outer {
+						outer[i].check(t, 50)
+					}
+				}
+			})
+		}
+		wait.Wait()
+		p.Close()
+	}
+}
+
+// TestPoolEnds: Close ends the goroutines, those that sleep and those that look for work.
+func TestPoolEnds(t *testing.T) {
+	before := goruntime.NumGoroutine()
+	for i := range 20 {
+		p := NewPool(4)
+		p.For(8, 1, func(int, int) {})
+		if i%2 == 0 {
+			time.Sleep(2 * spinTime)
+		}
+		p.Close()
+	}
+	for range 1000 {
+		if goruntime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Errorf("%d goroutines, %d before", goruntime.NumGoroutine(), before)
+}
+
+func TestPoolAllocates(t *testing.T) {
+	p := NewPool(2)
+	defer p.Close()
+	c := &counted{make([]atomic.Int32, 64)}
+	if n := testing.AllocsPerRun(100, func() { p.Do(64, 8, c) }); n != 0 {
+		t.Errorf("a region allocates %v objects", n)
+	}
+}
+
+// TestPoolPanics: a panic in the caller's part leaves the pool usable.
+func TestPoolPanics(t *testing.T) {
+	p := NewPool(1)
+	defer p.Close()
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		p.For(2, 1, func(int, int) { panic("BUG: a test") })
+	}()
+	c := &counted{make([]atomic.Int32, 9)}
+	p.Do(9, 1, c)
+	c.check(t, 9)
+}
+
+func BenchmarkPool(b *testing.B) {
+	p := NewPool(0)
+	defer p.Close()
+	c := &counted{make([]atomic.Int32, 8)}
+	b.Run("region", func(b *testing.B) {
+		for b.Loop() {
+			p.Do(p.threads, 1, c)
+		}
+	})
+	b.Run("after rest", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			time.Sleep(2 * spinTime)
+			b.StartTimer()
+			p.Do(p.threads, 1, c)
+		}
+	})
+}
