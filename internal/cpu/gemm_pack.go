@@ -209,13 +209,15 @@ func (p *panelPacker) Run(from, to int) {
 		if lines < width {
 			clear(dst)
 		}
+		if lines == 0 {
+			continue
+		}
 		if size == 2 {
 			p.words(elements[uint16](view{data: dst}), width, l, lines)
 			continue
 		}
 		group := elements[float32](view{data: dst})
 		switch m := &p.m; {
-		case lines == 0:
 		case m.line == 1 && lines == width && m.step >= 0:
 			m.set.Widen(simd.Float32, p.k, m.data[4*(m.offset+l):], 4*m.step, group)
 		case m.step == 1 && m.line >= 0:

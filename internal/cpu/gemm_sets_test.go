@@ -1,0 +1,342 @@
+package cpu
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// poolsOfSets returns a pool for each set of vector kernels, and one for Go's.
+func poolsOfSets(t *testing.T, threads int) map[string]*Pool {
+	t.Helper()
+	pools := make(map[string]*Pool)
+	add := func(name string, s *simd.Set) {
+		p := NewPool(threads)
+		p.set = s
+		t.Cleanup(p.Close)
+		pools[name] = p
+	}
+	add("go", nil)
+	for _, s := range simd.All() {
+		add(s.Name, s)
+	}
+	return pools
+}
+
+// strided returns a view of random numbers with the given shape whose dimensions lie in a random order with gaps.
+func strided(rng *rand.Rand, d tensor.DType, shape ...int) view {
+	strides := make([]int, len(shape))
+	size := 1
+	order := rng.Perm(len(shape))
+	if rng.IntN(2) == 0 { // often in order
+		for i := range order {
+			order[i] = len(shape) - 1 - i
+		}
+	}
+	for _, i := range order {
+		strides[i] = size
+		size = size*max(shape[i], 1) + rng.IntN(2)*rng.IntN(7)
+	}
+	offset := rng.IntN(5)
+	v := view{
+		data: make([]byte, (offset+size)*d.Size()), dtype: d,
+		layout: tensor.Layout{Shape: shape, Strides: strides, Offset: offset},
+	}
+	values := make([]float64, offset+size)
+	for i := range values {
+		values[i] = rng.Float64()*2 - 1
+	}
+	storeReal(view{data: v.data, dtype: d}, 0, values)
+	return v
+}
+
+func valueAt(v view, index ...int) float64 {
+	at := v.layout.Offset
+	for i, x := range index {
+		at += x * v.layout.Strides[i]
+	}
+	var x [1]float64
+	loadReal(x[:], v, at, 1)
+	return x[0]
+}
+
+func specOf(v view) layers.Spec { return layers.Spec{DType: v.dtype, Shape: v.layout.Shape} }
+
+// runKind computes an op over views, into a result like out.
+func runKind(t *testing.T, p *Pool, kind layers.Kind, a layers.Attrs, out view, in ...view) view {
+	t.Helper()
+	out.data = bytes.Repeat([]byte{0xa5}, len(out.data))
+	runInto(t, p, kind, a, out, in...)
+	return out
+}
+
+// runInto computes an op over views.
+func runInto(t *testing.T, p *Pool, kind layers.Kind, a layers.Attrs, out view, in ...view) {
+	t.Helper()
+	specs := make([]layers.Spec, len(in))
+	for i, v := range in {
+		specs[i] = specOf(v)
+	}
+	k := kernels[kind]
+	c := &call{ctx: t.Context(), attrs: a, in: in, out: []view{out}, pool: p}
+	c.work = make([]byte, k.workBytes(specs, []layers.Spec{specOf(out)}, a))
+	for i := range c.work {
+		c.work[i] = 0xff // NaN: scratch that is read before it is written shows
+	}
+	if err := k.run(c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// packedView returns operand 1 as the kernel packs it, raw where it does not.
+func packedView(t *testing.T, p *Pool, kind layers.Kind, out view, in ...view) view {
+	t.Helper()
+	specs := make([]layers.Spec, len(in))
+	for i, v := range in {
+		specs[i] = specOf(v)
+	}
+	k := kernels[kind]
+	packs := k.packs(specs, []layers.Spec{specOf(out)}, nil)
+	if len(packs) == 0 || p.set == nil {
+		return in[1]
+	}
+	v := in[1]
+	v.data, v.packed = bytes.Repeat([]byte{0x7f}, int(packs[0].Bytes)), true
+	if err := k.pack(p, nil, packs[0], in[1], v.data); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// emptyView returns room for a result.
+func emptyView(d tensor.DType, shape ...int) view {
+	l := tensor.Contiguous(shape...)
+	n, _ := l.NumElements()
+	return view{data: make([]byte, int(n)*d.Size()), dtype: d, layout: l}
+}
+
+var productDTypes = []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float16}
+
+// nearSum fails unless a result is what it should be but for rounding; size is the sum of the magnitudes of its terms.
+func nearSum(t *testing.T, what string, d tensor.DType, got, want, size float64) {
+	t.Helper()
+	bound := 2e-6*size + 1e-6
+	switch d {
+	case tensor.BFloat16:
+		bound += math.Abs(want) / 256
+	case tensor.Float16:
+		bound += math.Abs(want)/2048 + 1e-7
+	}
+	if !(math.Abs(got-want) <= bound) {
+		t.Fatalf("%s is %v, want %v", what, got, want)
+	}
+}
+
+// TestLinearOfAnyLayout compares products of random sizes and strides with plain sums, for every set of kernels, raw and
+// packed, with several threads and with one.
+func TestLinearOfAnyLayout(t *testing.T) {
+	alone := poolsOfSets(t, 1)
+	for name, pool := range poolsOfSets(t, 3) {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(11, 12))
+			for range 120 {
+				d := productDTypes[rng.IntN(3)]
+				b, m, n, k := 1+rng.IntN(3), 1+rng.IntN(20), 1+rng.IntN(100), 1+rng.IntN(90)
+				switch rng.IntN(6) {
+				case 0:
+					k += 240 + rng.IntN(300)
+				case 1:
+					m += rng.IntN(150)
+				case 2:
+					n += rng.IntN(300)
+				}
+				x, w, bias := strided(rng, d, b, m, k), strided(rng, d, n, k), strided(rng, d, n)
+				if rng.IntN(4) == 0 {
+					bias = view{}
+				}
+				attrs, in := layers.Attrs{}, []view{x, w, bias}
+				if d == tensor.Float32 && rng.IntN(2) == 0 {
+					attrs["act"] = "relu"
+					in = append(in, strided(rng, d, b, m, n))
+				}
+				what := fmt.Sprintf("%v [%d %d %d]·[%d %d] %v %v", d, b, m, k, n, k, x.layout.Strides, w.layout.Strides)
+				out := runKind(t, pool, "linear", attrs, emptyView(d, b, m, n), in...)
+				again := runKind(t, alone[name], "linear", attrs, emptyView(d, b, m, n), in...)
+				if !bytes.Equal(out.data, again.data) {
+					t.Fatalf("%s: other bits with one thread", what)
+				}
+				in[1] = packedView(t, pool, "linear", out, in...)
+				again = runKind(t, pool, "linear", attrs, emptyView(d, b, m, n), in...)
+				if !bytes.Equal(out.data, again.data) {
+					t.Fatalf("%s: other bits with a packed weight", what)
+				}
+				for range 200 {
+					bi, i, j := rng.IntN(b), rng.IntN(m), rng.IntN(n)
+					want, size := 0.0, 0.0
+					if !bias.absent() {
+						want = valueAt(bias, j)
+					}
+					for q := range k {
+						p := valueAt(x, bi, i, q) * valueAt(w, j, q)
+						want += p
+						size += math.Abs(p)
+					}
+					if len(in) > 3 {
+						want = max(want, 0) + valueAt(in[3], bi, i, j)
+					}
+					nearSum(t, fmt.Sprintf("%s: [%d %d %d]", what, bi, i, j), d, valueAt(out, bi, i, j), want, size)
+				}
+			}
+		})
+	}
+}
+
+// TestMatmulOfAnyLayout does the same with batches, and factors whose rows or columns lie one behind the other.
+func TestMatmulOfAnyLayout(t *testing.T) {
+	alone := poolsOfSets(t, 1)
+	for name, pool := range poolsOfSets(t, 3) {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(13, 14))
+			for range 120 {
+				d := productDTypes[rng.IntN(3)]
+				b, m, n, k := 1+rng.IntN(4), 1+rng.IntN(60), 1+rng.IntN(80), 1+rng.IntN(300)
+				x, y, z := strided(rng, d, b, m, k), strided(rng, d, b, k, n), strided(rng, d, b, m, n)
+				attrs, in := layers.Attrs{"alpha": 1.0, "beta": 0.0}, []view{x, y}
+				alpha, beta := 1.0, 0.0
+				if rng.IntN(2) == 0 {
+					alpha, beta = 0.5, 2.0
+					attrs, in = layers.Attrs{"alpha": alpha, "beta": beta}, append(in, z)
+				}
+				what := fmt.Sprintf("%v [%d %d %d]·[%d %d] %v %v", d, b, m, k, k, n, x.layout.Strides, y.layout.Strides)
+				out := runKind(t, pool, "matmul", attrs, emptyView(d, b, m, n), in...)
+				again := runKind(t, alone[name], "matmul", attrs, emptyView(d, b, m, n), in...)
+				if !bytes.Equal(out.data, again.data) {
+					t.Fatalf("%s: other bits with one thread", what)
+				}
+				in[1] = packedView(t, pool, "matmul", out, in...)
+				again = runKind(t, pool, "matmul", attrs, emptyView(d, b, m, n), in...)
+				if !bytes.Equal(out.data, again.data) {
+					t.Fatalf("%s: other bits with a packed factor", what)
+				}
+				for range 200 {
+					bi, i, j := rng.IntN(b), rng.IntN(m), rng.IntN(n)
+					want, size := 0.0, 0.0
+					for q := range k {
+						p := valueAt(x, bi, i, q) * valueAt(y, bi, q, j)
+						want += p
+						size += math.Abs(p)
+					}
+					want = alpha*want + beta*valueAt(z, bi, i, j)
+					nearSum(t, fmt.Sprintf("%s: [%d %d %d]", what, bi, i, j), d, valueAt(out, bi, i, j), want, size)
+				}
+			}
+		})
+	}
+}
+
+// TestRowsDoNotDependOnTheirNumber computes rows of a linear alone, few and many at a time: each has the same bits.
+func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
+	for name, pool := range poolsOfSets(t, 2) {
+		for _, d := range productDTypes {
+			rng := rand.New(rand.NewPCG(15, 16))
+			const m, n, k = 70, 75, 531
+			x, w := strided(rng, d, m, k), strided(rng, d, n, k)
+			all := runKind(t, pool, "linear", nil, emptyView(d, m, n), x, w, view{})
+			size := n * d.Size()
+			for _, some := range []int{1, 2, 3, 4, 5, 8, 9, 14, 16, 29, 57} {
+				for row := 0; row+some <= m; row += some {
+					part := x
+					part.layout.Shape = tensor.Shape{some, k}
+					part.layout.Offset += row * x.layout.Strides[0]
+					for _, weight := range []view{w, packedView(t, pool, "linear", all, part, w)} {
+						got := runKind(t, pool, "linear", nil, emptyView(d, some, n), part, weight, view{})
+						if !bytes.Equal(got.data, all.data[row*size:][:some*size]) {
+							t.Fatalf("%s: %v: %d rows from %d on have other bits, packed %v", name, d, some, row, weight.packed)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestProductsOfSpecialNumbers lets NaN, infinities and denormals through.
+func TestProductsOfSpecialNumbers(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	for name, pool := range poolsOfSets(t, 1) {
+		for _, d := range productDTypes {
+			for _, n := range []int{3, 64} {
+				least := map[tensor.DType]float64{
+					tensor.Float32: 1e-42, tensor.BFloat16: math.Ldexp(1, -130), tensor.Float16: math.Ldexp(3, -24),
+				}[d]
+				x, w := emptyView(d, 2, 5), emptyView(d, n, 5)
+				storeReal(x, 0, []float64{1, 2, 0, 1, 0, 0, 0, 1, 0, 0})
+				for j := range n {
+					row := [][]float64{{1, inf, 0, 0, 0}, {inf, -inf, 0, 0, 0}, {nan, 0, least, 0, 0}}[j%3]
+					storeReal(w, 5*j, row)
+				}
+				out := runKind(t, pool, "linear", nil, emptyView(d, 2, n), x, w, view{})
+				for j := range n {
+					first, second := valueAt(out, 0, j), valueAt(out, 1, j)
+					switch j % 3 {
+					case 0:
+						if !math.IsInf(first, 1) || second == second {
+							t.Fatalf("%s: %v: %v and %v", name, d, first, second)
+						}
+					default:
+						if first == first || second == second {
+							t.Fatalf("%s: %v: %v and %v, not NaN", name, d, first, second)
+						}
+					}
+				}
+				storeReal(x, 0, []float64{0, 0, 1, 0, 0})
+				storeReal(w, 0, []float64{0, 0, least, 0, 0})
+				out = runKind(t, pool, "linear", nil, emptyView(d, 2, n), x, w, view{})
+				if got := valueAt(out, 0, 0); got != valueAt(w, 0, 2) || got == 0 {
+					t.Fatalf("%s: %v: a denormal becomes %v", name, d, got)
+				}
+			}
+		}
+	}
+}
+
+// TestProductsAllocateNothing runs products again and again.
+func TestProductsAllocateNothing(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	rng := rand.New(rand.NewPCG(17, 18))
+	for _, d := range productDTypes {
+		for _, kind := range []layers.Kind{"linear", "matmul"} {
+			for _, m := range []int{1, 4, 33} {
+				in := []view{strided(rng, d, 2, m, 300), strided(rng, d, 70, 300), strided(rng, d, 70)}
+				attrs := layers.Attrs{"alpha": 0.5, "beta": 2.0}
+				if kind == "matmul" {
+					in = []view{strided(rng, d, 3, m, 300), strided(rng, d, 3, 300, 70), strided(rng, d, 3, m, 70)}
+				} else if d == tensor.Float32 {
+					attrs = layers.Attrs{"act": "gelu"}
+					in = append(in, strided(rng, d, 2, m, 70))
+				}
+				shape := append(tensor.Shape{}, in[0].layout.Shape...)
+				shape[2] = 70
+				out := emptyView(d, shape...)
+				specs := []layers.Spec{specOf(in[0]), specOf(in[1]), specOf(in[2])}
+				k := kernels[kind]
+				c := &call{ctx: t.Context(), attrs: attrs, in: in, out: []view{out}, pool: pool}
+				c.work = make([]byte, k.workBytes(specs, []layers.Spec{specOf(out)}, attrs))
+				if n := testing.AllocsPerRun(100, func() {
+					if err := k.run(c); err != nil {
+						t.Fatal(err)
+					}
+				}); n > 0 {
+					t.Errorf("%s of %v with %d rows allocates %v times", kind, d, m, n)
+				}
+			}
+		}
+	}
+}
