@@ -1,40 +1,163 @@
 package cuda
 
 import (
+	"fmt"
+
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // linearKernels are products of matrices: kernels/linear.cu.
 var linearKernels = map[layers.Kind]kernel{
-	"linear": {supports: onlyReal, launch: launchLinear},
+	"linear":         {supports: withoutEpilogue, launch: launchLinear},
+	"matmul":         {supports: onlyNumbers, launch: launchMatmul},
+	"grouped_matmul": {supports: supportsGrouped, launch: launchGroupedMatmul},
+	"cross":          {supports: onlyNumbers, launch: launchCross},
 }
 
-// productTile is TILE of kernels/linear.cu; mostRows is how many of a grid's lines lie one above the other, beyond which
-// the kernel goes round.
+// productSide is SIDE of kernels/linear.cu, productThreads its THREADS; mostBlocksDown is how many blocks lie one above the
+// other, beyond which the kernel goes round.
 const (
-	productTile = 16
-	mostRows    = 1 << 15
+	productSide    = 64
+	productThreads = 16
+	mostBlocksDown = 1 << 15
 )
 
-func launchLinear(l *launch) error {
-	x, w, out := l.in[0], l.in[1], l.out[0]
-	n, k := int64(w.shape()[0]), int64(w.shape()[1])
+// withoutEpilogue refuses what [layers.Fuse] makes, which is not done for this device.
+func withoutEpilogue(in, out []layers.Spec, a layers.Attrs) error {
+	if layers.HasEpilogue(in, a) {
+		return fmt.Errorf("it has an epilogue")
+	}
+	return onlyNumbers(in, out, a)
+}
+
+func supportsGrouped(in, out []layers.Spec, a layers.Attrs) error {
+	if !isReal(in[0].DType) {
+		return fmt.Errorf("it takes floats, not %v", in[0].DType)
+	}
+	return onlyNumbers(in, out, a)
+}
+
+// A product is alpha × left · right + bias + beta × added, of matrices of m × k and k × n.
+type product struct {
+	left, right, bias, added operand
+	// rows are all dimensions of left but the last, batches those of right but its two of terms and columns.
+	rows, batches             tensor.Layout
+	leftStep, line, rightStep int
+	m, n, k                   int64
+	alpha, beta               float64
+}
+
+// leading returns the dimensions of a layout before its last few, with its offset left out.
+func leading(l tensor.Layout, last int) tensor.Layout {
+	n := len(l.Shape) - last
+	return tensor.Layout{Shape: l.Shape[:n], Strides: l.Strides[:n]}
+}
+
+func (l *launch) product(p product) error {
+	out := l.out[0]
 	if out.size() == 0 {
 		return nil
 	}
-	m := out.size() / n
-	last := len(x.shape()) - 1
-	rows := tensor.Layout{Shape: x.layout.Shape[:last], Strides: x.layout.Strides[:last]}
-	var bias operand
-	biasStep := int64(0)
-	if len(l.in) > 2 && !l.in[2].absent() {
-		bias = l.in[2]
-		biasStep = int64(bias.layout.Strides[0])
+	biasStep := 0
+	if !p.bias.absent() {
+		biasStep = p.bias.layout.Strides[0]
 	}
-	c := l.call("om_linear_" + suffix(out.dtype))
-	c.write(out).read(x).layout(rows).i64(int64(x.layout.Strides[last]))
-	c.read(w).i64(int64(w.layout.Strides[0])).i64(int64(w.layout.Strides[1]))
-	c.read(bias).i64(biasStep).i64(m).i64(n).i64(k)
-	return c.grid(dims{ceilDiv(n, productTile), min(ceilDiv(m, productTile), mostRows), 1}, dims{productTile, productTile, 1}, 0)
+	added := p.added.layout
+	if p.added.absent() {
+		added = tensor.Contiguous(1)
+	}
+	name := "om_product_i"
+	if isReal(out.dtype) {
+		name = "om_product_" + suffix(out.dtype)
+	}
+	c := l.call(name).write(out).read(p.left).layout(p.rows).i64(int64(p.leftStep))
+	c.read(p.right).layout(p.batches).i64(int64(p.line)).i64(int64(p.rightStep))
+	c.read(p.bias).i64(int64(biasStep)).read(p.added).layout(added)
+	if !isReal(out.dtype) {
+		c.i32(dtypeCodes[out.dtype]).i64(p.m).i64(p.n).i64(p.k).i64(out.size())
+		return c.i64(int64(p.alpha)).i64(int64(p.beta)).over(out.size())
+	}
+	batch := out.size() / (p.m * p.n)
+	c.i64(p.m).i64(p.n).i64(p.k).i64(batch)
+	if out.dtype == tensor.Float64 {
+		c.f64(p.alpha).f64(p.beta)
+	} else {
+		c.f32(float32(p.alpha)).f32(float32(p.beta))
+	}
+	grid := dims{ceilDiv(p.n, productSide), min(ceilDiv(p.m, productSide), mostBlocksDown), min(batch, mostBlocksDown)}
+	return c.grid(grid, dims{productThreads, productThreads, 1}, 0)
+}
+
+// launchLinear computes out[r, j] = Σ_k in[0][r, k]·in[1][j, k] + in[2][j].
+func launchLinear(l *launch) error {
+	x, w := l.in[0], l.in[1]
+	n := int64(w.shape()[0])
+	if l.out[0].size() == 0 {
+		return nil
+	}
+	p := product{
+		left: x, rows: leading(x.layout, 1), leftStep: x.layout.Strides[len(x.shape())-1],
+		right: w, batches: tensor.Contiguous(1), line: w.layout.Strides[0], rightStep: w.layout.Strides[1],
+		m: l.out[0].size() / n, n: n, k: int64(w.shape()[1]), alpha: 1,
+	}
+	if len(l.in) > 2 {
+		p.bias = l.in[2]
+	}
+	return l.product(p)
+}
+
+// launchMatmul computes alpha × in[0] · in[1] + beta × in[2].
+func launchMatmul(l *launch) error {
+	x, y := l.in[0], l.in[1]
+	d := len(x.shape())
+	p := product{
+		left: x, rows: leading(x.layout, 1), leftStep: x.layout.Strides[d-1],
+		right: y, batches: leading(y.layout, 2), line: y.layout.Strides[d-1], rightStep: y.layout.Strides[d-2],
+		m: int64(x.shape()[d-2]), n: int64(y.shape()[d-1]), k: int64(y.shape()[d-2]), alpha: number(l.attrs, "alpha", 1),
+	}
+	if len(l.in) > 2 {
+		p.added, p.beta = l.in[2], number(l.attrs, "beta", 1)
+	}
+	return l.product(p)
+}
+
+// number returns a number that an op may have as an int or a float64.
+func number(a layers.Attrs, name string, absent float64) float64 {
+	switch x := a[name].(type) {
+	case int:
+		return float64(x)
+	case float64:
+		return x
+	}
+	return absent
+}
+
+// launchGroupedMatmul computes rows of in[0], in groups that end where in[2] says, each times its group's matrix of in[1].
+func launchGroupedMatmul(l *launch) error {
+	x, w, ends, out := l.in[0], l.in[1], l.in[2], l.out[0]
+	n := out.size()
+	c := l.call("om_grouped_" + suffix(out.dtype)).write(out)
+	c.read(x).i64(int64(x.layout.Strides[0])).i64(int64(x.layout.Strides[1])).read(w)
+	for _, s := range w.layout.Strides {
+		c.i64(int64(s))
+	}
+	c.read(ends).i64(int64(ends.layout.Strides[0])).i32(dtypeCodes[ends.dtype]).i64(int64(ends.shape()[0]))
+	c.i64(int64(x.shape()[0])).i64(int64(w.shape()[2])).i64(int64(x.shape()[1]))
+	return c.status().over(n)
+}
+
+// launchCross computes the vector product of in[0] and in[1] over a dimension of three.
+func launchCross(l *launch) error {
+	a, b, out := l.in[0], l.in[1], l.out[0]
+	n, inner := out.size(), int64(1)
+	for _, d := range out.shape()[l.attrs.Int("dim")+1:] {
+		inner *= int64(d)
+	}
+	if isReal(out.dtype) {
+		c := l.call("om_cross_" + suffix(out.dtype)).write(out).read(a).layout(a.layout).read(b).layout(b.layout)
+		return c.i64(inner).i64(n).over(n)
+	}
+	c := l.call("om_cross_i").write(out).read(a).layout(a.layout).read(b).layout(b.layout)
+	return c.i32(dtypeCodes[out.dtype]).i64(inner).i64(n).over(n)
 }
