@@ -27,7 +27,13 @@ type Library struct {
 // from then on.
 func New(t testing.TB, settings string) *Library {
 	t.Helper()
-	l := &Library{Path: Path(t)}
+	return at(t, Path(t), settings)
+}
+
+// at is New for a driver that was built.
+func at(t testing.TB, path, settings string) *Library {
+	t.Helper()
+	l := &Library{Path: path}
 	handle, err := purego.Dlopen(l.Path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		t.Fatal(err)
@@ -39,11 +45,17 @@ func New(t testing.TB, settings string) *Library {
 			t.Fatal(err)
 		}
 	}
-	text := append([]byte(settings), 0)
-	if r, _, _ := purego.SyscallN(l.configure, uintptr(unsafe.Pointer(&text[0]))); int32(r) != 0 {
+	if !l.set(settings) {
 		t.Fatalf("the simulated driver does not know %q", settings)
 	}
 	return l
+}
+
+// set begins anew with settings, and reports whether they are known.
+func (l *Library) set(settings string) bool {
+	text := append([]byte(settings), 0)
+	r, _, _ := purego.SyscallN(l.configure, uintptr(unsafe.Pointer(&text[0])))
+	return int32(r) == 0
 }
 
 // Take says how much of a device's memory others use from now on.

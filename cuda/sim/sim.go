@@ -41,7 +41,10 @@ var ErrNoCompiler = errors.New("the simulated driver needs a C++ compiler")
 // user's cache.
 func Build() (string, error) { return build() }
 
-var build = sync.OnceValues(func() (string, error) {
+var build = sync.OnceValues(func() (string, error) { return buildWith() })
+
+// buildWith is Build with further kernels.
+func buildWith(more ...source) (string, error) {
 	compiler, err := exec.LookPath("g++")
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrNoCompiler, err)
@@ -59,12 +62,12 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	defer unlock()
-	path, err := b.library()
+	path, err := b.library(more)
 	if err != nil {
 		return "", err
 	}
 	return path, nil
-})
+}
 
 // A builder compiles into a folder. Results are named by a hash of what they are made from.
 type builder struct {
@@ -77,11 +80,12 @@ type source struct {
 	text []byte
 }
 
-func (b *builder) library() (string, error) {
+func (b *builder) library(more []source) (string, error) {
 	headers, list, err := read()
 	if err != nil {
 		return "", err
 	}
+	list = append(list, more...)
 	all := sha256.New()
 	var objects []string
 	src, err := os.MkdirTemp("", "optimem-sim")
