@@ -10,7 +10,7 @@ import (
 // torchPolicy says what each global of a torch.save pickle is: data that a tensor is rebuilt from, a class that is
 // kept as a name, or a name that no checkpoint needs.
 func torchPolicy(g pickle.Global) pickle.Class {
-	if isTorchData(g) || numpyData[g.String()] || plainData[g.String()] {
+	if isTorchData(g) || numpyData[g.String()] || plainData[g.String()] || g == partial {
 		return pickle.Data
 	}
 	if g.String() == "torch.testing._internal.two_tensor.TwoTensor" {
@@ -18,6 +18,10 @@ func torchPolicy(g pickle.Global) pickle.Class {
 	}
 	return pickle.PythonPolicy(g)
 }
+
+// partial is how some modules of torchvision keep what makes their norms. It composes calls, so that only classes of
+// torch.nn may be in it: see checkPartial.
+var partial = pickle.Global{Module: "functools", Name: "partial"}
 
 // isTorchData reports whether g is one of the functions and values that PyTorch itself writes for tensors.
 func isTorchData(g pickle.Global) bool {

@@ -133,10 +133,29 @@ func reduceTorch(g pickle.Global, wrapped []any) (any, error) {
 		}
 		return args[0], nil
 	}
-	if name == "device" || plainData[full] {
+	if g == partial {
+		if err := checkPartial(args); err != nil {
+			return nil, err
+		}
+	}
+	if name == "device" || plainData[full] || g == partial {
 		return &plainCall{callee: g, args: args}, nil
 	}
 	return nil, fault.New(fault.ErrUnsafe, -1, "%v is not a function that rebuilds data", g)
+}
+
+// checkPartial looks at what functools.partial is called with, or at the state that says the same once more.
+func checkPartial(args []any) error {
+	what := "something"
+	if len(args) > 0 {
+		if g, ok := pickle.AsGlobal(unwrap(args[0])); ok {
+			if strings.HasPrefix(g.Module, "torch.nn.modules.") {
+				return nil
+			}
+			what = g.String()
+		}
+	}
+	return fault.New(fault.ErrUnsafe, -1, "%v of %.100s, which is no class of torch.nn", partial, what)
 }
 
 // rebuildTensor interprets torch._utils._rebuild_tensor (storage, storage_offset, size, stride), _v2 (the same, then

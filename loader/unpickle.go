@@ -94,6 +94,10 @@ func buildState(value, state any) error {
 		v.attrs = state
 		return nil
 	case *plainCall:
+		if v.callee == partial {
+			fields, _ := pickle.Tuple(state)
+			return checkPartial(fields)
+		}
 		return nil
 	}
 	return fault.New(fault.ErrFormat, -1, "a state for a value that has none")

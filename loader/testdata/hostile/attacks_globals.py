@@ -79,7 +79,6 @@ def gadgets():
         ("runpy", "runpy", "run_path", "runs a script"),
         ("ctypes", "ctypes", "CDLL", "loads a shared library"),
         ("methodcaller", "operator", "methodcaller", "calls a method by name: with import_module it reaches os (public PoC cards)"),
-        ("partial", "functools", "partial", "holds a call until somebody calls it"),
         ("torch_load", "torch", "load", "unpickles another file, without the checks of this one"),
         ("torch_hub", "torch.hub", "load", "downloads a repository and runs its hubconf.py"),
         ("numpy_load", "numpy", "load", "unpickles arrays of objects"),
@@ -110,6 +109,20 @@ def gadgets():
         unsafe(f"gadget_{name}", f"refused global {module}.{function}", why, PROTO2, AT, glob(module, function), RUN, b"R.")
 
 
+def partials():
+    """functools.partial of a class of torch.nn is data, as modules of torchvision have it; nothing else is."""
+    partial, norm = glob("functools", "partial"), glob("torch.nn.modules.normalization", "LayerNorm")
+    shiny = lambda name: glob("shiny", name)  # noqa: E731
+    unsafe("gadget_partial", "functools.partial of something, which is no class of torch.nn",
+           "holds a call until somebody calls it", PROTO2, partial, RUN, AT, b"R.")
+    unsafe("gadget_partial_class", "functools.partial of shiny.Thing, which is no class of torch.nn",
+           "a class whose constructor may run code", PROTO2, partial, tup(shiny("Thing")), AT, b"R.")
+    unsafe("gadget_partial_state", "functools.partial of shiny.run, which is no class of torch.nn",
+           "the state says another function",
+           PROTO2, partial, tup(norm), b"R", tup(shiny("run"), tup(), b"}", b"N"), AT, b"b.")
+
+
 opcodes()
 smuggled()
 gadgets()
+partials()

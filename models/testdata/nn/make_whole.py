@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 from torch import nn
-from torchvision.models import ResNet, SwinTransformer
+from torchvision.models import ResNet, SwinTransformer, VisionTransformer
 from torchvision.models.mobilenetv3 import InvertedResidual, InvertedResidualConfig
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
@@ -67,6 +67,11 @@ def swin():
     return SwinTransformer([2, 2], 8, [1, 1], [1, 2], [2, 2], num_classes=3, stochastic_depth_prob=0.0)
 
 
+def vit():
+    """Its norm_layer is a functools.partial."""
+    return VisionTransformer(8, 4, 2, 2, 8, 12, num_classes=3)
+
+
 def tagger():
     layer = nn.TransformerEncoderLayer(8, 2, 12, activation="gelu", batch_first=True)
     return nn.Sequential(nn.Embedding(20, 8), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(8, 4))
@@ -113,6 +118,7 @@ WHOLE = {
     "resnet.pt": (resnet, {"x": x(2, 3, 32, 32)}, {}),
     "mobile.pt": (mobile, {"input": x(2, 8, 9, 9)}, {}),
     "swin.pt": (swin, {"x": x(1, 3, 16, 16)}, {}),
+    "vit.pt": (vit, {"x": x(2, 3, 8, 8)}, {}),
     "tagger.pt": (tagger, {"input": ids(2, 7, high=20)}, {}),
     "tied.pt": (tied, {"input": ids(2, 3, high=12)}, {}),
     "vocoder.pt": (vocoder, {"input": x(1, 4, 9)}, {}),
