@@ -25,6 +25,7 @@ var families = []map[layers.Kind]kernel{
 	copyKernels,
 	castKernels,
 	linearKernels,
+	convKernels,
 }
 
 // table is put together from the families.
