@@ -1,21 +1,70 @@
 package blocked
 
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/optimem/optimem/internal/cpu/kernel"
+)
+
 // grain is how many floats a part of elementwise work has.
 const grain = 1 << 14
 
+// best is the kernels that everything but a convolution in a test uses.
+var best = sync.OnceValue(func() *kernel.ConvSet { return kernel.ConvSets()[0] })
+
+// ones and zeros are a block's.
+var (
+	ones  = [Lanes]float32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
+	zeros [Lanes]float32
+)
+
+// offset0 is the one step of work on pixels by themselves.
+var offset0 = [1]int{}
+
 // Add writes act(x1 + x2). Values are of equal shape, of the given channels; y may be one of them. A nil x2 adds nothing.
 func Add(pool Pool, channels, pixels int, x1, x2, y []float32, act Act, a, b float32) {
-	pool.For(len(y), grain, func(from, to int) {
-		for i := from; i < to; i++ {
-			v := x1[i]
-			if x2 != nil {
-				v += x2[i]
-			}
-			y[i] = act.of(v, a, b)
+	add(pool, best(), channels, pixels, x1, x2, y, act, a, b)
+}
+
+func add(pool Pool, set *kernel.ConvSet, channels, pixels int, x1, x2, y []float32, act Act, a, b float32) {
+	low, high, limits := act.limits(a, b)
+	pool.For(len(y)/Lanes, grain/Lanes, func(from, to int) {
+		t := kernel.ConvTile{Flags: kernel.ConvFinish, Low: low, High: high, Scale: &ones[0], Shift: &zeros[0]}
+		t.X, t.Y = address(x1[:to*Lanes], from*Lanes), address(y[:to*Lanes], from*Lanes)
+		if x2 != nil {
+			t.Flags |= kernel.ConvResidual
+			t.Residual = address(x2[:to*Lanes], from*Lanes)
+		}
+		if limits {
+			t.Flags |= kernel.ConvLimit
+		}
+		each(set, to-from, ones[:], &t)
+		if !limits && act != None {
+			act.all(set, y[from*Lanes:to*Lanes], a, b)
 		}
 	})
 	if act.of(0, a, b) != 0 {
 		clearPadding(pool, channels, pixels, y)
+	}
+}
+
+// each multiplies consecutive pixels with a vector, and does what t says then.
+func each(set *kernel.ConvSet, pixels int, by []float32, t *kernel.ConvTile) {
+	t.W, t.Offsets, t.Steps, t.XPixel, t.YPixel, t.Rows = &by[0], &offset0[0], 1, 4*Lanes, 4*Lanes, 1
+	most := set.DepthwisePixels()
+	if t.Tiles = pixels / most; t.Tiles > 0 {
+		set.Depthwise(most, t)
+	}
+	if left := pixels % most; left > 0 {
+		done := t.Tiles * most * 4 * Lanes
+		t.Tiles = 1
+		t.X = (*float32)(unsafe.Add(unsafe.Pointer(t.X), done))
+		t.Y = (*float32)(unsafe.Add(unsafe.Pointer(t.Y), done))
+		if t.Residual != nil {
+			t.Residual = (*float32)(unsafe.Add(unsafe.Pointer(t.Residual), done))
+		}
+		set.Depthwise(left, t)
 	}
 }
 
@@ -39,13 +88,16 @@ func clearPadding(pool Pool, channels, pixels int, y []float32) {
 
 // Multiply writes x times a number for each channel of each image: scale is [N, ⌈C/16⌉, 1, 1, 16]. y may be x.
 func Multiply(pool Pool, pixels int, x, scale, y []float32) {
-	pool.For(len(y)/Lanes, grain/Lanes, func(from, to int) {
+	multiply(pool, best(), pixels, x, scale, y)
+}
+
+func multiply(pool Pool, set *kernel.ConvSet, pixels int, x, scale, y []float32) {
+	planes := len(y) / Lanes / pixels
+	pool.For(planes, max(1, grain/Lanes/pixels), func(from, to int) {
 		for i := from; i < to; i++ {
-			s := scale[i/pixels*Lanes:][:Lanes]
-			out := y[i*Lanes:][:Lanes]
-			for j, v := range x[i*Lanes:][:Lanes] {
-				out[j] = v * s[j]
-			}
+			at, end := i*pixels*Lanes, (i+1)*pixels*Lanes
+			t := kernel.ConvTile{X: address(x[:end], at), Y: address(y[:end], at)}
+			each(set, pixels, scale[i*Lanes:(i+1)*Lanes], &t)
 		}
 	})
 }

@@ -126,6 +126,7 @@ type finish struct {
 	// clear says that lanes beyond the channels must be cleared after it.
 	clear    bool
 	channels int
+	set      *kernel.ConvSet
 }
 
 // finishChannels is the channels of a finish's arrays.
@@ -138,7 +139,7 @@ func newFinish(c *Conv, a *Args, work []float32) *finish {
 	n := finishChannels(c.Out)
 	f := &finish{
 		scale: work[:n], shift: work[n : 2*n], mask: work[2*n : 3*n], flags: kernel.ConvFinish,
-		residual: a.Residual, a: a.A, b: a.B, channels: c.Out,
+		residual: a.Residual, a: a.A, b: a.B, channels: c.Out, set: c.set,
 	}
 	for i := range f.scale {
 		f.scale[i], f.shift[i], f.mask[i] = 1, 0, 0
@@ -158,19 +159,10 @@ func newFinish(c *Conv, a *Args, work []float32) *finish {
 	if c.Out%Lanes != 0 {
 		f.flags |= kernel.ConvClear
 	}
-	inf := float32(math.Inf(1))
-	switch a.Act {
-	case None:
-	case ReLU:
-		f.low, f.high = 0, inf
+	var limits bool
+	if f.low, f.high, limits = a.Act.limits(a.A, a.B); limits {
 		f.flags |= kernel.ConvLimit
-	case ReLU6:
-		f.low, f.high = 0, 6
-		f.flags |= kernel.ConvLimit
-	case HardTanh:
-		f.low, f.high = a.A, a.B
-		f.flags |= kernel.ConvLimit
-	default:
+	} else if a.Act != None {
 		f.after = a.Act
 		f.clear = c.Out%Lanes != 0 && a.Act.of(0, a.A, a.B) != 0
 	}
@@ -182,12 +174,42 @@ func (f *finish) apply(y []float32, block int) {
 	if f.after == None {
 		return
 	}
-	for i, v := range y {
-		y[i] = f.after.of(v, f.a, f.b)
-	}
+	f.after.all(f.set, y, f.a, f.b)
 	if used := f.channels - block*Lanes; f.clear && used < Lanes {
 		for i := 0; i < len(y); i += Lanes {
 			clear(y[i+used : i+Lanes])
 		}
 	}
+}
+
+// maps has the kernels of activations that are no limits.
+var maps = map[Act]kernel.Map{
+	SiLU: kernel.MapSilu, HardSwish: kernel.MapHardSwish, HardSigmoid: kernel.MapHardSigmoid, Sigmoid: kernel.MapSigmoid,
+	Tanh: kernel.MapTanh, GELU: kernel.MapGelu, GELUTanh: kernel.MapGeluTanh, LeakyReLU: kernel.MapLeakyRelu,
+	ELU: kernel.MapElu,
+}
+
+// all replaces numbers by their activation.
+func (a Act) all(set *kernel.ConvSet, y []float32, p, q float32) {
+	m, ok := maps[a]
+	if set.Vectors == nil || !ok {
+		for i, v := range y {
+			y[i] = a.of(v, p, q)
+		}
+		return
+	}
+	set.Vectors.Map(m, y, y, nil, nil, p, 1, 1)
+}
+
+// limits returns what an activation limits numbers to, if that is all it does.
+func (a Act) limits(p, q float32) (low, high float32, ok bool) {
+	switch a {
+	case ReLU:
+		return 0, float32(math.Inf(1)), true
+	case ReLU6:
+		return 0, 6, true
+	case HardTanh:
+		return p, q, true
+	}
+	return 0, 0, false
 }

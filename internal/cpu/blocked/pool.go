@@ -1,6 +1,11 @@
 package blocked
 
-import "math"
+import (
+	"math"
+	"unsafe"
+
+	"github.com/optimem/optimem/internal/cpu/kernel"
+)
 
 // A Window is the geometry of a pool over values in blocks.
 type Window struct {
@@ -41,69 +46,182 @@ func (w *Window) columns(o int) (from, to, step, count int) {
 	return w.span(o, w.Width, w.OutWidth, w.KernelW, w.StrideW, w.PadLeft, w.PadRight, w.DilationW)
 }
 
-// each calls body for every row of the output of every block, with the block's index over all images.
-func (w *Window) each(pool Pool, body func(plane, row int)) {
+// each calls body for every row of the output of every block, with the block's index over all images and memory for the
+// offsets of a window.
+func (w *Window) each(pool Pool, body func(plane, row int, offsets []int)) {
 	rows := w.OutHeight * Blocks(w.Channels) * w.Batch
-	cost := w.OutWidth * max(1, w.KernelH*w.KernelW)
+	taps := w.KernelH * w.KernelW
 	if w.Adaptive {
-		cost = max(w.OutWidth, w.Height/w.OutHeight*w.Width)
+		taps = (w.Height/w.OutHeight + 2) * (w.Width/w.OutWidth + 2)
 	}
+	cost := w.OutWidth * taps
 	pool.For(rows, max(1, 4096/max(1, cost)), func(from, to int) {
+		offsets := make([]int, 0, taps)
 		for i := from; i < to; i++ {
-			body(i/w.OutHeight, i%w.OutHeight)
+			body(i/w.OutHeight, i%w.OutHeight, offsets)
 		}
 	})
 }
 
 // MaxPool writes the largest element of each window, NaN where one is.
-func MaxPool(pool Pool, w Window, x, y []float32) {
-	w.each(pool, func(plane, oy int) {
-		y0, y1, dy, _ := w.rows(oy)
-		for ox := range w.OutWidth {
-			x0, x1, dx, _ := w.columns(ox)
-			out := y[((plane*w.OutHeight+oy)*w.OutWidth+ox)*Lanes:][:Lanes]
-			for i := range out {
-				out[i] = float32(math.Inf(-1))
-			}
-			for iy := y0; iy < y1; iy += dy {
-				for ix := x0; ix < x1; ix += dx {
-					for i, v := range x[((plane*w.Height+iy)*w.Width+ix)*Lanes:][:Lanes] {
-						if v > out[i] || v != v {
-							out[i] = v
-						}
-					}
-				}
-			}
-		}
+func MaxPool(pool Pool, w Window, x, y []float32) { maxPool(pool, best(), w, x, y) }
+
+func maxPool(pool Pool, set *kernel.ConvSet, w Window, x, y []float32) {
+	check(&w, x, y)
+	w.each(pool, func(plane, oy int, offsets []int) {
+		w.segments(plane, oy, offsets, func(s segment) {
+			t := s.tile(&w, x, y)
+			t.Low = float32(math.Inf(-1))
+			s.run(set.PoolPixels(), &w, &t, t.Low, set.MaxPool)
+		})
 	})
 }
 
 // AvgPool writes the mean of each window. An adaptive one with an output of 1×1 is the global mean.
-func AvgPool(pool Pool, w Window, x, y []float32) {
-	w.each(pool, func(plane, oy int) {
-		y0, y1, dy, rows := w.rows(oy)
-		for ox := range w.OutWidth {
-			x0, x1, dx, columns := w.columns(ox)
-			var sum [Lanes]float64
-			count := 0
+func AvgPool(pool Pool, w Window, x, y []float32) { avgPool(pool, best(), w, x, y) }
+
+// wideWindow is the number of elements from which on sums are taken in float64.
+const wideWindow = 32
+
+func avgPool(pool Pool, set *kernel.ConvSet, w Window, x, y []float32) {
+	check(&w, x, y)
+	if w.Adaptive || w.KernelH*w.KernelW >= wideWindow {
+		w.each(pool, func(plane, oy int, _ []int) { w.wideMeans(set, plane, oy, x, y) })
+		return
+	}
+	w.each(pool, func(plane, oy int, offsets []int) {
+		_, _, _, rows := w.rows(oy)
+		w.segments(plane, oy, offsets, func(s segment) {
+			t := s.tile(&w, x, y)
+			_, _, _, columns := w.columns(s.first)
+			t.High = float32(w.divisor(rows, columns, len(s.offsets)))
+			s.run(set.PoolPixels(), &w, &t, 0/t.High, set.MeanPool)
+		})
+	})
+}
+
+// divisor returns what a mean over a number of elements divides by: rows and columns are with padding.
+func (w *Window) divisor(rows, columns, elements int) int {
+	switch {
+	case w.Divisor != 0:
+		return w.Divisor
+	case w.IncludePad:
+		return rows * columns
+	}
+	return elements
+}
+
+// wideMeans computes a row of means with sums in float64.
+func (w *Window) wideMeans(set *kernel.ConvSet, plane, oy int, x, y []float32) {
+	y0, y1, dy, rows := w.rows(oy)
+	for ox := range w.OutWidth {
+		x0, x1, dx, columns := w.columns(ox)
+		var sum [Lanes]float64
+		count := ceil(max(0, y1-y0), dy) * ceil(max(0, x1-x0), dx)
+		switch {
+		case count == 0:
+		case dx == 1 && dy == 1 && x1-x0 == w.Width:
+			at := (plane*w.Height + y0) * w.Width * Lanes
+			set.SumWide(x[at:at+count*Lanes], &sum)
+		default:
 			for iy := y0; iy < y1; iy += dy {
+				at := (plane*w.Height + iy) * w.Width
+				if dx == 1 {
+					set.SumWide(x[(at+x0)*Lanes:(at+x1)*Lanes], &sum)
+					continue
+				}
 				for ix := x0; ix < x1; ix += dx {
-					for i, v := range x[((plane*w.Height+iy)*w.Width+ix)*Lanes:][:Lanes] {
-						sum[i] += float64(v)
-					}
-					count++
+					set.SumWide(x[(at+ix)*Lanes:(at+ix+1)*Lanes], &sum)
 				}
 			}
-			switch {
-			case w.Divisor != 0:
-				count = w.Divisor
-			case w.IncludePad:
-				count = rows * columns
-			}
-			out := y[((plane*w.OutHeight+oy)*w.OutWidth+ox)*Lanes:][:Lanes]
-			for i := range out {
-				out[i] = float32(sum[i] / float64(count))
+		}
+		divisor := float64(w.divisor(rows, columns, count))
+		out := y[((plane*w.OutHeight+oy)*w.OutWidth+ox)*Lanes:][:Lanes]
+		for i := range out {
+			out[i] = float32(sum[i] / divisor)
+		}
+	}
+}
+
+// A segment is outputs [first, end) of a row whose windows have the same form.
+type segment struct {
+	plane, row, first, end int
+	// x is the index of the first window's corner, without padding; offsets are in bytes from there.
+	x       int
+	offsets []int
+}
+
+// segments calls body for each segment of a row of the output.
+func (w *Window) segments(plane, oy int, offsets []int, body func(segment)) {
+	y0, y1, dy, _ := w.rows(oy)
+	// Windows from inner to outer do not touch padding.
+	inner, outer := 0, 0
+	if !w.Adaptive {
+		inner = ceil(w.PadLeft, w.StrideW)
+		if last := w.Width - 1 - (w.KernelW-1)*w.DilationW + w.PadLeft; last >= 0 {
+			outer = min(w.OutWidth, last/w.StrideW+1)
+		}
+	}
+	for ox := 0; ox < w.OutWidth; {
+		s := segment{plane: plane, row: oy, first: ox, end: ox + 1, offsets: offsets[:0]}
+		if ox >= inner && ox < outer {
+			s.end = outer
+		}
+		x0, x1, dx, _ := w.columns(ox)
+		s.x = (plane*w.Height+y0)*w.Width + x0
+		for iy := y0; iy < y1; iy += dy {
+			for ix := x0; ix < x1; ix += dx {
+				s.offsets = append(s.offsets, 4*((iy-y0)*w.Width+ix-x0)*Lanes)
 			}
 		}
-	})
+		body(s)
+		ox = s.end
+	}
+}
+
+// tile returns the operands of a segment.
+func (s *segment) tile(w *Window, x, y []float32) kernel.ConvTile {
+	t := kernel.ConvTile{
+		Steps: len(s.offsets), XPixel: 4 * Lanes * w.StrideW, YPixel: 4 * Lanes, Rows: 1,
+		Y: address(y, ((s.plane*w.OutHeight+s.row)*w.OutWidth+s.first)*Lanes),
+	}
+	if t.Steps > 0 {
+		t.X, t.Offsets = address(x, s.x*Lanes), &s.offsets[0]
+	}
+	return t
+}
+
+// run computes a segment in tiles of two sizes that differ by one. The result of a window within padding is empty.
+func (s *segment) run(most int, w *Window, t *kernel.ConvTile, empty float32, tile func(int, *kernel.ConvTile)) {
+	count := s.end - s.first
+	if t.Steps == 0 { // the window lies in padding
+		out := unsafe.Slice(t.Y, count*Lanes)
+		for i := range out {
+			if out[i] = empty; i%Lanes >= w.Channels-s.plane%Blocks(w.Channels)*Lanes {
+				out[i] = 0
+			}
+		}
+		return
+	}
+	tiles := ceil(count, most)
+	size, larger := count/tiles, count%tiles
+	x, y := unsafe.Pointer(t.X), unsafe.Pointer(t.Y)
+	done := 0
+	for _, run := range [2][2]int{{larger, size + 1}, {tiles - larger, size}} {
+		if run[0] == 0 {
+			continue
+		}
+		t.Tiles = run[0]
+		t.X, t.Y = (*float32)(unsafe.Add(x, done*t.XPixel)), (*float32)(unsafe.Add(y, done*t.YPixel))
+		tile(run[1], t)
+		done += run[0] * run[1]
+	}
+}
+
+// check panics unless the operands are as large as the window says: the kernels do not look.
+func check(w *Window, x, y []float32) {
+	if len(x) < Elements(w.Batch, w.Channels, w.Height, w.Width) ||
+		len(y) < Elements(w.Batch, w.Channels, w.OutHeight, w.OutWidth) {
+		panic("BUG: blocked: an operand is smaller than its window")
+	}
 }

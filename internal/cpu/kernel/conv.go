@@ -58,11 +58,16 @@ type ConvSet struct {
 	Name string
 	// Pixels and Columns are the size of the largest tile: 16 or 32 columns.
 	Pixels, Columns int
+	// Vectors are the other kernels of the same instruction set, nil for Go.
+	Vectors *Set
 
 	// wide has tiles of Columns channels by 1 to Pixels pixels, narrow tiles of 16.
 	wide, narrow []convFunc
 	// depthwise has tiles of one channel by itself each, of 1 pixel to len(depthwise).
 	depthwise []convFunc
+	// largest and mean are the same for pools.
+	largest, mean []convFunc
+	sumWide       func(count int, x *float32, sums *float64)
 	// winogradIn and winogradOut are for tiles of 2×2 and of 4×4 pixels.
 	winogradIn, winogradOut [2]convFunc
 }
@@ -87,6 +92,22 @@ func (s *ConvSet) DepthwisePixels() int { return len(s.depthwise) }
 // sums: of x[Offsets[step] + p·XPixel + o]·w[step][o]. It does not look at Quads, Singles, YBlock and what is ahead.
 func (s *ConvSet) Depthwise(pixels int, t *ConvTile) {
 	s.depthwise[pixels-1]((*byte)(unsafe.Pointer(t)))
+}
+
+// PoolPixels is the size of the largest tile of MaxPool and MeanPool.
+func (s *ConvSet) PoolPixels() int { return len(s.largest) }
+
+// MaxPool computes tiles as Depthwise does: the largest of Low and x[Offsets[step] + p·XPixel + o], NaN where one is.
+func (s *ConvSet) MaxPool(pixels int, t *ConvTile) { s.largest[pixels-1]((*byte)(unsafe.Pointer(t))) }
+
+// MeanPool computes tiles as Depthwise does: the sums of x[Offsets[step] + p·XPixel + o], divided by High.
+func (s *ConvSet) MeanPool(pixels int, t *ConvTile) { s.mean[pixels-1]((*byte)(unsafe.Pointer(t))) }
+
+// SumWide adds vectors of sixteen floats, which lie one behind the other in x, to sixteen sums in float64.
+func (s *ConvSet) SumWide(x []float32, sums *[16]float64) {
+	if n := len(x) / 16; n > 0 {
+		s.sumWide(n, &x[0], &sums[0])
+	}
 }
 
 // ConvSets returns the sets that the processor can run, the fastest first.

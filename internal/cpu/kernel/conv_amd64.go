@@ -3,7 +3,7 @@
 package kernel
 
 var conv512 = &ConvSet{
-	Name: "avx512", Pixels: 14, Columns: 32,
+	Name: "avx512", Pixels: 14, Columns: 32, Vectors: avx512,
 	wide: []convFunc{
 		conv512x1x2, conv512x2x2, conv512x3x2, conv512x4x2, conv512x5x2, conv512x6x2, conv512x7x2, conv512x8x2,
 		conv512x9x2, conv512x10x2, conv512x11x2, conv512x12x2, conv512x13x2, conv512x14x2,
@@ -16,6 +16,9 @@ var conv512 = &ConvSet{
 		depthwise512x1, depthwise512x2, depthwise512x3, depthwise512x4, depthwise512x5, depthwise512x6, depthwise512x7,
 		depthwise512x8, depthwise512x9, depthwise512x10, depthwise512x11, depthwise512x12,
 	},
+	largest:     []convFunc{max512x1, max512x2, max512x3, max512x4, max512x5, max512x6},
+	mean:        []convFunc{mean512x1, mean512x2, mean512x3, mean512x4, mean512x5, mean512x6},
+	sumWide:     sumWide512,
 	winogradIn:  [2]convFunc{winograd512In2, winograd512In4},
 	winogradOut: [2]convFunc{winograd512Out2, winograd512Out4},
 }
@@ -25,10 +28,13 @@ var (
 		conv256x1x2, conv256x2x2, conv256x3x2, conv256x4x2, conv256x5x2, conv256x6x2,
 	}
 	conv256 = &ConvSet{
-		Name: "avx2", Pixels: 6, Columns: 16, wide: tiles256, narrow: tiles256,
+		Name: "avx2", Pixels: 6, Columns: 16, Vectors: avx2, wide: tiles256, narrow: tiles256,
 		depthwise: []convFunc{
 			depthwise256x1, depthwise256x2, depthwise256x3, depthwise256x4, depthwise256x5, depthwise256x6,
 		},
+		largest:     []convFunc{max256x1, max256x2, max256x3, max256x4, max256x5, max256x6},
+		mean:        []convFunc{mean256x1, mean256x2, mean256x3, mean256x4, mean256x5, mean256x6},
+		sumWide:     sumWide256,
 		winogradIn:  [2]convFunc{winograd256In2, winograd256In4},
 		winogradOut: [2]convFunc{winograd256Out2, winograd256Out4},
 	}

@@ -81,9 +81,9 @@ far_conv512x1x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x1x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
-	MOVQ   64(AX), BX
+	MOVQ   64(AX), CX
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x1x2
@@ -228,9 +228,9 @@ far_conv512x2x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x2x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x2x2
@@ -410,9 +410,9 @@ far_conv512x3x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x3x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x3x2
@@ -632,9 +632,9 @@ far_conv512x4x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x4x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x4x2
@@ -889,9 +889,9 @@ far_conv512x5x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x5x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x5x2
@@ -1181,9 +1181,9 @@ far_conv512x6x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x6x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x6x2
@@ -1513,9 +1513,9 @@ far_conv512x7x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x7x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x7x2
@@ -1880,9 +1880,9 @@ far_conv512x8x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x8x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x8x2
@@ -2282,9 +2282,9 @@ far_conv512x9x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x9x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x9x2
@@ -2724,9 +2724,9 @@ far_conv512x10x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x10x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x10x2
@@ -3201,9 +3201,9 @@ far_conv512x11x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x11x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x11x2
@@ -3713,9 +3713,9 @@ far_conv512x12x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x12x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x12x2
@@ -4265,9 +4265,9 @@ far_conv512x13x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x13x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x13x2
@@ -4852,9 +4852,9 @@ far_conv512x14x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x14x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x14x2
@@ -5164,9 +5164,9 @@ step_depthwise512x1:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x1
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
-	MOVQ        64(AX), BX
+	MOVQ        64(AX), CX
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x1
@@ -5263,9 +5263,9 @@ step_depthwise512x2:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x2
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x2
@@ -5374,9 +5374,9 @@ step_depthwise512x3:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x3
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x3
@@ -5499,9 +5499,9 @@ step_depthwise512x4:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x4
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x4
@@ -5636,9 +5636,9 @@ step_depthwise512x5:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x5
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x5
@@ -5785,9 +5785,9 @@ step_depthwise512x6:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x6
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x6
@@ -5948,9 +5948,9 @@ step_depthwise512x7:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x7
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x7
@@ -6123,9 +6123,9 @@ step_depthwise512x8:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x8
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x8
@@ -6310,9 +6310,9 @@ step_depthwise512x9:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x9
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x9
@@ -6511,9 +6511,9 @@ step_depthwise512x10:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x10
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x10
@@ -6724,9 +6724,9 @@ step_depthwise512x11:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x11
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x11
@@ -6949,9 +6949,9 @@ step_depthwise512x12:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise512x12
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise512x12
@@ -7114,6 +7114,970 @@ store_depthwise512x12:
 	ADDQ    CX, 56(SP)
 	DECQ    32(SP)
 	JNE     row_depthwise512x12
+	VZEROUPPER
+	RET
+
+// func max512x1(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·max512x1(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max512x1:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max512x1:
+	VBROADCASTSS 120(AX), Z0
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max512x1:
+	MOVQ    (CX), SI
+	ADDQ    (SP), SI
+	VMOVUPS (SI), Z28
+	VMAXPS  Z0, Z28, Z0
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z0
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max512x1
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Z0, (CX)
+	MOVQ    56(AX), CX
+	ADDQ    CX, (SP)
+	MOVQ    64(AX), CX
+	ADDQ    CX, 8(SP)
+	MOVQ    64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max512x1
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max512x1
+	VZEROUPPER
+	RET
+
+// func mean512x1(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·mean512x1(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean512x1:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean512x1:
+	VPXORD Z0, Z0, Z0
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean512x1:
+	MOVQ         (CX), SI
+	ADDQ         (SP), SI
+	VADDPS       (SI), Z0, Z0
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean512x1
+	VBROADCASTSS 128(AX), Z28
+	VDIVPS       Z28, Z0, Z0
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Z0, (CX)
+	MOVQ         56(AX), CX
+	ADDQ         CX, (SP)
+	MOVQ         64(AX), CX
+	ADDQ         CX, 8(SP)
+	MOVQ         64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean512x1
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean512x1
+	VZEROUPPER
+	RET
+
+// func max512x2(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·max512x2(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max512x2:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max512x2:
+	VBROADCASTSS 120(AX), Z0
+	VBROADCASTSS 120(AX), Z1
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max512x2:
+	MOVQ    (CX), DI
+	ADDQ    (SP), DI
+	VMOVUPS (DI), Z28
+	VMAXPS  Z0, Z28, Z0
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z0
+	VMOVUPS (DI)(SI*1), Z28
+	VMAXPS  Z1, Z28, Z1
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z1
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max512x2
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Z0, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z1, (CX)
+	IMUL3Q  $0x00000002, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000002, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000002, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max512x2
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max512x2
+	VZEROUPPER
+	RET
+
+// func mean512x2(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·mean512x2(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean512x2:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean512x2:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean512x2:
+	MOVQ         (CX), DI
+	ADDQ         (SP), DI
+	VADDPS       (DI), Z0, Z0
+	VADDPS       (DI)(SI*1), Z1, Z1
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean512x2
+	VBROADCASTSS 128(AX), Z28
+	VDIVPS       Z28, Z0, Z0
+	VDIVPS       Z28, Z1, Z1
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Z0, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z1, (CX)
+	IMUL3Q       $0x00000002, 56(AX), CX
+	ADDQ         CX, (SP)
+	IMUL3Q       $0x00000002, 64(AX), CX
+	ADDQ         CX, 8(SP)
+	IMUL3Q       $0x00000002, 64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean512x2
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean512x2
+	VZEROUPPER
+	RET
+
+// func max512x3(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·max512x3(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max512x3:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max512x3:
+	VBROADCASTSS 120(AX), Z0
+	VBROADCASTSS 120(AX), Z1
+	VBROADCASTSS 120(AX), Z2
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max512x3:
+	MOVQ    (CX), DI
+	ADDQ    (SP), DI
+	VMOVUPS (DI), Z28
+	VMAXPS  Z0, Z28, Z0
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z0
+	VMOVUPS (DI)(SI*1), Z28
+	VMAXPS  Z1, Z28, Z1
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z1
+	VMOVUPS (DI)(SI*2), Z28
+	VMAXPS  Z2, Z28, Z2
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z2
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max512x3
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Z0, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z1, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z2, (CX)
+	IMUL3Q  $0x00000003, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000003, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000003, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max512x3
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max512x3
+	VZEROUPPER
+	RET
+
+// func mean512x3(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·mean512x3(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean512x3:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean512x3:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean512x3:
+	MOVQ         (CX), DI
+	ADDQ         (SP), DI
+	VADDPS       (DI), Z0, Z0
+	VADDPS       (DI)(SI*1), Z1, Z1
+	VADDPS       (DI)(SI*2), Z2, Z2
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean512x3
+	VBROADCASTSS 128(AX), Z28
+	VDIVPS       Z28, Z0, Z0
+	VDIVPS       Z28, Z1, Z1
+	VDIVPS       Z28, Z2, Z2
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Z0, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z1, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z2, (CX)
+	IMUL3Q       $0x00000003, 56(AX), CX
+	ADDQ         CX, (SP)
+	IMUL3Q       $0x00000003, 64(AX), CX
+	ADDQ         CX, 8(SP)
+	IMUL3Q       $0x00000003, 64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean512x3
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean512x3
+	VZEROUPPER
+	RET
+
+// func max512x4(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·max512x4(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max512x4:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max512x4:
+	VBROADCASTSS 120(AX), Z0
+	VBROADCASTSS 120(AX), Z1
+	VBROADCASTSS 120(AX), Z2
+	VBROADCASTSS 120(AX), Z3
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max512x4:
+	MOVQ    (CX), DI
+	ADDQ    (SP), DI
+	LEAQ    (DI)(SI*2), R8
+	ADDQ    SI, R8
+	VMOVUPS (DI), Z28
+	VMAXPS  Z0, Z28, Z0
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z0
+	VMOVUPS (DI)(SI*1), Z28
+	VMAXPS  Z1, Z28, Z1
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z1
+	VMOVUPS (DI)(SI*2), Z28
+	VMAXPS  Z2, Z28, Z2
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z2
+	VMOVUPS (R8), Z28
+	VMAXPS  Z3, Z28, Z3
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z3
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max512x4
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Z0, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z1, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z2, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z3, (CX)
+	IMUL3Q  $0x00000004, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000004, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000004, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max512x4
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max512x4
+	VZEROUPPER
+	RET
+
+// func mean512x4(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·mean512x4(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean512x4:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean512x4:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean512x4:
+	MOVQ         (CX), DI
+	ADDQ         (SP), DI
+	LEAQ         (DI)(SI*2), R8
+	ADDQ         SI, R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       (DI)(SI*1), Z1, Z1
+	VADDPS       (DI)(SI*2), Z2, Z2
+	VADDPS       (R8), Z3, Z3
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean512x4
+	VBROADCASTSS 128(AX), Z28
+	VDIVPS       Z28, Z0, Z0
+	VDIVPS       Z28, Z1, Z1
+	VDIVPS       Z28, Z2, Z2
+	VDIVPS       Z28, Z3, Z3
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Z0, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z1, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z2, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z3, (CX)
+	IMUL3Q       $0x00000004, 56(AX), CX
+	ADDQ         CX, (SP)
+	IMUL3Q       $0x00000004, 64(AX), CX
+	ADDQ         CX, 8(SP)
+	IMUL3Q       $0x00000004, 64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean512x4
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean512x4
+	VZEROUPPER
+	RET
+
+// func max512x5(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·max512x5(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max512x5:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max512x5:
+	VBROADCASTSS 120(AX), Z0
+	VBROADCASTSS 120(AX), Z1
+	VBROADCASTSS 120(AX), Z2
+	VBROADCASTSS 120(AX), Z3
+	VBROADCASTSS 120(AX), Z4
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max512x5:
+	MOVQ    (CX), DI
+	ADDQ    (SP), DI
+	LEAQ    (DI)(SI*2), R8
+	ADDQ    SI, R8
+	VMOVUPS (DI), Z28
+	VMAXPS  Z0, Z28, Z0
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z0
+	VMOVUPS (DI)(SI*1), Z28
+	VMAXPS  Z1, Z28, Z1
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z1
+	VMOVUPS (DI)(SI*2), Z28
+	VMAXPS  Z2, Z28, Z2
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z2
+	VMOVUPS (R8), Z28
+	VMAXPS  Z3, Z28, Z3
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z3
+	VMOVUPS (R8)(SI*1), Z28
+	VMAXPS  Z4, Z28, Z4
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z4
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max512x5
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Z0, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z1, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z2, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z3, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z4, (CX)
+	IMUL3Q  $0x00000005, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000005, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000005, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max512x5
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max512x5
+	VZEROUPPER
+	RET
+
+// func mean512x5(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·mean512x5(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean512x5:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean512x5:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean512x5:
+	MOVQ         (CX), DI
+	ADDQ         (SP), DI
+	LEAQ         (DI)(SI*2), R8
+	ADDQ         SI, R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       (DI)(SI*1), Z1, Z1
+	VADDPS       (DI)(SI*2), Z2, Z2
+	VADDPS       (R8), Z3, Z3
+	VADDPS       (R8)(SI*1), Z4, Z4
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean512x5
+	VBROADCASTSS 128(AX), Z28
+	VDIVPS       Z28, Z0, Z0
+	VDIVPS       Z28, Z1, Z1
+	VDIVPS       Z28, Z2, Z2
+	VDIVPS       Z28, Z3, Z3
+	VDIVPS       Z28, Z4, Z4
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Z0, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z1, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z2, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z3, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z4, (CX)
+	IMUL3Q       $0x00000005, 56(AX), CX
+	ADDQ         CX, (SP)
+	IMUL3Q       $0x00000005, 64(AX), CX
+	ADDQ         CX, 8(SP)
+	IMUL3Q       $0x00000005, 64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean512x5
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean512x5
+	VZEROUPPER
+	RET
+
+// func max512x6(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·max512x6(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max512x6:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max512x6:
+	VBROADCASTSS 120(AX), Z0
+	VBROADCASTSS 120(AX), Z1
+	VBROADCASTSS 120(AX), Z2
+	VBROADCASTSS 120(AX), Z3
+	VBROADCASTSS 120(AX), Z4
+	VBROADCASTSS 120(AX), Z5
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max512x6:
+	MOVQ    (CX), DI
+	ADDQ    (SP), DI
+	LEAQ    (DI)(SI*2), R8
+	ADDQ    SI, R8
+	VMOVUPS (DI), Z28
+	VMAXPS  Z0, Z28, Z0
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z0
+	VMOVUPS (DI)(SI*1), Z28
+	VMAXPS  Z1, Z28, Z1
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z1
+	VMOVUPS (DI)(SI*2), Z28
+	VMAXPS  Z2, Z28, Z2
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z2
+	VMOVUPS (R8), Z28
+	VMAXPS  Z3, Z28, Z3
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z3
+	VMOVUPS (R8)(SI*1), Z28
+	VMAXPS  Z4, Z28, Z4
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z4
+	VMOVUPS (R8)(SI*2), Z28
+	VMAXPS  Z5, Z28, Z5
+	VCMPPS  $0x03, Z28, Z28, K1
+	VMOVAPS Z28, K1, Z5
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max512x6
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Z0, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z1, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z2, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z3, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z4, (CX)
+	ADDQ    DX, CX
+	VMOVUPS Z5, (CX)
+	IMUL3Q  $0x00000006, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000006, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000006, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max512x6
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max512x6
+	VZEROUPPER
+	RET
+
+// func mean512x6(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·mean512x6(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean512x6:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean512x6:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean512x6:
+	MOVQ         (CX), DI
+	ADDQ         (SP), DI
+	LEAQ         (DI)(SI*2), R8
+	ADDQ         SI, R8
+	VADDPS       (DI), Z0, Z0
+	VADDPS       (DI)(SI*1), Z1, Z1
+	VADDPS       (DI)(SI*2), Z2, Z2
+	VADDPS       (R8), Z3, Z3
+	VADDPS       (R8)(SI*1), Z4, Z4
+	VADDPS       (R8)(SI*2), Z5, Z5
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean512x6
+	VBROADCASTSS 128(AX), Z28
+	VDIVPS       Z28, Z0, Z0
+	VDIVPS       Z28, Z1, Z1
+	VDIVPS       Z28, Z2, Z2
+	VDIVPS       Z28, Z3, Z3
+	VDIVPS       Z28, Z4, Z4
+	VDIVPS       Z28, Z5, Z5
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Z0, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z1, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z2, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z3, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z4, (CX)
+	ADDQ         DX, CX
+	VMOVUPS      Z5, (CX)
+	IMUL3Q       $0x00000006, 56(AX), CX
+	ADDQ         CX, (SP)
+	IMUL3Q       $0x00000006, 64(AX), CX
+	ADDQ         CX, 8(SP)
+	IMUL3Q       $0x00000006, 64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean512x6
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean512x6
+	VZEROUPPER
+	RET
+
+// func sumWide512(count int, x *float32, sums *float64)
+// Requires: AVX, AVX512F
+TEXT ·sumWide512(SB), NOSPLIT, $0-24
+	MOVQ    count+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    sums+16(FP), DX
+	VMOVUPS (DX), Z0
+	VMOVUPS 64(DX), Z1
+
+more_sumWide512:
+	VCVTPS2PD (CX), Z2
+	VADDPD    Z2, Z0, Z0
+	VCVTPS2PD 32(CX), Z3
+	VADDPD    Z3, Z1, Z1
+	ADDQ      $0x40, CX
+	DECQ      AX
+	JNE       more_sumWide512
+	VMOVUPS   Z0, (DX)
+	VMOVUPS   Z1, 64(DX)
 	VZEROUPPER
 	RET
 
@@ -8507,9 +9471,9 @@ far_conv256x1x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv256x1x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
-	MOVQ   64(AX), BX
+	MOVQ   64(AX), CX
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv256x1x2
@@ -8654,9 +9618,9 @@ far_conv256x2x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv256x2x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv256x2x2
@@ -8836,9 +9800,9 @@ far_conv256x3x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv256x3x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv256x3x2
@@ -9058,9 +10022,9 @@ far_conv256x4x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv256x4x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv256x4x2
@@ -9315,9 +10279,9 @@ far_conv256x5x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv256x5x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv256x5x2
@@ -9607,9 +10571,9 @@ far_conv256x6x2:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv256x6x2
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv256x6x2
@@ -9786,9 +10750,9 @@ step_depthwise256x1:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise256x1
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
-	MOVQ        64(AX), BX
+	MOVQ        64(AX), CX
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise256x1
@@ -9900,9 +10864,9 @@ step_depthwise256x2:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise256x2
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise256x2
@@ -10035,9 +10999,9 @@ step_depthwise256x3:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise256x3
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise256x3
@@ -10193,9 +11157,9 @@ step_depthwise256x4:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise256x4
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise256x4
@@ -10372,9 +11336,9 @@ step_depthwise256x5:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise256x5
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise256x5
@@ -10572,9 +11536,9 @@ step_depthwise256x6:
 	ADDQ        $0x08, CX
 	DECQ        DX
 	JNE         step_depthwise256x6
-	MOVQ        80(AX), CX
 	MOVQ        8(SP), DX
 	MOVQ        64(AX), SI
+	MOVQ        80(AX), CX
 	MOVQ        72(AX), BX
 	TESTQ       $0x00000001, CX
 	JE          whole_depthwise256x6
@@ -10722,6 +11686,1188 @@ store_depthwise256x6:
 	ADDQ    CX, 56(SP)
 	DECQ    32(SP)
 	JNE     row_depthwise256x6
+	VZEROUPPER
+	RET
+
+// func max256x1(t *byte)
+// Requires: AVX
+TEXT ·max256x1(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max256x1:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max256x1:
+	VBROADCASTSS 120(AX), Y0
+	VBROADCASTSS 120(AX), Y1
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max256x1:
+	MOVQ    (CX), SI
+	ADDQ    (SP), SI
+	VMOVUPS (SI), Y12
+	VMAXPS  Y0, Y12, Y0
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y0, Y0
+	VMOVUPS 32(SI), Y12
+	VMAXPS  Y1, Y12, Y1
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y1, Y1
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max256x1
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	MOVQ    56(AX), CX
+	ADDQ    CX, (SP)
+	MOVQ    64(AX), CX
+	ADDQ    CX, 8(SP)
+	MOVQ    64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max256x1
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max256x1
+	VZEROUPPER
+	RET
+
+// func mean256x1(t *byte)
+// Requires: AVX
+TEXT ·mean256x1(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean256x1:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean256x1:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean256x1:
+	MOVQ         (CX), SI
+	ADDQ         (SP), SI
+	VADDPS       (SI), Y0, Y0
+	VADDPS       32(SI), Y1, Y1
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean256x1
+	VBROADCASTSS 128(AX), Y12
+	VDIVPS       Y12, Y0, Y0
+	VDIVPS       Y12, Y1, Y1
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	MOVQ         56(AX), CX
+	ADDQ         CX, (SP)
+	MOVQ         64(AX), CX
+	ADDQ         CX, 8(SP)
+	MOVQ         64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean256x1
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean256x1
+	VZEROUPPER
+	RET
+
+// func max256x2(t *byte)
+// Requires: AVX
+TEXT ·max256x2(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max256x2:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max256x2:
+	VBROADCASTSS 120(AX), Y0
+	VBROADCASTSS 120(AX), Y1
+	VBROADCASTSS 120(AX), Y2
+	VBROADCASTSS 120(AX), Y3
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max256x2:
+	MOVQ    (CX), DI
+	ADDQ    (SP), DI
+	VMOVUPS (DI), Y12
+	VMAXPS  Y0, Y12, Y0
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y0, Y0
+	VMOVUPS 32(DI), Y12
+	VMAXPS  Y1, Y12, Y1
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y1, Y1
+	VMOVUPS (DI)(SI*1), Y12
+	VMAXPS  Y2, Y12, Y2
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y2, Y2
+	VMOVUPS 32(DI)(SI*1), Y12
+	VMAXPS  Y3, Y12, Y3
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y3, Y3
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max256x2
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	IMUL3Q  $0x00000002, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000002, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000002, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max256x2
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max256x2
+	VZEROUPPER
+	RET
+
+// func mean256x2(t *byte)
+// Requires: AVX
+TEXT ·mean256x2(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean256x2:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean256x2:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean256x2:
+	MOVQ         (CX), DI
+	ADDQ         (SP), DI
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       (DI)(SI*1), Y2, Y2
+	VADDPS       32(DI)(SI*1), Y3, Y3
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean256x2
+	VBROADCASTSS 128(AX), Y12
+	VDIVPS       Y12, Y0, Y0
+	VDIVPS       Y12, Y1, Y1
+	VDIVPS       Y12, Y2, Y2
+	VDIVPS       Y12, Y3, Y3
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	IMUL3Q       $0x00000002, 56(AX), CX
+	ADDQ         CX, (SP)
+	IMUL3Q       $0x00000002, 64(AX), CX
+	ADDQ         CX, 8(SP)
+	IMUL3Q       $0x00000002, 64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean256x2
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean256x2
+	VZEROUPPER
+	RET
+
+// func max256x3(t *byte)
+// Requires: AVX
+TEXT ·max256x3(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max256x3:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max256x3:
+	VBROADCASTSS 120(AX), Y0
+	VBROADCASTSS 120(AX), Y1
+	VBROADCASTSS 120(AX), Y2
+	VBROADCASTSS 120(AX), Y3
+	VBROADCASTSS 120(AX), Y4
+	VBROADCASTSS 120(AX), Y5
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max256x3:
+	MOVQ    (CX), DI
+	ADDQ    (SP), DI
+	VMOVUPS (DI), Y12
+	VMAXPS  Y0, Y12, Y0
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y0, Y0
+	VMOVUPS 32(DI), Y12
+	VMAXPS  Y1, Y12, Y1
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y1, Y1
+	VMOVUPS (DI)(SI*1), Y12
+	VMAXPS  Y2, Y12, Y2
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y2, Y2
+	VMOVUPS 32(DI)(SI*1), Y12
+	VMAXPS  Y3, Y12, Y3
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y3, Y3
+	VMOVUPS (DI)(SI*2), Y12
+	VMAXPS  Y4, Y12, Y4
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y4, Y4
+	VMOVUPS 32(DI)(SI*2), Y12
+	VMAXPS  Y5, Y12, Y5
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y5, Y5
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max256x3
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y4, (CX)
+	VMOVUPS Y5, 32(CX)
+	IMUL3Q  $0x00000003, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000003, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000003, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max256x3
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max256x3
+	VZEROUPPER
+	RET
+
+// func mean256x3(t *byte)
+// Requires: AVX
+TEXT ·mean256x3(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean256x3:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean256x3:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean256x3:
+	MOVQ         (CX), DI
+	ADDQ         (SP), DI
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       (DI)(SI*1), Y2, Y2
+	VADDPS       32(DI)(SI*1), Y3, Y3
+	VADDPS       (DI)(SI*2), Y4, Y4
+	VADDPS       32(DI)(SI*2), Y5, Y5
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean256x3
+	VBROADCASTSS 128(AX), Y12
+	VDIVPS       Y12, Y0, Y0
+	VDIVPS       Y12, Y1, Y1
+	VDIVPS       Y12, Y2, Y2
+	VDIVPS       Y12, Y3, Y3
+	VDIVPS       Y12, Y4, Y4
+	VDIVPS       Y12, Y5, Y5
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y5, 32(CX)
+	IMUL3Q       $0x00000003, 56(AX), CX
+	ADDQ         CX, (SP)
+	IMUL3Q       $0x00000003, 64(AX), CX
+	ADDQ         CX, 8(SP)
+	IMUL3Q       $0x00000003, 64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean256x3
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean256x3
+	VZEROUPPER
+	RET
+
+// func max256x4(t *byte)
+// Requires: AVX
+TEXT ·max256x4(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max256x4:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max256x4:
+	VBROADCASTSS 120(AX), Y0
+	VBROADCASTSS 120(AX), Y1
+	VBROADCASTSS 120(AX), Y2
+	VBROADCASTSS 120(AX), Y3
+	VBROADCASTSS 120(AX), Y4
+	VBROADCASTSS 120(AX), Y5
+	VBROADCASTSS 120(AX), Y6
+	VBROADCASTSS 120(AX), Y7
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max256x4:
+	MOVQ    (CX), DI
+	ADDQ    (SP), DI
+	LEAQ    (DI)(SI*2), R8
+	ADDQ    SI, R8
+	VMOVUPS (DI), Y12
+	VMAXPS  Y0, Y12, Y0
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y0, Y0
+	VMOVUPS 32(DI), Y12
+	VMAXPS  Y1, Y12, Y1
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y1, Y1
+	VMOVUPS (DI)(SI*1), Y12
+	VMAXPS  Y2, Y12, Y2
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y2, Y2
+	VMOVUPS 32(DI)(SI*1), Y12
+	VMAXPS  Y3, Y12, Y3
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y3, Y3
+	VMOVUPS (DI)(SI*2), Y12
+	VMAXPS  Y4, Y12, Y4
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y4, Y4
+	VMOVUPS 32(DI)(SI*2), Y12
+	VMAXPS  Y5, Y12, Y5
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y5, Y5
+	VMOVUPS (R8), Y12
+	VMAXPS  Y6, Y12, Y6
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y6, Y6
+	VMOVUPS 32(R8), Y12
+	VMAXPS  Y7, Y12, Y7
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y7, Y7
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max256x4
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y4, (CX)
+	VMOVUPS Y5, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y6, (CX)
+	VMOVUPS Y7, 32(CX)
+	IMUL3Q  $0x00000004, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000004, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000004, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max256x4
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max256x4
+	VZEROUPPER
+	RET
+
+// func mean256x4(t *byte)
+// Requires: AVX
+TEXT ·mean256x4(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean256x4:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean256x4:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean256x4:
+	MOVQ         (CX), DI
+	ADDQ         (SP), DI
+	LEAQ         (DI)(SI*2), R8
+	ADDQ         SI, R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       (DI)(SI*1), Y2, Y2
+	VADDPS       32(DI)(SI*1), Y3, Y3
+	VADDPS       (DI)(SI*2), Y4, Y4
+	VADDPS       32(DI)(SI*2), Y5, Y5
+	VADDPS       (R8), Y6, Y6
+	VADDPS       32(R8), Y7, Y7
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean256x4
+	VBROADCASTSS 128(AX), Y12
+	VDIVPS       Y12, Y0, Y0
+	VDIVPS       Y12, Y1, Y1
+	VDIVPS       Y12, Y2, Y2
+	VDIVPS       Y12, Y3, Y3
+	VDIVPS       Y12, Y4, Y4
+	VDIVPS       Y12, Y5, Y5
+	VDIVPS       Y12, Y6, Y6
+	VDIVPS       Y12, Y7, Y7
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y5, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y6, (CX)
+	VMOVUPS      Y7, 32(CX)
+	IMUL3Q       $0x00000004, 56(AX), CX
+	ADDQ         CX, (SP)
+	IMUL3Q       $0x00000004, 64(AX), CX
+	ADDQ         CX, 8(SP)
+	IMUL3Q       $0x00000004, 64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean256x4
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean256x4
+	VZEROUPPER
+	RET
+
+// func max256x5(t *byte)
+// Requires: AVX
+TEXT ·max256x5(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max256x5:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max256x5:
+	VBROADCASTSS 120(AX), Y0
+	VBROADCASTSS 120(AX), Y1
+	VBROADCASTSS 120(AX), Y2
+	VBROADCASTSS 120(AX), Y3
+	VBROADCASTSS 120(AX), Y4
+	VBROADCASTSS 120(AX), Y5
+	VBROADCASTSS 120(AX), Y6
+	VBROADCASTSS 120(AX), Y7
+	VBROADCASTSS 120(AX), Y8
+	VBROADCASTSS 120(AX), Y9
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max256x5:
+	MOVQ    (CX), DI
+	ADDQ    (SP), DI
+	LEAQ    (DI)(SI*2), R8
+	ADDQ    SI, R8
+	VMOVUPS (DI), Y12
+	VMAXPS  Y0, Y12, Y0
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y0, Y0
+	VMOVUPS 32(DI), Y12
+	VMAXPS  Y1, Y12, Y1
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y1, Y1
+	VMOVUPS (DI)(SI*1), Y12
+	VMAXPS  Y2, Y12, Y2
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y2, Y2
+	VMOVUPS 32(DI)(SI*1), Y12
+	VMAXPS  Y3, Y12, Y3
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y3, Y3
+	VMOVUPS (DI)(SI*2), Y12
+	VMAXPS  Y4, Y12, Y4
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y4, Y4
+	VMOVUPS 32(DI)(SI*2), Y12
+	VMAXPS  Y5, Y12, Y5
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y5, Y5
+	VMOVUPS (R8), Y12
+	VMAXPS  Y6, Y12, Y6
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y6, Y6
+	VMOVUPS 32(R8), Y12
+	VMAXPS  Y7, Y12, Y7
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y7, Y7
+	VMOVUPS (R8)(SI*1), Y12
+	VMAXPS  Y8, Y12, Y8
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y8, Y8
+	VMOVUPS 32(R8)(SI*1), Y12
+	VMAXPS  Y9, Y12, Y9
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y9, Y9
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max256x5
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y4, (CX)
+	VMOVUPS Y5, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y6, (CX)
+	VMOVUPS Y7, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y8, (CX)
+	VMOVUPS Y9, 32(CX)
+	IMUL3Q  $0x00000005, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000005, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000005, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max256x5
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max256x5
+	VZEROUPPER
+	RET
+
+// func mean256x5(t *byte)
+// Requires: AVX
+TEXT ·mean256x5(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean256x5:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean256x5:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean256x5:
+	MOVQ         (CX), DI
+	ADDQ         (SP), DI
+	LEAQ         (DI)(SI*2), R8
+	ADDQ         SI, R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       (DI)(SI*1), Y2, Y2
+	VADDPS       32(DI)(SI*1), Y3, Y3
+	VADDPS       (DI)(SI*2), Y4, Y4
+	VADDPS       32(DI)(SI*2), Y5, Y5
+	VADDPS       (R8), Y6, Y6
+	VADDPS       32(R8), Y7, Y7
+	VADDPS       (R8)(SI*1), Y8, Y8
+	VADDPS       32(R8)(SI*1), Y9, Y9
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean256x5
+	VBROADCASTSS 128(AX), Y12
+	VDIVPS       Y12, Y0, Y0
+	VDIVPS       Y12, Y1, Y1
+	VDIVPS       Y12, Y2, Y2
+	VDIVPS       Y12, Y3, Y3
+	VDIVPS       Y12, Y4, Y4
+	VDIVPS       Y12, Y5, Y5
+	VDIVPS       Y12, Y6, Y6
+	VDIVPS       Y12, Y7, Y7
+	VDIVPS       Y12, Y8, Y8
+	VDIVPS       Y12, Y9, Y9
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y5, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y6, (CX)
+	VMOVUPS      Y7, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y8, (CX)
+	VMOVUPS      Y9, 32(CX)
+	IMUL3Q       $0x00000005, 56(AX), CX
+	ADDQ         CX, (SP)
+	IMUL3Q       $0x00000005, 64(AX), CX
+	ADDQ         CX, 8(SP)
+	IMUL3Q       $0x00000005, 64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean256x5
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean256x5
+	VZEROUPPER
+	RET
+
+// func max256x6(t *byte)
+// Requires: AVX
+TEXT ·max256x6(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_max256x6:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_max256x6:
+	VBROADCASTSS 120(AX), Y0
+	VBROADCASTSS 120(AX), Y1
+	VBROADCASTSS 120(AX), Y2
+	VBROADCASTSS 120(AX), Y3
+	VBROADCASTSS 120(AX), Y4
+	VBROADCASTSS 120(AX), Y5
+	VBROADCASTSS 120(AX), Y6
+	VBROADCASTSS 120(AX), Y7
+	VBROADCASTSS 120(AX), Y8
+	VBROADCASTSS 120(AX), Y9
+	VBROADCASTSS 120(AX), Y10
+	VBROADCASTSS 120(AX), Y11
+	MOVQ         24(AX), CX
+	MOVQ         32(AX), DX
+	MOVQ         8(AX), BX
+	MOVQ         56(AX), SI
+
+step_max256x6:
+	MOVQ    (CX), DI
+	ADDQ    (SP), DI
+	LEAQ    (DI)(SI*2), R8
+	ADDQ    SI, R8
+	VMOVUPS (DI), Y12
+	VMAXPS  Y0, Y12, Y0
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y0, Y0
+	VMOVUPS 32(DI), Y12
+	VMAXPS  Y1, Y12, Y1
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y1, Y1
+	VMOVUPS (DI)(SI*1), Y12
+	VMAXPS  Y2, Y12, Y2
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y2, Y2
+	VMOVUPS 32(DI)(SI*1), Y12
+	VMAXPS  Y3, Y12, Y3
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y3, Y3
+	VMOVUPS (DI)(SI*2), Y12
+	VMAXPS  Y4, Y12, Y4
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y4, Y4
+	VMOVUPS 32(DI)(SI*2), Y12
+	VMAXPS  Y5, Y12, Y5
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y5, Y5
+	VMOVUPS (R8), Y12
+	VMAXPS  Y6, Y12, Y6
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y6, Y6
+	VMOVUPS 32(R8), Y12
+	VMAXPS  Y7, Y12, Y7
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y7, Y7
+	VMOVUPS (R8)(SI*1), Y12
+	VMAXPS  Y8, Y12, Y8
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y8, Y8
+	VMOVUPS 32(R8)(SI*1), Y12
+	VMAXPS  Y9, Y12, Y9
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y9, Y9
+	VMOVUPS (R8)(SI*2), Y12
+	VMAXPS  Y10, Y12, Y10
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y10, Y10
+	VMOVUPS 32(R8)(SI*2), Y12
+	VMAXPS  Y11, Y12, Y11
+	VCMPPS  $0x03, Y12, Y12, Y13
+	VORPS   Y13, Y11, Y11
+	ADDQ    $0x40, BX
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_max256x6
+	MOVQ    8(SP), CX
+	MOVQ    64(AX), DX
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y4, (CX)
+	VMOVUPS Y5, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y6, (CX)
+	VMOVUPS Y7, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y8, (CX)
+	VMOVUPS Y9, 32(CX)
+	ADDQ    DX, CX
+	VMOVUPS Y10, (CX)
+	VMOVUPS Y11, 32(CX)
+	IMUL3Q  $0x00000006, 56(AX), CX
+	ADDQ    CX, (SP)
+	IMUL3Q  $0x00000006, 64(AX), CX
+	ADDQ    CX, 8(SP)
+	IMUL3Q  $0x00000006, 64(AX), CX
+	ADDQ    CX, 16(SP)
+	DECQ    24(SP)
+	JNE     tile_max256x6
+	MOVQ    168(AX), CX
+	ADDQ    CX, 40(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 48(SP)
+	MOVQ    176(AX), CX
+	ADDQ    CX, 56(SP)
+	DECQ    32(SP)
+	JNE     row_max256x6
+	VZEROUPPER
+	RET
+
+// func mean256x6(t *byte)
+// Requires: AVX
+TEXT ·mean256x6(SB), NOSPLIT, $64-8
+	MOVQ t+0(FP), AX
+	MOVQ (AX), CX
+	MOVQ CX, 40(SP)
+	MOVQ 16(AX), CX
+	MOVQ CX, 48(SP)
+	MOVQ 112(AX), CX
+	MOVQ CX, 56(SP)
+	MOVQ 160(AX), CX
+	MOVQ CX, 32(SP)
+
+row_mean256x6:
+	MOVQ 40(SP), CX
+	MOVQ CX, (SP)
+	MOVQ 48(SP), CX
+	MOVQ CX, 8(SP)
+	MOVQ 56(SP), CX
+	MOVQ CX, 16(SP)
+	MOVQ 152(AX), CX
+	MOVQ CX, 24(SP)
+
+tile_mean256x6:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+
+step_mean256x6:
+	MOVQ         (CX), DI
+	ADDQ         (SP), DI
+	LEAQ         (DI)(SI*2), R8
+	ADDQ         SI, R8
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       (DI)(SI*1), Y2, Y2
+	VADDPS       32(DI)(SI*1), Y3, Y3
+	VADDPS       (DI)(SI*2), Y4, Y4
+	VADDPS       32(DI)(SI*2), Y5, Y5
+	VADDPS       (R8), Y6, Y6
+	VADDPS       32(R8), Y7, Y7
+	VADDPS       (R8)(SI*1), Y8, Y8
+	VADDPS       32(R8)(SI*1), Y9, Y9
+	VADDPS       (R8)(SI*2), Y10, Y10
+	VADDPS       32(R8)(SI*2), Y11, Y11
+	ADDQ         $0x40, BX
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNE          step_mean256x6
+	VBROADCASTSS 128(AX), Y12
+	VDIVPS       Y12, Y0, Y0
+	VDIVPS       Y12, Y1, Y1
+	VDIVPS       Y12, Y2, Y2
+	VDIVPS       Y12, Y3, Y3
+	VDIVPS       Y12, Y4, Y4
+	VDIVPS       Y12, Y5, Y5
+	VDIVPS       Y12, Y6, Y6
+	VDIVPS       Y12, Y7, Y7
+	VDIVPS       Y12, Y8, Y8
+	VDIVPS       Y12, Y9, Y9
+	VDIVPS       Y12, Y10, Y10
+	VDIVPS       Y12, Y11, Y11
+	MOVQ         8(SP), CX
+	MOVQ         64(AX), DX
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y1, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y2, (CX)
+	VMOVUPS      Y3, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y5, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y6, (CX)
+	VMOVUPS      Y7, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y8, (CX)
+	VMOVUPS      Y9, 32(CX)
+	ADDQ         DX, CX
+	VMOVUPS      Y10, (CX)
+	VMOVUPS      Y11, 32(CX)
+	IMUL3Q       $0x00000006, 56(AX), CX
+	ADDQ         CX, (SP)
+	IMUL3Q       $0x00000006, 64(AX), CX
+	ADDQ         CX, 8(SP)
+	IMUL3Q       $0x00000006, 64(AX), CX
+	ADDQ         CX, 16(SP)
+	DECQ         24(SP)
+	JNE          tile_mean256x6
+	MOVQ         168(AX), CX
+	ADDQ         CX, 40(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 48(SP)
+	MOVQ         176(AX), CX
+	ADDQ         CX, 56(SP)
+	DECQ         32(SP)
+	JNE          row_mean256x6
+	VZEROUPPER
+	RET
+
+// func sumWide256(count int, x *float32, sums *float64)
+// Requires: AVX
+TEXT ·sumWide256(SB), NOSPLIT, $0-24
+	MOVQ    count+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    sums+16(FP), DX
+	VMOVUPS (DX), Y0
+	VMOVUPS 32(DX), Y1
+	VMOVUPS 64(DX), Y2
+	VMOVUPS 96(DX), Y3
+
+more_sumWide256:
+	VCVTPS2PD (CX), Y4
+	VADDPD    Y4, Y0, Y0
+	VCVTPS2PD 16(CX), Y5
+	VADDPD    Y5, Y1, Y1
+	VCVTPS2PD 32(CX), Y6
+	VADDPD    Y6, Y2, Y2
+	VCVTPS2PD 48(CX), Y7
+	VADDPD    Y7, Y3, Y3
+	ADDQ      $0x40, CX
+	DECQ      AX
+	JNE       more_sumWide256
+	VMOVUPS   Y0, (DX)
+	VMOVUPS   Y1, 32(DX)
+	VMOVUPS   Y2, 64(DX)
+	VMOVUPS   Y3, 96(DX)
 	VZEROUPPER
 	RET
 
@@ -13292,9 +15438,9 @@ far_conv512x1x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x1x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
-	MOVQ   64(AX), BX
+	MOVQ   64(AX), CX
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x1x1
@@ -13402,9 +15548,9 @@ far_conv512x2x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x2x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x2x1
@@ -13529,9 +15675,9 @@ far_conv512x3x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x3x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x3x1
@@ -13678,9 +15824,9 @@ far_conv512x4x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x4x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x4x1
@@ -13844,9 +15990,9 @@ far_conv512x5x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x5x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x5x1
@@ -14027,9 +16173,9 @@ far_conv512x6x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x6x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x6x1
@@ -14232,9 +16378,9 @@ far_conv512x7x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x7x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x7x1
@@ -14454,9 +16600,9 @@ far_conv512x8x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x8x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x8x1
@@ -14693,9 +16839,9 @@ far_conv512x9x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x9x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x9x1
@@ -14954,9 +17100,9 @@ far_conv512x10x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x10x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x10x1
@@ -15232,9 +17378,9 @@ far_conv512x11x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x11x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x11x1
@@ -15527,9 +17673,9 @@ far_conv512x12x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x12x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x12x1
@@ -15844,9 +17990,9 @@ far_conv512x13x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x13x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x13x1
@@ -16178,9 +18324,9 @@ far_conv512x14x1:
 	ADDQ   $0x08, CX
 	DECQ   DX
 	JNE    step_conv512x14x1
-	MOVQ   80(AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   64(AX), SI
+	MOVQ   80(AX), CX
 	MOVQ   72(AX), BX
 	TESTQ  $0x00000001, CX
 	JE     whole_conv512x14x1

@@ -7,9 +7,17 @@ var convGo = func() *ConvSet {
 	s := &ConvSet{Name: "go", Pixels: 4, Columns: 16}
 	for pixels := range s.Pixels {
 		s.depthwise = append(s.depthwise, func(t *byte) { depthwiseTiles((*ConvTile)(unsafe.Pointer(t)), pixels+1) })
+		s.largest = append(s.largest, func(t *byte) { poolTiles((*ConvTile)(unsafe.Pointer(t)), pixels+1, true) })
+		s.mean = append(s.mean, func(t *byte) { poolTiles((*ConvTile)(unsafe.Pointer(t)), pixels+1, false) })
 		s.wide = append(s.wide, func(t *byte) { convTile((*ConvTile)(unsafe.Pointer(t)), pixels+1) })
 	}
 	s.narrow = s.wide
+	s.sumWide = func(count int, x *float32, sums *float64) {
+		to := unsafe.Slice(sums, 16)
+		for i, v := range unsafe.Slice(x, 16*count) {
+			to[i%16] += float64(v)
+		}
+	}
 	for i, m := range []int{2, 4} {
 		s.winogradIn[i] = func(t *byte) { winogradTiles(m, true, (*WinogradTile)(unsafe.Pointer(t))) }
 		s.winogradOut[i] = func(t *byte) { winogradTiles(m, false, (*WinogradTile)(unsafe.Pointer(t))) }
@@ -70,6 +78,37 @@ func depthwiseTiles(t *ConvTile, pixels int) {
 				finish.finish(p, &sum)
 			}
 			copy(at(t.Y, row*t.YRow+p*t.YPixel, 16), sum[:])
+		}
+	}
+}
+
+// poolTiles computes rows of tiles of the largest elements, or of means.
+func poolTiles(t *ConvTile, pixels int, largest bool) {
+	offsets := unsafe.Slice(t.Offsets, t.Steps)
+	for row := range t.Rows {
+		for p := range t.Tiles * pixels {
+			var to [16]float32
+			if largest {
+				for o := range to {
+					to[o] = t.Low
+				}
+			}
+			for _, offset := range offsets {
+				for o, v := range at(t.X, row*t.XRow+offset+p*t.XPixel, 16) {
+					switch {
+					case !largest:
+						to[o] += v
+					case v > to[o] || v != v:
+						to[o] = v
+					}
+				}
+			}
+			if !largest {
+				for o := range to {
+					to[o] /= t.High
+				}
+			}
+			copy(at(t.Y, row*t.YRow+p*t.YPixel, 16), to[:])
 		}
 	}
 }

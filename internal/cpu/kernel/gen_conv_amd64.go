@@ -134,6 +134,71 @@ func depthwise512x11(t *byte)
 //go:noescape
 func depthwise512x12(t *byte)
 
+// max512x1 computes rows of tiles of 1 pixels; see ConvTile.
+//
+//go:noescape
+func max512x1(t *byte)
+
+// mean512x1 computes rows of tiles of 1 pixels; see ConvTile.
+//
+//go:noescape
+func mean512x1(t *byte)
+
+// max512x2 computes rows of tiles of 2 pixels; see ConvTile.
+//
+//go:noescape
+func max512x2(t *byte)
+
+// mean512x2 computes rows of tiles of 2 pixels; see ConvTile.
+//
+//go:noescape
+func mean512x2(t *byte)
+
+// max512x3 computes rows of tiles of 3 pixels; see ConvTile.
+//
+//go:noescape
+func max512x3(t *byte)
+
+// mean512x3 computes rows of tiles of 3 pixels; see ConvTile.
+//
+//go:noescape
+func mean512x3(t *byte)
+
+// max512x4 computes rows of tiles of 4 pixels; see ConvTile.
+//
+//go:noescape
+func max512x4(t *byte)
+
+// mean512x4 computes rows of tiles of 4 pixels; see ConvTile.
+//
+//go:noescape
+func mean512x4(t *byte)
+
+// max512x5 computes rows of tiles of 5 pixels; see ConvTile.
+//
+//go:noescape
+func max512x5(t *byte)
+
+// mean512x5 computes rows of tiles of 5 pixels; see ConvTile.
+//
+//go:noescape
+func mean512x5(t *byte)
+
+// max512x6 computes rows of tiles of 6 pixels; see ConvTile.
+//
+//go:noescape
+func max512x6(t *byte)
+
+// mean512x6 computes rows of tiles of 6 pixels; see ConvTile.
+//
+//go:noescape
+func mean512x6(t *byte)
+
+// sumWide512 adds count vectors of sixteen floats, which lie one behind the other, to sixteen sums.
+//
+//go:noescape
+func sumWide512(count int, x *float32, sums *float64)
+
 // winograd512In2 transforms tiles; see WinogradTile.
 //
 //go:noescape
@@ -213,6 +278,71 @@ func depthwise256x5(t *byte)
 //
 //go:noescape
 func depthwise256x6(t *byte)
+
+// max256x1 computes rows of tiles of 1 pixels; see ConvTile.
+//
+//go:noescape
+func max256x1(t *byte)
+
+// mean256x1 computes rows of tiles of 1 pixels; see ConvTile.
+//
+//go:noescape
+func mean256x1(t *byte)
+
+// max256x2 computes rows of tiles of 2 pixels; see ConvTile.
+//
+//go:noescape
+func max256x2(t *byte)
+
+// mean256x2 computes rows of tiles of 2 pixels; see ConvTile.
+//
+//go:noescape
+func mean256x2(t *byte)
+
+// max256x3 computes rows of tiles of 3 pixels; see ConvTile.
+//
+//go:noescape
+func max256x3(t *byte)
+
+// mean256x3 computes rows of tiles of 3 pixels; see ConvTile.
+//
+//go:noescape
+func mean256x3(t *byte)
+
+// max256x4 computes rows of tiles of 4 pixels; see ConvTile.
+//
+//go:noescape
+func max256x4(t *byte)
+
+// mean256x4 computes rows of tiles of 4 pixels; see ConvTile.
+//
+//go:noescape
+func mean256x4(t *byte)
+
+// max256x5 computes rows of tiles of 5 pixels; see ConvTile.
+//
+//go:noescape
+func max256x5(t *byte)
+
+// mean256x5 computes rows of tiles of 5 pixels; see ConvTile.
+//
+//go:noescape
+func mean256x5(t *byte)
+
+// max256x6 computes rows of tiles of 6 pixels; see ConvTile.
+//
+//go:noescape
+func max256x6(t *byte)
+
+// mean256x6 computes rows of tiles of 6 pixels; see ConvTile.
+//
+//go:noescape
+func mean256x6(t *byte)
+
+// sumWide256 adds count vectors of sixteen floats, which lie one behind the other, to sixteen sums.
+//
+//go:noescape
+func sumWide256(count int, x *float32, sums *float64)
 
 // winograd256In2 transforms tiles; see WinogradTile.
 //

@@ -47,8 +47,13 @@ func convFamily() {
 			s.conv(pixels, 2)
 		}
 		for pixels := 1; pixels <= min(12, s.rows); pixels++ {
-			s.depthwise(pixels)
+			s.depthwise("depthwise", pixels)
 		}
+		for pixels := 1; pixels <= 6; pixels++ {
+			s.depthwise("max", pixels)
+			s.depthwise("mean", pixels)
+		}
+		s.sumWide()
 		s.winogradFamily()
 	}
 	for pixels := 1; pixels <= sets[0].rows; pixels++ {
@@ -160,22 +165,20 @@ func (s set) conv(pixels, vectors int) {
 	ADDQ(Imm(8), offsets)
 	DECQ(steps)
 	JNE(LabelRef(label("step")))
-	s.finish(label, field, pixels, vectors, acc, b, one)
+	s.finish(label, field, pixels, vectors, acc, b, one, true)
 	s.end()
 }
 
 // finish writes what follows the sums of a tile: the sum so far, scale and shift, residual, limits, the mask of channels
-// that are, and the store.
+// that are, and the store; or only this.
 func (s set) finish(
 	label func(string) string, field func(int) Mem, pixels, vectors int, acc func(p, n int) reg.VecPhysical,
-	b, one [2]reg.VecPhysical,
+	b, one [2]reg.VecPhysical, all bool,
 ) {
 	bytes := 4 * s.lanes
 	flags, y, block, step, at := GP64(), GP64(), GP64(), GP64(), GP64()
-	MOVQ(field(tileFlags), flags)
 	MOVQ(field(tileY), y)
 	MOVQ(field(tileYPixel), step)
-	MOVQ(field(tileYBlock), block)
 	// place is where the second vector lies: in the same block of sixteen with AVX2, in the next with AVX-512.
 	place := func(base reg.GPVirtual, n int) Mem {
 		switch {
@@ -196,6 +199,12 @@ func (s set) finish(
 			}
 		}
 	}
+	if !all {
+		each(y, func(p, n int, m Mem) { VMOVUPS(acc(p, n), m) })
+		return
+	}
+	MOVQ(field(tileFlags), flags)
+	MOVQ(field(tileYBlock), block)
 	unless := func(flag int, skip string) {
 		TESTQ(U32(uint32(flag)), flags)
 		JE(LabelRef(label(skip)))

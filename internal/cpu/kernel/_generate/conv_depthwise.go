@@ -19,8 +19,11 @@ const (
 // depthwise writes rows of tiles of pixels by the sixteen channels of a block, each of which has its own weights:
 //
 //	y[row][p][o] = Σ_step x[row][offset[step] + p·xPixel + o]·w[step][o]
-func (s set) depthwise(pixels int) {
-	name := fmt.Sprintf("depthwise%sx%d", s.name, pixels)
+//
+// Pools are the same with other sums: kind "max" takes the largest x, NaN where there is one; "mean" adds them up and
+// divides by High. Neither has weights, and nothing follows.
+func (s set) depthwise(kind string, pixels int) {
+	name := fmt.Sprintf("%s%sx%d", kind, s.name, pixels)
 	label := func(what string) string { return fmt.Sprintf("%s_%s", what, name) }
 	TEXT(name, NOSPLIT, "func(t *byte)")
 	Doc(fmt.Sprintf("%s computes rows of tiles of %d pixels; see ConvTile.", name, pixels))
@@ -57,7 +60,11 @@ func (s set) depthwise(pixels int) {
 	Label(label("tile"))
 	acc := func(p, n int) reg.VecPhysical { return s.vector(vectors*p + n) }
 	for i := range vectors * pixels {
-		s.zero(s.vector(i))
+		if kind == "max" {
+			VBROADCASTSS(field(tileLow), s.vector(i))
+		} else {
+			s.zero(s.vector(i))
+		}
 	}
 	b := [2]reg.VecPhysical{s.vector(s.registers - 4), s.vector(s.registers - 3)}
 	one := [2]reg.VecPhysical{s.vector(s.registers - 2), s.vector(s.registers - 1)}
@@ -77,8 +84,10 @@ func (s set) depthwise(pixels int) {
 		LEAQ(Mem{Base: bases[j-1], Index: pixel, Scale: 2}, bases[j])
 		ADDQ(pixel, bases[j])
 	}
-	for n := range vectors {
-		VMOVUPS(Mem{Base: w, Disp: 4 * n * s.lanes}, b[n])
+	if kind == "depthwise" {
+		for n := range vectors {
+			VMOVUPS(Mem{Base: w, Disp: 4 * n * s.lanes}, b[n])
+		}
 	}
 	for p := range pixels {
 		for n := range vectors {
@@ -86,14 +95,27 @@ func (s set) depthwise(pixels int) {
 			if p%3 > 0 {
 				m.Index, m.Scale = pixel, uint8(p%3)
 			}
-			VFMADD231PS(m, b[n], acc(p, n))
+			switch kind {
+			case "depthwise":
+				VFMADD231PS(m, b[n], acc(p, n))
+			case "mean":
+				VADDPS(m, acc(p, n), acc(p, n))
+			default:
+				s.greater(m, acc(p, n), b[0], b[1])
+			}
 		}
 	}
 	ADDQ(Imm(64), w)
 	ADDQ(Imm(8), offsets)
 	DECQ(steps)
 	JNE(LabelRef(label("step")))
-	s.finish(label, field, pixels, vectors, acc, b, one)
+	if kind == "mean" {
+		VBROADCASTSS(field(tileHigh), b[0])
+		for i := range vectors * pixels {
+			VDIVPS(b[0], s.vector(i), s.vector(i))
+		}
+	}
+	s.finish(label, field, pixels, vectors, acc, b, one, kind == "depthwise")
 	next := func(to Mem, step int, times int) {
 		if times == 1 {
 			MOVQ(field(step), r)
@@ -112,5 +134,47 @@ func (s set) depthwise(pixels int) {
 	next(rowResidual, tileYRow, 1)
 	DECQ(field(tileRows))
 	JNE(LabelRef(label("row")))
+	s.end()
+}
+
+// greater replaces a by the greater of x and a, and by NaN if one is.
+func (s set) greater(x Mem, a, spare, nan reg.VecPhysical) {
+	VMOVUPS(x, spare)
+	VMAXPS(a, spare, a) // a where one is NaN
+	if s.lanes == 16 {
+		VCMPPS(Imm(3), spare, spare, reg.K1)
+		VMOVAPS(spare, reg.K1, a)
+		return
+	}
+	VCMPPS(Imm(3), spare, spare, nan)
+	VORPS(nan, a, a) // all ones is NaN too
+}
+
+// sumWide adds count vectors of sixteen floats to sums in float64.
+func (s set) sumWide() {
+	name := "sumWide" + s.name
+	TEXT(name, NOSPLIT, "func(count int, x *float32, sums *float64)")
+	Doc(name + " adds count vectors of sixteen floats, which lie one behind the other, to sixteen sums.")
+	Pragma("noescape")
+	count := Load(Param("count"), GP64())
+	x := Load(Param("x"), GP64())
+	sums := Load(Param("sums"), GP64())
+	wide := s.lanes / 2
+	for i := range 16 / wide {
+		VMOVUPS(Mem{Base: sums, Disp: 8 * i * wide}, s.vector(i))
+	}
+	Label("more_" + name)
+	for i := range 16 / wide {
+		from := Mem{Base: x, Disp: 4 * i * wide}
+		to := s.vector(16/wide + i)
+		VCVTPS2PD(from, to)
+		VADDPD(to, s.vector(i), s.vector(i))
+	}
+	ADDQ(Imm(64), x)
+	DECQ(count)
+	JNE(LabelRef("more_" + name))
+	for i := range 16 / wide {
+		VMOVUPS(s.vector(i), Mem{Base: sums, Disp: 8 * i * wide})
+	}
 	s.end()
 }

@@ -19,6 +19,7 @@ import (
 // families has what writes each family; one file each.
 var families = map[string]func(){
 	"conv":   convFamily,
+	"conv":   convFamily,
 	"gemm":   gemmFamily,
 	"half":   halfFamily,
 	"vector": vectorFamily,

@@ -1,0 +1,127 @@
+package blocked
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/optimem/optimem/internal/cpu/kernel"
+	"pgregory.net/rapid"
+)
+
+// blocksOf returns a plain value in blocks, and plainOf the other way.
+func blocksOf(n, channels, height, width int, x []float32) []float32 {
+	y := dirty(Elements(n, channels, height, width))
+	pixels := height * width
+	To(threadCount(2), n, channels, height, width, x, [4]int{channels * pixels, pixels, width, 1}, y)
+	return y
+}
+
+func plainOf(n, channels, height, width int, x []float32) []float32 {
+	y := dirty(n * channels * height * width)
+	From(threadCount(2), n, channels, height, width, x, y)
+	return y
+}
+
+func drawWindow(t *rapid.T) Window {
+	draw := func(name string, low, high int) int { return rapid.IntRange(low, high).Draw(t, name) }
+	w := Window{
+		Batch: draw("batch", 1, 2), Channels: draw("channels", 1, 40), OutHeight: draw("outHeight", 1, 8),
+		OutWidth: draw("outWidth", 1, 20),
+	}
+	if w.Adaptive = draw("adaptive", 0, 3) == 0; w.Adaptive {
+		w.Height, w.Width = draw("height", 1, 20), draw("width", 1, 20)
+		return w
+	}
+	w.KernelH, w.KernelW = draw("kernelH", 1, 7), draw("kernelW", 1, 7)
+	w.StrideH, w.StrideW = draw("strideH", 1, 3), draw("strideW", 1, 3)
+	w.DilationH, w.DilationW = draw("dilationH", 1, 2), draw("dilationW", 1, 2)
+	w.PadTop, w.PadLeft = draw("padTop", 0, w.KernelH/2), draw("padLeft", 0, w.KernelW/2)
+	size := func(out, kernel, stride, pad, dilation int) (size, padEnd int) {
+		most := (out-1)*stride + (kernel-1)*dilation + 1 - pad
+		short := draw("short", 0, kernel/2)
+		return max(1, most-short), max(0, min(short, most-1))
+	}
+	w.Height, w.PadBottom = size(w.OutHeight, w.KernelH, w.StrideH, w.PadTop, w.DilationH)
+	w.Width, w.PadRight = size(w.OutWidth, w.KernelW, w.StrideW, w.PadLeft, w.DilationW)
+	w.IncludePad = draw("include", 0, 1) == 1
+	w.Divisor = max(0, draw("divisor", -5, 5))
+	return w
+}
+
+func TestPools(t *testing.T) {
+	for _, set := range kernel.ConvSets() {
+		t.Run(set.Name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { checkPools(t, set) })
+		})
+	}
+}
+
+func checkPools(t *rapid.T, set *kernel.ConvSet) {
+	w := drawWindow(t)
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	x := random(rng, w.Batch*w.Channels*w.Height*w.Width)
+	nan := -1
+	if rapid.Bool().Draw(t, "nan") {
+		nan = rng.IntN(len(x))
+		x[nan] = float32(math.NaN())
+	}
+	in := blocksOf(w.Batch, w.Channels, w.Height, w.Width, x)
+	largest := dirty(Elements(w.Batch, w.Channels, w.OutHeight, w.OutWidth))
+	mean := dirty(len(largest))
+	maxPool(threadCount(2), set, w, in, largest)
+	avgPool(threadCount(2), set, w, in, mean)
+	checkPadding(t, w.Channels, w.OutHeight*w.OutWidth, mean)
+	gotMax := plainOf(w.Batch, w.Channels, w.OutHeight, w.OutWidth, largest)
+	gotMean := plainOf(w.Batch, w.Channels, w.OutHeight, w.OutWidth, mean)
+	for i := range gotMax {
+		plane, oy, ox := i/(w.OutHeight*w.OutWidth), i/w.OutWidth%w.OutHeight, i%w.OutWidth
+		y0, y1, dy, rows := w.rows(oy)
+		x0, x1, dx, columns := w.columns(ox)
+		most, sum, count := math.Inf(-1), 0.0, 0
+		for iy := y0; iy < y1; iy += dy {
+			for ix := x0; ix < x1; ix += dx {
+				v := float64(x[(plane*w.Height+iy)*w.Width+ix])
+				most, sum, count = math.Max(most, v), sum+v, count+1
+			}
+		}
+		if g := float64(gotMax[i]); g != most && !(math.IsNaN(g) && math.IsNaN(most)) {
+			t.Fatalf("max %d is %v, want %v", i, g, most)
+		}
+		want := sum / float64(w.divisor(rows, columns, count))
+		if g := float64(gotMean[i]); !(math.Abs(g-want) <= 1e-6*math.Max(1, math.Abs(want))) &&
+			!(math.IsNaN(g) && math.IsNaN(want)) {
+			t.Fatalf("mean %d is %v, want %v", i, g, want)
+		}
+	}
+}
+
+func TestElementwise(t *testing.T) {
+	for _, set := range kernel.ConvSets() {
+		t.Run(set.Name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				n, c := rapid.IntRange(1, 3).Draw(t, "n"), rapid.IntRange(1, 40).Draw(t, "channels")
+				pixels := rapid.IntRange(1, 40).Draw(t, "pixels")
+				rng := rand.New(rand.NewPCG(1, 2))
+				x1, x2, scale := random(rng, n*c*pixels), random(rng, n*c*pixels), random(rng, n*c)
+				act := Act(rapid.IntRange(0, int(numActs)-1).Draw(t, "act"))
+				in1, in2 := blocksOf(n, c, 1, pixels, x1), blocksOf(n, c, 1, pixels, x2)
+				sum, product := dirty(len(in1)), dirty(len(in1))
+				add(threadCount(2), set, c, pixels, in1, in2, sum, act, 0.1, 0.7)
+				multiply(threadCount(2), set, pixels, in1, blocksOf(n, c, 1, 1, scale), product)
+				checkPadding(t, c, pixels, sum)
+				checkPadding(t, c, pixels, product)
+				gotSum, gotProduct := plainOf(n, c, 1, pixels, sum), plainOf(n, c, 1, pixels, product)
+				for i := range gotSum {
+					want := act.of(x1[i]+x2[i], 0.1, 0.7)
+					if d := math.Abs(float64(gotSum[i] - want)); !(d <= 1e-6) {
+						t.Fatalf("%v: sum %d is %v, want %v", act, i, gotSum[i], want)
+					}
+					if want := x1[i] * scale[i/pixels]; gotProduct[i] != want {
+						t.Fatalf("product %d is %v, want %v", i, gotProduct[i], want)
+					}
+				}
+			})
+		})
+	}
+}
