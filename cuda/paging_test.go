@@ -492,6 +492,50 @@ func TestTwoSessions(t *testing.T) {
 	}
 }
 
+// TestSecondGPU runs on another GPU than the first.
+func TestSecondGPU(t *testing.T) {
+	l := lower(t, network(t, 3, widths...))
+	lib := sim.New(t, "devices=2 memory=8M")
+	lib.Take(0, 8<<20)
+	dev, err := cuda.New(cuda.Options{Library: lib.Path, Ordinal: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if total, free := dev.Memory(); dev.Name() != "cuda:1" || total != 8<<20 || free != 8<<20 {
+		t.Errorf("%s has %d bytes, %d free", dev.Name(), total, free)
+	}
+	if _, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Page}), 2); err != nil {
+		t.Error(err)
+	}
+	if err := dev.Close(); err != nil {
+		t.Error(err)
+	}
+	lib.Check(t)
+}
+
+// TestFarAhead gives out many more ops than may wait on the GPU.
+func TestFarAhead(t *testing.T) {
+	deep := make([]int, 400)
+	for i := range deep {
+		deep[i] = 4 + i%3
+	}
+	l := lower(t, network(t, 1, deep...))
+	for _, order := range []string{"threads", "lazy:8"} {
+		dev, _ := open(t, "memory=8M order="+order)
+		want, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Resident}), 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Page}), 2)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%v, the same bits: %v", err, bytes.Equal(got, want))
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestOverlap reads the driver's clock: where copies take longer than kernels, a pass takes as long as the copies and one
 // kernel, and nothing is waited for twice.
 func TestOverlap(t *testing.T) {

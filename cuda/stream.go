@@ -11,8 +11,8 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
-// A stream is a queue of work on the GPU. Like the device's its methods may be called from several goroutines, though
-// what they give it then has no order.
+// A stream is a queue of work on the GPU. What runs ops must be one goroutine; other methods may be called from several,
+// though what they give the stream then has no order.
 type stream struct {
 	d      *Device
 	handle driver.Stream
@@ -22,6 +22,9 @@ type stream struct {
 	err error
 	// events are those recorded, the oldest first.
 	events []*event
+	// ahead are marks in the work that is given out, one each aheadOps ops; since counts those after the last.
+	ahead []*event
+	since int
 	args   call
 	// launch is that of the op being run; op is it.
 	launch launch
@@ -94,9 +97,31 @@ func (s *stream) CopyOut(dst []byte, src device.Region) error {
 	return s.d.failed(s.d.lib.CopyOut(dst, driver.Pointer(from.address), s.handle))
 }
 
+// aheadOps bounds the ops that wait on the GPU to three times as many, so that who cancels a pass need not wait for all of
+// it: what the driver was given it cannot be told to leave.
+const aheadOps = 64
+
+// pace waits where the GPU is far behind.
+func (s *stream) pace(ctx context.Context) error {
+	if s.since++; s.since < aheadOps {
+		return nil
+	}
+	s.since = 0
+	s.ahead = append(s.ahead, s.Record().(*event))
+	if len(s.ahead) <= 2 {
+		return nil
+	}
+	oldest := s.ahead[0]
+	s.ahead = append(s.ahead[:0], s.ahead[1:]...)
+	return oldest.Sync(ctx)
+}
+
 // Run gives an op's kernels to the GPU.
 func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.pace(ctx); err != nil {
 		return err
 	}
 	k, ok := table[l.Op.Kind]

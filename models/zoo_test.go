@@ -65,8 +65,17 @@ func TestZoo(t *testing.T) {
 	}
 }
 
-// runZoo runs one model and returns the largest error, as a part of the largest magnitude of its output.
+// runZoo runs one model on the CPU and returns the largest error, as a part of the largest magnitude of its output.
 func runZoo(ctx context.Context, name, form string) (float64, error) {
+	return runZooWith(ctx, name, form, func(m *models.Model) (*optimem.Session, error) {
+		return optimem.Resident(ctx, m, optimem.ResidentOptions{})
+	})
+}
+
+// runZooWith is runZoo in sessions of the caller.
+func runZooWith(
+	ctx context.Context, name, form string, start func(*models.Model) (*optimem.Session, error),
+) (float64, error) {
 	ckpt, ref, err := zoo.Load(zooFolder, name, form)
 	if err != nil {
 		return 0, err
@@ -86,7 +95,7 @@ func runZoo(ctx context.Context, name, form string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	session, err := optimem.Resident(ctx, model, optimem.ResidentOptions{})
+	session, err := start(model)
 	if err != nil {
 		return 0, err
 	}
@@ -97,7 +106,7 @@ func runZoo(ctx context.Context, name, form string) (float64, error) {
 			if err := session.Close(); err != nil {
 				return 0, err
 			}
-			if session, err = optimem.Resident(ctx, model, optimem.ResidentOptions{}); err != nil {
+			if session, err = start(model); err != nil {
 				return 0, err
 			}
 		}

@@ -86,6 +86,52 @@ func TestDigitsOnGPU(t *testing.T) {
 	}
 }
 
+// TestMemoryTakenByOthers lets another process take memory after a session was opened, and again in its life: it plans for
+// less and gives the same bits.
+func TestMemoryTakenByOthers(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	const total = 2 << 20
+	lib := sim.New(t, fmt.Sprintf("memory=%d order=lazy:4", total))
+	replans := 0
+	s := onGPU(t, model, plan.Auto, lib, optimem.Options{Observe: func(e optimem.Event) {
+		if e.Kind == optimem.Replanned {
+			replans++
+		}
+	}})
+	want, err := s.Run(t.Context(), digitsInput(pictures(5)))
+	if errors.Is(err, layers.ErrUnsupported) {
+		s.Close()
+		t.Skip("NOT ON THE GPU: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := int64(total) - s.Metrics().PeakBytes
+	for _, leave := range []int64{free / 2, 0} {
+		lib.Take(0, free-leave)
+		for _, rows := range []int{60, 5} { // more rows want more memory
+			got, err := s.Run(t.Context(), digitsInput(pictures(rows)))
+			if err != nil {
+				t.Fatalf("%d bytes left: %v", leave, err)
+			}
+			if rows == 5 {
+				for name := range want {
+					if !bytes.Equal(got[name].Data, want[name].Data) {
+						t.Errorf("%d bytes left: other bits", leave)
+					}
+				}
+			}
+		}
+	}
+	if replans == 0 {
+		t.Error("nothing was planned anew")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	lib.Check(t)
+}
+
 // TestNoGPU gives the reason where a GPU was asked for, and runs on the CPU where none was.
 func TestNoGPU(t *testing.T) {
 	model := build(t, digitsModel, nil)
