@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-paging bench-peers fixtures ci clean
+.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-paging bench-peers fixtures ci clean sim-zoo
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -26,6 +26,10 @@ fuzz:
 fuzz-long:
 	mkdir -p $(dir $(LOG))
 	set -o pipefail; FUZZ_SECONDS=600 .ci/run fuzz 2>&1 | tee $(LOG)
+
+# Every model of the zoo on the simulated GPU: hours.
+sim-zoo:
+	OPTIMEM_REQUIRE_SIM=1 go test ./models -run TestZooOnGPU -timeout 12h -v -sim-zoo all
 
 lint:
 	.ci/run format vet static
