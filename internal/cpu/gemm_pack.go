@@ -39,6 +39,8 @@ func (m *matrix[T]) source(tiles int) (rightSource, simd.Element) {
 	switch {
 	case !ok || m.set == nil:
 		return rightPacked, simd.Float32
+	case m.packed && e == simd.BFloat16:
+		return rightPanels, simd.Pairs
 	case m.packed:
 		return rightPanels, e
 	case m.line == 1 && m.step > 0 && tiles <= 2:
@@ -180,7 +182,18 @@ func (m *matrix[T]) transpose(group []T, width, l, lines, k0, k1 int) {
 
 // panelBytes returns the size of a right factor in panels, n columns of depth k.
 func panelBytes(n, k int, d tensor.DType) int64 {
-	return int64(roundUp(n, stripColumns)) * int64(k) * int64(d.Size())
+	return int64(roundUp(n, stripColumns)) * int64(panelDepth(k, d)) * int64(d.Size())
+}
+
+// pairedDepth is what depths of panels of pairs are rounded up to, as matrix units take them.
+const pairedDepth = 32
+
+// panelDepth returns the depth of panels of a factor of depth k.
+func panelDepth(k int, d tensor.DType) int {
+	if d == tensor.BFloat16 {
+		return roundUp(k, pairedDepth)
+	}
+	return k
 }
 
 // packPanels writes a right factor n×k in panels.
@@ -191,7 +204,7 @@ func packPanels(p *Pool, m matrix[float32], n, k int, dst []byte) {
 }
 
 // A panelPacker is the task of packing a matrix n×k in panels: those of set.Columns lines, one behind the other, each with
-// all lines of k before those of k+1. Lines beyond n are zero.
+// all lines of k before those of k+1, and of bfloat16 those of k and k+1 side by side. Lines beyond n are zero.
 type panelPacker struct {
 	m    matrix[float32]
 	n, k int
@@ -201,15 +214,19 @@ type panelPacker struct {
 // Run packs panels.
 func (p *panelPacker) Run(from, to int) {
 	width := p.m.set.Columns
-	size := p.m.dtype.Size()
+	size, depth := p.m.dtype.Size(), panelDepth(p.k, p.m.dtype)
 	for panel := from; panel < to; panel++ {
 		l := panel * width
-		dst := p.dst[l*p.k*size:][:width*p.k*size]
+		dst := p.dst[l*depth*size:][:width*depth*size]
 		lines := max(0, min(width, p.n-l))
-		if lines < width {
+		if lines < width || depth > p.k {
 			clear(dst)
 		}
 		if lines == 0 {
+			continue
+		}
+		if p.m.dtype == tensor.BFloat16 {
+			p.m.packPairs(elements[uint32](view{data: dst}), width, l, lines, 0, p.k)
 			continue
 		}
 		if size == 2 {
@@ -226,6 +243,33 @@ func (p *panelPacker) Run(from, to int) {
 			}
 		default:
 			m.packStrided(group, width, l, lines, 0, p.k)
+		}
+	}
+}
+
+// packPairs packs elements [k0, k1) of lines of bfloat16 as pairs; dst is zero where there are no lines.
+func (m *matrix[T]) packPairs(dst []uint32, width, l, lines, k0, k1 int) {
+	src := elements[uint16](view{data: m.data})
+	at := m.offset + l*m.line + k0*m.step
+	n := k1 - k0
+	r, whole := 0, 0
+	if m.step == 1 && m.line >= 0 {
+		whole = n &^ 15
+		for ; r+8 <= lines; r += 8 {
+			m.set.TransposePairs(whole/16, src[at+r*m.line:], m.line, dst[r:], width)
+		}
+	}
+	for i := range lines {
+		k := 0
+		if i < r {
+			k = whole
+		}
+		for ; k < n; k += 2 {
+			pair := uint32(src[at+i*m.line+k*m.step])
+			if k+1 < n {
+				pair |= uint32(src[at+i*m.line+(k+1)*m.step]) << 16
+			}
+			dst[k/2*width+i] = pair
 		}
 	}
 }

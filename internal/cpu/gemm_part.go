@@ -192,11 +192,14 @@ func (p *gemmPart[T]) rightPanel(j, columns, k0, k1 int, room []float32, fresh b
 	var b simd.Panel
 	switch {
 	case p.source == rightPanels:
-		b = simd.Panel{Data: m.data[(j*p.k+k0*p.columns)*size:], Stride: p.columns * size, Element: p.element}
+		b = simd.Panel{Data: m.data[p.panelAt(j, k0):], Stride: p.columns * size, Element: p.element}
+		if p.element == simd.Pairs {
+			b.Stride *= 2
+		}
 	case p.source == rightRows && columns == p.columns:
 		b = simd.Panel{Data: m.data[(m.offset+j+k0*m.step)*size:], Stride: m.step * size, Element: p.element}
 	}
-	if b.Data != nil && (p.element == simd.Float32 || p.tiles == 1 && p.tileRows <= p.set.MostRows(p.element)) {
+	if b.Data != nil && (p.element == simd.Float32 || p.tiles <= 2 && p.tileRows <= p.set.MostRows(p.element)) {
 		return b
 	}
 	if fresh && b.Data != nil {
@@ -205,6 +208,11 @@ func (p *gemmPart[T]) rightPanel(j, columns, k0, k1 int, room []float32, fresh b
 		p.b.pack(any(room).([]T), p.columns, j, j+columns, k0, k1)
 	}
 	return simd.Panel{Data: memoryOf(room), Stride: 4 * p.columns}
+}
+
+// panelAt returns where in a packed right factor the panel of column j begins, from depth k0 on.
+func (p *gemmPart[T]) panelAt(j, k0 int) int {
+	return (j*panelDepth(p.k, p.right.dtype) + k0*p.columns) * p.element.Bytes()
 }
 
 // upcoming is memory that is read soon: most bytes in a row, or a piece of each of some lines that lie apart.
@@ -223,7 +231,7 @@ func (p *gemmPart[T]) upcoming(j, k0, k1 int) upcoming {
 		// As fast as it is read, a little before.
 		const distance = 8 << 10
 		return upcoming{
-			at: base + uintptr((j*p.k+k0*p.columns)*size+distance), lines: 1, apart: 16 * p.columns * size,
+			at: base + uintptr(p.panelAt(j, k0)+distance), lines: 1, apart: 16 * p.columns * size,
 		}
 	}
 	if j+p.columns < p.j1 {
@@ -233,7 +241,7 @@ func (p *gemmPart[T]) upcoming(j, k0, k1 int) upcoming {
 	}
 	switch {
 	case p.source == rightPanels:
-		return upcoming{at: base + uintptr((j*p.k+k0*p.columns)*size), most: blockK * p.columns * size}
+		return upcoming{at: base + uintptr(p.panelAt(j, k0)), most: blockK * p.columns * size}
 	case p.source == rightPacked && m.step == 1 && m.data != nil:
 		size = m.dtype.Size()
 		return upcoming{at: base + uintptr((m.offset+j*m.line+k0)*size), lines: p.columns, apart: m.line * size}

@@ -22,6 +22,9 @@ const (
 	Float32 Element = iota
 	BFloat16
 	Float16
+	// Pairs are BFloat16 of which each two rows of a right factor lie as one, element by element side by side. If their
+	// number is odd, there is one more row that is not used.
+	Pairs
 	elements
 )
 
@@ -88,7 +91,11 @@ func (s *Set) MostRows(e Element) int { return len(s.gemm[e]) }
 func (s *Set) Multiply(rows, depth int, a []float32, lda int, b *Panel, c []float32, ldc int, mode Mode, bias []float32) {
 	// The last element that is read or written of each is looked at, so that memory is never left.
 	_, _ = a[(rows-1)*lda+depth-1], c[(rows-1)*ldc+s.Columns-1]
-	_ = b.Data[(depth-1)*b.Stride+s.Columns*b.Element.Bytes()-1]
+	if b.Element == Pairs {
+		_ = b.Data[(depth-1)/2*b.Stride+4*s.Columns-1]
+	} else {
+		_ = b.Data[(depth-1)*b.Stride+s.Columns*b.Element.Bytes()-1]
+	}
 	p := &c[0]
 	switch mode {
 	case RowBias:
@@ -123,6 +130,16 @@ func (s *Set) TransposeHalf(e Element, count int, src []uint16, lds int, dst []f
 	transpose8f16(count, from, 2*lds, &dst[0], 4*ldd)
 }
 
+// TransposePairs is Transpose of pairs: those of a row of src lie one behind the other, rows lds elements apart; rows of dst
+// lie ldd pairs apart.
+func (s *Set) TransposePairs(count int, src []uint16, lds int, dst []uint32, ldd int) {
+	if count == 0 {
+		return
+	}
+	_, _ = src[7*lds+16*count-1], dst[(8*count-1)*ldd+7]
+	transpose8(count, (*byte)(unsafe.Pointer(&src[0])), 2*lds, (*float32)(unsafe.Pointer(&dst[0])), 4*ldd)
+}
+
 // TransposeWords is Transpose of 16 bits.
 func (s *Set) TransposeWords(count int, src []uint16, lds int, dst []uint16, ldd int) {
 	if count == 0 {
@@ -132,12 +149,18 @@ func (s *Set) TransposeWords(count int, src []uint16, lds int, dst []uint16, ldd
 	transpose8words(count, &src[0], 2*lds, &dst[0], 2*ldd)
 }
 
-// Widen copies rows of Columns elements, lds bytes apart, to one behind the other as float32.
+// Widen copies rows of Columns elements, lds bytes apart, to one behind the other as float32. Pairs of rows lie lds bytes
+// apart.
 func (s *Set) Widen(e Element, rows int, src []byte, lds int, dst []float32) {
 	if rows == 0 {
 		return
 	}
-	_, _ = src[(rows-1)*lds+s.Columns*e.Bytes()-1], dst[rows*s.Columns-1]
+	if e == Pairs {
+		_ = src[(rows-1)/2*lds+4*s.Columns-1]
+	} else {
+		_ = src[(rows-1)*lds+s.Columns*e.Bytes()-1]
+	}
+	_ = dst[rows*s.Columns-1]
 	s.widen[e](rows, &src[0], lds, &dst[0])
 }
 

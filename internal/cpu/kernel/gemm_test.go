@@ -34,6 +34,9 @@ func guardedFloats(t *testing.T, rng *rand.Rand, n int) []float32 {
 
 // guardedElements returns random elements and what they are as floats.
 func guardedElements(t *testing.T, rng *rand.Rand, e Element, n int) ([]byte, []float32) {
+	if e == Pairs {
+		e, n = BFloat16, 2*n
+	}
 	data, floats := guardedBytes(t, n*e.Bytes()), random(rng, n)
 	for i, x := range floats {
 		if e == Float32 {
@@ -83,17 +86,21 @@ func TestMultiply(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, s := range All() {
 		for e := range elements {
-			for rows := 1; rows <= s.MostRows(e); rows++ {
+			for height := 1; height <= s.MostRows(e); height++ {
 				for _, depth := range []int{1, 3, 4, 17, 66} {
 					lda, ldc, ldb := depth+rng.IntN(3), s.Columns+rng.IntN(3), s.Columns+rng.IntN(40)
-					a := guardedFloats(t, rng, (rows-1)*lda+depth)
-					b, floats := guardedElements(t, rng, e, (depth-1)*ldb+s.Columns)
-					c := guardedFloats(t, rng, (rows-1)*ldc+s.Columns)
-					bias := guardedFloats(t, rng, s.Columns)
-					p := &Panel{Data: b, Stride: ldb * e.Bytes(), Element: e, Ahead: uintptr(rng.Uint32()), Jump: rng.IntN(1 << 20)}
+					a := guardedFloats(t, rng, (height-1)*lda+depth)
+					rows := depth
+					if e == Pairs {
+						rows = (depth + 1) / 2
+					}
+					b, floats := guardedElements(t, rng, e, (rows-1)*ldb+s.Columns)
+					c := guardedFloats(t, rng, (height-1)*ldc+s.Columns)
+					bias := guardedFloats(t, rng, max(height, s.Columns))
+					p := &Panel{Data: b, Stride: ldb * len(b) / ((rows-1)*ldb + s.Columns), Element: e, Ahead: uintptr(rng.Uint32()), Jump: rng.IntN(1 << 20)}
 					for mode := Store; mode <= ColumnBias; mode++ {
 						before := append([]float32(nil), c...)
-						s.Multiply(rows, depth, a, lda, p, c, ldc, mode, bias)
+						s.Multiply(height, depth, a, lda, p, c, ldc, mode, bias)
 						for i, got := range c {
 							r, j := i/ldc, i%ldc
 							if j >= s.Columns {
@@ -104,7 +111,11 @@ func TestMultiply(t *testing.T) {
 							}
 							var want float32
 							for k := range depth {
-								x, y := a[r*lda+k], floats[k*ldb+j]
+								x, at := a[r*lda+k], k*ldb+j
+								if e == Pairs {
+									at = 2*(k/2*ldb+j) + k%2
+								}
+								y := floats[at]
 								want = float32(math.FMA(float64(x), float64(y), float64(want)))
 							}
 							switch mode {
@@ -117,7 +128,7 @@ func TestMultiply(t *testing.T) {
 							}
 							if math.Abs(float64(got-want)) > 1e-6 {
 								t.Fatalf("%s, element %d, %d rows, depth %d, mode %d: [%d %d] is %v, want %v",
-									s.Name, e, rows, depth, mode, r, j, got, want)
+									s.Name, e, height, depth, mode, r, j, got, want)
 							}
 						}
 					}
@@ -131,7 +142,7 @@ func TestPanelsOfHalves(t *testing.T) {
 	same := func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b }
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, s := range All() {
-		for e := BFloat16; e < elements; e++ {
+		for e := BFloat16; e <= Float16; e++ {
 			// Every half there is, widened and rounded again.
 			halves := make([]uint16, 1<<16)
 			for i := range halves {
@@ -168,14 +179,25 @@ func TestPanelsOfHalves(t *testing.T) {
 					}
 				}
 			}
-			const count, lds, ldd = 3, 29, 11
-			src, dst := halves[1000:1000+7*lds+8*count], make([]float32, (8*count-1)*ldd+8)
+			s.Widen(Pairs, 2*len(halves)/s.Columns/2-1, data, 4*s.Columns, floats)
+			for i := range 2*len(halves)/s.Columns/2 - 1 {
+				for j := range s.Columns {
+					if x := floats[i*s.Columns+j]; !same(x, widened(BFloat16, halves[2*(i/2*s.Columns+j)+i%2])) {
+						t.Fatalf("%s: element %d of row %d of pairs is %v", s.Name, j, i, x)
+					}
+				}
+			}
+			const count, lds, ldd = 3, 59, 11
+			src, dst := halves[1000:1000+7*lds+16*count], make([]float32, (8*count-1)*ldd+8)
 			s.TransposeHalf(e, count, src, lds, dst, ldd)
 			words := make([]uint16, len(dst))
 			s.TransposeWords(count, src, lds, words, ldd)
+			both := make([]uint32, len(dst))
+			s.TransposePairs(count, src, lds, both, ldd)
 			for k := range 8 * count {
 				for r := range 8 {
-					if dst[k*ldd+r] != widened(e, src[r*lds+k]) || words[k*ldd+r] != src[r*lds+k] {
+					if dst[k*ldd+r] != widened(e, src[r*lds+k]) || words[k*ldd+r] != src[r*lds+k] ||
+						both[k*ldd+r] != uint32(src[r*lds+2*k])|uint32(src[r*lds+2*k+1])<<16 {
 						t.Fatalf("element %d of row %d is %v and %#x", r, k, dst[k*ldd+r], words[k*ldd+r])
 					}
 				}

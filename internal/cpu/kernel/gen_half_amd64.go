@@ -4,46 +4,6 @@
 
 package kernel
 
-// gemm512bf16x1 computes 1 rows of 32 columns; see gemm.
-//
-//go:noescape
-func gemm512bf16x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm512bf16x2 computes 2 rows of 32 columns; see gemm.
-//
-//go:noescape
-func gemm512bf16x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm512bf16x3 computes 3 rows of 32 columns; see gemm.
-//
-//go:noescape
-func gemm512bf16x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm512bf16x4 computes 4 rows of 32 columns; see gemm.
-//
-//go:noescape
-func gemm512bf16x4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm512bf16x5 computes 5 rows of 32 columns; see gemm.
-//
-//go:noescape
-func gemm512bf16x5(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm512bf16x6 computes 6 rows of 32 columns; see gemm.
-//
-//go:noescape
-func gemm512bf16x6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm512bf16x7 computes 7 rows of 32 columns; see gemm.
-//
-//go:noescape
-func gemm512bf16x7(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm512bf16x8 computes 8 rows of 32 columns; see gemm.
-//
-//go:noescape
-func gemm512bf16x8(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
 // panelWiden512bf16 copies rows of 32 elements.
 //
 //go:noescape
@@ -53,36 +13,6 @@ func panelWiden512bf16(rows int, src *byte, lds int, dst *float32)
 //
 //go:noescape
 func panelNarrow512bf16(vectors int, src *float32, dst *uint16)
-
-// gemm256bf16x1 computes 1 rows of 16 columns; see gemm.
-//
-//go:noescape
-func gemm256bf16x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm256bf16x2 computes 2 rows of 16 columns; see gemm.
-//
-//go:noescape
-func gemm256bf16x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm256bf16x3 computes 3 rows of 16 columns; see gemm.
-//
-//go:noescape
-func gemm256bf16x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm256bf16x4 computes 4 rows of 16 columns; see gemm.
-//
-//go:noescape
-func gemm256bf16x4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm256bf16x5 computes 5 rows of 16 columns; see gemm.
-//
-//go:noescape
-func gemm256bf16x5(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
-
-// gemm256bf16x6 computes 6 rows of 16 columns; see gemm.
-//
-//go:noescape
-func gemm256bf16x6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // panelWiden256bf16 copies rows of 16 elements.
 //
@@ -98,6 +28,71 @@ func panelNarrow256bf16(vectors int, src *float32, dst *uint16)
 //
 //go:noescape
 func transpose8bf16(count int, src *byte, lds int, dst *float32, ldd int)
+
+// panelWiden512f16 copies rows of 32 elements.
+//
+//go:noescape
+func panelWiden512f16(rows int, src *byte, lds int, dst *float32)
+
+// panelNarrow512f16 rounds vectors of 16 floats.
+//
+//go:noescape
+func panelNarrow512f16(vectors int, src *float32, dst *uint16)
+
+// panelWiden256f16 copies rows of 16 elements.
+//
+//go:noescape
+func panelWiden256f16(rows int, src *byte, lds int, dst *float32)
+
+// panelNarrow256f16 rounds vectors of 8 floats.
+//
+//go:noescape
+func panelNarrow256f16(vectors int, src *float32, dst *uint16)
+
+// transpose8f16 writes count blocks of 8 columns of 8 rows of src, one behind the other, as rows of dst.
+//
+//go:noescape
+func transpose8f16(count int, src *byte, lds int, dst *float32, ldd int)
+
+// gemm512pairsx1 computes 1 rows of 32 columns; see gemm.
+//
+//go:noescape
+func gemm512pairsx1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm512pairsx2 computes 2 rows of 32 columns; see gemm.
+//
+//go:noescape
+func gemm512pairsx2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm512pairsx3 computes 3 rows of 32 columns; see gemm.
+//
+//go:noescape
+func gemm512pairsx3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm512pairsx4 computes 4 rows of 32 columns; see gemm.
+//
+//go:noescape
+func gemm512pairsx4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm512pairsx5 computes 5 rows of 32 columns; see gemm.
+//
+//go:noescape
+func gemm512pairsx5(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm512pairsx6 computes 6 rows of 32 columns; see gemm.
+//
+//go:noescape
+func gemm512pairsx6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm512pairsx7 computes 7 rows of 32 columns; see gemm.
+//
+//go:noescape
+func gemm512pairsx7(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm512pairsx8 computes 8 rows of 32 columns; see gemm.
+//
+//go:noescape
+func gemm512pairsx8(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm512f16x1 computes 1 rows of 32 columns; see gemm.
 //
@@ -139,15 +134,40 @@ func gemm512f16x7(depth int, a *float32, lda int, b *byte, ldb int, c *float32, 
 //go:noescape
 func gemm512f16x8(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
-// panelWiden512f16 copies rows of 32 elements.
+// panelWiden512pairs copies pairs of rows of 32 elements; rows is their number.
 //
 //go:noescape
-func panelWiden512f16(rows int, src *byte, lds int, dst *float32)
+func panelWiden512pairs(rows int, src *byte, lds int, dst *float32)
 
-// panelNarrow512f16 rounds vectors of 16 floats.
+// gemm256pairsx1 computes 1 rows of 16 columns; see gemm.
 //
 //go:noescape
-func panelNarrow512f16(vectors int, src *float32, dst *uint16)
+func gemm256pairsx1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm256pairsx2 computes 2 rows of 16 columns; see gemm.
+//
+//go:noescape
+func gemm256pairsx2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm256pairsx3 computes 3 rows of 16 columns; see gemm.
+//
+//go:noescape
+func gemm256pairsx3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm256pairsx4 computes 4 rows of 16 columns; see gemm.
+//
+//go:noescape
+func gemm256pairsx4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm256pairsx5 computes 5 rows of 16 columns; see gemm.
+//
+//go:noescape
+func gemm256pairsx5(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// gemm256pairsx6 computes 6 rows of 16 columns; see gemm.
+//
+//go:noescape
+func gemm256pairsx6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
 // gemm256f16x1 computes 1 rows of 16 columns; see gemm.
 //
@@ -179,20 +199,10 @@ func gemm256f16x5(depth int, a *float32, lda int, b *byte, ldb int, c *float32, 
 //go:noescape
 func gemm256f16x6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
-// panelWiden256f16 copies rows of 16 elements.
+// panelWiden256pairs copies pairs of rows of 16 elements; rows is their number.
 //
 //go:noescape
-func panelWiden256f16(rows int, src *byte, lds int, dst *float32)
-
-// panelNarrow256f16 rounds vectors of 8 floats.
-//
-//go:noescape
-func panelNarrow256f16(vectors int, src *float32, dst *uint16)
-
-// transpose8f16 writes count blocks of 8 columns of 8 rows of src, one behind the other, as rows of dst.
-//
-//go:noescape
-func transpose8f16(count int, src *byte, lds int, dst *float32, ldd int)
+func panelWiden256pairs(rows int, src *byte, lds int, dst *float32)
 
 // transpose8words writes count blocks of 8 columns of 8 rows of src, one behind the other, as rows of dst.
 //

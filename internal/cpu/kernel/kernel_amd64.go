@@ -24,16 +24,19 @@ var avx512 = &Set{
 				gemm512x1, gemm512x2, gemm512x3, gemm512x4, gemm512x5, gemm512x6, gemm512x7, gemm512x8, gemm512x9, gemm512x10,
 				gemm512x11, gemm512x12, gemm512x13, gemm512x14,
 			},
-			{
-				gemm512bf16x1, gemm512bf16x2, gemm512bf16x3, gemm512bf16x4, gemm512bf16x5, gemm512bf16x6, gemm512bf16x7,
-				gemm512bf16x8,
-			},
+			nil,
 			{
 				gemm512f16x1, gemm512f16x2, gemm512f16x3, gemm512f16x4, gemm512f16x5, gemm512f16x6, gemm512f16x7, gemm512f16x8,
 			},
+			{
+				gemm512pairsx1, gemm512pairsx2, gemm512pairsx3, gemm512pairsx4, gemm512pairsx5, gemm512pairsx6, gemm512pairsx7,
+				gemm512pairsx8,
+			},
 		},
-		widen:  [elements]func(int, *byte, int, *float32){panelWiden512, panelWiden512bf16, panelWiden512f16},
-		narrow: [elements]func(int, *float32, *uint16){nil, panelNarrow512bf16, panelNarrow512f16},
+		widen: [elements]func(int, *byte, int, *float32){
+			panelWiden512, panelWiden512bf16, panelWiden512f16, panelWiden512pairs,
+		},
+		narrow: [elements]func(int, *float32, *uint16){nil, panelNarrow512bf16, panelNarrow512f16, nil},
 	},
 	vectors: vectors512,
 	dot4:    []dotFunc{dot512x1x4, dot512x2x4, dot512x3x4, dot512x4x4},
@@ -45,11 +48,14 @@ var avx2 = &Set{
 	products: products{
 		gemm: [elements][]gemmFunc{
 			{gemm256x1, gemm256x2, gemm256x3, gemm256x4, gemm256x5, gemm256x6},
-			{gemm256bf16x1, gemm256bf16x2, gemm256bf16x3, gemm256bf16x4, gemm256bf16x5, gemm256bf16x6},
+			nil,
 			{gemm256f16x1, gemm256f16x2, gemm256f16x3, gemm256f16x4, gemm256f16x5, gemm256f16x6},
+			{gemm256pairsx1, gemm256pairsx2, gemm256pairsx3, gemm256pairsx4, gemm256pairsx5, gemm256pairsx6},
 		},
-		widen:  [elements]func(int, *byte, int, *float32){panelWiden256, panelWiden256bf16, panelWiden256f16},
-		narrow: [elements]func(int, *float32, *uint16){nil, panelNarrow256bf16, panelNarrow256f16},
+		widen: [elements]func(int, *byte, int, *float32){
+			panelWiden256, panelWiden256bf16, panelWiden256f16, panelWiden256pairs,
+		},
+		narrow: [elements]func(int, *float32, *uint16){nil, panelNarrow256bf16, panelNarrow256f16, nil},
 	},
 	vectors: vectors256,
 	dot4:    []dotFunc{dot256x1x4, dot256x2x4, dot256x3x4, dot256x4x4},

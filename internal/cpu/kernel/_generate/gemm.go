@@ -29,7 +29,9 @@ type element struct {
 	bytes int
 }
 
-var f32, bf16, f16 = element{"", 4}, element{"bf16", 2}, element{"f16", 2}
+// The elements of pairs are bfloat16: each two rows of a factor lie as one, element by element side by side, as matrix
+// units take them.
+var f32, bf16, f16, pairs = element{"", 4}, element{"bf16", 2}, element{"f16", 2}, element{"pairs", 2}
 
 // streamedRows is the number of rows up to which a right factor is read faster than the cache ahead of the processor
 // fetches it by itself.
@@ -48,11 +50,20 @@ func (s set) load(e element, from Mem, to reg.VecPhysical) {
 	}
 }
 
+// loadPair reads one of each pair of rows as float32.
+func (s set) loadPair(odd int, from Mem, to reg.VecPhysical) {
+	VMOVUPS(from, to)
+	if odd == 1 {
+		VPSRLD(Imm(16), to, to)
+	}
+	VPSLLD(Imm(16), to, to)
+}
+
 // gemm writes the kernel of a tile: rows of a by two vectors of columns of b.
 //
 //	c[r][j] = Σ_k a[r][k]·b[k][j] (+ c[r][j], + bias[r] or + bias[j]) for j < 2·lanes
 //
-// a is row-major with rows lda bytes apart; rows of b lie ldb bytes apart. While it computes, memory that is needed later
+// a is row-major with rows lda bytes apart; rows of b, or pairs of them, lie ldb bytes apart. While it computes, memory that is needed later
 // is fetched into the cache: a run of bytes from ahead on; after each 16 of k, jump bytes are left out.
 func (s set) gemm(rows int, e element) {
 	name := fmt.Sprintf("gemm%s%sx%d", s.name, e.name, rows)
@@ -90,9 +101,15 @@ func (s set) gemm(rows int, e element) {
 	b0, b1 := s.vector(s.registers-4), s.vector(s.registers-3)
 	one := [2]reg.VecPhysical{s.vector(s.registers - 2), s.vector(s.registers - 1)}
 	step := func(k int, from Mem) {
-		s.load(e, from, b0)
-		from.Disp += s.lanes * e.bytes
-		s.load(e, from, b1)
+		if e == pairs {
+			s.loadPair(k%2, from, b0)
+			from.Disp += s.lanes * 4
+			s.loadPair(k%2, from, b1)
+		} else {
+			s.load(e, from, b0)
+			from.Disp += s.lanes * e.bytes
+			s.load(e, from, b1)
+		}
 		for r := range rows {
 			x := one[r%2]
 			VBROADCASTSS(at(r, k), x)
@@ -121,9 +138,13 @@ func (s set) gemm(rows int, e element) {
 			}
 		}
 		from := Mem{Base: b}
-		switch k {
+		row := k
+		if e == pairs {
+			row = k / 2
+		}
+		switch row {
 		case 1, 2:
-			from.Index, from.Scale = ldb, uint8(k)
+			from.Index, from.Scale = ldb, uint8(row)
 		case 3:
 			from.Index, from.Scale = three, 1
 		}
@@ -132,7 +153,11 @@ func (s set) gemm(rows int, e element) {
 	for _, base := range bases {
 		ADDQ(Imm(16), base)
 	}
-	LEAQ(Mem{Base: b, Index: ldb, Scale: 4}, b.(reg.GPVirtual))
+	if e == pairs {
+		LEAQ(Mem{Base: b, Index: ldb, Scale: 2}, b.(reg.GPVirtual))
+	} else {
+		LEAQ(Mem{Base: b, Index: ldb, Scale: 4}, b.(reg.GPVirtual))
+	}
 	ADDQ(U32(uint32(64*fetches)), ahead)
 	LEAQ(Mem{Base: ahead, Index: jump, Scale: 1}, jumped)
 	TESTQ(U32(15), depth)
@@ -141,15 +166,14 @@ func (s set) gemm(rows int, e element) {
 	JGE(LabelRef(label("loop")))
 	Label(label("rest"))
 	ADDQ(Imm(4), depth)
-	Label(label("each"))
-	SUBQ(Imm(1), depth)
-	JL(LabelRef(label("done")))
-	step(0, Mem{Base: b})
-	ADDQ(ldb, b)
-	for _, base := range bases {
-		ADDQ(Imm(4), base)
+	for k := range 3 {
+		SUBQ(Imm(1), depth)
+		JL(LabelRef(label("done")))
+		step(k, Mem{Base: b})
+		if e != pairs || k == 1 {
+			ADDQ(ldb, b)
+		}
 	}
-	JMP(LabelRef(label("each")))
 	Label(label("done"))
 	s.store(rows, label, acc, b0)
 	s.end()

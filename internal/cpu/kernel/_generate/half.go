@@ -16,15 +16,46 @@ const halfRows = 8
 func halfFamily() {
 	for _, e := range []element{bf16, f16} {
 		for _, s := range sets {
-			for rows := 1; rows <= min(halfRows, s.rows); rows++ {
-				s.gemm(rows, e)
-			}
 			s.panelWiden(e)
 			s.panelNarrow(e)
 		}
 		transpose8(e)
 	}
+	for _, s := range sets {
+		for _, e := range []element{pairs, f16} {
+			for rows := 1; rows <= min(halfRows, s.rows); rows++ {
+				s.gemm(rows, e)
+			}
+		}
+		s.widenPairs()
+	}
 	transpose8Words()
+}
+
+// widenPairs writes the copy of pairs of rows of two vectors, one behind the other, to rows of float32.
+func (s set) widenPairs() {
+	name := "panelWiden" + s.name + "pairs"
+	TEXT(name, NOSPLIT, "func(rows int, src *byte, lds int, dst *float32)")
+	Doc(fmt.Sprintf("%s copies pairs of rows of %d elements; rows is their number.", name, 2*s.lanes))
+	Pragma("noescape")
+	rows := Load(Param("rows"), GP64())
+	src := Load(Param("src"), GP64())
+	lds := Load(Param("lds"), GP64())
+	dst := Load(Param("dst"), GP64())
+	Label(name + "_loop")
+	for k := range 2 {
+		SUBQ(Imm(1), rows)
+		JL(LabelRef(name + "_done"))
+		for n := range 2 {
+			s.loadPair(k, Mem{Base: src, Disp: n * s.lanes * 4}, s.vector(n))
+			VMOVUPS(s.vector(n), Mem{Base: dst, Disp: n * s.lanes * 4})
+		}
+		ADDQ(U32(uint32(8*s.lanes)), dst)
+	}
+	ADDQ(lds, src)
+	JMP(LabelRef(name + "_loop"))
+	Label(name + "_done")
+	s.end()
 }
 
 // panelNarrow writes the rounding of vectors of float32 to elements, to nearest with ties to even.
