@@ -26,6 +26,7 @@ var families = []map[layers.Kind]kernel{
 	castKernels,
 	linearKernels,
 	convKernels,
+	rowKernels,
 }
 
 // table is put together from the families.
