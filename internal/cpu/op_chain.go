@@ -68,6 +68,15 @@ type chainStep struct {
 // runChain computes the instructions one after the other, for a block of elements at a time that stays in the cache. The
 // bits are those of the ops one by one.
 func runChain(c *call) error {
+	if c.pool.set != nil {
+		if b := newBlocks(c); b != nil {
+			if err := b.program(c.attrs.Program("program")); err != nil {
+				return err
+			}
+			b.run(c)
+			return nil
+		}
+	}
 	steps, buffers, err := chainSteps(c.attrs.Program("program"), len(c.in))
 	if err != nil {
 		return err
@@ -108,6 +117,50 @@ func chainSteps(p layers.Program, operands int) ([]chainStep, int, error) {
 		}
 	}
 	return steps, buffers, nil
+}
+
+// program makes the steps of a chain's instructions. Their results take buffers as those of chainSteps do.
+func (b *blocks) program(p layers.Program) error {
+	var lastUse [layers.MaxChainOperands + layers.MaxChainInstructions]int
+	for i, q := range p {
+		for _, arg := range q.Args {
+			lastUse[arg] = i
+		}
+	}
+	var free [layers.MaxChainInstructions]int
+	room := 0
+	for i, q := range p {
+		s := &b.steps[i]
+		*s = blockStep{operands: len(q.Args), at: -1}
+		copy(s.args[:], q.Args)
+		known := false
+		if of := vectorOps[q.Kind]; of != nil {
+			s.op, known = of(q.Attrs)
+		}
+		if !known {
+			if s.loop = chainLoop(q); s.loop == nil {
+				return fmt.Errorf("no loop for %s", q.Kind)
+			}
+		}
+		if i == len(p)-1 {
+			break
+		}
+		if room > 0 {
+			room--
+			s.at = free[room]
+		} else {
+			s.at = b.buffers
+			b.buffers++
+		}
+		for k, arg := range q.Args {
+			if arg >= b.inputs && lastUse[arg] == i && !contains(q.Args[:k], arg) {
+				free[room] = b.steps[arg-b.inputs].at
+				room++
+			}
+		}
+	}
+	b.count = len(p)
+	return nil
 }
 
 func contains(list []int, x int) bool {

@@ -16,6 +16,9 @@ var elementwiseKernels = func() map[layers.Kind]kernel {
 		maps.Copy(all, part)
 	}
 	all["where"] = kernel{run: runWhere, supports: supportsWhere}
+	for kind, k := range all {
+		all[kind] = withVectors(kind, k)
+	}
 	return all
 }()
 

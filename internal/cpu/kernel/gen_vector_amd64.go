@@ -219,10 +219,10 @@ func min512(n int, x *float32) float32
 //go:noescape
 func expSum512(n int, to *float32, x *float32, p0 float32, p1 float32) float32
 
-// addWide512 computes sums[i] += x[i]; n is a multiple of the lanes.
+// accumulate512 computes sums[i] += x[i]; n is a multiple of the lanes.
 //
 //go:noescape
-func addWide512(n int, sums *float64, x *float32)
+func accumulate512(n int, sums *float64, x *float32)
 
 // widenFloat16512 converts to float32; n is a multiple of the lanes.
 //
@@ -469,10 +469,10 @@ func min256(n int, x *float32) float32
 //go:noescape
 func expSum256(n int, to *float32, x *float32, p0 float32, p1 float32) float32
 
-// addWide256 computes sums[i] += x[i]; n is a multiple of the lanes.
+// accumulate256 computes sums[i] += x[i]; n is a multiple of the lanes.
 //
 //go:noescape
-func addWide256(n int, sums *float64, x *float32)
+func accumulate256(n int, sums *float64, x *float32)
 
 // widenFloat16256 converts to float32; n is a multiple of the lanes.
 //

@@ -72,7 +72,7 @@ type vectors struct {
 	squares     func(n int, x *float32, shift float64) float64
 	max, min    func(n int, x *float32) float32
 	expSum      func(n int, to, x *float32, p0, p1 float32) float32
-	addWide     func(n int, sums *float64, x *float32)
+	accumulate  func(n int, sums *float64, x *float32)
 	widenHalf   [elements]func(n int, to *float32, x *uint16)
 	narrowHalf  [elements]func(n int, to *uint16, x *float32)
 	weighted    func(n int, w, rows *float32, ldr int, sums *float32, columns int)
@@ -185,7 +185,7 @@ func (s *Set) AddWide(sums []float64, x []float32) {
 	x = x[:len(sums)]
 	whole := len(x) / s.Lanes * s.Lanes
 	if whole > 0 {
-		s.addWide(whole, &sums[0], &x[0])
+		s.accumulate(whole, &sums[0], &x[0])
 	}
 	for i := whole; i < len(x); i++ {
 		sums[i] += float64(x[i])

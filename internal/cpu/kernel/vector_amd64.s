@@ -3737,9 +3737,9 @@ fill:
 	VBROADCASTSS vectorConstants<>+320(SB), Z19
 	JMP          begin
 
-// func addWide512(n int, sums *float64, x *float32)
+// func accumulate512(n int, sums *float64, x *float32)
 // Requires: AVX, AVX512F
-TEXT ·addWide512(SB), NOSPLIT, $0-24
+TEXT ·accumulate512(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ sums+8(FP), CX
 	MOVQ x+16(FP), DX
@@ -7546,9 +7546,9 @@ fill:
 	VBROADCASTSS vectorConstants<>+32(SB), Y12
 	JMP          begin
 
-// func addWide256(n int, sums *float64, x *float32)
+// func accumulate256(n int, sums *float64, x *float32)
 // Requires: AVX
-TEXT ·addWide256(SB), NOSPLIT, $0-24
+TEXT ·accumulate256(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ sums+8(FP), CX
 	MOVQ x+16(FP), DX

@@ -22,7 +22,7 @@ func vectorFamily() {
 		s.extreme("max", math.Inf(-1))
 		s.extreme("min", math.Inf(1))
 		s.expSum()
-		s.addWide()
+		s.accumulate()
 		s.widen("Float16")
 		s.widen("BFloat16")
 		s.narrow("Float16")

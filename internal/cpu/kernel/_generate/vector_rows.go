@@ -200,9 +200,9 @@ func (s set) expSum() {
 	v.finish()
 }
 
-// addWide adds floats to sums of float64.
-func (s set) addWide() {
-	s.text("addWide", "func(n int, sums *float64, x *float32)", "computes sums[i] += x[i]; n is a multiple of the lanes.")
+// accumulate adds floats to sums of float64.
+func (s set) accumulate() {
+	s.text("accumulate", "func(n int, sums *float64, x *float32)", "computes sums[i] += x[i]; n is a multiple of the lanes.")
 	n, sums, x := Load(Param("n"), GP64()), Load(Param("sums"), GP64()), Load(Param("x"), GP64())
 	Label("loop")
 	CMPQ(n, Imm(0))

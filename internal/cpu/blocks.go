@@ -1,0 +1,350 @@
+package cpu
+
+import (
+	"sync"
+	"unsafe"
+
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// isSingle reports whether elements of a dtype are computed with in float32.
+func isSingle(d tensor.DType) bool { return d == tensor.Float32 || isHalf(d) }
+
+const (
+	// blockFloats is how many elements the steps of a chain work on at a time: a few blocks stay in the nearest cache.
+	blockFloats = 2 * blockElements
+	// mostDims is how many dimensions a view may have after those that lie in order were joined.
+	mostDims = 8
+	// shortLine is the length of lines that are gathered into blocks; longer ones are worked on one by one.
+	shortLine = 64
+)
+
+// A blockStep is an elementwise op of a chain: of values, the operands before the results of steps.
+type blockStep struct {
+	op vectorOp
+	// loop is the op where no kernel has it.
+	loop     func(dst []float32, in [][]float32)
+	args     [3]int
+	operands int
+	// at is the buffer of the result, −1 for the memory of the last.
+	at int
+}
+
+// A blockOperand is an operand of blocks.
+type blockOperand struct {
+	view    view
+	strides [mostDims]int
+	// whole says that elements lie in order without gaps, single that all are one.
+	whole, single bool
+}
+
+// blocks compute a chain of elementwise ops of float32 over operands of one shape, in one pass over memory. Halves are
+// widened before it and rounded after it, bools are 0 and 1.
+type blocks struct {
+	set      *simd.Set
+	operands [layers.MaxChainOperands]blockOperand
+	inputs   int
+	out      view
+	steps    [layers.MaxChainInstructions]blockStep
+	count    int
+	buffers  int
+	// shape is that of all operands with dimensions joined; the last is a line.
+	shape [mostDims]int
+	rank  int
+}
+
+var blocksPool = sync.Pool{New: func() any { return new(blocks) }}
+
+// newBlocks returns blocks without steps for a call's operands, nil where they have too many dimensions.
+func newBlocks(c *call) *blocks {
+	b := blocksPool.Get().(*blocks)
+	b.set, b.out, b.inputs, b.count, b.buffers, b.rank = c.pool.set, c.out[0], len(c.in), 0, 0, 0
+	for i, v := range c.in {
+		b.operands[i] = blockOperand{view: v}
+	}
+	for d, n := range c.out[0].shape() {
+		if n == 1 {
+			continue
+		}
+		if !b.join(c, d, n) {
+			if b.rank == mostDims {
+				blocksPool.Put(b)
+				return nil
+			}
+			b.shape[b.rank] = n
+			for i, v := range c.in {
+				b.operands[i].strides[b.rank] = v.layout.Strides[d]
+			}
+			b.rank++
+		}
+	}
+	if b.rank == 0 {
+		b.shape[0], b.rank = 1, 1
+	}
+	for i := range c.in {
+		o := &b.operands[i]
+		o.whole, o.single = true, true
+		size := 1
+		for d := b.rank - 1; d >= 0; d-- {
+			o.whole = o.whole && (o.strides[d] == size || b.shape[d] == 1)
+			o.single = o.single && o.strides[d] == 0
+			size *= b.shape[d]
+		}
+		o.single = o.single || size == 1
+	}
+	return b
+}
+
+// join makes dimension d one with the last if it lies in order with it in all operands.
+func (b *blocks) join(c *call, d, n int) bool {
+	last := b.rank - 1
+	if last < 0 {
+		return false
+	}
+	for i, v := range c.in {
+		if b.operands[i].strides[last] != v.layout.Strides[d]*n {
+			return false
+		}
+	}
+	b.shape[last] *= n
+	for i, v := range c.in {
+		b.operands[i].strides[last] = v.layout.Strides[d]
+	}
+	return true
+}
+
+// run computes the result and ends the use of b.
+func (b *blocks) run(c *call) {
+	c.pool.Do(c.out[0].size(), grain, b)
+	for i := range b.operands[:b.inputs] {
+		b.operands[i] = blockOperand{}
+	}
+	b.out = view{}
+	for i := range b.steps[:b.count] {
+		b.steps[i].loop = nil
+	}
+	blocksPool.Put(b)
+}
+
+// A spot is an element of the operands' common shape.
+type spot struct {
+	index [mostDims]int // of the line; the last is the element of it
+	first [layers.MaxChainOperands]int
+}
+
+// to goes to element at of the row-major order.
+func (b *blocks) to(p *spot, at int) {
+	for i := range b.operands[:b.inputs] {
+		p.first[i] = b.operands[i].view.layout.Offset
+	}
+	for d := b.rank - 1; d >= 0; d-- {
+		p.index[d] = at % b.shape[d]
+		at /= b.shape[d]
+		if d == b.rank-1 {
+			continue
+		}
+		for i := range b.operands[:b.inputs] {
+			p.first[i] += p.index[d] * b.operands[i].strides[d]
+		}
+	}
+}
+
+// advance goes n elements on, within the line or to the next.
+func (b *blocks) advance(p *spot, n int) {
+	last := b.rank - 1
+	p.index[last] += n
+	if p.index[last] < b.shape[last] {
+		return
+	}
+	p.index[last] = 0
+	for d := last - 1; d >= 0; d-- {
+		p.index[d]++
+		for i := range b.operands[:b.inputs] {
+			p.first[i] += b.operands[i].strides[d]
+		}
+		if p.index[d] < b.shape[d] {
+			return
+		}
+		for i := range b.operands[:b.inputs] {
+			p.first[i] -= p.index[d] * b.operands[i].strides[d]
+		}
+		p.index[d] = 0
+	}
+}
+
+// Run implements Task.
+func (b *blocks) Run(from, to int) {
+	var (
+		at     spot
+		values [layers.MaxChainOperands + layers.MaxChainInstructions][]float32
+		taken  [layers.MaxChainOperands + layers.MaxChainInstructions + 1]blockBuffer
+		loads  = taken[:b.inputs]
+		holds  = taken[b.inputs : b.inputs+b.buffers]
+	)
+	b.to(&at, from)
+	line := b.shape[b.rank-1]
+	for k := from; k < to; {
+		n := min(blockFloats, to-k)
+		if line >= shortLine {
+			n = min(n, line-at.index[b.rank-1])
+		}
+		for i := range b.operands[:b.inputs] {
+			values[i] = b.operand(i, &at, k, n, &loads[i])
+		}
+		for i := range b.steps[:b.count] {
+			s := &b.steps[i]
+			var dst []float32
+			if s.at >= 0 {
+				dst = floatsOf(&holds[s.at])[:n]
+			} else if b.out.dtype == tensor.Float32 {
+				dst = elements[float32](b.out)[b.out.layout.Offset+k:][:n]
+			} else {
+				dst = floatsOf(&taken[len(taken)-1])[:n]
+			}
+			b.step(s, dst, values[:])
+			values[b.inputs+i] = dst
+		}
+		if b.out.dtype != tensor.Float32 {
+			narrowRow(b.set, b.out, b.out.layout.Offset+k, values[b.inputs+b.count-1])
+		}
+		if line >= shortLine {
+			b.advance(&at, n)
+		} else {
+			b.to(&at, k+n)
+		}
+		k += n
+	}
+	for _, t := range taken {
+		if t != nil {
+			blockBuffers.Put(t)
+		}
+	}
+}
+
+// floatsOf returns a buffer of a block, which it gets if there is none yet.
+func floatsOf(b *blockBuffer) []float32 {
+	if *b == nil {
+		*b = newBlockBuffer()
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(*b)), blockFloats)
+}
+
+// step computes one op of a block.
+func (b *blocks) step(s *blockStep, dst []float32, values [][]float32) {
+	if s.loop != nil {
+		callLoop(s, dst, values)
+		return
+	}
+	var y, z []float32
+	if s.operands > 1 {
+		y = values[s.args[1]]
+	}
+	if s.operands > 2 {
+		z = values[s.args[2]]
+	}
+	b.set.Map(s.op.m, dst, values[s.args[0]], y, z, s.op.p0, s.op.p1, s.op.p2)
+}
+
+// callLoop computes an op that no kernel has. Operands of one element are written out.
+func callLoop(s *blockStep, dst []float32, values [][]float32) {
+	var in [3][]float32
+	var room [3]blockBuffer
+	for k := range s.operands {
+		in[k] = values[s.args[k]]
+		if len(in[k]) == 1 && len(dst) > 1 {
+			x := in[k][0]
+			in[k] = floatsOf(&room[k])[:len(dst)]
+			for i := range in[k] {
+				in[k][i] = x
+			}
+		}
+	}
+	s.loop(dst, in[:s.operands])
+	for _, b := range room {
+		if b != nil {
+			blockBuffers.Put(b)
+		}
+	}
+}
+
+// operand returns n elements of an operand from element k on, at which p is: one if all are the same.
+func (b *blocks) operand(i int, p *spot, k, n int, room *blockBuffer) []float32 {
+	o := &b.operands[i]
+	last := b.rank - 1
+	direct := o.view.dtype == tensor.Float32
+	first, stride := p.first[i]+p.index[last]*o.strides[last], o.strides[last]
+	within := p.index[last]+n <= b.shape[last]
+	switch {
+	case o.single || within && stride == 0:
+		if direct {
+			return elements[float32](o.view)[first : first+1]
+		}
+		n, within = 1, true
+	case o.whole:
+		first = o.view.layout.Offset + k
+		if direct {
+			return elements[float32](o.view)[first : first+n]
+		}
+		stride, within = 1, true
+	case direct && within && stride == 1:
+		return elements[float32](o.view)[first : first+n]
+	}
+	to := floatsOf(room)[:n]
+	if within {
+		loadSingle(b.set, to, o.view, first, stride)
+		return to
+	}
+	here := *p
+	for at := 0; at < n; {
+		m := min(n-at, b.shape[last]-here.index[last])
+		loadSingle(b.set, to[at:at+m], o.view, here.first[i]+here.index[last]*stride, stride)
+		b.advance(&here, m)
+		at += m
+	}
+	return to
+}
+
+// loadSingle reads len(dst) elements that lie stride apart as float32.
+func loadSingle(set *simd.Set, dst []float32, v view, first, stride int) {
+	switch v.dtype {
+	case tensor.Float32:
+		loadStrided(dst, v, first, stride)
+	case tensor.Float16, tensor.BFloat16:
+		at := 0
+		if stride == 1 {
+			at = set.WidenRow(halfElement(v.dtype), dst, elements[uint16](v)[first:])
+		}
+		if rest := dst[at:]; v.dtype == tensor.Float16 {
+			loadFloat16(rest, v, first+at*stride, stride)
+		} else {
+			loadBFloat16(rest, v, first+at*stride, stride)
+		}
+	case tensor.Bool:
+		src := elements[uint8](v)
+		for i := range dst {
+			dst[i] = float32(src[first+i*stride])
+		}
+	default:
+		panic("BUG: single precision of " + v.dtype.String())
+	}
+}
+
+// narrowRow stores float32 as halves.
+func narrowRow(set *simd.Set, v view, at int, src []float32) {
+	n := set.NarrowRow(halfElement(v.dtype), elements[uint16](v)[at:], src)
+	if v.dtype == tensor.Float16 {
+		storeFloat16(v, at+n, src[n:])
+	} else {
+		storeBFloat16(v, at+n, src[n:])
+	}
+}
+
+// halfElement is what kernels call a dtype of half precision.
+func halfElement(d tensor.DType) simd.Element {
+	if d == tensor.Float16 {
+		return simd.Float16
+	}
+	return simd.BFloat16
+}
