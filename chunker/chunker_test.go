@@ -153,7 +153,7 @@ func TestChunks(t *testing.T) {
 					}
 				}
 				onDevice, onTheHost := c.Held()
-				if onDevice.Total() != made.PeakBytes() || dev.PeakBytes() != made.PeakBytes() {
+				if onDevice.Total() != made.PassBytes() || dev.PeakBytes() != made.PeakBytes() {
 					t.Errorf("%d bytes on the device, %d planned", onDevice.Total(), made.PeakBytes())
 				}
 				if made.Sides != nil && onTheHost.Total()+made.Sides.CrossingBytes+hostmem.InUse(hostmem.Staging)-staging > made.HostBytes() {

@@ -123,7 +123,7 @@ func TestRowsOfEmbeddings(t *testing.T) {
 				if n := src.bytes.Load(); n < 5*instances*wordRow || n > 5*instances*wordRow+2*wordWidth*wordRow {
 					t.Errorf("%s: a pass reads %d bytes, and its rows are %d", target.Name, n, 5*instances*wordRow)
 				}
-				if p.Held().Total() != made.PeakBytes() || !target.Direct && made.GatherBytes == 0 ||
+				if p.Held().Total() != made.PassBytes() || !target.Direct && made.GatherBytes == 0 ||
 					p.HostBytes() > made.HostBytes() {
 					t.Errorf("%s: %d bytes are held, %d planned; %d of the host's for %d",
 						target.Name, p.Held().Total(), made.PeakBytes(), p.HostBytes(), made.HostBytes())

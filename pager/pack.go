@@ -28,6 +28,7 @@ func (g *Pager) packFixed(ctx context.Context, p *plan.Plan) (read int64, err er
 	if err != nil {
 		return 0, err
 	}
+	g.stats.PeakBytes = max(g.stats.PeakBytes, g.Held().Total()+raw.Bytes())
 	defer func() {
 		_ = g.stream.Sync(context.Background()) // after an error, it may still work there
 		err = errors.Join(err, raw.Free())

@@ -128,6 +128,8 @@ type Stats struct {
 	// PageableBytes is host memory that was taken for copies and is not page-locked, because the device had none to give:
 	// such copies are slower.
 	PageableBytes int64
+	// PeakBytes is the most device memory that was held at once.
+	PeakBytes int64
 	// Stall is how long ops waited for their weights, Compute how long they took.
 	Stall, Compute time.Duration
 }

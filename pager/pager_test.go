@@ -207,7 +207,7 @@ func TestModesGiveTheSameBits(t *testing.T) {
 					}
 				}
 			}
-			if got := inUse() - before; got != made.PeakBytes() || p.Held().Total() != got {
+			if got := inUse() - before; got != made.PassBytes() || p.Held().Total() != got || p.Stats().PeakBytes != made.PeakBytes() {
 				t.Errorf("%d bytes are held, %d say so, %d were planned", got, p.Held().Total(), made.PeakBytes())
 			}
 			if o.MemoryBytes > 0 && made.PeakBytes() > o.MemoryBytes {

@@ -113,7 +113,7 @@ func TestAnyPlan(t *testing.T) {
 					t.Fatalf("%v\n%v", err, made)
 				}
 			}
-			if p.Held().Total() != made.PeakBytes() || !direct && dev.PeakBytes() != made.PeakBytes() {
+			if p.Held().Total() != made.PassBytes() || p.Stats().PeakBytes != made.PeakBytes() || !direct && dev.PeakBytes() != made.PeakBytes() {
 				t.Fatalf("%d bytes are held, %d planned", p.Held().Total(), made.PeakBytes())
 			}
 			if err := errors.Join(p.Close(), dev.Close()); err != nil {

@@ -121,6 +121,7 @@ func (g *Pager) ready(ctx context.Context, p *plan.Plan) error {
 		return err
 	}
 	g.current = ready
+	g.stats.PeakBytes = max(g.stats.PeakBytes, g.Held().Total())
 	return nil
 }
 

@@ -178,12 +178,8 @@ func (p *Plan) leastPacking(c *Packed) int64 {
 	return whole
 }
 
-const (
-	// mostPackingBytes is as much as packing is given where there is memory for it that a pass needs anyway, and
-	// usualPackingBytes where there is not.
-	mostPackingBytes  = 32 << 20
-	usualPackingBytes = 1 << 20
-)
+// mostPackingBytes is as much as packing is given of the memory that a pass needs anyway.
+const mostPackingBytes = 32 << 20
 
 // packed returns the plan in which operands that stay are packed, within so many bytes if that can be; nil if not.
 func (p *Plan) packed(list []Packed, mostBytes int64) *Plan {
@@ -204,8 +200,7 @@ func (p *Plan) packed(list []Packed, mostBytes int64) *Plan {
 	}
 	q.Fixed.Packed = list
 	rest := q.PeakBytes() - q.Fixed.Bytes
-	want := min(max(rest, usualPackingBytes), mostPackingBytes, mostBytes-q.Fixed.Bytes)
-	most := min(total, max(want, least))
+	most := min(total, max(min(rest, mostPackingBytes), least))
 	if most > mostBytes-q.Fixed.Bytes {
 		return nil
 	}
@@ -294,7 +289,7 @@ func (p *Plan) layPackings(eachBytes, mostBytes int64) {
 	if len(f.Packings) > 1 && 2*largest <= mostBytes {
 		f.PackingBytes = 2 * largest
 		for k := 1; k < len(f.Packings); k += 2 {
-			f.Packings[k].move(largest)
+			f.Packings[k].move(largest, p.Target.Direct)
 		}
 	}
 }
@@ -303,10 +298,12 @@ func (p *Plan) sourceOf(packed int) tensor.Source {
 	return p.Lowered.Graph.Values[p.Fixed.Packed[packed].Operand.Value].Weight.Extent.Source
 }
 
-// move lays a packing out further behind in the memory for it.
-func (k *Packing) move(bytes int64) {
+// move lays a packing out further behind in the memory for it. What is read into host memory is read there as before.
+func (k *Packing) move(bytes int64, direct bool) {
 	for i := range k.Spans {
-		k.Spans[i].Offset += bytes
+		if direct {
+			k.Spans[i].Offset += bytes
+		}
 	}
 	for i := range k.Pieces {
 		k.Pieces[i].Part.Offset += bytes

@@ -247,10 +247,14 @@ type Place struct {
 	First, Last int
 }
 
-// PeakBytes returns all the device memory that the plan takes.
-func (p *Plan) PeakBytes() int64 {
-	return p.Fixed.Bytes + max(p.ConstBytes+p.RingBytes+p.ActivationBytes+p.WorkBytes, p.Fixed.PackingBytes)
+// PassBytes returns the device memory that a pass takes.
+func (p *Plan) PassBytes() int64 {
+	return p.Fixed.Bytes + p.ConstBytes + p.RingBytes + p.ActivationBytes + p.WorkBytes
 }
+
+// PeakBytes returns all the device memory that the plan takes: for a pass, or while weights are packed before the first
+// one, whatever is more.
+func (p *Plan) PeakBytes() int64 { return max(p.PassBytes(), p.Fixed.Bytes+p.Fixed.PackingBytes) }
 
 // HostBytes returns the host memory that the plan takes for a device with memory of its own.
 func (p *Plan) HostBytes() int64 {

@@ -12,12 +12,14 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// lower is a device whose ops need scratch memory for a row of their weights.
+// lower is a device whose ops need scratch memory for a row of their weights, and take them packed in pairs of rows.
 func lower(g *layers.Graph) (*layers.Lowered, error) {
 	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
 	for i, op := range g.Ops {
 		if op.Kind == "linear" {
-			l.Steps[i].WorkBytes = int64(op.In[1].Layout.Shape[0]) * 4
+			n, k := op.In[1].Layout.Shape[0], op.In[1].Layout.Shape[1]
+			l.Steps[i].WorkBytes = int64(n) * 4
+			l.Steps[i].Packs = []layers.Pack{{In: 1, Bytes: int64((n + 1) / 2 * 2 * k * 4), Form: "pairs", Step: 2}}
 		}
 	}
 	return l, nil
@@ -230,6 +232,7 @@ func checkWeights(t *rapid.T, p *Plan) {
 		}
 	}
 	inside(p.Fixed.Parts, p.Fixed.Spans, p.Fixed.Bytes)
+	checkPacked(t, p)
 	has := func(parts []Part, want Part) bool {
 		return slices.ContainsFunc(parts, func(h Part) bool {
 			return h.Value == want.Value && h.Low <= want.Low && want.High <= h.High
@@ -245,7 +248,10 @@ func checkWeights(t *rapid.T, p *Plan) {
 		next = group.End
 		for k := group.First; k < group.End; k++ {
 			for _, part := range opParts(g, &g.Ops[k]) {
-				if !has(group.Parts, part) && !has(p.Fixed.Parts, part) {
+				packed := slices.ContainsFunc(p.Fixed.Packed, func(c Packed) bool {
+					return c.Operand.Value == part.Value && c.Low == part.Low && c.High == part.High && g.Ops[k].Kind == "linear"
+				})
+				if !has(group.Parts, part) && !has(p.Fixed.Parts, part) && !packed {
 					t.Fatalf("op %d reads value %d from %d to %d, which is not there\n%v", k, part.Value, part.Low, part.High, p)
 				}
 			}
@@ -263,6 +269,46 @@ func checkWeights(t *rapid.T, p *Plan) {
 		}
 		if moves != tied.Moves || tied.Readers < 2 {
 			t.Fatalf("value %d is %v, and %d groups bring it", tied.Value, tied, moves)
+		}
+	}
+}
+
+// checkPacked: what is packed lies behind what is not, nothing overlaps, and all of it is made of raw bytes that lie in
+// the memory for them.
+func checkPacked(t *rapid.T, p *Plan) {
+	f := &p.Fixed
+	var end int64
+	for _, s := range f.Spans {
+		if p.Target.Direct {
+			end = max(end, s.Offset+s.Extent.Bytes)
+		}
+	}
+	made := make([]int64, len(f.Packed))
+	for i := range f.Packed {
+		c := &f.Packed[i]
+		if i == 0 {
+			for _, part := range f.Parts {
+				end = max(end, part.Offset+part.High-part.Low)
+			}
+		}
+		if c.Offset < end || c.Offset%p.Target.AlignBytes != 0 || c.Offset+c.Pack.Bytes > f.Bytes {
+			t.Fatalf("%d packed bytes at %d of %d, where %d are taken\n%v", c.Pack.Bytes, c.Offset, f.Bytes, end, p)
+		}
+		end = c.Offset + c.Pack.Bytes
+	}
+	for _, k := range f.Packings {
+		for _, piece := range k.Pieces {
+			c := &f.Packed[piece.Of]
+			if piece.Offset != c.Offset+made[piece.Of] || piece.Part.Offset < 0 ||
+				piece.Part.Offset+piece.Part.High-piece.Part.Low > f.PackingBytes {
+				t.Fatalf("a piece at %d, %d of %d bytes were made\n%v", piece.Offset, made[piece.Of], c.Pack.Bytes, p)
+			}
+			made[piece.Of] += piece.Bytes
+		}
+	}
+	for i, n := range made {
+		if n != f.Packed[i].Pack.Bytes {
+			t.Fatalf("%d of %d bytes are packed", n, f.Packed[i].Pack.Bytes)
 		}
 	}
 }

@@ -119,7 +119,7 @@ func TestAllocationRefused(t *testing.T) {
 // TestMemoryTaken: others take the device's memory away. The session goes on with less, and fails where the least does not
 // fit, with the device's error and the budget that would do; what they give back it may use.
 func TestMemoryTaken(t *testing.T) {
-	const memoryBytes = 1 << 20
+	const memoryBytes = 4 << 20
 	model := build(t, digitsModel, nil)
 	want := runDigits(t, start(t, model, optimem.Options{}), pictures(3))
 	shapes := map[string]tensor.Shape{"input": {3, 1, 8, 8}}

@@ -54,7 +54,7 @@ func TestJoin(t *testing.T) {
 				m.opts.MaxJoin = join
 				m.opts.Memory = 0
 				if m.name == "auto" {
-					m.opts.Memory = 300 << 10
+					m.opts.Memory = 340 << 10
 				}
 				var most atomic.Int64
 				m.opts.Observe = func(e optimem.Event) {

@@ -143,6 +143,9 @@ func (s *Session) shrink(pl *plan.Plan) {
 	}
 	most := pl.PeakBytes()
 	l.memory = max(most/5*4, 1)
+	if pl.MinBytes < most { // what works at least is not to be missed
+		l.memory = max(l.memory, pl.MinBytes)
+	}
 	if free, ok := s.machine.free(); ok && free < most && free > 0 {
 		l.memory = free
 	}

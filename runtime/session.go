@@ -289,7 +289,7 @@ func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
 	}
 	m.Passing += took
 	m.RingBytes, m.ActivationBytes, m.WorkBytes = held.RingBytes, held.ActivationBytes, held.WorkBytes
-	m.PeakBytes, m.HostBytes, m.HostPeakBytes = max(m.PeakBytes, held.Total()), hostBytes, max(m.HostPeakBytes, hostBytes)
+	m.PeakBytes, m.HostBytes, m.HostPeakBytes = max(m.PeakBytes, stats.PeakBytes), hostBytes, max(m.HostPeakBytes, hostBytes)
 	m.LoadedBytes, m.MovedBytes = stats.ReadBytes+hostStats.ReadBytes, stats.MovedBytes+hostStats.MovedBytes
 	m.Stall, m.Compute = stats.Stall+hostStats.Stall, stats.Compute+hostStats.Compute
 }
