@@ -158,6 +158,16 @@ func (s *fileSource) residency(off int64, n int) residency {
 	return wholly
 }
 
+// CachedBytes implements [tensor.CachedSource].
+func (s *fileSource) CachedBytes(off, n int64) (int64, bool) {
+	var stat unix.Cachestat_t
+	span := unix.CachestatRange{Off: uint64(off), Len: uint64(n)}
+	if n <= 0 || s.control(func(fd int) error { return unix.Cachestat(uint(fd), &span, &stat, 0) }) != nil {
+		return 0, false
+	}
+	return min(int64(stat.Cache*pageBytes), n), true
+}
+
 var pageBytes = uint64(os.Getpagesize())
 
 // control calls f with the descriptor, which cannot be closed and reused meanwhile. (RawConn.Read would do as well but

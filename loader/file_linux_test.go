@@ -54,3 +54,26 @@ func TestFileReadBulkLeavesNoCopy(t *testing.T) {
 		}
 	}
 }
+
+func TestFileCachedBytes(t *testing.T) {
+	const size = 64 * alignBytes
+	path, _ := randomFile(t, t.TempDir(), size)
+	s := mustOpenFile(t, path)
+	dropCache(t, s, 0, size)
+	n, ok := s.CachedBytes(0, size)
+	if !ok || n != 0 {
+		t.Skip("this file system keeps everything in memory, or the kernel does not tell")
+	}
+	if err := s.ReadAt(t.Context(), make([]byte, size), 0); err != nil {
+		t.Fatal(err)
+	}
+	if n, ok := s.CachedBytes(0, size); !ok || n != size {
+		t.Errorf("%d bytes are cached, %v, want %d", n, ok, size)
+	}
+	if n, ok := s.CachedBytes(100, 50); !ok || n != 50 {
+		t.Errorf("of 50 bytes, %d are cached, %v", n, ok)
+	}
+	if _, ok := s.CachedBytes(0, 0); ok {
+		t.Error("it is known of nothing")
+	}
+}

@@ -23,6 +23,8 @@ type Rates struct {
 	// DiskBytes is the rate of reads of the checkpoint, ReadSeconds what each costs whatever its size.
 	DiskBytes   float64
 	ReadSeconds float64
+	// CachedBytes is the rate of reads of what the host's page cache holds of the checkpoint, 0 where it is not known.
+	CachedBytes float64
 	// Measured says that the numbers are the host's own.
 	Measured bool
 }
@@ -108,4 +110,14 @@ func (r Rates) graphSeconds(l *layers.Lowered, ops *layers.Registry) []float64 {
 		seconds[i] = r.opSeconds(op, in, out, cost)
 	}
 	return seconds
+}
+
+// Cached returns the rates where the page cache holds a share of what a pass reads.
+func (r Rates) Cached(share float64) Rates {
+	if r.CachedBytes <= 0 || share <= 0 {
+		return r
+	}
+	disk := r.withGuesses().DiskBytes
+	r.DiskBytes = 1 / (share/r.CachedBytes + (1-share)/disk)
+	return r
 }

@@ -85,3 +85,18 @@ func TestRatesOfProducts(t *testing.T) {
 		t.Errorf("by all: %.3g GFLOP/s", got)
 	}
 }
+
+func TestRatesCached(t *testing.T) {
+	r := Rates{DiskBytes: 1e9, CachedBytes: 4e9}
+	for share, want := range map[float64]float64{0: 1e9, 0.5: 1.6e9, 1: 4e9} {
+		if got := r.Cached(share).DiskBytes; math.Abs(got-want) > 1 {
+			t.Errorf("%v of it is cached: %v bytes a second, want %v", share, got, want)
+		}
+	}
+	if got := (Rates{DiskBytes: 1e9}).Cached(1).DiskBytes; got != 1e9 {
+		t.Errorf("where it is not known: %v", got)
+	}
+	if got, want := (Rates{CachedBytes: guesses.DiskBytes}).Cached(0.5).DiskBytes, guesses.DiskBytes; math.Abs(got-want) > 1 {
+		t.Errorf("of a guess: %v, want %v", got, want)
+	}
+}

@@ -111,12 +111,38 @@ func (s *Session) planWithin(p *program, instances int, budgetBytes int64) (*pla
 	}
 	o := s.planOptions()
 	o.MemoryBytes, o.Instances, o.Like = budgetBytes, instances, s.ran
+	if o.Rates.CachedBytes > 0 || o.HostRates.CachedBytes > 0 {
+		share := cachedShare(p.lowered.Graph)
+		o.Rates, o.HostRates = o.Rates.Cached(share), o.HostRates.Cached(share)
+	}
 	pl, err := plan.New(p.lowered, o)
 	if err != nil {
 		return nil, err
 	}
 	p.plans[instances] = pl
 	return pl, nil
+}
+
+// cachedShare returns how much of the weights of a graph the host holds in memory, as far as it tells.
+func cachedShare(g *layers.Graph) float64 {
+	var cached, total int64
+	for i := range g.Values {
+		v := &g.Values[i]
+		if v.Role != layers.Weight {
+			continue
+		}
+		e := v.Weight.Extent
+		total += e.Bytes
+		if src, ok := e.Source.(tensor.CachedSource); ok {
+			if n, ok := src.CachedBytes(e.Offset, e.Bytes); ok {
+				cached += n
+			}
+		}
+	}
+	if total == 0 {
+		return 0
+	}
+	return float64(cached) / float64(total)
 }
 
 func (s *Session) planOptions() plan.Options {

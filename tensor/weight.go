@@ -24,6 +24,13 @@ type BulkSource interface {
 	ReadBulk(ctx context.Context, p []byte, off int64) error
 }
 
+// A CachedSource knows how many of its bytes the host holds in memory, from where they are read faster.
+type CachedSource interface {
+	Source
+	// CachedBytes returns how many of n bytes from an offset on it holds, false where that cannot be found out.
+	CachedBytes(off, n int64) (int64, bool)
+}
+
 // A Guarded source knows whether its bytes may have changed since it was opened.
 type Guarded interface {
 	Source

@@ -113,6 +113,7 @@ func (k *calibration) run(ctx context.Context, model string) error {
 		return err
 	}
 	rates.DiskBytes, rates.ReadSeconds = disk.BytesPerSecond, disk.ReadSeconds
+	rates.CachedBytes = disk.CachedBytesPerSecond
 	host := calibrate.Host{CPU: hostName(sysmem.Read()), Threads: k.threads}
 	if err := calibrate.Save(path, host, rates); err != nil {
 		return err
@@ -244,6 +245,7 @@ func (k *calibration) printJSON(path string, host calibrate.Host, rates plan.Rat
 	o.set("copy_bytes_per_second", record.CopyBytesPerSecond)
 	o.set("disk_bytes_per_second", record.DiskBytesPerSecond)
 	o.set("read_seconds", record.ReadSeconds)
+	o.set("cached_bytes_per_second", record.CachedBytesPerSecond)
 	return o.close()
 }
 
@@ -251,6 +253,7 @@ func calibrationTable(path string, host calibrate.Host, rates plan.Rates) *ascii
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	t.Row("host", fmt.Sprintf("%s, %s", host.CPU, counted(host.Threads, "thread")))
 	t.Row("disk", fmt.Sprintf("%s/s, %s a read", ascii.FormatSize(int64(rates.DiskBytes)), secondsText(rates.ReadSeconds)))
+	t.Row("cached files", ascii.FormatSize(int64(rates.CachedBytes))+"/s")
 	t.Row("memory", fmt.Sprintf("%s/s read by ops, %s/s copied", ascii.FormatSize(int64(rates.MemoryBytes)),
 		ascii.FormatSize(int64(rates.CopyBytes))))
 	t.Row("an op", secondsText(rates.OpSeconds))

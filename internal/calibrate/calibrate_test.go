@@ -108,6 +108,9 @@ func TestDisk(t *testing.T) {
 	if r.ReadSeconds < 1e-3 || r.BytesPerSecond <= 0 || r.BytesPerSecond > float64(readers*pieceBytes)/1e-3 {
 		t.Errorf("%+v", r)
 	}
+	if r.CachedBytesPerSecond <= 0 || r.CachedBytesPerSecond > float64(readers*pieceBytes)/1e-3 {
+		t.Errorf("from the page cache: %+v", r)
+	}
 	if r, err := Disk(t.Context(), whole, 1); err != nil || r.ReadBytes > readers*pieceBytes {
 		t.Errorf("the time was up, and %d bytes were read: %v", r.ReadBytes, err)
 	}
@@ -131,7 +134,7 @@ func TestStore(t *testing.T) {
 		FLOPs: 1e10, KindFLOPs: map[layers.Kind]float64{"linear": 1e10, "conv": 5e9},
 		Points:      map[string][]plan.Point{"conv 1": {{M: 64, N: 49, K: 3, FLOPs: 1e9}, {M: 1, FLOPs: 2}}},
 		MemoryBytes: 8e9, OpSeconds: 1e-6,
-		CopyBytes: 5e9, DiskBytes: 1.5e9, ReadSeconds: 1e-4, Measured: true,
+		CopyBytes: 5e9, DiskBytes: 1.5e9, ReadSeconds: 1e-4, CachedBytes: 9e9, Measured: true,
 	}
 	for _, r := range []plan.Rates{{FLOPs: 1}, want} {
 		if err := Save(path, here, r); err != nil {

@@ -32,6 +32,7 @@ type Record struct {
 	CopySeconds          float64                 `json:"copy_seconds"`
 	DiskBytesPerSecond   float64                 `json:"disk_bytes_per_second"`
 	ReadSeconds          float64                 `json:"read_seconds"`
+	CachedBytesPerSecond float64                 `json:"cached_bytes_per_second"`
 	// Products are rates by size: rows, columns, depth and operations per second.
 	Products map[string][][4]float64 `json:"product_flops_per_second"`
 }
@@ -45,7 +46,8 @@ func RecordOf(r plan.Rates) Record {
 		}
 	}
 	return Record{
-		r.FLOPs, r.KindFLOPs, r.MemoryBytes, r.OpSeconds, r.CopyBytes, r.CopySeconds, r.DiskBytes, r.ReadSeconds, products,
+		r.FLOPs, r.KindFLOPs, r.MemoryBytes, r.OpSeconds, r.CopyBytes, r.CopySeconds, r.DiskBytes, r.ReadSeconds,
+		r.CachedBytes, products,
 	}
 }
 
