@@ -13,8 +13,10 @@ import (
 func isSingle(d tensor.DType) bool { return d == tensor.Float32 || isHalf(d) }
 
 const (
+	// bufferFloats is how many floats a buffer has room for.
+	bufferFloats = 4 * blockElements
 	// blockFloats is how many elements the steps of a chain work on at a time: a few blocks stay in the nearest cache.
-	blockFloats = 2 * blockElements
+	blockFloats = bufferFloats / 2
 	// mostDims is how many dimensions a view may have after those that lie in order were joined.
 	mostDims = 8
 	// shortLine is the length of lines that are gathered into blocks; longer ones are worked on one by one.
@@ -228,7 +230,12 @@ func floatsOf(b *blockBuffer) []float32 {
 	if *b == nil {
 		*b = newBlockBuffer()
 	}
-	return unsafe.Slice((*float32)(unsafe.Pointer(*b)), blockFloats)
+	return floatsIn(*b)[:blockFloats]
+}
+
+// floatsIn returns a buffer's floats.
+func floatsIn(b blockBuffer) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(b)), bufferFloats)
 }
 
 // step computes one op of a block.

@@ -44,6 +44,12 @@ func (c *call) parameter(s *scratch, i int) []float64 {
 func rowNorm(c *call, centred bool) error {
 	x, out, eps := c.in[0], c.out[0], c.attrs.Float("eps")
 	s := scratch(c.work)
+	if r := rowsOfCall(c, c.attrs.Int("dims")); r != nil {
+		r.do, r.eps, r.centred = normOf, eps, centred
+		r.w, r.b = c.singleParameter(&s, 1), c.singleParameter(&s, 2)
+		r.run(c.pool)
+		return nil
+	}
 	w, b := c.parameter(&s, 1), c.parameter(&s, 2)
 	rank := len(x.shape())
 	at := rank - c.attrs.Int("dims")
@@ -181,6 +187,13 @@ func moments(x view, row *walk, first int, index []int, centred bool, eps float6
 func runGroupNorm(c *call) error {
 	x, out, eps, groups := c.in[0], c.out[0], c.attrs.Float("eps"), c.attrs.Int("groups")
 	s := scratch(c.work)
+	if r := groupRows(c, groups); r != nil {
+		r.do, r.eps, r.centred = groupNormOf, eps, true
+		r.channels, r.groups = x.shape()[1], groups
+		r.w, r.b = c.singleParameter(&s, 1), c.singleParameter(&s, 2)
+		r.run(c.pool)
+		return nil
+	}
 	w, b := c.parameter(&s, 1), c.parameter(&s, 2)
 	channels := x.shape()[1] / groups
 	plane := tensor.Layout{Shape: x.shape()[2:], Strides: x.layout.Strides[2:]}
@@ -243,6 +256,13 @@ func runBatchNorm(c *call) error {
 		gain[i] = affine(1/math.Sqrt(v+eps), w, nil, i)
 	}
 	channels := x.shape()[1]
+	if volume(x.shape()[2:]) > 1 {
+		if r := rowsOfCall(c, len(x.shape())-2); r != nil {
+			r.do, r.mean, r.gain, r.add, r.channels = batchNormOf, mean, gain, b, channels
+			r.run(c.pool)
+			return nil
+		}
+	}
 	pixels := walkOf(tensor.Layout{Shape: x.shape()[2:], Strides: x.layout.Strides[2:]})
 	if pixels.size == 1 {
 		batchNormRows(c, mean, gain, b)

@@ -17,13 +17,13 @@ var (
 // depends on the shape and strides alone.
 var reductionKernels = map[layers.Kind]kernel{
 	// Σ x, torch.sum; torch.nansum; Π x, torch.prod; Σ x ÷ n, torch.mean.
-	"sum":    {run: reduction(sums)},
+	"sum":    {run: rowsFirst(sumOfRow, reduction(sums))},
 	"nansum": {run: reduction(sumsPresent)},
 	"prod":   {run: reduction(products)},
-	"mean":   {run: runMean},
+	"mean":   {run: rowsFirst(meanOfRow, runMean)},
 	// max x and min x, torch.amax and amin.
-	"amax": {run: reduction(largest), supports: noUnsigned64},
-	"amin": {run: reduction(smallest), supports: noUnsigned64},
+	"amax": {run: rowsFirst(maxOfRow, reduction(largest)), supports: noUnsigned64},
+	"amin": {run: rowsFirst(minOfRow, reduction(smallest)), supports: noUnsigned64},
 	// |{x ≠ 0}|, torch.count_nonzero; > 0, torch.any; = n, torch.all.
 	"count_nonzero": {run: reduction(counts)},
 	"any":           {run: runAny},
@@ -34,7 +34,7 @@ var reductionKernels = map[layers.Kind]kernel{
 	"var": {run: runVariance(false)},
 	"std": {run: runVariance(true)},
 	// log Σ exp x, torch.logsumexp.
-	"logsumexp": {run: runLogSumExp},
+	"logsumexp": {run: rowsFirst(logSumExpOfRow, runLogSumExp)},
 	// The first index of the largest or smallest element, torch.argmax and argmin.
 	"argmax": {run: runArgExtreme(true), supports: noUnsigned64},
 	"argmin": {run: runArgExtreme(false), supports: noUnsigned64},
@@ -232,6 +232,9 @@ func runAll(c *call) error {
 
 func runNorm(c *call) error {
 	ord := c.attrs.Float("ord")
+	if ord == 2 && reduceRows(c, lengthOfRow) {
+		return nil
+	}
 	var r reducer[float64]
 	switch {
 	case ord == 0:
@@ -257,6 +260,9 @@ func runVariance(root bool) func(c *call) error {
 	return func(c *call) error {
 		n := float64(reducedSize(c))
 		divisor := max(n-c.attrs.Float("correction"), 0)
+		if varianceRows(c, divisor, root) {
+			return nil
+		}
 		r := floats(sums.floats, deviations)
 		r.between = func(acc float64) float64 { return acc / n }
 		r.finish = func(acc, _ float64) float64 {

@@ -18,6 +18,13 @@ func runSoftmax(logarithm bool) func(c *call) error {
 	return func(c *call) error {
 		x := c.in[0]
 		safe := c.attrs.Bool("safe")
+		if volume(x.shape()[min(c.attrs.Int("dim")+1, len(x.shape())):]) == 1 {
+			if r := rowsOfCall(c, len(x.shape())-c.attrs.Int("dim")); r != nil {
+				r.do, r.safe, r.logarithm = softmaxOf, safe, logarithm
+				r.run(c.pool)
+				return nil
+			}
+		}
 		a := alongDim(x.layout, c.attrs.Int("dim"))
 		if x.dtype == tensor.Float32 && a.stride == 1 && a.inner == 1 && !logarithm {
 			in, out := elements[float32](x), elements[float32](c.out[0])

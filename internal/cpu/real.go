@@ -88,6 +88,10 @@ func storeReal[T real](v view, at int, src []T) {
 
 // loadAll reads all elements of a float view in row-major order.
 func loadAll[T real](dst []T, v view) {
+	if v.contiguous() {
+		loadReal(dst, v, v.layout.Offset, 1)
+		return
+	}
 	lines(v.layout, func(at, first, stride, n int) { loadReal(dst[at:at+n], v, first, stride) })
 }
 
