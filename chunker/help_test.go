@@ -85,8 +85,8 @@ func follow(t *testing.T, host *cpu.Device, l *layers.Lowered, made *plan.Plan, 
 	dev := emulated.New(emulated.Options{
 		MemoryBytes: made.PeakBytes(), CopyBytes: o.Rates.CopyBytes, CheckOrder: true,
 		CopyLatency: time.Duration(o.Rates.CopySeconds * float64(time.Second)),
-		Cost: func(op *layers.Op, in, out []layers.Spec) time.Duration {
-			return time.Duration(o.Rates.Seconds(layers.Standard(), op, in, out) * float64(time.Second))
+		Cost: func(step *layers.Step, op *layers.Op, in, out []layers.Spec) time.Duration {
+			return time.Duration(o.Rates.StepSeconds(layers.Standard(), step, op, in, out) * float64(time.Second))
 		},
 	})
 	c, err := New(dev, host, Options{Device: pager.Options{}, HostRan: func(p *plan.Plan, segment plan.Segment) {

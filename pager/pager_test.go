@@ -317,7 +317,7 @@ func TestEmulated(t *testing.T) {
 			made := mustPlan(t, l, o)
 			dev := emulated.New(emulated.Options{
 				MemoryBytes: made.PeakBytes(), CopyBytes: 1e9, CopyLatency: time.Microsecond, CheckOrder: true,
-				Cost: func(*layers.Op, []layers.Spec, []layers.Spec) time.Duration { return time.Millisecond },
+				Cost: func(*layers.Step, *layers.Op, []layers.Spec, []layers.Spec) time.Duration { return time.Millisecond },
 			})
 			before := hostmem.InUse(hostmem.Staging)
 			p, err := New(dev, Options{})

@@ -238,8 +238,8 @@ func (b *bench) measure(p *plan.Plan) float64 {
 	dev := emulated.New(emulated.Options{
 		MemoryBytes: p.PeakBytes(), CopyBytes: rates.CopyBytes, Dry: true,
 		CopyLatency: time.Duration(rates.CopySeconds * float64(time.Second)),
-		Cost: func(op *layers.Op, in, out []layers.Spec) time.Duration {
-			return time.Duration(rates.Seconds(layers.Standard(), op, in, out) * float64(time.Second))
+		Cost: func(step *layers.Step, op *layers.Op, in, out []layers.Spec) time.Duration {
+			return time.Duration(rates.StepSeconds(layers.Standard(), step, op, in, out) * float64(time.Second))
 		},
 	})
 	g, err := pager.New(dev, pager.Options{})

@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/optimem/optimem/layers"
+
 // A Forecast is what a pass is expected to take once the session is warm.
 type Forecast struct {
 	Seconds float64
@@ -9,6 +11,16 @@ type Forecast struct {
 	Bound string
 	// Measured says that the rates were measured on the host and are not guesses.
 	Measured bool
+}
+
+// StepSeconds returns what an op is expected to take the way that a step says.
+func (r Rates) StepSeconds(
+	ops *layers.Registry, step *layers.Step, op *layers.Op, in, out []layers.Spec,
+) float64 {
+	if step.Cost == (layers.Cost{}) {
+		return r.Seconds(ops, op, in, out)
+	}
+	return r.withGuesses().opSeconds(op, in, out, step.Cost)
 }
 
 // stages returns the groups as a simulation sees them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -97,9 +98,15 @@ const emulatedAlign = 256
 func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 	rates := o.Rates
 	rates.CopyBytes, rates.CopySeconds = e.CopyBytes, e.CopyLatency.Seconds()
+	if e.CopyBytes == 0 {
+		rates.CopyBytes = math.Inf(1) // a planner takes 0 for what is not known
+	}
+	if e.CopyLatency == 0 {
+		rates.CopySeconds = math.SmallestNonzeroFloat64
+	}
 	e.Threads, e.Ops = o.Threads, o.Ops
-	e.Cost = func(op *layers.Op, in, out []layers.Spec) time.Duration {
-		return time.Duration(rates.Seconds(o.Ops, op, in, out) * float64(time.Second))
+	e.Cost = func(step *layers.Step, op *layers.Op, in, out []layers.Spec) time.Duration {
+		return time.Duration(rates.StepSeconds(o.Ops, step, op, in, out) * float64(time.Second))
 	}
 	dev, host := emulated.New(e), cpu.New(o.Threads, o.Ops)
 	c, err := chunker.New(dev, host, chunker.Options{

@@ -31,7 +31,7 @@ type Options struct {
 	CopyBytes   float64
 	CopyLatency time.Duration
 	// Cost is what an op takes; nil is nothing.
-	Cost func(op *layers.Op, in, out []layers.Spec) time.Duration
+	Cost func(step *layers.Step, op *layers.Op, in, out []layers.Spec) time.Duration
 	// Threads and Ops are those of the CPU that computes.
 	Threads int
 	Ops     *layers.Registry

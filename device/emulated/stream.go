@@ -160,7 +160,7 @@ func (s *stream) launch(l *device.Launch) (in, out []cpu.Operand, work []byte, e
 	}
 	s.runs = true
 	if s.d.opts.Cost != nil {
-		s.takes(s.d.opts.Cost(&l.Op, inSpecs, outSpecs))
+		s.takes(s.d.opts.Cost(&l.Step, &l.Op, inSpecs, outSpecs))
 	}
 	return in, out, work, nil
 }
