@@ -27,6 +27,8 @@ var families = []map[layers.Kind]kernel{
 	linearKernels,
 	convKernels,
 	rowKernels,
+	attentionKernels,
+	poolKernels,
 }
 
 // table is put together from the families.

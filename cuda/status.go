@@ -30,6 +30,7 @@ var statusErrors = map[int32]error{
 	1: errors.New("integer division by zero"),
 	2: errors.New("index out of range"),
 	3: errors.New("the ends of the groups do not ascend within the rows"),
+	4: errors.New("the data makes another number of elements than was promised"),
 }
 
 // noting returns where the op that is being run notes a failure, and as whom.

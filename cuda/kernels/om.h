@@ -225,3 +225,30 @@ OM_DEVICE void om_store_i(void *p, om_i64 i, int dtype, om_i64 x) {
 		((om_i64 *)p)[i] = x;
 	}
 }
+
+// om_load and om_store are the same by the type that is computed in.
+OM_DEVICE void om_load(float *x, const void *p, om_i64 i, int dtype) { *x = om_load_f(p, i, dtype); }
+OM_DEVICE void om_load(double *x, const void *p, om_i64 i, int dtype) { *x = om_load_d(p, i, dtype); }
+OM_DEVICE void om_load(om_i64 *x, const void *p, om_i64 i, int dtype) { *x = om_load_i(p, i, dtype); }
+OM_DEVICE void om_store(void *p, om_i64 i, int dtype, float x) { om_store_f(p, i, dtype, x); }
+OM_DEVICE void om_store(void *p, om_i64 i, int dtype, double x) { om_store_d(p, i, dtype, x); }
+OM_DEVICE void om_store(void *p, om_i64 i, int dtype, om_i64 x) { om_store_i(p, i, dtype, x); }
+
+// om_times is a product that is rounded by itself: never one rounding for it and a sum.
+OM_DEVICE float om_times(float a, float b) {
+#ifdef __CUDA_ARCH__
+	return __fmul_rn(a, b);
+#else
+	return a * b;
+#endif
+}
+OM_DEVICE double om_times(double a, double b) {
+#ifdef __CUDA_ARCH__
+	return __dmul_rn(a, b);
+#else
+	return a * b;
+#endif
+}
+
+// What an op was told to make, and what its data makes, differ: the code of cuda/status.go.
+#define OM_BAD_COUNTS 4
