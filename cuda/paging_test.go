@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,8 +180,22 @@ func pagedPlans(t testing.TB, l *layers.Lowered) map[string]*plan.Plan {
 	least := planned(t, l, plan.Options{Mode: plan.Auto}).MinBytes
 	plans["auto, the least memory"] = planned(t, l, plan.Options{Mode: plan.Auto, MemoryBytes: least})
 	plans["auto, a little more"] = planned(t, l, plan.Options{Mode: plan.Auto, MemoryBytes: least + least/4})
-	plans["page, copies in host memory"] = planned(t, l, plan.Options{Mode: plan.Page, HostBytes: 64 << 20})
+	plans["page, through staging"] = stagedPlan(t, l)
 	return plans
+}
+
+// stagedPlan returns a plan that keeps no copies of weights in host memory: all are read for each pass.
+func stagedPlan(t testing.TB, l *layers.Lowered) *plan.Plan {
+	t.Helper()
+	o := plan.Options{Mode: plan.Page, Slots: 2}
+	for _, group := range planned(t, l, o).Groups {
+		o.HostBytes = max(o.HostBytes, plan.StagingSlots*plan.SpanBytes(group.Spans))
+	}
+	p := planned(t, l, o)
+	if p.HostCopyBytes > 0 || p.StagingBytes == 0 {
+		t.Fatalf("%d bytes of copies, %d of staging", p.HostCopyBytes, p.StagingBytes)
+	}
+	return p
 }
 
 var widths = []int{48, 96, 32, 200, 16, 120, 64, 64, 10}
@@ -227,9 +242,11 @@ func TestPageGivesTheSameBits(t *testing.T) {
 // A deafDevice gives out streams of which one leaves out one wait.
 type deafDevice struct {
 	*cuda.Device
-	// streams counts those given out; drop is the wait of the stream numbered deaf that is left out, from 1 on.
-	streams, deaf, drop int
-	dropped             atomic.Bool
+	// streams counts those given out; drop is the wait of the stream numbered deaf that is left out, from 1 on, hostDrop the
+	// wait of the host for one of its events.
+	streams, deaf, drop, hostDrop int
+	hostWaits                     atomic.Int64
+	dropped                       atomic.Bool
 }
 
 func (d *deafDevice) NewStream() (device.Stream, error) {
@@ -244,7 +261,31 @@ type deafStream struct {
 	number, waits int
 }
 
+// A deafEvent leaves out a wait of the host.
+type deafEvent struct {
+	device.Event
+	d *deafDevice
+}
+
+func (e deafEvent) Sync(ctx context.Context) error {
+	if e.d.hostWaits.Add(1) == int64(e.d.hostDrop) {
+		e.d.dropped.Store(true)
+		return ctx.Err()
+	}
+	return e.Event.Sync(ctx)
+}
+
+func (s *deafStream) Record() device.Event {
+	if s.number == s.d.deaf {
+		return deafEvent{s.Stream.Record(), s.d}
+	}
+	return s.Stream.Record()
+}
+
 func (s *deafStream) Wait(e device.Event) {
+	if deaf, ok := e.(deafEvent); ok {
+		e = deaf.Event
+	}
 	s.waits++
 	if s.number == s.d.deaf && s.waits == s.d.drop {
 		s.d.dropped.Store(true)
@@ -290,6 +331,64 @@ func TestEveryWaitIsNeeded(t *testing.T) {
 				t.Errorf("nobody misses wait %d of stream %d", n+1, deaf)
 			}
 		}
+	}
+}
+
+// TestHostWaitsForStaging leaves out each wait of the host for a copy whose memory it fills again: the copy, which runs
+// late, then brings other weights.
+func TestHostWaitsForStaging(t *testing.T) {
+	const times = 2
+	l := lower(t, network(t, 2, 40, 40, 40, 40, 40, 40))
+	p := stagedPlan(t, l)
+	run := func(drop int) ([]byte, bool) {
+		lib := sim.New(t, "memory=8M order=lazy:3")
+		dev, err := cuda.New(cuda.Options{Library: lib.Path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &deafDevice{Device: dev, deaf: 1, hostDrop: drop}
+		out, _, err := passes(t.Context(), d, p, times)
+		if err != nil && drop == 0 {
+			t.Fatal(err)
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+		return out, d.dropped.Load() // no output: the passes differ
+	}
+	want, _ := run(0)
+	// The staging memory has two places, which the first two visits need not wait for.
+	for n := range len(p.Groups)*times - plan.StagingSlots {
+		if got, dropped := run(n + 1); !dropped {
+			t.Errorf("the host waits %d times", n)
+		} else if bytes.Equal(got, want) {
+			t.Errorf("nobody misses wait %d of the host", n+1)
+		}
+	}
+}
+
+// TestRandomBudgets plans for as much as a device has, whatever that is, and never finds that it has less.
+func TestRandomBudgets(t *testing.T) {
+	l := lower(t, network(t, 3, widths...))
+	least := planned(t, l, plan.Options{Mode: plan.Auto}).MinBytes
+	most := planned(t, l, plan.Options{Mode: plan.Resident}).PeakBytes() * 5 / 4
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		budget := least + random.Int64N(most-least)
+		p := planned(t, l, plan.Options{Mode: plan.Auto, MemoryBytes: budget})
+		const arenas, piece = 5, 512 // each arena ends somewhere in a piece of the simulated driver's
+		lib := sim.New(t, fmt.Sprintf("memory=%d", budget+arenas*piece))
+		dev, err := cuda.New(cuda.Options{Library: lib.Path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := passes(t.Context(), dev, p, 1); err != nil {
+			t.Errorf("%d bytes: %v", budget, err)
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+		lib.Check(t)
 	}
 }
 

@@ -25,7 +25,7 @@ type stream struct {
 	// ahead are marks in the work that is given out, one each aheadOps ops; since counts those after the last.
 	ahead []*event
 	since int
-	args   call
+	args  call
 	// launch is that of the op being run; op is it.
 	launch launch
 	op     *layers.Op
