@@ -208,6 +208,7 @@ type gemmCall[T real] struct {
 	leftPack         []T
 	parts            int
 	next             atomic.Int64
+	unit             unitCut
 	// operands are what activations are given, by lane.
 	operands [mostLanes][1][]float32
 }
@@ -268,8 +269,7 @@ func (g *gemmCall[T]) run(p *Pool) {
 	if have := len(g.work) - 64 - g.leftBytes; have < g.lanes*g.laneBytes {
 		g.lanes = have / g.laneBytes
 	}
-	// Vectors should not cross cache lines.
-	g.work = g.work[-int(uintptr(unsafe.Pointer(unsafe.SliceData(g.work))))&63:]
+	g.alignWork()
 	g.columns = goColumns
 	if g.set != nil {
 		g.columns = g.set.Columns
@@ -308,6 +308,11 @@ func (g *gemmCall[T]) run(p *Pool) {
 			}
 		}
 	}
+}
+
+// alignWork makes the scratch begin with a cache line, which vectors should not cross.
+func (g *gemmCall[T]) alignWork() {
+	g.work = g.work[-int(uintptr(unsafe.Pointer(unsafe.SliceData(g.work))))&63:]
 }
 
 // empty is the product of depth 0.

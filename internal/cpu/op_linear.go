@@ -43,6 +43,8 @@ func productWork(m, n, k int, d tensor.DType) int64 {
 	switch {
 	case !isReal(d):
 		return 0
+	case d == tensor.BFloat16:
+		return max(gemmHalfWork(m, n, k), unitWork(m, n, k, 0))
 	case isHalf(d):
 		return gemmHalfWork(m, n, k)
 	}
@@ -107,7 +109,11 @@ func product[T real](
 	} else {
 		g.c, g.ldc = elements[T](out)[at:], n
 	}
-	g.run(p)
+	if g.byUnit(false) {
+		g.runUnit(p)
+	} else {
+		g.run(p)
+	}
 	g.release()
 }
 

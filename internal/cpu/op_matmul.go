@@ -41,7 +41,11 @@ func (s matmulSizes) lanes() int {
 
 // laneBytes returns the scratch of a lane.
 func (s matmulSizes) laneBytes(d tensor.DType) int64 {
-	return gemmWorkAlone(s.m, s.n, s.k, realBytes(d), isHalf(d))
+	alone := gemmWorkAlone(s.m, s.n, s.k, realBytes(d), isHalf(d))
+	if d == tensor.BFloat16 {
+		alone = max(alone, unitWork(s.m, s.n, s.k, 1))
+	}
+	return alone
 }
 
 func matmulWork(in, out []layers.Spec, _ layers.Attrs) int64 {

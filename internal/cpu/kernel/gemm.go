@@ -8,6 +8,12 @@ type products struct {
 	// widen copies rows, narrow rounds to halves.
 	widen  [elements]func(rows int, src *byte, lds int, dst *float32)
 	narrow [elements]func(vectors int, src *float32, dst *uint16)
+	// pairUp rounds pairs of rows.
+	pairUp func(rows int, src *float32, dst *uint32)
+	// unit says that processors with the set may have a matrix unit.
+	unit bool
+	// WithoutUnit says that it is not used, for tests.
+	WithoutUnit bool
 }
 
 type gemmFunc = func(

@@ -205,3 +205,53 @@ func TestPanelsOfHalves(t *testing.T) {
 		}
 	}
 }
+
+func TestMultiplyUnit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	for _, s := range All() {
+		if !s.HasUnit() {
+			continue
+		}
+		for _, blocks := range []int{1, 3} {
+			for _, steps := range []int{1, 4} {
+				for _, same := range []bool{false, true} {
+					rows, depth, ldc := UnitRows*blocks, UnitDepth*steps, UnitColumns+5
+					a, b := random(rng, rows*depth), random(rng, depth*UnitColumns)
+					u := &UnitBlock{Blocks: blocks, Steps: steps, ABlock: UnitRows * depth, Ldc: ldc}
+					u.A = make([]uint16, len(a))
+					for i, x := range a {
+						u.A[i] = uint16(math.Float32bits(x) >> 16)
+						a[i] = widened(BFloat16, u.A[i])
+					}
+					paired := make([]uint32, len(b)/2)
+					s.PairUp(depth, b, paired)
+					u.B = unsafe.Slice((*byte)(unsafe.Pointer(&paired[0])), 2*len(b))
+					s.Widen(Pairs, depth, u.B, 4*s.Columns, b)
+					u.C = guardedFloats(t, rng, (rows-1)*ldc+UnitColumns)
+					before := append([]float32(nil), u.C...)
+					if u.First, u.LdFirst = before, ldc; same {
+						u.First, u.LdFirst = before[:UnitColumns], 0
+					}
+					s.MultiplyUnit(u)
+					for i, got := range u.C {
+						r, j := i/ldc, i%ldc
+						if j >= UnitColumns {
+							if got != before[i] {
+								t.Fatal("wrote beside the tile")
+							}
+							continue
+						}
+						want := float64(u.First[r*u.LdFirst+j])
+						for k := range depth {
+							at := ((r/UnitRows*steps+k/UnitDepth)*UnitRows+r%UnitRows)*UnitDepth + k%UnitDepth
+							want += float64(a[at]) * float64(b[k*UnitColumns+j])
+						}
+						if math.Abs(float64(got)-want) > 1e-5 {
+							t.Fatalf("[%d %d] is %v, want %v", r, j, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}

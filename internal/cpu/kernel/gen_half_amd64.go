@@ -139,6 +139,11 @@ func gemm512f16x8(depth int, a *float32, lda int, b *byte, ldb int, c *float32, 
 //go:noescape
 func panelWiden512pairs(rows int, src *byte, lds int, dst *float32)
 
+// pairUp512 rounds pairs of rows of 32 elements.
+//
+//go:noescape
+func pairUp512(rows int, src *float32, dst *uint32)
+
 // gemm256pairsx1 computes 1 rows of 16 columns; see gemm.
 //
 //go:noescape
@@ -203,6 +208,11 @@ func gemm256f16x6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, 
 //
 //go:noescape
 func panelWiden256pairs(rows int, src *byte, lds int, dst *float32)
+
+// pairUp256 rounds pairs of rows of 16 elements.
+//
+//go:noescape
+func pairUp256(rows int, src *float32, dst *uint32)
 
 // transpose8words writes count blocks of 8 columns of 8 rows of src, one behind the other, as rows of dst.
 //

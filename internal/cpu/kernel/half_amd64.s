@@ -4370,6 +4370,71 @@ panelWiden512pairs_done:
 	VZEROUPPER
 	RET
 
+// func pairUp512(rows int, src *float32, dst *uint32)
+// Requires: AVX, AVX512F
+TEXT ·pairUp512(SB), NOSPLIT, $0-24
+	MOVQ         rows+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVL         $0x00000001, BX
+	VMOVD        BX, X3
+	VPBROADCASTD X3, Z3
+	MOVL         $0x00007fff, BX
+	VMOVD        BX, X4
+	VPBROADCASTD X4, Z4
+	MOVL         $0x00007fc0, BX
+	VMOVD        BX, X5
+	VPBROADCASTD X5, Z5
+
+pairUp512_loop:
+	SUBQ      $0x02, AX
+	JL        pairUp512_done
+	VMOVUPS   (CX), Z0
+	VPSRLD    $0x10, Z0, Z1
+	VPANDD    Z3, Z1, Z1
+	VPADDD    Z0, Z1, Z1
+	VPADDD    Z4, Z1, Z1
+	VPSRLD    $0x10, Z1, Z1
+	VCMPPS    $0x03, Z0, Z0, K1
+	VMOVDQA32 Z5, K1, Z1
+	VMOVUPS   128(CX), Z0
+	VPSRLD    $0x10, Z0, Z2
+	VPANDD    Z3, Z2, Z2
+	VPADDD    Z0, Z2, Z2
+	VPADDD    Z4, Z2, Z2
+	VPSRLD    $0x10, Z2, Z2
+	VCMPPS    $0x03, Z0, Z0, K1
+	VMOVDQA32 Z5, K1, Z2
+	VPSLLD    $0x10, Z2, Z2
+	VPORD     Z2, Z1, Z1
+	VMOVUPS   Z1, (DX)
+	VMOVUPS   64(CX), Z0
+	VPSRLD    $0x10, Z0, Z1
+	VPANDD    Z3, Z1, Z1
+	VPADDD    Z0, Z1, Z1
+	VPADDD    Z4, Z1, Z1
+	VPSRLD    $0x10, Z1, Z1
+	VCMPPS    $0x03, Z0, Z0, K1
+	VMOVDQA32 Z5, K1, Z1
+	VMOVUPS   192(CX), Z0
+	VPSRLD    $0x10, Z0, Z2
+	VPANDD    Z3, Z2, Z2
+	VPADDD    Z0, Z2, Z2
+	VPADDD    Z4, Z2, Z2
+	VPSRLD    $0x10, Z2, Z2
+	VCMPPS    $0x03, Z0, Z0, K1
+	VMOVDQA32 Z5, K1, Z2
+	VPSLLD    $0x10, Z2, Z2
+	VPORD     Z2, Z1, Z1
+	VMOVUPS   Z1, 64(DX)
+	ADDQ      $0x00000100, CX
+	ADDQ      $0x00000080, DX
+	JMP       pairUp512_loop
+
+pairUp512_done:
+	VZEROUPPER
+	RET
+
 // func gemm256pairsx1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·gemm256pairsx1(SB), NOSPLIT, $0-88
@@ -6925,6 +6990,71 @@ panelWiden256pairs_loop:
 	JMP     panelWiden256pairs_loop
 
 panelWiden256pairs_done:
+	VZEROUPPER
+	RET
+
+// func pairUp256(rows int, src *float32, dst *uint32)
+// Requires: AVX, AVX2
+TEXT ·pairUp256(SB), NOSPLIT, $0-24
+	MOVQ         rows+0(FP), AX
+	MOVQ         src+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVL         $0x00000001, BX
+	VMOVD        BX, X3
+	VPBROADCASTD X3, Y3
+	MOVL         $0x00007fff, BX
+	VMOVD        BX, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x00007fc0, BX
+	VMOVD        BX, X5
+	VPBROADCASTD X5, Y5
+
+pairUp256_loop:
+	SUBQ      $0x02, AX
+	JL        pairUp256_done
+	VMOVUPS   (CX), Y0
+	VPSRLD    $0x10, Y0, Y1
+	VPAND     Y3, Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    Y4, Y1, Y1
+	VPSRLD    $0x10, Y1, Y1
+	VCMPPS    $0x03, Y0, Y0, Y6
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMOVUPS   64(CX), Y0
+	VPSRLD    $0x10, Y0, Y2
+	VPAND     Y3, Y2, Y2
+	VPADDD    Y0, Y2, Y2
+	VPADDD    Y4, Y2, Y2
+	VPSRLD    $0x10, Y2, Y2
+	VCMPPS    $0x03, Y0, Y0, Y6
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VPSLLD    $0x10, Y2, Y2
+	VPOR      Y2, Y1, Y1
+	VMOVUPS   Y1, (DX)
+	VMOVUPS   32(CX), Y0
+	VPSRLD    $0x10, Y0, Y1
+	VPAND     Y3, Y1, Y1
+	VPADDD    Y0, Y1, Y1
+	VPADDD    Y4, Y1, Y1
+	VPSRLD    $0x10, Y1, Y1
+	VCMPPS    $0x03, Y0, Y0, Y6
+	VBLENDVPS Y6, Y5, Y1, Y1
+	VMOVUPS   96(CX), Y0
+	VPSRLD    $0x10, Y0, Y2
+	VPAND     Y3, Y2, Y2
+	VPADDD    Y0, Y2, Y2
+	VPADDD    Y4, Y2, Y2
+	VPSRLD    $0x10, Y2, Y2
+	VCMPPS    $0x03, Y0, Y0, Y6
+	VBLENDVPS Y6, Y5, Y2, Y2
+	VPSLLD    $0x10, Y2, Y2
+	VPOR      Y2, Y1, Y1
+	VMOVUPS   Y1, 32(DX)
+	ADDQ      $0x00000080, CX
+	ADDQ      $0x00000040, DX
+	JMP       pairUp256_loop
+
+pairUp256_done:
 	VZEROUPPER
 	RET
 

@@ -28,6 +28,7 @@ func halfFamily() {
 			}
 		}
 		s.widenPairs()
+		s.pairUp()
 	}
 	transpose8Words()
 }
@@ -68,17 +69,9 @@ func (s set) panelNarrow(e element) {
 	src := Load(Param("src"), GP64())
 	dst := Load(Param("dst"), GP64())
 	x, y, z := s.vector(0), s.vector(1), s.vector(2)
-	one, half, quiet := s.vector(3), s.vector(4), s.vector(5)
+	var round rounding
 	if e == bf16 {
-		for _, c := range []struct {
-			bits uint32
-			to   reg.VecPhysical
-		}{{1, one}, {0x7fff, half}, {0x7fc0, quiet}} {
-			r := GP32()
-			MOVL(U32(c.bits), r)
-			VMOVD(r, low(c.to))
-			VPBROADCASTD(low(c.to), c.to)
-		}
+		round = s.rounding()
 	}
 	Label(name + "_loop")
 	SUBQ(Imm(1), vectors)
@@ -90,29 +83,92 @@ func (s set) panelNarrow(e element) {
 	case e == f16:
 		VCVTPS2PH(Imm(0), x, Mem{Base: dst})
 	case s.lanes == 16:
-		// bits + 0x7fff + the lowest bit that stays; NaN stays one.
-		VPSRLD(Imm(16), x, y)
-		VPANDD(one, y, y)
-		VPADDD(x, y, y)
-		VPADDD(half, y, y)
-		VPSRLD(Imm(16), y, y)
-		VCMPPS(Imm(3), x, x, reg.K1)
-		VMOVDQA32(quiet, reg.K1, y)
+		round.bits(x, y, z)
 		VPMOVDW(y, Mem{Base: dst})
 	default:
-		VPSRLD(Imm(16), x, y)
-		VPAND(one, y, y)
-		VPADDD(x, y, y)
-		VPADDD(half, y, y)
-		VPSRLD(Imm(16), y, y)
-		VCMPPS(Imm(3), x, x, z)
-		VBLENDVPS(z, quiet, y, y)
+		round.bits(x, y, z)
 		VEXTRACTI128(Imm(1), y, low(z))
 		VPACKUSDW(low(z), low(y), low(y))
 		VMOVDQU(low(y), Mem{Base: dst})
 	}
 	ADDQ(U32(uint32(4*s.lanes)), src)
 	ADDQ(Imm(uint64(2*s.lanes)), dst)
+	JMP(LabelRef(name + "_loop"))
+	Label(name + "_done")
+	s.end()
+}
+
+// A rounding has what rounding to bfloat16 takes in registers.
+type rounding struct {
+	s                set
+	one, half, quiet reg.VecPhysical
+}
+
+func (s set) rounding() rounding {
+	r := rounding{s, s.vector(3), s.vector(4), s.vector(5)}
+	for _, c := range []struct {
+		bits uint32
+		to   reg.VecPhysical
+	}{{1, r.one}, {0x7fff, r.half}, {0x7fc0, r.quiet}} {
+		g := GP32()
+		MOVL(U32(c.bits), g)
+		VMOVD(g, low(c.to))
+		VPBROADCASTD(low(c.to), c.to)
+	}
+	return r
+}
+
+// bits writes the rounding of floats x to the low halves of y: bits + 0x7fff + the lowest bit that stays; NaN stays one.
+func (r rounding) bits(x, y, spare reg.VecPhysical) {
+	VPSRLD(Imm(16), x, y)
+	if r.s.lanes == 16 {
+		VPANDD(r.one, y, y)
+	} else {
+		VPAND(r.one, y, y)
+	}
+	VPADDD(x, y, y)
+	VPADDD(r.half, y, y)
+	VPSRLD(Imm(16), y, y)
+	if r.s.lanes == 16 {
+		VCMPPS(Imm(3), x, x, reg.K1)
+		VMOVDQA32(r.quiet, reg.K1, y)
+		return
+	}
+	VCMPPS(Imm(3), x, x, spare)
+	VBLENDVPS(spare, r.quiet, y, y)
+}
+
+// pairUp writes the rounding of pairs of rows of two vectors to bfloat16, element by element side by side.
+func (s set) pairUp() {
+	name := "pairUp" + s.name
+	TEXT(name, NOSPLIT, "func(rows int, src *float32, dst *uint32)")
+	Doc(fmt.Sprintf("%s rounds pairs of rows of %d elements.", name, 2*s.lanes))
+	Pragma("noescape")
+	rows := Load(Param("rows"), GP64())
+	src := Load(Param("src"), GP64())
+	dst := Load(Param("dst"), GP64())
+	round := s.rounding()
+	x, even, odd, spare := s.vector(0), s.vector(1), s.vector(2), s.vector(6)
+	row := 8 * s.lanes
+	Label(name + "_loop")
+	SUBQ(Imm(2), rows)
+	JL(LabelRef(name + "_done"))
+	for n := range 2 {
+		at := n * row / 2
+		VMOVUPS(Mem{Base: src, Disp: at}, x)
+		round.bits(x, even, spare)
+		VMOVUPS(Mem{Base: src, Disp: row + at}, x)
+		round.bits(x, odd, spare)
+		VPSLLD(Imm(16), odd, odd)
+		if s.lanes == 16 {
+			VPORD(odd, even, even)
+		} else {
+			VPOR(odd, even, even)
+		}
+		VMOVUPS(even, Mem{Base: dst, Disp: at})
+	}
+	ADDQ(U32(uint32(2*row)), src)
+	ADDQ(U32(uint32(row)), dst)
 	JMP(LabelRef(name + "_loop"))
 	Label(name + "_done")
 	s.end()

@@ -1,0 +1,238 @@
+package cpu
+
+import (
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Products by a matrix unit: factors are bfloat16, or rounded to it, sums float32. They run over k in order, two products
+// at a time, and begin with the bias. Denormal factors count as zero there, as in PyTorch.
+const (
+	// unitBlockK is the depth that stays in the cache nearest to the processor.
+	unitBlockK = 512
+	// unitLeastRows is the number of rows from which on a unit is used: fewer wait for memory anyway.
+	unitLeastRows = 5
+	// unitMostK bounds the memory that a left factor is packed in.
+	unitMostK = 1 << 16
+)
+
+// A unitCut is how a product by a matrix unit is cut, by its sizes alone.
+type unitCut struct {
+	// depth is that of the padded factors.
+	depth int
+	// rows is those of a block, which the left factor is packed for; panels those of a part, of 32 columns each.
+	rows, panels, lanes  int
+	leftBytes, laneBytes int
+}
+
+func cutUnit(m, n, k int) unitCut {
+	const leftMost, rowsMost, panelsMost, manyParts, lanesMost = 1 << 20, 256, 4, 16, 4 << 20
+	u := unitCut{depth: roundUp(max(k, 1), simd.UnitDepth)}
+	u.rows = max(leftMost/(2*u.depth), 1)
+	u.rows = min(max(u.rows&^(simd.UnitRows-1), simd.UnitRows), rowsMost, roundUp(max(m, 1), simd.UnitRows))
+	u.leftBytes = 2 * u.rows * u.depth
+	panels := max((n+simd.UnitColumns-1)/simd.UnitColumns, 1)
+	u.panels = min(panelsMost, max(panels/manyParts, 1))
+	// The bias, sums, a packed block of the right factor, and float32 that it is made of.
+	floats := simd.UnitColumns + u.rows*u.panels*simd.UnitColumns + blockK*simd.UnitColumns
+	u.laneBytes = roundUp(4*floats+2*unitBlockK*simd.UnitColumns, 64)
+	u.lanes = max(1, min((panels+u.panels-1)/u.panels, mostLanes, lanesMost/u.laneBytes))
+	return u
+}
+
+// unitWork returns the scratch of a product by a matrix unit for some lanes, 0 for as many as it can use.
+func unitWork(m, n, k, lanes int) int64 {
+	if m < unitLeastRows || k > unitMostK {
+		return 0
+	}
+	u := cutUnit(m, n, k)
+	if lanes == 0 {
+		lanes = u.lanes
+	}
+	return int64(64 + u.leftBytes + lanes*u.laneBytes)
+}
+
+// byUnit reports whether a product is left to a matrix unit; round says that factors may be rounded.
+func (g *gemmCall[T]) byUnit(round bool) bool {
+	if g.set == nil || g.m < unitLeastRows || g.k > unitMostK || g.k == 0 || !g.set.HasUnit() {
+		return false
+	}
+	return round || g.left.dtype == tensor.BFloat16 && g.right.dtype == tensor.BFloat16
+}
+
+// A unitCall is a call as a product by a matrix unit: a task whose parts are lanes.
+type unitCall[T real] gemmCall[T]
+
+// runUnit computes the product with the matrix unit. Both factors are matrices.
+func (g *gemmCall[T]) runUnit(p *Pool) {
+	g.unit = cutUnit(g.m, g.n, g.k)
+	g.lanes = min(g.unit.lanes, (len(g.work)-64-g.unit.leftBytes)/g.unit.laneBytes)
+	g.alignWork()
+	g.leftPack = nil
+	for g.i0 = 0; g.i0 < g.m; g.i0 += g.unit.rows {
+		g.rows = min(g.unit.rows, g.m-g.i0)
+		blocks := (g.rows + simd.UnitRows - 1) / simd.UnitRows
+		g.parts = (g.n + g.unit.panels*simd.UnitColumns - 1) / (g.unit.panels * simd.UnitColumns)
+		g.next.Store(0)
+		if p == nil {
+			(*unitLeft[T])(g).Run(0, blocks)
+			(*unitCall[T])(g).Run(0, 1)
+			continue
+		}
+		p.Do(blocks, 1, (*unitLeft[T])(g))
+		p.Do(g.lanes, 1, (*unitCall[T])(g))
+	}
+}
+
+// A unitLeft is a call as the task of packing blocks of rows for the matrix unit.
+type unitLeft[T real] gemmCall[T]
+
+// Run packs blocks: for each step of the depth the elements of all rows.
+func (g *unitLeft[T]) Run(from, to int) {
+	const step = simd.UnitRows * simd.UnitDepth
+	left := elements[uint16](view{data: g.work[:g.unit.leftBytes]})
+	m := &g.left
+	for i := from * simd.UnitRows; i < to*simd.UnitRows; i++ {
+		row := left[i/simd.UnitRows*simd.UnitRows*g.unit.depth+i%simd.UnitRows*simd.UnitDepth:]
+		at := 0
+		if i < g.rows {
+			at = m.lineAt(g.i0 + i)
+		}
+		for k := 0; k < g.k; k += simd.UnitDepth {
+			dst := row[k/simd.UnitDepth*step:][:simd.UnitDepth]
+			n := min(simd.UnitDepth, g.k-k)
+			if i >= g.rows || n < len(dst) {
+				clear(dst)
+			}
+			switch {
+			case i >= g.rows:
+			case m.dtype == tensor.BFloat16 && m.step == 1:
+				copy(dst[:n], elements[uint16](view{data: m.data})[at+k:])
+			case m.dtype == tensor.Float32 && m.step == 1 && n == simd.UnitDepth:
+				g.set.Narrow(simd.BFloat16, elements[float32](view{data: m.data})[at+k:][:n], dst)
+			default:
+				var room [simd.UnitDepth]float32
+				loadReal(room[:n], view{data: m.data, dtype: m.dtype}, at+k*m.step, m.step)
+				for x, v := range room[:n] {
+					dst[x] = tensor.BFloat16FromFloat32(v)
+				}
+			}
+		}
+	}
+}
+
+// Run computes parts until none is left.
+func (u *unitCall[T]) Run(lane, _ int) {
+	g := (*gemmCall[T])(u)
+	width := g.unit.panels * simd.UnitColumns
+	for {
+		n := int(g.next.Add(1)) - 1
+		if n >= g.parts {
+			return
+		}
+		g.unitPart(lane, n*width, min((n+1)*width, g.n))
+	}
+}
+
+// unitPart computes the columns [j0, j1) of the block of rows.
+func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
+	mine := g.work[g.unit.leftBytes+lane*g.unit.laneBytes:][:g.unit.laneBytes]
+	width := g.unit.panels * simd.UnitColumns
+	take := func(n int) []float32 {
+		s := elements[float32](view{data: mine[:4*n]})
+		mine = mine[4*n:]
+		return s
+	}
+	bias, sums, room := take(simd.UnitColumns), take(g.unit.rows*width), take(blockK*simd.UnitColumns)
+	// Whole blocks of rows go where they belong, if they may.
+	whole := g.rows / simd.UnitRows
+	if !g.o.half.absent() || (j1-j0)%simd.UnitColumns != 0 {
+		whole = 0
+	}
+	for j := j0; j < j1; j += simd.UnitColumns {
+		clear(bias)
+		if g.o.columnBias != nil {
+			copy(bias, singles(g.o.columnBias[j:min(j+simd.UnitColumns, j1)]))
+		}
+		for k0 := 0; k0 < g.unit.depth; k0 += unitBlockK {
+			k1 := min(k0+unitBlockK, g.unit.depth)
+			b := simd.UnitBlock{Steps: (k1 - k0) / simd.UnitDepth, ABlock: simd.UnitRows * g.unit.depth}
+			b.B = g.unitRight(j, min(j+simd.UnitColumns, j1), k0, k1, room, mine)
+			left := elements[uint16](view{data: g.work[:g.unit.leftBytes]})[k0*simd.UnitRows:]
+			run := func(from, blocks int, c []float32, ldc int) {
+				b.A, b.Blocks, b.C, b.Ldc = left[from*b.ABlock:], blocks, c, ldc
+				b.First, b.LdFirst = bias, 0
+				if k0 > 0 {
+					b.First, b.LdFirst = c, ldc
+				}
+				g.set.MultiplyUnit(&b)
+			}
+			if whole > 0 {
+				run(0, whole, singles(g.c[g.i0*g.ldc+j:]), g.ldc)
+			}
+			if rest := (g.rows+simd.UnitRows-1)/simd.UnitRows - whole; rest > 0 {
+				run(whole, rest, sums[whole*simd.UnitRows*width+j-j0:], width)
+			}
+		}
+	}
+	g.unitFinish(lane, whole*simd.UnitRows, j0, j1, sums, width)
+}
+
+// unitRight returns the panel of columns [j, j1) from depth k0 to k1, packed where it is not.
+func (g *gemmCall[T]) unitRight(j, j1, k0, k1 int, room []float32, dst []byte) []byte {
+	m := &g.right
+	const pair = 4 * simd.UnitColumns / 2 // bytes of a row
+	if m.packed && m.dtype == tensor.BFloat16 {
+		return m.data[2*(j*g.unit.depth+k0*simd.UnitColumns):]
+	}
+	end := min(k1, g.k)
+	dst = dst[:(k1-k0)*pair]
+	words := elements[uint32](view{data: dst})
+	if !m.packed && m.dtype == tensor.BFloat16 && m.step == 1 {
+		if end < k1 || j1-j < simd.UnitColumns {
+			clear(dst)
+		}
+		m.packPairs(words, simd.UnitColumns, j, j1-j, k0, end)
+		return dst
+	}
+	for k := k0; k < end; k += blockK {
+		stop := min(k+blockK, end)
+		src := room
+		if m.packed { // float32
+			src = elements[float32](view{data: m.data})[j*g.k+k*simd.UnitColumns:][:(stop-k)*simd.UnitColumns]
+		} else {
+			g.b.pack(any(room).([]T), simd.UnitColumns, j, j1, k, stop)
+		}
+		even := (stop - k) &^ 1
+		g.set.PairUp(even, src, words[(k-k0)/2*simd.UnitColumns:])
+		if even < stop-k {
+			for c := range simd.UnitColumns {
+				last := tensor.BFloat16FromFloat32(src[even*simd.UnitColumns+c])
+				words[(k-k0+even)/2*simd.UnitColumns+c] = uint32(last)
+			}
+		}
+	}
+	clear(words[(end-k0+1)/2*simd.UnitColumns:])
+	return dst
+}
+
+// unitFinish gives complete sums their last form: rows from whole on are in sums.
+func (g *gemmCall[T]) unitFinish(lane, whole, j0, j1 int, sums []float32, width int) {
+	for i := range g.rows {
+		row := g.i0 + i
+		if i < whole {
+			if !g.o.ending.any() {
+				continue
+			}
+			g.finish(lane, row, j0, g.c[row*g.ldc:][j0:j1])
+			continue
+		}
+		line := any(sums[i*width:][:j1-j0]).([]T)
+		g.finish(lane, row, j0, line)
+		if g.o.half.absent() {
+			copy(g.c[row*g.ldc+j0:], line)
+		} else {
+			storeHalf(g.set, g.o.half, g.o.halfAt+row*g.n+j0, line)
+		}
+	}
+}

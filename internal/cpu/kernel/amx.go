@@ -1,0 +1,50 @@
+package kernel
+
+// The sizes of what a matrix unit multiplies: blocks of 32 rows by 32 columns, in steps of 32 of the depth.
+const (
+	UnitRows    = 32
+	UnitColumns = 32
+	UnitDepth   = 32
+)
+
+// HasUnit reports whether the set has a matrix unit for factors of bfloat16, and the system lets the process use it.
+func (s *Set) HasUnit() bool { return s.unit && !s.WithoutUnit && unitAllowed() }
+
+// A UnitBlock is what a matrix unit multiplies, some blocks of rows one below the other:
+//
+//	c[r][j] = first[r][j] + Σ_k a[r][k]·b[k][j]
+//
+// Sums are float32 and run over k in order, two products at a time. Denormal factors count as zero.
+type UnitBlock struct {
+	// Blocks is the number of blocks of rows, Steps that of the depth.
+	Blocks, Steps int
+	// A is the left factor: each block has, for each step, 32 rows of 32 elements one behind the other; blocks lie ABlock
+	// elements apart.
+	A      []uint16
+	ABlock int
+	// B is the right one as Pairs.
+	B []byte
+	// First is what is added; rows lie LdFirst floats apart, 0 for the same in all rows.
+	First   []float32
+	LdFirst int
+	// C is the result, whose rows lie Ldc floats apart. It may be First.
+	C   []float32
+	Ldc int
+}
+
+// MultiplyUnit computes with the matrix unit.
+func (s *Set) MultiplyUnit(u *UnitBlock) {
+	last := UnitRows*u.Blocks - 1
+	_ = u.A[(u.Blocks-1)*u.ABlock+u.Steps*UnitRows*UnitDepth-1]
+	_, _, _ = u.B[u.Steps*2*UnitDepth*UnitColumns-1], u.First[last*u.LdFirst+UnitColumns-1], u.C[last*u.Ldc+UnitColumns-1]
+	multiplyUnit(u)
+}
+
+// PairUp rounds rows of Columns floats to BFloat16 and puts pairs of them side by side. rows is even.
+func (s *Set) PairUp(rows int, src []float32, dst []uint32) {
+	if rows == 0 {
+		return
+	}
+	_, _ = src[rows*s.Columns-1], dst[rows/2*s.Columns-1]
+	s.pairUp(rows, &src[0], &dst[0])
+}
