@@ -66,7 +66,8 @@ func (r Record) Rates() plan.Rates {
 		Points: points,
 		FLOPs:  r.FLOPsPerSecond, KindFLOPs: r.KindFLOPsPerSecond, MemoryBytes: r.MemoryBytesPerSecond,
 		OpSeconds: r.OpSeconds, CopyBytes: r.CopyBytesPerSecond, CopySeconds: r.CopySeconds,
-		DiskBytes: r.DiskBytesPerSecond, ReadSeconds: r.ReadSeconds, Measured: true,
+		DiskBytes: r.DiskBytesPerSecond, ReadSeconds: r.ReadSeconds,
+		CachedBytes: r.CachedBytesPerSecond, Measured: true,
 	}
 }
 
@@ -74,7 +75,7 @@ func (r Record) Rates() plan.Rates {
 func (r Record) valid() bool {
 	for _, x := range []float64{
 		r.FLOPsPerSecond, r.MemoryBytesPerSecond, r.OpSeconds, r.CopyBytesPerSecond, r.CopySeconds,
-		r.DiskBytesPerSecond, r.ReadSeconds,
+		r.DiskBytesPerSecond, r.ReadSeconds, r.CachedBytesPerSecond,
 	} {
 		if !(x >= 0) {
 			return false
