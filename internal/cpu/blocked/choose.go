@@ -1,7 +1,12 @@
 package blocked
 
-// fewTiles is how many tiles are too few for a transform of the weights to be worth reading.
-const fewTiles = 12
+// Numbers of tiles: fewTiles are too few for transformed weights to be worth reading. Up to someTiles F(2×2) is as fast
+// where F(4×4) would not save half as many products more, which is where the tiles reach over the edge; its weights are
+// half as large, and its results more exact.
+const (
+	fewTiles  = 12
+	someTiles = 32
+)
 
 // choose returns the algorithm for a geometry. It depends on nothing else, so that packed weights fit whoever packs them
 // and results are the same everywhere.
@@ -12,7 +17,7 @@ func choose(g Geometry) Algorithm {
 		return Stem
 	case hasDepthwise(g):
 		return Depthwise
-	case hasWinograd(g) && !g.Exact && tiles(4) >= fewTiles:
+	case hasWinograd(g) && !g.Exact && tiles(4) >= fewTiles && (tiles(4) >= someTiles || 2*16*tiles(2) >= 3*36*tiles(4)):
 		return Winograd4
 	case hasWinograd(g) && !g.Exact && tiles(2) >= fewTiles:
 		return Winograd2

@@ -350,6 +350,7 @@ func (j *directJob) panel(p panel, w []float32) {
 	out += (j.rows[0]*d.width + j.cols[0]) * Lanes
 	count := j.cols[1] - j.cols[0]
 	tiles := ceil(count, set.Pixels)
+	size, larger := count/tiles, count%tiles // of tiles, and how many have one pixel more
 	columns := p.blocks * Lanes
 	narrow := columns < set.Columns
 	steps := (p.to - p.from) * d.stepsOfBlock()
@@ -373,18 +374,28 @@ func (j *directJob) panel(p panel, w []float32) {
 		// The weights of the next sum, or panel, are fetched a little with each tile.
 		t.AheadW = uintptr(unsafe.Pointer(unsafe.SliceData(w))) + uintptr(4*(s+t.Steps)*stepFloats)
 		for row := range j.rows[1] - j.rows[0] {
+			x, y := start+row*rowStep, out+row*d.width*Lanes
+			t.X, t.Y = address(j.x, x), address(j.a.Y, y)
+			if j.f.residual != nil {
+				t.Residual = address(j.f.residual, y)
+			}
 			for i := range tiles {
-				from, to := share(count, tiles, i)
-				x := start + row*rowStep + from*pixel
-				y := out + (row*d.width+from)*Lanes
-				t.X, t.Y = address(j.x, x), address(j.a.Y, y)
-				if t.AheadX = 4 * (to - from) * pixel; i == tiles-1 {
-					t.AheadX = 4 * (rowStep - from*pixel)
+				pixels := size
+				if i < larger {
+					pixels++
 				}
-				if j.f.residual != nil {
-					t.Residual = address(j.f.residual, y)
+				t.AheadX = 4 * pixels * pixel
+				if i == tiles-1 {
+					t.AheadX = 4 * (rowStep - (count-pixels)*pixel)
 				}
-				set.Conv(to-from, narrow, &t)
+				set.Conv(pixels, narrow, &t)
+				if i < tiles-1 {
+					t.X = move(t.X, pixels*t.XPixel)
+					t.Y = move(t.Y, pixels*t.YPixel)
+					if t.Residual != nil {
+						t.Residual = move(t.Residual, pixels*t.YPixel)
+					}
+				}
 				t.AheadW += uintptr(256 * t.Steps)
 			}
 		}

@@ -125,3 +125,71 @@ func TestElementwise(t *testing.T) {
 		})
 	}
 }
+
+// Values with any strides become blocks and come back.
+func TestReorder(t *testing.T) {
+	for _, set := range kernel.ConvSets() {
+		t.Run(set.Name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				draw := func(name string, low, high int) int { return rapid.IntRange(low, high).Draw(t, name) }
+				n, c, h, w := draw("n", 1, 3), draw("channels", 1, 50), draw("height", 1, 40), draw("width", 1, 70)
+				// Dimensions in any order, with gaps.
+				var strides [4]int
+				size := 1
+				for _, d := range rapid.Permutation([]int{0, 1, 2, 3}).Draw(t, "order") {
+					strides[d] = size
+					size *= [4]int{n, c, h, w}[d]
+					size += draw("gap", 0, 3)
+				}
+				x := random(rand.New(rand.NewPCG(1, 2)), size)
+				blocks, plain := dirty(Elements(n, c, h, w)), dirty(n*c*h*w)
+				to(threadCount(2), set, n, c, h, w, x, strides, blocks)
+				checkPadding(t, c, h*w, blocks)
+				from(threadCount(2), set, n, c, h, w, blocks, plain)
+				for i, v := range plain {
+					image, channel, y, x0 := i/(c*h*w), i/(h*w)%c, i/w%h, i%w
+					if want := x[image*strides[0]+channel*strides[1]+y*strides[2]+x0*strides[3]]; v != want {
+						t.Fatalf("element %d is %v, want %v", i, v, want)
+					}
+					if v != blocks[(((image*Blocks(c)+channel/Lanes)*h+y)*w+x0)*Lanes+channel%Lanes] {
+						t.Fatalf("element %d lies elsewhere", i)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Concatenation and slices are copies of blocks.
+func TestCopyChannels(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	const n, pixels = 2, 5
+	a, b := random(rng, n*32*pixels), random(rng, n*20*pixels)
+	joined := dirty(Elements(n, 52, 1, pixels))
+	pool := threadCount(2)
+	CopyChannels(pool, n, pixels, 32, blocksOf(n, 32, 1, pixels, a), 32, 0, joined, 52, 0)
+	CopyChannels(pool, n, pixels, 20, blocksOf(n, 20, 1, pixels, b), 20, 0, joined, 52, 32)
+	for i, v := range plainOf(n, 52, 1, pixels, joined) {
+		image, c, p := i/(52*pixels), i/pixels%52, i%pixels
+		want := float32(0)
+		if c < 32 {
+			want = a[(image*32+c)*pixels+p]
+		} else {
+			want = b[(image*20+c-32)*pixels+p]
+		}
+		if v != want {
+			t.Fatalf("element %d is %v, want %v", i, v, want)
+		}
+	}
+	for _, c := range []struct {
+		count, srcChannels, srcAt, dstChannels, dstAt int
+		can                                           bool
+	}{
+		{32, 32, 0, 52, 0, true}, {20, 20, 0, 52, 32, true}, {20, 20, 0, 52, 16, false}, {16, 52, 8, 16, 0, false},
+		{20, 52, 16, 20, 0, false},
+	} {
+		if got := CanCopy(c.count, c.srcChannels, c.srcAt, c.dstChannels, c.dstAt); got != c.can {
+			t.Errorf("CanCopy%+v is %v", c, got)
+		}
+	}
+}

@@ -40,6 +40,9 @@ func address(x []float32, i int) *float32 {
 	return (*float32)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(x)), 4*i))
 }
 
+// move returns the pointer a number of bytes behind p, within the same memory.
+func move(p *float32, bytes int) *float32 { return (*float32)(unsafe.Add(unsafe.Pointer(p), bytes)) }
+
 // share returns the range of the i-th of n parts of size elements that differ by one at most.
 func share(size, n, i int) (from, to int) { return size * i / n, size * (i + 1) / n }
 

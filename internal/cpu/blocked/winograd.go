@@ -236,6 +236,7 @@ func (w *winograd) products(point, panel, tiles int, packed, v, m []float32) {
 	weights := packed[point*w.inBlocks*Lanes*columns:]
 	t := kernel.ConvTile{Quads: 4, XPixel: 4 * Lanes, YPixel: 4 * Lanes, YBlock: 4 * w.outPlane}
 	count := ceil(tiles, w.set.Pixels)
+	least, larger := tiles/count, tiles%count
 	const partial = 256 / Lanes
 	for s := 0; s < w.inBlocks; s += partial {
 		t.Steps = min(partial, w.inBlocks-s)
@@ -246,11 +247,17 @@ func (w *winograd) products(point, panel, tiles int, packed, v, m []float32) {
 		if s > 0 {
 			t.Flags = kernel.ConvAdd
 		}
+		t.X, t.Y = address(v, point*w.inPoint), address(m, point*w.outPoint)
 		for i := range count {
-			from, to := share(tiles, count, i)
-			t.X, t.Y = address(v, point*w.inPoint+from*Lanes), address(m, point*w.outPoint+from*Lanes)
-			t.AheadX = 4 * (to - from) * Lanes
-			w.set.Conv(to-from, columns < w.set.Columns, &t)
+			size := least
+			if i < larger {
+				size++
+			}
+			t.AheadX = 4 * size * Lanes
+			w.set.Conv(size, columns < w.set.Columns, &t)
+			if i < count-1 {
+				t.X, t.Y = move(t.X, size*t.XPixel), move(t.Y, size*t.YPixel)
+			}
 			t.AheadW += uintptr(256 * t.Steps)
 		}
 	}

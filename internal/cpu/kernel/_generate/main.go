@@ -20,6 +20,7 @@ import (
 var families = map[string]func(){
 	"conv":   convFamily,
 	"conv":   convFamily,
+	"conv":   convFamily,
 	"gemm":   gemmFamily,
 	"half":   halfFamily,
 	"vector": vectorFamily,
