@@ -217,7 +217,9 @@ def calibrate(realtime, seconds=10):
                          env=environment, capture_output=True, text=True,
                          preexec_fn=(lambda: hurry("self")) if realtime else None).stdout
     RATES.write_text(out)
-    return json.loads(out)
+    rates = json.loads(out)
+    del rates["path"]
+    return rates
 
 
 PICTURE = ("-size", 512)
@@ -301,18 +303,18 @@ def limited(network, path, torch_path, args, quiet, rows_list, options, peer_opt
             contestants["PyTorch, weights read"] = peer("plain", network, torch_path, n, *size)
         title = f"{network}, {rows} rows, {group}, cold"
         tables[title] = contest(contestants, rounds, lambda: cold(path), quiet, group, f"{network} {rows}: ")
-        tables[title]["disk alone, O_DIRECT"] = [direct(path) for _ in range(rounds)]
+        tables[title]["disk alone, O_DIRECT"] = [direct(path, quiet.realtime) for _ in range(rounds)]
     group.close()
     return {"tables": tables}
 
 
-def direct(path):
+def direct(path, realtime):
     """What the disk alone takes for the files, read past the page cache."""
     cold(path)
     begin = time.perf_counter()
     for f in files(path):
         subprocess.run(["dd", f"if={f}", "of=/dev/null", "bs=8M", "iflag=direct"], check=True,
-                       stderr=subprocess.DEVNULL)
+                       stderr=subprocess.DEVNULL, preexec_fn=(lambda: hurry("self")) if realtime else None)
     return {"seconds": [time.perf_counter() - begin], "load": os.getloadavg()[0]}
 
 
@@ -429,7 +431,8 @@ def tables_text(tables):
     lines = []
     for title, results in tables.items():
         lines.append(title)
-        outputs = [r["output"] for runs in results.values() for r in runs if "output" in r]
+        # A contestant that is named with its rows has other outputs than the rest.
+        outputs = [r["output"] for name, runs in results.items() for r in runs if "output" in r and "rows" not in name]
         for name, runs in results.items():
             good = [r for r in runs if "failed" not in r]
             if not good:
