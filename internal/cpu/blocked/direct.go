@@ -208,36 +208,49 @@ func (d *direct) pack(_ Pool, w Weight, from, to int, dst []float32) {
 }
 
 func (d *direct) packPanel(w Weight, p panel, dst []float32) {
-	clear(dst)
 	l := w.Layout
 	taps := d.KernelH * d.KernelW
-	groupIn, groupOut := d.In/d.Groups, d.Out/d.Groups
-	per := Lanes
-	if d.Planar {
-		per = 1
-	}
 	// A view of some panels' channels begins at the first panel and may end in the last.
-	columns := min(p.blocks, Blocks(l.Shape[0]-p.block*Lanes)) * Lanes
-	for lane := range columns {
-		o := p.block*Lanes + lane
-		if o >= l.Shape[0] {
-			break
-		}
-		group := o / groupOut
-		if d.depthwise {
+	first := p.block * Lanes
+	columns := min(p.blocks, Blocks(l.Shape[0]-first)) * Lanes
+	outputs := min(columns, l.Shape[0]-first)
+	switch {
+	case d.depthwise:
+		clear(dst)
+		for lane := range outputs {
 			for tap := range taps {
-				at := l.Offset + o*l.Strides[0] + tap/d.KernelW*l.Strides[2] + tap%d.KernelW*l.Strides[3]
+				at := l.Offset + (first+lane)*l.Strides[0] + tap/d.KernelW*l.Strides[2] + tap%d.KernelW*l.Strides[3]
 				dst[tap*Lanes+lane] = w.at(at)
 			}
-			continue
 		}
-		for i := range groupIn {
-			c := group*groupIn + i - p.from*per
-			at := l.Offset + o*l.Strides[0] + i*l.Strides[1]
-			row := c/per*taps*per + c%per
-			for ky := range d.KernelH {
-				for kx := range d.KernelW {
-					dst[(row+(ky*d.KernelW+kx)*per)*columns+lane] = w.at(at + ky*l.Strides[2] + kx*l.Strides[3])
+	case d.Groups > 1:
+		clear(dst)
+		groupIn, groupOut := d.In/d.Groups, d.Out/d.Groups
+		for lane := range outputs {
+			for k := range groupIn * taps {
+				i, tap := k/taps, k%taps
+				c := (first+lane)/groupOut*groupIn + i - p.from*Lanes
+				at := l.Offset + (first+lane)*l.Strides[0] + i*l.Strides[1] + tap/d.KernelW*l.Strides[2] + tap%d.KernelW*l.Strides[3]
+				dst[((c/Lanes*taps+tap)*Lanes+c%Lanes)*columns+lane] = w.at(at)
+			}
+		}
+	default:
+		if used := d.steps * d.depth * columns; used < len(dst) {
+			clear(dst[used:])
+		}
+		s := newStaging(taps, columns)
+		defer stagings.Put(s)
+		for from := 0; from < d.In; from += Lanes {
+			inputs := min(Lanes, d.In-from)
+			s.load(d.Conv, w, columns, first, outputs, from, inputs)
+			if d.Planar { // planes follow each other as they are
+				copy(dst[from*taps*columns:], (*s)[:inputs*taps*columns])
+				continue
+			}
+			to := dst[from*taps*columns:]
+			for tap := range taps {
+				for i := range Lanes {
+					copy(to[(tap*Lanes+i)*columns:(tap*Lanes+i+1)*columns], (*s)[(i*taps+tap)*columns:])
 				}
 			}
 		}

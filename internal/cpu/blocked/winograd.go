@@ -75,45 +75,30 @@ func (w *winograd) form() string {
 func (w *winograd) pieces() int      { return w.panels }
 func (w *winograd) pieceFloats() int { return w.points * w.inBlocks * Lanes * w.set.Columns }
 
-// winogradWeights has the rows of G: a line of three weights becomes m+2 numbers.
-var winogradWeights = map[int][][3]float64{
-	2: {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}},
-	4: {
-		{1.0 / 4, 0, 0}, {-1.0 / 6, -1.0 / 6, -1.0 / 6}, {-1.0 / 6, 1.0 / 6, -1.0 / 6},
-		{1.0 / 24, 1.0 / 12, 1.0 / 6}, {1.0 / 24, -1.0 / 12, 1.0 / 6}, {0, 0, 1},
-	},
-}
-
 // pack writes panels: G·g·Gᵀ of each pair of channels, as w[point][input channel][channel].
 func (w *winograd) pack(_ Pool, raw Weight, from, to int, dst []float32) {
-	l, g := raw.Layout, winogradWeights[w.m]
+	var scratch [36 * Lanes]float32
 	for piece := from; piece < to; piece++ {
 		dst := dst[(piece-from)*w.pieceFloats():][:w.pieceFloats()]
-		clear(dst)
 		first := piece * w.set.Columns
-		columns := min(w.set.Columns, Blocks(l.Shape[0]-first)*Lanes)
+		outputs := min(w.set.Columns, raw.Layout.Shape[0]-first)
+		columns := Blocks(outputs) * Lanes
+		if columns < w.set.Columns {
+			clear(dst)
+		}
+		s := newStaging(9, columns)
 		point := w.inBlocks * Lanes * columns
-		for lane := range min(columns, l.Shape[0]-first) {
-			for i := range w.In {
-				at := l.Offset + (first+lane)*l.Strides[0] + i*l.Strides[1]
-				var lines [6][3]float64 // G·g
-				for x := range 3 {
-					a := float64(raw.at(at + x*l.Strides[3]))
-					b := float64(raw.at(at + l.Strides[2] + x*l.Strides[3]))
-					c := float64(raw.at(at + 2*l.Strides[2] + x*l.Strides[3]))
-					for k, row := range g {
-						lines[k][x] = row[0]*a + row[1]*b + row[2]*c
-					}
-				}
-				p := i*columns + lane
-				for k := range g {
-					for _, row := range g {
-						dst[p] = float32(row[0]*lines[k][0] + row[1]*lines[k][1] + row[2]*lines[k][2])
-						p += point
-					}
-				}
+		for block := range w.inBlocks {
+			s.load(w.Conv, raw, columns, first, outputs, block*Lanes, min(Lanes, w.In-block*Lanes))
+			for lane := 0; lane < columns; lane += Lanes {
+				w.set.WinogradWeights(w.m, &kernel.WinogradTile{
+					In: address(*s, lane), InRow: 4 * 3 * columns, InStep: 4 * columns, InNext: 4 * 9 * columns,
+					Out: address(dst, block*Lanes*columns+lane), OutRow: 4 * (w.m + 2) * point, OutStep: 4 * point,
+					OutNext: 4 * columns, Count: Lanes, Scratch: &scratch[0],
+				})
 			}
 		}
+		stagings.Put(s)
 	}
 }
 

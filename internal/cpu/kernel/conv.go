@@ -68,8 +68,8 @@ type ConvSet struct {
 	// largest and mean are the same for pools.
 	largest, mean []convFunc
 	sumWide       func(count int, x *float32, sums *float64)
-	// winogradIn and winogradOut are for tiles of 2×2 and of 4×4 pixels.
-	winogradIn, winogradOut [2]convFunc
+	// winogradIn and so on are for tiles of 2×2 and of 4×4 pixels.
+	winogradIn, winogradOut, winogradWeights [2]convFunc
 }
 
 // A convFunc computes a tile. Its operand is a ConvTile, whose type the generator does not know.

@@ -16,11 +16,12 @@ var conv512 = &ConvSet{
 		depthwise512x1, depthwise512x2, depthwise512x3, depthwise512x4, depthwise512x5, depthwise512x6, depthwise512x7,
 		depthwise512x8, depthwise512x9, depthwise512x10, depthwise512x11, depthwise512x12,
 	},
-	largest:     []convFunc{max512x1, max512x2, max512x3, max512x4, max512x5, max512x6},
-	mean:        []convFunc{mean512x1, mean512x2, mean512x3, mean512x4, mean512x5, mean512x6},
-	sumWide:     sumWide512,
-	winogradIn:  [2]convFunc{winograd512In2, winograd512In4},
-	winogradOut: [2]convFunc{winograd512Out2, winograd512Out4},
+	largest:         []convFunc{max512x1, max512x2, max512x3, max512x4, max512x5, max512x6},
+	mean:            []convFunc{mean512x1, mean512x2, mean512x3, mean512x4, mean512x5, mean512x6},
+	sumWide:         sumWide512,
+	winogradIn:      [2]convFunc{winograd512In2, winograd512In4},
+	winogradOut:     [2]convFunc{winograd512Out2, winograd512Out4},
+	winogradWeights: [2]convFunc{winograd512Weights2, winograd512Weights4},
 }
 
 var (
@@ -32,10 +33,11 @@ var (
 		depthwise: []convFunc{
 			depthwise256x1, depthwise256x2, depthwise256x3, depthwise256x4, depthwise256x5, depthwise256x6,
 		},
-		largest:     []convFunc{max256x1, max256x2, max256x3, max256x4, max256x5, max256x6},
-		mean:        []convFunc{mean256x1, mean256x2, mean256x3, mean256x4, mean256x5, mean256x6},
-		sumWide:     sumWide256,
-		winogradIn:  [2]convFunc{winograd256In2, winograd256In4},
-		winogradOut: [2]convFunc{winograd256Out2, winograd256Out4},
+		largest:         []convFunc{max256x1, max256x2, max256x3, max256x4, max256x5, max256x6},
+		mean:            []convFunc{mean256x1, mean256x2, mean256x3, mean256x4, mean256x5, mean256x6},
+		sumWide:         sumWide256,
+		winogradIn:      [2]convFunc{winograd256In2, winograd256In4},
+		winogradOut:     [2]convFunc{winograd256Out2, winograd256Out4},
+		winogradWeights: [2]convFunc{winograd256Weights2, winograd256Weights4},
 	}
 )

@@ -8426,6 +8426,166 @@ store_1_0_winograd512Out2:
 	VZEROUPPER
 	RET
 
+// func winograd512Weights2(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·winograd512Weights2(SB), NOSPLIT, $16-8
+	MOVQ         t+0(FP), AX
+	VBROADCASTSS winograd512Weights2_constants<>+0(SB), Z12
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         16(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         32(AX), R9
+	MOVQ         40(AX), R10
+	MOVQ         64(AX), DI
+	MOVQ         24(AX), R8
+	MOVQ         R8, (SP)
+	MOVQ         112(AX), R8
+	MOVQ         R8, 8(SP)
+
+tile_winograd512Weights2:
+	MOVQ    CX, R11
+	MOVQ    R11, R8
+	VMOVUPS (R8), Z0
+	ADDQ    DX, R8
+	VMOVUPS (R8), Z1
+	ADDQ    DX, R8
+	VMOVUPS (R8), Z2
+	VMOVAPS Z0, Z6
+	VMOVAPS Z2, Z9
+	VADDPS  Z2, Z0, Z0
+	VMULPS  Z12, Z0, Z0
+	VMULPS  Z12, Z1, Z1
+	VADDPS  Z1, Z0, Z7
+	VSUBPS  Z1, Z0, Z8
+	VMOVUPS Z6, (SI)
+	VMOVUPS Z7, 192(SI)
+	VMOVUPS Z8, 384(SI)
+	VMOVUPS Z9, 576(SI)
+	ADDQ    BX, R11
+	MOVQ    R11, R8
+	VMOVUPS (R8), Z0
+	ADDQ    DX, R8
+	VMOVUPS (R8), Z1
+	ADDQ    DX, R8
+	VMOVUPS (R8), Z2
+	VMOVAPS Z0, Z6
+	VMOVAPS Z2, Z9
+	VADDPS  Z2, Z0, Z0
+	VMULPS  Z12, Z0, Z0
+	VMULPS  Z12, Z1, Z1
+	VADDPS  Z1, Z0, Z7
+	VSUBPS  Z1, Z0, Z8
+	VMOVUPS Z6, 64(SI)
+	VMOVUPS Z7, 256(SI)
+	VMOVUPS Z8, 448(SI)
+	VMOVUPS Z9, 640(SI)
+	ADDQ    BX, R11
+	MOVQ    R11, R8
+	VMOVUPS (R8), Z0
+	ADDQ    DX, R8
+	VMOVUPS (R8), Z1
+	ADDQ    DX, R8
+	VMOVUPS (R8), Z2
+	VMOVAPS Z0, Z6
+	VMOVAPS Z2, Z9
+	VADDPS  Z2, Z0, Z0
+	VMULPS  Z12, Z0, Z0
+	VMULPS  Z12, Z1, Z1
+	VADDPS  Z1, Z0, Z7
+	VSUBPS  Z1, Z0, Z8
+	VMOVUPS Z6, 128(SI)
+	VMOVUPS Z7, 320(SI)
+	VMOVUPS Z8, 512(SI)
+	VMOVUPS Z9, 704(SI)
+	MOVQ    (SP), R11
+	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
+	VMOVUPS 128(SI), Z2
+	VMOVAPS Z0, Z6
+	VMOVAPS Z2, Z9
+	VADDPS  Z2, Z0, Z0
+	VMULPS  Z12, Z0, Z0
+	VMULPS  Z12, Z1, Z1
+	VADDPS  Z1, Z0, Z7
+	VSUBPS  Z1, Z0, Z8
+	MOVQ    R11, R8
+	VMOVUPS Z6, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z7, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z8, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z9, (R8)
+	ADDQ    R9, R11
+	VMOVUPS 192(SI), Z0
+	VMOVUPS 256(SI), Z1
+	VMOVUPS 320(SI), Z2
+	VMOVAPS Z0, Z6
+	VMOVAPS Z2, Z9
+	VADDPS  Z2, Z0, Z0
+	VMULPS  Z12, Z0, Z0
+	VMULPS  Z12, Z1, Z1
+	VADDPS  Z1, Z0, Z7
+	VSUBPS  Z1, Z0, Z8
+	MOVQ    R11, R8
+	VMOVUPS Z6, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z7, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z8, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z9, (R8)
+	ADDQ    R9, R11
+	VMOVUPS 384(SI), Z0
+	VMOVUPS 448(SI), Z1
+	VMOVUPS 512(SI), Z2
+	VMOVAPS Z0, Z6
+	VMOVAPS Z2, Z9
+	VADDPS  Z2, Z0, Z0
+	VMULPS  Z12, Z0, Z0
+	VMULPS  Z12, Z1, Z1
+	VADDPS  Z1, Z0, Z7
+	VSUBPS  Z1, Z0, Z8
+	MOVQ    R11, R8
+	VMOVUPS Z6, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z7, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z8, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z9, (R8)
+	ADDQ    R9, R11
+	VMOVUPS 576(SI), Z0
+	VMOVUPS 640(SI), Z1
+	VMOVUPS 704(SI), Z2
+	VMOVAPS Z0, Z6
+	VMOVAPS Z2, Z9
+	VADDPS  Z2, Z0, Z0
+	VMULPS  Z12, Z0, Z0
+	VMULPS  Z12, Z1, Z1
+	VADDPS  Z1, Z0, Z7
+	VSUBPS  Z1, Z0, Z8
+	MOVQ    R11, R8
+	VMOVUPS Z6, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z7, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z8, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Z9, (R8)
+	ADDQ    48(AX), CX
+	MOVQ    56(AX), R8
+	ADDQ    R8, (SP)
+	ADDQ    R8, 8(SP)
+	DECQ    DI
+	JNE     tile_winograd512Weights2
+	VZEROUPPER
+	RET
+
+DATA winograd512Weights2_constants<>+0(SB)/4, $0x3f000000
+GLOBL winograd512Weights2_constants<>(SB), RODATA|NOPTR, $4
+
 // func winograd512In4(t *byte)
 // Requires: AVX, AVX512F
 TEXT ·winograd512In4(SB), NOSPLIT, $16-8
@@ -9393,6 +9553,303 @@ DATA winograd512Out4_constants<>+0(SB)/4, $0x40000000
 DATA winograd512Out4_constants<>+4(SB)/4, $0x40800000
 DATA winograd512Out4_constants<>+8(SB)/4, $0x41000000
 GLOBL winograd512Out4_constants<>(SB), RODATA|NOPTR, $12
+
+// func winograd512Weights4(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·winograd512Weights4(SB), NOSPLIT, $16-8
+	MOVQ         t+0(FP), AX
+	VBROADCASTSS winograd512Weights4_constants<>+0(SB), Z12
+	VBROADCASTSS winograd512Weights4_constants<>+4(SB), Z13
+	VBROADCASTSS winograd512Weights4_constants<>+8(SB), Z14
+	VBROADCASTSS winograd512Weights4_constants<>+12(SB), Z15
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         16(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         32(AX), R9
+	MOVQ         40(AX), R10
+	MOVQ         64(AX), DI
+	MOVQ         24(AX), R8
+	MOVQ         R8, (SP)
+	MOVQ         112(AX), R8
+	MOVQ         R8, 8(SP)
+
+tile_winograd512Weights4:
+	MOVQ         CX, R11
+	MOVQ         R11, R8
+	VMOVUPS      (R8), Z0
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Z1
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Z2
+	VMULPS       Z12, Z0, Z6
+	VMOVAPS      Z2, Z11
+	VMULPS       Z15, Z0, Z9
+	VFMADD231PS  Z13, Z2, Z9
+	VMOVAPS      Z9, Z10
+	VFMADD231PS  Z14, Z1, Z9
+	VFNMADD231PS Z14, Z1, Z10
+	VADDPS       Z2, Z0, Z0
+	VMULPS       Z13, Z0, Z0
+	VMULPS       Z13, Z1, Z1
+	VSUBPS       Z0, Z1, Z8
+	VADDPS       Z1, Z0, Z0
+	VXORPS       Z7, Z7, Z7
+	VSUBPS       Z0, Z7, Z7
+	VMOVUPS      Z6, (SI)
+	VMOVUPS      Z7, 192(SI)
+	VMOVUPS      Z8, 384(SI)
+	VMOVUPS      Z9, 576(SI)
+	VMOVUPS      Z10, 768(SI)
+	VMOVUPS      Z11, 960(SI)
+	ADDQ         BX, R11
+	MOVQ         R11, R8
+	VMOVUPS      (R8), Z0
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Z1
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Z2
+	VMULPS       Z12, Z0, Z6
+	VMOVAPS      Z2, Z11
+	VMULPS       Z15, Z0, Z9
+	VFMADD231PS  Z13, Z2, Z9
+	VMOVAPS      Z9, Z10
+	VFMADD231PS  Z14, Z1, Z9
+	VFNMADD231PS Z14, Z1, Z10
+	VADDPS       Z2, Z0, Z0
+	VMULPS       Z13, Z0, Z0
+	VMULPS       Z13, Z1, Z1
+	VSUBPS       Z0, Z1, Z8
+	VADDPS       Z1, Z0, Z0
+	VXORPS       Z7, Z7, Z7
+	VSUBPS       Z0, Z7, Z7
+	VMOVUPS      Z6, 64(SI)
+	VMOVUPS      Z7, 256(SI)
+	VMOVUPS      Z8, 448(SI)
+	VMOVUPS      Z9, 640(SI)
+	VMOVUPS      Z10, 832(SI)
+	VMOVUPS      Z11, 1024(SI)
+	ADDQ         BX, R11
+	MOVQ         R11, R8
+	VMOVUPS      (R8), Z0
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Z1
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Z2
+	VMULPS       Z12, Z0, Z6
+	VMOVAPS      Z2, Z11
+	VMULPS       Z15, Z0, Z9
+	VFMADD231PS  Z13, Z2, Z9
+	VMOVAPS      Z9, Z10
+	VFMADD231PS  Z14, Z1, Z9
+	VFNMADD231PS Z14, Z1, Z10
+	VADDPS       Z2, Z0, Z0
+	VMULPS       Z13, Z0, Z0
+	VMULPS       Z13, Z1, Z1
+	VSUBPS       Z0, Z1, Z8
+	VADDPS       Z1, Z0, Z0
+	VXORPS       Z7, Z7, Z7
+	VSUBPS       Z0, Z7, Z7
+	VMOVUPS      Z6, 128(SI)
+	VMOVUPS      Z7, 320(SI)
+	VMOVUPS      Z8, 512(SI)
+	VMOVUPS      Z9, 704(SI)
+	VMOVUPS      Z10, 896(SI)
+	VMOVUPS      Z11, 1088(SI)
+	MOVQ         (SP), R11
+	VMOVUPS      (SI), Z0
+	VMOVUPS      64(SI), Z1
+	VMOVUPS      128(SI), Z2
+	VMULPS       Z12, Z0, Z6
+	VMOVAPS      Z2, Z11
+	VMULPS       Z15, Z0, Z9
+	VFMADD231PS  Z13, Z2, Z9
+	VMOVAPS      Z9, Z10
+	VFMADD231PS  Z14, Z1, Z9
+	VFNMADD231PS Z14, Z1, Z10
+	VADDPS       Z2, Z0, Z0
+	VMULPS       Z13, Z0, Z0
+	VMULPS       Z13, Z1, Z1
+	VSUBPS       Z0, Z1, Z8
+	VADDPS       Z1, Z0, Z0
+	VXORPS       Z7, Z7, Z7
+	VSUBPS       Z0, Z7, Z7
+	MOVQ         R11, R8
+	VMOVUPS      Z6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z11, (R8)
+	ADDQ         R9, R11
+	VMOVUPS      192(SI), Z0
+	VMOVUPS      256(SI), Z1
+	VMOVUPS      320(SI), Z2
+	VMULPS       Z12, Z0, Z6
+	VMOVAPS      Z2, Z11
+	VMULPS       Z15, Z0, Z9
+	VFMADD231PS  Z13, Z2, Z9
+	VMOVAPS      Z9, Z10
+	VFMADD231PS  Z14, Z1, Z9
+	VFNMADD231PS Z14, Z1, Z10
+	VADDPS       Z2, Z0, Z0
+	VMULPS       Z13, Z0, Z0
+	VMULPS       Z13, Z1, Z1
+	VSUBPS       Z0, Z1, Z8
+	VADDPS       Z1, Z0, Z0
+	VXORPS       Z7, Z7, Z7
+	VSUBPS       Z0, Z7, Z7
+	MOVQ         R11, R8
+	VMOVUPS      Z6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z11, (R8)
+	ADDQ         R9, R11
+	VMOVUPS      384(SI), Z0
+	VMOVUPS      448(SI), Z1
+	VMOVUPS      512(SI), Z2
+	VMULPS       Z12, Z0, Z6
+	VMOVAPS      Z2, Z11
+	VMULPS       Z15, Z0, Z9
+	VFMADD231PS  Z13, Z2, Z9
+	VMOVAPS      Z9, Z10
+	VFMADD231PS  Z14, Z1, Z9
+	VFNMADD231PS Z14, Z1, Z10
+	VADDPS       Z2, Z0, Z0
+	VMULPS       Z13, Z0, Z0
+	VMULPS       Z13, Z1, Z1
+	VSUBPS       Z0, Z1, Z8
+	VADDPS       Z1, Z0, Z0
+	VXORPS       Z7, Z7, Z7
+	VSUBPS       Z0, Z7, Z7
+	MOVQ         R11, R8
+	VMOVUPS      Z6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z11, (R8)
+	ADDQ         R9, R11
+	VMOVUPS      576(SI), Z0
+	VMOVUPS      640(SI), Z1
+	VMOVUPS      704(SI), Z2
+	VMULPS       Z12, Z0, Z6
+	VMOVAPS      Z2, Z11
+	VMULPS       Z15, Z0, Z9
+	VFMADD231PS  Z13, Z2, Z9
+	VMOVAPS      Z9, Z10
+	VFMADD231PS  Z14, Z1, Z9
+	VFNMADD231PS Z14, Z1, Z10
+	VADDPS       Z2, Z0, Z0
+	VMULPS       Z13, Z0, Z0
+	VMULPS       Z13, Z1, Z1
+	VSUBPS       Z0, Z1, Z8
+	VADDPS       Z1, Z0, Z0
+	VXORPS       Z7, Z7, Z7
+	VSUBPS       Z0, Z7, Z7
+	MOVQ         R11, R8
+	VMOVUPS      Z6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z11, (R8)
+	ADDQ         R9, R11
+	VMOVUPS      768(SI), Z0
+	VMOVUPS      832(SI), Z1
+	VMOVUPS      896(SI), Z2
+	VMULPS       Z12, Z0, Z6
+	VMOVAPS      Z2, Z11
+	VMULPS       Z15, Z0, Z9
+	VFMADD231PS  Z13, Z2, Z9
+	VMOVAPS      Z9, Z10
+	VFMADD231PS  Z14, Z1, Z9
+	VFNMADD231PS Z14, Z1, Z10
+	VADDPS       Z2, Z0, Z0
+	VMULPS       Z13, Z0, Z0
+	VMULPS       Z13, Z1, Z1
+	VSUBPS       Z0, Z1, Z8
+	VADDPS       Z1, Z0, Z0
+	VXORPS       Z7, Z7, Z7
+	VSUBPS       Z0, Z7, Z7
+	MOVQ         R11, R8
+	VMOVUPS      Z6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z11, (R8)
+	ADDQ         R9, R11
+	VMOVUPS      960(SI), Z0
+	VMOVUPS      1024(SI), Z1
+	VMOVUPS      1088(SI), Z2
+	VMULPS       Z12, Z0, Z6
+	VMOVAPS      Z2, Z11
+	VMULPS       Z15, Z0, Z9
+	VFMADD231PS  Z13, Z2, Z9
+	VMOVAPS      Z9, Z10
+	VFMADD231PS  Z14, Z1, Z9
+	VFNMADD231PS Z14, Z1, Z10
+	VADDPS       Z2, Z0, Z0
+	VMULPS       Z13, Z0, Z0
+	VMULPS       Z13, Z1, Z1
+	VSUBPS       Z0, Z1, Z8
+	VADDPS       Z1, Z0, Z0
+	VXORPS       Z7, Z7, Z7
+	VSUBPS       Z0, Z7, Z7
+	MOVQ         R11, R8
+	VMOVUPS      Z6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Z11, (R8)
+	ADDQ         48(AX), CX
+	MOVQ         56(AX), R8
+	ADDQ         R8, (SP)
+	ADDQ         R8, 8(SP)
+	DECQ         DI
+	JNE          tile_winograd512Weights4
+	VZEROUPPER
+	RET
+
+DATA winograd512Weights4_constants<>+0(SB)/4, $0x3e800000
+DATA winograd512Weights4_constants<>+4(SB)/4, $0x3e2aaaab
+DATA winograd512Weights4_constants<>+8(SB)/4, $0x3daaaaab
+DATA winograd512Weights4_constants<>+12(SB)/4, $0x3d2aaaab
+GLOBL winograd512Weights4_constants<>(SB), RODATA|NOPTR, $16
 
 // func conv256x1x2(t *byte)
 // Requires: AVX, FMA3, MMX+
@@ -13509,6 +13966,296 @@ store_1_8_winograd256Out2:
 	VZEROUPPER
 	RET
 
+// func winograd256Weights2(t *byte)
+// Requires: AVX
+TEXT ·winograd256Weights2(SB), NOSPLIT, $16-8
+	MOVQ         t+0(FP), AX
+	VBROADCASTSS winograd256Weights2_constants<>+0(SB), Y12
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         16(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         32(AX), R9
+	MOVQ         40(AX), R10
+	MOVQ         64(AX), DI
+	MOVQ         24(AX), R8
+	MOVQ         R8, (SP)
+	MOVQ         112(AX), R8
+	MOVQ         R8, 8(SP)
+
+tile_winograd256Weights2:
+	MOVQ    CX, R11
+	MOVQ    R11, R8
+	VMOVUPS (R8), Y0
+	ADDQ    DX, R8
+	VMOVUPS (R8), Y1
+	ADDQ    DX, R8
+	VMOVUPS (R8), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	VMOVUPS Y6, (SI)
+	VMOVUPS Y7, 192(SI)
+	VMOVUPS Y8, 384(SI)
+	VMOVUPS Y9, 576(SI)
+	ADDQ    BX, R11
+	MOVQ    R11, R8
+	VMOVUPS (R8), Y0
+	ADDQ    DX, R8
+	VMOVUPS (R8), Y1
+	ADDQ    DX, R8
+	VMOVUPS (R8), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	VMOVUPS Y6, 64(SI)
+	VMOVUPS Y7, 256(SI)
+	VMOVUPS Y8, 448(SI)
+	VMOVUPS Y9, 640(SI)
+	ADDQ    BX, R11
+	MOVQ    R11, R8
+	VMOVUPS (R8), Y0
+	ADDQ    DX, R8
+	VMOVUPS (R8), Y1
+	ADDQ    DX, R8
+	VMOVUPS (R8), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	VMOVUPS Y6, 128(SI)
+	VMOVUPS Y7, 320(SI)
+	VMOVUPS Y8, 512(SI)
+	VMOVUPS Y9, 704(SI)
+	MOVQ    (SP), R11
+	VMOVUPS (SI), Y0
+	VMOVUPS 64(SI), Y1
+	VMOVUPS 128(SI), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	MOVQ    R11, R8
+	VMOVUPS Y6, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y7, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y8, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y9, (R8)
+	ADDQ    R9, R11
+	VMOVUPS 192(SI), Y0
+	VMOVUPS 256(SI), Y1
+	VMOVUPS 320(SI), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	MOVQ    R11, R8
+	VMOVUPS Y6, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y7, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y8, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y9, (R8)
+	ADDQ    R9, R11
+	VMOVUPS 384(SI), Y0
+	VMOVUPS 448(SI), Y1
+	VMOVUPS 512(SI), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	MOVQ    R11, R8
+	VMOVUPS Y6, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y7, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y8, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y9, (R8)
+	ADDQ    R9, R11
+	VMOVUPS 576(SI), Y0
+	VMOVUPS 640(SI), Y1
+	VMOVUPS 704(SI), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	MOVQ    R11, R8
+	VMOVUPS Y6, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y7, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y8, (R8)
+	ADDQ    R10, R8
+	VMOVUPS Y9, (R8)
+	MOVQ    CX, R11
+	MOVQ    R11, R8
+	VMOVUPS 32(R8), Y0
+	ADDQ    DX, R8
+	VMOVUPS 32(R8), Y1
+	ADDQ    DX, R8
+	VMOVUPS 32(R8), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	VMOVUPS Y6, (SI)
+	VMOVUPS Y7, 192(SI)
+	VMOVUPS Y8, 384(SI)
+	VMOVUPS Y9, 576(SI)
+	ADDQ    BX, R11
+	MOVQ    R11, R8
+	VMOVUPS 32(R8), Y0
+	ADDQ    DX, R8
+	VMOVUPS 32(R8), Y1
+	ADDQ    DX, R8
+	VMOVUPS 32(R8), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	VMOVUPS Y6, 64(SI)
+	VMOVUPS Y7, 256(SI)
+	VMOVUPS Y8, 448(SI)
+	VMOVUPS Y9, 640(SI)
+	ADDQ    BX, R11
+	MOVQ    R11, R8
+	VMOVUPS 32(R8), Y0
+	ADDQ    DX, R8
+	VMOVUPS 32(R8), Y1
+	ADDQ    DX, R8
+	VMOVUPS 32(R8), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	VMOVUPS Y6, 128(SI)
+	VMOVUPS Y7, 320(SI)
+	VMOVUPS Y8, 512(SI)
+	VMOVUPS Y9, 704(SI)
+	MOVQ    (SP), R11
+	VMOVUPS (SI), Y0
+	VMOVUPS 64(SI), Y1
+	VMOVUPS 128(SI), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	MOVQ    R11, R8
+	VMOVUPS Y6, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y7, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y8, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y9, 32(R8)
+	ADDQ    R9, R11
+	VMOVUPS 192(SI), Y0
+	VMOVUPS 256(SI), Y1
+	VMOVUPS 320(SI), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	MOVQ    R11, R8
+	VMOVUPS Y6, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y7, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y8, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y9, 32(R8)
+	ADDQ    R9, R11
+	VMOVUPS 384(SI), Y0
+	VMOVUPS 448(SI), Y1
+	VMOVUPS 512(SI), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	MOVQ    R11, R8
+	VMOVUPS Y6, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y7, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y8, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y9, 32(R8)
+	ADDQ    R9, R11
+	VMOVUPS 576(SI), Y0
+	VMOVUPS 640(SI), Y1
+	VMOVUPS 704(SI), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	MOVQ    R11, R8
+	VMOVUPS Y6, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y7, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y8, 32(R8)
+	ADDQ    R10, R8
+	VMOVUPS Y9, 32(R8)
+	ADDQ    48(AX), CX
+	MOVQ    56(AX), R8
+	ADDQ    R8, (SP)
+	ADDQ    R8, 8(SP)
+	DECQ    DI
+	JNE     tile_winograd256Weights2
+	VZEROUPPER
+	RET
+
+DATA winograd256Weights2_constants<>+0(SB)/4, $0x3f000000
+GLOBL winograd256Weights2_constants<>(SB), RODATA|NOPTR, $4
+
 // func winograd256In4(t *byte)
 // Requires: AVX, FMA3
 TEXT ·winograd256In4(SB), NOSPLIT, $16-8
@@ -15376,6 +16123,564 @@ DATA winograd256Out4_constants<>+0(SB)/4, $0x40000000
 DATA winograd256Out4_constants<>+4(SB)/4, $0x40800000
 DATA winograd256Out4_constants<>+8(SB)/4, $0x41000000
 GLOBL winograd256Out4_constants<>(SB), RODATA|NOPTR, $12
+
+// func winograd256Weights4(t *byte)
+// Requires: AVX, FMA3
+TEXT ·winograd256Weights4(SB), NOSPLIT, $16-8
+	MOVQ         t+0(FP), AX
+	VBROADCASTSS winograd256Weights4_constants<>+0(SB), Y12
+	VBROADCASTSS winograd256Weights4_constants<>+4(SB), Y13
+	VBROADCASTSS winograd256Weights4_constants<>+8(SB), Y14
+	VBROADCASTSS winograd256Weights4_constants<>+12(SB), Y15
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         16(AX), BX
+	MOVQ         72(AX), SI
+	MOVQ         32(AX), R9
+	MOVQ         40(AX), R10
+	MOVQ         64(AX), DI
+	MOVQ         24(AX), R8
+	MOVQ         R8, (SP)
+	MOVQ         112(AX), R8
+	MOVQ         R8, 8(SP)
+
+tile_winograd256Weights4:
+	MOVQ         CX, R11
+	MOVQ         R11, R8
+	VMOVUPS      (R8), Y0
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Y1
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	VMOVUPS      Y6, (SI)
+	VMOVUPS      Y7, 192(SI)
+	VMOVUPS      Y8, 384(SI)
+	VMOVUPS      Y9, 576(SI)
+	VMOVUPS      Y10, 768(SI)
+	VMOVUPS      Y11, 960(SI)
+	ADDQ         BX, R11
+	MOVQ         R11, R8
+	VMOVUPS      (R8), Y0
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Y1
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	VMOVUPS      Y6, 64(SI)
+	VMOVUPS      Y7, 256(SI)
+	VMOVUPS      Y8, 448(SI)
+	VMOVUPS      Y9, 640(SI)
+	VMOVUPS      Y10, 832(SI)
+	VMOVUPS      Y11, 1024(SI)
+	ADDQ         BX, R11
+	MOVQ         R11, R8
+	VMOVUPS      (R8), Y0
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Y1
+	ADDQ         DX, R8
+	VMOVUPS      (R8), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	VMOVUPS      Y6, 128(SI)
+	VMOVUPS      Y7, 320(SI)
+	VMOVUPS      Y8, 512(SI)
+	VMOVUPS      Y9, 704(SI)
+	VMOVUPS      Y10, 896(SI)
+	VMOVUPS      Y11, 1088(SI)
+	MOVQ         (SP), R11
+	VMOVUPS      (SI), Y0
+	VMOVUPS      64(SI), Y1
+	VMOVUPS      128(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, (R8)
+	ADDQ         R9, R11
+	VMOVUPS      192(SI), Y0
+	VMOVUPS      256(SI), Y1
+	VMOVUPS      320(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, (R8)
+	ADDQ         R9, R11
+	VMOVUPS      384(SI), Y0
+	VMOVUPS      448(SI), Y1
+	VMOVUPS      512(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, (R8)
+	ADDQ         R9, R11
+	VMOVUPS      576(SI), Y0
+	VMOVUPS      640(SI), Y1
+	VMOVUPS      704(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, (R8)
+	ADDQ         R9, R11
+	VMOVUPS      768(SI), Y0
+	VMOVUPS      832(SI), Y1
+	VMOVUPS      896(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, (R8)
+	ADDQ         R9, R11
+	VMOVUPS      960(SI), Y0
+	VMOVUPS      1024(SI), Y1
+	VMOVUPS      1088(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, (R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, (R8)
+	MOVQ         CX, R11
+	MOVQ         R11, R8
+	VMOVUPS      32(R8), Y0
+	ADDQ         DX, R8
+	VMOVUPS      32(R8), Y1
+	ADDQ         DX, R8
+	VMOVUPS      32(R8), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	VMOVUPS      Y6, (SI)
+	VMOVUPS      Y7, 192(SI)
+	VMOVUPS      Y8, 384(SI)
+	VMOVUPS      Y9, 576(SI)
+	VMOVUPS      Y10, 768(SI)
+	VMOVUPS      Y11, 960(SI)
+	ADDQ         BX, R11
+	MOVQ         R11, R8
+	VMOVUPS      32(R8), Y0
+	ADDQ         DX, R8
+	VMOVUPS      32(R8), Y1
+	ADDQ         DX, R8
+	VMOVUPS      32(R8), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	VMOVUPS      Y6, 64(SI)
+	VMOVUPS      Y7, 256(SI)
+	VMOVUPS      Y8, 448(SI)
+	VMOVUPS      Y9, 640(SI)
+	VMOVUPS      Y10, 832(SI)
+	VMOVUPS      Y11, 1024(SI)
+	ADDQ         BX, R11
+	MOVQ         R11, R8
+	VMOVUPS      32(R8), Y0
+	ADDQ         DX, R8
+	VMOVUPS      32(R8), Y1
+	ADDQ         DX, R8
+	VMOVUPS      32(R8), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	VMOVUPS      Y6, 128(SI)
+	VMOVUPS      Y7, 320(SI)
+	VMOVUPS      Y8, 512(SI)
+	VMOVUPS      Y9, 704(SI)
+	VMOVUPS      Y10, 896(SI)
+	VMOVUPS      Y11, 1088(SI)
+	MOVQ         (SP), R11
+	VMOVUPS      (SI), Y0
+	VMOVUPS      64(SI), Y1
+	VMOVUPS      128(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, 32(R8)
+	ADDQ         R9, R11
+	VMOVUPS      192(SI), Y0
+	VMOVUPS      256(SI), Y1
+	VMOVUPS      320(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, 32(R8)
+	ADDQ         R9, R11
+	VMOVUPS      384(SI), Y0
+	VMOVUPS      448(SI), Y1
+	VMOVUPS      512(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, 32(R8)
+	ADDQ         R9, R11
+	VMOVUPS      576(SI), Y0
+	VMOVUPS      640(SI), Y1
+	VMOVUPS      704(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, 32(R8)
+	ADDQ         R9, R11
+	VMOVUPS      768(SI), Y0
+	VMOVUPS      832(SI), Y1
+	VMOVUPS      896(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, 32(R8)
+	ADDQ         R9, R11
+	VMOVUPS      960(SI), Y0
+	VMOVUPS      1024(SI), Y1
+	VMOVUPS      1088(SI), Y2
+	VMULPS       Y12, Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y0, Y9
+	VFMADD231PS  Y13, Y2, Y9
+	VMOVAPS      Y9, Y10
+	VFMADD231PS  Y14, Y1, Y9
+	VFNMADD231PS Y14, Y1, Y10
+	VADDPS       Y2, Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       Y13, Y1, Y1
+	VSUBPS       Y0, Y1, Y8
+	VADDPS       Y1, Y0, Y0
+	VXORPS       Y7, Y7, Y7
+	VSUBPS       Y0, Y7, Y7
+	MOVQ         R11, R8
+	VMOVUPS      Y6, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y8, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y9, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y10, 32(R8)
+	ADDQ         R10, R8
+	VMOVUPS      Y11, 32(R8)
+	ADDQ         48(AX), CX
+	MOVQ         56(AX), R8
+	ADDQ         R8, (SP)
+	ADDQ         R8, 8(SP)
+	DECQ         DI
+	JNE          tile_winograd256Weights4
+	VZEROUPPER
+	RET
+
+DATA winograd256Weights4_constants<>+0(SB)/4, $0x3e800000
+DATA winograd256Weights4_constants<>+4(SB)/4, $0x3e2aaaab
+DATA winograd256Weights4_constants<>+8(SB)/4, $0x3daaaaab
+DATA winograd256Weights4_constants<>+12(SB)/4, $0x3d2aaaab
+GLOBL winograd256Weights4_constants<>(SB), RODATA|NOPTR, $16
 
 // func conv512x1x1(t *byte)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+

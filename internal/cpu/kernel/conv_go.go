@@ -19,8 +19,15 @@ var convGo = func() *ConvSet {
 		}
 	}
 	for i, m := range []int{2, 4} {
-		s.winogradIn[i] = func(t *byte) { winogradTiles(m, true, (*WinogradTile)(unsafe.Pointer(t))) }
-		s.winogradOut[i] = func(t *byte) { winogradTiles(m, false, (*WinogradTile)(unsafe.Pointer(t))) }
+		s.winogradIn[i] = func(t *byte) {
+			winogradTiles(m+2, m+2, winogradInput, false, (*WinogradTile)(unsafe.Pointer(t)))
+		}
+		s.winogradOut[i] = func(t *byte) {
+			winogradTiles(m+2, m, winogradOutput, true, (*WinogradTile)(unsafe.Pointer(t)))
+		}
+		s.winogradWeights[i] = func(t *byte) {
+			winogradTiles(3, m+2, winogradWeights, false, (*WinogradTile)(unsafe.Pointer(t)))
+		}
 	}
 	return s
 }()

@@ -34,7 +34,11 @@ func TestWinograd(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for _, s := range ConvSets() {
 		for _, m := range []int{2, 4} {
-			for _, input := range []bool{true, false} {
+			for kind, transform := range []func(*ConvSet, *WinogradTile){
+				func(s *ConvSet, t *WinogradTile) { s.WinogradIn(m, t) },
+				func(s *ConvSet, t *WinogradTile) { s.WinogradOut(m, t) },
+				func(s *ConvSet, t *WinogradTile) { s.WinogradWeights(m, t) },
+			} {
 				const count = 3
 				size := m + 2
 				in := random(rng, (size*size+count*m)*16)
@@ -48,17 +52,13 @@ func TestWinograd(t *testing.T) {
 						InNext: 64, OutNext: 64, Count: count, Scratch: &scratch[0], Scale: &scale[0], Shift: &shift[0],
 						Residual: &residual[0], Flags: ConvFinish | ConvResidual | ConvLimit, Low: -1, High: 2,
 					}
-					if input {
-						s.WinogradIn(m, &tile)
-					} else {
-						s.WinogradOut(m, &tile)
-					}
+					transform(s, &tile)
 					return out
 				}
 				got, want := run(s), run(convGo)
 				for i := range got {
 					if d := math.Abs(float64(got[i] - want[i])); !(d <= 1e-5) {
-						t.Fatalf("%s: F(%d), input %v: element %d is %v, want %v", s.Name, m, input, i, got[i], want[i])
+						t.Fatalf("%s: F(%d), transform %d: element %d is %v, want %v", s.Name, m, kind, i, got[i], want[i])
 					}
 				}
 			}

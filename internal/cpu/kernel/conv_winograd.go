@@ -32,6 +32,21 @@ func (s *ConvSet) WinogradIn(m int, t *WinogradTile) { s.winogradIn[m/4]((*byte)
 // WinogradOut transforms products: Aᵀ·p·A.
 func (s *ConvSet) WinogradOut(m int, t *WinogradTile) { s.winogradOut[m/4]((*byte)(unsafe.Pointer(t))) }
 
+// WinogradWeights transforms weights, G·g·Gᵀ: of 3×3 numbers for each of 16 channels become (m+2)×(m+2).
+func (s *ConvSet) WinogradWeights(m int, t *WinogradTile) {
+	s.winogradWeights[m/4]((*byte)(unsafe.Pointer(t)))
+}
+
+// winogradWeights is the transform of weights in one dimension.
+func winogradWeights(m int, g *[6]float32) (o [6]float32) {
+	if m == 2 {
+		a, b := (g[0]+g[2])/2, g[1]/2
+		return [6]float32{g[0], a + b, a - b, g[2]}
+	}
+	a, b, c, d := (g[0]+g[2])/6, g[1]/6, g[0]/24+g[2]/6, g[1]/12
+	return [6]float32{g[0] / 4, -(a + b), b - a, c + d, c - d, g[2]}
+}
+
 // winogradInput is the transform of the input in one dimension.
 func winogradInput(m int, d *[6]float32) (o [6]float32) {
 	if m == 2 {
@@ -51,10 +66,10 @@ func winogradOutput(m int, p *[6]float32) (o [6]float32) {
 }
 
 // winogradTiles transforms tiles in Go.
-func winogradTiles(m int, input bool, t *WinogradTile) {
-	in, out, line := m+2, m, winogradOutput
-	if input {
-		out, line = m+2, winogradInput
+func winogradTiles(in, out int, line func(int, *[6]float32) [6]float32, finish bool, t *WinogradTile) {
+	m := 4
+	if min(in, out) == 2 || max(in, out) == 4 {
+		m = 2
 	}
 	move := func(p *float32, bytes int) *float32 { return (*float32)(unsafe.Add(unsafe.Pointer(p), bytes)) }
 	for n := range t.Count {
@@ -81,14 +96,14 @@ func winogradTiles(m int, input bool, t *WinogradTile) {
 		for i := range out {
 			for j := range out {
 				to := n*t.OutNext + i*t.OutRow + j*t.OutStep
-				if !input {
-					finish := ConvTile{
+				if finish {
+					tile := ConvTile{
 						Flags: t.Flags, Scale: t.Scale, Shift: t.Shift, Mask: t.Mask, Low: t.Low, High: t.High,
 					}
 					if t.Flags&ConvResidual != 0 {
-						finish.Residual = move(t.Residual, to)
+						tile.Residual = move(t.Residual, to)
 					}
-					finish.finish(0, &result[i][j])
+					tile.finish(0, &result[i][j])
 				}
 				copy(at(t.Out, to, 16), result[i][j][:])
 			}

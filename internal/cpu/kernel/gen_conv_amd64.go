@@ -209,6 +209,11 @@ func winograd512In2(t *byte)
 //go:noescape
 func winograd512Out2(t *byte)
 
+// winograd512Weights2 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd512Weights2(t *byte)
+
 // winograd512In4 transforms tiles; see WinogradTile.
 //
 //go:noescape
@@ -218,6 +223,11 @@ func winograd512In4(t *byte)
 //
 //go:noescape
 func winograd512Out4(t *byte)
+
+// winograd512Weights4 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd512Weights4(t *byte)
 
 // conv256x1x2 computes 1 pixels of 16 channels; see ConvTile.
 //
@@ -354,6 +364,11 @@ func winograd256In2(t *byte)
 //go:noescape
 func winograd256Out2(t *byte)
 
+// winograd256Weights2 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd256Weights2(t *byte)
+
 // winograd256In4 transforms tiles; see WinogradTile.
 //
 //go:noescape
@@ -363,6 +378,11 @@ func winograd256In4(t *byte)
 //
 //go:noescape
 func winograd256Out4(t *byte)
+
+// winograd256Weights4 transforms tiles; see WinogradTile.
+//
+//go:noescape
+func winograd256Weights4(t *byte)
 
 // conv512x1x1 computes 1 pixels of 16 channels; see ConvTile.
 //

@@ -38,9 +38,9 @@ type transform struct {
 	steps func(in, out, constants []reg.VecPhysical)
 }
 
-// winograd has the transforms of the input and of the output for tiles of m×m pixels and kernels of 3×3, with the points
+// winograd has the transforms of the input, of the output and of weights for tiles of m×m pixels and kernels of 3×3, with the points
 // 0, ±1, ±2 and ∞, or fewer.
-var winograd = map[int][2]transform{
+var winograd = map[int][3]transform{
 	2: {
 		{4, 4, nil, func(d, o, _ []reg.VecPhysical) {
 			VSUBPS(d[2], d[0], o[0])
@@ -53,6 +53,15 @@ var winograd = map[int][2]transform{
 			VADDPS(m[0], o[0], o[0])
 			VSUBPS(m[2], m[1], o[1])
 			VSUBPS(m[3], o[1], o[1])
+		}},
+		{3, 4, []float32{1. / 2}, func(g, o, c []reg.VecPhysical) {
+			VMOVAPS(g[0], o[0])
+			VMOVAPS(g[2], o[3])
+			VADDPS(g[2], g[0], g[0])
+			VMULPS(c[0], g[0], g[0])
+			VMULPS(c[0], g[1], g[1])
+			VADDPS(g[1], g[0], o[1])
+			VSUBPS(g[1], g[0], o[2])
 		}},
 	},
 	4: {
@@ -90,18 +99,36 @@ var winograd = map[int][2]transform{
 			VFMADD231PS(two, m[2], o[1])
 			VFMADD231PS(four, m[1], o[2])
 		}},
+		{3, 6, []float32{1. / 4, 1. / 6, 1. / 12, 1. / 24}, func(g, o, c []reg.VecPhysical) {
+			VMULPS(c[0], g[0], o[0])
+			VMOVAPS(g[2], o[5])
+			VMULPS(c[3], g[0], o[3])
+			VFMADD231PS(c[1], g[2], o[3]) // g0/24 + g2/6
+			VMOVAPS(o[3], o[4])
+			VFMADD231PS(c[2], g[1], o[3])
+			VFNMADD231PS(c[2], g[1], o[4])
+			VADDPS(g[2], g[0], g[0])
+			VMULPS(c[1], g[0], g[0])
+			VMULPS(c[1], g[1], g[1])
+			VSUBPS(g[0], g[1], o[2]) // (g1 − g0 − g2)/6
+			VADDPS(g[1], g[0], g[0])
+			s := o[1]
+			VXORPS(s, s, s)
+			VSUBPS(g[0], s, s) // −(g0 + g1 + g2)/6
+		}},
 	},
 }
 
-// winogradFamily writes the transforms of inputs and outputs.
+// winogradFamily writes the transforms of inputs, outputs and weights.
 func (s set) winogradFamily() {
 	for _, m := range []int{2, 4} {
-		s.winogradInput(m)
+		s.winogradStore(m, 0, "In")
 		s.winogradOutput(m)
+		s.winogradStore(m, 2, "Weights")
 	}
 }
 
-// constants loads a transform's constants into registers from the last but two on downwards.
+// constants loads a transform's constants into registers from the thirteenth on.
 func (s set) constants(t transform, name string) []reg.VecPhysical {
 	if len(t.constants) == 0 {
 		return nil
@@ -201,8 +228,9 @@ func (s set) square(t transform, name string, ends func(half int, field func(int
 	s.end()
 }
 
-func (s set) winogradInput(m int) {
-	s.square(winograd[m][0], fmt.Sprintf("winograd%sIn%d", s.name, m),
+// winogradStore writes the transform of an input, or of weights, whose results are stored as they are.
+func (s set) winogradStore(m, which int, name string) {
+	s.square(winograd[m][which], fmt.Sprintf("winograd%s%s%d", s.name, name, m),
 		func(_ int, _ func(int) Mem, _ int, out []reg.VecPhysical, to func(int) Mem) {
 			for j, o := range out {
 				VMOVUPS(o, to(j))
