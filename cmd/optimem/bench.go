@@ -65,25 +65,13 @@ const (
 
 func (r *run) bench(ctx context.Context) (err error) {
 	start := time.Now()
-	m, err := r.openModel(ctx)
+	m, err := r.prepare(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, m.close()) }()
-	ports, err := r.ports(m.model)
-	if err != nil {
-		return err
-	}
-	in, err := r.readInputs(ctx, m.ckpt, ports, r.limits())
-	if err != nil {
-		return err
-	}
-	defer in.free()
-	if err := r.begin(ctx, m, nil, in.shapes); err != nil {
-		return err
-	}
 	opened := time.Since(start).Seconds()
-	_, first, err := m.pass(ctx, in.values)
+	_, first, err := m.pass(ctx)
 	if err != nil {
 		return err
 	}
@@ -92,7 +80,7 @@ func (r *run) bench(ctx context.Context) (err error) {
 	}
 	b.Simulated = first.Simulated
 	for spent, n := b.FirstSeconds, 0; n < warmUpRuns && spent < warmUpSeconds; n++ {
-		_, facts, err := m.pass(ctx, in.values)
+		_, facts, err := m.pass(ctx)
 		if err != nil {
 			return err
 		}
@@ -100,7 +88,7 @@ func (r *run) bench(ctx context.Context) (err error) {
 	}
 	all := make([]runFacts, r.runs)
 	for i := range all {
-		if _, all[i], err = m.pass(ctx, in.values); err != nil {
+		if _, all[i], err = m.pass(ctx); err != nil {
 			return err
 		}
 	}

@@ -48,23 +48,11 @@ func (c *commandLine) planCommand() *cobra.Command {
 }
 
 func (r *run) plan(ctx context.Context) (err error) {
-	m, err := r.openModel(ctx)
+	m, err := r.prepare(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, m.close()) }()
-	ports, err := r.ports(m.model)
-	if err != nil {
-		return err
-	}
-	in, err := r.readInputs(ctx, m.ckpt, ports, r.limits())
-	if err != nil {
-		return err
-	}
-	defer in.free()
-	if err := r.begin(ctx, m, nil, in.shapes); err != nil {
-		return err
-	}
 	if r.asJSON {
 		return r.planJSON(m)
 	}

@@ -150,46 +150,25 @@ func (r *run) check() error {
 }
 
 func (r *run) run(ctx context.Context) (err error) {
-	m, err := r.openModel(ctx)
+	m, err := r.prepare(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, m.close()) }()
-	files, dumped, err := r.targets(m.model.Outputs())
-	if err != nil {
-		return err
-	}
-	ports, err := r.ports(m.model)
-	if err != nil {
-		return err
-	}
-	in, err := r.readInputs(ctx, m.ckpt, ports, r.limits())
-	if err != nil {
-		return err
-	}
-	defer in.free()
-	if r.verbose {
-		if err := r.scanWeights(ctx, m.ckpt); err != nil {
-			return err
-		}
-	}
-	if err := r.begin(ctx, m, dumped, in.shapes); err != nil {
-		return r.knowing(err, m.model, in.values)
-	}
 	var (
 		out   runtime.Values
 		facts runFacts
 	)
 	for range r.runs {
-		if out, facts, err = m.pass(ctx, in.values); err != nil {
+		if out, facts, err = m.pass(ctx); err != nil {
 			return err
 		}
 	}
 	results := runOutputs(m.model.Outputs(), out)
-	if err := r.write(ctx, files, results, out); err != nil {
+	if err := r.write(ctx, m.files, results, out); err != nil {
 		return err
 	}
-	if err := r.print(facts, results, in.rows); err != nil {
+	if err := r.print(facts, results, m.in.rows); err != nil {
 		return err
 	}
 	if r.quiet {

@@ -16,11 +16,14 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// An openModel is a model with what runs it. Its owner closes it.
+// An openModel is a model with its inputs and what runs it. Its owner closes it.
 type openModel struct {
 	r     *run
 	ckpt  *loader.Checkpoint
 	model *models.Model
+	in    *runInputs
+	// files are what the outputs are written to.
+	files []target
 	// openSeconds is how long it took to open and understand the file.
 	openSeconds float64
 
@@ -36,6 +39,9 @@ type openModel struct {
 
 func (m *openModel) close() error {
 	var err error
+	if m.in != nil {
+		m.in.free()
+	}
 	if m.session != nil {
 		err = m.session.Close()
 	}
@@ -62,6 +68,39 @@ func (r *run) openModel(ctx context.Context) (*openModel, error) {
 	}
 	r.note("%s: %s, %s, opened and understood in %s", r.model, ckpt.Format,
 		ascii.FormatSize(sourceBytes(ckpt)), secondsText(m.openSeconds))
+	return m, nil
+}
+
+// prepare opens the model, reads its inputs and starts the session that runs it, for the commands that plan or run.
+func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
+	m, err := r.openModel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = m.close() // what went wrong before says more
+		}
+	}()
+	var dumped []string
+	if m.files, dumped, err = r.targets(m.model.Outputs()); err != nil {
+		return nil, err
+	}
+	ports, err := r.ports(m.model)
+	if err != nil {
+		return nil, err
+	}
+	if m.in, err = r.readInputs(ctx, m.ckpt, ports, r.limits()); err != nil {
+		return nil, err
+	}
+	if r.verbose && !r.assume { // random inputs are for measuring
+		if err := r.scanWeights(ctx, m.ckpt); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.begin(ctx, m, dumped, m.in.shapes); err != nil {
+		return nil, r.knowing(err, m.model, m.in.values)
+	}
 	return m, nil
 }
 
@@ -133,7 +172,7 @@ func (r *run) budgetBytes() int64 {
 }
 
 // pass runs the model once and says what that cost.
-func (m *openModel) pass(ctx context.Context, in runtime.Values) (runtime.Values, runFacts, error) {
+func (m *openModel) pass(ctx context.Context) (runtime.Values, runFacts, error) {
 	before := m.session.Metrics()
 	loads := m.plan.Fixed.WeightBytes
 	if before.Runs > 0 {
@@ -146,7 +185,7 @@ func (m *openModel) pass(ctx context.Context, in runtime.Values) (runtime.Values
 	if m.batch != nil {
 		compute = m.session.RunBatch
 	}
-	out, err := compute(ctx, in)
+	out, err := compute(ctx, m.in.values)
 	took := time.Since(start)
 	m.watch.end()
 	if err != nil {
