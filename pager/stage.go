@@ -190,6 +190,9 @@ func (s *staged) begin() {
 		return
 	}
 	s.running = true
+	// What filled and read the ring before is done, and was waited for on other streams. A device that looks at the order of
+	// what is done to its memory sees that here; there is nothing to wait for.
+	_ = s.stream.Sync(context.Background())
 	n := 2 * len(s.order)
 	s.computed, s.arrived = make(chan device.Event, n), make(chan device.Event, n)
 	s.read = make(chan *stagedVisit, plan.StagingSlots)
