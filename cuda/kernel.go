@@ -29,6 +29,7 @@ var families = []map[layers.Kind]kernel{
 	rowKernels,
 	attentionKernels,
 	poolKernels,
+	indexKernels,
 }
 
 // table is put together from the families.
