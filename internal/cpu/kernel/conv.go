@@ -105,8 +105,10 @@ func (s *ConvSet) MeanPool(pixels int, t *ConvTile) { s.mean[pixels-1]((*byte)(u
 
 // SumWide adds vectors of sixteen floats, which lie one behind the other in x, to sixteen sums in float64.
 func (s *ConvSet) SumWide(x []float32, sums *[16]float64) {
-	if n := len(x) / 16; n > 0 {
+	for n := len(x) / 16; n > 0; n = len(x) / 16 {
+		n = min(n, 4096) // a call ends soon, so that the goroutine can be stopped
 		s.sumWide(n, &x[0], &sums[0])
+		x = x[16*n:]
 	}
 }
 

@@ -1,0 +1,92 @@
+//go:build unix
+
+package blocked
+
+import (
+	"context"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+// guarded returns a copy of floats that ends, or begins, where memory must not be touched.
+func guarded(t *testing.T, x []float32, atEnd bool) []float32 {
+	page := syscall.Getpagesize()
+	size := (4*len(x) + page - 1) / page * page
+	mem, err := syscall.Mmap(-1, 0, size+2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Munmap(mem) })
+	for _, guard := range [][]byte{mem[:page], mem[size+page:]} {
+		if err := syscall.Mprotect(guard, syscall.PROT_NONE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := page
+	if atEnd {
+		at = page + size - 4*len(x)
+	}
+	if len(x) == 0 {
+		return nil
+	}
+	y := unsafe.Slice((*float32)(unsafe.Pointer(&mem[at])), len(x))
+	copy(y, x)
+	return y
+}
+
+// No algorithm reads or writes beyond its operands and its scratch memory.
+func TestGuardPages(t *testing.T) {
+	everyAlgorithm(t, func(t *testing.T, c *Conv) {
+		rng := rand.New(rand.NewPCG(7, 8))
+		for _, atEnd := range []bool{true, false} {
+			for _, packed := range []bool{true, false} {
+				l := lay(rng, c, 2)
+				l.Scale, l.Residual = guarded(t, random(rng, c.Out), atEnd), guarded(t, random(rng, len(l.Y)), atEnd)
+				l.X, l.Y, l.Shift = guarded(t, l.X, atEnd), guarded(t, l.Y, atEnd), guarded(t, l.Shift, atEnd)
+				l.Work = guarded(t, make([]float32, c.WorkBytes(2, packed)/4), atEnd)
+				weights := random(rng, c.Out*c.In/c.Groups*c.KernelH*c.KernelW)
+				l.Weight = Weight{
+					Data: bytesOf(guarded(t, weights, atEnd)), DType: tensor.Float32,
+					Layout: tensor.Contiguous(c.Out, c.In/c.Groups, c.KernelH, c.KernelW),
+				}
+				l.Packed = guarded(t, l.Packed, atEnd)
+				c.Pack(threadCount(2), l.Weight, l.Packed)
+				if !packed {
+					l.Packed = nil
+				}
+				if err := l.Run(context.Background(), threadCount(2), l.Args); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+func TestGuardPagesOfPools(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	w := Window{
+		Batch: 2, Channels: 20, Height: 13, Width: 15, OutHeight: 7, OutWidth: 8, KernelH: 3, KernelW: 3, StrideH: 2, StrideW: 2,
+		PadTop: 1, PadLeft: 1, DilationH: 1, DilationW: 1,
+	}
+	for _, atEnd := range []bool{true, false} {
+		x := guarded(t, random(rng, Elements(w.Batch, w.Channels, w.Height, w.Width)), atEnd)
+		y := guarded(t, make([]float32, Elements(w.Batch, w.Channels, w.OutHeight, w.OutWidth)), atEnd)
+		MaxPool(threadCount(2), w, x, y)
+		AvgPool(threadCount(2), w, x, y)
+		global := w
+		global.Adaptive, global.OutHeight, global.OutWidth = true, 1, 1
+		means := guarded(t, make([]float32, Elements(w.Batch, w.Channels, 1, 1)), atEnd)
+		AvgPool(threadCount(2), global, x, means)
+		z := guarded(t, make([]float32, len(x)), atEnd)
+		Add(threadCount(2), w.Channels, w.Height*w.Width, x, x, z, SiLU, 0, 0)
+		Multiply(threadCount(2), w.Height*w.Width, x, means, z)
+		plain := guarded(t, make([]float32, w.Batch*w.Channels*w.Height*w.Width), atEnd)
+		From(threadCount(2), w.Batch, w.Channels, w.Height, w.Width, x, plain)
+		pixels := w.Height * w.Width
+		To(threadCount(2), w.Batch, w.Channels, w.Height, w.Width, plain, [4]int{w.Channels * pixels, pixels, w.Width, 1}, z)
+	}
+}
