@@ -36,7 +36,7 @@ type Chunker struct {
 	sides [2]*pager.Pager
 	// current is the plan that the crossings are laid out for.
 	current   *plan.Plan
-	crossings *hostmem.Buf
+	crossings device.HostMemory
 	// offset is where each crossing begins, size what one instance of it takes.
 	offset, size []int64
 	io           [2]sideIO
@@ -143,7 +143,7 @@ func (c *Chunker) use(p *plan.Plan) error {
 		c.crossings.Free()
 		c.crossings = nil
 	}
-	buf, err := hostmem.Alloc(s.CrossingBytes, hostmem.Activations)
+	buf, err := c.sides[0].AllocHost(s.CrossingBytes, hostmem.Activations)
 	if err != nil {
 		return err
 	}

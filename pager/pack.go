@@ -76,7 +76,7 @@ func (g *Pager) rawBringer(
 ) (bring func(k int) (int64, error), stop func(), err error) {
 	all := p.Fixed.Packings
 	if !p.Target.Direct {
-		buf, err := g.allocHost(max(p.StagingBytes, tensor.AlignBytes), hostmem.Staging)
+		buf, err := g.AllocHost(max(p.StagingBytes, tensor.AlignBytes), hostmem.Staging)
 		if err != nil {
 			return nil, nil, err
 		}

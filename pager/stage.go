@@ -99,7 +99,7 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 		return nil
 	}
 	c := &copies{}
-	if c.buf, err = g.allocHost(p.HostCopyBytes, hostmem.Staging); err != nil {
+	if c.buf, err = g.AllocHost(p.HostCopyBytes, hostmem.Staging); err != nil {
 		return err
 	}
 	for k := range p.Groups {
@@ -118,14 +118,14 @@ func (g *Pager) sizeHost(buf *device.HostMemory, bytes int64, purpose hostmem.Pu
 	}
 	dropHost(buf)
 	if bytes > 0 {
-		*buf, err = g.allocHost(bytes, purpose)
+		*buf, err = g.AllocHost(bytes, purpose)
 	}
 	return err
 }
 
-// allocHost takes host memory that the device copies from and to, page-locked where the device gives such memory out and
-// has some.
-func (g *Pager) allocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemory, error) {
+// AllocHost takes host memory that the device copies from and to, page-locked where the device gives such memory out and
+// has some. The caller frees it before the device is closed.
+func (g *Pager) AllocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemory, error) {
 	if from, ok := g.dev.(device.HostAllocator); ok && bytes > 0 {
 		mem, err := from.AllocHost(bytes)
 		if err == nil {
@@ -344,7 +344,7 @@ func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err e
 	if total == 0 {
 		return 0, nil
 	}
-	buf, err := g.allocHost(min(total, p.StagingBytes), hostmem.Staging)
+	buf, err := g.AllocHost(min(total, p.StagingBytes), hostmem.Staging)
 	if err != nil {
 		return 0, err
 	}
