@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -15,6 +16,10 @@ var attentionKernels = map[layers.Kind]kernel{
 // runAttention: out[i] = Σ_j p[i, j]·v[j] with p[i] = softmax_j(scale·q[i]·k[j] + mask[i, j]), zero where no key is
 // seen: torch.nn.functional.scaled_dot_product_attention. Half floats are computed in float32 and rounded once.
 func runAttention(c *call) error {
+	if c.pool.set != nil && flashTakes(c.in[0].dtype, c.attrs) {
+		runFlash(c)
+		return c.ctx.Err()
+	}
 	if c.in[0].dtype == tensor.Float64 {
 		newAttention[float64](c).run(c)
 	} else {
@@ -54,7 +59,11 @@ func (s attentionSizes) partBytes(d tensor.DType) int64 {
 	return bytes
 }
 
-func attentionWork(in, _ []layers.Spec, _ layers.Attrs) int64 {
+func attentionWork(in, _ []layers.Spec, a layers.Attrs) int64 {
+	if simd.Best() != nil && flashTakes(in[0].DType, a) {
+		s := flashSizesOf(in[0].Shape, in[1].Shape, in[2].Shape)
+		return int64(s.parts) * 4 * int64(s.workFloats())
+	}
 	s := sizesOfAttention(in[0].Shape, in[1].Shape, in[2].Shape)
 	return int64(s.parts) * s.partBytes(in[0].DType)
 }

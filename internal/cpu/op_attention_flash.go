@@ -1,0 +1,366 @@
+package cpu
+
+import (
+	"context"
+	"math"
+	"sync"
+
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// The sizes of the blocks of a flash: queries are taken in blocks of rows, for which a block of keys and values is packed
+// once; scores exist for a tile of rows and a block of keys at a time.
+const (
+	flashKeys    = 256
+	flashPitch   = flashKeys + 16 // rows of scores lie off powers of two
+	flashQueries = 224
+	flashTile    = 14
+	flashParts   = 32
+	// flashFew is the most queries for which keys and values are read where they lie.
+	flashFew = simd.DotRows
+)
+
+// A flash computes attention with memory that does not grow with the number of keys, as FlashAttention does: for each
+// block of keys the scores' exponentials relative to the largest score so far, and sums of values that are scaled down
+// whenever a larger score comes. https://arxiv.org/abs/2205.14135.
+type flash struct {
+	set                      *simd.Set
+	ctx                      context.Context
+	q, k, v, mask, out, also view
+	work                     []byte
+	partBytes                int
+	scale                    float32
+	causal, unseenNaN        bool
+	flashSizes
+}
+
+var flashes = sync.Pool{New: func() any { return new(flash) }}
+
+// flashSizes are how a call is cut, by its shapes alone.
+type flashSizes struct {
+	batch, queries, keys, width, valueWidth int
+	rows, blocks, units, parts              int
+	pitch                                   int // of rows of sums
+}
+
+func flashSizesOf(q, k, v tensor.Shape) flashSizes {
+	r := len(q)
+	s := flashSizes{
+		batch: volume(q[:r-2]), queries: q[r-2], keys: k[r-2], width: q[r-1], valueWidth: v[r-1],
+	}
+	s.blocks = max(1, (s.queries+flashQueries-1)/flashQueries)
+	s.rows = min(roundUp((s.queries+s.blocks-1)/s.blocks, flashTile), flashQueries)
+	s.rows = max(s.rows, 1)
+	s.blocks = (s.queries + s.rows - 1) / s.rows
+	s.units = s.batch * s.blocks
+	s.parts = min(s.units, flashParts)
+	s.pitch = roundUp(s.valueWidth, stripColumns)
+	return s
+}
+
+// workFloats returns the scratch of one part.
+func (s *flashSizes) workFloats() int {
+	keys := min(roundUp(s.keys, stripColumns), flashKeys)
+	packed := roundUp(s.width, unroll)*keys + roundUp(keys, unroll)*s.pitch
+	return packed + flashTile*flashPitch + s.rows*(s.pitch+s.width+2) + flashKeys
+}
+
+// flashTakes reports whether a flash computes a call.
+func flashTakes(d tensor.DType, a layers.Attrs) bool {
+	return isSingle(d) && a.String("also") != "weights"
+}
+
+// runFlash computes a call.
+func runFlash(c *call) {
+	f := flashes.Get().(*flash)
+	*f = flash{
+		set: c.pool.set, ctx: c.ctx, q: c.in[0], k: c.in[1], v: c.in[2], out: c.out[0], work: c.work,
+		scale: float32(c.attrs.Float("scale")), causal: c.attrs.Bool("is_causal"), unseenNaN: c.attrs.Bool("unseen_nan"),
+		flashSizes: flashSizesOf(c.in[0].shape(), c.in[1].shape(), c.in[2].shape()),
+	}
+	if len(c.in) > 3 {
+		f.mask = c.in[3]
+	}
+	if len(c.out) > 1 {
+		f.also = c.out[1]
+	}
+	f.partBytes = 4 * f.workFloats()
+	c.pool.Do(f.parts, 1, f)
+	*f = flash{}
+	flashes.Put(f)
+}
+
+// A flashUnit is the queries [from, to) of one matrix of the batch being computed, with its scratch.
+type flashUnit struct {
+	batch, from, to int
+	keys            matrix[float32] // lines along the width
+	values          matrix[float32] // lines along the keys
+	few             bool
+	// query i lies at element i·queryPitch of queries.
+	queries    []float32
+	queryPitch int
+
+	packedKeys, packedValues, scores, sums, copied, tops, totals, mask []float32
+}
+
+// Run implements Task.
+func (f *flash) Run(from, to int) {
+	for part := from; part < to; part++ {
+		u := f.unit(scratch(f.work[part*f.partBytes:][:f.partBytes]))
+		for unit := part * f.units / f.parts; unit < (part+1)*f.units/f.parts && f.ctx.Err() == nil; unit++ {
+			u.batch, u.from = unit/f.blocks, unit%f.blocks*f.rows
+			u.to = min(u.from+f.rows, f.queries)
+			f.compute(&u)
+		}
+	}
+}
+
+// unit divides scratch.
+func (f *flash) unit(work scratch) (u flashUnit) {
+	all := elements[float32](view{data: work})
+	take := func(n int) []float32 {
+		piece := all[:n]
+		all = all[n:]
+		return piece
+	}
+	keys := min(roundUp(f.keys, stripColumns), flashKeys)
+	u.packedKeys, u.packedValues = take(roundUp(f.width, unroll)*keys), take(roundUp(keys, unroll)*f.pitch)
+	u.scores, u.sums, u.copied = take(flashTile*flashPitch), take(f.rows*f.pitch), take(f.rows*f.width)
+	u.tops, u.totals, u.mask = take(f.rows), take(f.rows), take(flashKeys)
+	return u
+}
+
+// factor returns one matrix of a batch, whose lines are its rows.
+func (f *flash) factor(v view, batch int) matrix[float32] {
+	l := v.layout
+	r := len(l.Shape)
+	return matrix[float32]{
+		data: v.data, dtype: v.dtype, offset: offsetOf(leading(l, 2), batch),
+		line: l.Strides[r-2], step: l.Strides[r-1], set: f.set,
+	}
+}
+
+// compute computes a unit.
+func (f *flash) compute(u *flashUnit) {
+	rows := u.to - u.from
+	u.keys, u.values = f.factor(f.k, u.batch), f.factor(f.v, u.batch)
+	u.few = f.queries <= flashFew && u.keys.step == 1 && u.values.step == 1 && u.keys.line >= 0 && u.values.line >= 0
+	u.values.line, u.values.step = u.values.step, u.values.line
+	q := f.factor(f.q, u.batch)
+	if q.dtype == tensor.Float32 && q.step == 1 && q.line > 0 {
+		u.queries, u.queryPitch = elements[float32](f.q)[q.offset+u.from*q.line:], q.line
+	} else {
+		for i := range rows {
+			loadSingle(f.set, u.copied[i*f.width:(i+1)*f.width], f.q, q.offset+(u.from+i)*q.line, q.step)
+		}
+		u.queries, u.queryPitch = u.copied, f.width
+	}
+	for i := range rows {
+		u.tops[i], u.totals[i] = float32(math.Inf(-1)), 0
+	}
+	clear(u.sums[:rows*f.pitch])
+	keys := f.keys
+	if f.causal {
+		keys = min(keys, u.to) // nobody sees those after the last query
+	}
+	for k0 := 0; k0 < keys; k0 += flashKeys {
+		k1 := min(k0+flashKeys, keys)
+		f.pack(u, k0, k1)
+		for r0 := 0; r0 < rows; r0 += f.set.Rows {
+			r1 := min(r0+f.set.Rows, rows)
+			if f.causal && u.from+r1 <= k0 {
+				continue
+			}
+			f.score(u, r0, r1, k0, k1)
+			for r := r0; r < r1; r++ {
+				f.weigh(u, r, u.scores[(r-r0)*flashPitch:][:k1-k0], k0)
+			}
+			f.add(u, r0, r1, k0, k1)
+		}
+	}
+	f.finish(u)
+}
+
+// pack packs a block of keys and values.
+func (f *flash) pack(u *flashUnit, k0, k1 int) {
+	n := k1 - k0
+	if u.few {
+		if f.k.dtype != tensor.Float32 {
+			for i := range n {
+				at := u.keys.offset + (k0+i)*u.keys.line
+				loadSingle(f.set, u.packedKeys[i*f.width:(i+1)*f.width], f.k, at, 1)
+			}
+		}
+		if f.v.dtype != tensor.Float32 {
+			for i := range n {
+				at := u.values.offset + (k0+i)*u.values.step
+				loadSingle(f.set, u.packedValues[i*f.valueWidth:(i+1)*f.valueWidth], f.v, at, 1)
+			}
+		}
+		return
+	}
+	columns, depth := f.set.Columns, roundUp(f.width, unroll)
+	for l := 0; l < n; l += columns {
+		for d := 0; d < f.width; d += blockK {
+			u.keys.pack(u.packedKeys[l*depth+d*columns:], columns, k0+l, k0+min(l+columns, n), d, min(d+blockK, f.width))
+		}
+	}
+	u.values.pack(u.packedValues, columns, 0, f.valueWidth, k0, k1)
+}
+
+// score computes the products of the queries [r0, r1) with a block of keys.
+func (f *flash) score(u *flashUnit, r0, r1, k0, k1 int) {
+	if f.width == 0 {
+		clear(u.scores)
+		return
+	}
+	n, queries := k1-k0, u.queries[r0*u.queryPitch:]
+	if !u.few {
+		columns, depth := f.set.Columns, roundUp(f.width, unroll)
+		for l := 0; l < n; l += columns {
+			f.set.Gemm(r1-r0, f.width, queries, u.queryPitch, u.packedKeys[l*depth:][:columns*depth], u.scores[l:], flashPitch,
+				simd.Store, nil)
+		}
+		return
+	}
+	keys, pitch := u.packedKeys, f.width
+	if f.k.dtype == tensor.Float32 {
+		keys, pitch = elements[float32](f.k)[u.keys.offset+k0*u.keys.line:], u.keys.line
+	}
+	whole := f.width / f.set.Lanes * f.set.Lanes
+	room := u.packedKeys // has room for a few sums: keys that lie elsewhere do not need it
+	if f.k.dtype != tensor.Float32 {
+		room = u.mask
+	}
+	for j := 0; j < n; {
+		count := 1
+		if j+4 <= n {
+			count = 4
+		}
+		sums := room[:4*flashFew]
+		clear(sums)
+		if whole > 0 {
+			f.set.Dot(r1-r0, count, whole, queries, u.queryPitch, keys[j*pitch:], pitch, sums)
+		}
+		for r := range r1 - r0 {
+			for i := range count {
+				sum := sums[r*count+i]
+				for d := whole; d < f.width; d++ {
+					sum += queries[r*u.queryPitch+d] * keys[(j+i)*pitch+d]
+				}
+				u.scores[r*flashPitch+j+i] = sum
+			}
+		}
+		j += count
+	}
+}
+
+// weigh makes the scores of query r with keys from k0 on their exponentials relative to the largest so far.
+func (f *flash) weigh(u *flashUnit, r int, line []float32, k0 int) {
+	seen := len(line)
+	if f.causal {
+		seen = max(0, min(seen, u.from+r+1-k0))
+		clear(line[seen:])
+		line = line[:seen]
+	}
+	if seen == 0 {
+		return
+	}
+	scale := f.scale
+	if !f.mask.absent() || !(scale > 0) {
+		f.set.Map(simd.MapAffine, line, line, nil, nil, 0, scale, 0)
+		scale = 1
+	}
+	if !f.mask.absent() {
+		f.addMask(u, r, line, k0)
+	}
+	top := max(u.tops[r], f.set.Max(line)*scale)
+	if math.IsInf(float64(top), -1) {
+		clear(line)
+		return
+	}
+	if before := u.tops[r]; before != top {
+		if !math.IsInf(float64(before), -1) {
+			less := float32(math.Exp(float64(before - top)))
+			u.totals[r] *= less
+			sums := u.sums[r*f.pitch:][:f.valueWidth]
+			f.set.Map(simd.MapAffine, sums, sums, nil, nil, 0, less, 0)
+		}
+		u.tops[r] = top
+	}
+	u.totals[r] += float32(f.set.ExpSum(line, line, scale, top))
+}
+
+// addMask adds the mask of query r to its scores, or makes those −∞ that a mask of bools hides.
+func (f *flash) addMask(u *flashUnit, r int, line []float32, k0 int) {
+	l := f.mask.layout
+	rank := len(l.Shape)
+	stride := l.Strides[rank-1]
+	at := offsetOf(leading(l, 2), u.batch) + (u.from+r)*l.Strides[rank-2] + k0*stride
+	mask := u.mask[:len(line)]
+	if f.mask.dtype == tensor.Float32 && stride == 1 {
+		mask = elements[float32](f.mask)[at:][:len(line)]
+	} else {
+		loadSingle(f.set, mask, f.mask, at, stride)
+	}
+	if f.mask.dtype == tensor.Bool {
+		f.set.Map(simd.MapWhere, line, mask, line, hidden, 0, 0, 0)
+		return
+	}
+	f.set.Map(simd.MapAdd, line, line, mask, nil, 0, 0, 0)
+}
+
+// hidden is the score of what a mask hides.
+var hidden = []float32{float32(math.Inf(-1))}
+
+// add adds the values of a block to the sums of the queries [r0, r1).
+func (f *flash) add(u *flashUnit, r0, r1, k0, k1 int) {
+	n := k1 - k0
+	if !u.few {
+		columns, depth := f.set.Columns, roundUp(n, unroll)
+		for j := 0; j < f.valueWidth; j += columns {
+			f.set.Gemm(r1-r0, n, u.scores, flashPitch, u.packedValues[j*depth:][:columns*depth], u.sums[r0*f.pitch+j:], f.pitch,
+				simd.Add, nil)
+		}
+		return
+	}
+	values, pitch := u.packedValues, f.valueWidth
+	if f.v.dtype == tensor.Float32 {
+		values, pitch = elements[float32](f.v)[u.values.offset+k0*u.values.step:], u.values.step
+	}
+	for r := r0; r < r1; r++ {
+		f.set.Weighted(u.scores[(r-r0)*flashPitch:][:n], values, pitch, u.sums[r*f.pitch:][:f.valueWidth])
+	}
+}
+
+// finish divides the sums and writes them.
+func (f *flash) finish(u *flashUnit) {
+	for r := range u.to - u.from {
+		at := u.batch*f.queries + u.from + r
+		sums := u.sums[r*f.pitch:][:f.valueWidth]
+		factor := 1 / u.totals[r]
+		if u.totals[r] == 0 {
+			factor = 0
+			if f.unseenNaN {
+				factor = float32(math.NaN())
+			}
+		}
+		to := sums
+		if f.out.dtype == tensor.Float32 {
+			to = elements[float32](f.out)[at*f.valueWidth:][:f.valueWidth]
+		}
+		f.set.Map(simd.MapAffine, to, sums, nil, nil, 0, factor, 0)
+		if f.out.dtype != tensor.Float32 {
+			narrowRow(f.set, f.out, at*f.valueWidth, to)
+		}
+		if !f.also.absent() {
+			logSum := 0.0
+			if u.totals[r] != 0 {
+				logSum = float64(u.tops[r]) + math.Log(float64(u.totals[r]))
+			}
+			storeFloat(f.also, at, logSum)
+		}
+	}
+}
