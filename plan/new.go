@@ -33,6 +33,9 @@ func New(l *layers.Lowered, o Options) (*Plan, error) {
 		}
 		p.packBoth(o)
 	}
+	if p.Sides == nil {
+		p.packedSeconds(o.Rates, o.Ops)
+	}
 	if n := p.HostBytes(); o.HostBytes > 0 && n > o.HostBytes {
 		return nil, &CapacityError{NeedBytes: n, HaveBytes: o.HostBytes, MinBytes: p.MinBytes, Host: true}
 	}

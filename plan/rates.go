@@ -50,13 +50,29 @@ func (r Rates) withGuesses() Rates {
 
 // opSeconds returns what an op is expected to take that does what cost says.
 func (r Rates) opSeconds(op *layers.Op, in, out []layers.Spec, c layers.Cost) float64 {
+	return r.launchSeconds("", op, in, out, c, false)
+}
+
+// launchSeconds returns what an op is expected to take in a device's kernel, with its weight packed or as it is.
+func (r Rates) launchSeconds(kernel string, op *layers.Op, in, out []layers.Spec, c layers.Cost, packed bool) float64 {
 	computing := float64(c.FLOPs) / r.kindFLOPs(op.Kind)
-	if p, ok := ProductOf(op.Kind, in, out, op.Attrs); ok {
-		if flops := r.productFLOPs(p); flops > 0 {
+	if p, ok := ProductOf(kernel, op.Kind, in, out, op.Attrs); ok {
+		flops := 0.0
+		if packed {
+			flops = r.productFLOPs(Product{PackedClass(p.Class), p.M, p.N, p.K})
+		}
+		if flops == 0 {
+			flops = r.productFLOPs(p)
+		}
+		if flops > 0 {
 			computing = float64(c.FLOPs) / flops
 		}
 		if kind, _ := layers.Activation(op.Attrs); kind != "" {
-			computing += float64(elements(out[0].Shape)) / r.kindFLOPs(kind)
+			each := 1 / r.kindFLOPs(kind)
+			if op.Kind != "linear" {
+				each = max(each-1/r.kindFLOPs(ConvActivation), 0)
+			}
+			computing += float64(elements(out[0].Shape)) * each
 		}
 	}
 	if program := op.Attrs.Program("program"); op.Kind == "chain" {
@@ -91,25 +107,37 @@ func (r Rates) graphSeconds(l *layers.Lowered, ops *layers.Registry) []float64 {
 	seconds := make([]float64, len(g.Ops))
 	var in, out []layers.Spec
 	for i := range g.Ops {
-		op := &g.Ops[i]
-		def, ok := ops.Lookup(op.Kind)
-		if !ok {
+		op, step := &g.Ops[i], &l.Steps[i]
+		if _, ok := ops.Lookup(op.Kind); !ok && step.Cost == (layers.Cost{}) {
 			continue
 		}
-		in, out = in[:0], out[:0]
-		for _, o := range op.In {
-			in = append(in, g.Spec(o))
-		}
-		for _, id := range op.Out {
-			out = append(out, layers.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape})
-		}
-		cost := l.Steps[i].Cost
-		if cost == (layers.Cost{}) {
-			cost = def.Cost(in, out, op.Attrs)
-		}
-		seconds[i] = r.opSeconds(op, in, out, cost)
+		in, out = opSpecs(g, op, in[:0], out[:0])
+		seconds[i] = r.launchSeconds(step.Kernel, op, in, out, stepCost(ops, step, op, in, out), false)
 	}
 	return seconds
+}
+
+// stepCost returns what an op costs the way that a step says.
+func stepCost(ops *layers.Registry, step *layers.Step, op *layers.Op, in, out []layers.Spec) layers.Cost {
+	if step.Cost != (layers.Cost{}) {
+		return step.Cost
+	}
+	def, ok := ops.Lookup(op.Kind)
+	if !ok {
+		return layers.Cost{}
+	}
+	return def.Cost(in, out, op.Attrs)
+}
+
+// opSpecs appends the operands and results of an op.
+func opSpecs(g *layers.Graph, op *layers.Op, in, out []layers.Spec) (allIn, allOut []layers.Spec) {
+	for _, o := range op.In {
+		in = append(in, g.Spec(o))
+	}
+	for _, id := range op.Out {
+		out = append(out, layers.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape})
+	}
+	return in, out
 }
 
 // Cached returns the rates where the page cache holds a share of what a pass reads.

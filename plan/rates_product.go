@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -20,10 +21,16 @@ type Product struct {
 	M, N, K int64
 }
 
+// ConvActivation is the activation that convolutions have where their rates are measured.
+const ConvActivation layers.Kind = "relu"
+
+// PackedClass is the class of a product whose weight lies packed.
+func PackedClass(class string) string { return class + " packed" }
+
 // ProductOf returns an op as a product, false where it is none. Linear layers have their rows in M and their outputs in N;
 // convolutions the output channels of a group in M, and the pixels of the batch in N; attention has the queries in M and
-// the keys in N.
-func ProductOf(kind layers.Kind, in, out []layers.Spec, a layers.Attrs) (Product, bool) {
+// the keys in N. kernel is the name of a lowered step, "" where there is none: what is no op of the registry goes by it.
+func ProductOf(kernel string, kind layers.Kind, in, out []layers.Spec, a layers.Attrs) (Product, bool) {
 	switch kind {
 	case "linear":
 		k := last(in[1].Shape)
@@ -34,23 +41,33 @@ func ProductOf(kind layers.Kind, in, out []layers.Spec, a layers.Attrs) (Product
 	case "scaled_dot_product_attention":
 		q, k := in[0].Shape, in[1].Shape
 		return Product{"attention", int64(q[len(q)-2]), int64(k[len(k)-2]), last(q)}, true
-	case "conv":
-		w := in[1].Shape
+	case "conv", "conv16":
+		if kind == "conv" {
+			kernel = "conv"
+		}
+		w, y := in[1].Shape, out[0].Shape
 		groups := max(a.Int("groups"), 1)
 		taps := elements(w[2:])
-		p := Product{"conv", int64(out[0].Shape[1] / groups), 0, elements(w[1:])}
-		p.N = elements(out[0].Shape) / max(int64(out[0].Shape[1]), 1)
+		// The channels of a convolution in blocks are two dimensions of the result: with its padding they are not the weight's.
+		outputs := w[0]
+		if a.Bool("transposed") {
+			outputs = w[1] * groups
+		}
+		p := Product{kernel, int64(outputs / groups), int64(y[0]) * elements(y[2:]), elements(w[1:])}
+		if kind == "conv16" {
+			p.N = int64(y[0]) * int64(y[2]) * int64(y[3])
+		}
 		switch {
 		case a.Bool("transposed"):
-			p.Class = "conv transposed"
+			p.Class += " transposed"
 			p.K = int64(w[0] / groups)
 		case groups > 1 && w[1] == 1:
-			p.Class = "conv depthwise"
-			p.M = int64(out[0].Shape[1])
+			p.Class += " depthwise"
+			p.M = int64(outputs)
 		case groups > 1:
-			p.Class = "conv grouped"
+			p.Class += " grouped"
 		case taps == 1:
-			p.Class = "conv 1"
+			p.Class += " 1"
 		}
 		return p, true
 	}
@@ -88,3 +105,29 @@ func square(x float64) float64 { return x * x }
 
 // ratio is by how many doublings two sizes differ.
 func ratio(a, b int64) float64 { return math.Log2(float64(max(a, 1)) / float64(max(b, 1))) }
+
+// packedSeconds takes into account that ops whose weights lie packed are faster.
+func (p *Plan) packedSeconds(r Rates, ops *layers.Registry) {
+	if len(p.Fixed.Packed) == 0 || len(r.Points) == 0 {
+		return
+	}
+	g := p.Lowered.Graph
+	packed := make(map[layers.ValueID]bool)
+	for i := range p.Fixed.Packed {
+		packed[p.Fixed.Packed[i].Operand.Value] = true
+	}
+	for k := range p.Groups {
+		group := &p.Groups[k]
+		for i := group.First; i < group.End; i++ {
+			op, step := &g.Ops[i], &p.Lowered.Steps[i]
+			if !slices.ContainsFunc(op.In, func(o layers.Operand) bool { return packed[o.Value] }) {
+				continue
+			}
+			in, out := opSpecs(g, op, nil, nil)
+			cost := stepCost(ops, step, op, in, out)
+			group.Seconds += r.launchSeconds(step.Kernel, op, in, out, cost, true) -
+				r.launchSeconds(step.Kernel, op, in, out, cost, false)
+		}
+	}
+	p.forecast(r)
+}

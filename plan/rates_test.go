@@ -38,12 +38,17 @@ func TestProductOf(t *testing.T) {
 		{"conv", specs(tensor.Shape{1, 4, 8}, tensor.Shape{6, 2, 3}), specs(tensor.Shape{1, 6, 8}), groups(2),
 			Product{"conv grouped", 3, 8, 6}},
 	} {
-		got, ok := ProductOf(c.kind, c.in, c.out, c.attrs)
+		got, ok := ProductOf("", c.kind, c.in, c.out, c.attrs)
 		if !ok || got != c.want {
 			t.Errorf("%s of %v: %v, %v, want %v", c.kind, c.in, got, ok, c.want)
 		}
 	}
-	if p, ok := ProductOf("relu", specs(tensor.Shape{1}), specs(tensor.Shape{1}), nil); ok {
+	in, out := specs(tensor.Shape{2, 4, 8, 8, 16}, tensor.Shape{60, 50, 3, 3}), specs(tensor.Shape{2, 4, 5, 6, 16})
+	want := Product{"conv16_direct", 60, 60, 450}
+	if got, ok := ProductOf("conv16_direct", "conv16", in, out, groups(1)); !ok || got != want {
+		t.Errorf("in blocks: %v, %v, want %v", got, ok, want)
+	}
+	if p, ok := ProductOf("", "relu", specs(tensor.Shape{1}), specs(tensor.Shape{1}), nil); ok {
 		t.Errorf("relu: %v", p)
 	}
 }

@@ -115,10 +115,16 @@ func sum(r *plan.Rates, list []sample, measured [][]measurement) {
 	for i, ops := range measured {
 		for _, m := range ops {
 			seconds := max(m.seconds-r.OpSeconds, minSeconds)
-			if p, ok := plan.ProductOf(m.op.Kind, m.in, m.out, m.op.Attrs); ok {
+			if p, ok := plan.ProductOf(m.kernel, m.op.Kind, m.in, m.out, m.op.Attrs); ok {
+				if m.packed {
+					p.Class = plan.PackedClass(p.Class)
+				}
 				r.Points[p.Class] = append(r.Points[p.Class], plan.Point{
 					M: p.M, N: p.N, K: p.K, FLOPs: float64(m.cost.FLOPs) / seconds,
 				})
+			}
+			if m.packed {
+				continue
 			}
 			kinds := []layers.Kind{m.op.Kind}
 			if m.op.Kind == list[i].kind {
@@ -146,13 +152,16 @@ const minSeconds = 1e-9
 // A measurement is what an op takes.
 type measurement struct {
 	op      layers.Op
+	kernel  string
 	in, out []layers.Spec
+	// packed says that the weight lay packed.
+	packed  bool
 	cost    layers.Cost
 	seconds float64
 }
 
-// measure runs each op of a sample for a while, and returns what it takes when little else runs: the time that a quarter
-// of the runs stay below. A device may make several ops of one.
+// measure runs the op of a sample for a while, as it is and with its weight packed, and returns what it takes when little
+// else runs: the time that a quarter of the runs stay below. A device may make several ops of one.
 func (b *bench) measure(s sample, limit time.Duration) ([]measurement, error) {
 	ops, free, err := b.prepare(s)
 	if err != nil {
@@ -213,46 +222,91 @@ func (b *bench) prepare(s sample) (ops []prepared, free func(), err error) {
 	}()
 	g = lowered.Graph
 	for i := range g.Ops {
-		op := &g.Ops[i]
-		p := prepared{measurement: measurement{op: *op}}
-		l := device.Launch{Step: lowered.Steps[i], Op: *op}
-		if l.Work, err = h.alloc(l.Step.WorkBytes); err != nil {
+		if g.Ops[i].Path != sampled {
+			continue
+		}
+		p, err := h.prepare(g, &g.Ops[i], lowered.Steps[i], s.weight)
+		if err != nil {
 			return nil, nil, err
 		}
-		for _, o := range op.In {
-			a, err := h.argument(g, o)
-			if err != nil {
-				return nil, nil, err
-			}
-			l.In = append(l.In, a)
-			p.in = append(p.in, a.Spec)
-		}
-		for _, id := range op.Out {
-			a, err := h.argument(g, g.Whole(id))
-			if err != nil {
-				return nil, nil, err
-			}
-			l.Out = append(l.Out, a)
-			p.out = append(p.out, a.Spec)
-		}
-		if p.cost = l.Step.Cost; p.cost == (layers.Cost{}) {
-			def, _ := b.ops.Lookup(op.Kind)
-			p.cost = def.Cost(p.in, p.out, op.Attrs)
-		}
-		p.launches = []device.Launch{l}
-		if _, product := plan.ProductOf(op.Kind, p.in, p.out, op.Attrs); product && s.weight {
-			for len(p.launches) < min(mostCopies, int(rotatedBytes/max(l.In[1].Region.Bytes, 1))) {
-				c := l
-				c.In = slices.Clone(l.In)
-				if c.In[1].Region, err = h.filled(l.In[1].Region.Bytes); err != nil {
-					return nil, nil, err
-				}
-				p.launches = append(p.launches, c)
-			}
-		}
 		ops = append(ops, p)
+		if packed, ok, err := h.pack(p); err != nil {
+			return nil, nil, err
+		} else if ok {
+			ops = append(ops, packed)
+		}
 	}
 	return ops, h.free, nil
+}
+
+// prepare puts the operands of an op in place.
+func (h *held) prepare(g *layers.Graph, op *layers.Op, step layers.Step, rotate bool) (p prepared, err error) {
+	p.op, p.kernel = *op, step.Kernel
+	l := device.Launch{Step: step, Op: *op}
+	if l.Work, err = h.alloc(step.WorkBytes); err != nil {
+		return p, err
+	}
+	for _, o := range op.In {
+		a, err := h.argument(g, o)
+		if err != nil {
+			return p, err
+		}
+		l.In = append(l.In, a)
+		p.in = append(p.in, a.Spec)
+	}
+	for _, id := range op.Out {
+		a, err := h.argument(g, g.Whole(id))
+		if err != nil {
+			return p, err
+		}
+		l.Out = append(l.Out, a)
+		p.out = append(p.out, a.Spec)
+	}
+	if p.cost = step.Cost; p.cost == (layers.Cost{}) {
+		if def, ok := h.bench.ops.Lookup(op.Kind); ok {
+			p.cost = def.Cost(p.in, p.out, op.Attrs)
+		}
+	}
+	p.launches = []device.Launch{l}
+	if _, product := plan.ProductOf(step.Kernel, op.Kind, p.in, p.out, op.Attrs); product && rotate {
+		for len(p.launches) < min(mostCopies, int(rotatedBytes/max(l.In[1].Region.Bytes, 1))) {
+			c := l
+			c.In = slices.Clone(l.In)
+			if c.In[1].Region, err = h.filled(l.In[1].Region.Bytes); err != nil {
+				return p, err
+			}
+			p.launches = append(p.launches, c)
+		}
+	}
+	return p, nil
+}
+
+// pack returns an op with its weights packed, false where that is no difference.
+func (h *held) pack(raw prepared) (prepared, bool, error) {
+	p := raw
+	packer, ok := h.bench.stream.(device.Packer)
+	if !ok || len(raw.launches[0].Step.Packs) == 0 {
+		return p, false, nil
+	}
+	p.packed, p.launches = true, slices.Clone(raw.launches)
+	for i := range p.launches {
+		l := &p.launches[i]
+		l.In = slices.Clone(l.In)
+		for _, form := range l.Step.Packs {
+			if form.Bytes == 0 || form.In != 1 {
+				continue
+			}
+			into, err := h.alloc(form.Bytes)
+			if err != nil {
+				return p, false, err
+			}
+			if err := packer.Pack(h.bench.ctx, &l.Op, form, l.In[form.In], into); err != nil {
+				return p, false, err
+			}
+			l.In[form.In].Region, l.In[form.In].Packed = into, true
+		}
+	}
+	return p, p.launches[0].In[1].Packed, nil
 }
 
 // held is the memory of a sample.

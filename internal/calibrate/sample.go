@@ -19,25 +19,59 @@ type sample struct {
 	alike []layers.Kind
 }
 
-// graph returns a graph of the sample's op alone.
+// convolved is the activation of sampled convolutions.
+const convolved = string(plan.ConvActivation)
+
+// sampled is the path of the op that is measured, among others that are there for its sake.
+const sampled = "sampled"
+
+// graph returns a graph of the sample's op, and after a convolution some more, since a device may arrange activations
+// differently where there are several in a row.
 func (s sample) graph(ops *layers.Registry) (*layers.Graph, error) {
 	g := &layers.Graph{}
-	op := layers.Op{Kind: s.kind, Attrs: s.attrs}
-	for _, shape := range s.in {
-		if shape == nil {
+	op := layers.Op{Kind: s.kind, Attrs: s.attrs, Path: sampled}
+	for i, shape := range s.in {
+		switch {
+		case shape == nil:
 			op.In = append(op.In, layers.Absent)
-			continue
+		case s.weight && i > 0:
+			op.In = append(op.In, weight(g, shape))
+		default:
+			op.In = append(op.In, g.Whole(g.AddInput("", tensor.Float32, shape)))
 		}
-		op.In = append(op.In, g.Whole(g.AddInput("", tensor.Float32, shape)))
 	}
 	out, err := g.Emit(ops, op)
 	if err != nil {
 		return nil, err
 	}
+	if s.kind == "conv" {
+		for range 4 {
+			channels := g.Values[out[0]].Shape[1]
+			next := layers.Op{Kind: "conv", Attrs: window(1, 1, 0, 1), In: []layers.Operand{
+				g.Whole(out[0]), weight(g, tensor.Shape{channels, channels, 1, 1}), layers.Absent,
+			}}
+			if out, err = g.Emit(ops, next); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for _, id := range out {
 		g.Outputs = append(g.Outputs, layers.Output{Operand: g.Whole(id)})
 	}
 	return g, nil
+}
+
+// weight adds a weight that lies nowhere: its numbers do not matter.
+func weight(g *layers.Graph, shape tensor.Shape) layers.Operand {
+	layout := tensor.Contiguous(shape...)
+	bytes := int64(tensor.Float32.Size())
+	for _, n := range shape {
+		bytes *= int64(n)
+	}
+	id := g.AddWeight(tensor.Weight{
+		DType: tensor.Float32, Layout: layout, Extent: tensor.Extent{Bytes: bytes},
+	}, layers.Weight)
+	return layers.Operand{Value: id, Layout: layout}
 }
 
 // picture is what convolutions and pools see in the middle of a network, sequence what transformers do.
@@ -95,16 +129,18 @@ var attentions = []sample{
 	attention(8, 128, 128, 128),
 }
 
-// conv is a convolution of a square picture.
+// conv is a convolution of a square picture, with what follows it in most networks: a batch norm and an activation.
 func conv(inputs, outputs, size, kernel, stride, groups int) sample {
 	padding := kernel / 2
 	if stride == kernel {
 		padding = 0
 	}
+	norm, attrs := tensor.Shape{outputs}, window(kernel, stride, padding, groups)
+	attrs["eps"], attrs["act"] = 1e-5, convolved
 	return sample{
-		kind: "conv", weight: true,
-		in:    []tensor.Shape{{1, inputs, size, size}, {outputs, inputs / groups, kernel, kernel}, {outputs}},
-		attrs: window(kernel, stride, padding, groups),
+		kind: "conv", weight: true, attrs: attrs, in: []tensor.Shape{
+			{1, inputs, size, size}, {outputs, inputs / groups, kernel, kernel}, nil, norm, norm, norm, norm,
+		},
 	}
 }
 
@@ -157,7 +193,7 @@ func quickSamples() []sample {
 	for _, s := range samples {
 		name := string(s.kind)
 		if s.kind == "conv" {
-			p, _ := plan.ProductOf(s.kind, s.specs(), []layers.Spec{{Shape: s.in[0]}}, s.attrs)
+			p, _ := plan.ProductOf("", s.kind, s.specs(), []layers.Spec{{Shape: s.in[0]}}, s.attrs)
 			name = p.Class
 		}
 		if !seen[name] {
