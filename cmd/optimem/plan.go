@@ -133,13 +133,15 @@ func (r *run) planText(m *openModel) error {
 // planSums says what the plan comes to.
 func (r *run) planSums(m *openModel) *ascii.Table {
 	p := m.plan
-	resident, paged, host := 0, 0, 0
+	resident, paged, host, rows := 0, 0, 0, 0
 	for i := range p.Groups {
 		switch g := &p.Groups[i]; {
 		case g.OnHost:
 			host++
 		case g.Paged():
 			paged++
+		case g.Rows:
+			rows++
 		case g.Params > 0:
 			resident++
 		}
@@ -147,6 +149,9 @@ func (r *run) planSums(m *openModel) *ascii.Table {
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	t.Row("mode", fmt.Sprintf("%s on %s", r.mode, r.device))
 	groups := fmt.Sprintf("%d: %d resident, %d paged", len(p.Groups), resident, paged)
+	if rows > 0 {
+		groups += fmt.Sprintf(", %d by the rows they need", rows)
+	}
 	if host > 0 {
 		groups += fmt.Sprintf(", %d on the CPU", host)
 	}
@@ -159,6 +164,9 @@ func (r *run) planSums(m *openModel) *ascii.Table {
 		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},
 		purpose{p.RingBytes, "slots"}, purpose{p.ActivationBytes, "activations"}, purpose{p.WorkBytes, "workspace"},
 	))
+	if n := len(p.Fixed.Packed); n > 0 {
+		t.Row("packed", counted(n, "weight")+" of those that stay, as the device computes with them")
+	}
 	peak := ascii.FormatSize(p.PeakBytes())
 	if budget := r.budgetBytes(); budget > 0 {
 		peak += " of " + ascii.FormatSize(budget)
@@ -167,6 +175,7 @@ func (r *run) planSums(m *openModel) *ascii.Table {
 	if p.HostBytes() > 0 {
 		host := []purpose{
 			{p.StagingBytes, "staging"}, {p.HostCopyBytes, "copies of weights"}, {p.SwapBytes, "activations that wait"},
+			{p.GatherBytes, "rows of embeddings"},
 		}
 		if p.Sides != nil {
 			host = append(host, purpose{p.Sides.Host.PeakBytes(), "what the CPU computes"},
