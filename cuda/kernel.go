@@ -30,6 +30,7 @@ var families = []map[layers.Kind]kernel{
 	attentionKernels,
 	poolKernels,
 	indexKernels,
+	resampleKernels,
 }
 
 // table is put together from the families.
