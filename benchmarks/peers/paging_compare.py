@@ -43,8 +43,10 @@ class Group:
             path = pathlib.Path(base, "optimem-bench")
             try:
                 path.mkdir(exist_ok=True)
+                if not (path / knob).exists() or not os.access(path / "cgroup.procs", os.W_OK):
+                    path.rmdir()  # this is no cgroup, or one without that controller
+                    continue
                 (path / knob).write_text(str(limit))
-                (path / "cgroup.procs").write_text("")  # is it there?
             except OSError:
                 continue
             self.path, self.procs, self.peak = path, path / "cgroup.procs", path / peak
