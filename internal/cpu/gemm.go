@@ -208,7 +208,9 @@ type gemmCall[T real] struct {
 	leftPack         []T
 	parts            int
 	next             atomic.Int64
-	unit             unitCut
+	// round says that factors may be rounded to bfloat16.
+	round bool
+	unit  unitCut
 	// operands are what activations are given, by lane.
 	operands [mostLanes][1][]float32
 }

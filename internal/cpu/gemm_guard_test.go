@@ -39,7 +39,7 @@ func TestProductsStayInTheirMemory(t *testing.T) {
 			out := guardedView(t, emptyView(d, 1, m, n))
 			specs := emptyView(d, 1, m, n)
 			got := runKind(t, pool, "linear", nil, specs, x, w, bias)
-			packed := guardedView(t, packedView(t, pool, "linear", out, x, w))
+			packed := guardedView(t, packedView(t, pool, "linear", nil, out, x, w))
 			runInto(t, pool, "linear", nil, out, x, w, bias)
 			runInto(t, pool, "linear", nil, out, x, packed, bias)
 			if string(out.data) != string(got.data) {

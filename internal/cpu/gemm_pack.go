@@ -196,25 +196,31 @@ func panelDepth(k int, d tensor.DType) int {
 	return k
 }
 
-// packPanels writes a right factor n×k in panels.
-func packPanels(p *Pool, m matrix[float32], n, k int, dst []byte) {
+// packPanels writes a right factor n×k in panels, rounded to bfloat16 or as it is.
+func packPanels(p *Pool, m matrix[float32], n, k int, round bool, dst []byte) {
 	m.set = setOf(p)
-	task := &panelPacker{m: m, n: n, k: k, dst: dst}
+	task := &panelPacker{m: m, n: n, k: k, round: round, dst: dst}
 	p.Do(roundUp(n, stripColumns)/m.set.Columns, 1, task)
 }
 
 // A panelPacker is the task of packing a matrix n×k in panels: those of set.Columns lines, one behind the other, each with
 // all lines of k before those of k+1, and of bfloat16 those of k and k+1 side by side. Lines beyond n are zero.
 type panelPacker struct {
-	m    matrix[float32]
-	n, k int
-	dst  []byte
+	m     matrix[float32]
+	n, k  int
+	round bool
+	dst   []byte
 }
 
 // Run packs panels.
 func (p *panelPacker) Run(from, to int) {
 	width := p.m.set.Columns
 	size, depth := p.m.dtype.Size(), panelDepth(p.k, p.m.dtype)
+	var room []float32
+	if p.round {
+		size, depth = tensor.BFloat16.Size(), panelDepth(p.k, tensor.BFloat16)
+		room = make([]float32, blockK*width)
+	}
 	for panel := from; panel < to; panel++ {
 		l := panel * width
 		dst := p.dst[l*depth*size:][:width*depth*size]
@@ -223,6 +229,10 @@ func (p *panelPacker) Run(from, to int) {
 			clear(dst)
 		}
 		if lines == 0 {
+			continue
+		}
+		if p.round {
+			p.m.roundPairs(elements[uint32](view{data: dst}), room, width, l, lines, 0, p.k)
 			continue
 		}
 		if p.m.dtype == tensor.BFloat16 {
@@ -271,6 +281,16 @@ func (m *matrix[T]) packPairs(dst []uint32, width, l, lines, k0, k1 int) {
 			}
 			dst[k/2*width+i] = pair
 		}
+	}
+}
+
+// roundPairs packs elements [k0, k1) of lines as pairs of bfloat16; room is for blockK of them as float32.
+func (m *matrix[T]) roundPairs(dst []uint32, room []float32, width, l, lines, k0, k1 int) {
+	for k := k0; k < k1; k += blockK {
+		end := min(k+blockK, k1)
+		m.pack(any(room).([]T), width, l, l+lines, k, end)
+		// Packed depths are rounded up to more than pairs, with zeros.
+		m.set.PairUp(roundUp(end-k, 2), room, dst[(k-k0)/2*width:])
 	}
 }
 

@@ -1,7 +1,11 @@
 package cpu
 
 import (
+	"errors"
+	"fmt"
+
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -40,9 +44,10 @@ func cutUnit(m, n, k int) unitCut {
 	return u
 }
 
-// unitWork returns the scratch of a product by a matrix unit for some lanes, 0 for as many as it can use.
-func unitWork(m, n, k, lanes int) int64 {
-	if m < unitLeastRows || k > unitMostK {
+// unitWork returns the scratch of a product by a matrix unit for some lanes, 0 for as many as it can use; round says that
+// factors may be rounded.
+func unitWork(m, n, k, lanes int, round bool) int64 {
+	if !round && (m < unitLeastRows || k > unitMostK) {
 		return 0
 	}
 	u := cutUnit(m, n, k)
@@ -52,12 +57,40 @@ func unitWork(m, n, k, lanes int) int64 {
 	return int64(64 + u.leftBytes + lanes*u.laneBytes)
 }
 
-// byUnit reports whether a product is left to a matrix unit; round says that factors may be rounded.
-func (g *gemmCall[T]) byUnit(round bool) bool {
-	if g.set == nil || g.m < unitLeastRows || g.k > unitMostK || g.k == 0 || !g.set.HasUnit() {
+// byUnit reports whether a product is left to a matrix unit.
+func (g *gemmCall[T]) byUnit() bool {
+	if g.set == nil || g.k == 0 || !g.set.HasUnit() {
 		return false
 	}
-	return round || g.left.dtype == tensor.BFloat16 && g.right.dtype == tensor.BFloat16
+	return g.round || g.m >= unitLeastRows && g.k <= unitMostK &&
+		g.left.dtype == tensor.BFloat16 && g.right.dtype == tensor.BFloat16
+}
+
+// rounds reports whether attributes of an op let it round its factors to bfloat16.
+func rounds(a layers.Attrs) bool { return a.String("precision") == "bf16" }
+
+// precisionSupports returns why a precision that attributes ask for cannot be given.
+func precisionSupports(in []layers.Spec, a layers.Attrs) error {
+	switch p := a.String("precision"); {
+	case p == "":
+		return nil
+	case p != "bf16" || in[0].DType != tensor.Float32:
+		return fmt.Errorf("no products of %v in precision %q", in[0].DType, p)
+	}
+	if set := simd.Best(); set == nil || !set.HasUnit() {
+		return errors.New("precision bf16 takes a processor with AMX, and a system that lets programs use it")
+	}
+	return nil
+}
+
+// productLabel returns what reports call a product.
+func productLabel(kind string) func(a layers.Attrs) string {
+	return func(a layers.Attrs) string {
+		if p := a.String("precision"); p != "" {
+			return kind + "_" + p
+		}
+		return kind
+	}
 }
 
 // A unitCall is a call as a product by a matrix unit: a task whose parts are lanes.
@@ -68,7 +101,7 @@ func (g *gemmCall[T]) runUnit(p *Pool) {
 	g.unit = cutUnit(g.m, g.n, g.k)
 	g.lanes = min(g.unit.lanes, (len(g.work)-64-g.unit.leftBytes)/g.unit.laneBytes)
 	g.alignWork()
-	g.leftPack = nil
+	g.left.set, g.right.set = g.set, g.set
 	for g.i0 = 0; g.i0 < g.m; g.i0 += g.unit.rows {
 		g.rows = min(g.unit.rows, g.m-g.i0)
 		blocks := (g.rows + simd.UnitRows - 1) / simd.UnitRows
@@ -182,7 +215,7 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 func (g *gemmCall[T]) unitRight(j, j1, k0, k1 int, room []float32, dst []byte) []byte {
 	m := &g.right
 	const pair = 4 * simd.UnitColumns / 2 // bytes of a row
-	if m.packed && m.dtype == tensor.BFloat16 {
+	if m.packed && (m.dtype == tensor.BFloat16 || g.round) {
 		return m.data[2*(j*g.unit.depth+k0*simd.UnitColumns):]
 	}
 	end := min(k1, g.k)
@@ -195,23 +228,7 @@ func (g *gemmCall[T]) unitRight(j, j1, k0, k1 int, room []float32, dst []byte) [
 		m.packPairs(words, simd.UnitColumns, j, j1-j, k0, end)
 		return dst
 	}
-	for k := k0; k < end; k += blockK {
-		stop := min(k+blockK, end)
-		src := room
-		if m.packed { // float32
-			src = elements[float32](view{data: m.data})[j*g.k+k*simd.UnitColumns:][:(stop-k)*simd.UnitColumns]
-		} else {
-			g.b.pack(any(room).([]T), simd.UnitColumns, j, j1, k, stop)
-		}
-		even := (stop - k) &^ 1
-		g.set.PairUp(even, src, words[(k-k0)/2*simd.UnitColumns:])
-		if even < stop-k {
-			for c := range simd.UnitColumns {
-				last := tensor.BFloat16FromFloat32(src[even*simd.UnitColumns+c])
-				words[(k-k0+even)/2*simd.UnitColumns+c] = uint32(last)
-			}
-		}
-	}
+	m.roundPairs(words, room, simd.UnitColumns, j, j1-j, k0, end)
 	clear(words[(end-k0+1)/2*simd.UnitColumns:])
 	return dst
 }

@@ -35,16 +35,26 @@ func linearSupports(in, out []layers.Spec, a layers.Attrs) error {
 	if err := epilogueSupports(in, out, a); err != nil {
 		return err
 	}
+	return matmulSupports(in, out, a)
+}
+
+// matmulSupports takes floats and integers, in a precision that the processor has.
+func matmulSupports(in, out []layers.Spec, a layers.Attrs) error {
+	if err := precisionSupports(in, a); err != nil {
+		return err
+	}
 	return onlyNumbers(in, out, a)
 }
 
-// productWork returns the scratch that product takes.
-func productWork(m, n, k int, d tensor.DType) int64 {
+// productWork returns the scratch that product takes; round says that it may round its factors.
+func productWork(m, n, k int, d tensor.DType, round bool) int64 {
 	switch {
+	case round:
+		return unitWork(m, n, k, 0, true)
 	case !isReal(d):
 		return 0
 	case d == tensor.BFloat16:
-		return max(gemmHalfWork(m, n, k), unitWork(m, n, k, 0))
+		return max(gemmHalfWork(m, n, k), unitWork(m, n, k, 0, false))
 	case isHalf(d):
 		return gemmHalfWork(m, n, k)
 	}
@@ -89,9 +99,9 @@ func evenly(l tensor.Layout) (stride int, even bool) {
 }
 
 // product computes rows of out, n wide, from element at of out's memory on: out = a·b for factors of depth k, plus bias
-// for each column unless it is nil, and what the ending says.
+// for each column unless it is nil, and what the ending says. round says that factors may be rounded.
 func product[T real](
-	p *Pool, set *simd.Set, m, n, k int, a, b factor, out view, at int, bias []T, end ending[T], work []byte,
+	p *Pool, set *simd.Set, m, n, k int, a, b factor, out view, at int, bias []T, end ending[T], round bool, work []byte,
 ) {
 	if m == 0 || n == 0 {
 		return
@@ -109,7 +119,8 @@ func product[T real](
 	} else {
 		g.c, g.ldc = elements[T](out)[at:], n
 	}
-	if g.byUnit(false) {
+	g.round = round
+	if g.byUnit() {
 		g.runUnit(p)
 	} else {
 		g.run(p)
@@ -130,33 +141,36 @@ func runLinear(c *call) error {
 	return nil
 }
 
-func linearWork(in, out []layers.Spec, _ layers.Attrs) int64 {
+func linearWork(in, out []layers.Spec, a layers.Attrs) int64 {
 	n, k := in[1].Shape[0], in[1].Shape[1]
 	m := volume(in[0].Shape[:len(in[0].Shape)-1])
-	return scratchBytes(realBytes(in[0].DType), n) + productWork(m, n, k, out[0].DType)
+	return scratchBytes(realBytes(in[0].DType), n) + productWork(m, n, k, out[0].DType, rounds(a))
 }
 
 // linearPacks offers the weight in panels.
-func linearPacks(in, _ []layers.Spec, _ layers.Attrs) []layers.Pack {
-	return panelPacks(in[1].Shape[0], in[1].Shape[1], 0, in[1].DType)
+func linearPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
+	return panelPacks(in[1].Shape[0], in[1].Shape[1], 0, in[1].DType, rounds(a))
 }
 
-// panelPacks offers operand 1, a right factor n×k, in panels; its columns are dimension dim.
-func panelPacks(n, k, dim int, d tensor.DType) []layers.Pack {
+// panelPacks offers operand 1, a right factor n×k, in panels, rounded to bfloat16 or as it is; its columns are dimension
+// dim.
+func panelPacks(n, k, dim int, d tensor.DType, round bool) []layers.Pack {
 	set := simd.Best()
 	if _, ok := elementOf(d); !ok || set == nil || n == 0 || k == 0 {
 		return nil
 	}
-	return []layers.Pack{{
-		In: 1, Bytes: panelBytes(n, k, d), Form: "panels of " + strconv.Itoa(set.Columns), Dim: dim, Step: stripColumns,
-	}}
+	form := "panels of " + strconv.Itoa(set.Columns)
+	if round {
+		d, form = tensor.BFloat16, form+", bfloat16"
+	}
+	return []layers.Pack{{In: 1, Bytes: panelBytes(n, k, d), Form: form, Dim: dim, Step: stripColumns}}
 }
 
-func packLinear(pool *Pool, _ layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
+func packLinear(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
 	l := raw.layout
 	packPanels(pool, matrix[float32]{
 		data: raw.data, dtype: raw.dtype, offset: l.Offset, line: l.Strides[0], step: l.Strides[1],
-	}, l.Shape[0], l.Shape[1], dst)
+	}, l.Shape[0], l.Shape[1], rounds(a), dst)
 	return nil
 }
 
@@ -176,7 +190,7 @@ func linear[T real](c *call) {
 	right := factor{v: w, offset: w.layout.Offset, line: w.layout.Strides[0], step: w.layout.Strides[1]}
 	end := ending[T]{residual: c.operand(3), act: activation(c.attrs)}
 	m := volume(x.shape()[:len(x.shape())-1])
-	product(c.pool, c.pool.set, m, n, k, rowsOf(x), right, out, out.layout.Offset, bias, end, work)
+	product(c.pool, c.pool.set, m, n, k, rowsOf(x), right, out, out.layout.Offset, bias, end, rounds(c.attrs), work)
 }
 
 func lastStride(l tensor.Layout) int { return l.Strides[len(l.Strides)-1] }
@@ -191,7 +205,7 @@ func runGroupedMatmul(c *call) error {
 }
 
 func groupedMatmulWork(in, out []layers.Spec, _ layers.Attrs) int64 {
-	return productWork(in[0].Shape[0], in[1].Shape[2], in[1].Shape[1], out[0].DType)
+	return productWork(in[0].Shape[0], in[1].Shape[2], in[1].Shape[1], out[0].DType, false)
 }
 
 func groupedMatmul[T real](c *call) error {
@@ -209,7 +223,7 @@ func groupedMatmul[T real](c *call) error {
 		right := factor{
 			v: w, offset: w.layout.Offset + g*w.layout.Strides[0], line: w.layout.Strides[2], step: w.layout.Strides[1],
 		}
-		product(c.pool, c.pool.set, end-start, n, k, left, right, out, start*n, nil, ending[T]{}, c.work)
+		product(c.pool, c.pool.set, end-start, n, k, left, right, out, start*n, nil, ending[T]{}, false, c.work)
 		start = end
 	}
 	clear(out.data[start*n*out.dtype.Size():][:(rows-start)*n*out.dtype.Size()])

@@ -40,41 +40,44 @@ func (s matmulSizes) lanes() int {
 }
 
 // laneBytes returns the scratch of a lane.
-func (s matmulSizes) laneBytes(d tensor.DType) int64 {
+func (s matmulSizes) laneBytes(d tensor.DType, round bool) int64 {
+	if round {
+		return unitWork(s.m, s.n, s.k, 1, true)
+	}
 	alone := gemmWorkAlone(s.m, s.n, s.k, realBytes(d), isHalf(d))
 	if d == tensor.BFloat16 {
-		alone = max(alone, unitWork(s.m, s.n, s.k, 1))
+		alone = max(alone, unitWork(s.m, s.n, s.k, 1, false))
 	}
 	return alone
 }
 
-func matmulWork(in, out []layers.Spec, _ layers.Attrs) int64 {
+func matmulWork(in, out []layers.Spec, a layers.Attrs) int64 {
 	s := sizesOfMatmul(in[0].Shape, in[1].Shape)
 	d := out[0].DType
 	switch {
 	case !isReal(d):
 		return 0
 	case s.lanes() > 1:
-		return int64(s.lanes()) * s.laneBytes(d)
+		return int64(s.lanes()) * s.laneBytes(d, rounds(a))
 	}
-	return productWork(s.m, s.n, s.k, d)
+	return productWork(s.m, s.n, s.k, d, rounds(a))
 }
 
 // matmulPacks offers the right factor of a single product in panels.
-func matmulPacks(in, _ []layers.Spec, _ layers.Attrs) []layers.Pack {
+func matmulPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
 	y := in[1].Shape
 	r := len(y)
 	if volume(y[:r-2]) != 1 {
 		return nil
 	}
-	return panelPacks(y[r-1], y[r-2], r-1, in[1].DType)
+	return panelPacks(y[r-1], y[r-2], r-1, in[1].DType, rounds(a))
 }
 
-func packMatmul(pool *Pool, _ layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
+func packMatmul(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
 	l, r := raw.layout, len(raw.layout.Shape)
 	packPanels(pool, matrix[float32]{
 		data: raw.data, dtype: raw.dtype, offset: l.Offset, line: l.Strides[r-1], step: l.Strides[r-2],
-	}, l.Shape[r-1], l.Shape[r-2], dst)
+	}, l.Shape[r-1], l.Shape[r-2], rounds(a), dst)
 	return nil
 }
 
@@ -85,6 +88,7 @@ type matmulCall[T real] struct {
 	x, y, out view
 	end       ending[T]
 	work      []byte
+	round     bool
 	laneSize  int
 	next      atomic.Int64
 }
@@ -103,12 +107,13 @@ func matmul[T real](c *call) {
 	m.x, m.y, m.out, m.pool, m.work = c.in[0], c.in[1], c.out[0], c.pool, c.work
 	m.matmulSizes = sizesOfMatmul(m.x.shape(), m.y.shape())
 	m.end.alpha, m.end.beta = T(c.attrs.Float("alpha")), T(c.attrs.Float("beta"))
+	m.round = rounds(c.attrs)
 	m.end.scaled = m.end.alpha != 1
 	if m.end.beta != 0 {
 		m.end.addend = c.operand(2)
 	}
 	if lanes := m.lanes(); lanes > 1 {
-		m.laneSize = int(m.laneBytes(m.out.dtype))
+		m.laneSize = int(m.laneBytes(m.out.dtype, m.round))
 		m.next.Store(0)
 		c.pool.Do(lanes, 1, m)
 	} else {
@@ -144,7 +149,7 @@ func (m *matmulCall[T]) one(p *Pool, i int, work []byte) {
 	}
 	left := factor{v: m.x, offset: x.Offset, line: x.Strides[0], step: x.Strides[1]}
 	right := factor{v: m.y, offset: y.Offset, line: y.Strides[1], step: y.Strides[0]}
-	product(p, m.pool.set, m.m, m.n, m.k, left, right, m.out, m.out.layout.Offset+i*m.m*m.n, nil, end, work)
+	product(p, m.pool.set, m.m, m.n, m.k, left, right, m.out, m.out.layout.Offset+i*m.m*m.n, nil, end, m.round, work)
 }
 
 // scaleAndAdd: sums = alpha·sums + beta·v, for elements of v that lie stride apart from index at on.

@@ -1,0 +1,32 @@
+package layers
+
+import (
+	"testing"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+func TestNarrowMarksProductsOfFloat32(t *testing.T) {
+	value := func(d tensor.DType, shape ...int) Value { return Value{DType: d, Shape: shape} }
+	whole := func(id ValueID, shape ...int) Operand { return Operand{Value: id, Layout: tensor.Contiguous(shape...)} }
+	g := &Graph{
+		Values: []Value{
+			value(tensor.Float32, 2, 3), value(tensor.Float32, 4, 3), value(tensor.Float32, 2, 4),
+			value(tensor.BFloat16, 2, 3), value(tensor.BFloat16, 4, 3), value(tensor.BFloat16, 2, 4), value(tensor.Float32, 2, 4),
+		},
+		Ops: []Op{
+			{Kind: "linear", In: []Operand{whole(0, 2, 3), whole(1, 4, 3)}, Out: []ValueID{2}},
+			{Kind: "linear", In: []Operand{whole(3, 2, 3), whole(4, 4, 3)}, Out: []ValueID{5}, Attrs: Attrs{"act": "relu"}},
+			{Kind: "relu", In: []Operand{whole(2, 2, 4)}, Out: []ValueID{6}},
+		},
+	}
+	h := Narrow(g, "bf16")
+	for i, want := range []string{"bf16", "", ""} {
+		if got := h.Ops[i].Attrs.String("precision"); got != want {
+			t.Errorf("op %d has precision %q, want %q", i, got, want)
+		}
+		if g.Ops[i].Attrs.String("precision") != "" {
+			t.Errorf("op %d of the graph given has changed", i)
+		}
+	}
+}
