@@ -15,8 +15,7 @@ const worthwhile = 0.98
 // than p, in which it computes none: where a group has few rows, reading its weights in host memory takes less time than
 // moving them.
 func (d *draft) helped(p *Plan) *Plan {
-	guarded := slices.ContainsFunc(d.l.Graph.Ops, func(op layers.Op) bool { return len(op.Guard) > 0 })
-	if guarded || p.SwapBytes > 0 || p.MovedBytes == 0 {
+	if p.SwapBytes > 0 || p.MovedBytes == 0 {
 		return p
 	}
 	if p.SplitBytes > 0 {
