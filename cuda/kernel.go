@@ -31,6 +31,7 @@ var families = []map[layers.Kind]kernel{
 	poolKernels,
 	indexKernels,
 	resampleKernels,
+	sortKernels,
 }
 
 // table is put together from the families.

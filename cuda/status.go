@@ -31,6 +31,7 @@ var statusErrors = map[int32]error{
 	2: errors.New("index out of range"),
 	3: errors.New("the ends of the groups do not ascend within the rows"),
 	4: errors.New("the data makes another number of elements than was promised"),
+	5: errors.New("the range is not finite"),
 }
 
 // noting returns where the op that is being run notes a failure, and as whom.

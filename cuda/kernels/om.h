@@ -252,3 +252,6 @@ OM_DEVICE double om_times(double a, double b) {
 
 // What an op was told to make, and what its data makes, differ: the code of cuda/status.go.
 #define OM_BAD_COUNTS 4
+
+// A range that is not finite.
+#define OM_BAD_RANGE 5
