@@ -49,8 +49,8 @@ func Activation(a Attrs) (Kind, Attrs) {
 	return activations[name](a.Float("act_a"), a.Float("act_b"))
 }
 
-// activationOf returns the attributes that name an elementwise op as an activation, false where it is none.
-func activationOf(op *Op) (Attrs, bool) {
+// ActivationOf returns the attributes that name an elementwise op as an activation, false where it is none.
+func ActivationOf(op *Op) (Attrs, bool) {
 	switch op.Kind {
 	case "relu", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh":
 		return Attrs{"act": string(op.Kind)}, true

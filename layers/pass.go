@@ -23,6 +23,9 @@ const (
 	// FuseChains makes one op of elementwise ops that only read each other.
 	FuseChains
 	allPasses = FuseChains<<1 - 1
+	// ArrangeLayouts is a device's own step after these: layouts of values that suit its kernels. [Optimise] has no part
+	// in it.
+	ArrangeLayouts Passes = 1 << 16
 )
 
 // Optimise returns the graph after all passes but those left out. compute computes a graph without inputs and weights;

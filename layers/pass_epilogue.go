@@ -21,7 +21,7 @@ func (w *rewriting) epilogues() {
 		case "add":
 			w.intoSum(i)
 		default:
-			if act, ok := activationOf(op); ok && len(op.In) == 1 {
+			if act, ok := ActivationOf(op); ok && len(op.In) == 1 {
 				w.intoActivation(i, act)
 			}
 		}

@@ -36,6 +36,8 @@ type machine struct {
 	memoryBytes int64
 	// fuses says that the device computes what layers.Optimise makes.
 	fuses bool
+	// arranges says that it computes with the CPU's kernels, in the CPU's layouts.
+	arranges bool
 	// emulated is the device where it is one.
 	emulated *emulated.Device
 	// rates are the device's; elapsed is its clock, nil where that is the wall's.
@@ -84,7 +86,7 @@ func cpuMachine(o Options) (*machine, error) {
 		return nil, errors.Join(err, dev.Close())
 	}
 	return &machine{
-		name: "cpu", fuses: true, target: plan.CPU, lower: dev.Lower, pass: p.Pass, rates: o.Rates,
+		name: "cpu", fuses: true, arranges: true, target: plan.CPU, lower: dev.Lower, pass: p.Pass, rates: o.Rates,
 		held:      func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
 		stats:     func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },
 		hostBytes: p.HostBytes, free: func() (int64, bool) { return 0, false },
@@ -124,7 +126,7 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 		return nil, errors.Join(err, dev.Close(), host.Close())
 	}
 	return &machine{
-		name: "emu", fuses: true, target: plan.Target{Name: "emu", AlignBytes: emulatedAlign},
+		name: "emu", fuses: true, arranges: true, target: plan.Target{Name: "emu", AlignBytes: emulatedAlign},
 		lower: dev.Lower, hostLower: host.Lower,
 		emulated: dev, hostBytes: c.HostBytes, free: func() (int64, bool) {
 			total, free := dev.Memory()

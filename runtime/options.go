@@ -46,6 +46,8 @@ type Options struct {
 	Dump []string
 	// Ops is the registry that the model was built with; nil is layers.Standard().
 	Ops *layers.Registry
+	// Exact keeps to sums of products: no convolution by Winograd's algorithms, which round a few digits earlier.
+	Exact bool
 	// Without are the graph passes that are left out, for who looks for an error in one. The zero value is none.
 	Without layers.Passes
 	// Rates are what the device does in a second, HostRates what the CPU beside it does, for the planner; the zero value

@@ -84,6 +84,11 @@ type kernel struct {
 	// pack writes the packed form of an operand to dst.
 	pack func(pool *Pool, a layers.Attrs, p layers.Pack, raw view, dst []byte) error
 	run  func(c *call) error
+	// workOn is work for kernels whose scratch memory depends on how many threads there are, cost what an op does of which
+	// no registry knows, label the name for reports where that depends on attributes.
+	workOn func(threads int, in, out []layers.Spec, a layers.Attrs) int64
+	cost   func(in, out []layers.Spec, a layers.Attrs) layers.Cost
+	label  func(a layers.Attrs) string
 	// loops are those of an elementwise kind, for kernels that have it as a part; nil for others.
 	loops func(a layers.Attrs, d tensor.DType) loops
 }
@@ -95,7 +100,7 @@ var kernels = func() map[layers.Kind]kernel {
 		reductionKernels, softmaxKernels, normKernels, indexKernels, sortKernels,
 		linearKernels, attentionKernels, recurrentKernels,
 		elementwiseKernels, chainKernels, castKernels, createKernels, copyKernels,
-		convKernels, poolKernels, resampleKernels, padKernels,
+		convKernels, blockedKernels, poolKernels, resampleKernels, padKernels,
 	} {
 		for kind, k := range family {
 			if _, dup := all[kind]; dup {
@@ -138,6 +143,14 @@ func (k kernel) workBytes(in, out []layers.Spec, a layers.Attrs) int64 {
 	return k.work(in, out, a)
 }
 
+// threadsWorkBytes is workBytes on a number of threads.
+func (k kernel) threadsWorkBytes(threads int, in, out []layers.Spec, a layers.Attrs) int64 {
+	if k.workOn != nil {
+		return k.workOn(threads, in, out, a)
+	}
+	return k.workBytes(in, out, a)
+}
+
 // runReference gives an embedder's kernel contiguous operands.
 func runReference(c *call, def layers.OpDef) error {
 	in := make([]*tensor.Tensor, len(c.in))
@@ -156,8 +169,11 @@ func runReference(c *call, def layers.OpDef) error {
 	return def.Reference(in, out, c.attrs)
 }
 
-// Lower decides how every op of a graph is computed.
-func Lower(g *layers.Graph, ops *layers.Registry) (*layers.Lowered, error) {
+// Lower decides how every op of a graph is computed on one thread.
+func Lower(g *layers.Graph, ops *layers.Registry) (*layers.Lowered, error) { return lower(g, ops, 1) }
+
+// lower decides how every op of a graph is computed on a number of threads.
+func lower(g *layers.Graph, ops *layers.Registry, threads int) (*layers.Lowered, error) {
 	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
 	for i, op := range g.Ops {
 		in, out := specs(g, op)
@@ -168,7 +184,13 @@ func Lower(g *layers.Graph, ops *layers.Registry) (*layers.Lowered, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w: %w%s", op.Path, op.Kind, layers.ErrUnsupported, err, inSource(op))
 		}
-		l.Steps[i] = layers.Step{Kernel: k.name, WorkBytes: k.workBytes(in, out, op.Attrs)}
+		l.Steps[i] = layers.Step{Kernel: k.name, WorkBytes: k.threadsWorkBytes(threads, in, out, op.Attrs)}
+		if k.label != nil {
+			l.Steps[i].Kernel = k.label(op.Attrs)
+		}
+		if k.cost != nil {
+			l.Steps[i].Cost = k.cost(in, out, op.Attrs)
+		}
 		if k.packs != nil {
 			l.Steps[i].Packs = k.packs(in, out, op.Attrs)
 		}
@@ -235,6 +257,6 @@ func Compute(
 	if err := k.take(inSpecs, outSpecs, attrs); err != nil {
 		return nil, err
 	}
-	c.work = make([]byte, k.workBytes(inSpecs, outSpecs, attrs))
+	c.work = make([]byte, k.threadsWorkBytes(pool.Threads(), inSpecs, outSpecs, attrs))
 	return out, k.run(c)
 }

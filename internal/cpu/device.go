@@ -45,7 +45,9 @@ func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
 }
 
 // Lower decides how every op of a graph is computed.
-func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) { return Lower(g, d.ops) }
+func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) {
+	return lower(g, d.ops, d.pool.Threads())
+}
 
 type memory struct {
 	buf   *hostmem.Buf

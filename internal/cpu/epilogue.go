@@ -65,13 +65,19 @@ func convEpilogue(c *call, work *scratch) *epilogue {
 	return e
 }
 
-// normScales: scale = w/√(var+eps), shift = b − mean·scale: what a batch norm does to each channel.
+// normScales: scale = w/√(var+eps), shift = b − mean·scale: what a batch norm does to each channel. A weight that is absent
+// is 1, a bias 0.
 func normScales(scale, shift []float32, w, b, mean, variance view, eps float64) {
-	at := func(v view, i int) float32 { return elements[float32](v)[v.layout.Offset+i*v.layout.Strides[0]] }
+	at := func(v view, i int, absent float64) float64 {
+		if v.absent() {
+			return absent
+		}
+		return float64(elements[float32](v)[v.layout.Offset+i*v.layout.Strides[0]])
+	}
 	for i := range scale {
-		s := float64(at(w, i)) / math.Sqrt(float64(at(variance, i))+eps)
+		s := at(w, i, 1) / math.Sqrt(at(variance, i, 0)+eps)
 		scale[i] = float32(s)
-		shift[i] = float32(float64(at(b, i)) - float64(at(mean, i))*s)
+		shift[i] = float32(at(b, i, 0) - at(mean, i, 0)*s)
 	}
 }
 

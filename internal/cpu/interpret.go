@@ -39,7 +39,7 @@ func Interpret(
 			m.data[i] = make([]byte, v.Bytes())
 		}
 	}
-	lowered, err := Lower(g, ops)
+	lowered, err := lower(g, ops, pool.Threads())
 	if err != nil {
 		return nil, err
 	}

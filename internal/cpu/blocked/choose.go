@@ -8,10 +8,10 @@ const (
 	someTiles = 32
 )
 
-// choose returns the algorithm for a geometry. It depends on nothing else, so that packed weights fit whoever packs them
-// and results are the same everywhere.
+// choose returns the algorithm for a geometry. It depends on nothing else, and not on how many images there are, so that
+// packed weights fit whoever packs them, for batches of any size, and an image's results are the same in each.
 func choose(g Geometry) Algorithm {
-	tiles := func(m int) int { return g.Batch * ceil(g.OutHeight, m) * ceil(g.OutWidth, m) }
+	tiles := func(m int) int { return ceil(g.OutHeight, m) * ceil(g.OutWidth, m) }
 	switch {
 	case g.Planar:
 		return Stem

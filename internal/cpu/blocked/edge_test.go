@@ -156,7 +156,7 @@ func TestChoose(t *testing.T) {
 		{square(64, 64, 128, 3, 1), Winograd4},
 		{exact(square(64, 64, 128, 3, 1)), Direct},
 		{square(512, 512, 7, 3, 1), Winograd2},
-		{batch(square(512, 512, 7, 3, 1), 8), Winograd4},
+		{batch(square(512, 512, 7, 3, 1), 8), Winograd2},
 		{square(256, 256, 14, 3, 1), Winograd2},
 		{square(512, 512, 16, 3, 1), Winograd4},
 		{square(64, 64, 3, 3, 1), Direct},

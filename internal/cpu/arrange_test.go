@@ -1,0 +1,258 @@
+package cpu
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A picture is a graph of convolutions being written down for a test.
+type picture struct {
+	*layers.Graph
+	t *testing.T
+}
+
+func newPicture(t *testing.T) *picture { return &picture{&layers.Graph{}, t} }
+
+func (p *picture) input(shape ...int) layers.Operand {
+	return p.Whole(p.AddInput(fmt.Sprint("x", len(p.Inputs)), tensor.Float32, shape))
+}
+
+func (p *picture) weight(shape ...int) layers.Operand {
+	w := tensor.Weight{Name: fmt.Sprint(len(p.Values)), DType: tensor.Float32, Extent: tensor.Extent{Bytes: int64(4 * volume(shape))}}
+	return layers.Operand{Value: p.AddWeight(w, layers.Weight), Layout: tensor.Contiguous(shape...)}
+}
+
+func (p *picture) op(kind layers.Kind, a layers.Attrs, in ...layers.Operand) layers.Operand {
+	p.t.Helper()
+	out, err := p.Emit(layers.Standard(), layers.Op{Kind: kind, Attrs: a, In: in})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return p.Whole(out[0])
+}
+
+func (p *picture) output(o layers.Operand) {
+	p.Outputs = append(p.Outputs, layers.Output{Name: fmt.Sprint("y", len(p.Outputs)), Operand: o})
+}
+
+// conv adds a convolution with a window of k×k, with a bias and an activation.
+func (p *picture) conv(x layers.Operand, outputs, k, stride, groups int, act string, residual ...layers.Operand) layers.Operand {
+	a := layers.Attrs{
+		"stride": []int{stride, stride}, "padding": []int{k / 2, k / 2}, "dilation": []int{1, 1}, "groups": groups,
+	}
+	if act != "" {
+		a["act"] = act
+	}
+	in := []layers.Operand{x, p.weight(outputs, x.Layout.Shape[1]/groups, k, k), p.weight(outputs)}
+	if len(residual) > 0 {
+		in = append(in, layers.Absent, layers.Absent, layers.Absent, layers.Absent, residual[0])
+	}
+	return p.op("conv", a, in...)
+}
+
+// results computes a graph over inputs and weights that are the same for graphs with the same names.
+func (p *picture) results(g *layers.Graph) [][]byte {
+	p.t.Helper()
+	fill := func(name string, n int) []byte {
+		var seed [32]byte
+		copy(seed[:], name)
+		r := rand.New(rand.NewChaCha8(seed))
+		data := make([]byte, 4*n)
+		for i := range n {
+			binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(float32(r.Float64()-0.35)/4))
+		}
+		return data
+	}
+	in := make(map[string]*tensor.Tensor)
+	for _, id := range g.Inputs {
+		v := g.Values[id]
+		in[v.Name] = &tensor.Tensor{
+			DType: v.DType, Layout: tensor.Contiguous(v.Shape...), Data: fill(v.Name, volume(v.Shape)),
+		}
+	}
+	pool := NewPool(2)
+	defer pool.Close()
+	out, err := Interpret(p.t.Context(), pool, layers.Standard(), g, func(v layers.Value) ([]byte, error) {
+		return fill(v.Name, volume(v.Shape)), nil
+	}, in)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var list [][]byte
+	for _, o := range g.Outputs {
+		list = append(list, out[o.Name].Data)
+	}
+	return list
+}
+
+// turn returns the dimensions of an operand in another order.
+func turn(o layers.Operand, dims ...int) layers.Operand {
+	l := tensor.Layout{Offset: o.Layout.Offset}
+	for _, d := range dims {
+		l.Shape, l.Strides = append(l.Shape, o.Layout.Shape[d]), append(l.Strides, o.Layout.Strides[d])
+	}
+	return layers.Operand{Value: o.Value, Layout: l}
+}
+
+// channels returns channels [from, to) of an operand.
+func channels(o layers.Operand, from, to int) layers.Operand {
+	l := o.Layout
+	shape := append(tensor.Shape(nil), l.Shape...)
+	shape[1] = to - from
+	return layers.Operand{Value: o.Value, Layout: tensor.Layout{
+		Shape: shape, Strides: l.Strides, Offset: l.Offset + from*l.Strides[1],
+	}}
+}
+
+// perChannel returns an operand [N, C, 1, 1] for all pixels.
+func perChannel(o layers.Operand, height, width int) layers.Operand {
+	l := o.Layout
+	return layers.Operand{Value: o.Value, Layout: tensor.Layout{
+		Shape: tensor.Shape{l.Shape[0], l.Shape[1], height, width}, Strides: []int{l.Strides[0], l.Strides[1], 0, 0},
+	}}
+}
+
+// TestArrange: what becomes of convolutional networks, and that they compute the same.
+func TestArrange(t *testing.T) {
+	maxPool := layers.Attrs{
+		"kernel": []int{3, 3}, "stride": []int{2, 2}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "ceil_mode": false,
+	}
+	avgPool := layers.Attrs{
+		"kernel": []int{3, 3}, "stride": []int{2, 2}, "padding": []int{1, 1}, "ceil_mode": true, "count_include_pad": true,
+		"divisor": 0,
+	}
+	one := layers.Attrs{"size": []int{1, 1}}
+	for name, c := range map[string]struct {
+		build func(p *picture)
+		want  string
+	}{
+		"a residual network": {func(p *picture) {
+			x := p.conv(p.input(2, 3, 56, 48), 64, 7, 2, 1, "relu")
+			x = p.op("max_pool", maxPool, x)
+			y := p.conv(p.conv(x, 64, 1, 1, 1, "relu"), 64, 3, 1, 1, "relu")
+			x = p.conv(y, 64, 1, 1, 1, "relu", x)
+			pooled := p.op("adaptive_avg_pool", one, x)
+			flat := layers.Operand{Value: pooled.Value, Layout: tensor.Contiguous(2, 64)}
+			p.output(p.op("linear", nil, flat, p.weight(10, 64), p.weight(10)))
+		}, "conv16 pool16 conv16 conv16 conv16 pool16 from16 linear"},
+		"odd channels, squeezed and excited": {func(p *picture) {
+			x := p.conv(p.input(2, 3, 40, 40), 20, 3, 2, 1, "hardswish")
+			x = p.conv(x, 72, 1, 1, 1, "relu")
+			x = p.conv(x, 72, 5, 1, 72, "silu")
+			s := p.conv(p.op("adaptive_avg_pool", one, x), 24, 1, 1, 1, "relu")
+			s = p.conv(s, 72, 1, 1, 1, "sigmoid")
+			x = p.op("mul", nil, perChannel(s, 20, 20), x)
+			x = p.op("sigmoid", nil, p.conv(x, 20, 1, 1, 1, ""))
+			p.output(p.conv(p.op("add", nil, x, x), 30, 3, 1, 2, ""))
+		}, "conv16 conv16 conv16 pool16 conv16 conv16 mul16 conv16 act16 add conv16 from16"},
+		"norm before": {func(p *picture) {
+			x := p.conv(p.input(1, 3, 40, 40), 32, 3, 1, 1, "")
+			a := layers.Attrs{"eps": 1.5}
+			y := p.op("batch_norm", a, x, p.weight(32), p.weight(32), p.weight(32), p.weight(32))
+			y = p.conv(p.op("relu", nil, y), 48, 3, 1, 1, "")
+			y = p.op("cat", layers.Attrs{"dim": 1}, x, y)
+			y = p.op("batch_norm", a, y, p.weight(80), layers.Absent, p.weight(80), p.weight(80))
+			p.output(p.conv(p.op("avg_pool", avgPool, y), 64, 1, 1, 1, ""))
+		}, "conv16 norm16 conv16 cat16 norm16 pool16 conv16 from16"},
+		"parts of channels": {func(p *picture) {
+			x := p.conv(p.input(2, 3, 40, 40), 64, 3, 1, 1, "relu")
+			a := p.conv(channels(x, 0, 32), 32, 3, 1, 1, "")
+			b := p.conv(channels(x, 32, 64), 24, 3, 1, 1, "")
+			p.output(p.conv(p.op("cat", layers.Attrs{"dim": 1}, a, b), 32, 1, 1, 1, ""))
+		}, "conv16 slice16 conv16 slice16 conv16 cat16 conv16 from16"},
+		"channels that begin within a block": {func(p *picture) {
+			x := p.conv(p.conv(p.input(1, 3, 40, 40), 64, 3, 1, 1, "relu"), 40, 3, 1, 1, "relu")
+			p.output(p.conv(channels(x, 20, 40), 64, 3, 1, 1, ""))
+		}, "conv16 conv16 from16 to16 conv16 from16"},
+		"numbers and rows": {func(p *picture) {
+			x := p.conv(p.input(2, 3, 40, 40), 32, 3, 1, 1, "")
+			half := p.AddConst(tensor.Of([]float32{0.5}))
+			number := layers.Operand{Value: half, Layout: tensor.Layout{Shape: x.Layout.Shape, Strides: []int{0, 0, 0, 0}}}
+			row := p.weight(32)
+			row.Layout = tensor.Layout{Shape: x.Layout.Shape, Strides: []int{0, 1, 0, 0}}
+			x = p.op("add", nil, p.op("mul", nil, x, row), number)
+			p.output(p.conv(x, 32, 3, 1, 1, ""))
+		}, "conv16 mul add conv16 from16"},
+		"a mean of all pixels": {func(p *picture) {
+			x := p.conv(p.input(2, 3, 40, 40), 32, 3, 1, 1, "")
+			a := layers.Attrs{"dims": []int{2, 3}, "keepdim": false, "dtype": tensor.Float32}
+			p.output(p.op("linear", nil, p.op("mean", a, x), p.weight(10, 32), layers.Absent))
+		}, "conv16 pool16 from16 linear"},
+		"one convolution of few channels": {func(p *picture) {
+			p.output(p.conv(p.op("relu", nil, p.input(2, 8, 40, 40)), 8, 1, 1, 1, ""))
+		}, "relu conv"},
+		"what is no picture": {func(p *picture) {
+			a := layers.Attrs{"stride": []int{1, 1, 1}, "padding": []int{1, 1, 1}, "dilation": []int{1, 1, 1}, "groups": 1}
+			p.output(p.op("conv", a, p.input(1, 32, 10, 10, 10), p.weight(32, 32, 3, 3, 3), layers.Absent))
+		}, "conv"},
+		"lines": {func(p *picture) {
+			a := layers.Attrs{"stride": []int{2}, "padding": []int{1}, "dilation": []int{1}, "groups": 1, "act": "gelu"}
+			x := p.op("conv", a, p.input(2, 1, 4000), p.weight(64, 1, 7), layers.Absent)
+			x = p.op("conv", a, x, p.weight(64, 64, 3), p.weight(64))
+			p.output(x)
+		}, "conv16 conv16 from16"},
+		"read as it is, too": {func(p *picture) {
+			x := p.conv(p.input(2, 3, 40, 40), 32, 3, 1, 1, "")
+			p.output(p.op("cumsum", layers.Attrs{"dim": 2}, x))
+			p.output(p.conv(x, 32, 3, 1, 1, ""))
+			p.output(x)
+		}, "conv16 from16 cumsum conv16 from16"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPicture(t)
+			c.build(p)
+			before := len(p.Ops)
+			g := Arrange(p.Graph, false)
+			var kinds []string
+			for _, op := range g.Ops {
+				kinds = append(kinds, string(op.Kind))
+			}
+			if got := strings.Join(kinds, " "); got != c.want {
+				t.Errorf("it became %q, want %q", got, c.want)
+			}
+			if len(p.Ops) != before {
+				t.Error("the graph changed")
+			}
+			want := p.results(p.Graph)
+			for exact, bound := range map[bool]float64{false: 1e-4, true: 1e-5} {
+				for k, got := range p.results(Arrange(p.Graph, exact)) {
+					near(t, asFloats(got), asFloats(want[k]), bound)
+				}
+			}
+		})
+	}
+}
+
+// asFloats returns bytes as a tensor of numbers.
+func asFloats(b []byte) *tensor.Tensor {
+	return &tensor.Tensor{DType: tensor.Float32, Layout: tensor.Contiguous(len(b) / 4), Data: b}
+}
+
+// TestArrangeGuards: borders run when what they convert was computed, whoever reads it first.
+func TestArrangeGuards(t *testing.T) {
+	for _, yes := range []byte{0, 1} {
+		p := newPicture(t)
+		x := p.conv(p.input(1, 3, 40, 40), 32, 3, 1, 1, "")
+		is := p.Whole(p.AddConst(&tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(), Data: []byte{yes}}))
+		first := len(p.Ops)
+		a := p.op("cumsum", layers.Attrs{"dim": 2}, x)
+		for i := first; i < len(p.Ops); i++ {
+			p.Ops[i].Guard = []layers.Guard{{Predicate: is, Want: true}}
+		}
+		first = len(p.Ops)
+		b := p.op("cumsum", layers.Attrs{"dim": 3}, x)
+		for i := first; i < len(p.Ops); i++ {
+			p.Ops[i].Guard = []layers.Guard{{Predicate: is, Want: false}}
+		}
+		p.output(p.op("choose", nil, is, a, b))
+		got := p.results(Arrange(p.Graph, false))
+		near(t, asFloats(got[0]), asFloats(p.results(p.Graph)[0]), 1e-4)
+	}
+}

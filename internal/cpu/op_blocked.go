@@ -1,0 +1,318 @@
+package cpu
+
+import (
+	"github.com/optimem/optimem/internal/cpu/blocked"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// blockedKernels are ops over values in blocks, which only Arrange makes. Attribute "channels" is how many channels there
+// are without the padding, "conv" the convolution.
+var blockedKernels = map[layers.Kind]kernel{
+	// conv over In[0] in blocks, or [N, C, H, W] where "planar" is set; In[7] in blocks.
+	"conv16": {
+		run: runConv16, workOn: conv16Work, packs: conv16Packs, pack: packConv16, cost: conv16Cost, label: conv16Label,
+	},
+	// The pool that "pool" names.
+	"pool16": {run: runPool16, cost: pool16Cost},
+	// batch_norm, then an activation.
+	"norm16": {run: runNorm16, work: norm16Work, cost: blockedCost(2)},
+	"act16":  {run: runAct16, cost: blockedCost(1)},
+	// In[0] times a number for each channel of each image.
+	"mul16": {run: runMul16, cost: blockedCost(1)},
+	// Channels of the operands behind each other; "counts" are theirs.
+	"cat16": {run: runCat16, cost: blockedCost(0)},
+	// "count" channels from "channel" on.
+	"slice16": {run: runSlice16, cost: blockedCost(0)},
+	// From [N, C, H, W] of any strides, and to it.
+	"to16":   {run: runTo16, cost: blockedCost(0)},
+	"from16": {run: runFrom16, cost: blockedCost(0)},
+}
+
+// floats16 returns the elements of a view from its first on. The view's memory is aligned for float32.
+func floats16(v view) []float32 {
+	if v.absent() {
+		return nil
+	}
+	return elements[float32](v)[v.layout.Offset:]
+}
+
+// blockedSizes returns the images, blocks, rows and columns of a value in blocks.
+func blockedSizes(s tensor.Shape) (n, blocks, height, width int) { return s[0], s[1], s[2], s[3] }
+
+// blockedCost returns the cost of ops that do so many operations for each element.
+func blockedCost(flops int64) func(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+	return func(in, out []layers.Spec, _ layers.Attrs) layers.Cost {
+		c := layers.Cost{FLOPs: flops * int64(volume(out[0].Shape))}
+		for _, list := range [][]layers.Spec{in, out} {
+			for _, s := range list {
+				if s.DType != tensor.Invalid {
+					c.Bytes += int64(volume(s.Shape)) * int64(s.DType.Size())
+				}
+			}
+		}
+		return c
+	}
+}
+
+// conv16Of returns the convolution that attributes hold.
+func conv16Of(a layers.Attrs) *blocked.Conv { return a["conv"].(*blocked.Conv) }
+
+func conv16Label(a layers.Attrs) string { return "conv16_" + conv16Of(a).Algorithm().String() }
+
+// scaleBytes is the scratch for a scale and a shift of each output channel.
+func scaleBytes(in []layers.Spec) int64 { return int64(roundUp(8*in[1].Shape[0], 64)) }
+
+func conv16Work(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
+	return scaleBytes(in) + conv16Of(a).WorkBytes(threads, false)
+}
+
+func conv16Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+	c := blockedCost(0)(in, out, a)
+	conv := conv16Of(a)
+	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(volume(in[1].Shape[1:]))
+	switch conv.Algorithm() { // multiplications that are not made, less the transforms
+	case blocked.Winograd4:
+		c.FLOPs = c.FLOPs * 2 / 5
+	case blocked.Winograd2:
+		c.FLOPs = c.FLOPs * 3 / 5
+	}
+	return c
+}
+
+func conv16Packs(_, _ []layers.Spec, a layers.Attrs) []layers.Pack {
+	conv := conv16Of(a)
+	return []layers.Pack{{In: 1, Bytes: conv.PackedBytes(), Form: conv.Form(), Step: conv.PackStep()}}
+}
+
+// packConv16 writes the weights, or a few output channels of them, as the form says.
+func packConv16(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
+	conv16Of(a).Pack(pool, weight16(raw), elements[float32](view{data: dst}))
+	return nil
+}
+
+// weight16 returns a weight as convolutions in blocks read it.
+func weight16(v view) blocked.Weight {
+	l := v.layout
+	if len(l.Shape) == 3 {
+		l = tensor.Layout{
+			Shape:   tensor.Shape{l.Shape[0], l.Shape[1], 1, l.Shape[2]},
+			Strides: []int{l.Strides[0], l.Strides[1], 0, l.Strides[2]}, Offset: l.Offset,
+		}
+	}
+	return blocked.Weight{Data: v.data, DType: v.dtype, Layout: l}
+}
+
+// runConv16 is runConv over values in blocks.
+func runConv16(c *call) error {
+	conv := conv16Of(c.attrs)
+	a := blocked.Args{X: floats16(c.in[0]), Y: floats16(c.out[0])}
+	if conv.Planar {
+		s := c.in[0].layout.Strides
+		a.XStrides = [4]int{s[0], s[1], 0, s[len(s)-1]}
+		if len(s) == 4 {
+			a.XStrides[2] = s[2]
+		}
+	}
+	if w := c.in[1]; w.packed {
+		a.Packed = floats16(view{data: w.data, dtype: tensor.Float32})
+	} else {
+		a.Weight = weight16(w)
+	}
+	work := elements[float32](view{data: c.work})
+	n := conv.Out
+	scale, shift := work[:n], work[n:2*n]
+	bias := c.operand(2)
+	switch w := c.operand(3); {
+	case !w.absent():
+		normScales(scale, shift, w, c.in[4], c.in[5], c.in[6], c.attrs.Float("eps"))
+		for i := range shift {
+			if !bias.absent() {
+				shift[i] += scale[i] * elements[float32](bias)[bias.layout.Offset+i*bias.layout.Strides[0]]
+			}
+		}
+		a.Scale, a.Shift = scale, shift
+	case !bias.absent():
+		loadReal(shift, bias, bias.layout.Offset, bias.layout.Strides[0])
+		a.Shift = shift
+	}
+	a.Residual = floats16(c.operand(7))
+	a.Act, a.A, a.B = actOf(c.attrs)
+	a.Work = work[int(scaleBytes(specsOf(c.in)))/4:]
+	return conv.Run(c.ctx, c.pool, a)
+}
+
+// actOf returns the activation that attributes name.
+func actOf(a layers.Attrs) (act blocked.Act, p, q float32) {
+	act, ok := blocked.ActOf(a.String("act"))
+	if !ok {
+		panic("BUG: activation " + a.String("act"))
+	}
+	return act, float32(a.Float("act_a")), float32(a.Float("act_b"))
+}
+
+// specsOf returns the dtypes and shapes of views.
+func specsOf(list []view) []layers.Spec {
+	specs := make([]layers.Spec, len(list))
+	for i, v := range list {
+		specs[i] = layers.Spec{DType: v.dtype, Shape: v.layout.Shape}
+	}
+	return specs
+}
+
+// window16 returns the geometry of a pool.
+func window16(in, out []layers.Spec, a layers.Attrs) blocked.Window {
+	n, _, height, width := blockedSizes(in[0].Shape)
+	_, _, outHeight, outWidth := blockedSizes(out[0].Shape)
+	two := func(name string, fill int) (int, int) {
+		switch v := a.Ints(name); len(v) {
+		case 1:
+			return fill, v[0]
+		case 2:
+			return v[0], v[1]
+		}
+		return fill, fill
+	}
+	w := blocked.Window{
+		Batch: n, Channels: a.Int("channels"), Height: height, Width: width, OutHeight: outHeight, OutWidth: outWidth,
+		IncludePad: a.Bool("count_include_pad"), Divisor: a.Int("divisor"), Adaptive: a.Ints("kernel") == nil,
+	}
+	w.KernelH, w.KernelW = two("kernel", 1)
+	w.StrideH, w.StrideW = two("stride", 1)
+	w.PadTop, w.PadLeft = two("padding", 0)
+	w.DilationH, w.DilationW = two("dilation", 1)
+	w.PadBottom, w.PadRight = w.PadTop, w.PadLeft
+	return w
+}
+
+func pool16Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+	w := window16(in, out, a)
+	c := blockedCost(int64(w.KernelH*w.KernelW))(in, out, a)
+	if w.Adaptive {
+		c.FLOPs = int64(volume(in[0].Shape))
+	}
+	return c
+}
+
+// runPool16 is runMaxPool and runAvgPool over values in blocks.
+func runPool16(c *call) error {
+	w := window16(specsOf(c.in), specsOf(c.out), c.attrs)
+	x, y := floats16(c.in[0]), floats16(c.out[0])
+	switch c.attrs.String("pool") {
+	case "max_pool", "adaptive_max_pool":
+		blocked.MaxPool(c.pool, w, x, y)
+	default:
+		blocked.AvgPool(c.pool, w, x, y)
+	}
+	return nil
+}
+
+func norm16Work(in, _ []layers.Spec, _ layers.Attrs) int64 {
+	return int64(8 * in[0].Shape[1] * blocked.Lanes)
+}
+
+// runNorm16 is runBatchNorm over values in blocks, and the activation after it.
+func runNorm16(c *call) error {
+	channels := c.attrs.Int("channels")
+	work := elements[float32](view{data: c.work})
+	padded := c.in[0].shape()[1] * blocked.Lanes
+	scale, shift := work[:padded], work[padded:2*padded]
+	clear(work[:2*padded])
+	normScales(scale[:channels], shift[:channels], c.operand(1), c.operand(2), c.in[3], c.in[4], c.attrs.Float("eps"))
+	x, y := floats16(c.in[0]), floats16(c.out[0])
+	n, blocks, height, width := blockedSizes(c.out[0].shape())
+	pixels := height * width
+	act := activationLoop(c.attrs)
+	const part = 64 // pixels that stay in the cache
+	parts := (pixels + part - 1) / part
+	c.pool.For(n*blocks*parts, max(1, grain/(part*blocked.Lanes)), func(from, to int) {
+		for i := from; i < to; i++ {
+			plane, first := i/parts, i%parts*part
+			at, end := (plane*pixels+first)*blocked.Lanes, (plane*pixels+min(first+part, pixels))*blocked.Lanes
+			s := (*[blocked.Lanes]float32)(scale[plane%blocks*blocked.Lanes:])
+			t := (*[blocked.Lanes]float32)(shift[plane%blocks*blocked.Lanes:])
+			for ; at < end; at += blocked.Lanes {
+				in, out := (*[blocked.Lanes]float32)(x[at:]), (*[blocked.Lanes]float32)(y[at:])
+				for l := range out {
+					out[l] = float32(in[l]*s[l]) + t[l]
+				}
+			}
+			if act != nil {
+				dst := y[(plane*pixels+first)*blocked.Lanes : end]
+				act(dst, [][]float32{dst})
+			}
+		}
+	})
+	if act != nil {
+		zeroPadding(channels, n, blocks, pixels, y)
+	}
+	return nil
+}
+
+// zeroPadding makes the lanes beyond the channels zero.
+func zeroPadding(channels, n, blocks, pixels int, y []float32) {
+	used := channels % blocked.Lanes
+	if used == 0 {
+		return
+	}
+	for image := range n {
+		last := y[(image*blocks+blocks-1)*pixels*blocked.Lanes:][:pixels*blocked.Lanes]
+		for at := 0; at < len(last); at += blocked.Lanes {
+			clear(last[at+used : at+blocked.Lanes])
+		}
+	}
+}
+
+// runAct16 is an activation of values whose padding it would change.
+func runAct16(c *call) error {
+	_, _, height, width := blockedSizes(c.out[0].shape())
+	act, p, q := actOf(c.attrs)
+	x, y := floats16(c.in[0])[:c.in[0].size()], floats16(c.out[0])[:c.out[0].size()]
+	blocked.Add(c.pool, c.attrs.Int("channels"), height*width, x, nil, y, act, p, q)
+	return nil
+}
+
+func runMul16(c *call) error {
+	_, _, height, width := blockedSizes(c.out[0].shape())
+	n := c.out[0].size()
+	blocked.Multiply(c.pool, height*width, floats16(c.in[0])[:n], floats16(c.in[1]), floats16(c.out[0])[:n])
+	return nil
+}
+
+func runCat16(c *call) error {
+	n, _, height, width := blockedSizes(c.out[0].shape())
+	at, channels := 0, c.attrs.Int("channels")
+	for k, count := range c.attrs.Ints("counts") {
+		blocked.CopyChannels(
+			c.pool, n, height*width, count, floats16(c.in[k]), count, 0, floats16(c.out[0]), channels, at)
+		at += count
+	}
+	return nil
+}
+
+func runSlice16(c *call) error {
+	n, _, height, width := blockedSizes(c.out[0].shape())
+	a := c.attrs
+	blocked.CopyChannels(
+		c.pool, n, height*width, a.Int("count"), floats16(c.in[0]), a.Int("channels"), a.Int("channel"), floats16(c.out[0]),
+		a.Int("count"), 0)
+	return nil
+}
+
+func runTo16(c *call) error {
+	l := c.in[0].layout
+	s := l.Strides
+	strides := [4]int{s[0], s[1], 0, s[len(s)-1]}
+	if len(s) == 4 {
+		strides[2] = s[2]
+	}
+	n, _, height, width := blockedSizes(c.out[0].shape())
+	blocked.To(c.pool, n, c.attrs.Int("channels"), height, width, floats16(c.in[0]), strides, floats16(c.out[0]))
+	return nil
+}
+
+func runFrom16(c *call) error {
+	n, _, height, width := blockedSizes(c.in[0].shape())
+	blocked.From(c.pool, n, c.attrs.Int("channels"), height, width, floats16(c.in[0]), floats16(c.out[0]))
+	return nil
+}
