@@ -35,6 +35,10 @@ func runWriteView(c *call) error {
 	to := tensor.Layout{
 		Shape: c.attrs.Ints("shape"), Strides: c.attrs.Ints("strides"), Offset: c.attrs.Int("offset"),
 	}
+	if to.Shape.Equal(c.in[1].shape()) {
+		copyView(c.pool, c.out[0].data, to, c.in[1])
+		return nil
+	}
 	switch c.in[1].dtype.Size() {
 	case 1:
 		scatterTo[uint8](c, to)
@@ -61,7 +65,7 @@ func writeViewWork(in, _ []layers.Spec, _ layers.Attrs) int64 {
 
 func scatterTo[T any](c *call, to tensor.Layout) {
 	src := elements[T](view{data: c.work})
-	gatherAs(c.pool, src, elements[T](c.in[1]), c.in[1].layout)
+	gather(c.pool, c.work, c.in[1])
 	dst := elements[T](c.out[0])
 	lines(to, func(at, first, stride, n int) {
 		for i := range n {
@@ -71,33 +75,4 @@ func scatterTo[T any](c *call, to tensor.Layout) {
 }
 
 // gather copies the elements of a view to dst in row-major order.
-func gather(p *Pool, dst []byte, v view) {
-	switch out := (view{data: dst, dtype: v.dtype}); v.dtype.Size() {
-	case 1:
-		gatherAs(p, elements[uint8](out), elements[uint8](v), v.layout)
-	case 2:
-		gatherAs(p, elements[uint16](out), elements[uint16](v), v.layout)
-	case 4:
-		gatherAs(p, elements[uint32](out), elements[uint32](v), v.layout)
-	case 8:
-		gatherAs(p, elements[uint64](out), elements[uint64](v), v.layout)
-	case 16:
-		gatherAs(p, elements[[2]uint64](out), elements[[2]uint64](v), v.layout)
-	}
-}
-
-func gatherAs[T any](p *Pool, dst, src []T, l tensor.Layout) {
-	n64, _ := l.NumElements()
-	n := int(n64)
-	p.For(n, grain, func(from, to int) {
-		linesOf(l, from, to, func(at, first, stride, m int) {
-			if stride == 1 {
-				copy(dst[at:at+m], src[first:first+m])
-				return
-			}
-			for i := range m {
-				dst[at+i] = src[first+i*stride]
-			}
-		})
-	})
-}
+func gather(p *Pool, dst []byte, v view) { copyView(p, dst, tensor.Layout{}, v) }

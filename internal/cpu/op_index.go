@@ -35,7 +35,7 @@ var indexKernels = map[layers.Kind]kernel{
 	// The indices of what is not zero, torch.nonzero_static.
 	"nonzero": {run: runNonzero},
 	// torch.cat.
-	"cat": {run: func(c *call) error { return moverOf(c.out[0].dtype).cat(c) }},
+	"cat": {run: runCat},
 	// out[i] = x[n − 1 − i], torch.flip.
 	"flip": {run: runFlip},
 	// out[i] = x[(i − shift) mod n], torch.roll.

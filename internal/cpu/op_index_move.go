@@ -12,7 +12,6 @@ type mover interface {
 	index(c *call, x *indexing)
 	gather(c *call, d int)
 	maskedScatter(c *call) error
-	cat(c *call) error
 	roll(c *call) error
 }
 
@@ -120,34 +119,13 @@ func (moves[T]) maskedScatter(c *call) error {
 	return err
 }
 
-func (moves[T]) cat(c *call) error {
-	out := c.out[0]
-	d := c.attrs.Int("dim")
-	dst, inner := elements[T](out), volume(out.shape()[d+1:])
-	total, skip := out.shape()[d]*inner, 0
+// runCat: out is the operands one behind the other along a dimension: torch.cat.
+func runCat(c *call) error {
+	out, d := c.out[0], c.attrs.Int("dim")
+	to := tensor.Layout{Strides: out.layout.Strides, Offset: out.layout.Offset}
 	for _, v := range c.in {
-		src, block, l := elements[T](v), v.shape()[d]*inner, v.layout
-		start := skip
-		skip += block
-		if v.size() == 0 {
-			continue
-		}
-		c.pool.For(v.size(), grain, func(from, to int) {
-			linesOf(l, from, to, func(at, first, stride, n int) {
-				for n > 0 {
-					m := min(n, block-at%block)
-					line := dst[at/block*total+start+at%block:][:m]
-					if stride == 1 {
-						copy(line, src[first:first+m])
-					} else {
-						for i := range line {
-							line[i] = src[first+i*stride]
-						}
-					}
-					at, first, n = at+m, first+m*stride, n-m
-				}
-			})
-		})
+		copyView(c.pool, out.data, to, v)
+		to.Offset += v.shape()[d] * out.layout.Strides[d]
 	}
 	return nil
 }

@@ -1,0 +1,68 @@
+package cpu
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// TestCopies compares copies with copies of one element after another.
+func TestCopies(t *testing.T) {
+	for _, p := range append(poolsOf(t), poolInGo(t)) {
+		rng := rand.New(rand.NewPCG(41, 42))
+		for round := range 200 {
+			d := []tensor.DType{tensor.Float32, tensor.Float16, tensor.Bool, tensor.Int64, tensor.Complex128}[round%5]
+			shape := randomShape(rng)
+			x := randomView(rng, tensor.Float32, shape)
+			x.DType = d
+			x.Data = make([]byte, len(x.Data)/4*d.Size())
+			for i := range x.Data {
+				x.Data[i] = byte(rng.Uint32())
+			}
+			v := view{data: x.Data, dtype: d, layout: x.Layout}
+			want := make([]byte, volume(shape)*d.Size())
+			copyMany(want, tensor.Contiguous(shape...), v)
+			got := make([]byte, len(want))
+			gather(p, got, v)
+			if !bytes.Equal(got, want) {
+				t.Fatalf("a copy of %v of %v differs", x.Layout, d)
+			}
+			if d != tensor.Float32 {
+				continue
+			}
+			dim := rng.IntN(len(shape))
+			out, err := Compute(t.Context(), p, layers.Standard(), "cat", layers.Attrs{"dim": dim}, x, x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			half := out[0].Layout
+			half.Shape = shape
+			for range 2 {
+				copyMany(got, tensor.Contiguous(shape...), view{data: out[0].Data, dtype: d, layout: half})
+				if !bytes.Equal(got, want) {
+					t.Fatalf("a part of %v along dimension %d differs", out[0].Layout, dim)
+				}
+				half.Offset += shape[dim] * half.Strides[dim]
+			}
+		}
+	}
+}
+
+// TestCopiesAllocate: copies allocate nothing.
+func TestCopiesAllocate(t *testing.T) {
+	p := NewPool(2)
+	defer p.Close()
+	x := tensor.Of(make([]float32, 4*70*90), 4, 70, 90)
+	turned := &tensor.Tensor{DType: x.DType, Data: x.Data, Layout: tensor.Layout{
+		Shape: tensor.Shape{4, 90, 70}, Strides: []int{6300, 1, 90},
+	}}
+	if n := allocates(t, p, "copy", nil, turned); n != 0 {
+		t.Errorf("a copy allocates %v objects", n)
+	}
+	if n := allocates(t, p, "cat", layers.Attrs{"dim": 1}, x, x); n != 0 {
+		t.Errorf("cat allocates %v objects", n)
+	}
+}
