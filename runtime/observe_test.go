@@ -71,8 +71,8 @@ func TestLog(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	model := build(t, digitsModel, nil)
-	s, _ := emulate(t, model, plan.Auto, optimem.Options{Memory: 330 << 10, Observe: optimem.LogObserver(log)},
-		emulated.Options{MemoryBytes: 1 << 20, FailAlloc: 2})
+	s, _ := emulate(t, model, plan.Auto, optimem.Options{Memory: 600 << 10, Observe: optimem.LogObserver(log)},
+		emulated.Options{MemoryBytes: 1 << 20, FailAlloc: 4})
 	runDigits(t, s, pictures(1))
 	seen := make(map[string]int)
 	for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
