@@ -32,6 +32,7 @@ var families = []map[layers.Kind]kernel{
 	indexKernels,
 	resampleKernels,
 	sortKernels,
+	specialKernels,
 }
 
 // table is put together from the families.
