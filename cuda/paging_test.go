@@ -206,7 +206,11 @@ func TestPageGivesTheSameBits(t *testing.T) {
 	l := lower(t, g)
 	want := onCPU(t, g)
 	orders := []string{"threads"}
-	for seed := range 20 {
+	seeds := 20
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range seeds {
 		orders = append(orders, fmt.Sprintf("lazy:%d", seed))
 	}
 	for _, order := range orders {
@@ -244,7 +248,11 @@ func TestRandomBudgets(t *testing.T) {
 	least := planned(t, l, plan.Options{Mode: plan.Auto}).MinBytes
 	most := planned(t, l, plan.Options{Mode: plan.Resident}).PeakBytes() * 5 / 4
 	random := rand.New(rand.NewPCG(3, 4))
-	for range 200 {
+	budgets := 200
+	if testing.Short() {
+		budgets = 20
+	}
+	for range budgets {
 		budget := least + random.Int64N(most-least)
 		p := planned(t, l, plan.Options{Mode: plan.Auto, MemoryBytes: budget})
 		const arenas, piece = 5, 512 // each arena ends somewhere in a piece of the simulated driver's
