@@ -3,6 +3,7 @@ package cpu
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/optimem/optimem/device"
@@ -116,7 +117,9 @@ func (s *stream) CopyOut(dst []byte, src device.Region) error {
 
 // Run computes an op.
 func (s *stream) Run(ctx context.Context, l device.Launch) error {
-	return s.d.run(ctx, &l.Op, views(l.In), views(l.Out), regionBytes(l.Work))
+	c := newCall()
+	c.in, c.out = appendViews(c.in, l.In), appendViews(c.out, l.Out)
+	return s.d.run(ctx, &l.Op, c, regionBytes(l.Work))
 }
 
 // Pack implements device.Packer.
@@ -143,8 +146,9 @@ func (d *Device) Pack(ctx context.Context, op *layers.Op, p layers.Pack, raw Ope
 	return k.pack(d.pool, op.Attrs, p, view{data: raw.Bytes, dtype: raw.DType, layout: raw.Layout}, dst)
 }
 
-// run computes an op over memory.
-func (d *Device) run(ctx context.Context, op *layers.Op, in, out []view, work []byte) error {
+// run computes an op over the memory of a call's operands, which it ends the use of.
+func (d *Device) run(ctx context.Context, op *layers.Op, c *call, work []byte) error {
+	defer c.free()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -152,15 +156,30 @@ func (d *Device) run(ctx context.Context, op *layers.Op, in, out []view, work []
 	if err != nil {
 		return err
 	}
-	return k.run(&call{ctx: ctx, attrs: op.Attrs, in: in, out: out, work: work, pool: d.pool})
+	c.ctx, c.attrs, c.work, c.pool = ctx, op.Attrs, work, d.pool
+	return k.run(c)
 }
 
-func views(args []device.Argument) []view {
-	vs := make([]view, len(args))
-	for i, a := range args {
+// calls are calls that nobody uses.
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+// newCall returns a call without operands; free ends its use.
+func newCall() *call { return calls.Get().(*call) }
+
+func (c *call) free() {
+	clear(c.in)
+	clear(c.out)
+	*c = call{in: c.in[:0], out: c.out[:0]}
+	calls.Put(c)
+}
+
+func appendViews(vs []view, args []device.Argument) []view {
+	for _, a := range args {
+		v := view{}
 		if a.Operand.Value != layers.NoValue {
-			vs[i] = view{data: regionBytes(a.Region), dtype: a.Spec.DType, layout: a.Operand.Layout, packed: a.Packed}
+			v = view{data: regionBytes(a.Region), dtype: a.Spec.DType, layout: a.Operand.Layout, packed: a.Packed}
 		}
+		vs = append(vs, v)
 	}
 	return vs
 }
@@ -177,14 +196,14 @@ type Operand struct {
 // Compute runs an op over the host's memory, for devices that compute with the CPU's kernels. Work is as large as the
 // lowered step says.
 func (d *Device) Compute(ctx context.Context, op *layers.Op, in, out []Operand, work []byte) error {
-	views := func(list []Operand) []view {
-		vs := make([]view, len(list))
-		for i, o := range list {
-			vs[i] = view{data: o.Bytes, dtype: o.DType, layout: o.Layout, packed: o.Packed}
-		}
-		return vs
+	c := newCall()
+	for _, o := range in {
+		c.in = append(c.in, view{data: o.Bytes, dtype: o.DType, layout: o.Layout, packed: o.Packed})
 	}
-	return d.run(ctx, op, views(in), views(out), work)
+	for _, o := range out {
+		c.out = append(c.out, view{data: o.Bytes, dtype: o.DType, layout: o.Layout, packed: o.Packed})
+	}
+	return d.run(ctx, op, c, work)
 }
 
 type event struct{}

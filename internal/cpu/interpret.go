@@ -50,16 +50,16 @@ func Interpret(
 		if !m.holds(op.Guard) {
 			continue
 		}
-		var in, out []view
+		c := newCall()
 		for _, o := range op.In {
-			in = append(in, m.view(o))
+			c.in = append(c.in, m.view(o))
 		}
 		for _, id := range op.Out {
-			out = append(out, m.view(m.g.Whole(id)))
+			c.out = append(c.out, m.view(m.g.Whole(id)))
 		}
 		n := lowered.Steps[i].WorkBytes
 		work = slices.Grow(work[:0], int(n))
-		if err := d.run(ctx, op, in, out, work[:n]); err != nil {
+		if err := d.run(ctx, op, c, work[:n]); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", op.Path, op.Kind, err)
 		}
 	}
