@@ -91,6 +91,8 @@ type Conv struct {
 	algorithm Algorithm
 	set       *kernel.ConvSet
 	how       method
+	// rawBytes bounds what is packed at a time of raw weights.
+	rawBytes int
 }
 
 // A method is an algorithm for one geometry.
@@ -116,7 +118,7 @@ func newConv(g Geometry, algorithm Algorithm, set *kernel.ConvSet) *Conv {
 	if err := Supports(g); err != nil {
 		panic("BUG: blocked: " + err.Error())
 	}
-	c := &Conv{Geometry: g, algorithm: algorithm, set: set}
+	c := &Conv{Geometry: g, algorithm: algorithm, set: set, rawBytes: rawBytes}
 	switch algorithm {
 	case Winograd2, Winograd4:
 		c.how = newWinograd(c, 2+2*int(algorithm-Winograd2))
@@ -172,12 +174,12 @@ func (c *Conv) WorkBytes(threads int, packed bool) int64 {
 	return 4 * int64(n)
 }
 
-// rawBytes bounds what is packed at a time of raw weights.
+// rawBytes is the most that is packed at a time of raw weights.
 const rawBytes = 8 << 20
 
 // rawPieces is how many pieces of raw weights are packed at a time.
 func (c *Conv) rawPieces() int {
-	return min(c.how.pieces(), max(1, rawBytes/4/c.how.pieceFloats()))
+	return min(c.how.pieces(), max(1, c.rawBytes/4/c.how.pieceFloats()))
 }
 
 // Pack writes weights in the form that Run reads fastest. Weights of a whole number of pieces are packed as these.

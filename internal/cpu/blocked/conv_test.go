@@ -259,7 +259,7 @@ func algorithmsFor(g Geometry) []Algorithm {
 }
 
 // tolerance is the largest error of each algorithm, as a part of the sum of the sizes of what is added up.
-var tolerance = [numAlgorithms]float64{1e-6, 1e-6, 1e-6, 1e-6, 2e-6, 2e-5}
+var tolerance = [numAlgorithms]float64{1e-6, 1e-6, 1e-6, 1e-6, 2e-6, 5e-6}
 
 func TestConv(t *testing.T) {
 	for _, set := range kernel.ConvSets() {
@@ -272,6 +272,8 @@ func TestConv(t *testing.T) {
 					got := p.run(t, conv, threadCount(2), true)
 					within(t, algorithm, got, want, bound, tolerance[algorithm])
 					sameBits(t, "raw weights", p.run(t, conv, threadCount(2), false), got)
+					conv.rawBytes = 1 // a piece at a time
+					sameBits(t, "raw weights in pieces", p.run(t, conv, threadCount(2), false), got)
 					sameBits(t, "one thread", p.run(t, conv, threadCount(1), true), got)
 					sameBits(t, "five threads", p.run(t, conv, threadCount(5), true), got)
 				}
@@ -285,4 +287,35 @@ type failer interface {
 	Helper()
 	Fatal(...any)
 	Fatalf(string, ...any)
+}
+
+// TestAccuracy logs the error of each algorithm against float64: the root of the mean square and the largest, as a part
+// of the largest result. With AVX-512, 3×3 kernels and inputs between −1 and 1 it says
+//
+//	           64 channels             512 channels
+//	direct     rms 8e-8, largest 5e-7  rms 8e-8, largest 3e-7
+//	winograd2  rms 7e-8, largest 3e-7  rms 1e-7, largest 6e-7
+//	winograd4  rms 2e-7, largest 1e-6  rms 4e-7, largest 3e-6
+func TestAccuracy(t *testing.T) {
+	limits := map[Algorithm]float64{Direct: 1e-6, Winograd2: 1e-6, Winograd4: 5e-6}
+	for _, set := range kernel.ConvSets() {
+		for _, channels := range []int{64, 512} {
+			g := square(channels, 32, 12, 3, 1)
+			p := newProblem(rand.New(rand.NewPCG(11, 12)), g)
+			want, _ := p.want()
+			for _, a := range algorithmsFor(g) {
+				got := p.run(t, newConv(g, a, set), threadCount(2), true)
+				var squares, largest, most float64
+				for i, v := range got {
+					d := math.Abs(float64(v) - want[i])
+					squares, largest, most = squares+d*d, max(largest, d), max(most, math.Abs(want[i]))
+				}
+				rms := math.Sqrt(squares / float64(len(got)))
+				t.Logf("%s, %d channels, %v: rms %.1e, largest %.1e", set.Name, channels, a, rms/most, largest/most)
+				if largest/most > limits[a] {
+					t.Errorf("%v is off by %.1e", a, largest/most)
+				}
+			}
+		}
+	}
 }

@@ -332,7 +332,8 @@ func (j *directJob) run(first, end, band int, slot []float32) {
 			j.depthwisePanel(d.panels[i], j.packed[(i-first)*d.pieceFloats():])
 			continue
 		}
-		j.panel(d.panels[i], j.packed[(i-first)*d.pieceFloats():])
+		// The first panel finds the pixels where another thread wrote them, the others in the second cache.
+		j.panel(d.panels[i], j.packed[(i-first)*d.pieceFloats():], i == first && !d.copied)
 	}
 }
 
@@ -345,8 +346,8 @@ func (j *directJob) start() int {
 	return (at + j.rows[0]*j.StrideH*j.Width + j.cols[0]*j.StrideW) * Lanes
 }
 
-// panel computes the band for a panel of output channels.
-func (j *directJob) panel(p panel, w []float32) {
+// panel computes the band for a panel of output channels. fetch says to fetch the pixels of the next tile in time.
+func (j *directJob) panel(p panel, w []float32, fetch bool) {
 	d := j.direct
 	set := d.set
 	pixel := Lanes * d.StrideW
@@ -397,9 +398,10 @@ func (j *directJob) panel(p panel, w []float32) {
 				if i < larger {
 					pixels++
 				}
-				t.AheadX = 4 * pixels * pixel
-				if i == tiles-1 {
-					t.AheadX = 4 * (rowStep - (count-pixels)*pixel)
+				if fetch {
+					if t.AheadX = 4 * pixels * pixel; i == tiles-1 {
+						t.AheadX = 4 * (rowStep - (count-pixels)*pixel)
+					}
 				}
 				set.Conv(pixels, narrow, &t)
 				if i < tiles-1 {

@@ -238,7 +238,6 @@ func (w *winograd) products(point, panel, tiles int, packed, v, m []float32) {
 			if i < larger {
 				size++
 			}
-			t.AheadX = 4 * size * Lanes
 			w.set.Conv(size, columns < w.set.Columns, &t)
 			if i < count-1 {
 				t.X, t.Y = move(t.X, size*t.XPixel), move(t.Y, size*t.YPixel)

@@ -1,6 +1,9 @@
 package kernel
 
-import "unsafe"
+import (
+	"math"
+	"unsafe"
+)
 
 // A WinogradTile is a run of tiles to transform for F(m×m, 3×3): of an input (m+2)×(m+2) pixels of 16 channels become as
 // many numbers for each channel; of their products with weights become m×m pixels, which Flags finish as those of a
@@ -37,14 +40,17 @@ func (s *ConvSet) WinogradWeights(m int, t *WinogradTile) {
 	s.winogradWeights[m/4]((*byte)(unsafe.Pointer(t)))
 }
 
+// root is √½. The points of F(4×4) are 0, ±root, ±2·root and ∞.
+const root = math.Sqrt2 / 2
+
 // winogradWeights is the transform of weights in one dimension.
 func winogradWeights(m int, g *[6]float32) (o [6]float32) {
 	if m == 2 {
 		a, b := (g[0]+g[2])/2, g[1]/2
 		return [6]float32{g[0], a + b, a - b, g[2]}
 	}
-	a, b, c, d := (g[0]+g[2])/6, g[1]/6, g[0]/24+g[2]/6, g[1]/12
-	return [6]float32{g[0] / 4, -(a + b), b - a, c + d, c - d, g[2]}
+	a, b, c := g[0]*(-2./3)-g[2]/3, g[0]/6+g[2]/3, g[1]*(root/3)
+	return [6]float32{g[0], a - 2*c, a + 2*c, b + c, b - c, g[2]}
 }
 
 // winogradInput is the transform of the input in one dimension.
@@ -52,8 +58,8 @@ func winogradInput(m int, d *[6]float32) (o [6]float32) {
 	if m == 2 {
 		return [6]float32{d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]}
 	}
-	a, b, c, e := d[4]-4*d[2], d[3]-4*d[1], d[4]-d[2], d[3]-d[1]
-	return [6]float32{4*d[0] + d[4] - 5*d[2], a + b, a - b, c + 2*e, c - 2*e, 4*d[1] + d[5] - 5*d[3]}
+	a, b, c, e := d[4]-2*d[2], root*(d[3]-2*d[1]), d[4]-d[2]/2, 2*root*(d[3]-d[1]/2)
+	return [6]float32{d[0] + d[4] - 2.5*d[2], a + b, a - b, c + e, c - e, d[1] + d[5] - 2.5*d[3]}
 }
 
 // winogradOutput is the transform of products in one dimension.
@@ -62,7 +68,7 @@ func winogradOutput(m int, p *[6]float32) (o [6]float32) {
 		return [6]float32{p[0] + p[1] + p[2], p[1] - p[2] - p[3]}
 	}
 	s1, d1, s2, d2 := p[1]+p[2], p[1]-p[2], p[3]+p[4], p[3]-p[4]
-	return [6]float32{p[0] + s1 + s2, d1 + 2*d2, s1 + 4*s2, d1 + p[5] + 8*d2}
+	return [6]float32{p[0] + s1 + s2, root * (d1 + 2*d2), s1/2 + 2*s2, p[5] + root*(d1/2+4*d2)}
 }
 
 // winogradTiles transforms tiles in Go.

@@ -84,6 +84,8 @@ func (s set) conv(pixels, vectors int) {
 	MOVQ(field(tileW), w)
 	MOVQ(field(tileXPixel), pixel)
 	MOVQ(field(tileAheadW), ahead)
+	place := GP64() // of the sums that are fetched next
+	MOVQ(field(tileY), place)
 	// Pixels in threes: one base each, and the distance of pixels as index.
 	var bases []reg.GPVirtual
 	for p := 0; p < pixels; p += 3 {
@@ -132,6 +134,7 @@ func (s set) conv(pixels, vectors int) {
 		PREFETCHT1(Mem{Base: ahead, Disp: 64 * line})
 	}
 	ADDQ(U32(256), ahead)
+	s.fetchSums(label("sums"), field, place, left, vectors)
 	MOVQ(field(tileQuads), left)
 	TESTQ(left, left)
 	JE(LabelRef(label("rest")))
@@ -167,6 +170,33 @@ func (s set) conv(pixels, vectors int) {
 	JNE(LabelRef(label("step")))
 	s.finish(label, field, pixels, vectors, acc, b, one, true)
 	s.end()
+}
+
+// fetchSums fetches two pixels of the output and of the residual into the first cache.
+func (s set) fetchSums(skip string, field func(int) Mem, place, spare reg.GPVirtual, vectors int) {
+	fetch := func(base, index reg.GPVirtual) {
+		PREFETCHT0(Mem{Base: base})
+		if vectors*s.lanes > 16 {
+			PREFETCHT0(Mem{Base: base, Index: index, Scale: 1})
+		}
+	}
+	block, other := GP64(), GP64()
+	MOVQ(field(tileYBlock), block)
+	MOVQ(field(tileResidual), spare)
+	MOVQ(field(tileYPixel), other)
+	fetch(place, block)
+	ADDQ(other, place)
+	fetch(place, block)
+	ADDQ(other, place)
+	TESTQ(spare, spare)
+	JE(LabelRef(skip))
+	ADDQ(place, spare)
+	SUBQ(field(tileY), spare)
+	SUBQ(other, spare)
+	fetch(spare, block)
+	SUBQ(other, spare)
+	fetch(spare, block)
+	Label(skip)
 }
 
 // finish writes what follows the sums of a tile: the sum so far, scale and shift, residual, limits, the mask of channels

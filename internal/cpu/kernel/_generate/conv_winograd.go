@@ -38,8 +38,9 @@ type transform struct {
 	steps func(in, out, constants []reg.VecPhysical)
 }
 
-// winograd has the transforms of the input, of the output and of weights for tiles of m×m pixels and kernels of 3×3, with the points
-// 0, ±1, ±2 and ∞, or fewer.
+// winograd has the transforms of the input, of the output and of weights for tiles of m×m pixels and kernels of 3×3. The
+// points are 0, ±1 and ∞ for m = 2, and 0, ±√½, ±√2 and ∞ for m = 4: with these, errors are a fourth of those with the
+// usual 0, ±1, ±2 and ∞ at most, and half in the mean.
 var winograd = map[int][3]transform{
 	2: {
 		{4, 4, nil, func(d, o, _ []reg.VecPhysical) {
@@ -65,56 +66,58 @@ var winograd = map[int][3]transform{
 		}},
 	},
 	4: {
-		{6, 6, []float32{2, 4, 5}, func(d, o, c []reg.VecPhysical) {
-			two, four, five := c[0], c[1], c[2]
-			VMOVAPS(d[4], o[0])
-			VFMADD231PS(four, d[0], o[0])
-			VFNMADD231PS(five, d[2], o[0]) // 4·d0 − 5·d2 + d4
-			VFMADD231PS(four, d[1], d[5])
-			VFNMADD231PS(five, d[3], d[5]) // 4·d1 − 5·d3 + d5
+		{6, 6, []float32{2.5, 2, 0.5, math.Sqrt2 / 2}, func(d, o, c []reg.VecPhysical) {
+			half, two, sum, a := c[2], c[1], c[0], c[3]
+			VADDPS(d[4], d[0], o[0])
+			VFNMADD231PS(sum, d[2], o[0]) // d0 − 5/2·d2 + d4
+			VADDPS(d[1], d[5], o[5])
+			VFNMADD231PS(sum, d[3], o[5]) // d1 − 5/2·d3 + d5
 			VMOVAPS(d[4], d[0])
-			VFNMADD231PS(four, d[2], d[0]) // d4 − 4·d2
-			VSUBPS(d[2], d[4], d[4])       // d4 − d2
+			VFNMADD231PS(two, d[2], d[0])  // d4 − 2·d2
+			VFNMADD231PS(half, d[2], d[4]) // d4 − d2/2
 			VMOVAPS(d[3], d[2])
-			VFNMADD231PS(four, d[1], d[2]) // d3 − 4·d1
-			VSUBPS(d[1], d[3], d[3])       // d3 − d1
-			VADDPS(d[2], d[0], o[1])
-			VSUBPS(d[2], d[0], o[2])
+			VFNMADD231PS(two, d[1], d[2])  // d3 − 2·d1
+			VFNMADD231PS(half, d[1], d[3]) // d3 − d1/2
+			VADDPS(d[3], d[3], d[3])
+			VMOVAPS(d[0], o[1])
+			VFMADD231PS(a, d[2], o[1])
+			VMOVAPS(d[0], o[2])
+			VFNMADD231PS(a, d[2], o[2])
 			VMOVAPS(d[4], o[3])
-			VFMADD231PS(two, d[3], o[3])
-			VFNMADD231PS(two, d[3], d[4])
+			VFMADD231PS(a, d[3], o[3])
 			VMOVAPS(d[4], o[4])
-			VMOVAPS(d[5], o[5])
+			VFNMADD231PS(a, d[3], o[4])
 		}},
-		{6, 4, []float32{2, 4, 8}, func(m, o, c []reg.VecPhysical) {
-			two, four, eight := c[0], c[1], c[2]
+		{6, 4, []float32{2, 0.5, 4, math.Sqrt2 / 2}, func(m, o, c []reg.VecPhysical) {
+			two, half, four, a := c[0], c[1], c[2], c[3]
 			VADDPS(m[2], m[1], o[2]) // s1
 			VSUBPS(m[2], m[1], o[1]) // d1
 			VADDPS(m[4], m[3], m[1]) // s2
 			VSUBPS(m[4], m[3], m[2]) // d2
 			VADDPS(o[2], m[0], o[0])
 			VADDPS(m[1], o[0], o[0])
-			VADDPS(m[5], o[1], o[3])
-			VFMADD231PS(eight, m[2], o[3])
+			VMULPS(four, m[2], m[3])
+			VFMADD231PS(half, o[1], m[3])
+			VMOVAPS(m[5], o[3])
+			VFMADD231PS(a, m[3], o[3]) // m5 + a·(d1/2 + 4·d2)
 			VFMADD231PS(two, m[2], o[1])
-			VFMADD231PS(four, m[1], o[2])
+			VMULPS(a, o[1], o[1]) // a·(d1 + 2·d2)
+			VMULPS(half, o[2], o[2])
+			VFMADD231PS(two, m[1], o[2]) // s1/2 + 2·s2
 		}},
-		{3, 6, []float32{1. / 4, 1. / 6, 1. / 12, 1. / 24}, func(g, o, c []reg.VecPhysical) {
-			VMULPS(c[0], g[0], o[0])
+		{3, 6, []float32{-2. / 3, -1. / 3, 1. / 6, math.Sqrt2 / 6}, func(g, o, c []reg.VecPhysical) {
+			VMOVAPS(g[0], o[0])
 			VMOVAPS(g[2], o[5])
-			VMULPS(c[3], g[0], o[3])
-			VFMADD231PS(c[1], g[2], o[3]) // g0/24 + g2/6
-			VMOVAPS(o[3], o[4])
-			VFMADD231PS(c[2], g[1], o[3])
-			VFNMADD231PS(c[2], g[1], o[4])
-			VADDPS(g[2], g[0], g[0])
-			VMULPS(c[1], g[0], g[0])
-			VMULPS(c[1], g[1], g[1])
-			VSUBPS(g[0], g[1], o[2]) // (g1 − g0 − g2)/6
-			VADDPS(g[1], g[0], g[0])
-			s := o[1]
-			VXORPS(s, s, s)
-			VSUBPS(g[0], s, s) // −(g0 + g1 + g2)/6
+			VMULPS(c[3], g[1], g[1]) // a/3·g1
+			VMULPS(c[2], g[0], o[3])
+			VFNMADD231PS(c[1], g[2], o[3]) // g0/6 + g2/3
+			VSUBPS(g[1], o[3], o[4])
+			VADDPS(g[1], o[3], o[3])
+			VADDPS(g[1], g[1], g[1])
+			VMULPS(c[0], g[0], o[2])
+			VFMADD231PS(c[1], g[2], o[2]) // −2/3·g0 − 1/3·g2
+			VSUBPS(g[1], o[2], o[1])
+			VADDPS(g[1], o[2], o[2])
 		}},
 	},
 }
