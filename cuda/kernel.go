@@ -33,6 +33,7 @@ var families = []map[layers.Kind]kernel{
 	resampleKernels,
 	sortKernels,
 	specialKernels,
+	recurrentKernels,
 }
 
 // table is put together from the families.

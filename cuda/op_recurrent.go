@@ -1,0 +1,94 @@
+package cuda
+
+import (
+	"fmt"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// recurrentKernels walk a sequence with a state: kernels/recurrent.cu.
+var recurrentKernels = map[layers.Kind]kernel{
+	"lstm": {supports: supportsRecurrent(4), launch: func(l *launch) error { return launchRecurrent(l, 4) }},
+	"gru":  {supports: supportsRecurrent(3), launch: func(l *launch) error { return launchRecurrent(l, 3) }},
+	"rnn":  {supports: supportsRecurrent(1), launch: func(l *launch) error { return launchRecurrent(l, 1) }},
+}
+
+// recurrentThreads is THREADS of kernels/recurrent.cu; mostSharedBytes is what a block may have of shared memory.
+const (
+	recurrentThreads = 256
+	mostSharedBytes  = 48 << 10
+)
+
+// recurrentBytes is the shared memory of a block: the state, the cell and the state to come.
+func recurrentBytes(d tensor.DType, gates int, state, weight tensor.Shape) int64 {
+	bytes := int64(4)
+	if d == tensor.Float64 {
+		bytes = 8
+	}
+	return bytes * (int64(state[2]) + 2*int64(weight[0]/gates))
+}
+
+func supportsRecurrent(gates int) func(in, _ []layers.Spec, _ layers.Attrs) error {
+	return func(in, out []layers.Spec, a layers.Attrs) error {
+		floats := append([]layers.Spec{in[0]}, in[2:]...) // without how many run at each step
+		if err := onlyReal(floats, out, a); err != nil {
+			return err
+		}
+		if b := recurrentBytes(in[0].DType, gates, in[2].Shape, in[4].Shape); b > mostSharedBytes {
+			return fmt.Errorf("a state of %d bytes, of which a block holds %d", b, mostSharedBytes)
+		}
+		return nil
+	}
+}
+
+// launchRecurrent walks the directions one after the other, the sequences side by side.
+func launchRecurrent(l *launch, gates int) error {
+	x, batches, first, out, a := l.in[0], l.in[1], l.in[2], l.out[0], l.attrs
+	directions, batch, width := first.shape()[0], first.shape()[1], first.shape()[2]
+	if batch == 0 || width == 0 {
+		return nil
+	}
+	rank, rows := len(x.shape()), 1
+	for _, n := range x.shape()[:rank-1] {
+		rows *= n
+	}
+	steps, batchesStep := x.shape()[0], 0
+	if !batches.absent() {
+		steps, batchesStep = batches.shape()[0], batches.layout.Strides[0]
+	}
+	lastCell := operand{}
+	if len(l.out) > 2 {
+		lastCell = l.out[2]
+	}
+	three := func(o operand) []int {
+		if o.absent() {
+			return make([]int, 3)
+		}
+		return o.layout.Strides
+	}
+	matrix := func(o operand) []int { return three(o)[:2] }
+	bias := func(o operand) int { return three(o)[0] }
+	for d := range directions {
+		p := l.in[4+d*layers.RecurrentParams:][:layers.RecurrentParams]
+		hidden := p[0].shape()[0] / gates
+		sizes := []int{
+			gates, directions, d, flag(d == 1 || a.Bool("reverse")), flag(a.String("nonlinearity") == "relu"),
+			rows, steps, batch, x.shape()[rank-1], hidden, width, x.layout.Strides[rank-1], batchesStep,
+		}
+		sizes = append(append(sizes, three(first)...), three(l.in[3])...)
+		sizes = append(append(sizes, matrix(p[0])...), matrix(p[1])...)
+		sizes = append(append(sizes, bias(p[2]), bias(p[3])), matrix(p[4])...)
+		c := l.call(ofFloats("om_recurrent", x.dtype)).write(out).write(l.out[1]).write(lastCell)
+		c.read(x).layout(leading(x.layout, 1)).read(batches).read(first).read(l.in[3])
+		for _, o := range []operand{p[0], p[1], p[2], p[3], p[4]} {
+			c.read(o)
+		}
+		c.i32(dtypeCodes[x.dtype]).ints(len(sizes), sizes...).status()
+		shared := recurrentBytes(x.dtype, gates, first.shape(), p[0].shape())
+		if err := c.grid(dims{min(int64(batch), mostBlocks), 1, 1}, dims{recurrentThreads, 1, 1}, shared); err != nil {
+			return err
+		}
+	}
+	return nil
+}
