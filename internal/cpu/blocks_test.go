@@ -253,6 +253,27 @@ func allocates(t *testing.T, p *Pool, kind layers.Kind, attrs layers.Attrs, in .
 	})
 }
 
+// TestCasts compares conversions between floats with those in Go.
+func TestCasts(t *testing.T) {
+	inGo := poolInGo(t)
+	kinds := []tensor.DType{tensor.Float32, tensor.Float16, tensor.BFloat16}
+	for _, p := range poolsOf(t) {
+		rng := rand.New(rand.NewPCG(51, 52))
+		for range 10 {
+			for _, from := range kinds {
+				for _, to := range kinds {
+					x := randomView(rng, from, randomShape(rng))
+					agreeWith(t, p, inGo, "cast", layers.Attrs{"dtype": to}, 0, x)
+				}
+			}
+		}
+		x := randomView(rng, tensor.BFloat16, tensor.Shape{200, 300})
+		if n := allocates(t, p, "cast", layers.Attrs{"dtype": tensor.Float32}, x); n != 0 {
+			t.Errorf("a cast allocates %v objects", n)
+		}
+	}
+}
+
 // TestBlocksAllocate: elementwise ops and chains of them allocate nothing.
 func TestBlocksAllocate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))

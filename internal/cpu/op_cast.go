@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -42,6 +43,7 @@ func runCast(c *call) error {
 	switch {
 	case in == out:
 		gather(c.pool, c.out[0].data, c.in[0])
+	case isSingle(in) && isSingle(out) && castBlocks(c):
 	case loadsFloat32[in] != nil:
 		castAs(c, loadsFloat32[in], in == tensor.Float32, storesOfFloat[float32](out))
 	case loadsFloat64[in] != nil:
@@ -54,6 +56,21 @@ func runCast(c *call) error {
 		castAs(c, loadFloat8, false, storesOfFloat[float32](out))
 	}
 	return nil
+}
+
+// castBlocks converts between float32 and halves with the processor's kernels; it reports whether it could. The larger of
+// an element and itself is the element.
+func castBlocks(c *call) bool {
+	if c.pool.set == nil {
+		return false
+	}
+	b := newBlocks(c)
+	if b == nil {
+		return false
+	}
+	b.steps[0], b.count = blockStep{op: vectorOp{m: simd.MapMaximum}, operands: 2, at: -1}, 1
+	b.run(c)
+	return true
 }
 
 // castAs reads elements as T and stores them with store.
