@@ -22,8 +22,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"sync"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/optimem/optimem/cuda/kernels"
 )
@@ -98,6 +101,8 @@ func (b *builder) library(more []source) (string, error) {
 			return "", err
 		}
 	}
+	var compiling errgroup.Group
+	compiling.SetLimit(goruntime.GOMAXPROCS(0))
 	for _, s := range list {
 		h := sha256.New()
 		fmt.Fprintln(h, b.compiler, flags)
@@ -109,10 +114,13 @@ func (b *builder) library(more []source) (string, error) {
 		sum := h.Sum(nil)
 		all.Write(sum)
 		object := filepath.Join(b.dir, hex.EncodeToString(sum[:12])+".o")
-		if err := b.make(object, append([]string{"-I", src, "-c", "-x", "c++", filepath.Join(src, s.name)}, flags...)); err != nil {
-			return "", err
-		}
 		objects = append(objects, object)
+		compiling.Go(func() error {
+			return b.make(object, append([]string{"-I", src, "-c", "-x", "c++", filepath.Join(src, s.name)}, flags...))
+		})
+	}
+	if err := compiling.Wait(); err != nil {
+		return "", err
 	}
 	dir := filepath.Join(b.dir, hex.EncodeToString(all.Sum(nil)[:12]))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
