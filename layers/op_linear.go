@@ -10,7 +10,8 @@ import (
 
 // linearOps are products of matrices.
 var linearOps = []OpDef{
-	// linear: In[0] [… K] · In[1]ᵀ [N K] + In[2] [N], which may be absent; then its epilogue.
+	// linear: In[0] [… K] · In[1]ᵀ [N K] + In[2] [N], which may be absent; then its epilogue. In[1] and In[2] have In[0]'s
+	// dtype, or may be half floats beside float32, which [FoldCasts] makes.
 	{Kind: "linear", Shape: linearShape, FLOPs: linearFLOPs, Axes: linearAxes},
 	// matmul: beta × In[2] + alpha × In[0] · In[1] for matrices [… M K] and [… K N] with equal leading dimensions. In[2]
 	// [… M N] may be absent; with beta 0 its elements do not count, not even NaN.
@@ -81,8 +82,11 @@ func linearShape(in []Spec, a Attrs) ([]Spec, error) {
 	if err := wantOperands(in, 2, linearResidual+1); err != nil {
 		return nil, err
 	}
-	if err := sameDTypes(in); err != nil {
-		return nil, err
+	for i, s := range in {
+		half := isHalf(s.DType) && (i == 1 || i == 2) && in[0].DType == tensor.Float32
+		if given(in, i) && s.DType != in[0].DType && !half {
+			return nil, sameDTypes(in)
+		}
 	}
 	x, w := in[0].Shape, in[1].Shape
 	if len(x) < 1 || len(w) != 2 || x[len(x)-1] != w[1] {

@@ -48,6 +48,9 @@ type Options struct {
 	Ops *layers.Registry
 	// Exact keeps to sums of products: no convolution by Winograd's algorithms, which round a few digits earlier.
 	Exact bool
+	// Precision is what factors of products may be rounded to: "bf16", on a CPU with AMX; "" or "fp32" is nothing
+	// narrower than the model's own. Sums are float32 in any case. What the device cannot do is an error.
+	Precision string
 	// Without are the graph passes that are left out, for who looks for an error in one. The zero value is none.
 	Without layers.Passes
 	// Rates are what the device does in a second, HostRates what the CPU beside it does, for the planner; the zero value

@@ -43,6 +43,9 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 	if s.machine.fuses {
 		p.graph = layers.Optimise(p.source, s.opts.Ops, s.opts.Without, s.constants)
 	}
+	if p.graph, err = s.narrowed(p.graph); err != nil {
+		return nil, err
+	}
 	if s.machine.arranges && s.opts.Without&layers.ArrangeLayouts == 0 {
 		p.graph = cpu.Arrange(p.graph, s.opts.Exact)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/optimem/optimem/internal/ascii"
@@ -147,7 +148,7 @@ func (r *run) options(dumped []string) runtime.Options {
 	opts := runtime.Options{
 		Device: r.device, Memory: r.budgetBytes(), HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
-		CUDALibrary: os.Getenv(libraryVariable), PlanOnly: r.dry, Exact: r.exact,
+		CUDALibrary: os.Getenv(libraryVariable), PlanOnly: r.dry, Exact: r.exact, Precision: r.precision,
 	}
 	if r.device == "cpu" {
 		opts.Rates = opts.HostRates
@@ -199,6 +200,9 @@ func (m *openModel) pass(ctx context.Context) (runtime.Values, runFacts, error) 
 		PeakDeviceBytes: after.PeakBytes, WeightBytes: after.WeightBytes,
 		MovedBytes: after.MovedBytes - before.MovedBytes, StallSeconds: (after.Stall - before.Stall).Seconds(),
 	}
+	if facts.Precision = m.r.precision; facts.Precision != precisions[0] {
+		facts.Products, facts.Narrow = m.products()
+	}
 	if simulated {
 		// Ops take on the device's clock what the plan says they do, so that all else is waiting.
 		now, _ := m.session.Clock()
@@ -210,6 +214,21 @@ func (m *openModel) pass(ctx context.Context) (runtime.Values, runFacts, error) 
 		facts.StallSeconds = max(facts.Seconds-float64(passes)*m.plan.Forecast.ComputeSeconds, 0)
 	}
 	return out, facts, nil
+}
+
+// products counts the products of matrices and convolutions of the plan, and those whose factors are rounded as the
+// precision allows.
+func (m *openModel) products() (all, narrow int) {
+	for i, op := range m.plan.Lowered.Graph.Ops {
+		kernel := m.plan.Lowered.Steps[i].Kernel
+		switch {
+		case strings.HasSuffix(kernel, "_"+m.r.precision):
+			all, narrow = all+1, narrow+1
+		case op.Kind == "linear" || op.Kind == "matmul" || strings.HasPrefix(string(op.Kind), "conv"):
+			all++
+		}
+	}
+	return all, narrow
 }
 
 // A passWatch follows a pass group by group, and draws how far it has come.
@@ -258,6 +277,9 @@ type runFacts struct {
 	// WeightBytes are those of the weights that stay, MovedBytes what was brought for this run alone.
 	PeakDeviceBytes, WeightBytes, MovedBytes int64
 	StallSeconds                             float64
+	// Narrow of all Products have factors that were rounded to Precision; they are counted if that is not the default.
+	Precision        string
+	Products, Narrow int
 }
 
 // String is the line that ends a run.
@@ -270,9 +292,13 @@ func (f runFacts) String() string {
 	if f.Simulated {
 		took += " (simulated)"
 	}
-	return fmt.Sprintf("%s, peak %s, weights %s, %s, stall %.3g %%, %s", took,
+	text := fmt.Sprintf("%s, peak %s, weights %s, %s, stall %.3g %%, %s", took,
 		ascii.FormatSize(f.PeakDeviceBytes), ascii.FormatSize(f.WeightBytes), moved, 100*f.stallFraction(),
 		counted(f.Threads, "thread"))
+	if f.Products > 0 {
+		text += fmt.Sprintf(", %s in %d of %s", f.Precision, f.Narrow, counted(f.Products, "product"))
+	}
+	return text
 }
 
 func (f runFacts) stallFraction() float64 {

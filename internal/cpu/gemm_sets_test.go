@@ -279,6 +279,29 @@ func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
 	}
 }
 
+// TestLinearReadsHalves multiplies floats by half weights: the bits are those of the same weights widened before.
+func TestLinearReadsHalves(t *testing.T) {
+	for name, pool := range poolsOfSets(t, 2) {
+		rng := rand.New(rand.NewPCG(25, 26))
+		for range 40 {
+			d := productDTypes[1+rng.IntN(2)]
+			m, n, k := 1+rng.IntN(40), 1+rng.IntN(90), 1+rng.IntN(600)
+			x, w, bias := strided(rng, tensor.Float32, m, k), strided(rng, d, n, k), strided(rng, d, n)
+			wide := []view{x, emptyView(tensor.Float32, n, k), emptyView(tensor.Float32, n)}
+			runInto(t, pool, "cast", layers.Attrs{"dtype": tensor.Float32}, wide[1], w)
+			runInto(t, pool, "cast", layers.Attrs{"dtype": tensor.Float32}, wide[2], bias)
+			out := emptyView(tensor.Float32, m, n)
+			want := runKind(t, pool, "linear", nil, out, wide...)
+			for _, weight := range []view{w, packedView(t, pool, "linear", nil, out, x, w)} {
+				got := runKind(t, pool, "linear", nil, out, x, weight, bias)
+				if !bytes.Equal(got.data, want.data) {
+					t.Fatalf("%s: %v [%d %d %d]: other bits than widened, packed %v", name, d, m, n, k, weight.packed)
+				}
+			}
+		}
+	}
+}
+
 // TestProductsOfSpecialNumbers lets NaN, infinities and denormals through.
 func TestProductsOfSpecialNumbers(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()

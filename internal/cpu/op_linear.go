@@ -11,8 +11,14 @@ import (
 
 // linearKernels are products of matrices. Half floats are computed in float32 and rounded once.
 var linearKernels = map[layers.Kind]kernel{
-	"linear":         {run: runLinear, work: linearWork, supports: linearSupports, packs: linearPacks, pack: packLinear},
-	"matmul":         {run: runMatmul, work: matmulWork, supports: onlyNumbers, packs: matmulPacks, pack: packMatmul},
+	"linear": {
+		run: runLinear, work: linearWork, supports: linearSupports, packs: linearPacks, pack: packLinear,
+		label: productLabel("linear"),
+	},
+	"matmul": {
+		run: runMatmul, work: matmulWork, supports: matmulSupports, packs: matmulPacks, pack: packMatmul,
+		label: productLabel("matmul"),
+	},
 	"grouped_matmul": {run: runGroupedMatmul, work: groupedMatmulWork, supports: onlyReal},
 	"cross":          {run: runCross, supports: onlyNumbers},
 }

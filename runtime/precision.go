@@ -1,0 +1,25 @@
+package runtime
+
+import (
+	"fmt"
+
+	"github.com/optimem/optimem/layers"
+)
+
+// narrowed returns a graph in the precision that the options ask for, with half weights read as they are where the
+// device's kernels can.
+func (s *Session) narrowed(g *layers.Graph) (*layers.Graph, error) {
+	if s.machine.arranges {
+		g = layers.Prune(layers.FoldCasts(g))
+	}
+	switch p := s.opts.Precision; {
+	case p == "" || p == "fp32":
+		return g, nil
+	case p != "bf16":
+		return nil, fmt.Errorf("no precision %q: there is fp32 and bf16", p)
+	case !s.machine.arranges:
+		return nil, fmt.Errorf("%w: precision %s on %s", layers.ErrUnsupported, p, s.machine.name)
+	default:
+		return layers.Narrow(g, p), nil
+	}
+}
