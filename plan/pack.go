@@ -178,8 +178,14 @@ func (p *Plan) leastPacking(c *Packed) int64 {
 	return whole
 }
 
-// mostPackingBytes is as much as packing is given of the memory that a pass needs anyway.
-const mostPackingBytes = 32 << 20
+const (
+	// mostPackingBytes is as much as packing is given of the memory that a pass needs anyway.
+	mostPackingBytes = 32 << 20
+	// Where that is less, packing may take extraPackingBytes, if they are a small part of what is packed: reads of less
+	// are slow.
+	extraPackingBytes = 8 << 20
+	smallPart         = 50
+)
 
 // packed returns the plan in which operands that stay are packed, within so many bytes if that can be; nil if not.
 func (p *Plan) packed(list []Packed, mostBytes int64) *Plan {
@@ -200,7 +206,8 @@ func (p *Plan) packed(list []Packed, mostBytes int64) *Plan {
 	}
 	q.Fixed.Packed = list
 	rest := q.PeakBytes() - q.Fixed.Bytes
-	most := min(total, max(min(rest, mostPackingBytes), least))
+	want := max(min(rest, mostPackingBytes), min(extraPackingBytes, q.Fixed.Bytes/smallPart))
+	most := min(total, max(min(want, mostBytes-q.Fixed.Bytes), least))
 	if most > mostBytes-q.Fixed.Bytes {
 		return nil
 	}
