@@ -168,7 +168,7 @@ func (s *Set) Min(x []float32) float32 {
 // expSumElements is how many exponentials are summed in float32.
 const expSumElements = 2048
 
-// ExpSum computes to[i] = exp(x[i]·scale − top) and returns the sum of that. to may be x.
+// ExpSum computes to[i] = exp(x[i]·scale − top), 0 where that is below e^−87, and returns the sum of that. to may be x.
 func (s *Set) ExpSum(to, x []float32, scale, top float32) float64 {
 	x = x[:len(to)]
 	sum := 0.0

@@ -3659,21 +3659,24 @@ loop:
 	JL           rest
 	VMOVUPS      (DX), Z1
 	VFMSUB213PS  Z31, Z30, Z1
-	VMAXPS       Z1, Z29, Z2
-	VMINPS       Z2, Z28, Z2
-	VMULPS       Z27, Z2, Z3
-	VRNDSCALEPS  $0x08, Z3, Z3
-	VFNMADD231PS Z26, Z3, Z2
-	VFNMADD231PS Z25, Z3, Z2
-	VMOVUPS      Z24, Z4
-	VFMADD213PS  Z23, Z2, Z4
-	VFMADD213PS  Z22, Z2, Z4
-	VFMADD213PS  Z21, Z2, Z4
-	VFMADD213PS  Z20, Z2, Z4
-	VMULPS       Z2, Z4, Z4
-	VFMADD213PS  Z2, Z2, Z4
-	VADDPS       Z19, Z4, Z4
-	VSCALEFPS    Z3, Z4, Z2
+	VMAXPS       Z1, Z29, Z3
+	VMAXPS       Z3, Z28, Z2
+	VMINPS       Z2, Z27, Z2
+	VMULPS       Z26, Z2, Z4
+	VRNDSCALEPS  $0x08, Z4, Z4
+	VFNMADD231PS Z25, Z4, Z2
+	VFNMADD231PS Z24, Z4, Z2
+	VMOVUPS      Z23, Z5
+	VFMADD213PS  Z22, Z2, Z5
+	VFMADD213PS  Z21, Z2, Z5
+	VFMADD213PS  Z20, Z2, Z5
+	VFMADD213PS  Z19, Z2, Z5
+	VMULPS       Z2, Z5, Z5
+	VFMADD213PS  Z2, Z2, Z5
+	VADDPS       Z18, Z5, Z5
+	VSCALEFPS    Z4, Z5, Z2
+	VCMPPS       $0x11, Z29, Z1, K2
+	VBLENDMPS    Z17, Z2, K2, Z2
 	VMOVUPS      Z2, (AX)
 	VADDPS       Z2, Z0, Z0
 	ADDQ         $0x40, AX
@@ -3690,21 +3693,24 @@ rest:
 	KMOVW        BX, K1
 	VMOVUPS.Z    (DX), K1, Z1
 	VFMSUB213PS  Z31, Z30, Z1
-	VMAXPS       Z1, Z29, Z2
-	VMINPS       Z2, Z28, Z2
-	VMULPS       Z27, Z2, Z3
-	VRNDSCALEPS  $0x08, Z3, Z3
-	VFNMADD231PS Z26, Z3, Z2
-	VFNMADD231PS Z25, Z3, Z2
-	VMOVUPS      Z24, Z4
-	VFMADD213PS  Z23, Z2, Z4
-	VFMADD213PS  Z22, Z2, Z4
-	VFMADD213PS  Z21, Z2, Z4
-	VFMADD213PS  Z20, Z2, Z4
-	VMULPS       Z2, Z4, Z4
-	VFMADD213PS  Z2, Z2, Z4
-	VADDPS       Z19, Z4, Z4
-	VSCALEFPS    Z3, Z4, Z2
+	VMAXPS       Z1, Z29, Z3
+	VMAXPS       Z3, Z28, Z2
+	VMINPS       Z2, Z27, Z2
+	VMULPS       Z26, Z2, Z4
+	VRNDSCALEPS  $0x08, Z4, Z4
+	VFNMADD231PS Z25, Z4, Z2
+	VFNMADD231PS Z24, Z4, Z2
+	VMOVUPS      Z23, Z5
+	VFMADD213PS  Z22, Z2, Z5
+	VFMADD213PS  Z21, Z2, Z5
+	VFMADD213PS  Z20, Z2, Z5
+	VFMADD213PS  Z19, Z2, Z5
+	VMULPS       Z2, Z5, Z5
+	VFMADD213PS  Z2, Z2, Z5
+	VADDPS       Z18, Z5, Z5
+	VSCALEFPS    Z4, Z5, Z2
+	VCMPPS       $0x11, Z29, Z1, K2
+	VBLENDMPS    Z17, Z2, K2, Z2
 	VMOVUPS      Z2, K1, (AX)
 	VADDPS       Z2, Z0, K1, Z0
 
@@ -3724,17 +3730,19 @@ done:
 fill:
 	VBROADCASTSS p1+28(FP), Z31
 	VBROADCASTSS p0+24(FP), Z30
-	VBROADCASTSS vectorConstants<>+0(SB), Z29
-	VBROADCASTSS vectorConstants<>+32(SB), Z28
-	VBROADCASTSS vectorConstants<>+64(SB), Z27
-	VBROADCASTSS vectorConstants<>+96(SB), Z26
-	VBROADCASTSS vectorConstants<>+128(SB), Z25
-	VBROADCASTSS vectorConstants<>+160(SB), Z24
-	VBROADCASTSS vectorConstants<>+192(SB), Z23
-	VBROADCASTSS vectorConstants<>+224(SB), Z22
-	VBROADCASTSS vectorConstants<>+256(SB), Z21
-	VBROADCASTSS vectorConstants<>+288(SB), Z20
-	VBROADCASTSS vectorConstants<>+320(SB), Z19
+	VBROADCASTSS vectorConstants<>+1376(SB), Z29
+	VBROADCASTSS vectorConstants<>+0(SB), Z28
+	VBROADCASTSS vectorConstants<>+32(SB), Z27
+	VBROADCASTSS vectorConstants<>+64(SB), Z26
+	VBROADCASTSS vectorConstants<>+96(SB), Z25
+	VBROADCASTSS vectorConstants<>+128(SB), Z24
+	VBROADCASTSS vectorConstants<>+160(SB), Z23
+	VBROADCASTSS vectorConstants<>+192(SB), Z22
+	VBROADCASTSS vectorConstants<>+224(SB), Z21
+	VBROADCASTSS vectorConstants<>+256(SB), Z20
+	VBROADCASTSS vectorConstants<>+288(SB), Z19
+	VBROADCASTSS vectorConstants<>+320(SB), Z18
+	VBROADCASTSS vectorConstants<>+480(SB), Z17
 	JMP          begin
 
 // func accumulate512(n int, sums *float64, x *float32)
@@ -3863,9 +3871,9 @@ done:
 	RET
 
 fill:
-	VBROADCASTSS vectorConstants<>+1376(SB), Z31
-	VBROADCASTSS vectorConstants<>+1408(SB), Z30
-	VBROADCASTSS vectorConstants<>+1440(SB), Z29
+	VBROADCASTSS vectorConstants<>+1408(SB), Z31
+	VBROADCASTSS vectorConstants<>+1440(SB), Z30
+	VBROADCASTSS vectorConstants<>+1472(SB), Z29
 	JMP          begin
 
 // func weighted4x512(n int, w *float32, rows *float32, ldr int, sums *float32, columns int)
@@ -7462,29 +7470,34 @@ loop:
 	JL           rest
 	VMOVUPS      (DX), Y1
 	VFMSUB213PS  Y15, Y14, Y1
-	VMAXPS       Y1, Y13, Y2
-	VMINPS       Y2, Y12, Y2
-	VMULPS       vectorConstants<>+64(SB), Y2, Y3
-	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS vectorConstants<>+96(SB), Y3, Y2
-	VFNMADD231PS vectorConstants<>+128(SB), Y3, Y2
-	VMOVUPS      vectorConstants<>+160(SB), Y4
-	VFMADD213PS  vectorConstants<>+192(SB), Y2, Y4
-	VFMADD213PS  vectorConstants<>+224(SB), Y2, Y4
-	VFMADD213PS  vectorConstants<>+256(SB), Y2, Y4
-	VFMADD213PS  vectorConstants<>+288(SB), Y2, Y4
-	VMULPS       Y2, Y4, Y4
-	VFMADD213PS  Y2, Y2, Y4
-	VADDPS       vectorConstants<>+320(SB), Y4, Y4
-	VCVTPS2DQ    Y3, Y3
-	VPSRAD       $0x01, Y3, Y5
-	VPSUBD       Y5, Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       vectorConstants<>+320(SB), Y3, Y3
+	VMAXPS       Y1, Y13, Y3
+	VMAXPS       Y3, Y12, Y2
+	VBROADCASTSS vectorConstants<>+32(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMULPS       vectorConstants<>+64(SB), Y2, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VFNMADD231PS vectorConstants<>+96(SB), Y5, Y2
+	VFNMADD231PS vectorConstants<>+128(SB), Y5, Y2
+	VMOVUPS      vectorConstants<>+160(SB), Y6
+	VFMADD213PS  vectorConstants<>+192(SB), Y2, Y6
+	VFMADD213PS  vectorConstants<>+224(SB), Y2, Y6
+	VFMADD213PS  vectorConstants<>+256(SB), Y2, Y6
+	VFMADD213PS  vectorConstants<>+288(SB), Y2, Y6
+	VMULPS       Y2, Y6, Y6
+	VFMADD213PS  Y2, Y2, Y6
+	VADDPS       vectorConstants<>+320(SB), Y6, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y7
+	VPSUBD       Y7, Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VPADDD       vectorConstants<>+320(SB), Y5, Y5
-	VMULPS       Y5, Y4, Y2
-	VMULPS       Y3, Y2, Y2
+	VPSLLD       $0x17, Y7, Y7
+	VPADDD       vectorConstants<>+320(SB), Y7, Y7
+	VMULPS       Y7, Y6, Y2
+	VMULPS       Y5, Y2, Y2
+	VBROADCASTSS vectorConstants<>+480(SB), Y4
+	VCMPPS       $0x11, Y13, Y1, Y5
+	VBLENDVPS    Y5, Y4, Y2, Y2
 	VMOVUPS      Y2, (CX)
 	VADDPS       Y2, Y0, Y0
 	ADDQ         $0x20, CX
@@ -7501,29 +7514,34 @@ rest:
 	VMOVUPS      (BX), Y1
 	VMASKMOVPS   (DX), Y1, Y2
 	VFMSUB213PS  Y15, Y14, Y2
-	VMAXPS       Y2, Y13, Y3
-	VMINPS       Y3, Y12, Y3
-	VMULPS       vectorConstants<>+64(SB), Y3, Y4
-	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS vectorConstants<>+96(SB), Y4, Y3
-	VFNMADD231PS vectorConstants<>+128(SB), Y4, Y3
-	VMOVUPS      vectorConstants<>+160(SB), Y5
-	VFMADD213PS  vectorConstants<>+192(SB), Y3, Y5
-	VFMADD213PS  vectorConstants<>+224(SB), Y3, Y5
-	VFMADD213PS  vectorConstants<>+256(SB), Y3, Y5
-	VFMADD213PS  vectorConstants<>+288(SB), Y3, Y5
-	VMULPS       Y3, Y5, Y5
-	VFMADD213PS  Y3, Y3, Y5
-	VADDPS       vectorConstants<>+320(SB), Y5, Y5
-	VCVTPS2DQ    Y4, Y4
-	VPSRAD       $0x01, Y4, Y6
-	VPSUBD       Y6, Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       vectorConstants<>+320(SB), Y4, Y4
+	VMAXPS       Y2, Y13, Y4
+	VMAXPS       Y4, Y12, Y3
+	VBROADCASTSS vectorConstants<>+32(SB), Y5
+	VMINPS       Y3, Y5, Y3
+	VMULPS       vectorConstants<>+64(SB), Y3, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VFNMADD231PS vectorConstants<>+96(SB), Y6, Y3
+	VFNMADD231PS vectorConstants<>+128(SB), Y6, Y3
+	VMOVUPS      vectorConstants<>+160(SB), Y7
+	VFMADD213PS  vectorConstants<>+192(SB), Y3, Y7
+	VFMADD213PS  vectorConstants<>+224(SB), Y3, Y7
+	VFMADD213PS  vectorConstants<>+256(SB), Y3, Y7
+	VFMADD213PS  vectorConstants<>+288(SB), Y3, Y7
+	VMULPS       Y3, Y7, Y7
+	VFMADD213PS  Y3, Y3, Y7
+	VADDPS       vectorConstants<>+320(SB), Y7, Y7
+	VCVTPS2DQ    Y6, Y6
+	VPSRAD       $0x01, Y6, Y8
+	VPSUBD       Y8, Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VPADDD       vectorConstants<>+320(SB), Y6, Y6
-	VMULPS       Y6, Y5, Y3
-	VMULPS       Y4, Y3, Y3
+	VPSLLD       $0x17, Y8, Y8
+	VPADDD       vectorConstants<>+320(SB), Y8, Y8
+	VMULPS       Y8, Y7, Y3
+	VMULPS       Y6, Y3, Y3
+	VBROADCASTSS vectorConstants<>+480(SB), Y5
+	VCMPPS       $0x11, Y13, Y2, Y6
+	VBLENDVPS    Y6, Y5, Y3, Y3
 	VMASKMOVPS   Y3, Y1, (CX)
 	VANDPS       Y1, Y3, Y3
 	VADDPS       Y3, Y0, Y0
@@ -7542,8 +7560,8 @@ done:
 fill:
 	VBROADCASTSS p1+28(FP), Y15
 	VBROADCASTSS p0+24(FP), Y14
-	VBROADCASTSS vectorConstants<>+0(SB), Y13
-	VBROADCASTSS vectorConstants<>+32(SB), Y12
+	VBROADCASTSS vectorConstants<>+1376(SB), Y13
+	VBROADCASTSS vectorConstants<>+0(SB), Y12
 	JMP          begin
 
 // func accumulate256(n int, sums *float64, x *float32)
@@ -7654,11 +7672,11 @@ loop:
 	JE        done
 	VMOVUPS   (DX), Y0
 	VPSRLD    $0x10, Y0, Y1
-	VPAND     vectorConstants<>+1376(SB), Y1, Y1
-	VPADDD    vectorConstants<>+1408(SB), Y1, Y1
+	VPAND     vectorConstants<>+1408(SB), Y1, Y1
+	VPADDD    vectorConstants<>+1440(SB), Y1, Y1
 	VPADDD    Y0, Y1, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VMOVUPS   vectorConstants<>+1440(SB), Y2
+	VMOVUPS   vectorConstants<>+1472(SB), Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
 	VBLENDVPS Y3, Y2, Y1, Y1
 	VPACKUSDW Y1, Y1, Y1
@@ -7923,19 +7941,23 @@ DATA vectorConstants<>+1344(SB)/8, $0x7f8000007f800000
 DATA vectorConstants<>+1352(SB)/8, $0x7f8000007f800000
 DATA vectorConstants<>+1360(SB)/8, $0x7f8000007f800000
 DATA vectorConstants<>+1368(SB)/8, $0x7f8000007f800000
-DATA vectorConstants<>+1376(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+1384(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+1392(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+1400(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+1408(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+1416(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+1424(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+1432(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+1440(SB)/8, $0x00007fc000007fc0
-DATA vectorConstants<>+1448(SB)/8, $0x00007fc000007fc0
-DATA vectorConstants<>+1456(SB)/8, $0x00007fc000007fc0
-DATA vectorConstants<>+1464(SB)/8, $0x00007fc000007fc0
-GLOBL vectorConstants<>(SB), RODATA|NOPTR, $1472
+DATA vectorConstants<>+1376(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+1384(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+1392(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+1400(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+1408(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+1416(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+1424(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+1432(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+1440(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+1448(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+1456(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+1464(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+1472(SB)/8, $0x00007fc000007fc0
+DATA vectorConstants<>+1480(SB)/8, $0x00007fc000007fc0
+DATA vectorConstants<>+1488(SB)/8, $0x00007fc000007fc0
+DATA vectorConstants<>+1496(SB)/8, $0x00007fc000007fc0
+GLOBL vectorConstants<>(SB), RODATA|NOPTR, $1504
 
 DATA vectorMasks<>+0(SB)/8, $0xffffffffffffffff
 DATA vectorMasks<>+8(SB)/8, $0xffffffffffffffff

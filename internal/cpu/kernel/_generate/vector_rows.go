@@ -168,7 +168,11 @@ func (s set) expSum() {
 		z, e := v.t(), v.t()
 		v.load(Mem{Base: x}, z)
 		VFMSUB213PS(v.param(1), v.param(0), z)
-		v.exp(z, e, 89)
+		// Numbers that have not all their bits are slow, and too small to count.
+		tiny := v.t()
+		VMAXPS(z, v.r(-87), tiny)
+		v.exp(tiny, e, 89)
+		v.choose(below, z, v.r(-87), v.r(0), e, e)
 		v.store(e, Mem{Base: dst})
 		switch {
 		case v.mask == nil:
