@@ -34,6 +34,7 @@ var families = []map[layers.Kind]kernel{
 	sortKernels,
 	specialKernels,
 	recurrentKernels,
+	chainKernels,
 }
 
 // table is put together from the families.

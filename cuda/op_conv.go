@@ -2,11 +2,12 @@ package cuda
 
 import (
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
 )
 
 // convKernels are the convolutions: kernels/conv.cu.
 var convKernels = map[layers.Kind]kernel{
-	"conv": {supports: withoutEpilogue, launch: launchConv},
+	"conv": {supports: onlyNumbers, launch: launchConv},
 }
 
 // fewChannels is the number of outputs of a group from which tiles of a product pay.
@@ -60,10 +61,35 @@ func launchConv(l *launch) error {
 	}
 	if transposed == 1 || outputs < fewChannels {
 		c := l.call("om_conv_direct_" + suffix(out.dtype)).write(out).read(x).read(w).read(bias).i64(biasStep)
-		return c.ints(len(g), g...).i64(out.size()).over(out.size())
+		return c.ints(len(g), g...).i64(out.size()).ending(l).over(out.size())
 	}
 	c := l.call("om_conv_tiled_" + suffix(out.dtype)).write(out).read(x).read(w).read(bias).i64(biasStep)
 	grid := dims{ceilDiv(pixels, productSide), ceilDiv(int64(outputs), productSide), int64(groups)}
 	grid[1], grid[2] = min(grid[1], mostBlocksDown), min(grid[2], mostBlocksDown)
-	return c.ints(len(g), g...).grid(grid, dims{productThreads, productThreads, 1}, 0)
+	return c.ints(len(g), g...).ending(l).grid(grid, dims{productThreads, productThreads, 1}, 0)
+}
+
+// ending passes what a convolution does after its bias: see [layers.HasEpilogue].
+func (c *call) ending(l *launch) *call {
+	dtype := l.out[0].dtype
+	at := func(k int) operand {
+		if k < len(l.in) {
+			return l.in[k]
+		}
+		return operand{}
+	}
+	var steps []int
+	for k := 3; k < 7; k++ {
+		c.read(at(k))
+		step := 0
+		if o := at(k); !o.absent() {
+			step = o.layout.Strides[0]
+		}
+		steps = append(steps, step)
+	}
+	added, view := at(7), tensor.Contiguous(1)
+	if !added.absent() {
+		view = added.layout
+	}
+	return c.ints(4, steps...).float(l.attrs.Float("eps"), dtype).read(added).layout(view).activation(l.attrs, dtype)
 }

@@ -9,7 +9,7 @@ import (
 
 // linearKernels are products of matrices: kernels/linear.cu.
 var linearKernels = map[layers.Kind]kernel{
-	"linear":         {supports: withoutEpilogue, launch: launchLinear},
+	"linear":         {supports: onlyNumbers, launch: launchLinear},
 	"matmul":         {supports: onlyNumbers, launch: launchMatmul},
 	"grouped_matmul": {supports: supportsGrouped, launch: launchGroupedMatmul},
 	"cross":          {supports: onlyNumbers, launch: launchCross},
@@ -23,12 +23,23 @@ const (
 	mostBlocksDown = 1 << 15
 )
 
-// withoutEpilogue refuses what [layers.Fuse] makes, which is not done for this device.
-func withoutEpilogue(in, out []layers.Spec, a layers.Attrs) error {
-	if layers.HasEpilogue(in, a) {
-		return fmt.Errorf("it has an epilogue")
+// activationCodes are those of om.h.
+var activationCodes = map[string]int32{
+	"": 0, "relu": 1, "relu6": 2, "hardtanh": 3, "silu": 4, "hardswish": 5, "hardsigmoid": 6, "sigmoid": 7, "tanh": 8, "gelu": 9,
+	"gelu_tanh": 10, "leaky_relu": 11, "elu": 12,
+}
+
+// activation passes an epilogue's activation and its numbers.
+func (c *call) activation(a layers.Attrs, d tensor.DType) *call {
+	return c.i32(activationCodes[a.String("act")]).float(a.Float("act_a"), d).float(a.Float("act_b"), d)
+}
+
+// float passes a number in what elements of a dtype are computed in: float, or double of doubles.
+func (c *call) float(x float64, d tensor.DType) *call {
+	if d == tensor.Float64 {
+		return c.f64(x)
 	}
-	return onlyNumbers(in, out, a)
+	return c.f32(float32(x))
 }
 
 func supportsGrouped(in, out []layers.Spec, a layers.Attrs) error {
@@ -80,16 +91,12 @@ func (l *launch) product(p product) error {
 	}
 	batch := out.size() / (p.m * p.n)
 	c.i64(p.m).i64(p.n).i64(p.k).i64(batch)
-	if out.dtype == tensor.Float64 {
-		c.f64(p.alpha).f64(p.beta)
-	} else {
-		c.f32(float32(p.alpha)).f32(float32(p.beta))
-	}
+	c.float(p.alpha, out.dtype).float(p.beta, out.dtype).activation(l.attrs, out.dtype)
 	grid := dims{ceilDiv(p.n, productSide), min(ceilDiv(p.m, productSide), mostBlocksDown), min(batch, mostBlocksDown)}
 	return c.grid(grid, dims{productThreads, productThreads, 1}, 0)
 }
 
-// launchLinear computes out[r, j] = Σ_k in[0][r, k]·in[1][j, k] + in[2][j].
+// launchLinear computes out[r, j] = f(Σ_k in[0][r, k]·in[1][j, k] + in[2][j]) + in[3][r, j], f being an activation.
 func launchLinear(l *launch) error {
 	x, w := l.in[0], l.in[1]
 	n := int64(w.shape()[0])
@@ -103,6 +110,9 @@ func launchLinear(l *launch) error {
 	}
 	if len(l.in) > 2 {
 		p.bias = l.in[2]
+	}
+	if len(l.in) > 3 {
+		p.added, p.beta = l.in[3], 1
 	}
 	return l.product(p)
 }

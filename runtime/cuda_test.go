@@ -109,7 +109,7 @@ func TestMemoryTakenByOthers(t *testing.T) {
 	free := int64(total) - s.Metrics().PeakBytes
 	for _, leave := range []int64{free / 2, 0} {
 		lib.Take(0, free-leave)
-		for _, rows := range []int{60, 5} { // more rows want more memory
+		for _, rows := range []int{80, 5} { // more rows want more memory
 			got, err := s.Run(t.Context(), digitsInput(pictures(rows)))
 			if err != nil {
 				t.Fatalf("%d bytes left: %v", leave, err)

@@ -49,9 +49,29 @@ template <class F> OM_DEVICE void window(const geometry &g, om_i64 image, om_i64
 	}
 }
 
+// How a convolution ends, after its bias: the batch norm of its channel, what is added, the activation. All may be absent.
+struct norm_steps {
+	om_i64 w, b, mean, var;
+};
+#define ENDING(T, A)                                                                                                        \
+	const T *norm_w, const T *norm_b, const T *mean, const T *var, norm_steps steps, A eps, const T *added, om_layout added_view, \
+		int act, A act_a, A act_b
+#define END norm_w, norm_b, mean, var, steps, eps, added, added_view, act, act_a, act_b
+
+template <class T, class A> OM_DEVICE A ended(A x, om_i64 channel, om_i64 i, ENDING(T, A)) {
+	if (mean) {
+		x = (x - om_float(mean[channel * steps.mean])) / (A)sqrt(om_float(var[channel * steps.var]) + eps);
+		x = x * om_float(norm_w[channel * steps.w]) + om_float(norm_b[channel * steps.b]);
+	}
+	if (added)
+		x += om_float(added[om_at(added_view, i)]);
+	return om_activated(act, x, act_a, act_b);
+}
+
 // An output a thread: for few channels, transposed convolutions and integers.
 #define DIRECT(suffix, T, A)                                                                                                \
-	OM_KERNEL(om_conv_direct_##suffix, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, geometry g, om_i64 n) { \
+	OM_KERNEL(om_conv_direct_##suffix, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, geometry g, om_i64 n, \
+			  ENDING(T, A)) { \
 		om_i64 pixels = g.out[0] * g.out[1] * g.out[2], channels = g.groups * g.outputs;                                \
 		OM_EACH(i, n) {                                                                                                \
 			om_i64 o = i / pixels % channels;                                                                         \
@@ -60,7 +80,7 @@ template <class F> OM_DEVICE void window(const geometry &g, om_i64 image, om_i64
 				   [&](om_i64 from, om_i64 with) { sum += om_float(x[from]) * om_float(w[with]); });                   \
 			if (bias)                                                                                                 \
 				sum += om_float(bias[o * bias_step]);                                                                 \
-			om_round(&out[i], sum);                                                                                   \
+			om_round(&out[i], ended<T, A>(sum, o, i, END)); \
 		}                                                                                                              \
 	}
 
@@ -89,8 +109,8 @@ OM_KERNEL(om_conv_direct_i, void *out, const void *x, const void *w, const void 
 #define THREADS 16
 
 template <class T, class A>
-OM_DEVICE void tiles(T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, const geometry &g, A (*a)[SIDE + 1],
-					 A (*b)[SIDE + 1]) {
+OM_DEVICE void tiles(T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, const geometry &g, ENDING(T, A),
+					 A (*a)[SIDE + 1], A (*b)[SIDE + 1]) {
 	int tx = threadIdx.x, ty = threadIdx.y, t = ty * THREADS + tx;
 	om_i64 pixels = g.out[0] * g.out[1] * g.out[2], taps = g.kernel[0] * g.kernel[1] * g.kernel[2], k = g.inputs * taps;
 	for (om_i64 group = blockIdx.z; group < g.groups; group += gridDim.z) {
@@ -153,7 +173,8 @@ OM_DEVICE void tiles(T *out, const T *x, const T *w, const T *bias, om_i64 bias_
 					A sum = sums[i][j];
 					if (bias)
 						sum += om_float(bias[channel * bias_step]);
-					om_round(&out[(c / pixels * g.groups * g.outputs + channel) * pixels + c % pixels], sum);
+					om_i64 at = (c / pixels * g.groups * g.outputs + channel) * pixels + c % pixels;
+					om_round(&out[at], ended<T, A>(sum, channel, at, END));
 				}
 			}
 		}
@@ -161,10 +182,11 @@ OM_DEVICE void tiles(T *out, const T *x, const T *w, const T *bias, om_i64 bias_
 }
 
 #define TILED(suffix, T, A)                                                                                               \
-	OM_KERNEL(om_conv_tiled_##suffix, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, geometry g) {          \
+	OM_KERNEL(om_conv_tiled_##suffix, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, geometry g, \
+			  ENDING(T, A)) { \
 		__shared__ A a[DEPTH][SIDE + 1];                                                                               \
 		__shared__ A b[DEPTH][SIDE + 1];                                                                               \
-		tiles<T, A>(out, x, w, bias, bias_step, g, a, b);                                                              \
+		tiles<T, A>(out, x, w, bias, bias_step, g, END, a, b); \
 	}
 
 OM_REAL(TILED)

@@ -468,3 +468,50 @@ WHERE_OF(2, om_u16)
 WHERE_OF(4, om_u32)
 WHERE_OF(8, om_u64)
 WHERE_OF(16, two)
+
+// A chain's instruction: the function, and of which values. code is the function's place in the enum and, in the bytes above
+// it, the places of what it takes: chain of op_chain.go.
+struct instruction {
+	om_i64 code;
+	float p, q, r, none;
+};
+#define INSTRUCTIONS 32
+#define OPERANDS 12
+struct program {
+	instruction of[INSTRUCTIONS];
+};
+
+#define ALL(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11)
+#define PARAMETER(k) const void *in##k, om_layout view##k,
+#define LOAD(k)                                                                                     \
+	if (k < operands) {                                                                             \
+		om_i64 at = om_at(view##k, i);                                                               \
+		values[k] = bools >> k & 1 ? (float)(((const om_u8 *)in##k)[at] != 0) : ((const float *)in##k)[at]; \
+	}
+
+// Elementwise functions one after the other, each of operands or of results before it; the last one's is written. bools has a bit
+// for each operand that is bool.
+OM_KERNEL(om_chain, float *out, ALL(PARAMETER) int operands, int bools, program run, int length, om_i64 n) {
+	float values[OPERANDS + INSTRUCTIONS];
+	OM_EACH(i, n) {
+		ALL(LOAD)
+		float y = 0;
+#pragma unroll 1
+		for (int j = 0; j < length; j++) {
+			om_i64 code = run.of[j].code;
+			int op = (int)(code & 255);
+			float p = run.of[j].p, q = run.of[j].q, r = run.of[j].r;
+			float a = values[code >> 8 & 255], b = values[code >> 16 & 255], c = values[code >> 24 & 255];
+			if (op < ADD)
+				y = unary<float>(op, a, p, q, r);
+			else if (op < ADDCMUL)
+				y = binary<float>(op, a, b, p);
+			else if (op == WHERE)
+				y = a != 0 ? b : c;
+			else
+				y = ternary<float>(op, a, b, c, p);
+			values[operands + j] = y;
+		}
+		out[i] = y;
+	}
+}

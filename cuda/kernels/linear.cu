@@ -20,11 +20,12 @@ OM_DEVICE void fill(A (*to)[SIDE + 1], const T *from, const om_i64 *at, om_i64 s
 	}
 }
 
-// product computes alpha·Σ left·right + beta·added + bias for matrices of m × k and k × n.
+// product computes f(alpha·Σ left·right + bias) + beta·added, f being an activation, for matrices of m × k and k × n.
 template <class T, class A>
 OM_DEVICE void product(T *out, const T *left, const om_layout &rows, om_i64 left_step, const T *right, const om_layout &batches,
 					   om_i64 line, om_i64 right_step, const T *bias, om_i64 bias_step, const T *added, const om_layout &added_view,
-					   om_i64 m, om_i64 n, om_i64 k, om_i64 batch, A alpha, A beta, A (*a)[SIDE + 1], A (*b)[SIDE + 1]) {
+					   om_i64 m, om_i64 n, om_i64 k, om_i64 batch, A alpha, A beta, int act, A act_a, A act_b, A (*a)[SIDE + 1],
+					   A (*b)[SIDE + 1]) {
 	int tx = threadIdx.x, ty = threadIdx.y, t = ty * THREADS + tx;
 	bool left_along = left_step == 1, right_along = right_step == 1;
 	for (om_i64 z = blockIdx.z; z < batch; z += gridDim.z) {
@@ -69,6 +70,7 @@ OM_DEVICE void product(T *out, const T *left, const om_layout &rows, om_i64 left
 					A sum = alpha * sums[i][j];
 					if (bias)
 						sum += om_float(bias[c * bias_step]);
+					sum = om_activated(act, sum, act_a, act_b);
 					if (added && beta != 0)
 						sum += beta * om_float(added[om_at(added_view, at)]);
 					om_round(&out[at], sum);
@@ -78,16 +80,16 @@ OM_DEVICE void product(T *out, const T *left, const om_layout &rows, om_i64 left
 	}
 }
 
-// out[z, r, j] = alpha·Σ_k left[z, r, k]·right[z, k, j] + bias[j] + beta·added[z, r, j]. out is contiguous; the others are found
+// out[z, r, j] = f(alpha·Σ_k left[z, r, k]·right[z, k, j] + bias[j]) + beta·added[z, r, j]. out is contiguous; the others are found
 // by views, of which rows has all dimensions of the left one but the last, batches those of the right one but the last two.
 #define PRODUCT(suffix, T, A)                                                                                              \
 	OM_KERNEL(om_product_##suffix, T *out, const T *left, om_layout rows, om_i64 left_step, const T *right, om_layout batches,  \
 			  om_i64 line, om_i64 right_step, const T *bias, om_i64 bias_step, const T *added, om_layout added_view, om_i64 m,  \
-			  om_i64 n, om_i64 k, om_i64 batch, A alpha, A beta) {                                                         \
+			  om_i64 n, om_i64 k, om_i64 batch, A alpha, A beta, int act, A act_a, A act_b) { \
 		__shared__ A a[DEPTH][SIDE + 1];                                                                                \
 		__shared__ A b[DEPTH][SIDE + 1];                                                                                \
 		product<T, A>(out, left, rows, left_step, right, batches, line, right_step, bias, bias_step, added, added_view, m, n, k, \
-					  batch, alpha, beta, a, b);                                                                    \
+					  batch, alpha, beta, act, act_a, act_b, a, b); \
 	}
 
 OM_REAL(PRODUCT)

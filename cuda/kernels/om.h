@@ -255,3 +255,44 @@ OM_DEVICE double om_times(double a, double b) {
 
 // A range that is not finite.
 #define OM_BAD_RANGE 5
+
+// What a product ends with before it is written: activationCodes of op_linear.go.
+enum {
+	OM_NO_ACTIVATION, OM_RELU, OM_RELU6, OM_HARDTANH, OM_SILU, OM_HARDSWISH, OM_HARDSIGMOID, OM_SIGMOID, OM_TANH, OM_GELU,
+	OM_GELU_TANH, OM_LEAKY_RELU, OM_ELU
+};
+
+// om_activated is an activation of x; a and b are its numbers.
+template <class A> OM_DEVICE A om_activated(int act, A x, A a, A b) {
+	A gate = x + 3;
+	switch (act) {
+	case OM_RELU:
+		return x < 0 ? (A)0 : x;
+	case OM_RELU6:
+		a = 0;
+		b = 6;
+		// fall through
+	case OM_HARDTANH:
+		x = x < a ? a : x;
+		return x > b ? b : x;
+	case OM_SILU:
+		return x / ((A)1 + (A)exp(-x));
+	case OM_HARDSWISH:
+		return x * (gate < 0 ? (A)0 : gate > 6 ? (A)6 : gate) / 6;
+	case OM_HARDSIGMOID:
+		return (gate < 0 ? (A)0 : gate > 6 ? (A)6 : gate) / 6;
+	case OM_SIGMOID:
+		return (A)1 / ((A)1 + (A)exp(-x));
+	case OM_TANH:
+		return tanh(x);
+	case OM_GELU:
+		return x * (A)0.5 * ((A)1 + (A)erf(x * (A)0.7071067811865476));
+	case OM_GELU_TANH:
+		return (A)0.5 * x * ((A)1 + (A)tanh((A)0.7978845608028654 * (x + (A)0.044715 * x * x * x)));
+	case OM_LEAKY_RELU:
+		return x > 0 ? x : x * a;
+	case OM_ELU:
+		return x > 0 ? x : a * (A)expm1(x);
+	}
+	return x;
+}

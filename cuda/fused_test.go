@@ -1,0 +1,147 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/optimem/optimem/cuda"
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A written graph is one that a test writes down; its constants are numbers between −2 and 2.
+type written struct {
+	*layers.Graph
+	t testing.TB
+}
+
+func (w *written) constant(positive bool, shape ...int) layers.Operand {
+	n, _ := tensor.Shape(shape).NumElements()
+	c := &tensor.Tensor{DType: tensor.Float32, Layout: tensor.Contiguous(shape...)}
+	for i := range n {
+		x := float32(int64(uint32(i+13*int64(len(w.Values)))*2654435761)%4001)/1000 - 2
+		if positive {
+			x = float32(math.Abs(float64(x))) + 0.25
+		}
+		c.Data = binary.LittleEndian.AppendUint32(c.Data, math.Float32bits(x))
+	}
+	return w.Whole(w.AddConst(c))
+}
+
+func (w *written) op(kind layers.Kind, a layers.Attrs, in ...layers.Operand) layers.Operand {
+	w.t.Helper()
+	out, err := w.Emit(layers.Standard(), layers.Op{Kind: kind, Attrs: a, In: in})
+	if err != nil {
+		w.t.Fatalf("%s: %v", kind, err)
+	}
+	return w.Whole(out[0])
+}
+
+// result runs a graph with one output on a device.
+func (w *written) result(dev device.Device, g *layers.Graph) *tensor.Tensor {
+	w.t.Helper()
+	l, err := cuda.Lower(g)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out, err := interpret(w.t.Context(), dev, l, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out["y"]
+}
+
+// TestFused: what [layers.Optimise] makes of a graph gives the same as the graph, chains to the bit.
+func TestFused(t *testing.T) {
+	dev, _ := open(t, "order=lazy:2 memory=64M")
+	type writes func(w *written) layers.Operand
+	window := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
+	conv := func(w *written, channels int) layers.Operand {
+		y := w.op("conv", window, w.constant(false, 2, 3, 6, 5), w.constant(false, channels, 3, 3, 3), w.constant(false, channels))
+		return w.op("batch_norm", layers.Attrs{"eps": 1e-3}, y, w.constant(false, channels), w.constant(false, channels),
+			w.constant(false, channels), w.constant(true, channels))
+	}
+	cases := map[string]writes{
+		"linear, sum": func(w *written) layers.Operand {
+			y := w.op("linear", nil, w.constant(false, 5, 7), w.constant(false, 9, 7), w.constant(false, 9))
+			return w.op("add", nil, y, w.op("neg", nil, w.constant(false, 5, 9)))
+		},
+		"conv, norm, sum": func(w *written) layers.Operand {
+			return w.op("add", nil, conv(w, 20), w.op("neg", nil, w.constant(false, 2, 20, 6, 5)))
+		},
+	}
+	activations := map[string]layers.Attrs{
+		"relu": nil, "silu": nil, "hardswish": nil, "hardsigmoid": nil, "sigmoid": nil, "tanh": nil,
+		"gelu": {"approximate": "none"}, "leaky_relu": {"slope": 0.2},
+		"elu": {"alpha": 0.7, "scale": 1.0, "input_scale": 1.0}, "clamp": {"min": -0.5, "max": 0.75},
+	}
+	for kind, a := range activations {
+		cases["linear, "+kind] = func(w *written) layers.Operand {
+			y := w.op("linear", nil, w.constant(false, 5, 7), w.constant(false, 9, 7), w.constant(false, 9))
+			return w.op(layers.Kind(kind), a, y)
+		}
+		for _, channels := range []int{4, 20} { // without tiles and with them
+			cases[fmt.Sprint("conv, ", channels, ", ", kind)] = func(w *written) layers.Operand {
+				return w.op(layers.Kind(kind), a, conv(w, channels))
+			}
+		}
+	}
+	cases["linear, gelu of tanh"] = func(w *written) layers.Operand {
+		y := w.op("linear", nil, w.constant(false, 5, 7), w.constant(false, 9, 7), w.constant(false, 9))
+		return w.op("gelu", layers.Attrs{"approximate": "tanh"}, y)
+	}
+	cases["conv, relu6"] = func(w *written) layers.Operand {
+		return w.op("clamp", layers.Attrs{"min": 0.0, "max": 6.0}, conv(w, 20))
+	}
+	chained := map[string]layers.Attrs{
+		"mish": nil, "softplus": {"beta": 2.0, "threshold": 3.0}, "hardshrink": {"lambda": 0.5}, "softshrink": {"lambda": 0.5},
+		"log_sigmoid": nil, "exp": nil, "erf": nil, "square": nil, "rsqrt": nil, "sin": nil, "trunc": nil, "sign": nil,
+	}
+	for _, all := range []map[string]layers.Attrs{activations, chained} {
+		for kind, a := range all {
+			cases["chain, "+kind] = func(w *written) layers.Operand {
+				x := w.op("add", layers.Attrs{"alpha": 0.5}, w.constant(true, 3, 50), w.constant(true, 3, 50))
+				return w.op("sub", nil, w.op(layers.Kind(kind), a, x), w.constant(false, 3, 50))
+			}
+		}
+	}
+	for _, kind := range []string{"mul", "div", "maximum", "minimum", "pow", "prelu", "glu"} {
+		cases["chain, "+kind] = func(w *written) layers.Operand {
+			return w.op("neg", nil, w.op(layers.Kind(kind), nil, w.constant(true, 3, 50), w.constant(false, 3, 50)))
+		}
+	}
+	for kind, a := range map[string]layers.Attrs{"addcmul": {"value": 0.3}, "addcdiv": {"value": 0.3}, "lerp": nil} {
+		cases["chain, "+kind] = func(w *written) layers.Operand {
+			y := w.op(layers.Kind(kind), a, w.constant(false, 3, 50), w.constant(false, 3, 50), w.constant(true, 3, 50))
+			return w.op("abs", nil, y)
+		}
+	}
+	cases["chain, where"] = func(w *written) layers.Operand {
+		x, y := w.constant(false, 3, 50), w.constant(false, 3, 50)
+		return w.op("neg", nil, w.op("where", nil, w.op("lt", nil, x, y), w.op("exp", nil, x), y))
+	}
+	for name, write := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
+			w.Outputs = []layers.Output{{Name: "y", Operand: write(w)}}
+			fused := layers.Optimise(w.Graph, layers.Standard(), 0, nil)
+			if len(fused.Ops) >= len(w.Ops) {
+				t.Errorf("%d ops became %d", len(w.Ops), len(fused.Ops))
+			}
+			got, want := w.result(dev, fused), w.result(dev, w.Graph)
+			if name[:5] == "chain" && !bytes.Equal(got.Data, want.Data) {
+				t.Error("other bits")
+			}
+			if err := devicetest.Compare(got, want, 1e-6); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
