@@ -1,0 +1,64 @@
+package cuda
+
+import (
+	"testing"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// withoutKernel are the ops that a GPU does not run, and why.
+var withoutKernel = map[layers.Kind]string{}
+
+// TestEveryOpHasAKernel hides no op that is missing.
+func TestEveryOpHasAKernel(t *testing.T) {
+	for _, kind := range layers.Standard().Kinds() {
+		_, has := table[kind]
+		if why, known := withoutKernel[kind]; has == known {
+			t.Errorf("%s: has a kernel: %v, known to have none: %q", kind, has, why)
+		}
+	}
+	for kind, k := range table {
+		if _, ok := layers.Standard().Lookup(kind); !ok || k.launch == nil {
+			t.Errorf("%s: no op of that name, or no launch", kind)
+		}
+	}
+}
+
+// TestLowerNeedsNoGPU lowers where there is no driver, and refuses what has no kernel by name.
+func TestLowerNeedsNoGPU(t *testing.T) {
+	g := &layers.Graph{}
+	x := g.AddInput("x", tensor.Float32, tensor.Shape{2, 3})
+	y, err := g.Emit(layers.Standard(), layers.Op{Kind: "relu", Path: "act", In: []layers.Operand{g.Whole(x)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y[0])}}
+	l, err := Lower(g)
+	if err != nil || len(l.Steps) != 1 || l.Steps[0].Kernel == "" {
+		t.Fatalf("%+v: %v", l, err)
+	}
+	g.Ops[0].Kind = "levitate"
+	const want = "act: levitate: not supported by the device: there is no CUDA kernel for levitate"
+	if _, err := Lower(g); err == nil || err.Error() != want {
+		t.Error(err)
+	}
+}
+
+// TestJoined joins dimensions that lie in order, and no others.
+func TestJoined(t *testing.T) {
+	for _, c := range []struct{ shape, strides, wantShape, wantStrides []int }{
+		{[]int{2, 3, 4}, []int{12, 4, 1}, []int{24}, []int{1}},
+		{[]int{2, 3, 4}, []int{24, 4, 1}, []int{2, 12}, []int{24, 1}},
+		{[]int{3, 2}, []int{1, 3}, []int{3, 2}, []int{1, 3}},
+		{[]int{5, 1, 2}, []int{0, 9, 1}, []int{5, 2}, []int{0, 1}},
+		{[]int{}, []int{}, []int{1}, []int{1}},
+		{[]int{1, 1}, []int{7, 7}, []int{1}, []int{1}},
+		{[]int{4, 3}, []int{0, 0}, []int{12}, []int{0}},
+	} {
+		got := joined(tensor.Layout{Shape: c.shape, Strides: c.strides, Offset: 5})
+		if !got.Shape.Equal(c.wantShape) || !tensor.Shape(got.Strides).Equal(c.wantStrides) {
+			t.Errorf("%v by %v: %v by %v", c.shape, c.strides, got.Shape, got.Strides)
+		}
+	}
+}
