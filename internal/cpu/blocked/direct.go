@@ -42,10 +42,10 @@ type panel struct {
 	from, to      int // input blocks; planes of a planar input
 }
 
-// Sizes of what should stay in the second cache.
+// Sizes of what should stay in the second cache. They suit 2 MiB as well as larger ones would, and fit 1 MiB.
 const (
-	pixelBytes = 768 << 10
-	panelBytes = 768 << 10
+	pixelBytes = 512 << 10
+	panelBytes = 512 << 10
 	// parts is how many parts work is cut into at least, if they are not too small.
 	parts = 16
 )

@@ -25,6 +25,7 @@ var families = map[string]func(){
 	"conv":   convFamily,
 	"conv":   convFamily,
 	"conv":   convFamily,
+	"conv":   convFamily,
 	"gemm":   gemmFamily,
 	"half":   halfFamily,
 	"vector": vectorFamily,
