@@ -137,17 +137,28 @@ func launchPick(l *launch) error {
 
 // supportsMerge takes all that is replaced, and numbers to be combined.
 func supportsMerge(in, _ []layers.Spec, a layers.Attrs) error {
-	switch d := in[0].DType; {
-	case a.String("reduce") == "" && !a.Bool("accumulate"):
-		if d.Size() > 8 {
-			return fmt.Errorf("it does not take %v", d)
-		}
-	case d == tensor.UInt64:
-		return fmt.Errorf("it does not combine %v", d)
-	default:
-		return onlyNumbers(in[:1], nil, a)
+	if a.String("reduce") == "" && !a.Bool("accumulate") {
+		return nil
 	}
-	return nil
+	if d := in[0].DType; d == tensor.UInt64 {
+		return fmt.Errorf("it does not combine %v", d)
+	}
+	return onlyNumbers(in[:1], nil, a)
+}
+
+// half returns an operand of elements of sixteen bytes as its first or second eight, others as they are, and how many such
+// parts there are.
+func (o operand) half(part int) (operand, int) {
+	if o.dtype.Size() <= 8 {
+		return o, 1
+	}
+	o.dtype = tensor.Int64
+	strides := make([]int, len(o.layout.Strides))
+	for i, s := range o.layout.Strides {
+		strides[i] = 2 * s
+	}
+	o.layout = tensor.Layout{Shape: o.layout.Shape, Strides: strides, Offset: 2*o.layout.Offset + part}
+	return o, 2
 }
 
 // merging returns the suffix of a kernel that merges elements, and the code of their dtype there: what is only replaced goes
@@ -168,26 +179,33 @@ func merging(d tensor.DType, op int32) (string, int32) {
 
 // launchIndexPut merges in[1] into a copy of in[0].
 func launchIndexPut(l *launch) error {
-	out, values, d := l.out[0], l.in[1], l.attrs.Int("dim")
-	if out.size() == 0 {
+	if l.out[0].size() == 0 {
 		return nil
 	}
-	if err := l.gather(out, l.in[0]); err != nil || values.size() == 0 {
+	if err := l.gather(l.out[0], l.in[0]); err != nil || l.in[1].size() == 0 {
 		return err
 	}
-	at, positions, err := l.positions(out.layout, d, l.in[2:], l.attrs.Bool("wrap"))
-	if err != nil {
-		return err
-	}
-	op := merges[""]
+	d, op := l.attrs.Int("dim"), merges[""]
 	if l.attrs.Bool("accumulate") {
 		op = merges["sum"]
 	}
-	outer, inner, width := around(out.layout, d, d+len(l.in)-2)
-	suffix, code := merging(out.dtype, op)
-	n := values.size() / positions
-	c := l.call("om_put_" + suffix).write(out).i32(code).layout(outer).layout(inner).scratch(at).i64(positions).i64(width)
-	return c.read(values).layout(values.layout).i32(op).i64(n).over(n)
+	for part, parts := 0, 1; part < parts; part++ {
+		var out operand
+		out, parts = l.out[0].half(part)
+		values, _ := l.in[1].half(part)
+		at, positions, err := l.positions(out.layout, d, l.in[2:], l.attrs.Bool("wrap"))
+		if err != nil {
+			return err
+		}
+		outer, inner, width := around(out.layout, d, d+len(l.in)-2)
+		suffix, code := merging(out.dtype, op)
+		n := values.size() / positions
+		c := l.call("om_put_" + suffix).write(out).i32(code).layout(outer).layout(inner).scratch(at).i64(positions).i64(width)
+		if err := c.read(values).layout(values.layout).i32(op).i64(n).over(n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // countsWanted reports whether it matters how many elements come to a place.
@@ -206,15 +224,13 @@ func scatterWork(in, _ []layers.Spec, a layers.Attrs) int64 {
 
 // launchScatter merges in[2] into a copy of in[0], a line a thread.
 func launchScatter(l *launch) error {
-	out, index, source, d := l.out[0], l.in[1], l.in[2], l.attrs.Int("dim")
-	n := out.size()
+	n := l.out[0].size()
 	if n == 0 {
 		return nil
 	}
-	if err := l.gather(out, l.in[0]); err != nil || index.size() == 0 {
+	if err := l.gather(l.out[0], l.in[0]); err != nil || l.in[1].size() == 0 {
 		return err
 	}
-	reduce := l.attrs.String("reduce")
 	var counts span
 	if countsWanted(l.attrs) {
 		counts = l.work.slice(0, n*4)
@@ -223,8 +239,25 @@ func launchScatter(l *launch) error {
 			return err
 		}
 	}
-	op := merges[reduce]
-	suffix, code := merging(out.dtype, op)
+	reduce := l.attrs.String("reduce")
+	for part, parts := 0, 1; part < parts; part++ {
+		var out operand
+		out, parts = l.out[0].half(part)
+		source, _ := l.in[2].half(part)
+		if err := l.merge(out, source, counts, merges[reduce]); err != nil {
+			return err
+		}
+	}
+	if reduce != "mean" || l.out[0].dtype == tensor.Bool {
+		return nil
+	}
+	suffix, code := merging(l.out[0].dtype, merges[reduce])
+	return l.call("om_divide_" + suffix).write(l.out[0]).i32(code).scratch(counts).i64(n).over(n)
+}
+
+// merge launches what combines source with out where in[1] says; counts may be empty.
+func (l *launch) merge(out, source operand, counts span, op int32) error {
+	index, d := l.in[1], l.attrs.Int("dim")
 	// The lines are the dimensions but d.
 	shape := append(tensor.Shape{}, index.shape()...)
 	length := along(shape, d)
@@ -234,7 +267,8 @@ func launchScatter(l *launch) error {
 	to, toStep := across(out.layout, shape, d)
 	lines, indexStep := across(index.layout, shape, d)
 	from, fromStep := across(source.layout, shape, d)
-	count := index.size() / length
+	n := index.size() / length
+	suffix, code := merging(out.dtype, op)
 	c := l.call("om_merge_" + suffix).write(out).i32(code).layout(to).i64(toStep).i64(along(out.shape(), d))
 	c.read(index).i32(dtypeCodes[index.dtype]).layout(lines).i64(indexStep).i64(length)
 	c.read(source).layout(from).i64(fromStep)
@@ -243,13 +277,7 @@ func launchScatter(l *launch) error {
 	} else {
 		c.i64(0)
 	}
-	if err := c.i32(op).i64(count).status().over(count); err != nil {
-		return err
-	}
-	if reduce != "mean" || out.dtype == tensor.Bool {
-		return nil
-	}
-	return l.call("om_divide_" + suffix).write(out).i32(code).scratch(counts).i64(n).over(n)
+	return c.i32(op).i64(n).status().over(n)
 }
 
 // ranksWork is room for a number for each element of operand i and one more.
