@@ -78,14 +78,12 @@ func gemm[T real](p *Pool, m, n, k int, a, b panelSource[T], c []T, ldc int, o g
 // gemmWork returns the bytes of scratch memory for a product of elements of the given size.
 func gemmWork(m, n, k, size int) int64 { return cutGemm(m, n, k, size, false).workBytes() }
 
-// gemmWorkAlone is gemmWork for callers without a pool.
-func gemmWorkAlone(m, n, k, size int, half bool) int64 {
+// gemmWorkOn is gemmWork for a number of threads; half is for a product that is rounded to a half float.
+func gemmWorkOn(threads, m, n, k, size int, half bool) int64 {
 	g := cutGemm(m, n, k, size, half)
-	return int64(64 + g.leftBytes + g.laneBytes)
+	g.lanes = min(g.lanes, threads)
+	return g.workBytes()
 }
-
-// gemmHalfWork is gemmWork for a product that is rounded to a half float.
-func gemmHalfWork(m, n, k int) int64 { return cutGemm(m, n, k, 4, true).workBytes() }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 

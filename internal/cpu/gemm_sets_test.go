@@ -90,7 +90,7 @@ func runInto(t *testing.T, p *Pool, kind layers.Kind, a layers.Attrs, out view, 
 	}
 	k := kernels[kind]
 	c := &call{ctx: t.Context(), attrs: a, in: in, out: []view{out}, pool: p}
-	c.work = make([]byte, k.workBytes(specs, []layers.Spec{specOf(out)}, a))
+	c.work = make([]byte, k.threadsWorkBytes(p.Threads(), specs, []layers.Spec{specOf(out)}, a))
 	for i := range c.work {
 		c.work[i] = 0xff // NaN: scratch that is read before it is written shows
 	}
@@ -427,7 +427,7 @@ func TestProductsAllocateNothing(t *testing.T) {
 				specs := []layers.Spec{specOf(in[0]), specOf(in[1]), specOf(in[2])}
 				k := kernels[kind]
 				c := &call{ctx: t.Context(), attrs: attrs, in: in, out: []view{out}, pool: pool}
-				c.work = make([]byte, k.workBytes(specs, []layers.Spec{specOf(out)}, attrs))
+				c.work = make([]byte, k.threadsWorkBytes(pool.Threads(), specs, []layers.Spec{specOf(out)}, attrs))
 				if n := testing.AllocsPerRun(100, func() {
 					if err := k.run(c); err != nil {
 						t.Fatal(err)

@@ -44,17 +44,14 @@ func cutUnit(m, n, k int) unitCut {
 	return u
 }
 
-// unitWork returns the scratch of a product by a matrix unit for some lanes, 0 for as many as it can use; round says that
-// factors may be rounded.
-func unitWork(m, n, k, lanes int, round bool) int64 {
+// unitWork returns the scratch of a product by a matrix unit on a number of threads; round says that factors may be
+// rounded.
+func unitWork(m, n, k, threads int, round bool) int64 {
 	if !round && (m < unitLeastRows || k > unitMostK) {
 		return 0
 	}
 	u := cutUnit(m, n, k)
-	if lanes == 0 {
-		lanes = u.lanes
-	}
-	return int64(64 + u.leftBytes + lanes*u.laneBytes)
+	return int64(64 + u.leftBytes + min(u.lanes, threads)*u.laneBytes)
 }
 
 // byUnit reports whether a product is left to a matrix unit.

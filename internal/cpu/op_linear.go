@@ -12,14 +12,14 @@ import (
 // linearKernels are products of matrices. Half floats are computed in float32 and rounded once.
 var linearKernels = map[layers.Kind]kernel{
 	"linear": {
-		run: runLinear, work: linearWork, supports: linearSupports, packs: linearPacks, pack: packLinear,
+		run: runLinear, workOn: linearWork, supports: linearSupports, packs: linearPacks, pack: packLinear,
 		label: productLabel("linear"),
 	},
 	"matmul": {
-		run: runMatmul, work: matmulWork, supports: matmulSupports, packs: matmulPacks, pack: packMatmul,
+		run: runMatmul, workOn: matmulWork, supports: matmulSupports, packs: matmulPacks, pack: packMatmul,
 		label: productLabel("matmul"),
 	},
-	"grouped_matmul": {run: runGroupedMatmul, work: groupedMatmulWork, supports: onlyReal},
+	"grouped_matmul": {run: runGroupedMatmul, workOn: groupedMatmulWork, supports: onlyReal},
 	"cross":          {run: runCross, supports: onlyNumbers},
 }
 
@@ -52,19 +52,19 @@ func matmulSupports(in, out []layers.Spec, a layers.Attrs) error {
 	return onlyNumbers(in, out, a)
 }
 
-// productWork returns the scratch that product takes; round says that it may round its factors.
-func productWork(m, n, k int, d tensor.DType, round bool) int64 {
-	switch {
-	case round:
-		return unitWork(m, n, k, 0, true)
-	case !isReal(d):
+// productWork returns the scratch that product takes on a number of threads; round says that it may round its factors.
+func productWork(threads, m, n, k int, d tensor.DType, round bool) int64 {
+	if !isReal(d) {
 		return 0
-	case d == tensor.BFloat16:
-		return max(gemmHalfWork(m, n, k), unitWork(m, n, k, 0, false))
-	case isHalf(d):
-		return gemmHalfWork(m, n, k)
 	}
-	return gemmWork(m, n, k, realBytes(d))
+	if round {
+		return unitWork(m, n, k, threads, true)
+	}
+	bytes := gemmWorkOn(threads, m, n, k, realBytes(d), isHalf(d))
+	if d == tensor.BFloat16 {
+		bytes = max(bytes, unitWork(m, n, k, threads, false))
+	}
+	return bytes
 }
 
 // A factor is a matrix in the memory of a view; see [matrix].
@@ -147,10 +147,10 @@ func runLinear(c *call) error {
 	return nil
 }
 
-func linearWork(in, out []layers.Spec, a layers.Attrs) int64 {
+func linearWork(threads int, in, out []layers.Spec, a layers.Attrs) int64 {
 	n, k := in[1].Shape[0], in[1].Shape[1]
 	m := volume(in[0].Shape[:len(in[0].Shape)-1])
-	return scratchBytes(realBytes(in[0].DType), n) + productWork(m, n, k, out[0].DType, rounds(a))
+	return scratchBytes(realBytes(in[0].DType), n) + productWork(threads, m, n, k, out[0].DType, rounds(a))
 }
 
 // linearPacks offers the weight in panels.
@@ -210,8 +210,8 @@ func runGroupedMatmul(c *call) error {
 	return groupedMatmul[float32](c)
 }
 
-func groupedMatmulWork(in, out []layers.Spec, _ layers.Attrs) int64 {
-	return productWork(in[0].Shape[0], in[1].Shape[2], in[1].Shape[1], out[0].DType, false)
+func groupedMatmulWork(threads int, in, out []layers.Spec, _ layers.Attrs) int64 {
+	return productWork(threads, in[0].Shape[0], in[1].Shape[2], in[1].Shape[1], out[0].DType, false)
 }
 
 func groupedMatmul[T real](c *call) error {

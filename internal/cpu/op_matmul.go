@@ -41,26 +41,16 @@ func (s matmulSizes) lanes() int {
 
 // laneBytes returns the scratch of a lane.
 func (s matmulSizes) laneBytes(d tensor.DType, round bool) int64 {
-	if round {
-		return unitWork(s.m, s.n, s.k, 1, true)
-	}
-	alone := gemmWorkAlone(s.m, s.n, s.k, realBytes(d), isHalf(d))
-	if d == tensor.BFloat16 {
-		alone = max(alone, unitWork(s.m, s.n, s.k, 1, false))
-	}
-	return alone
+	return productWork(1, s.m, s.n, s.k, d, round)
 }
 
-func matmulWork(in, out []layers.Spec, a layers.Attrs) int64 {
+func matmulWork(threads int, in, out []layers.Spec, a layers.Attrs) int64 {
 	s := sizesOfMatmul(in[0].Shape, in[1].Shape)
 	d := out[0].DType
-	switch {
-	case !isReal(d):
-		return 0
-	case s.lanes() > 1:
-		return int64(s.lanes()) * s.laneBytes(d, rounds(a))
+	if lanes := s.lanes(); lanes > 1 && isReal(d) {
+		return int64(min(lanes, threads)) * s.laneBytes(d, rounds(a))
 	}
-	return productWork(s.m, s.n, s.k, d, rounds(a))
+	return productWork(threads, s.m, s.n, s.k, d, rounds(a))
 }
 
 // matmulPacks offers the right factor of a single product in panels.
@@ -114,6 +104,7 @@ func matmul[T real](c *call) {
 	}
 	if lanes := m.lanes(); lanes > 1 {
 		m.laneSize = int(m.laneBytes(m.out.dtype, m.round))
+		lanes = min(lanes, len(m.work)/m.laneSize)
 		m.next.Store(0)
 		c.pool.Do(lanes, 1, m)
 	} else {
