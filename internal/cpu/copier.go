@@ -194,7 +194,9 @@ func turnStrip[T any](c *copier, dst, src []T, unit int) {
 			for ; k+8 <= columns; k += 8 {
 				c.set.Transpose(n/8, src[from+k*lds+r:], lds, to[at+r*ldd+k:], ldd)
 			}
-			turnPlain(to[at+r*ldd+k:], src[from+k*lds+r:], n, columns-k, lds, ldd)
+			if k < columns { // else the next column may lie behind the end
+				turnPlain(to[at+r*ldd+k:], src[from+k*lds+r:], n, columns-k, lds, ldd)
+			}
 		}
 	}
 	if whole < rows {

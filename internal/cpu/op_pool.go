@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -119,6 +120,9 @@ func runMaxPool(c *call) error {
 
 func maxPool[T number](c *call, least T) {
 	p := poolingOf(c)
+	if maxPoolRows(c, p) {
+		return
+	}
 	var src []T
 	if !isHalf(p.x.dtype) {
 		src = elements[T](p.x)
@@ -160,6 +164,41 @@ func maxPool[T number](c *call, least T) {
 			}
 		}
 	})
+}
+
+// maxPoolRows is maxPool of float32 with the processor's kernels, for pictures whose rows lie in order and without indices:
+// the rows of a window are combined first, as wide as they are, then the columns. It reports whether it could.
+func maxPoolRows(c *call, p *pooling) bool {
+	set := c.pool.set
+	if set == nil || p.x.dtype != tensor.Float32 || len(c.out) == 2 || p.adaptive || p.in[0] != 1 || p.size[0] != 1 ||
+		p.strides[2] != 1 || p.dilation[2] != 1 || p.in[2] > bufferFloats {
+		return false
+	}
+	src, dst := elements[float32](p.x), elements[float32](p.out)
+	p.planes(c.pool, func(in, out int) {
+		buffer := newBlockBuffer()
+		most := floatsIn(buffer)[:p.in[2]]
+		for oy := range p.size[1] {
+			y0, y1 := p.window(1, oy)
+			for i := range most {
+				most[i] = float32(math.Inf(-1))
+			}
+			for y := y0; y < y1; y += p.dilation[1] {
+				row := src[in+y*p.strides[1]:][:len(most)]
+				set.Map(simd.MapMaximum, most, most, row, nil, 0, 0, 0)
+			}
+			for ox := range p.size[2] {
+				x0, x1 := p.window(2, ox)
+				x := float32(math.Inf(-1))
+				for _, v := range most[x0:max(x0, x1)] {
+					x = max(x, v)
+				}
+				dst[out+oy*p.size[2]+ox] = x
+			}
+		}
+		blockBuffers.Put(buffer)
+	})
+	return true
 }
 
 // putNumber writes one element, rounded where the result is a half float.
