@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -45,6 +46,9 @@ type arranger struct {
 	// planar says that a value of g is computed as it is; forms has the blocked forms of others, or besides.
 	planar []bool
 	forms  map[layers.ValueID]*form
+	// rows are values with the channels of a pixel side by side, [N, H, W, C], views the forms of parts and turns of values.
+	rows  map[layers.ValueID]layers.ValueID
+	views map[string]*form
 	// makers are the ops of the result that compute blocked values.
 	makers  map[layers.ValueID]int
 	regions []region
@@ -74,6 +78,7 @@ func newArranger(g *layers.Graph, exact bool, left map[int]bool) *arranger {
 		g: g, out: &out, exact: exact, left: left, uses: make([]int, len(g.Values)),
 		guards: make([][]layers.Guard, len(g.Values)), planar: make([]bool, len(g.Values)),
 		forms: make(map[layers.ValueID]*form), makers: make(map[layers.ValueID]int),
+		rows: make(map[layers.ValueID]layers.ValueID), views: make(map[string]*form),
 	}
 	for id := range g.Values {
 		a.planar[id] = g.Values[id].Role != layers.Computed
@@ -105,13 +110,19 @@ func (a *arranger) op(i int) {
 	if len(op.Out) == 1 && a.g.Values[op.Out[0]].DType == tensor.Float32 && a.blocks(i, op) {
 		return
 	}
-	for _, o := range op.In {
+	plain := *op
+	plain.In = slices.Clone(op.In)
+	for k, o := range op.In {
+		if rows, ok := a.pixelRows(o, op); ok {
+			plain.In[k] = rows
+			continue
+		}
 		a.needPlanar(o.Value, op)
 	}
 	for _, c := range op.Guard {
 		a.needPlanar(c.Predicate.Value, op)
 	}
-	a.out.Ops = append(a.out.Ops, *op)
+	a.out.Ops = append(a.out.Ops, plain)
 	for _, id := range op.Out {
 		a.planar[id] = true
 	}
@@ -226,18 +237,61 @@ func (a *arranger) needForm(o layers.Operand, like *layers.Op) *form {
 	if v := &a.g.Values[o.Value]; !ok || v.Role == layers.Weight || v.DType != tensor.Float32 {
 		return nil
 	}
+	if f := a.views[viewKey(o)]; f != nil {
+		return f
+	}
 	a.needPlanar(o.Value, like)
 	maker := *like
-	whole := a.whole(o) && a.forms[o.Value] == nil
-	if whole { // for whoever reads it
-		maker.Guard = a.guards[o.Value]
-	}
+	maker.Guard = a.guards[o.Value] // for whoever reads it
 	f := a.emit(&maker, "to16", layers.Attrs{"channels": channels}, o.Layout.Shape, o)
-	if whole {
+	if a.whole(o) && a.forms[o.Value] == nil {
 		a.forms[o.Value] = f
+	} else {
+		a.views[viewKey(o)] = f
 	}
 	a.regions[f.region].seconds -= borderSeconds(o.Layout.Shape)
 	return f
+}
+
+// viewKey names what an operand shows.
+func viewKey(o layers.Operand) string { return fmt.Sprint(o.Value, o.Layout) }
+
+// pixelRows returns an operand that shows all channels of one pixel after the other, [N, H, W, C] or [N, H·W, C], of a
+// value in blocks: it is brought out of them in that order, unless it is out already.
+func (a *arranger) pixelRows(o layers.Operand, like *layers.Op) (layers.Operand, bool) {
+	f := a.forms[o.Value]
+	if o.Value == layers.NoValue || f == nil || a.planar[o.Value] || len(f.shape) != 4 || o.Layout.Offset != 0 {
+		return o, false
+	}
+	n, channels, height, width, _ := geometry(f.shape)
+	pixels := height * width
+	shape, strides := tensor.Shape{n, height, width, channels}, []int{channels * pixels, width, 1, pixels}
+	if len(o.Layout.Shape) == 3 {
+		shape, strides = tensor.Shape{n, pixels, channels}, []int{channels * pixels, 1, pixels}
+	}
+	if !o.Layout.Shape.Equal(shape) {
+		return o, false
+	}
+	for d, size := range shape {
+		if size > 1 && o.Layout.Strides[d] != strides[d] {
+			return o, false
+		}
+	}
+	id, ok := a.rows[o.Value]
+	if !ok {
+		id = layers.ValueID(len(a.out.Values))
+		a.out.Values = append(a.out.Values, layers.Value{
+			DType: tensor.Float32, Shape: tensor.Shape{n, height, width, channels},
+		})
+		a.rows[o.Value] = id
+		a.regions[f.region].seconds -= borderSeconds(f.shape)
+		a.out.Ops = append(a.out.Ops, layers.Op{
+			Kind: "from16", Path: like.Path, Source: like.Source, Guard: a.guards[o.Value],
+			Attrs: layers.Attrs{"channels": channels, "pixel_rows": true}, In: []layers.Operand{f.all(a.out)},
+			Out: []layers.ValueID{id},
+		})
+	}
+	return layers.Operand{Value: id, Layout: tensor.Contiguous(shape...)}, true
 }
 
 // needPlanar makes a value as g has it, if it is not there, for an op.

@@ -143,8 +143,11 @@ func (a *arranger) elementwise(op *layers.Op) bool {
 	}
 	s, ok := blockedShape(shape)
 	if !ok || !slices.ContainsFunc(op.In, func(o layers.Operand) bool {
-		f := a.forms[o.Value]
-		return f != nil && f.shape.Equal(shape) && a.whole(o)
+		if f := a.forms[o.Value]; f != nil && f.shape.Equal(shape) && a.whole(o) {
+			return true
+		}
+		f := a.views[viewKey(o)]
+		return f != nil && f.shape.Equal(shape)
 	}) {
 		return false
 	}
@@ -171,6 +174,11 @@ func (a *arranger) elementwise(op *layers.Op) bool {
 			in[k] = layers.Operand{Value: o.Value, Layout: tensor.Layout{
 				Shape: s, Strides: []int{0, blocked.Lanes * l.Strides[1], 0, 0, l.Strides[1]}, Offset: l.Offset,
 			}}
+		case a.distinct(o):
+			if from[k] = a.needForm(o, op); from[k] == nil {
+				return false
+			}
+			in[k] = from[k].all(a.out)
 		default:
 			if from[k] = a.eachChannel(o, op); from[k] == nil {
 				return false
@@ -223,6 +231,16 @@ func (a *arranger) channelNumbers(o layers.Operand) bool {
 		}
 	}
 	return a.planar[o.Value] && o.Layout.Shape[1]%blocked.Lanes == 0
+}
+
+// distinct reports whether an operand shows no element twice.
+func (a *arranger) distinct(o layers.Operand) bool {
+	for d, n := range o.Layout.Shape {
+		if n > 1 && o.Layout.Strides[d] == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // number returns a number of the graph that an operand shows everywhere.

@@ -180,6 +180,23 @@ func TestArrange(t *testing.T) {
 			x = p.op("add", nil, p.op("mul", nil, x, row), number)
 			p.output(p.conv(x, 32, 3, 1, 1, ""))
 		}, "conv16 mul add conv16 from16"},
+		"channels side by side": {func(p *picture) {
+			x := p.conv(p.input(2, 3, 40, 40), 48, 4, 4, 1, "")
+			n := p.op("layer_norm", layers.Attrs{"dims": 1, "eps": 1e-5}, turn(x, 0, 2, 3, 1), p.weight(48), p.weight(48))
+			x = turn(n, 0, 3, 1, 2)
+			y := p.conv(x, 48, 7, 1, 48, "")
+			n = p.op("layer_norm", layers.Attrs{"dims": 1, "eps": 1e-5}, turn(y, 0, 2, 3, 1), p.weight(48), p.weight(48))
+			n = p.op("linear", nil, n, p.weight(48, 48), p.weight(48))
+			scale := p.weight(48)
+			scale.Layout = tensor.Layout{Shape: x.Layout.Shape, Strides: []int{0, 1, 0, 0}}
+			chain := layers.Attrs{"program": layers.Program{{Kind: "mul", Args: []int{0, 1}}, {Kind: "add", Args: []int{2, 3}}}}
+			x = p.op("chain", chain, turn(n, 0, 3, 1, 2), scale, x)
+			x = p.conv(x, 64, 3, 1, 1, "")
+			flat := layers.Operand{Value: x.Value, Layout: tensor.Layout{
+				Shape: tensor.Shape{2, 121, 64}, Strides: []int{64 * 121, 1, 121},
+			}}
+			p.output(p.op("linear", nil, flat, p.weight(10, 64), layers.Absent))
+		}, "conv layer_norm to16 conv16 from16 layer_norm linear to16 chain conv16 from16 linear"},
 		"a mean of all pixels": {func(p *picture) {
 			x := p.conv(p.input(2, 3, 40, 40), 32, 3, 1, 1, "")
 			a := layers.Attrs{"dims": []int{2, 3}, "keepdim": false, "dtype": tensor.Float32}
@@ -254,5 +271,26 @@ func TestArrangeGuards(t *testing.T) {
 		p.output(p.op("choose", nil, is, a, b))
 		got := p.results(Arrange(p.Graph, false))
 		near(t, asFloats(got[0]), asFloats(p.results(p.Graph)[0]), 1e-4)
+	}
+}
+
+// TestTurnedToTheEnd turns matrices whose last column is the last of the memory, with whole groups of columns.
+func TestTurnedToTheEnd(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 14))
+	for _, s := range [][]int{{64, 64}, {3, 64, 128}, {2, 16, 8}, {5, 40, 72}, {64, 7}} {
+		n := len(s)
+		x := noise(r, s...)
+		l := tensor.Layout{Shape: append([]int(nil), s...), Strides: append([]int(nil), x.Layout.Strides...)}
+		l.Shape[n-1], l.Shape[n-2] = l.Shape[n-2], l.Shape[n-1]
+		l.Strides[n-1], l.Strides[n-2] = l.Strides[n-2], l.Strides[n-1]
+		got := single(t, "copy", nil, &tensor.Tensor{DType: x.DType, Layout: l, Data: x.Data})
+		rows, columns := s[n-2], s[n-1]
+		from, to := numbersOf(x), numbersOf(got)
+		for i := range to {
+			plane, at := i/(rows*columns)*rows*columns, i%(rows*columns)
+			if want := from[plane+at%rows*columns+at/rows]; to[i] != want {
+				t.Fatalf("%v: element %d is %v, not %v", s, i, to[i], want)
+			}
+		}
 	}
 }

@@ -24,7 +24,7 @@ var blockedKernels = map[layers.Kind]kernel{
 	"cat16": {run: runCat16, cost: blockedCost(0)},
 	// "count" channels from "channel" on.
 	"slice16": {run: runSlice16, cost: blockedCost(0)},
-	// From [N, C, H, W] of any strides, and to it.
+	// From [N, C, H, W] of any strides, and to it or, with "pixel_rows", to [N, H, W, C].
 	"to16":   {run: runTo16, cost: blockedCost(0)},
 	"from16": {run: runFrom16, cost: blockedCost(0)},
 }
@@ -306,13 +306,62 @@ func runTo16(c *call) error {
 	if len(s) == 4 {
 		strides[2] = s[2]
 	}
-	n, _, height, width := blockedSizes(c.out[0].shape())
+	n, blocks, height, width := blockedSizes(c.out[0].shape())
+	if strides[1] == 1 {
+		pixelBlocks(c.pool, n, blocks, height, width, c.attrs.Int("channels"), floats16(c.in[0]), strides, floats16(c.out[0]))
+		return nil
+	}
 	blocked.To(c.pool, n, c.attrs.Int("channels"), height, width, floats16(c.in[0]), strides, floats16(c.out[0]))
 	return nil
 }
 
 func runFrom16(c *call) error {
-	n, _, height, width := blockedSizes(c.in[0].shape())
+	n, blocks, height, width := blockedSizes(c.in[0].shape())
+	if c.attrs.Bool("pixel_rows") {
+		pixelRows(c.pool, n, blocks, height*width, c.attrs.Int("channels"), floats16(c.in[0]), floats16(c.out[0]))
+		return nil
+	}
 	blocked.From(c.pool, n, c.attrs.Int("channels"), height, width, floats16(c.in[0]), floats16(c.out[0]))
 	return nil
+}
+
+// pixelRows writes the channels of a pixel side by side: [N, H, W, C] of a value in blocks.
+func pixelRows(pool *Pool, n, blocks, pixels, channels int, src, dst []float32) {
+	const part = 32
+	parts := (pixels + part - 1) / part
+	pool.For(n*parts, max(1, grain/(part*channels)), func(from, to int) {
+		for i := from; i < to; i++ {
+			image, first := i/parts, i%parts*part
+			end := min(first+part, pixels)
+			for b := range blocks {
+				in := src[(image*blocks+b)*pixels*blocked.Lanes:][:pixels*blocked.Lanes]
+				used := min(blocked.Lanes, channels-b*blocked.Lanes)
+				out := dst[image*pixels*channels+b*blocked.Lanes:]
+				for p := first; p < end; p++ {
+					copy(out[p*channels:][:used], in[p*blocked.Lanes:])
+				}
+			}
+		}
+	})
+}
+
+// pixelBlocks writes a value in blocks that it reads by strides, where the channels of a pixel lie side by side.
+func pixelBlocks(
+	pool *Pool, n, blocks, height, width, channels int, src []float32, strides [4]int, dst []float32,
+) {
+	pool.For(n*height, max(1, grain/(width*channels)), func(from, to int) {
+		for i := from; i < to; i++ {
+			image, y := i/height, i%height
+			for b := range blocks {
+				used := min(blocked.Lanes, channels-b*blocked.Lanes)
+				at := image*strides[0] + y*strides[2] + b*blocked.Lanes
+				out := dst[((image*blocks+b)*height+y)*width*blocked.Lanes:][:width*blocked.Lanes]
+				for x := range width {
+					pixel := out[x*blocked.Lanes:][:blocked.Lanes]
+					copy(pixel[:used], src[at+x*strides[3]:])
+					clear(pixel[used:])
+				}
+			}
+		}
+	})
 }
