@@ -19,13 +19,6 @@ import (
 // families has what writes each family; one file each.
 var families = map[string]func(){
 	"conv":   convFamily,
-	"conv":   convFamily,
-	"conv":   convFamily,
-	"conv":   convFamily,
-	"conv":   convFamily,
-	"conv":   convFamily,
-	"conv":   convFamily,
-	"conv":   convFamily,
 	"gemm":   gemmFamily,
 	"half":   halfFamily,
 	"vector": vectorFamily,
