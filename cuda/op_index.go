@@ -13,7 +13,7 @@ var indexKernels = map[layers.Kind]kernel{
 	"embedding_rows":   {work: positionsWork(1), launch: launchEmbeddingRows},
 	"index":            {work: positionsWork(1), launch: launchIndexAny},
 	"gather":           {launch: launchPick},
-	"index_put":        {supports: supportsMerge, work: positionsWork(2), launch: launchIndexPut},
+	"index_put":        {supports: supportsPut, work: putWork, launch: launchIndexPut},
 	"scatter":          {supports: supportsMerge, work: scatterWork, launch: launchScatter},
 	"masked_scatter":   {work: ranksWork(1), launch: launchMaskedScatter},
 	"embedding_bag":    {supports: realFirst, launch: launchBag},
@@ -146,6 +146,26 @@ func supportsMerge(in, _ []layers.Spec, a layers.Attrs) error {
 	return onlyNumbers(in[:1], nil, a)
 }
 
+// supportsPut counts positions in ints.
+func supportsPut(in, out []layers.Spec, a layers.Attrs) error {
+	if n, err := in[2].Shape.NumElements(); err != nil || n > mostCounted {
+		return fmt.Errorf("%v positions", in[2].Shape)
+	}
+	return supportsMerge(in, out, a)
+}
+
+// lastBytes is room for an int for each element, or for each half of one, of what is replaced.
+func lastBytes(elements int64, d tensor.DType) int64 { return elements * 4 * int64(max(d.Size()/8, 1)) }
+
+// putWork is room for where each position leads, and for which is the last to come to each element.
+func putWork(in, out []layers.Spec, a layers.Attrs) int64 {
+	bytes := positionsWork(2)(in, out, a)
+	if n, err := in[0].Shape.NumElements(); err == nil && !a.Bool("accumulate") {
+		bytes += lastBytes(n, in[0].DType)
+	}
+	return bytes
+}
+
 // half returns an operand of elements of sixteen bytes as its first or second eight, others as they are, and how many such
 // parts there are.
 func (o operand) half(part int) (operand, int) {
@@ -199,6 +219,12 @@ func launchIndexPut(l *launch) error {
 		}
 		outer, inner, width := around(out.layout, d, d+len(l.in)-2)
 		suffix, code := merging(out.dtype, op)
+		if op == merges[""] {
+			if err := l.replace(out, values, outer, inner, at, positions, width, code); err != nil {
+				return err
+			}
+			continue
+		}
 		n := values.size() / positions
 		c := l.call("om_put_" + suffix).write(out).i32(code).layout(outer).layout(inner).scratch(at).i64(positions).i64(width)
 		if err := c.read(values).layout(values.layout).i32(op).i64(n).over(n); err != nil {
@@ -206,6 +232,23 @@ func launchIndexPut(l *launch) error {
 		}
 	}
 	return nil
+}
+
+// replace launches what writes, of all values that come to an element of out, the last.
+func (l *launch) replace(
+	out, values operand, outer, inner tensor.Layout, at span, positions, width int64, code int32,
+) error {
+	n, places := values.size(), lastBytes(l.out[0].size(), l.out[0].dtype)/4
+	last := l.work.slice(ceilDiv(at.bytes, alignBytes)*alignBytes, places*4)
+	if err := l.call("om_counts").scratch(last).i32(-1).i64(places).over(places); err != nil {
+		return err
+	}
+	c := l.call("om_put_last").scratch(last).layout(outer).layout(inner).scratch(at).i64(positions).i64(width)
+	if err := c.i64(n).over(n); err != nil {
+		return err
+	}
+	c = l.call("om_put_chosen").write(out).i32(code).layout(outer).layout(inner).scratch(at).i64(positions).i64(width)
+	return c.read(values).layout(values.layout).scratch(last).i64(n).over(n)
 }
 
 // countsWanted reports whether it matters how many elements come to a place.

@@ -152,6 +152,27 @@ OM_DEVICE void put(void *out, int type, const om_layout &outer, const om_layout 
 	}
 }
 
+// The same for what is replaced, in two passes over all values: which position is the last to come to an element, and then its
+// value alone is written.
+OM_KERNEL(om_put_last, int *last, om_layout outer, om_layout inner, const om_i64 *at, om_i64 positions, om_i64 width, om_i64 n) {
+	OM_EACH(i, n) {
+		om_i64 row = i / width, p = row % positions;
+		if (at[p] != NOWHERE)
+			atomicMax(&last[om_at(outer, row / positions) + at[p] + om_at(inner, i % width)], (int)p);
+	}
+}
+OM_KERNEL(om_put_chosen, void *out, int type, om_layout outer, om_layout inner, const om_i64 *at, om_i64 positions, om_i64 width,
+		  const void *values, om_layout view, const int *last, om_i64 n) {
+	OM_EACH(i, n) {
+		om_i64 row = i / width, p = row % positions;
+		if (at[p] == NOWHERE)
+			continue;
+		om_i64 place = om_at(outer, row / positions) + at[p] + om_at(inner, i % width);
+		if (last[place] == p)
+			om_store_i(out, place, type, om_load_i(values, om_at(view, i), type));
+	}
+}
+
 // A thread merges a line along the dimension in which indices say where elements go. counts are how many came where.
 template <class A>
 OM_DEVICE void scatter(void *out, int type, const om_layout &to, om_i64 to_step, om_i64 along, const void *index, int index_type,
