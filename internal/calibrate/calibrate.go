@@ -126,9 +126,9 @@ func sum(r *plan.Rates, list []sample, measured [][]measurement) {
 			if m.packed {
 				continue
 			}
-			kinds := []layers.Kind{m.op.Kind}
-			if m.op.Kind == list[i].kind {
-				kinds = append(kinds, list[i].alike...)
+			kinds := append([]layers.Kind{list[i].kind}, list[i].alike...)
+			if m.op.Kind != list[i].kind { // what the device makes of it
+				kinds = append(kinds, m.op.Kind)
 			}
 			for _, kind := range kinds {
 				t := totals[kind]
@@ -210,7 +210,7 @@ func (b *bench) prepare(s sample) (ops []prepared, free func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	lowered, err := b.dev.Lower(g)
+	lowered, err := b.dev.Lower(cpu.Arrange(g, false)) // as sessions do
 	if err != nil {
 		return nil, nil, err
 	}
