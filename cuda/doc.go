@@ -28,7 +28,7 @@
 // The arguments are given in the order of the kernel's parameters, and each with the method of its type: the simulated
 // driver refuses a launch whose sizes are not the kernel's. A pointer goes in by read, write or scratch, which also tell
 // which bytes it stands for. Operands are strided views of up to eight dimensions (more are refused): a kernel takes their
-// layout, or launch.contiguous makes a copy in the scratch memory first. Results are contiguous. What fails on data (a
+// layout, or a kernel makes a copy of it in the scratch memory first. Results are contiguous. What fails on data (a
 // divisor of zero, an index out of range) is noted on the device by om_fail, and Sync returns it: call.status.
 //
 // After a change of a .cu file or of om.h run "go generate ./cuda/kernels" (see there); a test compares.

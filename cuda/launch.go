@@ -46,9 +46,6 @@ func (o operand) size() int64 {
 	return n
 }
 
-// contiguous reports whether the elements lie in order without gaps.
-func (o operand) contiguous() bool { return o.layout.IsContiguous() }
-
 // A launch is an op with its operands in place. Results are contiguous and hold no defined bytes; results and operands
 // do not share any.
 type launch struct {
@@ -200,23 +197,7 @@ func (c *call) grid(blocks, threads dims, sharedBytes int64) error {
 	return c.s.start(c, blocks, threads, sharedBytes)
 }
 
-// contiguous returns an operand whose elements lie in order: itself, or a copy of it at the start of space, which must be
-// as large as the elements are.
-func (l *launch) contiguous(o operand, space span) (operand, error) {
-	if o.absent() || o.contiguous() {
-		return o, nil
-	}
-	n := o.size()
-	copied := operand{
-		span:  space.slice(0, n*int64(o.dtype.Size())),
-		dtype: o.dtype, layout: tensor.Contiguous(o.shape()...),
-	}
-	c := l.call(fmt.Sprintf("om_gather_%d", o.dtype.Size()))
-	c.write(copied).read(o).layout(o.layout).i64(n)
-	return copied, c.over(n)
-}
-
-// contiguousBytes is the scratch memory that launch.contiguous may need for an operand, a multiple of 256.
+// contiguousBytes is the scratch memory for the elements of an operand, one behind the other, a multiple of 256.
 func contiguousBytes(s layers.Spec) int64 {
 	n, err := s.Shape.NumElements()
 	if err != nil || s.DType == tensor.Invalid {
