@@ -318,6 +318,9 @@ var hidden = []float32{float32(math.Inf(-1))}
 // add adds the values of a block to the sums of the queries [r0, r1).
 func (f *flash) add(u *flashUnit, r0, r1, k0, k1 int) {
 	n := k1 - k0
+	if f.valueWidth == 0 {
+		return // there may be no memory to look at
+	}
 	if !u.few {
 		columns, depth := f.set.Columns, roundUp(n, unroll)
 		for j := 0; j < f.valueWidth; j += columns {
