@@ -315,6 +315,9 @@ func (b *blocks) operand(i int, p *spot, k, n int, room *blockBuffer) []float32 
 
 // loadSingle reads len(dst) elements that lie stride apart as float32.
 func loadSingle(set *simd.Set, dst []float32, v view, first, stride int) {
+	if len(dst) == 0 {
+		return // there may be no memory at the index
+	}
 	switch v.dtype {
 	case tensor.Float32:
 		loadStrided(dst, v, first, stride)

@@ -149,7 +149,7 @@ func (f *flash) compute(u *flashUnit) {
 	u.few = f.queries <= flashFew && u.keys.step == 1 && u.values.step == 1 && u.keys.line >= 0 && u.values.line >= 0
 	u.values.line, u.values.step = u.values.step, u.values.line
 	q := f.factor(f.q, u.batch)
-	if q.dtype == tensor.Float32 && q.step == 1 && q.line > 0 {
+	if q.dtype == tensor.Float32 && q.step == 1 && q.line > 0 && f.width > 0 {
 		u.queries, u.queryPitch = elements[float32](f.q)[q.offset+u.from*q.line:], q.line
 	} else {
 		for i := range rows {
