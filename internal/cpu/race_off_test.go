@@ -1,0 +1,6 @@
+//go:build !race
+
+package cpu
+
+// raceDetector says that tests run with the race detector.
+const raceDetector = false
