@@ -104,7 +104,7 @@ def compare(o, model, threads):
         cost = json.load(f)
     result = {"model": model, "threads": threads, **cost, "failed": failed, "engines": {}}
     reference = outputs.get("eager") or next(iter(outputs.values()))
-    scale = max(map(abs, reference))
+    scale = max(map(abs, reference)) or 1
     for w in workers:
         result["engines"][w.name] = {
             "median_ms": statistics.median(w.times), "min_ms": min(w.times), "runs": len(w.times), "ready_seconds": w.ready,
