@@ -94,22 +94,12 @@ func keys(m map[string]int) func(yield func(string) bool) {
 // unsupported says which op of a graph has no kernel.
 func unsupported(dev *cuda.Device, g *layers.Graph) string {
 	for _, op := range g.Ops {
-		in, out := specs(g, op)
+		in, out := g.Specs(&op, nil, nil)
 		if err := dev.Supports(op, in, out); err != nil {
 			return fmt.Sprintf("%s: %v", op.Kind, err)
 		}
 	}
 	return "nothing"
-}
-
-func specs(g *layers.Graph, op layers.Op) (in, out []layers.Spec) {
-	for _, o := range op.In {
-		in = append(in, g.Spec(o))
-	}
-	for _, id := range op.Out {
-		out = append(out, layers.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape})
-	}
-	return in, out
 }
 
 // gapBytes lie between the values of interpret, and must be as they were afterwards.

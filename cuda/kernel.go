@@ -80,7 +80,7 @@ func lookup(op layers.Op, in, out []layers.Spec) (kernel, error) {
 func Lower(g *layers.Graph) (*layers.Lowered, error) {
 	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
 	for i, op := range g.Ops {
-		in, out := specs(g, op)
+		in, out := g.Specs(&op, nil, nil)
 		k, err := lookup(op, in, out)
 		if err != nil {
 			source := ""
@@ -95,17 +95,6 @@ func Lower(g *layers.Graph) (*layers.Lowered, error) {
 		}
 	}
 	return l, nil
-}
-
-// specs returns the dtypes and shapes of an op's operands and results.
-func specs(g *layers.Graph, op layers.Op) (in, out []layers.Spec) {
-	for _, o := range op.In {
-		in = append(in, g.Spec(o))
-	}
-	for _, id := range op.Out {
-		out = append(out, layers.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape})
-	}
-	return in, out
 }
 
 // suffixes name the dtypes in the names of kernels.

@@ -168,6 +168,17 @@ func (g *Graph) Spec(o Operand) Spec {
 	return Spec{DType: g.Values[o.Value].DType, Shape: o.Layout.Shape}
 }
 
+// Specs appends the dtypes and shapes of an op's operands and results to two lists.
+func (g *Graph) Specs(op *Op, in, out []Spec) (allIn, allOut []Spec) {
+	for _, o := range op.In {
+		in = append(in, g.Spec(o))
+	}
+	for _, id := range op.Out {
+		out = append(out, Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape})
+	}
+	return in, out
+}
+
 // Whole returns the operand that is all of a value.
 func (g *Graph) Whole(id ValueID) Operand {
 	return Operand{Value: id, Layout: tensor.Contiguous(g.Values[id].Shape...)}

@@ -15,13 +15,7 @@ func (b *bench) leastSeconds(weightBytes int64) float64 {
 	seconds := make([]float64, len(g.Ops))
 	for i := range g.Ops {
 		op := &g.Ops[i]
-		var in, out []layers.Spec
-		for _, o := range op.In {
-			in = append(in, g.Spec(o))
-		}
-		for _, id := range op.Out {
-			out = append(out, layers.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape})
-		}
+		in, out := g.Specs(op, nil, nil)
 		seconds[i] = b.options.Rates.Seconds(layers.Standard(), op, in, out) * float64(max(b.options.Instances, 1))
 	}
 	best := make([]float64, len(g.Ops)+1) // by the op before which the windows so far end

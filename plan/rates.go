@@ -111,7 +111,7 @@ func (r Rates) graphSeconds(l *layers.Lowered, ops *layers.Registry) []float64 {
 		if _, ok := ops.Lookup(op.Kind); !ok && step.Cost == (layers.Cost{}) {
 			continue
 		}
-		in, out = opSpecs(g, op, in[:0], out[:0])
+		in, out = g.Specs(op, in[:0], out[:0])
 		seconds[i] = r.launchSeconds(step.Kernel, op, in, out, stepCost(ops, step, op, in, out), false)
 	}
 	return seconds
@@ -127,17 +127,6 @@ func stepCost(ops *layers.Registry, step *layers.Step, op *layers.Op, in, out []
 		return layers.Cost{}
 	}
 	return def.Cost(in, out, op.Attrs)
-}
-
-// opSpecs appends the operands and results of an op.
-func opSpecs(g *layers.Graph, op *layers.Op, in, out []layers.Spec) (allIn, allOut []layers.Spec) {
-	for _, o := range op.In {
-		in = append(in, g.Spec(o))
-	}
-	for _, id := range op.Out {
-		out = append(out, layers.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape})
-	}
-	return in, out
 }
 
 // Cached returns the rates where the page cache holds a share of what a pass reads.

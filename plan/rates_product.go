@@ -123,7 +123,7 @@ func (p *Plan) packedSeconds(r Rates, ops *layers.Registry) {
 			if !slices.ContainsFunc(op.In, func(o layers.Operand) bool { return packed[o.Value] }) {
 				continue
 			}
-			in, out := opSpecs(g, op, nil, nil)
+			in, out := g.Specs(op, nil, nil)
 			cost := stepCost(ops, step, op, in, out)
 			group.Seconds += r.launchSeconds(step.Kernel, op, in, out, cost, true) -
 				r.launchSeconds(step.Kernel, op, in, out, cost, false)

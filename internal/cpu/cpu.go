@@ -176,7 +176,7 @@ func Lower(g *layers.Graph, ops *layers.Registry) (*layers.Lowered, error) { ret
 func lower(g *layers.Graph, ops *layers.Registry, threads int) (*layers.Lowered, error) {
 	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
 	for i, op := range g.Ops {
-		in, out := specs(g, op)
+		in, out := g.Specs(&op, nil, nil)
 		k, err := lookup(ops, op.Kind)
 		if err == nil {
 			err = k.take(in, out, op.Attrs)
@@ -204,17 +204,6 @@ func inSource(op layers.Op) string {
 		return ""
 	}
 	return " (" + op.Source + ")"
-}
-
-// specs returns the dtypes and shapes of an op's operands and results.
-func specs(g *layers.Graph, op layers.Op) (in, out []layers.Spec) {
-	for _, o := range op.In {
-		in = append(in, g.Spec(o))
-	}
-	for _, id := range op.Out {
-		out = append(out, layers.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape})
-	}
-	return in, out
 }
 
 // Compute runs one op over tensors in memory, which may be strided; a nil tensor is an absent operand. It is how ops are
