@@ -126,7 +126,7 @@ func (c *call) scratch(s span) *call {
 
 // layout passes an om_layout. Its dimensions are joined where they lie in order, so the kernel must not rely on which
 // dimension is which; layoutAs keeps them.
-func (c *call) layout(l tensor.Layout) *call { return c.layoutAs(joined(l)) }
+func (c *call) layout(l tensor.Layout) *call { return c.layoutAs(l.Joined()) }
 
 // layoutAs passes an om_layout with the dimensions as they are.
 func (c *call) layoutAs(l tensor.Layout) *call {
@@ -210,23 +210,3 @@ func contiguousBytes(s layers.Spec) int64 {
 const alignBytes = 256
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
-
-// joined returns the layout's dimensions with those joined that lie in order, at least one. The offset is left out.
-func joined(l tensor.Layout) tensor.Layout {
-	var shape, strides []int
-	for i, d := range l.Shape {
-		if d == 1 {
-			continue
-		}
-		if k := len(shape) - 1; k >= 0 && strides[k] == l.Strides[i]*d {
-			shape[k] *= d
-			strides[k] = l.Strides[i]
-			continue
-		}
-		shape, strides = append(shape, d), append(strides, l.Strides[i])
-	}
-	if len(shape) == 0 {
-		return tensor.Layout{Shape: tensor.Shape{1}, Strides: []int{1}}
-	}
-	return tensor.Layout{Shape: shape, Strides: strides}
-}

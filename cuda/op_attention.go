@@ -41,7 +41,7 @@ func launchAttention(l *launch) error {
 	}
 	var maskLine, maskStep int
 	if len(l.in) > 3 && !l.in[3].absent() {
-		mask, maskBatches = l.in[3], leading(l.in[3].layout, 2)
+		mask, maskBatches = l.in[3], l.in[3].layout.Leading(2)
 		maskLine, maskStep = lineOf(mask)
 	}
 	n := len(q.shape())
@@ -78,8 +78,8 @@ func launchAttention(l *launch) error {
 	case values > attentionColumns:
 		name, columns = "om_attention_wide_f32", attentionWideColumns
 	}
-	c := l.call(name).write(l.out[0]).write(also).read(q).layout(leading(q.layout, 2)).read(k).layout(leading(k.layout, 2))
-	c.read(v).layout(leading(v.layout, 2))
+	c := l.call(name).write(l.out[0]).write(also).read(q).layout(q.layout.Leading(2)).read(k).layout(k.layout.Leading(2))
+	c.read(v).layout(v.layout.Leading(2))
 	units := batch * ceilDiv(int64(queries), attentionRows) * max(ceilDiv(int64(values), columns), 1)
 	if err := rest(c).grid(dims{min(units, mostBlocks), 1, 1}, dims{attentionThreads, 1, 1}, 0); err != nil {
 		return err
@@ -91,6 +91,6 @@ func launchAttention(l *launch) error {
 	if q.dtype == tensor.Float64 {
 		name = "om_attention_weights_f64"
 	}
-	c = l.call(name).write(l.out[1]).read(q).layout(leading(q.layout, 2)).read(k).layout(leading(k.layout, 2))
+	c = l.call(name).write(l.out[1]).read(q).layout(q.layout.Leading(2)).read(k).layout(k.layout.Leading(2))
 	return rest(c).grid(dims{min(ceilDiv(batch*int64(queries), attentionThreads/32), mostBlocks), 1, 1}, dims{attentionThreads, 1, 1}, 0)
 }

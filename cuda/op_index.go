@@ -411,14 +411,14 @@ func launchSearch(l *launch) error {
 	}
 	orders, orderStep := tensor.Contiguous(1), 0
 	if !order.absent() {
-		orders, orderStep = leading(order.layout, 1), order.layout.Strides[rank-1]
+		orders, orderStep = order.layout.Leading(1), order.layout.Strides[rank-1]
 	}
 	name := "om_search_i"
 	if isReal(x.dtype) {
 		name = "om_search_d"
 	}
 	n := out.size()
-	c := l.call(name).write(out).i32(dtypeCodes[out.dtype]).read(sorted).layout(leading(sorted.layout, 1))
+	c := l.call(name).write(out).i32(dtypeCodes[out.dtype]).read(sorted).layout(sorted.layout.Leading(1))
 	c.i64(int64(sorted.layout.Strides[rank-1])).i64(int64(sorted.shape()[rank-1]))
 	c.read(order).layout(orders).i64(int64(orderStep)).read(x).layout(x.layout).i32(dtypeCodes[x.dtype])
 	return c.i64(row).i32(int32(flag(l.attrs.Bool("right")))).i64(n).status().over(n)

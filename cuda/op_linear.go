@@ -59,12 +59,6 @@ type product struct {
 	alpha, beta               float64
 }
 
-// leading returns the dimensions of a layout before its last few, with its offset left out.
-func leading(l tensor.Layout, last int) tensor.Layout {
-	n := len(l.Shape) - last
-	return tensor.Layout{Shape: l.Shape[:n], Strides: l.Strides[:n]}
-}
-
 func (l *launch) product(p product) error {
 	out := l.out[0]
 	if out.size() == 0 {
@@ -104,7 +98,7 @@ func launchLinear(l *launch) error {
 		return nil
 	}
 	p := product{
-		left: x, rows: leading(x.layout, 1), leftStep: x.layout.Strides[len(x.shape())-1],
+		left: x, rows: x.layout.Leading(1), leftStep: x.layout.Strides[len(x.shape())-1],
 		right: w, batches: tensor.Contiguous(1), line: w.layout.Strides[0], rightStep: w.layout.Strides[1],
 		m: l.out[0].size() / n, n: n, k: int64(w.shape()[1]), alpha: 1,
 	}
@@ -122,8 +116,8 @@ func launchMatmul(l *launch) error {
 	x, y := l.in[0], l.in[1]
 	d := len(x.shape())
 	p := product{
-		left: x, rows: leading(x.layout, 1), leftStep: x.layout.Strides[d-1],
-		right: y, batches: leading(y.layout, 2), line: y.layout.Strides[d-1], rightStep: y.layout.Strides[d-2],
+		left: x, rows: x.layout.Leading(1), leftStep: x.layout.Strides[d-1],
+		right: y, batches: y.layout.Leading(2), line: y.layout.Strides[d-1], rightStep: y.layout.Strides[d-2],
 		m: int64(x.shape()[d-2]), n: int64(y.shape()[d-1]), k: int64(y.shape()[d-2]), alpha: number(l.attrs, "alpha", 1),
 	}
 	if len(l.in) > 2 {

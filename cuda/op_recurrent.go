@@ -80,7 +80,7 @@ func launchRecurrent(l *launch, gates int) error {
 		sizes = append(append(sizes, matrix(p[0])...), matrix(p[1])...)
 		sizes = append(append(sizes, bias(p[2]), bias(p[3])), matrix(p[4])...)
 		c := l.call(ofFloats("om_recurrent", x.dtype)).write(out).write(l.out[1]).write(lastCell)
-		c.read(x).layout(leading(x.layout, 1)).read(batches).read(first).read(l.in[3])
+		c.read(x).layout(x.layout.Leading(1)).read(batches).read(first).read(l.in[3])
 		for _, o := range []operand{p[0], p[1], p[2], p[3], p[4]} {
 			c.read(o)
 		}

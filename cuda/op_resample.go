@@ -166,7 +166,7 @@ func launchGridSample(l *launch) error {
 	sizes = append(sizes, int(resizeModes[a.String("mode")]), samplePaddings[a.String("padding_mode")],
 		flag(a.Bool("align_corners")))
 	c := l.call(ofFloats("om_grid_sample", x.dtype)).write(out).read(x).i32(dtypeCodes[x.dtype])
-	c.read(grid).layout(leading(grid.layout, 1)).i64(int64(grid.layout.Strides[rank+1]))
+	c.read(grid).layout(grid.layout.Leading(1)).i64(int64(grid.layout.Strides[rank+1]))
 	return c.ints(len(sizes), sizes...).i64(n).over(n)
 }
 

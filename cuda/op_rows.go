@@ -56,24 +56,10 @@ func supportsReduction(in, out []layers.Spec, a layers.Attrs) error {
 	return onlyNumbers(in, out, a)
 }
 
-// parts splits a layout into the dimensions that stay and those that are reduced. The offset is left out.
-func parts(l tensor.Layout, dims []int) (kept, gone tensor.Layout) {
-	next := 0
-	for d, n := range l.Shape {
-		to := &kept
-		if next < len(dims) && dims[next] == d {
-			to = &gone
-			next++
-		}
-		to.Shape, to.Strides = append(to.Shape, n), append(to.Strides, l.Strides[d])
-	}
-	return kept, gone
-}
-
 // launchReduction combines the elements along some dimensions.
 func launchReduction(l *launch) error {
 	x, out := l.in[0], l.out[0]
-	kept, gone := parts(x.layout, l.attrs.Ints("dims"))
+	kept, gone := x.layout.Split(l.attrs.Ints("dims"))
 	outputs, count := out.size(), int64(1)
 	for _, n := range gone.Shape {
 		count *= int64(n)
@@ -173,7 +159,7 @@ func launchRowNorm(l *launch, centred int32) error {
 	x := l.in[0].layout
 	at := len(x.Shape) - l.attrs.Int("dims")
 	row := tensor.Layout{Shape: x.Shape[at:], Strides: x.Strides[at:]}
-	return l.normed(leading(x, len(x.Shape)-at), row, centred, 1, 0, 1)
+	return l.normed(x.Leading(len(x.Shape)-at), row, centred, 1, 0, 1)
 }
 
 // launchGroupNorm normalises over the channels of a group and all positions.

@@ -162,8 +162,8 @@ func launchHistogram(l *launch) error {
 func launchDistances(l *launch) error {
 	x, y, out := l.in[0], l.in[1], l.out[0]
 	n, r := out.size(), len(x.shape())
-	c := l.call("om_distances").write(out).read(x).i32(dtypeCodes[x.dtype]).layout(leading(x.layout, 2))
-	c.i64(int64(x.layout.Strides[r-2])).i64(int64(x.layout.Strides[r-1])).read(y).layout(leading(y.layout, 2))
+	c := l.call("om_distances").write(out).read(x).i32(dtypeCodes[x.dtype]).layout(x.layout.Leading(2))
+	c.i64(int64(x.layout.Strides[r-2])).i64(int64(x.layout.Strides[r-1])).read(y).layout(y.layout.Leading(2))
 	c.i64(int64(y.layout.Strides[r-2])).i64(int64(y.layout.Strides[r-1]))
 	c.i64(int64(x.shape()[r-2])).i64(int64(y.shape()[r-2])).i64(int64(x.shape()[r-1]))
 	return c.f64(l.attrs.Float("p")).i64(n).over(n)

@@ -204,3 +204,47 @@ func MulBytes(a, b int64) (int64, bool) {
 	}
 	return int64(lo), true
 }
+
+// Joined returns the view with those dimensions joined that lie in order, at least one.
+func (l Layout) Joined() Layout {
+	j := Layout{Offset: l.Offset}
+	for i, d := range l.Shape {
+		if d == 1 {
+			continue
+		}
+		if k := len(j.Shape) - 1; k >= 0 && j.Strides[k] == l.Strides[i]*d {
+			j.Shape[k] *= d
+			j.Strides[k] = l.Strides[i]
+			continue
+		}
+		j.Shape, j.Strides = append(j.Shape, d), append(j.Strides, l.Strides[i])
+	}
+	switch {
+	case len(j.Shape) == 0:
+		j.Shape, j.Strides = Shape{1}, []int{1}
+	case slices.Contains(l.Shape, 0):
+		j.Shape, j.Strides = Shape{0}, []int{1}
+	}
+	return j
+}
+
+// Split returns the dimensions that are not among dims, which ascend, and those that are. The offset goes with the first.
+func (l Layout) Split(dims []int) (kept, gone Layout) {
+	kept.Offset = l.Offset
+	next := 0
+	for d, n := range l.Shape {
+		to := &kept
+		if next < len(dims) && dims[next] == d {
+			to = &gone
+			next++
+		}
+		to.Shape, to.Strides = append(to.Shape, n), append(to.Strides, l.Strides[d])
+	}
+	return kept, gone
+}
+
+// Leading returns all dimensions but the last n.
+func (l Layout) Leading(n int) Layout {
+	n = len(l.Shape) - n
+	return Layout{Shape: l.Shape[:n], Strides: l.Strides[:n], Offset: l.Offset}
+}

@@ -144,3 +144,21 @@ func TestSpanHoldsEveryElement(t *testing.T) {
 		}
 	})
 }
+
+// TestJoined joins dimensions that lie in order, and no others.
+func TestJoined(t *testing.T) {
+	for _, c := range []struct{ shape, strides, wantShape, wantStrides []int }{
+		{[]int{2, 3, 4}, []int{12, 4, 1}, []int{24}, []int{1}},
+		{[]int{2, 3, 4}, []int{24, 4, 1}, []int{2, 12}, []int{24, 1}},
+		{[]int{3, 2}, []int{1, 3}, []int{3, 2}, []int{1, 3}},
+		{[]int{5, 1, 2}, []int{0, 9, 1}, []int{5, 2}, []int{0, 1}},
+		{[]int{}, []int{}, []int{1}, []int{1}},
+		{[]int{1, 1}, []int{7, 7}, []int{1}, []int{1}},
+		{[]int{4, 3}, []int{0, 0}, []int{12}, []int{0}},
+	} {
+		got := Layout{Shape: c.shape, Strides: c.strides, Offset: 5}.Joined()
+		if !got.Shape.Equal(c.wantShape) || !Shape(got.Strides).Equal(c.wantStrides) {
+			t.Errorf("%v by %v: %v by %v", c.shape, c.strides, got.Shape, got.Strides)
+		}
+	}
+}

@@ -61,7 +61,8 @@ type walk struct {
 }
 
 func walkOf(l tensor.Layout) walk {
-	shape, strides := merged(l)
+	joined := l.Joined()
+	shape, strides := joined.Shape, joined.Strides
 	last := len(shape) - 1
 	return walk{shape: shape[:last], strides: strides[:last], n: shape[last], stride: strides[last], size: volume(l.Shape)}
 }

@@ -62,7 +62,7 @@ func (g *gemmCall[T]) finish(lane, row, j int, sums []T) {
 // rowAt returns where element j of a row lies, and the elements to the next.
 func rowAt(l tensor.Layout, row, j int) (at, stride int) {
 	stride = lastStride(l)
-	return offsetOf(leading(l, 1), row) + j*stride, stride
+	return offsetOf(l.Leading(1), row) + j*stride, stride
 }
 
 // plainActivations are those without numbers, so that looking one up allocates nothing.

@@ -157,7 +157,7 @@ func (a *attention[T]) matrix(v view, batch int, columns bool) *matrix[T] {
 	l := v.layout
 	r := len(l.Shape)
 	m := &matrix[T]{
-		data: v.data, dtype: v.dtype, offset: offsetOf(leading(l, 2), batch),
+		data: v.data, dtype: v.dtype, offset: offsetOf(l.Leading(2), batch),
 		line: l.Strides[r-2], step: l.Strides[r-1],
 	}
 	if columns {
@@ -170,7 +170,7 @@ func (a *attention[T]) matrix(v view, batch int, columns bool) *matrix[T] {
 func (a *attention[T]) addMask(line, values []T, batch, query int) {
 	l := a.mask.layout
 	r := len(l.Shape)
-	at, stride := offsetOf(leading(l, 2), batch)+query*l.Strides[r-2], l.Strides[r-1]
+	at, stride := offsetOf(l.Leading(2), batch)+query*l.Strides[r-2], l.Strides[r-1]
 	if a.mask.dtype == tensor.Bool {
 		seen := elements[uint8](a.mask)
 		for j := range line {

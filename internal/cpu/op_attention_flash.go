@@ -137,7 +137,7 @@ func (f *flash) factor(v view, batch int) matrix[float32] {
 	l := v.layout
 	r := len(l.Shape)
 	return matrix[float32]{
-		data: v.data, dtype: v.dtype, offset: offsetOf(leading(l, 2), batch),
+		data: v.data, dtype: v.dtype, offset: offsetOf(l.Leading(2), batch),
 		line: l.Strides[r-2], step: l.Strides[r-1], set: f.set,
 	}
 }
@@ -298,7 +298,7 @@ func (f *flash) addMask(u *flashUnit, r int, line []float32, k0 int) {
 	l := f.mask.layout
 	rank := len(l.Shape)
 	stride := l.Strides[rank-1]
-	at := offsetOf(leading(l, 2), u.batch) + (u.from+r)*l.Strides[rank-2] + k0*stride
+	at := offsetOf(l.Leading(2), u.batch) + (u.from+r)*l.Strides[rank-2] + k0*stride
 	mask := u.mask[:len(line)]
 	if f.mask.dtype == tensor.Float32 && stride == 1 {
 		mask = elements[float32](f.mask)[at:][:len(line)]

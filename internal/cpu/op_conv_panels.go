@@ -51,7 +51,7 @@ func convBias[T real](g *convolution, bias view, group int, work *scratch) []T {
 func convPixels[T real](g *convolution, x view, first, from int) panelSource[T] {
 	s := threes(x.layout.Strides[2:], 0)
 	space := tensor.Layout{Shape: x.layout.Shape[2:], Strides: x.layout.Strides[2:]}
-	if _, strides := merged(space); len(strides) == 1 {
+	if strides := space.Joined().Strides; len(strides) == 1 {
 		return &matrix[T]{
 			data: x.data, dtype: x.dtype, offset: first + from*strides[0], line: strides[0], step: x.layout.Strides[1],
 		}

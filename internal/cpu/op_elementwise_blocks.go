@@ -48,7 +48,8 @@ type reader[T any] struct {
 // newReader returns a reader that begins with element from.
 func newReader[T any](v view, load func(dst []T, v view, first, stride int), direct bool, from int) reader[T] {
 	r := reader[T]{view: v, direct: direct, load: load}
-	r.shape, r.strides = merged(v.layout)
+	joined := v.layout.Joined()
+	r.shape, r.strides = joined.Shape, joined.Strides
 	inner := len(r.shape) - 1
 	r.length, r.stride = r.shape[inner], r.strides[inner]
 	r.first = v.layout.Offset

@@ -289,10 +289,10 @@ func runSearch(c *call) error {
 				if rank > 1 {
 					line = (at + i) / row
 				}
-				s := offsetOf(leading(sorted.layout, 1), line)
+				s := offsetOf(sorted.layout.Leading(1), line)
 				o := -1
 				if !order.absent() {
-					o = offsetOf(leading(order.layout, 1), line)
+					o = offsetOf(order.layout.Leading(1), line)
 				}
 				var place int
 				if isReal(x.dtype) {

@@ -145,7 +145,7 @@ func (m merges[T]) put(c *call, x *indexing) {
 	}
 	src, dst := elements[T](values), elements[T](c.out[0])
 	d := len(x.outer.Shape) + len(c.in[2].shape())
-	blocks := leading(values.layout, len(values.shape())-d)
+	blocks := values.layout.Leading(len(values.shape()) - d)
 	inner := walkOf(tensor.Layout{Shape: values.shape()[d:], Strides: values.layout.Strides[d:]})
 	c.pool.For(volume(x.outer.Shape), max(1, grain/(n*size)), func(from, to int) {
 		index := make([]int, len(inner.shape))

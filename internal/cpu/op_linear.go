@@ -77,7 +77,7 @@ type factor struct {
 // rowsOf returns all but the last dimension of a view as the lines of a left factor.
 func rowsOf(v view) factor {
 	f := factor{v: v, offset: v.layout.Offset, step: lastStride(v.layout)}
-	lead := leading(v.layout, 1)
+	lead := v.layout.Leading(1)
 	stride, even := evenly(lead)
 	if !even {
 		f.rows = lead

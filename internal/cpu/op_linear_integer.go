@@ -16,7 +16,7 @@ func integerLinear(c *call) error {
 	x, w := c.in[0], c.in[1]
 	m := volume(x.shape()[:len(x.shape())-1])
 	n, k := w.shape()[0], w.shape()[1]
-	rows := leading(x.layout, 1)
+	rows := x.layout.Leading(1)
 	var bias view
 	if len(c.in) > 2 {
 		bias = c.in[2]
@@ -35,7 +35,7 @@ func integerMatmul(c *call) error {
 	x, y := c.in[0], c.in[1]
 	s := sizesOfMatmul(x.shape(), y.shape())
 	rank := len(x.shape())
-	rows, matrices := leading(x.layout, 1), leading(y.layout, 2)
+	rows, matrices := x.layout.Leading(1), y.layout.Leading(2)
 	p := integerProduct{
 		out: c.out[0], x: x, y: y, m: s.batch * s.m, n: s.n, k: s.k,
 		alpha: int64(c.attrs.Float("alpha")), beta: int64(c.attrs.Float("beta")),
@@ -45,7 +45,7 @@ func integerMatmul(c *call) error {
 	}
 	if len(c.in) > 2 && p.beta != 0 {
 		p.add = c.in[2]
-		addRows := leading(p.add.layout, 1)
+		addRows := p.add.layout.Leading(1)
 		p.addAt = func(i, j int) int { return offsetOf(addRows, i) + j*lastStride(p.add.layout) }
 	}
 	return p.run(c.pool)

@@ -57,7 +57,7 @@ func rowNorm(c *call, centred bool) error {
 	if row.size == 0 {
 		return nil
 	}
-	rows := leading(x.layout, rank-at)
+	rows := x.layout.Leading(rank - at)
 	direct := x.dtype == tensor.Float32 && len(row.shape) == 0 && row.stride == 1
 	c.pool.For(volume(rows.Shape), max(1, grain/row.size), func(from, to int) {
 		index := make([]int, len(row.shape))

@@ -220,7 +220,7 @@ func weightOf[T real](v view) *matrix[T] {
 // project computes the input's part of the gates for rows of the sequence.
 func (r *recurrence[T]) project(first, rows int) {
 	x := r.c.in[0]
-	linesOf(leading(x.layout, 1), first, first+rows, func(at, offset, stride, n int) {
+	linesOf(x.layout.Leading(1), first, first+rows, func(at, offset, stride, n int) {
 		left := &matrix[T]{data: x.data, dtype: x.dtype, offset: offset, line: stride, step: lastStride(x.layout)}
 		to := r.inputGates[(at-first)*r.gateWidth:]
 		gemm(r.c.pool, n, r.gateWidth, r.input, left, weightOf[T](r.inputWeight), to, r.gateWidth,

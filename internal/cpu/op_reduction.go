@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/layers"
-	"github.com/optimem/optimem/tensor"
 )
 
 var (
@@ -71,26 +70,11 @@ type reducer[T any] struct {
 	store  func(v view, at int, x T)
 }
 
-// parts splits a layout into the dimensions that stay and those that are reduced.
-func parts(l tensor.Layout, dims []int) (kept, gone tensor.Layout) {
-	kept.Offset = l.Offset
-	next := 0
-	for d, n := range l.Shape {
-		to := &kept
-		if next < len(dims) && dims[next] == d {
-			to = &gone
-			next++
-		}
-		to.Shape, to.Strides = append(to.Shape, n), append(to.Strides, l.Strides[d])
-	}
-	return kept, gone
-}
-
 // reduce computes all results. Where neighbouring results lie next to each other in memory and the elements of one do
 // not, a run of results is accumulated together.
 func reduce[T any](c *call, r reducer[T]) {
 	x, out := c.in[0], c.out[0]
-	kept, gone := parts(x.layout, c.attrs.Ints("dims"))
+	kept, gone := x.layout.Split(c.attrs.Ints("dims"))
 	w := walkOf(gone)
 	results := volume(kept.Shape)
 	if r.between == nil {
@@ -99,7 +83,7 @@ func reduce[T any](c *call, r reducer[T]) {
 	if r.finish == nil {
 		r.finish = func(acc, _ T) T { return acc }
 	}
-	_, strides := merged(kept)
+	strides := kept.Joined().Strides
 	columns := strides[len(strides)-1] == 1 && w.stride != 1 && w.size > 1
 	least := 1
 	if columns {

@@ -43,7 +43,7 @@ func gridSample[T real](c *call) {
 	if !half {
 		src = elements[T](x)
 	}
-	lines := leading(grid.layout, 1)
+	lines := grid.layout.Leading(1)
 	step := grid.layout.Strides[rank+1]
 	c.pool.For(x.shape()[0]*points, max(1, grain/16/max(channels, 1)), func(from, to int) {
 		s := sampler[T]{

@@ -160,7 +160,7 @@ func runDistances(c *call) error {
 	if x.size() == 0 && k > 0 || y.size() == 0 && k > 0 {
 		return nil
 	}
-	xs, ys := leading(x.layout, 2), leading(y.layout, 2)
+	xs, ys := x.layout.Leading(2), y.layout.Leading(2)
 	rowStride, columnStride := x.layout.Strides[rank-2], y.layout.Strides[rank-2]
 	c.pool.For(volume(xs.Shape)*m, max(1, grain/max(1, n*k)), func(from, to int) {
 		var a, b [chunk]float64

@@ -116,12 +116,6 @@ func scratchBytes(size int, pieces ...int) int64 {
 	return sum
 }
 
-// leading returns the layout of all dimensions but the last n.
-func leading(l tensor.Layout, n int) tensor.Layout {
-	n = len(l.Shape) - n
-	return tensor.Layout{Shape: l.Shape[:n], Strides: l.Strides[:n], Offset: l.Offset}
-}
-
 // offsetOf returns where in memory element i of the row-major order lies.
 func offsetOf(l tensor.Layout, i int) int {
 	at := l.Offset

@@ -53,7 +53,7 @@ func rowsOfCall(c *call, dims int) *rows {
 		return nil
 	}
 	r := rowsPool.Get().(*rows)
-	*r = rows{set: c.pool.set, in: x, out: c.out[0], at: leading(x.layout, dims), n: n, per: 1}
+	*r = rows{set: c.pool.set, in: x, out: c.out[0], at: x.layout.Leading(dims), n: n, per: 1}
 	return r
 }
 

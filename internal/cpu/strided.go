@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"slices"
-
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -15,7 +13,8 @@ func lines(l tensor.Layout, body func(at, first, stride, n int)) {
 // linesOf is lines over the elements [from, to) of the row-major order only; to < 0 is the end. Lines may be cut at
 // both ends.
 func linesOf(l tensor.Layout, from, to int, body func(at, first, stride, n int)) {
-	shape, strides := merged(l)
+	joined := l.Joined()
+	shape, strides := joined.Shape, joined.Strides
 	total := 1
 	for _, d := range shape {
 		total *= d
@@ -52,28 +51,6 @@ func linesOf(l tensor.Layout, from, to int, body func(at, first, stride, n int))
 			index[d] = 0
 		}
 	}
-}
-
-// merged returns the layout's dimensions with those joined that lie in order, at least one.
-func merged(l tensor.Layout) (shape, strides []int) {
-	for i, d := range l.Shape {
-		if d == 1 {
-			continue
-		}
-		if k := len(shape) - 1; k >= 0 && strides[k] == l.Strides[i]*d {
-			shape[k] *= d
-			strides[k] = l.Strides[i]
-			continue
-		}
-		shape, strides = append(shape, d), append(strides, l.Strides[i])
-	}
-	if len(shape) == 0 {
-		return []int{1}, []int{1}
-	}
-	if slices.Contains(l.Shape, 0) {
-		return []int{0}, []int{1}
-	}
-	return shape, strides
 }
 
 // grain is the number of elements that one part of parallel elementwise work has.
