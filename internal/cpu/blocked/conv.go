@@ -93,6 +93,8 @@ type Conv struct {
 	how       method
 	// rawBytes bounds what is packed at a time of raw weights.
 	rawBytes int
+	// cacheBytes is the size of a core's second cache. How work is cut depends on it, and no result does.
+	cacheBytes int
 }
 
 // A method is an algorithm for one geometry.
@@ -115,10 +117,15 @@ func New(g Geometry) *Conv { return newConv(g, choose(g), kernel.ConvSets()[0]) 
 
 // newConv returns a convolution by a given algorithm and instruction set.
 func newConv(g Geometry, algorithm Algorithm, set *kernel.ConvSet) *Conv {
+	return newConvIn(kernel.SecondCache(), g, algorithm, set)
+}
+
+// newConvIn is newConv for a second cache of given size.
+func newConvIn(cacheBytes int, g Geometry, algorithm Algorithm, set *kernel.ConvSet) *Conv {
 	if err := Supports(g); err != nil {
 		panic("BUG: blocked: " + err.Error())
 	}
-	c := &Conv{Geometry: g, algorithm: algorithm, set: set, rawBytes: rawBytes}
+	c := &Conv{Geometry: g, algorithm: algorithm, set: set, rawBytes: rawBytes, cacheBytes: cacheBytes}
 	switch algorithm {
 	case Winograd2, Winograd4:
 		c.how = newWinograd(c, 2+2*int(algorithm-Winograd2))

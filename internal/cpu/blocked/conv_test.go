@@ -276,6 +276,8 @@ func TestConv(t *testing.T) {
 				within(t, what, got, want, bound, slack, tolerance[algorithm])
 				conv.rawBytes = 1 // a piece at a time
 				sameBits(t, what+": raw weights in pieces", p.run(t, conv, threadCount(2), false), got)
+				small := newConvIn(1<<14, p.Geometry, algorithm, set)
+				sameBits(t, what+": a small cache", p.run(t, small, threadCount(2), true), got)
 				if set.Name == "avx512" {
 					sameBits(t, what+": five threads", p.run(t, conv, threadCount(5), true), got)
 				}

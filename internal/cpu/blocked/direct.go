@@ -42,13 +42,12 @@ type panel struct {
 	from, to      int // input blocks; planes of a planar input
 }
 
-// Sizes of what should stay in the second cache. They suit 2 MiB as well as larger ones would, and fit 1 MiB.
-const (
-	pixelBytes = 512 << 10
-	panelBytes = 512 << 10
-	// parts is how many parts work is cut into at least, if they are not too small.
-	parts = 16
-)
+// parts is how many parts work is cut into at least, if they are not too small.
+const parts = 16
+
+// stayBytes is how much of the pixels, and how much of the weights, should stay in the second cache. Of a large cache
+// more than 512 KiB does not pay.
+func (c *Conv) stayBytes() int { return min(512<<10, c.cacheBytes/4) }
 
 func newDirect(c *Conv) *direct {
 	d := &direct{Conv: c, height: c.OutHeight, width: c.OutWidth}
@@ -146,12 +145,12 @@ func (d *direct) cut() {
 	if d.flat {
 		line = Lanes
 	}
-	d.group = min(len(d.panels), max(1, panelBytes/4/d.pieceFloats()))
+	d.group = min(len(d.panels), max(1, d.stayBytes()/4/d.pieceFloats()))
 	if d.Groups > 1 { // other panels read other blocks
 		d.group = min(d.group, max(1, 4/max(1, inputs)))
 		inputs *= d.group
 	}
-	d.bandRows = min(unit, max(1, pixelBytes/4/(inputs*line)))
+	d.bandRows = min(unit, max(1, d.stayBytes()/4/(inputs*line)))
 	least := 1
 	if d.flat {
 		least = 16 * d.set.Pixels

@@ -37,7 +37,7 @@ type winograd struct {
 const (
 	// aloneBytes is the size of transformed weights up to which each chunk reads all of them.
 	aloneBytes = 3 << 20
-	// chunkBytes is the size of the transforms that stay in the second cache.
+	// chunkBytes is the most bytes of the transforms that stay in the second cache.
 	chunkBytes = 1200 << 10
 	// sharedTiles is the most tiles of a chunk that threads share.
 	sharedTiles = 112
@@ -49,7 +49,7 @@ func newWinograd(c *Conv, m int) *winograd {
 		inBlocks: Blocks(c.In), panels: ceil(c.Out, c.set.Columns),
 	}
 	w.tiles = c.Batch * w.down * w.across
-	w.chunk = min(64, max(14, chunkBytes/(4*Lanes*w.points*w.inBlocks)))
+	w.chunk = min(64, max(14, min(chunkBytes, c.cacheBytes*5/8)/(4*Lanes*w.points*w.inBlocks)))
 	w.alone = 4*w.points*w.inBlocks*Lanes*c.Out <= aloneBytes && w.tiles >= parts/2*w.chunk
 	if !w.alone {
 		w.chunk = min(w.tiles, sharedTiles)
