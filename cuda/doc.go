@@ -4,7 +4,7 @@
 // It knows ops and buffers. It does not know models, plans or files.
 //
 //	dev, err := cuda.New(cuda.Options{})
-//	var absent *cuda.NoDriverError
+//	var absent *cuda.UnavailableError
 //	if errors.As(err, &absent) {
 //		// … no GPU here: run on the CPU
 //	}

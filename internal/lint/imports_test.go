@@ -104,7 +104,8 @@ var testDependencies = []string{
 // standard says which packages, or single files, may import those parts of the standard library that not everybody
 // may. Tests may import all but "C" and "plugin".
 var standard = map[string][]string{
-	"C":        {},
+	// Behind the build tag gorgonia.
+	"C":        {"cuda/internal/driver/provider_gorgonia.go"},
 	"plugin":   {},
 	"os/exec":  {"cuda/sim"},
 	"net":      {"serve", "examples/...", "cmd/..."},

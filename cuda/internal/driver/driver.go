@@ -7,14 +7,14 @@
 //	lib, err := driver.Open("")
 //	n, err := lib.DeviceCount()
 //
-// With the build tag nocuda there is no provider, and [Open] says so; programs are then linked statically.
+// With the build tag nocuda there is no provider, and [Open] says so; programs are then linked statically. With the build
+// tag gorgonia, which has an effect on Linux and needs cgo and the header cuda.h, the calls are made by gorgonia.org/cu;
+// the driver is still found at run time.
 package driver
 
 import (
 	"errors"
 	"fmt"
-	goruntime "runtime"
-	"unsafe"
 )
 
 // A Code is what a call of the driver returned.
@@ -149,7 +149,7 @@ func Open(path string) (*Library, error) {
 	if err := l.open(path); err != nil {
 		return nil, err
 	}
-	return l, l.check(fnInit, l.call(fnInit, 0))
+	return l, l.check(fnInit, l.init())
 }
 
 // Path returns what was opened.
@@ -166,72 +166,20 @@ func (l *Library) check(f fn, code Code) error {
 	return &Error{Call: names[f], Code: code, Text: l.text(code)}
 }
 
-// text returns what the driver says of a code.
-func (l *Library) text(code Code) string {
-	var name, text *byte
-	l.call(fnGetErrorName, uintptr(code), uintptr(unsafe.Pointer(&name)))
-	l.call(fnGetErrorString, uintptr(code), uintptr(unsafe.Pointer(&text)))
-	switch n, t := goString(name), goString(text); {
-	case n == "" && t == "":
+// describe joins the name of a code with what the driver says of it.
+func describe(name, text string) string {
+	switch {
+	case name == "" && text == "":
 		return "unknown to the driver"
-	case n == "" || n == t:
-		return t
+	case name == "" || name == text:
+		return text
 	default:
-		return n + ": " + t
+		return name + ": " + text
 	}
-}
-
-// goString copies a C string.
-func goString(p *byte) string {
-	if p == nil {
-		return ""
-	}
-	n := 0
-	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
-		n++
-	}
-	return string(unsafe.Slice(p, n))
-}
-
-// Version returns the release of CUDA that the driver is of, as in 12040 for 12.4.
-func (l *Library) Version() (int, error) {
-	var v int32
-	err := l.check(fnDriverGetVersion, l.call(fnDriverGetVersion, uintptr(unsafe.Pointer(&v))))
-	return int(v), err
-}
-
-// DeviceCount returns how many GPUs the process may use.
-func (l *Library) DeviceCount() (int, error) {
-	var n int32
-	err := l.check(fnDeviceGetCount, l.call(fnDeviceGetCount, uintptr(unsafe.Pointer(&n))))
-	return int(n), err
 }
 
 // A DeviceID is a GPU.
 type DeviceID int32
-
-// Device returns a GPU by its number.
-func (l *Library) Device(ordinal int) (DeviceID, error) {
-	var d DeviceID
-	err := l.check(fnDeviceGet, l.call(fnDeviceGet, uintptr(unsafe.Pointer(&d)), uintptr(ordinal)))
-	return d, err
-}
-
-// DeviceName returns what the GPU is called.
-func (l *Library) DeviceName(d DeviceID) (string, error) {
-	var name [256]byte
-	err := l.check(fnDeviceGetName,
-		l.call(fnDeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)), uintptr(d)))
-	name[len(name)-1] = 0
-	return goString(&name[0]), err
-}
-
-// DeviceMemory returns the bytes of memory that a GPU has.
-func (l *Library) DeviceMemory(d DeviceID) (int64, error) {
-	var n uint64
-	err := l.check(fnDeviceTotalMem, l.call(fnDeviceTotalMem, uintptr(unsafe.Pointer(&n)), uintptr(d)))
-	return int64(n), err
-}
 
 // An Attribute is a number that describes a GPU.
 type Attribute int
@@ -242,14 +190,6 @@ const (
 	ComputeCapabilityMajor Attribute = 75
 	ComputeCapabilityMinor Attribute = 76
 )
-
-// Attribute returns a number of a GPU.
-func (l *Library) Attribute(d DeviceID, a Attribute) (int, error) {
-	var v int32
-	err := l.check(fnDeviceGetAttribute,
-		l.call(fnDeviceGetAttribute, uintptr(unsafe.Pointer(&v)), uintptr(a), uintptr(d)))
-	return int(v), err
-}
 
 // Capability returns the compute capability of a GPU, as in 86 for 8.6.
 func (l *Library) Capability(d DeviceID) (int, error) {
@@ -264,150 +204,38 @@ func (l *Library) Capability(d DeviceID) (int, error) {
 // A Context is what the driver keeps for a process on a GPU.
 type Context uintptr
 
-// RetainPrimary returns the context that all of the process share.
-func (l *Library) RetainPrimary(d DeviceID) (Context, error) {
-	var c Context
-	err := l.check(fnPrimaryCtxRetain, l.call(fnPrimaryCtxRetain, uintptr(unsafe.Pointer(&c)), uintptr(d)))
-	return c, err
-}
-
-// ReleasePrimary gives the shared context back.
-func (l *Library) ReleasePrimary(d DeviceID) error {
-	return l.check(fnPrimaryCtxRelease, l.call(fnPrimaryCtxRelease, uintptr(d)))
-}
-
-// SetCurrent makes a context the calling thread's; 0 leaves it without one.
-func (l *Library) SetCurrent(c Context) error {
-	return l.check(fnCtxSetCurrent, l.call(fnCtxSetCurrent, uintptr(c)))
-}
-
-// Synchronize waits for everything in the context.
-func (l *Library) Synchronize() error { return l.check(fnCtxSynchronize, l.call(fnCtxSynchronize)) }
-
-// MemInfo returns the free and the total bytes of the GPU's memory, other processes' use counted.
-func (l *Library) MemInfo() (free, total int64, err error) {
-	var f, t uint64
-	err = l.check(fnMemGetInfo, l.call(fnMemGetInfo, uintptr(unsafe.Pointer(&f)), uintptr(unsafe.Pointer(&t))))
-	return int64(f), int64(t), err
-}
-
 // A Pointer is an address of the GPU's memory.
 type Pointer uint64
-
-// Alloc takes memory of the GPU.
-func (l *Library) Alloc(bytes int64) (Pointer, error) {
-	var p Pointer
-	err := l.check(fnMemAlloc, l.call(fnMemAlloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes)))
-	return p, err
-}
-
-// Free gives memory of the GPU back. It waits for everything in the context.
-func (l *Library) Free(p Pointer) error { return l.check(fnMemFree, l.call(fnMemFree, uintptr(p))) }
-
-// AllocHost takes page-locked memory of the host, which the GPU copies from and to by itself. It is not Go's: FreeHost
-// gives it back.
-func (l *Library) AllocHost(bytes int64) ([]byte, error) {
-	var p *byte
-	const portable = 1
-	err := l.check(fnMemHostAlloc, l.call(fnMemHostAlloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes), portable))
-	if err != nil {
-		return nil, err
-	}
-	return unsafe.Slice(p, bytes), nil
-}
-
-// FreeHost gives back what AllocHost returned.
-func (l *Library) FreeHost(mem []byte) error {
-	return l.check(fnMemFreeHost, l.call(fnMemFreeHost, uintptr(unsafe.Pointer(unsafe.SliceData(mem)))))
-}
 
 // A Stream is a queue of work.
 type Stream uintptr
 
-// NewStream returns a stream that does not wait for the default stream.
-func (l *Library) NewStream() (Stream, error) {
-	var s Stream
-	const nonBlocking = 1
-	err := l.check(fnStreamCreate, l.call(fnStreamCreate, uintptr(unsafe.Pointer(&s)), nonBlocking))
-	return s, err
-}
-
-// DestroyStream ends a stream.
-func (l *Library) DestroyStream(s Stream) error {
-	return l.check(fnStreamDestroy, l.call(fnStreamDestroy, uintptr(s)))
-}
-
-// SyncStream waits for a stream's work.
-func (l *Library) SyncStream(s Stream) error {
-	return l.check(fnStreamSynchronize, l.call(fnStreamSynchronize, uintptr(s)))
-}
-
-// StreamDone reports whether a stream's work is done.
-func (l *Library) StreamDone(s Stream) (bool, error) {
-	code := l.call(fnStreamQuery, uintptr(s))
-	if code == NotReady {
-		return false, nil
-	}
-	return code == 0, l.check(fnStreamQuery, code)
-}
-
-// CopyIn gives a copy to the GPU's memory to a stream. Page-locked memory must stay as it is until the copy was done;
-// other memory has been read when CopyIn returns.
-func (l *Library) CopyIn(to Pointer, from []byte, s Stream) error {
-	code := l.call(fnMemcpyHtoDAsync, uintptr(to), uintptr(unsafe.Pointer(unsafe.SliceData(from))), uintptr(len(from)), uintptr(s))
-	goruntime.KeepAlive(from)
-	return l.check(fnMemcpyHtoDAsync, code)
-}
-
-// CopyOut gives a copy from the GPU's memory to a stream. Memory that is not page-locked has been written when CopyOut
-// returns.
-func (l *Library) CopyOut(to []byte, from Pointer, s Stream) error {
-	code := l.call(fnMemcpyDtoHAsync, uintptr(unsafe.Pointer(unsafe.SliceData(to))), uintptr(from), uintptr(len(to)), uintptr(s))
-	goruntime.KeepAlive(to)
-	return l.check(fnMemcpyDtoHAsync, code)
-}
-
-// Fill sets bytes of the GPU's memory.
-func (l *Library) Fill(to Pointer, with byte, bytes int64, s Stream) error {
-	return l.check(fnMemsetD8Async, l.call(fnMemsetD8Async, uintptr(to), uintptr(with), uintptr(bytes), uintptr(s)))
-}
-
 // An Event is a point in a stream.
 type Event uintptr
 
-// NewEvent returns an event without timing, whose waiters sleep.
-func (l *Library) NewEvent() (Event, error) {
-	var e Event
-	const blockingSync, disableTiming = 1, 2
-	err := l.check(fnEventCreate, l.call(fnEventCreate, uintptr(unsafe.Pointer(&e)), blockingSync|disableTiming))
-	return e, err
+// A Module is loaded PTX.
+type Module uintptr
+
+// A Function is a kernel in a module.
+type Function uintptr
+
+// logBytes is how much of what the driver's compiler says is kept.
+const logBytes = 4096
+
+// A Grid is the size of a launch.
+type Grid struct {
+	Blocks, Threads [3]uint32
+	// SharedBytes is the dynamic shared memory of a block.
+	SharedBytes uint32
 }
 
-// DestroyEvent ends an event.
-func (l *Library) DestroyEvent(e Event) error {
-	return l.check(fnEventDestroy, l.call(fnEventDestroy, uintptr(e)))
-}
+// Parameters are those of a launch, packed as the compiler lays them out. They can be used again once it was given out.
+type Parameters struct {
+	Packed []byte
+	// Offsets are where the parameters begin. Spans, address and bytes in turn, are what the pointers among them stand for.
+	// Both are for the simulated driver.
+	Offsets []int32
+	Spans   []uint64
 
-// RecordEvent puts an event behind the stream's work so far.
-func (l *Library) RecordEvent(e Event, s Stream) error {
-	return l.check(fnEventRecord, l.call(fnEventRecord, uintptr(e), uintptr(s)))
-}
-
-// WaitEvent makes a stream's further work wait for an event.
-func (l *Library) WaitEvent(s Stream, e Event) error {
-	return l.check(fnStreamWaitEvent, l.call(fnStreamWaitEvent, uintptr(s), uintptr(e), 0))
-}
-
-// EventDone reports whether an event was reached.
-func (l *Library) EventDone(e Event) (bool, error) {
-	code := l.call(fnEventQuery, uintptr(e))
-	if code == NotReady {
-		return false, nil
-	}
-	return code == 0, l.check(fnEventQuery, code)
-}
-
-// SyncEvent waits for an event.
-func (l *Library) SyncEvent(e Event) error {
-	return l.check(fnEventSynchronize, l.call(fnEventSynchronize, uintptr(e)))
+	buffers
 }

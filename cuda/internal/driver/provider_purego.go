@@ -1,16 +1,8 @@
-//go:build (linux || darwin || freebsd) && (amd64 || arm64) && !nocuda
+//go:build ((linux && !gorgonia) || darwin || freebsd) && (amd64 || arm64) && !nocuda
 
 package driver
 
-import (
-	"fmt"
-
-	"github.com/ebitengine/purego"
-)
-
-// paths are where the driver is looked for: where the loader finds it, then where WSL has it. The libcuda.so without a
-// number that toolkits bring is a stub and never opened.
-var paths = []string{"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"}
+import "github.com/ebitengine/purego"
 
 // A provider calls the driver without cgo.
 type provider struct {
@@ -18,29 +10,16 @@ type provider struct {
 }
 
 func (l *Library) open(path string) error {
-	tried := paths
-	if path != "" {
-		tried = []string{path}
-	}
-	var handle uintptr
-	var err error
-	for _, p := range tried {
-		var failed error
-		if handle, failed = purego.Dlopen(p, purego.RTLD_NOW|purego.RTLD_GLOBAL); failed == nil {
-			l.path, err = p, nil
-			break
-		}
-		if err == nil {
-			err = failed
-		}
-	}
+	handle, err := l.find(path, func(path string) (uintptr, error) {
+		return purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	})
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrAbsent, err)
+		return err
 	}
 	for f := range fnCount {
 		symbol, err := purego.Dlsym(handle, names[f])
 		if err != nil && f < fnSimSubAlloc {
-			return fmt.Errorf("the driver %s is too old: it lacks %s", l.path, names[f])
+			return l.old(f)
 		}
 		l.symbols[f] = symbol
 	}

@@ -1,0 +1,290 @@
+//go:build !(gorgonia && linux && (amd64 || arm64)) || nocuda
+
+package driver
+
+import (
+	goruntime "runtime"
+	"unsafe"
+)
+
+// init initialises the driver.
+func (l *Library) init() Code { return l.call(fnInit, 0) }
+
+// text returns what the driver says of a code.
+func (l *Library) text(code Code) string {
+	var name, text *byte
+	l.call(fnGetErrorName, uintptr(code), uintptr(unsafe.Pointer(&name)))
+	l.call(fnGetErrorString, uintptr(code), uintptr(unsafe.Pointer(&text)))
+	return describe(goString(name), goString(text))
+}
+
+// goString copies a C string.
+func goString(p *byte) string {
+	if p == nil {
+		return ""
+	}
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(p, n))
+}
+
+// Version returns the release of CUDA that the driver is of, as in 12040 for 12.4.
+func (l *Library) Version() (int, error) {
+	var v int32
+	err := l.check(fnDriverGetVersion, l.call(fnDriverGetVersion, uintptr(unsafe.Pointer(&v))))
+	return int(v), err
+}
+
+// DeviceCount returns how many GPUs the process may use.
+func (l *Library) DeviceCount() (int, error) {
+	var n int32
+	err := l.check(fnDeviceGetCount, l.call(fnDeviceGetCount, uintptr(unsafe.Pointer(&n))))
+	return int(n), err
+}
+
+// Device returns a GPU by its number.
+func (l *Library) Device(ordinal int) (DeviceID, error) {
+	var d DeviceID
+	err := l.check(fnDeviceGet, l.call(fnDeviceGet, uintptr(unsafe.Pointer(&d)), uintptr(ordinal)))
+	return d, err
+}
+
+// DeviceName returns what the GPU is called.
+func (l *Library) DeviceName(d DeviceID) (string, error) {
+	var name [256]byte
+	err := l.check(fnDeviceGetName,
+		l.call(fnDeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)), uintptr(d)))
+	name[len(name)-1] = 0
+	return goString(&name[0]), err
+}
+
+// DeviceMemory returns the bytes of memory that a GPU has.
+func (l *Library) DeviceMemory(d DeviceID) (int64, error) {
+	var n uint64
+	err := l.check(fnDeviceTotalMem, l.call(fnDeviceTotalMem, uintptr(unsafe.Pointer(&n)), uintptr(d)))
+	return int64(n), err
+}
+
+// Attribute returns a number of a GPU.
+func (l *Library) Attribute(d DeviceID, a Attribute) (int, error) {
+	var v int32
+	err := l.check(fnDeviceGetAttribute,
+		l.call(fnDeviceGetAttribute, uintptr(unsafe.Pointer(&v)), uintptr(a), uintptr(d)))
+	return int(v), err
+}
+
+// RetainPrimary returns the context that all of the process share.
+func (l *Library) RetainPrimary(d DeviceID) (Context, error) {
+	var c Context
+	err := l.check(fnPrimaryCtxRetain, l.call(fnPrimaryCtxRetain, uintptr(unsafe.Pointer(&c)), uintptr(d)))
+	return c, err
+}
+
+// ReleasePrimary gives the shared context back.
+func (l *Library) ReleasePrimary(d DeviceID) error {
+	return l.check(fnPrimaryCtxRelease, l.call(fnPrimaryCtxRelease, uintptr(d)))
+}
+
+// SetCurrent makes a context the calling thread's; 0 leaves it without one.
+func (l *Library) SetCurrent(c Context) error {
+	return l.check(fnCtxSetCurrent, l.call(fnCtxSetCurrent, uintptr(c)))
+}
+
+// Synchronize waits for everything in the context.
+func (l *Library) Synchronize() error { return l.check(fnCtxSynchronize, l.call(fnCtxSynchronize)) }
+
+// MemInfo returns the free and the total bytes of the GPU's memory, other processes' use counted.
+func (l *Library) MemInfo() (free, total int64, err error) {
+	var f, t uint64
+	err = l.check(fnMemGetInfo, l.call(fnMemGetInfo, uintptr(unsafe.Pointer(&f)), uintptr(unsafe.Pointer(&t))))
+	return int64(f), int64(t), err
+}
+
+// Alloc takes memory of the GPU.
+func (l *Library) Alloc(bytes int64) (Pointer, error) {
+	var p Pointer
+	err := l.check(fnMemAlloc, l.call(fnMemAlloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes)))
+	return p, err
+}
+
+// Free gives memory of the GPU back. It waits for everything in the context.
+func (l *Library) Free(p Pointer) error { return l.check(fnMemFree, l.call(fnMemFree, uintptr(p))) }
+
+// AllocHost takes page-locked memory of the host, which the GPU copies from and to by itself. It is not Go's: FreeHost
+// gives it back.
+func (l *Library) AllocHost(bytes int64) ([]byte, error) {
+	var p *byte
+	const portable = 1
+	err := l.check(fnMemHostAlloc, l.call(fnMemHostAlloc, uintptr(unsafe.Pointer(&p)), uintptr(bytes), portable))
+	if err != nil {
+		return nil, err
+	}
+	return unsafe.Slice(p, bytes), nil
+}
+
+// FreeHost gives back what AllocHost returned.
+func (l *Library) FreeHost(mem []byte) error {
+	return l.check(fnMemFreeHost, l.call(fnMemFreeHost, uintptr(unsafe.Pointer(unsafe.SliceData(mem)))))
+}
+
+// NewStream returns a stream that does not wait for the default stream.
+func (l *Library) NewStream() (Stream, error) {
+	var s Stream
+	const nonBlocking = 1
+	err := l.check(fnStreamCreate, l.call(fnStreamCreate, uintptr(unsafe.Pointer(&s)), nonBlocking))
+	return s, err
+}
+
+// DestroyStream ends a stream.
+func (l *Library) DestroyStream(s Stream) error {
+	return l.check(fnStreamDestroy, l.call(fnStreamDestroy, uintptr(s)))
+}
+
+// SyncStream waits for a stream's work.
+func (l *Library) SyncStream(s Stream) error {
+	return l.check(fnStreamSynchronize, l.call(fnStreamSynchronize, uintptr(s)))
+}
+
+// StreamDone reports whether a stream's work is done.
+func (l *Library) StreamDone(s Stream) (bool, error) {
+	code := l.call(fnStreamQuery, uintptr(s))
+	if code == NotReady {
+		return false, nil
+	}
+	return code == 0, l.check(fnStreamQuery, code)
+}
+
+// CopyIn gives a copy to the GPU's memory to a stream. Page-locked memory must stay as it is until the copy was done;
+// other memory has been read when CopyIn returns.
+func (l *Library) CopyIn(to Pointer, from []byte, s Stream) error {
+	code := l.call(fnMemcpyHtoDAsync, uintptr(to), uintptr(unsafe.Pointer(unsafe.SliceData(from))), uintptr(len(from)), uintptr(s))
+	goruntime.KeepAlive(from)
+	return l.check(fnMemcpyHtoDAsync, code)
+}
+
+// CopyOut gives a copy from the GPU's memory to a stream. Memory that is not page-locked has been written when CopyOut
+// returns.
+func (l *Library) CopyOut(to []byte, from Pointer, s Stream) error {
+	code := l.call(fnMemcpyDtoHAsync, uintptr(unsafe.Pointer(unsafe.SliceData(to))), uintptr(from), uintptr(len(to)), uintptr(s))
+	goruntime.KeepAlive(to)
+	return l.check(fnMemcpyDtoHAsync, code)
+}
+
+// Fill sets bytes of the GPU's memory.
+func (l *Library) Fill(to Pointer, with byte, bytes int64, s Stream) error {
+	return l.check(fnMemsetD8Async, l.call(fnMemsetD8Async, uintptr(to), uintptr(with), uintptr(bytes), uintptr(s)))
+}
+
+// NewEvent returns an event without timing, whose waiters sleep.
+func (l *Library) NewEvent() (Event, error) {
+	var e Event
+	const blockingSync, disableTiming = 1, 2
+	err := l.check(fnEventCreate, l.call(fnEventCreate, uintptr(unsafe.Pointer(&e)), blockingSync|disableTiming))
+	return e, err
+}
+
+// DestroyEvent ends an event.
+func (l *Library) DestroyEvent(e Event) error {
+	return l.check(fnEventDestroy, l.call(fnEventDestroy, uintptr(e)))
+}
+
+// RecordEvent puts an event behind the stream's work so far.
+func (l *Library) RecordEvent(e Event, s Stream) error {
+	return l.check(fnEventRecord, l.call(fnEventRecord, uintptr(e), uintptr(s)))
+}
+
+// WaitEvent makes a stream's further work wait for an event.
+func (l *Library) WaitEvent(s Stream, e Event) error {
+	return l.check(fnStreamWaitEvent, l.call(fnStreamWaitEvent, uintptr(s), uintptr(e), 0))
+}
+
+// EventDone reports whether an event was reached.
+func (l *Library) EventDone(e Event) (bool, error) {
+	code := l.call(fnEventQuery, uintptr(e))
+	if code == NotReady {
+		return false, nil
+	}
+	return code == 0, l.check(fnEventQuery, code)
+}
+
+// SyncEvent waits for an event.
+func (l *Library) SyncEvent(e Event) error {
+	return l.check(fnEventSynchronize, l.call(fnEventSynchronize, uintptr(e)))
+}
+
+// LoadModule compiles PTX for the GPU of the context. The error has what the driver's compiler says.
+func (l *Library) LoadModule(ptx []byte) (Module, error) {
+	text := append(append(make([]byte, 0, len(ptx)+1), ptx...), 0)
+	log := make([]byte, logBytes)
+	var pin goruntime.Pinner // the driver gets the log's address in a list
+	pin.Pin(&log[0])
+	defer pin.Unpin()
+	const errorLog, errorLogBytes = 5, 6
+	options := [2]int32{errorLog, errorLogBytes}
+	values := [2]uintptr{uintptr(unsafe.Pointer(&log[0])), logBytes}
+	var m Module
+	code := l.call(fnModuleLoadDataEx, uintptr(unsafe.Pointer(&m)), uintptr(unsafe.Pointer(&text[0])), uintptr(len(options)),
+		uintptr(unsafe.Pointer(&options[0])), uintptr(unsafe.Pointer(&values[0])))
+	err := l.check(fnModuleLoadDataEx, code)
+	if said := goString(&log[0]); err != nil && said != "" {
+		err.(*Error).Text += ": " + said
+	}
+	return m, err
+}
+
+// UnloadModule gives a module back.
+func (l *Library) UnloadModule(m Module) error {
+	return l.check(fnModuleUnload, l.call(fnModuleUnload, uintptr(m)))
+}
+
+// Function returns a kernel of a module.
+func (l *Library) Function(m Module, name string) (Function, error) {
+	text := append([]byte(name), 0)
+	var f Function
+	err := l.check(fnModuleGetFunction,
+		l.call(fnModuleGetFunction, uintptr(unsafe.Pointer(&f)), uintptr(m), uintptr(unsafe.Pointer(&text[0]))))
+	return f, err
+}
+
+// SharedLimit allows a kernel more dynamic shared memory than the 48 KiB that all have.
+func (l *Library) SharedLimit(f Function, bytes int) error {
+	const maxDynamicShared = 8
+	return l.check(fnFuncSetAttribute, l.call(fnFuncSetAttribute, uintptr(f), maxDynamicShared, uintptr(bytes)))
+}
+
+// buffers tell the driver where a launch's parameters are.
+type buffers struct {
+	size  uintptr
+	extra [5]uintptr
+}
+
+// Launch gives a kernel to a stream.
+func (l *Library) Launch(f Function, g Grid, p *Parameters, s Stream) error {
+	if l.has(fnSimSubAlloc) {
+		l.tell(p)
+	}
+	const bufferPointer, bufferSize, end = 1, 2, 0
+	p.size = uintptr(len(p.Packed))
+	// The buffers are on the heap, which does not move.
+	p.extra = [5]uintptr{
+		bufferPointer, uintptr(unsafe.Pointer(unsafe.SliceData(p.Packed))), bufferSize, uintptr(unsafe.Pointer(&p.size)), end,
+	}
+	code := l.call(fnLaunchKernel, uintptr(f),
+		uintptr(g.Blocks[0]), uintptr(g.Blocks[1]), uintptr(g.Blocks[2]),
+		uintptr(g.Threads[0]), uintptr(g.Threads[1]), uintptr(g.Threads[2]),
+		uintptr(g.SharedBytes), uintptr(s), 0, uintptr(unsafe.Pointer(&p.extra[0])))
+	goruntime.KeepAlive(p)
+	return l.check(fnLaunchKernel, code)
+}
+
+// tell gives the simulated driver what a launch's pointers stand for and where its parameters are.
+func (l *Library) tell(p *Parameters) {
+	for i := 0; i+1 < len(p.Spans); i += 2 {
+		l.call(fnSimSubAlloc, uintptr(p.Spans[i]), uintptr(p.Spans[i+1]))
+	}
+	if len(p.Offsets) > 0 {
+		l.call(fnSimOffsets, uintptr(unsafe.Pointer(&p.Offsets[0])), uintptr(len(p.Offsets)))
+	}
+}

@@ -1,0 +1,27 @@
+// The driver, opened when it is asked for, and calls of it that gorgonia.org/cu lacks.
+#include <cuda.h>
+#include <stdint.h>
+
+// om_open opens a driver. Where it returns 0, why says why.
+uintptr_t om_open(const char *path, const char **why);
+
+// om_has reports whether an opened driver has a call.
+int om_has(uintptr_t driver, const char *name);
+
+// om_use has all calls lead to an opened driver. There is one in a process: it must not be called
+// again.
+void om_use(uintptr_t driver);
+
+// om_init is the driver's own cuInit.
+CUresult om_init(void);
+
+// om_launch is cuLaunchKernel with its parameters in one buffer.
+CUresult om_launch(CUfunction f, const unsigned *blocks, const unsigned *threads, unsigned shared, CUstream s, void *packed,
+	size_t bytes);
+
+// om_host_alloc is cuMemHostAlloc, for all contexts.
+CUresult om_host_alloc(void **p, size_t bytes);
+
+// What the simulated driver has besides.
+int simcuSubAlloc(uint64_t address, size_t bytes);
+int simcuOffsets(const int *list, int n);
