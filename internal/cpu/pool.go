@@ -27,20 +27,27 @@ type Pool struct {
 	once sync.Once
 
 	// busy is held by the caller whose region it is, which alone writes the fields of the region.
-	busy           sync.Mutex
-	task           Task
-	n, grain, last int
+	busy     sync.Mutex
+	task     Task
+	n, grain int
 
 	_ [64]byte // what follows is written while workers read the above
 	// state counts regions opened and closed in its upper half (odd is open), and workers that joined in its lower half.
 	state atomic.Uint64
 	_     [56]byte
-	// next is the next part that nobody took.
-	next atomic.Int64
-	_    [56]byte
+	// spans are the parts of the region, a share of them for each thread.
+	spans []span
+	_     [40]byte
 	// asleep counts workers that sleep or are about to; each token of wake wakes one that is no longer counted.
 	asleep atomic.Int32
 	wake   chan struct{}
+}
+
+// A span is parts that one thread takes first: the same of each region of as many parts, so that it finds in its cache
+// what it wrote there. The others take what it leaves.
+type span struct {
+	next, last atomic.Int64 // the next part that nobody took, and the end
+	_          [48]byte
 }
 
 // A Task is the work of a region.
@@ -77,8 +84,9 @@ func NewPool(threads int) *Pool {
 		threads = processors
 	}
 	p := &Pool{threads: threads, spin: threads <= processors, set: simd.Best(), wake: make(chan struct{}, threads)}
-	for range threads - 1 {
-		go p.worker()
+	p.spans = make([]span, max(threads, 1))
+	for i := range threads - 1 {
+		go p.worker(i + 1)
 	}
 	return p
 }
@@ -115,14 +123,17 @@ func (p *Pool) Do(n, grain int, task Task) {
 // share opens a region for the parts from first on, and does what the workers leave.
 func (p *Pool) share(task Task, first, n, grain int) {
 	parts := (n + grain - 1) / grain
-	p.task, p.n, p.grain, p.last = task, n, grain, parts
-	p.next.Store(int64(first))
+	p.task, p.n, p.grain = task, n, grain
+	for i := range p.spans {
+		p.spans[i].next.Store(int64(first + (parts-first)*i/p.threads))
+		p.spans[i].last.Store(int64(first + (parts-first)*(i+1)/p.threads))
+	}
 	p.state.Add(opened)
 	if p.asleep.Load() > 0 {
 		p.wakeUp(parts - first - 1)
 	}
 	defer p.leave()
-	p.work()
+	p.work(0)
 }
 
 // leave closes the region and waits for the workers that joined it.
@@ -139,25 +150,28 @@ func (p *Pool) leave() {
 	p.busy.Unlock()
 }
 
-// work does parts of the region until none is left.
-func (p *Pool) work() {
-	for {
-		i := int(p.next.Add(1)) - 1
-		if i >= p.last {
-			return
+// work does parts of the region until none is left, those of a thread first.
+func (p *Pool) work(thread int) {
+	for k := range p.spans {
+		s := &p.spans[(thread+k)%len(p.spans)]
+		for last := s.last.Load(); ; {
+			i := s.next.Add(1) - 1
+			if i >= last {
+				break
+			}
+			p.task.Run(int(i)*p.grain, min((int(i)+1)*p.grain, p.n))
 		}
-		p.task.Run(i*p.grain, min((i+1)*p.grain, p.n))
 	}
 }
 
 // worker joins regions until the pool is closed.
-func (p *Pool) worker() {
+func (p *Pool) worker(thread int) {
 	seen := uint64(0) // the regions opened and closed when it last looked
 	for !p.quit.Load() {
 		state := p.find(seen)
 		seen = state / opened
 		if seen&1 == 1 && p.state.CompareAndSwap(state, state+1) {
-			p.work()
+			p.work(thread)
 			p.state.Add(^uint64(0))
 			continue
 		}
