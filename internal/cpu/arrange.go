@@ -57,8 +57,10 @@ type arranger struct {
 // A form is a value in blocks.
 type form struct {
 	id layers.ValueID
-	// shape is the value's as ops of g see it: N×C×W or N×C×H×W.
-	shape  tensor.Shape
+	// shape is the value's as convolutions see it: N×C×W or N×C×H×W.
+	shape tensor.Shape
+	// rows says that g has the value as [N, H, W, C], the channels of a pixel side by side.
+	rows   bool
 	region int
 }
 
@@ -141,6 +143,12 @@ func (a *arranger) blocks(i int, op *layers.Op) bool {
 		return a.norm(op)
 	case "cat":
 		return a.cat(op)
+	case "layer_norm":
+		return a.layerNorm(op)
+	case "linear":
+		return !a.left[i] && a.linear(i, op)
+	case "chain":
+		return a.scaleAndAdd(op) || a.elementwise(op)
 	}
 	return a.elementwise(op)
 }
@@ -205,11 +213,45 @@ func (a *arranger) formOf(o layers.Operand, like *layers.Op) *form {
 	if f == nil || o.Value == layers.NoValue {
 		return nil
 	}
-	if a.whole(o) && o.Layout.Shape.Equal(f.shape) {
+	switch {
+	case a.shows(o, f, false):
 		return f
+	case f.rows:
+		return nil
 	}
 	return a.slice(o, f, like)
 }
+
+// shows reports whether an operand is all of a form's value as [N, C, H, W], or as [N, H, W, C].
+func (a *arranger) shows(o layers.Operand, f *form, rows bool) bool {
+	if rows == f.rows {
+		shape := f.shape
+		if rows {
+			shape = byRows(shape)
+		}
+		return a.whole(o) && o.Layout.Shape.Equal(shape)
+	}
+	if len(f.shape) != 4 || o.Layout.Offset != 0 {
+		return false
+	}
+	n, channels, height, width, _ := geometry(f.shape)
+	shape, strides := tensor.Shape{n, height, width, channels}, []int{channels * height * width, width, 1, height * width}
+	if !rows {
+		shape, strides = f.shape, []int{channels * height * width, 1, width * channels, channels}
+	}
+	if !o.Layout.Shape.Equal(shape) {
+		return false
+	}
+	for d, size := range shape {
+		if size > 1 && o.Layout.Strides[d] != strides[d] {
+			return false
+		}
+	}
+	return true
+}
+
+// byRows returns the shape [N, H, W, C] of a picture.
+func byRows(s tensor.Shape) tensor.Shape { return tensor.Shape{s[0], s[2], s[3], s[1]} }
 
 // slice returns channels of a form that begin at a block.
 func (a *arranger) slice(o layers.Operand, f *form, like *layers.Op) *form {
@@ -260,22 +302,21 @@ func viewKey(o layers.Operand) string { return fmt.Sprint(o.Value, o.Layout) }
 // value in blocks: it is brought out of them in that order, unless it is out already.
 func (a *arranger) pixelRows(o layers.Operand, like *layers.Op) (layers.Operand, bool) {
 	f := a.forms[o.Value]
-	if o.Value == layers.NoValue || f == nil || a.planar[o.Value] || len(f.shape) != 4 || o.Layout.Offset != 0 {
+	if o.Value == layers.NoValue || f == nil || f.rows || a.planar[o.Value] || len(f.shape) != 4 || o.Layout.Offset != 0 {
 		return o, false
 	}
 	n, channels, height, width, _ := geometry(f.shape)
-	pixels := height * width
-	shape, strides := tensor.Shape{n, height, width, channels}, []int{channels * pixels, width, 1, pixels}
+	shape := byRows(f.shape)
 	if len(o.Layout.Shape) == 3 {
-		shape, strides = tensor.Shape{n, pixels, channels}, []int{channels * pixels, 1, pixels}
-	}
-	if !o.Layout.Shape.Equal(shape) {
-		return o, false
-	}
-	for d, size := range shape {
-		if size > 1 && o.Layout.Strides[d] != strides[d] {
-			return o, false
+		pixels := height * width
+		shape = tensor.Shape{n, pixels, channels}
+		for d, stride := range []int{channels * pixels, 1, pixels} {
+			if !o.Layout.Shape.Equal(shape) || shape[d] > 1 && o.Layout.Strides[d] != stride {
+				return o, false
+			}
 		}
+	} else if !a.shows(o, f, true) {
+		return o, false
 	}
 	id, ok := a.rows[o.Value]
 	if !ok {
@@ -305,11 +346,15 @@ func (a *arranger) needPlanar(id layers.ValueID, like *layers.Op) {
 	}
 	a.planar[id] = true
 	a.regions[f.region].seconds -= borderSeconds(f.shape)
+	attrs, shape := layers.Attrs{"channels": f.shape[1]}, f.shape
+	if f.rows {
+		attrs["pixel_rows"], shape = true, byRows(shape)
+	}
 	a.out.Ops = append(a.out.Ops, layers.Op{
 		Kind: "from16", Path: like.Path, Source: like.Source, Guard: a.guards[id],
-		Attrs: layers.Attrs{"channels": f.shape[1]}, In: []layers.Operand{f.all(a.out)}, Out: []layers.ValueID{id},
+		Attrs: attrs, In: []layers.Operand{f.all(a.out)}, Out: []layers.ValueID{id},
 	})
-	a.out.Values[id].Shape = f.shape
+	a.out.Values[id].Shape = shape
 }
 
 // finish returns the graph with its outputs.

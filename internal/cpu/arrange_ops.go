@@ -111,7 +111,7 @@ func (a *arranger) cat(op *layers.Op) bool {
 	any, at := false, 0
 	for _, o := range op.In {
 		f := a.forms[o.Value]
-		any = any || f != nil && a.whole(o) && o.Layout.Shape.Equal(f.shape)
+		any = any || f != nil && a.shows(o, f, false)
 		if len(o.Layout.Shape) != len(shape) || !a.whole(o) && f == nil ||
 			!blocked.CanCopy(o.Layout.Shape[1], o.Layout.Shape[1], 0, shape[1], at) {
 			return false
@@ -143,7 +143,7 @@ func (a *arranger) elementwise(op *layers.Op) bool {
 	}
 	s, ok := blockedShape(shape)
 	if !ok || !slices.ContainsFunc(op.In, func(o layers.Operand) bool {
-		if f := a.forms[o.Value]; f != nil && f.shape.Equal(shape) && a.whole(o) {
+		if f := a.forms[o.Value]; f != nil && f.shape.Equal(shape) && a.shows(o, f, false) {
 			return true
 		}
 		f := a.views[viewKey(o)]
@@ -164,7 +164,7 @@ func (a *arranger) elementwise(op *layers.Op) bool {
 				Shape: s, Strides: make([]int, len(s)), Offset: o.Layout.Offset,
 			}}
 			lanes[k] = number
-		case a.whole(o):
+		case a.whole(o) || a.forms[o.Value] != nil && a.shows(o, a.forms[o.Value], false):
 			if from[k] = a.needForm(o, op); from[k] == nil {
 				return false
 			}

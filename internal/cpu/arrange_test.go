@@ -196,7 +196,31 @@ func TestArrange(t *testing.T) {
 				Shape: tensor.Shape{2, 121, 64}, Strides: []int{64 * 121, 1, 121},
 			}}
 			p.output(p.op("linear", nil, flat, p.weight(10, 64), layers.Absent))
-		}, "conv layer_norm to16 conv16 from16 layer_norm linear to16 chain conv16 from16 linear"},
+		}, "conv16 layer16 conv16 layer16 conv16 conv16 from16 linear"},
+		"side by side, read in several ways": {func(p *picture) {
+			x := p.conv(p.input(2, 3, 80, 80), 80, 4, 4, 1, "")
+			x = p.conv(p.conv(x, 80, 5, 1, 1, ""), 80, 5, 1, 1, "")
+			norm := layers.Attrs{"dims": 1, "eps": 1e-5}
+			n := p.op("layer_norm", norm, turn(x, 0, 2, 3, 1), p.weight(80), layers.Absent)
+			y := p.op("linear", layers.Attrs{"act": "sigmoid"}, n, p.weight(40, 80), p.weight(40))
+			z := p.op("linear", nil, y, p.weight(80, 40), layers.Absent, n)
+			p.output(p.op("cumsum", layers.Attrs{"dim": 3}, z))
+			p.output(p.op("layer_norm", norm, y, p.weight(40), p.weight(40))) // no whole blocks
+			p.output(p.op("linear", layers.Attrs{"act": "relu"}, z, p.weight(80, 80), layers.Absent, n))
+			scale := p.weight(80)
+			scale.Layout = tensor.Layout{Shape: x.Layout.Shape, Strides: []int{0, 1, 0, 0}}
+			chain := layers.Attrs{"program": layers.Program{{Kind: "mul", Args: []int{1, 0}}, {Kind: "add", Args: []int{2, 3}}}}
+			x = p.op("chain", chain, turn(z, 0, 3, 1, 2), scale, x) // z has other readers
+			p.output(p.conv(x, 32, 3, 1, 1, ""))
+		}, "conv16 conv16 conv16 layer16 conv16 conv16 from16 cumsum from16 layer_norm from16 linear chain conv16 from16"},
+		"side by side, as wide as deep": {func(p *picture) {
+			x := p.conv(p.conv(p.input(1, 3, 192, 192), 48, 5, 4, 1, ""), 48, 5, 1, 1, "")
+			norm := layers.Attrs{"dims": 1, "eps": 1e-5}
+			n := p.op("layer_norm", norm, x, p.weight(48), p.weight(48)) // over a row of the picture
+			m := p.op("layer_norm", norm, turn(x, 0, 2, 3, 1), p.weight(48), p.weight(48))
+			p.output(p.op("add", nil, n, m))
+			p.output(p.conv(m, 48, 3, 1, 1, "")) // a pixel's channels as rows
+		}, "conv16 conv16 from16 layer_norm layer16 from16 add to16 conv16 from16"},
 		"a mean of all pixels": {func(p *picture) {
 			x := p.conv(p.input(2, 3, 40, 40), 32, 3, 1, 1, "")
 			a := layers.Attrs{"dims": []int{2, 3}, "keepdim": false, "dtype": tensor.Float32}

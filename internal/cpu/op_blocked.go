@@ -9,7 +9,8 @@ import (
 // blockedKernels are ops over values in blocks, which only Arrange makes. Attribute "channels" is how many channels there
 // are without the padding, "conv" the convolution.
 var blockedKernels = map[layers.Kind]kernel{
-	// conv over In[0] in blocks, or [N, C, H, W] where "planar" is set; In[7] in blocks.
+	// conv over In[0] in blocks, or [N, C, H, W] where "planar" is set; In[7] in blocks. Of a linear over the channels of
+	// each pixel the weight has two dimensions. Where "scaled" is set, In[3] multiplies sums and bias.
 	"conv16": {
 		run: runConv16, workOn: conv16Work, packs: conv16Packs, pack: packConv16, cost: conv16Cost, label: conv16Label,
 	},
@@ -17,7 +18,9 @@ var blockedKernels = map[layers.Kind]kernel{
 	"pool16": {run: runPool16, cost: pool16Cost},
 	// batch_norm, then an activation.
 	"norm16": {run: runNorm16, work: norm16Work, cost: blockedCost(2)},
-	"act16":  {run: runAct16, cost: blockedCost(1)},
+	// layer_norm of each pixel over its channels, a multiple of sixteen.
+	"layer16": {run: runLayer16, work: layer16Work, cost: blockedCost(7)},
+	"act16":   {run: runAct16, cost: blockedCost(1)},
 	// In[0] times a number for each channel of each image.
 	"mul16": {run: runMul16, cost: blockedCost(1)},
 	// Channels of the operands behind each other; "counts" are theirs.
@@ -94,6 +97,12 @@ func packConv16(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte)
 // weight16 returns a weight as convolutions in blocks read it.
 func weight16(v view) blocked.Weight {
 	l := v.layout
+	if len(l.Shape) == 2 {
+		l = tensor.Layout{
+			Shape:   tensor.Shape{l.Shape[0], l.Shape[1], 1, 1},
+			Strides: []int{l.Strides[0], l.Strides[1], 1, 1}, Offset: l.Offset,
+		}
+	}
 	if len(l.Shape) == 3 {
 		l = tensor.Layout{
 			Shape:   tensor.Shape{l.Shape[0], l.Shape[1], 1, l.Shape[2]},
@@ -124,11 +133,20 @@ func runConv16(c *call) error {
 	scale, shift := work[:n], work[n:2*n]
 	bias := c.operand(2)
 	switch w := c.operand(3); {
-	case !w.absent():
+	case !w.absent() && !c.attrs.Bool("scaled"):
 		normScales(scale, shift, w, c.in[4], c.in[5], c.in[6], c.attrs.Float("eps"))
 		for i := range shift {
 			if !bias.absent() {
 				shift[i] += scale[i] * elements[float32](bias)[bias.layout.Offset+i*bias.layout.Strides[0]]
+			}
+		}
+		a.Scale, a.Shift = scale, shift
+	case c.attrs.Bool("scaled"):
+		loadReal(scale, w, w.layout.Offset, w.layout.Strides[0])
+		clear(shift)
+		for i := range shift {
+			if !bias.absent() {
+				shift[i] = scale[i] * elements[float32](bias)[bias.layout.Offset+i*bias.layout.Strides[0]]
 			}
 		}
 		a.Scale, a.Shift = scale, shift
@@ -246,6 +264,30 @@ func runNorm16(c *call) error {
 	if act != nil {
 		zeroPadding(channels, n, blocks, pixels, y)
 	}
+	return nil
+}
+
+func layer16Work(in, _ []layers.Spec, _ layers.Attrs) int64 {
+	return int64(8 * in[0].Shape[1] * blocked.Lanes)
+}
+
+// runLayer16 is a layer_norm over the channels of each pixel.
+func runLayer16(c *call) error {
+	n, blocks, height, width := blockedSizes(c.out[0].shape())
+	channels := blocks * blocked.Lanes
+	work := elements[float32](view{data: c.work})
+	w, b := work[:channels], work[channels:2*channels]
+	for i := range w {
+		w[i], b[i] = 1, 0
+	}
+	if v := c.operand(1); !v.absent() {
+		loadReal(w, v, v.layout.Offset, v.layout.Strides[0])
+	}
+	if v := c.operand(2); !v.absent() {
+		loadReal(b, v, v.layout.Offset, v.layout.Strides[0])
+	}
+	blocked.Norm(
+		c.pool, n, channels, height*width, floats16(c.in[0]), floats16(c.out[0]), w, b, float32(c.attrs.Float("eps")))
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -88,5 +89,20 @@ func TestGuardPagesOfPools(t *testing.T) {
 		From(threadCount(2), w.Batch, w.Channels, w.Height, w.Width, x, plain)
 		pixels := w.Height * w.Width
 		To(threadCount(2), w.Batch, w.Channels, w.Height, w.Width, plain, [4]int{w.Channels * pixels, pixels, w.Width, 1}, z)
+	}
+}
+
+// Norms read and write no more than their operands.
+func TestGuardPagesNorm(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, set := range kernel.ConvSets() {
+		for _, atEnd := range []bool{true, false} {
+			for pixels := range 9 {
+				x := guarded(t, random(rng, 3*(pixels+1)*Lanes), atEnd)
+				y := guarded(t, make([]float32, len(x)), atEnd)
+				w := guarded(t, random(rng, 3*Lanes), atEnd)
+				norm(threadCount(1), set, 1, 3*Lanes, pixels+1, x, y, w, w, 1e-5)
+			}
+		}
 	}
 }

@@ -68,6 +68,7 @@ type ConvSet struct {
 	// largest and mean are the same for pools.
 	largest, mean []convFunc
 	sumWide       func(count int, x *float32, sums *float64)
+	norm          func(tile *byte)
 	// winogradIn and so on are for tiles of 2×2 and of 4×4 pixels.
 	winogradIn, winogradOut, winogradWeights [2]convFunc
 }

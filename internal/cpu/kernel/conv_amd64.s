@@ -8389,6 +8389,298 @@ more_sumWide512:
 	VZEROUPPER
 	RET
 
+// func norm512(t *byte)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·norm512(SB), NOSPLIT, $8-8
+	MOVQ         t+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         16(AX), BX
+	MOVQ         32(AX), SI
+	VBROADCASTSS 56(AX), Z15
+
+pixels_norm512_4:
+	CMPQ   BX, $0x04
+	JL     done_norm512_4
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   CX, DI
+	MOVQ   24(AX), R9
+
+sum_norm512_4:
+	VADDPS        (DI), Z0, Z0
+	VADDPS        64(DI), Z1, Z1
+	VADDPS        128(DI), Z2, Z2
+	VADDPS        192(DI), Z3, Z3
+	ADDQ          SI, DI
+	DECQ          R9
+	JNE           sum_norm512_4
+	VEXTRACTF64X4 $0x01, Z0, Y9
+	VADDPS        Y9, Y0, Y0
+	VEXTRACTF32X4 $0x01, Y0, X9
+	VADDPS        X9, X0, X0
+	VMOVHLPS      X0, X0, X9
+	VADDPS        X9, X0, X0
+	VMOVSHDUP     X0, X9
+	VADDSS        X9, X0, X0
+	VMOVSS        X0, (SP)
+	VMOVSS        (SP), X8
+	VMULSS        X15, X8, X8
+	VBROADCASTSS  X8, Z4
+	VEXTRACTF64X4 $0x01, Z1, Y9
+	VADDPS        Y9, Y1, Y1
+	VEXTRACTF32X4 $0x01, Y1, X9
+	VADDPS        X9, X1, X1
+	VMOVHLPS      X1, X1, X9
+	VADDPS        X9, X1, X1
+	VMOVSHDUP     X1, X9
+	VADDSS        X9, X1, X1
+	VMOVSS        X1, (SP)
+	VMOVSS        (SP), X8
+	VMULSS        X15, X8, X8
+	VBROADCASTSS  X8, Z5
+	VEXTRACTF64X4 $0x01, Z2, Y9
+	VADDPS        Y9, Y2, Y2
+	VEXTRACTF32X4 $0x01, Y2, X9
+	VADDPS        X9, X2, X2
+	VMOVHLPS      X2, X2, X9
+	VADDPS        X9, X2, X2
+	VMOVSHDUP     X2, X9
+	VADDSS        X9, X2, X2
+	VMOVSS        X2, (SP)
+	VMOVSS        (SP), X8
+	VMULSS        X15, X8, X8
+	VBROADCASTSS  X8, Z6
+	VEXTRACTF64X4 $0x01, Z3, Y9
+	VADDPS        Y9, Y3, Y3
+	VEXTRACTF32X4 $0x01, Y3, X9
+	VADDPS        X9, X3, X3
+	VMOVHLPS      X3, X3, X9
+	VADDPS        X9, X3, X3
+	VMOVSHDUP     X3, X9
+	VADDSS        X9, X3, X3
+	VMOVSS        X3, (SP)
+	VMOVSS        (SP), X8
+	VMULSS        X15, X8, X8
+	VBROADCASTSS  X8, Z7
+	VPXORD        Z0, Z0, Z0
+	VPXORD        Z1, Z1, Z1
+	VPXORD        Z2, Z2, Z2
+	VPXORD        Z3, Z3, Z3
+	MOVQ          CX, DI
+	MOVQ          24(AX), R9
+
+square_norm512_4:
+	VMOVUPS       (DI), Z8
+	VSUBPS        Z4, Z8, Z8
+	VFMADD231PS   Z8, Z8, Z0
+	VMOVUPS       64(DI), Z9
+	VSUBPS        Z5, Z9, Z9
+	VFMADD231PS   Z9, Z9, Z1
+	VMOVUPS       128(DI), Z8
+	VSUBPS        Z6, Z8, Z8
+	VFMADD231PS   Z8, Z8, Z2
+	VMOVUPS       192(DI), Z9
+	VSUBPS        Z7, Z9, Z9
+	VFMADD231PS   Z9, Z9, Z3
+	ADDQ          SI, DI
+	DECQ          R9
+	JNE           square_norm512_4
+	VEXTRACTF64X4 $0x01, Z0, Y9
+	VADDPS        Y9, Y0, Y0
+	VEXTRACTF32X4 $0x01, Y0, X9
+	VADDPS        X9, X0, X0
+	VMOVHLPS      X0, X0, X9
+	VADDPS        X9, X0, X0
+	VMOVSHDUP     X0, X9
+	VADDSS        X9, X0, X0
+	VMOVSS        X0, (SP)
+	VMOVSS        (SP), X8
+	VMULSS        X15, X8, X8
+	VADDSS        60(AX), X8, X8
+	VSQRTSS       X8, X8, X8
+	VMOVSS        64(AX), X9
+	VDIVSS        X8, X9, X8
+	VBROADCASTSS  X8, Z0
+	VEXTRACTF64X4 $0x01, Z1, Y9
+	VADDPS        Y9, Y1, Y1
+	VEXTRACTF32X4 $0x01, Y1, X9
+	VADDPS        X9, X1, X1
+	VMOVHLPS      X1, X1, X9
+	VADDPS        X9, X1, X1
+	VMOVSHDUP     X1, X9
+	VADDSS        X9, X1, X1
+	VMOVSS        X1, (SP)
+	VMOVSS        (SP), X8
+	VMULSS        X15, X8, X8
+	VADDSS        60(AX), X8, X8
+	VSQRTSS       X8, X8, X8
+	VMOVSS        64(AX), X9
+	VDIVSS        X8, X9, X8
+	VBROADCASTSS  X8, Z1
+	VEXTRACTF64X4 $0x01, Z2, Y9
+	VADDPS        Y9, Y2, Y2
+	VEXTRACTF32X4 $0x01, Y2, X9
+	VADDPS        X9, X2, X2
+	VMOVHLPS      X2, X2, X9
+	VADDPS        X9, X2, X2
+	VMOVSHDUP     X2, X9
+	VADDSS        X9, X2, X2
+	VMOVSS        X2, (SP)
+	VMOVSS        (SP), X8
+	VMULSS        X15, X8, X8
+	VADDSS        60(AX), X8, X8
+	VSQRTSS       X8, X8, X8
+	VMOVSS        64(AX), X9
+	VDIVSS        X8, X9, X8
+	VBROADCASTSS  X8, Z2
+	VEXTRACTF64X4 $0x01, Z3, Y9
+	VADDPS        Y9, Y3, Y3
+	VEXTRACTF32X4 $0x01, Y3, X9
+	VADDPS        X9, X3, X3
+	VMOVHLPS      X3, X3, X9
+	VADDPS        X9, X3, X3
+	VMOVSHDUP     X3, X9
+	VADDSS        X9, X3, X3
+	VMOVSS        X3, (SP)
+	VMOVSS        (SP), X8
+	VMULSS        X15, X8, X8
+	VADDSS        60(AX), X8, X8
+	VSQRTSS       X8, X8, X8
+	VMOVSS        64(AX), X9
+	VDIVSS        X8, X9, X8
+	VBROADCASTSS  X8, Z3
+	MOVQ          DX, R8
+	MOVQ          40(AX), R10
+	MOVQ          48(AX), R11
+	MOVQ          CX, DI
+	MOVQ          24(AX), R9
+
+scale_norm512_4:
+	VMOVUPS     (R10), Z12
+	VMOVUPS     (R11), Z14
+	ADDQ        $0x40, R10
+	ADDQ        $0x40, R11
+	MOVQ        R8, DX
+	ADDQ        SI, R8
+	VMOVUPS     (DI), Z8
+	VSUBPS      Z4, Z8, Z8
+	VMULPS      Z0, Z8, Z8
+	VFMADD213PS Z14, Z12, Z8
+	VMOVUPS     Z8, (DX)
+	VMOVUPS     64(DI), Z9
+	VSUBPS      Z5, Z9, Z9
+	VMULPS      Z1, Z9, Z9
+	VFMADD213PS Z14, Z12, Z9
+	VMOVUPS     Z9, 64(DX)
+	VMOVUPS     128(DI), Z8
+	VSUBPS      Z6, Z8, Z8
+	VMULPS      Z2, Z8, Z8
+	VFMADD213PS Z14, Z12, Z8
+	VMOVUPS     Z8, 128(DX)
+	VMOVUPS     192(DI), Z9
+	VSUBPS      Z7, Z9, Z9
+	VMULPS      Z3, Z9, Z9
+	VFMADD213PS Z14, Z12, Z9
+	VMOVUPS     Z9, 192(DX)
+	ADDQ        SI, DI
+	DECQ        R9
+	JNE         scale_norm512_4
+	MOVQ        24(AX), R9
+	IMULQ       SI, R9
+	SUBQ        R9, R8
+	LEAQ        256(R8), DX
+	ADDQ        $0x00000100, CX
+	SUBQ        $0x04, BX
+	JMP         pixels_norm512_4
+
+done_norm512_4:
+pixels_norm512_1:
+	CMPQ   BX, $0x01
+	JL     done_norm512_1
+	VPXORD Z0, Z0, Z0
+	MOVQ   CX, DI
+	MOVQ   24(AX), R9
+
+sum_norm512_1:
+	VADDPS        (DI), Z0, Z0
+	ADDQ          SI, DI
+	DECQ          R9
+	JNE           sum_norm512_1
+	VEXTRACTF64X4 $0x01, Z0, Y9
+	VADDPS        Y9, Y0, Y0
+	VEXTRACTF32X4 $0x01, Y0, X9
+	VADDPS        X9, X0, X0
+	VMOVHLPS      X0, X0, X9
+	VADDPS        X9, X0, X0
+	VMOVSHDUP     X0, X9
+	VADDSS        X9, X0, X0
+	VMOVSS        X0, (SP)
+	VMOVSS        (SP), X8
+	VMULSS        X15, X8, X8
+	VBROADCASTSS  X8, Z4
+	VPXORD        Z0, Z0, Z0
+	MOVQ          CX, DI
+	MOVQ          24(AX), R9
+
+square_norm512_1:
+	VMOVUPS       (DI), Z8
+	VSUBPS        Z4, Z8, Z8
+	VFMADD231PS   Z8, Z8, Z0
+	ADDQ          SI, DI
+	DECQ          R9
+	JNE           square_norm512_1
+	VEXTRACTF64X4 $0x01, Z0, Y9
+	VADDPS        Y9, Y0, Y0
+	VEXTRACTF32X4 $0x01, Y0, X9
+	VADDPS        X9, X0, X0
+	VMOVHLPS      X0, X0, X9
+	VADDPS        X9, X0, X0
+	VMOVSHDUP     X0, X9
+	VADDSS        X9, X0, X0
+	VMOVSS        X0, (SP)
+	VMOVSS        (SP), X8
+	VMULSS        X15, X8, X8
+	VADDSS        60(AX), X8, X8
+	VSQRTSS       X8, X8, X8
+	VMOVSS        64(AX), X9
+	VDIVSS        X8, X9, X8
+	VBROADCASTSS  X8, Z0
+	MOVQ          DX, R8
+	MOVQ          40(AX), R10
+	MOVQ          48(AX), R11
+	MOVQ          CX, DI
+	MOVQ          24(AX), R9
+
+scale_norm512_1:
+	VMOVUPS     (R10), Z12
+	VMOVUPS     (R11), Z14
+	ADDQ        $0x40, R10
+	ADDQ        $0x40, R11
+	MOVQ        R8, DX
+	ADDQ        SI, R8
+	VMOVUPS     (DI), Z8
+	VSUBPS      Z4, Z8, Z8
+	VMULPS      Z0, Z8, Z8
+	VFMADD213PS Z14, Z12, Z8
+	VMOVUPS     Z8, (DX)
+	ADDQ        SI, DI
+	DECQ        R9
+	JNE         scale_norm512_1
+	MOVQ        24(AX), R9
+	IMULQ       SI, R9
+	SUBQ        R9, R8
+	LEAQ        64(R8), DX
+	ADDQ        $0x00000040, CX
+	SUBQ        $0x01, BX
+	JMP         pixels_norm512_1
+
+done_norm512_1:
+	VZEROUPPER
+	RET
+
 // func winograd512In2(t *byte)
 // Requires: AVX, AVX512F
 TEXT ·winograd512In2(SB), NOSPLIT, $16-8
@@ -13779,6 +14071,251 @@ more_sumWide256:
 	VMOVUPS   Y1, 32(DX)
 	VMOVUPS   Y2, 64(DX)
 	VMOVUPS   Y3, 96(DX)
+	VZEROUPPER
+	RET
+
+// func norm256(t *byte)
+// Requires: AVX, AVX2, FMA3
+TEXT ·norm256(SB), NOSPLIT, $8-8
+	MOVQ         t+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         16(AX), BX
+	MOVQ         32(AX), SI
+	VBROADCASTSS 56(AX), Y15
+
+pixels_norm256_2:
+	CMPQ   BX, $0x02
+	JL     done_norm256_2
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   CX, DI
+	MOVQ   24(AX), R9
+
+sum_norm256_2:
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	ADDQ         SI, DI
+	DECQ         R9
+	JNE          sum_norm256_2
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X9
+	VADDPS       X9, X0, X0
+	VMOVHLPS     X0, X0, X9
+	VADDPS       X9, X0, X0
+	VMOVSHDUP    X0, X9
+	VADDSS       X9, X0, X0
+	VMOVSS       X0, (SP)
+	VMOVSS       (SP), X8
+	VMULSS       X15, X8, X8
+	VBROADCASTSS X8, Y4
+	VADDPS       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X9
+	VADDPS       X9, X2, X2
+	VMOVHLPS     X2, X2, X9
+	VADDPS       X9, X2, X2
+	VMOVSHDUP    X2, X9
+	VADDSS       X9, X2, X2
+	VMOVSS       X2, (SP)
+	VMOVSS       (SP), X8
+	VMULSS       X15, X8, X8
+	VBROADCASTSS X8, Y5
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	VXORPS       Y2, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	MOVQ         CX, DI
+	MOVQ         24(AX), R9
+
+square_norm256_2:
+	VMOVUPS      (DI), Y8
+	VSUBPS       Y4, Y8, Y8
+	VFMADD231PS  Y8, Y8, Y0
+	VMOVUPS      32(DI), Y9
+	VSUBPS       Y4, Y9, Y9
+	VFMADD231PS  Y9, Y9, Y1
+	VMOVUPS      64(DI), Y8
+	VSUBPS       Y5, Y8, Y8
+	VFMADD231PS  Y8, Y8, Y2
+	VMOVUPS      96(DI), Y9
+	VSUBPS       Y5, Y9, Y9
+	VFMADD231PS  Y9, Y9, Y3
+	ADDQ         SI, DI
+	DECQ         R9
+	JNE          square_norm256_2
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X9
+	VADDPS       X9, X0, X0
+	VMOVHLPS     X0, X0, X9
+	VADDPS       X9, X0, X0
+	VMOVSHDUP    X0, X9
+	VADDSS       X9, X0, X0
+	VMOVSS       X0, (SP)
+	VMOVSS       (SP), X8
+	VMULSS       X15, X8, X8
+	VADDSS       60(AX), X8, X8
+	VSQRTSS      X8, X8, X8
+	VMOVSS       64(AX), X9
+	VDIVSS       X8, X9, X8
+	VBROADCASTSS X8, Y0
+	VADDPS       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X9
+	VADDPS       X9, X2, X2
+	VMOVHLPS     X2, X2, X9
+	VADDPS       X9, X2, X2
+	VMOVSHDUP    X2, X9
+	VADDSS       X9, X2, X2
+	VMOVSS       X2, (SP)
+	VMOVSS       (SP), X8
+	VMULSS       X15, X8, X8
+	VADDSS       60(AX), X8, X8
+	VSQRTSS      X8, X8, X8
+	VMOVSS       64(AX), X9
+	VDIVSS       X8, X9, X8
+	VBROADCASTSS X8, Y2
+	MOVQ         DX, R8
+	MOVQ         40(AX), R10
+	MOVQ         48(AX), R11
+	MOVQ         CX, DI
+	MOVQ         24(AX), R9
+
+scale_norm256_2:
+	VMOVUPS     (R10), Y12
+	VMOVUPS     (R11), Y14
+	VMOVUPS     32(R10), Y13
+	VMOVUPS     32(R11), Y11
+	ADDQ        $0x40, R10
+	ADDQ        $0x40, R11
+	MOVQ        R8, DX
+	ADDQ        SI, R8
+	VMOVUPS     (DI), Y8
+	VSUBPS      Y4, Y8, Y8
+	VMULPS      Y0, Y8, Y8
+	VFMADD213PS Y14, Y12, Y8
+	VMOVUPS     Y8, (DX)
+	VMOVUPS     32(DI), Y9
+	VSUBPS      Y4, Y9, Y9
+	VMULPS      Y0, Y9, Y9
+	VFMADD213PS Y11, Y13, Y9
+	VMOVUPS     Y9, 32(DX)
+	VMOVUPS     64(DI), Y8
+	VSUBPS      Y5, Y8, Y8
+	VMULPS      Y2, Y8, Y8
+	VFMADD213PS Y14, Y12, Y8
+	VMOVUPS     Y8, 64(DX)
+	VMOVUPS     96(DI), Y9
+	VSUBPS      Y5, Y9, Y9
+	VMULPS      Y2, Y9, Y9
+	VFMADD213PS Y11, Y13, Y9
+	VMOVUPS     Y9, 96(DX)
+	ADDQ        SI, DI
+	DECQ        R9
+	JNE         scale_norm256_2
+	MOVQ        24(AX), R9
+	IMULQ       SI, R9
+	SUBQ        R9, R8
+	LEAQ        128(R8), DX
+	ADDQ        $0x00000080, CX
+	SUBQ        $0x02, BX
+	JMP         pixels_norm256_2
+
+done_norm256_2:
+pixels_norm256_1:
+	CMPQ   BX, $0x01
+	JL     done_norm256_1
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   CX, DI
+	MOVQ   24(AX), R9
+
+sum_norm256_1:
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	ADDQ         SI, DI
+	DECQ         R9
+	JNE          sum_norm256_1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X9
+	VADDPS       X9, X0, X0
+	VMOVHLPS     X0, X0, X9
+	VADDPS       X9, X0, X0
+	VMOVSHDUP    X0, X9
+	VADDSS       X9, X0, X0
+	VMOVSS       X0, (SP)
+	VMOVSS       (SP), X8
+	VMULSS       X15, X8, X8
+	VBROADCASTSS X8, Y4
+	VXORPS       Y0, Y0, Y0
+	VXORPS       Y1, Y1, Y1
+	MOVQ         CX, DI
+	MOVQ         24(AX), R9
+
+square_norm256_1:
+	VMOVUPS      (DI), Y8
+	VSUBPS       Y4, Y8, Y8
+	VFMADD231PS  Y8, Y8, Y0
+	VMOVUPS      32(DI), Y9
+	VSUBPS       Y4, Y9, Y9
+	VFMADD231PS  Y9, Y9, Y1
+	ADDQ         SI, DI
+	DECQ         R9
+	JNE          square_norm256_1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X9
+	VADDPS       X9, X0, X0
+	VMOVHLPS     X0, X0, X9
+	VADDPS       X9, X0, X0
+	VMOVSHDUP    X0, X9
+	VADDSS       X9, X0, X0
+	VMOVSS       X0, (SP)
+	VMOVSS       (SP), X8
+	VMULSS       X15, X8, X8
+	VADDSS       60(AX), X8, X8
+	VSQRTSS      X8, X8, X8
+	VMOVSS       64(AX), X9
+	VDIVSS       X8, X9, X8
+	VBROADCASTSS X8, Y0
+	MOVQ         DX, R8
+	MOVQ         40(AX), R10
+	MOVQ         48(AX), R11
+	MOVQ         CX, DI
+	MOVQ         24(AX), R9
+
+scale_norm256_1:
+	VMOVUPS     (R10), Y12
+	VMOVUPS     (R11), Y14
+	VMOVUPS     32(R10), Y13
+	VMOVUPS     32(R11), Y11
+	ADDQ        $0x40, R10
+	ADDQ        $0x40, R11
+	MOVQ        R8, DX
+	ADDQ        SI, R8
+	VMOVUPS     (DI), Y8
+	VSUBPS      Y4, Y8, Y8
+	VMULPS      Y0, Y8, Y8
+	VFMADD213PS Y14, Y12, Y8
+	VMOVUPS     Y8, (DX)
+	VMOVUPS     32(DI), Y9
+	VSUBPS      Y4, Y9, Y9
+	VMULPS      Y0, Y9, Y9
+	VFMADD213PS Y11, Y13, Y9
+	VMOVUPS     Y9, 32(DX)
+	ADDQ        SI, DI
+	DECQ        R9
+	JNE         scale_norm256_1
+	MOVQ        24(AX), R9
+	IMULQ       SI, R9
+	SUBQ        R9, R8
+	LEAQ        64(R8), DX
+	ADDQ        $0x00000040, CX
+	SUBQ        $0x01, BX
+	JMP         pixels_norm256_1
+
+done_norm256_1:
 	VZEROUPPER
 	RET
 

@@ -12,6 +12,7 @@ var convGo = func() *ConvSet {
 		s.wide = append(s.wide, func(t *byte) { convTile((*ConvTile)(unsafe.Pointer(t)), pixels+1) })
 	}
 	s.narrow = s.wide
+	s.norm = func(t *byte) { normTile((*NormTile)(unsafe.Pointer(t))) }
 	s.sumWide = func(count int, x *float32, sums *float64) {
 		to := unsafe.Slice(sums, 16)
 		for i, v := range unsafe.Slice(x, 16*count) {

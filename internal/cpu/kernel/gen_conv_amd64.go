@@ -199,6 +199,11 @@ func mean512x6(t *byte)
 //go:noescape
 func sumWide512(count int, x *float32, sums *float64)
 
+// norm512 normalises pixels over their channels; see NormTile.
+//
+//go:noescape
+func norm512(t *byte)
+
 // winograd512In2 transforms tiles; see WinogradTile.
 //
 //go:noescape
@@ -353,6 +358,11 @@ func mean256x6(t *byte)
 //
 //go:noescape
 func sumWide256(count int, x *float32, sums *float64)
+
+// norm256 normalises pixels over their channels; see NormTile.
+//
+//go:noescape
+func norm256(t *byte)
 
 // winograd256In2 transforms tiles; see WinogradTile.
 //

@@ -54,6 +54,7 @@ func convFamily() {
 			s.depthwise("mean", pixels)
 		}
 		s.sumWide()
+		s.norm()
 		s.winogradFamily()
 	}
 	for pixels := 1; pixels <= sets[0].rows; pixels++ {
