@@ -257,12 +257,12 @@ func setOf(p *Pool) *simd.Set {
 
 // run computes the product, whose sizes, factors, options, scratch and set are given.
 func (g *gemmCall[T]) run(p *Pool) {
+	if realDType[T]() == tensor.Float64 {
+		g.set = nil
+	}
 	if g.k == 0 {
 		g.empty()
 		return
-	}
-	if realDType[T]() == tensor.Float64 {
-		g.set = nil
 	}
 	half := !g.o.half.absent()
 	g.gemmCut = cutGemm(g.m, g.n, g.k, int(unsafe.Sizeof(*new(T))), half)
@@ -326,7 +326,7 @@ func (g *gemmCall[T]) empty() {
 		for j := range line {
 			line[j] = g.o.first(line[j], i, j)
 		}
-		g.finish(0, i, 0, line)
+		g.finish(0, i, 1, 0, g.n, line, g.n, nil)
 		if !g.o.half.absent() {
 			storeReal(g.o.half, g.o.halfAt+i*g.n, line)
 		}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"sync"
 
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -26,36 +27,81 @@ func (e *ending[T]) any() bool {
 	return e.scaled || !e.addend.absent() || e.act != nil || !e.residual.absent()
 }
 
-// finish does to sums, those of a row from column j on, what the product's ending says. Lanes call it side by side.
-func (g *gemmCall[T]) finish(lane, row, j int, sums []T) {
+// finish does what the product's ending says to complete sums, those of some rows from row and from column j on, width of
+// each; rows of c lie ldc apart. Activations are computed of many rows at once, where room has space for them. Lanes call
+// it side by side.
+func (g *gemmCall[T]) finish(lane, row, rows, j, width int, c []T, ldc int, room []T) {
+	if !g.o.ending.any() {
+		return
+	}
+	each := max(1, len(room)/width)
+	for from := 0; from < rows; from += each {
+		g.finishRows(lane, row+from, min(each, rows-from), j, width, c[from*ldc:], ldc, room)
+	}
+}
+
+// finishRows is finish for as many rows as room has space for.
+func (g *gemmCall[T]) finishRows(lane, row, rows, j, width int, c []T, ldc int, room []T) {
 	e := &g.o.ending
-	switch {
-	case !e.addend.absent():
-		at, stride := rowAt(e.addend.layout, row, j)
-		scaleAndAdd(sums, e.alpha, e.beta, e.addend, at, stride)
-	case e.scaled:
-		for i := range sums {
-			sums[i] *= e.alpha
+	if e.scaled || !e.addend.absent() {
+		for i := range rows {
+			g.scaleSums(row+i, j, c[i*ldc:][:width])
 		}
 	}
+	src, pitch := c, ldc
 	if e.act != nil {
+		if rows > 1 && ldc != width {
+			for i := range rows {
+				copy(room[i*width:][:width], c[i*ldc:])
+			}
+			src, pitch = room, width
+		}
 		in := &g.operands[lane]
-		in[0] = singles(sums)
+		in[0] = singles(src[:rows*width])
 		e.act(in[0], in[:])
 	}
 	if e.residual.absent() {
-		return
-	}
-	at, stride := rowAt(e.residual.layout, row, j)
-	src := elements[T](e.residual)
-	if stride == 1 {
-		for i, x := range src[at:][:len(sums)] {
-			sums[i] += x
+		if e.act != nil && pitch != ldc {
+			for i := range rows {
+				copy(c[i*ldc:][:width], src[i*pitch:])
+			}
 		}
 		return
 	}
+	lead := e.residual.layout.Leading(1)
+	stride, even := evenly(lead)
+	for i := range rows {
+		at := lead.Offset + (row+i)*stride
+		if !even {
+			at = offsetOf(lead, row+i)
+		}
+		g.addResidual(at, j, c[i*ldc:][:width], src[i*pitch:][:width])
+	}
+}
+
+// scaleSums does to sums what comes before the activation.
+func (g *gemmCall[T]) scaleSums(row, j int, sums []T) {
+	e := &g.o.ending
+	if !e.addend.absent() {
+		at, stride := rowAt(e.addend.layout, row, j)
+		scaleAndAdd(sums, e.alpha, e.beta, e.addend, at, stride)
+		return
+	}
 	for i := range sums {
-		sums[i] += src[at+i*stride]
+		sums[i] *= e.alpha
+	}
+}
+
+// addResidual adds elements of the residual from column j on, whose row begins at an element.
+func (g *gemmCall[T]) addResidual(at, j int, to, sums []T) {
+	stride := lastStride(g.o.ending.residual.layout)
+	src := elements[T](g.o.ending.residual)[at+j*stride:]
+	if stride == 1 && g.set != nil {
+		g.set.Map(simd.MapAdd, singles(to), singles(sums), singles(src[:len(to)]), nil, 0, 0, 0)
+		return
+	}
+	for i, x := range sums {
+		to[i] = x + src[i*stride]
 	}
 }
 

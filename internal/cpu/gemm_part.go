@@ -73,13 +73,13 @@ func (p *gemmPart[T]) finish(lane int) {
 	if !p.o.ending.any() && p.o.half.absent() {
 		return
 	}
+	p.gemmCall.finish(lane, p.gemmCall.i0+p.i0, p.i1-p.i0, p.j0, p.j1-p.j0, p.c, p.ldc, p.edge)
+	if p.o.half.absent() {
+		return
+	}
 	for i := p.i0; i < p.i1; i++ {
-		row := p.gemmCall.i0 + i
-		sums := p.c[(i-p.i0)*p.ldc:][:p.j1-p.j0]
-		p.gemmCall.finish(lane, row, p.j0, sums)
-		if !p.o.half.absent() {
-			storeHalf(p.set, p.o.half, p.o.halfAt+row*p.n+p.j0, sums)
-		}
+		at := p.o.halfAt + (p.gemmCall.i0+i)*p.n + p.j0
+		storeHalf(p.set, p.o.half, at, p.c[(i-p.i0)*p.ldc:][:p.j1-p.j0])
 	}
 }
 

@@ -44,7 +44,15 @@ func (c *call) parameter(s *scratch, i int) []float64 {
 func rowNorm(c *call, centred bool) error {
 	x, out, eps := c.in[0], c.out[0], c.attrs.Float("eps")
 	s := scratch(c.work)
-	if r := rowsOfCall(c, c.attrs.Int("dims")); r != nil {
+	r := rowsOfCall(c, c.attrs.Int("dims"))
+	if r == nil && c.pool.set != nil && isSingle(x.dtype) && x.size() > 0 {
+		// Rows whose elements lie apart are put in order first, where the result will be.
+		copyView(c.pool, out.data, tensor.Layout{Offset: out.layout.Offset}, x)
+		c.in[0] = out
+		x = out
+		r = rowsOfCall(c, c.attrs.Int("dims"))
+	}
+	if r != nil {
 		r.do, r.eps, r.centred = normOf, eps, centred
 		r.w, r.b = c.singleParameter(&s, 1), c.singleParameter(&s, 2)
 		r.run(c.pool)
