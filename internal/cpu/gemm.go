@@ -153,6 +153,9 @@ func cutGemm(m, n, k, size int, half bool) gemmCut {
 	if g.leftBytes > 1<<20 {
 		least = 2 // the left factor comes from afar, once for each part
 	}
+	if m <= simd.FewRows {
+		least = groupStrips // several streams
+	}
 	for g.strips > least && strips/g.strips < manyParts {
 		g.strips = (g.strips + 1) / 2
 	}
@@ -201,6 +204,8 @@ type gemmCall[T real] struct {
 	// element is what the right factor holds where tiles can read it as it is.
 	element simd.Element
 	source  rightSource
+	// fewColumns is how many columns are computed with together where rows are few, else 0.
+	fewColumns int
 	// Of the block that is computed: the first row and the number of them, the depth, the packed left factor.
 	i0, rows, k0, k1 int
 	leftPack         []T
@@ -289,6 +294,7 @@ func (g *gemmCall[T]) run(p *Pool) {
 	if g.b == panelSource[T](&g.right) {
 		g.source, g.element = g.right.source(tiles)
 	}
+	g.fewColumns = g.fewWidth()
 	g.direct = g.a == panelSource[T](&g.left) && g.left.inPlace(g.m, g.n)
 	down := (g.gemmCut.rows + g.partRows - 1) / g.partRows
 	across := ((g.n+stripColumns-1)/stripColumns + g.strips - 1) / g.strips

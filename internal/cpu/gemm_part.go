@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"cmp"
 	"unsafe"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
@@ -36,15 +37,23 @@ func (g *gemmCall[T]) part(lane, i0, i1, j0, j1 int) {
 	if p.tiles <= fewTiles { // the right factor is read in the order in which it lies
 		width = g.columns
 	}
-	for p.j0 = j0; p.j0 < j1; p.j0 += width {
-		p.j1 = min(p.j0+width, j1)
+	few := g.fewColumns
+	for p.j0 = j0; p.j0 < j1; p.j0 = p.j1 {
+		if few > 0 && p.j0+few > j1 { // the last ones
+			few, width = 0, g.columns
+		}
+		p.j1 = min(p.j0+cmp.Or(few, width), j1)
 		if g.o.half.absent() {
 			p.c, p.ldc = g.c[(g.i0+i0)*g.ldc+p.j0:], g.ldc
 		} else {
 			p.c, p.ldc = mine[edgeElements+g.gemmCut.panels:], min(groupStrips, g.strips)*stripColumns
 		}
-		for k0 := g.k0; k0 < g.k1; k0 += blockK {
-			p.block(k0, min(k0+blockK, g.k1))
+		if few > 0 {
+			p.few(j1)
+		} else {
+			for k0 := g.k0; k0 < g.k1; k0 += blockK {
+				p.block(k0, min(k0+blockK, g.k1))
+			}
 		}
 		if g.k1 == g.k {
 			p.finish(lane)
@@ -121,21 +130,15 @@ func (p *gemmPart[T]) panel(i0, i1, j, k0, k1 int, room []T, fresh bool) {
 	}
 	b := p.rightPanel(j, columns, k0, k1, singles(room), fresh)
 	next := p.upcoming(j, k0, k1)
-	mode := simd.Add
-	if k0 == 0 && !p.o.add {
-		switch {
-		case p.o.rowBias != nil:
-			mode = simd.RowBias
-		case p.o.columnBias != nil:
-			mode = simd.ColumnBias
-		default:
-			mode = simd.Store
-		}
-	}
+	mode, biases := p.firstMode(k0)
 	var bias []float32
 	fetched := p.set.Fetched(b.Element, min(p.tileRows, i1-i0), k1-k0)
+	residual := k1 == p.k && !p.o.ending.residual.absent()
 	for i := i0; i < i1; i += p.tileRows {
 		rows := min(p.tileRows, i1-i)
+		if residual {
+			p.fetchResidual(i, rows, j, columns)
+		}
 		left, lda := p.leftTile(i, k0)
 		b.Ahead, b.Jump = uintptr(unsafe.Pointer(&left[0])), 0
 		each := fetched * 16 / max(k1-k0, 16)
@@ -151,9 +154,9 @@ func (p *gemmPart[T]) panel(i0, i1, j, k0, k1 int, room []T, fresh bool) {
 		}
 		switch mode {
 		case simd.RowBias:
-			bias = singles(p.o.rowBias[p.gemmCall.i0+i:])
+			bias = biases[p.gemmCall.i0+i:]
 		case simd.ColumnBias:
-			bias = singles(p.o.columnBias[j:])
+			bias = biases[j:]
 		}
 		at := (i-p.i0)*p.ldc + j - p.j0
 		p.set.Multiply(rows, k1-k0, singles(left), lda, &b, singles(p.c[at:]), p.ldc, mode, bias)

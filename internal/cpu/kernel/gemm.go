@@ -8,6 +8,9 @@ type products struct {
 	// widen copies rows, narrow rounds to halves.
 	widen  [elements]func(rows int, src *byte, lds int, dst *float32)
 	narrow [elements]func(vectors int, src *float32, dst *uint16)
+	// few and across compute few rows.
+	few    [elements][]fewFunc
+	across [elements][]acrossFunc
 	// pairUp rounds pairs of rows.
 	pairUp func(rows int, src *float32, dst *uint32)
 	// unit says that processors with the set may have a matrix unit.

@@ -119,6 +119,46 @@ func dot512x4x1(depth int, a *float32, lda int, b *float32, ldb int, sums *float
 //go:noescape
 func panelWiden512(rows int, src *byte, lds int, dst *float32)
 
+// few512x1 computes 1 rows of 4 panels; see few.
+//
+//go:noescape
+func few512x1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512x1 computes 1 rows of 16 columns; see across.
+//
+//go:noescape
+func across512x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few512x2 computes 2 rows of 4 panels; see few.
+//
+//go:noescape
+func few512x2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512x2 computes 2 rows of 16 columns; see across.
+//
+//go:noescape
+func across512x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few512x3 computes 3 rows of 4 panels; see few.
+//
+//go:noescape
+func few512x3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512x3 computes 3 rows of 16 columns; see across.
+//
+//go:noescape
+func across512x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few512x4 computes 4 rows of 2 panels; see few.
+//
+//go:noescape
+func few512x4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512x4 computes 4 rows of 16 columns; see across.
+//
+//go:noescape
+func across512x4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
 // gemm256x1 computes 1 rows of 16 columns; see gemm.
 //
 //go:noescape
@@ -194,7 +234,50 @@ func dot256x4x1(depth int, a *float32, lda int, b *float32, ldb int, sums *float
 //go:noescape
 func panelWiden256(rows int, src *byte, lds int, dst *float32)
 
+// few256x1 computes 1 rows of 4 panels; see few.
+//
+//go:noescape
+func few256x1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256x1 computes 1 rows of 8 columns; see across.
+//
+//go:noescape
+func across256x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few256x2 computes 2 rows of 2 panels; see few.
+//
+//go:noescape
+func few256x2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256x2 computes 2 rows of 8 columns; see across.
+//
+//go:noescape
+func across256x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few256x3 computes 3 rows of 2 panels; see few.
+//
+//go:noescape
+func few256x3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256x3 computes 3 rows of 8 columns; see across.
+//
+//go:noescape
+func across256x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few256x4 computes 4 rows of 1 panels; see few.
+//
+//go:noescape
+func few256x4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256x4 computes 4 rows of 8 columns; see across.
+//
+//go:noescape
+func across256x4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
 // transpose8 writes count blocks of 8 columns of 8 rows of src, one behind the other, as rows of dst.
 //
 //go:noescape
 func transpose8(count int, src *byte, lds int, dst *float32, ldd int)
+
+// fetchRows fetches bytes of each row.
+func fetchRows(rows int, at uintptr, pitch int, bytes int)

@@ -134,6 +134,66 @@ func gemm512f16x7(depth int, a *float32, lda int, b *byte, ldb int, c *float32, 
 //go:noescape
 func gemm512f16x8(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
 
+// few512pairsx1 computes 1 rows of 4 panels; see few.
+//
+//go:noescape
+func few512pairsx1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few512f16x1 computes 1 rows of 4 panels; see few.
+//
+//go:noescape
+func few512f16x1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512pairsx1 computes 1 rows of 16 columns; see across.
+//
+//go:noescape
+func across512pairsx1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few512pairsx2 computes 2 rows of 4 panels; see few.
+//
+//go:noescape
+func few512pairsx2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few512f16x2 computes 2 rows of 4 panels; see few.
+//
+//go:noescape
+func few512f16x2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512pairsx2 computes 2 rows of 16 columns; see across.
+//
+//go:noescape
+func across512pairsx2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few512pairsx3 computes 3 rows of 4 panels; see few.
+//
+//go:noescape
+func few512pairsx3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few512f16x3 computes 3 rows of 4 panels; see few.
+//
+//go:noescape
+func few512f16x3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512pairsx3 computes 3 rows of 16 columns; see across.
+//
+//go:noescape
+func across512pairsx3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few512pairsx4 computes 4 rows of 2 panels; see few.
+//
+//go:noescape
+func few512pairsx4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few512f16x4 computes 4 rows of 2 panels; see few.
+//
+//go:noescape
+func few512f16x4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512pairsx4 computes 4 rows of 16 columns; see across.
+//
+//go:noescape
+func across512pairsx4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
 // panelWiden512pairs copies pairs of rows of 32 elements; rows is their number.
 //
 //go:noescape
@@ -203,6 +263,66 @@ func gemm256f16x5(depth int, a *float32, lda int, b *byte, ldb int, c *float32, 
 //
 //go:noescape
 func gemm256f16x6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int)
+
+// few256pairsx1 computes 1 rows of 4 panels; see few.
+//
+//go:noescape
+func few256pairsx1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few256f16x1 computes 1 rows of 4 panels; see few.
+//
+//go:noescape
+func few256f16x1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256pairsx1 computes 1 rows of 8 columns; see across.
+//
+//go:noescape
+func across256pairsx1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few256pairsx2 computes 2 rows of 2 panels; see few.
+//
+//go:noescape
+func few256pairsx2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few256f16x2 computes 2 rows of 2 panels; see few.
+//
+//go:noescape
+func few256f16x2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256pairsx2 computes 2 rows of 8 columns; see across.
+//
+//go:noescape
+func across256pairsx2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few256pairsx3 computes 3 rows of 2 panels; see few.
+//
+//go:noescape
+func few256pairsx3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few256f16x3 computes 3 rows of 2 panels; see few.
+//
+//go:noescape
+func few256f16x3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256pairsx3 computes 3 rows of 8 columns; see across.
+//
+//go:noescape
+func across256pairsx3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few256pairsx4 computes 4 rows of 1 panels; see few.
+//
+//go:noescape
+func few256pairsx4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// few256f16x4 computes 4 rows of 1 panels; see few.
+//
+//go:noescape
+func few256f16x4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256pairsx4 computes 4 rows of 8 columns; see across.
+//
+//go:noescape
+func across256pairsx4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // panelWiden256pairs copies pairs of rows of 16 elements; rows is their number.
 //

@@ -37,6 +37,12 @@ var avx512 = &Set{
 			panelWiden512, panelWiden512bf16, panelWiden512f16, panelWiden512pairs,
 		},
 		narrow: [elements]func(int, *float32, *uint16){nil, panelNarrow512bf16, panelNarrow512f16, nil},
+		few: [elements][]fewFunc{
+			{few512x1, few512x2, few512x3, few512x4}, nil, {few512f16x1, few512f16x2, few512f16x3, few512f16x4}, {few512pairsx1, few512pairsx2, few512pairsx3, few512pairsx4},
+		},
+		across: [elements][]acrossFunc{
+			{across512x1, across512x2, across512x3, across512x4}, nil, nil, {across512pairsx1, across512pairsx2, across512pairsx3, across512pairsx4},
+		},
 		pairUp: pairUp512, unit: true,
 	},
 	vectors: vectors512,
@@ -57,6 +63,12 @@ var avx2 = &Set{
 			panelWiden256, panelWiden256bf16, panelWiden256f16, panelWiden256pairs,
 		},
 		narrow: [elements]func(int, *float32, *uint16){nil, panelNarrow256bf16, panelNarrow256f16, nil},
+		few: [elements][]fewFunc{
+			{few256x1, few256x2, few256x3, few256x4}, nil, {few256f16x1, few256f16x2, few256f16x3, few256f16x4}, {few256pairsx1, few256pairsx2, few256pairsx3, few256pairsx4},
+		},
+		across: [elements][]acrossFunc{
+			{across256x1, across256x2, across256x3, across256x4}, nil, nil, {across256pairsx1, across256pairsx2, across256pairsx3, across256pairsx4},
+		},
 		pairUp: pairUp256,
 	},
 	vectors: vectors256,

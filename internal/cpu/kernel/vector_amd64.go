@@ -40,3 +40,6 @@ var vectors256 = vectors{
 	narrowHalf: [elements]func(int, *uint16, *float32){nil, narrowBFloat16256, narrowFloat16256},
 	weighted:   weighted4x256, weightedOne: weighted1x256,
 }
+
+// FetchRows fetches bytes of rows, from an address on and pitch bytes apart, into the second cache. They need not be anyone's.
+func FetchRows(rows int, at uintptr, pitch, bytes int) { fetchRows(rows, at, pitch, bytes) }

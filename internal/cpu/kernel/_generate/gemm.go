@@ -19,8 +19,13 @@ func gemmFamily() {
 			s.dot(rows, 1)
 		}
 		s.panelWiden(f32)
+		for rows := 1; rows <= fewRows; rows++ {
+			s.few(rows, f32)
+			s.across(rows, f32)
+		}
 	}
 	transpose8(f32)
+	fetchRows()
 }
 
 // An element is what the right factor of a product holds; the left one, sums and results are float32.

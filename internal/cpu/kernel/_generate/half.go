@@ -27,6 +27,11 @@ func halfFamily() {
 				s.gemm(rows, e)
 			}
 		}
+		for rows := 1; rows <= fewRows; rows++ {
+			s.few(rows, pairs)
+			s.few(rows, f16)
+			s.across(rows, pairs)
+		}
 		s.widenPairs()
 		s.pairUp()
 	}

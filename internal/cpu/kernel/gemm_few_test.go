@@ -1,0 +1,121 @@
+//go:build unix
+
+package kernel
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+)
+
+// modes are what a few rows of a given width are added to.
+type modes struct {
+	rows, columns, ldc int
+	before, bias       []float32
+}
+
+// compare gives compute and then, column by column, what tiles compute; the bits must be the same.
+func (m *modes) compare(t *testing.T, what string, compute func(c []float32, mode Mode), tile func(c []float32, mode Mode)) {
+	t.Helper()
+	for mode := Store; mode <= ColumnBias; mode++ {
+		got, want := guardedFloats(t, rand.New(rand.NewPCG(1, 2)), len(m.before)), slices.Clone(m.before)
+		copy(got, m.before)
+		compute(got, mode)
+		tile(want, mode)
+		for i := range got {
+			if i%m.ldc < m.columns && got[i] != want[i] {
+				t.Fatalf("%s, mode %d: [%d %d] is %v, want %v", what, mode, i/m.ldc, i%m.ldc, got[i], want[i])
+			}
+			if i%m.ldc >= m.columns && got[i] != m.before[i] {
+				t.Fatalf("%s, mode %d: wrote beside the columns", what, mode)
+			}
+		}
+	}
+}
+
+func newModes(t *testing.T, rng *rand.Rand, rows, columns int) *modes {
+	m := &modes{rows: rows, columns: columns, ldc: columns + rng.IntN(3)}
+	m.before = random(rng, (rows-1)*m.ldc+columns)
+	m.bias = guardedFloats(t, rng, max(rows, columns))
+	return m
+}
+
+// TestFew compares panels side by side with tiles.
+func TestFew(t *testing.T) {
+	rng := rand.New(rand.NewPCG(31, 32))
+	for _, s := range All() {
+		for _, e := range []Element{Float32, Float16, Pairs} {
+			for rows := 1; rows <= FewRows; rows++ {
+				panels := s.FewPanels(e, rows)
+				for _, depth := range []int{1, 2, 7, 32, 65} {
+					lda, width := depth+rng.IntN(3), s.Columns
+					a := guardedFloats(t, rng, (rows-1)*lda+depth)
+					lines := depth
+					if e == Pairs {
+						lines = (depth + 1) / 2
+					}
+					apart := lines*width + rng.IntN(9) // elements, or pairs
+					data, _ := guardedElements(t, rng, e, (panels-1)*apart+lines*width)
+					size := len(data) / ((panels-1)*apart + lines*width)
+					m := newModes(t, rng, rows, panels*width)
+					m.compare(t, s.Name, func(c []float32, mode Mode) {
+						b := &Panel{Data: data, Stride: width * size, Element: e}
+						s.Few(rows, depth, a, lda, b, apart*size, c, m.ldc, mode, m.bias, rng.IntN(1<<20))
+					}, func(c []float32, mode Mode) {
+						for n := range panels {
+							b := &Panel{Data: data[n*apart*size:], Stride: width * size, Element: e}
+							bias := m.bias
+							if mode == ColumnBias {
+								bias = bias[n*width:]
+							}
+							s.Multiply(rows, depth, a, lda, b, c[n*width:], m.ldc, mode, bias)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestAcross compares columns that lie along the depth with tiles of the same numbers in a panel.
+func TestAcross(t *testing.T) {
+	rng := rand.New(rand.NewPCG(33, 34))
+	for _, s := range All() {
+		for _, e := range []Element{Float32, Pairs} {
+			for rows := 1; rows <= FewRows; rows++ {
+				each := s.AcrossDepth(e, rows)
+				for _, depth := range []int{each, 3 * each, 256} {
+					lda, ldb := depth+rng.IntN(3), depth+rng.IntN(9)
+					a := guardedFloats(t, rng, (rows-1)*lda+depth)
+					kind := e
+					if e == Pairs {
+						kind = BFloat16
+					}
+					data, floats := guardedElements(t, rng, kind, (s.Lanes-1)*ldb+depth)
+					panel := make([]float32, depth*s.Columns)
+					for j := range s.Lanes {
+						for k := range depth {
+							panel[k*s.Columns+j] = floats[j*ldb+k]
+						}
+					}
+					b := &Panel{Data: unsafe.Slice((*byte)(unsafe.Pointer(&panel[0])), 4*len(panel)), Stride: 4 * s.Columns}
+					m := newModes(t, rng, rows, s.Lanes)
+					bias := append(slices.Clone(m.bias), make([]float32, s.Columns)...)
+					m.compare(t, s.Name, func(c []float32, mode Mode) {
+						s.Across(e, rows, depth, a, lda, data, ldb*kind.Bytes(), c, m.ldc, mode, m.bias, rng.IntN(1<<20))
+					}, func(c []float32, mode Mode) {
+						wide := make([]float32, rows*s.Columns)
+						for r := range rows {
+							copy(wide[r*s.Columns:][:s.Lanes], c[r*m.ldc:])
+						}
+						s.Multiply(rows, depth, a, lda, b, wide, s.Columns, mode, bias)
+						for r := range rows {
+							copy(c[r*m.ldc:][:s.Lanes], wide[r*s.Columns:])
+						}
+					})
+				}
+			}
+		}
+	}
+}
