@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -28,6 +29,7 @@ type fileSource struct {
 	file    *os.File
 	size    int64
 	modTime time.Time
+	closed  atomic.Bool
 	uncached
 }
 
@@ -153,6 +155,7 @@ func (s *fileSource) Unchanged() error {
 
 // Close closes the file. A second Close returns nil.
 func (s *fileSource) Close() error {
+	s.closed.Store(true)
 	err := errors.Join(s.file.Close(), s.closeUncached())
 	if errors.Is(err, os.ErrClosed) {
 		return nil

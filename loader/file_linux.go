@@ -31,7 +31,7 @@ type uncached struct {
 // openUncached opens the file again, by its descriptor: its path may name another file by now.
 func (s *fileSource) openUncached() {
 	_ = s.control(func(fd int) error {
-		again := fmt.Sprintf("/proc/self/fd/%d", fd)
+		again := descriptorPath(fd)
 		if s.second = openDirect(again); s.second != nil {
 			s.direct = true
 		} else {
@@ -43,6 +43,9 @@ func (s *fileSource) openUncached() {
 		return nil
 	})
 }
+
+// descriptorPath names the file that a descriptor has open.
+func descriptorPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 // openDirect opens a file with O_DIRECT and reads from it, since some file systems take the flag and then refuse to
 // read. It returns nil where either fails.
@@ -85,7 +88,8 @@ func (s *fileSource) closeUncached() error {
 // file larger than memory does not push everything else out.
 func (s *fileSource) readUncached(p []byte, want int, off int64) (int, error) {
 	s.once.Do(s.openUncached)
-	held := s.residency(off, want)
+	held := not
+	_ = s.control(func(fd int) error { held = s.source(fd, off, want); return nil })
 	if half := want / 2 &^ (alignBytes - 1); held == partly && half >= splitBytes {
 		n, err := s.readUncached(p[:half], half, off)
 		if n < half {
@@ -127,45 +131,64 @@ const (
 // splitBytes is the length from which a partly cached range is not looked at more closely.
 const splitBytes = 256 << 10
 
-// residency asks cachestat (Linux 6.5), which costs less than a microsecond. The kernel answers it for those who may
-// write the file. For others a read that must not wait finds out, of one page: for such a read the kernel starts to
-// read ahead all the same, so that probing with the whole range would read everything twice.
-func (s *fileSource) residency(off int64, n int) residency {
+// aheadBytes is more than kernels read ahead of a read at once.
+const aheadBytes = 16 << 20
+
+// source says where a range is to be read from, as residency does. A read through the page cache that ends close to what
+// is not held would bring some of that in, which the next would find held, and so on through the file: such a range counts
+// as not held.
+func (s *fileSource) source(fd int, off int64, n int) residency {
+	held := s.residency(fd, off, n)
+	next := off + int64(n)
+	if ahead := min(s.size-next, aheadBytes); held == wholly && ahead > 0 && !s.probes.Load() {
+		if have, err := cachedPages(fd, next, ahead); err == nil && have < pages(ahead) {
+			return not
+		}
+	}
+	return held
+}
+
+// residency asks cachestat (Linux 6.5), which costs some microseconds, of a descriptor of the file. The kernel answers it for those who may write the file. For others a read that must not wait finds out,
+// of one page: for such a read the kernel starts to read ahead all the same, so that probing with the whole range would
+// read everything twice.
+func (s *fileSource) residency(fd int, off int64, n int) residency {
 	if !s.probes.Load() {
-		var stat unix.Cachestat_t
-		span := unix.CachestatRange{Off: uint64(off), Len: uint64(n)}
-		err := s.control(func(fd int) error { return unix.Cachestat(uint(fd), &span, &stat, 0) })
-		pages := (uint64(n) + pageBytes - 1) / pageBytes
+		held, err := cachedPages(fd, off, int64(n))
 		switch {
 		case err != nil:
 			s.probes.Store(true)
-		case stat.Cache == 0:
+		case held == 0:
 			return not
-		case stat.Cache < pages:
+		case held < pages(int64(n)):
 			return partly
 		default:
 			return wholly
 		}
 	}
-	page := make([]byte, 1)
-	err := s.control(func(fd int) error {
-		_, err := unix.Preadv2(fd, [][]byte{page}, off+int64(n)-1, unix.RWF_NOWAIT)
-		return err
-	})
-	if err != nil {
+	var page [1]byte
+	if _, err := unix.Preadv2(fd, [][]byte{page[:]}, off+int64(n)-1, unix.RWF_NOWAIT); err != nil {
 		return not
 	}
 	return wholly
 }
 
-// CachedBytes implements [tensor.CachedSource].
-func (s *fileSource) CachedBytes(off, n int64) (int64, bool) {
+// cachedPages returns how many pages of a range the page cache holds.
+func cachedPages(fd int, off, n int64) (uint64, error) {
 	var stat unix.Cachestat_t
 	span := unix.CachestatRange{Off: uint64(off), Len: uint64(n)}
-	if n <= 0 || s.control(func(fd int) error { return unix.Cachestat(uint(fd), &span, &stat, 0) }) != nil {
+	err := unix.Cachestat(uint(fd), &span, &stat, 0)
+	return stat.Cache, err
+}
+
+func pages(n int64) uint64 { return (uint64(n) + pageBytes - 1) / pageBytes }
+
+// CachedBytes implements [tensor.CachedSource].
+func (s *fileSource) CachedBytes(off, n int64) (int64, bool) {
+	var held uint64
+	if n <= 0 || s.control(func(fd int) (err error) { held, err = cachedPages(fd, off, n); return err }) != nil {
 		return 0, false
 	}
-	return min(int64(stat.Cache*pageBytes), n), true
+	return min(int64(held*pageBytes), n), true
 }
 
 var pageBytes = uint64(os.Getpagesize())

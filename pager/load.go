@@ -19,6 +19,8 @@ type loader interface {
 	begin()
 	// ready returns once group k of this pass is in its slot, or when it will not be.
 	ready(ctx context.Context, k int) error
+	// tick is called now and then while a group's ops run, by the goroutine that calls all of these.
+	tick()
 	// done says that the ops of group k were given to the device.
 	done(k int)
 	// reset forgets what was brought, and returns once nothing is under way.
@@ -148,10 +150,10 @@ type reader struct {
 	err    error
 }
 
-// start begins to read with n goroutines until the reader is stopped.
-func (r *reader) start(n int) {
+// start begins to read with n goroutines until the reader is stopped. room is how many pieces may wait for them.
+func (r *reader) start(n, room int) {
 	r.ctx, r.stop = context.WithCancelCause(context.Background())
-	r.work, r.failed, r.once, r.err = make(chan piece, n), make(chan struct{}), new(sync.Once), nil
+	r.work, r.failed, r.once, r.err = make(chan piece, room), make(chan struct{}), new(sync.Once), nil
 	for range n {
 		r.idle.Go(func() {
 			for {
@@ -181,14 +183,10 @@ func (r *reader) request(v *visit, list []piece) bool {
 
 // read reads one piece and counts it.
 func (r *reader) read(p piece) {
-	if err := tensor.Read(r.ctx, 1, p.request...); err != nil {
-		if changed := p.visit.unchanged(); changed != nil {
-			err = fmt.Errorf("%w: %w", changed, err)
-		}
-		r.fail(&GroupError{p.visit.path, "load", err})
+	if err := r.fill(p); err != nil {
+		r.fail(err)
 		return
 	}
-	r.bytes.Add(p.request[0].Extent.Bytes)
 	if p.visit.left.Add(-1) > 0 {
 		return
 	}
@@ -197,6 +195,18 @@ func (r *reader) read(p piece) {
 		return
 	}
 	p.visit.arrived <- struct{}{}
+}
+
+// fill reads one piece.
+func (r *reader) fill(p piece) error {
+	if err := tensor.Read(r.ctx, 1, p.request...); err != nil {
+		if changed := p.visit.unchanged(); changed != nil {
+			err = fmt.Errorf("%w: %w", changed, err)
+		}
+		return &GroupError{p.visit.path, "load", err}
+	}
+	r.bytes.Add(p.request[0].Extent.Bytes)
+	return nil
 }
 
 func (r *reader) fail(err error) {
@@ -229,12 +239,12 @@ func (r *reader) wait(ctx context.Context, v *visit) error {
 	}
 }
 
-// pieces cuts spans into reads of the bytes that into gives room for.
-func pieces(list []plan.Span, into []byte, v *visit) []piece {
+// pieces cuts spans into reads of so many bytes at most, of the bytes that into gives room for.
+func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
 	var out []piece
 	for _, s := range list {
-		for at := int64(0); at < s.Extent.Bytes; at += pieceBytes {
-			n := min(pieceBytes, s.Extent.Bytes-at)
+		for at := int64(0); at < s.Extent.Bytes; at += most {
+			n := min(most, s.Extent.Bytes-at)
 			e := s.Extent
 			e.Offset, e.Bytes = e.Offset+at, n
 			if e.Source.Size() <= e.Offset { // over-read behind the last byte
@@ -256,85 +266,4 @@ func guarded(list []plan.Span) []tensor.Guarded {
 		}
 	}
 	return out
-}
-
-// A direct loader reads into the device's memory.
-type direct struct {
-	reader
-	readers int
-	visits  []*visit // by group, nil for groups that are not paged
-	order   []*visit
-	// computed has a token for each visit that the device is done with.
-	computed chan struct{}
-	running  bool
-}
-
-func (g *Pager) newDirect(p *plan.Plan, host HostVisible) *direct {
-	d := &direct{readers: g.opts.Readers, visits: make([]*visit, len(p.Groups))}
-	d.bytes = &g.stats.readBytes
-	for k := range p.Groups {
-		group := &p.Groups[k]
-		if !group.Paged() {
-			continue
-		}
-		v := &visit{path: group.Path, after: group.After, arrived: make(chan struct{}, 1)}
-		slot := host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes})
-		v.pieces = pieces(group.Spans, slot, v)
-		d.visits[k] = v
-		d.order = append(d.order, v)
-	}
-	return d
-}
-
-// begin starts the readers where they do not run.
-func (d *direct) begin() {
-	if d.running || len(d.order) == 0 {
-		return
-	}
-	d.running = true
-	d.computed = make(chan struct{}, 2*len(d.order))
-	d.start(d.readers)
-	d.idle.Go(d.feed)
-}
-
-// feed hands out the reads of one visit after the other, pass after pass, each once the plan says that its slot is free.
-func (d *direct) feed() {
-	done := 0
-	for n := 0; ; n++ {
-		v := d.order[n%len(d.order)]
-		for need := v.need(n, len(d.order)); done < need; done++ {
-			select {
-			case <-d.computed:
-			case <-d.ctx.Done():
-				return
-			}
-		}
-		if !d.request(v, v.pieces) {
-			return
-		}
-		if len(v.pieces) == 0 {
-			v.arrived <- struct{}{}
-		}
-	}
-}
-
-func (d *direct) ready(ctx context.Context, k int) error { return d.wait(ctx, d.visits[k]) }
-
-func (d *direct) done(int) { d.computed <- struct{}{} }
-
-// reset stops the readers, whose work for the pass that was given up may lie anywhere.
-func (d *direct) reset() {
-	if !d.running {
-		return
-	}
-	d.running = false
-	d.end()
-	for _, v := range d.order {
-		v.forget()
-	}
-}
-
-func (d *direct) close() error {
-	d.reset()
-	return nil
 }

@@ -33,6 +33,8 @@ type Options struct {
 	Readers int
 	// Observe is told what happens, on the goroutine that runs the pass. It must not block.
 	Observe func(Event)
+	// queuedBytes is how much a read takes that a source queues; 0 is what suits disks.
+	queuedBytes int64
 }
 
 // A Kind says what an event is about.

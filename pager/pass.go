@@ -150,6 +150,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 		}
 	}
 	for i := group.First; i < group.End; i++ {
+		g.current.load.tick()
 		p := &g.current.ops[i]
 		if len(p.launch.Op.Guard) > 0 {
 			runs, err := g.holds(ctx, p.launch.Op.Guard, instance)

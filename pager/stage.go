@@ -172,11 +172,11 @@ func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
 		if group.Copied {
 			v.host, v.held = g.copies.buf.Bytes()[group.CopyOffset:][:n], &g.copies.groups[kept].held
 			kept++
-			v.pieces = pieces(group.Spans, v.host, &v.visit)
+			v.pieces = pieces(group.Spans, v.host, pieceBytes, &v.visit)
 		} else {
 			for i := range v.slots {
 				v.bytes[i] = g.staging.Bytes()[int64(i)*slot:][:n]
-				v.slots[i] = pieces(group.Spans, v.bytes[i], &v.visit)
+				v.slots[i] = pieces(group.Spans, v.bytes[i], pieceBytes, &v.visit)
 			}
 		}
 		s.order = append(s.order, v)
@@ -200,7 +200,7 @@ func (s *staged) begin() {
 	for range plan.StagingSlots {
 		s.free <- nil
 	}
-	s.start(s.g.opts.Readers)
+	s.start(s.g.opts.Readers, s.g.opts.Readers)
 	s.idle.Go(s.feed)
 	s.idle.Go(s.copy)
 }
@@ -312,6 +312,8 @@ func (s *staged) ready(ctx context.Context, _ int) error {
 		return ctx.Err()
 	}
 }
+
+func (s *staged) tick() {}
 
 func (s *staged) done(int) { s.computed <- s.g.stream.Record() }
 

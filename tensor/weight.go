@@ -24,6 +24,27 @@ type BulkSource interface {
 	ReadBulk(ctx context.Context, p []byte, off int64) error
 }
 
+// A QueuedSource is a BulkSource whose reads can also go on without anybody who waits for them.
+type QueuedSource interface {
+	BulkSource
+	// Queue returns room for n reads that are under way, or an error where the host or the file does not have such reads.
+	Queue(n int) (ReadQueue, error)
+}
+
+// A ReadQueue has reads under way that take no thread. One goroutine may use it at a time.
+type ReadQueue interface {
+	// Begin begins to fill p as ReadBulk does. number, less than n, names the read and is free again once Wait has returned
+	// it; p must not be touched before. Begin reports false where it did not begin: ReadBulk is what to use then, because
+	// it finds the bytes in memory, or says what is wrong.
+	Begin(number int, p []byte, off int64) bool
+	// Wait returns the number of a read that has ended, and whether p is filled; where it is not, ReadBulk says why. There
+	// must be one under way. The error is that of ctx, which was looked at only where none had ended yet, or says that there
+	// is no use in waiting.
+	Wait(ctx context.Context) (number int, filled bool, err error)
+	// Close waits for all reads to end and gives the room back. A second Close returns nil.
+	Close() error
+}
+
 // A CachedSource knows how many of its bytes the host holds in memory, from where they are read faster.
 type CachedSource interface {
 	Source

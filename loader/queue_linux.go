@@ -1,0 +1,164 @@
+package loader
+
+import (
+	"context"
+	"errors"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+var _ tensor.QueuedSource = (*fileSource)(nil)
+
+// A readQueue reads with O_DIRECT by the kernel's asynchronous I/O: a read that is begun needs no thread and no processor
+// until somebody asks for it, so that computing on all of them does not hold up the next one.
+type readQueue struct {
+	s *fileSource
+	// file is a descriptor of its own, with O_DIRECT.
+	file *os.File
+	fd   int
+	aio  uintptr
+	// reads are those under way, by number.
+	reads    []queuedRead
+	underWay int
+	// events[next:have] have ended and were not told of.
+	events     [16]ioEvent
+	next, have int
+}
+
+type queuedRead struct {
+	off  int64
+	want int
+}
+
+// An ioEvent is the kernel's struct io_event: a read that has ended.
+type ioEvent struct {
+	data, object uint64
+	result       int64
+	result2      int64
+}
+
+// An ioControlBlock is the kernel's struct iocb: a read that is asked for. (Of a processor that is big-endian, key and
+// rwFlags are the other way round; both are zero.)
+type ioControlBlock struct {
+	data         uint64
+	key, rwFlags uint32
+	opcode       uint16
+	priority     int16
+	fd           uint32
+	buffer       uint64
+	bytes        uint64
+	offset       int64
+	reserved     uint64
+	flags        uint32
+	eventFD      uint32
+}
+
+// waitTime is how long one wait for the kernel takes at most, so that a cancelled one returns.
+var waitTime = unix.NsecToTimespec(10e6)
+
+// Queue implements [tensor.QueuedSource].
+func (s *fileSource) Queue(n int) (tensor.ReadQueue, error) {
+	s.once.Do(s.openUncached)
+	if !s.direct {
+		return nil, errors.ErrUnsupported
+	}
+	var again string
+	if err := s.control(func(fd int) error { again = descriptorPath(fd); return nil }); err != nil {
+		return nil, err
+	}
+	file := openDirect(again)
+	if file == nil {
+		return nil, errors.ErrUnsupported
+	}
+	q := &readQueue{s: s, file: file, fd: int(file.Fd()), reads: make([]queuedRead, n)}
+	_, _, errno := unix.Syscall(unix.SYS_IO_SETUP, uintptr(n), uintptr(unsafe.Pointer(&q.aio)), 0)
+	if errno != 0 {
+		return nil, errors.Join(errno, file.Close())
+	}
+	return q, nil
+}
+
+// Begin implements [tensor.ReadQueue].
+func (q *readQueue) Begin(number int, p []byte, off int64) bool {
+	address := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
+	want := int(min(int64(len(p)), q.s.size-off))
+	if want <= 0 || q.s.closed.Load() || (off|int64(len(p))|int64(address))%alignBytes != 0 {
+		return false
+	}
+	if q.s.source(q.fd, off, want) != not {
+		return false
+	}
+	block := ioControlBlock{
+		data: uint64(number), fd: uint32(q.fd), buffer: uint64(address), bytes: uint64(len(p)), offset: off,
+	}
+	blocks := [1]*ioControlBlock{&block}
+	// The scheduler is not told of this call, which is short: a thread that has computed so far goes on with its processor.
+	n, _, errno := unix.RawSyscall(unix.SYS_IO_SUBMIT, q.aio, 1, uintptr(unsafe.Pointer(&blocks)))
+	if errno != 0 || n != 1 {
+		return false
+	}
+	q.reads[number] = queuedRead{off, want}
+	q.underWay++
+	return true
+}
+
+// Wait implements [tensor.ReadQueue].
+func (q *readQueue) Wait(ctx context.Context) (number int, filled bool, err error) {
+	if q.next == q.have {
+		if err := q.collect(ctx); err != nil {
+			return 0, false, err
+		}
+	}
+	e := &q.events[q.next]
+	q.next++
+	q.underWay--
+	number = int(e.data)
+	r := q.reads[number]
+	if q.s.probes.Load() {
+		last := (r.want - 1) &^ (alignBytes - 1)
+		_ = unix.Fadvise(q.fd, r.off+int64(last), alignBytes, unix.FADV_DONTNEED) // the page that the probe brought in
+	}
+	return number, e.result >= int64(r.want), nil
+}
+
+// collect waits for at least one read to end. It looks before it waits: a wait lets others have the processor.
+func (q *readQueue) collect(ctx context.Context) error {
+	if q.underWay == 0 {
+		return errors.New("BUG: no read is under way")
+	}
+	var at unix.Timespec
+	n, _, errno := unix.RawSyscall6(unix.SYS_IO_GETEVENTS, q.aio, 0, uintptr(len(q.events)),
+		uintptr(unsafe.Pointer(&q.events)), uintptr(unsafe.Pointer(&at)), 0)
+	for {
+		if errno != 0 && errno != unix.EINTR {
+			return os.NewSyscallError("io_getevents", errno)
+		}
+		if errno == 0 && n > 0 {
+			q.next, q.have = 0, int(n)
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, _, errno = unix.Syscall6(unix.SYS_IO_GETEVENTS, q.aio, 1, uintptr(len(q.events)),
+			uintptr(unsafe.Pointer(&q.events)), uintptr(unsafe.Pointer(&waitTime)), 0)
+	}
+}
+
+// Close implements [tensor.ReadQueue].
+func (q *readQueue) Close() error {
+	if q.file == nil {
+		return nil
+	}
+	_, _, errno := unix.Syscall(unix.SYS_IO_DESTROY, q.aio, 0, 0) // waits for what is under way
+	err := q.file.Close()
+	q.file = nil
+	if errno != 0 {
+		err = errors.Join(os.NewSyscallError("io_destroy", errno), err)
+	}
+	return err
+}

@@ -1,0 +1,157 @@
+package loader
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+// coldQueue opens a file that the page cache does not hold, and a queue of it.
+func coldQueue(t *testing.T, path string, size int64, n int) (*fileSource, tensor.ReadQueue) {
+	t.Helper()
+	s := mustOpenFile(t, path)
+	q, err := s.Queue(n)
+	if err != nil {
+		t.Skip("no queue here: ", err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(q.Close(), q.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	dropCache(t, s, 0, size)
+	if residencyOf(s, 0, int(size)) != not {
+		t.Skip("this file system keeps everything in memory")
+	}
+	return s, q
+}
+
+// TestQueue reads a cold file, pieces in any order and past its end, and leaves it cold.
+func TestQueue(t *testing.T) {
+	const size, piece, n = 40*alignBytes + 123, 8 * alignBytes, 6
+	path, data := randomFile(t, t.TempDir(), size)
+	for _, probing := range []bool{false, true} {
+		s, q := coldQueue(t, path, size, n)
+		probeByReading(s, probing)
+		buf := aligned(n * piece)
+		for i := range n {
+			if !q.Begin(i, buf[i*piece:][:piece], int64(i*piece)) {
+				t.Fatalf("read %d was not begun", i)
+			}
+		}
+		seen := make(map[int]bool)
+		for range n {
+			number, filled, err := q.Wait(t.Context())
+			if err != nil || !filled || seen[number] {
+				t.Fatalf("read %d: filled %v, again %v, %v", number, filled, seen[number], err)
+			}
+			seen[number] = true
+		}
+		if !bytes.Equal(buf[:size], data) {
+			t.Error("other bytes")
+		}
+		if _, _, err := q.Wait(t.Context()); err == nil {
+			t.Error("there was nothing to wait for")
+		}
+		if residencyOf(mustOpenFile(t, path), 0, size) != not {
+			t.Error("the page cache has bytes of the file now")
+		}
+	}
+}
+
+// TestQueueRefuses: what the page cache holds, what is not aligned, and what is behind the end are for ReadBulk; so is
+// everything once the file is closed.
+func TestQueueRefuses(t *testing.T) {
+	const size = 64 * alignBytes
+	path, _ := randomFile(t, t.TempDir(), size)
+	s, q := coldQueue(t, path, size, 1)
+	buf := aligned(2 * alignBytes)
+	for _, c := range []struct {
+		name string
+		p    []byte
+		off  int64
+	}{
+		{"offset", buf[:alignBytes], 512}, {"length", buf[:512], 0}, {"address", buf[512:][:alignBytes], 0},
+		{"end", buf, size},
+	} {
+		if q.Begin(0, c.p, c.off) {
+			t.Errorf("%s: begun", c.name)
+		}
+	}
+	if err := s.ReadAt(t.Context(), make([]byte, size), 0); err != nil {
+		t.Fatal(err)
+	}
+	if residencyOf(s, 0, size) == wholly && q.Begin(0, buf, 0) {
+		t.Error("begun, although the page cache holds it")
+	}
+	dropCache(t, s, 0, size)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if q.Begin(0, buf, 0) {
+		t.Error("begun, although the file is closed")
+	}
+}
+
+// TestQueueShrunk: a read of what is gone is not filled, and ReadBulk says why. A context that is done ends a wait.
+func TestQueueShrunk(t *testing.T) {
+	const size = 64 * alignBytes
+	path, _ := randomFile(t, t.TempDir(), size)
+	s, q := coldQueue(t, path, size, 2)
+	if err := os.Truncate(path, 10*alignBytes); err != nil {
+		t.Fatal(err)
+	}
+	buf := aligned(2 * alignBytes)
+	if !q.Begin(1, buf, 20*alignBytes) {
+		t.Fatal("not begun")
+	}
+	if number, filled, err := q.Wait(t.Context()); number != 1 || filled || err != nil {
+		t.Errorf("read %d: filled %v, %v", number, filled, err)
+	}
+	if err := s.ReadBulk(t.Context(), buf, 20*alignBytes); err == nil {
+		t.Error("no error")
+	}
+	if !q.Begin(0, buf, 0) {
+		t.Fatal("not begun")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for {
+		number, filled, err := q.Wait(ctx)
+		if errors.Is(err, context.Canceled) {
+			continue // until it has ended
+		}
+		if number != 0 || !filled || err != nil {
+			t.Errorf("read %d: filled %v, %v", number, filled, err)
+		}
+		break
+	}
+}
+
+// TestBulkReadsStayApart: reading the cached beginning of a file does not bring in what follows, piece after piece.
+func TestBulkReadsStayApart(t *testing.T) {
+	const size = 64 << 20
+	path, _ := randomFile(t, t.TempDir(), size)
+	s := mustOpenFile(t, path)
+	dropCache(t, s, 0, size)
+	if err := s.ReadAt(t.Context(), make([]byte, 64<<10), 0); err != nil {
+		t.Fatal(err)
+	}
+	before, ok := s.CachedBytes(0, size)
+	if !ok || before > size/2 {
+		t.Skip("this file system keeps everything in memory, or the kernel does not tell")
+	}
+	buf := aligned(1 << 20)
+	for off := int64(0); off < size; off += int64(len(buf)) {
+		if err := s.ReadBulk(t.Context(), buf, off); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after, _ := s.CachedBytes(0, size); after > before {
+		t.Errorf("the page cache holds %d bytes, %d before", after, before)
+	}
+}

@@ -1,0 +1,280 @@
+package pager
+
+import (
+	"context"
+	"errors"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A direct loader reads into the device's memory. Reads that sources can queue are begun by the goroutine that runs the
+// pass, at the moment at which a slot becomes free: while all processors compute, another goroutine would get to it late.
+// What sources do not queue, because it lies in the page cache or because they cannot, is read by goroutines.
+type direct struct {
+	reader
+	readers int
+	visits  []*directVisit // by group, nil for groups that are not paged
+	order   []*directVisit
+	queues  []*queue
+	// begun counts the visits whose reads were all begun, of the next one those of at parts; arrived and finished count
+	// those that are there, and that the device is done with.
+	begun, at, arrived, finished int
+	// full is the queue that has no room for what is next, if it is that which is waited for.
+	full *queue
+	// broken is what a read failed with that nobody waited for.
+	broken  error
+	running bool
+	// queuedBytes is how much a queued read takes, look a context that is done.
+	queuedBytes int64
+	look        context.Context
+}
+
+// A directVisit is a visit whose pieces may be in queues.
+type directVisit struct {
+	visit
+	parts []part
+}
+
+// A part is a piece that may be in a queue.
+type part struct {
+	piece
+	queue   *queue
+	pending bool
+}
+
+// queued is how many reads of a source are under way at most, queuedBytes how much each takes. Together they are what a
+// disk has to do while an op runs, and less than what block devices take before they let the caller wait.
+const (
+	queued      = 64
+	queuedBytes = 1 << 20
+)
+
+// A queue is that of one source, with the parts that are under way by number.
+type queue struct {
+	source tensor.QueuedSource
+	reads  tensor.ReadQueue
+	parts  [queued]*part
+	free   []int
+}
+
+func (g *Pager) newDirect(p *plan.Plan, host HostVisible) *direct {
+	d := &direct{readers: g.opts.Readers, visits: make([]*directVisit, len(p.Groups))}
+	d.bytes = &g.stats.readBytes
+	if d.queuedBytes = g.opts.queuedBytes; d.queuedBytes == 0 {
+		d.queuedBytes = queuedBytes
+	}
+	look, done := context.WithCancel(context.Background())
+	done()
+	d.look = look
+	for k := range p.Groups {
+		group := &p.Groups[k]
+		if !group.Paged() {
+			continue
+		}
+		v := &directVisit{visit: visit{path: group.Path, after: group.After, arrived: make(chan struct{}, 1)}}
+		slot := host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes})
+		v.pieces = pieces(group.Spans, slot, d.queuedBytes, &v.visit)
+		for _, piece := range v.pieces {
+			v.parts = append(v.parts, part{piece: piece, queue: d.queueOf(piece.request[0].Extent.Source)})
+		}
+		d.visits[k] = v
+		d.order = append(d.order, v)
+	}
+	return d
+}
+
+// queueOf returns the queue of a source, nil where it has none.
+func (d *direct) queueOf(source tensor.Source) *queue {
+	s, ok := source.(tensor.QueuedSource)
+	if !ok {
+		return nil
+	}
+	for _, q := range d.queues {
+		if q.source == s {
+			return q
+		}
+	}
+	q := &queue{source: s, free: make([]int, 0, queued)}
+	d.queues = append(d.queues, q)
+	return q
+}
+
+// open asks the source for a queue. A source that has none is read by goroutines.
+func (q *queue) open() {
+	if q.reads, _ = q.source.Queue(queued); q.reads == nil {
+		return
+	}
+	for i := range queued {
+		q.free = append(q.free, i)
+	}
+}
+
+// begin starts to read where nothing is under way.
+func (d *direct) begin() {
+	if d.running || len(d.order) == 0 {
+		return
+	}
+	d.running = true
+	room := 0
+	for _, v := range d.order {
+		room += len(v.parts)
+	}
+	d.start(d.readers, room) // so that handing them a piece never waits
+	for _, q := range d.queues {
+		if q.reads == nil {
+			q.open()
+		}
+	}
+	d.begun, d.at, d.arrived, d.finished, d.broken = 0, 0, 0, 0, nil
+	d.advance()
+}
+
+// advance begins the reads of one visit after the other, pass after pass, each once the plan says that its slot is free.
+func (d *direct) advance() {
+	d.full = nil
+	for {
+		v := d.order[d.begun%len(d.order)]
+		if d.at == 0 {
+			if v.need(d.begun, len(d.order)) > d.finished {
+				return
+			}
+			v.left.Store(1) // until all are begun
+		}
+		for ; d.at < len(v.parts); d.at++ {
+			p := &v.parts[d.at]
+			if q := p.queue; q != nil && q.reads != nil {
+				if len(q.free) == 0 {
+					d.full = q
+					return
+				}
+				if q.begin(p) {
+					continue
+				}
+			}
+			v.left.Add(1)
+			d.work <- p.piece
+		}
+		d.at = 0
+		d.begun++
+		if v.left.Add(-1) == 0 {
+			v.visit.arrived <- struct{}{}
+		}
+	}
+}
+
+// begin reports whether the read of a part was begun.
+func (q *queue) begin(p *part) bool {
+	number := q.free[len(q.free)-1]
+	if !q.reads.Begin(number, p.request[0].Into, p.request[0].Extent.Offset) {
+		return false
+	}
+	q.free = q.free[:len(q.free)-1]
+	q.parts[number], p.pending = p, true
+	return true
+}
+
+// reap waits for a read of a queue to end. One that the queue could not make is made again, to know why.
+func (d *direct) reap(ctx context.Context, q *queue) error {
+	number, filled, err := q.reads.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	p := q.parts[number]
+	q.free, p.pending = append(q.free, number), false
+	if !filled {
+		return d.fill(p.piece)
+	}
+	d.bytes.Add(p.request[0].Extent.Bytes)
+	return nil
+}
+
+func (d *direct) ready(ctx context.Context, k int) error {
+	if d.broken != nil {
+		return d.broken
+	}
+	v := d.visits[k]
+	for d.begun == d.arrived {
+		if d.full == nil {
+			panic("BUG: the slot of a group is not free when the group is to run")
+		}
+		if err := d.reap(ctx, d.full); err != nil {
+			return err
+		}
+		d.advance()
+	}
+	fromQueue := false
+	for i := range v.parts {
+		for p := &v.parts[i]; p.pending; fromQueue = true {
+			if err := d.reap(ctx, p.queue); err != nil {
+				return err
+			}
+		}
+	}
+	if fromQueue {
+		d.advance() // there is room
+	}
+	if err := d.wait(ctx, &v.visit); err != nil {
+		return err
+	}
+	if fromQueue {
+		if err := v.unchanged(); err != nil {
+			return &GroupError{v.path, "load", err}
+		}
+	}
+	d.arrived++
+	return nil
+}
+
+// tick makes room in a queue that had none for what is next, if a read of it has ended.
+func (d *direct) tick() {
+	if d.full == nil || d.broken != nil {
+		return
+	}
+	switch err := d.reap(d.look, d.full); {
+	case err == nil:
+		d.advance()
+	case !errors.Is(err, context.Canceled):
+		d.broken = err
+	}
+}
+
+func (d *direct) done(int) {
+	d.finished++
+	d.advance()
+}
+
+// reset stops the readers, whose work for the pass that was given up may lie anywhere.
+func (d *direct) reset() {
+	if !d.running {
+		return
+	}
+	d.running = false
+	d.end()
+	for _, q := range d.queues {
+		for q.reads != nil && len(q.free) < queued {
+			number, _, err := q.reads.Wait(context.Background())
+			if err != nil {
+				break // closing waits, too
+			}
+			q.parts[number].pending = false
+			q.free = append(q.free, number)
+		}
+	}
+	for _, v := range d.order {
+		v.forget()
+	}
+}
+
+func (d *direct) close() error {
+	d.reset()
+	var errs []error
+	for _, q := range d.queues {
+		if q.reads != nil {
+			errs = append(errs, q.reads.Close())
+			q.reads, q.free = nil, q.free[:0]
+		}
+	}
+	return errors.Join(errs...)
+}
