@@ -113,8 +113,8 @@ var standard = map[string][]string{
 	"log":      {"cmd/...", "examples/..."},
 	"log/slog": {"cmd/...", "examples/...", "runtime"},
 	"testing":  {"device/devicetest", "cuda/sim"},
-	// loader/file.go looks at a buffer's address, to tell whether O_DIRECT takes it.
-	"unsafe": {"loader/file.go", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/..."},
+	// loader/file.go looks at a buffer's address, to tell whether O_DIRECT takes it; loader/queue_linux.go makes system calls.
+	"unsafe": {"loader/file.go", "loader/queue_linux.go", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/..."},
 }
 
 var importRules = []rule{
