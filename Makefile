@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-paging bench-peers fixtures ci clean sim-zoo
+.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-paging bench-peers fixtures ci clean sim-zoo gpu-kit
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -30,6 +30,10 @@ fuzz-long:
 # Every model of the zoo on the simulated GPU: hours.
 sim-zoo:
 	OPTIMEM_REQUIRE_SIM=1 go test ./models -run TestZooOnGPU -timeout 12h -v -sim-zoo all
+
+# A folder that checks and measures on a machine with a GPU and no Go: benchmarks/gpu/README.md.
+gpu-kit:
+	benchmarks/gpu/make_kit.sh dist/gpu-kit
 
 lint:
 	.ci/run format vet static

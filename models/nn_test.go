@@ -55,7 +55,7 @@ func runModule(ctx context.Context, c zoo.Recorded) error {
 		return err
 	}
 	defer session.Close()
-	worst, err := runCase(ctx, session, "", zoo.Case{Inputs: c.Inputs, Outputs: c.Outputs})
+	worst, err := runCase(ctx, session, "", zoo.Case{Inputs: c.Inputs, Outputs: c.Outputs}, func(optimem.Values) {})
 	if bound := nnBounds[c.Outputs[0].DType]; err == nil && worst > bound {
 		return fmt.Errorf("off by %.2g of the largest value, more than %.2g", worst, bound)
 	}

@@ -51,7 +51,7 @@ func TestWholeModules(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer session.Close()
-			if _, err := runCase(t.Context(), session, "", c); err != nil {
+			if _, err := runCase(t.Context(), session, "", c, func(optimem.Values) {}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -3,9 +3,12 @@
 package models_test
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +20,11 @@ import (
 	optimem "github.com/optimem/optimem/runtime"
 )
 
-var simZoo = flag.String("sim-zoo", "", "run the models that begin so on the simulated GPU, all: every one")
+var (
+	simZoo   = flag.String("sim-zoo", "", "run the models that begin so on the simulated GPU, all: every one")
+	onDriver = flag.Bool("gpu", false, "run them on OPTIMEM_LIBCUDA's or the system's driver, once")
+	zooFile  = flag.String("results", "", "write what they gave to `FILE`, a JSON object on each line")
+)
 
 // onSim are the models that the simulated GPU runs always: one of each kind, as far as they are small.
 var onSim = []string{
@@ -48,21 +55,25 @@ func TestZooOnGPU(t *testing.T) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			seeds := 1
-			if slices.Contains(seeded, name) {
+			if slices.Contains(seeded, name) && !*onDriver {
 				seeds = simSeeds
 			}
 			for seed := range seeds {
-				lib := sim.New(t, fmt.Sprintf("memory=16G order=lazy:%d", seed))
+				library, check := os.Getenv("OPTIMEM_LIBCUDA"), func(testing.TB) {}
+				if !*onDriver {
+					lib := sim.New(t, fmt.Sprintf("memory=16G order=lazy:%d", seed))
+					library, check = lib.Path, lib.Check
+				}
 				worst, err := runZooWith(t.Context(), name, "aten", func(m *models.Model) (*optimem.Session, error) {
-					return optimem.Page(t.Context(), m, optimem.PageOptions{Device: "cuda", CUDALibrary: lib.Path})
-				})
+					return optimem.Page(t.Context(), m, optimem.PageOptions{Device: "cuda", CUDALibrary: library})
+				}, func(n int, out optimem.Values) { record(t, name, n, out) })
 				if errors.Is(err, layers.ErrUnsupported) {
 					t.Skip("NOT ON THE GPU: ", err)
 				}
 				if err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
-				lib.Check(t)
+				check(t)
 				if seed == 0 {
 					t.Logf("off by %.1e of the largest", worst)
 				}
@@ -71,4 +82,42 @@ func TestZooOnGPU(t *testing.T) {
 		})
 	}
 	t.Logf("%d of %d models ran", ran, len(names))
+}
+
+// record appends the outputs of a case to the file of results where there is one, for a comparison with PyTorch on the same
+// GPU.
+func record(t *testing.T, name string, n int, out optimem.Values) {
+	t.Helper()
+	if *zooFile == "" {
+		return
+	}
+	type output struct {
+		Name  string `json:"name"`
+		DType string `json:"dtype"`
+		Shape []int  `json:"shape"`
+		Data  []byte `json:"data"`
+	}
+	r := struct {
+		Name    string   `json:"name"`
+		Case    int      `json:"case"`
+		Outputs []output `json:"outputs"`
+	}{Name: name, Case: n}
+	for _, key := range slices.Sorted(maps.Keys(out)) {
+		if y := out[key]; y != nil {
+			y = y.Contiguous()
+			r.Outputs = append(r.Outputs, output{key, y.DType.String(), append([]int{}, y.Layout.Shape...), y.Data})
+		}
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(*zooFile, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.Write(append(line, '\n'))
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -69,12 +69,13 @@ func TestZoo(t *testing.T) {
 func runZoo(ctx context.Context, name, form string) (float64, error) {
 	return runZooWith(ctx, name, form, func(m *models.Model) (*optimem.Session, error) {
 		return optimem.Resident(ctx, m, optimem.ResidentOptions{})
-	})
+	}, nil)
 }
 
-// runZooWith is runZoo in sessions of the caller.
+// runZooWith is runZoo in sessions of the caller, who is told what each case gave if that is wanted.
 func runZooWith(
 	ctx context.Context, name, form string, start func(*models.Model) (*optimem.Session, error),
+	tell func(n int, out optimem.Values),
 ) (float64, error) {
 	ckpt, ref, err := zoo.Load(zooFolder, name, form)
 	if err != nil {
@@ -110,7 +111,11 @@ func runZooWith(
 				return 0, err
 			}
 		}
-		w, err := runCase(ctx, session, form, c)
+		w, err := runCase(ctx, session, form, c, func(out optimem.Values) {
+			if tell != nil {
+				tell(i, out)
+			}
+		})
 		if err != nil {
 			return 0, fmt.Errorf("case %d: %w", i, err)
 		}
@@ -119,7 +124,9 @@ func runZooWith(
 	return worst, nil
 }
 
-func runCase(ctx context.Context, session *optimem.Session, form string, c zoo.Case) (float64, error) {
+func runCase(
+	ctx context.Context, session *optimem.Session, form string, c zoo.Case, tell func(optimem.Values),
+) (float64, error) {
 	in := make(optimem.Values, len(c.Inputs))
 	for name, f := range c.Inputs {
 		t, err := f.Tensor(name)
@@ -132,6 +139,7 @@ func runCase(ctx context.Context, session *optimem.Session, form string, c zoo.C
 	if err != nil {
 		return 0, err
 	}
+	tell(out)
 	var worst float64
 	for _, want := range c.Outputs {
 		if want.Values == nil && want.Value != nil || want.DType == "" {

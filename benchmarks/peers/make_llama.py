@@ -1,8 +1,9 @@
 """Write a Hugging Face folder with the first layers of a model in Llama-2-7B's sizes, with random weights in float32.
 
-    python make_llama.py FOLDER LAYERS
+    python make_llama.py FOLDER LAYERS [DEVICE [HIDDEN INNER VOCABULARY]]
 
-Each layer is 0.8 GB, what precedes them 0.5 GB. There is no head: the folder is a LlamaModel.
+Each layer is 0.8 GB, what precedes them 0.5 GB, if no other sizes are given. There is no head: the folder is a
+LlamaModel. DEVICE is what draws the numbers, "cpu" or "cuda"; each draws others.
 """
 
 import json
@@ -13,15 +14,15 @@ import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 
-HIDDEN, INNER, VOCABULARY = 4096, 11008, 32000
-
 folder, layers = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+device = sys.argv[3] if len(sys.argv) > 3 else "cpu"
+HIDDEN, INNER, VOCABULARY = (int(n) for n in sys.argv[4:]) if len(sys.argv) > 4 else (4096, 11008, 32000)
 folder.mkdir(parents=True, exist_ok=True)
 torch.manual_seed(0)
 
 
 def weights(*shape):
-    return torch.randn(*shape) * 0.02
+    return (torch.randn(*shape, device=device) * 0.02).cpu()
 
 
 names = {}  # of the files that tensors are in
@@ -48,6 +49,6 @@ total = sum((folder / f).stat().st_size for f in set(names.values()))
 (folder / "model.safetensors.index.json").write_text(
     json.dumps({"metadata": {"total_size": total}, "weight_map": names}, indent=1))
 config = LlamaConfig(hidden_size=HIDDEN, intermediate_size=INNER, vocab_size=VOCABULARY, num_hidden_layers=layers,
-                     num_attention_heads=32, num_key_value_heads=32, max_position_embeddings=4096,
-                     architectures=["LlamaModel"], dtype="float32")
+                     num_attention_heads=HIDDEN // 128, num_key_value_heads=HIDDEN // 128,
+                     max_position_embeddings=4096, architectures=["LlamaModel"], dtype="float32")
 (folder / "config.json").write_text(json.dumps(config.to_dict(), indent=1))

@@ -1,0 +1,391 @@
+"""Run the parts of the kit one after another and write one file of results. Started by run.sh; needs Python alone.
+
+A part is a list of programs. Each line of the file is a JSON object with the part it is of; what programs print is in
+the file as soon as they print it. A program that fails, or is cut when the part's time is over, leaves a line that says
+so, and the next one follows.
+"""
+
+import argparse
+import concurrent.futures
+import datetime
+import gzip
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Results:
+    """The file, and what is in it for the table at the end."""
+
+    def __init__(self, path):
+        self.file, self.lines, self.lock = open(path, "w"), [], threading.Lock()
+
+    def add(self, part, **what):
+        with self.lock:
+            self.lines.append({"part": part, **what})
+            self.file.write(json.dumps(self.lines[-1]) + "\n")
+            self.file.flush()
+
+
+class Part:
+    """A part and the time that is left of it."""
+
+    def __init__(self, kit, name, seconds):
+        self.kit, self.name, self.end = kit, name, time.monotonic() + seconds
+        self.failed = False
+
+    def left(self):
+        return self.end - time.monotonic()
+
+    def add(self, **what):
+        self.kit.results.add(self.name, **what)
+
+    def run(self, label, argv, line=None, seconds=None, environment=None):
+        """Run a program; line makes what is kept of a line that it prints. Returns what was kept, None where it failed."""
+        limit = min(self.left(), seconds or self.left())
+        begin, kept = time.monotonic(), []
+        argv = [str(a) for a in argv]
+        if limit <= 0:
+            self.fail(label, "not begun: the part's time is over", 0)
+            return None
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+                                   env={**self.kit.environment, **(environment or {})}, start_new_session=True, cwd=HERE)
+        cut = threading.Timer(limit, lambda: kill(process))
+        said = []
+        listener = threading.Thread(target=lambda: said.extend(process.stderr), daemon=True)
+        cut.start()
+        listener.start()
+        try:
+            for text in process.stdout:
+                found = (line or as_json)(text.rstrip("\n"))
+                if found is not None:
+                    kept.append(found)
+                    self.add(run=label, **found)
+            process.wait()
+        finally:
+            cut.cancel()
+            kill(process)
+        listener.join(1)
+        took = time.monotonic() - begin
+        if process.returncode != 0:
+            why = "cut after its time" if took >= limit else "".join(said[-4:]).strip()[-600:] or f"exit {process.returncode}"
+            self.fail(label, why, took)
+            return None
+        self.add(run=label, finished=True, took_seconds=round(took, 2))
+        return kept
+
+    def fail(self, label, why, took):
+        self.failed = True
+        self.add(run=label, failed=why, took_seconds=round(took, 2))
+
+    def together(self, calls):
+        with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+            return [f.result() for f in [pool.submit(c) for c in calls]]
+
+
+def kill(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def as_json(text):
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class TestLines:
+    """Counts what a Go test says, and keeps what failed or was left out."""
+
+    def __init__(self):
+        self.counts, self.said = {"PASS": 0, "FAIL": 0, "SKIP": 0}, []
+
+    def __call__(self, text):
+        found = re.match(r"\s*--- (PASS|FAIL|SKIP): (\S+) \(", text)
+        if found:
+            verdict, name = found.groups()
+            self.counts[verdict] += 1
+            self.said = []
+            return {"test": name, "verdict": verdict} if verdict != "PASS" else None
+        note = re.match(r"\s+\w+_test\.go:\d+: (.*)", text)
+        if note and re.search(r"NOT ON THE GPU|off by|bits|other|differs|[0-9]+ of [0-9]+", text):
+            return {"note": note[1][:400]}
+        if text.startswith("panic:"):
+            return {"note": text[:400]}
+        return None
+
+
+class Benchmarks:
+    """Keeps the rates that Go benchmarks print."""
+
+    def __call__(self, text):
+        found = re.match(r"(Benchmark\S+)\s+\d+\s+([0-9.]+) ns/op\s+([0-9.]+) MB/s", text)
+        return {"copy": found[1], "bytes_per_second": float(found[3]) * 1e6} if found else None
+
+
+def go_test(part, kit, binary, folder, label, run, *options, seconds=None):
+    """Run tests of a package with the driver."""
+    lines = TestLines()
+    argv = ["env", "-C", folder, kit.bin / binary, "-test.v", "-test.run", run, f"-test.timeout={int(max(part.left(), 1))}s",
+            "-gpu", *options]
+    part.run(label, argv, lines, seconds)
+    part.add(run=label, tests=dict(lines.counts))
+    return lines.counts
+
+
+def parity(part, kit):
+    """Every op and every model on the GPU, beside what PyTorch on a CPU gave and beside PyTorch on this GPU."""
+    ops, models = kit.scratch / "ops.jsonl", kit.scratch / "zoo"
+    names = "TestCompliance/linear" if kit.dry else "TestCompliance"
+    go_test(part, kit, "cuda.test", HERE, "ops", f"^{names}", "-results", ops, seconds=kit.seconds(60))
+    go_test(part, kit, "cuda.test", HERE, "paging", "^(TestPageGivesTheSameBits|TestFused|TestFailsOnData|TestCancel)$",
+            "-test.short", seconds=kit.seconds(40))
+    part.run("ops, PyTorch on the GPU", [sys.executable, "parity.py", "ops", ops, "cases", "--device", kit.device],
+             seconds=kit.seconds(40))
+    families = ["nn/lstm"] if kit.dry else ["extra", "nn", "hf", "timm", "tv"]
+
+    def family(name):
+        # The weights come from a hash, and computing them takes most of the time: the families run beside each other.
+        file = models.with_name(f"zoo-{name.replace('/', '-')}.jsonl")
+        go_test(part, kit, "models.test", HERE / "models", f"models {name}", "^TestZooOnGPU$", "-sim-zoo", name,
+                "-results", file, seconds=kit.seconds(110))
+        return file
+
+    files = part.together([lambda name=name: family(name) for name in families])
+    for name, file in zip(families, files):
+        if file.exists():
+            part.run(f"models {name}, PyTorch on the GPU",
+                     [sys.executable, "parity.py", "zoo", file, "models/testdata/zoo", "--device", kit.device])
+
+
+def copies(part, kit):
+    """What memory of the host the bus likes."""
+    mib = "1" if kit.dry else "1,16,256"
+    part.run("PyTorch", [sys.executable, "peers.py", "copies", "--device", kit.device, "--mib", mib],
+             seconds=kit.seconds(25))
+    part.run("optimem", [kit.bin / "cuda.test", "-test.run", "^$", "-test.bench", "Copy/1MiB" if kit.dry else "Copy",
+                         "-test.benchtime", "100ms" if kit.dry else "300ms", "-gpu"], Benchmarks())
+
+
+def ours(part, kit, label, mode, path, rows, size, *options, runs=None, seconds=None):
+    argv = [kit.bin / "paging", "-device", "cuda", "-mode", mode, "-rows", rows, "-size", size, "-threads",
+            os.cpu_count() or 1, "-runs", kit.runs if runs is None else runs, *options, path]
+    kept = part.run(label, argv, lambda text: shown(text, rows), seconds)
+    return kept[0] if kept else None
+
+
+def shown(text, rows):
+    found = as_json(text)
+    if found and "seconds" in found:
+        # Without passes that count, what counts is all from opening the files on.
+        seconds = sorted(found["seconds"] or [found["open_seconds"] + found["first_seconds"]])
+        found["rows"], found["median"] = rows, seconds[len(seconds) // 2]
+    return found
+
+
+def peer(part, kit, how, network, path, rows, size, *options, seconds=None):
+    part.run(f"PyTorch {how}", [sys.executable, "peers.py", "run", how, network, path, "--device", kit.device, "--rows",
+                                ",".join(str(r) for r in rows), "--size", size, "--runs", kit.runs, *options],
+             seconds=seconds)
+
+
+BLOCK = 7_000_000  # parameters: the blocks of layer3 and layer4 and the whole of layer1 and layer2 are below
+
+
+def contest(part, kit, network, path, rows_list, size, block, budget=None, seconds=None):
+    """Our modes and the peers at one model."""
+    for rows in rows_list:
+        resident = ours(part, kit, "optimem resident", "resident", path, rows, size, seconds=seconds)
+        limit = ["-memory", budget] if budget else []
+        leaf = ours(part, kit, "optimem page, by leaf", "page", path, rows, size, *limit, seconds=seconds)
+        ours(part, kit, "optimem page, by module", "page", path, rows, size, "-max-layer-size", block, *limit,
+             seconds=seconds)
+        auto = budget
+        if auto is None and leaf and resident:  # half way between the two
+            auto = (leaf["planned_bytes"] + resident["planned_bytes"]) // 2
+        if auto:
+            ours(part, kit, "optimem auto", "auto", path, rows, size, "-memory", auto, seconds=seconds)
+    for how, options in (("resident", ()), ("cpu_offload", ()), ("page", ()), ("page", ("--max-layer-size", block)),
+                         ("group", ())):
+        peer(part, kit, how, network, path, rows_list, size, *options, seconds=seconds)
+
+
+def resnet(part, kit):
+    """ResNet-101, pictures of 512×512, by batch."""
+    name, rows, size = ("resnet18", [1], 32) if kit.dry else ("resnet101", [1, 16, 64], 512)
+    path = kit.scratch / f"{name}.safetensors"
+    if part.run("model", [kit.bin / "optimem", "synth", name, "--seed", "1", "-o", path], seconds=kit.seconds(20)) is None:
+        return
+    contest(part, kit, name, path, rows, size, BLOCK, seconds=kit.seconds(25))
+
+
+LAYERS = 14
+
+
+def transformer(part, kit):
+    """A transformer of 12 GB in 4 GB, sequences of 128 tokens, from one to so many that computing takes the time."""
+    folder = llama(part, kit)
+    if folder is None:
+        return
+    rows, size, budget = ([1, 2], 8, 2 << 20) if kit.dry else ([1, 4, 8, 16, 32], 128, 4 << 30)
+    contest(part, kit, "llama", folder, rows, size, 250_000_000, budget, seconds=kit.seconds(30))
+
+
+def llama(part, kit):
+    folder = kit.scratch / "llama"
+    if (folder / "config.json").exists():
+        return folder
+    sizes = (2, kit.device, 128, 256, 1024) if kit.dry else (LAYERS, kit.device)
+    if part.run("model", [sys.executable, "make_llama.py", folder, *sizes], lambda text: None,
+                seconds=kit.seconds(60)) is None:
+        return None
+    return folder
+
+
+def cold(part, kit):
+    """From opening the files to the end of the first pass, nothing of them in memory."""
+    folder = llama(part, kit)
+    if folder is None:
+        return
+    rows, size, budget = (1, 8, 2 << 20) if kit.dry else (1, 128, 4 << 30)
+    forget = f"import pathlib, peers; peers.forget(pathlib.Path({str(folder)!r}))"
+    for label, mode, options in (("optimem page, cold", "page", ()), ("optimem auto, cold", "auto", ())):
+        if part.run("empty the page cache", [sys.executable, "-c", forget], lambda text: None) is not None:
+            ours(part, kit, label, mode, folder, rows, size, "-memory", budget, *options, runs=0, seconds=kit.seconds(30))
+    if not kit.dry:  # nothing is kept in host memory, so that every pass reads the disk
+        part.run("empty the page cache", [sys.executable, "-c", forget], lambda text: None)
+        ours(part, kit, "optimem page, each pass from disk", "page", folder, rows, size, "-memory", budget,
+             "-host-memory", 2 << 30, runs=1, seconds=kit.seconds(40))
+    for how in ("cpu_offload", "resident"):
+        part.run(f"PyTorch {how}, cold", [
+            sys.executable, "peers.py", "run", how, "llama", folder, "--device", kit.device, "--rows", rows, "--size", size,
+            "--runs", 0, "--cold"], seconds=kit.seconds(40))
+
+
+# The limits add up to 455 seconds, of 475 that run.sh gives, of 480 that there are.
+PARTS = {"parity": (parity, 150), "copies": (copies, 30), "resnet": (resnet, 95), "transformer": (transformer, 125),
+         "cold": (cold, 55)}
+
+
+class Kit:
+    def __init__(self, args):
+        self.dry = args.dry
+        self.device = "cpu" if args.dry else "cuda"
+        self.runs = 1 if args.dry else 3
+        self.results = Results(args.out)
+        self.scratch = pathlib.Path(tempfile.mkdtemp(prefix="optimem-gpu-"))
+        self.bin = self.unpacked()
+        self.environment = {**os.environ, "PYTHONPATH": str(HERE)}
+        if args.library:
+            self.environment["OPTIMEM_LIBCUDA"] = str(pathlib.Path(args.library).resolve())
+
+    def unpacked(self):
+        """The programs, which the kit carries compressed."""
+        folder = self.scratch / "bin"
+        folder.mkdir()
+        for packed in (HERE / "bin").glob("*.gz"):
+            with gzip.open(packed) as source, open(folder / packed.stem, "wb") as to:
+                shutil.copyfileobj(source, to)
+            (folder / packed.stem).chmod(0o755)
+        return folder
+
+    def seconds(self, n):
+        """A limit: on the simulated driver, which computes on the host, there is more time."""
+        return 10 * n if self.dry else n
+
+    def facts(self):
+        cpu = ""
+        try:
+            cpu = next(x.split(":")[1].strip() for x in open("/proc/cpuinfo") if x.startswith("model name"))
+        except (OSError, StopIteration):
+            pass
+        return {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "dry": self.dry,
+                "cpu": cpu, "cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(),
+                "build": (HERE / "BUILD").read_text().strip() if (HERE / "BUILD").exists() else ""}
+
+    def run(self, names):
+        self.results.add("machine", **self.facts())
+        part = Part(self, "machine", 40)
+        part.run("optimem devices", [self.bin / "optimem", "devices", "--json"], whole(), 20)
+        part.run("nvidia-smi", ["sh", "-c", "nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.max,"
+                                "pcie.link.width.max --format=csv,noheader || true"], lambda text: {"gpu": text[:300]}, 10)
+        failed = []
+        for name in names:
+            do, seconds = PARTS[name]
+            part = Part(self, name, self.seconds(seconds))
+            begin = time.monotonic()
+            try:
+                do(part, self)
+            except Exception as e:  # the next part does not depend on this one
+                part.fail("the part", f"{type(e).__name__}: {e}", time.monotonic() - begin)
+            part.add(finished=True, took_seconds=round(time.monotonic() - begin, 1))
+            print(f"{name}: {time.monotonic() - begin:.0f} s" + (", with failures" if part.failed else ""), flush=True)
+            if part.failed:
+                failed.append(name)
+        return failed
+
+
+def whole():
+    """Keeps a JSON object that takes several lines."""
+    text = []
+
+    def line(more):
+        text.append(more)
+        return as_json("\n".join(text))
+
+    return line
+
+
+def table(results):
+    """The medians for people."""
+    rows = [r for r in results.lines if r.get("median") is not None]
+    for part in ("resnet", "transformer", "cold"):
+        for r in (r for r in rows if r["part"] == part):
+            print(f"  {part:<12}{r['run']:<36}{r['rows']:>5} rows {1e3 * r['median']:>12.1f} ms")
+    for r in results.lines:
+        if "bytes_per_second" in r:
+            print(f"  {'copies':<12}{r['copy']:<44}{r.get('way', ''):<5}{r['bytes_per_second'] / 1e9:>8.1f} GB/s")
+        elif "summary" in r or "tests" in r:
+            print(f"  {r['part']:<12}{r['run']:<36}" + json.dumps({k: v for k, v in r.items() if k not in ("part", "run")}))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, of " + ", ".join(PARTS))
+    parser.add_argument("--out", type=pathlib.Path, default=HERE / "results.jsonl")
+    parser.add_argument("--dry", action="store_true", help="small sizes, PyTorch on the CPU")
+    parser.add_argument("--library", help="another driver than the system's, such as the simulated one")
+    args = parser.parse_args()
+    names = [n for n in args.only.split(",") if n]
+    if unknown := [n for n in names if n not in PARTS]:
+        parser.error(f"no part is called {unknown[0]}")
+    args.out = args.out.resolve()
+    kit = Kit(args)
+    # run.sh's limit ends this process first: what is in the file stays.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(124))
+    try:
+        failed = kit.run(names)
+    finally:
+        shutil.rmtree(kit.scratch, ignore_errors=True)
+    table(kit.results)
+    print(f"results: {args.out}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

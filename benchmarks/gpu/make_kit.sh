@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Builds the kit for machines with a GPU: a folder that needs no Go. See README.md beside this file.
+#
+#	benchmarks/gpu/make_kit.sh [FOLDER]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+kit=${1:-dist/gpu-kit}
+most=$((64 * 1024 * 1024))
+rm -rf "$kit"
+mkdir -p "$kit/bin" "$kit/models/testdata" "$kit/cases"
+export GOOS=linux GOARCH="${GOARCH:-amd64}" CGO_ENABLED=0
+go build -trimpath -ldflags '-s -w' -o "$kit/bin/optimem" ./cmd/optimem
+go build -trimpath -ldflags '-s -w' -o "$kit/bin/paging" ./benchmarks/paging
+go test -c -trimpath -ldflags '-s -w' -o "$kit/bin/cuda.test" ./cuda
+go test -c -trimpath -ldflags '-s -w' -o "$kit/bin/models.test" ./models
+gzip -n "$kit"/bin/*
+cp -R models/testdata/zoo "$kit/models/testdata/zoo"
+find "$kit/models" -name '*.core.json.gz' -delete
+cp device/devicetest/testdata/*.json.gz "$kit/cases/"
+cp benchmarks/gpu/{run.sh,kit.py,parity.py,peers.py} benchmarks/peers/make_llama.py models/testdata/zoo_program.py "$kit/"
+{
+	git rev-parse --short HEAD 2>/dev/null || echo "no commit"
+	git diff --quiet 2>/dev/null || echo "with changes"
+} | paste -sd' ' >"$kit/BUILD"
+bytes=$(find "$kit" -type f -print0 | xargs -0 cat | wc -c)
+echo "$kit: $bytes bytes of $most"
+((bytes <= most))
