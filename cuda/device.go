@@ -209,8 +209,7 @@ func (d *Device) PeakBytes() int64 {
 
 // Supports returns nil when there is a kernel that takes the operands.
 func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
-	_, err := lookup(op, in, out)
-	return err
+	return Supports(op, in, out)
 }
 
 // Lower decides how every op of a graph is computed.

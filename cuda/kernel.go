@@ -76,6 +76,12 @@ func lookup(op layers.Op, in, out []layers.Spec) (kernel, error) {
 	return k, k.supports(in, out, op.Attrs)
 }
 
+// Supports returns nil when there is a kernel that takes the operands. It needs no GPU.
+func Supports(op layers.Op, in, out []layers.Spec) error {
+	_, err := lookup(op, in, out)
+	return err
+}
+
 // Lower decides how every op of a graph is computed. It needs no GPU.
 func Lower(g *layers.Graph) (*layers.Lowered, error) {
 	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}

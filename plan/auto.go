@@ -10,6 +10,9 @@ import (
 // auto keeps everything where there is room. Else it keeps what helps most, which a search by simulation finds, and pages
 // the rest; the host's processor computes what it does in less time than bringing it takes.
 func (d *draft) auto() (*Plan, error) {
+	if d.o.HostOps != nil && d.o.HostLower != nil {
+		return d.forced()
+	}
 	least := d.minBytes()
 	if p, err := d.resident(); err == nil {
 		p.MinBytes, p.Mode = least, Auto
@@ -28,6 +31,13 @@ func (d *draft) auto() (*Plan, error) {
 		return p, err
 	}
 	return d.helped(p), nil
+}
+
+// forced has the host's processor compute the groups with ops that the device cannot, and plans the others by themselves.
+func (d *draft) forced() (*Plan, error) {
+	return d.divided(Auto, nil, func(group int) bool {
+		return slices.Contains(d.o.HostOps[d.groups[group].First:d.groups[group].End], true)
+	})
 }
 
 // mixed returns the best plan in which some groups stay and the others are paged, nil where none fits.

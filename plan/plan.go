@@ -101,6 +101,9 @@ type Options struct {
 	Lower, HostLower func(*layers.Graph) (*layers.Lowered, error)
 	// HostRates are those of the host's processor.
 	HostRates Rates
+	// HostOps are the ops that the device cannot compute, by their number in the graph: in the auto mode the host's
+	// processor computes their groups, and the graph is one that HostLower lowered. Nil is none.
+	HostOps []bool
 
 	// tables are those of embeddings of which only rows are brought, by result.
 	tables map[layers.ValueID]table

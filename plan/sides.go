@@ -38,7 +38,7 @@ func (d *draft) divided(mode Mode, make func(*draft, *Sides) *Plan, onHost func(
 		return nil, errors.New("BUG: no way to lower a part of the graph")
 	}
 	o := d.o
-	o.Mode, o.Target, o.Rates, o.HostLower, o.Like = Auto, CPU, d.o.HostRates, nil, nil
+	o.Mode, o.Target, o.Rates, o.HostLower, o.Like, o.HostOps = Auto, CPU, d.o.HostRates, nil, nil, nil
 	o.MemoryBytes, o.HostBytes = 0, 0
 	if d.o.HostBytes > 0 {
 		o.MemoryBytes = max(d.o.HostBytes-s.CrossingBytes-leastStagingBytes, 1)
@@ -51,7 +51,7 @@ func (d *draft) divided(mode Mode, make func(*draft, *Sides) *Plan, onHost func(
 		return nil, fmt.Errorf("the part that the host computes: %w", err)
 	}
 	o = d.o
-	o.Mode, o.HostLower, o.Like = mode, nil, nil
+	o.Mode, o.HostLower, o.Like, o.HostOps = mode, nil, nil, nil
 	if o.HostBytes > 0 {
 		o.HostBytes = max(o.HostBytes-s.CrossingBytes-s.Host.PeakBytes(), 1)
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/optimem/optimem/cuda"
@@ -130,6 +131,45 @@ func TestMemoryTakenByOthers(t *testing.T) {
 		t.Error(err)
 	}
 	lib.Check(t)
+}
+
+// TestOpNotOnGPU runs a model with an op that only the CPU has: the auto mode moves it there, the others refuse the model.
+func TestOpNotOnGPU(t *testing.T) {
+	ops := mixOps(t)
+	model := build(t, "testdata/mix.pt2", ops)
+	want := recorded(t, "mix")[0]
+	for _, mode := range []plan.Mode{plan.Auto, plan.Resident, plan.Page, plan.Chunk} {
+		lib := sim.New(t, "memory=64M order=lazy:2")
+		s := onGPU(t, model, mode, lib, optimem.Options{Ops: ops})
+		got, err := s.Run(t.Context(), want.input())
+		switch {
+		case mode != plan.Auto && (!errors.Is(err, layers.ErrUnsupported) || !strings.Contains(err.Error(), "test::mix")):
+			t.Errorf("%s: %v", mode, err)
+		case mode == plan.Auto && err != nil:
+			t.Error(err)
+		case mode == plan.Auto:
+			compare(t, got, want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		lib.Check(t)
+	}
+}
+
+// TestPageableMemory: what could not be page-locked is counted.
+func TestPageableMemory(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	for settings, counted := range map[string]bool{"memory=64M pinned=1": true, "memory=64M": false} {
+		s := onGPU(t, model, plan.Page, sim.New(t, settings), optimem.Options{})
+		runDigits(t, s, pictures(2))
+		if n := s.Metrics().PageableBytes; counted != (n > 0) {
+			t.Errorf("%s: %d bytes", settings, n)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestNoGPU gives the reason where a GPU was asked for, and runs on the CPU where none was.

@@ -9,8 +9,9 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// An op of an embedder's gets tensors in lists and by keyword as operands, and everything else as attributes.
-func TestCustomOpArguments(t *testing.T) {
+// mixOps is a registry with the op of testdata/mix.pt2, which only the CPU computes.
+func mixOps(t *testing.T) *layers.Registry {
+	t.Helper()
 	ops, err := layers.Standard().With(layers.OpDef{
 		Kind: "test::mix",
 		Shape: func(in []layers.Spec, a layers.Attrs) ([]layers.Spec, error) {
@@ -44,6 +45,12 @@ func TestCustomOpArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return ops
+}
+
+// An op of an embedder's gets tensors in lists and by keyword as operands, and everything else as attributes.
+func TestCustomOpArguments(t *testing.T) {
+	ops := mixOps(t)
 	s := start(t, build(t, "testdata/mix.pt2", ops), optimem.ResidentOptions{Ops: ops})
 	want := recorded(t, "mix")[0]
 	got, err := s.Run(t.Context(), want.input())

@@ -23,6 +23,8 @@ type machine struct {
 	target plan.Target
 	// lower lowers for the device, hostLower for the CPU beside it; nil where there is none.
 	lower, hostLower func(*layers.Graph) (*layers.Lowered, error)
+	// supports returns nil for ops that the device computes; nil where it computes all that the CPU does.
+	supports func(op layers.Op, in, out []layers.Spec) error
 	// pass runs a plan; held and stats are of the device and of the host.
 	pass  func(ctx context.Context, p *plan.Plan, io pager.IO) error
 	held  func() (dev, host pager.Held)

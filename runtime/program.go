@@ -17,6 +17,8 @@ type program struct {
 	// source is the graph as the model has it, graph the one that is computed, with the same inputs and outputs.
 	source, graph *layers.Graph
 	lowered       *layers.Lowered
+	// hostOps are the ops that the device cannot compute and the CPU beside it does, nil where there are none.
+	hostOps []bool
 	// whole has, for each output, whether its elements lie in order without gaps, so that they can be copied out as they
 	// are; spanBytes what lies from its first element to its last.
 	whole     []bool
@@ -49,7 +51,7 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 	if s.machine.arranges && s.opts.Without&layers.ArrangeLayouts == 0 {
 		p.graph = cpu.Arrange(p.graph, s.opts.Exact)
 	}
-	if p.lowered, err = s.machine.lower(p.graph); err != nil {
+	if err := s.lower(p); err != nil {
 		return nil, err
 	}
 	for _, out := range p.graph.Outputs {
@@ -71,6 +73,24 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 	}
 	s.programs[g] = p
 	return p, nil
+}
+
+// lower has the device say how it computes a program. In the auto mode the CPU beside it computes the ops that the device
+// cannot.
+func (s *Session) lower(p *program) (err error) {
+	p.lowered, err = s.machine.lower(p.graph)
+	m := s.machine
+	if err == nil || !errors.Is(err, layers.ErrUnsupported) || m.supports == nil || m.hostLower == nil ||
+		s.mode != plan.Auto {
+		return err
+	}
+	p.hostOps = make([]bool, len(p.graph.Ops))
+	for i, op := range p.graph.Ops {
+		in, out := p.graph.Specs(&op, nil, nil)
+		p.hostOps[i] = m.supports(op, in, out) != nil
+	}
+	p.lowered, err = m.hostLower(p.graph)
+	return err
 }
 
 // constants computes a graph that has neither inputs nor weights, as the CPU does: for every device, so that they agree.
@@ -116,7 +136,7 @@ func (s *Session) planWithin(p *program, instances int, budgetBytes int64) (*pla
 		return pl, nil
 	}
 	o := s.planOptions()
-	o.MemoryBytes, o.Instances, o.Like = budgetBytes, instances, s.ran
+	o.MemoryBytes, o.Instances, o.Like, o.HostOps = budgetBytes, instances, s.ran, p.hostOps
 	if o.Rates.CachedBytes > 0 || o.HostRates.CachedBytes > 0 {
 		share := cachedShare(p.lowered.Graph)
 		o.Rates, o.HostRates = o.Rates.Cached(share), o.HostRates.Cached(share)

@@ -253,6 +253,9 @@ type Metrics struct {
 	// HostBytes is what is held in the host's memory beside a device with memory of its own: staging, copies of weights,
 	// and what the CPU computes. HostPeakBytes is the most that was.
 	HostBytes, HostPeakBytes int64
+	// PageableBytes is host memory that was taken for copies to a GPU and is not page-locked, since there was none to be had:
+	// such copies are slower.
+	PageableBytes int64
 	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those of them that were brought for a pass and not to
 	// stay.
 	LoadedBytes, MovedBytes int64
@@ -291,5 +294,6 @@ func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
 	m.RingBytes, m.ActivationBytes, m.WorkBytes = held.RingBytes, held.ActivationBytes, held.WorkBytes
 	m.PeakBytes, m.HostBytes, m.HostPeakBytes = max(m.PeakBytes, stats.PeakBytes), hostBytes, max(m.HostPeakBytes, hostBytes)
 	m.LoadedBytes, m.MovedBytes = stats.ReadBytes+hostStats.ReadBytes, stats.MovedBytes+hostStats.MovedBytes
+	m.PageableBytes = stats.PageableBytes + hostStats.PageableBytes
 	m.Stall, m.Compute = stats.Stall+hostStats.Stall, stats.Compute+hostStats.Compute
 }

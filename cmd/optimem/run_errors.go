@@ -57,7 +57,11 @@ func (r *run) place(err error) error {
 	case errors.Is(err, npy.ErrFormat):
 		return &failure{err: err, code: exitUnsafe}
 	case errors.Is(err, npy.ErrUnsupported), errors.Is(err, layers.ErrUnsupported):
-		return &failure{err: err, code: exitUnsupported}
+		f := &failure{err: err, code: exitUnsupported}
+		if strings.HasPrefix(r.device, "cuda") && r.mode != string(plan.Auto) {
+			f.hints = append(f.hints, "--mode auto has the CPU compute what the GPU cannot")
+		}
+		return f
 	case errors.As(err, &assumption):
 		return usageError(r.cmd, err, "--shape gives other sizes than those that were assumed")
 	}

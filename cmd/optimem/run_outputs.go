@@ -276,6 +276,9 @@ func (r *run) printJSON(facts runFacts, results []runOutput) error {
 	o.set("weight_bytes", facts.WeightBytes)
 	o.set("bytes_moved", facts.MovedBytes)
 	o.set("stall_fraction", facts.stallFraction())
+	if facts.PageableBytes > 0 {
+		o.set("pageable_bytes", facts.PageableBytes)
+	}
 	setArray(o, "outputs", func(yield func(jsonOutput) bool) {
 		for _, res := range results {
 			if !yield(r.jsonOutput(res.summary)) {

@@ -198,7 +198,8 @@ func (m *openModel) pass(ctx context.Context) (runtime.Values, runFacts, error) 
 		Seconds: took.Seconds(), LoadSeconds: max(took-m.watch.groups, 0).Seconds(),
 		ExpectedSeconds: m.seconds, Measured: m.plan.Forecast.Measured,
 		PeakDeviceBytes: after.PeakBytes, WeightBytes: after.WeightBytes,
-		MovedBytes: after.MovedBytes - before.MovedBytes, StallSeconds: (after.Stall - before.Stall).Seconds(),
+		PageableBytes: after.PageableBytes,
+		MovedBytes:    after.MovedBytes - before.MovedBytes, StallSeconds: (after.Stall - before.Stall).Seconds(),
 	}
 	if facts.Precision = m.r.precision; facts.Precision != precisions[0] {
 		facts.Products, facts.Narrow = m.products()
@@ -277,6 +278,8 @@ type runFacts struct {
 	// WeightBytes are those of the weights that stay, MovedBytes what was brought for this run alone.
 	PeakDeviceBytes, WeightBytes, MovedBytes int64
 	StallSeconds                             float64
+	// PageableBytes is host memory for copies that could not be page-locked.
+	PageableBytes int64
 	// Narrow of all Products have factors that were rounded to Precision; they are counted if that is not the default.
 	Precision        string
 	Products, Narrow int
@@ -295,6 +298,9 @@ func (f runFacts) String() string {
 	text := fmt.Sprintf("%s, peak %s, weights %s, %s, stall %.3g %%, %s", took,
 		ascii.FormatSize(f.PeakDeviceBytes), ascii.FormatSize(f.WeightBytes), moved, 100*f.stallFraction(),
 		counted(f.Threads, "thread"))
+	if f.PageableBytes > 0 {
+		text += ", copies through " + ascii.FormatSize(f.PageableBytes) + " that are not page-locked"
+	}
 	if f.Products > 0 {
 		text += fmt.Sprintf(", %s in %d of %s", f.Precision, f.Narrow, counted(f.Products, "product"))
 	}
