@@ -183,7 +183,7 @@ def copies(part, kit):
 
 
 def ours(part, kit, label, mode, path, rows, size, *options, runs=None, seconds=None):
-    argv = [kit.bin / "paging", "-device", "cuda", "-mode", mode, "-rows", rows, "-size", size, "-threads",
+    argv = [kit.bin / "paging", "-device", "cuda", "-library", kit.environment.get("OPTIMEM_LIBCUDA", ""), "-mode", mode, "-rows", rows, "-size", size, "-threads",
             os.cpu_count() or 1, "-runs", kit.runs if runs is None else runs, *options, path]
     kept = part.run(label, argv, lambda text: shown(text, rows), seconds)
     return kept[0] if kept else None

@@ -59,6 +59,7 @@ func run() (err error) {
 	mode := flag.String("mode", "page", "resident, page, chunk or auto")
 	device := flag.String("device", "cpu", "device")
 	memory := flag.Int64("memory", 0, "budget in bytes")
+	library := flag.String("library", "", "path of a GPU's driver, instead of the system's")
 	hostMemory := flag.Int64("host-memory", 0, "budget of host memory beside a GPU in bytes")
 	capacity := flag.Int64("capacity", 0, "chunk: parameters to pin")
 	maxGroup := flag.Int64("max-layer-size", -1, "page: parameters below which a module is one group")
@@ -86,7 +87,7 @@ func run() (err error) {
 		return fmt.Errorf("no mode %q", *mode)
 	}
 	opts := optimem.Options{
-		Device: *device, CUDALibrary: os.Getenv("OPTIMEM_LIBCUDA"), Memory: *memory, HostMemory: *hostMemory, Threads: *threads,
+		Device: *device, CUDALibrary: *library, Memory: *memory, HostMemory: *hostMemory, Threads: *threads,
 		MaxGroup: plan.Limit{N: *maxGroup, Unit: plan.Params}, Capacity: plan.Limit{N: *capacity, Unit: plan.Params},
 	}
 	if opts.HostRates, err = readRates(*hostRates); err != nil {
