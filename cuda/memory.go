@@ -3,7 +3,9 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	goruntime "runtime"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/device"
@@ -82,6 +84,9 @@ type hostMemory struct {
 	d     *Device
 	bytes []byte
 	freed atomic.Bool
+	// registered says that the memory is another's, which pin keeps from going away where that is Go.
+	registered bool
+	pin        goruntime.Pinner
 }
 
 // AllocHost takes page-locked memory of the host, which the GPU copies from and to by itself.
@@ -103,6 +108,26 @@ func (d *Device) AllocHost(bytes int64) (device.HostMemory, error) {
 	return &hostMemory{d: d, bytes: mem}, nil
 }
 
+// Register has memory page-locked that others took, so that the GPU copies from it by itself.
+func (d *Device) Register(mem []byte) (device.HostMemory, error) {
+	if len(mem) == 0 {
+		return nil, errors.New("no bytes to page-lock")
+	}
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	if err := d.failed(d.lib.RegisterHost(mem)); err != nil {
+		return nil, err
+	}
+	h := &hostMemory{d: d, bytes: mem, registered: true}
+	h.pin.Pin(unsafe.SliceData(mem))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pinned += int64(len(mem))
+	return h, nil
+}
+
 // Bytes returns the memory.
 func (h *hostMemory) Bytes() []byte { return h.bytes }
 
@@ -115,10 +140,15 @@ func (h *hostMemory) Free() {
 	d.mu.Lock()
 	d.pinned -= int64(len(h.bytes))
 	d.mu.Unlock()
+	defer h.pin.Unpin()
 	if d.gone() || d.enter() != nil {
 		return // the context took it along
 	}
 	defer d.leave()
-	_ = d.failed(d.lib.FreeHost(h.bytes)) // what is lost is kept by failed
+	give := d.lib.FreeHost
+	if h.registered {
+		give = d.lib.UnregisterHost
+	}
+	_ = d.failed(give(h.bytes)) // what is lost is kept by failed
 	h.bytes = nil
 }

@@ -48,6 +48,13 @@ type HostAllocator interface {
 	AllocHost(bytes int64) (HostMemory, error)
 }
 
+// A HostRegistrar is a device that can copy by itself from memory of the host that others took, too.
+type HostRegistrar interface {
+	// Register has the device copy from memory by itself until Free, which leaves the memory to whom it belongs, or fails:
+	// not all memory is fit for that, none twice. The memory must stay where it is until then.
+	Register(mem []byte) (HostMemory, error)
+}
+
 // HostMemory is memory of the host.
 type HostMemory interface {
 	Bytes() []byte

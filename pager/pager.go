@@ -29,6 +29,9 @@ type Options struct {
 	// MemoryBytes bounds what the pager holds when it goes from one plan to another, each of which is within it; 0 is no
 	// bound.
 	MemoryBytes int64
+	// HostBytes bounds the host memory that plans take together with that of sources that the device copies from in place;
+	// 0 is no bound.
+	HostBytes int64
 	// Readers is how many reads are under way at once; 0 is 4.
 	Readers int
 	// Observe is told what happens, on the goroutine that runs the pass. It must not block.
@@ -109,6 +112,8 @@ type Pager struct {
 	rowsMemory device.HostMemory
 	rows       rowReaders
 	copies     *copies
+	// registered has the memory of sources that the device copies from by itself, nil for those that it did not take.
+	registered map[tensor.Source]device.HostMemory
 	// held is the plan whose weights fixed holds; saved are states that were on the device and wait to get there again.
 	held     *plan.Plan
 	saved    map[tensor.Extent][]byte
@@ -130,6 +135,8 @@ type Stats struct {
 	// PageableBytes is host memory that was taken for copies and is not page-locked, because the device had none to give:
 	// such copies are slower.
 	PageableBytes int64
+	// RegisteredBytes is memory of sources that the device copies from in place.
+	RegisteredBytes int64
 	// PeakBytes is the most device memory that was held at once.
 	PeakBytes int64
 	// Stall is how long ops waited for their weights, Compute how long they took.
@@ -260,6 +267,7 @@ func (g *Pager) empty() error {
 	dropHost(&g.swaps)
 	dropHost(&g.rowsMemory)
 	g.dropCopies()
+	g.unregister()
 	return errors.Join(errs...)
 }
 

@@ -36,6 +36,7 @@ type arenas struct {
 	fixed, ring, activations, scratch device.Memory
 	staging                           device.HostMemory
 	copies                            *copies
+	sources                           int
 }
 
 // A prepared op is a launch with its regions filled in, and how far the regions of one instance are from the next's.
@@ -251,7 +252,7 @@ func (g *Pager) fixedRegion(p plan.Part) device.Region {
 
 // program returns a plan made ready.
 func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
-	arenas := arenas{g.fixed, g.ring, g.activations, g.scratch, g.staging, g.copies}
+	arenas := arenas{g.fixed, g.ring, g.activations, g.scratch, g.staging, g.copies, len(g.registered)}
 	if ready, ok := g.programs[p]; ok {
 		if ready.arenas == arenas {
 			return ready, nil

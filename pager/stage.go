@@ -11,7 +11,8 @@ import (
 )
 
 // A staged loader brings groups to a device that files cannot be read into: through host memory, over a stream of its own.
-// Groups whose bytes the plan keeps in host memory are read from files once.
+// Groups whose bytes the plan keeps in host memory are read from files once, and those whose sources lie in memory that the
+// device can copy from never.
 type staged struct {
 	reader
 	g       *Pager
@@ -36,7 +37,12 @@ type stagedVisit struct {
 	// slots are the reads into each staging slot, for groups that are not held.
 	slots [plan.StagingSlots][]piece
 	bytes [plan.StagingSlots][]byte
+	// inPlace holds the bytes of each part where these are in the memory of their sources, else it is nil.
+	inPlace [][]byte
 }
+
+// passing reports whether the bytes pass through a staging slot.
+func (v *stagedVisit) passing() bool { return v.inPlace == nil && !v.group.Copied }
 
 // copies are the weights that stay in host memory, for all plans that keep the same ones in the same places.
 type copies struct {
@@ -51,12 +57,15 @@ type copied struct {
 	held   bool
 }
 
-// fit reports whether the copies are those that a plan keeps.
-func (c *copies) fit(p *plan.Plan) bool {
-	n := 0
+// copied reports whether a pager keeps a copy of a group's bytes in host memory.
+func (g *Pager) copied(group *plan.Group) bool { return group.Copied && g.inPlace(group) == nil }
+
+// fit reports whether a pager's copies are those that a plan keeps.
+func (g *Pager) fit(p *plan.Plan) bool {
+	c, n := g.copies, 0
 	for k := range p.Groups {
 		group := &p.Groups[k]
-		if !group.Copied {
+		if !g.copied(group) {
 			continue
 		}
 		if n == len(c.groups) || c.groups[n].offset != group.CopyOffset || !slices.Equal(c.groups[n].spans, group.Spans) {
@@ -68,10 +77,10 @@ func (c *copies) fit(p *plan.Plan) bool {
 }
 
 // slotBytes is what a staging slot has to hold for a plan.
-func slotBytes(p *plan.Plan) int64 {
+func (g *Pager) slotBytes(p *plan.Plan) int64 {
 	var n int64
 	for k := range p.Groups {
-		if group := &p.Groups[k]; group.Paged() && !group.Copied {
+		if group := &p.Groups[k]; group.Paged() && !group.Copied && g.inPlace(group) == nil {
 			n = max(n, plan.SpanBytes(group.Spans))
 		}
 	}
@@ -83,10 +92,11 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 	if p.Target.Direct {
 		return nil
 	}
-	if g.copies != nil && !g.copies.fit(p) {
+	g.register(p)
+	if g.copies != nil && !g.fit(p) {
 		g.dropCopies()
 	}
-	if err := g.sizeHost(&g.staging, plan.StagingSlots*slotBytes(p), hostmem.Staging); err != nil {
+	if err := g.sizeHost(&g.staging, plan.StagingSlots*g.slotBytes(p), hostmem.Staging); err != nil {
 		return err
 	}
 	if err := g.sizeHost(&g.swaps, p.SwapBytes, hostmem.Activations); err != nil {
@@ -95,17 +105,20 @@ func (g *Pager) growHost(p *plan.Plan) (err error) {
 	if err := g.sizeHost(&g.rowsMemory, p.GatherBytes, hostmem.Staging); err != nil {
 		return err
 	}
-	if p.HostCopyBytes == 0 || g.copies != nil {
+	if g.copies != nil {
 		return nil
 	}
 	c := &copies{}
-	if c.buf, err = g.AllocHost(p.HostCopyBytes, hostmem.Staging); err != nil {
-		return err
-	}
 	for k := range p.Groups {
-		if group := &p.Groups[k]; group.Copied {
+		if group := &p.Groups[k]; g.copied(group) {
 			c.groups = append(c.groups, copied{spans: group.Spans, offset: group.CopyOffset})
 		}
+	}
+	if len(c.groups) == 0 {
+		return nil
+	}
+	if c.buf, err = g.AllocHost(p.HostCopyBytes, hostmem.Staging); err != nil {
+		return err
 	}
 	g.copies = c
 	return nil
@@ -160,20 +173,22 @@ func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
 	if s.stream, err = g.dev.NewStream(); err != nil {
 		return nil, err
 	}
-	slot, kept := slotBytes(p), 0
+	slot, kept := g.slotBytes(p), 0
 	for k := range p.Groups {
 		group := &p.Groups[k]
 		if !group.Paged() {
 			continue
 		}
-		v := &stagedVisit{group: group}
+		v := &stagedVisit{group: group, inPlace: g.inPlace(group)}
 		v.path, v.after, v.visit.arrived = group.Path, group.After, make(chan struct{}, 1)
 		n := plan.SpanBytes(group.Spans)
-		if group.Copied {
+		switch {
+		case v.inPlace != nil:
+		case group.Copied:
 			v.host, v.held = g.copies.buf.Bytes()[group.CopyOffset:][:n], &g.copies.groups[kept].held
 			kept++
 			v.pieces = pieces(group.Spans, v.host, pieceBytes, &v.visit)
-		} else {
+		default:
 			for i := range v.slots {
 				v.bytes[i] = g.staging.Bytes()[int64(i)*slot:][:n]
 				v.slots[i] = pieces(group.Spans, v.bytes[i], pieceBytes, &v.visit)
@@ -214,7 +229,7 @@ func (s *staged) feed() {
 		switch {
 		case v.held != nil && *v.held:
 			list = nil
-		case !v.group.Copied:
+		case v.passing():
 			select {
 			case e := <-s.free:
 				if e != nil && e.Sync(s.ctx) != nil {
@@ -278,7 +293,7 @@ func (s *staged) copy() {
 			return
 		}
 		e := s.stream.Record()
-		if !v.group.Copied {
+		if v.passing() {
 			s.free <- e
 		}
 		select {
@@ -291,10 +306,16 @@ func (s *staged) copy() {
 
 // bring copies the parts of a group to its slot.
 func (s *staged) bring(v *stagedVisit) error {
-	for _, part := range v.group.Parts {
+	for i, part := range v.group.Parts {
 		n := part.High - part.Low
+		var from []byte
+		if v.inPlace != nil {
+			from = v.inPlace[i]
+		} else {
+			from = v.host[part.Staged:][:n]
+		}
 		to := device.Region{Memory: s.g.ring, Offset: v.group.SlotOffset + part.Offset, Bytes: n}
-		if err := s.stream.CopyIn(to, v.host[part.Staged:part.Staged+n]); err != nil {
+		if err := s.stream.CopyIn(to, from); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,7 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 		return nil, errors.Join(failed, host.Close())
 	}
 	c, err := chunker.New(dev, host, chunker.Options{
-		Device: pager.Options{MemoryBytes: o.Memory, Observe: o.Observe},
+		Device: pager.Options{MemoryBytes: o.Memory, HostBytes: o.HostMemory, Observe: o.Observe},
 		Host:   pager.Options{MemoryBytes: o.HostMemory, Observe: o.Observe},
 	})
 	if err != nil {

@@ -45,6 +45,15 @@ type ReadQueue interface {
 	Close() error
 }
 
+// A MemorySource lies in memory: weights that an embedder has there already, or a file that it has mapped. Devices that
+// can copy from there do, and neither read it nor keep a copy.
+type MemorySource interface {
+	Source
+	// Memory returns all bytes. They stay where they are, and nobody changes them, as long as anything of the source is in
+	// use.
+	Memory() []byte
+}
+
 // A CachedSource knows how many of its bytes the host holds in memory, from where they are read faster.
 type CachedSource interface {
 	Source

@@ -129,6 +129,17 @@ func (l *Library) FreeHost(mem []byte) error {
 	return l.check(fnMemFreeHost, l.call(fnMemFreeHost, uintptr(unsafe.Pointer(unsafe.SliceData(mem)))))
 }
 
+// register has memory of the host page-locked.
+func (l *Library) register(mem []byte, flags uint32) Code {
+	return l.call(fnMemHostRegister, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), uintptr(flags))
+}
+
+// UnregisterHost undoes RegisterHost.
+func (l *Library) UnregisterHost(mem []byte) error {
+	return l.check(fnMemHostUnregister,
+		l.call(fnMemHostUnregister, uintptr(unsafe.Pointer(unsafe.SliceData(mem)))))
+}
+
 // NewStream returns a stream that does not wait for the default stream.
 func (l *Library) NewStream() (Stream, error) {
 	var s Stream

@@ -166,6 +166,8 @@ CALL(cuFuncSetAttribute)
 CALL(cuGetErrorName)
 CALL(cuGetErrorString)
 CALL(cuMemHostAlloc)
+CALL(cuMemHostRegister_v2)
+CALL(cuMemHostUnregister)
 
 // The simulated driver's.
 CALL(simcuSubAlloc)

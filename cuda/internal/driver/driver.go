@@ -99,6 +99,8 @@ const (
 	fnMemFree
 	fnMemHostAlloc
 	fnMemFreeHost
+	fnMemHostRegister
+	fnMemHostUnregister
 	fnMemcpyHtoDAsync
 	fnMemcpyDtoHAsync
 	fnMemsetD8Async
@@ -130,10 +132,11 @@ var names = [fnCount]string{
 	"cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDeviceTotalMem_v2",
 	"cuDeviceGetAttribute", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2", "cuCtxSetCurrent",
 	"cuCtxSynchronize", "cuMemGetInfo_v2", "cuMemAlloc_v2", "cuMemFree_v2", "cuMemHostAlloc", "cuMemFreeHost",
-	"cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemsetD8Async", "cuStreamCreate", "cuStreamDestroy_v2",
-	"cuStreamSynchronize", "cuStreamQuery", "cuStreamWaitEvent", "cuEventCreate", "cuEventDestroy_v2", "cuEventRecord",
-	"cuEventQuery", "cuEventSynchronize", "cuModuleLoadDataEx", "cuModuleUnload", "cuModuleGetFunction",
-	"cuFuncSetAttribute", "cuLaunchKernel", "cuGetErrorName", "cuGetErrorString", "simcuSubAlloc", "simcuOffsets",
+	"cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemsetD8Async",
+	"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamQuery", "cuStreamWaitEvent",
+	"cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuModuleLoadDataEx",
+	"cuModuleUnload", "cuModuleGetFunction", "cuFuncSetAttribute", "cuLaunchKernel", "cuGetErrorName",
+	"cuGetErrorString", "simcuSubAlloc", "simcuOffsets",
 }
 
 // A Library is an opened driver.
@@ -206,6 +209,17 @@ type Context uintptr
 
 // A Pointer is an address of the GPU's memory.
 type Pointer uint64
+
+// RegisterHost has memory of the host page-locked that others took, which must not be given back before UnregisterHost.
+// Who may only read it can register it too, where the driver knows how.
+func (l *Library) RegisterHost(mem []byte) error {
+	const portable, readOnly = 1, 8
+	code := l.register(mem, portable)
+	if code != 0 && !code.Sticky() && l.register(mem, portable|readOnly) == 0 {
+		return nil
+	}
+	return l.check(fnMemHostRegister, code)
+}
 
 // A Stream is a queue of work.
 type Stream uintptr

@@ -7,10 +7,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"os"
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/cuda/kernels"
@@ -326,5 +329,41 @@ func TestPoison(t *testing.T) {
 	if x := math.Float32frombits(binary.LittleEndian.Uint32(got)); !math.IsNaN(float64(x)) {
 		t.Errorf("fresh memory is %v", x)
 	}
+	check(t, errors.Join(lib.DestroyStream(stream), lib.Free(p)))
+}
+
+// TestRegister has memory page-locked that is Go's, and memory that nobody may write to.
+func TestRegister(t *testing.T) {
+	lib, s := open(t, "pinned=64K")
+	const n = 10000
+	p := must(lib.Alloc(n))(t)
+	stream := must(lib.NewStream())(t)
+	mem := make([]byte, n)
+	check(t, lib.RegisterHost(mem))
+	if err := lib.RegisterHost(mem[n-1:]); !errors.Is(err, driver.Code(712)) {
+		t.Errorf("registered twice: %v", err)
+	}
+	if err := lib.FreeHost(mem); !errors.Is(err, driver.InvalidValue) {
+		t.Errorf("freed what was registered: %v", err)
+	}
+	mem[n-1] = 7
+	check(t, lib.CopyIn(p, mem, stream))
+	mem[n-1] = 8 // page-locked memory is read when the copy is done
+	got := make([]byte, n)
+	check(t, lib.CopyOut(got, p, stream))
+	if got[n-1] != 8 || s.Report().Unpinned != 1 {
+		t.Errorf("%d, %+v", got[n-1], s.Report())
+	}
+	check(t, lib.UnregisterHost(mem))
+	if err := lib.UnregisterHost(mem); !errors.Is(err, driver.Code(713)) {
+		t.Errorf("unregistered twice: %v", err)
+	}
+	if err := lib.RegisterHost(make([]byte, 65<<10)); !errors.Is(err, driver.OutOfMemory) {
+		t.Errorf("more than can be page-locked: %v", err)
+	}
+	file := must(os.Open("driver_test.go"))(t)
+	defer file.Close()
+	mapped := must(unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ, unix.MAP_PRIVATE))(t)
+	check(t, errors.Join(lib.RegisterHost(mapped), lib.UnregisterHost(mapped), unix.Munmap(mapped)))
 	check(t, errors.Join(lib.DestroyStream(stream), lib.Free(p)))
 }

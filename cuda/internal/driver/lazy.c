@@ -68,5 +68,3 @@ CUresult om_launch(CUfunction f, const unsigned *blocks, const unsigned *threads
 	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
 	return cuLaunchKernel(f, blocks[0], blocks[1], blocks[2], threads[0], threads[1], threads[2], shared, s, NULL, extra);
 }
-
-CUresult om_host_alloc(void **p, size_t bytes) { return cuMemHostAlloc(p, bytes, CU_MEMHOSTALLOC_PORTABLE); }

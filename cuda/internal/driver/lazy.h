@@ -19,9 +19,6 @@ CUresult om_init(void);
 CUresult om_launch(CUfunction f, const unsigned *blocks, const unsigned *threads, unsigned shared, CUstream s, void *packed,
 	size_t bytes);
 
-// om_host_alloc is cuMemHostAlloc, for all contexts.
-CUresult om_host_alloc(void **p, size_t bytes);
-
 // What the simulated driver has besides.
 int simcuSubAlloc(uint64_t address, size_t bytes);
 int simcuOffsets(const int *list, int n);

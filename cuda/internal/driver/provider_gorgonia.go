@@ -177,7 +177,7 @@ func (l *Library) Free(p Pointer) error { return l.check(fnMemFree, code(cu.MemF
 // gives it back.
 func (l *Library) AllocHost(bytes int64) ([]byte, error) {
 	var p unsafe.Pointer
-	if err := l.check(fnMemHostAlloc, Code(C.om_host_alloc(&p, C.size_t(bytes)))); err != nil {
+	if err := l.check(fnMemHostAlloc, Code(C.cuMemHostAlloc(&p, C.size_t(bytes), C.CU_MEMHOSTALLOC_PORTABLE))); err != nil {
 		return nil, err
 	}
 	return unsafe.Slice((*byte)(p), bytes), nil
@@ -186,6 +186,16 @@ func (l *Library) AllocHost(bytes int64) ([]byte, error) {
 // FreeHost gives back what AllocHost returned.
 func (l *Library) FreeHost(mem []byte) error {
 	return l.check(fnMemFreeHost, code(cu.MemFreeHost(unsafe.Pointer(unsafe.SliceData(mem)))))
+}
+
+// register has memory of the host page-locked.
+func (l *Library) register(mem []byte, flags uint32) Code {
+	return Code(C.cuMemHostRegister(unsafe.Pointer(unsafe.SliceData(mem)), C.size_t(len(mem)), C.uint(flags)))
+}
+
+// UnregisterHost undoes RegisterHost.
+func (l *Library) UnregisterHost(mem []byte) error {
+	return l.check(fnMemHostUnregister, Code(C.cuMemHostUnregister(unsafe.Pointer(unsafe.SliceData(mem)))))
 }
 
 // stream is a stream as gorgonia.org/cu has it.

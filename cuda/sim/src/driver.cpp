@@ -12,7 +12,8 @@ typedef std::unique_lock<std::mutex> locked;
 enum {
 	invalid_value = 1, out_of_memory = 2, not_initialised = 3, no_device = 100, invalid_device = 101, invalid_context = 201,
 	invalid_image = 200, no_binary = 209, invalid_ptx = 218, unsupported_ptx = 222, invalid_handle = 400, not_found = 500,
-	not_ready = 600, illegal_address = 700, too_many_resources = 701, not_permitted = 800,
+	not_ready = 600, illegal_address = 700, too_many_resources = 701,
+	already_registered = 712, not_registered = 713, not_permitted = 800,
 };
 
 static thread_local int current = -1; // the device of the thread's context
@@ -143,7 +144,7 @@ API cuDevicePrimaryCtxRelease_v2(int d) {
 		}
 		for (stream *s : w.streams)
 			s->queue.clear();
-		w.streams.clear(), w.events.clear(), w.modules.clear(), w.pinned.clear();
+		w.streams.clear(), w.events.clear(), w.modules.clear(), w.pinned.clear(), w.registered.clear();
 		w.pinned_bytes = 0;
 		w.sticky = 0;
 	}
@@ -238,7 +239,7 @@ API cuMemHostAlloc(void **p, size_t bytes, unsigned) {
 API cuMemFreeHost(void *p) {
 	IN_CONTEXT("cuMemFreeHost")
 	auto i = w.pinned.find((uintptr_t)p);
-	if (i == w.pinned.end())
+	if (i == w.pinned.end() || w.registered.count((uintptr_t)p))
 		return invalid_value;
 	std::vector<std::shared_ptr<mark>> all;
 	for (stream *s : w.streams)
@@ -248,6 +249,56 @@ API cuMemFreeHost(void *p) {
 	w.pinned_bytes -= i->second;
 	w.pinned.erase(i);
 	free(p);
+	return 0;
+}
+
+// writable reports whether the process may write to all of its bytes there.
+static bool writable(uintptr_t p, size_t bytes) {
+	FILE *f = fopen("/proc/self/maps", "r");
+	char line[512], mode[8];
+	unsigned long low, high;
+	uintptr_t end = p + bytes;
+	while (f && p < end && fgets(line, sizeof line, f))
+		if (sscanf(line, "%lx-%lx %7s", &low, &high, mode) == 3 && low <= p && p < high) {
+			if (mode[1] != 'w')
+				break;
+			p = high;
+		}
+	if (f)
+		fclose(f);
+	return p >= end;
+}
+
+// Memory of others is registered once, by whole pages, and must be writable or said not to be.
+API cuMemHostRegister_v2(void *p, size_t bytes, unsigned flags) {
+	IN_CONTEXT("cuMemHostRegister")
+	if (!p || !bytes || (flags & ~9u))
+		return invalid_value;
+	for (auto &x : w.pinned)
+		if ((x.first & ~4095ul) < (uintptr_t)p + bytes && ((uintptr_t)p & ~4095ul) < x.first + x.second)
+			return already_registered;
+	if (!(flags & 8) && !writable((uintptr_t)p, bytes))
+		return invalid_value;
+	if (w.set.pinned && w.pinned_bytes + bytes > w.set.pinned)
+		return out_of_memory;
+	w.pinned[(uintptr_t)p] = bytes;
+	w.registered.insert((uintptr_t)p);
+	w.pinned_bytes += bytes;
+	w.pinned_peak = w.pinned_bytes > w.pinned_peak ? w.pinned_bytes : w.pinned_peak;
+	return 0;
+}
+
+API cuMemHostUnregister(void *p) {
+	IN_CONTEXT("cuMemHostUnregister")
+	if (!w.registered.erase((uintptr_t)p))
+		return not_registered;
+	std::vector<std::shared_ptr<mark>> all;
+	for (stream *s : w.streams)
+		all.push_back(s->last);
+	for (auto &m : all)
+		await(lock, m);
+	w.pinned_bytes -= w.pinned[(uintptr_t)p];
+	w.pinned.erase((uintptr_t)p);
 	return 0;
 }
 
@@ -708,7 +759,8 @@ API simcuConfigure(const char *text) {
 	// What is left from before is leaked: something may still use it.
 	for (stream *s : w.streams)
 		s->queue.clear();
-	w.streams.clear(), w.events.clear(), w.modules.clear(), w.allocations.clear(), w.pinned.clear(), w.calls.clear();
+	w.streams.clear(), w.events.clear(), w.modules.clear(), w.allocations.clear(), w.pinned.clear(), w.registered.clear(),
+		w.calls.clear();
 	w.pinned_bytes = w.pinned_peak = w.bytes_in = w.bytes_out = 0;
 	w.races = w.unpinned = w.launches = w.copies = w.sticky = w.steps_wanted = w.next_stream = 0;
 	w.wanted.clear(), w.host.clear(), w.first_race.clear(), w.message.clear(), w.detail.clear();

@@ -86,7 +86,8 @@ struct world {
 	std::set<event *> events;
 	std::set<module *> modules;
 	std::map<uint64_t, allocation *> allocations;
-	std::map<uintptr_t, size_t> pinned;
+	std::map<uintptr_t, size_t> pinned; // those registered among them
+	std::set<uintptr_t> registered;
 	size_t pinned_bytes = 0, pinned_peak = 0;
 	std::map<std::string, int> calls;
 	int sticky = 0, next_stream = 0, steps_wanted = 0;
