@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/internal/cpu/blocked"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -68,6 +69,17 @@ func convEpilogue(c *call, work *scratch) *epilogue {
 // normScales: scale = w/√(var+eps), shift = b − mean·scale: what a batch norm does to each channel. A weight that is absent
 // is 1, a bias 0.
 func normScales(scale, shift []float32, w, b, mean, variance view, eps float64) {
+	var rows [4][]float32
+	plain := true
+	for i, v := range [4]view{w, b, mean, variance} {
+		if plain = plain && !v.absent() && v.layout.Strides[0] == 1; plain {
+			rows[i] = elements[float32](v)[v.layout.Offset:]
+		}
+	}
+	if plain {
+		blocked.NormScales(scale, shift, rows[0], rows[1], rows[2], rows[3], eps)
+		return
+	}
 	at := func(v view, i int, absent float64) float64 {
 		if v.absent() {
 			return absent

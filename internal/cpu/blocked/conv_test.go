@@ -323,3 +323,38 @@ func TestAccuracy(t *testing.T) {
 		}
 	}
 }
+
+// Stretches hold every output once, with the taps that read the input, and none where a window lies in padding.
+func TestStretches(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		size, taps := rapid.IntRange(1, 40).Draw(t, "size"), rapid.IntRange(1, 9).Draw(t, "taps")
+		stride, dilation := rapid.IntRange(1, 4).Draw(t, "stride"), rapid.IntRange(1, 3).Draw(t, "dilation")
+		pad, outputs := rapid.IntRange(0, 12).Draw(t, "pad"), rapid.IntRange(1, 50).Draw(t, "outputs")
+		list := stretches(outputs, size, taps, stride, pad, dilation)
+		at := 0
+		for o := range outputs {
+			var read []int
+			for k := range taps {
+				if i := o*stride - pad + k*dilation; i >= 0 && i < size {
+					read = append(read, k)
+				}
+			}
+			if list == nil {
+				if len(read) == 0 {
+					return
+				}
+				continue
+			}
+			if list[at].to == o {
+				at++
+			}
+			s := list[at]
+			if o < s.from || o >= s.to || len(read) == 0 || s.low != read[0] || s.high != read[len(read)-1]+1 {
+				t.Fatalf("output %d reads %v, but is in %+v", o, read, s)
+			}
+		}
+		if list == nil || list[len(list)-1].to != outputs {
+			t.Fatalf("%d outputs in %+v", outputs, list)
+		}
+	})
+}

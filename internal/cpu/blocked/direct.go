@@ -30,10 +30,15 @@ type direct struct {
 	// copied says that rows are copied. Then a copy has rows of copyWidth pixels.
 	copied    bool
 	copyWidth int
+	// edgeRows and edgeColumns cut the outputs of a depthwise convolution that reads its input where it lies.
+	edgeRows, edgeColumns []stretch
 	// bands cuts the rows of the output (of a flat one its pixels), at most bandRows in each.
 	bands, bandRows int
 	// group is how many panels a part of the work has.
 	group int
+	// bandsFirst says that a band's groups follow each other, so that a thread has pixels of its own, as other convolutions
+	// gave it, and reads all weights; else a group's bands do.
+	bandsFirst bool
 }
 
 // A panel is the output channels that a tile computes.
@@ -67,6 +72,7 @@ func newDirect(c *Conv) *direct {
 	d.copied = c.Planar || c.PadTop > 0 || c.PadLeft > 0 ||
 		(c.OutHeight-1)*c.StrideH+(c.KernelH-1)*c.DilationH >= c.Height ||
 		(c.OutWidth-1)*c.StrideW+(c.KernelW-1)*c.DilationW >= c.Width
+	d.cutEdges()
 	d.flat = !d.copied && taps == 1 && c.StrideH == 1 && c.StrideW == 1 && c.OutWidth == c.Width
 	if d.flat {
 		d.height, d.width = 1, c.OutHeight*c.OutWidth
@@ -156,6 +162,17 @@ func (d *direct) cut() {
 		least = 16 * d.set.Pixels
 	} else {
 		least = min(unit, ceil(4*d.set.Pixels, d.width))
+	}
+	if d.edgeRows != nil || d.depthwise && unit >= 12 || d.flat && len(d.panels)*d.pieceFloats()*4 <= d.stayBytes() {
+		d.bandsFirst, least = true, min(least, 4*d.set.Pixels)
+		if d.edgeRows != nil {
+			d.group = 1
+		} else if d.depthwise {
+			least = unit
+		}
+		if d.Batch%2 > 0 { // an even number, for both halves of the threads
+			d.bandRows = min(d.bandRows, ceil(unit, 2))
+		}
 	}
 	count := func() int { return d.Batch * ceil(unit, d.bandRows) * ceil(len(d.panels), d.group) }
 	for count() < parts && d.bandRows >= 2*least {
@@ -259,7 +276,14 @@ func (d *direct) packPanel(w Weight, p panel, dst []float32) {
 // slotFloats is the scratch memory of a part.
 func (d *direct) slotFloats() int {
 	if !d.copied {
-		return 0
+		n := 0
+		for _, s := range d.edgeColumns {
+			n += len(s.offsets) * Lanes
+		}
+		return n
+	}
+	if d.depthwise { // one block after another
+		return (d.inRows(d.bandRows)*d.rowFloats() + 15) / 16 * 16
 	}
 	most := 0
 	for i := 0; i < len(d.panels); i += d.group {
@@ -291,6 +315,9 @@ func (d *direct) run(
 		defer scratch.give(slot)
 		for ; i < j && ctx.Err() == nil; i++ {
 			group, image, band := i/images, i%images/d.bands, i%d.bands
+			if d.bandsFirst {
+				group, image, band = i%groups, i/groups/d.bands, i/groups%d.bands
+			}
 			first := from + group*d.group
 			job := directJob{direct: d, a: a, f: f, image: image, packed: packed[group*d.group*d.pieceFloats():]}
 			job.run(first, min(first+d.group, to), band, slot)
@@ -323,14 +350,23 @@ func (j *directJob) run(first, end, band int, slot []float32) {
 	from, to := d.span(first, end)
 	j.x, j.inputs = j.a.X, from
 	if d.copied {
-		j.copyRows(from, to, slot)
 		j.x = slot
 	}
-	for i := first; i < end; i++ {
-		if d.depthwise {
-			j.depthwisePanel(d.panels[i], j.packed[(i-first)*d.pieceFloats():])
-			continue
+	if d.depthwise {
+		for i := first; i < end; i++ {
+			p := d.panels[i]
+			if d.copied {
+				j.copyRows(p.from, p.to, slot, i == first)
+				j.inputs = p.from
+			}
+			j.depthwisePanel(p, j.packed[(i-first)*d.pieceFloats():], slot)
 		}
+		return
+	}
+	if d.copied {
+		j.copyRows(from, to, slot, true)
+	}
+	for i := first; i < end; i++ {
 		// The first panel finds the pixels where another thread wrote them, the others in the second cache.
 		j.panel(d.panels[i], j.packed[(i-first)*d.pieceFloats():], i == first && !d.copied)
 	}
@@ -420,8 +456,9 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 	}
 }
 
-// copyRows copies the rows that a band reads, of input blocks [from, to), with zeros for padding.
-func (j *directJob) copyRows(from, to int, dst []float32) {
+// copyRows copies the rows that a band reads, of input blocks [from, to), with zeros for padding; these are there
+// already unless fresh says that they are not.
+func (j *directJob) copyRows(from, to int, dst []float32, fresh bool) {
 	d := j.direct
 	rows := d.inRows(d.bandRows)
 	size := d.rowFloats()
@@ -433,7 +470,9 @@ func (j *directJob) copyRows(from, to int, dst []float32) {
 			y := j.rows[0]*d.StrideH - d.PadTop + r
 			switch {
 			case y < 0 || y >= d.Height || d.PadLeft > lead:
-				clear(line)
+				if fresh {
+					clear(line)
+				}
 			case d.Planar:
 				s := j.a.XStrides
 				at := j.image*s[0] + b*s[1] + y*s[2]
@@ -448,9 +487,11 @@ func (j *directJob) copyRows(from, to int, dst []float32) {
 				}
 			default:
 				at := ((j.image*Blocks(d.In)+b)*d.Height + y) * d.Width * Lanes
-				clear(line[:lead*Lanes])
 				copy(line[lead*Lanes:(lead+n)*Lanes], j.a.X[at:])
-				clear(line[(lead+n)*Lanes:])
+				if fresh {
+					clear(line[:lead*Lanes])
+					clear(line[(lead+n)*Lanes:])
+				}
 			}
 		}
 	}

@@ -93,7 +93,7 @@ func Multiply(pool Pool, pixels int, x, scale, y []float32) {
 
 func multiply(pool Pool, set *kernel.ConvSet, pixels int, x, scale, y []float32) {
 	planes := len(y) / Lanes / pixels
-	pool.For(planes, max(1, grain/Lanes/pixels), func(from, to int) {
+	pool.For(planes, max(1, grain/4/Lanes/pixels), func(from, to int) {
 		for i := from; i < to; i++ {
 			at, end := i*pixels*Lanes, (i+1)*pixels*Lanes
 			t := kernel.ConvTile{X: address(x[:end], at), Y: address(y[:end], at)}

@@ -141,23 +141,28 @@ func newFinish(c *Conv, a *Args, work []float32) *finish {
 		scale: work[:n], shift: work[n : 2*n], mask: work[2*n : 3*n], flags: kernel.ConvFinish,
 		residual: a.Residual, a: a.A, b: a.B, channels: c.Out, set: c.set,
 	}
-	for i := range f.scale {
-		f.scale[i], f.shift[i], f.mask[i] = 1, 0, 0
-		if i < c.Out {
-			f.mask[i] = math.Float32frombits(1<<32 - 1)
+	if a.Scale == nil {
+		for i := range f.scale {
+			f.scale[i] = 1
 		}
+	} else {
+		clear(f.scale[copy(f.scale, a.Scale[:c.Out]):])
 	}
-	if a.Scale != nil {
-		copy(f.scale, a.Scale[:c.Out])
-	}
+	used := 0
 	if a.Shift != nil {
-		copy(f.shift, a.Shift[:c.Out])
+		used = copy(f.shift, a.Shift[:c.Out])
 	}
+	clear(f.shift[used:])
 	if f.residual != nil {
 		f.flags |= kernel.ConvResidual
 	}
 	if c.Out%Lanes != 0 {
 		f.flags |= kernel.ConvClear
+		for i := range f.mask {
+			if f.mask[i] = 0; i < c.Out {
+				f.mask[i] = math.Float32frombits(1<<32 - 1)
+			}
+		}
 	}
 	var limits bool
 	if f.low, f.high, limits = a.Act.limits(a.A, a.B); limits {

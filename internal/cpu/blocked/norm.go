@@ -28,3 +28,8 @@ func norm(pool Pool, set *kernel.ConvSet, n, channels, pixels int, x, y, w, b []
 		}
 	})
 }
+
+// NormScales computes what a batch norm does to each channel: scale = w ÷ √(variance + ε), shift = b − mean·scale.
+func NormScales(scale, shift, w, b, mean, variance []float32, eps float64) {
+	best().Scales(scale, shift, w, b, mean, variance, eps)
+}

@@ -55,7 +55,7 @@ func (w *Window) each(pool Pool, body func(plane, row int, offsets []int)) {
 		taps = (w.Height/w.OutHeight + 2) * (w.Width/w.OutWidth + 2)
 	}
 	cost := w.OutWidth * taps
-	pool.For(rows, max(1, 4096/max(1, cost)), func(from, to int) {
+	pool.For(rows, max(1, 512/max(1, cost)), func(from, to int) {
 		offsets := make([]int, 0, taps)
 		for i := from; i < to; i++ {
 			body(i/w.OutHeight, i%w.OutHeight, offsets)

@@ -69,6 +69,9 @@ type ConvSet struct {
 	largest, mean []convFunc
 	sumWide       func(count int, x *float32, sums *float64)
 	norm          func(tile *byte)
+	// scales computes scaleLanes channels at a time; nil in Go.
+	scales     func(count int, scale, shift, w, b, mean, variance *float32, eps float64)
+	scaleLanes int
 	// winogradIn and so on are for tiles of 2×2 and of 4×4 pixels.
 	winogradIn, winogradOut, winogradWeights [2]convFunc
 }

@@ -51,3 +51,19 @@ func normTile(t *NormTile) {
 		}
 	}
 }
+
+// Scales computes what a batch norm does to each channel: scale = w ÷ √(variance + ε), shift = b − mean·scale. It rounds
+// once.
+func (s *ConvSet) Scales(scale, shift, w, b, mean, variance []float32, eps float64) {
+	n := len(scale)
+	shift, w, b, mean, variance = shift[:n], w[:n], b[:n], mean[:n], variance[:n]
+	from := 0
+	if s.scales != nil && n >= s.scaleLanes {
+		from = n / s.scaleLanes * s.scaleLanes
+		s.scales(n/s.scaleLanes, &scale[0], &shift[0], &w[0], &b[0], &mean[0], &variance[0], eps)
+	}
+	for i := from; i < n; i++ {
+		v := float64(w[i]) / math.Sqrt(float64(variance[i])+eps)
+		scale[i], shift[i] = float32(v), float32(float64(b[i])-float64(float64(mean[i])*v))
+	}
+}

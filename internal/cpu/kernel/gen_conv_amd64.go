@@ -134,6 +134,16 @@ func depthwise512x11(t *byte)
 //go:noescape
 func depthwise512x12(t *byte)
 
+// depthwise512x13 computes rows of tiles of 13 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x13(t *byte)
+
+// depthwise512x14 computes rows of tiles of 14 pixels; see ConvTile.
+//
+//go:noescape
+func depthwise512x14(t *byte)
+
 // max512x1 computes rows of tiles of 1 pixels; see ConvTile.
 //
 //go:noescape
@@ -203,6 +213,11 @@ func sumWide512(count int, x *float32, sums *float64)
 //
 //go:noescape
 func norm512(t *byte)
+
+// scales512 computes count times 8 channels.
+//
+//go:noescape
+func scales512(count int, scale *float32, shift *float32, w *float32, b *float32, mean *float32, variance *float32, eps float64)
 
 // winograd512In2 transforms tiles; see WinogradTile.
 //
@@ -363,6 +378,11 @@ func sumWide256(count int, x *float32, sums *float64)
 //
 //go:noescape
 func norm256(t *byte)
+
+// scales256 computes count times 4 channels.
+//
+//go:noescape
+func scales256(count int, scale *float32, shift *float32, w *float32, b *float32, mean *float32, variance *float32, eps float64)
 
 // winograd256In2 transforms tiles; see WinogradTile.
 //

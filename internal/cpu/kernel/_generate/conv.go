@@ -40,13 +40,16 @@ const (
 	tileClear
 )
 
+// weightsAhead is how many bytes before their use weights are fetched where they are used for few pixels.
+const weightsAhead = 4096
+
 // convFamily writes the kernels of package blocked.
 func convFamily() {
 	for _, s := range sets {
 		for pixels := 1; pixels <= s.rows; pixels++ {
 			s.conv(pixels, 2)
 		}
-		for pixels := 1; pixels <= min(12, s.rows); pixels++ {
+		for pixels := 1; pixels <= s.rows; pixels++ {
 			s.depthwise("depthwise", pixels)
 		}
 		for pixels := 1; pixels <= 6; pixels++ {
@@ -55,6 +58,7 @@ func convFamily() {
 		}
 		s.sumWide()
 		s.norm()
+		s.scales()
 		s.winogradFamily()
 	}
 	for pixels := 1; pixels <= sets[0].rows; pixels++ {
@@ -105,6 +109,9 @@ func (s set) conv(pixels, vectors int) {
 	products := func(k int) {
 		for n := range vectors {
 			VMOVUPS(Mem{Base: w, Disp: (vectors*k + n) * bytes}, b[n])
+			if pixels <= 2 && n*bytes%64 == 0 { // it is the weights that are waited for
+				PREFETCHT0(Mem{Base: w, Disp: (vectors*k+n)*bytes + weightsAhead})
+			}
 		}
 		for p := range pixels {
 			if vectors == 1 {

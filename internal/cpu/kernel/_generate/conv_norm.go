@@ -129,3 +129,46 @@ func (s set) norm() {
 	}
 	s.end()
 }
+
+// scales writes what a batch norm does to each channel, computed in float64: scale = w ÷ √(variance + ε), shift = b − mean·scale.
+func (s set) scales() {
+	name := "scales" + s.name
+	TEXT(name, NOSPLIT, "func(count int, scale, shift, w, b, mean, variance *float32, eps float64)")
+	Doc(fmt.Sprintf("%s computes count times %d channels.", name, s.lanes/2))
+	Pragma("noescape")
+	count := Load(Param("count"), GP64())
+	pointer := map[string]reg.Register{}
+	for _, p := range []string{"scale", "shift", "w", "b", "mean", "variance"} {
+		pointer[p] = Load(Param(p), GP64())
+	}
+	eps, err := Param("eps").Resolve()
+	if err != nil {
+		panic(err)
+	}
+	v := func(n int) reg.VecPhysical { return s.vector(n) }
+	VBROADCASTSD(eps.Addr, v(0))
+	Label("more_" + name)
+	for i, p := range []string{"variance", "w", "b", "mean"} {
+		VCVTPS2PD(Mem{Base: pointer[p]}, v(1+i))
+	}
+	VADDPD(v(0), v(1), v(1))
+	VSQRTPD(v(1), v(1))
+	VDIVPD(v(1), v(2), v(2))
+	VMULPD(v(2), v(4), v(4))
+	VSUBPD(v(4), v(3), v(3))
+	for i, p := range []string{"scale", "shift"} {
+		if s.lanes == 16 {
+			VCVTPD2PS(v(2+i), v(2+i).AsY())
+			VMOVUPS(v(2+i).AsY(), Mem{Base: pointer[p]})
+		} else {
+			VCVTPD2PSY(v(2+i), v(2+i).AsX())
+			VMOVUPS(v(2+i).AsX(), Mem{Base: pointer[p]})
+		}
+	}
+	for _, p := range []string{"scale", "shift", "w", "b", "mean", "variance"} {
+		ADDQ(Imm(uint64(2*s.lanes)), pointer[p])
+	}
+	DECQ(count)
+	JNE(LabelRef("more_" + name))
+	s.end()
+}
