@@ -17,7 +17,7 @@ type Library struct {
 	// Path is what to open in the driver's stead.
 	Path string
 
-	configure, report, take uintptr
+	configure, report, take, run uintptr
 }
 
 // New builds and opens the driver, and begins anew with settings, "key=value" with spaces between: memory, pinned (bytes,
@@ -40,6 +40,7 @@ func at(t testing.TB, path, settings string) *Library {
 	}
 	for name, p := range map[string]*uintptr{
 		"simcuConfigure": &l.configure, "simcuReport": &l.report, "simcuTake": &l.take,
+		"simcuRun": &l.run,
 	} {
 		if *p, err = purego.Dlsym(handle, name); err != nil {
 			t.Fatal(err)

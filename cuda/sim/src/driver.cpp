@@ -535,6 +535,7 @@ API cuModuleLoadDataEx(module **to, const char *text, unsigned n, const int *nam
 		delete m;
 		return code;
 	}
+	m->text = std::make_shared<std::string>(text);
 	w.modules.insert(m);
 	*to = m;
 	return 0;
@@ -564,7 +565,7 @@ API cuModuleGetFunction(function **to, module *m, const char *name) {
 		w.message = w.detail = std::string(name) + ": the PTX is not of the source that was compiled for the host";
 		return invalid_ptx;
 	}
-	*to = new function{&host->second, name};
+	*to = new function{&host->second, name, m->text};
 	return 0;
 }
 
@@ -626,6 +627,7 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 		return refuse(f->name + ": " + std::to_string(size) + " bytes of " + std::to_string(at.size()) +
 			" parameters, the kernel takes " + std::to_string(want) + " of " + std::to_string(places.size()), invalid_value);
 	auto kept = std::make_shared<std::vector<char>>(packed, packed + size);
+	auto regions = std::make_shared<std::vector<uint64_t>>();
 	for (int i = 0; i < f->entry->count; i++) {
 		const simt::parameter &p = f->entry->parameters[i];
 		if (!p.pointer)
@@ -642,6 +644,7 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 			if (address >= x.first && address <= x.first + x.second)
 				low = x.first, bytes = x.second;
 		touch(s, low, bytes, p.writes, f->name.c_str());
+		regions->insert(regions->end(), {low, bytes, p.writes});
 	}
 	w.launches++;
 	if (late) {
@@ -649,7 +652,15 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 		return 0;
 	}
 	unsigned order = w.set.lazy ? w.set.seed : 0;
+	auto run = w.run;
 	enqueue(s, w.set.launch_ns, [=] {
+		if (run) {
+			char error[1024] = "";
+			foreign_launch l = {f->text->data(), f->text->size(), f->name.c_str(), kept->data(), kept->size(), {gx, gy, gz},
+				{bx, by, bz}, shared, regions->data(), regions->size() / 3, error, sizeof error};
+			run(&l);
+			return std::string(error);
+		}
 		return simt::run(*f->entry, kept->data(), {gx, gy, gz}, {bx, by, bz}, shared, order);
 	});
 	return 0;
@@ -690,6 +701,13 @@ API simcuSubAlloc(uint64_t address, size_t bytes) {
 // simcuOffsets says where the next launch's parameters were put.
 API simcuOffsets(const int *list, int n) {
 	offsets.assign(list, list + n);
+	return 0;
+}
+
+// simcuRun gives all further launches to a function; null is the kernels that are compiled in.
+API simcuRun(void (*run)(foreign_launch *)) {
+	locked lock(the().mutex);
+	the().run = run;
 	return 0;
 }
 

@@ -47,11 +47,27 @@ struct allocation {
 
 struct module {
 	ptx::image image;
+	std::shared_ptr<std::string> text;
+};
+
+// A launch as it is given to who runs it instead of the kernels that are compiled in.
+struct foreign_launch {
+	const char *text; // the PTX
+	size_t text_bytes;
+	const char *name, *packed;
+	size_t packed_bytes;
+	unsigned grid[3], size[3];
+	size_t shared_bytes;
+	const uint64_t *regions; // address, bytes and whether they may be written, of each
+	size_t count;
+	char *error; // what went wrong, "" is nothing
+	size_t error_bytes;
 };
 
 struct function {
 	const simt::entry *entry;
 	std::string name;
+	std::shared_ptr<std::string> text;
 	size_t shared_limit = 48 << 10;
 };
 
@@ -99,6 +115,8 @@ struct world {
 	int races = 0, unpinned = 0, launches = 0, copies = 0;
 	size_t bytes_in = 0, bytes_out = 0;
 	double span = 0;
+	// run, if there is one, runs launches.
+	void (*run)(foreign_launch *) = nullptr;
 	// detail is what the next cuGetErrorString adds.
 	std::string first_race, message, detail;
 };

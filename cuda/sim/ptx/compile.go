@@ -1,0 +1,481 @@
+package ptx
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A scalar is a type of the ISA: 's', 'u', 'b', 'f' or 'p', and its bits. bf16 is 'h', tf32 't'.
+type scalar struct {
+	kind byte
+	bits int
+}
+
+var scalars = map[string]scalar{
+	"s8": {'s', 8}, "s16": {'s', 16}, "s32": {'s', 32}, "s64": {'s', 64},
+	"u8": {'u', 8}, "u16": {'u', 16}, "u32": {'u', 32}, "u64": {'u', 64},
+	"b8": {'b', 8}, "b16": {'b', 16}, "b32": {'b', 32}, "b64": {'b', 64},
+	"f16": {'f', 16}, "f32": {'f', 32}, "f64": {'f', 64}, "bf16": {'h', 16}, "tf32": {'t', 32}, "pred": {'p', 1},
+	"f16x2": {'f', 17}, "bf16x2": {'h', 17},
+}
+
+// parseType reads the name of a type.
+func parseType(name string) (scalar, bool) {
+	t, ok := scalars[name]
+	return t, ok
+}
+
+// extend makes 64 bits of the low bits of a register.
+func (t scalar) extend(x uint64) uint64 {
+	switch {
+	case t.kind == 's':
+		switch t.bits {
+		case 8:
+			return uint64(int8(x))
+		case 16:
+			return uint64(int16(x))
+		case 32:
+			return uint64(int32(x))
+		}
+		return x
+	case t.bits < 64:
+		return x & (1<<t.bits - 1)
+	}
+	return x
+}
+
+// An action is what an instruction does.
+type action func(t *thread)
+
+// An instruction is one that was made ready to run.
+type instruction struct {
+	do     action
+	guard  int32 // the register of the predicate, or -1
+	negate bool
+	line   int32
+}
+
+// A target is where a branch goes.
+type target struct {
+	pc, line int
+	known    bool
+}
+
+// A register's slot and bits.
+type register struct {
+	slot, bits int
+}
+
+// A Kernel is an entry that was made ready to run, with what it calls. It can run several launches at a time.
+type Kernel struct {
+	Name string
+
+	m              *Module
+	code           []instruction
+	parameters     []declaration
+	parameterBytes int
+	frameBytes     int // of the parameters of calls
+	sharedBytes    int // that the kernel declares
+	localBytes     int
+	slots          int
+	initial        []initial
+	special        []special
+	waits          bool // for other threads
+}
+
+// An initial is a register that holds a constant.
+type initial struct {
+	slot  int
+	value uint64
+}
+
+// A special is a register that tells a thread where it is.
+type special struct {
+	slot int
+	of   func(t *thread) uint64
+}
+
+// A compiler makes a kernel ready.
+type compiler struct {
+	*Kernel
+	scopes    []map[string]any // register, or variable
+	constants map[uint64]int
+	specials  map[string]int
+	labels    map[string]*target
+	// entries are the functions that are called: where they begin, and where they find their operands.
+	entries map[string]*called
+	pending []*called
+	line    int
+}
+
+// A called is a function as linked into a kernel, once: there is no recursion.
+type called struct {
+	f                   *function
+	at                  target
+	results, parameters []variable
+	calls               map[string]bool
+}
+
+func (c *compiler) fail(format string, args ...any) {
+	panic(failure{&SyntaxError{Line: c.line, Reason: fmt.Sprintf(format, args...)}})
+}
+
+// Kernel makes an entry ready to run. The error is a *SyntaxError where an instruction is not known.
+func (m *Module) Kernel(name string) (k *Kernel, err error) {
+	if k, ok := m.linked[name]; ok {
+		return k, nil
+	}
+	f, ok := m.functions[name]
+	if !ok || !f.entry {
+		return nil, fmt.Errorf("no kernel %s", name)
+	}
+	defer recovered(&err)
+	c := &compiler{
+		Kernel: &Kernel{Name: name, m: m, parameters: f.parameters, sharedBytes: m.sharedBytes},
+		scopes: []map[string]any{{}}, constants: make(map[uint64]int), specials: make(map[string]int),
+		entries: make(map[string]*called), line: f.line,
+	}
+	for n, v := range m.variables {
+		c.scopes[0][n] = v
+	}
+	for _, d := range f.parameters {
+		c.parameterBytes = rounded(c.parameterBytes, d.align)
+		v := variable{in: inParameter, offset: uint64(c.parameterBytes), bytes: d.bytes()}
+		c.scopes[0][d.name] = v
+		if c.parameterBytes += d.bytes(); c.parameterBytes > maxParameterBytes {
+			c.fail("%d bytes of parameters", c.parameterBytes)
+		}
+	}
+	top := &called{f: f, calls: make(map[string]bool)}
+	c.function(top)
+	for len(c.pending) > 0 {
+		next := c.pending[0]
+		c.pending = c.pending[1:]
+		c.function(next)
+	}
+	c.acyclic(top, 0)
+	m.linked[name] = c.Kernel
+	return c.Kernel, nil
+}
+
+// acyclic fails where functions call each other in a circle.
+func (c *compiler) acyclic(f *called, depth int) {
+	if depth > maxDepth {
+		c.fail("%s: calls of calls without an end", f.f.name)
+	}
+	for name := range f.calls {
+		c.acyclic(c.entries[name], depth+1)
+	}
+}
+
+// function appends a function's code.
+func (c *compiler) function(f *called) {
+	c.labels = make(map[string]*target)
+	c.scopes = append(c.scopes[:1:1], make(map[string]any))
+	for i, d := range f.f.parameters {
+		if f.parameters != nil {
+			c.declare(d.name, f.parameters[i])
+		}
+	}
+	for i, d := range f.f.results {
+		c.declare(d.name, f.results[i])
+	}
+	f.at.pc, f.at.known = len(c.code), true
+	for i := range f.f.body {
+		s := &f.f.body[i]
+		c.line = s.line
+		switch s.kind {
+		case isOpen:
+			c.scopes = append(c.scopes, make(map[string]any))
+		case isClose:
+			if len(c.scopes) > 2 {
+				c.scopes = c.scopes[:len(c.scopes)-1]
+			}
+		case isLabel:
+			l := c.label(s.op)
+			if l.known {
+				c.fail("the label %s is there twice", s.op)
+			}
+			l.pc, l.known = len(c.code), true
+		case isDeclaration:
+			c.declaration(s.decl)
+		case isInstruction:
+			c.instruction(s, f)
+		}
+	}
+	for name, l := range c.labels {
+		if !l.known {
+			c.line = l.line
+			c.fail("there is no label %s", name)
+		}
+	}
+	c.emit((*thread).leave, nil)
+}
+
+func (c *compiler) declare(name string, what any) {
+	scope := c.scopes[len(c.scopes)-1]
+	if _, twice := scope[name]; twice {
+		c.fail("%s is there twice", name)
+	}
+	scope[name] = what
+}
+
+func (c *compiler) declaration(d declaration) {
+	switch d.space {
+	case ".reg":
+		bits := min(max(d.bits, 1), 64)
+		if !d.ranged {
+			c.declare(d.name, register{c.slot(), bits})
+			return
+		}
+		for i := range d.count {
+			c.declare(fmt.Sprintf("%s%d", d.name, i), register{c.slot(), bits})
+		}
+	case ".local":
+		c.declare(d.name, c.place(inLocal, &c.localBytes, d, maxVariableBytes))
+	case ".shared":
+		c.declare(d.name, c.place(inShared, &c.sharedBytes, d, maxSharedBytes))
+	case ".param":
+		c.declare(d.name, c.frame(d))
+	}
+}
+
+// frame places an operand of calls, which each thread has.
+func (c *compiler) frame(d declaration) variable {
+	v := c.place(inParameter, &c.frameBytes, d, maxVariableBytes)
+	v.offset += frameBase
+	return v
+}
+
+func (c *compiler) place(in space, used *int, d declaration, most int) variable {
+	*used = rounded(*used, d.align)
+	v := variable{in: in, offset: uint64(*used), bytes: d.bytes()}
+	if *used += d.bytes(); *used > most {
+		c.fail("%s: %d bytes are more than there can be", d.name, *used)
+	}
+	return v
+}
+
+func (c *compiler) slot() int {
+	if c.slots++; c.slots > maxRegisters {
+		c.fail("more than %d registers", maxRegisters)
+	}
+	return c.slots - 1
+}
+
+func (c *compiler) label(name string) *target {
+	l, ok := c.labels[name]
+	if !ok {
+		l = &target{line: c.line}
+		c.labels[name] = l
+	}
+	return l
+}
+
+func (c *compiler) emit(do action, s *statement) {
+	in := instruction{do: do, guard: -1, line: int32(c.line)}
+	if s != nil && s.guard != "" {
+		r := c.dst(operand{kind: isName, name: s.guard})
+		if r.bits != 1 {
+			c.fail("%s is no predicate", s.guard)
+		}
+		in.guard, in.negate = int32(r.slot), s.negate
+	}
+	c.code = append(c.code, in)
+}
+
+// lookup finds what a name stands for where the compiler is.
+func (c *compiler) lookup(name string) (any, bool) {
+	for i := len(c.scopes) - 1; i >= 0; i-- {
+		if what, ok := c.scopes[i][name]; ok {
+			return what, true
+		}
+	}
+	return nil, false
+}
+
+// dst returns the register that an operand names. An underscore is one that nobody reads.
+func (c *compiler) dst(o operand) register {
+	if o.kind == isName && o.name == "_" {
+		return register{c.slot(), 64}
+	}
+	what, ok := c.lookup(o.name)
+	r, is := what.(register)
+	if o.kind != isName || !ok || !is {
+		c.fail("%q is no register", o.name)
+	}
+	return r
+}
+
+// src returns the slot that holds an operand: a register, a constant, a variable's address, or where the thread is.
+func (c *compiler) src(o operand) int {
+	switch o.kind {
+	case isNumber:
+		return c.constant(o.bits)
+	case isName:
+		switch what, ok := c.lookup(o.name); v := what.(type) {
+		case register:
+			return v.slot
+		case variable:
+			if v.dynamic {
+				return c.tells("dynamic", func(t *thread) uint64 { return uint64(t.b.dynamicAt) })
+			}
+			return c.constant(v.offset)
+		default:
+			if of, special := specials[o.name]; !ok && special {
+				return c.tells(o.name, of)
+			}
+			c.fail("%q is not declared", o.name)
+		}
+	}
+	c.fail("an operand of another kind must be here")
+	return 0
+}
+
+func (c *compiler) constant(bits uint64) int {
+	at, ok := c.constants[bits]
+	if !ok {
+		at = c.slot()
+		c.constants[bits] = at
+		c.initial = append(c.initial, initial{at, bits})
+	}
+	return at
+}
+
+func (c *compiler) tells(name string, of func(t *thread) uint64) int {
+	at, ok := c.specials[name]
+	if !ok {
+		at = c.slot()
+		c.specials[name] = at
+		c.special = append(c.special, special{at, of})
+	}
+	return at
+}
+
+// specials are the registers that tell a thread where it is.
+var specials = map[string]func(t *thread) uint64{
+	"%tid.x":    func(t *thread) uint64 { return uint64(t.at[0]) },
+	"%tid.y":    func(t *thread) uint64 { return uint64(t.at[1]) },
+	"%tid.z":    func(t *thread) uint64 { return uint64(t.at[2]) },
+	"%ntid.x":   func(t *thread) uint64 { return uint64(t.b.l.Block[0]) },
+	"%ntid.y":   func(t *thread) uint64 { return uint64(t.b.l.Block[1]) },
+	"%ntid.z":   func(t *thread) uint64 { return uint64(t.b.l.Block[2]) },
+	"%ctaid.x":  func(t *thread) uint64 { return uint64(t.b.at[0]) },
+	"%ctaid.y":  func(t *thread) uint64 { return uint64(t.b.at[1]) },
+	"%ctaid.z":  func(t *thread) uint64 { return uint64(t.b.at[2]) },
+	"%nctaid.x": func(t *thread) uint64 { return uint64(t.b.l.Grid[0]) },
+	"%nctaid.y": func(t *thread) uint64 { return uint64(t.b.l.Grid[1]) },
+	"%nctaid.z": func(t *thread) uint64 { return uint64(t.b.l.Grid[2]) },
+	"%laneid":   func(t *thread) uint64 { return uint64(t.id % warpThreads) },
+	"%lanemask_lt": func(t *thread) uint64 {
+		return 1<<(t.id%warpThreads) - 1
+	},
+	"WARP_SZ": func(*thread) uint64 { return warpThreads },
+}
+
+// args checks the number of operands.
+func (c *compiler) args(s *statement, n int) []operand {
+	if len(s.args) != n {
+		c.fail("%s has %d operands, not %d", s.op, len(s.args), n)
+	}
+	return s.args
+}
+
+// address returns the base and the offset of an operand in brackets.
+func (c *compiler) address(o operand) (slot int, offset uint64) {
+	if o.kind != isAddress {
+		c.fail("an address must be here")
+	}
+	return c.src(o.args[0]), o.bits
+}
+
+// registers returns the registers of {a, b}, or of one operand.
+func (c *compiler) registers(o operand) []register {
+	if o.kind != isVector {
+		return []register{c.dst(o)}
+	}
+	var list []register
+	for _, a := range o.args {
+		list = append(list, c.dst(a))
+	}
+	return list
+}
+
+// sources returns the slots of {a, b}, or of one operand.
+func (c *compiler) sources(o operand) []int {
+	if o.kind != isVector {
+		return []int{c.src(o)}
+	}
+	var list []int
+	for _, a := range o.args {
+		list = append(list, c.src(a))
+	}
+	return list
+}
+
+// A form is an instruction's name, cut at the dots.
+type form struct {
+	name  string
+	mods  []string
+	types []scalar
+	// flags are the modifiers that are no types, but those taken.
+	flags map[string]bool
+}
+
+func cut(op string) form {
+	f := form{flags: make(map[string]bool)}
+	parts := strings.Split(op, ".")
+	f.name, f.mods = parts[0], parts[1:]
+	for _, m := range f.mods {
+		if t, ok := parseType(m); ok {
+			f.types = append(f.types, t)
+		} else {
+			f.flags[m] = true
+		}
+	}
+	return f
+}
+
+// take reports whether a modifier is there, and takes it.
+func (f *form) take(flag string) bool {
+	has := f.flags[flag]
+	delete(f.flags, flag)
+	return has
+}
+
+// builders make instructions, by the first part of their names. They return nil where they do not know a form.
+var builders map[string]func(c *compiler, f *form, s *statement) action
+
+func init() {
+	builders = map[string]func(c *compiler, f *form, s *statement) action{
+		"mov": buildMove, "ld": buildLoad, "st": buildStore, "atom": buildAtomic, "red": buildAtomic, "cvta": buildAddress,
+		"add": buildBinary, "sub": buildBinary, "mul": buildBinary, "div": buildBinary, "rem": buildBinary, "min": buildBinary,
+		"max": buildBinary, "and": buildBinary, "or": buildBinary, "xor": buildBinary, "shl": buildBinary, "shr": buildBinary,
+		"mul24": nil, "addc": buildCarry, "subc": buildCarry, "madc": buildCarry, "mad": buildMulAdd, "fma": buildMulAdd,
+		"abs": buildUnary, "neg": buildUnary, "not": buildUnary, "clz": buildUnary, "popc": buildUnary, "brev": buildUnary,
+		"sqrt": buildUnary, "rcp": buildUnary, "rsqrt": buildUnary, "ex2": buildUnary, "lg2": buildUnary, "sin": buildUnary,
+		"cos": buildUnary, "tanh": buildUnary, "cvt": buildConvert, "setp": buildCompare, "selp": buildSelect,
+		"bfi": buildBits, "bfe": buildBits, "prmt": buildBits, "shf": buildBits, "lop3": buildBits, "dp4a": buildBits,
+		"bra": buildBranch, "ret": buildLeave, "exit": buildExit, "trap": buildTrap, "bar": buildBarrier, "barrier": buildBarrier,
+		"membar": buildFence, "fence": buildFence, "shfl": buildShuffle, "vote": buildVote, "activemask": nil,
+		"mma": buildMultiply, "ldmatrix": buildLoadMatrix, "cp": buildCopy,
+	}
+}
+
+// instruction appends an instruction.
+func (c *compiler) instruction(s *statement, in *called) {
+	if strings.HasPrefix(s.op, "call") {
+		c.call(s, in)
+		return
+	}
+	f := cut(s.op)
+	build := builders[f.name]
+	var do action
+	if build != nil {
+		do = build(c, &f, s)
+	}
+	if do == nil || len(f.flags) > 0 {
+		c.fail("%s is not known", s.op)
+	}
+	c.emit(do, s)
+}

@@ -1,0 +1,41 @@
+package ptx_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/optimem/optimem/cuda/sim/ptx"
+)
+
+// TestKnowsWhatShips makes every committed kernel ready.
+func TestKnowsWhatShips(t *testing.T) {
+	images, err := filepath.Glob("../../kernels/ptx/*.ptx")
+	if err != nil || len(images) == 0 {
+		t.Fatal(images, err)
+	}
+	for _, path := range images {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := ptx.Parse(text)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if len(m.Kernels()) == 0 || m.Version != 78 {
+			t.Errorf("%s: version %d, kernels %v", path, m.Version, m.Kernels())
+		}
+		for _, name := range m.Kernels() {
+			k, err := m.Kernel(name)
+			var wrong *ptx.SyntaxError
+			if errors.As(err, &wrong) {
+				t.Errorf("%s:%v", path, err)
+			} else if err != nil || k.Len() == 0 {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
