@@ -44,6 +44,10 @@ func open(t testing.TB, settings string) (*cuda.Device, *sim.Library) {
 // TestCompliance runs every op that PyTorch was recorded with and that has a kernel. The others are listed.
 func TestCompliance(t *testing.T) {
 	dev, _ := open(t, "order=lazy:1 memory=1G")
+	comply(t, dev)
+}
+
+func comply(t *testing.T, dev *cuda.Device) {
 	cases, err := devicetest.Cases()
 	if err != nil {
 		t.Fatal(err)

@@ -61,6 +61,10 @@ func (w *written) result(dev device.Device, g *layers.Graph) *tensor.Tensor {
 // TestFused: what [layers.Optimise] makes of a graph gives the same as the graph, chains to the bit.
 func TestFused(t *testing.T) {
 	dev, _ := open(t, "order=lazy:2 memory=64M")
+	compareFused(t, dev)
+}
+
+func compareFused(t *testing.T, dev device.Device) {
 	type writes func(w *written) layers.Operand
 	window := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
 	conv := func(w *written, channels int) layers.Operand {

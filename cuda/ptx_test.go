@@ -3,60 +3,163 @@
 package cuda_test
 
 import (
-	"strconv"
+	"encoding/binary"
+	"flag"
+	"io/fs"
+	"math"
+	"strings"
 	"testing"
 
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/cuda/kernels"
+	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/cuda/sim/ptx"
+	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/layers"
-	"github.com/optimem/optimem/models"
-	"time"
+	"github.com/optimem/optimem/tensor"
 )
 
-// TestCommittedPTX computes the recorded calls from the PTX that ships.
+// TestCommittedPTX computes, from the PTX that ships, what PyTorch was recorded with, what is fused, and what neither asks
+// for. Every kernel runs.
 func TestCommittedPTX(t *testing.T) {
+	if testing.Short() {
+		t.Skip("interpreting every kernel takes long under the race detector")
+	}
 	dev, lib := open(t, "order=lazy:1 memory=1G")
 	in := lib.Interpret(t)
-	t.Cleanup(func() {
-		for _, f := range []string{"attention", "cast", "conv", "copy", "elementwise", "index", "linear", "pool", "recurrent", "resample", "rows", "sort", "special"} {
-			text, _ := kernels.Image(f, 80)
-			m, _ := ptx.Parse(text)
-			for _, name := range m.Kernels() {
-				k, _ := m.Kernel(name)
-				ran, _ := in.Ran(name)
-				t.Logf("COVER %s %d of %d %.0f%%", name, ran, k.Len(), 100*float64(ran)/float64(k.Len()))
-			}
-		}
-	})
-	cases, err := devicetest.Cases()
+	t.Run("recorded", func(t *testing.T) { comply(t, dev) })
+	t.Run("fused", func(t *testing.T) { compareFused(t, dev) })
+	t.Run("further", func(t *testing.T) { compareFurther(t, dev) })
+	if some := flag.Lookup("test.run").Value.String(); !t.Failed() && !strings.Contains(some, "/") {
+		covered(t, in)
+	}
+}
+
+// covered fails for kernels that did not run, and logs how much of the instructions did.
+func covered(t *testing.T, in *sim.Interpreter) {
+	t.Helper()
+	sources, err := fs.Glob(kernels.Sources, "*.cu")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range cases {
-		g, err := models.BuildCall(layers.Standard(), c.Target, c.Args)
+	entries, instructions, ran := 0, 0, 0
+	for _, source := range sources {
+		image, err := kernels.Image(strings.TrimSuffix(source, ".cu"), 80)
 		if err != nil {
-			t.Fatalf("%s%v: %v", c.Target, c.Args, err)
+			t.Fatal(err)
 		}
-		t.Run(c.Name, func(t *testing.T) {
-			lowered, err := cuda.Lower(g)
+		m, err := ptx.Parse(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range m.Kernels() {
+			did, all := in.Ran(name)
+			if did == 0 {
+				t.Errorf("%s was never launched", name)
+			}
+			entries, instructions, ran = entries+1, instructions+all, ran+did
+		}
+	}
+	t.Logf("%d kernels, %d of %d instructions ran", entries, ran, instructions)
+}
+
+// numbers returns a tensor of numbers between −2 and 2, or of whole ones.
+func numbers(d tensor.DType, shape ...int) *tensor.Tensor {
+	c := &tensor.Tensor{DType: d, Layout: tensor.Contiguous(shape...)}
+	n, _ := c.Layout.NumElements()
+	for i := range n {
+		x := float64(int64(uint32(i+13)*2654435761)%4001)/1000 - 2
+		switch d {
+		case tensor.Float64:
+			c.Data = binary.LittleEndian.AppendUint64(c.Data, math.Float64bits(x))
+		case tensor.Complex128:
+			c.Data = binary.LittleEndian.AppendUint64(c.Data, math.Float64bits(x))
+			c.Data = binary.LittleEndian.AppendUint64(c.Data, math.Float64bits(-x/3))
+		case tensor.Float32:
+			c.Data = binary.LittleEndian.AppendUint32(c.Data, math.Float32bits(float32(x)))
+		case tensor.Float16:
+			c.Data = binary.LittleEndian.AppendUint16(c.Data, tensor.Float16FromFloat32(float32(x)))
+		case tensor.BFloat16:
+			c.Data = binary.LittleEndian.AppendUint16(c.Data, uint16(math.Float32bits(float32(x))>>16))
+		case tensor.Bool:
+			c.Data = append(c.Data, byte(i*i/3%2))
+		case tensor.UInt8:
+			c.Data = append(c.Data, byte(7*i+1))
+		}
+	}
+	return c
+}
+
+// compareFurther runs on a device and on the CPU what no recorded call is.
+func compareFurther(t *testing.T, dev device.Device) {
+	pool := cpu.NewPool(1)
+	defer pool.Close()
+	window := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
+	images := layers.Attrs{"kernel": []int{2, 2}, "stride": []int{1, 1}, "padding": []int{1, 0}, "dilation": []int{1, 1}}
+	places := tensor.Of([]int64{3, 6, 0, 9}, 1, 1, 2, 2)
+	conv := func(d tensor.DType) []*tensor.Tensor {
+		return []*tensor.Tensor{numbers(d, 2, 3, 6, 5), numbers(d, 20, 3, 3, 3), numbers(d, 20)}
+	}
+	long := numbers(tensor.Float32, 1, 2, 5, 130)
+	const c128 = tensor.Complex128
+	for name, c := range map[string]struct {
+		kind  layers.Kind
+		attrs layers.Attrs
+		in    []*tensor.Tensor
+		bound float64
+	}{
+		"conv of float64":   {"conv", window, conv(tensor.Float64), 1e-13},
+		"conv of float16":   {"conv", window, conv(tensor.Float16), 1e-3},
+		"conv of bfloat16":  {"conv", window, conv(tensor.BFloat16), 8e-3},
+		"attention, wide":   {"scaled_dot_product_attention", layers.Attrs{"scale": 0.1}, []*tensor.Tensor{long, long, long}, 1e-6},
+		"im2col":            {"im2col", images, []*tensor.Tensor{numbers(c128, 1, 2, 4, 3)}, 0},
+		"where":             {"where", nil, []*tensor.Tensor{numbers(tensor.Bool, 5), numbers(c128, 5), numbers(tensor.Complex128, 5)}, 0},
+		"triu":              {"triu", layers.Attrs{"diagonal": 1}, []*tensor.Tensor{numbers(c128, 4, 5)}, 0},
+		"interpolate":       {"interpolate", layers.Attrs{"size": []int{5, 7}, "mode": "nearest"}, []*tensor.Tensor{numbers(c128, 1, 2, 3, 4)}, 0},
+		"unpool of uint8":   {"max_unpool", layers.Attrs{"size": []int{3, 4}}, []*tensor.Tensor{numbers(tensor.UInt8, 1, 1, 2, 2), places}, 0},
+		"unpool of float64": {"max_unpool", layers.Attrs{"size": []int{3, 4}}, []*tensor.Tensor{numbers(tensor.Float64, 1, 1, 2, 2), places}, 0},
+		"masked, 1":         masked(tensor.UInt8),
+		"masked, 2":         masked(tensor.Float16),
+		"masked, 16":        masked(c128),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &layers.Graph{Modules: make(map[string]layers.Operand)}
+			op := layers.Op{Kind: c.kind, Attrs: c.attrs}
+			for _, x := range c.in {
+				op.In = append(op.In, g.Whole(g.AddConst(x)))
+			}
+			out, err := g.Emit(layers.Standard(), op)
 			if err != nil {
 				t.Fatal(err)
 			}
-			start := time.Now()
-			out, err := interpret(t.Context(), dev, lowered, c.Inputs)
-			if d := time.Since(start); d > 100*time.Millisecond {
-				t.Logf("SLOW %v %s", d, c.Name)
-			}
+			g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
+			l, err := cuda.Lower(g)
 			if err != nil {
-				t.Fatalf("%s%v: %v", c.Target, c.Args, err)
+				t.Fatal(err)
 			}
-			for i, want := range c.Outputs {
-				if err := devicetest.Compare(out[strconv.Itoa(i)], want, c.Bound); err != nil {
-					t.Errorf("%s%v: result %d: %v", c.Target, c.Args, i, err)
-				}
+			got, err := interpret(t.Context(), dev, l, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := devicetest.Compare(got["y"], want["y"], c.bound); err != nil {
+				t.Error(err)
 			}
 		})
 	}
+}
+
+func masked(d tensor.DType) (c struct {
+	kind  layers.Kind
+	attrs layers.Attrs
+	in    []*tensor.Tensor
+	bound float64
+}) {
+	c.kind, c.in = "masked_scatter", []*tensor.Tensor{numbers(d, 9), numbers(tensor.Bool, 9), numbers(d, 10)}
+	return c
 }

@@ -3,6 +3,8 @@
 // that is too new, launches whose parameters are not the kernel's), executes the streams' work late and in random orders
 // that events allow, finds accesses that no event orders, keeps a clock of its own, and fails where it is told to.
 //
+// [Library.Interpret] makes it run the PTX that it is given instead, thread by thread.
+//
 // It is for tests. What it says of time follows from rates that it was given, and what it computes is in the last bits the
 // host's, not a GPU's.
 //

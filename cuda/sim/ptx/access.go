@@ -150,7 +150,7 @@ func buildAtomic(c *compiler, f *form, s *statement) action {
 		return nil
 	}
 	typ := f.types[0]
-	if typ.bits != 32 && typ.bits != 64 || typ.kind == 'f' && names[op] != "add" {
+	if typ.bits != 32 && typ.bits != 64 || typ.kind == 't' || typ.kind == 'f' && names[op] != "add" {
 		return nil
 	}
 	args := s.args
@@ -221,8 +221,8 @@ func buildAddress(c *compiler, f *form, s *statement) action {
 	}
 	args := c.args(s, 2)
 	d, a := c.dst(args[0]).slot, c.src(args[1])
-	base := map[space]uint64{inGlobal: 0, inShared: sharedBase, inLocal: localBase}
-	by, ok := base[in]
+	bases := map[space]uint64{inGlobal: 0, inShared: sharedBase, inLocal: localBase}
+	by, ok := bases[in]
 	if !ok {
 		return nil
 	}

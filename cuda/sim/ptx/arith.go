@@ -30,6 +30,9 @@ func buildBinary(c *compiler, f *form, s *statement) action {
 	if typ.kind == 'f' {
 		return buildFloat(c, f, s)
 	}
+	if logic := f.name == "and" || f.name == "or" || f.name == "xor"; !typ.integer() && !(logic && typ.kind == 'p') {
+		return nil
+	}
 	args := c.args(s, 3)
 	d, a, b := c.dst(args[0]).slot, c.src(args[1]), c.src(args[2])
 	carries := f.take("cc")
@@ -188,7 +191,7 @@ func carry(name string, typ scalar, d, a, b int, in, out bool) action {
 
 // buildCarry makes addc, subc and madc.
 func buildCarry(c *compiler, f *form, s *statement) action {
-	if len(f.types) != 1 || f.types[0].kind == 'f' {
+	if len(f.types) != 1 || !f.types[0].integer() {
 		return nil
 	}
 	out := f.take("cc")
@@ -229,7 +232,7 @@ func buildMulAdd(c *compiler, f *form, s *statement) action {
 	}
 	typ := f.types[0]
 	if typ.kind != 'f' {
-		if f.name != "mad" {
+		if f.name != "mad" || !typ.integer() {
 			return nil
 		}
 		if f.take("cc") {

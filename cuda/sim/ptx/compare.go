@@ -48,7 +48,7 @@ func order[T int64 | uint64 | float64](a, b T) int {
 func buildCompare(c *compiler, f *form, s *statement) action {
 	at := slices.IndexFunc(comparisons, f.take)
 	ftz := f.take("ftz")
-	if at < 0 || len(f.types) != 1 || ftz && f.types[0] != (scalar{'f', 32}) {
+	if at < 0 || len(f.types) != 1 || !f.types[0].integer() && f.types[0].kind != 'f' || f.types[0].bits == 17 || ftz && f.types[0] != (scalar{'f', 32}) {
 		return nil
 	}
 	holds := decide(comparisons[at])
@@ -141,6 +141,11 @@ func buildBits(c *compiler, f *form, s *statement) action {
 	width := 32
 	if len(f.types) > 0 {
 		width = f.types[0].bits
+	}
+	for _, t := range f.types {
+		if !t.integer() {
+			return nil
+		}
 	}
 	if width != 32 && (width != 64 || f.name == "prmt" || f.name == "shf" || f.name == "lop3" || f.name == "dp4a") {
 		return nil

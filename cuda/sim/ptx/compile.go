@@ -55,6 +55,9 @@ type instruction struct {
 	line   int32
 }
 
+// integer reports whether a type is of integers or bits.
+func (t scalar) integer() bool { return t.kind == 's' || t.kind == 'u' || t.kind == 'b' }
+
 // A target is where a branch goes.
 type target struct {
 	pc, line int
@@ -153,19 +156,25 @@ func (m *Module) Kernel(name string) (k *Kernel, err error) {
 		c.pending = c.pending[1:]
 		c.function(next)
 	}
-	c.acyclic(top, 0)
+	c.acyclic(top, make(map[*called]int))
 	m.linked[name] = c.Kernel
 	return c.Kernel, nil
 }
 
-// acyclic fails where functions call each other in a circle.
-func (c *compiler) acyclic(f *called, depth int) {
-	if depth > maxDepth {
-		c.fail("%s: calls of calls without an end", f.f.name)
+// acyclic fails where functions call each other in a circle. What is known of a function is 1 while it is looked at.
+func (c *compiler) acyclic(f *called, known map[*called]int) {
+	if known[f] == 1 {
+		c.line = f.f.line
+		c.fail("%s calls itself", f.f.name)
 	}
+	if known[f] == 2 {
+		return
+	}
+	known[f] = 1
 	for name := range f.calls {
-		c.acyclic(c.entries[name], depth+1)
+		c.acyclic(c.entries[name], known)
 	}
+	known[f] = 2
 }
 
 // function appends a function's code.

@@ -31,7 +31,7 @@ type token struct {
 }
 
 // maxTextBytes bounds what is parsed.
-const maxTextBytes = 64 << 20
+const maxTextBytes = 16 << 20
 
 func isWord(c byte) bool {
 	return c == '_' || c == '$' || c == '%' || c == '.' || isDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'z'

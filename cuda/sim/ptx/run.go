@@ -11,6 +11,8 @@ const (
 	sliceSteps = 1 << 20
 	// maxThreads bounds a launch, so that races can name threads.
 	maxThreads = 1 << 29
+	// maxHeldBytes bounds the registers and the local memory of a block.
+	maxHeldBytes = 512 << 20
 	// defaultSteps is the number of instructions after which a launch without a limit of its own is given up.
 	defaultSteps = 20e9
 )
@@ -152,6 +154,9 @@ func (t *thread) line() int {
 // Len returns the number of instructions.
 func (k *Kernel) Len() int { return len(k.code) }
 
+// ParameterBytes returns the size of the packed parameters.
+func (k *Kernel) ParameterBytes() int { return k.parameterBytes }
+
 // Line returns the line of an instruction.
 func (k *Kernel) Line(i int) int { return int(k.code[i].line) }
 
@@ -173,6 +178,9 @@ func (k *Kernel) refuse(l *Launch) string {
 	}
 	if l.SharedBytes < 0 || l.SharedBytes > maxSharedBytes || k.sharedBytes+l.SharedBytes > maxSharedBytes {
 		return fmt.Sprintf("%d bytes of shared memory", k.sharedBytes+l.SharedBytes)
+	}
+	if held := threads * (8*k.slots + k.localBytes + k.frameBytes); held > maxHeldBytes {
+		return fmt.Sprintf("%d bytes of registers and local memory", held)
 	}
 	if l.Ran != nil && len(l.Ran) != len(k.code) {
 		return fmt.Sprintf("%d places for %d instructions", len(l.Ran), len(k.code))

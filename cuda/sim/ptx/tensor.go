@@ -20,13 +20,13 @@ func buildMultiply(c *compiler, f *form, s *statement) action {
 	args := c.args(s, 4)
 	g := fragments{d: c.registers(args[0]), a: c.sources(args[1]), b: c.sources(args[2]), c: c.sources(args[3])}
 	switch kind := f.types[1]; {
-	case f.take("m16n8k16") && kind.bits == 16:
+	case kind.bits == 16 && f.take("m16n8k16"):
 		g.k, g.perWord = 16, 2
 		g.value = func(word uint32, half int) float64 { return widened(kind, uint64(word>>(16*half))) }
-	case f.take("m16n8k8") && kind.bits == 16:
+	case kind.bits == 16 && f.take("m16n8k8"):
 		g.k, g.perWord = 8, 2
 		g.value = func(word uint32, half int) float64 { return widened(kind, uint64(word>>(16*half))) }
-	case f.take("m16n8k8") && kind.kind == 't':
+	case kind.kind == 't' && f.take("m16n8k8"):
 		// The lower bits do not reach the multipliers.
 		g.k, g.perWord = 8, 1
 		g.value = func(word uint32, _ int) float64 { return float64(float32of(uint64(word &^ 0x1fff))) }

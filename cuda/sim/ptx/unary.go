@@ -16,6 +16,9 @@ func buildUnary(c *compiler, f *form, s *statement) action {
 	if typ.kind == 'f' {
 		return buildFunction(f, typ, d, a)
 	}
+	if !typ.integer() && !(f.name == "not" && typ.kind == 'p') {
+		return nil
+	}
 	var of func(x uint64) uint64
 	width := typ.bits
 	switch f.name {
@@ -56,6 +59,9 @@ func buildFunction(f *form, typ scalar, d, a int) action {
 	how, integer, rounded := f.rounding()
 	ftz, approx := f.take("ftz"), f.take("approx")
 	if integer || how != toNearest {
+		return nil
+	}
+	if typ.bits < 32 {
 		return nil
 	}
 	// abs and neg are on the sign alone.
@@ -136,8 +142,10 @@ func buildConvert(c *compiler, f *form, s *statement) action {
 	args := c.args(s, 2)
 	to, a := c.dst(args[0]), c.src(args[1])
 	d := to.slot
-	isFloat := func(t scalar) bool { return t.kind == 'f' || t.kind == 'h' }
+	isFloat := func(t scalar) bool { return (t.kind == 'f' || t.kind == 'h') && t.bits != 17 }
 	switch {
+	case !isFloat(st) && !st.integer() || !isFloat(dt) && !dt.integer() && dt.kind != 't':
+		return nil
 	case dt.kind == 't':
 		if how != 'a' || st != (scalar{'f', 32}) || ftz || sat {
 			return nil

@@ -1,0 +1,162 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/cuda"
+	"github.com/optimem/optimem/cuda/sim"
+	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// changed runs a graph from PTX that was changed within one kernel, and returns what went wrong in it.
+func changed(t *testing.T, g *layers.Graph, kernel string, change func(body string) string) (*tensor.Tensor, error) {
+	t.Helper()
+	lib := sim.New(t, "order=lazy:1 memory=64M")
+	in := lib.Interpret(t)
+	in.Mutate = func(text []byte) []byte {
+		begin := bytes.Index(text, []byte(".visible .entry "+kernel+"("))
+		if begin < 0 {
+			return text
+		}
+		end := len(text)
+		if n := bytes.Index(text[begin+1:], []byte("\n.visible")); n >= 0 {
+			end = begin + 1 + n
+		}
+		return append(append(bytes.Clone(text[:begin]), change(string(text[begin:end]))...), text[end:]...)
+	}
+	dev, err := cuda.New(cuda.Options{Library: lib.Path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := cuda.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := interpret(t.Context(), dev, l, nil)
+	if n, _ := in.Ran(kernel); n == 0 {
+		t.Fatalf("%s was not launched: %v", kernel, err)
+	}
+	if err == nil {
+		err = dev.Close()
+	} else {
+		err = errors.Join(err, errors.New(lib.Report().Message), dev.Close())
+	}
+	return out["y"], err
+}
+
+// nth changes the n-th of what a pattern finds, and reports whether there are so many.
+func nth(body, pattern string, n int, to string) (string, bool) {
+	all := regexp.MustCompile(pattern).FindAllStringIndex(body, -1)
+	if n >= len(all) {
+		return body, false
+	}
+	return body[:all[n][0]] + to + body[all[n][1]:], true
+}
+
+// TestEveryBarrierIsNeeded leaves out each barrier of kernels in turn. Each time the interpreter misses it.
+func TestEveryBarrierIsNeeded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long under the race detector")
+	}
+	one := func(write func(w *written) layers.Operand) *layers.Graph {
+		w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
+		w.Outputs = []layers.Output{{Name: "y", Operand: write(w)}}
+		return w.Graph
+	}
+	attention := func(queries, keys, width, values int) *layers.Graph {
+		return one(func(w *written) layers.Operand {
+			return w.op("scaled_dot_product_attention", layers.Attrs{"scale": 0.2}, w.constant(false, 1, 1, queries, width),
+				w.constant(false, 1, 1, keys, width), w.constant(false, 1, 1, keys, values))
+		})
+	}
+	for kernel, graphs := range map[string][]*layers.Graph{
+		"om_product_f32": {one(func(w *written) layers.Operand {
+			return w.op("linear", nil, w.constant(false, 65, 40), w.constant(false, 70, 40), w.constant(false, 70))
+		})},
+		"om_conv_tiled_f32": {one(func(w *written) layers.Operand {
+			a := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
+			return w.op("conv", a, w.constant(false, 2, 5, 6, 5), w.constant(false, 20, 5, 3, 3), w.constant(false, 20))
+		})},
+		// Where queries have no width, one barrier is all that parts a round from the next.
+		"om_attention_f32": {attention(40, 70, 40, 33), attention(4, 70, 0, 8)},
+	} {
+		t.Run(kernel, func(t *testing.T) {
+			for _, g := range graphs {
+				if _, err := changed(t, g, kernel, func(body string) string { return body }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			more := true
+			for n := 0; more; n++ {
+				missed := false
+				for _, g := range graphs {
+					_, err := changed(t, g, kernel, func(body string) string {
+						body, more = nth(body, `bar\.sync\s+0;`, n, "")
+						return body
+					})
+					if err != nil && !strings.Contains(err.Error(), "race: byte") &&
+						!strings.Contains(err.Error(), "was not written by anyone") {
+						t.Error(err)
+					}
+					missed = missed || err != nil
+				}
+				if more && !missed {
+					t.Errorf("nobody misses barrier %d", n)
+				}
+				if !more && n == 0 {
+					t.Error("there are no barriers")
+				}
+			}
+		})
+	}
+}
+
+// TestChangedPTX: PTX with a mistake gives another result or is stopped, with the kernel and the line.
+func TestChangedPTX(t *testing.T) {
+	w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
+	y := w.op("linear", nil, w.constant(false, 5, 7), w.constant(false, 9, 7), w.constant(false, 9))
+	w.Outputs = []layers.Output{{Name: "y", Operand: y}}
+	const kernel = "om_product_f32"
+	want, err := changed(t, w.Graph, kernel, func(body string) string { return body })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ pattern, to, want string }{
+		"a sum that is a difference":                {`\tadd\.f32 `, "\tsub.f32 ", "result"},
+		"a product of another sign":                 {`fma\.rn\.f32 (\s*)(%f\d+), (%f\d+), (%f\d+), %f\d+`, "mul.f32 $1$2, $3, $4", "result"},
+		"a write behind the result":                 {`st\.global\.f32 (\s*)\[(%rd\d+)\]`, "st.global.f32 $1[$2+4096]", "out of bounds"},
+		"a write beside an element":                 {`st\.global\.f32 (\s*)\[(%rd\d+)\]`, "st.global.f32 $1[$2+2]", "misaligned"},
+		"a write to an operand":                     {`ld\.global\.f32 (\s*)(%f\d+), (\[%rd\d+\])`, "st.global.f32 $1$3, $2", "write to an operand"},
+		"a read of shared memory that nobody wrote": {`st\.shared\.f32 .*;`, "", "uninitialised shared memory"},
+		"a read before shared memory":               {`ld\.shared\.f32 (\s*)(%f\d+), \[(%rd\d+)\]`, "ld.shared.f32 $1$2, [$3-16384]", "out of bounds"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := changed(t, w.Graph, kernel, func(body string) string {
+				return regexp.MustCompile(c.pattern).ReplaceAllString(body, c.to)
+			})
+			if c.want == "result" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if devicetest.Compare(got, want, 1e-3) == nil {
+					t.Error("the result is the same")
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, not %q", err, c.want)
+			} else if place := fmt.Sprint(kernel, ": line "); !strings.Contains(err.Error(), place) {
+				t.Errorf("%v does not say where", err)
+			}
+		})
+	}
+}
