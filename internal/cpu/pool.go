@@ -30,6 +30,7 @@ type Pool struct {
 	busy     sync.Mutex
 	task     Task
 	n, grain int
+	own      pace
 
 	_ [64]byte // what follows is written while workers read the above
 	// state counts regions opened and closed in its upper half (odd is open), and workers that joined in its lower half.
@@ -69,6 +70,11 @@ const (
 	spinTime = 200 * time.Microsecond
 	// spinsYield is how many times a worker looks before it lets other goroutines run, and looks at the clock.
 	spinsYield = 32
+	// yieldTime is how long a thread computes before it lets other goroutines run: those that wait for a processor, such as
+	// a reader whose bytes have come, would else wait until the scheduler interrupts somebody, 10 ms and more.
+	yieldTime = 100 * time.Microsecond
+	// partsClock is after how many parts it looks at the clock.
+	partsClock = 4
 	// pauses is how many pause instructions there are between two looks.
 	pauses = 4
 )
@@ -133,7 +139,9 @@ func (p *Pool) share(task Task, first, n, grain int) {
 		p.wakeUp(parts - first - 1)
 	}
 	defer p.leave()
-	p.work(0)
+	for p.work(0, &p.own) {
+		goruntime.Gosched()
+	}
 }
 
 // leave closes the region and waits for the workers that joined it.
@@ -150,8 +158,9 @@ func (p *Pool) leave() {
 	p.busy.Unlock()
 }
 
-// work does parts of the region until none is left, those of a thread first.
-func (p *Pool) work(thread int) {
+// work does parts of the region until none is left, those of a thread first, or until it is time to let other goroutines
+// run: it then reports that there may be more to do.
+func (p *Pool) work(thread int, own *pace) (more bool) {
 	for k := range p.spans {
 		s := &p.spans[(thread+k)%len(p.spans)]
 		for last := s.last.Load(); ; {
@@ -160,19 +169,48 @@ func (p *Pool) work(thread int) {
 				break
 			}
 			p.task.Run(int(i)*p.grain, min((int(i)+1)*p.grain, p.n))
+			if own.shouldYield() {
+				return true
+			}
 		}
 	}
+	return false
+}
+
+// A pace is how long a thread has computed.
+type pace struct {
+	parts   int
+	yielded time.Time
+}
+
+// shouldYield is asked after each part, and reports whether it is time to let other goroutines run. Most parts take much
+// less than that: it does not look at the clock each time.
+func (p *pace) shouldYield() bool {
+	if p.parts++; p.parts%partsClock != 0 {
+		return false
+	}
+	now := time.Now()
+	if now.Sub(p.yielded) < yieldTime {
+		return false
+	}
+	p.yielded = now
+	return true
 }
 
 // worker joins regions until the pool is closed.
 func (p *Pool) worker(thread int) {
 	seen := uint64(0) // the regions opened and closed when it last looked
+	var own pace
 	for !p.quit.Load() {
 		state := p.find(seen)
 		seen = state / opened
 		if seen&1 == 1 && p.state.CompareAndSwap(state, state+1) {
-			p.work(thread)
-			p.state.Add(^uint64(0))
+			more := p.work(thread, &own)
+			p.state.Add(^uint64(0)) // nobody waits for it while others run
+			if more {
+				goruntime.Gosched()
+				seen-- // the region may go on
+			}
 			continue
 		}
 		if seen&1 == 1 {

@@ -98,6 +98,46 @@ func TestPoolEnds(t *testing.T) {
 	t.Errorf("%d goroutines, %d before", goruntime.NumGoroutine(), before)
 }
 
+// slow is work whose parts take a while, until it is over.
+type slow struct {
+	began chan struct{}
+	once  sync.Once
+	done  atomic.Int64
+	over  atomic.Bool
+}
+
+func (s *slow) Run(int, int) {
+	s.once.Do(func() { close(s.began) })
+	for start := time.Now(); time.Since(start) < 50*time.Microsecond && !s.over.Load(); {
+	}
+	s.done.Add(1)
+}
+
+// TestPoolYields: while a region has all processors, another goroutine gets to run between its parts, again and again
+// long before they are done.
+func TestPoolYields(t *testing.T) {
+	const parts, turns = 400_000, 400
+	p := NewPool(0)
+	defer p.Close()
+	work := &slow{began: make(chan struct{})}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.Do(parts, 1, work)
+	}()
+	<-work.began
+	for range turns {
+		goruntime.Gosched()
+	}
+	done := work.done.Load()
+	work.over.Store(true)
+	<-ended
+	t.Logf("%d of %d parts in %d turns", done, parts, turns)
+	if done > parts/4 {
+		t.Errorf("%d of %d parts were done before another goroutine had %d turns", done, parts, turns)
+	}
+}
+
 func TestPoolAllocates(t *testing.T) {
 	p := NewPool(2)
 	defer p.Close()
