@@ -8,15 +8,16 @@ import (
 )
 
 // Narrow returns the graph with its products of float32 allowed to round their factors to a narrower precision, "bf16":
-// linears and products of matrices get it as attribute "precision". Sums stay float32, and so does everything else. A
-// device that has no such products must refuse the attribute.
+// linears, products of matrices and convolutions get it as attribute "precision". Sums stay float32; what a convolution
+// makes may be rounded too, for the one that reads it, and everything else stays float32. A device that has no such
+// products must refuse the attribute; one that has some need not have all.
 func Narrow(g *Graph, precision string) *Graph {
 	h := *g
 	h.Ops = slices.Clone(g.Ops)
 	for i := range h.Ops {
 		op := &h.Ops[i]
 		switch op.Kind {
-		case "linear", "matmul":
+		case "linear", "matmul", "conv":
 			if g.Spec(op.In[0]).DType == tensor.Float32 {
 				op.Attrs = maps.Clone(op.Attrs)
 				if op.Attrs == nil {

@@ -41,6 +41,7 @@ func run(ctx context.Context) error {
 	threads := flag.Int("threads", 0, "threads; 0 is one for each processor")
 	inputs := flag.String("inputs", "", "safetensors file with the inputs, named so that their order is the program's")
 	mode := flag.String("mode", "resident", "resident or page")
+	precision := flag.String("precision", "", "what factors of products may be rounded to: bf16")
 	flag.Parse()
 	ckpt, err := loader.Open(flag.Arg(0))
 	if err != nil {
@@ -55,7 +56,7 @@ func run(ctx context.Context) error {
 	if *mode == "page" {
 		start = optimem.Page
 	}
-	session, err := start(ctx, model, optimem.Options{Threads: *threads})
+	session, err := start(ctx, model, optimem.Options{Threads: *threads, Precision: *precision})
 	if err != nil {
 		return err
 	}

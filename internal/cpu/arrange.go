@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/internal/cpu/blocked"
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -14,10 +15,20 @@ import (
 // sixteen (package blocked), where that is expected to take less time. Such a value is [N, ⌈C/16⌉, H, W, 16], and the ops
 // over it are kinds of this package, which Lower knows and no registry: "conv16", "pool16" and so on. "to16" and "from16"
 // stand where such a region begins and ends. Inputs and outputs of the graph stay as they are. exact keeps to sums of
-// products: no Winograd.
+// products: no Winograd. Convolutions that may round to bfloat16 are computed by the processor's matrix unit, if it has one
+// (see byUnits).
 //
 // The graph itself does not change. Every value of it that is still computed keeps its id.
 func Arrange(g *layers.Graph, exact bool) *layers.Graph {
+	g = arrange(g, exact)
+	if sets := simd.UnitSets(); sets[0].Vectors != nil {
+		g = byUnits(g, sets[0])
+	}
+	return g
+}
+
+// arrange is Arrange without a matrix unit.
+func arrange(g *layers.Graph, exact bool) *layers.Graph {
 	left := make(map[int]bool)
 	for range 8 { // a region that is left alone may leave another one alone
 		a := newArranger(g, exact, left)

@@ -15,10 +15,11 @@ import (
 // A picture is a graph of convolutions being written down for a test.
 type picture struct {
 	*layers.Graph
-	t *testing.T
+	t       *testing.T
+	threads int
 }
 
-func newPicture(t *testing.T) *picture { return &picture{&layers.Graph{}, t} }
+func newPicture(t *testing.T) *picture { return &picture{&layers.Graph{}, t, 2} }
 
 func (p *picture) input(shape ...int) layers.Operand {
 	return p.Whole(p.AddInput(fmt.Sprint("x", len(p.Inputs)), tensor.Float32, shape))
@@ -58,7 +59,10 @@ func (p *picture) conv(x layers.Operand, outputs, k, stride, groups int, act str
 }
 
 // results computes a graph over inputs and weights that are the same for graphs with the same names.
-func (p *picture) results(g *layers.Graph) [][]byte {
+func (p *picture) results(g *layers.Graph) [][]byte { return p.resultsOf(g, func([]byte) {}) }
+
+// resultsOf is results of inputs and weights that were changed.
+func (p *picture) resultsOf(g *layers.Graph, change func([]byte)) [][]byte {
 	p.t.Helper()
 	fill := func(name string, n int) []byte {
 		var seed [32]byte
@@ -68,6 +72,7 @@ func (p *picture) results(g *layers.Graph) [][]byte {
 		for i := range n {
 			binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(float32(r.Float64()-0.35)/4))
 		}
+		change(data)
 		return data
 	}
 	in := make(map[string]*tensor.Tensor)
@@ -77,7 +82,7 @@ func (p *picture) results(g *layers.Graph) [][]byte {
 			DType: v.DType, Layout: tensor.Contiguous(v.Shape...), Data: fill(v.Name, volume(v.Shape)),
 		}
 	}
-	pool := NewPool(2)
+	pool := NewPool(p.threads)
 	defer pool.Close()
 	out, err := Interpret(p.t.Context(), pool, layers.Standard(), g, func(v layers.Value) ([]byte, error) {
 		return fill(v.Name, volume(v.Shape)), nil

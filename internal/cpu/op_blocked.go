@@ -13,6 +13,7 @@ var blockedKernels = map[layers.Kind]kernel{
 	// each pixel the weight has two dimensions. Where "scaled" is set, In[3] multiplies sums and bias.
 	"conv16": {
 		run: runConv16, workOn: conv16Work, packs: conv16Packs, pack: packConv16, cost: conv16Cost, label: conv16Label,
+		supports: func(in, _ []layers.Spec, a layers.Attrs) error { return precisionSupports(in, a) },
 	},
 	// The pool that "pool" names.
 	"pool16": {run: runPool16, cost: pool16Cost},
@@ -117,11 +118,7 @@ func runConv16(c *call) error {
 	conv := conv16Of(c.attrs)
 	a := blocked.Args{X: floats16(c.in[0]), Y: floats16(c.out[0])}
 	if conv.Planar {
-		s := c.in[0].layout.Strides
-		a.XStrides = [4]int{s[0], s[1], 0, s[len(s)-1]}
-		if len(s) == 4 {
-			a.XStrides[2] = s[2]
-		}
+		a.XStrides = planarStrides(c.in[0])
 	}
 	if w := c.in[1]; w.packed {
 		a.Packed = floats16(view{data: w.data, dtype: tensor.Float32})
@@ -129,8 +126,26 @@ func runConv16(c *call) error {
 		a.Weight = weight16(w)
 	}
 	work := elements[float32](view{data: c.work})
-	n := conv.Out
-	scale, shift := work[:n], work[n:2*n]
+	a.Scale, a.Shift = c.channelScales(conv.Out, work)
+	a.Residual = floats16(c.operand(7))
+	a.Act, a.A, a.B = actOf(c.attrs)
+	a.Work = work[int(scaleBytes(specsOf(c.in)))/4:]
+	return conv.Run(c.ctx, c.pool, a)
+}
+
+// planarStrides returns the strides of a value with images, channels, rows and columns, or one of lines.
+func planarStrides(v view) [4]int {
+	s := v.layout.Strides
+	if len(s) == 4 {
+		return [4]int{s[0], s[1], s[2], s[3]}
+	}
+	return [4]int{s[0], s[1], 0, s[2]}
+}
+
+// channelScales returns the scale and the shift of each output channel of a convolution with a bias and a batch norm, nil
+// where they are one and zero; work has room for both.
+func (c *call) channelScales(n int, work []float32) (scale, shift []float32) {
+	scale, shift = work[:n], work[n:2*n]
 	bias := c.operand(2)
 	switch w := c.operand(3); {
 	case !w.absent() && !c.attrs.Bool("scaled"):
@@ -140,7 +155,7 @@ func runConv16(c *call) error {
 				shift[i] += scale[i] * elements[float32](bias)[bias.layout.Offset+i*bias.layout.Strides[0]]
 			}
 		}
-		a.Scale, a.Shift = scale, shift
+		return scale, shift
 	case c.attrs.Bool("scaled"):
 		loadReal(scale, w, w.layout.Offset, w.layout.Strides[0])
 		clear(shift)
@@ -149,15 +164,12 @@ func runConv16(c *call) error {
 				shift[i] = scale[i] * elements[float32](bias)[bias.layout.Offset+i*bias.layout.Strides[0]]
 			}
 		}
-		a.Scale, a.Shift = scale, shift
+		return scale, shift
 	case !bias.absent():
 		loadReal(shift, bias, bias.layout.Offset, bias.layout.Strides[0])
-		a.Shift = shift
+		return nil, shift
 	}
-	a.Residual = floats16(c.operand(7))
-	a.Act, a.A, a.B = actOf(c.attrs)
-	a.Work = work[int(scaleBytes(specsOf(c.in)))/4:]
-	return conv.Run(c.ctx, c.pool, a)
+	return nil, nil
 }
 
 // actOf returns the activation that attributes name.

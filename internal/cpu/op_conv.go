@@ -23,6 +23,9 @@ func convSupports(in, out []layers.Spec, a layers.Attrs) error {
 	if err := epilogueSupports(in, out, a); err != nil {
 		return err
 	}
+	if err := precisionSupports(in, a); err != nil {
+		return err
+	}
 	g := convolutionOf(in[0].Shape, in[1].Shape, out[0].Shape, in[0].DType, a)
 	size := 1.0
 	for _, n := range slices.Concat([]int{g.outputs, max(g.inputs, 1)}, g.kernel[:]) {

@@ -195,15 +195,18 @@ var maps = map[Act]kernel.Map{
 }
 
 // all replaces numbers by their activation.
-func (a Act) all(set *kernel.ConvSet, y []float32, p, q float32) {
+func (a Act) all(set *kernel.ConvSet, y []float32, p, q float32) { a.over(set.Vectors, y, p, q) }
+
+// over is all with given kernels, or none.
+func (a Act) over(vectors *kernel.Set, y []float32, p, q float32) {
 	m, ok := maps[a]
-	if set.Vectors == nil || !ok {
+	if vectors == nil || !ok {
 		for i, v := range y {
 			y[i] = a.of(v, p, q)
 		}
 		return
 	}
-	set.Vectors.Map(m, y, y, nil, nil, p, 1, 1)
+	vectors.Map(m, y, y, nil, nil, p, 1, 1)
 }
 
 // limits returns what an activation limits numbers to, if that is all it does.

@@ -39,3 +39,26 @@ func multiplyUnit(u *UnitBlock) {
 	amxTiles(&unitConfig[0], u.Blocks, u.Steps, &u.A[0], 2*u.ABlock, &u.B[0], &u.First[0], 4*u.LdFirst,
 		4*UnitRows*u.LdFirst, &u.C[0], 4*u.Ldc)
 }
+
+//go:noescape
+func amxConv(tile *UnitTile)
+
+//go:noescape
+func amxMax(row *UnitRow)
+
+//go:noescape
+func amxNarrow(pixels int, low, high *float32, y *uint16, mask uint32)
+
+//go:noescape
+func amxWiden(pixels int, x *uint16, y *float32)
+
+// fastUnitSets returns the sets in assembly.
+func fastUnitSets() []*UnitSet {
+	set := Best()
+	if set == nil || !set.HasUnit() || !cpu.X86.HasAVX512BF16 {
+		return nil
+	}
+	return []*UnitSet{{
+		Name: "amx", Vectors: set, conv: amxConv, max: amxMax, narrow: amxNarrow, widen: amxWiden,
+	}}
+}

@@ -1,0 +1,201 @@
+package blocked
+
+import (
+	"unsafe"
+
+	"github.com/optimem/optimem/internal/cpu/kernel"
+)
+
+// halfAddress returns a pointer a number of bytes behind the beginning of a slice, for kernels; the slice may end there.
+func halfAddress(x []uint16, bytes int) *uint16 {
+	return (*uint16)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(x)), bytes))
+}
+
+// halvesOf returns the memory of floats.
+func halvesOf(x []float32) []uint16 {
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))
+}
+
+// part computes a band of an image for panels [first, end).
+func (r *unitRun) part(first, end, image, band int, slot []float32) {
+	from, count := 0, r.bandRows // of rows, or of a flat image's pixels
+	unit := r.height
+	if r.flat {
+		unit = r.width
+	}
+	from = band * r.bandRows
+	count = min(count, unit-from)
+	row, x := r.rowBytes(), halvesOf(slot[unitKept*kernel.UnitSums:])
+	start := 0
+	switch {
+	case r.copied && r.Planar:
+		r.copyPlanes(image, from, x)
+	case r.copied:
+		r.copyRows(image, from, x)
+	default:
+		x, start = r.a.X, image*UnitBlocks(r.In)*r.Height*row
+		if r.flat {
+			start += from * r.pixelBytes
+		} else {
+			start += from * r.StrideH * row
+		}
+	}
+	out := image*r.panels*r.OutHeight*r.OutWidth + from*r.width // pixels
+	rows, width := count, r.width
+	if r.flat {
+		out, rows, width = image*r.panels*r.OutHeight*r.OutWidth+from, 1, count
+	}
+	for p := first; p < end; p++ {
+		t := kernel.UnitTile{
+			XPixel: r.pixelBytes * r.StrideW, Offsets: &r.offsets[0], Steps: r.steps,
+			W: halfAddress(halvesOf(r.packed), 4*(p-r.first)*r.pieceFloats()), Sums: &slot[0],
+			Scale: &r.scale[p*UnitLanes], Shift: &r.shift[p*UnitLanes], Mask: unitMask(r.Out - p*UnitLanes), Low: r.low, High: r.high,
+		}
+		r.rows(&t, x, start, 2*UnitLanes*(out+p*r.OutHeight*r.OutWidth), rows, width)
+	}
+}
+
+// unitMask has a bit for each of the channels that a block has.
+func unitMask(channels int) uint32 {
+	if channels >= UnitLanes {
+		return 1<<UnitLanes - 1
+	}
+	return 1<<channels - 1
+}
+
+// rows computes rows of the output, which begin at a byte of x and of the output: a row of more than two tiles is cut into
+// blocks of nearly the same size; others are blocks, two of one tile each.
+func (r *unitRun) rows(t *kernel.UnitTile, x []uint16, start, out, rows, width int) {
+	const most = kernel.UnitPixels
+	xRow, yRow := r.rowBytes()*r.StrideH, 2*UnitLanes*r.width
+	switch {
+	case width <= most && rows > 1:
+		t.XSecond, t.YSecond = xRow, yRow
+		r.blocks(t, x, start, out, rows/2, 2*xRow, 2*yRow, width, width)
+		if rows%2 == 1 {
+			r.blocks(t, x, start+(rows-1)*xRow, out+(rows-1)*yRow, 1, 0, 0, width, 0)
+		}
+	case width <= most:
+		r.blocks(t, x, start, out, 1, 0, 0, width, 0)
+	case width <= 2*most:
+		r.block(t, x, start, out, rows, xRow, yRow, width)
+	default:
+		n := ceil(width, 2*most)
+		size, larger := width/n, width%n
+		for row := range rows {
+			x0, y0 := start+row*xRow, out+row*yRow
+			if larger > 0 {
+				r.block(t, x, x0, y0, larger, (size+1)*t.XPixel, 2*UnitLanes*(size+1), size+1)
+			}
+			x0, y0 = x0+larger*(size+1)*t.XPixel, y0+larger*(size+1)*2*UnitLanes
+			r.block(t, x, x0, y0, n-larger, size*t.XPixel, 2*UnitLanes*size, size)
+		}
+	}
+}
+
+// block computes blocks of pixels that follow each other in a row.
+func (r *unitRun) block(t *kernel.UnitTile, x []uint16, start, out, count, xBlock, yBlock, pixels int) {
+	first := ceil(pixels, 2)
+	t.XSecond, t.YSecond = first*t.XPixel, 2*UnitLanes*first
+	r.blocks(t, x, start, out, count, xBlock, yBlock, first, pixels-first)
+}
+
+// blocks computes blocks of two tiles of given pixels, a few with each call.
+func (r *unitRun) blocks(t *kernel.UnitTile, x []uint16, start, out, count, xBlock, yBlock, first, second int) {
+	t.SetRows(first, second)
+	t.XBlock, t.YBlock = xBlock, yBlock
+	most := max(1, unitCallSteps/r.steps)
+	if r.after != None {
+		t.Keep, most = 1, min(most, unitKept)
+	}
+	for from := 0; from < count; from += most {
+		t.Blocks = min(most, count-from)
+		at := out + from*yBlock
+		t.X, t.Y = halfAddress(x, start+from*xBlock), halfAddress(r.a.Y, at)
+		if r.a.Residual != nil {
+			t.Residual = halfAddress(r.a.Residual, at)
+		}
+		r.set.Conv(t)
+		if r.after == None {
+			continue
+		}
+		for b := range t.Blocks {
+			r.activate(t, b, 0, at+b*yBlock, first)
+			if second > 0 {
+				r.activate(t, b, kernel.UnitPixels, at+b*yBlock+t.YSecond, second)
+			}
+		}
+	}
+}
+
+// activate computes the activation of the kept sums of a tile, whose result begins at a byte of the output.
+func (r *unitRun) activate(t *kernel.UnitTile, block, pixel, out, pixels int) {
+	sums := unsafe.Slice(t.Sums, unitKept*kernel.UnitSums)[block*kernel.UnitSums+pixel*UnitLanes:][:pixels*UnitLanes]
+	r.after.over(r.set.Vectors, sums, r.a.A, r.a.B)
+	y := r.a.Y[out/2:][:pixels*UnitLanes]
+	for p := range pixels {
+		at := p * UnitLanes
+		r.set.Narrow(sums[at:at+Lanes], sums[at+Lanes:at+UnitLanes], y[at:at+UnitLanes], t.Mask)
+	}
+}
+
+// copyRows copies the rows that a band reads, with zeros for padding.
+func (r *unitRun) copyRows(image, from int, dst []uint16) {
+	u := r.UnitConv
+	rows, size := u.inRows(u.bandRows), u.rowBytes()/2
+	lead := min(u.PadLeft, u.copyWidth) * UnitLanes // padding before the first column
+	n := max(0, min(u.copyWidth-lead/UnitLanes, u.Width)) * UnitLanes
+	for b := range u.inputs() {
+		for row := range rows {
+			line := dst[(b*rows+row)*size:][:size]
+			y := from*u.StrideH - u.PadTop + row
+			if y < 0 || y >= u.Height || u.PadLeft > u.copyWidth {
+				clear(line)
+				continue
+			}
+			clear(line[:lead])
+			copy(line[lead:lead+n], r.a.X[((image*u.inputs()+b)*u.Height+y)*u.Width*UnitLanes:])
+			clear(line[lead+n:])
+		}
+	}
+}
+
+// copyPlanes copies the rows of a planar input that a band reads to pixels of four channels, with zeros for padding.
+func (r *unitRun) copyPlanes(image, from int, dst []uint16) {
+	u := r.UnitConv
+	rows, size := u.inRows(u.bandRows), u.rowBytes()/2
+	lead := min(u.PadLeft, u.copyWidth)
+	n := max(0, min(u.copyWidth-lead, u.Width))
+	s := r.a.XStrides
+	var planes [planarLanes * UnitLanes]float32
+	var pairs [2][UnitLanes]uint32
+	for row := range rows {
+		line := dst[row*size:][:size]
+		y := from*u.StrideH - u.PadTop + row
+		clear(line)
+		if y < 0 || y >= u.Height || u.PadLeft > u.copyWidth {
+			continue
+		}
+		for x := 0; x < n; x += UnitLanes {
+			pixels := min(UnitLanes, n-x)
+			for c := range u.In {
+				plane, at := planes[c*UnitLanes:][:pixels], image*s[0]+c*s[1]+y*s[2]+x*s[3]
+				if s[3] == 1 {
+					copy(plane, r.a.Planes[at:])
+					continue
+				}
+				for i := range plane {
+					plane[i] = r.a.Planes[at+i*s[3]]
+				}
+			}
+			pairUp(r.set, planes[:2*UnitLanes], pairs[0][:])
+			pairUp(r.set, planes[2*UnitLanes:], pairs[1][:])
+			to := line[(lead+x)*planarLanes:][:pixels*planarLanes]
+			for i := range pixels {
+				a, b := pairs[0][i], pairs[1][i]
+				pixel := to[i*planarLanes:][:planarLanes]
+				pixel[0], pixel[1], pixel[2], pixel[3] = uint16(a), uint16(a>>16), uint16(b), uint16(b>>16)
+			}
+		}
+	}
+}
