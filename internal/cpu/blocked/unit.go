@@ -45,8 +45,11 @@ type UnitConv struct {
 const (
 	// planarLanes is the channels of a pixel of a copied planar input.
 	planarLanes = 4
-	// unitInputBytes is how much a part of the work reads, so that it stays in the second cache.
+	// unitInputBytes is how much of the input a part of the work reads, unitPanelBytes how much of the weights, so that it
+	// stays in the second cache; unitParts is how many parts the work is cut into at least, if they are not too small.
 	unitInputBytes = 768 << 10
+	unitPanelBytes = 512 << 10
+	unitParts      = 16
 	// unitCallSteps is how many steps a call of a kernel has at most, so that it ends soon.
 	unitCallSteps = 1024
 	// unitKept is how many blocks' sums are kept for activations that kernels leave out.
@@ -131,16 +134,16 @@ func (u *UnitConv) cut() {
 		unit, line = u.width, u.pixelBytes
 	}
 	u.bandRows = min(unit, max(1, unitInputBytes/(u.inputs()*line)))
-	u.group = min(u.panels, max(1, panelBytes/(4*u.pieceFloats())))
+	u.group = min(u.panels, max(1, unitPanelBytes/(4*u.pieceFloats())))
 	least := min(unit, ceil(8*2*kernel.UnitPixels, u.width))
 	if u.flat {
 		least = 8 * 2 * kernel.UnitPixels
 	}
 	count := func() int { return u.Batch * ceil(unit, u.bandRows) * ceil(u.panels, u.group) }
-	for count() < parts && u.bandRows >= 2*least {
+	for count() < unitParts && u.bandRows >= 2*least {
 		u.bandRows = ceil(u.bandRows, 2)
 	}
-	for count() < parts && u.group > 1 {
+	for count() < unitParts && u.group > 1 {
 		u.group = ceil(u.group, 2)
 	}
 	u.bands = ceil(unit, u.bandRows)
@@ -304,14 +307,14 @@ func (r *unitRun) finish() {
 // run computes panels [from, to), whose weights begin at packed.
 func (r *unitRun) run(ctx context.Context, pool Pool, from, to int, packed []float32) {
 	r.first, r.packed = from, packed
-	images := r.Batch * r.bands
-	pool.For(ceil(to-from, r.group)*images, 1, func(i, j int) {
+	groups := ceil(to-from, r.group)
+	// A thread takes parts that follow each other: those of a band, whose pixels it has in its cache then.
+	pool.For(groups*r.Batch*r.bands, 1, func(i, j int) {
 		slot := r.slots.take()
 		defer r.slots.give(slot)
 		for ; i < j && ctx.Err() == nil; i++ {
-			group, image, band := i/images, i%images/r.bands, i%r.bands
-			first := from + group*r.group
-			r.part(first, min(first+r.group, to), image, band, slot)
+			first := from + i%groups*r.group
+			r.part(first, min(first+r.group, to), i/groups/r.bands, i/groups%r.bands, slot)
 		}
 	})
 }
