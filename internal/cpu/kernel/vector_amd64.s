@@ -448,63 +448,35 @@ loop:
 	JL           rest
 	VMOVUPS      (DX), Z0
 	ADDQ         BX, DX
-	VMULPS       Z31, Z0, Z2
-	VANDPS       Z30, Z2, Z3
-	VMINPS       Z3, Z29, Z4
-	VMOVUPS      Z28, Z5
-	VFMADD213PS  Z27, Z4, Z5
-	VFMADD213PS  Z26, Z4, Z5
-	VFMADD213PS  Z25, Z4, Z5
-	VFMADD213PS  Z24, Z4, Z5
-	VFMADD213PS  Z23, Z4, Z5
-	VFMADD213PS  Z22, Z4, Z5
-	VFMADD213PS  Z21, Z4, Z5
-	VMULPS       Z3, Z3, Z6
-	VSUBPS       Z6, Z5, Z4
-	VMAXPS       Z4, Z20, Z5
-	VMULPS       Z19, Z5, Z7
-	VRNDSCALEPS  $0x08, Z7, Z7
-	VFNMADD231PS Z18, Z7, Z5
-	VFNMADD231PS Z17, Z7, Z5
-	VMOVUPS      Z16, Z8
-	VFMADD213PS  Z15, Z5, Z8
-	VFMADD213PS  Z14, Z5, Z8
-	VFMADD213PS  Z13, Z5, Z8
-	VFMADD213PS  Z12, Z5, Z8
-	VMULPS       Z5, Z8, Z8
-	VFMADD213PS  Z5, Z5, Z8
-	VBROADCASTSS vectorConstants<>+320(SB), Z11
-	VADDPS       Z11, Z8, Z8
-	VSCALEFPS    Z7, Z8, Z5
+	VANDPS       Z31, Z0, Z2
+	VMINPS       Z2, Z30, Z3
+	VFMADD213PS  Z28, Z27, Z3
+	VMOVUPS      Z26, Z4
+	VFMADD213PS  Z25, Z3, Z4
+	VFMADD213PS  Z24, Z3, Z4
+	VFMADD213PS  Z23, Z3, Z4
+	VFMADD213PS  Z22, Z3, Z4
+	VFMADD213PS  Z21, Z3, Z4
+	VFMADD213PS  Z20, Z3, Z4
+	VFMADD213PS  Z19, Z3, Z4
+	VFMADD213PS  Z18, Z3, Z4
+	VFMADD213PS  Z17, Z3, Z4
+	VFMADD213PS  Z16, Z3, Z4
+	VFMADD213PS  Z15, Z3, Z4
+	VFMADD213PS  Z14, Z3, Z4
+	VFMADD213PS  Z13, Z3, Z4
+	VFMADD213PS  Z12, Z3, Z4
 	VBROADCASTSS vectorConstants<>+512(SB), Z11
-	VMOVUPS      Z11, Z4
+	VFMADD213PS  Z11, Z3, Z4
 	VBROADCASTSS vectorConstants<>+544(SB), Z11
-	VFMADD213PS  Z11, Z6, Z4
-	VBROADCASTSS vectorConstants<>+576(SB), Z11
-	VFMADD213PS  Z11, Z6, Z4
-	VBROADCASTSS vectorConstants<>+608(SB), Z11
-	VFMADD213PS  Z11, Z6, Z4
-	VBROADCASTSS vectorConstants<>+640(SB), Z11
-	VFMADD213PS  Z11, Z6, Z4
-	VBROADCASTSS vectorConstants<>+672(SB), Z11
-	VFMADD213PS  Z11, Z6, Z4
-	VFMADD213PS  Z3, Z3, Z4
-	VBROADCASTSS vectorConstants<>+448(SB), Z11
-	VANDPS       Z11, Z2, Z6
-	VORPS        Z6, Z4, Z4
-	VBROADCASTSS vectorConstants<>+320(SB), Z11
-	VADDPS       Z11, Z4, Z4
-	VBROADCASTSS vectorConstants<>+416(SB), Z7
-	VSUBPS       Z5, Z7, Z6
-	VBROADCASTSS vectorConstants<>+480(SB), Z8
-	VCMPPS       $0x11, Z8, Z2, K2
-	VBLENDMPS    Z5, Z6, K2, Z5
-	VBROADCASTSS vectorConstants<>+704(SB), Z9
-	VCMPPS       $0x1e, Z9, Z3, K2
-	VBLENDMPS    Z5, Z4, K2, Z4
-	VBROADCASTSS vectorConstants<>+736(SB), Z11
-	VMULPS       Z11, Z0, Z1
-	VMULPS       Z4, Z1, Z1
+	VFMADD213PS  Z11, Z3, Z4
+	VCMPPS       $0x1e, Z30, Z2, K2
+	VBLENDMPS    Z29, Z4, K2, Z4
+	VBROADCASTSS vectorConstants<>+320(SB), Z5
+	VSUBPS       Z4, Z5, Z3
+	VCMPPS       $0x11, Z29, Z0, K2
+	VBLENDMPS    Z4, Z3, K2, Z4
+	VMULPS       Z0, Z4, Z1
 	VMOVUPS      Z1, (AX)
 	ADDQ         $0x40, AX
 	SUBQ         $0x10, CX
@@ -518,63 +490,35 @@ rest:
 	DECQ         BX
 	KMOVW        BX, K1
 	VMOVUPS.Z    (DX), K1, Z0
-	VMULPS       Z31, Z0, Z2
-	VANDPS       Z30, Z2, Z3
-	VMINPS       Z3, Z29, Z4
-	VMOVUPS      Z28, Z5
-	VFMADD213PS  Z27, Z4, Z5
-	VFMADD213PS  Z26, Z4, Z5
-	VFMADD213PS  Z25, Z4, Z5
-	VFMADD213PS  Z24, Z4, Z5
-	VFMADD213PS  Z23, Z4, Z5
-	VFMADD213PS  Z22, Z4, Z5
-	VFMADD213PS  Z21, Z4, Z5
-	VMULPS       Z3, Z3, Z6
-	VSUBPS       Z6, Z5, Z4
-	VMAXPS       Z4, Z20, Z5
-	VMULPS       Z19, Z5, Z7
-	VRNDSCALEPS  $0x08, Z7, Z7
-	VFNMADD231PS Z18, Z7, Z5
-	VFNMADD231PS Z17, Z7, Z5
-	VMOVUPS      Z16, Z8
-	VFMADD213PS  Z15, Z5, Z8
-	VFMADD213PS  Z14, Z5, Z8
-	VFMADD213PS  Z13, Z5, Z8
-	VFMADD213PS  Z12, Z5, Z8
-	VMULPS       Z5, Z8, Z8
-	VFMADD213PS  Z5, Z5, Z8
-	VBROADCASTSS vectorConstants<>+320(SB), Z11
-	VADDPS       Z11, Z8, Z8
-	VSCALEFPS    Z7, Z8, Z5
+	VANDPS       Z31, Z0, Z2
+	VMINPS       Z2, Z30, Z3
+	VFMADD213PS  Z28, Z27, Z3
+	VMOVUPS      Z26, Z4
+	VFMADD213PS  Z25, Z3, Z4
+	VFMADD213PS  Z24, Z3, Z4
+	VFMADD213PS  Z23, Z3, Z4
+	VFMADD213PS  Z22, Z3, Z4
+	VFMADD213PS  Z21, Z3, Z4
+	VFMADD213PS  Z20, Z3, Z4
+	VFMADD213PS  Z19, Z3, Z4
+	VFMADD213PS  Z18, Z3, Z4
+	VFMADD213PS  Z17, Z3, Z4
+	VFMADD213PS  Z16, Z3, Z4
+	VFMADD213PS  Z15, Z3, Z4
+	VFMADD213PS  Z14, Z3, Z4
+	VFMADD213PS  Z13, Z3, Z4
+	VFMADD213PS  Z12, Z3, Z4
 	VBROADCASTSS vectorConstants<>+512(SB), Z11
-	VMOVUPS      Z11, Z4
+	VFMADD213PS  Z11, Z3, Z4
 	VBROADCASTSS vectorConstants<>+544(SB), Z11
-	VFMADD213PS  Z11, Z6, Z4
-	VBROADCASTSS vectorConstants<>+576(SB), Z11
-	VFMADD213PS  Z11, Z6, Z4
-	VBROADCASTSS vectorConstants<>+608(SB), Z11
-	VFMADD213PS  Z11, Z6, Z4
-	VBROADCASTSS vectorConstants<>+640(SB), Z11
-	VFMADD213PS  Z11, Z6, Z4
-	VBROADCASTSS vectorConstants<>+672(SB), Z11
-	VFMADD213PS  Z11, Z6, Z4
-	VFMADD213PS  Z3, Z3, Z4
-	VBROADCASTSS vectorConstants<>+448(SB), Z11
-	VANDPS       Z11, Z2, Z6
-	VORPS        Z6, Z4, Z4
-	VBROADCASTSS vectorConstants<>+320(SB), Z11
-	VADDPS       Z11, Z4, Z4
-	VBROADCASTSS vectorConstants<>+416(SB), Z7
-	VSUBPS       Z5, Z7, Z6
-	VBROADCASTSS vectorConstants<>+480(SB), Z8
-	VCMPPS       $0x11, Z8, Z2, K2
-	VBLENDMPS    Z5, Z6, K2, Z5
-	VBROADCASTSS vectorConstants<>+704(SB), Z9
-	VCMPPS       $0x1e, Z9, Z3, K2
-	VBLENDMPS    Z5, Z4, K2, Z4
-	VBROADCASTSS vectorConstants<>+736(SB), Z11
-	VMULPS       Z11, Z0, Z1
-	VMULPS       Z4, Z1, Z1
+	VFMADD213PS  Z11, Z3, Z4
+	VCMPPS       $0x1e, Z30, Z2, K2
+	VBLENDMPS    Z29, Z4, K2, Z4
+	VBROADCASTSS vectorConstants<>+320(SB), Z5
+	VSUBPS       Z4, Z5, Z3
+	VCMPPS       $0x11, Z29, Z0, K2
+	VBLENDMPS    Z4, Z3, K2, Z4
+	VMULPS       Z0, Z4, Z1
 	VMOVUPS      Z1, K1, (AX)
 
 done:
@@ -582,26 +526,26 @@ done:
 	RET
 
 fill:
-	VBROADCASTSS vectorConstants<>+768(SB), Z31
-	VBROADCASTSS vectorConstants<>+352(SB), Z30
-	VBROADCASTSS vectorConstants<>+800(SB), Z29
-	VBROADCASTSS vectorConstants<>+832(SB), Z28
-	VBROADCASTSS vectorConstants<>+864(SB), Z27
-	VBROADCASTSS vectorConstants<>+896(SB), Z26
-	VBROADCASTSS vectorConstants<>+928(SB), Z25
-	VBROADCASTSS vectorConstants<>+960(SB), Z24
-	VBROADCASTSS vectorConstants<>+992(SB), Z23
-	VBROADCASTSS vectorConstants<>+1024(SB), Z22
-	VBROADCASTSS vectorConstants<>+1056(SB), Z21
-	VBROADCASTSS vectorConstants<>+0(SB), Z20
-	VBROADCASTSS vectorConstants<>+64(SB), Z19
-	VBROADCASTSS vectorConstants<>+96(SB), Z18
-	VBROADCASTSS vectorConstants<>+128(SB), Z17
-	VBROADCASTSS vectorConstants<>+160(SB), Z16
-	VBROADCASTSS vectorConstants<>+192(SB), Z15
-	VBROADCASTSS vectorConstants<>+224(SB), Z14
-	VBROADCASTSS vectorConstants<>+256(SB), Z13
-	VBROADCASTSS vectorConstants<>+288(SB), Z12
+	VBROADCASTSS vectorConstants<>+352(SB), Z31
+	VBROADCASTSS vectorConstants<>+576(SB), Z30
+	VBROADCASTSS vectorConstants<>+480(SB), Z29
+	VBROADCASTSS vectorConstants<>+608(SB), Z28
+	VBROADCASTSS vectorConstants<>+640(SB), Z27
+	VBROADCASTSS vectorConstants<>+672(SB), Z26
+	VBROADCASTSS vectorConstants<>+704(SB), Z25
+	VBROADCASTSS vectorConstants<>+736(SB), Z24
+	VBROADCASTSS vectorConstants<>+768(SB), Z23
+	VBROADCASTSS vectorConstants<>+800(SB), Z22
+	VBROADCASTSS vectorConstants<>+832(SB), Z21
+	VBROADCASTSS vectorConstants<>+864(SB), Z20
+	VBROADCASTSS vectorConstants<>+896(SB), Z19
+	VBROADCASTSS vectorConstants<>+928(SB), Z18
+	VBROADCASTSS vectorConstants<>+960(SB), Z17
+	VBROADCASTSS vectorConstants<>+992(SB), Z16
+	VBROADCASTSS vectorConstants<>+1024(SB), Z15
+	VBROADCASTSS vectorConstants<>+1056(SB), Z14
+	VBROADCASTSS vectorConstants<>+1088(SB), Z13
+	VBROADCASTSS vectorConstants<>+1120(SB), Z12
 	JMP          begin
 
 // func mapGeluTanh512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
@@ -710,8 +654,8 @@ done:
 	RET
 
 fill:
-	VBROADCASTSS vectorConstants<>+1088(SB), Z31
-	VBROADCASTSS vectorConstants<>+1120(SB), Z30
+	VBROADCASTSS vectorConstants<>+1152(SB), Z31
+	VBROADCASTSS vectorConstants<>+1184(SB), Z30
 	VBROADCASTSS vectorConstants<>+448(SB), Z29
 	VBROADCASTSS vectorConstants<>+0(SB), Z28
 	VBROADCASTSS vectorConstants<>+64(SB), Z27
@@ -774,21 +718,21 @@ loop:
 	VFMADD213PS  Z4, Z4, Z7
 	VADDPS       Z12, Z7, Z7
 	VSCALEFPS    Z6, Z7, Z4
-	VBROADCASTSS vectorConstants<>+512(SB), Z11
+	VBROADCASTSS vectorConstants<>+1216(SB), Z11
 	VMOVUPS      Z11, Z3
-	VBROADCASTSS vectorConstants<>+544(SB), Z11
+	VBROADCASTSS vectorConstants<>+1248(SB), Z11
 	VFMADD213PS  Z11, Z5, Z3
-	VBROADCASTSS vectorConstants<>+576(SB), Z11
+	VBROADCASTSS vectorConstants<>+1280(SB), Z11
 	VFMADD213PS  Z11, Z5, Z3
-	VBROADCASTSS vectorConstants<>+608(SB), Z11
+	VBROADCASTSS vectorConstants<>+1312(SB), Z11
 	VFMADD213PS  Z11, Z5, Z3
-	VBROADCASTSS vectorConstants<>+640(SB), Z11
+	VBROADCASTSS vectorConstants<>+1344(SB), Z11
 	VFMADD213PS  Z11, Z5, Z3
-	VBROADCASTSS vectorConstants<>+672(SB), Z11
+	VBROADCASTSS vectorConstants<>+1376(SB), Z11
 	VFMADD213PS  Z11, Z5, Z3
 	VFMADD213PS  Z2, Z2, Z3
 	VSUBPS       Z4, Z12, Z4
-	VBROADCASTSS vectorConstants<>+704(SB), Z5
+	VBROADCASTSS vectorConstants<>+1408(SB), Z5
 	VCMPPS       $0x1e, Z5, Z2, K2
 	VBLENDMPS    Z4, Z3, K2, Z1
 	VBROADCASTSS vectorConstants<>+448(SB), Z11
@@ -833,21 +777,21 @@ rest:
 	VFMADD213PS  Z4, Z4, Z7
 	VADDPS       Z12, Z7, Z7
 	VSCALEFPS    Z6, Z7, Z4
-	VBROADCASTSS vectorConstants<>+512(SB), Z11
+	VBROADCASTSS vectorConstants<>+1216(SB), Z11
 	VMOVUPS      Z11, Z3
-	VBROADCASTSS vectorConstants<>+544(SB), Z11
+	VBROADCASTSS vectorConstants<>+1248(SB), Z11
 	VFMADD213PS  Z11, Z5, Z3
-	VBROADCASTSS vectorConstants<>+576(SB), Z11
+	VBROADCASTSS vectorConstants<>+1280(SB), Z11
 	VFMADD213PS  Z11, Z5, Z3
-	VBROADCASTSS vectorConstants<>+608(SB), Z11
+	VBROADCASTSS vectorConstants<>+1312(SB), Z11
 	VFMADD213PS  Z11, Z5, Z3
-	VBROADCASTSS vectorConstants<>+640(SB), Z11
+	VBROADCASTSS vectorConstants<>+1344(SB), Z11
 	VFMADD213PS  Z11, Z5, Z3
-	VBROADCASTSS vectorConstants<>+672(SB), Z11
+	VBROADCASTSS vectorConstants<>+1376(SB), Z11
 	VFMADD213PS  Z11, Z5, Z3
 	VFMADD213PS  Z2, Z2, Z3
 	VSUBPS       Z4, Z12, Z4
-	VBROADCASTSS vectorConstants<>+704(SB), Z5
+	VBROADCASTSS vectorConstants<>+1408(SB), Z5
 	VCMPPS       $0x1e, Z5, Z2, K2
 	VBLENDMPS    Z4, Z3, K2, Z1
 	VBROADCASTSS vectorConstants<>+448(SB), Z11
@@ -861,15 +805,15 @@ done:
 
 fill:
 	VBROADCASTSS vectorConstants<>+352(SB), Z31
-	VBROADCASTSS vectorConstants<>+800(SB), Z30
-	VBROADCASTSS vectorConstants<>+832(SB), Z29
-	VBROADCASTSS vectorConstants<>+864(SB), Z28
-	VBROADCASTSS vectorConstants<>+896(SB), Z27
-	VBROADCASTSS vectorConstants<>+928(SB), Z26
-	VBROADCASTSS vectorConstants<>+960(SB), Z25
-	VBROADCASTSS vectorConstants<>+992(SB), Z24
-	VBROADCASTSS vectorConstants<>+1024(SB), Z23
-	VBROADCASTSS vectorConstants<>+1056(SB), Z22
+	VBROADCASTSS vectorConstants<>+1440(SB), Z30
+	VBROADCASTSS vectorConstants<>+1472(SB), Z29
+	VBROADCASTSS vectorConstants<>+1504(SB), Z28
+	VBROADCASTSS vectorConstants<>+1536(SB), Z27
+	VBROADCASTSS vectorConstants<>+1568(SB), Z26
+	VBROADCASTSS vectorConstants<>+1600(SB), Z25
+	VBROADCASTSS vectorConstants<>+1632(SB), Z24
+	VBROADCASTSS vectorConstants<>+1664(SB), Z23
+	VBROADCASTSS vectorConstants<>+1696(SB), Z22
 	VBROADCASTSS vectorConstants<>+0(SB), Z21
 	VBROADCASTSS vectorConstants<>+64(SB), Z20
 	VBROADCASTSS vectorConstants<>+96(SB), Z19
@@ -1081,8 +1025,8 @@ done:
 
 fill:
 	VBROADCASTSS p2+72(FP), Z31
-	VBROADCASTSS vectorConstants<>+1152(SB), Z30
-	VBROADCASTSS vectorConstants<>+1184(SB), Z29
+	VBROADCASTSS vectorConstants<>+1728(SB), Z30
+	VBROADCASTSS vectorConstants<>+1760(SB), Z29
 	VBROADCASTSS vectorConstants<>+64(SB), Z28
 	VBROADCASTSS vectorConstants<>+96(SB), Z27
 	VBROADCASTSS vectorConstants<>+128(SB), Z26
@@ -1189,10 +1133,10 @@ done:
 	RET
 
 fill:
-	VBROADCASTSS vectorConstants<>+1216(SB), Z31
+	VBROADCASTSS vectorConstants<>+1792(SB), Z31
 	VBROADCASTSS vectorConstants<>+480(SB), Z30
-	VBROADCASTSS vectorConstants<>+800(SB), Z29
-	VBROADCASTSS vectorConstants<>+1248(SB), Z28
+	VBROADCASTSS vectorConstants<>+1440(SB), Z29
+	VBROADCASTSS vectorConstants<>+1824(SB), Z28
 	JMP          begin
 
 // func mapHardSigmoid512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
@@ -1281,10 +1225,10 @@ done:
 	RET
 
 fill:
-	VBROADCASTSS vectorConstants<>+1216(SB), Z31
+	VBROADCASTSS vectorConstants<>+1792(SB), Z31
 	VBROADCASTSS vectorConstants<>+480(SB), Z30
-	VBROADCASTSS vectorConstants<>+800(SB), Z29
-	VBROADCASTSS vectorConstants<>+1248(SB), Z28
+	VBROADCASTSS vectorConstants<>+1440(SB), Z29
+	VBROADCASTSS vectorConstants<>+1824(SB), Z28
 	JMP          begin
 
 // func mapRelu512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
@@ -3529,7 +3473,7 @@ done:
 TEXT ·max512(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS vectorConstants<>+1280(SB), Z0
+	VBROADCASTSS vectorConstants<>+1856(SB), Z0
 	VMOVUPS      Z0, Z1
 	VPXORD       Z2, Z2, Z2
 
@@ -3577,7 +3521,7 @@ done:
 	VMOVD         X2, AX
 	CMPL          AX, $0x00
 	JE            store
-	VBROADCASTSS  vectorConstants<>+1312(SB), X0
+	VBROADCASTSS  vectorConstants<>+1888(SB), X0
 
 store:
 	VMOVSS X0, ret+16(FP)
@@ -3589,7 +3533,7 @@ store:
 TEXT ·min512(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS vectorConstants<>+1344(SB), Z0
+	VBROADCASTSS vectorConstants<>+1920(SB), Z0
 	VMOVUPS      Z0, Z1
 	VPXORD       Z2, Z2, Z2
 
@@ -3637,7 +3581,7 @@ done:
 	VMOVD         X2, AX
 	CMPL          AX, $0x00
 	JE            store
-	VBROADCASTSS  vectorConstants<>+1312(SB), X0
+	VBROADCASTSS  vectorConstants<>+1888(SB), X0
 
 store:
 	VMOVSS X0, ret+16(FP)
@@ -3730,7 +3674,7 @@ done:
 fill:
 	VBROADCASTSS p1+28(FP), Z31
 	VBROADCASTSS p0+24(FP), Z30
-	VBROADCASTSS vectorConstants<>+1376(SB), Z29
+	VBROADCASTSS vectorConstants<>+1952(SB), Z29
 	VBROADCASTSS vectorConstants<>+0(SB), Z28
 	VBROADCASTSS vectorConstants<>+32(SB), Z27
 	VBROADCASTSS vectorConstants<>+64(SB), Z26
@@ -3871,9 +3815,9 @@ done:
 	RET
 
 fill:
-	VBROADCASTSS vectorConstants<>+1408(SB), Z31
-	VBROADCASTSS vectorConstants<>+1440(SB), Z30
-	VBROADCASTSS vectorConstants<>+1472(SB), Z29
+	VBROADCASTSS vectorConstants<>+1984(SB), Z31
+	VBROADCASTSS vectorConstants<>+2016(SB), Z30
+	VBROADCASTSS vectorConstants<>+2048(SB), Z29
 	JMP          begin
 
 // func weighted4x512(n int, w *float32, rows *float32, ldr int, sums *float32, columns int)
@@ -4329,7 +4273,7 @@ fill:
 	JMP          begin
 
 // func mapGelu256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, FMA3
 TEXT ·mapGelu256(SB), NOSPLIT, $32-76
 	MOVQ         n+0(FP), AX
 	MOVQ         to+8(FP), CX
@@ -4346,140 +4290,86 @@ row0:
 
 begin:
 loop:
-	CMPQ         AX, $0x08
-	JL           rest
-	VMOVUPS      (DX), Y0
-	ADDQ         BX, DX
-	VMULPS       vectorConstants<>+768(SB), Y0, Y2
-	VANDPS       vectorConstants<>+352(SB), Y2, Y3
-	VMINPS       Y3, Y15, Y4
-	VMOVUPS      vectorConstants<>+832(SB), Y5
-	VFMADD213PS  vectorConstants<>+864(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+896(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+928(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+960(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+992(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+1024(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+1056(SB), Y4, Y5
-	VMULPS       Y3, Y3, Y6
-	VSUBPS       Y6, Y5, Y4
-	VMAXPS       Y4, Y14, Y5
-	VMULPS       vectorConstants<>+64(SB), Y5, Y7
-	VROUNDPS     $0x08, Y7, Y7
-	VFNMADD231PS vectorConstants<>+96(SB), Y7, Y5
-	VFNMADD231PS vectorConstants<>+128(SB), Y7, Y5
-	VMOVUPS      vectorConstants<>+160(SB), Y8
-	VFMADD213PS  vectorConstants<>+192(SB), Y5, Y8
-	VFMADD213PS  vectorConstants<>+224(SB), Y5, Y8
-	VFMADD213PS  vectorConstants<>+256(SB), Y5, Y8
-	VFMADD213PS  vectorConstants<>+288(SB), Y5, Y8
-	VMULPS       Y5, Y8, Y8
-	VFMADD213PS  Y5, Y5, Y8
-	VADDPS       vectorConstants<>+320(SB), Y8, Y8
-	VCVTPS2DQ    Y7, Y7
-	VPSRAD       $0x01, Y7, Y9
-	VPSUBD       Y9, Y7, Y7
-	VPSLLD       $0x17, Y7, Y7
-	VPADDD       vectorConstants<>+320(SB), Y7, Y7
-	VPSLLD       $0x17, Y9, Y9
-	VPADDD       vectorConstants<>+320(SB), Y9, Y9
-	VMULPS       Y9, Y8, Y5
-	VMULPS       Y7, Y5, Y5
-	VMOVUPS      vectorConstants<>+512(SB), Y4
-	VFMADD213PS  vectorConstants<>+544(SB), Y6, Y4
-	VFMADD213PS  vectorConstants<>+576(SB), Y6, Y4
-	VFMADD213PS  vectorConstants<>+608(SB), Y6, Y4
-	VFMADD213PS  vectorConstants<>+640(SB), Y6, Y4
-	VFMADD213PS  vectorConstants<>+672(SB), Y6, Y4
-	VFMADD213PS  Y3, Y3, Y4
-	VANDPS       vectorConstants<>+448(SB), Y2, Y6
-	VORPS        Y6, Y4, Y4
-	VADDPS       vectorConstants<>+320(SB), Y4, Y4
-	VSUBPS       Y5, Y13, Y6
-	VCMPPS       $0x11, Y12, Y2, Y7
-	VBLENDVPS    Y7, Y5, Y6, Y5
-	VBROADCASTSS vectorConstants<>+704(SB), Y7
-	VCMPPS       $0x1e, Y7, Y3, Y8
-	VBLENDVPS    Y8, Y5, Y4, Y4
-	VMULPS       vectorConstants<>+736(SB), Y0, Y1
-	VMULPS       Y4, Y1, Y1
-	VMOVUPS      Y1, (CX)
-	ADDQ         $0x20, CX
-	SUBQ         $0x08, AX
-	JMP          loop
+	CMPQ        AX, $0x08
+	JL          rest
+	VMOVUPS     (DX), Y0
+	ADDQ        BX, DX
+	VANDPS      vectorConstants<>+352(SB), Y0, Y2
+	VMINPS      Y2, Y15, Y3
+	VFMADD213PS vectorConstants<>+608(SB), Y13, Y3
+	VMOVUPS     vectorConstants<>+672(SB), Y4
+	VFMADD213PS vectorConstants<>+704(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+736(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+768(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+800(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+832(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+864(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+896(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+928(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+960(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+992(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+1024(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+1056(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+1088(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+1120(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+512(SB), Y3, Y4
+	VFMADD213PS vectorConstants<>+544(SB), Y3, Y4
+	VCMPPS      $0x1e, Y15, Y2, Y5
+	VBLENDVPS   Y5, Y14, Y4, Y4
+	VSUBPS      Y4, Y12, Y3
+	VCMPPS      $0x11, Y14, Y0, Y5
+	VBLENDVPS   Y5, Y4, Y3, Y4
+	VMULPS      Y0, Y4, Y1
+	VMOVUPS     Y1, (CX)
+	ADDQ        $0x20, CX
+	SUBQ        $0x08, AX
+	JMP         loop
 
 rest:
-	CMPQ         AX, $0x00
-	JE           done
-	LEAQ         vectorMasks<>+32(SB), BX
-	SHLQ         $0x02, AX
-	SUBQ         AX, BX
-	VMOVUPS      (BX), Y0
-	VMASKMOVPS   (DX), Y0, Y1
-	VMULPS       vectorConstants<>+768(SB), Y1, Y3
-	VANDPS       vectorConstants<>+352(SB), Y3, Y4
-	VMINPS       Y4, Y15, Y5
-	VMOVUPS      vectorConstants<>+832(SB), Y6
-	VFMADD213PS  vectorConstants<>+864(SB), Y5, Y6
-	VFMADD213PS  vectorConstants<>+896(SB), Y5, Y6
-	VFMADD213PS  vectorConstants<>+928(SB), Y5, Y6
-	VFMADD213PS  vectorConstants<>+960(SB), Y5, Y6
-	VFMADD213PS  vectorConstants<>+992(SB), Y5, Y6
-	VFMADD213PS  vectorConstants<>+1024(SB), Y5, Y6
-	VFMADD213PS  vectorConstants<>+1056(SB), Y5, Y6
-	VMULPS       Y4, Y4, Y7
-	VSUBPS       Y7, Y6, Y5
-	VMAXPS       Y5, Y14, Y6
-	VMULPS       vectorConstants<>+64(SB), Y6, Y8
-	VROUNDPS     $0x08, Y8, Y8
-	VFNMADD231PS vectorConstants<>+96(SB), Y8, Y6
-	VFNMADD231PS vectorConstants<>+128(SB), Y8, Y6
-	VMOVUPS      vectorConstants<>+160(SB), Y9
-	VFMADD213PS  vectorConstants<>+192(SB), Y6, Y9
-	VFMADD213PS  vectorConstants<>+224(SB), Y6, Y9
-	VFMADD213PS  vectorConstants<>+256(SB), Y6, Y9
-	VFMADD213PS  vectorConstants<>+288(SB), Y6, Y9
-	VMULPS       Y6, Y9, Y9
-	VFMADD213PS  Y6, Y6, Y9
-	VADDPS       vectorConstants<>+320(SB), Y9, Y9
-	VCVTPS2DQ    Y8, Y8
-	VPSRAD       $0x01, Y8, Y10
-	VPSUBD       Y10, Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VPADDD       vectorConstants<>+320(SB), Y8, Y8
-	VPSLLD       $0x17, Y10, Y10
-	VPADDD       vectorConstants<>+320(SB), Y10, Y10
-	VMULPS       Y10, Y9, Y6
-	VMULPS       Y8, Y6, Y6
-	VMOVUPS      vectorConstants<>+512(SB), Y5
-	VFMADD213PS  vectorConstants<>+544(SB), Y7, Y5
-	VFMADD213PS  vectorConstants<>+576(SB), Y7, Y5
-	VFMADD213PS  vectorConstants<>+608(SB), Y7, Y5
-	VFMADD213PS  vectorConstants<>+640(SB), Y7, Y5
-	VFMADD213PS  vectorConstants<>+672(SB), Y7, Y5
-	VFMADD213PS  Y4, Y4, Y5
-	VANDPS       vectorConstants<>+448(SB), Y3, Y7
-	VORPS        Y7, Y5, Y5
-	VADDPS       vectorConstants<>+320(SB), Y5, Y5
-	VSUBPS       Y6, Y13, Y7
-	VCMPPS       $0x11, Y12, Y3, Y8
-	VBLENDVPS    Y8, Y6, Y7, Y6
-	VBROADCASTSS vectorConstants<>+704(SB), Y8
-	VCMPPS       $0x1e, Y8, Y4, Y9
-	VBLENDVPS    Y9, Y6, Y5, Y5
-	VMULPS       vectorConstants<>+736(SB), Y1, Y2
-	VMULPS       Y5, Y2, Y2
-	VMASKMOVPS   Y2, Y0, (CX)
+	CMPQ        AX, $0x00
+	JE          done
+	LEAQ        vectorMasks<>+32(SB), BX
+	SHLQ        $0x02, AX
+	SUBQ        AX, BX
+	VMOVUPS     (BX), Y0
+	VMASKMOVPS  (DX), Y0, Y1
+	VANDPS      vectorConstants<>+352(SB), Y1, Y3
+	VMINPS      Y3, Y15, Y4
+	VFMADD213PS vectorConstants<>+608(SB), Y13, Y4
+	VMOVUPS     vectorConstants<>+672(SB), Y5
+	VFMADD213PS vectorConstants<>+704(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+736(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+768(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+800(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+832(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+864(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+896(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+928(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+960(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+992(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1024(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1056(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1088(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1120(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+512(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+544(SB), Y4, Y5
+	VCMPPS      $0x1e, Y15, Y3, Y6
+	VBLENDVPS   Y6, Y14, Y5, Y5
+	VSUBPS      Y5, Y12, Y4
+	VCMPPS      $0x11, Y14, Y1, Y6
+	VBLENDVPS   Y6, Y5, Y4, Y5
+	VMULPS      Y1, Y5, Y2
+	VMASKMOVPS  Y2, Y0, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
 fill:
-	VBROADCASTSS vectorConstants<>+800(SB), Y15
-	VBROADCASTSS vectorConstants<>+0(SB), Y14
-	VBROADCASTSS vectorConstants<>+416(SB), Y13
-	VBROADCASTSS vectorConstants<>+480(SB), Y12
+	VBROADCASTSS vectorConstants<>+576(SB), Y15
+	VBROADCASTSS vectorConstants<>+480(SB), Y14
+	VBROADCASTSS vectorConstants<>+640(SB), Y13
+	VBROADCASTSS vectorConstants<>+320(SB), Y12
 	JMP          begin
 
 // func mapGeluTanh256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
@@ -4505,8 +4395,8 @@ loop:
 	VMOVUPS      (DX), Y0
 	ADDQ         BX, DX
 	VMULPS       Y0, Y0, Y2
-	VMOVUPS      vectorConstants<>+1088(SB), Y3
-	VFMADD213PS  vectorConstants<>+1120(SB), Y2, Y3
+	VMOVUPS      vectorConstants<>+1152(SB), Y3
+	VFMADD213PS  vectorConstants<>+1184(SB), Y2, Y3
 	VMULPS       Y0, Y3, Y3
 	VORPS        vectorConstants<>+448(SB), Y3, Y5
 	VMAXPS       Y5, Y15, Y4
@@ -4550,8 +4440,8 @@ rest:
 	VMOVUPS      (BX), Y0
 	VMASKMOVPS   (DX), Y0, Y1
 	VMULPS       Y1, Y1, Y3
-	VMOVUPS      vectorConstants<>+1088(SB), Y4
-	VFMADD213PS  vectorConstants<>+1120(SB), Y3, Y4
+	VMOVUPS      vectorConstants<>+1152(SB), Y4
+	VFMADD213PS  vectorConstants<>+1184(SB), Y3, Y4
 	VMULPS       Y1, Y4, Y4
 	VORPS        vectorConstants<>+448(SB), Y4, Y6
 	VMAXPS       Y6, Y15, Y5
@@ -4617,14 +4507,14 @@ loop:
 	ADDQ         BX, DX
 	VANDPS       vectorConstants<>+352(SB), Y0, Y2
 	VMINPS       Y2, Y15, Y3
-	VMOVUPS      vectorConstants<>+832(SB), Y4
-	VFMADD213PS  vectorConstants<>+864(SB), Y3, Y4
-	VFMADD213PS  vectorConstants<>+896(SB), Y3, Y4
-	VFMADD213PS  vectorConstants<>+928(SB), Y3, Y4
-	VFMADD213PS  vectorConstants<>+960(SB), Y3, Y4
-	VFMADD213PS  vectorConstants<>+992(SB), Y3, Y4
-	VFMADD213PS  vectorConstants<>+1024(SB), Y3, Y4
-	VFMADD213PS  vectorConstants<>+1056(SB), Y3, Y4
+	VMOVUPS      vectorConstants<>+1472(SB), Y4
+	VFMADD213PS  vectorConstants<>+1504(SB), Y3, Y4
+	VFMADD213PS  vectorConstants<>+1536(SB), Y3, Y4
+	VFMADD213PS  vectorConstants<>+1568(SB), Y3, Y4
+	VFMADD213PS  vectorConstants<>+1600(SB), Y3, Y4
+	VFMADD213PS  vectorConstants<>+1632(SB), Y3, Y4
+	VFMADD213PS  vectorConstants<>+1664(SB), Y3, Y4
+	VFMADD213PS  vectorConstants<>+1696(SB), Y3, Y4
 	VMULPS       Y2, Y2, Y5
 	VSUBPS       Y5, Y4, Y3
 	VMAXPS       Y3, Y14, Y4
@@ -4649,12 +4539,12 @@ loop:
 	VPADDD       vectorConstants<>+320(SB), Y8, Y8
 	VMULPS       Y8, Y7, Y4
 	VMULPS       Y6, Y4, Y4
-	VMOVUPS      vectorConstants<>+512(SB), Y3
-	VFMADD213PS  vectorConstants<>+544(SB), Y5, Y3
-	VFMADD213PS  vectorConstants<>+576(SB), Y5, Y3
-	VFMADD213PS  vectorConstants<>+608(SB), Y5, Y3
-	VFMADD213PS  vectorConstants<>+640(SB), Y5, Y3
-	VFMADD213PS  vectorConstants<>+672(SB), Y5, Y3
+	VMOVUPS      vectorConstants<>+1216(SB), Y3
+	VFMADD213PS  vectorConstants<>+1248(SB), Y5, Y3
+	VFMADD213PS  vectorConstants<>+1280(SB), Y5, Y3
+	VFMADD213PS  vectorConstants<>+1312(SB), Y5, Y3
+	VFMADD213PS  vectorConstants<>+1344(SB), Y5, Y3
+	VFMADD213PS  vectorConstants<>+1376(SB), Y5, Y3
 	VFMADD213PS  Y2, Y2, Y3
 	VSUBPS       Y4, Y13, Y4
 	VCMPPS       $0x1e, Y12, Y2, Y5
@@ -4676,14 +4566,14 @@ rest:
 	VMASKMOVPS   (DX), Y0, Y1
 	VANDPS       vectorConstants<>+352(SB), Y1, Y3
 	VMINPS       Y3, Y15, Y4
-	VMOVUPS      vectorConstants<>+832(SB), Y5
-	VFMADD213PS  vectorConstants<>+864(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+896(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+928(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+960(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+992(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+1024(SB), Y4, Y5
-	VFMADD213PS  vectorConstants<>+1056(SB), Y4, Y5
+	VMOVUPS      vectorConstants<>+1472(SB), Y5
+	VFMADD213PS  vectorConstants<>+1504(SB), Y4, Y5
+	VFMADD213PS  vectorConstants<>+1536(SB), Y4, Y5
+	VFMADD213PS  vectorConstants<>+1568(SB), Y4, Y5
+	VFMADD213PS  vectorConstants<>+1600(SB), Y4, Y5
+	VFMADD213PS  vectorConstants<>+1632(SB), Y4, Y5
+	VFMADD213PS  vectorConstants<>+1664(SB), Y4, Y5
+	VFMADD213PS  vectorConstants<>+1696(SB), Y4, Y5
 	VMULPS       Y3, Y3, Y6
 	VSUBPS       Y6, Y5, Y4
 	VMAXPS       Y4, Y14, Y5
@@ -4708,12 +4598,12 @@ rest:
 	VPADDD       Y13, Y9, Y9
 	VMULPS       Y9, Y8, Y5
 	VMULPS       Y7, Y5, Y5
-	VMOVUPS      vectorConstants<>+512(SB), Y4
-	VFMADD213PS  vectorConstants<>+544(SB), Y6, Y4
-	VFMADD213PS  vectorConstants<>+576(SB), Y6, Y4
-	VFMADD213PS  vectorConstants<>+608(SB), Y6, Y4
-	VFMADD213PS  vectorConstants<>+640(SB), Y6, Y4
-	VFMADD213PS  vectorConstants<>+672(SB), Y6, Y4
+	VMOVUPS      vectorConstants<>+1216(SB), Y4
+	VFMADD213PS  vectorConstants<>+1248(SB), Y6, Y4
+	VFMADD213PS  vectorConstants<>+1280(SB), Y6, Y4
+	VFMADD213PS  vectorConstants<>+1312(SB), Y6, Y4
+	VFMADD213PS  vectorConstants<>+1344(SB), Y6, Y4
+	VFMADD213PS  vectorConstants<>+1376(SB), Y6, Y4
 	VFMADD213PS  Y3, Y3, Y4
 	VSUBPS       Y5, Y13, Y5
 	VCMPPS       $0x1e, Y12, Y3, Y6
@@ -4727,10 +4617,10 @@ done:
 	RET
 
 fill:
-	VBROADCASTSS vectorConstants<>+800(SB), Y15
+	VBROADCASTSS vectorConstants<>+1440(SB), Y15
 	VBROADCASTSS vectorConstants<>+0(SB), Y14
 	VBROADCASTSS vectorConstants<>+320(SB), Y13
-	VBROADCASTSS vectorConstants<>+704(SB), Y12
+	VBROADCASTSS vectorConstants<>+1408(SB), Y12
 	JMP          begin
 
 // func mapMish256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
@@ -4930,8 +4820,8 @@ done:
 
 fill:
 	VBROADCASTSS p2+72(FP), Y15
-	VBROADCASTSS vectorConstants<>+1152(SB), Y14
-	VBROADCASTSS vectorConstants<>+1184(SB), Y13
+	VBROADCASTSS vectorConstants<>+1728(SB), Y14
+	VBROADCASTSS vectorConstants<>+1760(SB), Y13
 	VBROADCASTSS p0+64(FP), Y12
 	JMP          begin
 
@@ -4957,35 +4847,35 @@ many:
 	JL      few
 	VMOVUPS (DX), Y0
 	ADDQ    BX, DX
-	VADDPS  vectorConstants<>+1216(SB), Y0, Y1
+	VADDPS  vectorConstants<>+1792(SB), Y0, Y1
 	VMAXPS  Y1, Y15, Y1
 	VMINPS  Y1, Y14, Y1
 	VMULPS  Y0, Y1, Y1
-	VMULPS  vectorConstants<>+1248(SB), Y1, Y1
+	VMULPS  vectorConstants<>+1824(SB), Y1, Y1
 	VMOVUPS Y1, (CX)
 	VMOVUPS (DX), Y0
 	ADDQ    BX, DX
-	VADDPS  vectorConstants<>+1216(SB), Y0, Y1
+	VADDPS  vectorConstants<>+1792(SB), Y0, Y1
 	VMAXPS  Y1, Y15, Y1
 	VMINPS  Y1, Y14, Y1
 	VMULPS  Y0, Y1, Y1
-	VMULPS  vectorConstants<>+1248(SB), Y1, Y1
+	VMULPS  vectorConstants<>+1824(SB), Y1, Y1
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS (DX), Y0
 	ADDQ    BX, DX
-	VADDPS  vectorConstants<>+1216(SB), Y0, Y1
+	VADDPS  vectorConstants<>+1792(SB), Y0, Y1
 	VMAXPS  Y1, Y15, Y1
 	VMINPS  Y1, Y14, Y1
 	VMULPS  Y0, Y1, Y1
-	VMULPS  vectorConstants<>+1248(SB), Y1, Y1
+	VMULPS  vectorConstants<>+1824(SB), Y1, Y1
 	VMOVUPS Y1, 64(CX)
 	VMOVUPS (DX), Y0
 	ADDQ    BX, DX
-	VADDPS  vectorConstants<>+1216(SB), Y0, Y1
+	VADDPS  vectorConstants<>+1792(SB), Y0, Y1
 	VMAXPS  Y1, Y15, Y1
 	VMINPS  Y1, Y14, Y1
 	VMULPS  Y0, Y1, Y1
-	VMULPS  vectorConstants<>+1248(SB), Y1, Y1
+	VMULPS  vectorConstants<>+1824(SB), Y1, Y1
 	VMOVUPS Y1, 96(CX)
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000020, AX
@@ -4997,11 +4887,11 @@ loop:
 	JL      rest
 	VMOVUPS (DX), Y0
 	ADDQ    BX, DX
-	VADDPS  vectorConstants<>+1216(SB), Y0, Y1
+	VADDPS  vectorConstants<>+1792(SB), Y0, Y1
 	VMAXPS  Y1, Y15, Y1
 	VMINPS  Y1, Y14, Y1
 	VMULPS  Y0, Y1, Y1
-	VMULPS  vectorConstants<>+1248(SB), Y1, Y1
+	VMULPS  vectorConstants<>+1824(SB), Y1, Y1
 	VMOVUPS Y1, (CX)
 	ADDQ    $0x20, CX
 	SUBQ    $0x08, AX
@@ -5015,11 +4905,11 @@ rest:
 	SUBQ       AX, BX
 	VMOVUPS    (BX), Y0
 	VMASKMOVPS (DX), Y0, Y1
-	VADDPS     vectorConstants<>+1216(SB), Y1, Y2
+	VADDPS     vectorConstants<>+1792(SB), Y1, Y2
 	VMAXPS     Y2, Y15, Y2
 	VMINPS     Y2, Y14, Y2
 	VMULPS     Y1, Y2, Y2
-	VMULPS     vectorConstants<>+1248(SB), Y2, Y2
+	VMULPS     vectorConstants<>+1824(SB), Y2, Y2
 	VMASKMOVPS Y2, Y0, (CX)
 
 done:
@@ -5028,7 +4918,7 @@ done:
 
 fill:
 	VBROADCASTSS vectorConstants<>+480(SB), Y15
-	VBROADCASTSS vectorConstants<>+800(SB), Y14
+	VBROADCASTSS vectorConstants<>+1440(SB), Y14
 	JMP          begin
 
 // func mapHardSigmoid256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
@@ -5053,31 +4943,31 @@ many:
 	JL      few
 	VMOVUPS (DX), Y0
 	ADDQ    BX, DX
-	VADDPS  vectorConstants<>+1216(SB), Y0, Y1
+	VADDPS  vectorConstants<>+1792(SB), Y0, Y1
 	VMAXPS  Y1, Y15, Y1
 	VMINPS  Y1, Y14, Y1
-	VMULPS  vectorConstants<>+1248(SB), Y1, Y1
+	VMULPS  vectorConstants<>+1824(SB), Y1, Y1
 	VMOVUPS Y1, (CX)
 	VMOVUPS (DX), Y0
 	ADDQ    BX, DX
-	VADDPS  vectorConstants<>+1216(SB), Y0, Y1
+	VADDPS  vectorConstants<>+1792(SB), Y0, Y1
 	VMAXPS  Y1, Y15, Y1
 	VMINPS  Y1, Y14, Y1
-	VMULPS  vectorConstants<>+1248(SB), Y1, Y1
+	VMULPS  vectorConstants<>+1824(SB), Y1, Y1
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS (DX), Y0
 	ADDQ    BX, DX
-	VADDPS  vectorConstants<>+1216(SB), Y0, Y1
+	VADDPS  vectorConstants<>+1792(SB), Y0, Y1
 	VMAXPS  Y1, Y15, Y1
 	VMINPS  Y1, Y14, Y1
-	VMULPS  vectorConstants<>+1248(SB), Y1, Y1
+	VMULPS  vectorConstants<>+1824(SB), Y1, Y1
 	VMOVUPS Y1, 64(CX)
 	VMOVUPS (DX), Y0
 	ADDQ    BX, DX
-	VADDPS  vectorConstants<>+1216(SB), Y0, Y1
+	VADDPS  vectorConstants<>+1792(SB), Y0, Y1
 	VMAXPS  Y1, Y15, Y1
 	VMINPS  Y1, Y14, Y1
-	VMULPS  vectorConstants<>+1248(SB), Y1, Y1
+	VMULPS  vectorConstants<>+1824(SB), Y1, Y1
 	VMOVUPS Y1, 96(CX)
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x00000020, AX
@@ -5089,10 +4979,10 @@ loop:
 	JL      rest
 	VMOVUPS (DX), Y0
 	ADDQ    BX, DX
-	VADDPS  vectorConstants<>+1216(SB), Y0, Y1
+	VADDPS  vectorConstants<>+1792(SB), Y0, Y1
 	VMAXPS  Y1, Y15, Y1
 	VMINPS  Y1, Y14, Y1
-	VMULPS  vectorConstants<>+1248(SB), Y1, Y1
+	VMULPS  vectorConstants<>+1824(SB), Y1, Y1
 	VMOVUPS Y1, (CX)
 	ADDQ    $0x20, CX
 	SUBQ    $0x08, AX
@@ -5106,10 +4996,10 @@ rest:
 	SUBQ       AX, BX
 	VMOVUPS    (BX), Y0
 	VMASKMOVPS (DX), Y0, Y1
-	VADDPS     vectorConstants<>+1216(SB), Y1, Y2
+	VADDPS     vectorConstants<>+1792(SB), Y1, Y2
 	VMAXPS     Y2, Y15, Y2
 	VMINPS     Y2, Y14, Y2
-	VMULPS     vectorConstants<>+1248(SB), Y2, Y2
+	VMULPS     vectorConstants<>+1824(SB), Y2, Y2
 	VMASKMOVPS Y2, Y0, (CX)
 
 done:
@@ -5118,7 +5008,7 @@ done:
 
 fill:
 	VBROADCASTSS vectorConstants<>+480(SB), Y15
-	VBROADCASTSS vectorConstants<>+800(SB), Y14
+	VBROADCASTSS vectorConstants<>+1440(SB), Y14
 	JMP          begin
 
 // func mapRelu256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
@@ -7348,7 +7238,7 @@ done:
 TEXT ·max256(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS vectorConstants<>+1280(SB), Y0
+	VBROADCASTSS vectorConstants<>+1856(SB), Y0
 	VMOVUPS      Y0, Y1
 	VXORPS       Y2, Y2, Y2
 
@@ -7392,7 +7282,7 @@ done:
 	VMOVD        X2, AX
 	CMPL         AX, $0x00
 	JE           store
-	VBROADCASTSS vectorConstants<>+1312(SB), X0
+	VBROADCASTSS vectorConstants<>+1888(SB), X0
 
 store:
 	VMOVSS X0, ret+16(FP)
@@ -7404,7 +7294,7 @@ store:
 TEXT ·min256(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS vectorConstants<>+1344(SB), Y0
+	VBROADCASTSS vectorConstants<>+1920(SB), Y0
 	VMOVUPS      Y0, Y1
 	VXORPS       Y2, Y2, Y2
 
@@ -7448,7 +7338,7 @@ done:
 	VMOVD        X2, AX
 	CMPL         AX, $0x00
 	JE           store
-	VBROADCASTSS vectorConstants<>+1312(SB), X0
+	VBROADCASTSS vectorConstants<>+1888(SB), X0
 
 store:
 	VMOVSS X0, ret+16(FP)
@@ -7560,7 +7450,7 @@ done:
 fill:
 	VBROADCASTSS p1+28(FP), Y15
 	VBROADCASTSS p0+24(FP), Y14
-	VBROADCASTSS vectorConstants<>+1376(SB), Y13
+	VBROADCASTSS vectorConstants<>+1952(SB), Y13
 	VBROADCASTSS vectorConstants<>+0(SB), Y12
 	JMP          begin
 
@@ -7672,11 +7562,11 @@ loop:
 	JE        done
 	VMOVUPS   (DX), Y0
 	VPSRLD    $0x10, Y0, Y1
-	VPAND     vectorConstants<>+1408(SB), Y1, Y1
-	VPADDD    vectorConstants<>+1440(SB), Y1, Y1
+	VPAND     vectorConstants<>+1984(SB), Y1, Y1
+	VPADDD    vectorConstants<>+2016(SB), Y1, Y1
 	VPADDD    Y0, Y1, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VMOVUPS   vectorConstants<>+1472(SB), Y2
+	VMOVUPS   vectorConstants<>+2048(SB), Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
 	VBLENDVPS Y3, Y2, Y1, Y1
 	VPACKUSDW Y1, Y1, Y1
@@ -7833,131 +7723,203 @@ DATA vectorConstants<>+480(SB)/8, $0x0000000000000000
 DATA vectorConstants<>+488(SB)/8, $0x0000000000000000
 DATA vectorConstants<>+496(SB)/8, $0x0000000000000000
 DATA vectorConstants<>+504(SB)/8, $0x0000000000000000
-DATA vectorConstants<>+512(SB)/8, $0xba258c1aba258c1a
-DATA vectorConstants<>+520(SB)/8, $0xba258c1aba258c1a
-DATA vectorConstants<>+528(SB)/8, $0xba258c1aba258c1a
-DATA vectorConstants<>+536(SB)/8, $0xba258c1aba258c1a
-DATA vectorConstants<>+544(SB)/8, $0x3ba583a73ba583a7
-DATA vectorConstants<>+552(SB)/8, $0x3ba583a73ba583a7
-DATA vectorConstants<>+560(SB)/8, $0x3ba583a73ba583a7
-DATA vectorConstants<>+568(SB)/8, $0x3ba583a73ba583a7
-DATA vectorConstants<>+576(SB)/8, $0xbcdb9104bcdb9104
-DATA vectorConstants<>+584(SB)/8, $0xbcdb9104bcdb9104
-DATA vectorConstants<>+592(SB)/8, $0xbcdb9104bcdb9104
-DATA vectorConstants<>+600(SB)/8, $0xbcdb9104bcdb9104
-DATA vectorConstants<>+608(SB)/8, $0x3de711ef3de711ef
-DATA vectorConstants<>+616(SB)/8, $0x3de711ef3de711ef
-DATA vectorConstants<>+624(SB)/8, $0x3de711ef3de711ef
-DATA vectorConstants<>+632(SB)/8, $0x3de711ef3de711ef
-DATA vectorConstants<>+640(SB)/8, $0xbec0938dbec0938d
-DATA vectorConstants<>+648(SB)/8, $0xbec0938dbec0938d
-DATA vectorConstants<>+656(SB)/8, $0xbec0938dbec0938d
-DATA vectorConstants<>+664(SB)/8, $0xbec0938dbec0938d
-DATA vectorConstants<>+672(SB)/8, $0x3e0375d43e0375d4
-DATA vectorConstants<>+680(SB)/8, $0x3e0375d43e0375d4
-DATA vectorConstants<>+688(SB)/8, $0x3e0375d43e0375d4
-DATA vectorConstants<>+696(SB)/8, $0x3e0375d43e0375d4
-DATA vectorConstants<>+704(SB)/8, $0x3f59999a3f59999a
-DATA vectorConstants<>+712(SB)/8, $0x3f59999a3f59999a
-DATA vectorConstants<>+720(SB)/8, $0x3f59999a3f59999a
-DATA vectorConstants<>+728(SB)/8, $0x3f59999a3f59999a
-DATA vectorConstants<>+736(SB)/8, $0x3f0000003f000000
-DATA vectorConstants<>+744(SB)/8, $0x3f0000003f000000
-DATA vectorConstants<>+752(SB)/8, $0x3f0000003f000000
-DATA vectorConstants<>+760(SB)/8, $0x3f0000003f000000
-DATA vectorConstants<>+768(SB)/8, $0x3f3504f33f3504f3
-DATA vectorConstants<>+776(SB)/8, $0x3f3504f33f3504f3
-DATA vectorConstants<>+784(SB)/8, $0x3f3504f33f3504f3
-DATA vectorConstants<>+792(SB)/8, $0x3f3504f33f3504f3
-DATA vectorConstants<>+800(SB)/8, $0x40c0000040c00000
-DATA vectorConstants<>+808(SB)/8, $0x40c0000040c00000
-DATA vectorConstants<>+816(SB)/8, $0x40c0000040c00000
-DATA vectorConstants<>+824(SB)/8, $0x40c0000040c00000
-DATA vectorConstants<>+832(SB)/8, $0xb7059f12b7059f12
-DATA vectorConstants<>+840(SB)/8, $0xb7059f12b7059f12
-DATA vectorConstants<>+848(SB)/8, $0xb7059f12b7059f12
-DATA vectorConstants<>+856(SB)/8, $0xb7059f12b7059f12
-DATA vectorConstants<>+864(SB)/8, $0x396cd218396cd218
-DATA vectorConstants<>+872(SB)/8, $0x396cd218396cd218
-DATA vectorConstants<>+880(SB)/8, $0x396cd218396cd218
-DATA vectorConstants<>+888(SB)/8, $0x396cd218396cd218
-DATA vectorConstants<>+896(SB)/8, $0xbb37ab64bb37ab64
-DATA vectorConstants<>+904(SB)/8, $0xbb37ab64bb37ab64
-DATA vectorConstants<>+912(SB)/8, $0xbb37ab64bb37ab64
-DATA vectorConstants<>+920(SB)/8, $0xbb37ab64bb37ab64
-DATA vectorConstants<>+928(SB)/8, $0x3ca6c09c3ca6c09c
-DATA vectorConstants<>+936(SB)/8, $0x3ca6c09c3ca6c09c
-DATA vectorConstants<>+944(SB)/8, $0x3ca6c09c3ca6c09c
-DATA vectorConstants<>+952(SB)/8, $0x3ca6c09c3ca6c09c
-DATA vectorConstants<>+960(SB)/8, $0xbdca6f35bdca6f35
-DATA vectorConstants<>+968(SB)/8, $0xbdca6f35bdca6f35
-DATA vectorConstants<>+976(SB)/8, $0xbdca6f35bdca6f35
-DATA vectorConstants<>+984(SB)/8, $0xbdca6f35bdca6f35
-DATA vectorConstants<>+992(SB)/8, $0x3eb64dbc3eb64dbc
-DATA vectorConstants<>+1000(SB)/8, $0x3eb64dbc3eb64dbc
-DATA vectorConstants<>+1008(SB)/8, $0x3eb64dbc3eb64dbc
-DATA vectorConstants<>+1016(SB)/8, $0x3eb64dbc3eb64dbc
-DATA vectorConstants<>+1024(SB)/8, $0xbf8fc77bbf8fc77b
-DATA vectorConstants<>+1032(SB)/8, $0xbf8fc77bbf8fc77b
-DATA vectorConstants<>+1040(SB)/8, $0xbf8fc77bbf8fc77b
-DATA vectorConstants<>+1048(SB)/8, $0xbf8fc77bbf8fc77b
-DATA vectorConstants<>+1056(SB)/8, $0xbaacb958baacb958
-DATA vectorConstants<>+1064(SB)/8, $0xbaacb958baacb958
-DATA vectorConstants<>+1072(SB)/8, $0xbaacb958baacb958
-DATA vectorConstants<>+1080(SB)/8, $0xbaacb958baacb958
-DATA vectorConstants<>+1088(SB)/8, $0x3d9222793d922279
-DATA vectorConstants<>+1096(SB)/8, $0x3d9222793d922279
-DATA vectorConstants<>+1104(SB)/8, $0x3d9222793d922279
-DATA vectorConstants<>+1112(SB)/8, $0x3d9222793d922279
-DATA vectorConstants<>+1120(SB)/8, $0x3fcc422a3fcc422a
-DATA vectorConstants<>+1128(SB)/8, $0x3fcc422a3fcc422a
-DATA vectorConstants<>+1136(SB)/8, $0x3fcc422a3fcc422a
-DATA vectorConstants<>+1144(SB)/8, $0x3fcc422a3fcc422a
-DATA vectorConstants<>+1152(SB)/8, $0xc2a00000c2a00000
-DATA vectorConstants<>+1160(SB)/8, $0xc2a00000c2a00000
-DATA vectorConstants<>+1168(SB)/8, $0xc2a00000c2a00000
-DATA vectorConstants<>+1176(SB)/8, $0xc2a00000c2a00000
-DATA vectorConstants<>+1184(SB)/8, $0x42b0000042b00000
-DATA vectorConstants<>+1192(SB)/8, $0x42b0000042b00000
-DATA vectorConstants<>+1200(SB)/8, $0x42b0000042b00000
-DATA vectorConstants<>+1208(SB)/8, $0x42b0000042b00000
-DATA vectorConstants<>+1216(SB)/8, $0x4040000040400000
-DATA vectorConstants<>+1224(SB)/8, $0x4040000040400000
-DATA vectorConstants<>+1232(SB)/8, $0x4040000040400000
-DATA vectorConstants<>+1240(SB)/8, $0x4040000040400000
-DATA vectorConstants<>+1248(SB)/8, $0x3e2aaaab3e2aaaab
-DATA vectorConstants<>+1256(SB)/8, $0x3e2aaaab3e2aaaab
-DATA vectorConstants<>+1264(SB)/8, $0x3e2aaaab3e2aaaab
-DATA vectorConstants<>+1272(SB)/8, $0x3e2aaaab3e2aaaab
-DATA vectorConstants<>+1280(SB)/8, $0xff800000ff800000
-DATA vectorConstants<>+1288(SB)/8, $0xff800000ff800000
-DATA vectorConstants<>+1296(SB)/8, $0xff800000ff800000
-DATA vectorConstants<>+1304(SB)/8, $0xff800000ff800000
-DATA vectorConstants<>+1312(SB)/8, $0x7fc000007fc00000
-DATA vectorConstants<>+1320(SB)/8, $0x7fc000007fc00000
-DATA vectorConstants<>+1328(SB)/8, $0x7fc000007fc00000
-DATA vectorConstants<>+1336(SB)/8, $0x7fc000007fc00000
-DATA vectorConstants<>+1344(SB)/8, $0x7f8000007f800000
-DATA vectorConstants<>+1352(SB)/8, $0x7f8000007f800000
-DATA vectorConstants<>+1360(SB)/8, $0x7f8000007f800000
-DATA vectorConstants<>+1368(SB)/8, $0x7f8000007f800000
-DATA vectorConstants<>+1376(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+1384(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+1392(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+1400(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+1408(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+1416(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+1424(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+1432(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+1440(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+1448(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+1456(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+1464(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+1472(SB)/8, $0x00007fc000007fc0
-DATA vectorConstants<>+1480(SB)/8, $0x00007fc000007fc0
-DATA vectorConstants<>+1488(SB)/8, $0x00007fc000007fc0
-DATA vectorConstants<>+1496(SB)/8, $0x00007fc000007fc0
-GLOBL vectorConstants<>(SB), RODATA|NOPTR, $1504
+DATA vectorConstants<>+512(SB)/8, $0xbc96b122bc96b122
+DATA vectorConstants<>+520(SB)/8, $0xbc96b122bc96b122
+DATA vectorConstants<>+528(SB)/8, $0xbc96b122bc96b122
+DATA vectorConstants<>+536(SB)/8, $0xbc96b122bc96b122
+DATA vectorConstants<>+544(SB)/8, $0x3b0464473b046447
+DATA vectorConstants<>+552(SB)/8, $0x3b0464473b046447
+DATA vectorConstants<>+560(SB)/8, $0x3b0464473b046447
+DATA vectorConstants<>+568(SB)/8, $0x3b0464473b046447
+DATA vectorConstants<>+576(SB)/8, $0x40b8000040b80000
+DATA vectorConstants<>+584(SB)/8, $0x40b8000040b80000
+DATA vectorConstants<>+592(SB)/8, $0x40b8000040b80000
+DATA vectorConstants<>+600(SB)/8, $0x40b8000040b80000
+DATA vectorConstants<>+608(SB)/8, $0xbf800000bf800000
+DATA vectorConstants<>+616(SB)/8, $0xbf800000bf800000
+DATA vectorConstants<>+624(SB)/8, $0xbf800000bf800000
+DATA vectorConstants<>+632(SB)/8, $0xbf800000bf800000
+DATA vectorConstants<>+640(SB)/8, $0x3eb216433eb21643
+DATA vectorConstants<>+648(SB)/8, $0x3eb216433eb21643
+DATA vectorConstants<>+656(SB)/8, $0x3eb216433eb21643
+DATA vectorConstants<>+664(SB)/8, $0x3eb216433eb21643
+DATA vectorConstants<>+672(SB)/8, $0x3b8d97aa3b8d97aa
+DATA vectorConstants<>+680(SB)/8, $0x3b8d97aa3b8d97aa
+DATA vectorConstants<>+688(SB)/8, $0x3b8d97aa3b8d97aa
+DATA vectorConstants<>+696(SB)/8, $0x3b8d97aa3b8d97aa
+DATA vectorConstants<>+704(SB)/8, $0xbc397ce9bc397ce9
+DATA vectorConstants<>+712(SB)/8, $0xbc397ce9bc397ce9
+DATA vectorConstants<>+720(SB)/8, $0xbc397ce9bc397ce9
+DATA vectorConstants<>+728(SB)/8, $0xbc397ce9bc397ce9
+DATA vectorConstants<>+736(SB)/8, $0xbc3f12b2bc3f12b2
+DATA vectorConstants<>+744(SB)/8, $0xbc3f12b2bc3f12b2
+DATA vectorConstants<>+752(SB)/8, $0xbc3f12b2bc3f12b2
+DATA vectorConstants<>+760(SB)/8, $0xbc3f12b2bc3f12b2
+DATA vectorConstants<>+768(SB)/8, $0x3d72b72c3d72b72c
+DATA vectorConstants<>+776(SB)/8, $0x3d72b72c3d72b72c
+DATA vectorConstants<>+784(SB)/8, $0x3d72b72c3d72b72c
+DATA vectorConstants<>+792(SB)/8, $0x3d72b72c3d72b72c
+DATA vectorConstants<>+800(SB)/8, $0xbcbba2f3bcbba2f3
+DATA vectorConstants<>+808(SB)/8, $0xbcbba2f3bcbba2f3
+DATA vectorConstants<>+816(SB)/8, $0xbcbba2f3bcbba2f3
+DATA vectorConstants<>+824(SB)/8, $0xbcbba2f3bcbba2f3
+DATA vectorConstants<>+832(SB)/8, $0xbde7540fbde7540f
+DATA vectorConstants<>+840(SB)/8, $0xbde7540fbde7540f
+DATA vectorConstants<>+848(SB)/8, $0xbde7540fbde7540f
+DATA vectorConstants<>+856(SB)/8, $0xbde7540fbde7540f
+DATA vectorConstants<>+864(SB)/8, $0x3e17645e3e17645e
+DATA vectorConstants<>+872(SB)/8, $0x3e17645e3e17645e
+DATA vectorConstants<>+880(SB)/8, $0x3e17645e3e17645e
+DATA vectorConstants<>+888(SB)/8, $0x3e17645e3e17645e
+DATA vectorConstants<>+896(SB)/8, $0x3cf919f83cf919f8
+DATA vectorConstants<>+904(SB)/8, $0x3cf919f83cf919f8
+DATA vectorConstants<>+912(SB)/8, $0x3cf919f83cf919f8
+DATA vectorConstants<>+920(SB)/8, $0x3cf919f83cf919f8
+DATA vectorConstants<>+928(SB)/8, $0xbe6cee54be6cee54
+DATA vectorConstants<>+936(SB)/8, $0xbe6cee54be6cee54
+DATA vectorConstants<>+944(SB)/8, $0xbe6cee54be6cee54
+DATA vectorConstants<>+952(SB)/8, $0xbe6cee54be6cee54
+DATA vectorConstants<>+960(SB)/8, $0x3e5c272c3e5c272c
+DATA vectorConstants<>+968(SB)/8, $0x3e5c272c3e5c272c
+DATA vectorConstants<>+976(SB)/8, $0x3e5c272c3e5c272c
+DATA vectorConstants<>+984(SB)/8, $0x3e5c272c3e5c272c
+DATA vectorConstants<>+992(SB)/8, $0x3c2476ac3c2476ac
+DATA vectorConstants<>+1000(SB)/8, $0x3c2476ac3c2476ac
+DATA vectorConstants<>+1008(SB)/8, $0x3c2476ac3c2476ac
+DATA vectorConstants<>+1016(SB)/8, $0x3c2476ac3c2476ac
+DATA vectorConstants<>+1024(SB)/8, $0xbe695dc4be695dc4
+DATA vectorConstants<>+1032(SB)/8, $0xbe695dc4be695dc4
+DATA vectorConstants<>+1040(SB)/8, $0xbe695dc4be695dc4
+DATA vectorConstants<>+1048(SB)/8, $0xbe695dc4be695dc4
+DATA vectorConstants<>+1056(SB)/8, $0x3e8d288d3e8d288d
+DATA vectorConstants<>+1064(SB)/8, $0x3e8d288d3e8d288d
+DATA vectorConstants<>+1072(SB)/8, $0x3e8d288d3e8d288d
+DATA vectorConstants<>+1080(SB)/8, $0x3e8d288d3e8d288d
+DATA vectorConstants<>+1088(SB)/8, $0xbe3c827cbe3c827c
+DATA vectorConstants<>+1096(SB)/8, $0xbe3c827cbe3c827c
+DATA vectorConstants<>+1104(SB)/8, $0xbe3c827cbe3c827c
+DATA vectorConstants<>+1112(SB)/8, $0xbe3c827cbe3c827c
+DATA vectorConstants<>+1120(SB)/8, $0x3d9bb1603d9bb160
+DATA vectorConstants<>+1128(SB)/8, $0x3d9bb1603d9bb160
+DATA vectorConstants<>+1136(SB)/8, $0x3d9bb1603d9bb160
+DATA vectorConstants<>+1144(SB)/8, $0x3d9bb1603d9bb160
+DATA vectorConstants<>+1152(SB)/8, $0x3d9222793d922279
+DATA vectorConstants<>+1160(SB)/8, $0x3d9222793d922279
+DATA vectorConstants<>+1168(SB)/8, $0x3d9222793d922279
+DATA vectorConstants<>+1176(SB)/8, $0x3d9222793d922279
+DATA vectorConstants<>+1184(SB)/8, $0x3fcc422a3fcc422a
+DATA vectorConstants<>+1192(SB)/8, $0x3fcc422a3fcc422a
+DATA vectorConstants<>+1200(SB)/8, $0x3fcc422a3fcc422a
+DATA vectorConstants<>+1208(SB)/8, $0x3fcc422a3fcc422a
+DATA vectorConstants<>+1216(SB)/8, $0xba258c1aba258c1a
+DATA vectorConstants<>+1224(SB)/8, $0xba258c1aba258c1a
+DATA vectorConstants<>+1232(SB)/8, $0xba258c1aba258c1a
+DATA vectorConstants<>+1240(SB)/8, $0xba258c1aba258c1a
+DATA vectorConstants<>+1248(SB)/8, $0x3ba583a73ba583a7
+DATA vectorConstants<>+1256(SB)/8, $0x3ba583a73ba583a7
+DATA vectorConstants<>+1264(SB)/8, $0x3ba583a73ba583a7
+DATA vectorConstants<>+1272(SB)/8, $0x3ba583a73ba583a7
+DATA vectorConstants<>+1280(SB)/8, $0xbcdb9104bcdb9104
+DATA vectorConstants<>+1288(SB)/8, $0xbcdb9104bcdb9104
+DATA vectorConstants<>+1296(SB)/8, $0xbcdb9104bcdb9104
+DATA vectorConstants<>+1304(SB)/8, $0xbcdb9104bcdb9104
+DATA vectorConstants<>+1312(SB)/8, $0x3de711ef3de711ef
+DATA vectorConstants<>+1320(SB)/8, $0x3de711ef3de711ef
+DATA vectorConstants<>+1328(SB)/8, $0x3de711ef3de711ef
+DATA vectorConstants<>+1336(SB)/8, $0x3de711ef3de711ef
+DATA vectorConstants<>+1344(SB)/8, $0xbec0938dbec0938d
+DATA vectorConstants<>+1352(SB)/8, $0xbec0938dbec0938d
+DATA vectorConstants<>+1360(SB)/8, $0xbec0938dbec0938d
+DATA vectorConstants<>+1368(SB)/8, $0xbec0938dbec0938d
+DATA vectorConstants<>+1376(SB)/8, $0x3e0375d43e0375d4
+DATA vectorConstants<>+1384(SB)/8, $0x3e0375d43e0375d4
+DATA vectorConstants<>+1392(SB)/8, $0x3e0375d43e0375d4
+DATA vectorConstants<>+1400(SB)/8, $0x3e0375d43e0375d4
+DATA vectorConstants<>+1408(SB)/8, $0x3f59999a3f59999a
+DATA vectorConstants<>+1416(SB)/8, $0x3f59999a3f59999a
+DATA vectorConstants<>+1424(SB)/8, $0x3f59999a3f59999a
+DATA vectorConstants<>+1432(SB)/8, $0x3f59999a3f59999a
+DATA vectorConstants<>+1440(SB)/8, $0x40c0000040c00000
+DATA vectorConstants<>+1448(SB)/8, $0x40c0000040c00000
+DATA vectorConstants<>+1456(SB)/8, $0x40c0000040c00000
+DATA vectorConstants<>+1464(SB)/8, $0x40c0000040c00000
+DATA vectorConstants<>+1472(SB)/8, $0xb7059f12b7059f12
+DATA vectorConstants<>+1480(SB)/8, $0xb7059f12b7059f12
+DATA vectorConstants<>+1488(SB)/8, $0xb7059f12b7059f12
+DATA vectorConstants<>+1496(SB)/8, $0xb7059f12b7059f12
+DATA vectorConstants<>+1504(SB)/8, $0x396cd218396cd218
+DATA vectorConstants<>+1512(SB)/8, $0x396cd218396cd218
+DATA vectorConstants<>+1520(SB)/8, $0x396cd218396cd218
+DATA vectorConstants<>+1528(SB)/8, $0x396cd218396cd218
+DATA vectorConstants<>+1536(SB)/8, $0xbb37ab64bb37ab64
+DATA vectorConstants<>+1544(SB)/8, $0xbb37ab64bb37ab64
+DATA vectorConstants<>+1552(SB)/8, $0xbb37ab64bb37ab64
+DATA vectorConstants<>+1560(SB)/8, $0xbb37ab64bb37ab64
+DATA vectorConstants<>+1568(SB)/8, $0x3ca6c09c3ca6c09c
+DATA vectorConstants<>+1576(SB)/8, $0x3ca6c09c3ca6c09c
+DATA vectorConstants<>+1584(SB)/8, $0x3ca6c09c3ca6c09c
+DATA vectorConstants<>+1592(SB)/8, $0x3ca6c09c3ca6c09c
+DATA vectorConstants<>+1600(SB)/8, $0xbdca6f35bdca6f35
+DATA vectorConstants<>+1608(SB)/8, $0xbdca6f35bdca6f35
+DATA vectorConstants<>+1616(SB)/8, $0xbdca6f35bdca6f35
+DATA vectorConstants<>+1624(SB)/8, $0xbdca6f35bdca6f35
+DATA vectorConstants<>+1632(SB)/8, $0x3eb64dbc3eb64dbc
+DATA vectorConstants<>+1640(SB)/8, $0x3eb64dbc3eb64dbc
+DATA vectorConstants<>+1648(SB)/8, $0x3eb64dbc3eb64dbc
+DATA vectorConstants<>+1656(SB)/8, $0x3eb64dbc3eb64dbc
+DATA vectorConstants<>+1664(SB)/8, $0xbf8fc77bbf8fc77b
+DATA vectorConstants<>+1672(SB)/8, $0xbf8fc77bbf8fc77b
+DATA vectorConstants<>+1680(SB)/8, $0xbf8fc77bbf8fc77b
+DATA vectorConstants<>+1688(SB)/8, $0xbf8fc77bbf8fc77b
+DATA vectorConstants<>+1696(SB)/8, $0xbaacb958baacb958
+DATA vectorConstants<>+1704(SB)/8, $0xbaacb958baacb958
+DATA vectorConstants<>+1712(SB)/8, $0xbaacb958baacb958
+DATA vectorConstants<>+1720(SB)/8, $0xbaacb958baacb958
+DATA vectorConstants<>+1728(SB)/8, $0xc2a00000c2a00000
+DATA vectorConstants<>+1736(SB)/8, $0xc2a00000c2a00000
+DATA vectorConstants<>+1744(SB)/8, $0xc2a00000c2a00000
+DATA vectorConstants<>+1752(SB)/8, $0xc2a00000c2a00000
+DATA vectorConstants<>+1760(SB)/8, $0x42b0000042b00000
+DATA vectorConstants<>+1768(SB)/8, $0x42b0000042b00000
+DATA vectorConstants<>+1776(SB)/8, $0x42b0000042b00000
+DATA vectorConstants<>+1784(SB)/8, $0x42b0000042b00000
+DATA vectorConstants<>+1792(SB)/8, $0x4040000040400000
+DATA vectorConstants<>+1800(SB)/8, $0x4040000040400000
+DATA vectorConstants<>+1808(SB)/8, $0x4040000040400000
+DATA vectorConstants<>+1816(SB)/8, $0x4040000040400000
+DATA vectorConstants<>+1824(SB)/8, $0x3e2aaaab3e2aaaab
+DATA vectorConstants<>+1832(SB)/8, $0x3e2aaaab3e2aaaab
+DATA vectorConstants<>+1840(SB)/8, $0x3e2aaaab3e2aaaab
+DATA vectorConstants<>+1848(SB)/8, $0x3e2aaaab3e2aaaab
+DATA vectorConstants<>+1856(SB)/8, $0xff800000ff800000
+DATA vectorConstants<>+1864(SB)/8, $0xff800000ff800000
+DATA vectorConstants<>+1872(SB)/8, $0xff800000ff800000
+DATA vectorConstants<>+1880(SB)/8, $0xff800000ff800000
+DATA vectorConstants<>+1888(SB)/8, $0x7fc000007fc00000
+DATA vectorConstants<>+1896(SB)/8, $0x7fc000007fc00000
+DATA vectorConstants<>+1904(SB)/8, $0x7fc000007fc00000
+DATA vectorConstants<>+1912(SB)/8, $0x7fc000007fc00000
+DATA vectorConstants<>+1920(SB)/8, $0x7f8000007f800000
+DATA vectorConstants<>+1928(SB)/8, $0x7f8000007f800000
+DATA vectorConstants<>+1936(SB)/8, $0x7f8000007f800000
+DATA vectorConstants<>+1944(SB)/8, $0x7f8000007f800000
+DATA vectorConstants<>+1952(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+1960(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+1968(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+1976(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+1984(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+1992(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+2000(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+2008(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+2016(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+2024(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+2032(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+2040(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+2048(SB)/8, $0x00007fc000007fc0
+DATA vectorConstants<>+2056(SB)/8, $0x00007fc000007fc0
+DATA vectorConstants<>+2064(SB)/8, $0x00007fc000007fc0
+DATA vectorConstants<>+2072(SB)/8, $0x00007fc000007fc0
+GLOBL vectorConstants<>(SB), RODATA|NOPTR, $2080
 
 DATA vectorMasks<>+0(SB)/8, $0xffffffffffffffff
 DATA vectorMasks<>+8(SB)/8, $0xffffffffffffffff
