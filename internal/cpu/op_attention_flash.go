@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"sync"
@@ -102,6 +103,9 @@ type flashUnit struct {
 	queries    []float32
 	queryPitch int
 
+	// maskAt is where the mask of the matrix begins.
+	maskAt int
+
 	packedKeys, packedValues, scores, sums, copied, tops, totals, mask []float32
 }
 
@@ -156,6 +160,9 @@ func (f *flash) compute(u *flashUnit) {
 			loadSingle(f.set, u.copied[i*f.width:(i+1)*f.width], f.q, q.offset+(u.from+i)*q.line, q.step)
 		}
 		u.queries, u.queryPitch = u.copied, f.width
+	}
+	if !f.mask.absent() {
+		u.maskAt = offsetOf(f.mask.layout.Leading(2), u.batch)
 	}
 	for i := range rows {
 		u.tops[i], u.totals[i] = float32(math.Inf(-1)), 0
@@ -269,12 +276,16 @@ func (f *flash) weigh(u *flashUnit, r int, line []float32, k0 int) {
 		return
 	}
 	scale := f.scale
-	if !f.mask.absent() || !(scale > 0) {
+	switch {
+	case !f.mask.absent() && f.mask.dtype != tensor.Bool:
+		f.addMask(u, r, line, k0)
+		scale = 1
+	case !(scale > 0):
 		f.set.Map(simd.MapAffine, line, line, nil, nil, 0, scale, 0)
 		scale = 1
 	}
-	if !f.mask.absent() {
-		f.addMask(u, r, line, k0)
+	if f.mask.dtype == tensor.Bool {
+		f.hide(u, r, line, k0)
 	}
 	top := max(u.tops[r], f.set.Max(line)*scale)
 	if math.IsInf(float64(top), -1) {
@@ -293,23 +304,33 @@ func (f *flash) weigh(u *flashUnit, r int, line []float32, k0 int) {
 	u.totals[r] += float32(f.set.ExpSum(line, line, scale, top))
 }
 
-// addMask adds the mask of query r to its scores, or makes those −∞ that a mask of bools hides.
+// addMask scales the scores of query r and adds its mask.
 func (f *flash) addMask(u *flashUnit, r int, line []float32, k0 int) {
 	l := f.mask.layout
 	rank := len(l.Shape)
 	stride := l.Strides[rank-1]
-	at := offsetOf(l.Leading(2), u.batch) + (u.from+r)*l.Strides[rank-2] + k0*stride
+	at := u.maskAt + (u.from+r)*l.Strides[rank-2] + k0*stride
 	mask := u.mask[:len(line)]
 	if f.mask.dtype == tensor.Float32 && stride == 1 {
 		mask = elements[float32](f.mask)[at:][:len(line)]
 	} else {
 		loadSingle(f.set, mask, f.mask, at, stride)
 	}
-	if f.mask.dtype == tensor.Bool {
-		f.set.Map(simd.MapWhere, line, mask, line, hidden, 0, 0, 0)
+	f.set.Map(simd.MapAddScaled, line, mask, line, nil, f.scale, 0, 0)
+}
+
+// hide makes the scores of query r −∞ that a mask of bools hides.
+func (f *flash) hide(u *flashUnit, r int, line []float32, k0 int) {
+	l := f.mask.layout
+	rank := len(l.Shape)
+	stride := l.Strides[rank-1]
+	at := u.maskAt + (u.from+r)*l.Strides[rank-2] + k0*stride
+	if stride == 1 && bytes.IndexByte(f.mask.data[at:][:len(line)], 0) < 0 {
 		return
 	}
-	f.set.Map(simd.MapAdd, line, line, mask, nil, 0, 0, 0)
+	mask := u.mask[:len(line)]
+	loadSingle(f.set, mask, f.mask, at, stride)
+	f.set.Map(simd.MapWhere, line, mask, line, hidden, 0, 0, 0)
 }
 
 // hidden is the score of what a mask hides.
