@@ -59,6 +59,9 @@ func (b *builder) cat(parts []*ref, d int) (*ref, error) {
 	if len(kept) == 0 {
 		return b.full(0, dtype, tensor.Shape{0})
 	}
+	if len(kept) == 1 { // such as a cache's first keys, put behind none
+		return b.copy(kept[0])
+	}
 	return b.apply("cat", layers.Attrs{"dim": d}, kept...)
 }
 

@@ -73,6 +73,29 @@ func copyView(p *Pool, dst []byte, to tensor.Layout, v view) {
 	copiers.Put(c)
 }
 
+// A byteCopy is the task of copying bytes.
+type byteCopy struct{ dst, src []byte }
+
+var byteCopies = sync.Pool{New: func() any { return new(byteCopy) }}
+
+// Run implements Task.
+func (m *byteCopy) Run(from, to int) { copy(m.dst[from:to], m.src[from:to]) }
+
+// copy copies bytes; many by all threads, since one does not use all that memory gives.
+func (p *Pool) copy(dst, src []byte) {
+	const part = 128 << 10
+	n := min(len(dst), len(src))
+	if n <= part {
+		copy(dst, src)
+		return
+	}
+	m := byteCopies.Get().(*byteCopy)
+	m.dst, m.src = dst, src
+	p.Do(n, part, m)
+	*m = byteCopy{}
+	byteCopies.Put(m)
+}
+
 // run copies, in parallel.
 func (c *copier) run(p *Pool) {
 	size, last := 1, c.rank-1

@@ -106,12 +106,12 @@ type stream struct {
 func (d *Device) NewStream() (device.Stream, error) { return &stream{d}, nil }
 
 func (s *stream) CopyIn(dst device.Region, src []byte) error {
-	copy(regionBytes(dst), src)
+	s.d.pool.copy(regionBytes(dst), src)
 	return nil
 }
 
 func (s *stream) CopyOut(dst []byte, src device.Region) error {
-	copy(dst, regionBytes(src))
+	s.d.pool.copy(dst, regionBytes(src))
 	return nil
 }
 
