@@ -44,12 +44,9 @@ type part struct {
 	pending bool
 }
 
-// queued is how many reads of a source are under way at most, queuedBytes how much each takes. Together they are what a
-// disk has to do while an op runs, and less than what block devices take before they let the caller wait.
-const (
-	queued      = 64
-	queuedBytes = 1 << 20
-)
+// queued is how many reads of a source are under way at most. Together they are what a disk has to do while an op runs,
+// and less than what block devices take before they let the caller wait.
+const queued = 64
 
 // A queue is that of one source, with the parts that are under way by number.
 type queue struct {
@@ -63,7 +60,7 @@ func (g *Pager) newDirect(p *plan.Plan, host HostVisible) *direct {
 	d := &direct{readers: g.opts.Readers, visits: make([]*directVisit, len(p.Groups))}
 	d.bytes = &g.stats.readBytes
 	if d.queuedBytes = g.opts.queuedBytes; d.queuedBytes == 0 {
-		d.queuedBytes = queuedBytes
+		d.queuedBytes = pieceBytes
 	}
 	look, done := context.WithCancel(context.Background())
 	done()

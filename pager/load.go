@@ -86,8 +86,9 @@ func (g *Pager) readFixed(ctx context.Context, p *plan.Plan) (int64, error) {
 	return read, tensor.Read(ctx, g.opts.Readers, requests...)
 }
 
-// pieceBytes is how much one read takes: smaller ones cost system calls, larger ones leave the last reader alone.
-const pieceBytes = 4 << 20
+// pieceBytes is how much one read takes: smaller ones cost system calls, larger ones leave the last reader alone and are
+// cut again by block devices.
+const pieceBytes = 1 << 20
 
 // A piece is a read of a group.
 type piece struct {

@@ -17,14 +17,11 @@ type Forecast struct {
 func (r Rates) StepSeconds(
 	ops *layers.Registry, step *layers.Step, op *layers.Op, in, out []layers.Spec,
 ) float64 {
-	if step.Cost == (layers.Cost{}) {
-		return r.Seconds(ops, op, in, out)
-	}
-	return r.withGuesses().opSeconds(op, in, out, step.Cost)
+	return r.withGuesses().launchSeconds(step.Kernel, op, in, out, stepCost(ops, step, op, in, out), false)
 }
 
 // stages returns the groups as a simulation sees them.
-func (p *Plan) stages() []stage {
+func (p *Plan) stages(r Rates) []stage {
 	list := make([]stage, len(p.Groups))
 	for i := range p.Groups {
 		group := &p.Groups[i]
@@ -32,23 +29,35 @@ func (p *Plan) stages() []stage {
 			paged: group.Paged() && !group.OnHost, after: group.After,
 			load: group.LoadSeconds, compute: group.Seconds * float64(p.Instances),
 		}
+		if list[i].paged {
+			list[i].copy(r.cachedSeconds(p.Target, group))
+		}
 	}
 	return list
 }
 
+// copy says that so much of the load is copied out of the host's memory, by the processors that the ops wait for.
+func (s *stage) copy(seconds float64) {
+	s.load = max(s.load-seconds, 0)
+	s.compute += seconds
+}
+
 func (p *Plan) forecast(r Rates) {
 	f := Forecast{Bound: "compute", Measured: r.Measured}
-	fromDisk := false
+	fromDisk, copied := false, 0.0
 	for i := range p.Groups {
 		group := &p.Groups[i]
 		f.ComputeSeconds += group.Seconds * float64(p.Instances)
 		if group.Paged() && !group.OnHost {
 			f.LoadSeconds += group.LoadSeconds
+			copied += r.cachedSeconds(p.Target, group)
 			fromDisk = fromDisk || p.Target.Direct || !group.Copied
 		}
 	}
-	f.Seconds, f.StallSeconds = new(simulation).run(p.stages())
-	if f.LoadSeconds > f.ComputeSeconds {
+	sim := simulation{fitful: p.Target.Direct}
+	f.Seconds, f.StallSeconds = sim.run(p.stages(r))
+	p.leastSeconds = max(f.ComputeSeconds+copied, f.LoadSeconds-copied)
+	if f.LoadSeconds-copied > f.ComputeSeconds+copied {
 		f.Bound = "transfer"
 		if fromDisk {
 			f.Bound = "disk"

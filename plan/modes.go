@@ -220,9 +220,6 @@ func (d *draft) largest() (path string, slotBytes int64) {
 // tolerance is how much slower a plan may be that takes less memory.
 const tolerance = 1.01
 
-// bound is what a pass takes at least: what its ops or what its loads take by themselves.
-func (p *Plan) bound() float64 { return max(p.Forecast.ComputeSeconds, p.Forecast.LoadSeconds) }
-
 // overHost reports whether a plan takes more host memory than it may.
 func (p *Plan) overHost() bool { return p.mostHostBytes > 0 && p.HostBytes() > p.mostHostBytes }
 
@@ -237,7 +234,7 @@ func cheapest(plans []*Plan) *Plan {
 	}
 	best, bound := math.Inf(1), math.Inf(1)
 	for _, p := range plans {
-		best, bound = min(best, p.Forecast.Seconds), min(bound, p.bound())
+		best, bound = min(best, p.Forecast.Seconds), min(bound, p.leastSeconds)
 	}
 	var chosen *Plan
 	for _, p := range plans {
@@ -286,8 +283,12 @@ func (d *draft) bestRing(mostBytes int64) *Plan {
 	}
 	try(d.layouts())
 	if d.o.Slots == 0 && best > bound*nearEnough {
-		for eighths := range int64(8) {
-			try([]layout{{total * (eighths + 1) / 8, endToEnd}})
+		eighths := int64(8)
+		if d.o.Target.Direct { // what helps against a disk's fits is not worth holding most of the model
+			eighths = 4
+		}
+		for n := range eighths {
+			try([]layout{{total * (n + 1) / 8, endToEnd}})
 		}
 	}
 	list = slices.DeleteFunc(list, func(t tried) bool { return t.seconds > max(best*tolerance, bound*nearEnough) })
@@ -340,7 +341,10 @@ func (d *draft) prepare(keep []bool) {
 		d.shares = make([]share, len(d.groups))
 		for i := range d.groups {
 			group := &d.groups[i]
-			d.shares[i] = share{group.Seconds * float64(d.o.Instances), group.LoadSeconds, group.LoadSeconds, group.SlotBytes, 0}
+			d.shares[i] = share{
+				compute: group.Seconds * float64(d.o.Instances), load: group.LoadSeconds, disk: group.LoadSeconds,
+				slot: group.SlotBytes, copied: d.o.Rates.cachedSeconds(d.o.Target, group),
+			}
 			if d.pauses != nil {
 				d.shares[i].compute += d.pauses[i]
 			}
@@ -357,6 +361,7 @@ func (d *draft) prepare(keep []bool) {
 		paged := s.slot > 0 && (keep == nil || !keep[i])
 		d.stages = append(d.stages, stage{compute: s.compute, paged: paged, load: s.load})
 		if paged {
+			d.stages[i].copy(s.copied)
 			d.paged = append(d.paged, i)
 			total += s.staged
 		}
@@ -371,11 +376,11 @@ func (d *draft) prepare(keep []bool) {
 	}
 }
 
-// A share is what a simulation knows of a group: what its ops take, its load with and without a copy in host memory, its
-// slot and its bytes in host memory.
+// A share is what a simulation knows of a group: what its ops take, its load with and without a copy in host memory, what
+// of it is copied out of the page cache, its slot and its bytes in host memory.
 type share struct {
-	compute, load, disk float64
-	slot, staged        int64
+	compute, load, disk, copied float64
+	slot, staged                int64
 }
 
 // try returns what a pass takes with a layout, and how large the ring is.
@@ -391,6 +396,7 @@ func (d *draft) try(use layout) (seconds float64, ringBytes int64, ok bool) {
 		d.stages[i].after = d.visits[k].after
 		ringBytes = max(ringBytes, d.visits[k].offset+d.visits[k].bytes)
 	}
+	d.sim.fitful = d.o.Target.Direct
 	seconds, _ = d.sim.run(d.stages)
 	return seconds, ringBytes, true
 }

@@ -152,6 +152,8 @@ type Plan struct {
 
 	// mostHostBytes is the budget of host memory.
 	mostHostBytes int64
+	// leastSeconds is what a pass takes at least: what its ops or what its loads take by themselves.
+	leastSeconds float64
 }
 
 // A Group is a run of ops that need their weights at one time.

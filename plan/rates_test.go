@@ -105,3 +105,73 @@ func TestRatesCached(t *testing.T) {
 		t.Errorf("of a guess: %v, want %v", got, want)
 	}
 }
+
+// What the page cache holds is copied by the processors that ops compute on: a pass takes as long as both.
+func TestForecastOfCached(t *testing.T) {
+	l := thousand(t)
+	r := Rates{FLOPs: 1e12, MemoryBytes: 1e15, OpSeconds: 1e-9, DiskBytes: 1e9, ReadSeconds: 1e-9, CachedBytes: 10e9}
+	plan := func(share float64) *Plan {
+		p, err := New(l, Options{Mode: Page, Rates: r.Cached(share)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	cold, warm := plan(0), plan(1)
+	disk, copied := float64(cold.MovedBytes)/r.DiskBytes, float64(warm.MovedBytes)/r.CachedBytes
+	if f := cold.Forecast; math.Abs(f.LoadSeconds-disk) > 0.01*disk || f.Seconds < disk || f.Seconds > 1.1*disk || f.Bound != "disk" {
+		t.Errorf("cold: %+v, the disk takes %.3g s", f, disk)
+	}
+	f := warm.Forecast
+	if least := f.ComputeSeconds + copiedShare*copied; f.Seconds < 0.99*least || f.Seconds > f.ComputeSeconds+1.1*copied {
+		t.Errorf("in the page cache: %+v, copying takes %.3g s", f, copied)
+	}
+}
+
+// What an emulated device's clock counts is what was measured of the step's kernel, also where the step says its cost.
+func TestStepSecondsOfKernel(t *testing.T) {
+	r := Rates{
+		FLOPs: 1e9, MemoryBytes: 1e15, OpSeconds: 1e-9,
+		Points: map[string][]Point{"conv16 direct": {{32, 64, 288, 8e9}}},
+	}
+	op := &layers.Op{Kind: "conv16", Attrs: layers.Attrs{"groups": 1}}
+	in := specs(tensor.Shape{1, 2, 8, 8, 16}, tensor.Shape{32, 32, 3, 3})
+	out := specs(tensor.Shape{1, 2, 8, 8, 16})
+	step := &layers.Step{Kernel: "conv16 direct", Cost: layers.Cost{FLOPs: 2 * 32 * 64 * 288}}
+	if got, want := r.StepSeconds(layers.Standard(), step, op, in, out), 2*32*64*288/8e9; math.Abs(got-want) > 0.02*want {
+		t.Errorf("%.3g s, want %.3g", got, want)
+	}
+}
+
+// A disk's loads may be late, by what is on its way: where loads take about as long as ops, it takes more than two slots
+// for a pass not to wait.
+func TestLateLoads(t *testing.T) {
+	pass := func(fitful bool, slots int, load, compute float64) float64 {
+		all := make([]stage, 50)
+		for i := range all {
+			all[i] = stage{paged: true, after: slots, load: load, compute: compute}
+		}
+		m := simulation{fitful: fitful}
+		seconds, _ := m.run(all)
+		return seconds / 50
+	}
+	near := func(got, want float64) bool { return math.Abs(got-want) < 0.01*want }
+	for _, c := range []struct {
+		fitful        bool
+		slots         int
+		load, compute float64
+		want          float64
+	}{
+		{false, 2, 4e-3, 3e-3, 4e-3},
+		{true, 1, 4e-3, 3e-3, 7e-3},
+		{true, 2, 4e-3, 3e-3, (4 + 3 + 0.9*4) / 2 * 1e-3},
+		{true, 4, 4e-3, 3e-3, (4 + 3 + 10) / 4. * 1e-3},
+		{true, 6, 4e-3, 3e-3, 4e-3},
+		{true, 2, 1e-3, 10e-3, 10e-3},
+		{true, 2, 40e-3, 30e-3, 40e-3},
+	} {
+		if got := pass(c.fitful, c.slots, c.load, c.compute); !near(got, c.want) {
+			t.Errorf("%+v: a group takes %.4g s", c, got)
+		}
+	}
+}

@@ -95,16 +95,28 @@ type stage struct {
 	stall, idle float64
 }
 
+// A disk gives what it is asked for in fits: what is on its way may come later than at its rate, by mostLate seconds, or
+// where that is less by a share of what all that is on its way takes. So it is idle at times unless more is asked for.
+const (
+	mostLate  = 10e-3
+	lateShare = 0.9
+)
+
 // A simulation keeps its memory from one time to the next.
-type simulation struct{ done []float64 }
+type simulation struct {
+	// fitful says that loads are a disk's, not copies to a device.
+	fitful bool
+	// done is when each visit was, asked how long its load and those before it take.
+	done, asked []float64
+}
 
 // run returns what a pass takes in the steady state: an exact recurrence over two resources. Loads follow one another,
 // each once the last group whose slot it overlaps is done; groups follow one another, each once it is there. Stalls is
 // the time that compute waited.
 func (m *simulation) run(all []stage) (pass, stalls float64) {
 	const most = 8
-	m.done = m.done[:0]
-	var loaded, computed float64
+	m.done, m.asked = m.done[:0], m.asked[:0]
+	var loaded, computed, asked float64
 	for range most {
 		begin, before := computed, pass
 		stalls = 0
@@ -120,10 +132,16 @@ func (m *simulation) run(all []stage) (pass, stalls float64) {
 			}
 			s.idle, s.stall = start-loaded, 0
 			loaded = start + s.load
-			if loaded > computed {
-				s.stall = loaded - computed
+			there := loaded
+			if m.fitful {
+				asked += s.load
+				m.asked = append(m.asked, asked)
+				there += m.late(s.after)
+			}
+			if there > computed {
+				s.stall = there - computed
 				stalls += s.stall
-				computed = loaded
+				computed = there
 			}
 			computed += s.compute
 			m.done = append(m.done, computed)
@@ -133,4 +151,14 @@ func (m *simulation) run(all []stage) (pass, stalls float64) {
 		}
 	}
 	return pass, stalls
+}
+
+// late returns by how much a load may be late: all are on their way that were asked for and are not in use.
+func (m *simulation) late(after int) float64 {
+	last := len(m.asked) - 1
+	first := last - (after - 1)
+	if after == 0 || first < 0 {
+		return min(lateShare*m.asked[last], mostLate)
+	}
+	return min(lateShare*(m.asked[last]-m.asked[first]), mostLate)
 }

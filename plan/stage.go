@@ -86,6 +86,19 @@ func (r Rates) diskSeconds(g *Group) float64 {
 	return float64(SpanBytes(g.Spans))/r.DiskBytes + float64(len(g.Spans))*r.ReadSeconds
 }
 
+// copiedShare is how much of copying out of the page cache takes time from ops. The rest is done while they leave a
+// processor alone.
+const copiedShare = 0.8
+
+// cachedSeconds returns which part of a load is copying out of the page cache at the cost of ops, where that is the work of
+// the processors that compute them.
+func (r Rates) cachedSeconds(t Target, g *Group) float64 {
+	if !t.Direct || r.cachedShare == 0 {
+		return 0
+	}
+	return copiedShare * r.cachedShare * float64(SpanBytes(g.Spans)) / r.CachedBytes
+}
+
 // copySeconds returns what copying parts to a device takes.
 func (r Rates) copySeconds(parts []Part) float64 {
 	var n int64

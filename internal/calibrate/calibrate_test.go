@@ -95,6 +95,68 @@ func (c *clocked) ReadAt(_ context.Context, p []byte, off int64) error {
 	return c.err
 }
 
+// A queuedClock is a clocked source that queues reads, of which the first refused ones are not begun.
+type queuedClock struct {
+	clocked
+	refused, begun, closed int
+}
+
+func (q *queuedClock) ReadBulk(ctx context.Context, p []byte, off int64) error {
+	return q.ReadAt(ctx, p, off)
+}
+func (q *queuedClock) Queue(n int) (tensor.ReadQueue, error) { return &clockQueue{q, nil}, nil }
+
+type clockQueue struct {
+	*queuedClock
+	underWay []int
+}
+
+func (q *clockQueue) Begin(number int, _ []byte, off int64) bool {
+	if q.refused > 0 || off < q.least || off+queuedBytes > q.most {
+		q.refused--
+		return false
+	}
+	q.begun++
+	q.underWay = append(q.underWay, number)
+	return true
+}
+
+func (q *clockQueue) Wait(context.Context) (int, bool, error) {
+	time.Sleep(time.Millisecond)
+	number := q.underWay[0]
+	q.underWay = q.underWay[1:]
+	return number, true, q.err
+}
+
+func (q *clockQueue) Close() error {
+	q.closed++
+	return nil
+}
+
+// TestDiskQueued measures a file that queues reads by its queue, unless it does not begin them.
+func TestDiskQueued(t *testing.T) {
+	src := &queuedClock{clocked: clocked{bytes: 1 << 30, least: 1000, most: 1000 + 64<<20}}
+	whole := []tensor.Extent{{Source: src, Offset: 1000, Bytes: 64 << 20}}
+	r, err := Disk(t.Context(), whole, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.ReadBytes != 60<<20 || src.begun != 60 || src.closed != 1 {
+		t.Errorf("%d bytes were read, %d reads begun, %d queues closed", r.ReadBytes, src.begun, src.closed)
+	}
+	if r.BytesPerSecond <= 0 || r.BytesPerSecond > queuedBytes/1e-3 {
+		t.Errorf("%v bytes a second, one read after the other", r.BytesPerSecond)
+	}
+	src.begun = 0
+	if r, err := Disk(t.Context(), whole, 1); err != nil || r.ReadBytes > queued*queuedBytes {
+		t.Errorf("the time was up, and %d bytes were read: %v", r.ReadBytes, err)
+	}
+	src.refused = 1
+	if r, err := Disk(t.Context(), whole, time.Minute); err != nil || r.ReadBytes != 60<<20 || src.closed != 3 {
+		t.Errorf("of a cached file: %d bytes, %v, %d queues closed", r.ReadBytes, err, src.closed)
+	}
+}
+
 func TestDisk(t *testing.T) {
 	src := &clocked{bytes: 1 << 30, least: 1000, most: 1000 + 64<<20}
 	whole := []tensor.Extent{{Source: src, Offset: 1000, Bytes: 64 << 20}}

@@ -64,7 +64,11 @@ func Disk(ctx context.Context, extents []tensor.Extent, limit time.Duration) (Di
 	slices.Sort(times)
 	rate.ReadSeconds = times[len(times)/2]
 
-	if rate.BytesPerSecond, rate.ReadBytes, err = readAll(ctx, pieces, buffers.Bytes(), limit, readPast); err != nil {
+	rate.BytesPerSecond, rate.ReadBytes, err = readQueued(ctx, pieces, buffers.Bytes(), limit)
+	if errors.Is(err, errNotQueued) {
+		rate.BytesPerSecond, rate.ReadBytes, err = readAll(ctx, pieces, buffers.Bytes(), limit, readPast)
+	}
+	if err != nil {
 		return DiskRate{}, err
 	}
 	// What a pass brings goes to memory that no cache holds, and so do these: not always into the same few pieces.
@@ -125,6 +129,58 @@ func readAll(
 		return 0, 0, fmt.Errorf("calibrate: disk: %w", err)
 	}
 	return float64(done.Load()) / max(time.Since(start).Seconds(), minSeconds), done.Load(), nil
+}
+
+// A pager's queued reads: so many under way, so much at once.
+const (
+	queued      = 64
+	queuedBytes = 1 << 20
+)
+
+// errNotQueued says that a file is not read by a queue: it has none, or the page cache holds some of the file.
+var errNotQueued = errors.New("reads are not queued")
+
+// readQueued is readAll for the pieces of the first file, with reads that the file queues.
+func readQueued(
+	ctx context.Context, pieces []tensor.Extent, buffer []byte, limit time.Duration,
+) (rate float64, bytes int64, err error) {
+	source, ok := pieces[0].Source.(tensor.QueuedSource)
+	if !ok {
+		return 0, 0, errNotQueued
+	}
+	queue, err := source.Queue(queued)
+	if err != nil {
+		return 0, 0, errNotQueued
+	}
+	defer func() { err = errors.Join(err, queue.Close()) }()
+	var reads []int64 // where each begins
+	for _, e := range pieces {
+		for at := int64(0); e.Source == pieces[0].Source && at < e.Bytes; at += queuedBytes {
+			reads = append(reads, e.Offset+at)
+		}
+	}
+	free := make([]int, queued)
+	for i := range free {
+		free[i] = i
+	}
+	start := time.Now()
+	for len(reads) > 0 && time.Since(start) < limit || len(free) < queued {
+		if k := len(free) - 1; k >= 0 && len(reads) > 0 && time.Since(start) < limit {
+			if !queue.Begin(free[k], buffer[free[k]*queuedBytes:][:queuedBytes], reads[0]) {
+				return 0, 0, errNotQueued
+			}
+			free, reads = free[:k], reads[1:]
+			continue
+		}
+		number, filled, err := queue.Wait(ctx)
+		if err != nil {
+			return 0, 0, fmt.Errorf("calibrate: disk: %w", err)
+		}
+		if free = append(free, number); filled {
+			bytes += queuedBytes
+		}
+	}
+	return float64(bytes) / max(time.Since(start).Seconds(), minSeconds), bytes, nil
 }
 
 // cut returns the whole pieces in extents, aligned, without what is left over.
