@@ -1,5 +1,6 @@
 // Package chunker runs a plan with two sides: the groups that a device holds run there, the others on the host's
 // processor, and what one side computes and the other reads crosses between them once.
+// Where the plan says so, the two compute at the same time, on neighbouring micro-batches.
 //
 // It knows plans and devices. It does not know models or files, and it decides nothing: which group runs where is in the
 // plan.
@@ -12,6 +13,7 @@ package chunker
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/hostmem"
@@ -24,9 +26,29 @@ import (
 type Options struct {
 	// Device and Host are the options of the pagers of both sides. Events number groups as the plan of both does.
 	Device, Host pager.Options
-	// HostRan is told how many groups the host's processor has run, before the device goes on; nil tells nobody. It is how
-	// an emulated device's clock learns of time spent elsewhere.
-	HostRan func(p *plan.Plan, segment plan.Segment)
+	// HostRan is told what the host's processor has done; nil tells nobody. It is how an emulated device's clock learns of
+	// time spent elsewhere.
+	HostRan func(HostWork)
+}
+
+// HostWork are groups that the host's processor has run for some instances, in a plan of its side.
+type HostWork struct {
+	Plan      *plan.Plan
+	Segment   plan.Segment
+	Instances int
+	// After is what the host waited for, while the device goes on. It is nil where the device waits for the host, which is
+	// the case with the Last of a pass in any case.
+	After device.Event
+	Last  bool
+}
+
+// Seconds is what the plan expects it to take.
+func (w HostWork) Seconds() float64 {
+	var seconds float64
+	for _, group := range w.Plan.Groups[w.Segment.First:w.Segment.End] {
+		seconds += group.Seconds * float64(w.Instances)
+	}
+	return seconds
 }
 
 // A Chunker is a device and the host's processor. It must not be used by two goroutines at once.
@@ -40,6 +62,8 @@ type Chunker struct {
 	// offset is where each crossing begins, size what one instance of it takes.
 	offset, size []int64
 	io           [2]sideIO
+	// mu orders the calls of the caller's IO by both sides, which may compute at the same time.
+	mu sync.Mutex
 	// groups has, for each side's groups, their numbers in the plan of both; nil while a plan has one side.
 	groups [2][]int
 }
@@ -89,18 +113,32 @@ func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) error {
 			return c.abandon(err)
 		}
 	}
-	for _, segment := range s.Segments {
-		side := sideOf(segment)
-		if err := c.sides[side].Run(ctx, segment.First, segment.End, &c.io[side]); err != nil {
-			return c.abandon(err)
-		}
-		if segment.OnHost && c.opts.HostRan != nil {
-			c.opts.HostRan(s.Host, segment)
-		}
+	run := c.inTurns
+	if s.Overlaps {
+		run = c.overlapped
+	}
+	if err := run(ctx, s); err != nil {
+		return c.abandon(err)
 	}
 	for _, side := range c.sides {
 		if err := side.End(ctx); err != nil {
 			return c.abandon(err)
+		}
+	}
+	return nil
+}
+
+// inTurns runs the segments one after the other, each for all instances.
+func (c *Chunker) inTurns(ctx context.Context, s *plan.Sides) error {
+	for i, segment := range s.Segments {
+		side := sideOf(segment)
+		if err := c.sides[side].Run(ctx, segment.First, segment.End, &c.io[side]); err != nil {
+			return err
+		}
+		if segment.OnHost && c.opts.HostRan != nil {
+			c.opts.HostRan(HostWork{
+				Plan: s.Host, Segment: segment, Instances: s.Host.Instances, Last: i == len(s.Segments)-1,
+			})
 		}
 	}
 	return nil
@@ -200,6 +238,8 @@ func (x *sideIO) Input(instance int, id layers.ValueID) []byte {
 	if k, ok := x.crossing[id]; ok {
 		return x.c.bytes(k, instance)
 	}
+	x.c.mu.Lock()
+	defer x.c.mu.Unlock()
 	return x.caller.Input(instance, x.whole[id])
 }
 
@@ -208,6 +248,8 @@ func (x *sideIO) Output(instance, output int, made bool) []byte {
 	if k := x.outputs[output]; k >= 0 {
 		return x.c.bytes(k, instance)
 	}
+	x.c.mu.Lock()
+	defer x.c.mu.Unlock()
 	return x.caller.Output(instance, x.side.Outputs[output], made)
 }
 
@@ -221,12 +263,16 @@ func (x *sideIO) Instances() int {
 
 // Wanted implements pager.Shared.
 func (x *sideIO) Wanted(instance int) bool {
+	x.c.mu.Lock()
+	defer x.c.mu.Unlock()
 	shared, ok := x.caller.(pager.Shared)
 	return !ok || shared.Wanted(instance)
 }
 
 // Left implements pager.Shared. An instance that left on one side is not wanted on the other.
 func (x *sideIO) Left(instance int, err error) (othersGoOn bool) {
+	x.c.mu.Lock()
+	defer x.c.mu.Unlock()
 	shared, ok := x.caller.(pager.Shared)
 	return ok && shared.Left(instance, err)
 }

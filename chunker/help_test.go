@@ -89,12 +89,16 @@ func follow(t *testing.T, host *cpu.Device, l *layers.Lowered, made *plan.Plan, 
 			return time.Duration(o.Rates.StepSeconds(layers.Standard(), step, op, in, out) * float64(time.Second))
 		},
 	})
-	c, err := New(dev, host, Options{Device: pager.Options{}, HostRan: func(p *plan.Plan, segment plan.Segment) {
-		var seconds float64
-		for _, group := range p.Groups[segment.First:segment.End] {
-			seconds += group.Seconds * float64(p.Instances)
+	c, err := New(dev, host, Options{Device: pager.Options{}, HostRan: func(w HostWork) {
+		t := time.Duration(w.Seconds() * float64(time.Second))
+		if w.After == nil {
+			dev.Spend(t)
+			return
 		}
-		dev.Spend(time.Duration(seconds * float64(time.Second)))
+		dev.SpendAfter(w.After, t)
+		if w.Last {
+			dev.Spend(0)
+		}
 	}})
 	if err != nil {
 		t.Fatal(err)

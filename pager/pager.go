@@ -120,8 +120,9 @@ type Pager struct {
 	current  *program
 	programs map[*plan.Plan]*program
 	branches branches
-	// gone are the instances of this pass that have left.
+	// gone are the instances of this pass that have left, spent what groups of one that goes by instances have taken.
 	gone   []bool
+	spent  []time.Duration
 	stats  counters
 	closed bool
 }

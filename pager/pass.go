@@ -61,6 +61,7 @@ func (g *Pager) End(ctx context.Context) error {
 // Abandon brings the pager back to where a pass begins, and returns err. What still runs on the device is waited for.
 func (g *Pager) Abandon(err error) error {
 	_ = g.stream.Sync(context.Background()) // its error is that of the pass
+	g.spent = g.spent[:0]
 	if g.current != nil {
 		g.current.load.reset()
 	}

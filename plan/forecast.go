@@ -42,6 +42,20 @@ func (s *stage) copy(seconds float64) {
 	s.compute += seconds
 }
 
+// overlapped is what a pass takes whose sides compute at the same time: the first micro-batch goes through both, and for
+// each of the others the slower side is waited for.
+func (p *Plan) overlapped() float64 {
+	var device, host float64
+	for i := range p.Groups {
+		if p.Groups[i].OnHost {
+			host += p.Groups[i].Seconds
+		} else {
+			device += p.Groups[i].Seconds
+		}
+	}
+	return device + host + float64(p.Instances-1)*max(device, host)
+}
+
 func (p *Plan) forecast(r Rates) {
 	f := Forecast{Bound: "compute", Measured: r.Measured}
 	fromDisk, copied := false, 0.0
@@ -56,6 +70,9 @@ func (p *Plan) forecast(r Rates) {
 	}
 	sim := simulation{fitful: p.Target.Direct}
 	f.Seconds, f.StallSeconds = sim.run(p.stages(r))
+	if p.Sides != nil && p.Sides.Overlaps {
+		f.Seconds = p.overlapped()
+	}
 	p.leastSeconds = max(f.ComputeSeconds+copied, f.LoadSeconds-copied)
 	if f.LoadSeconds-copied > f.ComputeSeconds+copied {
 		f.Bound = "transfer"

@@ -68,6 +68,9 @@ func (p *Plan) String() string {
 		fmt.Fprintf(&b, "host: staging %d, copies %d, activations %d: %d in all\n",
 			p.StagingBytes+p.GatherBytes, p.HostCopyBytes, p.SwapBytes, n)
 	}
+	if p.Sides != nil && p.Sides.Overlaps {
+		b.WriteString("both sides compute at the same time, on neighbouring micro-batches\n")
+	}
 	fmt.Fprintf(&b, "moved per pass %d, least budget %d\n", p.MovedBytes, p.MinBytes)
 	return b.String()
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
 )
@@ -17,6 +18,10 @@ type Sides struct {
 	CrossingBytes int64
 	// Segments are runs of groups on one side, in the order of execution.
 	Segments []Segment
+	// Overlaps says that micro-batches go through both sides one after the other, so that the first side computes one
+	// while the second computes the one before it. It is so where each side has one segment, the device the first, and none of its groups is
+	// brought: there is no reason then to have all micro-batches pass a group before the next.
+	Overlaps bool
 }
 
 // A Segment is the groups [First, End) of one side's plan.
@@ -148,6 +153,20 @@ func (d *draft) join(s *Sides, onHost func(int) bool) *Plan {
 		}
 		p.Tied = append(p.Tied, t)
 	}
+	s.Overlaps = d.o.Instances > 1 && p.Divided()
 	p.forecast(d.o.Rates)
 	return &p
+}
+
+// Divided reports whether a pass goes from the device to the host's processor once, so that both can compute at the same
+// time if several micro-batches go through it.
+func (p *Plan) Divided() bool {
+	return p.Sides != nil && len(p.Sides.Segments) == 2 && !p.Sides.Segments[0].OnHost && p.Sides.Device.stays() &&
+		p.Sides.Host.stays()
+}
+
+// stays reports whether a pass brings nothing.
+func (p *Plan) stays() bool {
+	return (len(p.Gathers) == 0 || p.Target.Direct) &&
+		!slices.ContainsFunc(p.Groups, func(g Group) bool { return g.Paged() })
 }

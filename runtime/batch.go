@@ -173,7 +173,7 @@ func (s *Session) choose(of division, shapes map[string]tensor.Shape) (*division
 			return best, nil
 		case err != nil && first == nil:
 			first = err
-		case err == nil && (micro == of.rows || best != nil && d.seconds > best.seconds):
+		case err == nil && (micro == of.rows && !s.divided(d) || best != nil && d.seconds > best.seconds):
 			if best == nil {
 				best = d
 			}
@@ -190,6 +190,13 @@ func (s *Session) choose(of division, shapes map[string]tensor.Shape) (*division
 		return nil, first
 	}
 	return best, nil
+}
+
+// divided reports whether a device and the CPU share a division's passes: with smaller micro-batches they may compute at
+// the same time.
+func (s *Session) divided(d *division) bool {
+	p := d.main.plans[d.instances]
+	return p != nil && p.Divided()
 }
 
 // cut plans for micro-batches of a given size, as many in a pass as fit.

@@ -116,12 +116,16 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 	c, err := chunker.New(dev, host, chunker.Options{
 		Device: pager.Options{MemoryBytes: o.Memory, Observe: o.Observe},
 		Host:   pager.Options{MemoryBytes: o.HostMemory, Observe: o.Observe},
-		HostRan: func(p *plan.Plan, segment plan.Segment) {
-			var seconds float64
-			for _, group := range p.Groups[segment.First:segment.End] {
-				seconds += group.Seconds * float64(p.Instances)
+		HostRan: func(w chunker.HostWork) {
+			t := time.Duration(w.Seconds() * float64(time.Second))
+			if w.After == nil {
+				dev.Spend(t)
+				return
 			}
-			dev.Spend(time.Duration(seconds * float64(time.Second)))
+			dev.SpendAfter(w.After, t)
+			if w.Last {
+				dev.Spend(0)
+			}
 		},
 	})
 	if err != nil {

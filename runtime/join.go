@@ -155,7 +155,7 @@ func (s *Session) joinable(p *program) int {
 	return p.joint
 }
 
-// defaultJoin is how many calls share a pass that brings weights, if nobody says otherwise.
+// defaultJoin is how many calls share a pass that brings weights, or that a device and the CPU share, if nobody says otherwise.
 const defaultJoin = 8
 
 func (s *Session) mostJoined(p *program) int {
@@ -164,7 +164,7 @@ func (s *Session) mostJoined(p *program) int {
 		return 1
 	}
 	most := s.opts.MaxJoin
-	if most == 0 && moved(alone) > 0 {
+	if most == 0 && (moved(alone) > 0 || alone.Divided()) {
 		most = defaultJoin
 	}
 	most = s.limits.within(max(most, 1))

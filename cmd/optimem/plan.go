@@ -91,6 +91,9 @@ func (r *run) planJSON(m *openModel) error {
 	o.set("expected_seconds", m.seconds)
 	o.set("bound", p.Forecast.Bound)
 	o.set("min_memory_bytes", p.MinBytes)
+	if p.Sides != nil {
+		o.set("sides_overlap", p.Sides.Overlaps)
+	}
 	return o.close()
 }
 
@@ -159,6 +162,9 @@ func (r *run) planSums(m *openModel) *ascii.Table {
 	if b := m.batch; b != nil {
 		t.Row("batch", fmt.Sprintf("%s in micro-batches of %d, up to %d of them in a pass: %d in all",
 			counted(b.Rows, "row"), b.MicroRows, max(p.Instances, 1), b.Passes))
+	}
+	if p.Sides != nil && p.Sides.Overlaps {
+		t.Row("at once", "the device computes a micro-batch while the CPU computes the one before it")
 	}
 	t.Row("memory", purposes(
 		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},

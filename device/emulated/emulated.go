@@ -122,6 +122,14 @@ func (d *Device) Spend(t time.Duration) {
 	d.elapsed = d.hosted
 }
 
+// SpendAfter says that the host computed for a while after what it did before and after an event, and that meanwhile the
+// device went on with what it was given. Spend(0) afterwards has it wait for the host.
+func (d *Device) SpendAfter(e device.Event, t time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.elapsed = max(d.elapsed, e.(*event).at) + t
+}
+
 // Supports returns nil when the CPU has a kernel that takes the operands.
 func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
 	return d.cpu.Supports(op, in, out)

@@ -1,0 +1,62 @@
+package pager
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/optimem/optimem/device"
+)
+
+// RunInstance runs all groups of the pass that was begun for one instance, and returns an event after which what it gave
+// is in the caller's memory, or nil where the instance left. It takes the place of [Pager.Run] where no group is paged, so
+// that there is no reason to have all instances pass one group before the next: who waits for an instance has it sooner.
+// After the last one [Pager.Settle] says whether all went well.
+func (g *Pager) RunInstance(ctx context.Context, instance int, io IO) (device.Event, error) {
+	groups := g.current.plan.Groups
+	if len(g.spent) != len(groups) {
+		g.spent = make([]time.Duration, len(groups))
+	}
+	shared, several := io.(Shared)
+	for k := range groups {
+		if several && !shared.Wanted(instance) {
+			return nil, g.leave(ctx, shared, instance, nil)
+		}
+		begin := time.Now()
+		err := located(g.instance(ctx, k, instance, io), groups[k].Path, "run")
+		if err != nil && (!several || ctx.Err() != nil) {
+			return nil, err
+		}
+		if err != nil {
+			return nil, g.leave(ctx, shared, instance, err)
+		}
+		g.spent[k] += time.Since(begin)
+	}
+	return g.stream.Record(), nil
+}
+
+// leave lets an instance go no further. It returns an error where nobody goes on.
+func (g *Pager) leave(ctx context.Context, shared Shared, instance int, err error) error {
+	if failed := g.stream.Sync(ctx); failed != nil {
+		return failed
+	}
+	if !shared.Left(instance, err) {
+		return cmp.Or(err, ErrLeft)
+	}
+	return nil
+}
+
+// Settle returns once all that [Pager.RunInstance] gave to the device is done, with the first error of it.
+func (g *Pager) Settle(ctx context.Context) error {
+	if err := g.stream.Sync(ctx); err != nil {
+		return located(err, "", "run")
+	}
+	for k, spent := range g.spent {
+		g.stats.Compute += spent
+		if g.opts.Observe != nil {
+			g.opts.Observe(Event{Group: k, Path: g.current.plan.Groups[k].Path, Compute: spent})
+		}
+	}
+	g.spent = g.spent[:0]
+	return nil
+}
