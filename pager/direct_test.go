@@ -157,7 +157,7 @@ func TestQueuedReadErrors(t *testing.T) {
 	made := mustPlan(t, l, plan.Options{Mode: plan.Page})
 	for _, size := range []int64{0, 4096} {
 		cancelAt := -1
-		ctx, cancel := t.Context(), func() {}
+		cancel := func() {}
 		p := newPager(t, dev, Options{queuedBytes: size, Observe: func(e Event) {
 			if e.Group == cancelAt {
 				cancel()
@@ -184,6 +184,7 @@ func TestQueuedReadErrors(t *testing.T) {
 				t.Fatalf("read %d: got %v, want the disk's error and the group", n, failed)
 			}
 			cancelAt = n % len(made.Groups)
+			var ctx context.Context
 			ctx, cancel = context.WithCancel(t.Context())
 			if err := p.Pass(ctx, made, newTransfer(l.Graph, 1)); cancelAt < len(made.Groups)-1 && !errors.Is(err, context.Canceled) {
 				t.Fatalf("cancelled after group %d: %v", cancelAt, err)
