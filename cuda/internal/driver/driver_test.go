@@ -182,6 +182,25 @@ func TestCopies(t *testing.T) {
 	check(t, errors.Join(lib.DestroyStream(stream), lib.Free(p), lib.FreeHost(pinned), lib.FreeHost(back)))
 }
 
+// TestBytesBesidePointers copies bytes that are part of something larger.
+func TestBytesBesidePointers(t *testing.T) {
+	type linked struct {
+		next *linked
+		data [8]byte
+	}
+	lib, _ := open(t, "")
+	p := must(lib.Alloc(8))(t)
+	stream := must(lib.NewStream())(t)
+	from, to := &linked{next: &linked{}, data: [8]byte{1, 2, 3}}, &linked{next: &linked{}}
+	check(t, lib.CopyIn(p, from.data[:], stream))
+	check(t, lib.CopyOut(to.data[:], p, stream))
+	check(t, errors.Join(lib.RegisterHost(to.data[:]), lib.UnregisterHost(to.data[:])))
+	if to.data != from.data {
+		t.Errorf("got %v", to.data)
+	}
+	check(t, errors.Join(lib.DestroyStream(stream), lib.Free(p)))
+}
+
 // TestEvents orders two streams by an event; without it there is a race.
 func TestEvents(t *testing.T) {
 	for _, ordered := range []bool{true, false} {

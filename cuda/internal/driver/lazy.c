@@ -63,8 +63,18 @@ void om_use(uintptr_t driver) {
 
 CUresult om_init(void) { return init(0); }
 
-CUresult om_launch(CUfunction f, const unsigned *blocks, const unsigned *threads, unsigned shared, CUstream s, void *packed,
-				   size_t bytes) {
-	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+CUresult om_launch(CUfunction f, const unsigned *blocks, const unsigned *threads, unsigned shared, CUstream s,
+				   const char *packed, size_t bytes) {
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
 	return cuLaunchKernel(f, blocks[0], blocks[1], blocks[2], threads[0], threads[1], threads[2], shared, s, NULL, extra);
 }
+
+CUresult om_copy_in(CUdeviceptr to, const char *from, size_t bytes, CUstream s) {
+	return cuMemcpyHtoDAsync(to, from, bytes, s);
+}
+
+CUresult om_copy_out(char *to, CUdeviceptr from, size_t bytes, CUstream s) { return cuMemcpyDtoHAsync(to, from, bytes, s); }
+
+CUresult om_register(char *p, size_t bytes, unsigned flags) { return cuMemHostRegister(p, bytes, flags); }
+
+CUresult om_unregister(char *p) { return cuMemHostUnregister(p); }

@@ -16,8 +16,14 @@ void om_use(uintptr_t driver);
 CUresult om_init(void);
 
 // om_launch is cuLaunchKernel with its parameters in one buffer.
-CUresult om_launch(CUfunction f, const unsigned *blocks, const unsigned *threads, unsigned shared, CUstream s, void *packed,
-	size_t bytes);
+CUresult om_launch(CUfunction f, const unsigned *blocks, const unsigned *threads, unsigned shared, CUstream s,
+	const char *packed, size_t bytes);
+
+// Calls that take memory of the host, as bytes: where the type says void, cgo takes the memory around for what is passed.
+CUresult om_copy_in(CUdeviceptr to, const char *from, size_t bytes, CUstream s);
+CUresult om_copy_out(char *to, CUdeviceptr from, size_t bytes, CUstream s);
+CUresult om_register(char *p, size_t bytes, unsigned flags);
+CUresult om_unregister(char *p);
 
 // What the simulated driver has besides.
 int simcuSubAlloc(uint64_t address, size_t bytes);

@@ -20,7 +20,8 @@ import (
 	"gorgonia.org/cu"
 )
 
-// A provider calls the driver by gorgonia.org/cu, and by cgo where that lacks a call. Handles of gorgonia.org/cu are
+// A provider calls the driver by gorgonia.org/cu, and by cgo where that lacks a call or, in copies, must not be given bytes
+// that lie in one piece with pointers. Handles of gorgonia.org/cu are
 // pointers within a struct; here they are numbers of the same size.
 type provider struct {
 	simulated bool
@@ -78,6 +79,9 @@ func has(handle uintptr, f fn) bool {
 
 // has reports whether the library has a call that it may lack, which are the simulated driver's.
 func (p *provider) has(fn) bool { return p.simulated }
+
+// chars are bytes as C has them.
+func chars(bytes []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(bytes))) }
 
 // init initialises the driver. What gorgonia.org/cu did when the program started reached none.
 func (l *Library) init() Code { return Code(C.om_init()) }
@@ -190,16 +194,19 @@ func (l *Library) FreeHost(mem []byte) error {
 
 // register has memory of the host page-locked.
 func (l *Library) register(mem []byte, flags uint32) Code {
-	return Code(C.cuMemHostRegister(unsafe.Pointer(unsafe.SliceData(mem)), C.size_t(len(mem)), C.uint(flags)))
+	return Code(C.om_register(chars(mem), C.size_t(len(mem)), C.uint(flags)))
 }
 
 // UnregisterHost undoes RegisterHost.
 func (l *Library) UnregisterHost(mem []byte) error {
-	return l.check(fnMemHostUnregister, Code(C.cuMemHostUnregister(unsafe.Pointer(unsafe.SliceData(mem)))))
+	return l.check(fnMemHostUnregister, Code(C.om_unregister(chars(mem))))
 }
 
 // stream is a stream as gorgonia.org/cu has it.
 func (s *Stream) stream() *cu.Stream { return (*cu.Stream)(unsafe.Pointer(s)) }
+
+// c is a stream as C has it.
+func (s Stream) c() C.CUstream { return *(*C.CUstream)(unsafe.Pointer(&s)) }
 
 // event is an event as gorgonia.org/cu has it.
 func (e *Event) event() *cu.Event { return (*cu.Event)(unsafe.Pointer(e)) }
@@ -232,15 +239,13 @@ func (l *Library) StreamDone(s Stream) (bool, error) {
 // CopyIn gives a copy to the GPU's memory to a stream. Page-locked memory must stay as it is until the copy was done;
 // other memory has been read when CopyIn returns.
 func (l *Library) CopyIn(to Pointer, from []byte, s Stream) error {
-	err := cu.MemcpyHtoDAsync(cu.DevicePtr(to), unsafe.Pointer(unsafe.SliceData(from)), int64(len(from)), *s.stream())
-	return l.check(fnMemcpyHtoDAsync, code(err))
+	return l.check(fnMemcpyHtoDAsync, Code(C.om_copy_in(C.CUdeviceptr(to), chars(from), C.size_t(len(from)), s.c())))
 }
 
 // CopyOut gives a copy from the GPU's memory to a stream. Memory that is not page-locked has been written when CopyOut
 // returns.
 func (l *Library) CopyOut(to []byte, from Pointer, s Stream) error {
-	err := cu.MemcpyDtoHAsync(unsafe.Pointer(unsafe.SliceData(to)), cu.DevicePtr(from), int64(len(to)), *s.stream())
-	return l.check(fnMemcpyDtoHAsync, code(err))
+	return l.check(fnMemcpyDtoHAsync, Code(C.om_copy_out(chars(to), C.CUdeviceptr(from), C.size_t(len(to)), s.c())))
 }
 
 // Fill sets bytes of the GPU's memory.
@@ -329,8 +334,7 @@ func (l *Library) Launch(f Function, g Grid, p *Parameters, s Stream) error {
 		p.blocks[i], p.threads[i] = C.uint(g.Blocks[i]), C.uint(g.Threads[i])
 	}
 	return l.check(fnLaunchKernel, Code(C.om_launch(*(*C.CUfunction)(unsafe.Pointer(&f)), &p.blocks[0], &p.threads[0],
-		C.uint(g.SharedBytes), *(*C.CUstream)(unsafe.Pointer(&s)), unsafe.Pointer(unsafe.SliceData(p.Packed)),
-		C.size_t(len(p.Packed)))))
+		C.uint(g.SharedBytes), s.c(), chars(p.Packed), C.size_t(len(p.Packed)))))
 }
 
 // tell gives the simulated driver what a launch's pointers stand for and where its parameters are.
