@@ -210,7 +210,8 @@ type gemmCall[T real] struct {
 	i0, rows, k0, k1 int
 	leftPack         []T
 	parts            int
-	next             atomic.Int64
+	// next is the next part of each lane's that nobody took.
+	next [mostLanes]atomic.Int64
 	// round says that factors may be rounded to bfloat16.
 	round bool
 	unit  unitCut
@@ -306,7 +307,9 @@ func (g *gemmCall[T]) run(p *Pool) {
 				g.packLeft(p)
 			}
 			g.parts = down * across
-			g.next.Store(0)
+			for lane := range g.lanes {
+				g.next[lane].Store(int64(g.firstPart(lane)))
+			}
 			if p == nil || g.lanes == 1 {
 				g.Run(0, 1)
 			} else {
@@ -381,19 +384,23 @@ func (l *leftPacker[T]) Run(from, to int) {
 	}
 }
 
+// firstPart returns the first part of a lane: each has parts that lie side by side, so that one fetches what the next
+// reads, and then takes what others have left.
+func (g *gemmCall[T]) firstPart(lane int) int { return lane * g.parts / g.lanes }
+
 // Run computes parts until none is left.
 func (g *gemmCall[T]) Run(lane, _ int) {
 	down := (g.gemmCut.rows + g.partRows - 1) / g.partRows
-	for {
-		n := int(g.next.Add(1)) - 1
-		if n >= g.parts {
-			return
-		}
-		i0 := n % down * g.partRows
-		i1 := min(i0+g.partRows, g.rows)
-		j0 := n / down * g.strips * stripColumns
-		if i0 < i1 {
-			g.part(lane, i0, i1, j0, min(j0+g.strips*stripColumns, g.n))
+	for i := range g.lanes {
+		owner := (lane + i) % g.lanes
+		end := g.firstPart(owner + 1)
+		for n := int(g.next[owner].Add(1)) - 1; n < end; n = int(g.next[owner].Add(1)) - 1 {
+			i0 := n % down * g.partRows
+			i1 := min(i0+g.partRows, g.rows)
+			j0 := n / down * g.strips * stripColumns
+			if i0 < i1 {
+				g.part(lane, i0, i1, j0, min(j0+g.strips*stripColumns, g.n))
+			}
 		}
 	}
 }

@@ -40,9 +40,8 @@ func acrossElement(d tensor.DType) (simd.Element, bool) {
 	return 0, false
 }
 
-// few adds the products of all blocks of the depth to the columns [j0, j1), which are as many as fewWidth says. end is
-// where the columns of the part end.
-func (p *gemmPart[T]) few(end int) {
+// few adds the products of all blocks of the depth to the columns [j0, j1), which are as many as fewWidth says.
+func (p *gemmPart[T]) few() {
 	for k0 := p.k0; k0 < p.k1; k0 += blockK {
 		k1 := min(k0+blockK, p.k1)
 		left, lda := p.leftTile(p.i0, k0)
@@ -58,7 +57,7 @@ func (p *gemmPart[T]) few(end int) {
 		switch {
 		case k1 < p.k1:
 			ahead = p.rightAt(p.j0, k1) - here
-		case p.j1+p.j1-p.j0 <= end:
+		case p.j1+p.j1-p.j0 <= p.n:
 			ahead = p.rightAt(p.j1, p.k0) - here
 		}
 		m := &p.right

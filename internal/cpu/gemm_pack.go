@@ -49,13 +49,14 @@ func (m *matrix[T]) source(tiles int) (rightSource, simd.Element) {
 	return rightPacked, simd.Float32
 }
 
-// inPlace reports whether a left factor of m rows is read where it lies, which is as fast where few columns read it.
+// inPlace reports whether a left factor of m rows is read where it lies, which is as fast unless all rows of a tile compete
+// for the same places of the cache; packing it pays off where many columns read it.
 func (m *matrix[T]) inPlace(rows, columns int) bool {
 	if m.dtype != realDType[T]() || m.step != 1 || len(m.rows.Shape) > 0 || m.line < 0 {
 		return false
 	}
-	const fewRows, fewColumns, page = 4, 4 * stripColumns, 1024
-	return rows <= fewRows || columns <= fewColumns && m.line%page != 0
+	const fewRows, mostColumns, page = 4, 64 * stripColumns, 1024
+	return rows <= fewRows || columns <= mostColumns && m.line%page != 0
 }
 
 // lineAt returns where line l begins.

@@ -49,7 +49,7 @@ func (g *gemmCall[T]) part(lane, i0, i1, j0, j1 int) {
 			p.c, p.ldc = mine[edgeElements+g.gemmCut.panels:], min(groupStrips, g.strips)*stripColumns
 		}
 		if few > 0 {
-			p.few(j1)
+			p.few()
 		} else {
 			for k0 := g.k0; k0 < g.k1; k0 += blockK {
 				p.block(k0, min(k0+blockK, g.k1))
@@ -237,17 +237,23 @@ func (p *gemmPart[T]) upcoming(j, k0, k1 int) upcoming {
 			at: base + uintptr(p.panelAt(j, k0)+distance), lines: 1, apart: 16 * p.columns * size,
 		}
 	}
-	if j+p.columns < p.j1 {
+	switch {
+	case j+p.columns < p.j1:
 		j += p.columns
-	} else {
+	case k1 < p.k1:
 		j, k0 = p.j0, k1
+	case p.j1 < p.n && p.i1-p.i0 == p.rows: // of the next part
+		j, k0 = p.j1, p.k0
+	default:
+		return upcoming{}
 	}
 	switch {
 	case p.source == rightPanels:
 		return upcoming{at: base + uintptr(p.panelAt(j, k0)), most: blockK * p.columns * size}
 	case p.source == rightPacked && m.step == 1 && m.data != nil:
 		size = m.dtype.Size()
-		return upcoming{at: base + uintptr((m.offset+j*m.line+k0)*size), lines: p.columns, apart: m.line * size}
+		lines := min(p.columns, p.n-j)
+		return upcoming{at: base + uintptr((m.offset+j*m.line+k0)*size), lines: lines, apart: m.line * size}
 	}
 	return upcoming{}
 }

@@ -103,7 +103,7 @@ func (g *gemmCall[T]) runUnit(p *Pool) {
 		g.rows = min(g.unit.rows, g.m-g.i0)
 		blocks := (g.rows + simd.UnitRows - 1) / simd.UnitRows
 		g.parts = (g.n + g.unit.panels*simd.UnitColumns - 1) / (g.unit.panels * simd.UnitColumns)
-		g.next.Store(0)
+		g.next[0].Store(0)
 		if p == nil {
 			(*unitLeft[T])(g).Run(0, blocks)
 			(*unitCall[T])(g).Run(0, 1)
@@ -156,7 +156,7 @@ func (u *unitCall[T]) Run(lane, _ int) {
 	g := (*gemmCall[T])(u)
 	width := g.unit.panels * simd.UnitColumns
 	for {
-		n := int(g.next.Add(1)) - 1
+		n := int(g.next[0].Add(1)) - 1
 		if n >= g.parts {
 			return
 		}
