@@ -27,8 +27,8 @@ type Rates struct {
 	CachedBytes float64
 	// Measured says that the numbers are the host's own.
 	Measured bool
-	// cachedShare is how much of what a pass reads the page cache holds.
-	cachedShare float64
+	// CachedShare is how much of what a pass reads the page cache holds; see [Rates.Cached].
+	CachedShare float64
 }
 
 // guesses are the rates of a small server without a GPU.
@@ -137,7 +137,7 @@ func (r Rates) Cached(share float64) Rates {
 		return r
 	}
 	disk := r.withGuesses().DiskBytes
-	r.cachedShare = share
+	r.CachedShare = share
 	r.DiskBytes = 1 / (share/r.CachedBytes + (1-share)/disk)
 	return r
 }

@@ -93,10 +93,10 @@ const copiedShare = 0.8
 // cachedSeconds returns which part of a load is copying out of the page cache at the cost of ops, where that is the work of
 // the processors that compute them.
 func (r Rates) cachedSeconds(t Target, g *Group) float64 {
-	if !t.Direct || r.cachedShare == 0 {
+	if !t.Direct || r.CachedShare == 0 {
 		return 0
 	}
-	return copiedShare * r.cachedShare * float64(SpanBytes(g.Spans)) / r.CachedBytes
+	return copiedShare * r.CachedShare * float64(SpanBytes(g.Spans)) / r.CachedBytes
 }
 
 // copySeconds returns what copying parts to a device takes.
