@@ -36,25 +36,22 @@ type queuedRead struct {
 
 // An ioEvent is the kernel's struct io_event: a read that has ended.
 type ioEvent struct {
-	data, object uint64
-	result       int64
-	result2      int64
+	data   uint64
+	_      uint64
+	result int64
+	_      int64
 }
 
-// An ioControlBlock is the kernel's struct iocb: a read that is asked for. (Of a processor that is big-endian, key and
-// rwFlags are the other way round; both are zero.)
+// An ioControlBlock is the kernel's struct iocb: a read that is asked for.
 type ioControlBlock struct {
-	data         uint64
-	key, rwFlags uint32
-	opcode       uint16
-	priority     int16
-	fd           uint32
-	buffer       uint64
-	bytes        uint64
-	offset       int64
-	reserved     uint64
-	flags        uint32
-	eventFD      uint32
+	data   uint64
+	_      [2]uint32 // key and flags
+	_      [2]uint16 // opcode, of which 0 is a read, and priority
+	fd     uint32
+	buffer uint64
+	bytes  uint64
+	offset int64
+	_      [2]uint64
 }
 
 // waitTime is how long one wait for the kernel takes at most, so that a cancelled one returns.

@@ -53,14 +53,13 @@ func buildCompare(c *compiler, f *form, s *statement) action {
 	}
 	holds := decide(comparisons[at])
 	typ := f.types[0]
-	args := s.args
 	join := slices.IndexFunc([]string{"and", "or", "xor"}, f.take)
-	with := -1
-	switch {
-	case join < 0:
-		args = c.args(s, 3)
-	default:
-		args = c.args(s, 4)
+	count, with := 3, -1
+	if join >= 0 {
+		count = 4
+	}
+	args := c.args(s, count)
+	if join >= 0 {
 		with = c.src(args[3])
 	}
 	d, not := -1, -1
