@@ -11,6 +11,8 @@ import (
 type kernel struct {
 	// name is what reports say; "" is the kind.
 	name string
+	// narrows says that factors are rounded where that is allowed, which reports tell.
+	narrows bool
 	// work returns the scratch memory needed for given operands, wherever they lie; nil is none.
 	work func(in, out []layers.Spec, a layers.Attrs) int64
 	// supports returns why given operands cannot be computed; nil takes all that the shape rule takes.
@@ -96,6 +98,9 @@ func Lower(g *layers.Graph) (*layers.Lowered, error) {
 			return nil, fmt.Errorf("%s: %s: %w: %w%s", op.Path, op.Kind, layers.ErrUnsupported, err, source)
 		}
 		l.Steps[i].Kernel = k.name
+		if k.narrows && narrow(op.Attrs) {
+			l.Steps[i].Kernel += "_bf16"
+		}
 		if k.work != nil {
 			l.Steps[i].WorkBytes = k.work(in, out, op.Attrs)
 		}

@@ -9,8 +9,8 @@ import (
 
 // linearKernels are products of matrices: kernels/linear.cu.
 var linearKernels = map[layers.Kind]kernel{
-	"linear":         {supports: onlyNumbers, launch: launchLinear},
-	"matmul":         {supports: onlyNumbers, launch: launchMatmul},
+	"linear":         {supports: supportsProduct, launch: launchLinear, narrows: true},
+	"matmul":         {supports: supportsProduct, launch: launchMatmul, narrows: true},
 	"grouped_matmul": {supports: supportsGrouped, launch: launchGroupedMatmul},
 	"cross":          {supports: onlyNumbers, launch: launchCross},
 }
@@ -22,6 +22,19 @@ const (
 	productThreads = 16
 	mostBlocksDown = 1 << 15
 )
+
+// narrowThreads is THREADS of kernels/narrow.cu, whose SIDE is productSide.
+const narrowThreads = 128
+
+// narrow reports whether the factors of a product may be rounded to bfloat16: see [layers.Narrow].
+func narrow(a layers.Attrs) bool { return a.String("precision") == "bf16" }
+
+func supportsProduct(in, out []layers.Spec, a layers.Attrs) error {
+	if p := a.String("precision"); p != "" && (!narrow(a) || in[0].DType != tensor.Float32) {
+		return fmt.Errorf("there are no products of %v in precision %q", in[0].DType, p)
+	}
+	return onlyNumbers(in, out, a)
+}
 
 // activationCodes are those of om.h.
 var activationCodes = map[string]int32{
@@ -76,6 +89,10 @@ func (l *launch) product(p product) error {
 	if isReal(out.dtype) {
 		name = "om_product_" + suffix(out.dtype)
 	}
+	threads := dims{productThreads, productThreads, 1}
+	if narrow(l.attrs) {
+		name, threads = "om_product_narrow", dims{narrowThreads, 1, 1}
+	}
 	c := l.call(name).write(out).read(p.left).layout(p.rows).i64(int64(p.leftStep))
 	c.read(p.right).layout(p.batches).i64(int64(p.line)).i64(int64(p.rightStep))
 	c.read(p.bias).i64(int64(biasStep)).read(p.added).layout(added)
@@ -86,8 +103,21 @@ func (l *launch) product(p product) error {
 	batch := out.size() / (p.m * p.n)
 	c.i64(p.m).i64(p.n).i64(p.k).i64(batch)
 	c.float(p.alpha, out.dtype).float(p.beta, out.dtype).activation(l.attrs, out.dtype)
+	if narrow(l.attrs) {
+		c.i32(int32(flag(inFours(p.left, p.leftStep, p.rows.Strides))))
+		c.i32(int32(flag(inFours(p.right, p.rightStep, append([]int{p.line}, p.batches.Strides...)))))
+	}
 	grid := dims{ceilDiv(p.n, productSide), min(ceilDiv(p.m, productSide), mostBlocksDown), min(batch, mostBlocksDown)}
-	return c.grid(grid, dims{productThreads, productThreads, 1}, 0)
+	return c.grid(grid, threads, 0)
+}
+
+// inFours reports whether the terms of a factor lie behind each other, and each fourth of a line at a multiple of 16 bytes.
+func inFours(o operand, step int, strides []int) bool {
+	aligned := step == 1 && (o.address+uint64(o.layout.Offset*o.dtype.Size()))%16 == 0
+	for _, s := range strides {
+		aligned = aligned && s%4 == 0
+	}
+	return aligned
 }
 
 // launchLinear computes out[r, j] = f(Σ_k in[0][r, k]·in[1][j, k] + in[2][j]) + in[3][r, j], f being an activation.

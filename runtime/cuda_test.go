@@ -257,3 +257,36 @@ func TestFixturesOnGPU(t *testing.T) {
 	}
 	t.Logf("%d of %d programs ran", ran, len(fixtures))
 }
+
+// TestPrecisionOnGPU: factors of products are rounded where that is asked for, with the same bits in the modes in which
+// nothing is left to the CPU; the others refuse it.
+func TestPrecisionOnGPU(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	x := pictures(33)
+	run := func(mode plan.Mode, precision string) *tensor.Tensor {
+		lib := sim.New(t, "memory=64M order=lazy:1")
+		s := onGPU(t, model, mode, lib, optimem.Options{Precision: precision})
+		got := &tensor.Tensor{DType: tensor.Float32, Layout: tensor.Contiguous(33, 10), Data: runDigits(t, s, x)}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		lib.Check(t)
+		return got
+	}
+	want, got := run(plan.Resident, ""), run(plan.Resident, "bf16")
+	if err := devicetest.Compare(got, want, 1.0/64); err != nil {
+		t.Error(err)
+	}
+	if devicetest.Compare(got, want, 1e-5) == nil {
+		t.Error("nothing was rounded")
+	}
+	if !bytes.Equal(run(plan.Page, "bf16").Data, got.Data) {
+		t.Error("paged gives other bits than resident")
+	}
+	lib := sim.New(t, "memory=64M order=lazy:1")
+	s := onGPU(t, model, plan.Auto, lib, optimem.Options{Precision: "bf16"})
+	defer s.Close()
+	if _, err := s.Run(t.Context(), digitsInput(x)); !errors.Is(err, layers.ErrUnsupported) {
+		t.Error(err)
+	}
+}

@@ -40,6 +40,8 @@ type machine struct {
 	fuses bool
 	// arranges says that it computes with the CPU's kernels, in the CPU's layouts.
 	arranges bool
+	// narrows says that a device beside the CPU has products whose factors are rounded.
+	narrows bool
 	// emulated is the device where it is one.
 	emulated *emulated.Device
 	// rates are the device's; elapsed is its clock, nil where that is the wall's.

@@ -64,7 +64,8 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 	}
 	_, free := dev.Memory()
 	return &machine{
-		name: dev.Name(), fuses: true, target: cudaTarget, lower: cuda.Lower, hostLower: host.Lower, supports: cuda.Supports,
+		name: dev.Name(), fuses: true, narrows: true, target: cudaTarget,
+		lower: cuda.Lower, hostLower: host.Lower, supports: cuda.Supports,
 		pass: func(ctx context.Context, p *plan.Plan, io pager.IO) error { return deviceFailed(o, c.Pass(ctx, p, io)) },
 		held: c.Held, stats: c.Stats, hostBytes: c.HostBytes,
 		free: func() (int64, bool) {
@@ -79,7 +80,8 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 // absentMachine plans for a GPU that is not here.
 func absentMachine(o Options, host *cpu.Device, rates plan.Rates, absent error) *machine {
 	return &machine{
-		name: o.Device, fuses: true, target: cudaTarget, lower: cuda.Lower, hostLower: host.Lower, supports: cuda.Supports, rates: rates,
+		name: o.Device, fuses: true, narrows: true, target: cudaTarget, rates: rates,
+		lower: cuda.Lower, hostLower: host.Lower, supports: cuda.Supports,
 		pass: func(context.Context, *plan.Plan, pager.IO) error {
 			return &DeviceError{Device: o.Device, Msg: absent.Error(), Err: absent}
 		},

@@ -48,9 +48,9 @@ type Options struct {
 	Ops *layers.Registry
 	// Exact keeps to sums of products: no convolution by Winograd's algorithms, which round a few digits earlier.
 	Exact bool
-	// Precision is what factors of products may be rounded to: "bf16", on a CPU with AMX; "" or "fp32" is nothing
-	// narrower than the model's own. Sums are float32 in any case; what a convolution makes may be rounded too, for another
-	// one that reads it. What the device cannot do is an error.
+	// Precision is what factors of products may be rounded to: "bf16", on a CPU with AMX, or on a GPU in the modes that
+	// leave nothing to the CPU; "" or "fp32" is nothing narrower than the model's own. Sums are float32 in any case; what a
+	// convolution makes may be rounded too, for another one that reads it. What the device cannot do is an error.
 	Precision string
 	// Without are the graph passes that are left out, for who looks for an error in one. The zero value is none.
 	Without layers.Passes

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/plan"
 )
 
 // narrowed returns a graph in the precision that the options ask for, with half weights read as they are where the
@@ -17,7 +18,10 @@ func (s *Session) narrowed(g *layers.Graph) (*layers.Graph, error) {
 		return g, nil
 	case p != "bf16":
 		return nil, fmt.Errorf("no precision %q: there is fp32 and bf16", p)
-	case !s.machine.arranges:
+	case s.machine.narrows && s.mode != plan.Resident && s.mode != plan.Page:
+		// The CPU beside it may have no such products.
+		return nil, fmt.Errorf("%w: precision %s on %s in mode %s", layers.ErrUnsupported, p, s.machine.name, s.mode)
+	case !s.machine.arranges && !s.machine.narrows:
 		return nil, fmt.Errorf("%w: precision %s on %s", layers.ErrUnsupported, p, s.machine.name)
 	default:
 		return layers.Narrow(g, p), nil

@@ -63,7 +63,7 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: everything)")
 	r.maxLayer.set = true // −1 is what a user may write, too
 	flags.Var(&r.maxLayer, "max-layer-size", "do not cut modules smaller than this, parameters, or bytes with a unit")
-	flags.StringVar(&r.precision, "precision", precisions[0], "`PRECISION` of products: fp32; bf16, on a CPU with AMX")
+	flags.StringVar(&r.precision, "precision", precisions[0], "`PRECISION` of products: fp32; bf16, on a CPU with AMX or a GPU")
 	flags.BoolVar(&r.exact, "exact", false, "sum in the reference's order, no Winograd")
 	flags.IntVar(&r.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
 	flags.Uint64Var(&r.seed, "seed", 0, "seed of random inputs, a number `N`")
