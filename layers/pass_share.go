@@ -9,7 +9,7 @@ import (
 
 const (
 	// sharedElements is how large a value may be that is kept from its first reader to one much further on.
-	sharedElements = 1 << 16
+	sharedElements = 1 << 18
 	// sharedReach is how many ops are not much.
 	sharedReach = 32
 )

@@ -34,7 +34,10 @@ func (g *gemmCall[T]) finish(lane, row, rows, j, width int, c []T, ldc int, room
 	if !g.o.ending.any() {
 		return
 	}
-	each := max(1, len(room)/width)
+	each := rows
+	if g.o.ending.act != nil {
+		each = max(1, len(room)/width)
+	}
 	for from := 0; from < rows; from += each {
 		g.finishRows(lane, row+from, min(each, rows-from), j, width, c[from*ldc:], ldc, room)
 	}
@@ -70,6 +73,11 @@ func (g *gemmCall[T]) finishRows(lane, row, rows, j, width int, c []T, ldc int, 
 	}
 	lead := e.residual.layout.Leading(1)
 	stride, even := evenly(lead)
+	if even && stride >= 0 && lastStride(e.residual.layout) == 1 && g.set != nil {
+		from := elements[T](e.residual)[lead.Offset+row*stride+j:]
+		g.set.AddRows(rows, width, singles(c), ldc, singles(src), pitch, singles(from), stride)
+		return
+	}
 	for i := range rows {
 		at := lead.Offset + (row+i)*stride
 		if !even {

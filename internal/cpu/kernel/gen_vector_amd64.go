@@ -254,6 +254,11 @@ func weighted4x512(n int, w *float32, rows *float32, ldr int, sums *float32, col
 //go:noescape
 func weighted1x512(n int, w *float32, rows *float32, ldr int, sums *float32, columns int)
 
+// addRows512 computes to[r][i] = x[r][i] + y[r][i].
+//
+//go:noescape
+func addRows512(rows int, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)
+
 // mapExp256 computes a row; see mapping.
 //
 //go:noescape
@@ -503,6 +508,11 @@ func weighted4x256(n int, w *float32, rows *float32, ldr int, sums *float32, col
 //
 //go:noescape
 func weighted1x256(n int, w *float32, rows *float32, ldr int, sums *float32, columns int)
+
+// addRows256 computes to[r][i] = x[r][i] + y[r][i].
+//
+//go:noescape
+func addRows256(rows int, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)
 
 // pause waits for n pause instructions.
 func pause(n int)

@@ -77,6 +77,7 @@ type vectors struct {
 	narrowHalf  [elements]func(n int, to *uint16, x *float32)
 	weighted    func(n int, w, rows *float32, ldr int, sums *float32, columns int)
 	weightedOne func(n int, w, rows *float32, ldr int, sums *float32, columns int)
+	addRows     func(rows, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)
 }
 
 // Map computes to[i] from a[i], b[i] and c[i], of which the map looks at as many as it has. An operand of one element
@@ -226,4 +227,14 @@ func (s *Set) Weighted(w, rows []float32, ldr int, sums []float32) {
 	for ; j < columns; j += s.Lanes {
 		s.weightedOne(n, &w[0], &rows[j], 4*ldr, &sums[j], min(s.Lanes, columns-j))
 	}
+}
+
+// AddRows computes to[r][i] = x[r][i] + y[r][i] for rows that lie ldt, ldx and ldy floats apart. The result may be one of
+// the operands.
+func (s *Set) AddRows(rows, columns int, to []float32, ldt int, x []float32, ldx int, y []float32, ldy int) {
+	if rows == 0 || columns == 0 {
+		return
+	}
+	_, _, _ = to[(rows-1)*ldt+columns-1], x[(rows-1)*ldx+columns-1], y[(rows-1)*ldy+columns-1]
+	s.addRows(rows, columns, &to[0], 4*ldt, &x[0], 4*ldx, &y[0], 4*ldy)
 }

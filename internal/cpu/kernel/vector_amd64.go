@@ -20,7 +20,7 @@ var vectors512 = vectors{
 	sum: sum512, squares: squares512, max: max512, min: min512, expSum: expSum512, accumulate: accumulate512,
 	widenHalf:  [elements]func(int, *float32, *uint16){nil, widenBFloat16512, widenFloat16512},
 	narrowHalf: [elements]func(int, *uint16, *float32){nil, narrowBFloat16512, narrowFloat16512},
-	weighted:   weighted4x512, weightedOne: weighted1x512,
+	weighted:   weighted4x512, weightedOne: weighted1x512, addRows: addRows512,
 }
 
 var vectors256 = vectors{
@@ -38,7 +38,7 @@ var vectors256 = vectors{
 	sum: sum256, squares: squares256, max: max256, min: min256, expSum: expSum256, accumulate: accumulate256,
 	widenHalf:  [elements]func(int, *float32, *uint16){nil, widenBFloat16256, widenFloat16256},
 	narrowHalf: [elements]func(int, *uint16, *float32){nil, narrowBFloat16256, narrowFloat16256},
-	weighted:   weighted4x256, weightedOne: weighted1x256,
+	weighted:   weighted4x256, weightedOne: weighted1x256, addRows: addRows256,
 }
 
 // FetchRows fetches bytes of rows, from an address on and pitch bytes apart, into the second cache. They need not be anyone's.

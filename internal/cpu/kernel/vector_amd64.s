@@ -3885,6 +3885,59 @@ done:
 	VZEROUPPER
 	RET
 
+// func addRows512(rows int, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)
+// Requires: AVX, AVX512F
+TEXT ·addRows512(SB), NOSPLIT, $0-64
+	MOVQ  rows+0(FP), AX
+	MOVQ  columns+8(FP), DX
+	MOVQ  to+16(FP), BX
+	MOVQ  ldt+24(FP), SI
+	MOVQ  x+32(FP), DI
+	MOVQ  ldx+40(FP), R8
+	MOVQ  y+48(FP), R9
+	MOVQ  ldy+56(FP), R10
+	MOVQ  DX, R11
+	ANDQ  $0x0f, DX
+	SUBQ  DX, R11
+	SHLQ  $0x02, R11
+	MOVQ  DX, CX
+	MOVQ  $0x00000001, R12
+	SHLQ  CL, R12
+	DECQ  R12
+	KMOVW R12, K1
+
+row:
+	DECQ AX
+	JL   done
+	XORQ CX, CX
+
+vector:
+	CMPQ    CX, R11
+	JGE     rest
+	VMOVUPS (DI)(CX*1), Z0
+	VADDPS  (R9)(CX*1), Z0, Z0
+	VMOVUPS Z0, (BX)(CX*1)
+	ADDQ    $0x40, CX
+	JMP     vector
+
+rest:
+	CMPQ      DX, $0x00
+	JE        next
+	VMOVUPS.Z (DI)(CX*1), K1, Z0
+	VMOVUPS.Z (R9)(CX*1), K1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (BX)(CX*1)
+
+next:
+	ADDQ SI, BX
+	ADDQ R8, DI
+	ADDQ R10, R9
+	JMP  row
+
+done:
+	VZEROUPPER
+	RET
+
 // func mapExp256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·mapExp256(SB), NOSPLIT, $32-76
@@ -7646,6 +7699,59 @@ loop:
 
 done:
 	VMASKMOVPS Y1, Y0, (SI)
+	VZEROUPPER
+	RET
+
+// func addRows256(rows int, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)
+// Requires: AVX
+TEXT ·addRows256(SB), NOSPLIT, $0-64
+	MOVQ    rows+0(FP), AX
+	MOVQ    columns+8(FP), CX
+	MOVQ    to+16(FP), DX
+	MOVQ    ldt+24(FP), BX
+	MOVQ    x+32(FP), SI
+	MOVQ    ldx+40(FP), DI
+	MOVQ    y+48(FP), R8
+	MOVQ    ldy+56(FP), R9
+	MOVQ    CX, R10
+	ANDQ    $0x07, CX
+	SUBQ    CX, R10
+	SHLQ    $0x02, R10
+	MOVQ    CX, R11
+	LEAQ    vectorMasks<>+32(SB), R12
+	SHLQ    $0x02, R11
+	SUBQ    R11, R12
+	VMOVUPS (R12), Y2
+
+row:
+	DECQ AX
+	JL   done
+	XORQ R11, R11
+
+vector:
+	CMPQ    R11, R10
+	JGE     rest
+	VMOVUPS (SI)(R11*1), Y0
+	VADDPS  (R8)(R11*1), Y0, Y0
+	VMOVUPS Y0, (DX)(R11*1)
+	ADDQ    $0x20, R11
+	JMP     vector
+
+rest:
+	CMPQ       CX, $0x00
+	JE         next
+	VMASKMOVPS (SI)(R11*1), Y2, Y0
+	VMASKMOVPS (R8)(R11*1), Y2, Y1
+	VADDPS     Y1, Y0, Y0
+	VMASKMOVPS Y0, Y2, (DX)(R11*1)
+
+next:
+	ADDQ BX, DX
+	ADDQ DI, SI
+	ADDQ R9, R8
+	JMP  row
+
+done:
 	VZEROUPPER
 	RET
 

@@ -366,3 +366,25 @@ func BenchmarkMap(b *testing.B) {
 		}
 	}
 }
+
+func TestAddRows(t *testing.T) {
+	rng := rand.New(rand.NewPCG(41, 42))
+	for _, s := range All() {
+		for range 200 {
+			rows, columns := 1+rng.IntN(5), 1+rng.IntN(70)
+			ldt, ldx, ldy := columns+rng.IntN(3), columns+rng.IntN(3), rng.IntN(2)*(columns+rng.IntN(3))
+			x, y := guarded(t, numbers(rng, (rows-1)*ldx+columns)), guarded(t, numbers(rng, (rows-1)*ldy+columns))
+			to := guarded(t, make([]float32, (rows-1)*ldt+columns))
+			s.AddRows(rows, columns, to, ldt, x, ldx, y, ldy)
+			for i, got := range to {
+				var want float32
+				if r, k := i/ldt, i%ldt; k < columns {
+					want = x[r*ldx+k] + y[r*ldy+k]
+				}
+				if got != want && (got == got || want == want) {
+					t.Fatalf("%s: %d rows of %d: element %d is %v, want %v", s.Name, rows, columns, i, got, want)
+				}
+			}
+		}
+	}
+}

@@ -28,6 +28,7 @@ func vectorFamily() {
 		s.narrow("Float16")
 		s.narrow("BFloat16")
 		s.weighted()
+		s.addRows()
 	}
 	pause()
 	constants.write()

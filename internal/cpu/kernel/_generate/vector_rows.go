@@ -226,6 +226,54 @@ func (s set) accumulate() {
 	s.end()
 }
 
+// addRows writes the sum of rows that lie apart: one call for many short ones.
+func (s set) addRows() {
+	s.text("addRows", "func(rows, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)",
+		"computes to[r][i] = x[r][i] + y[r][i].")
+	v := &vec{set: s, keep: 4}
+	a, b := v.t(), v.t()
+	rows, rest := Load(Param("rows"), GP64()), Load(Param("columns"), GP64())
+	to, ldt := Load(Param("to"), GP64()), Load(Param("ldt"), GP64())
+	x, ldx := Load(Param("x"), GP64()), Load(Param("ldx"), GP64())
+	y, ldy := Load(Param("y"), GP64()), Load(Param("ldy"), GP64())
+	whole, n, i := GP64(), GP64(), GP64()
+	MOVQ(rest, whole)
+	ANDQ(Imm(uint64(s.lanes-1)), rest)
+	SUBQ(rest, whole)
+	SHLQ(Imm(2), whole)
+	MOVQ(rest, n)
+	v.masks(n)
+	mask := v.mask
+	at := func(p reg.Register) Mem { return Mem{Base: p, Index: i, Scale: 1} }
+	Label("row")
+	DECQ(rows)
+	JL(LabelRef("done"))
+	XORQ(i, i)
+	Label("vector")
+	CMPQ(i, whole)
+	JGE(LabelRef("rest"))
+	VMOVUPS(at(x), a)
+	VADDPS(at(y), a, a)
+	VMOVUPS(a, at(to))
+	ADDQ(Imm(uint64(4*s.lanes)), i)
+	JMP(LabelRef("vector"))
+	Label("rest")
+	CMPQ(rest, Imm(0))
+	JE(LabelRef("next"))
+	v.mask = mask
+	v.load(at(x), a)
+	v.load(at(y), b)
+	VADDPS(b, a, a)
+	v.store(a, at(to))
+	Label("next")
+	ADDQ(ldt, to)
+	ADDQ(ldx, x)
+	ADDQ(ldy, y)
+	JMP(LabelRef("row"))
+	Label("done")
+	s.end()
+}
+
 // half is the lower half of a register.
 func (s set) half(v reg.VecPhysical) reg.Register {
 	if s.lanes == 16 {
