@@ -63,16 +63,15 @@ func (g *gemmCall[T]) part(lane, i0, i1, j0, j1 int) {
 
 // block adds the products of a block of the depth.
 func (p *gemmPart[T]) block(k0, k1 int) {
-	high := p.tileRows * tileGroup
-	single := p.i1-p.i0 <= high
-	for i0 := p.i0; i0 < p.i1; i0 += high {
-		i1 := min(i0+high, p.i1)
+	single := p.tiles <= tileGroup
+	for tile := 0; tile < p.tiles; tile += tileGroup {
+		end := min(tile+tileGroup, p.tiles)
 		for j := p.j0; j < p.j1; j += p.columns {
 			room := p.panels
 			if !single {
 				room = room[(j-p.j0)*roundUp(k1-k0, unroll):]
 			}
-			p.panel(i0, i1, j, k0, k1, room, i0 == p.i0)
+			p.panel(tile, end, j, k0, k1, room, tile == 0)
 		}
 	}
 }
@@ -115,16 +114,21 @@ func (p *gemmPart[T]) leftTile(i, k0 int) ([]T, int) {
 	return p.leftPack[((k0-p.k0)/blockK*p.gemmCut.rows+i)*p.pitch:], p.pitch
 }
 
-// panel computes the tiles of one panel of columns from j on, for rows [i0, i1). room is for the panel; fresh says that
-// it is not there yet.
-func (p *gemmPart[T]) panel(i0, i1, j, k0, k1 int, room []T, fresh bool) {
+// row returns the first row of a tile: tiles differ by one row at most, since the last one would take almost as long with
+// few.
+func (p *gemmPart[T]) row(tile int) int { return p.i0 + tile*(p.i1-p.i0)/p.tiles }
+
+// panel computes the tiles [first, end) of one panel of columns from j on. room is for the panel; fresh says that it is not
+// there yet.
+func (p *gemmPart[T]) panel(first, end, j, k0, k1 int, room []T, fresh bool) {
 	columns := min(p.columns, p.n-j)
 	if p.set == nil {
 		if fresh {
 			p.b.pack(room, p.columns, j, j+columns, k0, k1)
 		}
-		for i := i0; i < i1; i += p.tileRows {
-			p.goTile(i, min(p.tileRows, i1-i), j, columns, k0, k1, room)
+		for tile := first; tile < end; tile++ {
+			i := p.row(tile)
+			p.goTile(i, p.row(tile+1)-i, j, columns, k0, k1, room)
 		}
 		return
 	}
@@ -132,17 +136,18 @@ func (p *gemmPart[T]) panel(i0, i1, j, k0, k1 int, room []T, fresh bool) {
 	next := p.upcoming(j, k0, k1)
 	mode, biases := p.firstMode(k0)
 	var bias []float32
-	fetched := p.set.Fetched(b.Element, min(p.tileRows, i1-i0), k1-k0)
+	fetched := p.set.Fetched(b.Element, p.row(first+1)-p.row(first), k1-k0)
 	residual := k1 == p.k && !p.o.ending.residual.absent()
-	for i := i0; i < i1; i += p.tileRows {
-		rows := min(p.tileRows, i1-i)
+	for tile := first; tile < end; tile++ {
+		i := p.row(tile)
+		rows := p.row(tile+1) - i
 		if residual {
 			p.fetchResidual(i, rows, j, columns)
 		}
 		left, lda := p.leftTile(i, k0)
 		b.Ahead, b.Jump = uintptr(unsafe.Pointer(&left[0])), 0
 		each := fetched * 16 / max(k1-k0, 16)
-		switch tile := (i - p.i0) / p.tileRows; {
+		switch {
 		case next.most > tile*fetched: // each tile fetches some
 			b.Ahead = next.at + uintptr(tile*fetched)
 		case next.most == 0 && tile*16 < next.lines:
