@@ -48,7 +48,8 @@ func order[T int64 | uint64 | float64](a, b T) int {
 func buildCompare(c *compiler, f *form, s *statement) action {
 	at := slices.IndexFunc(comparisons, f.take)
 	ftz := f.take("ftz")
-	if at < 0 || len(f.types) != 1 || !f.types[0].integer() && f.types[0].kind != 'f' || f.types[0].bits == 17 || ftz && f.types[0] != (scalar{'f', 32}) {
+	if at < 0 || len(f.types) != 1 || !f.types[0].integer() && f.types[0].kind != 'f' || f.types[0].bits == 17 ||
+		ftz && f.types[0] != (scalar{'f', 32}) {
 		return nil
 	}
 	holds := decide(comparisons[at])

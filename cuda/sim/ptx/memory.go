@@ -31,7 +31,8 @@ const pageBytes = 512
 
 func newWindow(base uint64, data []byte, writes bool, states []byte) *window {
 	return &window{
-		base: base, data: data, writes: writes, states: states, pages: make([]*[pageBytes]history, (len(data)+pageBytes-1)/pageBytes),
+		base: base, data: data, writes: writes, states: states,
+		pages: make([]*[pageBytes]history, (len(data)+pageBytes-1)/pageBytes),
 	}
 }
 

@@ -20,6 +20,8 @@ func buildMultiply(c *compiler, f *form, s *statement) action {
 	args := c.args(s, 4)
 	g := fragments{d: c.registers(args[0]), a: c.sources(args[1]), b: c.sources(args[2]), c: c.sources(args[3])}
 	switch kind := f.types[1]; {
+	case kind.integer():
+		return nil
 	case kind.bits == 16 && f.take("m16n8k16"):
 		g.k, g.perWord = 16, 2
 		g.value = func(word uint32, half int) float64 { return widened(kind, uint64(word>>(16*half))) }
