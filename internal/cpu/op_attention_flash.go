@@ -195,16 +195,10 @@ func (f *flash) pack(u *flashUnit, k0, k1 int) {
 	n := k1 - k0
 	if u.few {
 		if f.k.dtype != tensor.Float32 {
-			for i := range n {
-				at := u.keys.offset + (k0+i)*u.keys.line
-				loadSingle(f.set, u.packedKeys[i*f.width:(i+1)*f.width], f.k, at, 1)
-			}
+			f.load(u.packedKeys, f.k, u.keys.offset+k0*u.keys.line, n, f.width, u.keys.line)
 		}
 		if f.v.dtype != tensor.Float32 {
-			for i := range n {
-				at := u.values.offset + (k0+i)*u.values.step
-				loadSingle(f.set, u.packedValues[i*f.valueWidth:(i+1)*f.valueWidth], f.v, at, 1)
-			}
+			f.load(u.packedValues, f.v, u.values.offset+k0*u.values.step, n, f.valueWidth, u.values.step)
 		}
 		return
 	}
@@ -215,6 +209,16 @@ func (f *flash) pack(u *flashUnit, k0, k1 int) {
 		}
 	}
 	u.values.pack(u.packedValues, columns, 0, f.valueWidth, k0, k1)
+}
+
+// load loads rows of a width that lie line apart from element at of a view on.
+func (f *flash) load(dst []float32, v view, at, rows, width, line int) {
+	if line == width {
+		rows, width = 1, rows*width
+	}
+	for i := range rows {
+		loadSingle(f.set, dst[i*width:(i+1)*width], v, at+i*line, 1)
+	}
 }
 
 // score computes the products of the queries [r0, r1) with a block of keys.
