@@ -1,5 +1,5 @@
 // Package chunker runs a plan with two sides: the groups that a device holds run there, the others on the host's
-// processor, and what one side computes and the other reads crosses between them once.
+// processor or on further devices, and what one side computes and the other reads crosses between them once.
 // Where the plan says so, the two compute at the same time, on neighbouring micro-batches.
 //
 // It knows plans and devices. It does not know models or files, and it decides nothing: which group runs where is in the
@@ -13,6 +13,7 @@ package chunker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/optimem/optimem/device"
@@ -55,7 +56,10 @@ func (w HostWork) Seconds() float64 {
 type Chunker struct {
 	opts Options
 	// sides are the device's pager and the host's.
-	sides [2]*pager.Pager
+	sides [2]side
+	// pagers are those of all devices, in order; peers says that there are several and no host's processor.
+	pagers []*pager.Pager
+	peers  bool
 	// current is the plan that the crossings are laid out for.
 	current   *plan.Plan
 	crossings device.HostMemory
@@ -68,17 +72,64 @@ type Chunker struct {
 	groups [2][]int
 }
 
+// A side runs one side of a plan: a pager does, and so does a chunker whose sides are further devices.
+type side interface {
+	Pass(ctx context.Context, p *plan.Plan, io pager.IO) error
+	Begin(ctx context.Context, p *plan.Plan) error
+	Run(ctx context.Context, first, end int, io pager.IO) error
+	RunInstance(ctx context.Context, instance int, io pager.IO) (device.Event, error)
+	Settle(ctx context.Context) error
+	End(ctx context.Context) error
+	Abandon(err error) error
+	AllocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemory, error)
+	HostBytes() int64
+	Close() error
+}
+
 // New returns a chunker without a plan. The devices must outlive it.
 func New(dev, host device.Device, opts Options) (*Chunker, error) {
 	c := &Chunker{opts: opts}
 	opts.Device.Observe, opts.Host.Observe = c.numbered(0, opts.Device.Observe), c.numbered(1, opts.Host.Observe)
-	var err error
-	if c.sides[0], err = pager.New(dev, opts.Device); err != nil {
+	first, err := pager.New(dev, opts.Device)
+	if err != nil {
 		return nil, err
 	}
-	if c.sides[1], err = pager.New(host, opts.Host); err != nil {
-		return nil, errors.Join(err, c.sides[0].Close())
+	second, err := pager.New(host, opts.Host)
+	if err != nil {
+		return nil, errors.Join(err, first.Close())
 	}
+	c.sides, c.pagers = [2]side{first, second}, []*pager.Pager{first, second}
+	return c, nil
+}
+
+// Spread returns a chunker for plans whose groups are placed over several devices, in order. opts.Device are the options
+// of all their pagers.
+func Spread(devices []device.Device, opts Options) (*Chunker, error) {
+	if len(devices) < 2 {
+		return nil, errors.New("a plan is spread over two devices at least")
+	}
+	c := &Chunker{opts: opts, peers: true}
+	own, others := opts.Device, opts
+	own.Observe, others.Device.Observe = c.numbered(0, opts.Device.Observe), c.numbered(1, opts.Device.Observe)
+	first, err := pager.New(devices[0], own)
+	if err != nil {
+		return nil, err
+	}
+	c.pagers = []*pager.Pager{first}
+	c.sides[0] = first
+	if len(devices) > 2 {
+		rest, err := Spread(devices[1:], others)
+		if err != nil {
+			return nil, errors.Join(err, first.Close())
+		}
+		c.sides[1], c.pagers = rest, append(c.pagers, rest.pagers...)
+		return c, nil
+	}
+	last, err := pager.New(devices[1], others.Device)
+	if err != nil {
+		return nil, errors.Join(err, first.Close())
+	}
+	c.sides[1], c.pagers = last, append(c.pagers, last)
 	return c, nil
 }
 
@@ -98,34 +149,91 @@ func (c *Chunker) numbered(side int, observe func(pager.Event)) func(pager.Event
 // Pass runs a plan once. Where it fails, or ctx is done, it returns within the op that runs, and the chunker can be used
 // again.
 func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) error {
-	s := p.Sides
-	if s == nil {
+	if p.Sides == nil {
 		c.groups = [2][]int{}
 		return c.sides[0].Pass(ctx, p, io)
 	}
+	if err := c.Begin(ctx, p); err != nil {
+		return err
+	}
+	if err := c.Run(ctx, 0, len(p.Groups), io); err != nil {
+		return err
+	}
+	return c.End(ctx)
+}
+
+// Begin starts a pass over a plan with two sides, of which Run runs all groups and which End ends, as a pager's do.
+func (c *Chunker) Begin(ctx context.Context, p *plan.Plan) error {
 	if err := c.use(p); err != nil {
 		return err
 	}
-	plans := [2]*plan.Plan{s.Device, s.Host}
-	for i, side := range c.sides {
-		c.io[i].caller = io
-		if err := side.Begin(ctx, plans[i]); err != nil {
-			return c.abandon(err)
-		}
-	}
-	run := c.inTurns
-	if s.Overlaps {
-		run = c.overlapped
-	}
-	if err := run(ctx, s); err != nil {
-		return c.abandon(err)
-	}
-	for _, side := range c.sides {
-		if err := side.End(ctx); err != nil {
-			return c.abandon(err)
+	for i, plan := range []*plan.Plan{p.Sides.Device, p.Sides.Host} {
+		if err := c.sides[i].Begin(ctx, plan); err != nil {
+			return c.Abandon(err)
 		}
 	}
 	return nil
+}
+
+// Run runs the groups of the pass that was begun: all of them, for no side can be left in its middle.
+func (c *Chunker) Run(ctx context.Context, first, end int, io pager.IO) error {
+	if first != 0 || end != len(c.current.Groups) {
+		panic(fmt.Sprintf("BUG: groups %d to %d of the %d of several devices", first, end, len(c.current.Groups)))
+	}
+	c.give(io)
+	run := c.inTurns
+	if c.current.Sides.Overlaps {
+		run = c.overlapped
+	}
+	if err := run(ctx, c.current.Sides); err != nil {
+		return c.Abandon(err)
+	}
+	return nil
+}
+
+// give makes the caller's IO that of both sides.
+func (c *Chunker) give(io pager.IO) {
+	for i := range c.io {
+		c.io[i].caller = io
+	}
+}
+
+// End ends a pass.
+func (c *Chunker) End(ctx context.Context) error {
+	for _, side := range c.sides {
+		if err := side.End(ctx); err != nil {
+			return c.Abandon(err)
+		}
+	}
+	return nil
+}
+
+// RunInstance runs all groups for one instance, as a pager's does.
+func (c *Chunker) RunInstance(ctx context.Context, instance int, io pager.IO) (device.Event, error) {
+	c.give(io)
+	e, err := c.sides[0].RunInstance(ctx, instance, &c.io[0])
+	if err != nil || e == nil {
+		return nil, err
+	}
+	if err := e.Sync(ctx); err != nil {
+		return nil, err
+	}
+	return c.sides[1].RunInstance(ctx, instance, &c.io[1])
+}
+
+// Settle returns once what RunInstance gave to both sides is done.
+func (c *Chunker) Settle(ctx context.Context) error {
+	for _, side := range c.sides {
+		if err := side.Settle(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AllocHost takes host memory as a pager's does.
+func (c *Chunker) AllocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemory, error) {
+	return c.sides[0].AllocHost(bytes, purpose)
 }
 
 // inTurns runs the segments one after the other, each for all instances.
@@ -144,6 +252,7 @@ func (c *Chunker) inTurns(ctx context.Context, s *plan.Sides) error {
 	return nil
 }
 
+// sideOf returns the number of the side that a segment is of.
 func sideOf(segment plan.Segment) int {
 	if segment.OnHost {
 		return 1
@@ -151,8 +260,8 @@ func sideOf(segment plan.Segment) int {
 	return 0
 }
 
-// abandon brings both sides back to where a pass begins.
-func (c *Chunker) abandon(err error) error {
+// Abandon brings both sides back to where a pass begins, and returns err.
+func (c *Chunker) Abandon(err error) error {
 	for _, side := range c.sides {
 		err = side.Abandon(err)
 	}
@@ -277,15 +386,42 @@ func (x *sideIO) Left(instance int, err error) (othersGoOn bool) {
 	return ok && shared.Left(instance, err)
 }
 
-// Stats returns what both sides did: the device's, and the host's.
-func (c *Chunker) Stats() (dev, host pager.Stats) { return c.sides[0].Stats(), c.sides[1].Stats() }
+// Stats returns what both sides did: the device's, and the host's. Of several devices it is the sum, with the peak of the
+// one that held most.
+func (c *Chunker) Stats() (dev, host pager.Stats) {
+	if !c.peers {
+		return c.pagers[0].Stats(), c.pagers[1].Stats()
+	}
+	for _, p := range c.pagers {
+		s := p.Stats()
+		dev.Passes = max(dev.Passes, s.Passes)
+		dev.FixedBytes, dev.MovedBytes, dev.ReadBytes = dev.FixedBytes+s.FixedBytes, dev.MovedBytes+s.MovedBytes, dev.ReadBytes+s.ReadBytes
+		dev.PageableBytes, dev.PeakBytes = dev.PageableBytes+s.PageableBytes, max(dev.PeakBytes, s.PeakBytes)
+		dev.Stall, dev.Compute = dev.Stall+s.Stall, dev.Compute+s.Compute
+	}
+	return dev, host
+}
 
-// Held returns the memory that both sides hold: the device's, and the host's, without what crosses.
-func (c *Chunker) Held() (dev, host pager.Held) { return c.sides[0].Held(), c.sides[1].Held() }
+// Held returns the memory that both sides hold: the device's, and the host's, without what crosses. Of several devices it
+// is the sum.
+func (c *Chunker) Held() (dev, host pager.Held) {
+	if !c.peers {
+		return c.pagers[0].Held(), c.pagers[1].Held()
+	}
+	for _, p := range c.pagers {
+		h := p.Held()
+		dev.FixedBytes, dev.RingBytes = dev.FixedBytes+h.FixedBytes, dev.RingBytes+h.RingBytes
+		dev.ActivationBytes, dev.WorkBytes = dev.ActivationBytes+h.ActivationBytes, dev.WorkBytes+h.WorkBytes
+	}
+	return dev, host
+}
 
-// HostBytes returns the host memory through which the device is filled and values cross.
+// HostBytes returns the host memory through which devices are filled and values cross.
 func (c *Chunker) HostBytes() int64 {
 	n := c.sides[0].HostBytes()
+	if c.peers {
+		n += c.sides[1].HostBytes()
+	}
 	if c.crossings != nil {
 		n += int64(len(c.crossings.Bytes()))
 	}

@@ -47,12 +47,7 @@ func (c *Chunker) overlapped(ctx context.Context, s *plan.Sides) error {
 	if failed != nil {
 		return failed
 	}
-	for _, side := range c.sides {
-		if err := side.Settle(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.Settle(ctx)
 }
 
 // follow computes an instance on the second side, once what it needs has crossed.
@@ -66,7 +61,7 @@ func (c *Chunker) follow(ctx context.Context, s *plan.Sides, side, instance int,
 	if _, err := c.sides[side].RunInstance(ctx, instance, &c.io[side]); err != nil {
 		return err
 	}
-	if c.opts.HostRan != nil && side == 1 {
+	if c.opts.HostRan != nil && !c.peers {
 		c.opts.HostRan(HostWork{Plan: s.Host, Segment: s.Segments[1], Instances: 1, After: e, Last: last})
 	}
 	return nil

@@ -43,17 +43,21 @@ func (s *stage) copy(seconds float64) {
 }
 
 // overlapped is what a pass takes whose sides compute at the same time: the first micro-batch goes through both, and for
-// each of the others the slower side is waited for.
+// each of the others the slowest side is waited for.
 func (p *Plan) overlapped() float64 {
-	var device, host float64
+	sides := make(map[int]float64) // by the device's number, the host's processor as −1
+	var sum, slowest float64
 	for i := range p.Groups {
-		if p.Groups[i].OnHost {
-			host += p.Groups[i].Seconds
-		} else {
-			device += p.Groups[i].Seconds
+		group := &p.Groups[i]
+		side := group.Device
+		if group.OnHost {
+			side = -1
 		}
+		sides[side] += group.Seconds
+		sum += group.Seconds
+		slowest = max(slowest, sides[side])
 	}
-	return device + host + float64(p.Instances-1)*max(device, host)
+	return sum + float64(p.Instances-1)*slowest
 }
 
 func (p *Plan) forecast(r Rates) {

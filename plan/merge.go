@@ -10,7 +10,7 @@ import (
 // first between which most is alive: what micro-batches leave there is held for each of them, and within a group for one
 // at a time. It returns nil where nothing is to be merged, or groups are cut as the user said.
 func (d *draft) merged(mostBytes int64) *draft {
-	if d.o.Instances < 2 || d.o.Mode == Chunk || d.o.MaxGroup.Unit != Unset || len(d.groups) < 2 {
+	if d.o.asGiven || d.o.Instances < 2 || d.o.Mode == Chunk || d.o.MaxGroup.Unit != Unset || len(d.groups) < 2 {
 		return nil
 	}
 	alive := d.aliveBetween()

@@ -49,6 +49,9 @@ func (p *Plan) packBoth(o Options) {
 		p.pack(o.MemoryBytes, nil)
 		return
 	}
+	if s.Peer != "" {
+		return // no device that has peers packs
+	}
 	s.Device.pack(o.MemoryBytes, nil)
 	p.Fixed = s.Device.Fixed
 	budget := int64(0)
@@ -60,6 +63,9 @@ func (p *Plan) packBoth(o Options) {
 
 // make plans in the mode asked for.
 func (d *draft) make() (*Plan, error) {
+	if len(d.o.Peers) > 0 {
+		return d.spread()
+	}
 	switch d.o.Mode {
 	case Resident:
 		return d.resident()

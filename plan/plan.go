@@ -104,7 +104,11 @@ type Options struct {
 	// HostOps are the ops that the device cannot compute, by their number in the graph: in the auto mode the host's
 	// processor computes their groups, and the graph is one that HostLower lowered. Nil is none.
 	HostOps []bool
+	// Peers are further devices of the same kind over which the groups are placed behind the first, in order.
+	Peers []Peer
 
+	// asGiven says that groups are not to be merged.
+	asGiven bool
 	// tables are those of embeddings of which only rows are brought, by result.
 	tables map[layers.ValueID]table
 }
@@ -184,8 +188,10 @@ type Group struct {
 	SwapIn, SwapOut []Swap
 	// Rows says that an op of the group is an embedding of which only rows are brought.
 	Rows bool
-	// OnHost is set for groups that the host's processor computes.
+	// OnHost is set for groups that the host's processor computes. Device is the number of the device that computes the
+	// others, where there are several.
 	OnHost bool
+	Device int
 	// Seconds is what its ops and the copies of its inputs, outputs and swaps are expected to take for one instance,
 	// LoadSeconds what filling the slot does.
 	Seconds, LoadSeconds float64
@@ -259,12 +265,22 @@ func (p *Plan) PassBytes() int64 {
 
 // PeakBytes returns all the device memory that the plan takes: for a pass, or while weights are packed before the first
 // one, whatever is more.
-func (p *Plan) PeakBytes() int64 { return max(p.PassBytes(), p.Fixed.Bytes+p.Fixed.PackingBytes) }
+// Of several devices it is the one that takes the most.
+func (p *Plan) PeakBytes() int64 {
+	n := max(p.PassBytes(), p.Fixed.Bytes+p.Fixed.PackingBytes)
+	if p.Sides != nil && p.Sides.Peer != "" {
+		n = max(n, p.Sides.Host.PeakBytes())
+	}
+	return n
+}
 
 // HostBytes returns the host memory that the plan takes for a device with memory of its own.
 func (p *Plan) HostBytes() int64 {
 	n := p.StagingBytes + p.HostCopyBytes + p.SwapBytes + p.GatherBytes
-	if p.Sides != nil {
+	switch {
+	case p.Sides != nil && p.Sides.Peer != "":
+		n += p.Sides.Host.HostBytes() + p.Sides.CrossingBytes
+	case p.Sides != nil:
 		n += p.Sides.Host.PeakBytes() + p.Sides.CrossingBytes
 	}
 	return n

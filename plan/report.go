@@ -33,6 +33,9 @@ func (p *Plan) String() string {
 	for i := range p.Groups {
 		g := &p.Groups[i]
 		fmt.Fprintf(&b, "%4d  %-40s ops %d-%d  weights %s", i, g.Title(), g.First, g.End-1, ascii.FormatSize(g.WeightBytes))
+		if g.Device > 0 {
+			fmt.Fprintf(&b, "  device %d", g.Device)
+		}
 		if g.Paged() && !g.OnHost {
 			fmt.Fprintf(&b, "  paged, slot %d+%d", g.SlotOffset, g.SlotBytes)
 			if g.After > 0 {
@@ -54,6 +57,9 @@ func (p *Plan) String() string {
 	}
 	for _, t := range p.Tied {
 		fmt.Fprintf(&b, "tied  %-40s read by %d groups: %s\n", p.Lowered.Graph.Values[t.Value].Name, t.Readers, t.Decision())
+	}
+	if p.Sides != nil && p.Sides.Peer != "" {
+		fmt.Fprintf(&b, "devices: peaks %v; the first of them:\n", p.DeviceBytes())
 	}
 	fmt.Fprintf(&b, "fixed %d, constants %d, ring %d, activations %d, workspace %d: peak %d\n",
 		p.Fixed.Bytes, p.ConstBytes, p.RingBytes, p.ActivationBytes, p.WorkBytes, p.PeakBytes())

@@ -8,9 +8,12 @@ import (
 	"github.com/optimem/optimem/layers"
 )
 
-// Sides are a device and the host's processor, each with a plan for its part of the ops.
+// Sides are a device and the host's processor, each with a plan for its part of the ops; or a device and those that follow
+// it.
 type Sides struct {
 	Device, Host *Plan
+	// Peer names the device that Host is the plan of where that is not the host's processor.
+	Peer string
 	// Whole maps each side's inputs and outputs to those of the whole graph: the device's side and the host's.
 	Whole     [2]*layers.Side
 	Crossings []layers.Crossing
@@ -24,7 +27,7 @@ type Sides struct {
 	Overlaps bool
 }
 
-// A Segment is the groups [First, End) of one side's plan.
+// A Segment is the groups [First, End) of one side's plan: of the device's, or where OnHost is set of the other.
 type Segment struct {
 	OnHost     bool
 	First, End int
@@ -43,6 +46,7 @@ func (d *draft) divided(mode Mode, make func(*draft, *Sides) *Plan, onHost func(
 		return nil, errors.New("BUG: no way to lower a part of the graph")
 	}
 	o := d.o
+	o.asGiven = true
 	o.Mode, o.Target, o.Rates, o.HostLower, o.Like, o.HostOps = Auto, CPU, d.o.HostRates, nil, nil, nil
 	o.MemoryBytes, o.HostBytes = 0, 0
 	if d.o.HostBytes > 0 {
@@ -56,6 +60,7 @@ func (d *draft) divided(mode Mode, make func(*draft, *Sides) *Plan, onHost func(
 		return nil, fmt.Errorf("the part that the host computes: %w", err)
 	}
 	o = d.o
+	o.asGiven = true
 	o.Mode, o.HostLower, o.Like, o.HostOps = mode, nil, nil, nil
 	if o.HostBytes > 0 {
 		o.HostBytes = max(o.HostBytes-s.CrossingBytes-s.Host.PeakBytes(), 1)
@@ -136,11 +141,14 @@ func (d *draft) join(s *Sides, onHost func(int) bool) *Plan {
 		}
 		group := from.Groups[at[side]]
 		group.First, group.End, group.OnHost = d.groups[k].First, d.groups[k].End, side == 1
+		if s.Peer != "" {
+			group.OnHost, group.Device = false, group.Device+side
+		}
 		p.Groups = append(p.Groups, group)
-		if n := len(s.Segments); n > 0 && s.Segments[n-1].OnHost == group.OnHost {
+		if n := len(s.Segments); n > 0 && s.Segments[n-1].OnHost == (side == 1) {
 			s.Segments[n-1].End++
 		} else {
-			s.Segments = append(s.Segments, Segment{OnHost: group.OnHost, First: at[side], End: at[side] + 1})
+			s.Segments = append(s.Segments, Segment{OnHost: side == 1, First: at[side], End: at[side] + 1})
 		}
 		at[side]++
 	}

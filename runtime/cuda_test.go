@@ -4,6 +4,7 @@ package runtime_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,7 +26,7 @@ import (
 // onGPU returns a session on the simulated driver.
 func onGPU(t *testing.T, model *models.Model, mode plan.Mode, lib *sim.Library, o optimem.Options) *optimem.Session {
 	t.Helper()
-	o.Device, o.CUDALibrary = "cuda", lib.Path
+	o.Device, o.CUDALibrary = cmp.Or(o.Device, "cuda"), lib.Path
 	start := map[plan.Mode]func() (*optimem.Session, error){
 		plan.Resident: func() (*optimem.Session, error) { return optimem.Resident(t.Context(), model, o) },
 		plan.Page:     func() (*optimem.Session, error) { return optimem.Page(t.Context(), model, o) },
@@ -169,6 +170,69 @@ func TestPageableMemory(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestDigitsOnTwoGPUs runs a model on two GPUs, each with half of the memory that it takes on one: the bits are the same.
+func TestDigitsOnTwoGPUs(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	x := pictures(5)
+	lib := sim.New(t, "memory=64M")
+	s := onGPU(t, model, plan.Resident, lib, optimem.Options{})
+	want, peak := runDigits(t, s, x), s.Metrics().PeakBytes
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []plan.Mode{plan.Resident, plan.Page, plan.Auto} {
+		lib := sim.New(t, "devices=2 memory=64M order=lazy:5")
+		budget := peak * 3 / 4
+		s := onGPU(t, model, mode, lib, optimem.Options{Device: "cuda:0,cuda:1", Memory: budget})
+		for range 2 {
+			if got := runDigits(t, s, x); !bytes.Equal(got, want) {
+				t.Errorf("%s: other bits", mode)
+			}
+		}
+		p, err := s.Plan(t.Context(), map[string]tensor.Shape{"input": {5, 1, 8, 8}})
+		if err != nil || len(p.DeviceBytes()) != 2 {
+			t.Errorf("%s: %v", mode, err)
+		}
+		if m := s.Metrics(); m.PeakBytes > budget || m.PeakBytes != p.PeakBytes() || (mode == plan.Page) != (m.MovedBytes > 0) {
+			t.Errorf("%s: %+v of %d bytes", mode, m, budget)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		lib.Check(t)
+	}
+}
+
+// TestGPUsThatCannotBe names what is wrong with a list of GPUs.
+func TestGPUsThatCannotBe(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	lib := sim.New(t, "devices=2 memory=64M")
+	for device, why := range map[string]string{
+		"cuda:0,cuda:0": "once each", "cuda:0,cpu": "once each", "cuda:0,cuda:2": "there is no GPU of that number",
+		"cuda:0,cuda:x": "has a number", "cuda,cuda:1": "once each",
+	} {
+		_, err := optimem.Auto(t.Context(), model, optimem.Options{Device: device, CUDALibrary: lib.Path})
+		var failed *optimem.DeviceError
+		if !errors.As(err, &failed) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", device, err)
+		}
+	}
+	lib.Check(t)
+	s, err := optimem.Auto(t.Context(), model, optimem.Options{
+		Device: "cuda:0,cuda:1", CUDALibrary: filepath.Join(t.TempDir(), "none"), PlanOnly: true, Memory: 1 << 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Plan(t.Context(), map[string]tensor.Shape{"input": {5, 1, 8, 8}})
+	if err != nil || len(p.DeviceBytes()) != 2 {
+		t.Errorf("a plan for GPUs that are not here: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -36,6 +36,8 @@ type machine struct {
 	close func() error
 	// memoryBytes is the device's own memory, 0 where it is the host's.
 	memoryBytes int64
+	// peers are further devices, each with what a session may take of it.
+	peers []plan.Peer
 	// fuses says that the device computes what layers.Optimise makes.
 	fuses bool
 	// arranges says that it computes with the CPU's kernels, in the CPU's layouts.
@@ -64,6 +66,9 @@ func (e *DeviceError) Unwrap() error { return e.Err }
 
 // newMachine opens the device that the options name.
 func newMachine(o Options) (*machine, error) {
+	if names, several := gpuNames(o.Device); several {
+		return spreadMachine(o, names)
+	}
 	kind, settings, _ := strings.Cut(o.Device, ":")
 	switch kind {
 	case "", "cpu":

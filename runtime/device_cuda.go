@@ -23,16 +23,8 @@ var cudaRates = plan.Rates{FLOPs: 5e12, MemoryBytes: 300e9, OpSeconds: 5e-6, Cop
 // kernels, and what is free is not always in one piece.
 func freeShare(freeBytes int64) int64 { return freeBytes / 10 * 9 }
 
-// cudaMachine opens a GPU, "cuda" or "cuda:1".
-func cudaMachine(o Options, ordinal string) (*machine, error) {
-	opts := cuda.Options{Library: o.CUDALibrary}
-	if ordinal != "" {
-		n, err := strconv.ParseUint(ordinal, 10, 16)
-		if err != nil {
-			return nil, &DeviceError{Device: o.Device, Msg: "a GPU has a number, as in cuda:1"}
-		}
-		opts.Ordinal = int(n)
-	}
+// cudaRatesOf are the rates of a GPU as far as they are given, guesses for the others.
+func cudaRatesOf(o Options) plan.Rates {
 	rates := o.Rates
 	for _, f := range []struct{ have, guess *float64 }{
 		{&rates.FLOPs, &cudaRates.FLOPs}, {&rates.MemoryBytes, &cudaRates.MemoryBytes},
@@ -43,6 +35,29 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 			*f.have = *f.guess
 		}
 	}
+	return rates
+}
+
+// gpuOrdinal reads the number of a GPU.
+func gpuOrdinal(text string) (int, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0, errors.New("a GPU has a number, as in cuda:1")
+	}
+	return int(n), nil
+}
+
+// cudaMachine opens a GPU, "cuda" or "cuda:1".
+func cudaMachine(o Options, ordinal string) (*machine, error) {
+	opts := cuda.Options{Library: o.CUDALibrary}
+	if ordinal != "" {
+		n, err := gpuOrdinal(ordinal)
+		if err != nil {
+			return nil, &DeviceError{Device: o.Device, Msg: err.Error()}
+		}
+		opts.Ordinal = n
+	}
+	rates := cudaRatesOf(o)
 	host := cpu.New(o.Threads, o.Ops)
 	dev, err := cuda.New(opts)
 	if err != nil {
@@ -79,18 +94,24 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 
 // absentMachine plans for a GPU that is not here.
 func absentMachine(o Options, host *cpu.Device, rates plan.Rates, absent error) *machine {
-	return &machine{
-		name: o.Device, fuses: true, narrows: true, target: cudaTarget, rates: rates,
-		lower: cuda.Lower, hostLower: host.Lower, supports: cuda.Supports,
-		pass: func(context.Context, *plan.Plan, pager.IO) error {
-			return &DeviceError{Device: o.Device, Msg: absent.Error(), Err: absent}
-		},
-		held:      func() (dev, host pager.Held) { return },
-		stats:     func() (dev, host pager.Stats) { return },
-		hostBytes: func() int64 { return 0 },
-		free:      func() (int64, bool) { return 0, false },
-		close:     host.Close,
+	m := &machine{
+		name: o.Device, fuses: true, narrows: true, target: cudaTarget, lower: cuda.Lower, hostLower: host.Lower, supports: cuda.Supports,
+		rates: rates,
 	}
+	return m.absent(o, absent, host.Close)
+}
+
+// absent makes a machine one that only plans.
+func (m *machine) absent(o Options, absent error, done func() error) *machine {
+	m.pass = func(context.Context, *plan.Plan, pager.IO) error {
+		return &DeviceError{Device: o.Device, Msg: absent.Error(), Err: absent}
+	}
+	m.held = func() (dev, host pager.Held) { return }
+	m.stats = func() (dev, host pager.Stats) { return }
+	m.hostBytes = func() int64 { return 0 }
+	m.free = func() (int64, bool) { return 0, false }
+	m.close = done
+	return m
 }
 
 // deviceFailed names the device in an error after which it cannot be used any more.

@@ -12,7 +12,8 @@ import (
 
 // Options say how a model is run. The zero value is right.
 type Options struct {
-	// Device is where the model runs: "cpu", which "" stands for; "cuda" or "cuda:1", a GPU (package cuda); or
+	// Device is where the model runs: "cpu", which "" stands for; "cuda" or "cuda:1", a GPU (package cuda);
+	// "cuda:0,cuda:1", several of them, each of which has a part of the model, in order, and Memory for itself; or
 	// "emu:memory=2GiB,bandwidth=12GB/s,latency=10us", an accelerator that is emulated (package device/emulated).
 	Device string
 	// CUDALibrary is the path of NVIDIA's driver; "" is the system's. It is opened only for a GPU.

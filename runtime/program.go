@@ -136,6 +136,7 @@ func (s *Session) planWithin(p *program, instances int, budgetBytes int64) (*pla
 		return pl, nil
 	}
 	o := s.planOptions()
+	o.Peers = s.peers(budgetBytes)
 	o.MemoryBytes, o.Instances, o.Like, o.HostOps = budgetBytes, instances, s.ran, p.hostOps
 	if o.Rates.CachedBytes > 0 || o.HostRates.CachedBytes > 0 {
 		share := cachedShare(p.lowered.Graph)
@@ -147,6 +148,17 @@ func (s *Session) planWithin(p *program, instances int, budgetBytes int64) (*pla
 	}
 	p.plans[instances] = pl
 	return pl, nil
+}
+
+// peers are the devices behind the first, with budgets that have shrunk as the first one's has.
+func (s *Session) peers(budgetBytes int64) []plan.Peer {
+	list := slices.Clone(s.machine.peers)
+	for i := range list {
+		if s.given.memory > 0 && budgetBytes > 0 && budgetBytes != s.given.memory {
+			list[i].MemoryBytes = int64(float64(list[i].MemoryBytes) * float64(budgetBytes) / float64(s.given.memory))
+		}
+	}
+	return list
 }
 
 // cachedShare returns how much of the weights of a graph the host holds in memory, as far as it tells.

@@ -248,7 +248,8 @@ type Metrics struct {
 	// Replans counts how often the device refused memory and another plan was made.
 	Replans int64
 	// WeightBytes are the weights that stay, RingBytes the memory that paged ones pass through, ActivationBytes and
-	// WorkBytes those of inputs, results and scratch; PeakBytes is the most that was held of everything.
+	// WorkBytes those of inputs, results and scratch, all on several devices together; PeakBytes is the most that was held of
+	// everything on one.
 	WeightBytes, RingBytes, ActivationBytes, WorkBytes, PeakBytes int64
 	// HostBytes is what is held in the host's memory beside a device with memory of its own: staging, copies of weights,
 	// and what the CPU computes. HostPeakBytes is the most that was.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,13 +66,24 @@ type jsonGroup struct {
 	Params    int64  `json:"params"`
 	Bytes     int64  `json:"bytes"`
 	Placement string `json:"placement"`
+	// Device is the GPU, where there are several.
+	Device string `json:"device,omitempty"`
 }
 
-func planGroups(p *plan.Plan) iter.Seq[jsonGroup] {
+// deviceOf names the GPU of a group where a plan is for several, "" else.
+func (r *run) deviceOf(g *plan.Group) string {
+	names := strings.Split(r.device, ",")
+	if len(names) < 2 || !strings.HasPrefix(r.device, "cuda") || g.Device >= len(names) {
+		return ""
+	}
+	return names[g.Device]
+}
+
+func (r *run) planGroups(p *plan.Plan) iter.Seq[jsonGroup] {
 	return func(yield func(jsonGroup) bool) {
 		for i := range p.Groups {
 			g := &p.Groups[i]
-			if !yield(jsonGroup{g.Path, g.Params, g.WeightBytes, g.Placement()}) {
+			if !yield(jsonGroup{g.Path, g.Params, g.WeightBytes, g.Placement(), r.deviceOf(g)}) {
 				return
 			}
 		}
@@ -83,7 +95,7 @@ func (r *run) planJSON(m *openModel) error {
 	o := newJSONObject(r.stdout)
 	o.set("mode", r.mode)
 	o.set("device", r.device)
-	setArray(o, "groups", planGroups(p))
+	setArray(o, "groups", r.planGroups(p))
 	o.set("peak_device_bytes", p.PeakBytes())
 	o.set("peak_host_bytes", p.HostBytes())
 	o.set("activation_bytes", p.ActivationBytes)
@@ -91,6 +103,9 @@ func (r *run) planJSON(m *openModel) error {
 	o.set("expected_seconds", m.seconds)
 	o.set("bound", p.Forecast.Bound)
 	o.set("min_memory_bytes", p.MinBytes)
+	if list := p.DeviceBytes(); len(list) > 1 {
+		setArray(o, "peak_bytes_by_device", slices.Values(list))
+	}
 	if p.Sides != nil {
 		o.set("sides_overlap", p.Sides.Overlaps)
 	}
@@ -118,6 +133,9 @@ func (r *run) planText(m *openModel) error {
 		}
 		if g.Params == 0 {
 			cells[3] = ""
+		}
+		if name := r.deviceOf(g); name != "" {
+			cells[3] = strings.TrimSpace(cells[3] + " on " + name)
 		}
 		slot := []string{"", "", ""}
 		if g.Paged() {
@@ -164,7 +182,11 @@ func (r *run) planSums(m *openModel) *ascii.Table {
 			counted(b.Rows, "row"), b.MicroRows, max(p.Instances, 1), b.Passes))
 	}
 	if p.Sides != nil && p.Sides.Overlaps {
-		t.Row("at once", "the device computes a micro-batch while the CPU computes the one before it")
+		next := "the CPU computes"
+		if p.Sides.Peer != "" {
+			next = "the next GPU computes"
+		}
+		t.Row("at once", "the device computes a micro-batch while "+next+" the one before it")
 	}
 	t.Row("memory", purposes(
 		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},
@@ -177,13 +199,24 @@ func (r *run) planSums(m *openModel) *ascii.Table {
 	if budget := r.budgetBytes(); budget > 0 {
 		peak += " of " + ascii.FormatSize(budget)
 	}
+	if list := p.DeviceBytes(); len(list) > 1 {
+		var each []string
+		for _, n := range list {
+			each = append(each, ascii.FormatSize(n))
+		}
+		peak += " on one GPU: " + strings.Join(each, ", ")
+	}
 	t.Row("peak", peak)
 	if p.HostBytes() > 0 {
 		host := []purpose{
 			{p.StagingBytes, "staging"}, {p.HostCopyBytes, "copies of weights"}, {p.SwapBytes, "activations that wait"},
 			{p.GatherBytes, "rows of embeddings"},
 		}
-		if p.Sides != nil {
+		switch {
+		case p.Sides != nil && p.Sides.Peer != "":
+			host = append(host, purpose{p.Sides.Host.HostBytes(), "for the other GPUs"},
+				purpose{p.Sides.CrossingBytes, "activations that cross"})
+		case p.Sides != nil:
 			host = append(host, purpose{p.Sides.Host.PeakBytes(), "what the CPU computes"},
 				purpose{p.Sides.CrossingBytes, "activations that cross"})
 		}

@@ -44,7 +44,7 @@ var (
 	laterPrecisions = []string{"tf32"}
 )
 
-const deviceHint = "there is: cpu; cuda or cuda:N, a GPU ('optimem devices' lists them); and simulated, emu:memory=2GiB,bandwidth=12GB/s,latency=10us"
+const deviceHint = "there is: cpu; cuda or cuda:N, a GPU ('optimem devices' lists them); cuda:0,cuda:1, several; and simulated, emu:memory=2GiB,bandwidth=12GB/s,latency=10us"
 
 // shareFlags defines the flags of modelFlags, with runs as the default of --runs.
 func (r *run) shareFlags(cmd *cobra.Command, runs int) {
@@ -57,7 +57,7 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags.StringVar(&r.preprocess, "preprocess", "", "`HOW` pictures become numbers: "+preprocess.Names+", and options")
 	flags.StringVar(&r.arch, "arch", "", "`NAME` of a state dict's architecture, or a file of the model with its code")
 	flags.StringVar(&r.mode, "mode", modes[0], "`MODE`: resident, page, chunk, or auto, the fastest mixture that fits")
-	flags.StringVar(&r.device, "device", "cpu", "`DEVICE`: cpu; cuda or cuda:N, a GPU; or emu:memory=2GiB,bandwidth=12GB/s, simulated")
+	flags.StringVar(&r.device, "device", "cpu", "`DEVICE`: cpu; cuda or cuda:N, a GPU; cuda:0,cuda:1, several; or emu:memory=2GiB,bandwidth=12GB/s, simulated")
 	flags.Var(&r.memory, "memory", "bytes on the device for everything (default: what is free, less 128MiB)")
 	flags.Var(&r.hostMemory, "host-memory", "bytes of host memory for staging and copies")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: everything)")
