@@ -188,7 +188,7 @@ func (f *finish) apply(y []float32, block int) {
 }
 
 // maps has the kernels of activations that are no limits.
-var maps = map[Act]kernel.Map{
+var maps = [numActs]kernel.Map{
 	SiLU: kernel.MapSilu, HardSwish: kernel.MapHardSwish, HardSigmoid: kernel.MapHardSigmoid, Sigmoid: kernel.MapSigmoid,
 	Tanh: kernel.MapTanh, GELU: kernel.MapGelu, GELUTanh: kernel.MapGeluTanh, LeakyReLU: kernel.MapLeakyRelu,
 	ELU: kernel.MapElu,
@@ -199,14 +199,13 @@ func (a Act) all(set *kernel.ConvSet, y []float32, p, q float32) { a.over(set.Ve
 
 // over is all with given kernels, or none.
 func (a Act) over(vectors *kernel.Set, y []float32, p, q float32) {
-	m, ok := maps[a]
-	if vectors == nil || !ok {
+	if vectors == nil || a < SiLU {
 		for i, v := range y {
 			y[i] = a.of(v, p, q)
 		}
 		return
 	}
-	vectors.Map(m, y, y, nil, nil, p, 1, 1)
+	vectors.Map(maps[a], y, y, nil, nil, p, 1, 1)
 }
 
 // limits returns what an activation limits numbers to, if that is all it does.
