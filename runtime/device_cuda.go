@@ -95,8 +95,8 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 // absentMachine plans for a GPU that is not here.
 func absentMachine(o Options, host *cpu.Device, rates plan.Rates, absent error) *machine {
 	m := &machine{
-		name: o.Device, fuses: true, narrows: true, target: cudaTarget, lower: cuda.Lower, hostLower: host.Lower, supports: cuda.Supports,
-		rates: rates,
+		name: o.Device, fuses: true, narrows: true, target: cudaTarget, rates: rates,
+		lower: cuda.Lower, hostLower: host.Lower, supports: cuda.Supports,
 	}
 	return m.absent(o, absent, host.Close)
 }

@@ -32,7 +32,9 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 		return nil, &DeviceError{Device: o.Device, Msg: fmt.Sprintf("more than %d GPUs", maxGPUs)}
 	}
 	rates := cudaRatesOf(o)
-	m := &machine{name: o.Device, fuses: true, narrows: true, target: cudaTarget, lower: cuda.Lower, rates: rates, memoryBytes: o.Memory}
+	m := &machine{
+		name: o.Device, fuses: true, narrows: true, target: cudaTarget, lower: cuda.Lower, rates: rates, memoryBytes: o.Memory,
+	}
 	var list []*cuda.Device
 	closeAll := func() error {
 		var errs []error
