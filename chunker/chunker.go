@@ -148,11 +148,16 @@ func (c *Chunker) numbered(side int, observe func(pager.Event)) func(pager.Event
 
 // Pass runs a plan once. Where it fails, or ctx is done, it returns within the op that runs, and the chunker can be used
 // again.
-func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) error {
+func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) (err error) {
 	if p.Sides == nil {
 		c.groups = [2][]int{}
 		return c.sides[0].Pass(ctx, p, io)
 	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = c.Abandon(pager.Panicked(v))
+		}
+	}()
 	if err := c.Begin(ctx, p); err != nil {
 		return err
 	}

@@ -24,10 +24,15 @@ func (g *Pager) Pass(ctx context.Context, p *plan.Plan, io IO) error {
 
 // Begin starts a pass of which [Pager.Run] runs the groups, in order and all of them, and which [Pager.End] ends. Where
 // one of these fails the pass is over.
-func (g *Pager) Begin(ctx context.Context, p *plan.Plan) error {
+func (g *Pager) Begin(ctx context.Context, p *plan.Plan) (err error) {
 	if g.closed {
 		return ErrClosed
 	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = g.Abandon(located(Panicked(v), "", "load"))
+		}
+	}()
 	if err := g.use(ctx, p); err != nil {
 		return err
 	}
@@ -37,8 +42,14 @@ func (g *Pager) Begin(ctx context.Context, p *plan.Plan) error {
 }
 
 // Run runs the groups [first, end) of the pass that was begun, and returns once their outputs are in the caller's memory.
-func (g *Pager) Run(ctx context.Context, first, end int, io IO) error {
-	for k := first; k < end; k++ {
+func (g *Pager) Run(ctx context.Context, first, end int, io IO) (err error) {
+	k := first
+	defer func() {
+		if v := recover(); v != nil {
+			err = g.Abandon(located(Panicked(v), g.current.plan.Groups[min(k, end-1)].Path, "run"))
+		}
+	}()
+	for ; k < end; k++ {
 		if err := g.group(ctx, k, io); err != nil {
 			return g.Abandon(located(err, g.current.plan.Groups[k].Path, "run"))
 		}
@@ -137,8 +148,16 @@ func (g *Pager) instances(ctx context.Context, k int, io IO) error {
 var ErrLeft = errors.New("nobody waits for the pass any more")
 
 // instance runs the ops of one group for one instance.
-func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
+func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error) {
 	group := &g.current.plan.Groups[k]
+	op := -1 // the one that runs
+	defer func() {
+		if v := recover(); v != nil && op >= 0 {
+			err = opError(&g.current.ops[op].launch.Op, Panicked(v))
+		} else if v != nil {
+			err = Panicked(v)
+		}
+	}()
 	g.branches.forget()
 	for _, id := range group.Inputs {
 		if err := g.stream.CopyIn(g.place(id, instance), io.Input(instance, id)); err != nil {
@@ -152,6 +171,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 	}
 	for i := group.First; i < group.End; i++ {
 		g.current.load.tick()
+		op = i
 		p := &g.current.ops[i]
 		if len(p.launch.Op.Guard) > 0 {
 			runs, err := g.holds(ctx, p.launch.Op.Guard, instance)
@@ -176,6 +196,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) error {
 			return opError(&p.launch.Op, err)
 		}
 	}
+	op = -1
 	for _, output := range group.Outputs {
 		if err := g.output(instance, output, io); err != nil {
 			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Outputs[output].Name, group.Path), "output")

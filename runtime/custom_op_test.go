@@ -1,16 +1,25 @@
 package runtime_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/pager"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
 
 // mixOps is a registry with the op of testdata/mix.pt2, which only the CPU computes.
-func mixOps(t *testing.T) *layers.Registry {
+func mixOps(t *testing.T) *layers.Registry { return mixOpsCalling(t, func() {}) }
+
+// mixOpsCalling is mixOps with a function that the op calls.
+func mixOpsCalling(t *testing.T, called func()) *layers.Registry {
 	t.Helper()
 	ops, err := layers.Standard().With(layers.OpDef{
 		Kind: "test::mix",
@@ -21,6 +30,7 @@ func mixOps(t *testing.T) *layers.Registry {
 			return in[1 : len(in)-1], nil
 		},
 		Reference: func(in, out []*tensor.Tensor, a layers.Attrs) error {
+			called()
 			all := make([][]float32, len(in))
 			for i, x := range in {
 				values, err := tensor.Slice[float32](x)
@@ -58,4 +68,71 @@ func TestCustomOpArguments(t *testing.T) {
 		t.Fatal(err)
 	}
 	compare(t, got, want)
+}
+
+// TestPanics: an op that panics ends the run with an error that names it and its group, for all who share the pass; the
+// session goes on and leaves nothing behind. So it is with an observer.
+func TestPanics(t *testing.T) {
+	cause := errors.New("thrown")
+	var panics atomic.Bool
+	throw := func() {
+		if panics.Load() {
+			panic(cause)
+		}
+	}
+	ops := mixOpsCalling(t, throw)
+	model := build(t, "testdata/mix.pt2", ops)
+	want := recorded(t, "mix")[0]
+	modes := map[string]func(context.Context, *models.Model, optimem.Options) (*optimem.Session, error){
+		"resident": optimem.Resident, "page": optimem.Page, "chunk": optimem.Chunk, "auto": optimem.Auto,
+	}
+	for name, begin := range modes {
+		for _, from := range []string{"op", "observer"} {
+			for _, device := range []string{"cpu", "emu:memory=64MiB"} {
+				t.Run(name+"/"+from+"/"+device, func(t *testing.T) {
+					before := offHeap()
+					o := optimem.Options{Ops: ops, Device: device}
+					if from == "observer" {
+						o.Ops = mixOps(t)
+						o.Observe = func(optimem.Event) { throw() }
+					}
+					s, err := begin(t.Context(), model, o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for range 3 {
+						panics.Store(true)
+						var all sync.WaitGroup
+						for range 4 {
+							all.Go(func() {
+								_, err := s.Run(t.Context(), want.input())
+								var panicked *optimem.PanicError
+								if !errors.Is(err, cause) || !errors.As(err, &panicked) || len(panicked.Stack) == 0 {
+									t.Errorf("got %v, want what was thrown", err)
+								}
+								var op *optimem.OpError
+								var group *pager.GroupError
+								if from == "op" && (!errors.As(err, &op) || op.Kind != "test::mix" || !errors.As(err, &group)) {
+									t.Errorf("%v does not name the op and its group", err)
+								}
+							})
+						}
+						all.Wait()
+						panics.Store(false)
+						got, err := s.Run(t.Context(), want.input())
+						if err != nil {
+							t.Fatal(err)
+						}
+						compare(t, got, want)
+					}
+					if err := s.Close(); err != nil {
+						t.Fatal(err)
+					}
+					if left := offHeap() - before; left != 0 {
+						t.Errorf("%d bytes are left", left)
+					}
+				})
+			}
+		}
+	}
 }

@@ -74,12 +74,17 @@ func (s *Session) unqueue(c *call) bool {
 
 // first runs a call whose turn it is, and passes the turn on.
 func (s *Session) first(c *call) error {
+	shared := false
+	defer func() {
+		if !shared { // also where something panics
+			s.release()
+		}
+	}()
 	err := s.lead(c, true)
-	if err == errShared {
+	if shared = err == errShared; shared {
 		<-c.done
 		return c.err
 	}
-	s.release()
 	return err
 }
 

@@ -7,14 +7,20 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
 
 // run runs the members of io, at most so many in a pass, in as many passes as the device admits. rows says that the
 // caller can make its members smaller: where the device refuses memory to a single one, the error is then the device's.
-func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int, rows bool) error {
+func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int, rows bool) (err error) {
 	members, calls := io.members, io.calls
-	defer func() { io.members, io.calls = members, calls }()
+	defer func() {
+		io.members, io.calls = members, calls
+		if v := recover(); v != nil { // an observer's: the pager tells of others
+			err = pager.Panicked(v)
+		}
+	}()
 	for at := 0; at < len(members); {
 		pl, err := s.ready(p, instances)
 		if err != nil {

@@ -53,6 +53,9 @@ func (e *OutputError) Error() string { return "output " + e.Output + ": " + e.Ms
 // An OpError says which op of a model failed.
 type OpError = pager.OpError
 
+// A PanicError ends a run in which an op or an observer panicked; it is within the error that names the group.
+type PanicError = pager.PanicError
+
 // A Session is a model ready to run. It may be shared between goroutines: passes take turns, and where weights are
 // paged, calls that wait with inputs of the same shapes go through the next pass together. The checkpoint must stay open
 // until the session was closed. Inputs are not kept, outputs are the caller's, and a call that fails or is cancelled leaves
@@ -121,6 +124,7 @@ func (s *Session) RunInto(ctx context.Context, in, out Values) error {
 	default:
 		return s.do(&call{ctx: ctx, in: in, into: out})
 	}
+	defer s.release()
 	c := &s.spare
 	if out == nil {
 		out = Values{}
@@ -128,7 +132,6 @@ func (s *Session) RunInto(ctx context.Context, in, out Values) error {
 	c.ctx, c.in, c.into = ctx, in, out
 	err := s.lead(c, false)
 	c.ctx, c.in, c.into = nil, nil, nil
-	s.release()
 	return err
 }
 

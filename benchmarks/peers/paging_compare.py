@@ -6,7 +6,7 @@ rounds' passes. The parts:
 
     resnet    ResNet-101, a picture of 512×512, the file in the page cache, on the CPU; and on the clock of an emulated
               accelerator, which is no measurement
-    mlp       linear layers of 6.4 GB in a memory limit, cold, for several numbers of rows
+    mlp       linear layers of 6.4 GB (--layers) in a memory limit, cold, for several numbers of rows
     llama     seven layers in the sizes of Llama-2-7B, 6.2 GB, in a memory limit, cold, sequences of 128 tokens
     cached    the 6.4 GB in the page cache, beside a plain read of the file
     forecast  what plans expect after 'optimem calibrate' beside what passes take, for models and modes
@@ -303,7 +303,7 @@ def limited(network, path, torch_path, args, quiet, rows_list, options, peer_opt
         }
         if network == "mlp":
             contestants["PyTorch, weights read"] = peer("plain", network, torch_path, n, *size)
-        title = f"{network}, {rows} rows, {group}, cold"
+        title = f"{network} of {sum(f.stat().st_size for f in files(path)) / 1e9:.1f} GB, {rows} rows, {group}, cold"
         tables[title] = contest(contestants, rounds, lambda: cold(path), quiet, group, f"{network} {rows}: ")
         tables[title]["disk alone, O_DIRECT"] = [direct(path, quiet.realtime) for _ in range(rounds)]
     group.close()
@@ -325,9 +325,10 @@ def numbers(text):
 
 
 def mlp(args, quiet):
-    options = ("--layers", "24", "--width", "8192")
-    tensors = synth("mlp", "mlp-6.4GB.safetensors", *options)
-    torch_path = synth("mlp", "mlp-6.4GB.pth", *options)
+    options = ("--layers", str(args.layers), "--width", "8192")
+    name = f"mlp-{args.layers * 8192 * 8192 * 4 / 1e9:.1f}GB"
+    tensors = synth("mlp", name + ".safetensors", *options)
+    torch_path = synth("mlp", name + ".pth", *options)
     try:
         return limited("mlp", tensors, torch_path, args, quiet, numbers(args.rows or "1,8,32,64,256"), (), ())
     finally:
@@ -481,6 +482,7 @@ def main():
     parser.add_argument("--rounds", type=int, help="rounds of every part")
     parser.add_argument("--runs", type=int, help="passes of a process that count")
     parser.add_argument("--rows", help="mlp, llama: numbers of rows, such as 1,8")
+    parser.add_argument("--layers", type=int, default=24, help="mlp: layers of 268 MB")
     parser.add_argument("--few-above", type=int, default=64, help="mlp, llama: one round of a pass above so many rows")
     parser.add_argument("--limit", type=int, default=1536 << 20, help="bytes of memory in mlp and llama")
     parser.add_argument("--running", type=int, default=0, help="wait until no more processes than this run besides")

@@ -67,6 +67,7 @@ func TestScripts(t *testing.T) {
 			"empty":       empty,
 			"plain":       plain,
 			"truncated":   truncated,
+			"flipped":     flipped,
 		},
 	})
 }
@@ -248,6 +249,18 @@ func truncated(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s has %d bytes", args[0], len(data))
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(data[:n]), 0o666))
+}
+
+// flipped FILE OFFSET COPY writes a copy of a file in which a bit of the byte at an offset is another.
+func flipped(ts *testscript.TestScript, neg bool, args []string) {
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	data := []byte(ts.ReadFile(args[0]))
+	if neg || n >= len(data) {
+		ts.Fatalf("%s has %d bytes", args[0], len(data))
+	}
+	data[n] ^= 4
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), data, 0o666))
 }
 
 // TestInspectFixtures compares what inspect says of every file that PyTorch wrote with what PyTorch said.

@@ -194,9 +194,12 @@ func (r *run) open(ctx context.Context, limits loader.Limits) (*loader.Checkpoin
 	before := debug.SetMemoryLimit(-1)
 	boundHeap(limits)
 	defer debug.SetMemoryLimit(before)
-	ckpt, err := loader.OpenWith(ctx, r.model, loader.Options{Limits: limits})
+	ckpt, err := loader.OpenWith(ctx, r.model, loader.Options{Limits: limits, Verify: r.verify})
 	if err != nil {
 		return nil, nil, err
+	}
+	if f := ckpt.Format; r.verify && (f == loader.FormatSafetensors || f == loader.FormatTorchLegacy) {
+		r.say("note", fmt.Sprintf("%s files hold no checksums: --verify had nothing to compare", f))
 	}
 	opts, err := r.architecture(ctx, ckpt, limits)
 	if err != nil {

@@ -28,6 +28,7 @@ type modelFlags struct {
 	batchAxes      []string
 	precision      string
 	exact          bool
+	verify         bool
 	runs           int
 	threads        int
 	seed           uint64
@@ -65,6 +66,7 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags.Var(&r.maxLayer, "max-layer-size", "do not cut modules smaller than this, parameters, or bytes with a unit")
 	flags.StringVar(&r.precision, "precision", precisions[0], "`PRECISION` of products: fp32; bf16, on a CPU with AMX or a GPU")
 	flags.BoolVar(&r.exact, "exact", false, "sum in the reference's order, no Winograd")
+	flags.BoolVar(&r.verify, "verify", false, "read the whole file first and compare its checksums, where the format has them")
 	flags.IntVar(&r.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
 	flags.Uint64Var(&r.seed, "seed", 0, "seed of random inputs, a number `N`")
 	flags.IntVar(&r.runs, "runs", runs, "run `N` times")

@@ -1,8 +1,10 @@
 package cpu
 
 import (
+	"fmt"
 	"math"
 	goruntime "runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +41,8 @@ type Pool struct {
 	// spans are the parts of the region, a share of them for each thread.
 	spans []span
 	_     [40]byte
+	// panicked is what a worker panicked with in the region.
+	panicked atomic.Pointer[workerPanic]
 	// asleep counts workers that sleep or are about to; each token of wake wakes one that is no longer counted.
 	asleep atomic.Int32
 	wake   chan struct{}
@@ -155,7 +159,39 @@ func (p *Pool) leave() {
 		state = p.state.Load()
 	}
 	p.task = nil
+	failed := p.panicked.Swap(nil)
 	p.busy.Unlock()
+	if failed != nil {
+		panic(workerPanic{failed.value, failed.stack})
+	}
+}
+
+// A workerPanic is what a worker panicked with. It goes on in the caller, who can recover from it.
+type workerPanic struct {
+	value any
+	stack []byte
+}
+
+func (w workerPanic) Error() string { return fmt.Sprint(w.value) }
+func (w workerPanic) Stack() []byte { return w.stack }
+func (w workerPanic) Unwrap() error {
+	err, _ := w.value.(error)
+	return err
+}
+
+// help does parts of the region that a worker has joined, as work does, and leaves it.
+func (p *Pool) help(thread int, own *pace) (more bool) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case workerPanic: // of a region within the part
+			p.panicked.CompareAndSwap(nil, &v)
+		default:
+			p.panicked.CompareAndSwap(nil, &workerPanic{v, debug.Stack()})
+		}
+		p.state.Add(^uint64(0)) // nobody waits for it while others run
+	}()
+	return p.work(thread, own)
 }
 
 // work does parts of the region until none is left, those of a thread first, or until it is time to let other goroutines
@@ -205,9 +241,7 @@ func (p *Pool) worker(thread int) {
 		state := p.find(seen)
 		seen = state / opened
 		if seen&1 == 1 && p.state.CompareAndSwap(state, state+1) {
-			more := p.work(thread, &own)
-			p.state.Add(^uint64(0)) // nobody waits for it while others run
-			if more {
+			if p.help(thread, &own) {
 				goruntime.Gosched()
 				seen-- // the region may go on
 			}

@@ -182,3 +182,35 @@ func BenchmarkPool(b *testing.B) {
 		}
 	})
 }
+
+// TestPoolWorkersPanic: what a part panics with, a worker's or the caller's, goes on in the caller, and the pool works afterwards.
+func TestPoolWorkersPanic(t *testing.T) {
+	p := NewPool(3)
+	defer p.Close()
+	for i := range 100 {
+		func() {
+			defer func() {
+				v := recover()
+				if w, ok := v.(workerPanic); ok {
+					if len(w.stack) == 0 {
+						t.Error("no stack")
+					}
+					v = w.value
+				}
+				if v != "part" {
+					t.Errorf("round %d: recovered %v", i, v)
+				}
+			}()
+			p.For(100, 1, func(from, _ int) {
+				time.Sleep(10 * time.Microsecond)
+				if from == i {
+					panic("part")
+				}
+			})
+			t.Errorf("round %d: no panic", i)
+		}()
+		c := &counted{make([]atomic.Int32, 50)}
+		p.Do(50, 1, c)
+		c.check(t, 50)
+	}
+}
