@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync"
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
@@ -21,13 +22,16 @@ func UnitBlocks(channels int) int { return ceil(channels, UnitLanes) }
 //
 // The weights lie in panels of 32 output channels: for each step, which is a block of input channels and a tap, pairs of
 // input channels side by side. A planar input is copied to rows of pixels with four channels each, and a step is eight
-// pixels of a row then. Where windows reach into padding, rows are copied to scratch memory with zeros around them.
+// pixels of a row then. Where windows reach into padding, rows are copied to scratch memory with zeros around them. So are
+// pixels of many blocks, whose distance is often one that few lines of a cache are for, and those that a stride leaves out.
 type UnitConv struct {
 	Geometry
 	set *kernel.UnitSet
 	// flat says that rows follow each other without gaps, so that an image is one row.
 	flat          bool
 	height, width int // of the output, in which flat has a meaning
+	// gathered says that windows are pixels, which are copied: the image is one row then.
+	gathered bool
 	// copied says that rows are copied. Then a copy has rows of copyWidth pixels, of pixelBytes each.
 	copied                bool
 	copyWidth, pixelBytes int
@@ -94,9 +98,12 @@ func NewUnit(g Geometry, set *kernel.UnitSet) *UnitConv {
 	u.copied = g.Planar || g.PadTop > 0 || g.PadLeft > 0 ||
 		(g.OutHeight-1)*g.StrideH+(g.KernelH-1)*g.DilationH >= g.Height || (g.OutWidth-1)*g.StrideW+reach >= g.Width
 	u.flat = !u.copied && taps == 1 && g.StrideH == 1 && g.StrideW == 1 && g.OutWidth == g.Width
-	if u.flat {
+	const many = 16 // blocks
+	u.gathered = !u.copied && taps == 1 && u.panels > 1 && (g.StrideW > 1 || g.StrideH > 1 || u.inputs() >= many)
+	if u.flat = u.flat || u.gathered; u.flat {
 		u.height, u.width = 1, g.OutHeight*g.OutWidth
 	}
+	u.copied = u.copied || u.gathered
 	u.copyWidth = (g.OutWidth-1)*g.StrideW + reach + 1
 	u.cut()
 	u.setOffsets()
@@ -119,6 +126,14 @@ func (u *UnitConv) inRows(rows int) int {
 	return (rows-1)*u.StrideH + (u.KernelH-1)*u.DilationH + 1
 }
 
+// planeBytes is the distance of the blocks that a band reads.
+func (u *UnitConv) planeBytes() int {
+	if u.gathered {
+		return u.bandRows * u.pixelBytes
+	}
+	return u.inRows(min(u.bandRows, u.height)) * u.rowBytes()
+}
+
 // inputs is the number of blocks of the input.
 func (u *UnitConv) inputs() int {
 	if u.Planar {
@@ -134,7 +149,7 @@ func (u *UnitConv) cut() {
 		unit, line = u.width, u.pixelBytes
 	}
 	u.bandRows = min(unit, max(1, unitInputBytes/(u.inputs()*line)))
-	u.group = min(u.panels, max(1, unitPanelBytes/(4*u.pieceFloats())))
+	u.group = u.panels
 	least := min(unit, ceil(8*2*kernel.UnitPixels, u.width))
 	if u.flat {
 		least = 8 * 2 * kernel.UnitPixels
@@ -160,7 +175,7 @@ func roundUp(n, m int) int { return (n + m - 1) / m * m }
 // setOffsets lists where the steps read.
 func (u *UnitConv) setOffsets() {
 	row := u.rowBytes()
-	plane := u.inRows(min(u.bandRows, u.height)) * row
+	plane := u.planeBytes()
 	for block := range u.inputs() {
 		for ky := range u.KernelH {
 			for kx := range u.chunks {
@@ -205,7 +220,7 @@ func (u *UnitConv) rawPieces() int { return min(u.panels, max(1, u.rawBytes/4/u.
 func (u *UnitConv) slotFloats() int {
 	n := unitKept * kernel.UnitSums
 	if u.copied {
-		n += roundUp(u.inputs()*u.inRows(u.bandRows)*u.rowBytes(), 64) / 4
+		n += roundUp(u.inputs()*u.planeBytes(), 64) / 4
 	}
 	return n
 }
@@ -240,7 +255,10 @@ func (u *UnitConv) Run(ctx context.Context, pool Pool, a UnitArgs) error {
 	r := &unitRun{UnitConv: u, a: &a, scale: work[:u.channels()], shift: work[u.channels() : 2*u.channels()]}
 	r.finish()
 	work = work[2*u.channels():]
-	r.slots = newSlots(work, u.slotFloats(), pool.Threads())
+	r.slots = make([]unitSlot, pool.Threads())
+	for i := range r.slots {
+		r.slots[i] = unitSlot{memory: work[i*u.slotFloats() : (i+1)*u.slotFloats()], band: -1}
+	}
 	if a.Packed != nil {
 		r.run(ctx, pool, 0, u.panels, a.Packed)
 		return ctx.Err()
@@ -281,7 +299,8 @@ type unitRun struct {
 	// after is the activation that is computed behind the kernels; clear says that lanes beyond the channels are to be
 	// cleared then.
 	after Act
-	slots *slots
+	mu    sync.Mutex
+	slots []unitSlot
 	// first is the first panel of packed.
 	first  int
 	packed []float32
@@ -310,11 +329,40 @@ func (r *unitRun) run(ctx context.Context, pool Pool, from, to int, packed []flo
 	groups := ceil(to-from, r.group)
 	// A thread takes parts that follow each other: those of a band, whose pixels it has in its cache then.
 	pool.For(groups*r.Batch*r.bands, 1, func(i, j int) {
-		slot := r.slots.take()
-		defer r.slots.give(slot)
 		for ; i < j && ctx.Err() == nil; i++ {
+			slot := r.take(i / groups)
 			first := from + i%groups*r.group
-			r.part(first, min(first+r.group, to), i/groups/r.bands, i/groups%r.bands, slot)
+			r.part(first, min(first+r.group, to), slot)
+			r.give(slot)
 		}
 	})
+}
+
+// A unitSlot is the scratch memory of a part.
+type unitSlot struct {
+	memory []float32
+	// band is what was last copied there, −1 for nothing; has says that it is what was asked for.
+	band      int
+	used, has bool
+}
+
+// take returns scratch memory for a band of an image: that which has it already, if it is free.
+func (r *unitRun) take(band int) *unitSlot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var slot *unitSlot
+	for i := range r.slots {
+		if s := &r.slots[i]; !s.used && (slot == nil || s.band == band) {
+			slot = s
+		}
+	}
+	slot.used, slot.has = true, slot.band == band
+	slot.band = band
+	return slot
+}
+
+func (r *unitRun) give(s *unitSlot) {
+	r.mu.Lock()
+	s.used = false
+	r.mu.Unlock()
 }

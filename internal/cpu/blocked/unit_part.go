@@ -16,41 +16,45 @@ func halvesOf(x []float32) []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))
 }
 
-// part computes a band of an image for panels [first, end).
-func (r *unitRun) part(first, end, image, band int, slot []float32) {
-	from, count := 0, r.bandRows // of rows, or of a flat image's pixels
+// part computes the band of a slot for panels [first, end).
+func (r *unitRun) part(first, end int, slot *unitSlot) {
+	image, from := slot.band/r.bands, slot.band%r.bands*r.bandRows
 	unit := r.height
 	if r.flat {
 		unit = r.width
 	}
-	from = band * r.bandRows
-	count = min(count, unit-from)
-	row, x := r.rowBytes(), halvesOf(slot[unitKept*kernel.UnitSums:])
+	count := min(r.bandRows, unit-from) // of rows, or of a flat image's pixels
+	sums := slot.memory[:unitKept*kernel.UnitSums]
+	row, x := r.rowBytes(), halvesOf(slot.memory[len(sums):])
 	start := 0
 	switch {
-	case r.copied && r.Planar:
-		r.copyPlanes(image, from, x)
-	case r.copied:
-		r.copyRows(image, from, x)
-	default:
+	case !r.copied:
 		x, start = r.a.X, image*UnitBlocks(r.In)*r.Height*row
 		if r.flat {
 			start += from * r.pixelBytes
 		} else {
 			start += from * r.StrideH * row
 		}
+	case slot.has:
+	case r.gathered:
+		r.gather(image, from, count, x)
+	case r.Planar:
+		r.copyPlanes(image, from, x)
+	default:
+		r.copyRows(image, from, x)
 	}
 	out := image*r.panels*r.OutHeight*r.OutWidth + from*r.width // pixels
-	rows, width := count, r.width
+	rows, width, pixel := count, r.width, r.pixelBytes*r.StrideW
 	if r.flat {
-		out, rows, width = image*r.panels*r.OutHeight*r.OutWidth+from, 1, count
+		out, rows, width, pixel = image*r.panels*r.OutHeight*r.OutWidth+from, 1, count, r.pixelBytes
 	}
 	for p := first; p < end; p++ {
 		t := kernel.UnitTile{
-			XPixel: r.pixelBytes * r.StrideW, Offsets: &r.offsets[0], Steps: r.steps,
-			W: halfAddress(halvesOf(r.packed), 4*(p-r.first)*r.pieceFloats()), Sums: &slot[0],
+			XPixel: pixel, Offsets: &r.offsets[0], Steps: r.steps,
+			W: halfAddress(halvesOf(r.packed), 4*(p-r.first)*r.pieceFloats()), Sums: &sums[0],
 			Scale: &r.scale[p*UnitLanes], Shift: &r.shift[p*UnitLanes], Mask: unitMask(r.Out - p*UnitLanes), Low: r.low, High: r.high,
 		}
+		t.Ahead = uintptr(unsafe.Pointer(t.W)) + uintptr(4*r.pieceFloats())
 		r.rows(&t, x, start, 2*UnitLanes*(out+p*r.OutHeight*r.OutWidth), rows, width)
 	}
 }
@@ -116,6 +120,7 @@ func (r *unitRun) blocks(t *kernel.UnitTile, x []uint16, start, out, count, xBlo
 			t.Residual = halfAddress(r.a.Residual, at)
 		}
 		r.set.Conv(t)
+		t.Ahead += uintptr(256 * t.Blocks * t.Steps)
 		if r.after == None {
 			continue
 		}
@@ -136,6 +141,29 @@ func (r *unitRun) activate(t *kernel.UnitTile, block, pixel, out, pixels int) {
 	for p := range pixels {
 		at := p * UnitLanes
 		r.set.Narrow(sums[at:at+Lanes], sums[at+Lanes:at+UnitLanes], y[at:at+UnitLanes], t.Mask)
+	}
+}
+
+// gather copies the pixels that a band of a row of pixels reads.
+func (r *unitRun) gather(image, from, count int, dst []uint16) {
+	u := r.UnitConv
+	for b := range u.inputs() {
+		plane := r.a.X[(image*u.inputs()+b)*u.Height*u.Width*UnitLanes:][:u.Height*u.Width*UnitLanes]
+		to := dst[b*u.planeBytes()/2:][:count*UnitLanes]
+		for at := from; at < from+count; {
+			y, x := at/u.OutWidth, at%u.OutWidth
+			n := min(u.OutWidth-x, from+count-at)
+			if u.StrideW == 1 && u.StrideH == 1 && u.OutWidth == u.Width {
+				n = from + count - at
+			}
+			line := plane[(y*u.StrideH*u.Width+x*u.StrideW)*UnitLanes:]
+			if u.StrideW == 1 {
+				copy(to[:n*UnitLanes], line)
+			} else {
+				r.set.Gather(line, 2*UnitLanes*u.StrideW, to[:n*UnitLanes])
+			}
+			to, at = to[n*UnitLanes:], at+n
+		}
 	}
 }
 

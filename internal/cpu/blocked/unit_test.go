@@ -125,6 +125,7 @@ func TestUnitConv(t *testing.T) {
 // unitEdges are small convolutions with sizes that leave tails everywhere.
 var unitEdges = []Geometry{
 	square(20, 37, 9, 1, 1),
+	square(530, 40, 6, 1, 1),
 	square(64, 33, 15, 1, 2),
 	square(300, 20, 4, 3, 1),
 	square(17, 70, 11, 3, 2),

@@ -50,6 +50,9 @@ func amxMax(row *UnitRow)
 func amxNarrow(pixels int, low, high *float32, y *uint16, mask uint32)
 
 //go:noescape
+func amxGather(lines int, x *uint16, step int, y *uint16)
+
+//go:noescape
 func amxWiden(pixels int, x *uint16, y *float32)
 
 // fastUnitSets returns the sets in assembly.
@@ -60,5 +63,6 @@ func fastUnitSets() []*UnitSet {
 	}
 	return []*UnitSet{{
 		Name: "amx", Vectors: set, conv: amxConv, max: amxMax, narrow: amxNarrow, widen: amxWiden,
+		gather: amxGather,
 	}}
 }

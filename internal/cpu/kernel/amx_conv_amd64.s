@@ -51,10 +51,11 @@
 #define tile_mask 128(R15)
 #define tile_low 132(R15)
 #define tile_high 136(R15)
-#define tile_rows0 144(R15)
-#define tile_rows1 152(R15)
-#define tile_perStep 160(R15)
-#define tile_config 168(R15)
+#define tile_ahead 144(R15)
+#define tile_rows0 152(R15)
+#define tile_rows1 160(R15)
+#define tile_perStep 168(R15)
+#define tile_config 176(R15)
 
 // The sums of a pixel at DX, scaled and shifted: Z0 and Z1.
 #define SCALED \
@@ -81,6 +82,14 @@
 	NARROW                         \
 	VMOVDQU32 Z2, (R13)
 
+// What is wanted next comes into the second cache, or is asked for in vain.
+#define AHEAD \
+	PREFETCHT1 (BP)                \
+	PREFETCHT1 64(BP)              \
+	PREFETCHT1 128(BP)             \
+	PREFETCHT1 192(BP)             \
+	ADDQ $256, BP
+
 #define MULTIPLY \
 	MOVQ (R8), SI                  \
 	LEAQ (R11)(SI*1), R14          \
@@ -93,6 +102,7 @@
 	LOAD5                          \
 	MULTIPLY2                      \
 	MULTIPLY3                      \
+	AHEAD                          \
 	ADDQ $8, R8                    \
 	ADDQ $2048, DI
 
@@ -128,6 +138,7 @@ TEXT ·amxConv(SB), NOSPLIT, $56-8
 	MOVQ $0, rest-32(SP)
 	MOVQ $0, R12
 	MOVQ tile_xPixel, AX
+	MOVQ tile_ahead, BP
 	MOVQ $128, BX
 	MOVQ tile_scale, R8
 	VMOVUPS (R8), Z16
@@ -430,5 +441,22 @@ widenPixel:
 	ADDQ $64, DI
 	DECQ R9
 	JNZ widenPixel
+	VZEROUPPER
+	RET
+
+// func amxGather(lines int, x *uint16, step int, y *uint16)
+TEXT ·amxGather(SB), NOSPLIT, $0-32
+	MOVQ lines+0(FP), R9
+	MOVQ x+8(FP), SI
+	MOVQ step+16(FP), AX
+	MOVQ y+24(FP), DI
+
+gatherLine:
+	VMOVDQU32 (SI), Z0
+	VMOVDQU32 Z0, (DI)
+	ADDQ AX, SI
+	ADDQ $64, DI
+	DECQ R9
+	JNZ gatherLine
 	VZEROUPPER
 	RET

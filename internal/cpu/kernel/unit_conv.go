@@ -36,6 +36,9 @@ type UnitTile struct {
 	Mask      uint32
 	Low, High float32
 	_         uint32
+	// Ahead is an address from which on 256 bytes a step of a block of two tiles are fetched into the second cache. It need
+	// not be anyone's.
+	Ahead uintptr
 	// rows are the pixels of each tile, perStep how many are finished with a step of the next block's; config says of the
 	// matrix unit's tiles how many rows they have.
 	rows    [2]int
@@ -83,6 +86,7 @@ type UnitSet struct {
 	max    func(r *UnitRow)
 	narrow func(pixels int, low, high *float32, y *uint16, mask uint32)
 	widen  func(pixels int, x *uint16, y *float32)
+	gather func(lines int, x *uint16, step int, y *uint16)
 }
 
 // Conv computes a tile.
@@ -113,6 +117,16 @@ func (s *UnitSet) Widen(x []uint16, upper bool, y []float32) {
 		s.widen(n, &x[from], &y[0])
 		x, y = x[UnitColumns*n:], y[16*n:]
 	}
+}
+
+// Gather copies pixels of 32 channels that lie a number of bytes apart in x to one behind the other in y.
+func (s *UnitSet) Gather(x []uint16, step int, y []uint16) {
+	n := len(y) / UnitColumns
+	if n == 0 {
+		return
+	}
+	_ = x[(n-1)*step/2+UnitColumns-1]
+	s.gather(n, &x[0], step, &y[0])
 }
 
 // UnitSets returns the sets that the processor can run, the fastest first. The one in Go is the last.

@@ -6,7 +6,9 @@ import (
 )
 
 // unitGo is the kernels in Go.
-var unitGo = &UnitSet{Name: "go", conv: unitConvGo, max: unitMaxGo, narrow: unitNarrowGo, widen: unitWidenGo}
+var unitGo = &UnitSet{
+	Name: "go", conv: unitConvGo, max: unitMaxGo, narrow: unitNarrowGo, widen: unitWidenGo, gather: unitGatherGo,
+}
 
 // halves returns n halves that begin a number of bytes behind a pointer.
 func halves(p *uint16, bytes, n int) []uint16 { return unsafe.Slice(move16(p, bytes), n) }
@@ -124,5 +126,11 @@ func unitWidenGo(pixels int, x *uint16, y *float32) {
 		for lane, h := range halves(x, 64*p, 16) {
 			to[lane] = math.Float32frombits(uint32(h) << 16)
 		}
+	}
+}
+
+func unitGatherGo(lines int, x *uint16, step int, y *uint16) {
+	for i := range lines {
+		copy(halves(y, 64*i, UnitColumns), halves(x, step*i, UnitColumns))
 	}
 }
