@@ -91,7 +91,7 @@ func TestByUnits(t *testing.T) {
 // result.
 func TestByUnitsRounds(t *testing.T) {
 	p := newPicture(t)
-	p.output(p.conv(p.input(2, 3, 30, 30), 40, 3, 1, 1, "relu"))
+	p.output(p.conv(p.input(2, 3, 150, 150), 40, 7, 2, 1, "relu"))
 	round := func(x []byte) {
 		v := elements[float32](view{data: x})
 		for i := range v {
@@ -100,7 +100,11 @@ func TestByUnitsRounds(t *testing.T) {
 	}
 	want := p.resultsOf(p.Graph, round)
 	for _, set := range simd.UnitSets() {
-		got := p.resultsOf(byUnits(arrange(rounding(p.Graph), false), set), func([]byte) {})
+		g := byUnits(arrange(rounding(p.Graph), false), set)
+		if g.Ops[0].Kind != "conv32" {
+			t.Fatalf("%s: it became %s", set.Name, g.Ops[0].Kind)
+		}
+		got := p.resultsOf(g, func([]byte) {})
 		a, b := elements[float32](view{data: got[0]}), elements[float32](view{data: want[0]})
 		for i := range a {
 			if d := math.Abs(float64(a[i] - b[i])); d > math.Abs(float64(b[i]))/255+1e-3 {
@@ -114,7 +118,7 @@ func TestByUnitsRounds(t *testing.T) {
 func TestByUnitsGuards(t *testing.T) {
 	for _, yes := range []byte{0, 1} {
 		p := newPicture(t)
-		x := p.conv(p.input(1, 3, 40, 40), 32, 3, 1, 1, "")
+		x := p.conv(p.conv(p.input(1, 3, 40, 40), 64, 3, 1, 1, ""), 32, 5, 1, 1, "")
 		is := p.Whole(p.AddConst(&tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(), Data: []byte{yes}}))
 		for dim := 2; dim <= 3; dim++ {
 			first := len(p.Ops)
@@ -127,7 +131,11 @@ func TestByUnitsGuards(t *testing.T) {
 		p.Outputs = nil
 		p.output(p.op("choose", nil, is, a, b))
 		for _, set := range simd.UnitSets() {
-			got := p.results(byUnits(arrange(rounding(p.Graph), false), set))
+			g := byUnits(arrange(rounding(p.Graph), false), set)
+			if g.Ops[0].Kind != "conv32" {
+				t.Fatalf("%s: it became %s", set.Name, g.Ops[0].Kind)
+			}
+			got := p.results(g)
 			near(t, asFloats(got[0]), asFloats(p.results(p.Graph)[0]), 1.0/64)
 		}
 	}
