@@ -150,7 +150,11 @@ func (s *fileSource) Unchanged() error {
 	if info.Size() == s.size && info.ModTime().Equal(s.modTime) {
 		return nil
 	}
-	return &fs.PathError{Op: "read", Path: s.path, Err: fmt.Errorf("the file %w", tensor.ErrChanged)}
+	why := fmt.Errorf("the file %w", tensor.ErrChanged)
+	if left := info.Size(); left < s.size {
+		why = fmt.Errorf("%w: %d bytes are left of %d: %w", why, left, s.size, io.ErrUnexpectedEOF)
+	}
+	return &fs.PathError{Op: "read", Path: s.path, Err: why}
 }
 
 // Close closes the file. A second Close returns nil.
