@@ -50,6 +50,7 @@ bench:
 bench-peers:
 	benchmarks/run_speed.sh
 	benchmarks/run_speed.sh --isa avx2 --engines eager,channels_last,openvino
+	benchmarks/run_speed.sh --precision bf16 resnet101-512@1 bert@1
 
 # Models larger than memory beside their peers, which need PyTorch: make bench-paging PYTHON=.venv/bin/python
 bench-paging:

@@ -24,7 +24,9 @@ type Options struct {
 type UnavailableError struct {
 	// Reason is for people.
 	Reason string
-	Err    error
+	// None says that there is no driver or no GPU at all, rather than one that cannot be used.
+	None bool
+	Err  error
 }
 
 // Error gives the reason.
@@ -115,7 +117,7 @@ func open(path string) (*driver.Library, error) {
 func unavailable(err error) error {
 	var failed *driver.Error
 	if errors.Is(err, driver.ErrAbsent) {
-		return &UnavailableError{Err: err, Reason: "no CUDA"}
+		return &UnavailableError{Err: err, Reason: "no CUDA", None: true}
 	}
 	if !errors.As(err, &failed) {
 		return &UnavailableError{Err: err, Reason: "the driver cannot be used"}
@@ -138,7 +140,7 @@ func unavailable(err error) error {
 	case driver.OutOfMemory:
 		reason = "the GPU has no memory left for a process more"
 	}
-	return &UnavailableError{Reason: reason, Err: err}
+	return &UnavailableError{Reason: reason, None: failed.Code == driver.NoDevice, Err: err}
 }
 
 // enter locks the goroutine to its thread and makes the context that thread's. The caller must leave.

@@ -160,3 +160,25 @@ func GPUs(library string) ([]GPU, error) {
 	}
 	return gpus, nil
 }
+
+// FirstGPU returns the name of the first GPU that can be used, by the driver at a path, "" for the system's; "" where there
+// is no GPU, or no driver of one. The error says why there are GPUs and none can be used.
+func FirstGPU(library string) (string, error) {
+	list, err := cuda.List(library)
+	var absent *cuda.UnavailableError
+	if errors.As(err, &absent) && absent.None {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	var failed error
+	for i := range list {
+		dev, err := cuda.New(cuda.Options{Ordinal: i, Library: library})
+		if err == nil {
+			return fmt.Sprintf("cuda:%d", i), dev.Close()
+		}
+		failed = errors.Join(failed, fmt.Errorf("cuda:%d: %w", i, err))
+	}
+	return "", failed
+}

@@ -103,7 +103,8 @@ def compare(o, model, threads):
     with open(os.path.join(o.data, model + ".json")) as f:
         cost = json.load(f)
     result = {"model": model, "threads": threads, **cost, "failed": failed, "engines": {}}
-    reference = outputs.get("eager") or next(iter(outputs.values()))
+    others = [outputs[n] for n in outputs if n != "optimem"]
+    reference = outputs.get("eager") or (others or list(outputs.values()))[0]
     scale = max(map(abs, reference)) or 1
     for w in workers:
         result["engines"][w.name] = {
@@ -165,7 +166,7 @@ def roof(r):
 def line(r, goal):
     columns = [f"{r['model']:24}", f"{r['threads']}T"]
     for name in ("optimem", "eager", "channels_last", "compile", "onnxruntime", "openvino"):
-        e = r["engines"].get(name)
+        e = r["engines"].get(name) or r["engines"].get(name + "_bf16")
         columns.append(f"{e['median_ms']:9.1f}" if e else f"{'–':>9}")
     columns.append(f"{r['ratio']:6.2f}" if "ratio" in r else f"{'–':>6}")
     columns.append(f"{goal:5.2f}" if goal else f"{'–':>5}")
@@ -189,19 +190,23 @@ def main():
     p.add_argument("--data", required=True)
     p.add_argument("--threads", default="2,1")
     p.add_argument("--isa", default="")
-    p.add_argument("--engines", default="eager,channels_last,onnxruntime,openvino")
-    p.add_argument("--flags", default="", help="of our worker, such as '-precision bf16'")
+    p.add_argument("--engines", default="", help="eager,channels_last,onnxruntime,openvino if nothing is said")
+    p.add_argument("--precision", default="", help="bf16: factors of products are rounded, by the peers' own ways of doing so")
+    p.add_argument("--flags", default="", help="of our worker, such as '-mode page'")
     p.add_argument("--rounds", type=int, default=7)
     p.add_argument("--turn-ms", type=float, default=300)
     p.add_argument("--keep", action="store_true", help="keep the models on disk")
     p.add_argument("--out", default="")
     p.add_argument("models", nargs="*")
     o = p.parse_args()
-    o.engines, o.flags = [e for e in o.engines.split(",") if e], o.flags.split()
+    usual = "eager_bf16,openvino_bf16" if o.precision == "bf16" else "eager,channels_last,onnxruntime,openvino"
+    o.engines, o.flags = (o.engines or usual).split(","), o.flags.split()
+    if o.precision:
+        o.flags += ["-precision", o.precision]
     import onnxruntime, openvino, torch, transformers  # for their versions; noqa: E401
 
     name = re.sub(r"[^a-z0-9]+", "-", cpu_name().lower()).strip("-")
-    out = o.out or f"benchmarks/results/speed-{name}-{datetime.date.today()}" + (f"-{o.isa}" if o.isa else "")
+    out = o.out or f"benchmarks/results/speed-{name}-{datetime.date.today()}" + "".join(f"-{x}" for x in (o.isa, o.precision) if x)
     head = (
         f"{cpu_name()}, {os.cpu_count()} processors, {datetime.date.today()}, Linux {platform.release()}\n"
         f"torch {torch.__version__}, onnxruntime {onnxruntime.__version__}, openvino {openvino.__version__}, "
@@ -221,7 +226,7 @@ def main():
             r = compare(o, model, threads)
             r["machine"] = rates
             results.append(r)
-            row = line(r, GOALS.get(model.split("@")[0])) + f"  (gemm {rates['gemm_gflops']:.0f} GF/s, read {rates['read_gb_per_s']:.0f} GB/s)\n"
+            row = line(r, 1.0 if o.precision else GOALS.get(model.split("@")[0])) + f"  (gemm {rates['gemm_gflops']:.0f} GF/s, read {rates['read_gb_per_s']:.0f} GB/s)\n"
             text += row
             sys.stdout.write(row)
             sys.stdout.flush()

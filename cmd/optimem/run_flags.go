@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	goruntime "runtime"
 	"slices"
 	"strconv"
@@ -11,6 +13,7 @@ import (
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/runtime"
 )
 
 // A modelFlags is what plan, run and bench let a user choose: which model, in which memory, for which inputs.
@@ -58,7 +61,7 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags.StringVar(&r.preprocess, "preprocess", "", "`HOW` pictures become numbers: "+preprocess.Names+", and options")
 	flags.StringVar(&r.arch, "arch", "", "`NAME` of a state dict's architecture, or a file of the model with its code")
 	flags.StringVar(&r.mode, "mode", modes[0], "`MODE`: resident, page, chunk, or auto, the fastest mixture that fits")
-	flags.StringVar(&r.device, "device", "cpu", "`DEVICE`: cpu; cuda or cuda:N, a GPU; cuda:0,cuda:1, several; or emu:memory=2GiB,bandwidth=12GB/s, simulated")
+	flags.StringVar(&r.device, "device", "", "`DEVICE`: cpu; cuda or cuda:N, a GPU; cuda:0,cuda:1, several; or emu:memory=2GiB,bandwidth=12GB/s, simulated (default: the first GPU, else the CPU)")
 	flags.Var(&r.memory, "memory", "bytes on the device for everything (default: what is free, less 128MiB)")
 	flags.Var(&r.hostMemory, "host-memory", "bytes of host memory for staging and copies")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: everything)")
@@ -113,7 +116,22 @@ func (r *run) checkFlags() error {
 	if r.threads == 0 {
 		r.threads = goruntime.GOMAXPROCS(0)
 	}
+	if r.device == "" {
+		r.device = r.defaultDevice()
+	}
 	return nil
+}
+
+// defaultDevice is the first GPU, or the CPU where none can be used.
+func (r *run) defaultDevice() string {
+	gpu, err := runtime.FirstGPU(os.Getenv(libraryVariable))
+	switch {
+	case err != nil && !r.quiet:
+		r.say("note", fmt.Sprintf("the CPU computes, for no GPU can be used: %v", err))
+	case gpu != "":
+		return gpu
+	}
+	return "cpu"
 }
 
 // parseBatchAxes reads --batch-axis.
