@@ -144,7 +144,7 @@ func TestByUnitsGuards(t *testing.T) {
 // TestByUnitsThreads: the bits are those of one thread.
 func TestByUnitsThreads(t *testing.T) {
 	p := newPicture(t)
-	x := p.conv(p.input(3, 3, 50, 46), 40, 3, 2, 1, "silu")
+	x := p.conv(p.input(trials(3), 3, 50, 46), 40, 3, 2, 1, "silu")
 	p.output(p.conv(p.conv(x, 96, 3, 1, 1, "relu"), 40, 1, 1, 1, "", x))
 	for _, set := range simd.UnitSets() {
 		g := byUnits(arrange(rounding(p.Graph), false), set)

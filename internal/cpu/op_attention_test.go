@@ -46,7 +46,7 @@ func heads(rng *rand.Rand, d tensor.DType, batch, count, group, rows, width int)
 func TestFlash(t *testing.T) {
 	for _, p := range poolsOf(t) {
 		rng := rand.New(rand.NewPCG(31, 32))
-		for round := range 120 {
+		for round := range trials(120) {
 			d := []tensor.DType{tensor.Float32, tensor.Float32, tensor.BFloat16, tensor.Float16}[round%4]
 			batch, count := 1+rng.IntN(2), 1+rng.IntN(3)
 			queries := []int{1, 2, 4, 5, 1 + rng.IntN(40), 197, 230}[rng.IntN(7)]

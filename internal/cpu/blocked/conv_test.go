@@ -304,6 +304,9 @@ func TestAccuracy(t *testing.T) {
 	limits := map[Algorithm]float64{Direct: 1e-6, Winograd2: 1e-6, Winograd4: 5e-6}
 	for _, set := range kernel.ConvSets() {
 		for _, channels := range []int{64, 512} {
+			if testing.Short() && channels > 64 {
+				continue
+			}
 			g := square(channels, 32, 12, 3, 1)
 			p := newProblem(rand.New(rand.NewPCG(11, 12)), g)
 			want, _ := p.want()
