@@ -40,24 +40,30 @@ func TestFailsOnData(t *testing.T) {
 		"histogram":         {"histc", layers.Attrs{"bins": 3, "min": 0.0, "max": 0.0}, []*tensor.Tensor{floats(1, 5)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := &layers.Graph{Modules: make(map[string]layers.Operand)}
-			op := layers.Op{Kind: c.kind, Attrs: c.attrs, Path: "here"}
-			for _, x := range c.in {
-				op.In = append(op.In, g.Whole(g.AddConst(x)))
-			}
-			out, err := g.Emit(layers.Standard(), op)
-			if err != nil {
-				t.Fatal(err)
-			}
-			g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
-			l, err := cuda.Lower(g)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = interpret(t.Context(), dev, l, nil)
+			l := loweredOp(t, layers.Op{Kind: c.kind, Attrs: c.attrs, Path: "here"}, c.in)
+			_, err := interpret(t.Context(), dev, l, nil)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, not %q", err, c.want)
 			}
 		})
 	}
+}
+
+// loweredOp returns a program of one op over constants, whose first result is its output.
+func loweredOp(t *testing.T, op layers.Op, in []*tensor.Tensor) *layers.Lowered {
+	t.Helper()
+	g := &layers.Graph{Modules: make(map[string]layers.Operand)}
+	for _, x := range in {
+		op.In = append(op.In, g.Whole(g.AddConst(x)))
+	}
+	out, err := g.Emit(layers.Standard(), op)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
+	l, err := cuda.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/cuda/sim/ptx"
@@ -126,25 +125,12 @@ func compareFurther(t *testing.T, dev device.Device) {
 		"masked, 16":        masked(c128),
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := &layers.Graph{Modules: make(map[string]layers.Operand)}
-			op := layers.Op{Kind: c.kind, Attrs: c.attrs}
-			for _, x := range c.in {
-				op.In = append(op.In, g.Whole(g.AddConst(x)))
-			}
-			out, err := g.Emit(layers.Standard(), op)
-			if err != nil {
-				t.Fatal(err)
-			}
-			g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
-			l, err := cuda.Lower(g)
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := loweredOp(t, layers.Op{Kind: c.kind, Attrs: c.attrs}, c.in)
 			got, err := interpret(t.Context(), dev, l, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, nil)
+			want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), l.Graph, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

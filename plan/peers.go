@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-
-	"github.com/optimem/optimem/layers"
 )
 
 // A Peer is another device of the same kind, with memory of its own.
@@ -86,15 +84,11 @@ func (d *draft) cuts() []int {
 // cutAt plans the first n groups for the device and the others for its peers.
 func (d *draft) cutAt(n int) (*Plan, error) {
 	second := func(group int) bool { return group >= n }
-	sideOf := onHostOps(d.groups, len(d.l.Graph.Ops), second)
-	s := &Sides{Peer: cmp.Or(d.o.Peers[0].Name, "the next device")}
-	s.Whole, s.Crossings = layers.Divide(d.l.Graph, func(op int) bool { return sideOf[op] })
-	for _, c := range s.Crossings {
-		s.CrossingBytes += s.Whole[1-c.From].Graph.Values[c.Input].Bytes() * int64(d.o.Instances)
+	s, err := d.sides(second)
+	if err != nil {
+		return nil, err
 	}
-	if d.o.Lower == nil {
-		return nil, errors.New("BUG: no way to lower a part of the graph")
-	}
+	s.Peer = cmp.Or(d.o.Peers[0].Name, "the next device")
 	o := d.o
 	o.HostLower, o.Like, o.asGiven = nil, nil, true
 	if o.HostBytes > 0 { // each device has its share of host memory

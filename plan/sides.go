@@ -33,17 +33,26 @@ type Segment struct {
 	First, End int
 }
 
-// divided plans the groups for which onHost is true for the host's processor, within the budget of host memory, and the
-// others for the device, in the given mode, or as make does.
-func (d *draft) divided(mode Mode, make func(*draft, *Sides) *Plan, onHost func(group int) bool) (*Plan, error) {
-	sideOf := onHostOps(d.groups, len(d.l.Graph.Ops), onHost)
+// sides divides the graph: the groups for which second is true are the second side's. Neither side is planned yet.
+func (d *draft) sides(second func(group int) bool) (*Sides, error) {
+	if d.o.Lower == nil {
+		return nil, errors.New("BUG: no way to lower a part of the graph")
+	}
+	sideOf := onHostOps(d.groups, len(d.l.Graph.Ops), second)
 	s := &Sides{}
 	s.Whole, s.Crossings = layers.Divide(d.l.Graph, func(op int) bool { return sideOf[op] })
 	for _, c := range s.Crossings {
 		s.CrossingBytes += s.Whole[1-c.From].Graph.Values[c.Input].Bytes() * int64(d.o.Instances)
 	}
-	if d.o.Lower == nil {
-		return nil, errors.New("BUG: no way to lower a part of the graph")
+	return s, nil
+}
+
+// divided plans the groups for which onHost is true for the host's processor, within the budget of host memory, and the
+// others for the device, in the given mode, or as make does.
+func (d *draft) divided(mode Mode, make func(*draft, *Sides) *Plan, onHost func(group int) bool) (*Plan, error) {
+	s, err := d.sides(onHost)
+	if err != nil {
+		return nil, err
 	}
 	o := d.o
 	o.asGiven = true

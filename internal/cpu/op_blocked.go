@@ -12,7 +12,8 @@ var blockedKernels = map[layers.Kind]kernel{
 	// conv over In[0] in blocks, or [N, C, H, W] where "planar" is set; In[7] in blocks. Of a linear over the channels of
 	// each pixel the weight has two dimensions. Where "scaled" is set, In[3] multiplies sums and bias.
 	"conv16": {
-		run: runConv16, workOn: conv16Work, packs: conv16Packs, pack: packConv16, cost: conv16Cost, label: conv16Label,
+		run: runConv16, workOn: convWorkBlocked, packs: convPacksBlocked, pack: packConvBlocked,
+		cost: conv16Cost, label: conv16Label,
 		supports: func(in, _ []layers.Spec, a layers.Attrs) error { return precisionSupports(in, a) },
 	},
 	// The pool that "pool" names.
@@ -62,13 +63,24 @@ func blockedCost(flops int64) func(in, out []layers.Spec, a layers.Attrs) layers
 // conv16Of returns the convolution that attributes hold.
 func conv16Of(a layers.Attrs) *blocked.Conv { return a["conv"].(*blocked.Conv) }
 
+// A packedConv is a convolution that attributes hold, of either width of blocks, as far as its memory goes.
+type packedConv interface {
+	WorkBytes(threads int, packed bool) int64
+	PackedBytes() int64
+	Form() string
+	PackStep() int
+	Pack(pool blocked.Pool, w blocked.Weight, packed []float32)
+}
+
+func packedConvOf(a layers.Attrs) packedConv { return a["conv"].(packedConv) }
+
 func conv16Label(a layers.Attrs) string { return "conv16_" + conv16Of(a).Algorithm().String() }
 
 // scaleBytes is the scratch for a scale and a shift of each output channel.
 func scaleBytes(in []layers.Spec) int64 { return int64(roundUp(8*in[1].Shape[0], 64)) }
 
-func conv16Work(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
-	return scaleBytes(in) + conv16Of(a).WorkBytes(threads, false)
+func convWorkBlocked(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
+	return scaleBytes(in) + packedConvOf(a).WorkBytes(threads, false)
 }
 
 func conv16Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
@@ -84,14 +96,14 @@ func conv16Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
 	return c
 }
 
-func conv16Packs(_, _ []layers.Spec, a layers.Attrs) []layers.Pack {
-	conv := conv16Of(a)
+func convPacksBlocked(_, _ []layers.Spec, a layers.Attrs) []layers.Pack {
+	conv := packedConvOf(a)
 	return []layers.Pack{{In: 1, Bytes: conv.PackedBytes(), Form: conv.Form(), Step: conv.PackStep()}}
 }
 
-// packConv16 writes the weights, or a few output channels of them, as the form says.
-func packConv16(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
-	conv16Of(a).Pack(pool, weight16(raw), elements[float32](view{data: dst}))
+// packConvBlocked writes the weights, or a few output channels of them, as the form says.
+func packConvBlocked(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
+	packedConvOf(a).Pack(pool, weight16(raw), elements[float32](view{data: dst}))
 	return nil
 }
 

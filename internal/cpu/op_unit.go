@@ -12,7 +12,7 @@ import (
 var unitKernels = map[layers.Kind]kernel{
 	// conv16, with a blocked.UnitConv.
 	"conv32": {
-		run: runConv32, workOn: conv32Work, packs: conv32Packs, pack: packConv32, cost: conv32Cost,
+		run: runConv32, workOn: convWorkBlocked, packs: convPacksBlocked, pack: packConvBlocked, cost: conv32Cost,
 		label: productLabel("conv32"),
 	},
 	// pool16 of the largest elements.
@@ -35,10 +35,6 @@ func halves32(v view) []uint16 {
 	return elements[uint16](v)[v.layout.Offset:]
 }
 
-func conv32Work(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
-	return scaleBytes(in) + conv32Of(a).WorkBytes(threads, false)
-}
-
 // unitSpeed is how many products a matrix unit makes while the vector units make one, roughly.
 const unitSpeed = 6
 
@@ -47,17 +43,6 @@ func conv32Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
 	conv := conv32Of(a)
 	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(volume(in[1].Shape[1:])) / unitSpeed
 	return c
-}
-
-func conv32Packs(_, _ []layers.Spec, a layers.Attrs) []layers.Pack {
-	conv := conv32Of(a)
-	return []layers.Pack{{In: 1, Bytes: conv.PackedBytes(), Form: conv.Form(), Step: conv.PackStep()}}
-}
-
-// packConv32 writes the weights, or a few output channels of them, as the form says.
-func packConv32(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
-	conv32Of(a).Pack(pool, weight16(raw), elements[float32](view{data: dst}))
-	return nil
 }
 
 func runConv32(c *call) error {

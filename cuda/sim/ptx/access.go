@@ -69,17 +69,23 @@ func (f *form) accessed() (in space, t scalar, n int, ok bool) {
 	return in, t, n, t.bits >= 8 && t.bits%8 == 0 && n*t.bits <= 128
 }
 
+// loaded returns the n registers that an instruction loads, and the address.
+func (c *compiler) loaded(s *statement, n int) (to []register, base int, offset uint64) {
+	args := c.args(s, 2)
+	to = c.registers(args[0])
+	base, offset = c.address(args[1])
+	if len(to) != n {
+		c.fail("%s of %d registers", s.op, len(to))
+	}
+	return to, base, offset
+}
+
 func buildLoad(c *compiler, f *form, s *statement) action {
 	in, typ, n, ok := f.accessed()
 	if !ok {
 		return nil
 	}
-	args := c.args(s, 2)
-	to := c.registers(args[0])
-	base, offset := c.address(args[1])
-	if len(to) != n {
-		c.fail("%s of %d registers", s.op, len(to))
-	}
+	to, base, offset := c.loaded(s, n)
 	size := typ.bits / 8
 	d := to[0].slot
 	switch {

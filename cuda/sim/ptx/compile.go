@@ -399,25 +399,19 @@ func (c *compiler) address(o operand) (slot int, offset uint64) {
 }
 
 // registers returns the registers of {a, b}, or of one operand.
-func (c *compiler) registers(o operand) []register {
-	if o.kind != isVector {
-		return []register{c.dst(o)}
-	}
-	var list []register
-	for _, a := range o.args {
-		list = append(list, c.dst(a))
-	}
-	return list
-}
+func (c *compiler) registers(o operand) []register { return each(o, c.dst) }
 
 // sources returns the slots of {a, b}, or of one operand.
-func (c *compiler) sources(o operand) []int {
+func (c *compiler) sources(o operand) []int { return each(o, c.src) }
+
+// each returns what get makes of the parts of {a, b}, or of one operand.
+func each[T any](o operand, get func(operand) T) []T {
 	if o.kind != isVector {
-		return []int{c.src(o)}
+		return []T{get(o)}
 	}
-	var list []int
+	var list []T
 	for _, a := range o.args {
-		list = append(list, c.src(a))
+		list = append(list, get(a))
 	}
 	return list
 }

@@ -95,12 +95,7 @@ func buildLoadMatrix(c *compiler, f *form, s *statement) action {
 	if n == 0 || in != inShared && in != inGeneric {
 		return nil
 	}
-	args := c.args(s, 2)
-	to := c.registers(args[0])
-	base, offset := c.address(args[1])
-	if len(to) != n {
-		c.fail("%s of %d registers", s.op, len(to))
-	}
+	to, base, offset := c.loaded(s, n)
 	return c.together(&exchange{name: s.op, aligned: true, run: func(list []*thread) {
 		for m, r := range to {
 			var rows [8][8]uint64
