@@ -17,6 +17,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -45,12 +46,33 @@ func Path(family, target string) string {
 	return "ptx/" + family + "." + strings.Replace(target, "compute_", "sm", 1) + ".ptx"
 }
 
-// Stamp returns the first line of an image that was made from a source and the header that all include.
-func Stamp(header, source []byte) string {
+// Included returns the headers that a source includes by name, in order. Those that a header includes are not looked for.
+func Included(source []byte) []string {
+	var names []string
+	for _, m := range includes.FindAllSubmatch(source, -1) {
+		names = append(names, string(m[1]))
+	}
+	return names
+}
+
+var includes = regexp.MustCompile(`(?m)^#include "([a-z_]+\.h)"$`)
+
+// Stamp returns the first line of an image that was made from a source in a folder and the headers that it includes.
+func Stamp(folder fs.FS, name string) (string, error) {
+	source, err := fs.ReadFile(folder, name)
+	if err != nil {
+		return "", err
+	}
 	h := sha256.New()
-	h.Write(header)
+	for _, header := range Included(source) {
+		text, err := fs.ReadFile(folder, header)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", name, err)
+		}
+		h.Write(text)
+	}
 	h.Write(source)
-	return "// " + hex.EncodeToString(h.Sum(nil))
+	return "// " + hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // families maps every kernel to the family that it is in.

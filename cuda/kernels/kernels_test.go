@@ -6,23 +6,20 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/optimem/optimem/cuda/kernels"
 )
 
 // TestImagesAreFresh fails where a source has changed and "go generate ./cuda/kernels" was not run.
 func TestImagesAreFresh(t *testing.T) {
-	header, err := fs.ReadFile(kernels.Sources, "om.h")
-	if err != nil {
-		t.Fatal(err)
-	}
 	names, err := fs.Glob(kernels.Sources, "*.cu")
 	if err != nil || len(names) == 0 {
 		t.Fatal(names, err)
 	}
 	known := make(map[string]bool)
 	for _, name := range names {
-		source, err := fs.ReadFile(kernels.Sources, name)
+		stamp, err := kernels.Stamp(kernels.Sources, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +35,7 @@ func TestImagesAreFresh(t *testing.T) {
 				t.Error(err)
 				continue
 			}
-			if first, _, _ := strings.Cut(string(image), "\n"); first != kernels.Stamp(header, source) {
+			if first, _, _ := strings.Cut(string(image), "\n"); first != stamp {
 				t.Errorf("%s is not of %s as it is now: go generate ./cuda/kernels", path, name)
 			}
 			if !strings.Contains(string(image), "\n.target "+strings.Replace(target, "compute", "sm", 1)+"\n") {
@@ -71,5 +68,24 @@ func TestImage(t *testing.T) {
 	}
 	if _, err := kernels.Family("om_nothing"); err == nil {
 		t.Error("there is a kernel om_nothing")
+	}
+}
+
+// TestStamp is another one where a header is, which the source includes.
+func TestStamp(t *testing.T) {
+	stamp := func(header string) string {
+		s, err := kernels.Stamp(fstest.MapFS{
+			"a.cu": {Data: []byte("#include \"om.h\"\n#include \"tile.h\"\n")}, "om.h": {}, "tile.h": {Data: []byte(header)},
+		}, "a.cu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if stamp("1") == stamp("2") {
+		t.Error("the header does not count")
+	}
+	if _, err := kernels.Stamp(fstest.MapFS{"a.cu": {Data: []byte("#include \"om.h\"\n")}}, "a.cu"); err == nil {
+		t.Error("the header is missing and nobody says so")
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -85,6 +86,12 @@ type source struct {
 	text []byte
 }
 
+// includes reports whether a file may include a header: of the kernels' those that it names, and all of the driver's.
+func (s source) includes(header string) bool {
+	_, err := fs.Stat(kernels.Sources, header)
+	return err != nil || slices.Contains(kernels.Included(s.text), header)
+}
+
 func (b *builder) library(more []source) (string, error) {
 	headers, list, err := read()
 	if err != nil {
@@ -109,7 +116,9 @@ func (b *builder) library(more []source) (string, error) {
 		h := sha256.New()
 		fmt.Fprintln(h, b.compiler, flags)
 		for _, header := range headers {
-			h.Write(header.text)
+			if s.includes(header.name) {
+				h.Write(header.text)
+			}
 		}
 		fmt.Fprintln(h, s.name)
 		h.Write(s.text)

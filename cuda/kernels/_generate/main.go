@@ -41,18 +41,14 @@ func generate(force bool) error {
 	if err != nil {
 		return err
 	}
-	header, err := os.ReadFile("om.h")
-	if err != nil {
-		return err
-	}
 	var lib *nvrtc
 	wanted := make(map[string]bool)
 	for _, name := range sources {
-		source, err := os.ReadFile(name)
+		stamp, err := kernels.Stamp(os.DirFS("."), name)
 		if err != nil {
 			return err
 		}
-		family, first := strings.TrimSuffix(name, ".cu"), kernels.Stamp(header, source)+"\n"
+		family, first := strings.TrimSuffix(name, ".cu"), stamp+"\n"
 		low, high := kernels.Path(family, kernels.Targets[0]), kernels.Path(family, kernels.Targets[1])
 		wanted[low] = true
 		if old, err := os.ReadFile(low); err == nil && strings.HasPrefix(string(old), first) && !force {
@@ -66,7 +62,7 @@ func generate(force bool) error {
 		}
 		var images []string
 		for _, target := range kernels.Targets {
-			ptx, err := lib.compile(name, source, header, target)
+			ptx, err := lib.compile(name, target)
 			if err != nil {
 				return fmt.Errorf("%s for %s: %w", name, target, err)
 			}
@@ -140,14 +136,27 @@ func open() (*nvrtc, error) {
 	return n, nil
 }
 
-func (n *nvrtc) compile(name string, source, header []byte, target string) (string, error) {
+func (n *nvrtc) compile(name, target string) (string, error) {
+	source, err := os.ReadFile(name)
+	if err != nil {
+		return "", err
+	}
+	var headers, names []*byte
+	for _, header := range kernels.Included(source) {
+		text, err := os.ReadFile(header)
+		if err != nil {
+			return "", err
+		}
+		headers, names = append(headers, terminated(string(text))), append(names, terminated(header))
+	}
+	if headers == nil {
+		return "", errors.New("it does not include om.h")
+	}
 	var program uintptr
 	text, file := terminated(string(source)), terminated(name)
-	headers := []*byte{terminated(string(header))}
-	names := []*byte{terminated("om.h")}
 	var r uintptr
 	r, _, _ = purego.SyscallN(n.create, uintptr(unsafe.Pointer(&program)), uintptr(unsafe.Pointer(text)),
-		uintptr(unsafe.Pointer(file)), 1, uintptr(unsafe.Pointer(&headers[0])), uintptr(unsafe.Pointer(&names[0])))
+		uintptr(unsafe.Pointer(file)), uintptr(len(headers)), uintptr(unsafe.Pointer(&headers[0])), uintptr(unsafe.Pointer(&names[0])))
 	if r != 0 {
 		return "", fmt.Errorf("nvrtcCreateProgram: %d", r)
 	}
