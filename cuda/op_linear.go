@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/optimem/optimem/layers"
@@ -30,6 +31,9 @@ const narrowThreads = 128
 func narrow(a layers.Attrs) bool { return a.String("precision") == "bf16" }
 
 func supportsProduct(in, out []layers.Spec, a layers.Attrs) error {
+	if layers.HasScales(in) {
+		return errors.New("there are no products of int8 weights with scales")
+	}
 	if p := a.String("precision"); p != "" && (!narrow(a) || in[0].DType != tensor.Float32) {
 		return fmt.Errorf("there are no products of %v in precision %q", in[0].DType, p)
 	}

@@ -11,15 +11,16 @@ import (
 // has it.
 //
 //	conv:   product + bias → batch norm → + residual → activation
-//	linear: product + bias → activation → + residual
+//	linear: product, × scales + bias → activation → + residual
 //
 // The operands have fixed places. A conv's In[3] to In[6] are the weight, bias, mean and variance of the batch norm, all of
 // them or none, and attribute "eps" is there where they are. In[7] is what is added. A linear's In[3] is what is added.
-// Attribute "act" names the activation; "act_a" and "act_b" are its numbers. Operands that are absent at the end may be
-// left out.
+// Attribute "act" names the activation; "act_a" and "act_b" are its numbers. A linear's
+// In[4] are the scales of a weight of int8, which belong to its product. Operands that are absent at the end may be left
+// out.
 const (
-	convNorm, convResidual = 3, 7
-	linearResidual         = 3
+	convNorm, convResidual       = 3, 7
+	linearResidual, linearScales = 3, 4
 )
 
 // activations are the values of attribute "act", each as an elementwise op. a and b are its numbers.
@@ -77,10 +78,15 @@ func ActivationOf(op *Op) (Attrs, bool) {
 	return nil, false
 }
 
+// HasScales reports whether a linear's weight is int8 with scales.
+func HasScales(in []Spec) bool {
+	return given(in, linearScales) && in[1].DType == tensor.Int8 && in[0].DType != tensor.Int8
+}
+
 // HasEpilogue reports whether a conv or a linear does more than its product and its bias.
 func HasEpilogue(in []Spec, a Attrs) bool {
 	for k := 3; k < len(in); k++ {
-		if given(in, k) {
+		if given(in, k) && !(k == linearScales && HasScales(in)) {
 			return true
 		}
 	}

@@ -11,7 +11,9 @@ import (
 // linearOps are products of matrices.
 var linearOps = []OpDef{
 	// linear: In[0] [… K] · In[1]ᵀ [N K] + In[2] [N], which may be absent; then its epilogue. In[1] and In[2] have In[0]'s
-	// dtype, or may be half floats beside float32, which [FoldCasts] makes.
+	// dtype, or may be half floats beside float32, which [FoldCasts] makes. With In[4] [N], the scales, In[1] is int8 and In[0]
+	// no double: sums are taken times the scale of their row of In[1] before In[2] is added. Scales have In[2]'s choice of
+	// dtypes. [ScaleSums] makes that.
 	{Kind: "linear", Shape: linearShape, FLOPs: linearFLOPs, Axes: linearAxes},
 	// matmul: beta × In[2] + alpha × In[0] · In[1] for matrices [… M K] and [… K N] with equal leading dimensions. In[2]
 	// [… M N] may be absent; with beta 0 its elements do not count, not even NaN.
@@ -79,12 +81,16 @@ func sumOf(a, b int64) int64 {
 }
 
 func linearShape(in []Spec, a Attrs) ([]Spec, error) {
-	if err := wantOperands(in, 2, linearResidual+1); err != nil {
+	if err := wantOperands(in, 2, linearScales+1); err != nil {
 		return nil, err
 	}
+	scaled := given(in, linearScales)
+	if scaled && (!isFloat(in[0].DType) || in[0].DType == tensor.Float64 || in[1].DType != tensor.Int8) {
+		return nil, fmt.Errorf("%w: %v × %v with scales", ErrDType, in[0].DType, in[1].DType)
+	}
 	for i, s := range in {
-		half := isHalf(s.DType) && (i == 1 || i == 2) && in[0].DType == tensor.Float32
-		if given(in, i) && s.DType != in[0].DType && !half {
+		half := isHalf(s.DType) && i != linearResidual && in[0].DType == tensor.Float32
+		if given(in, i) && s.DType != in[0].DType && !half && !(scaled && i == 1) {
 			return nil, sameDTypes(in)
 		}
 	}
@@ -94,6 +100,9 @@ func linearShape(in []Spec, a Attrs) ([]Spec, error) {
 	}
 	if given(in, 2) && !in[2].Shape.Equal(tensor.Shape{w[0]}) {
 		return nil, fmt.Errorf("bias %v does not fit weight %v", in[2].Shape, w)
+	}
+	if scaled && !in[linearScales].Shape.Equal(tensor.Shape{w[0]}) {
+		return nil, fmt.Errorf("scales %v do not fit weight %v", in[linearScales].Shape, w)
 	}
 	out := slices.Clone(x)
 	out[len(out)-1] = w[0]

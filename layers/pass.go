@@ -16,6 +16,8 @@ const (
 	ShareEqual Passes = 1 << iota
 	// FoldConstants computes what depends on constants alone, once and for all.
 	FoldConstants
+	// ScaleSums makes linears of int8 weights and scales of what widens and scales such weights.
+	ScaleSums
 	// FindWhole puts together what a program computes in parts: activations, norms, attention.
 	FindWhole
 	// FuseEpilogues makes batch norms, additions and activations the ends of convs and linears.
@@ -43,6 +45,9 @@ func Optimise(g *Graph, r *Registry, without Passes, compute func(*Graph) ([][]b
 		g = Prune(foldConstants(g, r, compute))
 	}
 	w := newRewriting(g)
+	if with&ScaleSums != 0 {
+		w.scales()
+	}
 	if with&FindWhole != 0 {
 		w.wholes()
 	}

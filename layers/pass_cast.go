@@ -29,9 +29,9 @@ func FoldCasts(g *Graph) *Graph {
 		if op.Kind != "linear" || g.Spec(op.In[0]).DType != tensor.Float32 {
 			continue
 		}
-		for k := 1; k < min(len(op.In), 3); k++ {
+		for k := 1; k < len(op.In); k++ {
 			from, ok := casts[op.In[k].Value]
-			if !ok {
+			if !ok || k == linearResidual {
 				continue
 			}
 			layout, ok := through(op.In[k].Layout, from.Layout)

@@ -374,7 +374,8 @@ func TestFuse(t *testing.T) {
 				t.Error("the graph changed")
 			}
 			// Every pass can be left out.
-			all := layers.ShareEqual | layers.FoldConstants | layers.FindWhole | layers.FuseEpilogues | layers.FuseChains
+			all := layers.ShareEqual | layers.FoldConstants | layers.FindWhole | layers.FuseEpilogues | layers.FuseChains |
+				layers.ScaleSums
 			plain := layers.Optimise(layers.Prune(s.Graph), layers.Standard(), all, evaluate)
 			if got, want := kindsOf(plain), kindsOf(layers.Prune(s.Graph)); got != want {
 				t.Errorf("without passes it became %q, want %q", got, want)

@@ -126,8 +126,10 @@ func (s *splitting) linear(op *Op, from int, parts []int) {
 		part := *op
 		part.In = slices.Clone(op.In)
 		part.In[1] = rowsOf(op.In[1], low, end)
-		if len(op.In) > 2 && op.In[2].Value != NoValue {
-			part.In[2] = rowsOf(op.In[2], low, end)
+		for _, k := range []int{2, linearScales} {
+			if len(op.In) > k && op.In[k].Value != NoValue {
+				part.In[k] = rowsOf(op.In[k], low, end)
+			}
 		}
 		if len(op.In) > linearResidual && op.In[linearResidual].Value != NoValue {
 			part.In[linearResidual] = alongOf(op.In[linearResidual], last, low, end)

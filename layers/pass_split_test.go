@@ -28,6 +28,8 @@ func numbers(d tensor.DType, n int) []byte {
 			out = binary.LittleEndian.AppendUint16(out, uint16(math.Float32bits(x)>>16))
 		case tensor.Float16:
 			out = binary.LittleEndian.AppendUint16(out, uint16(math.Float32bits(x)>>19)&0x83ff|0x3800)
+		case tensor.Int8:
+			out = append(out, byte(int8(x*31)))
 		case tensor.Int32:
 			out = binary.LittleEndian.AppendUint32(out, uint32(int32(x*100)))
 		}

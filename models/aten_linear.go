@@ -55,6 +55,7 @@ var linearTargets = []atenOp{
 		}
 		return c.giveRef(c.matmul(x, y))
 	}, "self", 2, "mat2", 2)},
+	{"aten::_weight_int8pack_mm(Tensor self, Tensor mat2, Tensor scales) -> Tensor", ranked(int8PackMM, "self", 2, "mat2", 2)},
 	{"aten::_grouped_mm(Tensor self, Tensor mat2, Tensor? offs=None, Tensor? bias=None, ScalarType? out_dtype=None) " +
 		"-> Tensor", groupedMM},
 	{"transformers::grouped_mm_fallback(Tensor input, Tensor weight, Tensor offs) -> Tensor", func(c *call) error {
@@ -103,6 +104,32 @@ func writingSelf(build func(c *call) error) func(c *call) error {
 		c.set(self)
 		return nil
 	}
+}
+
+// int8PackMM is self·mat2ᵀ × scales for a weight of int8, in float32 and rounded once.
+func int8PackMM(c *call) error {
+	x, w, scales := c.tensor("self"), c.tensor("mat2"), c.tensor("scales")
+	if w.dtype != tensor.Int8 || !isFloat(x.dtype) || x.dtype == tensor.Float64 || scales.dtype != x.dtype ||
+		!scales.shape().Equal(w.shape()[:1]) {
+		return fmt.Errorf("%v %v times %v %v with scales %v %v", x.dtype, x.shape(), w.dtype, w.shape(), scales.dtype,
+			scales.shape())
+	}
+	var wide [3]*ref
+	for i, r := range [3]*ref{x, w, scales} {
+		var err error
+		if wide[i], err = c.cast(r, tensor.Float32); err != nil {
+			return err
+		}
+	}
+	sums, err := c.linear(wide[0], wide[1], nil)
+	if err != nil {
+		return err
+	}
+	scaled, err := c.arithmetic("mul", nil, tensor.Float32, sums, wide[2])
+	if err != nil {
+		return err
+	}
+	return c.giveRef(c.cast(scaled, x.dtype))
 }
 
 func matmul(name, name2 string) func(c *call) error {

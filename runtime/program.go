@@ -43,7 +43,11 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 	p := &program{source: layers.Prune(dumped), plans: make(map[int]*plan.Plan)}
 	p.graph = p.source
 	if s.machine.fuses {
-		p.graph = layers.Optimise(p.source, s.opts.Ops, s.opts.Without, s.constants)
+		without := s.opts.Without
+		if !s.machine.scales {
+			without |= layers.ScaleSums
+		}
+		p.graph = layers.Optimise(p.source, s.opts.Ops, without, s.constants)
 	}
 	if p.graph, err = s.narrowed(p.graph); err != nil {
 		return nil, err

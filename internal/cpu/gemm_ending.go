@@ -11,9 +11,12 @@ import (
 // An ending is what a product does to its sums once they are complete:
 //
 //	sum = residual[i, j] + act(alpha·sum + beta·addend[i, j])
+//	sum = residual[i, j] + act(scales[j]·sum + bias[j])
 //
 // The rows of addend and residual are all their dimensions but the last.
 type ending[T real] struct {
+	// scales are those of columns, nil for none, and bias is what is added then, nil for nothing.
+	scales, bias []T
 	// scaled says that alpha counts; it does where there is an addend.
 	scaled      bool
 	alpha, beta T
@@ -24,7 +27,7 @@ type ending[T real] struct {
 
 // any reports whether there is something to do.
 func (e *ending[T]) any() bool {
-	return e.scaled || !e.addend.absent() || e.act != nil || !e.residual.absent()
+	return e.scales != nil || e.scaled || !e.addend.absent() || e.act != nil || !e.residual.absent()
 }
 
 // finish does what the product's ending says to complete sums, those of some rows from row and from column j on, width of
@@ -46,7 +49,12 @@ func (g *gemmCall[T]) finish(lane, row, rows, j, width int, c []T, ldc int, room
 // finishRows is finish for as many rows as room has space for.
 func (g *gemmCall[T]) finishRows(lane, row, rows, j, width int, c []T, ldc int, room []T) {
 	e := &g.o.ending
-	if e.scaled || !e.addend.absent() {
+	switch {
+	case e.scales != nil:
+		for i := range rows {
+			g.scaleColumns(j, c[i*ldc:][:width])
+		}
+	case e.scaled || !e.addend.absent():
 		for i := range rows {
 			g.scaleSums(row+i, j, c[i*ldc:][:width])
 		}
@@ -84,6 +92,30 @@ func (g *gemmCall[T]) finishRows(lane, row, rows, j, width int, c []T, ldc int, 
 			at = offsetOf(lead, row+i)
 		}
 		g.addResidual(at, j, c[i*ldc:][:width], src[i*pitch:][:width])
+	}
+}
+
+// scaleColumns does to sums what comes before the activation where columns have scales.
+func (g *gemmCall[T]) scaleColumns(j int, sums []T) {
+	e := &g.o.ending
+	scales := e.scales[j:][:len(sums)]
+	var bias []T
+	if e.bias != nil {
+		bias = e.bias[j:][:len(sums)]
+	}
+	if g.set != nil {
+		to := singles(sums)
+		g.set.Map(simd.MapMul, to, to, singles(scales), nil, 0, 0, 0)
+		if bias != nil {
+			g.set.Map(simd.MapAdd, to, to, singles(bias), nil, 0, 0, 0)
+		}
+		return
+	}
+	for i := range sums {
+		sums[i] *= scales[i]
+	}
+	for i, x := range bias {
+		sums[i] += x
 	}
 }
 

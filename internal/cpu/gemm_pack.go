@@ -113,10 +113,10 @@ func (m *matrix[T]) pack(dst []T, width, from, to, k0, k1 int) {
 		lines := min(width, to-l)
 		clearTail(group, width, lines, n)
 		switch {
-		case m.set != nil && m.line == 1 && lines == m.set.Columns && width == lines && m.step >= 0:
+		case m.set != nil && m.dtype != tensor.Int8 && m.line == 1 && lines == m.set.Columns && width == lines && m.step >= 0:
 			e, _ := elementOf(m.dtype)
 			m.set.Widen(e, n, m.data[(m.offset+l+k0*m.step)*e.Bytes():], m.step*e.Bytes(), singles(group))
-		case m.set != nil && m.step == 1 && m.line >= 0:
+		case m.set != nil && m.dtype != tensor.Int8 && m.step == 1 && m.line >= 0:
 			m.transpose(group, width, l, lines, k0, k1)
 		case m.line == 1 && lines == width && m.dtype == realDType[T]():
 			src := elements[T](view{data: m.data})

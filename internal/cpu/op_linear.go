@@ -150,11 +150,18 @@ func runLinear(c *call) error {
 func linearWork(threads int, in, out []layers.Spec, a layers.Attrs) int64 {
 	n, k := in[1].Shape[0], in[1].Shape[1]
 	m := volume(in[0].Shape[:len(in[0].Shape)-1])
-	return scratchBytes(realBytes(in[0].DType), n) + productWork(threads, m, n, k, out[0].DType, rounds(a))
+	rows := []int{n}
+	if layers.HasScales(in) {
+		rows = append(rows, n)
+	}
+	return scratchBytes(realBytes(in[0].DType), rows...) + productWork(threads, m, n, k, out[0].DType, rounds(a))
 }
 
 // linearPacks offers the weight in panels.
 func linearPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
+	if !isReal(in[0].DType) {
+		return nil
+	}
 	return panelPacks(in[1].Shape[0], in[1].Shape[1], 0, in[1].DType, rounds(a))
 }
 
@@ -184,19 +191,26 @@ func linear[T real](c *call) {
 	x, w, out := c.in[0], c.in[1], c.out[0]
 	n, k := w.shape()[0], w.shape()[1]
 	work := scratch(c.work)
-	room := takeReal[T](&work, n)
-	var bias []T
-	if b := c.operand(2); !b.absent() {
-		if bias = room; b.dtype == realDType[T]() && b.layout.Strides[0] == 1 {
-			bias = elements[T](b)[b.layout.Offset:][:n]
-		} else {
-			loadReal(bias, b, b.layout.Offset, b.layout.Strides[0])
-		}
-	}
+	bias := rowIn(c.operand(2), takeReal[T](&work, n))
 	right := factor{v: w, offset: w.layout.Offset, line: w.layout.Strides[0], step: w.layout.Strides[1]}
 	end := ending[T]{residual: c.operand(3), act: activation(c.attrs)}
+	if s := c.operand(4); !s.absent() {
+		end.scales, end.bias, bias = rowIn(s, takeReal[T](&work, n)), bias, nil
+	}
 	m := volume(x.shape()[:len(x.shape())-1])
 	product(c.pool, c.pool.set, m, n, k, rowsOf(x), right, out, out.layout.Offset, bias, end, rounds(c.attrs), work)
+}
+
+// rowIn returns the elements of a vector, in room if they do not lie in a row as T; nil for one that is absent.
+func rowIn[T real](v view, room []T) []T {
+	if v.absent() {
+		return nil
+	}
+	if v.dtype == realDType[T]() && v.layout.Strides[0] == 1 {
+		return elements[T](v)[v.layout.Offset:][:len(room)]
+	}
+	loadReal(room, v, v.layout.Offset, v.layout.Strides[0])
+	return room
 }
 
 func lastStride(l tensor.Layout) int { return l.Strides[len(l.Strides)-1] }

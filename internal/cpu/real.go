@@ -53,6 +53,11 @@ func loadReal[T real](dst []T, v view, at, stride int) {
 		for i := range dst {
 			dst[i] = T(src[at+i*stride])
 		}
+	case tensor.Int8: // weights that are scaled
+		src := elements[int8](v)
+		for i := range dst {
+			dst[i] = T(src[at+i*stride])
+		}
 	default:
 		panic("BUG: reals of " + v.dtype.String())
 	}

@@ -181,4 +181,10 @@ case(aten.linalg_cross.default, rand(0, 3), rand(0, 3))
 case(aten.matrix_power.default, rand(2, 3, 3), 0)
 case(aten.linalg_matrix_power.default, rand(2, 2, dtype=F64), 0)
 
+# weights of int8: PyTorch's kernel for the CPU takes only some sizes
+for d in (F32, F16, BF16):
+    for m, k, n in ((1, 32, 64), (3, 64, 32), (20, 48, 36)):
+        case(aten._weight_int8pack_mm.default, coarse(m, k, dtype=d), ints(-128, 127, n, k, dtype=torch.int8),
+             rand(n).abs().to(d))
+
 save("linear")

@@ -1,0 +1,202 @@
+package layers_test
+
+import (
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// scaledRows, scaledDepth are the sizes of the weights below.
+const scaledRows, scaledDepth = 37, 70
+
+// A scaledSketch is a program with weights of int8, in a dtype of floats.
+type scaledSketch struct {
+	*sketch
+	d tensor.DType
+}
+
+// bytes adds a weight of int8.
+func (s scaledSketch) bytes(shape ...int) layers.Operand {
+	n, _ := tensor.Shape(shape).NumElements()
+	w := tensor.Weight{Name: "w8", DType: tensor.Int8, Extent: tensor.Extent{Bytes: n}}
+	return layers.Operand{Value: s.AddWeight(w, layers.Weight), Layout: tensor.Contiguous(shape...)}
+}
+
+// vector adds a weight of one dimension.
+func (s scaledSketch) vector(n int) layers.Operand {
+	w := tensor.Weight{Name: "v", DType: s.d, Extent: tensor.Extent{Bytes: int64(n * s.d.Size())}}
+	return layers.Operand{Value: s.AddWeight(w, layers.Weight), Layout: tensor.Contiguous(n)}
+}
+
+func (s scaledSketch) x(shape ...int) layers.Operand {
+	return s.Whole(s.AddInput("x", s.d, shape))
+}
+
+func (s scaledSketch) wide(o layers.Operand) layers.Operand {
+	return s.op("cast", layers.Attrs{"dtype": s.d}, o)
+}
+
+// along repeats a vector along the dimension dim of a shape, which it has.
+func along(v layers.Operand, dim int, shape ...int) layers.Operand {
+	strides := make([]int, len(shape))
+	strides[dim] = v.Layout.Strides[0]
+	return view(v, v.Layout.Offset, shape, strides)
+}
+
+func transposed(o layers.Operand) layers.Operand {
+	l := o.Layout
+	return view(o, l.Offset, []int{l.Shape[1], l.Shape[0]}, []int{l.Strides[1], l.Strides[0]})
+}
+
+// scaledForms are ways to write a linear layer of int8 weights, and the ops that they become.
+var scaledForms = map[string]struct {
+	write func(s scaledSketch) layers.Operand
+	kinds string
+	half  bool // also of half floats
+}{
+	"sums": {func(s scaledSketch) layers.Operand {
+		y := s.op("linear", nil, s.x(2, 3, scaledDepth), s.wide(s.bytes(scaledRows, scaledDepth)))
+		return s.op("mul", nil, y, along(s.vector(scaledRows), 2, 2, 3, scaledRows))
+	}, "linear", true},
+	"sums with bias and activation": {func(s scaledSketch) layers.Operand {
+		y := s.op("linear", nil, s.x(5, scaledDepth), s.wide(s.bytes(scaledRows, scaledDepth)))
+		y = s.op("mul", nil, along(s.vector(scaledRows), 1, 5, scaledRows), y)
+		y = s.op("add", nil, y, along(s.vector(scaledRows), 1, 5, scaledRows))
+		return s.op("relu", nil, y)
+	}, "linear", false},
+	"weight": {func(s scaledSketch) layers.Operand {
+		w := s.op("mul", nil, s.wide(s.bytes(scaledRows, scaledDepth)), along(s.vector(scaledRows), 0, scaledRows, scaledDepth))
+		return s.op("linear", nil, s.x(3, scaledDepth), w, s.vector(scaledRows))
+	}, "linear", true},
+	"weight, two readers": {func(s scaledSketch) layers.Operand {
+		w := s.op("mul", nil, s.wide(s.bytes(scaledDepth, scaledDepth)), along(s.vector(scaledDepth), 0, scaledDepth, scaledDepth))
+		return s.op("linear", nil, s.op("linear", nil, s.x(3, scaledDepth), w), w)
+	}, "linear linear", false},
+	"product of a turned weight": {func(s scaledSketch) layers.Operand {
+		w := s.op("mul", nil, along(s.vector(scaledRows), 0, scaledRows, scaledDepth), s.wide(s.bytes(scaledRows, scaledDepth)))
+		return s.op("matmul", product, s.x(3, scaledDepth), transposed(w))
+	}, "linear", true},
+	"product of a weight k×n": {func(s scaledSketch) layers.Operand {
+		w := s.op("mul", nil, s.wide(s.bytes(scaledDepth, scaledRows)), along(s.vector(scaledRows), 1, scaledDepth, scaledRows))
+		return s.op("matmul", product, s.x(3, scaledDepth), w)
+	}, "linear", true},
+	"sums of a weight k×n": {func(s scaledSketch) layers.Operand {
+		y := s.op("matmul", product, s.x(6, scaledDepth), s.wide(s.bytes(scaledDepth, scaledRows)))
+		y = s.op("mul", nil, shaped(y, 2, 3, scaledRows), along(s.vector(scaledRows), 2, 2, 3, scaledRows))
+		return y
+	}, "linear", true},
+	"a weight turned before it is widened": {func(s scaledSketch) layers.Operand {
+		y := s.op("matmul", product, s.x(6, scaledDepth), s.wide(transposed(s.bytes(scaledRows, scaledDepth))))
+		return s.op("mul", nil, y, along(s.vector(scaledRows), 1, 6, scaledRows))
+	}, "linear", true},
+	"one scale for all": {func(s scaledSketch) layers.Operand {
+		y := s.op("linear", nil, s.x(6, scaledDepth), s.wide(s.bytes(scaledRows, scaledDepth)))
+		return s.op("mul", nil, y, view(s.vector(3), 1, []int{6, scaledRows}, []int{0, 0}))
+	}, "linear", true},
+	// What is not one scale for each sum stays as it is.
+	"scales along the depth": {func(s scaledSketch) layers.Operand {
+		w := s.op("mul", nil, s.wide(s.bytes(scaledRows, scaledDepth)), along(s.vector(scaledDepth), 1, scaledRows, scaledDepth))
+		return s.op("linear", nil, s.x(3, scaledDepth), w)
+	}, "cast mul linear", true},
+	"bias before the scales": {func(s scaledSketch) layers.Operand {
+		y := s.op("linear", nil, s.x(5, scaledDepth), s.wide(s.bytes(scaledRows, scaledDepth)), s.vector(scaledRows))
+		return s.op("mul", nil, y, along(s.vector(scaledRows), 1, 5, scaledRows))
+	}, "cast linear mul", true},
+	"scales by row": {func(s scaledSketch) layers.Operand {
+		y := s.op("linear", nil, s.x(scaledRows, scaledDepth), s.wide(s.bytes(scaledRows, scaledDepth)))
+		return s.op("mul", nil, y, along(s.vector(scaledRows), 0, scaledRows, scaledRows))
+	}, "cast linear mul", true},
+	"sums that another op reads": {func(s scaledSketch) layers.Operand {
+		y := s.op("linear", nil, s.x(5, scaledDepth), s.wide(s.bytes(scaledRows, scaledDepth)))
+		s.output(y)
+		return s.op("mul", nil, y, along(s.vector(scaledRows), 1, 5, scaledRows))
+	}, "cast linear mul", true},
+}
+
+// realNumbers computes the first output of a graph in floats of 64 bits, with weights and inputs of the same numbers for
+// every graph.
+func realNumbers(t *testing.T, g *layers.Graph) []float64 {
+	t.Helper()
+	pool := cpu.NewPool(2)
+	defer pool.Close()
+	in := make(map[string]*tensor.Tensor)
+	for _, id := range g.Inputs {
+		v := g.Values[id]
+		n, _ := v.Shape.NumElements()
+		in[v.Name] = &tensor.Tensor{DType: v.DType, Layout: tensor.Contiguous(v.Shape...), Data: numbers(v.DType, int(n))}
+	}
+	last := g.Outputs[len(g.Outputs)-1]
+	out, err := cpu.Interpret(t.Context(), pool, layers.Standard(), g, func(v layers.Value) ([]byte, error) {
+		n, _ := v.Shape.NumElements()
+		return numbers(v.DType, int(n)), nil
+	}, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := out[last.Name]
+	var all []float64
+	for at := 0; at < len(result.Data); at += result.DType.Size() {
+		switch data := result.Data[at:]; result.DType {
+		case tensor.Float32:
+			all = append(all, float64(math.Float32frombits(binary.LittleEndian.Uint32(data))))
+		case tensor.BFloat16:
+			all = append(all, float64(tensor.BFloat16ToFloat32(binary.LittleEndian.Uint16(data))))
+		default:
+			all = append(all, float64(tensor.Float16ToFloat32(binary.LittleEndian.Uint16(data))))
+		}
+	}
+	return all
+}
+
+func TestScaleSums(t *testing.T) {
+	for name, c := range scaledForms {
+		for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float16} {
+			if d != tensor.Float32 && !c.half {
+				continue
+			}
+			t.Run(name+" "+d.String(), func(t *testing.T) {
+				s := scaledSketch{newSketch(t), d}
+				s.output(c.write(s))
+				const others = layers.FuseChains
+				plain := layers.Optimise(s.Graph, layers.Standard(), others|layers.ScaleSums, evaluate)
+				g := layers.Optimise(s.Graph, layers.Standard(), others, evaluate)
+				if got := kindsOf(g); got != c.kinds {
+					t.Errorf("it became %q, want %q", got, c.kinds)
+				}
+				want, got := realNumbers(t, plain), realNumbers(t, g)
+				// Halves are rounded twice or more by the program, once here.
+				bound := map[tensor.DType]float64{tensor.Float32: 2e-6, tensor.BFloat16: 1.2e-2, tensor.Float16: 2e-3}[d]
+				largest := 0.0
+				for _, x := range want {
+					largest = max(largest, math.Abs(x))
+				}
+				for i := range want {
+					if !(math.Abs(got[i]-want[i]) <= bound*largest) {
+						t.Fatalf("element %d is %v, want %v (largest %v)", i, got[i], want[i], largest)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestScaledParts: a scaled layer is computed part by part as any other.
+func TestScaledParts(t *testing.T) {
+	s := scaledSketch{newSketch(t), tensor.Float32}
+	s.output(scaledForms["weight"].write(s))
+	g := layers.Optimise(s.Graph, layers.Standard(), 0, evaluate)
+	parts, _ := layers.SplitRows(g, 10*scaledDepth)
+	if got := kindsOf(parts); got != "linear linear linear linear cat" {
+		t.Errorf("it became %q", got)
+	}
+	want, got := realNumbers(t, g), realNumbers(t, parts)
+	for i := range want {
+		if got[i] != want[i] {
+			t.Fatalf("element %d is %v, want %v", i, got[i], want[i])
+		}
+	}
+}
