@@ -26,6 +26,24 @@ type Step struct {
 	Cost Cost
 	// Packs are the operands that the op also takes in a form of the device's own.
 	Packs []Pack
+	// InPlace are the operands over which the op may write its first result, byte for byte: where one is as
+	// [Graph.CanOverlay] demands, result and operand may be the same memory, and every bit of the result is what it is
+	// otherwise. The device's kernel says so; nobody guesses. What it says holds for several operands that are one value.
+	InPlace []int
+}
+
+// CanOverlay reports whether the first result of an op can have the bytes of an operand: the operand is all of a value, in
+// order, and its elements are as many as the result's and of their size. So each element of the result takes the place of
+// the element of the operand with the same number.
+func (g *Graph) CanOverlay(op *Op, in int) bool {
+	if in >= len(op.In) || len(op.Out) == 0 || op.In[in].Value == NoValue {
+		return false
+	}
+	o := op.In[in]
+	from, to := &g.Values[o.Value], &g.Values[op.Out[0]]
+	n, err := o.Layout.NumElements()
+	return err == nil && from.DType.Size() == to.DType.Size() && o.Layout.Offset == 0 && o.Layout.IsContiguous() &&
+		n*int64(from.DType.Size()) == from.Bytes() && from.Bytes() == to.Bytes()
 }
 
 // A Pack is a form of a weight that a device computes with faster than with the checkpoint's: the same elements, in the

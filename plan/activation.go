@@ -12,37 +12,88 @@ func alignUp(n, align int64) int64 { return (n + align - 1) / align * align }
 // activations places the inputs and results of a graph in an arena, in which values that are not alive together share
 // bytes, and returns its size. With several instances in flight, a value that is needed in more groups than one has a
 // copy for each instance and is alive from the start of the first of them to the end of the last; a value within a group
-// has one, since an instance is done with the group before the next begins.
+// has one, since an instance is done with the group before the next begins. A result takes the place of an operand that
+// dies where it is made if the op may write over it, unless more memory is needed so.
 func (p *Plan) activations() int64 {
-	g := p.Lowered.Graph
-	p.Places = make([]Place, len(g.Values))
+	p.Places = make([]Place, len(p.Lowered.Graph.Values))
 	p.lifetimes()
+	before := slices.Clone(p.Places)
+	if !p.overlay() {
+		total, _ := p.layOut()
+		return total
+	}
+	total, alive := p.layOut()
+	if total > alive { // there are gaps between them: perhaps fewer without
+		over := p.Places
+		p.Places = before
+		if apart, _ := p.layOut(); apart < total {
+			return apart
+		}
+		p.Places = over
+	}
+	return total
+}
+
+// layOut gives values their places in the arena. It returns the arena's size, and the most that is alive at once.
+func (p *Plan) layOut() (total, alive int64) {
+	g := p.Lowered.Graph
 	groupOf := groupsOfOps(p.Groups, len(g.Ops))
+	lastOp := max(len(g.Ops)-1, 0)
+	root := p.roots()
 	var live []item
-	for id, v := range g.Values {
-		place := &p.Places[id]
+	at := make([]int32, len(g.Values)) // in live, from 1
+	for id := range g.Values {
+		v, place := &g.Values[id], &p.Places[id]
 		if v.Role != layers.Computed && v.Role != layers.Input || place.First < 0 {
 			place.First, place.Last = -1, -1
 			continue
 		}
-		place.Bytes = v.Bytes()
-		if place.Bytes == 0 {
+		if place.Bytes = v.Bytes(); place.Bytes == 0 {
 			continue
 		}
-		size := alignUp(place.Bytes, p.Target.AlignBytes)
-		first, last := groupOf[place.First], groupOf[max(min(place.Last, len(g.Ops)-1), 0)]
-		if p.Instances > 1 && first != last {
-			place.Stride = size
-			place.First, place.Last = p.Groups[first].First, p.Groups[last].End-1
-			size *= int64(p.Instances)
+		r := root[id]
+		if at[r] == 0 {
+			size := alignUp(place.Bytes, p.Target.AlignBytes)
+			live = append(live, item{id: int(r), first: place.First, last: place.Last, bytes: size})
+			at[r] = int32(len(live))
 		}
-		live = append(live, item{id: id, first: place.First, last: place.Last, bytes: size})
+		it := &live[at[r]-1]
+		it.first, it.last = min(it.first, place.First), max(it.last, place.Last)
+		it.several = it.several || p.Instances > 1 && groupOf[place.First] != groupOf[min(place.Last, lastOp)]
 	}
-	total := pack(live, len(g.Ops))
+	for id := range p.Places {
+		place := &p.Places[id]
+		if place.First < 0 || place.Bytes == 0 || !live[at[root[id]]-1].several {
+			continue
+		}
+		place.Stride = live[at[root[id]]-1].bytes
+		place.First = p.Groups[groupOf[place.First]].First
+		place.Last = p.Groups[groupOf[min(place.Last, lastOp)]].End - 1
+	}
+	change := make([]int64, len(g.Ops)+2)
+	for k := range live {
+		it := &live[k]
+		if it.several {
+			it.first, it.last = p.Groups[groupOf[it.first]].First, p.Groups[groupOf[min(it.last, lastOp)]].End-1
+			it.bytes *= int64(p.Instances)
+		}
+		change[it.first] += it.bytes
+		change[it.last+1] -= it.bytes
+	}
+	var now int64
+	for _, c := range change {
+		now += c
+		alive = max(alive, now)
+	}
+	total = pack(live, len(g.Ops))
+	offset := make([]int64, len(g.Values))
 	for _, it := range live {
-		p.Places[it.id].Offset = it.offset
+		offset[it.id] = it.offset
 	}
-	return total
+	for id := range p.Places {
+		p.Places[id].Offset = offset[root[id]]
+	}
+	return total, alive
 }
 
 // groupsOfOps returns the group of each op.
@@ -135,6 +186,8 @@ type item struct {
 	first, last int
 	bytes       int64
 	offset      int64
+	// several says that each instance has one.
+	several bool
 }
 
 // pack gives items offsets such that no two that are alive together overlap, the largest first, each in the smallest

@@ -118,6 +118,7 @@ func TestGolden(t *testing.T) {
 		return opened(t, "../loader/testdata/valid/hf_gpt2_sharded", tensor.Shape{1, 7})
 	}
 	hill := func(t *testing.T) *layers.Graph { return drawn(t, 64, true, 32, 128, 128, 256, 128, 128) }
+	sum := func(t *testing.T) *layers.Graph { return drawn(t, 64, true, 32, 128, 128) }
 	big := func(t *testing.T) *layers.Graph { return drawn(t, 1, false, 64, 64, 2048, 64, 64) }
 	row := func(t *testing.T) *layers.Graph { return drawn(t, 1, false, 256, 256, 256, 256, 256, 256) }
 	for _, c := range []struct {
@@ -135,6 +136,7 @@ func TestGolden(t *testing.T) {
 		{"gpt2_blocks", gpt2, plan.Options{Mode: plan.Page, MaxGroup: plan.Limit{N: 100_000, Unit: plan.Params}}},
 		{"hill_activations_wait", hill, plan.Options{Mode: plan.Page, Target: emu, MemoryBytes: least}},
 		{"hill_instances", hill, plan.Options{Mode: plan.Page, Target: emu, MemoryBytes: least, Instances: 4}},
+		{"sum_in_place", sum, plan.Options{Mode: plan.Page, MemoryBytes: least}},
 		{"big_weight_in_rows", big, plan.Options{Mode: plan.Page, MemoryBytes: least}},
 		{"big_auto_half", big, plan.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half}},
 		{"words_page", spoken, plan.Options{Mode: plan.Page}},
@@ -182,11 +184,13 @@ func TestGolden(t *testing.T) {
 }
 
 // lower is a device whose products need scratch memory for as much as they read, and whose linear layers take weights in
-// strips of sixteen rows: plans do not change with any real device's kernels.
+// strips of sixteen rows, and which writes sums over what is added: plans do not change with any real device's kernels.
 func lower(g *layers.Graph) (*layers.Lowered, error) {
 	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
 	for i, op := range g.Ops {
 		switch op.Kind {
+		case "add", "relu":
+			l.Steps[i].InPlace = []int{0}
 		case "linear", "matmul", "conv":
 			l.Steps[i].WorkBytes = g.Values[op.In[0].Value].Bytes()
 		}

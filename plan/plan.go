@@ -256,6 +256,10 @@ type Place struct {
 	Stride int64
 	// First and Last are the ops between which the value is alive: First writes it, Last is the last to read it.
 	First, Last int
+	// Over says that First writes the value over one of its operands, which has the same place and is not needed any more.
+	// Operand is that value.
+	Over    bool
+	Operand layers.ValueID
 }
 
 // PassBytes returns the device memory that a pass takes.

@@ -101,9 +101,15 @@ func (w *wait) size() int64 { return w.held + w.freed }
 
 // live returns the bytes of activations that are alive at each op.
 func (d *draft) live() []int64 {
-	live := make([]int64, len(d.l.Graph.Ops)+1)
-	for _, place := range d.base.Places {
-		if place.First < 0 || place.Bytes == 0 {
+	live := make([]int64, len(d.l.Graph.Ops)+2)
+	root := d.base.roots()
+	last := make([]int, len(root))
+	for id := range d.base.Places {
+		last[root[id]] = max(last[root[id]], d.base.Places[id].Last)
+	}
+	for id := range d.base.Places {
+		place := &d.base.Places[id]
+		if place.First < 0 || place.Bytes == 0 || place.Over {
 			continue
 		}
 		n := alignUp(place.Bytes, d.o.Target.AlignBytes)
@@ -111,12 +117,12 @@ func (d *draft) live() []int64 {
 			n = place.Stride * int64(d.o.Instances)
 		}
 		live[place.First] += n
-		live[place.Last+1] -= n
+		live[last[id]+1] -= n
 	}
 	for i := 1; i < len(live); i++ {
 		live[i] += live[i-1]
 	}
-	return live[:len(live)-1]
+	return live[:len(d.l.Graph.Ops)]
 }
 
 // waits lists the times in which activations are not used.

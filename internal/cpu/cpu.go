@@ -89,6 +89,8 @@ type kernel struct {
 	workOn func(threads int, in, out []layers.Spec, a layers.Attrs) int64
 	cost   func(in, out []layers.Spec, a layers.Attrs) layers.Cost
 	label  func(a layers.Attrs) string
+	// inPlace returns the operands over which the kernel may write its first result, as layers.Step says; nil is none.
+	inPlace func(in, out []layers.Spec, a layers.Attrs) []int
 	// loops are those of an elementwise kind, for kernels that have it as a part; nil for others.
 	loops func(a layers.Attrs, d tensor.DType) loops
 }
@@ -126,6 +128,19 @@ func lookup(ops *layers.Registry, kind layers.Kind) (kernel, error) {
 	}
 	return kernel{}, fmt.Errorf("the CPU has no kernel for %s", kind)
 }
+
+// overAny is the inPlace of kernels that compute each element from the elements at the same place.
+func overAny(in, _ []layers.Spec, _ layers.Attrs) []int {
+	all := make([]int, len(in))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// overFirst is the inPlace of kernels that read each row, plane or element of the first operand for the last time before
+// they write what takes its place.
+func overFirst([]layers.Spec, []layers.Spec, layers.Attrs) []int { return []int{0} }
 
 // take returns why given operands cannot be computed.
 func (k kernel) take(in, out []layers.Spec, a layers.Attrs) error {
@@ -193,6 +208,9 @@ func lower(g *layers.Graph, ops *layers.Registry, threads int) (*layers.Lowered,
 		}
 		if k.packs != nil {
 			l.Steps[i].Packs = k.packs(in, out, op.Attrs)
+		}
+		if k.inPlace != nil {
+			l.Steps[i].InPlace = k.inPlace(in, out, op.Attrs)
 		}
 	}
 	return l, nil

@@ -13,18 +13,18 @@ var blockedKernels = map[layers.Kind]kernel{
 	// each pixel the weight has two dimensions. Where "scaled" is set, In[3] multiplies sums and bias.
 	"conv16": {
 		run: runConv16, workOn: convWorkBlocked, packs: convPacksBlocked, pack: packConvBlocked,
-		cost: conv16Cost, label: conv16Label,
+		cost: conv16Cost, label: conv16Label, inPlace: conv16InPlace,
 		supports: func(in, _ []layers.Spec, a layers.Attrs) error { return precisionSupports(in, a) },
 	},
 	// The pool that "pool" names.
 	"pool16": {run: runPool16, cost: pool16Cost},
 	// batch_norm, then an activation.
-	"norm16": {run: runNorm16, work: norm16Work, cost: blockedCost(2)},
+	"norm16": {run: runNorm16, work: norm16Work, cost: blockedCost(2), inPlace: overFirst},
 	// layer_norm of each pixel over its channels, a multiple of sixteen.
-	"layer16": {run: runLayer16, work: layer16Work, cost: blockedCost(7)},
-	"act16":   {run: runAct16, cost: blockedCost(1)},
+	"layer16": {run: runLayer16, work: layer16Work, cost: blockedCost(7), inPlace: overFirst},
+	"act16":   {run: runAct16, cost: blockedCost(1), inPlace: overFirst},
 	// In[0] times a number for each channel of each image.
-	"mul16": {run: runMul16, cost: blockedCost(1)},
+	"mul16": {run: runMul16, cost: blockedCost(1), inPlace: overFirst},
 	// Channels of the operands behind each other; "counts" are theirs.
 	"cat16": {run: runCat16, cost: blockedCost(0)},
 	// "count" channels from "channel" on.
@@ -62,6 +62,14 @@ func blockedCost(flops int64) func(in, out []layers.Spec, a layers.Attrs) layers
 
 // conv16Of returns the convolution that attributes hold.
 func conv16Of(a layers.Attrs) *blocked.Conv { return a["conv"].(*blocked.Conv) }
+
+// conv16InPlace lets the result lie over the residual where the convolution does.
+func conv16InPlace(in, _ []layers.Spec, a layers.Attrs) []int {
+	if len(in) > 7 && in[7].DType != tensor.Invalid && conv16Of(a).ResidualInPlace() {
+		return []int{7}
+	}
+	return nil
+}
 
 // A packedConv is a convolution that attributes hold, of either width of blocks, as far as its memory goes.
 type packedConv interface {

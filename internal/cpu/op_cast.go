@@ -10,7 +10,7 @@ import (
 )
 
 // castKernels convert between dtypes.
-var castKernels = map[layers.Kind]kernel{"cast": {supports: supportsCast, run: runCast}}
+var castKernels = map[layers.Kind]kernel{"cast": {supports: supportsCast, run: runCast, inPlace: overFirst}}
 
 func supportsCast(in, out []layers.Spec, _ layers.Attrs) error {
 	if in[0].DType == out[0].DType && in[0].DType.Size() > 0 {

@@ -9,7 +9,7 @@ import (
 
 // chainKernels compute elementwise ops that were put together.
 var chainKernels = map[layers.Kind]kernel{
-	"chain": {run: runChain, supports: chainSupports},
+	"chain": {run: runChain, supports: chainSupports, inPlace: overAny},
 }
 
 // chainSupports refuses programs with ops that have no loop over float32.

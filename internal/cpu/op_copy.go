@@ -7,8 +7,8 @@ import (
 
 // copyKernels move elements without looking at them.
 var copyKernels = map[layers.Kind]kernel{
-	"copy":       {run: runCopy},
-	"write_view": {run: runWriteView, work: writeViewWork},
+	"copy":       {run: runCopy, inPlace: overFirst},
+	"write_view": {run: runWriteView, work: writeViewWork, inPlace: overFirst},
 	"choose":     {run: runChoose},
 }
 

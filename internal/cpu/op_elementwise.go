@@ -17,6 +17,7 @@ var elementwiseKernels = func() map[layers.Kind]kernel {
 	}
 	all["where"] = kernel{run: runWhere, supports: supportsWhere}
 	for kind, k := range all {
+		k.inPlace = overAny
 		all[kind] = withVectors(kind, k)
 	}
 	return all

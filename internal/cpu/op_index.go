@@ -19,7 +19,7 @@ var indexKernels = map[layers.Kind]kernel{
 		work: indexWork(1),
 	},
 	// out = x, then out[a…, index0[b…], …, i…] = or += values[a…, b…, i…], torch.Tensor.index_put.
-	"index_put": {run: runIndexPut, work: indexWork(2), supports: onlyMerged},
+	"index_put": {run: runIndexPut, work: indexWork(2), supports: onlyMerged, inPlace: overFirst},
 	// out[i, j] = x[i, index[i, j]], torch.gather.
 	"gather": {run: runGather},
 	// out = x, then out[i, index[i, j]] = or combined with src[i, j], torch.Tensor.scatter_reduce.

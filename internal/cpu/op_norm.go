@@ -10,13 +10,13 @@ import (
 // normKernels compute statistics in float64 and round once.
 var normKernels = map[layers.Kind]kernel{
 	// (x − mean) ÷ √(var + eps) × w + b, torch.nn.functional.layer_norm; with each row's mean and variance.
-	"layer_norm": {run: func(c *call) error { return rowNorm(c, true) }, work: parameterWork},
+	"layer_norm": {run: func(c *call) error { return rowNorm(c, true) }, work: parameterWork, inPlace: overFirst},
 	// x ÷ √(mean of x² + eps) × w, torch.nn.functional.rms_norm.
-	"rms_norm": {run: func(c *call) error { return rowNorm(c, false) }, work: parameterWork},
+	"rms_norm": {run: func(c *call) error { return rowNorm(c, false) }, work: parameterWork, inPlace: overFirst},
 	// As layer_norm over the channels of a group and all positions; w and b for each channel, torch.native_group_norm.
-	"group_norm": {run: runGroupNorm, work: parameterWork},
+	"group_norm": {run: runGroupNorm, work: parameterWork, inPlace: overFirst},
 	// (x − mean) ÷ √(var + eps) × w + b with given means and variances of the channels, torch.batch_norm in evaluation.
-	"batch_norm": {run: runBatchNorm, work: parameterWork},
+	"batch_norm": {run: runBatchNorm, work: parameterWork, inPlace: overFirst},
 }
 
 // parameterWork is room for the parameters in float64.

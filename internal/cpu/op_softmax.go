@@ -10,8 +10,8 @@ import (
 // softmaxKernels: exp(x[i] − m) ÷ Σ exp(x − m) for m = max x along "dim", torch.softmax; x[i] − m − log Σ exp(x − m),
 // torch.log_softmax.
 var softmaxKernels = map[layers.Kind]kernel{
-	"softmax":     {run: runSoftmax(false)},
-	"log_softmax": {run: runSoftmax(true)},
+	"softmax":     {run: runSoftmax(false), inPlace: overFirst},
+	"log_softmax": {run: runSoftmax(true), inPlace: overFirst},
 }
 
 func runSoftmax(logarithm bool) func(c *call) error {

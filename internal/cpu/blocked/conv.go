@@ -157,6 +157,13 @@ func Supports(g Geometry) error {
 // Algorithm returns how the convolution is computed. It depends on the geometry alone.
 func (c *Conv) Algorithm() Algorithm { return c.algorithm }
 
+// ResidualInPlace reports whether the residual may lie in the output's memory: each number of the output is written once,
+// after its residual was read. Sums of many products are added up in the output, over what would be there.
+func (c *Conv) ResidualInPlace() bool {
+	d, ok := c.how.(*direct)
+	return !ok || d.depthwise || d.steps <= d.partial
+}
+
 // PackedBytes is the size of the packed weights.
 func (c *Conv) PackedBytes() int64 { return 4 * int64(c.how.pieces()) * int64(c.how.pieceFloats()) }
 

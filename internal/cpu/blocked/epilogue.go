@@ -59,7 +59,8 @@ func ActOf(name string) (Act, bool) {
 type Epilogue struct {
 	// Scale and Shift have an entry for each output channel; nil is one and zero.
 	Scale, Shift []float32
-	// Residual is added where it is not nil. It has the layout of the output, of which it may be the memory.
+	// Residual is added where it is not nil. It has the layout of the output, and may be its memory where
+	// [Conv.ResidualInPlace] says so.
 	Residual []float32
 	Act      Act
 	A, B     float32
