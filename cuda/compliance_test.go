@@ -27,6 +27,12 @@ func open(t testing.TB, settings string) (*cuda.Device, *sim.Library) {
 	if *onDriver {
 		return openDriver(t), nil
 	}
+	return openSimulated(t, settings)
+}
+
+// openSimulated returns a simulated GPU, whatever -gpu says.
+func openSimulated(t testing.TB, settings string) (*cuda.Device, *sim.Library) {
+	t.Helper()
 	lib := sim.New(t, settings)
 	dev, err := cuda.New(cuda.Options{Library: lib.Path})
 	if err != nil {

@@ -216,7 +216,7 @@ func TestPageGivesTheSameBits(t *testing.T) {
 	for _, order := range orders {
 		t.Run(order, func(t *testing.T) {
 			dev, lib := open(t, "memory=8M order="+order)
-			resident, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Resident}), 2)
+			resident, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Resident}), 4)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +224,7 @@ func TestPageGivesTheSameBits(t *testing.T) {
 				t.Fatalf("not as the CPU: %v", err)
 			}
 			for name, p := range pagedPlans(t, l) {
-				got, stats, err := passes(t.Context(), dev, p, 3)
+				got, stats, err := passes(t.Context(), dev, p, 4)
 				if err != nil {
 					t.Fatalf("%s: %v", name, err)
 				}
@@ -439,7 +439,7 @@ func TestTwoSessions(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				results[i], _, err = passes(t.Context(), dev, p, 3)
+				results[i], _, err = passes(t.Context(), dev, p, 4)
 				if err := errors.Join(err, dev.Close()); err != nil {
 					t.Error(err)
 				}
@@ -483,7 +483,7 @@ func TestFarAhead(t *testing.T) {
 	l := lower(t, network(t, 1, deep...))
 	for _, order := range []string{"threads", "lazy:8"} {
 		dev, _ := open(t, "memory=8M order="+order)
-		want, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Resident}), 2)
+		want, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Resident}), 4)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,8 +13,11 @@ import (
 // notes are what ops note on the GPU when they fail on data: two ints, a code and which op.
 type notes struct {
 	at *memory
-	// ops are those given out since the notes were last looked at.
-	ops []note
+	// ops are all that may note something, numbered by numbers.
+	ops     []note
+	numbers map[note]int32
+	// pending says that one was given out since the notes were last looked at.
+	pending bool
 }
 
 type note struct {
@@ -51,21 +54,30 @@ func (s *stream) noting() (span, int32, error) {
 		}
 	}
 	at := span{uint64(n.at.pointer), statusBytes}
-	if k := len(n.ops); k > 0 && n.ops[k-1] == (note{s.op.Path, s.op.Kind}) {
-		return at, int32(k - 1), nil
+	if s.keeping != nil {
+		s.keeping.notes = true
+	} else {
+		n.pending = true
 	}
-	n.ops = append(n.ops, note{s.op.Path, s.op.Kind})
-	return at, int32(len(n.ops) - 1), nil
+	op := note{s.op.Path, s.op.Kind}
+	where, known := n.numbers[op]
+	if !known {
+		if n.numbers == nil {
+			n.numbers = make(map[note]int32)
+		}
+		where = int32(len(n.ops))
+		n.numbers[op], n.ops = where, append(n.ops, op)
+	}
+	return at, where, nil
 }
 
 // noted returns what an op noted since it was last asked. The context is current and the stream's work done.
 func (s *stream) noted() error {
 	n := &s.notes
-	if len(n.ops) == 0 {
+	if !n.pending {
 		return nil
 	}
-	ops := n.ops
-	n.ops = n.ops[:0]
+	n.pending = false
 	status := make([]byte, statusBytes)
 	if err := s.d.failed(s.d.lib.CopyOut(status, n.at.pointer, s.handle)); err != nil {
 		return err
@@ -85,10 +97,10 @@ func (s *stream) noted() error {
 		why = fmt.Errorf("failure %d on the GPU", code)
 	}
 	where := binary.LittleEndian.Uint32(status[4:])
-	if int(where) >= len(ops) {
+	if int(where) >= len(n.ops) {
 		return why
 	}
-	op := ops[where]
+	op := n.ops[where]
 	if op.path == "" {
 		return fmt.Errorf("%s: %w", op.kind, why)
 	}

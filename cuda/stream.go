@@ -30,6 +30,8 @@ type stream struct {
 	launch launch
 	op     *layers.Op
 	notes  notes
+	// keeping is what Run keeps ops for, nil where it computes them.
+	keeping *kept
 }
 
 // NewStream returns a stream.
@@ -101,9 +103,9 @@ func (s *stream) CopyOut(dst []byte, src device.Region) error {
 // it: what the driver was given it cannot be told to leave.
 const aheadOps = 64
 
-// pace waits where the GPU is far behind.
-func (s *stream) pace(ctx context.Context) error {
-	if s.since++; s.since < aheadOps {
+// pace waits where the GPU is far behind, before it is given some ops more.
+func (s *stream) pace(ctx context.Context, ops int) error {
+	if s.since += ops; s.since < aheadOps {
 		return nil
 	}
 	s.since = 0
@@ -121,7 +123,9 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.pace(ctx); err != nil {
+	if s.keeping != nil {
+		s.keeping.ops++
+	} else if err := s.pace(ctx, 1); err != nil {
 		return err
 	}
 	k, ok := table[l.Op.Kind]

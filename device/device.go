@@ -110,6 +110,25 @@ type Packer interface {
 	Pack(ctx context.Context, op *layers.Op, p layers.Pack, src Argument, dst Region) error
 }
 
+// A Keeper is a stream that can keep ops with where their operands lie, and give them out again together: where ops are
+// short, giving each out takes longer than computing it.
+type Keeper interface {
+	// BeginKeeping has Run keep what it is given, instead of computing it; nothing else may be called until EndKeeping. An
+	// op must have run before it is kept.
+	BeginKeeping() error
+	// EndKeeping returns what was kept since BeginKeeping. The caller frees it. After an error, which may be that some op
+	// cannot be kept, nothing was computed, and the stream goes on as before.
+	EndKeeping() (Kept, error)
+	// RunKept computes what was kept, as Run would.
+	RunKept(ctx context.Context, k Kept) error
+}
+
+// Kept is ops that a stream kept.
+type Kept interface {
+	// Free gives back what keeping them takes. A second Free returns nil.
+	Free() error
+}
+
 // An Event is a point in a stream.
 type Event interface {
 	// Done reports whether it was reached.

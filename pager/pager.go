@@ -104,6 +104,10 @@ type Pager struct {
 	opts Options
 
 	stream device.Stream
+	// keeper is the stream where that can keep ops, nil where it cannot. given is the first op of this pass that
+	// was not given out together with those before it, until the end of those that may be.
+	keeper       device.Keeper
+	given, until int
 	// fixed holds the weights that stay, laid out as in current and in every plan that shares them; the other arenas are
 	// as large as the largest plan so far needs.
 	fixed, ring, activations, scratch device.Memory
@@ -221,7 +225,8 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pager{dev: dev, opts: opts, stream: stream, programs: make(map[*plan.Plan]*program)}, nil
+	keeper, _ := stream.(device.Keeper)
+	return &Pager{dev: dev, opts: opts, stream: stream, keeper: keeper, programs: make(map[*plan.Plan]*program)}, nil
 }
 
 // counters are the stats with those that readers count.

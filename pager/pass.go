@@ -37,6 +37,7 @@ func (g *Pager) Begin(ctx context.Context, p *plan.Plan) (err error) {
 		return err
 	}
 	g.current.load.begin()
+	g.given = 0
 	clear(g.gone)
 	return nil
 }
@@ -44,6 +45,9 @@ func (g *Pager) Begin(ctx context.Context, p *plan.Plan) (err error) {
 // Run runs the groups [first, end) of the pass that was begun, and returns once their outputs are in the caller's memory.
 func (g *Pager) Run(ctx context.Context, first, end int, io IO) (err error) {
 	k := first
+	if end > first {
+		g.until = g.current.plan.Groups[end-1].End
+	}
 	defer func() {
 		if v := recover(); v != nil {
 			err = g.Abandon(located(Panicked(v), g.current.plan.Groups[min(k, end-1)].Path, "run"))
@@ -169,9 +173,18 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 			return located(err, group.Path, "swap in")
 		}
 	}
-	for i := group.First; i < group.End; i++ {
+	for i := max(group.First, g.given); i < group.End; i++ {
 		g.current.load.tick()
 		op = i
+		if n, err := g.kept(ctx, i, instance); err != nil {
+			return err
+		} else if n > 0 {
+			i += n - 1
+			if i >= group.End {
+				g.given = i + 1
+			}
+			continue
+		}
 		p := &g.current.ops[i]
 		if len(p.launch.Op.Guard) > 0 {
 			runs, err := g.holds(ctx, p.launch.Op.Guard, instance)

@@ -25,6 +25,8 @@ type program struct {
 	fixed map[layers.ValueID][]plan.Part
 	// packed finds those in forms of the device's own.
 	packed map[layers.ValueID][]*plan.Packed
+	// kept are the stretches of ops that the stream may keep, by their first op; nil where it keeps none.
+	kept map[int]*stretch
 	// skipped says which results were not made, by instance and value; nil where no op is guarded.
 	skipped []bool
 	// arenas are those that the regions point into: with others the program is stale.
@@ -280,17 +282,20 @@ func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 		return nil, errors.Join(err, ready.close())
 	}
 	g.prepare(ready)
+	if g.keeper != nil {
+		ready.kept = ready.stretches()
+	}
 	g.programs[p] = ready
 	return ready, nil
 }
 
 // close frees what a program holds by itself.
 func (p *program) close() error {
-	var err error
+	errs := p.drop()
 	if p.load != nil {
-		err = p.load.close()
+		errs = append(errs, p.load.close())
 	}
-	return errors.Join(err, free(&p.consts))
+	return errors.Join(append(errs, free(&p.consts))...)
 }
 
 // constants copies the graph's constants to the device.

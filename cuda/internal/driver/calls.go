@@ -3,6 +3,7 @@
 package driver
 
 import (
+	"errors"
 	goruntime "runtime"
 	"unsafe"
 )
@@ -223,6 +224,37 @@ func (l *Library) EventDone(e Event) (bool, error) {
 // SyncEvent waits for an event.
 func (l *Library) SyncEvent(e Event) error {
 	return l.check(fnEventSynchronize, l.call(fnEventSynchronize, uintptr(e)))
+}
+
+// relaxed has a stream keep work whatever other threads do meanwhile.
+const relaxed = 2
+
+// BeginKeeping has a stream keep the launches that it is given, instead of running them. Nothing else may be asked of the
+// stream until EndKeeping.
+func (l *Library) BeginKeeping(s Stream) error {
+	return l.check(fnStreamBeginCapture, l.call(fnStreamBeginCapture, uintptr(s), relaxed))
+}
+
+// EndKeeping returns the launches that a stream kept, ready to be given out. They are the caller's to drop.
+func (l *Library) EndKeeping(s Stream) (Kept, error) {
+	var graph uintptr
+	code := l.call(fnStreamEndCapture, uintptr(s), uintptr(unsafe.Pointer(&graph)))
+	if err := l.check(fnStreamEndCapture, code); err != nil {
+		return 0, err
+	}
+	var k Kept
+	err := l.check(fnGraphInstantiate, l.call(fnGraphInstantiate, uintptr(unsafe.Pointer(&k)), graph, 0))
+	return k, errors.Join(err, l.check(fnGraphDestroy, l.call(fnGraphDestroy, graph)))
+}
+
+// LaunchKept gives launches that were kept to a stream.
+func (l *Library) LaunchKept(k Kept, s Stream) error {
+	return l.check(fnGraphLaunch, l.call(fnGraphLaunch, uintptr(k), uintptr(s)))
+}
+
+// DropKept gives back what was kept.
+func (l *Library) DropKept(k Kept) error {
+	return l.check(fnGraphExecDestroy, l.call(fnGraphExecDestroy, uintptr(k)))
 }
 
 // LoadModule compiles PTX for the GPU of the context. The error has what the driver's compiler says.

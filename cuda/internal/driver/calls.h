@@ -165,9 +165,13 @@ CALL(cuTexRefSetMipmapLevelClamp)
 CALL(cuFuncSetAttribute)
 CALL(cuGetErrorName)
 CALL(cuGetErrorString)
+CALL(cuGraphInstantiateWithFlags)
+CALL(cuGraphLaunch)
 CALL(cuMemHostAlloc)
 CALL(cuMemHostRegister_v2)
 CALL(cuMemHostUnregister)
+CALL(cuStreamBeginCapture_v2)
+CALL(cuStreamEndCapture)
 
 // The simulated driver's.
 CALL(simcuSubAlloc)

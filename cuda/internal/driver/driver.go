@@ -121,7 +121,14 @@ const (
 	fnLaunchKernel
 	fnGetErrorName
 	fnGetErrorString
-	// Those below are the simulated driver's and may be absent.
+	// Those below may be absent: they keep work to be given out again.
+	fnStreamBeginCapture
+	fnStreamEndCapture
+	fnGraphInstantiate
+	fnGraphLaunch
+	fnGraphExecDestroy
+	fnGraphDestroy
+	// Those below are the simulated driver's.
 	fnSimSubAlloc
 	fnSimOffsets
 	fnCount
@@ -136,8 +143,12 @@ var names = [fnCount]string{
 	"cuStreamCreate", "cuStreamDestroy_v2", "cuStreamSynchronize", "cuStreamQuery", "cuStreamWaitEvent",
 	"cuEventCreate", "cuEventDestroy_v2", "cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuModuleLoadDataEx",
 	"cuModuleUnload", "cuModuleGetFunction", "cuFuncSetAttribute", "cuLaunchKernel", "cuGetErrorName",
-	"cuGetErrorString", "simcuSubAlloc", "simcuOffsets",
+	"cuGetErrorString", "cuStreamBeginCapture_v2", "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch",
+	"cuGraphExecDestroy", "cuGraphDestroy", "simcuSubAlloc", "simcuOffsets",
 }
+
+// fnOptional is the first of the calls that a driver may lack.
+const fnOptional = fnStreamBeginCapture
 
 // A Library is an opened driver.
 type Library struct {
@@ -160,6 +171,16 @@ func (l *Library) Path() string { return l.path }
 
 // Simulated reports whether the driver is the simulator of package cuda/sim.
 func (l *Library) Simulated() bool { return l.has(fnSimSubAlloc) }
+
+// Keeps reports whether the driver can keep work: whether there are BeginKeeping and those around it.
+func (l *Library) Keeps() bool {
+	for f := fnOptional; f < fnSimSubAlloc; f++ {
+		if !l.has(f) {
+			return false
+		}
+	}
+	return true
+}
 
 // check turns what a call returned into an error.
 func (l *Library) check(f fn, code Code) error {
@@ -226,6 +247,9 @@ type Stream uintptr
 
 // An Event is a point in a stream.
 type Event uintptr
+
+// Kept is launches that a stream kept.
+type Kept uintptr
 
 // A Module is loaded PTX.
 type Module uintptr

@@ -24,7 +24,8 @@ import (
 // that lie in one piece with pointers. Handles of gorgonia.org/cu are
 // pointers within a struct; here they are numbers of the same size.
 type provider struct {
-	simulated bool
+	// optional says which of the calls are there that a driver may lack.
+	optional [fnCount - fnOptional]bool
 }
 
 // opened is the driver that the process uses: gorgonia.org/cu has no way to say which.
@@ -39,12 +40,15 @@ func (l *Library) open(path string) error {
 	if err != nil {
 		return err
 	}
-	for f := range fnSimSubAlloc {
-		if !has(handle, f) {
+	for f := range fnCount {
+		there := has(handle, f)
+		if !there && f < fnOptional {
 			return l.old(f)
 		}
+		if f >= fnOptional {
+			l.optional[f-fnOptional] = there
+		}
 	}
-	l.simulated = has(handle, fnSimSubAlloc)
 	opened.Lock()
 	defer opened.Unlock()
 	switch opened.handle {
@@ -77,8 +81,8 @@ func has(handle uintptr, f fn) bool {
 	return C.om_has(C.uintptr_t(handle), name) != 0
 }
 
-// has reports whether the library has a call that it may lack, which are the simulated driver's.
-func (p *provider) has(fn) bool { return p.simulated }
+// has reports whether the library has a call that it may lack.
+func (p *provider) has(f fn) bool { return p.optional[f-fnOptional] }
 
 // chars are bytes as C has them.
 func chars(bytes []byte) *C.char { return (*C.char)(unsafe.Pointer(unsafe.SliceData(bytes))) }
@@ -288,6 +292,37 @@ func (l *Library) SyncEvent(e Event) error {
 	return l.check(fnEventSynchronize, code(e.event().Synchronize()))
 }
 
+// BeginKeeping has a stream keep the launches that it is given, instead of running them. Nothing else may be asked of the
+// stream until EndKeeping.
+func (l *Library) BeginKeeping(s Stream) error {
+	return l.check(fnStreamBeginCapture, Code(C.cuStreamBeginCapture(s.c(), C.CU_STREAM_CAPTURE_MODE_RELAXED)))
+}
+
+// EndKeeping returns the launches that a stream kept, ready to be given out. They are the caller's to drop.
+func (l *Library) EndKeeping(s Stream) (Kept, error) {
+	var graph C.CUgraph
+	if err := l.check(fnStreamEndCapture, Code(C.cuStreamEndCapture(s.c(), &graph))); err != nil {
+		return 0, err
+	}
+	var exec C.CUgraphExec
+	err := l.check(fnGraphInstantiate, Code(C.cuGraphInstantiateWithFlags(&exec, graph, 0)))
+	err = errors.Join(err, l.check(fnGraphDestroy, Code(C.cuGraphDestroy(graph))))
+	return *(*Kept)(unsafe.Pointer(&exec)), err
+}
+
+// c is what was kept as C has it.
+func (k Kept) c() C.CUgraphExec { return *(*C.CUgraphExec)(unsafe.Pointer(&k)) }
+
+// LaunchKept gives launches that were kept to a stream.
+func (l *Library) LaunchKept(k Kept, s Stream) error {
+	return l.check(fnGraphLaunch, Code(C.cuGraphLaunch(k.c(), s.c())))
+}
+
+// DropKept gives back what was kept.
+func (l *Library) DropKept(k Kept) error {
+	return l.check(fnGraphExecDestroy, Code(C.cuGraphExecDestroy(k.c())))
+}
+
 // LoadModule compiles PTX for the GPU of the context. The error has what the driver's compiler says.
 func (l *Library) LoadModule(ptx []byte) (Module, error) {
 	log := make([]byte, logBytes)
@@ -327,7 +362,7 @@ type buffers struct {
 // Launch gives a kernel to a stream. What gorgonia.org/cu has for it takes parameters of eight bytes each, and kernels
 // here have structs among them.
 func (l *Library) Launch(f Function, g Grid, p *Parameters, s Stream) error {
-	if l.simulated {
+	if l.Simulated() {
 		l.tell(p)
 	}
 	for i := range p.blocks {

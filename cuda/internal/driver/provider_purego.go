@@ -18,7 +18,7 @@ func (l *Library) open(path string) error {
 	}
 	for f := range fnCount {
 		symbol, err := purego.Dlsym(handle, names[f])
-		if err != nil && f < fnSimSubAlloc {
+		if err != nil && f < fnOptional {
 			return l.old(f)
 		}
 		l.symbols[f] = symbol

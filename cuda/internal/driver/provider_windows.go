@@ -23,7 +23,7 @@ func (l *Library) open(path string) error {
 	l.path = path
 	for f := range fnCount {
 		symbol, err := syscall.GetProcAddress(handle, names[f])
-		if err != nil && f < fnSimSubAlloc {
+		if err != nil && f < fnOptional {
 			return fmt.Errorf("the driver %s is too old: it lacks %s", path, names[f])
 		}
 		l.symbols[f] = symbol

@@ -14,6 +14,7 @@ enum {
 	invalid_image = 200, no_binary = 209, invalid_ptx = 218, unsupported_ptx = 222, invalid_handle = 400, not_found = 500,
 	not_ready = 600, illegal_address = 700, too_many_resources = 701,
 	already_registered = 712, not_registered = 713, not_permitted = 800,
+	cannot_be_kept = 900, spoiled = 901,
 };
 
 static thread_local int current = -1; // the device of the thread's context
@@ -144,7 +145,7 @@ API cuDevicePrimaryCtxRelease_v2(int d) {
 		}
 		for (stream *s : w.streams)
 			s->queue.clear();
-		w.streams.clear(), w.events.clear(), w.modules.clear(), w.pinned.clear(), w.registered.clear();
+		w.streams.clear(), w.events.clear(), w.modules.clear(), w.graphs.clear(), w.pinned.clear(), w.registered.clear();
 		w.pinned_bytes = 0;
 		w.sticky = 0;
 	}
@@ -310,6 +311,13 @@ static bool is_pinned(const void *p, size_t bytes) {
 
 static bool alive(stream *s) { return the().streams.count(s) != 0; }
 
+// spoils reports whether a stream keeps launches, which a call other than a launch must not interrupt.
+static bool spoils(stream *s) {
+	if (!s->keeping)
+		return false;
+	return s->keeping->spoiled = true;
+}
+
 static double copy_ns(size_t bytes) {
 	const settings &set = the().set;
 	return set.latency_ns + (set.copy > 0 ? bytes / set.copy * 1e9 : 0);
@@ -333,6 +341,8 @@ API cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, stream *s)
 		return invalid_context;
 	if (!alive(s) || !find(to, bytes))
 		return invalid_value;
+	if (spoils(s))
+		return cannot_be_kept;
 	touch(s, to, bytes, true, "cuMemcpyHtoDAsync");
 	w.copies++;
 	w.bytes_in += bytes;
@@ -363,6 +373,8 @@ API cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, stream *s) {
 		return invalid_context;
 	if (!alive(s) || !find(from, bytes))
 		return invalid_value;
+	if (spoils(s))
+		return cannot_be_kept;
 	touch(s, from, bytes, false, "cuMemcpyDtoHAsync");
 	w.copies++;
 	w.bytes_out += bytes;
@@ -383,6 +395,8 @@ API cuMemsetD8Async(uint64_t to, unsigned char byte, size_t bytes, stream *s) {
 	IN_CONTEXT("cuMemsetD8Async")
 	if (!alive(s) || !find(to, bytes))
 		return invalid_value;
+	if (spoils(s))
+		return cannot_be_kept;
 	touch(s, to, bytes, true, "cuMemsetD8Async");
 	enqueue(s, w.set.launch_ns, [=] { return memset((void *)to, byte, bytes), ""; });
 	return 0;
@@ -407,6 +421,8 @@ API cuStreamDestroy_v2(stream *s) {
 	IN_CONTEXT("cuStreamDestroy")
 	if (!alive(s))
 		return invalid_handle;
+	if (spoils(s))
+		return cannot_be_kept;
 	await(lock, s->last);
 	w.streams.erase(s);
 	s->ended = true;
@@ -420,6 +436,8 @@ API cuStreamSynchronize(stream *s) {
 	IN_CONTEXT("cuStreamSynchronize")
 	if (!alive(s))
 		return invalid_handle;
+	if (spoils(s))
+		return cannot_be_kept;
 	// The host orders streams by synchronising each: one that never is learns nothing, since who gave it work need not have
 	// been the thread that waited for another.
 	order::join(w.host, s->knows);
@@ -432,6 +450,8 @@ API cuStreamQuery(stream *s) {
 	IN_CONTEXT("cuStreamQuery")
 	if (!alive(s))
 		return invalid_handle;
+	if (spoils(s))
+		return cannot_be_kept;
 	if (s->last->done)
 		return 0;
 	w.steps_wanted++;
@@ -443,6 +463,8 @@ API cuStreamWaitEvent(stream *s, event *e, unsigned) {
 	IN_CONTEXT("cuStreamWaitEvent")
 	if (!alive(s) || !w.events.count(e))
 		return invalid_handle;
+	if (spoils(s))
+		return cannot_be_kept;
 	if (e->last) {
 		order::join(s->knows, e->last->knows);
 		s->waits.push_back(e->last);
@@ -469,6 +491,8 @@ API cuEventRecord(event *e, stream *s) {
 	IN_CONTEXT("cuEventRecord")
 	if (!alive(s) || !w.events.count(e))
 		return invalid_handle;
+	if (spoils(s))
+		return cannot_be_kept;
 	e->last = enqueue(s, 0, nullptr);
 	return 0;
 }
@@ -643,17 +667,11 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 		for (auto &x : stand)
 			if (address >= x.first && address <= x.first + x.second)
 				low = x.first, bytes = x.second;
-		touch(s, low, bytes, p.writes, f->name.c_str());
 		regions->insert(regions->end(), {low, bytes, p.writes});
-	}
-	w.launches++;
-	if (late) {
-		enqueue(s, w.set.launch_ns, failing(late, f->name.c_str()));
-		return 0;
 	}
 	unsigned order = w.set.lazy ? w.set.seed : 0;
 	auto run = w.run;
-	enqueue(s, w.set.launch_ns, [=] {
+	std::function<std::string()> compute = [=] {
 		if (run) {
 			char error[1024] = "";
 			foreign_launch l = {f->text->data(), f->text->size(), f->name.c_str(), kept->data(), kept->size(), {gx, gy, gz},
@@ -662,8 +680,104 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 			return std::string(error);
 		}
 		return simt::run(*f->entry, kept->data(), {gx, gy, gz}, {bx, by, bz}, shared, order);
-	});
+	};
+	if (late)
+		compute = failing(late, f->name.c_str());
+	auto give = [=](stream *s) {
+		world &w = the();
+		for (size_t i = 0; i < regions->size(); i += 3)
+			if (!find((*regions)[i], (*regions)[i + 1])) {
+				refuse(f->name + ": was kept with memory that is gone", w.sticky = illegal_address);
+				return;
+			}
+		for (size_t i = 0; i < regions->size(); i += 3)
+			touch(s, (*regions)[i], (*regions)[i + 1], (*regions)[i + 2], f->name.c_str());
+		w.launches++;
+		enqueue(s, w.set.launch_ns, compute);
+	};
+	if (s->keeping)
+		s->keeping->launches.push_back(give);
+	else
+		give(s);
 	return 0;
+}
+
+API cuStreamBeginCapture_v2(stream *s, int mode) {
+	IN_CONTEXT("cuStreamBeginCapture")
+	if (!alive(s))
+		return invalid_handle;
+	if (spoils(s) || mode != 2) // a stream that other threads' calls disturb is not simulated
+		return invalid_value;
+	s->keeping = std::make_shared<graph>();
+	return 0;
+}
+
+// A graph that was not instantiated is not counted: it is what the stream kept.
+API cuStreamEndCapture(stream *s, graph **to) {
+	world &w = the();
+	locked lock(w.mutex);
+	if (!alive(s) || !s->keeping)
+		return invalid_handle;
+	auto kept = std::move(s->keeping);
+	s->keeping = nullptr;
+	if (int code = injected("cuStreamEndCapture")) // the stream keeps no more all the same
+		return code;
+	if (w.sticky)
+		return w.sticky;
+	if (kept->spoiled)
+		return spoiled;
+	*to = new graph(*kept);
+	w.graphs.insert(*to);
+	return 0;
+}
+
+API cuGraphInstantiateWithFlags(graph **to, graph *from, unsigned long long) {
+	IN_CONTEXT("cuGraphInstantiate")
+	if (!w.graphs.count(from))
+		return invalid_handle;
+	*to = new graph(*from);
+	w.graphs.insert(*to);
+	return 0;
+}
+
+static int drop(graph *g) {
+	if (!the().graphs.erase(g))
+		return invalid_handle;
+	delete g;
+	return 0;
+}
+
+API cuGraphDestroy(graph *g) {
+	IN_CONTEXT("cuGraphDestroy")
+	return drop(g);
+}
+
+API cuGraphExecDestroy(graph *g) {
+	IN_CONTEXT("cuGraphExecDestroy")
+	return drop(g);
+}
+
+// A launch of a graph is one of each of its launches, given at once.
+API cuGraphLaunch(graph *g, stream *s) {
+	world &w = the();
+	locked lock(w.mutex);
+	int late = 0;
+	if (int code = injected("cuGraphLaunch", &late))
+		return code;
+	if (w.sticky)
+		return w.sticky;
+	if (current < 0)
+		return invalid_context;
+	if (!alive(s) || !w.graphs.count(g))
+		return invalid_handle;
+	if (spoils(s))
+		return cannot_be_kept;
+	w.graph_launches++;
+	if (late)
+		enqueue(s, 0, failing(late, "cuGraphLaunch"));
+	for (auto &give : g->launches)
+		give(s);
+	return w.sticky;
 }
 
 API cuGetErrorName(int code, const char **name) {
@@ -777,10 +891,10 @@ API simcuConfigure(const char *text) {
 	// What is left from before is leaked: something may still use it.
 	for (stream *s : w.streams)
 		s->queue.clear();
-	w.streams.clear(), w.events.clear(), w.modules.clear(), w.allocations.clear(), w.pinned.clear(), w.registered.clear(),
+	w.streams.clear(), w.events.clear(), w.modules.clear(), w.graphs.clear(), w.allocations.clear(), w.pinned.clear(), w.registered.clear(),
 		w.calls.clear();
 	w.pinned_bytes = w.pinned_peak = w.bytes_in = w.bytes_out = 0;
-	w.races = w.unpinned = w.launches = w.copies = w.sticky = w.steps_wanted = w.next_stream = 0;
+	w.races = w.unpinned = w.launches = w.graph_launches = w.copies = w.sticky = w.steps_wanted = w.next_stream = 0;
 	w.wanted.clear(), w.host.clear(), w.first_race.clear(), w.message.clear(), w.detail.clear();
 	w.span = 0;
 	w.initialised = false;
@@ -803,10 +917,10 @@ API simcuReport(char *to, size_t size) {
 	for (device &d : w.devices)
 		retained += d.retained;
 	snprintf(to, size,
-		"races %d\nunpinned %d\nlaunches %d\ncopies %d\nbytes_in %zu\nbytes_out %zu\npeak %zu\npinned_peak %zu\nspan_ns %.0f\n"
-		"allocations %zu\npinned %zu\nstreams %zu\nevents %zu\nmodules %zu\ncontexts %d\nfirst_race %s\nmessage %s\n",
-		w.races, w.unpinned, w.launches, w.copies, w.bytes_in, w.bytes_out, peak, w.pinned_peak, span, w.allocations.size(),
-		w.pinned.size(), w.streams.size(), w.events.size(), w.modules.size(), retained, w.first_race.c_str(), w.message.c_str());
+		"races %d\nunpinned %d\nlaunches %d\ngraph_launches %d\ncopies %d\nbytes_in %zu\nbytes_out %zu\npeak %zu\npinned_peak %zu\nspan_ns %.0f\n"
+		"allocations %zu\npinned %zu\nstreams %zu\nevents %zu\nmodules %zu\ngraphs %zu\ncontexts %d\nfirst_race %s\nmessage %s\n",
+		w.races, w.unpinned, w.launches, w.graph_launches, w.copies, w.bytes_in, w.bytes_out, peak, w.pinned_peak, span, w.allocations.size(),
+		w.pinned.size(), w.streams.size(), w.events.size(), w.modules.size(), w.graphs.size(), retained, w.first_race.c_str(), w.message.c_str());
 	return 0;
 }
 

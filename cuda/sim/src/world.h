@@ -24,8 +24,17 @@ struct op {
 	std::shared_ptr<mark> done;
 };
 
+struct stream;
+
+// A graph is launches that a stream kept: each gives itself to a stream.
+struct graph {
+	std::vector<std::function<void(stream *)>> launches;
+	bool spoiled = false; // by what cannot be kept
+};
+
 struct stream {
 	int id, device;
+	std::shared_ptr<graph> keeping; // where launches go instead of into the queue
 	std::deque<op> queue;
 	bool running = false, ended = false;
 	order::clock knows;
@@ -101,6 +110,7 @@ struct world {
 	std::set<stream *> streams;
 	std::set<event *> events;
 	std::set<module *> modules;
+	std::set<graph *> graphs; // kept, and ready to be launched
 	std::map<uint64_t, allocation *> allocations;
 	std::map<uintptr_t, size_t> pinned; // those registered among them
 	std::set<uintptr_t> registered;
@@ -112,7 +122,7 @@ struct world {
 	std::mt19937 random;
 	bool executor = false;
 	// What is reported.
-	int races = 0, unpinned = 0, launches = 0, copies = 0;
+	int races = 0, unpinned = 0, launches = 0, graph_launches = 0, copies = 0;
 	size_t bytes_in = 0, bytes_out = 0;
 	double span = 0;
 	// run, if there is one, runs launches.
