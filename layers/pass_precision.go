@@ -9,7 +9,7 @@ import (
 
 // Narrow returns the graph with its products of float32 allowed to round their factors to a narrower precision, "bf16":
 // linears, products of matrices and convolutions get it as attribute "precision". Sums stay float32; what a convolution
-// makes may be rounded too, for the one that reads it, and everything else stays float32. A device that has no such
+// or a linear makes may be rounded too, for those that read it, and everything else stays float32. A device that has no such
 // products must refuse the attribute; one that has some need not have all.
 func Narrow(g *Graph, precision string) *Graph {
 	h := *g

@@ -16,13 +16,13 @@ import (
 // over it are kinds of this package, which Lower knows and no registry: "conv16", "pool16" and so on. "to16" and "from16"
 // stand where such a region begins and ends. Inputs and outputs of the graph stay as they are. exact keeps to sums of
 // products: no Winograd. Convolutions that may round to bfloat16 are computed by the processor's matrix unit, if it has one
-// (see byUnits).
+// (see byUnits and byUnitRows).
 //
 // The graph itself does not change. Every value of it that is still computed keeps its id.
 func Arrange(g *layers.Graph, exact bool) *layers.Graph {
 	g = arrange(g, exact)
 	if sets := simd.UnitSets(); sets[0].Vectors != nil {
-		g = byUnits(g, sets[0])
+		g = byUnitRows(byUnits(g, sets[0]), sets[0])
 	}
 	return g
 }

@@ -106,3 +106,30 @@ func TestGuardPagesNorm(t *testing.T) {
 		}
 	}
 }
+
+// Neither do products of rows.
+func TestGuardPagesOfUnitRows(t *testing.T) {
+	for _, g := range rowSizes {
+		for _, set := range kernel.UnitSets() {
+			for _, atEnd := range []bool{true, false} {
+				rng := rand.New(rand.NewPCG(7, 8))
+				u := NewUnit(g, set)
+				plain := guarded(t, random(rng, g.Width*g.In), atEnd)
+				x := guarded(t, make([]float32, UnitBlocks(g.In)*g.Width*UnitLanes/2), atEnd)
+				copy(halvesOf(x), toRows(set, g.Width, g.In, plain))
+				a := UnitArgs{
+					X: halvesOf(x), Rows: guarded(t, random(rng, g.Width*g.Out), atEnd), RowPitch: g.Out,
+					RowResidual: guarded(t, random(rng, g.Width*g.Out), atEnd),
+					Weight: Weight{
+						Data: bytesOf(guarded(t, random(rng, g.Out*g.In), atEnd)), DType: tensor.Float32,
+						Layout: tensor.Contiguous(g.Out, g.In, 1, 1),
+					},
+					Work: guarded(t, make([]float32, u.WorkBytes(2, false)/4), atEnd),
+				}
+				if err := u.Run(context.Background(), threadCount(2), a); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}

@@ -100,12 +100,16 @@ func NewUnit(g Geometry, set *kernel.UnitSet) *UnitConv {
 	u.flat = !u.copied && taps == 1 && g.StrideH == 1 && g.StrideW == 1 && g.OutWidth == g.Width
 	const many = 16 // blocks
 	u.gathered = !u.copied && taps == 1 && u.panels > 1 && (g.StrideW > 1 || g.StrideH > 1 || u.inputs() >= many)
+	inPlace := u.flat
 	if u.flat = u.flat || u.gathered; u.flat {
 		u.height, u.width = 1, g.OutHeight*g.OutWidth
 	}
 	u.copied = u.copied || u.gathered
 	u.copyWidth = (g.OutWidth-1)*g.StrideW + reach + 1
 	u.cut()
+	if inPlace && u.bands == 1 { // copies would lie as far apart
+		u.gathered, u.copied = false, false
+	}
 	u.setOffsets()
 	return u
 }
@@ -228,10 +232,15 @@ func (u *UnitConv) slotFloats() int {
 // UnitArgs are the operands of a UnitConv.
 type UnitArgs struct {
 	// X is the input in blocks of 32, Planes a planar one, with the strides of its four dimensions. Y is the output. They
-	// do not overlap.
-	X, Y     []uint16
-	Planes   []float32
-	XStrides [4]int
+	// do not overlap. Where Rows is not nil, the output goes there as float32, of a convolution of pixels by themselves: the
+	// channels of a pixel side by side, those of the next RowPitch floats on. RowResidual lies like it; it is added to what
+	// has no activation.
+	X, Y        []uint16
+	Rows        []float32
+	RowPitch    int
+	RowResidual []float32
+	Planes      []float32
+	XStrides    [4]int
 	// Packed is the weight as Pack writes it. Where it is nil, Weight is used: the same bits come out, later.
 	Packed []float32
 	Weight Weight
@@ -252,7 +261,12 @@ func (u *UnitConv) Run(ctx context.Context, pool Pool, a UnitArgs) error {
 	}
 	u.check(&a)
 	work := a.Work[-int(uintptr(unsafe.Pointer(unsafe.SliceData(a.Work))))&63/4:]
-	r := &unitRun{UnitConv: u, a: &a, scale: work[:u.channels()], shift: work[u.channels() : 2*u.channels()]}
+	r := &unitRun{
+		UnitConv: u, a: &a, scale: work[:u.channels()], shift: work[u.channels() : 2*u.channels()], yPixel: 2 * UnitLanes,
+	}
+	if a.Rows != nil {
+		r.yPixel = 4 * a.RowPitch
+	}
 	r.finish()
 	work = work[2*u.channels():]
 	r.slots = make([]unitSlot, pool.Threads())
@@ -282,8 +296,13 @@ func (u *UnitConv) check(a *UnitArgs) {
 		have = len(a.Planes)
 	}
 	y := u.Batch * u.panels * u.OutHeight * u.OutWidth * UnitLanes
+	rows := (u.Batch*u.OutHeight*u.OutWidth-1)*a.RowPitch + u.Out
 	switch {
-	case have < x || len(a.Y) < y || a.Residual != nil && len(a.Residual) < y:
+	case a.Rows != nil && (!u.flat || u.Batch != 1 || len(a.Rows) < rows || a.Residual != nil):
+		panic("BUG: blocked: rows of another geometry")
+	case a.RowResidual != nil && (a.Rows == nil || len(a.RowResidual) < rows || a.Act != None):
+		panic("BUG: blocked: a residual of another geometry")
+	case have < x || a.Rows == nil && len(a.Y) < y || a.Residual != nil && len(a.Residual) < y:
 		panic("BUG: blocked: an operand is smaller than its geometry")
 	case a.Packed != nil && 4*int64(len(a.Packed)) < u.PackedBytes():
 		panic("BUG: blocked: packed weights are of another form")
@@ -296,6 +315,8 @@ type unitRun struct {
 	a            *UnitArgs
 	scale, shift []float32
 	low, high    float32
+	// yPixel is the distance of pixels of the output.
+	yPixel int
 	// after is the activation that is computed behind the kernels; clear says that lanes beyond the channels are to be
 	// cleared then.
 	after Act

@@ -1,6 +1,7 @@
 package blocked
 
 import (
+	"math/bits"
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
@@ -55,7 +56,12 @@ func (r *unitRun) part(first, end int, slot *unitSlot) {
 			Scale: &r.scale[p*UnitLanes], Shift: &r.shift[p*UnitLanes], Mask: unitMask(r.Out - p*UnitLanes), Low: r.low, High: r.high,
 		}
 		t.Ahead = uintptr(unsafe.Pointer(t.W)) + uintptr(4*r.pieceFloats())
-		r.rows(&t, x, start, 2*UnitLanes*(out+p*r.OutHeight*r.OutWidth), rows, width)
+		t.AheadLines = min(8, ceil(8, ceil(rows*width, 2*kernel.UnitPixels)))
+		at := r.yPixel * (out + p*r.OutHeight*r.OutWidth)
+		if r.a.Rows != nil {
+			t.Wide, t.YPixel, at = 1, r.yPixel, r.yPixel*out+4*UnitLanes*p
+		}
+		r.rows(&t, x, start, at, rows, width)
 	}
 }
 
@@ -71,7 +77,7 @@ func unitMask(channels int) uint32 {
 // blocks of nearly the same size; others are blocks, two of one tile each.
 func (r *unitRun) rows(t *kernel.UnitTile, x []uint16, start, out, rows, width int) {
 	const most = kernel.UnitPixels
-	xRow, yRow := r.rowBytes()*r.StrideH, 2*UnitLanes*r.width
+	xRow, yRow := r.rowBytes()*r.StrideH, r.yPixel*r.width
 	switch {
 	case width <= most && rows > 1:
 		t.XSecond, t.YSecond = xRow, yRow
@@ -89,10 +95,10 @@ func (r *unitRun) rows(t *kernel.UnitTile, x []uint16, start, out, rows, width i
 		for row := range rows {
 			x0, y0 := start+row*xRow, out+row*yRow
 			if larger > 0 {
-				r.block(t, x, x0, y0, larger, (size+1)*t.XPixel, 2*UnitLanes*(size+1), size+1)
+				r.block(t, x, x0, y0, larger, (size+1)*t.XPixel, r.yPixel*(size+1), size+1)
 			}
-			x0, y0 = x0+larger*(size+1)*t.XPixel, y0+larger*(size+1)*2*UnitLanes
-			r.block(t, x, x0, y0, n-larger, size*t.XPixel, 2*UnitLanes*size, size)
+			x0, y0 = x0+larger*(size+1)*t.XPixel, y0+larger*(size+1)*r.yPixel
+			r.block(t, x, x0, y0, n-larger, size*t.XPixel, r.yPixel*size, size)
 		}
 	}
 }
@@ -100,7 +106,7 @@ func (r *unitRun) rows(t *kernel.UnitTile, x []uint16, start, out, rows, width i
 // block computes blocks of pixels that follow each other in a row.
 func (r *unitRun) block(t *kernel.UnitTile, x []uint16, start, out, count, xBlock, yBlock, pixels int) {
 	first := ceil(pixels, 2)
-	t.XSecond, t.YSecond = first*t.XPixel, 2*UnitLanes*first
+	t.XSecond, t.YSecond = first*t.XPixel, r.yPixel*first
 	r.blocks(t, x, start, out, count, xBlock, yBlock, first, pixels-first)
 }
 
@@ -115,12 +121,20 @@ func (r *unitRun) blocks(t *kernel.UnitTile, x []uint16, start, out, count, xBlo
 	for from := 0; from < count; from += most {
 		t.Blocks = min(most, count-from)
 		at := out + from*yBlock
-		t.X, t.Y = halfAddress(x, start+from*xBlock), halfAddress(r.a.Y, at)
-		if r.a.Residual != nil {
-			t.Residual = halfAddress(r.a.Residual, at)
+		t.X = halfAddress(x, start+from*xBlock)
+		if r.a.Rows != nil {
+			t.Y = halfAddress(halvesOf(r.a.Rows), at)
+			if r.a.RowResidual != nil {
+				t.Residual = halfAddress(halvesOf(r.a.RowResidual), at)
+			}
+		} else {
+			t.Y = halfAddress(r.a.Y, at)
+			if r.a.Residual != nil {
+				t.Residual = halfAddress(r.a.Residual, at)
+			}
 		}
 		r.set.Conv(t)
-		t.Ahead += uintptr(256 * t.Blocks * t.Steps)
+		t.Ahead += uintptr(256 * t.AheadLines * t.Blocks * t.Steps)
 		if r.after == None {
 			continue
 		}
@@ -137,10 +151,12 @@ func (r *unitRun) blocks(t *kernel.UnitTile, x []uint16, start, out, count, xBlo
 func (r *unitRun) activate(t *kernel.UnitTile, block, pixel, out, pixels int) {
 	sums := unsafe.Slice(t.Sums, unitKept*kernel.UnitSums)[block*kernel.UnitSums+pixel*UnitLanes:][:pixels*UnitLanes]
 	r.after.over(r.set.Vectors, sums, r.a.A, r.a.B)
-	y := r.a.Y[out/2:][:pixels*UnitLanes]
+	if r.a.Rows == nil {
+		r.set.NarrowRows(sums, UnitLanes, bits.OnesCount32(t.Mask), r.a.Y[out/2:][:pixels*UnitLanes])
+		return
+	}
 	for p := range pixels {
-		at := p * UnitLanes
-		r.set.Narrow(sums[at:at+Lanes], sums[at+Lanes:at+UnitLanes], y[at:at+UnitLanes], t.Mask)
+		copy(r.a.Rows[out/4+p*r.a.RowPitch:][:bits.OnesCount32(t.Mask)], sums[p*UnitLanes:])
 	}
 }
 

@@ -47,7 +47,7 @@ func amxConv(tile *UnitTile)
 func amxMax(row *UnitRow)
 
 //go:noescape
-func amxNarrow(pixels int, low, high *float32, y *uint16, mask uint32)
+func amxNarrow(pixels int, low, high *float32, step int, y *uint16, mask uint32)
 
 //go:noescape
 func amxGather(lines int, x *uint16, step int, y *uint16)

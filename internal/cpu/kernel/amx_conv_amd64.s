@@ -56,6 +56,9 @@
 #define tile_rows1 160(R15)
 #define tile_perStep 168(R15)
 #define tile_config 176(R15)
+#define tile_aheadLines 240(R15)
+#define tile_wide 248(R15)
+#define tile_yPixel 256(R15)
 
 // The sums of a pixel at DX, scaled and shifted: Z0 and Z1.
 #define SCALED \
@@ -82,6 +85,21 @@
 	NARROW                         \
 	VMOVDQU32 Z2, (R13)
 
+// The results of the pixel as float32, and their residual; K2 and K3 have a bit for each.
+#define WIDE_RESIDUAL \
+	VMOVUPS.Z (R13)(CX*1), K2, Z2   \
+	VMOVUPS.Z 64(R13)(CX*1), K3, Z3 \
+	VADDPS Z2, Z0, Z0               \
+	VADDPS Z3, Z1, Z1
+
+#define WIDE \
+	VMAXPS Z0, Z20, Z0             \
+	VMAXPS Z1, Z20, Z1             \
+	VMINPS Z0, Z21, Z0             \
+	VMINPS Z1, Z21, Z1             \
+	VMOVUPS Z0, K2, (R13)          \
+	VMOVUPS Z1, K3, 64(R13)
+
 // What is wanted next comes into the second cache, or is asked for in vain.
 #define AHEAD \
 	PREFETCHT1 (BP)                \
@@ -102,7 +120,7 @@
 	LOAD5                          \
 	MULTIPLY2                      \
 	MULTIPLY3                      \
-	AHEAD                          \
+	MOVQ tile_aheadLines, R14      \
 	ADDQ $8, R8                    \
 	ADDQ $2048, DI
 
@@ -150,6 +168,9 @@ TEXT ·amxConv(SB), NOSPLIT, $56-8
 	VBROADCASTSS tile_high, Z21
 	MOVL tile_mask, R8
 	KMOVD R8, K1
+	KMOVW R8, K2
+	SHRL $16, R8
+	KMOVW R8, K3
 
 block:
 	MOVQ tile_steps, R9
@@ -168,13 +189,25 @@ block:
 
 step:
 	MULTIPLY
+
+stepAhead:
+	AHEAD
+	DECQ R14
+	JNZ stepAhead
 	DECQ R9
 	JNZ step
 	JMP store
 
 both:
 	MULTIPLY
+
+bothAhead:
+	AHEAD
+	DECQ R14
+	JNZ bothAhead
 	MOVQ tile_perStep, SI
+	CMPQ tile_wide, $0
+	JNE bothWide
 	CMPQ tile_residual, $0
 	JNE bothResidual
 
@@ -207,6 +240,25 @@ bothResidual:
 	JNZ both
 	JMP store
 
+bothWide:
+	TESTQ R12, R12
+	JZ bothSecond
+	SCALED
+	CMPQ tile_residual, $0
+	JE bothWider
+	WIDE_RESIDUAL
+
+bothWider:
+	WIDE
+	ADDQ $128, DX
+	ADDQ tile_yPixel, R13
+	DECQ R12
+	DECQ SI
+	JNZ bothWide
+	DECQ R9
+	JNZ both
+	JMP store
+
 bothSecond:
 	MOVQ rest-32(SP), R12
 	TESTQ R12, R12
@@ -214,6 +266,8 @@ bothSecond:
 	MOVQ $0, rest-32(SP)
 	MOVQ ySecond-40(SP), R13
 	MOVQ sumsSecond-48(SP), DX
+	CMPQ tile_wide, $0
+	JNE bothWide
 	CMPQ tile_residual, $0
 	JNE bothResidual
 	JMP bothPixel
@@ -251,6 +305,8 @@ pixelOne:
 	TESTQ R12, R12
 	JZ doneOne
 	SCALED
+	CMPQ tile_wide, $0
+	JNE wideOne
 	CMPQ tile_residual, $0
 	JE limitOne
 	RESIDUAL
@@ -264,6 +320,22 @@ limitOne:
 	JNZ pixelOne
 
 doneOne:
+	DECQ R9
+	JNZ bothOne
+	JMP storeOne
+
+wideOne:
+	CMPQ tile_residual, $0
+	JE widerOne
+	WIDE_RESIDUAL
+
+widerOne:
+	WIDE
+	ADDQ $128, DX
+	ADDQ tile_yPixel, R13
+	DECQ R12
+	DECQ SI
+	JNZ pixelOne
 	DECQ R9
 	JNZ bothOne
 
@@ -298,6 +370,8 @@ drain:
 	TESTQ R12, R12
 	JZ drainSecond
 	SCALED
+	CMPQ tile_wide, $0
+	JNE drainWide
 	CMPQ tile_residual, $0
 	JE drainLimit
 	RESIDUAL
@@ -306,6 +380,18 @@ drainLimit:
 	LIMITED
 	ADDQ $128, DX
 	ADDQ $64, R13
+	DECQ R12
+	JMP drain
+
+drainWide:
+	CMPQ tile_residual, $0
+	JE drainWider
+	WIDE_RESIDUAL
+
+drainWider:
+	WIDE
+	ADDQ $128, DX
+	ADDQ tile_yPixel, R13
 	DECQ R12
 	JMP drain
 
@@ -405,22 +491,26 @@ maxTap:
 	VZEROUPPER
 	RET
 
-// func amxNarrow(pixels int, low, high *float32, y *uint16, mask uint32)
-TEXT ·amxNarrow(SB), NOSPLIT, $0-36
+// func amxNarrow(pixels int, low, high *float32, step int, y *uint16, mask uint32)
+TEXT ·amxNarrow(SB), NOSPLIT, $0-44
 	MOVQ pixels+0(FP), R9
 	MOVQ low+8(FP), SI
 	MOVQ high+16(FP), DI
-	MOVQ y+24(FP), R13
-	MOVL mask+32(FP), R8
+	MOVQ step+24(FP), AX
+	MOVQ y+32(FP), R13
+	MOVL mask+40(FP), R8
 	KMOVD R8, K1
+	KMOVW R8, K2
+	SHRL $16, R8
+	KMOVW R8, K3
 
 narrowPixel:
-	VMOVUPS (SI), Z0
-	VMOVUPS (DI), Z1
+	VMOVUPS.Z (SI), K2, Z0
+	VMOVUPS.Z (DI), K3, Z1
 	NARROW
 	VMOVDQU32 Z2, (R13)
-	ADDQ $64, SI
-	ADDQ $64, DI
+	ADDQ AX, SI
+	ADDQ AX, DI
 	ADDQ $64, R13
 	DECQ R9
 	JNZ narrowPixel

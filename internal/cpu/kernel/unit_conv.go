@@ -36,14 +36,19 @@ type UnitTile struct {
 	Mask      uint32
 	Low, High float32
 	_         uint32
-	// Ahead is an address from which on 256 bytes a step of a block of two tiles are fetched into the second cache. It need
-	// not be anyone's.
+	// Ahead is an address from which on AheadLines lines of 256 bytes a step of a block of two tiles are fetched into the
+	// second cache; 0 is one. It need not be anyone's.
 	Ahead uintptr
 	// rows are the pixels of each tile, perStep how many are finished with a step of the next block's; config says of the
 	// matrix unit's tiles how many rows they have.
 	rows    [2]int
 	perStep int
 	config  [64]byte
+
+	AheadLines int
+	// Wide is 1 where results and residual are float32 in the memory of Y and Residual, YPixel bytes from pixel to pixel:
+	// only those that Mask has a bit for are read and written.
+	Wide, YPixel int
 }
 
 // UnitSums is the floats that the sums of a block take, UnitPixels the pixels of a tile.
@@ -54,6 +59,7 @@ const (
 
 // SetRows says how many pixels the tiles of a block have; the second may have none. Steps are set already.
 func (t *UnitTile) SetRows(first, second int) {
+	t.AheadLines = max(t.AheadLines, 1)
 	t.rows = [2]int{first, second}
 	t.perStep = (first + second + t.Steps - 1) / t.Steps
 	t.config = [64]byte{0: 1}
@@ -84,7 +90,7 @@ type UnitSet struct {
 
 	conv   func(t *UnitTile)
 	max    func(r *UnitRow)
-	narrow func(pixels int, low, high *float32, y *uint16, mask uint32)
+	narrow func(pixels int, low, high *float32, step int, y *uint16, mask uint32)
 	widen  func(pixels int, x *uint16, y *float32)
 	gather func(lines int, x *uint16, step int, y *uint16)
 }
@@ -100,8 +106,20 @@ func (s *UnitSet) Narrow(low, high []float32, y []uint16, mask uint32) {
 	for n := len(y) / UnitColumns; n > 0; n = len(y) / UnitColumns {
 		n = min(n, 4096) // a call ends soon, so that the goroutine can be stopped
 		_, _ = low[16*n-1], high[16*n-1]
-		s.narrow(n, &low[0], &high[0], &y[0], mask)
+		s.narrow(n, &low[0], &high[0], 4*16, &y[0], mask)
 		low, high, y = low[16*n:], high[16*n:], y[UnitColumns*n:]
+	}
+}
+
+// NarrowRows rounds at most 32 floats of each of some rows, which lie pitch floats apart, to pixels one behind the other.
+func (s *UnitSet) NarrowRows(x []float32, pitch, channels int, y []uint16) {
+	mask := uint32(1)<<min(channels, UnitColumns) - 1
+	for n := len(y) / UnitColumns; n > 0; n = len(y) / UnitColumns {
+		n = min(n, 1024)
+		_ = x[(n-1)*pitch+min(channels, UnitColumns)-1]
+		high := (*float32)(unsafe.Add(unsafe.Pointer(&x[0]), 4*16))
+		s.narrow(n, &x[0], high, 4*pitch, &y[0], mask)
+		x, y = x[min(n*pitch, len(x)):], y[UnitColumns*n:]
 	}
 }
 

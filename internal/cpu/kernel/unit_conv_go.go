@@ -63,6 +63,10 @@ func (t *UnitTile) pixel(block, tile, p int) {
 	}
 	y := block*t.YBlock + tile*t.YSecond + 64*p
 	scale, shift := at(t.Scale, 0, UnitColumns), at(t.Shift, 0, UnitColumns)
+	if t.Wide != 0 && t.Keep == 0 {
+		t.wide(sums[:], block*t.YBlock+tile*t.YSecond+p*t.YPixel)
+		return
+	}
 	for o := range sums {
 		sums[o] = fused(sums[o], scale[o], shift[o])
 		if t.Residual != nil {
@@ -87,6 +91,29 @@ func (t *UnitTile) pixel(block, tile, p int) {
 	}
 }
 
+// wide finishes the sums of a pixel as float32, which begins a number of bytes behind y.
+func (t *UnitTile) wide(sums []float32, y int) {
+	for o, v := range sums {
+		if t.Mask>>o&1 == 0 {
+			continue
+		}
+		v = fused(v, *at1(t.Scale, o), *at1(t.Shift, o))
+		if t.Residual != nil {
+			v += *(*float32)(unsafe.Pointer(move16(t.Residual, y+4*o)))
+		}
+		if v < t.Low {
+			v = t.Low
+		}
+		if v > t.High {
+			v = t.High
+		}
+		*(*float32)(unsafe.Pointer(move16(t.Y, y+4*o))) = v
+	}
+}
+
+// at1 returns a float behind a pointer.
+func at1(p *float32, i int) *float32 { return &at(p, 4*i, 1)[0] }
+
 func unitMaxGo(r *UnitRow) {
 	for p := range r.Pixels {
 		var largest [UnitColumns]float32
@@ -106,7 +133,7 @@ func unitMaxGo(r *UnitRow) {
 	}
 }
 
-func unitNarrowGo(pixels int, low, high *float32, y *uint16, mask uint32) {
+func unitNarrowGo(pixels int, low, high *float32, step int, y *uint16, mask uint32) {
 	to := halves(y, 0, UnitColumns*pixels)
 	for i := range to {
 		from, lane := low, i%UnitColumns
@@ -115,7 +142,7 @@ func unitNarrowGo(pixels int, low, high *float32, y *uint16, mask uint32) {
 		}
 		to[i] = 0
 		if mask>>(i%UnitColumns)&1 != 0 {
-			to[i] = unitHalf(at(from, 64*(i/UnitColumns), 16)[lane])
+			to[i] = unitHalf(at(from, step*(i/UnitColumns)+4*lane, 1)[0])
 		}
 	}
 }

@@ -1,0 +1,184 @@
+package cpu
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/optimem/optimem/internal/cpu/blocked"
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// byUnitRows returns an arranged graph with the linears that may round their factors to bfloat16 as ops "linear32" over rows
+// of bfloat16. Rows are rounded once, however many linears read them: where they are made, if such a linear makes them and
+// only linears read them, else by an op "rows32". Residuals, and what other ops read, stay float32.
+//
+// The values of the graph given keep their ids; those that nobody makes any longer are left out.
+func byUnitRows(g *layers.Graph, set *simd.UnitSet) *layers.Graph {
+	n := newRowNarrower(g, set)
+	if len(n.linears) == 0 {
+		return g
+	}
+	for i := range g.Ops {
+		n.op(i)
+	}
+	n.out.Modules = make(map[string]layers.Operand, len(g.Modules))
+	for path, o := range g.Modules {
+		if o.Value != layers.NoValue && n.narrow[o.Value] {
+			o = n.out.Whole(n.halves[rowsKey(g, g.Whole(o.Value))])
+		}
+		n.out.Modules[path] = o
+	}
+	return layers.Prune(n.out)
+}
+
+// A rowNarrower is a graph being made.
+type rowNarrower struct {
+	g, out *layers.Graph
+	set    *simd.UnitSet
+	// linears are the ops that become linear32.
+	linears map[int]*blocked.UnitConv
+	// makers are the ops of g that compute values.
+	makers map[layers.ValueID]*layers.Op
+	// narrow are values that exist as rows of bfloat16 only; halves has the rows of operands.
+	narrow map[layers.ValueID]bool
+	halves map[string]layers.ValueID
+}
+
+func newRowNarrower(g *layers.Graph, set *simd.UnitSet) *rowNarrower {
+	out := *g
+	out.Values, out.Ops = slices.Clone(g.Values), nil
+	n := &rowNarrower{
+		g: g, out: &out, set: set, linears: make(map[int]*blocked.UnitConv), makers: make(map[layers.ValueID]*layers.Op),
+		narrow: make(map[layers.ValueID]bool), halves: make(map[string]layers.ValueID),
+	}
+	for i := range g.Ops {
+		if conv := unitLinear(g, &g.Ops[i], set); conv != nil {
+			n.linears[i] = conv
+			n.narrow[g.Ops[i].Out[0]] = !hasResidual(&g.Ops[i])
+		}
+		for _, id := range g.Ops[i].Out {
+			n.makers[id] = &g.Ops[i]
+		}
+	}
+	for i := range g.Ops {
+		op := &g.Ops[i]
+		for k, o := range op.In {
+			if n.linears[i] == nil || k > 0 || !wholeRows(g, o) {
+				delete(n.narrow, o.Value)
+			}
+		}
+		for _, c := range op.Guard {
+			delete(n.narrow, c.Predicate.Value)
+		}
+	}
+	for _, o := range g.Outputs {
+		delete(n.narrow, o.Operand.Value)
+	}
+	for _, u := range g.Updates {
+		delete(n.narrow, u.Operand.Value)
+	}
+	return n
+}
+
+// unitLinear returns the convolution of pixels by themselves that a linear is, nil where it is no product for a unit.
+func unitLinear(g *layers.Graph, op *layers.Op, set *simd.UnitSet) *blocked.UnitConv {
+	if op.Kind != "linear" || !rounds(op.Attrs) {
+		return nil
+	}
+	x, w := op.In[0], op.In[1]
+	rank := len(x.Layout.Shape)
+	rows, channels, outputs := volume(x.Layout.Shape[:rank-1]), w.Layout.Shape[1], w.Layout.Shape[0]
+	const least = 16
+	if rows < least || channels < least || outputs < least || channels > unitMostK {
+		return nil
+	}
+	if stride, even := evenly(x.Layout.Leading(1)); !even || stride < 0 || lastStride(x.Layout) != 1 {
+		return nil
+	}
+	if !isReal(g.Spec(w).DType) || g.Spec(w).DType == tensor.Float64 {
+		return nil
+	}
+	if hasResidual(op) {
+		residual := op.In[3]
+		if op.Attrs.String("act") != "" || g.Spec(residual).DType != tensor.Float32 || !residual.Layout.IsContiguous() {
+			return nil
+		}
+	}
+	if _, known := blocked.ActOf(op.Attrs.String("act")); !known {
+		return nil
+	}
+	return blocked.NewUnit(blocked.Geometry{
+		Batch: 1, In: channels, Out: outputs, Groups: 1, Height: 1, Width: rows, OutHeight: 1, OutWidth: rows,
+		KernelH: 1, KernelW: 1, StrideH: 1, StrideW: 1, DilationH: 1, DilationW: 1,
+	}, set)
+}
+
+// hasResidual reports whether something is added to the result of a linear.
+func hasResidual(op *layers.Op) bool { return len(op.In) > 3 && op.In[3].Value != layers.NoValue }
+
+// wholeRows reports whether an operand shows all of a value in order, in rows as long as the value's.
+func wholeRows(g *layers.Graph, o layers.Operand) bool {
+	if o.Value == layers.NoValue {
+		return false
+	}
+	shape := g.Values[o.Value].Shape
+	return len(shape) > 0 && len(o.Layout.Shape) > 0 && o.Layout.Offset == 0 && o.Layout.IsContiguous() &&
+		o.Layout.Shape[len(o.Layout.Shape)-1] == shape[len(shape)-1] && volume(o.Layout.Shape) == volume(shape)
+}
+
+// rowsKey names the rows that an operand shows.
+func rowsKey(g *layers.Graph, o layers.Operand) string {
+	if wholeRows(g, o) {
+		return fmt.Sprint(o.Value)
+	}
+	return viewKey(o)
+}
+
+// op adds op i.
+func (n *rowNarrower) op(i int) {
+	op := n.g.Ops[i]
+	conv := n.linears[i]
+	if conv == nil {
+		n.out.Ops = append(n.out.Ops, op)
+		return
+	}
+	op.Kind, op.Attrs, op.In = "linear32", maps.Clone(op.Attrs), slices.Clone(op.In)
+	op.Attrs["conv"], op.Attrs["set"] = conv, n.set
+	op.In[0] = n.rows(op.In[0])
+	if id := op.Out[0]; n.narrow[id] {
+		half := n.value(conv.OutWidth, conv.Out)
+		n.halves[rowsKey(n.g, n.g.Whole(id))] = half
+		op.Out = []layers.ValueID{half}
+	}
+	n.out.Ops = append(n.out.Ops, op)
+}
+
+// value adds a value of rows of bfloat16.
+func (n *rowNarrower) value(rows, channels int) layers.ValueID {
+	n.out.Values = append(n.out.Values, layers.Value{
+		DType: tensor.BFloat16, Shape: tensor.Shape{blocked.UnitBlocks(channels), rows, blocked.UnitLanes},
+	})
+	return layers.ValueID(len(n.out.Values) - 1)
+}
+
+// rows returns the rows that an operand shows, which it rounds if they are not there.
+func (n *rowNarrower) rows(o layers.Operand) layers.Operand {
+	key := rowsKey(n.g, o)
+	id, ok := n.halves[key]
+	if !ok {
+		shape := o.Layout.Shape
+		id = n.value(volume(shape[:len(shape)-1]), shape[len(shape)-1])
+		n.halves[key] = id
+		round := layers.Op{
+			Kind: "rows32", Attrs: layers.Attrs{"set": n.set}, In: []layers.Operand{o}, Out: []layers.ValueID{id},
+		}
+		if maker := n.makers[o.Value]; maker != nil {
+			round.Path, round.Source, round.Guard = maker.Path, maker.Source, maker.Guard
+		}
+		n.out.Ops = append(n.out.Ops, round)
+	}
+	return n.out.Whole(id)
+}

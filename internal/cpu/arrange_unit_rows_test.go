@@ -1,0 +1,115 @@
+package cpu
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/layers"
+)
+
+// roundingRows lets the linears of a graph round their factors, and its attention.
+func roundingRows(g *layers.Graph) *layers.Graph {
+	h := *g
+	h.Ops = slices.Clone(g.Ops)
+	for i, op := range h.Ops {
+		switch op.Kind {
+		case "linear", "scaled_dot_product_attention":
+			h.Ops[i].Attrs = maps.Clone(op.Attrs)
+			if h.Ops[i].Attrs == nil {
+				h.Ops[i].Attrs = layers.Attrs{}
+			}
+			h.Ops[i].Attrs["precision"] = "bf16"
+		}
+	}
+	return &h
+}
+
+// linear adds a linear with a bias.
+func (p *picture) linear(x layers.Operand, outputs int, a layers.Attrs, residual ...layers.Operand) layers.Operand {
+	in := []layers.Operand{x, p.weight(outputs, x.Layout.Shape[len(x.Layout.Shape)-1]), p.weight(outputs)}
+	return p.op("linear", a, append(in, residual...)...)
+}
+
+// kindsOf returns the kinds of a graph's ops.
+func kindsOf(g *layers.Graph) string {
+	var kinds []string
+	for _, op := range g.Ops {
+		kinds = append(kinds, string(op.Kind))
+	}
+	return strings.Join(kinds, " ")
+}
+
+// rowGraphs are graphs of linears, and what becomes of them.
+var rowGraphs = map[string]struct {
+	build func(p *picture)
+	want  string
+}{
+	"rows read three times": {func(p *picture) {
+		x := p.input(2, 20, 96)
+		for range 3 {
+			p.output(p.linear(x, 64, nil))
+		}
+	}, "rows32 linear32 linear32 linear32"},
+	"one after the other": {func(p *picture) {
+		x := p.input(2, 20, 70)
+		y := p.linear(p.linear(x, 200, layers.Attrs{"act": "gelu"}), 70, nil, x)
+		p.output(p.linear(p.linear(y, 40, layers.Attrs{"act": "relu"}), 33, nil))
+	}, "rows32 linear32 linear32 rows32 linear32 linear32"},
+	"read by others too": {func(p *picture) {
+		y := p.linear(p.input(3, 20, 64), 64, nil)
+		p.output(p.linear(y, 40, layers.Attrs{"act": "silu"}))
+		p.output(p.op("relu", nil, y))
+	}, "rows32 linear32 rows32 linear32 relu"},
+	"an output between": {func(p *picture) {
+		y := p.linear(p.input(40, 64), 64, nil)
+		p.output(p.linear(y, 40, nil))
+		p.output(y)
+	}, "rows32 linear32 rows32 linear32"},
+	"some of the rows, and turned": {func(p *picture) {
+		y := p.linear(p.input(40, 64), 64, nil)
+		o := y
+		o.Layout.Shape, o.Layout.Strides, o.Layout.Offset = []int{20, 64}, []int{128, 1}, 64
+		p.output(p.linear(o, 40, nil))
+		p.output(p.linear(turn(p.input(32, 40), 1, 0), 64, nil))
+	}, "rows32 linear32 rows32 linear32 linear"},
+	"few rows": {func(p *picture) {
+		p.output(p.linear(p.input(3, 64), 64, nil))
+	}, "linear"},
+	"an activation before the residual": {func(p *picture) {
+		x := p.input(40, 64)
+		p.output(p.linear(x, 64, layers.Attrs{"act": "relu"}, x))
+	}, "linear"},
+}
+
+// TestByUnitRows: what becomes of linears that may round, and that they compute nearly the same, by each set of kernels and
+// in the same bits on any number of threads.
+func TestByUnitRows(t *testing.T) {
+	for name, c := range rowGraphs {
+		t.Run(name, func(t *testing.T) {
+			p := newPicture(t)
+			c.build(p)
+			want := p.results(p.Graph)
+			for _, set := range simd.UnitSets() {
+				g := byUnitRows(roundingRows(p.Graph), set)
+				if got := kindsOf(g); got != c.want {
+					t.Errorf("it became %q, want %q", got, c.want)
+				}
+				p.threads = 1
+				one := p.results(g)
+				for k := range one {
+					near(t, asFloats(one[k]), asFloats(want[k]), 1.0/64)
+				}
+				p.threads = 3
+				for k, got := range p.results(g) {
+					if !bytes.Equal(got, one[k]) {
+						t.Errorf("%s: three threads give other bits", set.Name)
+					}
+				}
+			}
+		})
+	}
+}

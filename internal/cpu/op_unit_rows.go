@@ -1,0 +1,76 @@
+package cpu
+
+import (
+	"github.com/optimem/optimem/internal/cpu/blocked"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// unitRowKernels are products of rows by a matrix unit, which only Arrange makes. Rows of bfloat16 lie as the pixels of a
+// convolution do: [⌈C/32⌉, rows, 32], zero beyond C, so that a product of matrices is a convolution of pixels by themselves.
+var unitRowKernels = map[layers.Kind]kernel{
+	// Rows of float32, rounded.
+	"rows32": {run: runRows32, cost: blockedCost(0)},
+	// linear of rows of bfloat16, with a blocked.UnitConv. The result is rounded, for those that read nothing else, or
+	// float32.
+	"linear32": {
+		run: runLinear32, workOn: linear32Work, packs: convPacksBlocked, pack: packConvBlocked, cost: linear32Cost,
+		label: productLabel("linear32"),
+	},
+}
+
+// runRows32: out[b, r, i] = in[0][r, 32·b + i].
+func runRows32(c *call) error {
+	x, set := rowsOf(c.in[0]), unitSet(c.attrs)
+	src, out := elements[float32](x.v), halves32(c.out[0])
+	rows, channels := c.out[0].shape()[1], c.in[0].shape()[len(c.in[0].shape())-1]
+	const part = 32
+	c.pool.For((rows+part-1)/part, max(1, grain/part/channels), func(from, to int) {
+		for i := from * part; i < to*part && i < rows; i += part {
+			count := min(part, rows-i)
+			for b := range blocked.UnitBlocks(channels) {
+				at := b * blocked.UnitLanes
+				to := out[(b*rows+i)*blocked.UnitLanes:][:count*blocked.UnitLanes]
+				set.NarrowRows(src[x.offset+i*x.line+at:], x.line, channels-at, to)
+			}
+		}
+	})
+	return nil
+}
+
+func linear32Work(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
+	return int64(roundUp(4*in[1].Shape[0], 64)) + conv32Of(a).WorkBytes(threads, false)
+}
+
+func linear32Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+	c := blockedCost(0)(in, out, a)
+	conv := conv32Of(a)
+	c.FLOPs = 2 * int64(conv.OutWidth*conv.In*conv.Out) / unitSpeed
+	return c
+}
+
+func runLinear32(c *call) error {
+	conv := conv32Of(c.attrs)
+	a := blocked.UnitArgs{X: halves32(c.in[0])}
+	if w := c.in[1]; w.packed {
+		a.Packed = floats16(view{data: w.data, dtype: tensor.Float32})
+	} else {
+		a.Weight = weight16(w)
+	}
+	work := elements[float32](view{data: c.work})
+	if b := c.operand(2); !b.absent() {
+		a.Shift = work[:conv.Out]
+		loadReal(a.Shift, b, b.layout.Offset, b.layout.Strides[0])
+	}
+	a.Work = work[roundUp(conv.Out, 16):]
+	a.Act, a.A, a.B = actOf(c.attrs)
+	if out := c.out[0]; out.dtype == tensor.BFloat16 {
+		a.Y = halves32(out)
+	} else {
+		a.Rows, a.RowPitch = floats16(out), conv.Out
+		if r := c.operand(3); !r.absent() {
+			a.RowResidual = floats16(r)
+		}
+	}
+	return conv.Run(c.ctx, c.pool, a)
+}
