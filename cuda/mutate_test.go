@@ -79,8 +79,8 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 		})
 	}
 	for kernel, graphs := range map[string][]*layers.Graph{
-		"om_product_f32": {one(func(w *written) layers.Operand {
-			return w.op("linear", nil, w.constant(false, 65, 40), w.constant(false, 70, 40), w.constant(false, 70))
+		"om_product_f32_16": {one(func(w *written) layers.Operand {
+			return w.op("linear", nil, w.constant(false, 15, 40), w.constant(false, 70, 40), w.constant(false, 70))
 		})},
 		"om_product_narrow": {one(func(w *written) layers.Operand {
 			return w.op("linear", layers.Attrs{"precision": "bf16"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
@@ -129,7 +129,7 @@ func TestChangedPTX(t *testing.T) {
 	w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
 	y := w.op("linear", nil, w.constant(false, 5, 7), w.constant(false, 9, 7), w.constant(false, 9))
 	w.Outputs = []layers.Output{{Name: "y", Operand: y}}
-	const kernel = "om_product_f32"
+	const kernel = "om_product_f32_16"
 	want, err := changed(t, w.Graph, kernel, func(body string) string { return body })
 	if err != nil {
 		t.Fatal(err)
@@ -140,8 +140,8 @@ func TestChangedPTX(t *testing.T) {
 		"a write behind the result":                 {`st\.global\.f32 (\s*)\[(%rd\d+)\]`, "st.global.f32 $1[$2+4096]", "out of bounds"},
 		"a write beside an element":                 {`st\.global\.f32 (\s*)\[(%rd\d+)\]`, "st.global.f32 $1[$2+2]", "misaligned"},
 		"a write to an operand":                     {`ld\.global\.f32 (\s*)(%f\d+), (\[%rd\d+\])`, "st.global.f32 $1$3, $2", "write to an operand"},
-		"a read of shared memory that nobody wrote": {`st\.shared\.f32 .*;`, "", "uninitialised shared memory"},
-		"a read before shared memory":               {`ld\.shared\.f32 (\s*)(%f\d+), \[(%rd\d+)\]`, "ld.shared.f32 $1$2, [$3-16384]", "out of bounds"},
+		"a read of shared memory that nobody wrote": {`cp\.async\.c[ag]\..*;`, "", "uninitialised shared memory"},
+		"a read before shared memory":               {`ld\.shared\.v4\.f32 (\s*)(\{.*\}), \[(%rd\d+)\]`, "ld.shared.v4.f32 $1$2, [$3-65536]", "out of bounds"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := changed(t, w.Graph, kernel, func(body string) string {

@@ -3,15 +3,16 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
-// linearKernels are products of matrices: kernels/linear.cu.
+// linearKernels are products of matrices: kernels/gemm.cu for floats, kernels/linear.cu.
 var linearKernels = map[layers.Kind]kernel{
-	"linear":         {supports: supportsProduct, launch: launchLinear, narrows: true},
-	"matmul":         {supports: supportsProduct, launch: launchMatmul, narrows: true},
+	"linear":         {supports: supportsProduct, work: productWork("linear"), launch: launchLinear, narrows: true},
+	"matmul":         {supports: supportsProduct, work: productWork("matmul"), launch: launchMatmul, narrows: true},
 	"grouped_matmul": {supports: supportsGrouped, launch: launchGroupedMatmul},
 	"cross":          {supports: onlyNumbers, launch: launchCross},
 }
@@ -81,10 +82,13 @@ func (l *launch) product(p product) error {
 	if out.size() == 0 {
 		return nil
 	}
-	biasStep := 0
-	if !p.bias.absent() {
-		biasStep = p.bias.layout.Strides[0]
+	if p.beta == 0 {
+		p.added = operand{}
 	}
+	if out.dtype == tensor.Float32 && !narrow(l.attrs) {
+		return l.floatProduct(p)
+	}
+	biasStep := p.biasStep()
 	added := p.added.layout
 	if p.added.absent() {
 		added = tensor.Contiguous(1)
@@ -113,6 +117,77 @@ func (l *launch) product(p product) error {
 	}
 	grid := dims{ceilDiv(p.n, productSide), min(ceilDiv(p.m, productSide), mostBlocksDown), min(batch, mostBlocksDown)}
 	return c.grid(grid, threads, 0)
+}
+
+// biasStep is how far elements of the bias lie from each other.
+func (p *product) biasStep() int {
+	if p.bias.absent() {
+		return 0
+	}
+	return p.bias.layout.Strides[0]
+}
+
+// productWork returns the scratch memory of linear or matmul.
+func productWork(kind layers.Kind) func(in, out []layers.Spec, a layers.Attrs) int64 {
+	return func(in, out []layers.Spec, a layers.Attrs) int64 {
+		count, m, n, k := productSizes(kind, in)
+		if out[0].DType != tensor.Float32 || narrow(a) || count*m*n == 0 {
+			return 0
+		}
+		return divide(floatBlocks, count, m, n, k).partsBytes(count * m * n)
+	}
+}
+
+// How the lines of a factor lie: the enum of kernels/tile.h.
+const (
+	lieAlong = iota
+	lieAcross
+	lieAcrossFours
+)
+
+// lie says how lines that begin at strides, the last one the next line's, and have their terms a step apart lie.
+func lie(o operand, step int, strides []int, fours bool) int32 {
+	switch {
+	case step == 1 || len(strides) == 0 || strides[len(strides)-1] != 1:
+		return lieAlong
+	case fours && inFours(o, 1, append([]int{step}, strides[:len(strides)-1]...)):
+		return lieAcrossFours
+	}
+	return lieAcross
+}
+
+// floatProduct computes a product of floats by blocks.
+func (l *launch) floatProduct(p product) error {
+	out := l.out[0]
+	count := out.size() / (p.m * p.n)
+	d := divide(floatBlocks, count, p.m, p.n, p.k)
+	fours := int32(flag(p.n%4 == 0 && out.address%16 == 0))
+	c := l.call("om_product_f32" + d.suffix).write(out)
+	if d.parts > 1 {
+		c.scratch(l.work.slice(0, d.partsBytes(out.size())))
+	} else {
+		c.i64(0)
+	}
+	c.read(p.left).layout(p.rows).i64(int64(p.leftStep))
+	c.read(p.right).layout(p.batches).i64(int64(p.line)).i64(int64(p.rightStep))
+	c.productEnding(l, p).i64(p.m).i64(p.n).i64(p.k).i64(count).i64(d.part)
+	c.i32(lie(p.left, p.leftStep, p.rows.Strides, false))
+	c.i32(lie(p.right, p.rightStep, append(slices.Clone(p.batches.Strides), p.line), true)).i32(fours)
+	if err := c.grid(dims{d.blocks, 1, 1}, dims{d.threads, 1, 1}, 0); err != nil || d.parts < 2 {
+		return err
+	}
+	c = l.call("om_product_sum_f32").write(out).scratch(l.work.slice(0, d.partsBytes(out.size()))).productEnding(l, p)
+	return c.i64(p.n).i64(out.size()).i32(int32(d.parts)).over(out.size())
+}
+
+// productEnding passes what a product of floats ends with: ENDING of kernels/gemm.cu.
+func (c *call) productEnding(l *launch, p product) *call {
+	added, step := tensor.Contiguous(1), 0
+	if !p.added.absent() {
+		added, step = p.added.layout.Leading(1), p.added.layout.Strides[len(p.added.shape())-1]
+	}
+	c.read(p.bias).i64(int64(p.biasStep())).read(p.added).layout(added).i64(int64(step))
+	return c.f32(float32(p.alpha)).f32(float32(p.beta)).activation(l.attrs, tensor.Float32)
 }
 
 // inFours reports whether the terms of a factor lie behind each other, and each fourth of a line at a multiple of 16 bytes.

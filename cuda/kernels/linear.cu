@@ -92,7 +92,10 @@ OM_DEVICE void product(T *out, const T *left, const om_layout &rows, om_i64 left
 					  batch, alpha, beta, act, act_a, act_b, a, b); \
 	}
 
-OM_REAL(PRODUCT)
+// Floats have blocks of their own, below.
+PRODUCT(f16, om_f16, float)
+PRODUCT(bf16, om_bf16, float)
+PRODUCT(f64, double, double)
 
 // The same of integers, which wrap around, an element a thread.
 OM_KERNEL(om_product_i, void *out, const void *left, om_layout rows, om_i64 left_step, const void *right, om_layout batches,

@@ -1,0 +1,88 @@
+package cuda
+
+import "github.com/optimem/optimem/layers"
+
+// Products and convolutions are computed in blocks of results, which are large where that leaves work for the whole GPU
+// and small where it does not. Where there are few results with many terms each, the terms are split into parts, which
+// other blocks sum up. Both follow from the sizes alone and never from the GPU, so that results are the same on all.
+
+// A blocking is a size of blocks that there is a kernel for.
+type blocking struct {
+	// suffix is what the kernel's name ends in.
+	suffix        string
+	rows, columns int64
+	threads       int64
+	// speed is how fast large blocks of it get along, as a part of what the largest do.
+	speed float64
+}
+
+// floatBlocks are those of kernels/tile.h.
+var floatBlocks = []blocking{
+	{"_128", 128, 128, 256, 1},
+	{"_64", 64, 64, 128, 0.8},
+	{"_16", 16, 128, 128, 0.5},
+}
+
+const (
+	// processors is how many multiprocessors are to have work: those of an A100, about.
+	processors = 108
+	// leastPart is how many terms a part has at least, mostParts how many parts there are.
+	leastPart, mostParts = 256, 16
+	// partDepth divides the number of terms of a part: the most terms that a kernel takes at a time.
+	partDepth = 32
+)
+
+// A division is how a product is divided among blocks.
+type division struct {
+	blocking
+	// blocks is how many there are, part how many terms each sums up, parts how many do for the same results.
+	blocks, part, parts int64
+}
+
+// divide chooses among sizes of blocks for count products of m × k by k × n.
+func divide(list []blocking, count, m, n, k int64) division {
+	var best division
+	var bestCost float64
+	for _, b := range list {
+		d := division{blocking: b, blocks: count * ceilDiv(m, b.rows) * ceilDiv(n, b.columns), part: k, parts: 1}
+		if d.blocks < processors {
+			// Sums of parts are written and read again; that is to be less than the factors are.
+			most := min(2*processors/d.blocks, k/leastPart, mostParts, (m+n)*k/(2*m*n))
+			if most > 1 {
+				d.part = ceilDiv(ceilDiv(k, most), partDepth) * partDepth
+				d.parts = ceilDiv(k, d.part)
+			}
+		}
+		d.blocks *= d.parts
+		cost := float64(ceilDiv(d.blocks, processors)*b.rows*b.columns) / float64(d.parts) / b.speed
+		if best.blocks == 0 || cost < bestCost {
+			best, bestCost = d, cost
+		}
+	}
+	return best
+}
+
+// partsBytes is the scratch memory for the sums of parts of as many results, float32.
+func (d division) partsBytes(results int64) int64 {
+	if d.parts < 2 {
+		return 0
+	}
+	return d.parts * results * 4
+}
+
+// productSizes returns what a linear or a matmul is: count products of m × k by k × n.
+func productSizes(kind layers.Kind, in []layers.Spec) (count, m, n, k int64) {
+	x, y := in[0].Shape, in[1].Shape
+	count, m = 1, 1
+	if kind == "linear" {
+		for _, s := range x[:len(x)-1] {
+			m *= int64(s)
+		}
+		return count, m, int64(y[0]), int64(y[1])
+	}
+	d := len(x)
+	for _, s := range x[:d-2] {
+		count *= int64(s)
+	}
+	return count, int64(x[d-2]), int64(y[d-1]), int64(y[d-2])
+}

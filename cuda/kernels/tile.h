@@ -1,0 +1,348 @@
+// Products of matrices of floats in blocks of ROWS × COLS results, of which a thread has TALL × WIDE, exact: no tensor cores.
+// The factors' terms come DEPTH at a time, to shared memory as [term][line], so that a thread reads four lines at once. From
+// compute capability 8.0 on three parts are on their way while one is computed with; elsewhere the next part waits in
+// registers. Sums run over the terms in order.
+#pragma once
+
+#define DEPTH 8
+
+// BOUNDED_KERNEL is OM_KERNEL with the threads of a block and how many blocks a multiprocessor is to have room for.
+#ifdef __CUDACC__
+#define BOUNDED_KERNEL(threads, blocks, name, ...) \
+	extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__)
+#else
+#define BOUNDED_KERNEL(threads, blocks, name, ...) OM_KERNEL(name, __VA_ARGS__)
+#endif
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define AHEAD 1
+#define STAGES 4
+#else
+#define AHEAD 0
+#define STAGES 2
+#endif
+
+// PITCH keeps terms apart so that what a warp writes lies in different banks.
+#define PITCH(lines) ((lines) + 4)
+
+// How lines lie: each with its terms behind each other, or the same term of all behind each other, then perhaps by fours at
+// multiples of 16 bytes. Lines or terms that are further apart are read as if they were near.
+enum { ALONG, ACROSS, ACROSS_FOURS };
+
+#if AHEAD
+
+// begin_copy begins to copy a float, or four, to shared memory; those after a number of bytes are zero.
+OM_DEVICE void begin_copy(float *to, const float *from, bool there) {
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"l"(__cvta_generic_to_shared(to)),
+				 "l"(__cvta_generic_to_global(from)), "r"(there ? 4 : 0) : "memory");
+}
+OM_DEVICE void begin_copy_four(float *to, const float *from, int bytes) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"l"(__cvta_generic_to_shared(to)),
+				 "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+}
+// end_part ends a part of what is copied; await_part waits for the oldest of those that are on their way.
+OM_DEVICE void end_part() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+OM_DEVICE void await_part() { asm volatile("cp.async.wait_group 2;" ::: "memory"); }
+
+#endif
+
+// read_four and write_four move four floats that are aligned.
+OM_DEVICE void read_four(float *to, const float *from) {
+#ifdef __CUDA_ARCH__
+	float4 x = *(const float4 *)from;
+	to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+#else
+	for (int i = 0; i < 4; i++)
+		to[i] = from[i];
+#endif
+}
+OM_DEVICE void write_four(float *to, const float *from) {
+#ifdef __CUDA_ARCH__
+	*(float4 *)to = make_float4(from[0], from[1], from[2], from[3]);
+#else
+	for (int i = 0; i < 4; i++)
+		to[i] = from[i];
+#endif
+}
+
+// A strided factor is LINES lines of k terms each in memory, which THREADS threads copy.
+template <int LINES, int THREADS, bool FOURS> struct strided {
+	static const int COUNT = LINES * DEPTH / THREADS, NEXT = THREADS / DEPTH, FURTHER = THREADS / LINES;
+	const float *from;
+	om_i64 step, k;
+	int how;
+	// Where the lines begin that the thread copies, −1 for those that are not there. Only the first counts where lines lie
+	// across, and left is then how many of four lines there are.
+	om_i64 at[COUNT];
+	int left;
+#if !AHEAD
+	float hold[COUNT];
+#endif
+
+	// own is the i-th line that the thread copies.
+	static __device__ __forceinline__ int own(int how, int i) {
+		int t = threadIdx.x;
+		return how == ALONG ? t / DEPTH + i * NEXT : how == ACROSS ? t % LINES : t % (LINES / 4) * 4;
+	}
+
+	// begin sets what the factor is: place says where one of count lines begins.
+	template <class F>
+	__device__ __forceinline__ void begin(const float *p, om_i64 s, om_i64 terms, int lie, om_i64 count, F place) {
+		from = p, step = s, k = terms, how = lie;
+#pragma unroll
+		for (int i = 0; i < COUNT; i++) {
+			om_i64 line = own(how, i);
+			at[i] = line < count && (i == 0 || how == ALONG) ? place(line) : -1;
+		}
+		om_i64 rest = count - own(how, 0);
+		left = rest > 4 ? 4 : rest < 0 ? 0 : (int)rest;
+	}
+
+#if AHEAD
+	__device__ __forceinline__ void copy(float (*to)[PITCH(LINES)], om_i64 k0) {
+		int t = threadIdx.x;
+		if (how == ALONG) {
+			int term = t % DEPTH;
+			const float *p = from + (k0 + term) * step;
+#pragma unroll
+			for (int i = 0; i < COUNT; i++) {
+				bool there = at[i] >= 0 && k0 + term < k;
+				begin_copy(&to[term][own(ALONG, i)], there ? p + at[i] : from, there);
+			}
+		} else if (how == ACROSS) {
+#pragma unroll
+			for (int i = 0; i < COUNT; i++) {
+				int term = t / LINES + i * FURTHER;
+				bool there = at[0] >= 0 && k0 + term < k;
+				begin_copy(&to[term][t % LINES], there ? from + at[0] + (k0 + term) * step : from, there);
+			}
+		} else if (FOURS) {
+#pragma unroll
+			for (int i = 0; i < COUNT / 4; i++) {
+				int term = t / (LINES / 4) + i * (THREADS / (LINES / 4));
+				int bytes = k0 + term < k ? left * 4 : 0;
+				begin_copy_four(&to[term][own(ACROSS_FOURS, 0)], bytes ? from + at[0] + (k0 + term) * step : from, bytes);
+			}
+		}
+	}
+#else
+	__device__ __forceinline__ void load(om_i64 k0) {
+		int t = threadIdx.x;
+		if (how == ALONG) {
+			int term = t % DEPTH;
+			const float *p = from + (k0 + term) * step;
+#pragma unroll
+			for (int i = 0; i < COUNT; i++)
+				hold[i] = at[i] >= 0 && k0 + term < k ? p[at[i]] : 0;
+		} else if (how == ACROSS) {
+#pragma unroll
+			for (int i = 0; i < COUNT; i++) {
+				int term = t / LINES + i * FURTHER;
+				hold[i] = at[0] >= 0 && k0 + term < k ? from[at[0] + (k0 + term) * step] : 0;
+			}
+		} else if (FOURS) {
+#pragma unroll
+			for (int i = 0; i < COUNT / 4; i++) {
+				int term = t / (LINES / 4) + i * (THREADS / (LINES / 4));
+				const float *p = from + at[0] + (k0 + term) * step;
+				if (left == 4 && k0 + term < k)
+					read_four(hold + 4 * i, p);
+				else
+#pragma unroll
+					for (int e = 0; e < 4; e++)
+						hold[4 * i + e] = e < left && k0 + term < k ? p[e] : 0;
+			}
+		}
+	}
+
+	__device__ __forceinline__ void store(float (*to)[PITCH(LINES)]) {
+		int t = threadIdx.x;
+		if (how == ALONG) {
+#pragma unroll
+			for (int i = 0; i < COUNT; i++)
+				to[t % DEPTH][own(ALONG, i)] = hold[i];
+		} else if (how == ACROSS) {
+#pragma unroll
+			for (int i = 0; i < COUNT; i++)
+				to[t / LINES + i * FURTHER][t % LINES] = hold[i];
+		} else if (FOURS) {
+#pragma unroll
+			for (int i = 0; i < COUNT / 4; i++)
+				write_four(&to[t / (LINES / 4) + i * (THREADS / (LINES / 4))][own(ACROSS_FOURS, 0)], hold + 4 * i);
+		}
+	}
+#endif
+};
+
+// A tile is where a thread's results lie in its block's: in groups of 4 × 4. A warp has 4 × 8 of them at a time.
+template <int ROWS, int COLS, int TALL, int WIDE> struct tile {
+	static const int THREADS = ROWS / TALL * (COLS / WIDE);
+	// Results go through shared memory at the end, SOME of a thread's rows at a time.
+	static const int SOME = TALL * COLS > 512 ? 2 : 4, SLAB = ROWS / TALL * SOME;
+	// FLOATS is the shared memory that a block needs.
+	static const int FLOATS = STAGES * DEPTH * (PITCH(ROWS) + PITCH(COLS));
+
+	static __device__ __forceinline__ int down() {
+		int t = threadIdx.x, warps = COLS / WIDE / 8;
+		return t / 32 / warps * 4 + t % 32 / 8;
+	}
+	static __device__ __forceinline__ int across() {
+		int t = threadIdx.x, warps = COLS / WIDE / 8;
+		return t / 32 % warps * 8 + t % 8;
+	}
+	// row and column are where group i of rows and j of columns begin.
+	static __device__ __forceinline__ int row(int i, int d) { return i * (ROWS / (TALL / 4)) + d * 4; }
+	static __device__ __forceinline__ int column(int j) { return j * (COLS / (WIDE / 4)) + across() * 4; }
+
+	// add adds the products of a part of the terms.
+	static __device__ __forceinline__ void add(float (*sums)[WIDE], const float (*a)[PITCH(ROWS)], const float (*b)[PITCH(COLS)]) {
+#pragma unroll
+		for (int term = 0; term < DEPTH; term++) {
+			float x[TALL], y[WIDE];
+#pragma unroll
+			for (int i = 0; i < TALL; i += 4)
+				read_four(x + i, &a[term][row(i / 4, down())]);
+#pragma unroll
+			for (int j = 0; j < WIDE; j += 4)
+				read_four(y + j, &b[term][column(j / 4)]);
+#pragma unroll
+			for (int i = 0; i < TALL; i++)
+#pragma unroll
+				for (int j = 0; j < WIDE; j++)
+					sums[i][j] += x[i] * y[j];
+		}
+	}
+
+	// multiply computes the products of terms from … to two factors, which give their parts in order.
+	template <class L, class R>
+	static __device__ __forceinline__ void multiply(float (*sums)[WIDE], float *space, L &left, R &right, om_i64 from, om_i64 to) {
+		float(*a)[DEPTH][PITCH(ROWS)] = (float(*)[DEPTH][PITCH(ROWS)])space;
+		float(*b)[DEPTH][PITCH(COLS)] = (float(*)[DEPTH][PITCH(COLS)])(space + STAGES * DEPTH * PITCH(ROWS));
+#pragma unroll
+		for (int i = 0; i < TALL; i++)
+#pragma unroll
+			for (int j = 0; j < WIDE; j++)
+				sums[i][j] = 0;
+#if AHEAD
+#pragma unroll 1
+		for (int s = 0; s < STAGES - 1; s++) {
+			if (from + s * DEPTH < to) {
+				left.copy(a[s], from + s * DEPTH);
+				right.copy(b[s], from + s * DEPTH);
+			}
+			end_part();
+		}
+		int stage = 0;
+#pragma unroll 1
+		for (om_i64 k0 = from; k0 < to; k0 += DEPTH) {
+			await_part();
+			__syncthreads();
+			int free = (stage + STAGES - 1) % STAGES;
+			if (k0 + (STAGES - 1) * DEPTH < to) {
+				left.copy(a[free], k0 + (STAGES - 1) * DEPTH);
+				right.copy(b[free], k0 + (STAGES - 1) * DEPTH);
+			}
+			end_part();
+			add(sums, a[stage], b[stage]);
+			stage = (stage + 1) % STAGES;
+		}
+#else
+		if (from >= to)
+			return;
+		left.load(from);
+		right.load(from);
+		left.store(a[0]);
+		right.store(b[0]);
+		__syncthreads();
+		int stage = 0;
+#pragma unroll 1
+		for (om_i64 k0 = from; k0 < to; k0 += DEPTH, stage ^= 1) {
+			bool more = k0 + DEPTH < to;
+			if (more) {
+				left.load(k0 + DEPTH);
+				right.load(k0 + DEPTH);
+			}
+			add(sums, a[stage], b[stage]);
+			if (more) {
+				left.store(a[stage ^ 1]);
+				right.store(b[stage ^ 1]);
+				__syncthreads();
+			}
+		}
+#endif
+	}
+
+	// finish gives the results to write(row, column, four of them), in an order in which warps write to places that lie
+	// behind each other.
+	template <class F> static __device__ __forceinline__ void finish(float (*sums)[WIDE], float *space, F write) {
+#pragma unroll 1
+		for (int pass = 0; pass < TALL / SOME; pass++) {
+			__syncthreads();
+#pragma unroll
+			for (int p = 0; p < TALL / SOME; p++)
+				if (p == pass)
+#pragma unroll
+					for (int i = 0; i < SOME; i++)
+#pragma unroll
+						for (int j = 0; j < WIDE; j += 4)
+							write_four(space + (down() * SOME + i) * COLS + column(j / 4), sums[p * SOME + i] + j);
+			__syncthreads();
+#pragma unroll 1
+			for (int q = threadIdx.x; q < SLAB * COLS / 4; q += THREADS) {
+				int line = q / (COLS / 4), i = pass * SOME + line % SOME;
+				float x[4];
+				read_four(x, space + 4 * q);
+				write(row(i / 4, line / SOME) + i % 4, q % (COLS / 4) * 4, x);
+			}
+		}
+	}
+};
+
+// A spot is a block's place among the results: of one of several products and, where the terms are split, of one part.
+struct spot {
+	om_i64 z, top, first;
+	int part;
+};
+
+// BAND rows of blocks are walked together, column by column, so that blocks that run at the same time share factors.
+#define BAND 8
+
+// spot_of finds the block among count products of m × n, each in parts.
+OM_DEVICE spot spot_of(om_i64 m, om_i64 n, om_i64 count, int rows, int columns) {
+	om_i64 down = (m + rows - 1) / rows, across = (n + columns - 1) / columns;
+	om_i64 z = blockIdx.x / (down * across), block = blockIdx.x - z * (down * across);
+	om_i64 band = block / (BAND * across), within = block - band * (BAND * across);
+	om_i64 high = down - band * BAND < BAND ? down - band * BAND : BAND;
+	spot s;
+	s.part = (int)(z / count), s.z = z - s.part * count;
+	s.top = (band * BAND + within % high) * rows, s.first = within / high * columns;
+	return s;
+}
+
+// other_at is om_at, once in a file.
+static __device__ __noinline__ om_i64 other_at(const om_layout &l, om_i64 i) { return om_at(l, i); }
+
+OM_DEVICE om_i64 place_at(const om_layout &l, om_i64 i) { return l.rank == 1 ? i * l.stride[0] : other_at(l, i); }
+
+// other_activation is om_activated, once in a file: unrolled loops have many calls.
+static __device__ __noinline__ float other_activation(int act, float x, float a, float b) { return om_activated(act, x, a, b); }
+
+OM_DEVICE float activated(int act, float x, float a, float b) {
+	if (act == OM_NO_ACTIVATION)
+		return x;
+	if (act == OM_RELU)
+		return x < 0 ? 0.0f : x;
+	return other_activation(act, x, a, b);
+}
+
+// write_line writes four results that lie behind each other, of which count are there.
+OM_DEVICE void write_line(float *to, const float *x, om_i64 count, bool fours) {
+	if (fours && count >= 4) {
+		write_four(to, x);
+		return;
+	}
+#pragma unroll
+	for (int e = 0; e < 4; e++)
+		if (e < count)
+			to[e] = x[e];
+}
