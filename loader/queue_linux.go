@@ -86,7 +86,7 @@ func (q *readQueue) Begin(number int, p []byte, off int64) bool {
 	if want <= 0 || q.s.closed.Load() || (off|int64(len(p))|int64(address))%alignBytes != 0 {
 		return false
 	}
-	if q.s.source(q.fd, off, want) != not {
+	if q.s.source(q.fd, off, want) == wholly { // what is held in part is not worth reading piece by piece
 		return false
 	}
 	block := ioControlBlock{

@@ -88,6 +88,14 @@ func TestQueueRefuses(t *testing.T) {
 	if residencyOf(s, 0, size) == wholly && q.Begin(0, buf, 0) {
 		t.Error("begun, although the page cache holds it")
 	}
+	dropCache(t, s, alignBytes, size-alignBytes)
+	if !s.probes.Load() && residencyOf(s, 0, len(buf)) == partly {
+		if !q.Begin(0, buf, 0) {
+			t.Error("not begun, although the page cache holds a part only")
+		} else if _, filled, err := q.Wait(t.Context()); !filled || err != nil {
+			t.Errorf("filled %v, %v", filled, err)
+		}
+	}
 	dropCache(t, s, 0, size)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

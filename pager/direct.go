@@ -21,19 +21,24 @@ type direct struct {
 	// begun counts the visits whose reads were all begun, of the next one those of at parts; arrived and finished count
 	// those that are there, and that the device is done with.
 	begun, at, arrived, finished int
-	// full is the queue that has no room for what is next, if it is that which is waited for.
-	full *queue
+	// held says that what is next waits for reads that are under way, not for its slot.
+	held bool
+	// underWay counts the reads in queues, batch how many they were when the last was begun. mostBytes is how much is begun
+	// at once, beyond one visit.
+	underWay, batch int
+	mostBytes       int64
 	// broken is what a read failed with that nobody waited for.
 	broken  error
 	running bool
-	// queuedBytes is how much a queued read takes, look a context that is done.
+	// queuedBytes is how much a queued read takes, noWait a context that is done.
 	queuedBytes int64
-	look        context.Context
+	noWait      context.Context
 }
 
 // A directVisit is a visit whose pieces may be in queues.
 type directVisit struct {
 	visit
+	bytes int64
 	parts []part
 }
 
@@ -46,7 +51,15 @@ type part struct {
 
 // queued is how many reads of a source are under way at most. Together they are what a disk has to do while an op runs,
 // and less than what block devices take before they let the caller wait.
-const queued = 64
+const queued = 160
+
+// Some disks, those of virtual machines among them, say that reads have ended once they have nothing to do: what is asked
+// for meanwhile delays what was asked for before. So reads are begun in batches, of half the ring where that is more than
+// one visit, the next once at most lowShare of the reads of the last one are under way, and no more than mostLow.
+const (
+	lowShare = 4
+	mostLow  = 8
+)
 
 // A queue is that of one source, with the parts that are under way by number.
 type queue struct {
@@ -57,20 +70,22 @@ type queue struct {
 }
 
 func (g *Pager) newDirect(p *plan.Plan, host HostVisible) *direct {
-	d := &direct{readers: g.opts.Readers, visits: make([]*directVisit, len(p.Groups))}
+	d := &direct{readers: g.opts.Readers, visits: make([]*directVisit, len(p.Groups)), mostBytes: p.RingBytes / 2}
 	d.bytes = &g.stats.readBytes
 	if d.queuedBytes = g.opts.queuedBytes; d.queuedBytes == 0 {
 		d.queuedBytes = pieceBytes
 	}
-	look, done := context.WithCancel(context.Background())
+	noWait, done := context.WithCancel(context.Background())
 	done()
-	d.look = look
+	d.noWait = noWait
 	for k := range p.Groups {
 		group := &p.Groups[k]
 		if !group.Paged() {
 			continue
 		}
-		v := &directVisit{visit: visit{path: group.Path, after: group.After, arrived: make(chan struct{}, 1)}}
+		v := &directVisit{
+			visit: visit{path: group.Path, after: group.After, arrived: make(chan struct{}, 1)}, bytes: group.SlotBytes,
+		}
 		slot := host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes})
 		v.pieces = pieces(group.Spans, slot, d.queuedBytes, &v.visit)
 		for _, piece := range v.pieces {
@@ -124,34 +139,48 @@ func (d *direct) begin() {
 			q.open()
 		}
 	}
-	d.begun, d.at, d.arrived, d.finished, d.broken = 0, 0, 0, 0, nil
-	d.advance()
+	d.begun, d.at, d.arrived, d.finished, d.underWay, d.batch = 0, 0, 0, 0, 0, 0
+	d.broken = d.advance()
 }
 
-// advance begins the reads of one visit after the other, pass after pass, each once the plan says that its slot is free.
-func (d *direct) advance() {
-	d.full = nil
+// advance begins the reads of one visit after the other, pass after pass, each once the plan says that its slot is free,
+// a batch of them at once.
+func (d *direct) advance() error {
+	d.held = false
+	if err := d.look(); err != nil {
+		return err
+	}
+	room, open := d.mostBytes, d.few()
 	for {
 		v := d.order[d.begun%len(d.order)]
 		if d.at == 0 {
 			if v.need(d.begun, len(d.order)) > d.finished {
-				return
+				return nil
+			}
+			if d.held = !open || d.underWay > 0 && v.bytes > room; d.held {
+				return nil
 			}
 			v.left.Store(1) // until all are begun
 		}
+		before := d.underWay
 		for ; d.at < len(v.parts); d.at++ {
 			p := &v.parts[d.at]
 			if q := p.queue; q != nil && q.reads != nil {
 				if len(q.free) == 0 {
-					d.full = q
-					return
+					d.held = true
+					return nil
 				}
 				if q.begin(p) {
+					d.underWay++
+					d.batch = d.underWay
 					continue
 				}
 			}
 			v.left.Add(1)
 			d.work <- p.piece
+		}
+		if d.underWay > before {
+			room -= v.bytes
 		}
 		d.at = 0
 		d.begun++
@@ -159,6 +188,23 @@ func (d *direct) advance() {
 			v.visit.arrived <- struct{}{}
 		}
 	}
+}
+
+// few reports whether so few reads of the last batch are left that the next may be begun.
+func (d *direct) few() bool { return d.underWay <= min(d.batch/lowShare, mostLow) }
+
+// look notes the reads that have ended, without waiting for one.
+func (d *direct) look() error {
+	for _, q := range d.queues {
+		for q.reads != nil && len(q.free) < queued {
+			if err := d.reap(d.noWait, q); errors.Is(err, context.Canceled) {
+				break
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // begin reports whether the read of a part was begun.
@@ -180,6 +226,7 @@ func (d *direct) reap(ctx context.Context, q *queue) error {
 	}
 	p := q.parts[number]
 	q.free, p.pending = append(q.free, number), false
+	d.underWay--
 	if !filled {
 		return d.fill(p.piece)
 	}
@@ -193,13 +240,9 @@ func (d *direct) ready(ctx context.Context, k int) error {
 	}
 	v := d.visits[k]
 	for d.begun == d.arrived {
-		if d.full == nil {
-			panic("BUG: the slot of a group is not free when the group is to run")
-		}
-		if err := d.reap(ctx, d.full); err != nil {
+		if err := d.step(ctx); err != nil {
 			return err
 		}
-		d.advance()
 	}
 	fromQueue := false
 	for i := range v.parts {
@@ -207,10 +250,17 @@ func (d *direct) ready(ctx context.Context, k int) error {
 			if err := d.reap(ctx, p.queue); err != nil {
 				return err
 			}
+			if d.held && d.few() {
+				if err := d.advance(); err != nil {
+					return err
+				}
+			}
 		}
 	}
-	if fromQueue {
-		d.advance() // there is room
+	if fromQueue && d.held {
+		if err := d.advance(); err != nil {
+			return err
+		}
 	}
 	if err := d.wait(ctx, &v.visit); err != nil {
 		return err
@@ -224,22 +274,31 @@ func (d *direct) ready(ctx context.Context, k int) error {
 	return nil
 }
 
-// tick makes room in a queue that had none for what is next, if a read of it has ended.
-func (d *direct) tick() {
-	if d.full == nil || d.broken != nil {
-		return
+// step waits for a read to end and begins what is next if it can. It is for a visit of which not all reads are begun.
+func (d *direct) step(ctx context.Context) error {
+	for _, q := range d.queues {
+		if d.held && q.reads != nil && len(q.free) < queued {
+			if err := d.reap(ctx, q); err != nil {
+				return err
+			}
+			return d.advance()
+		}
 	}
-	switch err := d.reap(d.look, d.full); {
-	case err == nil:
-		d.advance()
-	case !errors.Is(err, context.Canceled):
-		d.broken = err
+	panic("BUG: the slot of a group is not free when the group is to run")
+}
+
+// tick begins what is next where that waited for reads and they have ended.
+func (d *direct) tick() {
+	if d.held && d.broken == nil {
+		d.broken = d.advance()
 	}
 }
 
 func (d *direct) done(int) {
 	d.finished++
-	d.advance()
+	if d.broken == nil {
+		d.broken = d.advance()
+	}
 }
 
 // reset stops the readers, whose work for the pass that was given up may lie anywhere.

@@ -18,8 +18,9 @@ type queuedFile struct {
 	*file
 	// refuse says of the n-th read that it is not begun, empty that it is begun and not completed; n is counted from 1.
 	refuse, empty func(n int) bool
-	// open counts queues, begun reads that were begun.
+	// open counts queues, begun reads that were begun, mostBytes what was under way at once.
 	open, begun int
+	mostBytes   int64
 }
 
 func (f *queuedFile) ReadBulk(ctx context.Context, p []byte, off int64) error {
@@ -54,6 +55,11 @@ func (q *queuedReads) Begin(number int, p []byte, off int64) bool {
 	}
 	q.reads[number] = queuedRead{p, off, q.file.empty != nil && q.file.empty(q.file.begun)}
 	q.order = append(q.order, number)
+	var bytes int64
+	for _, number := range q.order {
+		bytes += int64(len(q.reads[number].into))
+	}
+	q.file.mostBytes = max(q.file.mostBytes, bytes)
 	return true
 }
 
@@ -145,6 +151,31 @@ func TestQueuedReads(t *testing.T) {
 					t.Errorf("%d bytes are left", left)
 				}
 			})
+		}
+	}
+}
+
+// TestBatches: no more is under way than half the ring, or one visit, and the few reads of the batch before that are left.
+func TestBatches(t *testing.T) {
+	dev := newCPU(t)
+	l, src := queuedNetwork(t, dev)
+	for _, slots := range []int{2, 3, 4, 6} {
+		for _, size := range []int64{4096, 64 << 10} {
+			made := mustPlan(t, l, plan.Options{Mode: plan.Page, Slots: slots})
+			src.mostBytes = 0
+			p := newPager(t, dev, Options{queuedBytes: size})
+			for range 3 {
+				if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			most := made.RingBytes / 2
+			for i := range made.Groups {
+				most = max(most, made.Groups[i].SlotBytes)
+			}
+			if most += min(mostLow*size, most/lowShare); src.mostBytes > most {
+				t.Errorf("%d slots, reads of %d bytes: %d are under way, more than %d", slots, size, src.mostBytes, most)
+			}
 		}
 	}
 }
