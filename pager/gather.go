@@ -152,6 +152,16 @@ type row struct {
 	at     int64
 }
 
+// read reads the row. A panic of its source must not end the process.
+func (x *row) read() (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = Panicked(v)
+		}
+	}()
+	return x.source.ReadAt(x.ctx, x.into, x.at)
+}
+
 // rowReaders read rows with several goroutines, which wait for the next ones in between.
 type rowReaders struct {
 	work    chan row
@@ -170,7 +180,7 @@ func (r *rowReaders) begin(n int) {
 	for range n {
 		r.ended.Go(func() {
 			for x := range r.work {
-				if err := x.source.ReadAt(x.ctx, x.into, x.at); err != nil {
+				if err := x.read(); err != nil {
 					r.mu.Lock()
 					if r.err == nil {
 						r.err = err

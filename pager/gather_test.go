@@ -150,15 +150,17 @@ func TestRowsThatAreNotThere(t *testing.T) {
 			t.Errorf("index %d: %v with rows, %v with the table", id, paged, whole)
 		}
 	}
-	src.file.failAt = <-src.reads + 3
-	src.reads <- src.failAt - 3
-	err := p.Pass(t.Context(), made, spoken(l, 1))
-	var group *GroupError
-	if !errors.As(err, &group) || !errors.Is(err, errDisk) || group.Step != "load" {
-		t.Errorf("a row cannot be read: %v", err)
-	}
-	if err := p.Pass(t.Context(), made, spoken(l, 1)); err != nil {
-		t.Errorf("afterwards: %v", err)
+	for _, src.panics = range []bool{false, true} {
+		src.failAt = <-src.reads + 3
+		src.reads <- src.failAt - 3
+		err := p.Pass(t.Context(), made, spoken(l, 1))
+		var group *GroupError
+		if !errors.As(err, &group) || !errors.Is(err, errDisk) || group.Step != "load" {
+			t.Errorf("a row cannot be read: %v", err)
+		}
+		if err := p.Pass(t.Context(), made, spoken(l, 1)); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
 	}
 }
 

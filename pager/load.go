@@ -184,6 +184,11 @@ func (r *reader) request(v *visit, list []piece) bool {
 
 // read reads one piece and counts it.
 func (r *reader) read(p piece) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.fail(&GroupError{p.visit.path, "load", Panicked(v)})
+		}
+	}()
 	if err := r.fill(p); err != nil {
 		r.fail(err)
 		return

@@ -15,8 +15,6 @@ package pager
 
 import (
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -191,30 +189,12 @@ func (e *OpError) Error() string {
 // Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// A PanicError is what an op, an observer or an IO panicked with: an op of an embedder's may, and bugs do. The pass is over,
-// and the pager can be used again.
-type PanicError struct {
-	Value any
-	// Stack is the goroutine's that panicked.
-	Stack []byte
-}
-
-// Error says what the panic said, without the stack.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap returns the error that the panic was with, nil where it was with something else.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
+// A PanicError is what an op, an observer, a source or an IO panicked with: one of an embedder's may, and bugs do. The pass
+// is over, and the pager can be used again.
+type PanicError = tensor.PanicError
 
 // Panicked returns the error for what recover returned.
-func Panicked(v any) *PanicError {
-	if known, ok := v.(interface{ Stack() []byte }); ok { // it comes from another goroutine
-		return &PanicError{v, known.Stack()}
-	}
-	return &PanicError{v, debug.Stack()}
-}
+func Panicked(v any) *PanicError { return tensor.Panicked(v) }
 
 // New returns a pager without a plan. The device must outlive it.
 func New(dev device.Device, opts Options) (*Pager, error) {

@@ -26,6 +26,8 @@ type file struct {
 	// reads counts reads; the read numbered failAt (from 1) fails.
 	failAt int
 	reads  chan int
+	// panics has the read panic instead.
+	panics bool
 }
 
 func newFile(n int64) *file {
@@ -46,6 +48,9 @@ func (f *file) ReadAt(ctx context.Context, p []byte, off int64) error {
 	n := <-f.reads + 1
 	f.reads <- n
 	if n == f.failAt {
+		if f.panics {
+			panic(errDisk)
+		}
 		return errDisk
 	}
 	if off < 0 || off > int64(len(f.data)) || copy(p, f.data[off:]) < len(p) {
@@ -263,6 +268,52 @@ func TestReadErrors(t *testing.T) {
 	}
 	if got := inUse(); got != before {
 		t.Errorf("%d bytes are left", got-before)
+	}
+}
+
+// TestReadPanics: a source of an embedder's that panics, on whichever goroutine, ends the pass with an error that names
+// the group, and the pager goes on.
+func TestReadPanics(t *testing.T) {
+	dev := newCPU(t)
+	l, src := network(t, dev, 2, 100, 300, 50, 200, 300)
+	src.panics = true
+	other := plan.Target{Name: "emu", AlignBytes: 256}
+	for _, o := range []plan.Options{
+		{Mode: plan.Page}, {Mode: plan.Resident}, {Mode: plan.Page, Target: other}, {Mode: plan.Resident, Target: other},
+	} {
+		for n := 1; n < 6; n++ {
+			var on device.Device = dev
+			if o.Target == other {
+				on = emulated.New(emulated.Options{MemoryBytes: 1 << 30})
+			}
+			p, made := newPager(t, on, Options{Readers: 1}), mustPlan(t, l, o)
+			src.failAt = <-src.reads + n
+			src.reads <- src.failAt - n
+			var failed error
+			for range 3 {
+				if failed = p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); failed != nil {
+					break
+				}
+			}
+			if failed == nil && (o.Mode == plan.Resident || o.Target == other) { // fewer reads
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
+				continue
+			}
+			var where *GroupError
+			var panicked *PanicError
+			if !errors.As(failed, &panicked) || len(panicked.Stack) == 0 || !errors.Is(failed, errDisk) ||
+				!errors.As(failed, &where) || where.Path == "" || where.Step != "load" {
+				t.Fatalf("%s, read %d: got %v, want the panic and the group", made.Mode, n, failed)
+			}
+			if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {
+				t.Errorf("%s, after read %d panicked: %v", made.Mode, n, err)
+			}
+			if err := p.Close(); err != nil { // it would read ahead
+				t.Error(err)
+			}
+		}
 	}
 }
 

@@ -53,7 +53,7 @@ func (e *OutputError) Error() string { return "output " + e.Output + ": " + e.Ms
 // An OpError says which op of a model failed.
 type OpError = pager.OpError
 
-// A PanicError ends a run in which an op or an observer panicked; it is within the error that names the group.
+// A PanicError ends a run in which an op, a source or an observer panicked; it is within the error that names the group.
 type PanicError = pager.PanicError
 
 // A Session is a model ready to run. It may be shared between goroutines: passes take turns, and where weights are

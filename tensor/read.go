@@ -29,7 +29,7 @@ type Request struct {
 
 // Read fulfils all requests, in pieces of some MiB of which inFlight (0: [DefaultInFlight]) are under way at any time.
 // It returns the first error, which names the extent, after all reads have ended; what the buffers hold is then
-// undefined.
+// undefined. A source that panics is an error, a [PanicError].
 //
 // A request whose offset, length and buffer are multiples of [AlignBytes] is read past the page cache where its source
 // can ([BulkSource]); make it with [Extent.Aligned]. Such a request may reach past the end of its source: the bytes
@@ -129,7 +129,12 @@ func (e *ReadError) Error() string { return e.Extent.String() + ": " + e.Err.Err
 func (e *ReadError) Unwrap() error { return e.Err }
 
 // piece reads the bytes [from, to) of the request.
-func (r *Request) piece(ctx context.Context, from, to int64) error {
+func (r *Request) piece(ctx context.Context, from, to int64) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = Panicked(v)
+		}
+	}()
 	e, into := r.Extent, r.Into[from:to]
 	address := uintptr(unsafe.Pointer(unsafe.SliceData(r.Into)))
 	if (e.Offset|e.Bytes|int64(address))%AlignBytes == 0 {
