@@ -54,7 +54,7 @@ const (
 
 // A ConvSet is the kernels of an instruction set for convolutions in blocks. There is always one, in Go.
 type ConvSet struct {
-	// Name is "avx512", "avx2" or "go".
+	// Name is "avx512", "avx2", "neon" or "go".
 	Name string
 	// Pixels and Columns are the size of the largest tile: 16 or 32 columns.
 	Pixels, Columns int
@@ -117,15 +117,4 @@ func (s *ConvSet) SumWide(x []float32, sums *[16]float64) {
 }
 
 // ConvSets returns the sets that the processor can run, the fastest first.
-func ConvSets() []*ConvSet {
-	var sets []*ConvSet
-	for _, s := range All() {
-		switch s.Name {
-		case "avx512":
-			sets = append(sets, conv512)
-		case "avx2":
-			sets = append(sets, conv256)
-		}
-	}
-	return append(sets, convGo)
-}
+func ConvSets() []*ConvSet { return append(fastConvSets(), convGo) }

@@ -2,6 +2,20 @@
 
 package kernel
 
+// fastConvSets returns the sets in assembly that the processor can run.
+func fastConvSets() []*ConvSet {
+	var sets []*ConvSet
+	for _, s := range All() {
+		switch s {
+		case avx512:
+			sets = append(sets, conv512)
+		case avx2:
+			sets = append(sets, conv256)
+		}
+	}
+	return sets
+}
+
 var conv512 = &ConvSet{
 	Name: "avx512", Pixels: 14, Columns: 32, Vectors: avx512,
 	wide: []convFunc{

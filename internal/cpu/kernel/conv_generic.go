@@ -1,6 +1,6 @@
-//go:build !amd64 || noasm
+//go:build (!amd64 && !arm64) || noasm
 
 package kernel
 
-// There is no assembly for this build: All returns nothing.
-var conv512, conv256 *ConvSet
+// fastConvSets returns nothing: there is no assembly for this build.
+func fastConvSets() []*ConvSet { return nil }

@@ -24,6 +24,7 @@ var families = map[string]func(*file){
 	"gemm":   gemmFamily,
 	"half":   halfFamily,
 	"vector": vectorFamily,
+	"conv":   convFamily,
 }
 
 func main() {
