@@ -40,7 +40,7 @@ func (p *Plan) layOut() (total, alive int64) {
 	groupOf := groupsOfOps(p.Groups, len(g.Ops))
 	lastOp := max(len(g.Ops)-1, 0)
 	root := p.roots()
-	var live []item
+	live := make([]item, 0, len(g.Ops)+len(g.Inputs))
 	at := make([]int32, len(g.Values)) // in live, from 1
 	for id := range g.Values {
 		v, place := &g.Values[id], &p.Places[id]
@@ -86,12 +86,13 @@ func (p *Plan) layOut() (total, alive int64) {
 		alive = max(alive, now)
 	}
 	total = pack(live, len(g.Ops))
-	offset := make([]int64, len(g.Values))
 	for _, it := range live {
-		offset[it.id] = it.offset
+		p.Places[it.id].Offset = it.offset
 	}
 	for id := range p.Places {
-		p.Places[id].Offset = offset[root[id]]
+		if p.Places[id].Over {
+			p.Places[id].Offset = p.Places[root[id]].Offset
+		}
 	}
 	return total, alive
 }
@@ -195,8 +196,14 @@ type item struct {
 // arena. The items are in another order then.
 func pack(items []item, ops int) int64 {
 	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(b.bytes, a.bytes) })
-	// alive holds, for each op, the items placed so far that are alive there; few at a time.
-	alive := make([][]int32, max(ops, 1)+1)
+	// alive holds, for each op, a list of the items placed so far that are alive there; few at a time. An entry is an item
+	// and where the list goes on, from 1.
+	alive := make([]int32, max(ops, 1)+1)
+	spans := 0
+	for k := range items {
+		spans += items[k].last - items[k].first + 1
+	}
+	entries := make([][2]int32, 0, spans)
 	seen := make([]int32, len(items))
 	var near []int32
 	var total int64
@@ -204,8 +211,8 @@ func pack(items []item, ops int) int64 {
 		it := &items[k]
 		near = near[:0]
 		for op := it.first; op <= it.last; op++ {
-			for _, other := range alive[op] {
-				if seen[other] != int32(k)+1 {
+			for at := alive[op]; at > 0; at = entries[at-1][1] {
+				if other := entries[at-1][0]; seen[other] != int32(k)+1 {
 					seen[other] = int32(k) + 1
 					near = append(near, other)
 				}
@@ -228,7 +235,8 @@ func pack(items []item, ops int) int64 {
 		it.offset = best
 		total = max(total, best+it.bytes)
 		for op := it.first; op <= it.last; op++ {
-			alive[op] = append(alive[op], int32(k))
+			entries = append(entries, [2]int32{int32(k), alive[op]})
+			alive[op] = int32(len(entries))
 		}
 	}
 	return total

@@ -46,7 +46,7 @@ func BenchmarkPlan(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					if len(p.Groups) < 1000 {
+					if len(p.Groups) < 1000 && o.Instances == 0 { // for micro-batches neighbours are merged
 						b.Fatalf("%d groups", len(p.Groups))
 					}
 				}

@@ -31,6 +31,13 @@ type draft struct {
 	// kept are the plans that keep everything, keptBytes what the smallest takes, once they were made.
 	kept      []*Plan
 	keptBytes int64
+	// merges, parts and waiting are the drafts made of this one: with neighbouring groups merged and with weights split, by
+	// the most bytes of each, and with as many activations in host memory as can be; nil where that cannot be.
+	merges, parts map[int64]*draft
+	waiting       *draft
+	hasWaiting    bool
+	// seconds is what each op takes.
+	seconds []float64
 	// leanest is the draft that takes the least memory, once it was looked for.
 	leanest *draft
 	// saving is the draft in which only rows of embeddings are brought, once it was looked for.
@@ -47,19 +54,21 @@ type draft struct {
 	paged  []int
 }
 
-// newDraft places what does not depend on where weights are.
-func newDraft(l *layers.Lowered, groups []Group, o Options) *draft {
-	d := &draft{o: o, l: l, groups: groups}
+// newDraft places what does not depend on where weights are. Seconds is what each op takes, nil if that is not known yet.
+func newDraft(l *layers.Lowered, groups []Group, o Options, seconds []float64) *draft {
+	d := &draft{o: o, l: l, groups: groups, seconds: seconds}
 	g := d.l.Graph
 	d.base = Plan{Mode: o.Mode, Target: o.Target, Lowered: l, Instances: o.Instances, Groups: groups, mostHostBytes: o.HostBytes}
 	d.base.ActivationBytes = d.base.activations()
 	for i := range l.Steps {
 		d.base.WorkBytes = max(d.base.WorkBytes, alignUp(l.Steps[i].WorkBytes, o.Target.AlignBytes))
 	}
-	seconds := o.Rates.graphSeconds(l, o.Ops)
-	d.gather(seconds)
+	if d.seconds == nil {
+		d.seconds = o.Rates.graphSeconds(l, o.Ops)
+	}
+	d.gather(d.seconds)
 	for i := range groups {
-		for _, s := range seconds[groups[i].First:groups[i].End] {
+		for _, s := range d.seconds[groups[i].First:groups[i].End] {
 			groups[i].Seconds += s
 		}
 		groups[i].Seconds += d.copies(&groups[i])
@@ -139,6 +148,50 @@ func (d *draft) copies(group *Group) float64 {
 	return seconds
 }
 
+// again returns one of the groups for a draft in which it has the same ops. What was found out about its slot stays known.
+func (d *draft) again(k int) Group {
+	group := d.groups[k]
+	if !group.whole() {
+		return d.union(k, k)
+	}
+	group.Inputs, group.Outputs, group.SwapIn, group.SwapOut, group.Seconds = nil, nil, nil, nil, 0
+	return group
+}
+
+// whole reports whether the group's parts are all that its ops read of weights: none stays, or is brought by rows.
+func (g *Group) whole() bool {
+	bytes := g.WeightBytes
+	for _, p := range g.Parts {
+		bytes -= p.High - p.Low
+	}
+	return bytes == 0 && !g.Rows
+}
+
+// union returns neighbouring groups as one.
+func (d *draft) union(first, last int) Group {
+	group := Group{Path: d.groups[first].Path, First: d.groups[first].First, End: d.groups[last].End}
+	if last == first {
+		group.FirstRow, group.EndRow = d.groups[first].FirstRow, d.groups[first].EndRow
+	}
+	for k := first + 1; k <= last; k++ {
+		group.Path = commonPath(group.Path, d.groups[k].Path)
+	}
+	for k := first; k <= last; k++ {
+		if d.groups[k].whole() {
+			for _, p := range d.groups[k].Parts {
+				group.Parts = append(group.Parts, Part{Value: p.Value, Low: p.Low, High: p.High})
+			}
+			continue
+		}
+		for op := d.groups[k].First; op < d.groups[k].End; op++ {
+			group.Parts = append(group.Parts, opParts(d.l.Graph, &d.l.Graph.Ops[op])...)
+		}
+	}
+	one := []Group{group}
+	count(d.l.Graph, one)
+	return one[0]
+}
+
 // stay adds parts to what always stays, and takes them out of the groups.
 func (d *draft) stay(parts []Part) {
 	d.always = union(slices.Concat(d.always, parts))
@@ -166,7 +219,7 @@ func (d *draft) stay(parts []Part) {
 // with returns the draft with further parts that always stay.
 func (d *draft) with(parts []Part) *draft {
 	e := *d
-	e.kept, e.saving = nil, nil
+	e.kept, e.saving, e.merges, e.parts, e.waiting, e.hasWaiting = nil, nil, nil, nil, nil, false
 	e.groups = slices.Clone(d.groups)
 	e.stages, e.visits, e.paged, e.shares, e.sim = nil, nil, nil, nil, simulation{}
 	e.stay(parts)

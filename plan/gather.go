@@ -112,7 +112,7 @@ func (d *draft) thrifty() *draft {
 	count(&out, groups)
 	o := d.o
 	o.tables = tables
-	d.saving = newDraft(l, groups, o)
+	d.saving = newDraft(l, groups, o, nil)
 	d.saving.saving = d.saving
 	return d.saving
 }

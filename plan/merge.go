@@ -10,6 +10,18 @@ import (
 // first between which most is alive: what micro-batches leave there is held for each of them, and within a group for one
 // at a time. It returns nil where nothing is to be merged, or groups are cut as the user said.
 func (d *draft) merged(mostBytes int64) *draft {
+	e, made := d.merges[mostBytes]
+	if !made {
+		e = d.makeMerged(mostBytes)
+		if d.merges == nil {
+			d.merges = make(map[int64]*draft)
+		}
+		d.merges[mostBytes] = e
+	}
+	return e
+}
+
+func (d *draft) makeMerged(mostBytes int64) *draft {
 	if d.o.asGiven || d.o.Instances < 2 || d.o.Mode == Chunk || d.o.MaxGroup.Unit != Unset || len(d.groups) < 2 {
 		return nil
 	}
@@ -40,20 +52,13 @@ func (d *draft) merged(mostBytes int64) *draft {
 	}
 	var groups []Group
 	for i := 0; i < n; i = last[i] + 1 {
-		group := Group{Path: d.groups[i].Path, First: d.groups[i].First, End: d.groups[last[i]].End}
 		if last[i] == i {
-			group.FirstRow, group.EndRow = d.groups[i].FirstRow, d.groups[i].EndRow
+			groups = append(groups, d.again(i))
+		} else {
+			groups = append(groups, d.union(i, last[i]))
 		}
-		for k := i; k <= last[i]; k++ {
-			group.Path = commonPath(group.Path, d.groups[k].Path)
-		}
-		for op := group.First; op < group.End; op++ {
-			group.Parts = append(group.Parts, opParts(d.l.Graph, &d.l.Graph.Ops[op])...)
-		}
-		groups = append(groups, group)
 	}
-	count(d.l.Graph, groups)
-	e := newDraft(d.l, groups, d.o)
+	e := newDraft(d.l, groups, d.o, d.seconds)
 	e.stay(d.always)
 	e.whole, e.joined, e.base.SplitBytes = true, true, d.base.SplitBytes
 	return e

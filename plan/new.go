@@ -24,7 +24,7 @@ func New(l *layers.Lowered, o Options) (*Plan, error) {
 	if err := check(l.Graph); err != nil {
 		return nil, err
 	}
-	d := newDraft(l, cut(l.Graph, o.MaxGroup), o)
+	d := newDraft(l, cut(l.Graph, o.MaxGroup), o, nil)
 	p := d.like()
 	if p == nil {
 		var err error

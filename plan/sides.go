@@ -108,7 +108,7 @@ func (d *draft) side(
 	if err != nil {
 		return nil, err
 	}
-	e := newDraft(lowered, d.groupsOf(s.Whole[side], side == 1, onHost), o)
+	e := newDraft(lowered, d.groupsOf(s.Whole[side], side == 1, onHost), o, nil)
 	e.whole = true
 	return e, nil
 }

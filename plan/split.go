@@ -114,6 +114,18 @@ func (d *draft) finestSplit() (bytes, largest int64) {
 
 // split returns the draft in which weights of more than the given bytes are computed by rows; nil where that cannot be.
 func (d *draft) split(mostBytes int64) *draft {
+	e, made := d.parts[mostBytes]
+	if !made {
+		e = d.makeSplit(mostBytes)
+		if d.parts == nil {
+			d.parts = make(map[int64]*draft)
+		}
+		d.parts[mostBytes] = e
+	}
+	return e
+}
+
+func (d *draft) makeSplit(mostBytes int64) *draft {
 	if d.o.Lower == nil || d.whole {
 		return nil
 	}
@@ -126,7 +138,7 @@ func (d *draft) split(mostBytes int64) *draft {
 		return nil
 	}
 	groups, origin := cutParts(d.groups, g, from, mostBytes)
-	e := newDraft(lowered, groups, d.o)
+	e := newDraft(lowered, groups, d.o, nil)
 	e.whole, e.origin = true, origin
 	e.base.SplitBytes = mostBytes
 	return e

@@ -21,6 +21,7 @@ type wait struct {
 	// held is what it takes meanwhile, freed what it takes in the two groups besides, where each has one instance's bytes
 	// only while that instance passes.
 	held, freed int64
+	chosen      bool
 }
 
 // swapped returns the draft in which idle activations wait in host memory until the others take no more than
@@ -30,22 +31,26 @@ func (d *draft) swapped(targetBytes int64) *draft {
 	if d.o.Target.Direct {
 		return nil
 	}
+	if targetBytes > 0 {
+		return d.makeSwapped(targetBytes)
+	}
+	if !d.hasWaiting {
+		d.waiting, d.hasWaiting = d.makeSwapped(0), true
+	}
+	return d.waiting
+}
+
+func (d *draft) makeSwapped(targetBytes int64) *draft {
 	chosen := d.chooseWaits(targetBytes)
 	if len(chosen) == 0 {
 		return nil
 	}
 	s := &swapper{d: d, groups: make([]Group, len(d.groups))}
-	for i, group := range d.groups {
-		s.groups[i] = Group{
-			Path: group.Path, First: group.First, End: group.End, FirstRow: group.FirstRow, EndRow: group.EndRow,
-		}
-		for k := group.First; k < group.End; k++ {
-			s.groups[i].Parts = append(s.groups[i].Parts, opParts(d.l.Graph, &d.l.Graph.Ops[k])...)
-		}
+	for i := range d.groups {
+		s.groups[i] = d.again(i)
 	}
-	count(d.l.Graph, s.groups)
 	s.rename(chosen)
-	e := newDraft(&layers.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o)
+	e := newDraft(&layers.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o, d.seconds)
 	e.whole, e.origin = true, d.origin
 	e.stay(d.always)
 	e.base.SplitBytes, e.base.SwapBytes = d.base.SplitBytes, s.hostBytes
@@ -57,7 +62,8 @@ func (d *draft) swapped(targetBytes int64) *draft {
 
 // chooseWaits chooses what waits: again and again the largest of what is idle while most is alive.
 func (d *draft) chooseWaits(targetBytes int64) []wait {
-	waits := d.waits()
+	waits := d.waits() // the largest first
+	slices.SortStableFunc(waits, func(a, b wait) int { return cmp.Compare(b.size(), a.size()) })
 	live := d.live()
 	var chosen []wait
 	for len(chosen) < mostSwaps {
@@ -70,20 +76,18 @@ func (d *draft) chooseWaits(targetBytes int64) []wait {
 		if len(live) == 0 || live[at] <= targetBytes {
 			break
 		}
-		best := -1
-		for i := range waits {
-			w := &waits[i]
-			first, last := d.groups[w.from].First, d.groups[w.to].End-1
-			idle := at > d.groups[w.from].End-1 && at < d.groups[w.to].First
-			if gain := w.freed > 0 && at >= first && at <= last; (idle || gain) && (best < 0 || w.size() > waits[best].size()) {
-				best = i
+		best := slices.IndexFunc(waits, func(w wait) bool {
+			if w.chosen {
+				return false
 			}
-		}
+			idle := at > d.groups[w.from].End-1 && at < d.groups[w.to].First
+			return idle || w.freed > 0 && at >= d.groups[w.from].First && at <= d.groups[w.to].End-1
+		})
 		if best < 0 {
 			break
 		}
+		waits[best].chosen = true
 		w := waits[best]
-		waits = slices.Delete(waits, best, best+1)
 		for i := d.groups[w.from].End; i < d.groups[w.to].First; i++ {
 			live[i] -= w.held
 		}
@@ -131,6 +135,9 @@ func (d *draft) waits() []wait {
 	used := make([][]int, len(g.Values)) // groups, in order
 	never := make([]bool, len(g.Values))
 	use := func(id layers.ValueID, group int) {
+		if place := &d.base.Places[id]; place.First < 0 || place.Bytes < leastSwapBytes {
+			return
+		}
 		if n := len(used[id]); n == 0 || used[id][n-1] != group {
 			used[id] = append(used[id], group)
 		}
@@ -161,11 +168,11 @@ func (d *draft) waits() []wait {
 	var list []wait
 	for id := range g.Values {
 		place := &d.base.Places[id]
-		if never[id] || place.First < 0 || place.Bytes < leastSwapBytes {
+		if never[id] || len(used[id]) < 2 {
 			continue
 		}
 		bytes := alignUp(place.Bytes, d.o.Target.AlignBytes)
-		for k, to := range used[id][min(1, len(used[id])):] {
+		for k, to := range used[id][1:] {
 			from := used[id][k]
 			w := wait{value: layers.ValueID(id), from: from, to: to, held: bytes * int64(d.o.Instances)}
 			if d.o.Instances > 1 && len(used[id]) == 2 {
@@ -190,12 +197,23 @@ type swapper struct {
 func (s *swapper) rename(chosen []wait) {
 	d := s.d
 	g := *d.l.Graph
-	g.Values = slices.Clone(g.Values)
+	g.Values = append(make([]layers.Value, 0, len(g.Values)+len(chosen)), g.Values...)
 	g.Ops = slices.Clone(g.Ops)
 	s.g = &g
 	slices.SortFunc(chosen, func(a, b wait) int { return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.from, b.from)) })
 	now := make(map[layers.ValueID]layers.ValueID)
 	fresh := make([]bool, len(g.Ops)) // whose operands are copies
+	readers := make(map[layers.ValueID][]int)
+	for _, w := range chosen {
+		readers[w.value] = nil
+	}
+	for i := range g.Ops {
+		for _, o := range g.Ops[i].In {
+			if list, waits := readers[o.Value]; waits && (len(list) == 0 || list[len(list)-1] != i) {
+				readers[o.Value] = append(list, i)
+			}
+		}
+	}
 	var hosted []item
 	var places [][2]int // in the lists of the groups
 	for k, w := range chosen {
@@ -213,7 +231,10 @@ func (s *swapper) rename(chosen []wait) {
 		out.SwapOut = append(out.SwapOut, Swap{Value: before, Stride: stride})
 		in.SwapIn = append(in.SwapIn, Swap{Value: after, Stride: stride})
 		places = append(places, [2]int{len(out.SwapOut) - 1, len(in.SwapIn) - 1})
-		for i := in.First; i < len(g.Ops); i++ {
+		for _, i := range readers[w.value] {
+			if i < in.First {
+				continue
+			}
 			for o := range g.Ops[i].In {
 				if g.Ops[i].In[o].Value != before {
 					continue
