@@ -52,6 +52,9 @@ func (w *rewriting) asLinear(op *Op) (Op, bool) {
 		return linear, true
 	}
 	y := op.In[1].Layout
+	for len(y.Shape) > 2 && (y.Shape[0] == 1 || y.Strides[0] == 0) { // the same for every matrix of the batch
+		y = tensor.Layout{Shape: y.Shape[1:], Strides: y.Strides[1:], Offset: y.Offset}
+	}
 	if len(y.Shape) != 2 || operandAt(op, 2).Value != NoValue || op.Attrs.Float("alpha") != 1 {
 		return linear, false
 	}

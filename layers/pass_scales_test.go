@@ -93,6 +93,12 @@ var scaledForms = map[string]struct {
 		y := s.op("matmul", product, s.x(6, scaledDepth), s.wide(transposed(s.bytes(scaledRows, scaledDepth))))
 		return s.op("mul", nil, y, along(s.vector(scaledRows), 1, 6, scaledRows))
 	}, "linear", true},
+	"a batch times one weight": {func(s scaledSketch) layers.Operand {
+		w := s.wide(s.bytes(scaledRows, scaledDepth))
+		w = view(w, 0, []int{2, scaledDepth, scaledRows}, []int{0, 1, scaledDepth})
+		x := view(s.x(3, 2, scaledDepth), 0, []int{2, 3, scaledDepth}, []int{scaledDepth, 2 * scaledDepth, 1})
+		return s.op("mul", nil, s.op("matmul", product, x, w), along(s.vector(scaledRows), 2, 2, 3, scaledRows))
+	}, "linear", true},
 	"one scale for all": {func(s scaledSketch) layers.Operand {
 		y := s.op("linear", nil, s.x(6, scaledDepth), s.wide(s.bytes(scaledRows, scaledDepth)))
 		return s.op("mul", nil, y, view(s.vector(3), 1, []int{6, scaledRows}, []int{0, 0}))

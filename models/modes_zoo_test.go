@@ -25,7 +25,7 @@ import (
 // precision, tied weights, modules called twice, branches, states, and inputs of several kinds.
 var modeModels = []string{
 	"extra/twice", "hf/gpt2", "extra/cond",
-	"extra/tied", "extra/buffer_mutation", "extra/bfloat16", "extra/float16", "extra/symbolic_out", "extra/dict_out",
+	"extra/int8", "extra/int8_bfloat16", "extra/tied", "extra/buffer_mutation", "extra/bfloat16", "extra/float16", "extra/symbolic_out", "extra/dict_out",
 	"nn/lstm", "nn/gru", "hf/bert_mask", "hf/llama", "hf/t5", "tv/mobilenet_v2", "tv/resnet18", "diff/dit",
 }
 

@@ -26,7 +26,7 @@ func (g *gemmCall[T]) fewWidth() int {
 	if depth := g.set.AcrossDepth(e, g.m); depth == 0 || g.k%depth != 0 || blockK%depth != 0 {
 		return 0
 	}
-	return g.set.Lanes
+	return g.set.AcrossColumns(e, g.m)
 }
 
 // acrossElement returns what a dtype is to kernels that turn columns in registers.
@@ -36,6 +36,8 @@ func acrossElement(d tensor.DType) (simd.Element, bool) {
 		return simd.Float32, true
 	case tensor.BFloat16:
 		return simd.Pairs, true
+	case tensor.Int8:
+		return simd.Int8, true
 	}
 	return 0, false
 }

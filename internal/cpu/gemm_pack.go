@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"encoding/binary"
+
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
 )
@@ -29,6 +31,8 @@ func elementOf(d tensor.DType) (simd.Element, bool) {
 		return simd.BFloat16, true
 	case tensor.Float16:
 		return simd.Float16, true
+	case tensor.Int8:
+		return simd.Int8, true
 	}
 	return 0, false
 }
@@ -113,10 +117,10 @@ func (m *matrix[T]) pack(dst []T, width, from, to, k0, k1 int) {
 		lines := min(width, to-l)
 		clearTail(group, width, lines, n)
 		switch {
-		case m.set != nil && m.dtype != tensor.Int8 && m.line == 1 && lines == m.set.Columns && width == lines && m.step >= 0:
+		case m.set != nil && m.line == 1 && lines == m.set.Columns && width == lines && m.step >= 0:
 			e, _ := elementOf(m.dtype)
 			m.set.Widen(e, n, m.data[(m.offset+l+k0*m.step)*e.Bytes():], m.step*e.Bytes(), singles(group))
-		case m.set != nil && m.dtype != tensor.Int8 && m.step == 1 && m.line >= 0:
+		case m.set != nil && m.step == 1 && m.line >= 0:
 			m.transpose(group, width, l, lines, k0, k1)
 		case m.line == 1 && lines == width && m.dtype == realDType[T]():
 			src := elements[T](view{data: m.data})
@@ -159,9 +163,12 @@ func (m *matrix[T]) transpose(group []T, width, l, lines, k0, k1 int) {
 	at := m.offset + l*m.line + k0
 	r := 0
 	for ; r+8 <= lines; r += 8 {
-		if e == simd.Float32 {
+		switch e {
+		case simd.Float32:
 			m.set.Transpose(n/8, elements[float32](view{data: m.data})[at+r*m.line:], m.line, to[r:], width)
-		} else {
+		case simd.Int8:
+			m.set.TransposeInt8(n/8, elements[int8](view{data: m.data})[at+r*m.line:], m.line, to[r:], width)
+		default:
 			m.set.TransposeHalf(e, n/8, elements[uint16](view{data: m.data})[at+r*m.line:], m.line, to[r:], width)
 		}
 	}
@@ -240,7 +247,11 @@ func (p *panelPacker) Run(from, to int) {
 			p.m.packPairs(elements[uint32](view{data: dst}), width, l, lines, 0, p.k)
 			continue
 		}
-		if size == 2 {
+		switch size {
+		case 1:
+			p.bytes(dst, width, l, lines)
+			continue
+		case 2:
 			p.words(elements[uint16](view{data: dst}), width, l, lines)
 			continue
 		}
@@ -321,6 +332,59 @@ func (p *panelPacker) words(dst []uint16, width, l, lines int) {
 		for k := from; k < p.k; k++ {
 			dst[k*width+i] = src[at+i*m.line+k*m.step]
 		}
+	}
+}
+
+// bytes packs a panel of int8.
+func (p *panelPacker) bytes(dst []byte, width, l, lines int) {
+	m := &p.m
+	at := m.offset + l*m.line
+	if m.line == 1 {
+		for k := range p.k {
+			copy(dst[k*width:][:lines], m.data[at+k*m.step:])
+		}
+		return
+	}
+	r, whole := 0, 0
+	if m.step == 1 && m.line >= 0 {
+		whole = p.k &^ 7
+		for ; r+8 <= lines; r += 8 {
+			for k := 0; k < whole; k += 8 {
+				transposeBytes(dst[k*width+r:], width, m.data[at+r*m.line+k:], m.line)
+			}
+		}
+	}
+	for i := range lines {
+		from := 0
+		if i < r {
+			from = whole
+		}
+		for k := from; k < p.k; k++ {
+			dst[k*width+i] = m.data[at+i*m.line+k*m.step]
+		}
+	}
+}
+
+// transposeBytes writes 8 rows of 8 bytes, lds bytes apart, as columns: squares of one byte, of two by two and of four by
+// four change places.
+func transposeBytes(dst []byte, ldd int, src []byte, lds int) {
+	var x [8]uint64
+	for i := range x {
+		x[i] = binary.LittleEndian.Uint64(src[i*lds:])
+	}
+	for _, s := range [3]struct {
+		apart, bits int
+		low         uint64
+	}{{4, 32, 1<<32 - 1}, {2, 16, 0x0000ffff0000ffff}, {1, 8, 0x00ff00ff00ff00ff}} {
+		for i := range x {
+			if j := i + s.apart; i&s.apart == 0 {
+				change := (x[i]>>s.bits ^ x[j]) & s.low
+				x[i], x[j] = x[i]^change<<s.bits, x[j]^change
+			}
+		}
+	}
+	for i, v := range x {
+		binary.LittleEndian.PutUint64(dst[i*ldd:], v)
 	}
 }
 

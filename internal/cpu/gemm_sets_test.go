@@ -57,6 +57,12 @@ func strided(rng *rand.Rand, d tensor.DType, shape ...int) view {
 	for i := range values {
 		values[i] = rng.Float64()*2 - 1
 	}
+	if d == tensor.Int8 {
+		for i, x := range values {
+			v.data[i] = byte(int8(math.Round(127 * x)))
+		}
+		return v
+	}
 	storeReal(view{data: v.data, dtype: d}, 0, values)
 	return v
 }
@@ -175,7 +181,16 @@ func TestLinearOfAnyLayout(t *testing.T) {
 					attrs["act"] = "relu"
 					in = append(in, strided(rng, d, b, m, n))
 				}
-				what := fmt.Sprintf("%v [%d %d %d]·[%d %d] %v %v", d, b, m, k, n, k, x.layout.Strides, w.layout.Strides)
+				scales := view{}
+				if rng.IntN(3) == 0 { // a weight of int8
+					w, scales = strided(rng, tensor.Int8, n, k), strided(rng, d, n)
+					for len(in) < 4 {
+						in = append(in, view{})
+					}
+					in[1] = w
+					in = append(in, scales)
+				}
+				what := fmt.Sprintf("%v [%d %d %d]·%v [%d %d] %v %v", d, b, m, k, w.dtype, n, k, x.layout.Strides, w.layout.Strides)
 				out := runKind(t, pool, "linear", attrs, emptyView(d, b, m, n), in...)
 				again := runKind(t, alone[name], "linear", attrs, emptyView(d, b, m, n), in...)
 				if !bytes.Equal(out.data, again.data) {
@@ -188,16 +203,19 @@ func TestLinearOfAnyLayout(t *testing.T) {
 				}
 				for range 200 {
 					bi, i, j := rng.IntN(b), rng.IntN(m), rng.IntN(n)
-					want, size := 0.0, 0.0
+					want, size, scale := 0.0, 0.0, 1.0
 					if !bias.absent() {
 						want = valueAt(bias, j)
 					}
+					if !scales.absent() {
+						scale = valueAt(scales, j)
+					}
 					for q := range k {
-						p := valueAt(x, bi, i, q) * valueAt(w, j, q)
+						p := valueAt(x, bi, i, q) * valueAt(w, j, q) * scale
 						want += p
 						size += math.Abs(p)
 					}
-					if len(in) > 3 {
+					if len(in) > 3 && !in[3].absent() {
 						want = max(want, 0) + valueAt(in[3], bi, i, j)
 					}
 					nearSum(t, fmt.Sprintf("%s: [%d %d %d]", what, bi, i, j), d, valueAt(out, bi, i, j), want, size)
@@ -264,29 +282,38 @@ func TestRowsDoNotDependOnTheirNumber(t *testing.T) {
 			rowsDoNotDependOnTheirNumber(t, name, pool, x, w)
 			w.layout.Strides = []int{1, 201}
 			rowsDoNotDependOnTheirNumber(t, name, pool, x, w)
+			// Weights of int8, of a depth that is turned in registers; few rows of them too.
+			for _, n := range []int{75, 201} {
+				w = strided(rng, tensor.Int8, n, 576)
+				x = strided(rng, d, m, 576)
+				for _, strides := range [][]int{{576, 1}, {1, n}} {
+					w.layout = tensor.Layout{Shape: w.shape(), Strides: strides}
+					rowsDoNotDependOnTheirNumber(t, name, pool, x, w, view{}, strided(rng, d, n))
+				}
+			}
 		}
 	}
 }
 
-func rowsDoNotDependOnTheirNumber(t *testing.T, name string, pool *Pool, x, w view) {
+func rowsDoNotDependOnTheirNumber(t *testing.T, name string, pool *Pool, x, w view, more ...view) {
 	t.Helper()
 	d, m, n := x.dtype, x.shape()[0], w.shape()[0]
-	all := runKind(t, pool, "linear", nil, emptyView(d, m, n), x, w, view{})
+	all := runKind(t, pool, "linear", nil, emptyView(d, m, n), append([]view{x, w, {}}, more...)...)
 	size := n * d.Size()
 	counts := []int{1, 2, 3, 4, 5, 8, 9, 14, 16, 29, 57}
 	if trials(2) == 1 {
 		counts = []int{3, 5, 29}
 	}
 	for _, some := range counts {
-		if d == tensor.BFloat16 && pool.set != nil && pool.set.HasUnit() && some < unitLeastRows {
+		if d == tensor.BFloat16 && w.dtype == d && pool.set != nil && pool.set.HasUnit() && some < unitLeastRows {
 			continue // a matrix unit adds in another order
 		}
 		for row := 0; row+some <= m; row += some {
 			part := x
 			part.layout.Shape = tensor.Shape{some, x.shape()[1]}
 			part.layout.Offset += row * x.layout.Strides[0]
-			for _, weight := range []view{w, packedView(t, pool, "linear", nil, all, part, w)} {
-				got := runKind(t, pool, "linear", nil, emptyView(d, some, n), part, weight, view{})
+			for _, weight := range []view{w, packedView(t, pool, "linear", nil, all, append([]view{part, w, {}}, more...)...)} {
+				got := runKind(t, pool, "linear", nil, emptyView(d, some, n), append([]view{part, weight, {}}, more...)...)
 				if !bytes.Equal(got.data, all.data[row*size:][:some*size]) {
 					t.Fatalf("%s: %v: %d rows from %d on have other bits, packed %v", name, d, some, row, weight.packed)
 				}

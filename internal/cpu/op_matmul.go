@@ -57,7 +57,7 @@ func matmulWork(threads int, in, out []layers.Spec, a layers.Attrs) int64 {
 func matmulPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
 	y := in[1].Shape
 	r := len(y)
-	if volume(y[:r-2]) != 1 {
+	if volume(y[:r-2]) != 1 || !isReal(in[0].DType) {
 		return nil
 	}
 	return panelPacks(y[r-1], y[r-2], r-1, in[1].DType, rounds(a))

@@ -289,6 +289,48 @@ class DataDependent(nn.Module):
         return y.index_select(0, rows)
 
 
+class Int8Linear(nn.Module):
+    """A linear layer whose weight is int8, with a scale for each output, in the ways in which programs write it."""
+
+    def __init__(self, inputs, outputs, form, d):
+        super().__init__()
+        self.form = form
+        weight = (torch.randn(outputs, inputs) * 40).round().clamp(-127, 127).to(torch.int8)
+        self.register_buffer("weight", weight.t().contiguous() if form.endswith("in_out") else weight)
+        self.register_buffer("scales", ((torch.rand(outputs) + 0.5) / 40 / inputs**0.5).to(d))
+        self.bias = None if form in ("sums", "packed") else nn.Parameter(torch.zeros(outputs, dtype=d))
+
+    def forward(self, x):
+        if self.form == "sums":
+            return F.linear(x, self.weight.to(x.dtype)) * self.scales
+        if self.form == "sums_in_out":
+            return x @ self.weight.to(x.dtype) * self.scales + self.bias
+        if self.form == "weight":
+            return F.linear(x, self.weight.to(x.dtype) * self.scales[:, None], self.bias)
+        if self.form == "weight_in_out":
+            flat = x.reshape(-1, x.shape[-1])
+            return torch.addmm(self.bias, flat, self.weight.to(x.dtype) * self.scales).view(*x.shape[:-1], -1)
+        return torch.ops.aten._weight_int8pack_mm(x.reshape(-1, x.shape[-1]), self.weight, self.scales).view(*x.shape[:-1], -1)
+
+
+class Int8Weights(nn.Module):
+    """A block of a transformer with weights of int8."""
+
+    def __init__(self, d=torch.float32):
+        super().__init__()
+        self.norm = nn.LayerNorm(64, dtype=d)
+        self.qkv = Int8Linear(64, 192, "weight_in_out", d)
+        self.out = Int8Linear(64, 64, "sums", d)
+        self.up = Int8Linear(64, 96, "weight", d)
+        self.down = Int8Linear(96, 64, "sums_in_out", d)
+        self.head = Int8Linear(64, 32, "packed", d)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return self.head(x + self.down(F.silu(self.up(x))))
+
+
 class Unknown(nn.Module):
     """Two operators that are not provided, in two modules: the error lists both."""
 
@@ -337,6 +379,12 @@ for d in (torch.float64, torch.bfloat16, torch.float16):
         # The halves round at every op, in the decomposed form at more of them.
         return Spec(Small().to(d), [Case((In((2, 3, 9, 9), d),))], f"zoo_extra.Small().to({d})",
                     agree=2e-5 if d == torch.float64 else 2e-2)
+
+for d in (torch.float32, torch.bfloat16):
+    @model("extra", "int8" + ("" if d == torch.float32 else "_" + str(d).removeprefix("torch.")))
+    def spec(d=d):
+        return Spec(Int8Weights(d), [Case((In((2, 5, 64), d),))], f"zoo_extra.Int8Weights({d})",
+                    double=False, agree=2e-5 if d == torch.float32 else 2e-2)
 
 extra("integers", Integers, Case((ids(3, 7, low=-50, high=50), ids(3, 7, low=1, high=9),
                                   ids(3, 7, low=0, high=256, dtype=torch.uint8))))

@@ -34,13 +34,18 @@ const (
 	// Pairs are BFloat16 of which each two rows of a right factor lie as one, element by element side by side. If their
 	// number is odd, there is one more row that is not used.
 	Pairs
+	// Int8 are whole numbers.
+	Int8
 	elements
 )
 
 // Bytes returns the size of an element.
 func (e Element) Bytes() int {
-	if e == Float32 {
+	switch e {
+	case Float32:
 		return 4
+	case Int8:
+		return 1
 	}
 	return 2
 }
@@ -75,9 +80,9 @@ type Panel struct {
 func (s *Set) Fetched(e Element, rows, depth int) int {
 	lines := s.Lanes * e.Bytes() / 16
 	if rows <= 4 {
-		lines *= 2
+		lines = s.Lanes * e.Bytes() / 8
 	}
-	return 64 * lines * (depth / 4)
+	return 64 * max(lines, 1) * (depth / 4)
 }
 
 // Gemm computes c[r][j] = Σ_k a[r][k]·b[k][j] + what mode says, for rows of a tile that is Columns wide. The elements of
@@ -137,6 +142,15 @@ func (s *Set) TransposeHalf(e Element, count int, src []uint16, lds int, dst []f
 		return
 	}
 	transpose8f16(count, from, 2*lds, &dst[0], 4*ldd)
+}
+
+// TransposeInt8 is Transpose of Int8 to float32.
+func (s *Set) TransposeInt8(count int, src []int8, lds int, dst []float32, ldd int) {
+	if count == 0 {
+		return
+	}
+	_, _ = src[7*lds+8*count-1], dst[(8*count-1)*ldd+7]
+	transpose8i8(count, (*byte)(unsafe.Pointer(&src[0])), lds, &dst[0], 4*ldd)
 }
 
 // TransposePairs is Transpose of pairs: those of a row of src lie one behind the other, rows lds elements apart; rows of dst

@@ -58,27 +58,34 @@ func (s *Set) AcrossDepth(e Element, rows int) int {
 	switch {
 	case rows > len(s.across[e]):
 		return 0
-	case e == Pairs:
+	}
+	return 4 / e.Bytes() * s.Lanes
+}
+
+// AcrossColumns returns how many columns Across computes.
+func (s *Set) AcrossColumns(e Element, rows int) int {
+	if e == Int8 && rows <= 2 {
 		return 2 * s.Lanes
 	}
 	return s.Lanes
 }
 
-// Across is Multiply for few rows and Lanes columns of the right factor whose elements lie one behind the other, columns
+// Across is Multiply for few rows and AcrossColumns columns of the right factor whose elements lie one behind the other, columns
 // ldb bytes apart, at any address. Those of bfloat16 are Pairs here. Of each column, what lies ahead bytes further is
 // fetched into the second cache. It gives the bits that Multiply does.
 func (s *Set) Across(
 	e Element, rows, depth int, a []float32, lda int, b []byte, ldb int, c []float32, ldc int, mode Mode, bias []float32,
 	ahead int,
 ) {
-	_, _ = a[(rows-1)*lda+depth-1], c[(rows-1)*ldc+s.Lanes-1]
-	_ = b[(s.Lanes-1)*ldb+depth*e.Bytes()-1]
+	columns := s.AcrossColumns(e, rows)
+	_, _ = a[(rows-1)*lda+depth-1], c[(rows-1)*ldc+columns-1]
+	_ = b[(columns-1)*ldb+depth*e.Bytes()-1]
 	p := &c[0]
 	switch mode {
 	case RowBias:
 		_, p = bias[rows-1], &bias[0]
 	case ColumnBias:
-		_, p = bias[s.Lanes-1], &bias[0]
+		_, p = bias[columns-1], &bias[0]
 	}
 	s.across[e][rows-1](depth, &a[0], 4*lda, &b[0], ldb, &c[0], 4*ldc, int(mode), p, ahead)
 }

@@ -45,7 +45,7 @@ func newModes(t *testing.T, rng *rand.Rand, rows, columns int) *modes {
 func TestFew(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 32))
 	for _, s := range All() {
-		for _, e := range []Element{Float32, Float16, Pairs} {
+		for _, e := range []Element{Float32, Float16, Pairs, Int8} {
 			for rows := 1; rows <= FewRows; rows++ {
 				panels := s.FewPanels(e, rows)
 				for _, depth := range []int{1, 2, 7, 32, 65} {
@@ -82,9 +82,9 @@ func TestFew(t *testing.T) {
 func TestAcross(t *testing.T) {
 	rng := rand.New(rand.NewPCG(33, 34))
 	for _, s := range All() {
-		for _, e := range []Element{Float32, Pairs} {
+		for _, e := range []Element{Float32, Pairs, Int8} {
 			for rows := 1; rows <= FewRows; rows++ {
-				each := s.AcrossDepth(e, rows)
+				each, columns := s.AcrossDepth(e, rows), s.AcrossColumns(e, rows)
 				for _, depth := range []int{each, 3 * each, 256} {
 					lda, ldb := depth+rng.IntN(3), depth+rng.IntN(9)
 					a := guardedFloats(t, rng, (rows-1)*lda+depth)
@@ -92,26 +92,26 @@ func TestAcross(t *testing.T) {
 					if e == Pairs {
 						kind = BFloat16
 					}
-					data, floats := guardedElements(t, rng, kind, (s.Lanes-1)*ldb+depth)
+					data, floats := guardedElements(t, rng, kind, (columns-1)*ldb+depth)
 					panel := make([]float32, depth*s.Columns)
-					for j := range s.Lanes {
+					for j := range columns {
 						for k := range depth {
 							panel[k*s.Columns+j] = floats[j*ldb+k]
 						}
 					}
 					b := &Panel{Data: unsafe.Slice((*byte)(unsafe.Pointer(&panel[0])), 4*len(panel)), Stride: 4 * s.Columns}
-					m := newModes(t, rng, rows, s.Lanes)
+					m := newModes(t, rng, rows, columns)
 					bias := append(slices.Clone(m.bias), make([]float32, s.Columns)...)
 					m.compare(t, s.Name, func(c []float32, mode Mode) {
 						s.Across(e, rows, depth, a, lda, data, ldb*kind.Bytes(), c, m.ldc, mode, m.bias, rng.IntN(1<<20))
 					}, func(c []float32, mode Mode) {
 						wide := make([]float32, rows*s.Columns)
 						for r := range rows {
-							copy(wide[r*s.Columns:][:s.Lanes], c[r*m.ldc:])
+							copy(wide[r*s.Columns:][:columns], c[r*m.ldc:])
 						}
 						s.Multiply(rows, depth, a, lda, b, wide, s.Columns, mode, bias)
 						for r := range rows {
-							copy(c[r*m.ldc:][:s.Lanes], wide[r*s.Columns:])
+							copy(c[r*m.ldc:][:columns], wide[r*s.Columns:])
 						}
 					})
 				}

@@ -43,6 +43,11 @@ func guardedElements(t *testing.T, rng *rand.Rand, e Element, n int) ([]byte, []
 			*(*float32)(unsafe.Pointer(&data[4*i])) = x
 			continue
 		}
+		if e == Int8 {
+			data[i] = byte(rng.IntN(256))
+			floats[i] = float32(int8(data[i]))
+			continue
+		}
 		bits := uint16(math.Float32bits(x) >> 16)
 		if e == Float16 {
 			bits = uint16(rng.IntN(0x3c00)) | uint16(rng.IntN(2))<<15 // below 1, with denormals
@@ -126,7 +131,7 @@ func TestMultiply(t *testing.T) {
 							case ColumnBias:
 								want += bias[j]
 							}
-							if math.Abs(float64(got-want)) > 1e-6 {
+							if math.Abs(float64(got-want)) > 1e-6*max(1, math.Abs(float64(want))) {
 								t.Fatalf("%s, element %d, %d rows, depth %d, mode %d: [%d %d] is %v, want %v",
 									s.Name, e, height, depth, mode, r, j, got, want)
 							}

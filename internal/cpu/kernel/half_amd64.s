@@ -4668,45 +4668,45 @@ TEXT ·across512pairsx1(SB), NOSPLIT, $0-80
 
 loop_across512pairsx1:
 	MOVQ             DX, R8
+	LEAQ             (DX)(SI*1), R9
 	VMOVUPS          (R8), Z30
+	PREFETCHT1       (R9)
 	VMOVUPS          (R8)(BX*1), Z29
+	PREFETCHT1       (R9)(BX*1)
 	VMOVUPS          (R8)(BX*2), Z28
+	PREFETCHT1       (R9)(BX*2)
 	VMOVUPS          (R8)(DI*1), Z27
+	PREFETCHT1       (R9)(DI*1)
 	LEAQ             (R8)(BX*4), R8
+	LEAQ             (R9)(BX*4), R9
 	VMOVUPS          (R8), Z26
+	PREFETCHT1       (R9)
 	VMOVUPS          (R8)(BX*1), Z25
+	PREFETCHT1       (R9)(BX*1)
 	VMOVUPS          (R8)(BX*2), Z24
+	PREFETCHT1       (R9)(BX*2)
 	VMOVUPS          (R8)(DI*1), Z23
+	PREFETCHT1       (R9)(DI*1)
 	LEAQ             (R8)(BX*4), R8
+	LEAQ             (R9)(BX*4), R9
 	VMOVUPS          (R8), Z22
+	PREFETCHT1       (R9)
 	VMOVUPS          (R8)(BX*1), Z21
+	PREFETCHT1       (R9)(BX*1)
 	VMOVUPS          (R8)(BX*2), Z20
+	PREFETCHT1       (R9)(BX*2)
 	VMOVUPS          (R8)(DI*1), Z19
+	PREFETCHT1       (R9)(DI*1)
 	LEAQ             (R8)(BX*4), R8
+	LEAQ             (R9)(BX*4), R9
 	VMOVUPS          (R8), Z18
+	PREFETCHT1       (R9)
 	VMOVUPS          (R8)(BX*1), Z17
+	PREFETCHT1       (R9)(BX*1)
 	VMOVUPS          (R8)(BX*2), Z16
+	PREFETCHT1       (R9)(BX*2)
 	VMOVUPS          (R8)(DI*1), Z15
-	LEAQ             (DX)(SI*1), R8
-	PREFETCHT1       (R8)
-	PREFETCHT1       (R8)(BX*1)
-	PREFETCHT1       (R8)(BX*2)
-	PREFETCHT1       (R8)(DI*1)
-	LEAQ             (R8)(BX*4), R8
-	PREFETCHT1       (R8)
-	PREFETCHT1       (R8)(BX*1)
-	PREFETCHT1       (R8)(BX*2)
-	PREFETCHT1       (R8)(DI*1)
-	LEAQ             (R8)(BX*4), R8
-	PREFETCHT1       (R8)
-	PREFETCHT1       (R8)(BX*1)
-	PREFETCHT1       (R8)(BX*2)
-	PREFETCHT1       (R8)(DI*1)
-	LEAQ             (R8)(BX*4), R8
-	PREFETCHT1       (R8)
-	PREFETCHT1       (R8)(BX*1)
-	PREFETCHT1       (R8)(BX*2)
-	PREFETCHT1       (R8)(DI*1)
+	PREFETCHT1       (R9)(DI*1)
 	VUNPCKLPS        Z29, Z30, Z14
 	VUNPCKHPS        Z29, Z30, Z29
 	VUNPCKLPS        Z27, Z28, Z30
@@ -5358,45 +5358,45 @@ TEXT ·across512pairsx2(SB), NOSPLIT, $0-80
 
 loop_across512pairsx2:
 	MOVQ             BX, R9
+	LEAQ             (BX)(DI*1), R10
 	VMOVUPS          (R9), Z30
+	PREFETCHT1       (R10)
 	VMOVUPS          (R9)(SI*1), Z29
+	PREFETCHT1       (R10)(SI*1)
 	VMOVUPS          (R9)(SI*2), Z28
+	PREFETCHT1       (R10)(SI*2)
 	VMOVUPS          (R9)(R8*1), Z27
+	PREFETCHT1       (R10)(R8*1)
 	LEAQ             (R9)(SI*4), R9
+	LEAQ             (R10)(SI*4), R10
 	VMOVUPS          (R9), Z26
+	PREFETCHT1       (R10)
 	VMOVUPS          (R9)(SI*1), Z25
+	PREFETCHT1       (R10)(SI*1)
 	VMOVUPS          (R9)(SI*2), Z24
+	PREFETCHT1       (R10)(SI*2)
 	VMOVUPS          (R9)(R8*1), Z23
+	PREFETCHT1       (R10)(R8*1)
 	LEAQ             (R9)(SI*4), R9
+	LEAQ             (R10)(SI*4), R10
 	VMOVUPS          (R9), Z22
+	PREFETCHT1       (R10)
 	VMOVUPS          (R9)(SI*1), Z21
+	PREFETCHT1       (R10)(SI*1)
 	VMOVUPS          (R9)(SI*2), Z20
+	PREFETCHT1       (R10)(SI*2)
 	VMOVUPS          (R9)(R8*1), Z19
+	PREFETCHT1       (R10)(R8*1)
 	LEAQ             (R9)(SI*4), R9
+	LEAQ             (R10)(SI*4), R10
 	VMOVUPS          (R9), Z18
+	PREFETCHT1       (R10)
 	VMOVUPS          (R9)(SI*1), Z17
+	PREFETCHT1       (R10)(SI*1)
 	VMOVUPS          (R9)(SI*2), Z16
+	PREFETCHT1       (R10)(SI*2)
 	VMOVUPS          (R9)(R8*1), Z15
-	LEAQ             (BX)(DI*1), R9
-	PREFETCHT1       (R9)
-	PREFETCHT1       (R9)(SI*1)
-	PREFETCHT1       (R9)(SI*2)
-	PREFETCHT1       (R9)(R8*1)
-	LEAQ             (R9)(SI*4), R9
-	PREFETCHT1       (R9)
-	PREFETCHT1       (R9)(SI*1)
-	PREFETCHT1       (R9)(SI*2)
-	PREFETCHT1       (R9)(R8*1)
-	LEAQ             (R9)(SI*4), R9
-	PREFETCHT1       (R9)
-	PREFETCHT1       (R9)(SI*1)
-	PREFETCHT1       (R9)(SI*2)
-	PREFETCHT1       (R9)(R8*1)
-	LEAQ             (R9)(SI*4), R9
-	PREFETCHT1       (R9)
-	PREFETCHT1       (R9)(SI*1)
-	PREFETCHT1       (R9)(SI*2)
-	PREFETCHT1       (R9)(R8*1)
+	PREFETCHT1       (R10)(R8*1)
 	VUNPCKLPS        Z29, Z30, Z14
 	VUNPCKHPS        Z29, Z30, Z29
 	VUNPCKLPS        Z27, Z28, Z30
@@ -6227,45 +6227,45 @@ TEXT ·across512pairsx3(SB), NOSPLIT, $0-80
 
 loop_across512pairsx3:
 	MOVQ             BX, R9
+	LEAQ             (BX)(DI*1), R10
 	VMOVUPS          (R9), Z30
+	PREFETCHT1       (R10)
 	VMOVUPS          (R9)(SI*1), Z29
+	PREFETCHT1       (R10)(SI*1)
 	VMOVUPS          (R9)(SI*2), Z28
+	PREFETCHT1       (R10)(SI*2)
 	VMOVUPS          (R9)(R8*1), Z27
+	PREFETCHT1       (R10)(R8*1)
 	LEAQ             (R9)(SI*4), R9
+	LEAQ             (R10)(SI*4), R10
 	VMOVUPS          (R9), Z26
+	PREFETCHT1       (R10)
 	VMOVUPS          (R9)(SI*1), Z25
+	PREFETCHT1       (R10)(SI*1)
 	VMOVUPS          (R9)(SI*2), Z24
+	PREFETCHT1       (R10)(SI*2)
 	VMOVUPS          (R9)(R8*1), Z23
+	PREFETCHT1       (R10)(R8*1)
 	LEAQ             (R9)(SI*4), R9
+	LEAQ             (R10)(SI*4), R10
 	VMOVUPS          (R9), Z22
+	PREFETCHT1       (R10)
 	VMOVUPS          (R9)(SI*1), Z21
+	PREFETCHT1       (R10)(SI*1)
 	VMOVUPS          (R9)(SI*2), Z20
+	PREFETCHT1       (R10)(SI*2)
 	VMOVUPS          (R9)(R8*1), Z19
+	PREFETCHT1       (R10)(R8*1)
 	LEAQ             (R9)(SI*4), R9
+	LEAQ             (R10)(SI*4), R10
 	VMOVUPS          (R9), Z18
+	PREFETCHT1       (R10)
 	VMOVUPS          (R9)(SI*1), Z17
+	PREFETCHT1       (R10)(SI*1)
 	VMOVUPS          (R9)(SI*2), Z16
+	PREFETCHT1       (R10)(SI*2)
 	VMOVUPS          (R9)(R8*1), Z15
-	LEAQ             (BX)(DI*1), R9
-	PREFETCHT1       (R9)
-	PREFETCHT1       (R9)(SI*1)
-	PREFETCHT1       (R9)(SI*2)
-	PREFETCHT1       (R9)(R8*1)
-	LEAQ             (R9)(SI*4), R9
-	PREFETCHT1       (R9)
-	PREFETCHT1       (R9)(SI*1)
-	PREFETCHT1       (R9)(SI*2)
-	PREFETCHT1       (R9)(R8*1)
-	LEAQ             (R9)(SI*4), R9
-	PREFETCHT1       (R9)
-	PREFETCHT1       (R9)(SI*1)
-	PREFETCHT1       (R9)(SI*2)
-	PREFETCHT1       (R9)(R8*1)
-	LEAQ             (R9)(SI*4), R9
-	PREFETCHT1       (R9)
-	PREFETCHT1       (R9)(SI*1)
-	PREFETCHT1       (R9)(SI*2)
-	PREFETCHT1       (R9)(R8*1)
+	PREFETCHT1       (R10)(R8*1)
 	VUNPCKLPS        Z29, Z30, Z14
 	VUNPCKHPS        Z29, Z30, Z29
 	VUNPCKLPS        Z27, Z28, Z30
@@ -6974,45 +6974,45 @@ TEXT ·across512pairsx4(SB), NOSPLIT, $0-80
 
 loop_across512pairsx4:
 	MOVQ             BX, R10
+	LEAQ             (BX)(DI*1), R11
 	VMOVUPS          (R10), Z30
+	PREFETCHT1       (R11)
 	VMOVUPS          (R10)(SI*1), Z29
+	PREFETCHT1       (R11)(SI*1)
 	VMOVUPS          (R10)(SI*2), Z28
+	PREFETCHT1       (R11)(SI*2)
 	VMOVUPS          (R10)(R9*1), Z27
+	PREFETCHT1       (R11)(R9*1)
 	LEAQ             (R10)(SI*4), R10
+	LEAQ             (R11)(SI*4), R11
 	VMOVUPS          (R10), Z26
+	PREFETCHT1       (R11)
 	VMOVUPS          (R10)(SI*1), Z25
+	PREFETCHT1       (R11)(SI*1)
 	VMOVUPS          (R10)(SI*2), Z24
+	PREFETCHT1       (R11)(SI*2)
 	VMOVUPS          (R10)(R9*1), Z23
+	PREFETCHT1       (R11)(R9*1)
 	LEAQ             (R10)(SI*4), R10
+	LEAQ             (R11)(SI*4), R11
 	VMOVUPS          (R10), Z22
+	PREFETCHT1       (R11)
 	VMOVUPS          (R10)(SI*1), Z21
+	PREFETCHT1       (R11)(SI*1)
 	VMOVUPS          (R10)(SI*2), Z20
+	PREFETCHT1       (R11)(SI*2)
 	VMOVUPS          (R10)(R9*1), Z19
+	PREFETCHT1       (R11)(R9*1)
 	LEAQ             (R10)(SI*4), R10
+	LEAQ             (R11)(SI*4), R11
 	VMOVUPS          (R10), Z18
+	PREFETCHT1       (R11)
 	VMOVUPS          (R10)(SI*1), Z17
+	PREFETCHT1       (R11)(SI*1)
 	VMOVUPS          (R10)(SI*2), Z16
+	PREFETCHT1       (R11)(SI*2)
 	VMOVUPS          (R10)(R9*1), Z15
-	LEAQ             (BX)(DI*1), R10
-	PREFETCHT1       (R10)
-	PREFETCHT1       (R10)(SI*1)
-	PREFETCHT1       (R10)(SI*2)
-	PREFETCHT1       (R10)(R9*1)
-	LEAQ             (R10)(SI*4), R10
-	PREFETCHT1       (R10)
-	PREFETCHT1       (R10)(SI*1)
-	PREFETCHT1       (R10)(SI*2)
-	PREFETCHT1       (R10)(R9*1)
-	LEAQ             (R10)(SI*4), R10
-	PREFETCHT1       (R10)
-	PREFETCHT1       (R10)(SI*1)
-	PREFETCHT1       (R10)(SI*2)
-	PREFETCHT1       (R10)(R9*1)
-	LEAQ             (R10)(SI*4), R10
-	PREFETCHT1       (R10)
-	PREFETCHT1       (R10)(SI*1)
-	PREFETCHT1       (R10)(SI*2)
-	PREFETCHT1       (R10)(R9*1)
+	PREFETCHT1       (R11)(R9*1)
 	VUNPCKLPS        Z29, Z30, Z14
 	VUNPCKHPS        Z29, Z30, Z29
 	VUNPCKLPS        Z27, Z28, Z30
@@ -10264,25 +10264,25 @@ TEXT ·across256pairsx1(SB), NOSPLIT, $0-80
 
 loop_across256pairsx1:
 	MOVQ         DX, R8
+	LEAQ         (DX)(SI*1), R9
 	VMOVUPS      (R8), Y14
+	PREFETCHT1   (R9)
 	VMOVUPS      (R8)(BX*1), Y13
+	PREFETCHT1   (R9)(BX*1)
 	VMOVUPS      (R8)(BX*2), Y12
+	PREFETCHT1   (R9)(BX*2)
 	VMOVUPS      (R8)(DI*1), Y11
+	PREFETCHT1   (R9)(DI*1)
 	LEAQ         (R8)(BX*4), R8
+	LEAQ         (R9)(BX*4), R9
 	VMOVUPS      (R8), Y10
+	PREFETCHT1   (R9)
 	VMOVUPS      (R8)(BX*1), Y9
+	PREFETCHT1   (R9)(BX*1)
 	VMOVUPS      (R8)(BX*2), Y8
+	PREFETCHT1   (R9)(BX*2)
 	VMOVUPS      (R8)(DI*1), Y7
-	LEAQ         (DX)(SI*1), R8
-	PREFETCHT1   (R8)
-	PREFETCHT1   (R8)(BX*1)
-	PREFETCHT1   (R8)(BX*2)
-	PREFETCHT1   (R8)(DI*1)
-	LEAQ         (R8)(BX*4), R8
-	PREFETCHT1   (R8)
-	PREFETCHT1   (R8)(BX*1)
-	PREFETCHT1   (R8)(BX*2)
-	PREFETCHT1   (R8)(DI*1)
+	PREFETCHT1   (R9)(DI*1)
 	VUNPCKLPS    Y13, Y14, Y6
 	VUNPCKHPS    Y13, Y14, Y13
 	VUNPCKLPS    Y11, Y12, Y14
@@ -10692,25 +10692,25 @@ TEXT ·across256pairsx2(SB), NOSPLIT, $0-80
 
 loop_across256pairsx2:
 	MOVQ         BX, R9
+	LEAQ         (BX)(DI*1), R10
 	VMOVUPS      (R9), Y14
+	PREFETCHT1   (R10)
 	VMOVUPS      (R9)(SI*1), Y13
+	PREFETCHT1   (R10)(SI*1)
 	VMOVUPS      (R9)(SI*2), Y12
+	PREFETCHT1   (R10)(SI*2)
 	VMOVUPS      (R9)(R8*1), Y11
+	PREFETCHT1   (R10)(R8*1)
 	LEAQ         (R9)(SI*4), R9
+	LEAQ         (R10)(SI*4), R10
 	VMOVUPS      (R9), Y10
+	PREFETCHT1   (R10)
 	VMOVUPS      (R9)(SI*1), Y9
+	PREFETCHT1   (R10)(SI*1)
 	VMOVUPS      (R9)(SI*2), Y8
+	PREFETCHT1   (R10)(SI*2)
 	VMOVUPS      (R9)(R8*1), Y7
-	LEAQ         (BX)(DI*1), R9
-	PREFETCHT1   (R9)
-	PREFETCHT1   (R9)(SI*1)
-	PREFETCHT1   (R9)(SI*2)
-	PREFETCHT1   (R9)(R8*1)
-	LEAQ         (R9)(SI*4), R9
-	PREFETCHT1   (R9)
-	PREFETCHT1   (R9)(SI*1)
-	PREFETCHT1   (R9)(SI*2)
-	PREFETCHT1   (R9)(R8*1)
+	PREFETCHT1   (R10)(R8*1)
 	VUNPCKLPS    Y13, Y14, Y6
 	VUNPCKHPS    Y13, Y14, Y13
 	VUNPCKLPS    Y11, Y12, Y14
@@ -11235,25 +11235,25 @@ TEXT ·across256pairsx3(SB), NOSPLIT, $0-80
 
 loop_across256pairsx3:
 	MOVQ         BX, R9
+	LEAQ         (BX)(DI*1), R10
 	VMOVUPS      (R9), Y14
+	PREFETCHT1   (R10)
 	VMOVUPS      (R9)(SI*1), Y13
+	PREFETCHT1   (R10)(SI*1)
 	VMOVUPS      (R9)(SI*2), Y12
+	PREFETCHT1   (R10)(SI*2)
 	VMOVUPS      (R9)(R8*1), Y11
+	PREFETCHT1   (R10)(R8*1)
 	LEAQ         (R9)(SI*4), R9
+	LEAQ         (R10)(SI*4), R10
 	VMOVUPS      (R9), Y10
+	PREFETCHT1   (R10)
 	VMOVUPS      (R9)(SI*1), Y9
+	PREFETCHT1   (R10)(SI*1)
 	VMOVUPS      (R9)(SI*2), Y8
+	PREFETCHT1   (R10)(SI*2)
 	VMOVUPS      (R9)(R8*1), Y7
-	LEAQ         (BX)(DI*1), R9
-	PREFETCHT1   (R9)
-	PREFETCHT1   (R9)(SI*1)
-	PREFETCHT1   (R9)(SI*2)
-	PREFETCHT1   (R9)(R8*1)
-	LEAQ         (R9)(SI*4), R9
-	PREFETCHT1   (R9)
-	PREFETCHT1   (R9)(SI*1)
-	PREFETCHT1   (R9)(SI*2)
-	PREFETCHT1   (R9)(R8*1)
+	PREFETCHT1   (R10)(R8*1)
 	VUNPCKLPS    Y13, Y14, Y6
 	VUNPCKHPS    Y13, Y14, Y13
 	VUNPCKLPS    Y11, Y12, Y14
@@ -11746,25 +11746,25 @@ TEXT ·across256pairsx4(SB), NOSPLIT, $0-80
 
 loop_across256pairsx4:
 	MOVQ         BX, R10
+	LEAQ         (BX)(DI*1), R11
 	VMOVUPS      (R10), Y14
+	PREFETCHT1   (R11)
 	VMOVUPS      (R10)(SI*1), Y13
+	PREFETCHT1   (R11)(SI*1)
 	VMOVUPS      (R10)(SI*2), Y12
+	PREFETCHT1   (R11)(SI*2)
 	VMOVUPS      (R10)(R9*1), Y11
+	PREFETCHT1   (R11)(R9*1)
 	LEAQ         (R10)(SI*4), R10
+	LEAQ         (R11)(SI*4), R11
 	VMOVUPS      (R10), Y10
+	PREFETCHT1   (R11)
 	VMOVUPS      (R10)(SI*1), Y9
+	PREFETCHT1   (R11)(SI*1)
 	VMOVUPS      (R10)(SI*2), Y8
+	PREFETCHT1   (R11)(SI*2)
 	VMOVUPS      (R10)(R9*1), Y7
-	LEAQ         (BX)(DI*1), R10
-	PREFETCHT1   (R10)
-	PREFETCHT1   (R10)(SI*1)
-	PREFETCHT1   (R10)(SI*2)
-	PREFETCHT1   (R10)(R9*1)
-	LEAQ         (R10)(SI*4), R10
-	PREFETCHT1   (R10)
-	PREFETCHT1   (R10)(SI*1)
-	PREFETCHT1   (R10)(SI*2)
-	PREFETCHT1   (R10)(R9*1)
+	PREFETCHT1   (R11)(R9*1)
 	VUNPCKLPS    Y13, Y14, Y6
 	VUNPCKHPS    Y13, Y14, Y13
 	VUNPCKLPS    Y11, Y12, Y14

@@ -7,6 +7,8 @@ func All() []*Set { return nil }
 
 func transpose8(int, *byte, int, *float32, int) {}
 
+func transpose8i8(int, *byte, int, *float32, int) {}
+
 func transpose8bf16(int, *byte, int, *float32, int) {}
 
 func transpose8f16(int, *byte, int, *float32, int) {}

@@ -36,7 +36,10 @@ type element struct {
 
 // The elements of pairs are bfloat16: each two rows of a factor lie as one, element by element side by side, as matrix
 // units take them.
-var f32, bf16, f16, pairs = element{"", 4}, element{"bf16", 2}, element{"f16", 2}, element{"pairs", 2}
+var (
+	f32, i8          = element{"", 4}, element{"i8", 1}
+	bf16, f16, pairs = element{"bf16", 2}, element{"f16", 2}, element{"pairs", 2}
+)
 
 // streamedRows is the number of rows up to which a right factor is read faster than the cache ahead of the processor
 // fetches it by itself.
@@ -50,6 +53,9 @@ func (s set) load(e element, from Mem, to reg.VecPhysical) {
 		VPSLLD(Imm(16), to, to)
 	case f16:
 		VCVTPH2PS(from, to)
+	case i8:
+		VPMOVSXBD(from, to)
+		VCVTDQ2PS(to, to)
 	default:
 		VMOVUPS(from, to)
 	}
@@ -125,8 +131,9 @@ func (s set) gemm(rows int, e element) {
 	// With few rows the right factor streams by: all of it is fetched ahead.
 	fetches := s.lanes * e.bytes / 16
 	if rows <= streamedRows {
-		fetches *= 2
+		fetches = s.lanes * e.bytes / 8
 	}
+	fetches = max(fetches, 1)
 	jumped, three := GP64(), GP64()
 	LEAQ(Mem{Base: ldb, Index: ldb, Scale: 2}, three)
 	SUBQ(Imm(4), depth)

@@ -183,18 +183,28 @@ func (s set) storeMany(
 	})
 }
 
-// across writes the kernel of few rows by as many columns as a vector has lanes, whose elements lie along k:
+// acrossVectors is how many vectors of columns are computed with: each sum waits for itself, so that with int8, of which
+// there are many in a vector, those of one row are too few.
+func acrossVectors(rows int, e element) int {
+	if e == i8 && rows <= 2 {
+		return 2
+	}
+	return 1
+}
+
+// across writes the kernel of few rows by a vector or two of columns whose elements lie along k:
 //
-//	c[r][j] = Σ_k a[r][k]·b[j][k] (+ c[r][j], + bias[r] or + bias[j]) for j < lanes
+//	c[r][j] = Σ_k a[r][k]·b[j][k] (+ c[r][j], + bias[r] or + bias[j]) for j < lanes·vectors
 //
-// b is turned in registers, lanes elements of each column at a time, or pairs of elements of bfloat16; depth is a
-// multiple of what that is. Columns lie ldb bytes apart; of each what lies ahead bytes further is fetched into the cache.
+// b is turned in registers, lanes elements of each column at a time, or pairs of elements of bfloat16, or fours of int8;
+// depth is a multiple of what that is. Columns lie ldb bytes apart; of each what lies ahead bytes further is fetched into the cache.
 func (s set) across(rows int, e element) {
 	name := fmt.Sprintf("across%s%sx%d", s.name, e.name, rows)
+	vectors := acrossVectors(rows, e)
 	label := func(l string) string { return l + "_" + name }
 	TEXT(name, NOSPLIT, "func(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, "+
 		"bias *float32, ahead int)")
-	Doc(fmt.Sprintf("%s computes %d rows of %d columns; see across.", name, rows, s.lanes))
+	Doc(fmt.Sprintf("%s computes %d rows of %d columns; see across.", name, rows, s.lanes*vectors))
 	Pragma("noescape")
 	depth := Load(Param("depth"), GP64())
 	a := Load(Param("a"), GP64())
@@ -202,12 +212,12 @@ func (s set) across(rows int, e element) {
 	b := Load(Param("b"), GP64())
 	ldb := Load(Param("ldb"), GP64())
 	ahead := Load(Param("ahead"), GP64())
-	acc := func(r, _ int) reg.VecPhysical { return s.vector(r) }
-	for r := range rows {
-		s.zero(acc(r, 0))
+	acc := func(r, n int) reg.VecPhysical { return s.vector(vectors*r + n) }
+	for i := range vectors * rows {
+		s.zero(s.vector(i))
 	}
 	free := make([]reg.VecPhysical, 0, s.registers)
-	for i := rows; i < s.registers; i++ {
+	for i := vectors * rows; i < s.registers; i++ {
 		free = append(free, s.vector(i))
 	}
 	take := func() reg.VecPhysical {
@@ -221,33 +231,14 @@ func (s set) across(rows int, e element) {
 		threeA = GP64()
 		LEAQ(Mem{Base: lda, Index: lda, Scale: 2}, threeA)
 	}
-	three, at := GP64(), GP64()
+	three, at, soon := GP64(), GP64(), GP64()
 	LEAQ(Mem{Base: ldb, Index: ldb, Scale: 2}, three)
-	elements := s.lanes
-	if e == pairs {
-		elements *= 2
-	}
+	elements := 4 / e.bytes * s.lanes
 	SUBQ(U32(uint32(elements)), depth)
 	JL(LabelRef(label("done")))
 	Label(label("loop"))
 	was := len(free)
 	t := make([]reg.VecPhysical, s.lanes)
-	MOVQ(b, at)
-	for i := range t {
-		t[i] = take()
-		from := far(at, ldb, three, i%4)
-		VMOVUPS(from, t[i])
-		if i%4 == 3 && i < s.lanes-1 {
-			LEAQ(Mem{Base: at, Index: ldb, Scale: 4}, at)
-		}
-	}
-	LEAQ(Mem{Base: b, Index: ahead, Scale: 1}, at)
-	for i := range t {
-		PREFETCHT1(far(at, ldb, three, i%4))
-		if i%4 == 3 && i < s.lanes-1 {
-			LEAQ(Mem{Base: at, Index: ldb, Scale: 4}, at)
-		}
-	}
 	// both replaces x and y by two shuffles of them.
 	both := func(shuffle func(x, y, low, high reg.VecPhysical), x, y *reg.VecPhysical) {
 		low := take()
@@ -255,33 +246,35 @@ func (s set) across(rows int, e element) {
 		free = append(free, *x)
 		*x = low
 	}
-	s.turn(t, both)
-	multiply := func(k int, y reg.VecPhysical) {
-		for r := range rows {
-			m := far(a, lda, threeA, r)
-			m.Disp = 4 * k
-			if s.lanes == 16 {
-				VFMADD231PS_BCST(m, y, acc(r, 0))
-			} else {
-				VBROADCASTSS(m, spare)
-				VFMADD231PS(y, spare, acc(r, 0))
+	MOVQ(b, at)
+	LEAQ(Mem{Base: b, Index: ahead, Scale: 1}, soon)
+	for n := range vectors {
+		for i := range t {
+			t[i] = take()
+			VMOVUPS(far(at, ldb, three, i%4), t[i])
+			PREFETCHT1(far(soon, ldb, three, i%4))
+			if i%4 == 3 && (i < s.lanes-1 || n < vectors-1) {
+				LEAQ(Mem{Base: at, Index: ldb, Scale: 4}, at)
+				LEAQ(Mem{Base: soon, Index: ldb, Scale: 4}, soon)
 			}
 		}
-	}
-	for k, y := range t {
-		if e != pairs {
-			multiply(k, y)
-			continue
+		s.turn(t, both)
+		for k, y := range t {
+			s.acrossSteps(e, k, y, take, func(v reg.VecPhysical) { free = append(free, v) }, func(k int, y reg.VecPhysical) {
+				for r := range rows {
+					m := far(a, lda, threeA, r)
+					m.Disp = 4 * k
+					if s.lanes == 16 {
+						VFMADD231PS_BCST(m, y, acc(r, n))
+					} else {
+						VBROADCASTSS(m, spare)
+						VFMADD231PS(y, spare, acc(r, n))
+					}
+				}
+			})
 		}
-		other := take()
-		VPSLLD(Imm(16), y, other)
-		multiply(2*k, other)
-		VPSRLD(Imm(16), y, y)
-		VPSLLD(Imm(16), y, y)
-		multiply(2*k+1, y)
-		free = append(free, other)
+		free = append(free, t...)
 	}
-	free = append(free, t...)
 	if len(free) != was {
 		panic("registers are lost")
 	}
@@ -290,8 +283,38 @@ func (s set) across(rows int, e element) {
 	SUBQ(U32(uint32(elements)), depth)
 	JGE(LabelRef(label("loop")))
 	Label(label("done"))
-	s.storeMany(rows, 1, label, acc, spare)
+	s.storeMany(rows, vectors, label, acc, spare)
 	s.end()
+}
+
+// acrossSteps multiplies by what vector k of some that were turned holds: one element of each column, or several.
+func (s set) acrossSteps(
+	e element, k int, y reg.VecPhysical, take func() reg.VecPhysical, give func(v reg.VecPhysical),
+	multiply func(k int, y reg.VecPhysical),
+) {
+	if e == f32 {
+		multiply(k, y)
+		return
+	}
+	other := take()
+	if e == i8 {
+		for i := range 3 {
+			VPSLLD(Imm(uint64(24-8*i)), y, other)
+			VPSRAD(Imm(24), other, other)
+			VCVTDQ2PS(other, other)
+			multiply(4*k+i, other)
+		}
+		VPSRAD(Imm(24), y, y)
+		VCVTDQ2PS(y, y)
+		multiply(4*k+3, y)
+	} else {
+		VPSLLD(Imm(16), y, other)
+		multiply(2*k, other)
+		VPSRLD(Imm(16), y, y)
+		VPSLLD(Imm(16), y, y)
+		multiply(2*k+1, y)
+	}
+	give(other)
 }
 
 // turn exchanges rows and columns of a square of vectors.

@@ -18,6 +18,7 @@ import (
 
 // families has what writes each family; one file each.
 var families = map[string]func(){
+	"bytes":  bytesFamily,
 	"conv":   convFamily,
 	"gemm":   gemmFamily,
 	"half":   halfFamily,
