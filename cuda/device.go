@@ -6,6 +6,7 @@ import (
 	goruntime "runtime"
 	"sync"
 
+	"github.com/optimem/optimem/cuda/internal/cublaslt"
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/device"
@@ -18,6 +19,11 @@ type Options struct {
 	Ordinal int
 	// Library is the path of the driver, such as that of the simulated one; "" is the system's.
 	Library string
+	// CUBLASLt is the path of cuBLASLt, "auto" for the first one found, which then computes the products of matrices that
+	// it can; New fails where there is none. "" leaves the choice to what was measured on GPUs of that name, and without
+	// that the kernels here compute. By cuBLASLt the last bits of a linear that is cut by rows can be others than those of
+	// the whole one.
+	CUBLASLt string
 }
 
 // An UnavailableError says why there is no GPU to compute on.
@@ -56,6 +62,8 @@ type Device struct {
 	name       string
 	info       Info
 	ctx        driver.Context
+	blas       *cublaslt.Handle
+	blasFrom   int64 // the multiplications from which a product is cuBLASLt's
 	mu         sync.Mutex
 	functions  map[string]driver.Function
 	modules    map[string]driver.Module
@@ -88,20 +96,22 @@ func New(opts Options) (*Device, error) {
 	if d.ctx, err = lib.RetainPrimary(id); err != nil {
 		return nil, unavailable(err)
 	}
-	if err := d.try(); err != nil {
-		return nil, errors.Join(unavailable(err), lib.ReleasePrimary(id))
+	if err := d.try(opts); err != nil {
+		return nil, errors.Join(unavailable(err), d.Close())
 	}
 	return d, nil
 }
 
-// try loads one module, so that a driver that is too old is known before anything was planned.
-func (d *Device) try() error {
+// try loads one module, so that a driver that is too old is known before anything was planned, and opens cuBLASLt.
+func (d *Device) try(opts Options) error {
 	if err := d.enter(); err != nil {
 		return err
 	}
 	defer d.leave()
-	_, err := d.function("om_gather_1")
-	return err
+	if _, err := d.function("om_gather_1"); err != nil {
+		return err
+	}
+	return d.openBLAS(opts.CUBLASLt)
 }
 
 // open opens the driver.
@@ -115,7 +125,11 @@ func open(path string) (*driver.Library, error) {
 
 // unavailable says in words why a GPU cannot be used.
 func unavailable(err error) error {
+	var known *UnavailableError
 	var failed *driver.Error
+	if errors.As(err, &known) {
+		return known
+	}
 	if errors.Is(err, driver.ErrAbsent) {
 		return &UnavailableError{Err: err, Reason: "no CUDA", None: true}
 	}
@@ -214,9 +228,6 @@ func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
 	return Supports(op, in, out)
 }
 
-// Lower decides how every op of a graph is computed.
-func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) { return Lower(g) }
-
 // function returns a kernel, whose module is compiled by the driver when it is first asked for. The context is current.
 func (d *Device) function(name string) (driver.Function, error) {
 	d.mu.Lock()
@@ -274,6 +285,9 @@ func (d *Device) Close() error {
 		if err := d.enter(); err != nil {
 			errs = append(errs, err)
 		} else {
+			if d.blas != nil {
+				errs = append(errs, d.blas.Close())
+			}
 			for _, m := range d.modules {
 				errs = append(errs, d.lib.UnloadModule(m))
 			}

@@ -55,6 +55,8 @@ type launch struct {
 	out   []operand
 	// work is the scratch memory that the kernel asked for. It begins at a multiple of 256 bytes.
 	work span
+	// blas says that a product is to be cuBLASLt's, if that can.
+	blas bool
 
 	s *stream
 }

@@ -85,6 +85,11 @@ func (l *launch) product(p product) error {
 	if p.beta == 0 {
 		p.added = operand{}
 	}
+	if l.blas {
+		if done, err := l.blasProduct(p); done || err != nil {
+			return err
+		}
+	}
 	if out.dtype == tensor.Float32 && !narrow(l.attrs) {
 		return l.floatProduct(p)
 	}
@@ -201,38 +206,46 @@ func inFours(o operand, step int, strides []int) bool {
 
 // launchLinear computes out[r, j] = f(Σ_k in[0][r, k]·in[1][j, k] + in[2][j]) + in[3][r, j], f being an activation.
 func launchLinear(l *launch) error {
-	x, w := l.in[0], l.in[1]
-	n := int64(w.shape()[0])
 	if l.out[0].size() == 0 {
 		return nil
 	}
+	return l.product(linearProduct(l.in, l.out[0]))
+}
+
+// linearProduct is the product of a linear, whose result is not empty.
+func linearProduct(in []operand, out operand) product {
+	x, w := in[0], in[1]
+	n := int64(w.shape()[0])
 	p := product{
 		left: x, rows: x.layout.Leading(1), leftStep: x.layout.Strides[len(x.shape())-1],
 		right: w, batches: tensor.Contiguous(1), line: w.layout.Strides[0], rightStep: w.layout.Strides[1],
-		m: l.out[0].size() / n, n: n, k: int64(w.shape()[1]), alpha: 1,
+		m: out.size() / n, n: n, k: int64(w.shape()[1]), alpha: 1,
 	}
-	if len(l.in) > 2 {
-		p.bias = l.in[2]
+	if len(in) > 2 {
+		p.bias = in[2]
 	}
-	if len(l.in) > 3 {
-		p.added, p.beta = l.in[3], 1
+	if len(in) > 3 {
+		p.added, p.beta = in[3], 1
 	}
-	return l.product(p)
+	return p
 }
 
 // launchMatmul computes alpha × in[0] · in[1] + beta × in[2].
-func launchMatmul(l *launch) error {
-	x, y := l.in[0], l.in[1]
+func launchMatmul(l *launch) error { return l.product(matmulProduct(l.in, l.attrs)) }
+
+// matmulProduct is the product of a matmul.
+func matmulProduct(in []operand, attrs layers.Attrs) product {
+	x, y := in[0], in[1]
 	d := len(x.shape())
 	p := product{
 		left: x, rows: x.layout.Leading(1), leftStep: x.layout.Strides[d-1],
 		right: y, batches: y.layout.Leading(2), line: y.layout.Strides[d-1], rightStep: y.layout.Strides[d-2],
-		m: int64(x.shape()[d-2]), n: int64(y.shape()[d-1]), k: int64(y.shape()[d-2]), alpha: number(l.attrs, "alpha", 1),
+		m: int64(x.shape()[d-2]), n: int64(y.shape()[d-1]), k: int64(y.shape()[d-2]), alpha: number(attrs, "alpha", 1),
 	}
-	if len(l.in) > 2 {
-		p.added, p.beta = l.in[2], number(l.attrs, "beta", 1)
+	if len(in) > 2 {
+		p.added, p.beta = in[2], number(attrs, "beta", 1)
 	}
-	return l.product(p)
+	return p
 }
 
 // number returns a number that an op may have as an int or a float64.

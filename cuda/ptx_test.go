@@ -28,7 +28,7 @@ func TestCommittedPTX(t *testing.T) {
 	}
 	dev, lib := open(t, "order=lazy:1 memory=1G")
 	in := lib.Interpret(t)
-	t.Run("recorded", func(t *testing.T) { comply(t, dev) })
+	t.Run("recorded", func(t *testing.T) { comply(t, dev, func(*layers.Graph) bool { return true }) })
 	t.Run("fused", func(t *testing.T) { compareFused(t, dev) })
 	t.Run("narrow", func(t *testing.T) { compareNarrow(t, dev) })
 	t.Run("products", func(t *testing.T) { compareProducts(t, dev) })

@@ -136,7 +136,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	defer s.mu.Unlock()
 	a := &s.launch
 	var err error
-	a.kind, a.attrs, a.work = l.Op.Kind, l.Op.Attrs, span{}
+	a.kind, a.attrs, a.work, a.blas = l.Op.Kind, l.Op.Attrs, span{}, s.d.blas != nil && l.Step.Kernel == blasKernel
 	if a.in, err = s.d.operands(a.in[:0], l.In); err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func gpuOrdinal(text string) (int, error) {
 
 // cudaMachine opens a GPU, "cuda" or "cuda:1".
 func cudaMachine(o Options, ordinal string) (*machine, error) {
-	opts := cuda.Options{Library: o.CUDALibrary}
+	opts := cuda.Options{Library: o.CUDALibrary, CUBLASLt: o.CUBLASLt}
 	if ordinal != "" {
 		n, err := gpuOrdinal(ordinal)
 		if err != nil {
@@ -80,7 +80,7 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 	_, free := dev.Memory()
 	return &machine{
 		name: dev.Name(), fuses: true, narrows: true, target: cudaTarget,
-		lower: cuda.Lower, hostLower: host.Lower, supports: cuda.Supports,
+		lower: dev.Lower, hostLower: host.Lower, supports: cuda.Supports,
 		pass: func(ctx context.Context, p *plan.Plan, io pager.IO) error { return deviceFailed(o, c.Pass(ctx, p, io)) },
 		held: c.Held, stats: c.Stats, hostBytes: c.HostBytes,
 		free: func() (int64, bool) {

@@ -18,6 +18,10 @@ type Options struct {
 	Device string
 	// CUDALibrary is the path of NVIDIA's driver; "" is the system's. It is opened only for a GPU.
 	CUDALibrary string
+	// CUBLASLt is the path of NVIDIA's library of that name, which then computes products of matrices on a GPU where it
+	// can, or "auto" for the first one found. "" is the kernels here. Where a linear is cut by rows, the last bits can then
+	// be others than those of the whole one.
+	CUBLASLt string
 	// PlanOnly makes a session that plans and runs nothing. A GPU need not be there then, if Memory is given.
 	PlanOnly bool
 	// Memory is the budget in bytes on the device for weights, activations and workspace together; 0 is no limit but the

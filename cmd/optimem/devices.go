@@ -73,6 +73,10 @@ func deviceRows(host sysmem.Info) []deviceRow {
 // libraryVariable names the variable that says where NVIDIA's driver is, for those whose is not where drivers are.
 const libraryVariable = "OPTIMEM_LIBCUDA"
 
+// blasVariable names the variable that says where cuBLASLt is, "auto" for wherever it is found, for those who want its
+// products of matrices on a GPU.
+const blasVariable = "OPTIMEM_CUBLASLT"
+
 // gpuRows has a row for each GPU, or one that says why there is none.
 func gpuRows(library string) []deviceRow {
 	gpus, err := runtime.GPUs(library)

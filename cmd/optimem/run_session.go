@@ -148,7 +148,7 @@ func (r *run) options(dumped []string) runtime.Options {
 	opts := runtime.Options{
 		Device: r.device, Memory: r.budgetBytes(), HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
-		CUDALibrary: os.Getenv(libraryVariable), PlanOnly: r.dry, Exact: r.exact, Precision: r.precision,
+		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), PlanOnly: r.dry, Exact: r.exact, Precision: r.precision,
 	}
 	if r.device == "cpu" {
 		opts.Rates = opts.HostRates

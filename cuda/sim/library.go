@@ -70,10 +70,10 @@ type Report struct {
 	Races              int
 	FirstRace, Message string
 	// Unpinned counts copies from or to memory that is not page-locked.
-	// Launches are those of kernels, each of a graph's too; GraphLaunches those of graphs.
-	Unpinned, Launches, GraphLaunches, Copies int
-	BytesIn, BytesOut                         int64
-	PeakBytes, PinnedPeakBytes                int64
+	// Launches are those of kernels, each of a graph's too; GraphLaunches those of graphs, Products cuBLASLt's.
+	Unpinned, Launches, GraphLaunches, Products, Copies int
+	BytesIn, BytesOut                                   int64
+	PeakBytes, PinnedPeakBytes                          int64
 	// SpanNanoseconds is the driver's clock.
 	SpanNanoseconds int64
 	// Left counts what was not given back.
@@ -102,6 +102,8 @@ func (l *Library) Report() Report {
 			r.Launches = int(n)
 		case "graph_launches":
 			r.GraphLaunches = int(n)
+		case "products":
+			r.Products = int(n)
 		case "copies":
 			r.Copies = int(n)
 		case "bytes_in":

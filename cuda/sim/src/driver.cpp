@@ -112,7 +112,7 @@ API cuDevicePrimaryCtxRelease_v2(int d) {
 		}
 		for (stream *s : w.streams)
 			s->queue.clear();
-		w.streams.clear(), w.events.clear(), w.modules.clear(), w.graphs.clear(), w.pinned.clear(), w.registered.clear();
+		w.streams.clear(), w.events.clear(), w.modules.clear(), w.graphs.clear(), w.blas.clear(), w.pinned.clear(), w.registered.clear();
 		w.pinned_bytes = 0;
 		w.sticky = 0;
 	}

@@ -92,6 +92,8 @@ struct device {
 	int retained = 0;
 };
 
+struct lt_object;
+
 struct settings {
 	size_t memory = 1u << 30, pinned = 0;
 	int devices = 1, capability = 80, driver = 12040, init = 0, latency_ns = 0, launch_ns = 0;
@@ -111,6 +113,7 @@ struct world {
 	std::set<event *> events;
 	std::set<module *> modules;
 	std::set<graph *> graphs; // kept, and ready to be launched
+	std::set<lt_object *> blas; // what cuBLASLt made
 	std::map<uint64_t, allocation *> allocations;
 	std::map<uintptr_t, size_t> pinned; // those registered among them
 	std::set<uintptr_t> registered;
@@ -122,7 +125,7 @@ struct world {
 	std::mt19937 random;
 	bool executor = false;
 	// What is reported.
-	int races = 0, unpinned = 0, launches = 0, graph_launches = 0, copies = 0;
+	int races = 0, unpinned = 0, launches = 0, graph_launches = 0, copies = 0, products = 0;
 	size_t bytes_in = 0, bytes_out = 0;
 	double span = 0;
 	// run, if there is one, runs launches.

@@ -1,0 +1,271 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/optimem/optimem/cuda/internal/cublaslt"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// blasKernel is what reports call a product that is cuBLASLt's.
+const blasKernel = "cublaslt"
+
+// blasWorkBytes is the memory that cuBLASLt may use besides for a product.
+const blasWorkBytes = 4 << 20
+
+// A blasRow says of GPUs of a name from how many multiplications on cuBLASLt was faster than the kernels here.
+type blasRow struct {
+	gpu  string
+	from int64
+}
+
+// blasRows is what the kit of benchmarks/gpu measured. No GPU has been measured, so there is no row.
+var blasRows []blasRow
+
+// blasFrom looks a GPU up.
+func blasFrom(rows []blasRow, gpu string) (from int64, measured bool) {
+	for _, r := range rows {
+		if strings.Contains(gpu, r.gpu) {
+			return r.from, true
+		}
+	}
+	return 0, false
+}
+
+// openBLAS opens cuBLASLt where it was asked for, or measured to pay. The context is current.
+func (d *Device) openBLAS(path string) error {
+	asked := path != ""
+	if !asked {
+		from, measured := blasFrom(blasRows, d.info.Name)
+		if !measured {
+			return nil
+		}
+		path, d.blasFrom = "auto", from
+	}
+	lib, err := cublaslt.Open(path)
+	if err == nil {
+		d.blas, err = lib.New()
+	}
+	if err != nil && asked {
+		return &UnavailableError{Reason: "cuBLASLt cannot be used", Err: err}
+	}
+	return nil
+}
+
+// Lower decides how every op of a graph is computed on the device.
+func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) {
+	l, err := Lower(g)
+	if err != nil || d.blas == nil {
+		return l, err
+	}
+	for i := range g.Ops {
+		op := &g.Ops[i]
+		in := make([]operand, len(op.In))
+		for j, o := range op.In {
+			if o.Value != layers.NoValue {
+				in[j] = operand{dtype: g.Values[o.Value].DType, layout: o.Layout}
+			}
+		}
+		var p product
+		switch op.Kind {
+		case "linear":
+			out := operand{dtype: g.Values[op.Out[0]].DType, layout: g.Whole(op.Out[0]).Layout}
+			if out.size() == 0 || len(in) > 4 {
+				continue
+			}
+			p = linearProduct(in, out)
+		case "matmul":
+			p = matmulProduct(in, op.Attrs)
+		default:
+			continue
+		}
+		if b, ok := blasProductOf(p, op.Attrs); ok && b.multiplications() >= d.blasFrom {
+			l.Steps[i].Kernel = blasKernel
+			l.Steps[i].WorkBytes = max(l.Steps[i].WorkBytes, b.workBytes())
+		}
+	}
+	return l, nil
+}
+
+// A blasProduct is a product as cuBLASLt is asked for it.
+type blasProduct struct {
+	cublaslt.Product
+	// ends says that the product alone goes to scratch memory, and a kernel ends it from there.
+	ends bool
+}
+
+// multiplications counts those of the product.
+func (b *blasProduct) multiplications() int64 {
+	terms := b.B.Rows
+	if b.B.Transposed {
+		terms = b.B.Columns
+	}
+	return int64(b.Batch) * b.D.Rows * b.D.Columns * terms
+}
+
+// endingBytes is the scratch memory for the product alone.
+func (b *blasProduct) endingBytes() int64 {
+	if !b.ends {
+		return 0
+	}
+	return ceilDiv(int64(b.Batch)*b.D.Rows*b.D.Columns*4, alignBytes) * alignBytes
+}
+
+func (b *blasProduct) workBytes() int64 { return b.MostWork + b.endingBytes() }
+
+var blasTypes = map[tensor.DType]cublaslt.Type{
+	tensor.Float32: cublaslt.Float32, tensor.Float16: cublaslt.Float16, tensor.BFloat16: cublaslt.BFloat16,
+}
+
+var blasSums = map[string]cublaslt.Sum{"": cublaslt.Exact, "bf16": cublaslt.ByBFloat16s, "tf32": cublaslt.ByTF32}
+
+// blasProductOf describes a product to cuBLASLt, whose matrices lie by columns: it computes the transpose of the result
+// from the transposes of the factors. It reports false for what cuBLASLt is not asked for.
+func blasProductOf(p product, attrs layers.Attrs) (b blasProduct, ok bool) {
+	dtype := p.left.dtype
+	b.Type, ok = blasTypes[dtype]
+	sum, known := blasSums[attrs.String("precision")]
+	if !ok || !known || p.right.dtype != dtype || p.m*p.n*p.k == 0 {
+		return b, false
+	}
+	b.Sum, b.MostWork = sum, blasWorkBytes
+	batch, leftBatch, rightBatch, leftLine, ok := batches(p)
+	if !ok {
+		return b, false
+	}
+	b.Batch = int32(batch)
+	m := p.m
+	if batch == 1 {
+		m = rowsOf(p)
+	}
+	if b.A, ok = factor(p.n, p.k, p.line, p.rightStep); !ok {
+		return b, false
+	}
+	if b.B, ok = factor(m, p.k, leftLine, p.leftStep); !ok {
+		return b, false
+	}
+	b.A.Transposed = !b.A.Transposed // lines are A's rows, B's columns
+	b.A.Step, b.B.Step = rightBatch, leftBatch
+	b.D = cublaslt.Matrix{Rows: p.n, Columns: m, Pitch: p.n, Step: m * p.n}
+	return b, b.finish(p, attrs)
+}
+
+// factor describes lines of terms: by columns, terms × lines where terms lie behind each other, else lines × terms, which
+// is Transposed.
+func factor(lines, terms int64, line, step int) (cublaslt.Matrix, bool) {
+	switch {
+	case (step == 1 || terms == 1) && (int64(line) >= terms || lines == 1):
+		return cublaslt.Matrix{Rows: terms, Columns: lines, Pitch: max(int64(line), terms)}, true
+	case (line == 1 || lines == 1) && int64(step) >= lines:
+		return cublaslt.Matrix{Rows: lines, Columns: terms, Pitch: int64(step), Transposed: true}, true
+	}
+	return cublaslt.Matrix{}, false
+}
+
+// rowsOf counts the rows of all left factors.
+func rowsOf(p product) int64 {
+	n, err := p.rows.NumElements()
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return n
+}
+
+// batches says how many products there are, how far their factors are from each other, and how far rows of the left ones
+// are. Where there is one right factor all rows are one product's.
+func batches(p product) (n, leftStep, rightStep int64, line int, ok bool) {
+	right := p.batches.Joined()
+	count, err := right.NumElements()
+	if err != nil {
+		return 0, 0, 0, 0, false
+	}
+	last := len(p.rows.Shape) - 1
+	if rows := p.rows.Joined(); count == 1 && len(rows.Shape) <= 1 {
+		if len(rows.Shape) == 1 {
+			line = rows.Strides[0]
+		}
+		return 1, 0, 0, line, true
+	}
+	const most = 1<<31 - 1
+	left := p.rows
+	left.Shape, left.Strides = left.Shape[:last], left.Strides[:last]
+	left = left.Joined()
+	if last < 1 || len(left.Shape) > 1 || len(right.Shape) > 1 || count > most {
+		return 0, 0, 0, 0, false
+	}
+	products, err := left.NumElements()
+	if err != nil || count != 1 && count != products || products > most {
+		return 0, 0, 0, 0, false
+	}
+	if len(left.Strides) == 1 {
+		leftStep = int64(left.Strides[0])
+	}
+	if len(right.Strides) == 1 && count > 1 {
+		rightStep = int64(right.Strides[0])
+	}
+	return products, leftStep, rightStep, p.rows.Strides[last], true
+}
+
+// finish decides how a product ends: as cuBLASLt can end it, or by a kernel.
+func (b *blasProduct) finish(p product, attrs layers.Attrs) bool {
+	act, dtype := attrs.String("act"), p.left.dtype
+	adds := !p.added.absent() && p.beta != 0
+	b.Bias = !p.bias.absent()
+	plainBias := !b.Bias || p.bias.dtype == dtype && p.biasStep() == 1
+	switch {
+	case plainBias && (act == "" || act == "relu") && !adds:
+		b.Clip = act == "relu"
+	case plainBias && act == "" && p.added.dtype == dtype && p.added.layout.IsContiguous():
+		b.AddsC = true
+	case dtype == tensor.Float32:
+		b.Bias, b.ends = false, true
+	default:
+		return false
+	}
+	return true
+}
+
+// blasProduct gives a product to cuBLASLt, and reports false where that knows no way to compute it. That it does not
+// depends on the product alone, so that it is the same each time.
+func (l *launch) blasProduct(p product) (done bool, err error) {
+	b, ok := blasProductOf(p, l.attrs)
+	if !ok {
+		return false, nil
+	}
+	out := l.out[0]
+	at := cublaslt.Places{A: p.right.first(), B: p.left.first(), D: out.address, Alpha: float32(p.alpha), Beta: float32(p.beta)}
+	if b.AddsC {
+		at.C = p.added.first()
+	}
+	if b.Bias {
+		at.Bias = p.bias.first()
+	}
+	if b.ends {
+		at.D, at.Alpha = l.work.slice(0, b.endingBytes()).address, 1
+	}
+	at.Work = l.work.slice(b.endingBytes(), b.MostWork).address
+	b.AlignTo = 16
+	if (at.A|at.B|at.C|at.D|at.Bias)%16 != 0 {
+		b.AlignTo = uint32(out.dtype.Size())
+	}
+	if err := l.s.d.blas.Product(&b.Product, &at, uintptr(l.s.handle)); err != nil {
+		var noWay *cublaslt.NoWayError
+		if errors.As(err, &noWay) {
+			return false, nil
+		}
+		return false, fmt.Errorf("product by cuBLASLt: %w", err)
+	}
+	if !b.ends {
+		return true, nil
+	}
+	c := l.call("om_product_sum_f32").write(out).scratch(l.work.slice(0, b.endingBytes())).productEnding(l, p)
+	return true, c.i64(p.n).i64(out.size()).i32(1).over(out.size())
+}
+
+// first is the address of an operand's first element.
+func (o operand) first() uint64 {
+	return uint64(int64(o.address) + int64(o.layout.Offset)*int64(o.dtype.Size()))
+}

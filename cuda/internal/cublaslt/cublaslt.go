@@ -1,0 +1,86 @@
+// Package cublaslt is products of matrices by NVIDIA's library cuBLASLt, found at run time: without cgo and headers, and
+// without the library where programs do not ask for it.
+//
+// It knows matrices that lie by columns, and addresses. What they are for is package cuda's. All calls but [Open] need a
+// current context on the calling thread, which a goroutine must be locked to.
+//
+//	lib, err := cublaslt.Open("auto")
+//	h, err := lib.New()
+//	err = h.Product(p, places, stream)
+//
+// With the build tag nocuda, and where it cannot be called, [Open] says so.
+package cublaslt
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrAbsent is wrapped where there is no library to open.
+var ErrAbsent = errors.New("no cuBLASLt")
+
+// An Error is a call of the library that failed.
+type Error struct {
+	Call string
+	// Status is a cublasStatus_t.
+	Status int32
+}
+
+// Error names the call.
+func (e *Error) Error() string { return fmt.Sprintf("%s: status %d", e.Call, e.Status) }
+
+// A NoWayError says that the library does not compute a product.
+type NoWayError struct{ Err error }
+
+// Error gives the reason.
+func (e *NoWayError) Error() string { return "cuBLASLt does not compute it: " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *NoWayError) Unwrap() error { return e.Err }
+
+// A Type is that of a matrix's elements: a cudaDataType.
+type Type int32
+
+// The types of elements.
+const (
+	Float32  Type = 0
+	Float16  Type = 2
+	BFloat16 Type = 14
+)
+
+// A Sum says how products are added up, and how factors of float32 are rounded before: a cublasComputeType_t.
+type Sum int32
+
+// The ways of adding up. All sums are float32.
+const (
+	Exact       Sum = 68
+	ByBFloat16s Sum = 75
+	ByTF32      Sum = 77
+)
+
+// A Matrix says how one lies: elements of a column behind each other, columns a pitch apart, and matrices of a batch a
+// step apart. Transposed says that what is multiplied is its transpose.
+type Matrix struct {
+	Rows, Columns, Pitch, Step int64
+	Transposed                 bool
+}
+
+// A Product is D = alpha·A·B + beta·C + bias, clipped at zero if wanted, C lying as D does and bias having an element for
+// each of D's rows. It says all that the way to compute it depends on.
+type Product struct {
+	Type    Type
+	Sum     Sum
+	A, B, D Matrix
+	Batch   int32
+
+	Bias, Clip, AddsC bool
+	// AlignTo is a number that the addresses are multiples of, MostWork how many bytes of memory may be used besides.
+	AlignTo  uint32
+	MostWork int64
+}
+
+// Places are the addresses of a product's matrices, and its numbers. Those of what it does not have are not looked at.
+type Places struct {
+	A, B, C, D, Bias, Work uint64
+	Alpha, Beta            float32
+}

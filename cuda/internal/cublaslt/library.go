@@ -1,0 +1,309 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cublaslt
+
+import (
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// names are those of the calls; the fields of calls are in their order.
+var names = []string{
+	"cublasLtGetVersion", "cublasLtCreate", "cublasLtDestroy", "cublasLtMatmulDescCreate", "cublasLtMatmulDescDestroy",
+	"cublasLtMatmulDescSetAttribute", "cublasLtMatrixLayoutCreate", "cublasLtMatrixLayoutDestroy",
+	"cublasLtMatrixLayoutSetAttribute", "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceDestroy",
+	"cublasLtMatmulPreferenceSetAttribute", "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmul",
+}
+
+// The calls.
+const (
+	getVersion = iota
+	create
+	destroy
+	descCreate
+	descDestroy
+	descSet
+	layoutCreate
+	layoutDestroy
+	layoutSet
+	preferenceCreate
+	preferenceDestroy
+	preferenceSet
+	heuristic
+	matmul
+)
+
+// Attributes of descriptions, of layouts and of preferences.
+const (
+	descTransA      = 3
+	descTransB      = 4
+	descEpilogue    = 7
+	descBias        = 8
+	layoutBatch     = 5
+	layoutStep      = 6
+	preferenceWork  = 1
+	preferenceParts = 3
+	preferenceAlign = 5 // of A; B, C and D follow
+)
+
+// Endings of products, to be added, and the one without any.
+const (
+	endingNone = 1
+	endingClip = 2
+	endingBias = 4
+)
+
+// partsInWork has sums of parts lie in memory besides, and be added in an order that does not change. Others may add them
+// as they come.
+const partsInWork = 2
+
+// A Library is opened.
+type Library struct {
+	calls [matmul + 1]uintptr
+}
+
+// libraries are what Open("auto") tries: newest first where the loader finds it, then where toolkits have it. Python packages
+// of it lie anywhere, and have to be named.
+var libraries = []string{
+	"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11",
+	"/usr/local/cuda/lib64/libcublasLt.so", "/opt/cuda/lib64/libcublasLt.so",
+}
+
+// Open opens the library at a path, or for "auto" the first one found.
+func Open(path string) (*Library, error) {
+	tried := []string{path}
+	if path == "auto" {
+		tried = libraries
+	}
+	var err error
+	for _, p := range tried {
+		handle, failed := purego.Dlopen(p, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+		if failed != nil {
+			if err == nil {
+				err = failed
+			}
+			continue
+		}
+		l := &Library{}
+		for i, name := range names {
+			if l.calls[i], failed = purego.Dlsym(handle, name); failed != nil {
+				return nil, fmt.Errorf("%s is not cuBLASLt: it lacks %s", p, name)
+			}
+		}
+		return l, nil
+	}
+	return nil, fmt.Errorf("%w: %w", ErrAbsent, err)
+}
+
+// call calls the library. Pointers to Go memory must be converted in the list of arguments, where they are kept alive and
+// in place.
+//
+//go:uintptrescapes
+func (l *Library) call(f int, args ...uintptr) error {
+	r, _, _ := purego.SyscallN(l.calls[f], args...)
+	if int32(r) != 0 {
+		return &Error{names[f], int32(r)}
+	}
+	return nil
+}
+
+// Version returns the library's, as in 120400 for 12.4.0.
+func (l *Library) Version() int {
+	v, _, _ := purego.SyscallN(l.calls[getVersion])
+	return int(v)
+}
+
+// A Handle is the library on one GPU, with the ways that were found to compute products.
+type Handle struct {
+	l      *Library
+	handle uintptr
+
+	mu   sync.Mutex
+	ways map[Product]*way
+}
+
+// mostWays bounds those that a handle keeps.
+const mostWays = 4096
+
+// A way is how a product is computed.
+type way struct {
+	desc, a, b, d uintptr
+	algo          [8]uint64
+	work          uint64
+	// err says that there is none.
+	err error
+}
+
+// New returns the library on the GPU of the context. The caller closes it.
+func (l *Library) New() (*Handle, error) {
+	h := &Handle{l: l, ways: make(map[Product]*way)}
+	if err := l.call(create, uintptr(unsafe.Pointer(&h.handle))); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// Close gives all back. Nothing may be under way.
+func (h *Handle) Close() error {
+	var errs []error
+	for _, w := range h.ways {
+		errs = append(errs, h.drop(w))
+	}
+	h.ways = nil
+	return errors.Join(append(errs, h.l.call(destroy, h.handle))...)
+}
+
+func (h *Handle) drop(w *way) error {
+	var errs []error
+	for _, o := range []struct {
+		call int
+		at   uintptr
+	}{{descDestroy, w.desc}, {layoutDestroy, w.a}, {layoutDestroy, w.b}, {layoutDestroy, w.d}} {
+		if o.at != 0 {
+			errs = append(errs, h.l.call(o.call, o.at))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Product gives a product to a stream of the driver. The way to compute it is looked for once, and depends on nothing but
+// the product; where there is none the error is a *NoWayError, each time.
+func (h *Handle) Product(p *Product, at *Places, stream uintptr) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w, known := h.ways[*p]
+	if !known {
+		var err error
+		if w, err = h.find(p, at); err != nil {
+			w = &way{err: &NoWayError{err}}
+		}
+		if len(h.ways) >= mostWays {
+			for other, old := range h.ways { // any: a model has few shapes
+				delete(h.ways, other)
+				if err := h.drop(old); err != nil {
+					return err
+				}
+				break
+			}
+		}
+		h.ways[*p] = w
+	}
+	if w.err != nil {
+		return w.err
+	}
+	if p.Bias {
+		if err := set(h.l, descSet, w.desc, descBias, &at.Bias); err != nil {
+			return err
+		}
+	}
+	c := at.D
+	if p.AddsC {
+		c = at.C
+	}
+	numbers := &[2]float32{at.Alpha, 0}
+	if p.AddsC {
+		numbers[1] = at.Beta
+	}
+	err := h.l.call(matmul, h.handle, w.desc, uintptr(unsafe.Pointer(&numbers[0])), uintptr(at.A), w.a, uintptr(at.B), w.b,
+		uintptr(unsafe.Pointer(&numbers[1])), uintptr(c), w.d, uintptr(at.D), w.d, uintptr(unsafe.Pointer(&w.algo[0])),
+		uintptr(at.Work), uintptr(w.work), stream)
+	goruntime.KeepAlive(numbers)
+	return err
+}
+
+// set sets an attribute.
+func set[T int32 | uint32 | int64 | uint64](l *Library, call int, object uintptr, attribute int, to *T) error {
+	return l.call(call, object, uintptr(attribute), uintptr(unsafe.Pointer(to)), unsafe.Sizeof(*to))
+}
+
+// A result is a cublasLtMatmulHeuristicResult_t.
+type result struct {
+	algo     [8]uint64
+	work     uint64
+	state    int32
+	waves    float32
+	reserved [4]int32
+}
+
+// find describes a product to the library, and asks it for a way.
+func (h *Handle) find(p *Product, at *Places) (_ *way, err error) {
+	w := &way{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.drop(w))
+		}
+	}()
+	if err := h.describe(p, at, w); err != nil {
+		return nil, err
+	}
+	var preference uintptr
+	if err := h.l.call(preferenceCreate, uintptr(unsafe.Pointer(&preference))); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, h.l.call(preferenceDestroy, preference)) }()
+	parts, most := uint32(partsInWork), uint64(p.MostWork)
+	errs := []error{
+		set(h.l, preferenceSet, preference, preferenceWork, &most),
+		set(h.l, preferenceSet, preference, preferenceParts, &parts),
+	}
+	for i := range 4 {
+		errs = append(errs, set(h.l, preferenceSet, preference, preferenceAlign+i, &p.AlignTo))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	var r result
+	var found int32
+	if err := h.l.call(heuristic, h.handle, w.desc, w.a, w.b, w.d, w.d, preference, 1, uintptr(unsafe.Pointer(&r)),
+		uintptr(unsafe.Pointer(&found))); err != nil {
+		return nil, err
+	}
+	const notSupported = 15
+	if found == 0 || r.state != 0 {
+		return nil, &Error{names[heuristic], notSupported}
+	}
+	w.algo, w.work = r.algo, r.work
+	return w, nil
+}
+
+// describe makes the description and the layouts of a product.
+func (h *Handle) describe(p *Product, at *Places, w *way) error {
+	if err := h.l.call(descCreate, uintptr(unsafe.Pointer(&w.desc)), uintptr(p.Sum), uintptr(Float32)); err != nil {
+		return err
+	}
+	ending := uint32(0)
+	if p.Bias {
+		ending |= endingBias
+	}
+	if p.Clip {
+		ending |= endingClip
+	}
+	if ending == 0 {
+		ending = endingNone
+	}
+	errs := []error{set(h.l, descSet, w.desc, descEpilogue, &ending)}
+	if p.Bias { // the way depends on how it is aligned
+		errs = append(errs, set(h.l, descSet, w.desc, descBias, &at.Bias))
+	}
+	for _, m := range []struct {
+		lies      *Matrix
+		layout    *uintptr
+		attribute int
+	}{{&p.A, &w.a, descTransA}, {&p.B, &w.b, descTransB}, {&p.D, &w.d, 0}} {
+		if m.attribute != 0 && m.lies.Transposed {
+			transposed := int32(1)
+			errs = append(errs, set(h.l, descSet, w.desc, m.attribute, &transposed))
+		}
+		if err := h.l.call(layoutCreate, uintptr(unsafe.Pointer(m.layout)), uintptr(p.Type), uintptr(m.lies.Rows),
+			uintptr(m.lies.Columns), uintptr(m.lies.Pitch)); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		errs = append(errs, set(h.l, layoutSet, *m.layout, layoutBatch, &p.Batch), set(h.l, layoutSet, *m.layout, layoutStep, &m.lies.Step))
+	}
+	return errors.Join(errs...)
+}
