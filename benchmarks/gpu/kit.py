@@ -277,9 +277,81 @@ def cold(part, kit):
             "--runs", 0, "--cold"], seconds=kit.seconds(40))
 
 
-# The limits add up to 455 seconds, of 475 that run.sh gives, of 480 that there are.
+class OpBenchmarks:
+    """Keeps what BenchmarkOps and BenchmarkModules print."""
+
+    def __call__(self, text):
+        found = re.match(r"Benchmark(Ops|Modules)(?:/(\S+?))?(?:-\d+)?\s+\d+\s+(.*)", text)
+        if not found:
+            return None
+        numbers = {unit: float(n) for n, unit in re.findall(r"([0-9.e+-]+) (\S+)", found[3])}
+        if found[1] == "Modules":
+            return {"load_kernels_seconds": numbers["ns/op"] / 1e9}
+        return {"op": found[2].replace("_", " "), "seconds": numbers["us/op"] / 1e6, "tflops": numbers["TFLOP/s"],
+                "gb_per_second": numbers["GB/s"]}
+
+
+def kernels(part, kit):
+    """Single ops beside PyTorch's, what the device gives at best, and what loading the kernels takes."""
+    only = "relu 4 KiB" if kit.dry else ""
+    bench = [kit.bin / "cuda.test", "-test.run", "^$", "-test.bench", "Ops/" + only.replace(" ", "_") + ("$" if only else ""),
+             "-test.benchtime", "1x" if kit.dry else "300ms", "-gpu"]
+    part.run("PyTorch", [sys.executable, "kernels.py", "--device", kit.device, "--only", only], seconds=kit.seconds(60))
+    part.run("optimem", bench, OpBenchmarks(), seconds=kit.seconds(60))
+    blas = kit.environment.get("OPTIMEM_LIBCUDA") if kit.dry else cublaslt()
+    if blas:
+        part.run("optimem, cuBLASLt", [*bench, "-cublaslt", blas], OpBenchmarks(), seconds=kit.seconds(60))
+    cache = {"CUDA_CACHE_PATH": str(kit.scratch / "compiled")}
+    load = [kit.bin / "cuda.test", "-test.run", "^$", "-test.bench", "Modules", "-test.benchtime", "1x", "-gpu"]
+    for label in ("kernels, first time", "kernels, again"):
+        part.run(label, load, OpBenchmarks(), seconds=kit.seconds(30), environment=cache)
+    if checker := shutil.which("compute-sanitizer"):
+        for tool in ("memcheck", "racecheck"):
+            part.run(f"compute-sanitizer {tool}", ["env", "-C", HERE, checker, "--tool", tool, "--error-exitcode", "9",
+                                                   kit.bin / "cuda.test", "-test.run", "^TestCompliance$/^(linear|conv|attention)",
+                                                   "-gpu"], lambda text: {"note": text[:300]} if "ERROR SUMMARY" in text else None,
+                     seconds=kit.seconds(60))
+
+
+def cublaslt():
+    """The cuBLASLt that PyTorch brings, else one that the loader finds."""
+    try:
+        import torch
+
+        site = pathlib.Path(torch.__file__).parent.parent
+    except ImportError:
+        return "auto"
+    found = sorted(site.glob("nvidia/*/lib/libcublasLt.so.*"))
+    return found[-1] if found else "auto"
+
+
+def models(part, kit):
+    """Whole models that stay on the GPU, beside PyTorch, in float32 and with factors rounded to bfloat16."""
+    blas = kit.environment.get("OPTIMEM_LIBCUDA") if kit.dry else cublaslt()
+    for name, rows_list, size in [("resnet18", [1], 32)] if kit.dry else [
+            ("resnet101", [1, 16], 512), ("vit_b_16", [1, 16], 224), ("bert-base", [1, 16], 128), ("gpt2", [1, 16], 128)]:
+        path = kit.scratch / f"{name}.safetensors"
+        made = part.run("model", [kit.bin / "optimem", "synth", name, "--seed", "1", "-o", path], lambda text: None,
+                        seconds=kit.seconds(20))
+        if made is None:
+            continue
+        for rows in rows_list:
+            for label, options in (("", []), (", bf16", ["-precision", "bf16"]), (", cuBLASLt", ["-cublaslt", blas])):
+                if options[-1:] != [None]:
+                    ours(part, kit, f"optimem {name}{label}", "resident", path, rows, size, *options, seconds=kit.seconds(20))
+        for precision in ("fp32", "bf16"):
+            part.run(f"PyTorch {name}, {precision}", [
+                sys.executable, "peers.py", "run", "resident", name, path, "--device", kit.device, "--rows",
+                ",".join(map(str, rows_list)), "--size", size, "--runs", kit.runs, "--precision", precision],
+                     seconds=kit.seconds(30))
+        path.unlink(missing_ok=True)
+
+
+# The limits of the first five add up to 455 seconds, of 475 that run.sh gives, of 480 that there are; those of the others,
+# which are for a run of their own, to less.
 PARTS = {"parity": (parity, 150), "copies": (copies, 30), "resnet": (resnet, 95), "transformer": (transformer, 125),
-         "cold": (cold, 55)}
+         "cold": (cold, 55), "kernels": (kernels, 240), "models": (models, 220)}
+USUAL = ["parity", "copies", "resnet", "transformer", "cold"]
 
 
 class Kit:
@@ -354,10 +426,17 @@ def whole():
 def table(results):
     """The medians for people."""
     rows = [r for r in results.lines if r.get("median") is not None]
-    for part in ("resnet", "transformer", "cold"):
+    for part in ("resnet", "transformer", "cold", "models"):
         for r in (r for r in rows if r["part"] == part):
             print(f"  {part:<12}{r['run']:<36}{r['rows']:>5} rows {1e3 * r['median']:>12.1f} ms")
+    peers = {r["op"]: r for r in results.lines if "op" in r and r["run"] == "PyTorch"}
+    for r in (r for r in results.lines if "op" in r):
+        ratio = r["seconds"] / peers[r["op"]]["seconds"] if r["op"] in peers else float("nan")
+        print(f"  {r['run']:<20}{r['op']:<30}{1e6 * r['seconds']:>10.1f} us {r['tflops']:>8.2f} TFLOP/s"
+              f" {r['gb_per_second']:>8.1f} GB/s {ratio:>6.2f} of PyTorch's time")
     for r in results.lines:
+        if "load_kernels_seconds" in r:
+            print(f"  {r['run']:<50}{r['load_kernels_seconds']:>8.2f} s")
         if "bytes_per_second" in r:
             print(f"  {'copies':<12}{r['copy']:<44}{r.get('way', ''):<5}{r['bytes_per_second'] / 1e9:>8.1f} GB/s")
         elif "summary" in r or "tests" in r:
@@ -366,7 +445,7 @@ def table(results):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default=",".join(PARTS), help="parts, of " + ", ".join(PARTS))
+    parser.add_argument("--only", default=",".join(USUAL), help="parts, of " + ", ".join(PARTS))
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "results.jsonl")
     parser.add_argument("--dry", action="store_true", help="small sizes, PyTorch on the CPU")
     parser.add_argument("--library", help="another driver than the system's, such as the simulated one")

@@ -54,9 +54,11 @@ func TestKit(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "results.jsonl")
 	args := []string{"--dry", "--library", library, "--out", out}
+	parts := "parity,copies,resnet,transformer,cold,kernels,models"
 	if !torch { // what is there without it
-		args = append(args, "--only", "parity,copies,resnet")
+		parts = "parity,copies,resnet,kernels,models"
 	}
+	args = append(args, "--only", parts)
 	command := exec.Command(filepath.Join(folder, "run.sh"), args...)
 	command.Env = append(os.Environ(), "OPTIMEM_SIM=memory=4G order=threads", "OPTIMEM_PYTHON="+python,
 		"OPTIMEM_KIT_SECONDS=540")
@@ -106,9 +108,9 @@ func check(t *testing.T, path string, torch bool) {
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]int{"machine": 2, "parity": 3, "copies": 1, "resnet": 5}
+	want := map[string]int{"machine": 2, "parity": 3, "copies": 1, "resnet": 5, "kernels": 4, "models": 4}
 	if torch {
-		want = map[string]int{"machine": 2, "parity": 5, "copies": 2, "resnet": 10, "transformer": 14, "cold": 6}
+		want = map[string]int{"machine": 2, "parity": 5, "copies": 2, "resnet": 10, "transformer": 14, "cold": 6, "kernels": 5, "models": 6}
 	}
 	for part, n := range want {
 		if finished[part] < n {

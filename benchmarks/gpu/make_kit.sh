@@ -17,7 +17,7 @@ gzip -n "$kit"/bin/*
 cp -R models/testdata/zoo "$kit/models/testdata/zoo"
 find "$kit/models" -name '*.core.json.gz' -delete
 cp device/devicetest/testdata/*.json.gz "$kit/cases/"
-cp benchmarks/gpu/{run.sh,kit.py,parity.py,peers.py} benchmarks/peers/make_llama.py models/testdata/zoo_program.py "$kit/"
+cp benchmarks/gpu/{run.sh,kit.py,parity.py,peers.py,kernels.py} benchmarks/peers/make_llama.py models/testdata/zoo_program.py "$kit/"
 {
 	git rev-parse --short HEAD 2>/dev/null || echo "no commit"
 	git diff --quiet 2>/dev/null || echo "with changes"

@@ -3,7 +3,8 @@
     python peers.py run HOW NETWORK PATH [--rows 1,16,64] [options]
     python peers.py copies
 
-NETWORK is a name of torchvision's, with PATH a state dict in safetensors, or "llama", with PATH a Hugging Face folder.
+NETWORK is a name of torchvision's or gpt2 or bert-base, with PATH a state dict in safetensors, or "llama", with PATH a Hugging
+Face folder.
 HOW is one of:
 
     resident     all weights are on the GPU
@@ -48,14 +49,28 @@ def forget(path):
         os.close(fd)
 
 
+LANGUAGE = ("llama", "gpt2", "bert-base")
+
+
 def build(network, path):
     """The network with its weights in host memory, as float32."""
     if network == "llama":
         import transformers
 
         return transformers.AutoModel.from_pretrained(path, dtype=torch.float32).eval()
-    import torchvision
     from safetensors.torch import load_file
+
+    if network in ("bert-base", "gpt2"):
+        import transformers
+
+        model = (transformers.BertModel(transformers.BertConfig()) if network == "bert-base" else
+                 transformers.GPT2Model(transformers.GPT2Config()))
+        weights = {name.removeprefix("transformer."): t for name, t in load_file(path).items()}
+        lacks = model.load_state_dict(weights, strict=False).missing_keys
+        if any("pooler" not in name and not name.endswith(("attn.bias", "position_ids")) for name in lacks):
+            raise ValueError(f"the file lacks {lacks}")
+        return model.eval()
+    import torchvision
 
     with torch.device("meta"):
         model = torchvision.models.get_model(network)
@@ -64,7 +79,7 @@ def build(network, path):
 
 
 def inputs(network, rows, size):
-    if network == "llama":
+    if network in LANGUAGE:
         return ((torch.arange(rows * size) * 7919) % 1009).reshape(rows, size)
     n = rows * 3 * size * size
     return ((torch.arange(n) * 7919 % 1009).float() / 1009 - 0.5).reshape(rows, 3, size, size)
@@ -182,7 +197,9 @@ def once(args, model, x, device):
     """A pass, its output on the host."""
     x = x.to(device)
     # transformers' models keep a cache for generating where they are not told not to.
-    y = model(x, use_cache=False)[0] if args.network == "llama" else model(x)
+    options = {} if args.network == "bert-base" else {"use_cache": False}
+    with torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "bf16"):
+        y = model(x, **options)[0] if args.network in LANGUAGE else model(x)
     return y.to("cpu")
 
 
@@ -263,6 +280,7 @@ def main():
     p.add_argument("--runs", type=int, default=3)
     p.add_argument("--max-layer-size", type=int, default=-1)
     p.add_argument("--cold", action="store_true")
+    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: torch.autocast")
     c = commands.add_parser("copies")
     c.add_argument("--mib", default="1,16,256")
     for command in (p, c):

@@ -2,6 +2,7 @@
 # Checks and measures optimem on a GPU, in under eight minutes, and writes results.jsonl.
 #
 #	./run.sh [--only parity,copies,resnet,transformer,cold] [--out FILE] [--python PYTHON]
+#	./run.sh --only kernels,models --out kernels.jsonl    # ops and models that stay, beside PyTorch: another eight minutes
 #	./run.sh --dry --library LIBCUDA    # small sizes on a simulated driver, PyTorch on the CPU
 #
 # It wants Linux, an NVIDIA driver, Python with PyTorch 2.11 or later, torchvision, transformers, accelerate and

@@ -34,6 +34,8 @@ type report struct {
 	Planned int64   `json:"planned_bytes"`
 	Moved   int64   `json:"bytes_moved_per_run"`
 	Stall   float64 `json:"stall_seconds_per_run"`
+	// Given is what giving the ops to the device took; on the CPU they are computed then.
+	Given float64 `json:"given_seconds_per_run"`
 	// The plan's forecast, and what its ops and its loads take by themselves.
 	Expected float64 `json:"expected_seconds"`
 	Compute  float64 `json:"expected_compute_seconds"`
@@ -60,6 +62,8 @@ func run() (err error) {
 	device := flag.String("device", "cpu", "device")
 	memory := flag.Int64("memory", 0, "budget in bytes")
 	library := flag.String("library", "", "path of a GPU's driver, instead of the system's")
+	blas := flag.String("cublaslt", "", "path of cuBLASLt, auto for the first one found, to compute products on a GPU")
+	precision := flag.String("precision", "", "bf16, tf32: what factors of products may be rounded to")
 	hostMemory := flag.Int64("host-memory", 0, "budget of host memory beside a GPU in bytes")
 	capacity := flag.Int64("capacity", 0, "chunk: parameters to pin")
 	maxGroup := flag.Int64("max-layer-size", -1, "page: parameters below which a module is one group")
@@ -87,7 +91,7 @@ func run() (err error) {
 		return fmt.Errorf("no mode %q", *mode)
 	}
 	opts := optimem.Options{
-		Device: *device, CUDALibrary: *library, Memory: *memory, HostMemory: *hostMemory, Threads: *threads,
+		Device: *device, CUDALibrary: *library, CUBLASLt: *blas, Precision: *precision, Memory: *memory, HostMemory: *hostMemory, Threads: *threads,
 		MaxGroup: plan.Limit{N: *maxGroup, Unit: plan.Params}, Capacity: plan.Limit{N: *capacity, Unit: plan.Params},
 	}
 	if opts.HostRates, err = readRates(*hostRates); err != nil {
@@ -156,6 +160,7 @@ func run() (err error) {
 		m := session.Metrics()
 		r.Seconds = append(r.Seconds, took.Seconds())
 		r.Peak, r.Moved, r.Stall = m.PeakBytes, m.MovedBytes-before.MovedBytes, (m.Stall - before.Stall).Seconds()
+		r.Given = (m.Compute - before.Compute).Seconds()
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
 }

@@ -17,7 +17,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -107,6 +109,9 @@ func entries(image []byte) []string {
 	}
 	return names
 }
+
+// Names returns the names of all kernels, in order.
+func Names() []string { return slices.Sorted(maps.Keys(families())) }
 
 // Family returns the family that a kernel is in.
 func Family(kernel string) (string, error) {
