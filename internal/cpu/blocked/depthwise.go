@@ -74,7 +74,7 @@ func (j *directJob) depthwisePanel(p panel, w, slot []float32) {
 	}
 	if d.edgeRows == nil {
 		t.W, t.Steps = &w[0], d.steps
-		start := j.start() + (p.from-j.inputs)*d.inRows(min(d.bandRows, d.height))*d.rowFloats()
+		start := j.start() + (p.from-j.inputs)*d.plane
 		j.depthwiseTiles(&t, start, plane, j.rows, j.cols)
 	} else {
 		for _, columns := range d.edgeColumns {

@@ -11,7 +11,8 @@ import (
 // direct computes sums of products as they stand. The weights lie in panels, one for each 32 output channels (or 16): for
 // each step, which is an input block and a tap, 16 input channels times the panel's channels. Where windows reach into
 // padding, or the input is planar, the rows that a part of the work reads are copied to scratch memory with zeros around
-// them, which are then read from the second cache.
+// them, which are then read from the second cache. So are pixels of kernels of one pixel that lie apart, or whose blocks
+// lie where they would fall into few sets of a cache.
 //
 // Sums are of parts of at most 256 products or so, added up one after another: that is more exact than one long sum, and
 // the weights of a part stay in the first cache while all pixels pass.
@@ -19,17 +20,20 @@ type direct struct {
 	*Conv
 	// depthwise says that each channel has sums of its own. A step is a tap then, and has one product.
 	depthwise bool
-	// flat says that rows follow each other without gaps, so that an image is one row.
-	flat          bool
-	height, width int // of the output, in which flat has a meaning
-	panels        []panel
-	depth         int   // products in a step
-	steps         int   // of the largest panel
-	partial       int   // steps whose sums are added up by themselves
-	offsets       []int // in bytes, of each step from a panel's first input block
+	// flat says that rows follow each other without gaps, so that an image is one row. gathered ones do where they are
+	// copied to.
+	flat, gathered bool
+	height, width  int // of the output, in which flat has a meaning
+	panels         []panel
+	depth          int   // products in a step
+	steps          int   // of the largest panel
+	partial        int   // steps whose sums are added up by themselves
+	offsets        []int // in bytes, of each step from a panel's first input block
 	// copied says that rows are copied. Then a copy has rows of copyWidth pixels.
 	copied    bool
 	copyWidth int
+	// plane is the distance of input blocks, or planes, in what the kernels read, in floats.
+	plane int
 	// edgeRows and edgeColumns cut the outputs of a depthwise convolution that reads its input where it lies.
 	edgeRows, edgeColumns []stretch
 	// bands cuts the rows of the output (of a flat one its pixels), at most bandRows in each.
@@ -54,6 +58,13 @@ const parts = 16
 // more than 512 KiB does not pay.
 func (c *Conv) stayBytes() int { return min(512<<10, c.cacheBytes/4) }
 
+// Blocks of a multiple of gatherPixels pixels lie a multiple of 4 KiB apart: a cache holds few of equal places in them.
+// Fewer than gatherBlocks do not mind.
+const (
+	gatherPixels = 64
+	gatherBlocks = 16
+)
+
 func newDirect(c *Conv) *direct {
 	d := &direct{Conv: c, height: c.OutHeight, width: c.OutWidth}
 	taps := c.KernelH * c.KernelW
@@ -73,7 +84,11 @@ func newDirect(c *Conv) *direct {
 		(c.OutHeight-1)*c.StrideH+(c.KernelH-1)*c.DilationH >= c.Height ||
 		(c.OutWidth-1)*c.StrideW+(c.KernelW-1)*c.DilationW >= c.Width
 	d.cutEdges()
-	d.flat = !d.copied && taps == 1 && c.StrideH == 1 && c.StrideW == 1 && c.OutWidth == c.Width
+	if !d.copied && taps == 1 && c.Groups == 1 {
+		d.flat = c.StrideH == 1 && c.StrideW == 1 && c.OutWidth == c.Width
+		d.gathered = !d.flat || c.Height*c.Width%gatherPixels == 0 && Blocks(c.In) >= gatherBlocks
+		d.flat, d.copied = d.flat || d.gathered, d.gathered
+	}
 	if d.flat {
 		d.height, d.width = 1, c.OutHeight*c.OutWidth
 	}
@@ -122,6 +137,8 @@ func (d *direct) stepsOfBlock() int {
 // band of given rows of the output.
 func (d *direct) rowFloats() int {
 	switch {
+	case d.gathered:
+		return Lanes
 	case d.Planar:
 		return d.copyWidth
 	case d.copied:
@@ -150,6 +167,10 @@ func (d *direct) cut() {
 	line := d.rowFloats() * d.StrideH
 	if d.flat {
 		line = Lanes
+	}
+	if d.gathered {
+		d.cutGathered(inputs)
+		return
 	}
 	d.group = min(len(d.panels), max(1, d.stayBytes()/4/d.pieceFloats()))
 	if d.Groups > 1 { // other panels read other blocks
@@ -185,10 +206,26 @@ func (d *direct) cut() {
 	d.bandRows = ceil(unit, d.bands)
 }
 
+// cutGathered cuts pixels that are copied: a part computes them with as many weights as half of the second cache holds.
+func (d *direct) cutGathered(inputs int) {
+	d.group = min(len(d.panels), max(1, d.cacheBytes/2/4/d.pieceFloats()))
+	d.group = ceil(len(d.panels), ceil(len(d.panels), d.group))
+	d.bandsFirst = d.group == len(d.panels)
+	d.bandRows = min(d.width, max(4*d.set.Pixels, d.stayBytes()/2/4/(inputs*Lanes)))
+	d.bands = ceil(d.width, d.bandRows)
+	if groups := ceil(len(d.panels), d.group); d.Batch%2 > 0 && groups%2 > 0 && d.bands%2 > 0 {
+		d.bands++ // for both halves of the threads
+	}
+	d.bandRows = ceil(d.width, d.bands)
+}
+
 // setOffsets lists where the steps of a panel read.
 func (d *direct) setOffsets() {
 	row := d.rowFloats()
-	plane := d.inRows(min(d.bandRows, d.height)) * row
+	d.plane = d.inRows(min(d.bandRows, d.height)) * row
+	if d.gathered {
+		d.plane = (d.bandRows | 1) * Lanes
+	}
 	pixel, columns := Lanes, d.KernelW
 	if d.Planar {
 		pixel, columns = 1, d.KernelW/d.depth
@@ -196,7 +233,7 @@ func (d *direct) setOffsets() {
 	for block := range d.steps / d.stepsOfBlock() {
 		for ky := range d.KernelH {
 			for kx := range columns {
-				d.offsets = append(d.offsets, 4*(block*plane+ky*d.DilationH*row+kx*d.DilationW*pixel))
+				d.offsets = append(d.offsets, 4*(block*d.plane+ky*d.DilationH*row+kx*d.DilationW*pixel))
 			}
 		}
 	}
@@ -290,7 +327,7 @@ func (d *direct) slotFloats() int {
 		from, to := d.span(i, min(i+d.group, len(d.panels)))
 		most = max(most, to-from)
 	}
-	return (most*d.inRows(d.bandRows)*d.rowFloats() + 15) / 16 * 16
+	return (most*d.plane + 15) / 16 * 16
 }
 
 // span returns the input blocks that panels read.
@@ -363,7 +400,10 @@ func (j *directJob) run(first, end, band int, slot []float32) {
 		}
 		return
 	}
-	if d.copied {
+	switch {
+	case d.gathered:
+		j.gather(from, to, slot)
+	case d.copied:
 		j.copyRows(from, to, slot, true)
 	}
 	for i := first; i < end; i++ {
@@ -386,11 +426,14 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 	d := j.direct
 	set := d.set
 	pixel := Lanes * d.StrideW
-	if d.Planar {
+	switch {
+	case d.gathered:
+		pixel = Lanes
+	case d.Planar:
 		pixel = d.StrideW
 	}
 	rowStep := d.rowFloats() * d.StrideH
-	start := j.start() + (p.from-j.inputs)*d.inRows(min(d.bandRows, d.height))*d.rowFloats()
+	start := j.start() + (p.from-j.inputs)*d.plane
 	if d.Planar {
 		start = j.start()
 	}
@@ -453,6 +496,23 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 	for b := range p.blocks {
 		from := out + b*outPixels*Lanes
 		j.f.apply(j.a.Y[from:][:((j.rows[1]-j.rows[0]-1)*d.width+count)*Lanes], p.block+b)
+	}
+}
+
+// gather copies the pixels of input blocks [from, to) that a band reads, one behind the other.
+func (j *directJob) gather(from, to int, dst []float32) {
+	d := j.direct
+	for b := from; b < to; b++ {
+		x := j.a.X[(j.image*Blocks(d.In)+b)*d.Height*d.Width*Lanes:][:d.Height*d.Width*Lanes]
+		line := dst[(b-from)*d.plane:]
+		if d.StrideH == 1 && d.StrideW == 1 && d.OutWidth == d.Width {
+			copy(line, x[j.cols[0]*Lanes:j.cols[1]*Lanes])
+			continue
+		}
+		for p := j.cols[0]; p < j.cols[1]; p++ {
+			at := (p/d.OutWidth*d.StrideH*d.Width + p%d.OutWidth*d.StrideW) * Lanes
+			*(*[Lanes]float32)(line[(p-j.cols[0])*Lanes:]) = *(*[Lanes]float32)(x[at:])
+		}
 	}
 }
 
