@@ -196,7 +196,12 @@ var maps = [numActs]kernel.Map{
 }
 
 // all replaces numbers by their activation.
-func (a Act) all(set *kernel.ConvSet, y []float32, p, q float32) { a.over(set.Vectors, y, p, q) }
+func (a Act) all(set *kernel.ConvSet, y []float32, p, q float32) {
+	if a == SiLU && set.SiLU(y) {
+		return
+	}
+	a.over(set.Vectors, y, p, q)
+}
 
 // over is all with given kernels, or none.
 func (a Act) over(vectors *kernel.Set, y []float32, p, q float32) {

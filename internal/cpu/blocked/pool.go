@@ -47,8 +47,8 @@ func (w *Window) columns(o int) (from, to, step, count int) {
 }
 
 // each calls body for every row of the output of every block, with the block's index over all images and memory for the
-// offsets of a window.
-func (w *Window) each(pool Pool, body func(plane, row int, offsets []int)) {
+// offsets of a window unless the windows are wide.
+func (w *Window) each(pool Pool, wide bool, body func(plane, row int, offsets []int)) {
 	rows := w.OutHeight * Blocks(w.Channels) * w.Batch
 	taps := w.KernelH * w.KernelW
 	if w.Adaptive {
@@ -56,7 +56,10 @@ func (w *Window) each(pool Pool, body func(plane, row int, offsets []int)) {
 	}
 	cost := w.OutWidth * taps
 	pool.For(rows, max(1, 512/max(1, cost)), func(from, to int) {
-		offsets := make([]int, 0, taps)
+		var offsets []int
+		if !wide {
+			offsets = make([]int, 0, taps)
+		}
 		for i := from; i < to; i++ {
 			body(i/w.OutHeight, i%w.OutHeight, offsets)
 		}
@@ -68,7 +71,7 @@ func MaxPool(pool Pool, w Window, x, y []float32) { maxPool(pool, best(), w, x, 
 
 func maxPool(pool Pool, set *kernel.ConvSet, w Window, x, y []float32) {
 	check(&w, x, y)
-	w.each(pool, func(plane, oy int, offsets []int) {
+	w.each(pool, false, func(plane, oy int, offsets []int) {
 		w.segments(plane, oy, offsets, func(s segment) {
 			t := s.tile(&w, x, y)
 			t.Low = float32(math.Inf(-1))
@@ -86,10 +89,10 @@ const wideWindow = 32
 func avgPool(pool Pool, set *kernel.ConvSet, w Window, x, y []float32) {
 	check(&w, x, y)
 	if w.Adaptive || w.KernelH*w.KernelW >= wideWindow {
-		w.each(pool, func(plane, oy int, _ []int) { w.wideMeans(set, plane, oy, x, y) })
+		w.each(pool, true, func(plane, oy int, _ []int) { w.wideMeans(set, plane, oy, x, y) })
 		return
 	}
-	w.each(pool, func(plane, oy int, offsets []int) {
+	w.each(pool, false, func(plane, oy int, offsets []int) {
 		_, _, _, rows := w.rows(oy)
 		w.segments(plane, oy, offsets, func(s segment) {
 			t := s.tile(&w, x, y)

@@ -1,6 +1,9 @@
 package kernel
 
-import "unsafe"
+import (
+	"runtime"
+	"unsafe"
+)
 
 //go:generate sh -c "cd _generate && go run . -family conv -out ../conv_amd64.s -stubs ../gen_conv_amd64.go -pkg kernel"
 
@@ -68,10 +71,12 @@ type ConvSet struct {
 	// largest and mean are the same for pools.
 	largest, mean []convFunc
 	sumWide       func(count int, x *float32, sums *float64)
-	norm          func(tile *byte)
+	norm          convFunc
 	// scales computes scaleLanes channels at a time; nil in Go.
 	scales     func(count int, scale, shift, w, b, mean, variance *float32, eps float64)
 	scaleLanes int
+	// silu computes count vectors in place; nil in Go.
+	silu func(count int, y *float32)
 	// winogradIn and so on are for tiles of 2×2 and of 4×4 pixels.
 	winogradIn, winogradOut, winogradWeights [2]convFunc
 }
@@ -79,14 +84,26 @@ type ConvSet struct {
 // A convFunc computes a tile. Its operand is a ConvTile, whose type the generator does not know.
 type convFunc func(tile *byte)
 
+// run calls a kernel.
+func (f convFunc) run(tile unsafe.Pointer) {
+	f(unseen((*byte)(tile)))
+	runtime.KeepAlive(tile)
+}
+
+// unseen returns p so that the compiler does not see where it goes: what kernels compute with can lie on the stack, for
+// they keep nothing. It must be kept alive until they return.
+func unseen[T any](p *T) *T {
+	address := uintptr(unsafe.Pointer(p))
+	return *(**T)(unsafe.Pointer(&address))
+}
+
 // Conv computes a tile of 1 to Pixels pixels and of Columns channels, or of 16 if it is narrow.
 func (s *ConvSet) Conv(pixels int, narrow bool, t *ConvTile) {
-	p := (*byte)(unsafe.Pointer(t))
+	f := s.wide
 	if narrow {
-		s.narrow[pixels-1](p)
-		return
+		f = s.narrow
 	}
-	s.wide[pixels-1](p)
+	f[pixels-1].run(unsafe.Pointer(t))
 }
 
 // DepthwisePixels is the size of the largest tile of Depthwise.
@@ -95,25 +112,40 @@ func (s *ConvSet) DepthwisePixels() int { return len(s.depthwise) }
 // Depthwise computes Rows of Tiles, each of given pixels by the sixteen channels of a block, of which each has its own
 // sums: of x[Offsets[step] + p·XPixel + o]·w[step][o]. It does not look at Quads, Singles, YBlock and what is ahead.
 func (s *ConvSet) Depthwise(pixels int, t *ConvTile) {
-	s.depthwise[pixels-1]((*byte)(unsafe.Pointer(t)))
+	s.depthwise[pixels-1].run(unsafe.Pointer(t))
 }
 
 // PoolPixels is the size of the largest tile of MaxPool and MeanPool.
 func (s *ConvSet) PoolPixels() int { return len(s.largest) }
 
 // MaxPool computes tiles as Depthwise does: the largest of Low and x[Offsets[step] + p·XPixel + o], NaN where one is.
-func (s *ConvSet) MaxPool(pixels int, t *ConvTile) { s.largest[pixels-1]((*byte)(unsafe.Pointer(t))) }
+func (s *ConvSet) MaxPool(pixels int, t *ConvTile) { s.largest[pixels-1].run(unsafe.Pointer(t)) }
 
 // MeanPool computes tiles as Depthwise does: the sums of x[Offsets[step] + p·XPixel + o], divided by High.
-func (s *ConvSet) MeanPool(pixels int, t *ConvTile) { s.mean[pixels-1]((*byte)(unsafe.Pointer(t))) }
+func (s *ConvSet) MeanPool(pixels int, t *ConvTile) { s.mean[pixels-1].run(unsafe.Pointer(t)) }
 
 // SumWide adds vectors of sixteen floats, which lie one behind the other in x, to sixteen sums in float64.
 func (s *ConvSet) SumWide(x []float32, sums *[16]float64) {
 	for n := len(x) / 16; n > 0; n = len(x) / 16 {
 		n = min(n, 4096) // a call ends soon, so that the goroutine can be stopped
-		s.sumWide(n, &x[0], &sums[0])
+		s.sumWide(n, &x[0], unseen(&sums[0]))
 		x = x[16*n:]
 	}
+	runtime.KeepAlive(sums)
+}
+
+// SiLU replaces numbers, of which there are a multiple of sixteen, by x·sigmoid(x), with an error of 3e-7 of the greater of
+// the result and 0.1; those below −87 are taken for that. It reports whether it has a kernel for that.
+func (s *ConvSet) SiLU(y []float32) bool {
+	if s.silu == nil {
+		return false
+	}
+	for len(y) > 0 {
+		n := min(len(y), 1<<15) // a call ends soon, so that the goroutine can be stopped
+		s.silu(n/s.Vectors.Lanes, &y[0])
+		y = y[n:]
+	}
+	return true
 }
 
 // ConvSets returns the sets that the processor can run, the fastest first.

@@ -11056,6 +11056,179 @@ DATA winograd512Weights4_constants<>+8(SB)/4, $0x3e2aaaab
 DATA winograd512Weights4_constants<>+12(SB)/4, $0x3e715bef
 GLOBL winograd512Weights4_constants<>(SB), RODATA|NOPTR, $16
 
+// func silu512(count int, y *float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·silu512(SB), NOSPLIT, $0-16
+	MOVQ         count+0(FP), AX
+	MOVQ         y+8(FP), CX
+	VBROADCASTSS vectorConstants<>+0(SB), Z31
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VBROADCASTSS vectorConstants<>+64(SB), Z29
+	VBROADCASTSS vectorConstants<>+96(SB), Z28
+
+more_silu512_7:
+	CMPQ             AX, $0x07
+	JL               less_silu512_7
+	VMAXPS           (CX), Z30, Z0
+	VMAXPS           64(CX), Z30, Z4
+	VMAXPS           128(CX), Z30, Z8
+	VMAXPS           192(CX), Z30, Z12
+	VMAXPS           256(CX), Z30, Z16
+	VMAXPS           320(CX), Z30, Z20
+	VMAXPS           384(CX), Z30, Z24
+	VMULPS           Z29, Z0, Z1
+	VMULPS           Z29, Z4, Z5
+	VMULPS           Z29, Z8, Z9
+	VMULPS           Z29, Z12, Z13
+	VMULPS           Z29, Z16, Z17
+	VMULPS           Z29, Z20, Z21
+	VMULPS           Z29, Z24, Z25
+	VREDUCEPS        $0x09, Z1, Z2
+	VREDUCEPS        $0x09, Z5, Z6
+	VREDUCEPS        $0x09, Z9, Z10
+	VREDUCEPS        $0x09, Z13, Z14
+	VREDUCEPS        $0x09, Z17, Z18
+	VREDUCEPS        $0x09, Z21, Z22
+	VREDUCEPS        $0x09, Z25, Z26
+	VBROADCASTSS     vectorConstants<>+128(SB), Z3
+	VBROADCASTSS     vectorConstants<>+128(SB), Z7
+	VBROADCASTSS     vectorConstants<>+128(SB), Z11
+	VBROADCASTSS     vectorConstants<>+128(SB), Z15
+	VBROADCASTSS     vectorConstants<>+128(SB), Z19
+	VBROADCASTSS     vectorConstants<>+128(SB), Z23
+	VBROADCASTSS     vectorConstants<>+128(SB), Z27
+	VFMADD213PS.BCST vectorConstants<>+160(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+160(SB), Z6, Z7
+	VFMADD213PS.BCST vectorConstants<>+160(SB), Z10, Z11
+	VFMADD213PS.BCST vectorConstants<>+160(SB), Z14, Z15
+	VFMADD213PS.BCST vectorConstants<>+160(SB), Z18, Z19
+	VFMADD213PS.BCST vectorConstants<>+160(SB), Z22, Z23
+	VFMADD213PS.BCST vectorConstants<>+160(SB), Z26, Z27
+	VFMADD213PS.BCST vectorConstants<>+192(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+192(SB), Z6, Z7
+	VFMADD213PS.BCST vectorConstants<>+192(SB), Z10, Z11
+	VFMADD213PS.BCST vectorConstants<>+192(SB), Z14, Z15
+	VFMADD213PS.BCST vectorConstants<>+192(SB), Z18, Z19
+	VFMADD213PS.BCST vectorConstants<>+192(SB), Z22, Z23
+	VFMADD213PS.BCST vectorConstants<>+192(SB), Z26, Z27
+	VFMADD213PS.BCST vectorConstants<>+224(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+224(SB), Z6, Z7
+	VFMADD213PS.BCST vectorConstants<>+224(SB), Z10, Z11
+	VFMADD213PS.BCST vectorConstants<>+224(SB), Z14, Z15
+	VFMADD213PS.BCST vectorConstants<>+224(SB), Z18, Z19
+	VFMADD213PS.BCST vectorConstants<>+224(SB), Z22, Z23
+	VFMADD213PS.BCST vectorConstants<>+224(SB), Z26, Z27
+	VFMADD213PS.BCST vectorConstants<>+256(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+256(SB), Z6, Z7
+	VFMADD213PS.BCST vectorConstants<>+256(SB), Z10, Z11
+	VFMADD213PS.BCST vectorConstants<>+256(SB), Z14, Z15
+	VFMADD213PS.BCST vectorConstants<>+256(SB), Z18, Z19
+	VFMADD213PS.BCST vectorConstants<>+256(SB), Z22, Z23
+	VFMADD213PS.BCST vectorConstants<>+256(SB), Z26, Z27
+	VFMADD213PS.BCST vectorConstants<>+288(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+288(SB), Z6, Z7
+	VFMADD213PS.BCST vectorConstants<>+288(SB), Z10, Z11
+	VFMADD213PS.BCST vectorConstants<>+288(SB), Z14, Z15
+	VFMADD213PS.BCST vectorConstants<>+288(SB), Z18, Z19
+	VFMADD213PS.BCST vectorConstants<>+288(SB), Z22, Z23
+	VFMADD213PS.BCST vectorConstants<>+288(SB), Z26, Z27
+	VFMADD213PS.BCST vectorConstants<>+0(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+0(SB), Z6, Z7
+	VFMADD213PS.BCST vectorConstants<>+0(SB), Z10, Z11
+	VFMADD213PS.BCST vectorConstants<>+0(SB), Z14, Z15
+	VFMADD213PS.BCST vectorConstants<>+0(SB), Z18, Z19
+	VFMADD213PS.BCST vectorConstants<>+0(SB), Z22, Z23
+	VFMADD213PS.BCST vectorConstants<>+0(SB), Z26, Z27
+	VSCALEFPS        Z1, Z3, Z3
+	VSCALEFPS        Z5, Z7, Z7
+	VSCALEFPS        Z9, Z11, Z11
+	VSCALEFPS        Z13, Z15, Z15
+	VSCALEFPS        Z17, Z19, Z19
+	VSCALEFPS        Z21, Z23, Z23
+	VSCALEFPS        Z25, Z27, Z27
+	VADDPS           Z31, Z3, Z3
+	VADDPS           Z31, Z7, Z7
+	VADDPS           Z31, Z11, Z11
+	VADDPS           Z31, Z15, Z15
+	VADDPS           Z31, Z19, Z19
+	VADDPS           Z31, Z23, Z23
+	VADDPS           Z31, Z27, Z27
+	VRCP14PS         Z3, Z1
+	VRCP14PS         Z7, Z5
+	VRCP14PS         Z11, Z9
+	VRCP14PS         Z15, Z13
+	VRCP14PS         Z19, Z17
+	VRCP14PS         Z23, Z21
+	VRCP14PS         Z27, Z25
+	VMOVAPS          Z31, Z2
+	VFNMADD231PS     Z1, Z3, Z2
+	VMOVAPS          Z31, Z6
+	VFNMADD231PS     Z5, Z7, Z6
+	VMOVAPS          Z31, Z10
+	VFNMADD231PS     Z9, Z11, Z10
+	VMOVAPS          Z31, Z14
+	VFNMADD231PS     Z13, Z15, Z14
+	VMOVAPS          Z31, Z18
+	VFNMADD231PS     Z17, Z19, Z18
+	VMOVAPS          Z31, Z22
+	VFNMADD231PS     Z21, Z23, Z22
+	VMOVAPS          Z31, Z26
+	VFNMADD231PS     Z25, Z27, Z26
+	VFMADD231PS      Z2, Z1, Z1
+	VFMADD231PS      Z6, Z5, Z5
+	VFMADD231PS      Z10, Z9, Z9
+	VFMADD231PS      Z14, Z13, Z13
+	VFMADD231PS      Z18, Z17, Z17
+	VFMADD231PS      Z22, Z21, Z21
+	VFMADD231PS      Z26, Z25, Z25
+	VMULPS           Z1, Z0, Z0
+	VMULPS           Z5, Z4, Z4
+	VMULPS           Z9, Z8, Z8
+	VMULPS           Z13, Z12, Z12
+	VMULPS           Z17, Z16, Z16
+	VMULPS           Z21, Z20, Z20
+	VMULPS           Z25, Z24, Z24
+	VMOVUPS          Z0, (CX)
+	VMOVUPS          Z4, 64(CX)
+	VMOVUPS          Z8, 128(CX)
+	VMOVUPS          Z12, 192(CX)
+	VMOVUPS          Z16, 256(CX)
+	VMOVUPS          Z20, 320(CX)
+	VMOVUPS          Z24, 384(CX)
+	ADDQ             $0x000001c0, CX
+	SUBQ             $0x07, AX
+	JMP              more_silu512_7
+
+less_silu512_7:
+more_silu512_1:
+	CMPQ             AX, $0x01
+	JL               less_silu512_1
+	VMAXPS           (CX), Z30, Z0
+	VMULPS           Z29, Z0, Z1
+	VREDUCEPS        $0x09, Z1, Z2
+	VBROADCASTSS     vectorConstants<>+128(SB), Z3
+	VFMADD213PS.BCST vectorConstants<>+160(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+192(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+224(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+256(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+288(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+0(SB), Z2, Z3
+	VSCALEFPS        Z1, Z3, Z3
+	VADDPS           Z31, Z3, Z3
+	VRCP14PS         Z3, Z1
+	VMOVAPS          Z31, Z2
+	VFNMADD231PS     Z1, Z3, Z2
+	VFMADD231PS      Z2, Z1, Z1
+	VMULPS           Z1, Z0, Z0
+	VMOVUPS          Z0, (CX)
+	ADDQ             $0x00000040, CX
+	SUBQ             $0x01, AX
+	JMP              more_silu512_1
+
+less_silu512_1:
+	VZEROUPPER
+	RET
+
 // func conv256x1x2(t *byte)
 // Requires: AVX, FMA3, MMX+
 TEXT ·conv256x1x2(SB), NOSPLIT, $0-8
@@ -18359,6 +18532,107 @@ DATA winograd256Weights4_constants<>+8(SB)/4, $0x3e2aaaab
 DATA winograd256Weights4_constants<>+12(SB)/4, $0x3e715bef
 GLOBL winograd256Weights4_constants<>(SB), RODATA|NOPTR, $16
 
+// func silu256(count int, y *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·silu256(SB), NOSPLIT, $0-16
+	MOVQ         count+0(FP), AX
+	MOVQ         y+8(FP), CX
+	VBROADCASTSS vectorConstants<>+0(SB), Y15
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VBROADCASTSS vectorConstants<>+64(SB), Y13
+	VBROADCASTSS vectorConstants<>+96(SB), Y12
+
+more_silu256_3:
+	CMPQ         AX, $0x03
+	JL           less_silu256_3
+	VMAXPS       (CX), Y14, Y0
+	VMAXPS       32(CX), Y14, Y4
+	VMAXPS       64(CX), Y14, Y8
+	VMULPS       Y13, Y0, Y1
+	VMULPS       Y13, Y4, Y5
+	VMULPS       Y13, Y8, Y9
+	VMAXPS       Y1, Y12, Y1
+	VMAXPS       Y5, Y12, Y5
+	VMAXPS       Y9, Y12, Y9
+	VROUNDPS     $0x09, Y1, Y3
+	VSUBPS       Y3, Y1, Y2
+	VCVTPS2DQ    Y3, Y1
+	VROUNDPS     $0x09, Y5, Y7
+	VSUBPS       Y7, Y5, Y6
+	VCVTPS2DQ    Y7, Y5
+	VROUNDPS     $0x09, Y9, Y11
+	VSUBPS       Y11, Y9, Y10
+	VCVTPS2DQ    Y11, Y9
+	VBROADCASTSS vectorConstants<>+128(SB), Y3
+	VBROADCASTSS vectorConstants<>+128(SB), Y7
+	VBROADCASTSS vectorConstants<>+128(SB), Y11
+	VFMADD213PS  vectorConstants<>+160(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+160(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+160(SB), Y10, Y11
+	VFMADD213PS  vectorConstants<>+192(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+192(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+192(SB), Y10, Y11
+	VFMADD213PS  vectorConstants<>+224(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+224(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+224(SB), Y10, Y11
+	VFMADD213PS  vectorConstants<>+256(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+256(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+256(SB), Y10, Y11
+	VFMADD213PS  vectorConstants<>+288(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+288(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+288(SB), Y10, Y11
+	VFMADD213PS  vectorConstants<>+0(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+0(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+0(SB), Y10, Y11
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       Y1, Y3, Y3
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y7, Y7
+	VPSLLD       $0x17, Y9, Y9
+	VPADDD       Y9, Y11, Y11
+	VADDPS       Y15, Y3, Y3
+	VADDPS       Y15, Y7, Y7
+	VADDPS       Y15, Y11, Y11
+	VDIVPS       Y3, Y0, Y0
+	VDIVPS       Y7, Y4, Y4
+	VDIVPS       Y11, Y8, Y8
+	VMOVUPS      Y0, (CX)
+	VMOVUPS      Y4, 32(CX)
+	VMOVUPS      Y8, 64(CX)
+	ADDQ         $0x00000060, CX
+	SUBQ         $0x03, AX
+	JMP          more_silu256_3
+
+less_silu256_3:
+more_silu256_1:
+	CMPQ         AX, $0x01
+	JL           less_silu256_1
+	VMAXPS       (CX), Y14, Y0
+	VMULPS       Y13, Y0, Y1
+	VMAXPS       Y1, Y12, Y1
+	VROUNDPS     $0x09, Y1, Y3
+	VSUBPS       Y3, Y1, Y2
+	VCVTPS2DQ    Y3, Y1
+	VBROADCASTSS vectorConstants<>+128(SB), Y3
+	VFMADD213PS  vectorConstants<>+160(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+192(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+224(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+256(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+288(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+0(SB), Y2, Y3
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       Y1, Y3, Y3
+	VADDPS       Y15, Y3, Y3
+	VDIVPS       Y3, Y0, Y0
+	VMOVUPS      Y0, (CX)
+	ADDQ         $0x00000020, CX
+	SUBQ         $0x01, AX
+	JMP          more_silu256_1
+
+less_silu256_1:
+	VZEROUPPER
+	RET
+
 // func conv512x1x1(t *byte)
 // Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·conv512x1x1(SB), NOSPLIT, $0-8
@@ -21739,3 +22013,55 @@ store_conv512x14x1:
 	VMOVUPS Z13, (DX)
 	VZEROUPPER
 	RET
+
+DATA vectorConstants<>+0(SB)/8, $0x3f8000003f800000
+DATA vectorConstants<>+8(SB)/8, $0x3f8000003f800000
+DATA vectorConstants<>+16(SB)/8, $0x3f8000003f800000
+DATA vectorConstants<>+24(SB)/8, $0x3f8000003f800000
+DATA vectorConstants<>+32(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+40(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+48(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+56(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+64(SB)/8, $0xbfb8aa3bbfb8aa3b
+DATA vectorConstants<>+72(SB)/8, $0xbfb8aa3bbfb8aa3b
+DATA vectorConstants<>+80(SB)/8, $0xbfb8aa3bbfb8aa3b
+DATA vectorConstants<>+88(SB)/8, $0xbfb8aa3bbfb8aa3b
+DATA vectorConstants<>+96(SB)/8, $0xc2fc0000c2fc0000
+DATA vectorConstants<>+104(SB)/8, $0xc2fc0000c2fc0000
+DATA vectorConstants<>+112(SB)/8, $0xc2fc0000c2fc0000
+DATA vectorConstants<>+120(SB)/8, $0xc2fc0000c2fc0000
+DATA vectorConstants<>+128(SB)/8, $0x3963908c3963908c
+DATA vectorConstants<>+136(SB)/8, $0x3963908c3963908c
+DATA vectorConstants<>+144(SB)/8, $0x3963908c3963908c
+DATA vectorConstants<>+152(SB)/8, $0x3963908c3963908c
+DATA vectorConstants<>+160(SB)/8, $0x3aa30cab3aa30cab
+DATA vectorConstants<>+168(SB)/8, $0x3aa30cab3aa30cab
+DATA vectorConstants<>+176(SB)/8, $0x3aa30cab3aa30cab
+DATA vectorConstants<>+184(SB)/8, $0x3aa30cab3aa30cab
+DATA vectorConstants<>+192(SB)/8, $0x3c1e94003c1e9400
+DATA vectorConstants<>+200(SB)/8, $0x3c1e94003c1e9400
+DATA vectorConstants<>+208(SB)/8, $0x3c1e94003c1e9400
+DATA vectorConstants<>+216(SB)/8, $0x3c1e94003c1e9400
+DATA vectorConstants<>+224(SB)/8, $0x3d6342803d634280
+DATA vectorConstants<>+232(SB)/8, $0x3d6342803d634280
+DATA vectorConstants<>+240(SB)/8, $0x3d6342803d634280
+DATA vectorConstants<>+248(SB)/8, $0x3d6342803d634280
+DATA vectorConstants<>+256(SB)/8, $0x3e75fecf3e75fecf
+DATA vectorConstants<>+264(SB)/8, $0x3e75fecf3e75fecf
+DATA vectorConstants<>+272(SB)/8, $0x3e75fecf3e75fecf
+DATA vectorConstants<>+280(SB)/8, $0x3e75fecf3e75fecf
+DATA vectorConstants<>+288(SB)/8, $0x3f3172153f317215
+DATA vectorConstants<>+296(SB)/8, $0x3f3172153f317215
+DATA vectorConstants<>+304(SB)/8, $0x3f3172153f317215
+DATA vectorConstants<>+312(SB)/8, $0x3f3172153f317215
+GLOBL vectorConstants<>(SB), RODATA|NOPTR, $320
+
+DATA vectorMasks<>+0(SB)/8, $0xffffffffffffffff
+DATA vectorMasks<>+8(SB)/8, $0xffffffffffffffff
+DATA vectorMasks<>+16(SB)/8, $0xffffffffffffffff
+DATA vectorMasks<>+24(SB)/8, $0xffffffffffffffff
+DATA vectorMasks<>+32(SB)/8, $0x0000000000000000
+DATA vectorMasks<>+40(SB)/8, $0x0000000000000000
+DATA vectorMasks<>+48(SB)/8, $0x0000000000000000
+DATA vectorMasks<>+56(SB)/8, $0x0000000000000000
+GLOBL vectorMasks<>(SB), RODATA|NOPTR, $64

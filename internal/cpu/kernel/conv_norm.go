@@ -23,7 +23,7 @@ type NormTile struct {
 // Norm normalises pixels. Each has the same bits whatever is computed beside it.
 func (s *ConvSet) Norm(t *NormTile) {
 	t.one = 1
-	s.norm((*byte)(unsafe.Pointer(t)))
+	s.norm.run(unsafe.Pointer(t))
 }
 
 // normTile is Norm in Go.

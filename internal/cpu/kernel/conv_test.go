@@ -3,6 +3,7 @@ package kernel
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -60,6 +61,39 @@ func TestWinograd(t *testing.T) {
 					if d := math.Abs(float64(got[i] - want[i])); !(d <= 1e-5) {
 						t.Fatalf("%s: F(%d), transform %d: element %d is %v, want %v", s.Name, m, kind, i, got[i], want[i])
 					}
+				}
+			}
+		}
+	}
+}
+
+func TestSiLU(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, set := range ConvSets() {
+		if set.Vectors == nil {
+			continue
+		}
+		for _, count := range []int{16, 32, 112, 160, 16 * 23, 1<<15 + 16*9} {
+			x := numbers(rng, count)
+			y := slices.Clone(x)
+			if !set.SiLU(y) {
+				t.Fatalf("%s has no kernel", set.Name)
+			}
+			for i := range x {
+				v := math.Max(float64(x[i]), -87)
+				want := v / (1 + math.Exp(-v))
+				if x[i] != x[i] {
+					want = math.NaN()
+				}
+				got := float64(y[i])
+				if !(math.Abs(got-want) <= 3e-7*math.Max(0.1, math.Abs(want))) && got != want && (got == got || want == want) {
+					t.Fatalf("%s, %d: silu(%g) is %g, want %g", set.Name, count, x[i], got, want)
+				}
+				alone := make([]float32, 16)
+				alone[i%16] = x[i]
+				set.SiLU(alone)
+				if math.Float32bits(alone[i%16]) != math.Float32bits(y[i]) {
+					t.Fatalf("%s, %d: silu(%g) is %g in one place and %g in another", set.Name, count, x[i], y[i], alone[i%16])
 				}
 			}
 		}

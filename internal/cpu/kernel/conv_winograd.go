@@ -30,14 +30,14 @@ type WinogradTile struct {
 }
 
 // WinogradIn transforms inputs: Bᵀ·d·B. m is 2 or 4.
-func (s *ConvSet) WinogradIn(m int, t *WinogradTile) { s.winogradIn[m/4]((*byte)(unsafe.Pointer(t))) }
+func (s *ConvSet) WinogradIn(m int, t *WinogradTile) { s.winogradIn[m/4].run(unsafe.Pointer(t)) }
 
 // WinogradOut transforms products: Aᵀ·p·A.
-func (s *ConvSet) WinogradOut(m int, t *WinogradTile) { s.winogradOut[m/4]((*byte)(unsafe.Pointer(t))) }
+func (s *ConvSet) WinogradOut(m int, t *WinogradTile) { s.winogradOut[m/4].run(unsafe.Pointer(t)) }
 
 // WinogradWeights transforms weights, G·g·Gᵀ: of 3×3 numbers for each of 16 channels become (m+2)×(m+2).
 func (s *ConvSet) WinogradWeights(m int, t *WinogradTile) {
-	s.winogradWeights[m/4]((*byte)(unsafe.Pointer(t)))
+	s.winogradWeights[m/4].run(unsafe.Pointer(t))
 }
 
 // root is √½. The points of F(4×4) are 0, ±root, ±2·root and ∞.

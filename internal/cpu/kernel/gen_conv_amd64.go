@@ -249,6 +249,11 @@ func winograd512Out4(t *byte)
 //go:noescape
 func winograd512Weights4(t *byte)
 
+// silu512 computes count vectors of 16 floats, which lie one behind the other, in place.
+//
+//go:noescape
+func silu512(count int, y *float32)
+
 // conv256x1x2 computes 1 pixels of 16 channels; see ConvTile.
 //
 //go:noescape
@@ -413,6 +418,11 @@ func winograd256Out4(t *byte)
 //
 //go:noescape
 func winograd256Weights4(t *byte)
+
+// silu256 computes count vectors of 8 floats, which lie one behind the other, in place.
+//
+//go:noescape
+func silu256(count int, y *float32)
 
 // conv512x1x1 computes 1 pixels of 16 channels; see ConvTile.
 //

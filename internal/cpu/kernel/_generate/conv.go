@@ -60,10 +60,12 @@ func convFamily() {
 		s.norm()
 		s.scales()
 		s.winogradFamily()
+		s.silu()
 	}
 	for pixels := 1; pixels <= sets[0].rows; pixels++ {
 		sets[0].conv(pixels, 1)
 	}
+	constants.write()
 }
 
 // conv writes the tile of a convolution: pixels by one or two vectors of output channels.
