@@ -1,7 +1,7 @@
 package kernel
 
 import (
-	"runtime"
+	goruntime "runtime"
 	"unsafe"
 )
 
@@ -87,7 +87,7 @@ type convFunc func(tile *byte)
 // run calls a kernel.
 func (f convFunc) run(tile unsafe.Pointer) {
 	f(unseen((*byte)(tile)))
-	runtime.KeepAlive(tile)
+	goruntime.KeepAlive(tile)
 }
 
 // unseen returns p so that the compiler does not see where it goes: what kernels compute with can lie on the stack, for
@@ -131,7 +131,7 @@ func (s *ConvSet) SumWide(x []float32, sums *[16]float64) {
 		s.sumWide(n, &x[0], unseen(&sums[0]))
 		x = x[16*n:]
 	}
-	runtime.KeepAlive(sums)
+	goruntime.KeepAlive(sums)
 }
 
 // SiLU replaces numbers, of which there are a multiple of sixteen, by x·sigmoid(x), with an error of 3e-7 of the greater of
