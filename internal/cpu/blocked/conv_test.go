@@ -286,6 +286,30 @@ func TestConv(t *testing.T) {
 	})
 }
 
+// Pixels are copied where blocks lie a multiple of 16 KiB apart, and where a stride leaves pixels out.
+func TestGather(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, g := range []Geometry{
+		batch(square(256, 72, 16, 1, 1), 2), square(250, 40, 16, 1, 1), square(40, 72, 17, 1, 2), square(300, 100, 9, 1, 3),
+	} {
+		p := newProblem(rng, g)
+		p.shift, p.act = random(rng, g.Out), ReLU
+		p.residual = random(rng, g.Batch*g.Out*g.OutHeight*g.OutWidth)
+		want, bound := p.want()
+		for _, set := range kernel.ConvSets() {
+			conv := newConv(g, Pointwise, set)
+			if !conv.how.(*direct).gathered {
+				t.Fatalf("%+v is not gathered", g)
+			}
+			got := p.run(t, conv, threadCount(1), true)
+			within(t, set.Name, got, want, bound, 1, tolerance[Pointwise])
+			sameBits(t, set.Name+": a small cache", p.run(t, newConvIn(1<<14, g, Pointwise, set), threadCount(2), true), got)
+			conv.rawBytes = 1
+			sameBits(t, set.Name+": raw weights in pieces", p.run(t, conv, threadCount(3), false), got)
+		}
+	}
+}
+
 // A failer is a test, or a check of rapid.
 type failer interface {
 	Helper()

@@ -58,10 +58,10 @@ const parts = 16
 // more than 512 KiB does not pay.
 func (c *Conv) stayBytes() int { return min(512<<10, c.cacheBytes/4) }
 
-// Blocks of a multiple of gatherPixels pixels lie a multiple of 4 KiB apart: a cache holds few of equal places in them.
+// Blocks of a multiple of gatherPixels pixels lie a multiple of 16 KiB apart: a cache holds few of equal places in them.
 // Fewer than gatherBlocks do not mind.
 const (
-	gatherPixels = 64
+	gatherPixels = 256
 	gatherBlocks = 16
 )
 
@@ -295,6 +295,10 @@ func (d *direct) packPanel(w Weight, p panel, dst []float32) {
 		defer stagings.Put(s)
 		for from := 0; from < d.In; from += Lanes {
 			inputs := min(Lanes, d.In-from)
+			if taps == 1 && !d.Planar { // the form is a staging's
+				staging(dst[from*columns:][:Lanes*columns]).load(d.Conv, w, columns, first, outputs, from, inputs)
+				continue
+			}
 			s.load(d.Conv, w, columns, first, outputs, from, inputs)
 			if d.Planar { // planes follow each other as they are
 				copy(dst[from*taps*columns:], (*s)[:inputs*taps*columns])
