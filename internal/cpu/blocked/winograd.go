@@ -16,6 +16,10 @@ import (
 // A chunk is a number of tiles, counted over all images. Where the weights are small and the chunks many, a part of the
 // work is a chunk, whose transform stays in the second cache. Else one chunk after another is computed by all threads
 // together, cut by input blocks, by points, and by output blocks.
+//
+// Transformed weights are up to four times as large as they were. Of large ones only the columns are transformed, which
+// makes them twice as large; the rest is done late, by the thread that is about to multiply, for a row of points and a
+// panel at a time. That takes about as long as reading the other half from memory would.
 type winograd struct {
 	*Conv
 	m, points    int // points of the transform: (m+2)²
@@ -24,6 +28,7 @@ type winograd struct {
 	chunk        int // tiles
 	chunks       int
 	alone        bool // a part of the work is a chunk
+	late         bool // the rows of weights are transformed when they are used
 	panels       int
 	inBlocks     int
 	offsets      []int
@@ -35,10 +40,10 @@ type winograd struct {
 
 // Limits of winograd.
 const (
-	// aloneBytes is the size of transformed weights up to which each chunk reads all of them.
-	aloneBytes = 3 << 20
 	// chunkBytes is the most bytes of the transforms that stay in the second cache.
 	chunkBytes = 1200 << 10
+	// lateParts is into how many parts the panels of a row of points are cut whose weights are transformed late.
+	lateParts = 8
 	// sharedTiles is the most tiles of a chunk that threads share.
 	sharedTiles = 112
 )
@@ -48,9 +53,10 @@ func newWinograd(c *Conv, m int) *winograd {
 		Conv: c, m: m, points: (m + 2) * (m + 2), down: ceil(c.OutHeight, m), across: ceil(c.OutWidth, m),
 		inBlocks: Blocks(c.In), panels: ceil(c.Out, c.set.Columns),
 	}
+	w.late = m == 4 && c.set.HasWinogradLine() && 4*w.points*w.inBlocks*Lanes*c.Out > c.cacheBytes*3/2
 	w.tiles = c.Batch * w.down * w.across
 	w.chunk = min(64, max(14, min(chunkBytes, c.cacheBytes*5/8)/(4*Lanes*w.points*w.inBlocks)))
-	w.alone = 4*w.points*w.inBlocks*Lanes*c.Out <= aloneBytes && w.tiles >= parts/2*w.chunk
+	w.alone = !w.late && w.tiles >= parts/2*w.chunk
 	if !w.alone {
 		w.chunk = min(w.tiles, sharedTiles)
 	}
@@ -69,15 +75,27 @@ func newWinograd(c *Conv, m int) *winograd {
 }
 
 func (w *winograd) form() string {
+	if w.late {
+		return fmt.Sprintf("conv winograd %d of columns, panels of %d", w.m, w.set.Columns)
+	}
 	return fmt.Sprintf("conv winograd %d, panels of %d", w.m, w.set.Columns)
 }
 
-func (w *winograd) pieces() int      { return w.panels }
-func (w *winograd) pieceFloats() int { return w.points * w.inBlocks * Lanes * w.set.Columns }
+func (w *winograd) pieces() int { return w.panels }
 
-// pack writes panels: G·g·Gᵀ of each pair of channels, as w[point][input channel][channel].
+func (w *winograd) pieceFloats() int {
+	if w.late {
+		return (w.m + 2) * w.lineFloats(w.set.Columns)
+	}
+	return w.points * w.inBlocks * Lanes * w.set.Columns
+}
+
+// lineFloats is the size of a row of points of weights whose columns are transformed.
+func (w *winograd) lineFloats(columns int) int { return 3 * w.inBlocks * Lanes * columns }
+
+// pack writes panels: G·g·Gᵀ of each pair of channels, as w[point][input channel][channel], or G·g as
+// w[row][input channel][tap of the row][channel].
 func (w *winograd) pack(_ Pool, raw Weight, from, to int, dst []float32) {
-	var scratch [36 * Lanes]float32
 	for piece := from; piece < to; piece++ {
 		dst := dst[(piece-from)*w.pieceFloats():][:w.pieceFloats()]
 		first := piece * w.set.Columns
@@ -87,18 +105,38 @@ func (w *winograd) pack(_ Pool, raw Weight, from, to int, dst []float32) {
 			clear(dst)
 		}
 		s := newStaging(9, columns)
-		point := w.inBlocks * Lanes * columns
 		for block := range w.inBlocks {
 			s.load(w.Conv, raw, columns, first, outputs, block*Lanes, min(Lanes, w.In-block*Lanes))
-			for lane := 0; lane < columns; lane += Lanes {
-				w.set.WinogradWeights(w.m, &kernel.WinogradTile{
-					In: address(*s, lane), InRow: 4 * 3 * columns, InStep: 4 * columns, InNext: 4 * 9 * columns,
-					Out: address(dst, block*Lanes*columns+lane), OutRow: 4 * (w.m + 2) * point, OutStep: 4 * point,
-					OutNext: 4 * columns, Count: Lanes, Scratch: &scratch[0],
-				})
+			if w.late {
+				w.packColumns(*s, columns, dst[3*block*Lanes*columns:])
+			} else {
+				w.packPoints(*s, columns, dst[block*Lanes*columns:])
 			}
 		}
 		stagings.Put(s)
+	}
+}
+
+// packPoints writes all points of a block of input channels.
+func (w *winograd) packPoints(taps []float32, columns int, dst []float32) {
+	var scratch [36 * Lanes]float32
+	point := w.inBlocks * Lanes * columns
+	for lane := 0; lane < columns; lane += Lanes {
+		w.set.WinogradWeights(w.m, &kernel.WinogradTile{
+			In: address(taps, lane), InRow: 4 * 3 * columns, InStep: 4 * columns, InNext: 4 * 9 * columns,
+			Out: address(dst, lane), OutRow: 4 * (w.m + 2) * point, OutStep: 4 * point,
+			OutNext: 4 * columns, Count: Lanes, Scratch: &scratch[0],
+		})
+	}
+}
+
+// packColumns writes the transformed columns of a block of input channels.
+func (w *winograd) packColumns(taps []float32, columns int, dst []float32) {
+	for at := 0; at < 3*columns; at += Lanes {
+		w.set.WinogradLine(w.m, &kernel.WinogradTile{
+			In: address(taps, at), InStep: 4 * 3 * columns, InNext: 4 * 9 * columns,
+			Out: address(dst, at), OutStep: 4 * w.lineFloats(columns), OutNext: 4 * 3 * columns, Count: Lanes,
+		})
 	}
 }
 
@@ -110,8 +148,11 @@ const scratchFloats = (36 + 36 + 16 + 16) * Lanes
 func (w *winograd) inFloats() int { return w.points * w.inPoint }
 
 func (w *winograd) slotFloats() int {
-	if w.alone {
+	switch {
+	case w.alone:
 		return scratchFloats + w.inFloats() + w.outPanel
+	case w.late:
+		return scratchFloats + (w.m+2)*w.inBlocks*Lanes*w.set.Columns
 	}
 	return scratchFloats
 }
@@ -155,14 +196,28 @@ func (w *winograd) run(
 			defer scratch.give(slot)
 			w.input(a, first, end, i, j, v, slot)
 		})
-		pool.For(w.points*2, 1, func(i, j int) {
-			for ; i < j && ctx.Err() == nil; i++ {
-				low, high := share(to-from, 2, i%2)
-				for panel := from + low; panel < from+high; panel++ {
-					w.products(i/2, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m[panel*w.outPanel:])
+		if w.late {
+			pool.For((w.m+2)*lateParts, 1, func(i, j int) {
+				slot := scratch.take()
+				defer scratch.give(slot)
+				for ; i < j; i++ {
+					low, high := share(to-from, lateParts, i%lateParts)
+					for panel := from + low; panel < from+high && ctx.Err() == nil; panel++ {
+						w.row(i/lateParts, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m[panel*w.outPanel:], slot[scratchFloats:])
+					}
 				}
-			}
-		})
+			})
+		} else {
+			pool.For(w.points*2, 1, func(i, j int) {
+				for ; i < j && ctx.Err() == nil; i++ {
+					low, high := share(to-from, 2, i%2)
+					for panel := from + low; panel < from+high; panel++ {
+						w.products(
+							i/2, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m[panel*w.outPanel:])
+					}
+				}
+			})
+		}
 		pool.For(to-from, 1, func(i, j int) {
 			slot := scratch.take()
 			defer scratch.give(slot)
@@ -215,10 +270,38 @@ func (w *winograd) input(a *Args, first, end, fromBlock, toBlock int, v, slot []
 	}
 }
 
+// columns is how many channels a panel has.
+func (w *winograd) columns(panel int) int {
+	return min(w.set.Columns, (Blocks(w.Out)-panel*w.set.Columns/Lanes)*Lanes)
+}
+
+// row multiplies a row of points of all tiles with a panel's weights, whose columns are transformed.
+func (w *winograd) row(row, panel, tiles int, packed, v, m, weights []float32) {
+	columns := w.columns(panel)
+	size := w.inBlocks * Lanes * columns
+	for lane := 0; lane < columns; lane += Lanes {
+		w.set.WinogradLine(w.m, &kernel.WinogradTile{
+			In: address(packed, row*w.lineFloats(columns)+lane), InStep: 4 * columns, InNext: 4 * 3 * columns,
+			Out: address(weights, lane), OutStep: 4 * size, OutNext: 4 * columns, Count: w.inBlocks * Lanes,
+		})
+	}
+	// Meanwhile the row of the next panel is fetched, a part with each point.
+	next := uintptr(unsafe.Pointer(unsafe.SliceData(packed))) + uintptr(4*(w.pieceFloats()+row*w.lineFloats(columns)))
+	for i := range w.m + 2 {
+		ahead := next + uintptr(4*w.lineFloats(columns)/(w.m+2)*i)
+		w.multiply(row*(w.m+2)+i, panel, tiles, weights[i*size:], v, m, ahead)
+	}
+}
+
 // products multiplies a point of all tiles with a panel's weights.
 func (w *winograd) products(point, panel, tiles int, packed, v, m []float32) {
-	columns := min(w.set.Columns, (Blocks(w.Out)-panel*w.set.Columns/Lanes)*Lanes)
-	weights := packed[point*w.inBlocks*Lanes*columns:]
+	w.multiply(point, panel, tiles, packed[point*w.inBlocks*Lanes*w.columns(panel):], v, m, 0)
+}
+
+// multiply multiplies a point of all tiles with its weights of a panel. What lies ahead is fetched meanwhile: the weights
+// themselves where that is 0.
+func (w *winograd) multiply(point, panel, tiles int, weights, v, m []float32, ahead uintptr) {
+	columns := w.columns(panel)
 	t := kernel.ConvTile{Quads: 4, XPixel: 4 * Lanes, YPixel: 4 * Lanes, YBlock: 4 * w.outPlane}
 	count := ceil(tiles, w.set.Pixels)
 	least, larger := tiles/count, tiles%count
@@ -227,7 +310,9 @@ func (w *winograd) products(point, panel, tiles int, packed, v, m []float32) {
 		t.Steps = min(partial, w.inBlocks-s)
 		t.Offsets = &w.offsets[s]
 		t.W = address(weights, s*Lanes*columns)
-		t.AheadW = uintptr(unsafe.Pointer(unsafe.SliceData(weights))) + uintptr(4*(s+t.Steps)*Lanes*columns)
+		if t.AheadW = ahead; ahead == 0 {
+			t.AheadW = uintptr(unsafe.Pointer(unsafe.SliceData(weights))) + uintptr(4*(s+t.Steps)*Lanes*columns)
+		}
 		t.Flags = 0
 		if s > 0 {
 			t.Flags = kernel.ConvAdd
@@ -243,6 +328,9 @@ func (w *winograd) products(point, panel, tiles int, packed, v, m []float32) {
 				t.X, t.Y = move(t.X, size*t.XPixel), move(t.Y, size*t.YPixel)
 			}
 			t.AheadW += uintptr(256 * t.Steps)
+		}
+		if ahead != 0 {
+			ahead = t.AheadW
 		}
 	}
 }

@@ -79,6 +79,8 @@ type ConvSet struct {
 	silu func(count int, y *float32)
 	// winogradIn and so on are for tiles of 2×2 and of 4×4 pixels.
 	winogradIn, winogradOut, winogradWeights [2]convFunc
+	// winogradLine is the transform of weights in one dimension; nil where there is none.
+	winogradLine [2]convFunc
 }
 
 // A convFunc computes a tile. Its operand is a ConvTile, whose type the generator does not know.

@@ -39,6 +39,7 @@ var conv512 = &ConvSet{
 	winogradIn:      [2]convFunc{winograd512In2, winograd512In4},
 	winogradOut:     [2]convFunc{winograd512Out2, winograd512Out4},
 	winogradWeights: [2]convFunc{winograd512Weights2, winograd512Weights4},
+	winogradLine:    [2]convFunc{winograd512Line2, winograd512Line4},
 }
 
 var (
@@ -59,5 +60,6 @@ var (
 		winogradIn:      [2]convFunc{winograd256In2, winograd256In4},
 		winogradOut:     [2]convFunc{winograd256Out2, winograd256Out4},
 		winogradWeights: [2]convFunc{winograd256Weights2, winograd256Weights4},
+		winogradLine:    [2]convFunc{winograd256Line2, winograd256Line4},
 	}
 )

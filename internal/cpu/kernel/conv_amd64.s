@@ -9753,6 +9753,48 @@ tile_winograd512Weights2:
 DATA winograd512Weights2_constants<>+0(SB)/4, $0x3f000000
 GLOBL winograd512Weights2_constants<>(SB), RODATA|NOPTR, $4
 
+// func winograd512Line2(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·winograd512Line2(SB), NOSPLIT, $0-8
+	MOVQ         t+0(FP), AX
+	VBROADCASTSS winograd512Line2_constants<>+0(SB), Z12
+	MOVQ         (AX), CX
+	MOVQ         16(AX), DX
+	MOVQ         48(AX), BX
+	MOVQ         24(AX), SI
+	MOVQ         40(AX), DI
+	MOVQ         56(AX), R8
+	MOVQ         64(AX), AX
+
+line_winograd512Line2:
+	VMOVUPS (CX), Z0
+	VMOVUPS (CX)(DX*1), Z1
+	VMOVUPS (CX)(DX*2), Z2
+	VMOVAPS Z0, Z6
+	VMOVAPS Z2, Z9
+	VADDPS  Z2, Z0, Z0
+	VMULPS  Z12, Z0, Z0
+	VMULPS  Z12, Z1, Z1
+	VADDPS  Z1, Z0, Z7
+	VSUBPS  Z1, Z0, Z8
+	MOVQ    SI, R9
+	VMOVUPS Z6, (R9)
+	ADDQ    DI, R9
+	VMOVUPS Z7, (R9)
+	ADDQ    DI, R9
+	VMOVUPS Z8, (R9)
+	ADDQ    DI, R9
+	VMOVUPS Z9, (R9)
+	ADDQ    BX, CX
+	ADDQ    R8, SI
+	DECQ    AX
+	JNE     line_winograd512Line2
+	VZEROUPPER
+	RET
+
+DATA winograd512Line2_constants<>+0(SB)/4, $0x3f000000
+GLOBL winograd512Line2_constants<>(SB), RODATA|NOPTR, $4
+
 // func winograd512In4(t *byte)
 // Requires: AVX, AVX512F
 TEXT ·winograd512In4(SB), NOSPLIT, $16-8
@@ -11055,6 +11097,63 @@ DATA winograd512Weights4_constants<>+4(SB)/4, $0xbeaaaaab
 DATA winograd512Weights4_constants<>+8(SB)/4, $0x3e2aaaab
 DATA winograd512Weights4_constants<>+12(SB)/4, $0x3e715bef
 GLOBL winograd512Weights4_constants<>(SB), RODATA|NOPTR, $16
+
+// func winograd512Line4(t *byte)
+// Requires: AVX, AVX512F
+TEXT ·winograd512Line4(SB), NOSPLIT, $0-8
+	MOVQ         t+0(FP), AX
+	VBROADCASTSS winograd512Line4_constants<>+0(SB), Z12
+	VBROADCASTSS winograd512Line4_constants<>+4(SB), Z13
+	VBROADCASTSS winograd512Line4_constants<>+8(SB), Z14
+	VBROADCASTSS winograd512Line4_constants<>+12(SB), Z15
+	MOVQ         (AX), CX
+	MOVQ         16(AX), DX
+	MOVQ         48(AX), BX
+	MOVQ         24(AX), SI
+	MOVQ         40(AX), DI
+	MOVQ         56(AX), R8
+	MOVQ         64(AX), AX
+
+line_winograd512Line4:
+	VMOVUPS      (CX), Z0
+	VMOVUPS      (CX)(DX*1), Z1
+	VMOVUPS      (CX)(DX*2), Z2
+	VMOVAPS      Z0, Z6
+	VMOVAPS      Z2, Z11
+	VMULPS       Z15, Z1, Z1
+	VMULPS       Z14, Z0, Z9
+	VFNMADD231PS Z13, Z2, Z9
+	VSUBPS       Z1, Z9, Z10
+	VADDPS       Z1, Z9, Z9
+	VADDPS       Z1, Z1, Z1
+	VMULPS       Z12, Z0, Z8
+	VFMADD231PS  Z13, Z2, Z8
+	VSUBPS       Z1, Z8, Z7
+	VADDPS       Z1, Z8, Z8
+	MOVQ         SI, R9
+	VMOVUPS      Z6, (R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z7, (R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z8, (R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z9, (R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z10, (R9)
+	ADDQ         DI, R9
+	VMOVUPS      Z11, (R9)
+	ADDQ         BX, CX
+	ADDQ         R8, SI
+	DECQ         AX
+	JNE          line_winograd512Line4
+	VZEROUPPER
+	RET
+
+DATA winograd512Line4_constants<>+0(SB)/4, $0xbf2aaaab
+DATA winograd512Line4_constants<>+4(SB)/4, $0xbeaaaaab
+DATA winograd512Line4_constants<>+8(SB)/4, $0x3e2aaaab
+DATA winograd512Line4_constants<>+12(SB)/4, $0x3e715bef
+GLOBL winograd512Line4_constants<>(SB), RODATA|NOPTR, $16
 
 // func silu512(count int, y *float32)
 // Requires: AVX, AVX512DQ, AVX512F
@@ -16034,6 +16133,66 @@ tile_winograd256Weights2:
 DATA winograd256Weights2_constants<>+0(SB)/4, $0x3f000000
 GLOBL winograd256Weights2_constants<>(SB), RODATA|NOPTR, $4
 
+// func winograd256Line2(t *byte)
+// Requires: AVX
+TEXT ·winograd256Line2(SB), NOSPLIT, $0-8
+	MOVQ         t+0(FP), AX
+	VBROADCASTSS winograd256Line2_constants<>+0(SB), Y12
+	MOVQ         (AX), CX
+	MOVQ         16(AX), DX
+	MOVQ         48(AX), BX
+	MOVQ         24(AX), SI
+	MOVQ         40(AX), DI
+	MOVQ         56(AX), R8
+	MOVQ         64(AX), AX
+
+line_winograd256Line2:
+	VMOVUPS (CX), Y0
+	VMOVUPS (CX)(DX*1), Y1
+	VMOVUPS (CX)(DX*2), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	MOVQ    SI, R9
+	VMOVUPS Y6, (R9)
+	ADDQ    DI, R9
+	VMOVUPS Y7, (R9)
+	ADDQ    DI, R9
+	VMOVUPS Y8, (R9)
+	ADDQ    DI, R9
+	VMOVUPS Y9, (R9)
+	VMOVUPS 32(CX), Y0
+	VMOVUPS 32(CX)(DX*1), Y1
+	VMOVUPS 32(CX)(DX*2), Y2
+	VMOVAPS Y0, Y6
+	VMOVAPS Y2, Y9
+	VADDPS  Y2, Y0, Y0
+	VMULPS  Y12, Y0, Y0
+	VMULPS  Y12, Y1, Y1
+	VADDPS  Y1, Y0, Y7
+	VSUBPS  Y1, Y0, Y8
+	MOVQ    SI, R9
+	VMOVUPS Y6, 32(R9)
+	ADDQ    DI, R9
+	VMOVUPS Y7, 32(R9)
+	ADDQ    DI, R9
+	VMOVUPS Y8, 32(R9)
+	ADDQ    DI, R9
+	VMOVUPS Y9, 32(R9)
+	ADDQ    BX, CX
+	ADDQ    R8, SI
+	DECQ    AX
+	JNE     line_winograd256Line2
+	VZEROUPPER
+	RET
+
+DATA winograd256Line2_constants<>+0(SB)/4, $0x3f000000
+GLOBL winograd256Line2_constants<>(SB), RODATA|NOPTR, $4
+
 // func winograd256In4(t *byte)
 // Requires: AVX, FMA3
 TEXT ·winograd256In4(SB), NOSPLIT, $16-8
@@ -18531,6 +18690,90 @@ DATA winograd256Weights4_constants<>+4(SB)/4, $0xbeaaaaab
 DATA winograd256Weights4_constants<>+8(SB)/4, $0x3e2aaaab
 DATA winograd256Weights4_constants<>+12(SB)/4, $0x3e715bef
 GLOBL winograd256Weights4_constants<>(SB), RODATA|NOPTR, $16
+
+// func winograd256Line4(t *byte)
+// Requires: AVX, FMA3
+TEXT ·winograd256Line4(SB), NOSPLIT, $0-8
+	MOVQ         t+0(FP), AX
+	VBROADCASTSS winograd256Line4_constants<>+0(SB), Y12
+	VBROADCASTSS winograd256Line4_constants<>+4(SB), Y13
+	VBROADCASTSS winograd256Line4_constants<>+8(SB), Y14
+	VBROADCASTSS winograd256Line4_constants<>+12(SB), Y15
+	MOVQ         (AX), CX
+	MOVQ         16(AX), DX
+	MOVQ         48(AX), BX
+	MOVQ         24(AX), SI
+	MOVQ         40(AX), DI
+	MOVQ         56(AX), R8
+	MOVQ         64(AX), AX
+
+line_winograd256Line4:
+	VMOVUPS      (CX), Y0
+	VMOVUPS      (CX)(DX*1), Y1
+	VMOVUPS      (CX)(DX*2), Y2
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y1, Y1
+	VMULPS       Y14, Y0, Y9
+	VFNMADD231PS Y13, Y2, Y9
+	VSUBPS       Y1, Y9, Y10
+	VADDPS       Y1, Y9, Y9
+	VADDPS       Y1, Y1, Y1
+	VMULPS       Y12, Y0, Y8
+	VFMADD231PS  Y13, Y2, Y8
+	VSUBPS       Y1, Y8, Y7
+	VADDPS       Y1, Y8, Y8
+	MOVQ         SI, R9
+	VMOVUPS      Y6, (R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y7, (R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y8, (R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y9, (R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y10, (R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y11, (R9)
+	VMOVUPS      32(CX), Y0
+	VMOVUPS      32(CX)(DX*1), Y1
+	VMOVUPS      32(CX)(DX*2), Y2
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y2, Y11
+	VMULPS       Y15, Y1, Y1
+	VMULPS       Y14, Y0, Y9
+	VFNMADD231PS Y13, Y2, Y9
+	VSUBPS       Y1, Y9, Y10
+	VADDPS       Y1, Y9, Y9
+	VADDPS       Y1, Y1, Y1
+	VMULPS       Y12, Y0, Y8
+	VFMADD231PS  Y13, Y2, Y8
+	VSUBPS       Y1, Y8, Y7
+	VADDPS       Y1, Y8, Y8
+	MOVQ         SI, R9
+	VMOVUPS      Y6, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y7, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y8, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y9, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y10, 32(R9)
+	ADDQ         DI, R9
+	VMOVUPS      Y11, 32(R9)
+	ADDQ         BX, CX
+	ADDQ         R8, SI
+	DECQ         AX
+	JNE          line_winograd256Line4
+	VZEROUPPER
+	RET
+
+DATA winograd256Line4_constants<>+0(SB)/4, $0xbf2aaaab
+DATA winograd256Line4_constants<>+4(SB)/4, $0xbeaaaaab
+DATA winograd256Line4_constants<>+8(SB)/4, $0x3e2aaaab
+DATA winograd256Line4_constants<>+12(SB)/4, $0x3e715bef
+GLOBL winograd256Line4_constants<>(SB), RODATA|NOPTR, $16
 
 // func silu256(count int, y *float32)
 // Requires: AVX, AVX2, FMA3

@@ -26,6 +26,7 @@ var convGo = func() *ConvSet {
 		s.winogradOut[i] = func(t *byte) {
 			winogradTiles(m+2, m, winogradOutput, true, (*WinogradTile)(unsafe.Pointer(t)))
 		}
+		s.winogradLine[i] = func(t *byte) { winogradLines(m, (*WinogradTile)(unsafe.Pointer(t))) }
 		s.winogradWeights[i] = func(t *byte) {
 			winogradTiles(3, m+2, winogradWeights, false, (*WinogradTile)(unsafe.Pointer(t)))
 		}

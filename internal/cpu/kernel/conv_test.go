@@ -70,15 +70,13 @@ func TestWinograd(t *testing.T) {
 func TestSiLU(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, set := range ConvSets() {
-		if set.Vectors == nil {
+		if set.silu == nil {
 			continue
 		}
 		for _, count := range []int{16, 32, 112, 160, 16 * 23, 1<<15 + 16*9} {
 			x := numbers(rng, count)
 			y := slices.Clone(x)
-			if !set.SiLU(y) {
-				t.Fatalf("%s has no kernel", set.Name)
-			}
+			set.SiLU(y)
 			for i := range x {
 				v := math.Max(float64(x[i]), -87)
 				want := v / (1 + math.Exp(-v))

@@ -40,6 +40,13 @@ func (s *ConvSet) WinogradWeights(m int, t *WinogradTile) {
 	s.winogradWeights[m/4].run(unsafe.Pointer(t))
 }
 
+// HasWinogradLine reports whether there is a WinogradLine.
+func (s *ConvSet) HasWinogradLine() bool { return s.winogradLine[0] != nil }
+
+// WinogradLine transforms weights in one dimension, G·g: of 3 numbers for each of 16 channels, InStep apart, become m+2,
+// OutStep apart. Down the columns first and then along the rows it gives the bits of WinogradWeights.
+func (s *ConvSet) WinogradLine(m int, t *WinogradTile) { s.winogradLine[m/4].run(unsafe.Pointer(t)) }
+
 // root is √½. The points of F(4×4) are 0, ±root, ±2·root and ∞.
 const root = math.Sqrt2 / 2
 
@@ -69,6 +76,22 @@ func winogradOutput(m int, p *[6]float32) (o [6]float32) {
 	}
 	s1, d1, s2, d2 := p[1]+p[2], p[1]-p[2], p[3]+p[4], p[3]-p[4]
 	return [6]float32{p[0] + s1 + s2, root * (d1 + 2*d2), s1/2 + 2*s2, p[5] + root*(d1/2+4*d2)}
+}
+
+// winogradLines transforms lines of weights in Go.
+func winogradLines(m int, t *WinogradTile) {
+	for n := range t.Count {
+		for lane := range 16 {
+			var g [6]float32
+			for i := range 3 {
+				g[i] = at(t.In, n*t.InNext+i*t.InStep+4*lane, 1)[0]
+			}
+			o := winogradWeights(m, &g)
+			for i := range m + 2 {
+				at(t.Out, n*t.OutNext+i*t.OutStep+4*lane, 1)[0] = o[i]
+			}
+		}
+	}
 }
 
 // winogradTiles transforms tiles in Go.

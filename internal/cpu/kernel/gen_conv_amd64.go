@@ -234,6 +234,11 @@ func winograd512Out2(t *byte)
 //go:noescape
 func winograd512Weights2(t *byte)
 
+// winograd512Line2 transforms lines of weights; see WinogradTile.
+//
+//go:noescape
+func winograd512Line2(t *byte)
+
 // winograd512In4 transforms tiles; see WinogradTile.
 //
 //go:noescape
@@ -248,6 +253,11 @@ func winograd512Out4(t *byte)
 //
 //go:noescape
 func winograd512Weights4(t *byte)
+
+// winograd512Line4 transforms lines of weights; see WinogradTile.
+//
+//go:noescape
+func winograd512Line4(t *byte)
 
 // silu512 computes count vectors of 16 floats, which lie one behind the other, in place.
 //
@@ -404,6 +414,11 @@ func winograd256Out2(t *byte)
 //go:noescape
 func winograd256Weights2(t *byte)
 
+// winograd256Line2 transforms lines of weights; see WinogradTile.
+//
+//go:noescape
+func winograd256Line2(t *byte)
+
 // winograd256In4 transforms tiles; see WinogradTile.
 //
 //go:noescape
@@ -418,6 +433,11 @@ func winograd256Out4(t *byte)
 //
 //go:noescape
 func winograd256Weights4(t *byte)
+
+// winograd256Line4 transforms lines of weights; see WinogradTile.
+//
+//go:noescape
+func winograd256Line4(t *byte)
 
 // silu256 computes count vectors of 8 floats, which lie one behind the other, in place.
 //

@@ -128,6 +128,7 @@ func (s set) winogradFamily() {
 		s.winogradStore(m, 0, "In")
 		s.winogradOutput(m)
 		s.winogradStore(m, 2, "Weights")
+		s.winogradLine(m)
 	}
 }
 
@@ -228,6 +229,50 @@ func (s set) square(t transform, name string, ends func(half int, field func(int
 	ADDQ(next, field(winoResidual))
 	DECQ(left)
 	JNE(LabelRef("tile_" + name))
+	s.end()
+}
+
+// winogradLine writes the transform of weights in one dimension, for count vectors of sixteen.
+func (s set) winogradLine(m int) {
+	t := winograd[m][2]
+	name := fmt.Sprintf("winograd%sLine%d", s.name, m)
+	TEXT(name, NOSPLIT, "func(t *byte)")
+	Doc(name + " transforms lines of weights; see WinogradTile.")
+	Pragma("noescape")
+	tile := Load(Param("t"), GP64())
+	field := func(offset int) Mem { return Mem{Base: tile, Disp: offset} }
+	c := s.constants(t, name)
+	in, step, next, left := GP64(), GP64(), GP64(), GP64()
+	out, outStep, outNext, to := GP64(), GP64(), GP64(), GP64()
+	MOVQ(field(winoIn), in)
+	MOVQ(field(winoInStep), step)
+	MOVQ(field(winoInNext), next)
+	MOVQ(field(winoOut), out)
+	MOVQ(field(winoOutStep), outStep)
+	MOVQ(field(winoOutNext), outNext)
+	MOVQ(field(winoCount), left)
+	var d, o []reg.VecPhysical
+	for i := range 6 {
+		d, o = append(d, s.vector(i)), append(o, s.vector(6+i))
+	}
+	Label("line_" + name)
+	for half := 0; half < 16; half += s.lanes {
+		VMOVUPS(Mem{Base: in, Disp: 4 * half}, d[0])
+		VMOVUPS(Mem{Base: in, Index: step, Scale: 1, Disp: 4 * half}, d[1])
+		VMOVUPS(Mem{Base: in, Index: step, Scale: 2, Disp: 4 * half}, d[2])
+		t.steps(d[:t.in], o[:t.out], c)
+		MOVQ(out, to)
+		for i := range t.out {
+			VMOVUPS(o[i], Mem{Base: to, Disp: 4 * half})
+			if i < t.out-1 {
+				ADDQ(outStep, to)
+			}
+		}
+	}
+	ADDQ(next, in)
+	ADDQ(outNext, out)
+	DECQ(left)
+	JNE(LabelRef("line_" + name))
 	s.end()
 }
 
