@@ -72,11 +72,15 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 		w.Outputs = []layers.Output{{Name: "y", Operand: write(w)}}
 		return w.Graph
 	}
-	attention := func(queries, keys, width, values int) *layers.Graph {
+	attends := func(a layers.Attrs, queries, keys, width, values int) *layers.Graph {
 		return one(func(w *written) layers.Operand {
-			return w.op("scaled_dot_product_attention", layers.Attrs{"scale": 0.2}, w.constant(false, 1, 1, queries, width),
+			a["scale"] = 0.2
+			return w.op("scaled_dot_product_attention", a, w.constant(false, 1, 1, queries, width),
 				w.constant(false, 1, 1, keys, width), w.constant(false, 1, 1, keys, values))
 		})
+	}
+	attention := func(queries, keys, width, values int) *layers.Graph {
+		return attends(layers.Attrs{}, queries, keys, width, values)
 	}
 	for kernel, graphs := range map[string][]*layers.Graph{
 		"om_product_f32_16": {one(func(w *written) layers.Operand {
@@ -90,7 +94,11 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 			return w.op("conv", a, w.constant(false, 2, 5, 6, 5), w.constant(false, 20, 5, 3, 3), w.constant(false, 20))
 		})},
 		// Where queries have no width, one barrier is all that parts a round from the next.
-		"om_attention_f32": {attention(40, 70, 40, 33), attention(4, 70, 0, 8)},
+		"om_attention_f32":     {attention(40, 70, 257, 33), attention(4, 70, 0, 8)},
+		"om_flash_64":          {attention(20, 70, 40, 33)},
+		"om_flash_256":         {attention(20, 40, 140, 136)},
+		"om_attention_split_8": {attention(3, 260, 64, 8)},
+		"om_flash_bf16_64":     {attends(layers.Attrs{"precision": "bf16"}, 20, 130, 32, 64)},
 	} {
 		t.Run(kernel, func(t *testing.T) {
 			for _, g := range graphs {

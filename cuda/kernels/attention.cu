@@ -1,45 +1,21 @@
 #include "om.h"
+#include "wide.h"
+#include "attention.h"
 
-// Attention in one pass over the keys: a block of four warps takes ROWS queries of one matrix and up to COLUMNS of the
-// values' columns, goes over the keys in tiles, and scales what it has summed whenever a larger score turns up. Each warp
-// has four queries, each of its lanes a key of the tile, then some columns.
+// Attention of any size, of doubles, and what an op may want besides: flash.cu and decode.cu have what is faster and takes
+// less. One pass over the keys: a block of four warps takes ROWS queries of one matrix and up to COLUMNS of the values'
+// columns, goes over the keys in tiles, and scales what it has summed whenever a larger score turns up. Each warp has four
+// queries, each of its lanes a key of the tile, then some columns.
 #define THREADS 128
 #define ROWS 16
 #define EACH (ROWS / 4)
 #define KEYS 32
 #define DEPTH 32
 
-// The sizes, the strides within a matrix, and what the op's attributes say: op_attention.go.
-struct attention_sizes {
-	om_i64 batch, queries, keys, width, values;
-	om_i64 q_line, q_step, k_line, k_step, v_line, v_step, mask_line, mask_step;
-	om_i64 causal, unseen_nan;
-};
-
-template <class A> OM_DEVICE A most_of_warp(A x) {
-	for (int apart = 16; apart > 0; apart /= 2)
-		x = fmax(x, __shfl_xor_sync(0xffffffffu, x, apart));
-	return x;
-}
-template <class A> OM_DEVICE A sum_of_warp(A x) {
-	for (int apart = 16; apart > 0; apart /= 2)
-		x += __shfl_xor_sync(0xffffffffu, x, apart);
-	return x;
-}
-
-// masked is a score with what the mask has for it.
-template <class A> OM_DEVICE A masked(A x, const void *mask, om_i64 at, int type) {
-	if (type == OM_BOOL)
-		return ((const om_u8 *)mask)[at] ? x : -(A)OM_INF;
-	A more;
-	om_load(&more, mask, at, type);
-	return x + more;
-}
-
 template <class A, int COLUMNS>
 OM_DEVICE void attention(void *out, void *also, const void *q, const om_layout &q_batches, const void *k,
 						 const om_layout &k_batches, const void *v, const om_layout &v_batches, const void *mask,
-						 const om_layout &mask_batches, int type, int mask_type, const attention_sizes &s, A scale,
+						 const om_layout &mask_batches, int type, int mask_type, const om_attention &s, A scale,
 						 A (*q_tile)[DEPTH + 1], A (*k_tile)[DEPTH + 1], A (*v_tile)[COLUMNS], A (*weights)[KEYS]) {
 	const A below = -(A)OM_INF;
 	int t = threadIdx.x, lane = t % 32, warp = t / 32;
@@ -99,13 +75,13 @@ OM_DEVICE void attention(void *out, void *also, const void *q, const om_layout &
 				if (key < s.keys && r < s.queries && (!s.causal || key <= r)) {
 					x = score[i] * scale;
 					if (mask)
-						x = masked(x, mask, mask_at + r * s.mask_line + key * s.mask_step, mask_type);
+						x = om_masked(x, mask, mask_at + r * s.mask_line + key * s.mask_step, mask_type);
 				}
-				A larger = fmax(most[i], most_of_warp(x));
+				A larger = fmax(most[i], om_warp_most(x));
 				A weight = x == below ? (A)0 : (A)exp(x - larger);
 				A keep = most[i] == below ? (A)0 : (A)exp(most[i] - larger);
 				most[i] = larger;
-				total[i] = total[i] * keep + sum_of_warp(weight);
+				total[i] = total[i] * keep + om_warp_sum(weight);
 				for (int j = 0; j < COLUMNS / 32; j++)
 					sums[i][j] *= keep;
 				weights[warp + 4 * i][lane] = weight;
@@ -143,7 +119,7 @@ OM_DEVICE void attention(void *out, void *also, const void *q, const om_layout &
 #define ATTENTION(suffix, A, COLUMNS)                                                                                        \
 	OM_KERNEL(om_attention_##suffix, void *out, void *also, const void *q, om_layout q_batches, const void *k,                    \
 			  om_layout k_batches, const void *v, om_layout v_batches, const void *mask, om_layout mask_batches, int type,        \
-			  int mask_type, attention_sizes s, A scale) {                                                                   \
+			  int mask_type, om_attention s, A scale) {                                                                   \
 		__shared__ A q_tile[ROWS][DEPTH + 1];                                                                            \
 		__shared__ A k_tile[KEYS][DEPTH + 1];                                                                            \
 		__shared__ A v_tile[KEYS][COLUMNS];                                                                              \
@@ -151,14 +127,13 @@ OM_DEVICE void attention(void *out, void *also, const void *q, const om_layout &
 		attention<A, COLUMNS>(out, also, q, q_batches, k, k_batches, v, v_batches, mask, mask_batches, type, mask_type, s, scale, \
 							  q_tile, k_tile, v_tile, weights);                                                          \
 	}
-ATTENTION(f32, float, 64)
-ATTENTION(wide_f32, float, 128)
+ATTENTION(f32, float, 128)
 ATTENTION(f64, double, 64)
 
 // The weights themselves, a warp a query: its scores are computed twice.
 template <class A>
 OM_DEVICE A score_of(const void *q, om_i64 q_at, const void *k, om_i64 k_at, const void *mask, om_i64 mask_at, int type,
-					 int mask_type, const attention_sizes &s, A scale) {
+					 int mask_type, const om_attention &s, A scale) {
 	A sum = 0, x, y;
 	for (om_i64 e = 0; e < s.width; e++) {
 		om_load(&x, q, q_at + e * s.q_step, type);
@@ -166,13 +141,13 @@ OM_DEVICE A score_of(const void *q, om_i64 q_at, const void *k, om_i64 k_at, con
 		sum += x * y;
 	}
 	sum *= scale;
-	return mask ? masked(sum, mask, mask_at, mask_type) : sum;
+	return mask ? om_masked(sum, mask, mask_at, mask_type) : sum;
 }
 
 template <class A>
 OM_DEVICE void attention_weights(void *out, const void *q, const om_layout &q_batches, const void *k, const om_layout &k_batches,
 								 const void *mask, const om_layout &mask_batches, int type, int mask_type,
-								 const attention_sizes &s, A scale) {
+								 const om_attention &s, A scale) {
 	const A below = -(A)OM_INF;
 	int lane = threadIdx.x % 32;
 	om_i64 warps = (om_i64)gridDim.x * (blockDim.x / 32);
@@ -188,8 +163,8 @@ OM_DEVICE void attention_weights(void *out, const void *q, const om_layout &q_ba
 			total = (most == below ? (A)0 : total * (A)exp(most - larger)) + (x == below ? (A)0 : (A)exp(x - larger));
 			most = larger;
 		}
-		A larger = most_of_warp(most);
-		total = sum_of_warp(most == below ? total : total * (A)exp(most - larger));
+		A larger = om_warp_most(most);
+		total = om_warp_sum(most == below ? total : total * (A)exp(most - larger));
 		for (om_i64 key = lane; key < s.keys; key += 32) {
 			A weight = 0;
 			if (key < end && total == 0)
@@ -205,7 +180,7 @@ OM_DEVICE void attention_weights(void *out, const void *q, const om_layout &q_ba
 
 #define WEIGHTS(suffix, A)                                                                                                   \
 	OM_KERNEL(om_attention_weights_##suffix, void *out, const void *q, om_layout q_batches, const void *k, om_layout k_batches,     \
-			  const void *mask, om_layout mask_batches, int type, int mask_type, attention_sizes s, A scale) {                    \
+			  const void *mask, om_layout mask_batches, int type, int mask_type, om_attention s, A scale) {                    \
 		attention_weights<A>(out, q, q_batches, k, k_batches, mask, mask_batches, type, mask_type, s, scale);               \
 	}
 WEIGHTS(f32, float)

@@ -66,7 +66,7 @@ func generate(force bool) error {
 			if err != nil {
 				return fmt.Errorf("%s for %s: %w", name, target, err)
 			}
-			images = append(images, callNumbers.ReplaceAllString(ptx, ""))
+			images = append(images, compact(ptx))
 		}
 		if err := os.WriteFile(low, []byte(first+images[0]), 0o644); err != nil {
 			return err
@@ -93,6 +93,16 @@ func generate(force bool) error {
 	}
 	return nil
 }
+
+// compact leaves out of PTX what means nothing: remarks, and what only lines it up.
+func compact(ptx string) string {
+	ptx = callNumbers.ReplaceAllString(ptx, "")
+	ptx = blankLines.ReplaceAllString(ptx, "")
+	return strings.ReplaceAll(ptx, " \t", " ")
+}
+
+// blankLines are those with nothing but a remark about inline assembly, or without anything.
+var blankLines = regexp.MustCompile(`(?m)^\s*(// (begin|end) inline asm)?\n`)
 
 // callNumbers are remarks in which the compiler counts the calls that it ever wrote.
 var callNumbers = regexp.MustCompile(` ?// callseq \d+(, \d+)?`)
