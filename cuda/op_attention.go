@@ -24,6 +24,7 @@ const (
 	flashRows            = 64
 	flashWideRows        = 32
 	mostFlashColumns     = 256
+	mostHalfColumns      = 128
 )
 
 // The constants of kernels/decode.cu: the queries of a block and the keys that it takes at a time. Attention of more than
@@ -215,12 +216,12 @@ func launchAttention(l *launch) error {
 func (t *attention) launch(l *launch) error {
 	widest := max(t.width, t.values)
 	half := t.q.dtype == tensor.Float16 || t.q.dtype == tensor.BFloat16
-	fits := widest <= mostFlashColumns && min(t.width, t.values) > 0 && t.q.dtype != tensor.Float64
+	fits := widest <= mostFlashColumns && min(t.width, t.values, t.keys) > 0 && t.q.dtype != tensor.Float64
 	switch {
 	case fits && !t.causal && t.queries <= mostDecoded && t.keys >= decodeKeys && t.inSixteens(1, 2):
 		return t.decode(l)
-	case fits && (half || narrow(l.attrs)) && l.s.d.info.Capability >= 80 && t.inSixteens(0, 1, 2) &&
-		(widest <= 128 || t.q.dtype != tensor.Float16):
+	case fits && (half || narrow(l.attrs)) && widest <= mostHalfColumns && l.s.d.info.Capability >= 80 &&
+		t.inSixteens(0, 1, 2):
 		name := "bf16"
 		if t.q.dtype == tensor.Float16 {
 			name = "f16"
@@ -262,7 +263,7 @@ func columnsOf(widest int64) int {
 // blocks launches a block for so many queries of a matrix.
 func (t *attention) blocks(c *call, rows int64) error {
 	units := t.batch * ceilDiv(t.queries, rows)
-	return c.grid(dims{min(units, mostBlocks), 1, 1}, dims{attentionThreads, 1, 1}, 0)
+	return c.grid(dims{units, 1, 1}, dims{attentionThreads, 1, 1}, 0)
 }
 
 // decode has blocks share the keys, and puts together what they found.
@@ -283,7 +284,7 @@ func (t *attention) decode(l *launch) error {
 	c := t.sizes(t.operands(l.call(name).scratch(found)))
 	c.i32(lanes(t.width)).i32(lanes(t.values)).i64(splits).i64(each)
 	units := t.batch * ceilDiv(t.queries, rows) * splits
-	if err := c.grid(dims{min(units, mostBlocks), 1, 1}, dims{attentionThreads, 1, 1}, 0); err != nil {
+	if err := c.grid(dims{units, 1, 1}, dims{attentionThreads, 1, 1}, 0); err != nil {
 		return err
 	}
 	n := t.batch * t.queries

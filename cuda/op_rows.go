@@ -18,7 +18,7 @@ var rowKernels = func() map[layers.Kind]kernel {
 		"batch_norm":  {supports: realFirst, launch: launchBatchNorm},
 	}
 	for _, kind := range reductions {
-		all[kind] = kernel{supports: supportsReduction, launch: launchReduction}
+		all[kind] = kernel{supports: supportsReduction, work: reductionWork, launch: launchReduction}
 	}
 	return all
 }()
@@ -56,6 +56,34 @@ func supportsReduction(in, out []layers.Spec, a layers.Attrs) error {
 	return onlyNumbers(in, out, a)
 }
 
+// mostAcross is how many outputs or lines next to each other a block takes at most.
+const mostAcross = 32
+
+// partsOf returns into how many parts rows of count elements are cut: few long rows do not fill a GPU. It depends on nothing
+// but the sizes, so that a sum has the same order wherever it is computed.
+func partsOf(kind layers.Kind, outputs, count int64) int64 {
+	const enough, each, most = 512, 4096, 512
+	switch {
+	case kind == "var" || kind == "std" || kind == "logsumexp", outputs == 0 || outputs >= enough:
+		return 1
+	}
+	return max(min(enough/outputs, count/each, most), 1)
+}
+
+// reductionWork is room for what is found in parts of rows: a number and where.
+func reductionWork(in, out []layers.Spec, a layers.Attrs) int64 {
+	outputs, err := out[0].Shape.NumElements()
+	all, err2 := in[0].Shape.NumElements()
+	if err != nil || err2 != nil || outputs == 0 {
+		return 0
+	}
+	// The kind is not known here: of those that have no parts this is more than they need.
+	if parts := partsOf("", outputs, all/outputs); parts > 1 {
+		return ceilDiv(outputs*parts*16, alignBytes) * alignBytes
+	}
+	return 0
+}
+
 // launchReduction combines the elements along some dimensions.
 func launchReduction(l *launch) error {
 	x, out := l.in[0], l.out[0]
@@ -64,22 +92,77 @@ func launchReduction(l *launch) error {
 	for _, n := range gone.Shape {
 		count *= int64(n)
 	}
+	if outputs == 0 {
+		return nil
+	}
 	var op int32
 	for i, kind := range reductions {
 		if kind == l.kind {
 			op = int32(i)
 		}
 	}
-	if !isReal(x.dtype) {
-		c := l.call("om_reduce_i").write(out).i32(dtypeCodes[out.dtype]).read(x).i32(dtypeCodes[x.dtype])
-		return c.layout(kept).layout(gone).i64(outputs).i64(count).i32(op).perRow(outputs)
+	parts, across := partsOf(l.kind, outputs, count), int64(1)
+	if beside(kept) && !beside(gone) && count > 1 {
+		across = mostAcross
 	}
-	order := number(l.attrs, "ord", 0)
-	if l.kind == "var" || l.kind == "std" {
-		order = number(l.attrs, "correction", 0)
+	var order float64
+	name := "i"
+	if isReal(x.dtype) {
+		name, order = "f", number(l.attrs, "ord", 0)
+		if l.kind == "var" || l.kind == "std" {
+			order = number(l.attrs, "correction", 0)
+		}
 	}
-	c := l.call("om_reduce_f").write(out).i32(dtypeCodes[out.dtype]).read(x).i32(dtypeCodes[x.dtype])
-	return c.layout(kept).layout(gone).i64(outputs).i64(count).i32(op).f64(order).perRow(outputs)
+	c := l.call("om_reduce_" + name).write(out).i32(dtypeCodes[out.dtype]).read(x).i32(dtypeCodes[x.dtype])
+	c.layout(kept).layout(gone).i64(outputs).i64(count).i32(op)
+	if name == "f" {
+		c.f64(order)
+	}
+	c.i32(int32(across)).i64(parts)
+	blocks := ceilDiv(outputs, across) * parts
+	if parts == 1 {
+		return c.i64(0).perRow(blocks)
+	}
+	noted := l.work.slice(0, outputs*parts*16)
+	if err := c.scratch(noted).perRow(blocks); err != nil {
+		return err
+	}
+	c = l.call("om_reduce_join_" + name).write(out).i32(dtypeCodes[out.dtype]).scratch(noted).i64(outputs)
+	if name == "f" {
+		return c.i64(count).i32(op).f64(order).i64(parts).perRow(outputs)
+	}
+	return c.i32(op).i64(parts).perRow(outputs)
+}
+
+// beside reports whether the elements of a view that follow each other lie next to each other.
+func beside(l tensor.Layout) bool {
+	l = l.Joined()
+	n := len(l.Shape)
+	return n > 0 && l.Strides[n-1] == 1 && l.Shape[n-1] > 1
+}
+
+// A row that the threads of one block hold in registers: kernels/rows.cu.
+const (
+	rowWarpElements = 512
+	mostRowWarps    = 16
+)
+
+// rowWarps returns how many warps hold a row of count elements, 0 where they cannot, or where it is not read in fours.
+func rowWarps(x, out operand, count int64, strides ...int) int64 {
+	warps := ceilDiv(count, rowWarpElements)
+	if x.dtype == tensor.Float64 || count%4 != 0 || warps > mostRowWarps || !vectors(x, 4, 1, strides...) ||
+		!vectors(out, 4, 1) {
+		return 0
+	}
+	return warps
+}
+
+// perWarps launches a block for each of n rows, or for four that a warp each holds.
+func (c *call) perWarps(n, warps int64) error {
+	if warps == 1 {
+		return c.grid(dims{min(ceilDiv(n, rowThreads/32), mostBlocks), 1, 1}, dims{rowThreads, 1, 1}, 0)
+	}
+	return c.grid(dims{min(n, mostBlocks), 1, 1}, dims{32 * warps, 1, 1}, 0)
 }
 
 // launchSoftmax computes softmax along a dimension, or its logarithm.
@@ -100,26 +183,56 @@ func launchSoftmax(l *launch, logarithm int32) error {
 		}
 		lines.Shape, lines.Strides = append(lines.Shape, n), append(lines.Strides, x.layout.Strides[d])
 	}
-	safe := int32(0)
-	if l.attrs.Bool("safe") {
-		safe = 1
-	}
+	safe := int32(flag(l.attrs.Bool("safe")))
 	n := out.size() / count
+	if warps := rowWarps(x, out, count, lines.Strides...); warps > 0 && step == 1 && inner == 1 {
+		c := l.call("om_softmax_rows").write(out).read(x).i32(dtypeCodes[x.dtype]).layout(lines).i32(int32(count)).i64(n)
+		return c.i32(logarithm).i32(safe).i32(int32(warps)).perWarps(n, warps)
+	}
+	across := int64(1)
+	switch {
+	case inner > 1 && count <= mostAcross: // a thread a line
+		across = rowThreads
+	case inner > 1:
+		across = mostAcross
+	}
 	var c *call
 	if x.dtype == tensor.Float64 {
 		c = l.call("om_softmax_d").write(out).read(x)
 	} else {
 		c = l.call("om_softmax_f").write(out).read(x).i32(dtypeCodes[x.dtype])
 	}
-	return c.layout(lines).i64(int64(step)).i64(count).i64(inner).i64(n).i32(logarithm).i32(safe).perRow(n)
+	c.layout(lines).i64(int64(step)).i64(count).i64(inner).i64(n).i32(logarithm).i32(safe).i32(int32(across))
+	return c.perRow(ceilDiv(n, across))
+}
+
+// optional returns an operand that may be absent.
+func (l *launch) optional(i int) operand {
+	if i < len(l.in) {
+		return l.in[i]
+	}
+	return operand{}
+}
+
+// flatParameters reports whether a norm's parameters lie one behind the other, and can be read in fours where each has one
+// element of a row; otherwise four elements have the same.
+func (l *launch) flatParameters(spatial int64) bool {
+	for i := 1; i < 3; i++ {
+		o := l.optional(i)
+		if o.absent() {
+			continue
+		}
+		flat := o.layout.Joined()
+		if o.dtype == tensor.Float64 || len(flat.Shape) != 1 || flat.Strides[0] != 1 || spatial == 1 && !vectors(o, 4, 1) {
+			return false
+		}
+	}
+	return spatial == 1 || spatial%4 == 0
 }
 
 // parameter passes an operand that may be absent, its dtype and its view.
 func (c *call) parameter(l *launch, i int) {
-	o := operand{}
-	if i < len(l.in) {
-		o = l.in[i]
-	}
+	o := l.optional(i)
 	view := o.layout
 	if o.absent() {
 		view = tensor.Contiguous(1)
@@ -137,6 +250,18 @@ func (l *launch) normed(rows, row tensor.Layout, centred int32, groups, channels
 	for _, n := range row.Shape {
 		count *= int64(n)
 	}
+	n := out.size() / count
+	flat := row.Joined()
+	warps := rowWarps(x, out, count, rows.Strides...)
+	if warps > 0 && len(flat.Shape) == 1 && flat.Strides[0] == 1 && l.flatParameters(spatial) {
+		c := l.call("om_norm_rows").write(out).read(x).i32(dtypeCodes[x.dtype]).layout(rows)
+		for i := 1; i < 3; i++ {
+			o := l.optional(i)
+			c.read(o).i32(dtypeCodes[o.dtype])
+		}
+		c.i32(int32(count)).i64(n).i32(centred).f32(float32(eps)).i64(groups).i32(int32(channels)).i32(int32(spatial))
+		return c.i32(int32(warps)).perWarps(n, warps)
+	}
 	name := "om_norm_f"
 	if x.dtype == tensor.Float64 {
 		name = "om_norm_d"
@@ -144,7 +269,6 @@ func (l *launch) normed(rows, row tensor.Layout, centred int32, groups, channels
 	c := l.call(name).write(out).read(x).i32(dtypeCodes[x.dtype]).layout(rows).layout(row)
 	c.parameter(l, 1)
 	c.parameter(l, 2)
-	n := out.size() / count
 	c.i64(n).i64(count).i32(centred)
 	if x.dtype == tensor.Float64 {
 		c.f64(eps)

@@ -145,150 +145,147 @@ OM_DEVICE void flash(void *out, float *also, const void *q, const om_layout &q_b
 	int t = threadIdx.x, mine = t / 8, part = t % 8;
 	om_i64 tops = (s.queries + ROWS - 1) / ROWS;
 	int deep = (int)((s.width + WIDTH - 1) / WIDTH), steps = deep + (int)((s.values + WIDTH - 1) / WIDTH);
-	for (om_i64 unit = blockIdx.x; unit < s.batch * tops; unit += gridDim.x) {
-		// Of causal ones the last queries see the most keys, and go first.
-		om_i64 z = unit / tops, top = (tops - 1 - unit % tops) * ROWS;
-		om_i64 q_at = om_at(q_batches, z), mask_at = mask ? om_at(mask_batches, z) : 0;
-		k.at = om_at(k_batches, z);
-		v.at = om_at(v_batches, z);
-		om_i64 end = s.causal && top + ROWS < s.keys ? top + ROWS : s.keys;
-		__syncthreads();
+	// Of causal ones the last queries see the most keys, and go first.
+	om_i64 unit = blockIdx.x, z = unit / tops, top = (tops - 1 - unit % tops) * ROWS;
+	om_i64 q_at = om_at(q_batches, z), mask_at = mask ? om_at(mask_batches, z) : 0;
+	k.at = om_at(k_batches, z);
+	v.at = om_at(v_batches, z);
+	om_i64 end = s.causal && top + ROWS < s.keys ? top + ROWS : s.keys;
 #pragma unroll 2
-		for (int at = t; at < ROWS * COLUMNS; at += THREADS) {
-			om_i64 r = top + at / COLUMNS, e = at % COLUMNS;
-			float x = 0;
-			if (r < s.queries && e < s.width)
-				x = om_load_f(q, q_at + r * s.q_line + e * s.q_step, type);
-			q_tile[at / COLUMNS * PITCH + at % COLUMNS] = x;
-		}
-		float sums[EACH][COLUMNS / 8], score[EACH][4], most[EACH], total[EACH];
+	for (int at = t; at < ROWS * COLUMNS; at += THREADS) {
+		om_i64 r = top + at / COLUMNS, e = at % COLUMNS;
+		float x = 0;
+		if (r < s.queries && e < s.width)
+			x = om_load_f(q, q_at + r * s.q_line + e * s.q_step, type);
+		q_tile[at / COLUMNS * PITCH + at % COLUMNS] = x;
+	}
+	float sums[EACH][COLUMNS / 8], score[EACH][4], most[EACH], total[EACH];
 #pragma unroll
-		for (int i = 0; i < EACH; i++) {
-			most[i] = below;
-			total[i] = 0;
+	for (int i = 0; i < EACH; i++) {
+		most[i] = below;
+		total[i] = 0;
 #pragma unroll
-			for (int j = 0; j < COLUMNS / 8; j++)
-				sums[i][j] = 0;
+		for (int j = 0; j < COLUMNS / 8; j++)
+			sums[i][j] = 0;
 #pragma unroll
-			for (int j = 0; j < 4; j++)
-				score[i][j] = 0;
-		}
-		// Tiles go through one place: of keys, then of their values, then of the next keys.
-		om_16 raw[KEYS * WIDTH / 4 / THREADS];
-		lines next = k;
-		om_i64 first = 0, next_first = 0;
-		int step = 0, next_step = 0;
+		for (int j = 0; j < 4; j++)
+			score[i][j] = 0;
+	}
+	// Tiles go through one place: of keys, then of their values, then of the next keys.
+	om_16 raw[KEYS * WIDTH / 4 / THREADS];
+	lines next = k;
+	om_i64 first = 0, next_first = 0;
+	int step = 0, next_step = 0;
 #pragma unroll 1
-		for (bool begun = false; first < end; begun = true) {
-			if (begun) {
-				__syncthreads();
-				settle<WIDTH>(tile, raw, next, first, end, (step < deep ? step : step - deep) * WIDTH);
-				__syncthreads();
-				if (++next_step == steps) {
-					next_step = 0;
-					next_first += KEYS;
-				}
-				next = next_step < deep ? k : v;
+	for (bool begun = false; first < end; begun = true) {
+		if (begun) {
+			__syncthreads();
+			settle<WIDTH>(tile, raw, next, first, end, (step < deep ? step : step - deep) * WIDTH);
+			__syncthreads();
+			if (++next_step == steps) {
+				next_step = 0;
+				next_first += KEYS;
 			}
-			fetch<WIDTH>(raw, next, next_first, end, (next_step < deep ? next_step : next_step - deep) * WIDTH);
-			if (!begun)
-				continue;
-			if (step < deep) {
-				const float *x_at = &q_tile[mine * PITCH + step * WIDTH], *y_at = &tile[part * (WIDTH + 4)];
-				int left = (int)s.width - step * WIDTH; // what lies behind is zero
+			next = next_step < deep ? k : v;
+		}
+		fetch<WIDTH>(raw, next, next_first, end, (next_step < deep ? next_step : next_step - deep) * WIDTH);
+		if (!begun)
+			continue;
+		if (step < deep) {
+			const float *x_at = &q_tile[mine * PITCH + step * WIDTH], *y_at = &tile[part * (WIDTH + 4)];
+			int left = (int)s.width - step * WIDTH; // what lies behind is zero
 #pragma unroll 1
-				for (int e = 0; e < WIDTH && e < left; e += 4) {
-					float x[EACH][4], y[4];
+			for (int e = 0; e < WIDTH && e < left; e += 4) {
+				float x[EACH][4], y[4];
+#pragma unroll
+				for (int i = 0; i < EACH; i++)
+					four(x[i], &x_at[16 * i * PITCH + e]);
+#pragma unroll
+				for (int j = 0; j < 4; j++) {
+					four(y, &y_at[8 * j * (WIDTH + 4) + e]);
 #pragma unroll
 					for (int i = 0; i < EACH; i++)
-						four(x[i], &x_at[16 * i * PITCH + e]);
 #pragma unroll
-					for (int j = 0; j < 4; j++) {
-						four(y, &y_at[8 * j * (WIDTH + 4) + e]);
-#pragma unroll
-						for (int i = 0; i < EACH; i++)
-#pragma unroll
-							for (int l = 0; l < 4; l++)
-								score[i][j] += x[i][l] * y[l];
-					}
-				}
-			} else {
-				const float *x_at = &weights[mine * P_PITCH], *y_at = &tile[part * 4];
-				int side = step - deep;
-				if (side == 0)
-					weigh<EACH, COLUMNS, WIDTH, 0>(sums, x_at, y_at, s.values);
-				if constexpr (COLUMNS / WIDTH == 4) {
-					if (side == 1)
-						weigh<EACH, COLUMNS, WIDTH, 1>(sums, x_at, y_at, s.values);
-					else if (side == 2)
-						weigh<EACH, COLUMNS, WIDTH, 2>(sums, x_at, y_at, s.values);
-					else if (side == 3)
-						weigh<EACH, COLUMNS, WIDTH, 3>(sums, x_at, y_at, s.values);
+						for (int l = 0; l < 4; l++)
+							score[i][j] += x[i][l] * y[l];
 				}
 			}
-			if (step == deep - 1) { // the scores are complete
-				if (mask) {
-					__syncwarp();
-					bring_mask<EACH>(weights, mask, mask_at, mask_type, s, top, first);
-				}
-				__syncwarp(); // what a query has there is read and written by its warp, and by no other
-#pragma unroll
-				for (int i = 0; i < EACH; i++) {
-					int r = (int)(s.queries - top) > mine + 16 * i ? mine + 16 * i : -1;
-					int seen = s.causal ? (int)(top - first) + r : KEYS;
-					float larger = most[i], sum = 0;
-#pragma unroll
-					for (int j = 0; j < 4; j++) {
-						int key = part + 8 * j;
-						float x = below, more = mask ? weights[(mine + 16 * i) * P_PITCH + key] : 0;
-						if (r >= 0 && key <= seen && key < (int)(end - first) && om_float_bits(more) != UNSEEN)
-							x = score[i][j] * scale + more;
-						score[i][j] = x;
-						larger = fmaxf(larger, x);
-					}
-					for (int apart = 4; apart > 0; apart /= 2)
-						larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, apart));
-#pragma unroll
-					for (int j = 0; j < 4; j++) {
-						float weight = score[i][j] == below ? 0.0f : expf(score[i][j] - larger);
-						weights[(mine + 16 * i) * P_PITCH + part + 8 * j] = weight;
-						sum += weight;
-						score[i][j] = 0;
-					}
-					float keep = most[i] == below ? 0.0f : expf(most[i] - larger);
-					most[i] = larger;
-					total[i] = total[i] * keep + sum;
-#pragma unroll
-					for (int j = 0; j < COLUMNS / 8; j++)
-						sums[i][j] *= keep;
-				}
+		} else {
+			const float *x_at = &weights[mine * P_PITCH], *y_at = &tile[part * 4];
+			int side = step - deep;
+			if (side == 0)
+				weigh<EACH, COLUMNS, WIDTH, 0>(sums, x_at, y_at, s.values);
+			if constexpr (COLUMNS / WIDTH == 4) {
+				if (side == 1)
+					weigh<EACH, COLUMNS, WIDTH, 1>(sums, x_at, y_at, s.values);
+				else if (side == 2)
+					weigh<EACH, COLUMNS, WIDTH, 2>(sums, x_at, y_at, s.values);
+				else if (side == 3)
+					weigh<EACH, COLUMNS, WIDTH, 3>(sums, x_at, y_at, s.values);
+			}
+		}
+		if (step == deep - 1) { // the scores are complete
+			if (mask) {
 				__syncwarp();
+				bring_mask<EACH>(weights, mask, mask_at, mask_type, s, top, first);
 			}
-			first = next_first;
-			step = next_step;
-		}
+			__syncwarp(); // what a query has there is read and written by its warp, and by no other
 #pragma unroll
-		for (int i = 0; i < EACH; i++) {
-			om_i64 r = top + mine + 16 * i;
-			for (int apart = 4; apart > 0; apart /= 2)
-				total[i] += __shfl_xor_sync(0xffffffffu, total[i], apart);
-			float inverse = total[i] == 0 ? 0.0f : 1.0f / total[i];
-			if (total[i] == 0 && s.unseen_nan && s.keys > 0)
-				inverse = OM_NAN;
-			if (also && part == 0 && r < s.queries)
-				also[z * s.queries + r] = total[i] == 0 ? 0.0f : most[i] + logf(total[i]);
-			// The warp's own queries are not needed any more: what came out of them takes their place, to be written in order.
+			for (int i = 0; i < EACH; i++) {
+				int r = (int)(s.queries - top) > mine + 16 * i ? mine + 16 * i : -1;
+				int seen = s.causal ? (int)(top - first) + r : KEYS;
+				float larger = most[i], sum = 0;
 #pragma unroll
-			for (int j = 0; j < COLUMNS / 8; j++)
-				q_tile[(mine + 16 * i) * PITCH + j / 4 * 32 + part * 4 + j % 4] = sums[i][j] * inverse;
+				for (int j = 0; j < 4; j++) {
+					int key = part + 8 * j;
+					float x = below, more = mask ? weights[(mine + 16 * i) * P_PITCH + key] : 0;
+					if (r >= 0 && key <= seen && key < (int)(end - first) && om_float_bits(more) != UNSEEN)
+						x = score[i][j] * scale + more;
+					score[i][j] = x;
+					larger = fmaxf(larger, x);
+				}
+				for (int apart = 4; apart > 0; apart /= 2)
+					larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, apart));
+#pragma unroll
+				for (int j = 0; j < 4; j++) {
+					float weight = score[i][j] == below ? 0.0f : expf(score[i][j] - larger);
+					weights[(mine + 16 * i) * P_PITCH + part + 8 * j] = weight;
+					sum += weight;
+					score[i][j] = 0;
+				}
+				float keep = most[i] == below ? 0.0f : expf(most[i] - larger);
+				most[i] = larger;
+				total[i] = total[i] * keep + sum;
+#pragma unroll
+				for (int j = 0; j < COLUMNS / 8; j++)
+					sums[i][j] *= keep;
+			}
+			__syncwarp();
 		}
-		__syncwarp();
+		first = next_first;
+		step = next_step;
+	}
+#pragma unroll
+	for (int i = 0; i < EACH; i++) {
+		om_i64 r = top + mine + 16 * i;
+		for (int apart = 4; apart > 0; apart /= 2)
+			total[i] += __shfl_xor_sync(0xffffffffu, total[i], apart);
+		float inverse = total[i] == 0 ? 0.0f : 1.0f / total[i];
+		if (total[i] == 0 && s.unseen_nan && s.keys > 0)
+			inverse = OM_NAN;
+		if (also && part == 0 && r < s.queries)
+			also[z * s.queries + r] = total[i] == 0 ? 0.0f : most[i] + logf(total[i]);
+		// The warp's own queries are not needed any more: what came out of them takes their place, to be written in order.
+#pragma unroll
+		for (int j = 0; j < COLUMNS / 8; j++)
+			q_tile[(mine + 16 * i) * PITCH + j / 4 * 32 + part * 4 + j % 4] = sums[i][j] * inverse;
+	}
+	__syncwarp();
 #pragma unroll 1
-		for (int at = t % 32; at < 4 * EACH * COLUMNS; at += 32) {
-			int r = t / 32 * 4 + at / COLUMNS % 4 + at / COLUMNS / 4 * 16, c = at % COLUMNS;
-			if (top + r < s.queries && c < s.values)
-				om_store_f(out, (z * s.queries + top + r) * s.values + c, type, q_tile[r * PITCH + c]);
-		}
+	for (int at = t % 32; at < 4 * EACH * COLUMNS; at += 32) {
+		int r = t / 32 * 4 + at / COLUMNS % 4 + at / COLUMNS / 4 * 16, c = at % COLUMNS;
+		if (top + r < s.queries && c < s.values)
+			om_store_f(out, (z * s.queries + top + r) * s.values + c, type, q_tile[r * PITCH + c]);
 	}
 }
 

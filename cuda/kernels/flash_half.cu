@@ -103,151 +103,148 @@ OM_DEVICE void flash(void *out, float *also, const lines &q, const om_layout &q_
 	om_u32 v_from = begin + ((KEYS + lane % 16) * PITCH + lane / 16 * 8) * 2;
 	scale *= LOG2_E;
 	om_i64 tops = (s.queries + QUERIES - 1) / QUERIES;
-	for (om_i64 unit = blockIdx.x; unit < s.batch * tops; unit += gridDim.x) {
-		// Of causal ones the last queries see the most keys, and go first.
-		om_i64 z = unit / tops, top = (tops - 1 - unit % tops) * QUERIES, mask_at = mask ? om_at(mask_batches, z) : 0;
-		om_i64 q_at = om_at(q_batches, z), k_at = om_at(k_batches, z), v_at = om_at(v_batches, z);
-		om_i64 end = s.causal && top + QUERIES < s.keys ? top + QUERIES : s.keys, rounds = (end + KEYS - 1) / KEYS;
-		om_u32 query[COLUMNS / 16][4];
-		float sums[COLUMNS / 8][4], score[KEYS / 8][4], most[2] = {below, below}, total[2] = {0, 0};
+	// Of causal ones the last queries see the most keys, and go first.
+	om_i64 unit = blockIdx.x, z = unit / tops, top = (tops - 1 - unit % tops) * QUERIES, mask_at = mask ? om_at(mask_batches, z) : 0;
+	om_i64 q_at = om_at(q_batches, z), k_at = om_at(k_batches, z), v_at = om_at(v_batches, z);
+	om_i64 end = s.causal && top + QUERIES < s.keys ? top + QUERIES : s.keys, rounds = (end + KEYS - 1) / KEYS;
+	om_u32 query[COLUMNS / 16][4];
+	float sums[COLUMNS / 8][4], score[KEYS / 8][4], most[2] = {below, below}, total[2] = {0, 0};
 #pragma unroll
-		for (int j = 0; j < COLUMNS / 8; j++)
+	for (int j = 0; j < COLUMNS / 8; j++)
+#pragma unroll
+		for (int e = 0; e < 4; e++)
+			sums[j][e] = 0;
+	// What is computed with at a step is brought in the one before: the queries, then keys and their values in turn.
+#pragma unroll 1
+	for (om_i64 step = -2; step < 2 * rounds; step++) {
+		om_i64 first = step / 2 * KEYS;
+		if (step >= -1) {
+			asm volatile("cp.async.wait_group 0;" ::: "memory");
+			__syncthreads();
+		}
+		if (step == -1) {
+#pragma unroll
+			for (int e = 0; e < COLUMNS / 16; e++)
+				load_matrices(query[e], q_from + e * 32);
+			__syncthreads();
+		}
+		lines next = step == -2 ? q : step % 2 == 0 ? v : k;
+		next.at = step == -2 ? q_at : step % 2 == 0 ? v_at : k_at;
+		if (step + 1 < 2 * rounds)
+			bring<BRAIN, COLUMNS>(step >= 0 && step % 2 == 0 ? v_tile : shared, next, step == -2 ? QUERIES : KEYS,
+								  step == -2 ? top : (step + 1) / 2 * KEYS, step == -2 ? s.queries : end);
+		if (step < 0)
+			continue;
+		if (step % 2 != 0) {
+#pragma unroll
+			for (int i = 0; i < KEYS / 16; i++) {
+				om_u32 x[4] = {
+					pair_of<BRAIN>(score[2 * i][0], score[2 * i][1]),
+					pair_of<BRAIN>(score[2 * i][2], score[2 * i][3]),
+					pair_of<BRAIN>(score[2 * i + 1][0], score[2 * i + 1][1]),
+					pair_of<BRAIN>(score[2 * i + 1][2], score[2 * i + 1][3]),
+				};
+#pragma unroll
+				for (int j = 0; j < COLUMNS / 16; j++) {
+					om_u32 y[4];
+					if (j * 16 >= s.values)
+						break;
+					load_turned(y, v_from + i * 32 * PITCH + j * 32);
+					multiply<BRAIN>(sums[2 * j], x, y[0], y[1]);
+					multiply<BRAIN>(sums[2 * j + 1], x, y[2], y[3]);
+				}
+			}
+			continue;
+		}
+#pragma unroll
+		for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
 			for (int e = 0; e < 4; e++)
-				sums[j][e] = 0;
-		__syncthreads();
-		// What is computed with at a step is brought in the one before: the queries, then keys and their values in turn.
-#pragma unroll 1
-		for (om_i64 step = -2; step < 2 * rounds; step++) {
-			om_i64 first = step / 2 * KEYS;
-			if (step >= -1) {
-				asm volatile("cp.async.wait_group 0;" ::: "memory");
-				__syncthreads();
+				score[j][e] = 0;
+#pragma unroll
+		for (int e = 0; e < COLUMNS / 16; e++) {
+			if (e * 16 >= s.width)
+				break;
+#pragma unroll
+			for (int j = 0; j < KEYS / 16; j++) {
+				om_u32 y[4];
+				load_matrices(y, k_from + j * 32 * PITCH + e * 32);
+				multiply<BRAIN>(score[2 * j], query[e], y[0], y[1]);
+				multiply<BRAIN>(score[2 * j + 1], query[e], y[2], y[3]);
 			}
-			if (step == -1) {
-#pragma unroll
-				for (int e = 0; e < COLUMNS / 16; e++)
-					load_matrices(query[e], q_from + e * 32);
-				__syncthreads();
-			}
-			lines next = step == -2 ? q : step % 2 == 0 ? v : k;
-			next.at = step == -2 ? q_at : step % 2 == 0 ? v_at : k_at;
-			if (step + 1 < 2 * rounds)
-				bring<BRAIN, COLUMNS>(step >= 0 && step % 2 == 0 ? v_tile : shared, next, step == -2 ? QUERIES : KEYS,
-									  step == -2 ? top : (step + 1) / 2 * KEYS, step == -2 ? s.queries : end);
-			if (step < 0)
-				continue;
-			if (step % 2 != 0) {
-#pragma unroll
-				for (int i = 0; i < KEYS / 16; i++) {
-					om_u32 x[4] = {
-						pair_of<BRAIN>(score[2 * i][0], score[2 * i][1]),
-						pair_of<BRAIN>(score[2 * i][2], score[2 * i][3]),
-						pair_of<BRAIN>(score[2 * i + 1][0], score[2 * i + 1][1]),
-						pair_of<BRAIN>(score[2 * i + 1][2], score[2 * i + 1][3]),
-					};
-#pragma unroll
-					for (int j = 0; j < COLUMNS / 16; j++) {
-						om_u32 y[4];
-						if (j * 16 >= s.values)
-							break;
-						load_turned(y, v_from + i * 32 * PITCH + j * 32);
-						multiply<BRAIN>(sums[2 * j], x, y[0], y[1]);
-						multiply<BRAIN>(sums[2 * j + 1], x, y[2], y[3]);
-					}
-				}
-				continue;
-			}
-#pragma unroll
-			for (int j = 0; j < KEYS / 8; j++)
-#pragma unroll
-				for (int e = 0; e < 4; e++)
-					score[j][e] = 0;
-#pragma unroll
-			for (int e = 0; e < COLUMNS / 16; e++) {
-				if (e * 16 >= s.width)
-					break;
-#pragma unroll
-				for (int j = 0; j < KEYS / 16; j++) {
-					om_u32 y[4];
-					load_matrices(y, k_from + j * 32 * PITCH + e * 32);
-					multiply<BRAIN>(score[2 * j], query[e], y[0], y[1]);
-					multiply<BRAIN>(score[2 * j + 1], query[e], y[2], y[3]);
-				}
-			}
-			// Where a thread's first row and its first column lie from where the queries and the keys of this step begin.
-			int row = warp * 16 + lane / 4, column = lane % 4 * 2, left = (int)(end - first < KEYS ? end - first : KEYS);
-			if (mask) { // with a rolled loop, for there are many
-				float more[KEYS / 2];
+		}
+		// Where a thread's first row and its first column lie from where the queries and the keys of this step begin.
+		int row = warp * 16 + lane / 4, column = lane % 4 * 2, left = (int)(end - first < KEYS ? end - first : KEYS);
+		if (mask) { // with a rolled loop, for there are many
+			float more[KEYS / 2];
 #pragma unroll 2
-				for (int i = 0; i < KEYS / 2; i++) {
-					om_i64 r = top + row + i / 2 % 2 * 8;
-					int key = i / 4 * 8 + column + i % 2;
-					more[i] = 0;
-					if (key < left && r < s.queries)
-						more[i] = mask_of(mask, mask_at + r * s.mask_line + (first + key) * s.mask_step, mask_type);
-				}
-#pragma unroll
-				for (int i = 0; i < KEYS / 2; i++)
-					score[i / 4][i % 4] = more[i] == below ? below : score[i / 4][i % 4] * scale + more[i];
-			} else {
-#pragma unroll
-				for (int i = 0; i < KEYS / 2; i++)
-					score[i / 4][i % 4] *= scale;
+			for (int i = 0; i < KEYS / 2; i++) {
+				om_i64 r = top + row + i / 2 % 2 * 8;
+				int key = i / 4 * 8 + column + i % 2;
+				more[i] = 0;
+				if (key < left && r < s.queries)
+					more[i] = mask_of(mask, mask_at + r * s.mask_line + (first + key) * s.mask_step, mask_type);
 			}
 #pragma unroll
-			for (int half = 0; half < 2; half++) {
-				int seen = (int)(top - first) + row + half * 8 + 1;
-				seen = s.causal && seen < left ? seen : left;
-				float larger = most[half], sum = 0;
+			for (int i = 0; i < KEYS / 2; i++)
+				score[i / 4][i % 4] = more[i] == below ? below : score[i / 4][i % 4] * scale + more[i];
+		} else {
 #pragma unroll
-				for (int i = 0; i < KEYS / 4; i++) {
-					float &x = score[i / 2][2 * half + i % 2];
-					x = i / 2 * 8 + column + i % 2 >= seen ? below : x;
-					larger = fmaxf(larger, x);
-				}
-				larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, 1));
-				larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, 2));
-				float base = larger == below ? 0.0f : larger, keep = power(most[half] - base);
-#pragma unroll
-				for (int i = 0; i < KEYS / 4; i++) {
-					float &x = score[i / 2][2 * half + i % 2];
-					x = power(x - base);
-					sum += x;
-				}
-				most[half] = larger;
-				total[half] = total[half] * keep + sum;
-#pragma unroll
-				for (int j = 0; j < COLUMNS / 8; j++) {
-					sums[j][2 * half] *= keep;
-					sums[j][2 * half + 1] *= keep;
-				}
-			}
+			for (int i = 0; i < KEYS / 2; i++)
+				score[i / 4][i % 4] *= scale;
 		}
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
-			om_i64 r = top + warp * 16 + lane / 4 + 8 * half;
-			float all = total[half];
-			all += __shfl_xor_sync(0xffffffffu, all, 1);
-			all += __shfl_xor_sync(0xffffffffu, all, 2);
-			float inverse = all == 0 ? 0.0f : 1.0f / all;
-			if (all == 0 && s.unseen_nan && s.keys > 0)
-				inverse = OM_NAN;
-			if (r >= s.queries)
-				continue;
-			if (also && lane % 4 == 0)
-				also[z * s.queries + r] = all == 0 ? 0.0f : most[half] * LN_2 + logf(all);
-			om_i64 at = (z * s.queries + r) * s.values + lane % 4 * 2;
+			int seen = (int)(top - first) + row + half * 8 + 1;
+			seen = s.causal && seen < left ? seen : left;
+			float larger = most[half], sum = 0;
+#pragma unroll
+			for (int i = 0; i < KEYS / 4; i++) {
+				float &x = score[i / 2][2 * half + i % 2];
+				x = i / 2 * 8 + column + i % 2 >= seen ? below : x;
+				larger = fmaxf(larger, x);
+			}
+			larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, 1));
+			larger = fmaxf(larger, __shfl_xor_sync(0xffffffffu, larger, 2));
+			float base = larger == below ? 0.0f : larger, keep = power(most[half] - base);
+#pragma unroll
+			for (int i = 0; i < KEYS / 4; i++) {
+				float &x = score[i / 2][2 * half + i % 2];
+				x = power(x - base);
+				sum += x;
+			}
+			most[half] = larger;
+			total[half] = total[half] * keep + sum;
 #pragma unroll
 			for (int j = 0; j < COLUMNS / 8; j++) {
-				if (j * 8 >= s.values)
-					break;
-				float low = sums[j][2 * half] * inverse, high = sums[j][2 * half + 1] * inverse;
-				if (q.type == OM_F32)
-					*(om_8 *)((float *)out + at + j * 8) = {om_float_bits(low), om_float_bits(high)};
-				else
-					*(om_u32 *)((om_u16 *)out + at + j * 8) = pair_of<BRAIN>(low, high);
+				sums[j][2 * half] *= keep;
+				sums[j][2 * half + 1] *= keep;
 			}
+		}
+	}
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		om_i64 r = top + warp * 16 + lane / 4 + 8 * half;
+		float all = total[half];
+		all += __shfl_xor_sync(0xffffffffu, all, 1);
+		all += __shfl_xor_sync(0xffffffffu, all, 2);
+		float inverse = all == 0 ? 0.0f : 1.0f / all;
+		if (all == 0 && s.unseen_nan && s.keys > 0)
+			inverse = OM_NAN;
+		if (r >= s.queries)
+			continue;
+		if (also && lane % 4 == 0)
+			also[z * s.queries + r] = all == 0 ? 0.0f : most[half] * LN_2 + logf(all);
+		om_i64 at = (z * s.queries + r) * s.values + lane % 4 * 2;
+#pragma unroll
+		for (int j = 0; j < COLUMNS / 8; j++) {
+			if (j * 8 >= s.values)
+				break;
+			float low = sums[j][2 * half] * inverse, high = sums[j][2 * half + 1] * inverse;
+			if (q.type == OM_F32)
+				*(om_8 *)((float *)out + at + j * 8) = {om_float_bits(low), om_float_bits(high)};
+			else
+				*(om_u32 *)((om_u16 *)out + at + j * 8) = pair_of<BRAIN>(low, high);
 		}
 	}
 }
@@ -319,6 +316,5 @@ void flash(void *out, float *also, lines q, const om_layout &q_batches, lines k,
 	}
 FLASH(bf16, true, 64, 64)
 FLASH(bf16, true, 128, 64)
-FLASH(bf16, true, 256, 32)
 FLASH(f16, false, 64, 64)
 FLASH(f16, false, 128, 64)

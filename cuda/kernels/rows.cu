@@ -1,7 +1,9 @@
 #include "om.h"
+#include "wide.h"
 
-// Rows of elements that are combined, a block of threads for each: reductions, softmax, norms. Every thread takes each
-// THREADS-th element and the threads' parts are put together in halves, so the order depends on the row's length alone.
+// Rows of elements that are combined: reductions, softmax, norms. Rows that fit are read once, sixteen bytes at a time, into the
+// registers of a warp or of a block; for others a block goes over its row, every thread over each THREADS-th element. In what
+// order parts are put together depends on the sizes alone.
 #define THREADS 128
 
 // Which reduction: reductions of op_rows.go.
@@ -54,18 +56,32 @@ template <class V> OM_DEVICE found<V> combined(int op, const found<V> &a, const 
 	return c;
 }
 
-// together combines what the threads of a block found; all get the result.
-template <class V> OM_DEVICE found<V> together(int op, found<V> mine, found<V> *shared) {
-	int t = threadIdx.x;
+// together combines what the threads of a block found, or those of them that are across apart; all get the result.
+template <class V> OM_DEVICE found<V> together(int op, found<V> mine, found<V> *shared, int across = 1) {
+	int t = threadIdx.x, lane = t % 32;
 	__syncthreads();
-	shared[t] = mine;
-	__syncthreads();
-	for (int half = THREADS / 2; half > 0; half /= 2) {
-		if (t < half)
-			shared[t] = combined(op, shared[t], shared[t + half]);
+	if (across > 1) {
+		shared[t] = mine;
 		__syncthreads();
+		mine = shared[t % across];
+#pragma unroll 1
+		for (int other = t % across + across; other < THREADS; other += across)
+			mine = combined(op, mine, shared[other]);
+		return mine;
 	}
-	return shared[0];
+#pragma unroll 1
+	for (int apart = 16; apart > 0; apart /= 2) {
+		found<V> other = {__shfl_xor_sync(0xffffffffu, mine.value, apart), __shfl_xor_sync(0xffffffffu, mine.at, apart)};
+		mine = combined(op, mine, other);
+	}
+	if (lane == 0)
+		shared[t / 32] = mine;
+	__syncthreads();
+	mine = shared[0];
+#pragma unroll 1
+	for (int other = 1; other < THREADS / 32; other++)
+		mine = combined(op, mine, shared[other]);
+	return mine;
 }
 
 OM_DEVICE double number(const void *p, om_i64 i, int type) {
@@ -84,34 +100,82 @@ OM_DEVICE double as_norm(double x, double order) {
 	return order == 2 ? x * x : pow(x, order);
 }
 
-// A reduction of floats: kept says where the row of an output begins, gone where its elements lie.
+// by_what is what the elements of a reduction, or what they count as, are combined by.
+OM_DEVICE int by_what(int op, double order) {
+	switch (op) {
+	case NORM:
+		return fabs(order) != (double)OM_INF ? SUM : order > 0 ? AMAX : AMIN;
+	case NANSUM:
+	case MEAN:
+	case COUNT:
+	case VAR:
+	case STD:
+	case LOGSUMEXP:
+		return SUM;
+	}
+	return op;
+}
+
+// finish makes a result of what was found in a row.
+OM_DEVICE void finish(void *out, om_i64 o, int out_type, const found<double> &all, om_i64 count, int op, double order, double shift) {
+	double y = all.value;
+	switch (op) {
+	case MEAN:
+		y /= (double)count;
+		break;
+	case NORM:
+		if (fabs(order) != (double)OM_INF && order != 0 && order != 1)
+			y = order == 2 ? sqrt(y) : pow(y, 1 / order);
+		break;
+	case VAR:
+	case STD: { // order is the correction
+		double n = (double)count - order;
+		y /= n > 0 ? n : 0;
+		y = op == STD ? sqrt(y) : y;
+		break;
+	}
+	case LOGSUMEXP:
+		y = log(y) + shift;
+		break;
+	case ARGMAX:
+	case ARGMIN:
+		om_store_i(out, o, out_type, all.at);
+		return;
+	case ANY:
+	case ALL:
+	case COUNT:
+		om_store_i(out, o, out_type, (om_i64)y);
+		return;
+	}
+	om_store_d(out, o, out_type, y);
+}
+
+// A reduction of floats: kept says where the row of an output begins, gone where its elements lie. A block has across outputs
+// next to each other, as many threads for each, and one of the parts of their rows; of several, it notes what it found.
 OM_KERNEL(om_reduce_f, void *out, int out_type, const void *in, int type, om_layout kept, om_layout gone, om_i64 outputs,
-		  om_i64 count, int op, double order) {
+		  om_i64 count, int op, double order, int across, om_i64 parts, found<double> *noted) {
 	__shared__ found<double> shared[THREADS];
-	for (om_i64 o = blockIdx.x; o < outputs; o += gridDim.x) {
-		om_i64 base = om_at(kept, o);
-		// What to combine by, and what each element counts as.
-		int by = op;
+	int by = by_what(op, order);
+	om_i64 tops = (outputs + across - 1) / across;
+	for (om_i64 unit = blockIdx.x; unit < tops * parts; unit += gridDim.x) {
+		om_i64 part = unit % parts, o = unit / parts * across + threadIdx.x % across, each = (count + parts - 1) / parts;
+		om_i64 base = o < outputs ? om_at(kept, o) : 0, end = o < outputs ? (part + 1) * each : 0;
+		om_i64 from = part * each + threadIdx.x / across, step = THREADS / across;
+		end = end < count ? end : count;
 		double shift = 0;
-		bool extreme = op == AMAX || op == AMIN || op == ARGMAX || op == ARGMIN;
-		if (op == NORM && fabs(order) == (double)OM_INF) {
-			by = order > 0 ? AMAX : AMIN;
-			extreme = true;
-		}
 		if (op == VAR || op == STD || op == LOGSUMEXP) { // two passes: the mean, or the largest
 			found<double> first = {0, -1};
-			for (om_i64 j = threadIdx.x; j < count; j += THREADS) {
+			for (om_i64 j = from; j < end; j += step) {
 				found<double> x = {om_load_d(in, base + om_at(gone, j), type), j};
 				first = op == LOGSUMEXP ? combined(AMAX, first, x) : combined(SUM, first, x);
 			}
-			first = together(op == LOGSUMEXP ? AMAX : SUM, first, shared);
+			first = together(op == LOGSUMEXP ? AMAX : SUM, first, shared, across);
 			shift = op == LOGSUMEXP ? (first.at < 0 ? -(double)OM_INF : first.value) : first.value / (double)count;
 			if (op == LOGSUMEXP && fabs(shift) == (double)OM_INF)
 				shift = 0;
-			by = SUM;
 		}
 		found<double> mine = {op == PROD || op == ALL ? 1.0 : 0.0, -1};
-		for (om_i64 j = threadIdx.x; j < count; j += THREADS) {
+		for (om_i64 j = from; j < end; j += step) {
 			found<double> x = {om_load_d(in, base + om_at(gone, j), type), j};
 			double apart = x.value - shift;
 			switch (op) {
@@ -134,58 +198,213 @@ OM_KERNEL(om_reduce_f, void *out, int out_type, const void *in, int type, om_lay
 			}
 			mine = combined(by, mine, x);
 		}
-		found<double> all = together(by, mine, shared);
-		if (threadIdx.x != 0)
+		found<double> all = together(by, mine, shared, across);
+		if ((int)threadIdx.x >= across || o >= outputs)
 			continue;
-		double y = all.value;
-		switch (op) {
-		case MEAN:
-			y /= (double)count;
-			break;
-		case NORM:
-			if (!extreme && order != 0 && order != 1)
-				y = order == 2 ? sqrt(y) : pow(y, 1 / order);
-			break;
-		case VAR:
-		case STD: { // order is the correction
-			double n = (double)count - order;
-			y /= n > 0 ? n : 0;
-			y = op == STD ? sqrt(y) : y;
-			break;
-		}
-		case LOGSUMEXP:
-			y = log(y) + shift;
-			break;
-		case ARGMAX:
-		case ARGMIN:
-			om_store_i(out, o, out_type, all.at);
-			continue;
-		case ANY:
-		case ALL:
-		case COUNT:
-			om_store_i(out, o, out_type, (om_i64)y);
-			continue;
-		}
-		om_store_d(out, o, out_type, y);
+		if (parts > 1)
+			noted[o * parts + part] = all;
+		else
+			finish(out, o, out_type, all, count, op, order, shift);
 	}
 }
 
 // The same of integers and bool, which wrap around.
 OM_KERNEL(om_reduce_i, void *out, int out_type, const void *in, int type, om_layout kept, om_layout gone, om_i64 outputs,
-		  om_i64 count, int op) {
+		  om_i64 count, int op, int across, om_i64 parts, found<om_i64> *noted) {
 	__shared__ found<om_i64> shared[THREADS];
-	for (om_i64 o = blockIdx.x; o < outputs; o += gridDim.x) {
-		om_i64 base = om_at(kept, o);
+	om_i64 tops = (outputs + across - 1) / across;
+	for (om_i64 unit = blockIdx.x; unit < tops * parts; unit += gridDim.x) {
+		om_i64 part = unit % parts, o = unit / parts * across + threadIdx.x % across, each = (count + parts - 1) / parts;
+		om_i64 base = o < outputs ? om_at(kept, o) : 0, end = o < outputs ? (part + 1) * each : 0;
+		end = end < count ? end : count;
 		found<om_i64> mine = {op == PROD || op == ALL, -1};
-		for (om_i64 j = threadIdx.x; j < count; j += THREADS) {
+		for (om_i64 j = part * each + threadIdx.x / across; j < end; j += THREADS / across) {
 			found<om_i64> x = {om_load_i(in, base + om_at(gone, j), type), j};
 			if (op == COUNT)
 				x.value = x.value != 0;
 			mine = combined(op, mine, x);
 		}
-		found<om_i64> all = together(op, mine, shared);
-		if (threadIdx.x == 0)
+		found<om_i64> all = together(op, mine, shared, across);
+		if ((int)threadIdx.x >= across || o >= outputs)
+			continue;
+		if (parts > 1)
+			noted[o * parts + part] = all;
+		else
 			om_store_i(out, o, out_type, op == ARGMAX || op == ARGMIN ? all.at : all.value);
+	}
+}
+
+// What was noted of the parts of rows, put together: a block for each row.
+OM_KERNEL(om_reduce_join_f, void *out, int out_type, const found<double> *noted, om_i64 outputs, om_i64 count, int op,
+		  double order, om_i64 parts) {
+	__shared__ found<double> shared[THREADS];
+	int by = by_what(op, order);
+	for (om_i64 o = blockIdx.x; o < outputs; o += gridDim.x) {
+		found<double> mine = {by == PROD || by == ALL ? 1.0 : 0.0, -1};
+		for (om_i64 i = threadIdx.x; i < parts; i += THREADS)
+			mine = combined(by, mine, noted[o * parts + i]);
+		mine = together(by, mine, shared);
+		if (threadIdx.x == 0)
+			finish(out, o, out_type, mine, count, op, order, 0);
+	}
+}
+OM_KERNEL(om_reduce_join_i, void *out, int out_type, const found<om_i64> *noted, om_i64 outputs, int op, om_i64 parts) {
+	__shared__ found<om_i64> shared[THREADS];
+	for (om_i64 o = blockIdx.x; o < outputs; o += gridDim.x) {
+		found<om_i64> mine = {op == PROD || op == ALL, -1};
+		for (om_i64 i = threadIdx.x; i < parts; i += THREADS)
+			mine = combined(op, mine, noted[o * parts + i]);
+		mine = together(op, mine, shared);
+		if (threadIdx.x == 0)
+			om_store_i(out, o, out_type, op == ARGMAX || op == ARGMIN ? mine.at : mine.value);
+	}
+}
+
+// A row in the registers of a warp, or of a block of several: each thread has EACH times four elements that lie together.
+#define EACH 4
+
+// all_sum and all_most combine what the threads of a row's warps have.
+OM_DEVICE float all_sum(float x, int warps, float *shared) {
+	x = om_warp_sum(x);
+	if (warps == 1)
+		return x;
+	__syncthreads();
+	if (threadIdx.x % 32 == 0)
+		shared[threadIdx.x / 32] = x;
+	__syncthreads();
+	x = 0;
+	for (int i = 0; i < warps; i++)
+		x += shared[i];
+	return x;
+}
+OM_DEVICE float all_most(float x, int warps, float *shared) {
+	for (int apart = 16; apart > 0; apart /= 2) {
+		float y = __shfl_xor_sync(0xffffffffu, x, apart);
+		x = y > x || y != y ? y : x;
+	}
+	if (warps == 1)
+		return x;
+	__syncthreads();
+	if (threadIdx.x % 32 == 0)
+		shared[threadIdx.x / 32] = x;
+	__syncthreads();
+	for (int i = 0; i < warps; i++)
+		x = shared[i] > x || shared[i] != shared[i] ? shared[i] : x;
+	return x;
+}
+
+// ROW walks n rows, a warp for each or a block where warps are more than one; lane is the thread's place in it, wide how many
+// elements its threads have at a time.
+#define ROW(row, n)                                                                                                        \
+	int own = warps == 1 ? (int)(blockDim.x / 32) : 1, lane = (int)(warps == 1 ? threadIdx.x % 32 : threadIdx.x), wide = warps * 128; \
+	for (om_i64 row = (om_i64)blockIdx.x * own + (warps == 1 ? threadIdx.x / 32 : 0); row < (n); row += (om_i64)gridDim.x * own)
+
+OM_KERNEL(om_softmax_rows, void *out, const void *in, int type, om_layout lines, int count, om_i64 n, int logarithm, int safe,
+		  int warps) {
+	__shared__ float shared[32];
+	ROW(row, n) {
+		float x[EACH][4], most = -OM_INF, sum = 0;
+		om_i64 from = om_at(lines, row);
+#pragma unroll
+		for (int i = 0; i < EACH; i++) {
+			int j = i * wide + lane * 4;
+			if (j >= count)
+				break;
+			om_load_4(x[i], in, from + j, type);
+#pragma unroll
+			for (int l = 0; l < 4; l++)
+				most = x[i][l] > most || x[i][l] != x[i][l] ? x[i][l] : most;
+		}
+		most = all_most(most, warps, shared);
+#pragma unroll
+		for (int i = 0; i < EACH; i++) {
+			if (i * wide + lane * 4 >= count)
+				break;
+#pragma unroll
+			for (int l = 0; l < 4; l++) {
+				x[i][l] -= most;
+				float y = expf(x[i][l]);
+				sum += y;
+				if (!logarithm)
+					x[i][l] = y;
+			}
+		}
+		sum = all_sum(sum, warps, shared);
+		float less = logarithm ? logf(sum) : 0;
+#pragma unroll
+		for (int i = 0; i < EACH; i++) {
+			int j = i * wide + lane * 4;
+			if (j >= count)
+				break;
+#pragma unroll
+			for (int l = 0; l < 4; l++) {
+				x[i][l] = logarithm ? x[i][l] - less : x[i][l] / sum;
+				if (safe && most == -OM_INF)
+					x[i][l] = 0;
+			}
+			om_store_4(out, row * count + j, type, x[i]);
+		}
+	}
+}
+
+// Norms, as norm below. Parameters lie one behind the other; spatial is 1, or a multiple of four.
+OM_KERNEL(om_norm_rows, void *out, const void *in, int type, om_layout rows, const void *w, int w_type, const void *b, int b_type,
+		  int count, om_i64 n, int centred, float eps, om_i64 groups, int channels, int spatial, int warps) {
+	__shared__ float shared[32];
+	ROW(row, n) {
+		float x[EACH][4], mean = 0, squares = 0;
+		om_i64 from = om_at(rows, row), group = row % groups * channels;
+#pragma unroll
+		for (int i = 0; i < EACH; i++) {
+			int j = i * wide + lane * 4;
+			if (j >= count)
+				break;
+			om_load_4(x[i], in, from + j, type);
+#pragma unroll
+			for (int l = 0; l < 4; l++)
+				mean += x[i][l];
+		}
+		mean = centred ? all_sum(mean, warps, shared) / (float)count : 0;
+#pragma unroll
+		for (int i = 0; i < EACH; i++) {
+			if (i * wide + lane * 4 >= count)
+				break;
+#pragma unroll
+			for (int l = 0; l < 4; l++) {
+				x[i][l] -= mean;
+				squares += x[i][l] * x[i][l];
+			}
+		}
+		float scale = 1.0f / sqrtf(all_sum(squares, warps, shared) / (float)count + eps);
+#pragma unroll
+		for (int i = 0; i < EACH; i++) {
+			int j = i * wide + lane * 4;
+			if (j >= count)
+				break;
+			float p[4] = {1, 1, 1, 1}, q[4] = {0, 0, 0, 0};
+			if (spatial == 1) {
+				if (w)
+					om_load_4(p, w, group + j, w_type);
+				if (b)
+					om_load_4(q, b, group + j, b_type);
+			} else {
+				if (w)
+					p[0] = om_load_f(w, group + j / spatial, w_type);
+				if (b)
+					q[0] = om_load_f(b, group + j / spatial, b_type);
+				p[1] = p[2] = p[3] = p[0];
+				q[1] = q[2] = q[3] = q[0];
+			}
+#pragma unroll
+			for (int l = 0; l < 4; l++) {
+				x[i][l] *= scale;
+				if (w)
+					x[i][l] *= p[l];
+				if (b)
+					x[i][l] += q[l];
+			}
+			om_store_4(out, row * count + j, type, x[i]);
+		}
 	}
 }
 
@@ -195,27 +414,29 @@ OM_DEVICE void store_as(void *p, om_i64 i, int type, float x) { om_store_f(p, i,
 OM_DEVICE void store_as(void *p, om_i64 i, int type, double x) { om_store_d(p, i, type, x); }
 
 // softmax along lines of count elements, step apart; out is contiguous, with inner elements between those of a line. safe gives
-// zeros where all are −inf.
+// zeros where all are −inf. A block has across lines next to each other, and as many threads for each.
 template <class A>
 OM_DEVICE void softmax(void *out, const void *in, int type, const om_layout &lines, om_i64 step, om_i64 count, om_i64 inner,
-					   om_i64 n, int logarithm, int safe, found<A> *shared) {
-	for (om_i64 line = blockIdx.x; line < n; line += gridDim.x) {
-		om_i64 from = om_at(lines, line), to = line / inner * inner * count + line % inner;
+					   om_i64 n, int logarithm, int safe, int across, found<A> *shared) {
+	om_i64 begin = threadIdx.x / across, by = THREADS / across;
+	for (om_i64 first = (om_i64)blockIdx.x * across; first < n; first += (om_i64)gridDim.x * across) {
+		om_i64 line = first + threadIdx.x % across, end = line < n ? count : 0;
+		om_i64 from = line < n ? om_at(lines, line) : 0, to = line / inner * inner * count + line % inner;
 		found<A> top = {0, -1};
-		for (om_i64 j = threadIdx.x; j < count; j += THREADS) {
+		for (om_i64 j = begin; j < end; j += by) {
 			found<A> x = {0, j};
 			load_as(&x.value, in, from + j * step, type);
 			top = combined(AMAX, top, x);
 		}
-		top = together(AMAX, top, shared);
+		top = together(AMAX, top, shared, across);
 		found<A> sum = {0, -1};
-		for (om_i64 j = threadIdx.x; j < count; j += THREADS) {
+		for (om_i64 j = begin; j < end; j += by) {
 			A x;
 			load_as(&x, in, from + j * step, type);
 			sum.value += (A)exp(x - top.value);
 		}
-		sum = together(SUM, sum, shared);
-		for (om_i64 j = threadIdx.x; j < count; j += THREADS) {
+		sum = together(SUM, sum, shared, across);
+		for (om_i64 j = begin; j < end; j += by) {
 			A x;
 			load_as(&x, in, from + j * step, type);
 			x -= top.value;
@@ -228,14 +449,14 @@ OM_DEVICE void softmax(void *out, const void *in, int type, const om_layout &lin
 }
 
 OM_KERNEL(om_softmax_f, void *out, const void *in, int type, om_layout lines, om_i64 step, om_i64 count, om_i64 inner, om_i64 n,
-		  int logarithm, int safe) {
+		  int logarithm, int safe, int across) {
 	__shared__ found<float> shared[THREADS];
-	softmax<float>(out, in, type, lines, step, count, inner, n, logarithm, safe, shared);
+	softmax<float>(out, in, type, lines, step, count, inner, n, logarithm, safe, across, shared);
 }
 OM_KERNEL(om_softmax_d, void *out, const void *in, om_layout lines, om_i64 step, om_i64 count, om_i64 inner, om_i64 n,
-		  int logarithm, int safe) {
+		  int logarithm, int safe, int across) {
 	__shared__ found<double> shared[THREADS];
-	softmax<double>(out, in, OM_F64, lines, step, count, inner, n, logarithm, safe, shared);
+	softmax<double>(out, in, OM_F64, lines, step, count, inner, n, logarithm, safe, across, shared);
 }
 
 // norm gives (x − mean) ÷ √(mean of (x − mean)² + eps)·w + b over rows of count elements, or the same without a mean. The

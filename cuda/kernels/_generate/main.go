@@ -98,7 +98,7 @@ func generate(force bool) error {
 func compact(ptx string) string {
 	ptx = callNumbers.ReplaceAllString(ptx, "")
 	ptx = blankLines.ReplaceAllString(ptx, "")
-	return strings.ReplaceAll(ptx, " \t", " ")
+	return strings.NewReplacer(" \t", " ", ", ", ",").Replace(ptx)
 }
 
 // blankLines are those with nothing but a remark about inline assembly, or without anything.
