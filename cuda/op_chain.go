@@ -61,6 +61,11 @@ func launchChain(l *launch) error {
 		bits := func(v float64) int { return int(math.Float32bits(float32(v))) }
 		program = append(program, int(code), bits(x[0])|bits(x[1])<<32, bits(x[2]))
 	}
-	c.i32(int32(len(l.in))).i32(bools).ints(layers.MaxChainInstructions*instructionInts, program...)
-	return c.i32(int32(len(p))).i64(n).over(n)
+	list, width := hows(out, l.in...)
+	packed := int32(0)
+	for k, how := range list {
+		packed |= how << (2 * k)
+	}
+	c.i32(int32(len(l.in))).i32(bools).i32(packed).i32(int32(width)).ints(layers.MaxChainInstructions*instructionInts, program...)
+	return c.i32(int32(len(p))).i64(n).over(n / width)
 }

@@ -86,6 +86,38 @@ func numbers(kind layers.Kind, a layers.Attrs) (x [3]float64) {
 	return x
 }
 
+// How kernels read an operand: the enum of kernels/wide.h.
+const (
+	readOne = iota
+	readFour
+	readSame
+)
+
+// hows says how an elementwise kernel reads its operands, and how many results it has at a time: four where each operand has
+// the four elements that a multiple of four begins, in row-major order, next to each other and aligned, or one for all
+// of them.
+func hows(out operand, in ...operand) (list []int32, width int64) {
+	list = make([]int32, len(in))
+	if out.size()%4 != 0 || !vectors(out, 4, 1) {
+		return list, 1
+	}
+	for i, o := range in {
+		l := o.layout.Joined()
+		last := len(l.Shape) - 1
+		switch {
+		case !isReal(o.dtype) && o.dtype != tensor.Bool || o.dtype == tensor.Float64 || l.Shape[last]%4 != 0:
+			return make([]int32, len(in)), 1
+		case l.Strides[last] == 0:
+			list[i] = readSame
+		case vectors(o, 4, l.Strides[last], l.Strides[:last]...):
+			list[i] = readFour
+		default:
+			return make([]int32, len(in)), 1
+		}
+	}
+	return list, 4
+}
+
 // launchUnary computes out[i] = f(in[0][i]).
 func launchUnary(l *launch) error {
 	x, out := l.in[0], l.out[0]
@@ -100,7 +132,8 @@ func launchUnary(l *launch) error {
 		return c.i32(functionCodes[kind]).f64(p[0]).f64(p[1]).f64(p[2]).over(n)
 	case isReal(x.dtype):
 		c := l.call("om_unary_f").write(out).i32(dtypeCodes[out.dtype]).read(x).i32(dtypeCodes[x.dtype]).layout(x.layout).i64(n)
-		return c.i32(functionCodes[kind]).f32(float32(p[0])).f32(float32(p[1])).f32(float32(p[2])).over(n)
+		how, width := hows(out, x)
+		return c.i32(functionCodes[kind]).f32(float32(p[0])).f32(float32(p[1])).f32(float32(p[2])).i32(how[0]).over(n / width)
 	}
 	c := l.call("om_unary_i").write(out).read(x).i32(dtypeCodes[x.dtype]).layout(x.layout).i64(n)
 	return c.i32(functionCodes[kind]).over(n)
@@ -138,7 +171,11 @@ func launchBinary(l *launch) error {
 	case isReal(out.dtype):
 		c := l.call("om_binary_f").write(out).i32(dtypeCodes[out.dtype])
 		c.read(a).i32(dtypeCodes[a.dtype]).layout(a.layout).read(b).i32(dtypeCodes[b.dtype]).layout(b.layout).i64(n)
-		return c.i32(code).f32(float32(alpha)).over(n)
+		how, width := hows(out, a, b)
+		if l.kind == "nextafter" {
+			how, width = make([]int32, 2), 1
+		}
+		return c.i32(code).f32(float32(alpha)).i32(how[0]).i32(how[1]).over(n / width)
 	}
 	c := l.call("om_binary_i").write(out).read(a).layout(a.layout).read(b).layout(b.layout).i32(dtypeCodes[out.dtype]).i64(n)
 	return c.i32(code).i32(int32(alpha)).i32(int32(8 * out.dtype.Size())).status().over(n)
@@ -167,7 +204,8 @@ func launchTernary(l *launch) error {
 	for _, o := range l.in {
 		c.read(o).i32(dtypeCodes[o.dtype]).layout(o.layout)
 	}
-	return c.i64(n).i32(code).f32(float32(value)).over(n)
+	how, width := hows(out, l.in...)
+	return c.i64(n).i32(code).f32(float32(value)).i32(how[0]).i32(how[1]).i32(how[2]).over(n / width)
 }
 
 // launchWhere computes out[i] = in[1][i] where in[0][i], else in[2][i].

@@ -1,4 +1,8 @@
 #include "om.h"
+#include "wide.h"
+
+// Kernels of floats take four elements at a time, those that are given how their operands are read: OM_ONE, or else OM_FOUR and
+// OM_SAME. What is computed is computed one by one, so that each function stands once.
 
 // Which function a kernel computes: functionCodes of op_elementwise.go, in this order.
 enum {
@@ -144,8 +148,19 @@ template <class A> OM_DEVICE A unary(int op, A x, A p, A q, A r) {
 
 // A function of one float of any dtype but double, and of doubles.
 OM_KERNEL(om_unary_f, void *out, int out_type, const void *in, int type, om_layout view, om_i64 n, int op, float p, float q,
-		  float r) {
-	OM_EACH(i, n) om_store_f(out, i, out_type, unary<float>(op, om_load_f(in, om_at(view, i), type), p, q, r));
+		  float r, int how) {
+	int width = how == OM_ONE ? 1 : 4;
+	OM_EACH(i, n / width) {
+		float x[4];
+		om_load_how(x, in, om_at(view, i * width), type, how);
+#pragma unroll 1
+		for (int l = 0; l < width; l++)
+			om_put(x, l, unary<float>(op, om_pick(x, l), p, q, r));
+		if (width == 4)
+			om_store_4(out, i * 4, out_type, x);
+		else
+			om_store_f(out, i, out_type, x[0]);
+	}
 }
 OM_KERNEL(om_unary_d, double *out, const double *in, om_layout view, om_i64 n, int op, double p, double q, double r) {
 	OM_EACH(i, n) out[i] = unary<double>(op, in[om_at(view, i)], p, q, r);
@@ -276,15 +291,27 @@ OM_DEVICE om_u16 next_half(om_u16 a, om_u16 b, float x, float y) {
 }
 
 OM_KERNEL(om_binary_f, void *out, int out_type, const void *a, int a_type, om_layout a_view, const void *b, int b_type,
-		  om_layout b_view, om_i64 n, int op, float alpha) {
-	OM_EACH(i, n) {
-		om_i64 at = om_at(a_view, i), bt = om_at(b_view, i);
-		float x = om_load_f(a, at, a_type), y = om_load_f(b, bt, b_type);
-		if (op == NEXTAFTER && x == x && y == y && a_type != OM_F32 && a_type == b_type) {
-			((om_u16 *)out)[i] = next_half(((const om_u16 *)a)[at], ((const om_u16 *)b)[bt], x, y);
+		  om_layout b_view, om_i64 n, int op, float alpha, int a_how, int b_how) {
+	int width = a_how == OM_ONE ? 1 : 4;
+	OM_EACH(i, n / width) {
+		om_i64 at = om_at(a_view, i * width), bt = om_at(b_view, i * width);
+		float x[4], y[4];
+		om_load_how(x, a, at, a_type, a_how);
+		om_load_how(y, b, bt, b_type, b_how);
+		if (op == NEXTAFTER) { // one by one
+			if (x[0] == x[0] && y[0] == y[0] && a_type != OM_F32 && a_type == b_type)
+				((om_u16 *)out)[i] = next_half(((const om_u16 *)a)[at], ((const om_u16 *)b)[bt], x[0], y[0]);
+			else
+				om_store_f(out, i, out_type, nextafterf(x[0], y[0]));
 			continue;
 		}
-		om_store_f(out, i, out_type, op == NEXTAFTER ? (float)nextafterf(x, y) : binary<float>(op, x, y, alpha));
+#pragma unroll 1
+		for (int l = 0; l < width; l++)
+			om_put(x, l, binary<float>(op, om_pick(x, l), om_pick(y, l), alpha));
+		if (width == 4)
+			om_store_4(out, i * 4, out_type, x);
+		else
+			om_store_f(out, i, out_type, x[0]);
 	}
 }
 OM_KERNEL(om_binary_d, double *out, const double *a, om_layout a_view, const double *b, om_layout b_view, om_i64 n, int op,
@@ -442,11 +469,21 @@ template <class A> OM_DEVICE A ternary(int op, A a, A b, A c, A value) {
 }
 
 OM_KERNEL(om_ternary_f, void *out, int out_type, const void *a, int a_type, om_layout a_view, const void *b, int b_type,
-		  om_layout b_view, const void *c, int c_type, om_layout c_view, om_i64 n, int op, float value) {
-	OM_EACH(i, n) {
-		float x = om_load_f(a, om_at(a_view, i), a_type), y = om_load_f(b, om_at(b_view, i), b_type);
-		float z = om_load_f(c, om_at(c_view, i), c_type);
-		om_store_f(out, i, out_type, ternary<float>(op, x, y, z, value));
+		  om_layout b_view, const void *c, int c_type, om_layout c_view, om_i64 n, int op, float value, int a_how, int b_how,
+		  int c_how) {
+	int width = a_how == OM_ONE ? 1 : 4;
+	OM_EACH(i, n / width) {
+		float x[4], y[4], z[4];
+		om_load_how(x, a, om_at(a_view, i * width), a_type, a_how);
+		om_load_how(y, b, om_at(b_view, i * width), b_type, b_how);
+		om_load_how(z, c, om_at(c_view, i * width), c_type, c_how);
+#pragma unroll 1
+		for (int l = 0; l < width; l++)
+			om_put(x, l, ternary<float>(op, om_pick(x, l), om_pick(y, l), om_pick(z, l), value));
+		if (width == 4)
+			om_store_4(out, i * 4, out_type, x);
+		else
+			om_store_f(out, i, out_type, x[0]);
 	}
 }
 OM_KERNEL(om_ternary_d, double *out, const double *a, om_layout a_view, const double *b, om_layout b_view, const double *c,
@@ -483,35 +520,46 @@ struct program {
 
 #define ALL(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11)
 #define PARAMETER(k) const void *in##k, om_layout view##k,
-#define LOAD(k)                                                                                     \
-	if (k < operands) {                                                                             \
-		om_i64 at = om_at(view##k, i);                                                               \
-		values[k] = bools >> k & 1 ? (float)(((const om_u8 *)in##k)[at] != 0) : ((const float *)in##k)[at]; \
-	}
+#define LOAD(k)                                                                                                     \
+	float x##k[4] = {};                                                                                             \
+	if (k < operands)                                                                                               \
+		om_load_how(x##k, in##k, om_at(view##k, i * width), bools >> k & 1 ? OM_BOOL : OM_F32, hows >> (2 * k) & 3);
+#define PICK(k)       \
+	if (k < operands) \
+		values[k] = om_pick(x##k, l);
 
 // Elementwise functions one after the other, each of operands or of results before it; the last one's is written. bools has a bit
-// for each operand that is bool.
-OM_KERNEL(om_chain, float *out, ALL(PARAMETER) int operands, int bools, program run, int length, om_i64 n) {
+// for each operand that is bool, hows two bits for how each is read; width is how many elements are at a time.
+OM_KERNEL(om_chain, float *out, ALL(PARAMETER) int operands, int bools, int hows, int width, program run, int length, om_i64 n) {
 	float values[OPERANDS + INSTRUCTIONS];
-	OM_EACH(i, n) {
+	OM_EACH(i, n / width) {
 		ALL(LOAD)
-		float y = 0;
+		float results[4] = {};
 #pragma unroll 1
-		for (int j = 0; j < length; j++) {
-			om_i64 code = run.of[j].code;
-			int op = (int)(code & 255);
-			float p = run.of[j].p, q = run.of[j].q, r = run.of[j].r;
-			float a = values[code >> 8 & 255], b = values[code >> 16 & 255], c = values[code >> 24 & 255];
-			if (op < ADD)
-				y = unary<float>(op, a, p, q, r);
-			else if (op < ADDCMUL)
-				y = binary<float>(op, a, b, p);
-			else if (op == WHERE)
-				y = a != 0 ? b : c;
-			else
-				y = ternary<float>(op, a, b, c, p);
-			values[operands + j] = y;
+		for (int l = 0; l < width; l++) {
+			ALL(PICK)
+			float y = 0;
+#pragma unroll 1
+			for (int j = 0; j < length; j++) {
+				om_i64 code = run.of[j].code;
+				int op = (int)(code & 255);
+				float p = run.of[j].p, q = run.of[j].q, r = run.of[j].r;
+				float a = values[code >> 8 & 255], b = values[code >> 16 & 255], c = values[code >> 24 & 255];
+				if (op < ADD)
+					y = unary<float>(op, a, p, q, r);
+				else if (op < ADDCMUL)
+					y = binary<float>(op, a, b, p);
+				else if (op == WHERE)
+					y = a != 0 ? b : c;
+				else
+					y = ternary<float>(op, a, b, c, p);
+				values[operands + j] = y;
+			}
+			om_put(results, l, y);
 		}
-		out[i] = y;
+		if (width == 4)
+			om_store_4(out, i * 4, OM_F32, results);
+		else
+			out[i] = results[0];
 	}
 }

@@ -78,6 +78,33 @@ OM_DEVICE void om_store_4(void *p, om_i64 i, int dtype, const float *x) {
 	*(om_8 *)((om_u16 *)p + i) = a;
 }
 
+// How elementwise kernels read an operand: one element, four that lie together, or one that four results have in common.
+enum { OM_ONE, OM_FOUR, OM_SAME };
+
+// om_load_how reads an operand's elements from at on: one, or four.
+OM_DEVICE void om_load_how(float *x, const void *p, om_i64 at, int dtype, int how) {
+	if (how == OM_FOUR && dtype != OM_BOOL) {
+		om_load_4(x, p, at, dtype);
+		return;
+	}
+	if (how == OM_FOUR) {
+		om_u32 four = *(const om_u32 *)((const om_u8 *)p + at);
+		x[0] = (four & 0xffu) != 0, x[1] = (four & 0xff00u) != 0, x[2] = (four & 0xff0000u) != 0, x[3] = four >> 24 != 0;
+		return;
+	}
+	x[0] = dtype == OM_BOOL ? (float)(((const om_u8 *)p)[at] != 0) : om_load_f(p, at, dtype);
+	x[1] = x[2] = x[3] = x[0];
+}
+
+// om_pick and om_put are x[i] where i is known late, without giving up that x lies in registers.
+OM_DEVICE float om_pick(const float *x, int i) { return i < 2 ? (i == 0 ? x[0] : x[1]) : i == 2 ? x[2] : x[3]; }
+OM_DEVICE void om_put(float *x, int i, float y) {
+	x[0] = i == 0 ? y : x[0];
+	x[1] = i == 1 ? y : x[1];
+	x[2] = i == 2 ? y : x[2];
+	x[3] = i == 3 ? y : x[3];
+}
+
 // om_warp_sum and om_warp_most combine what the lanes of a warp have; all get the result.
 template <class A> OM_DEVICE A om_warp_sum(A x) {
 	for (int apart = 16; apart > 0; apart /= 2)
@@ -88,4 +115,22 @@ template <class A> OM_DEVICE A om_warp_most(A x) {
 	for (int apart = 16; apart > 0; apart /= 2)
 		x = fmax(x, __shfl_xor_sync(0xffffffffu, x, apart));
 	return x;
+}
+
+// om_warp_sums sums up N numbers, a power of two, over the lanes of a warp; lane i gets the sum of number i·N÷32. With each
+// exchange a lane gives away half of its numbers. It calls itself so that they stay in registers.
+template <int N> OM_DEVICE float om_warp_sums(float *x, int apart = 16) {
+	if constexpr (N == 1) {
+		for (; apart > 0; apart /= 2)
+			x[0] += __shfl_xor_sync(0xffffffffu, x[0], apart);
+		return x[0];
+	} else {
+		bool upper = (threadIdx.x & apart) != 0;
+#pragma unroll
+		for (int i = 0; i < N / 2; i++) {
+			float given = upper ? x[i] : x[i + N / 2], kept = upper ? x[i + N / 2] : x[i];
+			x[i] = kept + __shfl_xor_sync(0xffffffffu, given, apart);
+		}
+		return om_warp_sums<N / 2>(x, apart / 2);
+	}
 }
