@@ -72,6 +72,12 @@ func launchRecurrent(l *launch, gates int) error {
 	for d := range directions {
 		p := l.in[4+d*layers.RecurrentParams:][:layers.RecurrentParams]
 		hidden := p[0].shape()[0] / gates
+		if batches.absent() && steps > 0 && rank == 3 && p[4].absent() && x.dtype != tensor.Float64 && hidden == width {
+			if err := stepwise(l, gates, d, p); err != nil {
+				return err
+			}
+			continue
+		}
 		sizes := []int{
 			gates, directions, d, flag(d == 1 || a.Bool("reverse")), flag(a.String("nonlinearity") == "relu"),
 			rows, steps, batch, x.shape()[rank-1], hidden, width, x.layout.Strides[rank-1], batchesStep,
@@ -89,6 +95,70 @@ func launchRecurrent(l *launch, gates int) error {
 		if err := c.grid(dims{min(int64(batch), mostBlocks), 1, 1}, dims{recurrentThreads, 1, 1}, shared); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// The constants of om_recurrent_step: the threads of a block, a warp of which has a unit, and its sequences.
+const (
+	stepThreads = 128
+	stepRows    = 4
+)
+
+// stepwise walks one direction of sequences of one length with a launch for each step, whose state is what the one before
+// wrote to the result.
+func stepwise(l *launch, gates, d int, p []operand) error {
+	x, first, firstCell, out, a := l.in[0], l.in[2], l.in[3], l.out[0], l.attrs
+	directions, batch, width := first.shape()[0], first.shape()[1], first.shape()[2]
+	steps, input := x.shape()[0], x.shape()[2]
+	// at is a part of an operand that begins some elements on, with strides of its own.
+	at := func(o operand, elements int, strides ...int) operand {
+		o.layout = tensor.Layout{Offset: o.layout.Offset + elements, Shape: make(tensor.Shape, len(strides)), Strides: strides}
+		return o
+	}
+	state := at(first, d*first.layout.Strides[0], first.layout.Strides[1:]...)
+	var lastCell, cell operand
+	if gates == 4 {
+		lastCell = at(l.out[2], d*batch*width)
+		cell = at(firstCell, d*firstCell.layout.Strides[0], firstCell.layout.Strides[1:]...)
+	}
+	bias := func(o operand) int {
+		if o.absent() {
+			return 0
+		}
+		return o.layout.Strides[0]
+	}
+	grid := dims{ceilDiv(int64(width), stepThreads/32), ceilDiv(int64(batch), stepRows), 1}
+	for t := range steps {
+		now := t
+		if d == 1 || a.Bool("reverse") {
+			now = steps - 1 - t
+		}
+		in := at(x, now*x.layout.Strides[0], x.layout.Strides[1:]...)
+		to := at(out, (now*batch*directions+d)*width, directions*width, 1)
+		last := operand{}
+		if t == steps-1 {
+			last = at(l.out[1], d*batch*width)
+		}
+		wide := input%8 == 0 && width%8 == 0
+		for _, o := range []operand{in, state, p[0], p[1]} {
+			wide = wide && vectors(o, 16/o.dtype.Size(), o.layout.Strides[1], o.layout.Strides[0])
+		}
+		sizes := []int{
+			gates, flag(a.String("nonlinearity") == "relu"), batch, width, input, width,
+			in.layout.Strides[0], state.layout.Strides[0], in.layout.Strides[1], state.layout.Strides[1],
+			p[0].layout.Strides[0], p[1].layout.Strides[0], p[0].layout.Strides[1], p[1].layout.Strides[1],
+			bias(p[2]), bias(p[3]), 0, 0, directions * width,
+		}
+		if !cell.absent() {
+			sizes[16], sizes[17] = cell.layout.Strides[0], cell.layout.Strides[1]
+		}
+		c := l.call("om_recurrent_step").write(to).write(last).write(lastCell).read(in).read(state).read(cell)
+		c.read(p[0]).read(p[1]).read(p[2]).read(p[3]).i32(dtypeCodes[x.dtype]).ints(len(sizes), sizes...).i32(int32(flag(wide)))
+		if err := c.grid(grid, dims{stepThreads, 1, 1}, 0); err != nil {
+			return err
+		}
+		state, cell = to, operand{}
 	}
 	return nil
 }

@@ -1,4 +1,5 @@
 #include "om.h"
+#include "wide.h"
 
 // Sequences walked with a state: a block for each sequence, a warp for each unit of the state at a time.
 #define THREADS 256
@@ -149,3 +150,113 @@ OM_DEVICE void recurrent(void *out, void *last_state, void *last_cell, const voi
 	}
 RECURRENT(f, float)
 RECURRENT(d, double)
+
+// One step of sequences side by side: a warp has a unit of the state, of up to ROWS sequences at a time, so that a step's
+// weights are read once for them, by all of a GPU. What one step writes, the next reads as its state.
+#define ROWS 4
+
+// Sizes and strides of a step: stepSizes of op_recurrent.go. Of those of two, the first is for the input.
+struct step_sizes {
+	om_i64 gates, relu, batch, hidden, terms[2], row[2], step[2], line[2], term[2], bias[2], cell_row, cell_step, out_row;
+};
+
+// gather adds the products of a unit's lines with what is read of the sequences.
+OM_DEVICE void gather(float (*sums)[ROWS], const void *weight, const void *in, int type, const step_sizes &s, int part, om_i64 unit,
+					  om_i64 top, int wide) {
+	int lane = threadIdx.x % 32;
+	if (wide) {
+		for (om_i64 k = lane * 8; k < s.terms[part]; k += 256) {
+			float x[ROWS][8], m[8];
+#pragma unroll
+			for (int r = 0; r < ROWS; r++)
+				om_load_8(x[r], in, (top + r < s.batch ? top + r : top) * s.row[part] + k, type);
+#pragma unroll
+			for (int g = 0; g < 4; g++) {
+				if (g >= s.gates)
+					break;
+				om_load_8(m, weight, (g * s.hidden + unit) * s.line[part] + k, type);
+#pragma unroll
+				for (int r = 0; r < ROWS; r++)
+#pragma unroll
+					for (int e = 0; e < 8; e++)
+						sums[g][r] += x[r][e] * m[e];
+			}
+		}
+		return;
+	}
+	for (om_i64 k = lane; k < s.terms[part]; k += 32) {
+		float x[ROWS];
+#pragma unroll
+		for (int r = 0; r < ROWS; r++)
+			x[r] = om_load_f(in, (top + r < s.batch ? top + r : top) * s.row[part] + k * s.step[part], type);
+#pragma unroll
+		for (int g = 0; g < 4; g++) {
+			if (g >= s.gates)
+				break;
+			float m = om_load_f(weight, (g * s.hidden + unit) * s.line[part] + k * s.term[part], type);
+#pragma unroll
+			for (int r = 0; r < ROWS; r++)
+				sums[g][r] += x[r] * m;
+		}
+	}
+}
+
+OM_KERNEL(om_recurrent_step, void *out, void *last_state, void *cell, const void *x, const void *state, const void *first_cell,
+		  const void *input_weight, const void *state_weight, const void *input_bias, const void *state_bias, int type,
+		  step_sizes s, int wide) {
+	int lane = threadIdx.x % 32;
+	om_i64 unit = (om_i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, top = (om_i64)blockIdx.y * ROWS;
+	if (unit >= s.hidden)
+		return;
+	// Of three gates the last one's parts stay apart: its share of the state is the fourth.
+	float all[4 * ROWS];
+#pragma unroll
+	for (int i = 0; i < 4 * ROWS; i++)
+		all[i] = 0;
+#pragma unroll 1
+	for (int part = 0; part < 2; part++) {
+		const void *bias = part == 0 ? input_bias : state_bias;
+		float sums[4][ROWS];
+#pragma unroll
+		for (int g = 0; g < 4; g++)
+#pragma unroll
+			for (int r = 0; r < ROWS; r++)
+				sums[g][r] = 0;
+		gather(sums, part == 0 ? input_weight : state_weight, part == 0 ? x : state, type, s, part, unit, top, wide);
+#pragma unroll
+		for (int g = 0; g < 4; g++) {
+			float more = bias && lane == 0 && g < s.gates ? om_load_f(bias, (g * s.hidden + unit) * s.bias[part], type) : 0;
+			bool apart = g == 2 && part == 1 && s.gates == 3;
+#pragma unroll
+			for (int r = 0; r < ROWS; r++) {
+				float sum = sums[g][r] + more;
+				all[g * ROWS + r] += apart ? 0 : sum;
+				if (g == 2)
+					all[3 * ROWS + r] += apart ? sum : 0;
+			}
+		}
+	}
+	float own = om_warp_sums<4 * ROWS>(all), y[4];
+#pragma unroll
+	for (int g = 0; g < 4; g++)
+		y[g] = __shfl_sync(0xffffffffu, own, (g * ROWS + lane % ROWS) * (8 / ROWS));
+	om_i64 b = top + lane;
+	if (lane >= ROWS || b >= s.batch)
+		return;
+	float h;
+	if (s.gates == 4) {
+		om_i64 at = b * s.hidden + unit;
+		float before = first_cell ? om_load_f(first_cell, b * s.cell_row + unit * s.cell_step, type) : om_load_f(cell, at, type);
+		float c = rounded(sigmoid(y[1]) * before + sigmoid(y[0]) * tanhf(y[2]), type);
+		om_store_f(cell, at, type, c);
+		h = sigmoid(y[3]) * tanhf(c);
+	} else if (s.gates == 3) {
+		float before = om_load_f(state, b * s.row[1] + unit * s.step[1], type), value = tanhf(y[2] + sigmoid(y[0]) * y[3]);
+		h = (before - value) * sigmoid(y[1]) + value;
+	} else {
+		h = s.relu ? (y[0] > 0 ? y[0] : y[0] != y[0] ? y[0] : 0) : tanhf(y[0]);
+	}
+	om_store_f(out, b * s.out_row + unit, type, h);
+	if (last_state)
+		om_store_f(last_state, b * s.hidden + unit, type, h);
+}
