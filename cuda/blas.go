@@ -73,7 +73,7 @@ func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) {
 		switch op.Kind {
 		case "linear":
 			out := operand{dtype: g.Values[op.Out[0]].DType, layout: g.Whole(op.Out[0]).Layout}
-			if out.size() == 0 || len(in) > 4 {
+			if out.size() == 0 || len(in) > 4 || narrowWeight(specs(in)) {
 				continue
 			}
 			p = linearProduct(in, out)

@@ -13,6 +13,8 @@ type kernel struct {
 	name string
 	// narrows says that factors are rounded where that is allowed, which reports tell.
 	narrows bool
+	// exact says that the factors of given operands are not, for another kernel computes them; nil is never.
+	exact func(in []layers.Spec) bool
 	// work returns the scratch memory needed for given operands, wherever they lie; nil is none.
 	work func(in, out []layers.Spec, a layers.Attrs) int64
 	// supports returns why given operands cannot be computed; nil takes all that the shape rule takes.
@@ -98,7 +100,7 @@ func Lower(g *layers.Graph) (*layers.Lowered, error) {
 			return nil, fmt.Errorf("%s: %s: %w: %w%s", op.Path, op.Kind, layers.ErrUnsupported, err, source)
 		}
 		l.Steps[i].Kernel = k.name
-		if k.narrows && narrow(op.Attrs) {
+		if k.narrows && narrow(op.Attrs) && (k.exact == nil || !k.exact(in)) {
 			l.Steps[i].Kernel += "_bf16"
 		}
 		if k.work != nil {

@@ -93,6 +93,9 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 			a := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
 			return w.op("conv", a, w.constant(false, 2, 5, 6, 5), w.constant(false, 20, 5, 3, 3), w.constant(false, 20))
 		})},
+		"om_gemv_8": {one(func(w *written) layers.Operand {
+			return w.op("linear", nil, w.constant(false, 3, 1032), w.constant(false, 10, 1032))
+		})},
 		// Where queries have no width, one barrier is all that parts a round from the next.
 		"om_attention_f32":     {attention(40, 70, 257, 33), attention(4, 70, 0, 8)},
 		"om_flash_64":          {attention(20, 70, 40, 33)},

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -11,7 +10,7 @@ import (
 
 // linearKernels are products of matrices: kernels/gemm.cu for floats, kernels/linear.cu.
 var linearKernels = map[layers.Kind]kernel{
-	"linear":         {supports: supportsProduct, work: productWork("linear"), launch: launchLinear, narrows: true},
+	"linear":         {supports: supportsProduct, work: linearWork, launch: launchLinear, narrows: true, exact: readNarrow},
 	"matmul":         {supports: supportsProduct, work: productWork("matmul"), launch: launchMatmul, narrows: true},
 	"grouped_matmul": {supports: supportsGrouped, launch: launchGroupedMatmul},
 	"cross":          {supports: onlyNumbers, launch: launchCross},
@@ -32,9 +31,6 @@ const narrowThreads = 128
 func narrow(a layers.Attrs) bool { return a.String("precision") == "bf16" }
 
 func supportsProduct(in, out []layers.Spec, a layers.Attrs) error {
-	if layers.HasScales(in) {
-		return errors.New("there are no products of int8 weights with scales")
-	}
 	if p := a.String("precision"); p != "" && (!narrow(a) || in[0].DType != tensor.Float32) {
 		return fmt.Errorf("there are no products of %v in precision %q", in[0].DType, p)
 	}
@@ -209,7 +205,20 @@ func launchLinear(l *launch) error {
 	if l.out[0].size() == 0 {
 		return nil
 	}
-	return l.product(linearProduct(l.in, l.out[0]))
+	in := specs(l.in)
+	m := l.out[0].size() / int64(l.in[1].shape()[0])
+	if may, must := byGemv(in, m, l.attrs); must || may && !l.blas && inVectors(l.in[0], l.in[1]) {
+		return launchGemv(l, m)
+	}
+	factors := l.in
+	if narrowWeight(in) {
+		w, bias, err := l.widened()
+		if err != nil {
+			return err
+		}
+		factors = []operand{l.in[0], w, bias, l.optional(3)}
+	}
+	return l.product(linearProduct(factors, l.out[0]))
 }
 
 // linearProduct is the product of a linear, whose result is not empty.

@@ -33,6 +33,8 @@ func TestCommittedPTX(t *testing.T) {
 	t.Run("narrow", func(t *testing.T) { compareNarrow(t, dev) })
 	t.Run("products", func(t *testing.T) { compareProducts(t, dev) })
 	t.Run("attention", func(t *testing.T) { compareAttention(t, dev) })
+	t.Run("gemv", func(t *testing.T) { compareGemv(t, dev) })
+	t.Run("rows", func(t *testing.T) { compareRows(t, dev) })
 	t.Run("further", func(t *testing.T) { compareFurther(t, dev) })
 	if some := flag.Lookup("test.run").Value.String(); !t.Failed() && !strings.Contains(some, "/") {
 		covered(t, in)

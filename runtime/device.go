@@ -42,6 +42,8 @@ type machine struct {
 	fuses bool
 	// scales says that it has linears of int8 weights with scales.
 	scales bool
+	// halves says that its linears read half weights beside float32 as they are.
+	halves bool
 	// arranges says that it computes with the CPU's kernels, in the CPU's layouts.
 	arranges bool
 	// narrows says that a device beside the CPU has products whose factors are rounded.
@@ -97,7 +99,8 @@ func cpuMachine(o Options) (*machine, error) {
 		return nil, errors.Join(err, dev.Close())
 	}
 	return &machine{
-		name: "cpu", fuses: true, scales: true, arranges: true, target: plan.CPU, lower: dev.Lower, pass: p.Pass, rates: o.Rates,
+		name: "cpu", fuses: true, scales: true, halves: true, arranges: true,
+		target: plan.CPU, lower: dev.Lower, pass: p.Pass, rates: o.Rates,
 		held:      func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
 		stats:     func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },
 		hostBytes: p.HostBytes, free: func() (int64, bool) { return 0, false },
@@ -141,7 +144,7 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 		return nil, errors.Join(err, dev.Close(), host.Close())
 	}
 	return &machine{
-		name: "emu", fuses: true, scales: true, arranges: true, target: plan.Target{Name: "emu", AlignBytes: emulatedAlign},
+		name: "emu", fuses: true, scales: true, halves: true, arranges: true, target: plan.Target{Name: "emu", AlignBytes: emulatedAlign},
 		lower: dev.Lower, hostLower: host.Lower,
 		emulated: dev, hostBytes: c.HostBytes, free: func() (int64, bool) {
 			total, free := dev.Memory()

@@ -79,7 +79,7 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 	}
 	_, free := dev.Memory()
 	return &machine{
-		name: dev.Name(), fuses: true, narrows: true, target: cudaTarget,
+		name: dev.Name(), fuses: true, scales: true, halves: true, narrows: true, target: cudaTarget,
 		lower: dev.Lower, hostLower: host.Lower, supports: cuda.Supports,
 		pass: func(ctx context.Context, p *plan.Plan, io pager.IO) error { return deviceFailed(o, c.Pass(ctx, p, io)) },
 		held: c.Held, stats: c.Stats, hostBytes: c.HostBytes,
@@ -95,7 +95,7 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 // absentMachine plans for a GPU that is not here.
 func absentMachine(o Options, host *cpu.Device, rates plan.Rates, absent error) *machine {
 	m := &machine{
-		name: o.Device, fuses: true, narrows: true, target: cudaTarget, rates: rates,
+		name: o.Device, fuses: true, scales: true, halves: true, narrows: true, target: cudaTarget, rates: rates,
 		lower: cuda.Lower, hostLower: host.Lower, supports: cuda.Supports,
 	}
 	return m.absent(o, absent, host.Close)

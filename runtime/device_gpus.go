@@ -33,7 +33,8 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 	}
 	rates := cudaRatesOf(o)
 	m := &machine{
-		name: o.Device, fuses: true, narrows: true, target: cudaTarget, lower: cuda.Lower, rates: rates, memoryBytes: o.Memory,
+		name: o.Device, fuses: true, scales: true, halves: true, narrows: true,
+		target: cudaTarget, lower: cuda.Lower, rates: rates, memoryBytes: o.Memory,
 	}
 	var list []*cuda.Device
 	closeAll := func() error {

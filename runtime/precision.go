@@ -10,7 +10,7 @@ import (
 // narrowed returns a graph in the precision that the options ask for, with half weights read as they are where the
 // device's kernels can.
 func (s *Session) narrowed(g *layers.Graph) (*layers.Graph, error) {
-	if s.machine.arranges {
+	if s.machine.halves {
 		g = layers.Prune(layers.FoldCasts(g))
 	}
 	switch p := s.opts.Precision; {
