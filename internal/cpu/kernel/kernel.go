@@ -1,5 +1,6 @@
-// Package kernel computes the inner loops of the CPU device in assembly, for processors that have AVX-512 or AVX2 with
-// FMA: tiles of products of matrices, dot products, transpositions. The assembly is written by _generate.
+// Package kernel computes the inner loops of the CPU device in assembly, for processors that have AVX-512, AVX2 with
+// FMA, or NEON: tiles of products of matrices and of convolutions, dot products, functions of rows, transpositions. The
+// assembly is written by _generate.
 //
 // It knows floats in memory and processors. It does not know ops, shapes or threads. Where there is no assembly for the
 // processor, or the build has the tag noasm, [Best] returns nil and callers compute in Go.
@@ -11,7 +12,7 @@ package kernel
 
 // A Set is the kernels of an instruction set.
 type Set struct {
-	// Name is what reports say: "avx512" or "avx2".
+	// Name is what reports say: "avx512", "avx2" or "neon".
 	Name string
 	// Rows and Columns are the size of the largest tile that Gemm computes.
 	Rows, Columns int
