@@ -116,6 +116,15 @@ func shll2(d, n V) instruction {
 	return i
 }
 
+// sxtl widens the integers of the lower half of n, sxtl2 those of the upper one: B from 8 bits, H from 16.
+func sxtlB(d, n V) instruction  { return two(0x0f08a400, "sxtl", "8h", "8b", d, n) }
+func sxtl2B(d, n V) instruction { return two(0x4f08a400, "sxtl2", "8h", "16b", d, n) }
+func sxtlH(d, n V) instruction  { return two(0x0f10a400, "sxtl", "4s", "4h", d, n) }
+func sxtl2H(d, n V) instruction { return two(0x4f10a400, "sxtl2", "4s", "8h", d, n) }
+
+// scvtfS makes floats of integers.
+func scvtfS(d, n V) instruction { return two(0x4e21d800, "scvtf", "4s", "4s", d, n) }
+
 // shrn keeps the upper half of 32 bits.
 func shrn(d, n V) instruction  { return shift(0x0f008400, "shrn", "4h", "4s", d, n, 16, 32-16) }
 func shrn2(d, n V) instruction { return shift(0x4f008400, "shrn2", "8h", "4s", d, n, 16, 32-16) }

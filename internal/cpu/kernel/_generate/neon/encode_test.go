@@ -37,7 +37,7 @@ func samples() []instruction {
 		}
 		for _, f := range []func(d, n V) instruction{
 			fabsS, fnegS, fsqrtS, fsqrtD, frintnS, frintmS, frintpS, frintzS, fcvtnsS, fcvtlH, fcvtl2H, fcvtlS, fcvtl2S,
-			fcvtnS, fcvtn2S, fcvtnD, shll, shll2, shrn, shrn2,
+			fcvtnS, fcvtn2S, fcvtnD, shll, shll2, shrn, shrn2, sxtlB, sxtl2B, sxtlH, sxtl2H, scvtfS,
 		} {
 			all = append(all, f(d, n))
 		}

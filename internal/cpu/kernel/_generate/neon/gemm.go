@@ -32,15 +32,10 @@ type element struct {
 }
 
 // The elements of pairs are bfloat16: each two rows of a factor lie as one, element by element side by side.
-var f32, bf16, f16, pairs = element{"", 4}, element{"bf16", 2}, element{"f16", 2}, element{"pairs", 2}
-
-// rowBytes is the size of a row of a panel, or of a pair of rows.
-func (e element) rowBytes() int {
-	if e == pairs {
-		return 64
-	}
-	return 16 * e.bytes
-}
+var (
+	f32, i8          = element{"", 4}, element{"i8", 1}
+	bf16, f16, pairs = element{"bf16", 2}, element{"f16", 2}, element{"pairs", 2}
+)
 
 // load reads sixteen elements as float32: of pairs those of row k, with a mask of upper halves.
 func (e element) load(k *kernel, base R, row int, to [quads]V, mask V) {
@@ -56,22 +51,41 @@ func (e element) load(k *kernel, base R, row int, to [quads]V, mask V) {
 				k.do(shll(v, v))
 			}
 		}
+	case i8:
+		k.loadQ(to[0], base, 0)
+		k.do(sxtl2B(to[2], to[0]))
+		k.do(sxtlB(to[0], to[0]))
+		for _, v := range []V{to[0], to[2]} {
+			k.do(sxtl2H(v+1, v))
+			k.do(sxtlH(v, v))
+		}
+		for _, v := range to {
+			k.do(scvtfS(v, v))
+		}
 	default:
 		k.loadQQ(to[0], to[1], base, 0)
 		k.loadQQ(to[2], to[3], base, 32)
 	}
 	if e == pairs {
 		for _, v := range to {
-			e.half(k, row, v, v, mask)
+			e.part(k, row, v, v, mask)
 		}
 	}
 }
 
-// half makes float32 of one element of each pair.
-func (e element) half(k *kernel, row int, from, to, mask V) {
-	if row%2 == 0 {
+// part makes float32 of one element of each 32 bits: of a pair, or of four of int8.
+func (e element) part(k *kernel, n int, from, to, mask V) {
+	switch {
+	case e == i8:
+		if n %= 4; n < 3 {
+			k.do(shlS(to, from, 24-8*n))
+			from = to
+		}
+		k.do(sshrS(to, from, 24))
+		k.do(scvtfS(to, to))
+	case n%2 == 0:
 		k.do(shlS(to, from, 16))
-	} else {
+	default:
 		k.and(from, mask, to)
 	}
 }
@@ -121,9 +135,9 @@ func gemm(f *file, rows int, e element) {
 			k.advance(ldb, b)
 		}
 	}
-	fetches, level := e.bytes/2, 2
+	fetches, level := max(e.bytes/2, 1), 2
 	if rows <= streamedRows {
-		fetches, level = 2*fetches, 1
+		fetches, level = e.bytes, 1
 	}
 	k.p("SUBS $4, %v, %v", depth, depth)
 	k.p("BLT rest")
@@ -330,6 +344,11 @@ func transpose8(f *file, e element) {
 		case f16:
 			k.loadD(v, src[r], 0)
 			k.do(fcvtlH(v, v))
+		case i8:
+			k.loadS(v, src[r], 0)
+			k.do(sxtlB(v, v))
+			k.do(sxtlH(v, v))
+			k.do(scvtfS(v, v))
 		default:
 			k.loadD(v, src[r], 0)
 			k.do(shll(v, v))

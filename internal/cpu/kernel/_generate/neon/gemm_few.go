@@ -87,29 +87,39 @@ func few(f *file, rows int, e element) {
 	k.end()
 }
 
-// across writes the kernel of few rows by eight columns whose elements lie along k:
+// acrossGroups is how many times eight columns are computed, as package kernel says.
+func acrossGroups(rows int, e element) int {
+	if e == i8 && rows <= 2 {
+		return 2
+	}
+	return 1
+}
+
+// across writes the kernel of few rows by eight columns, or sixteen, whose elements lie along k:
 //
-//	c[r][j] = Σ_k a[r][k]·b[j][k] (+ c[r][j], + bias[r] or + bias[j]) for j < 8
+//	c[r][j] = Σ_k a[r][k]·b[j][k] (+ c[r][j], + bias[r] or + bias[j]) for j < 8·groups
 //
-// b is turned in registers, four elements of each column at a time, or four pairs of elements of bfloat16; depth is a
-// multiple of twice that. Columns lie ldb bytes apart; of each what lies ahead bytes further is fetched into the cache.
+// b is turned in registers, four elements of each column at a time, or four pairs of elements of bfloat16, or four times
+// four of int8; depth is a multiple of twice that. Columns lie ldb bytes apart; of each what lies ahead bytes further is
+// fetched into the cache.
 func across(f *file, rows int, e element) {
+	groups := acrossGroups(rows, e)
 	k := f.kernel(fmt.Sprintf("across128%sx%d", e.name, rows),
 		"depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int",
-		fmt.Sprintf("computes %d rows of 8 columns; see across.", rows))
+		fmt.Sprintf("computes %d rows of %d columns; see across.", rows, 8*groups))
 	depth, ahead := k.arg("depth"), k.arg("ahead")
-	a, b := k.rowPointers("a", "lda", rows), k.rowPointers("b", "ldb", 8)
-	acc := func(r, half int) V { return V(2*r + half) }
-	for i := range 2 * rows {
+	a, b := k.rowPointers("a", "lda", rows), k.rowPointers("b", "ldb", 8*groups)
+	vectors := 2 * groups
+	acc := func(r, q int) V { return V(vectors*r + q) }
+	for i := range vectors * rows {
 		k.zero(V(i))
 	}
 	columns := [2][4]V{{8, 9, 10, 11}, {12, 13, 14, 15}}
 	spares := [2][4]V{{16, 17, 18, 19}, {20, 21, 22, 23}}
 	x := func(r int) V { return V(24 + r) }
 	spare, mask := V(28), V(31)
-	elements, shift := 8, 0
+	each := 4 / e.bytes // elements in 32 bits
 	if e == pairs {
-		elements, shift = 16, 1
 		k.do(upperHalves(mask))
 	}
 	far := k.gp()
@@ -119,41 +129,43 @@ func across(f *file, rows int, e element) {
 		k.fetch(2, far, 0)
 	}
 	for part := range 2 {
-		for j, column := range b {
-			k.loadQ(columns[j/4][j%4], column, 16*part)
-		}
-		var turned [2][4]V
-		for half := range turned {
-			turned[half] = turn4(k, columns[half], spares[half])
-		}
-		for n := range 4 << shift {
-			if n%4 == 0 {
-				for r := range rows {
-					k.loadQ(x(r), a[r], 4*n)
-				}
+		for group := range groups {
+			for j, column := range b[8*group : 8*group+8] {
+				k.loadQ(columns[j/4][j%4], column, 16*part)
 			}
-			for half := range 2 {
-				y := turned[half][n>>shift]
-				if e == pairs {
-					e.half(k, n, y, spare, mask)
-					y = spare
+			var turned [2][4]V
+			for half := range turned {
+				turned[half] = turn4(k, columns[half], spares[half])
+			}
+			for n := range 4 * each {
+				if n%4 == 0 {
+					for r := range rows {
+						k.loadQ(x(r), a[r], 4*n)
+					}
 				}
-				for r := range rows {
-					k.do(fmlaLane(acc(r, half), y, x(r), n%4))
+				for half := range 2 {
+					y := turned[half][n/each]
+					if each > 1 {
+						e.part(k, n, y, spare, mask)
+						y = spare
+					}
+					for r := range rows {
+						k.do(fmlaLane(acc(r, 2*group+half), y, x(r), n%4))
+					}
 				}
 			}
 		}
 		for _, row := range a {
-			k.next(row, 16<<shift)
+			k.next(row, 16*each)
 		}
 	}
 	for _, column := range b {
 		k.next(column, 32)
 	}
-	k.p("SUBS $%d, %v, %v", elements, depth, depth)
+	k.p("SUBS $%d, %v, %v", 8*each, depth, depth)
 	k.p("BGT loop")
 	k.release(far)
 	k.release(b...)
-	store(k, rows, 2, acc, spare)
+	store(k, rows, vectors, acc, spare)
 	k.end()
 }

@@ -21,6 +21,7 @@ import (
 
 // families has what writes each family.
 var families = map[string]func(*file){
+	"bytes":  bytesFamily,
 	"gemm":   gemmFamily,
 	"half":   halfFamily,
 	"vector": vectorFamily,
