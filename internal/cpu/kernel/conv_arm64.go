@@ -18,9 +18,11 @@ var (
 		mean:    []convFunc{mean128x1, mean128x2, mean128x3, mean128x4, mean128x5, mean128x6},
 		sumWide: sumWide128, norm: norm128,
 		scales:          scales128,
+		silu:            silu128,
 		scaleLanes:      2,
 		winogradIn:      [2]convFunc{winograd128In2, winograd128In4},
 		winogradOut:     [2]convFunc{winograd128Out2, winograd128Out4},
 		winogradWeights: [2]convFunc{winograd128Weights2, winograd128Weights4},
+		winogradLine:    [2]convFunc{winograd128Line2, winograd128Line4},
 	}
 )

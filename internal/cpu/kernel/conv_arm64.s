@@ -4722,6 +4722,116 @@ more:
 	BNE more
 	RET
 
+TEXT ·silu128(SB), NOSPLIT, $0-16
+	MOVD count+0(FP), R0
+	MOVD y+8(FP), R1
+	MOVD $constants<>(SB), R2
+	FMOVQ 112(R2), F31
+	FMOVQ 128(R2), F30
+	FMOVQ 144(R2), F29
+	FMOVQ 96(R2), F28
+loop:
+	FLDPQ 0(R1), (F0, F1)
+	FLDPQ 32(R1), (F8, F9)
+	WORD $0x4e3ff400 // fmax v0.4s, v0.4s, v31.4s
+	WORD $0x4e3ff421 // fmax v1.4s, v1.4s, v31.4s
+	WORD $0x4e3ff508 // fmax v8.4s, v8.4s, v31.4s
+	WORD $0x4e3ff529 // fmax v9.4s, v9.4s, v31.4s
+	WORD $0x6e3edc02 // fmul v2.4s, v0.4s, v30.4s
+	WORD $0x6e3edc23 // fmul v3.4s, v1.4s, v30.4s
+	WORD $0x6e3edd0a // fmul v10.4s, v8.4s, v30.4s
+	WORD $0x6e3edd2b // fmul v11.4s, v9.4s, v30.4s
+	WORD $0x4e3df442 // fmax v2.4s, v2.4s, v29.4s
+	WORD $0x4e3df463 // fmax v3.4s, v3.4s, v29.4s
+	WORD $0x4e3df54a // fmax v10.4s, v10.4s, v29.4s
+	WORD $0x4e3df56b // fmax v11.4s, v11.4s, v29.4s
+	WORD $0x4e219846 // frintm v6.4s, v2.4s
+	WORD $0x4e219867 // frintm v7.4s, v3.4s
+	WORD $0x4e21994e // frintm v14.4s, v10.4s
+	WORD $0x4e21996f // frintm v15.4s, v11.4s
+	WORD $0x4ea6d442 // fsub v2.4s, v2.4s, v6.4s
+	WORD $0x4ea7d463 // fsub v3.4s, v3.4s, v7.4s
+	WORD $0x4eaed54a // fsub v10.4s, v10.4s, v14.4s
+	WORD $0x4eafd56b // fsub v11.4s, v11.4s, v15.4s
+	WORD $0x4e21a8c6 // fcvtns v6.4s, v6.4s
+	WORD $0x4e21a8e7 // fcvtns v7.4s, v7.4s
+	WORD $0x4e21a9ce // fcvtns v14.4s, v14.4s
+	WORD $0x4e21a9ef // fcvtns v15.4s, v15.4s
+	FMOVQ 0(R2), F4
+	FMOVQ 0(R2), F5
+	FMOVQ 16(R2), F16
+	FMOVQ 16(R2), F17
+	WORD $0x4e22cc90 // fmla v16.4s, v4.4s, v2.4s
+	WORD $0x4e23ccb1 // fmla v17.4s, v5.4s, v3.4s
+	FMOVQ 32(R2), F4
+	FMOVQ 32(R2), F5
+	WORD $0x4e22ce04 // fmla v4.4s, v16.4s, v2.4s
+	WORD $0x4e23ce25 // fmla v5.4s, v17.4s, v3.4s
+	FMOVQ 48(R2), F16
+	FMOVQ 48(R2), F17
+	WORD $0x4e22cc90 // fmla v16.4s, v4.4s, v2.4s
+	WORD $0x4e23ccb1 // fmla v17.4s, v5.4s, v3.4s
+	FMOVQ 64(R2), F4
+	FMOVQ 64(R2), F5
+	WORD $0x4e22ce04 // fmla v4.4s, v16.4s, v2.4s
+	WORD $0x4e23ce25 // fmla v5.4s, v17.4s, v3.4s
+	FMOVQ 80(R2), F16
+	FMOVQ 80(R2), F17
+	WORD $0x4e22cc90 // fmla v16.4s, v4.4s, v2.4s
+	WORD $0x4e23ccb1 // fmla v17.4s, v5.4s, v3.4s
+	FMOVQ 96(R2), F4
+	FMOVQ 96(R2), F5
+	WORD $0x4e22ce04 // fmla v4.4s, v16.4s, v2.4s
+	WORD $0x4e23ce25 // fmla v5.4s, v17.4s, v3.4s
+	FMOVQ 0(R2), F12
+	FMOVQ 0(R2), F13
+	FMOVQ 16(R2), F16
+	FMOVQ 16(R2), F17
+	WORD $0x4e2acd90 // fmla v16.4s, v12.4s, v10.4s
+	WORD $0x4e2bcdb1 // fmla v17.4s, v13.4s, v11.4s
+	FMOVQ 32(R2), F12
+	FMOVQ 32(R2), F13
+	WORD $0x4e2ace0c // fmla v12.4s, v16.4s, v10.4s
+	WORD $0x4e2bce2d // fmla v13.4s, v17.4s, v11.4s
+	FMOVQ 48(R2), F16
+	FMOVQ 48(R2), F17
+	WORD $0x4e2acd90 // fmla v16.4s, v12.4s, v10.4s
+	WORD $0x4e2bcdb1 // fmla v17.4s, v13.4s, v11.4s
+	FMOVQ 64(R2), F12
+	FMOVQ 64(R2), F13
+	WORD $0x4e2ace0c // fmla v12.4s, v16.4s, v10.4s
+	WORD $0x4e2bce2d // fmla v13.4s, v17.4s, v11.4s
+	FMOVQ 80(R2), F16
+	FMOVQ 80(R2), F17
+	WORD $0x4e2acd90 // fmla v16.4s, v12.4s, v10.4s
+	WORD $0x4e2bcdb1 // fmla v17.4s, v13.4s, v11.4s
+	FMOVQ 96(R2), F12
+	FMOVQ 96(R2), F13
+	WORD $0x4e2ace0c // fmla v12.4s, v16.4s, v10.4s
+	WORD $0x4e2bce2d // fmla v13.4s, v17.4s, v11.4s
+	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	VADD V6.S4, V4.S4, V4.S4
+	VADD V7.S4, V5.S4, V5.S4
+	VADD V14.S4, V12.S4, V12.S4
+	VADD V15.S4, V13.S4, V13.S4
+	WORD $0x4e3cd484 // fadd v4.4s, v4.4s, v28.4s
+	WORD $0x4e3cd4a5 // fadd v5.4s, v5.4s, v28.4s
+	WORD $0x4e3cd58c // fadd v12.4s, v12.4s, v28.4s
+	WORD $0x4e3cd5ad // fadd v13.4s, v13.4s, v28.4s
+	WORD $0x6e24fc00 // fdiv v0.4s, v0.4s, v4.4s
+	WORD $0x6e25fc21 // fdiv v1.4s, v1.4s, v5.4s
+	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
+	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
+	FSTPQ (F0, F1), 0(R1)
+	FSTPQ (F8, F9), 32(R1)
+	ADD $64, R1, R1
+	SUBS $2, R0, R0
+	BGT loop
+	RET
+
 TEXT ·winograd128In2(SB), NOSPLIT, $0-8
 	MOVD t+0(FP), R0
 	MOVD $constants<>(SB), R1
@@ -5607,7 +5717,7 @@ store12:
 TEXT ·winograd128Weights2(SB), NOSPLIT, $0-8
 	MOVD t+0(FP), R0
 	MOVD $constants<>(SB), R1
-	FMOVQ 0(R1), F31
+	FMOVQ 160(R1), F31
 	MOVD 0(R0), R2
 	MOVD 8(R0), R3
 	MOVD 16(R0), R4
@@ -6033,13 +6143,87 @@ tile:
 	BNE tile
 	RET
 
+TEXT ·winograd128Line2(SB), NOSPLIT, $0-8
+	MOVD t+0(FP), R0
+	MOVD $constants<>(SB), R1
+	FMOVQ 160(R1), F31
+	MOVD 0(R0), R2
+	MOVD 16(R0), R3
+	MOVD 48(R0), R4
+	MOVD 24(R0), R5
+	MOVD 40(R0), R6
+	MOVD 56(R0), R7
+	MOVD 64(R0), R8
+line:
+	MOVD R2, R9
+	FLDPQ 0(R9), (F0, F1)
+	ADD R3, R9, R9
+	FLDPQ 0(R9), (F2, F3)
+	ADD R3, R9, R9
+	FLDPQ 0(R9), (F4, F5)
+	VORR V0.B16, V0.B16, V12.B16
+	VORR V1.B16, V1.B16, V13.B16
+	VORR V4.B16, V4.B16, V18.B16
+	VORR V5.B16, V5.B16, V19.B16
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x6e3fdc00 // fmul v0.4s, v0.4s, v31.4s
+	WORD $0x6e3fdc21 // fmul v1.4s, v1.4s, v31.4s
+	WORD $0x6e3fdc42 // fmul v2.4s, v2.4s, v31.4s
+	WORD $0x6e3fdc63 // fmul v3.4s, v3.4s, v31.4s
+	WORD $0x4e22d40e // fadd v14.4s, v0.4s, v2.4s
+	WORD $0x4e23d42f // fadd v15.4s, v1.4s, v3.4s
+	WORD $0x4ea2d410 // fsub v16.4s, v0.4s, v2.4s
+	WORD $0x4ea3d431 // fsub v17.4s, v1.4s, v3.4s
+	MOVD R5, R9
+	FSTPQ (F12, F13), 0(R9)
+	ADD R6, R9, R9
+	FSTPQ (F14, F15), 0(R9)
+	ADD R6, R9, R9
+	FSTPQ (F16, F17), 0(R9)
+	ADD R6, R9, R9
+	FSTPQ (F18, F19), 0(R9)
+	MOVD R2, R9
+	FLDPQ 32(R9), (F0, F1)
+	ADD R3, R9, R9
+	FLDPQ 32(R9), (F2, F3)
+	ADD R3, R9, R9
+	FLDPQ 32(R9), (F4, F5)
+	VORR V0.B16, V0.B16, V12.B16
+	VORR V1.B16, V1.B16, V13.B16
+	VORR V4.B16, V4.B16, V18.B16
+	VORR V5.B16, V5.B16, V19.B16
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x6e3fdc00 // fmul v0.4s, v0.4s, v31.4s
+	WORD $0x6e3fdc21 // fmul v1.4s, v1.4s, v31.4s
+	WORD $0x6e3fdc42 // fmul v2.4s, v2.4s, v31.4s
+	WORD $0x6e3fdc63 // fmul v3.4s, v3.4s, v31.4s
+	WORD $0x4e22d40e // fadd v14.4s, v0.4s, v2.4s
+	WORD $0x4e23d42f // fadd v15.4s, v1.4s, v3.4s
+	WORD $0x4ea2d410 // fsub v16.4s, v0.4s, v2.4s
+	WORD $0x4ea3d431 // fsub v17.4s, v1.4s, v3.4s
+	MOVD R5, R9
+	FSTPQ (F12, F13), 32(R9)
+	ADD R6, R9, R9
+	FSTPQ (F14, F15), 32(R9)
+	ADD R6, R9, R9
+	FSTPQ (F16, F17), 32(R9)
+	ADD R6, R9, R9
+	FSTPQ (F18, F19), 32(R9)
+	ADD R4, R2, R2
+	ADD R7, R5, R5
+	SUBS $1, R8, R8
+	BNE line
+	RET
+
 TEXT ·winograd128In4(SB), NOSPLIT, $0-8
 	MOVD t+0(FP), R0
 	MOVD $constants<>(SB), R1
-	FMOVQ 0(R1), F31
-	FMOVQ 16(R1), F30
-	FMOVQ 32(R1), F29
-	FMOVQ 48(R1), F28
+	FMOVQ 160(R1), F31
+	FMOVQ 176(R1), F30
+	FMOVQ 192(R1), F29
+	FMOVQ 208(R1), F28
 	MOVD 0(R0), R2
 	MOVD 8(R0), R3
 	MOVD 16(R0), R4
@@ -7574,10 +7758,10 @@ tile:
 TEXT ·winograd128Out4(SB), NOSPLIT, $0-8
 	MOVD t+0(FP), R0
 	MOVD $constants<>(SB), R1
-	FMOVQ 16(R1), F31
-	FMOVQ 0(R1), F30
-	FMOVQ 64(R1), F29
-	FMOVQ 48(R1), F28
+	FMOVQ 176(R1), F31
+	FMOVQ 160(R1), F30
+	FMOVQ 224(R1), F29
+	FMOVQ 208(R1), F28
 	MOVD 0(R0), R2
 	MOVD 8(R0), R3
 	MOVD 16(R0), R4
@@ -9184,10 +9368,10 @@ store24:
 TEXT ·winograd128Weights4(SB), NOSPLIT, $0-8
 	MOVD t+0(FP), R0
 	MOVD $constants<>(SB), R1
-	FMOVQ 80(R1), F31
-	FMOVQ 96(R1), F30
-	FMOVQ 112(R1), F29
-	FMOVQ 128(R1), F28
+	FMOVQ 240(R1), F31
+	FMOVQ 256(R1), F30
+	FMOVQ 272(R1), F29
+	FMOVQ 288(R1), F28
 	MOVD 0(R0), R2
 	MOVD 8(R0), R3
 	MOVD 16(R0), R4
@@ -9981,22 +10165,147 @@ tile:
 	BNE tile
 	RET
 
-DATA constants<>+0(SB)/8, $0x3f0000003f000000
-DATA constants<>+8(SB)/8, $0x3f0000003f000000
-DATA constants<>+16(SB)/8, $0x4000000040000000
-DATA constants<>+24(SB)/8, $0x4000000040000000
-DATA constants<>+32(SB)/8, $0x4020000040200000
-DATA constants<>+40(SB)/8, $0x4020000040200000
-DATA constants<>+48(SB)/8, $0x3f3504f33f3504f3
-DATA constants<>+56(SB)/8, $0x3f3504f33f3504f3
-DATA constants<>+64(SB)/8, $0x4080000040800000
-DATA constants<>+72(SB)/8, $0x4080000040800000
-DATA constants<>+80(SB)/8, $0x3eaaaaab3eaaaaab
-DATA constants<>+88(SB)/8, $0x3eaaaaab3eaaaaab
-DATA constants<>+96(SB)/8, $0x3e715bef3e715bef
-DATA constants<>+104(SB)/8, $0x3e715bef3e715bef
-DATA constants<>+112(SB)/8, $0x3e2aaaab3e2aaaab
-DATA constants<>+120(SB)/8, $0x3e2aaaab3e2aaaab
-DATA constants<>+128(SB)/8, $0xbf2aaaabbf2aaaab
-DATA constants<>+136(SB)/8, $0xbf2aaaabbf2aaaab
-GLOBL constants<>(SB), RODATA|NOPTR, $144
+TEXT ·winograd128Line4(SB), NOSPLIT, $0-8
+	MOVD t+0(FP), R0
+	MOVD $constants<>(SB), R1
+	FMOVQ 240(R1), F31
+	FMOVQ 256(R1), F30
+	FMOVQ 272(R1), F29
+	FMOVQ 288(R1), F28
+	MOVD 0(R0), R2
+	MOVD 16(R0), R3
+	MOVD 48(R0), R4
+	MOVD 24(R0), R5
+	MOVD 40(R0), R6
+	MOVD 56(R0), R7
+	MOVD 64(R0), R8
+line:
+	MOVD R2, R9
+	FLDPQ 0(R9), (F0, F1)
+	ADD R3, R9, R9
+	FLDPQ 0(R9), (F2, F3)
+	ADD R3, R9, R9
+	FLDPQ 0(R9), (F4, F5)
+	VORR V0.B16, V0.B16, V12.B16
+	VORR V1.B16, V1.B16, V13.B16
+	VORR V4.B16, V4.B16, V22.B16
+	VORR V5.B16, V5.B16, V23.B16
+	WORD $0x6e3edc42 // fmul v2.4s, v2.4s, v30.4s
+	WORD $0x6e3edc63 // fmul v3.4s, v3.4s, v30.4s
+	WORD $0x6e3ddc12 // fmul v18.4s, v0.4s, v29.4s
+	WORD $0x6e3ddc33 // fmul v19.4s, v1.4s, v29.4s
+	WORD $0x4e3fcc92 // fmla v18.4s, v4.4s, v31.4s
+	WORD $0x4e3fccb3 // fmla v19.4s, v5.4s, v31.4s
+	WORD $0x4ea2d654 // fsub v20.4s, v18.4s, v2.4s
+	WORD $0x4ea3d675 // fsub v21.4s, v19.4s, v3.4s
+	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
+	WORD $0x4e23d673 // fadd v19.4s, v19.4s, v3.4s
+	WORD $0x4e22d442 // fadd v2.4s, v2.4s, v2.4s
+	WORD $0x4e23d463 // fadd v3.4s, v3.4s, v3.4s
+	WORD $0x6e3cdc10 // fmul v16.4s, v0.4s, v28.4s
+	WORD $0x6e3cdc31 // fmul v17.4s, v1.4s, v28.4s
+	WORD $0x4ebfcc90 // fmls v16.4s, v4.4s, v31.4s
+	WORD $0x4ebfccb1 // fmls v17.4s, v5.4s, v31.4s
+	WORD $0x4ea2d60e // fsub v14.4s, v16.4s, v2.4s
+	WORD $0x4ea3d62f // fsub v15.4s, v17.4s, v3.4s
+	WORD $0x4e22d610 // fadd v16.4s, v16.4s, v2.4s
+	WORD $0x4e23d631 // fadd v17.4s, v17.4s, v3.4s
+	MOVD R5, R9
+	FSTPQ (F12, F13), 0(R9)
+	ADD R6, R9, R9
+	FSTPQ (F14, F15), 0(R9)
+	ADD R6, R9, R9
+	FSTPQ (F16, F17), 0(R9)
+	ADD R6, R9, R9
+	FSTPQ (F18, F19), 0(R9)
+	ADD R6, R9, R9
+	FSTPQ (F20, F21), 0(R9)
+	ADD R6, R9, R9
+	FSTPQ (F22, F23), 0(R9)
+	MOVD R2, R9
+	FLDPQ 32(R9), (F0, F1)
+	ADD R3, R9, R9
+	FLDPQ 32(R9), (F2, F3)
+	ADD R3, R9, R9
+	FLDPQ 32(R9), (F4, F5)
+	VORR V0.B16, V0.B16, V12.B16
+	VORR V1.B16, V1.B16, V13.B16
+	VORR V4.B16, V4.B16, V22.B16
+	VORR V5.B16, V5.B16, V23.B16
+	WORD $0x6e3edc42 // fmul v2.4s, v2.4s, v30.4s
+	WORD $0x6e3edc63 // fmul v3.4s, v3.4s, v30.4s
+	WORD $0x6e3ddc12 // fmul v18.4s, v0.4s, v29.4s
+	WORD $0x6e3ddc33 // fmul v19.4s, v1.4s, v29.4s
+	WORD $0x4e3fcc92 // fmla v18.4s, v4.4s, v31.4s
+	WORD $0x4e3fccb3 // fmla v19.4s, v5.4s, v31.4s
+	WORD $0x4ea2d654 // fsub v20.4s, v18.4s, v2.4s
+	WORD $0x4ea3d675 // fsub v21.4s, v19.4s, v3.4s
+	WORD $0x4e22d652 // fadd v18.4s, v18.4s, v2.4s
+	WORD $0x4e23d673 // fadd v19.4s, v19.4s, v3.4s
+	WORD $0x4e22d442 // fadd v2.4s, v2.4s, v2.4s
+	WORD $0x4e23d463 // fadd v3.4s, v3.4s, v3.4s
+	WORD $0x6e3cdc10 // fmul v16.4s, v0.4s, v28.4s
+	WORD $0x6e3cdc31 // fmul v17.4s, v1.4s, v28.4s
+	WORD $0x4ebfcc90 // fmls v16.4s, v4.4s, v31.4s
+	WORD $0x4ebfccb1 // fmls v17.4s, v5.4s, v31.4s
+	WORD $0x4ea2d60e // fsub v14.4s, v16.4s, v2.4s
+	WORD $0x4ea3d62f // fsub v15.4s, v17.4s, v3.4s
+	WORD $0x4e22d610 // fadd v16.4s, v16.4s, v2.4s
+	WORD $0x4e23d631 // fadd v17.4s, v17.4s, v3.4s
+	MOVD R5, R9
+	FSTPQ (F12, F13), 32(R9)
+	ADD R6, R9, R9
+	FSTPQ (F14, F15), 32(R9)
+	ADD R6, R9, R9
+	FSTPQ (F16, F17), 32(R9)
+	ADD R6, R9, R9
+	FSTPQ (F18, F19), 32(R9)
+	ADD R6, R9, R9
+	FSTPQ (F20, F21), 32(R9)
+	ADD R6, R9, R9
+	FSTPQ (F22, F23), 32(R9)
+	ADD R4, R2, R2
+	ADD R7, R5, R5
+	SUBS $1, R8, R8
+	BNE line
+	RET
+
+DATA constants<>+0(SB)/8, $0x3963908c3963908c
+DATA constants<>+8(SB)/8, $0x3963908c3963908c
+DATA constants<>+16(SB)/8, $0x3aa30cab3aa30cab
+DATA constants<>+24(SB)/8, $0x3aa30cab3aa30cab
+DATA constants<>+32(SB)/8, $0x3c1e94003c1e9400
+DATA constants<>+40(SB)/8, $0x3c1e94003c1e9400
+DATA constants<>+48(SB)/8, $0x3d6342803d634280
+DATA constants<>+56(SB)/8, $0x3d6342803d634280
+DATA constants<>+64(SB)/8, $0x3e75fecf3e75fecf
+DATA constants<>+72(SB)/8, $0x3e75fecf3e75fecf
+DATA constants<>+80(SB)/8, $0x3f3172153f317215
+DATA constants<>+88(SB)/8, $0x3f3172153f317215
+DATA constants<>+96(SB)/8, $0x3f8000003f800000
+DATA constants<>+104(SB)/8, $0x3f8000003f800000
+DATA constants<>+112(SB)/8, $0xc2ae0000c2ae0000
+DATA constants<>+120(SB)/8, $0xc2ae0000c2ae0000
+DATA constants<>+128(SB)/8, $0xbfb8aa3bbfb8aa3b
+DATA constants<>+136(SB)/8, $0xbfb8aa3bbfb8aa3b
+DATA constants<>+144(SB)/8, $0xc2fc0000c2fc0000
+DATA constants<>+152(SB)/8, $0xc2fc0000c2fc0000
+DATA constants<>+160(SB)/8, $0x3f0000003f000000
+DATA constants<>+168(SB)/8, $0x3f0000003f000000
+DATA constants<>+176(SB)/8, $0x4000000040000000
+DATA constants<>+184(SB)/8, $0x4000000040000000
+DATA constants<>+192(SB)/8, $0x4020000040200000
+DATA constants<>+200(SB)/8, $0x4020000040200000
+DATA constants<>+208(SB)/8, $0x3f3504f33f3504f3
+DATA constants<>+216(SB)/8, $0x3f3504f33f3504f3
+DATA constants<>+224(SB)/8, $0x4080000040800000
+DATA constants<>+232(SB)/8, $0x4080000040800000
+DATA constants<>+240(SB)/8, $0x3eaaaaab3eaaaaab
+DATA constants<>+248(SB)/8, $0x3eaaaaab3eaaaaab
+DATA constants<>+256(SB)/8, $0x3e715bef3e715bef
+DATA constants<>+264(SB)/8, $0x3e715bef3e715bef
+DATA constants<>+272(SB)/8, $0x3e2aaaab3e2aaaab
+DATA constants<>+280(SB)/8, $0x3e2aaaab3e2aaaab
+DATA constants<>+288(SB)/8, $0xbf2aaaabbf2aaaab
+DATA constants<>+296(SB)/8, $0xbf2aaaabbf2aaaab
+GLOBL constants<>(SB), RODATA|NOPTR, $304

@@ -139,6 +139,11 @@ func norm128(t *byte)
 //go:noescape
 func scales128(count int, scale, shift, w, b, mean, variance *float32, eps float64)
 
+// silu128 computes count times 8 floats, which lie one behind the other, in place; count is even and not 0.
+//
+//go:noescape
+func silu128(count int, y *float32)
+
 // winograd128In2 transforms tiles; see WinogradTile.
 //
 //go:noescape
@@ -154,6 +159,11 @@ func winograd128Out2(t *byte)
 //go:noescape
 func winograd128Weights2(t *byte)
 
+// winograd128Line2 transforms lines of weights; see WinogradTile.
+//
+//go:noescape
+func winograd128Line2(t *byte)
+
 // winograd128In4 transforms tiles; see WinogradTile.
 //
 //go:noescape
@@ -168,3 +178,8 @@ func winograd128Out4(t *byte)
 //
 //go:noescape
 func winograd128Weights4(t *byte)
+
+// winograd128Line4 transforms lines of weights; see WinogradTile.
+//
+//go:noescape
+func winograd128Line4(t *byte)

@@ -54,10 +54,12 @@ func convFamily(f *file) {
 	sumWide(f)
 	norm(f)
 	scales(f)
+	silu(f)
 	for _, m := range []int{2, 4} {
 		winogradStore(f, m, 0, "In")
 		winogradOutput(f, m)
 		winogradStore(f, m, 2, "Weights")
+		winogradLine(f, m)
 	}
 }
 

@@ -127,6 +127,14 @@ type square struct {
 	half, row int
 }
 
+// tileRegisters are those for a row of a tile and for what becomes of it.
+func tileRegisters() (d, o []pair) {
+	for i := range V(6) {
+		d, o = append(d, pair{2 * i, 2*i + 1}), append(o, pair{12 + 2*i, 13 + 2*i})
+	}
+	return d, o
+}
+
 // newSquare writes the kernel, but for what becomes of a row of results, which ends does.
 func newSquare(f *file, t transform, name string, ends func(s *square, o []pair, to R)) {
 	k := f.kernel(name, "t *byte", "transforms tiles; see WinogradTile.")
@@ -138,10 +146,7 @@ func newSquare(f *file, t transform, name string, ends func(s *square, o []pair,
 		v: v, tile: tl, out: tl.field(winoOut), residual: tl.field(winoResidual),
 		outRow: tl.field(winoOutRow), outStep: tl.field(winoOutStep),
 	}
-	var d, o []pair
-	for i := range V(6) {
-		d, o = append(d, pair{2 * i, 2*i + 1}), append(o, pair{12 + 2*i, 13 + 2*i})
-	}
+	d, o := tileRegisters()
 	k.label("tile")
 	for _, s.half = range []int{0, 32} {
 		k.p("MOVD %v, %v", in, column)
@@ -185,6 +190,42 @@ func newSquare(f *file, t transform, name string, ends func(s *square, o []pair,
 	k.advance(nextOut, s.residual)
 	k.p("SUBS $1, %v, %v", left, left)
 	k.p("BNE tile")
+	k.ret()
+	v.finish()
+}
+
+// winogradLine writes the transform of weights in one dimension, for count vectors of sixteen.
+func winogradLine(f *file, m int) {
+	t := winograd[m][2]
+	k := f.kernel(fmt.Sprintf("winograd128Line%d", m), "t *byte", "transforms lines of weights; see WinogradTile.")
+	tl := tile{kernel: k, t: k.arg("t")}
+	v := newVec(k)
+	in, step, next := tl.field(winoIn), tl.field(winoInStep), tl.field(winoInNext)
+	out, outStep, outNext := tl.field(winoOut), tl.field(winoOutStep), tl.field(winoOutNext)
+	left, at := tl.field(winoCount), k.gp()
+	d, o := tileRegisters()
+	k.label("line")
+	for _, half := range []int{0, 32} {
+		k.p("MOVD %v, %v", in, at)
+		for i := range t.in {
+			k.loadQQ(d[i][0], d[i][1], at, half)
+			if i < t.in-1 {
+				k.advance(step, at)
+			}
+		}
+		t.steps(v, d[:t.in], o[:t.out])
+		k.p("MOVD %v, %v", out, at)
+		for i := range t.out {
+			k.storeQQ(o[i][0], o[i][1], at, half)
+			if i < t.out-1 {
+				k.advance(outStep, at)
+			}
+		}
+	}
+	k.advance(next, in)
+	k.advance(outNext, out)
+	k.p("SUBS $1, %v, %v", left, left)
+	k.p("BNE line")
 	k.ret()
 	v.finish()
 }
