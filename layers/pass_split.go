@@ -6,10 +6,11 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// SplitRows returns the graph with every linear layer and embedding whose weight takes more than maxBytes computed part
-// by part: over row views of the same weight, each of about equal size and, unless one row is larger, within maxBytes. A
-// linear layer becomes linear layers and a cat of their results, an embedding a chain of "embedding_rows". Only weights
-// whose rows lie apart are split, so that parts have few bytes in common.
+// SplitRows returns the graph with every linear layer, product with a matrix and embedding whose weight takes more than
+// maxBytes computed part by part: over row views of the same weight, each of about equal size and, unless one row is
+// larger, within maxBytes. A linear layer becomes linear layers and a cat of their results, and so does a product, in which
+// the weight's columns are what its rows are there; an embedding becomes a chain of "embedding_rows". Only weights whose
+// rows lie apart are split, so that parts have few bytes in common.
 //
 // The results are the same to the bit wherever an element of a product does not depend on how many columns the product
 // has. Values keep their ids. The second result has, for each op, the op of g that it was made from. Where nothing is to
@@ -26,10 +27,10 @@ func SplitRows(g *Graph, maxBytes int64) (*Graph, []int) {
 		if s.out == nil {
 			s.begin(i)
 		}
-		if op.Kind == "linear" {
-			s.linear(op, i, parts)
-		} else {
+		if op.Kind == "embedding" {
 			s.embedding(op, i, parts)
+		} else {
+			s.product(op, i, parts)
 		}
 	}
 	if s.out == nil {
@@ -61,9 +62,9 @@ func rowParts(g *Graph, op *Op, maxBytes int64) []int {
 // SplittableRows returns how many rows the weight of an op has by which [SplitRows] can divide it, and how far apart
 // they are; no rows for an op that cannot be divided.
 func SplittableRows(g *Graph, op *Op) (rows int, rowBytes int64) {
-	k := 0
+	k, dim := 0, SplitDim(op.Kind)
 	switch op.Kind {
-	case "linear":
+	case "linear", "matmul":
 		k = 1
 	case "embedding":
 	default:
@@ -73,12 +74,26 @@ func SplittableRows(g *Graph, op *Op) (rows int, rowBytes int64) {
 	if w.Value == NoValue || g.Values[w.Value].Role != Weight || len(w.Layout.Shape) < 2 {
 		return 0, 0
 	}
-	row := tensor.Layout{Shape: w.Layout.Shape[1:], Strides: w.Layout.Strides[1:]}
-	_, end, err := row.Span()
-	if stride := int64(w.Layout.Strides[0]); err != nil || end == 0 || stride < end {
+	if op.Kind == "matmul" && len(w.Layout.Shape) != 2 { // a batch
 		return 0, 0
 	}
-	return w.Layout.Shape[0], int64(w.Layout.Strides[0]) * int64(g.Values[w.Value].DType.Size())
+	row := tensor.Layout{
+		Shape:   slices.Concat(w.Layout.Shape[:dim], w.Layout.Shape[dim+1:]),
+		Strides: slices.Concat(w.Layout.Strides[:dim], w.Layout.Strides[dim+1:]),
+	}
+	_, end, err := row.Span()
+	if stride := int64(w.Layout.Strides[dim]); err != nil || end == 0 || stride < end {
+		return 0, 0
+	}
+	return w.Layout.Shape[dim], int64(w.Layout.Strides[dim]) * int64(g.Values[w.Value].DType.Size())
+}
+
+// SplitDim returns the dimension of a weight along which [SplitRows] divides it.
+func SplitDim(kind Kind) int {
+	if kind == "matmul" {
+		return 1
+	}
+	return 0
 }
 
 // A splitting is a graph being made.
@@ -115,7 +130,8 @@ func alongOf(o Operand, dim, low, end int) Operand {
 	return o
 }
 
-func (s *splitting) linear(op *Op, from int, parts []int) {
+// product divides a linear layer, or a product with a matrix.
+func (s *splitting) product(op *Op, from int, parts []int) {
 	whole := s.g.Values[op.Out[0]]
 	last := len(whole.Shape) - 1
 	join := Op{
@@ -125,14 +141,15 @@ func (s *splitting) linear(op *Op, from int, parts []int) {
 		end := parts[k+1]
 		part := *op
 		part.In = slices.Clone(op.In)
-		part.In[1] = rowsOf(op.In[1], low, end)
-		for _, k := range []int{2, linearScales} {
-			if len(op.In) > k && op.In[k].Value != NoValue {
+		part.In[1] = alongOf(op.In[1], SplitDim(op.Kind), low, end)
+		for k := 2; k < len(op.In); k++ {
+			switch {
+			case op.In[k].Value == NoValue:
+			case k == linearResidual || op.Kind == "matmul": // as wide as the result
+				part.In[k] = alongOf(op.In[k], last, low, end)
+			default: // a bias, or scales
 				part.In[k] = rowsOf(op.In[k], low, end)
 			}
-		}
-		if len(op.In) > linearResidual && op.In[linearResidual].Value != NoValue {
-			part.In[linearResidual] = alongOf(op.In[linearResidual], last, low, end)
 		}
 		shape := slices.Clone(whole.Shape)
 		shape[last] = end - low

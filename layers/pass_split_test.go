@@ -106,6 +106,65 @@ func TestSplitLinear(t *testing.T) {
 	})
 }
 
+// TestSplitProduct: so does a product with a matrix whose columns lie one after the other, with an addend or without.
+func TestSplitProduct(t *testing.T) {
+	pool := cpu.NewPool(2)
+	defer pool.Close()
+	rapid.Check(t, func(t *rapid.T) {
+		d := rapid.SampledFrom([]tensor.DType{
+			tensor.Float32, tensor.Float64, tensor.Float16, tensor.BFloat16, tensor.Int32,
+		}).Draw(t, "dtype")
+		m, k := rapid.SampledFrom([]int{1, 3, 4, 5, 40}).Draw(t, "m"), rapid.IntRange(1, 600).Draw(t, "k")
+		n := rapid.IntRange(2, 200).Draw(t, "n")
+		g := &layers.Graph{}
+		w := addWeight(g, d, n, k, k+rapid.IntRange(0, 3).Draw(t, "gap"), rapid.IntRange(0, 2).Draw(t, "offset"))
+		w.Layout.Shape, w.Layout.Strides = tensor.Shape{k, n}, []int{1, w.Layout.Strides[0]}
+		in := []layers.Operand{g.Whole(g.AddInput("x", d, tensor.Shape{m, k})), w}
+		a := layers.Attrs{"alpha": 1.0}
+		if rapid.Bool().Draw(t, "addend") {
+			addend := addWeight(g, d, m, n, n, 0)
+			in = append(in, layers.Operand{Value: addend.Value, Layout: tensor.Contiguous(m, n)})
+			a["alpha"], a["beta"] = 2.0, 3.0
+		}
+		y, err := g.Emit(layers.Standard(), layers.Op{Kind: "matmul", Path: "l", Attrs: a, In: in})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y[0])}}
+		most := int64(rapid.IntRange(0, n-1).Draw(t, "columns")) * int64(w.Layout.Strides[1]*d.Size())
+		split, from := layers.SplitRows(g, most)
+		checkParts(t, g, split, from, most)
+		if len(split.Ops) < 3 || split.Ops[len(split.Ops)-1].Kind != "cat" || len(g.Ops) != 1 {
+			t.Fatalf("%d ops became %d", len(g.Ops), len(split.Ops))
+		}
+		x := &tensor.Tensor{DType: d, Layout: tensor.Contiguous(m, k), Data: numbers(d, m*k)}
+		want, err := interpret(t, pool, g, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := interpret(t, pool, split, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatal("other bits")
+		}
+	})
+	// Rows that lie interleaved stay together.
+	g := &layers.Graph{}
+	x := g.Whole(g.AddInput("x", tensor.Float32, tensor.Shape{1, 40}))
+	y, err := g.Emit(layers.Standard(), layers.Op{
+		Kind: "matmul", Attrs: layers.Attrs{"alpha": 1.0}, In: []layers.Operand{x, addWeight(g, tensor.Float32, 40, 60, 60, 0)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y[0])}}
+	if split, _ := layers.SplitRows(g, 400); split != g {
+		t.Error("a matrix whose columns are interleaved was divided")
+	}
+}
+
 // checkParts checks that the weights of parts are within the limit and that ops say where they come from.
 func checkParts(t *rapid.T, g, split *layers.Graph, from []int, most int64) {
 	if len(from) != len(split.Ops) {

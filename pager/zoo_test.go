@@ -327,11 +327,14 @@ func checkForecast(t *testing.T, name string, p *plan.Plan, took float64) {
 
 // TestAutoBeatsPrefix keeps two fifths of the weights where moving all takes half as long again as computing, beside two
 // of the smallest slots that work, and compares with a prefix of the same bytes: it is 1.2 times as fast, or no schedule
-// could be. What VGG-16 computes is in layers with a tenth of its weights, so that the others are waited for whatever
-// stays.
+// could be, or, in some of the random networks, it is not. The bound is one for weights that move in pieces of any size and
+// at no cost of their own: a pass that never waits. Pieces of ops cost a launch each, which counts where ops take a few
+// microseconds, and the memory for those on their way is not there for what stays. What VGG-16 computes is in layers with a
+// tenth of its weights, so that the others are waited for whatever stays.
 func TestAutoBeatsPrefix(t *testing.T) {
 	const enough, near = 1.2, 1.05
-	var logs, n, well float64
+	var logs, n, well, reached, bounded float64
+	least := math.Inf(1)
 	for name, g := range graphs(t, 100) {
 		b := newBench(t, g, 1.5)
 		page := b.plan(func(o *plan.Options) { o.Mode = plan.Page })
@@ -347,24 +350,35 @@ func TestAutoBeatsPrefix(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		took, least := b.measure(auto), b.leastSeconds(memory-min(rest(page), rest(auto)))
+		took, bound := b.measure(auto), b.leastSeconds(memory-min(rest(page), rest(auto)))
 		checkForecast(t, name, auto, took)
 		other := b.measure(prefix)
 		gain := other / took
 		logs, n = logs+math.Log(gain), n+1
-		if took < least*0.999 {
-			t.Errorf("%s: %g s, and %g is a bound", name, took, least)
+		if took < bound*0.999 {
+			t.Errorf("%s: %g s, and %g is a bound", name, took, bound)
 		}
-		fine := gain >= enough || other < enough*least && took <= near*least
+		fine := gain >= enough || other < enough*bound && took <= near*bound
+		switch {
+		case gain >= enough:
+			reached++
+		case fine:
+			bounded++
+		default:
+			t.Logf("%s: %.3f times as fast as a prefix, %.3f of the bound", name, gain, took/bound)
+		}
 		if fine {
 			well++
 		}
+		least = min(least, gain)
 		real := !strings.HasPrefix(name, "unequal")
-		if real && (!fine || took > near*least) || gain < 1.04 {
-			t.Errorf("%s: %.3f times as fast as a prefix, %.3f of what any schedule takes\n%v\n%v", name, gain, took/least, auto, prefix)
+		if real && (!fine || took > near*bound) || gain < 1.04 {
+			t.Errorf("%s: %.3f times as fast as a prefix, %.3f of what any schedule takes\n%v\n%v", name, gain, took/bound, auto, prefix)
 		}
 	}
-	if mean := math.Exp(logs / n); !testing.Short() && (mean < 1.25 || n < 80 || well < 0.75*n) {
+	t.Logf("of %v networks %v reach %g, %v of the others are at their bound; %.3f at least, %.3f in the mean",
+		n, reached, enough, bounded, least, math.Exp(logs/n))
+	if mean := math.Exp(logs / n); !testing.Short() && (mean < 1.29 || n < 100 || well < 0.78*n) {
 		t.Errorf("%.3f times as fast as a prefix in the mean over %v networks, %v of them well", mean, n, well)
 	}
 }

@@ -79,9 +79,9 @@ func partRows(g *layers.Graph, op *layers.Op) (first, end int) {
 		first = op.Attrs.Int("low")
 		return first, first + op.In[0].Layout.Shape[0]
 	}
-	w := op.In[1].Layout
-	first = w.Offset / w.Strides[0]
-	return first, first + w.Shape[0]
+	w, dim := op.In[1].Layout, layers.SplitDim(op.Kind)
+	first = w.Offset / w.Strides[dim]
+	return first, first + w.Shape[dim]
 }
 
 // count merges the parts of each group and counts what they hold.

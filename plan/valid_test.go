@@ -74,7 +74,7 @@ func drawGraph(t *rapid.T) *layers.Graph {
 	for i := range rapid.IntRange(1, 12).Draw(t, "layers") {
 		path := fmt.Sprintf("layers.%d", i)
 		x := values[rapid.IntRange(max(0, len(values)-2), len(values)-1).Draw(t, "from")]
-		switch kind := rapid.SampledFrom([]string{"linear", "wide", "matmul", "tied", "add", "relu", "first"}).Draw(t, "kind"); {
+		switch kind := rapid.SampledFrom([]string{"linear", "wide", "matmul", "tied", "add", "relu", "first", "turned"}).Draw(t, "kind"); {
 		case kind == "linear" || kind == "tied" && len(squares) == 0:
 			w := b.weight(path+".weight", width, width)
 			squares = append(squares, w)
@@ -91,6 +91,12 @@ func drawGraph(t *rapid.T) *layers.Graph {
 		case kind == "add":
 			y := values[rapid.IntRange(0, len(values)-1).Draw(t, "skip")]
 			values = append(values, b.emit(path, "add", nil, b.g.Whole(x), b.g.Whole(y)))
+		case kind == "turned": // a matrix whose columns lie one after the other
+			w := b.weight(path+".weight", rapid.IntRange(1, 3000).Draw(t, "columns"), width)
+			w.Layout.Shape[0], w.Layout.Shape[1] = w.Layout.Shape[1], w.Layout.Shape[0]
+			w.Layout.Strides[0], w.Layout.Strides[1] = w.Layout.Strides[1], w.Layout.Strides[0]
+			h := b.emit(path+".up", "matmul", layers.Attrs{"alpha": 1.0}, b.g.Whole(x), w)
+			values = append(values, b.emit(path+".down", "linear", nil, b.g.Whole(h), b.weight(path+".down.weight", width, w.Layout.Shape[1])))
 		case kind == "first": // a value and its first row
 			row := b.g.Whole(x)
 			row.Layout.Strides = []int{0, 1}
