@@ -12,13 +12,16 @@ import (
 )
 
 // byUnitRows returns an arranged graph with the linears that may round their factors to bfloat16 as ops "linear32" over rows
-// of bfloat16. Rows are rounded once, however many linears read them: where they are made, if such a linear makes them and
-// only linears read them, else by an op "rows32". Residuals, and what other ops read, stay float32.
+// of bfloat16, and attention as "attention32". Rows are rounded once, however many of these read them: where they are made,
+// if one of these makes them and nothing else reads them, else by an op "rows32". Residuals, and what other ops read, stay
+// float32. A copy that only brings heads together, or apart, is left out. A linear of few rows whose weight others read
+// too, such as an embedding, which keeps it from being rounded before, computes in float32: rounding it for every pass takes
+// longer.
 //
 // The values of the graph given keep their ids; those that nobody makes any longer are left out.
 func byUnitRows(g *layers.Graph, set *simd.UnitSet) *layers.Graph {
 	n := newRowNarrower(g, set)
-	if len(n.linears) == 0 {
+	if len(n.linears)+len(n.attentions)+len(n.plain) == 0 {
 		return g
 	}
 	for i := range g.Ops {
@@ -26,8 +29,8 @@ func byUnitRows(g *layers.Graph, set *simd.UnitSet) *layers.Graph {
 	}
 	n.out.Modules = make(map[string]layers.Operand, len(g.Modules))
 	for path, o := range g.Modules {
-		if o.Value != layers.NoValue && n.narrow[o.Value] {
-			o = n.out.Whole(n.halves[rowsKey(g, g.Whole(o.Value))])
+		if half, ok := n.rounded[o.Value]; ok {
+			o = n.out.Whole(half)
 		}
 		n.out.Modules[path] = o
 	}
@@ -42,9 +45,17 @@ type rowNarrower struct {
 	linears map[int]*blocked.UnitConv
 	// makers are the ops of g that compute values.
 	makers map[layers.ValueID]*layers.Op
-	// narrow are values that exist as rows of bfloat16 only; halves has the rows of operands.
-	narrow map[layers.ValueID]bool
-	halves map[string]layers.ValueID
+	// attentions are those that become attention32, dissolved the copies that they make needless.
+	attentions map[int]*unitHeads
+	dissolved  map[int]bool
+	// plain are linears that do not round.
+	plain map[int]bool
+	// narrow are values that exist as rows of bfloat16 only, rounded which these are; halves has the rows of operands.
+	narrow  map[layers.ValueID]bool
+	rounded map[layers.ValueID]layers.ValueID
+	halves  map[string]layers.ValueID
+	// readers are the ops of g that read a value, −1 for what is no op.
+	readers map[layers.ValueID][]int
 }
 
 func newRowNarrower(g *layers.Graph, set *simd.UnitSet) *rowNarrower {
@@ -52,35 +63,82 @@ func newRowNarrower(g *layers.Graph, set *simd.UnitSet) *rowNarrower {
 	out.Values, out.Ops = slices.Clone(g.Values), nil
 	n := &rowNarrower{
 		g: g, out: &out, set: set, linears: make(map[int]*blocked.UnitConv), makers: make(map[layers.ValueID]*layers.Op),
-		narrow: make(map[layers.ValueID]bool), halves: make(map[string]layers.ValueID),
+		attentions: make(map[int]*unitHeads), dissolved: make(map[int]bool), plain: make(map[int]bool),
+		narrow:  make(map[layers.ValueID]bool),
+		rounded: make(map[layers.ValueID]layers.ValueID), halves: make(map[string]layers.ValueID),
+		readers: make(map[layers.ValueID][]int),
 	}
 	for i := range g.Ops {
 		if conv := unitLinear(g, &g.Ops[i], set); conv != nil {
 			n.linears[i] = conv
-			n.narrow[g.Ops[i].Out[0]] = !hasResidual(&g.Ops[i])
-		}
-		for _, id := range g.Ops[i].Out {
-			n.makers[id] = &g.Ops[i]
-		}
-	}
-	for i := range g.Ops {
-		op := &g.Ops[i]
-		for k, o := range op.In {
-			if n.linears[i] == nil || k > 0 || !wholeRows(g, o) {
-				delete(n.narrow, o.Value)
+			if !hasResidual(&g.Ops[i]) {
+				n.narrow[g.Ops[i].Out[0]] = true
 			}
 		}
-		for _, c := range op.Guard {
-			delete(n.narrow, c.Predicate.Value)
-		}
+		n.read(i, &g.Ops[i])
 	}
 	for _, o := range g.Outputs {
-		delete(n.narrow, o.Operand.Value)
+		n.readers[o.Operand.Value] = append(n.readers[o.Operand.Value], -1)
 	}
 	for _, u := range g.Updates {
-		delete(n.narrow, u.Operand.Value)
+		n.readers[u.Operand.Value] = append(n.readers[u.Operand.Value], -1)
+	}
+	for i := range g.Ops {
+		n.plain[i] = n.readsEmbedding(&g.Ops[i])
+	}
+	maps.DeleteFunc(n.plain, func(_ int, plain bool) bool { return !plain })
+	n.findAttentions()
+	for id := range n.narrow {
+		for _, i := range n.readers[id] {
+			if !n.takesRows(i, id) {
+				delete(n.narrow, id)
+			}
+		}
 	}
 	return n
+}
+
+// readsEmbedding reports whether an op is a linear of few rows whose weight is read by something else than linears.
+func (n *rowNarrower) readsEmbedding(op *layers.Op) bool {
+	if op.Kind != "linear" || !rounds(op.Attrs) || volume(op.In[0].Layout.Leading(1).Shape) >= unitLeastRows {
+		return false
+	}
+	return slices.ContainsFunc(n.readers[op.In[1].Value], func(i int) bool { return i < 0 || n.g.Ops[i].Kind != "linear" })
+}
+
+// read notes what an op reads and makes.
+func (n *rowNarrower) read(i int, op *layers.Op) {
+	for _, o := range op.In {
+		n.readers[o.Value] = append(n.readers[o.Value], i)
+	}
+	for _, c := range op.Guard {
+		n.readers[c.Predicate.Value] = append(n.readers[c.Predicate.Value], -1)
+	}
+	for _, id := range op.Out {
+		n.makers[id] = op
+	}
+}
+
+// takesRows reports whether an op reads a value as rows of bfloat16 only.
+func (n *rowNarrower) takesRows(i int, id layers.ValueID) bool {
+	if i < 0 {
+		return false
+	}
+	factors := 0
+	switch {
+	case n.dissolved[i]:
+		return true
+	case n.linears[i] != nil:
+		factors = 1
+	case n.attentions[i] != nil:
+		factors = 3
+	}
+	for k, o := range n.g.Ops[i].In {
+		if o.Value == id && (k >= factors || factors == 1 && !wholeRows(n.g, o)) {
+			return false
+		}
+	}
+	return true
 }
 
 // unitLinear returns the convolution of pixels by themselves that a linear is, nil where it is no product for a unit.
@@ -141,7 +199,18 @@ func rowsKey(g *layers.Graph, o layers.Operand) string {
 func (n *rowNarrower) op(i int) {
 	op := n.g.Ops[i]
 	conv := n.linears[i]
-	if conv == nil {
+	switch {
+	case n.dissolved[i]:
+		return
+	case n.attentions[i] != nil:
+		n.attention(op, n.attentions[i])
+		return
+	case n.plain[i]:
+		op.Attrs = maps.Clone(op.Attrs)
+		delete(op.Attrs, "precision")
+		n.out.Ops = append(n.out.Ops, op)
+		return
+	case conv == nil:
 		n.out.Ops = append(n.out.Ops, op)
 		return
 	}
@@ -150,7 +219,7 @@ func (n *rowNarrower) op(i int) {
 	op.In[0] = n.rows(op.In[0])
 	if id := op.Out[0]; n.narrow[id] {
 		half := n.value(conv.OutWidth, conv.Out)
-		n.halves[rowsKey(n.g, n.g.Whole(id))] = half
+		n.halves[rowsKey(n.g, n.g.Whole(id))], n.rounded[id] = half, half
 		op.Out = []layers.ValueID{half}
 	}
 	n.out.Ops = append(n.out.Ops, op)

@@ -9,6 +9,7 @@ import (
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
 )
 
 // roundingRows lets the linears of a graph round their factors, and its attention.
@@ -112,4 +113,93 @@ func TestByUnitRows(t *testing.T) {
 			}
 		})
 	}
+}
+
+// headsOfRows returns the heads of an operand [batch, tokens, columns]: [batch, heads, tokens, width] from a column on.
+func headsOfRows(o layers.Operand, count, width, from int) layers.Operand {
+	l := o.Layout
+	l.Shape = []int{l.Shape[0], l.Shape[1], count, width}
+	l.Strides = []int{l.Strides[0], l.Strides[1], width, 1}
+	l.Offset += from
+	return turn(layers.Operand{Value: o.Value, Layout: l}, 0, 2, 1, 3)
+}
+
+// attend adds attention of heads, and brings what it gives together.
+func (p *picture) attend(a layers.Attrs, in ...layers.Operand) layers.Operand {
+	y := p.op("scaled_dot_product_attention", a, in...)
+	y = p.op("copy", nil, turn(y, 0, 2, 1, 3))
+	s := y.Layout.Shape
+	return layers.Operand{Value: y.Value, Layout: tensor.Contiguous(s[0], s[1], s[2]*s[3])}
+}
+
+// A linear of few rows rounds unless its weight is an embedding.
+func TestByUnitRowsOfAnEmbedding(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		p := newPicture(t)
+		x, w := p.input(2, 64), p.weight(40, 64)
+		p.output(p.op("linear", nil, x, w, layers.Absent))
+		if shared {
+			p.output(p.op("relu", nil, w))
+		}
+		g := byUnitRows(roundingRows(p.Graph), simd.UnitSets()[0])
+		if got := g.Ops[0].Attrs.String("precision"); (got == "") != shared {
+			t.Errorf("shared is %v, and precision %q", shared, got)
+		}
+	}
+}
+
+func init() {
+	scale := layers.Attrs{"scale": 0.125}
+	rowGraphs["attention of three linears"] = struct {
+		build func(p *picture)
+		want  string
+	}{func(p *picture) {
+		x := p.input(2, 40, 96)
+		q, k, v := p.linear(x, 64, nil), p.linear(x, 64, nil), p.linear(x, 64, nil)
+		mask := p.input(2, 2, 40, 40)
+		y := p.attend(scale, headsOfRows(q, 2, 32, 0), headsOfRows(k, 2, 32, 0), headsOfRows(v, 2, 32, 0), mask)
+		p.output(p.linear(y, 96, nil, x))
+	}, "rows32 linear32 linear32 linear32 attention32 linear32"}
+	rowGraphs["attention of one linear"] = struct {
+		build func(p *picture)
+		want  string
+	}{func(p *picture) {
+		y := p.linear(p.input(2, 50, 64), 192, nil)
+		a := layers.Attrs{"scale": 0.125, "is_causal": true}
+		p.output(p.linear(p.attend(a, headsOfRows(y, 2, 32, 0), headsOfRows(y, 2, 32, 64), headsOfRows(y, 2, 32, 128)), 64, nil))
+	}, "rows32 linear32 attention32 linear32"}
+	rowGraphs["attention of copies"] = struct {
+		build func(p *picture)
+		want  string
+	}{func(p *picture) {
+		y := p.linear(p.input(2, 40, 64), 192, nil)
+		l := tensor.Layout{Shape: []int{3, 2, 40, 64}, Strides: []int{64, 40 * 192, 192, 1}}
+		c := p.op("copy", nil, layers.Operand{Value: y.Value, Layout: l})
+		part := func(i int) layers.Operand {
+			o := c
+			o.Layout = tensor.Contiguous(2, 40, 64)
+			o.Layout.Offset = i * 2 * 40 * 64
+			return headsOfRows(o, 2, 32, 0)
+		}
+		p.output(p.linear(p.attend(scale, part(0), part(1), part(2)), 64, nil))
+	}, "rows32 linear32 attention32 linear32"}
+	rowGraphs["attention that others look at"] = struct {
+		build func(p *picture)
+		want  string
+	}{func(p *picture) {
+		x := p.input(2, 40, 64)
+		q, k := p.linear(x, 64, nil), p.linear(x, 64, nil)
+		y := p.attend(scale, headsOfRows(q, 2, 32, 0), headsOfRows(k, 2, 32, 0), headsOfRows(k, 2, 32, 0))
+		p.output(p.linear(y, 64, nil))
+		p.output(p.op("relu", nil, y))
+		z := p.attend(scale, headsOfRows(q, 2, 32, 0), headsOfRows(k, 2, 32, 0), headsOfRows(x, 2, 32, 0))
+		p.output(p.linear(z, 64, nil))
+	}, "rows32 linear32 linear32 scaled_dot_product_attention copy rows32 linear32 relu rows32 rows32 attention32 linear32"}
+	rowGraphs["attention of heads that no unit has"] = struct {
+		build func(p *picture)
+		want  string
+	}{func(p *picture) {
+		y := p.linear(p.input(2, 40, 64), 60, nil)
+		p.output(p.linear(p.attend(scale, headsOfRows(y, 3, 20, 0), headsOfRows(y, 3, 20, 0), headsOfRows(y, 3, 20, 0)), 64, nil))
+	}, "rows32 linear32 scaled_dot_product_attention copy rows32 linear32"}
 }

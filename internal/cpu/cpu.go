@@ -102,7 +102,7 @@ var kernels = func() map[layers.Kind]kernel {
 		reductionKernels, softmaxKernels, normKernels, indexKernels, sortKernels,
 		linearKernels, attentionKernels, recurrentKernels,
 		elementwiseKernels, chainKernels, castKernels, createKernels, copyKernels,
-		convKernels, blockedKernels, unitKernels, unitRowKernels, poolKernels, resampleKernels, padKernels,
+		convKernels, blockedKernels, unitKernels, unitRowKernels, unitAttentionKernels, poolKernels, resampleKernels, padKernels,
 	} {
 		for kind, k := range family {
 			if _, dup := all[kind]; dup {

@@ -33,6 +33,13 @@ func (s staging) load(c *Conv, w Weight, columns, first, outputs, from, inputs i
 	if outputs < columns || inputs*taps*columns < len(s) {
 		clear(s)
 	}
+	if taps == 1 && l.Strides[0] == 1 && w.DType == tensor.Float32 { // the output channels of an input channel side by side
+		data := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(w.Data))), len(w.Data)/4)
+		for i := range inputs {
+			copy(s[i*columns:][:outputs], data[l.Offset+first+(from+i)*l.Strides[1]:])
+		}
+		return
+	}
 	done := 0
 	whole := inputs * taps &^ 7
 	dense := l.Strides[3] == 1 && l.Strides[2] == c.KernelW && l.Strides[1] == taps || taps == 1 && l.Strides[1] == 1

@@ -37,6 +37,10 @@ func (u *UnitConv) pack(w Weight, from, to int, dst []uint16) {
 				u.packPlanes(*s, panel)
 				continue
 			}
+			if taps == 1 && u.set.Vectors != nil {
+				u.set.Vectors.PairUp(Lanes, *s, words(panel[in*UnitLanes:][:Lanes*UnitLanes]))
+				continue
+			}
 			for tap := range taps {
 				to := panel[((in/UnitLanes*taps+tap)*UnitLanes+in%UnitLanes)*UnitLanes:]
 				for i := 0; i < Lanes; i += 2 {

@@ -37,6 +37,15 @@ func toRows(set *kernel.UnitSet, rows, channels int, x []float32) []uint16 {
 	return y
 }
 
+// turned returns a matrix of some rows and columns, column by column.
+func turned(x []float32, rows, columns int) []float32 {
+	y := make([]float32, len(x))
+	for i, v := range x {
+		y[i%columns*rows+i/columns] = v
+	}
+	return y
+}
+
 // Results may be float32, in rows, with a residual of float32: sums of small whole numbers are exact, in every set, for any
 // number of threads, with packed weights and raw ones.
 func TestUnitRows(t *testing.T) {
@@ -79,8 +88,10 @@ func TestUnitRows(t *testing.T) {
 				u.Pack(threadCount(1), a.Weight, packed)
 				for _, threads := range []int{1, 3} {
 					a.Rows, a.Packed = dirty(rows*g.Out), packed
-					if threads > 1 {
+					if threads > 1 { // raw, and the other way around
 						a.Packed = nil
+						a.Weight.Data = bytesOf(turned(w, g.Out, g.In))
+						a.Weight.Layout.Strides = []int{1, g.Out, 1, 1}
 					}
 					a.Work = dirty(int(u.WorkBytes(threads, false) / 4))
 					if err := u.Run(context.Background(), threadCount(threads), a); err != nil {

@@ -55,6 +55,12 @@ func amxGather(lines int, x *uint16, step int, y *uint16)
 //go:noescape
 func amxWiden(pixels int, x *uint16, y *float32)
 
+//go:noescape
+func amxWeigh(t *UnitScores)
+
+//go:noescape
+func amxPairRows(pairs int, x *uint16, step int, y *uint16)
+
 // fastUnitSets returns the sets in assembly.
 func fastUnitSets() []*UnitSet {
 	set := Best()
@@ -63,6 +69,6 @@ func fastUnitSets() []*UnitSet {
 	}
 	return []*UnitSet{{
 		Name: "amx", Vectors: set, conv: amxConv, max: amxMax, narrow: amxNarrow, widen: amxWiden,
-		gather: amxGather,
+		gather: amxGather, weigh: amxWeigh, pairRows: amxPairRows,
 	}}
 }

@@ -93,6 +93,9 @@ type UnitSet struct {
 	narrow func(pixels int, low, high *float32, step int, y *uint16, mask uint32)
 	widen  func(pixels int, x *uint16, y *float32)
 	gather func(lines int, x *uint16, step int, y *uint16)
+
+	weigh    func(t *UnitScores)
+	pairRows func(pairs int, x *uint16, step int, y *uint16)
 }
 
 // Conv computes a tile.

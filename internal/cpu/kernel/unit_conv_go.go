@@ -8,6 +8,7 @@ import (
 // unitGo is the kernels in Go.
 var unitGo = &UnitSet{
 	Name: "go", conv: unitConvGo, max: unitMaxGo, narrow: unitNarrowGo, widen: unitWidenGo, gather: unitGatherGo,
+	weigh: unitWeighGo, pairRows: unitPairRowsGo,
 }
 
 // halves returns n halves that begin a number of bytes behind a pointer.

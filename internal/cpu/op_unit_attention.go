@@ -1,0 +1,68 @@
+package cpu
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/optimem/optimem/internal/cpu/blocked"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// unitAttentionKernels is attention by a matrix unit, which only Arrange makes.
+var unitAttentionKernels = map[layers.Kind]kernel{
+	// scaled_dot_product_attention over rows of bfloat16, with a blocked.UnitAttention; In[3] is the mask.
+	"attention32": {
+		run: runAttention32, workOn: attention32Work, cost: attention32Cost, label: productLabel("attention32"),
+	},
+}
+
+var nan32 = float32(math.NaN())
+
+func attention32Of(a layers.Attrs) *blocked.UnitAttention {
+	return a["attention"].(*blocked.UnitAttention)
+}
+
+func attention32Work(threads int, _, _ []layers.Spec, a layers.Attrs) int64 {
+	return attention32Of(a).WorkBytes(threads)
+}
+
+func attention32Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+	c := blockedCost(0)(in, out, a)
+	u := attention32Of(a)
+	c.FLOPs = 2 * int64(len(u.Y.First)*u.Queries*u.Keys) * int64(u.Width+u.ValueWidth) / unitSpeed
+	return c
+}
+
+func runAttention32(c *call) error {
+	a := blocked.UnitAttentionArgs{
+		Q: halves32(c.in[0]), K: halves32(c.in[1]), V: halves32(c.in[2]), Y: halves32(c.out[0]),
+		Work: elements[float32](view{data: c.work}),
+	}
+	if mask := c.operand(3); !mask.absent() {
+		a.Mask = func(head, query int, to []float32) bool { return maskRow(mask, head, query, to) }
+	}
+	return attention32Of(c.attrs).Run(c.ctx, c.pool, a)
+}
+
+// maskRow writes what a mask adds to the scores of a query; it returns false where that is nothing.
+func maskRow(mask view, head, query int, to []float32) bool {
+	l := mask.layout
+	rank := len(l.Shape)
+	stride := l.Strides[rank-1]
+	at := offsetOf(l.Leading(2), head) + query*l.Strides[rank-2]
+	if mask.dtype != tensor.Bool {
+		loadReal(to, mask, at, stride)
+		return true
+	}
+	seen := elements[uint8](mask)
+	if stride == 1 && bytes.IndexByte(seen[at:][:len(to)], 0) < 0 {
+		return false
+	}
+	for i := range to {
+		if to[i] = 0; seen[at+i*stride] == 0 {
+			to[i] = hidden[0]
+		}
+	}
+	return true
+}
