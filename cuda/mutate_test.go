@@ -89,7 +89,7 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 		"om_product_narrow": {one(func(w *written) layers.Operand {
 			return w.op("linear", layers.Attrs{"precision": "bf16"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
 		})},
-		"om_conv_tiled_f32": {one(func(w *written) layers.Operand {
+		"om_conv_f32_16": {one(func(w *written) layers.Operand {
 			a := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
 			return w.op("conv", a, w.constant(false, 2, 5, 6, 5), w.constant(false, 20, 5, 3, 3), w.constant(false, 20))
 		})},

@@ -80,6 +80,50 @@ func compareProducts(t *testing.T, dev device.Device) {
 			return w.op("matmul", a, w.constant(false, 2, 3, 520), w.constant(false, 2, 520, 33), w.constant(false, 2, 3, 33))
 		}, true},
 	}
+	type window struct{ stride, padding, dilation, groups int }
+	conv := func(v window, act string, norm bool, x []int, w ...int) func(*written) layers.Operand {
+		return func(g *written) layers.Operand {
+			list := func(n int) (all []int) {
+				for range x[2:] {
+					all = append(all, n)
+				}
+				return all
+			}
+			a := layers.Attrs{"stride": list(v.stride), "padding": list(v.padding), "dilation": list(v.dilation), "groups": v.groups}
+			in := []layers.Operand{g.constant(false, x...), g.constant(false, w...), g.constant(false, w[0])}
+			if act != "" {
+				a["act"] = act
+			}
+			if norm {
+				a["eps"] = 1e-3
+				in = append(in, g.constant(false, w[0]), g.constant(false, w[0]), g.constant(false, w[0]), g.constant(true, w[0]))
+			}
+			return g.op("conv", a, in...)
+		}
+	}
+	convs := map[string]func(w *written) layers.Operand{
+		"conv, large blocks":      conv(window{1, 0, 1, 1}, "relu", false, []int{1, 3, 100, 110}, 100, 3, 1, 1),
+		"conv, blocks between":    conv(window{2, 1, 1, 1}, "silu", true, []int{2, 5, 21, 20}, 70, 5, 3, 3),
+		"conv, few outputs":       conv(window{1, 2, 2, 1}, "", true, []int{1, 6, 9, 10}, 17, 6, 3, 3),
+		"conv, even":              conv(window{2, 0, 1, 2}, "relu", true, []int{2, 8, 8, 8}, 48, 4, 2, 2),
+		"conv, groups":            conv(window{1, 1, 1, 3}, "", false, []int{2, 12, 7, 5}, 60, 4, 3, 3),
+		"conv of a line":          conv(window{1, 8, 1, 2}, "gelu", false, []int{2, 32, 19}, 40, 16, 16),
+		"conv of a space":         conv(window{1, 1, 1, 1}, "", false, []int{1, 3, 4, 5, 6}, 20, 3, 3, 3, 3),
+		"conv of patches":         conv(window{16, 0, 1, 1}, "", false, []int{1, 1, 32, 48}, 24, 1, 16, 16),
+		"conv, channel by itself": conv(window{2, 1, 1, 10}, "hardswish", true, []int{2, 10, 9, 8}, 10, 1, 3, 3),
+		"conv, small groups":      conv(window{1, 2, 1, 2}, "relu", true, []int{2, 6, 18, 18}, 14, 3, 5, 5),
+		"conv to three channels":  conv(window{1, 1, 1, 1}, "sigmoid", false, []int{1, 9, 6, 7}, 3, 9, 3, 3),
+	}
+	for name, write := range convs {
+		cases[name] = struct {
+			write func(w *written) layers.Operand
+			parts bool
+		}{write, false}
+	}
+	cases["conv, parts"] = struct {
+		write func(w *written) layers.Operand
+		parts bool
+	}{conv(window{1, 1, 1, 1}, "silu", true, []int{2, 60, 5, 4}, 33, 60, 3, 3), true}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}

@@ -1,12 +1,5 @@
 #include "om.h"
-
-// A convolution over three dimensions, of which the first may have size one. inputs and outputs are the channels of one group;
-// x and w are strides: x of image, channel, z, y, x; w of the first dimension, the second, and the taps'.
-struct geometry {
-	om_i64 batch, groups, inputs, outputs;
-	om_i64 in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
-	om_i64 x[5], w[5], transposed;
-};
+#include "conv.h"
 
 // read_at is where along dimension d tap k of the window of output o reads; −1 outside.
 OM_DEVICE om_i64 read_at(const geometry &g, int d, om_i64 o, om_i64 k) {
@@ -42,6 +35,7 @@ template <class F> OM_DEVICE void window(const geometry &g, om_i64 image, om_i64
 					continue;
 				om_i64 from = x0 + z * g.x[2] + y * g.x[3] + x * g.x[4];
 				om_i64 with = w0 + kz * g.w[2] + ky * g.w[3] + kx * g.w[4];
+#pragma unroll 1
 				for (om_i64 c = 0; c < g.inputs; c++)
 					add(from + c * g.x[1], with + c * channel);
 			}
@@ -49,26 +43,7 @@ template <class F> OM_DEVICE void window(const geometry &g, om_i64 image, om_i64
 	}
 }
 
-// How a convolution ends, after its bias: the batch norm of its channel, what is added, the activation. All may be absent.
-struct norm_steps {
-	om_i64 w, b, mean, var;
-};
-#define ENDING(T, A)                                                                                                        \
-	const T *norm_w, const T *norm_b, const T *mean, const T *var, norm_steps steps, A eps, const T *added, om_layout added_view, \
-		int act, A act_a, A act_b
-#define END norm_w, norm_b, mean, var, steps, eps, added, added_view, act, act_a, act_b
-
-template <class T, class A> OM_DEVICE A ended(A x, om_i64 channel, om_i64 i, ENDING(T, A)) {
-	if (mean) {
-		x = (x - om_float(mean[channel * steps.mean])) / (A)sqrt(om_float(var[channel * steps.var]) + eps);
-		x = x * om_float(norm_w[channel * steps.w]) + om_float(norm_b[channel * steps.b]);
-	}
-	if (added)
-		x += om_float(added[om_at(added_view, i)]);
-	return om_activated(act, x, act_a, act_b);
-}
-
-// An output a thread: for few channels, transposed convolutions and integers.
+// An output a thread: for few channels, transposed convolutions, integers, and weights that are views.
 #define DIRECT(suffix, T, A)                                                                                                \
 	OM_KERNEL(om_conv_direct_##suffix, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, geometry g, om_i64 n, \
 			  ENDING(T, A)) { \
@@ -189,4 +164,7 @@ OM_DEVICE void tiles(T *out, const T *x, const T *w, const T *bias, om_i64 bias_
 		tiles<T, A>(out, x, w, bias, bias_step, g, END, a, b); \
 	}
 
-OM_REAL(TILED)
+// Floats have blocks of their own: conv_f32.cu.
+TILED(f16, om_f16, float)
+TILED(bf16, om_bf16, float)
+TILED(f64, double, double)

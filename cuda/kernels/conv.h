@@ -1,0 +1,29 @@
+// What convolutions are told, and how they end.
+#pragma once
+
+// A convolution over three dimensions, of which the first may have size one. inputs and outputs are the channels of one group;
+// x and w are strides: x of image, channel, z, y, x; w of the first dimension, the second, and the taps'.
+struct geometry {
+	om_i64 batch, groups, inputs, outputs;
+	om_i64 in[3], out[3], kernel[3], stride[3], padding[3], dilation[3];
+	om_i64 x[5], w[5], transposed;
+};
+
+// How a convolution ends, after its bias: the batch norm of its channel, what is added, the activation. All may be absent.
+struct norm_steps {
+	om_i64 w, b, mean, var;
+};
+#define ENDING(T, A)                                                                                                        \
+	const T *norm_w, const T *norm_b, const T *mean, const T *var, norm_steps steps, A eps, const T *added, om_layout added_view, \
+		int act, A act_a, A act_b
+#define END norm_w, norm_b, mean, var, steps, eps, added, added_view, act, act_a, act_b
+
+template <class T, class A> OM_DEVICE A ended(A x, om_i64 channel, om_i64 i, ENDING(T, A)) {
+	if (mean) {
+		x = (x - om_float(mean[channel * steps.mean])) / (A)sqrt(om_float(var[channel * steps.var]) + eps);
+		x = x * om_float(norm_w[channel * steps.w]) + om_float(norm_b[channel * steps.b]);
+	}
+	if (added)
+		x += om_float(added[om_at(added_view, i)]);
+	return om_activated(act, x, act_a, act_b);
+}

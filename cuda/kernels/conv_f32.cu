@@ -1,0 +1,235 @@
+#include "om.h"
+#include "conv.h"
+#include "tile.h"
+
+// Convolutions of floats: products, by the blocks of tile.h, of a group's weight, a line for each output channel, and the
+// windows of all images, a line for each pixel. The windows are never written anywhere: where a term of them lies is
+// looked up as it is copied. Terms are in the weight's order, so a window's are those of one channel behind those of the one
+// before.
+
+// A tap is a place in the kernel: how far from a window's begin it lies, in elements and along each dimension.
+struct tap {
+	int offset, z, y, x;
+};
+
+// The windows are a factor whose lines are pixels: see strided in tile.h.
+template <int LINES, int THREADS> struct windows {
+	static const int COUNT = LINES * DEPTH / THREADS, FURTHER = THREADS / LINES;
+	const float *x, *begin; // of everything, and of the thread's window
+	const tap *taps;
+	om_i64 step; // between channels
+	int in[3], at[3], channels, count;
+	// The term that the thread copies next.
+	int channel, tap_at;
+#if !AHEAD
+	float hold[COUNT];
+#endif
+
+	// next finds the next term, and returns null where it lies outside.
+	__device__ __forceinline__ const float *next() {
+		tap p = taps[tap_at];
+		bool inside = channel < channels && (unsigned)(at[0] + p.z) < (unsigned)in[0] && (unsigned)(at[1] + p.y) < (unsigned)in[1] &&
+					  (unsigned)(at[2] + p.x) < (unsigned)in[2];
+		const float *from = begin + channel * step + p.offset;
+		tap_at += FURTHER;
+		while (tap_at >= count) {
+			tap_at -= count;
+			channel++;
+		}
+		return inside ? from : 0;
+	}
+
+#if AHEAD
+	__device__ __forceinline__ void copy(float (*to)[PITCH(LINES)], om_i64) {
+		int t = threadIdx.x;
+#pragma unroll
+		for (int i = 0; i < COUNT; i++) {
+			const float *from = next();
+			begin_copy(&to[t / LINES + i * FURTHER][t % LINES], from ? from : x, from != 0);
+		}
+	}
+#else
+	__device__ __forceinline__ void load(om_i64) {
+#pragma unroll
+		for (int i = 0; i < COUNT; i++) {
+			const float *from = next();
+			hold[i] = from ? *from : 0;
+		}
+	}
+	__device__ __forceinline__ void store(float (*to)[PITCH(LINES)]) {
+		int t = threadIdx.x;
+#pragma unroll
+		for (int i = 0; i < COUNT; i++)
+			to[t / LINES + i * FURTHER][t % LINES] = hold[i];
+	}
+#endif
+};
+
+// finish_four ends results of a channel, the first of which is element i.
+OM_DEVICE void finish_four(float *x, int count, om_i64 channel, om_i64 i, const float *bias, om_i64 bias_step, ENDING(float, float)) {
+	float mean_of = 0, deviation = 1, scale = 1, shift = bias ? bias[channel * bias_step] : 0, after = 0;
+	if (mean) {
+		mean_of = mean[channel * steps.mean], deviation = sqrtf(var[channel * steps.var] + eps);
+		scale = norm_w[channel * steps.w], after = norm_b[channel * steps.b];
+	}
+#pragma unroll
+	for (int e = 0; e < 4; e++) {
+		if (e >= count)
+			break;
+		x[e] += shift;
+		if (mean)
+			x[e] = (x[e] - mean_of) / deviation * scale + after;
+		if (added)
+			x[e] += added[place_at(added_view, i + e)];
+		x[e] = activated(act, x[e], act_a, act_b);
+	}
+}
+
+template <int ROWS, int COLS, int TALL, int WIDE>
+OM_DEVICE void convolve(float *out, float *parts, const float *x, const float *w, const float *bias, om_i64 bias_step, const geometry &g,
+						ENDING(float, float), om_i64 part, int fours) {
+	typedef tile<ROWS, COLS, TALL, WIDE> own;
+	__shared__ __align__(16) float space[own::FLOATS];
+	OM_DYNAMIC(tap, taps);
+	int t = threadIdx.x, count = (int)(g.kernel[0] * g.kernel[1] * g.kernel[2]);
+	for (int i = t; i < count; i += own::THREADS) {
+		int wide = (int)g.kernel[2], high = (int)g.kernel[1];
+		tap p;
+		p.z = i / wide / high * (int)g.dilation[0], p.y = i / wide % high * (int)g.dilation[1], p.x = i % wide * (int)g.dilation[2];
+		p.offset = (int)(p.z * g.x[2] + p.y * g.x[3] + p.x * g.x[4]);
+		taps[i] = p;
+	}
+	__syncthreads();
+	om_i64 pixels = g.out[0] * g.out[1] * g.out[2], n = g.batch * pixels, k = g.inputs * count;
+	spot s = spot_of(g.outputs, n, g.groups, ROWS, COLS);
+	om_i64 from = s.part * part, to = from + part < k ? from + part : k;
+
+	strided<ROWS, own::THREADS, false> weights;
+	weights.begin(w + (s.z * g.outputs + s.top) * g.w[0], 1, k, ALONG, g.outputs - s.top, [&](om_i64 i) { return i * g.w[0]; });
+	windows<COLS, own::THREADS> values;
+	om_i64 mine = s.first + t % COLS, image = mine / pixels, term = from + t / COLS;
+	int p = (int)(mine - image * pixels), wide = (int)g.out[2], high = (int)g.out[1];
+	values.at[2] = p % wide * (int)g.stride[2] - (int)g.padding[2];
+	values.at[1] = p / wide % high * (int)g.stride[1] - (int)g.padding[1];
+	values.at[0] = p / wide / high * (int)g.stride[0] - (int)g.padding[0];
+	values.x = x, values.taps = taps, values.step = g.x[1], values.channels = (int)g.inputs, values.count = count;
+	values.begin = x + image * g.x[0] + s.z * g.inputs * g.x[1] + values.at[0] * g.x[2] + values.at[1] * g.x[3] + values.at[2] * g.x[4];
+	values.channel = (int)(term / count), values.tap_at = (int)(term % count);
+	for (int d = 0; d < 3; d++)
+		values.in[d] = mine < n ? (int)g.in[d] : 0;
+
+	float sums[TALL][WIDE];
+	own::multiply(sums, space, weights, values, from, to);
+	own::finish(sums, space, [&](int row, int column, float *v) {
+		om_i64 o = s.top + row, c = s.first + column;
+		if (o >= g.outputs || c >= n)
+			return;
+		om_i64 channel = s.z * g.outputs + o, channels = g.groups * g.outputs, of = c / pixels, at = c - of * pixels;
+		float *to = parts ? parts + s.part * n * channels : out;
+		if (fours) {
+			om_i64 i = (of * channels + channel) * pixels + at;
+			if (!parts)
+				finish_four(v, 4, channel, i, bias, bias_step, END);
+			write_four(to + i, v);
+			return;
+		}
+#pragma unroll 1
+		for (int e = 0; e < 4 && c + e < n; e++) {
+			om_i64 i = (of * channels + channel) * pixels + at;
+			if (!parts)
+				finish_four(v, 1, channel, i, bias, bias_step, END);
+			to[i] = v[0];
+			v[0] = v[1], v[1] = v[2], v[2] = v[3];
+			if (++at == pixels)
+				at = 0, of++;
+		}
+	});
+}
+
+#define CONVOLUTION(name, lines, columns, tall, wide, blocks)                                                                    \
+	BOUNDED_KERNEL((lines / tall * (columns / wide)), blocks, name, float *out, float *parts, const float *x, const float *w,   \
+				   const float *bias, om_i64 bias_step, geometry g, ENDING(float, float), om_i64 part, int fours) {             \
+		convolve<lines, columns, tall, wide>(out, parts, x, w, bias, bias_step, g, END, part, fours);                           \
+	}
+
+CONVOLUTION(om_conv_f32_128, 128, 128, 8, 8, 2)
+CONVOLUTION(om_conv_f32_64, 64, 64, 8, 4, 4)
+CONVOLUTION(om_conv_f32_16, 16, 128, 4, 4, 4)
+
+// The parts of sums, one after the other, and what the convolution ends with.
+OM_KERNEL(om_conv_sum_f32, float *out, const float *parts, const float *bias, om_i64 bias_step, om_i64 pixels, om_i64 channels,
+		  ENDING(float, float), om_i64 total, int count) {
+	OM_EACH(i, total) {
+		float sum = 0;
+		for (int p = 0; p < count; p++)
+			sum += parts[p * total + i];
+		om_i64 channel = i / pixels % channels;
+		if (bias)
+			sum += bias[channel * bias_step];
+		out[i] = ended<float, float>(sum, channel, i, END);
+	}
+}
+
+// Convolutions of groups that have few output channels: each thread has a pixel of SOME channels of a group, so that what
+// it reads of an image serves them all. A block has pixels of one image and group: chunks of them one behind the other.
+template <int SOME>
+OM_DEVICE void few(float *out, const float *x, const float *w, const float *bias, om_i64 bias_step, const geometry &g,
+				   ENDING(float, float), int chunks) {
+	int pixels = (int)(g.out[0] * g.out[1] * g.out[2]), some = (int)((g.outputs + SOME - 1) / SOME);
+	int rest = blockIdx.x / chunks, p = (int)(blockIdx.x - (unsigned)rest * chunks) * blockDim.x + threadIdx.x;
+	if (p >= pixels)
+		return;
+	int first = rest % some * SOME, group = rest / some % (int)g.groups;
+	om_i64 image = rest / some / (int)g.groups;
+	int wide = (int)g.out[2], high = (int)g.out[1];
+	int left = p % wide * (int)g.stride[2] - (int)g.padding[2], above = p / wide % high * (int)g.stride[1] - (int)g.padding[1];
+	int before = p / wide / high * (int)g.stride[0] - (int)g.padding[0];
+	const float *of = x + image * g.x[0] + group * g.inputs * g.x[1], *with = w + (group * g.outputs + first) * g.w[0];
+	float sums[SOME];
+	om_i64 line[SOME];
+#pragma unroll
+	for (int o = 0; o < SOME; o++) {
+		sums[o] = 0;
+		line[o] = first + o < g.outputs ? o * g.w[0] : 0;
+	}
+	for (int c = 0; c < (int)g.inputs; c++)
+		for (int kz = 0; kz < (int)g.kernel[0]; kz++) {
+			int z = before + kz * (int)g.dilation[0];
+			if ((unsigned)z >= (unsigned)g.in[0])
+				continue;
+			for (int ky = 0; ky < (int)g.kernel[1]; ky++) {
+				int y = above + ky * (int)g.dilation[1];
+				if ((unsigned)y >= (unsigned)g.in[1])
+					continue;
+				const float *row = of + c * g.x[1] + z * g.x[2] + y * g.x[3];
+				const float *taps = with + c * g.w[1] + kz * g.w[2] + ky * g.w[3];
+#pragma unroll 1
+				for (int kx = 0; kx < (int)g.kernel[2]; kx++) {
+					int at = left + kx * (int)g.dilation[2];
+					if ((unsigned)at >= (unsigned)g.in[2])
+						continue;
+					float value = row[at * g.x[4]];
+#pragma unroll
+					for (int o = 0; o < SOME; o++)
+						sums[o] += value * taps[line[o] + kx * g.w[4]];
+				}
+			}
+		}
+#pragma unroll
+	for (int o = 0; o < SOME; o++) {
+		if (first + o >= g.outputs)
+			break;
+		om_i64 channel = group * g.outputs + first + o, i = (image * g.groups * g.outputs + channel) * pixels + p;
+		finish_four(sums + o, 1, channel, i, bias, bias_step, END);
+		out[i] = sums[o];
+	}
+}
+
+#define FEW(name, some)                                                                                                      \
+	OM_KERNEL(name, float *out, const float *x, const float *w, const float *bias, om_i64 bias_step, geometry g,              \
+			  ENDING(float, float), int chunks) {                                                                            \
+		few<some>(out, x, w, bias, bias_step, g, END, chunks);                                                               \
+	}
+
+FEW(om_conv_few_f32_1, 1)
+FEW(om_conv_few_f32_4, 4)
