@@ -18,6 +18,9 @@ struct norm_steps {
 		int act, A act_a, A act_b
 #define END norm_w, norm_b, mean, var, steps, eps, added, added_view, act, act_a, act_b
 
+// activation_of is om_activated, once for a type in a file.
+template <class A> static __device__ __noinline__ A activation_of(int act, A x, A a, A b) { return om_activated(act, x, a, b); }
+
 template <class T, class A> OM_DEVICE A ended(A x, om_i64 channel, om_i64 i, ENDING(T, A)) {
 	if (mean) {
 		x = (x - om_float(mean[channel * steps.mean])) / (A)sqrt(om_float(var[channel * steps.var]) + eps);
@@ -25,5 +28,5 @@ template <class T, class A> OM_DEVICE A ended(A x, om_i64 channel, om_i64 i, END
 	}
 	if (added)
 		x += om_float(added[om_at(added_view, i)]);
-	return om_activated(act, x, act_a, act_b);
+	return act == OM_NO_ACTIVATION ? x : activation_of(act, x, act_a, act_b);
 }

@@ -126,19 +126,13 @@ OM_DEVICE void convolve(float *out, float *parts, const float *x, const float *w
 			return;
 		om_i64 channel = s.z * g.outputs + o, channels = g.groups * g.outputs, of = c / pixels, at = c - of * pixels;
 		float *to = parts ? parts + s.part * n * channels : out;
-		if (fours) {
-			om_i64 i = (of * channels + channel) * pixels + at;
-			if (!parts)
-				finish_four(v, 4, channel, i, bias, bias_step, END);
-			write_four(to + i, v);
-			return;
-		}
+		int count = fours ? 4 : 1;
 #pragma unroll 1
-		for (int e = 0; e < 4 && c + e < n; e++) {
+		for (int e = 0; e < 4 && c + e < n; e += count) {
 			om_i64 i = (of * channels + channel) * pixels + at;
 			if (!parts)
-				finish_four(v, 1, channel, i, bias, bias_step, END);
-			to[i] = v[0];
+				finish_four(v, count, channel, i, bias, bias_step, END);
+			write_line(to + i, v, count, fours);
 			v[0] = v[1], v[1] = v[2], v[2] = v[3];
 			if (++at == pixels)
 				at = 0, of++;
@@ -215,13 +209,15 @@ OM_DEVICE void few(float *out, const float *x, const float *w, const float *bias
 				}
 			}
 		}
-#pragma unroll
-	for (int o = 0; o < SOME; o++) {
-		if (first + o >= g.outputs)
-			break;
+#pragma unroll 1
+	for (int o = 0; o < SOME && first + o < g.outputs; o++) {
 		om_i64 channel = group * g.outputs + first + o, i = (image * g.groups * g.outputs + channel) * pixels + p;
-		finish_four(sums + o, 1, channel, i, bias, bias_step, END);
-		out[i] = sums[o];
+		float last = sums[0];
+		finish_four(&last, 1, channel, i, bias, bias_step, END);
+		out[i] = last;
+#pragma unroll
+		for (int e = 1; e < SOME; e++)
+			sums[e - 1] = sums[e];
 	}
 }
 

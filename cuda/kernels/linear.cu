@@ -20,6 +20,9 @@ OM_DEVICE void fill(A (*to)[SIDE + 1], const T *from, const om_i64 *at, om_i64 s
 	}
 }
 
+// activation_of is om_activated, once for a type in the file.
+template <class A> static __device__ __noinline__ A activation_of(int act, A x, A a, A b) { return om_activated(act, x, a, b); }
+
 // product computes f(alpha·Σ left·right + bias) + beta·added, f being an activation, for matrices of m × k and k × n.
 template <class T, class A>
 OM_DEVICE void product(T *out, const T *left, const om_layout &rows, om_i64 left_step, const T *right, const om_layout &batches,
@@ -70,7 +73,8 @@ OM_DEVICE void product(T *out, const T *left, const om_layout &rows, om_i64 left
 					A sum = alpha * sums[i][j];
 					if (bias)
 						sum += om_float(bias[c * bias_step]);
-					sum = om_activated(act, sum, act_a, act_b);
+					if (act != OM_NO_ACTIVATION)
+						sum = activation_of(act, sum, act_a, act_b);
 					if (added && beta != 0)
 						sum += beta * om_float(added[om_at(added_view, at)]);
 					om_round(&out[at], sum);
