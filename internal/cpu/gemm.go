@@ -113,6 +113,8 @@ type gemmCut struct {
 	// lanes is how many parts are computed at the same time.
 	lanes                int
 	leftBytes, laneBytes int
+	// rowsBytes is the scratch of a product of few rows over rows of the right factor; 0 where there are many.
+	rowsBytes int64
 	// Of a lane: the packed panels, and the sums of results that are rounded.
 	panels, sums int
 }
@@ -180,10 +182,15 @@ func cutGemm(m, n, k, size int, half bool) gemmCut {
 	}
 	g.laneBytes = roundUp((edgeElements+g.panels+g.sums)*size, 64)
 	g.lanes = max(1, min(parts, mostLanes, lanesMost/g.laneBytes))
+	if m <= simd.FewRows && size == 4 {
+		g.rowsBytes = cutRows(m, n, k).workBytes()
+	}
 	return g
 }
 
-func (g gemmCut) workBytes() int64 { return int64(64 + g.leftBytes + g.lanes*g.laneBytes) }
+func (g gemmCut) workBytes() int64 {
+	return max(int64(64+g.leftBytes+g.lanes*g.laneBytes), g.rowsBytes)
+}
 
 // A gemmCall is a product being computed. It is a task whose parts are lanes.
 type gemmCall[T real] struct {
@@ -294,6 +301,10 @@ func (g *gemmCall[T]) run(p *Pool) {
 	g.source, g.element = rightPacked, simd.Float32
 	if g.b == panelSource[T](&g.right) {
 		g.source, g.element = g.right.source(tiles)
+	}
+	if g.byRows() {
+		g.runRows(p)
+		return
 	}
 	g.fewColumns = g.fewWidth()
 	g.direct = g.a == panelSource[T](&g.left) && g.left.inPlace(g.m, g.n)

@@ -11,6 +11,8 @@ type products struct {
 	// few and across compute few rows.
 	few    [elements][]fewFunc
 	across [elements][]acrossFunc
+	// combine adds multiples of 8 rows and of one.
+	combine [elements][2]combineFunc
 	// pairUp rounds pairs of rows.
 	pairUp func(rows int, src *float32, dst *uint32)
 	// unit says that processors with the set may have a matrix unit.
@@ -18,6 +20,8 @@ type products struct {
 	// WithoutUnit says that it is not used, for tests.
 	WithoutUnit bool
 }
+
+type combineFunc = func(pairs int, a *float32, b *byte, ldb int, sums *float32)
 
 type gemmFunc = func(
 	depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead uintptr, jump int,

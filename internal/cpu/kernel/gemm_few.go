@@ -89,3 +89,27 @@ func (s *Set) Across(
 	}
 	s.across[e][rows-1](depth, &a[0], 4*lda, &b[0], ldb, &c[0], 4*ldc, int(mode), p, ahead)
 }
+
+// Combine adds multiples of rows of the right factor to sums, whose number is a multiple of Columns:
+//
+//	sums[j] += Σ_k a[k]·b[k][j], over k in order
+//
+// The elements of a row lie one behind the other, rows ldb bytes apart, at any address; there is no Combine of Pairs. Sums
+// that were zero become what those of Multiply are.
+func (s *Set) Combine(e Element, a []float32, b []byte, ldb int, sums []float32) {
+	if len(a) == 0 || len(sums) == 0 {
+		return
+	}
+	_ = b[(len(a)-1)*ldb+len(sums)*e.Bytes()-1]
+	_ = sums[len(sums)/s.Columns*s.Columns-1]
+	pairs := len(sums) / s.Columns
+	for len(a) >= 8 {
+		s.combine[e][0](pairs, &a[0], &b[0], ldb, &sums[0])
+		if a = a[8:]; len(a) > 0 {
+			b = b[8*ldb:]
+		}
+	}
+	for k := range a {
+		s.combine[e][1](pairs, &a[k], &b[k*ldb], ldb, &sums[0])
+	}
+}

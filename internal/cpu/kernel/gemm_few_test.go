@@ -119,3 +119,35 @@ func TestAcross(t *testing.T) {
 		}
 	}
 }
+
+// TestCombine compares rows that are added to sums of zero with tiles.
+func TestCombine(t *testing.T) {
+	rng := rand.New(rand.NewPCG(35, 36))
+	for _, s := range All() {
+		for _, e := range []Element{Float32, BFloat16, Float16, Int8} {
+			for _, depth := range []int{1, 7, 8, 21, 64} {
+				for panels := 1; panels <= 3; panels++ {
+					width := panels * s.Columns
+					ldb := width + rng.IntN(9)
+					a := guardedFloats(t, rng, depth)
+					data, floats := guardedElements(t, rng, e, (depth-1)*ldb+width)
+					sums := guardedFloats(t, rng, width)
+					clear(sums)
+					s.Combine(e, a, data, ldb*e.Bytes(), sums)
+					want := make([]float32, s.Columns)
+					for n := range panels {
+						b := &Panel{Data: memory(floats[n*s.Columns:]), Stride: 4 * ldb}
+						s.Multiply(1, depth, a, depth, b, want, s.Columns, Store, nil)
+						for j, x := range want {
+							if got := sums[n*s.Columns+j]; got != x {
+								t.Fatalf("%s, element %d, depth %d: sum %d is %v, want %v", s.Name, e, depth, n*s.Columns+j, got, x)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func memory(x []float32) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*len(x)) }

@@ -48,6 +48,10 @@ var avx512 = &Set{
 			{across512pairsx1, across512pairsx2, across512pairsx3, across512pairsx4},
 			{across512i8x1, across512i8x2, across512i8x3, across512i8x4},
 		},
+		combine: [elements][2]combineFunc{
+			{combine512x8, combine512x1}, {combine512bf16x8, combine512bf16x1}, {combine512f16x8, combine512f16x1}, {},
+			{combine512i8x8, combine512i8x1},
+		},
 		pairUp: pairUp512, unit: true,
 	},
 	vectors: vectors512,
@@ -78,6 +82,10 @@ var avx2 = &Set{
 			{across256x1, across256x2, across256x3, across256x4}, nil, nil,
 			{across256pairsx1, across256pairsx2, across256pairsx3, across256pairsx4},
 			{across256i8x1, across256i8x2, across256i8x3, across256i8x4},
+		},
+		combine: [elements][2]combineFunc{
+			{combine256x8, combine256x1}, {combine256bf16x8, combine256bf16x1}, {combine256f16x8, combine256f16x1}, {},
+			{combine256i8x8, combine256i8x1},
 		},
 		pairUp: pairUp256,
 	},
