@@ -183,7 +183,7 @@ func cutGemm(m, n, k, size int, half bool) gemmCut {
 	g.laneBytes = roundUp((edgeElements+g.panels+g.sums)*size, 64)
 	g.lanes = max(1, min(parts, mostLanes, lanesMost/g.laneBytes))
 	if m <= simd.FewRows && size == 4 {
-		g.rowsBytes = cutRows(m, n, k).workBytes()
+		g.rowsBytes = cutRows(m, n, k, half).workBytes()
 	}
 	return g
 }

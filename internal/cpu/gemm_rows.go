@@ -12,49 +12,45 @@ import (
 type rowsCut struct {
 	// blocks of the depth are computed before their sums are added up, chunk columns of one at a time.
 	blocks, chunk int
-	// width is the sums of a row.
+	// width is the sums of a row of a block: those of its columns, and of a panel.
 	width, m, k int
+	half        bool
 }
 
-// rowsLanes bounds the threads that copy the ends of rows at the same time.
-const rowsLanes = 16
-
-func cutRows(m, n, k int) rowsCut {
-	const sumsMost, leastChunk, mostChunk, manyTasks = 1 << 17, 256, 4096, 12
-	c := rowsCut{m: m, k: k, width: roundUp(n, stripColumns)}
+// cutRows cuts a product, whose result is rounded if half.
+func cutRows(m, n, k int, half bool) rowsCut {
+	const sumsMost, leastChunk, mostChunk, manyTasks = 1 << 15, 256, 4096, 12
+	c := rowsCut{m: m, k: k, half: half, width: roundUp(n, stripColumns) + stripColumns}
 	all := max(1, (k+blockK-1)/blockK)
 	c.blocks = min(all, max(1, sumsMost/(m*c.width)))
 	pieces := (manyTasks + c.blocks - 1) / c.blocks
-	c.chunk = roundUp((c.width+pieces-1)/pieces, stripColumns)
+	c.chunk = roundUp((n+pieces-1)/pieces, stripColumns)
 	c.chunk = min(max(c.chunk, leastChunk), mostChunk)
 	return c
 }
 
-// rowsEnd is the floats of a thread for the last columns of a block.
-const rowsEnd = blockK * stripColumns
-
-// workBytes returns the scratch.
-func (c rowsCut) workBytes() int64 {
-	return int64(64 + 4*(c.blocks*c.m*c.width+c.m*c.width+c.m*c.k+rowsLanes*rowsEnd))
+// floats returns the scratch: the sums of blocks, the left factor, and the sums of rows where they are rounded.
+func (c rowsCut) floats() (sums, left, rows int) {
+	if c.half {
+		rows = c.m * c.width
+	}
+	return c.blocks * c.m * c.width, c.m * c.k, rows
 }
 
-// rowsWork is the scratch: the sums of blocks, those of rows where the result is rounded, the left factor, and the last
-// columns of a block for each thread.
-type rowsWork struct{ sums, rows, left, ends []float32 }
+func (c rowsCut) workBytes() int64 {
+	sums, left, rows := c.floats()
+	return int64(64 + 4*(sums+left+rows))
+}
 
-func (c rowsCut) split(work []byte) rowsWork {
-	floats := elements[float32](view{data: work})
-	take := func(n int) []float32 {
-		part := floats[:n]
-		floats = floats[n:]
-		return part
-	}
-	return rowsWork{take(c.blocks * c.m * c.width), take(c.m * c.width), take(c.m * c.k), take(rowsLanes * rowsEnd)}
+func (c rowsCut) split(work []byte) (sums, left, rows []float32) {
+	nSums, nLeft, nRows := c.floats()
+	all := elements[float32](view{data: work})
+	return all[:nSums], all[nSums:][:nLeft], all[nSums+nLeft:][:nRows]
 }
 
 // byRows reports whether a product is computed so.
 func (g *gemmCall[T]) byRows() bool {
-	return g.set != nil && g.m <= simd.FewRows && g.source == rightRows && g.n >= stripColumns &&
+	return g.set != nil && g.set.HasCombine(g.element) && g.m <= simd.FewRows && g.source == rightRows && g.n >= stripColumns &&
 		g.a == panelSource[T](&g.left)
 }
 
@@ -63,14 +59,14 @@ type rowsCall[T real] gemmCall[T]
 
 // runRows computes the product.
 func (g *gemmCall[T]) runRows(p *Pool) {
-	c := cutRows(g.m, g.n, g.k)
-	w := c.split(g.work)
-	g.left.packRows(any(w.left).([]T), g.k, 0, g.m, 0, g.k)
+	c := cutRows(g.m, g.n, g.k, !g.o.half.absent())
+	sums, left, rows := c.split(g.work)
+	g.left.packRows(any(left).([]T), g.k, 0, g.m, 0, g.k)
 	to, ldc := g.c, g.ldc
 	if !g.o.half.absent() {
-		to, ldc = any(w.rows).([]T), c.width
+		to, ldc = any(rows).([]T), c.width
 	}
-	pieces := (c.width + c.chunk - 1) / c.chunk
+	pieces := (g.n + c.chunk - 1) / c.chunk
 	for g.k0 = 0; g.k0 < g.k; g.k0 += c.blocks * blockK {
 		g.k1 = min(g.k0+c.blocks*blockK, g.k)
 		blocks := (g.k1 - g.k0 + blockK - 1) / blockK
@@ -79,15 +75,15 @@ func (g *gemmCall[T]) runRows(p *Pool) {
 		if p == nil {
 			(*rowsCall[T])(g).Run(0, 1)
 		} else {
-			p.Do(min(g.parts, rowsLanes), 1, (*rowsCall[T])(g))
+			p.Do(min(g.parts, mostLanes), 1, (*rowsCall[T])(g))
 		}
 		for i := range g.m {
 			for b := range blocks {
-				g.addBlock(i, g.k0+b*blockK, singles(to[i*ldc:][:g.n]), w.sums[(b*c.m+i)*c.width:][:g.n])
+				g.addBlock(i, g.k0+b*blockK, singles(to[i*ldc:][:g.n]), sums[(b*c.m+i)*c.width:][:g.n])
 			}
 		}
 	}
-	g.finish(0, 0, g.m, 0, g.n, to, ldc, any(w.sums[:c.width]).([]T))
+	g.finish(0, 0, g.m, 0, g.n, to, ldc, any(sums[:c.width]).([]T))
 	if !g.o.half.absent() {
 		for i := range g.m {
 			storeHalf(g.set, g.o.half, g.o.halfAt+i*g.n, to[i*ldc:][:g.n])
@@ -110,48 +106,44 @@ func (g *gemmCall[T]) addBlock(i, k0 int, to, sums []float32) {
 }
 
 // Run computes parts until none is left.
-func (r *rowsCall[T]) Run(lane, _ int) {
+func (r *rowsCall[T]) Run(_, _ int) {
 	g := (*gemmCall[T])(r)
-	c := cutRows(g.m, g.n, g.k)
-	pieces := (c.width + c.chunk - 1) / c.chunk
-	w := c.split(g.work)
-	ends := memoryOf(w.ends[lane*rowsEnd:][:rowsEnd])
+	c := cutRows(g.m, g.n, g.k, !g.o.half.absent())
+	pieces := (g.n + c.chunk - 1) / c.chunk
+	sums, left, _ := c.split(g.work)
 	for n := int(g.next[0].Add(1)) - 1; n < g.parts; n = int(g.next[0].Add(1)) - 1 {
 		block, j0 := n/pieces, n%pieces*c.chunk
-		g.rowsPart(c, block, j0, min(j0+c.chunk, g.n), w.sums[block*c.m*c.width:], w.left, ends)
+		g.rowsPart(c, block, j0, min(j0+c.chunk, g.n), sums[block*c.m*c.width:], left)
 	}
 }
 
 // rowsPart computes the sums of columns [j0, j1) of a block.
-func (g *gemmCall[T]) rowsPart(c rowsCut, block, j0, j1 int, sums, left []float32, ends []byte) {
+func (g *gemmCall[T]) rowsPart(c rowsCut, block, j0, j1 int, sums, left []float32) {
 	const each = 8 // rows at a time, which stay in the cache for all rows of the left factor
 	m, e := &g.right, g.element
 	size := e.Bytes()
 	k0 := g.k0 + block*blockK
 	k1 := min(k0+blockK, g.k1)
 	whole := (j1 - j0) / g.set.Columns * g.set.Columns
-	rest := j1 - j0 - whole
-	for i := range g.m {
-		clear(sums[i*c.width+j0:][:min(roundUp(j1-j0, g.set.Columns), c.width-j0)])
-	}
-	for k := k0; k < k1; k += each {
-		at := m.offset + j0 + k*m.step
+	compute := func(j, width, to int) {
 		for i := range g.m {
-			x := left[i*g.k+k:][:min(each, k1-k)]
-			g.set.Combine(e, x, m.data[at*size:], m.step*size, sums[i*c.width+j0:][:whole])
+			clear(sums[i*c.width+to:][:width])
+		}
+		for k := k0; k < k1; k += each {
+			at := (m.offset + j + k*m.step) * size
+			for i := range g.m {
+				x := left[i*g.k+k:][:min(each, k1-k)]
+				g.set.Combine(e, x, m.data[at:], m.step*size, sums[i*c.width+to:][:width])
+			}
 		}
 	}
-	if rest == 0 {
-		return
-	}
-	pitch := g.set.Columns * size
-	for k := k0; k < k1; k++ {
-		from := (m.offset + j0 + whole + k*m.step) * size
-		line := ends[(k-k0)*pitch:][:pitch]
-		clear(line[copy(line, m.data[from:from+rest*size]):])
-	}
-	for i := range g.m {
-		x := left[i*g.k+k0:][:k1-k0]
-		g.set.Combine(e, x, ends, pitch, sums[i*c.width+j0+whole:][:g.set.Columns])
+	compute(j0, whole, j0)
+	if rest := j1 - j0 - whole; rest > 0 { // the last columns, with some before them once more
+		room := c.width - stripColumns
+		compute(j1-g.set.Columns, g.set.Columns, room)
+		for i := range g.m {
+			row := sums[i*c.width:][:c.width]
+			copy(row[j1-rest:j1], row[room+g.set.Columns-rest:])
+		}
 	}
 }

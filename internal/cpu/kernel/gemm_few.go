@@ -90,6 +90,9 @@ func (s *Set) Across(
 	s.across[e][rows-1](depth, &a[0], 4*lda, &b[0], ldb, &c[0], 4*ldc, int(mode), p, ahead)
 }
 
+// HasCombine reports whether there is a Combine of an element.
+func (s *Set) HasCombine(e Element) bool { return s.combine[e][0] != nil }
+
 // Combine adds multiples of rows of the right factor to sums, whose number is a multiple of Columns:
 //
 //	sums[j] += Σ_k a[k]·b[k][j], over k in order
