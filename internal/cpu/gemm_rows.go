@@ -22,7 +22,9 @@ func cutRows(m, n, k int, half bool) rowsCut {
 	const sumsMost, leastChunk, mostChunk, manyTasks = 1 << 15, 256, 4096, 12
 	c := rowsCut{m: m, k: k, half: half, width: roundUp(n, stripColumns) + stripColumns}
 	all := max(1, (k+blockK-1)/blockK)
-	c.blocks = min(all, max(1, sumsMost/(m*c.width)))
+	most := min(all, max(1, sumsMost/(m*c.width)))
+	rounds := (all + most - 1) / most
+	c.blocks = (all + rounds - 1) / rounds
 	pieces := (manyTasks + c.blocks - 1) / c.blocks
 	c.chunk = roundUp((n+pieces-1)/pieces, stripColumns)
 	c.chunk = min(max(c.chunk, leastChunk), mostChunk)
