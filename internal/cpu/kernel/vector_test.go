@@ -217,10 +217,10 @@ func TestRows(t *testing.T) {
 				squares += (w - 0.25) * (w - 0.25)
 				largest, smallest = max(largest, w), min(smallest, w)
 			}
-			if got := s.Sum(x); math.Abs(got-sum) > 1e-12 {
+			if got := s.Sum(x); !(math.Abs(got-sum) <= 1e-12) {
 				t.Fatalf("%s: the sum of %d is %v, want %v", s.Name, n, got, sum)
 			}
-			if got := s.Squares(x, 0.25); math.Abs(got-squares) > 1e-12 {
+			if got := s.Squares(x, 0.25); !(math.Abs(got-squares) <= 1e-12) {
 				t.Fatalf("%s: the squares of %d are %v, want %v", s.Name, n, got, squares)
 			}
 			if got := s.Max(x); float64(got) != largest {
@@ -244,11 +244,11 @@ func TestRows(t *testing.T) {
 			for i, v := range x {
 				e := math.Exp(f32(float64(v)*1.5 - 0.5))
 				want += e
-				if math.Abs(float64(to[i])-e) > 1.5e-7*e {
+				if !(math.Abs(float64(to[i])-e) <= 1.5e-7*e) {
 					t.Fatalf("%s: exponential %d of %d is %v, want %v", s.Name, i, n, to[i], e)
 				}
 			}
-			if math.Abs(got-want) > 1e-6*want {
+			if !(math.Abs(got-want) <= 1e-6*want) {
 				t.Fatalf("%s: the sum of %d exponentials is %v, want %v", s.Name, n, got, want)
 			}
 			if n > 0 {
