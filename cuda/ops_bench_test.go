@@ -70,7 +70,7 @@ func opCases() []opCase {
 	attention("attention 32x2048x128 bf16", tensor.BFloat16, 1, 32, 2048, 2048, 128, true)
 	attention("attention 32x1 of 2048x128", tensor.Float32, 1, 32, 1, 2048, 128, false)
 	rows := tensor.Shape{8192, 4096}
-	for _, c := range []opCase{
+	return append(all, []opCase{
 		{"relu 4 KiB", tensor.Float32, "relu", nil, []tensor.Shape{{1024}}, 0}, // what giving it out takes
 		{"relu 128 MiB", tensor.Float32, "relu", nil, []tensor.Shape{rows}, 0},
 		{"add 128 MiB", tensor.Float32, "add", nil, []tensor.Shape{rows, rows}, 0},
@@ -79,10 +79,7 @@ func opCases() []opCase {
 		{"layer_norm 8192x4096", tensor.Float32, "layer_norm", layers.Attrs{"dims": 1, "eps": 1e-5},
 			[]tensor.Shape{rows, {4096}, {4096}}, 0},
 		{"sum 8192x4096", tensor.Float32, "sum", layers.Attrs{"dims": []int{1}, "keepdim": false}, []tensor.Shape{rows}, 0},
-	} {
-		all = append(all, c)
-	}
-	return all
+	}...)
 }
 
 // BenchmarkOps times ops on a GPU, several given out at once, and says what they did of arithmetic and of memory.
