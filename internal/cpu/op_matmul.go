@@ -47,6 +47,9 @@ func (s matmulSizes) laneBytes(d tensor.DType, round bool) int64 {
 func matmulWork(threads int, in, out []layers.Spec, a layers.Attrs) int64 {
 	s := sizesOfMatmul(in[0].Shape, in[1].Shape)
 	d := out[0].DType
+	if s.batch == 0 { // matrices that are not there may be of any size
+		return 0
+	}
 	if lanes := s.lanes(); lanes > 1 && isReal(d) {
 		return int64(min(lanes, threads)) * s.laneBytes(d, rounds(a))
 	}
