@@ -23,6 +23,9 @@ func TestAttention(t *testing.T) {
 
 // TestAttentionPTX does so from the PTX, on GPUs with tensor cores for bfloat16 and on others.
 func TestAttentionPTX(t *testing.T) {
+	if testing.Short() {
+		t.Skip("an interpreter under the race detector takes minutes")
+	}
 	for _, capability := range []string{"70", "80"} {
 		t.Run(capability, func(t *testing.T) {
 			dev, lib := open(t, "order=lazy:3 memory=64M cc="+capability)
