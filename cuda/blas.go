@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/optimem/optimem/cuda/internal/cublaslt"
@@ -57,7 +58,13 @@ func (d *Device) openBLAS(path string) error {
 
 // Lower decides how every op of a graph is computed on the device.
 func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) {
-	l, err := Lower(g)
+	for _, op := range g.Ops {
+		if p := op.Attrs.String("precision"); p != "" && !slices.Contains(d.info.Precisions(), p) {
+			return nil, fmt.Errorf("%s: %s: %w: precision %s on a GPU of compute capability %d.%d", op.Path, op.Kind,
+				layers.ErrUnsupported, p, d.info.Capability/10, d.info.Capability%10)
+		}
+	}
+	l, err := LowerFor(g, d.info.Capability)
 	if err != nil || d.blas == nil {
 		return l, err
 	}

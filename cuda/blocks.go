@@ -23,6 +23,16 @@ var floatBlocks = []blocking{
 	{"_16", 16, 128, 128, 0.5},
 }
 
+// tensorBlocks are those of kernels/product.h.
+var tensorBlocks = []blocking{
+	{"_128", 128, 128, 256, 1},
+	{"_64", 64, 64, 128, 0.6},
+	{"_32", 32, 128, 128, 0.5},
+}
+
+// weightBlocks are those of kernels/tensor_weights.cu.
+var weightBlocks = []blocking{tensorBlocks[0], tensorBlocks[2]}
+
 const (
 	// processors is how many multiprocessors are to have work: those of an A100, about.
 	processors = 108
@@ -60,6 +70,13 @@ func divide(list []blocking, count, m, n, k int64) division {
 		}
 	}
 	return best
+}
+
+// divideColumns divides n of the columns that a product has which is whole as divide does that: sums have the same order.
+func divideColumns(list []blocking, count, m, n, k int64, a layers.Attrs) division {
+	d := divide(list, count, m, int64(layers.WholeColumns(a, int(n))), k)
+	d.blocks = count * ceilDiv(m, d.rows) * ceilDiv(n, d.columns) * d.parts
+	return d
 }
 
 // partsBytes is the scratch memory for the sums of parts of as many results, float32.

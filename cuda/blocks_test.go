@@ -6,21 +6,26 @@ import "testing"
 // cover the terms once.
 func TestDivide(t *testing.T) {
 	for _, c := range []struct {
+		list           []blocking
 		count, m, n, k int64
 		suffix         string
 		parts          bool
 	}{
-		{1, 4096, 4096, 4096, "_128", false},
-		{1, 2048, 2304, 768, "_128", false},
-		{1, 128, 768, 768, "_64", true},
-		{1, 1, 50257, 768, "_16", false},
-		{1, 1, 768, 3072, "_16", true},
-		{1, 16, 1000, 2048, "_16", true},
-		{96, 128, 128, 64, "_128", false},
-		{1, 5, 9, 7, "_16", false},
-		{1, 3, 3, 0, "_16", false},
+		{floatBlocks, 1, 4096, 4096, 4096, "_128", false},
+		{floatBlocks, 1, 2048, 2304, 768, "_128", false},
+		{floatBlocks, 1, 128, 768, 768, "_64", true},
+		{floatBlocks, 1, 1, 50257, 768, "_16", false},
+		{floatBlocks, 1, 1, 768, 3072, "_16", true},
+		{floatBlocks, 1, 16, 1000, 2048, "_16", true},
+		{floatBlocks, 96, 128, 128, 64, "_128", false},
+		{floatBlocks, 1, 5, 9, 7, "_16", false},
+		{floatBlocks, 1, 3, 3, 0, "_16", false},
+		{tensorBlocks, 1, 4096, 4096, 4096, "_128", false},
+		{tensorBlocks, 1, 128, 768, 768, "_64", true},
+		{tensorBlocks, 1, 16, 4096, 4096, "_32", true},
+		{tensorBlocks, 96, 128, 128, 64, "_128", false},
 	} {
-		d := divide(floatBlocks, c.count, c.m, c.n, c.k)
+		d := divide(c.list, c.count, c.m, c.n, c.k)
 		if d.suffix != c.suffix || (d.parts > 1) != c.parts {
 			t.Errorf("%d × %d × %d × %d: blocks %s, %d parts of %d", c.count, c.m, c.n, c.k, d.suffix, d.parts, d.part)
 		}

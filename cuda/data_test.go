@@ -54,13 +54,19 @@ func loweredOp(t *testing.T, op layers.Op, in []*tensor.Tensor) *layers.Lowered 
 	t.Helper()
 	g := &layers.Graph{Modules: make(map[string]layers.Operand)}
 	for _, x := range in {
+		if x == nil {
+			op.In = append(op.In, layers.Absent)
+			continue
+		}
 		op.In = append(op.In, g.Whole(g.AddConst(x)))
 	}
 	out, err := g.Emit(layers.Standard(), op)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
+	for i, id := range out {
+		g.Outputs = append(g.Outputs, layers.Output{Name: []string{"y", "z"}[i], Operand: g.Whole(id)})
+	}
 	l, err := cuda.Lower(g)
 	if err != nil {
 		t.Fatal(err)

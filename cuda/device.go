@@ -63,7 +63,8 @@ type Device struct {
 	info       Info
 	ctx        driver.Context
 	blas       *cublaslt.Handle
-	blasFrom   int64 // the multiplications from which a product is cuBLASLt's
+	blasFrom   int64      // the multiplications from which a product is cuBLASLt's
+	loading    sync.Mutex // held while a module is compiled, so that no two streams do so for one family
 	mu         sync.Mutex
 	functions  map[string]driver.Function
 	modules    map[string]driver.Module
@@ -71,6 +72,9 @@ type Device struct {
 	pinned     int64
 	lost       error
 	closed     bool
+	// enough is how many threads have work before one takes more of it, far the first number that quotients are not computed of
+	// by multiplying. They are enoughThreads and leastFar, but in tests.
+	enough, far int64
 }
 
 var _ device.Device = (*Device)(nil)
@@ -91,7 +95,7 @@ func New(opts Options) (*Device, error) {
 	}
 	d := &Device{
 		lib: lib, id: id, info: info, name: fmt.Sprintf("cuda:%d", opts.Ordinal),
-		functions: make(map[string]driver.Function), modules: make(map[string]driver.Module),
+		functions: make(map[string]driver.Function), modules: make(map[string]driver.Module), enough: enoughThreads, far: leastFar,
 	}
 	if d.ctx, err = lib.RetainPrimary(id); err != nil {
 		return nil, unavailable(err)
@@ -240,6 +244,8 @@ func (d *Device) function(name string) (driver.Function, error) {
 	if err != nil {
 		return 0, err
 	}
+	d.loading.Lock()
+	defer d.loading.Unlock()
 	d.mu.Lock()
 	m, loaded := d.modules[family]
 	d.mu.Unlock()
@@ -252,9 +258,6 @@ func (d *Device) function(name string) (driver.Function, error) {
 			return 0, fmt.Errorf("kernels of %s: %w", family, d.failed(err))
 		}
 		d.mu.Lock()
-		if other, twice := d.modules[family]; twice {
-			m = other
-		}
 		d.modules[family] = m
 		d.mu.Unlock()
 	}

@@ -1,6 +1,10 @@
 package cuda
 
-import "github.com/optimem/optimem/cuda/kernels"
+import (
+	"github.com/optimem/optimem/cuda/kernels"
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/layers"
+)
 
 // LoadKernels loads every kernel, for which the driver compiles each family of them.
 func (d *Device) LoadKernels() error {
@@ -15,3 +19,62 @@ func (d *Device) LoadKernels() error {
 	}
 	return nil
 }
+
+// EnoughThreads sets how many threads have work before one takes more of it, and returns how many it were.
+func (d *Device) EnoughThreads(n int64) int64 {
+	before := d.enough
+	d.enough = n
+	return before
+}
+
+// FarFrom sets from which number on quotients are divisions, and returns from which on they were.
+func (d *Device) FarFrom(n int64) int64 {
+	before := d.far
+	d.far = n
+	return before
+}
+
+// OnlyConvBlocks leaves one of the sizes of blocks that convolutions on tensor cores have, until it is undone.
+func OnlyConvBlocks(i int) (undo func()) {
+	all := convBlocks
+	convBlocks = all[i : i+1]
+	return func() { convBlocks = all }
+}
+
+// OnlyTensorBlocks leaves one of the sizes of blocks that products on tensor cores have, until it is undone.
+func OnlyTensorBlocks(i int) (undo func()) {
+	all := tensorBlocks
+	tensorBlocks = all[i : i+1]
+	return func() { tensorBlocks = all }
+}
+
+// OnlyFloatBlocks leaves one of the sizes of blocks that exact products of float32 have, until it is undone.
+func OnlyFloatBlocks(i int) (undo func()) {
+	all := floatBlocks
+	floatBlocks = all[i : i+1]
+	return func() { floatBlocks = all }
+}
+
+// OnlyWeightBlocks leaves one of the sizes of blocks of those whose weight is narrow, until it is undone.
+func OnlyWeightBlocks(i int) (undo func()) {
+	all := weightBlocks
+	weightBlocks = all[i : i+1]
+	return func() { weightBlocks = all }
+}
+
+// AnyChannels has tensor cores compute convolutions of groups with however few outputs, until it is undone.
+func AnyChannels() (undo func()) {
+	before := leastTensorChannels
+	leastTensorChannels = 1
+	return func() { leastTensorChannels = before }
+}
+
+// Blocks launches a kernel by so many blocks.
+func Blocks(to device.Stream, x, y, z int64) error {
+	s := to.(*stream)
+	l := launch{s: s}
+	return s.start(l.call("om_gather_1"), dims{x, y, z}, dims{1, 1, 1}, 0)
+}
+
+// ArrangeAll is Arrange that takes every region.
+func ArrangeAll(g *layers.Graph) *layers.Graph { return arrange(g, true) }

@@ -131,6 +131,29 @@ func compareFused(t *testing.T, dev device.Device) {
 		x, y := w.constant(false, 3, 50), w.constant(false, 3, 50)
 		return w.op("neg", nil, w.op("where", nil, w.op("lt", nil, x, y), w.op("exp", nil, x), y))
 	}
+	for name, c := range map[string]struct {
+		half int
+		view func(w *written) layers.Operand // [2 3 5 2·half]
+	}{
+		"lines":      {8, func(w *written) layers.Operand { return w.constant(false, 2, 3, 5, 16) }},
+		"heads":      {8, func(w *written) layers.Operand { return seenAs(w.constant(false, 2, 5, 3, 16), 0, 240, 16, 48, 1) }},
+		"odd halves": {3, func(w *written) layers.Operand { return seenAs(w.constant(false, 2, 5, 3, 6), 0, 90, 6, 18, 1) }},
+		"not aligned": {4, func(w *written) layers.Operand {
+			return seenAs(w.constant(false, 2, 5, 3, 8), 1, 120, 8, 24, 1)
+		}},
+		"apart": {4, func(w *written) layers.Operand { return seenAs(w.constant(false, 2, 3, 8, 5), 0, 120, 40, 1, 5) }},
+	} {
+		cases["chain, rotary of "+name] = func(w *written) layers.Operand { return rotated(w, c.view(w), c.half) }
+		for _, d := range []tensor.DType{tensor.Float16, tensor.BFloat16} {
+			cases["chain, rotary of "+name+" of "+d.String()] = func(w *written) layers.Operand {
+				x := c.view(w)
+				v := &w.Values[x.Value]
+				to := numbers(d, v.Shape...)
+				v.DType, v.Const = d, to.Data
+				return rotated(w, x, c.half)
+			}
+		}
+	}
 	for name, write := range cases {
 		t.Run(name, func(t *testing.T) {
 			w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
@@ -148,4 +171,37 @@ func compareFused(t *testing.T, dev device.Device) {
 			}
 		})
 	}
+}
+
+// seenAs is a view of [2 3 5 …] of all of an operand from an element on; what would lie behind it is left out.
+func seenAs(o layers.Operand, offset int, strides ...int) layers.Operand {
+	d := len(o.Layout.Shape) - 1
+	n := o.Layout.Shape[d]
+	if strides[3] != 1 {
+		n = o.Layout.Shape[d-1]
+	}
+	shape := tensor.Shape{2, 3, 5, n}
+	if offset > 0 {
+		shape[0] = 1
+	}
+	o.Layout = tensor.Layout{Shape: shape, Strides: strides, Offset: offset}
+	return o
+}
+
+// rotated is a rotary embedding of [… 3 5 2·half] as models write it; the angles are those of five positions.
+func rotated(w *written, x layers.Operand, half int) layers.Operand {
+	shape := x.Layout.Shape
+	part := func(from int) layers.Operand {
+		l := x.Layout
+		l.Shape = append(append(tensor.Shape{}, shape[:3]...), half)
+		l.Offset += from * l.Strides[3]
+		return layers.Operand{Value: x.Value, Layout: l}
+	}
+	angles := func() layers.Operand {
+		o := w.Whole(w.AddConst(numbers(w.Values[x.Value].DType, 1, 5, 2*half)))
+		o.Layout = tensor.Layout{Shape: shape, Strides: []int{0, 0, 2 * half, 1}}
+		return o
+	}
+	turned := w.op("cat", layers.Attrs{"dim": 3}, w.op("neg", nil, part(half)), part(0))
+	return w.op("add", nil, w.op("mul", nil, x, angles()), w.op("mul", nil, turned, angles()))
 }

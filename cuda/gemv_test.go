@@ -44,9 +44,16 @@ func compareGemv(t *testing.T, dev device.Device) {
 		"int8":                 {f32, i8, f32, f32, 1, 21, 520, false, false, ""},
 		"int8, not aligned":    {f32, i8, f16, none, 9, 5, 41, false, false, "tanh"},
 		"int8 of brain halves": {bf16, i8, bf16, bf16, 11, 8, 64, false, false, ""},
+		"few lines":            {f32, f32, none, f32, 1, 6, 90120, true, false, "silu"},
+		"few lines, rows":      {f16, f16, none, none, 3, 9, 120000, false, false, ""},
+		"few lines, uneven":    {f16, i8, f16, none, 4, 12, 180000, false, true, ""},
+		"few lines, across":    {bf16, i8, bf16, bf16, 2, 141, 15001, false, false, ""},
 		"int8, many rows":      {f32, i8, f32, f16, 50, 66, 40, false, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && c.k > 100000 {
+				t.Skip("a large weight")
+			}
 			g := &layers.Graph{Modules: make(map[string]layers.Operand)}
 			add := func(d tensor.DType, shape ...int) layers.Operand {
 				if d == none {

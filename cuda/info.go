@@ -14,6 +14,14 @@ type Info struct {
 	Simulated bool
 }
 
+// Precisions are what factors of products of float32 may be rounded to on the GPU: see [layers.Narrow].
+func (i Info) Precisions() []string {
+	if i.Capability < tensorCapability {
+		return []string{"bf16"}
+	}
+	return []string{"bf16", "tf32"}
+}
+
 // List describes the GPUs that the process may use. The error is an *UnavailableError.
 func List(library string) ([]Info, error) {
 	lib, err := open(library)

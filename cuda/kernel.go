@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -14,11 +15,17 @@ type kernel struct {
 	// narrows says that factors are rounded where that is allowed, which reports tell.
 	narrows bool
 	// exact says that the factors of given operands are not, for another kernel computes them; nil is never.
-	exact func(in []layers.Spec) bool
+	exact func(in, out []layers.Spec, a layers.Attrs) bool
+	// label returns the name that reports give where that depends on the operands; nil is name.
+	label func(in, out []layers.Spec, a layers.Attrs) string
 	// work returns the scratch memory needed for given operands, wherever they lie; nil is none.
 	work func(in, out []layers.Spec, a layers.Attrs) int64
 	// supports returns why given operands cannot be computed; nil takes all that the shape rule takes.
 	supports func(in, out []layers.Spec, a layers.Attrs) error
+	// packs returns the operands that the kernel also takes in forms of its own; nil is none.
+	packs func(in, out []layers.Spec, op *layers.Op) []layers.Pack
+	// pack writes such a form of an operand, or of some of it, all of whose bytes are given.
+	pack func(l *launch, p layers.Pack, raw operand, to span) error
 	// launch gives the op to the stream.
 	launch func(l *launch) error
 }
@@ -86,7 +93,8 @@ func Supports(op layers.Op, in, out []layers.Spec) error {
 	return err
 }
 
-// Lower decides how every op of a graph is computed. It needs no GPU.
+// Lower decides how every op of a graph is computed, by GPUs from compute capability 8.0 on; the scratch memory is enough for
+// any. It needs no GPU.
 func Lower(g *layers.Graph) (*layers.Lowered, error) {
 	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
 	for i, op := range g.Ops {
@@ -100,11 +108,34 @@ func Lower(g *layers.Graph) (*layers.Lowered, error) {
 			return nil, fmt.Errorf("%s: %s: %w: %w%s", op.Path, op.Kind, layers.ErrUnsupported, err, source)
 		}
 		l.Steps[i].Kernel = k.name
-		if k.narrows && narrow(op.Attrs) && (k.exact == nil || !k.exact(in)) {
-			l.Steps[i].Kernel += "_bf16"
+		if k.label != nil {
+			l.Steps[i].Kernel = k.label(in, out, op.Attrs)
+		}
+		if k.narrows && rounds(op.Attrs) && (k.exact == nil || !k.exact(in, out, op.Attrs)) {
+			l.Steps[i].Kernel += "_" + op.Attrs.String("precision")
 		}
 		if k.work != nil {
 			l.Steps[i].WorkBytes = k.work(in, out, op.Attrs)
+		}
+		if k.packs != nil {
+			l.Steps[i].Packs = k.packs(in, out, &op)
+		}
+	}
+	return l, nil
+}
+
+// LowerFor is [Lower] for GPUs of a compute capability.
+func LowerFor(g *layers.Graph, capability int) (*layers.Lowered, error) {
+	l, err := Lower(g)
+	if err != nil {
+		return nil, err
+	}
+	for i := range g.Ops {
+		op, step := &g.Ops[i], &l.Steps[i]
+		if capability < tensorCapability {
+			step.Packs = slices.DeleteFunc(step.Packs, func(p layers.Pack) bool { return p.Form == packedLast })
+		} else if in, _ := g.Specs(op, nil, nil); op.Kind == "linear" && widensInBlocks(in, op.Attrs) {
+			step.WorkBytes = wideningWork(in, op.Attrs) // no weight is widened in memory
 		}
 	}
 	return l, nil

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/layers"
@@ -15,6 +16,9 @@ type operand struct {
 	span
 	dtype  tensor.DType
 	layout tensor.Layout
+	// packed says that the memory holds the operand in the form that the step's pack says, from its begin on; the layout is that
+	// of what it was made of.
+	packed bool
 }
 
 // A span is a run of the device's memory.
@@ -134,22 +138,63 @@ func (c *call) layout(l tensor.Layout) *call { return c.layoutAs(l.Joined()) }
 func (c *call) layoutAs(l tensor.Layout) *call {
 	if len(l.Shape) > maxDims {
 		c.err = fmt.Errorf("%w: a view of %d dimensions", layers.ErrUnsupported, len(l.Shape))
+		return c
+	}
+	elements, far := int64(1), c.s.d.far
+	for _, n := range l.Shape {
+		elements = min(elements*min(int64(n), far), far)
 	}
 	c.align(8)
-	put := func(list []int) {
+	put := func(x uint64) { c.p.Packed = binary.LittleEndian.AppendUint64(c.p.Packed, x) }
+	put(uint64(len(l.Shape)) | uint64(flag(elements < far))<<32)
+	for _, list := range [][]int{l.Shape, l.Strides} {
 		for d := range maxDims {
-			var x int64
+			var x int
 			if d < len(list) {
-				x = int64(list[d])
+				x = list[d]
 			}
-			c.p.Packed = binary.LittleEndian.AppendUint64(c.p.Packed, uint64(x))
+			put(uint64(x))
 		}
 	}
-	c.p.Packed = binary.LittleEndian.AppendUint64(c.p.Packed, uint64(len(l.Shape)))
-	put(l.Shape)
-	put(l.Strides)
+	var factors [maxDims]uint32
+	var shifts [maxDims]byte
+	for d, n := range l.Shape {
+		if elements < far && n > 0 && int64(n) < far {
+			f, s := quotients(uint32(n))
+			factors[d], shifts[d] = f, byte(s)
+		}
+	}
+	for _, f := range factors {
+		c.p.Packed = binary.LittleEndian.AppendUint32(c.p.Packed, f)
+	}
+	c.p.Packed = append(c.p.Packed, shifts[:]...)
 	return c
 }
+
+// leastFar is the first number that quotients are not computed of by multiplying: om_divisor of om.h.
+const leastFar = 1 << 31
+
+// quotients returns what the quotients by a number from 1 to 2³¹−1 are computed with: i / by is
+// ((i·factor >> 32) + i) >> shift for all i below 2³¹.
+func quotients(by uint32) (factor, shift uint32) {
+	shift = uint32(bits.Len32(by - 1))
+	return uint32((uint64(1)<<shift-uint64(by))<<32/uint64(by) + 1), shift
+}
+
+// noDivisor is the shift of an om_divisor that is divided by as it is.
+const noDivisor = 255
+
+// divisorInts returns an om_divisor as two om_i64, by which numbers up to most are divided.
+func (s *stream) divisorInts(by, most int64) []int {
+	if by < 1 || by >= s.d.far || most >= s.d.far {
+		return []int{int(by), noDivisor << 32}
+	}
+	factor, shift := quotients(uint32(by))
+	return []int{int(by), int(uint64(factor) | uint64(shift)<<32)}
+}
+
+// divisor passes an om_divisor, by which numbers up to most are divided.
+func (c *call) divisor(by, most int64) *call { return c.ints(2, c.s.divisorInts(by, most)...) }
 
 // ints passes a struct of n om_i64, of which those after the list are zero.
 func (c *call) ints(n int, list ...int) *call {

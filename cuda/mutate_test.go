@@ -53,6 +53,12 @@ func changed(t *testing.T, g *layers.Graph, kernel string, change func(body stri
 	return out["y"], err
 }
 
+// tensorConv writes a convolution of rounded factors: a block with several parts of terms.
+func tensorConv(w *written) layers.Operand {
+	a := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1, "precision": "bf16"}
+	return w.op("conv", a, w.constant(false, 2, 9, 6, 7), w.constant(false, 20, 9, 3, 3), w.constant(false, 20))
+}
+
 // nth changes the n-th of what a pattern finds, and reports whether there are so many.
 func nth(body, pattern string, n int, to string) (string, bool) {
 	all := regexp.MustCompile(pattern).FindAllStringIndex(body, -1)
@@ -86,15 +92,37 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 		"om_product_f32_16": {one(func(w *written) layers.Operand {
 			return w.op("linear", nil, w.constant(false, 15, 40), w.constant(false, 70, 40), w.constant(false, 70))
 		})},
-		"om_product_narrow": {one(func(w *written) layers.Operand {
+		"om_tensor_narrow_64": {one(func(w *written) layers.Operand {
 			return w.op("linear", layers.Attrs{"precision": "bf16"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
+		})},
+		"om_tensor_tf32_64": {one(func(w *written) layers.Operand {
+			return w.op("linear", layers.Attrs{"precision": "tf32"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
+		})},
+		"om_tensor_f16_64": {one(func(w *written) layers.Operand {
+			half := func(shape ...int) layers.Operand { return w.Whole(w.AddConst(numbers(tensor.Float16, shape...))) }
+			return w.op("matmul", layers.Attrs{"alpha": 1.0}, half(20, 200), half(200, 72))
+		})},
+		"om_weights_f16_32": {one(func(w *written) layers.Operand {
+			half := func(shape ...int) layers.Operand { return w.Whole(w.AddConst(numbers(tensor.Float16, shape...))) }
+			bytes := &tensor.Tensor{DType: tensor.Int8, Layout: tensor.Contiguous(20, 200), Data: make([]byte, 20*200)}
+			return w.op("linear", nil, half(33, 200), w.Whole(w.AddConst(bytes)), layers.Absent, layers.Absent, half(20))
+		})},
+		"om_weights_f32_16": {one(func(w *written) layers.Operand {
+			bytes := &tensor.Tensor{DType: tensor.Int8, Layout: tensor.Contiguous(20, 40), Data: make([]byte, 20*40)}
+			return w.op("linear", nil, w.constant(false, 33, 40), w.Whole(w.AddConst(bytes)), layers.Absent, layers.Absent, w.constant(false, 20))
 		})},
 		"om_conv_f32_16": {one(func(w *written) layers.Operand {
 			a := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
 			return w.op("conv", a, w.constant(false, 2, 5, 6, 5), w.constant(false, 20, 5, 3, 3), w.constant(false, 20))
 		})},
+		"om_conv_tensor_narrow_64": {one(tensorConv)},
+		"om_conv_last_4":           {one(tensorConv)},
 		"om_gemv_8": {one(func(w *written) layers.Operand {
 			return w.op("linear", nil, w.constant(false, 3, 1032), w.constant(false, 10, 1032))
+		})},
+		"om_gemv_across": {one(func(w *written) layers.Operand {
+			weight := turned(w.Whole(w.AddConst(numbers(tensor.Float16, 70, 40))))
+			return w.op("linear", nil, w.constant(false, 2, 70), weight)
 		})},
 		// Where queries have no width, one barrier is all that parts a round from the next.
 		"om_attention_f32":     {attention(40, 70, 257, 33), attention(4, 70, 0, 8)},
@@ -178,13 +206,19 @@ func TestChangedPTX(t *testing.T) {
 
 // TestUnawaitedCopy: what is still being copied to shared memory is not read.
 func TestUnawaitedCopy(t *testing.T) {
-	w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
-	y := w.op("linear", layers.Attrs{"precision": "bf16"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
-	w.Outputs = []layers.Output{{Name: "y", Operand: y}}
-	_, err := changed(t, w.Graph, "om_product_narrow", func(body string) string {
-		return strings.ReplaceAll(body, "cp.async.wait_group 1;", "cp.async.wait_group 2;")
-	})
-	if err == nil || !strings.Contains(err.Error(), "still being copied to") {
-		t.Error(err)
+	for kernel, write := range map[string]func(w *written) layers.Operand{
+		"om_tensor_narrow_64": func(w *written) layers.Operand {
+			return w.op("linear", layers.Attrs{"precision": "bf16"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
+		},
+		"om_conv_tensor_narrow_64": tensorConv,
+	} {
+		w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
+		w.Outputs = []layers.Output{{Name: "y", Operand: write(w)}}
+		_, err := changed(t, w.Graph, kernel, func(body string) string {
+			return strings.ReplaceAll(body, "cp.async.wait_group 1;", "cp.async.wait_group 2;")
+		})
+		if err == nil || !strings.Contains(err.Error(), "still being copied to") {
+			t.Error(kernel, err)
+		}
 	}
 }

@@ -4,7 +4,7 @@ package cuda_test
 
 import (
 	"encoding/binary"
-	"math"
+	"errors"
 	"testing"
 
 	"github.com/optimem/optimem/cuda"
@@ -14,29 +14,65 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// TestNarrow runs products whose factors may be rounded to bfloat16.
+// TestNarrow runs products whose factors are rounded, to bfloat16 or for TF32.
 func TestNarrow(t *testing.T) {
 	dev, _ := open(t, "order=lazy:4 memory=64M")
-	compareNarrow(t, dev)
+	compareNarrow(t, dev, "bf16", "tf32")
 }
 
 // TestNarrowPTX runs them from the PTX for GPUs with tensor cores for bfloat16 and from that for others.
 func TestNarrowPTX(t *testing.T) {
-	for _, capability := range []string{"70", "80"} {
+	if testing.Short() {
+		t.Skip("interprets every product on two GPUs, on one thread")
+	}
+	for capability, kernels := range map[string]map[string]string{
+		"70": {"bf16": "om_tensor_narrow_64"}, "80": {"bf16": "om_tensor_narrow_64", "tf32": "om_tensor_tf32_64"},
+	} {
 		t.Run(capability, func(t *testing.T) {
 			dev, lib := open(t, "order=lazy:4 memory=64M cc="+capability)
 			in := lib.Interpret(t)
-			compareNarrow(t, dev)
-			if ran, _ := in.Ran("om_product_narrow"); ran == 0 {
-				t.Error("the kernel did not run")
+			for precision, kernel := range kernels {
+				compareNarrow(t, dev, precision)
+				if ran, _ := in.Ran(kernel); ran == 0 {
+					t.Errorf("%s did not run", kernel)
+				}
 			}
 		})
 	}
 }
 
-// compareNarrow compares products whose factors may be rounded with those of factors that were: in one block and in several,
+// TestNoTF32: a GPU without such products refuses them, and a precision that there is not is refused by all.
+func TestNoTF32(t *testing.T) {
+	for _, c := range []struct {
+		capability, precision string
+		fails                 bool
+	}{{"75", "tf32", true}, {"75", "bf16", false}, {"80", "tf32", false}, {"80", "fp8", true}} {
+		t.Run(c.capability+c.precision, func(t *testing.T) {
+			dev, _ := openSimulated(t, "memory=64M cc="+c.capability)
+			w := &written{&layers.Graph{}, t}
+			w.op("linear", layers.Attrs{"precision": c.precision}, w.constant(false, 9, 8), w.constant(false, 5, 8))
+			if _, err := dev.Lower(w.Graph); errors.Is(err, layers.ErrUnsupported) != c.fails {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// roundings are what factors are rounded to: bits of a float32, to nearest, what lies between to even or away from zero.
+var roundings = map[string]func(bits uint32) uint32{
+	"bf16": func(bits uint32) uint32 { return (bits + 0x7fff + bits>>16&1) &^ 0xffff },
+	"tf32": func(bits uint32) uint32 { return (bits + 0x1000) &^ 0x1fff },
+}
+
+// compareNarrow compares products whose factors are rounded with those of factors that were: in one block and in several,
 // aligned or not, with all that a product ends with.
-func compareNarrow(t *testing.T, dev device.Device) {
+func compareNarrow(t *testing.T, dev device.Device, precisions ...string) {
+	for _, precision := range precisions {
+		t.Run(precision, func(t *testing.T) { compareRounded(t, dev, precision) })
+	}
+}
+
+func compareRounded(t *testing.T, dev device.Device, precision string) {
 	const narrow, wide, exact = "narrow", "rounded before", "exact"
 	for name, write := range map[string]func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand{
 		"linear": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
@@ -52,6 +88,13 @@ func compareNarrow(t *testing.T, dev device.Device) {
 		"linear of nothing": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
 			return w.op("linear", a, factor(2, 0), factor(5, 0), w.constant(false, 5))
 		},
+		"parts": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
+			return w.op("linear", a, factor(3, 1100), factor(33, 1100), w.constant(false, 33))
+		},
+		"matmul, not aligned": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
+			a["alpha"] = 1.0
+			return w.op("matmul", a, turned(factor(2, 9, 3)), factor(2, 9, 7))
+		},
 		"matmul": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
 			a["alpha"], a["beta"] = 0.5, 2.0
 			return w.op("matmul", a, factor(2, 3, 20, 36), factor(2, 3, 36, 70), w.constant(false, 2, 3, 20, 70))
@@ -63,15 +106,14 @@ func compareNarrow(t *testing.T, dev device.Device) {
 				w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
 				a := make(layers.Attrs)
 				if how == narrow {
-					a["precision"] = "bf16"
+					a["precision"] = precision
 				}
 				factor := func(shape ...int) layers.Operand {
 					o := w.constant(false, shape...)
 					data := w.Values[o.Value].Const
 					for at := 0; how == wide && at < len(data); at += 4 {
-						x := math.Float32frombits(binary.LittleEndian.Uint32(data[at:]))
-						bits := math.Float32bits(x)
-						binary.LittleEndian.PutUint32(data[at:], (bits+0x7fff+bits>>16&1)&^0xffff)
+						bits := binary.LittleEndian.Uint32(data[at:])
+						binary.LittleEndian.PutUint32(data[at:], roundings[precision](bits))
 					}
 					return o
 				}
@@ -80,7 +122,7 @@ func compareNarrow(t *testing.T, dev device.Device) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if kernel := l.Steps[0].Kernel; (how == narrow) != (kernel == string(w.Ops[0].Kind)+"_bf16") {
+				if kernel := l.Steps[0].Kernel; (how == narrow) != (kernel == string(w.Ops[0].Kind)+"_"+precision) {
 					t.Errorf("%s: %s", how, kernel)
 				}
 				results[how] = w.result(dev, w.Graph)

@@ -8,7 +8,7 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// attentionKernels let positions look at each other: kernels/attention.cu for any operands, flash.cu, flash_half.cu and
+// attentionKernels let positions look at each other: kernels/attention.cu for any operands, flash.cu, flash_half.h and
 // decode.cu for most.
 var attentionKernels = map[layers.Kind]kernel{
 	"scaled_dot_product_attention": {supports: supportsAttention, work: attentionWork, launch: launchAttention},
@@ -24,7 +24,6 @@ const (
 	flashRows            = 64
 	flashWideRows        = 32
 	mostFlashColumns     = 256
-	mostHalfColumns      = 128
 )
 
 // The constants of kernels/decode.cu: the queries of a block and the keys that it takes at a time. Attention of more than
@@ -39,7 +38,7 @@ const (
 
 // supportsAttention takes floats of one dtype, and any mask that the shape rule takes.
 func supportsAttention(in, out []layers.Spec, a layers.Attrs) error {
-	if p := a.String("precision"); p != "" && (!narrow(a) || in[0].DType != tensor.Float32) {
+	if p := a.String("precision"); p != "" && (!rounds(a) || in[0].DType != tensor.Float32) {
 		return fmt.Errorf("there is no attention of %v in precision %q", in[0].DType, p)
 	}
 	return onlyReal(in[:3], out, a)
@@ -220,8 +219,7 @@ func (t *attention) launch(l *launch) error {
 	switch {
 	case fits && !t.causal && t.queries <= mostDecoded && t.keys >= decodeKeys && t.inSixteens(1, 2):
 		return t.decode(l)
-	case fits && (half || narrow(l.attrs)) && widest <= mostHalfColumns && l.s.d.info.Capability >= 80 &&
-		t.inSixteens(0, 1, 2):
+	case fits && (half || narrow(l.attrs)) && l.s.d.info.Capability >= tensorCapability && t.inSixteens(0, 1, 2):
 		name := "bf16"
 		if t.q.dtype == tensor.Float16 {
 			name = "f16"

@@ -3,14 +3,16 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
-// chainKernels compute elementwise ops that were put together: kernels/elementwise.cu.
+// chainKernels compute ops that were put together: kernels/elementwise.cu and kernels/rotary.cu.
 var chainKernels = map[layers.Kind]kernel{
-	"chain": {supports: supportsChain, launch: launchChain},
+	"chain":  {supports: supportsChain, launch: launchChain},
+	"rotary": {launch: launchRotary},
 }
 
 // instructionInts is how many numbers an instruction of kernels/elementwise.cu takes.
@@ -68,4 +70,31 @@ func launchChain(l *launch) error {
 	}
 	c.i32(int32(len(l.in))).i32(bools).i32(packed).i32(int32(width)).ints(layers.MaxChainInstructions*instructionInts, program...)
 	return c.i32(int32(len(p))).i64(n).over(n / width)
+}
+
+// launchRotary turns pairs of elements that are half a line apart.
+func launchRotary(l *launch) error {
+	out := l.out[0]
+	n, last := out.size()/2, len(out.shape())-1
+	if n == 0 {
+		return nil
+	}
+	half := out.shape()[last] / 2
+	first := make([]operand, len(l.in))
+	far := make([]int64, len(l.in))
+	for i, o := range l.in {
+		o.layout = tensor.Layout{Shape: slices.Clone(o.layout.Shape), Strides: o.layout.Strides, Offset: o.layout.Offset}
+		o.layout.Shape[last] = half
+		first[i], far[i] = o, int64(half)*int64(o.layout.Strides[last])
+	}
+	list, width := hows(out, first...)
+	if half%4 != 0 {
+		list, width = make([]int32, len(first)), 1
+	}
+	c, packed := l.call("om_rotary").write(out), int32(0)
+	for i, o := range first {
+		c.read(o).layout(o.layout).i64(far[i])
+		packed |= list[i] << (2 * i)
+	}
+	return c.i32(dtypeCodes[out.dtype]).divisor(int64(half), n).i32(packed).i32(int32(width)).i64(n).over(n / width)
 }

@@ -19,15 +19,19 @@ var copyKernels = map[layers.Kind]kernel{
 
 // gather copies an operand's elements to a result, in order.
 func (l *launch) gather(out, in operand) error {
+	wide := wider(out.joined(), in.joined())
+	out, in = wide[0], wide[1]
 	n := in.size()
 	return l.call(fmt.Sprintf("om_gather_%d", in.dtype.Size())).write(out).read(in).layout(in.layout).i64(n).over(n)
 }
 
 // scatter writes an operand's elements to a view of a result.
 func (l *launch) scatter(out operand, to tensor.Layout, in operand) error {
-	n := in.size()
 	out.layout = to
-	c := l.call(fmt.Sprintf("om_scatter_%d", in.dtype.Size())).write(out).layout(to)
+	wide := wider(out.joined(), in.joined())
+	out, in = wide[0], wide[1]
+	n := in.size()
+	c := l.call(fmt.Sprintf("om_scatter_%d", in.dtype.Size())).write(out).layout(out.layout)
 	return c.read(in).layout(in.layout).i64(n).over(n)
 }
 
@@ -77,6 +81,6 @@ func launchTriangle(l *launch, upper int32) error {
 	shape, n := out.shape(), out.size()
 	rows, columns := shape[len(shape)-2], shape[len(shape)-1]
 	c := l.call(fmt.Sprintf("om_triangle_%d", out.dtype.Size())).write(out).read(x).layout(x.layout)
-	c.i64(int64(rows)).i64(int64(columns)).i64(int64(min(max(l.attrs.Int("diagonal"), -rows-1), columns+1))).i32(upper)
+	c.divisor(int64(rows), n).divisor(int64(columns), n).i64(int64(min(max(l.attrs.Int("diagonal"), -rows-1), columns+1))).i32(upper)
 	return c.i64(n).over(n)
 }

@@ -17,7 +17,7 @@ const (
 	gemvAcrossThreads = 512
 )
 
-// mostNarrowRows is how many rows a narrow weight is read again for, eight at a time, instead of being widened in memory.
+// mostNarrowRows is how many rows a narrow weight is read again for, eight at a time. Beyond, it is widened for blocks.
 const mostNarrowRows = 32
 
 // narrowWeight reports whether a linear's weight or its bias is narrower than its rows: half floats beside float32, int8 with
@@ -36,13 +36,114 @@ func byGemv(in []layers.Spec, m int64, a layers.Attrs) (may, must bool) {
 	if narrowWeight(in) {
 		return m <= mostNarrowRows, m <= mostNarrowRows
 	}
-	return m <= gemvRows && isReal(in[0].DType) && in[0].DType != tensor.Float64 && !narrow(a), false
+	return m <= gemvRows && isReal(in[0].DType) && in[0].DType != tensor.Float64 && !rounds(a), false
 }
 
 // readNarrow reports whether a linear is computed with its narrow weight as it is, its rows not rounded either.
-func readNarrow(in []layers.Spec) bool {
+func readNarrow(in, _ []layers.Spec, _ layers.Attrs) bool {
 	_, m, _, _ := productSizes("linear", in)
 	return narrowWeight(in) && m <= mostNarrowRows
+}
+
+// widensInBlocks reports whether a linear of many rows has a narrow weight that is widened on the way to where its blocks
+// multiply: by kernels/tensor_weights.cu, or kernels/weights_f32.cu where rows are float32 and not rounded.
+func widensInBlocks(in []layers.Spec, a layers.Attrs) bool {
+	_, m, _, _ := productSizes("linear", in)
+	return in[1].DType != in[0].DType && narrowWeight(in) && m > mostNarrowRows && in[0].DType != tensor.Float64
+}
+
+// widensForTensorCores reports whether such a linear is one of tensor cores: a GPU without them widens the weight in memory.
+func widensForTensorCores(in []layers.Spec, a layers.Attrs) bool {
+	return widensInBlocks(in, a) && (isHalf(in[0].DType) || rounds(a))
+}
+
+// wideningBlocks are those of such a linear.
+func wideningBlocks(in []layers.Spec, a layers.Attrs) []blocking {
+	if widensForTensorCores(in, a) {
+		return weightBlocks
+	}
+	return floatBlocks
+}
+
+// wideningWork is the scratch memory of such a linear.
+func wideningWork(in []layers.Spec, a layers.Attrs) int64 {
+	_, m, n, k := productSizes("linear", in)
+	if m*n == 0 {
+		return 0
+	}
+	return divideColumns(wideningBlocks(in, a), 1, m, n, k, a).partsBytes(m * n)
+}
+
+// How four elements of a weight lie: the enum of kernels/weights_f32.cu.
+const (
+	termsAnyhow = iota
+	termsBehind
+	linesAnyhow
+	linesBehind
+)
+
+// lieInFours says how the elements of a weight lie.
+func lieInFours(w operand) int32 {
+	switch line, step := w.layout.Strides[0], w.layout.Strides[1]; {
+	case vectors(w, 4, step, line):
+		return termsBehind
+	case step == 1 || line != 1:
+		return termsAnyhow
+	case vectors(w, 4, line, step):
+		return linesBehind
+	}
+	return linesAnyhow
+}
+
+// widening computes such a linear of m rows.
+func (l *launch) widening(m int64) error {
+	x, w, out := l.in[0], l.in[1], l.out[0]
+	bias, added, scales := l.optional(2), l.optional(3), l.optional(4)
+	n, k := int64(w.shape()[0]), int64(w.shape()[1])
+	step := func(o operand) int64 {
+		if o.absent() {
+			return 0
+		}
+		return int64(o.layout.Strides[len(o.layout.Strides)-1])
+	}
+	ends := func(c *call) *call {
+		lines := tensor.Contiguous(1)
+		if !added.absent() {
+			lines = added.layout.Leading(1)
+		}
+		c.read(scales).i32(dtypeCodes[scales.dtype]).i64(step(scales)).read(bias).i32(dtypeCodes[bias.dtype]).i64(step(bias))
+		return c.read(added).layout(lines).i64(step(added)).activation(l.attrs, tensor.Float32)
+	}
+	in, rows := specs(l.in), x.layout.Leading(1)
+	name, exact := suffix(x.dtype), !widensForTensorCores(in, l.attrs)
+	if precision := l.attrs.String("precision"); precision != "" {
+		name = map[string]string{"bf16": "narrow", "tf32": "tf32"}[precision]
+	}
+	left := lieInBytes(x, int(step(x)), rows, false)
+	right := int32(flag(vectors(w, 16/x.dtype.Size(), w.layout.Strides[1], w.layout.Strides[0])))
+	if exact {
+		left, right = lie(x, int(step(x)), rows, false), lieInFours(w)
+	}
+	d := divideColumns(wideningBlocks(in, l.attrs), 1, m, n, k, l.attrs)
+	c := l.call("om_weights_" + name + d.suffix).write(out)
+	var parts span
+	if d.parts > 1 {
+		parts = l.work.slice(0, d.partsBytes(out.size()))
+		c.scratch(parts)
+	} else {
+		c.i64(0)
+	}
+	c.read(x).layout(rows).i64(step(x)).read(w).i32(dtypeCodes[w.dtype]).i64(int64(w.layout.Strides[0])).i64(step(w))
+	ends(c).i64(m).i64(n).i64(k).i64(d.part).i32(left).i32(right)
+	c.i32(int32(flag(n%4 == 0 && out.address%16 == 0)))
+	if err := c.grid(dims{d.blocks, 1, 1}, dims{d.threads, 1, 1}, 0); err != nil || d.parts < 2 {
+		return err
+	}
+	if exact {
+		scales = operand{} // the weight was scaled
+	}
+	c = l.call("om_weights_sum").write(out).i32(dtypeCodes[out.dtype]).scratch(parts)
+	return ends(c).i64(n).i64(out.size()).i32(int32(d.parts)).over(out.size())
 }
 
 // widenBytes is the scratch memory for a weight made as wide as its rows, and for its bias.
@@ -59,10 +160,21 @@ func widenBytes(in []layers.Spec) (weight, bias int64) {
 // linearWork is the scratch memory of a linear: what its product wants and, where the weight is widened, room for that.
 func linearWork(in, out []layers.Spec, a layers.Attrs) int64 {
 	_, m, _, _ := productSizes("linear", in)
-	if _, must := byGemv(in, m, a); must {
-		return 0
+	may, must := byGemv(in, m, a)
+	if must {
+		return gemvWork(in, a)
 	}
 	work := productWork("linear")(in, out, a)
+	if widensInBlocks(in, a) {
+		own := wideningWork(in, a)
+		if !widensForTensorCores(in, a) {
+			return own
+		}
+		work = max(work, own)
+	}
+	if may {
+		work = max(work, gemvWork(in, a))
+	}
 	if narrowWeight(in) {
 		weight, bias := widenBytes(in)
 		work = ceilDiv(work, alignBytes)*alignBytes + weight + bias
@@ -108,23 +220,76 @@ func launchGemv(l *launch, m int64) error {
 		return o.layout.Strides[len(o.layout.Strides)-1]
 	}
 	sizes := []int{
-		int(m), int(n), int(k), rows, step(x), w.layout.Strides[0], w.layout.Strides[1], step(scales), step(bias), addedRows,
+		int(m), int(n), int(k), int(k), rows, step(x), w.layout.Strides[0], w.layout.Strides[1], step(scales), step(bias), addedRows,
 		step(added),
 	}
 	name, grid, threads := "om_gemv_any", dims{min(ceilDiv(m*n, gemvThreads/32), mostBlocks), 1, 1}, int64(gemvThreads)
+	columns := int64(gemvLines)
 	switch {
 	case inVectors(x, w):
-		name, grid = "om_gemv_8", dims{ceilDiv(n, gemvLines), ceilDiv(m, gemvRows), 1}
+		name, grid = "om_gemv_8", dims{ceilDiv(n, columns), ceilDiv(m, gemvRows), 1}
 		if m == 1 {
 			name = "om_gemv_1"
 		}
 	case w.layout.Strides[0] == 1:
-		name, grid, threads = "om_gemv_across", dims{ceilDiv(n, 32), m, 1}, gemvAcrossThreads
+		columns = 32
+		name, grid, threads = "om_gemv_across", dims{ceilDiv(n, columns), m, 1}, gemvAcrossThreads
+	}
+	var found span
+	if name != "om_gemv_any" {
+		whole := int64(layers.WholeColumns(l.attrs, int(n))) // of which this linear has some
+		part, parts := gemvParts(ceilDiv(whole, columns)*grid[1], k, whole*k*int64(w.dtype.Size()))
+		if parts > 1 {
+			found = l.work.slice(0, parts*m*n*4)
+		}
+		sizes[3], grid[2] = int(part), parts
+	}
+	end := func(c *call, found span) *call {
+		if found.bytes > 0 {
+			c.scratch(found)
+		} else {
+			c.i64(0)
+		}
+		c.read(scales).i32(dtypeCodes[scales.dtype]).read(bias).i32(dtypeCodes[bias.dtype]).read(added)
+		return c.ints(len(sizes), sizes...).activation(l.attrs, tensor.Float32)
 	}
 	c := l.call(name).write(out).i32(dtypeCodes[x.dtype]).read(x).read(w).i32(dtypeCodes[w.dtype])
-	c.read(scales).i32(dtypeCodes[scales.dtype]).read(bias).i32(dtypeCodes[bias.dtype]).read(added)
-	c.ints(len(sizes), sizes...).activation(l.attrs, tensor.Float32)
-	return c.grid(grid, dims{threads, 1, 1}, 0)
+	if err := end(c, found).grid(grid, dims{threads, 1, 1}, 0); err != nil || found.bytes == 0 {
+		return err
+	}
+	c = l.call("om_gemv_sum").write(out).i32(dtypeCodes[x.dtype]).scratch(found).i32(int32(grid[2]))
+	return end(c, span{}).over(m * n)
+}
+
+// gemvParts returns into how many parts the terms of a product of few rows are cut, and how many terms one has, where there are
+// fewer blocks than a GPU has processors and enough bytes are read that another launch is little beside that.
+func gemvParts(blocks, k, bytes int64) (part, parts int64) {
+	const leastBytes, terms = 2 << 20, gemvThreads * 8
+	if blocks < processors && bytes >= leastBytes {
+		if most := min(2*processors/blocks, k/(2*terms), mostParts); most > 1 {
+			part = ceilDiv(ceilDiv(k, most), terms) * terms
+			return part, ceilDiv(k, part)
+		}
+	}
+	return k, 1
+}
+
+// gemvWork is the scratch memory for what parts find, however the weight lies, and if rows are computed one at a time.
+func gemvWork(in []layers.Spec, a layers.Attrs) int64 {
+	_, m, n, k := productSizes("linear", in)
+	if m*n*k == 0 {
+		return 0
+	}
+	var most int64
+	whole := int64(layers.WholeColumns(a, int(n)))
+	for _, rows := range []int64{m, 1} {
+		for _, blocks := range []int64{ceilDiv(whole, gemvLines) * ceilDiv(rows, gemvRows), ceilDiv(whole, 32) * rows} {
+			if _, parts := gemvParts(blocks, k, whole*k*int64(in[1].DType.Size())); parts > 1 {
+				most = max(most, parts*rows*n*4)
+			}
+		}
+	}
+	return ceilDiv(most, alignBytes) * alignBytes
 }
 
 // evenRows returns how far rows of an operand lie from each other, false where that is not one number.

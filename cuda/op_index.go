@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -65,16 +66,28 @@ func around(view tensor.Layout, d, e int) (outer, inner tensor.Layout, width int
 	return outer, inner, width
 }
 
+// rows returns operands of an op that picks by indices in dimensions d to e − 1 of the first, with elements as large as the
+// dimensions from e on allow.
+func rows(e int, x, rest, out operand) (wx, wrest, wout operand) {
+	inner := tensor.Layout{Shape: x.layout.Shape[e:], Strides: x.layout.Strides[e:]}.Joined()
+	x.layout.Shape = append(slices.Clone(x.layout.Shape[:e]), inner.Shape...)
+	x.layout.Strides = append(slices.Clone(x.layout.Strides[:e]), inner.Strides...)
+	if !rest.absent() {
+		rest = rest.joined()
+	}
+	wide := wider(x, rest, out.joined())
+	return wide[0], wide[1], wide[2]
+}
+
 // pickRows launches om_index: what is nowhere is taken from rest.
-func (l *launch) pickRows(x, rest operand, d, e int, at span, positions int64) error {
-	out := l.out[0]
+func (l *launch) pickRows(x, rest, out operand, d, e int, at span, positions int64) error {
 	outer, inner, width := around(x.layout, d, e)
 	restView := rest.layout
 	if rest.absent() {
 		restView = tensor.Contiguous(1)
 	}
 	c := l.call(fmt.Sprintf("om_index_%d", out.dtype.Size())).write(out).read(x).layout(outer).layout(inner)
-	c.scratch(at).i64(positions).i64(width).read(rest).layout(restView)
+	c.scratch(at).divisor(positions, out.size()).divisor(width, out.size()).read(rest).layout(restView)
 	return c.i64(out.size()).over(out.size())
 }
 
@@ -82,21 +95,24 @@ func launchIndex(l *launch, d int, wrap bool) error {
 	if l.out[0].size() == 0 {
 		return nil
 	}
-	at, n, err := l.positions(l.in[0].layout, d, l.in[1:], wrap)
+	e := d + len(l.in) - 1
+	x, _, out := rows(e, l.in[0], operand{}, l.out[0])
+	at, n, err := l.positions(x.layout, d, l.in[1:], wrap)
 	if err != nil {
 		return err
 	}
-	return l.pickRows(l.in[0], operand{}, d, d+len(l.in)-1, at, n)
+	return l.pickRows(x, operand{}, out, d, e, at, n)
 }
 
 func launchIndexAny(l *launch) error { return launchIndex(l, l.attrs.Int("dim"), l.attrs.Bool("wrap")) }
 
 // launchEmbeddingRows picks rows from a part of a table.
 func launchEmbeddingRows(l *launch) error {
-	table, o, rest := l.in[0], l.in[1], operand{}
+	o, rest := l.in[1], operand{}
 	if len(l.in) > 2 {
 		rest = l.in[2]
 	}
+	table, rest, out := rows(1, l.in[0], rest, l.out[0])
 	n := o.size()
 	at := l.work.slice(0, n*8)
 	c := l.call("om_index_at").scratch(at).i32(0).read(o).i32(dtypeCodes[o.dtype]).layout(o.layout).i64(n)
@@ -105,7 +121,7 @@ func launchEmbeddingRows(l *launch) error {
 	if err := c.status().over(n); err != nil {
 		return err
 	}
-	return l.pickRows(table, rest, 0, 1, at, n)
+	return l.pickRows(table, rest, out, 0, 1, at, n)
 }
 
 // across returns a layout over another shape with dimension d not counting, and that dimension's stride, 1 for scalars.
@@ -226,7 +242,7 @@ func launchIndexPut(l *launch) error {
 			continue
 		}
 		n := values.size() / positions
-		c := l.call("om_put_" + suffix).write(out).i32(code).layout(outer).layout(inner).scratch(at).i64(positions).i64(width)
+		c := l.call("om_put_"+suffix).write(out).i32(code).layout(outer).layout(inner).scratch(at).i64(positions).divisor(width, n)
 		if err := c.read(values).layout(values.layout).i32(op).i64(n).over(n); err != nil {
 			return err
 		}
@@ -243,11 +259,11 @@ func (l *launch) replace(
 	if err := l.call("om_counts").scratch(last).i32(-1).i64(places).over(places); err != nil {
 		return err
 	}
-	c := l.call("om_put_last").scratch(last).layout(outer).layout(inner).scratch(at).i64(positions).i64(width)
+	c := l.call("om_put_last").scratch(last).layout(outer).layout(inner).scratch(at).divisor(positions, n).divisor(width, n)
 	if err := c.i64(n).over(n); err != nil {
 		return err
 	}
-	c = l.call("om_put_chosen").write(out).i32(code).layout(outer).layout(inner).scratch(at).i64(positions).i64(width)
+	c = l.call("om_put_chosen").write(out).i32(code).layout(outer).layout(inner).scratch(at).divisor(positions, n).divisor(width, n)
 	return c.read(values).layout(values.layout).scratch(last).i64(n).over(n)
 }
 
@@ -392,9 +408,10 @@ func launchBag(l *launch) error {
 	n := out.size()
 	c := l.call("om_bag").write(out).read(table).i32(dtypeCodes[table.dtype]).read(index).i32(dtypeCodes[index.dtype])
 	c.read(offsets).i32(dtypeCodes[offsets.dtype]).read(scale)
-	c.ints(11, table.shape()[0], table.shape()[1], table.layout.Strides[0], table.layout.Strides[1], index.shape()[0],
-		index.layout.Strides[0], offsets.shape()[0], offsets.layout.Strides[0], scaleStep, l.attrs.Int("padding"),
-		l.attrs.Int("mode"))
+	sizes := append([]int{table.shape()[0]}, l.s.divisorInts(int64(table.shape()[1]), n)...)
+	sizes = append(sizes, table.layout.Strides[0], table.layout.Strides[1], index.shape()[0], index.layout.Strides[0],
+		offsets.shape()[0], offsets.layout.Strides[0], scaleStep, l.attrs.Int("padding"), l.attrs.Int("mode"))
+	c.ints(len(sizes), sizes...)
 	return c.i64(n).status().over(n)
 }
 

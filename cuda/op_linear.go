@@ -8,7 +8,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// linearKernels are products of matrices: kernels/gemm.cu for floats, kernels/linear.cu.
+// linearKernels are products of matrices: kernels/gemm.cu for floats, kernels/tensor_*.cu for half floats and for factors that
+// are rounded, kernels/linear.cu.
 var linearKernels = map[layers.Kind]kernel{
 	"linear":         {supports: supportsProduct, work: linearWork, launch: launchLinear, narrows: true, exact: readNarrow},
 	"matmul":         {supports: supportsProduct, work: productWork("matmul"), launch: launchMatmul, narrows: true},
@@ -24,14 +25,14 @@ const (
 	mostBlocksDown = 1 << 15
 )
 
-// narrowThreads is THREADS of kernels/narrow.cu, whose SIDE is productSide.
-const narrowThreads = 128
-
 // narrow reports whether the factors of a product may be rounded to bfloat16: see [layers.Narrow].
 func narrow(a layers.Attrs) bool { return a.String("precision") == "bf16" }
 
+// rounds reports whether the factors of a product are to be rounded to some precision.
+func rounds(a layers.Attrs) bool { return narrow(a) || a.String("precision") == "tf32" }
+
 func supportsProduct(in, out []layers.Spec, a layers.Attrs) error {
-	if p := a.String("precision"); p != "" && (!narrow(a) || in[0].DType != tensor.Float32) {
+	if p := a.String("precision"); p != "" && (!rounds(a) || in[0].DType != tensor.Float32) {
 		return fmt.Errorf("there are no products of %v in precision %q", in[0].DType, p)
 	}
 	return onlyNumbers(in, out, a)
@@ -86,8 +87,8 @@ func (l *launch) product(p product) error {
 			return err
 		}
 	}
-	if out.dtype == tensor.Float32 && !narrow(l.attrs) {
-		return l.floatProduct(p)
+	if f := l.productFamily(); f.name != "" {
+		return l.blockProduct(p, f)
 	}
 	biasStep := p.biasStep()
 	added := p.added.layout
@@ -99,9 +100,6 @@ func (l *launch) product(p product) error {
 		name = "om_product_" + suffix(out.dtype)
 	}
 	threads := dims{productThreads, productThreads, 1}
-	if narrow(l.attrs) {
-		name, threads = "om_product_narrow", dims{narrowThreads, 1, 1}
-	}
 	c := l.call(name).write(out).read(p.left).layout(p.rows).i64(int64(p.leftStep))
 	c.read(p.right).layout(p.batches).i64(int64(p.line)).i64(int64(p.rightStep))
 	c.read(p.bias).i64(int64(biasStep)).read(p.added).layout(added)
@@ -112,10 +110,6 @@ func (l *launch) product(p product) error {
 	batch := out.size() / (p.m * p.n)
 	c.i64(p.m).i64(p.n).i64(p.k).i64(batch)
 	c.float(p.alpha, out.dtype).float(p.beta, out.dtype).activation(l.attrs, out.dtype)
-	if narrow(l.attrs) {
-		c.i32(int32(flag(inFours(p.left, p.leftStep, p.rows.Strides))))
-		c.i32(int32(flag(inFours(p.right, p.rightStep, append([]int{p.line}, p.batches.Strides...)))))
-	}
 	grid := dims{ceilDiv(p.n, productSide), min(ceilDiv(p.m, productSide), mostBlocksDown), min(batch, mostBlocksDown)}
 	return c.grid(grid, threads, 0)
 }
@@ -128,14 +122,23 @@ func (p *product) biasStep() int {
 	return p.bias.layout.Strides[0]
 }
 
+// columns are those of all right factors: where each begins.
+func (p *product) columns() tensor.Layout {
+	return tensor.Layout{
+		Shape: append(slices.Clone(p.batches.Shape), int(p.n)), Strides: append(slices.Clone(p.batches.Strides), p.line),
+		Offset: p.batches.Offset,
+	}
+}
+
 // productWork returns the scratch memory of linear or matmul.
 func productWork(kind layers.Kind) func(in, out []layers.Spec, a layers.Attrs) int64 {
 	return func(in, out []layers.Spec, a layers.Attrs) int64 {
 		count, m, n, k := productSizes(kind, in)
-		if out[0].DType != tensor.Float32 || narrow(a) || count*m*n == 0 {
+		f := productFamilyOf(out[0].DType, a.String("precision"))
+		if f.name == "" || count*m*n == 0 {
 			return 0
 		}
-		return divide(floatBlocks, count, m, n, k).partsBytes(count * m * n)
+		return divideColumns(f.blocks, count, m, n, k, a).partsBytes(count * m * n)
 	}
 }
 
@@ -146,24 +149,61 @@ const (
 	lieAcrossFours
 )
 
-// lie says how lines that begin at strides, the last one the next line's, and have their terms a step apart lie.
-func lie(o operand, step int, strides []int, fours bool) int32 {
+// lie says how the lines of a factor lie, each of which begins at an element of a layout; their terms are a step apart.
+func lie(o operand, step int, lines tensor.Layout, right bool) int32 {
+	last := len(lines.Shape) - 1
 	switch {
-	case step == 1 || len(strides) == 0 || strides[len(strides)-1] != 1:
+	case step == 1 || last < 0 || lines.Strides[last] != 1:
 		return lieAlong
-	case fours && inFours(o, 1, append([]int{step}, strides[:len(strides)-1]...)):
+	case right && inSixteens(o, 1, lines.Leading(1)) && step%4 == 0:
 		return lieAcrossFours
 	}
 	return lieAcross
 }
 
-// floatProduct computes a product of floats by blocks.
-func (l *launch) floatProduct(p product) error {
+// A productFamily is the kernels that compute products in blocks of several sizes, the same way for each.
+type productFamily struct {
+	// name is what kernels' names begin with, sum the kernel that adds the sums of parts.
+	name, sum string
+	blocks    []blocking
+	// lie says how the lines of a factor lie, the right one or the left.
+	lie func(o operand, step int, lines tensor.Layout, right bool) int32
+}
+
+// productFamilyOf returns the kernels for products of a dtype in a precision.
+func productFamilyOf(d tensor.DType, precision string) productFamily {
+	switch {
+	case d == tensor.Float32 && precision == "bf16":
+		return productFamily{"om_tensor_narrow", "om_product_sum_f32", tensorBlocks, lieInBytes}
+	case d == tensor.Float32 && precision == "tf32":
+		return productFamily{"om_tensor_tf32", "om_product_sum_f32", tensorBlocks, lieInBytes}
+	case d == tensor.Float32:
+		return productFamily{"om_product_f32", "om_product_sum_f32", floatBlocks, lie}
+	case isHalf(d):
+		return productFamily{"om_tensor_" + suffix(d), "om_tensor_sum_" + suffix(d), tensorBlocks, lieInBytes}
+	}
+	return productFamily{}
+}
+
+func isHalf(d tensor.DType) bool { return d == tensor.Float16 || d == tensor.BFloat16 }
+
+// tensorCapability is the compute capability from which on tensor cores are computed with.
+const tensorCapability = 80
+
+// productFamily returns the kernels that compute the launch's product, none where kernels/linear.cu does.
+func (l *launch) productFamily() productFamily {
+	if d := l.out[0].dtype; isHalf(d) && l.s.d.info.Capability < tensorCapability {
+		return productFamily{}
+	}
+	return productFamilyOf(l.out[0].dtype, l.attrs.String("precision"))
+}
+
+// blockProduct computes a product by blocks.
+func (l *launch) blockProduct(p product, f productFamily) error {
 	out := l.out[0]
 	count := out.size() / (p.m * p.n)
-	d := divide(floatBlocks, count, p.m, p.n, p.k)
-	fours := int32(flag(p.n%4 == 0 && out.address%16 == 0))
-	c := l.call("om_product_f32" + d.suffix).write(out)
+	d := divideColumns(f.blocks, count, p.m, p.n, p.k, l.attrs)
+	c := l.call(f.name + d.suffix).write(out)
 	if d.parts > 1 {
 		c.scratch(l.work.slice(0, d.partsBytes(out.size())))
 	} else {
@@ -172,13 +212,31 @@ func (l *launch) floatProduct(p product) error {
 	c.read(p.left).layout(p.rows).i64(int64(p.leftStep))
 	c.read(p.right).layout(p.batches).i64(int64(p.line)).i64(int64(p.rightStep))
 	c.productEnding(l, p).i64(p.m).i64(p.n).i64(p.k).i64(count).i64(d.part)
-	c.i32(lie(p.left, p.leftStep, p.rows.Strides, false))
-	c.i32(lie(p.right, p.rightStep, append(slices.Clone(p.batches.Strides), p.line), true)).i32(fours)
+	c.i32(f.lie(p.left, p.leftStep, p.rows, false)).i32(f.lie(p.right, p.rightStep, p.columns(), true))
+	c.i32(int32(flag(p.n%4 == 0 && out.address%16 == 0)))
 	if err := c.grid(dims{d.blocks, 1, 1}, dims{d.threads, 1, 1}, 0); err != nil || d.parts < 2 {
 		return err
 	}
-	c = l.call("om_product_sum_f32").write(out).scratch(l.work.slice(0, d.partsBytes(out.size()))).productEnding(l, p)
+	c = l.call(f.sum).write(out).scratch(l.work.slice(0, d.partsBytes(out.size()))).productEnding(l, p)
 	return c.i64(p.n).i64(out.size()).i32(int32(d.parts)).over(out.size())
+}
+
+// How the lines of a factor lie for kernels/product.h: an enum of it.
+const (
+	bytesAlong = iota
+	bytesAcross
+	anyhow
+)
+
+// lieInBytes is lie for kernels/product.h.
+func lieInBytes(o operand, step int, lines tensor.Layout, right bool) int32 {
+	switch last := len(lines.Shape) - 1; {
+	case inSixteens(o, step, lines):
+		return bytesAlong
+	case right && lines.Strides[last] == 1 && step*o.dtype.Size()%16 == 0 && inSixteens(o, 1, lines.Leading(1)):
+		return bytesAcross
+	}
+	return anyhow
 }
 
 // productEnding passes what a product of floats ends with: ENDING of kernels/gemm.cu.
@@ -191,11 +249,12 @@ func (c *call) productEnding(l *launch, p product) *call {
 	return c.f32(float32(p.alpha)).f32(float32(p.beta)).activation(l.attrs, tensor.Float32)
 }
 
-// inFours reports whether the terms of a factor lie behind each other, and each fourth of a line at a multiple of 16 bytes.
-func inFours(o operand, step int, strides []int) bool {
-	aligned := step == 1 && (o.address+uint64(o.layout.Offset*o.dtype.Size()))%16 == 0
-	for _, s := range strides {
-		aligned = aligned && s%4 == 0
+// inSixteens reports whether the terms of a factor lie behind each other, and each sixteen bytes of a line at a multiple of 16.
+func inSixteens(o operand, step int, lines tensor.Layout) bool {
+	size := o.dtype.Size()
+	aligned := step == 1 && (o.address+uint64(o.layout.Offset*size))%16 == 0
+	for d, s := range lines.Strides {
+		aligned = aligned && (s*size%16 == 0 || lines.Shape[d] == 1)
 	}
 	return aligned
 }
@@ -211,6 +270,9 @@ func launchLinear(l *launch) error {
 		return launchGemv(l, m)
 	}
 	factors := l.in
+	if widensInBlocks(in, l.attrs) && (l.s.d.info.Capability >= tensorCapability || !widensForTensorCores(in, l.attrs)) {
+		return l.widening(m)
+	}
 	if narrowWeight(in) {
 		w, bias, err := l.widened()
 		if err != nil {

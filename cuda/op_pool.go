@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -11,8 +12,8 @@ import (
 var poolKernels = map[layers.Kind]kernel{
 	"max_pool":          {supports: supportsReduction, launch: launchMaxPool},
 	"adaptive_max_pool": {supports: supportsReduction, launch: launchMaxPool},
-	"avg_pool":          {supports: realOrInt64, launch: launchAvgPool},
-	"adaptive_avg_pool": {supports: onlyReal, launch: launchAvgPool},
+	"avg_pool":          {supports: realOrInt64, work: avgPoolWork, launch: launchAvgPool},
+	"adaptive_avg_pool": {supports: onlyReal, work: avgPoolWork, launch: launchAvgPool},
 	"max_unpool":        {supports: supportsUnpool, work: unpoolWork, launch: launchMaxUnpool},
 }
 
@@ -23,17 +24,37 @@ func realOrInt64(in, _ []layers.Spec, _ layers.Attrs) error {
 	return nil
 }
 
-// poolSizes are the pool_sizes of kernels/pool.cu.
-func (l *launch) poolSizes() []int {
+// sharedRows is ROWS of kernels/pool.cu: the outputs that a thread has one below the other where their windows overlap.
+const sharedRows = 4
+
+// enoughThreads is how many threads have work before a thread takes more of it.
+const enoughThreads = processors * 1024
+
+// poolSizes returns the pool_sizes of kernels/pool.cu, and how many threads there are.
+func (l *launch) poolSizes() (list []int, n int64) {
 	x, a := l.in[0], l.attrs
-	list := []int{x.shape()[1], x.layout.Strides[0], x.layout.Strides[1]}
-	for _, three := range [][3]int{
-		threes(x.shape()[2:], 1), threes(l.out[0].shape()[2:], 1), threes(x.layout.Strides[2:], 0),
-		threes(a.Ints("kernel"), 1), threes(a.Ints("stride"), 1), threes(a.Ints("padding"), 0), threes(a.Ints("dilation"), 1),
-	} {
+	in, size := threes(x.shape()[2:], 1), threes(l.out[0].shape()[2:], 1)
+	kernel, stride, dilation := threes(a.Ints("kernel"), 1), threes(a.Ints("stride"), 1), threes(a.Ints("dilation"), 1)
+	adaptive, outputs := a.Ints("kernel") == nil, l.out[0].size()
+	rows := 1
+	if !adaptive && kernel[1] > stride[1] && dilation[1] == 1 && outputs >= sharedRows*l.s.d.enough {
+		rows = sharedRows
+	}
+	down := int(ceilDiv(int64(size[1]), int64(rows)))
+	list = l.s.divisorInts(int64(x.shape()[1]), outputs)
+	for d, n := range size {
+		// Adaptive windows divide more than what counts outputs.
+		list = append(list, l.s.divisorInts(int64(n), max(outputs, (int64(n)+1)*(int64(in[d])+1)))...)
+	}
+	list = append(append(list, l.s.divisorInts(int64(down), outputs)...), x.layout.Strides[0], x.layout.Strides[1])
+	for _, three := range [][3]int{in, threes(x.layout.Strides[2:], 0), kernel, stride, threes(a.Ints("padding"), 0), dilation} {
 		list = append(list, three[:]...)
 	}
-	return append(list, flag(a.Ints("kernel") == nil), flag(a.Bool("count_include_pad")), a.Int("divisor"))
+	list = append(list, flag(adaptive), flag(a.Bool("count_include_pad")), a.Int("divisor"), rows)
+	if outputs == 0 {
+		return list, 0
+	}
+	return list, outputs / int64(size[1]) * int64(down)
 }
 
 func launchMaxPool(l *launch) error {
@@ -48,18 +69,51 @@ func launchMaxPool(l *launch) error {
 	case isReal(x.dtype):
 		name = "om_max_pool_f"
 	}
-	sizes, n := l.poolSizes(), out.size()
+	sizes, n := l.poolSizes()
 	c := l.call(name).write(out).write(where).read(x).i32(dtypeCodes[x.dtype]).ints(len(sizes), sizes...)
 	return c.i64(n).over(n)
 }
 
+// overAll reports whether a mean is of whole channels: the windows, one for each, cover everything and nothing else.
+func overAll(in, out []layers.Spec, a layers.Attrs) bool {
+	if !isReal(in[0].DType) || a.Int("divisor") != 0 {
+		return false
+	}
+	if n, err := out[0].Shape[2:].NumElements(); err != nil || n != 1 {
+		return false
+	}
+	kernel := a.Ints("kernel")
+	return kernel == nil || slices.Equal(kernel, in[0].Shape[2:]) && threes(a.Ints("padding"), 0) == [3]int{}
+}
+
+// avgPoolWork is that of a mean of rows, where a mean is of whole channels.
+func avgPoolWork(in, out []layers.Spec, a layers.Attrs) int64 {
+	if !overAll(in, out, a) {
+		return 0
+	}
+	return reductionWork(in, out, a)
+}
+
 func launchAvgPool(l *launch) error {
 	x, out := l.in[0], l.out[0]
-	name := "om_avg_pool_d"
-	if !isReal(x.dtype) {
-		name = "om_avg_pool_i"
+	specs := func(o operand) []layers.Spec { return []layers.Spec{{DType: o.dtype, Shape: o.shape()}} }
+	if overAll(specs(x), specs(out), l.attrs) {
+		mean := *l
+		var space []int
+		for d := range x.shape()[2:] {
+			space = append(space, 2+d)
+		}
+		mean.kind, mean.attrs = "mean", layers.Attrs{"dims": space, "keepdim": true}
+		return launchReduction(&mean)
 	}
-	sizes, n := l.poolSizes(), out.size()
+	name := "om_avg_pool_f"
+	switch {
+	case !isReal(x.dtype):
+		name = "om_avg_pool_i"
+	case x.dtype == tensor.Float64:
+		name = "om_avg_pool_d"
+	}
+	sizes, n := l.poolSizes()
 	return l.call(name).write(out).read(x).i32(dtypeCodes[x.dtype]).ints(len(sizes), sizes...).i64(n).over(n)
 }
 
@@ -94,10 +148,10 @@ func launchMaxUnpool(l *launch) error {
 	if err := l.call("om_none").scratch(last).i64(n).over(n); err != nil {
 		return err
 	}
-	c := l.call("om_last").scratch(last).read(index).layout(index.layout).i64(per).i64(pixels).i64(m)
+	c := l.call("om_last").scratch(last).read(index).layout(index.layout).divisor(per, m).i64(pixels).i64(m)
 	if err := c.status().over(m); err != nil {
 		return err
 	}
 	c = l.call(fmt.Sprintf("om_unpool_%d", out.dtype.Size())).write(out).read(x).layout(x.layout).scratch(last)
-	return c.i64(per).i64(pixels).i64(n).over(n)
+	return c.i64(per).divisor(pixels, n).i64(n).over(n)
 }

@@ -128,7 +128,7 @@ func stepwise(l *launch, gates, d int, p []operand) error {
 		}
 		return o.layout.Strides[0]
 	}
-	grid := dims{ceilDiv(int64(width), stepThreads/32), ceilDiv(int64(batch), stepRows), 1}
+	grid := dims{ceilDiv(int64(batch), stepRows), ceilDiv(int64(width), stepThreads/32), 1}
 	for t := range steps {
 		now := t
 		if d == 1 || a.Bool("reverse") {

@@ -120,8 +120,14 @@ func launchInterpolate(l *launch) error {
 		}
 	}
 	size, strides := threes(results, 1), threes(x.layout.Strides[2:], 0)
-	sizes := []int{x.shape()[1], x.layout.Strides[0], x.layout.Strides[1]}
-	sizes = append(append(append(sizes, size[:]...), strides[:]...), taps[:]...)
+	planes := int64(x.shape()[0]) * int64(x.shape()[1])
+	groups, each := l.sharing(planes, n/planes)
+	sizes := l.s.divisorInts(int64(x.shape()[1]), n)
+	for _, s := range size {
+		sizes = append(sizes, l.s.divisorInts(int64(s), n)...)
+	}
+	sizes = append(append(sizes, x.layout.Strides[0], x.layout.Strides[1]), strides[:]...)
+	sizes = append(append(sizes, taps[:]...), int(planes), int(each))
 	nearest := isNearest(a.String("mode"))
 	c := l.call("om_resize_" + suffix)
 	if nearest {
@@ -142,7 +148,16 @@ func launchInterpolate(l *launch) error {
 			}
 		}
 	}
-	return c.ints(len(sizes), sizes...).i64(n).over(n)
+	threads := n / planes * groups
+	return c.ints(len(sizes), sizes...).i64(threads).over(threads)
+}
+
+// sharing returns how many of some planes a thread computes the results of at a place, and how many groups of them there
+// are, for as many places: what is known of a place is looked up once where there are threads enough.
+func (l *launch) sharing(planes, places int64) (groups, each int64) {
+	const most = 8
+	each = max(min(planes*places/l.s.d.enough, planes, most), 1)
+	return ceilDiv(planes, each), each
 }
 
 // ofFloats is a kernel's name for the dtype: f, or d of doubles.
@@ -157,17 +172,24 @@ func ofFloats(name string, d tensor.DType) string {
 func launchGridSample(l *launch) error {
 	x, grid, out, a := l.in[0], l.in[1], l.out[0], l.attrs
 	n, rank, points := out.size(), len(x.shape())-2, 1
+	if n == 0 {
+		return nil
+	}
 	for _, d := range out.shape()[2:] {
 		points *= d
 	}
+	images, channels := int64(out.shape()[0]), int64(out.shape()[1])
+	groups, each := l.sharing(channels, images*int64(points))
+	threads := images * groups * int64(points)
 	in, strides := threes(x.shape()[2:], 1), threes(x.layout.Strides[2:], 0)
-	sizes := []int{x.shape()[1], x.layout.Strides[0], x.layout.Strides[1], points, rank}
+	sizes := append(l.s.divisorInts(int64(points), threads), l.s.divisorInts(groups, threads)...)
+	sizes = append(sizes, int(channels), int(each), x.layout.Strides[0], x.layout.Strides[1], rank)
 	sizes = append(append(sizes, in[:]...), strides[:]...)
 	sizes = append(sizes, int(resizeModes[a.String("mode")]), samplePaddings[a.String("padding_mode")],
 		flag(a.Bool("align_corners")))
 	c := l.call(ofFloats("om_grid_sample", x.dtype)).write(out).read(x).i32(dtypeCodes[x.dtype])
 	c.read(grid).layout(grid.layout.Leading(1)).i64(int64(grid.layout.Strides[rank+1]))
-	return c.ints(len(sizes), sizes...).i64(n).over(n)
+	return c.ints(len(sizes), sizes...).i64(threads).over(threads)
 }
 
 // launchAffineGrid gives the points of images moved by the matrices of in[0].
@@ -175,7 +197,10 @@ func launchAffineGrid(l *launch) error {
 	theta, out := l.in[0], l.out[0]
 	shape, n := out.shape(), out.size()
 	size := threes(shape[1:len(shape)-1], 1)
-	sizes := append(size[:], shape[len(shape)-1])
+	var sizes []int
+	for _, s := range append(size[:], shape[len(shape)-1]) {
+		sizes = append(sizes, l.s.divisorInts(int64(s), n)...)
+	}
 	sizes = append(sizes, theta.layout.Strides...)
 	c := l.call(ofFloats("om_affine_grid", theta.dtype)).write(out).read(theta).i32(dtypeCodes[theta.dtype])
 	return c.ints(len(sizes), sizes...).i32(int32(flag(l.attrs.Bool("align_corners")))).i64(n).over(n)
@@ -185,18 +210,22 @@ func launchAffineGrid(l *launch) error {
 func (l *launch) windowSizes(channels int, size []int) []int {
 	a := l.attrs
 	kernel, stride, padding, dilation := a.Ints("kernel"), a.Ints("stride"), a.Ints("padding"), a.Ints("dilation")
-	list := []int{channels}
-	for _, two := range [][]int{kernel, stride, padding, dilation, size} {
-		list = append(list, two[:2]...)
+	count := make([]int, 2)
+	for d := range count {
+		count[d] = (size[d]+2*padding[d]-dilation[d]*(kernel[d]-1)-1)/stride[d] + 1
 	}
-	for d := range 2 {
-		list = append(list, (size[d]+2*padding[d]-dilation[d]*(kernel[d]-1)-1)/stride[d]+1)
+	// What col2im divides is less than an image and its padding.
+	most := max(l.out[0].size(), int64(size[0]+padding[0]), int64(size[1]+padding[1]))
+	list := l.s.divisorInts(int64(channels), most)
+	for _, two := range [][]int{kernel, stride, size, count} {
+		list = append(append(list, l.s.divisorInts(int64(two[0]), most)...), l.s.divisorInts(int64(two[1]), most)...)
 	}
+	list = append(append(list, padding[:2]...), dilation[:2]...)
 	return append(list, l.in[0].layout.Strides...)
 }
 
 // windowInts is how many numbers a window_sizes has.
-const windowInts = 17
+const windowInts = 26
 
 // launchIm2col gives the windows of images as columns.
 func launchIm2col(l *launch) error {

@@ -29,19 +29,48 @@ type opCase struct {
 // opCases are sizes that networks have.
 func opCases() []opCase {
 	var all []opCase
-	linear := func(name string, d tensor.DType, precision string, m, n, k int) {
-		var a layers.Attrs
-		if precision != "" {
-			a = layers.Attrs{"precision": precision}
+	in := func(precision string) layers.Attrs {
+		if precision == "" {
+			return nil
 		}
+		return layers.Attrs{"precision": precision}
+	}
+	linear := func(name string, d tensor.DType, precision string, m, n, k int) {
+		a := in(precision)
 		all = append(all, opCase{name, d, "linear", a, []tensor.Shape{{m, k}, {n, k}, {n}}, 2 * float64(m) * float64(n) * float64(k)})
+	}
+	matmul := func(name string, d tensor.DType, precision string, batch, m, n, k int) {
+		all = append(all, opCase{name, d, "matmul", in(precision), []tensor.Shape{{batch, m, k}, {batch, k, n}},
+			2 * float64(batch*m*n) * float64(k)})
+	}
+	window := func(precision string, width, stride, groups int) layers.Attrs {
+		a := layers.Attrs{
+			"stride": []int{stride, stride}, "padding": []int{width / 2, width / 2}, "dilation": []int{1, 1}, "groups": groups,
+		}
+		if precision != "" {
+			a["precision"] = precision
+		}
+		return a
 	}
 	conv := func(name string, rows, channels, size, kernels, width, stride int) {
 		out := (size-1)/stride + 1
 		flops := 2 * float64(rows*kernels*out*out) * float64(channels*width*width)
-		all = append(all, opCase{name, tensor.Float32, "conv", layers.Attrs{
-			"stride": []int{stride, stride}, "padding": []int{width / 2, width / 2}, "dilation": []int{1, 1}, "groups": 1,
-		}, []tensor.Shape{{rows, channels, size, size}, {kernels, channels, width, width}, {kernels}}, flops})
+		all = append(all, opCase{name, tensor.Float32, "conv", window("", width, stride, 1),
+			[]tensor.Shape{{rows, channels, size, size}, {kernels, channels, width, width}, {kernels}}, flops})
+	}
+	// tensorConvs are on tensor cores, from N×C×H×W and, as regions have them, from channels-last to channels-last.
+	tensorConvs := func(name string, rows, channels, size, kernels, width, groups int) {
+		flops := 2 * float64(rows*kernels*size*size) * float64(channels/groups*width*width)
+		for _, how := range []struct {
+			name, precision string
+			dtype           tensor.DType
+		}{{"f16", "", tensor.Float16}, {"bf16", "", tensor.BFloat16}, {"bf16 factors", "bf16", tensor.Float32}, {"tf32", "tf32", tensor.Float32}} {
+			shapes := []tensor.Shape{{rows, channels, size, size}, {kernels, channels / groups, width, width}, {kernels}}
+			all = append(all, opCase{name + " " + how.name, how.dtype, "conv", window(how.precision, width, 1, groups), shapes, flops})
+			last := window(how.precision, width, 1, groups)
+			last["channels_last"], last["reads_channels_last"] = true, true
+			all = append(all, opCase{name + " " + how.name + ", channels last", how.dtype, "conv", last, shapes, flops})
+		}
 	}
 	attention := func(name string, d tensor.DType, batch, heads, rows, keys, width int, causal bool) {
 		flops := 4 * float64(batch*heads*rows) * float64(keys*width)
@@ -53,11 +82,20 @@ func opCases() []opCase {
 			[]tensor.Shape{shape(rows), shape(keys), shape(keys)}, flops})
 	}
 	linear("linear 4096", tensor.Float32, "", 4096, 4096, 4096)
+	linear("linear 4096 tf32", tensor.Float32, "tf32", 4096, 4096, 4096)
 	linear("linear 4096 bf16 factors", tensor.Float32, "bf16", 4096, 4096, 4096)
 	linear("linear 4096 f16", tensor.Float16, "", 4096, 4096, 4096)
 	linear("linear 4096 bf16", tensor.BFloat16, "", 4096, 4096, 4096)
 	linear("linear 128x3072x768", tensor.Float32, "", 128, 3072, 768)
+	linear("linear 128x3072x768 tf32", tensor.Float32, "tf32", 128, 3072, 768)
+	linear("linear 128x3072x768 f16", tensor.Float16, "", 128, 3072, 768)
 	linear("linear 128x768x3072", tensor.Float32, "", 128, 768, 3072)
+	linear("linear 128x768x3072 tf32", tensor.Float32, "tf32", 128, 768, 3072)
+	linear("linear 128x768x3072 f16", tensor.Float16, "", 128, 768, 3072)
+	linear("linear 16x4096x4096 f16", tensor.Float16, "", 16, 4096, 4096)
+	matmul("matmul 96x128x128x64", tensor.Float32, "", 96, 128, 128, 64)
+	matmul("matmul 96x128x128x64 tf32", tensor.Float32, "tf32", 96, 128, 128, 64)
+	matmul("matmul 96x128x128x64 bf16", tensor.BFloat16, "", 96, 128, 128, 64)
 	linear("linear 1x4096x4096", tensor.Float32, "", 1, 4096, 4096)
 	linear("linear 1x4096x4096 bf16", tensor.BFloat16, "", 1, 4096, 4096)
 	conv("conv 7x7/2 3 to 64, 512", 1, 3, 512, 64, 7, 2)
@@ -65,11 +103,22 @@ func opCases() []opCase {
 	conv("conv 3x3 256, 32", 1, 256, 32, 256, 3, 1)
 	conv("conv 1x1 256 to 1024, 32", 1, 256, 32, 1024, 1, 1)
 	conv("conv 3x3 256, 32, 16 rows", 16, 256, 32, 256, 3, 1)
+	conv("conv 3x3 256, 32, 16 rows, winograd", 16, 256, 32, 256, 3, 1)
+	all[len(all)-1].attrs["winograd"] = true // its arithmetic is counted as that of sums of products
+	tensorConvs("conv 3x3 64, 128", 1, 64, 128, 64, 3, 1)
+	tensorConvs("conv 3x3 256, 32, 16 rows", 16, 256, 32, 256, 3, 1)
+	tensorConvs("conv 1x1 256 to 1024, 32", 1, 256, 32, 1024, 1, 1)
+	tensorConvs("conv 3x3 96 by themselves, 112, 16 rows", 16, 96, 112, 96, 3, 96)
 	attention("attention 12x128x64", tensor.Float32, 1, 12, 128, 128, 64, true)
 	attention("attention 32x2048x128", tensor.Float32, 1, 32, 2048, 2048, 128, true)
 	attention("attention 32x2048x128 bf16", tensor.BFloat16, 1, 32, 2048, 2048, 128, true)
 	attention("attention 32x1 of 2048x128", tensor.Float32, 1, 32, 1, 2048, 128, false)
-	rows := tensor.Shape{8192, 4096}
+	rows, image := tensor.Shape{8192, 4096}, tensor.Shape{16, 64, 128, 128}
+	heads := tensor.Shape{1, 32, 2048, 128}
+	pool := func(kernel, stride, padding int) layers.Attrs {
+		return layers.Attrs{"kernel": []int{kernel, kernel}, "stride": []int{stride, stride}, "padding": []int{padding, padding}}
+	}
+	resize := func(mode string) layers.Attrs { return layers.Attrs{"size": []int{256, 256}, "mode": mode} }
 	return append(all, []opCase{
 		{"relu 4 KiB", tensor.Float32, "relu", nil, []tensor.Shape{{1024}}, 0}, // what giving it out takes
 		{"relu 128 MiB", tensor.Float32, "relu", nil, []tensor.Shape{rows}, 0},
@@ -79,6 +128,15 @@ func opCases() []opCase {
 		{"layer_norm 8192x4096", tensor.Float32, "layer_norm", layers.Attrs{"dims": 1, "eps": 1e-5},
 			[]tensor.Shape{rows, {4096}, {4096}}, 0},
 		{"sum 8192x4096", tensor.Float32, "sum", layers.Attrs{"dims": []int{1}, "keepdim": false}, []tensor.Shape{rows}, 0},
+		{"rotary 32x2048x128", tensor.Float32, "rotary", nil, []tensor.Shape{heads, heads, heads}, 0},
+		{"turned 8192x4096", tensor.Float32, "copy", nil, []tensor.Shape{rows}, 0},
+		{"max_pool 3x3/2 16x64x128", tensor.Float32, "max_pool", pool(3, 2, 1), []tensor.Shape{image}, 0},
+		{"max_pool 5x5 16x64x128", tensor.Float32, "max_pool", pool(5, 1, 2), []tensor.Shape{image}, 0},
+		{"avg_pool to 1 16x2048x16", tensor.Float32, "adaptive_avg_pool", layers.Attrs{"size": []int{1, 1}},
+			[]tensor.Shape{{16, 2048, 16, 16}}, 0},
+		{"upsample nearest 16x64x128", tensor.Float32, "interpolate", resize("nearest"), []tensor.Shape{image}, 0},
+		{"upsample linear 16x64x128", tensor.Float32, "interpolate", resize("linear"), []tensor.Shape{image}, 0},
+		{"cat of channels 16x64x128", tensor.Float32, "cat", layers.Attrs{"dim": 1}, []tensor.Shape{image, image}, 0},
 	}...)
 }
 
@@ -106,6 +164,12 @@ func (c *opCase) run(b *testing.B, dev *cuda.Device) {
 	op := layers.Op{Kind: c.kind, Attrs: c.attrs}
 	for _, s := range c.in {
 		op.In = append(op.In, g.Whole(g.AddInput("x", c.dtype, s)))
+	}
+	if c.kind == "copy" {
+		op.In[0] = turned(op.In[0])
+	}
+	if c.attrs.Bool("channels_last") {
+		op.In[0] = lastly(op.In[0], 0, c.in[0][1])
 	}
 	out, err := g.Emit(layers.Standard(), op)
 	if err != nil {

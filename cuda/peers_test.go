@@ -57,6 +57,9 @@ func TestSeveralGPUs(t *testing.T) {
 			{plan.Auto, 1, false}, {plan.Auto, instances, false},
 		} {
 			for _, order := range []string{"threads", "lazy:1", "lazy:2"} {
+				if testing.Short() && order != "threads" {
+					continue
+				}
 				t.Run(fmt.Sprintf("%d/%s/%d/%s", gpus, c.mode, c.instances, order), func(t *testing.T) {
 					o := plan.Options{Mode: c.mode, Instances: c.instances, Lower: cuda.Lower}
 					for i := range gpus - 1 {

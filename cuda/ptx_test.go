@@ -26,23 +26,41 @@ func TestCommittedPTX(t *testing.T) {
 	if testing.Short() {
 		t.Skip("interpreting every kernel takes long under the race detector")
 	}
+	var old *sim.Interpreter
+	t.Run("halves without tensor cores", func(t *testing.T) {
+		dev, lib := open(t, "order=lazy:1 memory=64M cc=70")
+		old = lib.Interpret(t)
+		compareHalves(t, dev)
+	})
 	dev, lib := open(t, "order=lazy:1 memory=1G")
 	in := lib.Interpret(t)
 	t.Run("recorded", func(t *testing.T) { comply(t, dev, func(*layers.Graph) bool { return true }) })
 	t.Run("fused", func(t *testing.T) { compareFused(t, dev) })
-	t.Run("narrow", func(t *testing.T) { compareNarrow(t, dev) })
+	t.Run("narrow", func(t *testing.T) { compareNarrow(t, dev, "bf16", "tf32") })
+	t.Run("tensor cores", func(t *testing.T) { compareTensorCores(t, dev) })
+	t.Run("weights", func(t *testing.T) { compareWeights(t, dev, true) })
+	t.Run("weights, exact", func(t *testing.T) { compareExactWeights(t, dev) })
+	t.Run("recorded, rounded", func(t *testing.T) { compareRecordedRounded(t, dev, "tf32") })
+	t.Run("halves", func(t *testing.T) { compareHalves(t, dev) })
 	t.Run("products", func(t *testing.T) { compareProducts(t, dev) })
+	t.Run("convs", func(t *testing.T) { compareConvs(t, dev) })
+	t.Run("channels last", func(t *testing.T) {
+		complyChannelsLast(t, dev)
+		compareChannelsLast(t, dev, "each channel", "f16", "tf32")
+	})
 	t.Run("attention", func(t *testing.T) { compareAttention(t, dev) })
 	t.Run("gemv", func(t *testing.T) { compareGemv(t, dev) })
 	t.Run("rows", func(t *testing.T) { compareRows(t, dev) })
+	t.Run("moved", func(t *testing.T) { compareMoved(t, dev) })
+	t.Run("winograd", func(t *testing.T) { compareWinograd(t, dev) })
 	t.Run("further", func(t *testing.T) { compareFurther(t, dev) })
 	if some := flag.Lookup("test.run").Value.String(); !t.Failed() && !strings.Contains(some, "/") {
-		covered(t, in)
+		covered(t, in, old)
 	}
 }
 
 // covered fails for kernels that did not run, and logs how much of the instructions did.
-func covered(t *testing.T, in *sim.Interpreter) {
+func covered(t *testing.T, interpreters ...*sim.Interpreter) {
 	t.Helper()
 	sources, err := fs.Glob(kernels.Sources, "*.cu")
 	if err != nil {
@@ -59,7 +77,11 @@ func covered(t *testing.T, in *sim.Interpreter) {
 			t.Fatal(err)
 		}
 		for _, name := range m.Kernels() {
-			did, all := in.Ran(name)
+			var did, all int
+			for _, in := range interpreters {
+				d, n := in.Ran(name)
+				did, all = max(did, d), max(all, n)
+			}
 			if did == 0 {
 				t.Errorf("%s was never launched", name)
 			}

@@ -34,6 +34,8 @@ type stream struct {
 	keeping *kept
 }
 
+var _ device.Packer = (*stream)(nil)
+
 // NewStream returns a stream.
 func (d *Device) NewStream() (device.Stream, error) {
 	if err := d.enter(); err != nil {
@@ -156,6 +158,37 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	return k.launch(a)
 }
 
+// Pack implements device.Packer.
+func (s *stream) Pack(
+	ctx context.Context, op *layers.Op, p layers.Pack, src device.Argument, dst device.Region,
+) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	k := table[op.Kind]
+	if k.pack == nil {
+		return fmt.Errorf("BUG: %s has no packed operands", op.Kind)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	raw, err := s.d.operands(nil, []device.Argument{src})
+	if err != nil {
+		return err
+	}
+	to, err := s.d.span(dst)
+	if err != nil {
+		return err
+	}
+	if to.bytes < p.Bytes {
+		return fmt.Errorf("%d bytes do not go into %d", p.Bytes, to.bytes)
+	}
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.d.leave()
+	return k.pack(&launch{kind: op.Kind, attrs: op.Attrs, s: s}, p, raw[0], to.slice(0, p.Bytes))
+}
+
 // operands finds the operands of an op.
 func (d *Device) operands(list []operand, args []device.Argument) ([]operand, error) {
 	for i := range args {
@@ -168,13 +201,22 @@ func (d *Device) operands(list []operand, args []device.Argument) ([]operand, er
 		if err != nil {
 			return list, err
 		}
-		list = append(list, operand{span: at, dtype: a.Spec.DType, layout: a.Operand.Layout})
+		list = append(list, operand{span: at, dtype: a.Spec.DType, layout: a.Operand.Layout, packed: a.Packed})
 	}
 	return list, nil
 }
 
+// What a grid may have of blocks.
+const (
+	mostAlongX  = 1<<31 - 1
+	mostAlongYZ = 1<<16 - 1
+)
+
 // start gives a kernel to the GPU. The context is current and the stream locked.
 func (s *stream) start(c *call, blocks, threads dims, sharedBytes int64) error {
+	if blocks[0] > mostAlongX || blocks[1] > mostAlongYZ || blocks[2] > mostAlongYZ {
+		return fmt.Errorf("%w: kernel %s by %d × %d × %d blocks", layers.ErrUnsupported, c.name, blocks[0], blocks[1], blocks[2])
+	}
 	f, err := s.d.function(c.name)
 	if err != nil {
 		return err

@@ -63,4 +63,7 @@ type Pack struct {
 	// device those indices as the raw operand and their bytes as the size, so that little of a large weight is in memory
 	// twice.
 	Dim, Step int
+	// Copy says that the form is worth its bytes even where something else reads the raw ones, which then stay too: each
+	// pass would otherwise make it anew, at a cost.
+	Copy bool
 }

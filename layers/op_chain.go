@@ -11,7 +11,39 @@ import (
 var chainOps = []OpDef{
 	// chain: attribute "program" ([Program]) over operands of one shape, which are float32 or, for conditions, bool.
 	{Kind: "chain", Shape: chainShape, FLOPs: chainFLOPs, Axes: samePlace},
+	// rotary: In[0] × In[1] + turned × In[2] of one shape and dtype, float32 or half floats, where turned is the second half of
+	// In[0] along the last dimension, negated, and then the first. Products are rounded to the dtype, as what ops give is.
+	{Kind: "rotary", Shape: rotaryShape, FLOPs: rotaryFLOPs, Axes: rotaryAxes},
 }
+
+func rotaryShape(in []Spec, _ Attrs) ([]Spec, error) {
+	if err := wantOperands(in, 3, 3); err != nil {
+		return nil, err
+	}
+	rank := len(in[0].Shape)
+	if rank == 0 || in[0].Shape[rank-1]%2 != 0 {
+		return nil, fmt.Errorf("no two halves of %v", in[0].Shape)
+	}
+	for _, s := range in {
+		if !turns(s.DType) || s.DType != in[0].DType {
+			return nil, fmt.Errorf("%w: turned by %v", ErrDType, s.DType)
+		}
+		if !s.Shape.Equal(in[0].Shape) {
+			return nil, mismatch(in)
+		}
+	}
+	return in[:1], nil
+}
+
+// turns reports whether there are rotary embeddings of a dtype.
+func turns(d tensor.DType) bool {
+	return d == tensor.Float32 || d == tensor.Float16 || d == tensor.BFloat16
+}
+
+func rotaryFLOPs(_, out []Spec, _ Attrs) int64 { return product(3, elementsOf(out[0].Shape)) }
+
+// rotaryAxes keeps all dimensions but the last.
+func rotaryAxes(in, _ []Spec, _ Attrs) [][]int { return allBut(in, []int{len(in[0].Shape) - 1}) }
 
 // A Program is what a chain computes for each element. Value 0 to n−1 are its n operands, where true is 1 and false 0, value
 // n+i is the result of its instruction i, and the last of them is the chain's result.

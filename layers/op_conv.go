@@ -11,7 +11,7 @@ var convOps = []OpDef{
 	// conv: In[0] is N×C×spatial, In[1] the weight, In[2] the bias of each output channel or absent. Attributes: "stride",
 	// "padding" before and "padding_end" after each dimension, "dilation", "groups". With "transposed", the gradient of
 	// such a convolution, whose weight is C×(outputs/groups)×kernel and whose result is "output_padding" larger. Then its
-	// epilogue.
+	// epilogue. With "channels_last" the result is N×spatial×C, and what is added to it; In[0] stays a view N×C×spatial.
 	{Kind: "conv", Shape: convShape, FLOPs: convFLOPs, Axes: convAxes},
 }
 
@@ -126,6 +126,9 @@ func convShape(in []Spec, a Attrs) ([]Spec, error) {
 			return bad(fmt.Sprintf("output size %d", size))
 		}
 		out = append(out, size)
+	}
+	if a.Bool("channels_last") {
+		out = append(append(tensor.Shape{out[0]}, out[2:]...), out[1])
 	}
 	result := Spec{DType: x.DType, Shape: out}
 	if err := wantEpilogue(in, a, result, convResidual); err != nil {

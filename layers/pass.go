@@ -18,7 +18,8 @@ const (
 	FoldConstants
 	// ScaleSums makes linears of int8 weights and scales of what widens and scales such weights.
 	ScaleSums
-	// FindWhole puts together what a program computes in parts: activations, norms, attention.
+	// FindWhole puts together what a program computes in parts: activations, norms, attention,
+	// rotary embeddings.
 	FindWhole
 	// FuseEpilogues makes batch norms, additions and activations the ends of convs and linears.
 	FuseEpilogues

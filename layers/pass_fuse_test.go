@@ -61,6 +61,33 @@ func (s *sketch) output(list ...layers.Operand) {
 	}
 }
 
+// rotated is a rotary embedding of heads [2 3 5 8] out of rows, whose turned halves are so many elements further than they ought
+// to be; with swapped all operands are the other way round.
+func (s *sketch) rotated(x layers.Operand, further int, swapped bool) layers.Operand {
+	line := x.Layout.Shape[2] * 8
+	head := func(from, n int) layers.Operand {
+		return view(x, from, []int{2, 3, 5, n}, []int{5 * line, 8, line, 1})
+	}
+	angle := func() layers.Operand {
+		o := s.input(5, 8)
+		if d := s.Values[x.Value].DType; d != tensor.Float32 {
+			o = s.op("cast", layers.Attrs{"dtype": d}, o)
+		}
+		return view(o, 0, []int{2, 3, 5, 8}, []int{0, 0, 8, 1})
+	}
+	pair := func(kind layers.Kind, a, b layers.Operand) layers.Operand {
+		if swapped {
+			a, b = b, a
+		}
+		return s.op(kind, nil, a, b)
+	}
+	second := s.op("neg", nil, head(further+4, 4))
+	turned := s.op("cat", layers.Attrs{"dim": 3}, second, head(further, 4))
+	straight := pair("mul", head(0, 8), angle())
+	crossed := pair("mul", turned, angle())
+	return pair("add", straight, crossed)
+}
+
 // view returns an operand with other dimensions.
 func view(o layers.Operand, offset int, shape, strides []int) layers.Operand {
 	return layers.Operand{Value: o.Value, Layout: tensor.Layout{Shape: shape, Strides: strides, Offset: offset}}
@@ -330,6 +357,24 @@ func TestFuse(t *testing.T) {
 			mask := view(s.input(2, 5, 5), 0, []int{2, 6, 5, 5}, []int{25, 0, 5, 1})
 			s.output(s.op("scaled_dot_product_attention", a, q, repeat(k), repeat(v), mask))
 		}, "scaled_dot_product_attention"},
+		"rotary embedding": {func(s *sketch) {
+			s.output(s.rotated(s.input(2, 5, 3, 8), 0, false))
+		}, "rotary"},
+		"rotary embedding, the other way round": {func(s *sketch) {
+			s.output(s.rotated(s.input(2, 5, 3, 8), 0, true))
+		}, "rotary"},
+		"rotary embedding of half floats": {func(s *sketch) {
+			x := s.op("cast", layers.Attrs{"dtype": tensor.Float16}, s.input(2, 5, 3, 8))
+			s.output(s.op("cast", layers.Attrs{"dtype": tensor.Float32}, s.rotated(x, 0, false)))
+		}, "cast cast cast rotary cast"},
+		"no rotary embedding: the halves of another part": {func(s *sketch) {
+			s.output(s.rotated(s.input(2, 5, 4, 8), 8, false))
+		}, "neg cat chain"},
+		"no rotary embedding: what is turned is an output": {func(s *sketch) {
+			y := s.rotated(s.input(2, 5, 3, 8), 0, false)
+			turned := s.Ops[len(s.Ops)-2].In[0] // of the second product
+			s.output(y, turned)
+		}, "neg cat chain"},
 		"chain with a row and a choice": {func(s *sketch) {
 			x, row := s.input(6, 10), view(s.input(10), 0, []int{6, 10}, []int{0, 1})
 			less := s.op("lt", nil, x, s.number(0.5, 6, 10))

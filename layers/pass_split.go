@@ -1,6 +1,7 @@
 package layers
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/optimem/optimem/tensor"
@@ -13,14 +14,20 @@ import (
 // rows lie apart are split, so that parts have few bytes in common.
 //
 // The results are the same to the bit wherever an element of a product does not depend on how many columns the product
-// has. Values keep their ids. The second result has, for each op, the op of g that it was made from. Where nothing is to
+// has, but perhaps on how many the undivided one has, which [WholeColumns] says. Values keep their ids. The second result has, for each op, the op of g that it was made from. Where nothing is to
 // be split, the result is g itself.
 func SplitRows(g *Graph, maxBytes int64) (*Graph, []int) {
+	return SplitRowsAt(g, func(op int) []int { return RowParts(g, &g.Ops[op], maxBytes) })
+}
+
+// SplitRowsAt is [SplitRows] for parts of other sizes: where those of an op begin, and, last, the number of rows; nil for
+// an op that is not divided. What can be divided [SplittableRows] says.
+func SplitRowsAt(g *Graph, partsOf func(op int) []int) (*Graph, []int) {
 	s := &splitting{g: g}
 	for i := range g.Ops {
 		op := &g.Ops[i]
-		parts := rowParts(g, op, maxBytes)
-		if parts == nil {
+		parts := partsOf(i)
+		if len(parts) < 3 {
 			s.add(*op, i)
 			continue
 		}
@@ -39,9 +46,9 @@ func SplitRows(g *Graph, maxBytes int64) (*Graph, []int) {
 	return s.out, s.from
 }
 
-// rowParts returns where the parts of an op begin into which [SplitRows] divides it, and, last, the number of rows; nil
+// RowParts returns where the parts of an op begin into which [SplitRows] divides it, and, last, the number of rows; nil
 // for an op that is not divided.
-func rowParts(g *Graph, op *Op, maxBytes int64) []int {
+func RowParts(g *Graph, op *Op, maxBytes int64) []int {
 	rows, rowBytes := SplittableRows(g, op)
 	if rows < 2 || rowBytes <= 0 || int64(rows)*rowBytes <= maxBytes {
 		return nil
@@ -87,6 +94,13 @@ func SplittableRows(g *Graph, op *Op) (rows int, rowBytes int64) {
 	}
 	return w.Layout.Shape[dim], int64(w.Layout.Strides[dim]) * int64(g.Values[w.Value].DType.Size())
 }
+
+// wholeColumns is the attribute of a part of a product that WholeColumns reads.
+const wholeColumns = "whole_columns"
+
+// WholeColumns returns how many columns the product has that a product of some columns is a part of: as many where it is
+// whole. A kernel whose sums have an order that follows from the number of columns goes by this one.
+func WholeColumns(a Attrs, columns int) int { return max(columns, a.Int(wholeColumns)) }
 
 // SplitDim returns the dimension of a weight along which [SplitRows] divides it.
 func SplitDim(kind Kind) int {
@@ -140,6 +154,11 @@ func (s *splitting) product(op *Op, from int, parts []int) {
 	for k, low := range parts[:len(parts)-1] {
 		end := parts[k+1]
 		part := *op
+		part.Attrs = maps.Clone(op.Attrs)
+		if part.Attrs == nil {
+			part.Attrs = make(Attrs)
+		}
+		part.Attrs[wholeColumns] = WholeColumns(op.Attrs, parts[len(parts)-1])
 		part.In = slices.Clone(op.In)
 		part.In[1] = alongOf(op.In[1], SplitDim(op.Kind), low, end)
 		for k := 2; k < len(op.In); k++ {

@@ -13,7 +13,13 @@ import (
 func (w *rewriting) wholes() {
 	for i := range w.g.Ops {
 		op := &w.g.Ops[i]
-		if w.gone[i] || len(op.Out) != 1 || w.g.Values[op.Out[0]].DType != tensor.Float32 {
+		if w.gone[i] || len(op.Out) != 1 {
+			continue
+		}
+		if op.Kind == "add" && turns(w.g.Values[op.Out[0]].DType) {
+			w.rotary(i)
+		}
+		if w.g.Values[op.Out[0]].DType != tensor.Float32 {
 			continue
 		}
 		switch op.Kind {

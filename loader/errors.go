@@ -17,6 +17,8 @@ var (
 	ErrUnsafe = fault.ErrUnsafe
 	// ErrLimit: the file would cost more memory or work than [Limits] allow.
 	ErrLimit = fault.ErrLimit
+	// ErrMemory: an ErrLimit that more [Limits].MemoryBytes would do away with.
+	ErrMemory = fault.ErrMemory
 )
 
 // An Error is one thing wrong with a file, and where. Errors of the operating system (no such file, permission) are

@@ -22,6 +22,9 @@ var mixing = []layers.Kind{
 // operands of an op are rearranged along the dimensions that become one of the result's, so is the result, to the bit.
 // One of the arrangements repeats an index and drops another, so that a result which looks at others shows.
 func TestAxisRules(t *testing.T) {
+	if testing.Short() {
+		t.Skip("every recorded call several times")
+	}
 	cases, err := devicetest.Cases()
 	if err != nil {
 		t.Fatal(err)
@@ -110,12 +113,13 @@ func fusedRules(t *testing.T, checked map[layers.Kind]map[string]int, run runner
 	four := numbers(4)
 	program := layers.Program{{Kind: "mul", Args: []int{0, 1}}, {Kind: "where", Args: []int{2, 3, 0}}}
 	yes := &tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(2, 3), Data: []byte{1, 0, 1, 1, 0, 0}}
-	checked["chain"] = make(map[string]int)
+	checked["chain"], checked["rotary"] = make(map[string]int), make(map[string]int)
 	for _, c := range []struct {
 		op layers.Op
 		in []*tensor.Tensor
 	}{
 		{layers.Op{Kind: "chain", Attrs: layers.Attrs{"program": program}}, []*tensor.Tensor{numbers(2, 3), numbers(2, 3), yes}},
+		{layers.Op{Kind: "rotary"}, []*tensor.Tensor{numbers(2, 3, 6), numbers(2, 3, 6), numbers(2, 3, 6)}},
 		{layers.Op{Kind: "linear", Attrs: layers.Attrs{"act": "silu"}},
 			[]*tensor.Tensor{numbers(2, 3, 5), numbers(4, 5), four, numbers(2, 3, 4)}},
 		{layers.Op{Kind: "conv", Attrs: conv(1)}, []*tensor.Tensor{

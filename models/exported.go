@@ -155,16 +155,26 @@ func buildExported(
 		storages: make(map[tensor.Extent]*cell),
 	}
 	s := &scope{graph: p.Graph, values: make(map[string]any), names: make(map[*ref]string)}
-	if err := b.bindInputs(s, inputs); err != nil {
-		return nil, err
-	}
-	if err := b.run(s); err != nil {
-		return nil, err
-	}
-	if err := b.bindOutputs(s); err != nil {
-		return nil, err
+	for _, step := range []func(*scope) error{
+		func(s *scope) error { return b.bindInputs(s, inputs) }, b.run, b.bindOutputs,
+	} {
+		if err := step(s); err != nil {
+			return nil, b.blame(err)
+		}
 	}
 	return b.graph, nil
+}
+
+// blame makes an error that no input and nothing that optimem lacks is the reason of a [ProgramError].
+func (b *programBuilder) blame(err error) error {
+	var (
+		lacking *UnsupportedError
+		shape   *ShapeError
+	)
+	if errors.As(err, &lacking) || errors.As(err, &shape) || errors.Is(err, layers.ErrUnsupported) || loader.Class(err) != nil {
+		return err
+	}
+	return &ProgramError{Err: err, Fixed: len(b.symbols) == 0}
 }
 
 // run builds the nodes of a graph in order.

@@ -219,3 +219,23 @@ type ShapeError struct {
 
 // Error names the input.
 func (e *ShapeError) Error() string { return "input " + e.Input + ": " + e.Msg }
+
+// A ProgramError says that an exported program contradicts itself: a node cannot be computed with the arguments that it
+// has, or gives something else than was recorded of it.
+type ProgramError struct {
+	Err error
+	// Fixed says that the program takes inputs of one shape only, so that nothing but the file can be wrong; the error is a
+	// [loader.ErrFormat] then. Else it may be that the program was never meant for inputs of these sizes.
+	Fixed bool
+}
+
+// Error says which node it is, and what is wrong with it.
+func (e *ProgramError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong, and the class of error where that is sure.
+func (e *ProgramError) Unwrap() []error {
+	if e.Fixed {
+		return []error{e.Err, loader.ErrFormat}
+	}
+	return []error{e.Err}
+}

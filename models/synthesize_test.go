@@ -65,6 +65,9 @@ func TestStateDicts(t *testing.T) {
 
 // TestSynthesized looks at what is written of a model with every kind of entry.
 func TestSynthesized(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes the weights of a whole model four times")
+	}
 	a, err := models.NewArchitecture("swin_v2_t")
 	if err != nil {
 		t.Fatal(err)

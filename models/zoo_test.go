@@ -25,8 +25,8 @@ const zooFolder = "testdata/zoo"
 
 // quick are the models that -short runs: one of each kind.
 var quick = []string{
-	"extra/cond", "extra/buffer_mutation", "tv/alexnet", "tv/mobilenet_v2", "tv/resnet18", "hf/bert", "hf/gpt2", "hf/llama",
-	"nn/lstm", "hf/t5", "tv/swin_t", "extra/inplace_views",
+	"extra/cond", "extra/buffer_mutation", "tv/alexnet", "tv/mobilenet_v2", "tv/resnet18", "hf/bert_mask", "hf/gpt2", "hf/llama",
+	"nn/lstm", "hf/t5", "tv/swin_t", "extra/views",
 }
 
 // zooResult is a row of the table.
@@ -41,6 +41,11 @@ func TestZoo(t *testing.T) {
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no zoo: %v", err)
 	}
+	for _, name := range quick {
+		if !slices.Contains(names, name) {
+			t.Errorf("no %s in the zoo", name)
+		}
+	}
 	results := make(map[string]map[string]zooResult)
 	for _, name := range names {
 		if testing.Short() && !slices.Contains(quick, name) {
@@ -48,6 +53,9 @@ func TestZoo(t *testing.T) {
 		}
 		results[name] = make(map[string]zooResult)
 		for _, form := range []string{"aten", "core"} {
+			if testing.Short() && form == "core" {
+				continue
+			}
 			if _, err := os.Stat(zooFolder + "/" + name + "." + form + ".json.gz"); err != nil {
 				continue // the exporter could not make this form; the index says so
 			}

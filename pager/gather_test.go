@@ -34,6 +34,11 @@ const (
 // sentence returns an embedding of a view of its input, which has the given dtype and holds every index twice, and a
 // linear layer behind it.
 func sentence(t *testing.T, dtype tensor.DType) (*layers.Lowered, *counted) {
+	return sentenceOf(t, dtype, words)
+}
+
+// sentenceOf is sentence with a table of so many words.
+func sentenceOf(t *testing.T, dtype tensor.DType, words int64) (*layers.Lowered, *counted) {
 	t.Helper()
 	src := &counted{file: newFile(words*wordRow + wordWidth*wordRow)}
 	g := &layers.Graph{}
@@ -47,7 +52,7 @@ func sentence(t *testing.T, dtype tensor.DType) (*layers.Lowered, *counted) {
 	}
 	turned := layers.Operand{Value: ids, Layout: tensor.Layout{Shape: tensor.Shape{5, 2}, Strides: []int{1, 5}}}
 	out, err := g.Emit(layers.Standard(), layers.Op{
-		Kind: "embedding", Path: "words", In: []layers.Operand{weight("words.weight", 0, words), turned},
+		Kind: "embedding", Path: "words", In: []layers.Operand{weight("words.weight", 0, int(words)), turned},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -130,6 +135,59 @@ func TestRowsOfEmbeddings(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestTablesStayInTheFile: in the mode auto a processor's large embedding is not brought though there is room, where its
+// rows take next to nothing of the pass, and stays away for other shapes; it is brought where a pass is short, where it is
+// small, where something else reads it, and in the mode resident.
+func TestTablesStayInTheFile(t *testing.T) {
+	const many = 70_000
+	slow := plan.Rates{FLOPs: 1e6}
+	l, src := sentenceOf(t, tensor.Int64, many)
+	host := newCPU(t)
+	o := plan.Options{Mode: plan.Auto, Instances: 1, Lower: host.Lower, Rates: slow}
+	spared := mustPlan(t, l, o)
+	if len(spared.Gathers) != 1 || spared.Fixed.Bytes > many*wordRow/2 {
+		t.Fatalf("the table is there:\n%v", spared)
+	}
+	o.Mode = plan.Resident
+	whole := mustPlan(t, l, o)
+	if len(whole.Gathers) != 0 || whole.Fixed.Bytes < many*wordRow {
+		t.Fatalf("the table is not there:\n%v", whole)
+	}
+	want, got := spoken(l, 1), spoken(l, 1)
+	if err := newPager(t, host, Options{}).Pass(t.Context(), whole, want); err != nil {
+		t.Fatal(err)
+	}
+	src.bytes.Store(0)
+	if err := newPager(t, host, Options{}).Pass(t.Context(), spared, got); err != nil {
+		t.Fatal(err)
+	}
+	if n := src.bytes.Load(); n > many*wordRow/2 || !bytes.Equal(got.out[0], want.out[0]) {
+		t.Errorf("%d bytes were read", n)
+	}
+	o.Mode, o.Rates, o.Like = plan.Auto, plan.Rates{FLOPs: 1e12, MemoryBytes: 1e12, OpSeconds: 1e-9}, spared
+	if p := mustPlan(t, l, o); len(p.Gathers) != 1 || !plan.SameFixed(p, spared) {
+		t.Errorf("the table is brought for the plan after:\n%v", p)
+	}
+	o.Like = nil
+	if p := mustPlan(t, l, o); len(p.Gathers) != 0 {
+		t.Errorf("rows are brought where that takes as long as all else:\n%v", p)
+	}
+	few, _ := sentence(t, tensor.Int64)
+	o.Rates = slow
+	if p := mustPlan(t, few, o); len(p.Gathers) != 0 {
+		t.Errorf("rows are brought of a small table:\n%v", p)
+	}
+	g := *l.Graph
+	g.Outputs = append([]layers.Output{{Name: "table", Operand: g.Whole(g.Ops[0].In[0].Value)}}, g.Outputs...)
+	read, err := host.Lower(&g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := mustPlan(t, read, o); len(p.Gathers) != 0 {
+		t.Errorf("the table is an output, and not there:\n%v", p)
 	}
 }
 

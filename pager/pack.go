@@ -141,12 +141,12 @@ func apart(a, b []plan.Span) bool {
 	})
 }
 
-// packedOperand returns what stays of an operand in a form of the device's own.
-func (p *program) packedOperand(o layers.Operand) (*plan.Packed, bool) {
+// packedOperand returns what stays of an op's operand in a form of the device's own.
+func (p *program) packedOperand(o layers.Operand, step *layers.Step, in int) (*plan.Packed, bool) {
 	for _, c := range p.packed[o.Value] {
 		l := c.Operand.Layout
 		if l.Offset == o.Layout.Offset && slices.Equal(l.Shape, o.Layout.Shape) && slices.Equal(l.Strides, o.Layout.Strides) {
-			return c, true
+			return c, !c.Copy || c.TakenBy(step, in)
 		}
 	}
 	return nil, false

@@ -344,7 +344,8 @@ func (g *Pager) prepare(p *program) {
 		for _, part := range group.Parts {
 			paged[part.Value] = part
 		}
-		argument := func(o layers.Operand) (device.Argument, int64) {
+		// An op's operand has a number; what it makes has none.
+		argument := func(o layers.Operand, step *layers.Step, in int) (device.Argument, int64) {
 			if o.Value == layers.NoValue {
 				return device.Argument{Operand: layers.Absent}, 0
 			}
@@ -353,7 +354,7 @@ func (g *Pager) prepare(p *program) {
 			if part, ok := paged[o.Value]; ok {
 				low = part.Low
 				a.Region = device.Region{Memory: g.ring, Offset: group.SlotOffset + part.Offset, Bytes: part.High - part.Low}
-			} else if c, ok := p.packedOperand(o); ok {
+			} else if c, ok := p.packedOperand(o, step, in); ok {
 				a.Region, a.Packed = device.Region{Memory: g.fixed, Offset: c.Offset, Bytes: c.Pack.Bytes}, true
 				return a, 0
 			} else if part, ok := p.fixedPart(o, graph); ok {
@@ -375,12 +376,12 @@ func (g *Pager) prepare(p *program) {
 			ready.launch = device.Launch{
 				Step: step, Op: graph.Ops[i], Work: device.Region{Memory: g.scratch, Bytes: step.WorkBytes},
 			}
-			for _, o := range graph.Ops[i].In {
-				a, stride := argument(o)
+			for k, o := range graph.Ops[i].In {
+				a, stride := argument(o, &step, k)
 				ready.launch.In, ready.in = append(ready.launch.In, a), append(ready.in, stride)
 			}
 			for _, id := range graph.Ops[i].Out {
-				a, stride := argument(graph.Whole(id))
+				a, stride := argument(graph.Whole(id), &step, -1)
 				ready.launch.Out, ready.out = append(ready.launch.Out, a), append(ready.out, stride)
 			}
 		}

@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -326,14 +325,14 @@ func checkForecast(t *testing.T, name string, p *plan.Plan, took float64) {
 }
 
 // TestAutoBeatsPrefix keeps two fifths of the weights where moving all takes half as long again as computing, beside two
-// of the smallest slots that work, and compares with a prefix of the same bytes: it is 1.2 times as fast, or no schedule
-// could be, or, in some of the random networks, it is not. The bound is one for weights that move in pieces of any size and
-// at no cost of their own: a pass that never waits. Pieces of ops cost a launch each, which counts where ops take a few
-// microseconds, and the memory for those on their way is not there for what stays. What VGG-16 computes is in layers with a
-// tenth of its weights, so that the others are waited for whatever stays.
+// of the smallest slots that work, and compares with a prefix of the same bytes: it is 1.2 times as fast, or no schedule is,
+// but for a few networks. That is where few of the layers are most of a network: cut into pieces they cost launches, and
+// whole they take the ring from what stays; where the layers that compute most have few weights, as in VGG-16, so that the
+// others are waited for whatever stays; and where a prefix of whole layers leaves the ring so much that it waits little
+// itself.
 func TestAutoBeatsPrefix(t *testing.T) {
-	const enough, near = 1.2, 1.05
-	var logs, n, well, reached, bounded float64
+	const enough, nearly = 1.2, 1.13
+	var logs, n, reached, beyond float64
 	least := math.Inf(1)
 	for name, g := range graphs(t, 100) {
 		b := newBench(t, g, 1.5)
@@ -350,36 +349,35 @@ func TestAutoBeatsPrefix(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		took, bound := b.measure(auto), b.leastSeconds(memory-min(rest(page), rest(auto)))
+		took, other := b.measure(auto), b.measure(prefix)
 		checkForecast(t, name, auto, took)
-		other := b.measure(prefix)
 		gain := other / took
-		logs, n = logs+math.Log(gain), n+1
+		logs, n, least = logs+math.Log(gain), n+1, min(least, gain)
+		weights := memory - min(rest(page), rest(auto))
+		bound := b.leastSeconds(weights)
 		if took < bound*0.999 {
 			t.Errorf("%s: %g s, and %g is a bound", name, took, bound)
 		}
-		fine := gain >= enough || other < enough*bound && took <= near*bound
-		switch {
-		case gain >= enough:
+		if gain >= enough {
 			reached++
-		case fine:
-			bounded++
+			continue
+		}
+		switch {
+		case other < enough*bound || b.newStream(weights).tooShort(other/enough/b.computeSeconds):
+			beyond++
+			t.Logf("%s: %.3f times as fast as a prefix, and no schedule is %g times as fast", name, gain, enough)
 		default:
-			t.Logf("%s: %.3f times as fast as a prefix, %.3f of the bound", name, gain, took/bound)
+			t.Logf("%s: %.3f times as fast as a prefix", name, gain)
 		}
-		if fine {
-			well++
-		}
-		least = min(least, gain)
-		real := !strings.HasPrefix(name, "unequal")
-		if real && (!fine || took > near*bound) || gain < 1.04 {
-			t.Errorf("%s: %.3f times as fast as a prefix, %.3f of what any schedule takes\n%v\n%v", name, gain, took/bound, auto, prefix)
+		if took > nearly*bound {
+			t.Errorf("%s: %.3f of what any schedule takes\n%v\n%v", name, took/bound, auto, prefix)
 		}
 	}
-	t.Logf("of %v networks %v reach %g, %v of the others are at their bound; %.3f at least, %.3f in the mean",
-		n, reached, enough, bounded, least, math.Exp(logs/n))
-	if mean := math.Exp(logs / n); !testing.Short() && (mean < 1.29 || n < 100 || well < 0.78*n) {
-		t.Errorf("%.3f times as fast as a prefix in the mean over %v networks, %v of them well", mean, n, well)
+	t.Logf("of %v networks %v reach %g, which no schedule can in %v of the others; %.3f at least, %.3f in the mean",
+		n, reached, enough, beyond, least, math.Exp(logs/n))
+	if mean := math.Exp(logs / n); !testing.Short() && (mean < 1.32 || n < 100 || reached+beyond < 0.92*n) || least < 1.07 {
+		t.Errorf("%.3f times as fast as a prefix in the mean over %v networks, %v of them well and %v as can be, %.3f at least",
+			mean, n, reached, beyond, least)
 	}
 }
 

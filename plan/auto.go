@@ -14,12 +14,15 @@ func (d *draft) auto() (*Plan, error) {
 		return d.forced()
 	}
 	least := d.minBytes()
-	if p, err := d.resident(); err == nil {
+	if p, err := d.sparing().resident(); err == nil {
 		p.MinBytes, p.Mode = least, Auto
 		return p, nil
 	}
 	d = d.thrifty()
 	p, err := d.choose((*draft).mixed)
+	if q := d.carved(p); q != nil {
+		p = q
+	}
 	var capacity *CapacityError
 	if errors.As(err, &capacity) {
 		capacity.MinBytes = least
@@ -63,6 +66,8 @@ type search struct {
 	// load and compute are what bringing each group and computing it takes.
 	load, compute []float64
 	best          choice
+	// depths are those of layouts that are tried for any choice.
+	depths []int
 	// left is how many groups may still be simulated: what bounds the time of planning.
 	left int
 }
@@ -79,7 +84,25 @@ const searchWork = 800_000
 
 // search finds which groups to keep: several ways to choose are costed, and the best is improved step by step.
 func (d *draft) search(work int) *search {
-	s := &search{d: d, room: d.room(), left: work, best: choice{seconds: math.Inf(1)}}
+	s := d.newSearch(work)
+	s.consider(make([]bool, len(d.groups)))
+	for _, order := range [][]int{s.spread(), s.bySize(), s.byNeed(), s.order} {
+		for depth := range 4 {
+			s.consider(s.fill(order, depth))
+		}
+	}
+	for _, share := range s.shares() {
+		for depth := range 4 {
+			s.consider(s.diffuse(share, depth))
+		}
+	}
+	s.improve()
+	return s
+}
+
+// newSearch returns a search that has not looked at any choice.
+func (d *draft) newSearch(work int) *search {
+	s := &search{d: d, room: d.room(), left: work, best: choice{seconds: math.Inf(1)}, depths: []int{1, endToEnd}}
 	n := len(d.groups)
 	s.slot, s.load, s.compute = make([]int64, n), make([]float64, n), make([]float64, n)
 	d.prepare(nil)
@@ -89,21 +112,14 @@ func (d *draft) search(work int) *search {
 			s.order = append(s.order, i)
 		}
 	}
-	s.consider(make([]bool, n))
-	for _, order := range [][]int{s.spread(), s.bySize(), s.byNeed(), s.order} {
-		for depth := range 4 {
-			s.consider(s.fill(order, depth))
-		}
-	}
-	for _, share := range []func(int) float64{
-		func(i int) float64 { return s.compute[i] }, func(i int) float64 { return float64(s.slot[i]) },
-	} {
-		for depth := range 4 {
-			s.consider(s.diffuse(share, depth))
-		}
-	}
-	s.improve()
 	return s
+}
+
+// shares are what loads may keep step with: with what is computed, or with the groups' bytes.
+func (s *search) shares() []func(int) float64 {
+	return []func(int) float64{
+		func(i int) float64 { return s.compute[i] }, func(i int) float64 { return float64(s.slot[i]) },
+	}
 }
 
 func (s *search) found() bool { return !math.IsInf(s.best.seconds, 1) }
@@ -125,7 +141,7 @@ func (s *search) consider(keep []bool) {
 	if used > s.room {
 		return
 	}
-	depths := []int{1, endToEnd, 2, 0}
+	depths := slices.Concat(s.depths, []int{2, 0})
 	if n := s.d.o.Slots; n > 0 {
 		depths = []int{n - 1, min(n-1, 1), 0}
 	}
@@ -143,7 +159,7 @@ func (s *search) cost(keep []bool, uses []layout) choice {
 	best := choice{keep: keep, seconds: math.Inf(1)}
 	s.d.prepare(keep)
 	for k, use := range uses {
-		if s.d.o.Slots > 0 && use.depth == endToEnd || slices.Contains(uses[:k], use) {
+		if s.d.o.Slots > 0 && use.depth < 0 || slices.Contains(uses[:k], use) {
 			continue
 		}
 		const passes = 4 // about what a simulation takes
@@ -312,7 +328,7 @@ func (s *search) improve() {
 		if used+ring > s.room {
 			continue
 		}
-		next := s.cost(keep, []layout{{s.room - used, now.use.depth}, {s.room - used, [2]int{1, endToEnd}[random(2)]}})
+		next := s.cost(keep, []layout{{s.room - used, now.use.depth}, {s.room - used, s.depths[random(len(s.depths))]}})
 		worse := (next.seconds - now.seconds) / s.best.seconds
 		if worse > 0.01*float64(s.left)/float64(all) {
 			continue

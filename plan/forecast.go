@@ -72,7 +72,9 @@ func (p *Plan) forecast(r Rates) {
 			fromDisk = fromDisk || p.Target.Direct || !group.Copied
 		}
 	}
-	sim := simulation{fitful: p.Target.Direct}
+	slower := p.Target.far(p.RingBytes)
+	f.LoadSeconds = copied + (f.LoadSeconds-copied)*(1+slower)
+	sim := simulation{fitful: p.Target.Direct, slower: slower}
 	f.Seconds, f.StallSeconds = sim.run(p.stages(r))
 	if p.Sides != nil && p.Sides.Overlaps {
 		f.Seconds = p.overlapped()

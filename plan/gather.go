@@ -69,10 +69,60 @@ func (d *draft) gatherSeconds(t *table, resultBytes int64) float64 {
 // thrifty returns the draft in which of embeddings only rows are brought where that takes less time than bringing the
 // table does; the draft itself where there are none.
 func (d *draft) thrifty() *draft {
-	if d.saving != nil {
-		return d.saving
+	if d.saving == nil {
+		d.saving = d.gathering(func(t *table, bytes, resultBytes int64) bool {
+			whole := float64(bytes) / d.o.Rates.DiskBytes
+			if !d.o.Target.Direct {
+				whole = d.copy(bytes)
+			}
+			return 2*d.gatherSeconds(t, resultBytes)*float64(d.o.Instances) <= whole
+		})
+		d.saving.saving = d.saving
 	}
-	d.saving = d
+	return d.saving
+}
+
+// sparing returns the draft in which large embeddings that nothing else reads stay in the file though there is room for
+// them, where bringing their rows is next to nothing beside the pass; the draft itself where there are none. Each row is
+// read where it lies, as a mapped file would be.
+func (d *draft) sparing() *draft {
+	if !d.o.Target.Direct {
+		return d
+	}
+	g := d.l.Graph
+	var pass float64
+	for _, s := range d.seconds {
+		pass += s
+	}
+	readers := make(map[tensor.Extent]int)
+	for i := range g.Ops {
+		for _, o := range g.Ops[i].In {
+			if o.Value != layers.NoValue && g.Values[o.Value].Role == layers.Weight {
+				readers[g.Values[o.Value].Weight.Extent]++
+			}
+		}
+	}
+	return d.gathering(func(t *table, bytes, resultBytes int64) bool {
+		return bytes >= sparedBytes && readers[t.weight.Extent] == 1 && d.gatherSeconds(t, resultBytes) <= pass*sparedShare
+	})
+}
+
+const (
+	// sparedBytes is what a table takes at least that stays in the file, sparedShare which part of a pass its rows may take.
+	sparedBytes = 16 << 20
+	sparedShare = 0.02
+)
+
+// gathered returns the draft in which the rows of the same tables are brought as in a plan for other shapes.
+func (d *draft) gathered(like []Gather) *draft {
+	return d.gathering(func(t *table, _, _ int64) bool {
+		return slices.ContainsFunc(like, func(o Gather) bool { return o.Weight.Extent == t.weight.Extent })
+	})
+}
+
+// gathering returns the draft in which only rows are brought of embeddings of which worth says so, given what the table
+// and the result take; the draft itself where there are none.
+func (d *draft) gathering(worth func(t *table, bytes, resultBytes int64) bool) *draft {
 	g := d.l.Graph
 	var out layers.Graph
 	l := &layers.Lowered{Graph: &out, Steps: d.l.Steps}
@@ -84,11 +134,7 @@ func (d *draft) thrifty() *draft {
 		}
 		part, _ := operandPart(g, g.Ops[i].In[0])
 		id := g.Ops[i].Out[0]
-		whole := float64(part.High-part.Low) / d.o.Rates.DiskBytes
-		if !d.o.Target.Direct {
-			whole = d.copy(part.High - part.Low)
-		}
-		if 2*d.gatherSeconds(&t, g.Values[id].Bytes())*float64(d.o.Instances) > whole {
+		if !worth(&t, part.High-part.Low, g.Values[id].Bytes()) {
 			continue
 		}
 		if len(tables) == 0 {
@@ -112,9 +158,7 @@ func (d *draft) thrifty() *draft {
 	count(&out, groups)
 	o := d.o
 	o.tables = tables
-	d.saving = newDraft(l, groups, o, nil)
-	d.saving.saving = d.saving
-	return d.saving
+	return newDraft(l, groups, o, nil)
 }
 
 // reads reports whether a value stays because others than ops read it.

@@ -19,7 +19,7 @@ func (d *draft) helped(p *Plan) *Plan {
 		return p
 	}
 	if p.SplitBytes > 0 {
-		if d = d.split(p.SplitBytes); d == nil {
+		if d = d.splitAs(p); d == nil {
 			return p
 		}
 	}

@@ -60,7 +60,7 @@ func (d *draft) makeMerged(mostBytes int64) *draft {
 	}
 	e := newDraft(d.l, groups, d.o, d.seconds)
 	e.stay(d.always)
-	e.whole, e.joined, e.base.SplitBytes = true, true, d.base.SplitBytes
+	e.whole, e.joined, e.base.SplitBytes, e.base.cuts = true, true, d.base.SplitBytes, d.base.cuts
 	return e
 }
 

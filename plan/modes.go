@@ -32,10 +32,10 @@ func (d *draft) like() *Plan {
 	}
 	e := d
 	if len(other.Gathers) > 0 {
-		e = d.thrifty()
+		e = d.gathered(other.Gathers)
 	}
 	if other.SplitBytes > 0 {
-		if e = e.split(other.SplitBytes); e == nil {
+		if e = e.splitAs(other); e == nil {
 			return nil
 		}
 	}
@@ -48,7 +48,9 @@ func (d *draft) like() *Plan {
 	for i := range other.Fixed.Packed {
 		c := &other.Fixed.Packed[i]
 		run := runOf(other, c)
-		held[run.extent] = append(held[run.extent], Part{Low: c.Low, High: c.High})
+		if !c.Copy {
+			held[run.extent] = append(held[run.extent], Part{Low: c.Low, High: c.High})
+		}
 		packed[run] = c.Pack.Form
 	}
 	var parts []Part
@@ -101,7 +103,8 @@ func SameFixed(a, b *Plan) bool {
 		v, w := &a.Lowered.Graph.Values[x.Value], &b.Lowered.Graph.Values[y.Value]
 		return v.Weight.Extent == w.Weight.Extent && v.Role == w.Role && x.Low == y.Low && x.High == y.High && x.Offset == y.Offset
 	}) && slices.EqualFunc(a.Fixed.Packed, b.Fixed.Packed, func(x, y Packed) bool {
-		return runOf(a, &x) == runOf(b, &y) && x.Pack.Form == y.Pack.Form && x.Pack.Bytes == y.Pack.Bytes && x.Offset == y.Offset
+		return runOf(a, &x) == runOf(b, &y) && x.Pack.Form == y.Pack.Form && x.Pack.Bytes == y.Pack.Bytes && x.Offset == y.Offset &&
+			x.Copy == y.Copy
 	})
 }
 
@@ -396,7 +399,7 @@ func (d *draft) try(use layout) (seconds float64, ringBytes int64, ok bool) {
 		d.stages[i].after = d.visits[k].after
 		ringBytes = max(ringBytes, d.visits[k].offset+d.visits[k].bytes)
 	}
-	d.sim.fitful = d.o.Target.Direct
+	d.sim.fitful, d.sim.slower = d.o.Target.Direct, d.o.Target.far(ringBytes)
 	seconds, _ = d.sim.run(d.stages)
 	return seconds, ringBytes, true
 }

@@ -9,15 +9,7 @@ import (
 
 // New plans a pass over a graph. It fails with a [*CapacityError] where the budget is too small.
 func New(l *layers.Lowered, o Options) (*Plan, error) {
-	if o.Ops == nil {
-		o.Ops = layers.Standard()
-	}
-	o.Rates, o.HostRates = o.Rates.withGuesses(), o.HostRates.withGuesses()
-	o.Instances = max(o.Instances, 1)
-	o.Slots = max(o.Slots, 0)
-	if o.Target.AlignBytes == 0 {
-		o.Target = CPU
-	}
+	o = o.filled()
 	if o.Instances > 1 && len(l.Graph.Updates) > 0 {
 		return nil, fmt.Errorf("a program that changes buffers takes its inputs one after the other, not %d at once", o.Instances)
 	}
@@ -40,6 +32,20 @@ func New(l *layers.Lowered, o Options) (*Plan, error) {
 		return nil, &CapacityError{NeedBytes: n, HaveBytes: o.HostBytes, MinBytes: p.MinBytes, Host: true}
 	}
 	return p, nil
+}
+
+// filled returns the options with what stands for what was not given.
+func (o Options) filled() Options {
+	if o.Ops == nil {
+		o.Ops = layers.Standard()
+	}
+	o.Rates, o.HostRates = o.Rates.withGuesses(), o.HostRates.withGuesses()
+	o.Instances = max(o.Instances, 1)
+	o.Slots = max(o.Slots, 0)
+	if o.Target.AlignBytes == 0 {
+		o.Target = CPU
+	}
+	return o
 }
 
 // packBoth packs weights that stay, on both sides where there are two.

@@ -10,7 +10,7 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A Packed is an operand that stays in a form of the device's own, instead of the weight's bytes.
+// A Packed is an operand that stays in a form of the device's own, instead of the weight's bytes, or besides them.
 type Packed struct {
 	Operand layers.Operand
 	// Low and High delimit the operand's bytes within the value.
@@ -20,6 +20,14 @@ type Packed struct {
 	Pack layers.Pack
 	// Offset is where it lies in the arena of what stays.
 	Offset int64
+	// Copy says that the weight's bytes stay too, for ops that do not take the form.
+	Copy bool
+}
+
+// TakenBy reports whether an op with the given step reads it as operand in.
+func (c *Packed) TakenBy(s *layers.Step, in int) bool {
+	pack, ok := packOf(s, in)
+	return ok && pack.Form == c.Pack.Form
 }
 
 // A Packing is a part of the work of packing: Spans bring raw bytes, of which Pieces are made.
@@ -39,13 +47,15 @@ type Piece struct {
 	Offset, Bytes int64
 }
 
-// packable returns the operands that every op that reads any of their bytes also takes in one form, in the order of
-// their values. What goes out, or may change, is read by others than ops.
+// packable returns the operands that every op that reads any of their bytes also takes in one form, and copies of those
+// that some do where the form is worth it, in the order of their values. What goes out, or may change, is read by others
+// than ops.
 func packable(l *layers.Lowered) []Packed {
 	g := l.Graph
 	type view struct {
 		Packed
-		raw bool
+		// raw says that an op does not take it packed, mixed that ops take it in several forms.
+		raw, mixed bool
 	}
 	views := make([][]view, len(g.Values))
 	for i := range g.Ops {
@@ -61,13 +71,18 @@ func packable(l *layers.Lowered) []Packed {
 			list := views[o.Value]
 			at := slices.IndexFunc(list, func(v view) bool { return sameLayout(v.Operand.Layout, o.Layout) })
 			if at < 0 {
-				views[o.Value] = append(list, view{
-					Packed: Packed{Operand: o, Low: part.Low, High: part.High, Op: i, Pack: pack}, raw: !packs,
-				})
-				continue
+				at = len(list)
+				list = append(list, view{Packed: Packed{Operand: o, Low: part.Low, High: part.High, Op: -1}})
+				views[o.Value] = list
 			}
-			v := &list[at]
-			v.raw = v.raw || !packs || v.Pack.Form != pack.Form || v.Pack.Bytes != pack.Bytes
+			switch v := &list[at]; {
+			case !packs:
+				v.raw = true
+			case v.Op < 0:
+				v.Op, v.Pack = i, pack
+			default:
+				v.mixed = v.mixed || v.Pack.Form != pack.Form || v.Pack.Bytes != pack.Bytes
+			}
 		}
 	}
 	for _, o := range g.Outputs {
@@ -83,7 +98,8 @@ func packable(l *layers.Lowered) []Packed {
 		for i := range list {
 			v := &list[i]
 			alone := v.Low >= high && (i == len(list)-1 || list[i+1].Low >= v.High)
-			if high = max(high, v.High); alone && !v.raw {
+			high = max(high, v.High)
+			if v.Copy = !alone || v.raw; v.Op >= 0 && !v.mixed && (!v.Copy || v.Pack.Copy) {
 				all = append(all, v.Packed)
 			}
 		}
@@ -141,6 +157,9 @@ func (p *Plan) pack(budgetBytes int64, only func(*Packed) bool) {
 
 // packedGrowth is how much more a packed operand takes than the weight's bytes.
 func (p *Plan) packedGrowth(c *Packed) int64 {
+	if c.Copy {
+		return alignUp(c.Pack.Bytes, p.Target.AlignBytes)
+	}
 	return alignUp(c.Pack.Bytes, p.Target.AlignBytes) - (c.High - c.Low)
 }
 
@@ -229,7 +248,7 @@ func (p *Plan) unpacked(list []Packed) []Part {
 	packed := make(map[run]bool, len(list))
 	touched := make(map[layers.ValueID]bool, len(list))
 	for _, c := range list {
-		packed[run{c.Operand.Value, c.Low, c.High}] = true
+		packed[run{c.Operand.Value, c.Low, c.High}] = !c.Copy
 		touched[c.Operand.Value] = true
 	}
 	var parts []Part

@@ -154,6 +154,8 @@ type Plan struct {
 	// Groups are those of both in the order of execution, for reports alone: the sides' plans are what runs.
 	Sides *Sides
 
+	// cuts are the rows at which some of those weights are cut; the others are cut into parts of about equal size.
+	cuts map[cutWeight][]int
 	// mostHostBytes is the budget of host memory.
 	mostHostBytes int64
 	// leastSeconds is what a pass takes at least: what its ops or what its loads take by themselves.

@@ -53,7 +53,7 @@ func ProductOf(kernel string, kind layers.Kind, in, out []layers.Spec, a layers.
 		if a.Bool("transposed") {
 			outputs = w[1] * groups
 		}
-		p := Product{kernel, int64(outputs / groups), int64(y[0]) * elements(y[2:]), elements(w[1:])}
+		p := Product{kernel, int64(outputs / groups), elements(y) / int64(max(outputs, 1)), elements(w[1:])}
 		if kind == "conv16" {
 			p.N = int64(y[0]) * int64(y[2]) * int64(y[3])
 		}

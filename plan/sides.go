@@ -141,7 +141,7 @@ func (d *draft) groupsOf(side *layers.Side, host bool, onHost func(int) bool) []
 // join makes one plan of two, for reports, and the segments in which they take turns.
 func (d *draft) join(s *Sides, onHost func(int) bool) *Plan {
 	p := *s.Device
-	p.Mode, p.Lowered, p.SplitBytes, p.Sides, p.Groups = d.o.Mode, d.l, d.base.SplitBytes, s, nil
+	p.Mode, p.Lowered, p.SplitBytes, p.cuts, p.Sides, p.Groups = d.o.Mode, d.l, d.base.SplitBytes, d.base.cuts, s, nil
 	var at [2]int
 	for k := range d.groups {
 		side, from := 0, s.Device

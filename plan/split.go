@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
 )
 
 const (
@@ -35,7 +36,7 @@ func (d *draft) splits() []*draft {
 	for i := range d.groups {
 		total += d.groups[i].SlotBytes
 	}
-	if largest < total/16 && 2*largest <= d.room() {
+	if largest < total/16 && 2*largest <= d.room() && !d.gainsNear(largest) {
 		return list
 	}
 	// Parts cost something, too: a linear layer reads its input for each of them.
@@ -49,6 +50,20 @@ func (d *draft) splits() []*draft {
 		}
 	}
 	return list
+}
+
+// gainsNear reports whether a ring that processors' caches hold would take parts of weights and make a pass faster: what is
+// computed takes less than reading.
+func (d *draft) gainsNear(largest int64) bool {
+	if !d.o.Target.Direct || 2*largest <= nearBytes {
+		return false
+	}
+	var load, compute float64
+	for i := range d.groups {
+		load += d.groups[i].LoadSeconds
+		compute += d.groups[i].Seconds * float64(d.o.Instances)
+	}
+	return load*(1+farShare) > compute
 }
 
 // originOf returns the group of the draft before it was split that a group is of.
@@ -116,7 +131,7 @@ func (d *draft) finestSplit() (bytes, largest int64) {
 func (d *draft) split(mostBytes int64) *draft {
 	e, made := d.parts[mostBytes]
 	if !made {
-		e = d.makeSplit(mostBytes)
+		e = d.makeSplit(mostBytes, nil)
 		if d.parts == nil {
 			d.parts = make(map[int64]*draft)
 		}
@@ -125,11 +140,45 @@ func (d *draft) split(mostBytes int64) *draft {
 	return e
 }
 
-func (d *draft) makeSplit(mostBytes int64) *draft {
+// splitAs returns the draft with weights cut as they are for a plan, which may be one for other shapes.
+func (d *draft) splitAs(p *Plan) *draft {
+	if p.cuts == nil {
+		return d.split(p.SplitBytes)
+	}
+	return d.makeSplit(p.SplitBytes, p.cuts)
+}
+
+// A cutWeight is that at an extent, where ops of a kind read it.
+type cutWeight struct {
+	extent tensor.Extent
+	kind   layers.Kind
+}
+
+// cutOf returns the cut that an op's weight has.
+func cutOf(g *layers.Graph, op *layers.Op) cutWeight {
+	k := 1
+	if op.Kind == "embedding" {
+		k = 0
+	}
+	return cutWeight{g.Values[op.In[k].Value].Weight.Extent, op.Kind}
+}
+
+// makeSplit cuts weights of more than the given bytes into parts of about equal size, but those in cuts at the rows
+// given there.
+func (d *draft) makeSplit(mostBytes int64, cuts map[cutWeight][]int) *draft {
 	if d.o.Lower == nil || d.whole {
 		return nil
 	}
-	g, from := layers.SplitRows(d.l.Graph, mostBytes)
+	g, from := layers.SplitRowsAt(d.l.Graph, func(i int) []int {
+		op := &d.l.Graph.Ops[i]
+		parts := layers.RowParts(d.l.Graph, op, mostBytes)
+		if len(parts) > 0 {
+			if rows, ok := cuts[cutOf(d.l.Graph, op)]; ok {
+				return rows
+			}
+		}
+		return parts
+	})
 	if g == d.l.Graph {
 		return nil
 	}
@@ -140,7 +189,7 @@ func (d *draft) makeSplit(mostBytes int64) *draft {
 	groups, origin := cutParts(d.groups, g, from, mostBytes)
 	e := newDraft(lowered, groups, d.o, nil)
 	e.whole, e.origin = true, origin
-	e.base.SplitBytes = mostBytes
+	e.base.SplitBytes, e.base.cuts = mostBytes, cuts
 	return e
 }
 

@@ -53,7 +53,7 @@ func (d *draft) makeSwapped(targetBytes int64) *draft {
 	e := newDraft(&layers.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o, d.seconds)
 	e.whole, e.origin = true, d.origin
 	e.stay(d.always)
-	e.base.SplitBytes, e.base.SwapBytes = d.base.SplitBytes, s.hostBytes
+	e.base.SplitBytes, e.base.cuts, e.base.SwapBytes = d.base.SplitBytes, d.base.cuts, s.hostBytes
 	if d.o.HostBytes > 0 && s.hostBytes > d.o.HostBytes || e.base.ActivationBytes >= d.base.ActivationBytes {
 		return nil
 	}

@@ -25,7 +25,7 @@ func lower(g *layers.Graph) (*layers.Lowered, error) {
 		case "linear":
 			n, k := op.In[1].Layout.Shape[0], op.In[1].Layout.Shape[1]
 			l.Steps[i].WorkBytes = int64(n) * 4
-			l.Steps[i].Packs = []layers.Pack{{In: 1, Bytes: int64((n + 1) / 2 * 2 * k * 4), Form: "pairs", Step: 2}}
+			l.Steps[i].Packs = []layers.Pack{{In: 1, Bytes: int64((n + 1) / 2 * 2 * k * 4), Form: "pairs", Step: 2, Copy: n%2 == 0}}
 		}
 	}
 	return l, nil
@@ -208,7 +208,14 @@ func checkRing(t *rapid.T, p *Plan) {
 	if moved != p.MovedBytes || most != p.RingBytes {
 		t.Fatalf("%d bytes moved and a ring of %d, want %d and %d", p.MovedBytes, p.RingBytes, moved, most)
 	}
+	align := p.Target.AlignBytes
+	if p.Target.Direct {
+		align = tensor.AlignBytes
+	}
 	for k, g := range visits {
+		if g.SlotOffset%align != 0 {
+			t.Fatalf("visit %d lies at %d, which is not a multiple of %d\n%v", k, g.SlotOffset, align, p)
+		}
 		if g.After < 1 || g.After > len(visits) {
 			t.Fatalf("visit %d of %d waits for the one %d before", k, len(visits), g.After)
 		}
@@ -268,6 +275,11 @@ func checkWeights(t *rapid.T, p *Plan) {
 				packed := slices.ContainsFunc(p.Fixed.Packed, func(c Packed) bool {
 					return c.Operand.Value == part.Value && c.Low == part.Low && c.High == part.High && g.Ops[k].Kind == "linear"
 				})
+				for _, c := range p.Fixed.Packed {
+					if c.Copy && c.Operand.Value == part.Value && !has(p.Fixed.Parts, part) && g.Ops[k].Kind != "linear" {
+						t.Fatalf("op %d reads value %d, of which only a copy stays\n%v", k, part.Value, p)
+					}
+				}
 				if !has(group.Parts, part) && !has(p.Fixed.Parts, part) && !packed {
 					t.Fatalf("op %d reads value %d from %d to %d, which is not there\n%v", k, part.Value, part.Low, part.High, p)
 				}

@@ -323,7 +323,7 @@ func TestFixturesOnGPU(t *testing.T) {
 }
 
 // TestPrecisionOnGPU: factors of products are rounded where that is asked for, with the same bits in the modes in which
-// nothing is left to the CPU; the others refuse it.
+// nothing is left to the CPU; the others refuse it, and so does a GPU that has no such products.
 func TestPrecisionOnGPU(t *testing.T) {
 	model := build(t, digitsModel, nil)
 	x := pictures(33)
@@ -337,20 +337,35 @@ func TestPrecisionOnGPU(t *testing.T) {
 		lib.Check(t)
 		return got
 	}
-	want, got := run(plan.Resident, ""), run(plan.Resident, "bf16")
-	if err := devicetest.Compare(got, want, 1.0/64); err != nil {
-		t.Error(err)
+	want := run(plan.Resident, "")
+	for precision, bound := range map[string]float64{"bf16": 1.0 / 64, "tf32": 1.0 / 512} {
+		got := run(plan.Resident, precision)
+		if err := devicetest.Compare(got, want, bound); err != nil {
+			t.Errorf("%s: %v", precision, err)
+		}
+		if devicetest.Compare(got, want, 1e-5) == nil {
+			t.Errorf("%s: nothing was rounded", precision)
+		}
+		if !bytes.Equal(run(plan.Page, precision).Data, got.Data) {
+			t.Errorf("%s: paged gives other bits than resident", precision)
+		}
 	}
-	if devicetest.Compare(got, want, 1e-5) == nil {
-		t.Error("nothing was rounded")
-	}
-	if !bytes.Equal(run(plan.Page, "bf16").Data, got.Data) {
-		t.Error("paged gives other bits than resident")
-	}
-	lib := sim.New(t, "memory=64M order=lazy:1")
-	s := onGPU(t, model, plan.Auto, lib, optimem.Options{Precision: "bf16"})
-	defer s.Close()
-	if _, err := s.Run(t.Context(), digitsInput(x)); !errors.Is(err, layers.ErrUnsupported) {
-		t.Error(err)
+	for _, c := range []struct {
+		mode                 plan.Mode
+		precision, gpu, says string
+	}{
+		{plan.Auto, "bf16", "", "mode auto"},
+		{plan.Chunk, "tf32", "", "mode chunk"},
+		{plan.Resident, "tf32", "cc=75", "compute capability 7.5"},
+	} {
+		lib := sim.New(t, "memory=64M order=lazy:1 "+c.gpu)
+		s := onGPU(t, model, c.mode, lib, optimem.Options{Precision: c.precision})
+		_, err := s.Run(t.Context(), digitsInput(x))
+		if !errors.Is(err, layers.ErrUnsupported) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

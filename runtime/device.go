@@ -46,8 +46,13 @@ type machine struct {
 	halves bool
 	// arranges says that it computes with the CPU's kernels, in the CPU's layouts.
 	arranges bool
-	// narrows says that a device beside the CPU has products whose factors are rounded.
-	narrows bool
+	// precisions are what a device beside the CPU rounds factors of products to; without is why it has no other.
+	precisions []string
+	without    string
+	// winograd chooses the convolutions that a device beside the CPU computes by Winograd's algorithm; nil where it has none.
+	winograd func(*layers.Graph) *layers.Graph
+	// channelsLast puts channels last where a device beside the CPU computes faster so; nil where it does not.
+	channelsLast func(*layers.Graph) *layers.Graph
 	// emulated is the device where it is one.
 	emulated *emulated.Device
 	// rates are the device's; elapsed is its clock, nil where that is the wall's.

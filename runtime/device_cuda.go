@@ -79,8 +79,9 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 	}
 	_, free := dev.Memory()
 	return &machine{
-		name: dev.Name(), fuses: true, scales: true, halves: true, narrows: true, target: cudaTarget,
-		lower: dev.Lower, hostLower: host.Lower, supports: cuda.Supports,
+		name: dev.Name(), fuses: true, scales: true, halves: true, target: cudaTarget,
+		precisions: dev.Info().Precisions(), without: capabilityOf(dev),
+		lower: dev.Lower, hostLower: host.Lower, supports: cuda.Supports, winograd: cuda.Winograd, channelsLast: dev.Arrange,
 		pass: func(ctx context.Context, p *plan.Plan, io pager.IO) error { return deviceFailed(o, c.Pass(ctx, p, io)) },
 		held: c.Held, stats: c.Stats, hostBytes: c.HostBytes,
 		free: func() (int64, bool) {
@@ -92,11 +93,17 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 	}, nil
 }
 
+// capabilityOf says what a GPU is able to do.
+func capabilityOf(dev *cuda.Device) string {
+	return fmt.Sprintf("compute capability %d.%d", dev.Info().Capability/10, dev.Info().Capability%10)
+}
+
 // absentMachine plans for a GPU that is not here.
 func absentMachine(o Options, host *cpu.Device, rates plan.Rates, absent error) *machine {
 	m := &machine{
-		name: o.Device, fuses: true, scales: true, halves: true, narrows: true, target: cudaTarget, rates: rates,
-		lower: cuda.Lower, hostLower: host.Lower, supports: cuda.Supports,
+		name: o.Device, fuses: true, scales: true, halves: true, target: cudaTarget, rates: rates,
+		precisions: allPrecisions[1:],
+		lower:      cuda.Lower, hostLower: host.Lower, supports: cuda.Supports, winograd: cuda.Winograd, channelsLast: cuda.Arrange,
 	}
 	return m.absent(o, absent, host.Close)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/optimem/optimem/chunker"
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
@@ -33,8 +34,9 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 	}
 	rates := cudaRatesOf(o)
 	m := &machine{
-		name: o.Device, fuses: true, scales: true, halves: true, narrows: true,
-		target: cudaTarget, lower: cuda.Lower, rates: rates, memoryBytes: o.Memory,
+		name: o.Device, fuses: true, scales: true, halves: true, precisions: allPrecisions[1:],
+		target: cudaTarget, lower: cuda.Lower, winograd: cuda.Winograd, channelsLast: cuda.Arrange,
+		rates: rates, memoryBytes: o.Memory,
 	}
 	var list []*cuda.Device
 	closeAll := func() error {
@@ -67,8 +69,15 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 		list = append(list, dev)
 	}
 	devices := make([]device.Device, len(list))
+	oldest := list[0]
 	for i, dev := range list {
 		devices[i] = dev
+		if can := dev.Info().Precisions(); len(can) < len(m.precisions) {
+			m.precisions, m.without = can, names[i]+" has "+capabilityOf(dev)
+		}
+		if dev.Info().Capability < oldest.Info().Capability {
+			oldest = dev
+		}
 		_, free := dev.Memory()
 		budget := o.Memory
 		if budget == 0 {
@@ -80,6 +89,8 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 			m.peers = append(m.peers, plan.Peer{Name: names[i], MemoryBytes: budget})
 		}
 	}
+	m.channelsLast = oldest.Arrange
+	m.lower = func(g *layers.Graph) (*layers.Lowered, error) { return cuda.LowerFor(g, oldest.Info().Capability) }
 	c, err := chunker.Spread(devices, chunker.Options{Device: pager.Options{MemoryBytes: o.Memory, Observe: o.Observe}})
 	if err != nil {
 		return nil, errors.Join(deviceFailed(o, err), closeAll())

@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
@@ -290,6 +291,41 @@ func TestFileChanges(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestChecksumWhereAsked: a checkpoint of the same size and time with other bytes runs as it is, and is refused where
+// checksums are asked for, with the record that differs.
+func TestChecksumWhereAsked(t *testing.T) {
+	_, path := copied(t)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ckpt, err := loader.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, ok := ckpt.Weight("hidden.weight")
+	if err := ckpt.Close(); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	data[w.Extent.Offset+3] ^= 1 // of the first element, sign or exponent
+	if err := errors.Join(os.WriteFile(path, data, 0o600), os.Chtimes(path, info.ModTime(), info.ModTime())); err != nil {
+		t.Fatal(err)
+	}
+	want := runDigits(t, start(t, build(t, digitsModel, nil), optimem.Options{}), pictures(2))
+	if got := runDigits(t, start(t, build(t, path, nil), optimem.Options{}), pictures(2)); bytes.Equal(got, want) {
+		t.Error("the same bits: nothing was changed")
+	}
+	var placed *loader.Error
+	ckpt, err = loader.OpenWith(t.Context(), path, loader.Options{Verify: true})
+	if !errors.Is(err, loader.ErrFormat) || !errors.As(err, &placed) || !strings.Contains(placed.Record, "weight") {
+		t.Errorf("got %v, %v", ckpt, err)
 	}
 }
 

@@ -157,11 +157,14 @@ func TestRunIntoAllocatesNothing(t *testing.T) {
 	strided := &tensor.Tensor{
 		DType: tensor.Float32, Layout: tensor.Layout{Shape: tensor.Shape{8, 64}, Strides: []int{1, 8}}, Data: make([]byte, 8*64*4),
 	}
-	for _, mode := range []plan.Mode{plan.Resident, plan.Page} {
+	for mode, o := range map[plan.Mode]Options{
+		plan.Resident: {}, plan.Page: {},
+		plan.Chunk: {Capacity: plan.Limit{N: 3 * 64 * 64, Unit: plan.Params}}, plan.Auto: {Memory: 6 * 64 * 64 * 4},
+	} {
 		for name, x := range map[string]*tensor.Tensor{"whole": tensor.Of(make([]float32, 8*64), 8, 64), "strided": strided} {
 			t.Run(string(mode)+"/"+name, func(t *testing.T) {
 				dev := &quiet{}
-				s := quietSession(t, dev, mode, quietGraph(t, 6), Options{})
+				s := quietSession(t, dev, mode, quietGraph(t, 6), o)
 				y, across := tensor.Of(make([]float32, 8*64), 8, 64), tensor.Of(make([]float32, 8*64), 64, 8)
 				in, out := Values{"x": x}, Values{"y": y, "across": across}
 				pass := func() {
@@ -183,7 +186,8 @@ func TestRunIntoAllocatesNothing(t *testing.T) {
 				if got := first(across.Data[4*9:]); got != 21 {
 					t.Errorf("across, the result is %v", got)
 				}
-				if mode == plan.Page && s.Metrics().MovedBytes < 200*6*64*64*4 {
+				least := map[plan.Mode]int64{plan.Page: 6, plan.Chunk: 3, plan.Auto: 1}[mode] // weights
+				if s.Metrics().MovedBytes < 200*least*64*64*4 {
 					t.Errorf("%d bytes moved: nothing was paged", s.Metrics().MovedBytes)
 				}
 			})

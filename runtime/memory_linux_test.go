@@ -169,8 +169,40 @@ func TestPeakMemoryOfPaging(t *testing.T) {
 				t.Errorf("the process took %d bytes, planned are %d", p.Peak, p.Planned)
 			}
 			t.Logf("%d MB of weights, %d MB planned, %d MB taken", p.Weights/1e6, p.Planned/1e6, p.Peak/1e6)
+			within := cgroup(t, p.Planned+64<<20)
+			cmd = exec.CommandContext(t.Context(), "sh", "-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(within, "cgroup.procs"),
+				os.Args[0], "-test.run=^TestPeakMemoryOfPaging$", "-test.v")
+			cmd.Env = append(os.Environ(), pagedChild+"="+string(text))
+			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "measured ") {
+				t.Errorf("in a limit of what was planned and 64 MiB: %v\n%s", err, out)
+			}
 		})
 	}
+}
+
+// cgroup makes a cgroup with a limit of memory, page cache and all, for the rest of the test, and returns its folder; the
+// test is skipped where that is not allowed.
+func cgroup(t *testing.T, limitBytes int64) string {
+	t.Helper()
+	const root = "/sys/fs/cgroup"
+	for _, try := range []struct{ parent, limit, swap string }{
+		{root, "memory.max", "memory.swap.max"},
+		{root + "/memory", "memory.limit_in_bytes", ""},
+	} {
+		folder, err := os.MkdirTemp(try.parent, "optimem-test-")
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = os.Remove(folder) })
+		if try.swap != "" {
+			_ = os.WriteFile(filepath.Join(folder, try.swap), []byte("0"), 0)
+		}
+		if os.WriteFile(filepath.Join(folder, try.limit), []byte(strconv.FormatInt(limitBytes, 10)), 0) == nil {
+			return folder
+		}
+	}
+	t.Skip("NOT CHECKED in a cgroup: none can be made here")
+	return ""
 }
 
 func runPagedChild(t *testing.T, text string) {

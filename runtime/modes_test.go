@@ -104,6 +104,23 @@ func TestTooSmall(t *testing.T) {
 	}
 }
 
+// TestBadOptions: numbers that cannot be meant are refused before anything is opened.
+func TestBadOptions(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	for name, o := range map[string]optimem.Options{
+		"memory": {Memory: -1}, "host memory": {HostMemory: -1}, "micro-batch": {MicroBatch: -1}, "joined": {MaxJoin: -1},
+		"threads": {Threads: -1}, "many threads": {Threads: optimem.MaxThreads + 1},
+	} {
+		for _, m := range smallModes() {
+			o.Device = m.opts.Device
+			if s, err := m.start(t.Context(), model, o); err == nil {
+				t.Errorf("%s, %s on %s: no error", name, m.name, o.Device)
+				_ = s.Close()
+			}
+		}
+	}
+}
+
 // TestBadDevices: a device that cannot be used is an error that names it.
 func TestBadDevices(t *testing.T) {
 	for _, device := range []string{"gpu", "cpu:2", "emu:memory=-1", "emu:speed=3", "emu:latency=-1s", "emu:bandwidth=x", "emu:memory=1e30"} {

@@ -45,17 +45,20 @@ type Options struct {
 	// MaxJoin is how many calls that wait with inputs of the same shapes go through one pass, if the budget admits it
 	// without more bytes being brought; 0 is 8 where a pass brings weights, else 1.
 	MaxJoin int
-	// Threads is the number of threads that compute; 0 is one for each processor. Results do not depend on it.
+	// Threads is the number of threads that compute, [MaxThreads] at most; 0 is one for each processor. Results do not
+	// depend on it.
 	Threads int
 	// Dump names modules whose outputs a run returns too, as "dump:" and the path.
 	Dump []string
 	// Ops is the registry that the model was built with; nil is layers.Standard().
 	Ops *layers.Registry
-	// Exact keeps to sums of products: no convolution by Winograd's algorithms, which round a few digits earlier.
+	// Exact keeps to sums of products: no convolution by Winograd's algorithms, which round a few digits earlier, on the CPU or
+	// on a GPU.
 	Exact bool
-	// Precision is what factors of products may be rounded to: "bf16", on a CPU with AMX, or on a GPU in the modes that
-	// leave nothing to the CPU; "" or "fp32" is nothing narrower than the model's own. Sums are float32 in any case; what a
-	// convolution makes may be rounded too, for another one that reads it. What the device cannot do is an error.
+	// Precision is what factors of products may be rounded to: "bf16", on a CPU with AMX or AVX512-BF16, or on a GPU in
+	// the modes that leave nothing to the CPU; "tf32", on a GPU of compute capability 8.0 or later in those modes; "" or
+	// "fp32" is nothing narrower than the model's own. Sums are float32 in any case; what a convolution makes may be
+	// rounded too, for another one that reads it. What the device cannot do is an error.
 	Precision string
 	// Without are the graph passes that are left out, for who looks for an error in one. The zero value is none.
 	Without layers.Passes
@@ -96,6 +99,9 @@ func Auto(ctx context.Context, model *models.Model, opts AutoOptions) (*Session,
 	return start(ctx, model, plan.Auto, opts)
 }
 
+// MaxThreads is the largest number of threads that may compute: each has a goroutine and scratch memory of its own.
+const MaxThreads = 4096
+
 func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Options) (*Session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -105,6 +111,9 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	}
 	if opts.MicroBatch < 0 || opts.MaxJoin < 0 {
 		return nil, fmt.Errorf("micro-batches of %d rows, %d calls in a pass", opts.MicroBatch, opts.MaxJoin)
+	}
+	if opts.Threads < 0 || opts.Threads > MaxThreads {
+		return nil, fmt.Errorf("%d threads: 0 to %d are possible", opts.Threads, MaxThreads)
 	}
 	if opts.Ops == nil {
 		opts.Ops = layers.Standard()

@@ -2,10 +2,15 @@ package runtime
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 )
+
+// allPrecisions are what Options.Precision may be, the default first.
+var allPrecisions = []string{"fp32", "bf16", "tf32"}
 
 // narrowed returns a graph in the precision that the options ask for, with half weights read as they are where the
 // device's kernels can.
@@ -13,17 +18,25 @@ func (s *Session) narrowed(g *layers.Graph) (*layers.Graph, error) {
 	if s.machine.halves {
 		g = layers.Prune(layers.FoldCasts(g))
 	}
-	switch p := s.opts.Precision; {
-	case p == "" || p == "fp32":
-		return g, nil
-	case p != "bf16":
-		return nil, fmt.Errorf("no precision %q: there is fp32 and bf16", p)
-	case s.machine.narrows && s.mode != plan.Resident && s.mode != plan.Page:
-		// The CPU beside it may have no such products.
-		return nil, fmt.Errorf("%w: precision %s on %s in mode %s", layers.ErrUnsupported, p, s.machine.name, s.mode)
-	case !s.machine.arranges && !s.machine.narrows:
-		return nil, fmt.Errorf("%w: precision %s on %s", layers.ErrUnsupported, p, s.machine.name)
-	default:
-		return layers.Narrow(g, p), nil
+	m, p := s.machine, s.opts.Precision
+	refused := func(why string) error {
+		if why != "" {
+			why = ": " + why
+		}
+		return fmt.Errorf("%w: precision %s on %s%s", layers.ErrUnsupported, p, m.name, why)
 	}
+	switch {
+	case p == "" || p == allPrecisions[0]:
+		return g, nil
+	case !slices.Contains(allPrecisions, p):
+		return nil, fmt.Errorf("no precision %q: there is %s", p, strings.Join(allPrecisions, ", "))
+	case m.arranges && p != "bf16":
+		return nil, refused("it takes a GPU")
+	case !m.arranges && !slices.Contains(m.precisions, p):
+		return nil, refused(m.without)
+	case !m.arranges && s.mode != plan.Resident && s.mode != plan.Page:
+		// The CPU beside it may have no such products.
+		return nil, refused("in mode " + string(s.mode))
+	}
+	return layers.Narrow(g, p), nil
 }

@@ -55,6 +55,12 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 	if s.machine.arranges && s.opts.Without&layers.ArrangeLayouts == 0 {
 		p.graph = cpu.Arrange(p.graph, s.opts.Exact)
 	}
+	if s.machine.winograd != nil && !s.opts.Exact {
+		p.graph = s.machine.winograd(p.graph)
+	}
+	if s.machine.channelsLast != nil && s.opts.Without&layers.ArrangeLayouts == 0 {
+		p.graph = s.machine.channelsLast(p.graph)
+	}
 	if err := s.lower(p); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,7 @@
     python kernels.py [--device cuda] [--only TEXT]
 
 Prints a JSON object for each: seconds, TFLOP/s and GB/s; first what the device gives at best as far as PyTorch can tell:
-a large product in each precision, and a copy within its memory. TF32 is off but where the name says it.
+a large product in each precision, and a copy within its memory. TF32 and autocast are off but where the name says it.
 """
 
 import argparse
@@ -17,23 +17,66 @@ import torch.nn.functional as F
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 
 
-def linear(dtype, m, n, k):
+def linear(dtype, m, n, k, precision=""):
     def make(device):
         x, w, b = (torch.randn(*s, device=device, dtype=dtype) for s in ((m, k), (n, k), (n,)))
-        return lambda: F.linear(x, w, b), 2.0 * m * n * k, x, w, b
+        return rounding(precision, device, lambda: F.linear(x, w, b)), 2.0 * m * n * k, x, w, b
 
     return make
 
 
-def conv(rows, channels, size, kernels, width, stride):
+def matmul(dtype, batch, m, n, k, precision=""):
     def make(device):
-        x = torch.randn(rows, channels, size, size, device=device)
-        w, b = torch.randn(kernels, channels, width, width, device=device), torch.randn(kernels, device=device)
-        out = (size - 1) // stride + 1
-        flops = 2.0 * rows * kernels * out * out * channels * width * width
-        return lambda: F.conv2d(x, w, b, stride=stride, padding=width // 2), flops, x, w, b
+        x, y = (torch.randn(batch, *s, device=device, dtype=dtype) for s in ((m, k), (k, n)))
+        return rounding(precision, device, lambda: x @ y), 2.0 * batch * m * n * k, x, y
 
     return make
+
+
+def rounding(precision, device, run):
+    """A run whose factors of float32 may be rounded: to TF32, or by autocast, whose result is bfloat16."""
+
+    def in_precision():
+        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        try:
+            with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+                return run()
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = False
+
+    return in_precision
+
+
+def conv(rows, channels, size, kernels, width, stride, groups=1, dtype=F32, precision="", last=False):
+    def make(device):
+        given = {"device": device, "dtype": dtype}
+        x = torch.randn(rows, channels, size, size, **given)
+        w, b = torch.randn(kernels, channels // groups, width, width, **given), torch.randn(kernels, **given)
+        if last:
+            x, w = (v.to(memory_format=torch.channels_last) for v in (x, w))
+        out = (size - 1) // stride + 1
+        flops = 2.0 * rows * kernels * out * out * channels // groups * width * width
+
+        def run():
+            torch.backends.cudnn.allow_tf32 = precision == "tf32"
+            return F.conv2d(x, w, b, stride=stride, padding=width // 2, groups=groups)
+
+        return rounding(precision, device, run), flops, x, w, b
+
+    return make
+
+
+def tensor_convs(name, rows, channels, size, kernels, width, groups=1):
+    """Convolutions on tensor cores, from N x C x H x W and with channels last."""
+    for how, dtype, precision in (
+        ("f16", F16, ""),
+        ("bf16", BF16, ""),
+        ("bf16 factors", F32, "bf16"),
+        ("tf32", F32, "tf32"),
+    ):
+        for last in (False, True):
+            label = f"{name} {how}, channels last" if last else f"{name} {how}"
+            OPS[label] = conv(rows, channels, size, kernels, width, 1, groups, dtype, precision, last)
 
 
 def attention(dtype, batch, heads, rows, keys, width, causal):
@@ -54,13 +97,28 @@ def over(rows, f, *more):
     return make
 
 
-ROWS = (8192, 4096)
+def rotary(x, cos, sin):
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+
+
+ROWS, IMAGE, HEADS = (8192, 4096), (16, 64, 128, 128), (1, 32, 2048, 128)
 OPS = {
     "linear 4096": linear(F32, 4096, 4096, 4096),
+    "linear 4096 tf32": linear(F32, 4096, 4096, 4096, "tf32"),
+    "linear 4096 bf16 factors": linear(F32, 4096, 4096, 4096, "bf16"),
     "linear 4096 f16": linear(F16, 4096, 4096, 4096),
     "linear 4096 bf16": linear(BF16, 4096, 4096, 4096),
     "linear 128x3072x768": linear(F32, 128, 3072, 768),
+    "linear 128x3072x768 tf32": linear(F32, 128, 3072, 768, "tf32"),
+    "linear 128x3072x768 f16": linear(F16, 128, 3072, 768),
     "linear 128x768x3072": linear(F32, 128, 768, 3072),
+    "linear 128x768x3072 tf32": linear(F32, 128, 768, 3072, "tf32"),
+    "linear 128x768x3072 f16": linear(F16, 128, 768, 3072),
+    "linear 16x4096x4096 f16": linear(F16, 16, 4096, 4096),
+    "matmul 96x128x128x64": matmul(F32, 96, 128, 128, 64),
+    "matmul 96x128x128x64 tf32": matmul(F32, 96, 128, 128, 64, "tf32"),
+    "matmul 96x128x128x64 bf16": matmul(BF16, 96, 128, 128, 64),
     "linear 1x4096x4096": linear(F32, 1, 4096, 4096),
     "linear 1x4096x4096 bf16": linear(BF16, 1, 4096, 4096),
     "conv 7x7/2 3 to 64, 512": conv(1, 3, 512, 64, 7, 2),
@@ -68,6 +126,7 @@ OPS = {
     "conv 3x3 256, 32": conv(1, 256, 32, 256, 3, 1),
     "conv 1x1 256 to 1024, 32": conv(1, 256, 32, 1024, 1, 1),
     "conv 3x3 256, 32, 16 rows": conv(16, 256, 32, 256, 3, 1),
+    "conv 3x3 256, 32, 16 rows, winograd": conv(16, 256, 32, 256, 3, 1),  # by what cuDNN chooses
     "attention 12x128x64": attention(F32, 1, 12, 128, 128, 64, True),
     "attention 32x2048x128": attention(F32, 1, 32, 2048, 2048, 128, True),
     "attention 32x2048x128 bf16": attention(BF16, 1, 32, 2048, 2048, 128, True),
@@ -79,7 +138,19 @@ OPS = {
     "softmax 8192x4096": over(ROWS, lambda x: F.softmax(x, 1)),
     "layer_norm 8192x4096": over(ROWS, lambda x, w, b: F.layer_norm(x, (4096,), w, b), (4096,), (4096,)),
     "sum 8192x4096": over(ROWS, lambda x: x.sum(1)),
+    "rotary 32x2048x128": over(HEADS, rotary, HEADS, HEADS),
+    "turned 8192x4096": over(ROWS, lambda x: x.T.contiguous()),
+    "max_pool 3x3/2 16x64x128": over(IMAGE, lambda x: F.max_pool2d(x, 3, 2, 1)),
+    "max_pool 5x5 16x64x128": over(IMAGE, lambda x: F.max_pool2d(x, 5, 1, 2)),
+    "avg_pool to 1 16x2048x16": over((16, 2048, 16, 16), lambda x: F.adaptive_avg_pool2d(x, 1)),
+    "upsample nearest 16x64x128": over(IMAGE, lambda x: F.interpolate(x, size=256, mode="nearest")),
+    "upsample linear 16x64x128": over(IMAGE, lambda x: F.interpolate(x, size=256, mode="bilinear")),
+    "cat of channels 16x64x128": over(IMAGE, lambda x, y: torch.cat((x, y), 1), IMAGE),
 }
+tensor_convs("conv 3x3 64, 128", 1, 64, 128, 64, 3)
+tensor_convs("conv 3x3 256, 32, 16 rows", 16, 256, 32, 256, 3)
+tensor_convs("conv 1x1 256 to 1024, 32", 1, 256, 32, 1024, 1)
+tensor_convs("conv 3x3 96 by themselves, 112, 16 rows", 16, 96, 112, 96, 3, 96)
 
 
 def timed(run, device):

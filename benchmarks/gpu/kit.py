@@ -326,7 +326,7 @@ def cublaslt():
 
 
 def models(part, kit):
-    """Whole models that stay on the GPU, beside PyTorch, in float32 and with factors rounded to bfloat16."""
+    """Whole models that stay on the GPU, beside PyTorch, in float32 and with factors rounded to bfloat16 and to TF32."""
     blas = kit.environment.get("OPTIMEM_LIBCUDA") if kit.dry else cublaslt()
     for name, rows_list, size in [("resnet18", [1], 32)] if kit.dry else [
             ("resnet101", [1, 16], 512), ("vit_b_16", [1, 16], 224), ("bert-base", [1, 16], 128), ("gpt2", [1, 16], 128)]:
@@ -336,10 +336,11 @@ def models(part, kit):
         if made is None:
             continue
         for rows in rows_list:
-            for label, options in (("", []), (", bf16", ["-precision", "bf16"]), (", cuBLASLt", ["-cublaslt", blas])):
+            for label, options in (("", []), (", bf16", ["-precision", "bf16"]), (", tf32", ["-precision", "tf32"]),
+                                   (", cuBLASLt", ["-cublaslt", blas])):
                 if options[-1:] != [None]:
                     ours(part, kit, f"optimem {name}{label}", "resident", path, rows, size, *options, seconds=kit.seconds(20))
-        for precision in ("fp32", "bf16"):
+        for precision in ("fp32", "bf16", "tf32"):
             part.run(f"PyTorch {name}, {precision}", [
                 sys.executable, "peers.py", "run", "resident", name, path, "--device", kit.device, "--rows",
                 ",".join(map(str, rows_list)), "--size", size, "--runs", kit.runs, "--precision", precision],

@@ -280,14 +280,15 @@ def main():
     p.add_argument("--runs", type=int, default=3)
     p.add_argument("--max-layer-size", type=int, default=-1)
     p.add_argument("--cold", action="store_true")
-    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: torch.autocast")
+    p.add_argument("--precision", choices=("fp32", "bf16", "tf32"), default="fp32", help="bf16: torch.autocast")
     c = commands.add_parser("copies")
     c.add_argument("--mib", default="1,16,256")
     for command in (p, c):
         command.add_argument("--device", default="cuda")
     args = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    tf32 = getattr(args, "precision", "") == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    torch.backends.cudnn.allow_tf32 = tf32
     torch.backends.cudnn.benchmark = True
     {"run": run, "copies": copies}[args.command](args)
 

@@ -40,7 +40,7 @@ func main() {
 func run(ctx context.Context) error {
 	threads := flag.Int("threads", 0, "threads; 0 is one for each processor")
 	inputs := flag.String("inputs", "", "safetensors file with the inputs, named so that their order is the program's")
-	mode := flag.String("mode", "resident", "resident or page")
+	mode := flag.String("mode", "auto", "auto, resident or page")
 	precision := flag.String("precision", "", "what factors of products may be rounded to: bf16")
 	flag.Parse()
 	ckpt, err := loader.Open(flag.Arg(0))
@@ -52,9 +52,11 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	start := optimem.Resident
-	if *mode == "page" {
-		start = optimem.Page
+	start, ok := map[string]func(context.Context, *models.Model, optimem.Options) (*optimem.Session, error){
+		"auto": optimem.Auto, "resident": optimem.Resident, "page": optimem.Page,
+	}[*mode]
+	if !ok {
+		return fmt.Errorf("no mode %q", *mode)
 	}
 	session, err := start(ctx, model, optimem.Options{Threads: *threads, Precision: *precision})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -55,8 +56,8 @@ func (c *commandLine) calibrateCommand() *cobra.Command {
 		Args:    c.arguments(cobra.MaximumNArgs(1)),
 		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
 			switch {
-			case k.threads < 0:
-				return usageError(cmd, errors.New("--threads takes a number of threads, 0 or more"))
+			case k.threads < 0 || k.threads > runtime.MaxThreads:
+				return usageError(cmd, fmt.Errorf("--threads takes a number of threads, 0 to %d", runtime.MaxThreads))
 			case !(k.seconds > 0) || k.seconds > 3600:
 				return usageError(cmd, errors.New("--seconds takes a number of seconds, more than 0"))
 			}

@@ -116,7 +116,9 @@ func hints(err error) []string {
 			"'optimem scan' lists everything in it that is not allowed",
 		}
 	case loader.ErrLimit:
-		return []string{"if you trust the file, allow more memory: --max-memory 256MiB"}
+		if errors.Is(err, loader.ErrMemory) {
+			return []string{"if you trust the file, allow more memory: --max-memory 256MiB"}
+		}
 	case loader.ErrUnsupported, loader.ErrFormat:
 		return headHints(loader.Class(err), path)
 	}

@@ -196,7 +196,7 @@ func (r *run) planSums(m *openModel) *ascii.Table {
 		t.Row("packed", counted(n, "weight")+" of those that stay, as the device computes with them")
 	}
 	peak := ascii.FormatSize(p.PeakBytes())
-	if budget := r.budgetBytes(); budget > 0 {
+	if budget := r.budgetBytes(m.in.randomBytes); budget > 0 {
 		peak += " of " + ascii.FormatSize(budget)
 	}
 	if list := p.DeviceBytes(); len(list) > 1 {

@@ -70,6 +70,8 @@ type run struct {
 	// micro-batches.
 	axes    map[string]int
 	batched bool
+	// ranges are the least and the largest size of the program's symbols.
+	ranges map[string][2]int64
 
 	dumps      []string
 	output     string

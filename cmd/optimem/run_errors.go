@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
 )
 
 // exitDoesNotFit is the code of what needs more memory than there is.
@@ -34,6 +35,7 @@ func (r *run) place(err error) error {
 		capacity    *plan.CapacityError
 		noDevice    *runtime.DeviceError
 		assumption  *assumptionError
+		program     *models.ProgramError
 	)
 	switch {
 	case err == nil || errors.As(err, &placed) || errors.Is(err, context.Canceled):
@@ -48,6 +50,8 @@ func (r *run) place(err error) error {
 		return usageError(r.cmd, err, architectureHint(unknown))
 	case errors.As(err, &shape), errors.As(err, &input):
 		return usageError(r.cmd, err, fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model))
+	case errors.As(err, &noDevice) && r.dry && r.memory == 0 && strings.HasPrefix(r.device, "cuda"):
+		return usageError(r.cmd, err, "with --memory, for instance --memory 8GiB, no GPU is needed to plan for one", deviceHint)
 	case errors.As(err, &noDevice):
 		return usageError(r.cmd, err, deviceHint)
 	case errors.As(err, &capacity):
@@ -58,12 +62,19 @@ func (r *run) place(err error) error {
 		return &failure{err: err, code: exitUnsafe}
 	case errors.Is(err, npy.ErrUnsupported), errors.Is(err, layers.ErrUnsupported):
 		f := &failure{err: err, code: exitUnsupported}
-		if strings.HasPrefix(r.device, "cuda") && r.mode != string(plan.Auto) {
+		alone := r.mode == string(plan.Resident) || r.mode == string(plan.Page) // nothing is left to the CPU
+		narrow := r.precision != "" && r.precision != precisions[0]
+		switch gpu := strings.HasPrefix(r.device, "cuda"); {
+		case gpu && narrow && !alone:
+			f.hints = append(f.hints, fmt.Sprintf("on a GPU --precision %s takes --mode resident or --mode page", r.precision))
+		case gpu && !narrow && r.mode != string(plan.Auto):
 			f.hints = append(f.hints, "--mode auto has the CPU compute what the GPU cannot")
 		}
 		return f
 	case errors.As(err, &assumption):
 		return usageError(r.cmd, err, "--shape gives other sizes than those that were assumed")
+	case errors.As(err, &program) && !program.Fixed:
+		return usageError(r.cmd, err, fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model))
 	}
 	return err
 }
@@ -129,10 +140,10 @@ func countMissing(list []models.Missing) string {
 }
 
 // knowing adds to the error of a run what would help with it.
-func (r *run) knowing(err error, model *models.Model, in runtime.Values) error {
+func (r *run) knowing(err error, model *models.Model, shapes map[string]tensor.Shape) error {
 	var input *runtime.InputError
 	if errors.As(err, &input) && input.Input == "dump" {
-		return usageError(r.cmd, err, r.moduleHint(model, in))
+		return usageError(r.cmd, err, r.moduleHint(model, shapes))
 	}
 	return err
 }

@@ -43,9 +43,7 @@ type modelFlags struct {
 // The values that some flags take, the default first.
 var (
 	modes      = []string{string(plan.Auto), string(plan.Resident), string(plan.Page), string(plan.Chunk)}
-	precisions = []string{"fp32", "bf16"}
-	// laterPrecisions are known and not built yet.
-	laterPrecisions = []string{"tf32"}
+	precisions = []string{"fp32", "bf16", "tf32"}
 )
 
 const deviceHint = "there is: cpu; cuda or cuda:N, a GPU ('optimem devices' lists them); cuda:0,cuda:1, several; and simulated, emu:memory=2GiB,bandwidth=12GB/s,latency=10us"
@@ -67,7 +65,7 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: everything)")
 	r.maxLayer.set = true // −1 is what a user may write, too
 	flags.Var(&r.maxLayer, "max-layer-size", "do not cut modules smaller than this, parameters, or bytes with a unit")
-	flags.StringVar(&r.precision, "precision", precisions[0], "`PRECISION` of products: fp32; bf16, on a CPU with AMX or a GPU")
+	flags.StringVar(&r.precision, "precision", precisions[0], "`PRECISION` of products: fp32; bf16, on a CPU with AVX512-BF16 or a GPU; tf32, on a GPU")
 	flags.BoolVar(&r.exact, "exact", false, "sum in the reference's order, no Winograd")
 	flags.BoolVar(&r.verify, "verify", false, "read the whole file first and compare its checksums, where the format has them")
 	flags.IntVar(&r.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
@@ -90,16 +88,14 @@ func (r *run) checkFlags() error {
 	switch {
 	case !slices.Contains(modes, r.mode):
 		return r.usage("there is: "+strings.Join(modes, ", "), "unknown mode %q", r.mode)
-	case slices.Contains(laterPrecisions, r.precision):
-		return r.usage("there is: "+strings.Join(precisions, ", "), "precision %s is not built yet", r.precision)
 	case !slices.Contains(precisions, r.precision):
 		return r.usage("there is: "+strings.Join(precisions, ", "), "unknown precision %q", r.precision)
 	case changed("capacity") && r.mode != string(plan.Chunk):
 		return r.usage("add --mode chunk", "--capacity is for --mode chunk")
 	case changed("memory") && r.memory == 0:
 		return r.usage("for instance --memory 2GiB", "--memory takes a size of 1 byte or more")
-	case r.threads < 0:
-		return r.usage("", "--threads takes a number of threads, 0 or more")
+	case r.threads < 0 || r.threads > runtime.MaxThreads:
+		return r.usage("", "--threads takes a number of threads, 0 to %d", runtime.MaxThreads)
 	case r.runs < 1:
 		return r.usage("", "--runs takes a number of runs, 1 or more")
 	case changed("batch") && r.batch < 1:

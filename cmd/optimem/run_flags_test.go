@@ -103,6 +103,7 @@ func TestCompleteShapes(t *testing.T) {
 					made = append(made, p)
 				}
 			}
+			r.ranges = symbolRanges(ckpt)
 			err = r.completeShapes(ckpt, tt.ports, made, shapes)
 			if tt.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.fails) {

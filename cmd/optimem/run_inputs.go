@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -27,6 +28,10 @@ type runInputs struct {
 	values runtime.Values
 	// shapes are those of all inputs, also where a command makes no random numbers.
 	shapes map[string]tensor.Shape
+	// random are the inputs that random numbers are for, by their place among the model's, and randomBytes what they take;
+	// they are made once it is known that a run with them fits.
+	random      map[int]models.Port
+	randomBytes int64
 	// rows names the rows of the input where it is one file, "" else.
 	rows    rowNames
 	buffers []*hostmem.Buf
@@ -48,12 +53,13 @@ func (in *runInputs) alloc(bytes int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// readInputs reads what --input names for the ports of a model, and makes random numbers. Inputs that are neither are
-// missing, or random where the command takes them to be.
+// readInputs reads what --input names for the ports of a model, and notes which inputs are random. Inputs that are neither
+// are missing, or random where the command takes them to be.
 func (r *run) readInputs(
 	ctx context.Context, ckpt *loader.Checkpoint, ports []models.Port, limits loader.Limits,
 ) (_ *runInputs, err error) {
-	in := &runInputs{values: make(runtime.Values)}
+	in := &runInputs{values: make(runtime.Values), random: make(map[int]models.Port)}
+	r.ranges = symbolRanges(ckpt)
 	defer func() {
 		if err != nil {
 			in.free()
@@ -114,13 +120,12 @@ func (r *run) readInputs(
 		return nil, err
 	}
 	for _, p := range made {
-		if r.dry {
-			break
-		}
-		i := slices.IndexFunc(ports, func(q models.Port) bool { return q.Name == p.Name })
-		if in.values[p.Name], err = r.random(in, i, p, shapes[p.Name]); err != nil {
+		bytes, err := r.randomBytes(p, shapes[p.Name])
+		if err != nil {
 			return nil, err
 		}
+		in.random[slices.IndexFunc(ports, func(q models.Port) bool { return q.Name == p.Name })] = p
+		in.randomBytes += min(bytes, math.MaxInt64-in.randomBytes)
 	}
 	in.shapes = shapes
 	return in, nil
@@ -241,27 +246,50 @@ func (r *run) fits(p models.Port, d tensor.DType, shape tensor.Shape) error {
 		return r.usage(fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model),
 			"input %s: %v %v, where %s is wanted", p.Name, d, shape, wantedSpec(p))
 	}
+	for i, symbol := range p.Dims {
+		limits, known := r.ranges[symbol]
+		if !known || r.batched && r.axes[p.Name] == i { // micro-batches are as many as a batch takes
+			continue
+		}
+		if n := int64(shape[i]); n < min(limits[0], 1) || n > limits[1] {
+			return r.usage(fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model),
+				"input %s: %s is %d; the program was exported for %d to %d", p.Name, symbol, n, limits[0], limits[1])
+		}
+	}
 	return nil
 }
 
-// random makes an input of seeded random numbers. The i-th input has a stream of its own.
-func (r *run) random(in *runInputs, i int, p models.Port, shape tensor.Shape) (*tensor.Tensor, error) {
+// randomBytes returns what an input of random numbers takes.
+func (r *run) randomBytes(p models.Port, shape tensor.Shape) (int64, error) {
 	n, err := shape.NumElements()
 	if err != nil {
-		return nil, r.usage("", "input %s: %v", p.Name, err)
+		return 0, r.usage("", "input %s: %v", p.Name, err)
 	}
 	bytes, ok := tensor.MulBytes(n, int64(p.DType.Size()))
 	if !ok {
-		return nil, r.usage("", "input %s: %v %v takes more than 2^63 bytes", p.Name, p.DType, shape)
+		return 0, r.usage("", "input %s: %v %v takes more than 2^63 bytes", p.Name, p.DType, shape)
 	}
-	data, err := in.alloc(bytes)
-	if err != nil {
-		return nil, err
+	return bytes, nil
+}
+
+// makeRandom makes the inputs of seeded random numbers. The i-th input has a stream of its own.
+func (r *run) makeRandom(in *runInputs) error {
+	for i, p := range in.random {
+		shape := in.shapes[p.Name]
+		bytes, err := r.randomBytes(p, shape)
+		if err != nil {
+			return err
+		}
+		data, err := in.alloc(bytes)
+		if err != nil {
+			return err
+		}
+		if err := fillRandom(data, p.DType, rand.New(rand.NewPCG(r.seed, uint64(i)))); err != nil {
+			return fmt.Errorf("input %s: %w", p.Name, err)
+		}
+		in.values[p.Name] = &tensor.Tensor{DType: p.DType, Layout: tensor.Contiguous(shape...), Data: data}
 	}
-	if err := fillRandom(data, p.DType, rand.New(rand.NewPCG(r.seed, uint64(i)))); err != nil {
-		return nil, fmt.Errorf("input %s: %w", p.Name, err)
-	}
-	return &tensor.Tensor{DType: p.DType, Layout: tensor.Contiguous(shape...), Data: data}, nil
+	return nil
 }
 
 func fillRandom(data []byte, d tensor.DType, rng *rand.Rand) error {

@@ -100,7 +100,12 @@ func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
 		}
 	}
 	if err := r.begin(ctx, m, dumped, m.in.shapes); err != nil {
-		return nil, r.knowing(err, m.model, m.in.values)
+		return nil, r.knowing(err, m.model, m.in.shapes)
+	}
+	if !r.dry {
+		if err := r.makeRandom(m.in); err != nil {
+			return nil, err
+		}
 	}
 	return m, nil
 }
@@ -113,7 +118,7 @@ var starters = map[string]func(context.Context, *models.Model, runtime.Options) 
 
 // begin starts the session that the flags ask for, and plans for inputs of the given shapes.
 func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes map[string]tensor.Shape) (err error) {
-	opts := r.options(dumped)
+	opts := r.options(dumped, m.in.randomBytes)
 	opts.Observe = m.watch.observe
 	if m.session, err = starters[r.mode](ctx, m.model, opts); err != nil {
 		return err
@@ -143,10 +148,10 @@ func (e *assumptionError) Error() string { return e.err.Error() }
 func (e *assumptionError) Unwrap() error { return e.err }
 
 // options returns what the flags say of a session. A device with memory of its own takes a share of the host's for what
-// waits to be moved.
-func (r *run) options(dumped []string) runtime.Options {
+// waits to be moved. Random inputs will take inputBytes beside it.
+func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 	opts := runtime.Options{
-		Device: r.device, Memory: r.budgetBytes(), HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
+		Device: r.device, Memory: r.budgetBytes(inputBytes), HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
 		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), PlanOnly: r.dry, Exact: r.exact, Precision: r.precision,
 	}
@@ -162,11 +167,11 @@ func (r *run) options(dumped []string) runtime.Options {
 }
 
 // budgetBytes is what may be taken on the device, 0 where there is no limit but its own. On the CPU, a budget that is
-// not given is what the process may use of the host's memory, found once.
-func (r *run) budgetBytes() int64 {
+// not given is what the process may use of the host's memory but for its inputs, found once.
+func (r *run) budgetBytes(inputBytes int64) int64 {
 	if r.memory == 0 && r.device == "cpu" {
 		if budget, ok := sysmem.Read().BudgetBytes(); ok {
-			r.memory = sizeFlag(max(budget, 1))
+			r.memory = sizeFlag(max(budget-inputBytes, 1))
 		}
 	}
 	return int64(r.memory)

@@ -24,22 +24,29 @@ type shapeGuess struct {
 	r *run
 	// sizes are those of symbols; a symbol has one size wherever it stands.
 	sizes map[string]int
-	// ranges are the constraints of the program, hints the sizes that it was exported with.
-	ranges map[string][2]int64
-	hints  map[string]int64
+	// hints are the sizes that the program was exported with.
+	hints map[string]int64
 	// assumed says that nobody gave some of the sizes.
 	assumed bool
 }
 
 func (r *run) newShapeGuess(ckpt *loader.Checkpoint) *shapeGuess {
-	g := &shapeGuess{r: r, sizes: make(map[string]int), ranges: make(map[string][2]int64)}
+	g := &shapeGuess{r: r, sizes: make(map[string]int)}
 	if ckpt.Program != nil && ckpt.Program.Exported != nil {
-		for _, s := range ckpt.Program.Exported.Ranges {
-			g.ranges[s.Symbol] = [2]int64{s.Min, s.Max}
-		}
 		g.hints = ckpt.Program.Exported.Hints
 	}
 	return g
+}
+
+// symbolRanges returns the constraints of a program on its symbols: the least and the largest size.
+func symbolRanges(ckpt *loader.Checkpoint) map[string][2]int64 {
+	ranges := make(map[string][2]int64)
+	if ckpt.Program != nil && ckpt.Program.Exported != nil {
+		for _, s := range ckpt.Program.Exported.Ranges {
+			ranges[s.Symbol] = [2]int64{s.Min, s.Max}
+		}
+	}
+	return ranges
 }
 
 // learn takes the sizes of symbols from the shape of an input that is given.
@@ -110,7 +117,7 @@ func (g *shapeGuess) usual(p models.Port, axis int) int {
 
 // within moves a size into the range of a symbol.
 func (g *shapeGuess) within(symbol string, n int) int {
-	r, ok := g.ranges[symbol]
+	r, ok := g.r.ranges[symbol]
 	if !ok {
 		return n
 	}

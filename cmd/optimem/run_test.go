@@ -17,6 +17,7 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/internal/npy"
+	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
@@ -289,6 +290,25 @@ func TestRunPlaces(t *testing.T) {
 	cancel()
 	if code := r.report(ctx, r.place(fmt.Errorf("run: %w", context.Canceled))); code != exitInterrupted {
 		t.Errorf("interrupted: exit code %d", code)
+	}
+}
+
+// TestUnsupportedHints: what helps depends on whether it is a precision that the device has not in a mode.
+func TestUnsupportedHints(t *testing.T) {
+	for _, tt := range []struct{ device, mode, precision, want string }{
+		{"cuda", "auto", "tf32", "--mode resident"},
+		{"cuda", "resident", "tf32", ""},
+		{"cuda", "page", "fp32", "--mode auto"},
+		{"cuda", "auto", "fp32", ""},
+		{"cpu", "page", "fp32", ""},
+	} {
+		var stderr strings.Builder
+		r := run{commandLine: &commandLine{stderr: &stderr}}
+		r.device, r.mode, r.precision = tt.device, tt.mode, tt.precision
+		r.report(t.Context(), r.place(fmt.Errorf("x: %w", layers.ErrUnsupported)))
+		if got := stderr.String(); strings.Contains(got, "hint") != (tt.want != "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%+v: %q", tt, got)
+		}
 	}
 }
 

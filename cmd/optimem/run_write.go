@@ -240,11 +240,7 @@ func (c contextWriter) Write(p []byte) (int, error) {
 }
 
 // moduleHint names modules that can be dumped.
-func (r *run) moduleHint(model *models.Model, in runtime.Values) string {
-	shapes := make(map[string]tensor.Shape)
-	for name, t := range in {
-		shapes[name] = t.Layout.Shape
-	}
+func (r *run) moduleHint(model *models.Model, shapes map[string]tensor.Shape) string {
 	g, err := model.Graph(shapes)
 	if err != nil || len(g.Modules) == 0 {
 		return "the program names no modules"

@@ -6,7 +6,7 @@
 		OM_EACH(i, n) out[i] = in[om_at(view, i)];                                   \
 	}
 
-struct om_bytes16 {
+struct alignas(16) om_bytes16 {
 	om_u64 low, high;
 };
 
@@ -30,10 +30,10 @@ SCATTER(16, om_bytes16)
 
 // out[…][i][j] = in[…][i][j] where j − i ≤ diagonal, or with upper ≥, else 0.
 #define TRIANGLE(size, T)                                                                                             \
-	OM_KERNEL(om_triangle_##size, T *out, const T *in, om_layout view, om_i64 rows, om_i64 columns, om_i64 diagonal,   \
+	OM_KERNEL(om_triangle_##size, T *out, const T *in, om_layout view, om_divisor rows, om_divisor columns, om_i64 diagonal, \
 			  int upper, om_i64 n) {                                                                              \
 		OM_EACH(i, n) {                                                                                            \
-			om_i64 apart = i % columns - i / columns % rows;                                                       \
+			om_i64 line = i, column = om_take(&line, columns), apart = column - om_take(&line, rows);              \
 			out[i] = (upper ? apart >= diagonal : apart <= diagonal) ? in[om_at(view, i)] : zero((T *)0);          \
 		}                                                                                                          \
 	}

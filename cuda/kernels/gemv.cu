@@ -3,7 +3,8 @@
 
 // Products of few rows with the lines of a matrix, as linear layers have them, in float: what takes time is to read the matrix,
 // once. A block has LINES lines; its warps have every fourth part of their terms each, eight to a thread. The matrix may be of
-// half floats or int8, which stay so until they are in registers.
+// half floats or int8, which stay so until they are in registers. Where there are few lines of many terms, blocks have a part of
+// those, blockIdx.z says which, and om_gemv_sum adds what they found, in order.
 #define THREADS 128
 #define WARPS (THREADS / 32)
 #define LINES 4
@@ -11,16 +12,21 @@
 
 // Sizes and strides: gemvSizes of op_gemv.go.
 struct gemv_sizes {
-	om_i64 rows, lines, terms, x_line, x_step, w_line, w_step, scale_step, bias_step, added_line, added_step;
+	om_i64 rows, lines, terms, part, x_line, x_step, w_line, w_step, scale_step, bias_step, added_line, added_step;
 };
 
 // What a product ends with: scales of lines, bias, activation, and what is added; all but the third may be missing.
 #define ENDING                                                                                                    \
-	const void *scales, int scales_type, const void *bias, int bias_type, const void *added, gemv_sizes s, int act, \
-		float act_a, float act_b
+	float *parts, const void *scales, int scales_type, const void *bias, int bias_type, const void *added, gemv_sizes s, \
+		int act, float act_a, float act_b
+#define END parts, scales, scales_type, bias, bias_type, added, s, act, act_a, act_b
 
-// end writes the result of a row and a line.
+// end writes the result of a row and a line, or where parts is given what was found of it.
 OM_DEVICE void end(void *out, int type, om_i64 row, om_i64 line, float sum, ENDING) {
+	if (parts) {
+		parts[(blockIdx.z * s.rows + row) * s.lines + line] = sum;
+		return;
+	}
 	if (scales)
 		sum *= om_load_f(scales, line * s.scale_step, scales_type);
 	if (bias)
@@ -41,7 +47,8 @@ OM_DEVICE void gemv(void *out, int type, const void *x, const void *w, int w_typ
 #pragma unroll
 	for (int i = 0; i < ROWS * LINES; i++)
 		sums[i] = 0;
-	for (om_i64 k = t * 8; k < s.terms; k += TERMS) {
+	om_i64 from = blockIdx.z * s.part, to = from + s.part < s.terms ? from + s.part : s.terms;
+	for (om_i64 k = from + t * 8; k < to; k += TERMS) {
 		om_16 raw[LINES], more[LINES];
 #pragma unroll
 		for (int j = 0; j < LINES; j++) {
@@ -91,13 +98,13 @@ OM_DEVICE void gemv(void *out, int type, const void *x, const void *w, int w_typ
 	float sum = 0;
 	for (int i = 0; i < WARPS; i++)
 		sum += shared[i][t];
-	end(out, type, row, line, sum, scales, scales_type, bias, bias_type, added, s, act, act_a, act_b);
+	end(out, type, row, line, sum, END);
 }
 
 #define GEMV(ROWS)                                                                                                 \
 	OM_KERNEL(om_gemv_##ROWS, void *out, int type, const void *x, const void *w, int w_type, ENDING) {               \
 		__shared__ float shared[WARPS][ROWS * LINES];                                                               \
-		gemv<ROWS>(out, type, x, w, w_type, scales, scales_type, bias, bias_type, added, s, act, act_a, act_b, shared); \
+		gemv<ROWS>(out, type, x, w, w_type, END, shared);                                                             \
 	}
 GEMV(1)
 GEMV(8)
@@ -117,7 +124,7 @@ OM_KERNEL(om_gemv_any, void *out, int type, const void *x, const void *w, int w_
 			sum += om_load_f(x, row * s.x_line + k * s.x_step, type) * weight_at(w, line * s.w_line + k * s.w_step, w_type);
 		sum = om_warp_sum(sum);
 		if (lane == 0)
-			end(out, type, row, line, sum, scales, scales_type, bias, bias_type, added, s, act, act_a, act_b);
+			end(out, type, row, line, sum, END);
 	}
 }
 
@@ -128,10 +135,11 @@ OM_KERNEL(om_gemv_across, void *out, int type, const void *x, const void *w, int
 	__shared__ float shared[MOST_WARPS][32];
 	int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
 	om_i64 row = blockIdx.y, line = (om_i64)blockIdx.x * 32 + lane;
+	om_i64 from = blockIdx.z * s.part, to = from + s.part < s.terms ? from + s.part : s.terms;
 	float sum = 0;
 	if (line < s.lines)
 #pragma unroll 4
-		for (om_i64 k = warp; k < s.terms; k += warps)
+		for (om_i64 k = from + warp; k < to; k += warps)
 			sum += om_load_f(x, row * s.x_line + k * s.x_step, type) * weight_at(w, line * s.w_line + k * s.w_step, w_type);
 	shared[warp][lane] = sum;
 	__syncthreads();
@@ -139,7 +147,19 @@ OM_KERNEL(om_gemv_across, void *out, int type, const void *x, const void *w, int
 		return;
 	for (int other = 1; other < warps; other++)
 		sum += shared[other][lane];
-	end(out, type, row, line, sum, scales, scales_type, bias, bias_type, added, s, act, act_a, act_b);
+	end(out, type, row, line, sum, END);
+}
+
+// The sums of count parts.
+OM_KERNEL(om_gemv_sum, void *out, int type, const float *found, int count, ENDING) {
+	om_i64 n = s.rows * s.lines;
+	OM_EACH(i, n) {
+		float sum = 0;
+		for (int part = 0; part < count; part++)
+			sum += found[part * n + i];
+		om_i64 row = i / s.lines;
+		end(out, type, row, i - row * s.lines, sum, END);
+	}
 }
 
 // A narrow matrix made as wide as what it is multiplied with, scaled line by line, for products of many rows.

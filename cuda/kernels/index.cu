@@ -3,7 +3,7 @@
 struct eight {
 	om_i64 of[OM_DIMS];
 };
-struct sixteen {
+struct alignas(16) sixteen {
 	om_u64 low, high;
 };
 template <class T> OM_DEVICE T none(T *) { return 0; }
@@ -27,9 +27,8 @@ enum { CONSTANT, REFLECT, REPLICATE, CIRCULAR };
 OM_DEVICE bool padded(const om_layout &to, const om_layout &from, const eight &before, int mode, om_i64 i, om_i64 *found) {
 	om_i64 at = 0;
 #pragma unroll 1
-	for (int d = (int)to.rank - 1; d >= 0; d--) {
-		om_i64 next = i / to.shape[d], k = i - next * to.shape[d] - before.of[d], n = from.shape[d];
-		i = next;
+	for (int d = to.rank - 1; d >= 0; d--) {
+		om_i64 k = om_along(&i, to, d) - before.of[d], n = from.shape[d];
 		if (k < 0 || k >= n) {
 			if (mode == CONSTANT || n == 0)
 				return false;
@@ -79,16 +78,16 @@ OM_KERNEL(om_index_at, om_i64 *at, int more, const void *index, int type, om_lay
 	}
 }
 
-// Elements at outer positions × those of at × inner positions; where at leads nowhere those of rest, or zeros.
+// Elements at outer positions × those of at × inner positions, width of them; where at leads nowhere those of rest, or zeros.
 #define INDEX(size, T)                                                                                                     \
-	OM_KERNEL(om_index_##size, T *out, const T *in, om_layout outer, om_layout inner, const om_i64 *at, om_i64 positions,        \
-			  om_i64 width, const T *rest, om_layout rest_view, om_i64 n) {                                                \
+	OM_KERNEL(om_index_##size, T *out, const T *in, om_layout outer, om_layout inner, const om_i64 *at, om_divisor positions,     \
+			  om_divisor width, const T *rest, om_layout rest_view, om_i64 n) {                                            \
 		OM_EACH(i, n) {                                                                                                \
-			om_i64 row = i / width, from = at[row % positions];                                                        \
+			om_i64 row = i, column = om_take(&row, width), from = at[om_take(&row, positions)];                        \
 			if (from == NOWHERE)                                                                                       \
 				out[i] = rest ? rest[om_at(rest_view, i)] : none((T *)0);                                              \
 			else                                                                                                       \
-				out[i] = in[om_at(outer, row / positions) + from + om_at(inner, i % width)];                           \
+				out[i] = in[om_at(outer, row) + from + om_at(inner, column)];                                          \
 		}                                                                                                              \
 	}
 SIZES(INDEX)
@@ -139,14 +138,14 @@ template <class A> OM_DEVICE void merge(void *out, om_i64 i, int type, int op, A
 // A thread merges all that comes to the elements at one outer and one inner position, in order.
 template <class A>
 OM_DEVICE void put(void *out, int type, const om_layout &outer, const om_layout &inner, const om_i64 *at, om_i64 positions,
-				   om_i64 width, const void *values, const om_layout &view, int op, om_i64 n) {
+				   const om_divisor &width, const void *values, const om_layout &view, int op, om_i64 n) {
 	OM_EACH(i, n) {
-		om_i64 o = i / width, k = i % width, base = om_at(outer, o) + om_at(inner, k);
+		om_i64 o = i, k = om_take(&o, width), base = om_at(outer, o) + om_at(inner, k);
 		for (om_i64 p = 0; p < positions; p++) {
 			if (at[p] == NOWHERE)
 				continue;
 			A x;
-			om_load(&x, values, om_at(view, (o * positions + p) * width + k), type);
+			om_load(&x, values, om_at(view, (o * positions + p) * width.by + k), type);
 			merge(out, base + at[p], type, op, x);
 		}
 	}
@@ -154,20 +153,21 @@ OM_DEVICE void put(void *out, int type, const om_layout &outer, const om_layout 
 
 // The same for what is replaced, in two passes over all values: which position is the last to come to an element, and then its
 // value alone is written.
-OM_KERNEL(om_put_last, int *last, om_layout outer, om_layout inner, const om_i64 *at, om_i64 positions, om_i64 width, om_i64 n) {
+OM_KERNEL(om_put_last, int *last, om_layout outer, om_layout inner, const om_i64 *at, om_divisor positions, om_divisor width,
+		  om_i64 n) {
 	OM_EACH(i, n) {
-		om_i64 row = i / width, p = row % positions;
+		om_i64 row = i, column = om_take(&row, width), p = om_take(&row, positions);
 		if (at[p] != NOWHERE)
-			atomicMax(&last[om_at(outer, row / positions) + at[p] + om_at(inner, i % width)], (int)p);
+			atomicMax(&last[om_at(outer, row) + at[p] + om_at(inner, column)], (int)p);
 	}
 }
-OM_KERNEL(om_put_chosen, void *out, int type, om_layout outer, om_layout inner, const om_i64 *at, om_i64 positions, om_i64 width,
-		  const void *values, om_layout view, const int *last, om_i64 n) {
+OM_KERNEL(om_put_chosen, void *out, int type, om_layout outer, om_layout inner, const om_i64 *at, om_divisor positions,
+		  om_divisor width, const void *values, om_layout view, const int *last, om_i64 n) {
 	OM_EACH(i, n) {
-		om_i64 row = i / width, p = row % positions;
+		om_i64 row = i, column = om_take(&row, width), p = om_take(&row, positions);
 		if (at[p] == NOWHERE)
 			continue;
-		om_i64 place = om_at(outer, row / positions) + at[p] + om_at(inner, i % width);
+		om_i64 place = om_at(outer, row) + at[p] + om_at(inner, column);
 		if (last[place] == p)
 			om_store_i(out, place, type, om_load_i(values, om_at(view, i), type));
 	}
@@ -203,7 +203,7 @@ OM_DEVICE om_i64 divided(om_i64 sum, int n) { return sum / n - (sum % n < 0); }
 
 #define MERGE(suffix, A)                                                                                                     \
 	OM_KERNEL(om_put_##suffix, void *out, int type, om_layout outer, om_layout inner, const om_i64 *at, om_i64 positions,          \
-			  om_i64 width, const void *values, om_layout view, int op, om_i64 n) {                                          \
+			  om_divisor width, const void *values, om_layout view, int op, om_i64 n) {                                      \
 		put<A>(out, type, outer, inner, at, positions, width, values, view, op, n);                                          \
 	}                                                                                                                        \
 	OM_KERNEL(om_merge_##suffix, void *out, int type, om_layout to, om_i64 to_step, om_i64 along, const void *index,              \
@@ -273,12 +273,10 @@ OM_KERNEL(om_nonzero, om_i64 *out, const om_i64 *rank, om_layout view, om_i64 si
 	OM_EACH(i, total) {
 		om_i64 rest = i;
 		if (i < n && rank[i + 1] > rank[i] && rank[i] < size)
-			for (om_i64 d = view.rank - 1; d >= 0; d--) {
-				out[rank[i] * view.rank + d] = rest % view.shape[d];
-				rest /= view.shape[d];
-			}
+			for (int d = view.rank - 1; d >= 0; d--)
+				out[rank[i] * view.rank + d] = om_along(&rest, view, d);
 		if (i < size && i >= rank[n])
-			for (om_i64 d = 0; d < view.rank; d++)
+			for (int d = 0; d < view.rank; d++)
 				out[i * view.rank + d] = fill;
 	}
 }
@@ -317,14 +315,16 @@ SIZES(MASKED)
 
 // Strides and sizes of an embedding bag.
 struct bag_sizes {
-	om_i64 rows, width, line, step, indices, index_step, offsets, offset_step, scale_step, padding, mode;
+	om_i64 rows;
+	om_divisor width;
+	om_i64 line, step, indices, index_step, offsets, offset_step, scale_step, padding, mode;
 };
 
 // Bags of rows: their sums, weighted by scale, their means or their largest.
 OM_KERNEL(om_bag, void *out, const void *table, int type, const void *index, int index_type, const void *offsets, int offset_type,
 		  const void *scale, bag_sizes s, om_i64 n, int *status, int where) {
 	OM_EACH(i, n) {
-		om_i64 bag = i / s.width, column = i % s.width, count = 0;
+		om_i64 bag = i, column = om_take(&bag, s.width), count = 0;
 		om_i64 begin = om_load_i(offsets, bag * s.offset_step, offset_type), end = s.indices;
 		if (bag + 1 < s.offsets)
 			end = om_load_i(offsets, (bag + 1) * s.offset_step, offset_type);

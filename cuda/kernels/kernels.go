@@ -1,8 +1,8 @@
 // Package kernels holds the kernels of the CUDA device as PTX, which drivers compile for the GPU at hand.
 //
-// The sources, *.cu, are compiled by [the generator] for two targets, and what it makes is committed beside them. Each
-// image begins with a hash of what it was made from, and a test holds the two together. Which kernel computes what is not
-// known here: package cuda does that.
+// The sources, *.cu, are compiled by [the generator] for two targets, and what it makes is committed beside them,
+// compressed. Each image begins with a hash of what it was made from, and a test holds the two together. Which kernel
+// computes what is not known here: package cuda does that.
 //
 //	image, err := kernels.Image("om_relu_f32", 80)
 //
@@ -10,8 +10,6 @@
 package kernels
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -26,7 +24,7 @@ import (
 
 //go:generate go run ./_generate
 
-//go:embed ptx/*.ptx
+//go:embed ptx/*.ptx.gz
 var files embed.FS
 
 // Targets are the architectures that images are made for, the lowest first. A GPU runs every image whose target is no
@@ -45,7 +43,7 @@ const (
 
 // Path returns where the image of a family, such as "linear", lies for one of the Targets.
 func Path(family, target string) string {
-	return "ptx/" + family + "." + strings.Replace(target, "compute_", "sm", 1) + ".ptx"
+	return "ptx/" + family + "." + strings.Replace(target, "compute_", "sm", 1) + ".ptx.gz"
 }
 
 // Included returns the headers that a source includes by name, in order. Those that a header includes are not looked for.
@@ -80,35 +78,26 @@ func Stamp(folder fs.FS, name string) (string, error) {
 // families maps every kernel to the family that it is in.
 var families = sync.OnceValue(func() map[string]string {
 	all := make(map[string]string)
-	names, err := fs.Glob(files, "ptx/*.sm70.ptx")
+	names, err := fs.Glob(files, Path("*", Targets[0]))
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
+	before, after, _ := strings.Cut(Path("*", Targets[0]), "*")
 	for _, name := range names {
-		image, err := files.ReadFile(name)
+		packed, err := files.ReadFile(name)
 		if err != nil {
 			panic("BUG: " + err.Error())
 		}
-		family := strings.TrimSuffix(strings.TrimPrefix(name, "ptx/"), ".sm70.ptx")
-		for _, entry := range entries(image) {
-			all[entry] = family
+		_, kernels, err := Head(packed)
+		if err != nil {
+			panic("BUG: " + name + ": " + err.Error())
+		}
+		for _, kernel := range kernels {
+			all[kernel] = strings.TrimSuffix(strings.TrimPrefix(name, before), after)
 		}
 	}
 	return all
 })
-
-// entries returns the names of an image's kernels.
-func entries(image []byte) []string {
-	var names []string
-	lines := bufio.NewScanner(bytes.NewReader(image))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if name, ok := strings.CutPrefix(lines.Text(), ".visible .entry "); ok {
-			names = append(names, strings.TrimRight(name, "( "))
-		}
-	}
-	return names
-}
 
 // Names returns the names of all kernels, in order.
 func Names() []string { return slices.Sorted(maps.Keys(families())) }
@@ -125,9 +114,13 @@ func Family(kernel string) (string, error) {
 // newer target only where that differs.
 func Image(family string, capability int) ([]byte, error) {
 	if capability >= 80 {
-		if image, err := files.ReadFile(Path(family, Targets[1])); err == nil {
-			return image, nil
+		if packed, err := files.ReadFile(Path(family, Targets[1])); err == nil {
+			return Unpack(packed)
 		}
 	}
-	return files.ReadFile(Path(family, Targets[0]))
+	packed, err := files.ReadFile(Path(family, Targets[0]))
+	if err != nil {
+		return nil, err
+	}
+	return Unpack(packed)
 }

@@ -1,9 +1,11 @@
 package kernels_test
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -18,6 +20,7 @@ func TestImagesAreFresh(t *testing.T) {
 		t.Fatal(names, err)
 	}
 	known := make(map[string]bool)
+	var stored, text int
 	for _, name := range names {
 		stamp, err := kernels.Stamp(kernels.Sources, name)
 		if err != nil {
@@ -27,7 +30,7 @@ func TestImagesAreFresh(t *testing.T) {
 		for i, target := range kernels.Targets {
 			path := kernels.Path(family, target)
 			known[path] = true
-			image, err := os.ReadFile(path)
+			packed, err := os.ReadFile(path)
 			if os.IsNotExist(err) && i > 0 {
 				continue // the newer target has nothing that the older has not
 			}
@@ -35,6 +38,12 @@ func TestImagesAreFresh(t *testing.T) {
 				t.Error(err)
 				continue
 			}
+			image, err := kernels.Unpack(packed)
+			if err != nil {
+				t.Errorf("%s: %v", path, err)
+				continue
+			}
+			stored, text = stored+len(packed), text+len(image)
 			if first, _, _ := strings.Cut(string(image), "\n"); first != stamp {
 				t.Errorf("%s is not of %s as it is now: go generate ./cuda/kernels", path, name)
 			}
@@ -43,7 +52,11 @@ func TestImagesAreFresh(t *testing.T) {
 			}
 		}
 	}
-	images, err := filepath.Glob("ptx/*.ptx")
+	// Every program with CUDA carries what is stored, and drivers take the longer, the longer the text is.
+	if stored > 6<<20 || text > 12<<20 {
+		t.Errorf("the images have %d bytes, %d unpacked", stored, text)
+	}
+	images, err := filepath.Glob("ptx/*")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,5 +100,37 @@ func TestStamp(t *testing.T) {
 	}
 	if _, err := kernels.Stamp(fstest.MapFS{"a.cu": {Data: []byte("#include \"om.h\"\n")}}, "a.cu"); err == nil {
 		t.Error("the header is missing and nobody says so")
+	}
+}
+
+// TestPack gives the same bytes each time, of which the names are found; what is too large or cut short is refused.
+func TestPack(t *testing.T) {
+	ptx := []byte(".version 7.8\n.visible .entry om_a(\n)\n{\n}\n.visible .entry om_b()\n")
+	packed, err := kernels.Pack("// 1", ptx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := kernels.Pack("// 1", ptx); err != nil || !bytes.Equal(packed, again) {
+		t.Errorf("packed twice: %v", err)
+	}
+	if image, err := kernels.Unpack(packed); err != nil || string(image) != "// 1\n// om_a om_b\n"+string(ptx) {
+		t.Errorf("%q, %v", image, err)
+	}
+	stamp, names, err := kernels.Head(packed)
+	if err != nil || stamp != "// 1" || !slices.Equal(names, []string{"om_a", "om_b"}) {
+		t.Errorf("%q %q %v", stamp, names, err)
+	}
+	if _, err := kernels.Unpack(packed[:len(packed)-9]); err == nil {
+		t.Error("it is cut short and nobody says so")
+	}
+	if _, _, err := kernels.Head(packed[:12]); err == nil {
+		t.Error("its head is cut short and nobody says so")
+	}
+	large, err := kernels.Pack("// 1", make([]byte, 5<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kernels.Unpack(large); err == nil {
+		t.Error("an image may have any size")
 	}
 }

@@ -30,26 +30,67 @@ typedef unsigned int om_u32;
 // Eight is the most dimensions that an operand has.
 #define OM_DIMS 8
 
+// A number that others are divided by, none of them 2³¹ or more where shift is below 32: their quotients are then a
+// multiplication and a shift, by what the launch computed (call.divisor).
+struct om_divisor {
+	om_i64 by;
+	om_u32 factor, shift;
+};
+
+OM_DEVICE om_u32 om_quotient(om_u32 i, om_u32 factor, om_u32 shift) {
+	return ((om_u32)((om_u64)i * factor >> 32) + i) >> shift;
+}
+
+// om_over is i / d.by.
+OM_DEVICE om_i64 om_over(om_i64 i, const om_divisor &d) {
+	return d.shift < 32 ? (om_i64)om_quotient((om_u32)i, d.factor, d.shift) : i / d.by;
+}
+
+// om_take returns i % d.by and makes of i what is left, i / d.by.
+OM_DEVICE om_i64 om_take(om_i64 *i, const om_divisor &d) {
+	om_i64 all = *i;
+	*i = om_over(all, d);
+	return all - *i * d.by;
+}
+
 // A strided view: dimensions and strides in elements. Its offset is in the pointer beside it. The launch joins dimensions
-// that lie in order, so that a contiguous view has one, of stride 1.
+// that lie in order, so that a contiguous view has one, of stride 1. Where there are less than 2³¹ elements it is small, and
+// has what quotients by its dimensions are computed with: see om_divisor.
 struct om_layout {
-	om_i64 rank;
+	int rank, small;
 	om_i64 shape[OM_DIMS];
 	om_i64 stride[OM_DIMS];
+	om_u32 factor[OM_DIMS];
+	om_u8 shift[OM_DIMS];
 };
+
+// om_along is om_take for dimension d of a view.
+OM_DEVICE om_i64 om_along(om_i64 *i, const om_layout &l, int d) {
+	om_i64 all = *i;
+	*i = l.small ? (om_i64)om_quotient((om_u32)all, l.factor[d], l.shift[d]) : all / l.shape[d];
+	return all - *i * l.shape[d];
+}
 
 // om_at is where element i, counted in row-major order, lies.
 OM_DEVICE om_i64 om_at(const om_layout &l, om_i64 i) {
-	if (l.rank == 1)
-		return i * l.stride[0];
 	om_i64 at = 0;
+	if (l.small) {
+		om_u32 left = (om_u32)i;
 #pragma unroll 1
-	for (int d = (int)l.rank - 1; d >= 0; d--) {
+		for (int d = l.rank - 1; d > 0; d--) {
+			om_u32 next = om_quotient(left, l.factor[d], l.shift[d]);
+			at += (om_i64)(left - next * (om_u32)l.shape[d]) * l.stride[d];
+			left = next;
+		}
+		return at + (om_i64)left * l.stride[0];
+	}
+#pragma unroll 1
+	for (int d = l.rank - 1; d > 0; d--) {
 		om_i64 next = i / l.shape[d];
 		at += (i - next * l.shape[d]) * l.stride[d];
 		i = next;
 	}
-	return at;
+	return at + i * l.stride[0];
 }
 
 // OM_EACH walks i over [0, n), spread over all threads of a launch of one dimension (call.over).

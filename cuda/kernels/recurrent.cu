@@ -205,7 +205,7 @@ OM_KERNEL(om_recurrent_step, void *out, void *last_state, void *cell, const void
 		  const void *input_weight, const void *state_weight, const void *input_bias, const void *state_bias, int type,
 		  step_sizes s, int wide) {
 	int lane = threadIdx.x % 32;
-	om_i64 unit = (om_i64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, top = (om_i64)blockIdx.y * ROWS;
+	om_i64 unit = (om_i64)blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32, top = (om_i64)blockIdx.x * ROWS;
 	if (unit >= s.hidden)
 		return;
 	// Of three gates the last one's parts stay apart: its share of the state is the fourth.

@@ -107,38 +107,82 @@ OM_DEVICE void resize_table(int *index, A *weight, int mode, int antialias, int 
 	}
 }
 
+// A thread has the results of one place in as many planes (an image's channels) as each: where those are read, and with which
+// weights, is looked up once.
 struct image_sizes {
-	om_i64 channels, image, channel; // the input's strides
-	om_i64 size[3], strides[3], taps[3];
+	om_divisor channels, size[3];
+	om_i64 image, channel; // the input's strides
+	om_i64 strides[3], taps[3], planes, each;
 };
+
+// A spread is where a thread's results are: at place along the three dimensions, of planes from first to below last.
+struct spread {
+	om_i64 at[3], place, first, last;
+};
+
+OM_DEVICE spread spread_of(const image_sizes &s, om_i64 i) {
+	spread p;
+	p.at[2] = om_take(&i, s.size[2]);
+	p.at[1] = om_take(&i, s.size[1]);
+	p.at[0] = om_take(&i, s.size[0]);
+	p.place = (p.at[0] * s.size[1].by + p.at[1]) * s.size[2].by + p.at[2];
+	p.first = i * s.each;
+	p.last = p.first + s.each < s.planes ? p.first + s.each : s.planes;
+	return p;
+}
+
+// plane_of is where a plane of the input begins.
+OM_DEVICE om_i64 plane_of(const image_sizes &s, om_i64 plane) {
+	om_i64 channel = om_take(&plane, s.channels);
+	return plane * s.image + channel * s.channel;
+}
 
 // Each result is the weighted sum of what the tables of its three places say.
 template <class A>
 OM_DEVICE void resize(void *out, const void *in, int type, const int *z_index, const A *z_weight, const int *y_index,
 					  const A *y_weight, const int *x_index, const A *x_weight, const image_sizes &s, om_i64 n) {
+	om_i64 all = s.size[0].by * s.size[1].by * s.size[2].by;
 	OM_EACH(i, n) {
-		om_i64 rest = i, x0 = rest % s.size[2] * s.taps[2];
-		rest /= s.size[2];
-		om_i64 y0 = rest % s.size[1] * s.taps[1];
-		rest /= s.size[1];
-		om_i64 z0 = rest % s.size[0] * s.taps[0];
-		rest /= s.size[0];
-		om_i64 base = rest / s.channels * s.image + rest % s.channels * s.channel;
-		A sum = 0;
-		for (om_i64 a = z0; a < z0 + s.taps[0]; a++) {
-			A slice = 0;
-			for (om_i64 b = y0; b < y0 + s.taps[1]; b++) {
-				om_i64 row = base + (z_index ? z_index[a] : 0) * s.strides[0] + (y_index ? y_index[b] : 0) * s.strides[1];
-				A line = 0, x;
-				for (om_i64 c = x0; c < x0 + s.taps[2]; c++) {
-					om_load(&x, in, row + x_index[c] * s.strides[2], type);
-					line += x_weight[c] * x;
-				}
-				slice += (y_weight ? y_weight[b] : (A)1) * line;
+		spread p = spread_of(s, i);
+		om_i64 x0 = p.at[2] * s.taps[2], y0 = p.at[1] * s.taps[1], z0 = p.at[0] * s.taps[0];
+		if (!z_index && y_index && s.taps[1] == 2 && s.taps[2] == 2) {
+			om_i64 left = x_index[x0] * s.strides[2], right = x_index[x0 + 1] * s.strides[2];
+			om_i64 above = y_index[y0] * s.strides[1], below = y_index[y0 + 1] * s.strides[1];
+			A of_left = x_weight[x0], of_right = x_weight[x0 + 1], of_above = y_weight[y0], of_below = y_weight[y0 + 1];
+#pragma unroll 1
+			for (om_i64 plane = p.first; plane < p.last; plane++) {
+				om_i64 base = plane_of(s, plane);
+				A a, b, c, d;
+				om_load(&a, in, base + above + left, type);
+				om_load(&b, in, base + above + right, type);
+				om_load(&c, in, base + below + left, type);
+				om_load(&d, in, base + below + right, type);
+				om_store(out, plane * all + p.place, type, of_above * (of_left * a + of_right * b) + of_below * (of_left * c + of_right * d));
 			}
-			sum += (z_weight ? z_weight[a] : (A)1) * slice;
+			continue;
 		}
-		om_store(out, i, type, sum);
+#pragma unroll 1
+		for (om_i64 plane = p.first; plane < p.last; plane++) {
+			om_i64 base = plane_of(s, plane);
+			A sum = 0;
+#pragma unroll 1
+			for (om_i64 a = z0; a < z0 + s.taps[0]; a++) {
+				A slice = 0;
+#pragma unroll 1
+				for (om_i64 b = y0; b < y0 + s.taps[1]; b++) {
+					om_i64 row = base + (z_index ? z_index[a] : 0) * s.strides[0] + (y_index ? y_index[b] : 0) * s.strides[1];
+					A line = 0, x;
+#pragma unroll 1
+					for (om_i64 c = x0; c < x0 + s.taps[2]; c++) {
+						om_load(&x, in, row + x_index[c] * s.strides[2], type);
+						line += x_weight[c] * x;
+					}
+					slice += (y_weight ? y_weight[b] : (A)1) * line;
+				}
+				sum += (z_weight ? z_weight[a] : (A)1) * slice;
+			}
+			om_store(out, plane * all + p.place, type, sum);
+		}
 	}
 }
 
@@ -154,27 +198,30 @@ OM_DEVICE void resize(void *out, const void *in, int type, const int *z_index, c
 RESIZE(f, float)
 RESIZE(d, double)
 
-struct sixteen {
+struct alignas(16) sixteen {
 	om_u64 low, high;
 };
+
+template <class T>
+OM_DEVICE void nearest(T *out, const T *in, const int *z_index, const int *y_index, const int *x_index, const image_sizes &s, om_i64 n) {
+	om_i64 all = s.size[0].by * s.size[1].by * s.size[2].by;
+	OM_EACH(i, n) {
+		spread p = spread_of(s, i);
+		om_i64 at = x_index[p.at[2]] * s.strides[2];
+		if (y_index)
+			at += y_index[p.at[1]] * s.strides[1];
+		if (z_index)
+			at += z_index[p.at[0]] * s.strides[0];
+#pragma unroll 1
+		for (om_i64 plane = p.first; plane < p.last; plane++)
+			out[plane * all + p.place] = in[plane_of(s, plane) + at];
+	}
+}
 
 #define NEAR(bytes, T)                                                                                                       \
 	OM_KERNEL(om_nearest_##bytes, T *out, const T *in, const int *z_index, const int *y_index, const int *x_index, image_sizes s,     \
 			  om_i64 n) {                                                                                                      \
-		OM_EACH(i, n) {                                                                                                      \
-			om_i64 rest = i, x = rest % s.size[2];                                                                           \
-			rest /= s.size[2];                                                                                               \
-			om_i64 y = rest % s.size[1];                                                                                     \
-			rest /= s.size[1];                                                                                               \
-			om_i64 z = rest % s.size[0];                                                                                     \
-			rest /= s.size[0];                                                                                               \
-			om_i64 at = rest / s.channels * s.image + rest % s.channels * s.channel + x_index[x] * s.strides[2];              \
-			if (y_index)                                                                                                     \
-				at += y_index[y] * s.strides[1];                                                                             \
-			if (z_index)                                                                                                     \
-				at += z_index[z] * s.strides[0];                                                                             \
-			out[i] = in[at];                                                                                                 \
-		}                                                                                                                    \
+		nearest<T>(out, in, z_index, y_index, x_index, s, n);                                                                \
 	}
 NEAR(1, om_u8)
 NEAR(2, om_u16)
@@ -185,8 +232,10 @@ NEAR(16, sixteen)
 // What the points of grid_sample lead to outside: paddings of op_resample.go.
 enum { ZEROS, BORDER, REFLECTION };
 
+// A thread has one point of an image in as many channels as each; groups of those are all channels.
 struct grid_sizes {
-	om_i64 channels, image, channel, points, rank;
+	om_divisor points, groups;
+	om_i64 channels, each, image, channel, rank;
 	om_i64 in[3], strides[3];
 	om_i64 mode, padding, align;
 };
@@ -231,8 +280,9 @@ template <class A>
 OM_DEVICE void grid_sample(void *out, const void *in, int type, const void *grid, const om_layout &points, om_i64 step,
 						   const grid_sizes &s, om_i64 n) {
 	OM_EACH(i, n) {
-		om_i64 p = i % s.points, channel = i / s.points % s.channels, image = i / s.points / s.channels;
-		om_i64 base = image * s.image + channel * s.channel, from = om_at(points, image * s.points + p);
+		om_i64 image = i, p = om_take(&image, s.points), channel = om_take(&image, s.groups) * s.each;
+		om_i64 last = channel + s.each < s.channels ? channel + s.each : s.channels;
+		om_i64 from = om_at(points, image * s.points.by + p);
 		A at[3] = {0, 0, 0}, first[3], part[3];
 		for (int k = 0; k < (int)s.rank; k++) {
 			int d = 2 - k;
@@ -241,35 +291,39 @@ OM_DEVICE void grid_sample(void *out, const void *in, int type, const void *grid
 			if (s.mode != CUBIC)
 				at[d] = folded(at[d], s.in[d], s);
 		}
-		A sum = 0;
 		for (int d = 0; d < 3; d++) {
 			first[d] = s.mode == NEAREST ? (A)rint(at[d]) : (A)floor(at[d]);
 			part[d] = at[d] - first[d];
 		}
-		if (s.mode == NEAREST)
-			sum = element(in, base, first, type, s);
-		else if (s.mode == LINEAR)
-			for (int corner = 0; corner < 1 << s.rank; corner++) {
-				A place[3], weight = 1;
-				for (int d = 0; d < 3; d++) {
-					bool far = corner >> (2 - d) & 1;
-					place[d] = first[d] + (A)far;
-					if (d >= 3 - s.rank)
-						weight *= far ? part[d] : first[d] + 1 - at[d];
+#pragma unroll 1
+		for (; channel < last; channel++) {
+			om_i64 base = image * s.image + channel * s.channel;
+			A sum = 0;
+			if (s.mode == NEAREST)
+				sum = element(in, base, first, type, s);
+			else if (s.mode == LINEAR)
+				for (int corner = 0; corner < 1 << s.rank; corner++) {
+					A place[3], weight = 1;
+					for (int d = 0; d < 3; d++) {
+						bool far = corner >> (2 - d) & 1;
+						place[d] = first[d] + (A)far;
+						if (d >= 3 - s.rank)
+							weight *= far ? part[d] : first[d] + 1 - at[d];
+					}
+					sum += weight * element(in, base, place, type, s);
 				}
-				sum += weight * element(in, base, place, type, s);
+			else {
+				A y[4], x[4];
+				cubic_weights(y, part[1]);
+				cubic_weights(x, part[2]);
+				for (int j = 0; j < 4; j++)
+					for (int k = 0; k < 4; k++) {
+						A place[3] = {0, folded(first[1] + (A)(j - 1), s.in[1], s), folded(first[2] + (A)(k - 1), s.in[2], s)};
+						sum += om_times(y[j], x[k]) * element(in, base, place, type, s);
+					}
 			}
-		else {
-			A y[4], x[4];
-			cubic_weights(y, part[1]);
-			cubic_weights(x, part[2]);
-			for (int j = 0; j < 4; j++)
-				for (int k = 0; k < 4; k++) {
-					A place[3] = {0, folded(first[1] + (A)(j - 1), s.in[1], s), folded(first[2] + (A)(k - 1), s.in[2], s)};
-					sum += om_times(y[j], x[k]) * element(in, base, place, type, s);
-				}
+			om_store(out, (image * s.channels + channel) * s.points.by + p, type, sum);
 		}
-		om_store(out, i, type, sum);
 	}
 }
 
@@ -284,18 +338,19 @@ template <class A> OM_DEVICE A coordinate(om_i64 i, om_i64 n, int align) {
 }
 
 struct affine_sizes {
-	om_i64 size[3], rank, image, line, step;
+	om_divisor size[3], rank;
+	om_i64 image, line, step;
 };
 
 // Each point of an image times its matrix, a coordinate a thread.
 template <class A> OM_DEVICE void affine_grid(void *out, const void *theta, int type, const affine_sizes &s, int align, om_i64 n) {
 	OM_EACH(i, n) {
-		om_i64 r = i % s.rank, p = i / s.rank, x = p % s.size[2], y = p / s.size[2] % s.size[1];
-		om_i64 z = p / s.size[2] / s.size[1] % s.size[0], image = p / s.size[2] / s.size[1] / s.size[0];
-		A point[4] = {coordinate<A>(x, s.size[2], align), coordinate<A>(y, s.size[1], align), 1, 1}, sum = 0, m;
-		if (s.rank == 3)
-			point[2] = coordinate<A>(z, s.size[0], align);
-		for (int k = 0; k <= (int)s.rank; k++) {
+		om_i64 image = i, r = om_take(&image, s.rank), x = om_take(&image, s.size[2]), y = om_take(&image, s.size[1]);
+		om_i64 z = om_take(&image, s.size[0]);
+		A point[4] = {coordinate<A>(x, s.size[2].by, align), coordinate<A>(y, s.size[1].by, align), 1, 1}, sum = 0, m;
+		if (s.rank.by == 3)
+			point[2] = coordinate<A>(z, s.size[0].by, align);
+		for (int k = 0; k <= (int)s.rank.by; k++) {
 			om_load(&m, theta, image * s.image + r * s.line + k * s.step, type);
 			sum += m * point[k];
 		}
@@ -304,26 +359,20 @@ template <class A> OM_DEVICE void affine_grid(void *out, const void *theta, int 
 }
 
 struct window_sizes {
-	om_i64 channels, kernel[2], stride[2], padding[2], dilation[2], size[2], count[2], strides[4];
+	om_divisor channels, kernel[2], stride[2], size[2], count[2];
+	om_i64 padding[2], dilation[2], strides[4];
 };
 
 #define IM2COL(bytes, T)                                                                                                    \
 	OM_KERNEL(om_im2col_##bytes, T *out, const T *in, window_sizes s, om_i64 n) {                                             \
 		OM_EACH(i, n) {                                                                                                    \
-			om_i64 rest = i, ox = rest % s.count[1];                                                                       \
-			rest /= s.count[1];                                                                                            \
-			om_i64 oy = rest % s.count[0];                                                                                 \
-			rest /= s.count[0];                                                                                            \
-			om_i64 kx = rest % s.kernel[1];                                                                                \
-			rest /= s.kernel[1];                                                                                           \
-			om_i64 ky = rest % s.kernel[0];                                                                                \
-			rest /= s.kernel[0];                                                                                           \
-			om_i64 y = oy * s.stride[0] - s.padding[0] + ky * s.dilation[0];                                               \
-			om_i64 x = ox * s.stride[1] - s.padding[1] + kx * s.dilation[1];                                               \
-			om_i64 at = rest / s.channels * s.strides[0] + rest % s.channels * s.strides[1] + y * s.strides[2] +           \
-						x * s.strides[3];                                                                                  \
+			om_i64 rest = i, ox = om_take(&rest, s.count[1]), oy = om_take(&rest, s.count[0]);                             \
+			om_i64 kx = om_take(&rest, s.kernel[1]), ky = om_take(&rest, s.kernel[0]), c = om_take(&rest, s.channels);     \
+			om_i64 y = oy * s.stride[0].by - s.padding[0] + ky * s.dilation[0];                                            \
+			om_i64 x = ox * s.stride[1].by - s.padding[1] + kx * s.dilation[1];                                            \
+			om_i64 at = rest * s.strides[0] + c * s.strides[1] + y * s.strides[2] + x * s.strides[3];                      \
 			T zero = {};                                                                                                   \
-			out[i] = y < 0 || y >= s.size[0] || x < 0 || x >= s.size[1] ? zero : in[at];                                   \
+			out[i] = y < 0 || y >= s.size[0].by || x < 0 || x >= s.size[1].by ? zero : in[at];                                   \
 		}                                                                                                                  \
 	}
 IM2COL(1, om_u8)
@@ -335,19 +384,19 @@ IM2COL(16, sixteen)
 // Each element is the sum of what the windows that read it have for it.
 template <class A> OM_DEVICE void col2im(void *out, const void *in, int type, const window_sizes &s, om_i64 n) {
 	OM_EACH(i, n) {
-		om_i64 x = i % s.size[1], y = i / s.size[1] % s.size[0], channel = i / s.size[1] / s.size[0] % s.channels;
-		om_i64 base = i / s.size[1] / s.size[0] / s.channels * s.strides[0] + channel * s.kernel[0] * s.kernel[1] * s.strides[1];
+		om_i64 image = i, x = om_take(&image, s.size[1]), y = om_take(&image, s.size[0]), channel = om_take(&image, s.channels);
+		om_i64 base = image * s.strides[0] + channel * s.kernel[0].by * s.kernel[1].by * s.strides[1];
 		A sum = 0, v;
-		for (om_i64 ky = 0; ky < s.kernel[0]; ky++) {
+		for (om_i64 ky = 0; ky < s.kernel[0].by; ky++) {
 			om_i64 oy = y + s.padding[0] - ky * s.dilation[0];
-			if (oy < 0 || oy % s.stride[0] != 0 || oy / s.stride[0] >= s.count[0])
+			if (oy < 0 || om_take(&oy, s.stride[0]) != 0 || oy >= s.count[0].by)
 				continue;
-			for (om_i64 kx = 0; kx < s.kernel[1]; kx++) {
+			for (om_i64 kx = 0; kx < s.kernel[1].by; kx++) {
 				om_i64 ox = x + s.padding[1] - kx * s.dilation[1];
-				if (ox < 0 || ox % s.stride[1] != 0 || ox / s.stride[1] >= s.count[1])
+				if (ox < 0 || om_take(&ox, s.stride[1]) != 0 || ox >= s.count[1].by)
 					continue;
-				om_i64 column = oy / s.stride[0] * s.count[1] + ox / s.stride[1];
-				om_load(&v, in, base + (ky * s.kernel[1] + kx) * s.strides[1] + column * s.strides[2], type);
+				om_i64 column = oy * s.count[1].by + ox;
+				om_load(&v, in, base + (ky * s.kernel[1].by + kx) * s.strides[1] + column * s.strides[2], type);
 				sum += v;
 			}
 		}

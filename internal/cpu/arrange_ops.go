@@ -44,7 +44,10 @@ func (a *arranger) conv(i int, op *layers.Op) bool {
 		in[7], from = f.all(a.out), append(from, f)
 	}
 	attrs["conv"] = blocked.New(geometry)
-	f := a.emit(op, "conv16", attrs, shape, in...)
+	f := a.expansion(op, attrs, shape, in)
+	if f == nil {
+		f = a.emit(op, "conv16", attrs, shape, in...)
+	}
 	flops := 2 * float64(volume(shape)) * float64(volume(w.Layout.Shape[1:]))
 	before := flops / productFLOPs
 	if geometry.Groups > 1 && geometry.In == geometry.Groups {
@@ -53,6 +56,32 @@ func (a *arranger) conv(i int, op *layers.Op) bool {
 	a.regions[f.region].convs = []int{i}
 	a.regions[f.region].seconds = before - flops/blockedFLOPs
 	return a.result(op, f, from...)
+}
+
+// expansion adds a depthwise convolution in blocks and the pointwise one before it as one op, if nobody else reads what
+// lies between; nil where that cannot be.
+func (a *arranger) expansion(op *layers.Op, attrs layers.Attrs, shape tensor.Shape, in []layers.Operand) *form {
+	maker, ok := a.makers[in[0].Value]
+	if !ok || a.uses[op.In[0].Value] != 1 || attrs.String("precision") != "" {
+		return nil
+	}
+	first := &a.out.Ops[maker]
+	if first.Kind != "conv16" || first.Attrs.String("precision") != "" || len(first.Guard) != len(op.Guard) ||
+		len(first.In) > 7 && first.In[7].Value != layers.NoValue ||
+		!blocked.CanExpand(conv16Of(first.Attrs).Geometry, conv16Of(attrs).Geometry) {
+		return nil
+	}
+	both := make([]layers.Operand, 2*expandOperands)
+	for i := range both {
+		both[i] = layers.Absent
+	}
+	copy(both, first.In)
+	copy(both[expandOperands+1:], in[1:])
+	delete(a.forms, op.In[0].Value) // it is not computed by itself
+	return a.emit(op, "expand16", layers.Attrs{
+		"expansion": blocked.NewExpansion(conv16Of(first.Attrs).Geometry, conv16Of(attrs).Geometry),
+		"first":     first.Attrs, "second": attrs,
+	}, shape, both...)
 }
 
 // pool adds a pool in blocks.

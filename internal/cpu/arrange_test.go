@@ -156,7 +156,13 @@ func TestArrange(t *testing.T) {
 			x = p.op("mul", nil, perChannel(s, 20, 20), x)
 			x = p.op("sigmoid", nil, p.conv(x, 20, 1, 1, 1, ""))
 			p.output(p.conv(p.op("add", nil, x, x), 30, 3, 1, 2, ""))
-		}, "conv16 conv16 conv16 pool16 conv16 conv16 mul16 conv16 act16 add conv16 from16"},
+		}, "conv16 expand16 pool16 conv16 conv16 mul16 conv16 act16 add conv16 from16"},
+		"expanded, and read twice or once": {func(p *picture) {
+			x := p.conv(p.input(2, 3, 40, 40), 20, 3, 2, 1, "hardswish")
+			y := p.conv(x, 72, 1, 1, 1, "silu")
+			x = p.conv(p.op("add", nil, y, p.conv(y, 72, 3, 1, 72, "relu")), 20, 1, 1, 1, "relu", x)
+			p.output(p.conv(p.conv(x, 50, 1, 1, 1, ""), 50, 3, 2, 50, "gelu"))
+		}, "conv16 conv16 conv16 add conv16 expand16 from16"},
 		"norm before": {func(p *picture) {
 			x := p.conv(p.input(1, 3, 40, 40), 32, 3, 1, 1, "")
 			a := layers.Attrs{"eps": 1.5}

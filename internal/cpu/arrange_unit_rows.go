@@ -14,14 +14,12 @@ import (
 // byUnitRows returns an arranged graph with the linears that may round their factors to bfloat16 as ops "linear32" over rows
 // of bfloat16, and attention as "attention32". Rows are rounded once, however many of these read them: where they are made,
 // if one of these makes them and nothing else reads them, else by an op "rows32". Residuals, and what other ops read, stay
-// float32. A copy that only brings heads together, or apart, is left out. A linear of few rows whose weight others read
-// too, such as an embedding, which keeps it from being rounded before, computes in float32: rounding it for every pass takes
-// longer.
+// float32. A copy that only brings heads together, or apart, is left out.
 //
 // The values of the graph given keep their ids; those that nobody makes any longer are left out.
 func byUnitRows(g *layers.Graph, set *simd.UnitSet) *layers.Graph {
 	n := newRowNarrower(g, set)
-	if len(n.linears)+len(n.attentions)+len(n.plain) == 0 {
+	if len(n.linears)+len(n.attentions) == 0 {
 		return g
 	}
 	for i := range g.Ops {
@@ -48,8 +46,6 @@ type rowNarrower struct {
 	// attentions are those that become attention32, dissolved the copies that they make needless.
 	attentions map[int]*unitHeads
 	dissolved  map[int]bool
-	// plain are linears that do not round.
-	plain map[int]bool
 	// narrow are values that exist as rows of bfloat16 only, rounded which these are; halves has the rows of operands.
 	narrow  map[layers.ValueID]bool
 	rounded map[layers.ValueID]layers.ValueID
@@ -63,7 +59,7 @@ func newRowNarrower(g *layers.Graph, set *simd.UnitSet) *rowNarrower {
 	out.Values, out.Ops = slices.Clone(g.Values), nil
 	n := &rowNarrower{
 		g: g, out: &out, set: set, linears: make(map[int]*blocked.UnitConv), makers: make(map[layers.ValueID]*layers.Op),
-		attentions: make(map[int]*unitHeads), dissolved: make(map[int]bool), plain: make(map[int]bool),
+		attentions: make(map[int]*unitHeads), dissolved: make(map[int]bool),
 		narrow:  make(map[layers.ValueID]bool),
 		rounded: make(map[layers.ValueID]layers.ValueID), halves: make(map[string]layers.ValueID),
 		readers: make(map[layers.ValueID][]int),
@@ -83,10 +79,6 @@ func newRowNarrower(g *layers.Graph, set *simd.UnitSet) *rowNarrower {
 	for _, u := range g.Updates {
 		n.readers[u.Operand.Value] = append(n.readers[u.Operand.Value], -1)
 	}
-	for i := range g.Ops {
-		n.plain[i] = n.readsEmbedding(&g.Ops[i])
-	}
-	maps.DeleteFunc(n.plain, func(_ int, plain bool) bool { return !plain })
 	n.findAttentions()
 	for id := range n.narrow {
 		for _, i := range n.readers[id] {
@@ -96,14 +88,6 @@ func newRowNarrower(g *layers.Graph, set *simd.UnitSet) *rowNarrower {
 		}
 	}
 	return n
-}
-
-// readsEmbedding reports whether an op is a linear of few rows whose weight is read by something else than linears.
-func (n *rowNarrower) readsEmbedding(op *layers.Op) bool {
-	if op.Kind != "linear" || !rounds(op.Attrs) || volume(op.In[0].Layout.Leading(1).Shape) >= unitLeastRows {
-		return false
-	}
-	return slices.ContainsFunc(n.readers[op.In[1].Value], func(i int) bool { return i < 0 || n.g.Ops[i].Kind != "linear" })
 }
 
 // read notes what an op reads and makes.
@@ -204,11 +188,6 @@ func (n *rowNarrower) op(i int) {
 		return
 	case n.attentions[i] != nil:
 		n.attention(op, n.attentions[i])
-		return
-	case n.plain[i]:
-		op.Attrs = maps.Clone(op.Attrs)
-		delete(op.Attrs, "precision")
-		n.out.Ops = append(n.out.Ops, op)
 		return
 	case conv == nil:
 		n.out.Ops = append(n.out.Ops, op)

@@ -101,7 +101,7 @@ var kernels = func() map[layers.Kind]kernel {
 	for _, family := range []map[layers.Kind]kernel{
 		reductionKernels, softmaxKernels, normKernels, indexKernels, sortKernels,
 		linearKernels, attentionKernels, recurrentKernels,
-		elementwiseKernels, chainKernels, castKernels, createKernels, copyKernels,
+		elementwiseKernels, chainKernels, rotaryKernels, castKernels, createKernels, copyKernels,
 		convKernels, blockedKernels, unitKernels, unitRowKernels, unitAttentionKernels, poolKernels, resampleKernels, padKernels,
 	} {
 		for kind, k := range family {

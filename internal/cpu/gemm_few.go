@@ -20,7 +20,7 @@ func (g *gemmCall[T]) fewWidth() int {
 	}
 	m := &g.right
 	e, ok := acrossElement(m.dtype)
-	if !ok || g.b != panelSource[T](m) || m.step != 1 || m.line < 0 || len(m.rows.Shape) > 0 {
+	if !ok || m.rounded || g.b != panelSource[T](m) || m.step != 1 || m.line < 0 || len(m.rows.Shape) > 0 {
 		return 0
 	}
 	if depth := g.set.AcrossDepth(e, g.m); depth == 0 || g.k%depth != 0 || blockK%depth != 0 {

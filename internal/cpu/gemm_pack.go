@@ -18,6 +18,8 @@ type matrix[T real] struct {
 	rows tensor.Layout
 	// packed says that data is a right factor in panels, as [packPanels] writes them.
 	packed bool
+	// rounded says that elements are rounded to bfloat16 where they are packed, which they are then.
+	rounded bool
 	// set is what it packs with, nil for Go.
 	set *simd.Set
 }
@@ -41,7 +43,7 @@ func elementOf(d tensor.DType) (simd.Element, bool) {
 func (m *matrix[T]) source(tiles int) (rightSource, simd.Element) {
 	e, ok := elementOf(m.dtype)
 	switch {
-	case !ok || m.set == nil:
+	case !ok || m.set == nil || m.rounded:
 		return rightPacked, simd.Float32
 	case m.packed && e == simd.BFloat16:
 		return rightPanels, simd.Pairs
@@ -56,7 +58,7 @@ func (m *matrix[T]) source(tiles int) (rightSource, simd.Element) {
 // inPlace reports whether a left factor of m rows is read where it lies, which is as fast unless all rows of a tile compete
 // for the same places of the cache; packing it pays off where many columns read it.
 func (m *matrix[T]) inPlace(rows, columns int) bool {
-	if m.dtype != realDType[T]() || m.step != 1 || len(m.rows.Shape) > 0 || m.line < 0 {
+	if m.dtype != realDType[T]() || m.rounded || m.step != 1 || len(m.rows.Shape) > 0 || m.line < 0 {
 		return false
 	}
 	const fewRows, mostColumns, page = 4, 64 * stripColumns, 1024
@@ -73,7 +75,7 @@ func (m *matrix[T]) lineAt(l int) int {
 
 // packRows writes lines [from, to) one behind the other, pitch elements apart.
 func (m *matrix[T]) packRows(dst []T, pitch, from, to, k0, k1 int) {
-	n := k1 - k0
+	n, all, start := k1-k0, dst, from
 	if m.dtype == tensor.Float32 && m.set != nil && m.step != 1 && m.line == 1 && len(m.rows.Shape) == 0 {
 		// Eight of k at a time as rows.
 		src, whole := elements[float32](view{data: m.data}), (to-from)&^7
@@ -102,6 +104,11 @@ func (m *matrix[T]) packRows(dst []T, pitch, from, to, k0, k1 int) {
 			loadReal(line[whole:], view{data: m.data, dtype: m.dtype}, at+whole, 1)
 		default:
 			loadReal(line, view{data: m.data, dtype: m.dtype}, at, m.step)
+		}
+	}
+	for l := range to - start {
+		if m.rounded {
+			roundReals(m.set, singles(all[l*pitch:][:n]))
 		}
 	}
 }
@@ -136,6 +143,9 @@ func (m *matrix[T]) pack(dst []T, width, from, to, k0, k1 int) {
 			}
 		default:
 			m.packStrided(group, width, l, lines, k0, k1)
+		}
+		if m.rounded {
+			roundReals(m.set, singles(group))
 		}
 	}
 }

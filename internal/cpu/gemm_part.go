@@ -148,8 +148,9 @@ func (p *gemmPart[T]) panel(first, end, j, k0, k1 int, room []T, fresh bool) {
 		b.Ahead, b.Jump = uintptr(unsafe.Pointer(&left[0])), 0
 		each := fetched * 16 / max(k1-k0, 16)
 		switch {
-		case next.most > tile*fetched: // each tile fetches some
-			b.Ahead = next.at + uintptr(tile*fetched)
+		case next.most > 0 && first == 0: // each tile fetches some, all as much as they can: a burst would delay what tiles read
+			share := min(fetched, (next.most+end-1)/end)
+			b.Ahead, b.Jump = next.at+uintptr(tile*share), share*16/max(k1-k0, 16)-each
 		case next.most == 0 && tile*16 < next.lines:
 			b.Ahead, b.Jump = next.at+uintptr(16*tile*next.apart), next.apart-each
 		}

@@ -47,7 +47,7 @@ func cutUnit(m, n, k int) unitCut {
 // unitWork returns the scratch of a product by a matrix unit on a number of threads; round says that factors may be
 // rounded.
 func unitWork(m, n, k, threads int, round bool) int64 {
-	if !round && (m < unitLeastRows || k > unitMostK) {
+	if m < unitLeastRows || !round && k > unitMostK {
 		return 0
 	}
 	u := cutUnit(m, n, k)
@@ -59,8 +59,34 @@ func (g *gemmCall[T]) byUnit() bool {
 	if g.set == nil || g.k == 0 || !g.set.HasUnit() {
 		return false
 	}
-	return g.round || g.m >= unitLeastRows && g.k <= unitMostK &&
-		g.left.dtype == tensor.BFloat16 && g.right.dtype == tensor.BFloat16
+	return g.m >= unitLeastRows && (g.round || g.k <= unitMostK &&
+		g.left.dtype == tensor.BFloat16 && g.right.dtype == tensor.BFloat16)
+}
+
+// roundFew lets a product of too few rows for a unit, whose factors may be rounded, read a weight that lies rounded, which
+// takes as long as its bytes do, or else round as it packs.
+func (g *gemmCall[T]) roundFew() {
+	g.left.rounded = true
+	if g.right.packed {
+		g.right.dtype = tensor.BFloat16
+	} else {
+		g.right.rounded = true
+	}
+}
+
+// roundReals rounds floats to bfloat16.
+func roundReals(set *simd.Set, x []float32) {
+	var room [256]uint16
+	for len(x) > 0 {
+		n := min(len(x), len(room))
+		whole := n / set.Columns * set.Columns
+		set.Narrow(simd.BFloat16, x[:whole], room[:whole])
+		set.WidenRow(simd.BFloat16, x[:whole], room[:whole])
+		for i, v := range x[whole:n] {
+			x[whole+i] = tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32(v))
+		}
+		x = x[n:]
+	}
 }
 
 // rounds reports whether attributes of an op let it round its factors to bfloat16.
@@ -75,16 +101,24 @@ func precisionSupports(in []layers.Spec, a layers.Attrs) error {
 		return fmt.Errorf("no products of %v in precision %q", in[0].DType, p)
 	}
 	if set := simd.Best(); set == nil || !set.HasUnit() {
-		return errors.New("precision bf16 takes a processor with AMX, and a system that lets programs use it")
+		return errors.New("precision bf16 takes a processor with AVX512-BF16, or AMX that the system lets programs use")
 	}
 	return nil
 }
 
-// productLabel returns what reports call a product.
+// unitOf returns what a set multiplies factors of bfloat16 with, "" for no set.
+func unitOf(set *simd.Set) string {
+	if set == nil {
+		return ""
+	}
+	return set.Unit()
+}
+
+// productLabel returns what reports call a product: one that rounds says what multiplies.
 func productLabel(kind string) func(a layers.Attrs) string {
 	return func(a layers.Attrs) string {
 		if p := a.String("precision"); p != "" {
-			return kind + "_" + p
+			return kind + "_" + unitOf(simd.Best()) + "_" + p
 		}
 		return kind
 	}
@@ -191,6 +225,7 @@ func (g *gemmCall[T]) unitPart(lane, j0, j1 int) {
 			left := elements[uint16](view{data: g.work[:g.unit.leftBytes]})[k0*simd.UnitRows:]
 			run := func(from, blocks int, c []float32, ldc int) {
 				b.A, b.Blocks, b.C, b.Ldc = left[from*b.ABlock:], blocks, c, ldc
+				b.Rows = g.rows - from*simd.UnitRows
 				b.First, b.LdFirst = bias, 0
 				if k0 > 0 {
 					b.First, b.LdFirst = c, ldc

@@ -34,7 +34,10 @@ func TestInPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range cases {
+	for i, c := range cases {
+		if testing.Short() && i%8 != 0 {
+			continue
+		}
 		g, err := models.BuildCall(layers.Standard(), c.Target, c.Args)
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +88,7 @@ func TestInPlace(t *testing.T) {
 		run(name, cpu.Arrange(n.Graph, false), n.storage)
 	}
 	for _, kind := range cpu.KindsInPlace() {
-		if ran[kind] == 0 {
+		if ran[kind] == 0 && !testing.Short() {
 			t.Errorf("%s did not run in place", kind)
 		}
 	}

@@ -16,6 +16,11 @@ var blockedKernels = map[layers.Kind]kernel{
 		cost: conv16Cost, label: conv16Label, inPlace: conv16InPlace,
 		supports: func(in, _ []layers.Spec, a layers.Attrs) error { return precisionSupports(in, a) },
 	},
+	// A pointwise conv16 with attributes "first", and a depthwise one over its result with attributes "second": eight
+	// operands of each, of which In[8] is absent.
+	"expand16": {
+		run: runExpand16, workOn: expandWork, packs: expandPacks, pack: packExpand, cost: expandCost,
+	},
 	// The pool that "pool" names.
 	"pool16": {run: runPool16, cost: pool16Cost},
 	// batch_norm, then an activation.
@@ -104,9 +109,13 @@ func conv16Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
 	return c
 }
 
-func convPacksBlocked(_, _ []layers.Spec, a layers.Attrs) []layers.Pack {
+func convPacksBlocked(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
 	conv := packedConvOf(a)
-	return []layers.Pack{{In: 1, Bytes: conv.PackedBytes(), Form: conv.Form(), Step: conv.PackStep()}}
+	_, rounds := conv.(*blocked.UnitConv)
+	return []layers.Pack{{
+		In: 1, Bytes: conv.PackedBytes(), Form: conv.Form(), Step: conv.PackStep(),
+		Copy: rounds && in[1].DType == tensor.Float32,
+	}}
 }
 
 // packConvBlocked writes the weights, or a few output channels of them, as the form says.
@@ -151,6 +160,67 @@ func runConv16(c *call) error {
 	a.Act, a.A, a.B = actOf(c.attrs)
 	a.Work = work[int(scaleBytes(specsOf(c.in)))/4:]
 	return conv.Run(c.ctx, c.pool, a)
+}
+
+// expandOperands is how many operands each of an expansion's convolutions has.
+const expandOperands = 8
+
+func expansionOf(a layers.Attrs) *blocked.Expansion { return a["expansion"].(*blocked.Expansion) }
+
+// expandAttrs returns the attributes of an expansion's convolutions.
+func expandAttrs(a layers.Attrs) [2]layers.Attrs {
+	return [2]layers.Attrs{a["first"].(layers.Attrs), a["second"].(layers.Attrs)}
+}
+
+func expandWork(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
+	return scaleBytes(in) + scaleBytes(in[expandOperands:]) + expansionOf(a).WorkBytes(threads, false)
+}
+
+func expandCost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+	c := blockedCost(0)(in, out, a)
+	for i, conv := range expansionOf(a).Convs() {
+		w := in[i*expandOperands+1].Shape
+		c.FLOPs += 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(volume(w[1:]))
+	}
+	return c
+}
+
+func expandPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
+	var packs []layers.Pack
+	for i, conv := range expansionOf(a).Convs() {
+		packs = append(packs, layers.Pack{
+			In: i*expandOperands + 1, Bytes: conv.PackedBytes(), Form: conv.Form(), Step: conv.PackStep(),
+		})
+	}
+	return packs
+}
+
+// packExpand writes the weights of one of the convolutions.
+func packExpand(pool *Pool, a layers.Attrs, p layers.Pack, raw view, dst []byte) error {
+	expansionOf(a).Convs()[p.In/expandOperands].Pack(pool, weight16(raw), elements[float32](view{data: dst}))
+	return nil
+}
+
+// runExpand16 runs both convolutions.
+func runExpand16(c *call) error {
+	e := expansionOf(c.attrs)
+	work := elements[float32](view{data: c.work})
+	var args [2]blocked.Args
+	for i, attrs := range expandAttrs(c.attrs) {
+		one := call{attrs: attrs, in: c.in[i*expandOperands : (i+1)*expandOperands]}
+		a := &args[i]
+		if w := one.in[1]; w.packed {
+			a.Packed = floats16(view{data: w.data, dtype: tensor.Float32})
+		} else {
+			a.Weight = weight16(w)
+		}
+		a.Scale, a.Shift = one.channelScales(e.Convs()[i].Out, work)
+		a.Act, a.A, a.B = actOf(attrs)
+		a.Residual = floats16(one.in[7])
+		work = work[int(scaleBytes(specsOf(one.in)))/4:]
+	}
+	args[0].X, args[1].Y, args[0].Work = floats16(c.in[0]), floats16(c.out[0]), work
+	return e.Run(c.ctx, c.pool, args[0], args[1])
 }
 
 // planarStrides returns the strides of a value with images, channels, rows and columns, or one of lines.

@@ -1,7 +1,9 @@
 package cpu
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/optimem/optimem/layers"
@@ -19,6 +21,12 @@ var convKernels = map[layers.Kind]kernel{
 func convSupports(in, out []layers.Spec, a layers.Attrs) error {
 	if err := onlyNumbers(in, out, a); err != nil {
 		return err
+	}
+	if a.Bool("channels_last") {
+		if len(in) > 3 || a.String("act") != "" {
+			return errors.New("nothing ends convolutions with their channels last")
+		}
+		out = []layers.Spec{{DType: out[0].DType, Shape: planarShape(out[0].Shape)}}
 	}
 	if err := epilogueSupports(in, out, a); err != nil {
 		return err
@@ -143,6 +151,40 @@ func (g *convolution) slots() int {
 }
 
 func convWork(in, out []layers.Spec, a layers.Attrs) int64 {
+	if a.Bool("channels_last") {
+		planar := layers.Spec{DType: out[0].DType, Shape: planarShape(out[0].Shape)}
+		return planarBytes(planar.DType, planar.Shape) + planarConvWork(in, []layers.Spec{planar}, a)
+	}
+	return planarConvWork(in, out, a)
+}
+
+// planarShape is the shape N×C×space of one that is N×space×C, planarBytes the scratch memory for its elements.
+func planarShape(s tensor.Shape) tensor.Shape {
+	last := len(s) - 1
+	return append(tensor.Shape{s[0], s[last]}, s[1:last]...)
+}
+
+func planarBytes(d tensor.DType, s tensor.Shape) int64 { return int64(roundUp(volume(s)*d.Size(), 64)) }
+
+// runConvLast computes a convolution with its channels last: in scratch memory first.
+func runConvLast(c *call) error {
+	out := c.out[0]
+	s := planarShape(out.shape())
+	planar := view{data: c.work[:volume(s)*out.dtype.Size()], dtype: out.dtype, layout: tensor.Contiguous(s...)}
+	inner := *c
+	inner.attrs = maps.Clone(c.attrs)
+	delete(inner.attrs, "channels_last")
+	inner.out, inner.work = []view{planar}, c.work[planarBytes(out.dtype, s):]
+	if err := runConv(&inner); err != nil {
+		return err
+	}
+	strides := out.layout.Strides
+	to := append([]int{strides[0], strides[len(s)-1]}, strides[1:len(s)-1]...)
+	copyView(c.pool, out.data, tensor.Layout{Shape: s, Strides: to, Offset: out.layout.Offset}, planar)
+	return nil
+}
+
+func planarConvWork(in, out []layers.Spec, a layers.Attrs) int64 {
 	g := convolutionOf(in[0].Shape, in[1].Shape, out[0].Shape, in[0].DType, a)
 	if !isReal(g.dtype) || volume(out[0].Shape) == 0 {
 		return 0
@@ -158,6 +200,9 @@ func convWork(in, out []layers.Spec, a layers.Attrs) int64 {
 // o's group and the taps t, with zeros outside of the input; transposed, in[n,c,q] · weight[c,o,t] is added at q·stride
 // − padding + t·dilation. PyTorch's conv1d to conv3d, conv_transpose1d to conv_transpose3d.
 func runConv(c *call) error {
+	if c.attrs.Bool("channels_last") {
+		return runConvLast(c)
+	}
 	g := convolutionOf(c.in[0].shape(), c.in[1].shape(), c.out[0].shape(), c.in[0].dtype, c.attrs)
 	if c.out[0].size() == 0 {
 		return nil

@@ -21,6 +21,7 @@ var vectorOps = map[layers.Kind]func(a layers.Attrs) (vectorOp, bool){
 	"trunc": mapped(simd.MapTrunc), "exp": mapped(simd.MapExp), "sigmoid": mapped(simd.MapSigmoid),
 	"sqrt": mapped(simd.MapSqrt), "rsqrt": mapped(simd.MapRsqrt), "reciprocal": mapped(simd.MapReciprocal),
 	"tanh": mapped(simd.MapTanh), "erf": mapped(simd.MapErf),
+	"log": mapped(simd.MapLog), "sin": mapped(simd.MapSin), "cos": mapped(simd.MapCos),
 	"mul": mapped(simd.MapMul), "div": mapped(simd.MapDiv), "maximum": mapped(simd.MapMaximum),
 	"minimum": mapped(simd.MapMinimum), "prelu": mapped(simd.MapPrelu), "glu": mapped(simd.MapGlu),
 	"where": mapped(simd.MapWhere),

@@ -57,7 +57,7 @@ func productWork(threads, m, n, k int, d tensor.DType, round bool) int64 {
 	if !isReal(d) {
 		return 0
 	}
-	if round {
+	if round && m >= unitLeastRows {
 		return unitWork(m, n, k, threads, true)
 	}
 	bytes := gemmWorkOn(threads, m, n, k, realBytes(d), isHalf(d))
@@ -126,9 +126,13 @@ func product[T real](
 		g.c, g.ldc = elements[T](out)[at:], n
 	}
 	g.round = round
-	if g.byUnit() {
+	switch {
+	case g.byUnit():
 		g.runUnit(p)
-	} else {
+	case round && set != nil:
+		g.roundFew()
+		g.run(p)
+	default:
 		g.run(p)
 	}
 	g.release()
@@ -173,10 +177,11 @@ func panelPacks(n, k, dim int, d tensor.DType, round bool) []layers.Pack {
 		return nil
 	}
 	form := "panels of " + strconv.Itoa(set.Columns)
+	copied := round && d == tensor.Float32
 	if round {
 		d, form = tensor.BFloat16, form+", bfloat16"
 	}
-	return []layers.Pack{{In: 1, Bytes: panelBytes(n, k, d), Form: form, Dim: dim, Step: stripColumns}}
+	return []layers.Pack{{In: 1, Bytes: panelBytes(n, k, d), Form: form, Dim: dim, Step: stripColumns, Copy: copied}}
 }
 
 func packLinear(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte) error {

@@ -13,7 +13,7 @@ var unitKernels = map[layers.Kind]kernel{
 	// conv16, with a blocked.UnitConv.
 	"conv32": {
 		run: runConv32, workOn: convWorkBlocked, packs: convPacksBlocked, pack: packConvBlocked, cost: conv32Cost,
-		label: productLabel("conv32"),
+		label: unitLabel("conv32"),
 	},
 	// pool16 of the largest elements.
 	"max32": {run: runMax32, cost: pool16Cost},
@@ -27,6 +27,11 @@ func conv32Of(a layers.Attrs) *blocked.UnitConv { return a["conv"].(*blocked.Uni
 
 func unitSet(a layers.Attrs) *simd.UnitSet { return a["set"].(*simd.UnitSet) }
 
+// unitLabel returns what reports call an op over bfloat16: they say what multiplies it.
+func unitLabel(kind string) func(a layers.Attrs) string {
+	return func(a layers.Attrs) string { return kind + "_" + unitSet(a).Name + "_bf16" }
+}
+
 // halves32 returns the elements of a view from its first on.
 func halves32(v view) []uint16 {
 	if v.absent() {
@@ -35,13 +40,10 @@ func halves32(v view) []uint16 {
 	return elements[uint16](v)[v.layout.Offset:]
 }
 
-// unitSpeed is how many products a matrix unit makes while the vector units make one, roughly.
-const unitSpeed = 6
-
 func conv32Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
 	c := blockedCost(0)(in, out, a)
 	conv := conv32Of(a)
-	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(volume(in[1].Shape[1:])) / unitSpeed
+	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(volume(in[1].Shape[1:])) / int64(unitSet(a).Speed)
 	return c
 }
 

@@ -13,7 +13,7 @@ import (
 var unitAttentionKernels = map[layers.Kind]kernel{
 	// scaled_dot_product_attention over rows of bfloat16, with a blocked.UnitAttention; In[3] is the mask.
 	"attention32": {
-		run: runAttention32, workOn: attention32Work, cost: attention32Cost, label: productLabel("attention32"),
+		run: runAttention32, workOn: attention32Work, cost: attention32Cost, label: unitLabel("attention32"),
 	},
 }
 
@@ -30,7 +30,7 @@ func attention32Work(threads int, _, _ []layers.Spec, a layers.Attrs) int64 {
 func attention32Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
 	c := blockedCost(0)(in, out, a)
 	u := attention32Of(a)
-	c.FLOPs = 2 * int64(len(u.Y.First)*u.Queries*u.Keys) * int64(u.Width+u.ValueWidth) / unitSpeed
+	c.FLOPs = 2 * int64(len(u.Y.First)*u.Queries*u.Keys) * int64(u.Width+u.ValueWidth) / int64(unitSet(a).Speed)
 	return c
 }
 

@@ -15,7 +15,7 @@ var unitRowKernels = map[layers.Kind]kernel{
 	// float32.
 	"linear32": {
 		run: runLinear32, workOn: linear32Work, packs: convPacksBlocked, pack: packConvBlocked, cost: linear32Cost,
-		label: productLabel("linear32"),
+		label: unitLabel("linear32"),
 	},
 }
 
@@ -45,7 +45,7 @@ func linear32Work(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
 func linear32Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
 	c := blockedCost(0)(in, out, a)
 	conv := conv32Of(a)
-	c.FLOPs = 2 * int64(conv.OutWidth*conv.In*conv.Out) / unitSpeed
+	c.FLOPs = 2 * int64(conv.OutWidth*conv.In*conv.Out) / int64(unitSet(a).Speed)
 	return c
 }
 

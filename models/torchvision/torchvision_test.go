@@ -59,7 +59,10 @@ func TestPublished(t *testing.T) {
 // TestRecognise holds what is recognised from a state dict against the architecture that it is of, with the published
 // head and another one.
 func TestRecognise(t *testing.T) {
-	for _, name := range Names() {
+	for i, name := range Names() {
+		if testing.Short() && i%4 != 0 {
+			continue
+		}
 		for _, classes := range []int{0, 7} {
 			a := mustNew(t, name, Options{Classes: classes})
 			dict := a.Root.StateDict()
@@ -185,7 +188,11 @@ func TestRecogniseHostile(t *testing.T) {
 		dicts = append(dicts, mustNew(t, small, Options{}).Root.StateDict())
 	}
 	sizes := []int{0, 1, 2, 3, 8, 1000, 1 << 24, 1<<24 + 1, math.MaxInt32, math.MaxInt, -1, math.MinInt}
-	for i := range 8 * len(dicts) {
+	rounds, leading := 8*len(dicts), 15
+	if testing.Short() {
+		rounds, leading = len(dicts), 3
+	}
+	for i := range rounds {
 		dict := slices.Clone(dicts[i%len(dicts)])
 		other := dicts[r.IntN(len(dicts))]
 		for range 1 + r.IntN(5) {
@@ -220,7 +227,7 @@ func TestRecogniseHostile(t *testing.T) {
 	}
 	// Every size of the leading entries, which is what sizes are read off.
 	for _, dict := range dicts {
-		for at := range min(15, len(dict)) {
+		for at := range min(leading, len(dict)) {
 			for dim := range dict[at].Shape {
 				for _, n := range []int{0, -1, 1 << 24, math.MaxInt} {
 					damaged := slices.Clone(dict)

@@ -28,7 +28,7 @@ import (
 // named returns a recorded model.
 func named(t testing.TB, kind, name string) *recorded {
 	t.Helper()
-	list := recordedModels(t)[kind]
+	list := recordedOf(t, kind)
 	i := slices.IndexFunc(list, func(r recorded) bool { return r.Name == name })
 	if i < 0 {
 		t.Fatalf("no recorded %s/%s", kind, name)
@@ -390,7 +390,7 @@ func TestUnknownFolder(t *testing.T) {
 // TestMasksThatDoNotFit are refused before anything runs.
 func TestMasksThatDoNotFit(t *testing.T) {
 	for _, kind := range []string{"bert", "gpt2", "llama", "opt", "roberta", "distilbert"} {
-		list := recordedModels(t)[kind]
+		list := recordedOf(t, kind)
 		model, err := models.Build(list[0].folder(t), models.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -520,6 +520,9 @@ func FuzzConfig(f *testing.F) {
 	var dict layers.StateDict
 	for _, kind := range slices.Sorted(maps.Keys(all)) {
 		for i := range all[kind] {
+			if testing.Short() && i > 0 {
+				break
+			}
 			f.Add([]byte(all[kind][i].Config))
 		}
 		dict = append(dict, stateDict(all[kind][0].folder(f))...)

@@ -32,13 +32,21 @@ func recordedModels(t testing.TB) map[string][]recorded {
 	}
 	all := make(map[string][]recorded)
 	for _, path := range paths {
-		var list []recorded
-		if err := zoo.Unzip(path, func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }); err != nil {
-			t.Fatal(err)
-		}
-		all[strings.TrimSuffix(filepath.Base(path), ".heads.json.gz")] = list
+		kind := strings.TrimSuffix(filepath.Base(path), ".heads.json.gz")
+		all[kind] = recordedOf(t, kind)
 	}
 	return all
+}
+
+// recordedOf reads the recorded models of one type.
+func recordedOf(t testing.TB, kind string) []recorded {
+	t.Helper()
+	var list []recorded
+	decode := func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }
+	if err := zoo.Unzip(filepath.Join(configFolder, kind+".heads.json.gz"), decode); err != nil {
+		t.Fatal(err)
+	}
+	return list
 }
 
 // folder returns a checkpoint as a folder with the configuration and the weights of a recorded model gives it.

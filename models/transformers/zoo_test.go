@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/internal/zoo"
 	"github.com/optimem/optimem/tensor"
@@ -85,4 +86,33 @@ func readConfig(t testing.TB, name string) []byte {
 		t.Fatal(err)
 	}
 	return text
+}
+
+// TestRotary: queries and keys are turned by one op each, in exported programs too.
+func TestRotary(t *testing.T) {
+	for _, name := range []string{"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3"} {
+		ckpt, ref, err := zoo.Load(zooFolder, "hf/"+name, "aten")
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := models.Build(ckpt, models.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shapes := make(map[string]tensor.Shape)
+		for input, f := range ref.Cases[0].Inputs {
+			shapes[input] = f.Shape
+		}
+		g, err := program.Graph(shapes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds := make(map[layers.Kind]int)
+		for _, op := range layers.Optimise(layers.Prune(g), layers.Standard(), 0, nil).Ops {
+			kinds[op.Kind]++
+		}
+		if kinds["rotary"] == 0 || kinds["rotary"] != 2*(kinds["scaled_dot_product_attention"]+kinds["softmax"]) || kinds["neg"] > 0 {
+			t.Errorf("%s: %v", name, kinds)
+		}
+	}
 }

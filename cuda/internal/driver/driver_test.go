@@ -246,7 +246,7 @@ func TestModules(t *testing.T) {
 		{"driver=11070", "", "", driver.UnsupportedPTX, "Unsupported .version 7.8"},
 		{"cc=61", "", "", driver.NoBinary, "newer than the GPU"},
 		{"", ".target", ".aim", 200, "no PTX"},
-		{"", "om_gather_4_param_2[136]", "om_gather_4_param_2[128]", driver.InvalidPTX, "om_gather_4"},
+		{"", "om_gather_4_param_2[176]", "om_gather_4_param_2[168]", driver.InvalidPTX, "om_gather_4"},
 	} {
 		t.Run(c.settings+c.with, func(t *testing.T) {
 			lib, _ := open(t, c.settings)
@@ -283,12 +283,12 @@ func TestLaunch(t *testing.T) {
 	check(t, lib.CopyIn(in, words, stream))
 	// A matrix of two rows and three columns, transposed.
 	parameters := func(rank uint64) *driver.Parameters {
-		p := &driver.Parameters{Offsets: []int32{0, 8, 16, 152}}
+		p := &driver.Parameters{Offsets: []int32{0, 8, 16, 192}}
 		put := func(x uint64) { p.Packed = binary.LittleEndian.AppendUint64(p.Packed, x) }
 		put(uint64(out))
 		put(uint64(in))
 		put(rank)
-		for _, x := range []uint64{3, 2, 0, 0, 0, 0, 0, 0, 1, 3, 0, 0, 0, 0, 0, 0} {
+		for _, x := range []uint64{3, 2, 0, 0, 0, 0, 0, 0, 1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} {
 			put(x)
 		}
 		put(n)
@@ -306,7 +306,7 @@ func TestLaunch(t *testing.T) {
 	short := parameters(2)
 	short.Packed = short.Packed[:len(short.Packed)-8]
 	moved := parameters(2)
-	moved.Offsets[3] = 144
+	moved.Offsets[3] = 184
 	large, none := grid, grid
 	large.Threads[0], none.Blocks[1] = 2048, 0
 	for name, launch := range map[string]func() error{

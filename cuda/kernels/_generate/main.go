@@ -9,6 +9,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -48,10 +49,10 @@ func generate(force bool) error {
 		if err != nil {
 			return err
 		}
-		family, first := strings.TrimSuffix(name, ".cu"), stamp+"\n"
+		family := strings.TrimSuffix(name, ".cu")
 		low, high := kernels.Path(family, kernels.Targets[0]), kernels.Path(family, kernels.Targets[1])
 		wanted[low] = true
-		if old, err := os.ReadFile(low); err == nil && strings.HasPrefix(string(old), first) && !force {
+		if fresh(low, stamp) && !force {
 			wanted[high] = true
 			continue
 		}
@@ -60,27 +61,27 @@ func generate(force bool) error {
 				return fmt.Errorf("%s has changed: %w", name, err)
 			}
 		}
-		var images []string
+		var images [][]byte
 		for _, target := range kernels.Targets {
 			ptx, err := lib.compile(name, target)
 			if err != nil {
 				return fmt.Errorf("%s for %s: %w", name, target, err)
 			}
-			images = append(images, compact(ptx))
+			images = append(images, []byte(compact(ptx)))
 		}
-		if err := os.WriteFile(low, []byte(first+images[0]), 0o644); err != nil {
+		if err := write(low, stamp, images[0]); err != nil {
 			return err
 		}
 		// Most sources have nothing that only the newer target can do.
-		if strings.Replace(images[1], ".target sm_80", ".target sm_70", 1) == images[0] {
+		if bytes.Equal(bytes.Replace(images[1], []byte(".target sm_80"), []byte(".target sm_70"), 1), images[0]) {
 			continue
 		}
 		wanted[high] = true
-		if err := os.WriteFile(high, []byte(first+images[1]), 0o644); err != nil {
+		if err := write(high, stamp, images[1]); err != nil {
 			return err
 		}
 	}
-	stale, err := filepath.Glob("ptx/*.ptx")
+	stale, err := filepath.Glob("ptx/*")
 	if err != nil {
 		return err
 	}
@@ -92,6 +93,32 @@ func generate(force bool) error {
 		}
 	}
 	return nil
+}
+
+// fresh reports whether an image was made from what has a stamp.
+func fresh(path, stamp string) bool {
+	packed, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	have, _, err := kernels.Head(packed)
+	return err == nil && have == stamp
+}
+
+// write stores an image. One that says the same is left as it is, even if another release of Go would pack it otherwise.
+func write(path, stamp string, ptx []byte) error {
+	packed, err := kernels.Pack(stamp, ptx)
+	if err != nil {
+		return err
+	}
+	if old, err := os.ReadFile(path); err == nil {
+		was, err := kernels.Unpack(old)
+		is, _ := kernels.Unpack(packed)
+		if err == nil && bytes.Equal(was, is) {
+			return nil
+		}
+	}
+	return os.WriteFile(path, packed, 0o644)
 }
 
 // compact leaves out of PTX what means nothing: remarks, and what only lines it up.

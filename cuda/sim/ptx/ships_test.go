@@ -6,17 +6,22 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/cuda/sim/ptx"
 )
 
 // TestKnowsWhatShips makes every committed kernel ready.
 func TestKnowsWhatShips(t *testing.T) {
-	images, err := filepath.Glob("../../kernels/ptx/*.ptx")
+	images, err := filepath.Glob("../../kernels/ptx/*.ptx.gz")
 	if err != nil || len(images) == 0 {
 		t.Fatal(images, err)
 	}
 	for _, path := range images {
-		text, err := os.ReadFile(path)
+		packed, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := kernels.Unpack(packed)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -145,8 +145,11 @@ API cuLaunchKernel(function *f, unsigned gx, unsigned gy, unsigned gz, unsigned 
 		uint64_t low = a->address;
 		size_t bytes = a->bytes;
 		for (auto &x : stand)
-			if (address >= x.first && address <= x.first + x.second)
+			if (address >= x.first && address <= x.first + x.second) {
 				low = x.first, bytes = x.second;
+				if (address == low && bytes) // what ends there is another
+					break;
+			}
 		regions->insert(regions->end(), {low, bytes, p.writes});
 	}
 	unsigned order = w.set.lazy ? w.set.seed : 0;

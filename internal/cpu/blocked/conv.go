@@ -109,6 +109,12 @@ type method interface {
 	workFloats(threads int) int
 	// run computes what pieces [from, to) of the weights say, which begin at packed.
 	run(ctx context.Context, pool Pool, a *Args, f *finish, from, to int, packed, work []float32)
+	// ownFloats is the scratch memory that runOwn needs, 0 where raw weights are packed by all threads together before
+	// they compute: few, because they stay in the caches, and many for which a second cache has no room.
+	ownFloats(threads int) int
+	// runOwn computes with raw weights. Each thread packs those of some output channels and computes these: what it packed
+	// it finds in its second cache, and memory is not written to. The bits are those of run.
+	runOwn(ctx context.Context, pool Pool, a *Args, f *finish, work []float32)
 }
 
 // New returns the convolution of a geometry, with the fastest algorithm and the fastest instructions of the processor.
@@ -179,13 +185,18 @@ func (c *Conv) PackStep() int {
 	return c.set.Columns
 }
 
-// WorkBytes is the scratch memory that Run needs on a pool of the given number of threads, with packed weights or raw.
+// WorkBytes is the scratch memory that Run needs on a pool of the given number of threads: with packed weights, or whether
+// they are packed or raw.
 func (c *Conv) WorkBytes(threads int, packed bool) int64 {
-	n := finishFloats(c.Out) + c.how.workFloats(threads)
+	n := c.how.workFloats(threads)
 	if !packed {
-		n += c.rawPieces() * c.how.pieceFloats()
+		if own := c.how.ownFloats(threads); own > 0 {
+			n = max(n, own)
+		} else {
+			n += c.rawPieces() * c.how.pieceFloats()
+		}
 	}
-	return 4 * int64(n)
+	return 4 * int64(finishFloats(c.Out)+n)
 }
 
 // rawBytes is the most that is packed at a time of raw weights.
@@ -218,6 +229,10 @@ func (c *Conv) Run(ctx context.Context, pool Pool, a Args) error {
 	pieces, size := c.how.pieces(), c.how.pieceFloats()
 	if a.Packed != nil {
 		c.how.run(ctx, pool, &a, f, 0, pieces, a.Packed, work)
+		return ctx.Err()
+	}
+	if c.how.ownFloats(pool.Threads()) > 0 {
+		c.how.runOwn(ctx, pool, &a, f, work)
 		return ctx.Err()
 	}
 	step := c.rawPieces()

@@ -137,6 +137,9 @@ func (p *problem) run(t failer, conv *Conv, pool Pool, packed bool) []float32 {
 		To(pool, g.Batch, g.Out, g.OutHeight, g.OutWidth, p.residual, [4]int{g.Out * pixels, pixels, g.OutWidth, 1}, a.Residual)
 	}
 	a.Work = dirty(int(conv.WorkBytes(pool.Threads(), packed) / 4))
+	if either := conv.WorkBytes(pool.Threads(), false) / 4; int(either) < len(a.Work) {
+		t.Fatalf("packed weights need %d floats of scratch memory, more than either kind, %d", len(a.Work), either)
+	}
 	if packed {
 		a.Packed = dirty(int(conv.PackedBytes() / 4))
 		conv.Pack(pool, weight, a.Packed)
@@ -196,7 +199,7 @@ func drawGeometry(t *rapid.T) Geometry {
 		PadTop: draw("padTop", 0, 3), PadLeft: draw("padLeft", 0, 3),
 		OutHeight: draw("outHeight", 1, 9), OutWidth: draw("outWidth", 1, 30),
 	}
-	switch draw("kind", 0, 4) {
+	switch draw("kind", 0, 5) {
 	case 0:
 		g.In, g.Out = draw("in", 1, 70), draw("out", 1, 70)
 	case 1:
@@ -207,6 +210,9 @@ func drawGeometry(t *rapid.T) Geometry {
 	case 3:
 		g.Groups = draw("groups", 2, 5)
 		g.In, g.Out = g.Groups*draw("groupIn", 1, 33), g.Groups*draw("groupOut", 1, 33)
+	case 5: // halves of blocks; one group is a convolution of few channels
+		g.Groups = draw("halves", 1, 11)
+		g.In, g.Out = 8*g.Groups, 8*g.Groups
 	case 4:
 		g.In, g.Out = 16*draw("blocksIn", 1, 20), 16*draw("blocksOut", 1, 6)
 		g.KernelH, g.KernelW, g.DilationH, g.DilationW = 3, 3, 1, 1
@@ -278,6 +284,7 @@ func TestConv(t *testing.T) {
 				sameBits(t, what+": raw weights in pieces", p.run(t, conv, threadCount(2), false), got)
 				small := newConvIn(1<<14, p.Geometry, algorithm, set)
 				sameBits(t, what+": a small cache", p.run(t, small, threadCount(2), true), got)
+				sameBits(t, what+": raw weights and a small cache", p.run(t, small, threadCount(2), false), got)
 				if set.Name == "avx512" {
 					sameBits(t, what+": five threads", p.run(t, conv, threadCount(5), true), got)
 				}
@@ -306,6 +313,36 @@ func TestGather(t *testing.T) {
 			sameBits(t, set.Name+": a small cache", p.run(t, newConvIn(1<<14, g, Pointwise, set), threadCount(2), true), got)
 			conv.rawBytes = 1
 			sameBits(t, set.Name+": raw weights in pieces", p.run(t, conv, threadCount(3), false), got)
+		}
+	}
+}
+
+// Threads that pack raw weights for themselves compute the bits of packed ones.
+func TestOwnWeights(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for _, c := range []struct {
+		Geometry
+		algorithm  Algorithm
+		cacheBytes int
+	}{
+		{batch(square(120, 250, 7, 1, 1), 3), Pointwise, 128 << 10},
+		{batch(square(256, 160, 16, 1, 1), 2), Pointwise, 128 << 10},
+		{batch(square(60, 125, 14, 3, 2), 2), Direct, 256 << 10},
+		{batch(square(300, 150, 7, 3, 1), 2), Winograd2, 1 << 20},
+		{batch(square(100, 150, 9, 3, 1), 2), Winograd4, 2 << 20},
+	} {
+		p := newProblem(rng, c.Geometry)
+		p.shift, p.act = random(rng, c.Out), ReLU
+		p.residual = random(rng, c.Batch*c.Out*c.OutHeight*c.OutWidth)
+		for _, set := range kernel.ConvSets() {
+			conv := newConvIn(c.cacheBytes, c.Geometry, c.algorithm, set)
+			if late, ok := conv.how.(*winograd); conv.how.ownFloats(2) == 0 && !(ok && late.late) {
+				t.Fatalf("%s: threads do not pack weights of %+v for themselves", set.Name, c.Geometry)
+			}
+			want := p.run(t, conv, threadCount(1), true)
+			for _, threads := range []int{1, 2, 3} {
+				sameBits(t, set.Name+" "+c.algorithm.String(), p.run(t, conv, threadCount(threads), false), want)
+			}
 		}
 	}
 }

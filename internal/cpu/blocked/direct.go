@@ -20,6 +20,9 @@ type direct struct {
 	*Conv
 	// depthwise says that each channel has sums of its own. A step is a tap then, and has one product.
 	depthwise bool
+	// paired says that groups have eight channels in and out, two in a block. Pixels are copied with their halves in pairs,
+	// and a step has eight products instead of sixteen of which half are with zeros.
+	paired bool
 	// flat says that rows follow each other without gaps, so that an image is one row. gathered ones do where they are
 	// copied to.
 	flat, gathered bool
@@ -65,6 +68,11 @@ const (
 	gatherBlocks = 16
 )
 
+// packInputs is how many input channels of kernels of one pixel are packed at a time: lines of raw weights are then read
+// as far as processors fetch them ahead by themselves, and what is written stays in the first cache until its lines are
+// full.
+const packInputs = 8 * Lanes
+
 func newDirect(c *Conv) *direct {
 	d := &direct{Conv: c, height: c.OutHeight, width: c.OutWidth}
 	taps := c.KernelH * c.KernelW
@@ -79,8 +87,11 @@ func newDirect(c *Conv) *direct {
 			d.depth = c.KernelW
 		}
 	}
+	if d.paired = c.Groups > 1 && c.In == Lanes/2*c.Groups && c.Out == c.In && c.set.HasPairs(); d.paired {
+		d.depth = Lanes / 2
+	}
 	d.cutPanels()
-	d.copied = c.Planar || c.PadTop > 0 || c.PadLeft > 0 ||
+	d.copied = c.Planar || d.paired || c.PadTop > 0 || c.PadLeft > 0 ||
 		(c.OutHeight-1)*c.StrideH+(c.KernelH-1)*c.DilationH >= c.Height ||
 		(c.OutWidth-1)*c.StrideW+(c.KernelW-1)*c.DilationW >= c.Width
 	d.cutEdges()
@@ -202,6 +213,9 @@ func (d *direct) cut() {
 	for count() < parts && d.group > 1 {
 		d.group = ceil(d.group, 2)
 	}
+	if n := count(); d.flat && n%2 > 0 && n < parts && unit > d.set.Pixels { // a few are for both halves of the threads
+		d.bandRows = ceil(unit, 2*ceil(unit, d.bandRows))
+	}
 	d.bands = ceil(unit, d.bandRows)
 	d.bandRows = ceil(unit, d.bands)
 }
@@ -244,8 +258,11 @@ func (d *direct) form() string {
 		return "conv depthwise"
 	}
 	layout := "blocks"
-	if d.Planar {
+	switch {
+	case d.Planar:
 		layout = "planes"
+	case d.paired:
+		layout = "pairs"
 	}
 	return fmt.Sprintf("conv %s of %d, %d groups, panels of %d", layout, d.depth, d.Groups, d.set.Columns)
 }
@@ -284,6 +301,10 @@ func (d *direct) packPanel(w Weight, p panel, dst []float32) {
 				i, tap := k/taps, k%taps
 				c := (first+lane)/groupOut*groupIn + i - p.from*Lanes
 				at := l.Offset + (first+lane)*l.Strides[0] + i*l.Strides[1] + tap/d.KernelW*l.Strides[2] + tap%d.KernelW*l.Strides[3]
+				if d.paired {
+					dst[(tap*d.depth+i)*Lanes+lane%8*2+lane/8] = w.at(at)
+					continue
+				}
 				dst[((c/Lanes*taps+tap)*Lanes+c%Lanes)*columns+lane] = w.at(at)
 			}
 		}
@@ -291,14 +312,18 @@ func (d *direct) packPanel(w Weight, p panel, dst []float32) {
 		if used := d.steps * d.depth * columns; used < len(dst) {
 			clear(dst[used:])
 		}
+		if taps == 1 && !d.Planar { // the form is a staging's
+			for from := 0; from < d.In; from += packInputs {
+				inputs := min(packInputs, d.In-from)
+				to := staging(dst[from*columns:][:Blocks(inputs)*Lanes*columns])
+				to.load(d.Conv, w, columns, first, outputs, from, inputs)
+			}
+			return
+		}
 		s := newStaging(taps, columns)
 		defer stagings.Put(s)
 		for from := 0; from < d.In; from += Lanes {
 			inputs := min(Lanes, d.In-from)
-			if taps == 1 && !d.Planar { // the form is a staging's
-				staging(dst[from*columns:][:Lanes*columns]).load(d.Conv, w, columns, first, outputs, from, inputs)
-				continue
-			}
 			s.load(d.Conv, w, columns, first, outputs, from, inputs)
 			if d.Planar { // planes follow each other as they are
 				copy(dst[from*taps*columns:], (*s)[:inputs*taps*columns])
@@ -362,6 +387,47 @@ func (d *direct) run(
 			first := from + group*d.group
 			job := directJob{direct: d, a: a, f: f, image: image, packed: packed[group*d.group*d.pieceFloats():]}
 			job.run(first, min(first+d.group, to), band, slot)
+		}
+	})
+}
+
+// ownGroup is how many panels a thread packs for itself, 0 where it does not.
+func (d *direct) ownGroup(threads int) int {
+	size := 4 * d.pieceFloats()
+	if d.depthwise || d.Groups > 1 || d.bandsFirst || len(d.panels) < threads || len(d.panels)*size <= d.cacheBytes/2 {
+		return 0
+	}
+	group := min(d.group, len(d.panels)/threads)
+	if most := min(d.cacheBytes*5/8, d.rawBytes/threads) / size; most < group {
+		return most
+	}
+	return group
+}
+
+func (d *direct) ownFloats(threads int) int {
+	if group := d.ownGroup(threads); group > 0 {
+		return threads * (d.slotFloats() + group*d.pieceFloats())
+	}
+	return 0
+}
+
+func (d *direct) runOwn(ctx context.Context, pool Pool, a *Args, f *finish, work []float32) {
+	group := d.ownGroup(pool.Threads())
+	groups := ceil(len(d.panels), group)
+	size := group * d.pieceFloats()
+	scratch := newOwnSlots(work, size+d.slotFloats(), pool.Threads())
+	images := d.Batch * d.bands
+	pool.For(groups*images, 1, func(i, j int) {
+		for ; i < j && ctx.Err() == nil; i++ {
+			first := i / images * group
+			end := min(first+group, len(d.panels))
+			slot := scratch.take(first)
+			if slot.holds != first {
+				d.pack(pool, a.Weight, first, end, slot.memory)
+			}
+			job := directJob{direct: d, a: a, f: f, image: i % images / d.bands, packed: slot.memory[:size]}
+			job.run(first, end, i%d.bands, slot.memory[size:])
+			scratch.give(slot.memory, first)
 		}
 	})
 }
@@ -456,6 +522,8 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 		Scale: address(j.f.scale, p.block*Lanes), Shift: address(j.f.shift, p.block*Lanes),
 		Mask: (*uint32)(unsafe.Pointer(address(j.f.mask, p.block*Lanes))), Low: j.f.low, High: j.f.high,
 	}
+	rows := j.rows[1] - j.rows[0]
+	t.AheadLines = aheadLines(columns, rows*tiles)
 	for s := 0; s < steps; s += d.partial {
 		t.Steps = min(d.partial, steps-s)
 		t.W = address(w, s*stepFloats)
@@ -469,7 +537,7 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 		}
 		// The weights of the next sum, or panel, are fetched a little with each tile.
 		t.AheadW = uintptr(unsafe.Pointer(unsafe.SliceData(w))) + uintptr(4*(s+t.Steps)*stepFloats)
-		for row := range j.rows[1] - j.rows[0] {
+		for row := range rows {
 			x, y := start+row*rowStep, out+row*d.width*Lanes
 			t.X, t.Y = address(j.x, x), address(j.a.Y, y)
 			if j.f.residual != nil {
@@ -485,7 +553,11 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 						t.AheadX = 4 * (rowStep - (count-pixels)*pixel)
 					}
 				}
-				set.Conv(pixels, narrow, &t)
+				if d.paired {
+					set.Pairs(pixels, &t)
+				} else {
+					set.Conv(pixels, narrow, &t)
+				}
 				if i < tiles-1 {
 					t.X = move(t.X, pixels*t.XPixel)
 					t.Y = move(t.Y, pixels*t.YPixel)
@@ -493,7 +565,7 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 						t.Residual = move(t.Residual, pixels*t.YPixel)
 					}
 				}
-				t.AheadW += uintptr(256 * t.Steps)
+				t.AheadW += uintptr(256 * t.AheadLines * t.Steps)
 			}
 		}
 	}
@@ -502,6 +574,10 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 		j.f.apply(j.a.Y[from:][:((j.rows[1]-j.rows[0]-1)*d.width+count)*Lanes], p.block+b)
 	}
 }
+
+// aheadLines returns how many lines of weights each tile should fetch with each four rows of its own, so that as many
+// tiles fetch all that as many tiles of the next sum read.
+func aheadLines(columns, tiles int) int { return ceil(columns/4, tiles) }
 
 // gather copies the pixels of input blocks [from, to) that a band reads, one behind the other.
 func (j *directJob) gather(from, to int, dst []float32) {
@@ -551,7 +627,11 @@ func (j *directJob) copyRows(from, to int, dst []float32, fresh bool) {
 				}
 			default:
 				at := ((j.image*Blocks(d.In)+b)*d.Height + y) * d.Width * Lanes
-				copy(line[lead*Lanes:(lead+n)*Lanes], j.a.X[at:])
+				if d.paired {
+					d.set.PairHalves(line[lead*Lanes:(lead+n)*Lanes], j.a.X[at:at+n*Lanes])
+				} else {
+					copy(line[lead*Lanes:(lead+n)*Lanes], j.a.X[at:])
+				}
 				if fresh {
 					clear(line[:lead*Lanes])
 					clear(line[(lead+n)*Lanes:])

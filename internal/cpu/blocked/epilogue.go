@@ -168,6 +168,8 @@ func newFinish(c *Conv, a *Args, work []float32) *finish {
 	var limits bool
 	if f.low, f.high, limits = a.Act.limits(a.A, a.B); limits {
 		f.flags |= kernel.ConvLimit
+	} else if _, ok := c.how.(*direct); ok && a.Act == HardSwish && c.set.HasHardSwish() {
+		f.flags |= kernel.ConvHardSwish
 	} else if a.Act != None {
 		f.after = a.Act
 		f.clear = c.Out%Lanes != 0 && a.Act.of(0, a.A, a.B) != 0

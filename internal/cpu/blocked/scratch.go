@@ -35,6 +35,48 @@ func (s *slots) give(slot []float32) {
 	s.mu.Unlock()
 }
 
+// ownSlots are slots with packed weights: who takes one gets that with the weights it needs, if it can.
+type ownSlots struct {
+	mu   sync.Mutex
+	free []ownSlot
+}
+
+// An ownSlot has the weights of the panels from holds on, −1 none.
+type ownSlot struct {
+	memory []float32
+	holds  int
+}
+
+// newOwnSlots cuts memory into one piece for each thread.
+func newOwnSlots(work []float32, size, threads int) *ownSlots {
+	s := &ownSlots{free: make([]ownSlot, threads)}
+	for i := range s.free {
+		s.free[i] = ownSlot{work[i*size : (i+1)*size : (i+1)*size], -1}
+	}
+	return s
+}
+
+func (s *ownSlots) take(panel int) ownSlot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.free) - 1
+	for i := range s.free {
+		if s.free[i].holds == panel {
+			s.free[i], s.free[last] = s.free[last], s.free[i]
+			break
+		}
+	}
+	slot := s.free[last]
+	s.free = s.free[:last]
+	return slot
+}
+
+func (s *ownSlots) give(memory []float32, panel int) {
+	s.mu.Lock()
+	s.free = append(s.free, ownSlot{memory, panel})
+	s.mu.Unlock()
+}
+
 // address returns a pointer to an element, for kernels; the slice may end there.
 func address(x []float32, i int) *float32 {
 	return (*float32)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(x)), 4*i))

@@ -51,6 +51,9 @@ func turned(x []float32, rows, columns int) []float32 {
 func TestUnitRows(t *testing.T) {
 	for _, g := range rowSizes {
 		for _, act := range []Act{None, ReLU, LeakyReLU} {
+			if testing.Short() && act != None && g.OutWidth > 100 {
+				continue
+			}
 			rng := rand.New(rand.NewPCG(3, 4))
 			numbers := func(n int) []float32 {
 				x := make([]float32, n)

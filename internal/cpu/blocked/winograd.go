@@ -45,7 +45,7 @@ const (
 	// lateParts is into how many parts the panels of a row of points are cut whose weights are transformed late.
 	lateParts = 8
 	// sharedTiles is the most tiles of a chunk that threads share.
-	sharedTiles = 112
+	sharedTiles = 128
 )
 
 func newWinograd(c *Conv, m int) *winograd {
@@ -110,17 +110,16 @@ func (w *winograd) pack(_ Pool, raw Weight, from, to int, dst []float32) {
 			if w.late {
 				w.packColumns(*s, columns, dst[3*block*Lanes*columns:])
 			} else {
-				w.packPoints(*s, columns, dst[block*Lanes*columns:])
+				w.packPoints(*s, columns, w.inBlocks*Lanes*columns, dst[block*Lanes*columns:])
 			}
 		}
 		stagings.Put(s)
 	}
 }
 
-// packPoints writes all points of a block of input channels.
-func (w *winograd) packPoints(taps []float32, columns int, dst []float32) {
+// packPoints writes all points of a block of input channels; point is the distance of points.
+func (w *winograd) packPoints(taps []float32, columns, point int, dst []float32) {
 	var scratch [36 * Lanes]float32
-	point := w.inBlocks * Lanes * columns
 	for lane := 0; lane < columns; lane += Lanes {
 		w.set.WinogradWeights(w.m, &kernel.WinogradTile{
 			In: address(taps, lane), InRow: 4 * 3 * columns, InStep: 4 * columns, InNext: 4 * 9 * columns,
@@ -180,7 +179,7 @@ func (w *winograd) run(
 				w.input(a, first, end, 0, w.inBlocks, v, slot)
 				for panel := from; panel < to; panel++ {
 					for point := range w.points {
-						w.products(point, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m)
+						w.products(point, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m, false)
 					}
 					w.output(a, f, first, end, panel, m, slot)
 				}
@@ -191,11 +190,13 @@ func (w *winograd) run(
 	v, m := work, work[w.inFloats():]
 	for chunk := range w.chunks {
 		first, end := share(w.tiles, w.chunks, chunk)
-		pool.For(w.inBlocks, 1, func(i, j int) {
-			slot := scratch.take()
-			defer scratch.give(slot)
-			w.input(a, first, end, i, j, v, slot)
-		})
+		if from == 0 || w.chunks > 1 { // else it is there since the first pieces of the weights
+			pool.For(w.inBlocks, 1, func(i, j int) {
+				slot := scratch.take()
+				defer scratch.give(slot)
+				w.input(a, first, end, i, j, v, slot)
+			})
+		}
 		if w.late {
 			pool.For((w.m+2)*lateParts, 1, func(i, j int) {
 				slot := scratch.take()
@@ -213,7 +214,7 @@ func (w *winograd) run(
 					low, high := share(to-from, 2, i%2)
 					for panel := from + low; panel < from+high; panel++ {
 						w.products(
-							i/2, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m[panel*w.outPanel:])
+							i/2, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m[panel*w.outPanel:], true)
 					}
 				}
 			})
@@ -289,50 +290,128 @@ func (w *winograd) row(row, panel, tiles int, packed, v, m, weights []float32) {
 	next := uintptr(unsafe.Pointer(unsafe.SliceData(packed))) + uintptr(4*(w.pieceFloats()+row*w.lineFloats(columns)))
 	for i := range w.m + 2 {
 		ahead := next + uintptr(4*w.lineFloats(columns)/(w.m+2)*i)
-		w.multiply(row*(w.m+2)+i, panel, tiles, weights[i*size:], v, m, ahead)
+		w.multiply(row*(w.m+2)+i, panel, tiles, weights[i*size:], v, m, ahead, false)
 	}
 }
 
-// products multiplies a point of all tiles with a panel's weights.
-func (w *winograd) products(point, panel, tiles int, packed, v, m []float32) {
-	w.multiply(point, panel, tiles, packed[point*w.inBlocks*Lanes*w.columns(panel):], v, m, 0)
+// products multiplies a point of all tiles with a panel's weights. What follows is the next panel's point, or this one's
+// next point.
+func (w *winograd) products(point, panel, tiles int, packed, v, m []float32, panels bool) {
+	size := w.inBlocks * Lanes * w.columns(panel)
+	next := (point + 1) * size
+	if panels {
+		next = w.pieceFloats() + point*size
+	}
+	ahead := uintptr(unsafe.Pointer(unsafe.SliceData(packed))) + uintptr(4*next)
+	w.multiply(point, panel, tiles, packed[point*size:], v, m, ahead, true)
 }
 
-// multiply multiplies a point of all tiles with its weights of a panel. What lies ahead is fetched meanwhile: the weights
-// themselves where that is 0.
-func (w *winograd) multiply(point, panel, tiles int, weights, v, m []float32, ahead uintptr) {
+// multiply multiplies a point of all tiles with its weights of a panel. What lies ahead is fetched meanwhile: all the
+// time, or in time, with what is to come of the weights before it.
+func (w *winograd) multiply(point, panel, tiles int, weights, v, m []float32, ahead uintptr, inTime bool) {
 	columns := w.columns(panel)
-	t := kernel.ConvTile{Quads: 4, XPixel: 4 * Lanes, YPixel: 4 * Lanes, YBlock: 4 * w.outPlane}
+	lines := aheadLines(columns, ceil(tiles, w.set.Pixels))
+	for s := 0; s < w.inBlocks; s += partialBlocks {
+		steps := min(partialBlocks, w.inBlocks-s)
+		next := ahead
+		if inTime && s+steps < w.inBlocks {
+			next = uintptr(unsafe.Pointer(unsafe.SliceData(weights))) + uintptr(4*(s+steps)*Lanes*columns)
+		}
+		next = w.partial(point, panel, tiles, s, steps, weights[s*Lanes*columns:], v, m, next, lines)
+		if !inTime {
+			ahead = next
+		}
+	}
+}
+
+// partialBlocks is how many input blocks have sums of their own, which are added up one after another.
+const partialBlocks = 256 / Lanes
+
+// partial multiplies a point of all tiles with its weights of steps input blocks from block s on. Of what lies ahead each
+// tile fetches so many lines with each four rows of weights; partial returns what comes behind them.
+func (w *winograd) partial(
+	point, panel, tiles, s, steps int, weights, v, m []float32, ahead uintptr, lines int,
+) uintptr {
+	t := kernel.ConvTile{
+		Quads: 4, XPixel: 4 * Lanes, YPixel: 4 * Lanes, YBlock: 4 * w.outPlane, Steps: steps, Offsets: &w.offsets[s],
+		X: address(v, point*w.inPoint), Y: address(m, point*w.outPoint), W: address(weights, 0), AheadW: ahead, AheadLines: lines,
+	}
+	if s > 0 {
+		t.Flags = kernel.ConvAdd
+	}
+	narrow := w.columns(panel) < w.set.Columns
 	count := ceil(tiles, w.set.Pixels)
 	least, larger := tiles/count, tiles%count
-	const partial = 256 / Lanes
-	for s := 0; s < w.inBlocks; s += partial {
-		t.Steps = min(partial, w.inBlocks-s)
-		t.Offsets = &w.offsets[s]
-		t.W = address(weights, s*Lanes*columns)
-		if t.AheadW = ahead; ahead == 0 {
-			t.AheadW = uintptr(unsafe.Pointer(unsafe.SliceData(weights))) + uintptr(4*(s+t.Steps)*Lanes*columns)
+	for i := range count {
+		size := least
+		if i < larger {
+			size++
 		}
-		t.Flags = 0
-		if s > 0 {
-			t.Flags = kernel.ConvAdd
+		w.set.Conv(size, narrow, &t)
+		if i < count-1 {
+			t.X, t.Y = move(t.X, size*t.XPixel), move(t.Y, size*t.YPixel)
 		}
-		t.X, t.Y = address(v, point*w.inPoint), address(m, point*w.outPoint)
-		for i := range count {
-			size := least
-			if i < larger {
-				size++
-			}
-			w.set.Conv(size, columns < w.set.Columns, &t)
-			if i < count-1 {
-				t.X, t.Y = move(t.X, size*t.XPixel), move(t.Y, size*t.YPixel)
-			}
-			t.AheadW += uintptr(256 * t.Steps)
-		}
-		if ahead != 0 {
-			ahead = t.AheadW
-		}
+		t.AheadW += uintptr(256 * t.AheadLines * t.Steps)
 	}
+	return t.AheadW
+}
+
+// ownPoint is the distance of points, in floats, of weights that a thread packs for itself: an odd number of cache lines,
+// as those of transforms. ownPackedFloats is the size of these weights, of as many input blocks as have sums of their own.
+func (w *winograd) ownPoint() int {
+	return (min(w.inBlocks, partialBlocks)*w.set.Columns | 1) * Lanes
+}
+
+func (w *winograd) ownPackedFloats() int { return w.points * w.ownPoint() }
+
+func (w *winograd) ownFloats(threads int) int {
+	if w.alone || w.late || w.chunks > 1 || w.panels < 2*threads || 4*w.panels*w.pieceFloats() <= w.cacheBytes/2 ||
+		4*w.ownPackedFloats() > min(w.cacheBytes*5/8, w.rawBytes/threads) {
+		return 0
+	}
+	return w.inFloats() + threads*w.ownSlotFloats()
+}
+
+func (w *winograd) ownSlotFloats() int { return scratchFloats + w.ownPackedFloats() + w.outPanel }
+
+func (w *winograd) runOwn(ctx context.Context, pool Pool, a *Args, f *finish, work []float32) {
+	scratch := newSlots(work, w.ownSlotFloats(), pool.Threads())
+	v := work[pool.Threads()*w.ownSlotFloats():]
+	pool.For(w.inBlocks, 1, func(i, j int) {
+		slot := scratch.take()
+		defer scratch.give(slot)
+		w.input(a, 0, w.tiles, i, j, v, slot)
+	})
+	// While a point is multiplied its successor's transforms are fetched.
+	lines := ceil(w.tiles, 4*ceil(w.tiles, w.set.Pixels))
+	pool.For(w.panels, 1, func(i, j int) {
+		slot := scratch.take()
+		defer scratch.give(slot)
+		weights, m := slot[scratchFloats:][:w.ownPackedFloats()], slot[scratchFloats+w.ownPackedFloats():]
+		for ; i < j && ctx.Err() == nil; i++ {
+			for s := 0; s < w.inBlocks; s += partialBlocks {
+				steps := min(partialBlocks, w.inBlocks-s)
+				w.packBlocks(a.Weight, i, s, s+steps, weights)
+				for point := range w.points {
+					next := uintptr(unsafe.Pointer(unsafe.SliceData(v))) + uintptr(4*((point+1)*w.inPoint+s*w.inPlane))
+					w.partial(point, i, w.tiles, s, steps, weights[point*w.ownPoint():], v, m, next, lines)
+				}
+			}
+			w.output(a, f, 0, w.tiles, i, m, slot)
+		}
+	})
+}
+
+// packBlocks writes all points of input blocks [from, to) of a panel.
+func (w *winograd) packBlocks(raw Weight, panel, from, to int, dst []float32) {
+	columns := w.columns(panel)
+	first := panel * w.set.Columns
+	s := newStaging(9, columns)
+	for block := from; block < to; block++ {
+		s.load(w.Conv, raw, columns, first, min(columns, w.Out-first), block*Lanes, min(Lanes, w.In-block*Lanes))
+		w.packPoints(*s, columns, w.ownPoint(), dst[(block-from)*Lanes*columns:])
+	}
+	stagings.Put(s)
 }
 
 // output transforms a panel's products of tiles [first, end) and finishes them.

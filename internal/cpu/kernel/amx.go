@@ -7,8 +7,28 @@ const (
 	UnitDepth   = 32
 )
 
-// HasUnit reports whether the set has a matrix unit for factors of bfloat16, and the system lets the process use it.
-func (s *Set) HasUnit() bool { return s.unit && !s.WithoutUnit && unitAllowed() }
+// What multiplies factors of bfloat16: a matrix unit, or vectors of pairs where there is none.
+const (
+	UnitTiles = "amx"
+	UnitDots  = "avx512bf16"
+)
+
+// Unit returns what the set multiplies factors of bfloat16 with, UnitTiles or UnitDots, "" where it has neither or the
+// system does not let the process use it.
+func (s *Set) Unit() string {
+	switch {
+	case !s.unit || s.WithoutUnit:
+		return ""
+	case !s.WithoutTiles && tilesAllowed():
+		return UnitTiles
+	case hasDots():
+		return UnitDots
+	}
+	return ""
+}
+
+// HasUnit reports whether the set multiplies factors of bfloat16.
+func (s *Set) HasUnit() bool { return s.Unit() != "" }
 
 // A UnitBlock is what a matrix unit multiplies, some blocks of rows one below the other:
 //
@@ -18,6 +38,8 @@ func (s *Set) HasUnit() bool { return s.unit && !s.WithoutUnit && unitAllowed() 
 type UnitBlock struct {
 	// Blocks is the number of blocks of rows, Steps that of the depth.
 	Blocks, Steps int
+	// Rows is how many rows are wanted, 0 for all of the blocks'; there is memory for all.
+	Rows int
 	// A is the left factor: each block has, for each step, 32 rows of 32 elements one behind the other; blocks lie ABlock
 	// elements apart.
 	A      []uint16
@@ -32,12 +54,24 @@ type UnitBlock struct {
 	Ldc int
 }
 
-// MultiplyUnit computes with the matrix unit.
+// rows is how many rows are wanted.
+func (u *UnitBlock) rows() int {
+	if u.Rows > 0 {
+		return min(u.Rows, UnitRows*u.Blocks)
+	}
+	return UnitRows * u.Blocks
+}
+
+// MultiplyUnit computes with the set's unit.
 func (s *Set) MultiplyUnit(u *UnitBlock) {
 	last := UnitRows*u.Blocks - 1
 	_ = u.A[(u.Blocks-1)*u.ABlock+u.Steps*UnitRows*UnitDepth-1]
 	_, _, _ = u.B[u.Steps*2*UnitDepth*UnitColumns-1], u.First[last*u.LdFirst+UnitColumns-1], u.C[last*u.Ldc+UnitColumns-1]
-	multiplyUnit(u)
+	if s.Unit() == UnitTiles {
+		multiplyTiles(u)
+	} else {
+		multiplyDots(u)
+	}
 }
 
 // PairUp rounds rows of Columns floats to BFloat16 and puts pairs of them side by side. rows is even.

@@ -1,23 +1,8 @@
-//go:build linux && !noasm
+//go:build !noasm
 
 package kernel
 
-import (
-	"sync"
-	"syscall"
-
-	"golang.org/x/sys/cpu"
-)
-
-// unitAllowed asks the system, once, for the matrix unit's registers: a process has none of them unless it asks.
-var unitAllowed = sync.OnceValue(func() bool {
-	const requestPermission, tileData = 0x1023, 18
-	if !cpu.X86.HasAMXTile || !cpu.X86.HasAMXBF16 {
-		return false
-	}
-	_, _, e := syscall.RawSyscall(syscall.SYS_ARCH_PRCTL, requestPermission, tileData, 0)
-	return e == 0
-})
+import "golang.org/x/sys/cpu"
 
 // unitConfig says that all eight tiles have 16 rows of 64 bytes.
 var unitConfig = func() (config [64]byte) {
@@ -35,7 +20,7 @@ func amxTiles(
 	c *float32, ldc int,
 )
 
-func multiplyUnit(u *UnitBlock) {
+func multiplyTiles(u *UnitBlock) {
 	amxTiles(&unitConfig[0], u.Blocks, u.Steps, &u.A[0], 2*u.ABlock, &u.B[0], &u.First[0], 4*u.LdFirst,
 		4*UnitRows*u.LdFirst, &u.C[0], 4*u.Ldc)
 }
@@ -61,14 +46,23 @@ func amxWeigh(t *UnitScores)
 //go:noescape
 func amxPairRows(pairs int, x *uint16, step int, y *uint16)
 
+// hasDots reports whether the processor multiplies and adds pairs of bfloat16 in vectors.
+func hasDots() bool { return cpu.X86.HasAVX512BF16 }
+
 // fastUnitSets returns the sets in assembly.
 func fastUnitSets() []*UnitSet {
 	set := Best()
-	if set == nil || !set.HasUnit() || !cpu.X86.HasAVX512BF16 {
+	if set == nil || !set.unit || !hasDots() {
 		return nil
 	}
-	return []*UnitSet{{
-		Name: "amx", Vectors: set, conv: amxConv, max: amxMax, narrow: amxNarrow, widen: amxWiden,
+	dots := &UnitSet{
+		Name: UnitDots, Speed: 2, Vectors: set, conv: dotConv, max: amxMax, narrow: amxNarrow, widen: amxWiden,
 		gather: amxGather, weigh: amxWeigh, pairRows: amxPairRows,
-	}}
+	}
+	if !tilesAllowed() {
+		return []*UnitSet{dots}
+	}
+	tiles := *dots
+	tiles.Name, tiles.Speed, tiles.conv = UnitTiles, 6, amxConv
+	return []*UnitSet{&tiles, dots}
 }

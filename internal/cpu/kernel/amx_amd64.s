@@ -1,4 +1,4 @@
-//go:build linux && !noasm
+//go:build !noasm
 
 #include "textflag.h"
 

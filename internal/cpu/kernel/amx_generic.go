@@ -1,9 +1,13 @@
-//go:build !linux || !amd64 || noasm
+//go:build !amd64 || noasm
 
 package kernel
 
-func unitAllowed() bool { return false }
+func tilesAllowed() bool { return false }
 
-func multiplyUnit(*UnitBlock) { panic("BUG: no matrix unit") }
+func hasDots() bool { return false }
+
+func multiplyTiles(*UnitBlock) { panic("BUG: no matrix unit") }
+
+func multiplyDots(*UnitBlock) { panic("BUG: no products of pairs") }
 
 func fastUnitSets() []*UnitSet { return nil }

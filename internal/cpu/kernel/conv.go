@@ -13,8 +13,8 @@ import (
 //	y[p][o] = Σ_step Σ_k x[Offsets[step] + p·XPixel + k]·w[step][k][o]   for k < 4·Quads + Singles
 //
 // and then, as Flags say, adds what y holds and finishes: times Scale[o], plus Shift[o], plus the residual, limited to
-// [Low, High], cleared where Mask[o] is zero. Distances are in bytes. Every pointer is to memory that reaches as far as
-// the sums do; the kernels check nothing.
+// [Low, High], or hard swish of it where [ConvSet.HasHardSwish], cleared where Mask[o] is zero. Distances are in bytes. Every pointer is to
+// memory that reaches as far as the sums do; the kernels check nothing.
 type ConvTile struct {
 	X       *float32
 	W       *float32
@@ -34,13 +34,14 @@ type ConvTile struct {
 	_        uint32
 	High     float32
 	_        uint32
-	// AheadX is the distance of pixels that are wanted in the first cache next, 0 for none; AheadW points to 256 bytes a
-	// step that are wanted in the second, or anywhere.
+	// AheadX is the distance of pixels that are wanted in the first cache next, 0 for none; AheadW points to weights that
+	// are wanted in the second, or anywhere: AheadLines of 64 bytes with each of Quads.
 	AheadX int
 	AheadW uintptr
 	// Tiles in a row and Rows are how many tiles Depthwise computes one behind the other, XRow and YRow the distances of
 	// rows.
 	Tiles, Rows, XRow, YRow int
+	AheadLines              int
 }
 
 // ConvFlags say what becomes of the sums of a ConvTile.
@@ -53,6 +54,7 @@ const (
 	ConvResidual
 	ConvLimit
 	ConvClear
+	ConvHardSwish
 )
 
 // A ConvSet is the kernels of an instruction set for convolutions in blocks. There is always one, in Go.
@@ -66,6 +68,10 @@ type ConvSet struct {
 
 	// wide has tiles of Columns channels by 1 to Pixels pixels, narrow tiles of 16.
 	wide, narrow []convFunc
+	// pairs has tiles of 16 channels in two halves with inputs of their own, of 1 to Pixels pixels, and pairHalves brings blocks
+	// in the order that they read; nil where there are none.
+	pairs      []convFunc
+	pairHalves func(count int, x, y *float32)
 	// depthwise has tiles of one channel by itself each, of 1 pixel to len(depthwise).
 	depthwise []convFunc
 	// largest and mean are the same for pools.
@@ -75,6 +81,8 @@ type ConvSet struct {
 	// scales computes scaleLanes channels at a time; nil in Go.
 	scales     func(count int, scale, shift, w, b, mean, variance *float32, eps float64)
 	scaleLanes int
+	// hardSwish says that wide, narrow and depthwise know ConvHardSwish.
+	hardSwish bool
 	// silu computes count vectors in place; nil in Go.
 	silu func(count int, y *float32)
 	// winogradIn and so on are for tiles of 2×2 and of 4×4 pixels.
@@ -101,12 +109,38 @@ func unseen[T any](p *T) *T {
 
 // Conv computes a tile of 1 to Pixels pixels and of Columns channels, or of 16 if it is narrow.
 func (s *ConvSet) Conv(pixels int, narrow bool, t *ConvTile) {
+	t.AheadLines = max(1, t.AheadLines)
 	f := s.wide
 	if narrow {
 		f = s.narrow
 	}
 	f[pixels-1].run(unsafe.Pointer(t))
 }
+
+// HasPairs reports whether there are Pairs and PairHalves.
+func (s *ConvSet) HasPairs() bool { return s.pairs != nil }
+
+// Pairs computes a tile of 1 to Pixels pixels and of sixteen channels, of which each half has eight inputs of its own:
+//
+//	y[p][o] = Σ_step Σ_k x[Offsets[step] + p·XPixel + pair(k, o/8)]·w[step][k][pair(o%8, o/8)]   for k < 4·Quads + Singles
+//
+// where pair(k, half) = 2·k + half: halves lie in pairs of numbers (see PairHalves).
+func (s *ConvSet) Pairs(pixels int, t *ConvTile) {
+	t.AheadLines = max(1, t.AheadLines)
+	s.pairs[pixels-1].run(unsafe.Pointer(t))
+}
+
+// PairHalves writes blocks of sixteen numbers so that halves lie in pairs: number 8·half + k becomes number 2·k + half.
+func (s *ConvSet) PairHalves(dst, src []float32) {
+	if len(src) == 0 {
+		return
+	}
+	_ = dst[len(src)-1]
+	s.pairHalves(len(src)/16, &src[0], &dst[0])
+}
+
+// HasHardSwish reports whether Conv and Depthwise know ConvHardSwish.
+func (s *ConvSet) HasHardSwish() bool { return s.hardSwish }
 
 // DepthwisePixels is the size of the largest tile of Depthwise.
 func (s *ConvSet) DepthwisePixels() int { return len(s.depthwise) }
@@ -126,7 +160,8 @@ func (s *ConvSet) MaxPool(pixels int, t *ConvTile) { s.largest[pixels-1].run(uns
 // MeanPool computes tiles as Depthwise does: the sums of x[Offsets[step] + p·XPixel + o], divided by High.
 func (s *ConvSet) MeanPool(pixels int, t *ConvTile) { s.mean[pixels-1].run(unsafe.Pointer(t)) }
 
-// SumWide adds vectors of sixteen floats, which lie one behind the other in x, to sixteen sums in float64.
+// SumWide adds vectors of sixteen floats, which lie one behind the other in x, to sixteen sums in float64. A few at a time
+// may be added up as floats before.
 func (s *ConvSet) SumWide(x []float32, sums *[16]float64) {
 	for n := len(x) / 16; n > 0; n = len(x) / 16 {
 		n = min(n, 4096) // a call ends soon, so that the goroutine can be stopped

@@ -20,11 +20,6 @@ TEXT ·conv512x1x2(SB), NOSPLIT, $0-8
 step_conv512x1x2:
 	MOVQ       (CX), R9
 	ADDQ       (AX), R9
-	PREFETCHT1 (DI)
-	PREFETCHT1 64(DI)
-	PREFETCHT1 128(DI)
-	PREFETCHT1 192(DI)
-	ADDQ       $0x00000100, DI
 	MOVQ       72(AX), R10
 	MOVQ       112(AX), SI
 	MOVQ       64(AX), R11
@@ -51,6 +46,13 @@ sums_conv512x1x2:
 	JE    rest_conv512x1x2
 
 quad_conv512x1x2:
+	MOVQ 184(AX), R10
+
+lines_conv512x1x2:
+	PREFETCHT1   (DI)
+	ADDQ         $0x40, DI
+	DECQ         R10
+	JNE          lines_conv512x1x2
 	VMOVUPS      (BX), Z28
 	PREFETCHT0   4096(BX)
 	VMOVUPS      64(BX), Z29
@@ -142,13 +144,30 @@ whole_conv512x1x2:
 
 limit_conv512x1x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x1x2
+	JE           swish_conv512x1x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
 	VMINPS       Z0, Z29, Z0
 	VMAXPS       Z1, Z28, Z1
 	VMINPS       Z1, Z29, Z1
+
+swish_conv512x1x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x1x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
 
 clear_conv512x1x2:
 	TESTQ   $0x00000010, CX
@@ -183,11 +202,6 @@ TEXT ·conv512x2x2(SB), NOSPLIT, $0-8
 step_conv512x2x2:
 	MOVQ       (CX), R10
 	ADDQ       (AX), R10
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R11
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R12
@@ -214,6 +228,13 @@ sums_conv512x2x2:
 	JE    rest_conv512x2x2
 
 quad_conv512x2x2:
+	MOVQ 184(AX), R11
+
+lines_conv512x2x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R11
+	JNE          lines_conv512x2x2
 	VMOVUPS      (BX), Z28
 	PREFETCHT0   4096(BX)
 	VMOVUPS      64(BX), Z29
@@ -329,7 +350,7 @@ whole_conv512x2x2:
 
 limit_conv512x2x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x2x2
+	JE           swish_conv512x2x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -340,6 +361,33 @@ limit_conv512x2x2:
 	VMINPS       Z2, Z29, Z2
 	VMAXPS       Z3, Z28, Z3
 	VMINPS       Z3, Z29, Z3
+
+swish_conv512x2x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x2x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
 
 clear_conv512x2x2:
 	TESTQ   $0x00000010, CX
@@ -381,11 +429,6 @@ TEXT ·conv512x3x2(SB), NOSPLIT, $0-8
 step_conv512x3x2:
 	MOVQ       (CX), R10
 	ADDQ       (AX), R10
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R11
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R12
@@ -412,6 +455,13 @@ sums_conv512x3x2:
 	JE    rest_conv512x3x2
 
 quad_conv512x3x2:
+	MOVQ 184(AX), R11
+
+lines_conv512x3x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R11
+	JNE          lines_conv512x3x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -541,7 +591,7 @@ whole_conv512x3x2:
 
 limit_conv512x3x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x3x2
+	JE           swish_conv512x3x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -556,6 +606,43 @@ limit_conv512x3x2:
 	VMINPS       Z4, Z29, Z4
 	VMAXPS       Z5, Z28, Z5
 	VMINPS       Z5, Z29, Z5
+
+swish_conv512x3x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x3x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
 
 clear_conv512x3x2:
 	TESTQ   $0x00000010, CX
@@ -606,11 +693,6 @@ step_conv512x4x2:
 	ADDQ       (AX), R10
 	LEAQ       (R10)(SI*2), R11
 	ADDQ       SI, R11
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R12
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R13
@@ -637,6 +719,13 @@ sums_conv512x4x2:
 	JE    rest_conv512x4x2
 
 quad_conv512x4x2:
+	MOVQ 184(AX), R12
+
+lines_conv512x4x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_conv512x4x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -793,7 +882,7 @@ whole_conv512x4x2:
 
 limit_conv512x4x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x4x2
+	JE           swish_conv512x4x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -812,6 +901,53 @@ limit_conv512x4x2:
 	VMINPS       Z6, Z29, Z6
 	VMAXPS       Z7, Z28, Z7
 	VMINPS       Z7, Z29, Z7
+
+swish_conv512x4x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x4x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
 
 clear_conv512x4x2:
 	TESTQ   $0x00000010, CX
@@ -869,11 +1005,6 @@ step_conv512x5x2:
 	ADDQ       (AX), R10
 	LEAQ       (R10)(SI*2), R11
 	ADDQ       SI, R11
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R12
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R13
@@ -900,6 +1031,13 @@ sums_conv512x5x2:
 	JE    rest_conv512x5x2
 
 quad_conv512x5x2:
+	MOVQ 184(AX), R12
+
+lines_conv512x5x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_conv512x5x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -1080,7 +1218,7 @@ whole_conv512x5x2:
 
 limit_conv512x5x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x5x2
+	JE           swish_conv512x5x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -1103,6 +1241,63 @@ limit_conv512x5x2:
 	VMINPS       Z8, Z29, Z8
 	VMAXPS       Z9, Z28, Z9
 	VMINPS       Z9, Z29, Z9
+
+swish_conv512x5x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x5x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
 
 clear_conv512x5x2:
 	TESTQ   $0x00000010, CX
@@ -1167,11 +1362,6 @@ step_conv512x6x2:
 	ADDQ       (AX), R10
 	LEAQ       (R10)(SI*2), R11
 	ADDQ       SI, R11
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R12
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R13
@@ -1198,6 +1388,13 @@ sums_conv512x6x2:
 	JE    rest_conv512x6x2
 
 quad_conv512x6x2:
+	MOVQ 184(AX), R12
+
+lines_conv512x6x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_conv512x6x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -1402,7 +1599,7 @@ whole_conv512x6x2:
 
 limit_conv512x6x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x6x2
+	JE           swish_conv512x6x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -1429,6 +1626,73 @@ limit_conv512x6x2:
 	VMINPS       Z10, Z29, Z10
 	VMAXPS       Z11, Z28, Z11
 	VMINPS       Z11, Z29, Z11
+
+swish_conv512x6x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x6x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
 
 clear_conv512x6x2:
 	TESTQ   $0x00000010, CX
@@ -1502,11 +1766,6 @@ step_conv512x7x2:
 	ADDQ       SI, R11
 	LEAQ       (R11)(SI*2), R12
 	ADDQ       SI, R12
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R13
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R14
@@ -1533,6 +1792,13 @@ sums_conv512x7x2:
 	JE    rest_conv512x7x2
 
 quad_conv512x7x2:
+	MOVQ 184(AX), R13
+
+lines_conv512x7x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R13
+	JNE          lines_conv512x7x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -1764,7 +2030,7 @@ whole_conv512x7x2:
 
 limit_conv512x7x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x7x2
+	JE           swish_conv512x7x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -1795,6 +2061,83 @@ limit_conv512x7x2:
 	VMINPS       Z12, Z29, Z12
 	VMAXPS       Z13, Z28, Z13
 	VMINPS       Z13, Z29, Z13
+
+swish_conv512x7x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x7x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+	VADDPS.BCST  vectorConstants<>+64(SB), Z13, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z13, Z13
+	VMULPS       Z31, Z13, Z13
 
 clear_conv512x7x2:
 	TESTQ   $0x00000010, CX
@@ -1875,11 +2218,6 @@ step_conv512x8x2:
 	ADDQ       SI, R11
 	LEAQ       (R11)(SI*2), R12
 	ADDQ       SI, R12
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R13
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R14
@@ -1906,6 +2244,13 @@ sums_conv512x8x2:
 	JE    rest_conv512x8x2
 
 quad_conv512x8x2:
+	MOVQ 184(AX), R13
+
+lines_conv512x8x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R13
+	JNE          lines_conv512x8x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -2161,7 +2506,7 @@ whole_conv512x8x2:
 
 limit_conv512x8x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x8x2
+	JE           swish_conv512x8x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -2196,6 +2541,93 @@ limit_conv512x8x2:
 	VMINPS       Z14, Z29, Z14
 	VMAXPS       Z15, Z28, Z15
 	VMINPS       Z15, Z29, Z15
+
+swish_conv512x8x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x8x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+	VADDPS.BCST  vectorConstants<>+64(SB), Z13, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z13, Z13
+	VMULPS       Z31, Z13, Z13
+	VADDPS.BCST  vectorConstants<>+64(SB), Z14, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z14, Z14
+	VMULPS       Z31, Z14, Z14
+	VADDPS.BCST  vectorConstants<>+64(SB), Z15, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z15, Z15
+	VMULPS       Z31, Z15, Z15
 
 clear_conv512x8x2:
 	TESTQ   $0x00000010, CX
@@ -2283,11 +2715,6 @@ step_conv512x9x2:
 	ADDQ       SI, R11
 	LEAQ       (R11)(SI*2), R12
 	ADDQ       SI, R12
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R13
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R14
@@ -2314,6 +2741,13 @@ sums_conv512x9x2:
 	JE    rest_conv512x9x2
 
 quad_conv512x9x2:
+	MOVQ 184(AX), R13
+
+lines_conv512x9x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R13
+	JNE          lines_conv512x9x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -2593,7 +3027,7 @@ whole_conv512x9x2:
 
 limit_conv512x9x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x9x2
+	JE           swish_conv512x9x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -2632,6 +3066,103 @@ limit_conv512x9x2:
 	VMINPS       Z16, Z29, Z16
 	VMAXPS       Z17, Z28, Z17
 	VMINPS       Z17, Z29, Z17
+
+swish_conv512x9x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x9x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+	VADDPS.BCST  vectorConstants<>+64(SB), Z13, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z13, Z13
+	VMULPS       Z31, Z13, Z13
+	VADDPS.BCST  vectorConstants<>+64(SB), Z14, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z14, Z14
+	VMULPS       Z31, Z14, Z14
+	VADDPS.BCST  vectorConstants<>+64(SB), Z15, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z15, Z15
+	VMULPS       Z31, Z15, Z15
+	VADDPS.BCST  vectorConstants<>+64(SB), Z16, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z16, Z16
+	VMULPS       Z31, Z16, Z16
+	VADDPS.BCST  vectorConstants<>+64(SB), Z17, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z17, Z17
+	VMULPS       Z31, Z17, Z17
 
 clear_conv512x9x2:
 	TESTQ   $0x00000010, CX
@@ -2728,11 +3259,6 @@ step_conv512x10x2:
 	ADDQ       SI, R12
 	LEAQ       (R12)(SI*2), R13
 	ADDQ       SI, R13
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R14
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R15
@@ -2759,6 +3285,13 @@ sums_conv512x10x2:
 	JE    rest_conv512x10x2
 
 quad_conv512x10x2:
+	MOVQ 184(AX), R14
+
+lines_conv512x10x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R14
+	JNE          lines_conv512x10x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -3065,7 +3598,7 @@ whole_conv512x10x2:
 
 limit_conv512x10x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x10x2
+	JE           swish_conv512x10x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -3108,6 +3641,113 @@ limit_conv512x10x2:
 	VMINPS       Z18, Z29, Z18
 	VMAXPS       Z19, Z28, Z19
 	VMINPS       Z19, Z29, Z19
+
+swish_conv512x10x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x10x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+	VADDPS.BCST  vectorConstants<>+64(SB), Z13, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z13, Z13
+	VMULPS       Z31, Z13, Z13
+	VADDPS.BCST  vectorConstants<>+64(SB), Z14, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z14, Z14
+	VMULPS       Z31, Z14, Z14
+	VADDPS.BCST  vectorConstants<>+64(SB), Z15, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z15, Z15
+	VMULPS       Z31, Z15, Z15
+	VADDPS.BCST  vectorConstants<>+64(SB), Z16, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z16, Z16
+	VMULPS       Z31, Z16, Z16
+	VADDPS.BCST  vectorConstants<>+64(SB), Z17, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z17, Z17
+	VMULPS       Z31, Z17, Z17
+	VADDPS.BCST  vectorConstants<>+64(SB), Z18, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z18, Z18
+	VMULPS       Z31, Z18, Z18
+	VADDPS.BCST  vectorConstants<>+64(SB), Z19, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z19, Z19
+	VMULPS       Z31, Z19, Z19
 
 clear_conv512x10x2:
 	TESTQ   $0x00000010, CX
@@ -3211,11 +3851,6 @@ step_conv512x11x2:
 	ADDQ       SI, R12
 	LEAQ       (R12)(SI*2), R13
 	ADDQ       SI, R13
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R14
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R15
@@ -3242,6 +3877,13 @@ sums_conv512x11x2:
 	JE    rest_conv512x11x2
 
 quad_conv512x11x2:
+	MOVQ 184(AX), R14
+
+lines_conv512x11x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R14
+	JNE          lines_conv512x11x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -3572,7 +4214,7 @@ whole_conv512x11x2:
 
 limit_conv512x11x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x11x2
+	JE           swish_conv512x11x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -3619,6 +4261,123 @@ limit_conv512x11x2:
 	VMINPS       Z20, Z29, Z20
 	VMAXPS       Z21, Z28, Z21
 	VMINPS       Z21, Z29, Z21
+
+swish_conv512x11x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x11x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+	VADDPS.BCST  vectorConstants<>+64(SB), Z13, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z13, Z13
+	VMULPS       Z31, Z13, Z13
+	VADDPS.BCST  vectorConstants<>+64(SB), Z14, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z14, Z14
+	VMULPS       Z31, Z14, Z14
+	VADDPS.BCST  vectorConstants<>+64(SB), Z15, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z15, Z15
+	VMULPS       Z31, Z15, Z15
+	VADDPS.BCST  vectorConstants<>+64(SB), Z16, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z16, Z16
+	VMULPS       Z31, Z16, Z16
+	VADDPS.BCST  vectorConstants<>+64(SB), Z17, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z17, Z17
+	VMULPS       Z31, Z17, Z17
+	VADDPS.BCST  vectorConstants<>+64(SB), Z18, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z18, Z18
+	VMULPS       Z31, Z18, Z18
+	VADDPS.BCST  vectorConstants<>+64(SB), Z19, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z19, Z19
+	VMULPS       Z31, Z19, Z19
+	VADDPS.BCST  vectorConstants<>+64(SB), Z20, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z20, Z20
+	VMULPS       Z31, Z20, Z20
+	VADDPS.BCST  vectorConstants<>+64(SB), Z21, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z21, Z21
+	VMULPS       Z31, Z21, Z21
 
 clear_conv512x11x2:
 	TESTQ   $0x00000010, CX
@@ -3729,11 +4488,6 @@ step_conv512x12x2:
 	ADDQ       SI, R12
 	LEAQ       (R12)(SI*2), R13
 	ADDQ       SI, R13
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R14
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R15
@@ -3760,6 +4514,13 @@ sums_conv512x12x2:
 	JE    rest_conv512x12x2
 
 quad_conv512x12x2:
+	MOVQ 184(AX), R14
+
+lines_conv512x12x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R14
+	JNE          lines_conv512x12x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -4114,7 +4875,7 @@ whole_conv512x12x2:
 
 limit_conv512x12x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x12x2
+	JE           swish_conv512x12x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -4165,6 +4926,133 @@ limit_conv512x12x2:
 	VMINPS       Z22, Z29, Z22
 	VMAXPS       Z23, Z28, Z23
 	VMINPS       Z23, Z29, Z23
+
+swish_conv512x12x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x12x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+	VADDPS.BCST  vectorConstants<>+64(SB), Z13, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z13, Z13
+	VMULPS       Z31, Z13, Z13
+	VADDPS.BCST  vectorConstants<>+64(SB), Z14, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z14, Z14
+	VMULPS       Z31, Z14, Z14
+	VADDPS.BCST  vectorConstants<>+64(SB), Z15, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z15, Z15
+	VMULPS       Z31, Z15, Z15
+	VADDPS.BCST  vectorConstants<>+64(SB), Z16, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z16, Z16
+	VMULPS       Z31, Z16, Z16
+	VADDPS.BCST  vectorConstants<>+64(SB), Z17, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z17, Z17
+	VMULPS       Z31, Z17, Z17
+	VADDPS.BCST  vectorConstants<>+64(SB), Z18, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z18, Z18
+	VMULPS       Z31, Z18, Z18
+	VADDPS.BCST  vectorConstants<>+64(SB), Z19, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z19, Z19
+	VMULPS       Z31, Z19, Z19
+	VADDPS.BCST  vectorConstants<>+64(SB), Z20, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z20, Z20
+	VMULPS       Z31, Z20, Z20
+	VADDPS.BCST  vectorConstants<>+64(SB), Z21, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z21, Z21
+	VMULPS       Z31, Z21, Z21
+	VADDPS.BCST  vectorConstants<>+64(SB), Z22, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z22, Z22
+	VMULPS       Z31, Z22, Z22
+	VADDPS.BCST  vectorConstants<>+64(SB), Z23, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z23, Z23
+	VMULPS       Z31, Z23, Z23
 
 clear_conv512x12x2:
 	TESTQ   $0x00000010, CX
@@ -4284,11 +5172,6 @@ step_conv512x13x2:
 	ADDQ       SI, R13
 	LEAQ       (R13)(SI*2), R14
 	ADDQ       SI, R14
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R15
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), BP
@@ -4315,6 +5198,13 @@ sums_conv512x13x2:
 	JE    rest_conv512x13x2
 
 quad_conv512x13x2:
+	MOVQ 184(AX), R15
+
+lines_conv512x13x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R15
+	JNE          lines_conv512x13x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -4696,7 +5586,7 @@ whole_conv512x13x2:
 
 limit_conv512x13x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x13x2
+	JE           swish_conv512x13x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -4751,6 +5641,143 @@ limit_conv512x13x2:
 	VMINPS       Z24, Z29, Z24
 	VMAXPS       Z25, Z28, Z25
 	VMINPS       Z25, Z29, Z25
+
+swish_conv512x13x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x13x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+	VADDPS.BCST  vectorConstants<>+64(SB), Z13, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z13, Z13
+	VMULPS       Z31, Z13, Z13
+	VADDPS.BCST  vectorConstants<>+64(SB), Z14, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z14, Z14
+	VMULPS       Z31, Z14, Z14
+	VADDPS.BCST  vectorConstants<>+64(SB), Z15, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z15, Z15
+	VMULPS       Z31, Z15, Z15
+	VADDPS.BCST  vectorConstants<>+64(SB), Z16, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z16, Z16
+	VMULPS       Z31, Z16, Z16
+	VADDPS.BCST  vectorConstants<>+64(SB), Z17, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z17, Z17
+	VMULPS       Z31, Z17, Z17
+	VADDPS.BCST  vectorConstants<>+64(SB), Z18, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z18, Z18
+	VMULPS       Z31, Z18, Z18
+	VADDPS.BCST  vectorConstants<>+64(SB), Z19, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z19, Z19
+	VMULPS       Z31, Z19, Z19
+	VADDPS.BCST  vectorConstants<>+64(SB), Z20, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z20, Z20
+	VMULPS       Z31, Z20, Z20
+	VADDPS.BCST  vectorConstants<>+64(SB), Z21, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z21, Z21
+	VMULPS       Z31, Z21, Z21
+	VADDPS.BCST  vectorConstants<>+64(SB), Z22, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z22, Z22
+	VMULPS       Z31, Z22, Z22
+	VADDPS.BCST  vectorConstants<>+64(SB), Z23, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z23, Z23
+	VMULPS       Z31, Z23, Z23
+	VADDPS.BCST  vectorConstants<>+64(SB), Z24, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z24, Z24
+	VMULPS       Z31, Z24, Z24
+	VADDPS.BCST  vectorConstants<>+64(SB), Z25, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z25, Z25
+	VMULPS       Z31, Z25, Z25
 
 clear_conv512x13x2:
 	TESTQ   $0x00000010, CX
@@ -4877,11 +5904,6 @@ step_conv512x14x2:
 	ADDQ       SI, R13
 	LEAQ       (R13)(SI*2), R14
 	ADDQ       SI, R14
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), R15
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), BP
@@ -4908,6 +5930,13 @@ sums_conv512x14x2:
 	JE    rest_conv512x14x2
 
 quad_conv512x14x2:
+	MOVQ 184(AX), R15
+
+lines_conv512x14x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R15
+	JNE          lines_conv512x14x2
 	VMOVUPS      (BX), Z28
 	VMOVUPS      64(BX), Z29
 	VBROADCASTSS (R10), Z30
@@ -5313,7 +6342,7 @@ whole_conv512x14x2:
 
 limit_conv512x14x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x14x2
+	JE           swish_conv512x14x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -5372,6 +6401,153 @@ limit_conv512x14x2:
 	VMINPS       Z26, Z29, Z26
 	VMAXPS       Z27, Z28, Z27
 	VMINPS       Z27, Z29, Z27
+
+swish_conv512x14x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x14x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+	VADDPS.BCST  vectorConstants<>+64(SB), Z13, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z13, Z13
+	VMULPS       Z31, Z13, Z13
+	VADDPS.BCST  vectorConstants<>+64(SB), Z14, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z14, Z14
+	VMULPS       Z31, Z14, Z14
+	VADDPS.BCST  vectorConstants<>+64(SB), Z15, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z15, Z15
+	VMULPS       Z31, Z15, Z15
+	VADDPS.BCST  vectorConstants<>+64(SB), Z16, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z16, Z16
+	VMULPS       Z31, Z16, Z16
+	VADDPS.BCST  vectorConstants<>+64(SB), Z17, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z17, Z17
+	VMULPS       Z31, Z17, Z17
+	VADDPS.BCST  vectorConstants<>+64(SB), Z18, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z18, Z18
+	VMULPS       Z31, Z18, Z18
+	VADDPS.BCST  vectorConstants<>+64(SB), Z19, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z19, Z19
+	VMULPS       Z31, Z19, Z19
+	VADDPS.BCST  vectorConstants<>+64(SB), Z20, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z20, Z20
+	VMULPS       Z31, Z20, Z20
+	VADDPS.BCST  vectorConstants<>+64(SB), Z21, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z21, Z21
+	VMULPS       Z31, Z21, Z21
+	VADDPS.BCST  vectorConstants<>+64(SB), Z22, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z22, Z22
+	VMULPS       Z31, Z22, Z22
+	VADDPS.BCST  vectorConstants<>+64(SB), Z23, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z23, Z23
+	VMULPS       Z31, Z23, Z23
+	VADDPS.BCST  vectorConstants<>+64(SB), Z24, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z24, Z24
+	VMULPS       Z31, Z24, Z24
+	VADDPS.BCST  vectorConstants<>+64(SB), Z25, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z25, Z25
+	VMULPS       Z31, Z25, Z25
+	VADDPS.BCST  vectorConstants<>+64(SB), Z26, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z26, Z26
+	VMULPS       Z31, Z26, Z26
+	VADDPS.BCST  vectorConstants<>+64(SB), Z27, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z27, Z27
+	VMULPS       Z31, Z27, Z27
 
 clear_conv512x14x2:
 	TESTQ   $0x00000010, CX
@@ -5453,6 +6629,4700 @@ store_conv512x14x2:
 	VZEROUPPER
 	RET
 
+// func pairs512x1x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x1x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), DI
+	MOVQ   16(AX), R8
+
+step_pairs512x1x1:
+	MOVQ       (CX), R9
+	ADDQ       (AX), R9
+	MOVQ       72(AX), SI
+	MOVQ       112(AX), SI
+	MOVQ       64(AX), R10
+	PREFETCHT0 (R8)
+	ADDQ       R10, R8
+	PREFETCHT0 (R8)
+	ADDQ       R10, R8
+	TESTQ      SI, SI
+	JE         sums_pairs512x1x1
+	ADDQ       R8, SI
+	SUBQ       16(AX), SI
+	SUBQ       R10, SI
+	PREFETCHT0 (SI)
+	SUBQ       R10, SI
+	PREFETCHT0 (SI)
+
+sums_pairs512x1x1:
+	MOVQ  40(AX), SI
+	TESTQ SI, SI
+	JE    rest_pairs512x1x1
+
+quad_pairs512x1x1:
+	MOVQ 184(AX), R10
+
+lines_pairs512x1x1:
+	PREFETCHT1   (DI)
+	ADDQ         $0x40, DI
+	DECQ         R10
+	JNE          lines_pairs512x1x1
+	VMOVUPS      (BX), Z28
+	PREFETCHT0   4096(BX)
+	VBROADCASTSD (R9), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VMOVUPS      64(BX), Z28
+	PREFETCHT0   4160(BX)
+	VBROADCASTSD 8(R9), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VMOVUPS      128(BX), Z28
+	PREFETCHT0   4224(BX)
+	VBROADCASTSD 16(R9), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VMOVUPS      192(BX), Z28
+	PREFETCHT0   4288(BX)
+	VBROADCASTSD 24(R9), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	ADDQ         $0x20, R9
+	ADDQ         $0x00000100, BX
+	DECQ         SI
+	JNE          quad_pairs512x1x1
+
+rest_pairs512x1x1:
+	MOVQ  48(AX), SI
+	TESTQ SI, SI
+	JE    next_pairs512x1x1
+
+single_pairs512x1x1:
+	VMOVUPS      (BX), Z28
+	PREFETCHT0   4096(BX)
+	VBROADCASTSD (R9), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	ADDQ         $0x08, R9
+	ADDQ         $0x00000040, BX
+	DECQ         SI
+	JNE          single_pairs512x1x1
+
+next_pairs512x1x1:
+	MOVQ       136(AX), SI
+	TESTQ      SI, SI
+	JE         far_pairs512x1x1
+	ADDQ       SI, R9
+	PREFETCHT0 -64(R9)
+
+far_pairs512x1x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x1x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), CX
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x1x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+
+whole_pairs512x1x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x1x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x1x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+
+limit_pairs512x1x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x1x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+
+swish_pairs512x1x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x1x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+
+clear_pairs512x1x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x1x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+
+store_pairs512x1x1:
+	VMOVUPS Z0, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x2x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x2x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x2x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R11
+	PREFETCHT0 (R9)
+	ADDQ       R11, R9
+	PREFETCHT0 (R9)
+	ADDQ       R11, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x2x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R11, DI
+	PREFETCHT0 (DI)
+	SUBQ       R11, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x2x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x2x1
+
+quad_pairs512x2x1:
+	MOVQ 184(AX), R11
+
+lines_pairs512x2x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R11
+	JNE          lines_pairs512x2x1
+	VMOVUPS      (BX), Z28
+	PREFETCHT0   4096(BX)
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VMOVUPS      64(BX), Z28
+	PREFETCHT0   4160(BX)
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VMOVUPS      128(BX), Z28
+	PREFETCHT0   4224(BX)
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VMOVUPS      192(BX), Z28
+	PREFETCHT0   4288(BX)
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	ADDQ         $0x20, R10
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x2x1
+
+rest_pairs512x2x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x2x1
+
+single_pairs512x2x1:
+	VMOVUPS      (BX), Z28
+	PREFETCHT0   4096(BX)
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	ADDQ         $0x08, R10
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x2x1
+
+next_pairs512x2x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x2x1
+	ADDQ       DI, R10
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+
+far_pairs512x2x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x2x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x2x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+
+whole_pairs512x2x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x2x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x2x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+
+limit_pairs512x2x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x2x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+
+swish_pairs512x2x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x2x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+
+clear_pairs512x2x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x2x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+
+store_pairs512x2x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x3x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x3x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x3x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R11
+	PREFETCHT0 (R9)
+	ADDQ       R11, R9
+	PREFETCHT0 (R9)
+	ADDQ       R11, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x3x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R11, DI
+	PREFETCHT0 (DI)
+	SUBQ       R11, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x3x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x3x1
+
+quad_pairs512x3x1:
+	MOVQ 184(AX), R11
+
+lines_pairs512x3x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R11
+	JNE          lines_pairs512x3x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	ADDQ         $0x20, R10
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x3x1
+
+rest_pairs512x3x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x3x1
+
+single_pairs512x3x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	ADDQ         $0x08, R10
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x3x1
+
+next_pairs512x3x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x3x1
+	ADDQ       DI, R10
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+
+far_pairs512x3x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x3x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x3x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+
+whole_pairs512x3x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x3x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x3x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+
+limit_pairs512x3x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x3x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+
+swish_pairs512x3x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x3x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+
+clear_pairs512x3x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x3x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+
+store_pairs512x3x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x4x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x4x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x4x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R12
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x4x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x4x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x4x1
+
+quad_pairs512x4x1:
+	MOVQ 184(AX), R12
+
+lines_pairs512x4x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_pairs512x4x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 8(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 16(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 24(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x4x1
+
+rest_pairs512x4x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x4x1
+
+single_pairs512x4x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x4x1
+
+next_pairs512x4x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x4x1
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+
+far_pairs512x4x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x4x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	VPERMPS Z3, Z28, Z3
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x4x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+	ADDQ    SI, BX
+	VADDPS  (BX), Z3, Z3
+
+whole_pairs512x4x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x4x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x4x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+
+limit_pairs512x4x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x4x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+
+swish_pairs512x4x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x4x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+
+clear_pairs512x4x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x4x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+
+store_pairs512x4x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x5x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x5x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x5x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R12
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x5x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x5x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x5x1
+
+quad_pairs512x5x1:
+	MOVQ 184(AX), R12
+
+lines_pairs512x5x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_pairs512x5x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 8(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 8(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 16(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 16(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 24(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 24(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x5x1
+
+rest_pairs512x5x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x5x1
+
+single_pairs512x5x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x5x1
+
+next_pairs512x5x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x5x1
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+
+far_pairs512x5x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x5x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	VPERMPS Z3, Z28, Z3
+	VPERMPS Z4, Z28, Z4
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x5x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+	ADDQ    SI, BX
+	VADDPS  (BX), Z3, Z3
+	ADDQ    SI, BX
+	VADDPS  (BX), Z4, Z4
+
+whole_pairs512x5x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x5x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x5x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+
+limit_pairs512x5x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x5x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+
+swish_pairs512x5x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x5x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+
+clear_pairs512x5x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x5x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+
+store_pairs512x5x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x6x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x6x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x6x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R12
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x6x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x6x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x6x1
+
+quad_pairs512x6x1:
+	MOVQ 184(AX), R12
+
+lines_pairs512x6x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_pairs512x6x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 8(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 8(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 8(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 16(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 16(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 16(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 24(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 24(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 24(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x6x1
+
+rest_pairs512x6x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x6x1
+
+single_pairs512x6x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x6x1
+
+next_pairs512x6x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x6x1
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+	PREFETCHT0 -64(R11)(SI*2)
+
+far_pairs512x6x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x6x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	VPERMPS Z3, Z28, Z3
+	VPERMPS Z4, Z28, Z4
+	VPERMPS Z5, Z28, Z5
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x6x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+	ADDQ    SI, BX
+	VADDPS  (BX), Z3, Z3
+	ADDQ    SI, BX
+	VADDPS  (BX), Z4, Z4
+	ADDQ    SI, BX
+	VADDPS  (BX), Z5, Z5
+
+whole_pairs512x6x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x6x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x6x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+
+limit_pairs512x6x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x6x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+
+swish_pairs512x6x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x6x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+
+clear_pairs512x6x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x6x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+
+store_pairs512x6x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x7x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x7x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x7x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	LEAQ       (R11)(SI*2), R12
+	ADDQ       SI, R12
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R13
+	PREFETCHT0 (R9)
+	ADDQ       R13, R9
+	PREFETCHT0 (R9)
+	ADDQ       R13, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x7x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R13, DI
+	PREFETCHT0 (DI)
+	SUBQ       R13, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x7x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x7x1
+
+quad_pairs512x7x1:
+	MOVQ 184(AX), R13
+
+lines_pairs512x7x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R13
+	JNE          lines_pairs512x7x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 8(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 8(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 8(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 8(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 16(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 16(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 16(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 16(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 24(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 24(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 24(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 24(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x20, R12
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x7x1
+
+rest_pairs512x7x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x7x1
+
+single_pairs512x7x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x7x1
+
+next_pairs512x7x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x7x1
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	ADDQ       DI, R12
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+	PREFETCHT0 -64(R11)(SI*2)
+	PREFETCHT0 -64(R12)
+
+far_pairs512x7x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x7x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	VPERMPS Z3, Z28, Z3
+	VPERMPS Z4, Z28, Z4
+	VPERMPS Z5, Z28, Z5
+	VPERMPS Z6, Z28, Z6
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x7x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+	ADDQ    SI, BX
+	VADDPS  (BX), Z3, Z3
+	ADDQ    SI, BX
+	VADDPS  (BX), Z4, Z4
+	ADDQ    SI, BX
+	VADDPS  (BX), Z5, Z5
+	ADDQ    SI, BX
+	VADDPS  (BX), Z6, Z6
+
+whole_pairs512x7x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x7x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x7x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+
+limit_pairs512x7x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x7x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+
+swish_pairs512x7x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x7x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+
+clear_pairs512x7x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x7x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+
+store_pairs512x7x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x8x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x8x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x8x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	LEAQ       (R11)(SI*2), R12
+	ADDQ       SI, R12
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R13
+	PREFETCHT0 (R9)
+	ADDQ       R13, R9
+	PREFETCHT0 (R9)
+	ADDQ       R13, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x8x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R13, DI
+	PREFETCHT0 (DI)
+	SUBQ       R13, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x8x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x8x1
+
+quad_pairs512x8x1:
+	MOVQ 184(AX), R13
+
+lines_pairs512x8x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R13
+	JNE          lines_pairs512x8x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 8(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 8(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 8(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 8(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 8(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 16(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 16(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 16(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 16(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 16(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 24(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 24(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 24(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 24(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 24(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x20, R12
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x8x1
+
+rest_pairs512x8x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x8x1
+
+single_pairs512x8x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x8x1
+
+next_pairs512x8x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x8x1
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	ADDQ       DI, R12
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+	PREFETCHT0 -64(R11)(SI*2)
+	PREFETCHT0 -64(R12)
+	PREFETCHT0 -64(R12)(SI*1)
+
+far_pairs512x8x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x8x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	VPERMPS Z3, Z28, Z3
+	VPERMPS Z4, Z28, Z4
+	VPERMPS Z5, Z28, Z5
+	VPERMPS Z6, Z28, Z6
+	VPERMPS Z7, Z28, Z7
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x8x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+	ADDQ    SI, BX
+	VADDPS  (BX), Z3, Z3
+	ADDQ    SI, BX
+	VADDPS  (BX), Z4, Z4
+	ADDQ    SI, BX
+	VADDPS  (BX), Z5, Z5
+	ADDQ    SI, BX
+	VADDPS  (BX), Z6, Z6
+	ADDQ    SI, BX
+	VADDPS  (BX), Z7, Z7
+
+whole_pairs512x8x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x8x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x8x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+
+limit_pairs512x8x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x8x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+
+swish_pairs512x8x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x8x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+
+clear_pairs512x8x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x8x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+
+store_pairs512x8x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x9x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x9x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x9x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	LEAQ       (R11)(SI*2), R12
+	ADDQ       SI, R12
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R13
+	PREFETCHT0 (R9)
+	ADDQ       R13, R9
+	PREFETCHT0 (R9)
+	ADDQ       R13, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x9x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R13, DI
+	PREFETCHT0 (DI)
+	SUBQ       R13, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x9x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x9x1
+
+quad_pairs512x9x1:
+	MOVQ 184(AX), R13
+
+lines_pairs512x9x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R13
+	JNE          lines_pairs512x9x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 8(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 8(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 8(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 8(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 8(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 8(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 16(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 16(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 16(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 16(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 16(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 16(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 24(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 24(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 24(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 24(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 24(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 24(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x20, R12
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x9x1
+
+rest_pairs512x9x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x9x1
+
+single_pairs512x9x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x9x1
+
+next_pairs512x9x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x9x1
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	ADDQ       DI, R12
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+	PREFETCHT0 -64(R11)(SI*2)
+	PREFETCHT0 -64(R12)
+	PREFETCHT0 -64(R12)(SI*1)
+	PREFETCHT0 -64(R12)(SI*2)
+
+far_pairs512x9x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x9x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	VPERMPS Z3, Z28, Z3
+	VPERMPS Z4, Z28, Z4
+	VPERMPS Z5, Z28, Z5
+	VPERMPS Z6, Z28, Z6
+	VPERMPS Z7, Z28, Z7
+	VPERMPS Z8, Z28, Z8
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x9x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+	ADDQ    SI, BX
+	VADDPS  (BX), Z3, Z3
+	ADDQ    SI, BX
+	VADDPS  (BX), Z4, Z4
+	ADDQ    SI, BX
+	VADDPS  (BX), Z5, Z5
+	ADDQ    SI, BX
+	VADDPS  (BX), Z6, Z6
+	ADDQ    SI, BX
+	VADDPS  (BX), Z7, Z7
+	ADDQ    SI, BX
+	VADDPS  (BX), Z8, Z8
+
+whole_pairs512x9x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x9x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	VFMADD213PS Z30, Z28, Z8
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x9x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+
+limit_pairs512x9x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x9x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+	VMAXPS       Z8, Z28, Z8
+	VMINPS       Z8, Z29, Z8
+
+swish_pairs512x9x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x9x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+
+clear_pairs512x9x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x9x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+	VANDPS  Z28, Z8, Z8
+
+store_pairs512x9x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z8, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x10x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x10x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x10x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	LEAQ       (R11)(SI*2), R12
+	ADDQ       SI, R12
+	LEAQ       (R12)(SI*2), R13
+	ADDQ       SI, R13
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R14
+	PREFETCHT0 (R9)
+	ADDQ       R14, R9
+	PREFETCHT0 (R9)
+	ADDQ       R14, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x10x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R14, DI
+	PREFETCHT0 (DI)
+	SUBQ       R14, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x10x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x10x1
+
+quad_pairs512x10x1:
+	MOVQ 184(AX), R14
+
+lines_pairs512x10x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R14
+	JNE          lines_pairs512x10x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD (R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 8(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 8(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 8(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 8(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 8(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 8(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 8(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 16(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 16(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 16(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 16(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 16(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 16(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 16(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 24(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 24(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 24(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 24(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 24(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 24(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 24(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x20, R12
+	ADDQ         $0x20, R13
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x10x1
+
+rest_pairs512x10x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x10x1
+
+single_pairs512x10x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD (R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x10x1
+
+next_pairs512x10x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x10x1
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	ADDQ       DI, R12
+	ADDQ       DI, R13
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+	PREFETCHT0 -64(R11)(SI*2)
+	PREFETCHT0 -64(R12)
+	PREFETCHT0 -64(R12)(SI*1)
+	PREFETCHT0 -64(R12)(SI*2)
+	PREFETCHT0 -64(R13)
+
+far_pairs512x10x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x10x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	VPERMPS Z3, Z28, Z3
+	VPERMPS Z4, Z28, Z4
+	VPERMPS Z5, Z28, Z5
+	VPERMPS Z6, Z28, Z6
+	VPERMPS Z7, Z28, Z7
+	VPERMPS Z8, Z28, Z8
+	VPERMPS Z9, Z28, Z9
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x10x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+	ADDQ    SI, BX
+	VADDPS  (BX), Z3, Z3
+	ADDQ    SI, BX
+	VADDPS  (BX), Z4, Z4
+	ADDQ    SI, BX
+	VADDPS  (BX), Z5, Z5
+	ADDQ    SI, BX
+	VADDPS  (BX), Z6, Z6
+	ADDQ    SI, BX
+	VADDPS  (BX), Z7, Z7
+	ADDQ    SI, BX
+	VADDPS  (BX), Z8, Z8
+	ADDQ    SI, BX
+	VADDPS  (BX), Z9, Z9
+
+whole_pairs512x10x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x10x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	VFMADD213PS Z30, Z28, Z8
+	VFMADD213PS Z30, Z28, Z9
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x10x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+	ADDQ        SI, BX
+	VADDPS      (BX), Z9, Z9
+
+limit_pairs512x10x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x10x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+	VMAXPS       Z8, Z28, Z8
+	VMINPS       Z8, Z29, Z8
+	VMAXPS       Z9, Z28, Z9
+	VMINPS       Z9, Z29, Z9
+
+swish_pairs512x10x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x10x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+
+clear_pairs512x10x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x10x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+	VANDPS  Z28, Z8, Z8
+	VANDPS  Z28, Z9, Z9
+
+store_pairs512x10x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z8, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z9, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x11x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x11x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x11x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	LEAQ       (R11)(SI*2), R12
+	ADDQ       SI, R12
+	LEAQ       (R12)(SI*2), R13
+	ADDQ       SI, R13
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R14
+	PREFETCHT0 (R9)
+	ADDQ       R14, R9
+	PREFETCHT0 (R9)
+	ADDQ       R14, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x11x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R14, DI
+	PREFETCHT0 (DI)
+	SUBQ       R14, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x11x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x11x1
+
+quad_pairs512x11x1:
+	MOVQ 184(AX), R14
+
+lines_pairs512x11x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R14
+	JNE          lines_pairs512x11x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD (R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD (R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 8(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 8(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 8(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 8(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 8(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 8(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 8(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 8(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 16(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 16(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 16(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 16(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 16(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 16(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 16(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 16(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 24(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 24(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 24(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 24(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 24(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 24(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 24(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 24(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x20, R12
+	ADDQ         $0x20, R13
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x11x1
+
+rest_pairs512x11x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x11x1
+
+single_pairs512x11x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD (R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD (R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x11x1
+
+next_pairs512x11x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x11x1
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	ADDQ       DI, R12
+	ADDQ       DI, R13
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+	PREFETCHT0 -64(R11)(SI*2)
+	PREFETCHT0 -64(R12)
+	PREFETCHT0 -64(R12)(SI*1)
+	PREFETCHT0 -64(R12)(SI*2)
+	PREFETCHT0 -64(R13)
+	PREFETCHT0 -64(R13)(SI*1)
+
+far_pairs512x11x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x11x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	VPERMPS Z3, Z28, Z3
+	VPERMPS Z4, Z28, Z4
+	VPERMPS Z5, Z28, Z5
+	VPERMPS Z6, Z28, Z6
+	VPERMPS Z7, Z28, Z7
+	VPERMPS Z8, Z28, Z8
+	VPERMPS Z9, Z28, Z9
+	VPERMPS Z10, Z28, Z10
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x11x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+	ADDQ    SI, BX
+	VADDPS  (BX), Z3, Z3
+	ADDQ    SI, BX
+	VADDPS  (BX), Z4, Z4
+	ADDQ    SI, BX
+	VADDPS  (BX), Z5, Z5
+	ADDQ    SI, BX
+	VADDPS  (BX), Z6, Z6
+	ADDQ    SI, BX
+	VADDPS  (BX), Z7, Z7
+	ADDQ    SI, BX
+	VADDPS  (BX), Z8, Z8
+	ADDQ    SI, BX
+	VADDPS  (BX), Z9, Z9
+	ADDQ    SI, BX
+	VADDPS  (BX), Z10, Z10
+
+whole_pairs512x11x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x11x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	VFMADD213PS Z30, Z28, Z8
+	VFMADD213PS Z30, Z28, Z9
+	VFMADD213PS Z30, Z28, Z10
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x11x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+	ADDQ        SI, BX
+	VADDPS      (BX), Z9, Z9
+	ADDQ        SI, BX
+	VADDPS      (BX), Z10, Z10
+
+limit_pairs512x11x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x11x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+	VMAXPS       Z8, Z28, Z8
+	VMINPS       Z8, Z29, Z8
+	VMAXPS       Z9, Z28, Z9
+	VMINPS       Z9, Z29, Z9
+	VMAXPS       Z10, Z28, Z10
+	VMINPS       Z10, Z29, Z10
+
+swish_pairs512x11x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x11x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+
+clear_pairs512x11x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x11x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+	VANDPS  Z28, Z8, Z8
+	VANDPS  Z28, Z9, Z9
+	VANDPS  Z28, Z10, Z10
+
+store_pairs512x11x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z8, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z9, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z10, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x12x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x12x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x12x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	LEAQ       (R11)(SI*2), R12
+	ADDQ       SI, R12
+	LEAQ       (R12)(SI*2), R13
+	ADDQ       SI, R13
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R14
+	PREFETCHT0 (R9)
+	ADDQ       R14, R9
+	PREFETCHT0 (R9)
+	ADDQ       R14, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x12x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R14, DI
+	PREFETCHT0 (DI)
+	SUBQ       R14, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x12x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x12x1
+
+quad_pairs512x12x1:
+	MOVQ 184(AX), R14
+
+lines_pairs512x12x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R14
+	JNE          lines_pairs512x12x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD (R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD (R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD (R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 8(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 8(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 8(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 8(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 8(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 8(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 8(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 8(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD 8(R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 16(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 16(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 16(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 16(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 16(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 16(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 16(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 16(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD 16(R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 24(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 24(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 24(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 24(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 24(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 24(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 24(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 24(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD 24(R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x20, R12
+	ADDQ         $0x20, R13
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x12x1
+
+rest_pairs512x12x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x12x1
+
+single_pairs512x12x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD (R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD (R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD (R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x12x1
+
+next_pairs512x12x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x12x1
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	ADDQ       DI, R12
+	ADDQ       DI, R13
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+	PREFETCHT0 -64(R11)(SI*2)
+	PREFETCHT0 -64(R12)
+	PREFETCHT0 -64(R12)(SI*1)
+	PREFETCHT0 -64(R12)(SI*2)
+	PREFETCHT0 -64(R13)
+	PREFETCHT0 -64(R13)(SI*1)
+	PREFETCHT0 -64(R13)(SI*2)
+
+far_pairs512x12x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x12x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	VPERMPS Z3, Z28, Z3
+	VPERMPS Z4, Z28, Z4
+	VPERMPS Z5, Z28, Z5
+	VPERMPS Z6, Z28, Z6
+	VPERMPS Z7, Z28, Z7
+	VPERMPS Z8, Z28, Z8
+	VPERMPS Z9, Z28, Z9
+	VPERMPS Z10, Z28, Z10
+	VPERMPS Z11, Z28, Z11
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x12x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+	ADDQ    SI, BX
+	VADDPS  (BX), Z3, Z3
+	ADDQ    SI, BX
+	VADDPS  (BX), Z4, Z4
+	ADDQ    SI, BX
+	VADDPS  (BX), Z5, Z5
+	ADDQ    SI, BX
+	VADDPS  (BX), Z6, Z6
+	ADDQ    SI, BX
+	VADDPS  (BX), Z7, Z7
+	ADDQ    SI, BX
+	VADDPS  (BX), Z8, Z8
+	ADDQ    SI, BX
+	VADDPS  (BX), Z9, Z9
+	ADDQ    SI, BX
+	VADDPS  (BX), Z10, Z10
+	ADDQ    SI, BX
+	VADDPS  (BX), Z11, Z11
+
+whole_pairs512x12x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x12x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	VFMADD213PS Z30, Z28, Z8
+	VFMADD213PS Z30, Z28, Z9
+	VFMADD213PS Z30, Z28, Z10
+	VFMADD213PS Z30, Z28, Z11
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x12x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+	ADDQ        SI, BX
+	VADDPS      (BX), Z9, Z9
+	ADDQ        SI, BX
+	VADDPS      (BX), Z10, Z10
+	ADDQ        SI, BX
+	VADDPS      (BX), Z11, Z11
+
+limit_pairs512x12x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x12x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+	VMAXPS       Z8, Z28, Z8
+	VMINPS       Z8, Z29, Z8
+	VMAXPS       Z9, Z28, Z9
+	VMINPS       Z9, Z29, Z9
+	VMAXPS       Z10, Z28, Z10
+	VMINPS       Z10, Z29, Z10
+	VMAXPS       Z11, Z28, Z11
+	VMINPS       Z11, Z29, Z11
+
+swish_pairs512x12x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x12x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+
+clear_pairs512x12x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x12x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+	VANDPS  Z28, Z8, Z8
+	VANDPS  Z28, Z9, Z9
+	VANDPS  Z28, Z10, Z10
+	VANDPS  Z28, Z11, Z11
+
+store_pairs512x12x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z8, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z9, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z10, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z11, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x13x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x13x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x13x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	LEAQ       (R11)(SI*2), R12
+	ADDQ       SI, R12
+	LEAQ       (R12)(SI*2), R13
+	ADDQ       SI, R13
+	LEAQ       (R13)(SI*2), R14
+	ADDQ       SI, R14
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R15
+	PREFETCHT0 (R9)
+	ADDQ       R15, R9
+	PREFETCHT0 (R9)
+	ADDQ       R15, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x13x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R15, DI
+	PREFETCHT0 (DI)
+	SUBQ       R15, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x13x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x13x1
+
+quad_pairs512x13x1:
+	MOVQ 184(AX), R15
+
+lines_pairs512x13x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R15
+	JNE          lines_pairs512x13x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD (R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD (R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD (R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSD (R14), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 8(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 8(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 8(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 8(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 8(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 8(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 8(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 8(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD 8(R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSD 8(R14), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 16(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 16(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 16(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 16(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 16(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 16(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 16(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 16(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD 16(R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSD 16(R14), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 24(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 24(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 24(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 24(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 24(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 24(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 24(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 24(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD 24(R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSD 24(R14), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x20, R12
+	ADDQ         $0x20, R13
+	ADDQ         $0x20, R14
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x13x1
+
+rest_pairs512x13x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x13x1
+
+single_pairs512x13x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD (R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD (R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD (R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSD (R14), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         $0x08, R14
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x13x1
+
+next_pairs512x13x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x13x1
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	ADDQ       DI, R12
+	ADDQ       DI, R13
+	ADDQ       DI, R14
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+	PREFETCHT0 -64(R11)(SI*2)
+	PREFETCHT0 -64(R12)
+	PREFETCHT0 -64(R12)(SI*1)
+	PREFETCHT0 -64(R12)(SI*2)
+	PREFETCHT0 -64(R13)
+	PREFETCHT0 -64(R13)(SI*1)
+	PREFETCHT0 -64(R13)(SI*2)
+	PREFETCHT0 -64(R14)
+
+far_pairs512x13x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x13x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	VPERMPS Z3, Z28, Z3
+	VPERMPS Z4, Z28, Z4
+	VPERMPS Z5, Z28, Z5
+	VPERMPS Z6, Z28, Z6
+	VPERMPS Z7, Z28, Z7
+	VPERMPS Z8, Z28, Z8
+	VPERMPS Z9, Z28, Z9
+	VPERMPS Z10, Z28, Z10
+	VPERMPS Z11, Z28, Z11
+	VPERMPS Z12, Z28, Z12
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x13x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+	ADDQ    SI, BX
+	VADDPS  (BX), Z3, Z3
+	ADDQ    SI, BX
+	VADDPS  (BX), Z4, Z4
+	ADDQ    SI, BX
+	VADDPS  (BX), Z5, Z5
+	ADDQ    SI, BX
+	VADDPS  (BX), Z6, Z6
+	ADDQ    SI, BX
+	VADDPS  (BX), Z7, Z7
+	ADDQ    SI, BX
+	VADDPS  (BX), Z8, Z8
+	ADDQ    SI, BX
+	VADDPS  (BX), Z9, Z9
+	ADDQ    SI, BX
+	VADDPS  (BX), Z10, Z10
+	ADDQ    SI, BX
+	VADDPS  (BX), Z11, Z11
+	ADDQ    SI, BX
+	VADDPS  (BX), Z12, Z12
+
+whole_pairs512x13x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x13x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	VFMADD213PS Z30, Z28, Z8
+	VFMADD213PS Z30, Z28, Z9
+	VFMADD213PS Z30, Z28, Z10
+	VFMADD213PS Z30, Z28, Z11
+	VFMADD213PS Z30, Z28, Z12
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x13x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+	ADDQ        SI, BX
+	VADDPS      (BX), Z9, Z9
+	ADDQ        SI, BX
+	VADDPS      (BX), Z10, Z10
+	ADDQ        SI, BX
+	VADDPS      (BX), Z11, Z11
+	ADDQ        SI, BX
+	VADDPS      (BX), Z12, Z12
+
+limit_pairs512x13x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x13x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+	VMAXPS       Z8, Z28, Z8
+	VMINPS       Z8, Z29, Z8
+	VMAXPS       Z9, Z28, Z9
+	VMINPS       Z9, Z29, Z9
+	VMAXPS       Z10, Z28, Z10
+	VMINPS       Z10, Z29, Z10
+	VMAXPS       Z11, Z28, Z11
+	VMINPS       Z11, Z29, Z11
+	VMAXPS       Z12, Z28, Z12
+	VMINPS       Z12, Z29, Z12
+
+swish_pairs512x13x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x13x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+
+clear_pairs512x13x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x13x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+	VANDPS  Z28, Z8, Z8
+	VANDPS  Z28, Z9, Z9
+	VANDPS  Z28, Z10, Z10
+	VANDPS  Z28, Z11, Z11
+	VANDPS  Z28, Z12, Z12
+
+store_pairs512x13x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z8, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z9, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z10, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z11, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z12, (DX)
+	VZEROUPPER
+	RET
+
+// func pairs512x14x1(t *byte)
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
+TEXT ·pairs512x14x1(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs512x14x1:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	LEAQ       (R11)(SI*2), R12
+	ADDQ       SI, R12
+	LEAQ       (R12)(SI*2), R13
+	ADDQ       SI, R13
+	LEAQ       (R13)(SI*2), R14
+	ADDQ       SI, R14
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R15
+	PREFETCHT0 (R9)
+	ADDQ       R15, R9
+	PREFETCHT0 (R9)
+	ADDQ       R15, R9
+	TESTQ      DI, DI
+	JE         sums_pairs512x14x1
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R15, DI
+	PREFETCHT0 (DI)
+	SUBQ       R15, DI
+	PREFETCHT0 (DI)
+
+sums_pairs512x14x1:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs512x14x1
+
+quad_pairs512x14x1:
+	MOVQ 184(AX), R15
+
+lines_pairs512x14x1:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R15
+	JNE          lines_pairs512x14x1
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD (R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD (R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD (R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSD (R14), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSD (R14)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	VMOVUPS      64(BX), Z28
+	VBROADCASTSD 8(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 8(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 8(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 8(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 8(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 8(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 8(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 8(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 8(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 8(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 8(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD 8(R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSD 8(R14), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSD 8(R14)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	VMOVUPS      128(BX), Z28
+	VBROADCASTSD 16(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 16(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 16(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 16(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 16(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 16(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 16(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 16(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 16(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 16(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 16(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD 16(R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSD 16(R14), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSD 16(R14)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	VMOVUPS      192(BX), Z28
+	VBROADCASTSD 24(R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD 24(R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD 24(R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD 24(R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD 24(R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD 24(R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD 24(R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD 24(R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD 24(R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD 24(R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD 24(R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD 24(R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSD 24(R14), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSD 24(R14)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x20, R12
+	ADDQ         $0x20, R13
+	ADDQ         $0x20, R14
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs512x14x1
+
+rest_pairs512x14x1:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs512x14x1
+
+single_pairs512x14x1:
+	VMOVUPS      (BX), Z28
+	VBROADCASTSD (R10), Z30
+	VFMADD231PS  Z28, Z30, Z0
+	VBROADCASTSD (R10)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z1
+	VBROADCASTSD (R10)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z2
+	VBROADCASTSD (R11), Z31
+	VFMADD231PS  Z28, Z31, Z3
+	VBROADCASTSD (R11)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z4
+	VBROADCASTSD (R11)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z5
+	VBROADCASTSD (R12), Z30
+	VFMADD231PS  Z28, Z30, Z6
+	VBROADCASTSD (R12)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z7
+	VBROADCASTSD (R12)(SI*2), Z30
+	VFMADD231PS  Z28, Z30, Z8
+	VBROADCASTSD (R13), Z31
+	VFMADD231PS  Z28, Z31, Z9
+	VBROADCASTSD (R13)(SI*1), Z30
+	VFMADD231PS  Z28, Z30, Z10
+	VBROADCASTSD (R13)(SI*2), Z31
+	VFMADD231PS  Z28, Z31, Z11
+	VBROADCASTSD (R14), Z30
+	VFMADD231PS  Z28, Z30, Z12
+	VBROADCASTSD (R14)(SI*1), Z31
+	VFMADD231PS  Z28, Z31, Z13
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         $0x08, R14
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs512x14x1
+
+next_pairs512x14x1:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs512x14x1
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	ADDQ       DI, R12
+	ADDQ       DI, R13
+	ADDQ       DI, R14
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+	PREFETCHT0 -64(R11)(SI*2)
+	PREFETCHT0 -64(R12)
+	PREFETCHT0 -64(R12)(SI*1)
+	PREFETCHT0 -64(R12)(SI*2)
+	PREFETCHT0 -64(R13)
+	PREFETCHT0 -64(R13)(SI*1)
+	PREFETCHT0 -64(R13)(SI*2)
+	PREFETCHT0 -64(R14)
+	PREFETCHT0 -64(R14)(SI*1)
+
+far_pairs512x14x1:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs512x14x1
+	VMOVUPS pairsApart<>+0(SB), Z28
+	VPERMPS Z0, Z28, Z0
+	VPERMPS Z1, Z28, Z1
+	VPERMPS Z2, Z28, Z2
+	VPERMPS Z3, Z28, Z3
+	VPERMPS Z4, Z28, Z4
+	VPERMPS Z5, Z28, Z5
+	VPERMPS Z6, Z28, Z6
+	VPERMPS Z7, Z28, Z7
+	VPERMPS Z8, Z28, Z8
+	VPERMPS Z9, Z28, Z9
+	VPERMPS Z10, Z28, Z10
+	VPERMPS Z11, Z28, Z11
+	VPERMPS Z12, Z28, Z12
+	VPERMPS Z13, Z28, Z13
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs512x14x1
+	MOVQ    DX, BX
+	VADDPS  (BX), Z0, Z0
+	ADDQ    SI, BX
+	VADDPS  (BX), Z1, Z1
+	ADDQ    SI, BX
+	VADDPS  (BX), Z2, Z2
+	ADDQ    SI, BX
+	VADDPS  (BX), Z3, Z3
+	ADDQ    SI, BX
+	VADDPS  (BX), Z4, Z4
+	ADDQ    SI, BX
+	VADDPS  (BX), Z5, Z5
+	ADDQ    SI, BX
+	VADDPS  (BX), Z6, Z6
+	ADDQ    SI, BX
+	VADDPS  (BX), Z7, Z7
+	ADDQ    SI, BX
+	VADDPS  (BX), Z8, Z8
+	ADDQ    SI, BX
+	VADDPS  (BX), Z9, Z9
+	ADDQ    SI, BX
+	VADDPS  (BX), Z10, Z10
+	ADDQ    SI, BX
+	VADDPS  (BX), Z11, Z11
+	ADDQ    SI, BX
+	VADDPS  (BX), Z12, Z12
+	ADDQ    SI, BX
+	VADDPS  (BX), Z13, Z13
+
+whole_pairs512x14x1:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs512x14x1
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Z28
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Z30
+	VFMADD213PS Z30, Z28, Z0
+	VFMADD213PS Z30, Z28, Z1
+	VFMADD213PS Z30, Z28, Z2
+	VFMADD213PS Z30, Z28, Z3
+	VFMADD213PS Z30, Z28, Z4
+	VFMADD213PS Z30, Z28, Z5
+	VFMADD213PS Z30, Z28, Z6
+	VFMADD213PS Z30, Z28, Z7
+	VFMADD213PS Z30, Z28, Z8
+	VFMADD213PS Z30, Z28, Z9
+	VFMADD213PS Z30, Z28, Z10
+	VFMADD213PS Z30, Z28, Z11
+	VFMADD213PS Z30, Z28, Z12
+	VFMADD213PS Z30, Z28, Z13
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs512x14x1
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Z0, Z0
+	ADDQ        SI, BX
+	VADDPS      (BX), Z1, Z1
+	ADDQ        SI, BX
+	VADDPS      (BX), Z2, Z2
+	ADDQ        SI, BX
+	VADDPS      (BX), Z3, Z3
+	ADDQ        SI, BX
+	VADDPS      (BX), Z4, Z4
+	ADDQ        SI, BX
+	VADDPS      (BX), Z5, Z5
+	ADDQ        SI, BX
+	VADDPS      (BX), Z6, Z6
+	ADDQ        SI, BX
+	VADDPS      (BX), Z7, Z7
+	ADDQ        SI, BX
+	VADDPS      (BX), Z8, Z8
+	ADDQ        SI, BX
+	VADDPS      (BX), Z9, Z9
+	ADDQ        SI, BX
+	VADDPS      (BX), Z10, Z10
+	ADDQ        SI, BX
+	VADDPS      (BX), Z11, Z11
+	ADDQ        SI, BX
+	VADDPS      (BX), Z12, Z12
+	ADDQ        SI, BX
+	VADDPS      (BX), Z13, Z13
+
+limit_pairs512x14x1:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs512x14x1
+	VBROADCASTSS 120(AX), Z28
+	VBROADCASTSS 128(AX), Z29
+	VMAXPS       Z0, Z28, Z0
+	VMINPS       Z0, Z29, Z0
+	VMAXPS       Z1, Z28, Z1
+	VMINPS       Z1, Z29, Z1
+	VMAXPS       Z2, Z28, Z2
+	VMINPS       Z2, Z29, Z2
+	VMAXPS       Z3, Z28, Z3
+	VMINPS       Z3, Z29, Z3
+	VMAXPS       Z4, Z28, Z4
+	VMINPS       Z4, Z29, Z4
+	VMAXPS       Z5, Z28, Z5
+	VMINPS       Z5, Z29, Z5
+	VMAXPS       Z6, Z28, Z6
+	VMINPS       Z6, Z29, Z6
+	VMAXPS       Z7, Z28, Z7
+	VMINPS       Z7, Z29, Z7
+	VMAXPS       Z8, Z28, Z8
+	VMINPS       Z8, Z29, Z8
+	VMAXPS       Z9, Z28, Z9
+	VMINPS       Z9, Z29, Z9
+	VMAXPS       Z10, Z28, Z10
+	VMINPS       Z10, Z29, Z10
+	VMAXPS       Z11, Z28, Z11
+	VMINPS       Z11, Z29, Z11
+	VMAXPS       Z12, Z28, Z12
+	VMINPS       Z12, Z29, Z12
+	VMAXPS       Z13, Z28, Z13
+	VMINPS       Z13, Z29, Z13
+
+swish_pairs512x14x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs512x14x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+	VADDPS.BCST  vectorConstants<>+64(SB), Z13, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z13, Z13
+	VMULPS       Z31, Z13, Z13
+
+clear_pairs512x14x1:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs512x14x1
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Z28
+	VANDPS  Z28, Z0, Z0
+	VANDPS  Z28, Z1, Z1
+	VANDPS  Z28, Z2, Z2
+	VANDPS  Z28, Z3, Z3
+	VANDPS  Z28, Z4, Z4
+	VANDPS  Z28, Z5, Z5
+	VANDPS  Z28, Z6, Z6
+	VANDPS  Z28, Z7, Z7
+	VANDPS  Z28, Z8, Z8
+	VANDPS  Z28, Z9, Z9
+	VANDPS  Z28, Z10, Z10
+	VANDPS  Z28, Z11, Z11
+	VANDPS  Z28, Z12, Z12
+	VANDPS  Z28, Z13, Z13
+
+store_pairs512x14x1:
+	VMOVUPS Z0, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z1, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z2, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z3, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z4, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z5, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z6, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z7, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z8, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z9, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z10, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z11, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z12, (DX)
+	ADDQ    SI, DX
+	VMOVUPS Z13, (DX)
+	VZEROUPPER
+	RET
+
+// func pairHalves512(count int, x *float32, y *float32)
+// Requires: AVX, AVX512F
+TEXT ·pairHalves512(SB), NOSPLIT, $0-24
+	MOVQ    count+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    y+16(FP), DX
+	VMOVUPS pairsTogether<>+0(SB), Z1
+
+block_pairHalves512:
+	VPERMPS (CX), Z1, Z0
+	VMOVUPS Z0, (DX)
+	ADDQ    $0x40, CX
+	ADDQ    $0x40, DX
+	DECQ    AX
+	JNE     block_pairHalves512
+	VZEROUPPER
+	RET
+
 // func depthwise512x1(t *byte)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·depthwise512x1(SB), NOSPLIT, $64-8
@@ -5516,11 +11386,23 @@ whole_depthwise512x1:
 
 limit_depthwise512x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x1
+	JE           swish_depthwise512x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
 	VMINPS       Z0, Z29, Z0
+
+swish_depthwise512x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
 
 clear_depthwise512x1:
 	TESTQ   $0x00000010, CX
@@ -5620,13 +11502,30 @@ whole_depthwise512x2:
 
 limit_depthwise512x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x2
+	JE           swish_depthwise512x2
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
 	VMINPS       Z0, Z29, Z0
 	VMAXPS       Z1, Z28, Z1
 	VMINPS       Z1, Z29, Z1
+
+swish_depthwise512x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x2
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
 
 clear_depthwise512x2:
 	TESTQ   $0x00000010, CX
@@ -5736,7 +11635,7 @@ whole_depthwise512x3:
 
 limit_depthwise512x3:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x3
+	JE           swish_depthwise512x3
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -5745,6 +11644,28 @@ limit_depthwise512x3:
 	VMINPS       Z1, Z29, Z1
 	VMAXPS       Z2, Z28, Z2
 	VMINPS       Z2, Z29, Z2
+
+swish_depthwise512x3:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x3
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
 
 clear_depthwise512x3:
 	TESTQ   $0x00000010, CX
@@ -5866,7 +11787,7 @@ whole_depthwise512x4:
 
 limit_depthwise512x4:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x4
+	JE           swish_depthwise512x4
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -5877,6 +11798,33 @@ limit_depthwise512x4:
 	VMINPS       Z2, Z29, Z2
 	VMAXPS       Z3, Z28, Z3
 	VMINPS       Z3, Z29, Z3
+
+swish_depthwise512x4:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x4
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
 
 clear_depthwise512x4:
 	TESTQ   $0x00000010, CX
@@ -6008,7 +11956,7 @@ whole_depthwise512x5:
 
 limit_depthwise512x5:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x5
+	JE           swish_depthwise512x5
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -6021,6 +11969,38 @@ limit_depthwise512x5:
 	VMINPS       Z3, Z29, Z3
 	VMAXPS       Z4, Z28, Z4
 	VMINPS       Z4, Z29, Z4
+
+swish_depthwise512x5:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x5
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
 
 clear_depthwise512x5:
 	TESTQ   $0x00000010, CX
@@ -6162,7 +12142,7 @@ whole_depthwise512x6:
 
 limit_depthwise512x6:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x6
+	JE           swish_depthwise512x6
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -6177,6 +12157,43 @@ limit_depthwise512x6:
 	VMINPS       Z4, Z29, Z4
 	VMAXPS       Z5, Z28, Z5
 	VMINPS       Z5, Z29, Z5
+
+swish_depthwise512x6:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x6
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
 
 clear_depthwise512x6:
 	TESTQ   $0x00000010, CX
@@ -6330,7 +12347,7 @@ whole_depthwise512x7:
 
 limit_depthwise512x7:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x7
+	JE           swish_depthwise512x7
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -6347,6 +12364,48 @@ limit_depthwise512x7:
 	VMINPS       Z5, Z29, Z5
 	VMAXPS       Z6, Z28, Z6
 	VMINPS       Z6, Z29, Z6
+
+swish_depthwise512x7:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x7
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
 
 clear_depthwise512x7:
 	TESTQ   $0x00000010, CX
@@ -6510,7 +12569,7 @@ whole_depthwise512x8:
 
 limit_depthwise512x8:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x8
+	JE           swish_depthwise512x8
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -6529,6 +12588,53 @@ limit_depthwise512x8:
 	VMINPS       Z6, Z29, Z6
 	VMAXPS       Z7, Z28, Z7
 	VMINPS       Z7, Z29, Z7
+
+swish_depthwise512x8:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x8
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
 
 clear_depthwise512x8:
 	TESTQ   $0x00000010, CX
@@ -6702,7 +12808,7 @@ whole_depthwise512x9:
 
 limit_depthwise512x9:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x9
+	JE           swish_depthwise512x9
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -6723,6 +12829,58 @@ limit_depthwise512x9:
 	VMINPS       Z7, Z29, Z7
 	VMAXPS       Z8, Z28, Z8
 	VMINPS       Z8, Z29, Z8
+
+swish_depthwise512x9:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x9
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
 
 clear_depthwise512x9:
 	TESTQ   $0x00000010, CX
@@ -6908,7 +13066,7 @@ whole_depthwise512x10:
 
 limit_depthwise512x10:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x10
+	JE           swish_depthwise512x10
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -6931,6 +13089,63 @@ limit_depthwise512x10:
 	VMINPS       Z8, Z29, Z8
 	VMAXPS       Z9, Z28, Z9
 	VMINPS       Z9, Z29, Z9
+
+swish_depthwise512x10:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x10
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
 
 clear_depthwise512x10:
 	TESTQ   $0x00000010, CX
@@ -7126,7 +13341,7 @@ whole_depthwise512x11:
 
 limit_depthwise512x11:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x11
+	JE           swish_depthwise512x11
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -7151,6 +13366,68 @@ limit_depthwise512x11:
 	VMINPS       Z9, Z29, Z9
 	VMAXPS       Z10, Z28, Z10
 	VMINPS       Z10, Z29, Z10
+
+swish_depthwise512x11:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x11
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
 
 clear_depthwise512x11:
 	TESTQ   $0x00000010, CX
@@ -7356,7 +13633,7 @@ whole_depthwise512x12:
 
 limit_depthwise512x12:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x12
+	JE           swish_depthwise512x12
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -7383,6 +13660,73 @@ limit_depthwise512x12:
 	VMINPS       Z10, Z29, Z10
 	VMAXPS       Z11, Z28, Z11
 	VMINPS       Z11, Z29, Z11
+
+swish_depthwise512x12:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x12
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
 
 clear_depthwise512x12:
 	TESTQ   $0x00000010, CX
@@ -7600,7 +13944,7 @@ whole_depthwise512x13:
 
 limit_depthwise512x13:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x13
+	JE           swish_depthwise512x13
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -7629,6 +13973,78 @@ limit_depthwise512x13:
 	VMINPS       Z11, Z29, Z11
 	VMAXPS       Z12, Z28, Z12
 	VMINPS       Z12, Z29, Z12
+
+swish_depthwise512x13:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x13
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
 
 clear_depthwise512x13:
 	TESTQ   $0x00000010, CX
@@ -7856,7 +14272,7 @@ whole_depthwise512x14:
 
 limit_depthwise512x14:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise512x14
+	JE           swish_depthwise512x14
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -7887,6 +14303,83 @@ limit_depthwise512x14:
 	VMINPS       Z12, Z29, Z12
 	VMAXPS       Z13, Z28, Z13
 	VMINPS       Z13, Z29, Z13
+
+swish_depthwise512x14:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise512x14
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+	VADDPS.BCST  vectorConstants<>+64(SB), Z13, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z13, Z13
+	VMULPS       Z31, Z13, Z13
 
 clear_depthwise512x14:
 	TESTQ   $0x00000010, CX
@@ -8906,16 +15399,46 @@ TEXT ·sumWide512(SB), NOSPLIT, $0-24
 	VMOVUPS (DX), Z0
 	VMOVUPS 64(DX), Z1
 
-more_sumWide512:
-	VCVTPS2PD (CX), Z2
-	VADDPD    Z2, Z0, Z0
-	VCVTPS2PD 32(CX), Z3
-	VADDPD    Z3, Z1, Z1
-	ADDQ      $0x40, CX
-	DECQ      AX
-	JNE       more_sumWide512
-	VMOVUPS   Z0, (DX)
-	VMOVUPS   Z1, 64(DX)
+more_sumWide512_8:
+	CMPQ          AX, $0x08
+	JL            less_sumWide512_8
+	VMOVUPS       (CX), Z2
+	VADDPS        64(CX), Z2, Z2
+	VMOVUPS       128(CX), Z3
+	VADDPS        192(CX), Z3, Z3
+	VMOVUPS       256(CX), Z4
+	VADDPS        320(CX), Z4, Z4
+	VMOVUPS       384(CX), Z5
+	VADDPS        448(CX), Z5, Z5
+	VADDPS        Z3, Z2, Z2
+	VADDPS        Z5, Z4, Z4
+	VADDPS        Z4, Z2, Z2
+	VCVTPS2PD     Y2, Z3
+	VADDPD        Z3, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z2, Y5
+	VCVTPS2PD     Y5, Z4
+	VADDPD        Z4, Z1, Z1
+	ADDQ          $0x00000200, CX
+	SUBQ          $0x08, AX
+	JMP           more_sumWide512_8
+
+less_sumWide512_8:
+more_sumWide512_1:
+	CMPQ          AX, $0x01
+	JL            less_sumWide512_1
+	VMOVUPS       (CX), Z2
+	VCVTPS2PD     Y2, Z3
+	VADDPD        Z3, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z2, Y5
+	VCVTPS2PD     Y5, Z4
+	VADDPD        Z4, Z1, Z1
+	ADDQ          $0x00000040, CX
+	SUBQ          $0x01, AX
+	JMP           more_sumWide512_1
+
+less_sumWide512_1:
+	VMOVUPS Z0, (DX)
+	VMOVUPS Z1, 64(DX)
 	VZEROUPPER
 	RET
 
@@ -11160,10 +17683,10 @@ GLOBL winograd512Line4_constants<>(SB), RODATA|NOPTR, $16
 TEXT ·silu512(SB), NOSPLIT, $0-16
 	MOVQ         count+0(FP), AX
 	MOVQ         y+8(FP), CX
-	VBROADCASTSS vectorConstants<>+0(SB), Z31
-	VBROADCASTSS vectorConstants<>+32(SB), Z30
-	VBROADCASTSS vectorConstants<>+64(SB), Z29
-	VBROADCASTSS vectorConstants<>+96(SB), Z28
+	VBROADCASTSS vectorConstants<>+96(SB), Z31
+	VBROADCASTSS vectorConstants<>+128(SB), Z30
+	VBROADCASTSS vectorConstants<>+160(SB), Z29
+	VBROADCASTSS vectorConstants<>+192(SB), Z28
 
 more_silu512_7:
 	CMPQ             AX, $0x07
@@ -11189,34 +17712,13 @@ more_silu512_7:
 	VREDUCEPS        $0x09, Z17, Z18
 	VREDUCEPS        $0x09, Z21, Z22
 	VREDUCEPS        $0x09, Z25, Z26
-	VBROADCASTSS     vectorConstants<>+128(SB), Z3
-	VBROADCASTSS     vectorConstants<>+128(SB), Z7
-	VBROADCASTSS     vectorConstants<>+128(SB), Z11
-	VBROADCASTSS     vectorConstants<>+128(SB), Z15
-	VBROADCASTSS     vectorConstants<>+128(SB), Z19
-	VBROADCASTSS     vectorConstants<>+128(SB), Z23
-	VBROADCASTSS     vectorConstants<>+128(SB), Z27
-	VFMADD213PS.BCST vectorConstants<>+160(SB), Z2, Z3
-	VFMADD213PS.BCST vectorConstants<>+160(SB), Z6, Z7
-	VFMADD213PS.BCST vectorConstants<>+160(SB), Z10, Z11
-	VFMADD213PS.BCST vectorConstants<>+160(SB), Z14, Z15
-	VFMADD213PS.BCST vectorConstants<>+160(SB), Z18, Z19
-	VFMADD213PS.BCST vectorConstants<>+160(SB), Z22, Z23
-	VFMADD213PS.BCST vectorConstants<>+160(SB), Z26, Z27
-	VFMADD213PS.BCST vectorConstants<>+192(SB), Z2, Z3
-	VFMADD213PS.BCST vectorConstants<>+192(SB), Z6, Z7
-	VFMADD213PS.BCST vectorConstants<>+192(SB), Z10, Z11
-	VFMADD213PS.BCST vectorConstants<>+192(SB), Z14, Z15
-	VFMADD213PS.BCST vectorConstants<>+192(SB), Z18, Z19
-	VFMADD213PS.BCST vectorConstants<>+192(SB), Z22, Z23
-	VFMADD213PS.BCST vectorConstants<>+192(SB), Z26, Z27
-	VFMADD213PS.BCST vectorConstants<>+224(SB), Z2, Z3
-	VFMADD213PS.BCST vectorConstants<>+224(SB), Z6, Z7
-	VFMADD213PS.BCST vectorConstants<>+224(SB), Z10, Z11
-	VFMADD213PS.BCST vectorConstants<>+224(SB), Z14, Z15
-	VFMADD213PS.BCST vectorConstants<>+224(SB), Z18, Z19
-	VFMADD213PS.BCST vectorConstants<>+224(SB), Z22, Z23
-	VFMADD213PS.BCST vectorConstants<>+224(SB), Z26, Z27
+	VBROADCASTSS     vectorConstants<>+224(SB), Z3
+	VBROADCASTSS     vectorConstants<>+224(SB), Z7
+	VBROADCASTSS     vectorConstants<>+224(SB), Z11
+	VBROADCASTSS     vectorConstants<>+224(SB), Z15
+	VBROADCASTSS     vectorConstants<>+224(SB), Z19
+	VBROADCASTSS     vectorConstants<>+224(SB), Z23
+	VBROADCASTSS     vectorConstants<>+224(SB), Z27
 	VFMADD213PS.BCST vectorConstants<>+256(SB), Z2, Z3
 	VFMADD213PS.BCST vectorConstants<>+256(SB), Z6, Z7
 	VFMADD213PS.BCST vectorConstants<>+256(SB), Z10, Z11
@@ -11231,13 +17733,34 @@ more_silu512_7:
 	VFMADD213PS.BCST vectorConstants<>+288(SB), Z18, Z19
 	VFMADD213PS.BCST vectorConstants<>+288(SB), Z22, Z23
 	VFMADD213PS.BCST vectorConstants<>+288(SB), Z26, Z27
-	VFMADD213PS.BCST vectorConstants<>+0(SB), Z2, Z3
-	VFMADD213PS.BCST vectorConstants<>+0(SB), Z6, Z7
-	VFMADD213PS.BCST vectorConstants<>+0(SB), Z10, Z11
-	VFMADD213PS.BCST vectorConstants<>+0(SB), Z14, Z15
-	VFMADD213PS.BCST vectorConstants<>+0(SB), Z18, Z19
-	VFMADD213PS.BCST vectorConstants<>+0(SB), Z22, Z23
-	VFMADD213PS.BCST vectorConstants<>+0(SB), Z26, Z27
+	VFMADD213PS.BCST vectorConstants<>+320(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+320(SB), Z6, Z7
+	VFMADD213PS.BCST vectorConstants<>+320(SB), Z10, Z11
+	VFMADD213PS.BCST vectorConstants<>+320(SB), Z14, Z15
+	VFMADD213PS.BCST vectorConstants<>+320(SB), Z18, Z19
+	VFMADD213PS.BCST vectorConstants<>+320(SB), Z22, Z23
+	VFMADD213PS.BCST vectorConstants<>+320(SB), Z26, Z27
+	VFMADD213PS.BCST vectorConstants<>+352(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+352(SB), Z6, Z7
+	VFMADD213PS.BCST vectorConstants<>+352(SB), Z10, Z11
+	VFMADD213PS.BCST vectorConstants<>+352(SB), Z14, Z15
+	VFMADD213PS.BCST vectorConstants<>+352(SB), Z18, Z19
+	VFMADD213PS.BCST vectorConstants<>+352(SB), Z22, Z23
+	VFMADD213PS.BCST vectorConstants<>+352(SB), Z26, Z27
+	VFMADD213PS.BCST vectorConstants<>+384(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+384(SB), Z6, Z7
+	VFMADD213PS.BCST vectorConstants<>+384(SB), Z10, Z11
+	VFMADD213PS.BCST vectorConstants<>+384(SB), Z14, Z15
+	VFMADD213PS.BCST vectorConstants<>+384(SB), Z18, Z19
+	VFMADD213PS.BCST vectorConstants<>+384(SB), Z22, Z23
+	VFMADD213PS.BCST vectorConstants<>+384(SB), Z26, Z27
+	VFMADD213PS.BCST vectorConstants<>+96(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+96(SB), Z6, Z7
+	VFMADD213PS.BCST vectorConstants<>+96(SB), Z10, Z11
+	VFMADD213PS.BCST vectorConstants<>+96(SB), Z14, Z15
+	VFMADD213PS.BCST vectorConstants<>+96(SB), Z18, Z19
+	VFMADD213PS.BCST vectorConstants<>+96(SB), Z22, Z23
+	VFMADD213PS.BCST vectorConstants<>+96(SB), Z26, Z27
 	VSCALEFPS        Z1, Z3, Z3
 	VSCALEFPS        Z5, Z7, Z7
 	VSCALEFPS        Z9, Z11, Z11
@@ -11305,13 +17828,13 @@ more_silu512_1:
 	VMAXPS           (CX), Z30, Z0
 	VMULPS           Z29, Z0, Z1
 	VREDUCEPS        $0x09, Z1, Z2
-	VBROADCASTSS     vectorConstants<>+128(SB), Z3
-	VFMADD213PS.BCST vectorConstants<>+160(SB), Z2, Z3
-	VFMADD213PS.BCST vectorConstants<>+192(SB), Z2, Z3
-	VFMADD213PS.BCST vectorConstants<>+224(SB), Z2, Z3
+	VBROADCASTSS     vectorConstants<>+224(SB), Z3
 	VFMADD213PS.BCST vectorConstants<>+256(SB), Z2, Z3
 	VFMADD213PS.BCST vectorConstants<>+288(SB), Z2, Z3
-	VFMADD213PS.BCST vectorConstants<>+0(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+320(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+352(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+384(SB), Z2, Z3
+	VFMADD213PS.BCST vectorConstants<>+96(SB), Z2, Z3
 	VSCALEFPS        Z1, Z3, Z3
 	VADDPS           Z31, Z3, Z3
 	VRCP14PS         Z3, Z1
@@ -11344,11 +17867,6 @@ TEXT ·conv256x1x2(SB), NOSPLIT, $0-8
 step_conv256x1x2:
 	MOVQ       (CX), R9
 	ADDQ       (AX), R9
-	PREFETCHT1 (DI)
-	PREFETCHT1 64(DI)
-	PREFETCHT1 128(DI)
-	PREFETCHT1 192(DI)
-	ADDQ       $0x00000100, DI
 	MOVQ       72(AX), SI
 	MOVQ       112(AX), SI
 	MOVQ       64(AX), R10
@@ -11371,6 +17889,13 @@ sums_conv256x1x2:
 	JE    rest_conv256x1x2
 
 quad_conv256x1x2:
+	MOVQ 184(AX), R10
+
+lines_conv256x1x2:
+	PREFETCHT1   (DI)
+	ADDQ         $0x40, DI
+	DECQ         R10
+	JNE          lines_conv256x1x2
 	VMOVUPS      (BX), Y12
 	PREFETCHT0   4096(BX)
 	VMOVUPS      32(BX), Y13
@@ -11457,13 +17982,30 @@ whole_conv256x1x2:
 
 limit_conv256x1x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv256x1x2
+	JE           swish_conv256x1x2
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
 	VMINPS       Y0, Y13, Y0
 	VMAXPS       Y1, Y12, Y1
 	VMINPS       Y1, Y13, Y1
+
+swish_conv256x1x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv256x1x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
 
 clear_conv256x1x2:
 	TESTQ   $0x00000010, CX
@@ -11498,11 +18040,6 @@ TEXT ·conv256x2x2(SB), NOSPLIT, $0-8
 step_conv256x2x2:
 	MOVQ       (CX), R10
 	ADDQ       (AX), R10
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R11
@@ -11525,6 +18062,13 @@ sums_conv256x2x2:
 	JE    rest_conv256x2x2
 
 quad_conv256x2x2:
+	MOVQ 184(AX), R11
+
+lines_conv256x2x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R11
+	JNE          lines_conv256x2x2
 	VMOVUPS      (BX), Y12
 	PREFETCHT0   4096(BX)
 	VMOVUPS      32(BX), Y13
@@ -11635,7 +18179,7 @@ whole_conv256x2x2:
 
 limit_conv256x2x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv256x2x2
+	JE           swish_conv256x2x2
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -11646,6 +18190,33 @@ limit_conv256x2x2:
 	VMINPS       Y2, Y13, Y2
 	VMAXPS       Y3, Y12, Y3
 	VMINPS       Y3, Y13, Y3
+
+swish_conv256x2x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv256x2x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
 
 clear_conv256x2x2:
 	TESTQ   $0x00000010, CX
@@ -11687,11 +18258,6 @@ TEXT ·conv256x3x2(SB), NOSPLIT, $0-8
 step_conv256x3x2:
 	MOVQ       (CX), R10
 	ADDQ       (AX), R10
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R11
@@ -11714,6 +18280,13 @@ sums_conv256x3x2:
 	JE    rest_conv256x3x2
 
 quad_conv256x3x2:
+	MOVQ 184(AX), R11
+
+lines_conv256x3x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R11
+	JNE          lines_conv256x3x2
 	VMOVUPS      (BX), Y12
 	VMOVUPS      32(BX), Y13
 	VBROADCASTSS (R10), Y14
@@ -11843,7 +18416,7 @@ whole_conv256x3x2:
 
 limit_conv256x3x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv256x3x2
+	JE           swish_conv256x3x2
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -11858,6 +18431,43 @@ limit_conv256x3x2:
 	VMINPS       Y4, Y13, Y4
 	VMAXPS       Y5, Y12, Y5
 	VMINPS       Y5, Y13, Y5
+
+swish_conv256x3x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv256x3x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
 
 clear_conv256x3x2:
 	TESTQ   $0x00000010, CX
@@ -11908,11 +18518,6 @@ step_conv256x4x2:
 	ADDQ       (AX), R10
 	LEAQ       (R10)(SI*2), R11
 	ADDQ       SI, R11
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R12
@@ -11935,6 +18540,13 @@ sums_conv256x4x2:
 	JE    rest_conv256x4x2
 
 quad_conv256x4x2:
+	MOVQ 184(AX), R12
+
+lines_conv256x4x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_conv256x4x2
 	VMOVUPS      (BX), Y12
 	VMOVUPS      32(BX), Y13
 	VBROADCASTSS (R10), Y14
@@ -12091,7 +18703,7 @@ whole_conv256x4x2:
 
 limit_conv256x4x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv256x4x2
+	JE           swish_conv256x4x2
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -12110,6 +18722,53 @@ limit_conv256x4x2:
 	VMINPS       Y6, Y13, Y6
 	VMAXPS       Y7, Y12, Y7
 	VMINPS       Y7, Y13, Y7
+
+swish_conv256x4x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv256x4x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
+	VADDPS       vectorConstants<>+64(SB), Y6, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y6, Y6
+	VMULPS       Y15, Y6, Y6
+	VADDPS       vectorConstants<>+64(SB), Y7, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y7, Y7
+	VMULPS       Y15, Y7, Y7
 
 clear_conv256x4x2:
 	TESTQ   $0x00000010, CX
@@ -12167,11 +18826,6 @@ step_conv256x5x2:
 	ADDQ       (AX), R10
 	LEAQ       (R10)(SI*2), R11
 	ADDQ       SI, R11
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R12
@@ -12194,6 +18848,13 @@ sums_conv256x5x2:
 	JE    rest_conv256x5x2
 
 quad_conv256x5x2:
+	MOVQ 184(AX), R12
+
+lines_conv256x5x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_conv256x5x2
 	VMOVUPS      (BX), Y12
 	VMOVUPS      32(BX), Y13
 	VBROADCASTSS (R10), Y14
@@ -12374,7 +19035,7 @@ whole_conv256x5x2:
 
 limit_conv256x5x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv256x5x2
+	JE           swish_conv256x5x2
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -12397,6 +19058,63 @@ limit_conv256x5x2:
 	VMINPS       Y8, Y13, Y8
 	VMAXPS       Y9, Y12, Y9
 	VMINPS       Y9, Y13, Y9
+
+swish_conv256x5x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv256x5x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
+	VADDPS       vectorConstants<>+64(SB), Y6, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y6, Y6
+	VMULPS       Y15, Y6, Y6
+	VADDPS       vectorConstants<>+64(SB), Y7, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y7, Y7
+	VMULPS       Y15, Y7, Y7
+	VADDPS       vectorConstants<>+64(SB), Y8, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y8, Y8
+	VMULPS       Y15, Y8, Y8
+	VADDPS       vectorConstants<>+64(SB), Y9, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y9, Y9
+	VMULPS       Y15, Y9, Y9
 
 clear_conv256x5x2:
 	TESTQ   $0x00000010, CX
@@ -12461,11 +19179,6 @@ step_conv256x6x2:
 	ADDQ       (AX), R10
 	LEAQ       (R10)(SI*2), R11
 	ADDQ       SI, R11
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R12
@@ -12488,6 +19201,13 @@ sums_conv256x6x2:
 	JE    rest_conv256x6x2
 
 quad_conv256x6x2:
+	MOVQ 184(AX), R12
+
+lines_conv256x6x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_conv256x6x2
 	VMOVUPS      (BX), Y12
 	VMOVUPS      32(BX), Y13
 	VBROADCASTSS (R10), Y14
@@ -12692,7 +19412,7 @@ whole_conv256x6x2:
 
 limit_conv256x6x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv256x6x2
+	JE           swish_conv256x6x2
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -12719,6 +19439,73 @@ limit_conv256x6x2:
 	VMINPS       Y10, Y13, Y10
 	VMAXPS       Y11, Y12, Y11
 	VMINPS       Y11, Y13, Y11
+
+swish_conv256x6x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv256x6x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
+	VADDPS       vectorConstants<>+64(SB), Y6, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y6, Y6
+	VMULPS       Y15, Y6, Y6
+	VADDPS       vectorConstants<>+64(SB), Y7, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y7, Y7
+	VMULPS       Y15, Y7, Y7
+	VADDPS       vectorConstants<>+64(SB), Y8, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y8, Y8
+	VMULPS       Y15, Y8, Y8
+	VADDPS       vectorConstants<>+64(SB), Y9, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y9, Y9
+	VMULPS       Y15, Y9, Y9
+	VADDPS       vectorConstants<>+64(SB), Y10, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y10, Y10
+	VMULPS       Y15, Y10, Y10
+	VADDPS       vectorConstants<>+64(SB), Y11, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y11, Y11
+	VMULPS       Y15, Y11, Y11
 
 clear_conv256x6x2:
 	TESTQ   $0x00000010, CX
@@ -12757,6 +19544,1807 @@ store_conv256x6x2:
 	ADDQ    SI, DX
 	VMOVUPS Y10, (DX)
 	VMOVUPS Y11, 32(DX)
+	VZEROUPPER
+	RET
+
+// func pairs256x1x2(t *byte)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·pairs256x1x2(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), DI
+	MOVQ   16(AX), R8
+
+step_pairs256x1x2:
+	MOVQ       (CX), R9
+	ADDQ       (AX), R9
+	MOVQ       72(AX), SI
+	MOVQ       112(AX), SI
+	MOVQ       64(AX), R10
+	PREFETCHT0 (R8)
+	ADDQ       R10, R8
+	PREFETCHT0 (R8)
+	ADDQ       R10, R8
+	TESTQ      SI, SI
+	JE         sums_pairs256x1x2
+	ADDQ       R8, SI
+	SUBQ       16(AX), SI
+	SUBQ       R10, SI
+	PREFETCHT0 (SI)
+	SUBQ       R10, SI
+	PREFETCHT0 (SI)
+
+sums_pairs256x1x2:
+	MOVQ  40(AX), SI
+	TESTQ SI, SI
+	JE    rest_pairs256x1x2
+
+quad_pairs256x1x2:
+	MOVQ 184(AX), R10
+
+lines_pairs256x1x2:
+	PREFETCHT1   (DI)
+	ADDQ         $0x40, DI
+	DECQ         R10
+	JNE          lines_pairs256x1x2
+	VMOVUPS      (BX), Y12
+	PREFETCHT0   4096(BX)
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R9), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VMOVUPS      64(BX), Y12
+	PREFETCHT0   4160(BX)
+	VMOVUPS      96(BX), Y13
+	VBROADCASTSD 8(R9), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VMOVUPS      128(BX), Y12
+	PREFETCHT0   4224(BX)
+	VMOVUPS      160(BX), Y13
+	VBROADCASTSD 16(R9), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VMOVUPS      192(BX), Y12
+	PREFETCHT0   4288(BX)
+	VMOVUPS      224(BX), Y13
+	VBROADCASTSD 24(R9), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	ADDQ         $0x20, R9
+	ADDQ         $0x00000100, BX
+	DECQ         SI
+	JNE          quad_pairs256x1x2
+
+rest_pairs256x1x2:
+	MOVQ  48(AX), SI
+	TESTQ SI, SI
+	JE    next_pairs256x1x2
+
+single_pairs256x1x2:
+	VMOVUPS      (BX), Y12
+	PREFETCHT0   4096(BX)
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R9), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	ADDQ         $0x08, R9
+	ADDQ         $0x00000040, BX
+	DECQ         SI
+	JNE          single_pairs256x1x2
+
+next_pairs256x1x2:
+	MOVQ       136(AX), SI
+	TESTQ      SI, SI
+	JE         far_pairs256x1x2
+	ADDQ       SI, R9
+	PREFETCHT0 -64(R9)
+
+far_pairs256x1x2:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs256x1x2
+	VSHUFPS $0xdd, Y1, Y0, Y12
+	VSHUFPS $0x88, Y1, Y0, Y0
+	VPERMPD $0xd8, Y12, Y1
+	VPERMPD $0xd8, Y0, Y0
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), CX
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs256x1x2
+	MOVQ    DX, BX
+	VADDPS  (BX), Y0, Y0
+	VADDPS  32(BX), Y1, Y1
+
+whole_pairs256x1x2:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs256x1x2
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs256x1x2
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+
+limit_pairs256x1x2:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs256x1x2
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+
+swish_pairs256x1x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs256x1x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+
+clear_pairs256x1x2:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs256x1x2
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+
+store_pairs256x1x2:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	VZEROUPPER
+	RET
+
+// func pairs256x2x2(t *byte)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·pairs256x2x2(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs256x2x2:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R11
+	PREFETCHT0 (R9)
+	ADDQ       R11, R9
+	PREFETCHT0 (R9)
+	ADDQ       R11, R9
+	TESTQ      DI, DI
+	JE         sums_pairs256x2x2
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R11, DI
+	PREFETCHT0 (DI)
+	SUBQ       R11, DI
+	PREFETCHT0 (DI)
+
+sums_pairs256x2x2:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs256x2x2
+
+quad_pairs256x2x2:
+	MOVQ 184(AX), R11
+
+lines_pairs256x2x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R11
+	JNE          lines_pairs256x2x2
+	VMOVUPS      (BX), Y12
+	PREFETCHT0   4096(BX)
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD (R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VMOVUPS      64(BX), Y12
+	PREFETCHT0   4160(BX)
+	VMOVUPS      96(BX), Y13
+	VBROADCASTSD 8(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 8(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VMOVUPS      128(BX), Y12
+	PREFETCHT0   4224(BX)
+	VMOVUPS      160(BX), Y13
+	VBROADCASTSD 16(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 16(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VMOVUPS      192(BX), Y12
+	PREFETCHT0   4288(BX)
+	VMOVUPS      224(BX), Y13
+	VBROADCASTSD 24(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 24(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	ADDQ         $0x20, R10
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs256x2x2
+
+rest_pairs256x2x2:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs256x2x2
+
+single_pairs256x2x2:
+	VMOVUPS      (BX), Y12
+	PREFETCHT0   4096(BX)
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD (R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	ADDQ         $0x08, R10
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs256x2x2
+
+next_pairs256x2x2:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs256x2x2
+	ADDQ       DI, R10
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+
+far_pairs256x2x2:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs256x2x2
+	VSHUFPS $0xdd, Y1, Y0, Y12
+	VSHUFPS $0x88, Y1, Y0, Y0
+	VPERMPD $0xd8, Y12, Y1
+	VPERMPD $0xd8, Y0, Y0
+	VSHUFPS $0xdd, Y3, Y2, Y12
+	VSHUFPS $0x88, Y3, Y2, Y2
+	VPERMPD $0xd8, Y12, Y3
+	VPERMPD $0xd8, Y2, Y2
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs256x2x2
+	MOVQ    DX, BX
+	VADDPS  (BX), Y0, Y0
+	VADDPS  32(BX), Y1, Y1
+	ADDQ    SI, BX
+	VADDPS  (BX), Y2, Y2
+	VADDPS  32(BX), Y3, Y3
+
+whole_pairs256x2x2:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs256x2x2
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	VFMADD213PS Y14, Y12, Y2
+	VFMADD213PS Y15, Y13, Y3
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs256x2x2
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+
+limit_pairs256x2x2:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs256x2x2
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+
+swish_pairs256x2x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs256x2x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+
+clear_pairs256x2x2:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs256x2x2
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+	VANDPS  Y12, Y2, Y2
+	VANDPS  Y13, Y3, Y3
+
+store_pairs256x2x2:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	VZEROUPPER
+	RET
+
+// func pairs256x3x2(t *byte)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·pairs256x3x2(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs256x3x2:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R11
+	PREFETCHT0 (R9)
+	ADDQ       R11, R9
+	PREFETCHT0 (R9)
+	ADDQ       R11, R9
+	TESTQ      DI, DI
+	JE         sums_pairs256x3x2
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R11, DI
+	PREFETCHT0 (DI)
+	SUBQ       R11, DI
+	PREFETCHT0 (DI)
+
+sums_pairs256x3x2:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs256x3x2
+
+quad_pairs256x3x2:
+	MOVQ 184(AX), R11
+
+lines_pairs256x3x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R11
+	JNE          lines_pairs256x3x2
+	VMOVUPS      (BX), Y12
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD (R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD (R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VMOVUPS      64(BX), Y12
+	VMOVUPS      96(BX), Y13
+	VBROADCASTSD 8(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 8(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 8(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VMOVUPS      128(BX), Y12
+	VMOVUPS      160(BX), Y13
+	VBROADCASTSD 16(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 16(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 16(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VMOVUPS      192(BX), Y12
+	VMOVUPS      224(BX), Y13
+	VBROADCASTSD 24(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 24(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 24(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	ADDQ         $0x20, R10
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs256x3x2
+
+rest_pairs256x3x2:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs256x3x2
+
+single_pairs256x3x2:
+	VMOVUPS      (BX), Y12
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD (R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD (R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	ADDQ         $0x08, R10
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs256x3x2
+
+next_pairs256x3x2:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs256x3x2
+	ADDQ       DI, R10
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+
+far_pairs256x3x2:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs256x3x2
+	VSHUFPS $0xdd, Y1, Y0, Y12
+	VSHUFPS $0x88, Y1, Y0, Y0
+	VPERMPD $0xd8, Y12, Y1
+	VPERMPD $0xd8, Y0, Y0
+	VSHUFPS $0xdd, Y3, Y2, Y12
+	VSHUFPS $0x88, Y3, Y2, Y2
+	VPERMPD $0xd8, Y12, Y3
+	VPERMPD $0xd8, Y2, Y2
+	VSHUFPS $0xdd, Y5, Y4, Y12
+	VSHUFPS $0x88, Y5, Y4, Y4
+	VPERMPD $0xd8, Y12, Y5
+	VPERMPD $0xd8, Y4, Y4
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs256x3x2
+	MOVQ    DX, BX
+	VADDPS  (BX), Y0, Y0
+	VADDPS  32(BX), Y1, Y1
+	ADDQ    SI, BX
+	VADDPS  (BX), Y2, Y2
+	VADDPS  32(BX), Y3, Y3
+	ADDQ    SI, BX
+	VADDPS  (BX), Y4, Y4
+	VADDPS  32(BX), Y5, Y5
+
+whole_pairs256x3x2:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs256x3x2
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	VFMADD213PS Y14, Y12, Y2
+	VFMADD213PS Y15, Y13, Y3
+	VFMADD213PS Y14, Y12, Y4
+	VFMADD213PS Y15, Y13, Y5
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs256x3x2
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+
+limit_pairs256x3x2:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs256x3x2
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+
+swish_pairs256x3x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs256x3x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
+
+clear_pairs256x3x2:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs256x3x2
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+	VANDPS  Y12, Y2, Y2
+	VANDPS  Y13, Y3, Y3
+	VANDPS  Y12, Y4, Y4
+	VANDPS  Y13, Y5, Y5
+
+store_pairs256x3x2:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	VZEROUPPER
+	RET
+
+// func pairs256x4x2(t *byte)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·pairs256x4x2(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs256x4x2:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R12
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	TESTQ      DI, DI
+	JE         sums_pairs256x4x2
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+
+sums_pairs256x4x2:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs256x4x2
+
+quad_pairs256x4x2:
+	MOVQ 184(AX), R12
+
+lines_pairs256x4x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_pairs256x4x2
+	VMOVUPS      (BX), Y12
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD (R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD (R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD (R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VMOVUPS      64(BX), Y12
+	VMOVUPS      96(BX), Y13
+	VBROADCASTSD 8(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 8(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 8(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD 8(R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VMOVUPS      128(BX), Y12
+	VMOVUPS      160(BX), Y13
+	VBROADCASTSD 16(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 16(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 16(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD 16(R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VMOVUPS      192(BX), Y12
+	VMOVUPS      224(BX), Y13
+	VBROADCASTSD 24(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 24(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 24(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD 24(R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs256x4x2
+
+rest_pairs256x4x2:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs256x4x2
+
+single_pairs256x4x2:
+	VMOVUPS      (BX), Y12
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD (R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD (R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD (R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs256x4x2
+
+next_pairs256x4x2:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs256x4x2
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+
+far_pairs256x4x2:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs256x4x2
+	VSHUFPS $0xdd, Y1, Y0, Y12
+	VSHUFPS $0x88, Y1, Y0, Y0
+	VPERMPD $0xd8, Y12, Y1
+	VPERMPD $0xd8, Y0, Y0
+	VSHUFPS $0xdd, Y3, Y2, Y12
+	VSHUFPS $0x88, Y3, Y2, Y2
+	VPERMPD $0xd8, Y12, Y3
+	VPERMPD $0xd8, Y2, Y2
+	VSHUFPS $0xdd, Y5, Y4, Y12
+	VSHUFPS $0x88, Y5, Y4, Y4
+	VPERMPD $0xd8, Y12, Y5
+	VPERMPD $0xd8, Y4, Y4
+	VSHUFPS $0xdd, Y7, Y6, Y12
+	VSHUFPS $0x88, Y7, Y6, Y6
+	VPERMPD $0xd8, Y12, Y7
+	VPERMPD $0xd8, Y6, Y6
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs256x4x2
+	MOVQ    DX, BX
+	VADDPS  (BX), Y0, Y0
+	VADDPS  32(BX), Y1, Y1
+	ADDQ    SI, BX
+	VADDPS  (BX), Y2, Y2
+	VADDPS  32(BX), Y3, Y3
+	ADDQ    SI, BX
+	VADDPS  (BX), Y4, Y4
+	VADDPS  32(BX), Y5, Y5
+	ADDQ    SI, BX
+	VADDPS  (BX), Y6, Y6
+	VADDPS  32(BX), Y7, Y7
+
+whole_pairs256x4x2:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs256x4x2
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	VFMADD213PS Y14, Y12, Y2
+	VFMADD213PS Y15, Y13, Y3
+	VFMADD213PS Y14, Y12, Y4
+	VFMADD213PS Y15, Y13, Y5
+	VFMADD213PS Y14, Y12, Y6
+	VFMADD213PS Y15, Y13, Y7
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs256x4x2
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+	ADDQ        SI, BX
+	VADDPS      (BX), Y6, Y6
+	VADDPS      32(BX), Y7, Y7
+
+limit_pairs256x4x2:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs256x4x2
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+
+swish_pairs256x4x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs256x4x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
+	VADDPS       vectorConstants<>+64(SB), Y6, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y6, Y6
+	VMULPS       Y15, Y6, Y6
+	VADDPS       vectorConstants<>+64(SB), Y7, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y7, Y7
+	VMULPS       Y15, Y7, Y7
+
+clear_pairs256x4x2:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs256x4x2
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+	VANDPS  Y12, Y2, Y2
+	VANDPS  Y13, Y3, Y3
+	VANDPS  Y12, Y4, Y4
+	VANDPS  Y13, Y5, Y5
+	VANDPS  Y12, Y6, Y6
+	VANDPS  Y13, Y7, Y7
+
+store_pairs256x4x2:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	VZEROUPPER
+	RET
+
+// func pairs256x5x2(t *byte)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·pairs256x5x2(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs256x5x2:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R12
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	TESTQ      DI, DI
+	JE         sums_pairs256x5x2
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+
+sums_pairs256x5x2:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs256x5x2
+
+quad_pairs256x5x2:
+	MOVQ 184(AX), R12
+
+lines_pairs256x5x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_pairs256x5x2
+	VMOVUPS      (BX), Y12
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD (R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD (R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD (R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VBROADCASTSD (R11)(SI*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VMOVUPS      64(BX), Y12
+	VMOVUPS      96(BX), Y13
+	VBROADCASTSD 8(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 8(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 8(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD 8(R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VBROADCASTSD 8(R11)(SI*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VMOVUPS      128(BX), Y12
+	VMOVUPS      160(BX), Y13
+	VBROADCASTSD 16(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 16(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 16(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD 16(R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VBROADCASTSD 16(R11)(SI*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VMOVUPS      192(BX), Y12
+	VMOVUPS      224(BX), Y13
+	VBROADCASTSD 24(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 24(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 24(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD 24(R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VBROADCASTSD 24(R11)(SI*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs256x5x2
+
+rest_pairs256x5x2:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs256x5x2
+
+single_pairs256x5x2:
+	VMOVUPS      (BX), Y12
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD (R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD (R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD (R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VBROADCASTSD (R11)(SI*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs256x5x2
+
+next_pairs256x5x2:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs256x5x2
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+
+far_pairs256x5x2:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs256x5x2
+	VSHUFPS $0xdd, Y1, Y0, Y12
+	VSHUFPS $0x88, Y1, Y0, Y0
+	VPERMPD $0xd8, Y12, Y1
+	VPERMPD $0xd8, Y0, Y0
+	VSHUFPS $0xdd, Y3, Y2, Y12
+	VSHUFPS $0x88, Y3, Y2, Y2
+	VPERMPD $0xd8, Y12, Y3
+	VPERMPD $0xd8, Y2, Y2
+	VSHUFPS $0xdd, Y5, Y4, Y12
+	VSHUFPS $0x88, Y5, Y4, Y4
+	VPERMPD $0xd8, Y12, Y5
+	VPERMPD $0xd8, Y4, Y4
+	VSHUFPS $0xdd, Y7, Y6, Y12
+	VSHUFPS $0x88, Y7, Y6, Y6
+	VPERMPD $0xd8, Y12, Y7
+	VPERMPD $0xd8, Y6, Y6
+	VSHUFPS $0xdd, Y9, Y8, Y12
+	VSHUFPS $0x88, Y9, Y8, Y8
+	VPERMPD $0xd8, Y12, Y9
+	VPERMPD $0xd8, Y8, Y8
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs256x5x2
+	MOVQ    DX, BX
+	VADDPS  (BX), Y0, Y0
+	VADDPS  32(BX), Y1, Y1
+	ADDQ    SI, BX
+	VADDPS  (BX), Y2, Y2
+	VADDPS  32(BX), Y3, Y3
+	ADDQ    SI, BX
+	VADDPS  (BX), Y4, Y4
+	VADDPS  32(BX), Y5, Y5
+	ADDQ    SI, BX
+	VADDPS  (BX), Y6, Y6
+	VADDPS  32(BX), Y7, Y7
+	ADDQ    SI, BX
+	VADDPS  (BX), Y8, Y8
+	VADDPS  32(BX), Y9, Y9
+
+whole_pairs256x5x2:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs256x5x2
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	VFMADD213PS Y14, Y12, Y2
+	VFMADD213PS Y15, Y13, Y3
+	VFMADD213PS Y14, Y12, Y4
+	VFMADD213PS Y15, Y13, Y5
+	VFMADD213PS Y14, Y12, Y6
+	VFMADD213PS Y15, Y13, Y7
+	VFMADD213PS Y14, Y12, Y8
+	VFMADD213PS Y15, Y13, Y9
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs256x5x2
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+	ADDQ        SI, BX
+	VADDPS      (BX), Y6, Y6
+	VADDPS      32(BX), Y7, Y7
+	ADDQ        SI, BX
+	VADDPS      (BX), Y8, Y8
+	VADDPS      32(BX), Y9, Y9
+
+limit_pairs256x5x2:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs256x5x2
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+
+swish_pairs256x5x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs256x5x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
+	VADDPS       vectorConstants<>+64(SB), Y6, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y6, Y6
+	VMULPS       Y15, Y6, Y6
+	VADDPS       vectorConstants<>+64(SB), Y7, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y7, Y7
+	VMULPS       Y15, Y7, Y7
+	VADDPS       vectorConstants<>+64(SB), Y8, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y8, Y8
+	VMULPS       Y15, Y8, Y8
+	VADDPS       vectorConstants<>+64(SB), Y9, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y9, Y9
+	VMULPS       Y15, Y9, Y9
+
+clear_pairs256x5x2:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs256x5x2
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+	VANDPS  Y12, Y2, Y2
+	VANDPS  Y13, Y3, Y3
+	VANDPS  Y12, Y4, Y4
+	VANDPS  Y13, Y5, Y5
+	VANDPS  Y12, Y6, Y6
+	VANDPS  Y13, Y7, Y7
+	VANDPS  Y12, Y8, Y8
+	VANDPS  Y13, Y9, Y9
+
+store_pairs256x5x2:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y8, (DX)
+	VMOVUPS Y9, 32(DX)
+	VZEROUPPER
+	RET
+
+// func pairs256x6x2(t *byte)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·pairs256x6x2(SB), NOSPLIT, $0-8
+	MOVQ   t+0(FP), AX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	MOVQ   24(AX), CX
+	MOVQ   32(AX), DX
+	MOVQ   8(AX), BX
+	MOVQ   56(AX), SI
+	MOVQ   144(AX), R8
+	MOVQ   16(AX), R9
+
+step_pairs256x6x2:
+	MOVQ       (CX), R10
+	ADDQ       (AX), R10
+	LEAQ       (R10)(SI*2), R11
+	ADDQ       SI, R11
+	MOVQ       72(AX), DI
+	MOVQ       112(AX), DI
+	MOVQ       64(AX), R12
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	PREFETCHT0 (R9)
+	ADDQ       R12, R9
+	TESTQ      DI, DI
+	JE         sums_pairs256x6x2
+	ADDQ       R9, DI
+	SUBQ       16(AX), DI
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+	SUBQ       R12, DI
+	PREFETCHT0 (DI)
+
+sums_pairs256x6x2:
+	MOVQ  40(AX), DI
+	TESTQ DI, DI
+	JE    rest_pairs256x6x2
+
+quad_pairs256x6x2:
+	MOVQ 184(AX), R12
+
+lines_pairs256x6x2:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	DECQ         R12
+	JNE          lines_pairs256x6x2
+	VMOVUPS      (BX), Y12
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD (R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD (R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD (R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VBROADCASTSD (R11)(SI*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSD (R11)(SI*2), Y15
+	VFMADD231PS  Y12, Y15, Y10
+	VFMADD231PS  Y13, Y15, Y11
+	VMOVUPS      64(BX), Y12
+	VMOVUPS      96(BX), Y13
+	VBROADCASTSD 8(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 8(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 8(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD 8(R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VBROADCASTSD 8(R11)(SI*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSD 8(R11)(SI*2), Y15
+	VFMADD231PS  Y12, Y15, Y10
+	VFMADD231PS  Y13, Y15, Y11
+	VMOVUPS      128(BX), Y12
+	VMOVUPS      160(BX), Y13
+	VBROADCASTSD 16(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 16(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 16(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD 16(R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VBROADCASTSD 16(R11)(SI*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSD 16(R11)(SI*2), Y15
+	VFMADD231PS  Y12, Y15, Y10
+	VFMADD231PS  Y13, Y15, Y11
+	VMOVUPS      192(BX), Y12
+	VMOVUPS      224(BX), Y13
+	VBROADCASTSD 24(R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD 24(R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD 24(R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD 24(R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VBROADCASTSD 24(R11)(SI*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSD 24(R11)(SI*2), Y15
+	VFMADD231PS  Y12, Y15, Y10
+	VFMADD231PS  Y13, Y15, Y11
+	ADDQ         $0x20, R10
+	ADDQ         $0x20, R11
+	ADDQ         $0x00000100, BX
+	DECQ         DI
+	JNE          quad_pairs256x6x2
+
+rest_pairs256x6x2:
+	MOVQ  48(AX), DI
+	TESTQ DI, DI
+	JE    next_pairs256x6x2
+
+single_pairs256x6x2:
+	VMOVUPS      (BX), Y12
+	VMOVUPS      32(BX), Y13
+	VBROADCASTSD (R10), Y14
+	VFMADD231PS  Y12, Y14, Y0
+	VFMADD231PS  Y13, Y14, Y1
+	VBROADCASTSD (R10)(SI*1), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y3
+	VBROADCASTSD (R10)(SI*2), Y14
+	VFMADD231PS  Y12, Y14, Y4
+	VFMADD231PS  Y13, Y14, Y5
+	VBROADCASTSD (R11), Y15
+	VFMADD231PS  Y12, Y15, Y6
+	VFMADD231PS  Y13, Y15, Y7
+	VBROADCASTSD (R11)(SI*1), Y14
+	VFMADD231PS  Y12, Y14, Y8
+	VFMADD231PS  Y13, Y14, Y9
+	VBROADCASTSD (R11)(SI*2), Y15
+	VFMADD231PS  Y12, Y15, Y10
+	VFMADD231PS  Y13, Y15, Y11
+	ADDQ         $0x08, R10
+	ADDQ         $0x08, R11
+	ADDQ         $0x00000040, BX
+	DECQ         DI
+	JNE          single_pairs256x6x2
+
+next_pairs256x6x2:
+	MOVQ       136(AX), DI
+	TESTQ      DI, DI
+	JE         far_pairs256x6x2
+	ADDQ       DI, R10
+	ADDQ       DI, R11
+	PREFETCHT0 -64(R10)
+	PREFETCHT0 -64(R10)(SI*1)
+	PREFETCHT0 -64(R10)(SI*2)
+	PREFETCHT0 -64(R11)
+	PREFETCHT0 -64(R11)(SI*1)
+	PREFETCHT0 -64(R11)(SI*2)
+
+far_pairs256x6x2:
+	ADDQ    $0x08, CX
+	DECQ    DX
+	JNE     step_pairs256x6x2
+	VSHUFPS $0xdd, Y1, Y0, Y12
+	VSHUFPS $0x88, Y1, Y0, Y0
+	VPERMPD $0xd8, Y12, Y1
+	VPERMPD $0xd8, Y0, Y0
+	VSHUFPS $0xdd, Y3, Y2, Y12
+	VSHUFPS $0x88, Y3, Y2, Y2
+	VPERMPD $0xd8, Y12, Y3
+	VPERMPD $0xd8, Y2, Y2
+	VSHUFPS $0xdd, Y5, Y4, Y12
+	VSHUFPS $0x88, Y5, Y4, Y4
+	VPERMPD $0xd8, Y12, Y5
+	VPERMPD $0xd8, Y4, Y4
+	VSHUFPS $0xdd, Y7, Y6, Y12
+	VSHUFPS $0x88, Y7, Y6, Y6
+	VPERMPD $0xd8, Y12, Y7
+	VPERMPD $0xd8, Y6, Y6
+	VSHUFPS $0xdd, Y9, Y8, Y12
+	VSHUFPS $0x88, Y9, Y8, Y8
+	VPERMPD $0xd8, Y12, Y9
+	VPERMPD $0xd8, Y8, Y8
+	VSHUFPS $0xdd, Y11, Y10, Y12
+	VSHUFPS $0x88, Y11, Y10, Y10
+	VPERMPD $0xd8, Y12, Y11
+	VPERMPD $0xd8, Y10, Y10
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), SI
+	MOVQ    80(AX), CX
+	MOVQ    72(AX), BX
+	TESTQ   $0x00000001, CX
+	JE      whole_pairs256x6x2
+	MOVQ    DX, BX
+	VADDPS  (BX), Y0, Y0
+	VADDPS  32(BX), Y1, Y1
+	ADDQ    SI, BX
+	VADDPS  (BX), Y2, Y2
+	VADDPS  32(BX), Y3, Y3
+	ADDQ    SI, BX
+	VADDPS  (BX), Y4, Y4
+	VADDPS  32(BX), Y5, Y5
+	ADDQ    SI, BX
+	VADDPS  (BX), Y6, Y6
+	VADDPS  32(BX), Y7, Y7
+	ADDQ    SI, BX
+	VADDPS  (BX), Y8, Y8
+	VADDPS  32(BX), Y9, Y9
+	ADDQ    SI, BX
+	VADDPS  (BX), Y10, Y10
+	VADDPS  32(BX), Y11, Y11
+
+whole_pairs256x6x2:
+	TESTQ       $0x00000002, CX
+	JE          store_pairs256x6x2
+	MOVQ        88(AX), BX
+	VMOVUPS     (BX), Y12
+	VMOVUPS     32(BX), Y13
+	MOVQ        96(AX), BX
+	VMOVUPS     (BX), Y14
+	VMOVUPS     32(BX), Y15
+	VFMADD213PS Y14, Y12, Y0
+	VFMADD213PS Y15, Y13, Y1
+	VFMADD213PS Y14, Y12, Y2
+	VFMADD213PS Y15, Y13, Y3
+	VFMADD213PS Y14, Y12, Y4
+	VFMADD213PS Y15, Y13, Y5
+	VFMADD213PS Y14, Y12, Y6
+	VFMADD213PS Y15, Y13, Y7
+	VFMADD213PS Y14, Y12, Y8
+	VFMADD213PS Y15, Y13, Y9
+	VFMADD213PS Y14, Y12, Y10
+	VFMADD213PS Y15, Y13, Y11
+	TESTQ       $0x00000004, CX
+	JE          limit_pairs256x6x2
+	MOVQ        112(AX), BX
+	VADDPS      (BX), Y0, Y0
+	VADDPS      32(BX), Y1, Y1
+	ADDQ        SI, BX
+	VADDPS      (BX), Y2, Y2
+	VADDPS      32(BX), Y3, Y3
+	ADDQ        SI, BX
+	VADDPS      (BX), Y4, Y4
+	VADDPS      32(BX), Y5, Y5
+	ADDQ        SI, BX
+	VADDPS      (BX), Y6, Y6
+	VADDPS      32(BX), Y7, Y7
+	ADDQ        SI, BX
+	VADDPS      (BX), Y8, Y8
+	VADDPS      32(BX), Y9, Y9
+	ADDQ        SI, BX
+	VADDPS      (BX), Y10, Y10
+	VADDPS      32(BX), Y11, Y11
+
+limit_pairs256x6x2:
+	TESTQ        $0x00000008, CX
+	JE           swish_pairs256x6x2
+	VBROADCASTSS 120(AX), Y12
+	VBROADCASTSS 128(AX), Y13
+	VMAXPS       Y0, Y12, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VMINPS       Y1, Y13, Y1
+	VMAXPS       Y2, Y12, Y2
+	VMINPS       Y2, Y13, Y2
+	VMAXPS       Y3, Y12, Y3
+	VMINPS       Y3, Y13, Y3
+	VMAXPS       Y4, Y12, Y4
+	VMINPS       Y4, Y13, Y4
+	VMAXPS       Y5, Y12, Y5
+	VMINPS       Y5, Y13, Y5
+	VMAXPS       Y6, Y12, Y6
+	VMINPS       Y6, Y13, Y6
+	VMAXPS       Y7, Y12, Y7
+	VMINPS       Y7, Y13, Y7
+	VMAXPS       Y8, Y12, Y8
+	VMINPS       Y8, Y13, Y8
+	VMAXPS       Y9, Y12, Y9
+	VMINPS       Y9, Y13, Y9
+	VMAXPS       Y10, Y12, Y10
+	VMINPS       Y10, Y13, Y10
+	VMAXPS       Y11, Y12, Y11
+	VMINPS       Y11, Y13, Y11
+
+swish_pairs256x6x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_pairs256x6x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
+	VADDPS       vectorConstants<>+64(SB), Y6, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y6, Y6
+	VMULPS       Y15, Y6, Y6
+	VADDPS       vectorConstants<>+64(SB), Y7, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y7, Y7
+	VMULPS       Y15, Y7, Y7
+	VADDPS       vectorConstants<>+64(SB), Y8, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y8, Y8
+	VMULPS       Y15, Y8, Y8
+	VADDPS       vectorConstants<>+64(SB), Y9, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y9, Y9
+	VMULPS       Y15, Y9, Y9
+	VADDPS       vectorConstants<>+64(SB), Y10, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y10, Y10
+	VMULPS       Y15, Y10, Y10
+	VADDPS       vectorConstants<>+64(SB), Y11, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y11, Y11
+	VMULPS       Y15, Y11, Y11
+
+clear_pairs256x6x2:
+	TESTQ   $0x00000010, CX
+	JE      store_pairs256x6x2
+	MOVQ    104(AX), BX
+	VMOVUPS (BX), Y12
+	VMOVUPS 32(BX), Y13
+	VANDPS  Y12, Y0, Y0
+	VANDPS  Y13, Y1, Y1
+	VANDPS  Y12, Y2, Y2
+	VANDPS  Y13, Y3, Y3
+	VANDPS  Y12, Y4, Y4
+	VANDPS  Y13, Y5, Y5
+	VANDPS  Y12, Y6, Y6
+	VANDPS  Y13, Y7, Y7
+	VANDPS  Y12, Y8, Y8
+	VANDPS  Y13, Y9, Y9
+	VANDPS  Y12, Y10, Y10
+	VANDPS  Y13, Y11, Y11
+
+store_pairs256x6x2:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y2, (DX)
+	VMOVUPS Y3, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y4, (DX)
+	VMOVUPS Y5, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y6, (DX)
+	VMOVUPS Y7, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y8, (DX)
+	VMOVUPS Y9, 32(DX)
+	ADDQ    SI, DX
+	VMOVUPS Y10, (DX)
+	VMOVUPS Y11, 32(DX)
+	VZEROUPPER
+	RET
+
+// func pairHalves256(count int, x *float32, y *float32)
+// Requires: AVX, AVX2
+TEXT ·pairHalves256(SB), NOSPLIT, $0-24
+	MOVQ count+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ y+16(FP), DX
+
+block_pairHalves256:
+	VPERMPD   $0xd8, (CX), Y0
+	VPERMPD   $0xd8, 32(CX), Y1
+	VUNPCKLPS Y1, Y0, Y2
+	VUNPCKHPS Y1, Y0, Y0
+	VMOVUPS   Y2, (DX)
+	VMOVUPS   Y0, 32(DX)
+	ADDQ      $0x40, CX
+	ADDQ      $0x40, DX
+	DECQ      AX
+	JNE       block_pairHalves256
 	VZEROUPPER
 	RET
 
@@ -12831,13 +21419,30 @@ whole_depthwise256x1:
 
 limit_depthwise256x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise256x1
+	JE           swish_depthwise256x1
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
 	VMINPS       Y0, Y13, Y0
 	VMAXPS       Y1, Y12, Y1
 	VMINPS       Y1, Y13, Y1
+
+swish_depthwise256x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise256x1
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
 
 clear_depthwise256x1:
 	TESTQ   $0x00000010, CX
@@ -12953,7 +21558,7 @@ whole_depthwise256x2:
 
 limit_depthwise256x2:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise256x2
+	JE           swish_depthwise256x2
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -12964,6 +21569,33 @@ limit_depthwise256x2:
 	VMINPS       Y2, Y13, Y2
 	VMAXPS       Y3, Y12, Y3
 	VMINPS       Y3, Y13, Y3
+
+swish_depthwise256x2:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise256x2
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
 
 clear_depthwise256x2:
 	TESTQ   $0x00000010, CX
@@ -13096,7 +21728,7 @@ whole_depthwise256x3:
 
 limit_depthwise256x3:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise256x3
+	JE           swish_depthwise256x3
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -13111,6 +21743,43 @@ limit_depthwise256x3:
 	VMINPS       Y4, Y13, Y4
 	VMAXPS       Y5, Y12, Y5
 	VMINPS       Y5, Y13, Y5
+
+swish_depthwise256x3:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise256x3
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
 
 clear_depthwise256x3:
 	TESTQ   $0x00000010, CX
@@ -13262,7 +21931,7 @@ whole_depthwise256x4:
 
 limit_depthwise256x4:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise256x4
+	JE           swish_depthwise256x4
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -13281,6 +21950,53 @@ limit_depthwise256x4:
 	VMINPS       Y6, Y13, Y6
 	VMAXPS       Y7, Y12, Y7
 	VMINPS       Y7, Y13, Y7
+
+swish_depthwise256x4:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise256x4
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
+	VADDPS       vectorConstants<>+64(SB), Y6, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y6, Y6
+	VMULPS       Y15, Y6, Y6
+	VADDPS       vectorConstants<>+64(SB), Y7, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y7, Y7
+	VMULPS       Y15, Y7, Y7
 
 clear_depthwise256x4:
 	TESTQ   $0x00000010, CX
@@ -13449,7 +22165,7 @@ whole_depthwise256x5:
 
 limit_depthwise256x5:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise256x5
+	JE           swish_depthwise256x5
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -13472,6 +22188,63 @@ limit_depthwise256x5:
 	VMINPS       Y8, Y13, Y8
 	VMAXPS       Y9, Y12, Y9
 	VMINPS       Y9, Y13, Y9
+
+swish_depthwise256x5:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise256x5
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
+	VADDPS       vectorConstants<>+64(SB), Y6, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y6, Y6
+	VMULPS       Y15, Y6, Y6
+	VADDPS       vectorConstants<>+64(SB), Y7, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y7, Y7
+	VMULPS       Y15, Y7, Y7
+	VADDPS       vectorConstants<>+64(SB), Y8, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y8, Y8
+	VMULPS       Y15, Y8, Y8
+	VADDPS       vectorConstants<>+64(SB), Y9, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y9, Y9
+	VMULPS       Y15, Y9, Y9
 
 clear_depthwise256x5:
 	TESTQ   $0x00000010, CX
@@ -13657,7 +22430,7 @@ whole_depthwise256x6:
 
 limit_depthwise256x6:
 	TESTQ        $0x00000008, CX
-	JE           clear_depthwise256x6
+	JE           swish_depthwise256x6
 	VBROADCASTSS 120(AX), Y12
 	VBROADCASTSS 128(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -13684,6 +22457,73 @@ limit_depthwise256x6:
 	VMINPS       Y10, Y13, Y10
 	VMAXPS       Y11, Y12, Y11
 	VMINPS       Y11, Y13, Y11
+
+swish_depthwise256x6:
+	TESTQ        $0x00000020, CX
+	JE           clear_depthwise256x6
+	VXORPS       Y12, Y12, Y12
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	VBROADCASTSS vectorConstants<>+32(SB), Y14
+	VADDPS       vectorConstants<>+64(SB), Y0, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y0, Y0
+	VMULPS       Y15, Y0, Y0
+	VADDPS       vectorConstants<>+64(SB), Y1, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y1, Y1
+	VMULPS       Y15, Y1, Y1
+	VADDPS       vectorConstants<>+64(SB), Y2, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y2, Y2
+	VMULPS       Y15, Y2, Y2
+	VADDPS       vectorConstants<>+64(SB), Y3, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y3
+	VADDPS       vectorConstants<>+64(SB), Y4, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y4, Y4
+	VMULPS       Y15, Y4, Y4
+	VADDPS       vectorConstants<>+64(SB), Y5, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y5, Y5
+	VMULPS       Y15, Y5, Y5
+	VADDPS       vectorConstants<>+64(SB), Y6, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y6, Y6
+	VMULPS       Y15, Y6, Y6
+	VADDPS       vectorConstants<>+64(SB), Y7, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y7, Y7
+	VMULPS       Y15, Y7, Y7
+	VADDPS       vectorConstants<>+64(SB), Y8, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y8, Y8
+	VMULPS       Y15, Y8, Y8
+	VADDPS       vectorConstants<>+64(SB), Y9, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y9, Y9
+	VMULPS       Y15, Y9, Y9
+	VADDPS       vectorConstants<>+64(SB), Y10, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y10, Y10
+	VMULPS       Y15, Y10, Y10
+	VADDPS       vectorConstants<>+64(SB), Y11, Y15
+	VMAXPS       Y12, Y15, Y15
+	VMINPS       Y13, Y15, Y15
+	VMULPS       Y14, Y11, Y11
+	VMULPS       Y15, Y11, Y11
 
 clear_depthwise256x6:
 	TESTQ   $0x00000010, CX
@@ -14904,22 +23744,70 @@ TEXT ·sumWide256(SB), NOSPLIT, $0-24
 	VMOVUPS 64(DX), Y2
 	VMOVUPS 96(DX), Y3
 
-more_sumWide256:
-	VCVTPS2PD (CX), Y4
-	VADDPD    Y4, Y0, Y0
-	VCVTPS2PD 16(CX), Y5
-	VADDPD    Y5, Y1, Y1
-	VCVTPS2PD 32(CX), Y6
-	VADDPD    Y6, Y2, Y2
-	VCVTPS2PD 48(CX), Y7
-	VADDPD    Y7, Y3, Y3
-	ADDQ      $0x40, CX
-	DECQ      AX
-	JNE       more_sumWide256
-	VMOVUPS   Y0, (DX)
-	VMOVUPS   Y1, 32(DX)
-	VMOVUPS   Y2, 64(DX)
-	VMOVUPS   Y3, 96(DX)
+more_sumWide256_8:
+	CMPQ         AX, $0x08
+	JL           less_sumWide256_8
+	VMOVUPS      (CX), Y4
+	VADDPS       64(CX), Y4, Y4
+	VMOVUPS      128(CX), Y5
+	VADDPS       192(CX), Y5, Y5
+	VMOVUPS      256(CX), Y6
+	VADDPS       320(CX), Y6, Y6
+	VMOVUPS      384(CX), Y7
+	VADDPS       448(CX), Y7, Y7
+	VADDPS       Y5, Y4, Y4
+	VADDPS       Y7, Y6, Y6
+	VADDPS       Y6, Y4, Y4
+	VCVTPS2PD    X4, Y5
+	VADDPD       Y5, Y0, Y0
+	VEXTRACTF128 $0x01, Y4, X7
+	VCVTPS2PD    X7, Y6
+	VADDPD       Y6, Y1, Y1
+	VMOVUPS      32(CX), Y4
+	VADDPS       96(CX), Y4, Y4
+	VMOVUPS      160(CX), Y5
+	VADDPS       224(CX), Y5, Y5
+	VMOVUPS      288(CX), Y6
+	VADDPS       352(CX), Y6, Y6
+	VMOVUPS      416(CX), Y7
+	VADDPS       480(CX), Y7, Y7
+	VADDPS       Y5, Y4, Y4
+	VADDPS       Y7, Y6, Y6
+	VADDPS       Y6, Y4, Y4
+	VCVTPS2PD    X4, Y5
+	VADDPD       Y5, Y2, Y2
+	VEXTRACTF128 $0x01, Y4, X7
+	VCVTPS2PD    X7, Y6
+	VADDPD       Y6, Y3, Y3
+	ADDQ         $0x00000200, CX
+	SUBQ         $0x08, AX
+	JMP          more_sumWide256_8
+
+less_sumWide256_8:
+more_sumWide256_1:
+	CMPQ         AX, $0x01
+	JL           less_sumWide256_1
+	VMOVUPS      (CX), Y4
+	VCVTPS2PD    X4, Y5
+	VADDPD       Y5, Y0, Y0
+	VEXTRACTF128 $0x01, Y4, X7
+	VCVTPS2PD    X7, Y6
+	VADDPD       Y6, Y1, Y1
+	VMOVUPS      32(CX), Y4
+	VCVTPS2PD    X4, Y5
+	VADDPD       Y5, Y2, Y2
+	VEXTRACTF128 $0x01, Y4, X7
+	VCVTPS2PD    X7, Y6
+	VADDPD       Y6, Y3, Y3
+	ADDQ         $0x00000040, CX
+	SUBQ         $0x01, AX
+	JMP          more_sumWide256_1
+
+less_sumWide256_1:
+	VMOVUPS Y0, (DX)
+	VMOVUPS Y1, 32(DX)
+	VMOVUPS Y2, 64(DX)
+	VMOVUPS Y3, 96(DX)
 	VZEROUPPER
 	RET
 
@@ -18780,10 +27668,10 @@ GLOBL winograd256Line4_constants<>(SB), RODATA|NOPTR, $16
 TEXT ·silu256(SB), NOSPLIT, $0-16
 	MOVQ         count+0(FP), AX
 	MOVQ         y+8(FP), CX
-	VBROADCASTSS vectorConstants<>+0(SB), Y15
-	VBROADCASTSS vectorConstants<>+32(SB), Y14
-	VBROADCASTSS vectorConstants<>+64(SB), Y13
-	VBROADCASTSS vectorConstants<>+96(SB), Y12
+	VBROADCASTSS vectorConstants<>+96(SB), Y15
+	VBROADCASTSS vectorConstants<>+128(SB), Y14
+	VBROADCASTSS vectorConstants<>+160(SB), Y13
+	VBROADCASTSS vectorConstants<>+192(SB), Y12
 
 more_silu256_3:
 	CMPQ         AX, $0x03
@@ -18806,27 +27694,27 @@ more_silu256_3:
 	VROUNDPS     $0x09, Y9, Y11
 	VSUBPS       Y11, Y9, Y10
 	VCVTPS2DQ    Y11, Y9
-	VBROADCASTSS vectorConstants<>+128(SB), Y3
-	VBROADCASTSS vectorConstants<>+128(SB), Y7
-	VBROADCASTSS vectorConstants<>+128(SB), Y11
-	VFMADD213PS  vectorConstants<>+160(SB), Y2, Y3
-	VFMADD213PS  vectorConstants<>+160(SB), Y6, Y7
-	VFMADD213PS  vectorConstants<>+160(SB), Y10, Y11
-	VFMADD213PS  vectorConstants<>+192(SB), Y2, Y3
-	VFMADD213PS  vectorConstants<>+192(SB), Y6, Y7
-	VFMADD213PS  vectorConstants<>+192(SB), Y10, Y11
-	VFMADD213PS  vectorConstants<>+224(SB), Y2, Y3
-	VFMADD213PS  vectorConstants<>+224(SB), Y6, Y7
-	VFMADD213PS  vectorConstants<>+224(SB), Y10, Y11
+	VBROADCASTSS vectorConstants<>+224(SB), Y3
+	VBROADCASTSS vectorConstants<>+224(SB), Y7
+	VBROADCASTSS vectorConstants<>+224(SB), Y11
 	VFMADD213PS  vectorConstants<>+256(SB), Y2, Y3
 	VFMADD213PS  vectorConstants<>+256(SB), Y6, Y7
 	VFMADD213PS  vectorConstants<>+256(SB), Y10, Y11
 	VFMADD213PS  vectorConstants<>+288(SB), Y2, Y3
 	VFMADD213PS  vectorConstants<>+288(SB), Y6, Y7
 	VFMADD213PS  vectorConstants<>+288(SB), Y10, Y11
-	VFMADD213PS  vectorConstants<>+0(SB), Y2, Y3
-	VFMADD213PS  vectorConstants<>+0(SB), Y6, Y7
-	VFMADD213PS  vectorConstants<>+0(SB), Y10, Y11
+	VFMADD213PS  vectorConstants<>+320(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+320(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+320(SB), Y10, Y11
+	VFMADD213PS  vectorConstants<>+352(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+352(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+352(SB), Y10, Y11
+	VFMADD213PS  vectorConstants<>+384(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+384(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+384(SB), Y10, Y11
+	VFMADD213PS  vectorConstants<>+96(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+96(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+96(SB), Y10, Y11
 	VPSLLD       $0x17, Y1, Y1
 	VPADDD       Y1, Y3, Y3
 	VPSLLD       $0x17, Y5, Y5
@@ -18856,13 +27744,13 @@ more_silu256_1:
 	VROUNDPS     $0x09, Y1, Y3
 	VSUBPS       Y3, Y1, Y2
 	VCVTPS2DQ    Y3, Y1
-	VBROADCASTSS vectorConstants<>+128(SB), Y3
-	VFMADD213PS  vectorConstants<>+160(SB), Y2, Y3
-	VFMADD213PS  vectorConstants<>+192(SB), Y2, Y3
-	VFMADD213PS  vectorConstants<>+224(SB), Y2, Y3
+	VBROADCASTSS vectorConstants<>+224(SB), Y3
 	VFMADD213PS  vectorConstants<>+256(SB), Y2, Y3
 	VFMADD213PS  vectorConstants<>+288(SB), Y2, Y3
-	VFMADD213PS  vectorConstants<>+0(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+320(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+352(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+384(SB), Y2, Y3
+	VFMADD213PS  vectorConstants<>+96(SB), Y2, Y3
 	VPSLLD       $0x17, Y1, Y1
 	VPADDD       Y1, Y3, Y3
 	VADDPS       Y15, Y3, Y3
@@ -18891,11 +27779,6 @@ TEXT ·conv512x1x1(SB), NOSPLIT, $0-8
 step_conv512x1x1:
 	MOVQ       (CX), R9
 	ADDQ       (AX), R9
-	PREFETCHT1 (DI)
-	PREFETCHT1 64(DI)
-	PREFETCHT1 128(DI)
-	PREFETCHT1 192(DI)
-	ADDQ       $0x00000100, DI
 	MOVQ       72(AX), SI
 	MOVQ       112(AX), SI
 	MOVQ       64(AX), R10
@@ -18918,6 +27801,13 @@ sums_conv512x1x1:
 	JE    rest_conv512x1x1
 
 quad_conv512x1x1:
+	MOVQ 184(AX), R10
+
+lines_conv512x1x1:
+	PREFETCHT1       (DI)
+	ADDQ             $0x40, DI
+	DECQ             R10
+	JNE              lines_conv512x1x1
 	VMOVUPS          (BX), Z28
 	PREFETCHT0       4096(BX)
 	VFMADD231PS.BCST (R9), Z28, Z0
@@ -18984,11 +27874,23 @@ whole_conv512x1x1:
 
 limit_conv512x1x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x1x1
+	JE           swish_conv512x1x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
 	VMINPS       Z0, Z29, Z0
+
+swish_conv512x1x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x1x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
 
 clear_conv512x1x1:
 	TESTQ   $0x00000010, CX
@@ -19018,11 +27920,6 @@ TEXT ·conv512x2x1(SB), NOSPLIT, $0-8
 step_conv512x2x1:
 	MOVQ       (CX), R10
 	ADDQ       (AX), R10
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R11
@@ -19045,6 +27942,13 @@ sums_conv512x2x1:
 	JE    rest_conv512x2x1
 
 quad_conv512x2x1:
+	MOVQ 184(AX), R11
+
+lines_conv512x2x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R11
+	JNE              lines_conv512x2x1
 	VMOVUPS          (BX), Z28
 	PREFETCHT0       4096(BX)
 	VFMADD231PS.BCST (R10), Z28, Z0
@@ -19122,13 +28026,30 @@ whole_conv512x2x1:
 
 limit_conv512x2x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x2x1
+	JE           swish_conv512x2x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
 	VMINPS       Z0, Z29, Z0
 	VMAXPS       Z1, Z28, Z1
 	VMINPS       Z1, Z29, Z1
+
+swish_conv512x2x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x2x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
 
 clear_conv512x2x1:
 	TESTQ   $0x00000010, CX
@@ -19162,11 +28083,6 @@ TEXT ·conv512x3x1(SB), NOSPLIT, $0-8
 step_conv512x3x1:
 	MOVQ       (CX), R10
 	ADDQ       (AX), R10
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R11
@@ -19189,6 +28105,13 @@ sums_conv512x3x1:
 	JE    rest_conv512x3x1
 
 quad_conv512x3x1:
+	MOVQ 184(AX), R11
+
+lines_conv512x3x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R11
+	JNE              lines_conv512x3x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -19272,7 +28195,7 @@ whole_conv512x3x1:
 
 limit_conv512x3x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x3x1
+	JE           swish_conv512x3x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -19281,6 +28204,28 @@ limit_conv512x3x1:
 	VMINPS       Z1, Z29, Z1
 	VMAXPS       Z2, Z28, Z2
 	VMINPS       Z2, Z29, Z2
+
+swish_conv512x3x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x3x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
 
 clear_conv512x3x1:
 	TESTQ   $0x00000010, CX
@@ -19320,11 +28265,6 @@ step_conv512x4x1:
 	ADDQ       (AX), R10
 	LEAQ       (R10)(SI*2), R11
 	ADDQ       SI, R11
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R12
@@ -19347,6 +28287,13 @@ sums_conv512x4x1:
 	JE    rest_conv512x4x1
 
 quad_conv512x4x1:
+	MOVQ 184(AX), R12
+
+lines_conv512x4x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R12
+	JNE              lines_conv512x4x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -19444,7 +28391,7 @@ whole_conv512x4x1:
 
 limit_conv512x4x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x4x1
+	JE           swish_conv512x4x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -19455,6 +28402,33 @@ limit_conv512x4x1:
 	VMINPS       Z2, Z29, Z2
 	VMAXPS       Z3, Z28, Z3
 	VMINPS       Z3, Z29, Z3
+
+swish_conv512x4x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x4x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
 
 clear_conv512x4x1:
 	TESTQ   $0x00000010, CX
@@ -19498,11 +28472,6 @@ step_conv512x5x1:
 	ADDQ       (AX), R10
 	LEAQ       (R10)(SI*2), R11
 	ADDQ       SI, R11
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R12
@@ -19525,6 +28494,13 @@ sums_conv512x5x1:
 	JE    rest_conv512x5x1
 
 quad_conv512x5x1:
+	MOVQ 184(AX), R12
+
+lines_conv512x5x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R12
+	JNE              lines_conv512x5x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -19633,7 +28609,7 @@ whole_conv512x5x1:
 
 limit_conv512x5x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x5x1
+	JE           swish_conv512x5x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -19646,6 +28622,38 @@ limit_conv512x5x1:
 	VMINPS       Z3, Z29, Z3
 	VMAXPS       Z4, Z28, Z4
 	VMINPS       Z4, Z29, Z4
+
+swish_conv512x5x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x5x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
 
 clear_conv512x5x1:
 	TESTQ   $0x00000010, CX
@@ -19693,11 +28701,6 @@ step_conv512x6x1:
 	ADDQ       (AX), R10
 	LEAQ       (R10)(SI*2), R11
 	ADDQ       SI, R11
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R12
@@ -19720,6 +28723,13 @@ sums_conv512x6x1:
 	JE    rest_conv512x6x1
 
 quad_conv512x6x1:
+	MOVQ 184(AX), R12
+
+lines_conv512x6x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R12
+	JNE              lines_conv512x6x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -19839,7 +28849,7 @@ whole_conv512x6x1:
 
 limit_conv512x6x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x6x1
+	JE           swish_conv512x6x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -19854,6 +28864,43 @@ limit_conv512x6x1:
 	VMINPS       Z4, Z29, Z4
 	VMAXPS       Z5, Z28, Z5
 	VMINPS       Z5, Z29, Z5
+
+swish_conv512x6x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x6x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
 
 clear_conv512x6x1:
 	TESTQ   $0x00000010, CX
@@ -19907,11 +28954,6 @@ step_conv512x7x1:
 	ADDQ       SI, R11
 	LEAQ       (R11)(SI*2), R12
 	ADDQ       SI, R12
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R13
@@ -19934,6 +28976,13 @@ sums_conv512x7x1:
 	JE    rest_conv512x7x1
 
 quad_conv512x7x1:
+	MOVQ 184(AX), R13
+
+lines_conv512x7x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R13
+	JNE              lines_conv512x7x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -20067,7 +29116,7 @@ whole_conv512x7x1:
 
 limit_conv512x7x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x7x1
+	JE           swish_conv512x7x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -20084,6 +29133,48 @@ limit_conv512x7x1:
 	VMINPS       Z5, Z29, Z5
 	VMAXPS       Z6, Z28, Z6
 	VMINPS       Z6, Z29, Z6
+
+swish_conv512x7x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x7x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
 
 clear_conv512x7x1:
 	TESTQ   $0x00000010, CX
@@ -20141,11 +29232,6 @@ step_conv512x8x1:
 	ADDQ       SI, R11
 	LEAQ       (R11)(SI*2), R12
 	ADDQ       SI, R12
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R13
@@ -20168,6 +29254,13 @@ sums_conv512x8x1:
 	JE    rest_conv512x8x1
 
 quad_conv512x8x1:
+	MOVQ 184(AX), R13
+
+lines_conv512x8x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R13
+	JNE              lines_conv512x8x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -20312,7 +29405,7 @@ whole_conv512x8x1:
 
 limit_conv512x8x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x8x1
+	JE           swish_conv512x8x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -20331,6 +29424,53 @@ limit_conv512x8x1:
 	VMINPS       Z6, Z29, Z6
 	VMAXPS       Z7, Z28, Z7
 	VMINPS       Z7, Z29, Z7
+
+swish_conv512x8x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x8x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
 
 clear_conv512x8x1:
 	TESTQ   $0x00000010, CX
@@ -20392,11 +29532,6 @@ step_conv512x9x1:
 	ADDQ       SI, R11
 	LEAQ       (R11)(SI*2), R12
 	ADDQ       SI, R12
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R13
@@ -20419,6 +29554,13 @@ sums_conv512x9x1:
 	JE    rest_conv512x9x1
 
 quad_conv512x9x1:
+	MOVQ 184(AX), R13
+
+lines_conv512x9x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R13
+	JNE              lines_conv512x9x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -20574,7 +29716,7 @@ whole_conv512x9x1:
 
 limit_conv512x9x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x9x1
+	JE           swish_conv512x9x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -20595,6 +29737,58 @@ limit_conv512x9x1:
 	VMINPS       Z7, Z29, Z7
 	VMAXPS       Z8, Z28, Z8
 	VMINPS       Z8, Z29, Z8
+
+swish_conv512x9x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x9x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
 
 clear_conv512x9x1:
 	TESTQ   $0x00000010, CX
@@ -20662,11 +29856,6 @@ step_conv512x10x1:
 	ADDQ       SI, R12
 	LEAQ       (R12)(SI*2), R13
 	ADDQ       SI, R13
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R14
@@ -20689,6 +29878,13 @@ sums_conv512x10x1:
 	JE    rest_conv512x10x1
 
 quad_conv512x10x1:
+	MOVQ 184(AX), R14
+
+lines_conv512x10x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R14
+	JNE              lines_conv512x10x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -20858,7 +30054,7 @@ whole_conv512x10x1:
 
 limit_conv512x10x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x10x1
+	JE           swish_conv512x10x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -20881,6 +30077,63 @@ limit_conv512x10x1:
 	VMINPS       Z8, Z29, Z8
 	VMAXPS       Z9, Z28, Z9
 	VMINPS       Z9, Z29, Z9
+
+swish_conv512x10x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x10x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
 
 clear_conv512x10x1:
 	TESTQ   $0x00000010, CX
@@ -20952,11 +30205,6 @@ step_conv512x11x1:
 	ADDQ       SI, R12
 	LEAQ       (R12)(SI*2), R13
 	ADDQ       SI, R13
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R14
@@ -20979,6 +30227,13 @@ sums_conv512x11x1:
 	JE    rest_conv512x11x1
 
 quad_conv512x11x1:
+	MOVQ 184(AX), R14
+
+lines_conv512x11x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R14
+	JNE              lines_conv512x11x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -21159,7 +30414,7 @@ whole_conv512x11x1:
 
 limit_conv512x11x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x11x1
+	JE           swish_conv512x11x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -21184,6 +30439,68 @@ limit_conv512x11x1:
 	VMINPS       Z9, Z29, Z9
 	VMAXPS       Z10, Z28, Z10
 	VMINPS       Z10, Z29, Z10
+
+swish_conv512x11x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x11x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
 
 clear_conv512x11x1:
 	TESTQ   $0x00000010, CX
@@ -21259,11 +30576,6 @@ step_conv512x12x1:
 	ADDQ       SI, R12
 	LEAQ       (R12)(SI*2), R13
 	ADDQ       SI, R13
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R14
@@ -21286,6 +30598,13 @@ sums_conv512x12x1:
 	JE    rest_conv512x12x1
 
 quad_conv512x12x1:
+	MOVQ 184(AX), R14
+
+lines_conv512x12x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R14
+	JNE              lines_conv512x12x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -21477,7 +30796,7 @@ whole_conv512x12x1:
 
 limit_conv512x12x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x12x1
+	JE           swish_conv512x12x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -21504,6 +30823,73 @@ limit_conv512x12x1:
 	VMINPS       Z10, Z29, Z10
 	VMAXPS       Z11, Z28, Z11
 	VMINPS       Z11, Z29, Z11
+
+swish_conv512x12x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x12x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
 
 clear_conv512x12x1:
 	TESTQ   $0x00000010, CX
@@ -21585,11 +30971,6 @@ step_conv512x13x1:
 	ADDQ       SI, R13
 	LEAQ       (R13)(SI*2), R14
 	ADDQ       SI, R14
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R15
@@ -21612,6 +30993,13 @@ sums_conv512x13x1:
 	JE    rest_conv512x13x1
 
 quad_conv512x13x1:
+	MOVQ 184(AX), R15
+
+lines_conv512x13x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R15
+	JNE              lines_conv512x13x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -21817,7 +31205,7 @@ whole_conv512x13x1:
 
 limit_conv512x13x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x13x1
+	JE           swish_conv512x13x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -21846,6 +31234,78 @@ limit_conv512x13x1:
 	VMINPS       Z11, Z29, Z11
 	VMAXPS       Z12, Z28, Z12
 	VMINPS       Z12, Z29, Z12
+
+swish_conv512x13x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x13x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
 
 clear_conv512x13x1:
 	TESTQ   $0x00000010, CX
@@ -21931,11 +31391,6 @@ step_conv512x14x1:
 	ADDQ       SI, R13
 	LEAQ       (R13)(SI*2), R14
 	ADDQ       SI, R14
-	PREFETCHT1 (R8)
-	PREFETCHT1 64(R8)
-	PREFETCHT1 128(R8)
-	PREFETCHT1 192(R8)
-	ADDQ       $0x00000100, R8
 	MOVQ       72(AX), DI
 	MOVQ       112(AX), DI
 	MOVQ       64(AX), R15
@@ -21958,6 +31413,13 @@ sums_conv512x14x1:
 	JE    rest_conv512x14x1
 
 quad_conv512x14x1:
+	MOVQ 184(AX), R15
+
+lines_conv512x14x1:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
+	DECQ             R15
+	JNE              lines_conv512x14x1
 	VMOVUPS          (BX), Z28
 	VFMADD231PS.BCST (R10), Z28, Z0
 	VFMADD231PS.BCST (R10)(SI*1), Z28, Z1
@@ -22174,7 +31636,7 @@ whole_conv512x14x1:
 
 limit_conv512x14x1:
 	TESTQ        $0x00000008, CX
-	JE           clear_conv512x14x1
+	JE           swish_conv512x14x1
 	VBROADCASTSS 120(AX), Z28
 	VBROADCASTSS 128(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -22205,6 +31667,83 @@ limit_conv512x14x1:
 	VMINPS       Z12, Z29, Z12
 	VMAXPS       Z13, Z28, Z13
 	VMINPS       Z13, Z29, Z13
+
+swish_conv512x14x1:
+	TESTQ        $0x00000020, CX
+	JE           clear_conv512x14x1
+	VPXORD       Z28, Z28, Z28
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z30
+	VADDPS.BCST  vectorConstants<>+64(SB), Z0, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z0, Z0
+	VMULPS       Z31, Z0, Z0
+	VADDPS.BCST  vectorConstants<>+64(SB), Z1, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z1, Z1
+	VMULPS       Z31, Z1, Z1
+	VADDPS.BCST  vectorConstants<>+64(SB), Z2, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z2, Z2
+	VMULPS       Z31, Z2, Z2
+	VADDPS.BCST  vectorConstants<>+64(SB), Z3, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z3, Z3
+	VMULPS       Z31, Z3, Z3
+	VADDPS.BCST  vectorConstants<>+64(SB), Z4, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z4, Z4
+	VMULPS       Z31, Z4, Z4
+	VADDPS.BCST  vectorConstants<>+64(SB), Z5, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z5, Z5
+	VMULPS       Z31, Z5, Z5
+	VADDPS.BCST  vectorConstants<>+64(SB), Z6, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z6, Z6
+	VMULPS       Z31, Z6, Z6
+	VADDPS.BCST  vectorConstants<>+64(SB), Z7, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z7, Z7
+	VMULPS       Z31, Z7, Z7
+	VADDPS.BCST  vectorConstants<>+64(SB), Z8, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z8, Z8
+	VMULPS       Z31, Z8, Z8
+	VADDPS.BCST  vectorConstants<>+64(SB), Z9, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z9, Z9
+	VMULPS       Z31, Z9, Z9
+	VADDPS.BCST  vectorConstants<>+64(SB), Z10, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z10, Z10
+	VMULPS       Z31, Z10, Z10
+	VADDPS.BCST  vectorConstants<>+64(SB), Z11, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z11, Z11
+	VMULPS       Z31, Z11, Z11
+	VADDPS.BCST  vectorConstants<>+64(SB), Z12, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z12, Z12
+	VMULPS       Z31, Z12, Z12
+	VADDPS.BCST  vectorConstants<>+64(SB), Z13, Z31
+	VMAXPS       Z28, Z31, Z31
+	VMINPS       Z29, Z31, Z31
+	VMULPS       Z30, Z13, Z13
+	VMULPS       Z31, Z13, Z13
 
 clear_conv512x14x1:
 	TESTQ   $0x00000010, CX
@@ -22257,47 +31796,95 @@ store_conv512x14x1:
 	VZEROUPPER
 	RET
 
-DATA vectorConstants<>+0(SB)/8, $0x3f8000003f800000
-DATA vectorConstants<>+8(SB)/8, $0x3f8000003f800000
-DATA vectorConstants<>+16(SB)/8, $0x3f8000003f800000
-DATA vectorConstants<>+24(SB)/8, $0x3f8000003f800000
-DATA vectorConstants<>+32(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+40(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+48(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+56(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+64(SB)/8, $0xbfb8aa3bbfb8aa3b
-DATA vectorConstants<>+72(SB)/8, $0xbfb8aa3bbfb8aa3b
-DATA vectorConstants<>+80(SB)/8, $0xbfb8aa3bbfb8aa3b
-DATA vectorConstants<>+88(SB)/8, $0xbfb8aa3bbfb8aa3b
-DATA vectorConstants<>+96(SB)/8, $0xc2fc0000c2fc0000
-DATA vectorConstants<>+104(SB)/8, $0xc2fc0000c2fc0000
-DATA vectorConstants<>+112(SB)/8, $0xc2fc0000c2fc0000
-DATA vectorConstants<>+120(SB)/8, $0xc2fc0000c2fc0000
-DATA vectorConstants<>+128(SB)/8, $0x3963908c3963908c
-DATA vectorConstants<>+136(SB)/8, $0x3963908c3963908c
-DATA vectorConstants<>+144(SB)/8, $0x3963908c3963908c
-DATA vectorConstants<>+152(SB)/8, $0x3963908c3963908c
-DATA vectorConstants<>+160(SB)/8, $0x3aa30cab3aa30cab
-DATA vectorConstants<>+168(SB)/8, $0x3aa30cab3aa30cab
-DATA vectorConstants<>+176(SB)/8, $0x3aa30cab3aa30cab
-DATA vectorConstants<>+184(SB)/8, $0x3aa30cab3aa30cab
-DATA vectorConstants<>+192(SB)/8, $0x3c1e94003c1e9400
-DATA vectorConstants<>+200(SB)/8, $0x3c1e94003c1e9400
-DATA vectorConstants<>+208(SB)/8, $0x3c1e94003c1e9400
-DATA vectorConstants<>+216(SB)/8, $0x3c1e94003c1e9400
-DATA vectorConstants<>+224(SB)/8, $0x3d6342803d634280
-DATA vectorConstants<>+232(SB)/8, $0x3d6342803d634280
-DATA vectorConstants<>+240(SB)/8, $0x3d6342803d634280
-DATA vectorConstants<>+248(SB)/8, $0x3d6342803d634280
-DATA vectorConstants<>+256(SB)/8, $0x3e75fecf3e75fecf
-DATA vectorConstants<>+264(SB)/8, $0x3e75fecf3e75fecf
-DATA vectorConstants<>+272(SB)/8, $0x3e75fecf3e75fecf
-DATA vectorConstants<>+280(SB)/8, $0x3e75fecf3e75fecf
-DATA vectorConstants<>+288(SB)/8, $0x3f3172153f317215
-DATA vectorConstants<>+296(SB)/8, $0x3f3172153f317215
-DATA vectorConstants<>+304(SB)/8, $0x3f3172153f317215
-DATA vectorConstants<>+312(SB)/8, $0x3f3172153f317215
-GLOBL vectorConstants<>(SB), RODATA|NOPTR, $320
+DATA pairsApart<>+0(SB)/4, $0x00000000
+DATA pairsApart<>+4(SB)/4, $0x00000002
+DATA pairsApart<>+8(SB)/4, $0x00000004
+DATA pairsApart<>+12(SB)/4, $0x00000006
+DATA pairsApart<>+16(SB)/4, $0x00000008
+DATA pairsApart<>+20(SB)/4, $0x0000000a
+DATA pairsApart<>+24(SB)/4, $0x0000000c
+DATA pairsApart<>+28(SB)/4, $0x0000000e
+DATA pairsApart<>+32(SB)/4, $0x00000001
+DATA pairsApart<>+36(SB)/4, $0x00000003
+DATA pairsApart<>+40(SB)/4, $0x00000005
+DATA pairsApart<>+44(SB)/4, $0x00000007
+DATA pairsApart<>+48(SB)/4, $0x00000009
+DATA pairsApart<>+52(SB)/4, $0x0000000b
+DATA pairsApart<>+56(SB)/4, $0x0000000d
+DATA pairsApart<>+60(SB)/4, $0x0000000f
+GLOBL pairsApart<>(SB), RODATA|NOPTR, $64
+
+DATA pairsTogether<>+0(SB)/4, $0x00000000
+DATA pairsTogether<>+4(SB)/4, $0x00000008
+DATA pairsTogether<>+8(SB)/4, $0x00000001
+DATA pairsTogether<>+12(SB)/4, $0x00000009
+DATA pairsTogether<>+16(SB)/4, $0x00000002
+DATA pairsTogether<>+20(SB)/4, $0x0000000a
+DATA pairsTogether<>+24(SB)/4, $0x00000003
+DATA pairsTogether<>+28(SB)/4, $0x0000000b
+DATA pairsTogether<>+32(SB)/4, $0x00000004
+DATA pairsTogether<>+36(SB)/4, $0x0000000c
+DATA pairsTogether<>+40(SB)/4, $0x00000005
+DATA pairsTogether<>+44(SB)/4, $0x0000000d
+DATA pairsTogether<>+48(SB)/4, $0x00000006
+DATA pairsTogether<>+52(SB)/4, $0x0000000e
+DATA pairsTogether<>+56(SB)/4, $0x00000007
+DATA pairsTogether<>+60(SB)/4, $0x0000000f
+GLOBL pairsTogether<>(SB), RODATA|NOPTR, $64
+
+DATA vectorConstants<>+0(SB)/8, $0x40c0000040c00000
+DATA vectorConstants<>+8(SB)/8, $0x40c0000040c00000
+DATA vectorConstants<>+16(SB)/8, $0x40c0000040c00000
+DATA vectorConstants<>+24(SB)/8, $0x40c0000040c00000
+DATA vectorConstants<>+32(SB)/8, $0x3e2aaaab3e2aaaab
+DATA vectorConstants<>+40(SB)/8, $0x3e2aaaab3e2aaaab
+DATA vectorConstants<>+48(SB)/8, $0x3e2aaaab3e2aaaab
+DATA vectorConstants<>+56(SB)/8, $0x3e2aaaab3e2aaaab
+DATA vectorConstants<>+64(SB)/8, $0x4040000040400000
+DATA vectorConstants<>+72(SB)/8, $0x4040000040400000
+DATA vectorConstants<>+80(SB)/8, $0x4040000040400000
+DATA vectorConstants<>+88(SB)/8, $0x4040000040400000
+DATA vectorConstants<>+96(SB)/8, $0x3f8000003f800000
+DATA vectorConstants<>+104(SB)/8, $0x3f8000003f800000
+DATA vectorConstants<>+112(SB)/8, $0x3f8000003f800000
+DATA vectorConstants<>+120(SB)/8, $0x3f8000003f800000
+DATA vectorConstants<>+128(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+136(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+144(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+152(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+160(SB)/8, $0xbfb8aa3bbfb8aa3b
+DATA vectorConstants<>+168(SB)/8, $0xbfb8aa3bbfb8aa3b
+DATA vectorConstants<>+176(SB)/8, $0xbfb8aa3bbfb8aa3b
+DATA vectorConstants<>+184(SB)/8, $0xbfb8aa3bbfb8aa3b
+DATA vectorConstants<>+192(SB)/8, $0xc2fc0000c2fc0000
+DATA vectorConstants<>+200(SB)/8, $0xc2fc0000c2fc0000
+DATA vectorConstants<>+208(SB)/8, $0xc2fc0000c2fc0000
+DATA vectorConstants<>+216(SB)/8, $0xc2fc0000c2fc0000
+DATA vectorConstants<>+224(SB)/8, $0x3963908c3963908c
+DATA vectorConstants<>+232(SB)/8, $0x3963908c3963908c
+DATA vectorConstants<>+240(SB)/8, $0x3963908c3963908c
+DATA vectorConstants<>+248(SB)/8, $0x3963908c3963908c
+DATA vectorConstants<>+256(SB)/8, $0x3aa30cab3aa30cab
+DATA vectorConstants<>+264(SB)/8, $0x3aa30cab3aa30cab
+DATA vectorConstants<>+272(SB)/8, $0x3aa30cab3aa30cab
+DATA vectorConstants<>+280(SB)/8, $0x3aa30cab3aa30cab
+DATA vectorConstants<>+288(SB)/8, $0x3c1e94003c1e9400
+DATA vectorConstants<>+296(SB)/8, $0x3c1e94003c1e9400
+DATA vectorConstants<>+304(SB)/8, $0x3c1e94003c1e9400
+DATA vectorConstants<>+312(SB)/8, $0x3c1e94003c1e9400
+DATA vectorConstants<>+320(SB)/8, $0x3d6342803d634280
+DATA vectorConstants<>+328(SB)/8, $0x3d6342803d634280
+DATA vectorConstants<>+336(SB)/8, $0x3d6342803d634280
+DATA vectorConstants<>+344(SB)/8, $0x3d6342803d634280
+DATA vectorConstants<>+352(SB)/8, $0x3e75fecf3e75fecf
+DATA vectorConstants<>+360(SB)/8, $0x3e75fecf3e75fecf
+DATA vectorConstants<>+368(SB)/8, $0x3e75fecf3e75fecf
+DATA vectorConstants<>+376(SB)/8, $0x3e75fecf3e75fecf
+DATA vectorConstants<>+384(SB)/8, $0x3f3172153f317215
+DATA vectorConstants<>+392(SB)/8, $0x3f3172153f317215
+DATA vectorConstants<>+400(SB)/8, $0x3f3172153f317215
+DATA vectorConstants<>+408(SB)/8, $0x3f3172153f317215
+GLOBL vectorConstants<>(SB), RODATA|NOPTR, $416
 
 DATA vectorMasks<>+0(SB)/8, $0xffffffffffffffff
 DATA vectorMasks<>+8(SB)/8, $0xffffffffffffffff

@@ -4,14 +4,20 @@ import "unsafe"
 
 // convGo is the kernels in Go, for processors and builds without assembly.
 var convGo = func() *ConvSet {
-	s := &ConvSet{Name: "go", Pixels: 4, Columns: 16}
+	s := &ConvSet{Name: "go", Pixels: 4, Columns: 16, hardSwish: true}
 	for pixels := range s.Pixels {
 		s.depthwise = append(s.depthwise, func(t *byte) { depthwiseTiles((*ConvTile)(unsafe.Pointer(t)), pixels+1) })
 		s.largest = append(s.largest, func(t *byte) { poolTiles((*ConvTile)(unsafe.Pointer(t)), pixels+1, true) })
 		s.mean = append(s.mean, func(t *byte) { poolTiles((*ConvTile)(unsafe.Pointer(t)), pixels+1, false) })
-		s.wide = append(s.wide, func(t *byte) { convTile((*ConvTile)(unsafe.Pointer(t)), pixels+1) })
+		s.wide = append(s.wide, func(t *byte) { convTile((*ConvTile)(unsafe.Pointer(t)), pixels+1, false) })
+		s.pairs = append(s.pairs, func(t *byte) { convTile((*ConvTile)(unsafe.Pointer(t)), pixels+1, true) })
 	}
 	s.narrow = s.wide
+	s.pairHalves = func(count int, x, y *float32) {
+		for i, v := range unsafe.Slice(x, 16*count) {
+			at(y, 4*(i/16*16+i%8*2+i/8%2), 1)[0] = v
+		}
+	}
 	s.norm = func(t *byte) { normTile((*NormTile)(unsafe.Pointer(t))) }
 	s.sumWide = func(count int, x *float32, sums *float64) {
 		to := unsafe.Slice(sums, 16)
@@ -39,18 +45,26 @@ func at(p *float32, bytes, n int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(p), bytes)), n)
 }
 
-// convTile computes a tile of sixteen channels.
-func convTile(t *ConvTile, pixels int) {
+// convTile computes a tile of sixteen channels, or of two halves with inputs of their own, all of which lie in pairs.
+func convTile(t *ConvTile, pixels int, pairs bool) {
 	depth := 4*t.Quads + t.Singles
+	inputs := depth
+	if pairs {
+		inputs = 2 * depth
+	}
 	offsets := unsafe.Slice(t.Offsets, t.Steps)
 	for p := range pixels {
 		var sum [16]float32
 		for step, offset := range offsets {
-			x := at(t.X, offset+p*t.XPixel, depth)
+			x := at(t.X, offset+p*t.XPixel, inputs)
 			w := at(t.W, step*depth*64, depth*16)
-			for k, v := range x {
+			for k := range depth {
 				for o, u := range w[16*k : 16*k+16] {
-					sum[o] += v * u
+					if pairs {
+						sum[o%2*8+o/2] += x[2*k+o%2] * u
+					} else {
+						sum[o] += x[k] * u
+					}
 				}
 			}
 		}
@@ -142,6 +156,11 @@ func (t *ConvTile) finish(p int, sum *[16]float32) {
 				v = t.High
 			}
 			sum[o] = v
+		}
+	}
+	if t.Flags&ConvHardSwish != 0 {
+		for o, v := range sum {
+			sum[o] = v * min(max(v+3, 0), 6) / 6
 		}
 	}
 	if t.Flags&ConvClear != 0 {

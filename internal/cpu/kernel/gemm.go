@@ -15,10 +15,10 @@ type products struct {
 	combine [elements][2]combineFunc
 	// pairUp rounds pairs of rows.
 	pairUp func(rows int, src *float32, dst *uint32)
-	// unit says that processors with the set may have a matrix unit.
+	// unit says that processors with the set may multiply bfloat16.
 	unit bool
-	// WithoutUnit says that it is not used, for tests.
-	WithoutUnit bool
+	// WithoutUnit says that nothing multiplies pairs of bfloat16, WithoutTiles that vectors do; for tests.
+	WithoutUnit, WithoutTiles bool
 }
 
 type combineFunc = func(pairs int, a *float32, b *byte, ldb int, sums *float32)
@@ -75,7 +75,8 @@ type Panel struct {
 	Stride  int
 	Element Element
 	// Ahead is an address from which on memory is fetched into the cache while the product is computed, Fetched bytes of
-	// it; after each 16 rows of the panel, Jump bytes are left out. It need not be anyone's.
+	// it; after each 16 rows of the panel, Jump bytes are left out, or some are fetched once more where Jump is negative. It
+	// need not be anyone's.
 	Ahead uintptr
 	Jump  int
 }

@@ -102,7 +102,7 @@ func TestMultiply(t *testing.T) {
 					b, floats := guardedElements(t, rng, e, (rows-1)*ldb+s.Columns)
 					c := guardedFloats(t, rng, (height-1)*ldc+s.Columns)
 					bias := guardedFloats(t, rng, max(height, s.Columns))
-					p := &Panel{Data: b, Stride: ldb * len(b) / ((rows-1)*ldb + s.Columns), Element: e, Ahead: uintptr(rng.Uint32()), Jump: rng.IntN(1 << 20)}
+					p := &Panel{Data: b, Stride: ldb * len(b) / ((rows-1)*ldb + s.Columns), Element: e, Ahead: uintptr(rng.Uint32()), Jump: rng.IntN(1<<20) - 1<<19}
 					for mode := Store; mode <= ColumnBias; mode++ {
 						before := append([]float32(nil), c...)
 						s.Multiply(height, depth, a, lda, p, c, ldc, mode, bias)
@@ -213,12 +213,18 @@ func TestPanelsOfHalves(t *testing.T) {
 
 func TestMultiplyUnit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
+	var sets []*Set
 	for _, s := range All() {
+		dots := *s
+		dots.WithoutTiles = true
+		sets = append(sets, s, &dots)
+	}
+	for _, s := range sets {
 		if !s.HasUnit() {
 			continue
 		}
 		for _, blocks := range []int{1, 3} {
-			for _, steps := range []int{1, 4} {
+			for _, steps := range []int{1, 4, 11} {
 				for _, same := range []bool{false, true} {
 					rows, depth, ldc := UnitRows*blocks, UnitDepth*steps, UnitColumns+5
 					a, b := random(rng, rows*depth), random(rng, depth*UnitColumns)
@@ -237,6 +243,7 @@ func TestMultiplyUnit(t *testing.T) {
 					if u.First, u.LdFirst = before, ldc; same {
 						u.First, u.LdFirst = before[:UnitColumns], 0
 					}
+					u.Rows = rows - rng.IntN(UnitRows)
 					s.MultiplyUnit(u)
 					for i, got := range u.C {
 						r, j := i/ldc, i%ldc
@@ -246,13 +253,16 @@ func TestMultiplyUnit(t *testing.T) {
 							}
 							continue
 						}
+						if r >= u.Rows {
+							continue
+						}
 						want := float64(u.First[r*u.LdFirst+j])
 						for k := range depth {
 							at := ((r/UnitRows*steps+k/UnitDepth)*UnitRows+r%UnitRows)*UnitDepth + k%UnitDepth
 							want += float64(a[at]) * float64(b[k*UnitColumns+j])
 						}
 						if math.Abs(float64(got)-want) > 1e-5 {
-							t.Fatalf("[%d %d] is %v, want %v", r, j, got, want)
+							t.Fatalf("%s: [%d %d] is %v, want %v", s.Unit(), r, j, got, want)
 						}
 					}
 				}

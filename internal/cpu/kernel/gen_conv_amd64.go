@@ -74,6 +74,81 @@ func conv512x13x2(t *byte)
 //go:noescape
 func conv512x14x2(t *byte)
 
+// pairs512x1x1 computes 1 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x1x1(t *byte)
+
+// pairs512x2x1 computes 2 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x2x1(t *byte)
+
+// pairs512x3x1 computes 3 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x3x1(t *byte)
+
+// pairs512x4x1 computes 4 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x4x1(t *byte)
+
+// pairs512x5x1 computes 5 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x5x1(t *byte)
+
+// pairs512x6x1 computes 6 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x6x1(t *byte)
+
+// pairs512x7x1 computes 7 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x7x1(t *byte)
+
+// pairs512x8x1 computes 8 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x8x1(t *byte)
+
+// pairs512x9x1 computes 9 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x9x1(t *byte)
+
+// pairs512x10x1 computes 10 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x10x1(t *byte)
+
+// pairs512x11x1 computes 11 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x11x1(t *byte)
+
+// pairs512x12x1 computes 12 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x12x1(t *byte)
+
+// pairs512x13x1 computes 13 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x13x1(t *byte)
+
+// pairs512x14x1 computes 14 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs512x14x1(t *byte)
+
+// pairHalves512 writes count blocks of sixteen floats, which lie one behind the other, with their halves in pairs.
+//
+//go:noescape
+func pairHalves512(count int, x *float32, y *float32)
+
 // depthwise512x1 computes rows of tiles of 1 pixels; see ConvTile.
 //
 //go:noescape
@@ -293,6 +368,41 @@ func conv256x5x2(t *byte)
 //
 //go:noescape
 func conv256x6x2(t *byte)
+
+// pairs256x1x2 computes 1 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs256x1x2(t *byte)
+
+// pairs256x2x2 computes 2 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs256x2x2(t *byte)
+
+// pairs256x3x2 computes 3 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs256x3x2(t *byte)
+
+// pairs256x4x2 computes 4 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs256x4x2(t *byte)
+
+// pairs256x5x2 computes 5 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs256x5x2(t *byte)
+
+// pairs256x6x2 computes 6 pixels of 16 channels; see ConvTile.
+//
+//go:noescape
+func pairs256x6x2(t *byte)
+
+// pairHalves256 writes count blocks of sixteen floats, which lie one behind the other, with their halves in pairs.
+//
+//go:noescape
+func pairHalves256(count int, x *float32, y *float32)
 
 // depthwise256x1 computes rows of tiles of 1 pixels; see ConvTile.
 //

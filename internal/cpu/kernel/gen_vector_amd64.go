@@ -129,6 +129,21 @@ func mapRound512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 
 //go:noescape
 func mapTrunc512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 
+// mapLog512 computes a row; see mapping.
+//
+//go:noescape
+func mapLog512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
+// mapSin512 computes a row; see mapping.
+//
+//go:noescape
+func mapSin512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
+// mapCos512 computes a row; see mapping.
+//
+//go:noescape
+func mapCos512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
 // mapAffine512 computes a row; see mapping.
 //
 //go:noescape
@@ -383,6 +398,21 @@ func mapRound256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 
 //
 //go:noescape
 func mapTrunc256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
+// mapLog256 computes a row; see mapping.
+//
+//go:noescape
+func mapLog256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
+// mapSin256 computes a row; see mapping.
+//
+//go:noescape
+func mapSin256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
+// mapCos256 computes a row; see mapping.
+//
+//go:noescape
+func mapCos256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 
 // mapAffine256 computes a row; see mapping.
 //

@@ -129,6 +129,21 @@ func mapRound128(n int, to, x0 *float32, step0 int, x1 *float32, step1 int, x2 *
 //go:noescape
 func mapTrunc128(n int, to, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0, p1, p2 float32)
 
+// mapLog128 computes a row; see mapping.
+//
+//go:noescape
+func mapLog128(n int, to, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0, p1, p2 float32)
+
+// mapSin128 computes a row; see mapping.
+//
+//go:noescape
+func mapSin128(n int, to, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0, p1, p2 float32)
+
+// mapCos128 computes a row; see mapping.
+//
+//go:noescape
+func mapCos128(n int, to, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0, p1, p2 float32)
+
 // mapAffine128 computes a row; see mapping.
 //
 //go:noescape

@@ -83,8 +83,10 @@ type UnitRow struct {
 
 // A UnitSet is the kernels over bfloat16 in blocks of 32 of a kind of processor. There is always one, in Go, for tests.
 type UnitSet struct {
-	// Name is "amx" or "go".
+	// Name is UnitTiles, UnitDots or "go".
 	Name string
+	// Speed is how many products the set makes while vectors of float32 make one, roughly.
+	Speed int
 	// Vectors are the other kernels of the same processor, nil for Go.
 	Vectors *Set
 

@@ -7,7 +7,7 @@ import (
 
 // unitGo is the kernels in Go.
 var unitGo = &UnitSet{
-	Name: "go", conv: unitConvGo, max: unitMaxGo, narrow: unitNarrowGo, widen: unitWidenGo, gather: unitGatherGo,
+	Name: "go", Speed: 1, conv: unitConvGo, max: unitMaxGo, narrow: unitNarrowGo, widen: unitWidenGo, gather: unitGatherGo,
 	weigh: unitWeighGo, pairRows: unitPairRowsGo,
 }
 

@@ -1,6 +1,9 @@
 package kernel
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 //go:generate sh -c "cd _generate && go run . -family vector -out ../vector_amd64.s -stubs ../gen_vector_amd64.go -pkg kernel"
 
@@ -34,6 +37,9 @@ const (
 	MapCeil
 	MapRound // ties to even
 	MapTrunc
+	MapLog
+	MapSin
+	MapCos
 	MapAffine // (a − p0)·p1 + p2
 	MapAdd
 	MapSub
@@ -97,7 +103,46 @@ func (s *Set) Map(m Map, to, a, b, c []float32, p0, p1, p2 float32) {
 	if operands > 2 {
 		x2, step2 = s.operand(c, n)
 	}
+	if m == MapSin || m == MapCos {
+		s.circular(m, to, a)
+		return
+	}
 	s.maps[m](n, &to[0], x0, step0, x1, step1, x2, step2, p0, p1, p2)
+}
+
+// mostAngle is how large an angle the kernels of sine and cosine take.
+const mostAngle = 20000
+
+// circular computes sines or cosines: of larger angles in Go.
+func (s *Set) circular(m Map, to, a []float32) {
+	const each = 512
+	for i := 0; i < len(to); i += each {
+		part, x := to[i:min(i+each, len(to))], a
+		if len(a) > 1 {
+			x = a[i:][:len(part)]
+		}
+		if s.Max(x) <= mostAngle && s.Min(x) >= -mostAngle {
+			s.angles(m, part, x)
+			continue
+		}
+		x = slices.Clone(x) // the result may be the operand
+		s.angles(m, part, x)
+		inGo := math.Sin
+		if m == MapCos {
+			inGo = math.Cos
+		}
+		for k := range part {
+			if v := x[min(k, len(x)-1)]; !(v <= mostAngle && v >= -mostAngle) {
+				part[k] = float32(inGo(float64(v)))
+			}
+		}
+	}
+}
+
+// angles is circular for small ones.
+func (s *Set) angles(m Map, to, a []float32) {
+	x, step := s.operand(a, len(to))
+	s.maps[m](len(to), &to[0], x, step, x, step, x, step, 0, 0, 0)
 }
 
 // operand returns where a row begins and the bytes between two vectors of it.

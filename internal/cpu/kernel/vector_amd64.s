@@ -2174,6 +2174,380 @@ done:
 fill:
 	JMP begin
 
+// func mapLog512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX512F
+TEXT ·mapLog512(SB), NOSPLIT, $64-76
+	MOVQ         n+0(FP), CX
+	MOVQ         to+8(FP), AX
+	MOVQ         x0+16(FP), DX
+	MOVQ         step0+24(FP), BX
+	CMPQ         BX, $0x00
+	JNE          row0
+	VBROADCASTSS (DX), Z0
+	VMOVUPS      Z0, (SP)
+	LEAQ         (SP), DX
+
+row0:
+	JMP fill
+
+begin:
+loop:
+	CMPQ         CX, $0x10
+	JL           rest
+	VMOVUPS      (DX), Z0
+	ADDQ         BX, DX
+	VMULPS       Z30, Z0, Z2
+	VCMPPS       $0x11, Z29, Z0, K2
+	VBLENDMPS    Z2, Z0, K2, Z2
+	VCMPPS       $0x11, Z29, Z0, K2
+	VBLENDMPS    Z28, Z31, K2, Z5
+	VPSUBD       Z27, Z2, Z3
+	VPSRAD       $0x17, Z3, Z3
+	VPSLLD       $0x17, Z3, Z4
+	VPSUBD       Z4, Z2, Z2
+	VCVTDQ2PS    Z3, Z3
+	VSUBPS       Z5, Z3, Z3
+	VSUBPS       Z26, Z2, Z2
+	VMULPS       Z2, Z2, Z5
+	VMOVUPS      Z25, Z4
+	VFMADD213PS  Z24, Z2, Z4
+	VFMADD213PS  Z23, Z2, Z4
+	VFMADD213PS  Z22, Z2, Z4
+	VFMADD213PS  Z21, Z2, Z4
+	VFMADD213PS  Z20, Z2, Z4
+	VFMADD213PS  Z19, Z2, Z4
+	VFMADD213PS  Z18, Z2, Z4
+	VFMADD213PS  Z17, Z2, Z4
+	VMULPS       Z5, Z4, Z4
+	VMULPS       Z2, Z4, Z4
+	VFMADD231PS  Z16, Z3, Z4
+	VFNMADD231PS Z15, Z5, Z4
+	VADDPS       Z2, Z4, Z4
+	VFMADD231PS  Z14, Z3, Z4
+	VCMPPS       $0x11, Z31, Z0, K2
+	VBLENDMPS    Z13, Z12, K2, Z2
+	VCMPPS       $0x1e, Z31, Z0, K2
+	VBLENDMPS    Z4, Z2, K2, Z1
+	VSUBPS       Z0, Z0, Z5
+	VADDPS       Z5, Z1, Z1
+	VBROADCASTSS vectorConstants<>+1856(SB), Z6
+	VCMPPS       $0x1e, Z6, Z0, K2
+	VBLENDMPS    Z0, Z1, K2, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         $0x40, AX
+	SUBQ         $0x10, CX
+	JMP          loop
+
+rest:
+	CMPQ         CX, $0x00
+	JE           done
+	MOVQ         $0x00000001, BX
+	SHLQ         CL, BX
+	DECQ         BX
+	KMOVW        BX, K1
+	VMOVUPS.Z    (DX), K1, Z0
+	VMULPS       Z30, Z0, Z2
+	VCMPPS       $0x11, Z29, Z0, K2
+	VBLENDMPS    Z2, Z0, K2, Z2
+	VCMPPS       $0x11, Z29, Z0, K2
+	VBLENDMPS    Z28, Z31, K2, Z5
+	VPSUBD       Z27, Z2, Z3
+	VPSRAD       $0x17, Z3, Z3
+	VPSLLD       $0x17, Z3, Z4
+	VPSUBD       Z4, Z2, Z2
+	VCVTDQ2PS    Z3, Z3
+	VSUBPS       Z5, Z3, Z3
+	VSUBPS       Z26, Z2, Z2
+	VMULPS       Z2, Z2, Z5
+	VMOVUPS      Z25, Z4
+	VFMADD213PS  Z24, Z2, Z4
+	VFMADD213PS  Z23, Z2, Z4
+	VFMADD213PS  Z22, Z2, Z4
+	VFMADD213PS  Z21, Z2, Z4
+	VFMADD213PS  Z20, Z2, Z4
+	VFMADD213PS  Z19, Z2, Z4
+	VFMADD213PS  Z18, Z2, Z4
+	VFMADD213PS  Z17, Z2, Z4
+	VMULPS       Z5, Z4, Z4
+	VMULPS       Z2, Z4, Z4
+	VFMADD231PS  Z16, Z3, Z4
+	VFNMADD231PS Z15, Z5, Z4
+	VADDPS       Z2, Z4, Z4
+	VFMADD231PS  Z14, Z3, Z4
+	VCMPPS       $0x11, Z31, Z0, K2
+	VBLENDMPS    Z13, Z12, K2, Z2
+	VCMPPS       $0x1e, Z31, Z0, K2
+	VBLENDMPS    Z4, Z2, K2, Z1
+	VSUBPS       Z0, Z0, Z5
+	VADDPS       Z5, Z1, Z1
+	VBROADCASTSS vectorConstants<>+1856(SB), Z6
+	VCMPPS       $0x1e, Z6, Z0, K2
+	VBLENDMPS    Z0, Z1, K2, Z1
+	VMOVUPS      Z1, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+480(SB), Z31
+	VBROADCASTSS vectorConstants<>+1888(SB), Z30
+	VBROADCASTSS vectorConstants<>+1920(SB), Z29
+	VBROADCASTSS vectorConstants<>+1952(SB), Z28
+	VBROADCASTSS vectorConstants<>+1984(SB), Z27
+	VBROADCASTSS vectorConstants<>+320(SB), Z26
+	VBROADCASTSS vectorConstants<>+2016(SB), Z25
+	VBROADCASTSS vectorConstants<>+2048(SB), Z24
+	VBROADCASTSS vectorConstants<>+2080(SB), Z23
+	VBROADCASTSS vectorConstants<>+2112(SB), Z22
+	VBROADCASTSS vectorConstants<>+2144(SB), Z21
+	VBROADCASTSS vectorConstants<>+2176(SB), Z20
+	VBROADCASTSS vectorConstants<>+2208(SB), Z19
+	VBROADCASTSS vectorConstants<>+2240(SB), Z18
+	VBROADCASTSS vectorConstants<>+2272(SB), Z17
+	VBROADCASTSS vectorConstants<>+2304(SB), Z16
+	VBROADCASTSS vectorConstants<>+2336(SB), Z15
+	VBROADCASTSS vectorConstants<>+2368(SB), Z14
+	VBROADCASTSS vectorConstants<>+2400(SB), Z13
+	VBROADCASTSS vectorConstants<>+2432(SB), Z12
+	JMP          begin
+
+// func mapSin512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX512F
+TEXT ·mapSin512(SB), NOSPLIT, $64-76
+	MOVQ         n+0(FP), CX
+	MOVQ         to+8(FP), AX
+	MOVQ         x0+16(FP), DX
+	MOVQ         step0+24(FP), BX
+	CMPQ         BX, $0x00
+	JNE          row0
+	VBROADCASTSS (DX), Z0
+	VMOVUPS      Z0, (SP)
+	LEAQ         (SP), DX
+
+row0:
+	JMP fill
+
+begin:
+loop:
+	CMPQ         CX, $0x10
+	JL           rest
+	VMOVUPS      (DX), Z0
+	ADDQ         BX, DX
+	VMULPS       Z31, Z0, Z2
+	VRNDSCALEPS  $0x08, Z2, Z2
+	VMOVAPS      Z0, Z3
+	VFNMADD231PS Z30, Z2, Z3
+	VFNMADD231PS Z29, Z2, Z3
+	VFNMADD231PS Z28, Z2, Z3
+	VFNMADD231PS Z27, Z2, Z3
+	VMULPS       Z26, Z2, Z4
+	VRNDSCALEPS  $0x09, Z4, Z4
+	VFNMADD231PS Z25, Z4, Z2
+	VMULPS       Z26, Z4, Z5
+	VRNDSCALEPS  $0x09, Z5, Z5
+	VFNMADD231PS Z25, Z5, Z4
+	VMULPS       Z3, Z3, Z5
+	VMOVUPS      Z24, Z6
+	VFMADD213PS  Z23, Z5, Z6
+	VFMADD213PS  Z22, Z5, Z6
+	VMULPS       Z5, Z6, Z6
+	VFMADD213PS  Z3, Z3, Z6
+	VMOVUPS      Z21, Z7
+	VFMADD213PS  Z20, Z5, Z7
+	VFMADD213PS  Z19, Z5, Z7
+	VFMADD213PS  Z18, Z5, Z7
+	VFMADD213PS  Z17, Z5, Z7
+	VCMPPS       $0x1e, Z26, Z2, K2
+	VBLENDMPS    Z7, Z6, K2, Z1
+	VMOVAPS      Z17, Z6
+	VFNMADD231PS Z25, Z4, Z6
+	VMULPS       Z6, Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         $0x40, AX
+	SUBQ         $0x10, CX
+	JMP          loop
+
+rest:
+	CMPQ         CX, $0x00
+	JE           done
+	MOVQ         $0x00000001, BX
+	SHLQ         CL, BX
+	DECQ         BX
+	KMOVW        BX, K1
+	VMOVUPS.Z    (DX), K1, Z0
+	VMULPS       Z31, Z0, Z2
+	VRNDSCALEPS  $0x08, Z2, Z2
+	VMOVAPS      Z0, Z3
+	VFNMADD231PS Z30, Z2, Z3
+	VFNMADD231PS Z29, Z2, Z3
+	VFNMADD231PS Z28, Z2, Z3
+	VFNMADD231PS Z27, Z2, Z3
+	VMULPS       Z26, Z2, Z4
+	VRNDSCALEPS  $0x09, Z4, Z4
+	VFNMADD231PS Z25, Z4, Z2
+	VMULPS       Z26, Z4, Z5
+	VRNDSCALEPS  $0x09, Z5, Z5
+	VFNMADD231PS Z25, Z5, Z4
+	VMULPS       Z3, Z3, Z5
+	VMOVUPS      Z24, Z6
+	VFMADD213PS  Z23, Z5, Z6
+	VFMADD213PS  Z22, Z5, Z6
+	VMULPS       Z5, Z6, Z6
+	VFMADD213PS  Z3, Z3, Z6
+	VMOVUPS      Z21, Z7
+	VFMADD213PS  Z20, Z5, Z7
+	VFMADD213PS  Z19, Z5, Z7
+	VFMADD213PS  Z18, Z5, Z7
+	VFMADD213PS  Z17, Z5, Z7
+	VCMPPS       $0x1e, Z26, Z2, K2
+	VBLENDMPS    Z7, Z6, K2, Z1
+	VMOVAPS      Z17, Z6
+	VFNMADD231PS Z25, Z4, Z6
+	VMULPS       Z6, Z1, Z1
+	VMOVUPS      Z1, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+2464(SB), Z31
+	VBROADCASTSS vectorConstants<>+2496(SB), Z30
+	VBROADCASTSS vectorConstants<>+2528(SB), Z29
+	VBROADCASTSS vectorConstants<>+2560(SB), Z28
+	VBROADCASTSS vectorConstants<>+2592(SB), Z27
+	VBROADCASTSS vectorConstants<>+2336(SB), Z26
+	VBROADCASTSS vectorConstants<>+416(SB), Z25
+	VBROADCASTSS vectorConstants<>+2624(SB), Z24
+	VBROADCASTSS vectorConstants<>+2656(SB), Z23
+	VBROADCASTSS vectorConstants<>+2688(SB), Z22
+	VBROADCASTSS vectorConstants<>+2720(SB), Z21
+	VBROADCASTSS vectorConstants<>+2752(SB), Z20
+	VBROADCASTSS vectorConstants<>+2784(SB), Z19
+	VBROADCASTSS vectorConstants<>+2816(SB), Z18
+	VBROADCASTSS vectorConstants<>+320(SB), Z17
+	JMP          begin
+
+// func mapCos512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX512F
+TEXT ·mapCos512(SB), NOSPLIT, $64-76
+	MOVQ         n+0(FP), CX
+	MOVQ         to+8(FP), AX
+	MOVQ         x0+16(FP), DX
+	MOVQ         step0+24(FP), BX
+	CMPQ         BX, $0x00
+	JNE          row0
+	VBROADCASTSS (DX), Z0
+	VMOVUPS      Z0, (SP)
+	LEAQ         (SP), DX
+
+row0:
+	JMP fill
+
+begin:
+loop:
+	CMPQ         CX, $0x10
+	JL           rest
+	VMOVUPS      (DX), Z0
+	ADDQ         BX, DX
+	VMULPS       Z31, Z0, Z2
+	VRNDSCALEPS  $0x08, Z2, Z2
+	VMOVAPS      Z0, Z3
+	VFNMADD231PS Z30, Z2, Z3
+	VFNMADD231PS Z29, Z2, Z3
+	VFNMADD231PS Z28, Z2, Z3
+	VFNMADD231PS Z27, Z2, Z3
+	VADDPS       Z26, Z2, Z2
+	VMULPS       Z25, Z2, Z4
+	VRNDSCALEPS  $0x09, Z4, Z4
+	VFNMADD231PS Z24, Z4, Z2
+	VMULPS       Z25, Z4, Z5
+	VRNDSCALEPS  $0x09, Z5, Z5
+	VFNMADD231PS Z24, Z5, Z4
+	VMULPS       Z3, Z3, Z5
+	VMOVUPS      Z23, Z6
+	VFMADD213PS  Z22, Z5, Z6
+	VFMADD213PS  Z21, Z5, Z6
+	VMULPS       Z5, Z6, Z6
+	VFMADD213PS  Z3, Z3, Z6
+	VMOVUPS      Z20, Z7
+	VFMADD213PS  Z19, Z5, Z7
+	VFMADD213PS  Z18, Z5, Z7
+	VFMADD213PS  Z17, Z5, Z7
+	VFMADD213PS  Z26, Z5, Z7
+	VCMPPS       $0x1e, Z25, Z2, K2
+	VBLENDMPS    Z7, Z6, K2, Z1
+	VMOVAPS      Z26, Z6
+	VFNMADD231PS Z24, Z4, Z6
+	VMULPS       Z6, Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         $0x40, AX
+	SUBQ         $0x10, CX
+	JMP          loop
+
+rest:
+	CMPQ         CX, $0x00
+	JE           done
+	MOVQ         $0x00000001, BX
+	SHLQ         CL, BX
+	DECQ         BX
+	KMOVW        BX, K1
+	VMOVUPS.Z    (DX), K1, Z0
+	VMULPS       Z31, Z0, Z2
+	VRNDSCALEPS  $0x08, Z2, Z2
+	VMOVAPS      Z0, Z3
+	VFNMADD231PS Z30, Z2, Z3
+	VFNMADD231PS Z29, Z2, Z3
+	VFNMADD231PS Z28, Z2, Z3
+	VFNMADD231PS Z27, Z2, Z3
+	VADDPS       Z26, Z2, Z2
+	VMULPS       Z25, Z2, Z4
+	VRNDSCALEPS  $0x09, Z4, Z4
+	VFNMADD231PS Z24, Z4, Z2
+	VMULPS       Z25, Z4, Z5
+	VRNDSCALEPS  $0x09, Z5, Z5
+	VFNMADD231PS Z24, Z5, Z4
+	VMULPS       Z3, Z3, Z5
+	VMOVUPS      Z23, Z6
+	VFMADD213PS  Z22, Z5, Z6
+	VFMADD213PS  Z21, Z5, Z6
+	VMULPS       Z5, Z6, Z6
+	VFMADD213PS  Z3, Z3, Z6
+	VMOVUPS      Z20, Z7
+	VFMADD213PS  Z19, Z5, Z7
+	VFMADD213PS  Z18, Z5, Z7
+	VFMADD213PS  Z17, Z5, Z7
+	VFMADD213PS  Z26, Z5, Z7
+	VCMPPS       $0x1e, Z25, Z2, K2
+	VBLENDMPS    Z7, Z6, K2, Z1
+	VMOVAPS      Z26, Z6
+	VFNMADD231PS Z24, Z4, Z6
+	VMULPS       Z6, Z1, Z1
+	VMOVUPS      Z1, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+2464(SB), Z31
+	VBROADCASTSS vectorConstants<>+2496(SB), Z30
+	VBROADCASTSS vectorConstants<>+2528(SB), Z29
+	VBROADCASTSS vectorConstants<>+2560(SB), Z28
+	VBROADCASTSS vectorConstants<>+2592(SB), Z27
+	VBROADCASTSS vectorConstants<>+320(SB), Z26
+	VBROADCASTSS vectorConstants<>+2336(SB), Z25
+	VBROADCASTSS vectorConstants<>+416(SB), Z24
+	VBROADCASTSS vectorConstants<>+2624(SB), Z23
+	VBROADCASTSS vectorConstants<>+2656(SB), Z22
+	VBROADCASTSS vectorConstants<>+2688(SB), Z21
+	VBROADCASTSS vectorConstants<>+2720(SB), Z20
+	VBROADCASTSS vectorConstants<>+2752(SB), Z19
+	VBROADCASTSS vectorConstants<>+2784(SB), Z18
+	VBROADCASTSS vectorConstants<>+2816(SB), Z17
+	JMP          begin
+
 // func mapAffine512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 // Requires: AVX, AVX512F
 TEXT ·mapAffine512(SB), NOSPLIT, $64-76
@@ -3473,7 +3847,7 @@ done:
 TEXT ·max512(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS vectorConstants<>+1856(SB), Z0
+	VBROADCASTSS vectorConstants<>+2432(SB), Z0
 	VMOVUPS      Z0, Z1
 	VPXORD       Z2, Z2, Z2
 
@@ -3521,7 +3895,7 @@ done:
 	VMOVD         X2, AX
 	CMPL          AX, $0x00
 	JE            store
-	VBROADCASTSS  vectorConstants<>+1888(SB), X0
+	VBROADCASTSS  vectorConstants<>+2400(SB), X0
 
 store:
 	VMOVSS X0, ret+16(FP)
@@ -3533,7 +3907,7 @@ store:
 TEXT ·min512(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS vectorConstants<>+1920(SB), Z0
+	VBROADCASTSS vectorConstants<>+2848(SB), Z0
 	VMOVUPS      Z0, Z1
 	VPXORD       Z2, Z2, Z2
 
@@ -3581,7 +3955,7 @@ done:
 	VMOVD         X2, AX
 	CMPL          AX, $0x00
 	JE            store
-	VBROADCASTSS  vectorConstants<>+1888(SB), X0
+	VBROADCASTSS  vectorConstants<>+2400(SB), X0
 
 store:
 	VMOVSS X0, ret+16(FP)
@@ -3674,7 +4048,7 @@ done:
 fill:
 	VBROADCASTSS p1+28(FP), Z31
 	VBROADCASTSS p0+24(FP), Z30
-	VBROADCASTSS vectorConstants<>+1952(SB), Z29
+	VBROADCASTSS vectorConstants<>+2880(SB), Z29
 	VBROADCASTSS vectorConstants<>+0(SB), Z28
 	VBROADCASTSS vectorConstants<>+32(SB), Z27
 	VBROADCASTSS vectorConstants<>+64(SB), Z26
@@ -3815,9 +4189,9 @@ done:
 	RET
 
 fill:
-	VBROADCASTSS vectorConstants<>+1984(SB), Z31
-	VBROADCASTSS vectorConstants<>+2016(SB), Z30
-	VBROADCASTSS vectorConstants<>+2048(SB), Z29
+	VBROADCASTSS vectorConstants<>+2912(SB), Z31
+	VBROADCASTSS vectorConstants<>+2944(SB), Z30
+	VBROADCASTSS vectorConstants<>+2976(SB), Z29
 	JMP          begin
 
 // func weighted4x512(n int, w *float32, rows *float32, ldr int, sums *float32, columns int)
@@ -6005,6 +6379,340 @@ done:
 fill:
 	JMP begin
 
+// func mapLog256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·mapLog256(SB), NOSPLIT, $32-76
+	MOVQ         n+0(FP), AX
+	MOVQ         to+8(FP), CX
+	MOVQ         x0+16(FP), DX
+	MOVQ         step0+24(FP), BX
+	CMPQ         BX, $0x00
+	JNE          row0
+	VBROADCASTSS (DX), Y0
+	VMOVUPS      Y0, (SP)
+	LEAQ         (SP), DX
+
+row0:
+	JMP fill
+
+begin:
+loop:
+	CMPQ         AX, $0x08
+	JL           rest
+	VMOVUPS      (DX), Y0
+	ADDQ         BX, DX
+	VMULPS       vectorConstants<>+1888(SB), Y0, Y2
+	VCMPPS       $0x11, Y14, Y0, Y6
+	VBLENDVPS    Y6, Y2, Y0, Y2
+	VCMPPS       $0x11, Y14, Y0, Y6
+	VBLENDVPS    Y6, Y13, Y15, Y5
+	VPSUBD       vectorConstants<>+1984(SB), Y2, Y3
+	VPSRAD       $0x17, Y3, Y3
+	VPSLLD       $0x17, Y3, Y4
+	VPSUBD       Y4, Y2, Y2
+	VCVTDQ2PS    Y3, Y3
+	VSUBPS       Y5, Y3, Y3
+	VSUBPS       vectorConstants<>+320(SB), Y2, Y2
+	VMULPS       Y2, Y2, Y5
+	VMOVUPS      vectorConstants<>+2016(SB), Y4
+	VFMADD213PS  vectorConstants<>+2048(SB), Y2, Y4
+	VFMADD213PS  vectorConstants<>+2080(SB), Y2, Y4
+	VFMADD213PS  vectorConstants<>+2112(SB), Y2, Y4
+	VFMADD213PS  vectorConstants<>+2144(SB), Y2, Y4
+	VFMADD213PS  vectorConstants<>+2176(SB), Y2, Y4
+	VFMADD213PS  vectorConstants<>+2208(SB), Y2, Y4
+	VFMADD213PS  vectorConstants<>+2240(SB), Y2, Y4
+	VFMADD213PS  vectorConstants<>+2272(SB), Y2, Y4
+	VMULPS       Y5, Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VFMADD231PS  vectorConstants<>+2304(SB), Y3, Y4
+	VFNMADD231PS vectorConstants<>+2336(SB), Y5, Y4
+	VADDPS       Y2, Y4, Y4
+	VFMADD231PS  vectorConstants<>+2368(SB), Y3, Y4
+	VBROADCASTSS vectorConstants<>+2432(SB), Y6
+	VCMPPS       $0x11, Y15, Y0, Y7
+	VBLENDVPS    Y7, Y12, Y6, Y2
+	VCMPPS       $0x1e, Y15, Y0, Y7
+	VBLENDVPS    Y7, Y4, Y2, Y1
+	VSUBPS       Y0, Y0, Y5
+	VADDPS       Y5, Y1, Y1
+	VBROADCASTSS vectorConstants<>+1856(SB), Y7
+	VCMPPS       $0x1e, Y7, Y0, Y8
+	VBLENDVPS    Y8, Y0, Y1, Y1
+	VMOVUPS      Y1, (CX)
+	ADDQ         $0x20, CX
+	SUBQ         $0x08, AX
+	JMP          loop
+
+rest:
+	CMPQ         AX, $0x00
+	JE           done
+	LEAQ         vectorMasks<>+32(SB), BX
+	SHLQ         $0x02, AX
+	SUBQ         AX, BX
+	VMOVUPS      (BX), Y0
+	VMASKMOVPS   (DX), Y0, Y1
+	VMULPS       vectorConstants<>+1888(SB), Y1, Y3
+	VCMPPS       $0x11, Y14, Y1, Y7
+	VBLENDVPS    Y7, Y3, Y1, Y3
+	VCMPPS       $0x11, Y14, Y1, Y7
+	VBLENDVPS    Y7, Y13, Y15, Y6
+	VPSUBD       vectorConstants<>+1984(SB), Y3, Y4
+	VPSRAD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y4, Y5
+	VPSUBD       Y5, Y3, Y3
+	VCVTDQ2PS    Y4, Y4
+	VSUBPS       Y6, Y4, Y4
+	VSUBPS       vectorConstants<>+320(SB), Y3, Y3
+	VMULPS       Y3, Y3, Y6
+	VMOVUPS      vectorConstants<>+2016(SB), Y5
+	VFMADD213PS  vectorConstants<>+2048(SB), Y3, Y5
+	VFMADD213PS  vectorConstants<>+2080(SB), Y3, Y5
+	VFMADD213PS  vectorConstants<>+2112(SB), Y3, Y5
+	VFMADD213PS  vectorConstants<>+2144(SB), Y3, Y5
+	VFMADD213PS  vectorConstants<>+2176(SB), Y3, Y5
+	VFMADD213PS  vectorConstants<>+2208(SB), Y3, Y5
+	VFMADD213PS  vectorConstants<>+2240(SB), Y3, Y5
+	VFMADD213PS  vectorConstants<>+2272(SB), Y3, Y5
+	VMULPS       Y6, Y5, Y5
+	VMULPS       Y3, Y5, Y5
+	VFMADD231PS  vectorConstants<>+2304(SB), Y4, Y5
+	VFNMADD231PS vectorConstants<>+2336(SB), Y6, Y5
+	VADDPS       Y3, Y5, Y5
+	VFMADD231PS  vectorConstants<>+2368(SB), Y4, Y5
+	VBROADCASTSS vectorConstants<>+2432(SB), Y7
+	VCMPPS       $0x11, Y15, Y1, Y8
+	VBLENDVPS    Y8, Y12, Y7, Y3
+	VCMPPS       $0x1e, Y15, Y1, Y8
+	VBLENDVPS    Y8, Y5, Y3, Y2
+	VSUBPS       Y1, Y1, Y6
+	VADDPS       Y6, Y2, Y2
+	VBROADCASTSS vectorConstants<>+1856(SB), Y8
+	VCMPPS       $0x1e, Y8, Y1, Y9
+	VBLENDVPS    Y9, Y1, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+480(SB), Y15
+	VBROADCASTSS vectorConstants<>+1920(SB), Y14
+	VBROADCASTSS vectorConstants<>+1952(SB), Y13
+	VBROADCASTSS vectorConstants<>+2400(SB), Y12
+	JMP          begin
+
+// func mapSin256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, FMA3
+TEXT ·mapSin256(SB), NOSPLIT, $32-76
+	MOVQ         n+0(FP), AX
+	MOVQ         to+8(FP), CX
+	MOVQ         x0+16(FP), DX
+	MOVQ         step0+24(FP), BX
+	CMPQ         BX, $0x00
+	JNE          row0
+	VBROADCASTSS (DX), Y0
+	VMOVUPS      Y0, (SP)
+	LEAQ         (SP), DX
+
+row0:
+	JMP fill
+
+begin:
+loop:
+	CMPQ         AX, $0x08
+	JL           rest
+	VMOVUPS      (DX), Y0
+	ADDQ         BX, DX
+	VMULPS       vectorConstants<>+2464(SB), Y0, Y2
+	VROUNDPS     $0x08, Y2, Y2
+	VMOVAPS      Y0, Y3
+	VFNMADD231PS vectorConstants<>+2496(SB), Y2, Y3
+	VFNMADD231PS vectorConstants<>+2528(SB), Y2, Y3
+	VFNMADD231PS vectorConstants<>+2560(SB), Y2, Y3
+	VFNMADD231PS vectorConstants<>+2592(SB), Y2, Y3
+	VMULPS       vectorConstants<>+2336(SB), Y2, Y4
+	VROUNDPS     $0x09, Y4, Y4
+	VFNMADD231PS vectorConstants<>+416(SB), Y4, Y2
+	VMULPS       vectorConstants<>+2336(SB), Y4, Y5
+	VROUNDPS     $0x09, Y5, Y5
+	VFNMADD231PS vectorConstants<>+416(SB), Y5, Y4
+	VMULPS       Y3, Y3, Y5
+	VMOVUPS      vectorConstants<>+2624(SB), Y6
+	VFMADD213PS  vectorConstants<>+2656(SB), Y5, Y6
+	VFMADD213PS  vectorConstants<>+2688(SB), Y5, Y6
+	VMULPS       Y5, Y6, Y6
+	VFMADD213PS  Y3, Y3, Y6
+	VMOVUPS      vectorConstants<>+2720(SB), Y7
+	VFMADD213PS  vectorConstants<>+2752(SB), Y5, Y7
+	VFMADD213PS  vectorConstants<>+2784(SB), Y5, Y7
+	VFMADD213PS  vectorConstants<>+2816(SB), Y5, Y7
+	VFMADD213PS  vectorConstants<>+320(SB), Y5, Y7
+	VCMPPS       $0x1e, Y15, Y2, Y8
+	VBLENDVPS    Y8, Y7, Y6, Y1
+	VMOVAPS      Y14, Y6
+	VFNMADD231PS vectorConstants<>+416(SB), Y4, Y6
+	VMULPS       Y6, Y1, Y1
+	VMOVUPS      Y1, (CX)
+	ADDQ         $0x20, CX
+	SUBQ         $0x08, AX
+	JMP          loop
+
+rest:
+	CMPQ         AX, $0x00
+	JE           done
+	LEAQ         vectorMasks<>+32(SB), BX
+	SHLQ         $0x02, AX
+	SUBQ         AX, BX
+	VMOVUPS      (BX), Y0
+	VMASKMOVPS   (DX), Y0, Y1
+	VMULPS       vectorConstants<>+2464(SB), Y1, Y3
+	VROUNDPS     $0x08, Y3, Y3
+	VMOVAPS      Y1, Y4
+	VFNMADD231PS vectorConstants<>+2496(SB), Y3, Y4
+	VFNMADD231PS vectorConstants<>+2528(SB), Y3, Y4
+	VFNMADD231PS vectorConstants<>+2560(SB), Y3, Y4
+	VFNMADD231PS vectorConstants<>+2592(SB), Y3, Y4
+	VMULPS       Y15, Y3, Y5
+	VROUNDPS     $0x09, Y5, Y5
+	VFNMADD231PS vectorConstants<>+416(SB), Y5, Y3
+	VMULPS       Y15, Y5, Y6
+	VROUNDPS     $0x09, Y6, Y6
+	VFNMADD231PS vectorConstants<>+416(SB), Y6, Y5
+	VMULPS       Y4, Y4, Y6
+	VMOVUPS      vectorConstants<>+2624(SB), Y7
+	VFMADD213PS  vectorConstants<>+2656(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+2688(SB), Y6, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD213PS  Y4, Y4, Y7
+	VMOVUPS      vectorConstants<>+2720(SB), Y8
+	VFMADD213PS  vectorConstants<>+2752(SB), Y6, Y8
+	VFMADD213PS  vectorConstants<>+2784(SB), Y6, Y8
+	VFMADD213PS  vectorConstants<>+2816(SB), Y6, Y8
+	VFMADD213PS  Y14, Y6, Y8
+	VCMPPS       $0x1e, Y15, Y3, Y9
+	VBLENDVPS    Y9, Y8, Y7, Y2
+	VMOVAPS      Y14, Y7
+	VFNMADD231PS vectorConstants<>+416(SB), Y5, Y7
+	VMULPS       Y7, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+2336(SB), Y15
+	VBROADCASTSS vectorConstants<>+320(SB), Y14
+	JMP          begin
+
+// func mapCos256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, FMA3
+TEXT ·mapCos256(SB), NOSPLIT, $32-76
+	MOVQ         n+0(FP), AX
+	MOVQ         to+8(FP), CX
+	MOVQ         x0+16(FP), DX
+	MOVQ         step0+24(FP), BX
+	CMPQ         BX, $0x00
+	JNE          row0
+	VBROADCASTSS (DX), Y0
+	VMOVUPS      Y0, (SP)
+	LEAQ         (SP), DX
+
+row0:
+	JMP fill
+
+begin:
+loop:
+	CMPQ         AX, $0x08
+	JL           rest
+	VMOVUPS      (DX), Y0
+	ADDQ         BX, DX
+	VMULPS       vectorConstants<>+2464(SB), Y0, Y2
+	VROUNDPS     $0x08, Y2, Y2
+	VMOVAPS      Y0, Y3
+	VFNMADD231PS vectorConstants<>+2496(SB), Y2, Y3
+	VFNMADD231PS vectorConstants<>+2528(SB), Y2, Y3
+	VFNMADD231PS vectorConstants<>+2560(SB), Y2, Y3
+	VFNMADD231PS vectorConstants<>+2592(SB), Y2, Y3
+	VADDPS       vectorConstants<>+320(SB), Y2, Y2
+	VMULPS       vectorConstants<>+2336(SB), Y2, Y4
+	VROUNDPS     $0x09, Y4, Y4
+	VFNMADD231PS vectorConstants<>+416(SB), Y4, Y2
+	VMULPS       vectorConstants<>+2336(SB), Y4, Y5
+	VROUNDPS     $0x09, Y5, Y5
+	VFNMADD231PS vectorConstants<>+416(SB), Y5, Y4
+	VMULPS       Y3, Y3, Y5
+	VMOVUPS      vectorConstants<>+2624(SB), Y6
+	VFMADD213PS  vectorConstants<>+2656(SB), Y5, Y6
+	VFMADD213PS  vectorConstants<>+2688(SB), Y5, Y6
+	VMULPS       Y5, Y6, Y6
+	VFMADD213PS  Y3, Y3, Y6
+	VMOVUPS      vectorConstants<>+2720(SB), Y7
+	VFMADD213PS  vectorConstants<>+2752(SB), Y5, Y7
+	VFMADD213PS  vectorConstants<>+2784(SB), Y5, Y7
+	VFMADD213PS  vectorConstants<>+2816(SB), Y5, Y7
+	VFMADD213PS  vectorConstants<>+320(SB), Y5, Y7
+	VCMPPS       $0x1e, Y15, Y2, Y8
+	VBLENDVPS    Y8, Y7, Y6, Y1
+	VMOVAPS      Y14, Y6
+	VFNMADD231PS vectorConstants<>+416(SB), Y4, Y6
+	VMULPS       Y6, Y1, Y1
+	VMOVUPS      Y1, (CX)
+	ADDQ         $0x20, CX
+	SUBQ         $0x08, AX
+	JMP          loop
+
+rest:
+	CMPQ         AX, $0x00
+	JE           done
+	LEAQ         vectorMasks<>+32(SB), BX
+	SHLQ         $0x02, AX
+	SUBQ         AX, BX
+	VMOVUPS      (BX), Y0
+	VMASKMOVPS   (DX), Y0, Y1
+	VMULPS       vectorConstants<>+2464(SB), Y1, Y3
+	VROUNDPS     $0x08, Y3, Y3
+	VMOVAPS      Y1, Y4
+	VFNMADD231PS vectorConstants<>+2496(SB), Y3, Y4
+	VFNMADD231PS vectorConstants<>+2528(SB), Y3, Y4
+	VFNMADD231PS vectorConstants<>+2560(SB), Y3, Y4
+	VFNMADD231PS vectorConstants<>+2592(SB), Y3, Y4
+	VADDPS       Y14, Y3, Y3
+	VMULPS       Y15, Y3, Y5
+	VROUNDPS     $0x09, Y5, Y5
+	VFNMADD231PS vectorConstants<>+416(SB), Y5, Y3
+	VMULPS       Y15, Y5, Y6
+	VROUNDPS     $0x09, Y6, Y6
+	VFNMADD231PS vectorConstants<>+416(SB), Y6, Y5
+	VMULPS       Y4, Y4, Y6
+	VMOVUPS      vectorConstants<>+2624(SB), Y7
+	VFMADD213PS  vectorConstants<>+2656(SB), Y6, Y7
+	VFMADD213PS  vectorConstants<>+2688(SB), Y6, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD213PS  Y4, Y4, Y7
+	VMOVUPS      vectorConstants<>+2720(SB), Y8
+	VFMADD213PS  vectorConstants<>+2752(SB), Y6, Y8
+	VFMADD213PS  vectorConstants<>+2784(SB), Y6, Y8
+	VFMADD213PS  vectorConstants<>+2816(SB), Y6, Y8
+	VFMADD213PS  Y14, Y6, Y8
+	VCMPPS       $0x1e, Y15, Y3, Y9
+	VBLENDVPS    Y9, Y8, Y7, Y2
+	VMOVAPS      Y14, Y7
+	VFNMADD231PS vectorConstants<>+416(SB), Y5, Y7
+	VMULPS       Y7, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+2336(SB), Y15
+	VBROADCASTSS vectorConstants<>+320(SB), Y14
+	JMP          begin
+
 // func mapAffine256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 // Requires: AVX, FMA3
 TEXT ·mapAffine256(SB), NOSPLIT, $32-76
@@ -7291,7 +7999,7 @@ done:
 TEXT ·max256(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS vectorConstants<>+1856(SB), Y0
+	VBROADCASTSS vectorConstants<>+2432(SB), Y0
 	VMOVUPS      Y0, Y1
 	VXORPS       Y2, Y2, Y2
 
@@ -7335,7 +8043,7 @@ done:
 	VMOVD        X2, AX
 	CMPL         AX, $0x00
 	JE           store
-	VBROADCASTSS vectorConstants<>+1888(SB), X0
+	VBROADCASTSS vectorConstants<>+2400(SB), X0
 
 store:
 	VMOVSS X0, ret+16(FP)
@@ -7347,7 +8055,7 @@ store:
 TEXT ·min256(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
-	VBROADCASTSS vectorConstants<>+1920(SB), Y0
+	VBROADCASTSS vectorConstants<>+2848(SB), Y0
 	VMOVUPS      Y0, Y1
 	VXORPS       Y2, Y2, Y2
 
@@ -7391,7 +8099,7 @@ done:
 	VMOVD        X2, AX
 	CMPL         AX, $0x00
 	JE           store
-	VBROADCASTSS vectorConstants<>+1888(SB), X0
+	VBROADCASTSS vectorConstants<>+2400(SB), X0
 
 store:
 	VMOVSS X0, ret+16(FP)
@@ -7503,7 +8211,7 @@ done:
 fill:
 	VBROADCASTSS p1+28(FP), Y15
 	VBROADCASTSS p0+24(FP), Y14
-	VBROADCASTSS vectorConstants<>+1952(SB), Y13
+	VBROADCASTSS vectorConstants<>+2880(SB), Y13
 	VBROADCASTSS vectorConstants<>+0(SB), Y12
 	JMP          begin
 
@@ -7615,11 +8323,11 @@ loop:
 	JE        done
 	VMOVUPS   (DX), Y0
 	VPSRLD    $0x10, Y0, Y1
-	VPAND     vectorConstants<>+1984(SB), Y1, Y1
-	VPADDD    vectorConstants<>+2016(SB), Y1, Y1
+	VPAND     vectorConstants<>+2912(SB), Y1, Y1
+	VPADDD    vectorConstants<>+2944(SB), Y1, Y1
 	VPADDD    Y0, Y1, Y1
 	VPSRLD    $0x10, Y1, Y1
-	VMOVUPS   vectorConstants<>+2048(SB), Y2
+	VMOVUPS   vectorConstants<>+2976(SB), Y2
 	VCMPPS    $0x03, Y0, Y0, Y3
 	VBLENDVPS Y3, Y2, Y1, Y1
 	VPACKUSDW Y1, Y1, Y1
@@ -7997,35 +8705,151 @@ DATA vectorConstants<>+1824(SB)/8, $0x3e2aaaab3e2aaaab
 DATA vectorConstants<>+1832(SB)/8, $0x3e2aaaab3e2aaaab
 DATA vectorConstants<>+1840(SB)/8, $0x3e2aaaab3e2aaaab
 DATA vectorConstants<>+1848(SB)/8, $0x3e2aaaab3e2aaaab
-DATA vectorConstants<>+1856(SB)/8, $0xff800000ff800000
-DATA vectorConstants<>+1864(SB)/8, $0xff800000ff800000
-DATA vectorConstants<>+1872(SB)/8, $0xff800000ff800000
-DATA vectorConstants<>+1880(SB)/8, $0xff800000ff800000
-DATA vectorConstants<>+1888(SB)/8, $0x7fc000007fc00000
-DATA vectorConstants<>+1896(SB)/8, $0x7fc000007fc00000
-DATA vectorConstants<>+1904(SB)/8, $0x7fc000007fc00000
-DATA vectorConstants<>+1912(SB)/8, $0x7fc000007fc00000
-DATA vectorConstants<>+1920(SB)/8, $0x7f8000007f800000
-DATA vectorConstants<>+1928(SB)/8, $0x7f8000007f800000
-DATA vectorConstants<>+1936(SB)/8, $0x7f8000007f800000
-DATA vectorConstants<>+1944(SB)/8, $0x7f8000007f800000
-DATA vectorConstants<>+1952(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+1960(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+1968(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+1976(SB)/8, $0xc2ae0000c2ae0000
-DATA vectorConstants<>+1984(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+1992(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+2000(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+2008(SB)/8, $0x0000000100000001
-DATA vectorConstants<>+2016(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+2024(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+2032(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+2040(SB)/8, $0x00007fff00007fff
-DATA vectorConstants<>+2048(SB)/8, $0x00007fc000007fc0
-DATA vectorConstants<>+2056(SB)/8, $0x00007fc000007fc0
-DATA vectorConstants<>+2064(SB)/8, $0x00007fc000007fc0
-DATA vectorConstants<>+2072(SB)/8, $0x00007fc000007fc0
-GLOBL vectorConstants<>(SB), RODATA|NOPTR, $2080
+DATA vectorConstants<>+1856(SB)/8, $0x7f7fffff7f7fffff
+DATA vectorConstants<>+1864(SB)/8, $0x7f7fffff7f7fffff
+DATA vectorConstants<>+1872(SB)/8, $0x7f7fffff7f7fffff
+DATA vectorConstants<>+1880(SB)/8, $0x7f7fffff7f7fffff
+DATA vectorConstants<>+1888(SB)/8, $0x4b0000004b000000
+DATA vectorConstants<>+1896(SB)/8, $0x4b0000004b000000
+DATA vectorConstants<>+1904(SB)/8, $0x4b0000004b000000
+DATA vectorConstants<>+1912(SB)/8, $0x4b0000004b000000
+DATA vectorConstants<>+1920(SB)/8, $0x0080000000800000
+DATA vectorConstants<>+1928(SB)/8, $0x0080000000800000
+DATA vectorConstants<>+1936(SB)/8, $0x0080000000800000
+DATA vectorConstants<>+1944(SB)/8, $0x0080000000800000
+DATA vectorConstants<>+1952(SB)/8, $0x41b8000041b80000
+DATA vectorConstants<>+1960(SB)/8, $0x41b8000041b80000
+DATA vectorConstants<>+1968(SB)/8, $0x41b8000041b80000
+DATA vectorConstants<>+1976(SB)/8, $0x41b8000041b80000
+DATA vectorConstants<>+1984(SB)/8, $0x3f3504f33f3504f3
+DATA vectorConstants<>+1992(SB)/8, $0x3f3504f33f3504f3
+DATA vectorConstants<>+2000(SB)/8, $0x3f3504f33f3504f3
+DATA vectorConstants<>+2008(SB)/8, $0x3f3504f33f3504f3
+DATA vectorConstants<>+2016(SB)/8, $0x3d9021bb3d9021bb
+DATA vectorConstants<>+2024(SB)/8, $0x3d9021bb3d9021bb
+DATA vectorConstants<>+2032(SB)/8, $0x3d9021bb3d9021bb
+DATA vectorConstants<>+2040(SB)/8, $0x3d9021bb3d9021bb
+DATA vectorConstants<>+2048(SB)/8, $0xbdebd1b8bdebd1b8
+DATA vectorConstants<>+2056(SB)/8, $0xbdebd1b8bdebd1b8
+DATA vectorConstants<>+2064(SB)/8, $0xbdebd1b8bdebd1b8
+DATA vectorConstants<>+2072(SB)/8, $0xbdebd1b8bdebd1b8
+DATA vectorConstants<>+2080(SB)/8, $0x3def251a3def251a
+DATA vectorConstants<>+2088(SB)/8, $0x3def251a3def251a
+DATA vectorConstants<>+2096(SB)/8, $0x3def251a3def251a
+DATA vectorConstants<>+2104(SB)/8, $0x3def251a3def251a
+DATA vectorConstants<>+2112(SB)/8, $0xbdfe5d4fbdfe5d4f
+DATA vectorConstants<>+2120(SB)/8, $0xbdfe5d4fbdfe5d4f
+DATA vectorConstants<>+2128(SB)/8, $0xbdfe5d4fbdfe5d4f
+DATA vectorConstants<>+2136(SB)/8, $0xbdfe5d4fbdfe5d4f
+DATA vectorConstants<>+2144(SB)/8, $0x3e11e9bf3e11e9bf
+DATA vectorConstants<>+2152(SB)/8, $0x3e11e9bf3e11e9bf
+DATA vectorConstants<>+2160(SB)/8, $0x3e11e9bf3e11e9bf
+DATA vectorConstants<>+2168(SB)/8, $0x3e11e9bf3e11e9bf
+DATA vectorConstants<>+2176(SB)/8, $0xbe2aae50be2aae50
+DATA vectorConstants<>+2184(SB)/8, $0xbe2aae50be2aae50
+DATA vectorConstants<>+2192(SB)/8, $0xbe2aae50be2aae50
+DATA vectorConstants<>+2200(SB)/8, $0xbe2aae50be2aae50
+DATA vectorConstants<>+2208(SB)/8, $0x3e4cceac3e4cceac
+DATA vectorConstants<>+2216(SB)/8, $0x3e4cceac3e4cceac
+DATA vectorConstants<>+2224(SB)/8, $0x3e4cceac3e4cceac
+DATA vectorConstants<>+2232(SB)/8, $0x3e4cceac3e4cceac
+DATA vectorConstants<>+2240(SB)/8, $0xbe7ffffcbe7ffffc
+DATA vectorConstants<>+2248(SB)/8, $0xbe7ffffcbe7ffffc
+DATA vectorConstants<>+2256(SB)/8, $0xbe7ffffcbe7ffffc
+DATA vectorConstants<>+2264(SB)/8, $0xbe7ffffcbe7ffffc
+DATA vectorConstants<>+2272(SB)/8, $0x3eaaaaaa3eaaaaaa
+DATA vectorConstants<>+2280(SB)/8, $0x3eaaaaaa3eaaaaaa
+DATA vectorConstants<>+2288(SB)/8, $0x3eaaaaaa3eaaaaaa
+DATA vectorConstants<>+2296(SB)/8, $0x3eaaaaaa3eaaaaaa
+DATA vectorConstants<>+2304(SB)/8, $0xb95e8083b95e8083
+DATA vectorConstants<>+2312(SB)/8, $0xb95e8083b95e8083
+DATA vectorConstants<>+2320(SB)/8, $0xb95e8083b95e8083
+DATA vectorConstants<>+2328(SB)/8, $0xb95e8083b95e8083
+DATA vectorConstants<>+2336(SB)/8, $0x3f0000003f000000
+DATA vectorConstants<>+2344(SB)/8, $0x3f0000003f000000
+DATA vectorConstants<>+2352(SB)/8, $0x3f0000003f000000
+DATA vectorConstants<>+2360(SB)/8, $0x3f0000003f000000
+DATA vectorConstants<>+2368(SB)/8, $0x3f3180003f318000
+DATA vectorConstants<>+2376(SB)/8, $0x3f3180003f318000
+DATA vectorConstants<>+2384(SB)/8, $0x3f3180003f318000
+DATA vectorConstants<>+2392(SB)/8, $0x3f3180003f318000
+DATA vectorConstants<>+2400(SB)/8, $0x7fc000007fc00000
+DATA vectorConstants<>+2408(SB)/8, $0x7fc000007fc00000
+DATA vectorConstants<>+2416(SB)/8, $0x7fc000007fc00000
+DATA vectorConstants<>+2424(SB)/8, $0x7fc000007fc00000
+DATA vectorConstants<>+2432(SB)/8, $0xff800000ff800000
+DATA vectorConstants<>+2440(SB)/8, $0xff800000ff800000
+DATA vectorConstants<>+2448(SB)/8, $0xff800000ff800000
+DATA vectorConstants<>+2456(SB)/8, $0xff800000ff800000
+DATA vectorConstants<>+2464(SB)/8, $0x3f22f9833f22f983
+DATA vectorConstants<>+2472(SB)/8, $0x3f22f9833f22f983
+DATA vectorConstants<>+2480(SB)/8, $0x3f22f9833f22f983
+DATA vectorConstants<>+2488(SB)/8, $0x3f22f9833f22f983
+DATA vectorConstants<>+2496(SB)/8, $0x3fc900003fc90000
+DATA vectorConstants<>+2504(SB)/8, $0x3fc900003fc90000
+DATA vectorConstants<>+2512(SB)/8, $0x3fc900003fc90000
+DATA vectorConstants<>+2520(SB)/8, $0x3fc900003fc90000
+DATA vectorConstants<>+2528(SB)/8, $0x39fd800039fd8000
+DATA vectorConstants<>+2536(SB)/8, $0x39fd800039fd8000
+DATA vectorConstants<>+2544(SB)/8, $0x39fd800039fd8000
+DATA vectorConstants<>+2552(SB)/8, $0x39fd800039fd8000
+DATA vectorConstants<>+2560(SB)/8, $0x34a8885a34a8885a
+DATA vectorConstants<>+2568(SB)/8, $0x34a8885a34a8885a
+DATA vectorConstants<>+2576(SB)/8, $0x34a8885a34a8885a
+DATA vectorConstants<>+2584(SB)/8, $0x34a8885a34a8885a
+DATA vectorConstants<>+2592(SB)/8, $0x27c234c527c234c5
+DATA vectorConstants<>+2600(SB)/8, $0x27c234c527c234c5
+DATA vectorConstants<>+2608(SB)/8, $0x27c234c527c234c5
+DATA vectorConstants<>+2616(SB)/8, $0x27c234c527c234c5
+DATA vectorConstants<>+2624(SB)/8, $0xb94ca1f9b94ca1f9
+DATA vectorConstants<>+2632(SB)/8, $0xb94ca1f9b94ca1f9
+DATA vectorConstants<>+2640(SB)/8, $0xb94ca1f9b94ca1f9
+DATA vectorConstants<>+2648(SB)/8, $0xb94ca1f9b94ca1f9
+DATA vectorConstants<>+2656(SB)/8, $0x3c08839e3c08839e
+DATA vectorConstants<>+2664(SB)/8, $0x3c08839e3c08839e
+DATA vectorConstants<>+2672(SB)/8, $0x3c08839e3c08839e
+DATA vectorConstants<>+2680(SB)/8, $0x3c08839e3c08839e
+DATA vectorConstants<>+2688(SB)/8, $0xbe2aaaa3be2aaaa3
+DATA vectorConstants<>+2696(SB)/8, $0xbe2aaaa3be2aaaa3
+DATA vectorConstants<>+2704(SB)/8, $0xbe2aaaa3be2aaaa3
+DATA vectorConstants<>+2712(SB)/8, $0xbe2aaaa3be2aaaa3
+DATA vectorConstants<>+2720(SB)/8, $0x37ccf5ce37ccf5ce
+DATA vectorConstants<>+2728(SB)/8, $0x37ccf5ce37ccf5ce
+DATA vectorConstants<>+2736(SB)/8, $0x37ccf5ce37ccf5ce
+DATA vectorConstants<>+2744(SB)/8, $0x37ccf5ce37ccf5ce
+DATA vectorConstants<>+2752(SB)/8, $0xbab6061abab6061a
+DATA vectorConstants<>+2760(SB)/8, $0xbab6061abab6061a
+DATA vectorConstants<>+2768(SB)/8, $0xbab6061abab6061a
+DATA vectorConstants<>+2776(SB)/8, $0xbab6061abab6061a
+DATA vectorConstants<>+2784(SB)/8, $0x3d2aaaa53d2aaaa5
+DATA vectorConstants<>+2792(SB)/8, $0x3d2aaaa53d2aaaa5
+DATA vectorConstants<>+2800(SB)/8, $0x3d2aaaa53d2aaaa5
+DATA vectorConstants<>+2808(SB)/8, $0x3d2aaaa53d2aaaa5
+DATA vectorConstants<>+2816(SB)/8, $0xbf000000bf000000
+DATA vectorConstants<>+2824(SB)/8, $0xbf000000bf000000
+DATA vectorConstants<>+2832(SB)/8, $0xbf000000bf000000
+DATA vectorConstants<>+2840(SB)/8, $0xbf000000bf000000
+DATA vectorConstants<>+2848(SB)/8, $0x7f8000007f800000
+DATA vectorConstants<>+2856(SB)/8, $0x7f8000007f800000
+DATA vectorConstants<>+2864(SB)/8, $0x7f8000007f800000
+DATA vectorConstants<>+2872(SB)/8, $0x7f8000007f800000
+DATA vectorConstants<>+2880(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+2888(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+2896(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+2904(SB)/8, $0xc2ae0000c2ae0000
+DATA vectorConstants<>+2912(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+2920(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+2928(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+2936(SB)/8, $0x0000000100000001
+DATA vectorConstants<>+2944(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+2952(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+2960(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+2968(SB)/8, $0x00007fff00007fff
+DATA vectorConstants<>+2976(SB)/8, $0x00007fc000007fc0
+DATA vectorConstants<>+2984(SB)/8, $0x00007fc000007fc0
+DATA vectorConstants<>+2992(SB)/8, $0x00007fc000007fc0
+DATA vectorConstants<>+3000(SB)/8, $0x00007fc000007fc0
+GLOBL vectorConstants<>(SB), RODATA|NOPTR, $3008
 
 DATA vectorMasks<>+0(SB)/8, $0xffffffffffffffff
 DATA vectorMasks<>+8(SB)/8, $0xffffffffffffffff

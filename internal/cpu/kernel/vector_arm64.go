@@ -18,6 +18,7 @@ var vectors128 = vectors{
 		MapLeakyRelu: mapLeakyRelu128, MapNeg: mapNeg128, MapAbs: mapAbs128, MapSqrt: mapSqrt128,
 		MapRsqrt: mapRsqrt128, MapReciprocal: mapReciprocal128, MapSquare: mapSquare128, MapCube: mapCube128,
 		MapFloor: mapFloor128, MapCeil: mapCeil128, MapRound: mapRound128, MapTrunc: mapTrunc128,
+		MapLog: mapLog128, MapSin: mapSin128, MapCos: mapCos128,
 		MapAffine: mapAffine128, MapAdd: mapAdd128, MapSub: mapSub128, MapMul: mapMul128, MapDiv: mapDiv128,
 		MapAddScaled: mapAddScaled128, MapMaximum: mapMaximum128, MapMinimum: mapMinimum128, MapPrelu: mapPrelu128,
 		MapGlu: mapGlu128, MapAddProduct: mapAddProduct128, MapNormalize: mapNormalize128, MapWhere: mapWhere128,

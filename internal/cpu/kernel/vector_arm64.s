@@ -2485,6 +2485,431 @@ copy3:
 whole:
 	RET
 
+TEXT ·mapLog128(SB), NOSPLIT, $64-76
+	MOVD n+0(FP), R0
+	MOVD to+8(FP), R1
+	MOVD x0+16(FP), R2
+	MOVD step0+24(FP), R3
+	CBNZ R3, row0
+	VLD1R (R2), [V0.S4]
+	MOVD $room-32(SP), R2
+	FSTPQ (F0, F0), 0(R2)
+row0:
+	MOVD $constants<>(SB), R4
+	FMOVQ 1088(R4), F31
+	FMOVQ 1104(R4), F30
+	FMOVQ 1120(R4), F29
+	FMOVQ 224(R4), F28
+	FMOVQ 1136(R4), F27
+	FMOVQ 160(R4), F26
+	FMOVQ 1152(R4), F25
+	FMOVQ 1168(R4), F24
+	FMOVQ 1184(R4), F23
+	FMOVQ 1200(R4), F22
+	MOVD $0, R5
+loop:
+	SUBS $8, R0, R0
+	BLT rest
+	FLDPQ 0(R2), (F0, F1)
+	ADD R3, R2, R2
+	WORD $0x6e3fdc04 // fmul v4.4s, v0.4s, v31.4s
+	WORD $0x6e3fdc25 // fmul v5.4s, v1.4s, v31.4s
+	WORD $0x6ea0e7cc // fcmgt v12.4s, v30.4s, v0.4s
+	WORD $0x6ea1e7cd // fcmgt v13.4s, v30.4s, v1.4s
+	VBIF V12.B16, V0.B16, V4.B16
+	VBIF V13.B16, V1.B16, V5.B16
+	WORD $0x6ea0e7cc // fcmgt v12.4s, v30.4s, v0.4s
+	WORD $0x6ea1e7cd // fcmgt v13.4s, v30.4s, v1.4s
+	VBSL V28.B16, V29.B16, V12.B16
+	VBSL V28.B16, V29.B16, V13.B16
+	VORR V12.B16, V12.B16, V10.B16
+	VORR V13.B16, V13.B16, V11.B16
+	VSUB V27.S4, V4.S4, V6.S4
+	VSUB V27.S4, V5.S4, V7.S4
+	WORD $0x4f2904c6 // sshr v6.4s, v6.4s, #23
+	WORD $0x4f2904e7 // sshr v7.4s, v7.4s, #23
+	WORD $0x4f3754c8 // shl v8.4s, v6.4s, #23
+	WORD $0x4f3754e9 // shl v9.4s, v7.4s, #23
+	VSUB V8.S4, V4.S4, V4.S4
+	VSUB V9.S4, V5.S4, V5.S4
+	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
+	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
+	WORD $0x4eaad4c6 // fsub v6.4s, v6.4s, v10.4s
+	WORD $0x4eabd4e7 // fsub v7.4s, v7.4s, v11.4s
+	WORD $0x4ebad484 // fsub v4.4s, v4.4s, v26.4s
+	WORD $0x4ebad4a5 // fsub v5.4s, v5.4s, v26.4s
+	WORD $0x6e24dc8a // fmul v10.4s, v4.4s, v4.4s
+	WORD $0x6e25dcab // fmul v11.4s, v5.4s, v5.4s
+	FMOVQ 912(R4), F8
+	FMOVQ 912(R4), F9
+	FMOVQ 928(R4), F12
+	FMOVQ 928(R4), F13
+	WORD $0x4e24cd0c // fmla v12.4s, v8.4s, v4.4s
+	WORD $0x4e25cd2d // fmla v13.4s, v9.4s, v5.4s
+	FMOVQ 944(R4), F8
+	FMOVQ 944(R4), F9
+	WORD $0x4e24cd88 // fmla v8.4s, v12.4s, v4.4s
+	WORD $0x4e25cda9 // fmla v9.4s, v13.4s, v5.4s
+	FMOVQ 960(R4), F12
+	FMOVQ 960(R4), F13
+	WORD $0x4e24cd0c // fmla v12.4s, v8.4s, v4.4s
+	WORD $0x4e25cd2d // fmla v13.4s, v9.4s, v5.4s
+	FMOVQ 976(R4), F8
+	FMOVQ 976(R4), F9
+	WORD $0x4e24cd88 // fmla v8.4s, v12.4s, v4.4s
+	WORD $0x4e25cda9 // fmla v9.4s, v13.4s, v5.4s
+	FMOVQ 992(R4), F12
+	FMOVQ 992(R4), F13
+	WORD $0x4e24cd0c // fmla v12.4s, v8.4s, v4.4s
+	WORD $0x4e25cd2d // fmla v13.4s, v9.4s, v5.4s
+	FMOVQ 1008(R4), F8
+	FMOVQ 1008(R4), F9
+	WORD $0x4e24cd88 // fmla v8.4s, v12.4s, v4.4s
+	WORD $0x4e25cda9 // fmla v9.4s, v13.4s, v5.4s
+	FMOVQ 1024(R4), F12
+	FMOVQ 1024(R4), F13
+	WORD $0x4e24cd0c // fmla v12.4s, v8.4s, v4.4s
+	WORD $0x4e25cd2d // fmla v13.4s, v9.4s, v5.4s
+	FMOVQ 1040(R4), F8
+	FMOVQ 1040(R4), F9
+	WORD $0x4e24cd88 // fmla v8.4s, v12.4s, v4.4s
+	WORD $0x4e25cda9 // fmla v9.4s, v13.4s, v5.4s
+	WORD $0x6e2add08 // fmul v8.4s, v8.4s, v10.4s
+	WORD $0x6e2bdd29 // fmul v9.4s, v9.4s, v11.4s
+	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
+	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
+	WORD $0x4e39ccc8 // fmla v8.4s, v6.4s, v25.4s
+	WORD $0x4e39cce9 // fmla v9.4s, v7.4s, v25.4s
+	WORD $0x4eb8cd48 // fmls v8.4s, v10.4s, v24.4s
+	WORD $0x4eb8cd69 // fmls v9.4s, v11.4s, v24.4s
+	WORD $0x4e24d508 // fadd v8.4s, v8.4s, v4.4s
+	WORD $0x4e25d529 // fadd v9.4s, v9.4s, v5.4s
+	WORD $0x4e37ccc8 // fmla v8.4s, v6.4s, v23.4s
+	WORD $0x4e37cce9 // fmla v9.4s, v7.4s, v23.4s
+	FMOVQ 1056(R4), F12
+	WORD $0x6ea0e78e // fcmgt v14.4s, v28.4s, v0.4s
+	WORD $0x6ea1e78f // fcmgt v15.4s, v28.4s, v1.4s
+	VBSL V12.B16, V22.B16, V14.B16
+	VBSL V12.B16, V22.B16, V15.B16
+	VORR V14.B16, V14.B16, V4.B16
+	VORR V15.B16, V15.B16, V5.B16
+	WORD $0x6ebce40c // fcmgt v12.4s, v0.4s, v28.4s
+	WORD $0x6ebce42d // fcmgt v13.4s, v1.4s, v28.4s
+	VBSL V4.B16, V8.B16, V12.B16
+	VBSL V5.B16, V9.B16, V13.B16
+	VORR V12.B16, V12.B16, V2.B16
+	VORR V13.B16, V13.B16, V3.B16
+	WORD $0x4ea0d40a // fsub v10.4s, v0.4s, v0.4s
+	WORD $0x4ea1d42b // fsub v11.4s, v1.4s, v1.4s
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
+	FMOVQ 1072(R4), F12
+	WORD $0x6eace40e // fcmgt v14.4s, v0.4s, v12.4s
+	WORD $0x6eace42f // fcmgt v15.4s, v1.4s, v12.4s
+	VBIT V14.B16, V0.B16, V2.B16
+	VBIT V15.B16, V1.B16, V3.B16
+	FSTPQ (F2, F3), 0(R1)
+	ADD $32, R1, R1
+	B loop
+rest:
+	ADDS $8, R0, R0
+	BEQ done
+	MOVD R0, R5
+	CBZ R3, whole1
+	MOVD R2, R9
+	MOVD $room-32(SP), R2
+	MOVD R5, R7
+copy2:
+	MOVWU.P 4(R9), R8
+	MOVW.P R8, 4(R2)
+	SUBS $1, R7, R7
+	BNE copy2
+	MOVD $room-32(SP), R2
+whole1:
+	MOVD R1, R6
+	MOVD $room-64(SP), R1
+	MOVD $8, R0
+	B loop
+done:
+	CBZ R5, whole
+	MOVD $room-64(SP), R9
+	MOVD R5, R7
+copy3:
+	MOVWU.P 4(R9), R8
+	MOVW.P R8, 4(R6)
+	SUBS $1, R7, R7
+	BNE copy3
+whole:
+	RET
+
+TEXT ·mapSin128(SB), NOSPLIT, $64-76
+	MOVD n+0(FP), R0
+	MOVD to+8(FP), R1
+	MOVD x0+16(FP), R2
+	MOVD step0+24(FP), R3
+	CBNZ R3, row0
+	VLD1R (R2), [V0.S4]
+	MOVD $room-32(SP), R2
+	FSTPQ (F0, F0), 0(R2)
+row0:
+	MOVD $constants<>(SB), R4
+	FMOVQ 1328(R4), F31
+	FMOVQ 1344(R4), F30
+	FMOVQ 1360(R4), F29
+	FMOVQ 1376(R4), F28
+	FMOVQ 1392(R4), F27
+	FMOVQ 1168(R4), F26
+	FMOVQ 192(R4), F25
+	FMOVQ 160(R4), F24
+	MOVD $0, R5
+loop:
+	SUBS $8, R0, R0
+	BLT rest
+	FLDPQ 0(R2), (F0, F1)
+	ADD R3, R2, R2
+	WORD $0x6e3fdc04 // fmul v4.4s, v0.4s, v31.4s
+	WORD $0x6e3fdc25 // fmul v5.4s, v1.4s, v31.4s
+	WORD $0x4e218884 // frintn v4.4s, v4.4s
+	WORD $0x4e2188a5 // frintn v5.4s, v5.4s
+	VORR V0.B16, V0.B16, V6.B16
+	VORR V1.B16, V1.B16, V7.B16
+	WORD $0x4ebecc86 // fmls v6.4s, v4.4s, v30.4s
+	WORD $0x4ebecca7 // fmls v7.4s, v5.4s, v30.4s
+	WORD $0x4ebdcc86 // fmls v6.4s, v4.4s, v29.4s
+	WORD $0x4ebdcca7 // fmls v7.4s, v5.4s, v29.4s
+	WORD $0x4ebccc86 // fmls v6.4s, v4.4s, v28.4s
+	WORD $0x4ebccca7 // fmls v7.4s, v5.4s, v28.4s
+	WORD $0x4ebbcc86 // fmls v6.4s, v4.4s, v27.4s
+	WORD $0x4ebbcca7 // fmls v7.4s, v5.4s, v27.4s
+	WORD $0x6e3adc88 // fmul v8.4s, v4.4s, v26.4s
+	WORD $0x6e3adca9 // fmul v9.4s, v5.4s, v26.4s
+	WORD $0x4e219908 // frintm v8.4s, v8.4s
+	WORD $0x4e219929 // frintm v9.4s, v9.4s
+	WORD $0x4eb9cd04 // fmls v4.4s, v8.4s, v25.4s
+	WORD $0x4eb9cd25 // fmls v5.4s, v9.4s, v25.4s
+	WORD $0x6e3add0a // fmul v10.4s, v8.4s, v26.4s
+	WORD $0x6e3add2b // fmul v11.4s, v9.4s, v26.4s
+	WORD $0x4e21994a // frintm v10.4s, v10.4s
+	WORD $0x4e21996b // frintm v11.4s, v11.4s
+	WORD $0x4eb9cd48 // fmls v8.4s, v10.4s, v25.4s
+	WORD $0x4eb9cd69 // fmls v9.4s, v11.4s, v25.4s
+	WORD $0x6e26dcca // fmul v10.4s, v6.4s, v6.4s
+	WORD $0x6e27dceb // fmul v11.4s, v7.4s, v7.4s
+	FMOVQ 1216(R4), F14
+	FMOVQ 1216(R4), F15
+	FMOVQ 1232(R4), F16
+	FMOVQ 1232(R4), F17
+	WORD $0x4e2acdd0 // fmla v16.4s, v14.4s, v10.4s
+	WORD $0x4e2bcdf1 // fmla v17.4s, v15.4s, v11.4s
+	FMOVQ 1248(R4), F14
+	FMOVQ 1248(R4), F15
+	WORD $0x4e2ace0e // fmla v14.4s, v16.4s, v10.4s
+	WORD $0x4e2bce2f // fmla v15.4s, v17.4s, v11.4s
+	WORD $0x6e2addce // fmul v14.4s, v14.4s, v10.4s
+	WORD $0x6e2bddef // fmul v15.4s, v15.4s, v11.4s
+	VORR V6.B16, V6.B16, V12.B16
+	VORR V7.B16, V7.B16, V13.B16
+	WORD $0x4e26cdcc // fmla v12.4s, v14.4s, v6.4s
+	WORD $0x4e27cded // fmla v13.4s, v15.4s, v7.4s
+	FMOVQ 1264(R4), F14
+	FMOVQ 1264(R4), F15
+	FMOVQ 1280(R4), F16
+	FMOVQ 1280(R4), F17
+	WORD $0x4e2acdd0 // fmla v16.4s, v14.4s, v10.4s
+	WORD $0x4e2bcdf1 // fmla v17.4s, v15.4s, v11.4s
+	FMOVQ 1296(R4), F14
+	FMOVQ 1296(R4), F15
+	WORD $0x4e2ace0e // fmla v14.4s, v16.4s, v10.4s
+	WORD $0x4e2bce2f // fmla v15.4s, v17.4s, v11.4s
+	FMOVQ 1312(R4), F16
+	FMOVQ 1312(R4), F17
+	WORD $0x4e2acdd0 // fmla v16.4s, v14.4s, v10.4s
+	WORD $0x4e2bcdf1 // fmla v17.4s, v15.4s, v11.4s
+	FMOVQ 160(R4), F14
+	FMOVQ 160(R4), F15
+	WORD $0x4e2ace0e // fmla v14.4s, v16.4s, v10.4s
+	WORD $0x4e2bce2f // fmla v15.4s, v17.4s, v11.4s
+	WORD $0x6ebae490 // fcmgt v16.4s, v4.4s, v26.4s
+	WORD $0x6ebae4b1 // fcmgt v17.4s, v5.4s, v26.4s
+	VBSL V12.B16, V14.B16, V16.B16
+	VBSL V13.B16, V15.B16, V17.B16
+	VORR V16.B16, V16.B16, V2.B16
+	VORR V17.B16, V17.B16, V3.B16
+	VORR V24.B16, V24.B16, V12.B16
+	VORR V24.B16, V24.B16, V13.B16
+	WORD $0x4eb9cd0c // fmls v12.4s, v8.4s, v25.4s
+	WORD $0x4eb9cd2d // fmls v13.4s, v9.4s, v25.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e2ddc63 // fmul v3.4s, v3.4s, v13.4s
+	FSTPQ (F2, F3), 0(R1)
+	ADD $32, R1, R1
+	B loop
+rest:
+	ADDS $8, R0, R0
+	BEQ done
+	MOVD R0, R5
+	CBZ R3, whole1
+	MOVD R2, R9
+	MOVD $room-32(SP), R2
+	MOVD R5, R7
+copy2:
+	MOVWU.P 4(R9), R8
+	MOVW.P R8, 4(R2)
+	SUBS $1, R7, R7
+	BNE copy2
+	MOVD $room-32(SP), R2
+whole1:
+	MOVD R1, R6
+	MOVD $room-64(SP), R1
+	MOVD $8, R0
+	B loop
+done:
+	CBZ R5, whole
+	MOVD $room-64(SP), R9
+	MOVD R5, R7
+copy3:
+	MOVWU.P 4(R9), R8
+	MOVW.P R8, 4(R6)
+	SUBS $1, R7, R7
+	BNE copy3
+whole:
+	RET
+
+TEXT ·mapCos128(SB), NOSPLIT, $64-76
+	MOVD n+0(FP), R0
+	MOVD to+8(FP), R1
+	MOVD x0+16(FP), R2
+	MOVD step0+24(FP), R3
+	CBNZ R3, row0
+	VLD1R (R2), [V0.S4]
+	MOVD $room-32(SP), R2
+	FSTPQ (F0, F0), 0(R2)
+row0:
+	MOVD $constants<>(SB), R4
+	FMOVQ 1328(R4), F31
+	FMOVQ 1344(R4), F30
+	FMOVQ 1360(R4), F29
+	FMOVQ 1376(R4), F28
+	FMOVQ 1392(R4), F27
+	FMOVQ 160(R4), F26
+	FMOVQ 1168(R4), F25
+	FMOVQ 192(R4), F24
+	MOVD $0, R5
+loop:
+	SUBS $8, R0, R0
+	BLT rest
+	FLDPQ 0(R2), (F0, F1)
+	ADD R3, R2, R2
+	WORD $0x6e3fdc04 // fmul v4.4s, v0.4s, v31.4s
+	WORD $0x6e3fdc25 // fmul v5.4s, v1.4s, v31.4s
+	WORD $0x4e218884 // frintn v4.4s, v4.4s
+	WORD $0x4e2188a5 // frintn v5.4s, v5.4s
+	VORR V0.B16, V0.B16, V6.B16
+	VORR V1.B16, V1.B16, V7.B16
+	WORD $0x4ebecc86 // fmls v6.4s, v4.4s, v30.4s
+	WORD $0x4ebecca7 // fmls v7.4s, v5.4s, v30.4s
+	WORD $0x4ebdcc86 // fmls v6.4s, v4.4s, v29.4s
+	WORD $0x4ebdcca7 // fmls v7.4s, v5.4s, v29.4s
+	WORD $0x4ebccc86 // fmls v6.4s, v4.4s, v28.4s
+	WORD $0x4ebccca7 // fmls v7.4s, v5.4s, v28.4s
+	WORD $0x4ebbcc86 // fmls v6.4s, v4.4s, v27.4s
+	WORD $0x4ebbcca7 // fmls v7.4s, v5.4s, v27.4s
+	WORD $0x4e3ad484 // fadd v4.4s, v4.4s, v26.4s
+	WORD $0x4e3ad4a5 // fadd v5.4s, v5.4s, v26.4s
+	WORD $0x6e39dc88 // fmul v8.4s, v4.4s, v25.4s
+	WORD $0x6e39dca9 // fmul v9.4s, v5.4s, v25.4s
+	WORD $0x4e219908 // frintm v8.4s, v8.4s
+	WORD $0x4e219929 // frintm v9.4s, v9.4s
+	WORD $0x4eb8cd04 // fmls v4.4s, v8.4s, v24.4s
+	WORD $0x4eb8cd25 // fmls v5.4s, v9.4s, v24.4s
+	WORD $0x6e39dd0a // fmul v10.4s, v8.4s, v25.4s
+	WORD $0x6e39dd2b // fmul v11.4s, v9.4s, v25.4s
+	WORD $0x4e21994a // frintm v10.4s, v10.4s
+	WORD $0x4e21996b // frintm v11.4s, v11.4s
+	WORD $0x4eb8cd48 // fmls v8.4s, v10.4s, v24.4s
+	WORD $0x4eb8cd69 // fmls v9.4s, v11.4s, v24.4s
+	WORD $0x6e26dcca // fmul v10.4s, v6.4s, v6.4s
+	WORD $0x6e27dceb // fmul v11.4s, v7.4s, v7.4s
+	FMOVQ 1216(R4), F14
+	FMOVQ 1216(R4), F15
+	FMOVQ 1232(R4), F16
+	FMOVQ 1232(R4), F17
+	WORD $0x4e2acdd0 // fmla v16.4s, v14.4s, v10.4s
+	WORD $0x4e2bcdf1 // fmla v17.4s, v15.4s, v11.4s
+	FMOVQ 1248(R4), F14
+	FMOVQ 1248(R4), F15
+	WORD $0x4e2ace0e // fmla v14.4s, v16.4s, v10.4s
+	WORD $0x4e2bce2f // fmla v15.4s, v17.4s, v11.4s
+	WORD $0x6e2addce // fmul v14.4s, v14.4s, v10.4s
+	WORD $0x6e2bddef // fmul v15.4s, v15.4s, v11.4s
+	VORR V6.B16, V6.B16, V12.B16
+	VORR V7.B16, V7.B16, V13.B16
+	WORD $0x4e26cdcc // fmla v12.4s, v14.4s, v6.4s
+	WORD $0x4e27cded // fmla v13.4s, v15.4s, v7.4s
+	FMOVQ 1264(R4), F14
+	FMOVQ 1264(R4), F15
+	FMOVQ 1280(R4), F16
+	FMOVQ 1280(R4), F17
+	WORD $0x4e2acdd0 // fmla v16.4s, v14.4s, v10.4s
+	WORD $0x4e2bcdf1 // fmla v17.4s, v15.4s, v11.4s
+	FMOVQ 1296(R4), F14
+	FMOVQ 1296(R4), F15
+	WORD $0x4e2ace0e // fmla v14.4s, v16.4s, v10.4s
+	WORD $0x4e2bce2f // fmla v15.4s, v17.4s, v11.4s
+	FMOVQ 1312(R4), F16
+	FMOVQ 1312(R4), F17
+	WORD $0x4e2acdd0 // fmla v16.4s, v14.4s, v10.4s
+	WORD $0x4e2bcdf1 // fmla v17.4s, v15.4s, v11.4s
+	FMOVQ 160(R4), F14
+	FMOVQ 160(R4), F15
+	WORD $0x4e2ace0e // fmla v14.4s, v16.4s, v10.4s
+	WORD $0x4e2bce2f // fmla v15.4s, v17.4s, v11.4s
+	WORD $0x6eb9e490 // fcmgt v16.4s, v4.4s, v25.4s
+	WORD $0x6eb9e4b1 // fcmgt v17.4s, v5.4s, v25.4s
+	VBSL V12.B16, V14.B16, V16.B16
+	VBSL V13.B16, V15.B16, V17.B16
+	VORR V16.B16, V16.B16, V2.B16
+	VORR V17.B16, V17.B16, V3.B16
+	VORR V26.B16, V26.B16, V12.B16
+	VORR V26.B16, V26.B16, V13.B16
+	WORD $0x4eb8cd0c // fmls v12.4s, v8.4s, v24.4s
+	WORD $0x4eb8cd2d // fmls v13.4s, v9.4s, v24.4s
+	WORD $0x6e2cdc42 // fmul v2.4s, v2.4s, v12.4s
+	WORD $0x6e2ddc63 // fmul v3.4s, v3.4s, v13.4s
+	FSTPQ (F2, F3), 0(R1)
+	ADD $32, R1, R1
+	B loop
+rest:
+	ADDS $8, R0, R0
+	BEQ done
+	MOVD R0, R5
+	CBZ R3, whole1
+	MOVD R2, R9
+	MOVD $room-32(SP), R2
+	MOVD R5, R7
+copy2:
+	MOVWU.P 4(R9), R8
+	MOVW.P R8, 4(R2)
+	SUBS $1, R7, R7
+	BNE copy2
+	MOVD $room-32(SP), R2
+whole1:
+	MOVD R1, R6
+	MOVD $room-64(SP), R1
+	MOVD $8, R0
+	B loop
+done:
+	CBZ R5, whole
+	MOVD $room-64(SP), R9
+	MOVD R5, R7
+copy3:
+	MOVWU.P 4(R9), R8
+	MOVW.P R8, 4(R6)
+	SUBS $1, R7, R7
+	BNE copy3
+whole:
+	RET
+
 TEXT ·mapAffine128(SB), NOSPLIT, $64-76
 	MOVD n+0(FP), R0
 	MOVD to+8(FP), R1
@@ -4034,7 +4459,7 @@ TEXT ·expSum128(SB), NOSPLIT, $64-36
 	WORD $0x6ea0fbff // fneg v31.4s, v31.4s
 	MOVWU p0+24(FP), R10
 	VDUP R10, V30.S4
-	FMOVQ 912(R4), F29
+	FMOVQ 1408(R4), F29
 	FMOVQ 80(R4), F28
 	FMOVQ 96(R4), F27
 	FMOVQ 112(R4), F26
@@ -4628,9 +5053,71 @@ DATA constants<>+880(SB)/8, $0x4040000040400000
 DATA constants<>+888(SB)/8, $0x4040000040400000
 DATA constants<>+896(SB)/8, $0x3e2aaaab3e2aaaab
 DATA constants<>+904(SB)/8, $0x3e2aaaab3e2aaaab
-DATA constants<>+912(SB)/8, $0xc2ae0000c2ae0000
-DATA constants<>+920(SB)/8, $0xc2ae0000c2ae0000
-GLOBL constants<>(SB), RODATA|NOPTR, $928
+DATA constants<>+912(SB)/8, $0x3d9021bb3d9021bb
+DATA constants<>+920(SB)/8, $0x3d9021bb3d9021bb
+DATA constants<>+928(SB)/8, $0xbdebd1b8bdebd1b8
+DATA constants<>+936(SB)/8, $0xbdebd1b8bdebd1b8
+DATA constants<>+944(SB)/8, $0x3def251a3def251a
+DATA constants<>+952(SB)/8, $0x3def251a3def251a
+DATA constants<>+960(SB)/8, $0xbdfe5d4fbdfe5d4f
+DATA constants<>+968(SB)/8, $0xbdfe5d4fbdfe5d4f
+DATA constants<>+976(SB)/8, $0x3e11e9bf3e11e9bf
+DATA constants<>+984(SB)/8, $0x3e11e9bf3e11e9bf
+DATA constants<>+992(SB)/8, $0xbe2aae50be2aae50
+DATA constants<>+1000(SB)/8, $0xbe2aae50be2aae50
+DATA constants<>+1008(SB)/8, $0x3e4cceac3e4cceac
+DATA constants<>+1016(SB)/8, $0x3e4cceac3e4cceac
+DATA constants<>+1024(SB)/8, $0xbe7ffffcbe7ffffc
+DATA constants<>+1032(SB)/8, $0xbe7ffffcbe7ffffc
+DATA constants<>+1040(SB)/8, $0x3eaaaaaa3eaaaaaa
+DATA constants<>+1048(SB)/8, $0x3eaaaaaa3eaaaaaa
+DATA constants<>+1056(SB)/8, $0xff800000ff800000
+DATA constants<>+1064(SB)/8, $0xff800000ff800000
+DATA constants<>+1072(SB)/8, $0x7f7fffff7f7fffff
+DATA constants<>+1080(SB)/8, $0x7f7fffff7f7fffff
+DATA constants<>+1088(SB)/8, $0x4b0000004b000000
+DATA constants<>+1096(SB)/8, $0x4b0000004b000000
+DATA constants<>+1104(SB)/8, $0x0080000000800000
+DATA constants<>+1112(SB)/8, $0x0080000000800000
+DATA constants<>+1120(SB)/8, $0x41b8000041b80000
+DATA constants<>+1128(SB)/8, $0x41b8000041b80000
+DATA constants<>+1136(SB)/8, $0x3f3504f33f3504f3
+DATA constants<>+1144(SB)/8, $0x3f3504f33f3504f3
+DATA constants<>+1152(SB)/8, $0xb95e8083b95e8083
+DATA constants<>+1160(SB)/8, $0xb95e8083b95e8083
+DATA constants<>+1168(SB)/8, $0x3f0000003f000000
+DATA constants<>+1176(SB)/8, $0x3f0000003f000000
+DATA constants<>+1184(SB)/8, $0x3f3180003f318000
+DATA constants<>+1192(SB)/8, $0x3f3180003f318000
+DATA constants<>+1200(SB)/8, $0x7fc000007fc00000
+DATA constants<>+1208(SB)/8, $0x7fc000007fc00000
+DATA constants<>+1216(SB)/8, $0xb94ca1f9b94ca1f9
+DATA constants<>+1224(SB)/8, $0xb94ca1f9b94ca1f9
+DATA constants<>+1232(SB)/8, $0x3c08839e3c08839e
+DATA constants<>+1240(SB)/8, $0x3c08839e3c08839e
+DATA constants<>+1248(SB)/8, $0xbe2aaaa3be2aaaa3
+DATA constants<>+1256(SB)/8, $0xbe2aaaa3be2aaaa3
+DATA constants<>+1264(SB)/8, $0x37ccf5ce37ccf5ce
+DATA constants<>+1272(SB)/8, $0x37ccf5ce37ccf5ce
+DATA constants<>+1280(SB)/8, $0xbab6061abab6061a
+DATA constants<>+1288(SB)/8, $0xbab6061abab6061a
+DATA constants<>+1296(SB)/8, $0x3d2aaaa53d2aaaa5
+DATA constants<>+1304(SB)/8, $0x3d2aaaa53d2aaaa5
+DATA constants<>+1312(SB)/8, $0xbf000000bf000000
+DATA constants<>+1320(SB)/8, $0xbf000000bf000000
+DATA constants<>+1328(SB)/8, $0x3f22f9833f22f983
+DATA constants<>+1336(SB)/8, $0x3f22f9833f22f983
+DATA constants<>+1344(SB)/8, $0x3fc900003fc90000
+DATA constants<>+1352(SB)/8, $0x3fc900003fc90000
+DATA constants<>+1360(SB)/8, $0x39fd800039fd8000
+DATA constants<>+1368(SB)/8, $0x39fd800039fd8000
+DATA constants<>+1376(SB)/8, $0x34a8885a34a8885a
+DATA constants<>+1384(SB)/8, $0x34a8885a34a8885a
+DATA constants<>+1392(SB)/8, $0x27c234c527c234c5
+DATA constants<>+1400(SB)/8, $0x27c234c527c234c5
+DATA constants<>+1408(SB)/8, $0xc2ae0000c2ae0000
+DATA constants<>+1416(SB)/8, $0xc2ae0000c2ae0000
+GLOBL constants<>(SB), RODATA|NOPTR, $1424
 
 DATA tailMasks<>+0(SB)/8, $0xffffffffffffffff
 DATA tailMasks<>+8(SB)/8, $0xffffffffffffffff

@@ -62,6 +62,9 @@ var functions = map[Map]function{
 	MapCeil:        {one(math.Ceil), 0, 0},
 	MapRound:       {one(math.RoundToEven), 0, 0},
 	MapTrunc:       {one(math.Trunc), 0, 0},
+	MapLog:         {one(math.Log), 2e-7, 0},
+	MapSin:         {one(math.Sin), 2e-7, 1e-45},
+	MapCos:         {one(math.Cos), 2e-7, 1e-45},
 	MapAffine:      {one(func(x float64) float64 { return f32(x-p0)*p1 + p2 }), 1.2e-7, 0},
 	MapAdd:         {func(a, b, _ float64) float64 { return a + b }, 0, 0},
 	MapSub:         {func(a, b, _ float64) float64 { return a - b }, 0, 0},
@@ -383,6 +386,34 @@ func TestAddRows(t *testing.T) {
 				}
 				if got != want && (got == got || want == want) {
 					t.Fatalf("%s: %d rows of %d: element %d is %v, want %v", s.Name, rows, columns, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestAngles: sines and cosines of angles near multiples of π/2, where little is left of them, and logarithms near 1.
+func TestAngles(t *testing.T) {
+	rng := rand.New(rand.NewPCG(31, 32))
+	near := func(x float64, bits int) float32 {
+		b := math.Float32bits(float32(x))
+		return math.Float32frombits(b + uint32(rng.IntN(2*bits+1)-bits))
+	}
+	for _, s := range All() {
+		for range 40 {
+			angles, ones, to := make([]float32, 500), make([]float32, 500), make([]float32, 500)
+			for i := range angles {
+				angles[i] = near(float64(rng.IntN(25000)-12500)*math.Pi/2, 3)
+				if ones[i] = near(1, 50); i%2 == 0 {
+					angles[i], ones[i] = float32(rng.Float64()*40000-20000), near(1, 1<<22)
+				}
+			}
+			for m, x := range map[Map][]float32{MapSin: angles, MapCos: angles, MapLog: ones} {
+				s.Map(m, to, x, nil, nil, 0, 0, 0)
+				for i := range to {
+					if !functions[m].agree(to[i], x[i], 0, 0) {
+						t.Fatalf("%s: map %d of %v is %v, want %v", s.Name, m, x[i], to[i], functions[m].f(float64(x[i]), 0, 0))
+					}
 				}
 			}
 		}

@@ -20,11 +20,13 @@ var (
 	ErrUnsafe = errors.New("unsafe file")
 	// ErrLimit: the file would cost more memory or work than the limits allow.
 	ErrLimit = errors.New("limit exceeded")
+	// ErrMemory: of these, what a larger budget of memory would admit.
+	ErrMemory = fmt.Errorf("%w: memory", ErrLimit)
 )
 
 // An Error is one thing wrong with the input.
 type Error struct {
-	// Class is ErrFormat, ErrUnsupported, ErrUnsafe or ErrLimit.
+	// Class is ErrFormat, ErrUnsupported, ErrUnsafe, ErrLimit or ErrMemory.
 	Class error
 	// Offset is the byte position within the record being read, −1 where none applies.
 	Offset int64

@@ -21,7 +21,7 @@ func New(maxBytes int64) *Meter { return &Meter{max: maxBytes} }
 func (m *Meter) Charge(n int64) error {
 	if n < 0 || n > m.max || m.used.Add(n) > m.max {
 		m.used.Store(m.max + 1)
-		return fault.New(fault.ErrLimit, -1, "reading it would take more than the %d bytes of memory allowed", m.max)
+		return fault.New(fault.ErrMemory, -1, "reading it would take more than the %d bytes of memory allowed", m.max)
 	}
 	return nil
 }

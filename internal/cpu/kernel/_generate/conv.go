@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -38,6 +39,7 @@ const (
 	tileAddResidual
 	tileLimit
 	tileClear
+	tileHardSwish
 )
 
 // weightsAhead is how many bytes before their use weights are fetched where they are used for few pixels.
@@ -47,8 +49,12 @@ const weightsAhead = 4096
 func convFamily() {
 	for _, s := range sets {
 		for pixels := 1; pixels <= s.rows; pixels++ {
-			s.conv(pixels, 2)
+			s.conv("conv", pixels, 2)
 		}
+		for pixels := 1; pixels <= s.rows; pixels++ {
+			s.conv("pairs", pixels, 16/s.lanes)
+		}
+		s.pairHalves()
 		for pixels := 1; pixels <= s.rows; pixels++ {
 			s.depthwise("depthwise", pixels)
 		}
@@ -63,8 +69,9 @@ func convFamily() {
 		s.silu()
 	}
 	for pixels := 1; pixels <= sets[0].rows; pixels++ {
-		sets[0].conv(pixels, 1)
+		sets[0].conv("conv", pixels, 1)
 	}
+	orders()
 	constants.write()
 }
 
@@ -72,9 +79,15 @@ func convFamily() {
 //
 //	y[p][o] = Σ_step Σ_k x[offset[step] + p·xPixel + k]·w[step][k][o]
 //
-// with what ConvTile says.
-func (s set) conv(pixels, vectors int) {
-	name := fmt.Sprintf("conv%sx%dx%d", s.name, pixels, vectors)
+// with what ConvTile says. Kind "pairs" has sixteen channels, of which the first eight and the others read inputs of their
+// own. These lie in pairs, and so do weights: both halves' first, both halves' second and so on. A broadcast of eight bytes
+// brings both halves what they multiply.
+func (s set) conv(kind string, pixels, vectors int) {
+	name := fmt.Sprintf("%s%sx%dx%d", kind, s.name, pixels, vectors)
+	pairs, each := kind == "pairs", 4 // bytes of x for each k
+	if pairs {
+		each = 8
+	}
 	label := func(what string) string { return fmt.Sprintf("%s_%s", what, name) }
 	TEXT(name, NOSPLIT, "func(t *byte)")
 	Doc(fmt.Sprintf("%s computes %d pixels of %d channels; see ConvTile.", name, pixels, vectors*s.lanes))
@@ -116,12 +129,16 @@ func (s set) conv(pixels, vectors int) {
 			}
 		}
 		for p := range pixels {
-			if vectors == 1 {
+			if vectors == 1 && !pairs {
 				VFMADD231PS_BCST(at(p, 4*k), b[0], acc(p, 0))
 				continue
 			}
 			x := one[p%2]
-			VBROADCASTSS(at(p, 4*k), x)
+			if pairs {
+				VBROADCASTSD(at(p, 8*k), x)
+			} else {
+				VBROADCASTSS(at(p, 4*k), x)
+			}
 			for n := range vectors {
 				VFMADD231PS(b[n], x, acc(p, n))
 			}
@@ -129,7 +146,7 @@ func (s set) conv(pixels, vectors int) {
 	}
 	advance := func(k int) {
 		for _, base := range bases {
-			ADDQ(Imm(uint64(4*k)), base)
+			ADDQ(Imm(uint64(each*k)), base)
 		}
 		ADDQ(U32(uint32(k*vectors*bytes)), w)
 	}
@@ -140,15 +157,18 @@ func (s set) conv(pixels, vectors int) {
 		LEAQ(Mem{Base: bases[j-1], Index: pixel, Scale: 2}, bases[j])
 		ADDQ(pixel, bases[j])
 	}
-	for line := range 4 {
-		PREFETCHT1(Mem{Base: ahead, Disp: 64 * line})
-	}
-	ADDQ(U32(256), ahead)
 	s.fetchSums(label("sums"), field, place, left, vectors)
 	MOVQ(field(tileQuads), left)
 	TESTQ(left, left)
 	JE(LabelRef(label("rest")))
+	lines := GP64()
 	Label(label("quad"))
+	MOVQ(field(tileAheadLines), lines)
+	Label(label("lines"))
+	PREFETCHT1(Mem{Base: ahead})
+	ADDQ(Imm(64), ahead)
+	DECQ(lines)
+	JNE(LabelRef(label("lines")))
 	for k := range 4 {
 		products(k)
 	}
@@ -178,8 +198,82 @@ func (s set) conv(pixels, vectors int) {
 	ADDQ(Imm(8), offsets)
 	DECQ(steps)
 	JNE(LabelRef(label("step")))
+	if pairs {
+		s.unpair(pixels, acc, b)
+	}
 	s.finish(label, field, pixels, vectors, acc, b, one, true)
 	s.end()
+}
+
+// unpair puts the sums of pixels, which are in pairs, in the order of their channels.
+func (s set) unpair(pixels int, acc func(p, n int) reg.VecPhysical, b [2]reg.VecPhysical) {
+	if s.lanes == 16 {
+		VMOVUPS(static(pairsApart, 0), b[0])
+		for p := range pixels {
+			VPERMPS(acc(p, 0), b[0], acc(p, 0))
+		}
+		return
+	}
+	for p := range pixels {
+		first, second := acc(p, 0), acc(p, 1)
+		VSHUFPS(Imm(0xdd), second, first, b[0])
+		VSHUFPS(Imm(0x88), second, first, first)
+		VPERMPD(Imm(0xd8), b[0], second)
+		VPERMPD(Imm(0xd8), first, first)
+	}
+}
+
+// pairHalves writes blocks of sixteen channels in pairs: the first of each half, the second of each and so on.
+func (s set) pairHalves() {
+	name := "pairHalves" + s.name
+	TEXT(name, NOSPLIT, "func(count int, x, y *float32)")
+	Doc(name + " writes count blocks of sixteen floats, which lie one behind the other, with their halves in pairs.")
+	Pragma("noescape")
+	count, x, y := Load(Param("count"), GP64()), Load(Param("x"), GP64()), Load(Param("y"), GP64())
+	a, b := s.vector(0), s.vector(1)
+	if s.lanes == 16 {
+		VMOVUPS(static(pairsTogether, 0), b)
+	}
+	Label("block_" + name)
+	if s.lanes == 16 {
+		VPERMPS(Mem{Base: x}, b, a)
+		VMOVUPS(a, Mem{Base: y})
+	} else {
+		// The quarters of each half that meet lie in the same 128 bits then.
+		c := s.vector(2)
+		VPERMPD(Imm(0xd8), Mem{Base: x}, a)
+		VPERMPD(Imm(0xd8), Mem{Base: x, Disp: 32}, b)
+		VUNPCKLPS(b, a, c)
+		VUNPCKHPS(b, a, a)
+		VMOVUPS(c, Mem{Base: y})
+		VMOVUPS(a, Mem{Base: y, Disp: 32})
+	}
+	ADDQ(Imm(64), x)
+	ADDQ(Imm(64), y)
+	DECQ(count)
+	JNE(LabelRef("block_" + name))
+	s.end()
+}
+
+// The orders of lanes that bring pairs apart, and together.
+const pairsApart, pairsTogether = "pairsApart", "pairsTogether"
+
+// orders writes them.
+func orders() {
+	for _, apart := range []bool{true, false} {
+		name := pairsTogether
+		if apart {
+			name = pairsApart
+		}
+		GLOBL(name, RODATA|NOPTR)
+		for i := range 16 {
+			lane := i%2*8 + i/2
+			if apart {
+				lane = i%8*2 + i/8
+			}
+			DATA(4*i, U32(uint32(lane)))
+		}
+	}
 }
 
 // fetchSums fetches two pixels of the output and of the residual into the first cache.
@@ -272,7 +366,7 @@ func (s set) finish(
 	MOVQ(field(tileResidual), at)
 	each(at, func(p, n int, m Mem) { VADDPS(m, acc(p, n), acc(p, n)) })
 	Label(label("limit"))
-	unless(tileLimit, "clear")
+	unless(tileLimit, "swish")
 	VBROADCASTSS(field(tileLow), b[0])
 	VBROADCASTSS(field(tileHigh), b[1])
 	for p := range pixels {
@@ -282,6 +376,9 @@ func (s set) finish(
 			VMINPS(acc(p, n), b[1], acc(p, n))
 		}
 	}
+	Label(label("swish"))
+	unless(tileHardSwish, "clear")
+	s.hardSwish(vectors, pixels, acc, b, one)
 	Label(label("clear"))
 	unless(tileClear, "store")
 	MOVQ(field(tileMask), pointer)
@@ -295,4 +392,27 @@ func (s set) finish(
 	}
 	Label(label("store"))
 	each(y, func(p, n int, m Mem) { VMOVUPS(acc(p, n), m) })
+}
+
+// hardSwish writes x·min(max(x+3, 0), 6)/6 of all sums.
+func (s set) hardSwish(vectors, pixels int, acc func(p, n int) reg.VecPhysical, b, one [2]reg.VecPhysical) {
+	constant := func(x float32) Mem { return constants.at(math.Float32bits(x)) }
+	zero, six, sixth := b[0], b[1], one[0]
+	s.zero(zero)
+	VBROADCASTSS(constant(6), six)
+	VBROADCASTSS(constant(1.0/6), sixth)
+	for p := range pixels {
+		for n := range vectors {
+			x, gate := acc(p, n), one[1]
+			if s.lanes == 16 {
+				VADDPS_BCST(constant(3), x, gate)
+			} else {
+				VADDPS(constant(3), x, gate)
+			}
+			VMAXPS(zero, gate, gate)
+			VMINPS(six, gate, gate)
+			VMULPS(sixth, x, x)
+			VMULPS(gate, x, x)
+		}
+	}
 }

@@ -14,6 +14,7 @@ const (
 	tileRows
 	tileXRow
 	tileYRow
+	tileAheadLines // of weights, fetched with each four of k
 )
 
 // depthwise writes rows of tiles of pixels by the sixteen channels of a block, each of which has its own weights:
@@ -150,7 +151,8 @@ func (s set) greater(x Mem, a, spare, nan reg.VecPhysical) {
 	VORPS(nan, a, a) // all ones is NaN too
 }
 
-// sumWide adds count vectors of sixteen floats to sums in float64.
+// sumWide adds count vectors of sixteen floats to sums in float64: eight at a time are added up as floats before, in
+// pairs, which is off by three roundings at most.
 func (s set) sumWide() {
 	name := "sumWide" + s.name
 	TEXT(name, NOSPLIT, "func(count int, x *float32, sums *float64)")
@@ -160,20 +162,54 @@ func (s set) sumWide() {
 	x := Load(Param("x"), GP64())
 	sums := Load(Param("sums"), GP64())
 	wide := s.lanes / 2
-	for i := range 16 / wide {
+	parts := 16 / wide
+	for i := range parts {
 		VMOVUPS(Mem{Base: sums, Disp: 8 * i * wide}, s.vector(i))
 	}
-	Label("more_" + name)
-	for i := range 16 / wide {
-		from := Mem{Base: x, Disp: 4 * i * wide}
-		to := s.vector(16/wide + i)
-		VCVTPS2PD(from, to)
-		VADDPD(to, s.vector(i), s.vector(i))
+	for _, n := range []int{8, 1} {
+		label := func(what string) string { return fmt.Sprintf("%s_%s_%d", what, name, n) }
+		Label(label("more"))
+		CMPQ(count, Imm(uint64(n)))
+		JL(LabelRef(label("less")))
+		at := func(v, half int) Mem { return Mem{Base: x, Disp: 64*v + 4*half*s.lanes} }
+		for half := range 16 / s.lanes {
+			sum := func(i int) reg.VecPhysical { return s.vector(parts + i) }
+			if n == 1 {
+				VMOVUPS(at(0, half), sum(0))
+			} else {
+				for i := range n / 2 {
+					VMOVUPS(at(2*i, half), sum(i))
+					VADDPS(at(2*i+1, half), sum(i), sum(i))
+				}
+				VADDPS(sum(1), sum(0), sum(0))
+				VADDPS(sum(3), sum(2), sum(2))
+				VADDPS(sum(2), sum(0), sum(0))
+			}
+			// The lower half of a register, then the upper one.
+			for k := range 2 {
+				to := s.vector(2*half + k)
+				wider := sum(1 + k)
+				switch {
+				case s.lanes == 16 && k == 0:
+					VCVTPS2PD(sum(0).AsY(), wider)
+				case s.lanes == 16:
+					VEXTRACTF64X4(Imm(1), sum(0), sum(3).AsY())
+					VCVTPS2PD(sum(3).AsY(), wider)
+				case k == 0:
+					VCVTPS2PD(sum(0).AsX(), wider)
+				default:
+					VEXTRACTF128(Imm(1), sum(0), sum(3).AsX())
+					VCVTPS2PD(sum(3).AsX(), wider)
+				}
+				VADDPD(wider, to, to)
+			}
+		}
+		ADDQ(U32(uint32(64*n)), x)
+		SUBQ(Imm(uint64(n)), count)
+		JMP(LabelRef(label("more")))
+		Label(label("less"))
 	}
-	ADDQ(Imm(64), x)
-	DECQ(count)
-	JNE(LabelRef("more_" + name))
-	for i := range 16 / wide {
+	for i := range parts {
 		VMOVUPS(s.vector(i), Mem{Base: sums, Disp: 8 * i * wide})
 	}
 	s.end()

@@ -75,7 +75,8 @@ func (s set) loadPair(odd int, from Mem, to reg.VecPhysical) {
 //	c[r][j] = Σ_k a[r][k]·b[k][j] (+ c[r][j], + bias[r] or + bias[j]) for j < 2·lanes
 //
 // a is row-major with rows lda bytes apart; rows of b, or pairs of them, lie ldb bytes apart. While it computes, memory that is needed later
-// is fetched into the cache: a run of bytes from ahead on; after each 16 of k, jump bytes are left out.
+// is fetched into the cache: a run of bytes from ahead on; after each 16 of k, jump bytes are left out, or if that is less
+// than 0, fetched once more.
 func (s set) gemm(rows int, e element) {
 	name := fmt.Sprintf("gemm%s%sx%d", s.name, e.name, rows)
 	label := func(l string) string { return l + "_" + name }
@@ -109,6 +110,10 @@ func (s set) gemm(rows int, e element) {
 		}
 		return m
 	}
+	// A panel of vectors of 16 fills a first cache of 32 KiB by itself: its rows come from the second one each time, and are
+	// fetched as many rows ahead as the loop computes at once. spare is where those begin, and used otherwise after them.
+	near := s.lanes == 16 && e == f32 && rows > streamedRows
+	spare := GP64()
 	b0, b1 := s.vector(s.registers-4), s.vector(s.registers-3)
 	one := [2]reg.VecPhysical{s.vector(s.registers - 2), s.vector(s.registers - 1)}
 	step := func(k int, from Mem) {
@@ -134,11 +139,14 @@ func (s set) gemm(rows int, e element) {
 		fetches = s.lanes * e.bytes / 8
 	}
 	fetches = max(fetches, 1)
-	jumped, three := GP64(), GP64()
+	three := GP64()
 	LEAQ(Mem{Base: ldb, Index: ldb, Scale: 2}, three)
 	SUBQ(Imm(4), depth)
 	JL(LabelRef(label("rest")))
 	Label(label("loop"))
+	if near {
+		LEAQ(Mem{Base: b, Index: ldb, Scale: 4}, spare)
+	}
 	for k := range 4 {
 		for f := range fetches {
 			if f%4 == k {
@@ -161,19 +169,28 @@ func (s set) gemm(rows int, e element) {
 			from.Index, from.Scale = three, 1
 		}
 		step(k, from)
+		if near {
+			from.Base = spare
+			PREFETCHT0(from)
+			from.Disp = 64
+			PREFETCHT0(from)
+		}
 	}
 	for _, base := range bases {
 		ADDQ(Imm(16), base)
 	}
-	if e == pairs {
+	switch {
+	case near:
+		MOVQ(spare, b)
+	case e == pairs:
 		LEAQ(Mem{Base: b, Index: ldb, Scale: 2}, b.(reg.GPVirtual))
-	} else {
+	default:
 		LEAQ(Mem{Base: b, Index: ldb, Scale: 4}, b.(reg.GPVirtual))
 	}
 	ADDQ(U32(uint32(64*fetches)), ahead)
-	LEAQ(Mem{Base: ahead, Index: jump, Scale: 1}, jumped)
+	LEAQ(Mem{Base: ahead, Index: jump, Scale: 1}, spare)
 	TESTQ(U32(15), depth)
-	CMOVQEQ(jumped, ahead)
+	CMOVQEQ(spare, ahead)
 	SUBQ(Imm(4), depth)
 	JGE(LabelRef(label("loop")))
 	Label(label("rest"))

@@ -69,6 +69,9 @@ var mappings = []mapping{
 	{"Ceil", 1, 4, func(v *vec, x vecs, to reg.VecPhysical) { v.round(2, x[0], to) }},
 	{"Round", 1, 4, func(v *vec, x vecs, to reg.VecPhysical) { v.round(0, x[0], to) }},
 	{"Trunc", 1, 4, func(v *vec, x vecs, to reg.VecPhysical) { v.round(3, x[0], to) }},
+	{"Log", 1, 1, (*vec).log},
+	{"Sin", 1, 1, func(v *vec, x vecs, to reg.VecPhysical) { v.circular(0, x[0], to) }},
+	{"Cos", 1, 1, func(v *vec, x vecs, to reg.VecPhysical) { v.circular(1, x[0], to) }},
 	{"Affine", 1, 4, func(v *vec, x vecs, to reg.VecPhysical) {
 		VSUBPS(v.param(0), x[0], to)
 		VFMADD213PS(v.param(2), v.param(1), to)

@@ -62,6 +62,9 @@ var mappings = []function{
 	{"Ceil", 1, 4, func(v *vec, x []pair, to pair) { v.two(frintpS, to, x[0]) }},
 	{"Round", 1, 4, func(v *vec, x []pair, to pair) { v.two(frintnS, to, x[0]) }},
 	{"Trunc", 1, 4, func(v *vec, x []pair, to pair) { v.two(frintzS, to, x[0]) }},
+	{"Log", 1, 1, (*vec).log},
+	{"Sin", 1, 1, func(v *vec, x []pair, to pair) { v.circular(0, x[0], to) }},
+	{"Cos", 1, 1, func(v *vec, x []pair, to pair) { v.circular(1, x[0], to) }},
 	{"Affine", 1, 2, func(v *vec, x []pair, to pair) {
 		v.sub(x[0], x[0], v.param("p0"))
 		v.set(to, v.param("p2"))

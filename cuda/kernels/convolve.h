@@ -1,0 +1,228 @@
+// Convolutions on tensor cores, sums being float: products, by parts of 64 bytes of terms, of the windows of all images, a line
+// for each pixel, and a group's weight, a line for each output channel. What windows read and the weight have the channels of
+// a place behind each other, by sixteens of bytes that are aligned, so that terms are in the order of taps, then of channels,
+// and sixteen bytes of them are copied at a time; where they lie otherwise om_conv_last_… puts them so before. Results are
+// N×C×space, or N×space×C. GPUs before compute capability 8.0 have other kernels; the host goes over the terms of each result.
+// Needs conv.h, tile.h, tensor.h and finish.h.
+#pragma once
+
+// A term is sixteen bytes of channels of a tap.
+struct term {
+	int chunk, x, y, z;
+	int chunks, wide, high; // of channels in a tap, of taps in a row, of rows
+
+	__device__ __forceinline__ void begin(const geometry &g, om_i64 at, int each) {
+		chunks = (int)(g.inputs / each), wide = (int)g.kernel[2], high = (int)g.kernel[1];
+		om_i64 tap = at / chunks;
+		chunk = (int)(at - tap * chunks), x = (int)(tap % wide), y = (int)(tap / wide % high), z = (int)(tap / wide / high);
+	}
+	__device__ __forceinline__ void further(int by) {
+		chunk += by;
+#pragma unroll 1
+		while (chunk >= chunks) {
+			chunk -= chunks;
+			if (++x == wide) {
+				x = 0;
+				if (++y == high)
+					y = 0, z++;
+			}
+		}
+	}
+};
+
+// NOWHERE is a place along a dimension that no tap comes back from.
+#define NOWHERE (-(1 << 30))
+
+template <class M, int ROWS, int COLS, int TALL, int WIDE>
+OM_DEVICE void convolve(typename M::T *out, float *parts, const typename M::T *x, const typename M::T *w, const typename M::T *bias,
+						om_i64 bias_step, const geometry &g, ENDING(typename M::T, float), om_i64 part, int last, int fours) {
+#if defined(__CUDA_ARCH__) && !AHEAD
+	asm volatile("trap;");
+#else
+	typedef typename M::T T;
+	const int EACH = 16 / sizeof(T), WARPS = COLS / (WIDE * 8), THREADS = ROWS / (TALL * 16) * WARPS * 32;
+	int t = threadIdx.x;
+	om_i64 pixels = g.out[0] * g.out[1] * g.out[2], n = g.batch * pixels, channels = g.groups * g.outputs;
+	om_i64 k = g.kernel[0] * g.kernel[1] * g.kernel[2] * g.inputs;
+	spot s = spot_of(n, g.outputs, g.groups, ROWS, COLS);
+	om_i64 from = s.part * part, to = from + part < k ? from + part : k;
+
+	// Four results are of a pixel where channels lie behind each other, else of a channel.
+	float *parts_at = parts + s.part * n * channels;
+	auto end_four = [&](int row, int column, float *v) {
+		om_i64 r = s.top + row, o = s.first + column;
+		if (r >= n || o >= g.outputs)
+			return;
+		om_i64 channel = s.z * g.outputs + o, image = r / pixels, at = r - image * pixels;
+		om_i64 i = last ? r * channels + channel : (image * channels + channel) * pixels + at;
+		om_i64 left = last ? g.outputs - o : n - r, first = i;
+#pragma unroll 1
+		for (int e = 0; e < 4 && e < left; e++) {
+			float y = v[0];
+			if (!parts)
+				y = finish_one<T>(y, channel, i, bias, bias_step, END);
+			if (!fours && parts)
+				parts_at[i] = y;
+			else if (!fours)
+				om_round(&out[i], y);
+			v[0] = v[1], v[1] = v[2], v[2] = v[3], v[3] = y;
+			i++;
+			if (last)
+				channel++;
+			else if (++at == pixels)
+				at = 0, i += (channels - 1) * pixels;
+		}
+		if (fours && parts)
+			write_four(parts_at + first, v);
+		else if (fours)
+			store_four(out + first, v, 4, true);
+	};
+#if AHEAD
+	const int HIGH = ROWS / TALL, PITCHED = COLS + 4, LEFTS = ROWS * 4 / THREADS, RIGHTS = COLS * 4 / THREADS;
+	__shared__ __align__(128) char space[PARTS * (ROWS + COLS) * LINE];
+	static_assert(HIGH * PITCHED * 4 <= sizeof space, "results do not fit");
+	int warp = t / 32, lane = t % 32, down = warp / WARPS * (TALL * 16), across = warp % WARPS * (WIDE * 8);
+	float sums[TALL][WIDE][4];
+#pragma unroll
+	for (int i = 0; i < TALL; i++)
+#pragma unroll
+		for (int j = 0; j < WIDE; j++)
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				sums[i][j][e] = 0;
+
+	// The thread copies chunk t % 4 of each part of some lines.
+	const T *begins[LEFTS];
+	int at[LEFTS][3];
+#pragma unroll
+	for (int i = 0; i < LEFTS; i++) {
+		om_i64 r = s.top + t / 4 + i * (THREADS / 4), image = r / pixels;
+		int p = (int)(r - image * pixels), wide = (int)g.out[2], high = (int)g.out[1];
+		at[i][2] = p % wide * (int)g.stride[2] - (int)g.padding[2];
+		at[i][1] = p / wide % high * (int)g.stride[1] - (int)g.padding[1];
+		at[i][0] = p / wide / high * (int)g.stride[0] - (int)g.padding[0];
+		begins[i] = x + image * g.x[0] + s.z * g.inputs + at[i][0] * g.x[2] + at[i][1] * g.x[3] + at[i][2] * g.x[4];
+		if (r >= n)
+			at[i][0] = NOWHERE;
+	}
+	const T *weights = w + (s.z * g.outputs + s.first + t / 4) * g.w[0];
+	int there = (int)(g.outputs - s.first < COLS ? g.outputs - s.first : COLS) - t / 4;
+	char *a = space, *b = space + PARTS * ROWS * LINE;
+	om_i64 next = from / EACH + t % 4, end = to / EACH;
+	term p;
+	p.begin(g, next, EACH);
+	auto copy = [&](int stage) {
+		int z = p.z * (int)g.dilation[0], y = p.y * (int)g.dilation[1], c = p.x * (int)g.dilation[2];
+		om_i64 further = z * g.x[2] + y * g.x[3] + c * g.x[4] + p.chunk * EACH;
+		char *lines = a + stage * ROWS * LINE;
+#pragma unroll
+		for (int i = 0; i < LEFTS; i++) {
+			bool inside = next < end && (unsigned)(at[i][0] + z) < (unsigned)g.in[0] && (unsigned)(at[i][1] + y) < (unsigned)g.in[1] &&
+						  (unsigned)(at[i][2] + c) < (unsigned)g.in[2];
+			begin_copy_bytes(lines + swizzled(t / 4 + i * (THREADS / 4), t % 4), inside ? begins[i] + further : x, inside ? 16 : 0);
+		}
+		further = p.z * g.w[2] + p.y * g.w[3] + p.x * g.w[4] + p.chunk * EACH;
+		lines = b + stage * COLS * LINE;
+#pragma unroll
+		for (int i = 0; i < RIGHTS; i++) {
+			bool inside = next < end && i * (THREADS / 4) < there;
+			begin_copy_bytes(lines + swizzled(t / 4 + i * (THREADS / 4), t % 4),
+							 inside ? weights + i * (THREADS / 4) * g.w[0] + further : w, inside ? 16 : 0);
+		}
+		next += 4;
+		p.further(4);
+	};
+	const int TERMS = LINE / sizeof(T);
+#pragma unroll 1
+	for (int q = 0; q < PARTS - 1; q++) {
+		if (from + q * TERMS < to)
+			copy(q);
+		end_part();
+	}
+	int stage = 0;
+#pragma unroll 1
+	for (om_i64 k0 = from; k0 < to; k0 += TERMS) {
+		asm volatile("cp.async.wait_group 1;" ::: "memory");
+		__syncthreads();
+		if (k0 + (PARTS - 1) * TERMS < to)
+			copy((stage + PARTS - 1) % PARTS);
+		end_part();
+		const char *y = b + stage * COLS * LINE;
+		multiply_parts<M, TALL, WIDE>(sums, a + stage * ROWS * LINE, down,
+									  [&](om_u32 *four, int slice, int j) { load_along(four, y, across, slice, j); });
+		stage = (stage + 1) % PARTS;
+	}
+	// Results go through shared memory, a piece of each warp's rows at a time.
+	float *results = (float *)space;
+#pragma unroll 1
+	for (int pass = 0; pass < TALL; pass++) {
+		__syncthreads();
+#pragma unroll
+		for (int i = 0; i < TALL; i++)
+			if (i == pass)
+#pragma unroll
+				for (int j = 0; j < WIDE; j++)
+#pragma unroll
+					for (int e = 0; e < 4; e++)
+						results[(warp / WARPS * 16 + lane / 4 + e / 2 * 8) * PITCHED + across + j * 8 + lane % 4 * 2 + e % 2] = sums[i][j][e];
+		__syncthreads();
+#pragma unroll 1
+		for (int q = t; q < HIGH * COLS / 4; q += THREADS) {
+			int own = last ? q / (COLS / 4) : q % (HIGH / 4) * 4, column = last ? q % (COLS / 4) * 4 : q / (HIGH / 4);
+			float v[4];
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				v[e] = results[(last ? own : own + e) * PITCHED + column + (last ? e : 0)];
+			end_four(own / 16 * (TALL * 16) + pass * 16 + own % 16, column, v);
+		}
+	}
+#else
+	for (int q = t; q < ROWS * COLS / 4; q += THREADS) {
+		int row = last ? q / (COLS / 4) : q % (ROWS / 4) * 4, column = last ? q % (COLS / 4) * 4 : q / (ROWS / 4);
+		float v[4] = {0, 0, 0, 0};
+		for (int e = 0; e < 4; e++) {
+			om_i64 r = s.top + row + (last ? 0 : e), o = s.first + column + (last ? e : 0);
+			if (r >= n || o >= g.outputs)
+				continue;
+			om_i64 p = r % pixels, z0 = p / g.out[2] / g.out[1] * g.stride[0] - g.padding[0];
+			om_i64 y0 = p / g.out[2] % g.out[1] * g.stride[1] - g.padding[1], x0 = p % g.out[2] * g.stride[2] - g.padding[2];
+			term tap;
+			tap.begin(g, from / EACH, EACH);
+			for (om_i64 at = from; at < to; at += EACH, tap.further(1)) {
+				om_i64 z = z0 + tap.z * g.dilation[0], y = y0 + tap.y * g.dilation[1], c = x0 + tap.x * g.dilation[2];
+				if (z < 0 || z >= g.in[0] || y < 0 || y >= g.in[1] || c < 0 || c >= g.in[2])
+					continue;
+				const T *u = x + r / pixels * g.x[0] + s.z * g.inputs + z * g.x[2] + y * g.x[3] + c * g.x[4] + tap.chunk * EACH;
+				const T *f = w + (s.z * g.outputs + o) * g.w[0] + tap.z * g.w[2] + tap.y * g.w[3] + tap.x * g.w[4] + tap.chunk * EACH;
+				for (int i = 0; i < EACH; i++)
+					v[e] += value(M(), u[i]) * value(M(), f[i]);
+			}
+		}
+		end_four(row, column, v);
+	}
+#endif
+#endif
+}
+
+#define CONVOLUTION(name, M, T, lines, columns, tall, wide, blocks)                                                                \
+	BOUNDED_KERNEL((lines / (tall * 16) * (columns / (wide * 8)) * 32), blocks, name, T *out, float *parts, const T *x, const T *w, \
+				   const T *bias, om_i64 bias_step, geometry g, ENDING(T, float), om_i64 part, int last, int fours) {              \
+		convolve<M, lines, columns, tall, wide>(out, parts, x, w, bias, bias_step, g, END, part, last, fours);                      \
+	}
+#define CONVOLUTIONS(name, M, T)                             \
+	CONVOLUTION(name##_128, M, T, 128, 128, 4, 4, 1)         \
+	CONVOLUTION(name##_64, M, T, 64, 64, 2, 4, 2)            \
+	CONVOLUTION(name##_32, M, T, 128, 32, 2, 4, 2)
+
+// The parts of sums, one after the other, and what the convolution ends with; each is how many results of a channel lie behind
+// each other.
+#define SUM(suffix, T)                                                                                                              \
+	OM_KERNEL(om_conv_sum_##suffix, T *out, const float *parts, const T *bias, om_i64 bias_step, om_i64 each, om_i64 channels,     \
+			  ENDING(T, float), om_i64 total, int count) {                                                                          \
+		OM_EACH(i, total) {                                                                                                         \
+			float sum = 0;                                                                                                          \
+			for (int p = 0; p < count; p++)                                                                                         \
+				sum += parts[p * total + i];                                                                                        \
+			om_round(&out[i], finish_one<T>(sum, i / each % channels, i, bias, bias_step, END));                                    \
+		}                                                                                                                           \
+	}

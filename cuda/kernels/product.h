@@ -1,0 +1,281 @@
+// Products of matrices on tensor cores in blocks of ROWS × COLS results, as in gemm.cu: out[z, r, j] =
+// f(alpha·Σ_k left[z, r, k]·right[z, k, j] + bias[j]) + beta·added[z, r, j]. Where the terms are split into parts, each part of
+// the sums goes to parts, and om_tensor_sum, or om_product_sum of floats, ends. Terms come asynchronously, two lots ahead of
+// those that are computed with. GPUs before compute capability 8.0 compute the same without tensor cores, each thread over
+// the terms of its own results; so does the host. Included after tensor.h, by a source for each kind of factors, so that a
+// driver compiles what is asked for.
+#pragma once
+
+// How the lines of a factor lie: with their terms behind each other, sixteen bytes at multiples of sixteen; with the same
+// term of all lines so, which only a right factor may; or anyhow.
+enum { BYTES_ALONG, BYTES_ACROSS, ANYHOW };
+
+#if AHEAD
+
+// copy_anyhow copies 16 bytes' worth of terms a step apart, count of which are there.
+OM_DEVICE void copy_anyhow(char *to, const float *from, om_i64 step, int count) {
+#pragma unroll
+	for (int e = 0; e < 4; e++)
+		begin_copy((float *)to + e, from + e * step, e < count);
+}
+template <class T> OM_DEVICE void copy_anyhow(char *to, const T *from, om_i64 step, int count) {
+	om_u32 words[4];
+#pragma unroll
+	for (int e = 0; e < 4; e++)
+		words[e] = (2 * e < count ? from[2 * e * step].bits : 0u) | (2 * e + 1 < count ? (om_u32)from[(2 * e + 1) * step].bits << 16 : 0u);
+	*(uint4 *)to = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// The lines of a factor in memory, LINES of a block, which THREADS threads copy by 16 bytes.
+template <class T, int LINES, int THREADS> struct factor_lines {
+	static const int COUNT = LINES * 4 / THREADS, EACH = 16 / (int)sizeof(T), PER = LINES / EACH, TERMS = LINE / (int)sizeof(T);
+	// Where the thread's next 16 bytes are, how many of them there are at most, and how many terms there are from there on.
+	const T *at[COUNT];
+	int there[COUNT];
+	om_i64 step, rest;
+	// first is the first of the thread's terms among those that are copied, slot where in shared memory its bytes go.
+	int how, first, slot;
+
+	// begin sets what the factor is, from a term on: place says where one of count lines begins.
+	template <class F>
+	__device__ __forceinline__ void begin(const T *p, om_i64 apart, om_i64 from, om_i64 terms, int lie, om_i64 count, F place) {
+		int t = threadIdx.x;
+		step = apart, rest = terms - from, how = lie;
+		first = how == BYTES_ACROSS ? t / PER : t % 4 * EACH;
+		slot = how == BYTES_ACROSS ? across(t / PER, t % PER) : swizzled(t / 4, t % 4);
+#pragma unroll
+		for (int i = 0; i < COUNT; i++) {
+			om_i64 lines = how == BYTES_ACROSS ? count - t % PER * EACH : count > (t + i * THREADS) / 4 ? EACH : 0;
+			there[i] = lines >= EACH ? 16 : lines > 0 ? (int)lines * (int)sizeof(T) : 0;
+			at[i] = p + (from + first) * step;
+			if (how == BYTES_ACROSS)
+				at[i] += i * (THREADS / PER) * step + t % PER * EACH;
+			else if (there[i])
+				at[i] += place((t + i * THREADS) / 4);
+		}
+	}
+
+	// copy begins to copy the next terms; those that are not there are zero. What is copied of a line's end has no bytes,
+	// and is not read.
+	__device__ __forceinline__ void copy(char *to) {
+		int left = (rest < TERMS ? (int)rest : TERMS) - first, bytes = left > 0 ? left * (int)sizeof(T) : 0;
+		rest -= TERMS;
+#pragma unroll
+		for (int i = 0; i < COUNT; i++) {
+			int some = how != BYTES_ACROSS ? (bytes < there[i] ? bytes : there[i]) : left > i * (THREADS / PER) ? there[i] : 0;
+			if (how != ANYHOW)
+				begin_copy_bytes(to + slot + i * THREADS * 16, at[i], some);
+			else
+				copy_anyhow(to + slot + i * THREADS * 16, at[i], step, some / (int)sizeof(T));
+			at[i] += TERMS * step;
+		}
+	}
+
+	// across is where 16 bytes of a term begin in shared memory, of lines that lie across.
+	static __device__ __forceinline__ int across(int term, int chunk) {
+		return term * LINES * (int)sizeof(T) + ((chunk ^ (sizeof(T) == 2 ? term & 7 : (term & 3) << 1)) << 4);
+	}
+};
+
+// A tensor_tile is a block whose warps have TALL × WIDE pieces of 16 × 8 results each, of which a lane has rows lane / 4 and
+// that + 8, columns twice lane % 4 and the next.
+template <class M, int ROWS, int COLS, int TALL, int WIDE> struct tensor_tile {
+	typedef typename M::T T;
+	static const int WARPS = COLS / (WIDE * 8), THREADS = ROWS / (TALL * 16) * WARPS * 32;
+	// TERMS is how many a part has.
+	static const int TERMS = LINE / (int)sizeof(T);
+	// Results go through shared memory at the end, a piece of each warp's rows at a time.
+	static const int HIGH = ROWS / TALL, PITCHED = COLS + 8;
+	// BYTES is the shared memory that a block needs.
+	static const int BYTES = PARTS * (ROWS + COLS) * LINE;
+	static_assert(HIGH * PITCHED * 4 <= BYTES, "results do not fit");
+
+	static __device__ __forceinline__ int down() { return threadIdx.x / 32 / WARPS * (TALL * 16); }
+	static __device__ __forceinline__ int across() { return threadIdx.x / 32 % WARPS * (WIDE * 8); }
+
+	// multiply computes the products of some terms of two factors, which copy(where) brings TERMS at a time, as factor_lines
+	// do; the right one's lie across or not.
+	template <class L, class R>
+	static __device__ __forceinline__ void multiply(float (*sums)[WIDE][4], char *space, L &left, R &right, bool right_across,
+													om_i64 terms) {
+		char *a = space, *b = space + PARTS * ROWS * LINE;
+#pragma unroll
+		for (int i = 0; i < TALL; i++)
+#pragma unroll
+			for (int j = 0; j < WIDE; j++)
+#pragma unroll
+				for (int e = 0; e < 4; e++)
+					sums[i][j][e] = 0;
+		int lots = (int)((terms + TERMS - 1) / TERMS), now = 0, next = 0;
+#pragma unroll 1
+		for (int lot = 1 - PARTS; lot < lots; lot++) {
+			if (lot >= 0) {
+				asm volatile("cp.async.wait_group 1;" ::: "memory");
+				__syncthreads();
+			}
+			if (lot + PARTS - 1 < lots) {
+				left.copy(a + next * ROWS * LINE);
+				right.copy(b + next * COLS * LINE);
+			}
+			end_part();
+			next = next + 1 == PARTS ? 0 : next + 1;
+			if (lot >= 0) {
+				add(sums, a + now * ROWS * LINE, b + now * COLS * LINE, right_across);
+				now = now + 1 == PARTS ? 0 : now + 1;
+			}
+		}
+	}
+
+	// add adds the products of a part of the terms.
+	static __device__ __forceinline__ void add(float (*sums)[WIDE][4], const char *x, const char *y, bool right_across) {
+		int lane = threadIdx.x % 32;
+		multiply_parts<M, TALL, WIDE>(sums, x, down(), [&](om_u32 *four, int slice, int j) {
+			int c = across() + j * 8;
+			if (!right_across)
+				load_along(four, y, across(), slice, j);
+			else if (sizeof(T) == 2)
+				load_turned(four, y + factor_lines<T, COLS, THREADS>::across(slice * 16 + lane % 16, c / 8 + lane / 16));
+			else {
+#pragma unroll
+				for (int e = 0; e < 4; e++) {
+					int term = slice * 8 + lane % 4 + e % 2 * 4, column = c + e / 2 * 8 + lane / 4;
+					four[e] = *(const om_u32 *)(y + factor_lines<T, COLS, THREADS>::across(term, column / 4) + column % 4 * 4);
+				}
+			}
+		});
+	}
+
+	// finish gives the results to write(row, column, four of them), in an order in which warps write to places that lie
+	// behind each other.
+	template <class F> static __device__ __forceinline__ void finish(float (*sums)[WIDE][4], char *space, F write) {
+		float *results = (float *)space;
+		int t = threadIdx.x, lane = t % 32;
+#pragma unroll 1
+		for (int pass = 0; pass < TALL; pass++) {
+			__syncthreads();
+#pragma unroll
+			for (int i = 0; i < TALL; i++)
+				if (i == pass)
+#pragma unroll
+					for (int j = 0; j < WIDE; j++)
+#pragma unroll
+						for (int e = 0; e < 4; e += 2)
+							*(float2 *)(results + (t / 32 / WARPS * 16 + lane / 4 + e / 2 * 8) * PITCHED + across() + j * 8 + lane % 4 * 2) =
+								make_float2(sums[i][j][e], sums[i][j][e + 1]);
+			__syncthreads();
+#pragma unroll 1
+			for (int q = t; q < HIGH * COLS / 4; q += THREADS) {
+				int own = q / (COLS / 4), column = q % (COLS / 4) * 4;
+				float x[4];
+				read_four(x, results + own * PITCHED + column);
+				write(own / 16 * (TALL * 16) + pass * 16 + own % 16, column, x);
+			}
+		}
+	}
+};
+
+#endif
+
+#define FACTORS(T) const T *left, om_layout rows, om_i64 left_step, const T *right, om_layout batches, om_i64 line, om_i64 right_step
+#define ENDING(T)                                                                                                      \
+	const T *bias, om_i64 bias_step, const T *added, om_layout added_rows, om_i64 added_step, float alpha, float beta,  \
+		int act, float act_a, float act_b
+#define END bias, bias_step, added, added_rows, added_step, alpha, beta, act, act_a, act_b
+
+template <class M, int ROWS, int COLS, int TALL, int WIDE>
+OM_DEVICE void product(typename M::T *out, float *parts, FACTORS(typename M::T), ENDING(typename M::T), om_i64 m, om_i64 n, om_i64 k,
+					   om_i64 batch, om_i64 part, int left_how, int right_how, int fours) {
+	typedef typename M::T T;
+#if defined(__CUDA_ARCH__) && !AHEAD
+	// Half floats go by linear.cu there, and TF32 is refused, so the code for them is left out.
+	if (!M::ROUNDS) {
+		asm volatile("trap;");
+		return;
+	}
+#endif
+	spot s = spot_of(m, n, batch, ROWS, COLS);
+	const T *matrix = right + place_at(batches, s.z) + s.first * line;
+	om_i64 from = s.part * part, to = from + part < k ? from + part : k;
+	auto row_at = [&](int i) { return place_at(rows, s.z * m + s.top + i); };
+	auto column_at = [&](int i) { return i * line; };
+	auto end_four = [&](int own, int column, float *x) {
+		om_i64 r = s.top + own, c = s.first + column;
+		if (r >= m || c >= n)
+			return;
+		r += s.z * m;
+		if (parts) {
+			write_line(parts + (s.part * batch * m + r) * n + c, x, n - c, fours);
+			return;
+		}
+		const T *line_added = added ? added + place_at(added_rows, r) : 0;
+#pragma unroll
+		for (int e = 0; e < 4; e++) {
+			if (c + e >= n)
+				break;
+			x[e] *= alpha;
+			if (bias)
+				x[e] += om_float(bias[(c + e) * bias_step]);
+			x[e] = activated(act, x[e], act_a, act_b);
+			if (added)
+				x[e] += beta * om_float(line_added[(c + e) * added_step]);
+		}
+		store_four(out + r * n + c, x, n - c, fours);
+	};
+#if AHEAD
+	typedef tensor_tile<M, ROWS, COLS, TALL, WIDE> own;
+	__shared__ __align__(128) char space[own::BYTES];
+	factor_lines<T, ROWS, own::THREADS> lefts;
+	factor_lines<T, COLS, own::THREADS> rights;
+	lefts.begin(left, left_step, from, k, left_how, m - s.top, row_at);
+	rights.begin(matrix, right_step, from, k, right_how, n - s.first, column_at);
+	float sums[TALL][WIDE][4];
+	own::multiply(sums, space, lefts, rights, right_how == BYTES_ACROSS, to - from);
+	own::finish(sums, space, end_four);
+#else
+	const int THREADS = ROWS / (TALL * 16) * (COLS / (WIDE * 8)) * 32;
+#pragma unroll 1
+	for (int q = threadIdx.x; q < ROWS * COLS / 4; q += THREADS) {
+		int own = q / (COLS / 4), column = q % (COLS / 4) * 4;
+		float x[4] = {0, 0, 0, 0};
+		om_i64 r = s.top + own < m ? row_at(own) : -1;
+#pragma unroll 1
+		for (om_i64 term = from; term < to && r >= 0; term++) {
+			float y = value(M(), left[r + term * left_step]);
+#pragma unroll
+			for (int e = 0; e < 4; e++)
+				if (s.first + column + e < n)
+					x[e] += y * value(M(), matrix[column_at(column + e) + term * right_step]);
+		}
+		end_four(own, column, x);
+	}
+#endif
+}
+
+#define PRODUCT(name, M, lines, columns, tall, wide, threads, blocks)                                                        \
+	BOUNDED_KERNEL(threads, blocks, name, M::T *out, float *parts, FACTORS(M::T), ENDING(M::T), om_i64 m, om_i64 n, om_i64 k, \
+				   om_i64 batch, om_i64 part, int left_how, int right_how, int fours) {                                      \
+		product<M, lines, columns, tall, wide>(out, parts, left, rows, left_step, right, batches, line, right_step, END, m, n, k, \
+											   batch, part, left_how, right_how, fours);                                     \
+	}
+#define PRODUCTS(name, M)                               \
+	PRODUCT(name##_128, M, 128, 128, 4, 4, 256, 2)      \
+	PRODUCT(name##_64, M, 64, 64, 2, 4, 128, 4)         \
+	PRODUCT(name##_32, M, 32, 128, 2, 4, 128, 4)
+
+// The parts of sums, one after the other, and what the product ends with.
+#define SUM(suffix, T)                                                                                                 \
+	OM_KERNEL(om_tensor_sum_##suffix, T *out, const float *parts, ENDING(T), om_i64 n, om_i64 total, int count) {      \
+		OM_EACH(i, total) {                                                                                            \
+			float sum = 0;                                                                                             \
+			for (int p = 0; p < count; p++)                                                                            \
+				sum += parts[p * total + i];                                                                           \
+			om_i64 r = i / n, c = i - r * n;                                                                           \
+			sum *= alpha;                                                                                              \
+			if (bias)                                                                                                  \
+				sum += om_float(bias[c * bias_step]);                                                                  \
+			sum = activated(act, sum, act_a, act_b);                                                                   \
+			if (added)                                                                                                 \
+				sum += beta * om_float(added[place_at(added_rows, r) + c * added_step]);                               \
+			om_round(&out[i], sum);                                                                                    \
+		}                                                                                                              \
+	}

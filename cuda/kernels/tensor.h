@@ -1,0 +1,163 @@
+// Tensor cores: what they multiply, how their factors lie in shared memory, and how they come there. Needs tile.h.
+#pragma once
+
+// LINE is how many bytes of a line of terms are copied at a time, PARTS how many such parts are in shared memory.
+#define LINE 64
+#define PARTS 3
+
+// What factors are, and how they are rounded on the way to the multipliers.
+struct of_f16 {
+	typedef om_f16 T;
+	enum { ROUNDS = 0 };
+};
+struct of_bf16 {
+	typedef om_bf16 T;
+	enum { ROUNDS = 0 };
+};
+struct to_bf16 {
+	typedef float T;
+	enum { ROUNDS = 1 };
+};
+struct to_tf32 {
+	typedef float T;
+	enum { ROUNDS = 0 };
+};
+
+// value is a factor's element as the multipliers take it.
+OM_DEVICE float value(of_f16, om_f16 x) { return om_float(x); }
+OM_DEVICE float value(of_bf16, om_bf16 x) { return om_float(x); }
+OM_DEVICE float value(to_bf16, float x) {
+	om_bf16 half;
+	om_round(&half, x);
+	return om_float(half);
+}
+// To tf32 halves are rounded away from zero.
+OM_DEVICE float value(to_tf32, float x) {
+	om_u32 bits = om_float_bits(x);
+	return x - x != 0 ? x : om_bits_float((bits + 0x1000) & ~0x1fffu);
+}
+
+#if AHEAD
+
+// swizzled is where 16 bytes of a line lie in shared memory: eight lines' lie in different banks.
+OM_DEVICE int swizzled(int line, int chunk) { return line * LINE + ((chunk ^ (line >> 1 & 3)) << 4); }
+
+// begin_copy_bytes begins to copy 16 bytes to shared memory; those after a number of bytes are zero.
+OM_DEVICE void begin_copy_bytes(char *to, const void *from, int bytes) {
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"l"(__cvta_generic_to_shared(to)),
+				 "l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+}
+
+// load reads four matrices of 8 × 8 half floats, or of 8 × 4 floats, of which a lane names a line of 16 bytes.
+OM_DEVICE void load(om_u32 *to, const char *from) {
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+				 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "l"(__cvta_generic_to_shared(from)) : "memory");
+}
+OM_DEVICE void load_turned(om_u32 *to, const char *from) {
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+				 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "l"(__cvta_generic_to_shared(from)) : "memory");
+}
+
+#define MMA(name, kind)                                                                                                     \
+	OM_DEVICE void name(float *sums, const om_u32 *a, const om_u32 *b) {                                                    \
+		asm volatile("mma.sync.aligned." kind " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"            \
+					 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                           \
+					 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                   \
+	}
+MMA(multiply_f16, "m16n8k16.row.col.f32.f16.f16.f32")
+MMA(multiply_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32")
+MMA(multiply_tf32, "m16n8k8.row.col.f32.tf32.tf32.f32")
+OM_DEVICE void multiply(of_f16, float *sums, const om_u32 *a, const om_u32 *b) { multiply_f16(sums, a, b); }
+OM_DEVICE void multiply(of_bf16, float *sums, const om_u32 *a, const om_u32 *b) { multiply_bf16(sums, a, b); }
+OM_DEVICE void multiply(to_bf16, float *sums, const om_u32 *a, const om_u32 *b) { multiply_bf16(sums, a, b); }
+OM_DEVICE void multiply(to_tf32, float *sums, const om_u32 *a, const om_u32 *b) { multiply_tf32(sums, a, b); }
+
+// rounded_in_place rounds what a lane was given of a factor to what the multipliers take.
+template <class M> OM_DEVICE void rounded_in_place(M, om_u32 *, int) {}
+OM_DEVICE void rounded_in_place(to_tf32, om_u32 *x, int count) {
+#pragma unroll
+	for (int i = 0; i < count; i++)
+		asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(x[i]) : "f"(__uint_as_float(x[i])));
+}
+
+// pair rounds two floats to a register of two halves.
+OM_DEVICE om_u32 pair(om_u32 low, om_u32 high) {
+	om_u32 both;
+	asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(__uint_as_float(high)), "f"(__uint_as_float(low)));
+	return both;
+}
+
+// SLICES is how many products of 32 bytes of terms a part is.
+#define SLICES 2
+
+// multiply_parts adds the products of a part of both factors, lines of terms, to what a warp has from line down of the left
+// one and line across of the right one on: TALL × WIDE pieces of 16 × 8 sums, of which a lane has rows lane / 4 and that + 8,
+// columns twice lane % 4 and the next. right says how pieces j and j + 1 of a slice of the right factor are read.
+template <class M, int TALL, int WIDE, class F>
+OM_DEVICE void multiply_parts(float (*sums)[WIDE][4], const char *x, int down, F right) {
+	int lane = threadIdx.x % 32;
+	om_u32 u[SLICES][TALL][4], v[SLICES][WIDE][2];
+#pragma unroll
+	for (int slice = 0; slice < SLICES; slice++) {
+#pragma unroll
+		for (int i = 0; i < TALL; i++) {
+			load(u[slice][i], x + swizzled(down + i * 16 + lane % 16, slice * 2 + lane / 16));
+			rounded_in_place(M(), u[slice][i], 4);
+		}
+#pragma unroll
+		for (int j = 0; j < WIDE; j += 2) {
+			om_u32 four[4];
+			right(four, slice, j);
+			rounded_in_place(M(), four, 4);
+			v[slice][j][0] = four[0], v[slice][j][1] = four[1], v[slice][j + 1][0] = four[2], v[slice][j + 1][1] = four[3];
+		}
+		if (!M::ROUNDS) {
+#pragma unroll
+			for (int i = 0; i < TALL; i++)
+#pragma unroll
+				for (int j = 0; j < WIDE; j++)
+					multiply(M(), sums[i][j], u[slice][i], v[slice][j]);
+		}
+	}
+	// Floats to halves: the terms of both slices are those of one product. Which term is which does not matter, as long as
+	// it is the same one on both sides.
+	if (M::ROUNDS) {
+#pragma unroll
+		for (int i = 0; i < TALL; i++) {
+			om_u32 w[4] = {pair(u[0][i][0], u[0][i][2]), pair(u[0][i][1], u[0][i][3]), pair(u[1][i][0], u[1][i][2]),
+						   pair(u[1][i][1], u[1][i][3])};
+#pragma unroll
+			for (int j = 0; j < WIDE; j++) {
+				om_u32 z[2] = {pair(v[0][j][0], v[0][j][1]), pair(v[1][j][0], v[1][j][1])};
+				multiply(M(), sums[i][j], w, z);
+			}
+		}
+	}
+}
+
+// load_along reads pieces j and j + 1 of a slice of the right factor, whose lines have their terms behind each other.
+OM_DEVICE void load_along(om_u32 *four, const char *y, int across, int slice, int j) {
+	int lane = threadIdx.x % 32;
+	load(four, y + swizzled(across + j * 8 + lane / 16 * 8 + lane % 8, slice * 2 + lane / 8 % 2));
+}
+
+#endif
+
+// store_four writes four results that lie behind each other, of which count are there; fours says that they are aligned.
+OM_DEVICE void store_four(float *to, const float *x, om_i64 count, bool fours) { write_line(to, x, count, fours); }
+template <class T> OM_DEVICE void store_four(T *to, const float *x, om_i64 count, bool fours) {
+	T y[4];
+#pragma unroll
+	for (int e = 0; e < 4; e++)
+		om_round(&y[e], x[e]);
+#ifdef __CUDA_ARCH__
+	if (fours && count >= 4) {
+		*(uint2 *)to = make_uint2(y[0].bits | (om_u32)y[1].bits << 16, y[2].bits | (om_u32)y[3].bits << 16);
+		return;
+	}
+#endif
+#pragma unroll
+	for (int e = 0; e < 4; e++)
+		if (e < count)
+			to[e] = y[e];
+}

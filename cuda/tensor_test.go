@@ -1,0 +1,465 @@
+//go:build linux && (amd64 || arm64) && !nocuda
+
+package cuda_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"testing"
+
+	"github.com/optimem/optimem/cuda"
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A multiplication is of factors of a dtype, rounded to a precision; bound is how far a result may be off.
+type multiplication struct {
+	dtype     tensor.DType
+	precision string
+	bound     float64
+}
+
+// multiplications are what tensor cores do. Half floats are rounded once more where they are stored.
+var multiplications = []multiplication{
+	{tensor.Float16, "", 1.0 / 1024}, {tensor.BFloat16, "", 1.0 / 128}, {tensor.Float32, "bf16", 1e-5}, {tensor.Float32, "tf32", 1e-5},
+}
+
+// round returns what a product is given in the place of a tensor of its factors: what the hardware is to round it to.
+func (m multiplication) round(x *tensor.Tensor) *tensor.Tensor {
+	if m.precision == "" {
+		return x
+	}
+	y := *x
+	y.Data = make([]byte, len(x.Data))
+	for i := 0; i < len(y.Data); i += 4 {
+		bits := binary.LittleEndian.Uint32(x.Data[i:])
+		if f := math.Float32frombits(bits); f-f == 0 {
+			bits = roundings[m.precision](bits)
+		}
+		binary.LittleEndian.PutUint32(y.Data[i:], bits)
+	}
+	return &y
+}
+
+// compare runs a product on a device and, of factors that were rounded, on the CPU. lay says how a factor lies.
+func (m multiplication) compare(t *testing.T, dev device.Device, op layers.Op, in []*tensor.Tensor, lay func(g *layers.Graph, x *tensor.Tensor) layers.Operand) *tensor.Tensor {
+	t.Helper()
+	pool := cpu.NewPool(1)
+	defer pool.Close()
+	build := func(attrs layers.Attrs, round func(*tensor.Tensor) *tensor.Tensor) *layers.Graph {
+		g := &layers.Graph{Modules: make(map[string]layers.Operand)}
+		op := layers.Op{Kind: op.Kind, Attrs: attrs}
+		for i, x := range in {
+			if i < 2 {
+				op.In = append(op.In, lay(g, round(x)))
+			} else {
+				op.In = append(op.In, g.Whole(g.AddConst(x)))
+			}
+		}
+		out, err := g.Emit(layers.Standard(), op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
+		return g
+	}
+	attrs := layers.Attrs{}
+	maps.Copy(attrs, op.Attrs)
+	want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), build(op.Attrs, m.round), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.precision != "" {
+		attrs["precision"] = m.precision
+	}
+	l, err := cuda.Lower(build(attrs, func(x *tensor.Tensor) *tensor.Tensor { return x }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := interpret(t.Context(), dev, l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := devicetest.Compare(got["y"], want["y"], m.bound); err != nil {
+		t.Error(err)
+	}
+	return got["y"]
+}
+
+// lays are ways in which a factor lies, of whose last two dimensions the last one has its terms.
+var lays = map[string]func(g *layers.Graph, x *tensor.Tensor) layers.Operand{
+	"aligned": func(g *layers.Graph, x *tensor.Tensor) layers.Operand { return g.Whole(g.AddConst(x)) },
+	"one element on": func(g *layers.Graph, x *tensor.Tensor) layers.Operand {
+		n := len(x.Data) / x.DType.Size()
+		moved := &tensor.Tensor{DType: x.DType, Layout: tensor.Contiguous(n + 1)}
+		moved.Data = append(make([]byte, x.DType.Size()), x.Data...)
+		o := g.Whole(g.AddConst(moved))
+		o.Layout = tensor.Contiguous(x.Layout.Shape...)
+		o.Layout.Offset = 1
+		return o
+	},
+	"across":             func(g *layers.Graph, x *tensor.Tensor) layers.Operand { return across(g, x, 0) },
+	"across, lines odd":  func(g *layers.Graph, x *tensor.Tensor) layers.Operand { return across(g, x, 1) },
+	"every second of it": func(g *layers.Graph, x *tensor.Tensor) layers.Operand { return withGaps(g, x) },
+}
+
+// across lays a matrix with its columns behind each other, at multiples of 16 bytes and then some elements on.
+func across(g *layers.Graph, x *tensor.Tensor, more int) layers.Operand {
+	size, rows, columns := x.DType.Size(), x.Layout.Shape[0], x.Layout.Shape[1]
+	line := (rows+15)/16*16 + more
+	y := &tensor.Tensor{DType: x.DType, Layout: tensor.Contiguous(columns, line), Data: make([]byte, columns*line*size)}
+	for r := range rows {
+		for c := range columns {
+			copy(y.Data[(c*line+r)*size:][:size], x.Data[(r*columns+c)*size:])
+		}
+	}
+	o := g.Whole(g.AddConst(y))
+	o.Layout = tensor.Layout{Shape: tensor.Shape{rows, columns}, Strides: []int{1, line}}
+	return o
+}
+
+// withGaps lays a matrix with something else behind each element.
+func withGaps(g *layers.Graph, x *tensor.Tensor) layers.Operand {
+	size, rows, columns := x.DType.Size(), x.Layout.Shape[0], x.Layout.Shape[1]
+	y := &tensor.Tensor{DType: x.DType, Layout: tensor.Contiguous(rows, columns, 2), Data: make([]byte, 2*len(x.Data))}
+	for i := range rows * columns {
+		copy(y.Data[2*i*size:][:size], x.Data[i*size:])
+	}
+	o := g.Whole(g.AddConst(y))
+	o.Layout = tensor.Layout{Shape: tensor.Shape{rows, columns}, Strides: []int{2 * columns, 2}}
+	return o
+}
+
+// TestTensorCores runs products from the PTX for tensor cores, by each size of blocks: with tails in every dimension,
+// however their factors lie, with all that they end with.
+func TestTensorCores(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long under the race detector")
+	}
+	dev, lib := open(t, "order=lazy:6 memory=64M cc=80")
+	lib.Interpret(t)
+	compareTensorCores(t, dev)
+}
+
+func compareTensorCores(t *testing.T, dev device.Device) {
+	for block, side := range []int{128, 64, 32} {
+		undo := cuda.OnlyTensorBlocks(block)
+		defer undo()
+		for _, m := range multiplications {
+			name := fmt.Sprint(side, " ", m.dtype, m.precision)
+			d, terms := m.dtype, 64/m.dtype.Size()
+			var first *tensor.Tensor
+			for how, lay := range lays {
+				if side != 64 && how != "aligned" && how != "across" {
+					continue // how factors are copied does not depend on the size
+				}
+				t.Run(name+", "+how, func(t *testing.T) {
+					in := []*tensor.Tensor{numbers(d, side+3, 2*terms+5), numbers(d, 4096/side+9, 2*terms+5), numbers(d, 4096/side+9)}
+					y := m.compare(t, dev, layers.Op{Kind: "linear"}, in, lay)
+					if first == nil {
+						first = y
+					}
+					if !bytes.Equal(y.Data, first.Data) {
+						t.Error("the bits depend on how the factors lie")
+					}
+				})
+			}
+			if side != 64 {
+				continue
+			}
+			// PyTorch rounds half floats before an activation, so that no op has both.
+			ending := func(act string) layers.Op {
+				if d != tensor.Float32 {
+					return layers.Op{Kind: "linear"}
+				}
+				return layers.Op{Kind: "linear", Attrs: layers.Attrs{"act": act}}
+			}
+			ended := func(in ...*tensor.Tensor) []*tensor.Tensor {
+				if d != tensor.Float32 {
+					return in[:3]
+				}
+				return in
+			}
+			for what, c := range map[string]struct {
+				op layers.Op
+				in []*tensor.Tensor
+			}{
+				"all at the end":        {ending("gelu"), ended(numbers(d, 2, 9, 24), numbers(d, 20, 24), numbers(d, 20), numbers(d, 2, 9, 20))},
+				"parts, all at the end": {ending("relu"), ended(numbers(d, 9, 1050), numbers(d, 22, 1050), numbers(d, 22), numbers(d, 9, 22))},
+				"several and a sum": {layers.Op{Kind: "matmul", Attrs: layers.Attrs{"alpha": 0.5, "beta": -2.0}}, []*tensor.Tensor{
+					numbers(d, 2, 3, 9, 16), numbers(d, 2, 3, 16, 24), numbers(d, 2, 3, 9, 24),
+				}},
+				"no rows":            {layers.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 0, 8), numbers(d, 9, 8)}},
+				"no columns":         {layers.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 9, 8), numbers(d, 0, 8)}},
+				"no terms":           {layers.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 9, 0), numbers(d, 17, 0), numbers(d, 17)}},
+				"one of all":         {layers.Op{Kind: "matmul", Attrs: layers.Attrs{"alpha": 1.0}}, []*tensor.Tensor{numbers(d, 1, 1), numbers(d, 1, 1)}},
+				"not finite":         {layers.Op{Kind: "linear"}, []*tensor.Tensor{notFinite(d, 20, 40), numbers(d, 20, 40)}},
+				"weights not finite": {layers.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 20, 40), notFinite(d, 20, 40)}},
+			} {
+				t.Run(name+", "+what, func(t *testing.T) { m.compare(t, dev, c.op, c.in, lays["aligned"]) })
+			}
+		}
+		undo()
+	}
+}
+
+// notFinite returns numbers, of which some rows have an infinity, NaN, the largest or the smallest number.
+func notFinite(d tensor.DType, rows, columns int) *tensor.Tensor {
+	x := numbers(d, rows, columns)
+	for i, special := range []uint64{0x7fc00000, 0x7f800000, 0xff800000, 0x7f7fffff, 0xff7fffff, 1, 0x80000000} {
+		to := x.Data[((2*i+1)*columns+5*i)*d.Size():]
+		switch d {
+		case tensor.Float32:
+			binary.LittleEndian.PutUint32(to, uint32(special))
+		case tensor.BFloat16:
+			binary.LittleEndian.PutUint16(to, uint16(special>>16|special&1))
+		default:
+			// Halves have three bits of the exponent less.
+			binary.LittleEndian.PutUint16(to, uint16(special>>16&0x8000|special>>13&0x7fff|special&1))
+		}
+	}
+	return x
+}
+
+// TestRecordedRounded computes PyTorch's recorded products of float32 with factors that are rounded. A factor is off by a
+// part of 2⁻¹¹ at most in TF32 and of 2⁻⁸ in bfloat16; so a product is off by twice that and its square, and a sum by that
+// part of the sum of the products' magnitudes, besides what the call is off without.
+func TestRecordedRounded(t *testing.T) {
+	dev, _ := open(t, "order=lazy:7 memory=64M cc=80")
+	compareRecordedRounded(t, dev, "bf16", "tf32")
+}
+
+func compareRecordedRounded(t *testing.T, dev device.Device, precisions ...string) {
+	cases, err := devicetest.Cases()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, precision := range precisions {
+		part := map[string]float64{"bf16": 1.0 / 256, "tf32": 1.0 / 2048}[precision]
+		ran, differs := 0, 0
+		for _, c := range cases {
+			g, err := models.BuildCall(layers.Standard(), c.Target, c.Args)
+			if err != nil || len(g.Ops) != 1 || len(c.Outputs) != 1 || g.Ops[0].Kind != "linear" && g.Ops[0].Kind != "matmul" {
+				continue
+			}
+			narrowed := layers.Narrow(g, precision)
+			if narrowed.Ops[0].Attrs.String("precision") == "" || !allFinite(c.Inputs) {
+				continue
+			}
+			ran++
+			t.Run(precision+", "+c.Name, func(t *testing.T) {
+				run := func(g *layers.Graph, inputs map[string]*tensor.Tensor) []float64 {
+					l, err := cuda.Lower(g)
+					if err != nil {
+						t.Fatal(err)
+					}
+					out, err := interpret(t.Context(), dev, l, inputs)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return devicetest.Floats(out["0"])
+				}
+				got, want := run(narrowed, c.Inputs), devicetest.Floats(c.Outputs[0])
+				magnitudes := run(magnitudesOf(g), absolutes(c.Inputs))
+				largest := 0.0
+				for _, m := range magnitudes {
+					largest = max(largest, m)
+				}
+				for i := range want {
+					allowed := (2*part+part*part)*magnitudes[i] + (c.Bound+1e-6)*largest
+					if off := math.Abs(got[i] - want[i]); !(off <= allowed) {
+						t.Errorf("%s%v: element %d is %v, PyTorch gave %v: off by %v, %v allowed", c.Target, c.Args, i, got[i], want[i], off, allowed)
+					}
+					if math.Abs(got[i]-want[i]) > 2*c.Bound*largest {
+						differs++
+					}
+				}
+			})
+		}
+		if ran < 20 || differs == 0 {
+			t.Errorf("%s: %d products ran, %d results were not those of factors that are not rounded", precision, ran, differs)
+		}
+	}
+}
+
+// magnitudesOf returns a graph of one product that adds where it subtracts.
+func magnitudesOf(g *layers.Graph) *layers.Graph {
+	h := *g
+	op := g.Ops[0]
+	op.Attrs = maps.Clone(op.Attrs)
+	for _, name := range []string{"alpha", "beta"} {
+		if x, ok := op.Attrs[name].(float64); ok {
+			op.Attrs[name] = math.Abs(x)
+		} else if x, ok := op.Attrs[name].(int); ok {
+			op.Attrs[name] = max(x, -x)
+		}
+	}
+	h.Ops = []layers.Op{op}
+	return &h
+}
+
+// absolutes returns float32 inputs without their signs.
+func absolutes(inputs map[string]*tensor.Tensor) map[string]*tensor.Tensor {
+	all := make(map[string]*tensor.Tensor, len(inputs))
+	for name, x := range inputs {
+		y := *x
+		y.Data = append([]byte(nil), x.Data...)
+		for i := 3; i < len(y.Data) && x.DType == tensor.Float32; i += 4 {
+			y.Data[i] &= 0x7f
+		}
+		all[name] = &y
+	}
+	return all
+}
+
+func allFinite(inputs map[string]*tensor.Tensor) bool {
+	for _, x := range inputs {
+		for _, f := range devicetest.Floats(x) {
+			if f-f != 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// TestWeights runs linears on tensor cores whose weights are narrower than their rows, from the PTX for those and without.
+func TestWeights(t *testing.T) {
+	for _, capability := range []string{"70", "80"} {
+		t.Run(capability, func(t *testing.T) {
+			dev, _ := open(t, "order=lazy:6 memory=64M cc="+capability)
+			compareWeights(t, dev, capability == "80")
+		})
+	}
+	if testing.Short() {
+		t.Skip("long under the race detector")
+	}
+	dev, lib := open(t, "order=lazy:6 memory=64M cc=80")
+	lib.Interpret(t)
+	compareWeights(t, dev, true)
+}
+
+func compareWeights(t *testing.T, dev *cuda.Device, tf32 bool) {
+	const m = 37
+	for _, how := range multiplications {
+		d, other := how.dtype, how.dtype
+		if d == tensor.Float32 {
+			other = tensor.Float16
+			if !tf32 && how.precision == "tf32" {
+				continue
+			}
+			if !tf32 {
+				how.bound = 1.0 / 256 // what scales made of int8 is rounded too
+			}
+		}
+		for name, c := range map[string]struct {
+			n, k         int
+			lay          string
+			scales, bias tensor.DType
+			added        bool
+		}{
+			"lines":          {140, 72, "aligned", d, d, d == tensor.Float32},
+			"lines, odd":     {9, 45, "aligned", other, tensor.Invalid, false},
+			"elsewhere":      {33, 40, "one element on", d, tensor.Invalid, false},
+			"across":         {21, 40, "across", d, other, false},
+			"every second":   {10, 33, "every second of it", d, d, false},
+			"parts":          {20, 1050, "aligned", d, d, d == tensor.Float32},
+			"parts of lines": {24, 1056, "aligned", d, tensor.Invalid, false},
+			"no columns":     {0, 16, "aligned", d, tensor.Invalid, false},
+			"no terms":       {5, 0, "aligned", d, d, false},
+		} {
+			weights := []tensor.DType{tensor.Int8}
+			if d == tensor.Float32 {
+				weights = append(weights, tensor.Float16, tensor.BFloat16)
+			}
+			for _, kind := range weights {
+				for block, rows := range []int{128, 32} {
+					if rows == 128 && name != "lines" {
+						continue
+					}
+					t.Run(fmt.Sprint(rows, " ", d, how.precision, " ", kind, ", ", name), func(t *testing.T) {
+						defer cuda.OnlyWeightBlocks(block)()
+						how.weights(t, dev, kind, c.lay, m, c.n, c.k, c.scales, c.bias, c.added)
+					})
+				}
+			}
+		}
+	}
+}
+
+// weights compares a linear whose weight is of another dtype. That is rounded to the precision as its rows are; int8 never has
+// to be.
+func (m multiplication) weights(t *testing.T, dev *cuda.Device, kind tensor.DType, lay string, rows, n, k int, scales, bias tensor.DType, added bool) {
+	build := func(attrs layers.Attrs, round func(*tensor.Tensor) *tensor.Tensor) *layers.Graph {
+		g := &layers.Graph{Modules: make(map[string]layers.Operand)}
+		w := numbers(kind, n, k)
+		if kind == tensor.Int8 {
+			for i := range n * k {
+				w.Data = append(w.Data, byte(31*i+7))
+			}
+		} else if m.precision == "bf16" && kind == tensor.Float16 {
+			w = widenedTo(w, round)
+		}
+		op := layers.Op{Kind: "linear", Attrs: attrs, In: []layers.Operand{
+			g.Whole(g.AddConst(round(numbers(m.dtype, rows, k)))), lays[lay](g, w), layers.Absent, layers.Absent, layers.Absent,
+		}}
+		if bias != tensor.Invalid {
+			op.In[2] = g.Whole(g.AddConst(numbers(bias, n)))
+		}
+		if added {
+			op.In[3] = g.Whole(g.AddConst(numbers(m.dtype, rows, n)))
+		}
+		if kind == tensor.Int8 {
+			op.In[4] = g.Whole(g.AddConst(numbers(scales, n)))
+		} else {
+			op.In = op.In[:4]
+		}
+		out, err := g.Emit(layers.Standard(), op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
+		return g
+	}
+	pool := cpu.NewPool(1)
+	defer pool.Close()
+	want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), build(nil, m.round), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attrs layers.Attrs
+	if m.precision != "" {
+		attrs = layers.Attrs{"precision": m.precision}
+	}
+	l, err := dev.Lower(build(attrs, func(x *tensor.Tensor) *tensor.Tensor { return x }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := interpret(t.Context(), dev, l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := devicetest.Compare(got["y"], want["y"], m.bound); err != nil {
+		t.Error(err)
+	}
+}
+
+// widenedTo returns half floats that are rounded, where that does something, as floats.
+func widenedTo(x *tensor.Tensor, round func(*tensor.Tensor) *tensor.Tensor) *tensor.Tensor {
+	wide := &tensor.Tensor{DType: tensor.Float32, Layout: x.Layout}
+	for _, f := range devicetest.Floats(x) {
+		wide.Data = binary.LittleEndian.AppendUint32(wide.Data, math.Float32bits(float32(f)))
+	}
+	rounded := round(wide)
+	if rounded == wide {
+		return x
+	}
+	return rounded
+}

@@ -1,0 +1,74 @@
+//go:build !noasm
+
+package kernel
+
+import "unsafe"
+
+// Products of bfloat16 by VDPBF16PS, for processors that have no matrix unit, over the same memory: a step's pairs of
+// channels are what a register of a matrix unit reads. A sum adds the products of odd k and then those of even k, pair by
+// pair; denormals count as zero.
+
+//go:noescape
+func dotTile(
+	rows, steps int, x *uint16, xPixel int, offsets *int, w *uint16, first *float32, ldf int, c *float32, ldc int,
+)
+
+//go:noescape
+func dotFinish(tile *UnitTile, pixels int, sums *float32, y *uint16)
+
+// dotSteps is how many steps a call has at most: their weights stay in the first cache for all rows, and a call ends soon.
+const dotSteps = 8
+
+// dotZeros is what sums of a tile begin with.
+var dotZeros [UnitColumns]float32
+
+// dotConv is amxConv, block by block.
+func dotConv(t *UnitTile) {
+	sums := t.Sums
+	for block := range t.Blocks {
+		if t.Keep != 0 {
+			sums = &at(t.Sums, 4*block*UnitSums, 1)[0]
+		}
+		tiles := [2]*float32{sums, &at(sums, 4*UnitPixels*UnitColumns, 1)[0]}
+		for step := 0; step < t.Steps; step += dotSteps {
+			steps := min(dotSteps, t.Steps-step)
+			offsets, w := (*int)(unsafe.Add(unsafe.Pointer(t.Offsets), 8*step)), move16(t.W, step*2*UnitDepth*UnitColumns)
+			for tile, rows := range t.rows {
+				first, ldf := &dotZeros[0], 0
+				if step > 0 {
+					first, ldf = tiles[tile], 4*UnitColumns
+				}
+				if rows > 0 {
+					x := move16(t.X, block*t.XBlock+tile*t.XSecond)
+					dotTile(rows, steps, x, t.XPixel, offsets, w, first, ldf, tiles[tile], 4*UnitColumns)
+				}
+			}
+		}
+		for tile, rows := range t.rows {
+			if rows > 0 {
+				dotFinish(t, rows, tiles[tile], move16(t.Y, block*t.YBlock+tile*t.YSecond))
+			}
+		}
+	}
+}
+
+// dotOffsets are the distances of a block's steps.
+var dotOffsets = func() (offsets [dotSteps]int) {
+	for i := range offsets {
+		offsets[i] = i * 2 * UnitRows * UnitDepth
+	}
+	return offsets
+}()
+
+func multiplyDots(u *UnitBlock) {
+	rows := u.rows()
+	for i := 0; i < rows; i += UnitRows {
+		first, ldf, c := &u.First[i*u.LdFirst], 4*u.LdFirst, &u.C[i*u.Ldc]
+		for step := 0; step < u.Steps; step += dotSteps {
+			x := &u.A[i/UnitRows*u.ABlock+step*UnitRows*UnitDepth]
+			w := (*uint16)(unsafe.Pointer(&u.B[step*2*UnitDepth*UnitColumns]))
+			dotTile(min(rows-i, UnitRows), min(dotSteps, u.Steps-step), x, 2*UnitDepth, &dotOffsets[0], w, first, ldf, c, 4*u.Ldc)
+			first, ldf = c, 4*u.Ldc
+		}
+	}
+}
