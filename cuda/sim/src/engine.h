@@ -13,7 +13,7 @@ namespace simt {
 
 // run computes a grid, one block after the other, and returns what went wrong. The bits of order turn round the order of
 // blocks and of threads.
-std::string run(const entry &kernel, char *packed, dim3 grid, dim3 size, size_t shared_bytes, unsigned order);
+std::string run(const entry &kernel, char *packed, dim3 blocks, dim3 threads, size_t shared_bytes, unsigned order);
 
 // kernels returns those compiled in.
 std::map<std::string, entry> &kernels();

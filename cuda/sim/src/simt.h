@@ -12,7 +12,7 @@
 	extern "C" void name(__VA_ARGS__);                         \
 	static simt::registered simt_##name(#name, name);          \
 	extern "C" void name(__VA_ARGS__)
-#define OM_DYNAMIC(T, name) T *name = (T *)simt::dynamic
+#define OM_DYNAMIC(T, name) T *name = (T *)simt::self()->grid->dynamic
 
 // Headers of the host use some of these words, so the simulator itself goes without.
 #ifndef SIMT_ENGINE
@@ -28,10 +28,10 @@
 // Blocks of a stream run one at a time, on the thread of the stream.
 #define __shared__ static thread_local
 
-#define threadIdx (simt::self->index)
-#define blockIdx simt::block
-#define blockDim simt::threads
-#define gridDim simt::blocks
+#define threadIdx (simt::self()->index)
+#define blockIdx (simt::self()->grid->block)
+#define blockDim (simt::self()->grid->threads)
+#define gridDim (simt::self()->grid->blocks)
 #define warpSize 32
 #endif
 
@@ -44,24 +44,41 @@ struct dim3 {
 	unsigned x, y, z;
 };
 
-// A fiber is a thread of a block.
-struct fiber {
+// A grid is what the threads of the block that runs know of all.
+struct grid {
+	dim3 block, threads, blocks;
+	char *dynamic;
+};
+
+// A fiber is a thread of a block. It lies where its stack begins, and that grows down.
+struct alignas(64) fiber {
+	const simt::grid *grid;
 	void *stack_pointer;
-	char *stack;
 	dim3 index;
 	unsigned lane, warp;
 	enum { ready, at_barrier, in_warp, finished } state;
+	struct meeting *meets; // where it waits in its warp
 	const char *file;
 	int line;
 };
 
-extern thread_local fiber *self;
-extern thread_local dim3 block, threads, blocks;
-extern thread_local char *dynamic;
+const size_t stack_room = 128 << 10; // a power of two, at a multiple of which the room for each stack begins
+
+// on returns the fiber in a stack's room. Where it lies there is different in neighbours: pages and lines at the same place
+// of each would share a few entries of the processor's tables and caches.
+static inline fiber *on(size_t room) {
+	size_t colour = room / stack_room % 16;
+	return (fiber *)(room + stack_room - 128 - colour * (4096 + 704));
+}
+
+// self returns the fiber on whose stack the caller runs: kernels ask at every turn, and a variable of the system's thread
+// would be a call each time.
+static inline fiber *self() { return on((size_t)__builtin_frame_address(0) & ~(stack_room - 1)); }
 
 void barrier(const char *file, int line);
 
-// exchange gives a lane's 8 bytes to the lanes in mask and returns what those in it gave, once all have come.
+// exchange gives a lane's 8 bytes to the lanes in mask and returns what those in it gave, once all have come. What is
+// returned holds until the lane's next call.
 const unsigned long long *exchange(unsigned mask, unsigned long long mine, unsigned *came);
 
 static inline void sync_warp(unsigned mask = 0xffffffffu) { exchange(mask, 0, nullptr); }
@@ -128,7 +145,7 @@ template <class T> static inline T from_bits(unsigned long long b) {
 
 // shuffle returns what lane from of the same part of the warp gave, its own where that is out of the part.
 template <class T> static inline T shuffle(unsigned mask, T x, int from, int width) {
-	unsigned lane = self->lane, first = lane / width * width;
+	unsigned lane = self()->lane, first = lane / width * width;
 	const unsigned long long *all = exchange(mask, to_bits(x), nullptr);
 	if (from < (int)first || from >= (int)(first + width))
 		return x;
@@ -156,17 +173,17 @@ static inline bool every(unsigned mask, bool is) {
 } // namespace simt
 
 template <class T> static inline T __shfl_sync(unsigned mask, T x, int from, int width = 32) {
-	int first = (int)simt::self->lane / width * width;
+	int first = (int)simt::self()->lane / width * width;
 	return simt::shuffle(mask, x, first + (from & (width - 1)), width);
 }
 template <class T> static inline T __shfl_up_sync(unsigned mask, T x, unsigned by, int width = 32) {
-	return simt::shuffle(mask, x, (int)simt::self->lane - (int)by, width);
+	return simt::shuffle(mask, x, (int)simt::self()->lane - (int)by, width);
 }
 template <class T> static inline T __shfl_down_sync(unsigned mask, T x, unsigned by, int width = 32) {
-	return simt::shuffle(mask, x, (int)(simt::self->lane + by), width);
+	return simt::shuffle(mask, x, (int)(simt::self()->lane + by), width);
 }
 template <class T> static inline T __shfl_xor_sync(unsigned mask, T x, int with, int width = 32) {
-	return simt::shuffle(mask, x, (int)simt::self->lane ^ with, width);
+	return simt::shuffle(mask, x, (int)simt::self()->lane ^ with, width);
 }
 static inline unsigned __ballot_sync(unsigned mask, int is) { return simt::ballot(mask, is); }
 static inline int __any_sync(unsigned mask, int is) { return simt::ballot(mask, is) != 0; }
