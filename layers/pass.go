@@ -172,10 +172,18 @@ func (w *rewriting) whole(o Operand) bool {
 		elementsOf(o.Layout.Shape) == elementsOf(w.g.Values[o.Value].Shape)
 }
 
-// isFloat32 reports whether an operand is given and of float32.
-func (w *rewriting) isFloat32(o Operand) bool {
-	return o.Value != NoValue && w.g.Values[o.Value].DType == tensor.Float32
+// are reports whether operands are given and of a dtype.
+func (w *rewriting) are(d tensor.DType, operands ...Operand) bool {
+	for _, o := range operands {
+		if o.Value == NoValue || w.g.Values[o.Value].DType != d {
+			return false
+		}
+	}
+	return true
 }
+
+// isFloat32 reports whether an operand is given and of float32.
+func (w *rewriting) isFloat32(o Operand) bool { return w.are(tensor.Float32, o) }
 
 func sameGuards(a, b []Guard) bool {
 	return slices.EqualFunc(a, b, func(x, y Guard) bool {

@@ -29,7 +29,7 @@ func (w *rewriting) rotary(i int) {
 				x, ok1 := reshaped(straight.In[m], shape)
 				cos, ok2 := reshaped(straight.In[1-m], shape)
 				sin, ok3 := reshaped(crossed.In[1-n], shape)
-				if !ok1 || !ok2 || !ok3 || !w.turn(w.g.Values[op.Out[0]].DType, x, cos, sin) {
+				if !ok1 || !ok2 || !ok3 || !w.are(w.g.Values[op.Out[0]].DType, x, cos, sin) {
 					continue
 				}
 				first, second := halves(x)
@@ -42,16 +42,6 @@ func (w *rewriting) rotary(i int) {
 			}
 		}
 	}
-}
-
-// turn reports whether a rotary embedding of a dtype takes operands.
-func (w *rewriting) turn(d tensor.DType, operands ...Operand) bool {
-	for _, o := range operands {
-		if o.Value == NoValue || w.g.Values[o.Value].DType != d {
-			return false
-		}
-	}
-	return true
 }
 
 // alphaNotOne reports whether a sum multiplies its second operand.

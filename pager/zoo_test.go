@@ -372,6 +372,12 @@ func TestAutoBeatsPrefix(t *testing.T) {
 		if took > nearly*bound {
 			t.Errorf("%s: %.3f of what any schedule takes\n%v\n%v", name, took/bound, auto, prefix)
 		}
+		for _, l := range []float64{1.01,1.02,1.03,1.04,1.05,1.06,1.07,1.08,1.1} {
+			if b.newStream(weights).tooShort(took/l/b.computeSeconds) {
+				t.Logf("%s within %v", name, l)
+				break
+			}
+		}
 	}
 	t.Logf("of %v networks %v reach %g, which no schedule can in %v of the others; %.3f at least, %.3f in the mean",
 		n, reached, enough, beyond, least, math.Exp(logs/n))

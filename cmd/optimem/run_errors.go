@@ -49,7 +49,7 @@ func (r *run) place(err error) error {
 	case errors.As(err, &unknown):
 		return usageError(r.cmd, err, architectureHint(unknown))
 	case errors.As(err, &shape), errors.As(err, &input):
-		return usageError(r.cmd, err, fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model))
+		return usageError(r.cmd, err, r.inspectHint())
 	case errors.As(err, &noDevice) && r.dry && r.memory == 0 && strings.HasPrefix(r.device, "cuda"):
 		return usageError(r.cmd, err, "with --memory, for instance --memory 8GiB, no GPU is needed to plan for one", deviceHint)
 	case errors.As(err, &noDevice):
@@ -74,9 +74,14 @@ func (r *run) place(err error) error {
 	case errors.As(err, &assumption):
 		return usageError(r.cmd, err, "--shape gives other sizes than those that were assumed")
 	case errors.As(err, &program) && !program.Fixed:
-		return usageError(r.cmd, err, fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model))
+		return usageError(r.cmd, err, r.inspectHint())
 	}
 	return err
+}
+
+// inspectHint names the command that lists a model's inputs.
+func (r *run) inspectHint() string {
+	return fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model)
 }
 
 // doesNotFit says which budget would do; with --json on standard output, too.

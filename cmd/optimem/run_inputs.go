@@ -28,13 +28,20 @@ type runInputs struct {
 	values runtime.Values
 	// shapes are those of all inputs, also where a command makes no random numbers.
 	shapes map[string]tensor.Shape
-	// random are the inputs that random numbers are for, by their place among the model's, and randomBytes what they take;
-	// they are made once it is known that a run with them fits.
-	random      map[int]models.Port
+	// random are the inputs that random numbers are for, and randomBytes what they take; they are made once it is known
+	// that a run with them fits.
+	random      []randomPort
 	randomBytes int64
 	// rows names the rows of the input where it is one file, "" else.
 	rows    rowNames
 	buffers []*hostmem.Buf
+}
+
+// A randomPort is an input of random numbers: which of the model's it is, and what it takes.
+type randomPort struct {
+	models.Port
+	index int
+	bytes int64
 }
 
 func (in *runInputs) free() {
@@ -58,7 +65,7 @@ func (in *runInputs) alloc(bytes int64) ([]byte, error) {
 func (r *run) readInputs(
 	ctx context.Context, ckpt *loader.Checkpoint, ports []models.Port, limits loader.Limits,
 ) (_ *runInputs, err error) {
-	in := &runInputs{values: make(runtime.Values), random: make(map[int]models.Port)}
+	in := &runInputs{values: make(runtime.Values)}
 	r.ranges = symbolRanges(ckpt)
 	defer func() {
 		if err != nil {
@@ -124,7 +131,8 @@ func (r *run) readInputs(
 		if err != nil {
 			return nil, err
 		}
-		in.random[slices.IndexFunc(ports, func(q models.Port) bool { return q.Name == p.Name })] = p
+		index := slices.IndexFunc(ports, func(q models.Port) bool { return q.Name == p.Name })
+		in.random = append(in.random, randomPort{p, index, bytes})
 		in.randomBytes += min(bytes, math.MaxInt64-in.randomBytes)
 	}
 	in.shapes = shapes
@@ -243,7 +251,7 @@ func (r *run) fits(p models.Port, d tensor.DType, shape tensor.Shape) error {
 		return r.usage(fmt.Sprintf("nothing is converted: in NumPy, x.astype(%q)", p.DType.String()),
 			"input %s: %v %v, where %s is wanted", p.Name, d, shape, wantedSpec(p))
 	case !ok:
-		return r.usage(fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model),
+		return r.usage(r.inspectHint(),
 			"input %s: %v %v, where %s is wanted", p.Name, d, shape, wantedSpec(p))
 	}
 	for i, symbol := range p.Dims {
@@ -252,7 +260,7 @@ func (r *run) fits(p models.Port, d tensor.DType, shape tensor.Shape) error {
 			continue
 		}
 		if n := int64(shape[i]); n < min(limits[0], 1) || n > limits[1] {
-			return r.usage(fmt.Sprintf("'optimem inspect %s' shows what goes in", r.model),
+			return r.usage(r.inspectHint(),
 				"input %s: %s is %d; the program was exported for %d to %d", p.Name, symbol, n, limits[0], limits[1])
 		}
 	}
@@ -274,17 +282,13 @@ func (r *run) randomBytes(p models.Port, shape tensor.Shape) (int64, error) {
 
 // makeRandom makes the inputs of seeded random numbers. The i-th input has a stream of its own.
 func (r *run) makeRandom(in *runInputs) error {
-	for i, p := range in.random {
+	for _, p := range in.random {
 		shape := in.shapes[p.Name]
-		bytes, err := r.randomBytes(p, shape)
+		data, err := in.alloc(p.bytes)
 		if err != nil {
 			return err
 		}
-		data, err := in.alloc(bytes)
-		if err != nil {
-			return err
-		}
-		if err := fillRandom(data, p.DType, rand.New(rand.NewPCG(r.seed, uint64(i)))); err != nil {
+		if err := fillRandom(data, p.DType, rand.New(rand.NewPCG(r.seed, uint64(p.index)))); err != nil {
 			return fmt.Errorf("input %s: %w", p.Name, err)
 		}
 		in.values[p.Name] = &tensor.Tensor{DType: p.DType, Layout: tensor.Contiguous(shape...), Data: data}

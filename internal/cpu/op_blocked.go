@@ -142,23 +142,29 @@ func weight16(v view) blocked.Weight {
 	return blocked.Weight{Data: v.data, DType: v.dtype, Layout: l}
 }
 
-// runConv16 is runConv over values in blocks.
-func runConv16(c *call) error {
-	conv := conv16Of(c.attrs)
-	a := blocked.Args{X: floats16(c.in[0]), Y: floats16(c.out[0])}
-	if conv.Planar {
-		a.XStrides = planarStrides(c.in[0])
-	}
+// args16 returns what a convolution over values in blocks is given but for its input and output. Its scales lie at the
+// beginning of the work, and the rest is the convolution's.
+func (c *call) args16(conv *blocked.Conv, work []float32) (a blocked.Args) {
 	if w := c.in[1]; w.packed {
 		a.Packed = floats16(view{data: w.data, dtype: tensor.Float32})
 	} else {
 		a.Weight = weight16(w)
 	}
-	work := elements[float32](view{data: c.work})
 	a.Scale, a.Shift = c.channelScales(conv.Out, work)
 	a.Residual = floats16(c.operand(7))
 	a.Act, a.A, a.B = actOf(c.attrs)
 	a.Work = work[int(scaleBytes(specsOf(c.in)))/4:]
+	return a
+}
+
+// runConv16 is runConv over values in blocks.
+func runConv16(c *call) error {
+	conv := conv16Of(c.attrs)
+	a := c.args16(conv, elements[float32](view{data: c.work}))
+	a.X, a.Y = floats16(c.in[0]), floats16(c.out[0])
+	if conv.Planar {
+		a.XStrides = planarStrides(c.in[0])
+	}
 	return conv.Run(c.ctx, c.pool, a)
 }
 
@@ -208,16 +214,8 @@ func runExpand16(c *call) error {
 	var args [2]blocked.Args
 	for i, attrs := range expandAttrs(c.attrs) {
 		one := call{attrs: attrs, in: c.in[i*expandOperands : (i+1)*expandOperands]}
-		a := &args[i]
-		if w := one.in[1]; w.packed {
-			a.Packed = floats16(view{data: w.data, dtype: tensor.Float32})
-		} else {
-			a.Weight = weight16(w)
-		}
-		a.Scale, a.Shift = one.channelScales(e.Convs()[i].Out, work)
-		a.Act, a.A, a.B = actOf(attrs)
-		a.Residual = floats16(one.in[7])
-		work = work[int(scaleBytes(specsOf(one.in)))/4:]
+		args[i] = one.args16(e.Convs()[i], work)
+		work = args[i].Work
 	}
 	args[0].X, args[1].Y, args[0].Work = floats16(c.in[0]), floats16(c.out[0]), work
 	return e.Run(c.ctx, c.pool, args[0], args[1])

@@ -13,8 +13,10 @@ func dotTile(
 	rows, steps int, x *uint16, xPixel int, offsets *int, w *uint16, first *float32, ldf int, c *float32, ldc int,
 )
 
+// dotFinish writes pixels a number of bytes behind the tile's results, of which there are none where sums are kept.
+//
 //go:noescape
-func dotFinish(tile *UnitTile, pixels int, sums *float32, y *uint16)
+func dotFinish(tile *UnitTile, pixels int, sums *float32, y int)
 
 // dotSteps is how many steps a call has at most: their weights stay in the first cache for all rows, and a call ends soon.
 const dotSteps = 8
@@ -46,7 +48,7 @@ func dotConv(t *UnitTile) {
 		}
 		for tile, rows := range t.rows {
 			if rows > 0 {
-				dotFinish(t, rows, tiles[tile], move16(t.Y, block*t.YBlock+tile*t.YSecond))
+				dotFinish(t, rows, tiles[tile], block*t.YBlock+tile*t.YSecond)
 			}
 		}
 	}

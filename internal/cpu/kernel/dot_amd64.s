@@ -231,6 +231,7 @@ TEXT ·dotFinish(SB), NOSPLIT, $0-32
 	MOVQ pixels+8(FP), R12
 	MOVQ sums+16(FP), DX
 	MOVQ y+24(FP), R13
+	ADDQ tile_y, R13
 	MOVQ tile_scale, R8
 	VMOVUPS (R8), Z16
 	VMOVUPS 64(R8), Z17
