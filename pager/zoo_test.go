@@ -329,9 +329,9 @@ func checkForecast(t *testing.T, name string, p *plan.Plan, took float64) {
 // but for a few networks. That is where few of the layers are most of a network: cut into pieces they cost launches, and
 // whole they take the ring from what stays; where the layers that compute most have few weights, as in VGG-16, so that the
 // others are waited for whatever stays; and where a prefix of whole layers leaves the ring so much that it waits little
-// itself.
+// itself. Each of these passes takes at most a tenth longer than what is shown to be less than any schedule takes.
 func TestAutoBeatsPrefix(t *testing.T) {
-	const enough, nearly = 1.2, 1.13
+	const enough, nearly = 1.2, 1.1
 	var logs, n, reached, beyond float64
 	least := math.Inf(1)
 	for name, g := range graphs(t, 100) {
@@ -369,14 +369,9 @@ func TestAutoBeatsPrefix(t *testing.T) {
 		default:
 			t.Logf("%s: %.3f times as fast as a prefix", name, gain)
 		}
-		if took > nearly*bound {
-			t.Errorf("%s: %.3f of what any schedule takes\n%v\n%v", name, took/bound, auto, prefix)
-		}
-		for _, l := range []float64{1.01,1.02,1.03,1.04,1.05,1.06,1.07,1.08,1.1} {
-			if b.newStream(weights).tooShort(took/l/b.computeSeconds) {
-				t.Logf("%s within %v", name, l)
-				break
-			}
+		if !b.newStream(weights).tooShort(took / nearly / b.computeSeconds) {
+			t.Errorf("%s: %.3f of a bound, and not shown to be within %g of what any schedule takes\n%v\n%v",
+				name, took/bound, nearly, auto, prefix)
 		}
 	}
 	t.Logf("of %v networks %v reach %g, which no schedule can in %v of the others; %.3f at least, %.3f in the mean",

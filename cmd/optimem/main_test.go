@@ -48,6 +48,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PICTURES", filepath.Join(fixtures, "../../internal/preprocess/testdata"))
 			e.Setenv("PROGRAMS", filepath.Join(fixtures, "../../runtime/testdata"))
 			e.Setenv("SIMULATED", driver)
+			e.Setenv("GORACE", os.Getenv("GORACE"))
 			e.Setenv(libraryVariable, filepath.Join(e.WorkDir, "there-is-no-driver"))
 			return nil
 		},
