@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,7 +27,19 @@ type uncached struct {
 	direct bool
 	// probes is set where the kernel does not tell what it holds of the file, so that reads have to find out.
 	probes atomic.Bool
+	known  known
 }
+
+// known is a range of a file that the page cache held wholly at some time after since.
+type known struct {
+	mu       sync.Mutex
+	from, to int64
+	since    time.Time
+}
+
+// knownTime is for how long what the page cache holds is taken to stay there, where only what a read brings in by the way
+// depends on it.
+const knownTime = time.Second
 
 // openUncached opens the file again, by its descriptor: its path may name another file by now.
 func (s *fileSource) openUncached() {
@@ -140,12 +153,40 @@ const aheadBytes = 16 << 20
 func (s *fileSource) source(fd int, off int64, n int) residency {
 	held := s.residency(fd, off, n)
 	next := off + int64(n)
-	if ahead := min(s.size-next, aheadBytes); held == wholly && ahead > 0 && !s.probes.Load() {
-		if have, err := cachedPages(fd, next, ahead); err == nil && have < pages(ahead) {
-			return not
-		}
+	if held == wholly && next < s.size && !s.probes.Load() && !s.holds(fd, next, min(s.size, next+aheadBytes)) {
+		return not
 	}
 	return held
+}
+
+// holds reports whether the page cache holds a range wholly, or did lately. Of ranges that overlap the kernel is asked for
+// what is new: it looks at every page, and asking it for all that lies ahead of each read takes as long as half the reads.
+func (s *fileSource) holds(fd int, from, to int64) bool {
+	k := &s.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if now := time.Now(); to < k.from || from > k.to || now.Sub(k.since) > knownTime {
+		k.from, k.to, k.since = from, from, now
+	}
+	if from < k.from {
+		if !wholeRange(fd, from, k.from) {
+			return false
+		}
+		k.from = from
+	}
+	if to > k.to {
+		if !wholeRange(fd, k.to, to) {
+			return false
+		}
+		k.to = to
+	}
+	return true
+}
+
+// wholeRange reports whether the page cache holds a range wholly, as far as the kernel tells.
+func wholeRange(fd int, from, to int64) bool {
+	have, err := cachedPages(fd, from, to-from)
+	return err != nil || have >= pages(to-from)
 }
 
 // residency asks cachestat (Linux 6.5), which costs some microseconds, of a descriptor of the file. The kernel answers it for those who may write the file. For others a read that must not wait finds out,

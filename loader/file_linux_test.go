@@ -83,3 +83,47 @@ func TestFileCachedBytes(t *testing.T) {
 		t.Error("it is known of nothing")
 	}
 }
+
+// Of what lies ahead of reads the kernel is asked once, however many reads there are, and a range that is not held is
+// found at once.
+func TestFileHoldsAhead(t *testing.T) {
+	const size = 96 * alignBytes
+	path, _ := randomFile(t, t.TempDir(), size)
+	s := mustOpenFile(t, path)
+	dropCache(t, s, 0, size)
+	if residencyOf(s, 0, size) != not || s.probes.Load() {
+		t.Skip("this file system keeps everything in memory, or the kernel does not tell")
+	}
+	holds := func(from, to int64) (held bool) {
+		_ = s.control(func(fd int) error { held = s.holds(fd, from*alignBytes, to*alignBytes); return nil })
+		return held
+	}
+	if holds(32, 64) {
+		t.Error("a cold file is held")
+	}
+	if err := s.ReadAt(t.Context(), make([]byte, size), 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range [][2]int64{{32, 48}, {40, 64}, {16, 40}, {16, 64}} {
+		if !holds(r[0], r[1]) {
+			t.Errorf("%v is not held", r)
+		}
+	}
+	if from, to := s.known.from, s.known.to; from != 16*alignBytes || to != 64*alignBytes {
+		t.Errorf("known are %d to %d", from, to)
+	}
+	dropCache(t, s, 0, size)
+	if residencyOf(s, 0, size) != not {
+		t.Skip("this file system does not let go of what was read")
+	}
+	if !holds(20, 60) {
+		t.Error("what was known was asked again")
+	}
+	if holds(60, 70) || holds(10, 20) || holds(80, 96) {
+		t.Error("what was dropped is held")
+	}
+	s.known.since = s.known.since.Add(-2 * knownTime)
+	if holds(20, 60) {
+		t.Error("what was known long ago is still believed")
+	}
+}
