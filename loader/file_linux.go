@@ -37,8 +37,8 @@ type known struct {
 	since    time.Time
 }
 
-// knownTime is for how long what the page cache holds is taken to stay there, where only what a read brings in by the way
-// depends on it.
+// knownTime is for how long what the page cache held is taken to stay there. Where it did not, what is read of it meanwhile
+// comes through the page cache, and stays there.
 const knownTime = time.Second
 
 // openUncached opens the file again, by its descriptor: its path may name another file by now.
@@ -151,12 +151,23 @@ const aheadBytes = 16 << 20
 // is not held would bring some of that in, which the next would find held, and so on through the file: such a range counts
 // as not held.
 func (s *fileSource) source(fd int, off int64, n int) residency {
-	held := s.residency(fd, off, n)
 	next := off + int64(n)
-	if held == wholly && next < s.size && !s.probes.Load() && !s.holds(fd, next, min(s.size, next+aheadBytes)) {
+	if !s.known.covers(off, next) {
+		if held := s.residency(fd, off, n); held != wholly || s.probes.Load() {
+			return held
+		}
+	}
+	if !s.holds(fd, off, min(s.size, next+aheadBytes)) {
 		return not
 	}
-	return held
+	return wholly
+}
+
+// covers reports whether a range was found to be held lately.
+func (k *known) covers(from, to int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.from <= from && to <= k.to && time.Since(k.since) <= knownTime
 }
 
 // holds reports whether the page cache holds a range wholly, or did lately. Of ranges that overlap the kernel is asked for
