@@ -30,12 +30,15 @@ type uncached struct {
 	known  known
 }
 
-// known is a range of a file that the page cache held wholly at some time after since.
+// known is what the page cache held lately.
 type known struct {
-	mu       sync.Mutex
-	from, to int64
-	since    time.Time
+	mu sync.Mutex
+	// held is when each piece of knownBytes was found to be held wholly.
+	held []time.Time
 }
+
+// knownBytes is the size of the pieces of which it is known whether the page cache holds them.
+const knownBytes = 1 << 20
 
 // knownTime is for how long what the page cache held is taken to stay there. Where it did not, what is read of it meanwhile
 // comes through the page cache, and stays there.
@@ -163,33 +166,39 @@ func (s *fileSource) source(fd int, off int64, n int) residency {
 	return wholly
 }
 
-// covers reports whether a range was found to be held lately.
+// covers reports whether all pieces that a range has a part of were found to be held lately.
 func (k *known) covers(from, to int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.from <= from && to <= k.to && time.Since(k.since) <= knownTime
+	now := time.Now()
+	for piece := from / knownBytes; piece*knownBytes < to; piece++ {
+		if piece >= int64(len(k.held)) || now.Sub(k.held[piece]) > knownTime {
+			return false
+		}
+	}
+	return true
 }
 
-// holds reports whether the page cache holds a range wholly, or did lately. Of ranges that overlap the kernel is asked for
-// what is new: it looks at every page, and asking it for all that lies ahead of each read takes as long as half the reads.
+// holds reports whether the page cache holds a range wholly, or did lately. The kernel is asked for what is not known: it
+// looks at every page, and asking it for all that lies ahead of each read takes as long as half the reads.
 func (s *fileSource) holds(fd int, from, to int64) bool {
 	k := &s.known
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if now := time.Now(); to < k.from || from > k.to || now.Sub(k.since) > knownTime {
-		k.from, k.to, k.since = from, from, now
+	if k.held == nil {
+		k.held = make([]time.Time, (s.size+knownBytes-1)/knownBytes)
 	}
-	if from < k.from {
-		if !wholeRange(fd, from, k.from) {
+	now := time.Now()
+	for piece := from / knownBytes; piece*knownBytes < to; piece++ {
+		if now.Sub(k.held[piece]) <= knownTime {
+			continue
+		}
+		low, high := piece*knownBytes, min(s.size, (piece+1)*knownBytes)
+		if wholeRange(fd, low, high) {
+			k.held[piece] = now
+		} else if low >= from && high <= to || !wholeRange(fd, max(low, from), min(high, to)) {
 			return false
 		}
-		k.from = from
-	}
-	if to > k.to {
-		if !wholeRange(fd, k.to, to) {
-			return false
-		}
-		k.to = to
 	}
 	return true
 }

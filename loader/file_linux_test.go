@@ -84,10 +84,10 @@ func TestFileCachedBytes(t *testing.T) {
 	}
 }
 
-// Of what lies ahead of reads the kernel is asked once, however many reads there are, and a range that is not held is
-// found at once.
+// The kernel is asked once for what it holds of a piece, in whatever order pieces are read, and at once for what is not
+// known.
 func TestFileHoldsAhead(t *testing.T) {
-	const size = 96 * alignBytes
+	const size = 4*knownBytes - alignBytes
 	path, _ := randomFile(t, t.TempDir(), size)
 	s := mustOpenFile(t, path)
 	dropCache(t, s, 0, size)
@@ -95,35 +95,42 @@ func TestFileHoldsAhead(t *testing.T) {
 		t.Skip("this file system keeps everything in memory, or the kernel does not tell")
 	}
 	holds := func(from, to int64) (held bool) {
-		_ = s.control(func(fd int) error { held = s.holds(fd, from*alignBytes, to*alignBytes); return nil })
+		_ = s.control(func(fd int) error { held = s.holds(fd, from, to); return nil })
 		return held
 	}
-	if holds(32, 64) {
+	if holds(knownBytes, 2*knownBytes) {
 		t.Error("a cold file is held")
 	}
 	if err := s.ReadAt(t.Context(), make([]byte, size), 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range [][2]int64{{32, 48}, {40, 64}, {16, 40}, {16, 64}} {
-		if !holds(r[0], r[1]) {
-			t.Errorf("%v is not held", r)
-		}
+	if !holds(3*knownBytes, size) || !holds(knownBytes+alignBytes, 2*knownBytes-alignBytes) {
+		t.Error("what was read is not held")
 	}
-	if from, to := s.known.from, s.known.to; from != 16*alignBytes || to != 64*alignBytes {
-		t.Errorf("known are %d to %d", from, to)
+	if s.known.covers(0, 1) || !s.known.covers(knownBytes, 2*knownBytes) || s.known.covers(knownBytes, 3*knownBytes) ||
+		!s.known.covers(size-1, size) {
+		t.Error("other pieces are known than were asked for")
 	}
 	dropCache(t, s, 0, size)
 	if residencyOf(s, 0, size) != not {
 		t.Skip("this file system does not let go of what was read")
 	}
-	if !holds(20, 60) {
+	if !holds(knownBytes, 2*knownBytes) || !holds(3*knownBytes, size) {
 		t.Error("what was known was asked again")
 	}
-	if holds(60, 70) || holds(10, 20) || holds(80, 96) {
+	if holds(0, knownBytes) || holds(knownBytes, 2*knownBytes+alignBytes) {
 		t.Error("what was dropped is held")
 	}
-	s.known.since = s.known.since.Add(-2 * knownTime)
-	if holds(20, 60) {
+	if err := s.ReadAt(t.Context(), make([]byte, alignBytes), 2*knownBytes); err != nil {
+		t.Fatal(err)
+	}
+	if residencyOf(s, 2*knownBytes, alignBytes) == wholly && !holds(knownBytes, 2*knownBytes+alignBytes) {
+		t.Error("the part of a piece that was read is not held")
+	}
+	for i := range s.known.held {
+		s.known.held[i] = s.known.held[i].Add(-2 * knownTime)
+	}
+	if s.known.covers(knownBytes, 2*knownBytes) || holds(3*knownBytes, size) {
 		t.Error("what was known long ago is still believed")
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/optimem/optimem/tensor"
 )
@@ -90,7 +89,7 @@ func TestQueueRefuses(t *testing.T) {
 		t.Error("begun, although the page cache holds it")
 	}
 	dropCache(t, s, alignBytes, size-alignBytes)
-	s.known.since = time.Time{}
+	s.known.held = nil
 	if !s.probes.Load() && residencyOf(s, 0, len(buf)) == partly {
 		if !q.Begin(0, buf, 0) {
 			t.Error("not begun, although the page cache holds a part only")
