@@ -117,15 +117,17 @@ func (w *winograd) pack(_ Pool, raw Weight, from, to int, dst []float32) {
 	}
 }
 
-// packPoints writes all points of a block of input channels; point is the distance of points.
+// packPoints writes all points of a block of input channels; point is the distance of points. The vectors of an input
+// channel follow each other: each row that is written is then in one place of the second cache at a time.
 func (w *winograd) packPoints(taps []float32, columns, point int, dst []float32) {
 	var scratch [36 * Lanes]float32
-	for lane := 0; lane < columns; lane += Lanes {
-		w.set.WinogradWeights(w.m, &kernel.WinogradTile{
-			In: address(taps, lane), InRow: 4 * 3 * columns, InStep: 4 * columns, InNext: 4 * 9 * columns,
-			Out: address(dst, lane), OutRow: 4 * (w.m + 2) * point, OutStep: 4 * point,
-			OutNext: 4 * columns, Count: Lanes, Scratch: &scratch[0],
-		})
+	t := kernel.WinogradTile{
+		InRow: 4 * 3 * columns, InStep: 4 * columns, InNext: 4 * Lanes,
+		OutRow: 4 * (w.m + 2) * point, OutStep: 4 * point, OutNext: 4 * Lanes, Count: columns / Lanes, Scratch: &scratch[0],
+	}
+	for i := range Lanes {
+		t.In, t.Out = address(taps, 9*i*columns), address(dst, i*columns)
+		w.set.WinogradWeights(w.m, &t)
 	}
 }
 
