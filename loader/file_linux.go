@@ -33,9 +33,19 @@ type uncached struct {
 // known is what the page cache held lately.
 type known struct {
 	mu sync.Mutex
-	// held is when each piece of knownBytes was found to be held wholly.
-	held []time.Time
+	// held says of pieces that they were found to be held wholly, and when: each has one place, which it shares with others
+	// in a large file.
+	held []heldPiece
 }
+
+// A heldPiece is one of the file's pieces of knownBytes.
+type heldPiece struct {
+	piece int64
+	when  time.Time
+}
+
+// knownPieces is how many pieces a file's knowledge has room for.
+const knownPieces = 4096
 
 // knownBytes is the size of the pieces of which it is known whether the page cache holds them.
 const knownBytes = 1 << 20
@@ -172,11 +182,20 @@ func (k *known) covers(from, to int64) bool {
 	defer k.mu.Unlock()
 	now := time.Now()
 	for piece := from / knownBytes; piece*knownBytes < to; piece++ {
-		if piece >= int64(len(k.held)) || now.Sub(k.held[piece]) > knownTime {
+		if !k.fresh(piece, now) {
 			return false
 		}
 	}
 	return true
+}
+
+// fresh reports whether a piece was found to be held lately.
+func (k *known) fresh(piece int64, now time.Time) bool {
+	if len(k.held) == 0 {
+		return false
+	}
+	h := k.held[piece%int64(len(k.held))]
+	return h.piece == piece && now.Sub(h.when) <= knownTime
 }
 
 // holds reports whether the page cache holds a range wholly, or did lately. The kernel is asked for what is not known: it
@@ -186,16 +205,16 @@ func (s *fileSource) holds(fd int, from, to int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.held == nil {
-		k.held = make([]time.Time, (s.size+knownBytes-1)/knownBytes)
+		k.held = make([]heldPiece, min((s.size-1)/knownBytes+1, knownPieces))
 	}
 	now := time.Now()
 	for piece := from / knownBytes; piece*knownBytes < to; piece++ {
-		if now.Sub(k.held[piece]) <= knownTime {
+		if k.fresh(piece, now) {
 			continue
 		}
 		low, high := piece*knownBytes, min(s.size, (piece+1)*knownBytes)
 		if wholeRange(fd, low, high) {
-			k.held[piece] = now
+			k.held[piece%int64(len(k.held))] = heldPiece{piece, now}
 		} else if low >= from && high <= to || !wholeRange(fd, max(low, from), min(high, to)) {
 			return false
 		}

@@ -128,7 +128,7 @@ func TestFileHoldsAhead(t *testing.T) {
 		t.Error("the part of a piece that was read is not held")
 	}
 	for i := range s.known.held {
-		s.known.held[i] = s.known.held[i].Add(-2 * knownTime)
+		s.known.held[i].when = s.known.held[i].when.Add(-2 * knownTime)
 	}
 	if s.known.covers(knownBytes, 2*knownBytes) || holds(3*knownBytes, size) {
 		t.Error("what was known long ago is still believed")
