@@ -89,11 +89,11 @@ func packedConvOf(a layers.Attrs) packedConv { return a["conv"].(packedConv) }
 
 func conv16Label(a layers.Attrs) string { return "conv16_" + conv16Of(a).Algorithm().String() }
 
-// scaleBytes is the scratch for a scale and a shift of each output channel.
-func scaleBytes(in []layers.Spec) int64 { return int64(roundUp(8*in[1].Shape[0], 64)) }
+// scaleBytes is the scratch for a scale and a shift of each output channel of a weight.
+func scaleBytes(weight tensor.Shape) int64 { return int64(roundUp(8*weight[0], 64)) }
 
 func convWorkBlocked(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
-	return scaleBytes(in) + packedConvOf(a).WorkBytes(threads, false)
+	return scaleBytes(in[1].Shape) + packedConvOf(a).WorkBytes(threads, false)
 }
 
 func conv16Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
@@ -153,7 +153,7 @@ func (c *call) args16(conv *blocked.Conv, work []float32) (a blocked.Args) {
 	a.Scale, a.Shift = c.channelScales(conv.Out, work)
 	a.Residual = floats16(c.operand(7))
 	a.Act, a.A, a.B = actOf(c.attrs)
-	a.Work = work[int(scaleBytes(specsOf(c.in)))/4:]
+	a.Work = work[int(scaleBytes(c.in[1].shape()))/4:]
 	return a
 }
 
@@ -179,7 +179,7 @@ func expandAttrs(a layers.Attrs) [2]layers.Attrs {
 }
 
 func expandWork(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
-	return scaleBytes(in) + scaleBytes(in[expandOperands:]) + expansionOf(a).WorkBytes(threads, false)
+	return scaleBytes(in[1].Shape) + scaleBytes(in[expandOperands+1].Shape) + expansionOf(a).WorkBytes(threads, false)
 }
 
 func expandCost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
@@ -269,19 +269,10 @@ func actOf(a layers.Attrs) (act blocked.Act, p, q float32) {
 	return act, float32(a.Float("act_a")), float32(a.Float("act_b"))
 }
 
-// specsOf returns the dtypes and shapes of views.
-func specsOf(list []view) []layers.Spec {
-	specs := make([]layers.Spec, len(list))
-	for i, v := range list {
-		specs[i] = layers.Spec{DType: v.dtype, Shape: v.layout.Shape}
-	}
-	return specs
-}
-
 // window16 returns the geometry of a pool.
-func window16(in, out []layers.Spec, a layers.Attrs) blocked.Window {
-	n, _, height, width := blockedSizes(in[0].Shape)
-	_, _, outHeight, outWidth := blockedSizes(out[0].Shape)
+func window16(in, out tensor.Shape, a layers.Attrs) blocked.Window {
+	n, _, height, width := blockedSizes(in)
+	_, _, outHeight, outWidth := blockedSizes(out)
 	two := func(name string, fill int) (int, int) {
 		switch v := a.Ints(name); len(v) {
 		case 1:
@@ -304,7 +295,7 @@ func window16(in, out []layers.Spec, a layers.Attrs) blocked.Window {
 }
 
 func pool16Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
-	w := window16(in, out, a)
+	w := window16(in[0].Shape, out[0].Shape, a)
 	c := blockedCost(int64(w.KernelH*w.KernelW))(in, out, a)
 	if w.Adaptive {
 		c.FLOPs = int64(volume(in[0].Shape))
@@ -314,7 +305,7 @@ func pool16Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
 
 // runPool16 is runMaxPool and runAvgPool over values in blocks.
 func runPool16(c *call) error {
-	w := window16(specsOf(c.in), specsOf(c.out), c.attrs)
+	w := window16(c.in[0].shape(), c.out[0].shape(), c.attrs)
 	x, y := floats16(c.in[0]), floats16(c.out[0])
 	switch c.attrs.String("pool") {
 	case "max_pool", "adaptive_max_pool":

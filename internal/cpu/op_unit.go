@@ -63,12 +63,12 @@ func runConv32(c *call) error {
 	work := elements[float32](view{data: c.work})
 	a.Scale, a.Shift = c.channelScales(conv.Out, work)
 	a.Act, a.A, a.B = actOf(c.attrs)
-	a.Work = work[int(scaleBytes(specsOf(c.in)))/4:]
+	a.Work = work[int(scaleBytes(c.in[1].shape()))/4:]
 	return conv.Run(c.ctx, c.pool, a)
 }
 
 func runMax32(c *call) error {
-	w := window16(specsOf(c.in), specsOf(c.out), c.attrs)
+	w := window16(c.in[0].shape(), c.out[0].shape(), c.attrs)
 	blocked.UnitMax(c.pool, unitSet(c.attrs), w, halves32(c.in[0]), halves32(c.out[0]))
 	return nil
 }

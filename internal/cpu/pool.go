@@ -10,6 +10,7 @@ import (
 	"time"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/internal/sysmem"
 )
 
@@ -56,10 +57,7 @@ type span struct {
 }
 
 // A Task is the work of a region.
-type Task interface {
-	// Run does the part [from, to) of the work. Parts run at the same time.
-	Run(from, to int)
-}
+type Task = tasks.Task
 
 // taskFunc is a function as a task.
 type taskFunc func(from, to int)
@@ -114,7 +112,7 @@ func (p *Pool) Close() {
 }
 
 // For calls body for consecutive ranges [from, to) that cover [0, n), each of at most grain indices, in parallel. It
-// returns when all calls have. Callers that must not allocate give Do a task of their own.
+// returns when all calls have. Kernels, which must not allocate, give tasks.Do a task of their own.
 func (p *Pool) For(n, grain int, body func(from, to int)) { p.Do(n, grain, taskFunc(body)) }
 
 // Do is For with a task as the body. It allocates nothing.

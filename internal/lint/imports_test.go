@@ -43,8 +43,9 @@ var diagram = map[string][]string{
 	"device/emulated":      {"device", "internal/cpu", "layers", "tensor"},
 	"cuda":                 {"device", "layers", "tensor", "cuda/..."},
 	"cuda/...":             {"device", "layers", "tensor", "cuda/..."},
-	"internal/cpu":         {"device", "layers", "tensor", "internal/cpu/blocked", "internal/cpu/kernel"},
-	"internal/cpu/blocked": {"tensor", "internal/cpu/kernel"},
+	"internal/cpu":         {"device", "layers", "tensor", "internal/cpu/blocked", "internal/cpu/kernel", "internal/cpu/tasks"},
+	"internal/cpu/blocked": {"tensor", "internal/cpu/kernel", "internal/cpu/tasks"},
+	"internal/cpu/tasks":   {},
 	"internal/cpu/kernel":  {},
 
 	// Graph and bytes, then the interpreters of what was planned.

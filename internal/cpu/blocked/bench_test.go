@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -33,7 +34,7 @@ func newSpinning(n int) *spinning {
 
 func (p *spinning) Threads() int { return p.n }
 
-func (p *spinning) For(n, grain int, body func(from, to int)) {
+func (p *spinning) Do(n, grain int, task tasks.Task) {
 	var mu sync.Mutex
 	next := 0
 	work := func() {
@@ -45,7 +46,7 @@ func (p *spinning) For(n, grain int, body func(from, to int)) {
 			if i >= n {
 				return
 			}
-			body(i, min(i+grain, n))
+			task.Run(i, min(i+grain, n))
 		}
 	}
 	var wait sync.WaitGroup

@@ -17,6 +17,8 @@
 //	err := conv.Run(ctx, pool, blocked.Args{X: x, Y: y, Packed: packed, Work: work})
 package blocked
 
+import "github.com/optimem/optimem/internal/cpu/tasks"
+
 // Lanes is the number of channels in a block.
 const Lanes = 16
 
@@ -30,9 +32,7 @@ func Elements(n, channels, height, width int) int {
 
 // A Pool runs parts of work in parallel.
 type Pool interface {
+	tasks.Pool
 	// Threads returns how many parts run at the same time at most.
 	Threads() int
-	// For calls body for consecutive ranges [from, to) that cover [0, n), each of at most grain indices, in parallel. It
-	// returns when all calls have.
-	For(n, grain int, body func(from, to int))
 }

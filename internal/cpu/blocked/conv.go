@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -211,7 +212,28 @@ func (c *Conv) rawPieces() int {
 func (c *Conv) Pack(pool Pool, w Weight, packed []float32) {
 	size := c.how.pieceFloats()
 	pieces := len(packed) / size
-	pool.For(pieces, 1, func(from, to int) { c.how.pack(pool, w, from, to, packed[from*size:to*size]) })
+	tasks.Do(pool, pieces, 1, packPieces{how: c.how, pool: pool, w: w, packed: packed})
+}
+
+// packPieces is packing pieces of weights from one on.
+type packPieces struct {
+	how    method
+	pool   Pool
+	w      Weight
+	first  int
+	packed []float32
+}
+
+// Run implements tasks.Task.
+func (t *packPieces) Run(from, to int) {
+	size := t.how.pieceFloats()
+	t.how.pack(t.pool, t.w, t.first+from, t.first+to, t.packed[from*size:to*size])
+}
+
+// A convRun is the operands of a convolution being computed.
+type convRun struct {
+	args   Args
+	finish finish
 }
 
 // Run computes the convolution. It returns early, with the context's error, when that is cancelled.
@@ -223,27 +245,35 @@ func (c *Conv) Run(ctx context.Context, pool Pool, a Args) error {
 		a.XStrides = [4]int{c.In * c.Height * c.Width, c.Height * c.Width, c.Width, 1}
 	}
 	c.check(&a)
-	work := a.Work
-	f := newFinish(c, &a, work[:finishFloats(c.Out)])
-	work = work[finishFloats(c.Out):]
+	r := tasks.Take[convRun]()
+	r.args = a
+	c.compute(ctx, pool, r)
+	*r = convRun{}
+	tasks.Give(r)
+	return ctx.Err()
+}
+
+func (c *Conv) compute(ctx context.Context, pool Pool, r *convRun) {
+	a, f := &r.args, &r.finish
+	f.of(c, a, a.Work[:finishFloats(c.Out)])
+	work := a.Work[finishFloats(c.Out):]
 	pieces, size := c.how.pieces(), c.how.pieceFloats()
 	if a.Packed != nil {
-		c.how.run(ctx, pool, &a, f, 0, pieces, a.Packed, work)
-		return ctx.Err()
+		c.how.run(ctx, pool, a, f, 0, pieces, a.Packed, work)
+		return
 	}
 	if c.how.ownFloats(pool.Threads()) > 0 {
-		c.how.runOwn(ctx, pool, &a, f, work)
-		return ctx.Err()
+		c.how.runOwn(ctx, pool, a, f, work)
+		return
 	}
 	step := c.rawPieces()
 	packed := work[:step*size]
 	work = work[step*size:]
 	for from := 0; from < pieces && ctx.Err() == nil; from += step {
 		to := min(from+step, pieces)
-		pool.For(to-from, 1, func(i, j int) { c.how.pack(pool, a.Weight, from+i, from+j, packed[i*size:j*size]) })
-		c.how.run(ctx, pool, &a, f, from, to, packed, work)
+		tasks.Do(pool, to-from, 1, packPieces{how: c.how, pool: pool, w: a.Weight, first: from, packed: packed})
+		c.how.run(ctx, pool, a, f, from, to, packed, work)
 	}
-	return ctx.Err()
 }
 
 // check panics unless the operands are as large as the geometry says: the kernels do not look.

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 	"pgregory.net/rapid"
 )
@@ -19,7 +20,7 @@ type threadCount int
 
 func (p threadCount) Threads() int { return int(p) }
 
-func (p threadCount) For(n, grain int, body func(from, to int)) {
+func (p threadCount) Do(n, grain int, task tasks.Task) {
 	grain = max(1, grain)
 	parts := make(chan int, (n+grain-1)/grain)
 	for i := 0; i < n; i += grain {
@@ -30,7 +31,7 @@ func (p threadCount) For(n, grain int, body func(from, to int)) {
 	for range p {
 		wait.Go(func() {
 			for i := range parts {
-				body(i, min(i+grain, n))
+				task.Run(i, min(i+grain, n))
 			}
 		})
 	}

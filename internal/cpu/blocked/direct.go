@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 )
 
 // direct computes sums of products as they stand. The weights lie in panels, one for each 32 output channels (or 16): for
@@ -374,21 +375,38 @@ func (d *direct) run(
 	ctx context.Context, pool Pool, a *Args, f *finish, from, to int, packed, work []float32,
 ) {
 	scratch := newSlots(work, d.slotFloats(), pool.Threads())
-	images := d.Batch * d.bands
 	groups := ceil(to-from, d.group)
-	pool.For(groups*images, 1, func(i, j int) {
-		slot := scratch.take()
-		defer scratch.give(slot)
-		for ; i < j && ctx.Err() == nil; i++ {
-			group, image, band := i/images, i%images/d.bands, i%d.bands
-			if d.bandsFirst {
-				group, image, band = i%groups, i/groups/d.bands, i/groups%d.bands
-			}
-			first := from + group*d.group
-			job := directJob{direct: d, a: a, f: f, image: image, packed: packed[group*d.group*d.pieceFloats():]}
-			job.run(first, min(first+d.group, to), band, slot)
-		}
+	tasks.Do(pool, groups*d.Batch*d.bands, 1, directParts{
+		direct: d, ctx: ctx, a: a, f: f, scratch: scratch, groups: groups, from: from, to: to, packed: packed,
 	})
+	scratch.end()
+}
+
+// directParts computes panels [from, to), whose weights begin at packed.
+type directParts struct {
+	*direct
+	ctx              context.Context
+	a                *Args
+	f                *finish
+	scratch          *slots
+	groups, from, to int
+	packed           []float32
+}
+
+// Run implements tasks.Task.
+func (t *directParts) Run(i, j int) {
+	d, images := t.direct, t.Batch*t.bands
+	slot := t.scratch.take()
+	defer t.scratch.give(slot)
+	for ; i < j && t.ctx.Err() == nil; i++ {
+		group, image, band := i/images, i%images/d.bands, i%d.bands
+		if d.bandsFirst {
+			group, image, band = i%t.groups, i/t.groups/d.bands, i/t.groups%d.bands
+		}
+		first := t.from + group*d.group
+		job := directJob{direct: d, a: t.a, f: t.f, image: image, packed: t.packed[group*d.group*d.pieceFloats():]}
+		job.run(first, min(first+d.group, t.to), band, slot)
+	}
 }
 
 // ownGroup is how many panels a thread packs for itself, 0 where it does not.
@@ -416,20 +434,37 @@ func (d *direct) runOwn(ctx context.Context, pool Pool, a *Args, f *finish, work
 	groups := ceil(len(d.panels), group)
 	size := group * d.pieceFloats()
 	scratch := newOwnSlots(work, size+d.slotFloats(), pool.Threads())
-	images := d.Batch * d.bands
-	pool.For(groups*images, 1, func(i, j int) {
-		for ; i < j && ctx.Err() == nil; i++ {
-			first := i / images * group
-			end := min(first+group, len(d.panels))
-			slot := scratch.take(first)
-			if slot.holds != first {
-				d.pack(pool, a.Weight, first, end, slot.memory)
-			}
-			job := directJob{direct: d, a: a, f: f, image: i % images / d.bands, packed: slot.memory[:size]}
-			job.run(first, end, i%d.bands, slot.memory[size:])
-			scratch.give(slot.memory, first)
-		}
+	tasks.Do(pool, groups*d.Batch*d.bands, 1, directOwn{
+		direct: d, ctx: ctx, pool: pool, a: a, f: f, scratch: scratch, group: group, size: size,
 	})
+	scratch.end()
+}
+
+// directOwn computes with raw weights, of which a part packs a group of panels, of size floats, unless it finds them.
+type directOwn struct {
+	*direct
+	ctx         context.Context
+	pool        Pool
+	a           *Args
+	f           *finish
+	scratch     *ownSlots
+	group, size int
+}
+
+// Run implements tasks.Task.
+func (t *directOwn) Run(i, j int) {
+	d, images := t.direct, t.Batch*t.bands
+	for ; i < j && t.ctx.Err() == nil; i++ {
+		first := i / images * t.group
+		end := min(first+t.group, len(d.panels))
+		slot := t.scratch.take(first)
+		if slot.holds != first {
+			d.pack(t.pool, t.a.Weight, first, end, slot.memory)
+		}
+		job := directJob{direct: d, a: t.a, f: t.f, image: i % images / d.bands, packed: slot.memory[:t.size]}
+		job.run(first, end, i%d.bands, slot.memory[t.size:])
+		t.scratch.give(slot.memory, first)
+	}
 }
 
 // A directJob is a part of the work: a band of rows of an image for a group of panels.

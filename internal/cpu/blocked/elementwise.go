@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 )
 
 // grain is how many floats a part of elementwise work has.
@@ -28,24 +29,38 @@ func Add(pool Pool, channels, pixels int, x1, x2, y []float32, act Act, a, b flo
 }
 
 func add(pool Pool, set *kernel.ConvSet, channels, pixels int, x1, x2, y []float32, act Act, a, b float32) {
-	low, high, limits := act.limits(a, b)
-	pool.For(len(y)/Lanes, grain/Lanes, func(from, to int) {
-		t := kernel.ConvTile{Flags: kernel.ConvFinish, Low: low, High: high, Scale: &ones[0], Shift: &zeros[0]}
-		t.X, t.Y = address(x1[:to*Lanes], from*Lanes), address(y[:to*Lanes], from*Lanes)
-		if x2 != nil {
-			t.Flags |= kernel.ConvResidual
-			t.Residual = address(x2[:to*Lanes], from*Lanes)
-		}
-		if limits {
-			t.Flags |= kernel.ConvLimit
-		}
-		each(set, to-from, ones[:], &t)
-		if !limits && act != None {
-			act.all(set, y[from*Lanes:to*Lanes], a, b)
-		}
-	})
+	t := adding{set: set, x1: x1, x2: x2, y: y, act: act, a: a, b: b}
+	t.low, t.high, t.limits = act.limits(a, b)
+	tasks.Do(pool, len(y)/Lanes, grain/Lanes, t)
 	if act.of(0, a, b) != 0 {
 		clearPadding(pool, channels, pixels, y)
+	}
+}
+
+// adding is the task of [Add]. The activation may be one that limits.
+type adding struct {
+	set       *kernel.ConvSet
+	x1, x2, y []float32
+	act       Act
+	a, b      float32
+	low, high float32
+	limits    bool
+}
+
+// Run implements tasks.Task.
+func (j *adding) Run(from, to int) {
+	t := kernel.ConvTile{Flags: kernel.ConvFinish, Low: j.low, High: j.high, Scale: &ones[0], Shift: &zeros[0]}
+	t.X, t.Y = address(j.x1[:to*Lanes], from*Lanes), address(j.y[:to*Lanes], from*Lanes)
+	if j.x2 != nil {
+		t.Flags |= kernel.ConvResidual
+		t.Residual = address(j.x2[:to*Lanes], from*Lanes)
+	}
+	if j.limits {
+		t.Flags |= kernel.ConvLimit
+	}
+	each(j.set, to-from, ones[:], &t)
+	if !j.limits && j.act != None {
+		j.act.all(j.set, j.y[from*Lanes:to*Lanes], j.a, j.b)
 	}
 }
 
@@ -76,14 +91,23 @@ func clearPadding(pool Pool, channels, pixels int, y []float32) {
 	}
 	block := pixels * Lanes
 	image := Blocks(channels) * block
-	pool.For(len(y)/image, 1, func(from, to int) {
-		for n := from; n < to; n++ {
-			last := y[(n+1)*image-block : (n+1)*image]
-			for i := 0; i < len(last); i += Lanes {
-				clear(last[i+used : i+Lanes])
-			}
+	tasks.Do(pool, len(y)/image, 1, clearing{y: y, used: used, block: block, image: image})
+}
+
+// clearing makes lanes from used on zero, of the last block of images.
+type clearing struct {
+	y                  []float32
+	used, block, image int
+}
+
+// Run implements tasks.Task.
+func (t *clearing) Run(from, to int) {
+	for n := from; n < to; n++ {
+		last := t.y[(n+1)*t.image-t.block : (n+1)*t.image]
+		for i := 0; i < len(last); i += Lanes {
+			clear(last[i+t.used : i+Lanes])
 		}
-	})
+	}
 }
 
 // Multiply writes x times a number for each channel of each image: scale is [N, ⌈C/16⌉, 1, 1, 16]. y may be x.
@@ -93,13 +117,23 @@ func Multiply(pool Pool, pixels int, x, scale, y []float32) {
 
 func multiply(pool Pool, set *kernel.ConvSet, pixels int, x, scale, y []float32) {
 	planes := len(y) / Lanes / pixels
-	pool.For(planes, max(1, grain/4/Lanes/pixels), func(from, to int) {
-		for i := from; i < to; i++ {
-			at, end := i*pixels*Lanes, (i+1)*pixels*Lanes
-			t := kernel.ConvTile{X: address(x[:end], at), Y: address(y[:end], at)}
-			each(set, pixels, scale[i*Lanes:(i+1)*Lanes], &t)
-		}
-	})
+	tasks.Do(pool, planes, max(1, grain/4/Lanes/pixels), multiplying{set: set, pixels: pixels, x: x, scale: scale, y: y})
+}
+
+// multiplying is the task of [Multiply].
+type multiplying struct {
+	set         *kernel.ConvSet
+	pixels      int
+	x, scale, y []float32
+}
+
+// Run implements tasks.Task.
+func (m *multiplying) Run(from, to int) {
+	for i := from; i < to; i++ {
+		at, end := i*m.pixels*Lanes, (i+1)*m.pixels*Lanes
+		t := kernel.ConvTile{X: address(m.x[:end], at), Y: address(m.y[:end], at)}
+		each(m.set, m.pixels, m.scale[i*Lanes:(i+1)*Lanes], &t)
+	}
 }
 
 // CopyChannels copies count channels of each of n images: from channel srcAt on of a value with srcChannels channels to
@@ -107,14 +141,29 @@ func multiply(pool Pool, set *kernel.ConvSet, pixels int, x, scale, y []float32)
 // concatenation and slices of channels are made of.
 func CopyChannels(pool Pool, n, pixels, count int, src []float32, srcChannels, srcAt int, dst []float32, dstChannels, dstAt int) {
 	blocks := Blocks(count)
-	pool.For(n*blocks, max(1, grain/(pixels*Lanes)), func(from, to int) {
-		for i := from; i < to; i++ {
-			image, block := i/blocks, i%blocks
-			s := ((image*Blocks(srcChannels) + srcAt/Lanes) + block) * pixels * Lanes
-			d := ((image*Blocks(dstChannels) + dstAt/Lanes) + block) * pixels * Lanes
-			copy(dst[d:d+pixels*Lanes], src[s:s+pixels*Lanes])
-		}
+	tasks.Do(pool, n*blocks, max(1, grain/(pixels*Lanes)), channelCopy{
+		blocks: blocks, size: pixels * Lanes,
+		src: src, srcBlocks: Blocks(srcChannels), srcAt: srcAt / Lanes,
+		dst: dst, dstBlocks: Blocks(dstChannels), dstAt: dstAt / Lanes,
 	})
+}
+
+// A channelCopy is the task of [CopyChannels].
+type channelCopy struct {
+	// blocks are copied of each image, of size floats.
+	blocks, size     int
+	src, dst         []float32
+	srcBlocks, srcAt int
+	dstBlocks, dstAt int
+}
+
+// Run implements tasks.Task.
+func (t *channelCopy) Run(from, to int) {
+	for i := from; i < to; i++ {
+		image, block := i/t.blocks, i%t.blocks
+		s, d := (image*t.srcBlocks+t.srcAt+block)*t.size, (image*t.dstBlocks+t.dstAt+block)*t.size
+		copy(t.dst[d:d+t.size], t.src[s:s+t.size])
+	}
 }
 
 // CanCopy reports whether CopyChannels can copy these channels: both begin a block, and the last block is whole or ends

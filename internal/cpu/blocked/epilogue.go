@@ -136,9 +136,10 @@ func finishChannels(out int) int { return (out + 31) / 32 * 32 }
 // finishFloats is the memory of a finish.
 func finishFloats(out int) int { return 3 * finishChannels(out) }
 
-func newFinish(c *Conv, a *Args, work []float32) *finish {
+// of makes f the finish of a convolution's epilogue; work has finishFloats.
+func (f *finish) of(c *Conv, a *Args, work []float32) {
 	n := finishChannels(c.Out)
-	f := &finish{
+	*f = finish{
 		scale: work[:n], shift: work[n : 2*n], mask: work[2*n : 3*n], flags: kernel.ConvFinish,
 		residual: a.Residual, a: a.A, b: a.B, channels: c.Out, set: c.set,
 	}
@@ -174,7 +175,6 @@ func newFinish(c *Conv, a *Args, work []float32) *finish {
 		f.after = a.Act
 		f.clear = c.Out%Lanes != 0 && a.Act.of(0, a.A, a.B) != 0
 	}
-	return f
 }
 
 // apply computes the activation that kernels leave out over pixels of a block of channels.

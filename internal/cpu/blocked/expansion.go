@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 )
 
 // An Expansion is a pointwise convolution and a depthwise one over what it gives, computed together: a few channels of a
@@ -69,17 +70,43 @@ func (e *Expansion) WorkBytes(threads int, packed bool) int64 {
 // Run computes both: X, the weights and the epilogue of the first, and Y, the weights and the epilogue of the second. Work
 // is the first's. No residual is added in the first.
 func (e *Expansion) Run(ctx context.Context, pool Pool, a, b Args) error {
-	work := a.Work
-	take := func(n int) []float32 {
-		taken := work[:n:n]
-		work = work[n:]
-		return taken
-	}
-	f, g := newFinish(e.first, &a, take(finishFloats(e.first.Out))), newFinish(e.second, &b, take(finishFloats(e.second.Out)))
-	scratch := newSlots(take(pool.Threads()*e.slotFloats()), e.slotFloats(), pool.Threads())
-	size, deepSize := e.wide.pieceFloats(), e.deep.pieceFloats()
+	r := tasks.Take[expansionRun]()
+	r.Expansion, r.ctx, r.a, r.b = e, ctx, a, b
+	r.run(pool)
+	*r = expansionRun{}
+	tasks.Give(r)
+	return ctx.Err()
+}
+
+// An expansionRun is an expansion being computed. It is a task whose parts are bands of images for panels [from, to), whose
+// weights begin at packed.
+type expansionRun struct {
+	*Expansion
+	ctx      context.Context
+	a, b     Args
+	f, g     finish
+	scratch  *slots
+	from, to int
+	packed   []float32
+	work     []float32
+}
+
+// take returns memory of the work that is left.
+func (r *expansionRun) take(n int) []float32 {
+	taken := r.work[:n:n]
+	r.work = r.work[n:]
+	return taken
+}
+
+func (r *expansionRun) run(pool Pool) {
+	e, a, b := r.Expansion, &r.a, &r.b
+	r.work = a.Work
+	r.f.of(e.first, a, r.take(finishFloats(e.first.Out)))
+	r.g.of(e.second, b, r.take(finishFloats(e.second.Out)))
+	r.scratch = newSlots(r.take(pool.Threads()*e.slotFloats()), e.slotFloats(), pool.Threads())
+	size := e.wide.pieceFloats()
 	if b.Packed == nil {
-		b.Packed = take(e.deep.pieces() * deepSize)
+		b.Packed = r.take(e.deep.pieces() * e.deep.pieceFloats())
 		e.second.Pack(pool, b.Weight, b.Packed)
 	}
 	pieces := e.wide.pieces()
@@ -87,37 +114,39 @@ func (e *Expansion) Run(ctx context.Context, pool Pool, a, b Args) error {
 	var room []float32
 	if a.Packed == nil {
 		step = e.first.rawPieces()
-		room = take(step * size)
+		room = r.take(step * size)
 	}
-	for from := 0; from < pieces && ctx.Err() == nil; from += step {
-		to, packed := min(from+step, pieces), room
+	for from := 0; from < pieces && r.ctx.Err() == nil; from += step {
+		r.from, r.to, r.packed = from, min(from+step, pieces), room
 		if a.Packed != nil {
-			packed = a.Packed[from*size:]
+			r.packed = a.Packed[from*size:]
 		} else {
-			pool.For(to-from, 1, func(i, j int) { e.wide.pack(pool, a.Weight, from+i, from+j, packed[i*size:j*size]) })
+			tasks.Do(pool, r.to-from, 1, packPieces{how: e.wide, pool: pool, w: a.Weight, first: from, packed: room})
 		}
-		count := to - from
-		images := e.first.Batch * e.deep.bands
-		pool.For(count*images, 1, func(i, j int) {
-			slot := scratch.take()
-			defer scratch.give(slot)
-			for ; i < j && ctx.Err() == nil; i++ {
-				// A thread has the bands of its pixels, for all weights.
-				panel, image, band := i%count, i/count/e.deep.bands, i/count%e.deep.bands
-				job := directJob{direct: e.deep, a: &b, f: g, image: image, x: slot}
-				job.rows[0], job.rows[1] = share(e.deep.height, e.deep.bands, band)
-				job.cols[1] = e.deep.width
-				p := e.wide.panels[from+panel]
-				e.expand(&a, f, image, p, packed[panel*size:], slot, job.rows)
-				for k := range p.blocks {
-					q := e.deep.panels[p.block+k]
-					job.inputs = p.block
-					job.depthwisePanel(q, b.Packed[q.block*deepSize:], nil)
-				}
-			}
-		})
+		pool.Do((r.to-from)*e.first.Batch*e.deep.bands, 1, r)
 	}
-	return ctx.Err()
+	r.scratch.end()
+}
+
+// Run implements tasks.Task.
+func (r *expansionRun) Run(i, j int) {
+	e, count := r.Expansion, r.to-r.from
+	slot := r.scratch.take()
+	defer r.scratch.give(slot)
+	for ; i < j && r.ctx.Err() == nil; i++ {
+		// A thread has the bands of its pixels, for all weights.
+		panel, image, band := i%count, i/count/e.deep.bands, i/count%e.deep.bands
+		job := directJob{direct: e.deep, a: &r.b, f: &r.g, image: image, x: slot}
+		job.rows[0], job.rows[1] = share(e.deep.height, e.deep.bands, band)
+		job.cols[1] = e.deep.width
+		p := e.wide.panels[r.from+panel]
+		e.expand(&r.a, &r.f, image, p, r.packed[panel*e.wide.pieceFloats():], slot, job.rows)
+		for k := range p.blocks {
+			q := e.deep.panels[p.block+k]
+			job.inputs = p.block
+			job.depthwisePanel(q, r.b.Packed[q.block*e.deep.pieceFloats():], nil)
+		}
+	}
 }
 
 // expand computes the rows that a band of the second's output reads, for a panel, with zeros for padding around.

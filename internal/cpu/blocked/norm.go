@@ -1,6 +1,9 @@
 package blocked
 
-import "github.com/optimem/optimem/internal/cpu/kernel"
+import (
+	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
+)
 
 // Norm normalises each pixel over its channels, of which there are a multiple of sixteen: y = (x − mean)·w ÷ √(variance + ε) + b.
 // y may be x.
@@ -17,16 +20,29 @@ func norm(pool Pool, set *kernel.ConvSet, n, channels, pixels int, x, y, w, b []
 	// As many pixels as take a few microseconds.
 	each := max(4, grain/4/channels&^3)
 	parts := ceil(pixels, each)
-	pool.For(n*parts, 1, func(from, to int) {
-		for i := from; i < to; i++ {
-			first := i % parts * each
-			at := (i/parts*blocks*pixels + first) * Lanes
-			set.Norm(&kernel.NormTile{
-				X: &x[at], Y: &y[at], Pixels: min(each, pixels-first), Blocks: blocks, Plane: 4 * Lanes * pixels,
-				Weight: &w[0], Bias: &b[0], Inverse: 1 / float32(channels), Eps: eps,
-			})
-		}
+	tasks.Do(pool, n*parts, 1, normParts{
+		set: set, x: x, y: y, w: w, b: b, channels: channels, blocks: blocks, pixels: pixels, each: each, parts: parts, eps: eps,
 	})
+}
+
+// normParts is the task of [Norm]: a part is some pixels of an image.
+type normParts struct {
+	set                                   *kernel.ConvSet
+	x, y, w, b                            []float32
+	channels, blocks, pixels, each, parts int
+	eps                                   float32
+}
+
+// Run implements tasks.Task.
+func (t *normParts) Run(from, to int) {
+	for i := from; i < to; i++ {
+		first := i % t.parts * t.each
+		at := (i/t.parts*t.blocks*t.pixels + first) * Lanes
+		t.set.Norm(&kernel.NormTile{
+			X: &t.x[at], Y: &t.y[at], Pixels: min(t.each, t.pixels-first), Blocks: t.blocks, Plane: 4 * Lanes * t.pixels,
+			Weight: &t.w[0], Bias: &t.b[0], Inverse: 1 / float32(t.channels), Eps: t.eps,
+		})
+	}
 }
 
 // NormScales computes what a batch norm does to each channel: scale = w ÷ √(variance + ε), shift = b − mean·scale.

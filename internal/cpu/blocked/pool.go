@@ -2,9 +2,11 @@ package blocked
 
 import (
 	"math"
+	"slices"
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 )
 
 // A Window is the geometry of a pool over values in blocks.
@@ -46,38 +48,11 @@ func (w *Window) columns(o int) (from, to, step, count int) {
 	return w.span(o, w.Width, w.OutWidth, w.KernelW, w.StrideW, w.PadLeft, w.PadRight, w.DilationW)
 }
 
-// each calls body for every row of the output of every block, with the block's index over all images and memory for the
-// offsets of a window unless the windows are wide.
-func (w *Window) each(pool Pool, wide bool, body func(plane, row int, offsets []int)) {
-	rows := w.OutHeight * Blocks(w.Channels) * w.Batch
-	taps := w.KernelH * w.KernelW
-	if w.Adaptive {
-		taps = (w.Height/w.OutHeight + 2) * (w.Width/w.OutWidth + 2)
-	}
-	cost := w.OutWidth * taps
-	pool.For(rows, max(1, 512/max(1, cost)), func(from, to int) {
-		var offsets []int
-		if !wide {
-			offsets = make([]int, 0, taps)
-		}
-		for i := from; i < to; i++ {
-			body(i/w.OutHeight, i%w.OutHeight, offsets)
-		}
-	})
-}
-
 // MaxPool writes the largest element of each window, NaN where one is.
 func MaxPool(pool Pool, w Window, x, y []float32) { maxPool(pool, best(), w, x, y) }
 
 func maxPool(pool Pool, set *kernel.ConvSet, w Window, x, y []float32) {
-	check(&w, x, y)
-	w.each(pool, false, func(plane, oy int, offsets []int) {
-		w.segments(plane, oy, offsets, func(s segment) {
-			t := s.tile(&w, x, y)
-			t.Low = float32(math.Inf(-1))
-			s.run(set.PoolPixels(), &w, &t, t.Low, set.MaxPool)
-		})
-	})
+	poolRows{Window: w, set: set, x: x, y: y, largest: true}.do(pool)
 }
 
 // AvgPool writes the mean of each window. An adaptive one with an output of 1×1 is the global mean.
@@ -87,20 +62,53 @@ func AvgPool(pool Pool, w Window, x, y []float32) { avgPool(pool, best(), w, x, 
 const wideWindow = 32
 
 func avgPool(pool Pool, set *kernel.ConvSet, w Window, x, y []float32) {
-	check(&w, x, y)
-	if w.Adaptive || w.KernelH*w.KernelW >= wideWindow {
-		w.each(pool, true, func(plane, oy int, _ []int) { w.wideMeans(set, plane, oy, x, y) })
+	wide := w.Adaptive || w.KernelH*w.KernelW >= wideWindow
+	poolRows{Window: w, set: set, x: x, y: y, wide: wide}.do(pool)
+}
+
+// poolRows computes every row of the output of every block: the largest elements of windows, or means, with sums in float64
+// where windows are wide.
+type poolRows struct {
+	Window
+	set           *kernel.ConvSet
+	x, y          []float32
+	largest, wide bool
+}
+
+func (t poolRows) do(pool Pool) {
+	check(&t.Window, t.x, t.y)
+	rows := t.OutHeight * Blocks(t.Channels) * t.Batch
+	tasks.Do(pool, rows, max(1, 512/max(1, t.OutWidth*t.taps())), t)
+}
+
+// taps is the most elements that a window has.
+func (w *Window) taps() int {
+	if w.Adaptive {
+		return (w.Height/w.OutHeight + 2) * (w.Width/w.OutWidth + 2)
+	}
+	return w.KernelH * w.KernelW
+}
+
+// Run implements tasks.Task.
+func (t *poolRows) Run(from, to int) {
+	if t.wide {
+		for i := from; i < to; i++ {
+			t.wideMeans(t.set, i/t.OutHeight, i%t.OutHeight, t.x, t.y)
+		}
 		return
 	}
-	w.each(pool, false, func(plane, oy int, offsets []int) {
-		_, _, _, rows := w.rows(oy)
-		w.segments(plane, oy, offsets, func(s segment) {
-			t := s.tile(&w, x, y)
-			_, _, _, columns := w.columns(s.first)
-			t.High = float32(w.divisor(rows, columns, len(s.offsets)))
-			s.run(set.PoolPixels(), &w, &t, 0/t.High, set.MeanPool)
-		})
-	})
+	offsets := takeOffsets(t.taps())
+	for i := from; i < to; i++ {
+		t.row(i/t.OutHeight, i%t.OutHeight, *offsets)
+	}
+	tasks.Give(offsets)
+}
+
+// takeOffsets returns room for so many offsets, which tasks.Give takes back.
+func takeOffsets(n int) *[]int {
+	offsets := tasks.Take[[]int]()
+	*offsets = slices.Grow((*offsets)[:0], n)
+	return offsets
 }
 
 // divisor returns what a mean over a number of elements divides by: rows and columns are with padding.
@@ -154,8 +162,9 @@ type segment struct {
 	offsets []int
 }
 
-// segments calls body for each segment of a row of the output.
-func (w *Window) segments(plane, oy int, offsets []int, body func(segment)) {
+// row computes a row of the output, one segment after another. offsets is room for those of a window.
+func (t *poolRows) row(plane, oy int, offsets []int) {
+	w := &t.Window
 	y0, y1, dy, _ := w.rows(oy)
 	// Windows from inner to outer do not touch padding.
 	inner, outer := 0, 0
@@ -177,7 +186,7 @@ func (w *Window) segments(plane, oy int, offsets []int, body func(segment)) {
 				s.offsets = append(s.offsets, 4*((iy-y0)*w.Width+ix-x0)*Lanes)
 			}
 		}
-		body(s)
+		t.segment(&s)
 		ox = s.end
 	}
 }
@@ -194,8 +203,19 @@ func (s *segment) tile(w *Window, x, y []float32) kernel.ConvTile {
 	return t
 }
 
-// run computes a segment in tiles of two sizes that differ by one. The result of a window within padding is empty.
-func (s *segment) run(most int, w *Window, t *kernel.ConvTile, empty float32, tile func(int, *kernel.ConvTile)) {
+// segment computes a segment in tiles of two sizes that differ by one. The result of a window within padding is empty.
+func (p *poolRows) segment(s *segment) {
+	w := &p.Window
+	t := s.tile(w, p.x, p.y)
+	empty := float32(math.Inf(-1))
+	if p.largest {
+		t.Low = empty
+	} else {
+		_, _, _, rows := w.rows(s.row)
+		_, _, _, columns := w.columns(s.first)
+		t.High = float32(w.divisor(rows, columns, len(s.offsets)))
+		empty = 0 / t.High
+	}
 	count := s.end - s.first
 	if t.Steps == 0 { // the window lies in padding
 		out := unsafe.Slice(t.Y, count*Lanes)
@@ -206,7 +226,7 @@ func (s *segment) run(most int, w *Window, t *kernel.ConvTile, empty float32, ti
 		}
 		return
 	}
-	tiles := ceil(count, most)
+	tiles := ceil(count, p.set.PoolPixels())
 	size, larger := count/tiles, count%tiles
 	x, y := unsafe.Pointer(t.X), unsafe.Pointer(t.Y)
 	done := 0
@@ -216,7 +236,11 @@ func (s *segment) run(most int, w *Window, t *kernel.ConvTile, empty float32, ti
 		}
 		t.Tiles = run[0]
 		t.X, t.Y = (*float32)(unsafe.Add(x, done*t.XPixel)), (*float32)(unsafe.Add(y, done*t.YPixel))
-		tile(run[1], t)
+		if p.largest {
+			p.set.MaxPool(run[1], &t)
+		} else {
+			p.set.MeanPool(run[1], &t)
+		}
 		done += run[0] * run[1]
 	}
 }

@@ -1,6 +1,9 @@
 package blocked
 
-import "github.com/optimem/optimem/internal/cpu/kernel"
+import (
+	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
+)
 
 // To writes a value in blocks that it reads by the strides of its four dimensions [N, C, H, W].
 func To(pool Pool, n, channels, height, width int, src []float32, strides [4]int, dst []float32) {
@@ -13,18 +16,31 @@ func to(
 	if strides[2] == width*strides[3] { // rows follow each other: an image is one
 		height, width = 1, height*width
 	}
-	blocks := Blocks(channels)
 	pieces := ceil(width, reorderPixels)
-	pool.For(n*blocks*height*pieces, max(1, reorderPixels/width), func(from, to int) {
-		for i := from; i < to; i++ {
-			row, first := i/pieces, i%pieces*reorderPixels
-			image, block, y := row/(blocks*height), row/height%blocks, row%height
-			pixels := min(reorderPixels, width-first)
-			at := image*strides[0] + block*Lanes*strides[1] + y*strides[2] + first*strides[3]
-			toBlock(set, min(Lanes, channels-block*Lanes), pixels, src[at:], strides[1], strides[3],
-				dst[(row*width+first)*Lanes:][:pixels*Lanes])
-		}
+	tasks.Do(pool, n*Blocks(channels)*height*pieces, max(1, reorderPixels/width), toBlocks{
+		set: set, channels: channels, height: height, width: width, pieces: pieces, src: src, strides: strides, dst: dst,
 	})
+}
+
+// toBlocks is the task of [To]: a part is a piece of a row.
+type toBlocks struct {
+	set                             *kernel.ConvSet
+	channels, height, width, pieces int
+	src, dst                        []float32
+	strides                         [4]int
+}
+
+// Run implements tasks.Task.
+func (t *toBlocks) Run(from, to int) {
+	blocks, strides := Blocks(t.channels), &t.strides
+	for i := from; i < to; i++ {
+		row, first := i/t.pieces, i%t.pieces*reorderPixels
+		image, block, y := row/(blocks*t.height), row/t.height%blocks, row%t.height
+		pixels := min(reorderPixels, t.width-first)
+		at := image*strides[0] + block*Lanes*strides[1] + y*strides[2] + first*strides[3]
+		toBlock(t.set, min(Lanes, t.channels-block*Lanes), pixels, t.src[at:], strides[1], strides[3],
+			t.dst[(row*t.width+first)*Lanes:][:pixels*Lanes])
+	}
 }
 
 // reorderPixels is how many pixels of a block are reordered at a time.
@@ -67,16 +83,29 @@ func From(pool Pool, n, channels, height, width int, src, dst []float32) {
 }
 
 func from(pool Pool, set *kernel.ConvSet, n, channels, height, width int, src, dst []float32) {
-	blocks, pixels := Blocks(channels), height*width
+	pixels := height * width
 	pieces := ceil(pixels, reorderPixels)
-	pool.For(n*blocks*pieces, max(1, reorderPixels/pixels), func(from, to int) {
-		for i := from; i < to; i++ {
-			image, block, first := i/pieces/blocks, i/pieces%blocks, i%pieces*reorderPixels
-			count := min(reorderPixels, pixels-first)
-			fromBlock(set, min(Lanes, channels-block*Lanes), count, src[(i/pieces*pixels+first)*Lanes:],
-				dst[(image*channels+block*Lanes)*pixels+first:], pixels)
-		}
+	tasks.Do(pool, n*Blocks(channels)*pieces, max(1, reorderPixels/pixels), fromBlocks{
+		set: set, channels: channels, pixels: pixels, pieces: pieces, src: src, dst: dst,
 	})
+}
+
+// fromBlocks is the task of [From]: a part is a piece of a plane.
+type fromBlocks struct {
+	set                      *kernel.ConvSet
+	channels, pixels, pieces int
+	src, dst                 []float32
+}
+
+// Run implements tasks.Task.
+func (t *fromBlocks) Run(from, to int) {
+	blocks := Blocks(t.channels)
+	for i := from; i < to; i++ {
+		image, block, first := i/t.pieces/blocks, i/t.pieces%blocks, i%t.pieces*reorderPixels
+		count := min(reorderPixels, t.pixels-first)
+		fromBlock(t.set, min(Lanes, t.channels-block*Lanes), count, t.src[(i/t.pieces*t.pixels+first)*Lanes:],
+			t.dst[(image*t.channels+block*Lanes)*t.pixels+first:], t.pixels)
+	}
 }
 
 // fromBlock writes pixels of a block as planes some distance apart.

@@ -3,6 +3,8 @@ package blocked
 import (
 	"sync"
 	"unsafe"
+
+	"github.com/optimem/optimem/internal/cpu/tasks"
 )
 
 // slots hands pieces of scratch memory to the parts of a region that run at the same time.
@@ -11,13 +13,19 @@ type slots struct {
 	free [][]float32
 }
 
-// newSlots cuts memory into one piece for each thread.
+// newSlots cuts memory into one piece for each thread; end ends the use of the slots.
 func newSlots(work []float32, size, threads int) *slots {
-	s := &slots{free: make([][]float32, threads)}
-	for i := range s.free {
-		s.free[i] = work[i*size : (i+1)*size : (i+1)*size]
+	s := tasks.Take[slots]()
+	for i := range threads {
+		s.free = append(s.free, work[i*size:(i+1)*size:(i+1)*size])
 	}
 	return s
+}
+
+func (s *slots) end() {
+	clear(s.free)
+	s.free = s.free[:0]
+	tasks.Give(s)
 }
 
 func (s *slots) take() []float32 {
@@ -47,13 +55,19 @@ type ownSlot struct {
 	holds  int
 }
 
-// newOwnSlots cuts memory into one piece for each thread.
+// newOwnSlots cuts memory into one piece for each thread; end ends the use of the slots.
 func newOwnSlots(work []float32, size, threads int) *ownSlots {
-	s := &ownSlots{free: make([]ownSlot, threads)}
-	for i := range s.free {
-		s.free[i] = ownSlot{work[i*size : (i+1)*size : (i+1)*size], -1}
+	s := tasks.Take[ownSlots]()
+	for i := range threads {
+		s.free = append(s.free, ownSlot{work[i*size : (i+1)*size : (i+1)*size], -1})
 	}
 	return s
+}
+
+func (s *ownSlots) end() {
+	clear(s.free)
+	s.free = s.free[:0]
+	tasks.Give(s)
 }
 
 func (s *ownSlots) take(panel int) ownSlot {

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 )
 
 // UnitLanes is the number of channels in a block of values that matrix units read: [N, ⌈C/32⌉, H, W, 32] of bfloat16. A
@@ -260,31 +261,39 @@ func (u *UnitConv) Run(ctx context.Context, pool Pool, a UnitArgs) error {
 		return ctx.Err()
 	}
 	u.check(&a)
+	r := tasks.Take[unitRun]()
+	slots := r.slots[:0]
+	*r = unitRun{UnitConv: u, ctx: ctx, a: a, slots: slots}
+	r.compute(pool)
+	clear(r.slots)
+	*r = unitRun{slots: r.slots[:0]}
+	tasks.Give(r)
+	return ctx.Err()
+}
+
+func (r *unitRun) compute(pool Pool) {
+	u, a := r.UnitConv, &r.a
 	work := a.Work[-int(uintptr(unsafe.Pointer(unsafe.SliceData(a.Work))))&63/4:]
-	r := &unitRun{
-		UnitConv: u, a: &a, scale: work[:u.channels()], shift: work[u.channels() : 2*u.channels()], yPixel: 2 * UnitLanes,
-	}
+	r.scale, r.shift, r.yPixel = work[:u.channels()], work[u.channels():2*u.channels()], 2*UnitLanes
 	if a.Rows != nil {
 		r.yPixel = 4 * a.RowPitch
 	}
 	r.finish()
 	work = work[2*u.channels():]
-	r.slots = make([]unitSlot, pool.Threads())
-	for i := range r.slots {
-		r.slots[i] = unitSlot{memory: work[i*u.slotFloats() : (i+1)*u.slotFloats()], band: -1}
+	for i := range pool.Threads() {
+		r.slots = append(r.slots, unitSlot{memory: work[i*u.slotFloats() : (i+1)*u.slotFloats()], band: -1})
 	}
 	if a.Packed != nil {
-		r.run(ctx, pool, 0, u.panels, a.Packed)
-		return ctx.Err()
+		r.run(pool, 0, u.panels, a.Packed)
+		return
 	}
 	size, step := u.pieceFloats(), u.rawPieces()
 	packed := work[pool.Threads()*u.slotFloats():][:step*size]
-	for from := 0; from < u.panels && ctx.Err() == nil; from += step {
+	for from := 0; from < u.panels && r.ctx.Err() == nil; from += step {
 		to := min(from+step, u.panels)
-		pool.For(to-from, 1, func(i, j int) { u.pack(a.Weight, from+i, from+j, halvesOf(packed[i*size:j*size])) })
-		r.run(ctx, pool, from, to, packed)
+		tasks.Do(pool, to-from, 1, packUnit{u: u, w: a.Weight, first: from, packed: packed})
+		r.run(pool, from, to, packed)
 	}
-	return ctx.Err()
 }
 
 // check panics unless the operands are as large as the geometry says: the kernels do not look.
@@ -309,10 +318,11 @@ func (u *UnitConv) check(a *UnitArgs) {
 	}
 }
 
-// A unitRun is a convolution being computed.
+// A unitRun is a convolution being computed. It is a task whose parts are bands of images for groups of panels.
 type unitRun struct {
 	*UnitConv
-	a            *UnitArgs
+	ctx          context.Context
+	a            UnitArgs
 	scale, shift []float32
 	low, high    float32
 	// yPixel is the distance of pixels of the output.
@@ -322,9 +332,9 @@ type unitRun struct {
 	after Act
 	mu    sync.Mutex
 	slots []unitSlot
-	// first is the first panel of packed.
-	first  int
-	packed []float32
+	// first is the first panel of packed, end the one behind the last.
+	first, end int
+	packed     []float32
 }
 
 // finish makes the operands of the epilogue as kernels take them.
@@ -345,18 +355,24 @@ func (r *unitRun) finish() {
 }
 
 // run computes panels [from, to), whose weights begin at packed.
-func (r *unitRun) run(ctx context.Context, pool Pool, from, to int, packed []float32) {
-	r.first, r.packed = from, packed
-	groups := ceil(to-from, r.group)
-	// A thread takes parts that follow each other: those of a band, whose pixels it has in its cache then.
-	pool.For(groups*r.Batch*r.bands, 1, func(i, j int) {
-		for ; i < j && ctx.Err() == nil; i++ {
-			slot := r.take(i / groups)
-			first := from + i%groups*r.group
-			r.part(first, min(first+r.group, to), slot)
-			r.give(slot)
-		}
-	})
+func (r *unitRun) run(pool Pool, from, to int, packed []float32) {
+	r.first, r.end, r.packed = from, to, packed
+	pool.Do(r.groups()*r.Batch*r.bands, 1, r)
+}
+
+// groups is how many groups of panels are computed.
+func (r *unitRun) groups() int { return ceil(r.end-r.first, r.group) }
+
+// Run implements tasks.Task. A thread takes parts that follow each other: those of a band, whose pixels it has in its cache
+// then.
+func (r *unitRun) Run(i, j int) {
+	groups := r.groups()
+	for ; i < j && r.ctx.Err() == nil; i++ {
+		slot := r.take(i / groups)
+		first := r.first + i%groups*r.group
+		r.part(first, min(first+r.group, r.end), slot)
+		r.give(slot)
+	}
 }
 
 // A unitSlot is the scratch memory of a part.

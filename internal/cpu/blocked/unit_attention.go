@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 )
 
 // UnitHeads says where some matrices lie in rows of bfloat16, [blocks, Rows, 32]: the first 32 columns of matrix i begin at
@@ -112,30 +113,39 @@ func (u *UnitAttention) Run(ctx context.Context, pool Pool, a UnitAttentionArgs)
 		panic("BUG: blocked: an operand of attention is smaller than its geometry")
 	}
 	work := a.Work[-int(uintptr(unsafe.Pointer(unsafe.SliceData(a.Work))))&63/4:]
-	r := &attentionRun{UnitAttention: u, a: &a}
+	r := tasks.Take[attentionRun]()
+	free := r.free[:0]
+	*r = attentionRun{UnitAttention: u, ctx: ctx, a: a, free: free}
 	for i := range pool.Threads() {
 		r.free = append(r.free, work[i*u.slotFloats():(i+1)*u.slotFloats()])
 	}
 	for i := range r.scale {
 		r.scale[i], r.ones[i] = u.Scale, 1
 	}
-	pool.For(len(u.Y.First)*u.splits, 1, func(i, j int) {
-		for ; i < j && ctx.Err() == nil; i++ {
-			slot := r.take()
-			r.part(i/u.splits, i%u.splits, slot)
-			r.give(slot)
-		}
-	})
+	pool.Do(len(u.Y.First)*u.splits, 1, r)
+	clear(r.free)
+	*r = attentionRun{free: r.free[:0]}
+	tasks.Give(r)
 	return ctx.Err()
 }
 
-// An attentionRun is an attention being computed.
+// An attentionRun is an attention being computed. It is a task whose parts are ranges of the queries of matrices.
 type attentionRun struct {
 	*UnitAttention
-	a                  *UnitAttentionArgs
+	ctx                context.Context
+	a                  UnitAttentionArgs
 	scale, ones, zeros [UnitLanes]float32
 	mu                 sync.Mutex
 	free               [][]float32
+}
+
+// Run implements tasks.Task.
+func (r *attentionRun) Run(i, j int) {
+	for ; i < j && r.ctx.Err() == nil; i++ {
+		slot := r.take()
+		r.part(i/r.splits, i%r.splits, slot)
+		r.give(slot)
+	}
 }
 
 func (r *attentionRun) take() []float32 {

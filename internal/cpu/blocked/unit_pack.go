@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -11,7 +12,21 @@ import (
 func (u *UnitConv) Pack(pool Pool, w Weight, packed []float32) {
 	size := u.pieceFloats()
 	panels := len(packed) / size
-	pool.For(panels, 1, func(from, to int) { u.pack(w, from, to, halvesOf(packed[from*size:to*size])) })
+	tasks.Do(pool, panels, 1, packUnit{u: u, w: w, packed: packed})
+}
+
+// packUnit is packing panels of weights from one on.
+type packUnit struct {
+	u      *UnitConv
+	w      Weight
+	first  int
+	packed []float32
+}
+
+// Run implements tasks.Task.
+func (t *packUnit) Run(from, to int) {
+	size := t.u.pieceFloats()
+	t.u.pack(t.w, t.first+from, t.first+to, halvesOf(t.packed[from*size:to*size]))
 }
 
 // pack writes panels [from, to): dst[step][k/2][output channel][k%2], where k is an input channel of the step's block or, of

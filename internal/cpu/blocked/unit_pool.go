@@ -1,22 +1,38 @@
 package blocked
 
-import "github.com/optimem/optimem/internal/cpu/kernel"
+import (
+	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
+)
 
 // UnitMax computes the largest elements of windows over values of bfloat16 in blocks of 32. Windows have no adaptive size.
 func UnitMax(pool Pool, set *kernel.UnitSet, w Window, x, y []uint16) {
+	rows := w.Batch * UnitBlocks(w.Channels) * w.OutHeight
+	tasks.Do(pool, rows, max(1, 4096/(w.OutWidth*w.KernelH*w.KernelW)), unitMax{Window: w, set: set, x: x, y: y})
+}
+
+// unitMax is the task of [UnitMax]: a part is rows of the output.
+type unitMax struct {
+	Window
+	set  *kernel.UnitSet
+	x, y []uint16
+}
+
+// Run implements tasks.Task.
+func (t *unitMax) Run(from, to int) {
+	w := &t.Window
 	blocks := UnitBlocks(w.Channels)
-	pool.For(w.Batch*blocks*w.OutHeight, max(1, 4096/(w.OutWidth*w.KernelH*w.KernelW)), func(from, to int) {
-		offsets := make([]int, 0, w.KernelH*w.KernelW)
-		for i := from; i < to; i++ {
-			plane, oy := i/w.OutHeight, i%w.OutHeight
-			in := x[plane*w.Height*w.Width*UnitLanes:][:w.Height*w.Width*UnitLanes]
-			out := y[i*w.OutWidth*UnitLanes:][:w.OutWidth*UnitLanes]
-			row := unitRow{Window: w, set: set, x: in, y: out, offsets: offsets}
-			row.ky0, row.ky1 = inside(oy*w.StrideH-w.PadTop, w.KernelH, w.DilationH, w.Height)
-			row.top, row.channels = oy*w.StrideH-w.PadTop, w.Channels-plane%blocks*UnitLanes
-			row.run()
-		}
-	})
+	offsets := takeOffsets(w.KernelH * w.KernelW)
+	for i := from; i < to; i++ {
+		plane, oy := i/w.OutHeight, i%w.OutHeight
+		in := t.x[plane*w.Height*w.Width*UnitLanes:][:w.Height*w.Width*UnitLanes]
+		out := t.y[i*w.OutWidth*UnitLanes:][:w.OutWidth*UnitLanes]
+		row := unitRow{Window: *w, set: t.set, x: in, y: out, offsets: *offsets}
+		row.ky0, row.ky1 = inside(oy*w.StrideH-w.PadTop, w.KernelH, w.DilationH, w.Height)
+		row.top, row.channels = oy*w.StrideH-w.PadTop, w.Channels-plane%blocks*UnitLanes
+		row.run()
+	}
+	tasks.Give(offsets)
 }
 
 // A unitRow is a row of a pool's output.
@@ -76,36 +92,63 @@ func (r *unitRow) run() {
 	}
 }
 
+// unitPart is how many pixels are rounded or widened at a time.
+const unitPart = 64
+
 // ToUnit rounds a value in blocks of sixteen to blocks of 32.
 func ToUnit(pool Pool, set *kernel.UnitSet, n, channels, pixels int, x []float32, y []uint16) {
-	const part = 64
-	blocks, lines := UnitBlocks(channels), ceil(pixels, part)
-	pool.For(n*blocks*lines, 16, func(from, to int) {
-		for i := from; i < to; i++ {
-			image, block, first := i/lines/blocks, i/lines%blocks, i%lines*part
-			count := min(part, pixels-first)
-			plane := image*Blocks(channels) + 2*block
-			low := x[(plane*pixels+first)*Lanes:][:count*Lanes]
-			high := low
-			if 2*block+1 < Blocks(channels) {
-				high = x[((plane+1)*pixels+first)*Lanes:][:count*Lanes]
-			}
-			out := y[((image*blocks+block)*pixels+first)*UnitLanes:][:count*UnitLanes]
-			set.Narrow(low, high, out, unitMask(channels-block*UnitLanes))
-		}
+	tasks.Do(pool, n*UnitBlocks(channels)*ceil(pixels, unitPart), 16, toUnit{
+		set: set, channels: channels, pixels: pixels, x: x, y: y,
 	})
+}
+
+// toUnit is the task of [ToUnit].
+type toUnit struct {
+	set              *kernel.UnitSet
+	channels, pixels int
+	x                []float32
+	y                []uint16
+}
+
+// Run implements tasks.Task.
+func (t *toUnit) Run(from, to int) {
+	blocks, lines := UnitBlocks(t.channels), ceil(t.pixels, unitPart)
+	for i := from; i < to; i++ {
+		image, block, first := i/lines/blocks, i/lines%blocks, i%lines*unitPart
+		count := min(unitPart, t.pixels-first)
+		plane := image*Blocks(t.channels) + 2*block
+		low := t.x[(plane*t.pixels+first)*Lanes:][:count*Lanes]
+		high := low
+		if 2*block+1 < Blocks(t.channels) {
+			high = t.x[((plane+1)*t.pixels+first)*Lanes:][:count*Lanes]
+		}
+		out := t.y[((image*blocks+block)*t.pixels+first)*UnitLanes:][:count*UnitLanes]
+		t.set.Narrow(low, high, out, unitMask(t.channels-block*UnitLanes))
+	}
 }
 
 // FromUnit widens a value in blocks of 32 to blocks of sixteen.
 func FromUnit(pool Pool, set *kernel.UnitSet, n, channels, pixels int, x []uint16, y []float32) {
-	const part = 64
-	blocks, lines := Blocks(channels), ceil(pixels, part)
-	pool.For(n*blocks*lines, 16, func(from, to int) {
-		for i := from; i < to; i++ {
-			image, block, first := i/lines/blocks, i/lines%blocks, i%lines*part
-			count := min(part, pixels-first)
-			in := x[((image*UnitBlocks(channels)+block/2)*pixels+first)*UnitLanes:][:count*UnitLanes]
-			set.Widen(in, block%2 == 1, y[((image*blocks+block)*pixels+first)*Lanes:][:count*Lanes])
-		}
+	tasks.Do(pool, n*Blocks(channels)*ceil(pixels, unitPart), 16, fromUnit{
+		set: set, channels: channels, pixels: pixels, x: x, y: y,
 	})
+}
+
+// fromUnit is the task of [FromUnit].
+type fromUnit struct {
+	set              *kernel.UnitSet
+	channels, pixels int
+	x                []uint16
+	y                []float32
+}
+
+// Run implements tasks.Task.
+func (t *fromUnit) Run(from, to int) {
+	blocks, lines := Blocks(t.channels), ceil(t.pixels, unitPart)
+	for i := from; i < to; i++ {
+		image, block, first := i/lines/blocks, i/lines%blocks, i%lines*unitPart
+		count := min(unitPart, t.pixels-first)
+		in := t.x[((image*UnitBlocks(t.channels)+block/2)*t.pixels+first)*UnitLanes:][:count*UnitLanes]
+		t.set.Widen(in, block%2 == 1, t.y[((image*blocks+block)*t.pixels+first)*Lanes:][:count*Lanes])
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 )
 
 // winograd computes F(m×m, 3×3): the input is cut into tiles of (m+2)×(m+2) pixels that overlap by two, each becomes as
@@ -170,67 +171,113 @@ func (w *winograd) run(
 	ctx context.Context, pool Pool, a *Args, f *finish, from, to int, packed, work []float32,
 ) {
 	scratch := newSlots(work, w.slotFloats(), pool.Threads())
+	defer scratch.end()
 	work = work[pool.Threads()*w.slotFloats():]
+	step := winogradStep{winograd: w, ctx: ctx, a: a, f: f, scratch: scratch, from: from, to: to, packed: packed}
 	if w.alone {
-		pool.For(w.chunks, 1, func(i, j int) {
-			slot := scratch.take()
-			defer scratch.give(slot)
-			v, m := slot[scratchFloats:], slot[scratchFloats+w.inFloats():]
-			for ; i < j && ctx.Err() == nil; i++ {
-				first, end := share(w.tiles, w.chunks, i)
-				w.input(a, first, end, 0, w.inBlocks, v, slot)
-				for panel := from; panel < to; panel++ {
-					for point := range w.points {
-						w.products(point, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m, false)
-					}
-					w.output(a, f, first, end, panel, m, slot)
-				}
-			}
-		})
+		tasks.Do(pool, w.chunks, 1, winogradChunks{step})
 		return
 	}
-	v, m := work, work[w.inFloats():]
+	step.v, step.sums = work, work[w.inFloats():]
 	for chunk := range w.chunks {
-		first, end := share(w.tiles, w.chunks, chunk)
+		step.first, step.end = share(w.tiles, w.chunks, chunk)
 		if from == 0 || w.chunks > 1 { // else it is there since the first pieces of the weights
-			pool.For(w.inBlocks, 1, func(i, j int) {
-				slot := scratch.take()
-				defer scratch.give(slot)
-				w.input(a, first, end, i, j, v, slot)
-			})
+			tasks.Do(pool, w.inBlocks, 1, winogradIn{step})
 		}
 		if w.late {
-			pool.For((w.m+2)*lateParts, 1, func(i, j int) {
-				slot := scratch.take()
-				defer scratch.give(slot)
-				for ; i < j; i++ {
-					low, high := share(to-from, lateParts, i%lateParts)
-					for panel := from + low; panel < from+high && ctx.Err() == nil; panel++ {
-						w.row(i/lateParts, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m[panel*w.outPanel:], slot[scratchFloats:])
-					}
-				}
-			})
+			tasks.Do(pool, (w.m+2)*lateParts, 1, winogradRows{step})
 		} else {
-			pool.For(w.points*2, 1, func(i, j int) {
-				for ; i < j && ctx.Err() == nil; i++ {
-					low, high := share(to-from, 2, i%2)
-					for panel := from + low; panel < from+high; panel++ {
-						w.products(
-							i/2, panel, end-first, packed[(panel-from)*w.pieceFloats():], v, m[panel*w.outPanel:], true)
-					}
-				}
-			})
+			tasks.Do(pool, w.points*2, 1, winogradPoints{step})
 		}
-		pool.For(to-from, 1, func(i, j int) {
-			slot := scratch.take()
-			defer scratch.give(slot)
-			for ; i < j; i++ {
-				w.output(a, f, first, end, from+i, m[(from+i)*w.outPanel:], slot)
-			}
-		})
+		tasks.Do(pool, to-from, 1, winogradOut{step})
 		if ctx.Err() != nil {
 			return
 		}
+	}
+}
+
+// A winogradStep is what is computed of panels [from, to), whose weights begin at packed, and of tiles [first, end), which
+// are transformed to v and multiplied to sums. Each of its tasks is one of the types that follow.
+type winogradStep struct {
+	*winograd
+	ctx        context.Context
+	a          *Args
+	f          *finish
+	scratch    *slots
+	from, to   int
+	packed     []float32
+	first, end int
+	v, sums    []float32
+}
+
+type (
+	// winogradChunks is all steps for chunks, each by a thread.
+	winogradChunks struct{ winogradStep }
+	// winogradIn transforms input blocks.
+	winogradIn struct{ winogradStep }
+	// winogradRows multiplies rows of points, winogradPoints points.
+	winogradRows   struct{ winogradStep }
+	winogradPoints struct{ winogradStep }
+	// winogradOut transforms panels of products.
+	winogradOut struct{ winogradStep }
+)
+
+// weights returns the weights of a panel and those behind it.
+func (t *winogradStep) weights(panel int) []float32 { return t.packed[(panel-t.from)*t.pieceFloats():] }
+
+// Run implements tasks.Task.
+func (t *winogradChunks) Run(i, j int) {
+	w, slot := t.winograd, t.scratch.take()
+	defer t.scratch.give(slot)
+	v, m := slot[scratchFloats:], slot[scratchFloats+w.inFloats():]
+	for ; i < j && t.ctx.Err() == nil; i++ {
+		first, end := share(w.tiles, w.chunks, i)
+		w.input(t.a, first, end, 0, w.inBlocks, v, slot)
+		for panel := t.from; panel < t.to; panel++ {
+			for point := range w.points {
+				w.products(point, panel, end-first, t.weights(panel), v, m, false)
+			}
+			w.output(t.a, t.f, first, end, panel, m, slot)
+		}
+	}
+}
+
+// Run implements tasks.Task.
+func (t *winogradIn) Run(i, j int) {
+	slot := t.scratch.take()
+	defer t.scratch.give(slot)
+	t.input(t.a, t.first, t.end, i, j, t.v, slot)
+}
+
+// Run implements tasks.Task.
+func (t *winogradRows) Run(i, j int) {
+	w, slot := t.winograd, t.scratch.take()
+	defer t.scratch.give(slot)
+	for ; i < j; i++ {
+		low, high := share(t.to-t.from, lateParts, i%lateParts)
+		for panel := t.from + low; panel < t.from+high && t.ctx.Err() == nil; panel++ {
+			w.row(i/lateParts, panel, t.end-t.first, t.weights(panel), t.v, t.sums[panel*w.outPanel:], slot[scratchFloats:])
+		}
+	}
+}
+
+// Run implements tasks.Task.
+func (t *winogradPoints) Run(i, j int) {
+	w := t.winograd
+	for ; i < j && t.ctx.Err() == nil; i++ {
+		low, high := share(t.to-t.from, 2, i%2)
+		for panel := t.from + low; panel < t.from+high; panel++ {
+			w.products(i/2, panel, t.end-t.first, t.weights(panel), t.v, t.sums[panel*w.outPanel:], true)
+		}
+	}
+}
+
+// Run implements tasks.Task.
+func (t *winogradOut) Run(i, j int) {
+	w, slot := t.winograd, t.scratch.take()
+	defer t.scratch.give(slot)
+	for ; i < j; i++ {
+		w.output(t.a, t.f, t.first, t.end, t.from+i, t.sums[(t.from+i)*w.outPanel:], slot)
 	}
 }
 
@@ -378,30 +425,35 @@ func (w *winograd) ownSlotFloats() int { return scratchFloats + w.ownPackedFloat
 
 func (w *winograd) runOwn(ctx context.Context, pool Pool, a *Args, f *finish, work []float32) {
 	scratch := newSlots(work, w.ownSlotFloats(), pool.Threads())
-	v := work[pool.Threads()*w.ownSlotFloats():]
-	pool.For(w.inBlocks, 1, func(i, j int) {
-		slot := scratch.take()
-		defer scratch.give(slot)
-		w.input(a, 0, w.tiles, i, j, v, slot)
-	})
+	step := winogradStep{
+		winograd: w, ctx: ctx, a: a, f: f, scratch: scratch, end: w.tiles, v: work[pool.Threads()*w.ownSlotFloats():],
+	}
+	tasks.Do(pool, w.inBlocks, 1, winogradIn{step})
+	tasks.Do(pool, w.panels, 1, winogradOwn{step})
+	scratch.end()
+}
+
+// winogradOwn computes panels, whose weights each part packs.
+type winogradOwn struct{ winogradStep }
+
+// Run implements tasks.Task.
+func (t *winogradOwn) Run(i, j int) {
+	w, v, slot := t.winograd, t.v, t.scratch.take()
+	defer t.scratch.give(slot)
 	// While a point is multiplied its successor's transforms are fetched.
 	lines := ceil(w.tiles, 4*ceil(w.tiles, w.set.Pixels))
-	pool.For(w.panels, 1, func(i, j int) {
-		slot := scratch.take()
-		defer scratch.give(slot)
-		weights, m := slot[scratchFloats:][:w.ownPackedFloats()], slot[scratchFloats+w.ownPackedFloats():]
-		for ; i < j && ctx.Err() == nil; i++ {
-			for s := 0; s < w.inBlocks; s += partialBlocks {
-				steps := min(partialBlocks, w.inBlocks-s)
-				w.packBlocks(a.Weight, i, s, s+steps, weights)
-				for point := range w.points {
-					next := uintptr(unsafe.Pointer(unsafe.SliceData(v))) + uintptr(4*((point+1)*w.inPoint+s*w.inPlane))
-					w.partial(point, i, w.tiles, s, steps, weights[point*w.ownPoint():], v, m, next, lines)
-				}
+	weights, m := slot[scratchFloats:][:w.ownPackedFloats()], slot[scratchFloats+w.ownPackedFloats():]
+	for ; i < j && t.ctx.Err() == nil; i++ {
+		for s := 0; s < w.inBlocks; s += partialBlocks {
+			steps := min(partialBlocks, w.inBlocks-s)
+			w.packBlocks(t.a.Weight, i, s, s+steps, weights)
+			for point := range w.points {
+				next := uintptr(unsafe.Pointer(unsafe.SliceData(v))) + uintptr(4*((point+1)*w.inPoint+s*w.inPlane))
+				w.partial(point, i, w.tiles, s, steps, weights[point*w.ownPoint():], v, m, next, lines)
 			}
-			w.output(a, f, 0, w.tiles, i, m, slot)
 		}
-	})
+		w.output(t.a, t.f, 0, w.tiles, i, m, slot)
+	}
 }
 
 // packBlocks writes all points of input blocks [from, to) of a panel.

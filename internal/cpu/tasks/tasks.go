@@ -1,0 +1,84 @@
+// Package tasks keeps the memory of work that is cut into parts, so that kernels take none from Go's heap once each of
+// their tasks has run. It knows no kernels and no threads.
+//
+// A kernel puts what its parts read and write into a struct with a method Run, and gives it to [Do] by value:
+//
+//	tasks.Do(pool, rows, 64, scaleRows{x: x, y: y, by: by})
+//
+// A function literal that captures as much would be new memory with every call, since goroutines share it.
+package tasks
+
+import (
+	"reflect"
+	"sync"
+)
+
+// A Task is work of which a pool does parts.
+type Task interface {
+	// Run does the part [from, to) of the work. Parts run at the same time.
+	Run(from, to int)
+}
+
+// A Pool does tasks.
+type Pool interface {
+	// Do calls the task for consecutive ranges [from, to) that cover [0, n), each of at most grain indices, in parallel. It
+	// returns when all calls have.
+	Do(n, grain int, task Task)
+}
+
+// Do does a task on a pool. The task that runs is a copy in memory that is kept for later tasks of the type. It belongs to
+// this call alone, and nothing that it refers to is kept.
+func Do[T any, P interface {
+	*T
+	Task
+}](pool Pool, n, grain int, task T) {
+	kept := Take[T]()
+	*kept = task
+	pool.Do(n, grain, P(kept))
+	*kept = *new(T)
+	Give(kept)
+}
+
+// Take returns a T that was given back, as it was then, or a new one.
+func Take[T any]() *T { return listOf[T]().take() }
+
+// Give keeps x for a later Take. The caller clears what should not be kept alive with it.
+func Give[T any](x *T) { listOf[T]().give(x) }
+
+// A list is values that nobody uses. It is as long as there were ever users at the same time, and unlike a sync.Pool it
+// does not depend on which processor asks, and when memory was last collected.
+type list[T any] struct {
+	mu   sync.Mutex
+	free []*T
+}
+
+// lists has the list of each type.
+var lists sync.Map
+
+func listOf[T any]() *list[T] {
+	t := reflect.TypeFor[T]()
+	l, ok := lists.Load(t)
+	if !ok {
+		l, _ = lists.LoadOrStore(t, new(list[T]))
+	}
+	return l.(*list[T])
+}
+
+func (l *list[T]) take() *T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := len(l.free) - 1
+	if last < 0 {
+		return new(T)
+	}
+	x := l.free[last]
+	l.free[last] = nil
+	l.free = l.free[:last]
+	return x
+}
+
+func (l *list[T]) give(x *T) {
+	l.mu.Lock()
+	l.free = append(l.free, x)
+	l.mu.Unlock()
+}
