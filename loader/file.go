@@ -31,6 +31,7 @@ type fileSource struct {
 	modTime time.Time
 	closed  atomic.Bool
 	uncached
+	looker
 }
 
 var (
@@ -143,15 +144,19 @@ func (s *fileSource) readError(err error, n int, off int64) error {
 
 // Unchanged implements [tensor.Guarded]: the file has the size and the modification time that it was opened with.
 func (s *fileSource) Unchanged() error {
-	info, err := s.file.Stat()
-	if err != nil {
-		return err
+	left, modTime, ok := s.look()
+	if !ok {
+		info, err := s.file.Stat()
+		if err != nil {
+			return err
+		}
+		left, modTime = info.Size(), info.ModTime()
 	}
-	if info.Size() == s.size && info.ModTime().Equal(s.modTime) {
+	if left == s.size && modTime.Equal(s.modTime) {
 		return nil
 	}
 	why := fmt.Errorf("the file %w", tensor.ErrChanged)
-	if left := info.Size(); left < s.size {
+	if left < s.size {
 		why = fmt.Errorf("%w: %d bytes are left of %d: %w", why, left, s.size, io.ErrUnexpectedEOF)
 	}
 	return &fs.PathError{Op: "read", Path: s.path, Err: why}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +54,33 @@ const knownBytes = 1 << 20
 // knownTime is for how long what the page cache held is taken to stay there. Where it did not, what is read of it meanwhile
 // comes through the page cache, and stays there.
 const knownTime = time.Second
+
+// A looker asks what the file is now. It keeps what that takes, which os.File.Stat allocates with every call.
+type looker struct {
+	mu   sync.Mutex
+	conn syscall.RawConn
+	ask  func(fd uintptr)
+	stat unix.Stat_t
+	err  error
+}
+
+// look returns the file's size and modification time. It allocates nothing after the first call.
+func (s *fileSource) look() (size int64, modTime time.Time, ok bool) {
+	l := &s.looker
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == nil {
+		var err error
+		if l.conn, err = s.file.SyscallConn(); err != nil {
+			return 0, time.Time{}, false
+		}
+		l.ask = func(fd uintptr) { l.err = unix.Fstat(int(fd), &l.stat) }
+	}
+	if l.conn.Control(l.ask) != nil || l.err != nil {
+		return 0, time.Time{}, false
+	}
+	return l.stat.Size, time.Unix(l.stat.Mtim.Unix()), true
+}
 
 // openUncached opens the file again, by its descriptor: its path may name another file by now.
 func (s *fileSource) openUncached() {

@@ -2,7 +2,10 @@
 
 package loader
 
-import "os"
+import (
+	"os"
+	"time"
+)
 
 const openFlags = os.O_RDONLY
 
@@ -15,3 +18,8 @@ func (*fileSource) closeUncached() error { return nil }
 func (s *fileSource) readUncached(p []byte, want int, off int64) (int, error) {
 	return s.file.ReadAt(p[:want], off)
 }
+
+// looker and look are for systems whose files can be asked without an allocation.
+type looker struct{}
+
+func (*fileSource) look() (size int64, modTime time.Time, ok bool) { return 0, time.Time{}, false }
