@@ -206,8 +206,11 @@ func MulBytes(a, b int64) (int64, bool) {
 }
 
 // Joined returns the view with those dimensions joined that lie in order, at least one.
-func (l Layout) Joined() Layout {
-	j := Layout{Offset: l.Offset}
+func (l Layout) Joined() Layout { return l.JoinedIn(nil, nil) }
+
+// JoinedIn is Joined with memory for dimensions, to which the result's are appended.
+func (l Layout) JoinedIn(shape Shape, strides []int) Layout {
+	j := Layout{Shape: shape[:0], Strides: strides[:0], Offset: l.Offset}
 	for i, d := range l.Shape {
 		if d == 1 {
 			continue
@@ -221,9 +224,9 @@ func (l Layout) Joined() Layout {
 	}
 	switch {
 	case len(j.Shape) == 0:
-		j.Shape, j.Strides = Shape{1}, []int{1}
+		j.Shape, j.Strides = append(j.Shape, 1), append(j.Strides, 1)
 	case slices.Contains(l.Shape, 0):
-		j.Shape, j.Strides = Shape{0}, []int{1}
+		j.Shape, j.Strides = append(j.Shape[:0], 0), append(j.Strides[:0], 1)
 	}
 	return j
 }

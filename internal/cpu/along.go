@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -54,17 +56,32 @@ func (a along) each(p *Pool, body func(line, first int)) {
 
 // A walk is the lines of dimensions that are visited many times, from different starts.
 type walk struct {
-	shape, strides []int
+	// room has the shape and the strides of rank dimensions, many where they are more than mostDims.
+	room [2][mostDims]int
+	many [2][]int
+	rank int
 	// n and stride are those of a line.
 	n, stride int
 	size      int
 }
 
 func walkOf(l tensor.Layout) walk {
-	joined := l.Joined()
-	shape, strides := joined.Shape, joined.Strides
-	last := len(shape) - 1
-	return walk{shape: shape[:last], strides: strides[:last], n: shape[last], stride: strides[last], size: volume(l.Shape)}
+	w := walk{size: volume(l.Shape)}
+	joined := l.JoinedIn(w.room[0][:], w.room[1][:])
+	w.rank = len(joined.Shape) - 1
+	w.n, w.stride = joined.Shape[w.rank], joined.Strides[w.rank]
+	if w.rank >= mostDims {
+		w.many = [2][]int{slices.Clone(joined.Shape), slices.Clone(joined.Strides)}
+	}
+	return w
+}
+
+// dims returns the dimensions of the lines.
+func (w *walk) dims() (shape, strides []int) {
+	if w.many[0] != nil {
+		return w.many[0][:w.rank], w.many[1][:w.rank]
+	}
+	return w.room[0][:w.rank], w.room[1][:w.rank]
 }
 
 // lines calls body with the first element of every line from base, in row-major order. index has room for the walk's
@@ -74,16 +91,17 @@ func (w *walk) lines(base int, index []int, body func(first int)) {
 		return
 	}
 	clear(index)
+	shape, strides := w.dims()
 	for {
 		body(base)
-		d := len(w.shape) - 1
+		d := w.rank - 1
 		for ; d >= 0; d-- {
 			index[d]++
-			base += w.strides[d]
-			if index[d] < w.shape[d] {
+			base += strides[d]
+			if index[d] < shape[d] {
 				break
 			}
-			base -= index[d] * w.strides[d]
+			base -= index[d] * strides[d]
 			index[d] = 0
 		}
 		if d < 0 {

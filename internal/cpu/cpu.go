@@ -69,6 +69,8 @@ type call struct {
 	// work is the scratch memory that the kernel asked for.
 	work []byte
 	pool *Pool
+	// weights has the dimensions of weights that kernels view in others.
+	weights [2]weightRoom
 }
 
 // A kernel computes one kind of op.

@@ -3,8 +3,10 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/optimem/optimem/internal/cpu/blocked"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -30,11 +32,41 @@ func epilogueSupports(in, out []layers.Spec, a layers.Attrs) error {
 
 // activationLoop returns the loop of the activation that attributes name, nil for none.
 func activationLoop(a layers.Attrs) func(dst []float32, in [][]float32) {
-	kind, attrs := layers.Activation(a)
-	if kind == "" {
+	name := a.String("act")
+	if name == "" {
 		return nil
 	}
-	return elementwiseKernels[kind].loops(attrs, tensor.Float32).f32
+	key := activationKey{name, math.Float64bits(a.Float("act_a")), math.Float64bits(a.Float("act_b"))}
+	activationLoops.Lock()
+	defer activationLoops.Unlock()
+	loop, ok := activationLoops.of[key]
+	if !ok {
+		kind, attrs := layers.Activation(a)
+		loop = elementwiseKernels[kind].loops(attrs, tensor.Float32).f32
+		activationLoops.of[key] = loop
+	}
+	return loop
+}
+
+// An activationKey is the name of an activation and the bits of its parameters.
+type activationKey struct {
+	name string
+	a, b uint64
+}
+
+// activationLoops has the loops that were made.
+var activationLoops = struct {
+	sync.Mutex
+	of map[activationKey]func(dst []float32, in [][]float32)
+}{of: make(map[activationKey]func(dst []float32, in [][]float32))}
+
+// applyLoop computes a loop of one operand in place.
+func applyLoop(loop func(dst []float32, in [][]float32), x []float32) {
+	in := tasks.Take[[1][]float32]()
+	in[0] = x
+	loop(x, in[:])
+	in[0] = nil
+	tasks.Give(in)
 }
 
 // operand returns an optional operand of a call.
@@ -103,7 +135,7 @@ func (e *epilogue) finish(dst []float32, at, channel int) {
 	}
 	e.add(dst, at)
 	if e.act != nil {
-		e.act(dst, [][]float32{dst})
+		applyLoop(e.act, dst)
 	}
 }
 

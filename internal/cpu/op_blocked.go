@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"github.com/optimem/optimem/internal/cpu/blocked"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -120,35 +121,36 @@ func convPacksBlocked(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
 
 // packConvBlocked writes the weights, or a few output channels of them, as the form says.
 func packConvBlocked(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
-	packedConvOf(a).Pack(pool, weight16(raw), elements[float32](view{data: dst}))
+	packedConvOf(a).Pack(pool, weight16(raw, new(weightRoom)), elements[float32](view{data: dst}))
 	return nil
 }
 
-// weight16 returns a weight as convolutions in blocks read it.
-func weight16(v view) blocked.Weight {
+// A weightRoom is memory for the dimensions of a weight.
+type weightRoom [2][4]int
+
+// weight16 returns a weight as convolutions in blocks read it, with dimensions in room where it has fewer than four.
+func weight16(v view, room *weightRoom) blocked.Weight {
 	l := v.layout
-	if len(l.Shape) == 2 {
-		l = tensor.Layout{
-			Shape:   tensor.Shape{l.Shape[0], l.Shape[1], 1, 1},
-			Strides: []int{l.Strides[0], l.Strides[1], 1, 1}, Offset: l.Offset,
-		}
-	}
-	if len(l.Shape) == 3 {
-		l = tensor.Layout{
-			Shape:   tensor.Shape{l.Shape[0], l.Shape[1], 1, l.Shape[2]},
-			Strides: []int{l.Strides[0], l.Strides[1], 0, l.Strides[2]}, Offset: l.Offset,
-		}
+	switch len(l.Shape) {
+	case 2:
+		room[0] = [4]int{l.Shape[0], l.Shape[1], 1, 1}
+		room[1] = [4]int{l.Strides[0], l.Strides[1], 1, 1}
+		l.Shape, l.Strides = room[0][:], room[1][:]
+	case 3:
+		room[0] = [4]int{l.Shape[0], l.Shape[1], 1, l.Shape[2]}
+		room[1] = [4]int{l.Strides[0], l.Strides[1], 0, l.Strides[2]}
+		l.Shape, l.Strides = room[0][:], room[1][:]
 	}
 	return blocked.Weight{Data: v.data, DType: v.dtype, Layout: l}
 }
 
 // args16 returns what a convolution over values in blocks is given but for its input and output. Its scales lie at the
 // beginning of the work, and the rest is the convolution's.
-func (c *call) args16(conv *blocked.Conv, work []float32) (a blocked.Args) {
+func (c *call) args16(conv *blocked.Conv, work []float32, room *weightRoom) (a blocked.Args) {
 	if w := c.in[1]; w.packed {
 		a.Packed = floats16(view{data: w.data, dtype: tensor.Float32})
 	} else {
-		a.Weight = weight16(w)
+		a.Weight = weight16(w, room)
 	}
 	a.Scale, a.Shift = c.channelScales(conv.Out, work)
 	a.Residual = floats16(c.operand(7))
@@ -160,7 +162,7 @@ func (c *call) args16(conv *blocked.Conv, work []float32) (a blocked.Args) {
 // runConv16 is runConv over values in blocks.
 func runConv16(c *call) error {
 	conv := conv16Of(c.attrs)
-	a := c.args16(conv, elements[float32](view{data: c.work}))
+	a := c.args16(conv, elements[float32](view{data: c.work}), &c.weights[0])
 	a.X, a.Y = floats16(c.in[0]), floats16(c.out[0])
 	if conv.Planar {
 		a.XStrides = planarStrides(c.in[0])
@@ -203,7 +205,7 @@ func expandPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
 
 // packExpand writes the weights of one of the convolutions.
 func packExpand(pool *Pool, a layers.Attrs, p layers.Pack, raw view, dst []byte) error {
-	expansionOf(a).Convs()[p.In/expandOperands].Pack(pool, weight16(raw), elements[float32](view{data: dst}))
+	expansionOf(a).Convs()[p.In/expandOperands].Pack(pool, weight16(raw, new(weightRoom)), elements[float32](view{data: dst}))
 	return nil
 }
 
@@ -214,7 +216,7 @@ func runExpand16(c *call) error {
 	var args [2]blocked.Args
 	for i, attrs := range expandAttrs(c.attrs) {
 		one := call{attrs: attrs, in: c.in[i*expandOperands : (i+1)*expandOperands]}
-		args[i] = one.args16(e.Convs()[i], work)
+		args[i] = one.args16(e.Convs()[i], work, &c.weights[i])
 		work = args[i].Work
 	}
 	args[0].X, args[1].Y, args[0].Work = floats16(c.in[0]), floats16(c.out[0]), work
@@ -332,30 +334,45 @@ func runNorm16(c *call) error {
 	n, blocks, height, width := blockedSizes(c.out[0].shape())
 	pixels := height * width
 	act := activationLoop(c.attrs)
-	const part = 64 // pixels that stay in the cache
-	parts := (pixels + part - 1) / part
-	c.pool.For(n*blocks*parts, max(1, grain/(part*blocked.Lanes)), func(from, to int) {
-		for i := from; i < to; i++ {
-			plane, first := i/parts, i%parts*part
-			at, end := (plane*pixels+first)*blocked.Lanes, (plane*pixels+min(first+part, pixels))*blocked.Lanes
-			s := (*[blocked.Lanes]float32)(scale[plane%blocks*blocked.Lanes:])
-			t := (*[blocked.Lanes]float32)(shift[plane%blocks*blocked.Lanes:])
-			for ; at < end; at += blocked.Lanes {
-				in, out := (*[blocked.Lanes]float32)(x[at:]), (*[blocked.Lanes]float32)(y[at:])
-				for l := range out {
-					out[l] = float32(in[l]*s[l]) + t[l]
-				}
-			}
-			if act != nil {
-				dst := y[(plane*pixels+first)*blocked.Lanes : end]
-				act(dst, [][]float32{dst})
-			}
-		}
+	parts := (pixels + normPart - 1) / normPart
+	tasks.Do(c.pool, n*blocks*parts, max(1, grain/(normPart*blocked.Lanes)), norm16{
+		x: x, y: y, scale: scale, shift: shift, blocks: blocks, pixels: pixels, parts: parts, act: act,
 	})
 	if act != nil {
 		zeroPadding(channels, n, blocks, pixels, y)
 	}
 	return nil
+}
+
+// normPart is how many pixels a norm16 computes at a time, which stay in the cache.
+const normPart = 64
+
+// norm16 is the task of runNorm16: a part is some pixels of a plane.
+type norm16 struct {
+	x, y, scale, shift    []float32
+	blocks, pixels, parts int
+	act                   func(dst []float32, in [][]float32)
+}
+
+// Run implements Task.
+func (t *norm16) Run(from, to int) {
+	x, y := t.x, t.y
+	for i := from; i < to; i++ {
+		plane, first := i/t.parts, i%t.parts*normPart
+		at, end := (plane*t.pixels+first)*blocked.Lanes, (plane*t.pixels+min(first+normPart, t.pixels))*blocked.Lanes
+		scale := (*[blocked.Lanes]float32)(t.scale[plane%t.blocks*blocked.Lanes:])
+		shift := (*[blocked.Lanes]float32)(t.shift[plane%t.blocks*blocked.Lanes:])
+		done := y[at:end]
+		for ; at < end; at += blocked.Lanes {
+			in, out := (*[blocked.Lanes]float32)(x[at:]), (*[blocked.Lanes]float32)(y[at:])
+			for l := range out {
+				out[l] = float32(in[l]*scale[l]) + shift[l]
+			}
+		}
+		if t.act != nil {
+			applyLoop(t.act, done)
+		}
+	}
 }
 
 func layer16Work(in, _ []layers.Spec, _ layers.Attrs) int64 {
@@ -460,41 +477,67 @@ func runFrom16(c *call) error {
 
 // pixelRows writes the channels of a pixel side by side: [N, H, W, C] of a value in blocks.
 func pixelRows(pool *Pool, n, blocks, pixels, channels int, src, dst []float32) {
-	const part = 32
-	parts := (pixels + part - 1) / part
-	pool.For(n*parts, max(1, grain/(part*channels)), func(from, to int) {
-		for i := from; i < to; i++ {
-			image, first := i/parts, i%parts*part
-			end := min(first+part, pixels)
-			for b := range blocks {
-				in := src[(image*blocks+b)*pixels*blocked.Lanes:][:pixels*blocked.Lanes]
-				used := min(blocked.Lanes, channels-b*blocked.Lanes)
-				out := dst[image*pixels*channels+b*blocked.Lanes:]
-				for p := first; p < end; p++ {
-					copy(out[p*channels:][:used], in[p*blocked.Lanes:])
-				}
+	parts := (pixels + rowsPart - 1) / rowsPart
+	tasks.Do(pool, n*parts, max(1, grain/(rowsPart*channels)), pixelsOut{
+		blocks: blocks, pixels: pixels, channels: channels, parts: parts, src: src, dst: dst,
+	})
+}
+
+// rowsPart is how many pixels are written side by side at a time.
+const rowsPart = 32
+
+// pixelsOut is the task of pixelRows: a part is some pixels.
+type pixelsOut struct {
+	blocks, pixels, channels, parts int
+	src, dst                        []float32
+}
+
+// Run implements Task.
+func (t *pixelsOut) Run(from, to int) {
+	pixels, channels := t.pixels, t.channels
+	for i := from; i < to; i++ {
+		image, first := i/t.parts, i%t.parts*rowsPart
+		end := min(first+rowsPart, pixels)
+		for b := range t.blocks {
+			in := t.src[(image*t.blocks+b)*pixels*blocked.Lanes:][:pixels*blocked.Lanes]
+			used := min(blocked.Lanes, channels-b*blocked.Lanes)
+			out := t.dst[image*pixels*channels+b*blocked.Lanes:]
+			for p := first; p < end; p++ {
+				copy(out[p*channels:][:used], in[p*blocked.Lanes:])
 			}
 		}
-	})
+	}
 }
 
 // pixelBlocks writes a value in blocks that it reads by strides, where the channels of a pixel lie side by side.
 func pixelBlocks(
 	pool *Pool, n, blocks, height, width, channels int, src []float32, strides [4]int, dst []float32,
 ) {
-	pool.For(n*height, max(1, grain/(width*channels)), func(from, to int) {
-		for i := from; i < to; i++ {
-			image, y := i/height, i%height
-			for b := range blocks {
-				used := min(blocked.Lanes, channels-b*blocked.Lanes)
-				at := image*strides[0] + y*strides[2] + b*blocked.Lanes
-				out := dst[((image*blocks+b)*height+y)*width*blocked.Lanes:][:width*blocked.Lanes]
-				for x := range width {
-					pixel := out[x*blocked.Lanes:][:blocked.Lanes]
-					copy(pixel[:used], src[at+x*strides[3]:])
-					clear(pixel[used:])
-				}
+	tasks.Do(pool, n*height, max(1, grain/(width*channels)), pixelsIn{
+		blocks: blocks, height: height, width: width, channels: channels, strides: strides, src: src, dst: dst,
+	})
+}
+
+// pixelsIn is the task of pixelBlocks: a part is some rows.
+type pixelsIn struct {
+	blocks, height, width, channels int
+	strides                         [4]int
+	src, dst                        []float32
+}
+
+// Run implements Task.
+func (t *pixelsIn) Run(from, to int) {
+	for i := from; i < to; i++ {
+		image, y := i/t.height, i%t.height
+		for b := range t.blocks {
+			used := min(blocked.Lanes, t.channels-b*blocked.Lanes)
+			at := image*t.strides[0] + y*t.strides[2] + b*blocked.Lanes
+			out := t.dst[((image*t.blocks+b)*t.height+y)*t.width*blocked.Lanes:][:t.width*blocked.Lanes]
+			for x := range t.width {
+				pixel := out[x*blocked.Lanes:][:blocked.Lanes]
+				copy(pixel[:used], t.src[at+x*t.strides[3]:])
+				clear(pixel[used:])
 			}
 		}
-	})
+	}
 }

@@ -86,8 +86,8 @@ type indexing struct {
 	at []int
 }
 
-func indexingOf(l tensor.Layout, d int, index []view, wrap bool, work []byte) (*indexing, error) {
-	x := &indexing{
+func indexingOf(l tensor.Layout, d int, index []view, wrap bool, work []byte) (indexing, error) {
+	x := indexing{
 		outer: tensor.Layout{Shape: l.Shape[:d], Strides: l.Strides[:d], Offset: l.Offset},
 		inner: walkOf(tensor.Layout{Shape: l.Shape[d+len(index):], Strides: l.Strides[d+len(index):]}),
 		at:    elements[int](view{data: work})[:index[0].size()],
@@ -100,7 +100,7 @@ func indexingOf(l tensor.Layout, d int, index []view, wrap bool, work []byte) (*
 			x.at[at] += n * stride
 			return err
 		}); err != nil {
-			return nil, err
+			return indexing{}, err
 		}
 	}
 	return x, nil
@@ -148,7 +148,7 @@ func runIndexPut(c *call) error {
 	if c.attrs.Bool("accumulate") {
 		reduce = "sum"
 	}
-	mergerOf(c.out[0].dtype, reduce).put(c, x)
+	mergerOf(c.out[0].dtype, reduce).put(c, &x)
 	return nil
 }
 

@@ -148,7 +148,8 @@ func (m merges[T]) put(c *call, x *indexing) {
 	blocks := values.layout.Leading(len(values.shape()) - d)
 	inner := walkOf(tensor.Layout{Shape: values.shape()[d:], Strides: values.layout.Strides[d:]})
 	c.pool.For(volume(x.outer.Shape), max(1, grain/(n*size)), func(from, to int) {
-		index := make([]int, len(inner.shape))
+		var room [mostDims]int
+		index := intsIn(room[:], inner.rank)
 		for i := from * n; i < to*n; i++ {
 			out := dst[offsetOf(x.outer, i/n)+x.at[i%n]:][:size]
 			inner.lines(offsetOf(blocks, i), index, func(first int) {

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
 // A mover moves elements without looking at them.
 type mover interface {
-	index(c *call, x *indexing)
+	index(c *call, x indexing)
 	gather(c *call, d int)
 	maskedScatter(c *call) error
 	roll(c *call) error
@@ -32,28 +33,40 @@ func moverOf(d tensor.DType) mover {
 	return moves[[2]uint64]{}
 }
 
-func (moves[T]) index(c *call, x *indexing) {
-	src, dst := elements[T](c.in[0]), elements[T](c.out[0])
-	size, inner := x.inner.size, &x.inner
+func (moves[T]) index(c *call, x indexing) {
+	size := x.inner.size
 	if size == 0 {
 		return
 	}
-	c.pool.For(volume(x.outer.Shape)*len(x.at), max(1, grain/size), func(from, to int) {
-		index := make([]int, len(inner.shape))
-		for i := from; i < to; i++ {
-			out := dst[i*size : (i+1)*size]
-			inner.lines(offsetOf(x.outer, i/len(x.at))+x.at[i%len(x.at)], index, func(first int) {
-				if inner.stride == 1 {
-					copy(out, src[first:first+inner.n])
-				} else {
-					for k := range inner.n {
-						out[k] = src[first+k*inner.stride]
-					}
-				}
-				out = out[inner.n:]
-			})
-		}
+	tasks.Do(c.pool, volume(x.outer.Shape)*len(x.at), max(1, grain/size), indexMove[T]{
+		indexing: x, src: elements[T](c.in[0]), dst: elements[T](c.out[0]),
 	})
+}
+
+// An indexMove is the task of an indexing that reads: a part is some blocks.
+type indexMove[T any] struct {
+	indexing
+	src, dst []T
+}
+
+// Run implements Task.
+func (m *indexMove[T]) Run(from, to int) {
+	src, size, inner := m.src, m.inner.size, &m.inner
+	var room [mostDims]int
+	index := intsIn(room[:], inner.rank)
+	for i := from; i < to; i++ {
+		out := m.dst[i*size : (i+1)*size]
+		inner.lines(offsetOf(m.outer, i/len(m.at))+m.at[i%len(m.at)], index, func(first int) {
+			if inner.stride == 1 {
+				copy(out, src[first:first+inner.n])
+			} else {
+				for k := range inner.n {
+					out[k] = src[first+k*inner.stride]
+				}
+			}
+			out = out[inner.n:]
+		})
+	}
 }
 
 // others returns the layout l without dimension d, over a smaller shape.
@@ -140,27 +153,51 @@ func (moves[T]) roll(c *call) error {
 		gather(c.pool, c.out[0].data, x)
 		return nil
 	}
-	src, dst := elements[T](x), elements[T](c.out[0])
-	shift := make([]int, rank)
+	t := rolling[T]{layout: x.layout, src: elements[T](x), dst: elements[T](c.out[0])}
+	if rank > mostDims {
+		t.many = make([]int, rank)
+	}
+	shift, shifts := t.shifts(), c.attrs.Ints("shifts")
 	for i, d := range c.attrs.Ints("dims") {
 		n := x.shape()[d]
-		shift[d] = ((shift[d]+c.attrs.Ints("shifts")[i])%n + n) % n
+		shift[d] = ((shift[d]+shifts[i])%n + n) % n
 	}
-	n, stride, turn := x.shape()[rank-1], x.layout.Strides[rank-1], shift[rank-1]
-	c.pool.For(x.size()/n, max(1, grain/n), func(from, to int) {
-		for row := from; row < to; row++ {
-			first, rest := x.layout.Offset, row
-			for d := rank - 2; d >= 0; d-- {
-				size := x.shape()[d]
-				first += (rest%size - shift[d] + size) % size * x.layout.Strides[d]
-				rest /= size
-			}
-			out := dst[row*n : (row+1)*n]
-			copyStrided(out[turn:], src, first, stride)
-			copyStrided(out[:turn], src, first+(n-turn)*stride, stride)
-		}
-	})
+	n := x.shape()[rank-1]
+	tasks.Do(c.pool, x.size()/n, max(1, grain/n), t)
 	return nil
+}
+
+// rolling is the task of a roll: a part is some rows. room has by how much each dimension is shifted, many where there are
+// more than mostDims.
+type rolling[T any] struct {
+	layout   tensor.Layout
+	src, dst []T
+	room     [mostDims]int
+	many     []int
+}
+
+func (t *rolling[T]) shifts() []int {
+	if t.many != nil {
+		return t.many
+	}
+	return t.room[:len(t.layout.Shape)]
+}
+
+// Run implements Task.
+func (t *rolling[T]) Run(from, to int) {
+	shape, strides, shift, last := t.layout.Shape, t.layout.Strides, t.shifts(), len(t.layout.Shape)-1
+	n, stride, turn := shape[last], strides[last], shift[last]
+	for row := from; row < to; row++ {
+		first, rest := t.layout.Offset, row
+		for d := last - 1; d >= 0; d-- {
+			size := shape[d]
+			first += (rest%size - shift[d] + size) % size * strides[d]
+			rest /= size
+		}
+		out := t.dst[row*n : (row+1)*n]
+		copyStrided(out[turn:], t.src, first, stride)
+		copyStrided(out[:turn], t.src, first+(n-turn)*stride, stride)
+	}
 }
 
 // copyStrided fills dst from elements of src stride apart.

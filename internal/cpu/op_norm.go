@@ -66,9 +66,10 @@ func rowNorm(c *call, centred bool) error {
 		return nil
 	}
 	rows := x.layout.Leading(rank - at)
-	direct := x.dtype == tensor.Float32 && len(row.shape) == 0 && row.stride == 1
+	direct := x.dtype == tensor.Float32 && row.rank == 0 && row.stride == 1
 	c.pool.For(volume(rows.Shape), max(1, grain/row.size), func(from, to int) {
-		index := make([]int, len(row.shape))
+		var room [mostDims]int
+		index := intsIn(room[:], row.rank)
 		linesOf(rows, from, to, func(at, first, stride, n int) {
 			for i := range n {
 				begin, end := (at+i)*row.size, (at+i+1)*row.size
@@ -212,10 +213,10 @@ func runGroupNorm(c *call) error {
 	if group.size == 0 {
 		return nil
 	}
-	direct := x.dtype == tensor.Float32 && len(group.shape) == 0 && group.stride == 1
+	direct := x.dtype == tensor.Float32 && group.rank == 0 && group.stride == 1
 	c.pool.For(x.shape()[0]*groups, max(1, grain/group.size), func(from, to int) {
-		index := make([]int, len(group.shape))
-		inner := make([]int, len(pixels.shape))
+		var room [2][mostDims]int
+		index, inner := intsIn(room[0][:], group.rank), intsIn(room[1][:], pixels.rank)
 		for i := from; i < to; i++ {
 			first := x.layout.Offset + i/groups*x.layout.Strides[0] + i%groups*channels*x.layout.Strides[1]
 			var shift, scale float64
@@ -236,7 +237,7 @@ func runGroupNorm(c *call) error {
 
 // scalePlane: out = (x − shift) × gain + add for the elements that pixels walks from first.
 func scalePlane(x, out view, pixels *walk, index []int, first, to int, shift, gain, add float64) {
-	if x.dtype == tensor.Float32 && len(pixels.shape) == 0 && pixels.stride == 1 {
+	if x.dtype == tensor.Float32 && pixels.rank == 0 && pixels.stride == 1 {
 		src := elements[float32](x)[first:][:pixels.size]
 		dst := elements[float32](out)[to:][:pixels.size]
 		for i, v := range src {
@@ -277,7 +278,8 @@ func runBatchNorm(c *call) error {
 		return nil
 	}
 	c.pool.For(x.shape()[0]*channels, max(1, grain/pixels.size), func(from, to int) {
-		index := make([]int, len(pixels.shape))
+		var room [mostDims]int
+		index := intsIn(room[:], pixels.rank)
 		for i := from; i < to; i++ {
 			n, ch := i/channels, i%channels
 			first := x.layout.Offset + n*x.layout.Strides[0] + ch*x.layout.Strides[1]

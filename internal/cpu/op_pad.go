@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -40,45 +41,59 @@ func pad[T any](c *call) {
 	if !c.in[1].absent() {
 		value = elements[T](c.in[1])[c.in[1].layout.Offset]
 	}
-	mode, before := c.attrs.String("mode"), c.attrs.Ints("before")
 	width := shape[rank-1]
-	rows := volume(shape[:rank-1])
 	if width == 0 {
 		return
 	}
-	inner, last := x.shape()[rank-1], x.layout.Strides[rank-1]
-	left := before[rank-1]
-	c.pool.For(rows, max(1, grain/width), func(from, to int) {
-		for r := from; r < to; r++ {
-			row := dst[r*width:][:width]
-			at, ok := padRow(x.layout, shape, before, mode, r)
-			// The part [lo, hi) of the row is the input's.
-			lo, hi := min(max(left, 0), width), max(min(left+inner, width), 0)
-			if !ok || lo >= hi {
-				lo, hi = width, width
-			}
-			for j := range lo {
-				row[j] = value
-				if k, inside := padIndex(mode, j-left, inner); ok && inside {
-					row[j] = src[at+k*last]
-				}
-			}
-			first := at + (lo-left)*last
-			if last == 1 && lo < hi {
-				copy(row[lo:hi], src[first:])
-			} else {
-				for j := range row[lo:hi] {
-					row[lo+j] = src[first+j*last]
-				}
-			}
-			for j := hi; j < width; j++ {
-				row[j] = value
-				if k, inside := padIndex(mode, j-left, inner); ok && inside {
-					row[j] = src[at+k*last]
-				}
+	tasks.Do(c.pool, volume(shape[:rank-1]), max(1, grain/width), padding[T]{
+		layout: x.layout, shape: shape, src: src, dst: dst, value: value,
+		mode: c.attrs.String("mode"), before: c.attrs.Ints("before"),
+	})
+}
+
+// padding is the task of a pad: a part is some rows.
+type padding[T any] struct {
+	layout   tensor.Layout
+	shape    []int
+	src, dst []T
+	value    T
+	mode     string
+	before   []int
+}
+
+// Run implements Task.
+func (p *padding[T]) Run(from, to int) {
+	src, mode, value, d := p.src, p.mode, p.value, len(p.shape)-1
+	width, inner, last, left := p.shape[d], p.layout.Shape[d], p.layout.Strides[d], p.before[d]
+	for r := from; r < to; r++ {
+		row := p.dst[r*width:][:width]
+		at, ok := padRow(p.layout, p.shape, p.before, mode, r)
+		// The part [lo, hi) of the row is the input's.
+		lo, hi := min(max(left, 0), width), max(min(left+inner, width), 0)
+		if !ok || lo >= hi {
+			lo, hi = width, width
+		}
+		for j := range lo {
+			row[j] = value
+			if k, inside := padIndex(mode, j-left, inner); ok && inside {
+				row[j] = src[at+k*last]
 			}
 		}
-	})
+		first := at + (lo-left)*last
+		if last == 1 && lo < hi {
+			copy(row[lo:hi], src[first:])
+		} else {
+			for j := range row[lo:hi] {
+				row[lo+j] = src[first+j*last]
+			}
+		}
+		for j := hi; j < width; j++ {
+			row[j] = value
+			if k, inside := padIndex(mode, j-left, inner); ok && inside {
+				row[j] = src[at+k*last]
+			}
+		}
+	}
 }
 
 // padRow returns where the input's row lies that row r of the result is made of; ok is false for a row of padding

@@ -90,7 +90,8 @@ func reduce[T any](c *call, r reducer[T]) {
 		least = 64
 	}
 	c.pool.For(results, max(least, grain/max(w.size, 1)), func(from, to int) {
-		index := make([]int, len(w.shape))
+		var room [mostDims]int
+		index := intsIn(room[:], w.rank)
 		linesOf(kept, from, to, func(at, first, stride, n int) {
 			if columns {
 				for k := 0; k < n; k += chunk {

@@ -58,7 +58,7 @@ func runConv32(c *call) error {
 	if w := c.in[1]; w.packed {
 		a.Packed = floats16(view{data: w.data, dtype: tensor.Float32})
 	} else {
-		a.Weight = weight16(w)
+		a.Weight = weight16(w, &c.weights[0])
 	}
 	work := elements[float32](view{data: c.work})
 	a.Scale, a.Shift = c.channelScales(conv.Out, work)

@@ -13,7 +13,8 @@ func lines(l tensor.Layout, body func(at, first, stride, n int)) {
 // linesOf is lines over the elements [from, to) of the row-major order only; to < 0 is the end. Lines may be cut at
 // both ends.
 func linesOf(l tensor.Layout, from, to int, body func(at, first, stride, n int)) {
-	joined := l.Joined()
+	var room [3][mostDims]int
+	joined := l.JoinedIn(room[0][:], room[1][:])
 	shape, strides := joined.Shape, joined.Strides
 	total := 1
 	for _, d := range shape {
@@ -27,7 +28,7 @@ func linesOf(l tensor.Layout, from, to int, body func(at, first, stride, n int))
 	}
 	inner := len(shape) - 1
 	n, stride := shape[inner], strides[inner]
-	index := make([]int, inner)
+	index := intsIn(room[2][:], inner)
 	rest := from / n
 	first := l.Offset
 	for d := inner - 1; d >= 0; d-- {
@@ -51,6 +52,14 @@ func linesOf(l tensor.Layout, from, to int, body func(at, first, stride, n int))
 			index[d] = 0
 		}
 	}
+}
+
+// intsIn returns n zeros in given memory, which is zero, or in other memory where it is too small.
+func intsIn(room []int, n int) []int {
+	if n > len(room) {
+		return make([]int, n)
+	}
+	return room[:n]
 }
 
 // grain is the number of elements that one part of parallel elementwise work has.
