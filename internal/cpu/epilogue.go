@@ -85,17 +85,17 @@ func convEpilogueBytes(in, out []layers.Spec) int64 {
 	return 0
 }
 
-// convEpilogue reads the epilogue of a conv, nil where there is none. The scale and shift of a batch norm are in work.
-func convEpilogue(c *call, work *scratch) *epilogue {
-	e := &epilogue{residual: c.operand(7), act: activationLoop(c.attrs)}
+// convEpilogue reads the epilogue of a conv, and reports whether there is one. The scale and shift of a batch norm are in
+// work.
+func convEpilogue(c *call, work *scratch) (e epilogue, ok bool) {
+	e = epilogue{residual: c.operand(7), act: activationLoop(c.attrs)}
 	if w := c.operand(3); !w.absent() {
 		n := c.out[0].shape()[1]
 		e.scale, e.shift = takeReal[float32](work, n), takeReal[float32](work, n)
 		normScales(e.scale, e.shift, w, c.in[4], c.in[5], c.in[6], c.attrs.Float("eps"))
-	} else if e.residual.absent() && e.act == nil {
-		return nil
+		return e, true
 	}
-	return e
+	return e, !e.residual.absent() || e.act != nil
 }
 
 // normScales: scale = w/√(var+eps), shift = b − mean·scale: what a batch norm does to each channel. A weight that is absent
@@ -153,14 +153,31 @@ func (e *epilogue) add(dst []float32, at int) {
 	})
 }
 
-// planes applies an epilogue to the planes of some channels of an image.
+// planes applies an epilogue to the planes of some channels of an image, by all threads where there is a pool.
 func (e *epilogue) planes(p *Pool, out view, image, channel, channels, pixels int) {
-	all := elements[float32](out)[out.layout.Offset:]
-	forEach(p, channels, func(o int) {
-		at := (image*out.shape()[1] + channel + o) * pixels
-		for from := 0; from < pixels; from += blockElements {
-			n := min(blockElements, pixels-from)
-			e.finish(all[at+from:][:n], at+from, channel+o)
+	t := endPlanes{epilogue: *e, out: out, image: image, channel: channel, pixels: pixels}
+	if p == nil {
+		t.Run(0, channels)
+		return
+	}
+	tasks.Do(p, channels, 1, t)
+}
+
+// endPlanes is the task of epilogue.planes: a part is some channels from channel on.
+type endPlanes struct {
+	epilogue
+	out                    view
+	image, channel, pixels int
+}
+
+// Run implements Task.
+func (t *endPlanes) Run(from, to int) {
+	all := elements[float32](t.out)[t.out.layout.Offset:]
+	for o := from; o < to; o++ {
+		at := (t.image*t.out.shape()[1] + t.channel + o) * t.pixels
+		for first := 0; first < t.pixels; first += blockElements {
+			n := min(blockElements, t.pixels-first)
+			t.finish(all[at+first:][:n], at+first, t.channel+o)
 		}
-	})
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -77,13 +78,24 @@ func castBlocks(c *call) bool {
 func castAs[T any](
 	c *call, load func(dst []T, v view, first, stride int), direct bool, store func(v view, at int, src []T),
 ) {
-	c.pool.For(c.out[0].size(), grain, func(from, to int) {
-		r := newReader(c.in[0], load, direct, from)
-		for at := from; at < to; at += blockElements {
-			store(c.out[0], c.out[0].layout.Offset+at, r.next(min(blockElements, to-at)))
-		}
-		r.release()
-	})
+	tasks.Do(c.pool, c.out[0].size(), grain, casting[T]{in: c.in[0], out: c.out[0], load: load, direct: direct, store: store})
+}
+
+// casting is the task of castAs: a part is some elements.
+type casting[T any] struct {
+	in, out view
+	load    func(dst []T, v view, first, stride int)
+	direct  bool
+	store   func(v view, at int, src []T)
+}
+
+// Run implements Task.
+func (t *casting[T]) Run(from, to int) {
+	r := newReader(t.in, t.load, t.direct, from)
+	for at := from; at < to; at += blockElements {
+		t.store(t.out, t.out.layout.Offset+at, r.next(min(blockElements, to-at)))
+	}
+	r.release()
 }
 
 func loadFloat8(dst []float32, v view, first, stride int) {

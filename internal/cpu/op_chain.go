@@ -174,7 +174,7 @@ func contains(list []int, x int) bool {
 
 // chainPart computes elements [from, to) of a chain's result.
 func chainPart(c *call, steps []chainStep, buffers, from, to int) {
-	readers := make([]reader[float32], len(c.in))
+	readers := make([]*reader[float32], len(c.in))
 	for i, v := range c.in {
 		if v.dtype == tensor.Bool {
 			readers[i] = newReader(v, loadBools, false, from)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -76,13 +77,18 @@ func threes(list []int, fill int) (out [3]int) {
 }
 
 func convolutionOf(x, w, out tensor.Shape, d tensor.DType, a layers.Attrs) *convolution {
-	g := &convolution{
+	g := new(convolution)
+	g.set(x, w, out, d, a)
+	return g
+}
+
+func (g *convolution) set(x, w, out tensor.Shape, d tensor.DType, a layers.Attrs) {
+	*g = convolution{
 		batch: x[0], groups: a.Int("groups"), in: threes(x[2:], 1), out: threes(out[2:], 1), kernel: threes(w[2:], 1),
 		stride: threes(a.Ints("stride"), 1), padding: threes(a.Ints("padding"), 0),
 		dilation: threes(a.Ints("dilation"), 1), transposed: a.Bool("transposed"), dtype: d,
 	}
 	g.inputs, g.outputs = x[1]/g.groups, out[1]/g.groups
-	return g
 }
 
 // taps returns the number of elements of a kernel for one channel.
@@ -203,10 +209,17 @@ func runConv(c *call) error {
 	if c.attrs.Bool("channels_last") {
 		return runConvLast(c)
 	}
-	g := convolutionOf(c.in[0].shape(), c.in[1].shape(), c.out[0].shape(), c.in[0].dtype, c.attrs)
 	if c.out[0].size() == 0 {
 		return nil
 	}
+	g := tasks.Take[convolution]()
+	g.set(c.in[0].shape(), c.in[1].shape(), c.out[0].shape(), c.in[0].dtype, c.attrs)
+	err := g.run(c)
+	tasks.Give(g)
+	return err
+}
+
+func (g *convolution) run(c *call) error {
 	switch g.dtype {
 	case tensor.Int8:
 		convIntegers[int8](c, g)
@@ -230,37 +243,74 @@ func runConv(c *call) error {
 
 func convReal[T real](c *call, g *convolution) {
 	work := scratch(c.work)
-	last := convEpilogue(c, &work)
+	last, ends := convEpilogue(c, &work)
 	if g.depthwise() {
-		convDepthwise[T](c, g, last)
+		if !ends {
+			convDepthwise[T](c, g, nil)
+			return
+		}
+		own := new(epilogue)
+		*own = last
+		convDepthwise[T](c, g, own)
 		return
 	}
-	each := func(image, group int, p *Pool, work scratch) {
-		if g.transposed {
-			convTransposedItem[T](c, g, image, group, p, work)
-		} else {
-			convItem[T](c, g, image, group, p, work)
-		}
-		if last != nil {
-			last.planes(p, c.out[0], image, group*g.outputs, g.outputs, g.pixels())
-		}
-	}
-	items, slots, size := g.batch*g.groups, g.slots(), g.work()
-	if slots == 1 {
-		for item := range items {
-			if c.ctx.Err() != nil {
-				return
-			}
-			each(item/g.groups, item%g.groups, c.pool, work)
-		}
+	items, slots := g.batch*g.groups, g.slots()
+	t := convItems[T]{c: c, g: g, last: last, ends: ends, items: items, slots: slots, work: work, size: g.work()}
+	if slots > 1 {
+		tasks.Do(c.pool, slots, 1, t)
 		return
 	}
-	forEach(c.pool, slots, func(slot int) {
-		part := work[int64(slot)*size:][:size]
-		for item := slot; item < items; item += slots {
-			each(item/g.groups, item%g.groups, nil, part)
+	for item := range items {
+		if c.ctx.Err() != nil {
+			return
 		}
-	})
+		t.item(item, c.pool, work)
+	}
+}
+
+// convItems is the task of convReal where groups of images are computed side by side: a part is every so many of them.
+type convItems[T real] struct {
+	c            *call
+	g            *convolution
+	last         epilogue
+	ends         bool
+	items, slots int
+	work         scratch
+	size         int64
+}
+
+// Run implements Task.
+func (t *convItems[T]) Run(from, to int) {
+	for slot := from; slot < to; slot++ {
+		part := t.work[int64(slot)*t.size:][:t.size]
+		for item := slot; item < t.items; item += t.slots {
+			t.item(item, nil, part)
+		}
+	}
+}
+
+// item computes a group of an image, by all threads where there is a pool.
+func (t *convItems[T]) item(item int, p *Pool, work scratch) {
+	g, image, group := t.g, item/t.g.groups, item%t.g.groups
+	if g.transposed {
+		convTransposedItem[T](t.c, g, image, group, p, work)
+	} else {
+		convItem[T](t.c, g, image, group, p, work)
+	}
+	if t.ends {
+		t.last.planes(p, t.c.out[0], image, group*g.outputs, g.outputs, g.pixels())
+	}
+}
+
+// convFactors are the factors of a convolution's product, kept from one to the next.
+type convFactors[T real] struct {
+	weight, pixels matrix[T]
+	windows        windows[T]
+}
+
+func (f *convFactors[T]) release() {
+	*f = convFactors[T]{}
+	tasks.Give(f)
 }
 
 // convItem computes one group of one image as weight · windows.
@@ -268,19 +318,21 @@ func convItem[T real](c *call, g *convolution, image, group int, p *Pool, work s
 	m, n, k := g.product()
 	x, out := c.in[0], c.out[0]
 	first := x.layout.Offset + image*x.layout.Strides[0] + group*g.inputs*x.layout.Strides[1]
-	weight := convWeight[T](g, c.in[1], group)
+	f := tasks.Take[convFactors[T]]()
+	defer f.release()
+	weight := convWeight(f, g, c.in[1], group)
 	bias := convBias[T](g, c.in[2], group, &work)
 	at := (image*g.groups + group) * m * n
 	if !isHalf(g.dtype) {
 		result := elements[T](out)[out.layout.Offset+at:][:m*n]
-		gemm(p, m, n, k, weight, convWindows[T](g, x, first, 0), result, n, gemmOptions[T]{rowBias: bias}, work)
+		gemm(p, m, n, k, weight, convWindows(f, g, x, first, 0), result, n, gemmOptions[T]{rowBias: bias}, work)
 		return
 	}
 	step := g.columns()
 	sums := takeReal[T](&work, m*step)
 	for from := 0; from < n; from += step {
 		some := min(step, n-from)
-		gemm(p, m, some, k, weight, convWindows[T](g, x, first, from), sums, some, gemmOptions[T]{rowBias: bias}, work)
+		gemm(p, m, some, k, weight, convWindows(f, g, x, first, from), sums, some, gemmOptions[T]{rowBias: bias}, work)
 		forEach(p, m, func(i int) { storeReal(out, out.layout.Offset+at+i*n+from, sums[i*some:(i+1)*some]) })
 	}
 }
@@ -291,7 +343,9 @@ func convTransposedItem[T real](c *call, g *convolution, image, group int, p *Po
 	m, n, k := g.product()
 	x, out := c.in[0], c.out[0]
 	first := x.layout.Offset + image*x.layout.Strides[0] + group*g.inputs*x.layout.Strides[1]
-	weight := convWeight[T](g, c.in[1], group)
+	f := tasks.Take[convFactors[T]]()
+	defer f.release()
+	weight := convWeight(f, g, c.in[1], group)
 	bias := convBias[T](g, c.in[2], group, &work)
 	pixels := g.pixels()
 	at := out.layout.Offset + (image*g.groups+group)*g.outputs*pixels
@@ -315,7 +369,7 @@ func convTransposedItem[T real](c *call, g *convolution, image, group int, p *Po
 	columns := takeReal[T](&work, m*step)
 	for from := 0; from < n; from += step {
 		some := min(step, n-from)
-		gemm(p, m, some, k, weight, convPixels[T](g, x, first, from), columns, some, gemmOptions[T]{}, work)
+		gemm(p, m, some, k, weight, convPixels(f, g, x, first, from), columns, some, gemmOptions[T]{}, work)
 		forEach(p, g.outputs, func(o int) {
 			for t := range g.taps() {
 				line := columns[(o*g.taps()+t)*some:][:some]

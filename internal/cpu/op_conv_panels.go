@@ -8,14 +8,15 @@ import (
 
 // convWeight returns the weight of one group as the left factor of a product: a row for each output channel or, for a
 // transposed convolution, for each output channel and tap.
-func convWeight[T real](g *convolution, w view, group int) panelSource[T] {
+func convWeight[T real](f *convFactors[T], g *convolution, w view, group int) panelSource[T] {
 	l := w.layout
 	kernel := tensor.Layout{Shape: l.Shape[1:], Strides: l.Strides[1:]}
 	inOrder := kernel.IsContiguous()
 	if g.transposed {
 		offset := l.Offset + group*g.inputs*l.Strides[0]
 		if inOrder {
-			return &matrix[T]{data: w.data, dtype: w.dtype, offset: offset, line: 1, step: l.Strides[0]}
+			f.weight = matrix[T]{data: w.data, dtype: w.dtype, offset: offset, line: 1, step: l.Strides[0]}
+			return &f.weight
 		}
 		return &grid[T]{
 			v: w, offset: offset, lineShape: kernel.Shape, lineStrides: kernel.Strides,
@@ -24,7 +25,8 @@ func convWeight[T real](g *convolution, w view, group int) panelSource[T] {
 	}
 	offset := l.Offset + group*g.outputs*l.Strides[0]
 	if inOrder {
-		return &matrix[T]{data: w.data, dtype: w.dtype, offset: offset, line: l.Strides[0], step: 1}
+		f.weight = matrix[T]{data: w.data, dtype: w.dtype, offset: offset, line: l.Strides[0], step: 1}
+		return &f.weight
 	}
 	return &grid[T]{
 		v: w, offset: offset, lineShape: []int{g.outputs}, lineStrides: l.Strides[:1],
@@ -48,13 +50,15 @@ func convBias[T real](g *convolution, bias view, group int, work *scratch) []T {
 
 // convPixels returns the pixels of an image from pixel from on as columns of a right factor whose depth is the
 // channels.
-func convPixels[T real](g *convolution, x view, first, from int) panelSource[T] {
+func convPixels[T real](f *convFactors[T], g *convolution, x view, first, from int) panelSource[T] {
 	s := threes(x.layout.Strides[2:], 0)
 	space := tensor.Layout{Shape: x.layout.Shape[2:], Strides: x.layout.Strides[2:]}
-	if strides := space.Joined().Strides; len(strides) == 1 {
-		return &matrix[T]{
+	var room [2][3]int
+	if strides := space.JoinedIn(room[0][:], room[1][:]).Strides; len(strides) == 1 {
+		f.pixels = matrix[T]{
 			data: x.data, dtype: x.dtype, offset: first + from*strides[0], line: strides[0], step: x.layout.Strides[1],
 		}
+		return &f.pixels
 	}
 	return &grid[T]{
 		v: x, offset: first, lineShape: g.in[:], lineStrides: s[:], line0: from,
@@ -64,11 +68,12 @@ func convPixels[T real](g *convolution, x view, first, from int) panelSource[T] 
 
 // convWindows returns the windows of the output pixels from pixel from on as columns of a right factor whose depth is
 // channels × taps. The windows of kernels of size one are the input itself.
-func convWindows[T real](g *convolution, x view, first, from int) panelSource[T] {
+func convWindows[T real](f *convFactors[T], g *convolution, x view, first, from int) panelSource[T] {
 	if g.taps() == 1 && g.stride == [3]int{1, 1, 1} && g.in == g.out && g.padding == [3]int{} {
-		return convPixels[T](g, x, first, from)
+		return convPixels(f, g, x, first, from)
 	}
-	return &windows[T]{g: g, v: x, first: first, strides: threes(x.layout.Strides[2:], 0), pixel0: from}
+	f.windows = windows[T]{g: g, v: x, first: first, strides: threes(x.layout.Strides[2:], 0), pixel0: from}
+	return &f.windows
 }
 
 // A grid is a panelSource over a tensor of any strides: lines and depth are each a walk in row-major order over some of

@@ -3,6 +3,7 @@ package cpu
 import (
 	"maps"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -121,24 +122,30 @@ func supportsWhere(_, out []layers.Spec, _ layers.Attrs) error {
 }
 
 func whereOf[T any](c *call) {
-	c.pool.For(c.out[0].size(), grain, func(from, to int) {
-		conds := newReader(c.in[0], loadStrided[uint8], true, from)
-		yes := newReader(c.in[1], loadStrided[T], true, from)
-		no := newReader(c.in[2], loadStrided[T], true, from)
-		out := elements[T](c.out[0])[c.out[0].layout.Offset:]
-		for at := from; at < to; at += blockElements {
-			dst := out[at:min(at+blockElements, to)]
-			cond, a, b := conds.next(len(dst)), yes.next(len(dst)), no.next(len(dst))
-			for i, is := range cond[:len(dst)] {
-				if is != 0 {
-					dst[i] = a[i]
-				} else {
-					dst[i] = b[i]
-				}
+	tasks.Do(c.pool, c.out[0].size(), grain, choosing[T]{condition: c.in[0], yes: c.in[1], no: c.in[2], out: c.out[0]})
+}
+
+// choosing is the task of runWhere: a part is some elements.
+type choosing[T any] struct{ condition, yes, no, out view }
+
+// Run implements Task.
+func (t *choosing[T]) Run(from, to int) {
+	conds := newReader(t.condition, loadStrided[uint8], true, from)
+	yes := newReader(t.yes, loadStrided[T], true, from)
+	no := newReader(t.no, loadStrided[T], true, from)
+	out := elements[T](t.out)[t.out.layout.Offset:]
+	for at := from; at < to; at += blockElements {
+		dst := out[at:min(at+blockElements, to)]
+		cond, a, b := conds.next(len(dst)), yes.next(len(dst)), no.next(len(dst))
+		for i, is := range cond[:len(dst)] {
+			if is != 0 {
+				dst[i] = a[i]
+			} else {
+				dst[i] = b[i]
 			}
 		}
-		conds.release()
-		yes.release()
-		no.release()
-	})
+	}
+	conds.release()
+	yes.release()
+	no.release()
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -43,12 +44,15 @@ type reader[T any] struct {
 	scalar          bool // all elements are one
 	length, stride  int  // of lines
 	block, elements []T
+	// room is memory for shape, strides and index.
+	room [3][mostDims]int
 }
 
-// newReader returns a reader that begins with element from.
-func newReader[T any](v view, load func(dst []T, v view, first, stride int), direct bool, from int) reader[T] {
-	r := reader[T]{view: v, direct: direct, load: load}
-	joined := v.layout.Joined()
+// newReader returns a reader that begins with element from; release ends its use.
+func newReader[T any](v view, load func(dst []T, v view, first, stride int), direct bool, from int) *reader[T] {
+	r := tasks.Take[reader[T]]()
+	*r = reader[T]{view: v, direct: direct, load: load}
+	joined := v.layout.JoinedIn(r.room[0][:], r.room[1][:])
 	r.shape, r.strides = joined.Shape, joined.Strides
 	inner := len(r.shape) - 1
 	r.length, r.stride = r.shape[inner], r.strides[inner]
@@ -66,7 +70,7 @@ func newReader[T any](v view, load func(dst []T, v view, first, stride int), dir
 	if direct {
 		r.elements = elements[T](v)
 	}
-	r.index = make([]int, inner)
+	r.index = intsIn(r.room[2][:], inner)
 	r.skip = from % r.length
 	rest := from / r.length
 	for d := inner - 1; d >= 0; d-- {
@@ -122,6 +126,8 @@ func (r *reader[T]) release() {
 	if r.buffer != nil {
 		blockBuffers.Put(r.buffer)
 	}
+	*r = reader[T]{}
+	tasks.Give(r)
 }
 
 // A writer takes the elements of a contiguous result.
@@ -299,35 +305,47 @@ func eachTest[T computed](c *call, body func(dst []bool, in [][]T)) {
 }
 
 func eachBlock[T computed, R any](c *call, w writer[R], body func(dst []R, in [][]T)) {
-	type source struct {
-		load   func(dst []T, v view, first, stride int)
-		direct bool
+	tasks.Do(c.pool, c.out[0].size(), grain, blockwise[T, R]{in: c.in, writer: w, body: body})
+}
+
+// blockwise is the task of eachBlock: a part is some blocks.
+type blockwise[T computed, R any] struct {
+	in     []view
+	writer writer[R]
+	body   func(dst []R, in [][]T)
+}
+
+// Run implements Task.
+func (t *blockwise[T, R]) Run(from, to int) {
+	w := t.writer
+	s := tasks.Take[blockOperands[T]]()
+	for _, v := range t.in {
+		load, direct := loaderOf[T](v.dtype)
+		s.readers, s.in = append(s.readers, newReader(v, load, direct, from)), append(s.in, nil)
 	}
-	sources := make([]source, len(c.in))
-	for i, v := range c.in {
-		sources[i].load, sources[i].direct = loaderOf[T](v.dtype)
+	for at := from; at < to; at += blockElements {
+		n := min(blockElements, to-at)
+		for i, r := range s.readers {
+			s.in[i] = r.next(n)
+		}
+		dst := w.block(at, n)
+		t.body(dst, s.in)
+		w.done(at, dst)
 	}
-	c.pool.For(c.out[0].size(), grain, func(from, to int) {
-		w := w
-		readers := make([]reader[T], len(c.in))
-		in := make([][]T, len(c.in))
-		for i, v := range c.in {
-			readers[i] = newReader(v, sources[i].load, sources[i].direct, from)
-		}
-		for at := from; at < to; at += blockElements {
-			n := min(blockElements, to-at)
-			for i := range readers {
-				in[i] = readers[i].next(n)
-			}
-			dst := w.block(at, n)
-			body(dst, in)
-			w.done(at, dst)
-		}
-		for i := range readers {
-			readers[i].release()
-		}
-		w.release()
-	})
+	for _, r := range s.readers {
+		r.release()
+	}
+	w.release()
+	clear(s.readers)
+	clear(s.in)
+	s.readers, s.in = s.readers[:0], s.in[:0]
+	tasks.Give(s)
+}
+
+// blockOperands are the operands of a blockwise part, and a block of each.
+type blockOperands[T any] struct {
+	readers []*reader[T]
+	in      [][]T
 }
 
 // loops are the loops of a kind, by the type that it computes in; nil where it does not.

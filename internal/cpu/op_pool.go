@@ -5,6 +5,7 @@ import (
 	"math"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -33,9 +34,9 @@ type pooling struct {
 	adaptive                          bool
 }
 
-func poolingOf(c *call) *pooling {
+func poolingOf(c *call) pooling {
 	x, out := c.in[0], c.out[0]
-	return &pooling{
+	return pooling{
 		x: x, out: out, in: threes(x.shape()[2:], 1), size: threes(out.shape()[2:], 1),
 		strides: threes(x.layout.Strides[2:], 0),
 		kernel:  threes(c.attrs.Ints("kernel"), 1), stride: threes(c.attrs.Ints("stride"), 1),
@@ -58,19 +59,20 @@ func (p *pooling) window(d, o int) (from, to int) {
 	return from, to
 }
 
-// planes calls body for each channel of each image, in parallel, with where it begins in both memories.
-func (p *pooling) planes(pool *Pool, body func(in, out int)) {
-	channels, pixels := p.out.shape()[1], volume(p.size[:])
-	if pixels == 0 {
-		return
+// grain is how many channels of images a part has, planes how many there are, 0 where they have no elements.
+func (p *pooling) grain() int { return max(1, grain/max(volume(p.size[:]), volume(p.in[:]), 1)) }
+
+func (p *pooling) planes() int {
+	if volume(p.size[:]) == 0 {
+		return 0
 	}
-	elements := max(pixels, volume(p.in[:]))
-	pool.For(p.out.shape()[0]*channels, max(1, grain/elements), func(from, to int) {
-		for i := from; i < to; i++ {
-			l := p.x.layout
-			body(l.Offset+i/channels*l.Strides[0]+i%channels*l.Strides[1], i*pixels)
-		}
-	})
+	return p.out.shape()[0] * p.out.shape()[1]
+}
+
+// plane returns where a channel of an image begins in both memories.
+func (p *pooling) plane(i int) (in, out int) {
+	l, channels := p.x.layout, p.out.shape()[1]
+	return l.Offset + i/channels*l.Strides[0] + i%channels*l.Strides[1], i * volume(p.size[:])
 }
 
 // segmentLength is the most elements of a window's row that are looked at together.
@@ -120,18 +122,32 @@ func runMaxPool(c *call) error {
 
 func maxPool[T number](c *call, least T) {
 	p := poolingOf(c)
-	if maxPoolRows(c, p) {
+	if maxPoolRows(c, &p) {
 		return
 	}
-	var src []T
+	t := maxPlanes[T]{pooling: p, least: least}
 	if !isHalf(p.x.dtype) {
-		src = elements[T](p.x)
+		t.src = elements[T](p.x)
 	}
-	var indices []int64
 	if len(c.out) == 2 {
-		indices = elements[int64](c.out[1])
+		t.indices = elements[int64](c.out[1])
 	}
-	p.planes(c.pool, func(in, out int) {
+	tasks.Do(c.pool, p.planes(), p.grain(), t)
+}
+
+// maxPlanes is the task of maxPool: a part is channels of images. indices is nil where they are not wanted.
+type maxPlanes[T number] struct {
+	pooling
+	least   T
+	src     []T
+	indices []int64
+}
+
+// Run implements Task.
+func (t *maxPlanes[T]) Run(from, to int) {
+	p, src, indices := &t.pooling, t.src, t.indices
+	for i := from; i < to; i++ {
+		in, out := p.plane(i)
 		var buffer [segmentLength]T
 		for oz := range p.size[0] {
 			z0, z1 := p.window(0, oz)
@@ -139,16 +155,16 @@ func maxPool[T number](c *call, least T) {
 				y0, y1 := p.window(1, oy)
 				for ox := range p.size[2] {
 					x0, x1 := p.window(2, ox)
-					most, where := least, (z0*p.in[1]+y0)*p.in[2]+x0
+					most, where := t.least, (z0*p.in[1]+y0)*p.in[2]+x0
 					for z := z0; z < z1; z += p.dilation[0] {
 						for y := y0; y < y1; y += p.dilation[1] {
 							row := in + z*p.strides[0] + y*p.strides[1]
 							for x := x0; x < x1; {
 								n := min((x1-x+p.dilation[2]-1)/p.dilation[2], segmentLength)
 								part := segment(p.x, src, &buffer, row+x*p.strides[2], p.dilation[2]*p.strides[2], n)
-								for i, v := range part {
+								for k, v := range part {
 									if v > most || v != v {
-										most, where = v, (z*p.in[1]+y)*p.in[2]+x+i*p.dilation[2]
+										most, where = v, (z*p.in[1]+y)*p.in[2]+x+k*p.dilation[2]
 									}
 								}
 								x += n * p.dilation[2]
@@ -163,7 +179,7 @@ func maxPool[T number](c *call, least T) {
 				}
 			}
 		}
-	})
+	}
 }
 
 // maxPoolRows is maxPool of float32 with the processor's kernels, for pictures whose rows lie in order and without indices:
@@ -174,8 +190,22 @@ func maxPoolRows(c *call, p *pooling) bool {
 		p.strides[2] != 1 || p.dilation[2] != 1 || p.in[2] > bufferFloats {
 		return false
 	}
+	tasks.Do(c.pool, p.planes(), p.grain(), maxRows{pooling: *p, set: set})
+	return true
+}
+
+// maxRows is the task of maxPoolRows: a part is channels of images.
+type maxRows struct {
+	pooling
+	set *simd.Set
+}
+
+// Run implements Task.
+func (t *maxRows) Run(from, to int) {
+	p, set := &t.pooling, t.set
 	src, dst := elements[float32](p.x), elements[float32](p.out)
-	p.planes(c.pool, func(in, out int) {
+	for i := from; i < to; i++ {
+		in, out := p.plane(i)
 		buffer := newBlockBuffer()
 		most := floatsIn(buffer)[:p.in[2]]
 		for oy := range p.size[1] {
@@ -197,8 +227,7 @@ func maxPoolRows(c *call, p *pooling) bool {
 			}
 		}
 		blockBuffers.Put(buffer)
-	})
-	return true
+	}
 }
 
 // putNumber writes one element, rounded where the result is a half float.
@@ -231,17 +260,36 @@ func runAvgPool(c *call) error {
 // avgPool sums in S, which is wide enough that the order does not matter much.
 func avgPool[T number, S int64 | float64](c *call, divide func(sum S, n int64) T) {
 	p := poolingOf(c)
-	withPadding, divisor := c.attrs.Bool("count_include_pad"), int64(c.attrs.Int("divisor"))
-	var src []T
+	t := meanPlanes[T, S]{
+		pooling: p, divide: divide,
+		withPadding: c.attrs.Bool("count_include_pad"), divisor: int64(c.attrs.Int("divisor")),
+	}
 	if !isHalf(p.x.dtype) {
-		src = elements[T](p.x)
+		t.src = elements[T](p.x)
 	}
-	// extent is the length of a window with the padding before and after the input.
-	extent := func(d, o int) int {
-		from := o*p.stride[d] - p.padding[d]
-		return min(from+p.kernel[d], p.in[d]+p.padding[d]) - from
-	}
-	p.planes(c.pool, func(in, out int) {
+	tasks.Do(c.pool, p.planes(), p.grain(), t)
+}
+
+// extent is the length of a window with the padding before and after the input.
+func (p *pooling) extent(d, o int) int {
+	from := o*p.stride[d] - p.padding[d]
+	return min(from+p.kernel[d], p.in[d]+p.padding[d]) - from
+}
+
+// meanPlanes is the task of avgPool: a part is channels of images.
+type meanPlanes[T number, S int64 | float64] struct {
+	pooling
+	divide      func(sum S, n int64) T
+	withPadding bool
+	divisor     int64
+	src         []T
+}
+
+// Run implements Task.
+func (t *meanPlanes[T, S]) Run(from, to int) {
+	p, src := &t.pooling, t.src
+	for i := from; i < to; i++ {
+		in, out := p.plane(i)
 		var buffer [segmentLength]T
 		for oz := range p.size[0] {
 			z0, z1 := p.window(0, oz)
@@ -266,19 +314,19 @@ func avgPool[T number, S int64 | float64](c *call, divide func(sum S, n int64) T
 					var mean T
 					if count > 0 {
 						switch {
-						case divisor != 0:
-							count = divisor
-						case withPadding:
-							count = int64(extent(0, oz)) * int64(extent(1, oy)) * int64(extent(2, ox))
+						case t.divisor != 0:
+							count = t.divisor
+						case t.withPadding:
+							count = int64(p.extent(0, oz)) * int64(p.extent(1, oy)) * int64(p.extent(2, ox))
 						}
-						mean = divide(sum, count)
+						mean = t.divide(sum, count)
 					}
 					putNumber(p.out, out, mean)
 					out++
 				}
 			}
 		}
-	})
+	}
 }
 
 // runMaxUnpool: out is zero but for out[n, c, indices[n,c,i]] = in[n,c,i]; of equal indices the last counts. PyTorch's
