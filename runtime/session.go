@@ -114,7 +114,10 @@ func (s *Session) Run(ctx context.Context, in Values) (Values, error) {
 // undefined.
 //
 // After the first call with inputs of the same shapes the session and the pager allocate nothing, neither on the device
-// nor on Go's heap. A call that has to wait for others allocates its place in the queue.
+// nor on Go's heap, and the CPU's kernels of common models do not either: convolutions, products, attention, norms,
+// pools, embeddings, resizing, means and elementwise ops of floats, on processors that have them in assembly. Rarer ops
+// take a little of Go's heap, recurrent layers and sorts among them. A call that has to wait for others allocates its
+// place in the queue.
 func (s *Session) RunInto(ctx context.Context, in, out Values) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("run: %w", err)

@@ -232,8 +232,12 @@ func (l Layout) JoinedIn(shape Shape, strides []int) Layout {
 }
 
 // Split returns the dimensions that are not among dims, which ascend, and those that are. The offset goes with the first.
-func (l Layout) Split(dims []int) (kept, gone Layout) {
-	kept.Offset = l.Offset
+func (l Layout) Split(dims []int) (kept, gone Layout) { return l.SplitIn(dims, Layout{}, Layout{}) }
+
+// SplitIn is Split with layouts whose memory for dimensions the results take.
+func (l Layout) SplitIn(dims []int, kept, gone Layout) (Layout, Layout) {
+	kept = Layout{Shape: kept.Shape[:0], Strides: kept.Strides[:0], Offset: l.Offset}
+	gone = Layout{Shape: gone.Shape[:0], Strides: gone.Strides[:0]}
 	next := 0
 	for d, n := range l.Shape {
 		to := &kept

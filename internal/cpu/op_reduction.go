@@ -4,7 +4,9 @@ import (
 	"errors"
 	"math"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
 )
 
 var (
@@ -59,99 +61,143 @@ type pass[T any] struct {
 	zip func(acc, x, at []T)
 }
 
-// A reducer computes results of T in some passes.
+// A reducer computes results of T in some passes. Its functions capture nothing, so that they are not made for each call:
+// they are given the reducer, with the numbers that they depend on.
 type reducer[T any] struct {
-	passes []pass[T]
+	passes [2]pass[T]
+	count  int // of the passes
 	// between turns what a pass gave into what the next is told; nil leaves it.
-	between func(acc T) T
+	between func(r *reducer[T], acc T) T
 	// finish turns the last pass's accumulator into the result; nil leaves it.
-	finish func(acc, at T) T
+	finish func(r *reducer[T], acc, at T) T
 	load   func(dst []T, v view, at, stride int)
 	store  func(v view, at int, x T)
+	// n is how many elements make a result. done makes the result of a combination, see reduceBy.
+	n            int
+	divisor, ord float64
+	done         func(acc, n int64) int64
+}
+
+// told returns what the next pass is told after one that gave acc, result what the last one gives.
+func (r *reducer[T]) told(acc T) T {
+	if r.between == nil {
+		return acc
+	}
+	return r.between(r, acc)
+}
+
+func (r *reducer[T]) result(acc, at T) T {
+	if r.finish == nil {
+		return acc
+	}
+	return r.finish(r, acc, at)
 }
 
 // reduce computes all results. Where neighbouring results lie next to each other in memory and the elements of one do
 // not, a run of results is accumulated together.
 func reduce[T any](c *call, r reducer[T]) {
-	x, out := c.in[0], c.out[0]
-	kept, gone := x.layout.Split(c.attrs.Ints("dims"))
-	w := walkOf(gone)
-	results := volume(kept.Shape)
-	if r.between == nil {
-		r.between = func(acc T) T { return acc }
-	}
-	if r.finish == nil {
-		r.finish = func(acc, _ T) T { return acc }
-	}
-	strides := kept.Joined().Strides
-	columns := strides[len(strides)-1] == 1 && w.stride != 1 && w.size > 1
+	x := c.in[0]
+	t := tasks.Take[reducing[T]]()
+	*t = reducing[T]{reducer: r, x: x, out: c.out[0]}
+	kept, gone := x.layout.SplitIn(c.attrs.Ints("dims"), tensor.Layout{Shape: t.room[0][:], Strides: t.room[1][:]},
+		tensor.Layout{Shape: t.room[2][:], Strides: t.room[3][:]})
+	t.kept, t.walk = kept, walkOf(gone)
+	var joined [2][mostDims]int
+	strides := kept.JoinedIn(joined[0][:], joined[1][:]).Strides
+	t.columns = strides[len(strides)-1] == 1 && t.walk.stride != 1 && t.walk.size > 1
 	least := 1
-	if columns {
+	if t.columns {
 		least = 64
 	}
-	c.pool.For(results, max(least, grain/max(w.size, 1)), func(from, to int) {
-		var room [mostDims]int
-		index := intsIn(room[:], w.rank)
-		linesOf(kept, from, to, func(at, first, stride, n int) {
-			if columns {
-				for k := 0; k < n; k += chunk {
-					reduceColumns(x, out, &w, &r, index, at+k, first+k, min(chunk, n-k))
-				}
-				return
-			}
-			for i := range n {
-				reduceRow(x, out, &w, &r, index, at+i, first+i*stride)
-			}
-		})
-	})
+	c.pool.Do(volume(kept.Shape), max(least, grain/max(t.walk.size, 1)), t)
+	*t = reducing[T]{}
+	tasks.Give(t)
 }
 
-// reduceRow computes the result at index to from the elements that w walks from first.
-func reduceRow[T any](x, out view, w *walk, r *reducer[T], index []int, to, first int) {
-	var buf [chunk]T
+// reducing is the task of reduce: a part is some results.
+type reducing[T any] struct {
+	reducer[T]
+	x, out view
+	// kept is where results begin; walk visits the elements of one. room is memory for the dimensions of both.
+	kept    tensor.Layout
+	room    [4][mostDims]int
+	walk    walk
+	columns bool
+}
+
+// Run implements Task.
+func (t *reducing[T]) Run(from, to int) {
+	var room [mostDims]int
+	index := intsIn(room[:], t.walk.rank)
+	s := tasks.Take[reduceRoom[T]]()
+	linesOf(t.kept, from, to, func(at, first, stride, n int) {
+		if t.columns {
+			for k := 0; k < n; k += chunk {
+				t.column(s, index, at+k, first+k, min(chunk, n-k))
+			}
+			return
+		}
+		for i := range n {
+			t.row(s, index, at+i, first+i*stride)
+		}
+	})
+	tasks.Give(s)
+}
+
+// A reduceRoom is memory for elements, and what is accumulated.
+type reduceRoom[T any] struct{ elements, ats, accs [chunk]T }
+
+// row computes the result at index to from the elements that the walk visits from first.
+func (t *reducing[T]) row(s *reduceRoom[T], index []int, to, first int) {
+	w := &t.walk
 	var at, acc T
-	for i, p := range r.passes {
+	for i := range t.count {
+		p := &t.passes[i]
 		if i > 0 {
-			at = r.between(acc)
+			at = t.told(acc)
 		}
 		acc = p.start
 		w.lines(first, index, func(first int) {
 			for k := 0; k < w.n; k += chunk {
-				part := buf[:min(chunk, w.n-k)]
-				r.load(part, x, first+k*w.stride, w.stride)
+				part := s.elements[:min(chunk, w.n-k)]
+				t.load(part, t.x, first+k*w.stride, w.stride)
 				acc = p.fold(acc, part, at)
 			}
 		})
 	}
-	r.store(out, to, r.finish(acc, at))
+	t.store(t.out, to, t.result(acc, at))
 }
 
-// reduceColumns computes n results from index to on, whose elements lie side by side.
-func reduceColumns[T any](x, out view, w *walk, r *reducer[T], index []int, to, first, n int) {
-	var buf, ats, accs [chunk]T
-	part, at, acc := buf[:n], ats[:n], accs[:n]
-	for i, p := range r.passes {
+// column computes n results from index to on, whose elements lie side by side.
+func (t *reducing[T]) column(s *reduceRoom[T], index []int, to, first, n int) {
+	w := &t.walk
+	part, at, acc := s.elements[:n], s.ats[:n], s.accs[:n]
+	clear(at)
+	for i := range t.count {
+		p := &t.passes[i]
 		for k := range acc {
 			if i > 0 {
-				at[k] = r.between(acc[k])
+				at[k] = t.told(acc[k])
 			}
 			acc[k] = p.start
 		}
 		w.lines(first, index, func(first int) {
 			for k := range w.n {
-				r.load(part, x, first+k*w.stride, 1)
+				t.load(part, t.x, first+k*w.stride, 1)
 				p.zip(acc, part, at)
 			}
 		})
 	}
 	for k := range acc {
-		r.store(out, to+k, r.finish(acc[k], at[k]))
+		t.store(t.out, to+k, t.result(acc[k], at[k]))
 	}
 }
 
-// floats returns a reducer of float64 passes.
+// floats returns a reducer of float64 passes, two at most.
 func floats(passes ...pass[float64]) reducer[float64] {
-	return reducer[float64]{passes: passes, load: loadReal[float64], store: storeFloat}
+	r := reducer[float64]{load: loadReal[float64], store: storeFloat}
+	r.count = copy(r.passes[:], passes)
+	return r
 }
 
 // A combination is a reduction of one pass, for floats and for integers.
@@ -168,29 +214,41 @@ func reduction(with combination) func(c *call) error {
 	}
 }
 
-// reduceBy runs a combination; done, if not nil, makes the result of it, else the result is the combination's.
-func reduceBy(c *call, with combination, done func(acc int64) int64) {
-	finish := func(acc, _ int64) int64 {
-		if done == nil {
-			return acc
-		}
-		return done(acc)
-	}
+// reduceBy runs a combination; done, if not nil, makes the result of it and of how many elements there are, else the result
+// is the combination's. Of counts that are made of floats it makes one, too.
+func reduceBy(c *call, with combination, done func(acc, n int64) int64) {
+	n := reducedSize(c)
 	if !isReal(c.in[0].dtype) {
-		reduce(c, reducer[int64]{passes: []pass[int64]{with.ints}, finish: finish, load: loadInts, store: storeInt})
+		r := reducer[int64]{count: 1, load: loadInts, store: storeInt, n: n, done: done}
+		r.passes[0] = with.ints
+		if done != nil {
+			r.finish = finishInts
+		}
+		reduce(c, r)
 		return
 	}
 	r := floats(with.floats)
 	if !isReal(c.out[0].dtype) { // a count
-		r.store = func(v view, at int, x float64) { storeInt(v, at, finish(int64(x), 0)) }
+		r.store, r.n, r.done = storeCount, n, done
+		if done != nil {
+			r.finish = finishCount
+		}
 	}
 	reduce(c, r)
 }
 
+func finishInts(r *reducer[int64], acc, _ int64) int64 { return r.done(acc, int64(r.n)) }
+
+func finishCount(r *reducer[float64], acc, _ float64) float64 {
+	return float64(r.done(int64(acc), int64(r.n)))
+}
+
+func storeCount(v view, at int, x float64) { storeInt(v, at, int64(x)) }
+
 func runMean(c *call) error {
 	r := floats(sums.floats)
-	n := float64(reducedSize(c))
-	r.finish = func(acc, _ float64) float64 { return acc / n }
+	r.n = reducedSize(c)
+	r.finish = func(r *reducer[float64], acc, _ float64) float64 { return acc / float64(r.n) }
 	reduce(c, r)
 	return nil
 }
@@ -205,13 +263,12 @@ func reducedSize(c *call) int {
 }
 
 func runAny(c *call) error {
-	reduceBy(c, counts, func(acc int64) int64 { return min(acc, 1) })
+	reduceBy(c, counts, func(acc, _ int64) int64 { return min(acc, 1) })
 	return nil
 }
 
 func runAll(c *call) error {
-	n := int64(reducedSize(c))
-	reduceBy(c, counts, func(acc int64) int64 { return 1 - min(n-acc, 1) })
+	reduceBy(c, counts, func(acc, n int64) int64 { return 1 - min(n-acc, 1) })
 	return nil
 }
 
@@ -228,14 +285,15 @@ func runNorm(c *call) error {
 		r = floats(magnitudes)
 	case ord == 2:
 		r = floats(squares)
-		r.finish = func(acc, _ float64) float64 { return math.Sqrt(acc) }
+		r.finish = func(_ *reducer[float64], acc, _ float64) float64 { return math.Sqrt(acc) }
 	case math.IsInf(ord, 1):
 		r = floats(largestMagnitude)
 	case math.IsInf(ord, -1):
 		r = floats(smallestMagnitude)
 	default:
 		r = floats(powers(ord))
-		r.finish = func(acc, _ float64) float64 { return math.Pow(acc, 1/ord) }
+		r.ord = ord
+		r.finish = func(r *reducer[float64], acc, _ float64) float64 { return math.Pow(acc, 1/r.ord) }
 	}
 	reduce(c, r)
 	return nil
@@ -243,18 +301,17 @@ func runNorm(c *call) error {
 
 func runVariance(root bool) func(c *call) error {
 	return func(c *call) error {
-		n := float64(reducedSize(c))
-		divisor := max(n-c.attrs.Float("correction"), 0)
+		n := reducedSize(c)
+		divisor := max(float64(n)-c.attrs.Float("correction"), 0)
 		if varianceRows(c, divisor, root) {
 			return nil
 		}
 		r := floats(sums.floats, deviations)
-		r.between = func(acc float64) float64 { return acc / n }
-		r.finish = func(acc, _ float64) float64 {
-			if root {
-				return math.Sqrt(acc / divisor)
-			}
-			return acc / divisor
+		r.n, r.divisor = n, divisor
+		r.between = func(r *reducer[float64], acc float64) float64 { return acc / float64(r.n) }
+		r.finish = func(r *reducer[float64], acc, _ float64) float64 { return acc / r.divisor }
+		if root {
+			r.finish = func(r *reducer[float64], acc, _ float64) float64 { return math.Sqrt(acc / r.divisor) }
 		}
 		reduce(c, r)
 		return nil
@@ -263,13 +320,13 @@ func runVariance(root bool) func(c *call) error {
 
 func runLogSumExp(c *call) error {
 	r := floats(largest.floats, exponentials)
-	r.between = func(acc float64) float64 {
+	r.between = func(_ *reducer[float64], acc float64) float64 {
 		if math.IsInf(acc, 0) {
 			return 0
 		}
 		return acc
 	}
-	r.finish = func(acc, at float64) float64 { return math.Log(acc) + at }
+	r.finish = func(_ *reducer[float64], acc, at float64) float64 { return math.Log(acc) + at }
 	reduce(c, r)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -107,6 +108,20 @@ func runInterpolate(c *call) error {
 	return nil
 }
 
+// firstIndex and the whole weights are the table of a dimension with one element.
+var (
+	firstIndex    = [1]int32{0}
+	wholeWeight32 = [1]float32{1}
+	wholeWeight64 = [1]float64{1}
+)
+
+func wholeWeight[T real]() []T {
+	if w, ok := any(&wholeWeight32).(*[1]T); ok {
+		return w[:]
+	}
+	return any(&wholeWeight64).(*[1]T)[:]
+}
+
 // resizings fills the tables of all dimensions; those before the first have one element.
 func resizings[T real](c *call) (tables [3]resizing[T]) {
 	mode, antialias, align := c.attrs.String("mode"), c.attrs.Bool("antialias"), c.attrs.Bool("align_corners")
@@ -115,7 +130,7 @@ func resizings[T real](c *call) (tables [3]resizing[T]) {
 	for d := range tables {
 		k := d - (3 - len(shape))
 		if k < 0 {
-			tables[d] = resizing[T]{taps: 1, index: []int32{0}, weight: []T{1}}
+			tables[d] = resizing[T]{taps: 1, index: firstIndex[:], weight: wholeWeight[T]()}
 			continue
 		}
 		n, size := shape[k], results[k]
@@ -277,51 +292,78 @@ func nearest[T real](c *call, tables [3]resizing[T]) error {
 }
 
 func nearestAs[E any, T real](c *call, tables [3]resizing[T]) {
-	src, dst := elements[E](c.in[0]), elements[E](c.out[0])
-	step := threes(c.in[0].layout.Strides[2:], 0)[2]
-	imageRows(c, func(row, out int, z, y int) {
-		strides := threes(c.in[0].layout.Strides[2:], 0)
-		row += int(tables[0].index[z])*strides[0] + int(tables[1].index[y])*strides[1]
-		line := dst[out:][:len(tables[2].index)]
-		for i, x := range tables[2].index {
-			line[i] = src[row+int(x)*step]
-		}
-	})
+	n, grain := imageRows(c)
+	tasks.Do(c.pool, n, grain, nearestRows[E, T]{x: c.in[0], out: c.out[0], tables: tables})
 }
 
-// imageRows calls body for each row of the result, in parallel: where the input's channel begins, where the row begins
-// in the result, and which row it is.
-func imageRows(c *call, body func(plane, out, z, y int)) {
-	l, shape := c.in[0].layout, c.out[0].shape()
-	size := threes(shape[2:], 1)
-	rows := size[0] * size[1]
-	c.pool.For(shape[0]*shape[1]*rows, max(1, grain/8/size[2]), func(from, to int) {
-		for i := from; i < to; i++ {
-			channel, row := i/rows, i%rows
-			plane := l.Offset + channel/shape[1]*l.Strides[0] + channel%shape[1]*l.Strides[1]
-			body(plane, i*size[2], row/size[1], row%size[1])
+// nearestRows is the task of nearest: a part is some rows of the result.
+type nearestRows[E any, T real] struct {
+	x, out view
+	tables [3]resizing[T]
+}
+
+// Run implements Task.
+func (t *nearestRows[E, T]) Run(from, to int) {
+	src, dst, tables := elements[E](t.x), elements[E](t.out), &t.tables
+	strides := threes(t.x.layout.Strides[2:], 0)
+	for i := from; i < to; i++ {
+		row, out, z, y := imageRow(t.x, t.out, i)
+		row += int(tables[0].index[z])*strides[0] + int(tables[1].index[y])*strides[1]
+		line := dst[out:][:len(tables[2].index)]
+		for k, x := range tables[2].index {
+			line[k] = src[row+int(x)*strides[2]]
 		}
-	})
+	}
+}
+
+// imageRows returns how many rows the result has, and how many of them a part.
+func imageRows(c *call) (n, each int) {
+	shape := c.out[0].shape()
+	size := threes(shape[2:], 1)
+	return shape[0] * shape[1] * size[0] * size[1], max(1, grain/8/size[2])
+}
+
+// imageRow returns of a row of the result: where the input's channel begins, where the row begins in the result, and which
+// row it is.
+func imageRow(x, result view, i int) (plane, out, z, y int) {
+	l, channels, size := x.layout, result.shape()[1], threes(result.shape()[2:], 1)
+	rows := size[0] * size[1]
+	channel, row := i/rows, i%rows
+	plane = l.Offset + channel/channels*l.Strides[0] + channel%channels*l.Strides[1]
+	return plane, i * size[2], row / size[1], row % size[1]
 }
 
 func interpolate[T real](c *call, tables [3]resizing[T]) {
-	x, out := c.in[0], c.out[0]
+	n, grain := imageRows(c)
+	tasks.Do(c.pool, n, grain, interpolatedRows[T]{x: c.in[0], out: c.out[0], tables: tables})
+}
+
+// interpolatedRows is the task of interpolate: a part is some rows of the result.
+type interpolatedRows[T real] struct {
+	x, out view
+	tables [3]resizing[T]
+}
+
+// Run implements Task.
+func (t *interpolatedRows[T]) Run(from, to int) {
+	x, out := t.x, t.out
 	strides := threes(x.layout.Strides[2:], 0)
 	half := isHalf(x.dtype)
 	var src, dst []T
 	if !half {
 		src, dst = elements[T](x), elements[T](out)
 	}
-	tz, ty, tx := &tables[0], &tables[1], &tables[2]
+	tz, ty, tx := &t.tables[0], &t.tables[1], &t.tables[2]
 	width := len(tx.index) / tx.taps
-	imageRows(c, func(plane, at, oz, oy int) {
+	for i := from; i < to; i++ {
+		plane, at, oz, oy := imageRow(x, out, i)
 		zs, wz := tz.index[oz*tz.taps:][:tz.taps], tz.weight[oz*tz.taps:][:tz.taps]
 		ys, wy := ty.index[oy*ty.taps:][:ty.taps], ty.weight[oy*ty.taps:][:ty.taps]
 		if !half && tx.taps == 2 && len(ys) == 2 && len(zs) == 1 {
 			row := plane + int(zs[0])*strides[0]
 			top, bottom := src[row+int(ys[0])*strides[1]:], src[row+int(ys[1])*strides[1]:]
 			bilinearRow(dst[at:][:width], top, bottom, strides[2], tx, wy[0], wy[1])
-			return
+			continue
 		}
 		for ox := range width {
 			xs, wx := tx.index[ox*tx.taps:][:tx.taps], tx.weight[ox*tx.taps:][:tx.taps]
@@ -350,7 +392,7 @@ func interpolate[T real](c *call, tables [3]resizing[T]) {
 				dst[at+ox] = sum
 			}
 		}
-	})
+	}
 }
 
 // bilinearRow computes a row of the result between two rows of an image.

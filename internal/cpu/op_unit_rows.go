@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"github.com/optimem/optimem/internal/cpu/blocked"
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -21,21 +23,35 @@ var unitRowKernels = map[layers.Kind]kernel{
 
 // runRows32: out[b, r, i] = in[0][r, 32·b + i].
 func runRows32(c *call) error {
-	x, set := rowsOf(c.in[0]), unitSet(c.attrs)
-	src, out := elements[float32](x.v), halves32(c.out[0])
 	rows, channels := c.out[0].shape()[1], c.in[0].shape()[len(c.in[0].shape())-1]
-	const part = 32
-	c.pool.For((rows+part-1)/part, max(1, grain/part/channels), func(from, to int) {
-		for i := from * part; i < to*part && i < rows; i += part {
-			count := min(part, rows-i)
-			for b := range blocked.UnitBlocks(channels) {
-				at := b * blocked.UnitLanes
-				to := out[(b*rows+i)*blocked.UnitLanes:][:count*blocked.UnitLanes]
-				set.NarrowRows(src[x.offset+i*x.line+at:], x.line, channels-at, to)
-			}
-		}
+	tasks.Do(c.pool, (rows+rows32Part-1)/rows32Part, max(1, grain/rows32Part/channels), roundRows{
+		set: unitSet(c.attrs), x: rowsOf(c.in[0]), out: halves32(c.out[0]), rows: rows, channels: channels,
 	})
 	return nil
+}
+
+// rows32Part is how many rows are rounded at a time.
+const rows32Part = 32
+
+// roundRows is the task of runRows32.
+type roundRows struct {
+	set            *simd.UnitSet
+	x              factor
+	out            []uint16
+	rows, channels int
+}
+
+// Run implements Task.
+func (t *roundRows) Run(from, to int) {
+	src, rows := elements[float32](t.x.v), t.rows
+	for i := from * rows32Part; i < to*rows32Part && i < rows; i += rows32Part {
+		count := min(rows32Part, rows-i)
+		for b := range blocked.UnitBlocks(t.channels) {
+			at := b * blocked.UnitLanes
+			to := t.out[(b*rows+i)*blocked.UnitLanes:][:count*blocked.UnitLanes]
+			t.set.NarrowRows(src[t.x.offset+i*t.x.line+at:], t.x.line, t.channels-at, to)
+		}
+	}
 }
 
 func linear32Work(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
