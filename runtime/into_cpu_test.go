@@ -83,7 +83,8 @@ func TestRunIntoAllocatesNothingOnTheCPU(t *testing.T) {
 // norms, attention, rotary embeddings, gathers, resizing, means and elementwise ops. What still allocates is not here:
 // recurrent layers, sorts, scans, scatters, grids that are sampled, integer products, ops that make numbers out of nothing,
 // elementwise arithmetic of integers and doubles, norms and softmax over dimensions whose elements lie apart, convolutions
-// with channels last, of integers and outside of blocks depthwise or in halves, and masks of attention in bfloat16.
+// with channels last, transposed, of integers and outside of blocks depthwise or in halves, attention that gives its weights
+// too or is of doubles, and masks of attention in bfloat16.
 func TestRunIntoAllocatesNothingOfModels(t *testing.T) {
 	needVectors(t)
 	ids := make([]int64, 7)
