@@ -357,6 +357,7 @@ type norm16 struct {
 // Run implements Task.
 func (t *norm16) Run(from, to int) {
 	x, y := t.x, t.y
+	operands := tasks.Take[[1][]float32]()
 	for i := from; i < to; i++ {
 		plane, first := i/t.parts, i%t.parts*normPart
 		at, end := (plane*t.pixels+first)*blocked.Lanes, (plane*t.pixels+min(first+normPart, t.pixels))*blocked.Lanes
@@ -370,9 +371,12 @@ func (t *norm16) Run(from, to int) {
 			}
 		}
 		if t.act != nil {
-			applyLoop(t.act, done)
+			operands[0] = done
+			t.act(done, operands[:])
 		}
 	}
+	operands[0] = nil
+	tasks.Give(operands)
 }
 
 func layer16Work(in, _ []layers.Spec, _ layers.Attrs) int64 {
