@@ -43,6 +43,9 @@ func activationLoop(a layers.Attrs) func(dst []float32, in [][]float32) {
 	if !ok {
 		kind, attrs := layers.Activation(a)
 		loop = elementwiseKernels[kind].loops(attrs, tensor.Float32).f32
+		if len(activationLoops.of) >= mostLoops { // programs choose the parameters, so there is no end of them
+			clear(activationLoops.of)
+		}
 		activationLoops.of[key] = loop
 	}
 	return loop
@@ -53,6 +56,9 @@ type activationKey struct {
 	name string
 	a, b uint64
 }
+
+// mostLoops is how many loops are kept.
+const mostLoops = 256
 
 // activationLoops has the loops that were made.
 var activationLoops = struct {
