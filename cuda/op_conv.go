@@ -9,7 +9,7 @@ import (
 )
 
 // convKernels are the convolutions: kernels/convolve.h on tensor cores, kernels/conv_f32.cu for floats,
-// kernels/conv_half.cu for few channels of half floats and for channels by themselves, kernels/conv.cu.
+// kernels/conv_groups.cu for groups of few channels and for channels by themselves, kernels/conv.cu.
 var convKernels = map[layers.Kind]kernel{
 	"conv": {
 		supports: supportsConv, work: convWork, launch: launchConv, narrows: true, exact: exactConv, label: convLabel,

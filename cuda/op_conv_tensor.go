@@ -195,7 +195,7 @@ func (l *launch) channelsLast(to, from operand, t turn) error {
 	return c.grid(dims{blocks, 1, 1}, dims{threads, 1, 1}, 0)
 }
 
-// eachChannel reports whether a convolution is of channels by themselves that kernels/conv_half.cu computes where they are
+// eachChannel reports whether a convolution is of channels by themselves that kernels/conv_groups.cu computes where they are
 // the last dimension.
 func eachChannel(in, out []layers.Spec, a layers.Attrs) bool {
 	count, m, n, _ := convSizes(in, out, a)

@@ -4,10 +4,11 @@
 #include "tensor.h"
 #include "finish.h"
 
-// Convolutions of groups with few output channels, of half floats, and of channels by themselves where the channels of a
-// pixel lie behind each other.
+// Convolutions of groups with few output channels, and of channels by themselves where the channels of a pixel lie behind each
+// other.
 
-// As om_conv_few_f32_… of conv_f32.cu.
+// Groups that have few output channels: each thread has a pixel of SOME channels of a group, so that what it reads of an
+// image serves them all. A block has pixels of one image and group: chunks of them one behind the other.
 template <class T, int SOME>
 OM_DEVICE void few(T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, const geometry &g, ENDING(T, float), int chunks) {
 	int pixels = (int)(g.out[0] * g.out[1] * g.out[2]), some = (int)((g.outputs + SOME - 1) / SOME);
@@ -64,6 +65,8 @@ OM_DEVICE void few(T *out, const T *x, const T *w, const T *bias, om_i64 bias_st
 	OM_KERNEL(name, T *out, const T *x, const T *w, const T *bias, om_i64 bias_step, geometry g, ENDING(T, float), int chunks) { \
 		few<T, some>(out, x, w, bias, bias_step, g, END, chunks);                                                            \
 	}
+FEW(om_conv_few_f32_1, float, 1)
+FEW(om_conv_few_f32_4, float, 4)
 FEW(om_conv_few_f16_1, om_f16, 1)
 FEW(om_conv_few_f16_4, om_f16, 4)
 FEW(om_conv_few_bf16_1, om_bf16, 1)
