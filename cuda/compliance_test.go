@@ -15,8 +15,10 @@ import (
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -33,11 +35,7 @@ func open(t testing.TB, settings string) (*cuda.Device, *sim.Library) {
 // openSimulated returns a simulated GPU, whatever -gpu says.
 func openSimulated(t testing.TB, settings string) (*cuda.Device, *sim.Library) {
 	t.Helper()
-	lib := sim.New(t, settings)
-	dev, err := cuda.New(cuda.Options{Library: lib.Path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dev, lib := openAlone(t, settings)
 	t.Cleanup(func() {
 		if err := dev.Close(); err != nil {
 			t.Error(err)
@@ -45,6 +43,28 @@ func openSimulated(t testing.TB, settings string) (*cuda.Device, *sim.Library) {
 		lib.Check(t)
 	})
 	return dev, lib
+}
+
+// openAlone is openSimulated for those who close the device, and look at the library, themselves.
+func openAlone(t testing.TB, settings string) (*cuda.Device, *sim.Library) {
+	t.Helper()
+	lib := sim.New(t, settings)
+	dev, err := cuda.New(cuda.Options{Library: lib.Path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev, lib
+}
+
+// openPager returns a pager, too, on a device as of openAlone.
+func openPager(t testing.TB, settings string) (*cuda.Device, *sim.Library, *pager.Pager) {
+	t.Helper()
+	dev, lib := openAlone(t, settings)
+	pg, err := pager.New(dev, pager.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev, lib, pg
 }
 
 // TestCompliance runs every op that PyTorch was recorded with and that has a kernel. The others are listed.
@@ -123,6 +143,23 @@ func unsupported(dev *cuda.Device, g *layers.Graph) string {
 
 // gapBytes lie between the values of interpret, and must be as they were afterwards.
 const gapBytes = 256
+
+// compareOp computes an op on a device and, as the reference does, on the CPU, and compares the first results.
+func compareOp(t *testing.T, dev device.Device, pool *cpu.Pool, op layers.Op, in []*tensor.Tensor, bound float64) {
+	t.Helper()
+	l := loweredOp(t, op, in)
+	got, err := interpret(t.Context(), dev, l, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), l.Graph, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := devicetest.Compare(got["y"], want["y"], bound); err != nil {
+		t.Error(err)
+	}
+}
 
 // interpret runs a graph op by op on a device, each value at a place of its own in one arena.
 func interpret(

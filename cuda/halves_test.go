@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -44,18 +43,7 @@ func compareHalves(t *testing.T, dev device.Device) {
 			}},
 		} {
 			t.Run(d.String()+", "+name, func(t *testing.T) {
-				l := loweredOp(t, layers.Op{Kind: c.kind, Attrs: c.attrs}, c.in)
-				got, err := interpret(t.Context(), dev, l, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), l.Graph, nil, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := devicetest.Compare(got["y"], want["y"], bound); err != nil {
-					t.Error(err)
-				}
+				compareOp(t, dev, pool, layers.Op{Kind: c.kind, Attrs: c.attrs}, c.in, bound)
 			})
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
 
@@ -82,13 +81,9 @@ func TestEveryWaitIsNeeded(t *testing.T) {
 		t.Fatalf("%d groups", len(p.Groups))
 	}
 	run := func(deaf, drop int) (sim.Report, bool) {
-		lib := sim.New(t, "memory=8M order=lazy:3")
-		dev, err := cuda.New(cuda.Options{Library: lib.Path})
-		if err != nil {
-			t.Fatal(err)
-		}
+		dev, lib := openAlone(t, "memory=8M order=lazy:3")
 		d := &deafDevice{Device: dev, deaf: deaf, drop: drop}
-		if _, _, err = passes(t.Context(), d, p, times); err != nil && drop == 0 {
+		if _, _, err := passes(t.Context(), d, p, times); err != nil && drop == 0 {
 			t.Fatal(err)
 		}
 		if err := dev.Close(); err != nil {
@@ -119,11 +114,7 @@ func TestHostWaitsForStaging(t *testing.T) {
 	l := lower(t, network(t, 2, 40, 40, 40, 40, 40, 40))
 	p := stagedPlan(t, l)
 	run := func(drop, seed int) ([]byte, bool) {
-		lib := sim.New(t, fmt.Sprintf("memory=8M order=lazy:%d", seed))
-		dev, err := cuda.New(cuda.Options{Library: lib.Path})
-		if err != nil {
-			t.Fatal(err)
-		}
+		dev, _ := openAlone(t, fmt.Sprintf("memory=8M order=lazy:%d", seed))
 		d := &deafDevice{Device: dev, deaf: 1, hostDrop: drop}
 		out, _, err := passes(t.Context(), d, p, times)
 		if err != nil && drop == 0 {
@@ -191,15 +182,7 @@ func TestOverlap(t *testing.T) {
 		"kernels": {50000, group + input + int64(launches)*50000 + output},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lib := sim.New(t, fmt.Sprintf("copy=1e9 launch=%d", c.launch))
-			dev, err := cuda.New(cuda.Options{Library: lib.Path})
-			if err != nil {
-				t.Fatal(err)
-			}
-			pg, err := pager.New(dev, pager.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			dev, lib, pg := openPager(t, fmt.Sprintf("copy=1e9 launch=%d", c.launch))
 			if err := pg.Pass(t.Context(), p, newTransfer(l.Graph)); err != nil {
 				t.Fatal(err)
 			}

@@ -234,11 +234,7 @@ func TestPackedMemoryIsEnough(t *testing.T) {
 				}
 				peak := max(take(p.Fixed.Bytes, p.RingBytes, p.ActivationBytes, p.WorkBytes, p.ConstBytes),
 					take(p.Fixed.Bytes, p.Fixed.PackingBytes))
-				lib := sim.New(t, fmt.Sprintf("order=lazy:7 memory=%d", peak))
-				dev, err := cuda.New(cuda.Options{Library: lib.Path})
-				if err != nil {
-					t.Fatal(err)
-				}
+				dev, lib := openAlone(t, fmt.Sprintf("order=lazy:7 memory=%d", peak))
 				got, stats, err := passes(t.Context(), dev, p, 2)
 				if err != nil {
 					t.Errorf("%d bytes: %v", budget, err)
@@ -294,15 +290,7 @@ func TestPackingFails(t *testing.T) {
 	p := planned(t, lower(t, convolutions(t, c.dtype, c.precision)), plan.Options{Mode: plan.Resident})
 	for _, call := range []string{"cuMemAlloc:%d:2", "cuLaunchKernel:%d:1", "cuMemcpyHtoDAsync:%d:1"} {
 		for n := 1; ; n++ {
-			lib := sim.New(t, "memory=64M fault="+fmt.Sprintf(call, n))
-			dev, err := cuda.New(cuda.Options{Library: lib.Path})
-			if err != nil {
-				t.Fatal(err)
-			}
-			pg, err := pager.New(dev, pager.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			dev, lib, pg := openPager(t, "memory=64M fault="+fmt.Sprintf(call, n))
 			failed := pg.Pass(t.Context(), p, newTransfer(p.Lowered.Graph))
 			var full *device.OutOfMemoryError
 			if failed != nil && errors.As(failed, &full) != (call[:10] == "cuMemAlloc") {

@@ -256,11 +256,7 @@ func TestRandomBudgets(t *testing.T) {
 		budget := least + random.Int64N(most-least)
 		p := planned(t, l, plan.Options{Mode: plan.Auto, MemoryBytes: budget})
 		const arenas, piece = 5, 512 // each arena ends somewhere in a piece of the simulated driver's
-		lib := sim.New(t, fmt.Sprintf("memory=%d", budget+arenas*piece))
-		dev, err := cuda.New(cuda.Options{Library: lib.Path})
-		if err != nil {
-			t.Fatal(err)
-		}
+		dev, lib := openAlone(t, fmt.Sprintf("memory=%d", budget+arenas*piece))
 		if _, _, err := passes(t.Context(), dev, p, 1); err != nil {
 			t.Errorf("%d bytes: %v", budget, err)
 		}
@@ -276,12 +272,8 @@ func TestOutOfMemoryAnywhere(t *testing.T) {
 	l := lower(t, network(t, 2, 24, 40, 24, 10))
 	p := planned(t, l, plan.Options{Mode: plan.Auto, MemoryBytes: planned(t, l, plan.Options{Mode: plan.Page}).PeakBytes()})
 	for n := 1; ; n++ {
-		lib := sim.New(t, fmt.Sprintf("fault=cuMemAlloc:%d:2", n))
-		dev, err := cuda.New(cuda.Options{Library: lib.Path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _, err = passes(t.Context(), dev, p, 1)
+		dev, lib := openAlone(t, fmt.Sprintf("fault=cuMemAlloc:%d:2", n))
+		_, _, err := passes(t.Context(), dev, p, 1)
 		var full *device.OutOfMemoryError
 		if err != nil && (!errors.As(err, &full) || full.WantBytes <= 0 || full.Device != "cuda:0") {
 			t.Errorf("allocation %d: %v", n, err)
@@ -357,15 +349,7 @@ func TestFaults(t *testing.T) {
 		{"late:cuMemcpyHtoDAsync:2:46", true}, {"late:cuMemcpyDtoHAsync:1:214", true},
 	} {
 		t.Run(strings.ReplaceAll(c.fault, ":", " "), func(t *testing.T) {
-			lib := sim.New(t, "order=lazy:5 fault="+c.fault)
-			dev, err := cuda.New(cuda.Options{Library: lib.Path})
-			if err != nil {
-				t.Fatal(err)
-			}
-			pg, err := pager.New(dev, pager.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			dev, lib, pg := openPager(t, "order=lazy:5 fault="+c.fault)
 			// What is brought ahead belongs to the next pass, and so does its failure.
 			failures := 0
 			for n := range 4 {

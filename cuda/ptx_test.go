@@ -14,7 +14,6 @@ import (
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/cuda/sim/ptx"
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -151,18 +150,7 @@ func compareFurther(t *testing.T, dev device.Device) {
 		"masked, 16":        masked(c128),
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := loweredOp(t, layers.Op{Kind: c.kind, Attrs: c.attrs}, c.in)
-			got, err := interpret(t.Context(), dev, l, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), l.Graph, nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := devicetest.Compare(got["y"], want["y"], c.bound); err != nil {
-				t.Error(err)
-			}
+			compareOp(t, dev, pool, layers.Op{Kind: c.kind, Attrs: c.attrs}, c.in, c.bound)
 		})
 	}
 }

@@ -51,8 +51,6 @@ func (m multiplication) round(x *tensor.Tensor) *tensor.Tensor {
 // compare runs a product on a device and, of factors that were rounded, on the CPU. lay says how a factor lies.
 func (m multiplication) compare(t *testing.T, dev device.Device, op layers.Op, in []*tensor.Tensor, lay func(g *layers.Graph, x *tensor.Tensor) layers.Operand) *tensor.Tensor {
 	t.Helper()
-	pool := cpu.NewPool(1)
-	defer pool.Close()
 	build := func(attrs layers.Attrs, round func(*tensor.Tensor) *tensor.Tensor) *layers.Graph {
 		g := &layers.Graph{Modules: make(map[string]layers.Operand)}
 		op := layers.Op{Kind: op.Kind, Attrs: attrs}
@@ -70,16 +68,28 @@ func (m multiplication) compare(t *testing.T, dev device.Device, op layers.Op, i
 		g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
 		return g
 	}
-	attrs := layers.Attrs{}
-	maps.Copy(attrs, op.Attrs)
-	want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), build(op.Attrs, m.round), nil, nil)
+	return m.compareGraphs(t, dev, cuda.Lower, op.Attrs, build)
+}
+
+// compareGraphs runs the graph that build makes with a precision on a device, lowered for it, and on the CPU the one of
+// factors that are rounded.
+func (m multiplication) compareGraphs(
+	t *testing.T, dev device.Device, lower func(*layers.Graph) (*layers.Lowered, error), attrs layers.Attrs,
+	build func(attrs layers.Attrs, round func(*tensor.Tensor) *tensor.Tensor) *layers.Graph,
+) *tensor.Tensor {
+	t.Helper()
+	pool := cpu.NewPool(1)
+	defer pool.Close()
+	want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), build(attrs, m.round), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	precise := layers.Attrs{}
+	maps.Copy(precise, attrs)
 	if m.precision != "" {
-		attrs["precision"] = m.precision
+		precise["precision"] = m.precision
 	}
-	l, err := cuda.Lower(build(attrs, func(x *tensor.Tensor) *tensor.Tensor { return x }))
+	l, err := lower(build(precise, func(x *tensor.Tensor) *tensor.Tensor { return x }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -428,27 +438,7 @@ func (m multiplication) weights(t *testing.T, dev *cuda.Device, kind tensor.DTyp
 		g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
 		return g
 	}
-	pool := cpu.NewPool(1)
-	defer pool.Close()
-	want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), build(nil, m.round), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var attrs layers.Attrs
-	if m.precision != "" {
-		attrs = layers.Attrs{"precision": m.precision}
-	}
-	l, err := dev.Lower(build(attrs, func(x *tensor.Tensor) *tensor.Tensor { return x }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := interpret(t.Context(), dev, l, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := devicetest.Compare(got["y"], want["y"], m.bound); err != nil {
-		t.Error(err)
-	}
+	m.compareGraphs(t, dev, dev.Lower, nil, build)
 }
 
 // widenedTo returns half floats that are rounded, where that does something, as floats.
