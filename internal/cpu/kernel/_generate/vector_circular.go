@@ -6,26 +6,8 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
-)
 
-// halfPi is π/2 in pieces. The first two have ten bits, so that products with whole numbers below 2¹⁴ are exact, and so is
-// what is left of an angle after each.
-var halfPi = func() (pieces [4]float64) {
-	rest := math.Pi / 2
-	for i, bits := range [2]int{9, 21} {
-		pieces[i] = math.Floor(math.Ldexp(rest, bits)) * math.Ldexp(1, -bits)
-		rest -= pieces[i]
-	}
-	pieces[2] = float64(float32(rest))
-	// What float64 has not of π/2 is 6.1e-17.
-	pieces[3] = rest - pieces[2] + 6.123233995736766e-17
-	return pieces
-}()
-
-// The sine is r + r³·p(r²) and the cosine 1 − r²/2 + r⁴·q(r²) for r up to π/4: minimax polynomials.
-var (
-	sinP = []float64{-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4}
-	cosQ = []float64{1, -0.5, 4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5}
+	"github.com/optimem/optimem/internal/cpu/kernel/_generate/circle"
 )
 
 // circular: to = sin(x + turns·π/2), for x up to 20000.
@@ -34,7 +16,7 @@ func (v *vec) circular(turns float64, x, to reg.VecPhysical) {
 	VMULPS(v.c(2/math.Pi), x, n)
 	v.round(0, n, n)
 	VMOVAPS(x, r)
-	for _, piece := range halfPi {
+	for _, piece := range circle.HalfPi {
 		VFNMADD231PS(v.c(piece), n, r)
 	}
 	if turns > 0 {
@@ -49,10 +31,10 @@ func (v *vec) circular(turns float64, x, to reg.VecPhysical) {
 	modulo(n, h)
 	modulo(h, s)
 	VMULPS(r, r, s)
-	v.horner(s, p, sinP...)
+	v.horner(s, p, circle.SinP...)
 	VMULPS(s, p, p)
 	VFMADD213PS(r, r, p)
-	v.horner(s, q, cosQ...)
+	v.horner(s, q, circle.CosQ...)
 	v.choose(above, n, v.r(0.5), q, p, to)
 	VMOVAPS(v.r(1), p)
 	VFNMADD231PS(v.c(2), h, p)
