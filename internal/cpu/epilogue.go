@@ -30,25 +30,44 @@ func epilogueSupports(in, out []layers.Spec, a layers.Attrs) error {
 	return nil
 }
 
-// activationLoop returns the loop of the activation that attributes name, nil for none.
-func activationLoop(a layers.Attrs) func(dst []float32, in [][]float32) {
+// An activation is an elementwise op of one operand that ends a product or a convolution.
+type activation struct {
+	loop func(dst []float32, in [][]float32)
+	// op is the same for kernels, if vector says that they have it.
+	op     vectorOp
+	vector bool
+}
+
+// activationOf returns the activation that attributes name, nil for none.
+func activationOf(a layers.Attrs) *activation {
 	name := a.String("act")
 	if name == "" {
 		return nil
 	}
 	key := activationKey{name, math.Float64bits(a.Float("act_a")), math.Float64bits(a.Float("act_b"))}
-	activationLoops.Lock()
-	defer activationLoops.Unlock()
-	loop, ok := activationLoops.of[key]
+	activations.Lock()
+	defer activations.Unlock()
+	act, ok := activations.of[key]
 	if !ok {
 		kind, attrs := layers.Activation(a)
-		loop = elementwiseKernels[kind].loops(attrs, tensor.Float32).f32
-		if len(activationLoops.of) >= mostLoops { // programs choose the parameters, so there is no end of them
-			clear(activationLoops.of)
+		act = &activation{loop: elementwiseKernels[kind].loops(attrs, tensor.Float32).f32}
+		if of := vectorOps[kind]; of != nil {
+			act.op, act.vector = of(attrs)
 		}
-		activationLoops.of[key] = loop
+		if len(activations.of) >= mostActivations { // programs choose the parameters, so there is no end of them
+			clear(activations.of)
+		}
+		activations.of[key] = act
 	}
-	return loop
+	return act
+}
+
+// activationLoop returns the loop of the activation that attributes name, nil for none.
+func activationLoop(a layers.Attrs) func(dst []float32, in [][]float32) {
+	if act := activationOf(a); act != nil {
+		return act.loop
+	}
+	return nil
 }
 
 // An activationKey is the name of an activation and the bits of its parameters.
@@ -57,14 +76,14 @@ type activationKey struct {
 	a, b uint64
 }
 
-// mostLoops is how many loops are kept.
-const mostLoops = 256
+// mostActivations is how many activations are kept.
+const mostActivations = 256
 
-// activationLoops has the loops that were made.
-var activationLoops = struct {
+// activations has those that were made.
+var activations = struct {
 	sync.Mutex
-	of map[activationKey]func(dst []float32, in [][]float32)
-}{of: make(map[activationKey]func(dst []float32, in [][]float32))}
+	of map[activationKey]*activation
+}{of: make(map[activationKey]*activation)}
 
 // applyLoop computes a loop of one operand in place.
 func applyLoop(loop func(dst []float32, in [][]float32), x []float32) {

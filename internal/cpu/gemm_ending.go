@@ -1,10 +1,7 @@
 package cpu
 
 import (
-	"sync"
-
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -21,7 +18,7 @@ type ending[T real] struct {
 	scaled      bool
 	alpha, beta T
 	addend      view
-	act         func(dst []float32, in [][]float32)
+	act         *activation
 	residual    view
 }
 
@@ -29,6 +26,9 @@ type ending[T real] struct {
 func (e *ending[T]) any() bool {
 	return e.scales != nil || e.scaled || !e.addend.absent() || e.act != nil || !e.residual.absent()
 }
+
+// actRows is of how many rows kernels compute activations before what comes after them: they stay in the nearest cache.
+const actRows = 32
 
 // finish does what the product's ending says to complete sums, those of some rows from row and from column j on, width of
 // each; rows of c lie ldc apart. Activations are computed of many rows at once, where room has space for them. Lanes call
@@ -38,7 +38,11 @@ func (g *gemmCall[T]) finish(lane, row, rows, j, width int, c []T, ldc int, room
 		return
 	}
 	each := rows
-	if g.o.ending.act != nil {
+	switch act := g.o.ending.act; {
+	case act == nil:
+	case act.vector && g.set != nil:
+		each = actRows
+	default:
 		each = max(1, len(room)/width)
 	}
 	for from := 0; from < rows; from += each {
@@ -60,7 +64,12 @@ func (g *gemmCall[T]) finishRows(lane, row, rows, j, width int, c []T, ldc int, 
 		}
 	}
 	src, pitch := c, ldc
-	if e.act != nil {
+	switch {
+	case e.act == nil:
+	case e.act.vector && g.set != nil:
+		op := &e.act.op
+		g.set.MapRows(op.m, rows, width, singles(c), ldc, op.p0, op.p1, op.p2)
+	default:
 		if rows > 1 && ldc != width {
 			for i := range rows {
 				copy(room[i*width:][:width], c[i*ldc:])
@@ -69,10 +78,10 @@ func (g *gemmCall[T]) finishRows(lane, row, rows, j, width int, c []T, ldc int, 
 		}
 		in := &g.operands[lane]
 		in[0] = singles(src[:rows*width])
-		e.act(in[0], in[:])
+		e.act.loop(in[0], in[:])
 	}
 	if e.residual.absent() {
-		if e.act != nil && pitch != ldc {
+		if pitch != ldc {
 			for i := range rows {
 				copy(c[i*ldc:][:width], src[i*pitch:])
 			}
@@ -149,23 +158,4 @@ func (g *gemmCall[T]) addResidual(at, j int, to, sums []T) {
 func rowAt(l tensor.Layout, row, j int) (at, stride int) {
 	stride = lastStride(l)
 	return offsetOf(l.Leading(1), row) + j*stride, stride
-}
-
-// plainActivations are those without numbers, so that looking one up allocates nothing.
-var plainActivations = sync.OnceValue(func() map[string]func(dst []float32, in [][]float32) {
-	all := make(map[string]func(dst []float32, in [][]float32))
-	for _, name := range []string{
-		"relu", "relu6", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh", "gelu", "gelu_tanh",
-	} {
-		all[name] = activationLoop(layers.Attrs{"act": name})
-	}
-	return all
-})
-
-// activation returns the loop of the activation that attributes name, nil for none.
-func activation(a layers.Attrs) func(dst []float32, in [][]float32) {
-	if act, ok := plainActivations()[a.String("act")]; ok {
-		return act
-	}
-	return activationLoop(a)
 }

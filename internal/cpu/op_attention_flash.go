@@ -65,7 +65,7 @@ func flashSizesOf(q, k, v tensor.Shape) flashSizes {
 func (s *flashSizes) workFloats() int {
 	keys := min(roundUp(s.keys, stripColumns), flashKeys)
 	packed := roundUp(s.width, unroll)*keys + roundUp(keys, unroll)*s.pitch
-	return packed + flashTile*flashPitch + s.rows*(s.pitch+s.width+2) + flashKeys
+	return packed + flashTile*flashPitch + s.rows*(s.pitch+s.width+2) + flashKeys + 2*flashTile
 }
 
 // flashTakes reports whether a flash computes a call.
@@ -103,10 +103,10 @@ type flashUnit struct {
 	queries    []float32
 	queryPitch int
 
-	// maskAt is where the mask of the matrix begins.
-	maskAt int
+	// maskAt is where the mask of the matrix begins, block how many keys and values are packed.
+	maskAt, block int
 
-	packedKeys, packedValues, scores, sums, copied, tops, totals, mask []float32
+	packedKeys, packedValues, scores, sums, copied, tops, totals, mask, tile []float32
 }
 
 // Run implements Task.
@@ -132,7 +132,7 @@ func (f *flash) unit(work scratch) (u flashUnit) {
 	keys := min(roundUp(f.keys, stripColumns), flashKeys)
 	u.packedKeys, u.packedValues = take(roundUp(f.width, unroll)*keys), take(roundUp(keys, unroll)*f.pitch)
 	u.scores, u.sums, u.copied = take(flashTile*flashPitch), take(f.rows*f.pitch), take(f.rows*f.width)
-	u.tops, u.totals, u.mask = take(f.rows), take(f.rows), take(flashKeys)
+	u.tops, u.totals, u.mask, u.tile = take(f.rows), take(f.rows), take(flashKeys), take(2*flashTile)
 	return u
 }
 
@@ -167,10 +167,12 @@ func (f *flash) compute(u *flashUnit) {
 	for i := range rows {
 		u.tops[i], u.totals[i] = float32(math.Inf(-1)), 0
 	}
-	clear(u.sums[:rows*f.pitch])
 	keys := f.keys
 	if f.causal {
 		keys = min(keys, u.to) // nobody sees those after the last query
+	}
+	if u.few || keys == 0 { // else the first block's sums are stored
+		clear(u.sums[:rows*f.pitch])
 	}
 	for k0 := 0; k0 < keys; k0 += flashKeys {
 		k1 := min(k0+flashKeys, keys)
@@ -180,11 +182,13 @@ func (f *flash) compute(u *flashUnit) {
 			if f.causal && u.from+r1 <= k0 {
 				continue
 			}
-			f.score(u, r0, r1, k0, k1)
-			for r := r0; r < r1; r++ {
-				f.weigh(u, r, u.scores[(r-r0)*flashPitch:][:k1-k0], k0)
+			n := k1 - k0
+			if f.causal {
+				n = min(n, u.from+r1-k0) // nobody of these sees more
 			}
-			f.add(u, r0, r1, k0, k1)
+			f.score(u, r0, r1, k0, n)
+			f.weigh(u, r0, r1, k0, n)
+			f.add(u, r0, r1, k0, n)
 		}
 	}
 	f.finish(u)
@@ -193,6 +197,7 @@ func (f *flash) compute(u *flashUnit) {
 // pack packs a block of keys and values.
 func (f *flash) pack(u *flashUnit, k0, k1 int) {
 	n := k1 - k0
+	u.block = n
 	if u.few {
 		if f.k.dtype != tensor.Float32 {
 			f.load(u.packedKeys, f.k, u.keys.offset+k0*u.keys.line, n, f.width, u.keys.line)
@@ -221,13 +226,13 @@ func (f *flash) load(dst []float32, v view, at, rows, width, line int) {
 	}
 }
 
-// score computes the products of the queries [r0, r1) with a block of keys.
-func (f *flash) score(u *flashUnit, r0, r1, k0, k1 int) {
+// score computes the products of the queries [r0, r1) with n keys from k0 on.
+func (f *flash) score(u *flashUnit, r0, r1, k0, n int) {
 	if f.width == 0 {
 		clear(u.scores)
 		return
 	}
-	n, queries := k1-k0, u.queries[r0*u.queryPitch:]
+	queries := u.queries[r0*u.queryPitch:]
 	if !u.few {
 		columns, depth := f.set.Columns, roundUp(f.width, unroll)
 		for l := 0; l < n; l += columns {
@@ -268,89 +273,122 @@ func (f *flash) score(u *flashUnit, r0, r1, k0, k1 int) {
 	}
 }
 
-// weigh makes the scores of query r with keys from k0 on their exponentials relative to the largest so far.
-func (f *flash) weigh(u *flashUnit, r int, line []float32, k0 int) {
-	seen := len(line)
-	if f.causal {
-		seen = max(0, min(seen, u.from+r+1-k0))
-		clear(line[seen:])
-		line = line[:seen]
-	}
-	if seen == 0 {
-		return
-	}
+// weigh makes the scores of the queries [r0, r1) with n keys from k0 on their exponentials relative to the largest so far.
+func (f *flash) weigh(u *flashUnit, r0, r1, k0, n int) {
 	scale := f.scale
-	switch {
-	case !f.mask.absent() && f.mask.dtype != tensor.Bool:
-		f.addMask(u, r, line, k0)
+	tops, sums := u.tile[:r1-r0], u.tile[flashTile:][:r1-r0]
+	if mask, pitch := f.maskRows(u, r0, k0); mask != nil {
+		f.set.AddMaxRows(tops, n, u.scores, flashPitch, mask, pitch, scale)
 		scale = 1
-	case !(scale > 0):
-		f.set.Map(simd.MapAffine, line, line, nil, nil, 0, scale, 0)
-		scale = 1
+	} else {
+		if f.causal || !f.mask.absent() || !(scale > 0) {
+			for r := r0; r < r1; r++ {
+				scale = f.hide(u, r, u.scores[(r-r0)*flashPitch:][:n], k0)
+			}
+		}
+		f.set.MaxRows(tops, n, u.scores, flashPitch)
 	}
-	if f.mask.dtype == tensor.Bool {
-		f.hide(u, r, line, k0)
-	}
-	top := max(u.tops[r], f.set.Max(line)*scale)
-	if math.IsInf(float64(top), -1) {
-		clear(line)
-		return
-	}
-	if before := u.tops[r]; before != top {
-		if !math.IsInf(float64(before), -1) {
+	for i, largest := range tops {
+		r := r0 + i
+		before := u.tops[r]
+		top := max(before, largest*scale)
+		if math.IsInf(float64(top), -1) {
+			tops[i] = nanOr(u.scores[i*flashPitch:][:n], 0)
+			continue
+		}
+		tops[i], u.tops[r] = top, top
+		if before != top && !math.IsInf(float64(before), -1) {
 			less := float32(math.Exp(float64(before - top)))
 			u.totals[r] *= less
 			sums := u.sums[r*f.pitch:][:f.valueWidth]
 			f.set.Map(simd.MapAffine, sums, sums, nil, nil, 0, less, 0)
 		}
-		u.tops[r] = top
 	}
-	u.totals[r] += float32(f.set.ExpSum(line, line, scale, top))
+	f.set.ExpSumRows(sums, n, u.scores, flashPitch, scale, tops)
+	for i, sum := range sums {
+		u.totals[r0+i] += sum
+	}
 }
 
-// addMask scales the scores of query r and adds its mask.
-func (f *flash) addMask(u *flashUnit, r int, line []float32, k0 int) {
+// nanOr returns NaN if one is among x, else otherwise.
+func nanOr(x []float32, otherwise float32) float32 {
+	for _, v := range x {
+		if v != v {
+			return v
+		}
+	}
+	return otherwise
+}
+
+// maskRows returns the rows of a mask from query r and key k0 on, and the elements from one to the next, where such rows can
+// be added to scores as they lie, else nil.
+func (f *flash) maskRows(u *flashUnit, r, k0 int) ([]float32, int) {
+	if f.causal || f.mask.absent() || f.mask.dtype != tensor.Float32 {
+		return nil, 0
+	}
+	at, pitch, stride := f.maskFrom(u, r, k0)
+	if stride != 1 || pitch < 0 {
+		return nil, 0
+	}
+	return elements[float32](f.mask)[at:], pitch
+}
+
+// maskFrom returns where the element of a mask for query r and key k0 is, and the elements to the next query and key.
+func (f *flash) maskFrom(u *flashUnit, r, k0 int) (at, pitch, stride int) {
 	l := f.mask.layout
 	rank := len(l.Shape)
-	stride := l.Strides[rank-1]
-	at := u.maskAt + (u.from+r)*l.Strides[rank-2] + k0*stride
-	mask := u.mask[:len(line)]
-	if f.mask.dtype == tensor.Float32 && stride == 1 {
-		mask = elements[float32](f.mask)[at:][:len(line)]
-	} else {
+	pitch, stride = l.Strides[rank-2], l.Strides[rank-1]
+	return u.maskAt + (u.from+r)*pitch + k0*stride, pitch, stride
+}
+
+// hide makes the scores of query r with keys from k0 on −∞ that it does not see. It adds a mask of numbers, and returns what
+// scores are to be scaled by after that.
+func (f *flash) hide(u *flashUnit, r int, line []float32, k0 int) (scale float32) {
+	if f.causal {
+		seen := max(0, min(len(line), u.from+r+1-k0))
+		for i := range line[seen:] {
+			line[seen+i] = hidden[0]
+		}
+		line = line[:seen]
+	}
+	scale = f.scale
+	mask, number := u.mask[:len(line)], !f.mask.absent() && f.mask.dtype != tensor.Bool
+	at, _, stride := 0, 0, 0
+	if !f.mask.absent() {
+		at, _, stride = f.maskFrom(u, r, k0)
+	}
+	switch {
+	case number:
 		loadSingle(f.set, mask, f.mask, at, stride)
+		f.set.Map(simd.MapAddScaled, line, mask, line, nil, scale, 0, 0)
+		scale = 1
+	case !(scale > 0):
+		f.set.Map(simd.MapAffine, line, line, nil, nil, 0, scale, 0)
+		scale = 1
 	}
-	f.set.Map(simd.MapAddScaled, line, mask, line, nil, f.scale, 0, 0)
-}
-
-// hide makes the scores of query r −∞ that a mask of bools hides.
-func (f *flash) hide(u *flashUnit, r int, line []float32, k0 int) {
-	l := f.mask.layout
-	rank := len(l.Shape)
-	stride := l.Strides[rank-1]
-	at := u.maskAt + (u.from+r)*l.Strides[rank-2] + k0*stride
-	if stride == 1 && bytes.IndexByte(f.mask.data[at:][:len(line)], 0) < 0 {
-		return
+	if f.mask.dtype == tensor.Bool && (stride != 1 || bytes.IndexByte(f.mask.data[at:][:len(line)], 0) >= 0) {
+		loadSingle(f.set, mask, f.mask, at, stride)
+		f.set.Map(simd.MapWhere, line, mask, line, hidden, 0, 0, 0)
 	}
-	mask := u.mask[:len(line)]
-	loadSingle(f.set, mask, f.mask, at, stride)
-	f.set.Map(simd.MapWhere, line, mask, line, hidden, 0, 0, 0)
+	return scale
 }
 
 // hidden is the score of what a mask hides.
 var hidden = []float32{float32(math.Inf(-1))}
 
-// add adds the values of a block to the sums of the queries [r0, r1).
-func (f *flash) add(u *flashUnit, r0, r1, k0, k1 int) {
-	n := k1 - k0
+// add adds n values from k0 on to the sums of the queries [r0, r1).
+func (f *flash) add(u *flashUnit, r0, r1, k0, n int) {
 	if f.valueWidth == 0 {
 		return // there may be no memory to look at
 	}
 	if !u.few {
-		columns, depth := f.set.Columns, roundUp(n, unroll)
+		columns, depth, mode := f.set.Columns, roundUp(u.block, unroll), simd.Add
+		if k0 == 0 {
+			mode = simd.Store
+		}
 		for j := 0; j < f.valueWidth; j += columns {
 			f.set.Gemm(r1-r0, n, u.scores, flashPitch, u.packedValues[j*depth:][:columns*depth], u.sums[r0*f.pitch+j:], f.pitch,
-				simd.Add, nil)
+				mode, nil)
 		}
 		return
 	}
@@ -365,30 +403,33 @@ func (f *flash) add(u *flashUnit, r0, r1, k0, k1 int) {
 
 // finish divides the sums and writes them.
 func (f *flash) finish(u *flashUnit) {
-	for r := range u.to - u.from {
-		at := u.batch*f.queries + u.from + r
-		sums := u.sums[r*f.pitch:][:f.valueWidth]
-		factor := 1 / u.totals[r]
-		if u.totals[r] == 0 {
-			factor = 0
-			if f.unseenNaN {
-				factor = float32(math.NaN())
-			}
-		}
-		to := sums
-		if f.out.dtype == tensor.Float32 {
-			to = elements[float32](f.out)[at*f.valueWidth:][:f.valueWidth]
-		}
-		f.set.Map(simd.MapAffine, to, sums, nil, nil, 0, factor, 0)
-		if f.out.dtype != tensor.Float32 {
-			narrowRow(f.set, f.out, at*f.valueWidth, to)
-		}
+	rows, at := u.to-u.from, u.batch*f.queries+u.from
+	for r := range rows {
+		total := u.totals[r]
 		if !f.also.absent() {
 			logSum := 0.0
-			if u.totals[r] != 0 {
-				logSum = float64(u.tops[r]) + math.Log(float64(u.totals[r]))
+			if total != 0 {
+				logSum = float64(u.tops[r]) + math.Log(float64(total))
 			}
-			storeFloat(f.also, at, logSum)
+			storeFloat(f.also, at+r, logSum)
 		}
+		switch {
+		case total != 0:
+			u.totals[r] = 1 / total
+		case f.unseenNaN:
+			u.totals[r] = float32(math.NaN())
+		}
+	}
+	if f.valueWidth == 0 {
+		return
+	}
+	if f.out.dtype == tensor.Float32 {
+		to := elements[float32](f.out)[at*f.valueWidth:]
+		f.set.ScaleRows(u.totals[:rows], f.valueWidth, to, f.valueWidth, u.sums, f.pitch)
+		return
+	}
+	f.set.ScaleRows(u.totals[:rows], f.valueWidth, u.sums, f.pitch, u.sums, f.pitch)
+	for r := range rows {
+		narrowRow(f.set, f.out, (at+r)*f.valueWidth, u.sums[r*f.pitch:][:f.valueWidth])
 	}
 }

@@ -198,7 +198,7 @@ func linear[T real](c *call) {
 	work := scratch(c.work)
 	bias := rowIn(c.operand(2), takeReal[T](&work, n))
 	right := factor{v: w, offset: w.layout.Offset, line: w.layout.Strides[0], step: w.layout.Strides[1]}
-	end := ending[T]{residual: c.operand(3), act: activation(c.attrs)}
+	end := ending[T]{residual: c.operand(3), act: activationOf(c.attrs)}
 	if s := c.operand(4); !s.absent() {
 		end.scales, end.bias, bias = rowIn(s, takeReal[T](&work, n)), bias, nil
 	}

@@ -14,25 +14,50 @@ func mapExp512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 in
 //go:noescape
 func mapTanh512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 
+// mapTanhRows512 computes rows; see mappingRows.
+//
+//go:noescape
+func mapTanhRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+
 // mapSigmoid512 computes a row; see mapping.
 //
 //go:noescape
 func mapSigmoid512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
+// mapSigmoidRows512 computes rows; see mappingRows.
+//
+//go:noescape
+func mapSigmoidRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
 
 // mapSilu512 computes a row; see mapping.
 //
 //go:noescape
 func mapSilu512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 
+// mapSiluRows512 computes rows; see mappingRows.
+//
+//go:noescape
+func mapSiluRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+
 // mapGelu512 computes a row; see mapping.
 //
 //go:noescape
 func mapGelu512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 
+// mapGeluRows512 computes rows; see mappingRows.
+//
+//go:noescape
+func mapGeluRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+
 // mapGeluTanh512 computes a row; see mapping.
 //
 //go:noescape
 func mapGeluTanh512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
+// mapGeluTanhRows512 computes rows; see mappingRows.
+//
+//go:noescape
+func mapGeluTanhRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
 
 // mapErf512 computes a row; see mapping.
 //
@@ -54,6 +79,11 @@ func mapElu512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 in
 //go:noescape
 func mapHardSwish512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 
+// mapHardSwishRows512 computes rows; see mappingRows.
+//
+//go:noescape
+func mapHardSwishRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+
 // mapHardSigmoid512 computes a row; see mapping.
 //
 //go:noescape
@@ -63,6 +93,11 @@ func mapHardSigmoid512(n int, to *float32, x0 *float32, step0 int, x1 *float32, 
 //
 //go:noescape
 func mapRelu512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
+// mapReluRows512 computes rows; see mappingRows.
+//
+//go:noescape
+func mapReluRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
 
 // mapClamp512 computes a row; see mapping.
 //
@@ -234,6 +269,26 @@ func min512(n int, x *float32) float32
 //go:noescape
 func expSum512(n int, to *float32, x *float32, p0 float32, p1 float32) float32
 
+// maxRows512 computes top[r] = max x[r][i], −∞ if all are NaN.
+//
+//go:noescape
+func maxRows512(rows int, columns int, x *float32, ldx int, top *float32)
+
+// addMaxRows512 computes x[r][i] = p0·x[r][i] + y[r][i] and top[r] = max x[r][i], −∞ if all are NaN.
+//
+//go:noescape
+func addMaxRows512(rows int, columns int, x *float32, ldx int, y *float32, ldy int, p0 float32, top *float32)
+
+// expSumRows512 computes x[r][i] = exp(x[r][i]·p0 − top[r]) and sum[r] = Σ x[r][i], in as many sums as there are lanes.
+//
+//go:noescape
+func expSumRows512(rows int, columns int, x *float32, ldx int, p0 float32, top *float32, sum *float32)
+
+// scaleRows512 computes to[r][i] = x[r][i]·by[r].
+//
+//go:noescape
+func scaleRows512(rows int, columns int, to *float32, ldto int, x *float32, ldx int, by *float32)
+
 // accumulate512 computes sums[i] += x[i]; n is a multiple of the lanes.
 //
 //go:noescape
@@ -272,7 +327,7 @@ func weighted1x512(n int, w *float32, rows *float32, ldr int, sums *float32, col
 // addRows512 computes to[r][i] = x[r][i] + y[r][i].
 //
 //go:noescape
-func addRows512(rows int, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)
+func addRows512(rows int, columns int, to *float32, ldto int, x *float32, ldx int, y *float32, ldy int)
 
 // mapExp256 computes a row; see mapping.
 //
@@ -284,25 +339,50 @@ func mapExp256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 in
 //go:noescape
 func mapTanh256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 
+// mapTanhRows256 computes rows; see mappingRows.
+//
+//go:noescape
+func mapTanhRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+
 // mapSigmoid256 computes a row; see mapping.
 //
 //go:noescape
 func mapSigmoid256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
+// mapSigmoidRows256 computes rows; see mappingRows.
+//
+//go:noescape
+func mapSigmoidRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
 
 // mapSilu256 computes a row; see mapping.
 //
 //go:noescape
 func mapSilu256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 
+// mapSiluRows256 computes rows; see mappingRows.
+//
+//go:noescape
+func mapSiluRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+
 // mapGelu256 computes a row; see mapping.
 //
 //go:noescape
 func mapGelu256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 
+// mapGeluRows256 computes rows; see mappingRows.
+//
+//go:noescape
+func mapGeluRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+
 // mapGeluTanh256 computes a row; see mapping.
 //
 //go:noescape
 func mapGeluTanh256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
+// mapGeluTanhRows256 computes rows; see mappingRows.
+//
+//go:noescape
+func mapGeluTanhRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
 
 // mapErf256 computes a row; see mapping.
 //
@@ -324,6 +404,11 @@ func mapElu256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 in
 //go:noescape
 func mapHardSwish256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 
+// mapHardSwishRows256 computes rows; see mappingRows.
+//
+//go:noescape
+func mapHardSwishRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+
 // mapHardSigmoid256 computes a row; see mapping.
 //
 //go:noescape
@@ -333,6 +418,11 @@ func mapHardSigmoid256(n int, to *float32, x0 *float32, step0 int, x1 *float32, 
 //
 //go:noescape
 func mapRelu256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
+
+// mapReluRows256 computes rows; see mappingRows.
+//
+//go:noescape
+func mapReluRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
 
 // mapClamp256 computes a row; see mapping.
 //
@@ -504,6 +594,26 @@ func min256(n int, x *float32) float32
 //go:noescape
 func expSum256(n int, to *float32, x *float32, p0 float32, p1 float32) float32
 
+// maxRows256 computes top[r] = max x[r][i], −∞ if all are NaN.
+//
+//go:noescape
+func maxRows256(rows int, columns int, x *float32, ldx int, top *float32)
+
+// addMaxRows256 computes x[r][i] = p0·x[r][i] + y[r][i] and top[r] = max x[r][i], −∞ if all are NaN.
+//
+//go:noescape
+func addMaxRows256(rows int, columns int, x *float32, ldx int, y *float32, ldy int, p0 float32, top *float32)
+
+// expSumRows256 computes x[r][i] = exp(x[r][i]·p0 − top[r]) and sum[r] = Σ x[r][i], in as many sums as there are lanes.
+//
+//go:noescape
+func expSumRows256(rows int, columns int, x *float32, ldx int, p0 float32, top *float32, sum *float32)
+
+// scaleRows256 computes to[r][i] = x[r][i]·by[r].
+//
+//go:noescape
+func scaleRows256(rows int, columns int, to *float32, ldto int, x *float32, ldx int, by *float32)
+
 // accumulate256 computes sums[i] += x[i]; n is a multiple of the lanes.
 //
 //go:noescape
@@ -542,7 +652,7 @@ func weighted1x256(n int, w *float32, rows *float32, ldr int, sums *float32, col
 // addRows256 computes to[r][i] = x[r][i] + y[r][i].
 //
 //go:noescape
-func addRows256(rows int, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)
+func addRows256(rows int, columns int, to *float32, ldto int, x *float32, ldx int, y *float32, ldy int)
 
 // pause waits for n pause instructions.
 func pause(n int)

@@ -84,6 +84,12 @@ type vectors struct {
 	weighted    func(n int, w, rows *float32, ldr int, sums *float32, columns int)
 	weightedOne func(n int, w, rows *float32, ldr int, sums *float32, columns int)
 	addRows     func(rows, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)
+	// What follows may be nil, and is then computed row by row.
+	mapRows    [maps]func(rows, columns int, x *float32, ldx int, p0, p1, p2 float32)
+	maxRows    func(rows, columns int, x *float32, ldx int, top *float32)
+	addMaxRows func(rows, columns int, x *float32, ldx int, y *float32, ldy int, p0 float32, top *float32)
+	expSumRows func(rows, columns int, x *float32, ldx int, p0 float32, top, sum *float32)
+	scaleRows  func(rows, columns int, to *float32, ldto int, x *float32, ldx int, by *float32)
 }
 
 // Map computes to[i] from a[i], b[i] and c[i], of which the map looks at as many as it has. An operand of one element
@@ -282,4 +288,103 @@ func (s *Set) AddRows(rows, columns int, to []float32, ldt int, x []float32, ldx
 	}
 	_, _, _ = to[(rows-1)*ldt+columns-1], x[(rows-1)*ldx+columns-1], y[(rows-1)*ldy+columns-1]
 	s.addRows(rows, columns, &to[0], 4*ldt, &x[0], 4*ldx, &y[0], 4*ldy)
+}
+
+// MapRows is Map of one operand, in place, for rows that lie ldx floats apart.
+func (s *Set) MapRows(m Map, rows, columns int, x []float32, ldx int, p0, p1, p2 float32) {
+	if rows == 0 || columns == 0 {
+		return
+	}
+	_ = x[(rows-1)*ldx+columns-1]
+	if s.mapRows[m] != nil {
+		s.mapRows[m](rows, columns, &x[0], 4*ldx, p0, p1, p2)
+		return
+	}
+	for r := range rows {
+		row := x[r*ldx:][:columns]
+		s.Map(m, row, row, nil, nil, p0, p1, p2)
+	}
+}
+
+// MaxRows finds the largest element that is not NaN of each of rows that lie ldx floats apart, −∞ where there is none.
+func (s *Set) MaxRows(top []float32, columns int, x []float32, ldx int) {
+	rows := len(top)
+	if rows == 0 || columns == 0 {
+		return
+	}
+	_ = x[(rows-1)*ldx+columns-1]
+	if s.maxRows != nil {
+		s.maxRows(rows, columns, &x[0], 4*ldx, &top[0])
+		return
+	}
+	for r := range top {
+		top[r] = s.maxNumber(x[r*ldx:][:columns])
+	}
+}
+
+// AddMaxRows computes x[r][i] = scale·x[r][i] + y[r][i] for rows that lie ldx and ldy floats apart, and MaxRows of them.
+func (s *Set) AddMaxRows(top []float32, columns int, x []float32, ldx int, y []float32, ldy int, scale float32) {
+	rows := len(top)
+	if rows == 0 || columns == 0 {
+		return
+	}
+	_, _ = x[(rows-1)*ldx+columns-1], y[(rows-1)*ldy+columns-1]
+	if s.addMaxRows != nil {
+		s.addMaxRows(rows, columns, &x[0], 4*ldx, &y[0], 4*ldy, scale, &top[0])
+		return
+	}
+	for r := range top {
+		row := x[r*ldx:][:columns]
+		s.Map(MapAddScaled, row, y[r*ldy:][:columns], row, nil, scale, 0, 0)
+		top[r] = s.maxNumber(row)
+	}
+}
+
+// maxNumber returns the largest element that is not NaN, −∞ where there is none.
+func (s *Set) maxNumber(x []float32) float32 {
+	best := s.Max(x)
+	if best == best {
+		return best
+	}
+	best = float32(math.Inf(-1))
+	for _, v := range x {
+		if v > best {
+			best = v
+		}
+	}
+	return best
+}
+
+// ExpSumRows is ExpSum, in place, of rows that lie ldx floats apart and have less than expSumElements: with a top of each, for
+// a sum of each.
+func (s *Set) ExpSumRows(sums []float32, columns int, x []float32, ldx int, scale float32, top []float32) {
+	rows := len(sums)
+	if rows == 0 || columns == 0 {
+		return
+	}
+	_, _ = x[(rows-1)*ldx+columns-1], top[rows-1]
+	if s.expSumRows != nil {
+		s.expSumRows(rows, columns, &x[0], 4*ldx, scale, &top[0], &sums[0])
+		return
+	}
+	for r := range sums {
+		row := x[r*ldx:][:columns]
+		sums[r] = s.expSum(columns, &row[0], &row[0], scale, top[r])
+	}
+}
+
+// ScaleRows computes to[r][i] = x[r][i]·by[r] for rows that lie ldto and ldx floats apart. The result may be the operand.
+func (s *Set) ScaleRows(by []float32, columns int, to []float32, ldto int, x []float32, ldx int) {
+	rows := len(by)
+	if rows == 0 || columns == 0 {
+		return
+	}
+	_, _ = to[(rows-1)*ldto+columns-1], x[(rows-1)*ldx+columns-1]
+	if s.scaleRows != nil {
+		s.scaleRows(rows, columns, &to[0], 4*ldto, &x[0], 4*ldx, &by[0])
+		return
+	}
+	for r := range by {
+		s.Map(MapMul, to[r*ldto:][:columns], x[r*ldx:][:columns], by[r:][:1], nil, 0, 0, 0)
+	}
 }

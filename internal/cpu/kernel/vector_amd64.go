@@ -22,6 +22,11 @@ var vectors512 = vectors{
 	widenHalf:  [elements]func(int, *float32, *uint16){nil, widenBFloat16512, widenFloat16512},
 	narrowHalf: [elements]func(int, *uint16, *float32){nil, narrowBFloat16512, narrowFloat16512},
 	weighted:   weighted4x512, weightedOne: weighted1x512, addRows: addRows512,
+	mapRows: [maps]func(int, int, *float32, int, float32, float32, float32){
+		MapTanh: mapTanhRows512, MapSigmoid: mapSigmoidRows512, MapSilu: mapSiluRows512, MapGelu: mapGeluRows512,
+		MapGeluTanh: mapGeluTanhRows512, MapHardSwish: mapHardSwishRows512, MapRelu: mapReluRows512,
+	},
+	maxRows: maxRows512, addMaxRows: addMaxRows512, expSumRows: expSumRows512, scaleRows: scaleRows512,
 }
 
 var vectors256 = vectors{
@@ -41,6 +46,11 @@ var vectors256 = vectors{
 	widenHalf:  [elements]func(int, *float32, *uint16){nil, widenBFloat16256, widenFloat16256},
 	narrowHalf: [elements]func(int, *uint16, *float32){nil, narrowBFloat16256, narrowFloat16256},
 	weighted:   weighted4x256, weightedOne: weighted1x256, addRows: addRows256,
+	mapRows: [maps]func(int, int, *float32, int, float32, float32, float32){
+		MapTanh: mapTanhRows256, MapSigmoid: mapSigmoidRows256, MapSilu: mapSiluRows256, MapGelu: mapGeluRows256,
+		MapGeluTanh: mapGeluTanhRows256, MapHardSwish: mapHardSwishRows256, MapRelu: mapReluRows256,
+	},
+	maxRows: maxRows256, addMaxRows: addMaxRows256, expSumRows: expSumRows256, scaleRows: scaleRows256,
 }
 
 // FetchRows fetches bytes of rows, from an address on and pitch bytes apart, into the second cache. They need not be anyone's.

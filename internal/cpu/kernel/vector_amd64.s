@@ -204,6 +204,126 @@ fill:
 	VBROADCASTSS vectorConstants<>+448(SB), Z19
 	JMP          begin
 
+// func mapTanhRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·mapTanhRows512(SB), NOSPLIT, $0-44
+	MOVQ  x+16(FP), AX
+	MOVQ  ldx+24(FP), DX
+	MOVQ  rows+0(FP), BX
+	MOVQ  columns+8(FP), SI
+	MOVQ  SI, DI
+	ANDQ  $0x0f, SI
+	SUBQ  SI, DI
+	SHLQ  $0x02, DI
+	MOVQ  SI, CX
+	MOVQ  $0x00000001, R8
+	SHLQ  CL, R8
+	DECQ  R8
+	KMOVW R8, K1
+	JMP   fill
+
+begin:
+row:
+	DECQ BX
+	JL   done
+	XORQ CX, CX
+
+vector:
+	CMPQ         CX, DI
+	JGE          rest
+	VMOVUPS      (AX)(CX*1), Z0
+	VANDPS       Z31, Z0, Z2
+	VADDPS       Z2, Z2, Z2
+	VMINPS       Z2, Z30, Z2
+	VMULPS       Z29, Z2, Z5
+	VRNDSCALEPS  $0x08, Z5, Z5
+	VFNMADD231PS Z28, Z5, Z2
+	VFNMADD231PS Z27, Z5, Z2
+	VMOVUPS      Z26, Z6
+	VFMADD213PS  Z25, Z2, Z6
+	VFMADD213PS  Z24, Z2, Z6
+	VFMADD213PS  Z23, Z2, Z6
+	VFMADD213PS  Z22, Z2, Z6
+	VMULPS       Z2, Z6, Z6
+	VFMADD213PS  Z2, Z2, Z6
+	VSCALEFPS    Z5, Z21, Z5
+	VSUBPS       Z21, Z5, Z3
+	VFMADD231PS  Z5, Z6, Z3
+	VADDPS       Z20, Z3, Z4
+	VRCP14PS     Z4, Z5
+	VMOVAPS      Z21, Z6
+	VFNMADD231PS Z5, Z4, Z6
+	VFMADD231PS  Z6, Z5, Z5
+	VMULPS       Z3, Z5, Z6
+	VMOVAPS      Z3, Z7
+	VFNMADD231PS Z6, Z4, Z7
+	VFMADD213PS  Z6, Z5, Z7
+	VMOVAPS      Z7, Z1
+	VANDPS       Z19, Z0, Z5
+	VORPS        Z5, Z1, Z1
+	VMOVUPS      Z1, (AX)(CX*1)
+	ADDQ         $0x40, CX
+	JMP          vector
+
+rest:
+	CMPQ         SI, $0x00
+	JE           next
+	VMOVUPS.Z    (AX)(CX*1), K1, Z0
+	VANDPS       Z31, Z0, Z2
+	VADDPS       Z2, Z2, Z2
+	VMINPS       Z2, Z30, Z2
+	VMULPS       Z29, Z2, Z5
+	VRNDSCALEPS  $0x08, Z5, Z5
+	VFNMADD231PS Z28, Z5, Z2
+	VFNMADD231PS Z27, Z5, Z2
+	VMOVUPS      Z26, Z6
+	VFMADD213PS  Z25, Z2, Z6
+	VFMADD213PS  Z24, Z2, Z6
+	VFMADD213PS  Z23, Z2, Z6
+	VFMADD213PS  Z22, Z2, Z6
+	VMULPS       Z2, Z6, Z6
+	VFMADD213PS  Z2, Z2, Z6
+	VSCALEFPS    Z5, Z21, Z5
+	VSUBPS       Z21, Z5, Z3
+	VFMADD231PS  Z5, Z6, Z3
+	VADDPS       Z20, Z3, Z4
+	VRCP14PS     Z4, Z5
+	VMOVAPS      Z21, Z6
+	VFNMADD231PS Z5, Z4, Z6
+	VFMADD231PS  Z6, Z5, Z5
+	VMULPS       Z3, Z5, Z6
+	VMOVAPS      Z3, Z7
+	VFNMADD231PS Z6, Z4, Z7
+	VFMADD213PS  Z6, Z5, Z7
+	VMOVAPS      Z7, Z1
+	VANDPS       Z19, Z0, Z5
+	VORPS        Z5, Z1, Z1
+	VMOVUPS      Z1, K1, (AX)(CX*1)
+
+next:
+	ADDQ DX, AX
+	JMP  row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+352(SB), Z31
+	VBROADCASTSS vectorConstants<>+384(SB), Z30
+	VBROADCASTSS vectorConstants<>+64(SB), Z29
+	VBROADCASTSS vectorConstants<>+96(SB), Z28
+	VBROADCASTSS vectorConstants<>+128(SB), Z27
+	VBROADCASTSS vectorConstants<>+160(SB), Z26
+	VBROADCASTSS vectorConstants<>+192(SB), Z25
+	VBROADCASTSS vectorConstants<>+224(SB), Z24
+	VBROADCASTSS vectorConstants<>+256(SB), Z23
+	VBROADCASTSS vectorConstants<>+288(SB), Z22
+	VBROADCASTSS vectorConstants<>+320(SB), Z21
+	VBROADCASTSS vectorConstants<>+416(SB), Z20
+	VBROADCASTSS vectorConstants<>+448(SB), Z19
+	JMP          begin
+
 // func mapSigmoid512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·mapSigmoid512(SB), NOSPLIT, $64-76
@@ -294,6 +414,121 @@ rest:
 	VFMADD213PS  Z5, Z4, Z6
 	VMOVAPS      Z6, Z1
 	VMOVUPS      Z1, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+448(SB), Z31
+	VBROADCASTSS vectorConstants<>+0(SB), Z30
+	VBROADCASTSS vectorConstants<>+64(SB), Z29
+	VBROADCASTSS vectorConstants<>+96(SB), Z28
+	VBROADCASTSS vectorConstants<>+128(SB), Z27
+	VBROADCASTSS vectorConstants<>+160(SB), Z26
+	VBROADCASTSS vectorConstants<>+192(SB), Z25
+	VBROADCASTSS vectorConstants<>+224(SB), Z24
+	VBROADCASTSS vectorConstants<>+256(SB), Z23
+	VBROADCASTSS vectorConstants<>+288(SB), Z22
+	VBROADCASTSS vectorConstants<>+320(SB), Z21
+	VBROADCASTSS vectorConstants<>+480(SB), Z20
+	JMP          begin
+
+// func mapSigmoidRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·mapSigmoidRows512(SB), NOSPLIT, $0-44
+	MOVQ  x+16(FP), AX
+	MOVQ  ldx+24(FP), DX
+	MOVQ  rows+0(FP), BX
+	MOVQ  columns+8(FP), SI
+	MOVQ  SI, DI
+	ANDQ  $0x0f, SI
+	SUBQ  SI, DI
+	SHLQ  $0x02, DI
+	MOVQ  SI, CX
+	MOVQ  $0x00000001, R8
+	SHLQ  CL, R8
+	DECQ  R8
+	KMOVW R8, K1
+	JMP   fill
+
+begin:
+row:
+	DECQ BX
+	JL   done
+	XORQ CX, CX
+
+vector:
+	CMPQ         CX, DI
+	JGE          rest
+	VMOVUPS      (AX)(CX*1), Z0
+	VORPS        Z31, Z0, Z3
+	VMAXPS       Z3, Z30, Z2
+	VMULPS       Z29, Z2, Z4
+	VRNDSCALEPS  $0x08, Z4, Z4
+	VFNMADD231PS Z28, Z4, Z2
+	VFNMADD231PS Z27, Z4, Z2
+	VMOVUPS      Z26, Z5
+	VFMADD213PS  Z25, Z2, Z5
+	VFMADD213PS  Z24, Z2, Z5
+	VFMADD213PS  Z23, Z2, Z5
+	VFMADD213PS  Z22, Z2, Z5
+	VMULPS       Z2, Z5, Z5
+	VFMADD213PS  Z2, Z2, Z5
+	VADDPS       Z21, Z5, Z5
+	VSCALEFPS    Z4, Z5, Z2
+	VADDPS       Z21, Z2, Z3
+	VCMPPS       $0x11, Z20, Z0, K2
+	VBLENDMPS    Z2, Z21, K2, Z2
+	VRCP14PS     Z3, Z4
+	VMOVAPS      Z21, Z5
+	VFNMADD231PS Z4, Z3, Z5
+	VFMADD231PS  Z5, Z4, Z4
+	VMULPS       Z2, Z4, Z5
+	VMOVAPS      Z2, Z6
+	VFNMADD231PS Z5, Z3, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VMOVAPS      Z6, Z1
+	VMOVUPS      Z1, (AX)(CX*1)
+	ADDQ         $0x40, CX
+	JMP          vector
+
+rest:
+	CMPQ         SI, $0x00
+	JE           next
+	VMOVUPS.Z    (AX)(CX*1), K1, Z0
+	VORPS        Z31, Z0, Z3
+	VMAXPS       Z3, Z30, Z2
+	VMULPS       Z29, Z2, Z4
+	VRNDSCALEPS  $0x08, Z4, Z4
+	VFNMADD231PS Z28, Z4, Z2
+	VFNMADD231PS Z27, Z4, Z2
+	VMOVUPS      Z26, Z5
+	VFMADD213PS  Z25, Z2, Z5
+	VFMADD213PS  Z24, Z2, Z5
+	VFMADD213PS  Z23, Z2, Z5
+	VFMADD213PS  Z22, Z2, Z5
+	VMULPS       Z2, Z5, Z5
+	VFMADD213PS  Z2, Z2, Z5
+	VADDPS       Z21, Z5, Z5
+	VSCALEFPS    Z4, Z5, Z2
+	VADDPS       Z21, Z2, Z3
+	VCMPPS       $0x11, Z20, Z0, K2
+	VBLENDMPS    Z2, Z21, K2, Z2
+	VRCP14PS     Z3, Z4
+	VMOVAPS      Z21, Z5
+	VFNMADD231PS Z4, Z3, Z5
+	VFMADD231PS  Z5, Z4, Z4
+	VMULPS       Z2, Z4, Z5
+	VMOVAPS      Z2, Z6
+	VFNMADD231PS Z5, Z3, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VMOVAPS      Z6, Z1
+	VMOVUPS      Z1, K1, (AX)(CX*1)
+
+next:
+	ADDQ DX, AX
+	JMP  row
 
 done:
 	VZEROUPPER
@@ -406,6 +641,123 @@ rest:
 	VMOVAPS      Z6, Z1
 	VMULPS       Z0, Z1, Z1
 	VMOVUPS      Z1, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+448(SB), Z31
+	VBROADCASTSS vectorConstants<>+0(SB), Z30
+	VBROADCASTSS vectorConstants<>+64(SB), Z29
+	VBROADCASTSS vectorConstants<>+96(SB), Z28
+	VBROADCASTSS vectorConstants<>+128(SB), Z27
+	VBROADCASTSS vectorConstants<>+160(SB), Z26
+	VBROADCASTSS vectorConstants<>+192(SB), Z25
+	VBROADCASTSS vectorConstants<>+224(SB), Z24
+	VBROADCASTSS vectorConstants<>+256(SB), Z23
+	VBROADCASTSS vectorConstants<>+288(SB), Z22
+	VBROADCASTSS vectorConstants<>+320(SB), Z21
+	VBROADCASTSS vectorConstants<>+480(SB), Z20
+	JMP          begin
+
+// func mapSiluRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·mapSiluRows512(SB), NOSPLIT, $0-44
+	MOVQ  x+16(FP), AX
+	MOVQ  ldx+24(FP), DX
+	MOVQ  rows+0(FP), BX
+	MOVQ  columns+8(FP), SI
+	MOVQ  SI, DI
+	ANDQ  $0x0f, SI
+	SUBQ  SI, DI
+	SHLQ  $0x02, DI
+	MOVQ  SI, CX
+	MOVQ  $0x00000001, R8
+	SHLQ  CL, R8
+	DECQ  R8
+	KMOVW R8, K1
+	JMP   fill
+
+begin:
+row:
+	DECQ BX
+	JL   done
+	XORQ CX, CX
+
+vector:
+	CMPQ         CX, DI
+	JGE          rest
+	VMOVUPS      (AX)(CX*1), Z0
+	VORPS        Z31, Z0, Z3
+	VMAXPS       Z3, Z30, Z2
+	VMULPS       Z29, Z2, Z4
+	VRNDSCALEPS  $0x08, Z4, Z4
+	VFNMADD231PS Z28, Z4, Z2
+	VFNMADD231PS Z27, Z4, Z2
+	VMOVUPS      Z26, Z5
+	VFMADD213PS  Z25, Z2, Z5
+	VFMADD213PS  Z24, Z2, Z5
+	VFMADD213PS  Z23, Z2, Z5
+	VFMADD213PS  Z22, Z2, Z5
+	VMULPS       Z2, Z5, Z5
+	VFMADD213PS  Z2, Z2, Z5
+	VADDPS       Z21, Z5, Z5
+	VSCALEFPS    Z4, Z5, Z2
+	VADDPS       Z21, Z2, Z3
+	VCMPPS       $0x11, Z20, Z0, K2
+	VBLENDMPS    Z2, Z21, K2, Z2
+	VRCP14PS     Z3, Z4
+	VMOVAPS      Z21, Z5
+	VFNMADD231PS Z4, Z3, Z5
+	VFMADD231PS  Z5, Z4, Z4
+	VMULPS       Z2, Z4, Z5
+	VMOVAPS      Z2, Z6
+	VFNMADD231PS Z5, Z3, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VMOVAPS      Z6, Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVUPS      Z1, (AX)(CX*1)
+	ADDQ         $0x40, CX
+	JMP          vector
+
+rest:
+	CMPQ         SI, $0x00
+	JE           next
+	VMOVUPS.Z    (AX)(CX*1), K1, Z0
+	VORPS        Z31, Z0, Z3
+	VMAXPS       Z3, Z30, Z2
+	VMULPS       Z29, Z2, Z4
+	VRNDSCALEPS  $0x08, Z4, Z4
+	VFNMADD231PS Z28, Z4, Z2
+	VFNMADD231PS Z27, Z4, Z2
+	VMOVUPS      Z26, Z5
+	VFMADD213PS  Z25, Z2, Z5
+	VFMADD213PS  Z24, Z2, Z5
+	VFMADD213PS  Z23, Z2, Z5
+	VFMADD213PS  Z22, Z2, Z5
+	VMULPS       Z2, Z5, Z5
+	VFMADD213PS  Z2, Z2, Z5
+	VADDPS       Z21, Z5, Z5
+	VSCALEFPS    Z4, Z5, Z2
+	VADDPS       Z21, Z2, Z3
+	VCMPPS       $0x11, Z20, Z0, K2
+	VBLENDMPS    Z2, Z21, K2, Z2
+	VRCP14PS     Z3, Z4
+	VMOVAPS      Z21, Z5
+	VFNMADD231PS Z4, Z3, Z5
+	VFMADD231PS  Z5, Z4, Z4
+	VMULPS       Z2, Z4, Z5
+	VMOVAPS      Z2, Z6
+	VFNMADD231PS Z5, Z3, Z6
+	VFMADD213PS  Z5, Z4, Z6
+	VMOVAPS      Z6, Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVUPS      Z1, K1, (AX)(CX*1)
+
+next:
+	ADDQ DX, AX
+	JMP  row
 
 done:
 	VZEROUPPER
@@ -548,6 +900,133 @@ fill:
 	VBROADCASTSS vectorConstants<>+1120(SB), Z12
 	JMP          begin
 
+// func mapGeluRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·mapGeluRows512(SB), NOSPLIT, $0-44
+	MOVQ  x+16(FP), AX
+	MOVQ  ldx+24(FP), DX
+	MOVQ  rows+0(FP), BX
+	MOVQ  columns+8(FP), SI
+	MOVQ  SI, DI
+	ANDQ  $0x0f, SI
+	SUBQ  SI, DI
+	SHLQ  $0x02, DI
+	MOVQ  SI, CX
+	MOVQ  $0x00000001, R8
+	SHLQ  CL, R8
+	DECQ  R8
+	KMOVW R8, K1
+	JMP   fill
+
+begin:
+row:
+	DECQ BX
+	JL   done
+	XORQ CX, CX
+
+vector:
+	CMPQ         CX, DI
+	JGE          rest
+	VMOVUPS      (AX)(CX*1), Z0
+	VANDPS       Z31, Z0, Z2
+	VMINPS       Z2, Z30, Z3
+	VFMADD213PS  Z28, Z27, Z3
+	VMOVUPS      Z26, Z4
+	VFMADD213PS  Z25, Z3, Z4
+	VFMADD213PS  Z24, Z3, Z4
+	VFMADD213PS  Z23, Z3, Z4
+	VFMADD213PS  Z22, Z3, Z4
+	VFMADD213PS  Z21, Z3, Z4
+	VFMADD213PS  Z20, Z3, Z4
+	VFMADD213PS  Z19, Z3, Z4
+	VFMADD213PS  Z18, Z3, Z4
+	VFMADD213PS  Z17, Z3, Z4
+	VFMADD213PS  Z16, Z3, Z4
+	VFMADD213PS  Z15, Z3, Z4
+	VFMADD213PS  Z14, Z3, Z4
+	VFMADD213PS  Z13, Z3, Z4
+	VFMADD213PS  Z12, Z3, Z4
+	VBROADCASTSS vectorConstants<>+512(SB), Z11
+	VFMADD213PS  Z11, Z3, Z4
+	VBROADCASTSS vectorConstants<>+544(SB), Z11
+	VFMADD213PS  Z11, Z3, Z4
+	VCMPPS       $0x1e, Z30, Z2, K2
+	VBLENDMPS    Z29, Z4, K2, Z4
+	VBROADCASTSS vectorConstants<>+320(SB), Z5
+	VSUBPS       Z4, Z5, Z3
+	VCMPPS       $0x11, Z29, Z0, K2
+	VBLENDMPS    Z4, Z3, K2, Z4
+	VMULPS       Z0, Z4, Z1
+	VMOVUPS      Z1, (AX)(CX*1)
+	ADDQ         $0x40, CX
+	JMP          vector
+
+rest:
+	CMPQ         SI, $0x00
+	JE           next
+	VMOVUPS.Z    (AX)(CX*1), K1, Z0
+	VANDPS       Z31, Z0, Z2
+	VMINPS       Z2, Z30, Z3
+	VFMADD213PS  Z28, Z27, Z3
+	VMOVUPS      Z26, Z4
+	VFMADD213PS  Z25, Z3, Z4
+	VFMADD213PS  Z24, Z3, Z4
+	VFMADD213PS  Z23, Z3, Z4
+	VFMADD213PS  Z22, Z3, Z4
+	VFMADD213PS  Z21, Z3, Z4
+	VFMADD213PS  Z20, Z3, Z4
+	VFMADD213PS  Z19, Z3, Z4
+	VFMADD213PS  Z18, Z3, Z4
+	VFMADD213PS  Z17, Z3, Z4
+	VFMADD213PS  Z16, Z3, Z4
+	VFMADD213PS  Z15, Z3, Z4
+	VFMADD213PS  Z14, Z3, Z4
+	VFMADD213PS  Z13, Z3, Z4
+	VFMADD213PS  Z12, Z3, Z4
+	VBROADCASTSS vectorConstants<>+512(SB), Z11
+	VFMADD213PS  Z11, Z3, Z4
+	VBROADCASTSS vectorConstants<>+544(SB), Z11
+	VFMADD213PS  Z11, Z3, Z4
+	VCMPPS       $0x1e, Z30, Z2, K2
+	VBLENDMPS    Z29, Z4, K2, Z4
+	VBROADCASTSS vectorConstants<>+320(SB), Z5
+	VSUBPS       Z4, Z5, Z3
+	VCMPPS       $0x11, Z29, Z0, K2
+	VBLENDMPS    Z4, Z3, K2, Z4
+	VMULPS       Z0, Z4, Z1
+	VMOVUPS      Z1, K1, (AX)(CX*1)
+
+next:
+	ADDQ DX, AX
+	JMP  row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+352(SB), Z31
+	VBROADCASTSS vectorConstants<>+576(SB), Z30
+	VBROADCASTSS vectorConstants<>+480(SB), Z29
+	VBROADCASTSS vectorConstants<>+608(SB), Z28
+	VBROADCASTSS vectorConstants<>+640(SB), Z27
+	VBROADCASTSS vectorConstants<>+672(SB), Z26
+	VBROADCASTSS vectorConstants<>+704(SB), Z25
+	VBROADCASTSS vectorConstants<>+736(SB), Z24
+	VBROADCASTSS vectorConstants<>+768(SB), Z23
+	VBROADCASTSS vectorConstants<>+800(SB), Z22
+	VBROADCASTSS vectorConstants<>+832(SB), Z21
+	VBROADCASTSS vectorConstants<>+864(SB), Z20
+	VBROADCASTSS vectorConstants<>+896(SB), Z19
+	VBROADCASTSS vectorConstants<>+928(SB), Z18
+	VBROADCASTSS vectorConstants<>+960(SB), Z17
+	VBROADCASTSS vectorConstants<>+992(SB), Z16
+	VBROADCASTSS vectorConstants<>+1024(SB), Z15
+	VBROADCASTSS vectorConstants<>+1056(SB), Z14
+	VBROADCASTSS vectorConstants<>+1088(SB), Z13
+	VBROADCASTSS vectorConstants<>+1120(SB), Z12
+	JMP          begin
+
 // func mapGeluTanh512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·mapGeluTanh512(SB), NOSPLIT, $64-76
@@ -648,6 +1127,133 @@ rest:
 	VMOVAPS      Z8, Z1
 	VMULPS       Z0, Z1, Z1
 	VMOVUPS      Z1, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+1152(SB), Z31
+	VBROADCASTSS vectorConstants<>+1184(SB), Z30
+	VBROADCASTSS vectorConstants<>+448(SB), Z29
+	VBROADCASTSS vectorConstants<>+0(SB), Z28
+	VBROADCASTSS vectorConstants<>+64(SB), Z27
+	VBROADCASTSS vectorConstants<>+96(SB), Z26
+	VBROADCASTSS vectorConstants<>+128(SB), Z25
+	VBROADCASTSS vectorConstants<>+160(SB), Z24
+	VBROADCASTSS vectorConstants<>+192(SB), Z23
+	VBROADCASTSS vectorConstants<>+224(SB), Z22
+	VBROADCASTSS vectorConstants<>+256(SB), Z21
+	VBROADCASTSS vectorConstants<>+288(SB), Z20
+	VBROADCASTSS vectorConstants<>+320(SB), Z19
+	VBROADCASTSS vectorConstants<>+480(SB), Z18
+	JMP          begin
+
+// func mapGeluTanhRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·mapGeluTanhRows512(SB), NOSPLIT, $0-44
+	MOVQ  x+16(FP), AX
+	MOVQ  ldx+24(FP), DX
+	MOVQ  rows+0(FP), BX
+	MOVQ  columns+8(FP), SI
+	MOVQ  SI, DI
+	ANDQ  $0x0f, SI
+	SUBQ  SI, DI
+	SHLQ  $0x02, DI
+	MOVQ  SI, CX
+	MOVQ  $0x00000001, R8
+	SHLQ  CL, R8
+	DECQ  R8
+	KMOVW R8, K1
+	JMP   fill
+
+begin:
+row:
+	DECQ BX
+	JL   done
+	XORQ CX, CX
+
+vector:
+	CMPQ         CX, DI
+	JGE          rest
+	VMOVUPS      (AX)(CX*1), Z0
+	VMULPS       Z0, Z0, Z2
+	VMOVUPS      Z31, Z3
+	VFMADD213PS  Z30, Z2, Z3
+	VMULPS       Z0, Z3, Z3
+	VORPS        Z29, Z3, Z5
+	VMAXPS       Z5, Z28, Z4
+	VMULPS       Z27, Z4, Z6
+	VRNDSCALEPS  $0x08, Z6, Z6
+	VFNMADD231PS Z26, Z6, Z4
+	VFNMADD231PS Z25, Z6, Z4
+	VMOVUPS      Z24, Z7
+	VFMADD213PS  Z23, Z4, Z7
+	VFMADD213PS  Z22, Z4, Z7
+	VFMADD213PS  Z21, Z4, Z7
+	VFMADD213PS  Z20, Z4, Z7
+	VMULPS       Z4, Z7, Z7
+	VFMADD213PS  Z4, Z4, Z7
+	VADDPS       Z19, Z7, Z7
+	VSCALEFPS    Z6, Z7, Z4
+	VADDPS       Z19, Z4, Z5
+	VCMPPS       $0x11, Z18, Z3, K2
+	VBLENDMPS    Z4, Z19, K2, Z4
+	VRCP14PS     Z5, Z6
+	VMOVAPS      Z19, Z7
+	VFNMADD231PS Z6, Z5, Z7
+	VFMADD231PS  Z7, Z6, Z6
+	VMULPS       Z4, Z6, Z7
+	VMOVAPS      Z4, Z8
+	VFNMADD231PS Z7, Z5, Z8
+	VFMADD213PS  Z7, Z6, Z8
+	VMOVAPS      Z8, Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVUPS      Z1, (AX)(CX*1)
+	ADDQ         $0x40, CX
+	JMP          vector
+
+rest:
+	CMPQ         SI, $0x00
+	JE           next
+	VMOVUPS.Z    (AX)(CX*1), K1, Z0
+	VMULPS       Z0, Z0, Z2
+	VMOVUPS      Z31, Z3
+	VFMADD213PS  Z30, Z2, Z3
+	VMULPS       Z0, Z3, Z3
+	VORPS        Z29, Z3, Z5
+	VMAXPS       Z5, Z28, Z4
+	VMULPS       Z27, Z4, Z6
+	VRNDSCALEPS  $0x08, Z6, Z6
+	VFNMADD231PS Z26, Z6, Z4
+	VFNMADD231PS Z25, Z6, Z4
+	VMOVUPS      Z24, Z7
+	VFMADD213PS  Z23, Z4, Z7
+	VFMADD213PS  Z22, Z4, Z7
+	VFMADD213PS  Z21, Z4, Z7
+	VFMADD213PS  Z20, Z4, Z7
+	VMULPS       Z4, Z7, Z7
+	VFMADD213PS  Z4, Z4, Z7
+	VADDPS       Z19, Z7, Z7
+	VSCALEFPS    Z6, Z7, Z4
+	VADDPS       Z19, Z4, Z5
+	VCMPPS       $0x11, Z18, Z3, K2
+	VBLENDMPS    Z4, Z19, K2, Z4
+	VRCP14PS     Z5, Z6
+	VMOVAPS      Z19, Z7
+	VFNMADD231PS Z6, Z5, Z7
+	VFMADD231PS  Z7, Z6, Z6
+	VMULPS       Z4, Z6, Z7
+	VMOVAPS      Z4, Z8
+	VFNMADD231PS Z7, Z5, Z8
+	VFMADD213PS  Z7, Z6, Z8
+	VMOVAPS      Z8, Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVUPS      Z1, K1, (AX)(CX*1)
+
+next:
+	ADDQ DX, AX
+	JMP  row
 
 done:
 	VZEROUPPER
@@ -1139,6 +1745,69 @@ fill:
 	VBROADCASTSS vectorConstants<>+1824(SB), Z28
 	JMP          begin
 
+// func mapHardSwishRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX512F
+TEXT ·mapHardSwishRows512(SB), NOSPLIT, $0-44
+	MOVQ  x+16(FP), AX
+	MOVQ  ldx+24(FP), DX
+	MOVQ  rows+0(FP), BX
+	MOVQ  columns+8(FP), SI
+	MOVQ  SI, DI
+	ANDQ  $0x0f, SI
+	SUBQ  SI, DI
+	SHLQ  $0x02, DI
+	MOVQ  SI, CX
+	MOVQ  $0x00000001, R8
+	SHLQ  CL, R8
+	DECQ  R8
+	KMOVW R8, K1
+	JMP   fill
+
+begin:
+row:
+	DECQ BX
+	JL   done
+	XORQ CX, CX
+
+vector:
+	CMPQ    CX, DI
+	JGE     rest
+	VMOVUPS (AX)(CX*1), Z0
+	VADDPS  Z31, Z0, Z1
+	VMAXPS  Z1, Z30, Z1
+	VMINPS  Z1, Z29, Z1
+	VMULPS  Z0, Z1, Z1
+	VMULPS  Z28, Z1, Z1
+	VMOVUPS Z1, (AX)(CX*1)
+	ADDQ    $0x40, CX
+	JMP     vector
+
+rest:
+	CMPQ      SI, $0x00
+	JE        next
+	VMOVUPS.Z (AX)(CX*1), K1, Z0
+	VADDPS    Z31, Z0, Z1
+	VMAXPS    Z1, Z30, Z1
+	VMINPS    Z1, Z29, Z1
+	VMULPS    Z0, Z1, Z1
+	VMULPS    Z28, Z1, Z1
+	VMOVUPS   Z1, K1, (AX)(CX*1)
+
+next:
+	ADDQ DX, AX
+	JMP  row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+1792(SB), Z31
+	VBROADCASTSS vectorConstants<>+480(SB), Z30
+	VBROADCASTSS vectorConstants<>+1440(SB), Z29
+	VBROADCASTSS vectorConstants<>+1824(SB), Z28
+	JMP          begin
+
 // func mapHardSigmoid512(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 // Requires: AVX, AVX512F
 TEXT ·mapHardSigmoid512(SB), NOSPLIT, $64-76
@@ -1293,6 +1962,58 @@ rest:
 	VMOVUPS.Z (DX), K1, Z0
 	VMAXPS    Z0, Z31, Z1
 	VMOVUPS   Z1, K1, (AX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+480(SB), Z31
+	JMP          begin
+
+// func mapReluRows512(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX512F
+TEXT ·mapReluRows512(SB), NOSPLIT, $0-44
+	MOVQ  x+16(FP), AX
+	MOVQ  ldx+24(FP), DX
+	MOVQ  rows+0(FP), BX
+	MOVQ  columns+8(FP), SI
+	MOVQ  SI, DI
+	ANDQ  $0x0f, SI
+	SUBQ  SI, DI
+	SHLQ  $0x02, DI
+	MOVQ  SI, CX
+	MOVQ  $0x00000001, R8
+	SHLQ  CL, R8
+	DECQ  R8
+	KMOVW R8, K1
+	JMP   fill
+
+begin:
+row:
+	DECQ BX
+	JL   done
+	XORQ CX, CX
+
+vector:
+	CMPQ    CX, DI
+	JGE     rest
+	VMOVUPS (AX)(CX*1), Z0
+	VMAXPS  Z0, Z31, Z1
+	VMOVUPS Z1, (AX)(CX*1)
+	ADDQ    $0x40, CX
+	JMP     vector
+
+rest:
+	CMPQ      SI, $0x00
+	JE        next
+	VMOVUPS.Z (AX)(CX*1), K1, Z0
+	VMAXPS    Z0, Z31, Z1
+	VMOVUPS   Z1, K1, (AX)(CX*1)
+
+next:
+	ADDQ DX, AX
+	JMP  row
 
 done:
 	VZEROUPPER
@@ -3976,7 +4697,7 @@ loop:
 	CMPQ         CX, $0x10
 	JL           rest
 	VMOVUPS      (DX), Z1
-	VFMSUB213PS  Z31, Z30, Z1
+	VFMSUB213PS  Z30, Z31, Z1
 	VMAXPS       Z1, Z29, Z3
 	VMAXPS       Z3, Z28, Z2
 	VMINPS       Z2, Z27, Z2
@@ -4010,7 +4731,7 @@ rest:
 	DECQ         BX
 	KMOVW        BX, K1
 	VMOVUPS.Z    (DX), K1, Z1
-	VFMSUB213PS  Z31, Z30, Z1
+	VFMSUB213PS  Z30, Z31, Z1
 	VMAXPS       Z1, Z29, Z3
 	VMAXPS       Z3, Z28, Z2
 	VMINPS       Z2, Z27, Z2
@@ -4046,8 +4767,8 @@ done:
 	RET
 
 fill:
-	VBROADCASTSS p1+28(FP), Z31
-	VBROADCASTSS p0+24(FP), Z30
+	VBROADCASTSS p0+24(FP), Z31
+	VBROADCASTSS p1+28(FP), Z30
 	VBROADCASTSS vectorConstants<>+2880(SB), Z29
 	VBROADCASTSS vectorConstants<>+0(SB), Z28
 	VBROADCASTSS vectorConstants<>+32(SB), Z27
@@ -4062,6 +4783,317 @@ fill:
 	VBROADCASTSS vectorConstants<>+320(SB), Z18
 	VBROADCASTSS vectorConstants<>+480(SB), Z17
 	JMP          begin
+
+// func maxRows512(rows int, columns int, x *float32, ldx int, top *float32)
+// Requires: AVX, AVX512F
+TEXT ·maxRows512(SB), NOSPLIT, $0-40
+	MOVQ  x+16(FP), AX
+	MOVQ  ldx+24(FP), DX
+	MOVQ  top+32(FP), BX
+	MOVQ  rows+0(FP), SI
+	MOVQ  columns+8(FP), DI
+	MOVQ  DI, R8
+	ANDQ  $0x0f, DI
+	SUBQ  DI, R8
+	SHLQ  $0x02, R8
+	MOVQ  DI, CX
+	MOVQ  $0x00000001, R9
+	SHLQ  CL, R9
+	DECQ  R9
+	KMOVW R9, K1
+	JMP   fill
+
+begin:
+row:
+	DECQ    SI
+	JL      done
+	VMOVAPS Z31, Z2
+	XORQ    CX, CX
+
+vector:
+	CMPQ    CX, R8
+	JGE     rest
+	VMOVUPS (AX)(CX*1), Z0
+	VMAXPS  Z2, Z0, Z2
+	ADDQ    $0x40, CX
+	JMP     vector
+
+rest:
+	CMPQ      DI, $0x00
+	JE        next
+	VMOVUPS.Z (AX)(CX*1), K1, Z0
+	VBLENDMPS Z0, Z31, K1, Z0
+	VMAXPS    Z2, Z0, Z2
+
+next:
+	VEXTRACTF64X4 $0x01, Z2, Y3
+	VMAXPS        Y3, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VMAXPS        X3, X2, X2
+	VMOVHLPS      X2, X2, X3
+	VMAXPS        X3, X2, X2
+	VMOVSHDUP     X2, X3
+	VMAXPS        X3, X2, X2
+	VMOVSS        X2, (BX)
+	ADDQ          $0x04, BX
+	ADDQ          DX, AX
+	JMP           row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+2432(SB), Z31
+	JMP          begin
+
+// func addMaxRows512(rows int, columns int, x *float32, ldx int, y *float32, ldy int, p0 float32, top *float32)
+// Requires: AVX, AVX512F
+TEXT ·addMaxRows512(SB), NOSPLIT, $0-64
+	MOVQ  y+32(FP), AX
+	MOVQ  ldy+40(FP), DX
+	MOVQ  x+16(FP), BX
+	MOVQ  ldx+24(FP), SI
+	MOVQ  top+56(FP), DI
+	MOVQ  rows+0(FP), R8
+	MOVQ  columns+8(FP), R9
+	MOVQ  R9, R10
+	ANDQ  $0x0f, R9
+	SUBQ  R9, R10
+	SHLQ  $0x02, R10
+	MOVQ  R9, CX
+	MOVQ  $0x00000001, R11
+	SHLQ  CL, R11
+	DECQ  R11
+	KMOVW R11, K1
+	JMP   fill
+
+begin:
+row:
+	DECQ    R8
+	JL      done
+	VMOVAPS Z31, Z2
+	XORQ    CX, CX
+
+vector:
+	CMPQ        CX, R10
+	JGE         rest
+	VMOVUPS     (BX)(CX*1), Z0
+	VMOVUPS     (AX)(CX*1), Z1
+	VFMADD213PS Z1, Z30, Z0
+	VMOVUPS     Z0, (BX)(CX*1)
+	VMAXPS      Z2, Z0, Z2
+	ADDQ        $0x40, CX
+	JMP         vector
+
+rest:
+	CMPQ        R9, $0x00
+	JE          next
+	VMOVUPS.Z   (BX)(CX*1), K1, Z0
+	VMOVUPS.Z   (AX)(CX*1), K1, Z1
+	VFMADD213PS Z1, Z30, Z0
+	VMOVUPS     Z0, K1, (BX)(CX*1)
+	VBLENDMPS   Z0, Z31, K1, Z0
+	VMAXPS      Z2, Z0, Z2
+
+next:
+	VEXTRACTF64X4 $0x01, Z2, Y3
+	VMAXPS        Y3, Y2, Y2
+	VEXTRACTF128  $0x01, Y2, X3
+	VMAXPS        X3, X2, X2
+	VMOVHLPS      X2, X2, X3
+	VMAXPS        X3, X2, X2
+	VMOVSHDUP     X2, X3
+	VMAXPS        X3, X2, X2
+	VMOVSS        X2, (DI)
+	ADDQ          $0x04, DI
+	ADDQ          SI, BX
+	ADDQ          DX, AX
+	JMP           row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+2432(SB), Z31
+	VBROADCASTSS p0+48(FP), Z30
+	JMP          begin
+
+// func expSumRows512(rows int, columns int, x *float32, ldx int, p0 float32, top *float32, sum *float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·expSumRows512(SB), NOSPLIT, $0-56
+	MOVQ  x+16(FP), AX
+	MOVQ  ldx+24(FP), DX
+	MOVQ  top+40(FP), BX
+	MOVQ  sum+48(FP), SI
+	MOVQ  rows+0(FP), DI
+	MOVQ  columns+8(FP), R8
+	MOVQ  R8, R9
+	ANDQ  $0x0f, R8
+	SUBQ  R8, R9
+	SHLQ  $0x02, R9
+	MOVQ  R8, CX
+	MOVQ  $0x00000001, R10
+	SHLQ  CL, R10
+	DECQ  R10
+	KMOVW R10, K1
+	JMP   fill
+
+begin:
+row:
+	DECQ         DI
+	JL           done
+	VPXORD       Z0, Z0, Z0
+	VBROADCASTSS (BX), Z1
+	ADDQ         $0x04, BX
+	XORQ         CX, CX
+
+vector:
+	CMPQ         CX, R9
+	JGE          rest
+	VMOVUPS      (AX)(CX*1), Z2
+	VFMSUB213PS  Z1, Z31, Z2
+	VMAXPS       Z2, Z30, Z4
+	VMAXPS       Z4, Z29, Z3
+	VMINPS       Z3, Z28, Z3
+	VMULPS       Z27, Z3, Z5
+	VRNDSCALEPS  $0x08, Z5, Z5
+	VFNMADD231PS Z26, Z5, Z3
+	VFNMADD231PS Z25, Z5, Z3
+	VMOVUPS      Z24, Z6
+	VFMADD213PS  Z23, Z3, Z6
+	VFMADD213PS  Z22, Z3, Z6
+	VFMADD213PS  Z21, Z3, Z6
+	VFMADD213PS  Z20, Z3, Z6
+	VMULPS       Z3, Z6, Z6
+	VFMADD213PS  Z3, Z3, Z6
+	VADDPS       Z19, Z6, Z6
+	VSCALEFPS    Z5, Z6, Z3
+	VCMPPS       $0x11, Z30, Z2, K2
+	VBLENDMPS    Z18, Z3, K2, Z3
+	VMOVUPS      Z3, (AX)(CX*1)
+	VADDPS       Z3, Z0, Z0
+	ADDQ         $0x40, CX
+	JMP          vector
+
+rest:
+	CMPQ         R8, $0x00
+	JE           next
+	VMOVUPS.Z    (AX)(CX*1), K1, Z2
+	VFMSUB213PS  Z1, Z31, Z2
+	VMAXPS       Z2, Z30, Z4
+	VMAXPS       Z4, Z29, Z3
+	VMINPS       Z3, Z28, Z3
+	VMULPS       Z27, Z3, Z5
+	VRNDSCALEPS  $0x08, Z5, Z5
+	VFNMADD231PS Z26, Z5, Z3
+	VFNMADD231PS Z25, Z5, Z3
+	VMOVUPS      Z24, Z6
+	VFMADD213PS  Z23, Z3, Z6
+	VFMADD213PS  Z22, Z3, Z6
+	VFMADD213PS  Z21, Z3, Z6
+	VFMADD213PS  Z20, Z3, Z6
+	VMULPS       Z3, Z6, Z6
+	VFMADD213PS  Z3, Z3, Z6
+	VADDPS       Z19, Z6, Z6
+	VSCALEFPS    Z5, Z6, Z3
+	VCMPPS       $0x11, Z30, Z2, K2
+	VBLENDMPS    Z18, Z3, K2, Z3
+	VMOVUPS      Z3, K1, (AX)(CX*1)
+	VADDPS       Z3, Z0, K1, Z0
+
+next:
+	VEXTRACTF64X4 $0x01, Z0, Y12
+	VADDPS        Y12, Y0, Y0
+	VEXTRACTF32X4 $0x01, Y0, X12
+	VADDPS        X12, X0, X0
+	VMOVHLPS      X0, X0, X12
+	VADDPS        X12, X0, X0
+	VMOVSHDUP     X0, X12
+	VADDSS        X12, X0, X0
+	VMOVSS        X0, (SI)
+	ADDQ          $0x04, SI
+	ADDQ          DX, AX
+	JMP           row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS p0+32(FP), Z31
+	VBROADCASTSS vectorConstants<>+2880(SB), Z30
+	VBROADCASTSS vectorConstants<>+0(SB), Z29
+	VBROADCASTSS vectorConstants<>+32(SB), Z28
+	VBROADCASTSS vectorConstants<>+64(SB), Z27
+	VBROADCASTSS vectorConstants<>+96(SB), Z26
+	VBROADCASTSS vectorConstants<>+128(SB), Z25
+	VBROADCASTSS vectorConstants<>+160(SB), Z24
+	VBROADCASTSS vectorConstants<>+192(SB), Z23
+	VBROADCASTSS vectorConstants<>+224(SB), Z22
+	VBROADCASTSS vectorConstants<>+256(SB), Z21
+	VBROADCASTSS vectorConstants<>+288(SB), Z20
+	VBROADCASTSS vectorConstants<>+320(SB), Z19
+	VBROADCASTSS vectorConstants<>+480(SB), Z18
+	JMP          begin
+
+// func scaleRows512(rows int, columns int, to *float32, ldto int, x *float32, ldx int, by *float32)
+// Requires: AVX, AVX512F
+TEXT ·scaleRows512(SB), NOSPLIT, $0-56
+	MOVQ  to+16(FP), AX
+	MOVQ  ldto+24(FP), DX
+	MOVQ  x+32(FP), BX
+	MOVQ  ldx+40(FP), SI
+	MOVQ  by+48(FP), DI
+	MOVQ  rows+0(FP), R8
+	MOVQ  columns+8(FP), R9
+	MOVQ  R9, R10
+	ANDQ  $0x0f, R9
+	SUBQ  R9, R10
+	SHLQ  $0x02, R10
+	MOVQ  R9, CX
+	MOVQ  $0x00000001, R11
+	SHLQ  CL, R11
+	DECQ  R11
+	KMOVW R11, K1
+	JMP   fill
+
+begin:
+row:
+	DECQ         R8
+	JL           done
+	VBROADCASTSS (DI), Z1
+	ADDQ         $0x04, DI
+	XORQ         CX, CX
+
+vector:
+	CMPQ    CX, R10
+	JGE     rest
+	VMOVUPS (BX)(CX*1), Z0
+	VMULPS  Z1, Z0, Z0
+	VMOVUPS Z0, (AX)(CX*1)
+	ADDQ    $0x40, CX
+	JMP     vector
+
+rest:
+	CMPQ      R9, $0x00
+	JE        next
+	VMOVUPS.Z (BX)(CX*1), K1, Z0
+	VMULPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (AX)(CX*1)
+
+next:
+	ADDQ DX, AX
+	ADDQ SI, BX
+	JMP  row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	JMP begin
 
 // func accumulate512(n int, sums *float64, x *float32)
 // Requires: AVX, AVX512F
@@ -4259,58 +5291,64 @@ done:
 	VZEROUPPER
 	RET
 
-// func addRows512(rows int, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)
+// func addRows512(rows int, columns int, to *float32, ldto int, x *float32, ldx int, y *float32, ldy int)
 // Requires: AVX, AVX512F
 TEXT ·addRows512(SB), NOSPLIT, $0-64
-	MOVQ  rows+0(FP), AX
-	MOVQ  columns+8(FP), DX
-	MOVQ  to+16(FP), BX
-	MOVQ  ldt+24(FP), SI
-	MOVQ  x+32(FP), DI
-	MOVQ  ldx+40(FP), R8
-	MOVQ  y+48(FP), R9
-	MOVQ  ldy+56(FP), R10
-	MOVQ  DX, R11
-	ANDQ  $0x0f, DX
-	SUBQ  DX, R11
+	MOVQ  to+16(FP), AX
+	MOVQ  ldto+24(FP), DX
+	MOVQ  x+32(FP), BX
+	MOVQ  ldx+40(FP), SI
+	MOVQ  y+48(FP), DI
+	MOVQ  ldy+56(FP), R8
+	MOVQ  rows+0(FP), R9
+	MOVQ  columns+8(FP), R10
+	MOVQ  R10, R11
+	ANDQ  $0x0f, R10
+	SUBQ  R10, R11
 	SHLQ  $0x02, R11
-	MOVQ  DX, CX
+	MOVQ  R10, CX
 	MOVQ  $0x00000001, R12
 	SHLQ  CL, R12
 	DECQ  R12
 	KMOVW R12, K1
+	JMP   fill
 
+begin:
 row:
-	DECQ AX
+	DECQ R9
 	JL   done
 	XORQ CX, CX
 
 vector:
 	CMPQ    CX, R11
 	JGE     rest
-	VMOVUPS (DI)(CX*1), Z0
-	VADDPS  (R9)(CX*1), Z0, Z0
-	VMOVUPS Z0, (BX)(CX*1)
+	VMOVUPS (BX)(CX*1), Z0
+	VMOVUPS (DI)(CX*1), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (AX)(CX*1)
 	ADDQ    $0x40, CX
 	JMP     vector
 
 rest:
-	CMPQ      DX, $0x00
+	CMPQ      R10, $0x00
 	JE        next
-	VMOVUPS.Z (DI)(CX*1), K1, Z0
-	VMOVUPS.Z (R9)(CX*1), K1, Z1
+	VMOVUPS.Z (BX)(CX*1), K1, Z0
+	VMOVUPS.Z (DI)(CX*1), K1, Z1
 	VADDPS    Z1, Z0, Z0
-	VMOVUPS   Z0, K1, (BX)(CX*1)
+	VMOVUPS   Z0, K1, (AX)(CX*1)
 
 next:
+	ADDQ DX, AX
 	ADDQ SI, BX
 	ADDQ R8, DI
-	ADDQ R10, R9
 	JMP  row
 
 done:
 	VZEROUPPER
 	RET
+
+fill:
+	JMP begin
 
 // func mapExp256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 // Requires: AVX, AVX2, FMA3
@@ -4495,6 +5533,102 @@ fill:
 	VBROADCASTSS vectorConstants<>+384(SB), Y15
 	JMP          begin
 
+// func mapTanhRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·mapTanhRows256(SB), NOSPLIT, $0-44
+	MOVQ    x+16(FP), AX
+	MOVQ    ldx+24(FP), CX
+	MOVQ    rows+0(FP), DX
+	MOVQ    columns+8(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $0x07, BX
+	SUBQ    BX, SI
+	SHLQ    $0x02, SI
+	MOVQ    BX, DI
+	LEAQ    vectorMasks<>+32(SB), R8
+	SHLQ    $0x02, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	JMP     fill
+
+begin:
+row:
+	DECQ DX
+	JL   done
+	XORQ DI, DI
+
+vector:
+	CMPQ         DI, SI
+	JGE          rest
+	VMOVUPS      (AX)(DI*1), Y1
+	VANDPS       vectorConstants<>+352(SB), Y1, Y3
+	VADDPS       Y3, Y3, Y3
+	VMINPS       Y3, Y15, Y3
+	VMULPS       vectorConstants<>+64(SB), Y3, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VFNMADD231PS vectorConstants<>+96(SB), Y6, Y3
+	VFNMADD231PS vectorConstants<>+128(SB), Y6, Y3
+	VMOVUPS      vectorConstants<>+160(SB), Y7
+	VFMADD213PS  vectorConstants<>+192(SB), Y3, Y7
+	VFMADD213PS  vectorConstants<>+224(SB), Y3, Y7
+	VFMADD213PS  vectorConstants<>+256(SB), Y3, Y7
+	VFMADD213PS  vectorConstants<>+288(SB), Y3, Y7
+	VMULPS       Y3, Y7, Y7
+	VFMADD213PS  Y3, Y3, Y7
+	VCVTPS2DQ    Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       vectorConstants<>+320(SB), Y6, Y6
+	VSUBPS       vectorConstants<>+320(SB), Y6, Y4
+	VFMADD231PS  Y6, Y7, Y4
+	VADDPS       vectorConstants<>+416(SB), Y4, Y5
+	VDIVPS       Y5, Y4, Y2
+	VANDPS       vectorConstants<>+448(SB), Y1, Y6
+	VORPS        Y6, Y2, Y2
+	VMOVUPS      Y2, (AX)(DI*1)
+	ADDQ         $0x20, DI
+	JMP          vector
+
+rest:
+	CMPQ         BX, $0x00
+	JE           next
+	VMASKMOVPS   (AX)(DI*1), Y0, Y1
+	VANDPS       vectorConstants<>+352(SB), Y1, Y3
+	VADDPS       Y3, Y3, Y3
+	VMINPS       Y3, Y15, Y3
+	VMULPS       vectorConstants<>+64(SB), Y3, Y6
+	VROUNDPS     $0x08, Y6, Y6
+	VFNMADD231PS vectorConstants<>+96(SB), Y6, Y3
+	VFNMADD231PS vectorConstants<>+128(SB), Y6, Y3
+	VMOVUPS      vectorConstants<>+160(SB), Y7
+	VFMADD213PS  vectorConstants<>+192(SB), Y3, Y7
+	VFMADD213PS  vectorConstants<>+224(SB), Y3, Y7
+	VFMADD213PS  vectorConstants<>+256(SB), Y3, Y7
+	VFMADD213PS  vectorConstants<>+288(SB), Y3, Y7
+	VMULPS       Y3, Y7, Y7
+	VFMADD213PS  Y3, Y3, Y7
+	VCVTPS2DQ    Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       vectorConstants<>+320(SB), Y6, Y6
+	VSUBPS       vectorConstants<>+320(SB), Y6, Y4
+	VFMADD231PS  Y6, Y7, Y4
+	VADDPS       vectorConstants<>+416(SB), Y4, Y5
+	VDIVPS       Y5, Y4, Y2
+	VANDPS       vectorConstants<>+448(SB), Y1, Y6
+	VORPS        Y6, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (AX)(DI*1)
+
+next:
+	ADDQ CX, AX
+	JMP  row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+384(SB), Y15
+	JMP          begin
+
 // func mapSigmoid256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·mapSigmoid256(SB), NOSPLIT, $32-76
@@ -4585,6 +5719,112 @@ rest:
 	VBLENDVPS    Y5, Y3, Y13, Y3
 	VDIVPS       Y4, Y3, Y2
 	VMASKMOVPS   Y2, Y0, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+0(SB), Y15
+	VBROADCASTSS vectorConstants<>+480(SB), Y14
+	VBROADCASTSS vectorConstants<>+320(SB), Y13
+	JMP          begin
+
+// func mapSigmoidRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·mapSigmoidRows256(SB), NOSPLIT, $0-44
+	MOVQ    x+16(FP), AX
+	MOVQ    ldx+24(FP), CX
+	MOVQ    rows+0(FP), DX
+	MOVQ    columns+8(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $0x07, BX
+	SUBQ    BX, SI
+	SHLQ    $0x02, SI
+	MOVQ    BX, DI
+	LEAQ    vectorMasks<>+32(SB), R8
+	SHLQ    $0x02, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	JMP     fill
+
+begin:
+row:
+	DECQ DX
+	JL   done
+	XORQ DI, DI
+
+vector:
+	CMPQ         DI, SI
+	JGE          rest
+	VMOVUPS      (AX)(DI*1), Y1
+	VORPS        vectorConstants<>+448(SB), Y1, Y4
+	VMAXPS       Y4, Y15, Y3
+	VMULPS       vectorConstants<>+64(SB), Y3, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VFNMADD231PS vectorConstants<>+96(SB), Y5, Y3
+	VFNMADD231PS vectorConstants<>+128(SB), Y5, Y3
+	VMOVUPS      vectorConstants<>+160(SB), Y6
+	VFMADD213PS  vectorConstants<>+192(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+224(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+256(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+288(SB), Y3, Y6
+	VMULPS       Y3, Y6, Y6
+	VFMADD213PS  Y3, Y3, Y6
+	VADDPS       vectorConstants<>+320(SB), Y6, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y7
+	VPSUBD       Y7, Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       vectorConstants<>+320(SB), Y5, Y5
+	VPSLLD       $0x17, Y7, Y7
+	VPADDD       vectorConstants<>+320(SB), Y7, Y7
+	VMULPS       Y7, Y6, Y3
+	VMULPS       Y5, Y3, Y3
+	VADDPS       vectorConstants<>+320(SB), Y3, Y4
+	VCMPPS       $0x11, Y14, Y1, Y5
+	VBLENDVPS    Y5, Y3, Y13, Y3
+	VDIVPS       Y4, Y3, Y2
+	VMOVUPS      Y2, (AX)(DI*1)
+	ADDQ         $0x20, DI
+	JMP          vector
+
+rest:
+	CMPQ         BX, $0x00
+	JE           next
+	VMASKMOVPS   (AX)(DI*1), Y0, Y1
+	VORPS        vectorConstants<>+448(SB), Y1, Y4
+	VMAXPS       Y4, Y15, Y3
+	VMULPS       vectorConstants<>+64(SB), Y3, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VFNMADD231PS vectorConstants<>+96(SB), Y5, Y3
+	VFNMADD231PS vectorConstants<>+128(SB), Y5, Y3
+	VMOVUPS      vectorConstants<>+160(SB), Y6
+	VFMADD213PS  vectorConstants<>+192(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+224(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+256(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+288(SB), Y3, Y6
+	VMULPS       Y3, Y6, Y6
+	VFMADD213PS  Y3, Y3, Y6
+	VADDPS       Y13, Y6, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y7
+	VPSUBD       Y7, Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y13, Y5, Y5
+	VPSLLD       $0x17, Y7, Y7
+	VPADDD       Y13, Y7, Y7
+	VMULPS       Y7, Y6, Y3
+	VMULPS       Y5, Y3, Y3
+	VADDPS       Y13, Y3, Y4
+	VCMPPS       $0x11, Y14, Y1, Y5
+	VBLENDVPS    Y5, Y3, Y13, Y3
+	VDIVPS       Y4, Y3, Y2
+	VMASKMOVPS   Y2, Y0, (AX)(DI*1)
+
+next:
+	ADDQ CX, AX
+	JMP  row
 
 done:
 	VZEROUPPER
@@ -4699,6 +5939,114 @@ fill:
 	VBROADCASTSS vectorConstants<>+320(SB), Y13
 	JMP          begin
 
+// func mapSiluRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·mapSiluRows256(SB), NOSPLIT, $0-44
+	MOVQ    x+16(FP), AX
+	MOVQ    ldx+24(FP), CX
+	MOVQ    rows+0(FP), DX
+	MOVQ    columns+8(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $0x07, BX
+	SUBQ    BX, SI
+	SHLQ    $0x02, SI
+	MOVQ    BX, DI
+	LEAQ    vectorMasks<>+32(SB), R8
+	SHLQ    $0x02, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	JMP     fill
+
+begin:
+row:
+	DECQ DX
+	JL   done
+	XORQ DI, DI
+
+vector:
+	CMPQ         DI, SI
+	JGE          rest
+	VMOVUPS      (AX)(DI*1), Y1
+	VORPS        vectorConstants<>+448(SB), Y1, Y4
+	VMAXPS       Y4, Y15, Y3
+	VMULPS       vectorConstants<>+64(SB), Y3, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VFNMADD231PS vectorConstants<>+96(SB), Y5, Y3
+	VFNMADD231PS vectorConstants<>+128(SB), Y5, Y3
+	VMOVUPS      vectorConstants<>+160(SB), Y6
+	VFMADD213PS  vectorConstants<>+192(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+224(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+256(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+288(SB), Y3, Y6
+	VMULPS       Y3, Y6, Y6
+	VFMADD213PS  Y3, Y3, Y6
+	VADDPS       vectorConstants<>+320(SB), Y6, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y7
+	VPSUBD       Y7, Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       vectorConstants<>+320(SB), Y5, Y5
+	VPSLLD       $0x17, Y7, Y7
+	VPADDD       vectorConstants<>+320(SB), Y7, Y7
+	VMULPS       Y7, Y6, Y3
+	VMULPS       Y5, Y3, Y3
+	VADDPS       vectorConstants<>+320(SB), Y3, Y4
+	VCMPPS       $0x11, Y14, Y1, Y5
+	VBLENDVPS    Y5, Y3, Y13, Y3
+	VDIVPS       Y4, Y3, Y2
+	VMULPS       Y1, Y2, Y2
+	VMOVUPS      Y2, (AX)(DI*1)
+	ADDQ         $0x20, DI
+	JMP          vector
+
+rest:
+	CMPQ         BX, $0x00
+	JE           next
+	VMASKMOVPS   (AX)(DI*1), Y0, Y1
+	VORPS        vectorConstants<>+448(SB), Y1, Y4
+	VMAXPS       Y4, Y15, Y3
+	VMULPS       vectorConstants<>+64(SB), Y3, Y5
+	VROUNDPS     $0x08, Y5, Y5
+	VFNMADD231PS vectorConstants<>+96(SB), Y5, Y3
+	VFNMADD231PS vectorConstants<>+128(SB), Y5, Y3
+	VMOVUPS      vectorConstants<>+160(SB), Y6
+	VFMADD213PS  vectorConstants<>+192(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+224(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+256(SB), Y3, Y6
+	VFMADD213PS  vectorConstants<>+288(SB), Y3, Y6
+	VMULPS       Y3, Y6, Y6
+	VFMADD213PS  Y3, Y3, Y6
+	VADDPS       Y13, Y6, Y6
+	VCVTPS2DQ    Y5, Y5
+	VPSRAD       $0x01, Y5, Y7
+	VPSUBD       Y7, Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y13, Y5, Y5
+	VPSLLD       $0x17, Y7, Y7
+	VPADDD       Y13, Y7, Y7
+	VMULPS       Y7, Y6, Y3
+	VMULPS       Y5, Y3, Y3
+	VADDPS       Y13, Y3, Y4
+	VCMPPS       $0x11, Y14, Y1, Y5
+	VBLENDVPS    Y5, Y3, Y13, Y3
+	VDIVPS       Y4, Y3, Y2
+	VMULPS       Y1, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (AX)(DI*1)
+
+next:
+	ADDQ CX, AX
+	JMP  row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+0(SB), Y15
+	VBROADCASTSS vectorConstants<>+480(SB), Y14
+	VBROADCASTSS vectorConstants<>+320(SB), Y13
+	JMP          begin
+
 // func mapGelu256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 // Requires: AVX, FMA3
 TEXT ·mapGelu256(SB), NOSPLIT, $32-76
@@ -4787,6 +6135,111 @@ rest:
 	VBLENDVPS   Y6, Y5, Y4, Y5
 	VMULPS      Y1, Y5, Y2
 	VMASKMOVPS  Y2, Y0, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+576(SB), Y15
+	VBROADCASTSS vectorConstants<>+480(SB), Y14
+	VBROADCASTSS vectorConstants<>+640(SB), Y13
+	VBROADCASTSS vectorConstants<>+320(SB), Y12
+	JMP          begin
+
+// func mapGeluRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, FMA3
+TEXT ·mapGeluRows256(SB), NOSPLIT, $0-44
+	MOVQ    x+16(FP), AX
+	MOVQ    ldx+24(FP), CX
+	MOVQ    rows+0(FP), DX
+	MOVQ    columns+8(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $0x07, BX
+	SUBQ    BX, SI
+	SHLQ    $0x02, SI
+	MOVQ    BX, DI
+	LEAQ    vectorMasks<>+32(SB), R8
+	SHLQ    $0x02, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	JMP     fill
+
+begin:
+row:
+	DECQ DX
+	JL   done
+	XORQ DI, DI
+
+vector:
+	CMPQ        DI, SI
+	JGE         rest
+	VMOVUPS     (AX)(DI*1), Y1
+	VANDPS      vectorConstants<>+352(SB), Y1, Y3
+	VMINPS      Y3, Y15, Y4
+	VFMADD213PS vectorConstants<>+608(SB), Y13, Y4
+	VMOVUPS     vectorConstants<>+672(SB), Y5
+	VFMADD213PS vectorConstants<>+704(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+736(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+768(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+800(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+832(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+864(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+896(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+928(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+960(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+992(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1024(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1056(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1088(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1120(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+512(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+544(SB), Y4, Y5
+	VCMPPS      $0x1e, Y15, Y3, Y6
+	VBLENDVPS   Y6, Y14, Y5, Y5
+	VSUBPS      Y5, Y12, Y4
+	VCMPPS      $0x11, Y14, Y1, Y6
+	VBLENDVPS   Y6, Y5, Y4, Y5
+	VMULPS      Y1, Y5, Y2
+	VMOVUPS     Y2, (AX)(DI*1)
+	ADDQ        $0x20, DI
+	JMP         vector
+
+rest:
+	CMPQ        BX, $0x00
+	JE          next
+	VMASKMOVPS  (AX)(DI*1), Y0, Y1
+	VANDPS      vectorConstants<>+352(SB), Y1, Y3
+	VMINPS      Y3, Y15, Y4
+	VFMADD213PS vectorConstants<>+608(SB), Y13, Y4
+	VMOVUPS     vectorConstants<>+672(SB), Y5
+	VFMADD213PS vectorConstants<>+704(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+736(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+768(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+800(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+832(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+864(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+896(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+928(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+960(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+992(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1024(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1056(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1088(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+1120(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+512(SB), Y4, Y5
+	VFMADD213PS vectorConstants<>+544(SB), Y4, Y5
+	VCMPPS      $0x1e, Y15, Y3, Y6
+	VBLENDVPS   Y6, Y14, Y5, Y5
+	VSUBPS      Y5, Y12, Y4
+	VCMPPS      $0x11, Y14, Y1, Y6
+	VBLENDVPS   Y6, Y5, Y4, Y5
+	VMULPS      Y1, Y5, Y2
+	VMASKMOVPS  Y2, Y0, (AX)(DI*1)
+
+next:
+	ADDQ CX, AX
+	JMP  row
 
 done:
 	VZEROUPPER
@@ -4899,6 +6352,122 @@ rest:
 	VDIVPS       Y6, Y5, Y2
 	VMULPS       Y1, Y2, Y2
 	VMASKMOVPS   Y2, Y0, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+0(SB), Y15
+	VBROADCASTSS vectorConstants<>+480(SB), Y14
+	VBROADCASTSS vectorConstants<>+320(SB), Y13
+	JMP          begin
+
+// func mapGeluTanhRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·mapGeluTanhRows256(SB), NOSPLIT, $0-44
+	MOVQ    x+16(FP), AX
+	MOVQ    ldx+24(FP), CX
+	MOVQ    rows+0(FP), DX
+	MOVQ    columns+8(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $0x07, BX
+	SUBQ    BX, SI
+	SHLQ    $0x02, SI
+	MOVQ    BX, DI
+	LEAQ    vectorMasks<>+32(SB), R8
+	SHLQ    $0x02, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	JMP     fill
+
+begin:
+row:
+	DECQ DX
+	JL   done
+	XORQ DI, DI
+
+vector:
+	CMPQ         DI, SI
+	JGE          rest
+	VMOVUPS      (AX)(DI*1), Y1
+	VMULPS       Y1, Y1, Y3
+	VMOVUPS      vectorConstants<>+1152(SB), Y4
+	VFMADD213PS  vectorConstants<>+1184(SB), Y3, Y4
+	VMULPS       Y1, Y4, Y4
+	VORPS        vectorConstants<>+448(SB), Y4, Y6
+	VMAXPS       Y6, Y15, Y5
+	VMULPS       vectorConstants<>+64(SB), Y5, Y7
+	VROUNDPS     $0x08, Y7, Y7
+	VFNMADD231PS vectorConstants<>+96(SB), Y7, Y5
+	VFNMADD231PS vectorConstants<>+128(SB), Y7, Y5
+	VMOVUPS      vectorConstants<>+160(SB), Y8
+	VFMADD213PS  vectorConstants<>+192(SB), Y5, Y8
+	VFMADD213PS  vectorConstants<>+224(SB), Y5, Y8
+	VFMADD213PS  vectorConstants<>+256(SB), Y5, Y8
+	VFMADD213PS  vectorConstants<>+288(SB), Y5, Y8
+	VMULPS       Y5, Y8, Y8
+	VFMADD213PS  Y5, Y5, Y8
+	VADDPS       vectorConstants<>+320(SB), Y8, Y8
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y9
+	VPSUBD       Y9, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VPADDD       vectorConstants<>+320(SB), Y7, Y7
+	VPSLLD       $0x17, Y9, Y9
+	VPADDD       vectorConstants<>+320(SB), Y9, Y9
+	VMULPS       Y9, Y8, Y5
+	VMULPS       Y7, Y5, Y5
+	VADDPS       vectorConstants<>+320(SB), Y5, Y6
+	VCMPPS       $0x11, Y14, Y4, Y7
+	VBLENDVPS    Y7, Y5, Y13, Y5
+	VDIVPS       Y6, Y5, Y2
+	VMULPS       Y1, Y2, Y2
+	VMOVUPS      Y2, (AX)(DI*1)
+	ADDQ         $0x20, DI
+	JMP          vector
+
+rest:
+	CMPQ         BX, $0x00
+	JE           next
+	VMASKMOVPS   (AX)(DI*1), Y0, Y1
+	VMULPS       Y1, Y1, Y3
+	VMOVUPS      vectorConstants<>+1152(SB), Y4
+	VFMADD213PS  vectorConstants<>+1184(SB), Y3, Y4
+	VMULPS       Y1, Y4, Y4
+	VORPS        vectorConstants<>+448(SB), Y4, Y6
+	VMAXPS       Y6, Y15, Y5
+	VMULPS       vectorConstants<>+64(SB), Y5, Y7
+	VROUNDPS     $0x08, Y7, Y7
+	VFNMADD231PS vectorConstants<>+96(SB), Y7, Y5
+	VFNMADD231PS vectorConstants<>+128(SB), Y7, Y5
+	VMOVUPS      vectorConstants<>+160(SB), Y8
+	VFMADD213PS  vectorConstants<>+192(SB), Y5, Y8
+	VFMADD213PS  vectorConstants<>+224(SB), Y5, Y8
+	VFMADD213PS  vectorConstants<>+256(SB), Y5, Y8
+	VFMADD213PS  vectorConstants<>+288(SB), Y5, Y8
+	VMULPS       Y5, Y8, Y8
+	VFMADD213PS  Y5, Y5, Y8
+	VADDPS       Y13, Y8, Y8
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y9
+	VPSUBD       Y9, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VPADDD       Y13, Y7, Y7
+	VPSLLD       $0x17, Y9, Y9
+	VPADDD       Y13, Y9, Y9
+	VMULPS       Y9, Y8, Y5
+	VMULPS       Y7, Y5, Y5
+	VADDPS       Y13, Y5, Y6
+	VCMPPS       $0x11, Y14, Y4, Y7
+	VBLENDVPS    Y7, Y5, Y13, Y5
+	VDIVPS       Y6, Y5, Y2
+	VMULPS       Y1, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (AX)(DI*1)
+
+next:
+	ADDQ CX, AX
+	JMP  row
 
 done:
 	VZEROUPPER
@@ -5348,6 +6917,67 @@ fill:
 	VBROADCASTSS vectorConstants<>+1440(SB), Y14
 	JMP          begin
 
+// func mapHardSwishRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX
+TEXT ·mapHardSwishRows256(SB), NOSPLIT, $0-44
+	MOVQ    x+16(FP), AX
+	MOVQ    ldx+24(FP), CX
+	MOVQ    rows+0(FP), DX
+	MOVQ    columns+8(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $0x07, BX
+	SUBQ    BX, SI
+	SHLQ    $0x02, SI
+	MOVQ    BX, DI
+	LEAQ    vectorMasks<>+32(SB), R8
+	SHLQ    $0x02, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	JMP     fill
+
+begin:
+row:
+	DECQ DX
+	JL   done
+	XORQ DI, DI
+
+vector:
+	CMPQ    DI, SI
+	JGE     rest
+	VMOVUPS (AX)(DI*1), Y1
+	VADDPS  vectorConstants<>+1792(SB), Y1, Y2
+	VMAXPS  Y2, Y15, Y2
+	VMINPS  Y2, Y14, Y2
+	VMULPS  Y1, Y2, Y2
+	VMULPS  vectorConstants<>+1824(SB), Y2, Y2
+	VMOVUPS Y2, (AX)(DI*1)
+	ADDQ    $0x20, DI
+	JMP     vector
+
+rest:
+	CMPQ       BX, $0x00
+	JE         next
+	VMASKMOVPS (AX)(DI*1), Y0, Y1
+	VADDPS     vectorConstants<>+1792(SB), Y1, Y2
+	VMAXPS     Y2, Y15, Y2
+	VMINPS     Y2, Y14, Y2
+	VMULPS     Y1, Y2, Y2
+	VMULPS     vectorConstants<>+1824(SB), Y2, Y2
+	VMASKMOVPS Y2, Y0, (AX)(DI*1)
+
+next:
+	ADDQ CX, AX
+	JMP  row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+480(SB), Y15
+	VBROADCASTSS vectorConstants<>+1440(SB), Y14
+	JMP          begin
+
 // func mapHardSigmoid256(n int, to *float32, x0 *float32, step0 int, x1 *float32, step1 int, x2 *float32, step2 int, p0 float32, p1 float32, p2 float32)
 // Requires: AVX
 TEXT ·mapHardSigmoid256(SB), NOSPLIT, $32-76
@@ -5500,6 +7130,58 @@ rest:
 	VMASKMOVPS (DX), Y0, Y1
 	VMAXPS     Y1, Y15, Y2
 	VMASKMOVPS Y2, Y0, (CX)
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+480(SB), Y15
+	JMP          begin
+
+// func mapReluRows256(rows int, columns int, x *float32, ldx int, p0 float32, p1 float32, p2 float32)
+// Requires: AVX
+TEXT ·mapReluRows256(SB), NOSPLIT, $0-44
+	MOVQ    x+16(FP), AX
+	MOVQ    ldx+24(FP), CX
+	MOVQ    rows+0(FP), DX
+	MOVQ    columns+8(FP), BX
+	MOVQ    BX, SI
+	ANDQ    $0x07, BX
+	SUBQ    BX, SI
+	SHLQ    $0x02, SI
+	MOVQ    BX, DI
+	LEAQ    vectorMasks<>+32(SB), R8
+	SHLQ    $0x02, DI
+	SUBQ    DI, R8
+	VMOVUPS (R8), Y0
+	JMP     fill
+
+begin:
+row:
+	DECQ DX
+	JL   done
+	XORQ DI, DI
+
+vector:
+	CMPQ    DI, SI
+	JGE     rest
+	VMOVUPS (AX)(DI*1), Y1
+	VMAXPS  Y1, Y15, Y2
+	VMOVUPS Y2, (AX)(DI*1)
+	ADDQ    $0x20, DI
+	JMP     vector
+
+rest:
+	CMPQ       BX, $0x00
+	JE         next
+	VMASKMOVPS (AX)(DI*1), Y0, Y1
+	VMAXPS     Y1, Y15, Y2
+	VMASKMOVPS Y2, Y0, (AX)(DI*1)
+
+next:
+	ADDQ CX, AX
+	JMP  row
 
 done:
 	VZEROUPPER
@@ -8120,7 +9802,7 @@ loop:
 	CMPQ         AX, $0x08
 	JL           rest
 	VMOVUPS      (DX), Y1
-	VFMSUB213PS  Y15, Y14, Y1
+	VFMSUB213PS  Y14, Y15, Y1
 	VMAXPS       Y1, Y13, Y3
 	VMAXPS       Y3, Y12, Y2
 	VBROADCASTSS vectorConstants<>+32(SB), Y4
@@ -8164,7 +9846,7 @@ rest:
 	SUBQ         AX, BX
 	VMOVUPS      (BX), Y1
 	VMASKMOVPS   (DX), Y1, Y2
-	VFMSUB213PS  Y15, Y14, Y2
+	VFMSUB213PS  Y14, Y15, Y2
 	VMAXPS       Y2, Y13, Y4
 	VMAXPS       Y4, Y12, Y3
 	VBROADCASTSS vectorConstants<>+32(SB), Y5
@@ -8209,11 +9891,326 @@ done:
 	RET
 
 fill:
-	VBROADCASTSS p1+28(FP), Y15
-	VBROADCASTSS p0+24(FP), Y14
+	VBROADCASTSS p0+24(FP), Y15
+	VBROADCASTSS p1+28(FP), Y14
 	VBROADCASTSS vectorConstants<>+2880(SB), Y13
 	VBROADCASTSS vectorConstants<>+0(SB), Y12
 	JMP          begin
+
+// func maxRows256(rows int, columns int, x *float32, ldx int, top *float32)
+// Requires: AVX
+TEXT ·maxRows256(SB), NOSPLIT, $0-40
+	MOVQ    x+16(FP), AX
+	MOVQ    ldx+24(FP), CX
+	MOVQ    top+32(FP), DX
+	MOVQ    rows+0(FP), BX
+	MOVQ    columns+8(FP), SI
+	MOVQ    SI, DI
+	ANDQ    $0x07, SI
+	SUBQ    SI, DI
+	SHLQ    $0x02, DI
+	MOVQ    SI, R8
+	LEAQ    vectorMasks<>+32(SB), R9
+	SHLQ    $0x02, R8
+	SUBQ    R8, R9
+	VMOVUPS (R9), Y4
+	JMP     fill
+
+begin:
+row:
+	DECQ    BX
+	JL      done
+	VMOVAPS Y15, Y2
+	XORQ    R8, R8
+
+vector:
+	CMPQ    R8, DI
+	JGE     rest
+	VMOVUPS (AX)(R8*1), Y0
+	VMAXPS  Y2, Y0, Y2
+	ADDQ    $0x20, R8
+	JMP     vector
+
+rest:
+	CMPQ       SI, $0x00
+	JE         next
+	VMASKMOVPS (AX)(R8*1), Y4, Y0
+	VBLENDVPS  Y4, Y0, Y15, Y0
+	VMAXPS     Y2, Y0, Y2
+
+next:
+	VEXTRACTF128 $0x01, Y2, X3
+	VMAXPS       X3, X2, X2
+	VMOVHLPS     X2, X2, X3
+	VMAXPS       X3, X2, X2
+	VMOVSHDUP    X2, X3
+	VMAXPS       X3, X2, X2
+	VMOVSS       X2, (DX)
+	ADDQ         $0x04, DX
+	ADDQ         CX, AX
+	JMP          row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+2432(SB), Y15
+	JMP          begin
+
+// func addMaxRows256(rows int, columns int, x *float32, ldx int, y *float32, ldy int, p0 float32, top *float32)
+// Requires: AVX, FMA3
+TEXT ·addMaxRows256(SB), NOSPLIT, $0-64
+	MOVQ    y+32(FP), AX
+	MOVQ    ldy+40(FP), CX
+	MOVQ    x+16(FP), DX
+	MOVQ    ldx+24(FP), BX
+	MOVQ    top+56(FP), SI
+	MOVQ    rows+0(FP), DI
+	MOVQ    columns+8(FP), R8
+	MOVQ    R8, R9
+	ANDQ    $0x07, R8
+	SUBQ    R8, R9
+	SHLQ    $0x02, R9
+	MOVQ    R8, R10
+	LEAQ    vectorMasks<>+32(SB), R11
+	SHLQ    $0x02, R10
+	SUBQ    R10, R11
+	VMOVUPS (R11), Y4
+	JMP     fill
+
+begin:
+row:
+	DECQ    DI
+	JL      done
+	VMOVAPS Y15, Y2
+	XORQ    R10, R10
+
+vector:
+	CMPQ        R10, R9
+	JGE         rest
+	VMOVUPS     (DX)(R10*1), Y0
+	VMOVUPS     (AX)(R10*1), Y1
+	VFMADD213PS Y1, Y14, Y0
+	VMOVUPS     Y0, (DX)(R10*1)
+	VMAXPS      Y2, Y0, Y2
+	ADDQ        $0x20, R10
+	JMP         vector
+
+rest:
+	CMPQ        R8, $0x00
+	JE          next
+	VMASKMOVPS  (DX)(R10*1), Y4, Y0
+	VMASKMOVPS  (AX)(R10*1), Y4, Y1
+	VFMADD213PS Y1, Y14, Y0
+	VMASKMOVPS  Y0, Y4, (DX)(R10*1)
+	VBLENDVPS   Y4, Y0, Y15, Y0
+	VMAXPS      Y2, Y0, Y2
+
+next:
+	VEXTRACTF128 $0x01, Y2, X3
+	VMAXPS       X3, X2, X2
+	VMOVHLPS     X2, X2, X3
+	VMAXPS       X3, X2, X2
+	VMOVSHDUP    X2, X3
+	VMAXPS       X3, X2, X2
+	VMOVSS       X2, (SI)
+	ADDQ         $0x04, SI
+	ADDQ         BX, DX
+	ADDQ         CX, AX
+	JMP          row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS vectorConstants<>+2432(SB), Y15
+	VBROADCASTSS p0+48(FP), Y14
+	JMP          begin
+
+// func expSumRows256(rows int, columns int, x *float32, ldx int, p0 float32, top *float32, sum *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·expSumRows256(SB), NOSPLIT, $0-56
+	MOVQ    x+16(FP), AX
+	MOVQ    ldx+24(FP), CX
+	MOVQ    top+40(FP), DX
+	MOVQ    sum+48(FP), BX
+	MOVQ    rows+0(FP), SI
+	MOVQ    columns+8(FP), DI
+	MOVQ    DI, R8
+	ANDQ    $0x07, DI
+	SUBQ    DI, R8
+	SHLQ    $0x02, R8
+	MOVQ    DI, R9
+	LEAQ    vectorMasks<>+32(SB), R10
+	SHLQ    $0x02, R9
+	SUBQ    R9, R10
+	VMOVUPS (R10), Y2
+	JMP     fill
+
+begin:
+row:
+	DECQ         SI
+	JL           done
+	VXORPS       Y0, Y0, Y0
+	VBROADCASTSS (DX), Y1
+	ADDQ         $0x04, DX
+	XORQ         R9, R9
+
+vector:
+	CMPQ         R9, R8
+	JGE          rest
+	VMOVUPS      (AX)(R9*1), Y3
+	VFMSUB213PS  Y1, Y15, Y3
+	VMAXPS       Y3, Y14, Y5
+	VMAXPS       Y5, Y13, Y4
+	VBROADCASTSS vectorConstants<>+32(SB), Y6
+	VMINPS       Y4, Y6, Y4
+	VMULPS       vectorConstants<>+64(SB), Y4, Y7
+	VROUNDPS     $0x08, Y7, Y7
+	VFNMADD231PS vectorConstants<>+96(SB), Y7, Y4
+	VFNMADD231PS vectorConstants<>+128(SB), Y7, Y4
+	VMOVUPS      vectorConstants<>+160(SB), Y8
+	VFMADD213PS  vectorConstants<>+192(SB), Y4, Y8
+	VFMADD213PS  vectorConstants<>+224(SB), Y4, Y8
+	VFMADD213PS  vectorConstants<>+256(SB), Y4, Y8
+	VFMADD213PS  vectorConstants<>+288(SB), Y4, Y8
+	VMULPS       Y4, Y8, Y8
+	VFMADD213PS  Y4, Y4, Y8
+	VADDPS       vectorConstants<>+320(SB), Y8, Y8
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y9
+	VPSUBD       Y9, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VPADDD       vectorConstants<>+320(SB), Y7, Y7
+	VPSLLD       $0x17, Y9, Y9
+	VPADDD       vectorConstants<>+320(SB), Y9, Y9
+	VMULPS       Y9, Y8, Y4
+	VMULPS       Y7, Y4, Y4
+	VBROADCASTSS vectorConstants<>+480(SB), Y6
+	VCMPPS       $0x11, Y14, Y3, Y7
+	VBLENDVPS    Y7, Y6, Y4, Y4
+	VMOVUPS      Y4, (AX)(R9*1)
+	VADDPS       Y4, Y0, Y0
+	ADDQ         $0x20, R9
+	JMP          vector
+
+rest:
+	CMPQ         DI, $0x00
+	JE           next
+	VMASKMOVPS   (AX)(R9*1), Y2, Y3
+	VFMSUB213PS  Y1, Y15, Y3
+	VMAXPS       Y3, Y14, Y5
+	VMAXPS       Y5, Y13, Y4
+	VBROADCASTSS vectorConstants<>+32(SB), Y6
+	VMINPS       Y4, Y6, Y4
+	VMULPS       vectorConstants<>+64(SB), Y4, Y7
+	VROUNDPS     $0x08, Y7, Y7
+	VFNMADD231PS vectorConstants<>+96(SB), Y7, Y4
+	VFNMADD231PS vectorConstants<>+128(SB), Y7, Y4
+	VMOVUPS      vectorConstants<>+160(SB), Y8
+	VFMADD213PS  vectorConstants<>+192(SB), Y4, Y8
+	VFMADD213PS  vectorConstants<>+224(SB), Y4, Y8
+	VFMADD213PS  vectorConstants<>+256(SB), Y4, Y8
+	VFMADD213PS  vectorConstants<>+288(SB), Y4, Y8
+	VMULPS       Y4, Y8, Y8
+	VFMADD213PS  Y4, Y4, Y8
+	VADDPS       vectorConstants<>+320(SB), Y8, Y8
+	VCVTPS2DQ    Y7, Y7
+	VPSRAD       $0x01, Y7, Y9
+	VPSUBD       Y9, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VPADDD       vectorConstants<>+320(SB), Y7, Y7
+	VPSLLD       $0x17, Y9, Y9
+	VPADDD       vectorConstants<>+320(SB), Y9, Y9
+	VMULPS       Y9, Y8, Y4
+	VMULPS       Y7, Y4, Y4
+	VBROADCASTSS vectorConstants<>+480(SB), Y6
+	VCMPPS       $0x11, Y14, Y3, Y7
+	VBLENDVPS    Y7, Y6, Y4, Y4
+	VMASKMOVPS   Y4, Y2, (AX)(R9*1)
+	VANDPS       Y2, Y4, Y4
+	VADDPS       Y4, Y0, Y0
+
+next:
+	VEXTRACTF128 $0x01, Y0, X12
+	VADDPS       X12, X0, X0
+	VMOVHLPS     X0, X0, X12
+	VADDPS       X12, X0, X0
+	VMOVSHDUP    X0, X12
+	VADDSS       X12, X0, X0
+	VMOVSS       X0, (BX)
+	ADDQ         $0x04, BX
+	ADDQ         CX, AX
+	JMP          row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	VBROADCASTSS p0+32(FP), Y15
+	VBROADCASTSS vectorConstants<>+2880(SB), Y14
+	VBROADCASTSS vectorConstants<>+0(SB), Y13
+	JMP          begin
+
+// func scaleRows256(rows int, columns int, to *float32, ldto int, x *float32, ldx int, by *float32)
+// Requires: AVX
+TEXT ·scaleRows256(SB), NOSPLIT, $0-56
+	MOVQ    to+16(FP), AX
+	MOVQ    ldto+24(FP), CX
+	MOVQ    x+32(FP), DX
+	MOVQ    ldx+40(FP), BX
+	MOVQ    by+48(FP), SI
+	MOVQ    rows+0(FP), DI
+	MOVQ    columns+8(FP), R8
+	MOVQ    R8, R9
+	ANDQ    $0x07, R8
+	SUBQ    R8, R9
+	SHLQ    $0x02, R9
+	MOVQ    R8, R10
+	LEAQ    vectorMasks<>+32(SB), R11
+	SHLQ    $0x02, R10
+	SUBQ    R10, R11
+	VMOVUPS (R11), Y2
+	JMP     fill
+
+begin:
+row:
+	DECQ         DI
+	JL           done
+	VBROADCASTSS (SI), Y1
+	ADDQ         $0x04, SI
+	XORQ         R10, R10
+
+vector:
+	CMPQ    R10, R9
+	JGE     rest
+	VMOVUPS (DX)(R10*1), Y0
+	VMULPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)(R10*1)
+	ADDQ    $0x20, R10
+	JMP     vector
+
+rest:
+	CMPQ       R8, $0x00
+	JE         next
+	VMASKMOVPS (DX)(R10*1), Y2, Y0
+	VMULPS     Y1, Y0, Y0
+	VMASKMOVPS Y0, Y2, (AX)(R10*1)
+
+next:
+	ADDQ CX, AX
+	ADDQ BX, DX
+	JMP  row
+
+done:
+	VZEROUPPER
+	RET
+
+fill:
+	JMP begin
 
 // func accumulate256(n int, sums *float64, x *float32)
 // Requires: AVX
@@ -8410,58 +10407,64 @@ done:
 	VZEROUPPER
 	RET
 
-// func addRows256(rows int, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)
+// func addRows256(rows int, columns int, to *float32, ldto int, x *float32, ldx int, y *float32, ldy int)
 // Requires: AVX
 TEXT ·addRows256(SB), NOSPLIT, $0-64
-	MOVQ    rows+0(FP), AX
-	MOVQ    columns+8(FP), CX
-	MOVQ    to+16(FP), DX
-	MOVQ    ldt+24(FP), BX
-	MOVQ    x+32(FP), SI
-	MOVQ    ldx+40(FP), DI
-	MOVQ    y+48(FP), R8
-	MOVQ    ldy+56(FP), R9
-	MOVQ    CX, R10
-	ANDQ    $0x07, CX
-	SUBQ    CX, R10
+	MOVQ    to+16(FP), AX
+	MOVQ    ldto+24(FP), CX
+	MOVQ    x+32(FP), DX
+	MOVQ    ldx+40(FP), BX
+	MOVQ    y+48(FP), SI
+	MOVQ    ldy+56(FP), DI
+	MOVQ    rows+0(FP), R8
+	MOVQ    columns+8(FP), R9
+	MOVQ    R9, R10
+	ANDQ    $0x07, R9
+	SUBQ    R9, R10
 	SHLQ    $0x02, R10
-	MOVQ    CX, R11
+	MOVQ    R9, R11
 	LEAQ    vectorMasks<>+32(SB), R12
 	SHLQ    $0x02, R11
 	SUBQ    R11, R12
 	VMOVUPS (R12), Y2
+	JMP     fill
 
+begin:
 row:
-	DECQ AX
+	DECQ R8
 	JL   done
 	XORQ R11, R11
 
 vector:
 	CMPQ    R11, R10
 	JGE     rest
-	VMOVUPS (SI)(R11*1), Y0
-	VADDPS  (R8)(R11*1), Y0, Y0
-	VMOVUPS Y0, (DX)(R11*1)
+	VMOVUPS (DX)(R11*1), Y0
+	VMOVUPS (SI)(R11*1), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)(R11*1)
 	ADDQ    $0x20, R11
 	JMP     vector
 
 rest:
-	CMPQ       CX, $0x00
+	CMPQ       R9, $0x00
 	JE         next
-	VMASKMOVPS (SI)(R11*1), Y2, Y0
-	VMASKMOVPS (R8)(R11*1), Y2, Y1
+	VMASKMOVPS (DX)(R11*1), Y2, Y0
+	VMASKMOVPS (SI)(R11*1), Y2, Y1
 	VADDPS     Y1, Y0, Y0
-	VMASKMOVPS Y0, Y2, (DX)(R11*1)
+	VMASKMOVPS Y0, Y2, (AX)(R11*1)
 
 next:
+	ADDQ CX, AX
 	ADDQ BX, DX
 	ADDQ DI, SI
-	ADDQ R9, R8
 	JMP  row
 
 done:
 	VZEROUPPER
 	RET
+
+fill:
+	JMP begin
 
 // func pause(n int)
 TEXT ·pause(SB), NOSPLIT, $0-8

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -388,6 +389,83 @@ func TestAddRows(t *testing.T) {
 					t.Fatalf("%s: %d rows of %d: element %d is %v, want %v", s.Name, rows, columns, i, got, want)
 				}
 			}
+		}
+	}
+}
+
+// TestRowsAreRows: the kernels of many rows compute the bits of those of one, and of NaN what they say.
+func TestRowsAreRows(t *testing.T) {
+	rng := rand.New(rand.NewPCG(43, 44))
+	lowest, nan := float32(math.Inf(-1)), float32(math.NaN())
+	same := func(a, b float32) bool { return math.Float32bits(a) == math.Float32bits(b) || a != a && b != b }
+	for _, s := range All() {
+		for range 300 {
+			rows, columns := 1+rng.IntN(5), 1+rng.IntN(70)
+			ldx, ldy := columns+rng.IntN(3), rng.IntN(2)*(columns+rng.IntN(3))
+			x := numbers(rng, (rows-1)*ldx+columns)
+			y := guarded(t, numbers(rng, (rows-1)*ldy+columns))
+			for _, special := range []float32{lowest, nan} { // whole rows of it
+				if rng.IntN(4) == 0 {
+					row := x[rng.IntN(rows)*ldx:][:columns]
+					for i := range row {
+						row[i] = special
+					}
+				}
+			}
+			check := func(what string, got []float32, want func(row []float32, r int)) {
+				t.Helper()
+				whole := slices.Clone(x)
+				for r := range rows {
+					want(whole[r*ldx:][:columns:columns], r)
+				}
+				for i, v := range got {
+					if !same(v, whole[i]) {
+						t.Fatalf("%s: %s of %d rows of %d: element %d is %v, want %v", s.Name, what, rows, columns, i, v, whole[i])
+					}
+				}
+			}
+			copied := func() []float32 { return guarded(t, slices.Clone(x)) }
+			for m := range Map(maps) {
+				if m.operands() > 1 {
+					continue
+				}
+				got := copied()
+				s.MapRows(m, rows, columns, got, ldx, 0.5, 1.5, 2)
+				check(fmt.Sprintf("map %d", m), got, func(row []float32, _ int) { s.Map(m, row, row, nil, nil, 0.5, 1.5, 2) })
+			}
+			top, sums := guarded(t, make([]float32, rows)), guarded(t, make([]float32, rows))
+			largest := func(row []float32, r int) {
+				want := lowest
+				for _, v := range row {
+					if v > want {
+						want = v
+					}
+				}
+				if top[r] != want {
+					t.Fatalf("%s: the largest of row %d of %v is %v, want %v", s.Name, r, row, top[r], want)
+				}
+			}
+			got := copied()
+			s.MaxRows(top, columns, got, ldx)
+			check("max", got, largest)
+			s.AddMaxRows(top, columns, got, ldx, y, ldy, 0.75)
+			check("scaled sum", got, func(row []float32, r int) {
+				s.Map(MapAddScaled, row, y[r*ldy:][:columns], row, nil, 0.75, 0, 0)
+				largest(row, r)
+			})
+			for r := range top {
+				top[r] = float32(rng.NormFloat64())
+			}
+			got = copied()
+			s.ScaleRows(top, columns, got, ldx, guarded(t, slices.Clone(x)), ldx)
+			check("product", got, func(row []float32, r int) { s.Map(MapMul, row, row, top[r:][:1], nil, 0, 0, 0) })
+			got = copied()
+			s.ExpSumRows(sums, columns, got, ldx, 1.25, top)
+			check("exponentials", got, func(row []float32, r int) {
+				if want := float32(s.ExpSum(row, row, 1.25, top[r])); !same(sums[r], want) {
+					t.Fatalf("%s: the sum of row %d is %v, want %v", s.Name, r, sums[r], want)
+				}
+			})
 		}
 	}
 }

@@ -16,12 +16,19 @@ func vectorFamily() {
 	for _, s := range sets {
 		for _, m := range mappings {
 			s.mapping(m)
+			if slices.Contains(inRows, m.name) {
+				s.mappingRows(m)
+			}
 		}
 		s.sum()
 		s.squares()
 		s.extreme("max", math.Inf(-1))
 		s.extreme("min", math.Inf(1))
 		s.expSum()
+		s.maxRows(false)
+		s.maxRows(true)
+		s.expSumRows()
+		s.scaleRows()
 		s.accumulate()
 		s.widen("Float16")
 		s.widen("BFloat16")

@@ -115,6 +115,9 @@ var mappings = []mapping{
 	}},
 }
 
+// inRows are the mappings that have a kernel of many rows, too: those that are activations behind products.
+var inRows = []string{"Tanh", "Sigmoid", "Silu", "Gelu", "GeluTanh", "HardSwish", "Relu"}
+
 // unequal is the predicate that is true with NaN.
 const unequal = 4
 
@@ -399,6 +402,21 @@ func (v *vec) elu(x vecs, to reg.VecPhysical) {
 	VMULPS(v.param(0), e, e)
 	VMULPS(v.param(1), x[0], z)
 	v.choose(above, x[0], v.r(0), z, e, to)
+}
+
+// mappingRows writes the kernel of a mapping of one operand over rows that lie apart, in place: one call for many short ones.
+func (s set) mappingRows(m mapping) {
+	s.text("map"+m.name+"Rows", "func(rows, columns int, x *float32, ldx int, p0, p1, p2 float32)", "computes rows; see mappingRows.")
+	v := &vec{set: s, keep: 11}
+	x := rowsAt("x")
+	v.eachRow([]pitched{x}, nothing, func(i reg.Register) {
+		was := v.temps
+		from, to := v.t(), v.t()
+		v.load(x.vector(i), from)
+		m.body(v, vecs{from}, to)
+		v.store(to, x.vector(i))
+		v.temps = was
+	}, nothing)
 }
 
 // gate: to = min(max(x + 3, 0), 6).

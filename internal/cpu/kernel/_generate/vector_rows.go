@@ -92,6 +92,21 @@ func (s set) squares() {
 	s.end()
 }
 
+// fold joins the lanes of a vector into its first.
+func (s set) fold(v, spare reg.VecPhysical, join func(b Op, a, to reg.VecPhysical)) {
+	if s.lanes == 16 {
+		y := v.AsY().(reg.VecPhysical)
+		VEXTRACTF64X4(Imm(1), v, spare.AsY())
+		join(spare.AsY(), y, y)
+	}
+	VEXTRACTF128(Imm(1), v.AsY(), low(spare))
+	join(low(spare), low(v), low(v))
+	VMOVHLPS(low(v), low(v), low(spare))
+	join(low(spare), low(v), low(v))
+	VMOVSHDUP(low(v), low(spare))
+	join(low(spare), low(v), low(v))
+}
+
 // extreme writes the largest or smallest of a row, NaN where there is one.
 func (s set) extreme(name string, start float64) {
 	s.text(name, "func(n int, x *float32) float32",
@@ -127,23 +142,9 @@ func (s set) extreme(name string, start float64) {
 		}
 	})
 	pick(best[1], best[0], best[0])
-	for _, v := range []reg.VecPhysical{best[0], nans} {
-		spare := s.vector(3)
-		join := pick
-		if v == nans { // anything that is not zero
-			join = func(b Op, a, to reg.VecPhysical) { VORPS(b, a, to) }
-		}
-		if s.lanes == 16 {
-			VEXTRACTF64X4(Imm(1), v, spare.AsY())
-			join(spare.AsY(), v.AsY().(reg.VecPhysical), v.AsY().(reg.VecPhysical))
-		}
-		VEXTRACTF128(Imm(1), v.AsY(), low(spare))
-		join(low(spare), low(v), low(v))
-		VMOVHLPS(low(v), low(v), low(spare))
-		join(low(spare), low(v), low(v))
-		VMOVSHDUP(low(v), low(spare))
-		join(low(spare), low(v), low(v))
-	}
+	spare := s.vector(3)
+	s.fold(best[0], spare, pick)
+	s.fold(nans, spare, func(b Op, a, to reg.VecPhysical) { VORPS(b, a, to) }) // anything that is not zero
 	any := GP32()
 	VMOVD(low(nans), any)
 	CMPL(any, Imm(0))
@@ -152,6 +153,30 @@ func (s set) extreme(name string, start float64) {
 	Label("store")
 	VMOVSS(low(best[0]), address(ReturnIndex(0)))
 	s.end()
+}
+
+// addExp writes exp(x·scale − top), 0 where that is below e^−87, of a vector, and adds it to sum.
+func (v *vec) addExp(x, to Mem, scale, top, sum reg.VecPhysical) {
+	was := v.temps
+	z, e := v.t(), v.t()
+	v.load(x, z)
+	VFMSUB213PS(top, scale, z)
+	// Numbers that have not all their bits are slow, and too small to count.
+	tiny := v.t()
+	VMAXPS(z, v.r(-87), tiny)
+	v.exp(tiny, e, 89)
+	v.choose(below, z, v.r(-87), v.r(0), e, e)
+	v.store(e, to)
+	switch {
+	case v.mask == nil:
+		VADDPS(e, sum, sum)
+	case v.lanes == 16:
+		VADDPS(e, sum, v.mask, sum)
+	default:
+		VANDPS(v.mask, e, e)
+		VADDPS(e, sum, sum)
+	}
+	v.temps = was
 }
 
 // expSum writes exponentials of a row and their sum.
@@ -163,28 +188,7 @@ func (s set) expSum() {
 	sum := v.t()
 	s.zero(sum)
 	v.start()
-	one := func() {
-		was := v.temps
-		z, e := v.t(), v.t()
-		v.load(Mem{Base: x}, z)
-		VFMSUB213PS(v.param(1), v.param(0), z)
-		// Numbers that have not all their bits are slow, and too small to count.
-		tiny := v.t()
-		VMAXPS(z, v.r(-87), tiny)
-		v.exp(tiny, e, 89)
-		v.choose(below, z, v.r(-87), v.r(0), e, e)
-		v.store(e, Mem{Base: dst})
-		switch {
-		case v.mask == nil:
-			VADDPS(e, sum, sum)
-		case s.lanes == 16:
-			VADDPS(e, sum, v.mask, sum)
-		default:
-			VANDPS(v.mask, e, e)
-			VADDPS(e, sum, sum)
-		}
-		v.temps = was
-	}
+	one := func() { v.addExp(Mem{Base: x}, Mem{Base: dst}, v.param(0), v.param(1), sum) }
 	Label("loop")
 	CMPQ(n, Imm(uint64(s.lanes)))
 	JL(LabelRef("rest"))
@@ -226,52 +230,154 @@ func (s set) accumulate() {
 	s.end()
 }
 
-// addRows writes the sum of rows that lie apart: one call for many short ones.
-func (s set) addRows() {
-	s.text("addRows", "func(rows, columns int, to *float32, ldt int, x *float32, ldx int, y *float32, ldy int)",
-		"computes to[r][i] = x[r][i] + y[r][i].")
-	v := &vec{set: s, keep: 4}
-	a, b := v.t(), v.t()
+// A pitched is rows that lie apart: where the one that is computed begins, and the bytes to the next.
+type pitched struct{ at, step reg.Register }
+
+// rowsAt loads the parameters of rows that lie apart: x and the bytes from one to the next, ldx.
+func rowsAt(name string) pitched {
+	return pitched{Load(Param(name), GP64()), Load(Param("ld"+name), GP64())}
+}
+
+// vector is the one at a byte of the row that is computed.
+func (p pitched) vector(i reg.Register) Mem { return Mem{Base: p.at, Index: i, Scale: 1} }
+
+// eachRow writes the loop over rows of as many columns, whose numbers are parameters. body computes the vector at a byte of
+// the rows, of which lanes behind their end are masked; first and last do what comes before and after a row's vectors.
+func (v *vec) eachRow(operands []pitched, first func(), body func(i reg.Register), last func()) {
 	rows, rest := Load(Param("rows"), GP64()), Load(Param("columns"), GP64())
-	to, ldt := Load(Param("to"), GP64()), Load(Param("ldt"), GP64())
-	x, ldx := Load(Param("x"), GP64()), Load(Param("ldx"), GP64())
-	y, ldy := Load(Param("y"), GP64()), Load(Param("ldy"), GP64())
 	whole, n, i := GP64(), GP64(), GP64()
 	MOVQ(rest, whole)
-	ANDQ(Imm(uint64(s.lanes-1)), rest)
+	ANDQ(Imm(uint64(v.lanes-1)), rest)
 	SUBQ(rest, whole)
 	SHLQ(Imm(2), whole)
 	MOVQ(rest, n)
 	v.masks(n)
 	mask := v.mask
-	at := func(p reg.Register) Mem { return Mem{Base: p, Index: i, Scale: 1} }
+	v.start()
 	Label("row")
 	DECQ(rows)
 	JL(LabelRef("done"))
+	first()
 	XORQ(i, i)
 	Label("vector")
 	CMPQ(i, whole)
 	JGE(LabelRef("rest"))
-	VMOVUPS(at(x), a)
-	VADDPS(at(y), a, a)
-	VMOVUPS(a, at(to))
-	ADDQ(Imm(uint64(4*s.lanes)), i)
+	v.mask = nil
+	body(i)
+	ADDQ(Imm(uint64(4*v.lanes)), i)
 	JMP(LabelRef("vector"))
 	Label("rest")
 	CMPQ(rest, Imm(0))
 	JE(LabelRef("next"))
 	v.mask = mask
-	v.load(at(x), a)
-	v.load(at(y), b)
-	VADDPS(b, a, a)
-	v.store(a, at(to))
+	body(i)
 	Label("next")
-	ADDQ(ldt, to)
-	ADDQ(ldx, x)
-	ADDQ(ldy, y)
+	last()
+	for _, p := range operands {
+		ADDQ(p.step, p.at)
+	}
 	JMP(LabelRef("row"))
 	Label("done")
-	s.end()
+	v.end()
+	v.finish()
+}
+
+// nothing is what comes before or after most rows.
+func nothing() {}
+
+// addRows writes the sum of rows that lie apart: one call for many short ones.
+func (s set) addRows() {
+	s.text("addRows", "func(rows, columns int, to *float32, ldto int, x *float32, ldx int, y *float32, ldy int)",
+		"computes to[r][i] = x[r][i] + y[r][i].")
+	v := &vec{set: s, keep: 4}
+	a, b := v.t(), v.t()
+	to, x, y := rowsAt("to"), rowsAt("x"), rowsAt("y")
+	v.eachRow([]pitched{to, x, y}, nothing, func(i reg.Register) {
+		v.load(x.vector(i), a)
+		v.load(y.vector(i), b)
+		VADDPS(b, a, a)
+		v.store(a, to.vector(i))
+	}, nothing)
+}
+
+// scaleRows writes rows that lie apart, each times a number of its own.
+func (s set) scaleRows() {
+	s.text("scaleRows", "func(rows, columns int, to *float32, ldto int, x *float32, ldx int, by *float32)",
+		"computes to[r][i] = x[r][i]·by[r].")
+	v := &vec{set: s, keep: 4}
+	a, factor := v.t(), v.t()
+	to, x, by := rowsAt("to"), rowsAt("x"), Load(Param("by"), GP64())
+	v.eachRow([]pitched{to, x}, func() {
+		VBROADCASTSS(Mem{Base: by}, factor)
+		ADDQ(Imm(4), by)
+	}, func(i reg.Register) {
+		v.load(x.vector(i), a)
+		VMULPS(factor, a, a)
+		v.store(a, to.vector(i))
+	}, nothing)
+}
+
+// maxRows writes the largest of each of rows that lie apart, as many as there are; a row without any but NaN has −∞. With
+// add, rows are scaled before, and others added to them.
+func (s set) maxRows(add bool) {
+	const result = "top[r] = max x[r][i], −∞ if all are NaN."
+	v := &vec{set: s, keep: 8}
+	var y pitched
+	if add {
+		s.text("addMaxRows", "func(rows, columns int, x *float32, ldx int, y *float32, ldy int, p0 float32, top *float32)",
+			"computes x[r][i] = p0·x[r][i] + y[r][i] and "+result)
+		y = rowsAt("y")
+	} else {
+		s.text("maxRows", "func(rows, columns int, x *float32, ldx int, top *float32)", "computes "+result)
+	}
+	x, top := rowsAt("x"), Load(Param("top"), GP64())
+	a, b, best, spare := v.t(), v.t(), v.t(), v.t()
+	largest := func(x Op, best, to reg.VecPhysical) { VMAXPS(best, x.(reg.VecPhysical), to) } // best where x is NaN
+	operands := []pitched{x}
+	if add {
+		operands = append(operands, y)
+	}
+	lowest := v.r(math.Inf(-1))
+	v.eachRow(operands, func() { VMOVAPS(lowest, best) }, func(i reg.Register) {
+		v.load(x.vector(i), a)
+		if add {
+			v.load(y.vector(i), b)
+			VFMADD213PS(b, v.param(0), a)
+			v.store(a, x.vector(i))
+		}
+		switch {
+		case v.mask == nil:
+		case v.lanes == 16:
+			VBLENDMPS(a, lowest, v.mask, a)
+		default:
+			VBLENDVPS(v.mask, a, lowest, a)
+		}
+		largest(a, best, best)
+	}, func() {
+		s.fold(best, spare, func(b Op, a, to reg.VecPhysical) { VMAXPS(b, a, to) })
+		VMOVSS(low(best), Mem{Base: top})
+		ADDQ(Imm(4), top)
+	})
+}
+
+// expSumRows writes exponentials of rows that lie apart, in place, and their sums.
+func (s set) expSumRows() {
+	s.text("expSumRows", "func(rows, columns int, x *float32, ldx int, p0 float32, top, sum *float32)",
+		"computes x[r][i] = exp(x[r][i]·p0 − top[r]) and sum[r] = Σ x[r][i], in as many sums as there are lanes.")
+	v := &vec{set: s, keep: 12}
+	x := rowsAt("x")
+	top, to := Load(Param("top"), GP64()), Load(Param("sum"), GP64())
+	sum, level := v.t(), v.t()
+	v.eachRow([]pitched{x}, func() {
+		s.zero(sum)
+		VBROADCASTSS(Mem{Base: top}, level)
+		ADDQ(Imm(4), top)
+	}, func(i reg.Register) {
+		v.addExp(x.vector(i), x.vector(i), v.param(0), level, sum)
+	}, func() {
+		s.reduce(sum, s.vector(v.keep), Mem{Base: to})
+		ADDQ(Imm(4), to)
+	})
 }
 
 // half is the lower half of a register.
