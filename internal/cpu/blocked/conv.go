@@ -92,8 +92,8 @@ type Conv struct {
 	algorithm Algorithm
 	set       *kernel.ConvSet
 	how       method
-	// rawBytes bounds what is packed at a time of raw weights.
-	rawBytes int
+	// rawBytes bounds what is packed at a time of raw weights, and sharedBytes what is copied at once of pixels.
+	rawBytes, sharedBytes int
 	// cacheBytes is the size of a core's second cache. How work is cut depends on it, and no result does.
 	cacheBytes int
 }
@@ -132,7 +132,9 @@ func newConvIn(cacheBytes int, g Geometry, algorithm Algorithm, set *kernel.Conv
 	if err := Supports(g); err != nil {
 		panic("BUG: blocked: " + err.Error())
 	}
-	c := &Conv{Geometry: g, algorithm: algorithm, set: set, rawBytes: rawBytes, cacheBytes: cacheBytes}
+	c := &Conv{
+		Geometry: g, algorithm: algorithm, set: set, rawBytes: rawBytes, sharedBytes: sharedBytes, cacheBytes: cacheBytes,
+	}
 	switch algorithm {
 	case Winograd2, Winograd4:
 		c.how = newWinograd(c, 2+2*int(algorithm-Winograd2))

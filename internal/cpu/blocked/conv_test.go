@@ -286,6 +286,10 @@ func TestConv(t *testing.T) {
 				small := newConvIn(1<<14, p.Geometry, algorithm, set)
 				sameBits(t, what+": a small cache", p.run(t, small, threadCount(2), true), got)
 				sameBits(t, what+": raw weights and a small cache", p.run(t, small, threadCount(2), false), got)
+				if small.sharedBytes = 0; algorithm != Winograd2 && algorithm != Winograd4 {
+					small.how = newDirect(small)
+				}
+				sameBits(t, what+": nothing shared", p.run(t, small, threadCount(2), true), got)
 				if set.Name == "avx512" {
 					sameBits(t, what+": five threads", p.run(t, conv, threadCount(5), true), got)
 				}
@@ -314,6 +318,28 @@ func TestGather(t *testing.T) {
 			sameBits(t, set.Name+": a small cache", p.run(t, newConvIn(1<<14, g, Pointwise, set), threadCount(2), true), got)
 			conv.rawBytes = 1
 			sameBits(t, set.Name+": raw weights in pieces", p.run(t, conv, threadCount(3), false), got)
+		}
+	}
+}
+
+// Padded rows, and pixels that lie apart, are copied once where many panels read them, unless these are too many.
+func TestShared(t *testing.T) {
+	set := kernel.ConvSets()[0]
+	for _, c := range []struct {
+		Geometry
+		shared bool
+	}{
+		{square(128, 128, 56, 3, 2), true},
+		{square(128, 128, 56, 1, 2), false}, // few panels: their pixels stay in the second cache
+		{square(512, 2048, 28, 1, 2), true},
+		{square(64, 512, 1024, 3, 2), false},
+	} {
+		d := newConvIn(1<<20, c.Geometry, Direct, set).how.(*direct)
+		if d.shared != c.shared {
+			t.Errorf("%+v: rows shared is %v", c.Geometry, d.shared)
+		}
+		if floats := d.sharedFloats(); c.shared != (floats > 0) || 4*floats > sharedBytes {
+			t.Errorf("%+v: %d floats are shared", c.Geometry, floats)
 		}
 	}
 }

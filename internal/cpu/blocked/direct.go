@@ -36,6 +36,9 @@ type direct struct {
 	// copied says that rows are copied. Then a copy has rows of copyWidth pixels.
 	copied    bool
 	copyWidth int
+	// shared says that all rows are copied before anything is computed, for all groups of panels, instead of a band's by
+	// each part of the work.
+	shared bool
 	// plane is the distance of input blocks, or planes, in what the kernels read, in floats.
 	plane int
 	// edgeRows and edgeColumns cut the outputs of a depthwise convolution that reads its input where it lies.
@@ -67,6 +70,14 @@ func (c *Conv) stayBytes() int { return min(512<<10, c.cacheBytes/4) }
 const (
 	gatherPixels = 256
 	gatherBlocks = 16
+)
+
+// Rows are copied for all groups of panels at once where there are at least sharedGroups (of pixels that lie apart
+// sharedGathers, since parts find those that they copied in the second cache), and copies take no more than sharedBytes.
+const (
+	sharedGroups  = 2
+	sharedGathers = 4
+	sharedBytes   = 16 << 20
 )
 
 // packInputs is how many input channels of kernels of one pixel are packed at a time: lines of raw weights are then read
@@ -110,7 +121,16 @@ func newDirect(c *Conv) *direct {
 		d.partial = (16 + taps/2) / taps * taps
 	}
 	d.cut()
+	least := sharedGroups
+	if d.gathered {
+		least = sharedGathers
+	}
+	d.shared = d.copied && !c.Planar && !d.depthwise && c.Groups == 1 && ceil(len(d.panels), d.group) >= least
 	d.setOffsets()
+	if d.shared && 4*d.sharedFloats() > c.sharedBytes {
+		d.shared, d.offsets = false, nil
+		d.setOffsets()
+	}
 	return d
 }
 
@@ -162,6 +182,9 @@ func (d *direct) rowFloats() int {
 func (d *direct) inRows(rows int) int {
 	if !d.copied {
 		return d.Height
+	}
+	if d.shared {
+		rows = d.height
 	}
 	return (rows-1)*d.StrideH + (d.KernelH-1)*d.DilationH + 1
 }
@@ -240,6 +263,9 @@ func (d *direct) setOffsets() {
 	d.plane = d.inRows(min(d.bandRows, d.height)) * row
 	if d.gathered {
 		d.plane = (d.bandRows | 1) * Lanes
+		if d.shared {
+			d.plane = (d.width | 1) * Lanes
+		}
 	}
 	pixel, columns := Lanes, d.KernelW
 	if d.Planar {
@@ -342,6 +368,9 @@ func (d *direct) packPanel(w Weight, p panel, dst []float32) {
 
 // slotFloats is the scratch memory of a part.
 func (d *direct) slotFloats() int {
+	if d.shared {
+		return 0
+	}
 	if !d.copied {
 		n := 0
 		for _, s := range d.edgeColumns {
@@ -369,15 +398,54 @@ func (d *direct) span(first, end int) (from, to int) {
 	return from, to
 }
 
-func (d *direct) workFloats(threads int) int { return threads * d.slotFloats() }
+// sharedFloats is the size of the rows that are copied for all.
+func (d *direct) sharedFloats() int {
+	if !d.shared {
+		return 0
+	}
+	return d.Batch * Blocks(d.In) * d.plane
+}
+
+func (d *direct) workFloats(threads int) int { return d.sharedFloats() + threads*d.slotFloats() }
+
+// copyShared copies the rows that all parts read, if there are such, and returns them and the rest of the scratch memory.
+func (d *direct) copyShared(pool Pool, a *Args, work []float32) (copies, rest []float32) {
+	n := d.sharedFloats()
+	if n > 0 {
+		tasks.Do(pool, d.Batch*Blocks(d.In), 1, sharedCopies{direct: d, a: a, to: work[:n]})
+	}
+	return work[:n], work[n:]
+}
+
+// sharedCopies copies blocks of images.
+type sharedCopies struct {
+	*direct
+	a  *Args
+	to []float32
+}
+
+// Run implements tasks.Task.
+func (t *sharedCopies) Run(from, to int) {
+	d, blocks := t.direct, Blocks(t.In)
+	for i := from; i < to; i++ {
+		job := directJob{direct: d, a: t.a, image: i / blocks, cols: [2]int{0, d.width}}
+		block, dst := i%blocks, t.to[i*d.plane:][:d.plane]
+		if d.gathered {
+			job.gather(block, block+1, dst)
+		} else {
+			job.copyRows(block, block+1, dst, true)
+		}
+	}
+}
 
 func (d *direct) run(
 	ctx context.Context, pool Pool, a *Args, f *finish, from, to int, packed, work []float32,
 ) {
+	copies, work := d.copyShared(pool, a, work)
 	scratch := newSlots(work, d.slotFloats(), pool.Threads())
 	groups := ceil(to-from, d.group)
 	tasks.Do(pool, groups*d.Batch*d.bands, 1, directParts{
-		direct: d, ctx: ctx, a: a, f: f, scratch: scratch, groups: groups, from: from, to: to, packed: packed,
+		direct: d, ctx: ctx, a: a, f: f, copies: copies, scratch: scratch, groups: groups, from: from, to: to, packed: packed,
 	})
 	scratch.end()
 }
@@ -388,6 +456,7 @@ type directParts struct {
 	ctx              context.Context
 	a                *Args
 	f                *finish
+	copies           []float32
 	scratch          *slots
 	groups, from, to int
 	packed           []float32
@@ -404,7 +473,9 @@ func (t *directParts) Run(i, j int) {
 			group, image, band = i%t.groups, i/t.groups/d.bands, i/t.groups%d.bands
 		}
 		first := t.from + group*d.group
-		job := directJob{direct: d, a: t.a, f: t.f, image: image, packed: t.packed[group*d.group*d.pieceFloats():]}
+		job := directJob{
+			direct: d, a: t.a, f: t.f, image: image, copies: t.copies, packed: t.packed[group*d.group*d.pieceFloats():],
+		}
 		job.run(first, min(first+d.group, t.to), band, slot)
 	}
 }
@@ -424,7 +495,7 @@ func (d *direct) ownGroup(threads int) int {
 
 func (d *direct) ownFloats(threads int) int {
 	if group := d.ownGroup(threads); group > 0 {
-		return threads * (d.slotFloats() + group*d.pieceFloats())
+		return d.sharedFloats() + threads*(d.slotFloats()+group*d.pieceFloats())
 	}
 	return 0
 }
@@ -433,9 +504,10 @@ func (d *direct) runOwn(ctx context.Context, pool Pool, a *Args, f *finish, work
 	group := d.ownGroup(pool.Threads())
 	groups := ceil(len(d.panels), group)
 	size := group * d.pieceFloats()
+	copies, work := d.copyShared(pool, a, work)
 	scratch := newOwnSlots(work, size+d.slotFloats(), pool.Threads())
 	tasks.Do(pool, groups*d.Batch*d.bands, 1, directOwn{
-		direct: d, ctx: ctx, pool: pool, a: a, f: f, scratch: scratch, group: group, size: size,
+		direct: d, ctx: ctx, pool: pool, a: a, f: f, copies: copies, scratch: scratch, group: group, size: size,
 	})
 	scratch.end()
 }
@@ -447,6 +519,7 @@ type directOwn struct {
 	pool        Pool
 	a           *Args
 	f           *finish
+	copies      []float32
 	scratch     *ownSlots
 	group, size int
 }
@@ -461,7 +534,9 @@ func (t *directOwn) Run(i, j int) {
 		if slot.holds != first {
 			d.pack(t.pool, t.a.Weight, first, end, slot.memory)
 		}
-		job := directJob{direct: d, a: t.a, f: t.f, image: i % images / d.bands, packed: slot.memory[:t.size]}
+		job := directJob{
+			direct: d, a: t.a, f: t.f, image: i % images / d.bands, copies: t.copies, packed: slot.memory[:t.size],
+		}
 		job.run(first, end, i%d.bands, slot.memory[t.size:])
 		t.scratch.give(slot.memory, first)
 	}
@@ -474,6 +549,8 @@ type directJob struct {
 	f      *finish
 	image  int
 	packed []float32
+	// copies are the rows of all images, where they are shared.
+	copies []float32
 	// x is what the kernels read, of which the first block is inputs; rows and columns of the output from on.
 	x          []float32
 	inputs     int
@@ -491,7 +568,10 @@ func (j *directJob) run(first, end, band int, slot []float32) {
 	}
 	from, to := d.span(first, end)
 	j.x, j.inputs = j.a.X, from
-	if d.copied {
+	switch {
+	case d.shared:
+		j.x = j.copies[(j.image*Blocks(d.In)+from)*d.plane:]
+	case d.copied:
 		j.x = slot
 	}
 	if d.depthwise {
@@ -506,6 +586,7 @@ func (j *directJob) run(first, end, band int, slot []float32) {
 		return
 	}
 	switch {
+	case d.shared:
 	case d.gathered:
 		j.gather(from, to, slot)
 	case d.copied:
@@ -513,12 +594,15 @@ func (j *directJob) run(first, end, band int, slot []float32) {
 	}
 	for i := first; i < end; i++ {
 		// The first panel finds the pixels where another thread wrote them, the others in the second cache.
-		j.panel(d.panels[i], j.packed[(i-first)*d.pieceFloats():], i == first && !d.copied)
+		j.panel(d.panels[i], j.packed[(i-first)*d.pieceFloats():], i == first && (d.shared || !d.copied))
 	}
 }
 
 // start returns where in x the first input block's first pixel of the band lies.
 func (j *directJob) start() int {
+	if j.direct.shared {
+		return j.rows[0]*j.StrideH*j.rowFloats() + j.cols[0]*Lanes
+	}
 	if j.copied {
 		return 0
 	}
