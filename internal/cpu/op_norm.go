@@ -55,6 +55,9 @@ func rowNorm(c *call, centred bool) error {
 	if r != nil {
 		r.do, r.eps, r.centred = normOf, eps, centred
 		r.w, r.b = c.singleParameter(&s, 1), c.singleParameter(&s, 2)
+		if pitch, even := evenly(r.at); even && pitch >= 0 && r.w != nil {
+			r.many, r.pitch = normMany, pitch
+		}
 		r.run(c.pool)
 		return nil
 	}

@@ -19,6 +19,9 @@ type rows struct {
 	n  int
 	// per is how many rows there are from each of those elements on.
 	per int
+	// many computes count rows that lie pitch elements apart, where it is not nil.
+	many  func(r *rows, count int, to, x []float32)
+	pitch int
 	// do computes a row. to has as many elements as the row, or is nil where a result is one number that put stores.
 	do  func(r *rows, i int, to, x []float32)
 	one bool
@@ -78,6 +81,10 @@ func (r *rows) run(p *Pool) {
 func (r *rows) Run(from, to int) {
 	if !isHalf(r.in.dtype) {
 		in, out := elements[float32](r.in), elements[float32](r.out)
+		if r.many != nil {
+			r.many(r, to-from, out[from*r.n:], in[r.at.Offset+from*r.pitch:])
+			return
+		}
 		for i := from; i < to; i++ {
 			first := r.first(i)
 			var dst []float32
@@ -141,18 +148,20 @@ func expSumOf(set *simd.Set, x []float32, top float32) float64 {
 
 // normOf is layer_norm or rms_norm of a row.
 func normOf(r *rows, _ int, to, x []float32) {
-	shift, scale := r.moments(x)
-	switch {
-	case r.w != nil && r.b != nil:
-		r.set.Map(simd.MapNormalize, to, x, r.w, r.b, shift, scale, 0)
-	case r.w != nil:
-		r.set.Map(simd.MapNormalize, to, x, r.w, zero, shift, scale, 0)
-	default:
-		r.set.Map(simd.MapAffine, to, x, nil, nil, shift, scale, 0)
-		if r.b != nil {
-			r.set.Map(simd.MapAdd, to, to, r.b, nil, 0, 0, 0)
-		}
+	if r.w != nil {
+		r.set.NormRows(1, to, r.n, x, r.n, r.w, r.b, r.eps, r.centred)
+		return
 	}
+	shift, scale := r.moments(x)
+	r.set.Map(simd.MapAffine, to, x, nil, nil, shift, scale, 0)
+	if r.b != nil {
+		r.set.Map(simd.MapAdd, to, to, r.b, nil, 0, 0, 0)
+	}
+}
+
+// normMany is normOf of many rows.
+func normMany(r *rows, count int, to, x []float32) {
+	r.set.NormRows(count, to, r.n, x, r.pitch, r.w, r.b, r.eps, r.centred)
 }
 
 // moments is momentsOf with kernels.

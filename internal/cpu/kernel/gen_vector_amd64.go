@@ -289,6 +289,11 @@ func expSumRows512(rows int, columns int, x *float32, ldx int, p0 float32, top *
 //go:noescape
 func scaleRows512(rows int, columns int, to *float32, ldto int, x *float32, ldx int, by *float32)
 
+// normRows512 computes to[r][i] = (x[r][i] − mean)·scale·w[i] + b[i], where scale is 1 ÷ √(mean of (x[r][i] − mean)² + eps), and mean is 0 if not centred. columns is a multiple of the lanes, stepb the bytes between vectors of b.
+//
+//go:noescape
+func normRows512(rows int, columns int, to *float32, ldto int, x *float32, ldx int, w *float32, b *float32, stepb int, eps float64, centred int)
+
 // accumulate512 computes sums[i] += x[i]; n is a multiple of the lanes.
 //
 //go:noescape
@@ -613,6 +618,11 @@ func expSumRows256(rows int, columns int, x *float32, ldx int, p0 float32, top *
 //
 //go:noescape
 func scaleRows256(rows int, columns int, to *float32, ldto int, x *float32, ldx int, by *float32)
+
+// normRows256 computes to[r][i] = (x[r][i] − mean)·scale·w[i] + b[i], where scale is 1 ÷ √(mean of (x[r][i] − mean)² + eps), and mean is 0 if not centred. columns is a multiple of the lanes, stepb the bytes between vectors of b.
+//
+//go:noescape
+func normRows256(rows int, columns int, to *float32, ldto int, x *float32, ldx int, w *float32, b *float32, stepb int, eps float64, centred int)
 
 // accumulate256 computes sums[i] += x[i]; n is a multiple of the lanes.
 //

@@ -90,6 +90,9 @@ type vectors struct {
 	addMaxRows func(rows, columns int, x *float32, ldx int, y *float32, ldy int, p0 float32, top *float32)
 	expSumRows func(rows, columns int, x *float32, ldx int, p0 float32, top, sum *float32)
 	scaleRows  func(rows, columns int, to *float32, ldto int, x *float32, ldx int, by *float32)
+	normRows   func(
+		rows, columns int, to *float32, ldto int, x *float32, ldx int, w, b *float32, stepb int, eps float64, centred int,
+	)
 }
 
 // Map computes to[i] from a[i], b[i] and c[i], of which the map looks at as many as it has. An operand of one element
@@ -386,5 +389,41 @@ func (s *Set) ScaleRows(by []float32, columns int, to []float32, ldto int, x []f
 	}
 	for r := range by {
 		s.Map(MapMul, to[r*ldto:][:columns], x[r*ldx:][:columns], by[r:][:1], nil, 0, 0, 0)
+	}
+}
+
+// nought is what is added where nothing is.
+var nought [16]float32
+
+// NormRows computes to[r][i] = (x[r][i] − mean)·scale·w[i] + b[i] for rows that lie ldto and ldx floats apart, with scale =
+// 1 ÷ √(mean of (x[r][i] − mean)² + eps), and 0 for the mean where it is not centred. b may be nil. The result may be x.
+func (s *Set) NormRows(rows int, to []float32, ldto int, x []float32, ldx int, w, b []float32, eps float64, centred bool) {
+	columns := len(w)
+	if rows == 0 || columns == 0 {
+		return
+	}
+	_, _ = to[(rows-1)*ldto+columns-1], x[(rows-1)*ldx+columns-1]
+	if s.normRows != nil && columns%s.Lanes == 0 {
+		add, step, middle := &nought[0], 0, 0
+		if b != nil {
+			_ = b[columns-1]
+			add, step = &b[0], 4*s.Lanes
+		}
+		if centred {
+			middle = 1
+		}
+		s.normRows(rows, columns, &to[0], 4*ldto, &x[0], 4*ldx, &w[0], add, step, eps, middle)
+		return
+	}
+	if b == nil {
+		b = nought[:1]
+	}
+	for r := range rows {
+		row, n, mean := x[r*ldx:][:columns], float64(columns), 0.0
+		if centred {
+			mean = s.Sum(row) / n
+		}
+		scale := 1 / math.Sqrt(s.Squares(row, mean)/n+eps)
+		s.Map(MapNormalize, to[r*ldto:][:columns], row, w, b, float32(mean), float32(scale), 0)
 	}
 }

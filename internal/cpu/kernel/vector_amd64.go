@@ -27,6 +27,7 @@ var vectors512 = vectors{
 		MapGeluTanh: mapGeluTanhRows512, MapHardSwish: mapHardSwishRows512, MapRelu: mapReluRows512,
 	},
 	maxRows: maxRows512, addMaxRows: addMaxRows512, expSumRows: expSumRows512, scaleRows: scaleRows512,
+	normRows: normRows512,
 }
 
 var vectors256 = vectors{
@@ -51,6 +52,7 @@ var vectors256 = vectors{
 		MapGeluTanh: mapGeluTanhRows256, MapHardSwish: mapHardSwishRows256, MapRelu: mapReluRows256,
 	},
 	maxRows: maxRows256, addMaxRows: addMaxRows256, expSumRows: expSumRows256, scaleRows: scaleRows256,
+	normRows: normRows256,
 }
 
 // FetchRows fetches bytes of rows, from an address on and pitch bytes apart, into the second cache. They need not be anyone's.

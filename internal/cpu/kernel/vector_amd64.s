@@ -5095,6 +5095,150 @@ done:
 fill:
 	JMP begin
 
+// func normRows512(rows int, columns int, to *float32, ldto int, x *float32, ldx int, w *float32, b *float32, stepb int, eps float64, centred int)
+// Requires: AVX, AVX512F
+TEXT ·normRows512(SB), NOSPLIT, $0-88
+	MOVQ         rows+0(FP), AX
+	MOVQ         columns+8(FP), CX
+	MOVQ         to+16(FP), DX
+	MOVQ         ldto+24(FP), BX
+	MOVQ         x+32(FP), SI
+	MOVQ         ldx+40(FP), DI
+	MOVQ         w+48(FP), R8
+	MOVQ         b+56(FP), R9
+	MOVQ         stepb+64(FP), R10
+	MOVQ         centred+80(FP), R11
+	VXORPS       X8, X8, X8
+	VCVTSI2SDQ   CX, X8, X8
+	VMOVSD       eps+72(FP), X9
+	VBROADCASTSS vectorConstants<>+320(SB), X10
+	VCVTSS2SD    X10, X10, X10
+	SHLQ         $0x02, CX
+
+row:
+	DECQ   AX
+	JL     done
+	VPXORD Z5, Z5, Z5
+	CMPQ   R11, $0x00
+	JE     squares
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	XORQ   R12, R12
+	LEAQ   -128(CX), R13
+
+sumMany:
+	CMPQ      R12, R13
+	JG        sumFew
+	VCVTPS2PD (SI)(R12*1), Z4
+	VADDPD    Z4, Z0, Z0
+	VCVTPS2PD 32(SI)(R12*1), Z4
+	VADDPD    Z4, Z1, Z1
+	VCVTPS2PD 64(SI)(R12*1), Z4
+	VADDPD    Z4, Z2, Z2
+	VCVTPS2PD 96(SI)(R12*1), Z4
+	VADDPD    Z4, Z3, Z3
+	ADDQ      $0x00000080, R12
+	JMP       sumMany
+
+sumFew:
+	CMPQ      R12, CX
+	JGE       sumDone
+	VCVTPS2PD (SI)(R12*1), Z4
+	VADDPD    Z4, Z0, Z0
+	VCVTPS2PD 32(SI)(R12*1), Z4
+	VADDPD    Z4, Z1, Z1
+
+sumDone:
+	VADDPD        Z1, Z0, Z0
+	VADDPD        Z3, Z2, Z2
+	VADDPD        Z2, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPD        X1, X0, X0
+	VUNPCKHPD     X0, X0, X1
+	VADDSD        X1, X0, X0
+	VDIVSD        X8, X0, X0
+	VBROADCASTSD  X0, Z5
+
+squares:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	XORQ   R12, R12
+	LEAQ   -128(CX), R13
+
+squareMany:
+	CMPQ        R12, R13
+	JG          squareFew
+	VCVTPS2PD   (SI)(R12*1), Z4
+	VSUBPD      Z5, Z4, Z4
+	VFMADD231PD Z4, Z4, Z0
+	VCVTPS2PD   32(SI)(R12*1), Z4
+	VSUBPD      Z5, Z4, Z4
+	VFMADD231PD Z4, Z4, Z1
+	VCVTPS2PD   64(SI)(R12*1), Z4
+	VSUBPD      Z5, Z4, Z4
+	VFMADD231PD Z4, Z4, Z2
+	VCVTPS2PD   96(SI)(R12*1), Z4
+	VSUBPD      Z5, Z4, Z4
+	VFMADD231PD Z4, Z4, Z3
+	ADDQ        $0x00000080, R12
+	JMP         squareMany
+
+squareFew:
+	CMPQ        R12, CX
+	JGE         squareDone
+	VCVTPS2PD   (SI)(R12*1), Z4
+	VSUBPD      Z5, Z4, Z4
+	VFMADD231PD Z4, Z4, Z0
+	VCVTPS2PD   32(SI)(R12*1), Z4
+	VSUBPD      Z5, Z4, Z4
+	VFMADD231PD Z4, Z4, Z1
+
+squareDone:
+	VADDPD        Z1, Z0, Z0
+	VADDPD        Z3, Z2, Z2
+	VADDPD        Z2, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPD        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPD        X1, X0, X0
+	VUNPCKHPD     X0, X0, X1
+	VADDSD        X1, X0, X0
+	VDIVSD        X8, X0, X0
+	VADDSD        X9, X0, X0
+	VSQRTSD       X0, X0, X0
+	VDIVSD        X0, X10, X0
+	VCVTSD2SS     X0, X0, X7
+	VBROADCASTSS  X7, Z7
+	VCVTSD2SS     X5, X5, X6
+	VBROADCASTSS  X6, Z6
+	XORQ          R12, R12
+	MOVQ          R9, R13
+
+normalize:
+	VMOVUPS     (SI)(R12*1), Z4
+	VSUBPS      Z6, Z4, Z4
+	VMULPS      Z7, Z4, Z4
+	VMOVUPS     (R8)(R12*1), Z0
+	VFMADD213PS (R13), Z0, Z4
+	VMOVUPS     Z4, (DX)(R12*1)
+	ADDQ        R10, R13
+	ADDQ        $0x40, R12
+	CMPQ        R12, CX
+	JL          normalize
+	ADDQ        BX, DX
+	ADDQ        DI, SI
+	JMP         row
+
+done:
+	VZEROUPPER
+	RET
+
 // func accumulate512(n int, sums *float64, x *float32)
 // Requires: AVX, AVX512F
 TEXT ·accumulate512(SB), NOSPLIT, $0-24
@@ -10211,6 +10355,146 @@ done:
 
 fill:
 	JMP begin
+
+// func normRows256(rows int, columns int, to *float32, ldto int, x *float32, ldx int, w *float32, b *float32, stepb int, eps float64, centred int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·normRows256(SB), NOSPLIT, $0-88
+	MOVQ         rows+0(FP), AX
+	MOVQ         columns+8(FP), CX
+	MOVQ         to+16(FP), DX
+	MOVQ         ldto+24(FP), BX
+	MOVQ         x+32(FP), SI
+	MOVQ         ldx+40(FP), DI
+	MOVQ         w+48(FP), R8
+	MOVQ         b+56(FP), R9
+	MOVQ         stepb+64(FP), R10
+	MOVQ         centred+80(FP), R11
+	VXORPS       X8, X8, X8
+	VCVTSI2SDQ   CX, X8, X8
+	VMOVSD       eps+72(FP), X9
+	VBROADCASTSS vectorConstants<>+320(SB), X10
+	VCVTSS2SD    X10, X10, X10
+	SHLQ         $0x02, CX
+
+row:
+	DECQ   AX
+	JL     done
+	VXORPS Y5, Y5, Y5
+	CMPQ   R11, $0x00
+	JE     squares
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	XORQ   R12, R12
+	LEAQ   -64(CX), R13
+
+sumMany:
+	CMPQ      R12, R13
+	JG        sumFew
+	VCVTPS2PD (SI)(R12*1), Y4
+	VADDPD    Y4, Y0, Y0
+	VCVTPS2PD 16(SI)(R12*1), Y4
+	VADDPD    Y4, Y1, Y1
+	VCVTPS2PD 32(SI)(R12*1), Y4
+	VADDPD    Y4, Y2, Y2
+	VCVTPS2PD 48(SI)(R12*1), Y4
+	VADDPD    Y4, Y3, Y3
+	ADDQ      $0x00000040, R12
+	JMP       sumMany
+
+sumFew:
+	CMPQ      R12, CX
+	JGE       sumDone
+	VCVTPS2PD (SI)(R12*1), Y4
+	VADDPD    Y4, Y0, Y0
+	VCVTPS2PD 16(SI)(R12*1), Y4
+	VADDPD    Y4, Y1, Y1
+
+sumDone:
+	VADDPD       Y1, Y0, Y0
+	VADDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X0
+	VUNPCKHPD    X0, X0, X1
+	VADDSD       X1, X0, X0
+	VDIVSD       X8, X0, X0
+	VBROADCASTSD X0, Y5
+
+squares:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	XORQ   R12, R12
+	LEAQ   -64(CX), R13
+
+squareMany:
+	CMPQ        R12, R13
+	JG          squareFew
+	VCVTPS2PD   (SI)(R12*1), Y4
+	VSUBPD      Y5, Y4, Y4
+	VFMADD231PD Y4, Y4, Y0
+	VCVTPS2PD   16(SI)(R12*1), Y4
+	VSUBPD      Y5, Y4, Y4
+	VFMADD231PD Y4, Y4, Y1
+	VCVTPS2PD   32(SI)(R12*1), Y4
+	VSUBPD      Y5, Y4, Y4
+	VFMADD231PD Y4, Y4, Y2
+	VCVTPS2PD   48(SI)(R12*1), Y4
+	VSUBPD      Y5, Y4, Y4
+	VFMADD231PD Y4, Y4, Y3
+	ADDQ        $0x00000040, R12
+	JMP         squareMany
+
+squareFew:
+	CMPQ        R12, CX
+	JGE         squareDone
+	VCVTPS2PD   (SI)(R12*1), Y4
+	VSUBPD      Y5, Y4, Y4
+	VFMADD231PD Y4, Y4, Y0
+	VCVTPS2PD   16(SI)(R12*1), Y4
+	VSUBPD      Y5, Y4, Y4
+	VFMADD231PD Y4, Y4, Y1
+
+squareDone:
+	VADDPD       Y1, Y0, Y0
+	VADDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPD       X1, X0, X0
+	VUNPCKHPD    X0, X0, X1
+	VADDSD       X1, X0, X0
+	VDIVSD       X8, X0, X0
+	VADDSD       X9, X0, X0
+	VSQRTSD      X0, X0, X0
+	VDIVSD       X0, X10, X0
+	VCVTSD2SS    X0, X0, X7
+	VBROADCASTSS X7, Y7
+	VCVTSD2SS    X5, X5, X6
+	VBROADCASTSS X6, Y6
+	XORQ         R12, R12
+	MOVQ         R9, R13
+
+normalize:
+	VMOVUPS     (SI)(R12*1), Y4
+	VSUBPS      Y6, Y4, Y4
+	VMULPS      Y7, Y4, Y4
+	VMOVUPS     (R8)(R12*1), Y0
+	VFMADD213PS (R13), Y0, Y4
+	VMOVUPS     Y4, (DX)(R12*1)
+	ADDQ        R10, R13
+	ADDQ        $0x20, R12
+	CMPQ        R12, CX
+	JL          normalize
+	ADDQ        BX, DX
+	ADDQ        DI, SI
+	JMP         row
+
+done:
+	VZEROUPPER
+	RET
 
 // func accumulate256(n int, sums *float64, x *float32)
 // Requires: AVX

@@ -470,6 +470,48 @@ func TestRowsAreRows(t *testing.T) {
 	}
 }
 
+// TestNormRows: rows that are normalised together have the bits that their sums and squares, and the map, give them.
+func TestNormRows(t *testing.T) {
+	rng := rand.New(rand.NewPCG(47, 48))
+	floats := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = float32(rng.NormFloat64() + 3)
+		}
+		return guarded(t, x)
+	}
+	for _, s := range All() {
+		for range 200 {
+			rows, columns := 1+rng.IntN(5), 1+rng.IntN(100)
+			if rng.IntN(2) == 0 {
+				columns = (columns + 15) / 16 * 16
+			}
+			ldx, ldto := columns+rng.IntN(3), columns+rng.IntN(3)
+			x, w, b := floats((rows-1)*ldx+columns), floats(columns), floats(columns)
+			centred := rng.IntN(2) == 0
+			if rng.IntN(2) == 0 {
+				b = nil
+			}
+			to, want := guarded(t, make([]float32, (rows-1)*ldto+columns)), make([]float32, (rows-1)*ldto+columns)
+			s.NormRows(rows, to, ldto, x, ldx, w, b, 1e-5, centred)
+			for r := range rows {
+				row, mean := x[r*ldx:][:columns], 0.0
+				if centred {
+					mean = s.Sum(row) / float64(columns)
+				}
+				scale, add := 1/math.Sqrt(s.Squares(row, mean)/float64(columns)+1e-5), b
+				if b == nil {
+					add = []float32{0}
+				}
+				s.Map(MapNormalize, want[r*ldto:][:columns], row, w, add, float32(mean), float32(scale), 0)
+			}
+			if !slices.Equal(to, want) {
+				t.Fatalf("%s: %d rows of %d: %v, want %v", s.Name, rows, columns, to, want)
+			}
+		}
+	}
+}
+
 // TestAngles: sines and cosines of angles near multiples of π/2, where little is left of them, and logarithms near 1.
 func TestAngles(t *testing.T) {
 	rng := rand.New(rand.NewPCG(31, 32))

@@ -29,6 +29,7 @@ func vectorFamily() {
 		s.maxRows(true)
 		s.expSumRows()
 		s.scaleRows()
+		s.normRows()
 		s.accumulate()
 		s.widen("Float16")
 		s.widen("BFloat16")

@@ -21,8 +21,8 @@ func (s set) wide(base reg.Register, n int, to reg.VecPhysical) {
 	VCVTPS2PD(Mem{Base: base, Disp: n * 2 * s.lanes}, to)
 }
 
-// reduceWide adds up four vectors of float64 in v and stores the sum.
-func (s set) reduceWide(v [4]reg.VecPhysical, to Mem) {
+// foldWide adds up four vectors of float64 into the first number of the first.
+func (s set) foldWide(v [4]reg.VecPhysical) {
 	VADDPD(v[1], v[0], v[0])
 	VADDPD(v[3], v[2], v[2])
 	VADDPD(v[2], v[0], v[0])
@@ -34,6 +34,11 @@ func (s set) reduceWide(v [4]reg.VecPhysical, to Mem) {
 	VADDPD(low(v[1]), low(v[0]), low(v[0]))
 	VUNPCKHPD(low(v[0]), low(v[0]), low(v[1]))
 	VADDSD(low(v[1]), low(v[0]), low(v[0]))
+}
+
+// reduceWide adds up four vectors of float64 and stores the sum.
+func (s set) reduceWide(v [4]reg.VecPhysical, to Mem) {
+	s.foldWide(v)
 	VMOVSD(low(v[0]), to)
 }
 
@@ -378,6 +383,93 @@ func (s set) expSumRows() {
 		s.reduce(sum, s.vector(v.keep), Mem{Base: to})
 		ADDQ(Imm(4), to)
 	})
+}
+
+// normRows writes rows that lie apart, normalised: sums are those of sum and squares, in their order.
+func (s set) normRows() {
+	s.text("normRows", "func(rows, columns int, to *float32, ldto int, x *float32, ldx int, w, b *float32, stepb int, eps float64, "+
+		"centred int)", "computes to[r][i] = (x[r][i] − mean)·scale·w[i] + b[i], where scale is 1 ÷ √(mean of (x[r][i] − mean)² + eps), "+
+		"and mean is 0 if not centred. columns is a multiple of the lanes, stepb the bytes between vectors of b.")
+	rows, columns := Load(Param("rows"), GP64()), Load(Param("columns"), GP64())
+	to, x := rowsAt("to"), rowsAt("x")
+	w, b, stepb := Load(Param("w"), GP64()), Load(Param("b"), GP64()), Load(Param("stepb"), GP64())
+	centred := Load(Param("centred"), GP64())
+	acc := [4]reg.VecPhysical{s.vector(0), s.vector(1), s.vector(2), s.vector(3)}
+	wide, mean, shift, scale, y := s.vector(4), s.vector(5), s.vector(6), s.vector(7), s.vector(4)
+	count, eps, one := s.vector(8), s.vector(9), s.vector(10)
+	VXORPS(low(count), low(count), low(count))
+	VCVTSI2SDQ(columns, low(count), low(count))
+	VMOVSD(address(Param("eps")), low(eps))
+	VBROADCASTSS(constants.at(math.Float32bits(1)), low(one))
+	VCVTSS2SD(low(one), low(one), low(one))
+	i, two, atb := GP64(), GP64(), GP64()
+	SHLQ(Imm(2), columns)
+	// pass adds up body of all vectors of a row, and gives the mean of them.
+	pass := func(name string, body func(w, acc reg.VecPhysical)) {
+		for _, a := range acc {
+			s.zero(a)
+		}
+		one := func(disp, half int) {
+			VCVTPS2PD(Mem{Base: x.at, Index: i, Scale: 1, Disp: disp}, wide)
+			body(wide, acc[half])
+		}
+		XORQ(i, i)
+		LEAQ(Mem{Base: columns, Disp: -8 * s.lanes}, two)
+		Label(name + "Many")
+		CMPQ(i, two)
+		JG(LabelRef(name + "Few"))
+		for half := range 4 {
+			one(half*2*s.lanes, half)
+		}
+		ADDQ(U32(uint32(8*s.lanes)), i)
+		JMP(LabelRef(name + "Many"))
+		Label(name + "Few")
+		CMPQ(i, columns)
+		JGE(LabelRef(name + "Done"))
+		one(0, 0)
+		one(2*s.lanes, 1)
+		Label(name + "Done")
+		s.foldWide(acc)
+		VDIVSD(low(count), low(acc[0]), low(acc[0]))
+	}
+	Label("row")
+	DECQ(rows)
+	JL(LabelRef("done"))
+	s.zero(mean)
+	CMPQ(centred, Imm(0))
+	JE(LabelRef("squares"))
+	pass("sum", func(w, acc reg.VecPhysical) { VADDPD(w, acc, acc) })
+	VBROADCASTSD(low(acc[0]), mean)
+	Label("squares")
+	pass("square", func(w, acc reg.VecPhysical) {
+		VSUBPD(mean, w, w)
+		VFMADD231PD(w, w, acc)
+	})
+	VADDSD(low(eps), low(acc[0]), low(acc[0]))
+	VSQRTSD(low(acc[0]), low(acc[0]), low(acc[0]))
+	VDIVSD(low(acc[0]), low(one), low(acc[0]))
+	VCVTSD2SS(low(acc[0]), low(acc[0]), low(scale))
+	VBROADCASTSS(low(scale), scale)
+	VCVTSD2SS(low(mean), low(mean), low(shift))
+	VBROADCASTSS(low(shift), shift)
+	XORQ(i, i)
+	MOVQ(b, atb)
+	Label("normalize")
+	VMOVUPS(x.vector(i), y)
+	VSUBPS(shift, y, y)
+	VMULPS(scale, y, y)
+	VMOVUPS(Mem{Base: w, Index: i, Scale: 1}, acc[0])
+	VFMADD213PS(Mem{Base: atb}, acc[0], y)
+	VMOVUPS(y, to.vector(i))
+	ADDQ(stepb, atb)
+	ADDQ(Imm(uint64(4*s.lanes)), i)
+	CMPQ(i, columns)
+	JL(LabelRef("normalize"))
+	ADDQ(to.step, to.at)
+	ADDQ(x.step, x.at)
+	JMP(LabelRef("row"))
+	Label("done")
+	s.end()
 }
 
 // half is the lower half of a register.
