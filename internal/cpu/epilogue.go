@@ -3,7 +3,6 @@ package cpu
 import (
 	"fmt"
 	"math"
-	"sync"
 
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	"github.com/optimem/optimem/internal/cpu/tasks"
@@ -45,21 +44,14 @@ func activationOf(a layers.Attrs) *activation {
 		return nil
 	}
 	key := activationKey{name, math.Float64bits(a.Float("act_a")), math.Float64bits(a.Float("act_b"))}
-	activations.Lock()
-	defer activations.Unlock()
-	act, ok := activations.of[key]
-	if !ok {
+	return activations.get(key, func() *activation {
 		kind, attrs := layers.Activation(a)
-		act = &activation{loop: elementwiseKernels[kind].loops(attrs, tensor.Float32).f32}
+		act := &activation{loop: elementwiseKernels[kind].loops(attrs, tensor.Float32).f32}
 		if of := vectorOps[kind]; of != nil {
 			act.op, act.vector = of(attrs)
 		}
-		if len(activations.of) >= mostActivations { // programs choose the parameters, so there is no end of them
-			clear(activations.of)
-		}
-		activations.of[key] = act
-	}
-	return act
+		return act
+	})
 }
 
 // activationLoop returns the loop of the activation that attributes name, nil for none.
@@ -76,14 +68,8 @@ type activationKey struct {
 	a, b uint64
 }
 
-// mostActivations is how many activations are kept.
-const mostActivations = 256
-
 // activations has those that were made.
-var activations = struct {
-	sync.Mutex
-	of map[activationKey]*activation
-}{of: make(map[activationKey]*activation)}
+var activations = newMemo[activationKey, *activation]()
 
 // applyLoop computes a loop of one operand in place.
 func applyLoop(loop func(dst []float32, in [][]float32), x []float32) {

@@ -46,15 +46,15 @@ func runCast(c *call) error {
 		gather(c.pool, c.out[0].data, c.in[0])
 	case isSingle(in) && isSingle(out) && castBlocks(c):
 	case loadsFloat32[in] != nil:
-		castAs(c, loadsFloat32[in], in == tensor.Float32, storesOfFloat[float32](out))
+		castAs(c, loadsFloat32[in], in == tensor.Float32, storesOfFloat32[out])
 	case loadsFloat64[in] != nil:
-		castAs(c, loadsFloat64[in], true, storesOfFloat[float64](out))
+		castAs(c, loadsFloat64[in], true, storesOfFloat64[out])
 	case loadsInt64[in] != nil:
-		castAs(c, loadsInt64[in], in == tensor.Int64, storesOfInteger[int64](out))
+		castAs(c, loadsInt64[in], in == tensor.Int64, storesOfInt64[out])
 	case loadsUint64[in] != nil:
-		castAs(c, loadsUint64[in], true, storesOfInteger[uint64](out))
+		castAs(c, loadsUint64[in], true, storesOfUint64[out])
 	default: // float8
-		castAs(c, loadFloat8, false, storesOfFloat[float32](out))
+		castAs(c, loadFloat8, false, storesOfFloat32[out])
 	}
 	return nil
 }
@@ -112,8 +112,27 @@ func storeBool[T computed](v view, at int, src []T) {
 	}
 }
 
-// storesOfInteger returns how integers are stored in a dtype.
-func storesOfInteger[T int64 | uint64](d tensor.DType) func(v view, at int, src []T) {
+// A storeTable has how numbers computed as T are stored in each dtype. It is made once: each use of a generic function as a
+// value within another would be new memory.
+type storeTable[T any] [math.MaxUint8 + 1]func(v view, at int, src []T)
+
+func storeTableOf[T any](store func(d tensor.DType) func(v view, at int, src []T)) *storeTable[T] {
+	t := new(storeTable[T])
+	for d := range t {
+		t[d] = store(tensor.DType(d))
+	}
+	return t
+}
+
+var (
+	storesOfFloat32 = storeTableOf(storeOfFloat[float32])
+	storesOfFloat64 = storeTableOf(storeOfFloat[float64])
+	storesOfInt64   = storeTableOf(storeOfInteger[int64])
+	storesOfUint64  = storeTableOf(storeOfInteger[uint64])
+)
+
+// storeOfInteger returns how integers are stored in a dtype.
+func storeOfInteger[T int64 | uint64](d tensor.DType) func(v view, at int, src []T) {
 	switch d {
 	case tensor.Float32:
 		return storeConverted[float32, T]
@@ -137,8 +156,8 @@ func storesOfInteger[T int64 | uint64](d tensor.DType) func(v view, at int, src 
 	return storeConverted[uint64, T]
 }
 
-// storesOfFloat returns how floats are stored in a dtype.
-func storesOfFloat[T floatNumber](d tensor.DType) func(v view, at int, src []T) {
+// storeOfFloat returns how floats are stored in a dtype.
+func storeOfFloat[T floatNumber](d tensor.DType) func(v view, at int, src []T) {
 	switch d {
 	case tensor.Float32:
 		return storeConverted[float32, T]

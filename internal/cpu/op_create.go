@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -17,67 +18,88 @@ var createKernels = map[layers.Kind]kernel{
 	"triangle_indices": {run: runTriangleIndices},
 }
 
-// generate fills the result with numbers that at gives for positions, as the wider of integers and floats.
-func generate(c *call, integer func(i int) int64, float func(i int) float64) {
-	d := c.out[0].dtype
-	n := c.out[0].size()
-	if !isFloatDType(d) {
-		store := storesOfInteger[int64](d)
-		generateBlocks(c, n, integer, func(at int, block []int64) { store(c.out[0], at, block) })
-		return
-	}
-	store := storesOfFloat[float64](d)
-	generateBlocks(c, n, float, func(at int, block []float64) { store(c.out[0], at, block) })
+// A sequence is numbers that depend on their positions, as the task of storing them: a part is some blocks.
+type sequence struct {
+	out view
+	// exact are those of integers: first + i × by.
+	exact     bool
+	first, by int64
+	// start + i × step is a number before middle, end − (last − i) × step one from there on.
+	start, end, step float64
+	middle, last     int
 }
 
-func generateBlocks[T any](c *call, n int, at func(i int) T, store func(at int, block []T)) {
-	c.pool.For(n, grain, func(from, to int) {
-		buffer := newBlockBuffer()
-		defer blockBuffers.Put(buffer)
-		for first := from; first < to; first += blockElements {
-			block := blockOf[T](buffer)[:min(blockElements, to-first)]
-			for i := range block {
-				block[i] = at(first + i)
+func (s *sequence) at(i int) float64 {
+	if i < s.middle {
+		return s.start + float64(s.step*float64(i))
+	}
+	return s.end - float64(s.step*float64(s.last-i))
+}
+
+// Run implements Task.
+func (s *sequence) Run(from, to int) {
+	buffer := newBlockBuffer()
+	floats, ints := blockOf[float64](buffer), blockOf[int64](buffer)
+	whole := !isFloatDType(s.out.dtype)
+	for first := from; first < to; first += blockElements {
+		n := min(blockElements, to-first)
+		for i := range n {
+			switch {
+			case s.exact:
+				ints[i] = s.first + int64(first+i)*s.by
+			case whole:
+				ints[i] = truncate64(math.Trunc(s.at(first + i)))
+			default:
+				floats[i] = s.at(first + i)
 			}
-			store(first, block)
 		}
-	})
+		if whole {
+			storesOfInt64[s.out.dtype](s.out, first, ints[:n])
+		} else {
+			storesOfFloat64[s.out.dtype](s.out, first, floats[:n])
+		}
+	}
+	blockBuffers.Put(buffer)
 }
 
 func isFloatDType(d tensor.DType) bool { return loadsFloat32[d] != nil || loadsFloat64[d] != nil }
 
 // runArange: out[i] = start + i × step: torch.arange.
 func runArange(c *call) error {
-	if !isFloatDType(c.out[0].dtype) {
-		start, step := int64(c.attrs.Int("start")), int64(c.attrs.Int("step"))
-		generate(c, func(i int) int64 { return start + int64(i)*step }, nil)
-		return nil
+	n := c.out[0].size()
+	s := sequence{out: c.out[0], exact: !isFloatDType(c.out[0].dtype), middle: n}
+	if s.exact {
+		s.first, s.by = int64(c.attrs.Int("start")), int64(c.attrs.Int("step"))
+	} else {
+		s.start, s.step = c.attrs.Float("start"), c.attrs.Float("step")
 	}
-	start, step := c.attrs.Float("start"), c.attrs.Float("step")
-	generate(c, nil, func(i int) float64 { return start + float64(float64(i)*step) })
+	tasks.Do(c.pool, n, grain, s)
 	return nil
 }
 
 // runLinspace: out[i] = start + i × step in the first half and end − (steps − 1 − i) × step in the second, so that both
 // ends are exact: torch.linspace.
 func runLinspace(c *call) error {
-	start, end, steps := c.attrs.Float("start"), c.attrs.Float("end"), c.attrs.Int("steps")
-	step := (end - start) / float64(steps-1)
-	if loadsFloat32[c.out[0].dtype] != nil {
-		step = float64(float32(end-start) / float32(steps-1))
-	}
-	at := func(i int) float64 {
-		if i < steps/2 || steps == 1 {
-			return start + float64(step*float64(i))
-		}
-		return end - float64(step*float64(steps-1-i))
+	steps := c.attrs.Int("steps")
+	s := sequence{
+		out: c.out[0], start: c.attrs.Float("start"), end: c.attrs.Float("end"), middle: steps / 2, last: steps - 1,
 	}
 	if steps == 1 {
-		at = func(int) float64 { return start }
+		s.end = s.start
+	} else if loadsFloat32[c.out[0].dtype] != nil {
+		s.step = float64(float32(s.end-s.start) / float32(steps-1))
+	} else {
+		s.step = (s.end - s.start) / float64(steps-1)
 	}
-	generate(c, func(i int) int64 { return truncate64(math.Trunc(at(i))) }, at)
+	tasks.Do(c.pool, c.out[0].size(), grain, s)
 	return nil
 }
+
+// oneFloat and oneInt are what an eye has on its diagonal.
+var (
+	oneFloat = []float64{1}
+	oneInt   = []int64{1}
+)
 
 // runEye: out[i][j] = 1 where i = j, else 0: torch.eye.
 func runEye(c *call) error {
@@ -87,9 +109,9 @@ func runEye(c *call) error {
 	for i := range min(shape[0], shape[1]) {
 		at := i*shape[1] + i
 		if isFloatDType(one.dtype) {
-			storesOfFloat[float64](one.dtype)(one, at, []float64{1})
+			storesOfFloat64[one.dtype](one, at, oneFloat)
 		} else {
-			storesOfInteger[int64](one.dtype)(one, at, []int64{1})
+			storesOfInt64[one.dtype](one, at, oneInt)
 		}
 	}
 	return nil
@@ -105,18 +127,30 @@ func runTriangle(c *call, upper bool) error {
 	if columns == 0 {
 		return nil
 	}
-	c.pool.For(c.out[0].size()/columns, max(grain/columns, 1), func(from, to int) {
-		for r := from; r < to; r++ {
-			row := c.out[0].data[r*columns*size:][:columns*size]
-			kept := r%rows + diagonal // the column on the diagonal
-			if upper {
-				clear(row[:min(max(kept, 0), columns)*size])
-			} else {
-				clear(row[min(max(kept+1, 0), columns)*size:])
-			}
-		}
+	tasks.Do(c.pool, c.out[0].size()/columns, max(grain/columns, 1), triangle{
+		data: c.out[0].data, rows: rows, columns: columns, size: size, diagonal: diagonal, upper: upper,
 	})
 	return nil
+}
+
+// triangle is the task of runTriangle: a part is some rows, of which it clears what is left out.
+type triangle struct {
+	data                          []byte
+	rows, columns, size, diagonal int
+	upper                         bool
+}
+
+// Run implements Task.
+func (t *triangle) Run(from, to int) {
+	for r := from; r < to; r++ {
+		row := t.data[r*t.columns*t.size:][:t.columns*t.size]
+		kept := r%t.rows + t.diagonal // the column on the diagonal
+		if t.upper {
+			clear(row[:min(max(kept, 0), t.columns)*t.size])
+		} else {
+			clear(row[min(max(kept+1, 0), t.columns)*t.size:])
+		}
+	}
 }
 
 // runTriangleIndices: out[0][k], out[1][k] are the row and column of place k: torch.tril_indices, torch.triu_indices.

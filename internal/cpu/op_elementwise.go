@@ -26,7 +26,7 @@ var elementwiseKernels = func() map[layers.Kind]kernel {
 
 // fixed returns the kernel of an op without attributes.
 func fixed(l loops) kernel {
-	return elementwise(func(layers.Attrs, tensor.DType) loops { return l })
+	return elementwiseOf(func(layers.Attrs, tensor.DType) loops { return l })
 }
 
 // map1 returns a loop of a function of one element.
@@ -100,15 +100,15 @@ func real3(f func(a, b, c float64) float64) loops {
 func runWhere(c *call) error {
 	switch c.out[0].dtype.Size() {
 	case 1:
-		whereOf[uint8](c)
+		whereOf(c, loadStrided[uint8])
 	case 2:
-		whereOf[uint16](c)
+		whereOf(c, loadStrided[uint16])
 	case 4:
-		whereOf[uint32](c)
+		whereOf(c, loadStrided[uint32])
 	case 8:
-		whereOf[uint64](c)
+		whereOf(c, loadStrided[uint64])
 	case 16:
-		whereOf[[2]uint64](c)
+		whereOf(c, loadStrided[[2]uint64])
 	}
 	return nil
 }
@@ -121,18 +121,23 @@ func supportsWhere(_, out []layers.Spec, _ layers.Attrs) error {
 	return supported(false, out[0].DType)
 }
 
-func whereOf[T any](c *call) {
-	tasks.Do(c.pool, c.out[0].size(), grain, choosing[T]{condition: c.in[0], yes: c.in[1], no: c.in[2], out: c.out[0]})
+func whereOf[T any](c *call, load func(dst []T, v view, first, stride int)) {
+	tasks.Do(c.pool, c.out[0].size(), grain, choosing[T]{
+		condition: c.in[0], yes: c.in[1], no: c.in[2], out: c.out[0], load: load,
+	})
 }
 
 // choosing is the task of runWhere: a part is some elements.
-type choosing[T any] struct{ condition, yes, no, out view }
+type choosing[T any] struct {
+	condition, yes, no, out view
+	load                    func(dst []T, v view, first, stride int)
+}
 
 // Run implements Task.
 func (t *choosing[T]) Run(from, to int) {
 	conds := newReader(t.condition, loadStrided[uint8], true, from)
-	yes := newReader(t.yes, loadStrided[T], true, from)
-	no := newReader(t.no, loadStrided[T], true, from)
+	yes := newReader(t.yes, t.load, true, from)
+	no := newReader(t.no, t.load, true, from)
 	out := elements[T](t.out)[t.out.layout.Offset:]
 	for at := from; at < to; at += blockElements {
 		dst := out[at:min(at+blockElements, to)]

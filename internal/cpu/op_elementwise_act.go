@@ -15,7 +15,7 @@ var activationKernels = map[layers.Kind]kernel{
 			return loops{f32: map1(tanhGelu32), f64: map1(tanhGelu)}
 		}
 		return loops{f32: map1(gelu32), f64: map1(gelu64)}
-	}),
+	}, "approximate"),
 	"silu": fixed(loops{f32: map1(silu32), f64: map1(silu64)}),
 	"mish": fixed(loops{f32: map1(mish32), f64: map1(mish64)}),
 	// x × min(max(x + 3, 0), 6) / 6.
@@ -31,12 +31,12 @@ var activationKernels = map[layers.Kind]kernel{
 			}
 			return scale * alpha * math.Expm1(inner*x)
 		})
-	}),
+	}, "alpha", "scale", "input_scale"),
 	// x where x > 0, else slope × x.
 	"leaky_relu": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
 		slope := a.Float("slope")
 		return loops{f32: leakyRelu(float32(slope)), f64: leakyRelu(slope)}
-	}),
+	}, "slope"),
 	// log(1 + e^(beta × x)) / beta, x where beta × x is above the threshold.
 	"softplus": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
 		beta, threshold := a.Float("beta"), a.Float("threshold")
@@ -46,17 +46,17 @@ var activationKernels = map[layers.Kind]kernel{
 			}
 			return math.Log1p(math.Exp(x*beta)) / beta
 		})
-	}),
+	}, "beta", "threshold"),
 	// 0 for |x| ≤ lambda, else x.
 	"hardshrink": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
 		lambda := a.Float("lambda")
 		return loops{f32: hardshrink(float32(lambda)), f64: hardshrink(lambda)}
-	}),
+	}, "lambda"),
 	// x moved towards zero by lambda, 0 for |x| ≤ lambda.
 	"softshrink": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
 		lambda := a.Float("lambda")
 		return loops{f32: softshrink(float32(lambda)), f64: softshrink(lambda)}
-	}),
+	}, "lambda"),
 }
 
 func relu[T computed](dst []T, in [][]T) {

@@ -3,7 +3,6 @@ package cpu
 import (
 	"errors"
 	"math"
-	"sync/atomic"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -11,47 +10,39 @@ import (
 
 // arithmeticKernels are the ops on two or three numbers. Integers wrap.
 var arithmeticKernels = map[layers.Kind]kernel{
-	"add": elementwise(func(a layers.Attrs, _ tensor.DType) loops { return addLoops(alphaOf(a)) }),
+	"add": elementwise(func(a layers.Attrs, _ tensor.DType) loops { return addLoops(alphaOf(a)) }, "alpha"),
 	"sub": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
 		if alpha := alphaOf(a); alpha != 1 {
 			return addLoops(-alpha)
 		}
 		return loops{f32: sub[float32], f64: sub[float64], i64: sub[int64], u64: sub[uint64]}
-	}),
+	}, "alpha"),
 	"mul": fixed(loops{f32: mul[float32], f64: mul[float64], i64: mul[int64], u64: mul[uint64]}),
 	"div": fixed(loops{f32: div[float32], f64: div[float64]}),
 	// a / b rounded down: torch.div(rounding_mode="floor"), floor_divide.
-	"div_floor": elementwise(func(layers.Attrs, tensor.DType) loops {
-		return divisionLoops(floorDivide[float32], floorDivide[float64],
-			func(a, b int64) int64 {
-				q := a / b
-				if a%b != 0 && (a < 0) != (b < 0) {
-					q--
-				}
-				return q
-			}, func(a, b uint64) uint64 { return a / b })
-	}),
+	"div_floor": fixed(divisionLoops(floorDivide[float32], floorDivide[float64],
+		func(a, b int64) int64 {
+			q := a / b
+			if a%b != 0 && (a < 0) != (b < 0) {
+				q--
+			}
+			return q
+		}, func(a, b uint64) uint64 { return a / b })),
 	// a / b rounded towards zero: torch.div(rounding_mode="trunc").
-	"div_trunc": elementwise(func(layers.Attrs, tensor.DType) loops {
-		return divisionLoops(truncDivide[float32], truncDivide[float64],
-			func(a, b int64) int64 { return a / b }, func(a, b uint64) uint64 { return a / b })
-	}),
+	"div_trunc": fixed(divisionLoops(truncDivide[float32], truncDivide[float64],
+		func(a, b int64) int64 { return a / b }, func(a, b uint64) uint64 { return a / b })),
 	// a modulo b with the sign of b: torch.remainder.
-	"remainder": elementwise(func(layers.Attrs, tensor.DType) loops {
-		return divisionLoops(remainder[float32], remainder[float64],
-			func(a, b int64) int64 {
-				r := a % b
-				if r != 0 && (r < 0) != (b < 0) {
-					r += b
-				}
-				return r
-			}, func(a, b uint64) uint64 { return a % b })
-	}),
+	"remainder": fixed(divisionLoops(remainder[float32], remainder[float64],
+		func(a, b int64) int64 {
+			r := a % b
+			if r != 0 && (r < 0) != (b < 0) {
+				r += b
+			}
+			return r
+		}, func(a, b uint64) uint64 { return a % b })),
 	// a modulo b with the sign of a: torch.fmod.
-	"fmod": elementwise(func(layers.Attrs, tensor.DType) loops {
-		return divisionLoops(fmod[float32], fmod[float64],
-			func(a, b int64) int64 { return a % b }, func(a, b uint64) uint64 { return a % b })
-	}),
+	"fmod": fixed(divisionLoops(fmod[float32], fmod[float64],
+		func(a, b int64) int64 { return a % b }, func(a, b uint64) uint64 { return a % b })),
 	"pow": fixed(loops{f32: pow32, f64: map2(math.Pow), i64: map2(powInteger), u64: map2(func(a, b uint64) uint64 {
 		return uint64(powPositive(int64(a), b))
 	})}),
@@ -149,7 +140,7 @@ var arithmeticKernels = map[layers.Kind]kernel{
 		v := float32(value)
 		l.f32 = map3(func(a, b, c float32) float32 { return a + float32(float32(v*b)*c) })
 		return l
-	}),
+	}, "value"),
 	// a + value × b ÷ c: torch.addcdiv.
 	"addcdiv": elementwise(func(at layers.Attrs, _ tensor.DType) loops {
 		value := at.Float("value")
@@ -157,7 +148,7 @@ var arithmeticKernels = map[layers.Kind]kernel{
 		v := float32(value)
 		l.f32 = map3(func(a, b, c float32) float32 { return a + float32(v*b)/c })
 		return l
-	}),
+	}, "value"),
 	// a + w × (b − a), from the end that is nearer: torch.lerp.
 	"lerp": fixed(loops{f32: map3(lerp[float32]), f64: map3(lerp[float64])}),
 }
@@ -305,25 +296,16 @@ func divisionLoops(
 	f32 func(a, b float32) float32, f64 func(a, b float64) float64,
 	i64 func(a, b int64) int64, u64 func(a, b uint64) uint64,
 ) loops {
-	zero := new(atomic.Bool)
-	return loops{
-		f32: map2(f32), f64: map2(f64), i64: checkedDivision(zero, i64), u64: checkedDivision(zero, u64),
-		failed: func() error {
-			if zero.Load() {
-				return errDivisor
-			}
-			return nil
-		},
-	}
+	return loops{f32: map2(f32), f64: map2(f64), i64: map2(i64), u64: map2(u64), check: checkDivisors}
 }
 
-func checkedDivision[T int64 | uint64](zero *atomic.Bool, f func(a, b T) T) func(dst []T, in [][]T) {
-	return map2(func(a, b T) T {
-		if b == 0 {
-			zero.Store(true)
-			return 0
+// checkDivisors returns an error where an element of the second operand is zero.
+func checkDivisors(in []view) error {
+	return visitIndices(in[1], func(_ int, x int64) error {
+		if x == 0 {
+			return errDivisor
 		}
-		return f(a, b)
+		return nil
 	})
 }
 

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"unsafe"
 
@@ -354,12 +355,68 @@ type loops struct {
 	f64 func(dst []float64, in [][]float64)
 	i64 func(dst []int64, in [][]int64)
 	u64 func(dst []uint64, in [][]uint64)
-	// failed says after all blocks what was wrong with an operand; nil if nothing can be.
-	failed func() error
+	// check says before all blocks what is wrong with operands of integers; nil if nothing can be.
+	check func(in []view) error
 }
 
-// elementwise returns the kernel of an op whose operands and result have one dtype. make gets that dtype.
-func elementwise(make func(a layers.Attrs, d tensor.DType) loops) kernel {
+// elementwise returns the kernel of an op whose operands and result have one dtype. made gets that dtype, and the
+// attributes, of which it reads those with the given names. What it gives is kept.
+func elementwise(made func(a layers.Attrs, d tensor.DType) loops, attrs ...string) kernel {
+	kept := newMemo[loopsKey, loops]()
+	return elementwiseOf(func(a layers.Attrs, d tensor.DType) loops {
+		return kept.get(loopsKeyOf(a, d, attrs), func() loops { return made(a, d) })
+	})
+}
+
+// A loopsKey is what the loops of a kind depend on: the dtype, and attributes that are numbers or a text.
+type loopsKey struct {
+	dtype   tensor.DType
+	given   [3]bool
+	numbers [3]uint64
+	text    string
+}
+
+func loopsKeyOf(a layers.Attrs, d tensor.DType, names []string) loopsKey {
+	k := loopsKey{dtype: d}
+	for i, name := range names {
+		switch v := a[name].(type) {
+		case float64:
+			k.given[i], k.numbers[i] = true, math.Float64bits(v)
+		case string:
+			k.given[i], k.text = true, v
+		}
+	}
+	return k
+}
+
+// A memo keeps what was made for keys.
+type memo[K comparable, V any] struct {
+	mu sync.Mutex
+	of map[K]V
+}
+
+// mostMade is how much a memo keeps.
+const mostMade = 256
+
+func newMemo[K comparable, V any]() *memo[K, V] { return &memo[K, V]{of: make(map[K]V)} }
+
+// get returns what was made for a key, or makes it.
+func (m *memo[K, V]) get(key K, made func() V) V {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.of[key]
+	if !ok {
+		v = made()
+		if len(m.of) >= mostMade { // programs choose the keys, so there is no end of them
+			clear(m.of)
+		}
+		m.of[key] = v
+	}
+	return v
+}
+
+// elementwiseOf is elementwise for loops that take nothing to be made.
+func elementwiseOf(make func(a layers.Attrs, d tensor.DType) loops) kernel {
 	return kernel{
 		loops: make,
 		supports: func(_, out []layers.Spec, a layers.Attrs) error {
@@ -379,6 +436,11 @@ func elementwise(make func(a layers.Attrs, d tensor.DType) loops) kernel {
 		},
 		run: func(c *call) error {
 			l := make(c.attrs, c.out[0].dtype)
+			if l.check != nil && !isReal(c.out[0].dtype) {
+				if err := l.check(c.in); err != nil {
+					return err
+				}
+			}
 			switch c.out[0].dtype {
 			case tensor.Float32, tensor.Float16, tensor.BFloat16:
 				each(c, l.f32)
@@ -388,9 +450,6 @@ func elementwise(make func(a layers.Attrs, d tensor.DType) loops) kernel {
 				each(c, l.u64)
 			default:
 				each(c, l.i64)
-			}
-			if l.failed != nil {
-				return l.failed()
 			}
 			return nil
 		},

@@ -38,7 +38,7 @@ var functionKernels = map[layers.Kind]kernel{
 	"logit": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
 		eps := a.Float("eps")
 		return loops{f32: logit(float32(eps)), f64: logit(eps)}
-	}),
+	}, "eps"),
 	// log(1 / (1 + e^-x)).
 	"log_sigmoid": fixed(real1(func(x float64) float64 {
 		return math.Min(x, 0) - math.Log1p(math.Exp(-math.Abs(x)))
@@ -78,12 +78,12 @@ var functionKernels = map[layers.Kind]kernel{
 			}
 			return x
 		})
-	}),
+	}, "nan", "posinf", "neginf"),
 	// x limited to [min, max]: max wins, and NaN gives NaN.
 	"clamp": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
 		low, high := a.Float("min"), a.Float("max")
 		return loops{f32: clamp(float32(low), float32(high)), f64: clamp(low, high)}
-	}),
+	}, "min", "max"),
 }
 
 func sqrt[T floatNumber](dst []T, in [][]T) {
