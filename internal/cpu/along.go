@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -14,44 +15,79 @@ const chunk = 256
 type along struct {
 	// n and stride are those of a line; count is the number of lines.
 	n, stride, count int
-	// others is the layout of the first elements of the lines.
-	others tensor.Layout
 	// inner is the product of the dimensions after this one.
 	inner int
+	starts
 }
 
 func alongDim(l tensor.Layout, d int) along {
 	if len(l.Shape) == 0 {
-		return along{n: 1, stride: 1, count: 1, inner: 1, others: l}
+		return along{n: 1, stride: 1, count: 1, inner: 1, starts: starts{offset: l.Offset}}
 	}
-	a := along{n: l.Shape[d], stride: l.Strides[d], inner: volume(l.Shape[d+1:])}
-	a.others.Offset = l.Offset
-	for i, n := range l.Shape {
-		if i != d {
-			a.others.Shape = append(a.others.Shape, n)
-			a.others.Strides = append(a.others.Strides, l.Strides[i])
-		}
-	}
-	a.count = volume(a.others.Shape)
+	a := along{n: l.Shape[d], stride: l.Strides[d], inner: volume(l.Shape[d+1:]), starts: startsOf(l, l.Shape, d)}
+	a.count = volume(a.layout().Shape)
 	return a
 }
 
 // first returns where line i begins in a contiguous tensor whose lines have n elements.
-func (a along) first(i, n int) int { return i/a.inner*n*a.inner + i%a.inner }
+func (a *along) first(i, n int) int { return i/a.inner*n*a.inner + i%a.inner }
 
-// each calls body for every line, in parallel, with its number and where it begins. Parts have at least about grain
-// elements. Lines of nothing are left out.
-func (a along) each(p *Pool, body func(line, first int)) {
-	if a.n == 0 {
-		return
-	}
-	p.For(a.count, max(1, grain/max(a.n, 1)), func(from, to int) {
-		linesOf(a.others, from, to, func(at, first, stride, n int) {
-			for i := range n {
-				body(at+i, first+i*stride)
-			}
-		})
+// each calls body for the lines [from, to) with their numbers and where they begin.
+func (a *along) each(from, to int, body func(line, first int)) {
+	linesOf(a.layout(), from, to, func(at, first, stride, n int) {
+		for i := range n {
+			body(at+i, first+i*stride)
+		}
 	})
+}
+
+// doLines does a task whose parts are lines, in parts that have at least about grain elements. Lines of nothing are left
+// out.
+func doLines[T any, P interface {
+	*T
+	Task
+}](p *Pool, a *along, task T) {
+	if a.n != 0 {
+		tasks.Do[T, P](p, a.count, max(1, grain/a.n), task)
+	}
+}
+
+// starts is the layout of the first elements of lines.
+type starts struct {
+	// room has the shape and the strides of rank dimensions, many where they are more than mostDims.
+	room         [2][mostDims]int
+	many         [2][]int
+	rank, offset int
+}
+
+// startsOf returns the layout l without dimension d, over a shape that may be smaller.
+func startsOf(l tensor.Layout, shape tensor.Shape, d int) starts {
+	s := starts{offset: l.Offset}
+	if len(shape) > mostDims+1 {
+		s.many = [2][]int{make([]int, len(shape)), make([]int, len(shape))}
+	}
+	sizes, strides := s.dims()
+	for i, n := range shape {
+		if i != d {
+			sizes[s.rank], strides[s.rank] = n, l.Strides[i]
+			s.rank++
+		}
+	}
+	return s
+}
+
+// dims returns the memory of the dimensions.
+func (s *starts) dims() (shape, strides []int) {
+	if s.many[0] != nil {
+		return s.many[0], s.many[1]
+	}
+	return s.room[0][:], s.room[1][:]
+}
+
+// layout returns the starts, in the memory of s.
+func (s *starts) layout() tensor.Layout {
+	shape, strides := s.dims()
+	return tensor.Layout{Shape: shape[:s.rank], Strides: strides[:s.rank], Offset: s.offset}
 }
 
 // A walk is the lines of dimensions that are visited many times, from different starts.

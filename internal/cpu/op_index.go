@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -148,7 +149,7 @@ func runIndexPut(c *call) error {
 	if c.attrs.Bool("accumulate") {
 		reduce = "sum"
 	}
-	mergerOf(c.out[0].dtype, reduce).put(c, &x)
+	mergerOf(c.out[0].dtype, reduce).put(c, x)
 	return nil
 }
 
@@ -249,16 +250,18 @@ func runNonzero(c *call) error {
 
 func runFlip(c *call) error {
 	v := c.in[0]
-	l := tensor.Layout{Shape: v.shape(), Strides: append([]int{}, v.layout.Strides...), Offset: v.layout.Offset}
 	if v.size() == 0 {
 		return nil
 	}
+	room := tasks.Take[[mostDims]int]()
+	l := tensor.Layout{Shape: v.shape(), Strides: append(room[:0], v.layout.Strides...), Offset: v.layout.Offset}
 	for _, d := range c.attrs.Ints("dims") {
 		l.Offset += (l.Shape[d] - 1) * l.Strides[d]
 		l.Strides[d] = -l.Strides[d]
 	}
 	v.layout = l
 	gather(c.pool, c.out[0].data, v)
+	tasks.Give(room)
 	return nil
 }
 
@@ -281,47 +284,59 @@ func runSearch(c *call) error {
 	if rank > 1 {
 		row = x.shape()[rank-1]
 	}
-	right := c.attrs.Bool("right")
-	c.pool.For(x.size(), grain/8, func(from, to int) {
-		linesOf(x.layout, from, to, func(at, first, stride, count int) {
-			for i := range count {
-				line := 0
-				if rank > 1 {
-					line = (at + i) / row
-				}
-				s := offsetOf(sorted.layout.Leading(1), line)
-				o := -1
-				if !order.absent() {
-					o = offsetOf(order.layout.Leading(1), line)
-				}
-				var place int
-				if isReal(x.dtype) {
-					place = searchPlace(sorted, order, s, o, n, x, first+i*stride, right, loadReal[float64])
-				} else {
-					place = searchPlace(sorted, order, s, o, n, x, first+i*stride, right, loadInts)
-				}
-				storeInt(c.out[0], at+i, int64(place))
-			}
-		})
+	tasks.Do(c.pool, x.size(), grain/8, searching{
+		sorted: sorted, order: order, x: x, out: c.out[0], n: n, row: row, right: c.attrs.Bool("right"),
 	})
 	return nil
 }
 
-// searchPlace returns where the element of x goes among the n of sorted from s, in the order from o, if that is not −1.
-func searchPlace[T float64 | int64](
-	sorted, order view, s, o, n int, x view, at int, right bool, load func([]T, view, int, int),
-) int {
-	var value, middle [1]T
-	load(value[:], x, at, 1)
-	low, high := 0, n
+// searching is the task of runSearch: a part is some elements of x, of which row are searched in a line.
+type searching struct {
+	sorted, order, x, out view
+	n, row                int
+	right                 bool
+}
+
+// Run implements Task.
+func (t *searching) Run(from, to int) {
+	buffer := newBlockBuffer()
+	linesOf(t.x.layout, from, to, func(at, first, stride, count int) {
+		for i := range count {
+			line := 0
+			if len(t.sorted.shape()) > 1 {
+				line = (at + i) / t.row
+			}
+			s := offsetOf(t.sorted.layout.Leading(1), line)
+			o := -1
+			if !t.order.absent() {
+				o = offsetOf(t.order.layout.Leading(1), line)
+			}
+			var place int
+			if isReal(t.x.dtype) {
+				place = searchPlace(t, s, o, first+i*stride, blockOf[float64](buffer), loadReal[float64])
+			} else {
+				place = searchPlace(t, s, o, first+i*stride, blockOf[int64](buffer), loadInts)
+			}
+			storeInt(t.out, at+i, int64(place))
+		}
+	})
+	blockBuffers.Put(buffer)
+}
+
+// searchPlace returns where the element of x goes among those of the line of sorted from s, in the order from o, if that is
+// not −1.
+func searchPlace[T float64 | int64](t *searching, s, o, at int, room []T, load func([]T, view, int, int)) int {
+	value, middle := room[:1], room[1:2]
+	load(value, t.x, at, 1)
+	low, high := 0, t.n
 	for low < high {
 		mid := low + (high-low)/2
 		k := mid
 		if o >= 0 {
-			k = int(elements[int64](order)[o+mid*order.layout.Strides[len(order.layout.Strides)-1]])
+			k = int(elements[int64](t.order)[o+mid*lastStride(t.order.layout)])
 		}
-		load(middle[:], sorted, s+k*sorted.layout.Strides[len(sorted.layout.Strides)-1], 1)
-		if right && !(middle[0] > value[0]) || !right && !(middle[0] >= value[0]) {
+		load(middle, t.sorted, s+k*lastStride(t.sorted.layout), 1)
+		if t.right && !(middle[0] > value[0]) || !t.right && !(middle[0] >= value[0]) {
 			low = mid + 1
 		} else {
 			high = mid

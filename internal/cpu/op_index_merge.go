@@ -3,13 +3,14 @@ package cpu
 import (
 	"fmt"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // A merger writes elements to places that indices name, combining them with what is there.
 type merger interface {
-	put(c *call, x *indexing)
+	put(c *call, x indexing)
 	scatter(c *call, d int)
 }
 
@@ -38,6 +39,18 @@ func onlyMerged(in, _ []layers.Spec, a layers.Attrs) error {
 
 // mergerOf returns the merger for a dtype and "reduce" of the op scatter.
 func mergerOf(d tensor.DType, reduce string) merger {
+	return mergers.get(mergerKey{d, reduce}, func() merger { return newMerger(d, reduce) })
+}
+
+// A mergerKey is what mergers depend on, mergers those that were made.
+type mergerKey struct {
+	dtype  tensor.DType
+	reduce string
+}
+
+var mergers = newMemo[mergerKey, merger]()
+
+func newMerger(d tensor.DType, reduce string) merger {
 	if reduce == "" {
 		return replacer(d)
 	}
@@ -138,73 +151,116 @@ func mergeBools(reduce string) merger {
 }
 
 // put merges the values into the result, block after block: of several for one element the last comes last.
-func (m merges[T]) put(c *call, x *indexing) {
+func (m merges[T]) put(c *call, x indexing) {
 	values, size, n := c.in[1], x.inner.size, len(x.at)
 	if size == 0 || n == 0 {
 		return
 	}
-	src, dst := elements[T](values), elements[T](c.out[0])
 	d := len(x.outer.Shape) + len(c.in[2].shape())
-	blocks := values.layout.Leading(len(values.shape()) - d)
-	inner := walkOf(tensor.Layout{Shape: values.shape()[d:], Strides: values.layout.Strides[d:]})
-	c.pool.For(volume(x.outer.Shape), max(1, grain/(n*size)), func(from, to int) {
-		var room [mostDims]int
-		index := intsIn(room[:], inner.rank)
-		for i := from * n; i < to*n; i++ {
-			out := dst[offsetOf(x.outer, i/n)+x.at[i%n]:][:size]
-			inner.lines(offsetOf(blocks, i), index, func(first int) {
-				for k := range inner.n {
-					out[k] = m.with(out[k], src[first+k*inner.stride])
-				}
-				out = out[inner.n:]
-			})
-		}
+	tasks.Do(c.pool, volume(x.outer.Shape), max(1, grain/(n*size)), putting[T]{
+		merges: m, indexing: x, src: elements[T](values), dst: elements[T](c.out[0]),
+		blocks: values.layout.Leading(len(values.shape()) - d),
+		values: walkOf(tensor.Layout{Shape: values.shape()[d:], Strides: values.layout.Strides[d:]}),
 	})
+}
+
+// putting is the task of put: a part is all indices for some positions of the dimensions before the indexed ones. blocks is
+// where the values of an index begin, values visits them.
+type putting[T any] struct {
+	merges[T]
+	indexing
+	src, dst []T
+	blocks   tensor.Layout
+	values   walk
+}
+
+// Run implements Task.
+func (t *putting[T]) Run(from, to int) {
+	var room [mostDims]int
+	index, n, values := intsIn(room[:], t.values.rank), len(t.at), &t.values
+	for i := from * n; i < to*n; i++ {
+		out := t.dst[offsetOf(t.outer, i/n)+t.at[i%n]:][:t.inner.size]
+		values.lines(offsetOf(t.blocks, i), index, func(first int) {
+			for k := range values.n {
+				out[k] = t.with(out[k], t.src[first+k*values.stride])
+			}
+			out = out[values.n:]
+		})
+	}
 }
 
 // scatter merges line by line along dimension d: lines share no element.
 func (m merges[T]) scatter(c *call, d int) {
 	out, index, source := c.out[0], c.in[1], c.in[2]
-	dst, src := elements[T](out), elements[T](source)
-	var counts []int32
+	a := alongDim(index.layout, d)
+	t := scattering[T]{
+		merges: m, along: a, index: index, src: elements[T](source), dst: elements[T](out),
+		to: startsOf(out.layout, index.shape(), d), toStep: strideOf(out.layout, d),
+		from: startsOf(source.layout, index.shape(), d), fromStep: strideOf(source.layout, d),
+	}
 	if len(c.work) > 0 {
-		counts = elements[int32](view{data: c.work})
-		clear(counts)
+		t.counts = elements[int32](view{data: c.work})
+		clear(t.counts)
 		if c.attrs.Bool("include_self") {
-			for i := range counts {
-				counts[i] = 1
+			for i := range t.counts {
+				t.counts[i] = 1
 			}
 		}
 	}
-	a := alongDim(index.layout, d)
-	to, stride := others(out.layout, index.shape(), d), strideOf(out.layout, d)
-	from, step := others(source.layout, index.shape(), d), strideOf(source.layout, d)
-	a.each(c.pool, func(line, first int) {
+	doLines(c.pool, &a, t)
+	if m.divide != nil {
+		tasks.Do(c.pool, out.size(), grain, dividing[T]{merges: m, dst: t.dst, counts: t.counts})
+	}
+}
+
+// scattering is the task of scatter: a part is some lines of the index. to and from are where the lines of the result and
+// of the source begin, whose elements lie the steps apart.
+type scattering[T any] struct {
+	merges[T]
+	along
+	index            view
+	src, dst         []T
+	to, from         starts
+	toStep, fromStep int
+	counts           []int32
+}
+
+// Run implements Task.
+func (t *scattering[T]) Run(from, to int) {
+	results, values := t.to.layout(), t.from.layout()
+	t.each(from, to, func(line, first int) {
 		var buf [chunk]int64
-		base, at := offsetOf(to, line), offsetOf(from, line)
-		for k := 0; k < a.n; k += chunk {
-			part := buf[:min(chunk, a.n-k)]
-			loadInts(part, index, first+k*a.stride, a.stride)
+		base, at := offsetOf(results, line), offsetOf(values, line)
+		for k := 0; k < t.n; k += chunk {
+			part := buf[:min(chunk, t.n-k)]
+			loadInts(part, t.index, first+k*t.stride, t.stride)
 			for i, v := range part {
-				place, value := base+int(v)*stride, src[at+(k+i)*step]
-				if counts != nil {
-					counts[place]++
-					if counts[place] == 1 {
-						dst[place] = value
+				place, value := base+int(v)*t.toStep, t.src[at+(k+i)*t.fromStep]
+				if t.counts != nil {
+					t.counts[place]++
+					if t.counts[place] == 1 {
+						t.dst[place] = value
 						continue
 					}
 				}
-				dst[place] = m.with(dst[place], value)
+				t.dst[place] = t.with(t.dst[place], value)
 			}
 		}
 	})
-	if m.divide != nil {
-		c.pool.For(out.size(), grain, func(from, to int) {
-			for i := from; i < to; i++ {
-				if counts[i] > 1 {
-					dst[i] = m.divide(dst[i], counts[i])
-				}
-			}
-		})
+}
+
+// dividing is the task of the means of scatter: a part is some results.
+type dividing[T any] struct {
+	merges[T]
+	dst    []T
+	counts []int32
+}
+
+// Run implements Task.
+func (t *dividing[T]) Run(from, to int) {
+	for i := from; i < to; i++ {
+		if t.counts[i] > 1 {
+			t.dst[i] = t.divide(t.dst[i], t.counts[i])
+		}
 	}
 }

@@ -69,17 +69,6 @@ func (m *indexMove[T]) Run(from, to int) {
 	}
 }
 
-// others returns the layout l without dimension d, over a smaller shape.
-func others(l tensor.Layout, shape tensor.Shape, d int) tensor.Layout {
-	out := tensor.Layout{Offset: l.Offset}
-	for i := range l.Shape {
-		if i != d {
-			out.Shape, out.Strides = append(out.Shape, shape[i]), append(out.Strides, l.Strides[i])
-		}
-	}
-	return out
-}
-
 // strideOf returns the stride of a dimension, 1 for scalars.
 func strideOf(l tensor.Layout, d int) int {
 	if len(l.Strides) == 0 {
@@ -90,17 +79,33 @@ func strideOf(l tensor.Layout, d int) int {
 
 func (moves[T]) gather(c *call, d int) {
 	x, index := c.in[0], c.in[1]
-	src, dst := elements[T](x), elements[T](c.out[0])
 	a := alongDim(index.layout, d)
-	from, stride := others(x.layout, index.shape(), d), strideOf(x.layout, d)
-	a.each(c.pool, func(line, first int) {
+	doLines(c.pool, &a, gathering[T]{
+		along: a, from: startsOf(x.layout, index.shape(), d), stride: strideOf(x.layout, d), index: index,
+		src: elements[T](x), dst: elements[T](c.out[0]),
+	})
+}
+
+// gathering is the task of a gather: a part is some lines of the index. from is where lines of the source begin.
+type gathering[T any] struct {
+	along
+	from     starts
+	stride   int
+	index    view
+	src, dst []T
+}
+
+// Run implements Task.
+func (t *gathering[T]) Run(from, to int) {
+	starts := t.from.layout()
+	t.each(from, to, func(line, first int) {
 		var buf [chunk]int64
-		base, to := offsetOf(from, line), a.first(line, a.n)
-		for k := 0; k < a.n; k += chunk {
-			part := buf[:min(chunk, a.n-k)]
-			loadInts(part, index, first+k*a.stride, a.stride)
+		base, to := offsetOf(starts, line), t.first(line, t.n)
+		for k := 0; k < t.n; k += chunk {
+			part := buf[:min(chunk, t.n-k)]
+			loadInts(part, t.index, first+k*t.along.stride, t.along.stride)
 			for i, v := range part {
-				dst[to+(k+i)*a.inner] = src[base+int(v)*stride]
+				t.dst[to+(k+i)*t.inner] = t.src[base+int(v)*t.stride]
 			}
 		}
 	})

@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -62,39 +63,56 @@ func rowNorm(c *call, centred bool) error {
 		return nil
 	}
 	w, b := c.parameter(&s, 1), c.parameter(&s, 2)
-	rank := len(x.shape())
-	at := rank - c.attrs.Int("dims")
+	at := len(x.shape()) - c.attrs.Int("dims")
 	row := walkOf(tensor.Layout{Shape: x.shape()[at:], Strides: x.layout.Strides[at:]})
 	if row.size == 0 {
 		return nil
 	}
-	rows := x.layout.Leading(rank - at)
-	direct := x.dtype == tensor.Float32 && row.rank == 0 && row.stride == 1
-	c.pool.For(volume(rows.Shape), max(1, grain/row.size), func(from, to int) {
-		var room [mostDims]int
-		index := intsIn(room[:], row.rank)
-		linesOf(rows, from, to, func(at, first, stride, n int) {
-			for i := range n {
-				begin, end := (at+i)*row.size, (at+i+1)*row.size
-				if direct {
-					src := elements[float32](x)[first+i*stride:][:row.size]
-					shift, scale := momentsOf(src, centred, eps)
-					scaleRow(elements[float32](out)[begin:end], src, shift, scale, w, b)
-					continue
-				}
-				shift, scale := moments(x, &row, first+i*stride, index, centred, eps)
-				to, k := begin, 0
-				eachChunk(x, &row, first+i*stride, index, func(part []float64) {
-					for j := range part {
-						part[j] = affine((part[j]-shift)*scale, w, b, k+j)
-					}
-					storeReal(out, to, part)
-					to, k = to+len(part), k+len(part)
-				})
-			}
-		})
+	first := tensor.Layout{Shape: x.shape()[:at], Strides: x.layout.Strides[:at], Offset: x.layout.Offset}
+	tasks.Do(c.pool, volume(first.Shape), max(1, grain/row.size), normedRows{
+		x: x, out: out, first: first, row: row, w: w, b: b, eps: eps, centred: centred,
 	})
 	return nil
+}
+
+// normedRows is the task of rowNorm where rows are not computed with kernels: a part is some rows. first is where they
+// begin.
+type normedRows struct {
+	x, out  view
+	first   tensor.Layout
+	row     walk
+	w, b    []float64
+	eps     float64
+	centred bool
+}
+
+// Run implements Task.
+func (t *normedRows) Run(from, to int) {
+	x, out, row := t.x, t.out, &t.row
+	var room [mostDims]int
+	index, buffer := intsIn(room[:], row.rank), newBlockBuffer()
+	part := blockOf[float64](buffer)[:chunk]
+	linesOf(t.first, from, to, func(at, first, stride, n int) {
+		for i := range n {
+			begin, end := (at+i)*row.size, (at+i+1)*row.size
+			if x.dtype == tensor.Float32 && row.rank == 0 && row.stride == 1 {
+				src := elements[float32](x)[first+i*stride:][:row.size]
+				shift, scale := momentsOf(src, t.centred, t.eps)
+				scaleRow(elements[float32](out)[begin:end], src, shift, scale, t.w, t.b)
+				continue
+			}
+			shift, scale := moments(x, row, first+i*stride, index, part, t.centred, t.eps)
+			to, k := begin, 0
+			eachChunk(x, row, first+i*stride, index, part, func(part []float64) {
+				for j := range part {
+					part[j] = affine((part[j]-shift)*scale, t.w, t.b, k+j)
+				}
+				storeReal(out, to, part)
+				to, k = to+len(part), k+len(part)
+			})
+		}
+	})
+	blockBuffers.Put(buffer)
 }
 
 // affine returns v × w[i] + b[i], without what is absent.
@@ -172,12 +190,11 @@ func squaresOf(x []float32, shift float64) float64 {
 	return (a + b) + (c + d)
 }
 
-// eachChunk gives body the elements that row walks from first, some at a time.
-func eachChunk(x view, row *walk, first int, index []int, body func(part []float64)) {
-	var buf [chunk]float64
+// eachChunk gives body the elements that row walks from first, as many at a time as there is room for.
+func eachChunk(x view, row *walk, first int, index []int, room []float64, body func(part []float64)) {
 	row.lines(first, index, func(first int) {
-		for k := 0; k < row.n; k += chunk {
-			part := buf[:min(chunk, row.n-k)]
+		for k := 0; k < row.n; k += len(room) {
+			part := room[:min(len(room), row.n-k)]
 			loadReal(part, x, first+k*row.stride, row.stride)
 			body(part)
 		}
@@ -185,14 +202,16 @@ func eachChunk(x view, row *walk, first int, index []int, body func(part []float
 }
 
 // moments is momentsOf for any float dtype and strides.
-func moments(x view, row *walk, first int, index []int, centred bool, eps float64) (shift, scale float64) {
+func moments(
+	x view, row *walk, first int, index []int, room []float64, centred bool, eps float64,
+) (shift, scale float64) {
 	n := float64(row.size)
 	if centred {
-		eachChunk(x, row, first, index, func(part []float64) { shift = sums.floats.fold(shift, part, 0) })
+		eachChunk(x, row, first, index, room, func(part []float64) { shift = sums.floats.fold(shift, part, 0) })
 		shift /= n
 	}
 	var squares float64
-	eachChunk(x, row, first, index, func(part []float64) { squares = deviations.fold(squares, part, shift) })
+	eachChunk(x, row, first, index, room, func(part []float64) { squares = deviations.fold(squares, part, shift) })
 	return shift, 1 / math.Sqrt(squares/n+eps)
 }
 
@@ -209,37 +228,59 @@ func runGroupNorm(c *call) error {
 	w, b := c.parameter(&s, 1), c.parameter(&s, 2)
 	channels := x.shape()[1] / groups
 	plane := tensor.Layout{Shape: x.shape()[2:], Strides: x.layout.Strides[2:]}
-	pixels := walkOf(plane)
-	group := walkOf(tensor.Layout{
-		Shape: append(tensor.Shape{channels}, plane.Shape...), Strides: append([]int{x.layout.Strides[1]}, plane.Strides...),
+	t := normedGroups{
+		x: x, out: out, pixels: walkOf(plane), w: w, b: b, eps: eps, groups: groups, channels: channels,
+	}
+	var room [2][mostDims]int
+	t.group = walkOf(tensor.Layout{
+		Shape:   append(append(room[0][:0], channels), plane.Shape...),
+		Strides: append(append(room[1][:0], x.layout.Strides[1]), plane.Strides...),
 	})
-	if group.size == 0 {
+	if t.group.size == 0 {
 		return nil
 	}
-	direct := x.dtype == tensor.Float32 && group.rank == 0 && group.stride == 1
-	c.pool.For(x.shape()[0]*groups, max(1, grain/group.size), func(from, to int) {
-		var room [2][mostDims]int
-		index, inner := intsIn(room[0][:], group.rank), intsIn(room[1][:], pixels.rank)
-		for i := from; i < to; i++ {
-			first := x.layout.Offset + i/groups*x.layout.Strides[0] + i%groups*channels*x.layout.Strides[1]
-			var shift, scale float64
-			if direct {
-				shift, scale = momentsOf(elements[float32](x)[first:first+group.size], true, eps)
-			} else {
-				shift, scale = moments(x, &group, first, index, true, eps)
-			}
-			for ch := range channels {
-				gain := affine(scale, w, nil, i%groups*channels+ch)
-				add := affine(0, nil, b, i%groups*channels+ch)
-				scalePlane(x, out, &pixels, inner, first+ch*x.layout.Strides[1], (i*channels+ch)*pixels.size, shift, gain, add)
-			}
-		}
-	})
+	tasks.Do(c.pool, x.shape()[0]*groups, max(1, grain/t.group.size), t)
 	return nil
 }
 
+// normedGroups is the task of runGroupNorm where groups are not computed with kernels: a part is some groups.
+type normedGroups struct {
+	x, out           view
+	pixels, group    walk
+	w, b             []float64
+	eps              float64
+	groups, channels int
+}
+
+// Run implements Task.
+func (t *normedGroups) Run(from, to int) {
+	x, group, groups, channels := t.x, &t.group, t.groups, t.channels
+	var rooms [2][mostDims]int
+	index, inner := intsIn(rooms[0][:], group.rank), intsIn(rooms[1][:], t.pixels.rank)
+	buffer := newBlockBuffer()
+	part := blockOf[float64](buffer)[:chunk]
+	for i := from; i < to; i++ {
+		first := x.layout.Offset + i/groups*x.layout.Strides[0] + i%groups*channels*x.layout.Strides[1]
+		var shift, scale float64
+		if x.dtype == tensor.Float32 && group.rank == 0 && group.stride == 1 {
+			shift, scale = momentsOf(elements[float32](x)[first:first+group.size], true, t.eps)
+		} else {
+			shift, scale = moments(x, group, first, index, part, true, t.eps)
+		}
+		for ch := range channels {
+			gain := affine(scale, t.w, nil, i%groups*channels+ch)
+			add := affine(0, nil, t.b, i%groups*channels+ch)
+			at, to := first+ch*x.layout.Strides[1], (i*channels+ch)*t.pixels.size
+			scalePlane(x, t.out, &t.pixels, inner, part, at, to, shift, gain, add)
+		}
+	}
+	blockBuffers.Put(buffer)
+}
+
 // scalePlane: out = (x − shift) × gain + add for the elements that pixels walks from first.
-func scalePlane(x, out view, pixels *walk, index []int, first, to int, shift, gain, add float64) {
+func scalePlane(
+	x, out view, pixels *walk, index []int, room []float64, first, to int, shift, gain, add float64,
+) {
 	if x.dtype == tensor.Float32 && pixels.rank == 0 && pixels.stride == 1 {
 		src := elements[float32](x)[first:][:pixels.size]
 		dst := elements[float32](out)[to:][:pixels.size]
@@ -248,7 +289,7 @@ func scalePlane(x, out view, pixels *walk, index []int, first, to int, shift, ga
 		}
 		return
 	}
-	eachChunk(x, pixels, first, index, func(part []float64) {
+	eachChunk(x, pixels, first, index, room, func(part []float64) {
 		for i, v := range part {
 			part[i] = (v-shift)*gain + add
 		}
@@ -277,36 +318,55 @@ func runBatchNorm(c *call) error {
 	}
 	pixels := walkOf(tensor.Layout{Shape: x.shape()[2:], Strides: x.layout.Strides[2:]})
 	if pixels.size == 1 {
-		batchNormRows(c, mean, gain, b)
+		tasks.Do(c.pool, x.shape()[0], max(1, grain/channels), normedPixels{x: x, out: out, mean: mean, gain: gain, add: b})
 		return nil
 	}
-	c.pool.For(x.shape()[0]*channels, max(1, grain/pixels.size), func(from, to int) {
-		var room [mostDims]int
-		index := intsIn(room[:], pixels.rank)
-		for i := from; i < to; i++ {
-			n, ch := i/channels, i%channels
-			first := x.layout.Offset + n*x.layout.Strides[0] + ch*x.layout.Strides[1]
-			scalePlane(x, out, &pixels, index, first, i*pixels.size, mean[ch], gain[ch], affine(0, nil, b, ch))
-		}
+	tasks.Do(c.pool, x.shape()[0]*channels, max(1, grain/pixels.size), normedPlanes{
+		x: x, out: out, pixels: pixels, mean: mean, gain: gain, add: b,
 	})
 	return nil
 }
 
-// batchNormRows is runBatchNorm where each channel has one element.
-func batchNormRows(c *call, mean, gain, b []float64) {
-	x, out, channels := c.in[0], c.out[0], c.in[0].shape()[1]
-	stride := x.layout.Strides[1]
-	c.pool.For(x.shape()[0], max(1, grain/channels), func(from, to int) {
-		var buf [chunk]float64
-		for n := from; n < to; n++ {
-			for ch := 0; ch < channels; ch += chunk {
-				part := buf[:min(chunk, channels-ch)]
-				loadReal(part, x, x.layout.Offset+n*x.layout.Strides[0]+ch*stride, stride)
-				for i, v := range part {
-					part[i] = affine((v-mean[ch+i])*gain[ch+i], nil, b, ch+i)
-				}
-				storeReal(out, n*channels+ch, part)
+// normedPlanes is the task of runBatchNorm where channels are not computed with kernels: a part is some planes.
+type normedPlanes struct {
+	x, out          view
+	pixels          walk
+	mean, gain, add []float64
+}
+
+// Run implements Task.
+func (t *normedPlanes) Run(from, to int) {
+	x, channels := t.x, len(t.mean)
+	var rooms [mostDims]int
+	index, buffer := intsIn(rooms[:], t.pixels.rank), newBlockBuffer()
+	part := blockOf[float64](buffer)[:chunk]
+	for i := from; i < to; i++ {
+		n, ch := i/channels, i%channels
+		first := x.layout.Offset + n*x.layout.Strides[0] + ch*x.layout.Strides[1]
+		add := affine(0, nil, t.add, ch)
+		scalePlane(x, t.out, &t.pixels, index, part, first, i*t.pixels.size, t.mean[ch], t.gain[ch], add)
+	}
+	blockBuffers.Put(buffer)
+}
+
+// normedPixels is the task of runBatchNorm where each channel has one element: a part is some of the batch.
+type normedPixels struct {
+	x, out          view
+	mean, gain, add []float64
+}
+
+// Run implements Task.
+func (t *normedPixels) Run(from, to int) {
+	x, channels, stride := t.x, len(t.mean), t.x.layout.Strides[1]
+	var buf [chunk]float64
+	for n := from; n < to; n++ {
+		for ch := 0; ch < channels; ch += chunk {
+			part := buf[:min(chunk, channels-ch)]
+			loadReal(part, x, x.layout.Offset+n*x.layout.Strides[0]+ch*stride, stride)
+			for i, v := range part {
+				part[i] = affine((v-t.mean[ch+i])*t.gain[ch+i], nil, t.add, ch+i)
 			}
+			storeReal(t.out, n*channels+ch, part)
 		}
-	})
+	}
 }

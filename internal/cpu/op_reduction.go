@@ -66,6 +66,7 @@ type pass[T any] struct {
 type reducer[T any] struct {
 	passes [2]pass[T]
 	count  int // of the passes
+	given  T   // what the first pass is told
 	// between turns what a pass gave into what the next is told; nil leaves it.
 	between func(r *reducer[T], acc T) T
 	// finish turns the last pass's accumulator into the result; nil leaves it.
@@ -73,9 +74,9 @@ type reducer[T any] struct {
 	load   func(dst []T, v view, at, stride int)
 	store  func(v view, at int, x T)
 	// n is how many elements make a result. done makes the result of a combination, see reduceBy.
-	n            int
-	divisor, ord float64
-	done         func(acc, n int64) int64
+	n       int
+	divisor float64
+	done    func(acc, n int64) int64
 }
 
 // told returns what the next pass is told after one that gave acc, result what the last one gives.
@@ -150,7 +151,7 @@ type reduceRoom[T any] struct{ elements, ats, accs [chunk]T }
 // row computes the result at index to from the elements that the walk visits from first.
 func (t *reducing[T]) row(s *reduceRoom[T], index []int, to, first int) {
 	w := &t.walk
-	var at, acc T
+	at, acc := t.given, *new(T)
 	for i := range t.count {
 		p := &t.passes[i]
 		if i > 0 {
@@ -172,7 +173,9 @@ func (t *reducing[T]) row(s *reduceRoom[T], index []int, to, first int) {
 func (t *reducing[T]) column(s *reduceRoom[T], index []int, to, first, n int) {
 	w := &t.walk
 	part, at, acc := s.elements[:n], s.ats[:n], s.accs[:n]
-	clear(at)
+	for k := range at {
+		at[k] = t.given
+	}
 	for i := range t.count {
 		p := &t.passes[i]
 		for k := range acc {
@@ -291,9 +294,9 @@ func runNorm(c *call) error {
 	case math.IsInf(ord, -1):
 		r = floats(smallestMagnitude)
 	default:
-		r = floats(powers(ord))
-		r.ord = ord
-		r.finish = func(r *reducer[float64], acc, _ float64) float64 { return math.Pow(acc, 1/r.ord) }
+		r = floats(powers)
+		r.given = ord
+		r.finish = func(_ *reducer[float64], acc, ord float64) float64 { return math.Pow(acc, 1/ord) }
 	}
 	reduce(c, r)
 	return nil
@@ -339,30 +342,44 @@ func runArgExtreme(wantLargest bool) func(c *call) error {
 			d = dims[0]
 		}
 		a := alongDim(x.layout, d)
-		a.each(c.pool, func(line, first int) {
-			if isReal(x.dtype) {
-				out[line] = argExtreme(x, a, first, loadReal[float64], wantLargest)
-			} else {
-				out[line] = argExtreme(x, a, first, loadInts, wantLargest)
-			}
-		})
+		doLines(c.pool, &a, extremes{along: a, x: x, out: out, largest: wantLargest})
 		return nil
 	}
 }
 
+// extremes is the task of runArgExtreme: a part is some lines.
+type extremes struct {
+	along
+	x       view
+	out     []int64
+	largest bool
+}
+
+// Run implements Task.
+func (t *extremes) Run(from, to int) {
+	buffer := newBlockBuffer()
+	t.each(from, to, func(line, first int) {
+		if isReal(t.x.dtype) {
+			t.out[line] = argExtreme(t, first, blockOf[float64](buffer), loadReal[float64])
+		} else {
+			t.out[line] = argExtreme(t, first, blockOf[int64](buffer), loadInts)
+		}
+	})
+	blockBuffers.Put(buffer)
+}
+
 // argExtreme returns the first index of the extreme of a line; NaN comes before all.
-func argExtreme[T float64 | int64](x view, a along, first int, load func([]T, view, int, int), wantLargest bool) int64 {
-	var buf [chunk]T
+func argExtreme[T float64 | int64](t *extremes, first int, room []T, load func([]T, view, int, int)) int64 {
 	var best T
 	at := -1
-	for k := 0; k < a.n; k += chunk {
-		part := buf[:min(chunk, a.n-k)]
-		load(part, x, first+k*a.stride, a.stride)
+	for k := 0; k < t.n; k += len(room) {
+		part := room[:min(len(room), t.n-k)]
+		load(part, t.x, first+k*t.stride, t.stride)
 		for i, v := range part {
 			if v != v {
 				return int64(k + i)
 			}
-			if at < 0 || wantLargest && v > best || !wantLargest && v < best {
+			if at < 0 || t.largest && v > best || !t.largest && v < best {
 				best, at = v, k+i
 			}
 		}

@@ -119,9 +119,7 @@ var smallestMagnitude = stepwise(math.Inf(1), func(acc, x, _ float64) float64 {
 })
 
 // powers: Σ |x|^ord.
-func powers(ord float64) pass[float64] {
-	return stepwise(0, func(acc, x, _ float64) float64 { return acc + math.Pow(math.Abs(x), ord) })
-}
+var powers = stepwise(0, func(acc, x, ord float64) float64 { return acc + math.Pow(math.Abs(x), ord) })
 
 // deviations: Σ (x − at)².
 var deviations = stepwise(0, func(acc, x, at float64) float64 { return acc + (x-at)*(x-at) })

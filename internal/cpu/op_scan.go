@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -23,68 +24,100 @@ func logSumOfTwo(a, b float64) float64 {
 // runScan: y[i] = step(y[i−1], x[i]) along "dim", from start.
 func runScan(start float64, floatStep func(a, b float64) float64, intStep func(a, b int64) int64) func(c *call) error {
 	return func(c *call) error {
-		x, out := c.in[0], c.out[0]
-		a := alongDim(x.layout, c.attrs.Int("dim"))
-		a.each(c.pool, func(line, first int) {
-			if isReal(x.dtype) {
-				scan(x, out, a, line, first, start, floatStep, loadReal[float64], storeFloats)
-			} else {
-				scan(x, out, a, line, first, int64(start), intStep, loadInts, storeInts)
-			}
+		a := alongDim(c.in[0].layout, c.attrs.Int("dim"))
+		doLines(c.pool, &a, scanning{
+			along: a, x: c.in[0], out: c.out[0], start: start, floatStep: floatStep, intStep: intStep,
 		})
 		return nil
 	}
 }
 
+// scanning is the task of runScan: a part is some lines.
+type scanning struct {
+	along
+	x, out    view
+	start     float64
+	floatStep func(a, b float64) float64
+	intStep   func(a, b int64) int64
+}
+
+// Run implements Task.
+func (t *scanning) Run(from, to int) {
+	buffer := newBlockBuffer()
+	t.each(from, to, func(line, first int) {
+		if isReal(t.x.dtype) {
+			scan(t, line, first, blockOf[float64](buffer), t.start, t.floatStep, loadReal[float64], storeFloats)
+		} else {
+			scan(t, line, first, blockOf[int64](buffer), int64(t.start), t.intStep, loadInts, storeInts)
+		}
+	})
+	blockBuffers.Put(buffer)
+}
+
 func scan[T any](
-	x, out view, a along, line, first int, acc T, step func(a, b T) T,
-	load func([]T, view, int, int), store func(view, int, int, []T),
+	t *scanning, line, first int, room []T, acc T, step func(a, b T) T, load func([]T, view, int, int),
+	store func(view, int, int, []T),
 ) {
-	var buf [chunk]T
+	a := &t.along
 	to := a.first(line, a.n)
-	for k := 0; k < a.n; k += chunk {
-		part := buf[:min(chunk, a.n-k)]
-		load(part, x, first+k*a.stride, a.stride)
+	for k := 0; k < a.n; k += len(room) {
+		part := room[:min(len(room), a.n-k)]
+		load(part, t.x, first+k*a.stride, a.stride)
 		for i, v := range part {
 			acc = step(acc, v)
 			part[i] = acc
 		}
-		store(out, to+k*a.inner, a.inner, part)
+		store(t.out, to+k*a.inner, a.inner, part)
 	}
 }
 
 // runCumulativeExtreme: y[i] is the extreme of x[0…i] and its last index; from the first NaN on it is NaN.
 func runCumulativeExtreme(wantLargest bool) func(c *call) error {
 	return func(c *call) error {
-		x := c.in[0]
-		a := alongDim(x.layout, c.attrs.Int("dim"))
-		a.each(c.pool, func(line, first int) {
-			if isReal(x.dtype) {
-				cumulativeExtreme(c, a, line, first, loadReal[float64], storeFloat, wantLargest)
-			} else {
-				cumulativeExtreme(c, a, line, first, loadInts, storeInt, wantLargest)
-			}
+		a := alongDim(c.in[0].layout, c.attrs.Int("dim"))
+		doLines(c.pool, &a, extremesSoFar{
+			along: a, x: c.in[0], out: c.out[0], indices: elements[int64](c.out[1]), largest: wantLargest,
 		})
 		return nil
 	}
 }
 
+// extremesSoFar is the task of runCumulativeExtreme: a part is some lines.
+type extremesSoFar struct {
+	along
+	x, out  view
+	indices []int64
+	largest bool
+}
+
+// Run implements Task.
+func (t *extremesSoFar) Run(from, to int) {
+	buffer := newBlockBuffer()
+	t.each(from, to, func(line, first int) {
+		if isReal(t.x.dtype) {
+			cumulativeExtreme(t, line, first, blockOf[float64](buffer), loadReal[float64], storeFloat)
+		} else {
+			cumulativeExtreme(t, line, first, blockOf[int64](buffer), loadInts, storeInt)
+		}
+	})
+	blockBuffers.Put(buffer)
+}
+
 func cumulativeExtreme[T float64 | int64](
-	c *call, a along, line, first int, load func([]T, view, int, int), store func(view, int, T), wantLargest bool,
+	t *extremesSoFar, line, first int, room []T, load func([]T, view, int, int), store func(view, int, T),
 ) {
-	var buf [chunk]T
+	a, at := &t.along, -1
+	to := a.first(line, a.n)
 	var best T
-	at := -1
-	to, indices := a.first(line, a.n), elements[int64](c.out[1])
-	for k := 0; k < a.n; k += chunk {
-		part := buf[:min(chunk, a.n-k)]
-		load(part, c.in[0], first+k*a.stride, a.stride)
+	for k := 0; k < a.n; k += len(room) {
+		part := room[:min(len(room), a.n-k)]
+		load(part, t.x, first+k*a.stride, a.stride)
 		for i, v := range part {
-			if at < 0 || v != v || best == best && (wantLargest && v >= best || !wantLargest && v <= best) {
+			if at < 0 || v != v || best == best && (t.largest && v >= best || !t.largest && v <= best) {
 				best, at = v, k+i
 			}
-			store(c.out[0], to+(k+i)*a.inner, best)
-			indices[to+(k+i)*a.inner] = int64(at)
+			store(t.out, to+(k+i)*a.inner, best)
+			t.indices[to+(k+i)*a.inner] = int64(at)
 		}
 	}
 }
@@ -161,32 +194,46 @@ func runDistances(c *call) error {
 		return nil
 	}
 	xs, ys := x.layout.Leading(2), y.layout.Leading(2)
-	rowStride, columnStride := x.layout.Strides[rank-2], y.layout.Strides[rank-2]
-	c.pool.For(volume(xs.Shape)*m, max(1, grain/max(1, n*k)), func(from, to int) {
-		var a, b [chunk]float64
-		for row := from; row < to; row++ {
-			xAt := offsetOf(xs, row/m) + row%m*rowStride
-			yAt := offsetOf(ys, row/m)
-			for j := range n {
-				var acc float64
-				for at := 0; at < k; at += chunk {
-					size := min(chunk, k-at)
-					loadReal(a[:size], x, xAt+at*x.layout.Strides[rank-1], x.layout.Strides[rank-1])
-					loadReal(b[:size], y, yAt+j*columnStride+at*y.layout.Strides[rank-1], y.layout.Strides[rank-1])
-					acc = addDistance(acc, a[:size], b[:size], p)
-				}
-				switch p {
-				case 0, 1, math.Inf(1):
-				case 2:
-					acc = math.Sqrt(acc)
-				default:
-					acc = math.Pow(acc, 1/p)
-				}
-				storeFloat(c.out[0], row*n+j, acc)
-			}
-		}
+	tasks.Do(c.pool, volume(xs.Shape)*m, max(1, grain/max(1, n*k)), distances{
+		x: x, y: y, out: c.out[0], xs: xs, ys: ys, m: m, n: n, k: k, p: p,
 	})
 	return nil
+}
+
+// distances is the task of runDistances: a part is some rows of x. xs and ys are where matrices begin.
+type distances struct {
+	x, y, out view
+	xs, ys    tensor.Layout
+	m, n, k   int
+	p         float64
+}
+
+// Run implements Task.
+func (t *distances) Run(from, to int) {
+	var a, b [chunk]float64
+	x, y, p, rank := t.x, t.y, t.p, len(t.x.shape())
+	xStep, yStep := x.layout.Strides[rank-1], y.layout.Strides[rank-1]
+	for row := from; row < to; row++ {
+		xAt := offsetOf(t.xs, row/t.m) + row%t.m*x.layout.Strides[rank-2]
+		yAt := offsetOf(t.ys, row/t.m)
+		for j := range t.n {
+			var acc float64
+			for at := 0; at < t.k; at += chunk {
+				size := min(chunk, t.k-at)
+				loadReal(a[:size], x, xAt+at*xStep, xStep)
+				loadReal(b[:size], y, yAt+j*y.layout.Strides[rank-2]+at*yStep, yStep)
+				acc = addDistance(acc, a[:size], b[:size], p)
+			}
+			switch p {
+			case 0, 1, math.Inf(1):
+			case 2:
+				acc = math.Sqrt(acc)
+			default:
+				acc = math.Pow(acc, 1/p)
+			}
+			storeFloat(t.out, row*t.n+j, acc)
+		}
+	}
 }
 
 // addDistance adds the powers of the differences of two vectors to acc.

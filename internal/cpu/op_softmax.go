@@ -26,22 +26,35 @@ func runSoftmax(logarithm bool) func(c *call) error {
 			}
 		}
 		a := alongDim(x.layout, c.attrs.Int("dim"))
-		if x.dtype == tensor.Float32 && a.stride == 1 && a.inner == 1 && !logarithm {
-			in, out := elements[float32](x), elements[float32](c.out[0])
-			a.each(c.pool, func(line, first int) {
-				softmaxRow(out[line*a.n:(line+1)*a.n], in[first:first+a.n], safe)
-			})
-			return nil
-		}
 		exp := expFast
 		if x.dtype == tensor.Float64 {
 			exp = math.Exp
 		}
-		a.each(c.pool, func(line, first int) {
-			softmaxLine(c.out[0], x, &a, line, first, exp, logarithm, safe)
-		})
+		doLines(c.pool, &a, softmaxLines{along: a, x: x, out: c.out[0], exp: exp, logarithm: logarithm, safe: safe})
 		return nil
 	}
+}
+
+// softmaxLines is the task of runSoftmax: a part is some lines.
+type softmaxLines struct {
+	along
+	x, out          view
+	exp             func(float64) float64
+	logarithm, safe bool
+}
+
+// Run implements Task.
+func (t *softmaxLines) Run(from, to int) {
+	if t.x.dtype == tensor.Float32 && t.stride == 1 && t.inner == 1 && !t.logarithm {
+		in, out := elements[float32](t.x), elements[float32](t.out)
+		t.each(from, to, func(line, first int) {
+			softmaxRow(out[line*t.n:(line+1)*t.n], in[first:first+t.n], t.safe)
+		})
+		return
+	}
+	t.each(from, to, func(line, first int) {
+		softmaxLine(t.out, t.x, &t.along, line, first, t.exp, t.logarithm, t.safe)
+	})
 }
 
 // softmaxRow is the softmax of a row of float32.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 )
 
@@ -52,24 +53,34 @@ func sortWork(operand int) func(in, _ []layers.Spec, a layers.Attrs) int64 {
 	}
 }
 
-// sortLines calls body for every line with its elements, in order of index; body may change them.
-func sortLines(c *call, body func(a *along, line, first int, items []ranked)) {
-	x := c.in[0]
-	a := alongDim(x.layout, c.attrs.Int("dim"))
+// sortLines does each line of a call with its elements, in order of index.
+func sortLines(c *call, do func(t *sorting, line, first int, items []ranked)) {
+	a := alongDim(c.in[0].layout, c.attrs.Int("dim"))
 	if a.n == 0 || a.count == 0 {
 		return
 	}
-	room := elements[ranked](view{data: c.work})
 	size := (a.count + sortParts - 1) / sortParts
-	descending := c.attrs.Bool("descending") || c.attrs.Bool("largest")
-	c.pool.For(a.count, size, func(from, to int) {
-		items := room[from/size*a.n:][:a.n]
-		linesOf(a.others, from, to, func(at, first, stride, n int) {
-			for i := range n {
-				rankLine(items, x, first+i*stride, a.stride, descending)
-				body(&a, at+i, first+i*stride, items)
-			}
-		})
+	tasks.Do(c.pool, a.count, size, sorting{
+		along: a, c: c, do: do, size: size, descending: c.attrs.Bool("descending") || c.attrs.Bool("largest"),
+	})
+}
+
+// sorting is the task of sortLines: a part is size lines.
+type sorting struct {
+	along
+	c          *call
+	size       int
+	descending bool
+	// do makes the results of a line from where its elements begin; it may change the items.
+	do func(t *sorting, line, first int, items []ranked)
+}
+
+// Run implements Task.
+func (t *sorting) Run(from, to int) {
+	items := elements[ranked](view{data: t.c.work})[from/t.size*t.n:][:t.n]
+	t.each(from, to, func(line, first int) {
+		rankLine(items, t.c.in[0], first, t.stride, t.descending)
+		t.do(t, line, first, items)
 	})
 }
 
@@ -113,11 +124,11 @@ func floatKey(v float64) uint64 {
 }
 
 // giveRanked writes the elements at items' indices, and these, to line of the results.
-func giveRanked(c *call, a *along, line, first int, items []ranked) {
-	to, indices := a.first(line, len(items)), elements[int64](c.out[1])
+func giveRanked(t *sorting, line, first int, items []ranked) {
+	to, indices := t.first(line, len(items)), elements[int64](t.c.out[1])
 	for i, it := range items {
-		copyElement(c.out[0], to+i*a.inner, c.in[0], first+it.index*a.stride)
-		indices[to+i*a.inner] = int64(it.index)
+		copyElement(t.c.out[0], to+i*t.inner, t.c.in[0], first+it.index*t.stride)
+		indices[to+i*t.inner] = int64(it.index)
 	}
 }
 
@@ -128,20 +139,19 @@ func copyElement(dst view, to int, src view, from int) {
 }
 
 func runSort(c *call) error {
-	sortLines(c, func(a *along, line, first int, items []ranked) {
+	sortLines(c, func(t *sorting, line, first int, items []ranked) {
 		slices.SortFunc(items, byKey)
-		giveRanked(c, a, line, first, items)
+		giveRanked(t, line, first, items)
 	})
 	return nil
 }
 
 func runTopK(c *call) error {
-	k := c.attrs.Int("k")
-	if k == 0 {
+	if c.attrs.Int("k") == 0 {
 		return nil
 	}
-	sortLines(c, func(a *along, line, first int, items []ranked) {
-		giveRanked(c, a, line, first, least(items, k))
+	sortLines(c, func(t *sorting, line, first int, items []ranked) {
+		giveRanked(t, line, first, least(items, t.c.attrs.Int("k")))
 	})
 	return nil
 }
@@ -186,12 +196,13 @@ func sink(heap []ranked, i int) {
 
 // runChoice gives the one element of every line that choose returns.
 func runChoice(choose func(c *call, items []ranked) ranked) func(c *call) error {
+	do := func(t *sorting, line, first int, items []ranked) {
+		it := choose(t.c, items)
+		copyElement(t.c.out[0], line, t.c.in[0], first+it.index*t.stride)
+		elements[int64](t.c.out[1])[line] = int64(it.index)
+	}
 	return func(c *call) error {
-		sortLines(c, func(a *along, line, first int, items []ranked) {
-			it := choose(c, items)
-			copyElement(c.out[0], line, c.in[0], first+it.index*a.stride)
-			elements[int64](c.out[1])[line] = int64(it.index)
-		})
+		sortLines(c, do)
 		return nil
 	}
 }
