@@ -4,6 +4,7 @@ import (
 	"math"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -21,9 +22,9 @@ func runAttention(c *call) error {
 		return c.ctx.Err()
 	}
 	if c.in[0].dtype == tensor.Float64 {
-		newAttention[float64](c).run(c)
+		attend[float64](c)
 	} else {
-		newAttention[float32](c).run(c)
+		attend[float32](c)
 	}
 	return c.ctx.Err()
 }
@@ -68,52 +69,54 @@ func attentionWork(in, _ []layers.Spec, a layers.Attrs) int64 {
 	return int64(s.parts) * s.partBytes(in[0].DType)
 }
 
-// An attention is a call being computed in T.
+// An attention is a call being computed in T, a task whose parts are those of its sizes.
 type attention[T real] struct {
 	attentionSizes
+	c                        *call
 	q, k, v, mask, out, also view
 	scale                    T
 	causal                   bool
 	weights, unseenNaN       bool
 }
 
-func newAttention[T real](c *call) *attention[T] {
-	a := &attention[T]{
-		attentionSizes: sizesOfAttention(c.in[0].shape(), c.in[1].shape(), c.in[2].shape()),
-		q:              c.in[0], k: c.in[1], v: c.in[2], out: c.out[0],
+func attend[T real](c *call) {
+	a := attention[T]{
+		attentionSizes: sizesOfAttention(c.in[0].shape(), c.in[1].shape(), c.in[2].shape()), c: c,
+		q: c.in[0], k: c.in[1], v: c.in[2], mask: c.operand(3), out: c.out[0],
 		scale: T(c.attrs.Float("scale")), causal: c.attrs.Bool("is_causal"),
 		weights: c.attrs.String("also") == "weights", unseenNaN: c.attrs.Bool("unseen_nan"),
-	}
-	if len(c.in) > 3 {
-		a.mask = c.in[3]
 	}
 	if len(c.out) > 1 {
 		a.also = c.out[1]
 	}
-	return a
+	tasks.Do(c.pool, a.parts, 1, a)
 }
 
-func (a *attention[T]) run(c *call) {
-	bytes := int(a.partBytes(a.q.dtype))
-	units := a.batch * a.blocks
-	c.pool.For(a.parts, 1, func(part, _ int) {
-		work := scratch(c.work[part*bytes:][:bytes])
-		for unit := part * units / a.parts; unit < (part+1)*units/a.parts && c.ctx.Err() == nil; unit++ {
-			from := unit % a.blocks * a.rows
-			a.block(unit/a.blocks, from, min(from+a.rows, a.queries), work)
-		}
-	})
+// Run implements Task.
+func (a *attention[T]) Run(part, _ int) {
+	units, bytes := a.batch*a.blocks, int(a.partBytes(a.q.dtype))
+	work := scratch(a.c.work[part*bytes:][:bytes])
+	f := tasks.Take[attentionFactors[T]]()
+	for unit := part * units / a.parts; unit < (part+1)*units/a.parts && a.c.ctx.Err() == nil; unit++ {
+		from := unit % a.blocks * a.rows
+		a.block(f, unit/a.blocks, from, min(from+a.rows, a.queries), work)
+	}
+	*f = attentionFactors[T]{}
+	tasks.Give(f)
 }
+
+// attentionFactors are the factors of an attention's products.
+type attentionFactors[T real] struct{ q, k, weights, v matrix[T] }
 
 // block computes the queries [from, to) of one matrix of the batch.
-func (a *attention[T]) block(batch, from, to int, work scratch) {
+func (a *attention[T]) block(f *attentionFactors[T], batch, from, to int, work scratch) {
 	rows := to - from
 	keys := a.keys
 	if a.causal {
 		keys = min(keys, to) // nobody sees those after the last query
 	}
-	q := a.matrix(a.q, batch, false)
-	q.offset += from * q.line
+	f.q, f.k, f.v = a.matrix(a.q, batch, false), a.matrix(a.k, batch, false), a.matrix(a.v, batch, true)
+	f.q.offset += from * f.q.line
 	scores := takeReal[T](&work, a.rows*a.keys)[:rows*keys]
 	mask := takeReal[T](&work, a.keys)[:keys]
 	out := a.out
@@ -124,7 +127,7 @@ func (a *attention[T]) block(batch, from, to int, work scratch) {
 	} else {
 		sums = elements[T](out)[at:][:rows*a.valueWidth]
 	}
-	gemm(nil, rows, keys, a.width, q, a.matrix(a.k, batch, false), scores, keys, gemmOptions[T]{}, work)
+	gemm(nil, rows, keys, a.width, &f.q, &f.k, scores, keys, gemmOptions[T]{}, work)
 	for i := range rows {
 		line := scores[i*keys : (i+1)*keys]
 		for j := range line {
@@ -145,18 +148,18 @@ func (a *attention[T]) block(batch, from, to int, work scratch) {
 		}
 		a.giveAlso(line, largest, sum, batch, from+i)
 	}
-	weights := &matrix[T]{data: memoryOf(scores), dtype: realDType[T](), line: keys, step: 1}
-	gemm(nil, rows, a.valueWidth, keys, weights, a.matrix(a.v, batch, true), sums, a.valueWidth, gemmOptions[T]{}, work)
+	f.weights = matrix[T]{data: memoryOf(scores), dtype: realDType[T](), line: keys, step: 1}
+	gemm(nil, rows, a.valueWidth, keys, &f.weights, &f.v, sums, a.valueWidth, gemmOptions[T]{}, work)
 	if isHalf(out.dtype) {
 		storeReal(out, at, sums)
 	}
 }
 
 // matrix returns one matrix of a batch as a factor: its lines are its rows, or its columns.
-func (a *attention[T]) matrix(v view, batch int, columns bool) *matrix[T] {
+func (a *attention[T]) matrix(v view, batch int, columns bool) matrix[T] {
 	l := v.layout
 	r := len(l.Shape)
-	m := &matrix[T]{
+	m := matrix[T]{
 		data: v.data, dtype: v.dtype, offset: offsetOf(l.Leading(2), batch),
 		line: l.Strides[r-2], step: l.Strides[r-1],
 	}

@@ -3,7 +3,6 @@ package cpu
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/optimem/optimem/internal/cpu/tasks"
@@ -172,22 +171,45 @@ func planarShape(s tensor.Shape) tensor.Shape {
 
 func planarBytes(d tensor.DType, s tensor.Shape) int64 { return int64(roundUp(volume(s)*d.Size(), 64)) }
 
+// A planarCall is the call of a convolution as if its channels were not the last. room has the dimensions of the result in
+// scratch memory, and where its elements go.
+type planarCall struct {
+	call
+	result [1]view
+	room   [3][mostDims]int
+}
+
 // runConvLast computes a convolution with its channels last: in scratch memory first.
 func runConvLast(c *call) error {
-	out := c.out[0]
-	s := planarShape(out.shape())
-	planar := view{data: c.work[:volume(s)*out.dtype.Size()], dtype: out.dtype, layout: tensor.Contiguous(s...)}
-	inner := *c
-	inner.attrs = maps.Clone(c.attrs)
-	delete(inner.attrs, "channels_last")
-	inner.out, inner.work = []view{planar}, c.work[planarBytes(out.dtype, s):]
-	if err := runConv(&inner); err != nil {
-		return err
+	p, out, l := tasks.Take[planarCall](), c.out[0], c.out[0].layout
+	rank := len(l.Shape)
+	shape, strides, to := p.room[0][:rank], p.room[1][:rank], p.room[2][:rank]
+	for d := range shape {
+		from := d - 1
+		switch d {
+		case 0:
+			from = 0
+		case 1:
+			from = rank - 1
+		}
+		shape[d], to[d] = l.Shape[from], l.Strides[from]
 	}
-	strides := out.layout.Strides
-	to := append([]int{strides[0], strides[len(s)-1]}, strides[1:len(s)-1]...)
-	copyView(c.pool, out.data, tensor.Layout{Shape: s, Strides: to, Offset: out.layout.Offset}, planar)
-	return nil
+	for d, n := rank-1, 1; d >= 0; d-- {
+		strides[d] = n
+		n *= shape[d]
+	}
+	p.call = *c
+	p.result[0] = view{
+		data: c.work[:volume(shape)*out.dtype.Size()], dtype: out.dtype, layout: tensor.Layout{Shape: shape, Strides: strides},
+	}
+	p.call.out, p.call.work = p.result[:], c.work[planarBytes(out.dtype, shape):]
+	err := runPlanarConv(&p.call)
+	if err == nil {
+		copyView(c.pool, out.data, tensor.Layout{Shape: shape, Strides: to, Offset: l.Offset}, p.result[0])
+	}
+	*p = planarCall{}
+	tasks.Give(p)
+	return err
 }
 
 func planarConvWork(in, out []layers.Spec, a layers.Attrs) int64 {
@@ -209,6 +231,10 @@ func runConv(c *call) error {
 	if c.attrs.Bool("channels_last") {
 		return runConvLast(c)
 	}
+	return runPlanarConv(c)
+}
+
+func runPlanarConv(c *call) error {
 	if c.out[0].size() == 0 {
 		return nil
 	}
@@ -245,13 +271,7 @@ func convReal[T real](c *call, g *convolution) {
 	work := scratch(c.work)
 	last, ends := convEpilogue(c, &work)
 	if g.depthwise() {
-		if !ends {
-			convDepthwise[T](c, g, nil)
-			return
-		}
-		own := new(epilogue)
-		*own = last
-		convDepthwise[T](c, g, own)
+		convDepthwise[T](c, g, last, ends)
 		return
 	}
 	items, slots := g.batch*g.groups, g.slots()
@@ -304,8 +324,9 @@ func (t *convItems[T]) item(item int, p *Pool, work scratch) {
 
 // convFactors are the factors of a convolution's product, kept from one to the next.
 type convFactors[T real] struct {
-	weight, pixels matrix[T]
-	windows        windows[T]
+	weight, pixels        matrix[T]
+	weightGrid, pixelGrid grid[T]
+	windows               windows[T]
 }
 
 func (f *convFactors[T]) release() {
@@ -333,7 +354,37 @@ func convItem[T real](c *call, g *convolution, image, group int, p *Pool, work s
 	for from := 0; from < n; from += step {
 		some := min(step, n-from)
 		gemm(p, m, some, k, weight, convWindows(f, g, x, first, from), sums, some, gemmOptions[T]{rowBias: bias}, work)
-		forEach(p, m, func(i int) { storeReal(out, out.layout.Offset+at+i*n+from, sums[i*some:(i+1)*some]) })
+		tasks.Do(orAlone(p), m, 1, roundedRows[T]{
+			out: out, at: out.layout.Offset + at + from, pitch: n, sums: sums, n: some,
+		})
+	}
+}
+
+// alone is a pool of the caller's goroutine, for tasks within tasks.
+type alone struct{}
+
+// Do implements tasks.Pool.
+func (alone) Do(n, _ int, task Task) { task.Run(0, n) }
+
+// orAlone returns a pool, that of the caller alone for none.
+func orAlone(p *Pool) tasks.Pool {
+	if p == nil {
+		return alone{}
+	}
+	return p
+}
+
+// roundedRows is the task of storing sums as halves: a part is a row of n, which begin pitch apart from at on.
+type roundedRows[T real] struct {
+	out          view
+	at, pitch, n int
+	sums         []T
+}
+
+// Run implements Task.
+func (t *roundedRows[T]) Run(from, to int) {
+	for i := from; i < to; i++ {
+		storeReal(t.out, t.at+i*t.pitch, t.sums[i*t.n:(i+1)*t.n])
 	}
 }
 
@@ -370,15 +421,27 @@ func convTransposedItem[T real](c *call, g *convolution, image, group int, p *Po
 	for from := 0; from < n; from += step {
 		some := min(step, n-from)
 		gemm(p, m, some, k, weight, convPixels(f, g, x, first, from), columns, some, gemmOptions[T]{}, work)
-		forEach(p, g.outputs, func(o int) {
-			for t := range g.taps() {
-				line := columns[(o*g.taps()+t)*some:][:some]
-				addTap(g, sums[o*pixels:][:pixels], line, t, from)
-			}
-		})
+		tasks.Do(orAlone(p), g.outputs, 1, addedTaps[T]{g: g, sums: sums, columns: columns, from: from, n: some})
 	}
 	if isHalf(g.dtype) {
 		storeReal(out, at, sums)
+	}
+}
+
+// addedTaps is the task of adding n columns of products, of input pixels from pixel from on: a part is a plane of sums.
+type addedTaps[T real] struct {
+	g             *convolution
+	sums, columns []T
+	from, n       int
+}
+
+// Run implements Task.
+func (t *addedTaps[T]) Run(from, to int) {
+	pixels, taps := t.g.pixels(), t.g.taps()
+	for o := from; o < to; o++ {
+		for tap := range taps {
+			addTap(t.g, t.sums[o*pixels:][:pixels], t.columns[(o*taps+tap)*t.n:][:t.n], tap, t.from)
+		}
 	}
 }
 

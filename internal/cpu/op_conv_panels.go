@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -18,20 +19,24 @@ func convWeight[T real](f *convFactors[T], g *convolution, w view, group int) pa
 			f.weight = matrix[T]{data: w.data, dtype: w.dtype, offset: offset, line: 1, step: l.Strides[0]}
 			return &f.weight
 		}
-		return &grid[T]{
-			v: w, offset: offset, lineShape: kernel.Shape, lineStrides: kernel.Strides,
-			depthShape: []int{g.inputs}, depthStrides: l.Strides[:1],
+		f.weightGrid = grid[T]{
+			v: w, offset: offset, channels: [1]int{g.inputs}, lineShape: kernel.Shape, lineStrides: kernel.Strides,
+			depthStrides: l.Strides[:1],
 		}
+		f.weightGrid.depthShape = f.weightGrid.channels[:]
+		return &f.weightGrid
 	}
 	offset := l.Offset + group*g.outputs*l.Strides[0]
 	if inOrder {
 		f.weight = matrix[T]{data: w.data, dtype: w.dtype, offset: offset, line: l.Strides[0], step: 1}
 		return &f.weight
 	}
-	return &grid[T]{
-		v: w, offset: offset, lineShape: []int{g.outputs}, lineStrides: l.Strides[:1],
+	f.weightGrid = grid[T]{
+		v: w, offset: offset, channels: [1]int{g.outputs}, lineStrides: l.Strides[:1],
 		depthShape: kernel.Shape, depthStrides: kernel.Strides,
 	}
+	f.weightGrid.lineShape = f.weightGrid.channels[:]
+	return &f.weightGrid
 }
 
 // convBias returns the bias of a group's outputs, nil where there is none. Strided or half biases are copied to work.
@@ -51,7 +56,6 @@ func convBias[T real](g *convolution, bias view, group int, work *scratch) []T {
 // convPixels returns the pixels of an image from pixel from on as columns of a right factor whose depth is the
 // channels.
 func convPixels[T real](f *convFactors[T], g *convolution, x view, first, from int) panelSource[T] {
-	s := threes(x.layout.Strides[2:], 0)
 	space := tensor.Layout{Shape: x.layout.Shape[2:], Strides: x.layout.Strides[2:]}
 	var room [2][3]int
 	if strides := space.JoinedIn(room[0][:], room[1][:]).Strides; len(strides) == 1 {
@@ -60,10 +64,12 @@ func convPixels[T real](f *convFactors[T], g *convolution, x view, first, from i
 		}
 		return &f.pixels
 	}
-	return &grid[T]{
-		v: x, offset: first, lineShape: g.in[:], lineStrides: s[:], line0: from,
-		depthShape: []int{g.inputs}, depthStrides: x.layout.Strides[1:2],
+	f.pixelGrid = grid[T]{
+		v: x, offset: first, channels: [1]int{g.inputs}, lineShape: space.Shape, lineStrides: space.Strides, line0: from,
+		depthStrides: x.layout.Strides[1:2],
 	}
+	f.pixelGrid.depthShape = f.pixelGrid.channels[:]
+	return &f.pixelGrid
 }
 
 // convWindows returns the windows of the output pixels from pixel from on as columns of a right factor whose depth is
@@ -83,6 +89,8 @@ type grid[T real] struct {
 	offset, line0            int
 	lineShape, lineStrides   []int
 	depthShape, depthStrides []int
+	// channels is memory for the shape of one dimension.
+	channels [1]int
 }
 
 // pack implements panelSource.
@@ -217,48 +225,60 @@ func spread[T real](dst, src []T, width, from, to, at, step, k, depth int) {
 
 // convDepthwise computes convolutions whose outputs read one channel each, row by row. An output's sum runs over the
 // taps in order.
-func convDepthwise[T real](c *call, g *convolution, last *epilogue) {
-	x, w, bias, out := c.in[0], c.in[1], c.in[2], c.out[0]
+func convDepthwise[T real](c *call, g *convolution, last epilogue, ends bool) {
+	pixels, outputs := g.pixels(), g.groups*g.outputs
+	tasks.Do(c.pool, g.batch*outputs, max(1, grain/(pixels*g.taps())), depthwisePlanes[T]{
+		g: g, x: c.in[0], w: c.in[1], bias: c.in[2], out: c.out[0], last: last, ends: ends,
+	})
+}
+
+// depthwisePlanes is the task of convDepthwise: a part is some planes of the result.
+type depthwisePlanes[T real] struct {
+	g               *convolution
+	x, w, bias, out view
+	last            epilogue
+	ends            bool
+}
+
+// Run implements Task.
+func (t *depthwisePlanes[T]) Run(from, to int) {
+	g, x, w, bias, out := t.g, t.x, t.w, t.bias, t.out
 	xs, ws := threes(x.layout.Strides[2:], 0), threes(w.layout.Strides[2:], 0)
 	src, weight, dst := elements[T](x), elements[T](w), elements[T](out)
 	pixels, outputs := g.pixels(), g.groups*g.outputs
-	c.pool.For(g.batch*outputs, max(1, grain/(pixels*g.taps())), func(from, to int) {
-		var taps []T
-		for item := from; item < to; item++ {
-			image, o := item/outputs, item%outputs
-			plane := x.layout.Offset + image*x.layout.Strides[0] + o/g.outputs*x.layout.Strides[1]
-			var b T
-			if !bias.absent() {
-				b = elements[T](bias)[bias.layout.Offset+o*bias.layout.Strides[0]]
-			}
-			for oz := range g.out[0] {
-				for oy := range g.out[1] {
-					row := dst[out.layout.Offset+item*pixels+(oz*g.out[1]+oy)*g.out[2]:][:g.out[2]]
-					for i := range row {
-						row[i] = b
-					}
-					for kz := range g.kernel[0] {
-						z := oz*g.stride[0] - g.padding[0] + kz*g.dilation[0]
-						for ky := range g.kernel[1] {
-							y := oy*g.stride[1] - g.padding[1] + ky*g.dilation[1]
-							if uint(z) >= uint(g.in[0]) || uint(y) >= uint(g.in[1]) {
-								continue
-							}
-							at := w.layout.Offset + o*w.layout.Strides[0] + kz*ws[0] + ky*ws[1]
-							taps = slices.Grow(taps[:0], g.kernel[2])
-							for kx := range g.kernel[2] {
-								taps = append(taps, weight[at+kx*ws[2]])
-							}
-							addRow(g, row, src, plane+z*xs[0]+y*xs[1], xs[2], taps)
+	taps := tasks.Take[[]T]()
+	*taps = slices.Grow((*taps)[:0], g.kernel[2])[:g.kernel[2]]
+	for item := from; item < to; item++ {
+		image, o := item/outputs, item%outputs
+		plane := x.layout.Offset + image*x.layout.Strides[0] + o/g.outputs*x.layout.Strides[1]
+		var b T
+		if !bias.absent() {
+			b = elements[T](bias)[bias.layout.Offset+o*bias.layout.Strides[0]]
+		}
+		for oz := range g.out[0] {
+			for oy := range g.out[1] {
+				row := dst[out.layout.Offset+item*pixels+(oz*g.out[1]+oy)*g.out[2]:][:g.out[2]]
+				for i := range row {
+					row[i] = b
+				}
+				for kz := range g.kernel[0] {
+					z := oz*g.stride[0] - g.padding[0] + kz*g.dilation[0]
+					for ky := range g.kernel[1] {
+						y := oy*g.stride[1] - g.padding[1] + ky*g.dilation[1]
+						if uint(z) >= uint(g.in[0]) || uint(y) >= uint(g.in[1]) {
+							continue
 						}
+						copyStrided(*taps, weight, w.layout.Offset+o*w.layout.Strides[0]+kz*ws[0]+ky*ws[1], ws[2])
+						addRow(g, row, src, plane+z*xs[0]+y*xs[1], xs[2], *taps)
 					}
 				}
 			}
-			if last != nil {
-				last.planes(nil, out, image, o, 1, pixels)
-			}
 		}
-	})
+		if t.ends {
+			t.last.planes(nil, out, image, o, 1, pixels)
+		}
+	}
+	tasks.Give(taps)
 }
 
 // addRow adds Σ taps[k]·src[at + (i·stride − padding + k·dilation)·step] to each row[i], leaving out what lies outside
@@ -320,47 +340,59 @@ func addThree[T real](row, src []T, at, step, apart int, w0, w1, w2 T) {
 
 // convIntegers computes convolutions of integers, which wrap around as PyTorch's do.
 func convIntegers[T int8 | uint8 | int16 | int32 | int64](c *call, g *convolution) {
-	x, w, bias, out := c.in[0], c.in[1], c.in[2], c.out[0]
+	tasks.Do(c.pool, g.batch*g.groups*g.outputs, 1, integerPlanes[T]{
+		g: g, x: c.in[0], w: c.in[1], bias: c.in[2], out: c.out[0],
+	})
+}
+
+// integerPlanes is the task of convIntegers: a part is a plane of the result.
+type integerPlanes[T int8 | uint8 | int16 | int32 | int64] struct {
+	g               *convolution
+	x, w, bias, out view
+}
+
+// position returns where tap k of the window of output o reads along dimension d.
+func (g *convolution) position(d, o, k int) (int, bool) {
+	if g.transposed {
+		at := o + g.padding[d] - k*g.dilation[d]
+		return at / g.stride[d], at >= 0 && at%g.stride[d] == 0 && at/g.stride[d] < g.in[d]
+	}
+	at := o*g.stride[d] - g.padding[d] + k*g.dilation[d]
+	return at, at >= 0 && at < g.in[d]
+}
+
+// Run implements Task.
+func (t *integerPlanes[T]) Run(item, _ int) {
+	g, x, w, bias, out := t.g, t.x, t.w, t.bias, t.out
 	xs, ws := threes(x.layout.Strides[2:], 0), threes(w.layout.Strides[2:], 0)
 	src, weight, dst := elements[T](x), elements[T](w), elements[T](out)
 	pixels, outputs := g.pixels(), g.groups*g.outputs
-	// position returns where tap k of the window of output o reads along dimension d.
-	position := func(d, o, k int) (int, bool) {
-		if g.transposed {
-			at := o + g.padding[d] - k*g.dilation[d]
-			return at / g.stride[d], at >= 0 && at%g.stride[d] == 0 && at/g.stride[d] < g.in[d]
-		}
-		at := o*g.stride[d] - g.padding[d] + k*g.dilation[d]
-		return at, at >= 0 && at < g.in[d]
+	image, o := item/outputs, item%outputs
+	group := o / g.outputs
+	input := x.layout.Offset + image*x.layout.Strides[0] + group*g.inputs*x.layout.Strides[1]
+	taps, channel := w.layout.Offset+o*w.layout.Strides[0], w.layout.Strides[1]
+	if g.transposed {
+		taps = w.layout.Offset + group*g.inputs*w.layout.Strides[0] + o%g.outputs*w.layout.Strides[1]
+		channel = w.layout.Strides[0]
 	}
-	c.pool.For(g.batch*outputs, 1, func(item, _ int) {
-		image, o := item/outputs, item%outputs
-		group := o / g.outputs
-		input := x.layout.Offset + image*x.layout.Strides[0] + group*g.inputs*x.layout.Strides[1]
-		taps, channel := w.layout.Offset+o*w.layout.Strides[0], w.layout.Strides[1]
-		if g.transposed {
-			taps = w.layout.Offset + group*g.inputs*w.layout.Strides[0] + o%g.outputs*w.layout.Strides[1]
-			channel = w.layout.Strides[0]
+	for p := range pixels {
+		var sum T
+		if !bias.absent() {
+			sum = elements[T](bias)[bias.layout.Offset+o*bias.layout.Strides[0]]
 		}
-		for p := range pixels {
-			var sum T
-			if !bias.absent() {
-				sum = elements[T](bias)[bias.layout.Offset+o*bias.layout.Strides[0]]
+		for tap := range g.taps() {
+			kx, ky, kz := tap%g.kernel[2], tap/g.kernel[2]%g.kernel[1], tap/g.kernel[2]/g.kernel[1]
+			ix, okX := g.position(2, p%g.out[2], kx)
+			iy, okY := g.position(1, p/g.out[2]%g.out[1], ky)
+			iz, okZ := g.position(0, p/g.out[2]/g.out[1], kz)
+			if !okX || !okY || !okZ {
+				continue
 			}
-			for t := range g.taps() {
-				kx, ky, kz := t%g.kernel[2], t/g.kernel[2]%g.kernel[1], t/g.kernel[2]/g.kernel[1]
-				ix, okX := position(2, p%g.out[2], kx)
-				iy, okY := position(1, p/g.out[2]%g.out[1], ky)
-				iz, okZ := position(0, p/g.out[2]/g.out[1], kz)
-				if !okX || !okY || !okZ {
-					continue
-				}
-				at, wt := input+iz*xs[0]+iy*xs[1]+ix*xs[2], taps+kz*ws[0]+ky*ws[1]+kx*ws[2]
-				for ch := range g.inputs {
-					sum += src[at+ch*x.layout.Strides[1]] * weight[wt+ch*channel]
-				}
+			at, wt := input+iz*xs[0]+iy*xs[1]+ix*xs[2], taps+kz*ws[0]+ky*ws[1]+kx*ws[2]
+			for ch := range g.inputs {
+				sum += src[at+ch*x.layout.Strides[1]] * weight[wt+ch*channel]
 			}
-			dst[out.layout.Offset+item*pixels+p] = sum
 		}
-	})
+		dst[out.layout.Offset+item*pixels+p] = sum
+	}
 }

@@ -233,45 +233,53 @@ func runEmbeddingBag(c *call) error {
 	}); err != nil {
 		return err
 	}
-	var scale view
-	if len(c.in) > 3 {
-		scale = c.in[3]
-	}
-	c.pool.For(bags, max(1, grain/max(width, 1)/8), func(from, to int) {
-		var acc, row [chunk]float64
-		for bag := from; bag < to; bag++ {
-			begin, end := integerAt(c.in[2], bag), int64(index.size())
-			if bag+1 < c.in[2].shape()[0] {
-				end = integerAt(c.in[2], bag+1)
-			}
-			for k := 0; k < width; k += chunk {
-				size := min(chunk, width-k)
-				count := 0
-				clear(acc[:])
-				for i := begin; i < end; i++ {
-					at := int(integerAt(index, int(i)))
-					if at == padding {
-						continue
-					}
-					first := weight.layout.Offset + at*weight.layout.Strides[0] + k*weight.layout.Strides[1]
-					loadReal(row[:size], weight, first, weight.layout.Strides[1])
-					factor := []float64{1}
-					if !scale.absent() {
-						loadReal(factor, scale, scale.layout.Offset+int(i)*scale.layout.Strides[0], 1)
-					}
-					addToBag(acc[:size], row[:size], factor[0], mode == 2 && count > 0, mode == 2)
-					count++
-				}
-				if mode == 1 && count > 0 {
-					for i := range acc[:size] {
-						acc[i] /= float64(count)
-					}
-				}
-				storeReal(c.out[0], bag*width+k, acc[:size])
-			}
-		}
+	tasks.Do(c.pool, bags, max(1, grain/max(width, 1)/8), bagging{
+		weight: weight, index: index, offsets: c.in[2], scale: c.operand(3), out: c.out[0], padding: padding, mode: mode,
 	})
 	return nil
+}
+
+// bagging is the task of runEmbeddingBag: a part is some bags.
+type bagging struct {
+	weight, index, offsets, scale, out view
+	padding, mode                      int
+}
+
+// Run implements Task.
+func (t *bagging) Run(from, to int) {
+	weight, index, scale := t.weight, t.index, t.scale
+	width, step := weight.shape()[1], weight.layout.Strides[1]
+	var acc, row [chunk]float64
+	for bag := from; bag < to; bag++ {
+		begin, end := integerAt(t.offsets, bag), int64(index.size())
+		if bag+1 < t.offsets.shape()[0] {
+			end = integerAt(t.offsets, bag+1)
+		}
+		for k := 0; k < width; k += chunk {
+			size := min(chunk, width-k)
+			count := 0
+			clear(acc[:])
+			for i := begin; i < end; i++ {
+				at := int(integerAt(index, int(i)))
+				if at == t.padding {
+					continue
+				}
+				loadReal(row[:size], weight, weight.layout.Offset+at*weight.layout.Strides[0]+k*step, step)
+				factor := [1]float64{1}
+				if !scale.absent() {
+					loadReal(factor[:], scale, scale.layout.Offset+int(i)*scale.layout.Strides[0], 1)
+				}
+				addToBag(acc[:size], row[:size], factor[0], t.mode == 2 && count > 0, t.mode == 2)
+				count++
+			}
+			if t.mode == 1 && count > 0 {
+				for i := range acc[:size] {
+					acc[i] /= float64(count)
+				}
+			}
+			storeReal(t.out, bag*width+k, acc[:size])
+		}
+	}
 }
 
 // addToBag adds factor × row to acc, or replaces acc by the larger ones, or by row.

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -13,19 +14,15 @@ type integer interface {
 
 // integerLinear is runLinear for integers.
 func integerLinear(c *call) error {
-	x, w := c.in[0], c.in[1]
-	m := volume(x.shape()[:len(x.shape())-1])
-	n, k := w.shape()[0], w.shape()[1]
-	rows := x.layout.Leading(1)
-	var bias view
-	if len(c.in) > 2 {
-		bias = c.in[2]
-	}
+	x, w, bias := c.in[0], c.in[1], c.operand(2)
 	p := integerProduct{
-		out: c.out[0], x: x, y: w, add: bias, m: m, n: n, k: k, alpha: 1, beta: 1,
-		xAt: func(i int) int { return offsetOf(rows, i) }, xStep: lastStride(x.layout),
-		yAt: func(_, j int) int { return w.layout.Offset + j*w.layout.Strides[0] }, yStep: w.layout.Strides[1],
-		addAt: func(_, j int) int { return bias.layout.Offset + j*bias.layout.Strides[0] },
+		out: c.out[0], x: x, y: w, add: bias, n: w.shape()[0], k: w.shape()[1], alpha: 1, beta: 1,
+		rows: x.layout.Leading(1), matrices: tensor.Layout{Offset: w.layout.Offset}, each: 1,
+		yLine: w.layout.Strides[0], yStep: w.layout.Strides[1],
+	}
+	p.m = volume(p.rows.Shape)
+	if !bias.absent() {
+		p.addRows, p.addStep = tensor.Layout{Offset: bias.layout.Offset}, bias.layout.Strides[0]
 	}
 	return p.run(c.pool)
 }
@@ -35,30 +32,30 @@ func integerMatmul(c *call) error {
 	x, y := c.in[0], c.in[1]
 	s := sizesOfMatmul(x.shape(), y.shape())
 	rank := len(x.shape())
-	rows, matrices := x.layout.Leading(1), y.layout.Leading(2)
 	p := integerProduct{
 		out: c.out[0], x: x, y: y, m: s.batch * s.m, n: s.n, k: s.k,
 		alpha: int64(c.attrs.Float("alpha")), beta: int64(c.attrs.Float("beta")),
-		xAt: func(i int) int { return offsetOf(rows, i) }, xStep: lastStride(x.layout),
-		yAt:   func(i, j int) int { return offsetOf(matrices, i/s.m) + j*y.layout.Strides[rank-1] },
-		yStep: y.layout.Strides[rank-2],
+		rows: x.layout.Leading(1), matrices: y.layout.Leading(2), each: s.m,
+		yLine: y.layout.Strides[rank-1], yStep: y.layout.Strides[rank-2],
 	}
-	if len(c.in) > 2 && p.beta != 0 {
-		p.add = c.in[2]
-		addRows := p.add.layout.Leading(1)
-		p.addAt = func(i, j int) int { return offsetOf(addRows, i) + j*lastStride(p.add.layout) }
+	if p.beta != 0 {
+		p.add = c.operand(2)
+	}
+	if !p.add.absent() {
+		p.addRows, p.addStep = p.add.layout.Leading(1), lastStride(p.add.layout)
 	}
 	return p.run(c.pool)
 }
 
-// An integerProduct is a product whose factors and addend are found by index: row i of the result, column j.
+// An integerProduct is a product of the rows of x by the matrices of y, each of which is for as many rows as each says. Lines
+// of y, which are columns of the result, lie yLine apart and their elements yStep.
 type integerProduct struct {
-	out, x, y, add view
-	m, n, k        int
-	alpha, beta    int64
-	xAt            func(i int) int
-	yAt, addAt     func(i, j int) int
-	xStep, yStep   int
+	out, x, y, add          view
+	m, n, k                 int
+	alpha, beta             int64
+	rows, matrices, addRows tensor.Layout
+	each                    int
+	yLine, yStep, addStep   int
 }
 
 func (p *integerProduct) run(pool *Pool) error {
@@ -80,24 +77,30 @@ func (p *integerProduct) run(pool *Pool) error {
 }
 
 func multiplyIntegers[T integer](pool *Pool, p *integerProduct) {
+	tasks.Do(pool, p.m, 1+grain/(1+p.n*p.k), integerRows[T]{*p})
+}
+
+// integerRows is the task of multiplyIntegers: a part is some rows.
+type integerRows[T integer] struct{ integerProduct }
+
+// Run implements Task.
+func (p *integerRows[T]) Run(from, to int) {
 	out, x, y, add := row[T](p.out), elements[T](p.x), elements[T](p.y), elements[T](p.add)
-	alpha, beta := T(p.alpha), T(p.beta)
-	pool.For(p.m, 1+grain/(1+p.n*p.k), func(from, to int) {
-		for i := from; i < to; i++ {
-			xAt := p.xAt(i)
-			for j := range p.n {
-				yAt := p.yAt(i, j)
-				var sum T
-				for k := range p.k {
-					sum += x[xAt+k*p.xStep] * y[yAt+k*p.yStep]
-				}
-				if sum *= alpha; !p.add.absent() {
-					sum += beta * add[p.addAt(i, j)]
-				}
-				out[i*p.n+j] = sum
+	alpha, beta, xStep := T(p.alpha), T(p.beta), lastStride(p.x.layout)
+	for i := from; i < to; i++ {
+		xAt, matrix, addAt := offsetOf(p.rows, i), offsetOf(p.matrices, i/p.each), offsetOf(p.addRows, i)
+		for j := range p.n {
+			yAt := matrix + j*p.yLine
+			var sum T
+			for k := range p.k {
+				sum += x[xAt+k*xStep] * y[yAt+k*p.yStep]
 			}
+			if sum *= alpha; !p.add.absent() {
+				sum += beta * add[addAt+j*p.addStep]
+			}
+			out[i*p.n+j] = sum
 		}
-	})
+	}
 }
 
 // runCross: out = a₁b₂ − a₂b₁, a₂b₀ − a₀b₂, a₀b₁ − a₁b₀ along the dimension of size 3: torch.linalg.cross.
@@ -129,23 +132,33 @@ func plain[T any](x T) T { return x }
 
 // cross computes in T for elements that lie in memory as E.
 func cross[E any, T real | integer](c *call, load func(E) T, store func(T) E) {
-	x, y := elements[E](c.in[0]), elements[E](c.in[1])
-	out := elements[E](c.out[0])
-	d := c.attrs.Int("dim")
-	without := func(l tensor.Layout) tensor.Layout {
-		l.Shape = append(append(tensor.Shape{}, l.Shape[:d]...), l.Shape[d+1:]...)
-		l.Strides = append(append([]int{}, l.Strides[:d]...), l.Strides[d+1:]...)
-		return l
+	x, y, out, d := c.in[0], c.in[1], c.out[0], c.attrs.Int("dim")
+	t := crossing[E, T]{
+		x: elements[E](x), y: elements[E](y), out: elements[E](out), load: load, store: store,
+		xs: startsOf(x.layout, x.shape(), d), ys: startsOf(y.layout, y.shape(), d), outs: startsOf(out.layout, out.shape(), d),
+		xStep: x.layout.Strides[d], yStep: y.layout.Strides[d], outStep: out.layout.Strides[d],
 	}
-	lx, ly, lo := without(c.in[0].layout), without(c.in[1].layout), without(c.out[0].layout)
-	sx, sy, so := c.in[0].layout.Strides[d], c.in[1].layout.Strides[d], c.out[0].layout.Strides[d]
-	c.pool.For(volume(lo.Shape), grain, func(from, to int) {
-		for i := from; i < to; i++ {
-			ax, ay, ao := offsetOf(lx, i), offsetOf(ly, i), offsetOf(lo, i)
-			for e := range 3 {
-				f, g := (e+1)%3, (e+2)%3
-				out[ao+e*so] = store(T(load(x[ax+f*sx])*load(y[ay+g*sy])) - T(load(x[ax+g*sx])*load(y[ay+f*sy])))
-			}
+	tasks.Do(c.pool, out.size()/3, grain, t)
+}
+
+// crossing is the task of cross: a part is some vectors, which begin at xs, ys and outs, their elements the steps apart.
+type crossing[E any, T real | integer] struct {
+	x, y, out             []E
+	load                  func(E) T
+	store                 func(T) E
+	xs, ys, outs          starts
+	xStep, yStep, outStep int
+}
+
+// Run implements Task.
+func (t *crossing[E, T]) Run(from, to int) {
+	lx, ly, lo := t.xs.layout(), t.ys.layout(), t.outs.layout()
+	for i := from; i < to; i++ {
+		x, y, out := offsetOf(lx, i), offsetOf(ly, i), offsetOf(lo, i)
+		for e := range 3 {
+			f, g := (e+1)%3, (e+2)%3
+			t.out[out+e*t.outStep] = t.store(
+				T(t.load(t.x[x+f*t.xStep])*t.load(t.y[y+g*t.yStep])) - T(t.load(t.x[x+g*t.xStep])*t.load(t.y[y+f*t.yStep])))
 		}
-	})
+	}
 }

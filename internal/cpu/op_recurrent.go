@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -24,16 +25,17 @@ type recurrentSizes struct {
 	gateWidth, chunk, chunkRows int
 }
 
-func sizesOfRecurrent(gates int, in []layers.Spec) recurrentSizes {
+// sizesOfRecurrent returns the sizes for the shapes of the input, the first state and the first weight, and that of how many
+// sequences run at each step, nil where all do.
+func sizesOfRecurrent(gates int, x, h, w, running tensor.Shape) recurrentSizes {
 	const rowsAtOnce = 256
-	x, h := in[0].Shape, in[2].Shape
 	s := recurrentSizes{
 		gates: gates, directions: h[0], rows: volume(x[:len(x)-1]), steps: x[0], batch: h[1],
-		input: x[len(x)-1], width: h[2], gateWidth: in[4].Shape[0],
+		input: x[len(x)-1], width: h[2], gateWidth: w[0],
 	}
 	s.hidden = s.gateWidth / gates
-	if in[1].DType != tensor.Invalid {
-		s.steps = in[1].Shape[0]
+	if running != nil {
+		s.steps = running[0]
 	}
 	s.chunk = max(1, rowsAtOnce/max(s.batch, 1))
 	s.chunkRows = min(s.rows, s.chunk*s.batch)
@@ -42,9 +44,10 @@ func sizesOfRecurrent(gates int, in []layers.Spec) recurrentSizes {
 
 func recurrentWork(gates int) func(in, out []layers.Spec, _ layers.Attrs) int64 {
 	return func(in, _ []layers.Spec, _ layers.Attrs) int64 {
-		s := sizesOfRecurrent(gates, in)
+		s := sizesOfRecurrent(gates, in[0].Shape, in[2].Shape, in[4].Shape, in[1].Shape)
 		size := realBytes(in[0].DType)
-		return scratchBytes(size, s.pieces()...) + max(
+		pieces := s.pieces()
+		return scratchBytes(size, pieces[:]...) + max(
 			gemmWork(s.chunkRows, s.gateWidth, s.input, size),
 			gemmWork(s.batch, s.gateWidth, s.width, size),
 			gemmWork(s.batch, s.width, s.hidden, size),
@@ -53,8 +56,8 @@ func recurrentWork(gates int) func(in, out []layers.Spec, _ layers.Attrs) int64 
 }
 
 // pieces are the sizes of a recurrence's slices, in the order of its fields.
-func (s recurrentSizes) pieces() []int {
-	return []int{
+func (s recurrentSizes) pieces() [7]int {
+	return [...]int{
 		s.chunkRows * s.gateWidth, s.batch * s.gateWidth, s.batch * s.width, s.batch * s.hidden, s.batch * s.hidden,
 		s.gateWidth, s.gateWidth,
 	}
@@ -62,11 +65,7 @@ func (s recurrentSizes) pieces() []int {
 
 func runRecurrent(gates int) func(c *call) error {
 	return func(c *call) error {
-		specs := make([]layers.Spec, len(c.in))
-		for i, v := range c.in {
-			specs[i] = layers.Spec{DType: v.dtype, Shape: v.shape()}
-		}
-		s := sizesOfRecurrent(gates, specs)
+		s := sizesOfRecurrent(gates, c.in[0].shape(), c.in[2].shape(), c.in[4].shape(), c.in[1].shape())
 		if c.in[0].dtype == tensor.Float64 {
 			return recur[float64](c, s)
 		}
@@ -74,7 +73,7 @@ func runRecurrent(gates int) func(c *call) error {
 	}
 }
 
-// A recurrence is one direction of a call being computed in T.
+// A recurrence is one direction of a call being computed in T, and the task of a step: a part is some of the hidden state.
 type recurrence[T real] struct {
 	recurrentSizes
 	c         *call
@@ -89,15 +88,24 @@ type recurrence[T real] struct {
 	state, cell, hiddenState []T
 	inputBias, stateBias     []T
 	products                 scratch
+	// left and right are the factors of a product.
+	left, right matrix[T]
+	// stepGates is the input's part of the gates for the step at hand, next [B H] the state that it makes.
+	stepGates, next []T
 }
 
 func recur[T real](c *call, s recurrentSizes) error {
 	if err := s.checkBatches(c.in[1]); err != nil {
 		return err
 	}
+	r := tasks.Take[recurrence[T]]()
+	defer func() {
+		*r = recurrence[T]{}
+		tasks.Give(r)
+	}()
 	for d := range s.directions {
 		params := c.in[4+d*layers.RecurrentParams:]
-		r := &recurrence[T]{
+		*r = recurrence[T]{
 			recurrentSizes: s, c: c, direction: d,
 			reverse: d == 1 || c.attrs.Bool("reverse"), relu: c.attrs.String("nonlinearity") == "relu",
 			inputWeight: params[0], stateWeight: params[1], projection: params[4],
@@ -211,8 +219,8 @@ func (r *recurrence[T]) walk() error {
 }
 
 // weightOf returns a weight [N K] as the right factor of a product with its transpose.
-func weightOf[T real](v view) *matrix[T] {
-	return &matrix[T]{
+func weightOf[T real](v view) matrix[T] {
+	return matrix[T]{
 		data: v.data, dtype: v.dtype, offset: v.layout.Offset, line: v.layout.Strides[0], step: v.layout.Strides[1],
 	}
 }
@@ -221,57 +229,63 @@ func weightOf[T real](v view) *matrix[T] {
 func (r *recurrence[T]) project(first, rows int) {
 	x := r.c.in[0]
 	linesOf(x.layout.Leading(1), first, first+rows, func(at, offset, stride, n int) {
-		left := &matrix[T]{data: x.data, dtype: x.dtype, offset: offset, line: stride, step: lastStride(x.layout)}
-		to := r.inputGates[(at-first)*r.gateWidth:]
-		gemm(r.c.pool, n, r.gateWidth, r.input, left, weightOf[T](r.inputWeight), to, r.gateWidth,
+		r.left = matrix[T]{data: x.data, dtype: x.dtype, offset: offset, line: stride, step: lastStride(x.layout)}
+		r.right = weightOf[T](r.inputWeight)
+		gemm(r.c.pool, n, r.gateWidth, r.input, &r.left, &r.right, r.inputGates[(at-first)*r.gateWidth:], r.gateWidth,
 			gemmOptions[T]{columnBias: r.inputBias}, r.products)
 	})
 }
 
 // step advances the first n sequences, whose results are the rows from row on.
 func (r *recurrence[T]) step(inputGates []T, n, row int) {
-	dtype := r.c.out[0].dtype
-	rowsOf := func(values []T, width int) *matrix[T] {
-		return &matrix[T]{data: memoryOf(values), dtype: realDType[T](), line: width, step: 1}
-	}
-	gemm(r.c.pool, n, r.gateWidth, r.width, rowsOf(r.state, r.width), weightOf[T](r.stateWeight), r.stateGates,
-		r.gateWidth, gemmOptions[T]{columnBias: r.stateBias}, r.products)
-	hidden := r.hiddenState
+	r.left, r.right = rowsIn(r.state, r.width), weightOf[T](r.stateWeight)
+	gemm(r.c.pool, n, r.gateWidth, r.width, &r.left, &r.right, r.stateGates, r.gateWidth,
+		gemmOptions[T]{columnBias: r.stateBias}, r.products)
+	r.stepGates, r.next = inputGates, r.hiddenState
 	if r.projection.absent() {
-		hidden = r.state
+		r.next = r.state
 	}
 	const each = 1 << 11
-	r.c.pool.For(n*r.hidden, each, func(from, to int) {
-		for i := from; i < to; i++ {
-			b, j := i/r.hidden, i%r.hidden
-			x, h := inputGates[b*r.gateWidth+j:], r.stateGates[b*r.gateWidth+j:]
-			switch r.gates {
-			case 4:
-				r.cell[i] = rounded(dtype, r.lstmCell(x, h, r.cell[i]))
-				out := sigmoid(x[3*r.hidden] + h[3*r.hidden])
-				hidden[i] = rounded(dtype, T(out*tanh(r.cell[i])))
-			case 3:
-				hidden[i] = rounded(dtype, r.gruState(x, h, hidden[i]))
-			default:
-				sum := x[0] + h[0]
-				if r.relu {
-					sum = max(sum, 0)
-				} else {
-					sum = tanh(sum)
-				}
-				hidden[i] = rounded(dtype, sum)
-			}
-		}
-	})
+	r.c.pool.Do(n*r.hidden, each, r)
 	if !r.projection.absent() {
-		gemm(r.c.pool, n, r.width, r.hidden, rowsOf(hidden, r.hidden), weightOf[T](r.projection), r.state, r.width,
-			gemmOptions[T]{}, r.products)
+		r.left, r.right = rowsIn(r.next, r.hidden), weightOf[T](r.projection)
+		gemm(r.c.pool, n, r.width, r.hidden, &r.left, &r.right, r.state, r.width, gemmOptions[T]{}, r.products)
 		for i, x := range r.state[:n*r.width] {
-			r.state[i] = rounded(dtype, x)
+			r.state[i] = rounded(r.c.out[0].dtype, x)
 		}
 	}
 	for b := range n {
 		storeReal(r.c.out[0], ((row+b)*r.directions+r.direction)*r.width, r.state[b*r.width:(b+1)*r.width])
+	}
+}
+
+// rowsIn returns rows of the given width as the left factor of a product.
+func rowsIn[T real](values []T, width int) matrix[T] {
+	return matrix[T]{data: memoryOf(values), dtype: realDType[T](), line: width, step: 1}
+}
+
+// Run implements Task.
+func (r *recurrence[T]) Run(from, to int) {
+	dtype, hidden := r.c.out[0].dtype, r.next
+	for i := from; i < to; i++ {
+		b, j := i/r.hidden, i%r.hidden
+		x, h := r.stepGates[b*r.gateWidth+j:], r.stateGates[b*r.gateWidth+j:]
+		switch r.gates {
+		case 4:
+			r.cell[i] = rounded(dtype, r.lstmCell(x, h, r.cell[i]))
+			out := sigmoid(x[3*r.hidden] + h[3*r.hidden])
+			hidden[i] = rounded(dtype, T(out*tanh(r.cell[i])))
+		case 3:
+			hidden[i] = rounded(dtype, r.gruState(x, h, hidden[i]))
+		default:
+			sum := x[0] + h[0]
+			if r.relu {
+				sum = max(sum, 0)
+			} else {
+				sum = tanh(sum)
+			}
+			hidden[i] = rounded(dtype, sum)
+		}
 	}
 }
 

@@ -420,38 +420,52 @@ func affineGrid[T real](c *call) {
 	shape, align := out.shape(), c.attrs.Bool("align_corners")
 	rank := shape[len(shape)-1]
 	size := threes(shape[1:len(shape)-1], 1)
-	pixels := volume(size[:])
-	coordinate := func(i, n int) T {
-		if n < 2 {
-			return 0
-		}
-		step := 2 / T(n-1)
-		at := -1 + step*T(i)
-		if i >= n/2 {
-			at = 1 - step*T(n-1-i)
-		}
-		if !align {
-			at = at * T(n-1) / T(n)
-		}
-		return at
-	}
-	c.pool.For(shape[0]*pixels, grain/8, func(from, to int) {
-		for i := from; i < to; i++ {
-			p := i % pixels
-			point := [4]T{coordinate(p%size[2], size[2]), coordinate(p/size[2]%size[1], size[1]), 1}
-			if rank == 3 {
-				point[2], point[3] = coordinate(p/size[2]/size[1], size[0]), 1
-			}
-			l := theta.layout
-			for r := range rank {
-				var sum [1]T
-				for k := range rank + 1 {
-					var m [1]T
-					loadReal(m[:], theta, l.Offset+i/pixels*l.Strides[0]+r*l.Strides[1]+k*l.Strides[2], 1)
-					sum[0] += m[0] * point[k]
-				}
-				storeReal(out, i*rank+r, sum[:])
-			}
-		}
+	tasks.Do(c.pool, shape[0]*volume(size[:]), grain/8, gridPlaces[T]{
+		theta: theta, out: out, rank: rank, size: size, align: align,
 	})
+}
+
+// gridPlaces is the task of affineGrid: a part is some points.
+type gridPlaces[T real] struct {
+	theta, out view
+	rank       int
+	size       [3]int
+	align      bool
+}
+
+// coordinate returns that of element i of n.
+func (t *gridPlaces[T]) coordinate(i, n int) T {
+	if n < 2 {
+		return 0
+	}
+	step := 2 / T(n-1)
+	at := -1 + step*T(i)
+	if i >= n/2 {
+		at = 1 - step*T(n-1-i)
+	}
+	if !t.align {
+		at = at * T(n-1) / T(n)
+	}
+	return at
+}
+
+// Run implements Task.
+func (t *gridPlaces[T]) Run(from, to int) {
+	l, size, rank, pixels := t.theta.layout, t.size, t.rank, volume(t.size[:])
+	for i := from; i < to; i++ {
+		p := i % pixels
+		point := [4]T{t.coordinate(p%size[2], size[2]), t.coordinate(p/size[2]%size[1], size[1]), 1}
+		if rank == 3 {
+			point[2], point[3] = t.coordinate(p/size[2]/size[1], size[0]), 1
+		}
+		for r := range rank {
+			var sum [1]T
+			for k := range rank + 1 {
+				var m [1]T
+				loadReal(m[:], t.theta, l.Offset+i/pixels*l.Strides[0]+r*l.Strides[1]+k*l.Strides[2], 1)
+				sum[0] += m[0] * point[k]
+			}
+			storeReal(t.out, i*rank+r, sum[:])
+		}
+	}
 }

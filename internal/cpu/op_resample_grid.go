@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -38,41 +39,52 @@ func gridSample[T real](c *call) {
 		return
 	}
 	rank := len(x.shape()) - 2
+	tasks.Do(c.pool, x.shape()[0]*points, max(1, grain/16/max(channels, 1)), gridPoints[T]{
+		x: x, grid: grid, out: out, points: points, sampler: sampler[T]{
+			rank: rank, size: threes(x.shape()[2:], 1), strides: threes(x.layout.Strides[2:], 0),
+			mode: c.attrs.String("mode"), padding: c.attrs.String("padding_mode"), align: c.attrs.Bool("align_corners"),
+		},
+	})
+}
+
+// gridPoints is the task of gridSample: a part is some points.
+type gridPoints[T real] struct {
+	x, grid, out view
+	points       int
+	sampler      sampler[T]
+}
+
+// Run implements Task.
+func (t *gridPoints[T]) Run(from, to int) {
+	x, s, channels := t.x, t.sampler, t.x.shape()[1]
 	half := isHalf(x.dtype)
 	var src []T
 	if !half {
 		src = elements[T](x)
 	}
-	lines := grid.layout.Leading(1)
-	step := grid.layout.Strides[rank+1]
-	c.pool.For(x.shape()[0]*points, max(1, grain/16/max(channels, 1)), func(from, to int) {
-		s := sampler[T]{
-			rank: rank, size: threes(x.shape()[2:], 1), strides: threes(x.layout.Strides[2:], 0),
-			mode: c.attrs.String("mode"), padding: c.attrs.String("padding_mode"), align: c.attrs.Bool("align_corners"),
-		}
-		for i := from; i < to; i++ {
-			var point [3]T // x, y, z
-			loadReal(point[:rank], grid, offsetOf(lines, i), step)
-			s.locate([3]T{point[2], point[1], point[0]})
-			image, p := i/points, i%points
-			for ch := range channels {
-				at := x.layout.Offset + image*x.layout.Strides[0] + ch*x.layout.Strides[1]
-				var sum T
-				for t := range s.taps {
-					var v [1]T
-					if s.there[t] {
-						if half {
-							loadReal(v[:], x, at+s.offset[t], 1)
-						} else {
-							v[0] = src[at+s.offset[t]]
-						}
+	lines, step := t.grid.layout.Leading(1), lastStride(t.grid.layout)
+	for i := from; i < to; i++ {
+		var point [3]T // x, y, z
+		loadReal(point[:s.rank], t.grid, offsetOf(lines, i), step)
+		s.locate([3]T{point[2], point[1], point[0]})
+		image, p := i/t.points, i%t.points
+		for ch := range channels {
+			at := x.layout.Offset + image*x.layout.Strides[0] + ch*x.layout.Strides[1]
+			var sum T
+			for tap := range s.taps {
+				var v [1]T
+				if s.there[tap] {
+					if half {
+						loadReal(v[:], x, at+s.offset[tap], 1)
+					} else {
+						v[0] = src[at+s.offset[tap]]
 					}
-					sum += s.weight[t] * v[0]
 				}
-				putNumber(out, (image*channels+ch)*points+p, sum)
+				sum += s.weight[tap] * v[0]
 			}
+			putNumber(t.out, (image*channels+ch)*t.points+p, sum)
 		}
-	})
+	}
 }
 
 // locate sets the taps for a point, given as z, y, x.
@@ -205,33 +217,52 @@ func imageWindowOf(c *call, size []int) imageWindow {
 	return w
 }
 
+// taps returns how many elements a window has.
+func (w *imageWindow) taps() int { return w.kernel[0] * w.kernel[1] }
+
+// reader returns which window reads element q by tap k along dimension d.
+func (w *imageWindow) reader(d, q, k int) (int, bool) {
+	p := q + w.padding[d] - k*w.dilation[d]
+	return p / w.stride[d], p >= 0 && p%w.stride[d] == 0 && p/w.stride[d] < w.count[d]
+}
+
 func im2col[E any](c *call) {
 	x := c.in[0]
 	w := imageWindowOf(c, x.shape()[2:])
-	src, dst := elements[E](x), elements[E](c.out[0])
-	taps, columns := w.kernel[0]*w.kernel[1], w.count[0]*w.count[1]
-	rows := x.shape()[1] * taps
-	l := x.layout
-	c.pool.For(x.shape()[0]*rows, max(1, grain/columns), func(from, to int) {
-		for i := from; i < to; i++ {
-			row := i % rows
-			plane := l.Offset + i/rows*l.Strides[0] + row/taps*l.Strides[1]
-			ky, kx := row%taps/w.kernel[1], row%w.kernel[1]
-			first := kx*w.dilation[1] - w.padding[1]
-			lo, hi := inside(first, w.stride[1], w.count[1], w.size[1])
-			for oy := range w.count[0] {
-				line := dst[i*columns+oy*w.count[1]:][:w.count[1]]
-				clear(line)
-				y := oy*w.stride[0] - w.padding[0] + ky*w.dilation[0]
-				if uint(y) >= uint(w.size[0]) {
-					continue
-				}
-				for ox := lo; ox < hi; ox++ {
-					line[ox] = src[plane+y*l.Strides[2]+(first+ox*w.stride[1])*l.Strides[3]]
-				}
+	tasks.Do(c.pool, x.shape()[0]*x.shape()[1]*w.taps(), max(1, grain/(w.count[0]*w.count[1])), windowsOut[E]{
+		imageWindow: w, x: x, dst: elements[E](c.out[0]),
+	})
+}
+
+// windowsOut is the task of im2col: a part is one tap's elements of all windows, for some taps of some channels.
+type windowsOut[E any] struct {
+	imageWindow
+	x   view
+	dst []E
+}
+
+// Run implements Task.
+func (w *windowsOut[E]) Run(from, to int) {
+	src, l, taps, columns := elements[E](w.x), w.x.layout, w.taps(), w.count[0]*w.count[1]
+	rows := l.Shape[1] * taps
+	for i := from; i < to; i++ {
+		row := i % rows
+		plane := l.Offset + i/rows*l.Strides[0] + row/taps*l.Strides[1]
+		ky, kx := row%taps/w.kernel[1], row%w.kernel[1]
+		first := kx*w.dilation[1] - w.padding[1]
+		lo, hi := inside(first, w.stride[1], w.count[1], w.size[1])
+		for oy := range w.count[0] {
+			line := w.dst[i*columns+oy*w.count[1]:][:w.count[1]]
+			clear(line)
+			y := oy*w.stride[0] - w.padding[0] + ky*w.dilation[0]
+			if uint(y) >= uint(w.size[0]) {
+				continue
+			}
+			for ox := lo; ox < hi; ox++ {
+				line[ox] = src[plane+y*l.Strides[2]+(first+ox*w.stride[1])*l.Strides[3]]
 			}
 		}
-	})
+	}
 }
 
 // runCol2im: out[n,c,q] = Σ in[n, (c, tap), p] over the taps and windows with p·stride − padding + tap·dilation = q.
@@ -246,39 +277,42 @@ func runCol2im(c *call) error {
 }
 
 func col2im[T real](c *call) {
-	x, out := c.in[0], c.out[0]
-	shape := out.shape()
-	w := imageWindowOf(c, shape[2:])
-	taps := w.kernel[0] * w.kernel[1]
-	l := x.layout
-	// window returns which window reads element q by tap k along dimension d.
-	window := func(d, q, k int) (int, bool) {
-		p := q + w.padding[d] - k*w.dilation[d]
-		return p / w.stride[d], p >= 0 && p%w.stride[d] == 0 && p/w.stride[d] < w.count[d]
-	}
+	shape := c.out[0].shape()
+	tasks.Do(c.pool, shape[0]*shape[1]*shape[2], max(1, grain/8/shape[3]), windowsIn[T]{
+		imageWindow: imageWindowOf(c, shape[2:]), x: c.in[0], out: c.out[0],
+	})
+}
+
+// windowsIn is the task of col2im: a part is some rows of the result.
+type windowsIn[T real] struct {
+	imageWindow
+	x, out view
+}
+
+// Run implements Task.
+func (w *windowsIn[T]) Run(from, to int) {
+	l, shape := w.x.layout, w.out.shape()
 	rows := shape[1] * shape[2]
-	c.pool.For(shape[0]*rows, max(1, grain/8/shape[3]), func(from, to int) {
-		for i := from; i < to; i++ {
-			channel, y := i%rows/shape[2], i%shape[2]
-			plane := l.Offset + i/rows*l.Strides[0] + channel*taps*l.Strides[1]
-			for q := range shape[3] {
-				var sum T
-				for ky := range w.kernel[0] {
-					oy, ok := window(0, y, ky)
-					if !ok {
-						continue
-					}
-					for kx := range w.kernel[1] {
-						if ox, ok := window(1, q, kx); ok {
-							var v [1]T
-							at := plane + (ky*w.kernel[1]+kx)*l.Strides[1] + (oy*w.count[1]+ox)*l.Strides[2]
-							loadReal(v[:], x, at, 1)
-							sum += v[0]
-						}
+	for i := from; i < to; i++ {
+		channel, y := i%rows/shape[2], i%shape[2]
+		plane := l.Offset + i/rows*l.Strides[0] + channel*w.taps()*l.Strides[1]
+		for q := range shape[3] {
+			var sum T
+			for ky := range w.kernel[0] {
+				oy, ok := w.reader(0, y, ky)
+				if !ok {
+					continue
+				}
+				for kx := range w.kernel[1] {
+					if ox, ok := w.reader(1, q, kx); ok {
+						var v [1]T
+						at := plane + (ky*w.kernel[1]+kx)*l.Strides[1] + (oy*w.count[1]+ox)*l.Strides[2]
+						loadReal(v[:], w.x, at, 1)
+						sum += v[0]
 					}
 				}
-				putNumber(out, i*shape[3]+q, sum)
 			}
+			putNumber(w.out, i*shape[3]+q, sum)
 		}
-	})
+	}
 }

@@ -127,31 +127,9 @@ func cumulativeExtreme[T float64 | int64](
 func runHistogram(c *call) error {
 	x, bins := c.in[0], c.attrs.Int("bins")
 	low, high := c.attrs.Float("min"), c.attrs.Float("max")
-	load := loadReal[float64]
-	if !isReal(x.dtype) {
-		load = func(dst []float64, v view, at, stride int) {
-			var buf [chunk]int64
-			loadInts(buf[:len(dst)], v, at, stride)
-			for i := range dst {
-				dst[i] = float64(buf[i])
-			}
-		}
-	}
-	var buf [chunk]float64
-	visit := func(body func(v float64)) {
-		lines(x.layout, func(_, first, stride, n int) {
-			for k := 0; k < n; k += chunk {
-				part := buf[:min(chunk, n-k)]
-				load(part, x, first+k*stride, stride)
-				for _, v := range part {
-					body(v)
-				}
-			}
-		})
-	}
 	if low == high && x.size() > 0 {
 		low, high = math.Inf(1), math.Inf(-1)
-		visit(func(v float64) { low, high = min(low, v), max(high, v) })
+		visitNumbers(x, func(v float64) { low, high = min(low, v), max(high, v) })
 	}
 	if low == high {
 		low, high = low-1, high+1
@@ -161,7 +139,7 @@ func runHistogram(c *call) error {
 	}
 	counts := elements[int64](view{data: c.work})[:bins]
 	clear(counts)
-	visit(func(v float64) {
+	visitNumbers(x, func(v float64) {
 		if v >= low && v <= high {
 			// In the operand's precision, which decides at the edges.
 			at := int(binOf(v, low, high, bins, x.dtype))
@@ -176,6 +154,28 @@ func runHistogram(c *call) error {
 		}
 	}
 	return nil
+}
+
+// visitNumbers gives body each element of a view.
+func visitNumbers(x view, body func(v float64)) {
+	var floats [chunk]float64
+	var ints [chunk]int64
+	lines(x.layout, func(_, first, stride, n int) {
+		for k := 0; k < n; k += chunk {
+			part := floats[:min(chunk, n-k)]
+			if isReal(x.dtype) {
+				loadReal(part, x, first+k*stride, stride)
+			} else {
+				loadInts(ints[:len(part)], x, first+k*stride, stride)
+				for i := range part {
+					part[i] = float64(ints[i])
+				}
+			}
+			for _, v := range part {
+				body(v)
+			}
+		}
+	})
 }
 
 func binOf(v, low, high float64, bins int, d tensor.DType) int64 {
