@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -256,7 +257,7 @@ func (b *blocks) step(s *blockStep, dst []float32, values [][]float32) {
 
 // callLoop computes an op that no kernel has. Operands of one element are written out.
 func callLoop(s *blockStep, dst []float32, values [][]float32) {
-	var in [3][]float32
+	in := tasks.Take[[3][]float32]()
 	var room [3]blockBuffer
 	for k := range s.operands {
 		in[k] = values[s.args[k]]
@@ -274,6 +275,8 @@ func callLoop(s *blockStep, dst []float32, values [][]float32) {
 			blockBuffers.Put(b)
 		}
 	}
+	clear(in[:])
+	tasks.Give(in)
 }
 
 // operand returns n elements of an operand from element k on, at which p is: one if all are the same.

@@ -233,19 +233,23 @@ func allocates(t *testing.T, p *Pool, kind layers.Kind, attrs layers.Attrs, in .
 	c := &call{ctx: context.Background(), attrs: attrs, pool: p}
 	var specs []layers.Spec
 	for _, x := range in {
+		if x == nil {
+			specs, c.in = append(specs, layers.Spec{}), append(c.in, view{})
+			continue
+		}
 		specs = append(specs, layers.Spec{DType: x.DType, Shape: x.Layout.Shape})
 		c.in = append(c.in, view{data: x.Data, dtype: x.DType, layout: x.Layout})
 	}
 	outs, err := def.Shape(specs, attrs)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s: %v", kind, err)
 	}
 	for _, s := range outs {
 		c.out = append(c.out, view{
 			data: make([]byte, volume(s.Shape)*s.DType.Size()), dtype: s.DType, layout: tensor.Contiguous(s.Shape...),
 		})
 	}
-	c.work = make([]byte, k.workBytes(specs, outs, attrs))
+	c.work = make([]byte, k.threadsWorkBytes(p.Threads(), specs, outs, attrs))
 	n := testing.AllocsPerRun(20, func() {
 		if err := k.run(c); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,44 @@ func Interpret(
 	ctx context.Context, pool *Pool, ops *layers.Registry, g *layers.Graph,
 	storage func(layers.Value) ([]byte, error), inputs map[string]*tensor.Tensor,
 ) (map[string]*tensor.Tensor, error) {
-	m := &interpreter{g: g, data: make([][]byte, len(g.Values))}
+	m, err := newInterpreter(pool, ops, g, storage, inputs)
+	if err != nil {
+		return nil, err
+	}
+	for i := range g.Ops {
+		op := &g.Ops[i]
+		if !m.holds(op.Guard) {
+			continue
+		}
+		in, out := m.operands(i)
+		if err := m.run(ctx, i, in, out); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", op.Path, op.Kind, err)
+		}
+	}
+	out := make(map[string]*tensor.Tensor, len(g.Outputs))
+	for _, o := range g.Outputs {
+		v := m.view(o.Operand)
+		l := tensor.Contiguous(v.shape()...)
+		data := make([]byte, v.size()*v.dtype.Size())
+		gather(pool, data, v)
+		out[o.Name] = &tensor.Tensor{DType: v.dtype, Layout: l, Data: data}
+	}
+	return out, nil
+}
+
+type interpreter struct {
+	g       *layers.Graph
+	lowered *layers.Lowered
+	data    [][]byte
+	work    []byte
+	device  *Device
+}
+
+func newInterpreter(
+	pool *Pool, ops *layers.Registry, g *layers.Graph, storage func(layers.Value) ([]byte, error),
+	inputs map[string]*tensor.Tensor,
+) (*interpreter, error) {
+	m := &interpreter{g: g, data: make([][]byte, len(g.Values)), device: &Device{pool: pool, ops: ops}}
 	for i, v := range g.Values {
 		switch v.Role {
 		case layers.Input:
@@ -39,44 +76,29 @@ func Interpret(
 			m.data[i] = make([]byte, v.Bytes())
 		}
 	}
-	lowered, err := lower(g, ops, pool.Threads())
-	if err != nil {
-		return nil, err
-	}
-	d := &Device{pool: pool, ops: ops}
-	var work []byte
-	for i := range g.Ops {
-		op := &g.Ops[i]
-		if !m.holds(op.Guard) {
-			continue
-		}
-		c := newCall()
-		for _, o := range op.In {
-			c.in = append(c.in, m.view(o))
-		}
-		for _, id := range op.Out {
-			c.out = append(c.out, m.view(m.g.Whole(id)))
-		}
-		n := lowered.Steps[i].WorkBytes
-		work = slices.Grow(work[:0], int(n))
-		if err := d.run(ctx, op, c, work[:n]); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", op.Path, op.Kind, err)
-		}
-	}
-	out := make(map[string]*tensor.Tensor, len(g.Outputs))
-	for _, o := range g.Outputs {
-		v := m.view(o.Operand)
-		l := tensor.Contiguous(v.shape()...)
-		data := make([]byte, v.size()*v.dtype.Size())
-		gather(pool, data, v)
-		out[o.Name] = &tensor.Tensor{DType: v.dtype, Layout: l, Data: data}
-	}
-	return out, nil
+	var err error
+	m.lowered, err = lower(g, ops, pool.Threads())
+	return m, err
 }
 
-type interpreter struct {
-	g    *layers.Graph
-	data [][]byte
+// operands returns the operands and results of op i.
+func (m *interpreter) operands(i int) (in, out []view) {
+	for _, o := range m.g.Ops[i].In {
+		in = append(in, m.view(o))
+	}
+	for _, id := range m.g.Ops[i].Out {
+		out = append(out, m.view(m.g.Whole(id)))
+	}
+	return in, out
+}
+
+// run computes op i.
+func (m *interpreter) run(ctx context.Context, i int, in, out []view) error {
+	c := newCall()
+	c.in, c.out = append(c.in, in...), append(c.out, out...)
+	n := int(m.lowered.Steps[i].WorkBytes)
+	m.work = slices.Grow(m.work[:0], n)[:n]
+	return m.device.run(ctx, &m.g.Ops[i], c, m.work)
 }
 
 func (m *interpreter) view(o layers.Operand) view {

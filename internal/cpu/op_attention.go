@@ -148,8 +148,12 @@ func (a *attention[T]) block(f *attentionFactors[T], batch, from, to int, work s
 		}
 		a.giveAlso(line, largest, sum, batch, from+i)
 	}
-	f.weights = matrix[T]{data: memoryOf(scores), dtype: realDType[T](), line: keys, step: 1}
-	gemm(nil, rows, a.valueWidth, keys, &f.weights, &f.v, sums, a.valueWidth, gemmOptions[T]{}, work)
+	if keys == 0 {
+		clear(sums)
+	} else {
+		f.weights = matrix[T]{data: memoryOf(scores), dtype: realDType[T](), line: keys, step: 1}
+		gemm(nil, rows, a.valueWidth, keys, &f.weights, &f.v, sums, a.valueWidth, gemmOptions[T]{}, work)
+	}
 	if isHalf(out.dtype) {
 		storeReal(out, at, sums)
 	}

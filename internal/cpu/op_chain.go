@@ -68,14 +68,12 @@ type chainStep struct {
 // runChain computes the instructions one after the other, for a block of elements at a time that stays in the cache. The
 // bits are those of the ops one by one.
 func runChain(c *call) error {
-	if c.pool.set != nil {
-		if b := newBlocks(c); b != nil {
-			if err := b.program(c.attrs.Program("program")); err != nil {
-				return err
-			}
-			b.run(c)
-			return nil
+	if b := newBlocks(c); b != nil {
+		if err := b.program(c.attrs.Program("program")); err != nil {
+			return err
 		}
+		b.run(c)
+		return nil
 	}
 	steps, buffers, err := chainSteps(c.attrs.Program("program"), len(c.in))
 	if err != nil {
@@ -134,7 +132,7 @@ func (b *blocks) program(p layers.Program) error {
 		*s = blockStep{operands: len(q.Args), at: -1}
 		copy(s.args[:], q.Args)
 		known := false
-		if of := vectorOps[q.Kind]; of != nil {
+		if of := vectorOps[q.Kind]; of != nil && b.set != nil {
 			s.op, known = of(q.Attrs)
 		}
 		if !known {
