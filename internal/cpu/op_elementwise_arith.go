@@ -301,12 +301,23 @@ func divisionLoops(
 
 // checkDivisors returns an error where an element of the second operand is zero.
 func checkDivisors(in []view) error {
-	return visitIndices(in[1], func(_ int, x int64) error {
-		if x == 0 {
-			return errDivisor
+	var err error
+	var buf [chunk]int64
+	lines(in[1].layout, func(_, first, stride, n int) {
+		if stride == 0 {
+			n = 1 // all are one
 		}
-		return nil
+		for k := 0; k < n && err == nil; k += chunk {
+			part := buf[:min(chunk, n-k)]
+			loadInts(part, in[1], first+k*stride, stride)
+			for _, x := range part {
+				if x == 0 {
+					err = errDivisor
+				}
+			}
+		}
 	})
+	return err
 }
 
 func fmod[T floatNumber](a, b T) T { return T(math.Mod(float64(a), float64(b))) }

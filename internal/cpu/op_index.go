@@ -326,7 +326,7 @@ func (t *searching) Run(from, to int) {
 // searchPlace returns where the element of x goes among those of the line of sorted from s, in the order from o, if that is
 // not −1.
 func searchPlace[T float64 | int64](t *searching, s, o, at int, room []T, load func([]T, view, int, int)) int {
-	value, middle := room[:1], room[1:2]
+	value, middle, sorted, step, right := room[:1], room[1:2], t.sorted, lastStride(t.sorted.layout), t.right
 	load(value, t.x, at, 1)
 	low, high := 0, t.n
 	for low < high {
@@ -335,8 +335,8 @@ func searchPlace[T float64 | int64](t *searching, s, o, at int, room []T, load f
 		if o >= 0 {
 			k = int(elements[int64](t.order)[o+mid*lastStride(t.order.layout)])
 		}
-		load(middle, t.sorted, s+k*lastStride(t.sorted.layout), 1)
-		if t.right && !(middle[0] > value[0]) || !t.right && !(middle[0] >= value[0]) {
+		load(middle, sorted, s+k*step, 1)
+		if right && !(middle[0] > value[0]) || !right && !(middle[0] >= value[0]) {
 			low = mid + 1
 		} else {
 			high = mid

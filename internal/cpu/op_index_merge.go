@@ -177,12 +177,12 @@ type putting[T any] struct {
 // Run implements Task.
 func (t *putting[T]) Run(from, to int) {
 	var room [mostDims]int
-	index, n, values := intsIn(room[:], t.values.rank), len(t.at), &t.values
+	index, n, values, with, src := intsIn(room[:], t.values.rank), len(t.at), &t.values, t.with, t.src
 	for i := from * n; i < to*n; i++ {
 		out := t.dst[offsetOf(t.outer, i/n)+t.at[i%n]:][:t.inner.size]
 		values.lines(offsetOf(t.blocks, i), index, func(first int) {
 			for k := range values.n {
-				out[k] = t.with(out[k], t.src[first+k*values.stride])
+				out[k] = with(out[k], src[first+k*values.stride])
 			}
 			out = out[values.n:]
 		})
@@ -227,7 +227,8 @@ type scattering[T any] struct {
 
 // Run implements Task.
 func (t *scattering[T]) Run(from, to int) {
-	results, values := t.to.layout(), t.from.layout()
+	results, values, with, dst, src, counts := t.to.layout(), t.from.layout(), t.with, t.dst, t.src, t.counts
+	toStep, fromStep := t.toStep, t.fromStep
 	t.each(from, to, func(line, first int) {
 		var buf [chunk]int64
 		base, at := offsetOf(results, line), offsetOf(values, line)
@@ -235,15 +236,15 @@ func (t *scattering[T]) Run(from, to int) {
 			part := buf[:min(chunk, t.n-k)]
 			loadInts(part, t.index, first+k*t.stride, t.stride)
 			for i, v := range part {
-				place, value := base+int(v)*t.toStep, t.src[at+(k+i)*t.fromStep]
-				if t.counts != nil {
-					t.counts[place]++
-					if t.counts[place] == 1 {
-						t.dst[place] = value
+				place, value := base+int(v)*toStep, src[at+(k+i)*fromStep]
+				if counts != nil {
+					counts[place]++
+					if counts[place] == 1 {
+						dst[place] = value
 						continue
 					}
 				}
-				t.dst[place] = t.with(t.dst[place], value)
+				dst[place] = with(dst[place], value)
 			}
 		}
 	})

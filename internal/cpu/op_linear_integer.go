@@ -86,21 +86,31 @@ type integerRows[T integer] struct{ integerProduct }
 // Run implements Task.
 func (p *integerRows[T]) Run(from, to int) {
 	out, x, y, add := row[T](p.out), elements[T](p.x), elements[T](p.y), elements[T](p.add)
-	alpha, beta, xStep := T(p.alpha), T(p.beta), lastStride(p.x.layout)
+	alpha, beta, hasAdd := T(p.alpha), T(p.beta), !p.add.absent()
+	n, depth, xStep, yStep := p.n, p.k, lastStride(p.x.layout), p.yStep
 	for i := from; i < to; i++ {
 		xAt, matrix, addAt := offsetOf(p.rows, i), offsetOf(p.matrices, i/p.each), offsetOf(p.addRows, i)
-		for j := range p.n {
-			yAt := matrix + j*p.yLine
-			var sum T
-			for k := range p.k {
-				sum += x[xAt+k*xStep] * y[yAt+k*p.yStep]
-			}
-			if sum *= alpha; !p.add.absent() {
+		for j := range n {
+			sum := alpha * dotIntegers(x, y, xAt, xStep, matrix+j*p.yLine, yStep, depth)
+			if hasAdd {
 				sum += beta * add[addAt+j*p.addStep]
 			}
-			out[i*p.n+j] = sum
+			out[i*n+j] = sum
 		}
 	}
+}
+
+// dotIntegers returns the sum of the products of n elements from xAt and yAt on, the steps apart. It is not put into its
+// callers, whose variables would take the loop's registers.
+//
+//go:noinline
+func dotIntegers[T integer](x, y []T, xAt, xStep, yAt, yStep, n int) T {
+	var sum T
+	for range n {
+		sum += x[xAt] * y[yAt]
+		xAt, yAt = xAt+xStep, yAt+yStep
+	}
+	return sum
 }
 
 // runCross: out = a₁b₂ − a₂b₁, a₂b₀ − a₀b₂, a₀b₁ − a₁b₀ along the dimension of size 3: torch.linalg.cross.

@@ -106,18 +106,18 @@ func (t *extremesSoFar) Run(from, to int) {
 func cumulativeExtreme[T float64 | int64](
 	t *extremesSoFar, line, first int, room []T, load func([]T, view, int, int), store func(view, int, T),
 ) {
-	a, at := &t.along, -1
+	a, at, out, indices, largest := &t.along, -1, t.out, t.indices, t.largest
 	to := a.first(line, a.n)
 	var best T
 	for k := 0; k < a.n; k += len(room) {
 		part := room[:min(len(room), a.n-k)]
 		load(part, t.x, first+k*a.stride, a.stride)
 		for i, v := range part {
-			if at < 0 || v != v || best == best && (t.largest && v >= best || !t.largest && v <= best) {
+			if at < 0 || v != v || best == best && (largest && v >= best || !largest && v <= best) {
 				best, at = v, k+i
 			}
-			store(t.out, to+(k+i)*a.inner, best)
-			t.indices[to+(k+i)*a.inner] = int64(at)
+			store(out, to+(k+i)*a.inner, best)
+			indices[to+(k+i)*a.inner] = int64(at)
 		}
 	}
 }
