@@ -20,29 +20,13 @@ var arithmeticKernels = map[layers.Kind]kernel{
 	"mul": fixed(loops{f32: mul[float32], f64: mul[float64], i64: mul[int64], u64: mul[uint64]}),
 	"div": fixed(loops{f32: div[float32], f64: div[float64]}),
 	// a / b rounded down: torch.div(rounding_mode="floor"), floor_divide.
-	"div_floor": fixed(divisionLoops(floorDivide[float32], floorDivide[float64],
-		func(a, b int64) int64 {
-			q := a / b
-			if a%b != 0 && (a < 0) != (b < 0) {
-				q--
-			}
-			return q
-		}, func(a, b uint64) uint64 { return a / b })),
+	"div_floor": fixed(divisionLoops(floorDivide[float32], floorDivide[float64], floorIntegers, quotients[uint64])),
 	// a / b rounded towards zero: torch.div(rounding_mode="trunc").
-	"div_trunc": fixed(divisionLoops(truncDivide[float32], truncDivide[float64],
-		func(a, b int64) int64 { return a / b }, func(a, b uint64) uint64 { return a / b })),
+	"div_trunc": fixed(divisionLoops(truncDivide[float32], truncDivide[float64], quotients[int64], quotients[uint64])),
 	// a modulo b with the sign of b: torch.remainder.
-	"remainder": fixed(divisionLoops(remainder[float32], remainder[float64],
-		func(a, b int64) int64 {
-			r := a % b
-			if r != 0 && (r < 0) != (b < 0) {
-				r += b
-			}
-			return r
-		}, func(a, b uint64) uint64 { return a % b })),
+	"remainder": fixed(divisionLoops(remainder[float32], remainder[float64], moduloIntegers, modulos[uint64])),
 	// a modulo b with the sign of a: torch.fmod.
-	"fmod": fixed(divisionLoops(fmod[float32], fmod[float64],
-		func(a, b int64) int64 { return a % b }, func(a, b uint64) uint64 { return a % b })),
+	"fmod": fixed(divisionLoops(fmod[float32], fmod[float64], modulos[int64], modulos[uint64])),
 	"pow": fixed(loops{f32: pow32, f64: map2(math.Pow), i64: map2(powInteger), u64: map2(func(a, b uint64) uint64 {
 		return uint64(powPositive(int64(a), b))
 	})}),
@@ -294,9 +278,47 @@ var errDivisor = errors.New("division of integers by zero")
 // divisionLoops returns loops whose integer divisors must not be zero.
 func divisionLoops(
 	f32 func(a, b float32) float32, f64 func(a, b float64) float64,
-	i64 func(a, b int64) int64, u64 func(a, b uint64) uint64,
+	i64 func(dst []int64, in [][]int64), u64 func(dst []uint64, in [][]uint64),
 ) loops {
-	return loops{f32: map2(f32), f64: map2(f64), i64: map2(i64), u64: map2(u64), check: checkDivisors}
+	return loops{f32: map2(f32), f64: map2(f64), i64: i64, u64: u64, check: checkDivisors}
+}
+
+// quotients are a / b rounded towards zero, modulos what is left over.
+func quotients[T int64 | uint64](dst []T, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = x / b[i]
+	}
+}
+
+func modulos[T int64 | uint64](dst []T, in [][]T) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		dst[i] = x % b[i]
+	}
+}
+
+// floorIntegers are a / b rounded down, moduloIntegers what is left over.
+func floorIntegers(dst []int64, in [][]int64) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		q := x / b[i]
+		if x%b[i] != 0 && (x < 0) != (b[i] < 0) {
+			q--
+		}
+		dst[i] = q
+	}
+}
+
+func moduloIntegers(dst []int64, in [][]int64) {
+	b := in[1][:len(dst)]
+	for i, x := range in[0][:len(dst)] {
+		r := x % b[i]
+		if r != 0 && (r < 0) != (b[i] < 0) {
+			r += b[i]
+		}
+		dst[i] = r
+	}
 }
 
 // checkDivisors returns an error where an element of the second operand is zero.
