@@ -18,8 +18,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// The race detector drops some of what a sync.Pool keeps, so that allocations mean nothing with it. Without assembly,
-// kernels of convolutions, norms, softmax and chains are Go functions that allocate.
+// The race detector drops some of what a sync.Pool keeps, so that allocations mean nothing with it. Without assembly, the
+// tiles of Winograd's convolutions are made by Go functions that allocate.
 
 // needVectors skips a test on processors that kernels in assembly are not for.
 func needVectors(t *testing.T) {
@@ -79,12 +79,9 @@ func TestRunIntoAllocatesNothingOnTheCPU(t *testing.T) {
 	}
 }
 
-// TestRunIntoAllocatesNothingOfModels is the same for the kernels of common models: convolutions of all algorithms, pools,
-// norms, attention, rotary embeddings, gathers, resizing, means and elementwise ops. What still allocates is not here:
-// recurrent layers, sorts, scans, scatters, grids that are sampled, integer products, ops that make numbers out of nothing,
-// elementwise arithmetic of integers and doubles, norms and softmax over dimensions whose elements lie apart, convolutions
-// with channels last, transposed, of integers and outside of blocks depthwise or in halves, attention that gives its weights
-// too or is of doubles, and masks of attention in bfloat16.
+// TestRunIntoAllocatesNothingOfModels is the same for common models, some of their usual size. Package models holds every
+// program that PyTorch exported to it, and package cpu every kernel: what still allocates is written there, products of no
+// depth and sines of large angles.
 func TestRunIntoAllocatesNothingOfModels(t *testing.T) {
 	needVectors(t)
 	ids := make([]int64, 7)

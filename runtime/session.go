@@ -113,11 +113,10 @@ func (s *Session) Run(ctx context.Context, in Values) (Values, error) {
 // share no memory with the inputs. Outputs that out does not name are left out. After an error their contents are
 // undefined.
 //
-// After the first call with inputs of the same shapes the session and the pager allocate nothing, neither on the device
-// nor on Go's heap, and the CPU's kernels of common models do not either: convolutions, products, attention, norms,
-// pools, embeddings, resizing, means and elementwise ops of floats, on processors that have them in assembly. Rarer ops
-// take a little of Go's heap, recurrent layers and sorts among them. A call that has to wait for others allocates its
-// place in the queue.
+// After the first call with inputs of the same shapes nothing is allocated, neither on the device nor on Go's heap: not by
+// the session and the pager, and not by the CPU's kernels on processors that have them in assembly. What is left are products
+// of no depth, sines and cosines of angles beyond 20000, ops of an embedder's own, and memory that the garbage collector took
+// in between. A call that has to wait for others allocates its place in the queue.
 func (s *Session) RunInto(ctx context.Context, in, out Values) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("run: %w", err)
