@@ -238,7 +238,7 @@ func (r *recurrence[T]) project(first, rows int) {
 
 // step advances the first n sequences, whose results are the rows from row on.
 func (r *recurrence[T]) step(inputGates []T, n, row int) {
-	r.left, r.right = rowsIn(r.state, r.width), weightOf[T](r.stateWeight)
+	r.left, r.right = leftOf(r.state, r.width), weightOf[T](r.stateWeight)
 	gemm(r.c.pool, n, r.gateWidth, r.width, &r.left, &r.right, r.stateGates, r.gateWidth,
 		gemmOptions[T]{columnBias: r.stateBias}, r.products)
 	r.stepGates, r.next = inputGates, r.hiddenState
@@ -248,7 +248,7 @@ func (r *recurrence[T]) step(inputGates []T, n, row int) {
 	const each = 1 << 11
 	r.c.pool.Do(n*r.hidden, each, r)
 	if !r.projection.absent() {
-		r.left, r.right = rowsIn(r.next, r.hidden), weightOf[T](r.projection)
+		r.left, r.right = leftOf(r.next, r.hidden), weightOf[T](r.projection)
 		gemm(r.c.pool, n, r.width, r.hidden, &r.left, &r.right, r.state, r.width, gemmOptions[T]{}, r.products)
 		for i, x := range r.state[:n*r.width] {
 			r.state[i] = rounded(r.c.out[0].dtype, x)
@@ -259,8 +259,8 @@ func (r *recurrence[T]) step(inputGates []T, n, row int) {
 	}
 }
 
-// rowsIn returns rows of the given width as the left factor of a product.
-func rowsIn[T real](values []T, width int) matrix[T] {
+// leftOf returns rows of the given width as the left factor of a product.
+func leftOf[T real](values []T, width int) matrix[T] {
 	return matrix[T]{data: memoryOf(values), dtype: realDType[T](), line: width, step: 1}
 }
 
