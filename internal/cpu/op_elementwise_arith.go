@@ -323,23 +323,35 @@ func moduloIntegers(dst []int64, in [][]int64) {
 
 // checkDivisors returns an error where an element of the second operand is zero.
 func checkDivisors(in []view) error {
-	var err error
-	var buf [chunk]int64
-	lines(in[1].layout, func(_, first, stride, n int) {
+	switch in[1].dtype.Size() {
+	case 1:
+		return checkElements[uint8](in[1])
+	case 2:
+		return checkElements[uint16](in[1])
+	case 4:
+		return checkElements[uint32](in[1])
+	}
+	return checkElements[uint64](in[1])
+}
+
+// checkElements is checkDivisors for elements of the size of T.
+func checkElements[T uint8 | uint16 | uint32 | uint64](v view) error {
+	src, zeros := elements[T](v), 0
+	lines(v.layout, func(_, first, stride, n int) {
 		if stride == 0 {
 			n = 1 // all are one
 		}
-		for k := 0; k < n && err == nil; k += chunk {
-			part := buf[:min(chunk, n-k)]
-			loadInts(part, in[1], first+k*stride, stride)
-			for _, x := range part {
-				if x == 0 {
-					err = errDivisor
-				}
+		for range n {
+			if src[first] == 0 {
+				zeros++
 			}
+			first += stride
 		}
 	})
-	return err
+	if zeros > 0 {
+		return errDivisor
+	}
+	return nil
 }
 
 func fmod[T floatNumber](a, b T) T { return T(math.Mod(float64(a), float64(b))) }
