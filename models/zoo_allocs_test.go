@@ -18,9 +18,6 @@ import (
 // The race detector drops some of what a sync.Pool keeps, so that allocations mean nothing with it. Without assembly, the
 // tiles of Winograd's convolutions are made by Go functions that allocate.
 
-// allocating are the models of which a pass takes memory from Go's heap each time, with the reason.
-var allocating = map[string]string{"extra/empty": "products of no depth"}
-
 // TestZooAllocatesNothing: after the first call, RunInto takes nothing from Go's heap, whatever the model.
 func TestZooAllocatesNothing(t *testing.T) {
 	if simd.Best() == nil {
@@ -39,8 +36,8 @@ func TestZooAllocatesNothing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if why, known := allocating[name]; known != (n != 0) {
-				t.Errorf("%v allocations a call; known to allocate: %q", n, why)
+			if n != 0 {
+				t.Errorf("%v allocations a call", n)
 			}
 		})
 	}
@@ -78,7 +75,7 @@ func zooAllocs(ctx context.Context, name string) (float64, error) {
 		}
 	}
 	n := 0.0
-	for range 2 { // what a sync.Pool keeps is lost where memory is collected in between
+	for range 4 { // what a sync.Pool keeps is lost where memory is collected in between
 		n = testing.AllocsPerRun(2, func() { err = errors.Join(err, session.RunInto(ctx, in, into)) })
 		if n == 0 {
 			break

@@ -80,8 +80,7 @@ func TestRunIntoAllocatesNothingOnTheCPU(t *testing.T) {
 }
 
 // TestRunIntoAllocatesNothingOfModels is the same for common models, some of their usual size. Package models holds every
-// program that PyTorch exported to it, and package cpu every kernel: what still allocates is written there, products of no
-// depth and sines of large angles.
+// program that PyTorch exported to it, and package cpu every kernel.
 func TestRunIntoAllocatesNothingOfModels(t *testing.T) {
 	needVectors(t)
 	ids := make([]int64, 7)

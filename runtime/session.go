@@ -114,9 +114,9 @@ func (s *Session) Run(ctx context.Context, in Values) (Values, error) {
 // undefined.
 //
 // After the first call with inputs of the same shapes nothing is allocated, neither on the device nor on Go's heap: not by
-// the session and the pager, and not by the CPU's kernels on processors that have them in assembly. What is left are products
-// of no depth, sines and cosines of angles beyond 20000, ops of an embedder's own, and memory that the garbage collector took
-// in between. A call that has to wait for others allocates its place in the queue.
+// the session and the pager, and not by the CPU's kernels on processors that have them in assembly. What is left are ops of
+// an embedder's own, views of more than nine dimensions, and memory that the garbage collector took in between. A call that
+// has to wait for others allocates its place in the queue.
 func (s *Session) RunInto(ctx context.Context, in, out Values) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("run: %w", err)

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -86,21 +87,6 @@ func gemmWorkOn(threads, m, n, k, size int, half bool) int64 {
 }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
-
-// forEach runs body for [0, n), in parallel where there is a pool.
-func forEach(p *Pool, n int, body func(i int)) {
-	if p == nil {
-		for i := range n {
-			body(i)
-		}
-		return
-	}
-	p.For(n, 1, func(from, to int) {
-		for i := from; i < to; i++ {
-			body(i)
-		}
-	})
-}
 
 // A gemmCut is how a product is cut, by its sizes alone.
 type gemmCut struct {
@@ -337,20 +323,23 @@ func (g *gemmCall[T]) alignWork() {
 
 // empty is the product of depth 0.
 func (g *gemmCall[T]) empty() {
-	room := make([]T, g.n)
+	room := tasks.Take[[chunk]T]()
 	for i := range g.m {
-		line := room
-		if g.o.half.absent() {
-			line = g.c[i*g.ldc:][:g.n]
-		}
-		for j := range line {
-			line[j] = g.o.first(line[j], i, j)
-		}
-		g.finish(0, i, 1, 0, g.n, line, g.n, nil)
-		if !g.o.half.absent() {
-			storeReal(g.o.half, g.o.halfAt+i*g.n, line)
+		for j := 0; j < g.n; j += chunk {
+			line := room[:min(chunk, g.n-j)]
+			if g.o.half.absent() {
+				line = g.c[i*g.ldc+j:][:len(line)]
+			}
+			for k := range line {
+				line[k] = g.o.first(line[k], i, j+k)
+			}
+			g.finish(0, i, 1, j, len(line), line, len(line), nil)
+			if !g.o.half.absent() {
+				storeReal(g.o.half, g.o.halfAt+i*g.n+j, line)
+			}
 		}
 	}
+	tasks.Give(room)
 }
 
 // first returns what the product is added to, where c holds old.

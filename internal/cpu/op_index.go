@@ -95,16 +95,35 @@ func indexingOf(l tensor.Layout, d int, index []view, wrap bool, work []byte) (i
 	}
 	clear(x.at)
 	for k, v := range index {
-		size, stride := l.Shape[d+k], l.Strides[d+k]
-		if err := visitIndices(v, func(at int, i int64) error {
-			n, err := wrapIndex(i, size, wrap)
-			x.at[at] += n * stride
-			return err
-		}); err != nil {
+		if err := addOffsets(x.at, v, l.Shape[d+k], l.Strides[d+k], wrap); err != nil {
 			return indexing{}, err
 		}
 	}
 	return x, nil
+}
+
+// addOffsets adds stride times each index into a dimension of a size to where the indices lead.
+func addOffsets(at []int, index view, size, stride int, wrap bool) error {
+	var err error
+	var buf [chunk]int64
+	lines(index.layout, func(to, first, step, n int) {
+		for j := 0; j < n && err == nil; j += chunk {
+			part := buf[:min(chunk, n-j)]
+			loadInts(part, index, first+j*step, step)
+			sums := at[to+j:][:len(part)]
+			for m, i := range part {
+				if uint64(i) >= uint64(size) { // negative, or too large
+					var k int
+					if k, err = wrapIndex(i, size, wrap); err != nil {
+						return
+					}
+					i = int64(k)
+				}
+				sums[m] += int(i) * stride
+			}
+		}
+	})
+	return err
 }
 
 func runIndex(c *call, d int, wrap bool) error {

@@ -52,6 +52,17 @@ type indexMove[T any] struct {
 // Run implements Task.
 func (m *indexMove[T]) Run(from, to int) {
 	src, size, inner := m.src, m.inner.size, &m.inner
+	if inner.rank == 0 && inner.stride == 1 {
+		for i := from; i < to; {
+			first, at := offsetOf(m.outer, i/len(m.at)), m.at[i%len(m.at):]
+			at = at[:min(len(at), to-i)]
+			for k, a := range at {
+				copy(m.dst[(i+k)*size:][:size], src[first+a:][:size])
+			}
+			i += len(at)
+		}
+		return
+	}
 	var room [mostDims]int
 	index := intsIn(room[:], inner.rank)
 	for i := from; i < to; i++ {

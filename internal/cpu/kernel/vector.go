@@ -2,7 +2,7 @@ package kernel
 
 import (
 	"math"
-	"slices"
+	"sync"
 )
 
 //go:generate sh -c "cd _generate && go run . -family vector -out ../vector_amd64.s -stubs ../gen_vector_amd64.go -pkg kernel"
@@ -122,9 +122,14 @@ func (s *Set) Map(m Map, to, a, b, c []float32, p0, p1, p2 float32) {
 // mostAngle is how large an angle the kernels of sine and cosine take.
 const mostAngle = 20000
 
+// circularPart is of how many elements sines are computed at a time, circularRooms the memory for as many angles.
+const circularPart = 512
+
+var circularRooms = sync.Pool{New: func() any { return new([circularPart]float32) }}
+
 // circular computes sines or cosines: of larger angles in Go.
 func (s *Set) circular(m Map, to, a []float32) {
-	const each = 512
+	const each = circularPart
 	for i := 0; i < len(to); i += each {
 		part, x := to[i:min(i+each, len(to))], a
 		if len(a) > 1 {
@@ -134,7 +139,8 @@ func (s *Set) circular(m Map, to, a []float32) {
 			s.angles(m, part, x)
 			continue
 		}
-		x = slices.Clone(x) // the result may be the operand
+		room := circularRooms.Get().(*[each]float32) // the result may be the operand
+		x = room[:copy(room[:], x)]
 		s.angles(m, part, x)
 		inGo := math.Sin
 		if m == MapCos {
@@ -145,6 +151,7 @@ func (s *Set) circular(m Map, to, a []float32) {
 				part[k] = float32(inGo(float64(v)))
 			}
 		}
+		circularRooms.Put(room)
 	}
 }
 
