@@ -113,9 +113,6 @@ func (r *rows) first(i int) int { return offsetOf(r.at, i/r.per) + i%r.per*r.n }
 // put stores a row's result.
 func (r *rows) put(i int, x float64) { storeFloat(r.out, r.out.layout.Offset+i, x) }
 
-// zero is an operand of maps.
-var zero = []float32{0}
-
 // softmaxOf is softmax or log_softmax of a row.
 func softmaxOf(r *rows, _ int, to, x []float32) {
 	top := r.set.Max(x)
