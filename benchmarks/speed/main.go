@@ -5,7 +5,7 @@
 //
 //	speed -threads 2 -inputs x.safetensors model.pt2
 //
-// Commands: "run N" gives the milliseconds of N runs, "output" some numbers of the first output, "memory" the bytes
+// With -peak it says what the processor's arithmetic gives, and takes no model. Commands: "run N" gives the milliseconds of N runs, "output" some numbers of the first output, "memory" the bytes
 // held at most.
 package main
 
@@ -42,7 +42,11 @@ func run(ctx context.Context) error {
 	inputs := flag.String("inputs", "", "safetensors file with the inputs, named so that their order is the program's")
 	mode := flag.String("mode", "auto", "auto, resident or page")
 	precision := flag.String("precision", "", "what factors of products may be rounded to: bf16")
+	onlyPeak := flag.Bool("peak", false, "say what GFLOP/s the processor's arithmetic gives, and end")
 	flag.Parse()
+	if *onlyPeak {
+		return json.NewEncoder(os.Stdout).Encode(map[string]float64{"gflops": peak(max(1, *threads))})
+	}
 	ckpt, err := loader.Open(flag.Arg(0))
 	if err != nil {
 		return err
