@@ -46,7 +46,7 @@ vuln:
 bench:
 	go test -run='^$$' -bench=. -benchmem ./...
 
-# Speed on the CPU beside PyTorch, ONNX Runtime and OpenVINO, which it installs into benchmarks/data; about an hour.
+# Speed on the CPU beside PyTorch, ONNX Runtime and OpenVINO, which it installs into benchmarks/data; about two hours.
 bench-peers:
 	benchmarks/run_speed.sh
 	benchmarks/run_speed.sh --isa avx2 --engines eager,channels_last,openvino
