@@ -176,7 +176,7 @@ def roof(r):
     """The milliseconds that a model takes at least, at the rates of the machine just then: its arithmetic at that of products
     in the first caches, or its weights at that of a read. (Winograd's convolutions multiply less.)"""
     rates = r["machine"]
-    return max(r["flops"] / rates["peak_gflops"], r["weight_bytes"] / rates["read_gb_per_s"]) / 1e6
+    return max(r["flops"] / (rates["peak_gflops"] or rates["gemm_gflops"]), r["weight_bytes"] / rates["read_gb_per_s"]) / 1e6
 
 
 def line(r, goal):

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/optimem/optimem/internal/calibrate"
 	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
@@ -45,7 +46,7 @@ func run(ctx context.Context) error {
 	onlyPeak := flag.Bool("peak", false, "say what GFLOP/s the processor's arithmetic gives, and end")
 	flag.Parse()
 	if *onlyPeak {
-		return json.NewEncoder(os.Stdout).Encode(map[string]float64{"gflops": peak(max(1, *threads))})
+		return json.NewEncoder(os.Stdout).Encode(map[string]float64{"gflops": calibrate.Arithmetic(max(1, *threads)) / 1e9})
 	}
 	ckpt, err := loader.Open(flag.Arg(0))
 	if err != nil {

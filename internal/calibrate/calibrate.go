@@ -409,3 +409,7 @@ func (b *bench) copies() (float64, error) {
 	}
 	return bytes / max(best.Seconds(), minSeconds), nil
 }
+
+// Arithmetic returns the FLOP/s that the processor's arithmetic gives as many threads at most, 0 where the CPU's kernels are not for
+// it.
+func Arithmetic(threads int) float64 { return cpu.Peak(threads) }

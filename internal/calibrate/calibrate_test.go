@@ -240,3 +240,13 @@ func TestStore(t *testing.T) {
 		}
 	}
 }
+
+// TestArithmetic: a thread gives what threads of processors give, or nothing where there are no kernels for them.
+func TestArithmetic(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a moment of a processor")
+	}
+	if peak := Arithmetic(1); peak != 0 && !(peak > 1e8 && peak < 1e13) {
+		t.Errorf("a thread's arithmetic gives %v FLOP/s", peak)
+	}
+}
