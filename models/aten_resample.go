@@ -276,7 +276,7 @@ func imagePad(rank int, mode string) func(*call) error {
 	return func(c *call) error { return c.givePad(c.intsOf("padding", 2*rank), mode, nil) }
 }
 
-// givePad emits a padding, or a copy where it pads by nothing. Circular padding of a tensor that is cut elsewhere wraps around what is left.
+// givePad emits a padding, or a copy where it pads by none of a constant. Circular padding of a tensor that is cut elsewhere wraps around what is left.
 func (c *call) givePad(amounts []int, mode string, value number) error {
 	x := c.tensor("self")
 	if c.err != nil {
@@ -286,7 +286,7 @@ func (c *call) givePad(amounts []int, mode string, value number) error {
 	if len(amounts)%2 != 0 || len(amounts) > 2*rank {
 		return fmt.Errorf("%d amounts to pad %v", len(amounts), x.shape())
 	}
-	if !slices.ContainsFunc(amounts, func(n int) bool { return n != 0 }) {
+	if mode == "constant" && !slices.ContainsFunc(amounts, func(n int) bool { return n != 0 }) {
 		return c.giveRef(c.copy(x))
 	}
 	before, after := make([]int, rank), make([]int, rank)
