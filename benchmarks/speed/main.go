@@ -5,8 +5,8 @@
 //
 //	speed -threads 2 -inputs x.safetensors model.pt2
 //
-// With -peak it says what the processor's arithmetic gives, and takes no model. Commands: "run N" gives the milliseconds of N runs, "output" some numbers of the first output, "memory" the bytes
-// held at most.
+// Commands: "run N" gives the milliseconds of N runs, "output" some numbers of the first output, "memory" the bytes
+// held at most. With -peak it takes no model, and says what the processor's arithmetic gives.
 package main
 
 import (

@@ -300,8 +300,8 @@ func (f *flash) weigh(u *flashUnit, r0, r1, k0, n int) {
 		if before != top && !math.IsInf(float64(before), -1) {
 			less := float32(math.Exp(float64(before - top)))
 			u.totals[r] *= less
-			sums := u.sums[r*f.pitch:][:f.valueWidth]
-			f.set.Map(simd.MapAffine, sums, sums, nil, nil, 0, less, 0)
+			values := u.sums[r*f.pitch:][:f.valueWidth]
+			f.set.Map(simd.MapAffine, values, values, nil, nil, 0, less, 0)
 		}
 	}
 	f.set.ExpSumRows(sums, n, u.scores, flashPitch, scale, tops)

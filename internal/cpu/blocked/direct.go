@@ -126,11 +126,8 @@ func newDirect(c *Conv) *direct {
 		least = sharedGathers
 	}
 	d.shared = d.copied && !c.Planar && !d.depthwise && c.Groups == 1 && ceil(len(d.panels), d.group) >= least
+	d.shared = d.shared && 4*d.sharedFloats() <= c.sharedBytes
 	d.setOffsets()
-	if d.shared && 4*d.sharedFloats() > c.sharedBytes {
-		d.shared, d.offsets = false, nil
-		d.setOffsets()
-	}
 	return d
 }
 
@@ -257,16 +254,21 @@ func (d *direct) cutGathered(inputs int) {
 	d.bandRows = ceil(d.width, d.bands)
 }
 
+// planeFloats is the distance of input blocks, or planes, in what the kernels read.
+func (d *direct) planeFloats() int {
+	switch {
+	case d.gathered && d.shared:
+		return (d.width | 1) * Lanes
+	case d.gathered:
+		return (d.bandRows | 1) * Lanes
+	}
+	return d.inRows(min(d.bandRows, d.height)) * d.rowFloats()
+}
+
 // setOffsets lists where the steps of a panel read.
 func (d *direct) setOffsets() {
 	row := d.rowFloats()
-	d.plane = d.inRows(min(d.bandRows, d.height)) * row
-	if d.gathered {
-		d.plane = (d.bandRows | 1) * Lanes
-		if d.shared {
-			d.plane = (d.width | 1) * Lanes
-		}
-	}
+	d.plane = d.planeFloats()
 	pixel, columns := Lanes, d.KernelW
 	if d.Planar {
 		pixel, columns = 1, d.KernelW/d.depth
@@ -403,7 +405,7 @@ func (d *direct) sharedFloats() int {
 	if !d.shared {
 		return 0
 	}
-	return d.Batch * Blocks(d.In) * d.plane
+	return d.Batch * Blocks(d.In) * d.planeFloats()
 }
 
 func (d *direct) workFloats(threads int) int { return d.sharedFloats() + threads*d.slotFloats() }

@@ -45,7 +45,7 @@ func newExpansion(cacheBytes int, first, second Geometry, set *kernel.ConvSet) *
 	d.setOffsets()
 	// Pixels are read where they lie, row by row.
 	w := e.wide
-	w.gathered, w.offsets, w.plane = false, nil, w.Height*w.Width*Lanes
+	w.gathered, w.shared, w.offsets, w.plane = false, false, nil, w.Height*w.Width*Lanes
 	for block := range w.steps {
 		w.offsets = append(w.offsets, 4*block*w.plane)
 	}

@@ -15477,7 +15477,7 @@ sum_norm512_4:
 	VMOVHLPS      X0, X0, X9
 	VADDPS        X9, X0, X0
 	VMOVSHDUP     X0, X9
-	VADDSS        X9, X0, X0
+	VADDPS        X9, X0, X0
 	VMOVSS        X0, (SP)
 	VMOVSS        (SP), X8
 	VMULSS        X15, X8, X8
@@ -15489,7 +15489,7 @@ sum_norm512_4:
 	VMOVHLPS      X1, X1, X9
 	VADDPS        X9, X1, X1
 	VMOVSHDUP     X1, X9
-	VADDSS        X9, X1, X1
+	VADDPS        X9, X1, X1
 	VMOVSS        X1, (SP)
 	VMOVSS        (SP), X8
 	VMULSS        X15, X8, X8
@@ -15501,7 +15501,7 @@ sum_norm512_4:
 	VMOVHLPS      X2, X2, X9
 	VADDPS        X9, X2, X2
 	VMOVSHDUP     X2, X9
-	VADDSS        X9, X2, X2
+	VADDPS        X9, X2, X2
 	VMOVSS        X2, (SP)
 	VMOVSS        (SP), X8
 	VMULSS        X15, X8, X8
@@ -15513,7 +15513,7 @@ sum_norm512_4:
 	VMOVHLPS      X3, X3, X9
 	VADDPS        X9, X3, X3
 	VMOVSHDUP     X3, X9
-	VADDSS        X9, X3, X3
+	VADDPS        X9, X3, X3
 	VMOVSS        X3, (SP)
 	VMOVSS        (SP), X8
 	VMULSS        X15, X8, X8
@@ -15548,7 +15548,7 @@ square_norm512_4:
 	VMOVHLPS      X0, X0, X9
 	VADDPS        X9, X0, X0
 	VMOVSHDUP     X0, X9
-	VADDSS        X9, X0, X0
+	VADDPS        X9, X0, X0
 	VMOVSS        X0, (SP)
 	VMOVSS        (SP), X8
 	VMULSS        X15, X8, X8
@@ -15564,7 +15564,7 @@ square_norm512_4:
 	VMOVHLPS      X1, X1, X9
 	VADDPS        X9, X1, X1
 	VMOVSHDUP     X1, X9
-	VADDSS        X9, X1, X1
+	VADDPS        X9, X1, X1
 	VMOVSS        X1, (SP)
 	VMOVSS        (SP), X8
 	VMULSS        X15, X8, X8
@@ -15580,7 +15580,7 @@ square_norm512_4:
 	VMOVHLPS      X2, X2, X9
 	VADDPS        X9, X2, X2
 	VMOVSHDUP     X2, X9
-	VADDSS        X9, X2, X2
+	VADDPS        X9, X2, X2
 	VMOVSS        X2, (SP)
 	VMOVSS        (SP), X8
 	VMULSS        X15, X8, X8
@@ -15596,7 +15596,7 @@ square_norm512_4:
 	VMOVHLPS      X3, X3, X9
 	VADDPS        X9, X3, X3
 	VMOVSHDUP     X3, X9
-	VADDSS        X9, X3, X3
+	VADDPS        X9, X3, X3
 	VMOVSS        X3, (SP)
 	VMOVSS        (SP), X8
 	VMULSS        X15, X8, X8
@@ -15669,7 +15669,7 @@ sum_norm512_1:
 	VMOVHLPS      X0, X0, X9
 	VADDPS        X9, X0, X0
 	VMOVSHDUP     X0, X9
-	VADDSS        X9, X0, X0
+	VADDPS        X9, X0, X0
 	VMOVSS        X0, (SP)
 	VMOVSS        (SP), X8
 	VMULSS        X15, X8, X8
@@ -15692,7 +15692,7 @@ square_norm512_1:
 	VMOVHLPS      X0, X0, X9
 	VADDPS        X9, X0, X0
 	VMOVSHDUP     X0, X9
-	VADDSS        X9, X0, X0
+	VADDPS        X9, X0, X0
 	VMOVSS        X0, (SP)
 	VMOVSS        (SP), X8
 	VMULSS        X15, X8, X8
@@ -23845,7 +23845,7 @@ sum_norm256_2:
 	VMOVHLPS     X0, X0, X9
 	VADDPS       X9, X0, X0
 	VMOVSHDUP    X0, X9
-	VADDSS       X9, X0, X0
+	VADDPS       X9, X0, X0
 	VMOVSS       X0, (SP)
 	VMOVSS       (SP), X8
 	VMULSS       X15, X8, X8
@@ -23856,7 +23856,7 @@ sum_norm256_2:
 	VMOVHLPS     X2, X2, X9
 	VADDPS       X9, X2, X2
 	VMOVSHDUP    X2, X9
-	VADDSS       X9, X2, X2
+	VADDPS       X9, X2, X2
 	VMOVSS       X2, (SP)
 	VMOVSS       (SP), X8
 	VMULSS       X15, X8, X8
@@ -23890,7 +23890,7 @@ square_norm256_2:
 	VMOVHLPS     X0, X0, X9
 	VADDPS       X9, X0, X0
 	VMOVSHDUP    X0, X9
-	VADDSS       X9, X0, X0
+	VADDPS       X9, X0, X0
 	VMOVSS       X0, (SP)
 	VMOVSS       (SP), X8
 	VMULSS       X15, X8, X8
@@ -23905,7 +23905,7 @@ square_norm256_2:
 	VMOVHLPS     X2, X2, X9
 	VADDPS       X9, X2, X2
 	VMOVSHDUP    X2, X9
-	VADDSS       X9, X2, X2
+	VADDPS       X9, X2, X2
 	VMOVSS       X2, (SP)
 	VMOVSS       (SP), X8
 	VMULSS       X15, X8, X8
@@ -23981,7 +23981,7 @@ sum_norm256_1:
 	VMOVHLPS     X0, X0, X9
 	VADDPS       X9, X0, X0
 	VMOVSHDUP    X0, X9
-	VADDSS       X9, X0, X0
+	VADDPS       X9, X0, X0
 	VMOVSS       X0, (SP)
 	VMOVSS       (SP), X8
 	VMULSS       X15, X8, X8
@@ -24007,7 +24007,7 @@ square_norm256_1:
 	VMOVHLPS     X0, X0, X9
 	VADDPS       X9, X0, X0
 	VMOVSHDUP    X0, X9
-	VADDSS       X9, X0, X0
+	VADDPS       X9, X0, X0
 	VMOVSS       X0, (SP)
 	VMOVSS       (SP), X8
 	VMULSS       X15, X8, X8

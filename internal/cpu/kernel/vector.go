@@ -129,9 +129,8 @@ var circularRooms = sync.Pool{New: func() any { return new([circularPart]float32
 
 // circular computes sines or cosines: of larger angles in Go.
 func (s *Set) circular(m Map, to, a []float32) {
-	const each = circularPart
-	for i := 0; i < len(to); i += each {
-		part, x := to[i:min(i+each, len(to))], a
+	for i := 0; i < len(to); i += circularPart {
+		part, x := to[i:min(i+circularPart, len(to))], a
 		if len(a) > 1 {
 			x = a[i:][:len(part)]
 		}
@@ -139,7 +138,7 @@ func (s *Set) circular(m Map, to, a []float32) {
 			s.angles(m, part, x)
 			continue
 		}
-		room := circularRooms.Get().(*[each]float32) // the result may be the operand
+		room := circularRooms.Get().(*[circularPart]float32) // the result may be the operand
 		x = room[:copy(room[:], x)]
 		s.angles(m, part, x)
 		inGo := math.Sin

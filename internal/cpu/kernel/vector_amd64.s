@@ -4564,7 +4564,7 @@ done:
 	RET
 
 // func max512(n int, x *float32) float32
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, AVX512VL
 TEXT ·max512(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
@@ -4599,7 +4599,7 @@ done:
 	VMAXPS        Z1, Z0, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y3
 	VMAXPS        Y3, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X3
+	VEXTRACTF32X4 $0x01, Y0, X3
 	VMAXPS        X3, X0, X0
 	VMOVHLPS      X0, X0, X3
 	VMAXPS        X3, X0, X0
@@ -4607,7 +4607,7 @@ done:
 	VMAXPS        X3, X0, X0
 	VEXTRACTF64X4 $0x01, Z2, Y3
 	VORPS         Y3, Y2, Y2
-	VEXTRACTF128  $0x01, Y2, X3
+	VEXTRACTF32X4 $0x01, Y2, X3
 	VORPS         X3, X2, X2
 	VMOVHLPS      X2, X2, X3
 	VORPS         X3, X2, X2
@@ -4624,7 +4624,7 @@ store:
 	RET
 
 // func min512(n int, x *float32) float32
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, AVX512VL
 TEXT ·min512(SB), NOSPLIT, $0-20
 	MOVQ         n+0(FP), AX
 	MOVQ         x+8(FP), CX
@@ -4659,7 +4659,7 @@ done:
 	VMINPS        Z1, Z0, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y3
 	VMINPS        Y3, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X3
+	VEXTRACTF32X4 $0x01, Y0, X3
 	VMINPS        X3, X0, X0
 	VMOVHLPS      X0, X0, X3
 	VMINPS        X3, X0, X0
@@ -4667,7 +4667,7 @@ done:
 	VMINPS        X3, X0, X0
 	VEXTRACTF64X4 $0x01, Z2, Y3
 	VORPS         Y3, Y2, Y2
-	VEXTRACTF128  $0x01, Y2, X3
+	VEXTRACTF32X4 $0x01, Y2, X3
 	VORPS         X3, X2, X2
 	VMOVHLPS      X2, X2, X3
 	VORPS         X3, X2, X2
@@ -4761,7 +4761,7 @@ done:
 	VMOVHLPS      X0, X0, X31
 	VADDPS        X31, X0, X0
 	VMOVSHDUP     X0, X31
-	VADDSS        X31, X0, X0
+	VADDPS        X31, X0, X0
 	VMOVSS        X0, ret+32(FP)
 	VZEROUPPER
 	RET
@@ -4785,7 +4785,7 @@ fill:
 	JMP          begin
 
 // func maxRows512(rows int, columns int, x *float32, ldx int, top *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, AVX512VL
 TEXT ·maxRows512(SB), NOSPLIT, $0-40
 	MOVQ  x+16(FP), AX
 	MOVQ  ldx+24(FP), DX
@@ -4828,7 +4828,7 @@ rest:
 next:
 	VEXTRACTF64X4 $0x01, Z2, Y3
 	VMAXPS        Y3, Y2, Y2
-	VEXTRACTF128  $0x01, Y2, X3
+	VEXTRACTF32X4 $0x01, Y2, X3
 	VMAXPS        X3, X2, X2
 	VMOVHLPS      X2, X2, X3
 	VMAXPS        X3, X2, X2
@@ -4848,7 +4848,7 @@ fill:
 	JMP          begin
 
 // func addMaxRows512(rows int, columns int, x *float32, ldx int, y *float32, ldy int, p0 float32, top *float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, AVX512VL
 TEXT ·addMaxRows512(SB), NOSPLIT, $0-64
 	MOVQ  y+32(FP), AX
 	MOVQ  ldy+40(FP), DX
@@ -4899,7 +4899,7 @@ rest:
 next:
 	VEXTRACTF64X4 $0x01, Z2, Y3
 	VMAXPS        Y3, Y2, Y2
-	VEXTRACTF128  $0x01, Y2, X3
+	VEXTRACTF32X4 $0x01, Y2, X3
 	VMAXPS        X3, X2, X2
 	VMOVHLPS      X2, X2, X3
 	VMAXPS        X3, X2, X2
@@ -5011,7 +5011,7 @@ next:
 	VMOVHLPS      X0, X0, X12
 	VADDPS        X12, X0, X0
 	VMOVSHDUP     X0, X12
-	VADDSS        X12, X0, X0
+	VADDPS        X12, X0, X0
 	VMOVSS        X0, (SI)
 	ADDQ          $0x04, SI
 	ADDQ          DX, AX
@@ -10029,7 +10029,7 @@ done:
 	VMOVHLPS     X0, X0, X15
 	VADDPS       X15, X0, X0
 	VMOVSHDUP    X0, X15
-	VADDSS       X15, X0, X0
+	VADDPS       X15, X0, X0
 	VMOVSS       X0, ret+32(FP)
 	VZEROUPPER
 	RET
@@ -10283,7 +10283,7 @@ next:
 	VMOVHLPS     X0, X0, X12
 	VADDPS       X12, X0, X0
 	VMOVSHDUP    X0, X12
-	VADDSS       X12, X0, X0
+	VADDPS       X12, X0, X0
 	VMOVSS       X0, (BX)
 	ADDQ         $0x04, BX
 	ADDQ         CX, AX

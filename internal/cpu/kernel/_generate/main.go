@@ -73,20 +73,26 @@ func (s set) zero(v reg.VecPhysical) {
 	VXORPS(v, v, v)
 }
 
-// reduce adds up the lanes of a vector in halves and stores the sum.
-func (s set) reduce(v, spare reg.VecPhysical, to Mem) {
-	if s.lanes == 16 { // the spare is one of the upper sixteen, which the older instruction cannot name
+// fold joins the lanes of a vector in halves into its first.
+func (s set) fold(v, spare reg.VecPhysical, join func(b Op, a, to reg.VecPhysical)) {
+	if s.lanes == 16 { // the spare may be one of the upper sixteen, which the older instruction cannot name
+		y := v.AsY().(reg.VecPhysical)
 		VEXTRACTF64X4(Imm(1), v, spare.AsY())
-		VADDPS(spare.AsY(), v.AsY(), v.AsY())
+		join(spare.AsY(), y, y)
 		VEXTRACTF32X4(Imm(1), v.AsY(), low(spare))
 	} else {
 		VEXTRACTF128(Imm(1), v.AsY(), low(spare))
 	}
-	VADDPS(low(spare), low(v), low(v))
+	join(low(spare), low(v), low(v))
 	VMOVHLPS(low(v), low(v), low(spare))
-	VADDPS(low(spare), low(v), low(v))
+	join(low(spare), low(v), low(v))
 	VMOVSHDUP(low(v), low(spare))
-	VADDSS(low(spare), low(v), low(v))
+	join(low(spare), low(v), low(v))
+}
+
+// reduce adds up the lanes of a vector and stores the sum.
+func (s set) reduce(v, spare reg.VecPhysical, to Mem) {
+	s.fold(v, spare, func(b Op, a, to reg.VecPhysical) { VADDPS(b, a, to) })
 	VMOVSS(low(v), to)
 }
 

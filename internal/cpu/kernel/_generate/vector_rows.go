@@ -97,21 +97,6 @@ func (s set) squares() {
 	s.end()
 }
 
-// fold joins the lanes of a vector into its first.
-func (s set) fold(v, spare reg.VecPhysical, join func(b Op, a, to reg.VecPhysical)) {
-	if s.lanes == 16 {
-		y := v.AsY().(reg.VecPhysical)
-		VEXTRACTF64X4(Imm(1), v, spare.AsY())
-		join(spare.AsY(), y, y)
-	}
-	VEXTRACTF128(Imm(1), v.AsY(), low(spare))
-	join(low(spare), low(v), low(v))
-	VMOVHLPS(low(v), low(v), low(spare))
-	join(low(spare), low(v), low(v))
-	VMOVSHDUP(low(v), low(spare))
-	join(low(spare), low(v), low(v))
-}
-
 // extreme writes the largest or smallest of a row, NaN where there is one.
 func (s set) extreme(name string, start float64) {
 	s.text(name, "func(n int, x *float32) float32",
