@@ -114,8 +114,11 @@ func near(t *testing.T, got, want *tensor.Tensor, bound float64) {
 // TestLinearEpilogue compares linear layers that end in an epilogue with the ops one by one, to the bit.
 func TestLinearEpilogue(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
-	for i := range 100 {
+	for i := range 200 {
 		rows, n, k := 1+r.IntN(40), 1+r.IntN(70), 1+r.IntN(90)
+		if r.IntN(3) == 0 { // few rows of a depth that is turned in registers
+			rows, k = 1+r.IntN(4), 16*(1+r.IntN(20))
+		}
 		x, w, b := turned(r, 2, rows, k), noise(r, n, k), noise(r, n)
 		if r.IntN(3) == 0 {
 			b = nil

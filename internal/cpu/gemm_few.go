@@ -12,10 +12,13 @@ import (
 
 // fewWidth returns how many columns are computed with together where the rows are few, 0 where that is not done.
 func (g *gemmCall[T]) fewWidth() int {
-	if g.set == nil || g.m > simd.FewRows {
+	if g.set == nil {
 		return 0
 	}
 	if g.source != rightPacked {
+		if g.m > simd.FewRows {
+			return 0
+		}
 		return g.columns * g.set.FewPanels(g.element, g.m)
 	}
 	m := &g.right
@@ -27,6 +30,13 @@ func (g *gemmCall[T]) fewWidth() int {
 		return 0
 	}
 	return g.set.AcrossColumns(e, g.m)
+}
+
+// again reports whether the last columns may be computed together with some that are there already, from any column on: what
+// they are written over does not go into them, nor what they read.
+func (g *gemmCall[T]) again() bool {
+	return g.source == rightPacked && g.gemmCut.depth >= g.k && !g.o.add &&
+		g.o.ending.residual.absent() && g.o.ending.addend.absent()
 }
 
 // acrossElement returns what a dtype is to kernels that turn columns in registers.

@@ -171,8 +171,19 @@ func (m *matrix[T]) transpose(group []T, width, l, lines, k0, k1 int) {
 	to := singles(group)
 	e, _ := elementOf(m.dtype)
 	at := m.offset + l*m.line + k0
-	r := 0
-	for ; r+8 <= lines; r += 8 {
+	if lines < 8 {
+		var room [blockK]T
+		for r := range lines {
+			line := room[:n]
+			loadReal(line, view{data: m.data, dtype: m.dtype}, at+r*m.line, 1)
+			for k, x := range line {
+				group[k*width+r] = x
+			}
+		}
+		return
+	}
+	for r := 0; r < lines; r += 8 {
+		r := min(r, lines-8) // the last ones together with some that are there already
 		switch e {
 		case simd.Float32:
 			m.set.Transpose(n/8, elements[float32](view{data: m.data})[at+r*m.line:], m.line, to[r:], width)
@@ -182,19 +193,8 @@ func (m *matrix[T]) transpose(group []T, width, l, lines, k0, k1 int) {
 			m.set.TransposeHalf(e, n/8, elements[uint16](view{data: m.data})[at+r*m.line:], m.line, to[r:], width)
 		}
 	}
-	from := n &^ 7
-	if r > 0 && from < n {
-		m.packStrided(group[from*width:], width, l, r, k0+from, k1)
-	}
-	if r < lines {
-		var room [blockK]T
-		for ; r < lines; r++ {
-			line := room[:n]
-			loadReal(line, view{data: m.data, dtype: m.dtype}, at+r*m.line, 1)
-			for k, x := range line {
-				group[k*width+r] = x
-			}
-		}
+	if from := n &^ 7; from < n {
+		m.packStrided(group[from*width:], width, l, lines, k0+from, k1)
 	}
 }
 

@@ -40,7 +40,11 @@ func (g *gemmCall[T]) part(lane, i0, i1, j0, j1 int) {
 	few := g.fewColumns
 	for p.j0 = j0; p.j0 < j1; p.j0 = p.j1 {
 		if few > 0 && p.j0+few > j1 { // the last ones
-			few, width = 0, g.columns
+			if g.again() && j1-j0 >= few {
+				p.j0 = j1 - few
+			} else {
+				few, width = 0, g.columns
+			}
 		}
 		p.j1 = min(p.j0+cmp.Or(few, width), j1)
 		if g.o.half.absent() {

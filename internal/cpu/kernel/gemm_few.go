@@ -8,7 +8,7 @@ type acrossFunc = func(
 	depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int,
 )
 
-// FewRows is the most rows that Few and Across take.
+// FewRows is the most rows that Few takes, and that Across takes whatever the processor.
 const FewRows = 4
 
 // FewPanels returns how many panels Few takes side by side for a number of rows, 0 where there is no kernel for it.
@@ -53,10 +53,9 @@ func (s *Set) Few(
 	)
 }
 
-// AcrossDepth returns what depths of Across are multiples of, 0 where there is no kernel for it.
+// AcrossDepth returns what depths of Across are multiples of, 0 where there is no kernel for so many rows.
 func (s *Set) AcrossDepth(e Element, rows int) int {
-	switch {
-	case rows > len(s.across[e]):
+	if rows > len(s.across[e]) {
 		return 0
 	}
 	return 4 / e.Bytes() * s.Lanes

@@ -83,7 +83,7 @@ func TestAcross(t *testing.T) {
 	rng := rand.New(rand.NewPCG(33, 34))
 	for _, s := range All() {
 		for _, e := range []Element{Float32, Pairs, Int8} {
-			for rows := 1; rows <= FewRows; rows++ {
+			for rows := 1; rows <= len(s.across[e]); rows++ {
 				each, columns := s.AcrossDepth(e, rows), s.AcrossColumns(e, rows)
 				for _, depth := range []int{each, 3 * each, 256} {
 					lda, ldb := depth+rng.IntN(3), depth+rng.IntN(9)

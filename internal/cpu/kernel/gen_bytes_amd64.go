@@ -49,40 +49,60 @@ func gemm512i8x8(depth int, a *float32, lda int, b *byte, ldb int, c *float32, l
 //go:noescape
 func few512i8x1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across512i8x1 computes 1 rows of 32 columns; see across.
-//
-//go:noescape
-func across512i8x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few512i8x2 computes 2 rows of 4 panels; see few.
 //
 //go:noescape
 func few512i8x2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
-// across512i8x2 computes 2 rows of 32 columns; see across.
-//
-//go:noescape
-func across512i8x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // few512i8x3 computes 3 rows of 4 panels; see few.
 //
 //go:noescape
 func few512i8x3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across512i8x3 computes 3 rows of 16 columns; see across.
-//
-//go:noescape
-func across512i8x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few512i8x4 computes 4 rows of 2 panels; see few.
 //
 //go:noescape
 func few512i8x4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
+// across512i8x1 computes 1 rows of 32 columns; see across.
+//
+//go:noescape
+func across512i8x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512i8x2 computes 2 rows of 32 columns; see across.
+//
+//go:noescape
+func across512i8x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512i8x3 computes 3 rows of 16 columns; see across.
+//
+//go:noescape
+func across512i8x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
 // across512i8x4 computes 4 rows of 16 columns; see across.
 //
 //go:noescape
 func across512i8x4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512i8x5 computes 5 rows of 16 columns; see across.
+//
+//go:noescape
+func across512i8x5(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512i8x6 computes 6 rows of 16 columns; see across.
+//
+//go:noescape
+func across512i8x6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512i8x7 computes 7 rows of 16 columns; see across.
+//
+//go:noescape
+func across512i8x7(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512i8x8 computes 8 rows of 16 columns; see across.
+//
+//go:noescape
+func across512i8x8(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // panelWiden512i8 copies rows of 32 elements.
 //
@@ -124,35 +144,35 @@ func gemm256i8x6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, l
 //go:noescape
 func few256i8x1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across256i8x1 computes 1 rows of 16 columns; see across.
-//
-//go:noescape
-func across256i8x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few256i8x2 computes 2 rows of 2 panels; see few.
 //
 //go:noescape
 func few256i8x2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
-// across256i8x2 computes 2 rows of 16 columns; see across.
-//
-//go:noescape
-func across256i8x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // few256i8x3 computes 3 rows of 2 panels; see few.
 //
 //go:noescape
 func few256i8x3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across256i8x3 computes 3 rows of 8 columns; see across.
-//
-//go:noescape
-func across256i8x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few256i8x4 computes 4 rows of 1 panels; see few.
 //
 //go:noescape
 func few256i8x4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256i8x1 computes 1 rows of 16 columns; see across.
+//
+//go:noescape
+func across256i8x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256i8x2 computes 2 rows of 16 columns; see across.
+//
+//go:noescape
+func across256i8x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256i8x3 computes 3 rows of 8 columns; see across.
+//
+//go:noescape
+func across256i8x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // across256i8x4 computes 4 rows of 8 columns; see across.
 //

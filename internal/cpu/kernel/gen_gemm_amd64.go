@@ -124,40 +124,60 @@ func panelWiden512(rows int, src *byte, lds int, dst *float32)
 //go:noescape
 func few512x1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across512x1 computes 1 rows of 16 columns; see across.
-//
-//go:noescape
-func across512x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few512x2 computes 2 rows of 4 panels; see few.
 //
 //go:noescape
 func few512x2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
-// across512x2 computes 2 rows of 16 columns; see across.
-//
-//go:noescape
-func across512x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // few512x3 computes 3 rows of 4 panels; see few.
 //
 //go:noescape
 func few512x3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across512x3 computes 3 rows of 16 columns; see across.
-//
-//go:noescape
-func across512x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few512x4 computes 4 rows of 2 panels; see few.
 //
 //go:noescape
 func few512x4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
+// across512x1 computes 1 rows of 16 columns; see across.
+//
+//go:noescape
+func across512x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512x2 computes 2 rows of 16 columns; see across.
+//
+//go:noescape
+func across512x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512x3 computes 3 rows of 16 columns; see across.
+//
+//go:noescape
+func across512x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
 // across512x4 computes 4 rows of 16 columns; see across.
 //
 //go:noescape
 func across512x4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512x5 computes 5 rows of 16 columns; see across.
+//
+//go:noescape
+func across512x5(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512x6 computes 6 rows of 16 columns; see across.
+//
+//go:noescape
+func across512x6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512x7 computes 7 rows of 16 columns; see across.
+//
+//go:noescape
+func across512x7(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512x8 computes 8 rows of 16 columns; see across.
+//
+//go:noescape
+func across512x8(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // gemm256x1 computes 1 rows of 16 columns; see gemm.
 //
@@ -239,35 +259,35 @@ func panelWiden256(rows int, src *byte, lds int, dst *float32)
 //go:noescape
 func few256x1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across256x1 computes 1 rows of 8 columns; see across.
-//
-//go:noescape
-func across256x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few256x2 computes 2 rows of 2 panels; see few.
 //
 //go:noescape
 func few256x2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
-// across256x2 computes 2 rows of 8 columns; see across.
-//
-//go:noescape
-func across256x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // few256x3 computes 3 rows of 2 panels; see few.
 //
 //go:noescape
 func few256x3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across256x3 computes 3 rows of 8 columns; see across.
-//
-//go:noescape
-func across256x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few256x4 computes 4 rows of 1 panels; see few.
 //
 //go:noescape
 func few256x4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256x1 computes 1 rows of 8 columns; see across.
+//
+//go:noescape
+func across256x1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256x2 computes 2 rows of 8 columns; see across.
+//
+//go:noescape
+func across256x2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256x3 computes 3 rows of 8 columns; see across.
+//
+//go:noescape
+func across256x3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // across256x4 computes 4 rows of 8 columns; see across.
 //

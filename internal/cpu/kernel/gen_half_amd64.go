@@ -144,11 +144,6 @@ func few512pairsx1(depth int, a *float32, lda int, b *byte, ldb int, next int, c
 //go:noescape
 func few512f16x1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across512pairsx1 computes 1 rows of 16 columns; see across.
-//
-//go:noescape
-func across512pairsx1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few512pairsx2 computes 2 rows of 4 panels; see few.
 //
 //go:noescape
@@ -158,11 +153,6 @@ func few512pairsx2(depth int, a *float32, lda int, b *byte, ldb int, next int, c
 //
 //go:noescape
 func few512f16x2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
-// across512pairsx2 computes 2 rows of 16 columns; see across.
-//
-//go:noescape
-func across512pairsx2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // few512pairsx3 computes 3 rows of 4 panels; see few.
 //
@@ -174,11 +164,6 @@ func few512pairsx3(depth int, a *float32, lda int, b *byte, ldb int, next int, c
 //go:noescape
 func few512f16x3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across512pairsx3 computes 3 rows of 16 columns; see across.
-//
-//go:noescape
-func across512pairsx3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few512pairsx4 computes 4 rows of 2 panels; see few.
 //
 //go:noescape
@@ -189,10 +174,45 @@ func few512pairsx4(depth int, a *float32, lda int, b *byte, ldb int, next int, c
 //go:noescape
 func few512f16x4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
+// across512pairsx1 computes 1 rows of 16 columns; see across.
+//
+//go:noescape
+func across512pairsx1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512pairsx2 computes 2 rows of 16 columns; see across.
+//
+//go:noescape
+func across512pairsx2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512pairsx3 computes 3 rows of 16 columns; see across.
+//
+//go:noescape
+func across512pairsx3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
 // across512pairsx4 computes 4 rows of 16 columns; see across.
 //
 //go:noescape
 func across512pairsx4(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512pairsx5 computes 5 rows of 16 columns; see across.
+//
+//go:noescape
+func across512pairsx5(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512pairsx6 computes 6 rows of 16 columns; see across.
+//
+//go:noescape
+func across512pairsx6(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512pairsx7 computes 7 rows of 16 columns; see across.
+//
+//go:noescape
+func across512pairsx7(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across512pairsx8 computes 8 rows of 16 columns; see across.
+//
+//go:noescape
+func across512pairsx8(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // panelWiden512pairs copies pairs of rows of 32 elements; rows is their number.
 //
@@ -274,11 +294,6 @@ func few256pairsx1(depth int, a *float32, lda int, b *byte, ldb int, next int, c
 //go:noescape
 func few256f16x1(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across256pairsx1 computes 1 rows of 8 columns; see across.
-//
-//go:noescape
-func across256pairsx1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few256pairsx2 computes 2 rows of 2 panels; see few.
 //
 //go:noescape
@@ -288,11 +303,6 @@ func few256pairsx2(depth int, a *float32, lda int, b *byte, ldb int, next int, c
 //
 //go:noescape
 func few256f16x2(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
-// across256pairsx2 computes 2 rows of 8 columns; see across.
-//
-//go:noescape
-func across256pairsx2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // few256pairsx3 computes 3 rows of 2 panels; see few.
 //
@@ -304,11 +314,6 @@ func few256pairsx3(depth int, a *float32, lda int, b *byte, ldb int, next int, c
 //go:noescape
 func few256f16x3(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
-// across256pairsx3 computes 3 rows of 8 columns; see across.
-//
-//go:noescape
-func across256pairsx3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
-
 // few256pairsx4 computes 4 rows of 1 panels; see few.
 //
 //go:noescape
@@ -318,6 +323,21 @@ func few256pairsx4(depth int, a *float32, lda int, b *byte, ldb int, next int, c
 //
 //go:noescape
 func few256f16x4(depth int, a *float32, lda int, b *byte, ldb int, next int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256pairsx1 computes 1 rows of 8 columns; see across.
+//
+//go:noescape
+func across256pairsx1(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256pairsx2 computes 2 rows of 8 columns; see across.
+//
+//go:noescape
+func across256pairsx2(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
+
+// across256pairsx3 computes 3 rows of 8 columns; see across.
+//
+//go:noescape
+func across256pairsx3(depth int, a *float32, lda int, b *byte, ldb int, c *float32, ldc int, mode int, bias *float32, ahead int)
 
 // across256pairsx4 computes 4 rows of 8 columns; see across.
 //

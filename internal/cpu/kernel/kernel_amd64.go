@@ -44,9 +44,18 @@ var avx512 = &Set{
 			{few512i8x1, few512i8x2, few512i8x3, few512i8x4},
 		},
 		across: [elements][]acrossFunc{
-			{across512x1, across512x2, across512x3, across512x4}, nil, nil,
-			{across512pairsx1, across512pairsx2, across512pairsx3, across512pairsx4},
-			{across512i8x1, across512i8x2, across512i8x3, across512i8x4},
+			{
+				across512x1, across512x2, across512x3, across512x4,
+				across512x5, across512x6, across512x7, across512x8,
+			}, nil, nil,
+			{
+				across512pairsx1, across512pairsx2, across512pairsx3, across512pairsx4,
+				across512pairsx5, across512pairsx6, across512pairsx7, across512pairsx8,
+			},
+			{
+				across512i8x1, across512i8x2, across512i8x3, across512i8x4,
+				across512i8x5, across512i8x6, across512i8x7, across512i8x8,
+			},
 		},
 		combine: [elements][2]combineFunc{
 			{combine512x8, combine512x1}, {combine512bf16x8, combine512bf16x1}, {combine512f16x8, combine512f16x1}, {},

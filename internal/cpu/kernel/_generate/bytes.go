@@ -8,6 +8,8 @@ func bytesFamily() {
 		}
 		for rows := 1; rows <= fewRows; rows++ {
 			s.few(rows, i8)
+		}
+		for rows := 1; rows <= s.acrossRows(); rows++ {
 			s.across(rows, i8)
 		}
 		s.panelWiden(i8)

@@ -21,6 +21,8 @@ func gemmFamily() {
 		s.panelWiden(f32)
 		for rows := 1; rows <= fewRows; rows++ {
 			s.few(rows, f32)
+		}
+		for rows := 1; rows <= s.acrossRows(); rows++ {
 			s.across(rows, f32)
 		}
 	}

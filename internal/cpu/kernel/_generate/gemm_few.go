@@ -11,6 +11,15 @@ import (
 // fewRows is the number of rows up to which the right factor of a product is what takes time: it streams by once.
 const fewRows = 4
 
+// acrossRows is the number of rows that across computes at most: sums, the square that is turned, and two more are in
+// registers.
+func (s set) acrossRows() int {
+	if s.registers == 32 {
+		return 8
+	}
+	return fewRows
+}
+
 // fewPanels returns how many panels are read side by side for a number of rows: several streams are read faster than one.
 func (s set) fewPanels(rows int) int {
 	for _, n := range []int{4, 2} {
@@ -49,16 +58,12 @@ func (s set) few(rows int, e element) {
 	}
 	x := func(r int) reg.VecPhysical { return s.vector(2*panels*rows + r) }
 	y := s.vector(2*panels*rows + rows)
-	var three, threeA reg.GPVirtual
+	var three reg.GPVirtual
 	if panels == 4 {
 		three = GP64()
 		LEAQ(Mem{Base: next, Index: next, Scale: 2}, three)
 	}
-	if rows == 4 {
-		threeA = GP64()
-		LEAQ(Mem{Base: lda, Index: lda, Scale: 2}, threeA)
-	}
-	row := func(r int) Mem { return far(a, lda, threeA, r) }
+	row := linesAt(a, lda, rows)
 	step := func(k int) {
 		for r := range rows {
 			m := row(r)
@@ -134,6 +139,32 @@ func far(base, step, three reg.Register, n int) Mem {
 		return Mem{Base: base, Index: three, Scale: 1}
 	}
 	return Mem{Base: base, Index: step, Scale: uint8(n)}
+}
+
+// linesAt returns where each of up to eight rows is, lda bytes apart.
+func linesAt(a, lda reg.Register, rows int) func(r int) Mem {
+	odd := make(map[int]reg.GPVirtual) // multiples of lda that addresses cannot say
+	for _, by := range []struct{ times, scale int }{{3, 2}, {5, 4}} {
+		if rows > by.times {
+			odd[by.times] = GP64()
+			LEAQ(Mem{Base: lda, Index: lda, Scale: uint8(by.scale)}, odd[by.times])
+		}
+	}
+	if rows > 7 {
+		odd[7] = GP64()
+		LEAQ(Mem{Base: odd[3], Index: lda, Scale: 4}, odd[7])
+	}
+	return func(r int) Mem {
+		switch r {
+		case 0:
+			return Mem{Base: a}
+		case 6:
+			return Mem{Base: a, Index: odd[3], Scale: 2}
+		case 3, 5, 7:
+			return Mem{Base: a, Index: odd[r], Scale: 1}
+		}
+		return Mem{Base: a, Index: lda, Scale: uint8(r)}
+	}
 }
 
 // storeMany is store for a number of vectors a row.
@@ -226,11 +257,7 @@ func (s set) across(rows int, e element) {
 		return v
 	}
 	spare := take()
-	var threeA reg.GPVirtual
-	if rows == 4 {
-		threeA = GP64()
-		LEAQ(Mem{Base: lda, Index: lda, Scale: 2}, threeA)
-	}
+	row := linesAt(a, lda, rows)
 	three, at, soon := GP64(), GP64(), GP64()
 	LEAQ(Mem{Base: ldb, Index: ldb, Scale: 2}, three)
 	elements := 4 / e.bytes * s.lanes
@@ -262,7 +289,7 @@ func (s set) across(rows int, e element) {
 		for k, y := range t {
 			s.acrossSteps(e, k, y, take, func(v reg.VecPhysical) { free = append(free, v) }, func(k int, y reg.VecPhysical) {
 				for r := range rows {
-					m := far(a, lda, threeA, r)
+					m := row(r)
 					m.Disp = 4 * k
 					if s.lanes == 16 {
 						VFMADD231PS_BCST(m, y, acc(r, n))

@@ -30,6 +30,8 @@ func halfFamily() {
 		for rows := 1; rows <= fewRows; rows++ {
 			s.few(rows, pairs)
 			s.few(rows, f16)
+		}
+		for rows := 1; rows <= s.acrossRows(); rows++ {
 			s.across(rows, pairs)
 		}
 		s.widenPairs()
