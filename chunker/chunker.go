@@ -83,6 +83,7 @@ type side interface {
 	Abandon(err error) error
 	AllocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemory, error)
 	HostBytes() int64
+	GiveBack(ctx context.Context) error
 	Close() error
 }
 
@@ -290,11 +291,7 @@ func (c *Chunker) use(p *plan.Plan) error {
 	if c.current == p {
 		return nil
 	}
-	c.current = nil
-	if c.crossings != nil {
-		c.crossings.Free()
-		c.crossings = nil
-	}
+	c.dropCrossings()
 	buf, err := c.sides[0].AllocHost(s.CrossingBytes, hostmem.Activations)
 	if err != nil {
 		return err
@@ -433,11 +430,33 @@ func (c *Chunker) HostBytes() int64 {
 	return n
 }
 
-// Close frees everything. A second Close returns nil.
-func (c *Chunker) Close() error {
+// GiveBack frees all memory that both sides hold, and that through which values cross, between passes.
+func (c *Chunker) GiveBack(ctx context.Context) error {
+	c.dropCrossings()
+	return errors.Join(c.sides[0].GiveBack(ctx), c.sides[1].GiveBack(ctx))
+}
+
+// Bound changes [pager.Options.MemoryBytes] of each device for plans from now on. That of the host's processor stays.
+func (c *Chunker) Bound(memoryBytes int64) {
+	devices := c.pagers
+	if !c.peers {
+		devices = devices[:1]
+	}
+	for _, p := range devices {
+		p.Bound(memoryBytes)
+	}
+}
+
+func (c *Chunker) dropCrossings() {
 	if c.crossings != nil {
 		c.crossings.Free()
-		c.crossings, c.current = nil, nil
+		c.crossings = nil
 	}
+	c.current = nil
+}
+
+// Close frees everything. A second Close returns nil.
+func (c *Chunker) Close() error {
+	c.dropCrossings()
 	return errors.Join(c.sides[0].Close(), c.sides[1].Close())
 }

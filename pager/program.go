@@ -87,6 +87,22 @@ func (g *Pager) change(ctx context.Context, p *plan.Plan) error {
 	return err
 }
 
+// GiveBack frees all memory that the pager holds, of the device and of the host, between passes. The next pass takes it
+// again and brings the weights that stay; what a program changes is kept aside on Go's heap meanwhile.
+func (g *Pager) GiveBack(ctx context.Context) error {
+	if g.closed {
+		return ErrClosed
+	}
+	if g.current != nil {
+		g.current.load.reset() // it reads ahead
+		g.current = nil
+	}
+	return g.release(ctx)
+}
+
+// Bound changes [Options.MemoryBytes] for plans from now on.
+func (g *Pager) Bound(memoryBytes int64) { g.opts.MemoryBytes = memoryBytes }
+
 // release frees all memory that the pager holds. States are kept aside.
 func (g *Pager) release(ctx context.Context) error {
 	if err := g.save(ctx); err != nil {

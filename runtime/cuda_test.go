@@ -88,6 +88,54 @@ func TestDigitsOnGPU(t *testing.T) {
 	}
 }
 
+// TestGiveBackOnGPU: what a session gave back is free for others, and the next passes give the same bits.
+func TestGiveBackOnGPU(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	x := pictures(5)
+	for _, mode := range []plan.Mode{plan.Resident, plan.Page, plan.Chunk, plan.Auto} {
+		t.Run(string(mode), func(t *testing.T) {
+			lib := sim.New(t, "memory=64M order=lazy:5")
+			s := onGPU(t, model, mode, lib, optimem.Options{})
+			free := func() int64 {
+				gpus, err := optimem.GPUs(lib.Path)
+				if err != nil || len(gpus) != 1 {
+					t.Fatalf("%d GPUs, %v", len(gpus), err)
+				}
+				return gpus[0].FreeBytes
+			}
+			idle, host := free(), s.Metrics().HostBytes
+			var want []byte
+			for range 2 {
+				for range 5 { // from the third on ops are given out together
+					got := runDigits(t, s, x)
+					if want == nil {
+						want = got
+					}
+					if !bytes.Equal(got, want) {
+						t.Error("other bits")
+					}
+				}
+				if s.Metrics().PeakBytes > 0 && free() >= idle {
+					t.Error("nothing was held")
+				}
+				if err := s.GiveBack(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if n := free(); n != idle {
+					t.Errorf("%d bytes are held", idle-n)
+				}
+				if n := s.Metrics().HostBytes; n != host {
+					t.Errorf("%d bytes of the host's are held", n)
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			lib.Check(t)
+		})
+	}
+}
+
 // TestMemoryTakenByOthers lets another process take memory after a session was opened, and again in its life: it plans for
 // less and gives the same bits.
 func TestMemoryTakenByOthers(t *testing.T) {

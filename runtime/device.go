@@ -32,8 +32,12 @@ type machine struct {
 	// hostBytes is the host memory through which the device is filled.
 	hostBytes func() int64
 	// free is what the device says that it has left, false where it does not know.
-	free  func() (int64, bool)
-	close func() error
+	free func() (int64, bool)
+	// giveBack frees what passes left on the device and in the host's memory, bound says how much of the device's plans take
+	// from now on.
+	giveBack func(ctx context.Context) error
+	bound    func(memoryBytes int64)
+	close    func() error
 	// memoryBytes is the device's own memory, 0 where it is the host's.
 	memoryBytes int64
 	// peers are further devices, each with what a session may take of it.
@@ -109,6 +113,7 @@ func cpuMachine(o Options) (*machine, error) {
 		held:      func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
 		stats:     func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },
 		hostBytes: p.HostBytes, free: func() (int64, bool) { return 0, false },
+		giveBack: p.GiveBack, bound: p.Bound,
 		close: func() error { return errors.Join(p.Close(), dev.Close()) },
 	}, nil
 }
@@ -156,6 +161,7 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 			return free, total > 0
 		},
 		pass: c.Pass, held: c.Held, stats: c.Stats, memoryBytes: e.MemoryBytes, rates: rates, elapsed: dev.Elapsed,
+		giveBack: c.GiveBack, bound: c.Bound,
 		close: func() error { return errors.Join(c.Close(), dev.Close(), host.Close()) },
 	}, nil
 }
@@ -163,12 +169,17 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 // parseEmulated reads "memory=2GiB,bandwidth=12GB/s,latency=10us".
 func parseEmulated(settings string) (emulated.Options, error) {
 	var e emulated.Options
+	given := make(map[string]bool)
 	for _, s := range strings.Split(settings, ",") {
 		if s == "" {
 			continue
 		}
 		key, value, _ := strings.Cut(s, "=")
 		var err error
+		if given[key] {
+			return e, fmt.Errorf("%s: %s is given twice", s, key)
+		}
+		given[key] = true
 		switch key {
 		case "memory":
 			e.MemoryBytes, err = parseBytes(value)

@@ -89,6 +89,7 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 			return freeShare(free), free > 0
 		},
 		memoryBytes: freeShare(free), rates: rates,
+		giveBack: func(ctx context.Context) error { return deviceFailed(o, c.GiveBack(ctx)) }, bound: c.Bound,
 		close: func() error { return errors.Join(c.Close(), dev.Close(), host.Close()) },
 	}, nil
 }
@@ -117,6 +118,7 @@ func (m *machine) absent(o Options, absent error, done func() error) *machine {
 	m.stats = func() (dev, host pager.Stats) { return }
 	m.hostBytes = func() int64 { return 0 }
 	m.free = func() (int64, bool) { return 0, false }
+	m.giveBack, m.bound = func(context.Context) error { return nil }, func(int64) {}
 	m.close = done
 	return m
 }

@@ -96,7 +96,8 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 		return nil, errors.Join(deviceFailed(o, err), closeAll())
 	}
 	m.pass = func(ctx context.Context, p *plan.Plan, io pager.IO) error { return deviceFailed(o, c.Pass(ctx, p, io)) }
-	m.held, m.stats, m.hostBytes = c.Held, c.Stats, c.HostBytes
+	m.held, m.stats, m.hostBytes, m.bound = c.Held, c.Stats, c.HostBytes, c.Bound
+	m.giveBack = func(ctx context.Context) error { return deviceFailed(o, c.GiveBack(ctx)) }
 	m.free = func() (int64, bool) {
 		var least int64
 		for i, dev := range list {

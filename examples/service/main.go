@@ -28,16 +28,17 @@ import (
 func main() {
 	address := flag.String("address", "localhost:8080", "where to listen")
 	memoryBytes := flag.Int64("memory", 0, "budget for the model in bytes; 0 is no limit")
+	idle := flag.Duration("idle", 0, "give the model's memory back when nobody has asked for so long; 0 is never")
 	flag.Parse()
-	if flag.NArg() != 1 {
-		log.Fatal("usage: service [-address HOST:PORT] [-memory BYTES] MODEL")
+	if flag.NArg() != 1 || *idle < 0 {
+		log.Fatal("usage: service [-address HOST:PORT] [-memory BYTES] [-idle DURATION] MODEL")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	listener, err := net.Listen("tcp", *address)
 	if err == nil {
 		log.Printf("listening on %s", listener.Addr())
-		err = run(ctx, listener, flag.Arg(0), optimem.PageOptions{Memory: *memoryBytes})
+		err = run(ctx, listener, flag.Arg(0), *idle, optimem.PageOptions{Memory: *memoryBytes})
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -47,8 +48,11 @@ func main() {
 // drainTime is how long requests that are under way have to end when the service does.
 const drainTime = 10 * time.Second
 
-// run serves a model until ctx is done. Requests that are under way then are answered first.
-func run(ctx context.Context, listener net.Listener, path string, opts optimem.PageOptions) (err error) {
+// run serves a model until ctx is done. Requests that are under way then are answered first. Where idle is not 0, the
+// model's memory is given back when nobody has asked for so long.
+func run(
+	ctx context.Context, listener net.Listener, path string, idle time.Duration, opts optimem.PageOptions,
+) (err error) {
 	ckpt, err := loader.Open(path)
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -63,8 +67,9 @@ func run(ctx context.Context, listener net.Listener, path string, opts optimem.P
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
+	s := newService(session)
 	server := &http.Server{
-		Handler:           newService(session).handler(),
+		Handler:           s.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      2 * time.Minute,
@@ -73,6 +78,12 @@ func run(ctx context.Context, listener net.Listener, path string, opts optimem.P
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
+	rested := make(chan error, 1)
+	if idle > 0 {
+		resting, stop := context.WithCancel(ctx)
+		defer func() { stop(); err = errors.Join(err, <-rested) }()
+		go func() { rested <- s.rest(resting, idle) }()
+	}
 	select {
 	case err := <-served:
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type service struct {
 	session *optimem.Session
 	// slots has a token for each request that is under way.
 	slots chan struct{}
+	// asked has a token when a request came since the service last looked.
+	asked chan struct{}
 
 	mu sync.Mutex
 	// answered counts requests by status, took is the time that they needed together.
@@ -38,7 +41,28 @@ type service struct {
 }
 
 func newService(session *optimem.Session) *service {
-	return &service{session: session, slots: make(chan struct{}, maxRequests), answered: make(map[int]int64)}
+	return &service{
+		session: session, slots: make(chan struct{}, maxRequests), asked: make(chan struct{}, 1), answered: make(map[int]int64),
+	}
+}
+
+// rest gives the session's memory back each time that nobody has asked for the given time, until ctx is done. The next
+// request waits a little longer: weights that stay are read again.
+func (s *service) rest(ctx context.Context, idle time.Duration) error {
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.asked:
+			timer.Reset(idle)
+		case <-timer.C:
+			if err := s.session.GiveBack(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
 }
 
 func (s *service) handler() http.Handler {
@@ -74,6 +98,10 @@ func (s *service) classify(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	status := http.StatusOK
 	defer func() {
+		select {
+		case s.asked <- struct{}{}:
+		default: // it has not looked since the last one
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.answered[status]++

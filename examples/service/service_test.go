@@ -353,7 +353,7 @@ func TestShutdown(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, listener, digitsModel, optimem.PageOptions{Memory: memoryBytes}) }()
+	go func() { ended <- run(ctx, listener, digitsModel, 0, optimem.PageOptions{Memory: memoryBytes}) }()
 	url := "http://" + listener.Addr().String()
 	// A request whose body comes slowly is under way when the service is told to end.
 	reader, writer := io.Pipe()
@@ -397,13 +397,59 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// TestRest: a service that nobody asks holds no memory, and answers as before when somebody does.
+func TestRest(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, listener, digitsModel, time.Millisecond, optimem.PageOptions{Memory: memoryBytes})
+	}()
+	url := "http://" + listener.Addr().String()
+	pixels, _ := pictures(t)
+	body := bodyOf(t, pixels[:64])
+	first := ""
+	for range 3 {
+		status, text, err := post(url, "application/json", bytes.NewReader(body))
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("%d %s %v", status, text, err)
+		}
+		if first == "" {
+			first = text
+		}
+		if text != first {
+			t.Errorf("%s, and before %s", text, first)
+		}
+		held := regexp.MustCompile(`(?m)^optimem_held_bytes{.*} [1-9]`)
+		for resting := false; !resting; time.Sleep(time.Millisecond) {
+			response, err := http.Get(url + "/metrics")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(response.Body)
+			response.Body.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			resting = !held.Match(text)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestNoModel: a service without a model does not start.
 func TestNoModel(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := run(t.Context(), listener, "nowhere.pt2", optimem.PageOptions{}); err == nil {
+	if err := run(t.Context(), listener, "nowhere.pt2", time.Second, optimem.PageOptions{}); err == nil {
 		t.Error("no error")
 	}
 	if _, err := net.Dial("tcp", listener.Addr().String()); err == nil {

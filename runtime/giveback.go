@@ -1,0 +1,84 @@
+package runtime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// GiveBack frees the memory that the session keeps between passes: weights that stay, the ring, activations and scratch on
+// the device, and staging, copies and what the CPU computes with in the host's memory. Others can use it until the next
+// pass, which takes it again and brings the weights anew, with the same results. Buffers that the program changes keep
+// what they hold. GiveBack waits for a pass that runs. What stays is the session's own: its plans, some buffers of its
+// kernels, and the context of a GPU.
+func (s *Session) GiveBack(ctx context.Context) error {
+	if err := s.turnTo(ctx, "give back"); err != nil {
+		return err
+	}
+	defer s.release()
+	return s.giveBack(ctx)
+}
+
+// Resize changes [Options.Memory] for the passes to come: weights that no longer fit are paged, and those that fit now
+// stay. Where the session holds more than the new budget it is given back at once. A budget in which what ran last has no
+// plan is a [plan.CapacityError] that names the least, and the session goes on as before. Of several GPUs each has the
+// budget for itself. Resize waits for a pass that runs.
+func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
+	if memoryBytes <= 0 {
+		return fmt.Errorf("resize: a budget of %d bytes", memoryBytes)
+	}
+	if err := s.turnTo(ctx, "resize"); err != nil {
+		return err
+	}
+	defer s.release()
+	given, learnt, peers := s.given, s.limits, s.machine.peers
+	s.machine.peers = slices.Clone(peers)
+	for i := range s.machine.peers {
+		s.machine.peers[i].MemoryBytes = memoryBytes
+	}
+	s.given.memory = memoryBytes
+	s.limits = s.given
+	s.forget()
+	if s.recent != nil {
+		if _, err := s.planWithin(s.recent, 1, memoryBytes); err != nil {
+			s.given, s.limits, s.machine.peers = given, learnt, peers
+			s.forget()
+			return fmt.Errorf("resize: %w", err)
+		}
+	}
+	s.machine.bound(memoryBytes)
+	if held, _ := s.machine.held(); held.Total() > memoryBytes {
+		return s.giveBack(ctx)
+	}
+	return nil
+}
+
+// turnTo waits for the turn to do something other than a pass.
+func (s *Session) turnTo(ctx context.Context, what string) error {
+	select {
+	case <-s.turn:
+	case <-ctx.Done():
+		return fmt.Errorf("%s: waiting for a pass: %w", what, ctx.Err())
+	}
+	if s.closed {
+		s.release()
+		return ErrClosed
+	}
+	return nil
+}
+
+// giveBack frees what passes left, and counts what is held now.
+func (s *Session) giveBack(ctx context.Context) error {
+	err := s.machine.giveBack(ctx)
+	held, host := s.machine.held()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &s.metrics
+	m.WeightBytes = 0
+	m.RingBytes, m.ActivationBytes, m.WorkBytes = held.RingBytes, held.ActivationBytes, held.WorkBytes
+	m.HostBytes = host.Total() + s.machine.hostBytes()
+	if err != nil {
+		return fmt.Errorf("give back: %w", err)
+	}
+	return nil
+}
