@@ -68,8 +68,9 @@ type Chunker struct {
 	io           [2]sideIO
 	// mu orders the calls of the caller's IO by both sides, which may compute at the same time.
 	mu sync.Mutex
-	// groups has, for each side's groups, their numbers in the plan of both; nil while a plan has one side.
-	groups [2][]int
+	// groups has, for each side's groups, their numbers in the plan of both, and ops those of its ops; nil while a plan has
+	// one side.
+	groups, ops [2][]int
 }
 
 // A side runs one side of a plan: a pager does, and so does a chunker whose sides are further devices.
@@ -143,6 +144,9 @@ func (c *Chunker) numbered(side int, observe func(pager.Event)) func(pager.Event
 		if e.Group >= 0 && e.Group < len(c.groups[side]) {
 			e.Group = c.groups[side][e.Group]
 		}
+		if e.Kind == pager.OpDone && e.Op < len(c.ops[side]) {
+			e.Op = c.ops[side][e.Op]
+		}
 		observe(e)
 	}
 }
@@ -151,7 +155,7 @@ func (c *Chunker) numbered(side int, observe func(pager.Event)) func(pager.Event
 // again.
 func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) (err error) {
 	if p.Sides == nil {
-		c.groups = [2][]int{}
+		c.groups, c.ops = [2][]int{}, [2][]int{}
 		return c.sides[0].Pass(ctx, p, io)
 	}
 	defer func() {
@@ -188,7 +192,7 @@ func (c *Chunker) Run(ctx context.Context, first, end int, io pager.IO) error {
 	}
 	c.give(io)
 	run := c.inTurns
-	if c.current.Sides.Overlaps {
+	if c.current.Sides.Overlaps && !c.opts.Device.ObserveOps { // an observer is told by one goroutine
 		run = c.overlapped
 	}
 	if err := run(ctx, c.current.Sides); err != nil {
@@ -278,7 +282,7 @@ func (c *Chunker) Abandon(err error) error {
 func (c *Chunker) use(p *plan.Plan) error {
 	s := p.Sides
 	if c.groups[0] == nil && c.groups[1] == nil || c.current != p {
-		c.groups = [2][]int{}
+		c.groups, c.ops = [2][]int{}, [2][]int{s.Whole[0].Ops, s.Whole[1].Ops}
 		at := 0
 		for _, segment := range s.Segments {
 			for range segment.End - segment.First {

@@ -36,6 +36,11 @@ type Options struct {
 	Readers int
 	// Observe is told what happens, on the goroutine that runs the pass. It must not block.
 	Observe func(Event)
+	// ObserveOps has Observe told of every op, too. The pager then waits for the device after each op, so that a pass takes
+	// longer, and gives out none together with others; results are the same bits.
+	ObserveOps bool
+	// Clock is what the times of ops, and the stalls before them, are taken from where ops are observed; nil is the wall's.
+	Clock func() time.Duration
 	// queuedBytes is how much a read takes that a source queues; 0 is what suits disks.
 	queuedBytes int64
 }
@@ -53,19 +58,27 @@ const (
 	PassDone
 	// Replanned says that the device refused memory and that there is a smaller plan.
 	Replanned
+	// OpDone ends an op of one instance. Ops whose branch did not run are not told of, nor is one that failed.
+	OpDone
 )
 
 // An Event is a step of a pass that is done.
 type Event struct {
 	Kind Kind
-	// Group is the group's index in the plan, −1 where the event is not about one.
+	// Group is the group's index in the plan, −1 where the event is not about one. Path is the module's, of the group or of
+	// the op.
 	Group int
 	Path  string
+	// Op is the op's index in the plan's graph, OpKind what it computes, and Instance the micro-batch that it computed it for,
+	// in an event about an op.
+	Op       int
+	OpKind   layers.Kind
+	Instance int
 	// LoadedBytes is what was brought for the group, Stall how long its ops waited for that, Compute how long they took
 	// until they were given to the device (on the CPU: until they were computed).
 	LoadedBytes    int64
 	Stall, Compute time.Duration
-	// Took is how long a pass took, Instances how many micro-batches went through it.
+	// Took is how long a pass or an op took, Instances how many micro-batches went through it.
 	Took      time.Duration
 	Instances int
 	// Err is why there is another plan, PeakBytes what that takes.
@@ -205,7 +218,15 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 	if err != nil {
 		return nil, err
 	}
+	opts.ObserveOps = opts.ObserveOps && opts.Observe != nil
 	keeper, _ := stream.(device.Keeper)
+	if opts.ObserveOps { // what is given out together has one end
+		keeper = nil
+	}
+	if opts.Clock == nil {
+		begin := time.Now()
+		opts.Clock = func() time.Duration { return time.Since(begin) }
+	}
 	return &Pager{dev: dev, opts: opts, stream: stream, keeper: keeper, programs: make(map[*plan.Plan]*program)}, nil
 }
 

@@ -88,11 +88,10 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 	group := &g.current.plan.Groups[k]
 	var stall time.Duration
 	if group.Paged() {
-		begin := time.Now()
-		if err := g.current.load.ready(ctx, k); err != nil {
+		var err error
+		if stall, err = g.arrive(ctx, k); err != nil {
 			return located(err, group.Path, "load")
 		}
-		stall = time.Since(begin)
 		g.stats.Stall += stall
 		g.stats.MovedBytes += group.SlotBytes
 	}
@@ -111,6 +110,16 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 		})
 	}
 	return nil
+}
+
+// arrive returns once the weights of a group may be read, with how long that was waited for.
+func (g *Pager) arrive(ctx context.Context, k int) (time.Duration, error) {
+	if g.opts.ObserveOps {
+		return g.arriveObserved(ctx, k)
+	}
+	begin := time.Now()
+	err := g.current.load.ready(ctx, k)
+	return time.Since(begin), err
 }
 
 // instances runs the ops of one group for every instance that is there.
@@ -173,6 +182,11 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 			return located(err, group.Path, "swap in")
 		}
 	}
+	if g.opts.ObserveOps { // what is copied in is no part of the first op
+		if err := g.stream.Sync(ctx); err != nil {
+			return err
+		}
+	}
 	for i := max(group.First, g.given); i < group.End; i++ {
 		g.current.load.tick()
 		op = i
@@ -199,14 +213,19 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 			}
 		}
 		p.turn(instance)
-		if p.gather != nil {
-			if err := g.gather(ctx, p, instance, io); err != nil {
+		if g.opts.ObserveOps {
+			took, err := g.runObserved(ctx, p, instance, io)
+			if err != nil {
 				return err
 			}
+			op = -1 // a panic of the observer is none of the op
+			g.opts.Observe(Event{
+				Kind: OpDone, Group: k, Op: i, Path: p.launch.Op.Path, OpKind: p.launch.Op.Kind, Instance: instance, Took: took,
+			})
 			continue
 		}
-		if err := g.stream.Run(ctx, p.launch); err != nil {
-			return opError(&p.launch.Op, err)
+		if err := g.runOp(ctx, p, instance, io); err != nil {
+			return err
 		}
 	}
 	op = -1
@@ -219,6 +238,17 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 		if err := g.stream.CopyOut(g.waiting(s, instance), g.place(s.Value, instance)); err != nil {
 			return located(err, group.Path, "swap out")
 		}
+	}
+	return nil
+}
+
+// runOp gives an op to the device, or brings the rows of an embedding.
+func (g *Pager) runOp(ctx context.Context, p *prepared, instance int, io IO) error {
+	if p.gather != nil {
+		return g.gather(ctx, p, instance, io)
+	}
+	if err := g.stream.Run(ctx, p.launch); err != nil {
+		return opError(&p.launch.Op, err)
 	}
 	return nil
 }

@@ -221,6 +221,47 @@ func TestPageableMemory(t *testing.T) {
 	}
 }
 
+// TestObservedOnGPU: a driver that takes ops as graphs is given them one by one where each is observed, also on two GPUs, and
+// the bits are the same.
+func TestObservedOnGPU(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	x := pictures(2)
+	for _, c := range []struct {
+		mode    plan.Mode
+		device  string
+		devices int
+	}{{plan.Resident, "cuda", 1}, {plan.Page, "cuda", 1}, {plan.Auto, "cuda:0,cuda:1", 2}} {
+		lib := sim.New(t, fmt.Sprintf("devices=%d memory=64M order=lazy:6", c.devices))
+		s := onGPU(t, model, plan.Resident, lib, optimem.Options{})
+		want := runDigits(t, s, x)
+		o := optimem.Options{Device: c.device}
+		if c.devices > 1 {
+			o.Memory = s.Metrics().PeakBytes * 3 / 4
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		var events []optimem.Event
+		o.ObserveOps, o.Observe = true, opsOf(&events)
+		s = onGPU(t, model, c.mode, lib, o)
+		p, err := s.Plan(t.Context(), map[string]tensor.Shape{"input": {2, 1, 8, 8}})
+		if err != nil || len(p.DeviceBytes()) != c.devices {
+			t.Fatalf("%v\n%v", err, p)
+		}
+		for range 4 {
+			events = nil
+			if got := runDigits(t, s, x); !bytes.Equal(got, want) {
+				t.Errorf("%s on %s: other bits", c.mode, c.device)
+			}
+			checkOps(t, p, events, 1)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		lib.Check(t)
+	}
+}
+
 // TestDigitsOnTwoGPUs runs a model on two GPUs, each with half of the memory that it takes on one: the bits are the same.
 func TestDigitsOnTwoGPUs(t *testing.T) {
 	model := build(t, digitsModel, nil)

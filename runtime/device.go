@@ -103,7 +103,7 @@ func newMachine(o Options) (*machine, error) {
 
 func cpuMachine(o Options) (*machine, error) {
 	dev := cpu.New(o.Threads, o.Ops)
-	p, err := pager.New(dev, pager.Options{MemoryBytes: o.Memory, Observe: o.Observe})
+	p, err := pager.New(dev, pager.Options{MemoryBytes: o.Memory, Observe: o.Observe, ObserveOps: o.ObserveOps})
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
@@ -136,8 +136,8 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 	}
 	dev, host := emulated.New(e), cpu.New(o.Threads, o.Ops)
 	c, err := chunker.New(dev, host, chunker.Options{
-		Device: pager.Options{MemoryBytes: o.Memory, Observe: o.Observe},
-		Host:   pager.Options{MemoryBytes: o.HostMemory, Observe: o.Observe},
+		Device: pager.Options{MemoryBytes: o.Memory, Observe: o.Observe, ObserveOps: o.ObserveOps, Clock: dev.Elapsed},
+		Host:   pager.Options{MemoryBytes: o.HostMemory, Observe: o.Observe, ObserveOps: o.ObserveOps},
 		HostRan: func(w chunker.HostWork) {
 			t := time.Duration(w.Seconds() * float64(time.Second))
 			if w.After == nil {

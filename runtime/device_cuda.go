@@ -71,8 +71,10 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 		return nil, errors.Join(failed, host.Close())
 	}
 	c, err := chunker.New(dev, host, chunker.Options{
-		Device: pager.Options{MemoryBytes: o.Memory, HostBytes: o.HostMemory, Observe: o.Observe},
-		Host:   pager.Options{MemoryBytes: o.HostMemory, Observe: o.Observe},
+		Device: pager.Options{
+			MemoryBytes: o.Memory, HostBytes: o.HostMemory, Observe: o.Observe, ObserveOps: o.ObserveOps,
+		},
+		Host: pager.Options{MemoryBytes: o.HostMemory, Observe: o.Observe, ObserveOps: o.ObserveOps},
 	})
 	if err != nil {
 		return nil, errors.Join(deviceFailed(o, err), dev.Close(), host.Close())

@@ -22,6 +22,10 @@ const (
 	PassDone = pager.PassDone
 	// Replanned says that the device refused memory, why, and how much the smaller plan takes.
 	Replanned = pager.Replanned
+	// OpDone ends an op of one micro-batch, where [Options.ObserveOps] asks for it: which op of the plan's graph it was, of
+	// which module and kind, for which micro-batch, and how long it took until the device was done. On a simulated device
+	// that is by the device's own clock, but for what the CPU beside it computes.
+	OpDone = pager.OpDone
 )
 
 // Clock returns the time on the clock of a device that is simulated, and false for a device whose clock is the wall's.
@@ -43,7 +47,7 @@ func TeeObserver(observers ...func(Event)) func(Event) {
 	}
 }
 
-// LogObserver returns an observer that writes a log: groups at the level of debugging, what happens once a pass as
+// LogObserver returns an observer that writes a log: groups and ops at the level of debugging, what happens once a pass as
 // information, and that memory was refused as a warning.
 func LogObserver(log *slog.Logger) func(Event) {
 	return func(e Event) {
@@ -51,6 +55,9 @@ func LogObserver(log *slog.Logger) func(Event) {
 		case GroupDone:
 			log.Debug("group done", "group", e.Group, "path", e.Path, "loaded_bytes", e.LoadedBytes,
 				"stall", e.Stall, "compute", e.Compute)
+		case OpDone:
+			log.Debug("op done", "op", e.Op, "kind", e.OpKind, "path", e.Path, "group", e.Group, "instance", e.Instance,
+				"took", e.Took)
 		case WeightsLoaded:
 			log.Info("weights loaded", "loaded_bytes", e.LoadedBytes, "took", e.Took)
 		case PassDone:

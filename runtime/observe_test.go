@@ -71,7 +71,7 @@ func TestLog(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	model := build(t, digitsModel, nil)
-	s, _ := emulate(t, model, plan.Auto, optimem.Options{Memory: 600 << 10, Observe: optimem.LogObserver(log)},
+	s, _ := emulate(t, model, plan.Auto, optimem.Options{Memory: 600 << 10, Observe: optimem.LogObserver(log), ObserveOps: true},
 		emulated.Options{MemoryBytes: 1 << 20, FailAlloc: 4})
 	runDigits(t, s, pictures(1))
 	seen := make(map[string]int)
@@ -85,8 +85,8 @@ func TestLog(t *testing.T) {
 			t.Errorf("%s does not say why", line)
 		}
 	}
-	if seen["DEBUG group done"] < 3 || seen["INFO weights loaded"] == 0 || seen["INFO pass done"] != 1 ||
-		seen["WARN planned for less memory"] == 0 || len(seen) != 4 {
+	if seen["DEBUG group done"] < 3 || seen["DEBUG op done"] < seen["DEBUG group done"] || seen["INFO weights loaded"] == 0 || seen["INFO pass done"] != 1 ||
+		seen["WARN planned for less memory"] == 0 || len(seen) != 5 {
 		t.Errorf("the log has %v", seen)
 	}
 }

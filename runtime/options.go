@@ -68,6 +68,9 @@ type Options struct {
 	// Observe is told what a session does, on the goroutine that runs the pass. It must not block, and not call the
 	// session. See [Event], [TeeObserver], [LogObserver].
 	Observe func(pager.Event)
+	// ObserveOps has Observe told of every op, too, as [OpDone]. The session waits for the device after each op then, devices
+	// do not compute at the same time, and a pass takes longer; results are the same bits.
+	ObserveOps bool
 }
 
 // The options of each mode.
