@@ -1,0 +1,218 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A Holding is the memory in use while an op runs, in bytes by purpose, on the device that computes the op. What a plan
+// takes for a purpose is the most that any op finds in use, but for activations, between which there may be gaps.
+type Holding struct {
+	// FixedBytes are the weights that stay and constants, RingBytes the slots of groups that are brought: all of the ring,
+	// since readers fill it ahead.
+	FixedBytes, RingBytes int64
+	// ActivationBytes are the inputs and results that are alive, WorkBytes the scratch memory of the op.
+	ActivationBytes, WorkBytes int64
+	// Device is the number of the device, where there are several; OnHost says that it is the host's processor beside one.
+	Device int
+	OnHost bool
+}
+
+// Total returns the sum.
+func (h Holding) Total() int64 { return h.FixedBytes + h.RingBytes + h.ActivationBytes + h.WorkBytes }
+
+// A Holder is an activation that is alive while an op runs.
+type Holder struct {
+	// Value is its number in the graph of the side that computes the op, Name what the program calls it, "" where it has no
+	// name.
+	Value layers.ValueID
+	Name  string
+	// Path and Kind are the module and the kind of the op that made it, both "" for an input.
+	Path string
+	Kind layers.Kind
+	// Bytes is what it takes in the arena for all instances, as rounded up to what the device aligns to.
+	Bytes int64
+}
+
+// Holdings returns what is in use while each op of the graph runs, in order.
+func (p *Plan) Holdings() []Holding {
+	if p.Sides != nil {
+		return p.sideHoldings()
+	}
+	all := make([]Holding, len(p.Lowered.Graph.Ops))
+	if len(all) == 0 {
+		return all
+	}
+	change := make([]int64, len(all)+1)
+	for _, t := range p.tenants() {
+		if t.first < len(all) {
+			change[t.first] += t.bytes
+			change[min(t.last, len(all)-1)+1] -= t.bytes
+		}
+	}
+	var alive int64
+	for i := range all {
+		alive += change[i]
+		all[i] = Holding{
+			FixedBytes: p.Fixed.Bytes + p.ConstBytes, RingBytes: p.RingBytes,
+			ActivationBytes: alive, WorkBytes: p.Lowered.Steps[i].WorkBytes,
+		}
+	}
+	return all
+}
+
+// sideHoldings puts together what both sides hold, each for its own ops.
+func (p *Plan) sideHoldings() []Holding {
+	all := make([]Holding, len(p.Lowered.Graph.Ops))
+	for side, q := range []*Plan{p.Sides.Device, p.Sides.Host} {
+		for i, h := range q.Holdings() {
+			switch {
+			case side == 1 && p.Sides.Peer == "":
+				h.OnHost = true
+			case side == 1:
+				h.Device++
+			}
+			all[p.Sides.Whole[side].Ops[i]] = h
+		}
+	}
+	return all
+}
+
+// Holders returns the activations that are alive while an op runs, on the device that computes it, the largest first. Of
+// a result that was written over an operand the result alone is among them. The sum of their bytes is the ActivationBytes
+// of the op's [Holding].
+func (p *Plan) Holders(op int) []Holder {
+	if p.Sides != nil {
+		for side, q := range []*Plan{p.Sides.Device, p.Sides.Host} {
+			if i, ok := slices.BinarySearch(p.Sides.Whole[side].Ops, op); ok {
+				return q.Holders(i)
+			}
+		}
+		return nil
+	}
+	g := p.Lowered.Graph
+	made := make([]*layers.Op, len(g.Values))
+	for i := range g.Ops {
+		for _, id := range g.Ops[i].Out {
+			made[id] = &g.Ops[i]
+		}
+	}
+	var list []Holder
+	for _, t := range p.tenants() {
+		if op < t.first || op > t.last {
+			continue
+		}
+		// The one whose bytes they are now.
+		id := t.values[0]
+		for _, next := range t.values[1:] {
+			if p.Places[next].First <= op {
+				id = next
+			}
+		}
+		h := Holder{Value: id, Name: g.Values[id].Name, Bytes: t.bytes}
+		if maker := made[id]; maker != nil {
+			h.Path, h.Kind = maker.Path, maker.Kind
+		}
+		list = append(list, h)
+	}
+	slices.SortStableFunc(list, func(a, b Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list
+}
+
+// A tenant is bytes of the arena of activations, and the values that have them one after the other, each written over the
+// one before.
+type tenant struct {
+	values      []layers.ValueID
+	first, last int
+	bytes       int64
+}
+
+// tenants lists who has bytes in the arena, from one op to another. It is what the arena was laid out for.
+func (p *Plan) tenants() []tenant {
+	root := p.roots()
+	at := make(map[layers.ValueID]int)
+	var list []tenant
+	for id := range p.Places {
+		place := &p.Places[id]
+		if place.First < 0 || place.Bytes == 0 {
+			continue
+		}
+		n := alignUp(place.Bytes, p.Target.AlignBytes)
+		if place.Stride > 0 {
+			n = place.Stride * int64(max(p.Instances, 1))
+		}
+		k, known := at[root[id]]
+		if !known {
+			k = len(list)
+			at[root[id]] = k
+			list = append(list, tenant{first: place.First, last: place.Last, bytes: n})
+		}
+		t := &list[k]
+		t.values = append(t.values, layers.ValueID(id))
+		t.first, t.last, t.bytes = min(t.first, place.First), max(t.last, place.Last), max(t.bytes, n)
+	}
+	for i := range list {
+		slices.SortStableFunc(list[i].values, func(a, b layers.ValueID) int {
+			return cmp.Compare(p.Places[a].First, p.Places[b].First)
+		})
+	}
+	return list
+}
+
+// Reads returns where the weights lie that each op of the graph reads, in order. Of an embedding of which rows are brought
+// it is the whole table.
+func (p *Plan) Reads() [][]tensor.Extent {
+	all := make([][]tensor.Extent, len(p.Lowered.Graph.Ops))
+	if p.Sides != nil {
+		for side, q := range []*Plan{p.Sides.Device, p.Sides.Host} {
+			for i, list := range q.Reads() {
+				all[p.Sides.Whole[side].Ops[i]] = list
+			}
+		}
+		return all
+	}
+	g := p.Lowered.Graph
+	for i := range g.Ops {
+		for _, part := range opParts(g, &g.Ops[i]) {
+			e := g.Values[part.Value].Weight.Extent
+			e.Offset, e.Bytes = e.Offset+part.Low, part.High-part.Low
+			all[i] = append(all[i], e)
+		}
+	}
+	for i := range p.Gathers {
+		x := &p.Gathers[i]
+		all[x.Op] = append(all[x.Op], x.Weight.Extent)
+	}
+	return all
+}
+
+// DistinctBytes returns how many bytes extents cover, those that several of them share counted once. It sorts the list.
+func DistinctBytes(list []tensor.Extent) int64 {
+	var sources []tensor.Source
+	index := func(s tensor.Source) int {
+		k := slices.Index(sources, s)
+		if k < 0 {
+			k = len(sources)
+			sources = append(sources, s)
+		}
+		return k
+	}
+	for i := range list {
+		index(list[i].Source)
+	}
+	slices.SortFunc(list, func(a, b tensor.Extent) int {
+		return cmp.Or(cmp.Compare(index(a.Source), index(b.Source)), cmp.Compare(a.Offset, b.Offset))
+	})
+	var n, end int64
+	for i, e := range list {
+		if i == 0 || e.Source != list[i-1].Source {
+			end = 0
+		}
+		n += max(e.Offset+e.Bytes-max(e.Offset, end), 0)
+		end = max(end, e.Offset+e.Bytes)
+	}
+	return n
+}
