@@ -113,10 +113,8 @@ func (b *benchmark) sum(all []runFacts) {
 		moved += f.MovedBytes
 		b.PeakBytes = max(b.PeakBytes, f.PeakDeviceBytes)
 	}
-	slices.Sort(times)
-	n := len(times)
-	b.MinSeconds, b.MedianSeconds = times[0], (times[(n-1)/2]+times[n/2])/2
-	b.MovedBytes = moved / int64(n)
+	b.MedianSeconds, b.MinSeconds = median(times), slices.Min(times)
+	b.MovedBytes = moved / int64(len(times))
 	if seconds > 0 {
 		b.MovedPerSecond, b.StallFraction = float64(moved)/seconds, min(stall/seconds, 1)
 	}

@@ -54,7 +54,7 @@ const runExamples = `  optimem run digits.pt2 --input pictures.npy --top 1
   optimem run model.pt2 --input x.npy --memory 2GiB
   optimem run model.pt2 --input x.npy --mode chunk --capacity 1e9`
 
-// A run is one run of a command that plans for a model or runs it: run, plan or bench.
+// A run is one run of a command that plans for a model or runs it: run, plan, bench or profile.
 type run struct {
 	*commandLine
 	modelFlags
@@ -62,6 +62,8 @@ type run struct {
 	model string
 	// assume says that inputs which are not given are random; dry, that their shapes are all that counts.
 	assume, dry bool
+	// watchOps is told of every event of the session, ops among them; nil where nobody asks for those.
+	watchOps func(runtime.Event)
 	// assumed is set once sizes of inputs were assumed.
 	assumed bool
 	// setDType gives an input of the model the dtype of its file, where the model does not say which it has.

@@ -16,7 +16,7 @@ import (
 	"github.com/optimem/optimem/runtime"
 )
 
-// A modelFlags is what plan, run and bench let a user choose: which model, in which memory, for which inputs.
+// A modelFlags is what plan, run, bench and profile let a user choose: which model, in which memory, for which inputs.
 type modelFlags struct {
 	inputs, shapes []string
 	preprocess     string

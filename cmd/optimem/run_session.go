@@ -119,10 +119,16 @@ var starters = map[string]func(context.Context, *models.Model, runtime.Options) 
 // begin starts the session that the flags ask for, and plans for inputs of the given shapes.
 func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes map[string]tensor.Shape) (err error) {
 	opts := r.options(dumped, m.in.randomBytes)
-	opts.Observe = m.watch.observe
+	opts.Observe = runtime.TeeObserver(m.watch.observe, r.watchOps)
+	opts.ObserveOps = r.watchOps != nil
 	if m.session, err = starters[r.mode](ctx, m.model, opts); err != nil {
 		return err
 	}
+	return r.planInputs(ctx, m, shapes)
+}
+
+// planInputs asks the session what it does with inputs of the given shapes.
+func (r *run) planInputs(ctx context.Context, m *openModel, shapes map[string]tensor.Shape) (err error) {
 	if r.batched {
 		m.batch, err = m.session.PlanBatch(ctx, shapes)
 	} else {

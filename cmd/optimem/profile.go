@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+const profileLong = `Say where a run's time and memory go: for each module what its ops take, how long they wait for weights, what of the
+weights they read, what is brought for them, how much they make, and the most that was alive or scratch memory while one
+of them ran. Then what held the memory when most of it was in use, op by op as it was planned, and which kinds of ops took
+the time.
+
+Every op is waited for before the next one begins, so that a run takes longer than 'optimem bench' says. Times are
+medians of --runs runs after some that warm up. The table goes down to the depth that about 60 lines have room for;
+--depth chooses. --html writes a picture: the memory in use over the time of a run, and the modules by their time.`
+
+const profileExamples = `  optimem profile model.pt2
+  optimem profile model.pt2 --html report.html
+  optimem profile model.pt2 --mode page --memory 2GiB --batch 8 --depth 3
+  optimem profile model.pt2 --json > profile.json`
+
+// autoDepth has the table go as deep as it has room for.
+const autoDepth = -1
+
+func (c *commandLine) profileCommand() *cobra.Command {
+	p := profiler{run: run{commandLine: c, assume: true}}
+	cmd := &cobra.Command{
+		Use:     "profile MODEL [flags]",
+		Short:   "Say where a run's time and memory go, module by module",
+		Long:    profileLong,
+		Example: profileExamples,
+		Args:    c.oneModel(),
+		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+			p.cmd, p.model = cmd, args[0]
+			if err := p.check(); err != nil {
+				return err
+			}
+			return p.place(p.profile(cmd.Context()))
+		}),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&p.html, "html", "", "write the picture to `FILE`, a page that needs nothing else")
+	flags.IntVar(&p.depth, "depth", autoDepth, "list modules `N` levels deep, 0 for all of them, -1 for what has room")
+	const runs = 5
+	p.shareFlags(cmd, runs)
+	return cmd
+}
+
+// A profiler is one run of the command.
+type profiler struct {
+	run
+	html  string
+	depth int
+}
+
+// check looks at the flags alone, and at where the picture is to go.
+func (p *profiler) check() error {
+	if p.depth < autoDepth {
+		return p.usage("", "--depth takes a number of levels, 0 or more, or -1")
+	}
+	if p.cmd.Flags().Changed("html") && p.html == "" {
+		return p.usage("for instance --html report.html", "--html names no file")
+	}
+	if err := p.checkFlags(); err != nil || p.html == "" {
+		return err
+	}
+	if sameFile(p.html, p.model) {
+		return p.usage("", "%s is the model itself", p.html)
+	}
+	if _, err := os.Stat(filepath.Dir(p.html)); err != nil {
+		return err
+	}
+	_, err := outputPath(p.html)
+	return err
+}
+
+func (p *profiler) profile(ctx context.Context) (err error) {
+	var seen opWatch
+	p.watchOps = seen.observe
+	m, err := p.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, m.close()) }()
+	measured, err := p.measure(ctx, m, &seen)
+	if err != nil {
+		return err
+	}
+	d := newProfile(m, measured)
+	if !p.quiet {
+		p.say("note", fmt.Sprintf("a run took %s, with each op waited for; 'optimem bench' says what it takes otherwise",
+			secondsText(d.Seconds)))
+	}
+	if p.html != "" {
+		// It is small, and what cannot be written as a whole is not begun.
+		var page bytes.Buffer
+		if err := d.writePage(&page, filepath.Base(p.model)); err != nil {
+			return err
+		}
+		err := writeFile(p.html, func(f *os.File) error {
+			_, err := contextWriter{ctx, f}.Write(page.Bytes())
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if p.asJSON {
+		return d.writeJSON(p.stdout)
+	}
+	return d.writeText(p.stdout, p.depth)
+}
+
+// measure runs the model as a benchmark does and returns what its ops took.
+func (p *profiler) measure(ctx context.Context, m *openModel, seen *opWatch) (*measurement, error) {
+	_, simulated := m.session.Clock()
+	seen.begin(newPlanIndex(m.plan), simulated)
+	pass := func() (runFacts, error) {
+		seen.beginRun()
+		_, facts, err := m.pass(ctx)
+		return facts, err
+	}
+	var spent float64
+	for n := 0; n <= warmUpRuns && (n == 0 || spent < warmUpSeconds); n++ {
+		facts, err := pass()
+		if err != nil {
+			return nil, err
+		}
+		spent += facts.Seconds - facts.LoadSeconds
+	}
+	all := &measurement{}
+	for len(all.runs) < p.runs {
+		if seen.replanned { // what was measured is of a plan that is no more
+			if err := p.planInputs(ctx, m, m.in.shapes); err != nil {
+				return nil, err
+			}
+			seen.begin(newPlanIndex(m.plan), simulated)
+			*all = measurement{}
+		}
+		facts, err := pass()
+		if err != nil {
+			return nil, err
+		}
+		if !seen.replanned {
+			all.runs, all.facts = append(all.runs, seen.run.clone()), append(all.facts, facts)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A profile is where a run's time and memory went.
+type profile struct {
+	Mode, Device string
+	Threads      int
+	Runs         int
+	// Seconds is the median of what runs took. Simulated says that it is by a device's own clock.
+	Seconds   float64
+	Simulated bool
+	// TakenBytes is the memory that was taken where the peak is, all arenas whole.
+	TakenBytes int64
+
+	// modules are those of tree, by number: the first is the program itself.
+	tree    *moduleTree
+	modules []profiledModule
+	ops     []profiledOp
+	// stalls are how long each group is waited for, before the first of its ops.
+	stalls []stallOf
+	kinds  []profiledKind
+	peak   profiledPeak
+}
+
+// A profiledModule is what a module and those below it take.
+type profiledModule struct {
+	// Calls is how often the module is called in a pass, as far as its ops tell.
+	Calls int
+	// Seconds are those of its ops and the ops below it, SelfSeconds those of its own, StallSeconds how long they all waited
+	// for weights. Times and bytes that are moved or made are those of a whole run.
+	Seconds, SelfSeconds, StallSeconds float64
+	// WeightBytes are those of the weights that the ops read, each byte once; MovedBytes what was brought for its groups.
+	WeightBytes, MovedBytes int64
+	// ActivationBytes is what the ops make, PeakBytes the most that was alive or scratch memory while one of them ran.
+	ActivationBytes, PeakBytes int64
+}
+
+// A profiledOp is one op of the plan.
+type profiledOp struct {
+	Index   int     `json:"index"`
+	Kind    string  `json:"kind"`
+	Path    string  `json:"path"`
+	Source  string  `json:"source"`
+	Seconds float64 `json:"seconds"`
+	// HeldBytes is the memory in use while it runs, on the device that computes it.
+	HeldBytes int64 `json:"held_bytes"`
+	held      plan.Holding
+}
+
+// A stallOf is how long the weights of a group were waited for, before an op.
+type stallOf struct {
+	op      int
+	seconds float64
+}
+
+// A profiledKind is what all ops of a kind take.
+type profiledKind struct {
+	Kind    string  `json:"kind"`
+	Calls   int     `json:"calls"`
+	Seconds float64 `json:"seconds"`
+}
+
+// A profiledPeak is the op that finds most memory in use.
+type profiledPeak struct {
+	Bytes           int64            `json:"bytes"`
+	Op              int              `json:"op"`
+	Path            string           `json:"path"`
+	Kind            string           `json:"kind"`
+	FixedBytes      int64            `json:"fixed_bytes"`
+	RingBytes       int64            `json:"ring_bytes"`
+	ActivationBytes int64            `json:"activation_bytes"`
+	WorkBytes       int64            `json:"work_bytes"`
+	Holders         []profiledHolder `json:"holders"`
+	// held is how many activations there are. onHost says that the CPU beside a device computes everything.
+	held   int
+	onHost bool
+}
+
+// A profiledHolder is an activation that is alive at the peak, with the module that made it.
+type profiledHolder struct {
+	Name  string `json:"name"`
+	Path  string `json:"path"`
+	Bytes int64  `json:"bytes"`
+}
+
+// maxHolders is how many activations are listed.
+const maxHolders = 10
+
+// newProfile puts together what was measured and what was planned.
+func newProfile(m *openModel, measured *measurement) *profile {
+	times, seconds := measured.median()
+	last := &measured.facts[len(measured.facts)-1]
+	d := &profile{
+		Mode: m.r.mode, Device: m.r.device, Threads: m.r.threads, Runs: len(measured.runs), Seconds: seconds,
+		Simulated: last.Simulated, TakenBytes: last.PeakDeviceBytes, tree: newModuleTree(),
+	}
+	p := m.plan
+	d.addOps(p, &times)
+	d.addModules(p, &times)
+	d.addPeak(p)
+	for k := range p.Groups {
+		if times.stall[k] > 0 {
+			d.stalls = append(d.stalls, stallOf{p.Groups[k].First, times.stall[k]})
+		}
+	}
+	return d
+}
+
+// addOps lists ops, and sums them up by kind, the costliest first.
+func (d *profile) addOps(p *plan.Plan, times *opTimes) {
+	ops := p.Lowered.Graph.Ops
+	holdings := p.Holdings()
+	kinds := make(map[string]int)
+	for i := range ops {
+		kind := string(ops[i].Kind)
+		d.ops = append(d.ops, profiledOp{
+			i, kind, ops[i].Path, ops[i].Source, times.seconds[i], holdings[i].Total(), holdings[i],
+		})
+		k, ok := kinds[kind]
+		if !ok {
+			k = len(d.kinds)
+			kinds[kind] = k
+			d.kinds = append(d.kinds, profiledKind{Kind: kind})
+		}
+		d.kinds[k].Seconds += times.seconds[i]
+		if times.times[i] > 0 {
+			d.kinds[k].Calls++
+		}
+	}
+	slices.SortStableFunc(d.kinds, func(a, b profiledKind) int { return cmp.Compare(b.Seconds, a.Seconds) })
+}
+
+// addModules sums ops up by module, in the order in which modules first run.
+func (d *profile) addModules(p *plan.Plan, times *opTimes) {
+	graph := p.Lowered.Graph
+	reads := p.Reads()
+	var below [][]tensor.Extent // by module
+	calls := make(map[int32]map[string]bool)
+	at := func(path string) int32 {
+		n := d.tree.at(calledPath(path))
+		for len(d.modules) < len(d.tree.modules) {
+			d.modules, below = append(d.modules, profiledModule{}), append(below, nil)
+		}
+		return n
+	}
+	at("")
+	for i := range graph.Ops {
+		op, h := &graph.Ops[i], &d.ops[i].held
+		n := at(op.Path)
+		if calls[n] == nil {
+			calls[n] = make(map[string]bool)
+		}
+		calls[n][op.Path] = true
+		x := &d.modules[n]
+		x.SelfSeconds += times.seconds[i]
+		x.PeakBytes = max(x.PeakBytes, h.ActivationBytes+h.WorkBytes)
+		for _, id := range op.Out {
+			x.ActivationBytes += graph.Values[id].Bytes() * int64(times.times[i])
+		}
+		below[n] = append(below[n], reads[i]...)
+	}
+	for k := range p.Groups {
+		n := at(p.Groups[k].Path)
+		d.modules[n].StallSeconds += times.stall[k]
+		d.modules[n].MovedBytes += times.moved[k]
+	}
+	// Modules come after those that they are in.
+	for n := len(d.modules) - 1; n >= 0; n-- {
+		x := &d.modules[n]
+		x.Seconds += x.SelfSeconds
+		x.WeightBytes = plan.DistinctBytes(below[n])
+		if own := len(calls[int32(n)]); own > 0 || x.Calls == 0 {
+			x.Calls = max(own, 1)
+		}
+		parent := d.tree.modules[n].parent
+		if parent == noModule {
+			continue
+		}
+		y := &d.modules[parent]
+		if y.Calls == 0 || x.Calls < y.Calls { // what a module without ops of its own calls, it calls once each time or more
+			y.Calls = x.Calls
+		}
+		y.Seconds += x.Seconds
+		y.StallSeconds += x.StallSeconds
+		y.MovedBytes += x.MovedBytes
+		y.ActivationBytes += x.ActivationBytes
+		y.PeakBytes = max(y.PeakBytes, x.PeakBytes)
+		below[parent] = append(below[parent], below[n]...)
+		below[n] = nil
+	}
+	d.modules[0].Calls = 1
+}
+
+// calledPath returns the path of a module without what says which call of it an op belongs to: "encoder.layer" for
+// "encoder.layer@1".
+func calledPath(path string) string {
+	if !strings.Contains(path, "@") {
+		return path
+	}
+	parts := strings.Split(path, ".")
+	for i, part := range parts {
+		if name, call, ok := strings.Cut(part, "@"); ok && strings.Trim(call, "0123456789") == "" {
+			parts[i] = name
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// addPeak finds the op that finds most in use on the device. What the CPU beside a device holds is not compared with
+// that, unless it computes everything.
+func (d *profile) addPeak(p *plan.Plan) {
+	best := -1
+	for i := range d.ops {
+		h := &d.ops[i].held
+		if best < 0 || d.ops[best].held.OnHost && !h.OnHost ||
+			d.ops[best].held.OnHost == h.OnHost && h.Total() > d.ops[best].HeldBytes {
+			best = i
+		}
+	}
+	d.peak = profiledPeak{Op: best, Holders: []profiledHolder{}}
+	if best < 0 {
+		return
+	}
+	op := &d.ops[best]
+	if op.held.OnHost {
+		d.TakenBytes = p.Sides.Host.PeakBytes()
+	}
+	d.peak = profiledPeak{
+		op.HeldBytes, best, op.Path, op.Kind, op.held.FixedBytes, op.held.RingBytes, op.held.ActivationBytes, op.held.WorkBytes,
+		[]profiledHolder{}, 0, op.held.OnHost,
+	}
+	for i, h := range p.Holders(best) {
+		if d.peak.held++; i < maxHolders {
+			d.peak.Holders = append(d.peak.Holders, profiledHolder{cmp.Or(h.Name, string(h.Kind)), h.Path, h.Bytes})
+		}
+	}
+}

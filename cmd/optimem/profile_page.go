@@ -1,0 +1,156 @@
+package main
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/optimem/optimem/internal/ascii"
+)
+
+//go:embed profile_page.html
+var pageSource string
+
+// Names in the page come from an untrusted file: the template escapes them where they stand.
+var pageTemplate = template.Must(template.New("profile").Parse(pageSource))
+
+// maxPageModules and maxPageOps bound the tables, maxPageText the letters of a name.
+const (
+	maxPageModules = 300
+	maxPageOps     = 40
+	maxPageText    = 160
+)
+
+// A profilePage is what the template shows.
+type profilePage struct {
+	Model, Mode, Run, Peak, PeakBytes, Taken, Purposes string
+	Width, MemoryHeight, RowsHeight                    float64
+	// Layers are the areas of the picture of memory, from below; Steps what lies under the pointer.
+	Layers []pageLayer
+	Steps  []pageBox
+	// PeakX and PeakY are where most is in use, Anchor is the side on which the text beside it ends or begins.
+	PeakX, PeakY float64
+	Anchor       string
+	// Sizes are marks on the axis of memory, Times those on that of time.
+	Sizes, Times []pageTick
+	Boxes        []pageBox
+	Tables       []pageTable
+}
+
+// A pageLayer is memory for a purpose over time, Path the outline of its area.
+type pageLayer struct{ Class, Name, Path string }
+
+// A pageBox is a rectangle with a text that appears over it.
+type pageBox struct {
+	X, Y, W, H          float64
+	Class, Label, Title string
+}
+
+// A pageTick is a mark on an axis.
+type pageTick struct {
+	At   float64
+	Text string
+}
+
+// A pageTable is a table with a heading. More says what was cut off.
+type pageTable struct {
+	Heading string
+	Titles  []pageCell
+	Rows    [][]pageCell
+	More    string
+}
+
+// A pageCell is moved in by Indent steps.
+type pageCell struct {
+	Text   string
+	Right  bool
+	Indent int
+}
+
+// writePage writes the picture as one page, which needs no network and no script.
+func (d *profile) writePage(w io.Writer, model string) error {
+	p := profilePage{
+		Model: shortened(model), Mode: shortened(fmt.Sprintf("%s on %s, %s", d.Mode, d.Device, counted(d.Threads, "thread"))),
+		Run: d.runText(), Taken: ascii.FormatSize(d.TakenBytes), Width: drawingWidth, MemoryHeight: memoryHeight,
+	}
+	if len(d.ops) > 0 {
+		p.Peak, p.PeakBytes, p.Purposes = shortened(d.peak.place()), ascii.FormatSize(d.peak.Bytes), d.peak.purposes()
+		list := d.spans()
+		d.drawMemory(&p, list)
+		d.drawModules(&p, list)
+		for i := range 5 {
+			part := float64(i) / 4
+			p.Times = append(p.Times, pageTick{part * drawingWidth, secondsText(part * d.spannedSeconds())})
+		}
+	}
+	lines, cut, _ := d.lines(0)
+	if len(lines) > maxPageModules {
+		lines, cut, _ = d.lines(autoDepth)
+	}
+	modules := pageTableOf("Modules", d.moduleTable(lines), cut)
+	for i, l := range lines {
+		modules.Rows[i][0].Indent = l.depth
+	}
+	n := min(len(d.kinds), maxPageOps)
+	p.Tables = []pageTable{
+		pageTableOf("Activations at the peak", d.holderTable(), d.peak.held-len(d.peak.Holders)),
+		modules,
+		pageTableOf("Kinds of ops", d.kindTable(n), len(d.kinds)-n),
+		pageTableOf("The costliest ops", d.opTable(maxPageOps), max(len(d.ops)-maxPageOps, 0)),
+	}
+	return pageTemplate.Execute(w, &p)
+}
+
+// opTable has the ops that take most time, with the lines of Python that made them.
+func (d *profile) opTable(most int) *reportTable {
+	t := &reportTable{columns: []ascii.Column{
+		ascii.Left("op"), ascii.Left("module"), ascii.Left("line"), ascii.Right("time"), ascii.Right("%"), ascii.Right("in use"),
+	}}
+	order := make([]int, len(d.ops))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(d.ops[b].Seconds, d.ops[a].Seconds) })
+	for _, i := range order[:min(len(order), most)] {
+		op := &d.ops[i]
+		t.rows = append(t.rows, []string{
+			op.Kind, cmp.Or(op.Path, programName), op.Source, secondsText(op.Seconds), d.percent(op.Seconds),
+			ascii.FormatSize(op.HeldBytes),
+		})
+	}
+	return t
+}
+
+func pageTableOf(heading string, t *reportTable, cut int) pageTable {
+	p := pageTable{Heading: heading}
+	for _, c := range t.columns {
+		p.Titles = append(p.Titles, pageCell{Text: c.Title, Right: c.Right})
+	}
+	for _, row := range t.rows {
+		cells := make([]pageCell, len(row))
+		for i, text := range row {
+			cells[i] = pageCell{Text: shortened(text), Right: t.columns[i].Right}
+		}
+		p.Rows = append(p.Rows, cells)
+	}
+	if cut > 0 {
+		p.More = fmt.Sprintf("… and %d more", cut)
+	}
+	return p
+}
+
+// shortened makes a text harmless and bounds it.
+func shortened(text string) string {
+	if len(text) > 4*maxPageText { // what follows would be cut off
+		text = strings.ToValidUTF8(text[:4*maxPageText], "")
+	}
+	text = ascii.Printable(text)
+	if runes := []rune(text); len(runes) > maxPageText {
+		return string(runes[:maxPageText]) + "…"
+	}
+	return text
+}
