@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/optimem/optimem/internal/ascii"
@@ -14,15 +15,17 @@ import (
 // ops a program has, and what is deeper than maxRows is not drawn.
 const (
 	drawingWidth = 1000.0
-	memoryHeight = 260.0
+	memoryHeight = 240.0
 	rowHeight    = 20.0
 	maxRows      = 12
 	leastWidth   = 2.0
-	letterWidth  = 6.6
+	// leastStallWidth is what stalls have that are drawn.
+	leastStallWidth = 0.5
+	letterWidth     = 6.6
 )
 
-// A span is what an op takes of the drawings' width, with the stall before it.
-type span struct{ from, to float64 }
+// A span is what an op takes of the drawings' width: from there its weights are waited for, up to where it begins.
+type span struct{ from, begin, to float64 }
 
 // spannedSeconds is what ops and stalls take together: the drawings' width.
 func (d *profile) spannedSeconds() float64 { return d.modules[0].Seconds + d.modules[0].StallSeconds }
@@ -33,7 +36,8 @@ func (d *profile) spans() []span {
 	total := d.spannedSeconds()
 	if total <= 0 {
 		for i := range list {
-			list[i] = span{float64(i) / float64(len(list)) * drawingWidth, float64(i+1) / float64(len(list)) * drawingWidth}
+			from, to := float64(i)/float64(len(list))*drawingWidth, float64(i+1)/float64(len(list))*drawingWidth
+			list[i] = span{from, from, to}
 		}
 		return list
 	}
@@ -43,11 +47,38 @@ func (d *profile) spans() []span {
 	}
 	var at float64
 	for i := range list {
-		end := at + stall[i] + d.ops[i].Seconds
-		list[i] = span{at / total * drawingWidth, min(end/total, 1) * drawingWidth}
+		begin := at + stall[i]
+		end := begin + d.ops[i].Seconds
+		list[i] = span{at / total * drawingWidth, begin / total * drawingWidth, min(end/total, 1) * drawingWidth}
 		at = end
 	}
 	return list
+}
+
+// A layer is memory for a purpose.
+type layer struct {
+	class, name string
+	bytes       func(h *plan.Holding) int64
+}
+
+// layersDrawn are the purposes, from below: first those that take the same all the time.
+var layersDrawn = []layer{
+	{"fixed", "weights that stay", func(h *plan.Holding) int64 { return h.FixedBytes }},
+	{"ring", "slots", func(h *plan.Holding) int64 { return h.RingBytes }},
+	{"live", "activations", func(h *plan.Holding) int64 { return h.ActivationBytes }},
+	{"work", "workspace", func(h *plan.Holding) int64 { return h.WorkBytes }},
+}
+
+// steady is how many of them take the same all the time.
+const steady = 2
+
+// drawMemory draws the memory in use over time, and what changes of it once more where most of it does not.
+func (d *profile) drawMemory(list []span) []pageStack {
+	all := []pageStack{d.drawStack("memory", "Memory in use", layersDrawn, list)}
+	if x := &d.peak; 2*(x.FixedBytes+x.RingBytes) > x.Bytes {
+		all = append(all, d.drawStack("changing", "Without what stays and slots", layersDrawn[steady:], list))
+	}
+	return all
 }
 
 // A step is ops, the first up to the last, that are drawn together. most is the one that finds most in use.
@@ -56,8 +87,8 @@ type step struct {
 	first, last, most int
 }
 
-// steps puts ops together that are too narrow to be seen, and within those keeps the one that finds most in use.
-func (d *profile) steps(list []span) []step {
+// steps puts ops together that are too narrow to be seen, and within those keeps the one with most bytes.
+func steps(list []span, bytes []int64) []step {
 	var all []step
 	for i, s := range list {
 		n := len(all)
@@ -67,38 +98,35 @@ func (d *profile) steps(list []span) []step {
 		}
 		last := &all[n-1]
 		last.to, last.last = s.to, i
-		if d.ops[i].HeldBytes > d.ops[last.most].HeldBytes {
+		if bytes[i] > bytes[last.most] {
 			last.most = i
 		}
 	}
 	return all
 }
 
-// purposesDrawn are the layers of the picture of memory, from below.
-var purposesDrawn = []struct {
-	class, name string
-	bytes       func(h *plan.Holding) int64
-}{
-	{"fixed", "weights that stay", func(h *plan.Holding) int64 { return h.FixedBytes }},
-	{"ring", "slots", func(h *plan.Holding) int64 { return h.RingBytes }},
-	{"live", "activations", func(h *plan.Holding) int64 { return h.ActivationBytes }},
-	{"work", "workspace", func(h *plan.Holding) int64 { return h.WorkBytes }},
-}
-
-// drawMemory draws the memory in use over time, purposes one on top of the other.
-func (d *profile) drawMemory(p *profilePage, list []span) {
-	var most int64
+// drawStack draws memory over time, purposes one on top of the other.
+func (d *profile) drawStack(id, heading string, drawn []layer, list []span) pageStack {
+	p := pageStack{ID: id, Heading: heading, Height: memoryHeight, Anchor: "start"}
+	bytes := make([]int64, len(d.ops)) // in use, of what is drawn
+	peak := 0
 	for i := range d.ops {
-		most = max(most, d.ops[i].HeldBytes)
+		for _, l := range drawn {
+			bytes[i] += l.bytes(&d.ops[i].held)
+		}
+		if d.ops[i].held.OnHost == d.peak.onHost && (bytes[i] > bytes[peak] || d.ops[peak].held.OnHost != d.peak.onHost) {
+			peak = i
+		}
 	}
-	height := func(n int64) float64 { return float64(n) / float64(max(most, 1)) * memoryHeight }
-	all := d.steps(list)
+	most := max(slices.Max(bytes), 1)
+	height := func(n int64) float64 { return float64(n) / float64(most) * memoryHeight }
+	all := steps(list, bytes)
 	below := make([]int64, len(all))
-	for _, purpose := range purposesDrawn {
+	for _, l := range drawn {
 		var there, back strings.Builder
 		used := false
 		for k := range all {
-			n := purpose.bytes(&d.ops[all[k].most].held)
+			n := l.bytes(&d.ops[all[k].most].held)
 			used = used || n > 0
 			y := memoryHeight - height(below[k]+n)
 			fmt.Fprintf(&there, "L%.1f %.1fL%.1f %.1f", all[k].from, y, all[k].to, y)
@@ -106,17 +134,17 @@ func (d *profile) drawMemory(p *profilePage, list []span) {
 		for k := len(all) - 1; k >= 0; k-- {
 			y := memoryHeight - height(below[k])
 			fmt.Fprintf(&back, "L%.1f %.1fL%.1f %.1f", all[k].to, y, all[k].from, y)
-			below[k] += purpose.bytes(&d.ops[all[k].most].held)
+			below[k] += l.bytes(&d.ops[all[k].most].held)
 		}
 		if used {
 			path := "M" + strings.TrimPrefix(there.String(), "L") + back.String() + "Z"
-			p.Layers = append(p.Layers, pageLayer{purpose.class, purpose.name, path})
+			p.Layers = append(p.Layers, pageLayer{l.class, l.name, path})
 		}
 	}
 	for k := range all {
 		s := &all[k]
 		op := &d.ops[s.most]
-		title := fmt.Sprintf("%s (%s): %s in use", cmp.Or(op.Path, programName), op.Kind, ascii.FormatSize(op.HeldBytes))
+		title := fmt.Sprintf("%s (%s): %s in use", cmp.Or(op.Path, programName), op.Kind, ascii.FormatSize(bytes[s.most]))
 		if n := s.last - s.first; n > 0 {
 			title += fmt.Sprintf(", the most of %d ops", n+1)
 		} else {
@@ -124,8 +152,8 @@ func (d *profile) drawMemory(p *profilePage, list []span) {
 		}
 		p.Steps = append(p.Steps, pageBox{X: s.from, W: s.to - s.from, H: memoryHeight, Title: shortened(title)})
 	}
-	at := list[d.peak.Op]
-	p.PeakX, p.PeakY, p.Anchor = (at.from+at.to)/2, memoryHeight-height(d.peak.Bytes), "start"
+	p.PeakX, p.PeakY = (list[peak].from+list[peak].to)/2, memoryHeight-height(bytes[peak])
+	p.Peak = ascii.FormatSize(bytes[peak])
 	if p.PeakX > drawingWidth/2 {
 		p.Anchor = "end"
 	}
@@ -133,9 +161,11 @@ func (d *profile) drawMemory(p *profilePage, list []span) {
 		part := float64(i) / 4
 		p.Sizes = append(p.Sizes, pageTick{memoryHeight * (1 - part), ascii.FormatSize(int64(math.Round(part * float64(most))))})
 	}
+	return p
 }
 
-// drawModules draws a row for each level of modules: where in time one runs, under the one that it is in.
+// drawModules draws a row for each level of modules: where in time one runs, under the one that it is in. The last row is
+// where weights are waited for, as far as that can be seen.
 func (d *profile) drawModules(p *profilePage, list []span) {
 	// path has, by op, the modules that it is in, the program first.
 	path := make([][]int32, len(d.ops))
@@ -144,12 +174,11 @@ func (d *profile) drawModules(p *profilePage, list []span) {
 		for m := d.tree.at(calledPath(d.ops[i].Path)); m != noModule; m = d.tree.modules[m].parent {
 			path[i] = append(path[i], m)
 		}
-		for a, b := 0, len(path[i])-1; a < b; a, b = a+1, b-1 {
-			path[i][a], path[i][b] = path[i][b], path[i][a]
-		}
+		slices.Reverse(path[i])
 		rows = max(rows, min(len(path[i]), maxRows))
 	}
 	p.RowsHeight = float64(rows) * rowHeight
+	hue := d.hues()
 	for row := range rows {
 		for i := 0; i < len(list); {
 			if len(path[i]) <= row {
@@ -168,30 +197,53 @@ func (d *profile) drawModules(p *profilePage, list []span) {
 				p.Boxes[n-1].Class, p.Boxes[n-1].Title = "several", "modules too short to be drawn apart"
 				continue
 			}
-			box.Class = fmt.Sprintf("c%d", d.hue(path[first]))
-			x := &d.modules[m]
-			name := d.name(m)
-			title := cmp.Or(d.tree.modules[m].path, programName)
-			title += fmt.Sprintf(": %s, %s %% of the run, weights %s", secondsText(x.Seconds), d.percent(x.Seconds), ascii.FormatSize(x.WeightBytes))
-			if x.MovedBytes > 0 {
-				title += ", moved " + ascii.FormatSize(x.MovedBytes)
-			}
-			box.Title = shortened(title + ", makes " + ascii.FormatSize(x.ActivationBytes))
-			if letters := int((box.W - 4) / letterWidth); letters > 2 && len(name) <= letters {
+			box.Class, box.Title = fmt.Sprintf("c%d", hue[path[first][min(row, 1)]]), d.moduleTitle(m)
+			if name := d.name(m); float64(len(name))*letterWidth+4 <= box.W {
 				box.Label = shortened(name)
 			}
 			p.Boxes = append(p.Boxes, box)
 		}
 	}
+	d.drawStalls(p, list)
 }
 
-// hues is how many colours modules have.
-const hues = 6
-
-// hue chooses the colour of a module: that of the outermost one that it is in, so that neighbours differ.
-func (d *profile) hue(path []int32) int {
-	if len(path) < 2 {
-		return 0
+// moduleTitle says of a module what its line in the table does.
+func (d *profile) moduleTitle(m int32) string {
+	x := &d.modules[m]
+	title := fmt.Sprintf("%s: %s, %s %% of the run, weights %s", cmp.Or(d.tree.modules[m].path, programName),
+		secondsText(x.Seconds), d.percent(x.Seconds), ascii.FormatSize(x.WeightBytes))
+	if x.MovedBytes > 0 {
+		title += ", moved " + ascii.FormatSize(x.MovedBytes)
 	}
-	return 1 + int(path[1])%(hues-1)
+	return shortened(title + ", makes " + ascii.FormatSize(x.ActivationBytes))
+}
+
+// drawStalls draws the row of stalls.
+func (d *profile) drawStalls(p *profilePage, list []span) {
+	n := len(p.Boxes)
+	for _, s := range d.stalls {
+		if s.op >= len(list) || list[s.op].begin-list[s.op].from < leastStallWidth {
+			continue
+		}
+		at := list[s.op]
+		title := fmt.Sprintf("%s: weights waited for, %s", cmp.Or(d.ops[s.op].Path, programName), secondsText(s.seconds))
+		p.Boxes = append(p.Boxes, pageBox{
+			X: at.from, Y: p.RowsHeight, W: at.begin - at.from, H: rowHeight - 1, Class: "stall", Title: shortened(title),
+		})
+	}
+	if p.Stalls = len(p.Boxes) > n; p.Stalls {
+		p.RowsHeight += rowHeight
+	}
+}
+
+// moduleHues is how many colours modules have, beside that of the program.
+const moduleHues = 5
+
+// hues gives the outermost modules colours in turns: those in them have the same.
+func (d *profile) hues() map[int32]int {
+	hue := make(map[int32]int)
+	for m, n := d.tree.modules[0].firstChild, 0; m != noModule; m, n = d.tree.modules[m].sibling, n+1 {
+		hue[m] = 1 + n%moduleHues
+	}
+	return hue
 }

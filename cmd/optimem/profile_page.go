@@ -27,18 +27,27 @@ const (
 
 // A profilePage is what the template shows.
 type profilePage struct {
-	Model, Mode, Run, Peak, PeakBytes, Taken, Purposes string
-	Width, MemoryHeight, RowsHeight                    float64
-	// Layers are the areas of the picture of memory, from below; Steps what lies under the pointer.
-	Layers []pageLayer
-	Steps  []pageBox
-	// PeakX and PeakY are where most is in use, Anchor is the side on which the text beside it ends or begins.
+	Model, Mode, Run, Peak, Taken, Purposes string
+	Width, RowsHeight                       float64
+	Stacks                                  []pageStack
+	Boxes                                   []pageBox
+	// Stalls says that the last row of boxes are stalls.
+	Stalls bool
+	Times  []pageTick
+	Tables []pageTable
+}
+
+// A pageStack is a picture of memory over time: Layers are areas, from below, Steps what lies under the pointer, Sizes the
+// marks on the axis.
+type pageStack struct {
+	ID, Heading string
+	Height      float64
+	Layers      []pageLayer
+	Steps       []pageBox
+	Sizes       []pageTick
+	// PeakX and PeakY are where most is in use, Peak says how much, and Anchor is the side of the text beside it.
 	PeakX, PeakY float64
-	Anchor       string
-	// Sizes are marks on the axis of memory, Times those on that of time.
-	Sizes, Times []pageTick
-	Boxes        []pageBox
-	Tables       []pageTable
+	Peak, Anchor string
 }
 
 // A pageLayer is memory for a purpose over time, Path the outline of its area.
@@ -75,12 +84,12 @@ type pageCell struct {
 func (d *profile) writePage(w io.Writer, model string) error {
 	p := profilePage{
 		Model: shortened(model), Mode: shortened(fmt.Sprintf("%s on %s, %s", d.Mode, d.Device, counted(d.Threads, "thread"))),
-		Run: d.runText(), Taken: ascii.FormatSize(d.TakenBytes), Width: drawingWidth, MemoryHeight: memoryHeight,
+		Run: d.runText(), Taken: ascii.FormatSize(d.TakenBytes), Width: drawingWidth,
 	}
 	if len(d.ops) > 0 {
-		p.Peak, p.PeakBytes, p.Purposes = shortened(d.peak.place()), ascii.FormatSize(d.peak.Bytes), d.peak.purposes()
+		p.Peak, p.Purposes = shortened(d.peak.place()), d.peak.purposes()
 		list := d.spans()
-		d.drawMemory(&p, list)
+		p.Stacks = d.drawMemory(list)
 		d.drawModules(&p, list)
 		for i := range 5 {
 			part := float64(i) / 4

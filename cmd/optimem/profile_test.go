@@ -304,7 +304,8 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	elements, text := parsed(t, page.Bytes())
-	if elements["path"] != 4 || elements["circle"] != 1 { // the light layer's weight, which two groups read, stays
+	// The light layer's weight, which two groups read, stays; with the slots it is most, so that the rest is drawn twice.
+	if elements["path"] != 4+2 || elements["circle"] != 2 || elements["svg"] != 3 {
 		t.Errorf("elements %v", elements)
 	}
 	for _, want := range []string{
@@ -314,6 +315,13 @@ func TestPage(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in the page", want)
 		}
+	}
+	paged := 0
+	for i := range d.stalls {
+		paged += strings.Count(page.String(), fmt.Sprintf("<title>%s: weights waited for, 1 ms<", d.ops[d.stalls[i].op].Path))
+	}
+	if paged == 0 || paged != len(d.stalls) {
+		t.Errorf("%d stalls are drawn of %d", paged, len(d.stalls))
 	}
 	if strings.Contains(page.String(), "NaN") {
 		t.Error(page.String())
