@@ -89,6 +89,8 @@ type profiledHolder struct {
 	Name  string `json:"name"`
 	Path  string `json:"path"`
 	Bytes int64  `json:"bytes"`
+	// input says that nothing made it.
+	input bool
 }
 
 // maxHolders is how many activations are listed.
@@ -239,7 +241,9 @@ func (d *profile) addPeak(p *plan.Plan) {
 	}
 	for i, h := range p.Holders(best) {
 		if d.peak.held++; i < maxHolders {
-			d.peak.Holders = append(d.peak.Holders, profiledHolder{cmp.Or(h.Name, string(h.Kind)), h.Path, h.Bytes})
+			d.peak.Holders = append(d.peak.Holders, profiledHolder{
+				cmp.Or(h.Name, string(h.Kind)), h.Path, h.Bytes, h.Kind == "",
+			})
 		}
 	}
 }

@@ -13,8 +13,11 @@ import (
 	"github.com/optimem/optimem/internal/ascii"
 )
 
-// programName stands for what is in no module.
-const programName = "(program)"
+// programName stands for what is in no module, inputName for what the caller gives.
+const (
+	programName = "(program)"
+	inputName   = "(input)"
+)
 
 const (
 	// maxModuleLines is how many modules a table has that goes as deep as there is room, maxKindLines how many kinds of ops.
@@ -30,7 +33,7 @@ type moduleLine struct {
 
 // lines returns the modules to list, parents first, down to a depth: 0 is all of them, autoDepth what there is room for.
 // Where there is none for the first level, it is for the costliest of that. cut is how many are left out, down the depth
-// down to which none is.
+// down to which none is, 0 where it is the first level of which some are.
 func (d *profile) lines(depth int) (list []moduleLine, cut, down int) {
 	var all []moduleLine
 	var perDepth []int
@@ -105,7 +108,11 @@ func (d *profile) writeText(w io.Writer, depth int) error {
 	}
 	_, _ = fmt.Fprint(b, modules)
 	if cut > 0 {
-		_, _ = fmt.Fprintf(b, "… and %s below depth %d: --depth 0 lists all\n", counted(cut, "more module"), down)
+		which := "that take less time"
+		if down > 0 {
+			which = fmt.Sprintf("below depth %d", down)
+		}
+		_, _ = fmt.Fprintf(b, "… and %s %s: --depth 0 lists all\n", counted(cut, "more module"), which)
 	}
 	_, _ = fmt.Fprintf(b, "\n%s", d.sums())
 	if len(d.ops) > 0 {
@@ -211,7 +218,11 @@ func (x *profiledPeak) purposes() string {
 func (d *profile) holderTable() *reportTable {
 	t := &reportTable{columns: []ascii.Column{ascii.Left("activation"), ascii.Left("made by"), ascii.Right("bytes")}}
 	for _, h := range d.peak.Holders {
-		t.rows = append(t.rows, []string{h.Name, cmp.Or(h.Path, programName), ascii.FormatSize(h.Bytes)})
+		maker := cmp.Or(h.Path, programName)
+		if h.input {
+			maker = inputName
+		}
+		t.rows = append(t.rows, []string{h.Name, maker, ascii.FormatSize(h.Bytes)})
 	}
 	return t
 }

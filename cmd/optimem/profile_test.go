@@ -176,7 +176,7 @@ func TestProfile(t *testing.T) {
 		x := got.Peak
 		if x.Path != "net.heavy.up" || x.Kind != "linear" || x.Op != 1 || x.ActivationBytes != 4096*4+64 || x.WorkBytes != 64 ||
 			x.Bytes != x.FixedBytes+x.RingBytes+x.ActivationBytes+x.WorkBytes || x.RingBytes != p.RingBytes ||
-			!slices.Equal(x.Holders, []profiledHolder{{"linear", "net.heavy.up", 4096 * 4}, {"linear", "net.light", 64}}) {
+			!slices.Equal(x.Holders, []profiledHolder{{Name: "linear", Path: "net.heavy.up", Bytes: 4096 * 4}, {Name: "linear", Path: "net.light", Bytes: 64}}) {
 			t.Errorf("the peak: %+v", x)
 		}
 		if got.Kinds[0] != (profiledKind{"linear", 4, got.Kinds[0].Seconds}) || len(got.Kinds) != 2 {
@@ -260,7 +260,7 @@ func hostile(ops int) *profile {
 	last := &d.ops[ops-1]
 	d.peak = profiledPeak{Bytes: last.HeldBytes, Op: ops - 1, Path: last.Path, Kind: last.Kind, ActivationBytes: last.HeldBytes}
 	for range maxHolders {
-		d.peak.Holders = append(d.peak.Holders, profiledHolder{"</td><script>", last.Path, 1})
+		d.peak.Holders = append(d.peak.Holders, profiledHolder{Name: "</td><script>", Path: last.Path, Bytes: 1})
 	}
 	return d
 }
@@ -383,6 +383,15 @@ func TestProfileDepth(t *testing.T) {
 		}
 		if len(lines) != want || cut != all-want || down != depth || lines[0] != (moduleLine{}) {
 			t.Errorf("%v: %d lines down to %d, %d left out", list, len(lines), down, cut)
+		}
+		d.ops, d.kinds = nil, nil
+		var text strings.Builder
+		if err := d.writeText(&text, autoDepth); err != nil {
+			t.Fatal(err)
+		}
+		said := map[int]string{0: " that take less time: --depth 0 lists all\n", 1: " below depth 1: --depth 0 lists all\n", 2: "\n\nmode "}
+		if !strings.Contains(text.String(), said[depth]) || (depth < 2) != strings.Contains(text.String(), "… and") {
+			t.Errorf("%v: %s", list, text.String())
 		}
 		if lines, cut, _ := d.lines(0); len(lines) != all || cut != 0 {
 			t.Errorf("%v: %d lines of %d", list, len(lines), all)
