@@ -16,7 +16,7 @@ func (g *gemmCall[T]) fewWidth() int {
 		return 0
 	}
 	if g.source != rightPacked {
-		if g.m > simd.FewRows {
+		if g.m > simd.FewRows || !g.set.FewPays(g.element) {
 			return 0
 		}
 		return g.columns * g.set.FewPanels(g.element, g.m)
