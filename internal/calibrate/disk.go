@@ -164,8 +164,13 @@ func readQueued(
 		free[i] = i
 	}
 	start := time.Now()
-	for len(reads) > 0 && time.Since(start) < limit || len(free) < queued {
-		if k := len(free) - 1; k >= 0 && len(reads) > 0 && time.Since(start) < limit {
+	for {
+		more := len(reads) > 0 && time.Since(start) < limit // asked once: nothing is waited for where nothing is under way
+		k := len(free) - 1
+		if !more && k == queued-1 {
+			break
+		}
+		if more && k >= 0 {
 			if !queue.Begin(free[k], buffer[free[k]*queuedBytes:][:queuedBytes], reads[0]) {
 				return 0, 0, errNotQueued
 			}
