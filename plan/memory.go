@@ -86,10 +86,8 @@ func (p *Plan) sideHoldings() []Holding {
 // of the op's [Holding].
 func (p *Plan) Holders(op int) []Holder {
 	if p.Sides != nil {
-		for side, q := range []*Plan{p.Sides.Device, p.Sides.Host} {
-			if i, ok := slices.BinarySearch(p.Sides.Whole[side].Ops, op); ok {
-				return q.Holders(i)
-			}
+		if q, i := p.sideOf(op); q != nil {
+			return q.Holders(i)
 		}
 		return nil
 	}
@@ -119,6 +117,53 @@ func (p *Plan) Holders(op int) []Holder {
 		list = append(list, h)
 	}
 	slices.SortStableFunc(list, func(a, b Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list
+}
+
+// sideOf returns the side that computes an op and the op's number there, nil where neither does.
+func (p *Plan) sideOf(op int) (*Plan, int) {
+	for side, q := range []*Plan{p.Sides.Device, p.Sides.Host} {
+		if i, ok := slices.BinarySearch(p.Sides.Whole[side].Ops, op); ok {
+			return q, i
+		}
+	}
+	return nil, 0
+}
+
+// A HeldWeight is a weight that stays, and the bytes that it takes: as it lies in the checkpoint, as the device computes with
+// it, or both.
+type HeldWeight struct {
+	Name  string
+	Bytes int64
+}
+
+// HeldWeights returns the weights that stay on the device that computes an op, the largest first. The sum of their bytes is at
+// most the FixedBytes of the op's [Holding], which has constants and what aligning leaves empty.
+func (p *Plan) HeldWeights(op int) []HeldWeight {
+	if p.Sides != nil {
+		if q, i := p.sideOf(op); q != nil {
+			return q.HeldWeights(i)
+		}
+		return nil
+	}
+	at := make(map[string]int)
+	var list []HeldWeight
+	add := func(id layers.ValueID, bytes int64) {
+		name := p.Lowered.Graph.Values[id].Weight.Name
+		k, known := at[name]
+		if !known {
+			k = len(list)
+			at[name], list = k, append(list, HeldWeight{Name: name})
+		}
+		list[k].Bytes += bytes
+	}
+	for _, part := range p.Fixed.Parts {
+		add(part.Value, part.High-part.Low)
+	}
+	for i := range p.Fixed.Packed {
+		add(p.Fixed.Packed[i].Operand.Value, p.Fixed.Packed[i].Pack.Bytes)
+	}
+	slices.SortStableFunc(list, func(a, b HeldWeight) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return list
 }
 

@@ -34,7 +34,7 @@ func TestHoldings(t *testing.T) {
 				for i, h := range q.Holdings() {
 					op := s.Whole[side].Ops[i]
 					h.OnHost = side == 1
-					if whole[op] != h || !slices.Equal(p.Holders(op), q.Holders(i)) {
+					if whole[op] != h || !slices.Equal(p.Holders(op), q.Holders(i)) || !slices.Equal(p.HeldWeights(op), q.HeldWeights(i)) {
 						t.Fatalf("op %d is op %d of side %d: %+v is %+v", op, i, side, whole[op], h)
 					}
 				}
@@ -47,6 +47,20 @@ func TestHoldings(t *testing.T) {
 
 func checkHoldings(t *rapid.T, p *Plan) {
 	align := p.Target.AlignBytes
+	if len(p.Lowered.Graph.Ops) > 0 {
+		// Each weight that stays is there, with all of its bytes; what is left is between them.
+		var taken int64
+		residents := p.HeldWeights(0)
+		for i, r := range residents {
+			if taken += r.Bytes; r.Bytes <= 0 || i > 0 && r.Bytes > residents[i-1].Bytes {
+				t.Fatalf("%+v, and before it %+v", r, residents[:i])
+			}
+		}
+		pieces := len(p.Fixed.Parts) + len(p.Fixed.Packed)
+		if gaps := p.Fixed.Bytes - taken; gaps < 0 || gaps > int64(pieces)*2*max(align, tensor.AlignBytes) || len(residents) > pieces {
+			t.Fatalf("%d weights of %d pieces take %d bytes of %d", len(residents), pieces, taken, p.Fixed.Bytes)
+		}
+	}
 	reached, work := int64(0), int64(0)
 	all := p.Holdings()
 	for op, h := range all {

@@ -79,9 +79,11 @@ type profiledPeak struct {
 	ActivationBytes int64            `json:"activation_bytes"`
 	WorkBytes       int64            `json:"work_bytes"`
 	Holders         []profiledHolder `json:"holders"`
-	// held is how many activations there are. onHost says that the CPU beside a device computes everything.
-	held   int
-	onHost bool
+	Weights         []profiledWeight `json:"weights"`
+	// held and stay are how many activations and weights there are. onHost says that the CPU beside a device computes
+	// everything.
+	held, stay int
+	onHost     bool
 }
 
 // A profiledHolder is an activation that is alive at the peak, with the module that made it.
@@ -93,8 +95,17 @@ type profiledHolder struct {
 	input bool
 }
 
-// maxHolders is how many activations are listed.
-const maxHolders = 10
+// A profiledWeight is a weight that stays on the device of the peak.
+type profiledWeight struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// maxHolders is how many activations are listed, maxWeights how many weights.
+const (
+	maxHolders = 10
+	maxWeights = 5
+)
 
 // newProfile puts together what was measured and what was planned.
 func newProfile(m *openModel, measured *measurement) *profile {
@@ -227,7 +238,7 @@ func (d *profile) addPeak(p *plan.Plan) {
 			best = i
 		}
 	}
-	d.peak = profiledPeak{Op: best, Holders: []profiledHolder{}}
+	d.peak = profiledPeak{Op: best, Holders: []profiledHolder{}, Weights: []profiledWeight{}}
 	if best < 0 {
 		return
 	}
@@ -235,9 +246,13 @@ func (d *profile) addPeak(p *plan.Plan) {
 	if op.held.OnHost {
 		d.TakenBytes = p.Sides.Host.PeakBytes()
 	}
-	d.peak = profiledPeak{
-		op.HeldBytes, best, op.Path, op.Kind, op.held.FixedBytes, op.held.RingBytes, op.held.ActivationBytes, op.held.WorkBytes,
-		[]profiledHolder{}, 0, op.held.OnHost,
+	d.peak.Bytes, d.peak.Path, d.peak.Kind, d.peak.onHost = op.HeldBytes, op.Path, op.Kind, op.held.OnHost
+	d.peak.FixedBytes, d.peak.RingBytes = op.held.FixedBytes, op.held.RingBytes
+	d.peak.ActivationBytes, d.peak.WorkBytes = op.held.ActivationBytes, op.held.WorkBytes
+	weights := p.HeldWeights(best)
+	d.peak.stay = len(weights)
+	for _, w := range weights[:min(len(weights), maxWeights)] {
+		d.peak.Weights = append(d.peak.Weights, profiledWeight{w.Name, w.Bytes})
 	}
 	for i, h := range p.Holders(best) {
 		if d.peak.held++; i < maxHolders {

@@ -107,6 +107,7 @@ func (d *profile) writePage(w io.Writer, model string) error {
 	n := min(len(d.kinds), maxPageOps)
 	p.Tables = []pageTable{
 		pageTableOf("Activations at the peak", d.holderTable(), d.peak.held-len(d.peak.Holders)),
+		pageTableOf("Weights that stay", d.weightTable(), d.peak.stay-len(d.peak.Weights)),
 		modules,
 		pageTableOf("Kinds of ops", d.kindTable(n), len(d.kinds)-n),
 		pageTableOf("The costliest ops", d.opTable(maxPageOps), max(len(d.ops)-maxPageOps, 0)),

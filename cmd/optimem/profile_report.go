@@ -121,6 +121,12 @@ func (d *profile) writeText(w io.Writer, depth int) error {
 		if n := d.peak.held - len(d.peak.Holders); n > 0 {
 			_, _ = fmt.Fprintf(b, "… and %s\n", counted(n, "smaller one"))
 		}
+		if d.peak.stay > 0 {
+			_, _ = fmt.Fprintf(b, "\n%s", d.weightTable())
+			if n := d.peak.stay - len(d.peak.Weights); n > 0 {
+				_, _ = fmt.Fprintf(b, "… and %s\n", counted(n, "smaller one"))
+			}
+		}
 		_, _ = fmt.Fprintf(b, "\n%s", d.kindTable(maxKindLines))
 		if n := len(d.kinds) - maxKindLines; n > 0 {
 			_, _ = fmt.Fprintf(b, "… and %s\n", counted(n, "more kind"))
@@ -223,6 +229,14 @@ func (d *profile) holderTable() *reportTable {
 			maker = inputName
 		}
 		t.rows = append(t.rows, []string{h.Name, maker, ascii.FormatSize(h.Bytes)})
+	}
+	return t
+}
+
+func (d *profile) weightTable() *reportTable {
+	t := &reportTable{columns: []ascii.Column{ascii.Left("weight that stays"), ascii.Right("bytes")}}
+	for _, w := range d.peak.Weights {
+		t.rows = append(t.rows, []string{w.Name, ascii.FormatSize(w.Bytes)})
 	}
 	return t
 }
