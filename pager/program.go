@@ -65,10 +65,7 @@ func (g *Pager) use(ctx context.Context, p *plan.Plan) error {
 // change goes from one plan to another. Where the device has no room although plans before are what takes it, everything
 // is given back first.
 func (g *Pager) change(ctx context.Context, p *plan.Plan) error {
-	if g.current != nil {
-		g.current.load.reset() // the ring is another's now
-		g.current = nil
-	}
+	g.putAway()
 	before := g.Held().Total() > 0
 	err := g.ready(ctx, p)
 	var full *device.OutOfMemoryError
@@ -93,11 +90,16 @@ func (g *Pager) GiveBack(ctx context.Context) error {
 	if g.closed {
 		return ErrClosed
 	}
+	g.putAway()
+	return g.release(ctx)
+}
+
+// putAway ends what the plan that runs reads ahead: the ring is no longer its own.
+func (g *Pager) putAway() {
 	if g.current != nil {
-		g.current.load.reset() // it reads ahead
+		g.current.load.reset()
 		g.current = nil
 	}
-	return g.release(ctx)
 }
 
 // Bound changes [Options.MemoryBytes] for plans from now on.

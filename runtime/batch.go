@@ -26,13 +26,10 @@ import (
 // The results are the same bits as those of separate runs with the same micro-batches. How many rows a micro-batch has
 // may choose another way to compute, so that other sizes may differ in the last bits; see [Options.MicroBatch].
 func (s *Session) RunBatch(ctx context.Context, in Values) (Values, error) {
-	if err := s.wait(ctx); err != nil {
+	if err := s.wait(ctx, "run"); err != nil {
 		return nil, err
 	}
 	defer s.release()
-	if s.closed {
-		return nil, ErrClosed
-	}
 	shapes, err := s.shapes(in)
 	if err != nil {
 		return nil, err

@@ -22,13 +22,10 @@ type BatchPlan struct {
 // PlanBatch returns what [Session.RunBatch] would do with inputs of the given shapes. Nothing is read or allocated for
 // it.
 func (s *Session) PlanBatch(ctx context.Context, shapes map[string]tensor.Shape) (*BatchPlan, error) {
-	if err := s.wait(ctx); err != nil {
+	if err := s.wait(ctx, "run"); err != nil {
 		return nil, err
 	}
 	defer s.release()
-	if s.closed {
-		return nil, ErrClosed
-	}
 	d, err := s.divide(shapes)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)

@@ -101,9 +101,14 @@ func newMachine(o Options) (*machine, error) {
 	return nil, &DeviceError{Device: o.Device, Msg: "there is none of that name"}
 }
 
+// pager returns the options of a pager with so much memory, 0 for no bound.
+func (o *Options) pager(memoryBytes int64) pager.Options {
+	return pager.Options{MemoryBytes: memoryBytes, Observe: o.Observe, ObserveOps: o.ObserveOps}
+}
+
 func cpuMachine(o Options) (*machine, error) {
 	dev := cpu.New(o.Threads, o.Ops)
-	p, err := pager.New(dev, pager.Options{MemoryBytes: o.Memory, Observe: o.Observe, ObserveOps: o.ObserveOps})
+	p, err := pager.New(dev, o.pager(o.Memory))
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
@@ -135,9 +140,11 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 		return time.Duration(rates.StepSeconds(o.Ops, step, op, in, out) * float64(time.Second))
 	}
 	dev, host := emulated.New(e), cpu.New(o.Threads, o.Ops)
+	own := o.pager(o.Memory)
+	own.Clock = dev.Elapsed
 	c, err := chunker.New(dev, host, chunker.Options{
-		Device: pager.Options{MemoryBytes: o.Memory, Observe: o.Observe, ObserveOps: o.ObserveOps, Clock: dev.Elapsed},
-		Host:   pager.Options{MemoryBytes: o.HostMemory, Observe: o.Observe, ObserveOps: o.ObserveOps},
+		Device: own,
+		Host:   o.pager(o.HostMemory),
 		HostRan: func(w chunker.HostWork) {
 			t := time.Duration(w.Seconds() * float64(time.Second))
 			if w.After == nil {

@@ -70,12 +70,9 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 		}
 		return nil, errors.Join(failed, host.Close())
 	}
-	c, err := chunker.New(dev, host, chunker.Options{
-		Device: pager.Options{
-			MemoryBytes: o.Memory, HostBytes: o.HostMemory, Observe: o.Observe, ObserveOps: o.ObserveOps,
-		},
-		Host: pager.Options{MemoryBytes: o.HostMemory, Observe: o.Observe, ObserveOps: o.ObserveOps},
-	})
+	own := o.pager(o.Memory)
+	own.HostBytes = o.HostMemory
+	c, err := chunker.New(dev, host, chunker.Options{Device: own, Host: o.pager(o.HostMemory)})
 	if err != nil {
 		return nil, errors.Join(deviceFailed(o, err), dev.Close(), host.Close())
 	}

@@ -91,9 +91,7 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 	}
 	m.channelsLast = oldest.Arrange
 	m.lower = func(g *layers.Graph) (*layers.Lowered, error) { return cuda.LowerFor(g, oldest.Info().Capability) }
-	c, err := chunker.Spread(devices, chunker.Options{
-		Device: pager.Options{MemoryBytes: o.Memory, Observe: o.Observe, ObserveOps: o.ObserveOps},
-	})
+	c, err := chunker.Spread(devices, chunker.Options{Device: o.pager(o.Memory)})
 	if err != nil {
 		return nil, errors.Join(deviceFailed(o, err), closeAll())
 	}

@@ -12,7 +12,7 @@ import (
 // what they hold. GiveBack waits for a pass that runs. What stays is the session's own: its plans, some buffers of its
 // kernels, and the context of a GPU.
 func (s *Session) GiveBack(ctx context.Context) error {
-	if err := s.turnTo(ctx, "give back"); err != nil {
+	if err := s.wait(ctx, "give back"); err != nil {
 		return err
 	}
 	defer s.release()
@@ -27,7 +27,7 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 	if memoryBytes <= 0 {
 		return fmt.Errorf("resize: a budget of %d bytes", memoryBytes)
 	}
-	if err := s.turnTo(ctx, "resize"); err != nil {
+	if err := s.wait(ctx, "resize"); err != nil {
 		return err
 	}
 	defer s.release()
@@ -49,20 +49,6 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 	s.machine.bound(memoryBytes)
 	if held, _ := s.machine.held(); held.Total() > memoryBytes {
 		return s.giveBack(ctx)
-	}
-	return nil
-}
-
-// turnTo waits for the turn to do something other than a pass.
-func (s *Session) turnTo(ctx context.Context, what string) error {
-	select {
-	case <-s.turn:
-	case <-ctx.Done():
-		return fmt.Errorf("%s: waiting for a pass: %w", what, ctx.Err())
-	}
-	if s.closed {
-		s.release()
-		return ErrClosed
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (c *call) end(err error) {
 // do runs a call when its turn has come, or has another take it along.
 func (s *Session) do(c *call) error {
 	if err := c.ctx.Err(); err != nil {
-		return waitError(c.ctx)
+		return waitError(c.ctx, "run")
 	}
 	c.done = make(chan struct{})
 	select {
@@ -53,7 +53,7 @@ func (s *Session) do(c *call) error {
 	case <-c.done:
 	case <-c.ctx.Done():
 		if s.unqueue(c) {
-			return waitError(c.ctx)
+			return waitError(c.ctx, "run")
 		}
 	}
 	<-c.done // where it is in a pass, that lets go of it before the next group

@@ -254,13 +254,10 @@ func guardOf(g *layers.Graph, id layers.ValueID) []layers.Guard {
 // Plan returns what a pass for inputs of the given shapes would do, and in its forecast what it is expected to take.
 // Nothing is read or allocated for it.
 func (s *Session) Plan(ctx context.Context, shapes map[string]tensor.Shape) (*plan.Plan, error) {
-	if err := s.wait(ctx); err != nil {
+	if err := s.wait(ctx, "run"); err != nil {
 		return nil, err
 	}
 	defer s.release()
-	if s.closed {
-		return nil, ErrClosed
-	}
 	g, err := s.model.Graph(shapes)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)

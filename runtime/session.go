@@ -186,18 +186,22 @@ func (s *Session) alone(ctx context.Context, p *program, x *exchange) error {
 	return nil
 }
 
-// wait waits for the turn.
-func (s *Session) wait(ctx context.Context) error {
+// wait waits for the turn to do something, of a session that is open.
+func (s *Session) wait(ctx context.Context, what string) error {
 	select {
 	case <-s.turn:
-		return nil
 	case <-ctx.Done():
-		return waitError(ctx)
+		return waitError(ctx, what)
 	}
+	if s.closed {
+		s.release()
+		return ErrClosed
+	}
+	return nil
 }
 
-func waitError(ctx context.Context) error {
-	return fmt.Errorf("run: waiting for another pass: %w", ctx.Err())
+func waitError(ctx context.Context, what string) error {
+	return fmt.Errorf("%s: waiting for another pass: %w", what, ctx.Err())
 }
 
 func (s *Session) acquire() { <-s.turn }

@@ -15,9 +15,6 @@ import (
 //go:embed profile_page.html
 var pageSource string
 
-// Names in the page come from an untrusted file: the template escapes them where they stand.
-var pageTemplate = template.Must(template.New("profile").Parse(pageSource))
-
 // maxPageModules and maxPageOps bound the tables, maxPageText the letters of a name.
 const (
 	maxPageModules = 300
@@ -112,7 +109,9 @@ func (d *profile) writePage(w io.Writer, model string) error {
 		pageTableOf("Kinds of ops", d.kindTable(n), len(d.kinds)-n),
 		pageTableOf("The costliest ops", d.opTable(maxPageOps), max(len(d.ops)-maxPageOps, 0)),
 	}
-	return pageTemplate.Execute(w, &p)
+	// Names come from an untrusted file: the template escapes them where they stand. It is read here, since every command would
+	// do so at its start.
+	return template.Must(template.New("profile").Parse(pageSource)).Execute(w, &p)
 }
 
 // opTable has the ops that take most time, with the lines of Python that made them.

@@ -5,18 +5,20 @@ import "sync"
 // FewPays reports whether a product of few rows by an element takes less time with Few than with Multiply. On processors of
 // AMD's Zen 5, pairs are read faster as one stream.
 func (s *Set) FewPays(e Element) bool {
-	const zen5 = 0x1a
-	p := thisProcessor()
-	return e != Pairs || p.vendor != "AuthenticAMD" || p.family < zen5
+	return e != Pairs || !oneStream()
 }
+
+var oneStream = sync.OnceValue(func() bool {
+	const zen5 = 0x1a
+	p := identify()
+	return p.vendor == "AuthenticAMD" && p.family >= zen5
+})
 
 // A processor is who made it, as it spells that, and which of the maker's families it is of; the zero value is not known.
 type processor struct {
 	vendor string
 	family int
 }
-
-var thisProcessor = sync.OnceValue(identify)
 
 // familyOf returns the family that the register EAX of CPUID's leaf 1 names.
 func familyOf(a uint32) int {
