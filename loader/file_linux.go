@@ -34,15 +34,15 @@ type uncached struct {
 // known is what the page cache held lately.
 type known struct {
 	mu sync.Mutex
-	// held says of pieces that they were found to be held wholly, and when: each has one place, which it shares with others
-	// in a large file.
-	held []heldPiece
+	// pieces is what was found of the file's pieces: each has one place, which it shares with others in a large file.
+	pieces []knownPiece
 }
 
-// A heldPiece is one of the file's pieces of knownBytes.
-type heldPiece struct {
+// A knownPiece is one of the file's pieces of knownBytes, how much of it the page cache held, and when.
+type knownPiece struct {
 	piece int64
 	when  time.Time
+	held  residency
 }
 
 // knownPieces is how many pieces a file's knowledge has room for.
@@ -51,8 +51,8 @@ const knownPieces = 4096
 // knownBytes is the size of the pieces of which it is known whether the page cache holds them.
 const knownBytes = 1 << 20
 
-// knownTime is for how long what the page cache held is taken to stay there. Where it did not, what is read of it meanwhile
-// comes through the page cache, and stays there.
+// knownTime is for how long the page cache is taken to hold what it held, and nothing else. Where it let something go, what
+// is read of that meanwhile comes through the page cache, and stays there; what it got is read past it.
 const knownTime = time.Second
 
 // A looker asks what the file is now. It keeps what that takes, which os.File.Stat allocates with every call.
@@ -192,85 +192,77 @@ const aheadBytes = 16 << 20
 // is not held would bring some of that in, which the next would find held, and so on through the file: such a range counts
 // as not held.
 func (s *fileSource) source(fd int, off int64, n int) residency {
+	if s.probes.Load() {
+		return s.residency(fd, off, n)
+	}
 	next := off + int64(n)
-	if !s.known.covers(off, next) {
-		if held := s.residency(fd, off, n); held != wholly || s.probes.Load() {
-			return held
+	held := s.holds(fd, off, next)
+	if held == wholly && s.holds(fd, next, min(s.size, next+aheadBytes)) != wholly {
+		held = not
+	}
+	if s.probes.Load() { // the kernel did not tell
+		return s.residency(fd, off, n)
+	}
+	return held
+}
+
+// holds returns how much of a range the page cache holds, or did lately; wholly where the range is empty. The kernel is
+// asked once for what is not known of a piece: it looks at every page, and at every page that was there before, and asking
+// it with each read for that and all that lies ahead takes as long as half the reads.
+func (s *fileSource) holds(fd int, from, to int64) residency {
+	k := &s.known
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.pieces == nil {
+		k.pieces = make([]knownPiece, min((s.size-1)/knownBytes+1, knownPieces))
+	}
+	now := time.Now()
+	none, all := true, true
+	for piece := from / knownBytes; piece*knownBytes < to; piece++ {
+		low, high := piece*knownBytes, min(s.size, (piece+1)*knownBytes)
+		p := &k.pieces[piece%int64(len(k.pieces))]
+		if p.piece != piece || p.when.IsZero() || now.Sub(p.when) > knownTime {
+			*p = knownPiece{piece, now, s.ask(fd, low, high)}
+		}
+		held := p.held
+		if held == partly && (low < from || high > to) {
+			held = s.ask(fd, max(low, from), min(high, to))
+		}
+		if none, all = none && held == not, all && held == wholly; !none && !all {
+			return partly
 		}
 	}
-	if !s.holds(fd, off, min(s.size, next+aheadBytes)) {
+	switch {
+	case all:
+		return wholly
+	case none:
 		return not
+	}
+	return partly
+}
+
+// ask asks the kernel what it holds of a range. Where it does not tell, reads find out from now on.
+func (s *fileSource) ask(fd int, from, to int64) residency {
+	held, err := cachedPages(fd, from, to-from)
+	switch {
+	case err != nil:
+		s.probes.Store(true)
+		return not
+	case held == 0:
+		return not
+	case held < pages(to-from):
+		return partly
 	}
 	return wholly
 }
 
-// covers reports whether all pieces that a range has a part of were found to be held lately.
-func (k *known) covers(from, to int64) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	now := time.Now()
-	for piece := from / knownBytes; piece*knownBytes < to; piece++ {
-		if !k.fresh(piece, now) {
-			return false
-		}
-	}
-	return true
-}
-
-// fresh reports whether a piece was found to be held lately.
-func (k *known) fresh(piece int64, now time.Time) bool {
-	if len(k.held) == 0 {
-		return false
-	}
-	h := k.held[piece%int64(len(k.held))]
-	return h.piece == piece && now.Sub(h.when) <= knownTime
-}
-
-// holds reports whether the page cache holds a range wholly, or did lately. The kernel is asked for what is not known: it
-// looks at every page, and asking it for all that lies ahead of each read takes as long as half the reads.
-func (s *fileSource) holds(fd int, from, to int64) bool {
-	k := &s.known
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.held == nil {
-		k.held = make([]heldPiece, min((s.size-1)/knownBytes+1, knownPieces))
-	}
-	now := time.Now()
-	for piece := from / knownBytes; piece*knownBytes < to; piece++ {
-		if k.fresh(piece, now) {
-			continue
-		}
-		low, high := piece*knownBytes, min(s.size, (piece+1)*knownBytes)
-		if wholeRange(fd, low, high) {
-			k.held[piece%int64(len(k.held))] = heldPiece{piece, now}
-		} else if low >= from && high <= to || !wholeRange(fd, max(low, from), min(high, to)) {
-			return false
-		}
-	}
-	return true
-}
-
-// wholeRange reports whether the page cache holds a range wholly, as far as the kernel tells.
-func wholeRange(fd int, from, to int64) bool {
-	have, err := cachedPages(fd, from, to-from)
-	return err != nil || have >= pages(to-from)
-}
-
-// residency asks cachestat (Linux 6.5), which costs some microseconds, of a descriptor of the file. The kernel answers it for those who may write the file. For others a read that must not wait finds out,
-// of one page: for such a read the kernel starts to read ahead all the same, so that probing with the whole range would
-// read everything twice.
+// residency asks cachestat (Linux 6.5), which costs some microseconds, of a descriptor of the file. The kernel answers it
+// for those who may write the file. For others a read that must not wait finds out, of one page: for such a read the
+// kernel starts to read ahead all the same, so that probing with the whole range would read everything twice.
 func (s *fileSource) residency(fd int, off int64, n int) residency {
 	if !s.probes.Load() {
-		held, err := cachedPages(fd, off, int64(n))
-		switch {
-		case err != nil:
-			s.probes.Store(true)
-		case held == 0:
-			return not
-		case held < pages(int64(n)):
-			return partly
-		default:
-			return wholly
+		if held := s.ask(fd, off, off+int64(n)); !s.probes.Load() {
+			return held
 		}
 	}
 	var page [1]byte

@@ -2,6 +2,7 @@ package loader
 
 import (
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -86,7 +87,7 @@ func TestFileCachedBytes(t *testing.T) {
 
 // The kernel is asked once for what it holds of a piece, in whatever order pieces are read, and at once for what is not
 // known.
-func TestFileHoldsAhead(t *testing.T) {
+func TestFileKnows(t *testing.T) {
 	const size = 4*knownBytes - alignBytes
 	path, _ := randomFile(t, t.TempDir(), size)
 	s := mustOpenFile(t, path)
@@ -94,43 +95,52 @@ func TestFileHoldsAhead(t *testing.T) {
 	if residencyOf(s, 0, size) != not || s.probes.Load() {
 		t.Skip("this file system keeps everything in memory, or the kernel does not tell")
 	}
-	holds := func(from, to int64) (held bool) {
-		_ = s.control(func(fd int) error { held = s.holds(fd, from, to); return nil })
-		return held
+	check := func(what string, from, to int64, want residency) {
+		t.Helper()
+		_ = s.control(func(fd int) error {
+			if got := s.holds(fd, from, to); got != want {
+				t.Errorf("%s: bytes %d to %d are held %d, want %d", what, from, to, got, want)
+			}
+			return nil
+		})
 	}
-	if holds(knownBytes, 2*knownBytes) {
-		t.Error("a cold file is held")
+	forget := func(after time.Duration) {
+		for i := range s.known.pieces {
+			s.known.pieces[i].when = s.known.pieces[i].when.Add(-after)
+		}
 	}
-	if err := s.ReadAt(t.Context(), make([]byte, size), 0); err != nil {
-		t.Fatal(err)
+	read := func(from, to int64) {
+		t.Helper()
+		if err := s.ReadAt(t.Context(), make([]byte, to-from), from); err != nil {
+			t.Fatal(err)
+		}
+		if residencyOf(s, from, int(to-from)) != wholly {
+			t.Skip("this file system does not keep what was read")
+		}
 	}
-	if !holds(3*knownBytes, size) || !holds(knownBytes+alignBytes, 2*knownBytes-alignBytes) {
-		t.Error("what was read is not held")
+	drop := func(from, to int64) {
+		t.Helper()
+		dropCache(t, s, from, to-from)
+		if residencyOf(s, from, int(to-from)) != not {
+			t.Skip("this file system does not let go of what was read")
+		}
 	}
-	if s.known.covers(0, 1) || !s.known.covers(knownBytes, 2*knownBytes) || s.known.covers(knownBytes, 3*knownBytes) ||
-		!s.known.covers(size-1, size) {
-		t.Error("other pieces are known than were asked for")
-	}
-	dropCache(t, s, 0, size)
-	if residencyOf(s, 0, size) != not {
-		t.Skip("this file system does not let go of what was read")
-	}
-	if !holds(knownBytes, 2*knownBytes) || !holds(3*knownBytes, size) {
-		t.Error("what was known was asked again")
-	}
-	if holds(0, knownBytes) || holds(knownBytes, 2*knownBytes+alignBytes) {
-		t.Error("what was dropped is held")
-	}
-	if err := s.ReadAt(t.Context(), make([]byte, alignBytes), 2*knownBytes); err != nil {
-		t.Fatal(err)
-	}
-	if residencyOf(s, 2*knownBytes, alignBytes) == wholly && !holds(knownBytes, 2*knownBytes+alignBytes) {
-		t.Error("the part of a piece that was read is not held")
-	}
-	for i := range s.known.held {
-		s.known.held[i].when = s.known.held[i].when.Add(-2 * knownTime)
-	}
-	if s.known.covers(knownBytes, 2*knownBytes) || holds(3*knownBytes, size) {
-		t.Error("what was known long ago is still believed")
-	}
+	check("cold", knownBytes+alignBytes, 2*knownBytes, not)
+	read(0, size)
+	check("known to be cold", knownBytes, 2*knownBytes, not)
+	check("not known", 3*knownBytes, size, wholly)
+	check("both", knownBytes, 3*knownBytes, partly)
+	check("empty", size, size, wholly)
+	forget(2 * knownTime)
+	check("known long ago", knownBytes, 3*knownBytes, wholly)
+	drop(0, size)
+	check("known to be held", knownBytes, 2*knownBytes, wholly)
+	check("dropped", 0, knownBytes, not)
+	forget(2 * knownTime)
+	read(2*knownBytes, 2*knownBytes+alignBytes)
+	drop(2*knownBytes+alignBytes, size)
+	check("a part of a piece", 2*knownBytes, 3*knownBytes, partly)
+	check("the part that is held", 2*knownBytes, 2*knownBytes+alignBytes, wholly)
+	check("another part", 2*knownBytes+alignBytes, 3*knownBytes, not)
+	check("a piece and a part", knownBytes, 2*knownBytes+alignBytes, partly)
 }
