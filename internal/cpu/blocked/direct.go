@@ -315,13 +315,7 @@ func (d *direct) packPanel(w Weight, p panel, dst []float32) {
 	outputs := min(columns, l.Shape[0]-first)
 	switch {
 	case d.depthwise:
-		clear(dst)
-		for lane := range outputs {
-			for tap := range taps {
-				at := l.Offset + (first+lane)*l.Strides[0] + tap/d.KernelW*l.Strides[2] + tap%d.KernelW*l.Strides[3]
-				dst[tap*Lanes+lane] = w.at(at)
-			}
-		}
+		staging(dst).load(d.Conv, w, columns, first, outputs, 0, 1)
 	case d.Groups > 1:
 		clear(dst)
 		groupIn, groupOut := d.In/d.Groups, d.Out/d.Groups
