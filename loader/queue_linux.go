@@ -24,6 +24,11 @@ type readQueue struct {
 	// reads are those under way, by number.
 	reads    []queuedRead
 	underWay int
+	// blocks are those that the kernel was not told of, addresses where they are.
+	blocks    []ioControlBlock
+	addresses []*ioControlBlock
+	// refused are the numbers of reads that the kernel did not take.
+	refused []int
 	// events[next:have] have ended and were not told of.
 	events     [16]ioEvent
 	next, have int
@@ -71,7 +76,10 @@ func (s *fileSource) Queue(n int) (tensor.ReadQueue, error) {
 	if file == nil {
 		return nil, errors.ErrUnsupported
 	}
-	q := &readQueue{s: s, file: file, fd: int(file.Fd()), reads: make([]queuedRead, n)}
+	q := &readQueue{
+		s: s, file: file, fd: int(file.Fd()), reads: make([]queuedRead, n),
+		blocks: make([]ioControlBlock, 0, n), addresses: make([]*ioControlBlock, 0, n), refused: make([]int, 0, n),
+	}
 	_, _, errno := unix.Syscall(unix.SYS_IO_SETUP, uintptr(n), uintptr(unsafe.Pointer(&q.aio)), 0)
 	if errno != 0 {
 		return nil, errors.Join(errno, file.Close())
@@ -89,22 +97,41 @@ func (q *readQueue) Begin(number int, p []byte, off int64) bool {
 	if q.s.source(q.fd, off, want) == wholly { // what is held in part is not worth reading piece by piece
 		return false
 	}
-	block := ioControlBlock{
+	q.blocks = append(q.blocks, ioControlBlock{
 		data: uint64(number), fd: uint32(q.fd), buffer: uint64(address), bytes: uint64(len(p)), offset: off,
-	}
-	blocks := [1]*ioControlBlock{&block}
-	// The scheduler is not told of this call, which is short: a thread that has computed so far goes on with its processor.
-	n, _, errno := unix.RawSyscall(unix.SYS_IO_SUBMIT, q.aio, 1, uintptr(unsafe.Pointer(&blocks)))
-	if errno != 0 || n != 1 {
-		return false
-	}
+	})
+	q.addresses = append(q.addresses, &q.blocks[len(q.blocks)-1])
 	q.reads[number] = queuedRead{off, want}
 	q.underWay++
 	return true
 }
 
+// Flush implements [tensor.ReadQueue]. Of reads that the kernel does not take Wait says that they are not filled.
+func (q *readQueue) Flush() {
+	for at := 0; at < len(q.addresses); {
+		// The scheduler is not told of this call, which is short: a thread that has computed so far goes on with its
+		// processor.
+		n, _, errno := unix.RawSyscall(
+			unix.SYS_IO_SUBMIT, q.aio, uintptr(len(q.addresses)-at), uintptr(unsafe.Pointer(&q.addresses[at])),
+		)
+		if errno == 0 && n > 0 {
+			at += int(n)
+			continue
+		}
+		q.refused = append(q.refused, int(q.addresses[at].data))
+		at++
+	}
+	q.blocks, q.addresses = q.blocks[:0], q.addresses[:0]
+}
+
 // Wait implements [tensor.ReadQueue].
 func (q *readQueue) Wait(ctx context.Context) (number int, filled bool, err error) {
+	q.Flush()
+	if last := len(q.refused) - 1; last >= 0 {
+		number, q.refused = q.refused[last], q.refused[:last]
+		q.underWay--
+		return number, false, nil
+	}
 	if q.next == q.have {
 		if err := q.collect(ctx); err != nil {
 			return 0, false, err

@@ -89,7 +89,7 @@ func TestQueueRefuses(t *testing.T) {
 		t.Error("begun, although the page cache holds it")
 	}
 	dropCache(t, s, alignBytes, size-alignBytes)
-	s.known.held = nil
+	s.known.pieces = nil
 	if !s.probes.Load() && residencyOf(s, 0, len(buf)) == partly {
 		if !q.Begin(0, buf, 0) {
 			t.Error("not begun, although the page cache holds a part only")
@@ -138,6 +138,38 @@ func TestQueueShrunk(t *testing.T) {
 			t.Errorf("read %d: filled %v, %v", number, filled, err)
 		}
 		break
+	}
+}
+
+// TestQueueNotTaken: of reads that the kernel does not take, of which others are taken, Wait says that they are not filled.
+func TestQueueNotTaken(t *testing.T) {
+	const size, n = 64 * alignBytes, 5
+	path, data := randomFile(t, t.TempDir(), size)
+	_, reads := coldQueue(t, path, size, n)
+	q := reads.(*readQueue)
+	buf := aligned(n * alignBytes)
+	fd := q.fd
+	for i := range n {
+		if q.fd = fd; i%2 == 1 {
+			q.fd = -1
+		}
+		if !q.Begin(i, buf[i*alignBytes:][:alignBytes], int64(i*alignBytes)) {
+			t.Fatalf("read %d was not begun", i)
+		}
+	}
+	q.fd = fd
+	seen := make(map[int]bool)
+	for range n {
+		number, filled, err := q.Wait(t.Context())
+		if err != nil || seen[number] || filled != (number%2 == 0) {
+			t.Errorf("read %d: filled %v, again %v, %v", number, filled, seen[number], err)
+		}
+		if seen[number] = true; filled && !bytes.Equal(buf[number*alignBytes:][:alignBytes], data[number*alignBytes:][:alignBytes]) {
+			t.Errorf("read %d: other bytes", number)
+		}
+	}
+	if _, _, err := q.Wait(t.Context()); err == nil {
+		t.Error("there was nothing to wait for")
 	}
 }
 

@@ -146,6 +146,16 @@ func (d *direct) begin() {
 // advance begins the reads of one visit after the other, pass after pass, each once the plan says that its slot is free,
 // a batch of them at once.
 func (d *direct) advance() error {
+	err := d.beginNext()
+	for _, q := range d.queues {
+		if q.reads != nil {
+			q.reads.Flush()
+		}
+	}
+	return err
+}
+
+func (d *direct) beginNext() error {
 	d.held = false
 	if err := d.look(); err != nil {
 		return err

@@ -38,6 +38,7 @@ type queuedReads struct {
 	file   *queuedFile
 	reads  []queuedRead
 	order  []int // numbers of those under way
+	told   int   // how many of them the disk knows of
 	closed bool
 }
 
@@ -65,10 +66,15 @@ func (q *queuedReads) Begin(number int, p []byte, off int64) bool {
 	return true
 }
 
+func (q *queuedReads) Flush() { q.told = len(q.order) }
+
 // Wait ends the reads in another order than that in which they were begun.
 func (q *queuedReads) Wait(ctx context.Context) (int, bool, error) {
 	if len(q.order) == 0 {
 		panic("nothing is under way")
+	}
+	if q.told < len(q.order) {
+		panic("reads are waited for that the disk does not know of")
 	}
 	if (q.file.late || len(q.order) < 3) && ctx.Err() != nil {
 		return 0, false, ctx.Err()
@@ -76,6 +82,7 @@ func (q *queuedReads) Wait(ctx context.Context) (int, bool, error) {
 	k := len(q.order) * 2 / 3
 	number := q.order[k]
 	q.order = append(q.order[:k], q.order[k+1:]...)
+	q.told--
 	r := q.reads[number]
 	q.reads[number] = queuedRead{}
 	if !r.empty {

@@ -35,8 +35,10 @@ type QueuedSource interface {
 type ReadQueue interface {
 	// Begin begins to fill p as ReadBulk does. number, less than n, names the read and is free again once Wait has returned
 	// it; p must not be touched before. Begin reports false where it did not begin: ReadBulk is what to use then, because
-	// it finds the bytes in memory, or says what is wrong.
+	// it finds the bytes in memory, or says what is wrong. The disk may not know of the read until Flush or Wait is called.
 	Begin(number int, p []byte, off int64) bool
+	// Flush tells the disk of the reads that were begun, all at once, which takes less time than one by one.
+	Flush()
 	// Wait returns the number of a read that has ended, and whether p is filled; where it is not, ReadBulk says why. There
 	// must be one under way. The error is that of ctx, which was looked at only where none had ended yet, or says that there
 	// is no use in waiting.

@@ -121,6 +121,8 @@ func (q *clockQueue) Begin(number int, _ []byte, off int64) bool {
 	return true
 }
 
+func (q *clockQueue) Flush() {}
+
 func (q *clockQueue) Wait(context.Context) (int, bool, error) {
 	time.Sleep(time.Millisecond)
 	number := q.underWay[0]
