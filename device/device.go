@@ -86,6 +86,10 @@ type Launch struct {
 	In   []Argument
 	Out  []Argument
 	Work Region
+	// Meanwhile, where it is not nil, is called now and then while the op is computed, on the goroutine that called Run, by
+	// a device that computes in the caller's time. Others do not call it, nor does one whose ops are short. The device's
+	// other streams compute nothing until Run returns.
+	Meanwhile func()
 }
 
 // A Stream executes what it is given in the order given. Errors of asynchronous work surface at Sync.

@@ -19,7 +19,8 @@ type loader interface {
 	begin()
 	// ready returns once group k of this pass is in its slot, or when it will not be.
 	ready(ctx context.Context, k int) error
-	// tick is called now and then while a group's ops run, by the goroutine that calls all of these.
+	// tick is called now and then while a group's ops run, between ops and within long ones, by the goroutine that calls
+	// all of these.
 	tick()
 	// done says that the ops of group k were given to the device.
 	done(k int)

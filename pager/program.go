@@ -352,6 +352,7 @@ func (g *Pager) prepare(p *program) {
 	for _, part := range p.plan.Consts {
 		consts[part.Value] = part
 	}
+	tick := p.load.tick
 	p.ops = make([]prepared, len(graph.Ops))
 	for i, x := range gathers(p.plan) {
 		p.ops[i].gather = x
@@ -393,6 +394,9 @@ func (g *Pager) prepare(p *program) {
 			ready := &p.ops[i]
 			ready.launch = device.Launch{
 				Step: step, Op: graph.Ops[i], Work: device.Region{Memory: g.scratch, Bytes: step.WorkBytes},
+			}
+			if p.plan.Target.Direct {
+				ready.launch.Meanwhile = tick
 			}
 			for k, o := range graph.Ops[i].In {
 				a, stride := argument(o, &step, k)

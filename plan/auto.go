@@ -164,7 +164,7 @@ func (s *search) cost(keep []bool, uses []layout) choice {
 		}
 		const passes = 4 // about what a simulation takes
 		s.left -= passes * len(s.slot)
-		if seconds, _, ok := s.d.try(use); ok && seconds < best.seconds {
+		if seconds, _, ok := s.d.try(use, 0); ok && seconds < best.seconds {
 			best.seconds, best.use = seconds, use
 		}
 	}

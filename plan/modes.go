@@ -250,7 +250,11 @@ func cheapest(plans []*Plan) *Plan {
 
 // nearEnough is how much longer than what loads and ops take by themselves a pass may take before a larger ring is worth
 // its memory.
-const nearEnough = 1.04
+const nearEnough = 1.02
+
+// diskDoubt is by how much longer reads from a disk may take than its rate says, since others use it too: a ring is large
+// enough for that. It costs memory where reads take less time than ops, and changes little where they take more.
+const diskDoubt = 0.5
 
 // bestRing pages all groups through a ring of at most the given size: two slots where they are as good as more, and more
 // than four neighbours' memory only where loads and ops would otherwise wait for each other.
@@ -265,12 +269,15 @@ func (d *draft) bestRing(mostBytes int64) *Plan {
 		bytes   int64
 	}
 	var list []tried
-	best, bound, computed := math.Inf(1), 0.0, 0.0
+	best, bound, computed, doubt := math.Inf(1), 0.0, 0.0, 0.0
+	if d.o.Target.Direct {
+		doubt = diskDoubt
+	}
 	var total int64
 	for i := range d.stages {
 		computed += d.stages[i].compute
 		if d.stages[i].paged {
-			bound += d.stages[i].load
+			bound += d.stages[i].load * (1 + doubt)
 			total += d.groups[i].SlotBytes
 		}
 	}
@@ -278,7 +285,7 @@ func (d *draft) bestRing(mostBytes int64) *Plan {
 	try := func(uses []layout) {
 		for _, use := range uses {
 			use.bytes = min(use.bytes, mostBytes, total)
-			if seconds, bytes, ok := d.try(use); ok {
+			if seconds, bytes, ok := d.try(use, doubt); ok {
 				list = append(list, tried{use, seconds, bytes})
 				best = min(best, seconds)
 			}
@@ -298,7 +305,9 @@ func (d *draft) bestRing(mostBytes int64) *Plan {
 	if len(list) == 0 {
 		return nil
 	}
-	return d.plan(nil, slices.MinFunc(list, func(a, b tried) int { return cmp.Compare(a.bytes, b.bytes) }).use)
+	return d.plan(nil, slices.MinFunc(list, func(a, b tried) int {
+		return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.seconds, b.seconds))
+	}).use)
 }
 
 // defaultSlots is how many neighbours' memory a ring has at most where no number of slots was asked for.
@@ -386,8 +395,8 @@ type share struct {
 	slot, staged                int64
 }
 
-// try returns what a pass takes with a layout, and how large the ring is.
-func (d *draft) try(use layout) (seconds float64, ringBytes int64, ok bool) {
+// try returns what a pass takes with a layout where loads take longer by the share of doubt, and how large the ring is.
+func (d *draft) try(use layout, doubt float64) (seconds float64, ringBytes int64, ok bool) {
 	d.visits = d.visits[:0]
 	for _, i := range d.paged {
 		d.visits = append(d.visits, visit{bytes: d.shares[i].slot})
@@ -399,7 +408,7 @@ func (d *draft) try(use layout) (seconds float64, ringBytes int64, ok bool) {
 		d.stages[i].after = d.visits[k].after
 		ringBytes = max(ringBytes, d.visits[k].offset+d.visits[k].bytes)
 	}
-	d.sim.fitful, d.sim.slower = d.o.Target.Direct, d.o.Target.far(ringBytes)
+	d.sim.fitful, d.sim.slower = d.o.Target.Direct, doubt+d.o.Target.far(ringBytes)
 	seconds, _ = d.sim.run(d.stages)
 	return seconds, ringBytes, true
 }

@@ -119,6 +119,10 @@ func (s *stream) CopyOut(dst []byte, src device.Region) error {
 func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	c := newCall()
 	c.in, c.out = appendViews(c.in, l.In), appendViews(c.out, l.Out)
+	if l.Meanwhile != nil {
+		s.d.pool.meanwhile = l.Meanwhile
+		defer s.d.pool.alone()
+	}
 	return s.d.run(ctx, &l.Op, c, regionBytes(l.Work))
 }
 

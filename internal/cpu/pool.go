@@ -29,6 +29,10 @@ type Pool struct {
 	quit atomic.Bool
 	once sync.Once
 
+	// meanwhile, where it is not nil, is called by the goroutine that computes an op, about as often as it lets others run. It
+	// belongs to that goroutine, which is the only one to compute meanwhile.
+	meanwhile func()
+
 	// busy is held by the caller whose region it is, which alone writes the fields of the region.
 	busy     sync.Mutex
 	task     Task
@@ -125,6 +129,19 @@ func (p *Pool) Do(n, grain int, task Task) {
 			return
 		}
 		task.Run(from, min(from+grain, n))
+		if p.threads == 1 && p.meanwhile != nil && p.own.shouldYield() {
+			p.pause()
+		}
+	}
+}
+
+// alone says that nobody wants to be called any more.
+func (p *Pool) alone() { p.meanwhile = nil }
+
+// pause is the moment between two parts at which the caller of a region does something else.
+func (p *Pool) pause() {
+	if p.meanwhile != nil {
+		p.meanwhile()
 	}
 }
 
@@ -142,6 +159,7 @@ func (p *Pool) share(task Task, first, n, grain int) {
 	}
 	defer p.leave()
 	for p.work(0, &p.own) {
+		p.pause()
 		goruntime.Gosched()
 	}
 }
