@@ -27,6 +27,8 @@ type direct struct {
 	// at once, beyond one visit.
 	underWay, batch int
 	mostBytes       int64
+	// diskBound says that ops are expected to wait for the disk whatever is done.
+	diskBound bool
 	// broken is what a read failed with that nobody waited for.
 	broken  error
 	running bool
@@ -56,9 +58,11 @@ const queued = 160
 // Some disks, those of virtual machines among them, say that reads have ended once they have nothing to do: what is asked
 // for meanwhile delays what was asked for before. So reads are begun in batches, of half the ring where that is more than
 // one visit, the next once at most lowShare of the reads of the last one are under way, and no more than mostLow.
+// Where ops would wait for all of that, soonBytes are asked for first.
 const (
-	lowShare = 4
-	mostLow  = 8
+	lowShare  = 4
+	mostLow   = 8
+	soonBytes = 1 << 20
 )
 
 // A queue is that of one source, with the parts that are under way by number.
@@ -70,7 +74,10 @@ type queue struct {
 }
 
 func (g *Pager) newDirect(p *plan.Plan, host HostVisible) *direct {
-	d := &direct{readers: g.opts.Readers, visits: make([]*directVisit, len(p.Groups)), mostBytes: p.RingBytes / 2}
+	d := &direct{
+		readers: g.opts.Readers, visits: make([]*directVisit, len(p.Groups)), mostBytes: p.RingBytes / 2,
+		diskBound: p.Forecast.Bound != "compute",
+	}
 	d.bytes = &g.stats.readBytes
 	if d.queuedBytes = g.opts.queuedBytes; d.queuedBytes == 0 {
 		d.queuedBytes = pieceBytes
@@ -161,6 +168,9 @@ func (d *direct) beginNext() error {
 		return err
 	}
 	room, open := d.mostBytes, d.few()
+	if d.starved() {
+		room = soonBytes
+	}
 	for {
 		v := d.order[d.begun%len(d.order)]
 		if d.at == 0 {
@@ -198,6 +208,15 @@ func (d *direct) beginNext() error {
 			v.visit.arrived <- struct{}{}
 		}
 	}
+}
+
+// starved reports whether ops will wait for the next visit although they take longer than the disk, which does nothing: where
+// ops wait for the disk anyway, large batches are better.
+func (d *direct) starved() bool {
+	if d.diskBound || d.underWay > 0 {
+		return false
+	}
+	return d.begun == d.arrived || d.order[d.arrived%len(d.order)].left.Load() > 0
 }
 
 // few reports whether so few reads of the last batch are left that the next may be begun.
