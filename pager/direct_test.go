@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
@@ -105,13 +106,18 @@ func (q *queuedReads) Close() error {
 // queuedNetwork is a network whose weights lie in a file that queues reads.
 func queuedNetwork(t *testing.T, dev *cpu.Device) (*layers.Lowered, *queuedFile) {
 	l, src := network(t, dev, 2, 200, 300, 150, 500, 300, 300, 20, 300)
+	return l, queuedOf(l, src)
+}
+
+// queuedOf has the weights of a network in a file that queues reads.
+func queuedOf(l *layers.Lowered, src *file) *queuedFile {
 	f := &queuedFile{file: src}
 	for i := range l.Graph.Values {
 		if w := &l.Graph.Values[i].Weight; w.Extent.Source == src {
 			w.Extent.Source = f
 		}
 	}
-	return l, f
+	return f
 }
 
 // TestQueuedReads runs passes over a file that queues reads: begun, refused, begun and not completed; with room for all
@@ -188,6 +194,94 @@ func TestBatches(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSoon: where ops would wait for a batch although they take longer than the disk, what they need first is asked for by
+// itself, and the rest of it when that has come; where the disk takes longer, the whole batch is asked for at once.
+func TestSoon(t *testing.T) {
+	dev := newCPU(t)
+	l, src := network(t, dev, 2, 400, 400, 400, 400, 400, 400, 400, 400, 400)
+	queuedOf(l, src).late = true
+	for _, bound := range []string{"compute", "disk"} {
+		made := mustPlan(t, l, plan.Options{Mode: plan.Page})
+		made.Forecast.Bound = bound
+		p := newPager(t, dev, Options{queuedBytes: 64 << 10})
+		if err := p.use(t.Context(), made); err != nil {
+			t.Fatal(err)
+		}
+		d := p.current.load.(*direct)
+		d.mostBytes = 1 << 40
+		d.begin()
+		var asked int64
+		for _, v := range d.order[:d.begun] {
+			asked += v.bytes
+		}
+		if few := asked <= soonBytes; d.begun == 0 || few != (bound == "compute") {
+			t.Errorf("bound by %s: %d bytes are asked for at once", bound, asked)
+		}
+		before := d.begun
+		if err := d.ready(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < 1000 && d.underWay > 0; i++ {
+			d.tick()
+			if err := d.reap(t.Context(), d.queues[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d.tick(); bound == "compute" && d.begun <= before {
+			t.Errorf("%d visits are begun once the first is there, %d before", d.begun, before)
+		}
+	}
+}
+
+// TestReadsWithinOps: a device that calls back while it computes has the next reads begun in that time.
+func TestReadsWithinOps(t *testing.T) {
+	dev := newCPU(t)
+	l, src := queuedNetwork(t, dev)
+	within := 0
+	src.late = true
+	p, err := New(calling{dev, func(meanwhile func()) {
+		before := src.begun
+		src.late = false // reads end while the op runs
+		meanwhile()
+		src.late = true
+		within += src.begun - before
+	}}, Options{queuedBytes: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	made := mustPlan(t, l, plan.Options{Mode: plan.Page, Slots: 6})
+	for range 3 {
+		if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if within == 0 {
+		t.Error("no read was begun while an op ran")
+	}
+}
+
+// A calling device has a function called in the middle of each op, with what the op may call.
+type calling struct {
+	*cpu.Device
+	during func(meanwhile func())
+}
+
+func (d calling) NewStream() (device.Stream, error) {
+	s, err := d.Device.NewStream()
+	return callingStream{s, d.during}, err
+}
+
+type callingStream struct {
+	device.Stream
+	during func(meanwhile func())
+}
+
+func (s callingStream) Run(ctx context.Context, l device.Launch) error {
+	s.during(l.Meanwhile)
+	return s.Stream.Run(ctx, l)
 }
 
 // TestQueuedReadErrors: of a read that was not completed, reading again says why; the pass ends with that and the group,

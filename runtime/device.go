@@ -106,6 +106,19 @@ func (o *Options) pager(memoryBytes int64) pager.Options {
 	return pager.Options{MemoryBytes: memoryBytes, Observe: o.Observe, ObserveOps: o.ObserveOps}
 }
 
+// cpuRates are the rates of a CPU as far as they are given, guesses from its kernels and threads for its arithmetic and
+// memory. A ring that is chosen for a processor of a tenth of the speed leaves it waiting for weights.
+func cpuRates(given plan.Rates, dev *cpu.Device) plan.Rates {
+	flops, memoryBytes := dev.Guess()
+	if given.FLOPs == 0 {
+		given.FLOPs = flops
+	}
+	if given.MemoryBytes == 0 {
+		given.MemoryBytes = memoryBytes
+	}
+	return given
+}
+
 func cpuMachine(o Options) (*machine, error) {
 	dev := cpu.New(o.Threads, o.Ops)
 	p, err := pager.New(dev, o.pager(o.Memory))
@@ -114,7 +127,7 @@ func cpuMachine(o Options) (*machine, error) {
 	}
 	return &machine{
 		name: "cpu", fuses: true, scales: true, halves: true, arranges: true,
-		target: plan.CPU, lower: dev.Lower, pass: p.Pass, rates: o.Rates,
+		target: plan.CPU, lower: dev.Lower, pass: p.Pass, rates: cpuRates(o.Rates, dev),
 		held:      func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
 		stats:     func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },
 		hostBytes: p.HostBytes, free: func() (int64, bool) { return 0, false },

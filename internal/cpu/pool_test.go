@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/optimem/optimem/layers"
 )
 
 // counted counts how often each index is done.
@@ -135,6 +137,56 @@ func TestPoolYields(t *testing.T) {
 	t.Logf("%d of %d parts in %d turns", done, parts, turns)
 	if done > parts/4 {
 		t.Errorf("%d of %d parts were done before another goroutine had %d turns", done, parts, turns)
+	}
+}
+
+// A pausing task has parts that take long enough for the caller to be called between them.
+type pausing struct{}
+
+func (pausing) Run(int, int) {
+	for begin := time.Now(); time.Since(begin) < yieldTime/2; {
+	}
+}
+
+// TestMeanwhile: who computes is called between parts, on one thread and on several, unless parts are few; and no more once
+// nobody wants to be.
+func TestMeanwhile(t *testing.T) {
+	for _, threads := range []int{1, 2} {
+		p := NewPool(threads)
+		calls := 0 // not atomic: the race detector would tell of another goroutine
+		p.meanwhile = func() { calls++ }
+		for range 50 { // where the other thread does all parts there is nobody to call
+			if p.Do(100, 1, pausing{}); calls > 0 {
+				break
+			}
+		}
+		if calls == 0 || calls > 100 {
+			t.Errorf("%d threads: called %d times in 100 parts", threads, calls)
+		}
+		calls = 0
+		p.alone()
+		p.Do(100, 1, pausing{})
+		if calls > 0 {
+			t.Errorf("%d threads: called %d times for nobody", threads, calls)
+		}
+		p.Close()
+	}
+}
+
+// TestGuess: a device that nobody measured is guessed to do in a second what its threads do.
+func TestGuess(t *testing.T) {
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(2))
+	guess := func(threads int) (flops, bytes float64) {
+		d := New(threads, layers.Standard())
+		defer d.Close()
+		return d.Guess()
+	}
+	flops, bytes := guess(1)
+	if flops2, bytes2 := guess(2); flops < goFLOPs || bytes <= 0 || flops2 != 2*flops || bytes2 != 2*bytes {
+		t.Errorf("one thread does %g operations and reads %g bytes, two %g and %g", flops, bytes, flops2, bytes2)
+	}
+	if flops3, _ := guess(3); flops3 != 2*flops {
+		t.Errorf("three threads on two processors do %g operations, one %g", flops3, flops)
 	}
 }
 
