@@ -207,6 +207,42 @@ func TestNearRing(t *testing.T) {
 	}
 }
 
+// TestRingForSlowerDisk: where ops take longer than the disk, which others use too, the ring that a plan chooses by itself
+// hides reads that take half as long again, and does so without most of the model.
+func TestRingForSlowerDisk(t *testing.T) {
+	b := newBuilder(t)
+	x := b.g.AddInput("x", tensor.Float32, tensor.Shape{512, 256})
+	widths := []int{256, 256, 256, 256, 512, 512, 512, 1024, 1024, 2048, 2048, 256}
+	for i := range 36 {
+		path, in, out := fmt.Sprint(i), widths[i%12], widths[(i+1)%12]
+		x = b.emit(path, "linear", nil, b.g.Whole(x), b.weight(path+".weight", out, in))
+	}
+	b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(x)}}
+	l, _ := lower(b.g)
+	rates := Rates{DiskBytes: 2e9, FLOPs: 300e9, MemoryBytes: 40e9, ReadSeconds: 30e-6}
+	p, err := New(l, Options{Mode: Page, Lower: lower, Rates: rates})
+	if err != nil {
+		t.Fatal(err)
+	}
+	computed, total := 0.0, int64(0)
+	all := make([]stage, len(p.Groups))
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		all[i] = stage{paged: g.Paged(), after: g.After, load: g.LoadSeconds, compute: g.Seconds}
+		computed += g.Seconds
+		total += g.SlotBytes
+	}
+	if p.Forecast.Bound != "compute" || p.RingBytes > total/2 {
+		t.Errorf("bound by %s, a ring of %d bytes for %d", p.Forecast.Bound, p.RingBytes, total)
+	}
+	for _, slower := range []float64{0, 0.5} {
+		m := simulation{fitful: true, slower: slower}
+		if pass, _ := m.run(all); pass > 1.03*computed {
+			t.Errorf("reads take %g longer: a pass takes %.3f of what its ops do", slower, pass/computed)
+		}
+	}
+}
+
 // spansOf lists a pass's reads.
 func spansOf(p *Plan) (all []Span) {
 	for i := range p.Groups {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"testing"
 
 	"github.com/optimem/optimem/loader"
@@ -61,5 +62,30 @@ func TestForecastOfCachedFile(t *testing.T) {
 	fast.CachedBytes = 1e9
 	if disk, memory := load(slow), load(fast); memory > disk/900 || memory < disk/1100 {
 		t.Errorf("%v s from the disk, %v s from memory", disk, memory)
+	}
+}
+
+// TestGuessedRates: without measured rates ops are expected to take what the CPU's kernels and threads make of them; measured rates are
+// what counts where they are known.
+func TestGuessedRates(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	compute := func(threads int, r plan.Rates) float64 {
+		s, err := optimem.Page(context.Background(), model, optimem.PageOptions{Threads: threads, Rates: r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		p, err := s.Plan(context.Background(), map[string]tensor.Shape{"input": {64, 1, 8, 8}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Forecast.ComputeSeconds
+	}
+	if procs := goruntime.GOMAXPROCS(0); procs > 1 && compute(1, plan.Rates{}) <= compute(2, plan.Rates{}) {
+		t.Error("a second thread is not expected to help")
+	}
+	known := plan.Rates{FLOPs: 1e9, MemoryBytes: 1e9, Measured: true}
+	if one, two := compute(1, known), compute(2, known); one != two {
+		t.Errorf("what was measured gives %g s on one thread and %g on two", one, two)
 	}
 }
