@@ -4,6 +4,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -47,6 +48,9 @@ func (s staging) load(c *Conv, w Weight, columns, first, outputs, from, inputs i
 		data := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(w.Data))), len(w.Data)/4)
 		for ; done+8 <= outputs; done += 8 {
 			at := l.Offset + (first+done)*l.Strides[0] + from*taps
+			if following := min(inputs, c.In/c.Groups-from-inputs); following > 0 && kernel.FetchingPays() {
+				kernel.FetchRows(8, uintptr(unsafe.Pointer(&data[at+inputs*taps])), 4*l.Strides[0], 4*following*taps)
+			}
 			c.set.Vectors.Transpose(whole/8, data[at:], l.Strides[0], s[done:], columns)
 			for lane := done; lane < done+8; lane++ {
 				for k := whole; k < inputs*taps; k++ {
