@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-paging bench-peers fixtures ci clean sim-zoo gpu-kit
+.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures ci clean sim-zoo gpu-kit
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -51,6 +51,10 @@ bench-peers:
 	benchmarks/run_speed.sh
 	benchmarks/run_speed.sh --isa avx2 --engines eager,channels_last,openvino
 	benchmarks/run_speed.sh --precision bf16 resnet101-512@1 bert@1
+
+# Page mode beside resident weights, from the disk and from the page cache: half an hour.
+bench-page:
+	benchmarks/run_speed.sh page
 
 # Models larger than memory beside their peers, which need PyTorch: make bench-paging PYTHON=.venv/bin/python
 bench-paging:

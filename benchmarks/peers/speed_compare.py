@@ -255,4 +255,5 @@ def main():
                 os.remove(path)
 
 
-main()
+if __name__ == "__main__":
+    main()

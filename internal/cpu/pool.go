@@ -130,20 +130,13 @@ func (p *Pool) Do(n, grain int, task Task) {
 		}
 		task.Run(from, min(from+grain, n))
 		if p.threads == 1 && p.meanwhile != nil && p.own.shouldYield() {
-			p.pause()
+			p.meanwhile()
 		}
 	}
 }
 
 // alone says that nobody wants to be called any more.
 func (p *Pool) alone() { p.meanwhile = nil }
-
-// pause is the moment between two parts at which the caller of a region does something else.
-func (p *Pool) pause() {
-	if p.meanwhile != nil {
-		p.meanwhile()
-	}
-}
 
 // share opens a region for the parts from first on, and does what the workers leave.
 func (p *Pool) share(task Task, first, n, grain int) {
@@ -159,7 +152,9 @@ func (p *Pool) share(task Task, first, n, grain int) {
 	}
 	defer p.leave()
 	for p.work(0, &p.own) {
-		p.pause()
+		if p.meanwhile != nil {
+			p.meanwhile()
+		}
 		goruntime.Gosched()
 	}
 }
