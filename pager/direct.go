@@ -210,14 +210,9 @@ func (d *direct) beginNext() error {
 	}
 }
 
-// starved reports whether ops will wait for the next visit although they take longer than the disk, which does nothing: where
-// ops wait for the disk anyway, large batches are better.
-func (d *direct) starved() bool {
-	if d.diskBound || d.underWay > 0 {
-		return false
-	}
-	return d.begun == d.arrived || d.order[d.arrived%len(d.order)].left.Load() > 0
-}
+// starved reports whether ops need the next visit while the disk does nothing. Where ops wait for the disk anyway, large
+// batches are better.
+func (d *direct) starved() bool { return !d.diskBound && d.underWay == 0 && d.begun == d.arrived }
 
 // few reports whether so few reads of the last batch are left that the next may be begun.
 func (d *direct) few() bool { return d.underWay <= min(d.batch/lowShare, mostLow) }
