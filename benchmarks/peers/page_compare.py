@@ -12,16 +12,13 @@ import argparse
 import contextlib
 import ctypes
 import datetime
-import glob
-import json
 import mmap
 import os
 import platform
-import re
 import statistics
 import sys
 
-from speed_compare import Worker, cpu_name, environment, ours_command, prepare
+from speed_compare import Worker, cpu_name, environment, forget, ours_command, prepare, results_path, tell
 
 TABLE = [
     "vit_b_16@8", "bert@8", "convnext_tiny@8", "resnet50@8", "resnet18@8", "efficientnet_b0@8", "vgg16@8", "resnet50@32",
@@ -96,8 +93,7 @@ def main():
     p.add_argument("--out", default="")
     p.add_argument("models", nargs="*")
     o = p.parse_args()
-    name = re.sub(r"[^a-z0-9]+", "-", cpu_name().lower()).strip("-")
-    out = o.out or f"benchmarks/results/page-{name}-{datetime.date.today()}"
+    out = results_path(o, "page")
     text = (
         f"{cpu_name()}, {os.cpu_count()} processors, {datetime.date.today()}, Linux {platform.release().split('-')[0]}\n"
         f"Page mode beside resident weights, in turns, {o.rounds} rounds. ms: medians of rounds. ratio: the median of the rounds' ratios.\n"
@@ -118,16 +114,9 @@ def main():
                     f"{r['ratio']:6.3f} {r['processor']:9.3f} {r['peak'][0] / 1e6:8.0f} {r['peak'][1] / 1e6:8.0f}"
                     f"{'' if r['same'] else '  OTHER BITS'}\n"
                 )
-                text += row
-                sys.stdout.write(row)
-                sys.stdout.flush()
-                with open(out + ".txt", "w") as f:
-                    f.write(text)
-                with open(out + ".json", "w") as f:
-                    json.dump({"cpu": cpu_name(), "results": results}, f, indent=1)
+                text = tell(out, text, row, results)
         if not o.keep:
-            for path in glob.glob(glob.escape(os.path.join(o.data, model)) + ".*"):
-                os.remove(path)
+            forget(o, model)
 
 
 if __name__ == "__main__":

@@ -158,6 +158,27 @@ def prepare(o, model):
                        stdout=subprocess.DEVNULL, env=dict(os.environ, PYTHONWARNINGS="ignore"))
 
 
+def forget(o, model):
+    for path in glob.glob(glob.escape(os.path.join(o.data, model)) + ".*"):
+        os.remove(path)
+
+
+def results_path(o, kind):
+    name = re.sub(r"[^a-z0-9]+", "-", cpu_name().lower()).strip("-")
+    return o.out or f"benchmarks/results/{kind}-{name}-{datetime.date.today()}"
+
+
+def tell(out, text, row, results):
+    """Prints a row and writes all so far, for people and for programs. Returns the text with the row."""
+    sys.stdout.write(row)
+    sys.stdout.flush()
+    with open(out + ".txt", "w") as f:
+        f.write(text + row)
+    with open(out + ".json", "w") as f:
+        json.dump({"cpu": cpu_name(), "results": results}, f, indent=1)
+    return text + row
+
+
 def machine(o, threads):
     """What the machine does just then: products of matrices that stay in the first caches, which is what its arithmetic gives, a
     product of large matrices in PyTorch, and a read of memory."""
@@ -221,8 +242,7 @@ def main():
         o.flags += ["-precision", o.precision]
     import onnxruntime, openvino, torch, transformers  # for their versions; noqa: E401
 
-    name = re.sub(r"[^a-z0-9]+", "-", cpu_name().lower()).strip("-")
-    out = o.out or f"benchmarks/results/speed-{name}-{datetime.date.today()}" + "".join(f"-{x}" for x in (o.isa, o.precision) if x)
+    out = results_path(o, "speed") + ("" if o.out else "".join(f"-{x}" for x in (o.isa, o.precision) if x))
     head = (
         f"{cpu_name()}, {os.cpu_count()} processors, {datetime.date.today()}, Linux {platform.release()}\n"
         f"torch {torch.__version__}, onnxruntime {onnxruntime.__version__}, openvino {openvino.__version__}, "
@@ -243,16 +263,9 @@ def main():
             r["machine"] = rates
             results.append(r)
             row = line(r, 1.0 if o.precision else GOALS.get(model.split("@")[0])) + f"  (peak {rates['peak_gflops']:.0f}, gemm {rates['gemm_gflops']:.0f} GF/s, read {rates['read_gb_per_s']:.0f} GB/s)\n"
-            text += row
-            sys.stdout.write(row)
-            sys.stdout.flush()
-            with open(out + ".txt", "w") as f:
-                f.write(text)
-            with open(out + ".json", "w") as f:
-                json.dump({"cpu": cpu_name(), "results": results}, f, indent=1)
+            text = tell(out, text, row, results)
         if not o.keep:
-            for path in glob.glob(glob.escape(os.path.join(o.data, model)) + ".*"):
-                os.remove(path)
+            forget(o, model)
 
 
 if __name__ == "__main__":
