@@ -192,18 +192,17 @@ const aheadBytes = 16 << 20
 // is not held would bring some of that in, which the next would find held, and so on through the file: such a range counts
 // as not held.
 func (s *fileSource) source(fd int, off int64, n int) residency {
-	if s.probes.Load() {
-		return s.residency(fd, off, n)
+	if !s.probes.Load() {
+		next := off + int64(n)
+		held := s.holds(fd, off, next)
+		if held == wholly && s.holds(fd, next, min(s.size, next+aheadBytes)) != wholly {
+			held = not
+		}
+		if !s.probes.Load() {
+			return held
+		}
 	}
-	next := off + int64(n)
-	held := s.holds(fd, off, next)
-	if held == wholly && s.holds(fd, next, min(s.size, next+aheadBytes)) != wholly {
-		held = not
-	}
-	if s.probes.Load() { // the kernel did not tell
-		return s.residency(fd, off, n)
-	}
-	return held
+	return probe(fd, off, n)
 }
 
 // holds returns how much of a range the page cache holds, or did lately; wholly where the range is empty. The kernel is
@@ -221,7 +220,7 @@ func (s *fileSource) holds(fd int, from, to int64) residency {
 	for piece := from / knownBytes; piece*knownBytes < to; piece++ {
 		low, high := piece*knownBytes, min(s.size, (piece+1)*knownBytes)
 		p := &k.pieces[piece%int64(len(k.pieces))]
-		if p.piece != piece || p.when.IsZero() || now.Sub(p.when) > knownTime {
+		if p.piece != piece || now.Sub(p.when) > knownTime {
 			*p = knownPiece{piece, now, s.ask(fd, low, high)}
 		}
 		held := p.held
@@ -232,16 +231,14 @@ func (s *fileSource) holds(fd int, from, to int64) residency {
 			return partly
 		}
 	}
-	switch {
-	case all:
+	if all {
 		return wholly
-	case none:
-		return not
 	}
-	return partly
+	return not
 }
 
-// ask asks the kernel what it holds of a range. Where it does not tell, reads find out from now on.
+// ask asks the kernel what it holds of a range by cachestat (Linux 6.5), which costs some microseconds. It answers those who may
+// write the file. Where it does not tell, reads find out from now on.
 func (s *fileSource) ask(fd int, from, to int64) residency {
 	held, err := cachedPages(fd, from, to-from)
 	switch {
@@ -256,15 +253,9 @@ func (s *fileSource) ask(fd int, from, to int64) residency {
 	return wholly
 }
 
-// residency asks cachestat (Linux 6.5), which costs some microseconds, of a descriptor of the file. The kernel answers it
-// for those who may write the file. For others a read that must not wait finds out, of one page: for such a read the
-// kernel starts to read ahead all the same, so that probing with the whole range would read everything twice.
-func (s *fileSource) residency(fd int, off int64, n int) residency {
-	if !s.probes.Load() {
-		if held := s.ask(fd, off, off+int64(n)); !s.probes.Load() {
-			return held
-		}
-	}
+// probe finds out by a read that must not wait whether the last page of a range is held: for such a read the kernel starts to
+// read ahead all the same, so that probing with the whole range would read everything twice.
+func probe(fd int, off int64, n int) residency {
 	var page [1]byte
 	if _, err := unix.Preadv2(fd, [][]byte{page[:]}, off+int64(n)-1, unix.RWF_NOWAIT); err != nil {
 		return not

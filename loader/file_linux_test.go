@@ -28,7 +28,15 @@ func probeByReading(s *fileSource, on bool) {
 
 // residencyOf asks for the residency of a range of a file.
 func residencyOf(s *fileSource, off int64, n int) (r residency) {
-	_ = s.control(func(fd int) error { r = s.residency(fd, off, n); return nil })
+	_ = s.control(func(fd int) error {
+		if !s.probes.Load() {
+			r = s.ask(fd, off, off+int64(n))
+		}
+		if s.probes.Load() {
+			r = probe(fd, off, n)
+		}
+		return nil
+	})
 	return r
 }
 

@@ -394,9 +394,7 @@ func (g *Pager) prepare(p *program) {
 			ready := &p.ops[i]
 			ready.launch = device.Launch{
 				Step: step, Op: graph.Ops[i], Work: device.Region{Memory: g.scratch, Bytes: step.WorkBytes},
-			}
-			if p.plan.Target.Direct {
-				ready.launch.Meanwhile = tick
+				Meanwhile: tick,
 			}
 			for k, o := range graph.Ops[i].In {
 				a, stride := argument(o, &step, k)

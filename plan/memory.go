@@ -85,10 +85,8 @@ func (p *Plan) sideHoldings() []Holding {
 // a result that was written over an operand the result alone is among them. The sum of their bytes is the ActivationBytes
 // of the op's [Holding].
 func (p *Plan) Holders(op int) []Holder {
-	if p.Sides != nil {
-		if q, i := p.sideOf(op); q != nil {
-			return q.Holders(i)
-		}
+	p, op = p.sideOf(op)
+	if p == nil {
 		return nil
 	}
 	g := p.Lowered.Graph
@@ -120,8 +118,12 @@ func (p *Plan) Holders(op int) []Holder {
 	return list
 }
 
-// sideOf returns the side that computes an op and the op's number there, nil where neither does.
+// sideOf returns the side that computes an op and the op's number there, nil where neither does; the plan itself where it has
+// no sides.
 func (p *Plan) sideOf(op int) (*Plan, int) {
+	if p.Sides == nil {
+		return p, op
+	}
 	for side, q := range []*Plan{p.Sides.Device, p.Sides.Host} {
 		if i, ok := slices.BinarySearch(p.Sides.Whole[side].Ops, op); ok {
 			return q, i
@@ -140,10 +142,8 @@ type HeldWeight struct {
 // HeldWeights returns the weights that stay on the device that computes an op, the largest first. The sum of their bytes is at
 // most the FixedBytes of the op's [Holding], which has constants and what aligning leaves empty.
 func (p *Plan) HeldWeights(op int) []HeldWeight {
-	if p.Sides != nil {
-		if q, i := p.sideOf(op); q != nil {
-			return q.HeldWeights(i)
-		}
+	p, _ = p.sideOf(op)
+	if p == nil {
 		return nil
 	}
 	at := make(map[string]int)

@@ -37,14 +37,17 @@ var guesses = Rates{
 }
 
 // withGuesses returns the rates with guesses where there is nothing.
-func (r Rates) withGuesses() Rates {
-	for _, f := range []struct{ have, guess *float64 }{
-		{&r.FLOPs, &guesses.FLOPs}, {&r.MemoryBytes, &guesses.MemoryBytes}, {&r.OpSeconds, &guesses.OpSeconds},
-		{&r.CopyBytes, &guesses.CopyBytes}, {&r.CopySeconds, &guesses.CopySeconds},
-		{&r.DiskBytes, &guesses.DiskBytes}, {&r.ReadSeconds, &guesses.ReadSeconds},
+func (r Rates) withGuesses() Rates { return r.Or(guesses) }
+
+// Or returns the rates with those of others where there is nothing, but for products, kinds of ops and the page cache.
+func (r Rates) Or(others Rates) Rates {
+	for _, f := range []struct{ have, other *float64 }{
+		{&r.FLOPs, &others.FLOPs}, {&r.MemoryBytes, &others.MemoryBytes}, {&r.OpSeconds, &others.OpSeconds},
+		{&r.CopyBytes, &others.CopyBytes}, {&r.CopySeconds, &others.CopySeconds},
+		{&r.DiskBytes, &others.DiskBytes}, {&r.ReadSeconds, &others.ReadSeconds},
 	} {
 		if *f.have == 0 {
-			*f.have = *f.guess
+			*f.have = *f.other
 		}
 	}
 	return r

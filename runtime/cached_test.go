@@ -46,16 +46,7 @@ func TestForecastOfCachedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	load := func(r plan.Rates) float64 {
-		s, err := optimem.Page(context.Background(), model, optimem.PageOptions{Rates: r})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		p, err := s.Plan(context.Background(), map[string]tensor.Shape{"input": {1, 1, 8, 8}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p.Forecast.LoadSeconds
+		return forecastOfPaging(t, model, optimem.PageOptions{Rates: r}, 1).LoadSeconds
 	}
 	slow := plan.Rates{DiskBytes: 1e6, ReadSeconds: 1e-9}
 	fast := slow
@@ -65,21 +56,27 @@ func TestForecastOfCachedFile(t *testing.T) {
 	}
 }
 
+// forecastOfPaging returns what a pass of some digits is expected to take.
+func forecastOfPaging(t *testing.T, model *models.Model, o optimem.PageOptions, rows int) plan.Forecast {
+	t.Helper()
+	s, err := optimem.Page(context.Background(), model, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p, err := s.Plan(context.Background(), map[string]tensor.Shape{"input": {rows, 1, 8, 8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Forecast
+}
+
 // TestGuessedRates: without measured rates ops are expected to take what the CPU's kernels and threads make of them; measured rates are
 // what counts where they are known.
 func TestGuessedRates(t *testing.T) {
 	model := build(t, digitsModel, nil)
 	compute := func(threads int, r plan.Rates) float64 {
-		s, err := optimem.Page(context.Background(), model, optimem.PageOptions{Threads: threads, Rates: r})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		p, err := s.Plan(context.Background(), map[string]tensor.Shape{"input": {64, 1, 8, 8}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p.Forecast.ComputeSeconds
+		return forecastOfPaging(t, model, optimem.PageOptions{Threads: threads, Rates: r}, 64).ComputeSeconds
 	}
 	if procs := goruntime.GOMAXPROCS(0); procs > 1 && compute(1, plan.Rates{}) <= compute(2, plan.Rates{}) {
 		t.Error("a second thread is not expected to help")

@@ -110,13 +110,7 @@ func (o *Options) pager(memoryBytes int64) pager.Options {
 // memory. A ring that is chosen for a processor of a tenth of the speed leaves it waiting for weights.
 func cpuRates(given plan.Rates, dev *cpu.Device) plan.Rates {
 	flops, memoryBytes := dev.Guess()
-	if given.FLOPs == 0 {
-		given.FLOPs = flops
-	}
-	if given.MemoryBytes == 0 {
-		given.MemoryBytes = memoryBytes
-	}
-	return given
+	return given.Or(plan.Rates{FLOPs: flops, MemoryBytes: memoryBytes})
 }
 
 func cpuMachine(o Options) (*machine, error) {

@@ -23,21 +23,6 @@ var cudaRates = plan.Rates{FLOPs: 5e12, MemoryBytes: 300e9, OpSeconds: 5e-6, Cop
 // kernels, and what is free is not always in one piece.
 func freeShare(freeBytes int64) int64 { return freeBytes / 10 * 9 }
 
-// cudaRatesOf are the rates of a GPU as far as they are given, guesses for the others.
-func cudaRatesOf(o Options) plan.Rates {
-	rates := o.Rates
-	for _, f := range []struct{ have, guess *float64 }{
-		{&rates.FLOPs, &cudaRates.FLOPs}, {&rates.MemoryBytes, &cudaRates.MemoryBytes},
-		{&rates.OpSeconds, &cudaRates.OpSeconds},
-		{&rates.CopyBytes, &cudaRates.CopyBytes}, {&rates.CopySeconds, &cudaRates.CopySeconds},
-	} {
-		if *f.have == 0 {
-			*f.have = *f.guess
-		}
-	}
-	return rates
-}
-
 // gpuOrdinal reads the number of a GPU.
 func gpuOrdinal(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
@@ -57,7 +42,7 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 		}
 		opts.Ordinal = n
 	}
-	rates := cudaRatesOf(o)
+	rates := o.Rates.Or(cudaRates)
 	host := cpu.New(o.Threads, o.Ops)
 	dev, err := cuda.New(opts)
 	if err != nil {

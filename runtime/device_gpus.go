@@ -32,7 +32,7 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 	if len(names) > maxGPUs {
 		return nil, &DeviceError{Device: o.Device, Msg: fmt.Sprintf("more than %d GPUs", maxGPUs)}
 	}
-	rates := cudaRatesOf(o)
+	rates := o.Rates.Or(cudaRates)
 	m := &machine{
 		name: o.Device, fuses: true, scales: true, halves: true, precisions: allPrecisions[1:],
 		target: cudaTarget, lower: cuda.Lower, winograd: cuda.Winograd, channelsLast: cuda.Arrange,

@@ -8,7 +8,6 @@ the page cache it is read in order, so that it lies in large pieces there, and l
 uses. Models: speed_models.py.
 """
 
-import argparse
 import contextlib
 import ctypes
 import datetime
@@ -18,7 +17,7 @@ import platform
 import statistics
 import sys
 
-from speed_compare import Worker, cpu_name, environment, forget, ours_command, prepare, results_path, tell
+from speed_compare import Worker, cpu_name, environment, forget, options, ours_command, prepare, results_path, tell
 
 TABLE = [
     "vit_b_16@8", "bert@8", "convnext_tiny@8", "resnet50@8", "resnet18@8", "efficientnet_b0@8", "vgg16@8", "resnet50@32",
@@ -82,16 +81,8 @@ def compare(o, model, threads, where):
 
 
 def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("--worker", required=True)
-    p.add_argument("--data", required=True)
-    p.add_argument("--threads", default="2,1")
+    p = options(rounds=11)
     p.add_argument("--file", default="disk,cache")
-    p.add_argument("--rounds", type=int, default=11)
-    p.add_argument("--turn-ms", type=float, default=300)
-    p.add_argument("--keep", action="store_true", help="keep the models on disk")
-    p.add_argument("--out", default="")
-    p.add_argument("models", nargs="*")
     o = p.parse_args()
     out = results_path(o, "page")
     text = (

@@ -221,20 +221,26 @@ def line(r, goal):
     return " ".join(columns)
 
 
-def main():
+def options(rounds):
+    """What every comparison of our workers takes."""
     p = argparse.ArgumentParser()
     p.add_argument("--worker", required=True)
     p.add_argument("--data", required=True)
     p.add_argument("--threads", default="2,1")
-    p.add_argument("--isa", default="")
-    p.add_argument("--engines", default="", help="eager,channels_last,compile,onnxruntime,openvino if nothing is said")
-    p.add_argument("--precision", default="", help="bf16: factors of products are rounded, by the peers' own ways of doing so")
-    p.add_argument("--flags", default="", help="of our worker, such as '-mode page'")
-    p.add_argument("--rounds", type=int, default=7)
+    p.add_argument("--rounds", type=int, default=rounds)
     p.add_argument("--turn-ms", type=float, default=300)
     p.add_argument("--keep", action="store_true", help="keep the models on disk")
     p.add_argument("--out", default="")
     p.add_argument("models", nargs="*")
+    return p
+
+
+def main():
+    p = options(rounds=7)
+    p.add_argument("--isa", default="")
+    p.add_argument("--engines", default="", help="eager,channels_last,compile,onnxruntime,openvino if nothing is said")
+    p.add_argument("--precision", default="", help="bf16: factors of products are rounded, by the peers' own ways of doing so")
+    p.add_argument("--flags", default="", help="of our worker, such as '-mode page'")
     o = p.parse_args()
     usual = "eager_bf16,openvino_bf16" if o.precision == "bf16" else "eager,channels_last,compile,onnxruntime,openvino"
     o.engines, o.flags = (o.engines or usual).split(","), o.flags.split()

@@ -46,9 +46,13 @@ func (s staging) load(c *Conv, w Weight, columns, first, outputs, from, inputs i
 	dense := l.Strides[3] == 1 && l.Strides[2] == c.KernelW && l.Strides[1] == taps || taps == 1 && l.Strides[1] == 1
 	if c.set.Vectors != nil && w.DType == tensor.Float32 && dense {
 		data := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(w.Data))), len(w.Data)/4)
+		following := 0 // input channels behind these
+		if kernel.FetchingPays() {
+			following = min(inputs, c.In/c.Groups-from-inputs)
+		}
 		for ; done+8 <= outputs; done += 8 {
 			at := l.Offset + (first+done)*l.Strides[0] + from*taps
-			if following := min(inputs, c.In/c.Groups-from-inputs); following > 0 && kernel.FetchingPays() {
+			if following > 0 {
 				kernel.FetchRows(8, uintptr(unsafe.Pointer(&data[at+inputs*taps])), 4*l.Strides[0], 4*following*taps)
 			}
 			c.set.Vectors.Transpose(whole/8, data[at:], l.Strides[0], s[done:], columns)
