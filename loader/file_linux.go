@@ -31,24 +31,26 @@ type uncached struct {
 	known  known
 }
 
-// known is what the page cache held lately.
+// known is what the page cache held lately: of pieces of knownBytes, and of those parts of pieces held in part that reads
+// asked for.
 type known struct {
-	mu sync.Mutex
-	// pieces is what was found of the file's pieces: each has one place, which it shares with others in a large file.
-	pieces []knownPiece
+	mu    sync.Mutex
+	found map[fileRange]finding
 }
 
-// A knownPiece is one of the file's pieces of knownBytes, how much of it the page cache held, and when.
-type knownPiece struct {
-	piece int64
-	when  time.Time
-	held  residency
+// A fileRange is bytes [from, to) of a file.
+type fileRange struct{ from, to int64 }
+
+// A finding is how much of a range the page cache held, and when.
+type finding struct {
+	held residency
+	when time.Time
 }
 
-// knownPieces is how many pieces a file's knowledge has room for.
-const knownPieces = 4096
+// mostFindings is how many findings a file keeps; after that it begins anew.
+const mostFindings = 8192
 
-// knownBytes is the size of the pieces of which it is known whether the page cache holds them.
+// knownBytes is the size of the pieces of which it is asked whether the page cache holds them.
 const knownBytes = 1 << 20
 
 // knownTime is for how long the page cache is taken to hold what it held, and nothing else. Where it let something go, what
@@ -206,26 +208,19 @@ func (s *fileSource) source(fd int, off int64, n int) residency {
 }
 
 // holds returns how much of a range the page cache holds, or did lately; wholly where the range is empty. The kernel is
-// asked once for what is not known of a piece: it looks at every page, and at every page that was there before, and asking
-// it with each read for that and all that lies ahead takes as long as half the reads.
+// asked once for what is not known of a piece, and of a part of one that is held in part: it looks at every page, and at every
+// page that was there before, and asking it with each read for that and all that lies ahead takes as long as half the reads.
 func (s *fileSource) holds(fd int, from, to int64) residency {
 	k := &s.known
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.pieces == nil {
-		k.pieces = make([]knownPiece, min((s.size-1)/knownBytes+1, knownPieces))
-	}
 	now := time.Now()
 	none, all := true, true
-	for piece := from / knownBytes; piece*knownBytes < to; piece++ {
-		low, high := piece*knownBytes, min(s.size, (piece+1)*knownBytes)
-		p := &k.pieces[piece%int64(len(k.pieces))]
-		if p.piece != piece || now.Sub(p.when) > knownTime {
-			*p = knownPiece{piece, now, s.ask(fd, low, high)}
-		}
-		held := p.held
+	for low := from / knownBytes * knownBytes; low < to; low += knownBytes {
+		high := min(s.size, low+knownBytes)
+		held := s.find(fd, fileRange{low, high}, now)
 		if held == partly && (low < from || high > to) {
-			held = s.ask(fd, max(low, from), min(high, to))
+			held = s.find(fd, fileRange{max(low, from), min(high, to)}, now)
 		}
 		if none, all = none && held == not, all && held == wholly; !none && !all {
 			return partly
@@ -235,6 +230,22 @@ func (s *fileSource) holds(fd int, from, to int64) residency {
 		return wholly
 	}
 	return not
+}
+
+// find returns what is known of a range, or asks.
+func (s *fileSource) find(fd int, r fileRange, now time.Time) residency {
+	k := &s.known
+	f, ok := k.found[r]
+	if !ok || now.Sub(f.when) > knownTime {
+		f = finding{s.ask(fd, r.from, r.to), now}
+		if k.found == nil {
+			k.found = make(map[fileRange]finding)
+		} else if len(k.found) >= mostFindings {
+			clear(k.found)
+		}
+		k.found[r] = f
+	}
+	return f.held
 }
 
 // ask asks the kernel what it holds of a range by cachestat (Linux 6.5), which costs some microseconds. It answers those who may

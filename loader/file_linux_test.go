@@ -93,8 +93,8 @@ func TestFileCachedBytes(t *testing.T) {
 	}
 }
 
-// The kernel is asked once for what it holds of a piece, in whatever order pieces are read, and at once for what is not
-// known.
+// The kernel is asked once for what it holds of a piece, and of a part of one, in whatever order they are read, and at once for
+// what is not known.
 func TestFileKnows(t *testing.T) {
 	const size = 4*knownBytes - alignBytes
 	path, _ := randomFile(t, t.TempDir(), size)
@@ -113,8 +113,9 @@ func TestFileKnows(t *testing.T) {
 		})
 	}
 	forget := func(after time.Duration) {
-		for i := range s.known.pieces {
-			s.known.pieces[i].when = s.known.pieces[i].when.Add(-after)
+		for r, f := range s.known.found {
+			f.when = f.when.Add(-after)
+			s.known.found[r] = f
 		}
 	}
 	read := func(from, to int64) {
@@ -151,4 +152,16 @@ func TestFileKnows(t *testing.T) {
 	check("the part that is held", 2*knownBytes, 2*knownBytes+alignBytes, wholly)
 	check("another part", 2*knownBytes+alignBytes, 3*knownBytes, not)
 	check("a piece and a part", knownBytes, 2*knownBytes+alignBytes, partly)
+	read(2*knownBytes+alignBytes, 3*knownBytes)
+	check("another part, known not to be held", 2*knownBytes+alignBytes, 3*knownBytes, not)
+	forget(2 * knownTime)
+	check("another part, known long ago", 2*knownBytes+alignBytes, 3*knownBytes, wholly)
+	for i := range mostFindings + 10 { // what is known has an end
+		s.known.found[fileRange{int64(i), int64(i)}] = finding{}
+	}
+	forget(2 * knownTime)
+	check("one more", 2*knownBytes, 3*knownBytes, wholly)
+	if n := len(s.known.found); n > mostFindings {
+		t.Errorf("%d findings are kept", n)
+	}
 }

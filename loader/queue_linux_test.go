@@ -89,7 +89,7 @@ func TestQueueRefuses(t *testing.T) {
 		t.Error("begun, although the page cache holds it")
 	}
 	dropCache(t, s, alignBytes, size-alignBytes)
-	s.known.pieces = nil
+	s.known.found = nil
 	if !s.probes.Load() && residencyOf(s, 0, len(buf)) == partly {
 		if !q.Begin(0, buf, 0) {
 			t.Error("not begun, although the page cache holds a part only")

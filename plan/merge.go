@@ -50,8 +50,15 @@ func (d *draft) makeMerged(mostBytes int64) *draft {
 	if !joined {
 		return nil
 	}
+	e := d.inRuns(last)
+	e.whole, e.joined, e.base.SplitBytes, e.base.cuts = true, true, d.base.SplitBytes, d.base.cuts
+	return e
+}
+
+// inRuns returns the draft in which runs of groups are one group each. Of the first of each run, last says where it ends.
+func (d *draft) inRuns(last []int) *draft {
 	var groups []Group
-	for i := 0; i < n; i = last[i] + 1 {
+	for i := 0; i < len(d.groups); i = last[i] + 1 {
 		if last[i] == i {
 			groups = append(groups, d.again(i))
 		} else {
@@ -60,8 +67,46 @@ func (d *draft) makeMerged(mostBytes int64) *draft {
 	}
 	e := newDraft(d.l, groups, d.o, d.seconds)
 	e.stay(d.always)
-	e.whole, e.joined, e.base.SplitBytes, e.base.cuts = true, true, d.base.SplitBytes, d.base.cuts
 	return e
+}
+
+// A read from a disk costs its caller about as much as copying smallBytes: groups are brought together up to that, where it
+// is no more than a smallShare of the model and of what may be the largest slot.
+const (
+	smallBytes = 256 << 10
+	smallShare = 64
+)
+
+// coarse returns the draft in which small groups that follow each other are brought at once, where they come from a disk and
+// nobody said how groups are to be cut.
+func (d *draft) coarse() *draft {
+	if d.o.asGiven || !d.o.Target.Direct || d.o.Mode == Chunk || d.o.MaxGroup.Unit != Unset {
+		return d
+	}
+	var total int64
+	for i := range d.groups {
+		total += d.groups[i].SlotBytes
+	}
+	_, largest := d.largest()
+	if finest, _ := d.finestSplit(); finest > 0 {
+		largest = min(largest, finest)
+	}
+	most := min(smallBytes, total/smallShare, largest)
+	n := len(d.groups)
+	last := make([]int, n)
+	joined := false
+	for first, i, sum := 0, 0, int64(0); i < n; i++ {
+		bytes := d.groups[i].SlotBytes
+		if sum += bytes; i > first && sum > most {
+			first, sum = i, bytes
+		}
+		last[first] = i
+		joined = joined || i > first
+	}
+	if !joined {
+		return d
+	}
+	return d.inRuns(last)
 }
 
 // aliveBetween returns what an instance leaves for later groups behind each group but the last.

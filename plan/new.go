@@ -16,7 +16,7 @@ func New(l *layers.Lowered, o Options) (*Plan, error) {
 	if err := check(l.Graph); err != nil {
 		return nil, err
 	}
-	d := newDraft(l, cut(l.Graph, o.MaxGroup), o, nil)
+	d := newDraft(l, cut(l.Graph, o.MaxGroup), o, nil).coarse()
 	p := d.like()
 	if p == nil {
 		var err error

@@ -1,0 +1,73 @@
+package plan
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestSmallGroups: from a disk, small layers that follow each other are brought together, unless their groups are as the user
+// says, and that takes no more memory than bringing each by itself.
+func TestSmallGroups(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		widths := rapid.SliceOfN(rapid.SampledFrom([]int{8, 16, 64, 100, 256, 1024}), 30, 120).Draw(t, "widths")
+		l := stack(t, rapid.IntRange(1, 20).Draw(t, "rows"), widths...)
+		o := Options{Mode: rapid.SampledFrom([]Mode{Page, Auto}).Draw(t, "mode")}
+		if rapid.Bool().Draw(t, "lower") {
+			o.Lower = lower
+		}
+		p, err := New(l, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPlan(t, p, o)
+		alone := o
+		alone.asGiven = true
+		q, err := New(l, alone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.MinBytes != q.MinBytes {
+			t.Fatalf("the least is %d bytes, and %d with a group for each layer", p.MinBytes, q.MinBytes)
+		}
+		o.MemoryBytes = p.MinBytes
+		if least, err := New(l, o); err != nil || least.PeakBytes() > o.MemoryBytes {
+			t.Fatalf("the least budget does not do: %v", err)
+		}
+	})
+	// Layers of 64 KiB, and one of them that is many times as large.
+	widths := []int{1024}
+	for range 400 {
+		widths = append(widths, 128)
+	}
+	l := stack(t, 1, widths...)
+	var weights int64
+	for _, v := range l.Graph.Values {
+		weights += v.Weight.Extent.Bytes
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Options)
+		joined bool
+	}{
+		{"page", func(*Options) {}, true},
+		{"auto", func(o *Options) { o.Mode, o.MemoryBytes = Auto, weights/2 }, true},
+		{"a size of groups", func(o *Options) { o.MaxGroup = Limit{Unit: Params} }, false},
+		{"chunk", func(o *Options) { o.Mode, o.Capacity = Chunk, Limit{N: 1, Unit: Bytes} }, false},
+		{"no disk", func(o *Options) { o.Target = Target{Name: "emu", AlignBytes: 256} }, false},
+	} {
+		o := Options{Mode: Page}
+		c.change(&o)
+		p := mustPlan(t, l, o)
+		reads, most := 0, int64(0)
+		for i := range p.Groups {
+			reads += len(p.Groups[i].Spans)
+			if n := p.Groups[i].SlotBytes; i > 0 {
+				most = max(most, n)
+			}
+		}
+		if !c.joined && len(p.Groups) != 400 || c.joined && (len(p.Groups) > 110 || most > smallBytes || reads > 110) {
+			t.Errorf("%s: %d groups of at most %d bytes, %d reads", c.name, len(p.Groups), most, reads)
+		}
+	}
+}
