@@ -10,17 +10,24 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 )
 
-// A Host is what rates are true of.
+// A Host is what rates are true of: a processor, threads, and this program's kernels for it.
 type Host struct {
 	CPU     string
 	Threads int
 }
 
-func (h Host) key() string { return h.CPU + " / " + strconv.Itoa(h.Threads) }
+func (h Host) key() string {
+	key := h.CPU + " / " + strconv.Itoa(h.Threads)
+	if !cpu.Vectors() { // as in a build without assembly, which is many times slower
+		key += " / Go"
+	}
+	return key
+}
 
 // A Record is rates as they are written.
 type Record struct {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/optimem/optimem/device"
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
@@ -39,6 +40,9 @@ const (
 	laneFLOPs = 7e9
 	goFLOPs   = 4e9
 )
+
+// Vectors reports whether this program has kernels of the processor's own, and not those of Go alone.
+func Vectors() bool { return simd.Best() != nil }
 
 // Guess says roughly how many operations of dense products the device's kernels do in a second, and how many bytes they read
 // from memory. It measures nothing.
