@@ -199,7 +199,7 @@ func check(arch string, want, dict StateDict) error {
 type Port struct {
 	Name  string
 	DType tensor.DType
-	// Shape holds −1 for a dimension that may vary.
+	// Shape holds −1 for a dimension that may vary; nil is any shape.
 	Shape tensor.Shape
 	// Dims names the dimensions that vary, "" for the fixed ones.
 	Dims []string

@@ -91,7 +91,7 @@ func (g *Pager) newDirect(p *plan.Plan, host HostVisible) *direct {
 			continue
 		}
 		v := &directVisit{
-			visit: visit{path: group.Path, after: group.After, arrived: make(chan struct{}, 1)}, bytes: group.SlotBytes,
+			visit: visit{path: group.Name(), after: group.After, arrived: make(chan struct{}, 1)}, bytes: group.SlotBytes,
 		}
 		slot := host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes})
 		v.pieces = pieces(group.Spans, slot, d.queuedBytes, &v.visit)

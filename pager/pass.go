@@ -50,16 +50,16 @@ func (g *Pager) Run(ctx context.Context, first, end int, io IO) (err error) {
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = g.Abandon(located(Panicked(v), g.current.plan.Groups[min(k, end-1)].Path, "run"))
+			err = g.Abandon(located(Panicked(v), g.current.plan.Groups[min(k, end-1)].Name(), "run"))
 		}
 	}()
 	for ; k < end; k++ {
 		if err := g.group(ctx, k, io); err != nil {
-			return g.Abandon(located(err, g.current.plan.Groups[k].Path, "run"))
+			return g.Abandon(located(err, g.current.plan.Groups[k].Name(), "run"))
 		}
 	}
 	if err := g.stream.Sync(ctx); err != nil {
-		return g.Abandon(located(err, g.current.plan.Groups[max(end-1, 0)].Path, "run"))
+		return g.Abandon(located(err, g.current.plan.Groups[max(end-1, 0)].Name(), "run"))
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 	if group.Paged() {
 		var err error
 		if stall, err = g.arrive(ctx, k); err != nil {
-			return located(err, group.Path, "load")
+			return located(err, group.Name(), "load")
 		}
 		g.stats.Stall += stall
 		g.stats.MovedBytes += group.SlotBytes
@@ -106,7 +106,7 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 	}
 	if g.opts.Observe != nil {
 		g.opts.Observe(Event{
-			Group: k, Path: group.Path, LoadedBytes: group.SlotBytes, Stall: stall, Compute: compute,
+			Group: k, Path: group.Name(), LoadedBytes: group.SlotBytes, Stall: stall, Compute: compute,
 		})
 	}
 	return nil
@@ -142,7 +142,7 @@ func (g *Pager) instances(ctx context.Context, k int, io IO) error {
 			if err = g.instance(ctx, k, instance, io); err == nil {
 				continue
 			}
-			if err = located(err, g.current.plan.Groups[k].Path, "run"); ctx.Err() != nil {
+			if err = located(err, g.current.plan.Groups[k].Name(), "run"); ctx.Err() != nil {
 				return err
 			}
 		}
@@ -174,12 +174,12 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 	g.branches.forget()
 	for _, id := range group.Inputs {
 		if err := g.stream.CopyIn(g.place(id, instance), io.Input(instance, id)); err != nil {
-			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Values[id].Name, group.Path), "input")
+			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Values[id].Name, group.Name()), "input")
 		}
 	}
 	for _, s := range group.SwapIn {
 		if err := g.stream.CopyIn(g.place(s.Value, instance), g.waiting(s, instance)); err != nil {
-			return located(err, group.Path, "swap in")
+			return located(err, group.Name(), "swap in")
 		}
 	}
 	if g.opts.ObserveOps { // what is copied in is no part of the first op
@@ -231,12 +231,12 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 	op = -1
 	for _, output := range group.Outputs {
 		if err := g.output(instance, output, io); err != nil {
-			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Outputs[output].Name, group.Path), "output")
+			return located(err, cmp.Or(g.current.plan.Lowered.Graph.Outputs[output].Name, group.Name()), "output")
 		}
 	}
 	for _, s := range group.SwapOut {
 		if err := g.stream.CopyOut(g.waiting(s, instance), g.place(s.Value, instance)); err != nil {
-			return located(err, group.Path, "swap out")
+			return located(err, group.Name(), "swap out")
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ func (g *Pager) RunInstance(ctx context.Context, instance int, io IO) (device.Ev
 			return nil, g.leave(ctx, shared, instance, nil)
 		}
 		begin := time.Now()
-		err := located(g.instance(ctx, k, instance, io), groups[k].Path, "run")
+		err := located(g.instance(ctx, k, instance, io), groups[k].Name(), "run")
 		if err != nil && (!several || ctx.Err() != nil) {
 			return nil, err
 		}
@@ -54,7 +54,7 @@ func (g *Pager) Settle(ctx context.Context) error {
 	for k, spent := range g.spent {
 		g.stats.Compute += spent
 		if g.opts.Observe != nil {
-			g.opts.Observe(Event{Group: k, Path: g.current.plan.Groups[k].Path, Compute: spent})
+			g.opts.Observe(Event{Group: k, Path: g.current.plan.Groups[k].Name(), Compute: spent})
 		}
 	}
 	g.spent = g.spent[:0]

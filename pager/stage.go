@@ -180,7 +180,7 @@ func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
 			continue
 		}
 		v := &stagedVisit{group: group, inPlace: g.inPlace(group)}
-		v.path, v.after, v.visit.arrived = group.Path, group.After, make(chan struct{}, 1)
+		v.path, v.after, v.visit.arrived = group.Name(), group.After, make(chan struct{}, 1)
 		n := plan.SpanBytes(group.Spans)
 		switch {
 		case v.inPlace != nil:

@@ -169,12 +169,13 @@ func (g *Group) whole() bool {
 
 // union returns neighbouring groups as one.
 func (d *draft) union(first, last int) Group {
-	group := Group{Path: d.groups[first].Path, First: d.groups[first].First, End: d.groups[last].End}
+	group := d.groups[first].of(d.groups[first].First, d.groups[last].End)
 	if last == first {
 		group.FirstRow, group.EndRow = d.groups[first].FirstRow, d.groups[first].EndRow
 	}
 	for k := first + 1; k <= last; k++ {
 		group.Path = commonPath(group.Path, d.groups[k].Path)
+		group.FirstPath, group.LastPath = cmp.Or(group.FirstPath, d.groups[first].Path), cmp.Or(d.groups[k].LastPath, d.groups[k].Path)
 	}
 	for k := first; k <= last; k++ {
 		if d.groups[k].whole() {

@@ -150,7 +150,7 @@ func (d *draft) gathering(worth func(t *table, bytes, resultBytes int64) bool) *
 	}
 	groups := make([]Group, len(d.groups))
 	for k := range groups {
-		groups[k] = Group{Path: d.groups[k].Path, First: d.groups[k].First, End: d.groups[k].End}
+		groups[k] = d.groups[k].of(d.groups[k].First, d.groups[k].End)
 		for i := groups[k].First; i < groups[k].End; i++ {
 			groups[k].Parts = append(groups[k].Parts, opParts(&out, &out.Ops[i])...)
 		}

@@ -56,7 +56,7 @@ func cutParts(old []Group, g *layers.Graph, from []int, mostBytes int64) ([]Grou
 			n := len(groups)
 			switch {
 			case n == first, len(reads) > 0 && len(groups[n-1].Parts) > 0 && (alone || groups[n-1].EndRow > 0):
-				groups, origin = append(groups, Group{Path: old[k].Path, First: at}), append(origin, k)
+				groups, origin = append(groups, old[k].of(at, at)), append(origin, k)
 			}
 			group := &groups[len(groups)-1]
 			group.End = at + 1
@@ -66,11 +66,16 @@ func cutParts(old []Group, g *layers.Graph, from []int, mostBytes int64) ([]Grou
 			}
 		}
 		if len(groups) == first { // a group without ops
-			groups, origin = append(groups, Group{Path: old[k].Path, First: at, End: at}), append(origin, k)
+			groups, origin = append(groups, old[k].of(at, at)), append(origin, k)
 		}
 	}
 	count(g, groups)
 	return groups, origin
+}
+
+// of returns a group of the same modules with the ops [first, end).
+func (g *Group) of(first, end int) Group {
+	return Group{Path: g.Path, FirstPath: g.FirstPath, LastPath: g.LastPath, First: first, End: end}
 }
 
 // partRows returns which rows of its weight a part of an op reads.

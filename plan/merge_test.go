@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -62,6 +63,9 @@ func TestSmallGroups(t *testing.T) {
 		reads, most := 0, int64(0)
 		for i := range p.Groups {
 			reads += len(p.Groups[i].Spans)
+			if g := &p.Groups[i]; g.Name() == "" || (g.Name() != g.Path) != (g.FirstPath != g.LastPath) || strings.Contains(g.Name(), " to ") && !c.joined {
+				t.Errorf("%s: group %d is called %q", c.name, i, g.Name())
+			}
 			if n := p.Groups[i].SlotBytes; i > 0 {
 				most = max(most, n)
 			}

@@ -214,7 +214,7 @@ func (d *draft) least() (bytes int64, path string, groupBytes int64) {
 func (d *draft) largest() (path string, slotBytes int64) {
 	for i := range d.groups {
 		if n := d.groups[i].SlotBytes; n > slotBytes {
-			slotBytes, path = n, d.groups[i].Path
+			slotBytes, path = n, d.groups[i].Name()
 		}
 	}
 	return path, slotBytes

@@ -164,8 +164,10 @@ type Plan struct {
 
 // A Group is a run of ops that need their weights at one time.
 type Group struct {
-	// Path is the module's.
-	Path string
+	// Path is the module's. A group that several were joined to has that which all of them are in, and those of the first and
+	// of the last.
+	Path                string
+	FirstPath, LastPath string
 	// The group runs the ops [First, End) of the graph.
 	First, End int
 	// Parts are the weights that its ops read and that are not among the fixed ones, in the slot; Params and WeightBytes

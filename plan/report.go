@@ -81,12 +81,20 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
+// Name names the group by its module, or by the first and the last of several.
+func (g *Group) Name() string {
+	if g.FirstPath == g.LastPath {
+		return g.Path
+	}
+	return g.FirstPath + " to " + g.LastPath
+}
+
 // Title names the group: its module, and which rows of its weight it computes where that is not all.
 func (g *Group) Title() string {
 	if g.EndRow == 0 {
-		return orRoot(g.Path)
+		return orRoot(g.Name())
 	}
-	return fmt.Sprintf("%s[%d:%d]", orRoot(g.Path), g.FirstRow, g.EndRow)
+	return fmt.Sprintf("%s[%d:%d]", orRoot(g.Name()), g.FirstRow, g.EndRow)
 }
 
 // Decision says what becomes of the weight: "stays", "moved once", "moved 3 times".

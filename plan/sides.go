@@ -121,10 +121,8 @@ func (d *draft) groupsOf(side *layers.Side, host bool, onHost func(int) bool) []
 		if onHost(k) != host {
 			continue
 		}
-		group := Group{
-			Path: d.groups[k].Path, First: at, End: at + d.groups[k].End - d.groups[k].First,
-			FirstRow: d.groups[k].FirstRow, EndRow: d.groups[k].EndRow,
-		}
+		group := d.groups[k].of(at, at+d.groups[k].End-d.groups[k].First)
+		group.FirstRow, group.EndRow = d.groups[k].FirstRow, d.groups[k].EndRow
 		for i := group.First; i < group.End; i++ {
 			group.Parts = append(group.Parts, opParts(side.Graph, &side.Graph.Ops[i])...)
 		}

@@ -8,6 +8,7 @@ rounds' passes. The parts:
               accelerator, which is no measurement
     mlp       linear layers of 6.4 GB (--layers) in a memory limit, cold, for several numbers of rows
     llama     seven layers in the sizes of Llama-2-7B, 6.2 GB, in a memory limit, cold, sequences of several lengths
+    unet      the denoiser of Stable Diffusion 1.5, 3.4 GB, in a memory limit, cold
     cached    the 6.4 GB in the page cache, beside a plain read of the file
     forecast  what plans expect after 'optimem calibrate' beside what passes take, for models and modes
 """
@@ -290,7 +291,7 @@ def emulated_text(emulated):
     return lines
 
 
-def limited(network, path, torch_path, args, quiet, rows_list, options, peer_options, batch=(), what=""):
+def limited(network, path, torch_path, args, quiet, rows_list, options, peer_options, batch=(), what="", offloaded=None):
     group = Group(args.limit)
     budget = args.limit - (128 << 20)
     tables = {}
@@ -308,7 +309,7 @@ def limited(network, path, torch_path, args, quiet, rows_list, options, peer_opt
         for name, way, own in (
                 ("PyTorch, mapped file", "mmap", torch_path),
                 ("accelerate cpu_offload, mapped", "cpu_offload", torch_path),
-                ("accelerate disk_offload", "disk_offload", path),
+                ("accelerate disk_offload", "disk_offload", offloaded or path),
                 ("pytorch-optimem's page, by leaf, mapped", "page", torch_path)):
             if way in args.peers.split(","):
                 contestants[name] = peer(way, network, own, n, *shape)
@@ -391,6 +392,21 @@ def llama(args, quiet):
             tables |= limited("llama", folder, folder, args, quiet, numbers(args.rows or "1"), ("-size", tokens),
                               ("--size", tokens), ("-batch",), f" of {tokens} tokens")["tables"]
         return {"tables": tables}
+    finally:
+        if not args.keep:
+            for f in files(folder):
+                f.unlink()
+            folder.rmdir()
+
+
+def unet(args, quiet):
+    folder = DATA / "unet"
+    program, weights = folder / "unet.pt2", folder / "unet.safetensors"
+    if not program.exists():
+        subprocess.run([sys.executable, HERE / "peers" / "make_unet.py", folder], check=True)
+        os.sync()
+    try:
+        return limited("unet", program, weights, args, quiet, [2], ("-size", 64), ("--size", 64), offloaded=weights)
     finally:
         if not args.keep:
             for f in files(folder):
@@ -522,7 +538,7 @@ def machine():
     }
 
 
-PARTS = {"resnet": resnet, "mlp": mlp, "llama": llama, "cached": cached, "forecast": forecast}
+PARTS = {"resnet": resnet, "mlp": mlp, "llama": llama, "unet": unet, "cached": cached, "forecast": forecast}
 
 
 def main():
@@ -532,10 +548,10 @@ def main():
     parser.add_argument("--runs", type=int, help="passes of a process that count")
     parser.add_argument("--rows", help="mlp, llama: numbers of rows, such as 1,8")
     parser.add_argument("--tokens", default="1,128,256", help="llama: lengths of the sequences")
-    parser.add_argument("--peers", default="mmap,cpu_offload,disk_offload,page", help="mlp, llama: which of the peers")
+    parser.add_argument("--peers", default="mmap,cpu_offload,disk_offload,page", help="mlp, llama, unet: which of the peers")
     parser.add_argument("--layers", type=int, default=24, help="mlp: layers of 268 MB")
     parser.add_argument("--few-above", type=int, default=64, help="mlp, llama: one round of a pass above so many rows")
-    parser.add_argument("--limit", type=int, default=1536 << 20, help="bytes of memory in mlp and llama")
+    parser.add_argument("--limit", type=int, default=1536 << 20, help="bytes of memory in mlp, llama and unet")
     parser.add_argument("--running", type=int, default=0, help="wait until no more processes than this run besides")
     parser.add_argument("--wait", type=float, default=300, help="seconds to wait in a part altogether")
     parser.add_argument("--keep", action="store_true", help="keep the large models")

@@ -2,7 +2,8 @@
 
     python paging_peers.py HOW NETWORK PATH [options]
 
-NETWORK is "mlp" (linear layers with ReLU between them), "llama" (a Hugging Face folder) or a name of torchvision's.
+NETWORK is "mlp" (linear layers with ReLU between them), "llama" (a Hugging Face folder), "unet" (of make_unet.py) or a
+name of torchvision's.
 PATH is a checkpoint that torch.load or safetensors reads, or the folder. HOW is one of:
 
     plain         the weights are read into memory once
@@ -28,6 +29,9 @@ import time
 import torch
 
 
+UNET = {"sample_size": 64, "cross_attention_dim": 768}  # of Stable Diffusion 1.5; the rest is what diffusers takes by default
+
+
 def checkpoint(path, mapped):
     """The state dict of a file."""
     if path.suffix == ".safetensors":
@@ -49,6 +53,10 @@ def build(network, path, mapped):
             weights = [v for k, v in state.items() if k.endswith(".weight")]
             parts = [m for w in weights for m in (torch.nn.Linear(w.shape[1], w.shape[0]), torch.nn.ReLU())]
             model = torch.nn.Sequential(*parts[:-1])
+        elif network == "unet":
+            from diffusers import UNet2DConditionModel
+
+            model = UNet2DConditionModel(**UNET)
         else:
             import torchvision
 
@@ -58,11 +66,17 @@ def build(network, path, mapped):
 
 
 def inputs(network, model, rows, size):
+    def whole(*shape):
+        return ((torch.arange(torch.Size(shape).numel()) * 7919) % 1009).reshape(shape)
+
+    def real(*shape):
+        return whole(*shape).float() / 1009 - 0.5
+
     if network == "llama":
-        return ((torch.arange(rows * size) * 7919) % 1009).reshape(rows, size)
-    shape = (rows, model[0].in_features) if network == "mlp" else (rows, 3, size, size)
-    n = torch.Size(shape).numel()
-    return ((torch.arange(n) * 7919 % 1009).float() / 1009 - 0.5).reshape(shape)
+        return (whole(rows, size),)
+    if network == "unet":
+        return real(rows, 4, size, size), whole(), real(rows, 77, UNET["cross_attention_dim"])
+    return (real(rows, model[0].in_features) if network == "mlp" else real(rows, 3, size, size),)
 
 
 def parts(model, limit):
@@ -161,6 +175,8 @@ def main():
         chunk(model, args.capacity)
     elif args.how != "mmap":
         raise SystemExit(f"no way called {args.how}")
+    # transformers' models keep a cache for generating where they are not told not to.
+    options = {"llama": {"use_cache": False}, "unet": {"return_dict": False}}.get(args.network, {})
     out = {"first_seconds": None, "seconds": [], "torch": torch.__version__}
     if args.wait:
         print("ready", file=sys.stderr, flush=True)
@@ -169,8 +185,8 @@ def main():
         for run in range(args.runs + 1):
             before = read_bytes()
             begin = time.perf_counter()
-            # transformers' models keep a cache for generating where they are not told not to.
-            y = model(x, use_cache=False)[0] if args.network == "llama" else model(x)
+            y = model(*x, **options)
+            y = y if torch.is_tensor(y) else y[0]
             seconds = time.perf_counter() - begin
             out["read_bytes_per_run"] = read_bytes() - before
             if run:

@@ -83,7 +83,7 @@ func (r *run) planGroups(p *plan.Plan) iter.Seq[jsonGroup] {
 	return func(yield func(jsonGroup) bool) {
 		for i := range p.Groups {
 			g := &p.Groups[i]
-			if !yield(jsonGroup{g.Path, g.Params, g.WeightBytes, g.Placement(), r.deviceOf(g)}) {
+			if !yield(jsonGroup{g.Name(), g.Params, g.WeightBytes, g.Placement(), r.deviceOf(g)}) {
 				return
 			}
 		}
@@ -129,7 +129,7 @@ func (r *run) planText(m *openModel) error {
 	for i := range p.Groups[:shown] {
 		g := &p.Groups[i]
 		cells := []string{
-			cmp.Or(g.Path, "(all)"), ascii.FormatCount(g.Params), ascii.FormatSize(g.WeightBytes), g.Placement(),
+			cmp.Or(g.Name(), "(all)"), ascii.FormatCount(g.Params), ascii.FormatSize(g.WeightBytes), g.Placement(),
 		}
 		if g.Params == 0 {
 			cells[3] = ""

@@ -49,10 +49,10 @@ func (x *planIndex) op(e runtime.Event) int {
 
 // group returns the number of the group that an event is about.
 func (x *planIndex) group(e runtime.Event) int {
-	if e.Group < len(x.Groups) && x.Groups[e.Group].Path == e.Path {
+	if e.Group < len(x.Groups) && x.Groups[e.Group].Name() == e.Path {
 		return e.Group
 	}
-	k := slices.IndexFunc(x.Groups, func(g plan.Group) bool { return g.Path == e.Path })
+	k := slices.IndexFunc(x.Groups, func(g plan.Group) bool { return g.Name() == e.Path })
 	if k < 0 {
 		k = min(max(e.Group, 0), len(x.Groups)-1)
 	}
