@@ -80,7 +80,8 @@ type side interface {
 	Run(ctx context.Context, first, end int, io pager.IO) error
 	RunInstance(ctx context.Context, instance int, io pager.IO) (device.Event, error)
 	Settle(ctx context.Context) error
-	End(ctx context.Context) error
+	Finish(ctx context.Context, io pager.IO) error
+	Commit() error
 	Abandon(err error) error
 	AllocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemory, error)
 	HostBytes() int64
@@ -169,10 +170,14 @@ func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) (err erro
 	if err := c.Run(ctx, 0, len(p.Groups), io); err != nil {
 		return err
 	}
-	return c.End(ctx)
+	if err := c.Finish(ctx, io); err != nil {
+		return err
+	}
+	return c.Commit()
 }
 
-// Begin starts a pass over a plan with two sides, of which Run runs all groups and which End ends, as a pager's do.
+// Begin starts a pass over a plan with two sides, of which Run runs all groups and which Finish and Commit end, as a pager's
+// do.
 func (c *Chunker) Begin(ctx context.Context, p *plan.Plan) error {
 	if err := c.use(p); err != nil {
 		return err
@@ -208,10 +213,21 @@ func (c *Chunker) give(io pager.IO) {
 	}
 }
 
-// End ends a pass.
-func (c *Chunker) End(ctx context.Context) error {
+// Finish reads what the states of both sides become, and changes none.
+func (c *Chunker) Finish(ctx context.Context, io pager.IO) error {
+	c.give(io)
+	for i, side := range c.sides {
+		if err := side.Finish(ctx, &c.io[i]); err != nil {
+			return c.Abandon(err)
+		}
+	}
+	return nil
+}
+
+// Commit makes the states what was read, and ends the pass.
+func (c *Chunker) Commit() error {
 	for _, side := range c.sides {
-		if err := side.End(ctx); err != nil {
+		if err := side.Commit(); err != nil {
 			return c.Abandon(err)
 		}
 	}

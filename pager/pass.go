@@ -19,11 +19,14 @@ func (g *Pager) Pass(ctx context.Context, p *plan.Plan, io IO) error {
 	if err := g.Run(ctx, 0, len(p.Groups), io); err != nil {
 		return err
 	}
-	return g.End(ctx)
+	if err := g.Finish(ctx, io); err != nil {
+		return err
+	}
+	return g.Commit()
 }
 
-// Begin starts a pass of which [Pager.Run] runs the groups, in order and all of them, and which [Pager.End] ends. Where
-// one of these fails the pass is over.
+// Begin starts a pass of which [Pager.Run] runs the groups, in order and all of them, and which [Pager.Finish] and
+// [Pager.Commit] end. Where one of these fails the pass is over.
 func (g *Pager) Begin(ctx context.Context, p *plan.Plan) (err error) {
 	if g.closed {
 		return ErrClosed
@@ -64,9 +67,18 @@ func (g *Pager) Run(ctx context.Context, first, end int, io IO) (err error) {
 	return nil
 }
 
-// End ends a pass.
-func (g *Pager) End(ctx context.Context) error {
-	if err := g.update(ctx); err != nil {
+// Finish reads what the states become by the pass, and changes none: until then a pass that fails, or is cancelled, has
+// changed nothing.
+func (g *Pager) Finish(ctx context.Context, io IO) error {
+	if err := g.readUpdates(ctx, io); err != nil {
+		return g.Abandon(located(err, "", "update"))
+	}
+	return nil
+}
+
+// Commit makes the states what Finish read, and ends the pass. It cannot be cancelled.
+func (g *Pager) Commit() error {
+	if err := g.writeUpdates(); err != nil {
 		return g.Abandon(located(err, "", "update"))
 	}
 	g.stats.Passes++

@@ -32,25 +32,35 @@ func (g *Pager) save(ctx context.Context) error {
 	return nil
 }
 
-// update makes the states what the pass left of them. All are read before one is written: a state may become what another
-// was.
-func (g *Pager) update(ctx context.Context) error {
-	updates := g.current.plan.Lowered.Graph.Updates
+// readUpdates reads what the pass left of the states, all before one is written: a state may become what another was. What
+// comes from outside and no op reads is not on the device.
+func (g *Pager) readUpdates(ctx context.Context, io IO) error {
+	p := g.current.plan
+	updates := p.Lowered.Graph.Updates
 	if len(updates) == 0 {
 		return nil
 	}
 	for i, u := range updates {
-		if err := g.stream.CopyOut(g.current.updates[i], g.region(u.Operand.Value, 0)); err != nil {
+		id := u.Operand.Value
+		if p.Lowered.Graph.Values[id].Role == layers.Input && p.Places[id].First < 0 {
+			copy(g.current.updates[i], io.Input(0, id))
+		} else if err := g.stream.CopyOut(g.current.updates[i], g.region(id, 0)); err != nil {
 			return err
 		}
 	}
-	if err := g.stream.Sync(ctx); err != nil {
-		return err
+	return g.stream.Sync(ctx)
+}
+
+// writeUpdates makes the states what was read.
+func (g *Pager) writeUpdates() error {
+	updates := g.current.plan.Lowered.Graph.Updates
+	if len(updates) == 0 {
+		return nil
 	}
 	for i, u := range updates {
 		if err := g.stream.CopyIn(g.region(u.State, 0), g.current.updates[i]); err != nil {
 			return err
 		}
 	}
-	return g.stream.Sync(ctx)
+	return g.stream.Sync(context.Background())
 }
