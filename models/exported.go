@@ -159,22 +159,10 @@ func buildExported(
 		func(s *scope) error { return b.bindInputs(s, inputs) }, b.run, b.bindOutputs,
 	} {
 		if err := step(s); err != nil {
-			return nil, b.blame(err)
+			return nil, blame(err, len(b.symbols) == 0)
 		}
 	}
 	return b.graph, nil
-}
-
-// blame makes an error that no input and nothing that optimem lacks is the reason of a [ProgramError].
-func (b *programBuilder) blame(err error) error {
-	var (
-		lacking *UnsupportedError
-		shape   *ShapeError
-	)
-	if errors.As(err, &lacking) || errors.As(err, &shape) || errors.Is(err, layers.ErrUnsupported) || loader.Class(err) != nil {
-		return err
-	}
-	return &ProgramError{Err: err, Fixed: len(b.symbols) == 0}
 }
 
 // run builds the nodes of a graph in order.

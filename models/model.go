@@ -11,6 +11,7 @@ package models
 
 import (
 	"container/list"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -149,7 +150,7 @@ func (m *Model) Graph(inputs map[string]tensor.Shape) (*layers.Graph, error) {
 	}
 	g, err := m.build(inputs)
 	if err != nil {
-		return nil, err
+		return nil, blame(err, false)
 	}
 	if m.outputs == nil {
 		for _, o := range g.Outputs {
@@ -220,7 +221,21 @@ type ShapeError struct {
 // Error names the input.
 func (e *ShapeError) Error() string { return "input " + e.Input + ": " + e.Msg }
 
-// A ProgramError says that an exported program contradicts itself: a node cannot be computed with the arguments that it
+// blame makes an error of which no one input and nothing that optimem lacks is the reason a [ProgramError].
+func blame(err error, fixed bool) error {
+	var (
+		lacking *UnsupportedError
+		shape   *ShapeError
+		program *ProgramError
+	)
+	if errors.As(err, &lacking) || errors.As(err, &shape) || errors.As(err, &program) ||
+		errors.Is(err, layers.ErrUnsupported) || loader.Class(err) != nil {
+		return err
+	}
+	return &ProgramError{Err: err, Fixed: fixed}
+}
+
+// A ProgramError says that a program contradicts itself: an op cannot be computed with the arguments that it
 // has, or gives something else than was recorded of it.
 type ProgramError struct {
 	Err error

@@ -161,15 +161,15 @@ func (s *Session) choose(of division, shapes map[string]tensor.Shape) (*division
 		micro = min(micro, s.limits.rows)
 	}
 	var best *division
-	var first error
+	var refused error
 	for {
 		of.micro = micro
 		d, err := s.cut(of, shapes)
 		switch {
 		case err != nil && best != nil:
 			return best, nil
-		case err != nil && first == nil:
-			first = err
+		case err != nil:
+			refused = lesser(refused, err)
 		case err == nil && (micro == of.rows && !s.divided(d) || best != nil && d.seconds > best.seconds):
 			if best == nil {
 				best = d
@@ -184,9 +184,19 @@ func (s *Session) choose(of division, shapes map[string]tensor.Shape) (*division
 		micro = (micro + 1) / 2
 	}
 	if best == nil {
-		return nil, first
+		return nil, refused
 	}
 	return best, nil
+}
+
+// lesser returns the one of two errors, of which the first may be nil, that says what does: of budgets that are too small the
+// one that asks for less, else the first that is of something else.
+func lesser(a, b error) error {
+	var x, y *plan.CapacityError
+	if a == nil || errors.As(a, &x) && (!errors.As(b, &y) || y.MinBytes < x.MinBytes) {
+		return b
+	}
+	return a
 }
 
 // divided reports whether a device and the CPU share a division's passes: with smaller micro-batches they may compute at
@@ -205,6 +215,7 @@ func (s *Session) cut(of division, shapes map[string]tensor.Shape) (*division, e
 		return nil, err
 	}
 	budgetBytes := s.batchBudget()
+	var refused error // not always more by a larger number: what waits between groups may lie elsewhere
 	for d.instances = s.limits.within(d.full); ; d.instances = (d.instances + 1) / 2 {
 		var pl *plan.Plan
 		if pl, err = s.planWithin(d.main, d.instances, budgetBytes); err == nil {
@@ -212,9 +223,10 @@ func (s *Session) cut(of division, shapes map[string]tensor.Shape) (*division, e
 			d.seconds = float64(passes) * pl.Forecast.Seconds
 			break
 		}
+		refused = lesser(refused, err)
 		var capacity *plan.CapacityError
 		if !errors.As(err, &capacity) || d.instances == 1 {
-			return nil, err
+			return nil, refused
 		}
 	}
 	if d.rest == 0 {

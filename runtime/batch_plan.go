@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/optimem/optimem/plan"
@@ -48,4 +49,68 @@ func (s *Session) PlanBatch(ctx context.Context, shapes map[string]tensor.Shape)
 		b.MovedBytes += moved(rest)
 	}
 	return b, nil
+}
+
+// LeastForBatch returns the smallest budget with which [Session.RunBatch] computes inputs of the given shapes: in
+// micro-batches of one row where the program takes them, and as few at a time as need be.
+func (s *Session) LeastForBatch(ctx context.Context, shapes map[string]tensor.Shape) (int64, error) {
+	if err := s.wait(ctx, "run"); err != nil {
+		return 0, err
+	}
+	defer s.release()
+	least, err := s.leastForBatch(shapes)
+	if err != nil {
+		return 0, fmt.Errorf("plan: %w", err)
+	}
+	return least, nil
+}
+
+func (s *Session) leastForBatch(shapes map[string]tensor.Shape) (int64, error) {
+	d, err := s.divide(shapes)
+	if err != nil {
+		return 0, err
+	}
+	of := *d
+	if of.chosen {
+		of.micro = 1
+	}
+	main, err := s.forRows(&of, shapes, of.micro)
+	if err != nil {
+		return 0, err
+	}
+	var least int64
+	for n := s.limits.within(of.rows / of.micro); ; n = (n + 1) / 2 {
+		bytes, err := s.leastBytes(main, n)
+		if err != nil {
+			return 0, err
+		}
+		if least == 0 || bytes < least {
+			least = bytes
+		}
+		if n == 1 {
+			break
+		}
+	}
+	if of.rows%of.micro == 0 {
+		return least, nil
+	}
+	last, err := s.forRows(&of, shapes, of.rows%of.micro)
+	if err != nil {
+		return 0, err
+	}
+	bytes, err := s.leastBytes(last, 1)
+	return max(least, bytes), err
+}
+
+// leastBytes returns the smallest budget for a number of instances.
+func (s *Session) leastBytes(p *program, instances int) (int64, error) {
+	pl, err := s.newPlan(p, instances, 1)
+	var capacity *plan.CapacityError
+	switch {
+	case err == nil: // it takes nothing
+		return pl.MinBytes, nil
+	case errors.As(err, &capacity) && !capacity.Host:
+		return capacity.MinBytes, nil
+	}
+	return 0, err
 }

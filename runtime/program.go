@@ -72,9 +72,6 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 		p.whole = append(p.whole, out.Operand.Layout.IsContiguous())
 		p.spanBytes = append(p.spanBytes, (end-first)*int64(p.graph.Values[out.Operand.Value].DType.Size()))
 	}
-	if _, err := s.plan(p, 1); err != nil {
-		return nil, err
-	}
 	for old := range s.programs { // any: a service has few shapes
 		if len(s.programs) < maxPrograms {
 			break
@@ -145,6 +142,16 @@ func (s *Session) planWithin(p *program, instances int, budgetBytes int64) (*pla
 	if pl, ok := p.plans[instances]; ok && (budgetBytes == 0 || pl.PeakBytes() <= budgetBytes) {
 		return pl, nil
 	}
+	pl, err := s.newPlan(p, instances, budgetBytes)
+	if err != nil {
+		return nil, err
+	}
+	p.plans[instances] = pl
+	return pl, nil
+}
+
+// newPlan plans, and keeps nothing.
+func (s *Session) newPlan(p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
 	o := s.planOptions()
 	o.Peers = s.peers(budgetBytes)
 	o.MemoryBytes, o.Instances, o.Like, o.HostOps = budgetBytes, instances, s.ran, p.hostOps
@@ -152,12 +159,7 @@ func (s *Session) planWithin(p *program, instances int, budgetBytes int64) (*pla
 		share := cachedShare(p.lowered.Graph)
 		o.Rates, o.HostRates = o.Rates.Cached(share), o.HostRates.Cached(share)
 	}
-	pl, err := plan.New(p.lowered, o)
-	if err != nil {
-		return nil, err
-	}
-	p.plans[instances] = pl
-	return pl, nil
+	return plan.New(p.lowered, o)
 }
 
 // peers are the devices behind the first, with budgets that have shrunk as the first one's has.

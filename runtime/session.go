@@ -156,6 +156,9 @@ func (s *Session) planned(in Values) (*program, error) {
 		return nil, fmt.Errorf("run: %w", err)
 	}
 	p, err := s.program(g)
+	if err == nil {
+		_, err = s.plan(p, 1)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}

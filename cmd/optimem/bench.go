@@ -86,11 +86,13 @@ func (r *run) bench(ctx context.Context) (err error) {
 		}
 		spent += facts.Seconds
 	}
-	all := make([]runFacts, r.runs)
-	for i := range all {
-		if _, all[i], err = m.pass(ctx); err != nil {
+	var all []runFacts
+	for range r.runs {
+		_, facts, err := m.pass(ctx)
+		if err != nil {
 			return err
 		}
+		all = append(all, facts)
 	}
 	b.sum(all)
 	b.PeakRSSBytes = sysmem.PeakRSS()

@@ -54,10 +54,16 @@ func (r *run) plan(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, m.close()) }()
-	if r.asJSON {
-		return r.planJSON(m)
+	leastBytes := m.plan.MinBytes
+	if m.batch != nil {
+		if leastBytes, err = m.session.LeastForBatch(ctx, m.in.shapes); err != nil {
+			return err
+		}
 	}
-	return r.planText(m)
+	if r.asJSON {
+		return r.planJSON(m, leastBytes)
+	}
+	return r.planText(m, leastBytes)
 }
 
 // A jsonGroup is a group in the answer of --json.
@@ -90,7 +96,7 @@ func (r *run) planGroups(p *plan.Plan) iter.Seq[jsonGroup] {
 	}
 }
 
-func (r *run) planJSON(m *openModel) error {
+func (r *run) planJSON(m *openModel, leastBytes int64) error {
 	p := m.plan
 	o := newJSONObject(r.stdout)
 	o.set("mode", r.mode)
@@ -102,7 +108,7 @@ func (r *run) planJSON(m *openModel) error {
 	o.set("bytes_moved_per_run", m.movedBytes)
 	o.set("expected_seconds", m.seconds)
 	o.set("bound", p.Forecast.Bound)
-	o.set("min_memory_bytes", p.MinBytes)
+	o.set("min_memory_bytes", leastBytes)
 	if list := p.DeviceBytes(); len(list) > 1 {
 		setArray(o, "peak_bytes_by_device", slices.Values(list))
 	}
@@ -115,7 +121,7 @@ func (r *run) planJSON(m *openModel) error {
 // maxPlanGroups is how many groups are printed; a large model has many that are alike.
 const maxPlanGroups = 100
 
-func (r *run) planText(m *openModel) error {
+func (r *run) planText(m *openModel, leastBytes int64) error {
 	p := m.plan
 	w := bufio.NewWriter(r.stdout)
 	table := ascii.NewTable(
@@ -147,12 +153,12 @@ func (r *run) planText(m *openModel) error {
 	if n := len(p.Groups) - shown; n > 0 {
 		_, _ = fmt.Fprintf(w, "… and %d more groups: --verbose lists all\n", n)
 	}
-	_, _ = fmt.Fprintf(w, "\n%s", r.planSums(m))
+	_, _ = fmt.Fprintf(w, "\n%s", r.planSums(m, leastBytes))
 	return w.Flush()
 }
 
 // planSums says what the plan comes to.
-func (r *run) planSums(m *openModel) *ascii.Table {
+func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	p := m.plan
 	resident, paged, host, rows := 0, 0, 0, 0
 	for i := range p.Groups {
@@ -222,7 +228,9 @@ func (r *run) planSums(m *openModel) *ascii.Table {
 		}
 		t.Row("host memory", purposes(host...))
 	}
-	t.Row("least", ascii.FormatSize(p.MinBytes)+fmt.Sprintf(" works, too: --memory %d", p.MinBytes))
+	if leastBytes > 0 { // else nothing is on the device
+		t.Row("least", ascii.FormatSize(leastBytes)+fmt.Sprintf(" works, too: --memory %d", leastBytes))
+	}
 	t.Row("moved per run", ascii.FormatSize(m.movedBytes))
 	expected := fmt.Sprintf("%s, bound by %s", secondsText(m.seconds), p.Forecast.Bound)
 	if stall := p.Forecast.StallSeconds; stall > 0 && m.batch == nil {

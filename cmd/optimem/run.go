@@ -141,9 +141,9 @@ func (r *run) check() error {
 	if err := r.checkFlags(); err != nil {
 		return err
 	}
-	if r.labelsFile != "" {
+	if r.cmd.Flags().Changed("labels") {
 		var err error
-		if r.labels, err = readLabels(r.labelsFile); err != nil {
+		if r.labels, err = readLabels(r.cmd.Context(), r.labelsFile); err != nil {
 			return err
 		}
 		if r.top == 0 {
@@ -202,7 +202,7 @@ func (r *run) open(ctx context.Context, limits loader.Limits) (*loader.Checkpoin
 	if err != nil {
 		return nil, nil, err
 	}
-	if f := ckpt.Format; r.verify && (f == loader.FormatSafetensors || f == loader.FormatTorchLegacy) {
+	if f := ckpt.Format; r.verify && !r.quiet && (f == loader.FormatSafetensors || f == loader.FormatTorchLegacy) {
 		r.say("note", fmt.Sprintf("%s files hold no checksums: --verify had nothing to compare", f))
 	}
 	opts, err := r.architecture(ctx, ckpt, limits)

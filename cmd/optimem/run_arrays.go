@@ -61,17 +61,20 @@ func (r *run) openArrays(ctx context.Context, path string, limits loader.Limits)
 	return f, nil
 }
 
-// openSized opens a file whose size is known.
+// openSized opens a file whose size is known. Opening a named pipe would wait for somebody who writes to it.
 func openSized(path string) (*os.File, int64, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, err
-	}
-	info, err := f.Stat()
+	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
 		err = &os.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
 	if err != nil {
+		return nil, 0, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if info, err = f.Stat(); err != nil {
 		return nil, 0, errors.Join(err, f.Close())
 	}
 	return f, info.Size(), nil

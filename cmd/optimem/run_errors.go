@@ -21,6 +21,9 @@ import (
 // exitDoesNotFit is the code of what needs more memory than there is.
 const exitDoesNotFit = 3
 
+// batchAxisHint is for rows that were not found, or are not kept apart along the axis that was.
+const batchAxisHint = "--batch-axis NAME=N names the axis of an input that counts its rows"
+
 // place gives an error of building or running a model its exit code and its hints.
 func (r *run) place(err error) error {
 	var (
@@ -36,6 +39,7 @@ func (r *run) place(err error) error {
 		noDevice    *runtime.DeviceError
 		assumption  *assumptionError
 		program     *models.ProgramError
+		batch       *layers.NotBatchableError
 	)
 	switch {
 	case err == nil || errors.As(err, &placed) || errors.Is(err, context.Canceled):
@@ -54,6 +58,8 @@ func (r *run) place(err error) error {
 		return usageError(r.cmd, err, "with --memory, for instance --memory 8GiB, no GPU is needed to plan for one", deviceHint)
 	case errors.As(err, &noDevice):
 		return usageError(r.cmd, err, deviceHint)
+	case errors.As(err, &batch):
+		return usageError(r.cmd, err, batchAxisHint)
 	case errors.As(err, &capacity):
 		return r.doesNotFit(err, capacity)
 	case errors.As(err, &memory):
@@ -87,6 +93,10 @@ func (r *run) inspectHint() string {
 // doesNotFit says which budget would do; with --json on standard output, too.
 func (r *run) doesNotFit(err error, c *plan.CapacityError) error {
 	f := &failure{err: err, code: exitDoesNotFit}
+	if c.Host {
+		f.hints = append(f.hints, fmt.Sprintf("--host-memory %d (%s) would do", c.NeedBytes, ascii.FormatSize(c.NeedBytes)))
+		return cmp.Or(r.doesNotFitJSON(err, nil), error(f))
+	}
 	if c.MinBytes > 0 {
 		f.hints = append(f.hints, fmt.Sprintf("the least that works with --mode %s: --memory %d (%s)",
 			r.mode, c.MinBytes, ascii.FormatSize(c.MinBytes)))

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
@@ -54,7 +55,7 @@ func (in *runInputs) free() {
 func (in *runInputs) alloc(bytes int64) ([]byte, error) {
 	b, err := hostmem.Alloc(bytes, hostmem.Staging)
 	if err != nil {
-		return nil, &failure{err: err, code: exitDoesNotFit}
+		return nil, &device.OutOfMemoryError{Device: "the host", WantBytes: bytes}
 	}
 	in.buffers = append(in.buffers, b)
 	return b.Bytes(), nil

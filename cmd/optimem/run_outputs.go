@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -64,8 +65,23 @@ func (r rowNames) name(dims tensor.Shape, i int) string {
 // maxLabelBytes bounds a file that is no list of labels.
 const maxLabelBytes = 16 << 20
 
-// readLabels reads the names of classes, one on a line.
-func readLabels(path string) ([]string, error) {
+// readLabels reads the names of classes, one on a line. They may come from a pipe, which is not waited for longer than ctx
+// lasts.
+func readLabels(ctx context.Context, path string) (labels []string, err error) {
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		labels, err = readLines(path)
+	}()
+	select {
+	case <-read:
+		return labels, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func readLines(path string) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

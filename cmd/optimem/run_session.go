@@ -157,7 +157,7 @@ func (e *assumptionError) Unwrap() error { return e.err }
 // waits to be moved. Random inputs will take inputBytes beside it.
 func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 	opts := runtime.Options{
-		Device: r.device, Memory: r.budgetBytes(inputBytes), HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
+		BatchAxes: r.axes, Device: r.device, Memory: r.budgetBytes(inputBytes), HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
 		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), PlanOnly: r.dry, Exact: r.exact, Precision: r.precision,
 	}

@@ -213,8 +213,7 @@ func (r *run) ports(model *models.Model) ([]models.Port, error) {
 		}) {
 			return ports, nil // it takes all rows at once
 		}
-		return nil, r.usage("--batch-axis NAME=N names the axis of an input that counts its rows",
-			"--batch %d: %w", r.batch, err)
+		return nil, r.usage(batchAxisHint, "--batch %d: %w", r.batch, err)
 	}
 	r.axes, r.batched = axes, true
 	opened := slices.Clone(ports)

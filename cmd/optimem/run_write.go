@@ -47,7 +47,7 @@ func formatOf(path string) string { return strings.ToLower(filepath.Ext(path)) }
 
 // targets lists the files that will be written and the modules to dump, before anything is computed.
 func (r *run) targets(outputs []string) (files []target, modules []string, err error) {
-	if r.output != "" {
+	if r.cmd.Flags().Changed("output") {
 		files = append(files, target{path: r.output})
 		if outputs != nil { // else a run tells
 			if err := r.holds(r.output, len(outputs)); err != nil {

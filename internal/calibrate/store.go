@@ -168,10 +168,17 @@ func Save(path string, h Host, rates plan.Rates) error {
 
 // read returns what is in a file, nothing where there is none, or one of another version.
 func read(path string) (file, error) {
-	r, err := os.Open(path)
+	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return file{}, nil
 	}
+	if err == nil && !info.Mode().IsRegular() { // opening a named pipe would wait
+		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	}
+	if err != nil {
+		return file{}, err
+	}
+	r, err := os.Open(path)
 	if err != nil {
 		return file{}, err
 	}

@@ -48,6 +48,20 @@ class Mix(nn.Module):
         return {"a": a, "b": b}
 
 
+class Shift(nn.Module):
+    """Inputs that do not show which of them has rows, and a scalar."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.arange(12.0).reshape(4, 3) / 8)
+            self.linear.bias.zero_()
+
+    def forward(self, x, w, t):
+        return self.linear(x) * t + w
+
+
 class Power(nn.Module):
     def forward(self, x):
         return torch.matrix_power(x, -2)
@@ -205,6 +219,14 @@ def record_fixtures():
     return recorded
 
 
+def shift():
+    example = torch.ones(2, 3), torch.ones(4), torch.tensor(2, dtype=torch.int64)
+    program = torch.export.export(Shift().eval(), example)
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)
+    torch.export.save(program, HERE / "shift.pt2")
+
+
 def main() -> None:
     torch.manual_seed(5)
     rows = {"x": {0: torch.export.Dim("rows", min=1, max=100)}}
@@ -234,6 +256,7 @@ def main() -> None:
     for node in program.graph.nodes:
         node.meta["stack_trace"] = '  File "power.py", line 7, in forward'
     torch.export.save(program, HERE / "lacking.pt2")
+    shift()
     (HERE / "programs.json").write_text(json.dumps(recorded) + "\n")
     lines = (f"{json.dumps(name)}: {json.dumps(runs)}" for name, runs in record_fixtures().items())
     (HERE / "fixtures.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
