@@ -24,6 +24,7 @@ func BenchmarkGroupOverhead(b *testing.B) {
 		{"page_emu", plan.Options{Mode: plan.Page, Target: plan.Target{Name: "emu", AlignBytes: 256}}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
+			c.o.MaxGroup = plan.Limit{Unit: plan.Params} // a group for each layer
 			made := mustPlan(b, l, c.o)
 			if len(made.Groups) != groups {
 				b.Fatalf("%d groups", len(made.Groups))

@@ -38,6 +38,8 @@ type draft struct {
 	hasWaiting    bool
 	// seconds is what each op takes.
 	seconds []float64
+	// fine is the draft before small groups were joined, nil where none were.
+	fine *draft
 	// leanest is the draft that takes the least memory, once it was looked for.
 	leanest *draft
 	// saving is the draft in which only rows of embeddings are brought, once it was looked for.
@@ -220,7 +222,7 @@ func (d *draft) stay(parts []Part) {
 // with returns the draft with further parts that always stay.
 func (d *draft) with(parts []Part) *draft {
 	e := *d
-	e.kept, e.saving, e.merges, e.parts, e.waiting, e.hasWaiting = nil, nil, nil, nil, nil, false
+	e.fine, e.kept, e.saving, e.merges, e.parts, e.waiting, e.hasWaiting = nil, nil, nil, nil, nil, nil, false
 	e.groups = slices.Clone(d.groups)
 	e.stages, e.visits, e.paged, e.shares, e.sim = nil, nil, nil, nil, simulation{}
 	e.stay(parts)

@@ -106,7 +106,9 @@ func (d *draft) coarse() *draft {
 	if !joined {
 		return d
 	}
-	return d.inRuns(last)
+	e := d.inRuns(last)
+	e.fine = d
+	return e
 }
 
 // aliveBetween returns what an instance leaves for later groups behind each group but the last.

@@ -224,6 +224,9 @@ func (d *draft) lean() *draft {
 			list = append(list, f)
 		}
 	}
+	if d.fine != nil {
+		list = append(list, d.fine.lean())
+	}
 	for _, e := range list {
 		d.leanest = leaner(d.leanest, e)
 	}

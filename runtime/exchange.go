@@ -49,7 +49,12 @@ func (x *passIO) Left(instance int, err error) (othersGoOn bool) {
 	}
 	c := x.calls[instance]
 	c.end(c.failed(err))
-	return slices.ContainsFunc(x.calls, func(c *call) bool { return !c.over })
+	return !x.answered()
+}
+
+// answered reports whether every call of the pass has its answer.
+func (x *passIO) answered() bool {
+	return x.calls != nil && !slices.ContainsFunc(x.calls, func(c *call) bool { return !c.over })
 }
 
 // An exchange gives a pass the tensors of a call and makes tensors of what comes out, or fills the caller's.

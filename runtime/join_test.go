@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
@@ -206,6 +208,70 @@ func TestCancelledMembers(t *testing.T) {
 		} else {
 			compare(t, out, runs[0])
 		}
+	}
+}
+
+// TestLeavingAPart: where a device refuses memory to calls that share a pass, and the one that goes first is then cancelled,
+// the other goes on. The n-th allocation is refused, and where everything is brought anew after that, all that follow.
+func TestLeavingAPart(t *testing.T) {
+	const memory = 16 << 20
+	model := build(t, digitsModel, nil)
+	want := lone(t, model, callerPictures)
+	parted := 0
+	for fail := range 12 {
+		first, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		entered := make(chan struct{})
+		var s *optimem.Session
+		var dev *emulated.Device
+		shared := false // passes take turns
+		observe := func(e optimem.Event) {
+			switch {
+			case e.Kind == optimem.PassDone && !shared:
+				shared = true
+				close(entered)
+				s.WaitFor(2)
+			case e.Kind == optimem.WeightsLoaded && shared && first.Err() == nil:
+				dev.Take(memory)
+			case e.Kind == optimem.Replanned && shared:
+				parted++
+				dev.Take(0)
+				cancel()
+			}
+		}
+		s, dev, err := optimem.StartEmulated(t.Context(), model, plan.Resident, optimem.Options{MaxJoin: 2, Observe: observe},
+			emulated.Options{MemoryBytes: memory, FailAlloc: fail})
+		if err != nil {
+			t.Fatal(err)
+		}
+		results := make([]chan error, 3)
+		call := func(ctx context.Context, caller int) {
+			results[caller] = make(chan error, 1)
+			go func() {
+				out, err := s.Run(ctx, callerPictures(caller))
+				if err == nil && !bytes.Equal(out["linear_1"].Data, want[caller]) {
+					err = errors.New("other bits")
+				}
+				results[caller] <- err
+			}()
+		}
+		call(t.Context(), 0)
+		<-entered
+		call(first, 1)
+		s.WaitFor(1)
+		call(t.Context(), 2)
+		if err := errors.Join(<-results[0], <-results[2]); err != nil {
+			t.Errorf("allocation %d: %v", fail, err)
+		}
+		if err := <-results[1]; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("allocation %d: %v", fail, err)
+		}
+		if err := errors.Join(s.Close(), dev.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	if parted == 0 {
+		t.Error("calls that share a pass were never parted")
 	}
 }
 

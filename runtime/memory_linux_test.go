@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -185,6 +186,15 @@ func TestPeakMemoryOfPaging(t *testing.T) {
 func cgroup(t *testing.T, limitBytes int64) string {
 	t.Helper()
 	const root = "/sys/fs/cgroup"
+	// write changes a file that is there: where there is no controller the folder is one like any other.
+	write := func(path, text string) bool {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return false
+		}
+		_, err = f.WriteString(text)
+		return errors.Join(err, f.Close()) == nil
+	}
 	for _, try := range []struct{ parent, limit, swap string }{
 		{root, "memory.max", "memory.swap.max"},
 		{root + "/memory", "memory.limit_in_bytes", ""},
@@ -195,9 +205,9 @@ func cgroup(t *testing.T, limitBytes int64) string {
 		}
 		t.Cleanup(func() { _ = os.Remove(folder) })
 		if try.swap != "" {
-			_ = os.WriteFile(filepath.Join(folder, try.swap), []byte("0"), 0)
+			write(filepath.Join(folder, try.swap), "0")
 		}
-		if os.WriteFile(filepath.Join(folder, try.limit), []byte(strconv.FormatInt(limitBytes, 10)), 0) == nil {
+		if write(filepath.Join(folder, try.limit), strconv.FormatInt(limitBytes, 10)) {
 			return folder
 		}
 	}

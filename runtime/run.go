@@ -36,6 +36,10 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 		took := time.Since(begin)
 		s.count(pl, took, err)
 		if err != nil {
+			if io.answered() { // all of these calls left, and others may be behind them
+				at += n
+				continue
+			}
 			if err = s.replan(p, pl, err, rows); err != nil {
 				return err
 			}
