@@ -31,6 +31,7 @@ func (m *machine) callExpr(f *frame, x *script.Call) any {
 	m.pos = x.Pos()
 	switch fn := x.Func.(type) {
 	case *script.Path:
+		m.number(fn.Name, x.Args, args)
 		return m.callGlobal(fn.Name, args, named)
 	case *script.Attr:
 		return m.callMethod(target, fn.Name, args, named)
@@ -41,6 +42,25 @@ func (m *machine) callExpr(f *frame, x *script.Call) any {
 		return m.callWord(fn.Name, args, named)
 	}
 	return m.callValue(m.eval(f, x.Func), args, named)
+}
+
+// numeric are the ops of which a trace writes a number as a constant without dimensions.
+var numeric = map[string]bool{"torch.add": true, "torch.sub": true, "torch.mul": true, "torch.div": true}
+
+// number makes such a constant a number again, as loading in PyTorch does: it counts less than any tensor where the dtype of the
+// result is decided.
+func (m *machine) number(name string, exprs []script.Expr, args []any) {
+	if !numeric[name] || len(args) < 2 {
+		return
+	}
+	if _, ok := exprs[1].(*script.ConstantRef); !ok {
+		return
+	}
+	if t, ok := args[1].(layers.Tensor); ok && len(t.Shape()) == 0 {
+		if v, ok := m.item(t); ok {
+			args[1] = v
+		}
+	}
 }
 
 // words are the functions that the code calls by a single word.

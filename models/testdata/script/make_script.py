@@ -278,6 +278,20 @@ class Branches(nn.Module):
         return x.to(torch.float16) if x.dtype == torch.float32 else x
 
 
+class Pixels(nn.Module):
+    """Numbers beside whole numbers and scalars, which a trace keeps as tensors: loaded again they are numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x: Tensor):
+        n = x.to(torch.int32)
+        h = x.to(torch.float16).amax()
+        return (self.conv(x / 255.), n * 2.5, n + 0.5, n - 0.5, n / 2.5, 1.5 - n, 2.5 * n, (x > 100) * 1.5, x.float().sum() * 2.5,
+                h * 2.5, h + 1, n.amax() * 2, n + torch.tensor(0.5), n % 3, n // 2, n > 2.5)
+
+
 class Counter(nn.Module):
     """Buffers that a pass changes, in place and by assignment."""
 
@@ -517,6 +531,7 @@ def language():
         "objects": (Objects, [x], "s"),
         "shapes": (Shapes, [{"x": floats(2, 5, 6)}, {"x": floats(3, 8, 6)}], "ts"),
         "branches": (Branches, [{"x": floats(2, 3, 5)}, {"x": floats(2, 3, 12)}], "s"),
+        "pixels": (Pixels, [{"x": ints(1, 3, 8, 8, high=255, dtype="uint8")}], "t"),
         "counter": (Counter, [x, x], "s"),
         "cached": (Cached, [{"x": floats(2, 3)}, {"x": floats(4, 3)}], "s"),
         "masked": (Masked, [{"x": floats(2, 3), "mask": ints(2, 3, high=2, dtype="bool")}], "s"),
@@ -618,6 +633,8 @@ def make(name, build, cases, forms):
             t.zero_()
         zipped(os.path.join(HERE, f"{name}.{form}.pt.gz"), archive(p))
     runner = programs["script"] if forms == "s" else model
+    if name == "pixels":
+        runner = torch.jit.load(io.BytesIO(archive(programs["trace"])))
     records = []
     continues = len(cases) > 1 and cases[0] is cases[1]
     for i, c in enumerate(cases):
