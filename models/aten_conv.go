@@ -39,6 +39,8 @@ var convTargets = []atenOp{
 	{"aten::_convolution.deprecated(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, " +
 		"SymInt[] dilation, bool transposed, int[] output_padding, SymInt groups, bool benchmark, " +
 		"bool deterministic, bool cudnn_enabled) -> Tensor", convolution},
+	{"aten::_convolution_mode(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, str padding, SymInt[] dilation, " +
+		"SymInt groups) -> Tensor", convolutionMode},
 	{"aten::conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor", convTBC},
 }
 
@@ -113,6 +115,15 @@ func convolution(c *call) error {
 		attrs["transposed"], attrs["output_padding"] = true, c.intsOf("output_padding", rank)
 	}
 	return c.giveConv(rank, attrs)
+}
+
+// convolutionMode builds what traces have for convolutions whose padding has a name.
+func convolutionMode(c *call) error {
+	rank := c.tensor("weight").rank() - 2
+	if rank < 1 {
+		return fmt.Errorf("weight %v of a convolution", c.tensor("weight").shape())
+	}
+	return convNamedPadding(rank)(c)
 }
 
 // giveConv emits a convolution over the last dimensions. An input without a batch is a batch of one.

@@ -66,6 +66,7 @@ var viewTargets = []atenOp{
 	{"aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]",
 		splitSizes("split_sizes")},
 	{"aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]", chunk},
+	{"aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", chunk},
 	{"aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]", splitSections},
 	{"aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", splitIndices},
 	{"aten::meshgrid(Tensor[] tensors) -> Tensor[]", meshgrid},

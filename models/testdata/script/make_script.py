@@ -292,6 +292,21 @@ class Pixels(nn.Module):
                 h * 2.5, h + 1, n.amax() * 2, n + torch.tensor(0.5), n % 3, n // 2, n > 2.5)
 
 
+class Padded(nn.Module):
+    """What is called by other names in traces than in exported programs: padding by name, the parts of a gated cell."""
+
+    def __init__(self):
+        super().__init__()
+        self.same = nn.Conv2d(3, 4, (3, 4), padding="same", dilation=2)
+        self.valid = nn.Conv2d(4, 5, 3, padding="valid", stride=2)
+        self.line = nn.Conv1d(5, 6, 4, padding="same")
+        self.cell = nn.GRUCell(6, 7)
+
+    def forward(self, x: Tensor):
+        y = self.line(self.valid(self.same(x)).flatten(2))
+        return y, self.cell(y.mean(2))
+
+
 class Counter(nn.Module):
     """Buffers that a pass changes, in place and by assignment."""
 
@@ -532,6 +547,7 @@ def language():
         "shapes": (Shapes, [{"x": floats(2, 5, 6)}, {"x": floats(3, 8, 6)}], "ts"),
         "branches": (Branches, [{"x": floats(2, 3, 5)}, {"x": floats(2, 3, 12)}], "s"),
         "pixels": (Pixels, [{"x": ints(1, 3, 8, 8, high=255, dtype="uint8")}], "t"),
+        "padded": (Padded, [{"x": floats(2, 3, 11, 9)}], "t"),
         "counter": (Counter, [x, x], "s"),
         "cached": (Cached, [{"x": floats(2, 3)}, {"x": floats(4, 3)}], "s"),
         "masked": (Masked, [{"x": floats(2, 3), "mask": ints(2, 3, high=2, dtype="bool")}], "s"),
