@@ -23,7 +23,10 @@ func (g *Pager) RunInstance(ctx context.Context, instance int, io IO) (device.Ev
 			return nil, g.leave(ctx, shared, instance, nil)
 		}
 		begin := time.Now()
-		err := located(g.instance(ctx, k, instance, io), groups[k].Name(), "run")
+		err := g.instance(ctx, k, instance, io)
+		if err != nil {
+			err = located(err, groups[k].Name(), "run")
+		}
 		if err != nil && (!several || ctx.Err() != nil) {
 			return nil, err
 		}

@@ -81,7 +81,7 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-// Name names the group by its module, or by the first and the last of several.
+// Name names the group by its module, or by the first and the last of several; it is made anew with each call.
 func (g *Group) Name() string {
 	if g.FirstPath == g.LastPath {
 		return g.Path
