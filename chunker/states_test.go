@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,22 +98,31 @@ func newPair(g *layers.Graph, n int) *pair {
 
 // A patient context is done once it was asked a number of times.
 type patient struct {
-	left int
+	left atomic.Int32
 	done chan struct{}
 }
 
-func (p *patient) ask() {
-	if p.left--; p.left == 0 {
+func newPatient(times int) *patient {
+	p := &patient{done: make(chan struct{})}
+	p.left.Store(int32(times))
+	return p
+}
+
+// ask reports whether it is done.
+func (p *patient) ask() bool {
+	left := p.left.Add(-1)
+	if left == 0 {
 		close(p.done)
 	}
+	return left <= 0
 }
 
 func (p *patient) Done() <-chan struct{} { p.ask(); return p.done }
 func (p *patient) Err() error {
-	if p.ask(); p.left > 0 {
-		return nil
+	if p.ask() {
+		return context.Canceled
 	}
-	return context.Canceled
+	return nil
 }
 func (p *patient) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (p *patient) Value(any) any               { return nil }
@@ -147,7 +157,7 @@ func TestStatesOfBothSides(t *testing.T) {
 			for n := range calls {
 				io := newPair(l.Graph, n)
 				if patience > 0 {
-					switch err := c.Pass(&patient{patience, make(chan struct{})}, made, io); {
+					switch err := c.Pass(newPatient(patience), made, io); {
 					case err == nil: // it was over before
 						got = append(got, io.y)
 						continue
