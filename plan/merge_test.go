@@ -56,6 +56,7 @@ func TestSmallGroups(t *testing.T) {
 		{"page", func(*Options) {}, true},
 		{"auto", func(o *Options) { o.Mode, o.MemoryBytes = Auto, weights/2 }, true},
 		{"a size of groups", func(o *Options) { o.MaxGroup = Limit{Unit: Params} }, false},
+		{"every layer", func(o *Options) { o.MaxGroup = Limit{N: -1} }, false},
 		{"chunk", func(o *Options) { o.Mode, o.Capacity = Chunk, Limit{N: 1, Unit: Bytes} }, false},
 		{"no disk", func(o *Options) { o.Target = Target{Name: "emu", AlignBytes: 256} }, false},
 	} {

@@ -80,7 +80,8 @@ type Options struct {
 	MemoryBytes int64
 	// HostBytes bounds what a device that is not Direct takes of host memory; 0 is no limit.
 	HostBytes int64
-	// MaxGroup says from which size down a module is not cut any further; unset is every leaf module.
+	// MaxGroup says from which size down a module is not cut any further; unset is every leaf module, and of these, where N is
+	// not −1, small ones that follow each other and come from a disk are joined.
 	MaxGroup Limit
 	// Capacity is what the chunk mode pins.
 	Capacity Limit
