@@ -19,7 +19,10 @@ func (m *Model) useExported(ckpt *loader.Checkpoint, opts Options) error {
 		return err
 	}
 	for _, in := range p.Inputs() {
-		port := Port{Name: in.Name, DType: in.DType, Shape: tensor.Shape{}} // no tensor of any shape: a scalar has none
+		port := Port{Name: in.Name, DType: in.DType}
+		if in.DType != tensor.Invalid {
+			port.Shape = tensor.Shape{} // that of a scalar: nil is any
+		}
 		for _, s := range in.Shape {
 			if s.Expr == nil {
 				port.Shape, port.Dims = append(port.Shape, int(s.Int)), append(port.Dims, "")

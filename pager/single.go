@@ -23,15 +23,12 @@ func (g *Pager) RunInstance(ctx context.Context, instance int, io IO) (device.Ev
 			return nil, g.leave(ctx, shared, instance, nil)
 		}
 		begin := time.Now()
-		err := g.instance(ctx, k, instance, io)
-		if err != nil {
+		if err := g.instance(ctx, k, instance, io); err != nil {
 			err = located(err, groups[k].Name(), "run")
-		}
-		if err != nil && (!several || ctx.Err() != nil) {
+			if several && ctx.Err() == nil {
+				err = g.leave(ctx, shared, instance, err)
+			}
 			return nil, err
-		}
-		if err != nil {
-			return nil, g.leave(ctx, shared, instance, err)
 		}
 		g.spent[k] += time.Since(begin)
 	}

@@ -83,10 +83,7 @@ func (d *draft) coarse() *draft {
 	if d.o.asGiven || !d.o.Target.Direct || d.o.Mode == Chunk || d.o.MaxGroup != (Limit{}) {
 		return d
 	}
-	var total int64
-	for i := range d.groups {
-		total += d.groups[i].SlotBytes
-	}
+	total := d.slotBytes()
 	_, largest := d.largest()
 	if finest, _ := d.finestSplit(); finest > 0 {
 		largest = min(largest, finest)
@@ -145,10 +142,7 @@ func commonPath(a, b string) string {
 func (d *draft) mergers() []*draft {
 	var list []*draft
 	_, largest := d.largest()
-	var total int64
-	for i := range d.groups {
-		total += d.groups[i].SlotBytes
-	}
+	total := d.slotBytes()
 	for _, most := range []int64{largest, total / 16, total / 4} {
 		if most >= largest && (most == largest || most > 5*largest/4) {
 			if e := d.merged(most); e != nil {

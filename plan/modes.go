@@ -210,6 +210,15 @@ func (d *draft) least() (bytes int64, path string, groupBytes int64) {
 	return lean.restBytes() + groupBytes, path, groupBytes
 }
 
+// slotBytes is what all slots take together.
+func (d *draft) slotBytes() int64 {
+	var total int64
+	for i := range d.groups {
+		total += d.groups[i].SlotBytes
+	}
+	return total
+}
+
 // largest returns the group with the largest slot.
 func (d *draft) largest() (path string, slotBytes int64) {
 	for i := range d.groups {

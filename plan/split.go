@@ -32,10 +32,7 @@ func (d *draft) splits() []*draft {
 	if finest == 0 {
 		return list
 	}
-	var total int64
-	for i := range d.groups {
-		total += d.groups[i].SlotBytes
-	}
+	total := d.slotBytes()
 	if largest < total/16 && 2*largest <= d.room() && !d.gainsNear(largest) {
 		return list
 	}

@@ -84,9 +84,13 @@ func (s *Session) divide(shapes map[string]tensor.Shape) (*division, error) {
 	if d, ok := s.batches[key]; ok {
 		return d, nil
 	}
-	d, err := s.newDivision(shapes)
+	within := func() planner {
+		budgetBytes := s.batchBudget()
+		return func(p *program, instances int) (*plan.Plan, error) { return s.planWithin(p, instances, budgetBytes) }
+	}
+	d, err := s.newDivision(shapes, within())
 	if err != nil && s.unlearn(err) {
-		d, err = s.newDivision(shapes)
+		d, err = s.newDivision(shapes, within())
 	}
 	if err != nil {
 		return nil, err
@@ -101,7 +105,10 @@ func (s *Session) divide(shapes map[string]tensor.Shape) (*division, error) {
 	return d, nil
 }
 
-func (s *Session) newDivision(shapes map[string]tensor.Shape) (*division, error) {
+// A planner plans a pass of so many instances within the budget of a division.
+type planner func(p *program, instances int) (*plan.Plan, error)
+
+func (s *Session) newDivision(shapes map[string]tensor.Shape, within planner) (*division, error) {
 	axes, outAxes, err := s.model.BatchAxes(s.asExported(shapes), s.opts.BatchAxes)
 	if err != nil {
 		return nil, err
@@ -128,10 +135,10 @@ func (s *Session) newDivision(shapes map[string]tensor.Shape) (*division, error)
 		return nil, &layers.NotBatchableError{Msg: "there are no rows"}
 	}
 	if of.chosen = of.micro == 0; of.chosen {
-		return s.choose(of, shapes)
+		return s.choose(of, shapes, within)
 	}
 	of.micro = min(of.micro, of.rows)
-	return s.cut(of, shapes)
+	return s.cut(of, shapes, within)
 }
 
 // asExported returns shapes with the sizes that the model fixes.
@@ -155,7 +162,7 @@ func (s *Session) asExported(shapes map[string]tensor.Shape) map[string]tensor.S
 
 // choose tries micro-batches of all rows, of half of them, and so on. The first that fits is taken if all rows go
 // through one pass by it at once; else smaller ones are tried while the batch is expected to take less time.
-func (s *Session) choose(of division, shapes map[string]tensor.Shape) (*division, error) {
+func (s *Session) choose(of division, shapes map[string]tensor.Shape, within planner) (*division, error) {
 	micro := of.rows
 	if s.limits.rows > 0 {
 		micro = min(micro, s.limits.rows)
@@ -164,7 +171,7 @@ func (s *Session) choose(of division, shapes map[string]tensor.Shape) (*division
 	var refused error
 	for {
 		of.micro = micro
-		d, err := s.cut(of, shapes)
+		d, err := s.cut(of, shapes, within)
 		switch {
 		case err != nil && best != nil:
 			return best, nil
@@ -189,11 +196,11 @@ func (s *Session) choose(of division, shapes map[string]tensor.Shape) (*division
 	return best, nil
 }
 
-// lesser returns the one of two errors, of which the first may be nil, that says what does: of budgets that are too small the
-// one that asks for less, else the first that is of something else.
+// lesser returns the one of two errors, of which the first may be nil, that says what would do: that of the least budget, and
+// where none is of a budget the first.
 func lesser(a, b error) error {
 	var x, y *plan.CapacityError
-	if a == nil || errors.As(a, &x) && (!errors.As(b, &y) || y.MinBytes < x.MinBytes) {
+	if a == nil || errors.As(b, &y) && (!errors.As(a, &x) || y.MinBytes < x.MinBytes) {
 		return b
 	}
 	return a
@@ -207,18 +214,17 @@ func (s *Session) divided(d *division) bool {
 }
 
 // cut plans for micro-batches of a given size, as many in a pass as fit.
-func (s *Session) cut(of division, shapes map[string]tensor.Shape) (*division, error) {
+func (s *Session) cut(of division, shapes map[string]tensor.Shape, within planner) (*division, error) {
 	d := &of
 	d.full, d.rest = d.rows/d.micro, d.rows%d.micro
 	var err error
 	if d.main, err = s.forRows(d, shapes, d.micro); err != nil {
 		return nil, err
 	}
-	budgetBytes := s.batchBudget()
 	var refused error // not always more by a larger number: what waits between groups may lie elsewhere
 	for d.instances = s.limits.within(d.full); ; d.instances = (d.instances + 1) / 2 {
 		var pl *plan.Plan
-		if pl, err = s.planWithin(d.main, d.instances, budgetBytes); err == nil {
+		if pl, err = within(d.main, d.instances); err == nil {
 			passes := (d.full + d.instances - 1) / d.instances
 			d.seconds = float64(passes) * pl.Forecast.Seconds
 			break
@@ -235,7 +241,7 @@ func (s *Session) cut(of division, shapes map[string]tensor.Shape) (*division, e
 	if d.last, err = s.forRows(d, shapes, d.rest); err != nil {
 		return nil, fmt.Errorf("%d rows in micro-batches of %d leave %d: %w", d.rows, d.micro, d.rest, err)
 	}
-	pl, err := s.planWithin(d.last, 1, budgetBytes)
+	pl, err := within(d.last, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -51,66 +51,21 @@ func (s *Session) PlanBatch(ctx context.Context, shapes map[string]tensor.Shape)
 	return b, nil
 }
 
-// LeastForBatch returns the smallest budget with which [Session.RunBatch] computes inputs of the given shapes: in
-// micro-batches of one row where the program takes them, and as few at a time as need be.
+// LeastForBatch returns the smallest budget with which [Session.RunBatch] computes inputs of the given shapes: in the smallest
+// micro-batches that the program takes, and as few at a time as need be. It is 0 where nothing is held on the device.
 func (s *Session) LeastForBatch(ctx context.Context, shapes map[string]tensor.Shape) (int64, error) {
 	if err := s.wait(ctx, "run"); err != nil {
 		return 0, err
 	}
 	defer s.release()
-	least, err := s.leastForBatch(shapes)
-	if err != nil {
-		return 0, fmt.Errorf("plan: %w", err)
-	}
-	return least, nil
-}
-
-func (s *Session) leastForBatch(shapes map[string]tensor.Shape) (int64, error) {
-	d, err := s.divide(shapes)
-	if err != nil {
-		return 0, err
-	}
-	of := *d
-	if of.chosen {
-		of.micro = 1
-	}
-	main, err := s.forRows(&of, shapes, of.micro)
-	if err != nil {
-		return 0, err
-	}
-	var least int64
-	for n := s.limits.within(of.rows / of.micro); ; n = (n + 1) / 2 {
-		bytes, err := s.leastBytes(main, n)
-		if err != nil {
-			return 0, err
-		}
-		if least == 0 || bytes < least {
-			least = bytes
-		}
-		if n == 1 {
-			break
-		}
-	}
-	if of.rows%of.micro == 0 {
-		return least, nil
-	}
-	last, err := s.forRows(&of, shapes, of.rows%of.micro)
-	if err != nil {
-		return 0, err
-	}
-	bytes, err := s.leastBytes(last, 1)
-	return max(least, bytes), err
-}
-
-// leastBytes returns the smallest budget for a number of instances.
-func (s *Session) leastBytes(p *program, instances int) (int64, error) {
-	pl, err := s.newPlan(p, instances, 1)
+	// What is refused within a byte says what would do. Such plans are not kept: others would be taken for them.
+	_, err := s.newDivision(shapes, func(p *program, instances int) (*plan.Plan, error) { return s.newPlan(p, instances, 1) })
 	var capacity *plan.CapacityError
 	switch {
-	case err == nil: // it takes nothing
-		return pl.MinBytes, nil
 	case errors.As(err, &capacity) && !capacity.Host:
 		return capacity.MinBytes, nil
+	case err != nil:
+		return 0, fmt.Errorf("plan: %w", err)
 	}
-	return 0, err
+	return 0, nil
 }

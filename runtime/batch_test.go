@@ -214,3 +214,17 @@ func TestBatchDumps(t *testing.T) {
 		}
 	}
 }
+
+// TestLesserError: of what micro-batches of several sizes were refused for, the least budget is told, whatever else some of them
+// fail with.
+func TestLesserError(t *testing.T) {
+	small, large, other := &plan.CapacityError{MinBytes: 1}, &plan.CapacityError{MinBytes: 2}, errors.New("a size that it does not take")
+	for _, c := range []struct{ a, b, want error }{
+		{nil, other, other}, {nil, large, large}, {large, small, small}, {small, large, small}, {large, other, large},
+		{other, large, large}, {other, errors.New("another"), other},
+	} {
+		if got := optimem.Lesser(c.a, c.b); got != c.want {
+			t.Errorf("of %v and %v: %v", c.a, c.b, got)
+		}
+	}
+}

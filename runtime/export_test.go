@@ -43,3 +43,6 @@ func (s *Session) WaitFor(calls int) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// Lesser is lesser.
+var Lesser = lesser

@@ -14,6 +14,7 @@ rounds' passes. The parts:
 """
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -381,37 +382,34 @@ def mlp(args, quiet):
             torch_path.unlink()
 
 
-def llama(args, quiet):
-    folder = DATA / "llama-6.2GB"
-    if not (folder / "config.json").exists():
-        subprocess.run([sys.executable, HERE / "peers" / "make_llama.py", folder, str(LLAMA_LAYERS)], check=True)
+@contextlib.contextmanager
+def generated(folder, last, script, *options, keep):
+    """A folder that a script writes, the file called last after the others."""
+    if not (folder / last).exists():
+        subprocess.run([sys.executable, HERE / "peers" / script, folder, *options], check=True)
         os.sync()
     try:
+        yield folder
+    finally:
+        if not keep:
+            for f in files(folder):
+                f.unlink()
+            folder.rmdir()
+
+
+def llama(args, quiet):
+    with generated(DATA / "llama-6.2GB", "config.json", "make_llama.py", str(LLAMA_LAYERS), keep=args.keep) as folder:
         tables = {}
         for tokens in numbers(args.tokens):
             tables |= limited("llama", folder, folder, args, quiet, numbers(args.rows or "1"), ("-size", tokens),
                               ("--size", tokens), ("-batch",), f" of {tokens} tokens")["tables"]
         return {"tables": tables}
-    finally:
-        if not args.keep:
-            for f in files(folder):
-                f.unlink()
-            folder.rmdir()
 
 
 def unet(args, quiet):
-    folder = DATA / "unet"
-    program, weights = folder / "unet.pt2", folder / "unet.safetensors"
-    if not program.exists():
-        subprocess.run([sys.executable, HERE / "peers" / "make_unet.py", folder], check=True)
-        os.sync()
-    try:
-        return limited("unet", program, weights, args, quiet, [2], ("-size", 64), ("--size", 64), offloaded=weights)
-    finally:
-        if not args.keep:
-            for f in files(folder):
-                f.unlink()
-            folder.rmdir()
+    with generated(DATA / "unet", "unet.pt2", "make_unet.py", keep=args.keep) as folder:
+        weights = folder / "unet.safetensors"
+        return limited("unet", folder / "unet.pt2", weights, args, quiet, [2], ("-size", 64), ("--size", 64), offloaded=weights)
 
 
 def cached(args, quiet):

@@ -64,8 +64,8 @@ func (r *run) openArrays(ctx context.Context, path string, limits loader.Limits)
 // openSized opens a file whose size is known. Opening a named pipe would wait for somebody who writes to it.
 func openSized(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = &os.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	if err == nil {
+		err = regular(path, info)
 	}
 	if err != nil {
 		return nil, 0, err
@@ -74,10 +74,20 @@ func openSized(path string) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if info, err = f.Stat(); err != nil {
+	if info, err = f.Stat(); err == nil {
+		err = regular(path, info) // the path may name something else by now
+	}
+	if err != nil {
 		return nil, 0, errors.Join(err, f.Close())
 	}
 	return f, info.Size(), nil
+}
+
+func regular(path string, info os.FileInfo) error {
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	return &os.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 }
 
 func openNPY(path string) (*arrayFile, error) {

@@ -67,15 +67,19 @@ const maxLabelBytes = 16 << 20
 
 // readLabels reads the names of classes, one on a line. They may come from a pipe, which is not waited for longer than ctx
 // lasts.
-func readLabels(ctx context.Context, path string) (labels []string, err error) {
-	read := make(chan struct{})
+func readLabels(ctx context.Context, path string) ([]string, error) {
+	type list struct {
+		labels []string
+		err    error
+	}
+	read := make(chan list, 1)
 	go func() {
-		defer close(read)
-		labels, err = readLines(path)
+		labels, err := readLines(path)
+		read <- list{labels, err}
 	}()
 	select {
-	case <-read:
-		return labels, err
+	case l := <-read:
+		return l.labels, l.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
