@@ -74,6 +74,16 @@ func newDraft(l *layers.Lowered, groups []Group, o Options, seconds []float64) *
 			groups[i].Seconds += s
 		}
 		groups[i].Seconds += d.copies(&groups[i])
+		groups[i].Joined = slices.Clone(groups[i].Joined)
+		at := groups[i].First
+		for k := range groups[i].Joined {
+			layer := &groups[i].Joined[k]
+			layer.Seconds = 0
+			for range layer.Ops {
+				layer.Seconds += d.seconds[at]
+				at++
+			}
+		}
 	}
 	if !o.Target.Direct {
 		for _, u := range g.Updates { // read and written at the end
@@ -177,9 +187,11 @@ func (d *draft) union(first, last int) Group {
 	}
 	for k := first + 1; k <= last; k++ {
 		group.Path = commonPath(group.Path, d.groups[k].Path)
-		group.FirstPath, group.LastPath = cmp.Or(group.FirstPath, d.groups[first].Path), cmp.Or(d.groups[k].LastPath, d.groups[k].Path)
 	}
 	for k := first; k <= last; k++ {
+		if last > first || d.groups[k].Joined != nil {
+			group.Joined = append(group.Joined, d.groups[k].Layers()...)
+		}
 		if d.groups[k].whole() {
 			for _, p := range d.groups[k].Parts {
 				group.Parts = append(group.Parts, Part{Value: p.Value, Low: p.Low, High: p.High})

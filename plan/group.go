@@ -68,15 +68,44 @@ func cutParts(old []Group, g *layers.Graph, from []int, mostBytes int64) ([]Grou
 		if len(groups) == first { // a group without ops
 			groups, origin = append(groups, old[k].of(at, at)), append(origin, k)
 		}
+		if old[k].Joined != nil {
+			for i := first; i < len(groups); i++ {
+				groups[i].joinedFrom(&old[k], from)
+			}
+		}
 	}
 	count(g, groups)
 	return groups, origin
 }
 
-// of returns a group of the same modules with the ops [first, end).
-func (g *Group) of(first, end int) Group {
-	return Group{Path: g.Path, FirstPath: g.FirstPath, LastPath: g.LastPath, First: first, End: end}
+// joinedWith returns which of the modules joined to the group an op of it is of, −1 where none were.
+func (g *Group) joinedWith(op int) int {
+	end := g.First
+	for k := range g.Joined {
+		if end += g.Joined[k].Ops; op < end {
+			return k
+		}
+	}
+	return -1
 }
+
+// joinedFrom says which modules the group is of that was made from a part of one that modules were joined to, where from
+// has the op that each op was made from.
+func (g *Group) joinedFrom(old *Group, from []int) {
+	last := -1
+	for _, op := range from[g.First:g.End] {
+		if layer := old.joinedWith(op); layer != last {
+			g.Joined, last = append(g.Joined, Layer{Path: old.Joined[layer].Path}), layer
+		}
+		g.Joined[len(g.Joined)-1].Ops++
+	}
+	if len(g.Joined) == 1 {
+		g.Path, g.Joined = g.Joined[0].Path, nil
+	}
+}
+
+// of returns a group of the same module with the ops [first, end).
+func (g *Group) of(first, end int) Group { return Group{Path: g.Path, First: first, End: end} }
 
 // partRows returns which rows of its weight a part of an op reads.
 func partRows(g *layers.Graph, op *layers.Op) (first, end int) {
@@ -89,13 +118,28 @@ func partRows(g *layers.Graph, op *layers.Op) (first, end int) {
 	return first, first + w.Shape[dim]
 }
 
-// count merges the parts of each group and counts what they hold.
+// count merges the parts of each group and counts what they hold, of each of its modules, too.
 func count(g *layers.Graph, groups []Group) {
+	size := func(parts []Part) (params, bytes int64) {
+		for _, p := range parts {
+			bytes += p.High - p.Low
+			params += (p.High - p.Low) / int64(g.Values[p.Value].DType.Size())
+		}
+		return params, bytes
+	}
 	for i := range groups {
-		groups[i].Parts = merge(groups[i].Parts)
-		for _, p := range groups[i].Parts {
-			groups[i].WeightBytes += p.High - p.Low
-			groups[i].Params += (p.High - p.Low) / int64(g.Values[p.Value].DType.Size())
+		group := &groups[i]
+		group.Parts = merge(group.Parts)
+		group.Params, group.WeightBytes = size(group.Parts)
+		op := group.First
+		for k := range group.Joined {
+			layer := &group.Joined[k]
+			var parts []Part
+			for range layer.Ops {
+				parts = append(parts, opParts(g, &g.Ops[op])...)
+				op++
+			}
+			layer.Params, layer.WeightBytes = size(merge(parts))
 		}
 	}
 }

@@ -80,7 +80,7 @@ const (
 // coarse returns the draft in which small groups that follow each other are brought at once, where they come from a disk and
 // nobody said how groups are to be cut.
 func (d *draft) coarse() *draft {
-	if d.o.asGiven || !d.o.Target.Direct || d.o.Mode == Chunk || d.o.MaxGroup != (Limit{}) {
+	if d.o.asGiven || !d.o.Target.Direct || d.o.Mode == Chunk || d.o.MaxGroup.Unit != Unset {
 		return d
 	}
 	total := d.slotBytes()

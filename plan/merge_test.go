@@ -1,7 +1,7 @@
 package plan
 
 import (
-	"strings"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -56,7 +56,6 @@ func TestSmallGroups(t *testing.T) {
 		{"page", func(*Options) {}, true},
 		{"auto", func(o *Options) { o.Mode, o.MemoryBytes = Auto, weights/2 }, true},
 		{"a size of groups", func(o *Options) { o.MaxGroup = Limit{Unit: Params} }, false},
-		{"every layer", func(o *Options) { o.MaxGroup = Limit{N: -1} }, false},
 		{"chunk", func(o *Options) { o.Mode, o.Capacity = Chunk, Limit{N: 1, Unit: Bytes} }, false},
 		{"no disk", func(o *Options) { o.Target = Target{Name: "emu", AlignBytes: 256} }, false},
 	} {
@@ -64,10 +63,28 @@ func TestSmallGroups(t *testing.T) {
 		c.change(&o)
 		p := mustPlan(t, l, o)
 		reads, most := 0, int64(0)
+		var paths []string
 		for i := range p.Groups {
-			reads += len(p.Groups[i].Spans)
-			if g := &p.Groups[i]; g.Name() == "" || (g.Name() != g.Path) != (g.FirstPath != g.LastPath) || strings.Contains(g.Name(), " to ") && !c.joined {
+			g := &p.Groups[i]
+			reads += len(g.Spans)
+			var sum Layer
+			for _, layer := range g.Layers() {
+				paths = append(paths, layer.Path)
+				sum.Ops += layer.Ops
+				sum.Params += layer.Params
+				sum.WeightBytes += layer.WeightBytes
+				sum.Seconds += layer.Seconds
+			}
+			name := g.Layers()[0].Path
+			if n := len(g.Layers()); n > 1 {
+				name += " to " + g.Layers()[n-1].Path
+			}
+			if g.Name() != name || len(g.Layers()) > 1 && !c.joined {
 				t.Errorf("%s: group %d is called %q", c.name, i, g.Name())
+			}
+			if sum.Ops != g.End-g.First || sum.Params != g.Params || sum.WeightBytes != g.WeightBytes ||
+				sum.Seconds > g.Seconds*1.0001 || sum.Seconds < g.Seconds*0.9 {
+				t.Errorf("%s: the layers of group %d come to %+v, and it is %+v", c.name, i, sum, *g)
 			}
 			if n := p.Groups[i].SlotBytes; i > 0 {
 				most = max(most, n)
@@ -75,6 +92,9 @@ func TestSmallGroups(t *testing.T) {
 		}
 		if !c.joined && len(p.Groups) != 400 || c.joined && (len(p.Groups) > 110 || most > smallBytes || reads > 110) {
 			t.Errorf("%s: %d groups of at most %d bytes, %d reads", c.name, len(p.Groups), most, reads)
+		}
+		if len(paths) != 400 || len(slices.Compact(slices.Clone(paths))) != 400 {
+			t.Errorf("%s: layers %q", c.name, paths)
 		}
 	}
 }

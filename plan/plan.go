@@ -80,8 +80,8 @@ type Options struct {
 	MemoryBytes int64
 	// HostBytes bounds what a device that is not Direct takes of host memory; 0 is no limit.
 	HostBytes int64
-	// MaxGroup says from which size down a module is not cut any further; unset is every leaf module, and of these, where N is
-	// not −1, small ones that follow each other and come from a disk are joined.
+	// MaxGroup says from which size down a module is not cut any further; unset is every leaf module, and of these small ones
+	// that follow each other and come from a disk are joined.
 	MaxGroup Limit
 	// Capacity is what the chunk mode pins.
 	Capacity Limit
@@ -165,10 +165,9 @@ type Plan struct {
 
 // A Group is a run of ops that need their weights at one time.
 type Group struct {
-	// Path is the module's. A group that several were joined to has that which all of them are in, and those of the first and
-	// of the last.
-	Path                string
-	FirstPath, LastPath string
+	// Path is the module's. A group that several were joined to has that which all of them are in, and Joined lists them.
+	Path   string
+	Joined []Layer
 	// The group runs the ops [First, End) of the graph.
 	First, End int
 	// Parts are the weights that its ops read and that are not among the fixed ones, in the slot; Params and WeightBytes
@@ -200,6 +199,23 @@ type Group struct {
 	// Seconds is what its ops and the copies of its inputs, outputs and swaps are expected to take for one instance,
 	// LoadSeconds what filling the slot does.
 	Seconds, LoadSeconds float64
+}
+
+// A Layer is a module's part of a group: so many of its ops, the weights that they read, and what they are expected to take
+// for one instance.
+type Layer struct {
+	Path                string
+	Ops                 int
+	Params, WeightBytes int64
+	Seconds             float64
+}
+
+// Layers lists what the group computes by module, in order: those that were joined to it, else itself.
+func (g *Group) Layers() []Layer {
+	if g.Joined == nil {
+		return []Layer{{g.Path, g.End - g.First, g.Params, g.WeightBytes, g.Seconds}}
+	}
+	return g.Joined
 }
 
 // Paged reports whether the group has to be brought.

@@ -118,6 +118,7 @@ func (p *Plan) packedSeconds(r Rates, ops *layers.Registry) {
 	}
 	for k := range p.Groups {
 		group := &p.Groups[k]
+		group.Joined = slices.Clone(group.Joined)
 		for i := group.First; i < group.End; i++ {
 			op, step := &g.Ops[i], &p.Lowered.Steps[i]
 			if !slices.ContainsFunc(op.In, func(o layers.Operand) bool { return packed[o.Value] }) {
@@ -125,8 +126,11 @@ func (p *Plan) packedSeconds(r Rates, ops *layers.Registry) {
 			}
 			in, out := g.Specs(op, nil, nil)
 			cost := stepCost(ops, step, op, in, out)
-			group.Seconds += r.launchSeconds(step.Kernel, op, in, out, cost, true) -
-				r.launchSeconds(step.Kernel, op, in, out, cost, false)
+			more := r.launchSeconds(step.Kernel, op, in, out, cost, true) - r.launchSeconds(step.Kernel, op, in, out, cost, false)
+			group.Seconds += more
+			if layer := group.joinedWith(i); layer >= 0 {
+				group.Joined[layer].Seconds += more
+			}
 		}
 	}
 	p.forecast(r)

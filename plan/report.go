@@ -83,10 +83,10 @@ func (p *Plan) String() string {
 
 // Name names the group by its module, or by the first and the last of several; it is made anew with each call.
 func (g *Group) Name() string {
-	if g.FirstPath == g.LastPath {
-		return g.Path
+	if n := len(g.Joined); n > 0 && g.Joined[0].Path != g.Joined[n-1].Path {
+		return g.Joined[0].Path + " to " + g.Joined[n-1].Path
 	}
-	return g.FirstPath + " to " + g.LastPath
+	return g.Path
 }
 
 // Title names the group: its module, and which rows of its weight it computes where that is not all.

@@ -122,7 +122,7 @@ func (d *draft) groupsOf(side *layers.Side, host bool, onHost func(int) bool) []
 			continue
 		}
 		group := d.groups[k].of(at, at+d.groups[k].End-d.groups[k].First)
-		group.FirstRow, group.EndRow = d.groups[k].FirstRow, d.groups[k].EndRow
+		group.FirstRow, group.EndRow, group.Joined = d.groups[k].FirstRow, d.groups[k].EndRow, slices.Clone(d.groups[k].Joined)
 		for i := group.First; i < group.End; i++ {
 			group.Parts = append(group.Parts, opParts(side.Graph, &side.Graph.Ops[i])...)
 		}

@@ -190,7 +190,6 @@ func ExampleOptions_observe() {
 	var loaded int64
 	var last string
 	session, err := optimem.Page(ctx, model, optimem.PageOptions{
-		MaxGroup: plan.Limit{N: -1}, // each layer by itself
 		Observe: func(e optimem.Event) {
 			if e.Kind == optimem.GroupDone {
 				loaded += e.LoadedBytes

@@ -31,7 +31,7 @@ type Options struct {
 	// what the CPU computes; 0 is no limit.
 	HostMemory int64
 	// MaxGroup says, in [Page], from which size down a module is brought as a whole. The zero value brings leaf modules, small
-	// ones that follow each other in a file at once; N −1 without a unit brings every leaf module by itself.
+	// ones that follow each other at once where they come from a disk.
 	MaxGroup plan.Limit
 	// Capacity is what [Chunk] pins: the largest prefix of the model that is within it. The zero value pins everything
 	// that fits into Memory.

@@ -89,8 +89,10 @@ func (r *run) planGroups(p *plan.Plan) iter.Seq[jsonGroup] {
 	return func(yield func(jsonGroup) bool) {
 		for i := range p.Groups {
 			g := &p.Groups[i]
-			if !yield(jsonGroup{g.Name(), g.Params, g.WeightBytes, g.Placement(), r.deviceOf(g)}) {
-				return
+			for _, l := range g.Layers() {
+				if !yield(jsonGroup{l.Path, l.Params, l.WeightBytes, g.Placement(), r.deviceOf(g)}) {
+					return
+				}
 			}
 		}
 	}
@@ -128,29 +130,34 @@ func (r *run) planText(m *openModel, leastBytes int64) error {
 		ascii.Left("group"), ascii.Right("params"), ascii.Right("bytes"), ascii.Left("placement"), ascii.Right("slot"),
 		ascii.Right("at"), ascii.Right("loads in"), ascii.Right("computes in"),
 	)
-	shown := len(p.Groups)
-	if shown > maxPlanGroups && !r.verbose {
-		shown = maxPlanGroups
-	}
-	for i := range p.Groups[:shown] {
+	rows := 0
+	for i := range p.Groups {
 		g := &p.Groups[i]
-		cells := []string{
-			cmp.Or(g.Name(), "(all)"), ascii.FormatCount(g.Params), ascii.FormatSize(g.WeightBytes), g.Placement(),
+		for k, layer := range g.Layers() {
+			if rows++; rows > maxPlanGroups && !r.verbose {
+				continue
+			}
+			cells := []string{
+				cmp.Or(layer.Path, "(all)"), ascii.FormatCount(layer.Params), ascii.FormatSize(layer.WeightBytes), g.Placement(),
+			}
+			if layer.Params == 0 {
+				cells[3] = ""
+			}
+			if name := r.deviceOf(g); name != "" {
+				cells[3] = strings.TrimSpace(cells[3] + " on " + name)
+			}
+			slot := []string{"", "", ""}
+			switch {
+			case g.Paged() && k == 0:
+				slot = []string{ascii.FormatSize(g.SlotBytes), ascii.FormatSize(g.SlotOffset), secondsText(g.LoadSeconds)}
+			case g.Paged():
+				slot[0] = "with it" // the one above, in its slot
+			}
+			table.Row(append(append(cells, slot...), secondsText(layer.Seconds*float64(max(p.Instances, 1))))...)
 		}
-		if g.Params == 0 {
-			cells[3] = ""
-		}
-		if name := r.deviceOf(g); name != "" {
-			cells[3] = strings.TrimSpace(cells[3] + " on " + name)
-		}
-		slot := []string{"", "", ""}
-		if g.Paged() {
-			slot = []string{ascii.FormatSize(g.SlotBytes), ascii.FormatSize(g.SlotOffset), secondsText(g.LoadSeconds)}
-		}
-		table.Row(append(append(cells, slot...), secondsText(g.Seconds*float64(max(p.Instances, 1))))...)
 	}
 	_, _ = fmt.Fprint(w, table)
-	if n := len(p.Groups) - shown; n > 0 {
+	if n := rows - maxPlanGroups; n > 0 && !r.verbose {
 		_, _ = fmt.Fprintf(w, "… and %d more groups: --verbose lists all\n", n)
 	}
 	_, _ = fmt.Fprintf(w, "\n%s", r.planSums(m, leastBytes))
@@ -160,22 +167,25 @@ func (r *run) planText(m *openModel, leastBytes int64) error {
 // planSums says what the plan comes to.
 func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	p := m.plan
-	resident, paged, host, rows := 0, 0, 0, 0
+	all, resident, paged, host, rows := 0, 0, 0, 0, 0
 	for i := range p.Groups {
-		switch g := &p.Groups[i]; {
+		g := &p.Groups[i]
+		n := len(g.Layers())
+		all += n
+		switch {
 		case g.OnHost:
-			host++
+			host += n
 		case g.Paged():
-			paged++
+			paged += n
 		case g.Rows:
-			rows++
+			rows += n
 		case g.Params > 0:
-			resident++
+			resident += n
 		}
 	}
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	t.Row("mode", fmt.Sprintf("%s on %s", r.mode, r.device))
-	groups := fmt.Sprintf("%d: %d resident, %d paged", len(p.Groups), resident, paged)
+	groups := fmt.Sprintf("%d: %d resident, %d paged", all, resident, paged)
 	if rows > 0 {
 		groups += fmt.Sprintf(", %d by the rows they need", rows)
 	}

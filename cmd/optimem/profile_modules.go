@@ -181,9 +181,18 @@ func (d *profile) addModules(p *plan.Plan, times *opTimes) {
 		below[n] = append(below[n], reads[i]...)
 	}
 	for k := range p.Groups {
-		n := at(p.Groups[k].Path)
-		d.modules[n].StallSeconds += times.stall[k]
-		d.modules[n].MovedBytes += times.moved[k]
+		g := &p.Groups[k]
+		stall, moved, bytes := times.stall[k], times.moved[k], g.WeightBytes
+		for _, layer := range g.Layers() {
+			x := &d.modules[at(layer.Path)]
+			x.StallSeconds += stall // the first one waits
+			share := moved
+			if bytes > layer.WeightBytes {
+				share = int64(float64(moved) * float64(layer.WeightBytes) / float64(bytes))
+			}
+			x.MovedBytes += share
+			stall, moved, bytes = 0, moved-share, bytes-layer.WeightBytes
+		}
 	}
 	// Modules come after those that they are in.
 	for n := len(d.modules) - 1; n >= 0; n-- {

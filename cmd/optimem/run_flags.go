@@ -63,7 +63,7 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags.Var(&r.memory, "memory", "bytes on the device for everything (default: what is free, less 128MiB)")
 	flags.Var(&r.hostMemory, "host-memory", "bytes of host memory for staging and copies")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: everything)")
-	r.maxLayer = limitFlag{noLimit, true} // −1 is what a user may write, too
+	r.maxLayer.set = true // −1 is what a user may write, too
 	flags.Var(&r.maxLayer, "max-layer-size", "do not cut modules smaller than this, parameters, or bytes with a unit")
 	flags.StringVar(&r.precision, "precision", precisions[0], "`PRECISION` of products: fp32; bf16, on a CPU with AVX512-BF16 or a GPU; tf32, on a GPU")
 	flags.BoolVar(&r.exact, "exact", false, "sum in the reference's order, no Winograd")
@@ -152,12 +152,9 @@ type limitFlag struct {
 	set bool
 }
 
-// noLimit is −1: every leaf module is a group.
-var noLimit = plan.Limit{N: -1}
-
 func (l *limitFlag) Set(text string) error {
 	if l.set && text == "-1" {
-		l.Limit = noLimit
+		l.Limit = plan.Limit{}
 		return nil
 	}
 	n, err := ascii.ParseSize(text)

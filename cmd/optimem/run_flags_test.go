@@ -26,7 +26,7 @@ func TestLimitFlag(t *testing.T) {
 		{"2GiB", false, plan.Limit{N: 2 << 30, Unit: plan.Bytes}},
 		{"500MB", false, plan.Limit{N: 500e6, Unit: plan.Bytes}},
 		{"4096B", false, plan.Limit{N: 4096, Unit: plan.Bytes}},
-		{"-1", true, noLimit},
+		{"-1", true, plan.Limit{}},
 		{"7", true, plan.Limit{N: 7, Unit: plan.Params}},
 	} {
 		l := limitFlag{set: tt.set}
@@ -122,22 +122,5 @@ func TestCompleteShapes(t *testing.T) {
 				t.Errorf("said %q, want %q", note, tt.note)
 			}
 		})
-	}
-}
-
-// TestLayersAreGroups: from the command line every leaf module is a group, however small, where nothing else is said.
-func TestLayersAreGroups(t *testing.T) {
-	for _, args := range [][]string{nil, {"--max-layer-size", "-1"}, {"--max-layer-size", "5", "--max-layer-size", "-1"}} {
-		r := &run{commandLine: &commandLine{}}
-		cmd := &cobra.Command{}
-		r.cmd = cmd
-		r.shareFlags(cmd, 1)
-		if err := cmd.ParseFlags(args); err != nil {
-			t.Fatal(err)
-		}
-		r.device = "cpu"
-		if got := r.options(nil, 0).MaxGroup; got != (plan.Limit{N: -1}) {
-			t.Errorf("%v: groups of %+v", args, got)
-		}
 	}
 }
