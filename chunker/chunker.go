@@ -11,6 +11,7 @@
 package chunker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,6 +93,8 @@ type side interface {
 // New returns a chunker without a plan. The devices must outlive it.
 func New(dev, host device.Device, opts Options) (*Chunker, error) {
 	c := &Chunker{opts: opts}
+	shared := cmp.Or(opts.Device.States, opts.Host.States, pager.NewStates())
+	opts.Device.States, opts.Host.States = shared, shared
 	opts.Device.Observe, opts.Host.Observe = c.numbered(0, opts.Device.Observe), c.numbered(1, opts.Host.Observe)
 	first, err := pager.New(dev, opts.Device)
 	if err != nil {
@@ -111,6 +114,7 @@ func Spread(devices []device.Device, opts Options) (*Chunker, error) {
 	if len(devices) < 2 {
 		return nil, errors.New("a plan is spread over two devices at least")
 	}
+	opts.Device.States = cmp.Or(opts.Device.States, pager.NewStates())
 	c := &Chunker{opts: opts, peers: true}
 	own, others := opts.Device, opts
 	own.Observe, others.Device.Observe = c.numbered(0, opts.Device.Observe), c.numbered(1, opts.Device.Observe)
@@ -436,6 +440,15 @@ func (c *Chunker) Held() (dev, host pager.Held) {
 		dev.ActivationBytes, dev.WorkBytes = dev.ActivationBytes+h.ActivationBytes, dev.WorkBytes+h.WorkBytes
 	}
 	return dev, host
+}
+
+// MostHeld returns what the device holds that holds most.
+func (c *Chunker) MostHeld() int64 {
+	var most int64
+	for _, p := range c.pagers {
+		most = max(most, p.Held().Total())
+	}
+	return most
 }
 
 // HostBytes returns the host memory through which devices are filled and values cross.

@@ -13,6 +13,7 @@ import (
 	"container/list"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -107,8 +108,15 @@ func (m *Model) Arch() string { return m.arch }
 // Notes returns what a user should know about how the checkpoint was understood: what was assumed, what was left out.
 func (m *Model) Notes() []string { return slices.Clone(m.notes) }
 
+// Ops returns the registry that the model was built with.
+func (m *Model) Ops() *layers.Registry { return m.ops }
+
 // Inputs returns what a caller must give, in order.
-func (m *Model) Inputs() []Port { return slices.Clone(m.inputs) }
+func (m *Model) Inputs() []Port {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.inputs)
+}
 
 // SetDType says which dtype an input has, where that was assumed. It reports whether the input may have it. It is for
 // before the model is first used.
@@ -137,18 +145,18 @@ func (m *Model) Outputs() []string {
 
 // Graph returns the model for inputs of the given shapes. Graphs are kept, the most recently used ones.
 func (m *Model) Graph(inputs map[string]tensor.Shape) (*layers.Graph, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var key strings.Builder
 	for _, p := range m.inputs {
 		shape, given := inputs[p.Name]
 		fmt.Fprint(&key, p.Name, given, shape)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if e, ok := m.graphs[key.String()]; ok {
 		m.recent.MoveToFront(e)
 		return e.Value.(*cachedGraph).graph, nil
 	}
-	g, err := m.build(inputs)
+	g, err := m.build(owned(inputs))
 	if err != nil {
 		return nil, blame(err, false)
 	}
@@ -164,6 +172,15 @@ func (m *Model) Graph(inputs map[string]tensor.Shape) (*layers.Graph, error) {
 		delete(m.graphs, last.Value.(*cachedGraph).key)
 	}
 	return g, nil
+}
+
+// owned copies shapes, which a graph keeps and a caller may change.
+func owned(shapes map[string]tensor.Shape) map[string]tensor.Shape {
+	own := maps.Clone(shapes)
+	for name, shape := range own {
+		own[name] = slices.Clone(shape)
+	}
+	return own
 }
 
 // An UnsupportedError lists what a model needs and optimem lacks, all of it.

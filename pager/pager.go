@@ -41,6 +41,8 @@ type Options struct {
 	ObserveOps bool
 	// Clock is what the times of ops, and the stalls before them, are taken from where ops are observed; nil is the wall's.
 	Clock func() time.Duration
+	// States are those of the program, where several pagers have parts of its plans; nil is the pager's own.
+	States *States
 	// queuedBytes is how much a read takes that a source queues; 0 is what suits disks.
 	queuedBytes int64
 }
@@ -131,9 +133,8 @@ type Pager struct {
 	copies     *copies
 	// registered has the memory of sources that the device copies from by itself, nil for those that it did not take.
 	registered map[tensor.Source]device.HostMemory
-	// held is the plan whose weights fixed holds; saved are states that were on the device and wait to get there again.
+	// held is the plan whose weights fixed holds.
 	held     *plan.Plan
-	saved    map[tensor.Extent][]byte
 	current  *program
 	programs map[*plan.Plan]*program
 	branches branches
@@ -226,6 +227,9 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 	if opts.Clock == nil {
 		begin := time.Now()
 		opts.Clock = func() time.Duration { return time.Since(begin) }
+	}
+	if opts.States == nil {
+		opts.States = NewStates()
 	}
 	return &Pager{dev: dev, opts: opts, stream: stream, keeper: keeper, programs: make(map[*plan.Plan]*program)}, nil
 }

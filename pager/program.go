@@ -54,12 +54,16 @@ type prepared struct {
 // maxPrograms bounds the plans kept ready, one for each set of input shapes.
 const maxPrograms = 16
 
-// use makes a plan the one that runs. Weights that stay are brought unless they are there in the same places.
+// use makes a plan the one that runs. Weights that stay are brought unless they are there in the same places, and buffers
+// are what the last pass made of them, wherever it ran.
 func (g *Pager) use(ctx context.Context, p *plan.Plan) error {
-	if g.current != nil && g.current.plan == p {
-		return nil
+	g.opts.States.begun++
+	if g.current == nil || g.current.plan != p {
+		if err := g.change(ctx, p); err != nil {
+			return err
+		}
 	}
-	return g.change(ctx, p)
+	return g.refresh(ctx)
 }
 
 // change goes from one plan to another. Where the device has no room although plans before are what takes it, everything
@@ -173,7 +177,7 @@ func (g *Pager) grow(arena *device.Memory, bytes int64) error {
 	return nil
 }
 
-// bring drops what is on the device and brings the weights that stay. States are what the last pass left of them.
+// bring drops what is on the device and brings the weights that stay. What passes made of buffers is kept aside.
 func (g *Pager) bring(ctx context.Context, p *plan.Plan) error {
 	if err := g.save(ctx); err != nil {
 		return err
@@ -194,11 +198,11 @@ func (g *Pager) bring(ctx context.Context, p *plan.Plan) error {
 			return errors.Join(err, free(&g.fixed))
 		}
 	}
-	g.held, g.saved = p, nil
+	g.held = p
 	return nil
 }
 
-// bringWeights fills a new arena with the weights that stay, and with states that were saved.
+// bringWeights fills a new arena with the weights that stay.
 func (g *Pager) bringWeights(ctx context.Context, p *plan.Plan) (err error) {
 	if g.fixed, err = g.dev.Alloc(p.Fixed.Bytes); err != nil {
 		return err
@@ -210,14 +214,6 @@ func (g *Pager) bringWeights(ctx context.Context, p *plan.Plan) (err error) {
 	}
 	g.stats.ReadBytes += read
 	g.stats.FixedBytes += p.Fixed.WeightBytes
-	for _, part := range p.Fixed.Parts {
-		v := &p.Lowered.Graph.Values[part.Value]
-		if bytes, ok := g.saved[v.Weight.Extent]; ok && v.Role == layers.State {
-			if err := g.stream.CopyIn(g.fixedRegion(part), bytes); err != nil {
-				return located(err, module(v.Weight.Name), "load")
-			}
-		}
-	}
 	if err := g.stream.Sync(ctx); err != nil {
 		return located(err, "", "load")
 	}

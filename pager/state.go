@@ -2,34 +2,139 @@ package pager
 
 import (
 	"context"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
 
-// save keeps the contents of the buffers that the program changes aside, by their storage, until they are on the device
-// again.
+// States are the buffers that passes have changed, by their storage: which pagers have what the last pass made of one on
+// their device. Pagers whose plans have parts of one program share them, for from one plan to the next a buffer may be read
+// on another device. Like its pagers it must not be used by two goroutines at once.
+type States struct {
+	// begun counts what pagers have begun: none begins before all that run one pass have ended it.
+	begun int64
+	of    map[tensor.Extent]*state
+}
+
+// NewStates returns the states of programs that have changed none.
+func NewStates() *States { return &States{of: make(map[tensor.Extent]*state)} }
+
+// A state is a buffer that a pass has changed.
+type state struct {
+	// changed is when it was changed last, by States.begun.
+	changed int64
+	// holders have it on their devices; where none does it is kept as bytes.
+	holders []*Pager
+	bytes   []byte
+}
+
+// held calls f for the buffers that a plan keeps on the device and that were changed.
+func (s *States) held(p *plan.Plan, f func(part plan.Part, weight *tensor.Weight, x *state) error) error {
+	if len(s.of) == 0 {
+		return nil
+	}
+	for _, part := range p.Fixed.Parts {
+		v := &p.Lowered.Graph.Values[part.Value]
+		if v.Role != layers.State {
+			continue
+		}
+		if x := s.of[v.Weight.Extent]; x != nil {
+			if err := f(part, &v.Weight, x); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// save keeps aside what no other pager has of the buffers on the device, before that memory is given up.
 func (g *Pager) save(ctx context.Context) error {
 	if g.held == nil {
 		return nil
 	}
-	saved := make(map[tensor.Extent][]byte)
-	for _, part := range g.held.Fixed.Parts {
-		v := &g.held.Lowered.Graph.Values[part.Value]
-		if v.Role != layers.State {
-			continue
+	saved := make(map[*state][]byte)
+	err := g.opts.States.held(g.held, func(part plan.Part, weight *tensor.Weight, x *state) error {
+		if len(x.holders) != 1 || x.holders[0] != g {
+			return nil
 		}
 		bytes := make([]byte, part.High-part.Low)
-		if err := g.stream.CopyOut(bytes, g.fixedRegion(part)); err != nil {
-			return located(err, module(v.Weight.Name), "save")
-		}
-		saved[v.Weight.Extent] = bytes
+		saved[x] = bytes
+		return located(g.stream.CopyOut(bytes, g.fixedRegion(part)), module(weight.Name), "save")
+	})
+	if err == nil {
+		err = g.stream.Sync(ctx)
 	}
-	if err := g.stream.Sync(ctx); err != nil {
+	if err != nil {
 		return err
 	}
-	g.saved = saved
+	return g.opts.States.held(g.held, func(_ plan.Part, _ *tensor.Weight, x *state) error {
+		if bytes, ok := saved[x]; ok {
+			x.bytes = bytes
+		}
+		x.holders = slices.DeleteFunc(x.holders, func(h *Pager) bool { return h == g })
+		return nil
+	})
+}
+
+// refresh brings what passes elsewhere have made of the buffers on the device.
+func (g *Pager) refresh(ctx context.Context) error {
+	var old []*state
+	err := g.opts.States.held(g.held, func(part plan.Part, weight *tensor.Weight, x *state) error {
+		if slices.Contains(x.holders, g) {
+			return nil
+		}
+		bytes := x.bytes
+		if len(x.holders) > 0 {
+			var err error
+			if bytes, err = x.holders[0].fetch(ctx, weight.Extent); err != nil {
+				return located(err, module(weight.Name), "load")
+			}
+		}
+		old = append(old, x)
+		return located(g.stream.CopyIn(g.fixedRegion(part), bytes), module(weight.Name), "load")
+	})
+	if err != nil || old == nil {
+		return err
+	}
+	if err := g.stream.Sync(ctx); err != nil {
+		return located(err, "", "load")
+	}
+	for _, x := range old {
+		x.holders, x.bytes = append(x.holders, g), nil
+	}
 	return nil
+}
+
+// fetch copies a buffer from the device.
+func (g *Pager) fetch(ctx context.Context, of tensor.Extent) (bytes []byte, err error) {
+	err = g.opts.States.held(g.held, func(part plan.Part, weight *tensor.Weight, _ *state) error {
+		if weight.Extent != of {
+			return nil
+		}
+		bytes = make([]byte, part.High-part.Low)
+		return g.stream.CopyOut(bytes, g.fixedRegion(part))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return bytes, g.stream.Sync(ctx)
+}
+
+// changed says that the pass that ends has made something else of a buffer, and that the pager has it on its device.
+func (s *States) changed(of tensor.Extent, g *Pager) {
+	x := s.of[of]
+	if x == nil {
+		x = new(state)
+		s.of[of] = x
+	}
+	if x.changed != s.begun {
+		x.changed, x.holders, x.bytes = s.begun, x.holders[:0], nil
+	}
+	if !slices.Contains(x.holders, g) {
+		x.holders = append(x.holders, g)
+	}
 }
 
 // readUpdates reads what the pass left of the states, all before one is written: a state may become what another was. What
@@ -62,5 +167,11 @@ func (g *Pager) writeUpdates() error {
 			return err
 		}
 	}
-	return g.stream.Sync(context.Background())
+	if err := g.stream.Sync(context.Background()); err != nil {
+		return err
+	}
+	for _, u := range updates {
+		g.opts.States.changed(g.current.plan.Lowered.Graph.Values[u.State].Weight.Extent, g)
+	}
+	return nil
 }

@@ -30,6 +30,9 @@ func (s *Session) RunBatch(ctx context.Context, in Values) (Values, error) {
 		return nil, err
 	}
 	defer s.release()
+	if s.opts.PlanOnly {
+		return nil, ErrPlanOnly
+	}
 	shapes, err := s.shapes(in)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ type BatchPlan struct {
 // PlanBatch returns what [Session.RunBatch] would do with inputs of the given shapes. Nothing is read or allocated for
 // it.
 func (s *Session) PlanBatch(ctx context.Context, shapes map[string]tensor.Shape) (*BatchPlan, error) {
-	if err := s.wait(ctx, "run"); err != nil {
+	if err := s.wait(ctx, "plan"); err != nil {
 		return nil, err
 	}
 	defer s.release()
@@ -54,7 +54,7 @@ func (s *Session) PlanBatch(ctx context.Context, shapes map[string]tensor.Shape)
 // LeastForBatch returns the smallest budget with which [Session.RunBatch] computes inputs of the given shapes: in the smallest
 // micro-batches that the program takes, and as few at a time as need be. It is 0 where nothing is held on the device.
 func (s *Session) LeastForBatch(ctx context.Context, shapes map[string]tensor.Shape) (int64, error) {
-	if err := s.wait(ctx, "run"); err != nil {
+	if err := s.wait(ctx, "plan"); err != nil {
 		return 0, err
 	}
 	defer s.release()

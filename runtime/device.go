@@ -29,6 +29,8 @@ type machine struct {
 	pass  func(ctx context.Context, p *plan.Plan, io pager.IO) error
 	held  func() (dev, host pager.Held)
 	stats func() (dev, host pager.Stats)
+	// mostHeld is what the one of several devices holds that holds most; nil where there is one.
+	mostHeld func() int64
 	// hostBytes is the host memory through which the device is filled.
 	hostBytes func() int64
 	// free is what the device says that it has left, false where it does not know.
@@ -42,12 +44,6 @@ type machine struct {
 	memoryBytes int64
 	// peers are further devices, each with what a session may take of it.
 	peers []plan.Peer
-	// fuses says that the device computes what layers.Optimise makes.
-	fuses bool
-	// scales says that it has linears of int8 weights with scales.
-	scales bool
-	// halves says that its linears read half weights beside float32 as they are.
-	halves bool
 	// arranges says that it computes with the CPU's kernels, in the CPU's layouts.
 	arranges bool
 	// precisions are what a device beside the CPU rounds factors of products to; without is why it has no other.
@@ -120,7 +116,7 @@ func cpuMachine(o Options) (*machine, error) {
 		return nil, errors.Join(err, dev.Close())
 	}
 	return &machine{
-		name: "cpu", fuses: true, scales: true, halves: true, arranges: true,
+		name: "cpu", arranges: true,
 		target: plan.CPU, lower: dev.Lower, pass: p.Pass, rates: cpuRates(o.Rates, dev),
 		held:      func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
 		stats:     func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },
@@ -168,7 +164,7 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 		return nil, errors.Join(err, dev.Close(), host.Close())
 	}
 	return &machine{
-		name: "emu", fuses: true, scales: true, halves: true, arranges: true, target: plan.Target{Name: "emu", AlignBytes: emulatedAlign},
+		name: "emu", arranges: true, target: plan.Target{Name: "emu", AlignBytes: emulatedAlign},
 		lower: dev.Lower, hostLower: host.Lower,
 		emulated: dev, hostBytes: c.HostBytes, free: func() (int64, bool) {
 			total, free := dev.Memory()

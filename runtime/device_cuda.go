@@ -47,7 +47,7 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 	dev, err := cuda.New(opts)
 	if err != nil {
 		if o.PlanOnly && o.Memory > 0 {
-			return absentMachine(o, host, rates, err), nil
+			return absentMachine(o, host, rates), nil
 		}
 		failed := &DeviceError{Device: o.Device, Msg: err.Error(), Err: err}
 		if o.PlanOnly {
@@ -63,7 +63,7 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 	}
 	_, free := dev.Memory()
 	return &machine{
-		name: dev.Name(), fuses: true, scales: true, halves: true, target: cudaTarget,
+		name: dev.Name(), target: cudaTarget,
 		precisions: dev.Info().Precisions(), without: capabilityOf(dev),
 		lower: dev.Lower, hostLower: host.Lower, supports: cuda.Supports, winograd: cuda.Winograd, channelsLast: dev.Arrange,
 		pass: func(ctx context.Context, p *plan.Plan, io pager.IO) error { return deviceFailed(o, c.Pass(ctx, p, io)) },
@@ -84,20 +84,17 @@ func capabilityOf(dev *cuda.Device) string {
 }
 
 // absentMachine plans for a GPU that is not here.
-func absentMachine(o Options, host *cpu.Device, rates plan.Rates, absent error) *machine {
+func absentMachine(o Options, host *cpu.Device, rates plan.Rates) *machine {
 	m := &machine{
-		name: o.Device, fuses: true, scales: true, halves: true, target: cudaTarget, rates: rates,
+		name: o.Device, target: cudaTarget, rates: rates,
 		precisions: allPrecisions[1:],
 		lower:      cuda.Lower, hostLower: host.Lower, supports: cuda.Supports, winograd: cuda.Winograd, channelsLast: cuda.Arrange,
 	}
-	return m.absent(o, absent, host.Close)
+	return m.absent(host.Close)
 }
 
 // absent makes a machine one that only plans.
-func (m *machine) absent(o Options, absent error, done func() error) *machine {
-	m.pass = func(context.Context, *plan.Plan, pager.IO) error {
-		return &DeviceError{Device: o.Device, Msg: absent.Error(), Err: absent}
-	}
+func (m *machine) absent(done func() error) *machine {
 	m.held = func() (dev, host pager.Held) { return }
 	m.stats = func() (dev, host pager.Stats) { return }
 	m.hostBytes = func() int64 { return 0 }

@@ -34,7 +34,7 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 	}
 	rates := o.Rates.Or(cudaRates)
 	m := &machine{
-		name: o.Device, fuses: true, scales: true, halves: true, precisions: allPrecisions[1:],
+		name: o.Device, precisions: allPrecisions[1:],
 		target: cudaTarget, lower: cuda.Lower, winograd: cuda.Winograd, channelsLast: cuda.Arrange,
 		rates: rates, memoryBytes: o.Memory,
 	}
@@ -49,7 +49,7 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 	for i, name := range names {
 		kind, ordinal, _ := strings.Cut(name, ":")
 		var err error
-		opts := cuda.Options{Library: o.CUDALibrary}
+		opts := cuda.Options{Library: o.CUDALibrary, CUBLASLt: o.CUBLASLt}
 		if kind != "cuda" || ordinal == "" || slices.Contains(names[:i], name) {
 			err = errors.New("several GPUs are named once each, as in cuda:0,cuda:1")
 		} else {
@@ -61,7 +61,7 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 		dev, err := cuda.New(opts)
 		if err != nil {
 			if o.PlanOnly && o.Memory > 0 {
-				return absentGPUs(o, m, names, err), closeAll()
+				return absentGPUs(o, m, names), closeAll()
 			}
 			failed := &DeviceError{Device: name, Msg: err.Error(), Err: err}
 			return nil, errors.Join(failed, closeAll())
@@ -91,12 +91,14 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 	}
 	m.channelsLast = oldest.Arrange
 	m.lower = func(g *layers.Graph) (*layers.Lowered, error) { return cuda.LowerFor(g, oldest.Info().Capability) }
-	c, err := chunker.Spread(devices, chunker.Options{Device: o.pager(o.Memory)})
+	own := o.pager(o.Memory)
+	own.HostBytes = o.HostMemory / int64(len(devices)) // as plans share it
+	c, err := chunker.Spread(devices, chunker.Options{Device: own})
 	if err != nil {
 		return nil, errors.Join(deviceFailed(o, err), closeAll())
 	}
 	m.pass = func(ctx context.Context, p *plan.Plan, io pager.IO) error { return deviceFailed(o, c.Pass(ctx, p, io)) }
-	m.held, m.stats, m.hostBytes, m.bound = c.Held, c.Stats, c.HostBytes, c.Bound
+	m.held, m.stats, m.hostBytes, m.bound, m.mostHeld = c.Held, c.Stats, c.HostBytes, c.Bound, c.MostHeld
 	m.giveBack = func(ctx context.Context) error { return deviceFailed(o, c.GiveBack(ctx)) }
 	m.free = func() (int64, bool) {
 		var least int64
@@ -112,9 +114,9 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 }
 
 // absentGPUs makes a machine one that plans for GPUs that are not here.
-func absentGPUs(o Options, m *machine, names []string, absent error) *machine {
+func absentGPUs(o Options, m *machine, names []string) *machine {
 	for _, name := range names[1:] {
 		m.peers = append(m.peers, plan.Peer{Name: name, MemoryBytes: o.Memory})
 	}
-	return m.absent(o, absent, func() error { return nil })
+	return m.absent(func() error { return nil })
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -28,7 +29,7 @@ func TestExactOnGPU(t *testing.T) {
 	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
 	for exact, want := range map[bool]string{false: "conv_winograd", true: "conv"} {
 		o := Options{Device: "cuda", CUDALibrary: filepath.Join(t.TempDir(), "none"), PlanOnly: true, Memory: 1 << 30, Exact: exact}
-		s, err := Auto(t.Context(), nil, o)
+		s, err := Auto(t.Context(), new(models.Model), o)
 		if err != nil {
 			t.Fatal(err)
 		}

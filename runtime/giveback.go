@@ -47,10 +47,19 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 		}
 	}
 	s.machine.bound(memoryBytes)
-	if held, _ := s.machine.held(); held.Total() > memoryBytes {
+	if s.machine.holds() > memoryBytes {
 		return s.giveBack(ctx)
 	}
 	return nil
+}
+
+// holds returns what the device holds, or the one of several that holds most.
+func (m *machine) holds() int64 {
+	if m.mostHeld != nil {
+		return m.mostHeld()
+	}
+	held, _ := m.held()
+	return held.Total()
 }
 
 // giveBack frees what passes left, and counts what is held now.

@@ -12,6 +12,7 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -120,7 +121,7 @@ func quietGraph(t testing.TB, layersN int) *layers.Graph {
 // quietSession returns a session on a quiet device, which has planned for the graph.
 func quietSession(t testing.TB, dev *quiet, mode plan.Mode, g *layers.Graph, o Options) *Session {
 	t.Helper()
-	s, err := start(t.Context(), nil, mode, o)
+	s, err := start(t.Context(), new(models.Model), mode, o)
 	if err != nil {
 		t.Fatal(err)
 	}

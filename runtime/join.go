@@ -33,7 +33,7 @@ func (c *call) end(err error) {
 // do runs a call when its turn has come, or has another take it along.
 func (s *Session) do(c *call) error {
 	if err := c.ctx.Err(); err != nil {
-		return waitError(c.ctx, "run")
+		return fmt.Errorf("run: %w", err)
 	}
 	c.done = make(chan struct{})
 	select {
@@ -95,6 +95,9 @@ var errShared = errors.New("the pass is shared")
 func (s *Session) lead(c *call, shares bool) error {
 	if s.closed {
 		return ErrClosed
+	}
+	if s.opts.PlanOnly {
+		return ErrPlanOnly
 	}
 	p, err := s.planned(c.in)
 	if err != nil {
@@ -201,18 +204,21 @@ func (s *Session) share(p *program, calls []*call) {
 		})
 		defer stop()
 	}
-	err := s.run(ctx, p, io, s.joinable(p), false)
+	if err := s.run(ctx, p, io, s.joinable(p), false); err != nil {
+		for _, c := range calls { // but those that a pass before had answers for
+			c.end(c.failed(err))
+		}
+	}
+}
+
+// answer ends the calls whose pass is over.
+func (s *Session) answer(calls []*call) {
 	var served int64
 	for _, c := range calls {
-		switch {
-		case c.over:
-			continue
-		case err != nil:
-			c.end(c.failed(err))
-			continue
+		if !c.over {
+			c.x.finish()
+			served++
 		}
-		c.x.finish()
-		served++
 	}
 	s.mu.Lock()
 	s.metrics.Calls += served

@@ -1,12 +1,13 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
-	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
 
@@ -22,7 +23,8 @@ type Options struct {
 	// can, or "auto" for the first one found. "" is the kernels here. Where a linear is cut by rows, the last bits can then
 	// be others than those of the whole one.
 	CUBLASLt string
-	// PlanOnly makes a session that plans and runs nothing. A GPU need not be there then, if Memory is given.
+	// PlanOnly makes a session that plans and runs nothing, so that its runs end in [ErrPlanOnly]. A GPU need not be there
+	// then, if Memory is given.
 	PlanOnly bool
 	// Memory is the budget in bytes on the device for weights, activations and workspace together; 0 is no limit but the
 	// device's own.
@@ -50,7 +52,7 @@ type Options struct {
 	Threads int
 	// Dump names modules whose outputs a run returns too, as "dump:" and the path.
 	Dump []string
-	// Ops is the registry that the model was built with; nil is layers.Standard().
+	// Ops is the registry of the ops; nil is that with which the model was built.
 	Ops *layers.Registry
 	// Exact keeps to sums of products: no convolution by Winograd's algorithms, which round a few digits earlier, on the CPU or
 	// on a GPU.
@@ -67,7 +69,7 @@ type Options struct {
 	Rates, HostRates plan.Rates
 	// Observe is told what a session does, on the goroutine that runs the pass. It must not block, and not call the
 	// session. See [Event], [TeeObserver], [LogObserver].
-	Observe func(pager.Event)
+	Observe func(Event)
 	// ObserveOps has Observe told of every op, too, as [OpDone]. The session waits for the device after each op then, devices
 	// do not compute at the same time, and a pass takes longer; results are the same bits.
 	ObserveOps bool
@@ -118,9 +120,13 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	if opts.Threads < 0 || opts.Threads > MaxThreads {
 		return nil, fmt.Errorf("%d threads: 0 to %d are possible", opts.Threads, MaxThreads)
 	}
-	if opts.Ops == nil {
-		opts.Ops = layers.Standard()
+	if model == nil {
+		return nil, errors.New("no model")
 	}
+	if err := checkPrecision(opts.Precision); err != nil {
+		return nil, err
+	}
+	opts.Ops = cmp.Or(opts.Ops, model.Ops(), layers.Standard())
 	m, err := newMachine(opts)
 	if err != nil {
 		return nil, err

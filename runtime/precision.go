@@ -12,12 +12,18 @@ import (
 // allPrecisions are what Options.Precision may be, the default first.
 var allPrecisions = []string{"fp32", "bf16", "tf32"}
 
+// checkPrecision refuses what is no precision of any device.
+func checkPrecision(p string) error {
+	if p == "" || slices.Contains(allPrecisions, p) {
+		return nil
+	}
+	return fmt.Errorf("no precision %q: there is %s", p, strings.Join(allPrecisions, ", "))
+}
+
 // narrowed returns a graph in the precision that the options ask for, with half weights read as they are where the
 // device's kernels can.
 func (s *Session) narrowed(g *layers.Graph) (*layers.Graph, error) {
-	if s.machine.halves {
-		g = layers.Prune(layers.FoldCasts(g))
-	}
+	g = layers.Prune(layers.FoldCasts(g))
 	m, p := s.machine, s.opts.Precision
 	refused := func(why string) error {
 		if why != "" {
@@ -28,8 +34,6 @@ func (s *Session) narrowed(g *layers.Graph) (*layers.Graph, error) {
 	switch {
 	case p == "" || p == allPrecisions[0]:
 		return g, nil
-	case !slices.Contains(allPrecisions, p):
-		return nil, fmt.Errorf("no precision %q: there is %s", p, strings.Join(allPrecisions, ", "))
 	case m.arranges && p != "bf16":
 		return nil, refused("it takes a GPU")
 	case !m.arranges && !slices.Contains(m.precisions, p):

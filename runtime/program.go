@@ -41,14 +41,7 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 		return nil, err
 	}
 	p := &program{source: layers.Prune(dumped), plans: make(map[int]*plan.Plan)}
-	p.graph = p.source
-	if s.machine.fuses {
-		without := s.opts.Without
-		if !s.machine.scales {
-			without |= layers.ScaleSums
-		}
-		p.graph = layers.Optimise(p.source, s.opts.Ops, without, s.constants)
-	}
+	p.graph = layers.Optimise(p.source, s.opts.Ops, s.opts.Without, s.constants)
 	if p.graph, err = s.narrowed(p.graph); err != nil {
 		return nil, err
 	}
@@ -222,7 +215,7 @@ func withDumps(g *layers.Graph, paths []string) (*layers.Graph, error) {
 	for _, path := range paths {
 		o, ok := g.Modules[path]
 		if !ok {
-			return nil, &InputError{"dump", fmt.Sprintf("no module %q gives a tensor", path)}
+			return nil, &OutputError{dumpPrefix + path, fmt.Sprintf("no module %q gives a tensor", path)}
 		}
 		n, err := o.Layout.NumElements()
 		if held, _ := g.Values[o.Value].Shape.NumElements(); err != nil || n > held {
@@ -256,7 +249,7 @@ func guardOf(g *layers.Graph, id layers.ValueID) []layers.Guard {
 // Plan returns what a pass for inputs of the given shapes would do, and in its forecast what it is expected to take.
 // Nothing is read or allocated for it.
 func (s *Session) Plan(ctx context.Context, shapes map[string]tensor.Shape) (*plan.Plan, error) {
-	if err := s.wait(ctx, "run"); err != nil {
+	if err := s.wait(ctx, "plan"); err != nil {
 		return nil, err
 	}
 	defer s.release()

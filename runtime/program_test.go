@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -36,7 +37,7 @@ func TestDumpOutOfBranches(t *testing.T) {
 		}
 	}
 	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y)}}
-	s, err := Resident(t.Context(), nil, ResidentOptions{Dump: []string{"yes", "no", "yes.rows", "no.rows"}})
+	s, err := Resident(t.Context(), new(models.Model), ResidentOptions{Dump: []string{"yes", "no", "yes.rows", "no.rows"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -72,7 +73,7 @@ func TestRegionsOnGPU(t *testing.T) {
 		for _, mode := range []plan.Mode{plan.Resident, plan.Page, plan.Chunk, plan.Auto} {
 			t.Run(fmt.Sprint(mode, " without ", without), func(t *testing.T) {
 				lib := sim.New(t, "memory=64M order=lazy:4")
-				s, err := start(t.Context(), nil, mode, Options{Device: "cuda", CUDALibrary: lib.Path, Without: without})
+				s, err := start(t.Context(), new(models.Model), mode, Options{Device: "cuda", CUDALibrary: lib.Path, Without: without})
 				if err != nil {
 					t.Fatal(err)
 				}

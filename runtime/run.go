@@ -49,6 +49,7 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 		if s.opts.Observe != nil {
 			s.opts.Observe(Event{Kind: PassDone, Group: -1, Took: took, Instances: n})
 		}
+		s.answer(io.calls)
 		at += n
 	}
 	return nil
@@ -111,10 +112,18 @@ func (s *Session) replan(p *program, pl *plan.Plan, cause error, rows bool) erro
 }
 
 // forget drops what was planned with other limits.
+func (p *program) forget() {
+	clear(p.plans)
+	p.joint = 0
+}
+
+// forget drops what was planned with other limits.
 func (s *Session) forget() {
 	for _, p := range s.programs {
-		clear(p.plans)
-		p.joint = 0
+		p.forget()
+	}
+	if s.recent != nil { // which may be none of these any more
+		s.recent.forget()
 	}
 	clear(s.batches)
 	s.ran = nil

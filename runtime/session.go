@@ -18,10 +18,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
+	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
@@ -41,7 +41,8 @@ type InputError struct {
 // Error names the input.
 func (e *InputError) Error() string { return "input " + e.Input + ": " + e.Msg }
 
-// An OutputError says that a tensor given to [Session.RunInto] cannot take an output.
+// An OutputError says that a tensor given to [Session.RunInto] cannot take an output, or that there is none as
+// [Options.Dump] asks for.
 type OutputError struct {
 	Output string
 	Msg    string
@@ -49,6 +50,18 @@ type OutputError struct {
 
 // Error names the output.
 func (e *OutputError) Error() string { return "output " + e.Output + ": " + e.Msg }
+
+// The errors of other packages that a session returns.
+type (
+	// A CapacityError says that a model does not fit its budget, and which budget would do.
+	CapacityError = plan.CapacityError
+	// An OutOfMemoryError says that a device refused memory, and no smaller plan was possible.
+	OutOfMemoryError = device.OutOfMemoryError
+	// A NotBatchableError says why rows cannot be kept apart.
+	NotBatchableError = layers.NotBatchableError
+	// A GroupError says at which group of the model a run failed.
+	GroupError = pager.GroupError
+)
 
 // An OpError says which op of a model failed.
 type OpError = pager.OpError
@@ -96,6 +109,9 @@ type Session struct {
 // ErrClosed is returned by the methods of a closed session.
 var ErrClosed = errors.New("session is closed")
 
+// ErrPlanOnly is returned by the methods that run something of a session that only plans.
+var ErrPlanOnly = errors.New("the session only plans")
+
 // Run computes one pass. Inputs are read during the call and not kept; the outputs are the caller's.
 //
 // A cancelled run returns within one op's work with an error that wraps ctx's and names the group, and the session stays
@@ -121,6 +137,9 @@ func (s *Session) RunInto(ctx context.Context, in, out Values) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("run: %w", err)
 	}
+	if out == nil {
+		out = Values{}
+	}
 	select {
 	case <-s.turn:
 	default:
@@ -128,12 +147,10 @@ func (s *Session) RunInto(ctx context.Context, in, out Values) error {
 	}
 	defer s.release()
 	c := &s.spare
-	if out == nil {
-		out = Values{}
-	}
 	c.ctx, c.in, c.into = ctx, in, out
 	err := s.lead(c, false)
 	c.ctx, c.in, c.into = nil, nil, nil
+	c.x.in, c.x.out = nil, nil
 	return err
 }
 
@@ -231,7 +248,7 @@ func (s *Session) shapes(in Values) (map[string]tensor.Shape, error) {
 		if err != nil {
 			return nil, &InputError{port.Name, err.Error()}
 		}
-		shapes[port.Name] = slices.Clone(t.Layout.Shape) // a graph keeps it, and the tensor is the caller's
+		shapes[port.Name] = t.Layout.Shape
 	}
 	for name := range in {
 		if _, ok := shapes[name]; !ok {
@@ -269,8 +286,8 @@ type Metrics struct {
 	// PageableBytes is host memory that was taken for copies to a GPU and is not page-locked, since there was none to be had:
 	// such copies are slower.
 	PageableBytes int64
-	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those of them that were brought for a pass and not to
-	// stay.
+	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those that were brought to the device for a pass and not
+	// to stay, from the checkpoint or from copies in the host's memory, with what lies between weights.
 	LoadedBytes, MovedBytes int64
 	// Passing is how long passes took, Compute how long their ops did, and Stall how long ops waited for weights.
 	Passing, Compute, Stall time.Duration

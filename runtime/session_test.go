@@ -580,8 +580,8 @@ func TestDump(t *testing.T) {
 		t.Errorf("the output of stem: %s", diff)
 	}
 	s = start(t, model, optimem.ResidentOptions{Ops: ops, Dump: []string{"nowhere"}})
-	var input *optimem.InputError
-	if _, err := s.Run(t.Context(), want.input()); !errors.As(err, &input) || input.Input != "dump" {
+	var output *optimem.OutputError
+	if _, err := s.Run(t.Context(), want.input()); !errors.As(err, &output) || output.Output != "dump:nowhere" {
 		t.Errorf("a module that is not there: %v", err)
 	}
 }

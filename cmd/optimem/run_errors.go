@@ -156,8 +156,8 @@ func countMissing(list []models.Missing) string {
 
 // knowing adds to the error of a run what would help with it.
 func (r *run) knowing(err error, model *models.Model, shapes map[string]tensor.Shape) error {
-	var input *runtime.InputError
-	if errors.As(err, &input) && input.Input == "dump" {
+	var output *runtime.OutputError // of all outputs, those that are asked for by name
+	if errors.As(err, &output) {
 		return usageError(r.cmd, err, r.moduleHint(model, shapes))
 	}
 	return err

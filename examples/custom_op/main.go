@@ -69,7 +69,7 @@ func run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	session, err := optimem.Resident(ctx, model, optimem.ResidentOptions{Ops: ops})
+	session, err := optimem.Resident(ctx, model, optimem.ResidentOptions{})
 	if err != nil {
 		return err
 	}
