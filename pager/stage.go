@@ -232,7 +232,11 @@ func (s *staged) feed() {
 		case v.passing():
 			select {
 			case e := <-s.free:
-				if e != nil && e.Sync(s.ctx) != nil {
+				if e == nil {
+					break
+				}
+				if err := e.Sync(s.ctx); err != nil {
+					s.fail(&GroupError{v.path, "load", err})
 					return
 				}
 			case <-s.ctx.Done():

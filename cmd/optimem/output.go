@@ -13,16 +13,28 @@ import (
 // writeFile writes the file at path so that it appears whole or not at all: write fills a temporary file beside it,
 // which takes its name once everything is on the disk. Whatever goes wrong, the temporary file is removed and a file
 // that was there before is untouched.
-func writeFile(path string, write func(f *os.File) error) (err error) {
-	path, err = outputPath(path)
+func writeFile(path string, write func(f *os.File) error) error {
+	f, err := newFile(path, write)
 	if err != nil {
 		return err
+	}
+	return f.place()
+}
+
+// A newlyWritten file is on the disk under a temporary name. It has to be placed or dropped.
+type newlyWritten struct{ temporary, path string }
+
+// newFile writes a file that is to be at path.
+func newFile(path string, write func(f *os.File) error) (n *newlyWritten, err error) {
+	path, err = outputPath(path)
+	if err != nil {
+		return nil, err
 	}
 	dir, name := filepath.Split(path)
 	temporary := filepath.Join(dir, fmt.Sprintf(".%.100s.%s.tmp", name, rand.Text()[:8]))
 	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
-		return &fs.PathError{Op: "create", Path: path, Err: cause(err)}
+		return nil, &fs.PathError{Op: "create", Path: path, Err: cause(err)}
 	}
 	defer func() {
 		if err != nil {
@@ -30,20 +42,25 @@ func writeFile(path string, write func(f *os.File) error) (err error) {
 		}
 	}()
 	if err := write(f); err != nil {
-		return err
+		return nil, err
 	}
 	if err := f.Sync(); err != nil {
-		return err
+		return nil, err
 	}
-	if err := f.Close(); err != nil {
-		return err
+	return &newlyWritten{temporary, path}, f.Close()
+}
+
+// place gives the file its name, and drops it where that fails.
+func (n *newlyWritten) place() error {
+	if err := os.Rename(n.temporary, n.path); err != nil {
+		return errors.Join(err, n.drop())
 	}
-	if err := os.Rename(temporary, path); err != nil {
-		return err
-	}
-	syncFolder(dir)
+	syncFolder(filepath.Dir(n.path))
 	return nil
 }
+
+// drop removes the file.
+func (n *newlyWritten) drop() error { return os.Remove(n.temporary) }
 
 // outputPath follows a link, so that the file it points to is replaced and not the link.
 func outputPath(path string) (string, error) {
@@ -77,9 +94,6 @@ func ignoreClosed(err error) error {
 
 // syncFolder makes a rename durable where folders can be synced; the file itself is safe without.
 func syncFolder(dir string) {
-	if dir == "" {
-		dir = "."
-	}
 	if d, err := os.Open(dir); err == nil {
 		_ = d.Sync()
 		_ = d.Close()

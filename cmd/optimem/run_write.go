@@ -102,7 +102,8 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// write writes the files of a run: all of them, or none.
+// write writes the files of a run. None takes its name before all are on the disk, so that those that were there before stay
+// if something goes wrong.
 func (r *run) write(ctx context.Context, files []target, results []runOutput, out runtime.Values) (err error) {
 	if err := r.checkLabels(results); err != nil {
 		return err
@@ -120,17 +121,15 @@ func (r *run) write(ctx context.Context, files []target, results []runOutput, ou
 			return err
 		}
 	}
-	var written []string
+	var written []*newlyWritten
 	defer func() {
-		if err != nil {
-			for _, path := range written {
-				err = errors.Join(err, os.Remove(path))
-			}
+		for _, f := range written {
+			err = errors.Join(err, f.drop())
 		}
 	}()
 	for i, f := range files {
 		format := outputFormats[formatOf(f.path)]
-		err := writeFile(f.path, func(file *os.File) error {
+		fresh, err := newFile(f.path, func(file *os.File) error {
 			b := bufio.NewWriterSize(contextWriter{ctx, file}, 1<<20)
 			if err := format(ctx, b, tensors[i]); err != nil {
 				return err
@@ -140,9 +139,19 @@ func (r *run) write(ctx context.Context, files []target, results []runOutput, ou
 		if err != nil {
 			return err
 		}
-		written = append(written, f.path)
+		written = append(written, fresh)
 	}
-	return ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for len(written) > 0 {
+		f := written[0]
+		written = written[1:]
+		if err := f.place(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writable says beforehand what a format cannot hold.
