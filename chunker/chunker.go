@@ -44,9 +44,12 @@ type HostWork struct {
 	Last  bool
 }
 
-// Seconds is what the plan expects it to take.
+// Seconds is what the plan expects it to take; what a pass waits for weights on the host is in what its first groups take.
 func (w HostWork) Seconds() float64 {
 	var seconds float64
+	if w.Segment.First == 0 {
+		seconds = w.Plan.Forecast.StallSeconds
+	}
 	for _, group := range w.Plan.Groups[w.Segment.First:w.Segment.End] {
 		seconds += group.Seconds * float64(w.Instances)
 	}

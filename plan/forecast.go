@@ -60,6 +60,26 @@ func (p *Plan) overlapped() float64 {
 	return sum + float64(p.Instances-1)*slowest
 }
 
+// forecastHost adds how long the host's processor, with such rates, waits for weights that do not stay in its memory: it
+// reads them while the device computes, too.
+func (p *Plan) forecastHost(r Rates) {
+	host, f := p.Sides.Host, &p.Forecast
+	if host.MovedBytes == 0 {
+		return
+	}
+	stages := append(host.stages(r), stage{compute: f.Seconds - host.Forecast.ComputeSeconds})
+	sim := simulation{fitful: host.Target.Direct, slower: host.Target.far(host.RingBytes)}
+	_, host.Forecast.StallSeconds = sim.run(stages)
+	f.StallSeconds += host.Forecast.StallSeconds
+	f.Seconds += host.Forecast.StallSeconds
+	if n := host.Forecast.LoadSeconds; n > f.LoadSeconds {
+		f.LoadSeconds = n
+		if n > f.ComputeSeconds {
+			f.Bound = "disk"
+		}
+	}
+}
+
 func (p *Plan) forecast(r Rates) {
 	f := Forecast{Bound: "compute", Measured: r.Measured}
 	fromDisk, copied := false, 0.0

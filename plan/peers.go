@@ -123,7 +123,7 @@ func (d *draft) cutAt(n int) (*Plan, error) {
 		return nil, fmt.Errorf("%d groups on one device and the others on the next: %w", n, failed)
 	}
 	p := d.join(s, second)
-	p.MovedBytes, p.MinBytes = s.Device.MovedBytes+s.Host.MovedBytes, max(s.Device.MinBytes, s.Host.MinBytes)
+	p.MinBytes = max(s.Device.MinBytes, s.Host.MinBytes)
 	p.Fixed.WeightBytes += s.Host.Fixed.WeightBytes
 	p.forecastPeers(d.o.Rates)
 	return p, nil

@@ -168,8 +168,12 @@ func (d *draft) join(s *Sides, onHost func(int) bool) *Plan {
 		}
 		p.Tied = append(p.Tied, t)
 	}
+	p.MovedBytes = s.Device.MovedBytes + s.Host.MovedBytes
 	s.Overlaps = d.o.Instances > 1 && p.Divided()
 	p.forecast(d.o.Rates)
+	if s.Peer == "" {
+		p.forecastHost(d.o.HostRates)
+	}
 	return &p
 }
 

@@ -39,14 +39,14 @@ func (s *Session) PlanBatch(ctx context.Context, shapes map[string]tensor.Shape)
 	b := &BatchPlan{
 		Plan: p, Rows: d.rows, MicroRows: d.micro, Passes: (d.full + d.instances - 1) / d.instances, Seconds: d.seconds,
 	}
-	b.MovedBytes = int64(b.Passes) * moved(p)
+	b.MovedBytes = int64(b.Passes) * p.MovedBytes
 	if d.last != nil {
 		rest, err := s.planWithin(d.last, 1, budgetBytes)
 		if err != nil {
 			return nil, fmt.Errorf("plan: %w", err)
 		}
 		b.Passes++
-		b.MovedBytes += moved(rest)
+		b.MovedBytes += rest.MovedBytes
 	}
 	return b, nil
 }

@@ -172,14 +172,14 @@ func (s *Session) mostJoined(p *program) int {
 		return 1
 	}
 	most := s.opts.MaxJoin
-	if most == 0 && (moved(alone) > 0 || alone.Divided()) {
+	if most == 0 && (alone.MovedBytes > 0 || alone.Divided()) {
 		most = defaultJoin
 	}
 	most = s.limits.within(max(most, 1))
 	for _, share := range []float64{1, float64(most) / 2} {
 		for n := most; n > 1; n /= 2 {
 			together, err := s.planWithin(p, n, s.limits.memory)
-			if err == nil && float64(moved(together)) <= float64(moved(alone))*min(share, float64(n)/2) {
+			if err == nil && float64(together.MovedBytes) <= float64(alone.MovedBytes)*min(share, float64(n)/2) {
 				return n
 			}
 		}

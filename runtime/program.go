@@ -197,14 +197,6 @@ func (s *Session) planOptions() plan.Options {
 	}
 }
 
-// moved returns the bytes of weights that a pass brings.
-func moved(pl *plan.Plan) int64 {
-	if pl.Sides != nil {
-		return pl.Sides.Device.MovedBytes + pl.Sides.Host.MovedBytes
-	}
-	return pl.MovedBytes
-}
-
 // withDumps returns the graph with the outputs of modules among its outputs.
 func withDumps(g *layers.Graph, paths []string) (*layers.Graph, error) {
 	if len(paths) == 0 {
