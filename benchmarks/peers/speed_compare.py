@@ -16,6 +16,7 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -46,11 +47,14 @@ class Worker:
     def __init__(self, name, command, environment):
         self.name = name
         begin = time.perf_counter()
+        messages = tempfile.TemporaryFile("w+")  # a pipe would be full one day
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, text=True, env=environment
         )
         if not self.process.stdout.readline():
-            lines = self.process.stderr.read().strip().splitlines()
+            self.process.wait()
+            messages.seek(0)
+            lines = messages.read().strip().splitlines()
             raise RuntimeError(lines[-1][:200] if lines else "no answer")
         self.ready = time.perf_counter() - begin
         self.times = []

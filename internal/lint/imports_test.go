@@ -58,9 +58,8 @@ var diagram = map[string][]string{
 		"models", "pager", "chunker", "cuda", "internal/cpu", "plan", "device", "device/emulated", "layers", "tensor",
 		"loader",
 	},
-	"serve": {"runtime", "tensor", "internal/npy", "internal/preprocess"},
 	"cmd/optimem": {
-		"serve", "runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "layers", "tensor",
+		"runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "layers", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate",
 	},
 	"examples/...":   {"runtime", "models", "loader", "layers", "tensor"},

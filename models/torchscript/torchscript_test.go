@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -255,11 +254,7 @@ func TestErrors(t *testing.T) {
 		p := program(t, c.body, others)
 		p.Classes["__torch__.M"].Attributes = append(p.Classes["__torch__.M"].Attributes, script.Attribute{Name: "s"})
 		p.Root.Attributes = append(p.Root.Attributes, script.Field{Name: "s", Value: script.Tensor("scalar")})
-		start := time.Now()
 		_, err := Evaluate(p, scalars{&fake{}}, input(), Options{Steps: 2_000_000, Bytes: 32 << 20})
-		if took := time.Since(start); took > time.Minute {
-			t.Errorf("%s: took %v", c.body, took)
-		}
 		if c.text == "" && c.as == nil && c.is == nil {
 			continue // either way, as long as it ends
 		}
