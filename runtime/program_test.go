@@ -50,13 +50,18 @@ func TestDumpOutOfBranches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := s.pass(t.Context(), p, Values{
+		x := &exchange{}
+		err = x.begin(p, Values{
 			"x":    tensor.Of([]float32{-2, 3}, 2),
 			"flag": {DType: tensor.Bool, Layout: tensor.Contiguous(), Data: []byte{byte(flag)}},
-		})
+		}, nil)
+		if err == nil {
+			err = s.alone(t.Context(), p, x)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
+		out := x.out
 		if len(out) != len(want) {
 			t.Errorf("flag %d: %d results, want %d", flag, len(out), len(want))
 		}

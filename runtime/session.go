@@ -184,18 +184,6 @@ func (s *Session) planned(in Values) (*program, error) {
 	return p, nil
 }
 
-// pass runs a program once.
-func (s *Session) pass(ctx context.Context, p *program, in Values) (Values, error) {
-	x := &exchange{}
-	if err := x.begin(p, in, nil); err != nil {
-		return nil, err
-	}
-	if err := s.alone(ctx, p, x); err != nil {
-		return nil, err
-	}
-	return x.out, nil
-}
-
 // alone runs a pass for one instance.
 func (s *Session) alone(ctx context.Context, p *program, x *exchange) error {
 	s.own.members = append(s.own.members[:0], x)

@@ -157,9 +157,6 @@ func (k *Kernel) Len() int { return len(k.code) }
 // ParameterBytes returns the size of the packed parameters.
 func (k *Kernel) ParameterBytes() int { return k.parameterBytes }
 
-// Line returns the line of an instruction.
-func (k *Kernel) Line(i int) int { return int(k.code[i].line) }
-
 // refuse returns what is wrong with a launch.
 func (k *Kernel) refuse(l *Launch) string {
 	threads, blocks := 1, 1
