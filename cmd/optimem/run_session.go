@@ -87,13 +87,14 @@ func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
 	if m.files, dumped, err = r.targets(m.model.Outputs()); err != nil {
 		return nil, err
 	}
-	ports, err := r.ports(m.model)
+	ports, err := r.ports(m.ckpt, m.model)
 	if err != nil {
 		return nil, err
 	}
 	if m.in, err = r.readInputs(ctx, m.ckpt, ports, r.limits()); err != nil {
 		return nil, err
 	}
+	r.lookAgain(m.model, m.in.shapes)
 	if r.verbose && !r.assume { // random inputs are for measuring
 		if err := r.scanWeights(ctx, m.ckpt); err != nil {
 			return nil, err

@@ -185,7 +185,7 @@ func (g *shapeGuess) checkRows(ports []models.Port, shapes map[string]tensor.Sha
 // ports returns the inputs of a model. With --batch, inputs whose rows the program fixes may have any number of them:
 // they go through in micro-batches. That needs a program that keeps rows apart; one that takes any number of rows at
 // once need not.
-func (r *run) ports(model *models.Model) ([]models.Port, error) {
+func (r *run) ports(ckpt *loader.Checkpoint, model *models.Model) ([]models.Port, error) {
 	ports := model.Inputs()
 	r.setDType = model.SetDType
 	named, err := r.parseBatchAxes()
@@ -205,7 +205,8 @@ func (r *run) ports(model *models.Model) ([]models.Port, error) {
 	if r.batch == 0 {
 		return ports, nil
 	}
-	axes, _, err := model.BatchAxes(exampleShapes(ports), named)
+	r.ranges = symbolRanges(ckpt)
+	axes, _, err := model.BatchAxes(r.newShapeGuess(ckpt).examples(ports), named)
 	if err != nil {
 		if slices.ContainsFunc(ports, func(p models.Port) bool {
 			axis := named[p.Name]
@@ -228,8 +229,9 @@ func (r *run) ports(model *models.Model) ([]models.Port, error) {
 	return opened, nil
 }
 
-// exampleShapes returns shapes that inputs could have, to look at what a program does with rows.
-func exampleShapes(ports []models.Port) map[string]tensor.Shape {
+// examples returns shapes that inputs could have, to look at what a program does with rows: those that would be assumed, for
+// not every program takes pictures of few pixels.
+func (g *shapeGuess) examples(ports []models.Port) map[string]tensor.Shape {
 	shapes := make(map[string]tensor.Shape)
 	for _, p := range ports {
 		if p.Optional || p.Shape == nil {
@@ -238,10 +240,20 @@ func exampleShapes(ports []models.Port) map[string]tensor.Shape {
 		shape := slices.Clone(p.Shape)
 		for i, n := range shape {
 			if n < 0 {
-				shape[i] = 2
+				shape[i] = g.size(p, i)
 			}
 		}
 		shapes[p.Name] = shape
 	}
 	return shapes
+}
+
+// lookAgain looks for the rows of inputs whose shapes are known now, where those that were assumed showed none.
+func (r *run) lookAgain(model *models.Model, shapes map[string]tensor.Shape) {
+	if r.batch == 0 || r.batched {
+		return
+	}
+	if axes, _, err := model.BatchAxes(shapes, r.axes); err == nil {
+		r.axes, r.batched = axes, true
+	}
 }
