@@ -100,10 +100,17 @@ func (p *program) fills(out Values) error {
 		}
 		named++
 		dtype := p.graph.Values[o.Operand.Value].DType
-		if t == nil || t.DType != dtype || !t.Layout.Shape.Equal(o.Operand.Layout.Shape) || !t.Layout.IsContiguous() {
+		if t == nil || t.DType != dtype || !t.Layout.Shape.Equal(o.Operand.Layout.Shape) {
 			return &OutputError{o.Name, fmt.Sprintf("a contiguous %v %v is wanted", dtype, o.Operand.Layout.Shape)}
 		}
-		if _, end, err := t.Layout.Span(); err != nil || end > int64(len(t.Data)/dtype.Size()) {
+		_, end, err := t.Layout.Span() // before all that takes a layout to be one
+		if err != nil {
+			return &OutputError{o.Name, err.Error()}
+		}
+		if !t.Layout.IsContiguous() {
+			return &OutputError{o.Name, fmt.Sprintf("a contiguous %v %v is wanted", dtype, o.Operand.Layout.Shape)}
+		}
+		if end > int64(len(t.Data)/dtype.Size()) {
 			return &OutputError{o.Name, fmt.Sprintf("%v do not fit into %d bytes", o.Operand.Layout.Shape, len(t.Data))}
 		}
 	}

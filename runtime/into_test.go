@@ -209,12 +209,15 @@ func TestRunIntoChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	room := func() *tensor.Tensor { return tensor.Of(make([]float32, 8*64), 8, 64) }
-	short, strided := room(), room()
+	short, strided, few, before := room(), room(), room(), room()
 	short.Data = short.Data[4:]
 	strided.Layout.Strides = []int{1, 8}
+	few.Layout.Strides = []int{1}
+	before.Layout.Offset = -1
 	for name, out := range map[string]Values{
 		"dtype": {"y": tensor.Of(make([]int32, 8*64), 8, 64)}, "shape": {"y": tensor.Of(make([]float32, 8*64), 64, 8)},
-		"short": {"y": short}, "strided": {"y": strided}, "nil": {"y": nil}, "name": {"z": room()},
+		"short": {"y": short}, "strided": {"y": strided}, "strides": {"y": few}, "offset": {"y": before}, "nil": {"y": nil},
+		"name": {"z": room()},
 	} {
 		var refused *OutputError
 		if err := s.RunInto(t.Context(), in, out); !errors.As(err, &refused) || out[refused.Output] == nil && name != "nil" {
