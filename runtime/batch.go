@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/optimem/optimem/device"
@@ -108,6 +109,9 @@ func (s *Session) divide(shapes map[string]tensor.Shape) (*division, error) {
 	return d, nil
 }
 
+// maxRows bounds a batch, so that what is counted in micro-batches and their bytes fits an int64.
+const maxRows = math.MaxInt32
+
 // A planner plans a pass of so many instances within the budget of a division.
 type planner func(p *program, instances int) (*plan.Plan, error)
 
@@ -125,7 +129,9 @@ func (s *Session) newDivision(shapes map[string]tensor.Shape, within planner) (*
 		if axis >= len(shape) {
 			return nil, &InputError{port.Name, fmt.Sprintf("%v has no axis %d, which counts the rows", shape, axis)}
 		}
-		if n := shape[axis]; of.rows < 0 {
+		if n := shape[axis]; n > maxRows {
+			return nil, &InputError{port.Name, fmt.Sprintf("%d rows, and %d are possible", n, maxRows)}
+		} else if of.rows < 0 {
 			of.rows = n
 		} else if n != of.rows {
 			return nil, &InputError{port.Name, fmt.Sprintf("%d rows, and another input has %d", n, of.rows)}
@@ -270,7 +276,7 @@ func (s *Session) batchBudget() int64 {
 func (s *Session) forRows(d *division, shapes map[string]tensor.Shape, n int) (*program, error) {
 	shapes = maps.Clone(shapes)
 	for name, shape := range shapes {
-		if axis := d.axes[name]; axis >= 0 {
+		if axis, ok := d.axes[name]; ok && axis >= 0 {
 			shape = slices.Clone(shape)
 			shape[axis] = n
 			shapes[name] = shape

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -151,6 +152,34 @@ func TestBatchWithinBudget(t *testing.T) {
 			if micro == 1 && !bytes.Equal(y.Data, oneByOne(t, model, optimem.Options{}, rows, 1)) {
 				t.Errorf("%s on %s: other bits than row by row", m.name, m.opts.Device)
 			}
+		}
+	}
+}
+
+// TestBatchesThatCannotBe: planning looks at no input that the model does not have, and refuses more rows than can be.
+func TestBatchesThatCannotBe(t *testing.T) {
+	s := start(t, build(t, digitsModel, nil), optimem.Options{})
+	least, err := s.LeastForBatch(t.Context(), map[string]tensor.Shape{"input": {7, 1, 8, 8}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []tensor.Shape{nil, {}, {3, 3}} {
+		shapes := map[string]tensor.Shape{"input": {7, 1, 8, 8}, "other": other}
+		if n, err := s.LeastForBatch(t.Context(), shapes); n != least || err != nil {
+			t.Errorf("%v: the least is %d, %v, want %d", shapes, n, err, least)
+		}
+		if b, err := s.PlanBatch(t.Context(), shapes); err != nil || b.Rows != 7 {
+			t.Errorf("%v: %v", shapes, err)
+		}
+	}
+	for _, rows := range []int{math.MaxInt32 + 1, 1<<62 + 1, math.MaxInt} {
+		shapes := map[string]tensor.Shape{"input": {rows, 1, 8, 8}}
+		var refused *optimem.InputError
+		if _, err := s.PlanBatch(t.Context(), shapes); !errors.As(err, &refused) {
+			t.Errorf("%d rows: %v", rows, err)
+		}
+		if _, err := s.LeastForBatch(t.Context(), shapes); !errors.As(err, &refused) {
+			t.Errorf("%d rows: %v", rows, err)
 		}
 	}
 }
