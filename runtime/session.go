@@ -256,7 +256,12 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.closed = true
-	return s.machine.close()
+	err := s.machine.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &s.metrics
+	m.WeightBytes, m.RingBytes, m.ActivationBytes, m.WorkBytes, m.HostBytes = 0, 0, 0, 0, 0
+	return err
 }
 
 // Metrics count what a session did.

@@ -507,6 +507,9 @@ func TestClose(t *testing.T) {
 	if now := inUse(); now != before {
 		t.Errorf("in use after Close: %s, before: %s", now, before)
 	}
+	if m := s.Metrics(); onDevice(s) != 0 || m.HostBytes != 0 || m.PeakBytes == 0 {
+		t.Errorf("after Close: %+v", m)
+	}
 	if err := s.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
