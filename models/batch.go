@@ -26,10 +26,11 @@ import (
 func (m *Model) BatchAxes(shapes map[string]tensor.Shape, named map[string]int) (in, out map[string]int, err error) {
 	outputs := make(map[string]int)
 	given := make(map[string]int)
+	listed := m.Outputs() // nil where a graph has to be built first, and says then whether they are its
 	for name, d := range named {
 		port, isInput := m.input(name)
 		if !isInput {
-			if !slices.Contains(m.outputs, name) {
+			if listed != nil && !slices.Contains(listed, name) {
 				return nil, nil, &layers.NotBatchableError{Name: name, Msg: "there is no such input or output"}
 			}
 			outputs[name] = d

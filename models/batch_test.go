@@ -149,3 +149,29 @@ func TestBatchAxes(t *testing.T) {
 		t.Errorf("without shapes: %v", err)
 	}
 }
+
+// TestBatchAxesBeforeGraph: an output can be named before a graph has said what the outputs are, also while another is built.
+func TestBatchAxesBeforeGraph(t *testing.T) {
+	m := sketched(map[string]string{"x": "s0 3"}, []string{"x"}, func(g *layers.Graph, in []layers.Operand, emit emitter) {
+		yields(g, emit("relu", nil, in[0]))
+	})
+	m.outputs = nil
+	built := make(chan error)
+	go func() {
+		_, err := m.Graph(map[string]tensor.Shape{"x": {7, 3}})
+		built <- err
+	}()
+	shapes := map[string]tensor.Shape{"x": {5, 3}}
+	in, out, err := m.BatchAxes(shapes, map[string]int{"x": 0, "y": 0})
+	if err != nil || in["x"] != 0 || out["y"] != 0 {
+		t.Errorf("got %v, %v, %v", in, out, err)
+	}
+	if err := <-built; err != nil {
+		t.Error(err)
+	}
+	m.outputs = nil
+	var refused *layers.NotBatchableError
+	if _, _, err := m.BatchAxes(shapes, map[string]int{"z": 0}); !errors.As(err, &refused) || refused.Name != "z" {
+		t.Errorf("an output that is not there: %v", err)
+	}
+}
