@@ -7,8 +7,8 @@ import (
 )
 
 // FoldCasts returns the graph with linears that read half floats where they read a weight that the program widens to
-// float32 first. The results are the same to the bit: a kernel that widens in registers reads half the bytes. [Prune]
-// leaves out the casts that nobody reads any more.
+// float32 first, and with embeddings whose rows are widened instead of the table. The results are the same to the bit: a
+// kernel that widens in registers reads half the bytes. [Prune] leaves out the casts that nobody reads any more.
 func FoldCasts(g *Graph) *Graph {
 	casts := make(map[ValueID]Operand) // what is widened, by the result
 	for _, op := range g.Ops {
@@ -23,26 +23,44 @@ func FoldCasts(g *Graph) *Graph {
 		return g
 	}
 	h := *g
-	h.Ops = slices.Clone(g.Ops)
-	for i := range h.Ops {
-		op := &h.Ops[i]
-		if op.Kind != "linear" || g.Spec(op.In[0]).DType != tensor.Float32 {
-			continue
-		}
-		for k := 1; k < len(op.In); k++ {
-			from, ok := casts[op.In[k].Value]
-			if !ok || k == linearResidual {
-				continue
-			}
-			layout, ok := through(op.In[k].Layout, from.Layout)
-			if !ok {
-				continue
-			}
+	h.Values, h.Ops = slices.Clip(g.Values), make([]Op, 0, len(g.Ops))
+	for _, op := range g.Ops {
+		switch {
+		case op.Kind == "linear" && g.Spec(op.In[0]).DType == tensor.Float32:
 			op.In = slices.Clone(op.In)
-			op.In[k] = Operand{Value: from.Value, Layout: layout}
+			for k := 1; k < len(op.In); k++ {
+				if half, ok := unwidened(casts, op.In[k]); ok && k != linearResidual {
+					op.In[k] = half
+				}
+			}
+		case op.Kind == "embedding":
+			half, ok := unwidened(casts, op.In[0])
+			if !ok {
+				break
+			}
+			rows, widen := op, op
+			rows.In = slices.Clone(op.In)
+			rows.In[0] = half
+			v := h.Values[op.Out[0]]
+			v.DType = h.Values[half.Value].DType
+			rows.Out = []ValueID{h.add(v)}
+			widen.Kind, widen.In, widen.Attrs = "cast", []Operand{h.Whole(rows.Out[0])}, Attrs{"dtype": tensor.Float32}
+			h.Ops = append(h.Ops, rows)
+			op = widen
 		}
+		h.Ops = append(h.Ops, op)
 	}
 	return &h
+}
+
+// unwidened returns an operand over what was widened where it shows the result of one of casts.
+func unwidened(casts map[ValueID]Operand, o Operand) (Operand, bool) {
+	from, ok := casts[o.Value]
+	if !ok {
+		return Operand{}, false
+	}
+	layout, ok := through(o.Layout, from.Layout)
+	return Operand{Value: from.Value, Layout: layout}, ok
 }
 
 // through returns the layout of a view of a copy over the memory that was copied.

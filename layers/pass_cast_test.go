@@ -70,3 +70,60 @@ func TestFoldCastsReadsHalves(t *testing.T) {
 		}
 	}
 }
+
+// TestFoldCastsWidensRows: of a table of half floats the rows that are picked are widened, once for each embedding, and not
+// the table; a table that is an input is left as it is.
+func TestFoldCastsWidensRows(t *testing.T) {
+	ops := Standard()
+	g := &Graph{}
+	ids := g.AddInput("ids", tensor.Int64, tensor.Shape{2, 3})
+	given := g.AddInput("given", tensor.Float16, tensor.Shape{5, 4})
+	w := g.AddWeight(tensor.Weight{Name: "w", DType: tensor.Float16, Layout: tensor.Contiguous(24),
+		Extent: tensor.Extent{Bytes: 48}}, Weight)
+	emit := func(op Op) ValueID {
+		t.Helper()
+		out, err := g.Emit(ops, op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out[0]
+	}
+	widened := func(o Operand) Operand {
+		return g.Whole(emit(Op{Kind: "cast", In: []Operand{o}, Attrs: Attrs{"dtype": tensor.Float32}}))
+	}
+	some := tensor.Layout{Shape: tensor.Shape{5, 4}, Strides: []int{4, 1}, Offset: 4}
+	table := widened(Operand{Value: w, Layout: some})
+	for _, from := range []Operand{table, table, widened(g.Whole(given))} {
+		rows := emit(Op{Kind: "embedding", Path: "wte", In: []Operand{from, g.Whole(ids)}})
+		g.Outputs = append(g.Outputs, Output{Operand: g.Whole(rows)})
+	}
+	before := len(g.Values)
+	h := Prune(FoldCasts(g))
+	if len(g.Values) != before {
+		t.Error("the graph itself has changed")
+	}
+	var kinds []Kind
+	for i := range h.Ops {
+		op := &h.Ops[i]
+		kinds = append(kinds, op.Kind)
+		in, out := h.Specs(op, nil, nil)
+		if op.Kind == "embedding" {
+			want, err := embeddingShape(in, op.Attrs)
+			if err != nil || want[0].DType != out[0].DType || !want[0].Shape.Equal(out[0].Shape) || op.Path != "wte" {
+				t.Errorf("embedding %d gives %v, want %v, %v", i, out, want, err)
+			}
+		}
+		if read := op.In[0]; h.Values[read.Value].Role == Weight && (op.Kind != "embedding" || !sameView(read.Layout, some)) {
+			t.Errorf("%s reads the table as %v", op.Kind, read.Layout)
+		}
+	}
+	slices.Sort(kinds)
+	if want := []Kind{"cast", "cast", "cast", "embedding", "embedding", "embedding"}; !slices.Equal(kinds, want) {
+		t.Errorf("ops are %v, want %v", kinds, want)
+	}
+	for i, o := range h.Outputs {
+		if s := h.Spec(o.Operand); s.DType != tensor.Float32 || !s.Shape.Equal(tensor.Shape{2, 3, 4}) {
+			t.Errorf("output %d is %v %v", i, s.DType, s.Shape)
+		}
+	}
+}
