@@ -1,12 +1,12 @@
 package models
 
 import (
-	"container/list"
 	"errors"
 	"maps"
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
@@ -15,7 +15,7 @@ type emitter = func(layers.Kind, layers.Attrs, ...layers.Operand) layers.Operand
 
 // sketched is a model whose graph is written for the shapes that it is asked for. Dims are written as "s0 3 s1".
 func sketched(inputs map[string]string, order []string, write func(*layers.Graph, []layers.Operand, emitter)) *Model {
-	m := &Model{ops: layers.Standard(), graphs: make(map[string]*list.Element), recent: list.New(), outputs: []string{"y"}}
+	m := &Model{ops: layers.Standard(), graphs: recent.New[string, *layers.Graph](maxGraphs), outputs: []string{"y"}}
 	for _, name := range order {
 		p := Port{Name: name, DType: tensor.Float32}
 		for _, dim := range strings.Fields(inputs[name]) {

@@ -10,7 +10,6 @@
 package models
 
 import (
-	"container/list"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,6 +17,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
@@ -54,17 +54,11 @@ type Model struct {
 	ops *layers.Registry
 
 	mu     sync.Mutex
-	graphs map[string]*list.Element
-	recent *list.List
+	graphs *recent.Map[string, *layers.Graph]
 }
 
 // maxGraphs bounds the graphs kept, one for each set of input shapes.
 const maxGraphs = 16
-
-type cachedGraph struct {
-	key   string
-	graph *layers.Graph
-}
 
 // Build returns the model in a checkpoint. It fails with an [*UnsupportedError] that lists everything the model needs
 // and optimem lacks.
@@ -72,7 +66,7 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 	if opts.Ops == nil {
 		opts.Ops = layers.Standard()
 	}
-	m := &Model{ops: opts.Ops, graphs: make(map[string]*list.Element), recent: list.New()}
+	m := &Model{ops: opts.Ops, graphs: recent.New[string, *layers.Graph](maxGraphs)}
 	switch {
 	case opts.Code != nil:
 		if err := m.useCode(ckpt, opts); err != nil {
@@ -129,8 +123,7 @@ func (m *Model) SetDType(input string, d tensor.DType) bool {
 	}
 	if m.inputs[i].DType != d {
 		m.inputs[i].DType = d
-		m.graphs = make(map[string]*list.Element)
-		m.recent.Init()
+		m.graphs.Clear()
 	}
 	return true
 }
@@ -152,9 +145,8 @@ func (m *Model) Graph(inputs map[string]tensor.Shape) (*layers.Graph, error) {
 		shape, given := inputs[p.Name]
 		fmt.Fprint(&key, p.Name, given, shape)
 	}
-	if e, ok := m.graphs[key.String()]; ok {
-		m.recent.MoveToFront(e)
-		return e.Value.(*cachedGraph).graph, nil
+	if g, ok := m.graphs.Get(key.String()); ok {
+		return g, nil
 	}
 	g, err := m.build(owned(inputs))
 	if err != nil {
@@ -165,12 +157,7 @@ func (m *Model) Graph(inputs map[string]tensor.Shape) (*layers.Graph, error) {
 			m.outputs = append(m.outputs, o.Name)
 		}
 	}
-	m.graphs[key.String()] = m.recent.PushFront(&cachedGraph{key.String(), g})
-	if m.recent.Len() > maxGraphs {
-		last := m.recent.Back()
-		m.recent.Remove(last)
-		delete(m.graphs, last.Value.(*cachedGraph).key)
-	}
+	m.graphs.Put(key.String(), g)
 	return g, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -136,7 +137,7 @@ type Pager struct {
 	// held is the plan whose weights fixed holds.
 	held     *plan.Plan
 	current  *program
-	programs map[*plan.Plan]*program
+	programs *recent.Map[*plan.Plan, *program]
 	branches branches
 	// gone are the instances of this pass that have left, spent what groups of one that goes by instances have taken.
 	gone   []bool
@@ -231,7 +232,7 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 	if opts.States == nil {
 		opts.States = NewStates()
 	}
-	return &Pager{dev: dev, opts: opts, stream: stream, keeper: keeper, programs: make(map[*plan.Plan]*program)}, nil
+	return &Pager{dev: dev, opts: opts, stream: stream, keeper: keeper, programs: recent.New[*plan.Plan, *program](maxPrograms)}, nil
 }
 
 // counters are the stats with those that readers count.
@@ -256,7 +257,7 @@ func (h Held) Total() int64 { return h.FixedBytes + h.RingBytes + h.ActivationBy
 // Held returns the device memory that the pager holds now.
 func (g *Pager) Held() Held {
 	h := Held{bytesOf(g.fixed), bytesOf(g.ring), bytesOf(g.activations), bytesOf(g.scratch)}
-	for _, p := range g.programs {
+	for _, p := range g.programs.All() {
 		h.FixedBytes += bytesOf(p.consts)
 	}
 	return h

@@ -254,10 +254,10 @@ func module(weight string) string {
 // drop forgets every program.
 func (g *Pager) drop() error {
 	var errs []error
-	for key, p := range g.programs {
+	for _, p := range g.programs.All() {
 		errs = append(errs, p.close())
-		delete(g.programs, key)
 	}
+	g.programs.Clear()
 	g.current = nil
 	return errors.Join(errs...)
 }
@@ -269,21 +269,17 @@ func (g *Pager) fixedRegion(p plan.Part) device.Region {
 // program returns a plan made ready.
 func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 	arenas := arenas{g.fixed, g.ring, g.activations, g.scratch, g.staging, g.copies, len(g.registered)}
-	if ready, ok := g.programs[p]; ok {
+	if ready, ok := g.programs.Get(p); ok {
 		if ready.arenas == arenas {
 			return ready, nil
 		}
-		delete(g.programs, p)
+		g.programs.Delete(p)
 		if err := ready.close(); err != nil {
 			return nil, err
 		}
 	}
-	for old, q := range g.programs {
-		if len(g.programs) < maxPrograms {
-			break
-		}
-		delete(g.programs, old) // any: a service has few shapes
-		if err := q.close(); err != nil {
+	if old, gone := g.programs.MakeRoom(); gone {
+		if err := old.close(); err != nil {
 			return nil, err
 		}
 	}
@@ -299,7 +295,7 @@ func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 	if g.keeper != nil {
 		ready.kept = ready.stretches()
 	}
-	g.programs[p] = ready
+	g.programs.Put(p, ready)
 	return ready, nil
 }
 

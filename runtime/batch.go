@@ -85,7 +85,7 @@ const maxDivisions = 16
 // divide finds out how to cut a batch.
 func (s *Session) divide(shapes map[string]tensor.Shape) (*division, error) {
 	key := fmt.Sprint(shapes)
-	if d, ok := s.batches[key]; ok {
+	if d, ok := s.batches.Get(key); ok {
 		return d, nil
 	}
 	within := func() planner {
@@ -99,13 +99,7 @@ func (s *Session) divide(shapes map[string]tensor.Shape) (*division, error) {
 	if err != nil {
 		return nil, err
 	}
-	for old := range s.batches {
-		if len(s.batches) < maxDivisions {
-			break
-		}
-		delete(s.batches, old)
-	}
-	s.batches[key] = d
+	s.batches.Put(key, d)
 	return d, nil
 }
 

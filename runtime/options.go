@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -140,8 +141,8 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 		opts:     opts,
 		machine:  m,
 		limits:   limits{memory: opts.Memory, capacity: opts.Capacity},
-		programs: make(map[*layers.Graph]*program),
-		batches:  make(map[string]*division),
+		programs: recent.New[*layers.Graph, *program](maxPrograms),
+		batches:  recent.New[string, *division](maxDivisions),
 		turn:     make(chan struct{}, 1),
 	}
 	s.given = s.limits

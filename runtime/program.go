@@ -33,7 +33,7 @@ const maxPrograms = 16
 
 // program returns the graph made ready to be planned.
 func (s *Session) program(g *layers.Graph) (*program, error) {
-	if p, ok := s.programs[g]; ok {
+	if p, ok := s.programs.Get(g); ok {
 		return p, nil
 	}
 	dumped, err := withDumps(g, s.opts.Dump)
@@ -65,13 +65,7 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 		p.whole = append(p.whole, out.Operand.Layout.IsContiguous())
 		p.spanBytes = append(p.spanBytes, (end-first)*int64(p.graph.Values[out.Operand.Value].DType.Size()))
 	}
-	for old := range s.programs { // any: a service has few shapes
-		if len(s.programs) < maxPrograms {
-			break
-		}
-		delete(s.programs, old)
-	}
-	s.programs[g] = p
+	s.programs.Put(g, p)
 	return p, nil
 }
 

@@ -75,7 +75,7 @@ func TestDumpOutOfBranches(t *testing.T) {
 			}
 		}
 	}
-	if len(s.programs) != 1 {
-		t.Errorf("%d plans of one graph", len(s.programs))
+	if s.programs.Len() != 1 {
+		t.Errorf("%d plans of one graph", s.programs.Len())
 	}
 }

@@ -119,13 +119,13 @@ func (p *program) forget() {
 
 // forget drops what was planned with other limits.
 func (s *Session) forget() {
-	for _, p := range s.programs {
+	for _, p := range s.programs.All() {
 		p.forget()
 	}
 	if s.recent != nil { // which may be none of these any more
 		s.recent.forget()
 	}
-	clear(s.batches)
+	s.batches.Clear()
 	s.ran = nil
 }
 

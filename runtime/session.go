@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
@@ -92,10 +93,10 @@ type Session struct {
 	// limits are what the device has been found to admit, given those of the options.
 	limits, given limits
 	// programs holds what was made of a graph; recent is what ran last, and ran its plan.
-	programs map[*layers.Graph]*program
+	programs *recent.Map[*layers.Graph, *program]
 	recent   *program
 	ran      *plan.Plan
-	batches  map[string]*division
+	batches  *recent.Map[string, *division]
 	// own is the pass of calls that nobody joins.
 	own passIO
 	// spare is the call of RunInto, which allocates nothing.
@@ -161,8 +162,9 @@ func (s *Session) planned(in Values) (*program, error) {
 	if s.recent != nil && s.recent.takes(in) {
 		return s.recent, nil
 	}
-	for _, p := range s.programs {
+	for g, p := range s.programs.All() {
 		if p.takes(in) {
+			s.programs.Get(g) // which is used by that
 			return p, nil
 		}
 	}

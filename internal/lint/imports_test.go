@@ -73,11 +73,12 @@ var diagram = map[string][]string{
 	"internal/sysmem":          {},
 	"internal/invariants":      {},
 	"internal/ascii":           {},
+	"internal/recent":          {},
 	"internal/lint":            {},
 }
 
 // everyone may import these.
-var everyone = []string{"internal/hostmem", "internal/sysmem", "internal/invariants", "internal/ascii"}
+var everyone = []string{"internal/hostmem", "internal/sysmem", "internal/invariants", "internal/ascii", "internal/recent"}
 
 // dependencies says which packages may import which other modules. The longest path that fits decides.
 var dependencies = map[string][]string{
