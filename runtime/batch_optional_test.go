@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	optimem "github.com/optimem/optimem/runtime"
@@ -32,5 +33,31 @@ func TestBatchWithoutOptionalInputs(t *testing.T) {
 	}
 	if got := out["logits"].Data; !bytes.Equal(got, want) {
 		t.Error("the batch has other bits than its rows")
+	}
+}
+
+// An optional input that is given as nil is one that is not given; another name is none of the model's.
+func TestNilOptionalInput(t *testing.T) {
+	model := build(t, "../models/testdata/families/hf/tiny_llama", nil)
+	s := start(t, model, optimem.ResidentOptions{Threads: 1})
+	ids := tensor.Of([]int64{1, 2, 3, 4, 5, 6}, 2, 3)
+	want, err := s.Run(t.Context(), optimem.Values{"input_ids": ids})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := optimem.Values{"input_ids": ids, "attention_mask": nil}
+	got, err := s.Run(t.Context(), in)
+	if err != nil || !bytes.Equal(got["logits"].Data, want["logits"].Data) {
+		t.Errorf("a mask that is nil: %v", err)
+	}
+	if batch, err := s.RunBatch(t.Context(), in); err != nil || batch["logits"] == nil {
+		t.Errorf("a batch with a mask that is nil: %v", err)
+	}
+	var refused *optimem.InputError
+	if _, err := s.Run(t.Context(), optimem.Values{"input_ids": ids, "mask": nil}); !errors.As(err, &refused) || refused.Input != "mask" {
+		t.Errorf("a name that is no input's: %v", err)
+	}
+	if _, err := s.Run(t.Context(), optimem.Values{"input_ids": nil}); !errors.As(err, &refused) || refused.Input != "input_ids" {
+		t.Errorf("an input that is needed: %v", err)
 	}
 }

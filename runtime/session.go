@@ -242,12 +242,17 @@ func (s *Session) shapes(in Values) (map[string]tensor.Shape, error) {
 		}
 		shapes[port.Name] = t.Layout.Shape
 	}
-	for name := range in {
-		if _, ok := shapes[name]; !ok {
+	for name, given := range in {
+		if _, ok := shapes[name]; !ok && (given != nil || !s.optional(name)) {
 			return nil, &InputError{name, "the model has no such input"}
 		}
 	}
 	return shapes, nil
+}
+
+// optional reports whether the model has an input of that name that need not be given.
+func (s *Session) optional(name string) bool {
+	return slices.ContainsFunc(s.model.Inputs(), func(p models.Port) bool { return p.Name == name && p.Optional })
 }
 
 // Close frees everything. It waits for a running pass. A second Close returns nil.
