@@ -18,7 +18,8 @@ import (
 // If named has inputs, the others follow where they share a symbolic dimension with them, and are the same for all rows
 // where not. Else the batch is a symbolic dimension of the inputs: the first of those at axis 0 that proves to be one;
 // or all of those together, as the exporter gives inputs symbols of their own when nothing makes it find them equal; or
-// the first of the others. A model with no symbol at axis 0 has its rows there if all inputs have the same size there.
+// the first of the others. A model with no symbol at axis 0 has its rows there if all inputs have the same size there, or
+// if it does not tell the shape of any.
 //
 // A symbolic batch is proved at two sizes above one, which tells a size that happens to be equal from the batch; see
 // [layers.Batched] for what is proved. Where it is not so, the error is a [*layers.NotBatchableError] for the first
@@ -36,7 +37,11 @@ func (m *Model) BatchAxes(shapes map[string]tensor.Shape, named map[string]int) 
 			outputs[name] = d
 			continue
 		}
-		if d < -1 || d >= len(port.Shape) {
+		dims := len(port.Shape)
+		if port.Shape == nil {
+			dims = len(shapes[name])
+		}
+		if d < -1 || d >= dims {
 			return nil, nil, &layers.NotBatchableError{Name: name, Msg: fmt.Sprintf("there is no axis %d", d)}
 		}
 		given[name] = d
@@ -69,8 +74,10 @@ func (m *Model) input(name string) (Port, bool) {
 // A batchChoice is a guess at the batch axes of all inputs.
 type batchChoice struct {
 	axes map[string]int
-	// symbols are the names of the dimensions, none for a fixed size.
+	// symbols are the names of the dimensions, none for a fixed size. open says that there is no fixed size all the same: the
+	// model does not tell the inputs' shapes.
 	symbols []string
+	open    bool
 }
 
 // batchChoices returns guesses, the best first.
@@ -78,6 +85,7 @@ func (m *Model) batchChoices(given map[string]int) ([]batchChoice, error) {
 	for _, p := range m.inputs {
 		if d, ok := given[p.Name]; ok && d >= 0 {
 			c := m.sharing(m.namedSymbols(given)...)
+			c.open = p.Shape == nil
 			maps.Copy(c.axes, given)
 			return []batchChoice{c}, nil
 		}
@@ -123,7 +131,7 @@ func (m *Model) batchChoices(given map[string]int) ([]batchChoice, error) {
 func (m *Model) namedSymbols(given map[string]int) []string {
 	var symbols []string
 	for _, p := range m.inputs {
-		if d, ok := given[p.Name]; ok && d >= 0 && p.Dims[d] != "" {
+		if d, ok := given[p.Name]; ok && d >= 0 && d < len(p.Dims) && p.Dims[d] != "" {
 			symbols = append(symbols, p.Dims[d])
 		}
 	}
@@ -139,9 +147,16 @@ func (m *Model) sharing(symbols ...string) batchChoice {
 	return c
 }
 
-// frontChoice is axis 0 of all inputs, if they have the same size there.
+// frontChoice is axis 0 of all inputs, if they have the same size there or shapes that are not known.
 func (m *Model) frontChoice() (batchChoice, bool) {
 	c := batchChoice{axes: make(map[string]int)}
+	if !slices.ContainsFunc(m.inputs, func(p Port) bool { return p.Shape != nil }) {
+		for _, p := range m.inputs {
+			c.axes[p.Name] = 0
+		}
+		c.open = true
+		return c, len(m.inputs) > 0
+	}
 	rows := -1
 	for _, p := range m.inputs {
 		if len(p.Shape) == 0 {
@@ -191,7 +206,7 @@ func (m *Model) proveBatch(
 			axes[name] = d
 		}
 	}
-	if len(c.symbols) == 0 {
+	if len(c.symbols) == 0 && !c.open {
 		g, err := m.Graph(shapes)
 		if err != nil {
 			return nil, err

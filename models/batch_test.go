@@ -175,3 +175,39 @@ func TestBatchAxesBeforeGraph(t *testing.T) {
 		t.Errorf("an output that is not there: %v", err)
 	}
 }
+
+// TestBatchAxesOfUnknownShapes: a model that does not tell the shapes of its inputs, as a pickled module, has its rows at axis
+// 0, or where a caller says, if it keeps them apart.
+func TestBatchAxesOfUnknownShapes(t *testing.T) {
+	m := &Model{
+		ops: layers.Standard(), graphs: recent.New[string, *layers.Graph](maxGraphs),
+		inputs: []Port{{Name: "x", DType: tensor.Float32}},
+	}
+	m.build = func(shapes map[string]tensor.Shape) (*layers.Graph, error) {
+		g := &layers.Graph{}
+		x := g.Whole(g.AddInput("x", tensor.Float32, shapes["x"]))
+		out, err := g.Emit(m.ops, layers.Op{Kind: "cumsum", Attrs: layers.Attrs{"dim": 1}, In: []layers.Operand{x}})
+		if err == nil {
+			yields(g, g.Whole(out[0]))
+		}
+		return g, err
+	}
+	for _, c := range []struct {
+		rows  int
+		named map[string]int
+		fails string
+	}{
+		{3, nil, ""}, {1, nil, ""}, {3, map[string]int{"x": 0}, ""}, {1, map[string]int{"x": 0, "y": 0}, ""},
+		{3, map[string]int{"x": 1}, "mixes"}, {3, map[string]int{"x": 2}, "no axis 2"}, {3, map[string]int{"x": -2}, "no axis -2"},
+		{3, map[string]int{"x": -1}, "no input has"},
+	} {
+		in, out, err := m.BatchAxes(map[string]tensor.Shape{"x": {c.rows, 3}}, c.named)
+		var refused *layers.NotBatchableError
+		switch {
+		case c.fails == "" && (err != nil || in["x"] != 0 || out["y"] != 0):
+			t.Errorf("%d rows, %v: got %v, %v, %v", c.rows, c.named, in, out, err)
+		case c.fails != "" && (!errors.As(err, &refused) || !strings.Contains(err.Error(), c.fails)):
+			t.Errorf("%d rows, %v: got %v, want what says %q", c.rows, c.named, err, c.fails)
+		}
+	}
+}
