@@ -60,6 +60,15 @@ type machine struct {
 	elapsed func() time.Duration
 }
 
+// budget returns what a session may take that is to take so much at most, 0 for no limit of its own. An emulated device has
+// no more than it is said to have; what a GPU has is its driver's to say.
+func (m *machine) budget(bytes int64) int64 {
+	if bytes == 0 || m.emulated != nil && m.memoryBytes > 0 && bytes > m.memoryBytes {
+		return m.memoryBytes
+	}
+	return bytes
+}
+
 // A DeviceError says that a device cannot be used.
 type DeviceError struct {
 	Device, Msg string

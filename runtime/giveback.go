@@ -31,6 +31,7 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 		return err
 	}
 	defer s.release()
+	memoryBytes = s.machine.budget(memoryBytes)
 	given, learnt, peers := s.given, s.limits, s.machine.peers
 	s.machine.peers = slices.Clone(peers)
 	for i := range s.machine.peers {

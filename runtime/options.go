@@ -132,9 +132,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	if err != nil {
 		return nil, err
 	}
-	if opts.Memory == 0 {
-		opts.Memory = m.memoryBytes
-	}
+	opts.Memory = m.budget(opts.Memory)
 	s := &Session{
 		model:    model,
 		mode:     mode,

@@ -102,15 +102,24 @@ func (c *commandLine) runCommand() *cobra.Command {
 			return r.place(r.run(cmd.Context()))
 		}),
 	}
-	flags := cmd.Flags()
-	flags.SortFlags = false
-	flags.StringVarP(&r.output, "output", "o", "", "write the outputs to `FILE`: .safetensors, .npy, .json")
-	flags.StringArrayVar(&r.dumps, "dump", nil, "`PATH=FILE`: write the output of a module, too (repeatable)")
-	flags.IntVar(&r.top, "top", 0, "print the `K` largest values of each row and where they are")
-	flags.StringVar(&r.labelsFile, "labels", "", "`FILE` with a class on each line; --top is 5 where not given")
+	r.outputFlags(cmd, "")
 	r.shareFlags(cmd, 1)
 	return cmd
 }
+
+// outputFlags defines the flags that say what becomes of outputs, with a note. Commands that plan and measure write none, but
+// what --dump names is computed there, too, so that a command line means the same run.
+func (r *run) outputFlags(cmd *cobra.Command, note string) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&r.output, "output", "o", "", "write the outputs to `FILE`: .safetensors, .npy, .json"+note)
+	flags.StringArrayVar(&r.dumps, "dump", nil, "`PATH=FILE`: write the output of a module, too (repeatable)"+note)
+	flags.IntVar(&r.top, "top", 0, "print the `K` largest values of each row and where they are"+note)
+	flags.StringVar(&r.labelsFile, "labels", "", "`FILE` with a class on each line; --top is 5 where not given"+note)
+}
+
+// onlyRun is the note of flags that other commands take and 'optimem run' alone does something with.
+const onlyRun = " (by 'optimem run' alone)"
 
 // oneModel demands one positional argument.
 func (c *commandLine) oneModel() cobra.PositionalArgs {

@@ -97,14 +97,30 @@ func (r *run) doesNotFit(err error, c *plan.CapacityError) error {
 		f.hints = append(f.hints, fmt.Sprintf("--host-memory %d (%s) would do", c.NeedBytes, ascii.FormatSize(c.NeedBytes)))
 		return cmp.Or(r.doesNotFitJSON(err, nil), error(f))
 	}
-	if c.MinBytes > 0 {
-		f.hints = append(f.hints, fmt.Sprintf("the least that works with --mode %s: --memory %d (%s)",
-			r.mode, c.MinBytes, ascii.FormatSize(c.MinBytes)))
+	least := fmt.Sprintf("%d (%s)", c.MinBytes, ascii.FormatSize(c.MinBytes))
+	switch has := emulatedBytes(r.device); {
+	case c.MinBytes == 0:
+	case has > 0 && c.MinBytes > has:
+		f.hints = append(f.hints, fmt.Sprintf("the least that a device needs to have with --mode %s: memory=%s", r.mode, least))
+	default:
+		f.hints = append(f.hints, fmt.Sprintf("the least that works with --mode %s: --memory %s", r.mode, least))
 	}
 	if r.mode == string(plan.Resident) || r.mode == string(plan.Chunk) {
 		f.hints = append(f.hints, "--mode auto keeps less in memory and brings the rest when it is needed")
 	}
 	return cmp.Or(r.doesNotFitJSON(err, &c.MinBytes), error(f))
+}
+
+// emulatedBytes is the memory of an emulated device, 0 where it has no limit or is none.
+func emulatedBytes(device string) int64 {
+	settings, _ := strings.CutPrefix(device, "emu:")
+	for _, s := range strings.Split(settings, ",") {
+		if value, ok := strings.CutPrefix(s, "memory="); ok {
+			n, _ := ascii.ParseSize(value) // the session was made with it
+			return n
+		}
+	}
+	return 0
 }
 
 // refusedMemory is for memory that the system does not give although the plan may take it.

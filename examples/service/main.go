@@ -35,6 +35,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	listener, err := net.Listen("tcp", *address)
 	if err == nil {
 		log.Printf("listening on %s", listener.Addr())
@@ -67,6 +68,9 @@ func run(
 		return errors.Join(err, listener.Close())
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
+	if err := takesPictures(ctx, session); err != nil { // now, and not with the first request
+		return errors.Join(err, listener.Close())
+	}
 	s := newService(session)
 	server := &http.Server{
 		Handler:           s.handler(),

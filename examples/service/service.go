@@ -46,6 +46,12 @@ func newService(session *optimem.Session) *service {
 	}
 }
 
+// takesPictures says what is wrong if the model does not take one picture, or not within its budget. Nothing is run.
+func takesPictures(ctx context.Context, session *optimem.Session) error {
+	_, err := session.Plan(ctx, map[string]tensor.Shape{"input": {1, 1, side, side}})
+	return err
+}
+
 // rest gives the session's memory back each time that nobody has asked for the given time, until ctx is done. The next
 // request waits a little longer: weights that stay are read again.
 func (s *service) rest(ctx context.Context, idle time.Duration) error {

@@ -443,16 +443,24 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// TestNoModel: a service without a model does not start.
-func TestNoModel(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := run(t.Context(), listener, "nowhere.pt2", time.Second, optimem.PageOptions{}); err == nil {
-		t.Error("no error")
-	}
-	if _, err := net.Dial("tcp", listener.Addr().String()); err == nil {
-		t.Error("it still listens")
+// TestNotServed: a service without a model does not start, and neither does one of a model that takes no pictures, or none in
+// its memory.
+func TestNotServed(t *testing.T) {
+	for _, c := range []struct {
+		path        string
+		memoryBytes int64
+	}{
+		{"nowhere.pt2", 0}, {"../custom_op/double.pt2", 0}, {digitsModel, 1000},
+	} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := run(t.Context(), listener, c.path, time.Second, optimem.PageOptions{Memory: c.memoryBytes}); err == nil {
+			t.Errorf("%s in %d bytes: no error", c.path, c.memoryBytes)
+		}
+		if _, err := net.Dial("tcp", listener.Addr().String()); err == nil {
+			t.Errorf("%s in %d bytes: it still listens", c.path, c.memoryBytes)
+		}
 	}
 }
