@@ -134,8 +134,8 @@ func runHistogram(c *call) error {
 	if low == high {
 		low, high = low-1, high+1
 	}
-	if math.IsInf(low, 0) || math.IsInf(high, 0) || low != low || high != high {
-		return errHistogramRange
+	if width := high - low; math.IsInf(width, 0) || width != width || x.dtype == tensor.Float32 && width > math.MaxFloat32 {
+		return errHistogramRange // no bin of such a range has a number
 	}
 	counts := elements[int64](view{data: c.work})[:bins]
 	clear(counts)
