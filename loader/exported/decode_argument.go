@@ -252,6 +252,9 @@ func (d *decoder) argumentDict() ([]NamedArgument, error) {
 	return entries, err
 }
 
+// maxDims is far more dimensions than a program's tensors have.
+const maxDims = 64
+
 // tensorMeta reads what is known of a tensor and checks what can be checked without the graph.
 func (d *decoder) tensorMeta() (*TensorMeta, error) {
 	if err := d.charge(1, metaBytes); err != nil {
@@ -288,6 +291,8 @@ func (d *decoder) tensorMeta() (*TensorMeta, error) {
 		return nil, err
 	case !seen.dtype || !seen.sizes || !seen.strides:
 		return nil, d.Errorf(fault.ErrFormat, "a tensor without dtype, sizes or strides")
+	case len(m.Sizes) > maxDims:
+		return nil, d.Errorf(fault.ErrLimit, "a tensor of %d dimensions, more than %d", len(m.Sizes), maxDims)
 	case m.Layout == Strided && len(m.Sizes) != len(m.Strides):
 		return nil, d.Errorf(fault.ErrFormat, "%d sizes and %d strides", len(m.Sizes), len(m.Strides))
 	}

@@ -76,6 +76,7 @@ def numbers():
     for name, new, fragment, why, cls in [
         ("size_negative", '{"as_int":-4}', "the impossible shape [-4]", "a size that is negative", "format"),
         ("size_2e62", '{"as_int":4611686018427387904},{"as_int":4611686018427387904}', "sizes", "sizes whose product overflows", "format"),
+        ("size_of_65", ",".join(['{"as_int":1}'] * 65), "a tensor of 65 dimensions", "dimensions that cost little here and much for each of many operands", "limit"),
         ("size_nan", '{"as_int":NaN}', "NaN is not an integer", "NaN, which Python's json reads", "format"),
         ("size_float", '{"as_int":4.5}', "4.5", "half an element", "format"),
         ("size_2e63", '{"as_int":9223372036854775808}', "9223372036854775808 is not an integer of 64 bits", "a size that is negative where integers are signed", "format"),

@@ -23,6 +23,7 @@ PLACES = {
     "pt2_size_float.pt2": 739,
     "pt2_size_nan.pt2": 739,
     "pt2_size_negative.pt2": 867,
+    "pt2_size_of_65.pt2": 1698,
     "pt2_strides.pt2": 879,
     "pt2_truncated.pt2": 1224,
     "pt2_two_tags.pt2": 218,
