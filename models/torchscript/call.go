@@ -333,9 +333,8 @@ func (m *machine) result(v any) any {
 			m.limit("a tensor of %d dimensions", len(v.Shape()))
 		}
 	case []layers.Tensor:
-		const partBytes = 256
 		m.grow(len(v))
-		m.charge(int64(len(v)) * partBytes)
+		m.chargeParts(v)
 		elems = make([]any, 0, len(v))
 		for _, t := range v {
 			if t == nil {
@@ -355,6 +354,16 @@ func (m *machine) result(v any) any {
 		return v
 	}
 	return &list{elems: elems}
+}
+
+// chargeParts pays for tensors in a list that an op takes or gives: each is an operand or a view with a layout of its own.
+func (m *machine) chargeParts(list []layers.Tensor) {
+	const partBytes, dimBytes = 256, 16
+	for _, t := range list {
+		if m.charge(partBytes); t != nil {
+			m.charge(int64(len(t.Shape())) * dimBytes)
+		}
+	}
 }
 
 // operand returns a value as a recorder takes it.
@@ -412,6 +421,7 @@ func (m *machine) operands(elems []any, elem *script.Type) any {
 	}
 	switch n := len(elems); {
 	case len(tensors) == n:
+		m.chargeParts(tensors)
 		return tensors
 	case len(ints) == n:
 		return ints
