@@ -65,8 +65,8 @@ func evenParts(total, n int) []int {
 		return []int{0}
 	}
 	var sizes []int
-	for at := 0; at < total; at += n {
-		sizes = append(sizes, min(n, total-at))
+	for left := total; left > 0; left -= n {
+		sizes = append(sizes, min(n, left))
 	}
 	return sizes
 }
@@ -115,7 +115,10 @@ func chunk(c *call) error {
 	if err := checkParts(n); err != nil {
 		return err
 	}
-	size := (sizeOf(r, d) + n - 1) / n
+	size := sizeOf(r, d) / n
+	if sizeOf(r, d)%n > 0 { // n − 1 more might be more than 2^63
+		size++
+	}
 	if size == 0 { // PyTorch gives as many empty parts as asked for
 		return c.giveParts(d, make([]int, n))
 	}

@@ -218,6 +218,8 @@ var hostileScripts = []struct{ body, want string }{
 	{"return torch.expand(torch.select(x, 1, 0), [4611686018427387904, 4611686018427387904, 2])", ""},
 	{"return torch.zeros([4611686018427387904, 16])", ""},
 	{"return torch.arange(0, 9223372036854775807, 1)", ""},
+	{"return torch.chunk(torch.zeros([9223372036854775807], dtype=0), 2)", ""},
+	{"return torch.split(torch.zeros([9223372036854775807], dtype=0), 4611686018427387904)", ""},
 	{"return torch.conv2d(x)", "no overload takes (Tensor)"},
 	{"return torch.conv2d(\"a\", x, x)", "no overload takes"},
 	{"return ops.quantized.linear_dynamic(x, self)", "it is given an object of __torch__.M"},
