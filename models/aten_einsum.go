@@ -116,10 +116,16 @@ func termLabels(term string, n int) ([]int, error) {
 	return labels, nil
 }
 
+// maxTerms bounds the operands of einsum: before each product all that are left are asked what they need of it.
+const maxTerms = 1 << 10
+
 func einsum(c *call) (*ref, error) {
 	tensors, path := c.tensors("tensors"), c.ints("path")
 	if c.err != nil || len(tensors) == 0 || slices.Contains(tensors, nil) {
 		return nil, fmt.Errorf("%d operands", len(tensors))
+	}
+	if len(tensors) > maxTerms {
+		return nil, fmt.Errorf("%d operands; at most %d can be", len(tensors), maxTerms)
 	}
 	ranks := make([]int, len(tensors))
 	for i, r := range tensors {

@@ -286,6 +286,9 @@ func cartesianProduct(c *call) (*ref, error) {
 	if c.err != nil || len(parts) == 0 {
 		return nil, fmt.Errorf("no lists to combine")
 	}
+	if err := checkRank(len(parts)); err != nil {
+		return nil, err
+	}
 	var shape tensor.Shape
 	for i, r := range parts {
 		if r == nil || r.rank() != 1 {

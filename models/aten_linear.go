@@ -356,12 +356,18 @@ func addbmm(c *call) error {
 	return c.giveRef(c.addMatrices(c.tensor("self"), x, y))
 }
 
+// maxFactors bounds the matrices of a chain, whose best order takes the cube of their number to find.
+const maxFactors = 256
+
 // chainMatmul multiplies matrices in the order that takes the fewest multiplications.
 func chainMatmul(name string) func(c *call) error {
 	return func(c *call) error {
 		list := slices.Clone(c.tensors(name))
 		if len(list) == 0 || slices.Contains(list, nil) {
 			return fmt.Errorf("a product of %d matrices", len(list))
+		}
+		if len(list) > maxFactors {
+			return fmt.Errorf("a product of %d matrices; at most %d can be", len(list), maxFactors)
 		}
 		if len(list) == 1 {
 			return c.giveRef(c.builder.copy(list[0]))

@@ -171,6 +171,9 @@ func splitIndices(c *call) error {
 // meshgrid expands vectors over the grid that they span; indexing "xy" exchanges the first two dimensions.
 func meshgrid(c *call) error {
 	in := c.tensors("tensors")
+	if err := checkRank(len(in)); err != nil {
+		return err
+	}
 	xy := c.args["indexing"] != nil && c.str("indexing") == "xy" && len(in) >= 2
 	shape := make(tensor.Shape, len(in))
 	place := make([]int, len(in))

@@ -425,6 +425,9 @@ func unfold(c *call) error {
 func (c *call) asStrided(r *ref) (*ref, error) {
 	l := tensor.Layout{Shape: tensor.Shape(c.ints("size")), Strides: c.ints("stride")}
 	l.Offset = c.optInt("storage_offset", -1)
+	if c.err == nil && c.has("storage_offset") && l.Offset < 0 {
+		c.fail("storage offset %d", l.Offset)
+	}
 	if c.err != nil {
 		return nil, c.err
 	}

@@ -66,6 +66,9 @@ func (b *builder) expand(r *ref, shape tensor.Shape) (*ref, error) {
 	if r.shape().Equal(shape) {
 		return r, nil
 	}
+	if _, err := shape.NumElements(); err != nil {
+		return nil, err
+	}
 	lead := len(shape) - r.rank()
 	if lead < 0 {
 		return nil, fmt.Errorf("shape %v does not expand to %v", r.shape(), shape)

@@ -253,6 +253,9 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 	if !ok {
 		return nil
 	}
+	if err := checkRank(r.rank()); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
 	meta := s.graph.TensorValues[name]
 	if meta == nil {
 		return nil

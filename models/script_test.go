@@ -210,6 +210,9 @@ func scriptGraph(ckpt *loader.Checkpoint, shape ...int) error {
 	return err
 }
 
+// many is a list of the same tensor, 2048 times.
+const many = "l = [torch.slice(torch.select(x, 0, 0), 0, 0, 1)]\nfor i in range(11):\n  l = torch.add(l, l)\n"
+
 // hostileScripts ask for too much, or for what is not there.
 var hostileScripts = []struct{ body, want string }{
 	{"return torch.split(torch.expand(torch.select(x, 1, 0), [1099511627776, 2]), 1)", "parts"},
@@ -220,6 +223,13 @@ var hostileScripts = []struct{ body, want string }{
 	{"return torch.arange(0, 9223372036854775807, 1)", ""},
 	{"return torch.chunk(torch.zeros([9223372036854775807], dtype=0), 2)", ""},
 	{"return torch.split(torch.zeros([9223372036854775807], dtype=0), 4611686018427387904)", ""},
+	{many + "return torch.chain_matmul(l)", "2048 matrices; at most"},
+	{many + "return torch.meshgrid(l)", "2048 dimensions; at most"},
+	{many + "return torch.cartesian_prod(l)", "2048 dimensions; at most"},
+	{many + "return torch.einsum(torch.add(torch.mul(\"a,\", 2047), \"a\"), l)", "2048 operands; at most"},
+	{"return torch.as_strided(x, [1], [1], -1)", "storage offset -1"},
+	{"i = torch.expand(torch.zeros([1], dtype=4), [1152921504606846975])\nreturn torch.index_fill(torch.zeros([3, 16]), 0, i, 0)",
+		"impossible"},
 	{"return torch.conv2d(x)", "no overload takes (Tensor)"},
 	{"return torch.conv2d(\"a\", x, x)", "no overload takes"},
 	{"return ops.quantized.linear_dynamic(x, self)", "it is given an object of __torch__.M"},

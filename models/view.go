@@ -7,6 +7,18 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
+// maxRank is far more dimensions than a program's tensors have. What is done for each of them, for each operand, takes time and
+// memory that no file pays for.
+const maxRank = 64
+
+// checkRank returns an error for more dimensions than that.
+func checkRank(n int) error {
+	if n > maxRank {
+		return fmt.Errorf("a tensor of %d dimensions; at most %d can be", n, maxRank)
+	}
+	return nil
+}
+
 // reshape returns r with another shape: a view where strides can express it, else a copy.
 func (b *builder) reshape(r *ref, shape tensor.Shape) (*ref, error) {
 	if numElements(r.shape()) != numElements(shape) {
