@@ -125,10 +125,10 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 		a, ok1 := yes[i].(*ref)
 		c, ok2 := no[i].(*ref)
 		switch {
-		case !ok1 && !ok2 && yes[i] == no[i]: // a number, or nothing
+		case !ok1 && !ok2 && sameScalar(yes[i], no[i]):
 			results[i] = yes[i]
 		case !ok1 || !ok2:
-			return nil, b.unsupported("a conditional whose result %d is a number that depends on the branch", i)
+			return nil, b.unsupported("a conditional whose result %d is a number that depends on the branch, or a list", i)
 		case a.dtype != c.dtype || !a.shape().Equal(c.shape()):
 			return nil, b.unsupported("a conditional whose result %d is %v %v or %v %v", i, a.dtype, a.shape(), c.dtype, c.shape())
 		default:
@@ -138,6 +138,15 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 		}
 	}
 	return results, nil
+}
+
+// sameScalar reports whether two results that are no tensors are the same number, text or nothing. Lists cannot be compared.
+func sameScalar(a, b any) bool {
+	switch a.(type) {
+	case nil, int, float64, bool, string:
+		return a == b
+	}
+	return false
 }
 
 // branch builds a graph under a guard. It must leave what it is given as it is, since a run may pass it by.

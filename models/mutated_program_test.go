@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -288,6 +289,26 @@ func TestProgramError(t *testing.T) {
 		var e *models.ProgramError
 		if !errors.As(err, &e) || e.Fixed != fixed || errors.Is(err, loader.ErrFormat) != fixed {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestConditionalOfLists: branches that give what cannot be compared are refused.
+func TestConditionalOfLists(t *testing.T) {
+	result := regexp.MustCompile(`"outputs": \[\{"as_tensor": \{"name": "(add|getitem|mul|sin)"\}\}\], "nodes"`)
+	for _, list := range []string{`{"as_ints": [1]}`, `{"as_floats": [1.0]}`, `{"as_bools": [true]}`, `{"as_strings": ["a"]}`} {
+		path := filepath.Join(t.TempDir(), "cond.pt2")
+		writeRecords(t, path, recordsOf(t, "../runtime/testdata/cond.pt2"), func(program []byte) []byte {
+			if n := len(result.FindAll(program, -1)); n != 4 {
+				t.Fatalf("%d branches", n)
+			}
+			program = bytes.ReplaceAll(program, []byte("torch.ops.test.gate"), []byte("torch.ops.aten.relu"))
+			return result.ReplaceAll(program, []byte(`"outputs": [`+list+`], "nodes"`))
+		})
+		_, err := graphOf(t, path)
+		var e *models.UnsupportedError
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), "or a list") {
+			t.Errorf("%s: %v", list, err)
 		}
 	}
 }
