@@ -32,7 +32,7 @@ var indexOps = []OpDef{
 	// embedding_bag: sums (means, largest: "mode" 0, 1, 2) of rows of In[0] [N D] named by In[1] [K] and weighted by In[3]
 	// [K], in bags that begin at In[2]; with "include_last_offset" In[2] says where the last ends too. Index "padding"
 	// does not count.
-	{Kind: "embedding_bag", Shape: embeddingBagShape, Axes: embeddingBagAxes},
+	{Kind: "embedding_bag", Shape: embeddingBagShape, FLOPs: embeddingBagFLOPs, Axes: embeddingBagAxes},
 	// searchsorted: where each element of In[1] goes in the last dimension of In[0], which is sorted, or sorted when taken
 	// in the order of In[2]: before equal ones, with "right" after them. int64, with "int32" int32.
 	{Kind: "searchsorted", Shape: searchShape, Axes: searchAxes},
@@ -197,6 +197,10 @@ func embeddingBagShape(in []Spec, a Attrs) ([]Spec, error) {
 		return nil, mismatch(in)
 	}
 	return []Spec{{DType: weight.DType, Shape: tensor.Shape{bags, weight.Shape[1]}}}, wantClass(weight, isFloat)
+}
+
+func embeddingBagFLOPs(in, out []Spec, _ Attrs) int64 {
+	return product(2, elementsOf(in[1].Shape), int64(out[0].Shape[1]))
 }
 
 func searchShape(in []Spec, a Attrs) ([]Spec, error) {

@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// The bounds of what is folded: of a constant, of all of them, and of what is computed for that.
+// The bounds of what is folded: of a constant and of the elements that it is computed from, of all constants, and of what is
+// computed for them.
 const (
 	foldedBytes    = 1 << 20
 	allFoldedBytes = 8 << 20
@@ -34,6 +35,9 @@ func foldConstants(g *Graph, r *Registry, compute func(*Graph) ([][]byte, error)
 		for _, id := range op.Out {
 			n := g.Values[id].Bytes()
 			each, all = max(each, n), sumOf(all, n)
+		}
+		for _, x := range in { // one element may stand for any number of them
+			each = max(each, elementsOf(x.Shape))
 		}
 		n := def.Cost(in, out, op.Attrs).FLOPs
 		if each > foldedBytes || sumOf(bytes, all) > allFoldedBytes || sumOf(flops, n) > foldedFLOPs {
