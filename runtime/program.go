@@ -8,6 +8,7 @@ import (
 
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -88,14 +89,20 @@ func (s *Session) lower(p *program) (err error) {
 }
 
 // constants computes a graph that has neither inputs nor weights, as the CPU does: for every device, so that they agree.
-func (s *Session) constants(g *layers.Graph) ([][]byte, error) {
+// What a kernel panics with is an error here as it is in a pass.
+func (s *Session) constants(g *layers.Graph) (results [][]byte, err error) {
 	pool := cpu.NewPool(1)
 	defer pool.Close()
+	defer func() {
+		if v := recover(); v != nil {
+			results, err = nil, pager.Panicked(v)
+		}
+	}()
 	values, err := cpu.Interpret(context.Background(), pool, s.opts.Ops, g, nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	results := make([][]byte, len(g.Outputs))
+	results = make([][]byte, len(g.Outputs))
 	for i, o := range g.Outputs {
 		results[i] = values[o.Name].Data
 	}
