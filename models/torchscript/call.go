@@ -375,7 +375,10 @@ func (m *machine) operand(v any) any {
 		return m.operands(v.elems, nil)
 	case device:
 		return string(v)
-	case nil, bool, int, float64, complex128, string, layers.Tensor:
+	case string:
+		m.tick(len(v)) // the op reads it
+		return v
+	case nil, bool, int, float64, complex128, layers.Tensor:
 		return v
 	}
 	m.fail("%s is no argument of an op", kindOf(v))

@@ -219,6 +219,7 @@ func TestErrors(t *testing.T) {
 		{"l = [1]\n_0 = torch.append(l, l)\nreturn torch.tensor(l)", nil, nil, "depth"},
 		{"y = x\nwhile True:\n  y = torch.relu(y)\nreturn y", nil, ErrLimit, "memory"},
 		{"l = [x]\nfor i in range(12):\n  l = torch.add(l, l)\nfor j in range(60):\n  y = torch.stack(l)\nreturn y", nil, ErrLimit, "memory"},
+		{"s = torch.mul(\"a\", 1000000)\nfor i in range(3):\n  y = torch.einsum(s, x)\nreturn y", nil, ErrLimit, "steps"},
 		{"return __torch__.again(1, )", nil, nil, "again calls itself"},
 		{"return (self).forward(x, )", nil, nil, "forward calls itself"},
 		{"return torch.floordiv(1, 0)", nil, nil, "division by zero"},
