@@ -320,8 +320,11 @@ func cartesianProduct(c *call) (*ref, error) {
 	return c.cat(parts, 1)
 }
 
-// maxCombinations bounds the table of indices that combinations puts into the graph.
-const maxCombinations = 1 << 20
+// maxCombinations bounds the tables of indices that combinations puts into the graph, maxChosen the elements of one choice.
+const (
+	maxCombinations = 1 << 20
+	maxChosen       = 1 << 10
+)
 
 // combinations gives all choices of r elements of a list, in order.
 func combinations(c *call) (*ref, error) {
@@ -329,7 +332,7 @@ func combinations(c *call) (*ref, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	if list.rank() != 1 || size < 1 || size > maxCombinations {
+	if list.rank() != 1 || size < 1 || size > maxChosen {
 		return nil, fmt.Errorf("combinations of %d of %v", size, list.shape())
 	}
 	n := list.shape()[0]
@@ -341,7 +344,7 @@ func combinations(c *call) (*ref, error) {
 			for _, i := range choice {
 				table = append(table, int64(i))
 			}
-			return len(table) <= maxCombinations
+			return c.tableElements+len(table) <= maxCombinations
 		}
 		last := n
 		if !again {
@@ -361,8 +364,9 @@ func combinations(c *call) (*ref, error) {
 		return true
 	}
 	if !choose(0) {
-		return nil, fmt.Errorf("more than %d combinations of %d of %d", maxCombinations/size, size, n)
+		return nil, fmt.Errorf("more than %d combinations of %d of %d", (maxCombinations-c.tableElements)/size, size, n)
 	}
+	c.tableElements += len(table)
 	index := c.own(c.graph.AddConst(tensor.Of(table, len(table)/size, size)))
 	return c.emit1("index", layers.Attrs{"dim": 0}, c.read(list), c.read(index))
 }

@@ -17,10 +17,18 @@ type builder struct {
 	path, source string
 	// guard is the guard of the ops being built: the branches of conditionals that they are in.
 	guard []layers.Guard
+	// tableElements counts what tables of indices have that the graph holds.
+	tableElements int
 }
+
+// maxOps bounds the ops of a graph. A call of a few bytes may be a hundred of them, and each takes kilobytes.
+const maxOps = 1 << 18
 
 // emit appends an op and returns its results as tensors of their own.
 func (b *builder) emit(kind layers.Kind, attrs layers.Attrs, in ...layers.Operand) ([]*ref, error) {
+	if len(b.graph.Ops) >= maxOps {
+		return nil, fmt.Errorf("more than %d ops", maxOps)
+	}
 	ids, err := b.graph.Emit(b.ops, layers.Op{
 		Kind: kind, Path: b.path, Source: b.source, Attrs: attrs, In: in, Guard: b.guard,
 	})
