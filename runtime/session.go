@@ -118,7 +118,7 @@ var ErrPlanOnly = errors.New("the session only plans")
 
 // Run computes one pass. Inputs are read during the call and not kept; the outputs are the caller's.
 //
-// A cancelled run returns within one op's work with an error that wraps ctx's and names the group, and the session stays
+// A cancelled run returns within a part of one op's work with an error that wraps ctx's and names the group, and the session stays
 // usable. Of a pass that several callers share it returns within one group's work, and the others' results are as if it
 // had not been there.
 func (s *Session) Run(ctx context.Context, in Values) (Values, error) {

@@ -68,7 +68,10 @@ type call struct {
 	out   []view
 	// work is the scratch memory that the kernel asked for.
 	work []byte
-	pool *Pool
+	// pool is that of the call, own, in a call of a device; meanwhile is what that calls.
+	pool      *Pool
+	own       Pool
+	meanwhile func()
 	// weights has the dimensions of weights that kernels view in others.
 	weights [2]weightRoom
 }

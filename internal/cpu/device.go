@@ -145,11 +145,7 @@ func (s *stream) CopyOut(dst []byte, src device.Region) error {
 // Run computes an op.
 func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	c := newCall()
-	c.in, c.out = appendViews(c.in, l.In), appendViews(c.out, l.Out)
-	if l.Meanwhile != nil {
-		s.d.pool.meanwhile = l.Meanwhile
-		defer s.d.pool.alone()
-	}
+	c.in, c.out, c.meanwhile = appendViews(c.in, l.In), appendViews(c.out, l.Out), l.Meanwhile
 	return s.d.run(ctx, &l.Op, c, regionBytes(l.Work))
 }
 
@@ -177,9 +173,21 @@ func (d *Device) Pack(ctx context.Context, op *layers.Op, p layers.Pack, raw Ope
 	return k.pack(d.pool, op.Attrs, p, view{data: raw.Bytes, dtype: raw.DType, layout: raw.Layout}, dst)
 }
 
-// run computes an op over the memory of a call's operands, which it ends the use of.
-func (d *Device) run(ctx context.Context, op *layers.Op, c *call, work []byte) error {
-	defer c.free()
+// run computes an op over the memory of a call's operands, which it ends the use of. Where ctx is done it returns within a
+// part of the op's work, and what the results hold is undefined.
+func (d *Device) run(ctx context.Context, op *layers.Op, c *call, work []byte) (err error) {
+	defer func() {
+		c.free()
+		if done := ctx.Err(); done != nil {
+			switch v := recover(); {
+			case v == nil: // it had come to its end
+			case isStopped(v):
+				err = done
+			default:
+				panic(v)
+			}
+		}
+	}()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -187,7 +195,8 @@ func (d *Device) run(ctx context.Context, op *layers.Op, c *call, work []byte) e
 	if err != nil {
 		return err
 	}
-	c.ctx, c.attrs, c.work, c.pool = ctx, op.Attrs, work, d.pool
+	c.own = d.pool.with(ctx, c.meanwhile)
+	c.ctx, c.attrs, c.work, c.pool = ctx, op.Attrs, work, &c.own
 	return k.run(c)
 }
 

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"fmt"
 	"math"
 	goruntime "runtime"
@@ -20,7 +21,32 @@ import (
 // A region is one call's work. The caller is its first thread; workers that are looking for work join it while it is
 // open. Nobody waits for a worker that did not join, so a region is never slower than its caller alone by more than what
 // opening it costs. A worker that found no work for a while sleeps until the next region.
+//
+// A Pool is one goroutine's, or that of the parts of its work. Others that share the threads have pools of their own.
 type Pool struct {
+	*workers
+	// ctx, where it is not nil, ends what the pool does: no part is begun some 100 µs after it is done, and Do ends in a panic
+	// with stopped{}, since kernels cannot go on with what is half computed.
+	ctx context.Context
+	// meanwhile, where it is not nil, is called by the goroutine that computes, about as often as it lets others run.
+	meanwhile func()
+	own       pace
+}
+
+// stopped is what Do panics with where its context is done.
+type stopped struct{}
+
+// isStopped reports whether a panic is that of a pool whose context is done, in a part of its work or within one.
+func isStopped(v any) bool {
+	if w, ok := v.(workerPanic); ok {
+		return isStopped(w.value)
+	}
+	_, ok := v.(stopped)
+	return ok
+}
+
+// workers are the threads of pools.
+type workers struct {
 	threads int
 	// spin says that workers look for work for a while before they sleep: a processor is free for each of them.
 	spin bool
@@ -29,15 +55,12 @@ type Pool struct {
 	quit atomic.Bool
 	once sync.Once
 
-	// meanwhile, where it is not nil, is called by the goroutine that computes an op, about as often as it lets others run. It
-	// belongs to that goroutine, which is the only one to compute meanwhile.
-	meanwhile func()
-
-	// busy is held by the caller whose region it is, which alone writes the fields of the region.
+	// busy is held by the caller whose region it is, which alone writes the fields of the region: until is its context, nil
+	// where that is never done.
 	busy     sync.Mutex
 	task     Task
 	n, grain int
-	own      pace
+	until    context.Context
 
 	_ [64]byte // what follows is written while workers read the above
 	// state counts regions opened and closed in its upper half (odd is open), and workers that joined in its lower half.
@@ -95,19 +118,27 @@ func NewPool(threads int) *Pool {
 	if threads <= 0 {
 		threads = processors
 	}
-	p := &Pool{threads: threads, spin: threads <= processors, set: simd.Best(), wake: make(chan struct{}, threads)}
+	p := &workers{threads: threads, spin: threads <= processors, set: simd.Best(), wake: make(chan struct{}, threads)}
 	p.spans = make([]span, max(threads, 1))
 	for i := range threads - 1 {
 		go p.worker(i + 1)
 	}
-	return p
+	return &Pool{workers: p}
+}
+
+// with returns a pool of the same threads that works until ctx is done, and calls meanwhile where it is not nil.
+func (p *Pool) with(ctx context.Context, meanwhile func()) Pool {
+	if ctx.Done() == nil {
+		ctx = nil
+	}
+	return Pool{workers: p.workers, ctx: ctx, meanwhile: meanwhile}
 }
 
 // Threads returns the number of threads.
-func (p *Pool) Threads() int { return p.threads }
+func (p *workers) Threads() int { return p.threads }
 
-// Close ends the pool. It must not be in use.
-func (p *Pool) Close() {
+// Close ends the threads of all pools. None must be in use.
+func (p *workers) Close() {
 	p.once.Do(func() {
 		p.quit.Store(true)
 		p.state.Add(2 * opened) // as if a region had come and gone, for those about to sleep
@@ -126,22 +157,28 @@ func (p *Pool) Do(n, grain int, task Task) {
 		// While other callers have the pool, each computes by itself.
 		if p.threads > 1 && n-from > grain && p.busy.TryLock() {
 			p.share(task, from/grain, n, grain)
+			p.check()
 			return
 		}
 		task.Run(from, min(from+grain, n))
+		p.check()
 		if p.threads == 1 && p.meanwhile != nil && p.own.shouldYield() {
 			p.meanwhile()
 		}
 	}
 }
 
-// alone says that nobody wants to be called any more.
-func (p *Pool) alone() { p.meanwhile = nil }
+// check ends the work where the context is done.
+func (p *Pool) check() {
+	if p.ctx != nil && p.ctx.Err() != nil {
+		panic(stopped{})
+	}
+}
 
 // share opens a region for the parts from first on, and does what the workers leave.
 func (p *Pool) share(task Task, first, n, grain int) {
 	parts := (n + grain - 1) / grain
-	p.task, p.n, p.grain = task, n, grain
+	p.task, p.n, p.grain, p.until = task, n, grain, p.ctx
 	for i := range p.spans {
 		p.spans[i].next.Store(int64(first + (parts-first)*i/p.threads))
 		p.spans[i].last.Store(int64(first + (parts-first)*(i+1)/p.threads))
@@ -160,7 +197,7 @@ func (p *Pool) share(task Task, first, n, grain int) {
 }
 
 // leave closes the region and waits for the workers that joined it.
-func (p *Pool) leave() {
+func (p *workers) leave() {
 	state := p.state.Add(opened)
 	for looks := 1; state&joined != 0; looks++ {
 		simd.Pause(1)
@@ -169,7 +206,7 @@ func (p *Pool) leave() {
 		}
 		state = p.state.Load()
 	}
-	p.task = nil
+	p.task, p.until = nil, nil
 	failed := p.panicked.Swap(nil)
 	p.busy.Unlock()
 	if failed != nil {
@@ -191,7 +228,7 @@ func (w workerPanic) Unwrap() error {
 }
 
 // help does parts of the region that a worker has joined, as work does, and leaves it.
-func (p *Pool) help(thread int, own *pace) (more bool) {
+func (p *workers) help(thread int, own *pace) (more bool) {
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
@@ -207,7 +244,7 @@ func (p *Pool) help(thread int, own *pace) (more bool) {
 
 // work does parts of the region until none is left, those of a thread first, or until it is time to let other goroutines
 // run: it then reports that there may be more to do.
-func (p *Pool) work(thread int, own *pace) (more bool) {
+func (p *workers) work(thread int, own *pace) (more bool) {
 	for k := range p.spans {
 		s := &p.spans[(thread+k)%len(p.spans)]
 		for last := s.last.Load(); ; {
@@ -217,11 +254,23 @@ func (p *Pool) work(thread int, own *pace) (more bool) {
 			}
 			p.task.Run(int(i)*p.grain, min((int(i)+1)*p.grain, p.n))
 			if own.shouldYield() {
+				if p.until != nil && p.until.Err() != nil {
+					p.skip()
+					return false
+				}
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// skip leaves the parts of the region undone that nobody took.
+func (p *workers) skip() {
+	for k := range p.spans {
+		s := &p.spans[k]
+		s.next.Store(s.last.Load())
+	}
 }
 
 // A pace is how long a thread has computed.
@@ -245,7 +294,7 @@ func (p *pace) shouldYield() bool {
 }
 
 // worker joins regions until the pool is closed.
-func (p *Pool) worker(thread int) {
+func (p *workers) worker(thread int) {
 	seen := uint64(0) // the regions opened and closed when it last looked
 	var own pace
 	for !p.quit.Load() {
@@ -265,7 +314,7 @@ func (p *Pool) worker(thread int) {
 }
 
 // find returns the state when a region that the worker has not seen is open, or the pool ends.
-func (p *Pool) find(seen uint64) uint64 {
+func (p *workers) find(seen uint64) uint64 {
 	fresh := func(state uint64) bool { return state/opened&1 == 1 && state/opened != seen || p.quit.Load() }
 	for {
 		if p.spin {
@@ -295,7 +344,7 @@ func (p *Pool) find(seen uint64) uint64 {
 }
 
 // rouse takes one worker off those that sleep; it reports whether there was one.
-func (p *Pool) rouse() bool {
+func (p *workers) rouse() bool {
 	for {
 		n := p.asleep.Load()
 		if n == 0 {
@@ -308,7 +357,7 @@ func (p *Pool) rouse() bool {
 }
 
 // wakeUp wakes at most n workers.
-func (p *Pool) wakeUp(n int) {
+func (p *workers) wakeUp(n int) {
 	for range n {
 		if !p.rouse() {
 			return

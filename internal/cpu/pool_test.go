@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"context"
+	"errors"
 	goruntime "runtime"
 	"sync"
 	"sync/atomic"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
 )
 
 // counted counts how often each index is done.
@@ -164,7 +167,7 @@ func TestMeanwhile(t *testing.T) {
 			t.Errorf("%d threads: called %d times in 100 parts", threads, calls)
 		}
 		calls = 0
-		p.alone()
+		p.meanwhile = nil
 		p.Do(100, 1, pausing{})
 		if calls > 0 {
 			t.Errorf("%d threads: called %d times for nobody", threads, calls)
@@ -264,5 +267,96 @@ func TestPoolWorkersPanic(t *testing.T) {
 		c := &counted{make([]atomic.Int32, 50)}
 		p.Do(50, 1, c)
 		c.check(t, 50)
+	}
+}
+
+// A limited context is done once it was asked so many times.
+type limited struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (l *limited) Done() <-chan struct{} { return make(chan struct{}) }
+
+func (l *limited) Err() error {
+	if l.left.Add(-1) >= 0 {
+		return nil
+	}
+	return context.Canceled
+}
+
+// TestStopped: where a context is done parts are left undone, on one thread and on several and within parts of other work,
+// and the pool goes on for others.
+func TestStopped(t *testing.T) {
+	const parts = 2000
+	for _, threads := range []int{1, 2, 3} {
+		base := NewPool(threads)
+		for _, nested := range []bool{false, true} {
+			ctx := &limited{Context: context.Background()}
+			ctx.left.Store(3)
+			p := base.with(ctx, nil)
+			var done atomic.Int64
+			count := func(from, to int) {
+				pausing{}.Run(from, to)
+				done.Add(1)
+			}
+			func() {
+				defer func() {
+					if v := recover(); !isStopped(v) {
+						t.Errorf("%d threads, nested %t: ended with %v", threads, nested, v)
+					}
+				}()
+				if nested {
+					p.For(2, 1, func(int, int) { p.For(parts/2, 1, count) })
+				} else {
+					p.For(parts, 1, count)
+				}
+			}()
+			if n := done.Load(); n == 0 || n > parts/2 {
+				t.Errorf("%d threads, nested %t: %d parts of %d were done", threads, nested, n, parts)
+			}
+			var other atomic.Int64
+			base.For(100, 1, func(from, to int) { other.Add(int64(to - from)) })
+			if n := other.Load(); n != 100 {
+				t.Errorf("%d threads: others had %d of 100 parts done", threads, n)
+			}
+		}
+		base.Close()
+	}
+}
+
+// TestStoppedOp: an op ends with its context's error in the middle of its work.
+func TestStoppedOp(t *testing.T) {
+	for _, threads := range []int{1, 2} {
+		d := New(threads, layers.Standard())
+		ctx := &limited{Context: context.Background()}
+		ctx.left.Store(2)
+		const rows, n = 256, 1024
+		operand := func(rows, columns int) Operand {
+			return Operand{Bytes: make([]byte, 4*rows*columns), DType: tensor.Float32, Layout: tensor.Contiguous(rows, columns)}
+		}
+		x, w, y := operand(rows, n), operand(n, n), operand(rows, n)
+		op := layers.Op{Kind: "linear"}
+		specs := func(list ...Operand) (s []layers.Spec) {
+			for _, o := range list {
+				s = append(s, layers.Spec{DType: o.DType, Shape: o.Layout.Shape})
+			}
+			return s
+		}
+		k, err := lookup(d.ops, op.Kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		work := make([]byte, k.threadsWorkBytes(threads, specs(x, w), specs(y), nil))
+		err = d.Compute(ctx, &op, []Operand{x, w}, []Operand{y}, work)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%d threads: %v", threads, err)
+		}
+		if err := d.Compute(t.Context(), &op, []Operand{x, w}, []Operand{y}, work); err != nil {
+			t.Errorf("%d threads, afterwards: %v", threads, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
