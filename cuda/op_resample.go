@@ -25,6 +25,9 @@ var (
 
 var scaleNames = [...]string{"scale0", "scale1", "scale2"}
 
+// exactSmall is the code of the mode nearest-exact for small images.
+const exactSmall = 5
+
 // isNearest reports whether a mode only moves elements.
 func isNearest(mode string) bool { return mode == "nearest" || mode == "nearest-exact" }
 
@@ -46,13 +49,13 @@ func supportsInterpolate(in, out []layers.Spec, a layers.Attrs) error {
 func resizeTaps(n, size, d int, a layers.Attrs) int {
 	half := map[string]float64{"linear": 1, "cubic": 2, "lanczos": 3}[a.String("mode")]
 	switch {
-	case half == 0:
+	case half == 0, a.Bool("antialias") && n == size:
 		return 1
 	case !a.Bool("antialias"):
 		return int(2 * half)
 	}
 	scale := resizeScale[float64](n, size, d, a)
-	return min(2*int(math.Ceil(min(half*max(scale, 1), float64(n))))+1, n)
+	return min(2*int(math.Ceil(min(half*max(scale, 1), float64(n))))+1, max(n, 3)) // two are linear's
 }
 
 // resizeScale returns the step in the input for one step in the result, computed in the precision of the kernel.
@@ -94,10 +97,14 @@ func launchInterpolate(l *launch) error {
 	if n == 0 {
 		return nil
 	}
-	double := x.dtype == tensor.Float64
-	suffix := "f"
+	small := a.Bool("small") // places are float32, whatever the elements are
+	double := x.dtype == tensor.Float64 && !small
+	suffix, mode := "f", resizeModes[a.String("mode")]
 	if double {
 		suffix = "d"
+	}
+	if small && a.String("mode") == "nearest-exact" {
+		mode = exactSmall
 	}
 	shape, results := x.shape()[2:], out.shape()[2:]
 	var index, weight [3]span
@@ -108,7 +115,7 @@ func launchInterpolate(l *launch) error {
 		taps[slot] = resizeTaps(from, size, d, a)
 		index[slot], weight[slot] = l.work.slice(at, indexBytes), l.work.slice(at+indexBytes, weightBytes)
 		at += indexBytes + weightBytes
-		c := l.call("om_resize_table_" + suffix).scratch(index[slot]).scratch(weight[slot]).i32(resizeModes[a.String("mode")])
+		c := l.call("om_resize_table_" + suffix).scratch(index[slot]).scratch(weight[slot]).i32(mode)
 		c.i32(int32(flag(a.Bool("antialias")))).i32(int32(flag(a.Bool("align_corners")))).i64(int64(taps[slot]))
 		if double {
 			c.f64(resizeScale[float64](from, size, d, a))

@@ -9,8 +9,10 @@ import (
 // resampleOps read tensors of images between their elements or in windows.
 var resampleOps = []OpDef{
 	// interpolate: N×C×spatial to the spatial size "size". "mode" is nearest, nearest-exact, linear or cubic; "scale0" …
-	// are the factors that the caller gave for each dimension, which then decide where elements are read, or 0;
-	// "align_corners"; "antialias" widens the filters of linear, cubic and lanczos when the result is smaller.
+	// are the factors that the caller gave for each dimension, which then decide where elements are read, or 0; a
+	// dimension whose size stays is left as it is by linear and by what is antialiased, whatever its factor. "align_corners";
+	// "antialias" widens the filters of linear, cubic and lanczos when the result is smaller. "small": of nearest and
+	// nearest-exact in two dimensions, places are rounded as PyTorch does it for small images.
 	{Kind: "interpolate", Shape: interpolateShape, FLOPs: interpolateFLOPs, Axes: leading(2, 0)},
 	// grid_sample: In[0], N×C×spatial, at the points of In[1], N×size×rank, whose coordinates run from -1 to 1, x first.
 	// "mode" is nearest, linear or cubic; "padding_mode" zeros, border or reflection; "align_corners".

@@ -99,11 +99,26 @@ func (c *call) giveInterpolation(mode string, scales []string, antialias bool) e
 	return c.giveResized(attrs, c.tensor("self"))
 }
 
-// giveResized emits an interpolation; "align_corners" is the call's, false where it has none.
+// giveResized emits an interpolation; "align_corners" is the call's, false where it has none. Nearest elements of small
+// images are found as PyTorch's kernel for images with channels last does it, which small ones are given to: where a size
+// stays or doubles, a factor counts for nothing (nearest_idx of UpSample.h, _use_vectorized_kernel_cond_2d).
 func (c *call) giveResized(attrs layers.Attrs, x *ref) error {
 	attrs["align_corners"] = c.bool("align_corners")
+	size, mode := attrs.Ints("size"), attrs.String("mode")
+	if c.err == nil && x.rank() == 4 && len(size) == 2 && (mode == "nearest" || mode == "nearest-exact") &&
+		size[0] <= smallImage && size[1] <= smallImage-size[0] {
+		attrs["small"] = true
+		for d, n := range x.shape()[2:] {
+			if mode == "nearest" && (size[d] == n || size[d] == 2*n) {
+				attrs[scaleAttr(d)] = 0.0
+			}
+		}
+	}
 	return c.give("interpolate", attrs, c.read(x))
 }
+
+// smallImage is the most that the height and the width of a small image are together.
+const smallImage = 128
 
 func scaleAttr(d int) string { return fmt.Sprintf("scale%d", d) }
 

@@ -3,7 +3,7 @@
 // Images read between their elements or in windows. There are three dimensions of space, of which the first may be of one.
 
 // How interpolate reads: resizeModes of op_resample.go.
-enum { NEAREST, NEAREST_EXACT, LINEAR, CUBIC, LANCZOS };
+enum { NEAREST, NEAREST_EXACT, LINEAR, CUBIC, LANCZOS, NEAREST_EXACT_SMALL };
 
 // within is the largest whole number that is not above x, but at least low and at most high. x may be anything.
 template <class A> OM_DEVICE om_i64 within(A x, om_i64 low, om_i64 high) {
@@ -40,12 +40,20 @@ OM_DEVICE double filter_of(int mode, double x) {
 	return sin(p) / p * (sin(p / 3) / (p / 3));
 }
 
-// A table of one dimension: for each of size results taps elements of n, and their weights.
+// A table of one dimension: for each of size results taps elements of n, and their weights. Taps that an antialiasing filter
+// leaves over have the index −1.
 template <class A>
 OM_DEVICE void resize_table(int *index, A *weight, int mode, int antialias, int align, om_i64 taps, A scale, om_i64 n, om_i64 size) {
 	OM_EACH(o, size) {
 		int *at = index + o * taps;
 		A *w = weight + o * taps;
+		if (n == size && (antialias || mode == LINEAR)) {
+			for (om_i64 i = 0; i < taps; i++) {
+				at[i] = (int)o;
+				w[i] = i == 0;
+			}
+			continue;
+		}
 		if (antialias) {
 			A half = mode == LINEAR ? (A)1 : mode == CUBIC ? (A)2 : (A)3, support = half, inverse = 1;
 			if (scale >= 1) {
@@ -56,8 +64,7 @@ OM_DEVICE void resize_table(int *index, A *weight, int mode, int antialias, int 
 			om_i64 from = within(center - support + (A)0.5, 0, n), to = within(center + support + (A)0.5, 0, n);
 			om_i64 count = to - from < 0 ? 0 : to - from > taps ? taps : to - from;
 			for (om_i64 i = 0; i < taps; i++) {
-				om_i64 k = from + (i < count ? i : count > 0 ? count - 1 : 0);
-				at[i] = (int)(k < n ? k : n - 1);
+				at[i] = i < count ? (int)(from + i) : -1;
 				w[i] = i < count ? (A)filter_of(mode, (double)(((A)(i + from) - center + (A)0.5) * inverse)) : (A)0;
 				total += w[i];
 			}
@@ -66,21 +73,16 @@ OM_DEVICE void resize_table(int *index, A *weight, int mode, int antialias, int 
 					w[i] /= total;
 			continue;
 		}
-		if (mode == NEAREST || mode == NEAREST_EXACT) {
+		if (mode == NEAREST || mode == NEAREST_EXACT || mode == NEAREST_EXACT_SMALL) {
 			A place = om_times((A)o, scale);
 			if (mode == NEAREST_EXACT) {
-				place = om_times((A)o + (A)0.5, scale) - (A)0.5;
+				place = fma((A)o + (A)0.5, scale, (A)-0.5);
 				place = (place < 0 ? (A)0 : place) + (A)0.5;
 			}
-			at[0] = (int)within(place, 0, n - 1);
+			if (mode == NEAREST_EXACT_SMALL)
+				place = (A)(((double)o + 0.5) * (double)scale);
+			at[0] = (int)within((float)place, 0, n - 1);
 			w[0] = 1;
-			continue;
-		}
-		if (n == size) { // every place is an element's
-			for (om_i64 i = 0; i < taps; i++) {
-				at[i] = (int)o;
-				w[i] = i == (taps - 1) / 2;
-			}
 			continue;
 		}
 		A place = om_times((A)o, scale);
@@ -169,11 +171,11 @@ OM_DEVICE void resize(void *out, const void *in, int type, const int *z_index, c
 			for (om_i64 a = z0; a < z0 + s.taps[0]; a++) {
 				A slice = 0;
 #pragma unroll 1
-				for (om_i64 b = y0; b < y0 + s.taps[1]; b++) {
+				for (om_i64 b = y0; b < y0 + s.taps[1] && !(y_index && y_index[b] < 0); b++) {
 					om_i64 row = base + (z_index ? z_index[a] : 0) * s.strides[0] + (y_index ? y_index[b] : 0) * s.strides[1];
 					A line = 0, x;
 #pragma unroll 1
-					for (om_i64 c = x0; c < x0 + s.taps[2]; c++) {
+					for (om_i64 c = x0; c < x0 + s.taps[2] && x_index[c] >= 0; c++) {
 						om_load(&x, in, row + x_index[c] * s.strides[2], type);
 						line += x_weight[c] * x;
 					}

@@ -43,19 +43,21 @@ type resizing[T real] struct {
 // resizeTaps returns how many elements of dimension d each result is made of.
 func resizeTaps(mode string, antialias bool, n, size, d int, a layers.Attrs) int {
 	half := 0.0
-	switch mode {
-	case "linear":
+	switch {
+	case antialias && n == size:
+		return 1
+	case mode == "linear":
 		half = 1
-	case "cubic":
+	case mode == "cubic":
 		half = 2
-	case "lanczos":
+	case mode == "lanczos":
 		half = 3
 	default:
 		return 1
 	}
 	if antialias {
 		scale := resizeScale[float64](n, size, a.Bool("align_corners"), a.Float(scaleNames[d]))
-		return min(2*int(math.Ceil(min(half*max(scale, 1), float64(n))))+1, n)
+		return min(2*int(math.Ceil(min(half*max(scale, 1), float64(n))))+1, max(n, 3)) // two are linear's
 	}
 	return int(2 * half)
 }
@@ -95,7 +97,7 @@ func runInterpolate(c *call) error {
 		return nil
 	}
 	if mode := c.attrs.String("mode"); mode == "nearest" || mode == "nearest-exact" {
-		if c.in[0].dtype == tensor.Float64 {
+		if c.in[0].dtype == tensor.Float64 && !c.attrs.Bool("small") {
 			return nearest(c, resizings[float64](c))
 		}
 		return nearest(c, resizings[float32](c))
@@ -125,6 +127,7 @@ func wholeWeight[T real]() []T {
 // resizings fills the tables of all dimensions; those before the first have one element.
 func resizings[T real](c *call) (tables [3]resizing[T]) {
 	mode, antialias, align := c.attrs.String("mode"), c.attrs.Bool("antialias"), c.attrs.Bool("align_corners")
+	small := c.attrs.Bool("small")
 	shape, results := c.in[0].shape()[2:], c.out[0].shape()[2:]
 	work := scratch(c.work)
 	for d := range tables {
@@ -143,19 +146,22 @@ func resizings[T real](c *call) (tables [3]resizing[T]) {
 		for o := range size {
 			index, weight := t.index[o*t.taps:][:t.taps], t.weight[o*t.taps:][:t.taps]
 			switch {
-			case antialias:
-				antialiasTaps(mode, index, weight, scale, o, n)
 			case mode == "nearest":
-				index[0], weight[0] = int32(within(T(o)*scale, 0, n-1)), 1
+				index[0], weight[0] = int32(nearestTo(T(o)*scale, n)), 1
+			case mode == "nearest-exact" && small:
+				index[0], weight[0] = int32(nearestTo(T((float64(o)+0.5)*float64(scale)), n)), 1
 			case mode == "nearest-exact":
-				at := max(T((T(o)+0.5)*scale)-0.5, 0)
-				index[0], weight[0] = int32(within(at+0.5, 0, n-1)), 1
-			case n == size: // every place is an element's
+				// Rounded once, as compilers do where they may. A float32's product is a float64.
+				at := max(T(math.FMA(float64(T(o)+0.5), float64(scale), -0.5)), 0)
+				index[0], weight[0] = int32(nearestTo(at+0.5, n)), 1
+			case n == size && (antialias || mode == "linear"):
 				clear(weight)
 				for i := range index {
 					index[i] = int32(o)
 				}
-				weight[(t.taps-1)/2] = 1
+				weight[0] = 1
+			case antialias:
+				antialiasTaps(mode, index, weight, scale, o, n)
 			default:
 				place(mode, index, weight, scale, o, n, align)
 			}
@@ -176,6 +182,9 @@ func within[T real](x T, low, high int) int {
 	}
 	return int(floor(x))
 }
+
+// nearestTo returns which of n elements a place is in. PyTorch rounds places with floorf, those of doubles too.
+func nearestTo[T real](place T, n int) int { return within(float32(place), 0, n-1) }
 
 // place sets the taps of linear and cubic interpolation for result o.
 func place[T real](mode string, index []int32, weight []T, scale T, o, n int, align bool) {
@@ -209,7 +218,7 @@ func cubicWeights[T real](w *[4]T, t T) {
 }
 
 // antialiasTaps sets the taps for result o of a filter that is as wide as the step is long. Taps that are left over
-// have weight zero and the index of the last.
+// have the index -1, and no element: one that is not finite does not reach where the filter ends.
 func antialiasTaps[T real](mode string, index []int32, weight []T, scale T, o, n int) {
 	half := T(1)
 	filter := func(x float64) float64 { return max(1-math.Abs(x), 0) }
@@ -229,10 +238,9 @@ func antialiasTaps[T real](mode string, index []int32, weight []T, scale T, o, n
 	count := min(max(to-from, 0), len(index))
 	var total T
 	for i := range index {
-		k := min(i, max(count-1, 0))
-		index[i] = int32(min(from+k, n-1))
-		weight[i] = 0
+		index[i], weight[i] = -1, 0
 		if i < count {
+			index[i] = int32(from + i)
 			weight[i] = T(filter(float64((T(i+from) - center + 0.5) * inverse)))
 			total += weight[i]
 		}
@@ -371,9 +379,15 @@ func (t *interpolatedRows[T]) Run(from, to int) {
 			for i, z := range zs {
 				var slice T
 				for j, y := range ys {
+					if y < 0 {
+						break
+					}
 					row := plane + int(z)*strides[0] + int(y)*strides[1]
 					var line T
 					for k, p := range xs {
+						if p < 0 {
+							break
+						}
 						if half {
 							var v [1]T
 							loadReal(v[:], x, row+int(p)*strides[2], 1)

@@ -174,4 +174,35 @@ case(aten.replication_pad1d.default, rand(2, 3, 6), [2, 7])
 case(aten.replication_pad2d.default, rand(2, 3, 4, 5), [1, 9, 3, 0])
 case(aten.replication_pad3d.default, rand(2, 3, 4, 5, 3), [1, 2, 3, 0, 1, 5])
 
+# A size that stays or doubles by a factor that says otherwise: small images, 2d, have ways of their own, nearest and exact.
+# The last five are where it shows how places are rounded.
+for ops in (floor, exact):
+    for n, size, factor in ((9, 9, 1.1), (9, 18, 2.1), (9, 10, 1.2), (10, 10, 1.05)):
+        line = torch.arange(float(n))
+        case(ops[1].vec, line.reshape(1, 1, n), None, [factor])
+        case(ops[1].default, line.to(F64).reshape(1, 1, n), [size], factor)
+        case(ops[3].default, line.reshape(1, 1, 1, 1, n), [1, 1, size], None, None, factor)
+        for lines in (1, 110, 128):
+            case(ops[2].default, line.reshape(1, 1, 1, n), [lines, size], None, factor)
+        case(ops[2].default, line.reshape(1, 1, n, 1), [size, 3], factor, None)
+        for d in (F64, BF16, torch.uint8):
+            case(ops[2].default, line.to(d).reshape(1, 1, 1, n), [1, size], None, factor)
+    for n, size, factor in ((2, 47, None), (2, 49, None), (114, 21, None), (116, 91, 0.79), (110, 51, 0.47)):
+        case(ops[1].default, torch.arange(float(n)).reshape(1, 1, n), [size], factor)
+        for lines in (1, 128):
+            for d in (F32, F64):
+                case(ops[2].default, torch.arange(float(n), dtype=d).reshape(1, 1, 1, n), [lines, size], None, factor)
+x = rand(1, 1, 5, 5)
+x[0, 0, 1, 1], x[0, 0, 3, 3] = NAN, INF
+for op in (aten.upsample_bilinear2d, aten.upsample_bicubic2d, aten._upsample_bilinear2d_aa, aten._upsample_bicubic2d_aa,
+           aten._upsample_lanczos2d_aa):
+    for align in (False, True):
+        case(op.vec, rand(1, 2, 9, 7), None, align, [1.1, 1.05])
+        case(op.default, rand(1, 1, 9, 7), [4, 7], align, 0.5, 1.1)
+        case(op.default, rand(1, 1, 9, 7), [9, 12], align, 1.1, 1.8)
+    case(op.default, x, [5, 5], False)
+    case(op.default, x, [5, 8], False, 1.1, None)
+case(aten.upsample_linear1d.vec, rand(1, 2, 9), None, False, [1.1])
+case(aten.upsample_trilinear3d.vec, rand(1, 1, 9, 5, 3), None, False, [1.1, 1.1, 1.3])
+
 save("resample")
