@@ -42,12 +42,15 @@ func doMain(args []string, stdout, stderr io.Writer) int {
 	// The first signal cancels; from then on a second one ends the process in the ordinary way.
 	context.AfterFunc(ctx, stop)
 
-	c := &commandLine{stdout: stdout, stderr: stderr}
+	c := &commandLine{stdout: stdout, stderr: stderr, texts: keeper{w: stdout}}
 	root := c.root()
 	root.SetArgs(append([]string{}, args...))
 	err := root.ExecuteContext(ctx)
 	if err != nil && !c.entered {
 		err = usageError(c.called, err)
+	}
+	if err == nil {
+		err = c.texts.err
 	}
 	return c.report(ctx, err)
 }
@@ -55,10 +58,27 @@ func doMain(args []string, stdout, stderr io.Writer) int {
 // A commandLine is what the commands share.
 type commandLine struct {
 	stdout, stderr io.Writer
+	// texts is where cobra writes help, the version and completions to standard output.
+	texts keeper
 	// entered is set once flags and arguments have been accepted: what fails before is the user's usage.
 	entered bool
 	// called is the command whose usage is at fault, if one was recognized.
 	called *cobra.Command
+}
+
+// A keeper keeps the first error of a writer for whoever asks afterwards: cobra prints one in a way of its own, or takes it
+// for a mistake in the usage.
+type keeper struct {
+	w   io.Writer
+	err error
+}
+
+// Write implements [io.Writer]. It always succeeds.
+func (k *keeper) Write(p []byte) (int, error) {
+	if k.err == nil {
+		_, k.err = k.w.Write(p)
+	}
+	return len(p), nil
 }
 
 // enter wraps the body of a command.
@@ -100,7 +120,7 @@ func (c *commandLine) root() *cobra.Command {
 			return &failure{code: exitUsage}
 		},
 	}
-	root.SetOut(c.stdout)
+	root.SetOut(&c.texts)
 	root.SetErr(c.stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetHelpTemplate(helpTemplate)
