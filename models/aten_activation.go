@@ -90,10 +90,14 @@ func shrink(kind layers.Kind) meaning {
 	}
 }
 
-// threshold: value where self ≤ threshold, else self.
+// threshold: value where self ≤ threshold, else self. Halves are compared with a threshold that is not rounded to one.
 func threshold(c *call) (*ref, error) {
 	x := c.tensor("self")
-	low, err := c.together(x.dtype, x, c.number("threshold"))
+	d := x.dtype
+	if isHalf(d) {
+		d = tensor.Float32
+	}
+	low, err := c.together(d, x, c.number("threshold"))
 	if err != nil {
 		return nil, err
 	}

@@ -432,5 +432,12 @@ for dtype in FEW + [torch.float64, torch.float16]:
     attempt(aten.lerp_.Tensor, some(dtype, 3, 4), some(dtype, 4), some(dtype, 3, 1))
 case(aten.addcmul.default, rand(3), rand(3, dtype=torch.float64), ints(0, 5, 3))
 case(aten.lerp.Tensor, special(), special().flip(0), rand(16))
+# Halves against thresholds between two of them.
+for dtype in (torch.float16, torch.bfloat16):
+    near = torch.tensor([0.1, 0.3, 1 / 3, 2.7]).to(dtype)
+    near = torch.cat([near, torch.nextafter(near, near + 1), torch.nextafter(near, near - 1), special(dtype)])
+    for low in (0.1, 0.3, 1 / 3, 2.7, 70000.0):
+        case(aten.threshold.default, near, low, -9)
+        case(aten.threshold_.default, near.clone(), low, 0.1)
 
 save("elementwise")
