@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -140,9 +141,35 @@ func (s *Session) newDivision(shapes map[string]tensor.Shape, within planner) (*
 	if of.chosen = of.micro == 0; of.chosen {
 		return s.choose(of, shapes, within)
 	}
-	of.micro = min(of.micro, of.rows)
+	if of.rows < of.micro {
+		micro := of.micro
+		of.micro = of.rows
+		d, err := s.cut(of, shapes, within)
+		var shape *models.ShapeError
+		if errors.As(err, &shape) {
+			err = &RowsError{Rows: of.rows, Micro: micro, Err: err}
+		}
+		return d, err
+	}
 	return s.cut(of, shapes, within)
 }
+
+// A RowsError says that a program takes so many rows at a time as a batch is no multiple of, and not what is left.
+type RowsError struct {
+	Rows, Micro int
+	Err         error
+}
+
+// Error says how many rows are left, where there are others, and why they are not taken.
+func (e *RowsError) Error() string {
+	if e.Rows < e.Micro {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%d rows in micro-batches of %d leave %d: %v", e.Rows, e.Micro, e.Rows%e.Micro, e.Err)
+}
+
+// Unwrap returns why what is left is not taken.
+func (e *RowsError) Unwrap() error { return e.Err }
 
 // asExported returns shapes with the sizes that the model fixes.
 func (s *Session) asExported(shapes map[string]tensor.Shape) map[string]tensor.Shape {
@@ -242,7 +269,7 @@ func (s *Session) cut(of division, shapes map[string]tensor.Shape, within planne
 		return d, nil
 	}
 	if d.last, err = s.forRows(d, shapes, d.rest); err != nil {
-		return nil, fmt.Errorf("%d rows in micro-batches of %d leave %d: %w", d.rows, d.micro, d.rest, err)
+		return nil, &RowsError{Rows: d.rows, Micro: d.micro, Err: err}
 	}
 	pl, err := within(d.last, 1)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -31,6 +32,7 @@ func (r *run) place(err error) error {
 		unsupported *models.UnsupportedError
 		shape       *models.ShapeError
 		input       *runtime.InputError
+		rows        *runtime.RowsError
 		memory      *device.OutOfMemoryError
 		mismatch    *layers.MismatchError
 		ambiguous   *models.AmbiguousError
@@ -52,6 +54,8 @@ func (r *run) place(err error) error {
 		return usageError(r.cmd, err, "say which: --arch "+ambiguous.Candidates[0])
 	case errors.As(err, &unknown):
 		return usageError(r.cmd, err, architectureHint(unknown))
+	case errors.As(err, &rows) && (errors.As(err, &shape) || errors.As(err, &input)):
+		return usageError(r.cmd, err, rowsHint(rows))
 	case errors.As(err, &shape), errors.As(err, &input):
 		return usageError(r.cmd, err, r.inspectHint())
 	case errors.As(err, &noDevice) && r.dry && r.memory == 0 && strings.HasPrefix(r.device, "cuda"):
@@ -83,6 +87,15 @@ func (r *run) place(err error) error {
 		return usageError(r.cmd, err, r.inspectHint())
 	}
 	return err
+}
+
+// rowsHint names numbers of rows near the one that was asked for that micro-batches divide.
+func rowsHint(e *runtime.RowsError) string {
+	below := max(e.Rows/e.Micro, 1)
+	if below > math.MaxInt/e.Micro-1 {
+		return fmt.Sprintf("--batch %d would do", below*e.Micro)
+	}
+	return fmt.Sprintf("--batch %d or --batch %d would do", below*e.Micro, (below+1)*e.Micro)
 }
 
 // inspectHint names the command that lists a model's inputs.
