@@ -12,7 +12,7 @@ var resampleOps = []OpDef{
 	// are the factors that the caller gave for each dimension, which then decide where elements are read, or 0; a
 	// dimension whose size stays is left as it is by linear and by what is antialiased, whatever its factor. "align_corners";
 	// "antialias" widens the filters of linear, cubic and lanczos when the result is smaller. "small": of nearest and
-	// nearest-exact in two dimensions, places are rounded as PyTorch does it for small images.
+	// nearest-exact, places are rounded as PyTorch does it for small images and those with channels last.
 	{Kind: "interpolate", Shape: interpolateShape, FLOPs: interpolateFLOPs, Axes: leading(2, 0)},
 	// grid_sample: In[0], N×C×spatial, at the points of In[1], N×size×rank, whose coordinates run from -1 to 1, x first.
 	// "mode" is nearest, linear or cubic; "padding_mode" zeros, border or reflection; "align_corners".

@@ -27,7 +27,7 @@ var castTargets = func() []atenOp {
 				return c.convert(x, c.dtype("dtype", x.dtype), true)
 			}),
 		op("aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)",
-			func(c *call) (*ref, error) { return c.contiguous(c.tensor("self")) }),
+			contiguous),
 		op("aten::clone(Tensor self, *, MemoryFormat? memory_format=None) -> Tensor", fresh),
 		op("aten::lift_fresh_copy(Tensor self) -> Tensor", fresh),
 		op("aten::lift(Tensor self) -> Tensor", keep),
@@ -45,7 +45,11 @@ var castTargets = func() []atenOp {
 // convert is Tensor.to with the dtype that the call has.
 func convert(c *call) (*ref, error) {
 	x := c.tensor("self")
-	return c.convert(x, c.dtype("dtype", x.dtype), c.bool("copy"))
+	d := c.dtype("dtype", x.dtype)
+	if d == x.dtype && !c.bool("copy") {
+		return c.inFormat(x)
+	}
+	return c.convert(x, d, c.bool("copy"))
 }
 
 // convert returns x in a dtype: x itself where it has it, unless a copy is asked for.

@@ -101,12 +101,11 @@ func (c *call) giveInterpolation(mode string, scales []string, antialias bool) e
 
 // giveResized emits an interpolation; "align_corners" is the call's, false where it has none. Nearest elements of small
 // images are found as PyTorch's kernel for images with channels last does it, which small ones are given to: where a size
-// stays or doubles, a factor counts for nothing (nearest_idx of UpSample.h, _use_vectorized_kernel_cond_2d).
+// stays or doubles, a factor counts for nothing (nearest_idx of UpSample.h).
 func (c *call) giveResized(attrs layers.Attrs, x *ref) error {
 	attrs["align_corners"] = c.bool("align_corners")
 	size, mode := attrs.Ints("size"), attrs.String("mode")
-	if c.err == nil && x.rank() == 4 && len(size) == 2 && (mode == "nearest" || mode == "nearest-exact") &&
-		size[0] <= smallImage && size[1] <= smallImage-size[0] {
+	if c.err == nil && x.rank() == len(size)+2 && (mode == "nearest" || mode == "nearest-exact") && c.asSmall(x, size) {
 		attrs["small"] = true
 		for d, n := range x.shape()[2:] {
 			if mode == "nearest" && (size[d] == n || size[d] == 2*n) {
@@ -117,8 +116,18 @@ func (c *call) giveResized(attrs layers.Attrs, x *ref) error {
 	return c.give("interpolate", attrs, c.read(x))
 }
 
-// smallImage is the most that the height and the width of a small image are together.
-const smallImage = 128
+// asSmall is _use_vectorized_kernel_cond_2d and 3d of UpSampleKernel.cpp.
+func (c *call) asSmall(x *ref, size []int) bool {
+	const most = 128
+	if len(size) == 2 && size[0] <= most && size[1] <= most-size[0] {
+		return true
+	}
+	l := x.layout
+	if strides, ok := c.recordedStrides(x); ok {
+		l.Strides = strides
+	}
+	return len(size) > 1 && x.shape()[1] > 3 && channelsLast(l)
+}
 
 func scaleAttr(d int) string { return fmt.Sprintf("scale%d", d) }
 

@@ -119,7 +119,7 @@ func (c *call) giveShape(dims []int) error {
 	if err != nil {
 		return err
 	}
-	return c.giveRef(c.builder.reshape(r, shape))
+	return c.giveRef(c.reshapeRecorded(r, shape))
 }
 
 // viewSize reads the sizes from an argument. A view that PyTorch could take of its own strides may be none of ours,
@@ -455,48 +455,6 @@ func (c *call) asStrided(r *ref) (*ref, error) {
 		return nil, fmt.Errorf("view %v, strides %v at %d of %d elements", l.Shape, l.Strides, l.Offset, n)
 	}
 	return c.view(base, l), nil
-}
-
-// recordedStrides returns the strides that the tensor had when the program was exported, where they are numbers.
-func (c *call) recordedStrides(r *ref) ([]int, bool) {
-	meta := c.meta[c.names[r]]
-	if meta == nil || len(meta.Strides) != r.rank() {
-		return nil, false
-	}
-	strides := make([]int, len(meta.Strides))
-	for i, s := range meta.Strides {
-		if s.Expr != nil {
-			return nil, false
-		}
-		if strides[i] = int(s.Int); r.shape()[i] == 1 {
-			strides[i] = r.layout.Strides[i] // any will do
-		}
-	}
-	return strides, true
-}
-
-// inOrderOf copies r so that its memory has the order of the given strides, which must leave no gaps.
-func (c *call) inOrderOf(r *ref, strides []int) (*ref, error) {
-	order := make([]int, r.rank())
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return strides[b] - strides[a] })
-	copied, err := c.builder.copy(c.permute(r, order...))
-	if err != nil {
-		return nil, err
-	}
-	back := make([]int, len(order))
-	for i, d := range order {
-		back[d] = i
-	}
-	ordered := c.permute(copied, back...)
-	for i, d := range r.shape() {
-		if d > 1 && ordered.layout.Strides[i] != strides[i] {
-			return nil, fmt.Errorf("strides %v over %v are not dense", strides, r.shape())
-		}
-	}
-	return ordered, nil
 }
 
 // repeat returns r repeated along each dimension, PyTorch's Tensor.repeat.

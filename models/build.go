@@ -19,6 +19,10 @@ type builder struct {
 	guard []layers.Guard
 	// tableElements counts what tables of indices have that the graph holds.
 	tableElements int
+	// links are between cells that PyTorch has as one.
+	links []link
+	// followed says that a write went along a link.
+	followed bool
 }
 
 // maxOps bounds the ops of a graph. A call of a few bytes may be a hundred of them, and each takes kilobytes.

@@ -14,9 +14,12 @@ type call struct {
 	*builder
 	schema schema
 	args   map[string]any
-	// meta is what the program recorded of the values involved, by name; inputs maps tensors to their names.
+	// meta is what the program recorded of the values involved, by name; names maps tensors to theirs, symbols are those of
+	// sizes and strides. inPlace says that the program writes to tensors, so that it shows what is a view.
 	meta    map[string]*exported.TensorMeta
 	names   map[*ref]string
+	symbols map[string]int64
+	inPlace bool
 	results []any
 	err     error
 }

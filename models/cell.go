@@ -104,6 +104,14 @@ func (b *builder) whole(r *ref) bool {
 // write replaces what a tensor, and everything that aliases it, holds: PyTorch's copy_. src is expanded to the tensor's
 // shape and cast to its dtype.
 func (b *builder) write(dst, src *ref) error {
+	if err := b.put(dst, src); err != nil {
+		return err
+	}
+	return b.follow(dst.cell, nil)
+}
+
+// put is write for a cell alone, without those that are linked to it.
+func (b *builder) put(dst, src *ref) error {
 	src, err := b.cast(src, dst.dtype)
 	if err != nil {
 		return err
@@ -133,6 +141,50 @@ func (b *builder) write(dst, src *ref) error {
 		return err
 	}
 	*dst.cell = *out.cell
+	return nil
+}
+
+// A link says that a cell has the elements of a view of another memory, in their order. PyTorch has them in one memory.
+type link struct {
+	view *ref
+	cell *cell
+}
+
+// linked returns out, which has the elements of r in their order and may be a copy here, but none in PyTorch.
+func (b *builder) linked(r, out *ref) *ref {
+	if out != nil && out.cell != r.cell {
+		b.links = append(b.links, link{r, out.cell})
+	}
+	return out
+}
+
+// follow writes what was written to a cell to all that are linked to it, but for the one that it came from.
+func (b *builder) follow(c, from *cell) error {
+	for _, l := range b.links {
+		var other *cell
+		var err error
+		switch {
+		case l.cell == c && l.view.cell != from:
+			other = l.view.cell
+			err = b.put(l.view, &ref{cell: c, layout: tensor.Contiguous(l.view.shape()...), dtype: l.view.dtype})
+		case l.view.cell == c && l.cell != from:
+			var copied *ref
+			if copied, err = b.copy(l.view); err == nil {
+				other, *l.cell = l.cell, *copied.cell
+			}
+		default:
+			continue
+		}
+		if err == nil && len(b.guard) > 0 {
+			err = b.unsupported("a branch of a conditional that writes to what PyTorch keeps permuted")
+		}
+		if b.followed = true; err == nil {
+			err = b.follow(other, c)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/optimem/optimem/layers"
@@ -129,6 +130,8 @@ type programBuilder struct {
 	storages map[tensor.Extent]*cell
 	// weights lists the cells of storages in the order in which they were added.
 	weights []weightCell
+	// inPlace says that the program writes to tensors.
+	inPlace bool
 }
 
 // A weightCell is the cell of a storage and the value that it began as.
@@ -156,6 +159,7 @@ func buildExported(
 		program:  p,
 		symbols:  make(map[string]int64),
 		storages: make(map[tensor.Extent]*cell),
+		inPlace:  writesInPlace(p.Graph),
 	}
 	s := &scope{graph: p.Graph, values: make(map[string]any), names: make(map[*ref]string)}
 	for _, step := range []func(*scope) error{
@@ -165,7 +169,22 @@ func buildExported(
 			return nil, blame(err, len(b.symbols) == 0)
 		}
 	}
+	if b.followed {
+		return layers.Prune(b.graph), nil // of what nobody reads
+	}
 	return b.graph, nil
+}
+
+// writesInPlace reports whether a graph has an op whose name says that it writes to a tensor.
+func writesInPlace(g *exported.Graph) bool {
+	return slices.ContainsFunc(g.Nodes, func(n exported.Node) bool {
+		name := strings.Split(n.Target, ".")
+		return len(name) > 1 && strings.HasSuffix(name[len(name)-2], "_") && !strings.HasSuffix(name[len(name)-2], "__") ||
+			slices.ContainsFunc(n.Inputs, func(in exported.NamedArgument) bool {
+				sub, ok := in.Arg.Data.(*exported.Graph)
+				return ok && writesInPlace(sub)
+			})
+	})
 }
 
 // run builds the nodes of a graph in order.
@@ -222,7 +241,10 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	if !ok {
 		return b.customOp(s, n)
 	}
-	c := &call{builder: b.builder, schema: t.schema, args: make(map[string]any), meta: s.graph.TensorValues, names: s.names}
+	c := &call{
+		builder: b.builder, schema: t.schema, args: make(map[string]any), meta: s.graph.TensorValues, names: s.names,
+		symbols: b.symbols, inPlace: b.inPlace,
+	}
 	for i, p := range t.schema.params {
 		v, given := args.byName[p.name]
 		if !given && i < len(args.positional) {

@@ -209,14 +209,17 @@ func compare(t *testing.T, got optimem.Values, want recordedRun) {
 	}
 }
 
+// Outputs are PyTorch's, also where a program writes to what PyTorch keeps permuted.
 func TestOutputsAsPyTorch(t *testing.T) {
-	s := start(t, build(t, "testdata/odd.pt2", nil), optimem.ResidentOptions{})
-	for _, want := range recorded(t, "odd") {
-		got, err := s.Run(t.Context(), want.input())
-		if err != nil {
-			t.Fatal(err)
+	for _, name := range []string{"odd", "permuted"} {
+		s := start(t, build(t, "testdata/"+name+".pt2", nil), optimem.ResidentOptions{})
+		for _, want := range recorded(t, name) {
+			got, err := s.Run(t.Context(), want.input())
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, got, want)
 		}
-		compare(t, got, want)
 	}
 }
 

@@ -144,6 +144,38 @@ class Odd(nn.Module):
         }
 
 
+class Permuted(nn.Module):
+    """Writes through reshapes and memory formats of results that PyTorch keeps permuted: into copies, and into views."""
+
+    def forward(self, x):
+        images = x.reshape(-1, 3, 2, 2)
+        pixels = images.permute(0, 2, 3, 1)
+        base = pixels + 1.0
+        copied = base.reshape(-1, 12)
+        copied.mul_(10.0)
+        origin = pixels * 2.0
+        lines = origin.permute(0, 3, 1, 2).view(-1, 12)
+        pairs = lines[:, 2:10].reshape(-1, 2, 4)
+        pairs.add_(100.0)
+        origin[:, 0].mul_(-1.0)
+        kept = pixels.clone()
+        ordered = kept.contiguous()
+        ordered.neg_()
+        same = kept.permute(0, 3, 1, 2).contiguous()
+        same.mul_(3.0)
+        first = images.sin()
+        last = first.to(memory_format=torch.channels_last)
+        last.sub_(5.0)
+        itself = last.to(memory_format=torch.channels_last).contiguous(memory_format=torch.channels_last)
+        itself.mul_(0.5)
+        other = itself.to(memory_format=torch.contiguous_format)
+        other.fill_(7.0)
+        return {
+            "base": base, "copied": copied, "origin": origin, "lines": lines, "pairs": pairs, "kept": kept, "ordered": ordered,
+            "same": same, "first": first, "last": last, "itself": itself, "other": other,
+        }
+
+
 class Branches(nn.Module):
     """Conditionals, one within a branch of the other; the op that the test computes is in two of the three branches."""
 
@@ -245,6 +277,8 @@ def main() -> None:
         ("resets", Resets(), torch.ones(1, 2), [[[1.0, 2.0]], [[3.0, 4.0]], [[5.0, 6.0]]], None),
         ("odd", Odd(), torch.ones(3, 2), [[[1.0, -2.0], [0.25, 4.0], [-0.5, 0.0]]],
          {"x": {0: wide}}),
+        ("permuted", Permuted(), torch.ones(2, 12),
+         [[[float(10 * i + k) for k in range(12)] for i in range(rows)] for rows in (2, 3)], rows),
     ):
         program = torch.export.export(module.eval(), (example,), dynamic_shapes=dynamic)
         for graph in program.graph_module.modules():  # the branches of conditionals are graphs of their own

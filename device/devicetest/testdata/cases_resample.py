@@ -187,6 +187,10 @@ for ops in (floor, exact):
         case(ops[2].default, line.reshape(1, 1, n, 1), [size, 3], factor, None)
         for d in (F64, BF16, torch.uint8):
             case(ops[2].default, line.to(d).reshape(1, 1, 1, n), [1, size], None, factor)
+        for channels in (3, 4):
+            last = line.reshape(1, 1, n, 1).expand(1, 2, n, channels).contiguous().permute(0, 3, 1, 2)
+            case(ops[2].default, last, [127, size], None, factor)
+            case(ops[3].default, last.unsqueeze(3), [2, 1, size], None, None, factor)
     for n, size, factor in ((2, 47, None), (2, 49, None), (114, 21, None), (116, 91, 0.79), (110, 51, 0.47)):
         case(ops[1].default, torch.arange(float(n)).reshape(1, 1, n), [size], factor)
         for lines in (1, 128):

@@ -1,0 +1,155 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Results are row-major here. PyTorch keeps many in the order of their operands, and so decides whether a reshape is a view
+// or a copy by strides of its own. Exported programs have them recorded; it shows only where a program writes in place.
+
+// recordedStrides returns the strides that PyTorch's tensor has. A dimension of size one has ours, since any will do.
+func (c *call) recordedStrides(r *ref) ([]int, bool) {
+	strides, ok := c.exactStrides(r)
+	for i := range strides {
+		if r.shape()[i] == 1 {
+			strides[i] = r.layout.Strides[i]
+		}
+	}
+	return strides, ok
+}
+
+// exactStrides returns all strides that PyTorch's tensor has.
+func (c *call) exactStrides(r *ref) ([]int, bool) {
+	meta := c.meta[c.names[r]]
+	if meta == nil || len(meta.Strides) != r.rank() {
+		return nil, false
+	}
+	strides := make([]int, len(meta.Strides))
+	for i, s := range meta.Strides {
+		n := s.Int
+		if s.Expr != nil {
+			var err error
+			if n, err = s.Expr.Eval(c.symbols); err != nil {
+				return nil, false
+			}
+		}
+		strides[i] = int(n)
+	}
+	return strides, true
+}
+
+// reshapeRecorded is reshape with PyTorch's choice of view or copy. Of what is a view there and none here, there is a copy
+// that is linked to its origin.
+func (c *call) reshapeRecorded(r *ref, shape tensor.Shape) (*ref, error) {
+	strides, ok := c.recordedStrides(r)
+	if !c.inPlace || !ok || slices.Equal(strides, r.layout.Strides) {
+		return c.reshape(r, shape)
+	}
+	if _, ok := (tensor.Layout{Shape: r.shape(), Strides: strides}).ViewAs(shape); !ok {
+		copied, err := c.builder.copy(r)
+		if err != nil {
+			return nil, err
+		}
+		return c.reshape(copied, shape)
+	}
+	out, err := c.reshape(r, shape)
+	return c.linked(r, out), err
+}
+
+// contiguous is Tensor.contiguous: x itself where PyTorch's tensor is in order already. It may be in another than ours; then it
+// is a copy that is linked to x.
+func contiguous(c *call) (*ref, error) {
+	x := c.tensor("self")
+	strides, ok := c.recordedStrides(x)
+	if !c.inPlace || !ok {
+		return c.contiguous(x)
+	}
+	l := tensor.Layout{Shape: x.shape(), Strides: strides}
+	inOrder := l.IsContiguous()
+	switch format := c.args["memory_format"]; {
+	case format == exported.ChannelsLast && x.rank() == 4, format == exported.ChannelsLast3d && x.rank() == 5:
+		inOrder = channelsLast(l)
+	}
+	if inOrder {
+		out, err := c.contiguous(x)
+		return c.linked(x, out), err
+	}
+	return c.builder.copy(x)
+}
+
+// channelsLast reports whether images or volumes lie in order if the channels are taken as the last dimension.
+func channelsLast(l tensor.Layout) bool {
+	order := make([]int, len(l.Shape))
+	for i := range order {
+		order[i] = i
+	}
+	return permuted(l, append(slices.Delete(order, 1, 2), 1)).IsContiguous()
+}
+
+// inFormat is Tensor.to with nothing but a memory format: x itself where PyTorch's tensor looks like one of that format.
+func (c *call) inFormat(x *ref) (*ref, error) {
+	strides, ok := c.exactStrides(x)
+	var want bool
+	switch format := c.args["memory_format"]; {
+	case !c.inPlace || !ok:
+		return x, nil
+	case format == exported.ChannelsLast && x.rank() == 4, format == exported.ChannelsLast3d && x.rank() == 5:
+		want = true
+	case format != exported.ContiguousFormat:
+		return x, nil
+	}
+	if likeChannelsLast(x.shape(), strides) == want {
+		return x, nil
+	}
+	return c.builder.copy(x)
+}
+
+// likeChannelsLast is is_channels_last_strides_2d and 3d of c10/core/MemoryFormat.h.
+func likeChannelsLast(shape tensor.Shape, strides []int) bool {
+	if len(shape) < 4 || len(shape) > 5 || strides[1] == 0 {
+		return false
+	}
+	least := 0
+	for k := range shape {
+		d := len(shape) - k // channels, then from the last dimension to the first
+		switch d {
+		case len(shape):
+			d = 1
+		case 1:
+			d = 0
+		}
+		if shape[d] == 0 || strides[d] < least || d == 0 && least == strides[1] {
+			return false
+		}
+		least = strides[d] * max(shape[d], 1)
+	}
+	return true
+}
+
+// inOrderOf copies r so that its memory has the order of the given strides, which must leave no gaps.
+func (c *call) inOrderOf(r *ref, strides []int) (*ref, error) {
+	order := make([]int, r.rank())
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return strides[b] - strides[a] })
+	copied, err := c.builder.copy(c.permute(r, order...))
+	if err != nil {
+		return nil, err
+	}
+	back := make([]int, len(order))
+	for i, d := range order {
+		back[d] = i
+	}
+	ordered := c.permute(copied, back...)
+	for i, d := range r.shape() {
+		if d > 1 && ordered.layout.Strides[i] != strides[i] {
+			return nil, fmt.Errorf("strides %v over %v are not dense", strides, r.shape())
+		}
+	}
+	return ordered, nil
+}
