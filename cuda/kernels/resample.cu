@@ -242,25 +242,44 @@ struct grid_sizes {
 	om_i64 mode, padding, align;
 };
 
-template <class A> OM_DEVICE A unnormalized(A x, om_i64 n, bool align) {
-	if (align)
-		return om_times(x + 1, (A)(n - 1) / 2);
-	return om_times(x + 1, (A)n / 2) - (A)0.5;
+// narrowed is a coordinate as precise as PyTorch has it: type is that of halves in two dimensions.
+OM_DEVICE double narrowed(double x, int) { return x; }
+OM_DEVICE float narrowed(float x, int type) {
+	if (type == OM_F16) {
+		om_f16 half;
+		om_round(&half, x);
+		return om_float(half);
+	}
+	if (type == OM_BF16) {
+		om_bf16 half;
+		om_round(&half, x);
+		return om_float(half);
+	}
+	return x;
 }
 
-template <class A> OM_DEVICE A mirrored(A x, A period) {
+template <class A> OM_DEVICE A unnormalized(A x, om_i64 n, bool align, int type) {
+	x = narrowed(x + 1, type);
+	if (align)
+		return narrowed(om_times(x, narrowed((A)(n - 1) / 2, type)), type);
+	return narrowed(narrowed(om_times(x, narrowed((A)n / 2, type)), type) - (A)0.5, type);
+}
+
+template <class A> OM_DEVICE A mirrored(A x, A period, int type) {
 	x = fabs(x);
-	x -= om_times((A)trunc(x / period), period);
-	return x < period - x ? x : x != x ? x : period - x;
+	x = narrowed(x - narrowed(om_times((A)trunc(narrowed(x / period, type)), period), type), type);
+	A rest = narrowed(period - x, type);
+	return x < rest ? x : x != x ? x : rest;
 }
 
 // folded brings a coordinate into the image, but of zeros leaves it.
-template <class A> OM_DEVICE A folded(A x, om_i64 n, const grid_sizes &s) {
-	A last = (A)(n - 1);
+template <class A> OM_DEVICE A folded(A x, om_i64 n, const grid_sizes &s, int type) {
+	A last = narrowed((A)(n - 1), type);
 	if (s.padding == ZEROS)
 		return x;
 	if (s.padding == REFLECTION)
-		x = s.align ? mirrored(x, 2 * last) : mirrored(x + (A)0.5, (A)(2 * n)) - (A)0.5;
+		x = s.align ? mirrored(x, narrowed((A)(2 * (n - 1)), type), type)
+					: narrowed(mirrored(narrowed(x + (A)0.5, type), narrowed((A)(2 * n), type), type) - (A)0.5, type);
 	if (!(x > 0)) // NaN too
 		return 0;
 	return x < last ? x : last;
@@ -281,6 +300,7 @@ template <class A> OM_DEVICE A element(const void *in, om_i64 base, const A *at,
 template <class A>
 OM_DEVICE void grid_sample(void *out, const void *in, int type, const void *grid, const om_layout &points, om_i64 step,
 						   const grid_sizes &s, om_i64 n) {
+	int half = s.rank == 2 ? type : OM_F32;
 	OM_EACH(i, n) {
 		om_i64 image = i, p = om_take(&image, s.points), channel = om_take(&image, s.groups) * s.each;
 		om_i64 last = channel + s.each < s.channels ? channel + s.each : s.channels;
@@ -289,9 +309,9 @@ OM_DEVICE void grid_sample(void *out, const void *in, int type, const void *grid
 		for (int k = 0; k < (int)s.rank; k++) {
 			int d = 2 - k;
 			om_load(&at[d], grid, from + k * step, type);
-			at[d] = unnormalized(at[d], s.in[d], s.align != 0);
+			at[d] = unnormalized(at[d], s.in[d], s.align != 0, half);
 			if (s.mode != CUBIC)
-				at[d] = folded(at[d], s.in[d], s);
+				at[d] = folded(at[d], s.in[d], s, half);
 		}
 		for (int d = 0; d < 3; d++) {
 			first[d] = s.mode == NEAREST ? (A)rint(at[d]) : (A)floor(at[d]);
@@ -310,7 +330,7 @@ OM_DEVICE void grid_sample(void *out, const void *in, int type, const void *grid
 						bool far = corner >> (2 - d) & 1;
 						place[d] = first[d] + (A)far;
 						if (d >= 3 - s.rank)
-							weight *= far ? part[d] : first[d] + 1 - at[d];
+							weight = narrowed(weight * (far ? part[d] : narrowed(first[d] + 1 - at[d], half)), half);
 					}
 					sum += weight * element(in, base, place, type, s);
 				}
@@ -320,7 +340,8 @@ OM_DEVICE void grid_sample(void *out, const void *in, int type, const void *grid
 				cubic_weights(x, part[2]);
 				for (int j = 0; j < 4; j++)
 					for (int k = 0; k < 4; k++) {
-						A place[3] = {0, folded(first[1] + (A)(j - 1), s.in[1], s), folded(first[2] + (A)(k - 1), s.in[2], s)};
+						A place[3] = {0, folded(first[1] + (A)(j - 1), s.in[1], s, half),
+									  folded(first[2] + (A)(k - 1), s.in[2], s, half)};
 						sum += om_times(y[j], x[k]) * element(in, base, place, type, s);
 					}
 			}

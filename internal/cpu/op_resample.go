@@ -9,7 +9,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// resampleKernels read images between their elements or in windows. Half floats are computed in float32.
+// resampleKernels read images between their elements or in windows. Half floats are computed in float32, but
+// for coordinates of grid_sample.
 var resampleKernels = map[layers.Kind]kernel{
 	"interpolate": {run: runInterpolate, work: interpolateWork, supports: interpolateSupports},
 	"grid_sample": {run: runGridSample, supports: onlyReal},

@@ -8,7 +8,8 @@ import (
 )
 
 // runGridSample: out[n,c,p] = in[n,c] at the point grid[n,p], whose coordinates from -1 to 1 span the image. PyTorch's
-// grid_sampler, grid_sampler_2d and grid_sampler_3d.
+// grid_sampler, grid_sampler_2d and grid_sampler_3d. Coordinates of halves in two dimensions are rounded to halves at each step,
+// as PyTorch does it on CPUs: which element is near depends on it.
 func runGridSample(c *call) error {
 	if c.in[0].dtype == tensor.Float64 {
 		gridSample[float64](c)
@@ -24,6 +25,7 @@ type sampler[T real] struct {
 	size, strides [3]int
 	mode, padding string
 	align         bool
+	dtype         tensor.DType
 	// offset, weight and there are the taps of the point at hand: where an element lies, and whether there is one.
 	offset [16]int
 	weight [16]T
@@ -43,6 +45,7 @@ func gridSample[T real](c *call) {
 		x: x, grid: grid, out: out, points: points, sampler: sampler[T]{
 			rank: rank, size: threes(x.shape()[2:], 1), strides: threes(x.layout.Strides[2:], 0),
 			mode: c.attrs.String("mode"), padding: c.attrs.String("padding_mode"), align: c.attrs.Bool("align_corners"),
+			dtype: x.dtype,
 		},
 	})
 }
@@ -114,9 +117,9 @@ func (s *sampler[T]) locate(point [3]T) {
 			for d := 3 - s.rank; d < 3; d++ {
 				if corner>>(2-d)&1 == 1 {
 					place[d]++
-					weight *= part[d]
+					weight = s.round(weight * part[d])
 				} else {
-					weight *= first[d] + 1 - at[d]
+					weight = s.round(weight * s.round(first[d]+1-at[d]))
 				}
 			}
 			s.tap(place, weight)
@@ -137,22 +140,30 @@ func (s *sampler[T]) locate(point [3]T) {
 // unnormalize turns a coordinate from -1 to 1 into one in elements.
 func (s *sampler[T]) unnormalize(x T, d int) T {
 	if s.align {
-		return (x + 1) * (T(s.size[d]-1) / 2)
+		return s.round(s.round(x+1) * s.round(T(s.size[d]-1)/2))
 	}
-	return T((x+1)*(T(s.size[d])/2)) - 0.5
+	return s.round(s.round(T(s.round(x+1)*s.round(T(s.size[d])/2))) - 0.5)
+}
+
+// round returns a coordinate as precise as PyTorch has it.
+func (s *sampler[T]) round(x T) T {
+	if s.rank == 2 && isHalf(s.dtype) {
+		return rounded(s.dtype, x)
+	}
+	return x
 }
 
 // fold brings a coordinate into the image as the padding mode has it. Of zeros it is left where it is.
 func (s *sampler[T]) fold(x T, d int) T {
-	last := T(s.size[d] - 1)
+	last := s.round(T(s.size[d] - 1))
 	switch s.padding {
 	case "zeros":
 		return x
 	case "reflection":
 		if s.align {
-			x = reflect(x, 2*last)
+			x = s.reflect(x, s.round(2*T(s.size[d]-1)))
 		} else {
-			x = reflect(x+0.5, 2*T(s.size[d])) - 0.5
+			x = s.round(s.reflect(s.round(x+0.5), s.round(2*T(s.size[d]))) - 0.5)
 		}
 	}
 	if !(x > 0) { // NaN too
@@ -162,10 +173,10 @@ func (s *sampler[T]) fold(x T, d int) T {
 }
 
 // reflect folds a coordinate into [0, period/2] by mirrors at both ends.
-func reflect[T real](x, period T) T {
+func (s *sampler[T]) reflect(x, period T) T {
 	x = T(math.Abs(float64(x)))
-	x -= T(T(math.Trunc(float64(x/period))) * period)
-	return min(x, period-x)
+	x = s.round(x - s.round(T(T(math.Trunc(float64(s.round(x/period))))*period)))
+	return min(x, s.round(period-x))
 }
 
 // tap adds the element at whole coordinates, or a zero where there is none.

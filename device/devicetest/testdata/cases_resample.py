@@ -208,5 +208,12 @@ for op in (aten.upsample_bilinear2d, aten.upsample_bicubic2d, aten._upsample_bil
     case(op.default, x, [5, 8], False, 1.1, None)
 case(aten.upsample_linear1d.vec, rand(1, 2, 9), None, False, [1.1])
 case(aten.upsample_trilinear3d.vec, rand(1, 1, 9, 5, 3), None, False, [1.1, 1.1, 1.3])
+# Coordinates of halves are halves.
+points = torch.rand(1, 12, 9, 2, generator=torch.Generator().manual_seed(6)) * 2.6 - 1.3
+for d in (F16, BF16):
+    for mode in (0, 1):
+        for padding in (0, 1, 2):
+            for align in (False, True):
+                case(aten.grid_sampler_2d.default, rand(1, 1, 21, 37, dtype=d), points.to(d), mode, padding, align)
 
 save("resample")
