@@ -21,8 +21,8 @@ type builder struct {
 	tableElements int
 	// links are between cells that PyTorch has as one.
 	links []link
-	// followed says that a write went along a link.
-	followed bool
+	// followed counts the writes that went along links.
+	followed int
 }
 
 // maxOps bounds the ops of a graph. A call of a few bytes may be a hundred of them, and each takes kilobytes.

@@ -158,6 +158,9 @@ func (b *builder) linked(r, out *ref) *ref {
 	return out
 }
 
+// mostFollowed bounds what a program of many views and many writes makes of itself.
+const mostFollowed = 1 << 14
+
 // follow writes what was written to a cell to all that are linked to it, but for the one that it came from.
 func (b *builder) follow(c, from *cell) error {
 	for _, l := range b.links {
@@ -178,7 +181,10 @@ func (b *builder) follow(c, from *cell) error {
 		if err == nil && len(b.guard) > 0 {
 			err = b.unsupported("a branch of a conditional that writes to what PyTorch keeps permuted")
 		}
-		if b.followed = true; err == nil {
+		if b.followed++; err == nil && b.followed > mostFollowed {
+			err = b.unsupported("writes that reach more than %d views of other orders", mostFollowed)
+		}
+		if err == nil {
 			err = b.follow(other, c)
 		}
 		if err != nil {

@@ -18,6 +18,29 @@ func kinds(g *layers.Graph) []layers.Kind {
 	return all
 }
 
+// TestMostFollowed: views by writes is not what a file can have a graph grow by.
+func TestMostFollowed(t *testing.T) {
+	b := &builder{graph: &layers.Graph{}, ops: layers.Standard()}
+	x := b.own(b.graph.AddInput("x", tensor.Float32, tensor.Shape{2, 3}))
+	turned := b.transpose(x, 0, 1)
+	for range mostFollowed / 4 {
+		out, err := b.reshape(turned, tensor.Shape{6})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.linked(turned, out)
+	}
+	zero, err := b.constant(0, tensor.Float32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		if err = b.write(x, zero); (err != nil) != (i == 4) {
+			t.Fatalf("write %d: %v", i, err)
+		}
+	}
+}
+
 // TestWritesMoveNothing holds in-place writes, copies and constants to the ops that they need, and their results to
 // those of PyTorch's memory.
 func TestWritesMoveNothing(t *testing.T) {

@@ -169,7 +169,7 @@ func buildExported(
 			return nil, blame(err, len(b.symbols) == 0)
 		}
 	}
-	if b.followed {
+	if b.followed > 0 {
 		return layers.Prune(b.graph), nil // of what nobody reads
 	}
 	return b.graph, nil
