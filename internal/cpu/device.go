@@ -179,12 +179,15 @@ func (d *Device) run(ctx context.Context, op *layers.Op, c *call, work []byte) (
 	defer func() {
 		c.free()
 		if done := ctx.Err(); done != nil {
-			switch v := recover(); {
-			case v == nil: // it had come to its end
-			case isStopped(v):
+			switch v := recover().(type) {
+			case nil: // it had come to its end
+			case stopped:
 				err = done
 			default:
-				panic(v)
+				if !isStopped(v) {
+					panic(v)
+				}
+				err = done // within a part
 			}
 		}
 	}()
