@@ -10,6 +10,7 @@ import (
 // copyKernels move elements without looking at them: kernels/copy.cu.
 var copyKernels = map[layers.Kind]kernel{
 	"copy":       {launch: launchCopy},
+	"bitcast":    {launch: launchBitcast},
 	"write_view": {launch: launchWriteView},
 	"choose":     {launch: launchChoose},
 	"cat":        {launch: launchCat},
@@ -36,6 +37,13 @@ func (l *launch) scatter(out operand, to tensor.Layout, in operand) error {
 }
 
 func launchCopy(l *launch) error { return l.gather(l.out[0], l.in[0]) }
+
+// launchBitcast copies bytes: the result counts as elements of the operand's dtype.
+func launchBitcast(l *launch) error {
+	out, in := l.out[0], l.in[0]
+	out.dtype, out.layout = in.dtype, tensor.Contiguous(in.shape()...)
+	return l.gather(out, in)
+}
 
 // launchWriteView copies in[0] and then writes in[1] where the attributes say.
 func launchWriteView(l *launch) error {

@@ -23,6 +23,10 @@ type builder struct {
 	links []link
 	// followed counts the writes that went along links.
 	followed int
+	// fouriers are the matrices of the Fourier transforms so far.
+	fouriers map[fourier]*ref
+	// fourierBytes is what constants of Fourier transforms take so far.
+	fourierBytes int64
 }
 
 // maxOps bounds the ops of a graph. A call of a few bytes may be a hundred of them, and each takes kilobytes.
@@ -62,6 +66,9 @@ func (b *builder) emit1(kind layers.Kind, attrs layers.Attrs, in ...layers.Opera
 func (b *builder) cast(r *ref, d tensor.DType) (*ref, error) {
 	if r.dtype == d {
 		return r, nil
+	}
+	if isComplex(r.dtype) || isComplex(d) {
+		return b.castComplex(r, d)
 	}
 	if r.cell.uniform { // one element is cast for all
 		one, err := b.emit1("cast", layers.Attrs{"dtype": d}, b.element(r.cell))
@@ -132,6 +139,9 @@ func (b *builder) unsupported(format string, args ...any) error {
 
 // constant returns a 0-dimensional tensor that holds a number.
 func (b *builder) constant(n number, d tensor.DType) (*ref, error) {
+	if isComplex(d) {
+		return b.complexConstant(n, d)
+	}
 	data, err := encodeNumber(n, d)
 	if err != nil {
 		return nil, b.unsupported("%v", err)
@@ -190,10 +200,6 @@ func encodeNumber(n number, d tensor.DType) ([]byte, error) {
 		return put(uint64(i)), nil
 	case tensor.Int8, tensor.Int16, tensor.Int32, tensor.Int64, tensor.UInt8, tensor.UInt16, tensor.UInt32, tensor.UInt64:
 		return put(uint64(i)), nil
-	case tensor.Complex64:
-		return put(uint64(math.Float32bits(float32(x)))), nil
-	case tensor.Complex128:
-		return put(math.Float64bits(x)), nil
 	}
 	return nil, fmt.Errorf("a constant of %v", d)
 }

@@ -53,7 +53,7 @@ func (c *call) optTensor(name string) *ref {
 		return nil
 	case *ref:
 		return v
-	case int, float64, bool: // a number where the schema says Tensor
+	case int, float64, bool, complex128: // a number where the schema says Tensor
 		r, err := c.constant(v, numberDType(v))
 		if err != nil {
 			c.fail("argument %s: %v", name, err)
@@ -175,10 +175,10 @@ func (c *call) floats(name string) []float64 {
 	return nil
 }
 
-// number returns a Python number as it is: int, float64 or bool.
+// number returns a Python number as it is: int, float64, bool or complex128.
 func (c *call) number(name string) number {
 	switch v := c.args[name].(type) {
-	case int, float64, bool:
+	case int, float64, bool, complex128:
 		return v
 	}
 	c.fail("argument %s is not a number", name)

@@ -66,11 +66,13 @@ func uniformOperand(c *cell, shape tensor.Shape) layers.Operand {
 	return layers.Operand{Value: c.value, Layout: tensor.Layout{Shape: shape, Strides: make([]int, len(shape))}}
 }
 
-// read returns the operand that a tensor is now. A nil ref is absent.
+// read returns the operand that a tensor is now; of a complex one, its pairs. A nil ref is absent.
 func (b *builder) read(r *ref) layers.Operand {
 	switch {
 	case r == nil:
 		return layers.Absent
+	case isComplex(r.dtype):
+		return b.read(b.pairs(r))
 	case r.cell.uniform:
 		return uniformOperand(r.cell, r.layout.Shape)
 	}
@@ -80,6 +82,9 @@ func (b *builder) read(r *ref) layers.Operand {
 // result returns the operand that a caller gets: one that has no more elements than its value, so that a plan knows the
 // memory that it takes.
 func (b *builder) result(r *ref) (layers.Operand, error) {
+	if isComplex(r.dtype) {
+		return b.complexResult(r)
+	}
 	o := b.read(r)
 	if numElements(r.shape()) <= numElements(b.graph.Values[o.Value].Shape) {
 		return o, nil
@@ -98,6 +103,9 @@ func (b *builder) view(r *ref, l tensor.Layout) *ref {
 
 // whole reports whether a tensor is all of its memory, in order.
 func (b *builder) whole(r *ref) bool {
+	if isComplex(r.dtype) {
+		r = b.pairs(r)
+	}
 	return r.layout.Offset == 0 && r.layout.IsContiguous() && numElements(r.shape()) == b.elements(r.cell)
 }
 
@@ -118,6 +126,9 @@ func (b *builder) put(dst, src *ref) error {
 	}
 	if src, err = b.expand(src, dst.shape()); err != nil {
 		return err
+	}
+	if isComplex(dst.dtype) {
+		dst, src = b.pairs(dst), b.pairs(src)
 	}
 	// What covers all of the memory in another order is written in the memory's order.
 	order := make([]int, dst.rank())
@@ -200,6 +211,13 @@ func (b *builder) copy(r *ref) (*ref, error) {
 	if _, err := r.shape().NumElements(); err != nil {
 		return nil, err
 	}
+	if isComplex(r.dtype) {
+		copied, err := b.copy(b.pairs(r))
+		if err != nil {
+			return nil, err
+		}
+		return b.ofPairs(copied)
+	}
 	if b.whole(r) {
 		c := *r.cell
 		return &ref{cell: &c, layout: tensor.Contiguous(r.shape()...), dtype: r.dtype}, nil
@@ -231,6 +249,13 @@ func (b *builder) filled(n number, d tensor.DType, shape tensor.Shape) (*ref, er
 	one, err := b.constant(n, d)
 	if err != nil {
 		return nil, err
+	}
+	if isComplex(d) {
+		wide, err := b.expand(one, shape)
+		if err != nil {
+			return nil, err
+		}
+		return b.copy(wide)
 	}
 	return b.uniform(one.cell.value, shape), nil
 }

@@ -262,11 +262,8 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	if err := b.castArguments(n.Target, c.args); err != nil {
 		return err
 	}
-	if err := t.build(c); err != nil {
+	if err := t.run(c); err != nil {
 		return err
-	}
-	if c.err != nil {
-		return c.err
 	}
 	return b.define(s, n, c.results)
 }

@@ -84,7 +84,7 @@ func (b *programBuilder) userInput(port exported.Port, shapes map[string]tensor.
 	if err != nil {
 		return nil, &ShapeError{port.Name, err.Error()}
 	}
-	return b.own(b.graph.AddInput(port.Name, port.DType, shape)), nil
+	return b.input(port.Name, port.DType, shape)
 }
 
 // bindSymbol makes a symbolic size equal to what an input has.
@@ -166,13 +166,18 @@ func (b *programBuilder) weight(name string) (*ref, error) {
 	if w.Quant != nil || w.Conj || w.Neg || w.BigEndian {
 		return nil, &UnsupportedError{What: fmt.Sprintf("weight %s: quantized, conjugated or big-endian", name)}
 	}
+	r := &ref{layout: w.Layout, dtype: w.DType}
+	if isComplex(w.DType) {
+		w.DType, w.Layout = partOf(w.DType), pairLayout(w.Layout)
+	}
 	c, ok := b.storages[w.Extent]
 	if !ok || w.Extent.Bytes == 0 || b.graph.Values[c.value].DType != w.DType {
 		c = &cell{value: b.graph.AddWeight(w, layers.Weight)}
 		b.storages[w.Extent] = c
 		b.weights = append(b.weights, weightCell{c, c.value})
 	}
-	return &ref{cell: c, layout: w.Layout, dtype: w.DType}, nil
+	r.cell = c
+	return r, nil
 }
 
 // bindOutputs names the results of the graph and what becomes of the buffers that it changed.

@@ -132,9 +132,14 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 		case a.dtype != c.dtype || !a.shape().Equal(c.shape()):
 			return nil, b.unsupported("a conditional whose result %d is %v %v or %v %v", i, a.dtype, a.shape(), c.dtype, c.shape())
 		default:
-			if results[i], err = b.emit1("choose", nil, predicate, b.read(a), b.read(c)); err != nil {
+			chosen, err := b.emit1("choose", nil, predicate, b.read(a), b.read(c))
+			if err == nil && isComplex(a.dtype) {
+				chosen, err = b.ofPairs(chosen)
+			}
+			if err != nil {
 				return nil, err
 			}
+			results[i] = chosen
 		}
 	}
 	return results, nil

@@ -19,7 +19,7 @@ type operandArg = any
 // operand returns an argument that is a tensor or, also where the schema says Tensor, a Python number.
 func (c *call) operand(name string) operandArg {
 	switch v := c.args[name].(type) {
-	case *ref, int, float64, bool:
+	case *ref, int, float64, bool, complex128:
 		return v
 	}
 	c.fail("argument %s is not a tensor or a number", name)

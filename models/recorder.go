@@ -51,7 +51,11 @@ func (r *recorder) bind(ports []Port, shapes map[string]tensor.Shape) ([]layers.
 		if err := fits(p, shape, ok); err != nil {
 			return nil, err
 		}
-		args[i] = r.own(r.graph.AddInput(p.Name, p.DType, shape))
+		arg, err := r.input(p.Name, p.DType, shape)
+		if err != nil {
+			return nil, err
+		}
+		args[i] = arg
 	}
 	return args, nil
 }
@@ -91,11 +95,8 @@ func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error
 			c.args[p.name] = p.value
 		}
 	}
-	if err := t.build(c); err != nil {
+	if err := t.run(c); err != nil {
 		return nil, err
-	}
-	if c.err != nil {
-		return nil, c.err
 	}
 	results := make([]any, len(c.results))
 	for i, v := range c.results {
@@ -204,7 +205,14 @@ func (r *recorder) Weight(name string, dtype tensor.DType) (layers.Tensor, error
 
 // Constant implements layers.Recorder.
 func (r *recorder) Constant(t *tensor.Tensor) (layers.Tensor, error) {
-	return r.own(r.graph.AddConst(t.Contiguous())), nil
+	t = t.Contiguous()
+	if isComplex(t.DType) {
+		shape := append(slices.Clone(t.Layout.Shape), 2)
+		return r.ofPairs(r.own(r.graph.AddConst(&tensor.Tensor{
+			DType: partOf(t.DType), Layout: tensor.Contiguous(shape...), Data: t.Data,
+		})))
+	}
+	return r.own(r.graph.AddConst(t)), nil
 }
 
 // Enter implements layers.Recorder.

@@ -9,7 +9,6 @@ const (
 	loopOfData    = "how often its body runs depends on data, and programs are fixed before a run"
 	random        = "it is random; export the model after model.eval()"
 	factorisation = "factorisations of matrices are not computed"
-	transform     = "Fourier transforms are not computed"
 )
 
 // refusals says why an op has no meaning here, by its name without the overload.
@@ -42,7 +41,6 @@ var refusals = func() map[string]string {
 			"aten._linalg_det", "aten.det", "aten.linalg_slogdet", "aten._linalg_slogdet", "aten.logdet",
 			"aten.linalg_solve_triangular", "aten.triangular_solve", "aten.cholesky_solve", "aten.linalg_matrix_exp",
 		},
-		transform: {"aten._fft_c2c", "aten._fft_c2r", "aten._fft_r2c", "aten.stft", "aten.istft"},
 	} {
 		for _, name := range names {
 			all[name] = why
@@ -57,9 +55,6 @@ func (m Missing) Why() string {
 		return m.Reason
 	}
 	name := strings.TrimPrefix(m.Name, "torch.ops.")
-	if strings.HasPrefix(name, "aten.fft_") {
-		return transform
-	}
 	space, rest, _ := strings.Cut(name, ".")
 	base, _, _ := strings.Cut(rest, ".")
 	return refusals[space+"."+base]

@@ -146,7 +146,7 @@ var targets = func() map[string]target {
 		reductionTargets, normTargets, indexTargets,
 		linearTargets, attentionTargets, recurrentTargets, einsumTargets, encoderTargets,
 		elementwiseTargets, createTargets, castTargets, viewTargets,
-		convTargets, poolTargets, resampleTargets,
+		convTargets, poolTargets, resampleTargets, complexTargets, fourierTargets,
 	} {
 		for _, op := range family {
 			s := parseSchema(op.schema)
@@ -159,7 +159,7 @@ var targets = func() map[string]target {
 	return all
 }()
 
-// A number is a Python number in a call: an int, float64 or bool, which decides type promotion.
+// A number is a Python number in a call: an int, float64, bool or complex128, which decides type promotion.
 type number = any
 
 // numberDType returns the dtype that PyTorch gives a bare Python number.
@@ -169,6 +169,8 @@ func numberDType(n number) tensor.DType {
 		return tensor.Bool
 	case int:
 		return tensor.Int64
+	case complex128:
+		return tensor.Complex64
 	}
 	return tensor.Float32
 }

@@ -27,25 +27,37 @@ func BuildCall(ops *layers.Registry, name string, args map[string]any) (*layers.
 	}
 	b := &builder{graph: &layers.Graph{}, ops: ops}
 	cells := make(map[string]*cell)
-	tensorOf := func(g Given) *ref {
+	tensorOf := func(g Given) (*ref, error) {
 		c, ok := cells[g.Name]
 		if !ok {
-			c = &cell{value: b.graph.AddInput(g.Name, g.DType, tensor.Shape{g.Elements})}
+			memory, err := b.input(g.Name, g.DType, tensor.Shape{g.Elements})
+			if err != nil {
+				return nil, err
+			}
+			c = memory.cell
 			cells[g.Name] = c
 		}
-		return &ref{cell: c, layout: g.Layout, dtype: g.DType}
+		return &ref{cell: c, layout: g.Layout, dtype: g.DType}, nil
 	}
 	c := &call{builder: b, schema: t.schema, args: make(map[string]any)}
 	for _, p := range t.schema.params {
 		v, given := args[p.name]
 		switch v := v.(type) {
 		case Given:
-			c.args[p.name] = tensorOf(v)
+			r, err := tensorOf(v)
+			if err != nil {
+				return nil, err
+			}
+			c.args[p.name] = r
 		case []Given:
 			refs := make([]*ref, len(v))
 			for i, g := range v {
-				if g.Name != "" { // the zero Given is None
-					refs[i] = tensorOf(g)
+				if g.Name == "" { // the zero Given is None
+					continue
+				}
+				var err error
+				if refs[i], err = tensorOf(g); err != nil {
+					return nil, err
 				}
 			}
 			c.args[p.name] = refs
@@ -59,11 +71,8 @@ func BuildCall(ops *layers.Registry, name string, args map[string]any) (*layers.
 			c.args[p.name] = v
 		}
 	}
-	if err := t.build(c); err != nil {
+	if err := t.run(c); err != nil {
 		return nil, err
-	}
-	if c.err != nil {
-		return nil, c.err
 	}
 	for _, r := range flattenResults(c.results) {
 		o, err := b.result(r)

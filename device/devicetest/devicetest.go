@@ -113,6 +113,7 @@ type fileArg struct {
 	Bool    *bool
 	Int     *int
 	Float   *string
+	Complex *[2]float64
 	Str     *string
 }
 
@@ -219,6 +220,8 @@ func (a fileArg) value(inputs map[string]*tensor.Tensor) (any, error) {
 		return *a.Int, nil
 	case a.Float != nil:
 		return strconv.ParseFloat(*a.Float, 64)
+	case a.Complex != nil:
+		return complex(a.Complex[0], a.Complex[1]), nil
 	case a.Str != nil:
 		return *a.Str, nil
 	case a.DType != "":

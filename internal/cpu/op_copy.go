@@ -8,6 +8,7 @@ import (
 // copyKernels move elements without looking at them.
 var copyKernels = map[layers.Kind]kernel{
 	"copy":       {run: runCopy, inPlace: overFirst},
+	"bitcast":    {run: runCopy},
 	"write_view": {run: runWriteView, work: writeViewWork, inPlace: overFirst},
 	"choose":     {run: runChoose},
 }

@@ -331,12 +331,39 @@ class Int8Weights(nn.Module):
         return self.head(x + self.down(F.silu(self.up(x))))
 
 
+class Complex(nn.Module):
+    """Rotary embeddings of complex numbers, as Llama's first code has them, and filters of spectra."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+        angles = torch.outer(torch.arange(10.0), 1 / 100 ** (torch.arange(0, 8, 2) / 8))
+        self.register_buffer("freqs", torch.polar(torch.ones_like(angles), angles))
+        self.register_buffer("filter", torch.polar(torch.linspace(1, 2, 4), torch.linspace(0, 3, 4)))
+        self.register_buffer("gain", torch.full((4, 1), 1 + 2j))
+        self.register_buffer("position", torch.tensor([3, 4, 5, 6, 7, 8, 9]))
+
+    def rotated(self, x, freqs):
+        z = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(z * freqs[None, :, None, :]).flatten(3).type_as(x)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, 2, 8)).unbind(2)
+        freqs = self.freqs[self.position]
+        q, k = self.rotated(q, freqs), self.rotated(k, freqs)
+        y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+        spectrum = torch.fft.rfft(y.transpose(1, 2).flatten(2), dim=1, norm="ortho") * self.filter[:, None]
+        self.gain.mul_(0.5).add_(1j)
+        z = torch.fft.irfft(spectrum, n=x.shape[1], dim=1, norm="ortho")
+        return z, torch.view_as_real(spectrum * self.gain), spectrum.abs(), torch.fft.fft2(x).real
+
+
 class Unknown(nn.Module):
     """Two operators that are not provided, in two modules: the error lists both."""
 
-    class Spectrum(nn.Module):
+    class Volume(nn.Module):
         def forward(self, x):
-            return torch.fft.rfft(x).abs()
+            return torch.linalg.det(x @ x.mT)
 
     class Solve(nn.Module):
         def forward(self, x):
@@ -344,10 +371,10 @@ class Unknown(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.spectrum, self.solve = self.Spectrum(), self.Solve()
+        self.volume, self.solve = self.Volume(), self.Solve()
 
     def forward(self, x):
-        return self.spectrum(x), self.solve(x).sum() + x.relu()
+        return self.volume(x), self.solve(x).sum() + x.relu()
 
 
 extra("cond", Cond, Case((In((3, 5)), In((3,), offset=2.0))), Case((In((3, 5)), In((3,), offset=-2.0))),
@@ -393,5 +420,6 @@ extra("scalars", Scalars, Case((In((3, 4)),)))
 extra("promote", Promote, Case((ids(2, 3, low=-4, high=5, dtype=torch.int32), In((2, 3), torch.float16), In((2, 3)),
                                 ids(2, 3, high=2, dtype=torch.bool))), double=False, agree=1e-3)
 extra("special", Special, Case((In((4, 5)),)), calibrate=False, double=False)
+extra("complex", Complex, Case((In((2, 7, 16)),)), Case((In((2, 7, 16)),), continues=True), double=False)
 extra("data_dependent", DataDependent, Case((In((6, 4)),)), unsupported="data-dependent")
 extra("unknown", Unknown, Case((In((3, 5)),)), unsupported="ops", calibrate=False)

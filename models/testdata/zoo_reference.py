@@ -45,6 +45,8 @@ def largest(t):
 
 def describe(name, v):
     if isinstance(v, torch.Tensor):
+        if v.is_complex():
+            v = torch.view_as_real(v)
         return {"name": name, "dtype": dtype_name(v.dtype), "shape": list(v.shape), "max_abs": largest(v),
                 "values": samples(v)}
     return {"name": name, "value": v}

@@ -89,6 +89,8 @@ class _Memory:
             return {"int": a}
         if isinstance(a, float):
             return {"float": a.hex() if a == a and abs(a) != float("inf") else str(a)}
+        if isinstance(a, complex):
+            return {"complex": [a.real, a.imag]}
         if isinstance(a, str):
             return {"str": a}
         if isinstance(a, (torch.device, torch.layout, torch.memory_format)) or a is None:
