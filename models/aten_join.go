@@ -21,6 +21,24 @@ var joinTargets = []atenOp{
 	op("aten::block_diag(Tensor[] tensors) -> Tensor", blockDiagonal),
 	op("aten::cartesian_prod(Tensor[] tensors) -> Tensor", cartesianProduct),
 	op("aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor", combinations),
+	op("aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", func(c *call) (*ref, error) {
+		r := c.tensor("self")
+		return c.embedded(r, c.int("offset"), c.wrapDim(c.int("dim1"), r.rank()+1), c.wrapDim(c.int("dim2"), r.rank()+1))
+	}),
+	op("aten::diag(Tensor self, int diagonal=0) -> Tensor", func(c *call) (*ref, error) {
+		r, offset := c.tensor("self"), c.int("diagonal")
+		switch r.rank() {
+		case 1:
+			return c.embedded(r, offset, 0, 1)
+		case 2:
+			view, err := c.diagonalOf(r, offset, 0, 1)
+			if err != nil {
+				return nil, err
+			}
+			return c.copy(view)
+		}
+		return nil, fmt.Errorf("the diagonal of a tensor of rank %d", r.rank())
+	}),
 	inPlace("aten::fill_diagonal_(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor", fillDiagonal),
 	op("aten::flip(Tensor self, int[] dims) -> Tensor", func(c *call) (*ref, error) {
 		r := c.tensor("self")
@@ -370,6 +388,35 @@ func combinations(c *call) (*ref, error) {
 	index := c.own(c.graph.AddConst(tensor.Of(table, len(table)/size, size)))
 	return c.emit1("index", layers.Attrs{"dim": 0}, c.read(list), c.read(index))
 }
+
+// embedded returns matrices in dimensions d and e whose diagonals are the lines of r, and whose other elements are zero.
+func (c *call) embedded(r *ref, offset, d, e int) (*ref, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	if r.rank() == 0 || d == e {
+		return nil, fmt.Errorf("matrices in dimensions %d and %d of diagonals %v", d, e, r.shape())
+	}
+	if offset > maxOffset || offset < -maxOffset {
+		return nil, fmt.Errorf("diagonal %d", offset)
+	}
+	n := r.shape()[r.rank()-1] + max(offset, -offset)
+	shape := slices.Clone(r.shape()[:r.rank()-1])
+	shape = slices.Insert(shape, min(d, e), n)
+	shape = slices.Insert(shape, max(d, e), n)
+	out, err := c.filled(0, r.dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	view, err := c.diagonalOf(out, offset, d, e)
+	if err != nil {
+		return nil, err
+	}
+	return out, c.write(view, r)
+}
+
+// maxOffset bounds the offset of a diagonal, so that sizes do not overflow.
+const maxOffset = 1 << 30
 
 // fillDiagonal writes a number where all indices are equal; with "wrap" again below a tall matrix's last diagonal.
 func fillDiagonal(c *call) (*ref, error) {

@@ -24,6 +24,14 @@ var foldTargets = []atenOp{
 	op("aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor", meanOf),
 	op("aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", meanOf),
 	op("aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor", nanMean),
+	op("aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", loss(func(c *call, d *ref) (*ref, error) {
+		return c.combine("mul", nil, d, d)
+	})),
+	op("aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor", loss(func(c *call, d *ref) (*ref, error) {
+		return c.apply("abs", nil, d)
+	})),
+	op("aten::_is_all_true(Tensor self) -> Tensor", foldOf("all")),
+	op("aten::_is_any_true(Tensor self) -> Tensor", foldOf("any")),
 	op("aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", foldOf("amax")),
 	op("aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor", foldOf("amin")),
 	op("aten::max(Tensor self) -> Tensor", foldOf("amax")),
@@ -172,6 +180,25 @@ func meanOf(c *call) (*ref, error) {
 		return nil, err
 	}
 	return c.fold("mean", r, dims, keep, layers.Attrs{"dtype": d})
+}
+
+// loss is the meaning of a function of the differences between "self" and "target", of which "reduction" makes the mean (1),
+// the sum (2) or nothing.
+func loss(f func(c *call, difference *ref) (*ref, error)) meaning {
+	return func(c *call) (*ref, error) {
+		d, err := c.combine("sub", nil, c.tensor("self"), c.tensor("target"))
+		if err != nil {
+			return nil, err
+		}
+		if d, err = f(c, d); err != nil {
+			return nil, err
+		}
+		kind, ok := map[int]layers.Kind{1: "mean", 2: "sum"}[c.int("reduction")]
+		if !ok || c.err != nil {
+			return d, c.err
+		}
+		return c.fold(kind, d, allDims(d.rank()), false, layers.Attrs{"dtype": d.dtype})
+	}
 }
 
 // nanMean is the sum of what is not NaN over its number.

@@ -69,6 +69,18 @@ var viewTargets = []atenOp{
 	{"aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]", chunk},
 	{"aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]", splitSections},
 	{"aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]", splitIndices},
+	{"aten::broadcast_tensors(Tensor[] tensors) -> Tensor[]", func(c *call) error {
+		all := c.tensors("tensors")
+		if c.err != nil || slices.Contains(all, nil) {
+			return fmt.Errorf("a list of tensors, some of which are None")
+		}
+		wide, err := c.broadcast(all...)
+		if err != nil {
+			return err
+		}
+		c.set(wide)
+		return nil
+	}},
 	{"aten::meshgrid(Tensor[] tensors) -> Tensor[]", meshgrid},
 	{"aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]", meshgrid},
 	{"aten::atleast_1d(Tensor self) -> Tensor", func(c *call) error {
@@ -375,6 +387,11 @@ func (c *call) diagonal(r *ref) (*ref, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
+	return c.diagonalOf(r, offset, d, e)
+}
+
+// diagonalOf returns a diagonal of dimensions d and e, as the last dimension.
+func (b *builder) diagonalOf(r *ref, offset, d, e int) (*ref, error) {
 	if d == e || r.rank() < 2 {
 		return nil, fmt.Errorf("diagonal of dimensions %d and %d of %v", d, e, r.shape())
 	}
@@ -394,7 +411,7 @@ func (c *call) diagonal(r *ref) (*ref, error) {
 		l.Offset += max(offset, 0)*r.layout.Strides[e] + max(-offset, 0)*r.layout.Strides[d]
 	}
 	l.Shape, l.Strides = append(l.Shape, n), append(l.Strides, r.layout.Strides[d]+r.layout.Strides[e])
-	return c.view(r, l), nil
+	return b.view(r, l), nil
 }
 
 func unfold(c *call) error {

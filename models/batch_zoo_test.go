@@ -19,6 +19,7 @@ import (
 // unbatched are the models of the zoo that mix rows or change a state, with what the error says.
 var unbatched = map[string]string{
 	"extra/as_strided":      "add: operand 0: dimension 0 steps by 7 elements, and a row has 5",
+	"extra/asserted":        "all: it mixes the rows in dimension 0",
 	"extra/buffer_mutation": "steps: it is changed by every pass",
 	"extra/complex":         "gain: it is changed by every pass",
 	"extra/cond":            "sum: it mixes the rows in dimension 0",

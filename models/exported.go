@@ -48,6 +48,7 @@ func checkTargets(p *exported.Program, ops *layers.Registry) error {
 	index := make(map[string]int)
 	var visit func(g *exported.Graph)
 	visit = func(g *exported.Graph) {
+		asserted := onlyAsserted(g)
 		for i := range g.Nodes {
 			n := &g.Nodes[i]
 			for _, in := range n.Inputs {
@@ -55,7 +56,7 @@ func checkTargets(p *exported.Program, ops *layers.Registry) error {
 					visit(sub)
 				}
 			}
-			if known(n.Target, ops) {
+			if known(n.Target, ops) || asserted[i] {
 				continue
 			}
 			at, seen := index[n.Target]
@@ -222,6 +223,9 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	args, err := b.arguments(s, n)
 	if err != nil {
 		return err
+	}
+	if dataNumbers[n.Target] || slices.Contains(args.positional, any(dataNumber{})) {
+		return b.define(s, n, []any{dataNumber{}})
 	}
 	if eval, ok := scalarTargets[n.Target]; ok {
 		v, err := eval(args)

@@ -358,6 +358,21 @@ class Complex(nn.Module):
         return z, torch.view_as_real(spectrum * self.gain), spectrum.abs(), torch.fft.fft2(x).real
 
 
+class Asserted(nn.Module):
+    """Numbers that depend on data and are only asserted, as where pictures take the places of tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x, picture):
+        torch._check_tensor_all(picture.sum(1) > 0, lambda: "no picture")
+        count = picture.sum().item()
+        torch._check(count <= 8)
+        torch._check(count * 2 >= 2)
+        return x.masked_scatter(picture[..., None], self.fc(x)) + 1
+
+
 class Unknown(nn.Module):
     """Two operators that are not provided, in two modules: the error lists both."""
 
@@ -421,5 +436,6 @@ extra("promote", Promote, Case((ids(2, 3, low=-4, high=5, dtype=torch.int32), In
                                 ids(2, 3, high=2, dtype=torch.bool))), double=False, agree=1e-3)
 extra("special", Special, Case((In((4, 5)),)), calibrate=False, double=False)
 extra("complex", Complex, Case((In((2, 7, 16)),)), Case((In((2, 7, 16)),), continues=True), double=False)
+extra("asserted", Asserted, Case((In((2, 4, 4)), literal([[0, 1, 1, 0], [1, 0, 0, 0]], torch.bool))))
 extra("data_dependent", DataDependent, Case((In((6, 4)),)), unsupported="data-dependent")
 extra("unknown", Unknown, Case((In((3, 5)),)), unsupported="ops", calibrate=False)

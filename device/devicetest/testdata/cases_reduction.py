@@ -428,4 +428,11 @@ for d in (0, 1):
     case(aten.trapz.x, short(4, 5), short(4, 5), dim=d)
     case(aten.trapz.dx, short(4, 5).t(), dx=2.0, dim=d)
 
+for reduction in range(3):
+    for op in (aten.mse_loss, aten.l1_loss):
+        case(op.default, rand(2, 3), rand(2, 3), reduction)
+        case(op.default, rand(4, 3).t(), rand(3, 4, dtype=torch.bfloat16), reduction)
+for v in (torch.tensor([True, True]), torch.tensor([[True], [False]]), torch.zeros(2, dtype=torch.bool)):
+    case(aten._is_all_true.default, v)
+    case(aten._is_any_true.default, v)
 save("reduction")

@@ -99,4 +99,14 @@ case(aten.copy_.default, rand(3, 2).t(), rand(2, 3))
 case(aten.copy_.default, rand(2, 3), ints(0, 9, 2, 3))
 case(aten.copy_.default, ints(0, 9, 2, 3), rand(2, 3, scale=5))
 case(aten.copy_.default, rand(5, dtype=torch.bfloat16)[1:4], rand(3))
+for tensors in ([rand(3, 1), rand(2, 1, 4), scalar], [t, s], [rand(1).to(torch.complex64), rand(3)]):
+    case(aten.broadcast_tensors.default, tensors)
+for v in (rand(3), t, ints(0, 9, 2, 2), e):
+    case(aten.diag_embed.default, v)
+    case(aten.diag_embed.default, v, -2, 0, 1)
+    case(aten.diag_embed.default, v, 1, -1, 0)
+for v in (rand(3), rand(6)[::2], rand(3, 4), rand(4, 3).t()):
+    case(aten.diag.default, v)
+    case(aten.diag.default, v, -1)
+    case(aten.diag.default, v, 2)
 save("view")
