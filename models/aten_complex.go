@@ -120,8 +120,8 @@ var complexRules = func() map[string]complexRule {
 	// Ops that treat the parts alike and by themselves.
 	for names, args := range map[string][]string{
 		"cat concat concatenate stack hstack vstack dstack column_stack block_diag": {"tensors"},
-		"neg negative positive sum nansum mean cumsum flip fliplr flipud rot90 roll gather take take_along_dim index_select" +
-			" index repeat_interleave diff tril triu diag trace _unsafe_index": {"self"},
+		"neg negative positive sum mean cumsum flip fliplr flipud rot90 roll gather take take_along_dim index_select" +
+			" index repeat_interleave tril triu diag trace _unsafe_index": {"self"},
 		"add sub subtract where index_add":              {"self", "other", "source"},
 		"rsub":                                          {"self", "other"},
 		"masked_fill constant_pad_nd pad":               {"self", "value"},
@@ -131,6 +131,7 @@ var complexRules = func() map[string]complexRule {
 		"select_scatter slice_scatter diagonal_scatter": {"self", "src"},
 		"embedding":                         {"weight"},
 		"lerp":                              {"self", "end"},
+		"diff":                              {"self", "prepend", "append"},
 		"reflection_pad1d reflection_pad2d": {"self"},
 		"replication_pad1d replication_pad2d _pad_circular": {"self"},
 	} {
@@ -237,6 +238,9 @@ func (c *call) isComplex() bool {
 func (c *call) with(build func(c *call) error, changed map[string]any) ([]*ref, error) {
 	sub := &call{builder: c.builder, schema: c.schema, args: maps.Clone(c.args)}
 	maps.Copy(sub.args, changed)
+	if sub.isComplex() {
+		return nil, c.unsupported("complex numbers in this place")
+	}
 	if err := build(sub); err != nil {
 		return nil, err
 	}
@@ -261,6 +265,9 @@ func ofSelf(f func(b *builder, z *ref) (*ref, error)) complexRule {
 // the real parts, the imaginary ones those of the imaginary ones.
 func byParts(names ...string) complexRule {
 	return func(c *call, build func(c *call) error) error {
+		if how, ok := c.args["reduce"].(string); ok && how != "add" && how != "sum" {
+			return c.unsupported("reduction %s of complex numbers", how)
+		}
 		halves := make([][]*ref, 2)
 		for number := range halves {
 			changed := make(map[string]any)

@@ -177,6 +177,10 @@ func (c *call) frequencies(count int) (*ref, error) {
 	if c.err != nil || n < 1 || count > maxFourier {
 		return nil, fmt.Errorf("frequencies of %d numbers", n)
 	}
+	dtype := c.dtype("dtype", defaultFloat)
+	if err := c.charge(count, dtype); err != nil {
+		return nil, err
+	}
 	values := make([]float64, count)
 	for k := range values {
 		values[k] = float64(k) / (float64(n) * d)
@@ -184,7 +188,7 @@ func (c *call) frequencies(count int) (*ref, error) {
 			values[k] = float64(k-n) / (float64(n) * d)
 		}
 	}
-	return c.constants(values, c.dtype("dtype", defaultFloat), count)
+	return c.constants(values, dtype, count)
 }
 
 // shifted returns "self" turned round along dimensions, so that it begins at number at(n) of n.

@@ -156,15 +156,22 @@ func indexPut(c *call) (*ref, error) {
 	return c.permute(out, back...), nil
 }
 
-// maskPut is x[mask] = one value for a mask over the leading dimensions: no size depends on data there.
+// maskPut is x[mask] = values for a mask over the leading dimensions and values that are the same wherever it is true: no
+// size depends on data there.
 func (c *call) maskPut(r *ref, indices []*ref, values *ref) (out *ref, done bool, err error) {
 	if len(indices) != 1 || indices[0] == nil || indices[0].dtype != tensor.Bool && indices[0].dtype != tensor.UInt8 ||
-		numElements(values.shape()) != 1 || c.bool("accumulate") {
+		c.bool("accumulate") {
 		return nil, false, nil
 	}
 	mask := indices[0]
 	if mask.rank() > r.rank() || !mask.shape().Equal(r.shape()[:mask.rank()]) {
 		return nil, true, fmt.Errorf("mask %v of %v", mask.shape(), r.shape())
+	}
+	for values.rank() > r.rank()-mask.rank() {
+		if values.shape()[0] != 1 {
+			return nil, false, nil
+		}
+		values = c.selectAt(values, 0, 0)
 	}
 	if mask, err = c.cast(mask, tensor.Bool); err != nil {
 		return nil, true, err
@@ -173,9 +180,6 @@ func (c *call) maskPut(r *ref, indices []*ref, values *ref) (out *ref, done bool
 		mask = c.unsqueeze(mask, mask.rank())
 	}
 	if mask, err = c.expand(mask, r.shape()); err != nil {
-		return nil, true, err
-	}
-	if values, err = c.reshape(values, tensor.Shape{}); err != nil {
 		return nil, true, err
 	}
 	if values, err = c.cast(values, r.dtype); err != nil {

@@ -30,7 +30,7 @@ const (
 	primeFourier = 2048
 	// maxFourier bounds the length of a transform.
 	maxFourier = 1 << 20
-	// maxFourierBytes bounds the constants of all transforms of a graph.
+	// maxFourierBytes bounds the constants of all transforms and windows of a graph.
 	maxFourierBytes = 256 << 20
 )
 
@@ -52,11 +52,11 @@ func (f fourier) root(k int) (re, im float64) {
 	return cos, sin
 }
 
-// charge counts constants of transforms before they are made.
+// charge counts constants before they are made.
 func (b *builder) charge(numbers int, d tensor.DType) error {
 	b.fourierBytes += int64(numbers) * int64(d.Size())
 	if b.fourierBytes > maxFourierBytes {
-		return b.unsupported("Fourier transforms of so many lengths that their factors take more than %d bytes", maxFourierBytes)
+		return b.unsupported("Fourier transforms and windows of so many lengths that their numbers take more than %d bytes", maxFourierBytes)
 	}
 	return nil
 }

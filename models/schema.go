@@ -146,7 +146,7 @@ var targets = func() map[string]target {
 		reductionTargets, normTargets, indexTargets,
 		linearTargets, attentionTargets, recurrentTargets, einsumTargets, encoderTargets,
 		elementwiseTargets, createTargets, castTargets, viewTargets,
-		convTargets, poolTargets, resampleTargets, complexTargets, fourierTargets, quantizeTargets,
+		convTargets, poolTargets, resampleTargets, complexTargets, fourierTargets, quantizeTargets, windowTargets,
 	} {
 		for _, op := range family {
 			s := parseSchema(op.schema)

@@ -324,4 +324,12 @@ g = torch.tensor([[-1, 0, 2], [3, 1, 9]])
 case(aten._unsafe_masked_index.default, short(4, 3), ((g >= 0) & (g < 4))[..., None], [g], 0.5)
 case(aten._unsafe_masked_index.default, ints(0, 9, 4, 4), (g >= 0) & (g < 4), [g, g.flip(0).clamp(0, 3)], -1)
 
+# One value, or one line, wherever a mask is true.
+for mask, shape in ((torch.tensor([[True, False, True], [False, False, True]]), (2, 3, 4)),
+                    (torch.tensor([True, False]), (2, 3, 4)), (torch.tensor([[True, False, True]]), (1, 3))):
+    rest = shape[mask.dim():]
+    for values in (rand(1)[0], rand(1)) + ((rand(*rest), rand(1, *rest), rand(*rest[-1:])) if rest else ()):
+        case(aten.index_put.default, rand(*shape), [mask], values)
+    case(aten.index_put_.default, rand(*shape).transpose(0, 1), [mask.t()] if mask.dim() > 1 else [mask[[0, 1, 1]]],
+         rand(1))
 save("index")
