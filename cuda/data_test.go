@@ -37,6 +37,7 @@ func TestFailsOnData(t *testing.T) {
 		"repeats, below":    {"repeat_indices", layers.Attrs{"size": 1}, []*tensor.Tensor{ints(2, -1)}, counts},
 		"repeats":           {"repeat_indices", layers.Attrs{"size": 5}, []*tensor.Tensor{ints(2, 3)}, ""},
 		"histogram of NaN":  {"histc", layers.Attrs{"bins": 3, "min": 0.0, "max": 0.0}, []*tensor.Tensor{floats(1, float32(math.NaN()))}, "range"},
+		"histogram of all":  {"histc", layers.Attrs{"bins": 3, "min": 0.0, "max": 0.0}, []*tensor.Tensor{floats(3e38, 0, -3e38)}, "range"},
 		"histogram":         {"histc", layers.Attrs{"bins": 3, "min": 0.0, "max": 0.0}, []*tensor.Tensor{floats(1, 5)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

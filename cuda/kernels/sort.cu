@@ -242,7 +242,8 @@ OM_KERNEL(om_histogram, void *out, int *counts, const void *in, int type, om_lay
 		low -= 1;
 		high += 1;
 	}
-	if (!(fabs(low) < (double)OM_INF) || !(fabs(high) < (double)OM_INF)) {
+	double width = high - low; // of too wide a range no bin has a number
+	if (!(fabs(width) < (double)OM_INF) || (type == OM_F32 && width > 3.4028234663852886e38)) {
 		om_fail(status, where, OM_BAD_RANGE);
 		low = 0;
 		high = 1;

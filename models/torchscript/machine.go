@@ -109,7 +109,7 @@ func (m *machine) charge(bytes int64) {
 // valueBytes is what an element of a list is charged, opBytes what an op is: an estimate of what a graph takes for one.
 const (
 	valueBytes = 16
-	opBytes    = 1 << 10
+	opBytes    = 4 << 10
 )
 
 // grow pays for n elements of a container, and for making them.
