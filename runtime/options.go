@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/optimem/optimem/internal/recent"
+	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -28,7 +29,8 @@ type Options struct {
 	// then, if Memory is given.
 	PlanOnly bool
 	// Memory is the budget in bytes on the device for weights, activations and workspace together; 0 is no limit but the
-	// device's own.
+	// device's own. On the CPU that is the host's memory: [Auto] plans with what the process, or its container, has left when
+	// the session starts, less 128 MiB or half of it.
 	Memory int64
 	// HostMemory bounds in bytes what a device with memory of its own takes of the host's: staging, copies of weights and
 	// what the CPU computes; 0 is no limit.
@@ -133,6 +135,9 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 		return nil, err
 	}
 	opts.Memory = m.budget(opts.Memory)
+	if opts.Memory == 0 && mode == plan.Auto && m.target.Direct {
+		opts.Memory = hostBudget()
+	}
 	s := &Session{
 		model:    model,
 		mode:     mode,
@@ -146,4 +151,18 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	s.given = s.limits
 	s.release()
 	return s, nil
+}
+
+// hostBudget is what a session may plan with on the CPU where nobody says how much, 0 where nothing is known of the host.
+func hostBudget() int64 {
+	info := sysmem.Read()
+	free, known := info.FreeBytes()
+	budget, ok := info.BudgetBytes()
+	switch {
+	case known:
+		return max(budget, free/2, 1)
+	case ok:
+		return max(budget, 1)
+	}
+	return 0
 }

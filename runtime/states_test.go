@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -160,5 +161,27 @@ func TestResizeReachesAll(t *testing.T) {
 	run()
 	if moved := run(); moved != 0 {
 		t.Errorf("%d bytes are brought in each pass within 64 MiB", moved)
+	}
+}
+
+// TestAutoHasABudget: a session that nobody gives a budget takes what the host has left, and says what does not fit.
+func TestAutoHasABudget(t *testing.T) {
+	info := sysmem.Read()
+	free, ok := info.FreeBytes()
+	if !ok {
+		t.Skip("nothing is known of the host's memory")
+	}
+	s, err := optimem.Auto(t.Context(), build(t, "../examples/digits/digits_script.pt", nil), optimem.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	rows := int(free / 256) // each takes 256 bytes to go in alone
+	var capacity *optimem.CapacityError
+	if _, err := s.Plan(t.Context(), map[string]tensor.Shape{"input": {1, 1, 8, 8}}); err != nil {
+		t.Error(err)
+	}
+	if p, err := s.Plan(t.Context(), map[string]tensor.Shape{"input": {rows, 1, 8, 8}}); !errors.As(err, &capacity) {
+		t.Errorf("%d rows with %d bytes left: %v %v", rows, free, p, err)
 	}
 }
