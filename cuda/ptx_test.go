@@ -141,6 +141,8 @@ func compareFurther(t *testing.T, dev device.Device) {
 		"attention, wide":   {"scaled_dot_product_attention", layers.Attrs{"scale": 0.1}, []*tensor.Tensor{long, long, long}, 1e-6},
 		"im2col":            {"im2col", images, []*tensor.Tensor{numbers(c128, 1, 2, 4, 3)}, 0},
 		"where":             {"where", nil, []*tensor.Tensor{numbers(tensor.Bool, 5), numbers(c128, 5), numbers(tensor.Complex128, 5)}, 0},
+		"roll":              {"roll", layers.Attrs{"dims": []int{1}, "shifts": []int{2}}, []*tensor.Tensor{numbers(c128, 3, 5)}, 0},
+		"gather":            {"gather", layers.Attrs{"dim": 1}, []*tensor.Tensor{numbers(c128, 2, 3), tensor.Of([]int64{2, 0, 1, 1}, 2, 2)}, 0},
 		"triu":              {"triu", layers.Attrs{"diagonal": 1}, []*tensor.Tensor{numbers(c128, 4, 5)}, 0},
 		"interpolate":       {"interpolate", layers.Attrs{"size": []int{5, 7}, "mode": "nearest"}, []*tensor.Tensor{numbers(c128, 1, 2, 3, 4)}, 0},
 		"unpool of uint8":   {"max_unpool", layers.Attrs{"size": []int{3, 4}}, []*tensor.Tensor{numbers(tensor.UInt8, 1, 1, 2, 2), places}, 0},
