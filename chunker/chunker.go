@@ -64,6 +64,9 @@ type Chunker struct {
 	// pagers are those of all devices, in order; peers says that there are several and no host's processor.
 	pagers []*pager.Pager
 	peers  bool
+	// alone says that the pass that was begun has a plan without sides, that of the first device: peers may be more than
+	// groups.
+	alone bool
 	// current is the plan that the crossings are laid out for.
 	current   *plan.Plan
 	crossings device.HostMemory
@@ -183,9 +186,13 @@ func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) (err erro
 	return c.Commit()
 }
 
-// Begin starts a pass over a plan with two sides, of which Run runs all groups and which Finish and Commit end, as a pager's
-// do.
+// Begin starts a pass over a plan, with two sides or for the first device alone, of which Run runs all groups and which Finish
+// and Commit end, as a pager's do.
 func (c *Chunker) Begin(ctx context.Context, p *plan.Plan) error {
+	if c.alone = p.Sides == nil; c.alone {
+		c.groups, c.ops = [2][]int{}, [2][]int{}
+		return c.sides[0].Begin(ctx, p)
+	}
 	if err := c.use(p); err != nil {
 		return err
 	}
@@ -199,6 +206,9 @@ func (c *Chunker) Begin(ctx context.Context, p *plan.Plan) error {
 
 // Run runs the groups of the pass that was begun: all of them, for no side can be left in its middle.
 func (c *Chunker) Run(ctx context.Context, first, end int, io pager.IO) error {
+	if c.alone {
+		return c.sides[0].Run(ctx, first, end, io)
+	}
 	if first != 0 || end != len(c.current.Groups) {
 		panic(fmt.Sprintf("BUG: groups %d to %d of the %d of several devices", first, end, len(c.current.Groups)))
 	}
@@ -222,6 +232,9 @@ func (c *Chunker) give(io pager.IO) {
 
 // Finish reads what the states of both sides become, and changes none.
 func (c *Chunker) Finish(ctx context.Context, io pager.IO) error {
+	if c.alone {
+		return c.sides[0].Finish(ctx, io)
+	}
 	c.give(io)
 	for i, side := range c.sides {
 		if err := side.Finish(ctx, &c.io[i]); err != nil {
@@ -233,6 +246,9 @@ func (c *Chunker) Finish(ctx context.Context, io pager.IO) error {
 
 // Commit makes the states what was read, and ends the pass.
 func (c *Chunker) Commit() error {
+	if c.alone {
+		return c.sides[0].Commit()
+	}
 	for _, side := range c.sides {
 		if err := side.Commit(); err != nil {
 			return c.Abandon(err)
@@ -243,6 +259,9 @@ func (c *Chunker) Commit() error {
 
 // RunInstance runs all groups for one instance, as a pager's does.
 func (c *Chunker) RunInstance(ctx context.Context, instance int, io pager.IO) (device.Event, error) {
+	if c.alone {
+		return c.sides[0].RunInstance(ctx, instance, io)
+	}
 	c.give(io)
 	e, err := c.sides[0].RunInstance(ctx, instance, &c.io[0])
 	if err != nil || e == nil {
@@ -256,6 +275,9 @@ func (c *Chunker) RunInstance(ctx context.Context, instance int, io pager.IO) (d
 
 // Settle returns once what RunInstance gave to both sides is done.
 func (c *Chunker) Settle(ctx context.Context) error {
+	if c.alone {
+		return c.sides[0].Settle(ctx)
+	}
 	for _, side := range c.sides {
 		if err := side.Settle(ctx); err != nil {
 			return err
