@@ -42,9 +42,9 @@ func Divide(g *Graph, second func(op int) bool) (sides [2]*Side, crossings []Cro
 		d.op(side, i, op)
 	}
 	for i, o := range g.Outputs {
-		side := max(d.at[o.Operand.Value], 0)
-		if d.at[o.Operand.Value] < 0 && d.sides[0].Values[o.Operand.Value] == NoValue && d.sides[1].Values[o.Operand.Value] != NoValue {
-			side = 1
+		side := d.at[o.Operand.Value]
+		if side < 0 {
+			side = d.sideOfGiven(o.Operand.Value)
 		}
 		s := d.sides[side]
 		s.Graph.Outputs = append(s.Graph.Outputs, Output{Name: o.Name, Operand: d.operand(side, o.Operand)})
@@ -66,6 +66,15 @@ func Divide(g *Graph, second func(op int) bool) (sides [2]*Side, crossings []Cro
 		s.Graph.Outputs = append(s.Graph.Outputs, Output{Operand: s.Graph.Whole(d.from[i])})
 	}
 	return d.sides, d.crossings
+}
+
+// sideOfGiven returns which side gives an output that no op computes: one that has the value, and none without ops, for such
+// a side runs nothing.
+func (d *division) sideOfGiven(id ValueID) int {
+	if len(d.sides[0].Graph.Ops) == 0 || d.sides[0].Values[id] == NoValue && d.sides[1].Values[id] != NoValue {
+		return 1
+	}
+	return 0
 }
 
 // A division is two graphs being made.

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
 )
 
 // A mode is a way to start a session.
@@ -128,6 +130,33 @@ func TestBadDevices(t *testing.T) {
 		var bad *optimem.DeviceError
 		if !errors.As(err, &bad) || bad.Device != device {
 			t.Errorf("%s: got %v", device, err)
+		}
+	}
+}
+
+// TestGivenOutputs: outputs that no op computes are there where the CPU beside a device computes all.
+func TestGivenOutputs(t *testing.T) {
+	for _, name := range []string{"resets", "odd"} {
+		s, err := optimem.Chunk(t.Context(), build(t, "testdata/"+name+".pt2", nil), optimem.Options{Device: "emu:memory=64MiB", Memory: 300})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range recorded(t, name) {
+			p, err := s.Plan(t.Context(), map[string]tensor.Shape{"x": want.input()["x"].Layout.Shape})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(p.Groups, func(g plan.Group) bool { return g.OnHost }) {
+				t.Errorf("%s: nothing is on the host\n%v", name, p)
+			}
+			got, err := s.Run(t.Context(), want.input())
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, got, want)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
