@@ -31,6 +31,13 @@ func StartEmulated(
 	return s, s.machine.emulated, nil
 }
 
+// OnHost has sessions start on a host that leaves so many bytes, until the function that it returns is called.
+func OnHost(bytes int64) (restore func()) {
+	before := hostBudget
+	hostBudget = func() int64 { return bytes }
+	return func() { hostBudget = before }
+}
+
 // WaitFor returns once so many calls wait for their turn.
 func (s *Session) WaitFor(calls int) {
 	for {

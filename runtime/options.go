@@ -137,6 +137,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	opts.Memory = m.budget(opts.Memory)
 	if opts.Memory == 0 && mode == plan.Auto && m.target.Direct {
 		opts.Memory = hostBudget()
+		m.bound(opts.Memory)
 	}
 	s := &Session{
 		model:    model,
@@ -153,8 +154,9 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	return s, nil
 }
 
-// hostBudget is what a session may plan with on the CPU where nobody says how much, 0 where nothing is known of the host.
-func hostBudget() int64 {
+// hostBudget is what a session may plan with on the CPU where nobody says how much, 0 where nothing is known of the host. Tests
+// have a smaller host.
+var hostBudget = func() int64 {
 	info := sysmem.Read()
 	free, known := info.FreeBytes()
 	budget, ok := info.BudgetBytes()

@@ -185,3 +185,35 @@ func TestAutoHasABudget(t *testing.T) {
 		t.Errorf("%d rows with %d bytes left: %v %v", rows, free, p, err)
 	}
 }
+
+// TestAutoStaysWithinIt: what plans before took gives way where a session has such a budget, too.
+func TestAutoStaysWithinIt(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	probe, err := optimem.Auto(t.Context(), model, optimem.Options{PlanOnly: true, Memory: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer probe.Close()
+	const rows = 20
+	_, err = probe.Plan(t.Context(), map[string]tensor.Shape{"input": {rows, 1, 8, 8}})
+	var capacity *optimem.CapacityError
+	if !errors.As(err, &capacity) {
+		t.Fatal(err)
+	}
+	budget := capacity.MinBytes + 55_000
+	defer optimem.OnHost(budget)()
+	s, err := optimem.Auto(t.Context(), model, optimem.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, n := range []int{11, 3, 19, 8} {
+		if _, err := s.Run(t.Context(), digitsInput(pictures(n))); err != nil {
+			t.Fatal(err)
+		}
+		m := s.Metrics()
+		if held := m.WeightBytes + m.RingBytes + m.ActivationBytes + m.WorkBytes; held > budget {
+			t.Errorf("after %d rows %d bytes are held, of %d", n, held, budget)
+		}
+	}
+}
