@@ -184,9 +184,15 @@ func (d *draft) gather(seconds []float64) {
 			}
 			d.base.Gathers = append(d.base.Gathers, gather)
 			group.Rows = true
-			rows, _ := t.layout.Shape.NumElements()
-			group.Params += rows
-			group.WeightBytes += rows * int64(t.weight.DType.Size())
+			params, _ := t.layout.Shape.NumElements()
+			bytes := params * int64(t.weight.DType.Size())
+			group.Params += params
+			group.WeightBytes += bytes
+			if at := group.joinedWith(i); at >= 0 {
+				group.Joined = slices.Clone(group.Joined)
+				group.Joined[at].Params += params
+				group.Joined[at].WeightBytes += bytes
+			}
 			seconds[i] = d.gatherSeconds(&t, n)
 		}
 	}

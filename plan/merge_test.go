@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
 )
 
 // TestSmallGroups: from a disk, small layers that follow each other are brought together, unless their groups are as the user
@@ -95,6 +98,37 @@ func TestSmallGroups(t *testing.T) {
 		}
 		if len(paths) != 400 || len(slices.Compact(slices.Clone(paths))) != 400 {
 			t.Errorf("%s: layers %q", c.name, paths)
+		}
+	}
+}
+
+// TestLayersOfRows: an embedding of which rows are brought weighs what its table does among the layers of a group, too.
+func TestLayersOfRows(t *testing.T) {
+	b := newBuilder(t)
+	ids := b.g.AddInput("ids", tensor.Int64, tensor.Shape{1})
+	table := b.weight("table", 26, 72)
+	x := b.emit("embed", "embedding", nil, table, b.g.Whole(ids))
+	x = b.emit("hidden", "linear", nil, b.g.Whole(x), b.weight("hidden.weight", 72, 72))
+	x = b.emit("head", "linear", nil, b.g.Whole(x), table)
+	b.g.Outputs = []layers.Output{{Name: "logits", Operand: b.g.Whole(x)}}
+	l, err := lower(b.g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := mustPlan(t, l, Options{
+		Mode: Page, Target: Target{Name: "emu", AlignBytes: 256}, Instances: 3, Rates: Rates{CopyBytes: 100e6},
+	})
+	g := &p.Groups[0]
+	if list := g.Layers(); !g.Rows || len(list) != 2 || list[0].Path != "embed" || list[0].WeightBytes != 4*26*72 || list[0].Params != 26*72 {
+		t.Errorf("the layers of the first group are %+v\n%v", list, p)
+	}
+	for i := range p.Groups {
+		g, bytes := &p.Groups[i], int64(0)
+		for _, layer := range g.Layers() {
+			bytes += layer.WeightBytes
+		}
+		if bytes != g.WeightBytes {
+			t.Errorf("the layers of group %d come to %d bytes, and it is %d", i, bytes, g.WeightBytes)
 		}
 	}
 }
