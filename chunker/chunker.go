@@ -88,7 +88,7 @@ type side interface {
 	RunInstance(ctx context.Context, instance int, io pager.IO) (device.Event, error)
 	Settle(ctx context.Context) error
 	Finish(ctx context.Context, io pager.IO) error
-	Commit() error
+	Commit()
 	Abandon(err error) error
 	AllocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemory, error)
 	HostBytes() int64
@@ -183,7 +183,8 @@ func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) (err erro
 	if err := c.Finish(ctx, io); err != nil {
 		return err
 	}
-	return c.Commit()
+	c.Commit()
+	return nil
 }
 
 // Begin starts a pass over a plan, with two sides or for the first device alone, of which Run runs all groups and which Finish
@@ -245,16 +246,14 @@ func (c *Chunker) Finish(ctx context.Context, io pager.IO) error {
 }
 
 // Commit makes the states what was read, and ends the pass.
-func (c *Chunker) Commit() error {
+func (c *Chunker) Commit() {
 	if c.alone {
-		return c.sides[0].Commit()
+		c.sides[0].Commit()
+		return
 	}
 	for _, side := range c.sides {
-		if err := side.Commit(); err != nil {
-			return c.Abandon(err)
-		}
+		side.Commit()
 	}
-	return nil
 }
 
 // RunInstance runs all groups for one instance, as a pager's does.

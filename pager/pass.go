@@ -22,7 +22,8 @@ func (g *Pager) Pass(ctx context.Context, p *plan.Plan, io IO) error {
 	if err := g.Finish(ctx, io); err != nil {
 		return err
 	}
-	return g.Commit()
+	g.Commit()
+	return nil
 }
 
 // Begin starts a pass of which [Pager.Run] runs the groups, in order and all of them, and which [Pager.Finish] and
@@ -76,13 +77,11 @@ func (g *Pager) Finish(ctx context.Context, io IO) error {
 	return nil
 }
 
-// Commit makes the states what Finish read, and ends the pass. It cannot be cancelled.
-func (g *Pager) Commit() error {
-	if err := g.writeUpdates(); err != nil {
-		return g.Abandon(located(err, "", "update"))
-	}
+// Commit makes the states what Finish read, and ends the pass. It does not fail: the next pass that needs them copies them to
+// its device.
+func (g *Pager) Commit() {
+	g.commitUpdates()
 	g.stats.Passes++
-	return nil
 }
 
 // Abandon brings the pager back to where a pass begins, and returns err. What still runs on the device is waited for.

@@ -25,7 +25,8 @@ func NewStates() *States { return &States{of: make(map[tensor.Extent]*state)} }
 type state struct {
 	// changed is when it was changed last, by States.begun.
 	changed int64
-	// holders have it on their devices; where none does it is kept as bytes.
+	// holders have it on their devices; where none does it is kept as bytes, else these are nil. Bytes may be those of a program
+	// that passed it: they are copied to a device before the program passes it again.
 	holders []*Pager
 	bytes   []byte
 }
@@ -78,9 +79,9 @@ func (g *Pager) save(ctx context.Context) error {
 	})
 }
 
-// refresh brings what passes elsewhere have made of the buffers on the device.
+// refresh brings what passes have made of the buffers that the plan has on the device.
 func (g *Pager) refresh(ctx context.Context) error {
-	var old []*state
+	copied := false
 	err := g.opts.States.held(g.held, func(part plan.Part, weight *tensor.Weight, x *state) error {
 		if slices.Contains(x.holders, g) {
 			return nil
@@ -92,19 +93,21 @@ func (g *Pager) refresh(ctx context.Context) error {
 				return located(err, module(weight.Name), "load")
 			}
 		}
-		old = append(old, x)
+		copied = true
 		return located(g.stream.CopyIn(g.fixedRegion(part), bytes), module(weight.Name), "load")
 	})
-	if err != nil || old == nil {
+	if err != nil || !copied {
 		return err
 	}
 	if err := g.stream.Sync(ctx); err != nil {
 		return located(err, "", "load")
 	}
-	for _, x := range old {
-		x.holders, x.bytes = append(x.holders, g), nil
-	}
-	return nil
+	return g.opts.States.held(g.held, func(_ plan.Part, _ *tensor.Weight, x *state) error {
+		if !slices.Contains(x.holders, g) {
+			x.holders, x.bytes = append(x.holders, g), nil
+		}
+		return nil
+	})
 }
 
 // fetch copies a buffer from the device.
@@ -122,18 +125,16 @@ func (g *Pager) fetch(ctx context.Context, of tensor.Extent) (bytes []byte, err 
 	return bytes, g.stream.Sync(ctx)
 }
 
-// changed says that the pass that ends has made something else of a buffer, and that the pager has it on its device.
-func (s *States) changed(of tensor.Extent, g *Pager) {
+// changed says that the pass that ends has made something else of a buffer, which is now as bytes says. Where another part of
+// the pass has said so before, it is the same.
+func (s *States) changed(of tensor.Extent, bytes []byte) {
 	x := s.of[of]
 	if x == nil {
 		x = new(state)
 		s.of[of] = x
 	}
 	if x.changed != s.begun {
-		x.changed, x.holders, x.bytes = s.begun, x.holders[:0], nil
-	}
-	if !slices.Contains(x.holders, g) {
-		x.holders = append(x.holders, g)
+		x.changed, x.holders, x.bytes = s.begun, x.holders[:0], bytes
 	}
 }
 
@@ -156,22 +157,10 @@ func (g *Pager) readUpdates(ctx context.Context, io IO) error {
 	return g.stream.Sync(ctx)
 }
 
-// writeUpdates makes the states what was read.
-func (g *Pager) writeUpdates() error {
-	updates := g.current.plan.Lowered.Graph.Updates
-	if len(updates) == 0 {
-		return nil
+// commitUpdates makes the states what was read.
+func (g *Pager) commitUpdates() {
+	graph := g.current.plan.Lowered.Graph
+	for i, u := range graph.Updates {
+		g.opts.States.changed(graph.Values[u.State].Weight.Extent, g.current.updates[i])
 	}
-	for i, u := range updates {
-		if err := g.stream.CopyIn(g.region(u.State, 0), g.current.updates[i]); err != nil {
-			return err
-		}
-	}
-	if err := g.stream.Sync(context.Background()); err != nil {
-		return err
-	}
-	for _, u := range updates {
-		g.opts.States.changed(g.current.plan.Lowered.Graph.Values[u.State].Weight.Extent, g)
-	}
-	return nil
 }
