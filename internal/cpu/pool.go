@@ -30,7 +30,6 @@ type Pool struct {
 	ctx context.Context
 	// meanwhile, where it is not nil, is called by the goroutine that computes, about as often as it lets others run.
 	meanwhile func()
-	own       pace
 }
 
 // stopped is what Do panics with where its context is done.
@@ -61,6 +60,7 @@ type workers struct {
 	task     Task
 	n, grain int
 	until    context.Context
+	own      pace
 
 	_ [64]byte // what follows is written while workers read the above
 	// state counts regions opened and closed in its upper half (odd is open), and workers that joined in its lower half.
