@@ -42,7 +42,7 @@ func (a *batching) constant(def OpDef, op *Op) {
 	}
 	tried := make(map[place][]int)
 	try := func(at place, count int) {
-		if count%a.rows != 0 || slices.Contains(tried[at], count) {
+		if count == 0 || count%a.rows != 0 || slices.Contains(tried[at], count) {
 			return
 		}
 		tried[at] = append(tried[at], count)

@@ -153,6 +153,11 @@ func TestBatched(t *testing.T) {
 			s.give("y", s.Whole(ids[0]))
 			s.give("h", s.Whole(ids[1]))
 		}, map[string]int{"x": 1, "h": 1}, map[string]int{"y": 1, "h": 1}},
+		{"a constant without elements", func(s *sketch) {
+			x := s.input("x", 2, 3)
+			s.give("y", s.op("relu", nil, x))
+			s.give("none", s.op("relu", nil, cut(s.weight(2, 3), 0, 0, 0)))
+		}, map[string]int{"x": 0}, map[string]int{"y": 0, "none": -1}},
 		{"one row: the inputs' axis", func(s *sketch) {
 			x := s.input("x", 1, 3, 4)
 			s.give("y", s.op("sum", Attrs{"dims": []int{0, 1}, "keepdim": true, "dtype": tensor.Float32}, x))
