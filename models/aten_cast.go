@@ -11,6 +11,12 @@ var castTargets = func() []atenOp {
 	)
 	keep := func(c *call) (*ref, error) { return c.tensor("self"), nil }
 	fresh := func(c *call) (*ref, error) { return c.copy(c.tensor("self")) }
+	resolved := func(c *call) (*ref, error) {
+		if x := c.tensor("self"); c.isTurned(x) {
+			return c.copy(x)
+		}
+		return c.tensor("self"), nil
+	}
 	return []atenOp{
 		op("aten::to.dtype(Tensor(a) self, ScalarType dtype, "+options, convert),
 		op("aten::to.device(Tensor(a) self, Device device, ScalarType dtype, "+options, convert),
@@ -36,8 +42,8 @@ var castTargets = func() []atenOp {
 				x := c.tensor("self")
 				return c.cast(x, c.dtype("dtype", x.dtype))
 			}),
-		op("aten::resolve_conj(Tensor(a) self) -> Tensor(a)", keep),
-		op("aten::resolve_neg(Tensor(a) self) -> Tensor(a)", keep),
+		op("aten::resolve_conj(Tensor(a) self) -> Tensor(a)", resolved),
+		op("aten::resolve_neg(Tensor(a) self) -> Tensor(a)", resolved),
 		op("aten::pin_memory(Tensor(a) self, Device? device=None) -> Tensor(a)", keep),
 	}
 }()

@@ -38,7 +38,9 @@ var complexTargets = slices.Concat(
 			}
 			return c.combineFloat("atan2", nil, 0, x)
 		}),
-		op("aten::_neg_view(Tensor(a) self) -> Tensor(a)", unary("neg")),
+		op("aten::_neg_view(Tensor(a) self) -> Tensor(a)", func(c *call) (*ref, error) {
+			return c.turnedView(c.tensor("self"), (*builder).negated)
+		}),
 		inPlace("aten::conj_physical_(Tensor self) -> Tensor", func(c *call) (*ref, error) { return c.tensor("self"), nil }),
 	},
 	realTargets("real(Tensor(a) self) -> Tensor(a)", "conj(Tensor(a) self) -> Tensor(a)", "_conj(Tensor(a) self) -> Tensor(a)",
@@ -74,15 +76,10 @@ var complexRules = func() map[string]complexRule {
 		"abs": ofSelf((*builder).magnitude), "absolute": ofSelf((*builder).magnitude),
 		"angle":         ofSelf((*builder).phase),
 		"real":          ofSelf(func(b *builder, z *ref) (*ref, error) { return b.part(z, 0), nil }),
-		"conj":          ofSelf((*builder).conjugate),
-		"_conj":         ofSelf((*builder).conjugate),
+		"conj":          ofSelf((*builder).conjugateView),
+		"_conj":         ofSelf((*builder).conjugateView),
 		"conj_physical": ofSelf((*builder).conjugate), "_conj_physical": ofSelf((*builder).conjugate),
-		"adjoint": ofSelf(func(b *builder, z *ref) (*ref, error) {
-			if z.rank() < 2 {
-				return nil, fmt.Errorf("adjoint of a tensor of rank %d", z.rank())
-			}
-			return b.conjugate(b.transpose(z, z.rank()-2, z.rank()-1))
-		}),
+		"adjoint": ofSelf((*builder).adjoint), "mH": ofSelf((*builder).adjoint),
 		"exp":        ofSelf((*builder).complexExp),
 		"log":        ofSelf((*builder).complexLog),
 		"sqrt":       ofSelf((*builder).complexSqrt),

@@ -1,6 +1,8 @@
 package models
 
 import (
+	"fmt"
+
 	"github.com/optimem/optimem/layers"
 )
 
@@ -30,6 +32,20 @@ func (b *builder) conjugate(z *ref) (*ref, error) {
 	}
 	return b.ofParts(b.part(z, 0), im)
 }
+
+// conjugateView is Tensor.conj: writes to what it returns, and to z, are writes to both.
+func (b *builder) conjugateView(z *ref) (*ref, error) {
+	return b.turnedView(z, (*builder).conjugate)
+}
+
+func (b *builder) adjoint(z *ref) (*ref, error) {
+	if z.rank() < 2 {
+		return nil, fmt.Errorf("adjoint of a tensor of rank %d", z.rank())
+	}
+	return b.conjugateView(b.transpose(z, z.rank()-2, z.rank()-1))
+}
+
+func (b *builder) negated(r *ref) (*ref, error) { return b.apply("neg", nil, r) }
 
 func (b *builder) complexExp(z *ref) (*ref, error) {
 	size, err := b.apply("exp", nil, b.part(z, 0))

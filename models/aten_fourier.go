@@ -245,7 +245,10 @@ func (c *call) shortTime(d tensor.DType) (*shortTime, error) {
 			return nil, err
 		}
 	}
-	if isComplex(s.window.dtype) || s.window.rank() != 1 || s.window.shape()[0] != width {
+	switch {
+	case isComplex(s.window.dtype):
+		return nil, c.unsupported("a window of %v", s.window.dtype)
+	case s.window.rank() != 1 || s.window.shape()[0] != width:
 		return nil, fmt.Errorf("a window of %v %v", s.window.dtype, s.window.shape())
 	}
 	left := (s.n - width) / 2

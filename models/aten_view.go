@@ -39,6 +39,7 @@ var viewTargets = []atenOp{
 	{"aten::t_(Tensor(a!) self) -> Tensor(a!)", inPlaceView(transposeMatrix)},
 	{"aten::numpy_T(Tensor(a) self) -> Tensor(a)", reverseDims},
 	{"aten::mT(Tensor(a) self) -> Tensor(a)", transposeLast},
+	{"aten::mH(Tensor(a) self) -> Tensor(a)", transposeLast},
 	{"aten::adjoint(Tensor(a) self) -> Tensor(a)", transposeLast},
 	{"aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", permuteDims},
 	{"aten::movedim.intlist(Tensor(a) self, int[] source, int[] destination) -> Tensor(a)", moveDims},

@@ -19,8 +19,10 @@ type builder struct {
 	guard []layers.Guard
 	// tableElements counts what tables of indices have that the graph holds.
 	tableElements int
-	// links are between cells that PyTorch has as one.
-	links []link
+	// links are between cells that PyTorch has as one, for each of the two.
+	links map[*cell][]link
+	// turned are the cells of PyTorch's memory seen as conjugates or negatives.
+	turned map[*cell]bool
 	// followed counts the writes that went along links.
 	followed int
 	// fouriers are the matrices of the Fourier transforms so far.

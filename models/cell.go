@@ -159,14 +159,52 @@ func (b *builder) put(dst, src *ref) error {
 type link struct {
 	view *ref
 	cell *cell
+	// turn makes the elements of each from those of the other, which are conjugates or negatives; nil if they are the same.
+	turn func(b *builder, r *ref) (*ref, error)
+}
+
+// turned returns what the other side of a link has where one has r.
+func (l link) turned(b *builder, r *ref) (*ref, error) {
+	if l.turn == nil {
+		return r, nil
+	}
+	return l.turn(b, r)
 }
 
 // linked returns out, which has the elements of r in their order and may be a copy here, but none in PyTorch.
 func (b *builder) linked(r, out *ref) *ref {
-	if out != nil && out.cell != r.cell {
-		b.links = append(b.links, link{r, out.cell})
+	if out != nil {
+		b.link(link{view: r, cell: out.cell})
 	}
 	return out
+}
+
+// link keeps a link between two cells.
+func (b *builder) link(l link) {
+	if l.cell == l.view.cell {
+		return
+	}
+	if b.links == nil {
+		b.links, b.turned = make(map[*cell][]link), make(map[*cell]bool)
+	}
+	b.turned[l.cell] = b.turned[l.view.cell] != (l.turn != nil)
+	for _, c := range []*cell{l.cell, l.view.cell} {
+		b.links[c] = append(b.links[c], l)
+	}
+}
+
+// turnedView returns what PyTorch has as a view with a bit that says that its elements are conjugates or negatives.
+func (b *builder) turnedView(r *ref, turn func(b *builder, r *ref) (*ref, error)) (*ref, error) {
+	out, err := turn(b, r)
+	if err == nil {
+		b.link(link{r, out.cell, turn})
+	}
+	return out, err
+}
+
+// isTurned reports whether a tensor has PyTorch's conjugate bit; or its negative bit, as imaginary parts of conjugates do.
+func (b *builder) isTurned(r *ref) bool {
+	return b.turned[r.cell] && (isComplex(r.dtype) || r.layout.Offset%2 == 1)
 }
 
 // mostFollowed bounds what a program of many views and many writes makes of itself.
@@ -174,23 +212,30 @@ const mostFollowed = 1 << 14
 
 // follow writes what was written to a cell to all that are linked to it, but for the one that it came from.
 func (b *builder) follow(c, from *cell) error {
-	for _, l := range b.links {
+	for _, l := range b.links[c] {
 		var other *cell
 		var err error
 		switch {
 		case l.cell == c && l.view.cell != from:
 			other = l.view.cell
-			err = b.put(l.view, &ref{cell: c, layout: tensor.Contiguous(l.view.shape()...), dtype: l.view.dtype})
+			var src *ref
+			src, err = l.turned(b, &ref{cell: c, layout: tensor.Contiguous(l.view.shape()...), dtype: l.view.dtype})
+			if err == nil {
+				err = b.put(l.view, src)
+			}
 		case l.view.cell == c && l.cell != from:
 			var copied *ref
-			if copied, err = b.copy(l.view); err == nil {
+			if copied, err = l.turned(b, l.view); err == nil {
+				copied, err = b.copy(copied)
+			}
+			if err == nil {
 				other, *l.cell = l.cell, *copied.cell
 			}
 		default:
 			continue
 		}
 		if err == nil && len(b.guard) > 0 {
-			err = b.unsupported("a branch of a conditional that writes to what PyTorch keeps permuted")
+			err = b.unsupported("a branch of a conditional that writes to what PyTorch keeps permuted or conjugated")
 		}
 		if b.followed++; err == nil && b.followed > mostFollowed {
 			err = b.unsupported("writes that reach more than %d views of other orders", mostFollowed)

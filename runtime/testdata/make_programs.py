@@ -176,6 +176,38 @@ class Permuted(nn.Module):
         }
 
 
+class Conjugated(nn.Module):
+    """Conjugates, which are views in PyTorch: written to, by parts, and through each other; and copies of them."""
+
+    def forward(self, x):
+        z = torch.view_as_complex(x.reshape(-1, 3, 2) + 1.0)
+        bar = z.conj()
+        bar.mul_(2.0 + 1.0j)
+        bar.imag.add_(3.0)
+        bar[0, 1] = 5.0j
+        both = bar.conj()
+        z[:, 2] += 0.5j
+        both.imag.mul_(-3.0)
+        kept = bar.resolve_conj()
+        kept.add_(100.0j)
+        same = both.resolve_conj()
+        same.real.sub_(7.0)
+        below = bar.imag.resolve_neg()
+        below.fill_(9.0)
+        turned = z.mH
+        turned[0] += 11.0j
+        lines = (z.t() * 1.0j).conj()
+        pairs = lines.reshape(-1)
+        pairs[1:].neg_()
+        after = lines.contiguous()
+        after.mul_(2.0j)
+        results = {
+            "z": z, "bar": bar, "both": both, "kept": kept, "same": same, "turned": turned, "lines": lines, "pairs": pairs,
+            "after": after,
+        }
+        return {name: torch.view_as_real(t.resolve_conj()) for name, t in results.items()} | {"below": below}
+
+
 class Branches(nn.Module):
     """Conditionals, one within a branch of the other; the op that the test computes is in two of the three branches."""
 
@@ -279,6 +311,7 @@ def main() -> None:
          {"x": {0: wide}}),
         ("permuted", Permuted(), torch.ones(2, 12),
          [[[float(10 * i + k) for k in range(12)] for i in range(rows)] for rows in (2, 3)], rows),
+        ("conjugated", Conjugated(), torch.ones(2, 12), [[[float(k % 7 - 3) for k in range(12)] for _ in range(2)]], None),
     ):
         program = torch.export.export(module.eval(), (example,), dynamic_shapes=dynamic)
         for graph in program.graph_module.modules():  # the branches of conditionals are graphs of their own
