@@ -47,7 +47,7 @@ var scatterTargets = slices.Concat(
 		op("aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor",
 			intoView(func(c *call, r *ref) (*ref, error) { return c.diagonal(r) })),
 		op("aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None)"+
-			" -> Tensor", intoView(func(c *call, r *ref) (*ref, error) { return c.asStrided(r) })),
+			" -> Tensor", intoMemory),
 	},
 )
 
@@ -265,6 +265,21 @@ func maskedScatter(c *call) (*ref, error) {
 	return c.apply("masked_scatter", nil, both[0], both[1], source)
 }
 
+// intoMemory is as_strided_scatter: a copy of all the memory that "self" is a view of, with "src" written to any view of it.
+func intoMemory(c *call) (*ref, error) {
+	r, err := c.inPyTorchsOrder(c.tensor("self"))
+	if err != nil {
+		return nil, err
+	}
+	memory := *r.cell
+	out := &ref{cell: &memory, layout: r.layout, dtype: r.dtype}
+	to, err := c.asStrided(out)
+	if err != nil {
+		return nil, err
+	}
+	return out, c.writeAll(to, c.tensor("src"))
+}
+
 // intoView copies self and writes "src" to a view of the copy.
 func intoView(view func(c *call, r *ref) (*ref, error)) meaning {
 	return func(c *call) (*ref, error) {
@@ -280,9 +295,17 @@ func intoView(view func(c *call, r *ref) (*ref, error)) meaning {
 		if err != nil || c.err != nil {
 			return nil, err
 		}
-		if !to.shape().Equal(src.shape()) {
-			return nil, fmt.Errorf("%v into a view of %v", src.shape(), to.shape())
-		}
-		return out, c.write(to, src)
+		return out, c.writeAll(to, src)
 	}
+}
+
+// writeAll is write of as many elements as there are.
+func (c *call) writeAll(to, src *ref) error {
+	switch {
+	case c.err != nil:
+		return c.err
+	case !to.shape().Equal(src.shape()):
+		return fmt.Errorf("%v into a view of %v", src.shape(), to.shape())
+	}
+	return c.write(to, src)
 }

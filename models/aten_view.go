@@ -60,7 +60,13 @@ var viewTargets = []atenOp{
 	}},
 	{"aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)", unfold},
 	{"aten::as_strided(Tensor(a) self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor(a)",
-		func(c *call) error { return c.giveRef(c.asStrided(c.tensor("self"))) }},
+		func(c *call) error {
+			r, err := c.inPyTorchsOrder(c.tensor("self"))
+			if err != nil {
+				return err
+			}
+			return c.giveRef(c.asStrided(r))
+		}},
 	{"aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]", unbind},
 	{"aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]", splitEven},
 	{"aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]", splitSizes("split_size")},
@@ -438,29 +444,15 @@ func unfold(c *call) error {
 	return c.giveRef(c.view(r, l), nil)
 }
 
-// asStrided returns any view of the memory that r is a view of. PyTorch's memory may order the dimensions of r in
-// another way than ours; then r is brought into that order first.
+// asStrided returns any view of the memory that r is a view of.
 func (c *call) asStrided(r *ref) (*ref, error) {
 	l := tensor.Layout{Shape: tensor.Shape(c.ints("size")), Strides: c.ints("stride")}
-	l.Offset = c.optInt("storage_offset", -1)
-	if c.err == nil && c.has("storage_offset") && l.Offset < 0 {
+	l.Offset = c.optInt("storage_offset", r.layout.Offset)
+	if c.err == nil && l.Offset < 0 {
 		c.fail("storage offset %d", l.Offset)
 	}
 	if c.err != nil {
 		return nil, c.err
-	}
-	base := r
-	if strides, ok := c.recordedStrides(r); ok && !slices.Equal(strides, r.layout.Strides) {
-		var err error
-		if base, err = c.inOrderOf(r, strides); err != nil {
-			return nil, err
-		}
-		if l.Offset < 0 {
-			l.Offset = 0
-		}
-	}
-	if l.Offset < 0 {
-		l.Offset = base.layout.Offset
 	}
 	if l.Shape == nil {
 		l.Shape, l.Strides = tensor.Shape{}, []int{}
@@ -469,10 +461,10 @@ func (c *call) asStrided(r *ref) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := c.elements(base.cell); end > n {
+	if n := c.elements(r.cell); end > n {
 		return nil, fmt.Errorf("view %v, strides %v at %d of %d elements", l.Shape, l.Strides, l.Offset, n)
 	}
-	return c.view(base, l), nil
+	return c.view(r, l), nil
 }
 
 // repeat returns r repeated along each dimension, PyTorch's Tensor.repeat.

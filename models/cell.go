@@ -109,6 +109,16 @@ func (b *builder) whole(r *ref) bool {
 	return r.layout.Offset == 0 && r.layout.IsContiguous() && numElements(r.shape()) == b.elements(r.cell)
 }
 
+// covers reports whether a tensor is all of its memory, in any order, and returns its dimensions in the memory's order.
+func (b *builder) covers(r *ref) ([]int, bool) {
+	order := make([]int, r.rank())
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(d, e int) int { return r.layout.Strides[e] - r.layout.Strides[d] })
+	return order, b.whole(b.permute(r, order...))
+}
+
 // write replaces what a tensor, and everything that aliases it, holds: PyTorch's copy_. src is expanded to the tensor's
 // shape and cast to its dtype.
 func (b *builder) write(dst, src *ref) error {
@@ -131,12 +141,7 @@ func (b *builder) put(dst, src *ref) error {
 		dst, src = b.pairs(dst), b.pairs(src)
 	}
 	// What covers all of the memory in another order is written in the memory's order.
-	order := make([]int, dst.rank())
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(d, e int) int { return dst.layout.Strides[e] - dst.layout.Strides[d] })
-	if b.whole(b.permute(dst, order...)) {
+	if order, ok := b.covers(dst); ok {
 		copied, err := b.copy(b.permute(src, order...))
 		if err != nil {
 			return err

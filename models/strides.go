@@ -1,7 +1,6 @@
 package models
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/optimem/optimem/loader/exported"
@@ -130,26 +129,58 @@ func likeChannelsLast(shape tensor.Shape, strides []int) bool {
 	return true
 }
 
-// inOrderOf copies r so that its memory has the order of the given strides, which must leave no gaps.
-func (c *call) inOrderOf(r *ref, strides []int) (*ref, error) {
-	order := make([]int, r.rank())
-	for i := range order {
-		order[i] = i
+// inPyTorchsOrder returns r, or a tensor like it in memory of the order that PyTorch's has, which is linked to r's memory.
+func (c *call) inPyTorchsOrder(r *ref) (*ref, error) {
+	strides, ok := c.recordedStrides(r)
+	if !ok {
+		return r, nil
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return strides[b] - strides[a] })
-	copied, err := c.builder.copy(c.permute(r, order...))
+	all, order := c.wholeMemory(r)
+	if all == nil {
+		if !slices.Equal(strides, r.layout.Strides) {
+			return nil, c.unsupported("a view of memory of which the program does not record the order")
+		}
+		return r, nil
+	}
+	recorded, _ := c.recordedStrides(all)
+	if slices.Equal(recorded, all.layout.Strides) {
+		return r, nil
+	}
+	there := slices.Clone(order)
+	slices.SortStableFunc(there, func(d, e int) int { return recorded[e] - recorded[d] })
+	origin := c.permute(all, there...)
+	if l := permuted(tensor.Layout{Shape: all.shape(), Strides: recorded}, there); !l.IsContiguous() {
+		return nil, c.unsupported("a view of memory with gaps")
+	}
+	copied, err := c.builder.copy(origin)
 	if err != nil {
 		return nil, err
 	}
-	back := make([]int, len(order))
-	for i, d := range order {
-		back[d] = i
-	}
-	ordered := c.permute(copied, back...)
-	for i, d := range r.shape() {
-		if d > 1 && ordered.layout.Strides[i] != strides[i] {
-			return nil, fmt.Errorf("strides %v over %v are not dense", strides, r.shape())
+	c.linked(origin, copied)
+	// Where the first element of r is, dimension by dimension of all.
+	l := tensor.Layout{Shape: r.shape(), Strides: strides}
+	for rest, i := r.layout.Offset, 0; i < len(order); i++ {
+		if s := all.layout.Strides[order[i]]; all.shape()[order[i]] > 1 && s > 0 {
+			l.Offset += rest / s * recorded[order[i]]
+			rest %= s
 		}
 	}
-	return ordered, nil
+	return c.view(copied, l), nil
+}
+
+// wholeMemory returns a tensor that is all of the memory that r is a view of, of which the program records the order: r
+// itself, or another; and its dimensions in the order of the memory.
+func (c *call) wholeMemory(r *ref) (*ref, []int) {
+	if order, ok := c.covers(r); ok {
+		return r, order
+	}
+	for other, name := range c.names {
+		if other.cell != r.cell || other.dtype != r.dtype || c.meta[name] == nil {
+			continue
+		}
+		if order, ok := c.covers(other); ok {
+			return other, order
+		}
+	}
+	return nil, nil
 }

@@ -211,7 +211,7 @@ func compare(t *testing.T, got optimem.Values, want recordedRun) {
 
 // Outputs are PyTorch's, also where a program writes to what PyTorch keeps permuted or conjugated.
 func TestOutputsAsPyTorch(t *testing.T) {
-	for _, name := range []string{"odd", "permuted", "conjugated"} {
+	for _, name := range []string{"odd", "permuted", "conjugated", "strided"} {
 		s := start(t, build(t, "testdata/"+name+".pt2", nil), optimem.ResidentOptions{})
 		for _, want := range recorded(t, name) {
 			got, err := s.Run(t.Context(), want.input())

@@ -208,6 +208,26 @@ class Conjugated(nn.Module):
         return {name: torch.view_as_real(t.resolve_conj()) for name, t in results.items()} | {"below": below}
 
 
+class Strided(nn.Module):
+    """Views of memory by strides, where PyTorch keeps the dimensions in another order, and of the memory of parts."""
+
+    def forward(self, x):
+        turned = x.reshape(-1, 3, 2, 2).permute(3, 1, 0, 2) * 2.0
+        lines = turned.as_strided((2, 3), (1, 4))
+        lines.mul_(10.0)
+        turned[1].add_(100.0)
+        part = turned[1:, 1:].as_strided((3,), (2,))
+        first = turned[:, 2, 1].as_strided((2, 2), (3, 1), 1)
+        first.sub_(1000.0)
+        square = x[:, :4].reshape(-1, 2, 2).transpose(1, 2).sin()
+        across = square.diagonal(dim1=1, dim2=2).as_strided((2, 3), (4, 1), 1)
+        across.fill_(7.0)
+        put = torch.as_strided_scatter(turned, x[0, :4], (4,), (3,), 1)
+        return {
+            "turned": turned, "lines": lines, "part": part, "first": first, "square": square, "across": across, "put": put,
+        }
+
+
 class Branches(nn.Module):
     """Conditionals, one within a branch of the other; the op that the test computes is in two of the three branches."""
 
@@ -312,6 +332,7 @@ def main() -> None:
         ("permuted", Permuted(), torch.ones(2, 12),
          [[[float(10 * i + k) for k in range(12)] for i in range(rows)] for rows in (2, 3)], rows),
         ("conjugated", Conjugated(), torch.ones(2, 12), [[[float(k % 7 - 3) for k in range(12)] for _ in range(2)]], None),
+        ("strided", Strided(), torch.ones(2, 12), [[[float(k + 12 * i) for k in range(12)] for i in range(2)]], None),
     ):
         program = torch.export.export(module.eval(), (example,), dynamic_shapes=dynamic)
         for graph in program.graph_module.modules():  # the branches of conditionals are graphs of their own
