@@ -324,8 +324,11 @@ var ErrClosed = errors.New("pager is closed")
 
 // located says where in a plan an error came up, unless it says so itself.
 func located(err error, path, step string) error {
-	var known *GroupError
-	if err == nil || errors.As(err, &known) {
+	if err == nil {
+		return nil
+	}
+	var known *GroupError // on the heap: no step that ends well pays for it
+	if errors.As(err, &known) {
 		return err
 	}
 	return &GroupError{path, step, err}
