@@ -82,7 +82,6 @@ type Chunker struct {
 
 // A side runs one side of a plan: a pager does, and so does a chunker whose sides are further devices.
 type side interface {
-	Pass(ctx context.Context, p *plan.Plan, io pager.IO) error
 	Begin(ctx context.Context, p *plan.Plan) error
 	Run(ctx context.Context, first, end int, io pager.IO) error
 	RunInstance(ctx context.Context, instance int, io pager.IO) (device.Event, error)
@@ -165,10 +164,6 @@ func (c *Chunker) numbered(side int, observe func(pager.Event)) func(pager.Event
 // Pass runs a plan once. Where it fails, or ctx is done, it returns within the op that runs, and the chunker can be used
 // again.
 func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) (err error) {
-	if p.Sides == nil {
-		c.groups, c.ops = [2][]int{}, [2][]int{}
-		return c.sides[0].Pass(ctx, p, io)
-	}
 	defer func() {
 		if v := recover(); v != nil {
 			err = c.Abandon(pager.Panicked(v))

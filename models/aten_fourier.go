@@ -151,10 +151,7 @@ func (c *call) fourierPlain(kind fourierKind, n int) (*ref, error) {
 
 // fourierSteps transforms x over one dimension after the other: over the last one first, unless that gives real numbers.
 func (b *builder) fourierSteps(x *ref, steps []fourier, dims []int) (*ref, error) {
-	order := make([]int, len(dims))
-	for i := range order {
-		order[i] = i
-	}
+	order := allDims(len(dims))
 	if steps[len(steps)-1].to != realNumbers {
 		slices.Reverse(order)
 	}

@@ -111,10 +111,7 @@ func (b *builder) whole(r *ref) bool {
 
 // covers reports whether a tensor is all of its memory, in any order, and returns its dimensions in the memory's order.
 func (b *builder) covers(r *ref) ([]int, bool) {
-	order := make([]int, r.rank())
-	for i := range order {
-		order[i] = i
-	}
+	order := allDims(r.rank())
 	slices.SortStableFunc(order, func(d, e int) int { return r.layout.Strides[e] - r.layout.Strides[d] })
 	return order, b.whole(b.permute(r, order...))
 }

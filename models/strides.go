@@ -82,11 +82,7 @@ func contiguous(c *call) (*ref, error) {
 
 // channelsLast reports whether images or volumes lie in order if the channels are taken as the last dimension.
 func channelsLast(l tensor.Layout) bool {
-	order := make([]int, len(l.Shape))
-	for i := range order {
-		order[i] = i
-	}
-	return permuted(l, append(slices.Delete(order, 1, 2), 1)).IsContiguous()
+	return permuted(l, append(slices.Delete(allDims(len(l.Shape)), 1, 2), 1)).IsContiguous()
 }
 
 // inFormat is Tensor.to with nothing but a memory format: x itself where PyTorch's tensor looks like one of that format.
@@ -174,13 +170,15 @@ func (c *call) wholeMemory(r *ref) (*ref, []int) {
 	if order, ok := c.covers(r); ok {
 		return r, order
 	}
+	var all *ref
+	var dims []int
 	for other, name := range c.names {
-		if other.cell != r.cell || other.dtype != r.dtype || c.meta[name] == nil {
+		if other.cell != r.cell || other.dtype != r.dtype || c.meta[name] == nil || all != nil && c.names[all] < name {
 			continue
 		}
 		if order, ok := c.covers(other); ok {
-			return other, order
+			all, dims = other, order // the same one each time: the first by name
 		}
 	}
-	return nil, nil
+	return all, dims
 }

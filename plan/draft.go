@@ -68,13 +68,15 @@ func newDraft(l *layers.Lowered, groups []Group, o Options, seconds []float64) *
 	if d.seconds == nil {
 		d.seconds = o.Rates.graphSeconds(l, o.Ops)
 	}
+	for i := range groups { // those of the draft that these were made of stay as they are
+		groups[i].Joined = slices.Clone(groups[i].Joined)
+	}
 	d.gather(d.seconds)
 	for i := range groups {
 		for _, s := range d.seconds[groups[i].First:groups[i].End] {
 			groups[i].Seconds += s
 		}
 		groups[i].Seconds += d.copies(&groups[i])
-		groups[i].Joined = slices.Clone(groups[i].Joined)
 		at := groups[i].First
 		for k := range groups[i].Joined {
 			layer := &groups[i].Joined[k]

@@ -189,7 +189,6 @@ func (d *draft) gather(seconds []float64) {
 			group.Params += params
 			group.WeightBytes += bytes
 			if at := group.joinedWith(i); at >= 0 {
-				group.Joined = slices.Clone(group.Joined)
 				group.Joined[at].Params += params
 				group.Joined[at].WeightBytes += bytes
 			}

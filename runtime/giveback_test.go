@@ -10,6 +10,7 @@ import (
 
 	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
 )
 
 // TestGiveBack: after it the session holds nothing, in any mode, and the next passes give the same bits.
@@ -231,5 +232,48 @@ func TestGiveBackWaits(t *testing.T) {
 	runDigits(t, s, pictures(1))
 	if !tried {
 		t.Error("nothing was observed")
+	}
+}
+
+// TestResizeReachesAll: a new budget is that of a program, too, which is not among those kept any more.
+func TestResizeReachesAll(t *testing.T) {
+	const rows = 40
+	model := build(t, digitsModel, nil)
+	probe, err := optimem.Auto(t.Context(), model, optimem.Options{PlanOnly: true, Memory: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer probe.Close()
+	_, err = probe.Plan(t.Context(), map[string]tensor.Shape{"input": {rows, 1, 8, 8}})
+	var capacity *plan.CapacityError
+	if !errors.As(err, &capacity) {
+		t.Fatal(err)
+	}
+	s, err := optimem.Auto(t.Context(), model, optimem.Options{Memory: capacity.MinBytes + 30_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	run := func() int64 {
+		before := s.Metrics().MovedBytes
+		if _, err := s.Run(t.Context(), digitsInput(pictures(rows))); err != nil {
+			t.Fatal(err)
+		}
+		return s.Metrics().MovedBytes - before
+	}
+	if run() == 0 {
+		t.Fatal("nothing is paged")
+	}
+	for n := 1; n < rows; n++ { // more than are kept
+		if _, err := s.Plan(t.Context(), map[string]tensor.Shape{"input": {n, 1, 8, 8}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Resize(t.Context(), 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	run()
+	if moved := run(); moved != 0 {
+		t.Errorf("%d bytes are brought in each pass within 64 MiB", moved)
 	}
 }
