@@ -357,6 +357,9 @@ func TestOwnWeights(t *testing.T) {
 		{batch(square(60, 125, 14, 3, 2), 2), Direct, 256 << 10},
 		{batch(square(300, 150, 7, 3, 1), 2), Winograd2, 1 << 20},
 		{batch(square(100, 150, 9, 3, 1), 2), Winograd4, 2 << 20},
+		// In chunks otherwise, of a thread each or of all threads.
+		{batch(square(150, 160, 14, 3, 1), 8), Winograd2, 576 << 10},
+		{batch(square(150, 160, 14, 3, 1), 8), Winograd2, 1 << 20},
 	} {
 		p := newProblem(rng, c.Geometry)
 		p.shift, p.act = random(rng, c.Out), ReLU
@@ -369,6 +372,20 @@ func TestOwnWeights(t *testing.T) {
 			want := p.run(t, conv, threadCount(1), true)
 			for _, threads := range []int{1, 2, 3} {
 				sameBits(t, set.Name+" "+c.algorithm.String(), p.run(t, conv, threadCount(threads), false), want)
+			}
+		}
+	}
+}
+
+// Raw weights are packed all at once where each batch of them would have the tiles transformed anew, else as much as the
+// caches may hold.
+func TestRawBatches(t *testing.T) {
+	for _, set := range kernel.ConvSets() {
+		for _, images := range []int{1, 8} {
+			conv := newConvIn(1<<20, batch(square(256, 512, 28, 3, 1), images), Winograd4, set)
+			step, all := conv.rawPieces(), conv.how.pieces()
+			if chunks := conv.how.(*winograd).chunks; (chunks > 1) != (images > 1) || (step == all) != (chunks > 1) {
+				t.Errorf("%s: %d of %d pieces at once of %d images in %d chunks", set.Name, step, all, images, chunks)
 			}
 		}
 	}

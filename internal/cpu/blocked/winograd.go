@@ -18,6 +18,9 @@ import (
 // work is a chunk, whose transform stays in the second cache. Else one chunk after another is computed by all threads
 // together, cut by input blocks, by points, and by output blocks.
 //
+// Of raw weights each thread packs panels for itself where it can; all tiles are one chunk then, which the third cache holds
+// (whole). Else they are packed in batches, larger ones where there are many chunks, which each batch transforms anew.
+//
 // Transformed weights are up to four times as large as they were. Of large ones only the columns are transformed, which
 // makes them twice as large; the rest is done late, by the thread that is about to multiply, for a row of points and a
 // panel at a time. That takes about as long as reading the other half from memory would.
@@ -37,6 +40,9 @@ type winograd struct {
 	inPlane, inPoint   int
 	outPlane, outPoint int
 	outPanel           int
+	// whole is the same with all tiles in one chunk, for raw weights of which each thread packs some panels for itself. It is
+	// nil where one chunk is what this has, and where that does not pay.
+	whole *winograd
 }
 
 // Limits of winograd.
@@ -47,6 +53,8 @@ const (
 	lateParts = 8
 	// sharedTiles is the most tiles of a chunk that threads share.
 	sharedTiles = 128
+	// repeatedRawBytes is rawBytes where each batch of raw weights has all chunks transformed anew.
+	repeatedRawBytes = 32 << 20
 )
 
 func newWinograd(c *Conv, m int) *winograd {
@@ -61,18 +69,35 @@ func newWinograd(c *Conv, m int) *winograd {
 	if !w.alone {
 		w.chunk = min(w.tiles, sharedTiles)
 	}
+	w.cutTiles()
+	if w.chunks == 1 {
+		return w
+	}
+	c.rawBytes = repeatedRawBytes
+	if !w.late && 4*w.panels*w.pieceFloats() > c.cacheBytes {
+		whole := *w
+		whole.alone, whole.chunk, whole.offsets = false, w.tiles, nil
+		whole.cutTiles()
+		if 4*whole.inFloats() <= c.sharedBytes {
+			w.whole = &whole
+		}
+	}
+	return w
+}
+
+// cutTiles cuts all tiles into equal chunks, no larger than chunk is, and lays out what they are transformed to.
+func (w *winograd) cutTiles() {
 	w.chunks = max(1, ceil(w.tiles, w.chunk))
 	w.chunk = max(1, ceil(w.tiles, w.chunks))
 	// Odd numbers of cache lines between what is written together, so that it does not fall into one set of a cache.
 	w.inPlane = w.chunk * Lanes
 	w.inPoint = (w.inBlocks*w.chunk | 1) * Lanes
 	w.outPlane = w.chunk * Lanes
-	w.outPoint = (c.set.Columns/Lanes*w.chunk | 1) * Lanes
+	w.outPoint = (w.set.Columns/Lanes*w.chunk | 1) * Lanes
 	w.outPanel = w.points * w.outPoint
 	for b := range w.inBlocks {
 		w.offsets = append(w.offsets, 4*b*w.inPlane)
 	}
-	return w
 }
 
 func (w *winograd) form() string {
@@ -414,7 +439,10 @@ func (w *winograd) ownPoint() int {
 func (w *winograd) ownPackedFloats() int { return w.points * w.ownPoint() }
 
 func (w *winograd) ownFloats(threads int) int {
-	if w.alone || w.late || w.chunks > 1 || w.panels < 2*threads || 4*w.panels*w.pieceFloats() <= w.cacheBytes/2 ||
+	if w.whole != nil {
+		return w.whole.ownFloats(threads)
+	}
+	if w.late || w.chunks > 1 || w.panels < 2*threads || 4*w.panels*w.pieceFloats() <= w.cacheBytes/2 ||
 		4*w.ownPackedFloats() > min(w.cacheBytes*5/8, w.rawBytes/threads) {
 		return 0
 	}
@@ -424,6 +452,9 @@ func (w *winograd) ownFloats(threads int) int {
 func (w *winograd) ownSlotFloats() int { return scratchFloats + w.ownPackedFloats() + w.outPanel }
 
 func (w *winograd) runOwn(ctx context.Context, pool Pool, a *Args, f *finish, work []float32) {
+	if w.whole != nil {
+		w = w.whole
+	}
 	scratch := newSlots(work, w.ownSlotFloats(), pool.Threads())
 	step := winogradStep{
 		winograd: w, ctx: ctx, a: a, f: f, scratch: scratch, end: w.tiles, v: work[pool.Threads()*w.ownSlotFloats():],
