@@ -96,6 +96,8 @@ type Conv struct {
 	rawBytes, sharedBytes int
 	// cacheBytes is the size of a core's second cache. How work is cut depends on it, and no result does.
 	cacheBytes int
+	// fetches says that raw weights are fetched into the second cache while those before them are multiplied.
+	fetches bool
 }
 
 // A method is an algorithm for one geometry.
@@ -134,6 +136,7 @@ func newConvIn(cacheBytes int, g Geometry, algorithm Algorithm, set *kernel.Conv
 	}
 	c := &Conv{
 		Geometry: g, algorithm: algorithm, set: set, rawBytes: rawBytes, sharedBytes: sharedBytes, cacheBytes: cacheBytes,
+		fetches: kernel.FetchingPays(),
 	}
 	switch algorithm {
 	case Winograd2, Winograd4:

@@ -370,8 +370,10 @@ func TestOwnWeights(t *testing.T) {
 				t.Fatalf("%s: threads do not pack weights of %+v for themselves", set.Name, c.Geometry)
 			}
 			want := p.run(t, conv, threadCount(1), true)
-			for _, threads := range []int{1, 2, 3} {
-				sameBits(t, set.Name+" "+c.algorithm.String(), p.run(t, conv, threadCount(threads), false), want)
+			for _, conv.fetches = range []bool{false, true} {
+				for _, threads := range []int{1, 2, 3} {
+					sameBits(t, set.Name+" "+c.algorithm.String(), p.run(t, conv, threadCount(threads), false), want)
+				}
 			}
 		}
 	}

@@ -532,6 +532,7 @@ func (t *directOwn) Run(i, j int) {
 		}
 		job := directJob{
 			direct: d, a: t.a, f: t.f, image: i % images / d.bands, copies: t.copies, packed: slot.memory[:t.size],
+			raw: d.follow(&t.a.Weight, end*d.set.Columns, t.group*d.set.Columns, 0, d.In).part(i%images, images),
 		}
 		job.run(first, end, i%d.bands, slot.memory[t.size:])
 		t.scratch.give(slot.memory, first)
@@ -551,6 +552,8 @@ type directJob struct {
 	x          []float32
 	inputs     int
 	rows, cols [2]int
+	// raw is what is packed next that this part should fetch.
+	raw fetcher
 }
 
 func (j *directJob) run(first, end, band int, slot []float32) {
@@ -638,7 +641,7 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 		Mask: (*uint32)(unsafe.Pointer(address(j.f.mask, p.block*Lanes))), Low: j.f.low, High: j.f.high,
 	}
 	rows := j.rows[1] - j.rows[0]
-	t.AheadLines = aheadLines(columns, rows*tiles)
+	lines := aheadLines(columns, rows*tiles)
 	for s := 0; s < steps; s += d.partial {
 		t.Steps = min(d.partial, steps-s)
 		t.W = address(w, s*stepFloats)
@@ -650,8 +653,8 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 		if s+t.Steps == steps {
 			t.Flags |= j.f.flags
 		}
-		// The weights of the next sum, or panel, are fetched a little with each tile.
-		t.AheadW = uintptr(unsafe.Pointer(unsafe.SliceData(w))) + uintptr(4*(s+t.Steps)*stepFloats)
+		// The weights of the next sum, or panel, are fetched a little with each tile, or raw ones instead.
+		packed := uintptr(unsafe.Pointer(unsafe.SliceData(w))) + uintptr(4*(s+t.Steps)*stepFloats)
 		for row := range rows {
 			x, y := start+row*rowStep, out+row*d.width*Lanes
 			t.X, t.Y = address(j.x, x), address(j.a.Y, y)
@@ -668,6 +671,12 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 						t.AheadX = 4 * (rowStep - (count-pixels)*pixel)
 					}
 				}
+				if j.raw.rows > 0 {
+					t.AheadW, t.AheadLines = j.raw.next(fetchedBytes*t.Steps), 1
+				} else {
+					t.AheadW, t.AheadLines = packed, lines
+					packed += uintptr(fetchedBytes * t.Steps * lines)
+				}
 				if d.paired {
 					set.Pairs(pixels, &t)
 				} else {
@@ -680,7 +689,6 @@ func (j *directJob) panel(p panel, w []float32, fetch bool) {
 						t.Residual = move(t.Residual, pixels*t.YPixel)
 					}
 				}
-				t.AheadW += uintptr(256 * t.AheadLines * t.Steps)
 			}
 		}
 	}

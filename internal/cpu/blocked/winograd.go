@@ -391,7 +391,7 @@ func (w *winograd) multiply(point, panel, tiles int, weights, v, m []float32, ah
 		if inTime && s+steps < w.inBlocks {
 			next = uintptr(unsafe.Pointer(unsafe.SliceData(weights))) + uintptr(4*(s+steps)*Lanes*columns)
 		}
-		next = w.partial(point, panel, tiles, s, steps, weights[s*Lanes*columns:], v, m, next, lines)
+		next = w.partial(point, panel, tiles, s, steps, weights[s*Lanes*columns:], v, m, next, lines, nil)
 		if !inTime {
 			ahead = next
 		}
@@ -402,9 +402,10 @@ func (w *winograd) multiply(point, panel, tiles int, weights, v, m []float32, ah
 const partialBlocks = 256 / Lanes
 
 // partial multiplies a point of all tiles with its weights of steps input blocks from block s on. Of what lies ahead each
-// tile fetches so many lines with each four rows of weights; partial returns what comes behind them.
+// tile fetches so many lines with each four rows of weights; partial returns what comes behind them. Where raw is not nil
+// it fetches that instead, and the transforms of the next tile or point into the first cache.
 func (w *winograd) partial(
-	point, panel, tiles, s, steps int, weights, v, m []float32, ahead uintptr, lines int,
+	point, panel, tiles, s, steps int, weights, v, m []float32, ahead uintptr, lines int, raw *fetcher,
 ) uintptr {
 	t := kernel.ConvTile{
 		Quads: 4, XPixel: 4 * Lanes, YPixel: 4 * Lanes, YBlock: 4 * w.outPlane, Steps: steps, Offsets: &w.offsets[s],
@@ -421,11 +422,17 @@ func (w *winograd) partial(
 		if i < larger {
 			size++
 		}
+		if raw != nil {
+			t.AheadW, t.AheadLines = raw.next(fetchedBytes*steps), 1
+			if t.AheadX = size * t.XPixel; i == count-1 {
+				t.AheadX += 4*w.inPoint - tiles*t.XPixel
+			}
+		}
 		w.set.Conv(size, narrow, &t)
 		if i < count-1 {
 			t.X, t.Y = move(t.X, size*t.XPixel), move(t.Y, size*t.YPixel)
 		}
-		t.AheadW += uintptr(256 * t.AheadLines * t.Steps)
+		t.AheadW += uintptr(fetchedBytes * t.AheadLines * t.Steps)
 	}
 	return t.AheadW
 }
@@ -471,20 +478,37 @@ type winogradOwn struct{ winogradStep }
 func (t *winogradOwn) Run(i, j int) {
 	w, v, slot := t.winograd, t.v, t.scratch.take()
 	defer t.scratch.give(slot)
-	// While a point is multiplied its successor's transforms are fetched.
-	lines := ceil(w.tiles, 4*ceil(w.tiles, w.set.Pixels))
+	// While a point is multiplied its successor's transforms are fetched, and with the last points the raw weights that follow.
+	count := ceil(w.tiles, w.set.Pixels)
+	lines := ceil(w.tiles, 4*count)
 	weights, m := slot[scratchFloats:][:w.ownPackedFloats()], slot[scratchFloats+w.ownPackedFloats():]
 	for ; i < j && t.ctx.Err() == nil; i++ {
 		for s := 0; s < w.inBlocks; s += partialBlocks {
 			steps := min(partialBlocks, w.inBlocks-s)
 			w.packBlocks(t.a.Weight, i, s, s+steps, weights)
+			raw := w.followBlocks(&t.a.Weight, i, s+steps)
+			wait := w.points - ceil(raw.pieces(fetchedBytes*steps), count)
 			for point := range w.points {
+				of := weights[point*w.ownPoint():]
+				if point >= wait && raw.rows > 0 {
+					w.partial(point, i, w.tiles, s, steps, of, v, m, 0, 0, &raw)
+					continue
+				}
 				next := uintptr(unsafe.Pointer(unsafe.SliceData(v))) + uintptr(4*((point+1)*w.inPoint+s*w.inPlane))
-				w.partial(point, i, w.tiles, s, steps, weights[point*w.ownPoint():], v, m, next, lines)
+				w.partial(point, i, w.tiles, s, steps, of, v, m, next, lines, nil)
 			}
 		}
 		w.output(t.a, t.f, 0, w.tiles, i, m, slot)
 	}
+}
+
+// followBlocks returns the raw weights that are packed after the input blocks before block to of a panel.
+func (w *winograd) followBlocks(raw *Weight, panel, to int) fetcher {
+	if to >= w.inBlocks {
+		panel, to = panel+1, 0
+	}
+	end := min((to+partialBlocks)*Lanes, w.In)
+	return w.follow(raw, panel*w.set.Columns, w.set.Columns, to*Lanes, end)
 }
 
 // packBlocks writes all points of input blocks [from, to) of a panel.
