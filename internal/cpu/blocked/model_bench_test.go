@@ -26,25 +26,49 @@ func resnet(size, batch int, blocks [4]int) []stage {
 	c := &chainBuilder{batch: batch, at: 1}
 	x, size := c.stem(size)
 	in := 64
+	eachBlock(blocks, func(out, stride int, first bool) {
+		shortcut := x
+		if first {
+			shortcut = c.conv(square(in, 4*out, size, 1, stride), x, -1, None)
+		}
+		y := c.conv(square(in, out, size, 1, 1), x, -1, ReLU)
+		y = c.conv(square(out, out, size, 3, stride), y, -1, ReLU)
+		size /= stride
+		x = c.conv(square(out, 4*out, size, 1, 1), y, shortcut, ReLU)
+		in = 4 * out
+	})
+	return c.chain
+}
+
+// basic returns the chain of a ResNet without bottlenecks.
+func basic(size, batch int, blocks [4]int) []stage {
+	c := &chainBuilder{batch: batch, at: 1}
+	x, size := c.stem(size)
+	in := 64
+	eachBlock(blocks, func(out, stride int, _ bool) {
+		shortcut := x
+		if in != out {
+			shortcut = c.conv(square(in, out, size, 1, stride), x, -1, None)
+		}
+		y := c.conv(square(in, out, size, 3, stride), x, -1, ReLU)
+		size /= stride
+		x = c.conv(square(out, out, size, 3, 1), y, shortcut, ReLU)
+		in = out
+	})
+	return c.chain
+}
+
+// eachBlock calls block for the blocks of a ResNet: with its channels, its stride, and whether it is the first of its layer.
+func eachBlock(blocks [4]int, block func(out, stride int, first bool)) {
 	for i, n := range blocks {
-		out := 64 << i
 		for b := range n {
 			stride := 1
 			if b == 0 && i > 0 {
 				stride = 2
 			}
-			shortcut := x
-			if b == 0 {
-				shortcut = c.conv(square(in, 4*out, size, 1, stride), x, -1, None)
-			}
-			y := c.conv(square(in, out, size, 1, 1), x, -1, ReLU)
-			y = c.conv(square(out, out, size, 3, stride), y, -1, ReLU)
-			size /= stride
-			x = c.conv(square(out, 4*out, size, 1, 1), y, shortcut, ReLU)
-			in = 4 * out
+			block(64<<i, stride, b == 0)
 		}
 	}
-	return c.chain
 }
 
 // A chainBuilder appends stages, each with a buffer of its own for a while.
@@ -78,28 +102,6 @@ func (c *chainBuilder) pool(channels, size, kernel, pad, in int) int {
 func (c *chainBuilder) stem(size int) (x, left int) {
 	x = c.conv(planar(square(3, 64, size, 7, 2)), 0, -1, ReLU)
 	return c.pool(64, size/2, 3, 1, x), size / 4
-}
-
-// basic returns the chain of a ResNet without bottlenecks.
-func basic(size, batch int, blocks [4]int) []stage {
-	c := &chainBuilder{batch: batch, at: 1}
-	x, size := c.stem(size)
-	in := 64
-	for i, n := range blocks {
-		out := 64 << i
-		for b := range n {
-			stride, shortcut := 1, x
-			if b == 0 && i > 0 {
-				stride = 2
-				shortcut = c.conv(square(in, out, size, 1, stride), x, -1, None)
-			}
-			y := c.conv(square(in, out, size, 3, stride), x, -1, ReLU)
-			size /= stride
-			x = c.conv(square(out, out, size, 3, 1), y, shortcut, ReLU)
-			in = out
-		}
-	}
-	return c.chain
 }
 
 // vgg returns the chain of a VGG's convolutions.
