@@ -20,7 +20,10 @@ type readQueue struct {
 	// file is a descriptor of its own, with O_DIRECT.
 	file *os.File
 	fd   int
+	// aio is the kernel's context, 0 before a read needs it: to give it back takes tens of milliseconds. none says that the
+	// kernel has none to give.
 	aio  uintptr
+	none bool
 	// reads are those under way, by number.
 	reads    []queuedRead
 	underWay int
@@ -80,11 +83,16 @@ func (s *fileSource) Queue(n int) (tensor.ReadQueue, error) {
 		s: s, file: file, fd: int(file.Fd()), reads: make([]queuedRead, n),
 		blocks: make([]ioControlBlock, 0, n), addresses: make([]*ioControlBlock, 0, n), refused: make([]int, 0, n),
 	}
-	_, _, errno := unix.Syscall(unix.SYS_IO_SETUP, uintptr(n), uintptr(unsafe.Pointer(&q.aio)), 0)
-	if errno != 0 {
-		return nil, errors.Join(errno, file.Close())
-	}
 	return q, nil
+}
+
+// setUp reports whether the kernel takes reads.
+func (q *readQueue) setUp() bool {
+	if q.aio == 0 && !q.none {
+		_, _, errno := unix.Syscall(unix.SYS_IO_SETUP, uintptr(len(q.reads)), uintptr(unsafe.Pointer(&q.aio)), 0)
+		q.none = errno != 0
+	}
+	return !q.none
 }
 
 // Begin implements [tensor.ReadQueue].
@@ -95,6 +103,9 @@ func (q *readQueue) Begin(number int, p []byte, off int64) bool {
 		return false
 	}
 	if q.s.source(q.fd, off, want) == wholly { // what is held in part is not worth reading piece by piece
+		return false
+	}
+	if !q.setUp() {
 		return false
 	}
 	q.blocks = append(q.blocks, ioControlBlock{
@@ -178,11 +189,13 @@ func (q *readQueue) Close() error {
 	if q.file == nil {
 		return nil
 	}
-	_, _, errno := unix.Syscall(unix.SYS_IO_DESTROY, q.aio, 0, 0) // waits for what is under way
-	err := q.file.Close()
-	q.file = nil
-	if errno != 0 {
-		err = errors.Join(os.NewSyscallError("io_destroy", errno), err)
+	var err error
+	if q.aio != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_IO_DESTROY, q.aio, 0, 0); errno != 0 { // which waits for what is under way
+			err = os.NewSyscallError("io_destroy", errno)
+		}
 	}
+	err = errors.Join(err, q.file.Close())
+	q.file = nil
 	return err
 }

@@ -88,6 +88,9 @@ func TestQueueRefuses(t *testing.T) {
 	if residencyOf(s, 0, size) == wholly && q.Begin(0, buf, 0) {
 		t.Error("begun, although the page cache holds it")
 	}
+	if q.(*readQueue).aio != 0 {
+		t.Error("the kernel was asked for a context that no read needs")
+	}
 	dropCache(t, s, alignBytes, size-alignBytes)
 	s.known.found = nil
 	if !s.probes.Load() && residencyOf(s, 0, len(buf)) == partly {
