@@ -51,6 +51,7 @@ bench-peers:
 	benchmarks/run_speed.sh
 	benchmarks/run_speed.sh --isa avx2 --engines eager,channels_last,openvino
 	benchmarks/run_speed.sh --precision bf16 resnet101-512@1 bert@1
+	benchmarks/run_speed.sh first
 
 # Page mode beside resident weights, from the disk and from the page cache: half an hour.
 bench-page:

@@ -3,6 +3,7 @@ package pager
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/plan"
@@ -32,6 +33,9 @@ type direct struct {
 	// broken is what a read failed with that nobody waited for.
 	broken  error
 	running bool
+	// once says that every visit is made once, and not again for the next pass. Queues are given back once all has arrived.
+	once    bool
+	retired sync.WaitGroup
 	// queuedBytes is how much a queued read takes, noWait a context that is done.
 	queuedBytes int64
 	noWait      context.Context
@@ -69,15 +73,33 @@ const (
 type queue struct {
 	source tensor.QueuedSource
 	reads  tensor.ReadQueue
+	// broken is what giving reads back failed with.
+	broken error
 	parts  [queued]*part
 	free   []int
 }
 
 func (g *Pager) newDirect(p *plan.Plan, host HostVisible) *direct {
-	d := &direct{
-		readers: g.opts.Readers, visits: make([]*directVisit, len(p.Groups)), mostBytes: p.RingBytes / 2,
-		diskBound: p.Forecast.Bound != "compute",
+	d := g.emptyDirect(p)
+	d.mostBytes, d.diskBound, d.once = p.RingBytes/2, p.Forecast.Bound != "compute", p.Once
+	for k := range p.Groups {
+		if group := &p.Groups[k]; group.Paged() {
+			v := d.visit(k, group)
+			v.after = group.After
+			d.read(v, group.Spans, g.slot(host, group))
+		}
 	}
+	return d
+}
+
+// slot returns the memory of a paged group's slot.
+func (g *Pager) slot(host HostVisible, group *plan.Group) []byte {
+	return host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes})
+}
+
+// emptyDirect returns a loader that visits no group.
+func (g *Pager) emptyDirect(p *plan.Plan) *direct {
+	d := &direct{readers: g.opts.Readers, visits: make([]*directVisit, len(p.Groups))}
 	d.bytes = &g.stats.readBytes
 	if d.queuedBytes = g.opts.queuedBytes; d.queuedBytes == 0 {
 		d.queuedBytes = pieceBytes
@@ -85,23 +107,23 @@ func (g *Pager) newDirect(p *plan.Plan, host HostVisible) *direct {
 	noWait, done := context.WithCancel(context.Background())
 	done()
 	d.noWait = noWait
-	for k := range p.Groups {
-		group := &p.Groups[k]
-		if !group.Paged() {
-			continue
-		}
-		v := &directVisit{
-			visit: visit{path: group.Name(), after: group.After, arrived: make(chan struct{}, 1)}, bytes: group.SlotBytes,
-		}
-		slot := host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes})
-		v.pieces = pieces(group.Spans, slot, d.queuedBytes, &v.visit)
-		for _, piece := range v.pieces {
-			v.parts = append(v.parts, part{piece: piece, queue: d.queueOf(piece.request[0].Extent.Source)})
-		}
-		d.visits[k] = v
-		d.order = append(d.order, v)
-	}
 	return d
+}
+
+// visit adds a visit of a group, behind those that there are.
+func (d *direct) visit(k int, group *plan.Group) *directVisit {
+	v := &directVisit{visit: visit{path: group.Name(), arrived: make(chan struct{}, 1)}}
+	d.visits[k] = v
+	d.order = append(d.order, v)
+	return v
+}
+
+// read adds reads into memory to a visit.
+func (d *direct) read(v *directVisit, list []plan.Span, into []byte) {
+	v.bytes += plan.SpanBytes(list)
+	for _, piece := range pieces(list, into, d.queuedBytes, &v.visit) {
+		v.parts = append(v.parts, part{piece: piece, queue: d.queueOf(piece.request[0].Extent.Source)})
+	}
 }
 
 // queueOf returns the queue of a source, nil where it has none.
@@ -132,7 +154,13 @@ func (q *queue) open() {
 
 // begin starts to read where nothing is under way.
 func (d *direct) begin() {
-	if d.running || len(d.order) == 0 {
+	if len(d.order) == 0 {
+		return
+	}
+	if d.once && d.arrived == len(d.order) { // a pass that was not expected
+		d.reset()
+	}
+	if d.running {
 		return
 	}
 	d.running = true
@@ -171,7 +199,7 @@ func (d *direct) beginNext() error {
 	if d.starved() {
 		room = soonBytes
 	}
-	for {
+	for !d.once || d.begun < len(d.order) {
 		v := d.order[d.begun%len(d.order)]
 		if d.at == 0 {
 			if v.need(d.begun, len(d.order)) > d.finished {
@@ -208,6 +236,7 @@ func (d *direct) beginNext() error {
 			v.visit.arrived <- struct{}{}
 		}
 	}
+	return nil
 }
 
 // starved reports whether ops need the next visit while the disk does nothing. Where ops wait for the disk anyway, large
@@ -294,8 +323,20 @@ func (d *direct) ready(ctx context.Context, k int) error {
 			return &GroupError{v.path, "load", err}
 		}
 	}
-	d.arrived++
+	if d.arrived++; d.once && d.arrived == len(d.order) {
+		d.retire()
+	}
 	return nil
+}
+
+// retire gives the queues back, which takes tens of milliseconds, while the last ops run.
+func (d *direct) retire() {
+	for _, q := range d.queues {
+		if reads := q.reads; reads != nil {
+			q.reads, q.free = nil, q.free[:0]
+			d.retired.Go(func() { q.broken = reads.Close() })
+		}
+	}
 }
 
 // step waits for a read to end and begins what is next if it can. It is for a visit of which not all reads are begun.
@@ -332,6 +373,7 @@ func (d *direct) reset() {
 	}
 	d.running = false
 	d.end()
+	d.retired.Wait()
 	for _, q := range d.queues {
 		for q.reads != nil && len(q.free) < queued {
 			number, _, err := q.reads.Wait(context.Background())
@@ -355,6 +397,8 @@ func (d *direct) close() error {
 			errs = append(errs, q.reads.Close())
 			q.reads, q.free = nil, q.free[:0]
 		}
+		errs = append(errs, q.broken)
+		q.broken = nil
 	}
 	return errors.Join(errs...)
 }

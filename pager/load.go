@@ -260,7 +260,11 @@ func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
 			out = append(out, piece{[]tensor.Request{{Extent: e, Into: into[s.Offset+at:][:n]}}, v})
 		}
 	}
-	v.sources = guarded(list)
+	for _, s := range guarded(list) {
+		if !slices.Contains(v.sources, s) {
+			v.sources = append(v.sources, s)
+		}
+	}
 	return out
 }
 

@@ -55,7 +55,7 @@ type Kind uint8
 const (
 	// GroupDone ends a group of a pass.
 	GroupDone Kind = iota
-	// WeightsLoaded ends the bringing of the weights that stay.
+	// WeightsLoaded ends the bringing of the weights that stay, before a pass or with the last group of one.
 	WeightsLoaded
 	// PassDone ends a pass.
 	PassDone
@@ -77,8 +77,9 @@ type Event struct {
 	Op       int
 	OpKind   layers.Kind
 	Instance int
-	// LoadedBytes is what was brought for the group, Stall how long its ops waited for that, Compute how long they took
-	// until they were given to the device (on the CPU: until they were computed).
+	// LoadedBytes is what was brought, to the ring for the group or to stay. Stall is how long the group's ops waited for
+	// weights, those that stay among them in the pass that brings these, Compute how long they took until they were given to
+	// the device (on the CPU: until they were computed).
 	LoadedBytes    int64
 	Stall, Compute time.Duration
 	// Took is how long a pass or an op took, Instances how many micro-batches went through it.
@@ -139,6 +140,10 @@ type Pager struct {
 	current  *program
 	programs *recent.Map[*plan.Plan, *program]
 	branches branches
+	// first brings the weights that stay while the pass runs that needs them first; nil where they are there. early says that
+	// the pass which begins may do so.
+	first *first
+	early bool
 	// gone are the instances of this pass that have left, spent what groups of one that goes by instances have taken.
 	gone   []bool
 	spent  []time.Duration
@@ -297,7 +302,7 @@ func (g *Pager) Close() error {
 
 // empty frees all memory. No program may use it any more.
 func (g *Pager) empty() error {
-	var errs []error
+	errs := []error{g.closeFirst()}
 	for _, m := range []*device.Memory{&g.fixed, &g.ring, &g.activations, &g.scratch} {
 		errs = append(errs, free(m))
 	}

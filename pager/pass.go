@@ -13,7 +13,9 @@ import (
 // Pass runs every group of a plan once, for all instances. Where it fails, or ctx is done, it returns within the op that
 // runs, and the pager can be used again.
 func (g *Pager) Pass(ctx context.Context, p *plan.Plan, io IO) error {
-	if err := g.Begin(ctx, p); err != nil {
+	g.early = !g.opts.ObserveOps // what ops wait for is not to be taken for what they take
+	err := g.Begin(ctx, p)
+	if g.early = false; err != nil {
 		return err
 	}
 	if err := g.Run(ctx, 0, len(p.Groups), io); err != nil {
@@ -38,9 +40,9 @@ func (g *Pager) Begin(ctx context.Context, p *plan.Plan) (err error) {
 		}
 	}()
 	if err := g.use(ctx, p); err != nil {
-		return err
+		return g.dropFirst(err)
 	}
-	g.current.load.begin()
+	g.loader().begin()
 	g.given = 0
 	clear(g.gone)
 	return nil
@@ -64,6 +66,9 @@ func (g *Pager) Run(ctx context.Context, first, end int, io IO) (err error) {
 	}
 	if err := g.stream.Sync(ctx); err != nil {
 		return g.Abandon(located(err, g.current.plan.Groups[max(end-1, 0)].Name(), "run"))
+	}
+	if err := g.endFirst(); err != nil {
+		return g.Abandon(located(err, "", "load"))
 	}
 	return nil
 }
@@ -91,18 +96,21 @@ func (g *Pager) Abandon(err error) error {
 	if g.current != nil {
 		g.current.load.reset()
 	}
-	return err
+	return g.dropFirst(err)
 }
 
 // group runs the ops of one group for all instances.
 func (g *Pager) group(ctx context.Context, k int, io IO) error {
 	group := &g.current.plan.Groups[k]
 	var stall time.Duration
-	if group.Paged() {
+	brings := g.brings(k)
+	if brings {
 		var err error
 		if stall, err = g.arrive(ctx, k); err != nil {
 			return located(err, group.Name(), "load")
 		}
+	}
+	if group.Paged() {
 		g.stats.Stall += stall
 		g.stats.MovedBytes += group.SlotBytes
 	}
@@ -112,8 +120,8 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 	}
 	compute := time.Since(begin)
 	g.stats.Compute += compute
-	if group.Paged() {
-		g.current.load.done(k)
+	if brings {
+		g.loader().done(k)
 	}
 	if g.opts.Observe != nil {
 		g.opts.Observe(Event{
@@ -129,7 +137,7 @@ func (g *Pager) arrive(ctx context.Context, k int) (time.Duration, error) {
 		return g.arriveObserved(ctx, k)
 	}
 	begin := time.Now()
-	err := g.current.load.ready(ctx, k)
+	err := g.loader().ready(ctx, k)
 	return time.Since(begin), err
 }
 
@@ -199,7 +207,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 		}
 	}
 	for i := max(group.First, g.given); i < group.End; i++ {
-		g.current.load.tick()
+		g.tick()
 		op = i
 		if n, err := g.kept(ctx, i, instance); err != nil {
 			return err

@@ -128,7 +128,7 @@ func TestAnyPlan(t *testing.T) {
 		o := plan.Options{
 			Mode:      rapid.SampledFrom([]plan.Mode{plan.Page, plan.Auto, plan.Chunk}).Draw(t, "mode"),
 			Target:    rapid.SampledFrom([]plan.Target{plan.CPU, {Name: "emu", AlignBytes: 256}}).Draw(t, "target"),
-			Instances: instances, Lower: host.Lower,
+			Instances: instances, Lower: host.Lower, Once: rapid.Bool().Draw(t, "once"),
 			Capacity: plan.Limit{N: rapid.Int64Range(0, 300_000).Draw(t, "capacity"), Unit: plan.Params},
 		}
 		free, err := plan.New(l, o)
@@ -144,6 +144,7 @@ func TestAnyPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := rowsOf(l.Graph, instances)
+		made.Early = rapid.Bool().Draw(t, "early")
 		run(made, got, o.Target.Direct)
 		for i := range got.out {
 			if !bytes.Equal(got.out[i], want.out[i]) {

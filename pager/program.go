@@ -145,6 +145,11 @@ func (g *Pager) ready(ctx context.Context, p *plan.Plan) error {
 	if err != nil {
 		return err
 	}
+	if g.first != nil {
+		if err := g.layFirst(p); err != nil {
+			return err
+		}
+	}
 	g.current = ready
 	g.stats.PeakBytes = max(g.stats.PeakBytes, g.Held().Total())
 	return nil
@@ -208,19 +213,29 @@ func (g *Pager) bringWeights(ctx context.Context, p *plan.Plan) (err error) {
 		return err
 	}
 	begin := time.Now()
+	if g.early {
+		if g.first = newFirst(p, begin); g.first != nil {
+			return nil
+		}
+	}
 	read, err := g.bringFixed(ctx, p)
 	if err != nil {
 		return located(readError(p, err), "", "load")
 	}
 	g.stats.ReadBytes += read
-	g.stats.FixedBytes += p.Fixed.WeightBytes
 	if err := g.stream.Sync(ctx); err != nil {
 		return located(err, "", "load")
 	}
+	g.brought(p, begin)
+	return nil
+}
+
+// brought notes that the weights that stay are there.
+func (g *Pager) brought(p *plan.Plan, begin time.Time) {
+	g.stats.FixedBytes += p.Fixed.WeightBytes
 	if g.opts.Observe != nil {
 		g.opts.Observe(Event{Kind: WeightsLoaded, Group: -1, LoadedBytes: p.Fixed.WeightBytes, Took: time.Since(begin)})
 	}
-	return nil
 }
 
 // readError names the module of the first weight that could not be read.
@@ -340,11 +355,11 @@ func (g *Pager) prepare(p *program) {
 		c := &p.plan.Fixed.Packed[i]
 		p.packed[c.Operand.Value] = append(p.packed[c.Operand.Value], c)
 	}
+	tick := g.tick
 	consts := make(map[layers.ValueID]plan.Part, len(p.plan.Consts))
 	for _, part := range p.plan.Consts {
 		consts[part.Value] = part
 	}
-	tick := p.load.tick
 	p.ops = make([]prepared, len(graph.Ops))
 	for i, x := range gathers(p.plan) {
 		p.ops[i].gather = x

@@ -60,7 +60,9 @@ type draft struct {
 func newDraft(l *layers.Lowered, groups []Group, o Options, seconds []float64) *draft {
 	d := &draft{o: o, l: l, groups: groups, seconds: seconds}
 	g := d.l.Graph
-	d.base = Plan{Mode: o.Mode, Target: o.Target, Lowered: l, Instances: o.Instances, Groups: groups, mostHostBytes: o.HostBytes}
+	d.base = Plan{
+		Mode: o.Mode, Target: o.Target, Lowered: l, Instances: o.Instances, Once: o.Once, Groups: groups, mostHostBytes: o.HostBytes,
+	}
 	d.base.ActivationBytes = d.base.activations()
 	for i := range l.Steps {
 		d.base.WorkBytes = max(d.base.WorkBytes, alignUp(l.Steps[i].WorkBytes, o.Target.AlignBytes))
@@ -347,6 +349,12 @@ func union(parts []Part) []Part {
 
 // covered reports whether a part is within one of a union.
 func covered(held []Part, part Part) bool {
+	_, ok := covering(held, part)
+	return ok
+}
+
+// covering returns the part of a union that a part is within.
+func covering(held []Part, part Part) (Part, bool) {
 	i, _ := slices.BinarySearchFunc(held, part, func(h, p Part) int {
 		if h.Value != p.Value {
 			return cmp.Compare(h.Value, p.Value)
@@ -356,7 +364,10 @@ func covered(held []Part, part Part) bool {
 		}
 		return 1
 	})
-	return i < len(held) && held[i].Value == part.Value && held[i].Low <= part.Low && part.High <= held[i].High
+	if i == len(held) || held[i].Value != part.Value || part.Low < held[i].Low || held[i].High < part.High {
+		return Part{}, false
+	}
+	return held[i], true
 }
 
 // fix lays out the weights that stay, and the constants.

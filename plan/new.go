@@ -28,6 +28,7 @@ func New(l *layers.Lowered, o Options) (*Plan, error) {
 	if p.Sides == nil {
 		p.packedSeconds(o.Rates, o.Ops)
 	}
+	p.Early = p.early(o.Rates)
 	if n := p.HostBytes(); o.HostBytes > 0 && n > o.HostBytes {
 		return nil, &CapacityError{NeedBytes: n, HaveBytes: o.HostBytes, MinBytes: p.MinBytes, Host: true}
 	}
@@ -52,7 +53,9 @@ func (o Options) filled() Options {
 func (p *Plan) packBoth(o Options) {
 	s := p.Sides
 	if s == nil {
-		p.pack(o.MemoryBytes, nil)
+		if !o.Once || !p.Target.Direct {
+			p.pack(o.MemoryBytes, nil)
+		}
 		return
 	}
 	if s.Peer != "" {
@@ -60,6 +63,9 @@ func (p *Plan) packBoth(o Options) {
 	}
 	s.Device.pack(o.MemoryBytes, nil)
 	p.Fixed = s.Device.Fixed
+	if o.Once {
+		return
+	}
 	budget := int64(0)
 	if o.HostBytes > 0 {
 		budget = max(o.HostBytes-p.HostBytes()+s.Host.PeakBytes(), 1)

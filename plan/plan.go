@@ -94,6 +94,9 @@ type Options struct {
 	Ops *layers.Registry
 	// Rates are the device's; the zero value stands for guesses.
 	Rates Rates
+	// Once says that one pass is expected: weights that stay lie there as the file has them, since to make them into the forms
+	// that a Direct target computes fastest with takes longer than a pass gains, and nothing is brought for a next pass.
+	Once bool
 	// Like is a plan of the same model for other shapes, whose weights stay where they are if the budget allows it.
 	Like *Plan
 	// Lower lowers a part of the graph, or the graph changed, for the device, and HostLower for the host's processor, which
@@ -120,6 +123,10 @@ type Plan struct {
 	Target    Target
 	Lowered   *layers.Lowered
 	Instances int
+	// Once says that one pass is expected: no paged group of the next is brought while it ends.
+	Once bool
+	// Early says that the first pass may begin before the weights that stay are there: see [Plan.FirstReads].
+	Early bool
 	// Groups are the steps of a pass, in order.
 	Groups []Group
 	// SplitBytes is the size above which weights are computed by rows, as groups of their own; 0 is none are.

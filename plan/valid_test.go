@@ -120,6 +120,7 @@ func drawOptions(t *rapid.T) Options {
 		Target:    rapid.SampledFrom([]Target{CPU, {Name: "emu", AlignBytes: 256}}).Draw(t, "target"),
 		Instances: rapid.SampledFrom([]int{1, 1, 3}).Draw(t, "instances"),
 		Slots:     rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "slots"),
+		Once:      rapid.Bool().Draw(t, "once"),
 	}
 	if rapid.Bool().Draw(t, "slow bus") {
 		o.Rates.CopyBytes = 100e6
@@ -185,11 +186,15 @@ func checkPlan(t *rapid.T, p *Plan, o Options) {
 		checkPlan(t, s.Host, host)
 		return
 	}
+	if o.Once && p.Target.Direct && len(p.Fixed.Packed) > 0 {
+		t.Fatalf("%d weights are packed for one pass\n%v", len(p.Fixed.Packed), p)
+	}
 	checkRing(t, p)
 	checkWeights(t, p)
 	checkActivations(t, p)
 	checkBytes(t, p)
 	checkSwaps(t, p)
+	checkFirstReads(t, p)
 }
 
 // checkRing: no slot is filled while a group that has bytes there may be under way or in use.
@@ -300,6 +305,49 @@ func checkWeights(t *rapid.T, p *Plan) {
 		if moves != tied.Moves || tied.Readers < 2 {
 			t.Fatalf("value %d is %v, and %d groups bring it", tied.Value, tied, moves)
 		}
+	}
+}
+
+// checkFirstReads: cut by group, reads are those of what stays, no byte twice, and before a group runs all is there that it
+// reads of that and no group before it has read.
+func checkFirstReads(t *rapid.T, p *Plan) {
+	reads := p.FirstReads()
+	if reads == nil {
+		if p.Target.Direct && len(p.Fixed.Packings) == 0 && len(p.Fixed.Spans) > 0 {
+			t.Fatalf("no first reads\n%v", p)
+		}
+		return
+	}
+	there := make([]bool, p.Fixed.Bytes/tensor.AlignBytes)
+	for k := range p.Groups {
+		for _, r := range reads[k] {
+			if !slices.ContainsFunc(p.Fixed.Spans, func(s Span) bool {
+				return s.Extent.Source == r.Extent.Source && s.Offset <= r.Offset &&
+					r.Offset+r.Extent.Bytes <= s.Offset+s.Extent.Bytes && r.Offset-s.Offset == r.Extent.Offset-s.Extent.Offset
+			}) {
+				t.Fatalf("group %d reads %v to %d, which is in no read of what stays\n%v", k, r.Extent, r.Offset, p)
+			}
+			for at := r.Offset; at < r.Offset+r.Extent.Bytes; at += tensor.AlignBytes {
+				if there[at/tensor.AlignBytes] {
+					t.Fatalf("byte %d is read twice\n%v", at, p)
+				}
+				there[at/tensor.AlignBytes] = true
+			}
+		}
+		for i := p.Groups[k].First; i < p.Groups[k].End; i++ {
+			for _, want := range opParts(p.Lowered.Graph, &p.Lowered.Graph.Ops[i]) {
+				held, ok := covering(p.Fixed.Parts, want)
+				low := held.Offset + want.Low - held.Low
+				for at := low; ok && at < low+want.High-want.Low; at++ {
+					if !there[at/tensor.AlignBytes] {
+						t.Fatalf("op %d reads byte %d of what stays before it is there\n%v", i, at, p)
+					}
+				}
+			}
+		}
+	}
+	if slices.Contains(there, false) {
+		t.Fatalf("some of what stays is not read\n%v", p)
 	}
 }
 

@@ -33,6 +33,9 @@ func smallModes() []mode {
 			mode{"chunk", optimem.Chunk, optimem.Options{Device: device, Capacity: params(30_000)}},
 			mode{"chunk nothing", optimem.Chunk, optimem.Options{Device: device, Capacity: params(0)}},
 			mode{"auto", optimem.Auto, optimem.Options{Device: device, Memory: 500 << 10}},
+			mode{"resident once", optimem.Resident, optimem.Options{Device: device, Once: true}},
+			mode{"page once", optimem.Page, optimem.Options{Device: device, Once: true}},
+			mode{"auto once", optimem.Auto, optimem.Options{Device: device, Once: true, Memory: 300 << 10}},
 		)
 	}
 	return list

@@ -15,7 +15,7 @@ const (
 	// GroupDone ends a group of a pass: with the bytes that were brought for it, how long its ops waited for them, and how
 	// long they took.
 	GroupDone = pager.GroupDone
-	// WeightsLoaded ends the bringing of the weights that stay.
+	// WeightsLoaded ends the bringing of the weights that stay, before a pass or with the last group of one.
 	WeightsLoaded = pager.WeightsLoaded
 	// PassDone ends a pass: with how long it took and how many micro-batches went through it. Its groups have been told
 	// of by then.

@@ -192,7 +192,7 @@ func cachedShare(g *layers.Graph) float64 {
 func (s *Session) planOptions() plan.Options {
 	return plan.Options{
 		Mode: s.mode, Target: s.machine.target, HostBytes: s.opts.HostMemory,
-		MaxGroup: s.opts.MaxGroup, Capacity: s.limits.capacity, Slots: s.limits.slots,
+		MaxGroup: s.opts.MaxGroup, Capacity: s.limits.capacity, Slots: s.limits.slots, Once: s.opts.Once,
 		Ops: s.opts.Ops, Rates: s.machine.rates, HostRates: s.opts.HostRates,
 		Lower: s.machine.lower, HostLower: s.machine.hostLower,
 	}

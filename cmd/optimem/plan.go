@@ -29,7 +29,7 @@ const planExamples = `  optimem plan model.pt2 --memory 2GiB
   optimem plan llama/ --memory 6GiB --json`
 
 func (c *commandLine) planCommand() *cobra.Command {
-	r := run{commandLine: c, assume: true, dry: true}
+	r := run{commandLine: c, assume: true, dry: true, once: true}
 	cmd := &cobra.Command{
 		Use:     "plan MODEL [flags]",
 		Short:   "Say what a run would do, without reading a weight",

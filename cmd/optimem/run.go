@@ -62,6 +62,8 @@ type run struct {
 	model string
 	// assume says that inputs which are not given are random; dry, that their shapes are all that counts.
 	assume, dry bool
+	// once says that the command is about one run, unless --runs asks for several.
+	once bool
 	// watchOps is told of every event of the session, ops among them; nil where nobody asks for those.
 	watchOps func(runtime.Event)
 	// assumed is set once sizes of inputs were assumed.
@@ -87,7 +89,7 @@ type run struct {
 }
 
 func (c *commandLine) runCommand() *cobra.Command {
-	r := run{commandLine: c}
+	r := run{commandLine: c, once: true}
 	cmd := &cobra.Command{
 		Use:     "run MODEL [flags]",
 		Short:   "Run a model once and print its outputs",

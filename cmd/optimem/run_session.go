@@ -161,6 +161,7 @@ func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 		BatchAxes: r.axes, Device: r.device, Memory: r.budgetBytes(inputBytes), HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
 		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), PlanOnly: r.dry, Exact: r.exact, Precision: r.precision,
+		Once: r.once && r.runs == 1 && !r.batched,
 	}
 	if r.device == "cpu" {
 		opts.Rates = opts.HostRates
@@ -247,7 +248,7 @@ func (m *openModel) products() (all, narrow int) {
 // A passWatch follows a pass group by group, and draws how far it has come.
 type passWatch struct {
 	r *run
-	// groups is what the groups of the pass took so far.
+	// groups is what the groups of the pass took so far, but for waiting for weights that stay.
 	groups time.Duration
 	bar    *progress
 }
@@ -262,7 +263,10 @@ func (w *passWatch) begin(r *run, totalBytes int64) {
 func (w *passWatch) observe(e runtime.Event) {
 	switch e.Kind {
 	case runtime.GroupDone:
-		w.groups += e.Stall + e.Compute
+		w.groups += e.Compute
+		if e.LoadedBytes > 0 { // else it is weights that stay that were waited for
+			w.groups += e.Stall
+		}
 		w.bar.add(int(e.LoadedBytes))
 	case runtime.WeightsLoaded:
 		w.bar.add(int(e.LoadedBytes))
@@ -280,7 +284,7 @@ type runFacts struct {
 	Mode    string
 	Device  string
 	Threads int
-	// Seconds is the whole run, LoadSeconds the part of it before the first group: bringing the weights that stay.
+	// Seconds is the whole run, LoadSeconds the part of it in which nothing was computed but weights that stay were brought.
 	Seconds, LoadSeconds float64
 	// Simulated says that the times are those of a device's own clock.
 	Simulated bool

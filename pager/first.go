@@ -1,0 +1,112 @@
+package pager
+
+import (
+	"errors"
+	"time"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/plan"
+)
+
+// firstBytes is how much of the weights that stay is asked of a disk at once: enough to keep it busy while an op runs.
+const firstBytes = 64 << 20
+
+// A first is the loader of a pass that begins before the weights that stay are there: with what groups have in the ring it
+// brings what they are the first to need of those. Where the pass does not end well, nothing of them is there.
+type first struct {
+	*direct
+	// reads are those of what stays, by group.
+	reads [][]plan.Span
+	began time.Time
+}
+
+// newFirst returns the loader for a plan's first pass, nil where the weights that stay are brought before. What it reads has
+// no place until the arenas are large enough.
+func newFirst(p *plan.Plan, began time.Time) *first {
+	if !p.Early {
+		return nil
+	}
+	if reads := p.FirstReads(); reads != nil {
+		return &first{reads: reads, began: began}
+	}
+	return nil
+}
+
+// layFirst finds the memory of what the first pass brings. A group has its slot once the last one before it that has some of
+// its bytes is done, as the plan says; it says so in groups that are paged, to which those are added here that only bring
+// what stays.
+func (g *Pager) layFirst(p *plan.Plan) error {
+	host, err := g.hostVisible()
+	if err != nil {
+		return err
+	}
+	d := g.emptyDirect(p)
+	d.once, d.mostBytes, d.diskBound = true, max(p.RingBytes/2, firstBytes), p.Forecast.Bound != "compute"
+	stays := host.HostBytes(device.Region{Memory: g.fixed, Bytes: p.Fixed.Bytes})
+	var paged []int // where in the order the paged ones are
+	for k := range p.Groups {
+		group := &p.Groups[k]
+		if !group.Paged() && len(g.first.reads[k]) == 0 {
+			continue
+		}
+		at := len(d.order)
+		v := d.visit(k, group)
+		if group.Paged() {
+			if before := len(paged) - group.After; group.After > 0 && before >= 0 {
+				v.after = at - paged[before]
+			}
+			paged = append(paged, at)
+			d.read(v, group.Spans, g.slot(host, group))
+		}
+		d.read(v, g.first.reads[k], stays)
+	}
+	g.first.direct = d
+	return nil
+}
+
+// loader is what brings weights for the pass that runs.
+func (g *Pager) loader() loader {
+	if g.first != nil {
+		return g.first
+	}
+	return g.current.load
+}
+
+// brings reports whether a group of this pass has to be waited for.
+func (g *Pager) brings(k int) bool {
+	if g.first != nil {
+		return g.first.visits[k] != nil
+	}
+	return g.current.plan.Groups[k].Paged()
+}
+
+// tick is the loader's.
+func (g *Pager) tick() { g.loader().tick() }
+
+// endFirst ends the bringing of the weights that stay where all groups have run.
+func (g *Pager) endFirst() error {
+	f := g.first
+	if f == nil {
+		return nil
+	}
+	err := g.closeFirst()
+	g.brought(g.current.plan, f.began)
+	return err
+}
+
+func (g *Pager) closeFirst() error {
+	f := g.first
+	if g.first = nil; f == nil || f.direct == nil {
+		return nil
+	}
+	return f.close()
+}
+
+// dropFirst drops the weights that stay where they are not all there, and returns the error for which they are not.
+func (g *Pager) dropFirst(err error) error {
+	if g.first == nil {
+		return err
+	}
+	g.held = nil
+	return errors.Join(err, g.closeFirst(), g.drop(), free(&g.fixed))
+}
