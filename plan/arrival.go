@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// earlySeconds is what has to be gained by a first pass that begins early: reads that no thread waits for take about as long
-// to be ended for good.
+// earlySeconds is what has to be gained by reads while ops run: those that no thread waits for take about as long to be ended
+// for good.
 const earlySeconds = 0.04
 
 // early reports whether a first pass gains by computing while the weights that stay come.

@@ -26,3 +26,31 @@ func TestEarly(t *testing.T) {
 		}
 	}
 }
+
+// TestAutoOnce: for one pass over large weights nothing stays although there is room, since nothing would be gained; small
+// ones stay, and so do all for several passes and on a device that is filled through host memory.
+func TestAutoOnce(t *testing.T) {
+	emu := Target{Name: "emu", AlignBytes: 256}
+	for _, c := range []struct {
+		name   string
+		width  int
+		once   bool
+		target Target
+		pages  bool
+	}{
+		{"large", 4096, true, CPU, true}, {"small", 512, true, CPU, false}, {"many passes", 4096, false, CPU, false},
+		{"through host memory", 4096, true, emu, false},
+	} {
+		l := stack(t, 1, c.width, c.width, c.width, c.width, c.width, c.width)
+		for _, memory := range []int64{0, 1 << 30} {
+			p := mustPlan(t, l, Options{Mode: Auto, Once: c.once, Target: c.target, MemoryBytes: memory})
+			if pages := p.MovedBytes > 0; pages != c.pages || pages == (p.Fixed.WeightBytes > 0) || p.Mode != Auto {
+				t.Errorf("%s, %d bytes: %d are moved, %d stay\n%v", c.name, memory, p.MovedBytes, p.Fixed.WeightBytes, p)
+			}
+			least := mustPlan(t, l, Options{Mode: Auto, Once: c.once, Target: c.target, MemoryBytes: p.MinBytes})
+			if least.PeakBytes() > p.MinBytes {
+				t.Errorf("%s: %d bytes are taken of the least, %d", c.name, least.PeakBytes(), p.MinBytes)
+			}
+		}
+	}
+}

@@ -55,8 +55,9 @@ type Options struct {
 	Threads int
 	// Dump names modules whose outputs a run returns too, as "dump:" and the path.
 	Dump []string
-	// Once says that one run is all that is expected, whose result comes sooner if on the CPU no weight is made into a form that
-	// later runs would compute faster with. They can be made all the same, and results are the same bits.
+	// Once says that one run is all that is expected, whose result comes sooner on the CPU if no weight is made into a form that
+	// later runs would compute faster with and if [Auto] keeps none of a large model. More runs can be made all the same, and
+	// results are the same bits.
 	Once bool
 	// Ops is the registry of the ops; nil is that with which the model was built.
 	Ops *layers.Registry
