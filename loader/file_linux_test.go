@@ -50,16 +50,20 @@ func TestFileReadBulkLeavesNoCopy(t *testing.T) {
 			s.second.Close()
 			s.second, s.direct = openRandom(path), false
 		}
-		dropCache(t, s, 0, size)
 		look := mustOpenFile(t, path)
-		if residencyOf(look, 0, size) != not || look.probes.Load() {
-			t.Skip("this file system keeps everything in memory, or the kernel does not tell")
+		left := wholly
+		for tries := 0; left != not && tries < 3; tries++ { // the kernel keeps a page that it has in hand just then
+			dropCache(t, s, 0, size)
+			if residencyOf(look, 0, size) != not || look.probes.Load() {
+				t.Skip("this file system keeps everything in memory, or the kernel does not tell")
+			}
+			if err := s.ReadBulk(t.Context(), aligned(size), 0); err != nil {
+				t.Fatal(err)
+			}
+			left = residencyOf(look, 0, size)
 		}
-		if err := s.ReadBulk(t.Context(), aligned(size), 0); err != nil {
-			t.Fatal(err)
-		}
-		if got := residencyOf(look, 0, size); got != not {
-			t.Errorf("%s: residency is %d after a bulk read of a cold file", mode, got)
+		if left != not {
+			t.Errorf("%s: residency is %d after a bulk read of a cold file", mode, left)
 		}
 		if err := s.ReadAt(t.Context(), make([]byte, size/2), 0); err != nil {
 			t.Fatal(err)

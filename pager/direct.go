@@ -1,6 +1,7 @@
 package pager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -33,9 +34,10 @@ type direct struct {
 	// broken is what a read failed with that nobody waited for.
 	broken  error
 	running bool
-	// once says that every visit is made once, and not again for the next pass. Queues are given back once all has arrived.
-	once    bool
-	retired sync.WaitGroup
+	// once says that every visit is made once, and not again for the next pass. Queues are given back once all has arrived;
+	// unqueued says that there are none.
+	once, unqueued bool
+	retired        sync.WaitGroup
 	// queuedBytes is how much a queued read takes, noWait a context that is done.
 	queuedBytes int64
 	noWait      context.Context
@@ -58,6 +60,9 @@ type part struct {
 // queued is how many reads of a source are under way at most. Together they are what a disk has to do while an op runs,
 // and less than what block devices take before they let the caller wait.
 const queued = 160
+
+// queuesPay is how much has to be read for queues to be worth the tens of milliseconds that giving them back takes.
+const queuesPay = 128 << 20
 
 // Some disks, those of virtual machines among them, say that reads have ended once they have nothing to do: what is asked
 // for meanwhile delays what was asked for before. So reads are begun in batches, of half the ring where that is more than
@@ -82,6 +87,7 @@ type queue struct {
 func (g *Pager) newDirect(p *plan.Plan, host HostVisible) *direct {
 	d := g.emptyDirect(p)
 	d.mostBytes, d.diskBound, d.once = p.RingBytes/2, p.Forecast.Bound != "compute", p.Once
+	d.unqueued = p.Once && p.MovedBytes < cmp.Or(g.opts.queuesPay, queuesPay)
 	for k := range p.Groups {
 		if group := &p.Groups[k]; group.Paged() {
 			v := d.visit(k, group)
@@ -129,7 +135,7 @@ func (d *direct) read(v *directVisit, list []plan.Span, into []byte) {
 // queueOf returns the queue of a source, nil where it has none.
 func (d *direct) queueOf(source tensor.Source) *queue {
 	s, ok := source.(tensor.QueuedSource)
-	if !ok {
+	if !ok || d.unqueued {
 		return nil
 	}
 	for _, q := range d.queues {

@@ -44,7 +44,7 @@ func TestFirst(t *testing.T) {
 			src.refuse, src.begun = refuse, 0
 			made := early(t, l, o)
 			loaded := 0
-			p := newPager(t, dev, Options{queuedBytes: 4096, Observe: func(e Event) {
+			p := newPager(t, dev, Options{queuedBytes: 4096, queuesPay: 1, Observe: func(e Event) {
 				if e.Kind == WeightsLoaded {
 					loaded++
 				}
@@ -173,6 +173,26 @@ func TestFirstBegins(t *testing.T) {
 		}
 		if want := map[bool]Kind{false: GroupDone, true: WeightsLoaded}[ops]; seen[0] != want {
 			t.Errorf("observing ops %v: the first event is of kind %d, want %d", ops, seen[0], want)
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFewBytes: a single pass that reads little has no queues, since giving one back takes longer than they gain.
+func TestFewBytes(t *testing.T) {
+	dev := newCPU(t)
+	l, src := queuedNetwork(t, dev)
+	for _, single := range []bool{false, true} {
+		src.begun = 0
+		made := mustPlan(t, l, plan.Options{Mode: plan.Page, Once: single})
+		p := newPager(t, dev, Options{})
+		if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if queued := src.begun > 0; queued == single {
+			t.Errorf("a single pass %v: %d reads are queued", single, src.begun)
 		}
 		if err := p.Close(); err != nil {
 			t.Fatal(err)

@@ -16,8 +16,8 @@ import subprocess
 import sys
 import time
 
-from page_compare import placed
-from speed_compare import HERE, cpu_name, environment, forget, options, prepare, results_path, tell
+from page_compare import cases, placed
+from speed_compare import HERE, cpu_name, environment, options, results_path, tell
 
 TABLE = [
     "resnet101-512@1", "resnet50@1", "resnet50@8", "resnet18@1", "vgg16@1", "mobilenet_v3_large@1", "efficientnet_b0@1",
@@ -81,19 +81,15 @@ def main():
     )
     sys.stdout.write(text)
     results = []
-    for model in o.models or TABLE:
-        prepare(o, model)
-        for where in o.file.split(","):
-            for threads in map(int, o.threads.split(",")):
-                r = compare(o, model, threads, where)
-                results.append(r)
-                m = r["median"]
-                row = (
-                    f"{model:22} {threads} {where:5} {m['run']:6.3f}  {m['page']:6.3f}    {m['onnxruntime']:6.3f}   {r['ratio']['run']:4.2f}    {r['ratio']['page']:4.2f}\n"
-                )
-                text = tell(out, text, row, results)
-        if not o.keep:
-            forget(o, model)
+    for model, where, threads in cases(o, TABLE):
+        r = compare(o, model, threads, where)
+        results.append(r)
+        m = r["median"]
+        row = (
+            f"{model:22} {threads} {where:5} {m['run']:6.3f}  {m['page']:6.3f}    {m['onnxruntime']:6.3f}   "
+            f"{r['ratio']['run']:4.2f}    {r['ratio']['page']:4.2f}\n"
+        )
+        text = tell(out, text, row, results)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,17 @@ def placed(path, where):
         libc.munmap(memory, ctypes.c_size_t(size))
 
 
+def cases(o, table):
+    """The models asked for, or those of a table, each with where its file lies and how many threads compute."""
+    for model in o.models or table:
+        prepare(o, model)
+        for where in o.file.split(","):
+            for threads in map(int, o.threads.split(",")):
+                yield model, where, threads
+        if not o.keep:
+            forget(o, model)
+
+
 def processor_seconds(worker):
     with open(f"/proc/{worker.process.pid}/stat") as f:
         fields = f.read().rsplit(")", 1)[1].split()
@@ -93,21 +104,16 @@ def main():
     )
     sys.stdout.write(text)
     results = []
-    for model in o.models or TABLE:
-        prepare(o, model)
-        for where in o.file.split(","):
-            for threads in map(int, o.threads.split(",")):
-                with placed(os.path.join(o.data, model) + ".pt2", where):
-                    r = compare(o, model, threads, where)
-                results.append(r)
-                row = (
-                    f"{model:20} {threads} {where:5} {statistics.median(r['resident_ms']):9.2f} {statistics.median(r['page_ms']):9.2f} "
-                    f"{r['ratio']:6.3f} {r['processor']:9.3f} {r['peak'][0] / 1e6:8.0f} {r['peak'][1] / 1e6:8.0f}"
-                    f"{'' if r['same'] else '  OTHER BITS'}\n"
-                )
-                text = tell(out, text, row, results)
-        if not o.keep:
-            forget(o, model)
+    for model, where, threads in cases(o, TABLE):
+        with placed(os.path.join(o.data, model) + ".pt2", where):
+            r = compare(o, model, threads, where)
+        results.append(r)
+        row = (
+            f"{model:20} {threads} {where:5} {statistics.median(r['resident_ms']):9.2f} {statistics.median(r['page_ms']):9.2f} "
+            f"{r['ratio']:6.3f} {r['processor']:9.3f} {r['peak'][0] / 1e6:8.0f} {r['peak'][1] / 1e6:8.0f}"
+            f"{'' if r['same'] else '  OTHER BITS'}\n"
+        )
+        text = tell(out, text, row, results)
 
 
 if __name__ == "__main__":
