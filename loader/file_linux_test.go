@@ -51,8 +51,11 @@ func TestFileReadBulkLeavesNoCopy(t *testing.T) {
 			s.second, s.direct = openRandom(path), false
 		}
 		look := mustOpenFile(t, path)
-		left := wholly
-		for tries := 0; left != not && tries < 3; tries++ { // the kernel keeps a page that it has in hand just then
+		left, tries := wholly, 1
+		if mode == "probed" { // what a probe has the kernel read may come after it was dropped, where the disk is busy
+			tries = 3
+		}
+		for ; left != not && tries > 0; tries-- {
 			dropCache(t, s, 0, size)
 			if residencyOf(look, 0, size) != not || look.probes.Load() {
 				t.Skip("this file system keeps everything in memory, or the kernel does not tell")

@@ -84,44 +84,41 @@ type queue struct {
 	free   []int
 }
 
-func (g *Pager) newDirect(p *plan.Plan, host HostVisible) *direct {
-	d := g.emptyDirect(p)
-	d.mostBytes, d.diskBound, d.once = p.RingBytes/2, p.Forecast.Bound != "compute", p.Once
-	d.unqueued = p.Once && p.MovedBytes < cmp.Or(g.opts.queuesPay, queuesPay)
+// newDirect returns a loader of the groups that a plan pages, into the ring, and, where stays is not nil, of what each group is
+// the first to need of the weights that stay. That is brought once, as all is for a single pass.
+func (g *Pager) newDirect(p *plan.Plan, host HostVisible, stays [][]plan.Span) *direct {
+	noWait, done := context.WithCancel(context.Background())
+	done()
+	d := &direct{
+		readers: g.opts.Readers, visits: make([]*directVisit, len(p.Groups)), mostBytes: p.RingBytes / 2,
+		diskBound: p.Forecast.Bound != "compute", once: p.Once || stays != nil,
+		unqueued:    p.Once && stays == nil && p.MovedBytes < cmp.Or(g.opts.queuesPay, queuesPay),
+		queuedBytes: cmp.Or(g.opts.queuedBytes, pieceBytes), noWait: noWait,
+	}
+	d.bytes = &g.stats.readBytes
+	var fixed []byte
+	if stays != nil {
+		d.mostBytes = max(d.mostBytes, firstBytes)
+		fixed = host.HostBytes(device.Region{Memory: g.fixed, Bytes: p.Fixed.Bytes})
+	}
 	for k := range p.Groups {
-		if group := &p.Groups[k]; group.Paged() {
-			v := d.visit(k, group)
-			v.after = group.After
-			d.read(v, group.Spans, g.slot(host, group))
+		group := &p.Groups[k]
+		brings := stays != nil && len(stays[k]) > 0
+		if !group.Paged() && !brings {
+			continue
+		}
+		v := &directVisit{visit: visit{path: group.Name(), arrived: make(chan struct{}, 1)}}
+		d.visits[k] = v
+		d.order = append(d.order, v)
+		if group.Paged() {
+			v.after = group.After // counted over more visits than the plan counts, it waits for what the plan says or later
+			d.read(v, group.Spans, host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes}))
+		}
+		if brings {
+			d.read(v, stays[k], fixed)
 		}
 	}
 	return d
-}
-
-// slot returns the memory of a paged group's slot.
-func (g *Pager) slot(host HostVisible, group *plan.Group) []byte {
-	return host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes})
-}
-
-// emptyDirect returns a loader that visits no group.
-func (g *Pager) emptyDirect(p *plan.Plan) *direct {
-	d := &direct{readers: g.opts.Readers, visits: make([]*directVisit, len(p.Groups))}
-	d.bytes = &g.stats.readBytes
-	if d.queuedBytes = g.opts.queuedBytes; d.queuedBytes == 0 {
-		d.queuedBytes = pieceBytes
-	}
-	noWait, done := context.WithCancel(context.Background())
-	done()
-	d.noWait = noWait
-	return d
-}
-
-// visit adds a visit of a group, behind those that there are.
-func (d *direct) visit(k int, group *plan.Group) *directVisit {
-	v := &directVisit{visit: visit{path: group.Name(), arrived: make(chan struct{}, 1)}}
-	d.visits[k] = v
-	d.order = append(d.order, v)
-	return v
 }
 
 // read adds reads into memory to a visit.
@@ -329,13 +326,13 @@ func (d *direct) ready(ctx context.Context, k int) error {
 			return &GroupError{v.path, "load", err}
 		}
 	}
-	if d.arrived++; d.once && d.arrived == len(d.order) {
+	if d.arrived++; d.once && d.arrived == len(d.order) { // the last ops run meanwhile
 		d.retire()
 	}
 	return nil
 }
 
-// retire gives the queues back, which takes tens of milliseconds, while the last ops run.
+// retire begins to give the queues back, which takes tens of milliseconds.
 func (d *direct) retire() {
 	for _, q := range d.queues {
 		if reads := q.reads; reads != nil {
@@ -397,12 +394,10 @@ func (d *direct) reset() {
 
 func (d *direct) close() error {
 	d.reset()
+	d.retire()
+	d.retired.Wait()
 	var errs []error
 	for _, q := range d.queues {
-		if q.reads != nil {
-			errs = append(errs, q.reads.Close())
-			q.reads, q.free = nil, q.free[:0]
-		}
 		errs = append(errs, q.broken)
 		q.broken = nil
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/plan"
 )
 
@@ -32,36 +31,13 @@ func newFirst(p *plan.Plan, began time.Time) *first {
 	return nil
 }
 
-// layFirst finds the memory of what the first pass brings. A group has its slot once the last one before it that has some of
-// its bytes is done, as the plan says; it says so in groups that are paged, to which those are added here that only bring
-// what stays.
+// layFirst finds the memory of what the first pass brings.
 func (g *Pager) layFirst(p *plan.Plan) error {
 	host, err := g.hostVisible()
-	if err != nil {
-		return err
+	if err == nil {
+		g.first.direct = g.newDirect(p, host, g.first.reads)
 	}
-	d := g.emptyDirect(p)
-	d.once, d.mostBytes, d.diskBound = true, max(p.RingBytes/2, firstBytes), p.Forecast.Bound != "compute"
-	stays := host.HostBytes(device.Region{Memory: g.fixed, Bytes: p.Fixed.Bytes})
-	var paged []int // where in the order the paged ones are
-	for k := range p.Groups {
-		group := &p.Groups[k]
-		if !group.Paged() && len(g.first.reads[k]) == 0 {
-			continue
-		}
-		at := len(d.order)
-		v := d.visit(k, group)
-		if group.Paged() {
-			if before := len(paged) - group.After; group.After > 0 && before >= 0 {
-				v.after = at - paged[before]
-			}
-			paged = append(paged, at)
-			d.read(v, group.Spans, g.slot(host, group))
-		}
-		d.read(v, g.first.reads[k], stays)
-	}
-	g.first.direct = d
-	return nil
+	return err
 }
 
 // loader is what brings weights for the pass that runs.

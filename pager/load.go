@@ -43,7 +43,7 @@ func (g *Pager) newLoader(p *plan.Plan) (loader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return g.newDirect(p, host), nil
+	return g.newDirect(p, host, nil), nil
 }
 
 // hostVisible returns the device of a plan that reads straight into it.
@@ -67,7 +67,7 @@ func (g *Pager) bringFixed(ctx context.Context, p *plan.Plan) (int64, error) {
 	for k := range p.Fixed.Packings {
 		all = append(all, p.Fixed.Packings[k].Spans...)
 	}
-	for _, s := range guarded(all) {
+	for _, s := range guarded(nil, all) {
 		if changed := s.Unchanged(); changed != nil {
 			return read, errors.Join(changed, err)
 		}
@@ -260,17 +260,12 @@ func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
 			out = append(out, piece{[]tensor.Request{{Extent: e, Into: into[s.Offset+at:][:n]}}, v})
 		}
 	}
-	for _, s := range guarded(list) {
-		if !slices.Contains(v.sources, s) {
-			v.sources = append(v.sources, s)
-		}
-	}
+	v.sources = guarded(v.sources, list)
 	return out
 }
 
-// guarded returns the sources of reads that can tell whether they changed, each once.
-func guarded(list []plan.Span) []tensor.Guarded {
-	var out []tensor.Guarded
+// guarded adds the sources of reads that can tell whether they changed to others, each once.
+func guarded(out []tensor.Guarded, list []plan.Span) []tensor.Guarded {
 	for _, s := range list {
 		if g, ok := s.Extent.Source.(tensor.Guarded); ok && !slices.Contains(out, g) {
 			out = append(out, g)

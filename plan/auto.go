@@ -45,11 +45,12 @@ const touchedBytes = 2.5e9
 // so that to keep them gains nothing, and each byte for them is memory that nobody has touched. Where that takes next to
 // nothing everything stays, and a pass that comes all the same brings nothing.
 func (d *draft) forOnce(kept *Plan) *Plan {
-	if !d.o.Once || !d.o.Target.Direct {
+	gains := func(bytes int64) bool { return float64(bytes)/touchedBytes >= earlySeconds }
+	if !d.o.Once || !d.o.Target.Direct || !gains(kept.PeakBytes()) {
 		return kept
 	}
 	paged, err := d.page()
-	if err != nil || float64(kept.PeakBytes()-paged.PeakBytes())/touchedBytes < earlySeconds {
+	if err != nil || !gains(kept.PeakBytes()-paged.PeakBytes()) {
 		return kept
 	}
 	return paged

@@ -53,9 +53,7 @@ func (o Options) filled() Options {
 func (p *Plan) packBoth(o Options) {
 	s := p.Sides
 	if s == nil {
-		if !o.Once || !p.Target.Direct {
-			p.pack(o.MemoryBytes, nil)
-		}
+		p.pack(o.MemoryBytes, nil)
 		return
 	}
 	if s.Peer != "" {
@@ -63,9 +61,6 @@ func (p *Plan) packBoth(o Options) {
 	}
 	s.Device.pack(o.MemoryBytes, nil)
 	p.Fixed = s.Device.Fixed
-	if o.Once {
-		return
-	}
 	budget := int64(0)
 	if o.HostBytes > 0 {
 		budget = max(o.HostBytes-p.HostBytes()+s.Host.PeakBytes(), 1)

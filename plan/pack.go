@@ -121,8 +121,12 @@ func sameLayout(a, b tensor.Layout) bool {
 }
 
 // pack makes weights that stay lie there in the forms that the device computes fastest with, as far as the budget, 0 for
-// none, admits it: a weight for which it does not stays as it is in the file. Where only is not nil, it says which.
+// none, admits it: a weight for which it does not stays as it is in the file, and so do all where one pass over a Direct target
+// is expected. Where only is not nil, it says which.
 func (p *Plan) pack(budgetBytes int64, only func(*Packed) bool) {
+	if p.Once && p.Target.Direct {
+		return
+	}
 	var list []Packed
 	for _, c := range packable(p.Lowered) {
 		if covered(p.Fixed.Parts, Part{Value: c.Operand.Value, Low: c.Low, High: c.High}) && (only == nil || only(&c)) {

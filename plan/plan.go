@@ -95,7 +95,8 @@ type Options struct {
 	// Rates are the device's; the zero value stands for guesses.
 	Rates Rates
 	// Once says that one pass is expected: weights that stay lie there as the file has them, since to make them into the forms
-	// that a Direct target computes fastest with takes longer than a pass gains, nothing is brought for a next pass, and in the mode Auto large weights do not stay at all.
+	// that a Direct target computes fastest with takes longer than a pass gains, nothing is brought for a next pass, and in the
+	// mode Auto large weights do not stay at all.
 	Once bool
 	// Like is a plan of the same model for other shapes, whose weights stay where they are if the budget allows it.
 	Like *Plan

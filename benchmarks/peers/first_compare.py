@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from page_compare import cases, placed
+from page_compare import cases, evict, placed
 from speed_compare import HERE, cpu_name, environment, options, results_path, tell
 
 TABLE = [
@@ -46,17 +46,17 @@ def once(command, threads):
 
 
 def compare(o, model, threads, where):
-    times = {name: [] for name in commands(o, model, threads)}
+    contestants = commands(o, model, threads)
+    times = {name: [] for name in contestants}
     files = [os.path.join(o.data, model) + end for end in (".pt2", ".onnx", ".onnx.data")]
     with contextlib.ExitStack() as stack:
         for path in files:
             stack.enter_context(placed(path, where))
         for _ in range(o.rounds):
-            for name, command in commands(o, model, threads).items():
-                if where == "disk":
+            for name, command in contestants.items():
+                if where == "disk":  # which the turn before has read
                     for path in files:
-                        with placed(path, where):
-                            pass
+                        evict(path)
                 times[name].append(once(command, threads))
     median = {name: statistics.median(t) for name, t in times.items()}
     return {

@@ -25,16 +25,22 @@ TABLE = [
 ]
 
 
+def evict(path):
+    """Empties the page cache of a file."""
+    with open(path, "rb", buffering=0) as f:
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 @contextlib.contextmanager
 def placed(path, where):
     """A file that the page cache does not hold when this begins, or holds until this ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
+    evict(path)
+    if where == "disk":
+        yield
+        return
     with open(path, "rb", buffering=0) as f:
-        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        if where == "disk":
-            yield
-            return
         while f.read(1 << 20):
             pass
         size = os.path.getsize(path)
