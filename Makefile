@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures ci clean sim-zoo gpu-kit
+.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants ci clean sim-zoo gpu-kit
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -64,6 +64,12 @@ bench-paging:
 # Makes the fixtures again with the scripts beside them, which need PyTorch: make fixtures PYTHON=.venv/bin/python
 fixtures:
 	for script in $$(git ls-files '*/testdata/make_*.py'); do echo "$$script"; $(PYTHON) "$$script" || exit 1; done
+
+# Plants the mistakes that internal/mutants/lists names, one at a time, and prints how many the tests notice; hours for all.
+# One package: make mutants PACKAGES=plan
+MUTANTS := benchmarks/results/mutants-$(shell date +%Y-%m-%d).txt
+mutants:
+	go run ./internal/mutants -o $(MUTANTS) $(PACKAGES)
 
 ci:
 	.ci/run

@@ -14,7 +14,7 @@ import (
 )
 
 // programs are the packages that have a terminal and a process to themselves. All others are libraries.
-var programs = []string{"cmd/...", "examples/...", "benchmarks/..."}
+var programs = []string{"cmd/...", "examples/...", "benchmarks/...", "internal/mutants"}
 
 // reserved names what libraries leave to the programs that embed them, and who may use it.
 var reserved = map[string][]string{

@@ -75,6 +75,7 @@ var diagram = map[string][]string{
 	"internal/ascii":           {},
 	"internal/recent":          {},
 	"internal/lint":            {},
+	"internal/mutants":         {},
 }
 
 // everyone may import these.
@@ -108,7 +109,7 @@ var standard = map[string][]string{
 	// Behind the build tag gorgonia.
 	"C":        {"cuda/internal/driver/provider_gorgonia.go"},
 	"plugin":   {},
-	"os/exec":  {"cuda/sim"},
+	"os/exec":  {"cuda/sim", "internal/mutants"},
 	"net":      {"serve", "examples/...", "cmd/..."},
 	"net/http": {"serve", "examples/...", "cmd/..."},
 	"log":      {"cmd/...", "examples/..."},
