@@ -15,7 +15,6 @@ go test -c -trimpath -ldflags '-s -w' -o "$kit/bin/cuda.test" ./cuda
 go test -c -trimpath -ldflags '-s -w' -o "$kit/bin/models.test" ./models
 gzip -n "$kit"/bin/*
 cp -R models/testdata/zoo "$kit/models/testdata/zoo"
-find "$kit/models" -name '*.core.json.gz' -delete
 cp device/devicetest/testdata/*.json.gz "$kit/cases/"
 cp benchmarks/gpu/{run.sh,kit.py,parity.py,peers.py,kernels.py} benchmarks/peers/make_llama.py models/testdata/zoo_program.py "$kit/"
 {

@@ -22,6 +22,7 @@ import pathlib
 import struct
 import sys
 import warnings
+import zipfile
 
 import torch
 
@@ -394,8 +395,9 @@ def zoo(args):
         if name not in programs:
             programs.clear()  # one at a time is in memory
             try:
-                ref = json.loads(gzip.decompress((args.folder / f"{name}.ref.json.gz").read_bytes()))
-                program = json.loads(gzip.decompress((args.folder / f"{name}.aten.json.gz").read_bytes()))
+                family, model = name.split("/")
+                with zipfile.ZipFile(args.folder / f"{family}.zip") as z:
+                    ref, program = (json.loads(z.read(f"{model}.{form}.json")) for form in ("ref", "aten"))
                 programs[name] = (ref, Interpreter(program, args.device), {})
             except Exception as e:
                 programs[name] = None

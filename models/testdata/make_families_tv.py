@@ -1,6 +1,6 @@
 """Records torchvision's models: of sizes that are not published, and the state dicts of the published ones.
 
-    python make_families_tv.py                   families/tv/NAME.{aten,ref}.json.gz, families/tv/published.json
+    python make_families_tv.py                   families/tv.zip, families/tv/published.json
     python make_families_tv.py vgg_small published    some of them
 
 The programs and references are as in zoo/; published.json has the number of entries of each model's state dict and the
@@ -23,6 +23,7 @@ from torch import nn  # noqa: E402
 from torchvision import models  # noqa: E402
 from torchvision.models import convnext, densenet, efficientnet, mnasnet, mobilenetv3, regnet, vgg  # noqa: E402
 
+import zoo_archive  # noqa: E402
 import zoo_build  # noqa: E402
 from zoo_spec import Case, Spec, image  # noqa: E402
 from zoo_weights import dtype_name  # noqa: E402
@@ -142,9 +143,7 @@ def main():
         torch.manual_seed(0)
         build, shape = MODELS[name]
         files, report = zoo_build.build("tv", name, Spec(build(), [Case((image(*shape),))], name))
-        for form in ("aten", "ref"):
-            with open(os.path.join(OUT, f"{name}.{form}.json.gz"), "wb") as f:
-                f.write(files[form])
+        zoo_archive.update(OUT + ".zip", {f"{name}.{form}.json": files[form] for form in ("aten", "ref")})
         print(name, report, flush=True)
 
 

@@ -8,7 +8,6 @@
 """
 
 import argparse
-import gzip
 import importlib
 import json
 import os
@@ -24,14 +23,18 @@ sys.path.insert(0, HERE)
 
 import torch  # noqa: E402
 
+import zoo_archive  # noqa: E402
 import zoo_build  # noqa: E402
 import zoo_program  # noqa: E402
 from zoo_spec import MODELS  # noqa: E402
 
 
-def load(path):
-    with gzip.open(path) as f:
-        return json.load(f)
+def archive(family):
+    return os.path.join(ZOO, family + ".zip")
+
+
+def load(family, name):
+    return json.loads(zoo_archive.read(archive(family))[name + ".json"])
 
 
 def dump(path, o):
@@ -50,11 +53,7 @@ def make(family, name):
         started = time.monotonic()
         torch.manual_seed(0)
         files, report = zoo_build.build(family, name, MODELS[family, name]())
-        folder = os.path.join(ZOO, family)
-        os.makedirs(folder, exist_ok=True)
-        for suffix, data in files.items():
-            with open(os.path.join(folder, f"{name}.{suffix}.json.gz"), "wb") as f:
-                f.write(data)
+        zoo_archive.update(archive(family), {f"{name}.{suffix}.json": data for suffix, data in files.items()})
         print(f"{family}/{name}: {report} {time.monotonic() - started:.0f}s", flush=True)
         code = 0
     except BaseException:
@@ -67,23 +66,20 @@ def make(family, name):
 def index():
     """index.json: a line of facts per model; ops.json: how many models and nodes use each target."""
     entries, ops = [], {"aten": {}, "core": {}}
-    for family in sorted(os.listdir(ZOO)):
-        folder = os.path.join(ZOO, family)
-        if not os.path.isdir(folder):
-            continue
-        for file in sorted(os.listdir(folder)):
-            if not file.endswith(".ref.json.gz"):
+    for family in sorted(f.removesuffix(".zip") for f in os.listdir(ZOO) if f.endswith(".zip")):
+        files, packed = zoo_archive.read(archive(family)), zoo_archive.sizes(archive(family))
+        for file in files:
+            if not file.endswith(".ref.json"):
                 continue
-            name = file.removesuffix(".ref.json.gz")
-            ref = load(os.path.join(folder, file))
-            forms, sizes, count = [], {"ref": os.path.getsize(os.path.join(folder, file))}, {}
+            name = file.removesuffix(".ref.json")
+            ref = json.loads(files[file])
+            forms, sizes, count = [], {"ref": packed[file]}, {}
             for form in ("aten", "core"):
-                path = os.path.join(folder, f"{name}.{form}.json.gz")
-                if not os.path.exists(path):
+                if f"{name}.{form}.json" not in files:
                     continue
                 forms.append(form)
-                sizes[form] = os.path.getsize(path)
-                targets = [n["target"] for n in zoo_program.nodes(load(path))]
+                sizes[form] = packed[f"{name}.{form}.json"]
+                targets = [n["target"] for n in zoo_program.nodes(json.loads(files[f"{name}.{form}.json"]))]
                 count[form] = len(targets)
                 for t in targets:
                     ops[form].setdefault(t, {"models": set(), "nodes": 0})
@@ -126,7 +122,7 @@ def main():
     for family, name in MODELS:
         if args.only and not {family, f"{family}/{name}"} & set(args.only):
             continue
-        if args.missing and os.path.exists(os.path.join(ZOO, family, f"{name}.ref.json.gz")):
+        if args.missing and f"{name}.ref.json" in zoo_archive.read(archive(family)):
             continue
         if args.list:
             print(f"{family}/{name}")

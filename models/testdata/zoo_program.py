@@ -1,6 +1,5 @@
 """Exported programs as JSON: what torch.export.save writes as models/model.json, less what only a person reads."""
 
-import gzip
 import inspect
 import json
 
@@ -30,7 +29,7 @@ def strip(o):
 
 
 def pack(o):
-    return gzip.compress(json.dumps(o, separators=(",", ":")).encode(), 9, mtime=0)
+    return json.dumps(o, separators=(",", ":")).encode()
 
 
 def nodes(o):

@@ -67,7 +67,7 @@ def main():
     torch.manual_seed(0)
     spec = MODELS[family, name]()
     model = spec.model.eval().requires_grad_(False)
-    fill(model, make_zoo.load(os.path.join(make_zoo.ZOO, family, f"{name}.ref.json.gz"))["weights"])
+    fill(model, make_zoo.load(family, name + ".ref")["weights"])
     args, kwargs, _, _ = zoo_build.materialize(model, spec.cases[0])
     ep = zoo_program.export(model, args, kwargs, spec.dynamic)
     if form == "core":

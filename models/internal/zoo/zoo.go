@@ -4,6 +4,8 @@
 package zoo
 
 import (
+	"archive/zip"
+	"compress/bzip2"
 	"compress/gzip"
 	"context"
 	"encoding/base64"
@@ -15,6 +17,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,30 +97,71 @@ func (n *Number) UnmarshalJSON(p []byte) error {
 
 // Names returns the models under a folder, "family/name", that have a reference.
 func Names(folder string) ([]string, error) {
-	paths, err := filepath.Glob(filepath.Join(folder, "*", "*.ref.json.gz"))
+	archives, err := filepath.Glob(filepath.Join(folder, "*.zip"))
 	if err != nil {
 		return nil, err
 	}
-	for i, p := range paths {
-		rel, err := filepath.Rel(folder, p)
+	var names []string
+	for _, archive := range archives {
+		family := strings.TrimSuffix(filepath.Base(archive), ".zip")
+		err := inArchive(archive, func(z *zip.Reader) error {
+			for _, f := range z.File {
+				if name, ok := strings.CutSuffix(f.Name, ".ref.json"); ok {
+					names = append(names, family+"/"+name)
+				}
+			}
+			return nil
+		})
 		if err != nil {
 			return nil, err
 		}
-		paths[i] = filepath.ToSlash(strings.TrimSuffix(rel, ".ref.json.gz"))
 	}
-	return paths, nil
+	return names, nil
+}
+
+// Has reports whether the exporter could make a form of a model: the index says why where it could not.
+func Has(folder, name, form string) bool {
+	return record(folder, name+"."+form, func(io.Reader) error { return nil }) == nil
+}
+
+// inArchive opens a family's archive, whose records are compressed with bzip2.
+func inArchive(archive string, use func(*zip.Reader) error) error {
+	z, err := zip.OpenReader(archive)
+	if err != nil {
+		return err
+	}
+	defer z.Close()
+	const bzip2Method = 12
+	z.RegisterDecompressor(bzip2Method, func(r io.Reader) io.ReadCloser { return io.NopCloser(bzip2.NewReader(r)) })
+	return use(&z.Reader)
+}
+
+// record reads "family/NAME.form" from the archive of the family.
+func record(folder, name string, read func(io.Reader) error) error {
+	family, file := path.Split(name)
+	return inArchive(filepath.Join(folder, path.Clean(family)+".zip"), func(z *zip.Reader) error {
+		f, err := z.Open(file + ".json")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := read(f); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	})
 }
 
 // Load reads a model in one of its forms, "aten" or "core".
 func Load(folder, name, form string) (*loader.Checkpoint, *Reference, error) {
 	ref := &Reference{}
-	if err := Unzip(filepath.Join(folder, name+".ref.json.gz"), func(r io.Reader) error {
+	if err := record(folder, name+".ref", func(r io.Reader) error {
 		return json.NewDecoder(r).Decode(ref)
 	}); err != nil {
 		return nil, nil, err
 	}
 	var program *exported.Program
-	if err := Unzip(filepath.Join(folder, name+"."+form+".json.gz"), func(r io.Reader) (err error) {
+	if err := record(folder, name+"."+form, func(r io.Reader) (err error) {
 		program, err = exported.Decode(r, exported.Options{})
 		return err
 	}); err != nil {
