@@ -54,3 +54,21 @@ func TestAutoOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestAutoOnceWhereNotAllFits: a single pass on the CPU reads each weight once whatever stays, so that auto is page there,
+// under any budget that does not hold everything.
+func TestAutoOnceWhereNotAllFits(t *testing.T) {
+	for _, width := range []int{256, 4096} {
+		l := stack(t, 1, width, width, width, width, width, width)
+		all := mustPlan(t, l, Options{Mode: Resident, Once: true, Target: CPU}).PeakBytes()
+		min := mustPlan(t, l, Options{Mode: Page, Once: true, Target: CPU}).MinBytes
+		for memory := min; memory < all; memory += (all - min + 4) / 5 {
+			p := mustPlan(t, l, Options{Mode: Auto, Once: true, Target: CPU, MemoryBytes: memory})
+			paged := mustPlan(t, l, Options{Mode: Page, Once: true, Target: CPU, MemoryBytes: memory})
+			if p.Mode != Auto || p.Fixed.WeightBytes > 0 || p.PeakBytes() != paged.PeakBytes() || p.MovedBytes != paged.MovedBytes {
+				t.Errorf("width %d, %d bytes: auto takes %d and keeps %d, page takes %d\n%v",
+					width, memory, p.PeakBytes(), p.Fixed.WeightBytes, paged.PeakBytes(), p)
+			}
+		}
+	}
+}

@@ -19,6 +19,14 @@ func (d *draft) auto() (*Plan, error) {
 		p.MinBytes, p.Mode = least, Auto
 		return p, nil
 	}
+	if d.o.Once && d.o.Target.Direct {
+		// What would stay is read once like everything else, and takes memory that nobody has touched.
+		p, err := d.page()
+		if p != nil {
+			p.MinBytes, p.Mode = least, Auto
+		}
+		return p, err
+	}
 	d = d.thrifty()
 	p, err := d.choose((*draft).mixed)
 	if q := d.carved(p); q != nil {
