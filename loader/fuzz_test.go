@@ -49,7 +49,7 @@ func FuzzOpen(f *testing.F) {
 		switch {
 		case err == nil:
 			defer ckpt.Close()
-			if scanErr != nil || report.Verdict == VerdictUnsafe {
+			if scanErr != nil || report.Verdict.Refused() {
 				t.Fatalf("it opens; scan says %v, %v", report, scanErr)
 			}
 			checkOpened(t, ckpt)
@@ -58,7 +58,7 @@ func FuzzOpen(f *testing.F) {
 			if !errors.Is(err, fs.ErrNotExist) || scanErr == nil {
 				t.Fatalf("error without a class: %v, and from scan: %v", err, scanErr)
 			}
-		case scanErr != nil || report.Verdict != VerdictUnsafe:
+		case scanErr != nil || !report.Verdict.Refused():
 			t.Fatalf("open says %v; scan says %q, %v", err, report.Verdict, scanErr)
 		}
 	})

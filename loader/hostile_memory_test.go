@@ -19,9 +19,6 @@ import (
 	"github.com/optimem/optimem/loader/internal/ziparchive"
 )
 
-// maxHostileBytes is what a hostile file may add to the memory of the process.
-const maxHostileBytes = 64 << 20
-
 // hostileGenerated are the attacks that take a large file. Each writes one and gives its path.
 var hostileGenerated = []struct {
 	name string
@@ -36,7 +33,7 @@ var hostileGenerated = []struct {
 	{"8 MB of empty lists, bare", false, ErrLimit, func(t *testing.T) string {
 		return writeTemp(t, []byte(pickleStart+strings.Repeat("]", 8<<20)+"."))
 	}},
-	{"6 million times nothing, popped", false, ErrLimit, func(t *testing.T) string {
+	{"6 million times nothing, popped", true, ErrLimit, func(t *testing.T) string {
 		return writeArchive(t, pickleStart+strings.Repeat("N0", 6<<20)+"N.")
 	}},
 	{"a list of small tuples", false, ErrLimit, func(t *testing.T) string {
@@ -45,7 +42,7 @@ var hostileGenerated = []struct {
 	{"empty dicts in the memo", false, ErrLimit, func(t *testing.T) string {
 		return writeArchive(t, "\x80\x04]("+strings.Repeat("}\x94", 2<<20)+"e.")
 	}},
-	{"a string of 30 MB, unread by PyTorch", false, ErrLimit, func(t *testing.T) string {
+	{"a string of 30 MB, unread by PyTorch", true, ErrLimit, func(t *testing.T) string {
 		return writeArchive(t, pickleStart+pickleString(strings.Repeat("x", 30<<20))+"0N.")
 	}},
 	{"a line of 30 MB", false, ErrLimit, func(t *testing.T) string {
@@ -243,9 +240,23 @@ func checkCost(t *testing.T, paths ...string) {
 		t.Fatal(err)
 	}
 	t.Logf("%d MiB, %d ms", grown>>20, millis)
-	if grown > maxHostileBytes {
-		t.Errorf("the process has grown by %d bytes", grown)
+	if most := 2 * (Limits{}).MemoryFor(largest(t, paths)); grown > most {
+		t.Errorf("the process has grown by %d bytes, which may be %d", grown, most)
 	}
+}
+
+// largest returns the size of the largest file.
+func largest(t *testing.T, paths []string) int64 {
+	t.Helper()
+	var n int64
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n = max(n, info.Size())
+	}
+	return n
 }
 
 // TestCostChild is the other process of checkCost.

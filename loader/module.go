@@ -84,7 +84,7 @@ func (f *flattener) module(path string, obj *pickle.Object, depth int) (*Module,
 			if pickle.IsNone(e.Value) {
 				continue
 			}
-			return nil, errorAt(f.o.path, join(path, name), fault.New(fault.ErrFormat, -1, "child is not a module"))
+			return nil, errorAt(f.o.path, join(path, name), notModule(child))
 		}
 		if f.inside[child] {
 			return nil, errorAt(f.o.path, join(path, name), fault.New(fault.ErrFormat, -1, "module contains itself"))
@@ -98,6 +98,16 @@ func (f *flattener) module(path string, obj *pickle.Object, depth int) (*Module,
 		m.Children = append(m.Children, c)
 	}
 	return m, nil
+}
+
+// notModule says why what stands among a module's children is none: its class may have a __getstate__ of its own that leaves
+// out what a module has, as those of einops do.
+func notModule(child *pickle.Object) error {
+	if child == nil {
+		return fault.New(fault.ErrFormat, -1, "child is not a module")
+	}
+	return fault.New(fault.ErrUnsupported, -1,
+		"%s is pickled in a form of its own, which only its code can read: save the state_dict, or export the model", child.Class())
 }
 
 // hooks lists what is called before and after forward, by class or function.

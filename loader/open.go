@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/limit"
@@ -48,13 +49,20 @@ type opener struct {
 	findings *findings
 	// rebuilt counts the tensors of the pickles so far.
 	rebuilt int
+	// opened counts the bytes of the files opened so far, with which the limit of memory grows; nil where the caller set it.
+	opened *atomic.Int64
 	// isShard is set for the files that an index or a folder names, which cannot be one again.
 	isShard bool
 }
 
 func newOpener(ctx context.Context, path string, opts Options) *opener {
+	var opened *atomic.Int64
+	if opts.Limits.MemoryBytes <= 0 {
+		opened = new(atomic.Int64)
+	}
 	opts.Limits = opts.Limits.withDefaults()
 	return &opener{
+		opened:   opened,
 		ctx:      ctx,
 		path:     path,
 		opts:     opts,
@@ -127,6 +135,9 @@ func (o *opener) dispatch() (*Checkpoint, error) {
 
 // openSource reads a file in any format.
 func (o *opener) openSource(ckpt *Checkpoint, src tensor.Source) error {
+	if o.opened != nil {
+		o.meter.Raise(Limits{}.MemoryFor(o.opened.Add(src.Size())))
+	}
 	kind, err := o.sniff(src)
 	if Class(err) == nil && err != nil {
 		return err

@@ -22,7 +22,13 @@ const (
 	VerdictClasses Verdict = "data plus named classes"
 	// VerdictUnsafe: refused, for the reasons in Problems.
 	VerdictUnsafe Verdict = "unsafe"
+	// VerdictUnread: not read to the end, and nothing unsafe or malformed until there: it takes more than the limits allow,
+	// or optimem does not read its kind.
+	VerdictUnread Verdict = "not read"
 )
+
+// Refused reports whether files with this verdict do not open.
+func (v Verdict) Refused() bool { return v == VerdictUnsafe || v == VerdictUnread }
 
 // A ScanReport is everything that opening a file would object to.
 type ScanReport struct {
@@ -38,6 +44,9 @@ type ScanReport struct {
 	// Unreadable lists tensors that optimem cannot represent; they do not make a file unsafe.
 	Unreadable []*Error
 }
+
+// harms reports whether a problem says that a file is not what it should be, rather than that optimem cannot tell.
+func harms(p *Error) bool { return Class(p) != ErrLimit && Class(p) != ErrUnsupported }
 
 // A GlobalUse is a name that a pickle refers to.
 type GlobalUse struct {
@@ -74,8 +83,10 @@ func Scan(ctx context.Context, path string, opts Options) (*ScanReport, error) {
 	report.Classes = f.classNames()
 	report.Problems = f.sorted()
 	switch {
-	case len(report.Problems) > 0:
+	case slices.ContainsFunc(report.Problems, func(p *Error) bool { return harms(p) }):
 		report.Verdict = VerdictUnsafe
+	case len(report.Problems) > 0:
+		report.Verdict = VerdictUnread
 	case len(report.Classes) > 0:
 		report.Verdict = VerdictClasses
 	default:

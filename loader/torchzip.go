@@ -48,6 +48,10 @@ func (o *opener) openZip(ckpt *Checkpoint, src tensor.Source) error {
 		return fault.New(fault.ErrUnsupported, -1, "a torch.package archive: save the state dict instead")
 	}
 	for _, r := range a.Records() {
+		if folder, name, _ := strings.Cut(r.Name, "/"); top == "" && name == "data.pkl" {
+			return fault.New(fault.ErrFormat, -1,
+				"%s lies in the folder %.100q, others do not: PyTorch has all records in one", r.Name, folder)
+		}
 		if strings.HasSuffix(r.Name, ".npy") {
 			return fault.New(fault.ErrUnsupported, -1, "a NumPy .npz archive, not a checkpoint")
 		}

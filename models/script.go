@@ -44,7 +44,8 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 	return nil
 }
 
-// scriptError gives what a program needs and optimem lacks its place in the code.
+// scriptError gives what a program needs and optimem lacks its place in the code, and what is wrong with it whatever its
+// inputs are the class that a file with that mistake has.
 func scriptError(err error) error {
 	var place torchscript.Error
 	var placed *torchscript.Error
@@ -55,6 +56,10 @@ func scriptError(err error) error {
 	var inOp *UnsupportedError
 	var unsupported *torchscript.UnsupportedError
 	switch {
+	case errors.Is(err, torchscript.ErrLimit):
+		return fmt.Errorf("%w: %w", loader.ErrLimit, err)
+	case errors.Is(err, torchscript.ErrMalformed):
+		return &ProgramError{Err: err, Fixed: true}
 	case errors.As(err, &unsupported):
 		return &UnsupportedError{Hint: exportHint, Missing: []Missing{{
 			Name: unsupported.What, Path: place.Path, Source: place.Source, Uses: 1, Reason: unsupported.Reason,

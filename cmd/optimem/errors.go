@@ -117,7 +117,7 @@ func hints(err error) []string {
 		}
 	case loader.ErrLimit:
 		if errors.Is(err, loader.ErrMemory) {
-			return []string{"if you trust the file, allow more memory: --max-memory 256MiB"}
+			return []string{"if you trust the file, allow more memory: --open-memory 1GiB"}
 		}
 	case loader.ErrUnsupported, loader.ErrFormat:
 		return headHints(loader.Class(err), path)

@@ -43,7 +43,7 @@ func TestReport(t *testing.T) {
 		{"format", context.Background(), refused("x", loader.ErrFormat), 5, "because"},
 		{"unsafe", context.Background(), refused("x", loader.ErrUnsafe), 5, "optimem: hint: unpickling this file may"},
 		{"limit", context.Background(), refused("x", loader.ErrLimit), 5, "because"},
-		{"memory", context.Background(), refused("x", loader.ErrMemory), 5, "--max-memory 256MiB"},
+		{"memory", context.Background(), refused("x", loader.ErrMemory), 5, "--open-memory 1GiB"},
 		{"interrupted", cancelled, fmt.Errorf("open: %w", context.Canceled), 130, "optimem: error: interrupted\n"},
 		{"not interrupted by that", context.Background(), context.Canceled, 1, "canceled"},
 		{"answered", context.Background(), &failure{code: 5}, 5, ""},
@@ -64,7 +64,7 @@ func TestReport(t *testing.T) {
 			if got := stderr.String(); !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
 				t.Errorf("printed %q, want %q", got, tt.want)
 			}
-			if got := stderr.String(); strings.Contains(got, "--max-memory") && !strings.Contains(tt.want, "--max-memory") {
+			if got := stderr.String(); strings.Contains(got, "--open-memory") && !strings.Contains(tt.want, "--open-memory") {
 				t.Errorf("printed %q: more memory would not help", got)
 			}
 		})

@@ -30,7 +30,7 @@ counts once in the totals.`
 const inspectExamples = `  optimem inspect resnet50.pth
   optimem inspect --all model.safetensors | grep lm_head
   optimem inspect --json model.pt | jq -r '.tensors[] | [.name, .dtype, .bytes] | @tsv'
-  optimem inspect --max-memory 256MiB moe-with-100000-tensors.pt`
+  optimem inspect --open-memory 1GiB moe-with-100000-tensors.pt`
 
 func (c *commandLine) inspectCommand() *cobra.Command {
 	var (
@@ -56,7 +56,7 @@ func (c *commandLine) inspectCommand() *cobra.Command {
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object, with every tensor and module")
 	flags.IntVar(&text.tensors, "tensors", 20, "list `N` tensors")
 	flags.BoolVar(&text.all, "all", false, "list all tensors and all modules")
-	flags.Var(&maxMemory, "max-memory", "memory that opening the file may take (default 32MiB)")
+	flags.Var(&maxMemory, "open-memory", "memory that opening the file may take (default 12 × its size, from 32 to 256 MiB)")
 	return cmd
 }
 
@@ -82,7 +82,7 @@ type inspection struct {
 func (c *commandLine) inspect(
 	ctx context.Context, path string, asJSON bool, text textOptions, limits loader.Limits,
 ) (err error) {
-	boundHeap(limits)
+	boundHeap(limits, path)
 	ckpt, err := loader.OpenWith(ctx, path, loader.Options{Limits: limits})
 	if err != nil {
 		return err

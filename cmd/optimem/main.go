@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() { os.Exit(doMain(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -120,6 +121,12 @@ func (c *commandLine) root() *cobra.Command {
 			return &failure{code: exitUsage}
 		},
 	}
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "max-memory" { // its name before there was --memory
+			name = "open-memory"
+		}
+		return pflag.NormalizedName(name)
+	})
 	root.SetOut(&c.texts)
 	root.SetErr(c.stderr)
 	root.SetVersionTemplate("{{.Version}}\n")

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"archive/zip"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,6 +73,7 @@ func TestScripts(t *testing.T) {
 			"plain":       plain,
 			"truncated":   truncated,
 			"flipped":     flipped,
+			"rewritten":   rewritten,
 		},
 	})
 }
@@ -262,6 +267,43 @@ func flipped(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	data[n] ^= 4
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), data, 0o666))
+}
+
+// rewritten FILE OLD NEW COPY writes a copy of an archive in which each text OLD, in names of records and in code, is NEW.
+func rewritten(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: rewritten FILE OLD NEW COPY")
+	}
+	from, err := zip.OpenReader(ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer from.Close()
+	replacer := strings.NewReplacer(args[1], strings.ReplaceAll(args[2], `\n`, "\n"))
+	var archive bytes.Buffer
+	to := zip.NewWriter(&archive)
+	replaced := false
+	for _, f := range from.File {
+		r, err := f.Open()
+		ts.Check(err)
+		data, err := io.ReadAll(r)
+		ts.Check(err)
+		text, name := string(data), replacer.Replace(f.Name)
+		if strings.HasSuffix(f.Name, ".py") {
+			text = replacer.Replace(text)
+		}
+		replaced = replaced || text != string(data) || name != f.Name
+		w, err := to.CreateRaw(&zip.FileHeader{
+			Name: name, Method: zip.Store, CRC32: crc32.ChecksumIEEE([]byte(text)),
+			CompressedSize64: uint64(len(text)), UncompressedSize64: uint64(len(text)),
+		})
+		ts.Check(err)
+		_, err = io.WriteString(w, text)
+		ts.Check(err)
+	}
+	ts.Check(to.Close())
+	if !replaced {
+		ts.Fatalf("%s has no %q", args[0], args[1])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[3]), archive.Bytes(), 0o666))
 }
 
 // TestInspectFixtures compares what inspect says of every file that PyTorch wrote with what PyTorch said.

@@ -207,7 +207,7 @@ func (r *run) run(ctx context.Context) (err error) {
 // open opens the model. While it does, the process is held to what opening may take; outputs may take what they need.
 func (r *run) open(ctx context.Context, limits loader.Limits) (*loader.Checkpoint, *models.Model, error) {
 	before := debug.SetMemoryLimit(-1)
-	boundHeap(limits)
+	boundHeap(limits, r.model)
 	defer debug.SetMemoryLimit(before)
 	ckpt, err := loader.OpenWith(ctx, r.model, loader.Options{Limits: limits, Verify: r.verify})
 	if err != nil {

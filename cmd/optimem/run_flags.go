@@ -74,7 +74,7 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags.BoolVar(&r.asJSON, "json", false, "print one JSON object")
 	flags.BoolVar(&r.quiet, "quiet", false, "print no facts and no warnings")
 	flags.BoolVar(&r.verbose, "verbose", false, "say more on standard error")
-	flags.Var(&r.maxMemory, "max-memory", "memory that opening a file may take (default 32MiB)")
+	flags.Var(&r.maxMemory, "open-memory", "memory that opening a file may take (default 12 × its size, from 32 to 256 MiB)")
 	for name, values := range map[string][]string{
 		"mode": modes, "device": {"cpu", "cuda", "emu:memory=2GiB,bandwidth=12GB/s,latency=10us"}, "precision": precisions,
 	} {

@@ -145,7 +145,7 @@ func (r *run) pictureError(path string, err error) error {
 		return &failure{err: err, code: exitUnsupported, hints: []string{"convert it to PNG"}}
 	case errors.Is(err, preprocess.ErrLimit):
 		return &failure{err: err, code: exitUnsafe, hints: []string{
-			"if you trust the file, allow more memory: --max-memory 4GiB",
+			"if you trust the file, allow more memory: --open-memory 4GiB",
 		}}
 	case errors.Is(err, preprocess.ErrFormat):
 		return &failure{err: err, code: exitUnsafe}

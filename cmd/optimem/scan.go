@@ -30,7 +30,9 @@ The verdicts are:
   data plus named classes   objects of the classes that are listed: they are inert here, but a program that unpickles
                             the file imports those classes and calls them; --strict refuses such files
   unsafe                    refused, for the reasons that are listed, each with its record and byte offset; what is
-                            corrupt, truncated or in no known format is refused too
+                            corrupt or truncated is refused too
+  not read                  nothing unsafe was found, but optimem does not read files of this kind, or to read it takes
+                            more than the limits allow
 
 A folder stands for the checkpoints directly in it (` + scanExtensions + `, and shard
 indexes), with -r also for those in the folders below.
@@ -69,7 +71,7 @@ func (c *commandLine) scanCommand() *cobra.Command {
 	flags.BoolVar(&s.asJSON, "json", false, "print one JSON object: a report, or files[] for several files")
 	flags.BoolVar(&s.options.Strict, "strict", false, "refuse objects of named classes too")
 	flags.BoolVarP(&s.recursive, "recursive", "r", false, "look into folders below a folder")
-	flags.Var(&maxMemory, "max-memory", "memory that opening one file may take (default 32MiB)")
+	flags.Var(&maxMemory, "open-memory", "memory that opening one file may take (default 12 × its size, from 32 to 256 MiB)")
 	return cmd
 }
 
@@ -110,11 +112,11 @@ type (
 )
 
 func (s *scan) run(ctx context.Context, args []string) error {
-	boundHeap(s.options.Limits)
 	paths, several, err := s.expand(args)
 	if err != nil {
 		return err
 	}
+	boundHeap(s.options.Limits, paths...)
 	switch {
 	case !s.asJSON:
 		for r := range s.results(ctx, paths) {
@@ -217,7 +219,7 @@ func (s *scan) results(ctx context.Context, paths []string) iter.Seq[result] {
 				if s.worst == exitDone {
 					s.worst = exitFailed
 				}
-			case report.Verdict == loader.VerdictUnsafe:
+			case report.Verdict.Refused():
 				s.worst = exitUnsafe
 			}
 			if !yield(result{path, report, err}) {
@@ -236,7 +238,7 @@ func (r result) writeText(w io.Writer) error {
 	}
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "%s: %s", ascii.Printable(r.path), r.report.Verdict)
-	if r.report.Verdict == loader.VerdictUnsafe && len(r.report.Problems) > 0 {
+	if r.report.Verdict.Refused() {
 		if class := loader.Class(r.report.Problems[0]); class != nil && class != loader.ErrUnsafe {
 			fmt.Fprintf(b, " (%v)", class)
 		}

@@ -18,6 +18,24 @@ class MLP(nn.Module):
         return self.fc2(self.act(self.fc1(x)))
 
 
+class Rearrange(nn.Module):
+    """A layer that pickles its attributes alone, as those of einops do, and is made anew from them."""
+
+    def __init__(self, pattern):
+        super(Rearrange, self).__init__()
+        self.pattern = pattern
+
+    def forward(self, x):
+        return x.flatten(1)
+
+    def __getstate__(self):
+        return {"pattern": self.pattern}
+
+    def __setstate__(self, state):
+        super(Rearrange, self).__init__()
+        self.__dict__.update(state)
+
+
 class CNN(nn.Module):
     def __init__(self):
         super(CNN, self).__init__()

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import fixtures_models as models
-from fixtures_save import save
+from fixtures_save import refused, save
 from make_fixtures import group
 
 
@@ -20,6 +20,8 @@ def modules():
     """torch.save(model): the object, not its state dict."""
     save("mod_mlp.pt", models.MLP())
     save("mod_cnn.pt", models.CNN().eval())
+    refused("mod_own_state.refused.pt", "fixtures_models.Rearrange is pickled in a form of its own",
+            lambda path: torch.save(nn.Sequential(nn.Linear(2, 3), models.Rearrange("b c -> b c")), path))
     save("mod_net.pt", models.Net())
     save("mod_containers.pt", models.Containers())
     save("mod_recurrent.pt", models.Recurrent())

@@ -166,7 +166,7 @@ func firstTensor(v any) layers.Tensor {
 func (m *machine) call(fn *script.Function, args []any, named map[string]any, outer *frame) any {
 	m.tick(1)
 	if m.active[fn] {
-		m.fail("%s calls itself", fn.Name)
+		m.fail("%w: %s calls itself", ErrMalformed, fn.Name)
 	}
 	if m.depth--; m.depth < 0 {
 		m.limit("calls nested too deep")

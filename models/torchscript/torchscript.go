@@ -66,6 +66,10 @@ type Update struct {
 // ErrLimit is wrapped where a program takes more steps, memory or calls within calls than the options allow.
 var ErrLimit = errors.New("limit reached")
 
+// ErrMalformed is wrapped where a program is none that PyTorch's compiler writes, whatever its inputs: a function that calls
+// itself.
+var ErrMalformed = errors.New("malformed program")
+
 // An Error says where in the code an evaluation failed.
 type Error struct {
 	// Path is the module that ran, Source its line: "code/__torch__.py:12".

@@ -3,6 +3,7 @@
 package limit
 
 import (
+	"math"
 	"sync/atomic"
 
 	"github.com/optimem/optimem/loader/internal/fault"
@@ -11,30 +12,44 @@ import (
 // A Meter counts bytes against a budget. It is safe for parallel use.
 type Meter struct {
 	used atomic.Int64
-	max  int64
+	max  atomic.Int64
 }
 
 // New returns a meter that allows maxBytes.
-func New(maxBytes int64) *Meter { return &Meter{max: maxBytes} }
+func New(maxBytes int64) *Meter {
+	m := &Meter{}
+	m.max.Store(maxBytes)
+	return m
+}
+
+// Raise allows maxBytes from now on if that is more than before. What was refused stays refused.
+func (m *Meter) Raise(maxBytes int64) {
+	for {
+		most := m.max.Load()
+		if m.used.Load() > most || maxBytes <= most || m.max.CompareAndSwap(most, maxBytes) {
+			return
+		}
+	}
+}
 
 // Charge takes n bytes from the budget. Once the budget is exceeded every further charge fails too.
 func (m *Meter) Charge(n int64) error {
-	if n < 0 || n > m.max || m.used.Add(n) > m.max {
-		m.used.Store(m.max + 1)
-		return fault.New(fault.ErrMemory, -1, "reading it would take more than the %d bytes of memory allowed", m.max)
+	if most := m.max.Load(); n < 0 || n > most || m.used.Add(n) > most {
+		m.used.Store(math.MaxInt64 / 2)
+		return fault.New(fault.ErrMemory, -1, "reading it would take more than the %d bytes of memory allowed", most)
 	}
 	return nil
 }
 
 // Used returns the bytes charged so far.
-func (m *Meter) Used() int64 { return min(m.used.Load(), m.max) }
+func (m *Meter) Used() int64 { return min(m.used.Load(), m.max.Load()) }
 
 // Release gives back n bytes that were charged for memory that is free again. After the budget was exceeded it does
 // nothing.
 func (m *Meter) Release(n int64) {
 	for n > 0 {
 		used := m.used.Load()
-		if used > m.max || m.used.CompareAndSwap(used, max(used-n, 0)) {
+		if used > m.max.Load() || m.used.CompareAndSwap(used, max(used-n, 0)) {
 			return
 		}
 	}
