@@ -31,7 +31,7 @@ const statusBytes = 8
 // The failures on data: OM_… of om.h.
 var statusErrors = map[int32]error{
 	1: errors.New("integer division by zero"),
-	2: errors.New("index out of range"),
+	2: &layers.IndexError{},
 	3: errors.New("the ends of the groups do not ascend within the rows"),
 	4: errors.New("the data makes another number of elements than was promised"),
 	5: errors.New("the range is not finite"),

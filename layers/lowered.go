@@ -1,9 +1,26 @@
 package layers
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 // ErrUnsupported is wrapped where a device cannot compute an op, or not for the operands given.
 var ErrUnsupported = errors.New("not supported by the device")
+
+// An IndexError says that an op was given an index which its operand does not have.
+type IndexError struct {
+	// Index is what was given, Size what the dimension has; a Size of zero says that the device does not tell which it was.
+	Index, Size int64
+}
+
+// Error has PyTorch's words.
+func (e *IndexError) Error() string {
+	if e.Size == 0 {
+		return "index out of range"
+	}
+	return fmt.Sprintf("index %d is out of bounds for a dimension of size %d", e.Index, e.Size)
+}
 
 // ErrDType is wrapped where the rule of an op does not take a dtype that PyTorch's op may take.
 var ErrDType = errors.New("dtype not supported")

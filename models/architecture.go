@@ -69,17 +69,17 @@ const exportHint = `export it: torch.export.save(torch.export.export(model, exam
 // fits holds the shape of an input against what the model takes.
 func fits(p Port, shape tensor.Shape, given bool) error {
 	if !given {
-		return &ShapeError{p.Name, "is missing"}
+		return &InputError{p.Name, "is missing"}
 	}
 	ok := p.Shape == nil || len(shape) == len(p.Shape)
 	for i := 0; ok && i < len(p.Shape); i++ {
 		ok = shape[i] >= 0 && (p.Shape[i] < 0 || shape[i] == p.Shape[i])
 	}
 	if !ok {
-		return &ShapeError{p.Name, fmt.Sprintf("shape %v where %v is wanted", shape, p.Shape)}
+		return &InputError{p.Name, fmt.Sprintf("shape %v where %v is wanted", shape, p.Shape)}
 	}
 	if _, err := shape.NumElements(); err != nil {
-		return &ShapeError{p.Name, err.Error()}
+		return &InputError{p.Name, err.Error()}
 	}
 	return nil
 }

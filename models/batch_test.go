@@ -38,7 +38,7 @@ func sketched(inputs map[string]string, order []string, write func(*layers.Graph
 		var in []layers.Operand
 		for _, p := range m.inputs {
 			if len(shapes[p.Name]) != len(p.Shape) {
-				return nil, &ShapeError{p.Name, "is missing"}
+				return nil, &InputError{p.Name, "is missing"}
 			}
 			in = append(in, g.Whole(g.AddInput(p.Name, p.DType, shapes[p.Name])))
 		}
@@ -145,7 +145,7 @@ func TestBatchAxes(t *testing.T) {
 		}
 	}
 	m := sketched(map[string]string{"x": "s0 4"}, []string{"x"}, relu)
-	if _, _, err := m.BatchAxes(nil, nil); !errors.As(err, new(*ShapeError)) {
+	if _, _, err := m.BatchAxes(nil, nil); !errors.As(err, new(*InputError)) {
 		t.Errorf("without shapes: %v", err)
 	}
 }

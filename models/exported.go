@@ -125,8 +125,9 @@ type programBuilder struct {
 	program *exported.Program
 	// autocast is the dtype that ops cast to in the region being built, Invalid outside of any.
 	autocast tensor.DType
-	// symbols are the sizes that the inputs give to the program's symbols.
+	// symbols are the sizes that the inputs give to the program's symbols, binders the first inputs that have them.
 	symbols map[string]int64
+	binders map[string]string
 	// storages holds the cell of each storage already added, so that tied weights are one value.
 	storages map[tensor.Extent]*cell
 	// weights lists the cells of storages in the order in which they were added.
@@ -159,6 +160,7 @@ func buildExported(
 		ckpt:     ckpt,
 		program:  p,
 		symbols:  make(map[string]int64),
+		binders:  make(map[string]string),
 		storages: make(map[tensor.Extent]*cell),
 		inPlace:  writesInPlace(p.Graph),
 	}

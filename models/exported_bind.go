@@ -59,21 +59,26 @@ func (b *programBuilder) userInput(port exported.Port, shapes map[string]tensor.
 	}
 	shape, ok := shapes[port.Name]
 	if !ok {
-		return nil, &ShapeError{port.Name, "is missing"}
+		return nil, &InputError{port.Name, "is missing"}
 	}
 	if len(shape) != len(port.Shape) {
-		return nil, &ShapeError{port.Name, fmt.Sprintf("shape %v where %v is wanted", shape, portShape(port))}
+		return nil, &InputError{port.Name, fmt.Sprintf("shape %v where %v is wanted", shape, portShape(port))}
 	}
 	for i, want := range port.Shape {
 		got := int64(shape[i])
 		switch {
 		case want.Expr == nil:
 			if got != want.Int {
-				return nil, &ShapeError{port.Name, fmt.Sprintf("shape %v where %v is wanted", shape, portShape(port))}
+				return nil, &InputError{port.Name, fmt.Sprintf("shape %v where %v is wanted", shape, portShape(port))}
 			}
 		default:
+			for _, symbol := range want.Expr.Symbols() {
+				if b.binders[symbol] == "" {
+					b.binders[symbol] = port.Name
+				}
+			}
 			if err := b.bindSymbol(want, got); err != nil {
-				return nil, &ShapeError{port.Name, fmt.Sprintf("shape %v where %v is wanted: %v", shape, portShape(port), err)}
+				return nil, &InputError{port.Name, fmt.Sprintf("shape %v where %v is wanted: %v", shape, portShape(port), err)}
 			}
 		}
 	}
@@ -82,7 +87,7 @@ func (b *programBuilder) userInput(port exported.Port, shapes map[string]tensor.
 		err = fmt.Errorf("%v of %v takes more than 2^63 bytes", shape, port.DType)
 	}
 	if err != nil {
-		return nil, &ShapeError{port.Name, err.Error()}
+		return nil, &InputError{port.Name, err.Error()}
 	}
 	return b.input(port.Name, port.DType, shape)
 }
@@ -143,7 +148,8 @@ func (b *programBuilder) checkRanges() error {
 		// A symbol that may be 2 or more was exported so because 0 and 1 are special; PyTorch lets 1 pass in practice
 		// and so do graphs without guards on it, but shapes below one never ran.
 		if v < min(r.Min, 1) || v > r.Max {
-			return &ShapeError{r.Symbol, fmt.Sprintf("is %d; the program was exported for %d to %d", v, r.Min, r.Max)}
+			return &InputError{b.binders[r.Symbol],
+				fmt.Sprintf("%s is %d; the program was exported for %d to %d", r.Symbol, v, r.Min, r.Max)}
 		}
 	}
 	return nil

@@ -216,20 +216,21 @@ func (e *UnsupportedError) Error() string {
 	return "unsupported: " + strings.Join(lines, "\n  ")
 }
 
-// A ShapeError says that inputs do not fit a model.
-type ShapeError struct {
+// An InputError says that an input does not fit a model: it is missing or unknown, has another shape or dtype, or holds an
+// index that is out of range.
+type InputError struct {
 	Input string
 	Msg   string
 }
 
 // Error names the input.
-func (e *ShapeError) Error() string { return "input " + e.Input + ": " + e.Msg }
+func (e *InputError) Error() string { return "input " + e.Input + ": " + e.Msg }
 
 // blame makes an error of which no one input and nothing that optimem lacks is the reason a [ProgramError].
 func blame(err error, fixed bool) error {
 	var (
 		lacking *UnsupportedError
-		shape   *ShapeError
+		shape   *InputError
 		program *ProgramError
 	)
 	if errors.As(err, &lacking) || errors.As(err, &shape) || errors.As(err, &program) ||

@@ -234,7 +234,7 @@ func TestMutatedPrograms(t *testing.T) {
 func classified(err error) bool {
 	var (
 		lacking *models.UnsupportedError
-		shape   *models.ShapeError
+		shape   *models.InputError
 		program *models.ProgramError
 	)
 	return errors.As(err, &lacking) || errors.As(err, &shape) || errors.As(err, &program) || loader.Class(err) != nil

@@ -3,7 +3,6 @@ package pager
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"sync"
 
 	"github.com/optimem/optimem/layers"
@@ -94,7 +93,7 @@ func (x *gather) find(ids []byte, layout tensor.Layout) error {
 	clear(x.first)
 	for i, id := range x.index {
 		if id < 0 || id >= int64(rows) {
-			return fmt.Errorf("index %d is out of bounds for a dimension of size %d", id, rows)
+			return &layers.IndexError{Index: id, Size: int64(rows)}
 		}
 		if _, ok := x.first[id]; !ok {
 			x.first[id] = i

@@ -122,14 +122,14 @@ func (s *Session) newDivision(shapes map[string]tensor.Shape, within planner) (*
 			continue
 		}
 		if axis >= len(shape) {
-			return nil, &InputError{port.Name, fmt.Sprintf("%v has no axis %d, which counts the rows", shape, axis)}
+			return nil, &InputError{Input: port.Name, Msg: fmt.Sprintf("%v has no axis %d, which counts the rows", shape, axis)}
 		}
 		if n := shape[axis]; n > maxRows {
-			return nil, &InputError{port.Name, fmt.Sprintf("%d rows, and %d are possible", n, maxRows)}
+			return nil, &InputError{Input: port.Name, Msg: fmt.Sprintf("%d rows, and %d are possible", n, maxRows)}
 		} else if of.rows < 0 {
 			of.rows = n
 		} else if n != of.rows {
-			return nil, &InputError{port.Name, fmt.Sprintf("%d rows, and another input has %d", n, of.rows)}
+			return nil, &InputError{Input: port.Name, Msg: fmt.Sprintf("%d rows, and another input has %d", n, of.rows)}
 		}
 		if axis < len(port.Shape) && port.Shape[axis] >= 0 {
 			of.micro = port.Shape[axis]
@@ -145,7 +145,7 @@ func (s *Session) newDivision(shapes map[string]tensor.Shape, within planner) (*
 		micro := of.micro
 		of.micro = of.rows
 		d, err := s.cut(of, shapes, within)
-		var shape *models.ShapeError
+		var shape *models.InputError
 		if errors.As(err, &shape) {
 			err = &RowsError{Rows: of.rows, Micro: micro, Err: err}
 		}

@@ -199,7 +199,7 @@ func TestNotBatchable(t *testing.T) {
 	}
 	two := build(t, twoRows, nil)
 	in, _ := rowsOf(two, 5)
-	var shape *models.ShapeError
+	var shape *models.InputError
 	if _, err := start(t, two, optimem.Options{}).RunBatch(t.Context(), in); !errors.As(err, &shape) {
 		t.Errorf("five rows in twos: %v", err)
 	}

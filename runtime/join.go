@@ -233,7 +233,7 @@ func (s *Session) answer(calls []*call) {
 func (c *call) failed(err error) error {
 	own := c.ctx.Err()
 	if own == nil || errors.Is(err, own) {
-		return fmt.Errorf("run: %w", err)
+		return fmt.Errorf("run: %w", c.x.p.blame(err))
 	}
 	var where *pager.GroupError
 	if errors.As(err, &where) {

@@ -41,7 +41,7 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 				continue
 			}
 			if err = s.replan(p, pl, err, rows); err != nil {
-				return err
+				return p.blame(err)
 			}
 			continue
 		}

@@ -36,14 +36,9 @@ import (
 // Values are tensors by name.
 type Values map[string]*tensor.Tensor
 
-// An InputError says that the inputs of a run do not fit the model.
-type InputError struct {
-	Input string
-	Msg   string
-}
-
-// Error names the input.
-func (e *InputError) Error() string { return "input " + e.Input + ": " + e.Msg }
+// An InputError says that an input does not fit the model: it is missing or unknown, has another shape or dtype, or holds an
+// index that is out of range.
+type InputError = models.InputError
 
 // An OutputError says that a tensor given to [Session.RunInto] cannot take an output, or that there is none as
 // [Options.Dump] asks for.
@@ -229,23 +224,23 @@ func (s *Session) shapes(in Values) (map[string]tensor.Shape, error) {
 			continue
 		}
 		if !ok || t == nil {
-			return nil, &InputError{port.Name, fmt.Sprintf("is missing: %v %v is wanted", port.DType, port.Shape)}
+			return nil, &InputError{Input: port.Name, Msg: fmt.Sprintf("is missing: %v %v is wanted", port.DType, port.Shape)}
 		}
 		if t.DType != port.DType {
-			return nil, &InputError{port.Name, fmt.Sprintf("%v %v, and %v is wanted", t.DType, t.Layout.Shape, port.DType)}
+			return nil, &InputError{Input: port.Name, Msg: fmt.Sprintf("%v %v, and %v is wanted", t.DType, t.Layout.Shape, port.DType)}
 		}
 		_, end, err := t.Layout.Span()
 		if err == nil && end > int64(len(t.Data)/max(t.DType.Size(), 1)) {
 			err = fmt.Errorf("%d elements in %d bytes", end, len(t.Data))
 		}
 		if err != nil {
-			return nil, &InputError{port.Name, err.Error()}
+			return nil, &InputError{Input: port.Name, Msg: err.Error()}
 		}
 		shapes[port.Name] = t.Layout.Shape
 	}
 	for name, given := range in {
 		if _, ok := shapes[name]; !ok && (given != nil || !s.optional(name)) {
-			return nil, &InputError{name, "the model has no such input"}
+			return nil, &InputError{Input: name, Msg: "the model has no such input"}
 		}
 	}
 	return shapes, nil

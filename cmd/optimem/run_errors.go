@@ -30,8 +30,7 @@ func (r *run) place(err error) error {
 	var (
 		placed      *failure
 		unsupported *models.UnsupportedError
-		shape       *models.ShapeError
-		input       *runtime.InputError
+		input       *models.InputError
 		rows        *runtime.RowsError
 		memory      *device.OutOfMemoryError
 		mismatch    *layers.MismatchError
@@ -54,9 +53,9 @@ func (r *run) place(err error) error {
 		return usageError(r.cmd, err, "say which: --arch "+ambiguous.Candidates[0])
 	case errors.As(err, &unknown):
 		return usageError(r.cmd, err, architectureHint(unknown))
-	case errors.As(err, &rows) && (errors.As(err, &shape) || errors.As(err, &input)):
+	case errors.As(err, &rows) && errors.As(err, &input):
 		return usageError(r.cmd, err, rowsHint(rows))
-	case errors.As(err, &shape), errors.As(err, &input):
+	case errors.As(err, &input):
 		return usageError(r.cmd, err, r.inspectHint())
 	case errors.As(err, &noDevice) && r.dry && r.memory == 0 && strings.HasPrefix(r.device, "cuda"):
 		return usageError(r.cmd, err, "with --memory, for instance --memory 8GiB, no GPU is needed to plan for one", deviceHint)

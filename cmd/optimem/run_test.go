@@ -270,7 +270,7 @@ func TestRunPlaces(t *testing.T) {
 		err  error
 		code int
 	}{
-		{fmt.Errorf("x: %w", &models.ShapeError{Input: "x", Msg: "?"}), exitUsage},
+		{fmt.Errorf("x: %w", &models.InputError{Input: "x", Msg: "?"}), exitUsage},
 		{fmt.Errorf("x: %w", &models.UnsupportedError{What: "?"}), exitUnsupported},
 		{fmt.Errorf("x: %w", &device.OutOfMemoryError{}), exitDoesNotFit},
 		{fmt.Errorf("x: %w", npy.ErrFormat), exitUnsafe},

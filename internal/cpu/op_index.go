@@ -55,7 +55,7 @@ func wrapIndex(i int64, n int, wrap bool) (int, error) {
 		at += int64(n)
 	}
 	if at < 0 || at >= int64(n) {
-		return 0, fmt.Errorf("index %d is out of bounds for a dimension of size %d", i, n)
+		return 0, &layers.IndexError{Index: i, Size: int64(n)}
 	}
 	return int(at), nil
 }
