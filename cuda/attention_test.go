@@ -109,6 +109,8 @@ func compareAttention(t *testing.T, dev device.Device) {
 		"300":              {dtype: f32, batch: 1, group: 1, queries: 3, keys: 5, width: 300, values: 300},
 		"half, no cores":   {dtype: f16, batch: 1, group: 1, queries: 20, keys: 34, width: 20, values: 36, mask: tensor.Bool},
 		"shared keys":      {dtype: f32, batch: 2, group: 3, queries: 23, keys: 34, width: 8, values: 8, mask: f32, everyRow: true},
+		"shared, causal":   {dtype: f32, batch: 2, group: 3, queries: 9, keys: 14, width: 8, values: 8, causal: true},
+		"decode, 16 heads": {dtype: f32, batch: 4, group: 16, queries: 1, keys: 1300, width: 8, values: 8},
 		"decode":           {dtype: f32, batch: 2, group: 1, queries: 1, keys: 400, width: 64, values: 128, also: "logsumexp"},
 		"decode, grouped":  {dtype: f16, batch: 1, group: 5, queries: 1, keys: 301, width: 128, values: 72, mask: tensor.Bool, turned: true},
 		"decode of 11":     {dtype: bf16, batch: 1, group: 1, queries: 11, keys: 260, width: 256, values: 40, mask: bf16},

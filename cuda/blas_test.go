@@ -96,6 +96,11 @@ func TestCUBLASLtLies(t *testing.T) {
 			x.Layout = tensor.Layout{Shape: tensor.Shape{7, 40}, Strides: []int{41, 1}, Offset: 1}
 			return w.op("linear", a, x, w.constant(false, 12, 40))
 		}, 1},
+		"linear, bias not aligned": {func(w *written, a layers.Attrs) layers.Operand {
+			bias := w.constant(false, 13)
+			bias.Layout = tensor.Layout{Shape: tensor.Shape{12}, Strides: []int{1}, Offset: 1}
+			return w.op("linear", a, w.constant(false, 7, 40), w.constant(false, 12, 40), bias)
+		}, 1},
 		"linear, terms apart": {func(w *written, a layers.Attrs) layers.Operand {
 			x := w.constant(false, 7, 80)
 			x.Layout = tensor.Layout{Shape: tensor.Shape{7, 40}, Strides: []int{80, 2}}

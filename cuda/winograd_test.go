@@ -23,6 +23,10 @@ func convOf3x3() layers.Attrs {
 func TestWinograd(t *testing.T) {
 	dev, _ := open(t, "order=lazy:9 memory=256M")
 	compareWinograd(t, dev)
+	t.Run("a chunk of two tiles behind one of many", func(t *testing.T) { // so many channels that the first has 128
+		in := []*tensor.Tensor{numbers(tensor.Float32, 1, 1, 40, 52), numbers(tensor.Float32, 1000, 1, 3, 3), nil}
+		sameAsSums(t, dev, convOf3x3(), func(w *written) []layers.Operand { return operandsOf(w, in) }, 2e-5)
+	})
 	t.Run("two chunks of tiles", func(t *testing.T) {
 		if testing.Short() {
 			t.Skip("a large picture")

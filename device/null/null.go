@@ -218,6 +218,11 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 		}
 		out = append(out, text(a.Region))
 	}
+	if l.Work.Bytes > 0 {
+		if err := check(l.Work); err != nil {
+			return err
+		}
+	}
 	s.d.record("s%d run %s %s: %s -> %s", s.id, l.Op.Kind, l.Op.Path, strings.Join(in, " "), strings.Join(out, " "))
 	return nil
 }

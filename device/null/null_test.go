@@ -1,7 +1,9 @@
 package null
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/optimem/optimem/device"
@@ -92,5 +94,92 @@ func TestRefusals(t *testing.T) {
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRunIsChecked: operands, results, scratch memory and packed forms lie where there is memory, or the call is refused and
+// leaves no line but that of the refusal.
+func TestRunIsChecked(t *testing.T) {
+	d := New(Options{})
+	m, err := d.Alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := d.Alloc(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.Free(); err != nil {
+		t.Fatal(err)
+	}
+	if last, err := d.Alloc(1); err != nil || last.Free() != nil || d.PeakBytes() != 128 {
+		t.Errorf("the peak is %d: %v", d.PeakBytes(), err)
+	}
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := device.Region{Memory: m, Offset: 32, Bytes: 32}
+	argument := func(r device.Region) []device.Argument {
+		return []device.Argument{{Region: r, Operand: layers.Operand{Layout: tensor.Contiguous(8)}}}
+	}
+	op, pack := layers.Op{Kind: "relu"}, layers.Pack{Bytes: 32}
+	packer := s.(device.Packer)
+	for name, r := range map[string]device.Region{
+		"beyond the end": {Memory: m, Offset: 33, Bytes: 32}, "before the begin": {Memory: m, Offset: -1, Bytes: 32},
+		"of freed memory": {Memory: gone, Bytes: 32}, "of nothing": {Bytes: 32},
+	} {
+		for what, err := range map[string]error{
+			"an operand":     s.Run(t.Context(), device.Launch{Op: op, In: argument(r), Out: argument(good)}),
+			"a result":       s.Run(t.Context(), device.Launch{Op: op, In: argument(good), Out: argument(r)}),
+			"scratch memory": s.Run(t.Context(), device.Launch{Op: op, Out: argument(good), Work: r}),
+			"packed":         packer.Pack(t.Context(), &op, pack, argument(r)[0], good),
+			"where it packs": packer.Pack(t.Context(), &op, pack, argument(good)[0], r),
+		} {
+			if err == nil {
+				t.Errorf("a region %s was %s", name, what)
+			}
+		}
+	}
+	if packer.Pack(t.Context(), &op, layers.Pack{Bytes: 31}, argument(good)[0], good) == nil {
+		t.Error("31 bytes were packed to 32")
+	}
+	if strings.Contains(d.Trace(), "run") {
+		t.Errorf("an op was recorded that was refused:\n%s", d.Trace())
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, err := range map[string]error{
+		"an op":     s.Run(done, device.Launch{Op: op, Out: argument(good)}),
+		"a packing": packer.Pack(done, &op, pack, argument(good)[0], good),
+		"a stream":  s.Sync(done),
+		"an event":  s.Record().Sync(done),
+	} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s of a context that is done gives %v", what, err)
+		}
+	}
+	if err := errors.Join(m.Free(), d.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTraceTellsStreamsAndEventsApart: two schedules that differ in who waits for what differ as text.
+func TestTraceTellsStreamsAndEventsApart(t *testing.T) {
+	d := New(Options{})
+	var streams []device.Stream
+	for range 2 {
+		s, err := d.NewStream()
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, s)
+	}
+	first, second := streams[0].Record(), streams[1].Record()
+	streams[0].Wait(second)
+	streams[1].Wait(first)
+	want := "stream s0\nstream s1\ns0 record e0\ns1 record e1\ns0 wait e1\ns1 wait e0\n"
+	if got := d.Trace(); got != want {
+		t.Errorf("trace:\n%s\nwant:\n%s", got, want)
 	}
 }

@@ -53,10 +53,16 @@ func TestFaults(t *testing.T) {
 		{"not a block's", "st.shared.u32 [%x3], %r0; bar.warp.sync -1; ld.shared.u32 %r2, [%x2];", "thread [32 0 0]: race: byte 0", 1, 64},
 		{"one element by all", "st.global.u32 [%x0], %r0;", "thread [1 0 0]: race: byte 0 of an operand is written, and was written by thread [0 0 0]", 1, 2},
 		{"one element by blocks", "st.global.u32 [%x1], %r0;" + barrier, "block [1 0 0] thread [0 0 0]: race", 2, 2},
+		{"barriers part no blocks", "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%x1], %r0; " + barrier + " @!%p1 st.global.u32 [%x1], %r0;", "block [1 0 0] thread [0 0 0]: race", 2, 1},
 		{"a block's read of another's", "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u32 [%x1], %r0; @!%p1 ld.global.u32 %r2, [%x1];", "block [1 0 0] thread [0 0 0]: race: byte 0 of an operand is read", 2, 1},
 		{"a write of what blocks read", "setp.eq.u32 %p1, %r1, 2; @!%p1 ld.global.u32 %r2, [%x0]; @%p1 st.global.u32 [%x0], %r1;", "is written, and was read by threads of several blocks", 3, 1},
 		{"atomically", "atom.global.add.u32 %r2, [%x0], 1; red.global.max.s32 [%x0+4], %r0;", "", 3, 32},
 		{"beside atoms", "atom.global.add.u32 %r2, [%x0], 1; ld.global.u32 %r2, [%x0];", "race", 1, 2},
+		{"read beside an atom", "setp.eq.u32 %p1, %r0, 0; @%p1 atom.global.add.u32 %r2, [%x0], 1; @!%p1 ld.global.u32 %r2, [%x0];", "thread [1 0 0]: race: byte 0 of an operand is read", 1, 2},
+		{"written after another of the warp read", `ld.global.u32 %r2, [%x0]; setp.eq.u32 %p1, %r0, 1; @%p1 bra A; shfl.sync.idx.b32 %r2, %r0, 0, 31, 0x5;
+		setp.eq.u32 %p2, %r0, 0; @%p2 st.global.u32 [%x0], %r0; A: mov.u32 %r2, 1;`, "thread [0 0 0]: race: byte 0 of an operand is written", 1, 3},
+		{"written after another warp read", `ld.global.u32 %r2, [%x0]; setp.lt.u32 %p1, %r0, 32; @!%p1 bra A; bar.warp.sync -1;
+		setp.eq.u32 %p2, %r0, 0; @%p2 st.global.u32 [%x0], %r0; A: mov.u32 %r2, 1;`, "thread [0 0 0]: race: byte 0 of an operand is written", 1, 64},
 		{"a barrier for some", "setp.eq.u32 %p1, %r0, 0; @%p1 bra A; bar.sync 0; bra.uni B;\nA: bar.sync 0; B: mov.u32 %r2, 1;", "line 13: block [0 0 0] thread [1 0 0]: divergence: the thread waits here, thread [0 0 0] at the barrier of line 14", 1, 32},
 		{"after others ended", "setp.eq.u32 %p1, %r0, 0; @%p1 ret; bar.sync 0;", "", 1, 32},
 		{"a shuffle for some", "setp.eq.u32 %p1, %r0, 0; @%p1 bra A; shfl.sync.bfly.b32 %r2, %r0, 1, 31, -1; A: bar.sync 0;", "divergence: shfl.sync.bfly.b32 waits for threads 0xffffffff", 1, 32},

@@ -227,6 +227,8 @@ API cublasLtMatmul(lt_object *handle, lt_object *d, const float *alpha, const vo
 						total += read((char *)bias, out.element, i, 0);
 					write(out.at, out.element, out.index(z, i, j), clips && total < 0 ? 0 : total);
 				}
+		if (parts) // whatever lay there is gone
+			memset(workspace, 0xff, parts);
 		return std::string();
 	};
 	if (late)
