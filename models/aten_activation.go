@@ -83,10 +83,14 @@ func (c *call) leakyRelu(slope float64) (*ref, error) {
 	return c.apply("leaky_relu", layers.Attrs{"slope": slope}, c.tensor("self"))
 }
 
+// shrink compares with a limit of self's dtype, but what softshrink takes away is not rounded to half precision.
 func shrink(kind layers.Kind) meaning {
 	return func(c *call) (*ref, error) {
-		x := c.tensor("self")
-		return c.apply(kind, layers.Attrs{"lambda": roundedTo(c.float("lambd"), x.dtype)}, x)
+		x, limit := c.tensor("self"), c.float("lambd")
+		if kind == "hardshrink" {
+			limit = roundedTo(limit, x.dtype)
+		}
+		return c.apply(kind, layers.Attrs{"lambda": limit}, x)
 	}
 }
 
@@ -175,6 +179,7 @@ func prelu(c *call) (*ref, error) {
 
 // clamp limits x to [low, high], either of which may be nil, a number or a tensor, in the dtype that all promote to.
 func (b *builder) clamp(x *ref, low, high operandArg) (*ref, error) {
+	self := x
 	d, err := resultType(x, low, high)
 	if err != nil {
 		return nil, err
@@ -219,6 +224,9 @@ func (b *builder) clamp(x *ref, low, high operandArg) (*ref, error) {
 		if x, err = b.apply("minimum", nil, refs...); err != nil {
 			return nil, err
 		}
+	}
+	if x == self { // neither bounds anything
+		return b.copy(x)
 	}
 	return x, nil
 }

@@ -134,7 +134,11 @@ func (b *builder) polar(magnitude, angle *ref) (*ref, error) {
 func (b *builder) castComplex(r *ref, d tensor.DType) (*ref, error) {
 	switch {
 	case !isComplex(d):
-		return b.cast(b.part(r, 0), d)
+		re := b.part(r, 0)
+		if re.dtype == d { // not a view, as torch.real is
+			return b.copy(re)
+		}
+		return b.cast(re, d)
 	case isComplex(r.dtype):
 		wide, err := b.cast(b.pairs(r), partOf(d))
 		if err != nil {

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -12,16 +13,13 @@ var scalarTargets = map[string]func(args arguments) (any, error){
 	"_operator.add":      arithmetic(func(a, b int) (int, error) { return a + b, nil }, func(a, b float64) float64 { return a + b }),
 	"_operator.sub":      arithmetic(func(a, b int) (int, error) { return a - b, nil }, func(a, b float64) float64 { return a - b }),
 	"_operator.mul":      arithmetic(func(a, b int) (int, error) { return a * b, nil }, func(a, b float64) float64 { return a * b }),
-	"_operator.floordiv": arithmetic(floorDiv, func(a, b float64) float64 { return math.Floor(a / b) }),
-	"_operator.mod":      arithmetic(floorMod, func(a, b float64) float64 { return a - math.Floor(a/b)*b }),
+	"_operator.floordiv": dividing(arithmetic(floorDiv, func(a, b float64) float64 { q, _ := divMod(a, b); return q })),
+	"_operator.mod":      dividing(arithmetic(floorMod, func(a, b float64) float64 { _, r := divMod(a, b); return r })),
 	"_operator.pow":      arithmetic(power, math.Pow),
-	"_operator.truediv": func(args arguments) (any, error) {
+	"_operator.truediv": dividing(func(args arguments) (any, error) {
 		a, b, err := twoFloats(args)
-		if err == nil && b == 0 {
-			err = errDivision
-		}
 		return a / b, err
-	},
+	}),
 	"_operator.neg": func(args arguments) (any, error) {
 		switch v := firstOf(args).(type) {
 		case int:
@@ -143,6 +141,33 @@ func floorMod(a, b int) (int, error) {
 	return a - q*b, err
 }
 
+// dividing is an operator that fails on a divisor of zero.
+func dividing(f func(arguments) (any, error)) func(arguments) (any, error) {
+	return func(args arguments) (any, error) {
+		if _, b, err := twoFloats(args); err == nil && b == 0 {
+			return nil, errDivision
+		}
+		return f(args)
+	}
+}
+
+// divMod is Python's divmod of floats: the remainder is exact and has the divisor's sign, which the quotient is made from.
+func divMod(a, b float64) (quotient, remainder float64) {
+	remainder = math.Mod(a, b)
+	quotient = (a - remainder) / b
+	if remainder == 0 {
+		return math.RoundToEven(quotient), math.Copysign(0, b)
+	}
+	if (remainder < 0) != (b < 0) {
+		remainder += b
+		quotient--
+	}
+	if quotient == 0 {
+		return math.Copysign(0, a/b), remainder
+	}
+	return math.RoundToEven(quotient), remainder
+}
+
 func power(a, b int) (int, error) {
 	x := math.Pow(float64(a), float64(b))
 	if b < 0 || math.Abs(x) > 1<<53 {
@@ -185,7 +210,10 @@ func rounded(round func(float64) float64) func(arguments) (any, error) {
 func floatFunc(f func(float64) float64) func(arguments) (any, error) {
 	return func(args arguments) (any, error) {
 		x, err := floatOf(firstOf(args))
-		return f(x), err
+		if y := f(x); err == nil && y == y {
+			return y, nil
+		}
+		return nil, cmp.Or(err, fmt.Errorf("no function value at %v", x))
 	}
 }
 

@@ -323,3 +323,32 @@ func number(text string) *json.Number {
 	n := json.Number(text)
 	return &n
 }
+
+// TestReturnedBuffer: a buffer that a program returns and then changes is returned as it was.
+func TestReturnedBuffer(t *testing.T) {
+	model, err := models.Build(scriptOf(t, "b = self.b\nself.b = torch.add(b, x)\nreturn b"), models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := optimem.Resident(t.Context(), model, optimem.ResidentOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	x := tensor.Of([]float32{1, 2, 3, 4, 5, 6}, 2, 3)
+	for pass := range 3 {
+		out, err := session.Run(t.Context(), optimem.Values{"x": x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tensor.Slice[float32](out[model.Outputs()[0]])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, y := range got {
+			if want := float32(pass * (i + 1)); y != want {
+				t.Errorf("pass %d: element %d is %v, want %v", pass, i, y, want)
+			}
+		}
+	}
+}

@@ -21,25 +21,48 @@ type Given struct {
 // of the schema: Given and []Given for tensors, and nil, int, []int, float64, []float64, bool, string and tensor.DType.
 // Results are called "0", "1", …; with inPlace the first result is the argument "self" after the call.
 func BuildCall(ops *layers.Registry, name string, args map[string]any) (*layers.Graph, error) {
+	s, err := buildSingle(ops, name, args)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range flattenResults(s.results) {
+		o, err := s.result(r)
+		if err != nil {
+			return nil, err
+		}
+		s.graph.Outputs = append(s.graph.Outputs, layers.Output{Name: fmt.Sprint(len(s.graph.Outputs)), Operand: o})
+	}
+	return s.graph, nil
+}
+
+// A single is a call by itself, built, with the memory of its arguments by name, and what that was before.
+type single struct {
+	*call
+	cells  map[string]*cell
+	before map[string]cell
+}
+
+func buildSingle(ops *layers.Registry, name string, args map[string]any) (*single, error) {
 	t, ok := targets[name]
 	if !ok {
 		return nil, &UnsupportedError{Missing: []Missing{{Name: name, Uses: 1}}}
 	}
 	b := &builder{graph: &layers.Graph{}, ops: ops}
-	cells := make(map[string]*cell)
+	s := &single{cells: make(map[string]*cell), before: make(map[string]cell)}
 	tensorOf := func(g Given) (*ref, error) {
-		c, ok := cells[g.Name]
+		c, ok := s.cells[g.Name]
 		if !ok {
 			memory, err := b.input(g.Name, g.DType, tensor.Shape{g.Elements})
 			if err != nil {
 				return nil, err
 			}
 			c = memory.cell
-			cells[g.Name] = c
+			s.cells[g.Name], s.before[g.Name] = c, *c
 		}
 		return &ref{cell: c, layout: g.Layout, dtype: g.DType}, nil
 	}
 	c := &call{builder: b, schema: t.schema, args: make(map[string]any)}
+	s.call = c
 	for _, p := range t.schema.params {
 		v, given := args[p.name]
 		switch v := v.(type) {
@@ -71,17 +94,7 @@ func BuildCall(ops *layers.Registry, name string, args map[string]any) (*layers.
 			c.args[p.name] = v
 		}
 	}
-	if err := t.run(c); err != nil {
-		return nil, err
-	}
-	for _, r := range flattenResults(c.results) {
-		o, err := b.result(r)
-		if err != nil {
-			return nil, err
-		}
-		b.graph.Outputs = append(b.graph.Outputs, layers.Output{Name: fmt.Sprint(len(b.graph.Outputs)), Operand: o})
-	}
-	return b.graph, nil
+	return s, t.run(c)
 }
 
 func flattenResults(results []any) []*ref {

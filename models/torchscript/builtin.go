@@ -145,24 +145,36 @@ func format(c *invocation) (any, bool) {
 	}
 }
 
-// percentFormat is the % operator of texts: %s and %d, and %% for itself.
+// percentFormat is the % operator of texts, of one value or a tuple of them: %s and %d, and %% for itself.
 func percentFormat(c *invocation) (any, bool) {
 	var b strings.Builder
-	text, next := c.str(0, "self"), 1
+	text := c.str(0, "self")
 	c.charge(int64(len(text)))
+	values := c.args[1:]
+	if len(values) == 1 {
+		if t, ok := values[0].(*tuple); ok {
+			values = t.elems
+		}
+	}
 	for {
 		before, after, found := strings.Cut(text, "%")
 		b.WriteString(before)
 		if !found {
+			if len(values) > 0 {
+				c.fail("too many arguments for %.100q", c.args[0])
+			}
 			return b.String(), true
 		}
 		switch {
 		case strings.HasPrefix(after, "%"):
 			b.WriteByte('%')
-		case next < len(c.args) && (strings.HasPrefix(after, "s") || strings.HasPrefix(after, "d") ||
-			strings.HasPrefix(after, "i")):
-			c.write(&b, c.args[next], 0)
-			next++
+		case len(values) > 0 && (strings.HasPrefix(after, "s") || strings.HasPrefix(after, "d") || strings.HasPrefix(after, "i")):
+			v := values[0]
+			if x, ok := v.(float64); ok && after[0] != 's' {
+				v = c.toInt(x)
+			}
+			c.write(&b, v, 0)
+			values = values[1:]
 		default:
 			c.unsupported("the format "+c.text(c.args[0]), "only %s, %d and %% are known")
 		}

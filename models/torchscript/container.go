@@ -90,7 +90,7 @@ func init() {
 			if len(d.keys) == 0 {
 				c.fail("popitem of an empty dictionary")
 			}
-			k := d.keys[len(d.keys)-1]
+			k := d.keys[0] // the first, unlike Python's
 			return &tuple{elems: []any{k, c.take(k)}}, true
 		},
 		"aten::update": func(c *invocation) (any, bool) {

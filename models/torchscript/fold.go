@@ -125,14 +125,15 @@ func (m *machine) computed(op foldOp, v []any, d tensor.DType, name string) (any
 	if isInt && (i > 1<<53 || i < -1<<53) || isInt2 && (j > 1<<53 || j < -1<<53) {
 		return nil, false
 	}
-	if op.dtype != tensor.Invalid {
-		d = op.dtype
-	} else if !isFloat(d) {
+	if op.dtype == tensor.Invalid && !isFloat(d) {
 		d = tensor.Float32
 	}
 	a, b := real(x), real(y)
-	if d == tensor.Float32 { // what is computed in float32 is given in float32
+	if d == tensor.Float32 { // what is computed or compared in float32 is given in float32
 		a, b = float64(float32(a)), float64(float32(b))
+	}
+	if op.dtype != tensor.Invalid {
+		d = op.dtype
 	}
 	return m.scalar(op.floats(a, b), d), true
 }

@@ -22,7 +22,7 @@ func init() {
 		"aten::floordiv": whole(floorDiv, func(a, b float64) float64 { return math.Floor(a / b) }),
 		"aten::__round_to_zero_floordiv": whole(func(a, b int) int { return a / b },
 			func(a, b float64) float64 { return math.Trunc(a / b) }),
-		"aten::remainder":     whole(func(a, b int) int { return a - floorDiv(a, b)*b }, floorMod),
+		"aten::remainder":     whole(func(a, b int) int { return a - floorDiv(a, b)*b }, remainder),
 		"aten::fmod":          floats2(math.Mod),
 		"aten::mathremainder": floats2(math.Remainder),
 		"aten::pow":           power,
@@ -275,7 +275,7 @@ func whole(ints func(a, b int) int, floats func(a, b float64) float64) builtin {
 	}
 }
 
-// floorDiv and floorMod round towards minus infinity, as Python does. b is not zero.
+// floorDiv rounds towards minus infinity, as Python does. b is not zero.
 func floorDiv(a, b int) int {
 	q := a / b
 	if a%b != 0 && (a < 0) != (b < 0) {
@@ -284,6 +284,10 @@ func floorDiv(a, b int) int {
 	return q
 }
 
+// remainder is % of floats as the language has it: it rounds otherwise than Python, and than the op on tensors.
+func remainder(a, b float64) float64 { return math.Mod(b+math.Mod(a, b), b) }
+
+// floorMod is the remainder of tensors.
 func floorMod(a, b float64) float64 {
 	r := math.Mod(a, b)
 	if r != 0 && (r < 0) != (b < 0) {

@@ -254,10 +254,7 @@ func (c *invocation) padded(side int, fill string, width int) string {
 	pad := c.repeatText(fill, width-len(s))
 	c.charge(int64(len(s)))
 	if side > 0 {
-		if fill == "0" && (strings.HasPrefix(s, "-") || strings.HasPrefix(s, "+")) {
-			return s[:1] + pad + s[1:]
-		}
-		return pad + s
+		return pad + s // zeros before a sign too, unlike Python's zfill
 	}
 	return s + pad
 }

@@ -129,6 +129,13 @@ func TestLanguage(t *testing.T) {
 		{"i, go = 0, True\nwhile go:\n  i = torch.add(i, 2)\n  go = torch.lt(i, 5)\nreturn i", 6},
 		{"if torch.gt(torch.size(x, 0), 1):\n  r = \"many\"\nelse:\n  r = \"one\"\nreturn r", "many"},
 		{"a, b, = torch.size(x)\nreturn (b, a)", []any{3, 2}},
+		{"for i in range(4):\n  if torch.eq(i, 2):\n    return i\nreturn -1", 2},
+		{"i = 0\nwhile True:\n  i = torch.add(i, 1)\n  if torch.gt(i, 6):\n    return i\nreturn -1", 7},
+		{"n = ops.prim.NumToTensor(7)\nreturn int(torch.rsub(n, 2))", -5},
+		{"a, b = 1, 2\na, b = b, a\nreturn [a, b]", []any{2, 1}},
+		{"return ops.prim.dtype(torch.tensor([1, 2.5]))", 6},
+		{"t = torch.tensor([-3, 4], dtype=3)\nreturn annotate(List[int], (t).tolist())", []any{-3, 4}},
+		{"if torch.eq(k, 4):\n  r = 1\nelse:\n  return 5\nreturn r", 5},
 		{"return [torch.dim(x), torch.numel(x), torch.len(x), ops.prim.dtype(x), torch.size(x, -1)]", []any{2, 6, 2, 6, 3}},
 		{"n = ops.prim.NumToTensor(torch.size(x, 1))\nm = torch.floor_divide(torch.mul(n, CONSTANTS.c0), 4)\nreturn int(m)", 6},
 		{"n = ops.prim.NumToTensor(7)\nreturn int(torch.floor(torch.div(n, 2)))", 3},
@@ -240,11 +247,13 @@ func TestErrors(t *testing.T) {
 		{"while bool(self.s):\n  pass\nreturn 1", &unsupported, nil, "branches on the contents"},
 		{"return annotate(number, self.s)", &unsupported, nil, "as a number"},
 		{"return (self.s).tolist()", &unsupported, nil, ""},
+		{"n = ops.prim.NumToTensor(7)\nreturn int(torch.add(n, 2, 3))", &unsupported, nil, "contents of a tensor"},
 		{"self.n = 6\nv = self.n\nreturn v", nil, nil, ""},
 		{"v = self.n\nself.n = 6\nreturn v", &unsupported, nil, "attribute n"},
 		{"l = self.l\n_0 = torch.append(l, 3)\nreturn 1", &unsupported, nil, "attribute l"},
 		{"ops.prim.RaiseException(\"bad thing\", \"builtins.ValueError\")\nreturn 1", &raised, nil,
 			"builtins.ValueError: bad thing"},
+		{"return torch._unwrap_optional(None)", nil, nil, "unwrapping None"},
 		{"return torch.tensor([[1, 2], [3]])", nil, nil, "different length"},
 		{"return torch.slice([1, 2], 0, 2, 0)", nil, nil, "in steps of 0"},
 		{"return torch.zeros([1], dtype=99)", nil, nil, ""},
@@ -313,6 +322,10 @@ func TestUpdates(t *testing.T) {
 	}
 	if len(result.Updates) != 1 || result.Updates[0].Weight != "w" || result.Updates[0].Value != result.Value {
 		t.Errorf("updates %v", result.Updates)
+	}
+	p = program(t, "w = self.w\ny = torch.add(w, 1)\nself.w = y\nself.w = w\nreturn y", "")
+	if result, err = Evaluate(p, &fake{}, input(), Options{}); err != nil || len(result.Updates) != 0 {
+		t.Errorf("a buffer that is set back is updated: %v", err)
 	}
 }
 

@@ -174,11 +174,7 @@ func (m *machine) write(b *strings.Builder, v any, depth int) {
 	case complex128:
 		b.WriteString(floatText(real(v)) + "+" + floatText(imag(v)) + "j")
 	case string:
-		if depth > 0 {
-			b.WriteString(strconv.Quote(v))
-		} else {
-			b.WriteString(v)
-		}
+		b.WriteString(v) // within containers too
 		m.charge(int64(len(v)))
 		return
 	case device:
@@ -225,10 +221,7 @@ func floatText(x float64) string {
 		return "-inf"
 	case math.IsNaN(x):
 		return "nan"
-	case math.Abs(x) < 1e10 && x == math.Trunc(x):
-		if x == 0 && math.Signbit(x) {
-			return "-0."
-		}
+	case math.Abs(x) < 1<<63 && x == math.Trunc(x):
 		return strconv.FormatInt(int64(x), 10) + "."
 	}
 	const digits = 17

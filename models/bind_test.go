@@ -1,0 +1,59 @@
+package models
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/tensor"
+)
+
+// TestSizesOfPrograms: inputs have the sizes that a program was exported for, a symbol one size wherever it stands, and a size
+// that is computed from a symbol that of the symbol.
+func TestSizesOfPrograms(t *testing.T) {
+	symbol := &exported.Expr{Fn: exported.FnSymbol, Name: "s0"}
+	double := &exported.Expr{Fn: exported.FnMul, Args: []*exported.Expr{{Fn: exported.FnInteger, Int: 2, Den: 1}, symbol}}
+	fixed := func(n int64) exported.SymInt { return exported.SymInt{Int: n} }
+	for _, c := range []struct {
+		name   string
+		ports  [][]exported.SymInt
+		shapes []tensor.Shape
+		s0     int64 // 0 where the shapes are refused
+	}{
+		{"a symbol", [][]exported.SymInt{{{Expr: symbol}, fixed(3)}}, []tensor.Shape{{4, 3}}, 4},
+		{"the largest size", [][]exported.SymInt{{{Expr: symbol}}}, []tensor.Shape{{8}}, 8},
+		{"more than the largest", [][]exported.SymInt{{{Expr: symbol}}}, []tensor.Shape{{9}}, 0},
+		{"one where two is the least", [][]exported.SymInt{{{Expr: symbol}}}, []tensor.Shape{{1}}, 1},
+		{"none", [][]exported.SymInt{{{Expr: symbol}}}, []tensor.Shape{{0}}, 0},
+		{"a larger fixed size", [][]exported.SymInt{{fixed(3)}}, []tensor.Shape{{4}}, 0},
+		{"a smaller fixed size", [][]exported.SymInt{{fixed(3)}}, []tensor.Shape{{2}}, 0},
+		{"another rank", [][]exported.SymInt{{{Expr: symbol}, fixed(3)}}, []tensor.Shape{{4}}, 0},
+		{"equal symbols", [][]exported.SymInt{{{Expr: symbol}}, {{Expr: symbol}}}, []tensor.Shape{{5}, {5}}, 5},
+		{"a larger second", [][]exported.SymInt{{{Expr: symbol}}, {{Expr: symbol}}}, []tensor.Shape{{5}, {6}}, 0},
+		{"a smaller second", [][]exported.SymInt{{{Expr: symbol}}, {{Expr: symbol}}}, []tensor.Shape{{5}, {4}}, 0},
+		{"twice as much", [][]exported.SymInt{{{Expr: symbol}}, {{Expr: double}}}, []tensor.Shape{{5}, {10}}, 5},
+		{"more than twice", [][]exported.SymInt{{{Expr: symbol}}, {{Expr: double}}}, []tensor.Shape{{5}, {11}}, 0},
+		{"less than twice", [][]exported.SymInt{{{Expr: symbol}}, {{Expr: double}}}, []tensor.Shape{{5}, {9}}, 0},
+		{"the double alone", [][]exported.SymInt{{{Expr: double}}}, []tensor.Shape{{14}}, 7},
+		{"an odd double", [][]exported.SymInt{{{Expr: double}}}, []tensor.Shape{{7}}, 0},
+	} {
+		b := newRecorder(nil, nil).programBuilder
+		b.symbols = make(map[string]int64)
+		b.program = &exported.Program{Ranges: []exported.Range{{Symbol: "s0", Min: 2, Max: 8}}}
+		var err error
+		for i, sizes := range c.ports {
+			if err == nil {
+				name := string(rune('a' + i))
+				port := exported.Port{Name: name, DType: tensor.Float32, Shape: sizes}
+				_, err = b.userInput(port, map[string]tensor.Shape{name: c.shapes[i]})
+			}
+		}
+		if err == nil {
+			err = b.checkRanges()
+		}
+		var refused *ShapeError
+		if c.s0 == 0 && !errors.As(err, &refused) || c.s0 > 0 && (err != nil || b.symbols["s0"] != c.s0) {
+			t.Errorf("%s: %v with the symbol %d", c.name, err, b.symbols["s0"])
+		}
+	}
+}

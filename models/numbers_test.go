@@ -1,0 +1,158 @@
+package models
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"math"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// numberOf reads a number of testdata/make_numbers.py.
+func numberOf(t *testing.T, raw json.RawMessage) any {
+	t.Helper()
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		t.Fatal(err)
+	}
+	switch v := v.(type) {
+	case float64:
+		return int(v)
+	case string:
+		x, err := strconv.ParseFloat(v, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	return v
+}
+
+// TestNumbers: the numbers that programs compute sizes with are Python's: rounded as it rounds, integers where they are there.
+func TestNumbers(t *testing.T) {
+	f, err := os.Open("testdata/numbers.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded struct {
+		Numbers        []json.RawMessage
+		Pairs, Singles map[string][]json.RawMessage
+		Others         [][3]json.RawMessage
+	}
+	if err := json.NewDecoder(r).Decode(&recorded); err != nil {
+		t.Fatal(err)
+	}
+	var numbers []any
+	for _, raw := range recorded.Numbers {
+		numbers = append(numbers, numberOf(t, raw))
+	}
+	for name, gives := range recorded.Pairs {
+		for i, raw := range gives {
+			sameNumber(t, name, []any{numbers[i/len(numbers)], numbers[i%len(numbers)]}, numberOf(t, raw))
+		}
+	}
+	for name, gives := range recorded.Singles {
+		for i, raw := range gives {
+			sameNumber(t, name, []any{numbers[i]}, numberOf(t, raw))
+		}
+	}
+	for _, row := range recorded.Others {
+		var name string
+		var raw []json.RawMessage
+		if err := json.Unmarshal(row[0], &name); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(row[1], &raw); err != nil {
+			t.Fatal(err)
+		}
+		args := make([]any, len(raw))
+		for i := range raw {
+			args[i] = numberOf(t, raw[i])
+		}
+		sameNumber(t, name, args, numberOf(t, row[2]))
+	}
+}
+
+// sameNumber calls an operator. nil wants an error.
+func sameNumber(t *testing.T, name string, args []any, want any) {
+	t.Helper()
+	got, err := scalarTargets[name](arguments{positional: args})
+	if x, ok := want.(float64); ok {
+		if y, ok := got.(float64); !ok || err != nil || math.Float64bits(x) != math.Float64bits(y) {
+			t.Errorf("%s%v gives %T %v, %v; Python gives float %v", name, args, got, got, err, x)
+		}
+		return
+	}
+	if want == nil && err == nil || want != nil && (got != want || err != nil) {
+		t.Errorf("%s%v gives %T %v, %v; Python gives %T %v", name, args, got, got, err, want, want)
+	}
+}
+
+// TestNumbersOfTensors: sizes and strides are asked for by dimensions that count from the front or the end.
+func TestNumbersOfTensors(t *testing.T) {
+	r := &ref{layout: tensor.Layout{Shape: tensor.Shape{2, 3, 5}, Strides: []int{1, 10, 2}}, dtype: tensor.Float32}
+	for _, c := range []struct{ dim, size, stride int }{{0, 2, 1}, {1, 3, 10}, {2, 5, 2}, {-1, 5, 2}, {-2, 3, 10}, {-3, 2, 1}} {
+		size, err := scalarTargets["torch.ops.aten.sym_size.int"](arguments{positional: []any{r, c.dim}})
+		if size != c.size || err != nil {
+			t.Errorf("size of dimension %d is %v: %v", c.dim, size, err)
+		}
+		stride, err := scalarTargets["torch.ops.aten.sym_stride.int"](arguments{positional: []any{r, c.dim}})
+		if stride != c.stride || err != nil {
+			t.Errorf("stride of dimension %d is %v: %v", c.dim, stride, err)
+		}
+	}
+	for _, dim := range []int{3, -4} {
+		if _, err := scalarTargets["torch.ops.aten.sym_size.int"](arguments{positional: []any{r, dim}}); err == nil {
+			t.Errorf("there is a dimension %d", dim)
+		}
+	}
+	if n, err := scalarTargets["torch.ops.aten.sym_numel.default"](arguments{positional: []any{r}}); n != 30 || err != nil {
+		t.Errorf("%v elements: %v", n, err)
+	}
+}
+
+// TestInPlaceViews: an op such as t_ changes the tensor that it is called on, for all calls that follow, and no other view of the
+// memory.
+func TestInPlaceViews(t *testing.T) {
+	r := newRecorder(nil, layers.Standard())
+	bound, err := r.bind([]Port{{Name: "x", DType: tensor.Float32, Shape: tensor.Shape{1, 2, 3}}}, map[string]tensor.Shape{"x": {1, 2, 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := r.Call("aten::alias", []any{bound[0]}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := bound[0]
+	for _, step := range []struct {
+		op   string
+		args []any
+		want tensor.Shape
+	}{
+		{"aten::unsqueeze_", []any{-1}, tensor.Shape{1, 2, 3, 1}},
+		{"aten::squeeze_", []any{0}, tensor.Shape{2, 3, 1}},
+		{"aten::transpose_", []any{0, -1}, tensor.Shape{1, 3, 2}},
+		{"aten::squeeze_", nil, tensor.Shape{3, 2}},
+		{"aten::t_", nil, tensor.Shape{2, 3}},
+	} {
+		out, err := r.Call(step.op, append([]any{x}, step.args...), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", step.op, err)
+		}
+		if out[0] != any(x) || !x.Shape().Equal(step.want) {
+			t.Errorf("%s leaves %v and gives %v, want %v", step.op, x.Shape(), out[0].(*ref).shape(), step.want)
+		}
+	}
+	if shape := other[0].(*ref).shape(); !shape.Equal(tensor.Shape{1, 2, 3}) {
+		t.Errorf("another view became %v", shape)
+	}
+}
