@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/optimem/optimem/tensor"
@@ -205,5 +206,30 @@ func TestOpenFileRefusesOthers(t *testing.T) {
 	}
 	if _, err := openFile(filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent file: %v", err)
+	}
+}
+
+// A file that was written over is another one, though its size is the same; one of another size is, too, though its time
+// is the same.
+func TestFileWrittenOverIsChanged(t *testing.T) {
+	for _, change := range []struct {
+		bytes int
+		later time.Duration
+		same  bool
+	}{{0, 0, true}, {0, time.Second, false}, {0, -time.Hour, false}, {1, 0, false}, {-1, 0, false}} {
+		path, content := randomFile(t, t.TempDir(), 5000)
+		then := time.Now().Add(-time.Minute)
+		if err := os.Chtimes(path, then, then); err != nil {
+			t.Fatal(err)
+		}
+		s := mustOpenFile(t, path)
+		err := errors.Join(os.Truncate(path, int64(len(content)+change.bytes)),
+			os.Chtimes(path, then, then.Add(change.later)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Unchanged(); (err == nil) != change.same || err != nil && !errors.Is(err, tensor.ErrChanged) {
+			t.Errorf("%d bytes more, %v later: %v", change.bytes, change.later, err)
+		}
 	}
 }

@@ -184,6 +184,7 @@ func hostileSafetensors() map[string]struct {
 		"the same bytes twice":   {safetensorsFile("{"+u8("a", 0, 2)+","+u8("b", 0, 2)+"}", 2), ErrFormat, "overlaps"},
 		"empty inside another":   {safetensorsFile("{"+u8("a", 0, 2)+","+u8("b", 1, 1)+"}", 2), ErrFormat, "overlaps"},
 		"bytes at the end":       {safetensorsFile("{"+u8("a", 0, 2)+"}", 5), ErrFormat, "3 bytes after the last"},
+		"a byte at the end":      {safetensorsFile("{"+u8("a", 0, 2)+"}", 3), ErrFormat, "1 bytes after the last"},
 		"a zip at the end":       {append(safetensorsFile("{}", 0), "PK\x05\x06"...), ErrFormat, "4 bytes after the last"},
 		"unknown dtype overlaps": {safetensorsFile("{"+u8("a", 0, 2)+
 			`,"b":{"dtype":"F4","shape":[2],"data_offsets":[1,2]}}`, 2), ErrFormat, "overlaps"},

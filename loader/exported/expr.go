@@ -97,7 +97,11 @@ func (e *Expr) write(b *strings.Builder, level int) {
 	if ok && len(e.Args) >= 2 {
 		if positive := e.negated(); positive != nil && level <= infix[FnAdd].level {
 			b.WriteByte('-')
-			positive.write(b, infix[FnMul].level)
+			if positive.beginsWithQuotient() { // the sign would go to what is divided
+				positive.write(b, unaryLevel)
+			} else {
+				positive.write(b, infix[FnMul].level)
+			}
 			return
 		}
 		if op.level < level {
@@ -116,6 +120,9 @@ func (e *Expr) write(b *strings.Builder, level int) {
 					continue
 				}
 				b.WriteString(op.symbol)
+				if e.Fn == FnMul && a.beginsWithQuotient() { // the product would be what is divided
+					inner = op.level + 1
+				}
 			}
 			a.write(b, inner)
 		}
@@ -150,6 +157,14 @@ func (e *Expr) write(b *strings.Builder, level int) {
 		}
 		b.WriteByte(')')
 	}
+}
+
+// beginsWithQuotient reports whether the expression, written without parentheses, begins with a quotient or remainder.
+func (e *Expr) beginsWithQuotient() bool {
+	for e.Fn == FnMul && len(e.Args) >= 2 {
+		e = e.Args[0]
+	}
+	return e.Fn != FnMul && len(e.Args) >= 2 && infix[e.Fn].level == infix[FnMul].level
 }
 
 // writeSigned writes a number, in parentheses where a sign or a slash would be misread.

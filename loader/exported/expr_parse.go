@@ -372,6 +372,8 @@ func (p *exprParser) apply(name string, args []*Expr, text string, hasText bool)
 			return nil, wrong
 		}
 		return p.node(Expr{Fn: FnFloat, Float: f})
+	case FnBool, FnInfinity, FnNaN: // leaves, which have no arguments
+		return nil, wrong
 	case FnEq, FnNe, FnLt, FnLe, FnGt, FnGe, FnPow, FnMod, FnFloorDiv:
 		if len(args) != 2 {
 			return nil, wrong

@@ -1,6 +1,9 @@
 package script
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // A Port is an output of a module.
 type Port struct {
@@ -81,7 +84,7 @@ func (fl *flattener) add(name string, t *Type, depth int) {
 }
 
 // returnedKeys returns the keys of the dictionary that f ends in returning, where the code shows them: as a literal, or
-// as a variable that a literal was assigned to.
+// as a variable that a literal was assigned to and that no call may have added to.
 func returnedKeys(f *Function) []string {
 	if f.Returns.Kind != DictType || f.Returns.Args[0].Kind != StringType || len(f.Body) == 0 {
 		return nil
@@ -92,6 +95,9 @@ func returnedKeys(f *Function) []string {
 	}
 	x := ret.Value
 	if name, ok := x.(*Name); ok {
+		if isOperand(f.Body, name.Name) {
+			return nil
+		}
 		for _, s := range f.Body {
 			a, ok := s.(*Assign)
 			if !ok || len(a.Targets) != 1 {
@@ -118,4 +124,33 @@ func returnedKeys(f *Function) []string {
 		keys = append(keys, key.Value)
 	}
 	return keys
+}
+
+// isOperand reports whether a statement is a call with the variable as its first operand, such as torch._set_item(d, k, v).
+func isOperand(body []Stmt, variable string) bool {
+	takes := func(x Expr) bool {
+		c, ok := x.(*Call)
+		if !ok || len(c.Args) == 0 {
+			return false
+		}
+		name, ok := c.Args[0].(*Name)
+		return ok && name.Name == variable
+	}
+	return slices.ContainsFunc(body, func(s Stmt) bool {
+		switch s := s.(type) {
+		case *ExprStmt:
+			return takes(s.X)
+		case *Assign:
+			return slices.ContainsFunc(s.Values, takes)
+		case *If:
+			return isOperand(s.Then, variable) || isOperand(s.Else, variable)
+		case *For:
+			return isOperand(s.Body, variable)
+		case *While:
+			return isOperand(s.Body, variable)
+		case *With:
+			return isOperand(s.Body, variable)
+		}
+		return false
+	})
 }

@@ -236,6 +236,9 @@ func TestOutputs(t *testing.T) {
 			"logits Tensor|aux Optional[Tensor]|output_2 Tensor|output_3 Optional[Tensor]"},
 		{"Dict[str, Tensor]", `{"a": x, "b c": x}`, "a Tensor|b c Tensor"},
 		{"Dict[str, Tensor]", "d", "k Tensor"},
+		{"Dict[str, Tensor]", "again", "b Tensor"},
+		{"Dict[str, Tensor]", "more", "output_0 Dict[str, Tensor]"},
+		{"Dict[str, Tensor]", "maybe", "output_0 Dict[str, Tensor]"},
 		{"Dict[str, Tensor]", "e", "output_0 Dict[str, Tensor]"},
 		{"Dict[int, Tensor]", "{1: x}", "output_0 Dict[int, Tensor]"},
 		{"__torch__.Loop", "y", "output_0 __torch__.Loop"},
@@ -243,7 +246,10 @@ func TestOutputs(t *testing.T) {
 		src := "class Out(NamedTuple):\n  logits : Tensor\n  aux : Optional[Tensor]\n" +
 			"class Loop(NamedTuple):\n  a : __torch__.Loop\n  b : __torch__.Loop\n" +
 			"class M(Module):\n  def forward(self: __torch__.M, x: Tensor) -> " + tt.returns + ":\n" +
-			"    d = annotate(Dict[str, Tensor], {\"k\": x})\n    return " + tt.body + "\n"
+			"    d = annotate(Dict[str, Tensor], {\"k\": x})\n" +
+			"    again = {\"a\": x}\n    again = {\"b\": x}\n    more = {\"a\": x}\n" +
+			"    torch._set_item(more, \"b\", x)\n    maybe = {\"a\": x}\n" +
+			"    for i in range(2):\n      if y:\n        torch._set_item(maybe, \"b\", x)\n    return " + tt.body + "\n"
 		got := strings.Join(outputs(parse(t, src), "__torch__.M"), "|")
 		if tt.want == "output_0 __torch__.Loop" {
 			if !strings.HasPrefix(got, "a __torch__.Loop|b __torch__.Loop|output_2") {

@@ -2,6 +2,7 @@ package script
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -36,6 +37,9 @@ func TestExpressions(t *testing.T) {
 		{`x[0]`, `(sub x (int 0))`, ``},
 		{`(x)[1:2]`, `(sub x (slice (int 1) (int 2) -))`, `x[1:2]`},
 		{`x[:]`, `(sub x (slice - - -))`, ``},
+		{`x[y:]`, `(sub x (slice y - -))`, ``},
+		{`x[-2:-1]`, `(sub x (slice (int -2) (int -1) -))`, ``},
+		{`x[y::2]`, `(sub x (slice y - (int 2)))`, ``},
 		{`x[:y]`, `(sub x (slice - y -))`, ``},
 		{`x[::2]`, `(sub x (slice - - (int 2)))`, ``},
 		{`(1, 2)[0]`, `(sub (tuple [(int 1) (int 2)]) (int 0))`, `((1, 2))[0]`},
@@ -225,8 +229,13 @@ func TestErrors(t *testing.T) {
 		{body("a = b, c"), unsupported, "2:3"},
 		{body("a, b"), unsupported, "2:3"},
 		{body("x[0] = 1"), unsupported, "2:3"},
+		{body("x.a, b = x, y"), unsupported, "2:3"},
+		{body("a, x.b = x, y"), unsupported, "2:6"},
 		{body("if x: y = 1"), unsupported, "2:9"},
 		{body("for i in x:\n    pass"), unsupported, "2:12"},
+		{body("for i in range(1, x):\n    pass"), unsupported, "2:12"},
+		{body("for i in range():\n    pass"), unsupported, "2:12"},
+		{body("for i in range(stop=x):\n    pass"), unsupported, "2:12"},
 		{body("def g(y):\n    pass"), unsupported, "2:9"},
 		{body("# type: (Tensor) -> Tensor"), unsupported, "2:3"},
 		{body("class A:\n    pass"), unsupported, "2:3"},
@@ -260,6 +269,9 @@ func TestErrors(t *testing.T) {
 		{body(`return "\x41"`), format, "2:11"},
 		{body(`return "\18"`), format, "2:11"},
 		{body(`return "\400"`), format, "2:11"},
+		{body(`return "\1"`), format, "2:11"},
+		{body(`return "\12"`), format, "2:11"},
+		{body(`return "a\0"`), format, "2:12"},
 		{body("return \x00"), format, "2:10"},
 		{body("return é"), format, "2:10"},
 		{body("return f(a=1, b)"), format, "2:17"},
@@ -287,6 +299,11 @@ func TestErrors(t *testing.T) {
 		{body("pass") + body("pass"), format, "3:1"},
 		{"class A:\n  a : int\n  a : int\n", format, "3:3"},
 		{"class A:\n  def f() -> int:\n    pass\n", format, "2:3"},
+		{"class A:\n  def f(self, x: int, x: int) -> int:\n    pass\n", format, "2:23"},
+		{"class A:\n  def f(x, x: int) -> int:\n    pass\n", format, "2:12"},
+		{"import a)\nclass A:\n  a : int\n", format, "1:9"},
+		{"import (a\n", format, "2:1"},
+		{"op_version_set = [1\n", format, "2:1"},
 		{"class A:\n  __annotations__[\"\"] = int\n", format, "2:3"},
 		{"  class A:\n    a : int\n", format, "1:3"},
 		{"class A:\n", format, "2:1"},
@@ -298,6 +315,7 @@ func TestErrors(t *testing.T) {
 		{body("return annotate(" + strings.Repeat("List[", 300)), limit, "2:"},
 		{nested(300), limit, "20"},
 		{body("return f(" + strings.Repeat("a=1, ", 2)), format, "2:"},
+		{body("return f(" + keywordArgs(256) + ")"), limit, "2:"},
 	} {
 		_, err := Parse(one("__torch__.py", tt.src), Options{})
 		var f *fault.Error
@@ -316,6 +334,15 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%.80q: offset %d of %d bytes", tt.src, f.Offset, len(tt.src))
 		}
 	}
+}
+
+// keywordArgs returns n named arguments.
+func keywordArgs(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "a%d=1, ", i)
+	}
+	return b.String()
 }
 
 // nested returns a function with n blocks inside each other.

@@ -179,6 +179,7 @@ def zip_files():
     save("zip_unknown_dtypes.pt", unknown_dtypes())
     save("zip_subclasses.pt", subclasses())
     save("zip_rebuilt.pt", rebuilt())
+    save("zip_rebuilt_fortran.pt", fortran())
     save("zip_numpy.pt", arrays())
     save("zip_numpy_protocol4.pt", arrays(), pickle_protocol=4)
     for protocol in (1, 3, 4, 5):
@@ -330,6 +331,16 @@ def rebuilt():
                       collections.OrderedDict(), torch.float32),
         "parameter": nn.Parameter(w),
         "frozen": nn.Parameter(w[1:3], requires_grad=False),
+    }
+
+
+def fortran():
+    f = torch._utils._rebuild_device_tensor_from_numpy
+    bfloats = torch.arange(6.0).reshape(3, 2).numpy().T  # as PyTorch widens bfloat16
+    return {
+        "two": Rebuild(f, np.asfortranarray(np.arange(6, dtype=np.int16).reshape(2, 3)), torch.int16, "cpu", False),
+        "three": Rebuild(f, np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)), torch.float64, "cpu", False),
+        "bfloat16": Rebuild(f, bfloats, torch.bfloat16, "cpu", False),
     }
 
 

@@ -18,15 +18,19 @@ type Meter struct {
 // New returns a meter that allows maxBytes.
 func New(maxBytes int64) *Meter {
 	m := &Meter{}
-	m.max.Store(maxBytes)
+	m.max.Store(min(maxBytes, exceeded-1))
 	return m
 }
 
+// exceeded is what a meter has used that refused something.
+const exceeded = math.MaxInt64
+
 // Raise allows maxBytes from now on if that is more than before. What was refused stays refused.
 func (m *Meter) Raise(maxBytes int64) {
+	maxBytes = min(maxBytes, exceeded-1)
 	for {
 		most := m.max.Load()
-		if m.used.Load() > most || maxBytes <= most || m.max.CompareAndSwap(most, maxBytes) {
+		if maxBytes <= most || m.max.CompareAndSwap(most, maxBytes) {
 			return
 		}
 	}
@@ -34,11 +38,16 @@ func (m *Meter) Raise(maxBytes int64) {
 
 // Charge takes n bytes from the budget. Once the budget is exceeded every further charge fails too.
 func (m *Meter) Charge(n int64) error {
-	if most := m.max.Load(); n < 0 || n > most || m.used.Add(n) > most {
-		m.used.Store(math.MaxInt64 / 2)
-		return fault.New(fault.ErrMemory, -1, "reading it would take more than the %d bytes of memory allowed", most)
+	for {
+		used, most := m.used.Load(), m.max.Load()
+		if n < 0 || used > most || n > most-used {
+			m.used.Store(exceeded)
+			return fault.New(fault.ErrMemory, -1, "reading it would take more than the %d bytes of memory allowed", most)
+		}
+		if m.used.CompareAndSwap(used, used+n) {
+			return nil
+		}
 	}
-	return nil
 }
 
 // Used returns the bytes charged so far.

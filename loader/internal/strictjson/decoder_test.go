@@ -189,6 +189,29 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// A string may be as long as the option says, however it is written.
+func TestStringsOfTheLongestLength(t *testing.T) {
+	const longest = 100
+	for _, written := range []string{"x", `\n`, `\u0041`, "é", `\ud83d\ude00`} {
+		var one string
+		if err := json.Unmarshal([]byte(`"`+written+`"`), &one); err != nil {
+			t.Fatal(err)
+		}
+		for n, ok := range map[int]bool{longest: true, longest + len(one): false} {
+			doc := `"` + strings.Repeat(written, n/len(one)) + `"`
+			for name, d := range map[string]*Decoder{
+				"bytes":  NewBytesDecoder([]byte(doc), Options{MaxStringBytes: longest}),
+				"reader": NewDecoder(iotest.HalfReader(strings.NewReader(doc)), Options{MaxStringBytes: longest}),
+			} {
+				got, err := d.String()
+				if ok && (err != nil || got != strings.Repeat(one, n/len(one))) || !ok && !errors.Is(err, fault.ErrLimit) {
+					t.Errorf("%s: %s, %d bytes: %q, %v", name, written, n, got, err)
+				}
+			}
+		}
+	}
+}
+
 func TestNumbers(t *testing.T) {
 	ints := map[string]int64{
 		"0": 0, "-0": 0, "7": 7, "-12": -12, "9223372036854775807": math.MaxInt64, "-9223372036854775808": math.MinInt64,

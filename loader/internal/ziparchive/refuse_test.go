@@ -300,6 +300,11 @@ func TestRefuse(t *testing.T) {
 		{"data outside", assemble(with(one, func(e *entry) {
 			e.local, e.central = both(put32(18, 99), put32(22, 99)), both(put32(20, 99), put32(24, 99))
 		})), fault.ErrFormat, "one", 38, "do not fit"},
+		{"data that ends beyond 2^63", assemble(one, with(two, func(e *entry) {
+			most := []byte{255, 255, 255, 255, 255, 255, 255, 127}
+			e.central = both(put32(20, math.MaxUint32), put32(24, math.MaxUint32),
+				extra(inCentral, extraZip64, append(bytes.Clone(most), most...)...))
+		})), fault.ErrFormat, "two", dir + 49, "do not fit"},
 		{"zip64 missing", assemble(with(one, func(e *entry) { e.central = put32(24, math.MaxUint32) })),
 			fault.ErrFormat, "one", 38 + 49, "zip64 field that is missing"},
 		{"zip64 uncalled for", assemble(with(one, func(e *entry) {
@@ -345,6 +350,8 @@ func TestRefuse(t *testing.T) {
 			fault.ErrUnsupported, "one", 4, "needs version 6.3"},
 		{"other CRC", assemble(with(one, func(e *entry) { e.local = put32(14, 7) })),
 			fault.ErrUnsafe, "one", 14, "CRC-32 00000007 in the local header"},
+		{"no CRC, not streamed", assemble(with(one, func(e *entry) { e.local = put32(14, 0) })),
+			fault.ErrUnsafe, "one", 14, "CRC-32 00000000 in the local header"},
 		{"other size", assemble(with(one, func(e *entry) { e.local = put32(22, 6) })),
 			fault.ErrUnsafe, "one", 18, "size 6 in the local header, 5 in the directory"},
 		{"zero size, not streamed", assemble(with(one, func(e *entry) { e.local = put32(18, 0) })),
@@ -482,6 +489,41 @@ func TestAccept(t *testing.T) {
 	}
 }
 
+// The wide fields stand in the order of the format, for those of the header that are saturated and no others.
+func TestWideFieldsAreInOrder(t *testing.T) {
+	const first, second = "first", "second of them"
+	size, offset := int64(len(second)), int64(38) // of the second record's header
+	for _, c := range []struct {
+		at   []int // of the fields of the header that are saturated
+		wide []int64
+	}{
+		{[]int{24}, []int64{size}},
+		{[]int{20}, []int64{size}},
+		{[]int{42}, []int64{offset}},
+		{[]int{24, 20}, []int64{size, size}},
+		{[]int{24, 42}, []int64{size, offset}},
+		{[]int{20, 42}, []int64{size, offset}},
+		{[]int{24, 20, 42}, []int64{size, size, offset}},
+	} {
+		var wide []byte
+		var change []func([]byte) []byte
+		for i, at := range c.at {
+			wide = le.AppendUint64(wide, uint64(c.wide[i]))
+			change = append(change, put32(at, math.MaxUint32))
+		}
+		e := plain("two", second)
+		e.central = both(append(change, extra(inCentral, extraZip64, wide...))...)
+		a := mustRead(t, bytesSource(assemble(plain("one", first), e)))
+		r := a.Records()[1]
+		if r.HeaderOffset != offset || r.Bytes != size || r.StoredBytes != size {
+			t.Errorf("fields at %v: %+v", c.at, r)
+		}
+		if got, err := a.ReadAll(t.Context(), r, limit.New(100)); err != nil || string(got) != second {
+			t.Errorf("fields at %v: %q, %v", c.at, got, err)
+		}
+	}
+}
+
 func TestAllProblemsAreReportedUpTo100(t *testing.T) {
 	var entries []entry
 	for range 3 {
@@ -543,6 +585,7 @@ func TestContentsAreChecked(t *testing.T) {
 		{"cut", record(compressed[:len(compressed)-3], 300, crc), fault.ErrFormat, "corrupt"},
 		{"corrupt", record(append([]byte{7}, compressed...), 300, crc), fault.ErrFormat, "corrupt"},
 		{"hidden tail", record(append(bytes.Clone(compressed), "evil"...), 300, crc), fault.ErrUnsafe, "4 bytes follow"},
+		{"hidden byte", record(append(bytes.Clone(compressed), 0), 300, crc), fault.ErrUnsafe, "1 bytes follow"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			a := mustRead(t, bytesSource(c.b))
