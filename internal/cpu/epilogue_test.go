@@ -186,3 +186,50 @@ func TestChain(t *testing.T) {
 		}
 	}
 }
+
+// Activations of one name differ by both of their parameters, within one process too.
+func TestActivationsKeepTheirParameters(t *testing.T) {
+	x := tensor.Of([]float32{-3, -1, -0.4, 0.1, 0.3, 0.9, 4}, 7, 1)
+	one := tensor.Of([]float32{1}, 1, 1)
+	for _, limits := range [][2]float64{{-0.5, 0.25}, {-0.5, 0.5}, {-2, 0.5}, {-2, 3}} {
+		act := layers.Attrs{"act": "hardtanh", "act_a": limits[0], "act_b": limits[1]}
+		got := numbersOf(single(t, "linear", act, x, one, nil))
+		for i, v := range numbersOf(x) {
+			if want := min(max(v, float32(limits[0])), float32(limits[1])); got[i] != want {
+				t.Errorf("%v limited to %v is %v, want %v", v, limits, got[i], want)
+			}
+		}
+	}
+}
+
+// A residual is added where it belongs, in pictures of many pixels too.
+func TestResidualsOfLargePictures(t *testing.T) {
+	r := rand.New(rand.NewPCG(45, 46))
+	for _, groups := range []int{1, 4} {
+		a := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": groups}
+		x, w := noise(r, 2, 4, 50, 47), noise(r, 4, 4/groups, 3, 3)
+		residual := noise(r, 2, 4, 50, 47)
+		want := single(t, "add", nil, single(t, "conv", a, x, w, nil), residual)
+		near(t, single(t, "conv", a, x, w, nil, nil, nil, nil, nil, residual), want, 1e-6)
+	}
+}
+
+// Results of a chain that live at the same time have memory of their own, also behind an instruction that reads one twice.
+func TestChainThatReadsAResultTwice(t *testing.T) {
+	r := rand.New(rand.NewPCG(87, 88))
+	x := noise(r, 300)
+	program := layers.Program{
+		{Kind: "relu", Args: []int{0}}, {Kind: "mul", Args: []int{1, 1}}, {Kind: "neg", Args: []int{0}},
+		{Kind: "square", Args: []int{0}}, {Kind: "add", Args: []int{3, 4}}, {Kind: "add", Args: []int{5, 2}},
+	}
+	positive := single(t, "relu", nil, x)
+	want := single(t, "add", nil, single(t, "neg", nil, x), single(t, "square", nil, x))
+	want = single(t, "add", nil, want, single(t, "mul", nil, positive, positive))
+	for _, p := range append(poolsOf(t), poolInGo(t)) {
+		out, err := Compute(t.Context(), p, layers.Standard(), "chain", layers.Attrs{"program": program}, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, out[0], want, 1e-6)
+	}
+}

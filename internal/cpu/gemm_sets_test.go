@@ -124,7 +124,7 @@ func packedView(t *testing.T, p *Pool, kind layers.Kind, a layers.Attrs, out vie
 		return in[1]
 	}
 	v := in[1]
-	v.data, v.packed = bytes.Repeat([]byte{0x7f}, int(packs[0].Bytes)), true
+	v.data, v.packed = bytes.Repeat([]byte{0xff}, int(packs[0].Bytes)), true
 	if err := k.pack(p, a, packs[0], in[1], v.data); err != nil {
 		t.Fatal(err)
 	}

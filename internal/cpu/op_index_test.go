@@ -53,6 +53,10 @@ func TestBadIndices(t *testing.T) {
 		{"repeat_indices", layers.Attrs{"size": 4}, []*tensor.Tensor{at(3, 2)}, "repeats[1] = 2"},
 		{"repeat_indices", layers.Attrs{"size": 4}, []*tensor.Tensor{at(5, -1)}, "repeats[0] = 5"},
 		{"repeat_indices", layers.Attrs{"size": 4}, []*tensor.Tensor{at(4, -1)}, "repeats[1] = -1"},
+		{"max_unpool", layers.Attrs{"size": []int{2, 2}}, []*tensor.Tensor{tensor.Of(make([]float32, 2), 1, 2, 1, 1),
+			tensor.Of([]int64{4, 0}, 1, 2, 1, 1)}, "index 4"},
+		{"max_unpool", layers.Attrs{"size": []int{2, 2}}, []*tensor.Tensor{tensor.Of(make([]float32, 2), 1, 2, 1, 1),
+			tensor.Of([]int64{3, -1}, 1, 2, 1, 1)}, "index -1"},
 		{"histc", layers.Attrs{"bins": 3, "min": 0.0, "max": 0.0}, []*tensor.Tensor{tensor.Of([]float32{3e38, 0, -3e38}, 3)}, "range"},
 		{"histc", layers.Attrs{"bins": 3, "min": -1e308, "max": 1e308}, []*tensor.Tensor{tensor.Of([]float64{0, 1}, 2)}, "range"},
 	} {

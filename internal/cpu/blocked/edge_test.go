@@ -173,3 +173,85 @@ func TestChoose(t *testing.T) {
 		}
 	}
 }
+
+// Kernels do not look at sizes: operands that are too small are found before.
+func TestSmallOperandsAreFound(t *testing.T) {
+	g := square(20, 40, 9, 3, 1)
+	conv := New(g)
+	size := Elements(1, 40, 9, 9)
+	for name, change := range map[string]func(a *Args){
+		"input":    func(a *Args) { a.X = a.X[1:] },
+		"output":   func(a *Args) { a.Y = a.Y[1:] },
+		"residual": func(a *Args) { a.Residual = a.Residual[1:] },
+		"weights":  func(a *Args) { a.Packed = a.Packed[1:] },
+		"none":     func(*Args) {},
+	} {
+		a := Args{
+			X: make([]float32, Elements(1, 20, 9, 9)), Y: make([]float32, size),
+			Packed: make([]float32, conv.PackedBytes()/4), Work: make([]float32, conv.WorkBytes(1, true)/4),
+		}
+		a.Residual = make([]float32, size)
+		change(&a)
+		func() {
+			defer func() {
+				if v := recover(); (v != nil) != (name != "none") {
+					t.Errorf("%s: it ended with %v", name, v)
+				}
+			}()
+			if err := conv.Run(t.Context(), threadCount(1), a); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+}
+
+// Raw weights in batches give the bits of packed ones where all threads share chunks of tiles, each of which a batch
+// transforms anew.
+func TestRawBatchesOfChunks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(47, 48))
+	g := batch(square(20, 70, 24, 3, 1), 2)
+	p := newProblem(rng, g)
+	for _, set := range kernel.ConvSets() {
+		conv := newConvIn(4<<20, g, Winograd2, set)
+		w := conv.how.(*winograd)
+		if w.alone || w.chunks < 2 || conv.how.ownFloats(2) > 0 {
+			t.Fatalf("%s: %d chunks, alone is %t", set.Name, w.chunks, w.alone)
+		}
+		want := p.run(t, conv, threadCount(1), true)
+		conv.rawBytes = 1
+		sameBits(t, set.Name, p.run(t, conv, threadCount(2), false), want)
+	}
+}
+
+// A depthwise convolution adds the residual of its own row, in every row.
+func TestDepthwiseResiduals(t *testing.T) {
+	rng := rand.New(rand.NewPCG(49, 50))
+	for _, size := range []int{7, 40} {
+		g := square(24, 24, size, 3, 1)
+		g.Groups = 24
+		p := newProblem(rng, g)
+		p.residual = random(rng, 24*size*size)
+		want, bound := p.want()
+		for _, set := range kernel.ConvSets() {
+			got := p.run(t, newConv(g, Depthwise, set), threadCount(2), true)
+			within(t, set.Name, got, want, bound, 1, tolerance[Depthwise])
+		}
+	}
+}
+
+// A unit's thread that goes from band to band computes each with its own pixels: images are those of a batch of one.
+func TestUnitBandsHaveTheirPixels(t *testing.T) {
+	rng := rand.New(rand.NewPCG(51, 52))
+	for _, g := range []Geometry{square(40, 33, 12, 3, 1), square(64, 70, 14, 1, 2), planar(square(3, 20, 19, 3, 1))} {
+		all := newProblem(rng, batch(g, 3))
+		for _, set := range kernel.UnitSets() {
+			got := all.runUnit(t, NewUnit(all.Geometry, set), threadCount(1), true)
+			each := len(all.x) / 3
+			for i := range 3 {
+				one := &problem{Geometry: g, x: all.x[i*each:][:each], w: all.w}
+				want := one.runUnit(t, NewUnit(g, set), threadCount(1), true)
+				sameBits(t, set.Name, got[i*len(want):][:len(want)], want)
+			}
+		}
+	}
+}

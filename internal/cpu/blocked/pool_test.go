@@ -72,6 +72,7 @@ func checkPools(t *rapid.T, set *kernel.ConvSet) {
 	maxPool(threadCount(2), set, w, in, largest)
 	avgPool(threadCount(2), set, w, in, mean)
 	checkPadding(t, w.Channels, w.OutHeight*w.OutWidth, mean)
+	checkPadding(t, w.Channels, w.OutHeight*w.OutWidth, largest)
 	gotMax := plainOf(w.Batch, w.Channels, w.OutHeight, w.OutWidth, largest)
 	gotMean := plainOf(w.Batch, w.Channels, w.OutHeight, w.OutWidth, mean)
 	for i := range gotMax {
@@ -190,6 +191,30 @@ func TestCopyChannels(t *testing.T) {
 	} {
 		if got := CanCopy(c.count, c.srcChannels, c.srcAt, c.dstChannels, c.dstAt); got != c.can {
 			t.Errorf("CanCopy%+v is %v", c, got)
+		}
+	}
+}
+
+// Windows that lie in padding altogether give −∞, and nothing in the lanes that no channel has.
+func TestPoolsOfPaddingAlone(t *testing.T) {
+	for _, set := range kernel.ConvSets() {
+		for _, channels := range []int{3, 16, 20, 45} {
+			w := Window{
+				Batch: 2, Channels: channels, Height: 1, Width: 5, OutHeight: 2, OutWidth: 5,
+				KernelH: 2, KernelW: 1, StrideH: 1, StrideW: 1, PadTop: 1, DilationH: 2, DilationW: 1,
+			}
+			y := dirty(Elements(w.Batch, channels, w.OutHeight, w.OutWidth))
+			maxPool(threadCount(1), set, w, make([]float32, Elements(w.Batch, channels, w.Height, w.Width)), y)
+			checkPadding(t, channels, w.OutHeight*w.OutWidth, y)
+			for i, v := range plainOf(w.Batch, channels, w.OutHeight, w.OutWidth, y) {
+				want := 0.0
+				if i/w.OutWidth%w.OutHeight == 0 { // the taps are one row above the input and one below
+					want = math.Inf(-1)
+				}
+				if float64(v) != want {
+					t.Fatalf("%s, %d channels: element %d is %v, want %v", set.Name, channels, i, v, want)
+				}
+			}
 		}
 	}
 }

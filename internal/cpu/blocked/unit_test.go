@@ -136,6 +136,7 @@ var unitEdges = []Geometry{
 	planar(square(3, 40, 31, 7, 2)),
 	planar(square(1, 16, 12, 11, 1)),
 	batch(square(48, 32, 7, 3, 1), 2),
+	batch(planar(square(3, 20, 25, 3, 1)), 3),
 }
 
 // Without rounding in the way, each set gives the sums that the comment of kernel.UnitTile says, to the bit: operands are
@@ -148,10 +149,7 @@ func TestUnitConvIsExactOfWholeNumbers(t *testing.T) {
 		}
 		return x
 	}
-	for i, g := range unitEdges {
-		if testing.Short() && i%3 != 0 {
-			continue
-		}
+	for _, g := range unitEdges {
 		rng := rand.New(rand.NewPCG(5, 6))
 		p := newProblem(rng, g)
 		p.x = whole(rng, len(p.x), 1)

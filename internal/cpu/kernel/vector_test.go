@@ -539,3 +539,43 @@ func TestAngles(t *testing.T) {
 		}
 	}
 }
+
+// Exponentials of rows that are longer than what is summed at once are those of their own elements.
+func TestLongExpSums(t *testing.T) {
+	rng := rand.New(rand.NewPCG(53, 54))
+	for _, s := range All() {
+		for _, n := range []int{expSumElements, expSumElements + 1, 3*expSumElements - 7} {
+			x := random(rng, n)
+			to, want := make([]float32, n), 0.0
+			got := s.ExpSum(to, x, 2, 0.25)
+			for i, v := range x {
+				e := math.Exp(f32(float64(v)*2 - 0.25))
+				want += e
+				if !(math.Abs(float64(to[i])-e) <= 1.5e-7*e) {
+					t.Fatalf("%s: exponential %d of %d is %v, want %v", s.Name, i, n, to[i], e)
+				}
+			}
+			if !(math.Abs(got-want) <= 1e-6*want) {
+				t.Fatalf("%s: the sum of %d exponentials is %v, want %v", s.Name, n, got, want)
+			}
+			if s.ExpSum(x, x, 2, 0.25); !sameBits(x, to) {
+				t.Fatalf("%s: %d exponentials in place have other bits", s.Name, n)
+			}
+		}
+	}
+}
+
+// The best set is the one with the widest registers, and so are the best of those for convolutions.
+func TestTheBestSetIsTheWidest(t *testing.T) {
+	best, convs := Best(), ConvSets()
+	for _, s := range All() {
+		if best == nil || best.Lanes < s.Lanes {
+			t.Errorf("%s is wider than the best set", s.Name)
+		}
+	}
+	for _, s := range convs {
+		if s.Columns > convs[0].Columns || convs[0].Vectors != best {
+			t.Errorf("%s is wider than the first set, %s", s.Name, convs[0].Name)
+		}
+	}
+}

@@ -85,3 +85,24 @@ func TestTogether(t *testing.T) {
 	}
 	wait.Wait()
 }
+
+// What was given back is taken again, and never by another type, even one of the same name.
+func TestTakeGivesWhatWasGivenBack(t *testing.T) {
+	type kept struct{ x int }
+	first := Take[kept]()
+	first.x = 7
+	Give(first)
+	if again := Take[kept](); again != first || again.x != 7 {
+		t.Errorf("it gave %v in place of %v", again, first)
+	}
+	Give(first)
+	func() {
+		type kept struct{ y string }
+		if other := Take[kept](); other.y != "" {
+			t.Errorf("another type got %v", other)
+		}
+	}()
+	if again := Take[kept](); again != first {
+		t.Error("what was given back is lost")
+	}
+}

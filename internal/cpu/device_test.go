@@ -1,0 +1,211 @@
+package cpu
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// newDevice returns a device of two threads and a stream of it, which are closed behind the test.
+func newDevice(t *testing.T, ops *layers.Registry) (*Device, device.Stream) {
+	t.Helper()
+	d := New(2, ops)
+	s, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d, s
+}
+
+// regionOf returns a region of its own memory, which holds bytes.
+func regionOf(t *testing.T, d *Device, s device.Stream, data []byte) device.Region {
+	t.Helper()
+	m, err := d.Alloc(int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Free() })
+	r := device.Region{Memory: m, Bytes: int64(len(data))}
+	if err := s.CopyIn(r, data); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Memory that was freed is not in use, however often it was freed.
+func TestDeviceMemoryIsCountedOnce(t *testing.T) {
+	d, _ := newDevice(t, layers.Standard())
+	kept, err := d.Alloc(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := d.Alloc(3 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used, _ := d.Memory(); used != 4<<20 {
+		t.Errorf("%d bytes are in use", used)
+	}
+	for range 3 {
+		if err := gone.Free(); err != nil {
+			t.Fatal(err)
+		}
+		if used, _ := d.Memory(); used != kept.Bytes() {
+			t.Errorf("%d bytes are in use of %d", used, kept.Bytes())
+		}
+	}
+	if err := kept.Free(); err != nil {
+		t.Fatal(err)
+	}
+	if used, _ := d.Memory(); used != 0 {
+		t.Errorf("%d bytes are in use after all were freed", used)
+	}
+}
+
+// Copies to a device and back are whole, whatever their size is and wherever in the memory they lie.
+func TestDeviceCopies(t *testing.T) {
+	d, s := newDevice(t, layers.Standard())
+	const room = 700_000
+	r := regionOf(t, d, s, make([]byte, room))
+	rng := rand.New(rand.NewPCG(41, 42))
+	for _, n := range []int{1, 4095, 128 << 10, 128<<10 + 1, 256 << 10, 300_001, 650_003} {
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+		part := device.Region{Memory: r.Memory, Offset: int64(rng.IntN(room - n)), Bytes: int64(n)}
+		if err := s.CopyIn(part, data); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, n)
+		if err := s.CopyOut(got, part); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, data) {
+			t.Errorf("%d bytes did not come back as they were", n)
+		}
+	}
+}
+
+// A stream takes weights that it packed, and gives the bits that it gives for raw ones.
+func TestDeviceTakesPackedWeights(t *testing.T) {
+	d, s := newDevice(t, layers.Standard())
+	const rows, n, k = 3, 70, 90
+	rng := rand.New(rand.NewPCG(43, 44))
+	x, w := noise(rng, rows, k), noise(rng, n, k)
+	g := &layers.Graph{}
+	in := []layers.Operand{
+		g.Whole(g.AddInput("x", x.DType, x.Layout.Shape)), g.Whole(g.AddInput("w", w.DType, w.Layout.Shape)),
+	}
+	out, err := g.Emit(layers.Standard(), layers.Op{Kind: "linear", In: in})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lowered, err := d.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, step := g.Ops[0], lowered.Steps[0]
+	if len(step.Packs) == 0 {
+		t.Skip("no kernels take weights packed here")
+	}
+	argument := func(o layers.Operand, data []byte) device.Argument {
+		return device.Argument{Region: regionOf(t, d, s, data), Operand: o, Spec: g.Spec(o)}
+	}
+	launch := device.Launch{
+		Step: step, Op: op, In: []device.Argument{argument(in[0], x.Data), argument(in[1], w.Data)},
+		Out:  []device.Argument{argument(g.Whole(out[0]), make([]byte, 4*rows*n))},
+		Work: regionOf(t, d, s, make([]byte, step.WorkBytes)),
+	}
+	result := func() []byte {
+		t.Helper()
+		if err := s.Run(t.Context(), launch); err != nil {
+			t.Fatal(err)
+		}
+		y := make([]byte, 4*rows*n)
+		if err := s.CopyOut(y, launch.Out[0].Region); err != nil {
+			t.Fatal(err)
+		}
+		return y
+	}
+	want := result()
+	pack := step.Packs[0]
+	packed := launch.In[pack.In]
+	packed.Region, packed.Packed = regionOf(t, d, s, make([]byte, pack.Bytes)), true
+	if err := s.(device.Packer).Pack(t.Context(), &op, pack, launch.In[pack.In], packed.Region); err != nil {
+		t.Fatal(err)
+	}
+	launch.In[pack.In] = packed
+	if !bytes.Equal(result(), want) {
+		t.Error("packed weights give other bits")
+	}
+}
+
+// An embedder's kernel is given operands that lie in order, whatever the views are.
+func TestReferenceKernelsGetContiguousOperands(t *testing.T) {
+	var got []float32
+	ops, err := layers.Standard().With(layers.OpDef{
+		Kind:  "test::look",
+		Shape: func(in []layers.Spec, _ layers.Attrs) ([]layers.Spec, error) { return in[:1], nil },
+		Reference: func(in, out []*tensor.Tensor, _ layers.Attrs) error {
+			if !in[0].Layout.IsContiguous() || in[0].Layout.Offset != 0 || in[1] != nil {
+				t.Errorf("operands %v and %v", in[0].Layout, in[1])
+			}
+			got = slices.Clone(numbersOf(in[0]))
+			copy(out[0].Data, in[0].Data)
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := tensor.Of([]float32{9, 1, 2, 3, 4, 5, 6}, 7)
+	x.Layout = tensor.Layout{Shape: tensor.Shape{3, 2}, Strides: []int{1, 3}, Offset: 1}
+	want := []float32{1, 4, 2, 5, 3, 6}
+	out, err := Compute(t.Context(), oneThread, ops, "test::look", nil, x, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) || !slices.Equal(numbersOf(out[0]), want) {
+		t.Errorf("it got %v and gave %v, want %v", got, numbersOf(out[0]), want)
+	}
+}
+
+// What a kernel panics with is no end that a context asked for, even where that is done.
+func TestPanicsOfStoppedOps(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ops, err := layers.Standard().With(layers.OpDef{
+		Kind:  "test::panic",
+		Shape: func(in []layers.Spec, _ layers.Attrs) ([]layers.Spec, error) { return in, nil },
+		Reference: func([]*tensor.Tensor, []*tensor.Tensor, layers.Attrs) error {
+			cancel()
+			panic("its own")
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, _ := newDevice(t, ops)
+	defer func() {
+		if v := recover(); v != "its own" {
+			t.Errorf("it ended with %v", v)
+		}
+	}()
+	x := Operand{Bytes: make([]byte, 4), DType: tensor.Float32, Layout: tensor.Contiguous(1)}
+	err = d.Compute(ctx, &layers.Op{Kind: "test::panic"}, []Operand{x}, []Operand{x}, nil)
+	t.Errorf("it gave %v", err)
+}
