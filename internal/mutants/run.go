@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -94,7 +95,11 @@ func (r *runner) plant(ctx context.Context, m mutant, tests []string) (v verdict
 	if err != nil {
 		return "", "", err
 	}
+	begun := time.Now()
 	output, failed, err := r.goTest(ctx, append([]string{"-overlay", overlay}, tests...))
+	if err := r.forget(begun); err != nil {
+		return "", "", err
+	}
 	switch {
 	case err != nil:
 		return "", "", err
@@ -108,6 +113,20 @@ func (r *runner) plant(ctx context.Context, m mutant, tests []string) (v verdict
 		return "", "", err
 	}
 	return found, noticedBy(output), nil
+}
+
+// forget removes what rapid wrote of failures since then, which it would try first in later runs.
+func (r *runner) forget(begun time.Time) error {
+	return filepath.WalkDir(r.root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".fail" || !strings.Contains(filepath.ToSlash(path), "/testdata/rapid/") {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil || info.ModTime().Before(begun.Truncate(time.Second)) {
+			return err
+		}
+		return os.Remove(path)
+	})
 }
 
 // cleanly reports whether tests pass as the tree is.
