@@ -51,7 +51,7 @@ func TestSizesOfPrograms(t *testing.T) {
 		if err == nil {
 			err = b.checkRanges()
 		}
-		var refused *ShapeError
+		var refused *InputError
 		if c.s0 == 0 && !errors.As(err, &refused) || c.s0 > 0 && (err != nil || b.symbols["s0"] != c.s0) {
 			t.Errorf("%s: %v with the symbol %d", c.name, err, b.symbols["s0"])
 		}

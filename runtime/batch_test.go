@@ -257,3 +257,18 @@ func TestLesserError(t *testing.T) {
 		}
 	}
 }
+
+// TestBatchOfOtherRows: inputs that have not as many rows are refused, whichever has more.
+func TestBatchOfOtherRows(t *testing.T) {
+	s := start(t, build(t, rowsModel, nil), optimem.Options{MicroBatch: 1})
+	for _, rows := range [][2]int{{2, 3}, {3, 2}, {1, 4}, {4, 1}} {
+		in := optimem.Values{
+			"x": tensor.Of(make([]float32, 4*rows[0]), rows[0], 4), "z": tensor.Of(make([]float32, 3*rows[1]), 3, rows[1]),
+			"w": tensor.Of(make([]float32, 3), 3),
+		}
+		var refused *optimem.InputError
+		if out, err := s.RunBatch(t.Context(), in); !errors.As(err, &refused) {
+			t.Errorf("%d and %d rows: %v, %v", rows[0], rows[1], out, err)
+		}
+	}
+}

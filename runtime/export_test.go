@@ -53,3 +53,18 @@ func (s *Session) WaitFor(calls int) {
 
 // Lesser is lesser.
 var Lesser = lesser
+
+// Idle returns once the next call has its turn at once, since no pass runs and nobody waits; false where that does not come
+// to be. A pass answers its callers before it passes the turn on.
+func (s *Session) Idle() bool {
+	for range 10_000 {
+		s.mu.Lock()
+		idle := len(s.turn) == 1 && len(s.waiting) == 0
+		s.mu.Unlock()
+		if idle {
+			return true
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return false
+}

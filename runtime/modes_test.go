@@ -128,7 +128,10 @@ func TestBadOptions(t *testing.T) {
 
 // TestBadDevices: a device that cannot be used is an error that names it.
 func TestBadDevices(t *testing.T) {
-	for _, device := range []string{"gpu", "cpu:2", "emu:memory=-1", "emu:speed=3", "emu:latency=-1s", "emu:bandwidth=x", "emu:memory=1e30", "emu:memory=1GiB,latency=1us,memory=2GiB"} {
+	for _, device := range []string{
+		"gpu", "cpu:2", "emu:memory=-1", "emu:memory=0", "emu:bandwidth=0", "emu:speed=3", "emu:latency=-1s", "emu:bandwidth=x",
+		"emu:memory=1e30", "emu:memory=1GiB,latency=1us,memory=2GiB",
+	} {
 		_, err := optimem.Page(t.Context(), new(models.Model), optimem.Options{Device: device})
 		var bad *optimem.DeviceError
 		if !errors.As(err, &bad) || bad.Device != device {

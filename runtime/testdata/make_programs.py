@@ -5,6 +5,7 @@ pass after pass; in fixtures.json what it computes with the exported programs am
 """
 
 import json
+import math
 import pathlib
 
 import torch
@@ -60,6 +61,21 @@ class Shift(nn.Module):
 
     def forward(self, x, w, t):
         return self.linear(x) * t + w
+
+
+class Rows(nn.Module):
+    """Rows in the first dimension and in the second, and what has no rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.arange(12.0).reshape(3, 4) / 8 - 0.5)
+            self.linear.bias.copy_(torch.tensor([1.0, -2.0, 0.25]))
+
+    def forward(self, x, z, w):
+        y = self.linear(x) * w
+        return {"y": y, "turned": y.t() + z, "across": y.t(), "shared": w * 3.0, "input": z}
 
 
 class Power(nn.Module):
@@ -311,6 +327,24 @@ def shift():
     torch.export.save(program, HERE / "shift.pt2")
 
 
+def rows():
+    """Exports Rows, and records in rows.json what PyTorch computes with it, for numbers that no op rounds."""
+    n = torch.export.Dim("rows", min=1, max=1000)
+    example = torch.ones(2, 4), torch.ones(3, 2), torch.ones(3)
+    program = torch.export.export(Rows().eval(), example, dynamic_shapes=({0: n}, {1: n}, None))
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)
+    torch.export.save(program, HERE / "rows.pt2")
+    module, runs = program.module(), []
+    for size in (1, 5):
+        shapes = (size, 4), (3, size), (3,)
+        inputs = [(torch.arange(math.prod(shape)) * 37 % 23).reshape(shape) / 8.0 - 1.0 for shape in shapes]
+        with torch.no_grad():
+            outputs = module(*inputs)
+        runs.append({"inputs": [flat(v) for v in inputs], "outputs": {name: flat(v) for name, v in outputs.items()}})
+    (HERE / "rows.json").write_text("[\n" + ",\n".join(json.dumps(run) for run in runs) + "\n]\n")
+
+
 def main() -> None:
     torch.manual_seed(5)
     rows = {"x": {0: torch.export.Dim("rows", min=1, max=100)}}
@@ -345,6 +379,7 @@ def main() -> None:
         node.meta["stack_trace"] = '  File "power.py", line 7, in forward'
     torch.export.save(program, HERE / "lacking.pt2")
     shift()
+    rows()
     (HERE / "programs.json").write_text(json.dumps(recorded) + "\n")
     lines = (f"{json.dumps(name)}: {json.dumps(runs)}" for name, runs in record_fixtures().items())
     (HERE / "fixtures.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
