@@ -118,19 +118,20 @@ func newCarving(d, e *draft) *carving {
 		}
 	}
 	instances := float64(d.o.Instances)
-	origin := -1
+	origin, base := -1, 0 // the op that parts are of, and the row of the weight that its view begins with
+	within := false       // there are more of them
 	for k := range e.groups {
 		group, s := &e.groups[k], &e.stages[k]
 		a := atom{compute: s.compute, load: s.load, slot: group.SlotBytes, op: -1}
 		if group.EndRow > 0 {
-			a.row = group.FirstRow
-			if a.row == 0 {
-				origin = e.cutOp(d, k, origin)
+			if !within {
+				origin, base = e.cutOp(d, k, origin), group.FirstRow
 			}
-			a.op = origin
+			a.op, a.row = origin, group.FirstRow-base
 			op := &d.l.Graph.Ops[origin]
 			rows, _ := layers.SplittableRows(d.l.Graph, op)
-			a.first, a.last = a.row == 0, group.EndRow == rows
+			a.first, a.last = a.row == 0, group.EndRow-base == rows
+			within = !a.last
 			a.joins = !a.first && count[cutOf(d.l.Graph, op)] == 1
 		}
 		c.atoms = append(c.atoms, a)

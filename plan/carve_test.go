@@ -50,6 +50,7 @@ func TestUnevenCuts(t *testing.T) {
 			t.Errorf("a slot at %d", at)
 		}
 	}
+	checkPlan(t, p, o, l.Graph)
 	if p.cuts == nil || len(rows) < 4 || p.PeakBytes() > o.MemoryBytes {
 		t.Fatalf("no uneven cuts\n%v", p)
 	}

@@ -158,7 +158,10 @@ func (d *draft) gathering(worth func(t *table, bytes, resultBytes int64) bool) *
 	count(&out, groups)
 	o := d.o
 	o.tables = tables
-	return newDraft(l, groups, o, nil)
+	e := newDraft(l, groups, o, nil)
+	e.whole, e.origin = d.whole, d.origin
+	e.base.SplitBytes, e.base.cuts = d.base.SplitBytes, d.base.cuts
+	return e
 }
 
 // reads reports whether a value stays because others than ops read it.

@@ -16,7 +16,7 @@ import (
 func TestHoldings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, _ := lower(drawGraph(t))
-		o := drawOptions(t)
+		o := drawOptions(t, l.Graph)
 		p, err := New(l, o)
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +45,7 @@ func TestHoldings(t *testing.T) {
 	})
 }
 
-func checkHoldings(t *rapid.T, p *Plan) {
+func checkHoldings(t failer, p *Plan) {
 	align := p.Target.AlignBytes
 	if len(p.Lowered.Graph.Ops) > 0 {
 		// Each weight that stays is there, with all of its bytes; what is left is between them.

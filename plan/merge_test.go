@@ -26,7 +26,7 @@ func TestSmallGroups(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkPlan(t, p, o)
+		checkPlan(t, p, o, l.Graph)
 		alone := o
 		alone.asGiven = true
 		q, err := New(l, alone)
@@ -41,6 +41,12 @@ func TestSmallGroups(t *testing.T) {
 			t.Fatalf("the least budget does not do: %v", err)
 		}
 	})
+	// The least budget is no larger where the largest slot is a small part of the model.
+	even := stack(t, 1, slices.Repeat([]int{64}, 300)...)
+	joined, alone := mustPlan(t, even, Options{Mode: Page}), mustPlan(t, even, Options{Mode: Page, asGiven: true})
+	if joined.MinBytes > alone.MinBytes {
+		t.Errorf("the least is %d bytes, and %d with a group for each layer", joined.MinBytes, alone.MinBytes)
+	}
 	// Layers of 64 KiB, and one of them that is many times as large.
 	widths := []int{1024}
 	for range 400 {

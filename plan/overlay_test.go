@@ -4,14 +4,12 @@ import (
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/optimem/optimem/layers"
 )
 
 // An arena is what lies where in the memory for activations while a pass is followed.
 type arena struct {
-	t    *rapid.T
+	t    failer
 	p    *Plan
 	held []holding
 }
@@ -59,6 +57,9 @@ func (a *arena) run(i, instance int) {
 	for _, o := range op.In {
 		a.read(string(op.Kind), o.Value, instance)
 	}
+	for _, guard := range op.Guard {
+		a.read("guard", guard.Predicate.Value, instance)
+	}
 	for k, id := range op.Out {
 		if !a.has(id) {
 			continue
@@ -85,7 +86,7 @@ func (a *arena) run(i, instance int) {
 }
 
 // checkBytes follows a pass op by op: whatever is read is what was written there last.
-func checkBytes(t *rapid.T, p *Plan) {
+func checkBytes(t failer, p *Plan) {
 	a := &arena{t: t, p: p}
 	g := p.Lowered.Graph
 	for k := range p.Groups {

@@ -145,10 +145,11 @@ func (d *draft) splitAs(p *Plan) *draft {
 	return d.makeSplit(p.SplitBytes, p.cuts)
 }
 
-// A cutWeight is that at an extent, where ops of a kind read it.
+// A cutWeight is a view of the weight at an extent, where ops of a kind read it: so many rows from an element on.
 type cutWeight struct {
-	extent tensor.Extent
-	kind   layers.Kind
+	extent      tensor.Extent
+	kind        layers.Kind
+	first, rows int
 }
 
 // cutOf returns the cut that an op's weight has.
@@ -157,7 +158,8 @@ func cutOf(g *layers.Graph, op *layers.Op) cutWeight {
 	if op.Kind == "embedding" {
 		k = 0
 	}
-	return cutWeight{g.Values[op.In[k].Value].Weight.Extent, op.Kind}
+	w := op.In[k].Layout
+	return cutWeight{g.Values[op.In[k].Value].Weight.Extent, op.Kind, w.Offset, w.Shape[layers.SplitDim(op.Kind)]}
 }
 
 // makeSplit cuts weights of more than the given bytes into parts of about equal size, but those in cuts at the rows

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 
@@ -12,144 +11,16 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// lower is a device whose ops need scratch memory for a row of their weights, and take them packed in pairs of rows. Sums
-// may be written over what is added.
-func lower(g *layers.Graph) (*layers.Lowered, error) {
-	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
-	for i, op := range g.Ops {
-		switch op.Kind {
-		case "add":
-			l.Steps[i].InPlace = []int{0, 1}
-		case "relu":
-			l.Steps[i].InPlace = []int{0}
-		case "linear":
-			n, k := op.In[1].Layout.Shape[0], op.In[1].Layout.Shape[1]
-			l.Steps[i].WorkBytes = int64(n) * 4
-			l.Steps[i].Packs = []layers.Pack{{In: 1, Bytes: int64((n + 1) / 2 * 2 * k * 4), Form: "pairs", Step: 2, Copy: n%2 == 0}}
-		}
-	}
-	return l, nil
-}
-
-// A builder makes graphs for tests.
-type builder struct {
-	t   fatal
-	g   *layers.Graph
-	src *nowhere
-}
-
-func newBuilder(t fatal) *builder { return &builder{t: t, g: &layers.Graph{}, src: &nowhere{}} }
-
-func (b *builder) weight(name string, shape ...int) layers.Operand {
-	n := int64(4)
-	for _, d := range shape {
-		n *= int64(d)
-	}
-	w := b.g.AddWeight(tensor.Weight{
-		Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(shape...),
-		Extent: tensor.Extent{Source: b.src, Offset: b.src.bytes, Bytes: n},
-	}, layers.Weight)
-	b.src.bytes += n
-	return layers.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
-}
-
-func (b *builder) emit(path string, kind layers.Kind, attrs layers.Attrs, in ...layers.Operand) layers.ValueID {
-	out, err := b.g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, Attrs: attrs, In: in})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return out[0]
-}
-
-// drawGraph returns a graph of layers with weights of all sizes, some of them tied, skips, an embedding at the start, and
-// weights that cannot be split.
-func drawGraph(t *rapid.T) *layers.Graph {
-	b := newBuilder(t)
-	rows := rapid.IntRange(1, 20).Draw(t, "rows")
-	width := rapid.IntRange(1, 60).Draw(t, "width") * 8
-	ids := b.g.AddInput("ids", tensor.Int64, tensor.Shape{rows})
-	table := b.weight("table", rapid.IntRange(2, 2000).Draw(t, "table"), width)
-	values := []layers.ValueID{b.emit("embed", "embedding", nil, table, b.g.Whole(ids))}
-	var squares []layers.Operand
-	for i := range rapid.IntRange(1, 12).Draw(t, "layers") {
-		path := fmt.Sprintf("layers.%d", i)
-		x := values[rapid.IntRange(max(0, len(values)-2), len(values)-1).Draw(t, "from")]
-		switch kind := rapid.SampledFrom([]string{"linear", "wide", "matmul", "tied", "add", "relu", "first", "turned"}).Draw(t, "kind"); {
-		case kind == "linear" || kind == "tied" && len(squares) == 0:
-			w := b.weight(path+".weight", width, width)
-			squares = append(squares, w)
-			values = append(values, b.emit(path, "linear", nil, b.g.Whole(x), w, b.weight(path+".bias", width)))
-		case kind == "tied":
-			w := squares[rapid.IntRange(0, len(squares)-1).Draw(t, "tied")]
-			values = append(values, b.emit(path, "linear", nil, b.g.Whole(x), w))
-		case kind == "wide":
-			n := rapid.IntRange(1, 3000).Draw(t, "wide")
-			h := b.emit(path+".up", "linear", nil, b.g.Whole(x), b.weight(path+".up.weight", n, width))
-			values = append(values, b.emit(path+".down", "linear", nil, b.g.Whole(h), b.weight(path+".down.weight", width, n)))
-		case kind == "matmul":
-			values = append(values, b.emit(path, "matmul", layers.Attrs{"alpha": 1.0}, b.g.Whole(x), b.weight(path+".weight", width, width)))
-		case kind == "add":
-			y := values[rapid.IntRange(0, len(values)-1).Draw(t, "skip")]
-			values = append(values, b.emit(path, "add", nil, b.g.Whole(x), b.g.Whole(y)))
-		case kind == "turned": // a matrix whose columns lie one after the other
-			w := b.weight(path+".weight", rapid.IntRange(1, 3000).Draw(t, "columns"), width)
-			w.Layout.Shape[0], w.Layout.Shape[1] = w.Layout.Shape[1], w.Layout.Shape[0]
-			w.Layout.Strides[0], w.Layout.Strides[1] = w.Layout.Strides[1], w.Layout.Strides[0]
-			h := b.emit(path+".up", "matmul", layers.Attrs{"alpha": 1.0}, b.g.Whole(x), w)
-			values = append(values, b.emit(path+".down", "linear", nil, b.g.Whole(h), b.weight(path+".down.weight", width, w.Layout.Shape[1])))
-		case kind == "first": // a value and its first row
-			row := b.g.Whole(x)
-			row.Layout.Strides = []int{0, 1}
-			values = append(values, b.emit(path, "add", nil, b.g.Whole(x), row))
-		default:
-			values = append(values, b.emit(path, "relu", nil, b.g.Whole(x)))
-		}
-	}
-	logits := b.emit("head", "linear", nil, b.g.Whole(values[len(values)-1]), table)
-	b.g.Outputs = []layers.Output{{Name: "logits", Operand: b.g.Whole(logits)}}
-	if rapid.Bool().Draw(t, "hidden") {
-		b.g.Outputs = append(b.g.Outputs, layers.Output{Name: "hidden", Operand: b.g.Whole(values[0])})
-	}
-	return b.g
-}
-
-// drawOptions returns options without a budget.
-func drawOptions(t *rapid.T) Options {
-	o := Options{
-		Mode:      rapid.SampledFrom([]Mode{Page, Auto, Chunk}).Draw(t, "mode"),
-		Target:    rapid.SampledFrom([]Target{CPU, {Name: "emu", AlignBytes: 256}}).Draw(t, "target"),
-		Instances: rapid.SampledFrom([]int{1, 1, 3}).Draw(t, "instances"),
-		Slots:     rapid.SampledFrom([]int{0, 0, 1, 2, 3}).Draw(t, "slots"),
-		Once:      rapid.Bool().Draw(t, "once"),
-	}
-	if rapid.Bool().Draw(t, "slow bus") {
-		o.Rates.CopyBytes = 100e6
-	}
-	if rapid.Bool().Draw(t, "lower") {
-		o.Lower = lower
-		if !o.Target.Direct && rapid.Bool().Draw(t, "host") {
-			o.HostLower = lower
-		}
-	}
-	if o.Mode == Chunk {
-		o.Capacity = Limit{N: rapid.Int64Range(0, 1<<21).Draw(t, "capacity"), Unit: Params}
-	}
-	if rapid.Bool().Draw(t, "groups") {
-		o.MaxGroup = Limit{N: rapid.Int64Range(0, 1<<20).Draw(t, "max group"), Unit: Params}
-	}
-	return o
-}
-
 // TestLeastBudget: what a plan says is the least budget works, and one byte less does not.
 func TestLeastBudget(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, _ := lower(drawGraph(t))
-		o := drawOptions(t)
+		o := drawOptions(t, l.Graph)
 		free, err := New(l, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkPlan(t, free, o)
+		checkPlan(t, free, o, l.Graph)
 		if free.MinBytes < 2 { // the host computes everything
 			return
 		}
@@ -163,7 +34,7 @@ func TestLeastBudget(t *testing.T) {
 			if p.MinBytes != free.MinBytes {
 				t.Fatalf("the least is %d bytes without a limit and %d with one of %d", free.MinBytes, p.MinBytes, memory)
 			}
-			checkPlan(t, p, o)
+			checkPlan(t, p, o, l.Graph)
 		}
 		o.MemoryBytes = free.MinBytes - 1
 		_, err = New(l, o)
@@ -174,16 +45,18 @@ func TestLeastBudget(t *testing.T) {
 	})
 }
 
-// checkPlan fails where following a plan to the letter would lose or mix up bytes.
-func checkPlan(t *rapid.T, p *Plan, o Options) {
-	if o.MemoryBytes > 0 && p.PeakBytes() > o.MemoryBytes {
+// checkPlan fails where following a plan for a graph to the letter would lose or mix up bytes, or take more memory than there is.
+func checkPlan(t failer, p *Plan, o Options, g *layers.Graph) {
+	several := p.Sides != nil && p.Sides.Peer != "" // each of which has a budget of its own
+	if o.MemoryBytes > 0 && p.PeakBytes() > o.MemoryBytes && !several {
 		t.Fatalf("takes %d of %d bytes\n%v", p.PeakBytes(), o.MemoryBytes, p)
 	}
-	if s := p.Sides; s != nil {
-		device, host := o, o
-		host.MemoryBytes, host.Target = 0, CPU
-		checkPlan(t, s.Device, device)
-		checkPlan(t, s.Host, host)
+	if o.HostBytes > 0 && p.HostBytes() > o.HostBytes {
+		t.Fatalf("takes %d of %d bytes of host memory\n%v", p.HostBytes(), o.HostBytes, p)
+	}
+	checkReads(t, p, g)
+	if p.Sides != nil {
+		checkSides(t, p, o)
 		return
 	}
 	if o.Once && p.Target.Direct && len(p.Fixed.Packed) > 0 {
@@ -191,14 +64,19 @@ func checkPlan(t *rapid.T, p *Plan, o Options) {
 	}
 	checkRing(t, p)
 	checkWeights(t, p)
+	checkConsts(t, p)
 	checkActivations(t, p)
 	checkBytes(t, p)
 	checkSwaps(t, p)
 	checkFirstReads(t, p)
+	checkGathers(t, p)
+	checkHost(t, p)
+	checkForecast(t, p, o)
+	follow(t, p, g)
 }
 
 // checkRing: no slot is filled while a group that has bytes there may be under way or in use.
-func checkRing(t *rapid.T, p *Plan) {
+func checkRing(t failer, p *Plan) {
 	var visits []*Group
 	var moved, most int64
 	for i := range p.Groups {
@@ -234,7 +112,7 @@ func checkRing(t *rapid.T, p *Plan) {
 }
 
 // checkWeights: all that ops read of weights is in the group's slot or stays, where a span brings it.
-func checkWeights(t *rapid.T, p *Plan) {
+func checkWeights(t failer, p *Plan) {
 	g := p.Lowered.Graph
 	inside := func(parts []Part, spans []Span, bytes int64) {
 		var last int64
@@ -271,6 +149,14 @@ func checkWeights(t *rapid.T, p *Plan) {
 	for i := range p.Groups {
 		group := &p.Groups[i]
 		inside(group.Parts, group.Spans, group.SlotBytes)
+		for _, part := range group.Parts {
+			if part.Offset%p.Target.AlignBytes != 0 && !p.Target.Direct {
+				t.Fatalf("value %d lies at %d of a slot\n%v", part.Value, part.Offset, p)
+			}
+			if has(p.Fixed.Parts, part) {
+				t.Fatalf("group %d brings value %d, which stays\n%v", i, part.Value, p)
+			}
+		}
 		if group.First != next {
 			t.Fatalf("group %d begins at op %d, want %d", i, group.First, next)
 		}
@@ -310,10 +196,14 @@ func checkWeights(t *rapid.T, p *Plan) {
 
 // checkFirstReads: cut by group, reads are those of what stays, no byte twice, and before a group runs all is there that it
 // reads of that and no group before it has read.
-func checkFirstReads(t *rapid.T, p *Plan) {
+func checkFirstReads(t failer, p *Plan) {
 	reads := p.FirstReads()
+	state := slices.ContainsFunc(p.Fixed.Parts, func(part Part) bool { return p.Lowered.Graph.Values[part.Value].Role == layers.State })
+	if reads != nil && state {
+		t.Fatalf("first reads of what a pass before may have changed\n%v", p)
+	}
 	if reads == nil {
-		if p.Target.Direct && len(p.Fixed.Packings) == 0 && len(p.Fixed.Spans) > 0 {
+		if p.Target.Direct && len(p.Fixed.Packings) == 0 && len(p.Fixed.Spans) > 0 && !state {
 			t.Fatalf("no first reads\n%v", p)
 		}
 		return
@@ -321,6 +211,9 @@ func checkFirstReads(t *rapid.T, p *Plan) {
 	there := make([]bool, p.Fixed.Bytes/tensor.AlignBytes)
 	for k := range p.Groups {
 		for _, r := range reads[k] {
+			if (r.Extent.Offset|r.Extent.Bytes|r.Offset)%tensor.AlignBytes != 0 {
+				t.Fatalf("group %d reads %v to %d: no multiples of %d\n%v", k, r.Extent, r.Offset, tensor.AlignBytes, p)
+			}
 			if !slices.ContainsFunc(p.Fixed.Spans, func(s Span) bool {
 				return s.Extent.Source == r.Extent.Source && s.Offset <= r.Offset &&
 					r.Offset+r.Extent.Bytes <= s.Offset+s.Extent.Bytes && r.Offset-s.Offset == r.Extent.Offset-s.Extent.Offset
@@ -353,7 +246,7 @@ func checkFirstReads(t *rapid.T, p *Plan) {
 
 // checkPacked: what is packed lies behind what is not, nothing overlaps, and all of it is made of raw bytes that lie in
 // the memory for them.
-func checkPacked(t *rapid.T, p *Plan) {
+func checkPacked(t failer, p *Plan) {
 	f := &p.Fixed
 	var end int64
 	for _, s := range f.Spans {
@@ -374,6 +267,26 @@ func checkPacked(t *rapid.T, p *Plan) {
 		}
 		end = c.Offset + c.Pack.Bytes
 	}
+	least, g := int64(0), p.Lowered.Graph
+	for i := range f.Packed {
+		c := &f.Packed[i]
+		least = max(least, p.leastPacking(c))
+		for k := range g.Ops {
+			for in, o := range g.Ops[k].In {
+				part, ok := Part{}, false
+				if o.Value == c.Operand.Value {
+					part, ok = operandPart(g, o)
+				}
+				if ok && !c.Copy && part.Low < c.High && c.Low < part.High &&
+					!(sameLayout(o.Layout, c.Operand.Layout) && c.TakenBy(&p.Lowered.Steps[k], in)) {
+					t.Fatalf("op %d reads value %d otherwise than it is packed, not as a copy\n%v", k, o.Value, p)
+				}
+			}
+		}
+	}
+	if most := max(p.PassBytes()-f.Bytes, f.Bytes/smallPart, least); f.PackingBytes > most+tensor.AlignBytes {
+		t.Fatalf("%d bytes for packing, want no more than %d\n%v", f.PackingBytes, most, p)
+	}
 	for _, k := range f.Packings {
 		for _, piece := range k.Pieces {
 			c := &f.Packed[piece.Of]
@@ -392,7 +305,7 @@ func checkPacked(t *rapid.T, p *Plan) {
 }
 
 // checkActivations: every op's operands were made, by an op or a copy, and nothing else lies there until they were read.
-func checkActivations(t *rapid.T, p *Plan) {
+func checkActivations(t failer, p *Plan) {
 	g := p.Lowered.Graph
 	size := func(id int) int64 {
 		if place := &p.Places[id]; place.Stride == 0 {
@@ -465,7 +378,7 @@ func checkActivations(t *rapid.T, p *Plan) {
 }
 
 // checkSwaps: what comes back from host memory is what left, and nothing else was put there meanwhile.
-func checkSwaps(t *rapid.T, p *Plan) {
+func checkSwaps(t failer, p *Plan) {
 	type there struct {
 		low, high int64
 		bytes     int64
@@ -478,6 +391,11 @@ func checkSwaps(t *rapid.T, p *Plan) {
 			at := slices.IndexFunc(held, func(h there) bool { return h.low == s.Offset && h.bytes == n })
 			if at < 0 {
 				t.Fatalf("value %d comes back from %d, and nothing is there", s.Value, s.Offset)
+			}
+			if !slices.ContainsFunc(p.Lowered.Graph.Ops[group.First:group.End], func(op layers.Op) bool {
+				return slices.ContainsFunc(op.In, func(o layers.Operand) bool { return o.Value == s.Value })
+			}) {
+				t.Fatalf("value %d comes back for group %d, which does not read it\n%v", s.Value, i, p)
 			}
 		}
 		for _, s := range group.SwapOut {
