@@ -262,3 +262,18 @@ func fill(b *box, xs []float64, f func() error) (err error) {
 		}
 	}
 }
+
+// The flags of rapid go only to tests that know them.
+func TestQuickly(t *testing.T) {
+	r := &runner{root: filepath.Join("..", "..")}
+	for _, test := range []struct {
+		args  []string
+		knows bool
+	}{
+		{[]string{"-short", "./plan"}, true}, {[]string{"./internal/mutants"}, false}, {[]string{"./plan", "./internal/mutants"}, false},
+	} {
+		if got := r.quickly(test.args); (len(got) > 0) != test.knows {
+			t.Errorf("%q: %q", test.args, got)
+		}
+	}
+}

@@ -164,7 +164,7 @@ func (r *runner) overlay(texts map[string]string) (string, error) {
 
 // goTest runs tests until the first that fails.
 func (r *runner) goTest(ctx context.Context, args []string) (output string, failed bool, err error) {
-	args = append([]string{"test", "-vet=off", "-failfast", "-timeout", r.timeout.String()}, args...)
+	args = slices.Concat([]string{"test", "-vet=off", "-failfast", "-timeout", r.timeout.String()}, args, r.quickly(args))
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.root
 	bytes, err := cmd.CombinedOutput()
@@ -178,6 +178,27 @@ func (r *runner) goTest(ctx context.Context, args []string) (output string, fail
 		return "", false, err
 	}
 	return string(bytes), false, nil
+}
+
+// quickly returns what keeps rapid from looking for a smaller example of a failure, for half a minute, and from writing it
+// down; nothing where one of the packages does not use rapid, whose tests would not know these flags.
+func (r *runner) quickly(args []string) []string {
+	for _, arg := range args {
+		folder, ok := strings.CutPrefix(arg, "./")
+		if !ok {
+			continue
+		}
+		uses := false
+		files, _ := filepath.Glob(filepath.Join(r.root, filepath.FromSlash(folder), "*_test.go")) // the pattern is a good one
+		for _, name := range files {
+			text, err := os.ReadFile(name)
+			uses = uses || err == nil && strings.Contains(string(text), `"pgregory.net/rapid"`)
+		}
+		if !uses {
+			return nil
+		}
+	}
+	return []string{"-rapid.nofailfile", "-rapid.shrinktime=1ms"}
 }
 
 var (
