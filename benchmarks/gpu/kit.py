@@ -155,7 +155,7 @@ def parity(part, kit):
     go_test(part, kit, "cuda.test", HERE, "ops", f"^{names}", "-results", ops, seconds=kit.seconds(60))
     go_test(part, kit, "cuda.test", HERE, "paging", "^(TestPageGivesTheSameBits|TestFused|TestFailsOnData|TestCancel)$",
             "-test.short", seconds=kit.seconds(40))
-    part.run("ops, PyTorch on the GPU", [sys.executable, "parity.py", "ops", ops, "cases", "--device", kit.device],
+    part.run("ops, PyTorch on the GPU", [sys.executable, "parity.py", "ops", ops, "device/devicetest/testdata", "--device", kit.device],
              seconds=kit.seconds(40))
     families = ["nn/lstm"] if kit.dry else ["extra", "nn", "hf", "timm", "tv"]
 

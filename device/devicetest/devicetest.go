@@ -11,16 +11,18 @@ package devicetest
 import (
 	"bytes"
 	"compress/gzip"
-	"embed"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/optimem/optimem/layers"
@@ -28,8 +30,28 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-//go:embed testdata
-var files embed.FS
+// recorded is where the calls lie, from the root of the module.
+const recorded = "device/devicetest/testdata"
+
+// files opens the recorded calls. They are found from the directory that a test runs in, somewhere below the root: a module of
+// their own, so that who builds the program does not download them.
+var files = sync.OnceValues(func() (fs.FS, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		folder := filepath.Join(dir, filepath.FromSlash(recorded))
+		if info, err := os.Stat(folder); err == nil && info.IsDir() {
+			return os.DirFS(folder), nil
+		}
+		above := filepath.Dir(dir)
+		if above == dir {
+			return nil, fmt.Errorf("no %s here or above: the recorded calls are in the repository alone", recorded)
+		}
+		dir = above
+	}
+})
 
 // A Case is one recorded call.
 type Case struct {
@@ -77,14 +99,18 @@ func Run(t *testing.T, run Runner) {
 
 // Cases returns the recorded calls of all families.
 func Cases() ([]Case, error) {
-	names, err := fs.Glob(files, "testdata/*.json.gz")
+	fsys, err := files()
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(fsys, "*.json.gz")
 	if err != nil {
 		return nil, err
 	}
 	var all []Case
 	for _, name := range names {
 		family := strings.TrimSuffix(path.Base(name), ".json.gz")
-		cases, err := read(name)
+		cases, err := read(fsys, name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -133,8 +159,8 @@ type fileCase struct {
 	Note    string
 }
 
-func read(name string) ([]Case, error) {
-	raw, err := files.ReadFile(name)
+func read(fsys fs.FS, name string) ([]Case, error) {
+	raw, err := fs.ReadFile(fsys, name)
 	if err != nil {
 		return nil, err
 	}

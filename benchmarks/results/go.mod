@@ -1,0 +1,4 @@
+// Results are a module of their own, so that who installs the program does not download them.
+module github.com/optimem/optimem/benchmarks/results
+
+go 1.26.0
