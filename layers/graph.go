@@ -12,6 +12,24 @@
 //	x := g.AddInput("x", tensor.Float32, tensor.Shape{1, 8})
 //	y, err := g.Emit(layers.Standard(), layers.Op{Kind: "relu", In: []layers.Operand{g.Whole(x)}})
 //	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y[0])}}
+//
+// # Passes
+//
+// Each pass is a bit of [Passes] and can be left out. Equal ops are computed once. What depends on constants alone is computed
+// before the first pass, as the CPU computes it. An int8 weight that a program widens and scales becomes an operand of linear
+// with its scales, where the device has that. Activations, RMS norms and attention that a program writes out in parts become
+// the kind that computes them; an activation is recognised by its values at some fifty points, however it is written. Batch
+// norm, residual and activation become the epilogue of the conv or linear before them. The elementwise ops that are left become
+// chains, one pass over memory. Nothing is fused past an output, a state, a second reader or a guard, and what half precision
+// rounds between ops stays apart. A fused op belongs to the module of its first. The graph without passes is kept: rows of a
+// batch are followed in it, and modules are dumped from it.
+//
+// # Rows of a batch
+//
+// A graph has concrete shapes, and views are folded into operands, so rows are followed as offsets, not as dimensions: the
+// elements of an input [2 7 64] with batch axis 0 belong to row offset ÷ 448 mod 2, and so do those of every reshape. Each
+// kind's [AxisRule] says along which dimensions it treats every index by itself and alike; [Batched] takes the rows through a
+// graph op by op and names the op that mixes them. A symbolic batch is proved at two sizes by [BatchedPair].
 package layers
 
 import (

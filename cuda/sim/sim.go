@@ -3,7 +3,12 @@
 // that is too new, launches whose parameters are not the kernel's), executes the streams' work late and in random orders
 // that events allow, finds accesses that no event orders, keeps a clock of its own, and fails where it is told to.
 //
-// [Library.Interpret] makes it run the PTX that it is given instead, thread by thread.
+// The .cu sources compiled for the host are fast: whole models, the pager's orders and faults go through them. What ships is PTX,
+// made from those sources by another compiler. [Library.Interpret] makes the driver run the PTX that it is given instead, by package
+// ptx: each instruction is made a closure once, and the threads of a block run one after the other up to where they wait for each
+// other. A thread may touch what the launch's pointers stand for and nothing else; beside each byte of shared and of written global
+// memory lies who touched it last, so that what no barrier parts is seen. TestCommittedPTX runs every kernel so on all recorded calls,
+// and fails for a kernel that never ran; TestEveryBarrierIsNeeded and TestChangedPTX put mistakes into the PTX, which must be found.
 //
 // It is for tests. What it says of time follows from rates that it was given, and what it computes is in the last bits the
 // host's, not a GPU's.
