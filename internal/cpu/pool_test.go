@@ -291,9 +291,10 @@ func TestStopped(t *testing.T) {
 	const parts = 2000
 	for _, threads := range []int{1, 2, 3} {
 		base := NewPool(threads)
-		for _, nested := range []bool{false, true} {
+		for try := range 40 { // who meets the end first, and how deep, is another one each time
+			nested := try%2 > 0
 			ctx := &limited{Context: context.Background()}
-			ctx.left.Store(3)
+			ctx.left.Store(int64(1 + try/4))
 			p := base.with(ctx, nil)
 			var done atomic.Int64
 			count := func(from, to int) {

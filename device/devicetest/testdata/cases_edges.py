@@ -9,9 +9,10 @@ HALVES = (torch.float16, torch.bfloat16)
 
 # Complex numbers beside doubles and halves.
 for dtype in (torch.float64, torch.float32):
-    for op in (aten.add.Scalar, aten.mul.Scalar):
+    for op in (aten.add.Scalar, aten.mul.Scalar, aten.div.Scalar):
         case(op, rand(3, dtype=dtype), 0.5 - 2j)
-case(aten.mul.Tensor, rand(3, dtype=torch.float64), torch.tensor(1 + 1j))
+for op in (aten.mul.Tensor, aten.div.Tensor):
+    case(op, rand(3, dtype=torch.float64), torch.tensor(1 + 1j))
 case(aten.add.Tensor, ints(0, 9, 3), torch.tensor(2.5))
 case(aten.add.Tensor, torch.tensor(True), torch.tensor(2, dtype=torch.uint8))
 case(aten.mul.Tensor, ints(0, 9, 3, dtype=torch.uint8), torch.tensor(300))
