@@ -100,7 +100,8 @@ func (w *rewriting) attention(i int) {
 	}
 	attrs := Attrs{"scale": scale, "is_causal": false, "also": ""}
 	in := []Operand{q, k, v}
-	unsure := slices.ContainsFunc(masks, func(o Operand) bool { return !w.finite(o) })
+	// Two masks of the least finite number add up to −∞.
+	unsure := len(masks) > 1 || slices.ContainsFunc(masks, func(o Operand) bool { return !w.finite(o) })
 	if unsure && !weights.Attrs.Bool("safe") {
 		attrs["unseen_nan"] = true
 	}
