@@ -9,10 +9,9 @@ HALVES = (torch.float16, torch.bfloat16)
 
 # Complex numbers beside doubles and halves.
 for dtype in (torch.float64, torch.float32):
-    for op in (aten.add.Scalar, aten.mul.Scalar, aten.div.Scalar):
+    for op in (aten.add.Scalar, aten.mul.Scalar):
         case(op, rand(3, dtype=dtype), 0.5 - 2j)
-for op in (aten.mul.Tensor, aten.div.Tensor):
-    case(op, rand(3, dtype=torch.float64), torch.tensor(1 + 1j))
+case(aten.mul.Tensor, rand(3, dtype=torch.float64), torch.tensor(1 + 1j))
 case(aten.add.Tensor, ints(0, 9, 3), torch.tensor(2.5))
 case(aten.add.Tensor, torch.tensor(True), torch.tensor(2, dtype=torch.uint8))
 case(aten.mul.Tensor, ints(0, 9, 3, dtype=torch.uint8), torch.tensor(300))
@@ -105,4 +104,9 @@ case(aten.logsumexp.default, ints(0, 9, 2, 3), [-1, 0])
 # Which of two operands something is relative to, and what counts for nothing.
 case(aten.isclose.default, torch.tensor([1.0, 100.0, 0.0]), torch.tensor([100.0, 1.0, 1e-9]), 0.995, 1e-8)
 case(aten.isclose.default, torch.tensor([10, 9]), torch.tensor([9, 10]), 0.105, 0.0)
+
+# Quotients of doubles and complex numbers.
+for dtype in (torch.float64, torch.float32):
+    case(aten.div.Scalar, rand(3, dtype=dtype), 0.5 - 2j)
+case(aten.div.Tensor, rand(3, dtype=torch.float64), torch.tensor(1 + 1j))
 save("edges")
