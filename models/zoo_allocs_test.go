@@ -5,7 +5,6 @@ package models_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
@@ -28,7 +27,7 @@ func TestZooAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		if testing.Short() && !slices.Contains(quick, name) {
+		if !chosen(name) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,10 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write ZOO.md from what was measured")
+var (
+	rewrite = flag.Bool("rewrite", false, "write ZOO.md from what was measured")
+	zooAll  = flag.Bool("zoo-all", false, "run every model of the zoo, not a third of them")
+)
 
 const zooFolder = "testdata/zoo"
 
@@ -29,13 +32,26 @@ var quick = []string{
 	"nn/lstm", "hf/t5", "tv/swin_t", "extra/views",
 }
 
+// chosen reports whether a test of the zoo runs a model: those that stand for a mechanism, one of each kind, and of all others
+// a third, unless all are asked for, which takes minutes of a fast processor and a quarter of an hour of a slow one.
+func chosen(name string) bool {
+	const part = 3
+	switch {
+	case slices.Contains(quick, name) || *zooAll || *rewrite:
+		return true
+	case testing.Short():
+		return false
+	}
+	return strings.HasPrefix(name, "extra/") || strings.HasPrefix(name, "nn/") || zoo.Key(name)%part == 0
+}
+
 // zooResult is a row of the table.
 type zooResult struct {
 	worst float64
 	err   error
 }
 
-// TestZoo runs every model of the zoo in both forms and compares sampled outputs with PyTorch's.
+// TestZoo runs models of the zoo in both forms and compares sampled outputs with PyTorch's.
 func TestZoo(t *testing.T) {
 	names, err := zoo.Names(zooFolder)
 	if err != nil || len(names) == 0 {
@@ -48,7 +64,7 @@ func TestZoo(t *testing.T) {
 	}
 	results := make(map[string]map[string]zooResult)
 	for _, name := range names {
-		if testing.Short() && !slices.Contains(quick, name) {
+		if !chosen(name) {
 			continue
 		}
 		results[name] = make(map[string]zooResult)
