@@ -42,7 +42,7 @@ func (c *commandLine) benchCommand() *cobra.Command {
 	}
 	const runs = 10
 	r.shareFlags(cmd, runs)
-	r.outputFlags(cmd, onlyRun)
+	r.noOutputs(cmd)
 	return cmd
 }
 

@@ -24,8 +24,8 @@ import (
 
 func main() { os.Exit(doMain(os.Args[1:], os.Stdout, os.Stderr)) }
 
-const about = `optimem opens the checkpoints that PyTorch users have, without Python and without trusting them: nothing
-in a file is executed, and no weight is read until something computes with it.
+const about = `optimem runs PyTorch models that are larger than the memory they are given, without Python: each group of layers
+is read from the file just before it computes. Nothing in a file is executed.
 
 Everything that is not the answer goes to standard error. Exit codes: 0 done, 1 failed, 2 usage, 3 does not fit,
 4 unsupported op, class or format, 5 unsafe or corrupt file, 130 interrupted.`
@@ -101,7 +101,7 @@ func (c *commandLine) arguments(check cobra.PositionalArgs) cobra.PositionalArgs
 func (c *commandLine) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "optimem",
-		Short:         "Open and run PyTorch checkpoints safely, without Python",
+		Short:         "Run PyTorch models larger than memory, without Python",
 		Long:          about,
 		Example:       aboutExamples,
 		Version:       version(),

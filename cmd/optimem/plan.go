@@ -45,7 +45,7 @@ func (c *commandLine) planCommand() *cobra.Command {
 		}),
 	}
 	r.shareFlags(cmd, 1)
-	r.outputFlags(cmd, onlyRun)
+	r.noOutputs(cmd)
 	return cmd
 }
 

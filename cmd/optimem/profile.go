@@ -50,7 +50,7 @@ func (c *commandLine) profileCommand() *cobra.Command {
 	flags.IntVar(&p.depth, "depth", autoDepth, "list modules `N` levels deep, 0 for all of them, -1 for what has room")
 	const runs = 5
 	p.shareFlags(cmd, runs)
-	p.outputFlags(cmd, onlyRun)
+	p.noOutputs(cmd)
 	return cmd
 }
 

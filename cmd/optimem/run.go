@@ -104,24 +104,34 @@ func (c *commandLine) runCommand() *cobra.Command {
 			return r.place(r.run(cmd.Context()))
 		}),
 	}
-	r.outputFlags(cmd, "")
+	r.outputFlags(cmd)
 	r.shareFlags(cmd, 1)
 	return cmd
 }
 
-// outputFlags defines the flags that say what becomes of outputs, with a note. Commands that plan and measure write none, but
-// what --dump names is computed there, too, so that a command line means the same run.
-func (r *run) outputFlags(cmd *cobra.Command, note string) {
+// outputFlags defines the flags that say what becomes of outputs.
+func (r *run) outputFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&r.output, "output", "o", "", "write the outputs to `FILE`: .safetensors, .npy, .json"+note)
-	flags.StringArrayVar(&r.dumps, "dump", nil, "`PATH=FILE`: write the output of a module, too (repeatable)"+note)
-	flags.IntVar(&r.top, "top", 0, "print the `K` largest values of each row and where they are"+note)
-	flags.StringVar(&r.labelsFile, "labels", "", "`FILE` with a class on each line; --top is 5 where not given"+note)
+	flags.StringVarP(&r.output, "output", "o", "", "write the outputs to `FILE`: .safetensors, .npy, .json")
+	flags.StringArrayVar(&r.dumps, "dump", nil, "`PATH=FILE`: write the output of a module, too (repeatable)")
+	flags.IntVar(&r.top, "top", 0, "print the `K` largest values of each row and where they are")
+	flags.StringVar(&r.labelsFile, "labels", "", "`FILE` with a class on each line; --top is 5 where not given")
 }
 
-// onlyRun is the note of flags that other commands take and 'optimem run' alone does something with.
-const onlyRun = " (by 'optimem run' alone)"
+// onlyRun are the flags of outputFlags that commands which plan or measure refuse.
+var onlyRun = []string{"output", "top", "labels"}
+
+// noOutputs defines the flags of outputFlags for a command that plans or measures. What --dump names is computed there, too,
+// so that it takes what the run would; the others would do nothing, and checkFlags says so.
+func (r *run) noOutputs(cmd *cobra.Command) {
+	r.outputFlags(cmd)
+	flags := cmd.Flags()
+	flags.Lookup("dump").Usage = "`PATH=FILE`: compute the output of a module, too, as 'optimem run' would to write it (repeatable)"
+	for _, name := range onlyRun {
+		flags.Lookup(name).Hidden = true
+	}
+}
 
 // oneModel demands one positional argument.
 func (c *commandLine) oneModel() cobra.PositionalArgs {

@@ -85,6 +85,13 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 // checkFlags looks at the flags alone.
 func (r *run) checkFlags() error {
 	changed := r.cmd.Flags().Changed
+	if r.cmd.Name() != "run" {
+		for _, name := range onlyRun {
+			if changed(name) {
+				return r.usage("'optimem run' writes and prints outputs", "--%s does nothing for 'optimem %s'", name, r.cmd.Name())
+			}
+		}
+	}
 	switch {
 	case !slices.Contains(modes, r.mode):
 		return r.usage("there is: "+strings.Join(modes, ", "), "unknown mode %q", r.mode)
