@@ -208,8 +208,9 @@ func TestModesZoo(t *testing.T) {
 				m.opts.Device = []string{"", emulatedDevice}[rng.IntN(2)]
 				m.opts.Threads = 1 + rng.IntN(2)
 				m.opts.MaxGroup = params(rng.Int64N(all + 1))
-				m.opts.Capacity = params(rng.Int64N(all + 1))
-				if m.mode != plan.Chunk {
+				if capacity := rng.Int64N(all + 1); m.mode == plan.Chunk {
+					m.opts.Capacity = params(capacity)
+				} else {
 					m.opts.Memory = max(total/3+rng.Int64N(total), 1)
 				}
 				if m.opts.Device != "" && rng.IntN(2) > 0 {

@@ -118,11 +118,30 @@ func TestBadOptions(t *testing.T) {
 	} {
 		for _, m := range smallModes() {
 			o.Device = m.opts.Device
-			if s, err := m.start(t.Context(), model, o); err == nil {
-				t.Errorf("%s, %s on %s: no error", name, m.name, o.Device)
-				_ = s.Close()
-			}
+			wantOptionError(t, name+", "+m.name, m.start, model, o)
 		}
+	}
+	// What a mode has no use for.
+	some := plan.Limit{N: 1000, Unit: plan.Params}
+	wantOptionError(t, "groups of what stays", optimem.Resident, model, optimem.Options{MaxGroup: some})
+	for name, start := range map[string]starter{"page": optimem.Page, "auto": optimem.Auto, "resident": optimem.Resident} {
+		wantOptionError(t, "a prefix in the mode "+name, start, model, optimem.Options{Capacity: some})
+		wantOptionError(t, "no prefix in the mode "+name, start, model, optimem.Options{Capacity: plan.Limit{Unit: plan.Params}})
+	}
+}
+
+type starter = func(context.Context, *models.Model, optimem.Options) (*optimem.Session, error)
+
+// wantOptionError demands that a session is refused for its options.
+func wantOptionError(t *testing.T, name string, start starter, model *models.Model, o optimem.Options) {
+	t.Helper()
+	s, err := start(t.Context(), model, o)
+	var option *optimem.OptionError
+	if !errors.As(err, &option) {
+		t.Errorf("%s: %v", name, err)
+	}
+	if err == nil {
+		_ = s.Close()
 	}
 }
 

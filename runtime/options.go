@@ -35,11 +35,11 @@ type Options struct {
 	// HostMemory bounds in bytes what a device with memory of its own takes of the host's: staging, copies of weights and
 	// what the CPU computes; 0 is no limit.
 	HostMemory int64
-	// MaxGroup says, in [Page], from which size down a module is brought as a whole. The zero value brings leaf modules, small
-	// ones that follow each other at once where they come from a disk.
+	// MaxGroup says from which size down a module is brought, or stays, as a whole. The zero value brings leaf modules, small
+	// ones that follow each other at once where they come from a disk. [Resident] has no groups and refuses it.
 	MaxGroup plan.Limit
 	// Capacity is what [Chunk] pins: the largest prefix of the model that is within it. The zero value pins everything
-	// that fits into Memory.
+	// that fits into Memory. Other modes refuse it.
 	Capacity plan.Limit
 	// BatchAxes names, for [Session.RunBatch], the dimension that counts the rows: of inputs and, where they cannot be
 	// found, of outputs; −1 for one that is the same for all rows. The zero value looks for them.
@@ -114,24 +114,44 @@ func Auto(ctx context.Context, model *models.Model, opts AutoOptions) (*Session,
 // MaxThreads is the largest number of threads that may compute: each has a goroutine and scratch memory of its own.
 const MaxThreads = 4096
 
+// An OptionError says that a session cannot have an option: its value is none, or the mode has no use for it.
+type OptionError struct {
+	Option, Msg string
+}
+
+// Error names the option.
+func (e *OptionError) Error() string { return "option " + e.Option + ": " + e.Msg }
+
+// check looks at the options alone.
+func (o *Options) check(mode plan.Mode) error {
+	switch {
+	case o.Memory < 0:
+		return &OptionError{"Memory", fmt.Sprintf("a budget of %d bytes", o.Memory)}
+	case o.HostMemory < 0:
+		return &OptionError{"HostMemory", fmt.Sprintf("a budget of %d bytes", o.HostMemory)}
+	case o.MicroBatch < 0:
+		return &OptionError{"MicroBatch", fmt.Sprintf("%d rows", o.MicroBatch)}
+	case o.MaxJoin < 0:
+		return &OptionError{"MaxJoin", fmt.Sprintf("%d calls in a pass", o.MaxJoin)}
+	case o.Threads < 0 || o.Threads > MaxThreads:
+		return &OptionError{"Threads", fmt.Sprintf("%d threads: 0 to %d are possible", o.Threads, MaxThreads)}
+	case o.Capacity != plan.Limit{} && mode != plan.Chunk:
+		return &OptionError{"Capacity", fmt.Sprintf("the mode %s pins no prefix", mode)}
+	case o.MaxGroup != plan.Limit{} && mode == plan.Resident:
+		return &OptionError{"MaxGroup", "everything stays: there are no groups"}
+	}
+	return checkPrecision(o.Precision)
+}
+
 func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Options) (*Session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if opts.Memory < 0 || opts.HostMemory < 0 {
-		return nil, fmt.Errorf("budgets of %d and %d bytes", opts.Memory, opts.HostMemory)
-	}
-	if opts.MicroBatch < 0 || opts.MaxJoin < 0 {
-		return nil, fmt.Errorf("micro-batches of %d rows, %d calls in a pass", opts.MicroBatch, opts.MaxJoin)
-	}
-	if opts.Threads < 0 || opts.Threads > MaxThreads {
-		return nil, fmt.Errorf("%d threads: 0 to %d are possible", opts.Threads, MaxThreads)
+	if err := opts.check(mode); err != nil {
+		return nil, err
 	}
 	if model == nil {
 		return nil, errors.New("no model")
-	}
-	if err := checkPrecision(opts.Precision); err != nil {
-		return nil, err
 	}
 	opts.Ops = cmp.Or(opts.Ops, model.Ops(), layers.Standard())
 	m, err := newMachine(opts)

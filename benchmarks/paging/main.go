@@ -92,7 +92,12 @@ func run() (err error) {
 	}
 	opts := optimem.Options{
 		Device: *device, CUDALibrary: *library, CUBLASLt: *blas, Precision: *precision, Memory: *memory, HostMemory: *hostMemory, Threads: *threads,
-		MaxGroup: plan.Limit{N: *maxGroup, Unit: plan.Params}, Capacity: plan.Limit{N: *capacity, Unit: plan.Params},
+	}
+	if *mode != string(plan.Resident) {
+		opts.MaxGroup = plan.Limit{N: *maxGroup, Unit: plan.Params}
+	}
+	if *mode == string(plan.Chunk) {
+		opts.Capacity = plan.Limit{N: *capacity, Unit: plan.Params}
 	}
 	if opts.HostRates, err = readRates(*hostRates); err != nil {
 		return err

@@ -99,6 +99,8 @@ func (r *run) checkFlags() error {
 		return r.usage("there is: "+strings.Join(precisions, ", "), "unknown precision %q", r.precision)
 	case changed("capacity") && r.mode != string(plan.Chunk):
 		return r.usage("add --mode chunk", "--capacity is for --mode chunk")
+	case r.maxLayer.Limit != plan.Limit{} && r.mode == string(plan.Resident):
+		return r.usage("leave it out, or choose another mode", "--max-layer-size is for modes that bring groups: with --mode resident everything stays")
 	case changed("memory") && r.memory == 0:
 		return r.usage("for instance --memory 2GiB", "--memory takes a size of 1 byte or more")
 	case r.threads < 0 || r.threads > runtime.MaxThreads:
