@@ -89,6 +89,30 @@ func (g *Group) Name() string {
 	return g.Path
 }
 
+// A Share says which part of a module a group is: number Part of Parts, from 1 on. The zero value is a whole module.
+type Share struct{ Part, Parts int }
+
+// Shares returns, for each group, which part of an op that is computed by rows it is.
+func (p *Plan) Shares() []Share {
+	shares := make([]Share, len(p.Groups))
+	for first := 0; first < len(p.Groups); {
+		end := first + 1
+		for end < len(p.Groups) && p.Groups[end].continues(&p.Groups[end-1]) {
+			end++
+		}
+		for i := first; i < end && end-first > 1; i++ {
+			shares[i] = Share{i - first + 1, end - first}
+		}
+		first = end
+	}
+	return shares
+}
+
+// continues reports whether a group computes the rows behind those of the one before it.
+func (g *Group) continues(before *Group) bool {
+	return g.EndRow > 0 && before.EndRow > 0 && g.Path == before.Path && g.FirstRow == before.EndRow
+}
+
 // Title names the group: its module, and which rows of its weight it computes where that is not all.
 func (g *Group) Title() string {
 	if g.EndRow == 0 {

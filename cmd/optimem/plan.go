@@ -75,6 +75,9 @@ type jsonGroup struct {
 	Placement string `json:"placement"`
 	// Device is the GPU, where there are several.
 	Device string `json:"device,omitempty"`
+	// Part of Parts says which share of a module it is that is cut by rows.
+	Part  int `json:"part,omitempty"`
+	Parts int `json:"parts,omitempty"`
 }
 
 // deviceOf names the GPU of a group where a plan is for several, "" else.
@@ -88,10 +91,11 @@ func (r *run) deviceOf(g *plan.Group) string {
 
 func (r *run) planGroups(p *plan.Plan) iter.Seq[jsonGroup] {
 	return func(yield func(jsonGroup) bool) {
+		shares := p.Shares()
 		for i := range p.Groups {
-			g := &p.Groups[i]
+			g, share := &p.Groups[i], shares[i]
 			for _, l := range g.Layers() {
-				if !yield(jsonGroup{l.Path, l.Params, l.WeightBytes, g.Placement(), r.deviceOf(g)}) {
+				if !yield(jsonGroup{l.Path, l.Params, l.WeightBytes, g.Placement(), r.deviceOf(g), share.Part, share.Parts}) {
 					return
 				}
 			}
@@ -131,15 +135,19 @@ func (r *run) planText(m *openModel, leastBytes int64) error {
 		ascii.Left("group"), ascii.Right("params"), ascii.Right("bytes"), ascii.Left("placement"), ascii.Right("slot"),
 		ascii.Right("at"), ascii.Right("loads in"), ascii.Right("computes in"),
 	)
-	rows := 0
+	rows, shares := 0, p.Shares()
 	for i := range p.Groups {
 		g := &p.Groups[i]
 		for k, layer := range g.Layers() {
 			if rows++; rows > maxPlanGroups && !r.verbose {
 				continue
 			}
+			name := cmp.Or(layer.Path, "(all)")
+			if share := shares[i]; share.Parts > 0 {
+				name += fmt.Sprintf(" %d/%d", share.Part, share.Parts)
+			}
 			cells := []string{
-				cmp.Or(layer.Path, "(all)"), ascii.FormatCount(layer.Params), ascii.FormatSize(layer.WeightBytes), g.Placement(),
+				name, ascii.FormatCount(layer.Params), ascii.FormatSize(layer.WeightBytes), g.Placement(),
 			}
 			if layer.Params == 0 {
 				cells[3] = ""
