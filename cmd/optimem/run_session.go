@@ -305,7 +305,8 @@ type runFacts struct {
 func (f runFacts) String() string {
 	moved := "moved " + ascii.FormatSize(f.MovedBytes)
 	if f.MovedBytes > 0 && f.Seconds > 0 {
-		moved += fmt.Sprintf(" at %s/s", ascii.FormatSize(int64(float64(f.MovedBytes)/f.Seconds)))
+		// Over all of the time, of which some goes by without a read: it is not what the disk gives.
+		moved += fmt.Sprintf(", %s/s over the run", ascii.FormatSize(int64(float64(f.MovedBytes)/f.Seconds)))
 	}
 	took := secondsText(f.Seconds)
 	if f.Simulated {

@@ -48,6 +48,7 @@ type synth struct {
 	output, dtype                          string
 	seed                                   uint64
 	layers, width, inFeatures, outFeatures int
+	quiet                                  bool
 }
 
 // synthDTypes lists the dtypes that random weights come in.
@@ -83,6 +84,7 @@ func (c *commandLine) synthCommand() *cobra.Command {
 	flags.IntVar(&s.width, "width", 1024, "mlp: `N` features in a hidden layer")
 	flags.IntVar(&s.inFeatures, "in-features", 0, "mlp: `N` features go in (default: the width)")
 	flags.IntVar(&s.outFeatures, "out-features", 0, "mlp: `N` features come out (default: the width)")
+	flags.BoolVar(&s.quiet, "quiet", false, "draw no progress")
 	_ = cmd.RegisterFlagCompletionFunc("dtype", cobra.FixedCompletions(dtypeNames(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -180,7 +182,12 @@ func (s *synth) write(ctx context.Context, tensors []loader.TensorData, write sy
 	if err := checkDisk(s.output, totalBytes+int64(len(tensors))*recordBytes); err != nil {
 		return err
 	}
-	bar := newProgress(s.stderr, filepath.Base(s.output), totalBytes)
+	var bar *progress
+	if s.quiet {
+		bar = &progress{}
+	} else {
+		bar = newProgress(s.stderr, filepath.Base(s.output), totalBytes)
+	}
 	defer bar.clear()
 	return writeFile(s.output, func(f *os.File) error {
 		b := bufio.NewWriterSize(countingWriter{f, bar.add}, 1<<20)
