@@ -1,6 +1,12 @@
 package plan
 
-import "testing"
+import (
+	"errors"
+	"testing"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
+)
 
 // TestEarly: a first pass begins before the weights that stay are there where it computes for a while and they take a
 // while, on a device that files are read into.
@@ -70,5 +76,54 @@ func TestAutoOnceWhereNotAllFits(t *testing.T) {
 					width, memory, p.PeakBytes(), p.Fixed.WeightBytes, paged.PeakBytes(), p)
 			}
 		}
+	}
+}
+
+// TestFirstReadsOfTwoFiles: a group's weights that lie one behind the other in memory, and in two files or apart in one, come by
+// a read of each.
+func TestFirstReadsOfTwoFiles(t *testing.T) {
+	for _, name := range []string{"two files", "a gap"} {
+		b := newBuilder(t)
+		x := b.g.AddInput("x", tensor.Float32, tensor.Shape{2, 64})
+		w := b.weight("weight", 64, 64)
+		if b.src.bytes += 1 << 24; name == "two files" {
+			b.src = &nowhere{}
+		}
+		y := b.emit("linear", "linear", nil, b.g.Whole(x), w, b.weight("bias", 64))
+		b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(y)}}
+		l := &layers.Lowered{Graph: b.g, Steps: make([]layers.Step, len(b.g.Ops))}
+		o := Options{Mode: Resident, Once: true, Target: CPU}
+		p := mustPlan(t, l, o)
+		if len(p.Fixed.Spans) != 2 {
+			t.Fatalf("%s: %d reads of what stays\n%v", name, len(p.Fixed.Spans), p)
+		}
+		checkPlan(t, p, o, b.g)
+	}
+}
+
+// TestAutoOnceNamesTheLeast: where everything stays in less memory than paging takes, which brings a block of the file twice,
+// too little memory for a single pass names the least that does.
+func TestAutoOnceNamesTheLeast(t *testing.T) {
+	b := newBuilder(t)
+	x := b.g.AddInput("x", tensor.Float32, tensor.Shape{1, 62})
+	y := b.emit("y", "linear", nil, b.g.Whole(x), b.weight("weight", 33, 62)) // 8 bytes less than two blocks
+	b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(y)}, {Name: "kept", Operand: b.weight("kept", 4, 62)}}
+	l := &layers.Lowered{Graph: b.g, Steps: make([]layers.Step, len(b.g.Ops))}
+	o := Options{Mode: Auto, Once: true, Target: CPU}
+	all := o
+	all.Mode = Resident
+	least := mustPlan(t, l, o).MinBytes
+	if n := mustPlan(t, l, all).PeakBytes(); n != least {
+		t.Fatalf("to keep everything takes %d bytes, and the least is %d", n, least)
+	}
+	o.MemoryBytes = least
+	if p := mustPlan(t, l, o); p.PeakBytes() > least {
+		t.Errorf("takes %d of %d bytes", p.PeakBytes(), least)
+	}
+	o.MemoryBytes--
+	_, err := New(l, o)
+	var c *CapacityError
+	if !errors.As(err, &c) || c.MinBytes != least {
+		t.Errorf("a byte less than %d: got %v", least, err)
 	}
 }

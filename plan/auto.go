@@ -22,27 +22,30 @@ func (d *draft) auto() (*Plan, error) {
 	if d.o.Once && d.o.Target.Direct {
 		// What would stay is read once like everything else, and takes memory that nobody has touched.
 		p, err := d.page()
-		if p != nil {
-			p.MinBytes, p.Mode = least, Auto
-		}
-		return p, err
+		return asAuto(p, err, least)
 	}
 	d = d.thrifty()
 	p, err := d.choose((*draft).mixed)
 	if q := d.carved(p); q != nil {
 		p = q
 	}
+	p, err = asAuto(p, err, least)
+	if err != nil || d.o.HostLower == nil || d.o.Target.Direct {
+		return p, err
+	}
+	return d.helped(p), nil
+}
+
+// asAuto returns a plan or the error that there is none as those of the auto mode, whose least budget is that of all ways to plan.
+func asAuto(p *Plan, err error, least int64) (*Plan, error) {
 	var capacity *CapacityError
 	if errors.As(err, &capacity) {
 		capacity.MinBytes = least
 	}
 	if p != nil {
-		p.MinBytes = least
+		p.MinBytes, p.Mode = least, Auto
 	}
-	if err != nil || d.o.HostLower == nil || d.o.Target.Direct {
-		return p, err
-	}
-	return d.helped(p), nil
+	return p, err
 }
 
 // touchedBytes is how much memory is touched for the first time in a second: a guess for a virtual machine, of which 1 to 12 GB

@@ -81,3 +81,38 @@ func TestUnevenCuts(t *testing.T) {
 		t.Errorf("for fewer rows other weights stay\n%v\n%v", p, q)
 	}
 }
+
+// TestViewsAreCut: views of one large weight are cut each by its own rows, wherever in the weight it begins.
+func TestViewsAreCut(t *testing.T) {
+	b := newBuilder(t)
+	in := 512
+	x := b.g.AddInput("x", tensor.Float32, tensor.Shape{16, in})
+	w := b.weight("shared.weight", 8000, in)
+	view := func(first, rows int) layers.Operand {
+		v := w
+		v.Layout.Shape, v.Layout.Offset = tensor.Shape{rows, in}, first*in
+		return v
+	}
+	for i, v := range [][2]int{{1500, 5000}, {0, 700}, {1500, 2500}, {4000, 4000}} {
+		path := fmt.Sprint(i)
+		h := b.emit(path+".up", "linear", nil, b.g.Whole(x), view(v[0], v[1]))
+		x = b.emit(path+".down", "linear", nil, b.g.Whole(h), b.weight(path+".weight", in, v[1]))
+	}
+	b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(x)}}
+	l, _ := lower(b.g)
+	o := Options{
+		Mode: Auto, Target: Target{Name: "emu", AlignBytes: 256}, Lower: lower,
+		Rates: Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 3e-6, CopyBytes: 60e9, CopySeconds: 1e-9},
+	}
+	all := mustPlan(t, l, o)
+	cuts := 0
+	for _, share := range []int64{4, 8, 11, 14} {
+		o.MemoryBytes = all.PeakBytes() - all.Fixed.Bytes*share/20 + 13
+		p := mustPlan(t, l, o)
+		checkPlan(t, p, o, l.Graph)
+		cuts += len(p.cuts)
+	}
+	if cuts == 0 {
+		t.Error("nothing is cut")
+	}
+}

@@ -47,6 +47,9 @@ func TestSmallGroups(t *testing.T) {
 	if joined.MinBytes > alone.MinBytes {
 		t.Errorf("the least is %d bytes, and %d with a group for each layer", joined.MinBytes, alone.MinBytes)
 	}
+	if n, most := largestSlot(joined), largestSlot(alone); n > most {
+		t.Errorf("a slot of %d bytes, and of %d with a group for each layer", n, most)
+	}
 	// Layers of 64 KiB, and one of them that is many times as large.
 	widths := []int{1024}
 	for range 400 {
@@ -137,4 +140,12 @@ func TestLayersOfRows(t *testing.T) {
 			t.Errorf("the layers of group %d come to %d bytes, and it is %d", i, bytes, g.WeightBytes)
 		}
 	}
+}
+
+func largestSlot(p *Plan) int64 {
+	var most int64
+	for i := range p.Groups {
+		most = max(most, p.Groups[i].SlotBytes)
+	}
+	return most
 }

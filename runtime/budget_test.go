@@ -201,13 +201,19 @@ func TestRefusedBudgetChangesNothing(t *testing.T) {
 			if _, err := s.Run(t.Context(), digitsInput(pictures(3))); err != nil {
 				continue // a mode that cannot take less
 			}
-			want := planned(t, s, 3)
+			want, wantOne := planned(t, s, 3), planned(t, s, 1)
 			var capacity *plan.CapacityError
 			if err := s.Resize(t.Context(), 1000); !errors.As(err, &capacity) {
 				if mode == plan.Chunk && err == nil {
 					break // the host computes everything
 				}
 				t.Fatalf("%s: %v", mode, err)
+			}
+			if err := s.Resize(t.Context(), capacity.MinBytes-1); !errors.As(err, &capacity) { // enough for one picture
+				t.Fatalf("%s: %v", mode, err)
+			}
+			if got := planned(t, s, 1); got != wantOne {
+				t.Errorf("%s, %d bytes taken, one picture: %s", mode, taken, cmp.Diff(wantOne, got))
 			}
 			if got := planned(t, s, 3); got != want {
 				t.Errorf("%s, %d bytes taken: %s", mode, taken, cmp.Diff(want, got))
@@ -262,7 +268,7 @@ func TestRefusedMemoryChangesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, peak := fmt.Sprint(p), p.PeakBytes()
+		want, wantOne, peak := fmt.Sprint(p), planned(t, s, 1), p.PeakBytes()
 		dev.Take(memory)
 		_, err = s.Run(t.Context(), digitsInput(pictures(3)))
 		var full *device.OutOfMemoryError
@@ -279,6 +285,9 @@ func TestRefusedMemoryChangesNothing(t *testing.T) {
 		if len(refused) > 0 { // what was learnt is less, and works
 			runDigits(t, s, pictures(3))
 			continue
+		}
+		if got := planned(t, s, 1); got != wantOne {
+			t.Errorf("%s, one picture: %s", m.name, cmp.Diff(wantOne, got))
 		}
 		if got := planned(t, s, 3); got != want {
 			t.Errorf("%s: %s", m.name, cmp.Diff(want, got))

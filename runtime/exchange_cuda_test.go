@@ -5,6 +5,7 @@ package runtime_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -104,6 +105,57 @@ func TestResizeTwoGPUs(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
+		}
+		lib.Check(t)
+	}
+}
+
+// TestSecondGPUTakenByOthers: where another process takes memory of any GPU of several, each has less from then on, and the
+// results are the same bits.
+func TestSecondGPUTakenByOthers(t *testing.T) {
+	model := build(t, tinyLlama, nil)
+	const total = 4 << 20
+	shapes := map[string]tensor.Shape{"input_ids": {1, 4}}
+	for device := range 2 {
+		lib := sim.New(t, fmt.Sprintf("devices=2 memory=%d order=lazy:4", total))
+		replans := 0
+		s := onGPU(t, model, plan.Auto, lib, optimem.Options{
+			Device: "cuda:0,cuda:1", Memory: total - 1<<16,
+			Observe: func(e optimem.Event) {
+				if e.Kind == optimem.Replanned {
+					replans++
+				}
+			},
+		})
+		want, err := s.Run(t.Context(), tokens(3, 1, 2, 5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := s.Plan(t.Context(), shapes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.GiveBack(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		left := before.DeviceBytes()[device] * 3 / 4
+		lib.Take(device, total-left)
+		got, err := s.Run(t.Context(), tokens(3, 1, 2, 5))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got["logits"].Data, want["logits"].Data) {
+			t.Errorf("GPU %d: other bits", device)
+		}
+		p, err := s.Plan(t.Context(), shapes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if replans == 0 || slices.Max(p.DeviceBytes()) > left {
+			t.Errorf("GPU %d: planned anew %d times, for %v of %d bytes", device, replans, p.DeviceBytes(), left)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 		lib.Check(t)
 	}

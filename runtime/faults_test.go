@@ -374,3 +374,32 @@ func TestCancelAtEveryStep(t *testing.T) {
 		}
 	}
 }
+
+// TestMemoryOfChunkTaken: where others take the device's memory, fewer weights stay than the capacity says.
+func TestMemoryOfChunkTaken(t *testing.T) {
+	const memoryBytes = 4 << 20
+	model := build(t, digitsModel, nil)
+	want := runDigits(t, start(t, model, optimem.Options{}), pictures(3))
+	pages, _ := emulate(t, model, plan.Page, optimem.Options{}, emulated.Options{MemoryBytes: memoryBytes})
+	least, err := pages.Plan(t.Context(), pictureShapes(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := optimem.Options{Capacity: plan.Limit{N: 1 << 20, Unit: plan.Bytes}} // all of them
+	s, dev := emulate(t, model, plan.Chunk, o, emulated.Options{MemoryBytes: memoryBytes})
+	before, err := s.Plan(t.Context(), pictureShapes(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := least.MinBytes + least.MinBytes/10
+	if before.PeakBytes() <= left {
+		t.Fatalf("takes %d bytes, and %d are left", before.PeakBytes(), left)
+	}
+	dev.Take(memoryBytes - left)
+	if got := runDigits(t, s, pictures(3)); !bytes.Equal(got, want) {
+		t.Error("other bits")
+	}
+	if m := s.Metrics(); m.PeakBytes > left || m.Replans == 0 {
+		t.Errorf("%d of %d bytes, %d plans made again", m.PeakBytes, left, m.Replans)
+	}
+}
