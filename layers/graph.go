@@ -81,6 +81,8 @@ type Value struct {
 	Weight tensor.Weight
 	// Const holds the bytes of a constant.
 	Const []byte
+	// Number holds the bytes that an input must have where the graph was built for one value of it.
+	Number []byte
 }
 
 // Bytes returns the size of the value.

@@ -207,6 +207,8 @@ type Port struct {
 	Optional bool
 	// Assumed is set where nothing says which dtype the input has: the model takes others too.
 	Assumed bool
+	// Number is set for an input without dimensions that is a number of the program: a graph is built for one of its values.
+	Number bool
 }
 
 // An Architecture is a model whose code is known: the tree of its modules and what its forward takes.

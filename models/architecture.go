@@ -17,7 +17,7 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	}
 	m.arch = a.Name
 	m.inputs = a.Inputs
-	m.build = func(inputs map[string]tensor.Shape) (*layers.Graph, error) {
+	m.build = func(inputs map[string]tensor.Shape, _ Numbers) (*layers.Graph, error) {
 		r := newRecorder(ckpt, opts.Ops)
 		r.rename = rename
 		bound, err := r.bind(a.Inputs, inputs)
@@ -65,6 +65,10 @@ func missingClasses(a *layers.Architecture) []Missing {
 }
 
 const exportHint = `export it: torch.export.save(torch.export.export(model, example_inputs), "model.pt2")`
+
+// decomposedHint is exportHint for programs with ops that others can be computed by.
+const decomposedHint = `export it with simpler ops: ` +
+	`torch.export.save(torch.export.export(model, example_inputs).run_decompositions(), "model.pt2")`
 
 // fits holds the shape of an input against what the model takes.
 func fits(p Port, shape tensor.Shape, given bool) error {

@@ -33,7 +33,7 @@ func sketched(inputs map[string]string, order []string, write func(*layers.Graph
 		}
 		m.inputs = append(m.inputs, p)
 	}
-	m.build = func(shapes map[string]tensor.Shape) (*layers.Graph, error) {
+	m.build = func(shapes map[string]tensor.Shape, _ Numbers) (*layers.Graph, error) {
 		g := &layers.Graph{}
 		var in []layers.Operand
 		for _, p := range m.inputs {
@@ -183,7 +183,7 @@ func TestBatchAxesOfUnknownShapes(t *testing.T) {
 		ops: layers.Standard(), graphs: recent.New[string, *layers.Graph](maxGraphs),
 		inputs: []Port{{Name: "x", DType: tensor.Float32}},
 	}
-	m.build = func(shapes map[string]tensor.Shape) (*layers.Graph, error) {
+	m.build = func(shapes map[string]tensor.Shape, _ Numbers) (*layers.Graph, error) {
 		g := &layers.Graph{}
 		x := g.Whole(g.AddInput("x", tensor.Float32, shapes["x"]))
 		out, err := g.Emit(m.ops, layers.Op{Kind: "cumsum", Attrs: layers.Attrs{"dim": 1}, In: []layers.Operand{x}})

@@ -16,7 +16,8 @@ func (m *Model) useCode(ckpt *loader.Checkpoint, opts Options) error {
 	opts.Code = nil
 	if code.Program == nil && code.Module == nil {
 		return &UnsupportedError{
-			What: fmt.Sprintf("%s as an architecture: it holds weights and no code", code.Path), Hint: exportHint,
+			What: fmt.Sprintf("%s as an architecture: it holds weights and no code", code.Path),
+			Hint: "name a file of the same model that has its code: an exported program, TorchScript or a whole module",
 		}
 	}
 	return m.useDictionary(ckpt, func(d dictionary) error {

@@ -36,7 +36,7 @@ func (m *Model) useExported(ckpt *loader.Checkpoint, opts Options) error {
 	for _, out := range p.Outputs() {
 		m.outputs = append(m.outputs, out.Name)
 	}
-	m.build = func(inputs map[string]tensor.Shape) (*layers.Graph, error) {
+	m.build = func(inputs map[string]tensor.Shape, _ Numbers) (*layers.Graph, error) {
 		return buildExported(ckpt, p, opts.Ops, inputs)
 	}
 	return nil
@@ -44,7 +44,7 @@ func (m *Model) useExported(ckpt *loader.Checkpoint, opts Options) error {
 
 // checkTargets returns an error that lists every op of the program that has no meaning here.
 func checkTargets(p *exported.Program, ops *layers.Registry) error {
-	missing := &UnsupportedError{Hint: "export with fewer custom ops, or define them: models.Options.Ops"}
+	missing := &UnsupportedError{}
 	index := make(map[string]int)
 	var visit func(g *exported.Graph)
 	visit = func(g *exported.Graph) {
@@ -71,10 +71,24 @@ func checkTargets(p *exported.Program, ops *layers.Registry) error {
 		}
 	}
 	visit(p.Graph)
-	if len(missing.Missing) > 0 {
-		return missing
+	if len(missing.Missing) == 0 {
+		return nil
 	}
-	return nil
+	if customMissing(missing.Missing) {
+		missing.Hint = customHint
+	}
+	return missing
+}
+
+const customHint = "export with fewer custom ops, or define them: models.Options.Ops"
+
+// customMissing reports whether one of the ops is a library's own, not PyTorch's.
+func customMissing(missing []Missing) bool {
+	return slices.ContainsFunc(missing, func(m Missing) bool {
+		name, isOp := strings.CutPrefix(m.Name, "torch.ops.")
+		space, _, _ := strings.Cut(name, ".")
+		return isOp && !slices.Contains([]string{"aten", "prim", "prims", "higher_order", "torchvision"}, space)
+	})
 }
 
 // known reports whether a node's target has a meaning: an op of this package, a Python operator on numbers, a

@@ -15,7 +15,7 @@ import (
 func (m *Model) useFolder(ckpt *loader.Checkpoint, opts Options) error {
 	dicts := ckpt.StateDicts()
 	if len(dicts) == 0 {
-		return &UnsupportedError{What: fmt.Sprintf("a %s folder without weights", ckpt.Format), Hint: exportHint}
+		return &UnsupportedError{What: fmt.Sprintf("a %s folder without weights", ckpt.Format)}
 	}
 	d := dicts[0] // the most likely one
 	dict := make(layers.StateDict, len(d.Weights))

@@ -10,6 +10,7 @@
 package models
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -49,7 +50,9 @@ type Model struct {
 	notes   []string
 	inputs  []Port
 	outputs []string
-	build   func(inputs map[string]tensor.Shape) (*layers.Graph, error)
+	build   func(inputs map[string]tensor.Shape, numbers Numbers) (*layers.Graph, error)
+	// numbers are those that graphs are built for where a call says no others.
+	numbers Numbers
 	// ops is the registry that graphs are built with.
 	ops *layers.Registry
 
@@ -136,19 +139,71 @@ func (m *Model) Outputs() []string {
 	return slices.Clone(m.outputs)
 }
 
+// Numbers are values of inputs that are numbers of the program, by name.
+type Numbers map[string]*tensor.Tensor
+
+// SetNumber says for which value of an input that is a number of the program [Model.Graph] builds graphs. It reports whether the
+// model has such an input and t is one number of its dtype.
+func (m *Model) SetNumber(input string, t *tensor.Tensor) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.inputs, func(p Port) bool { return p.Name == input && p.Number })
+	if i < 0 || t == nil || t.DType != m.inputs[i].DType || len(t.Layout.Shape) != 0 {
+		return false
+	}
+	if m.numbers == nil {
+		m.numbers = make(Numbers)
+	}
+	m.numbers[input] = ownNumber(t)
+	return true
+}
+
+// HasNumber reports whether t is what SetNumber said of an input.
+func (m *Model) HasNumber(input string, t *tensor.Tensor) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known := m.numbers[input]
+	return known != nil && t != nil && bytes.Equal(known.Data, t.Contiguous().Data)
+}
+
+// ownNumber copies a number, which a graph keeps and a caller may change.
+func ownNumber(t *tensor.Tensor) *tensor.Tensor {
+	t = t.Contiguous()
+	return &tensor.Tensor{DType: t.DType, Layout: t.Layout, Data: bytes.Clone(t.Data)}
+}
+
 // Graph returns the model for inputs of the given shapes. Graphs are kept, the most recently used ones.
 func (m *Model) Graph(inputs map[string]tensor.Shape) (*layers.Graph, error) {
+	return m.GraphFor(inputs, nil)
+}
+
+// GraphFor is Graph for values of the inputs that are numbers of the program. Those that are not there are what
+// [Model.SetNumber] said.
+func (m *Model) GraphFor(inputs map[string]tensor.Shape, numbers Numbers) (*layers.Graph, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var key strings.Builder
+	own := make(Numbers)
 	for _, p := range m.inputs {
 		shape, given := inputs[p.Name]
 		fmt.Fprint(&key, p.Name, given, shape)
+		if !p.Number || !given {
+			continue
+		}
+		t := numbers[p.Name]
+		if t == nil {
+			t = m.numbers[p.Name]
+		}
+		if t == nil {
+			return nil, &InputError{p.Name, "is a number of the program, whose graph depends on its value, and no value is given"}
+		}
+		own[p.Name] = ownNumber(t)
+		fmt.Fprintf(&key, "=%x", own[p.Name].Data)
 	}
 	if g, ok := m.graphs.Get(key.String()); ok {
 		return g, nil
 	}
-	g, err := m.build(owned(inputs))
+	g, err := m.build(owned(inputs), own)
 	if err != nil {
 		return nil, blame(err, false)
 	}

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/loader/script"
 	"github.com/optimem/optimem/models/torchscript"
 	"github.com/optimem/optimem/tensor"
 )
@@ -25,16 +27,20 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 	if training, _ := program.Root.Attribute("training"); training == true {
 		m.notes = append(m.notes, "the program was saved in training mode, and runs so; save it after model.eval()")
 	}
-	m.build = func(inputs map[string]tensor.Shape) (*layers.Graph, error) {
+	m.build = func(inputs map[string]tensor.Shape, numbers Numbers) (*layers.Graph, error) {
 		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*cell]layers.ValueID),
 			contents: make(map[layers.ValueID][]byte)}
-		args, err := r.bind(sig.Ports, inputs)
+		tensors, err := r.bind(sig.Ports, inputs)
+		if err != nil {
+			return nil, err
+		}
+		args, err := r.numbers(sig.Ports, tensors, numbers)
 		if err != nil {
 			return nil, err
 		}
 		result, err := torchscript.Evaluate(program, r, sig.Arguments(args), torchscript.Options{Steps: opts.Steps})
 		if err != nil {
-			return nil, scriptError(err)
+			return nil, lacking(program, opts.Ops, scriptError(err))
 		}
 		if err := r.finish(result); err != nil {
 			return nil, err
@@ -42,6 +48,28 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 		return r.graph, nil
 	}
 	return nil
+}
+
+// numbers puts values in the place of inputs that are numbers, and holds the graph to them. What is not given is nil.
+func (r *scriptRecorder) numbers(ports []Port, tensors []layers.Tensor, numbers Numbers) ([]any, error) {
+	args := make([]any, len(ports))
+	for i, p := range ports {
+		x, given := tensors[i].(*ref)
+		switch {
+		case !given:
+		case p.Number:
+			t := numbers[p.Name]
+			n, ok := torchscript.Number(t)
+			if !ok || t.DType != p.DType {
+				return nil, &InputError{p.Name, fmt.Sprintf("is not one number of %v", p.DType)}
+			}
+			r.graph.Values[x.cell.value].Number = t.Data
+			args[i] = n
+		default:
+			args[i] = x
+		}
+	}
+	return args, nil
 }
 
 // scriptError gives what a program needs and optimem lacks its place in the code, and what is wrong with it whatever its
@@ -61,15 +89,70 @@ func scriptError(err error) error {
 	case errors.Is(err, torchscript.ErrMalformed):
 		return &ProgramError{Err: err, Fixed: true}
 	case errors.As(err, &unsupported):
-		return &UnsupportedError{Hint: exportHint, Missing: []Missing{{
+		hint := exportHint
+		if unsupported.OfData() {
+			hint = dataHint
+		} else if unsupported.OfState() {
+			hint = stateHint
+		}
+		return &UnsupportedError{Hint: hint, Missing: []Missing{{
 			Name: unsupported.What, Path: place.Path, Source: place.Source, Uses: 1, Reason: unsupported.Reason,
 		}}}
 	case errors.As(err, &op) && errors.As(err, &inOp):
-		return &UnsupportedError{Hint: exportHint, Missing: []Missing{{
-			Name: opTarget(op.Op), Path: place.Path, Source: place.Source, Uses: 1, Reason: inOp.What,
-		}}}
+		missing := []Missing{{Name: opTarget(op.Op), Path: place.Path, Source: place.Source, Uses: 1, Reason: inOp.What}}
+		return &UnsupportedError{Missing: missing, Hint: cmp.Or(inOp.Hint, opHint(missing))}
 	}
 	return err
+}
+
+// lacking adds to an error that names an op which optimem lacks the others that the code reaches, as they are all in the way.
+func lacking(p *script.Program, ops *layers.Registry, err error) error {
+	var e *UnsupportedError
+	if !errors.As(err, &e) || len(e.Missing) != 1 || e.Missing[0].Reason != "" || !strings.HasPrefix(e.Missing[0].Name, "torch.ops.") {
+		return err
+	}
+	all := &UnsupportedError{Hint: e.Hint, Missing: slices.Clone(e.Missing)}
+	all.Missing[0].Uses = 0
+	index := map[string]int{e.Missing[0].Name: 0}
+	for _, use := range torchscript.Uses(p) {
+		name := opTarget(use.Op)
+		_, custom := ops.Lookup(layers.Kind(use.Op))
+		_, exact := targets[name]
+		if custom || exact || len(overloads()[name]) > 0 {
+			continue
+		}
+		at, seen := index[name]
+		if !seen {
+			at = len(all.Missing)
+			index[name] = at
+			all.Missing = append(all.Missing, Missing{Name: name, Path: use.Path, Source: use.Source})
+		}
+		all.Missing[at].Uses++
+	}
+	all.Missing[0].Uses = max(all.Missing[0].Uses, 1)
+	all.Hint = opHint(all.Missing)
+	return all
+}
+
+const (
+	// dataHint is for what PyTorch cannot export either.
+	dataHint = "compute both ways and choose with torch.where, or trace the module (torch.jit.trace) where all inputs go one way"
+	// stateHint is for state that an export loses too.
+	stateHint = "keep the state in a tensor that register_buffer was given"
+)
+
+// opHint says what helps against ops that are lacking: an export of a program decomposes ops of PyTorch, but not those that have no
+// meaning before a run, nor a library's own.
+func opHint(missing []Missing) string {
+	if customMissing(missing) {
+		return customHint
+	}
+	for _, m := range missing {
+		if m.Why() != "" {
+			return ""
+		}
+	}
+	return decomposedHint
 }
 
 // opTarget returns the name of an op as exported programs have it.
@@ -166,7 +249,6 @@ func (r *scriptRecorder) finish(result *torchscript.Result) error {
 		if !w.shape().Equal(x.shape()) || w.dtype != x.dtype {
 			return &UnsupportedError{
 				What: fmt.Sprintf("buffer %s of %v %v, which becomes %v %v", u.Weight, w.dtype, w.shape(), x.dtype, x.shape()),
-				Hint: exportHint,
 			}
 		}
 		if err := r.write(w, x); err != nil {
@@ -175,7 +257,7 @@ func (r *scriptRecorder) finish(result *torchscript.Result) error {
 	}
 	for c, was := range r.folded {
 		if c.value != was {
-			return &UnsupportedError{What: "a constant that the program computes sizes with and changes", Hint: exportHint}
+			return &UnsupportedError{What: "a constant that the program computes sizes with and changes"}
 		}
 	}
 	r.updateStates()

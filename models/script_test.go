@@ -5,12 +5,15 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/script"
@@ -92,7 +95,7 @@ func readReference(t *testing.T, path string) *zoo.Reference {
 	return ref
 }
 
-// openScript opens an archive of the fixtures. Its weights are those of the reference.
+// openScript opens an archive of the fixtures. Its weights are those of the reference, where there is one.
 func openScript(t *testing.T, archive string, ref *zoo.Reference) *loader.Checkpoint {
 	t.Helper()
 	packed, err := os.Open(archive)
@@ -118,6 +121,9 @@ func openScript(t *testing.T, archive string, ref *zoo.Reference) *loader.Checkp
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ckpt.Close() })
+	if ref == nil {
+		return ckpt
+	}
 	filled, err := zoo.Weights(ref.Weights)
 	if err != nil {
 		t.Fatal(err)
@@ -137,6 +143,7 @@ func openScript(t *testing.T, archive string, ref *zoo.Reference) *loader.Checkp
 		switch {
 		case ok:
 			weights[i].Extent, weights[i].Layout = filled.Extent, filled.Layout
+		case strings.HasPrefix(w.Name, "_"): // no buffer, but an attribute, whose value is in the archive
 		case !strings.HasPrefix(w.Name, "CONSTANTS."):
 			t.Fatalf("%s is not in the reference", w.Name)
 		}
@@ -349,6 +356,116 @@ func TestReturnedBuffer(t *testing.T) {
 			if want := float32(pass * (i + 1)); y != want {
 				t.Errorf("pass %d: element %d is %v, want %v", pass, i, y, want)
 			}
+		}
+	}
+}
+
+// TestScriptNumbers: one session runs a program for several values of the numbers that it takes, each with the answer for it.
+func TestScriptNumbers(t *testing.T) {
+	ref := readReference(t, filepath.Join(scriptFolder, "rates.ref.json.gz"))
+	model, err := models.Build(openScript(t, filepath.Join(scriptFolder, "rates.script.pt.gz"), ref), models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := optimem.Resident(t.Context(), model, optimem.ResidentOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	sr := tensor.Of([]int64{0})
+	for i := range 2 * len(ref.Cases) { // the second time with what is planned
+		c := ref.Cases[i%len(ref.Cases)]
+		in := make(optimem.Values, len(c.Inputs))
+		for name, f := range c.Inputs {
+			if in[name], err = f.Tensor(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		copy(sr.Data, in["sr"].Data) // one memory for all calls: a graph keeps its own number
+		in["sr"] = sr
+		out, err := session.Run(t.Context(), in)
+		if err != nil {
+			t.Fatalf("call %d: %v", i, err)
+		}
+		for _, want := range c.Outputs {
+			if _, err := compareSample(out[want.Name], want); err != nil {
+				t.Errorf("call %d: output %s: %v", i, want.Name, err)
+			}
+		}
+	}
+	copy(sr.Data, tensor.Of([]int64{8000}).Data)
+	shapes := map[string]tensor.Shape{"x": {2, 6}, "sr": {}}
+	if _, err := model.Graph(shapes); err == nil || !strings.Contains(err.Error(), "no value is given") {
+		t.Errorf("a graph without the number: %v", err)
+	}
+	if model.SetNumber("x", sr) || model.SetNumber("sr", tensor.Of([]int64{1, 2}, 2)) || !model.SetNumber("sr", sr) {
+		t.Error("SetNumber takes what is no number, or not what is one")
+	}
+	if _, err := model.Graph(shapes); err != nil {
+		t.Error(err)
+	}
+	if _, err := model.GraphFor(shapes, models.Numbers{"sr": tensor.Of([]int64{44100})}); err == nil ||
+		!strings.Contains(err.Error(), "sampling rates are 8000 and 16000") {
+		t.Errorf("a rate that the program refuses: %v", err)
+	}
+}
+
+// refusedScript returns the error of a program that is refused, for an input x of 3×3.
+func refusedScript(t *testing.T, name string) *models.UnsupportedError {
+	t.Helper()
+	ckpt := openScript(t, filepath.Join(scriptFolder, name+".refused.gz"), nil)
+	model, err := models.Build(ckpt, models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = model.Graph(map[string]tensor.Shape{"x": {3, 3}})
+	var refused *models.UnsupportedError
+	if !errors.As(err, &refused) {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return refused
+}
+
+// TestScriptLacking: a program that needs several ops which optimem lacks is told all of them, each with its first place and how
+// often it stands in the code, and none that is called in training only.
+func TestScriptLacking(t *testing.T) {
+	var got []string
+	for _, m := range refusedScript(t, "lacking").Missing {
+		if !strings.HasPrefix(m.Source, "code/__torch__") {
+			t.Errorf("%s stands at %q", m.Name, m.Source)
+		}
+		got = append(got, fmt.Sprintf("%s in %q, %d", m.Name, m.Path, m.Uses))
+	}
+	slices.Sort(got)
+	want := []string{
+		`torch.ops.aten.bincount in "", 1`, `torch.ops.aten.geqrf in "", 1`, `torch.ops.aten.linalg_det in "", 3`,
+		`torch.ops.aten.linalg_inv in "first.1", 2`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestScriptHints: a hint says what would help. What depends on data, or has no meaning before a run, cannot be exported either.
+func TestScriptHints(t *testing.T) {
+	if hint := refusedScript(t, "looping").Hint; !strings.Contains(hint, "torch.where") || strings.Contains(hint, "export") {
+		t.Errorf("a loop on data: hint %q", hint)
+	}
+	for _, c := range []struct{ body, want string }{
+		{"return torch.frobnicate(x)", "run_decompositions"},
+		{"return ops.mylib.thing(x)", "models.Options.Ops"},
+		{"return torch.nonzero(x)", ""},
+		{"return torch.rand([2])", ""},
+		{"return torch.linalg_inv(x)", ""},
+		{"return int(torch.sum(x))", "torch.where"},
+		{"b = self.b\nself.b = torch.cat([b, b])\nreturn b", ""},
+		{"self.c = torch.neg(x)\nreturn x", "register_buffer"},
+	} {
+		var refused *models.UnsupportedError
+		if err := scriptGraph(scriptOf(t, c.body), 2, 3); !errors.As(err, &refused) {
+			t.Errorf("%s: %v", c.body, err)
+		} else if !strings.Contains(refused.Hint, c.want) || c.want == "" && refused.Hint != "" {
+			t.Errorf("%s: hint %q, want %q", c.body, refused.Hint, c.want)
 		}
 	}
 }

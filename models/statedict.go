@@ -46,7 +46,7 @@ const maxPrefixes = 4
 func (m *Model) useDictionary(ckpt *loader.Checkpoint, use func(d dictionary) error) error {
 	dicts := ckpt.StateDicts()
 	if len(dicts) == 0 {
-		return &UnsupportedError{What: fmt.Sprintf("a %s checkpoint without weights", ckpt.Format), Hint: exportHint}
+		return &UnsupportedError{What: fmt.Sprintf("a %s checkpoint without weights", ckpt.Format)}
 	}
 	var best error
 	for _, d := range dicts {
@@ -200,4 +200,5 @@ func recognise(dict layers.StateDict, arch string) (match, error) {
 }
 
 // codeHint says what helps with weights whose code is not known.
-const codeHint = exportHint + ", or name a file of the same model that has its code: --arch model.pt2"
+const codeHint = "name a file of the same model that has its code: --arch model.pt2; or load it into its model in Python and " +
+	exportHint

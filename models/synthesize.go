@@ -264,7 +264,7 @@ func exampleGraph(a *layers.Architecture) *layers.Graph {
 	if err := m.useArchitecture(ckpt, a, Options{Ops: layers.Standard()}, nil); err != nil {
 		return nil
 	}
-	g, err := m.build(ExampleInputs(a.Inputs))
+	g, err := m.build(ExampleInputs(a.Inputs), nil)
 	if err != nil {
 		return nil
 	}

@@ -39,6 +39,11 @@ func (s *Session) RunBatch(ctx context.Context, in Values) (Values, error) {
 	if err != nil {
 		return nil, err
 	}
+	for name, t := range s.numbers(in) {
+		if !s.model.HasNumber(name, t) {
+			return nil, &InputError{Input: name, Msg: "is a number of the program: batches take the one that Model.SetNumber said"}
+		}
+	}
 	for {
 		d, err := s.divide(shapes)
 		if err != nil {

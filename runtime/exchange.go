@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -222,7 +223,7 @@ func (p *program) view(output int, raw []byte) tensor.Tensor {
 	return tensor.Tensor{DType: p.graph.Values[o.Value].DType, Layout: layout, Data: raw}
 }
 
-// takes reports whether inputs are those that the program was planned for: names, dtypes and shapes.
+// takes reports whether inputs are those that the program was planned for: names, dtypes, shapes, and the values of numbers.
 func (p *program) takes(in Values) bool {
 	if len(in) != len(p.graph.Inputs) {
 		return false
@@ -235,6 +236,9 @@ func (p *program) takes(in Values) bool {
 		}
 		_, end, err := t.Layout.Span()
 		if err != nil || end > int64(len(t.Data)/max(t.DType.Size(), 1)) {
+			return false
+		}
+		if at := t.Layout.Offset * len(v.Number); v.Number != nil && !bytes.Equal(t.Data[at:at+len(v.Number)], v.Number) {
 			return false
 		}
 	}

@@ -168,7 +168,7 @@ func (s *Session) planned(in Values) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.model.Graph(shapes)
+	g, err := s.model.GraphFor(shapes, s.numbers(in))
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
@@ -244,6 +244,20 @@ func (s *Session) shapes(in Values) (map[string]tensor.Shape, error) {
 		}
 	}
 	return shapes, nil
+}
+
+// numbers returns the inputs that are numbers of the program.
+func (s *Session) numbers(in Values) models.Numbers {
+	var numbers models.Numbers
+	for _, p := range s.model.Inputs() {
+		if t := in[p.Name]; p.Number && t != nil {
+			if numbers == nil {
+				numbers = make(models.Numbers)
+			}
+			numbers[p.Name] = t
+		}
+	}
+	return numbers
 }
 
 // optional reports whether the model has an input of that name that need not be given.

@@ -70,6 +70,8 @@ type run struct {
 	assumed bool
 	// setDType gives an input of the model the dtype of its file, where the model does not say which it has.
 	setDType func(input string, d tensor.DType) bool
+	// setNumber says for which value of an input that is a number of the program the model builds its graph.
+	setNumber func(input string, t *tensor.Tensor) bool
 	// axes are those that count the rows, as far as they are known. With batched set, the rows of --batch are cut into
 	// micro-batches.
 	axes    map[string]int

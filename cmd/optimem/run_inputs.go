@@ -393,7 +393,9 @@ func (r *run) readTensor(ctx context.Context, in *runInputs, f *arrayFile, name 
 		}
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
-	in.values[p.Name] = t
+	if in.values[p.Name] = t; p.Number && r.setNumber != nil {
+		r.setNumber(p.Name, t)
+	}
 	if n := len(t.Layout.Shape); n > 0 {
 		in.rows.n = t.Layout.Shape[0]
 	}

@@ -187,7 +187,7 @@ func (g *shapeGuess) checkRows(ports []models.Port, shapes map[string]tensor.Sha
 // once need not.
 func (r *run) ports(ckpt *loader.Checkpoint, model *models.Model) ([]models.Port, error) {
 	ports := model.Inputs()
-	r.setDType = model.SetDType
+	r.setDType, r.setNumber = model.SetDType, model.SetNumber
 	named, err := r.parseBatchAxes()
 	if err != nil {
 		return nil, err

@@ -21,6 +21,7 @@ var foldOps = map[string]foldOp{
 	"remainder":    {2, floorMod, func(a, b int) int { return a - floorDiv(a, b)*b }, 0},
 	"maximum":      {2, math.Max, func(a, b int) int { return max(a, b) }, 0},
 	"minimum":      {2, math.Min, func(a, b int) int { return min(a, b) }, 0},
+	"pow":          {2, nil, powInt, 0},
 	"neg":          {1, func(a, _ float64) float64 { return -a }, func(a, _ int) int { return -a }, 0},
 	"abs":          {1, func(a, _ float64) float64 { return math.Abs(a) }, func(a, _ int) int { return max(a, -a) }, 0},
 	"floor":        {1, func(a, _ float64) float64 { return math.Floor(a) }, func(a, _ int) int { return a }, 0},
@@ -49,6 +50,15 @@ type foldOp struct {
 	dtype tensor.DType
 }
 
+// powInt is a to the power of b, which is not negative.
+func powInt(a, b int) int {
+	n := 1
+	for range b {
+		n *= a
+	}
+	return n
+}
+
 func truth(f func(a, b float64) bool) func(a, b float64) float64 {
 	return func(a, b float64) float64 {
 		if f(a, b) {
@@ -58,7 +68,7 @@ func truth(f func(a, b float64) bool) func(a, b float64) float64 {
 	}
 }
 
-// fold computes an op whose operands are tensors without dimensions of known contents, and numbers.
+// fold computes an op whose operands are numbers and tensors of known contents: without dimensions, or whole numbers with.
 func (m *machine) fold(name string, args []any, named map[string]any) (any, bool) {
 	short, ok := strings.CutPrefix(name, "aten::")
 	if !ok {
@@ -66,16 +76,31 @@ func (m *machine) fold(name string, args []any, named map[string]any) (any, bool
 	}
 	if short == "to" && len(args) == 2 {
 		v, d, _, ok := m.foldable(args[:1])
-		if !ok || !exactDType(d) {
+		if !ok || !exactDType(d) || len(v[0].shape) > 0 {
 			return nil, false
 		}
 		to := m.dtype(args[1])
-		if x, isFloat := v[0].(float64); isFloat && !(math.Abs(x) < 1<<53) || !exactDType(to) {
+		if x, isFloat := v[0].values[0].(float64); isFloat && !(math.Abs(x) < 1<<53) || !exactDType(to) {
 			return nil, false
 		}
-		return m.scalar(v[0], to), true
+		return m.scalar(v[0].values[0], to), true
+	}
+	if short == "clone" && len(args) == 1 {
+		v, d, _, ok := m.foldable(args)
+		if !ok {
+			return nil, false
+		}
+		return m.newConstant(v[0].values, v[0].shape, d), true
+	}
+	if v, ok := m.foldAll(short, args, named); ok {
+		return v, true
 	}
 	op, ok := foldOps[short]
+	inPlace := false
+	if base, cut := strings.CutSuffix(short, "_"); !ok && cut {
+		op, ok = foldOps[base]
+		short, inPlace = base, true
+	}
 	rounding := ""
 	switch mode, has := named["rounding_mode"]; {
 	case !ok, len(args) < op.operands:
@@ -103,10 +128,93 @@ func (m *machine) fold(name string, args []any, named map[string]any) (any, bool
 	default:
 		return nil, false
 	}
-	return m.computed(op, v, d, short)
+	result, ok := m.elementwise(op, v, d, short)
+	if !inPlace || !ok {
+		return result, ok
+	}
+	self, isTensor := args[0].(layers.Tensor)
+	if !isTensor || result.DType() != self.DType() || !result.Shape().Equal(self.Shape()) {
+		return nil, false
+	}
+	return m.op("aten::copy_", []any{self, result}, nil), true // every view of it sees the new number
 }
 
-func (m *machine) computed(op foldOp, v []any, d tensor.DType, name string) (any, bool) {
+// elementwise computes an op element by element. Operands of one element go with those of several.
+func (m *machine) elementwise(op foldOp, operands []folded, d tensor.DType, name string) (layers.Tensor, bool) {
+	longest := operands[0]
+	for _, o := range operands[1:] {
+		switch {
+		case len(o.shape) > len(longest.shape):
+			longest = o
+		case len(o.shape) > 0 && !o.shape.Equal(longest.shape):
+			return nil, false
+		}
+	}
+	if len(longest.values) == 0 {
+		return nil, false
+	}
+	m.grow(len(longest.values))
+	out := make([]any, len(longest.values))
+	for i := range out {
+		at := make([]any, len(operands))
+		for k, o := range operands {
+			at[k] = o.values[0]
+			if len(o.shape) > 0 {
+				if !o.shape.Equal(longest.shape) {
+					return nil, false
+				}
+				at[k] = o.values[i]
+			}
+		}
+		v, to, ok := m.computed(op, at, d, name)
+		if !ok {
+			return nil, false
+		}
+		if out[i] = v; i == len(out)-1 {
+			d = to
+		}
+	}
+	return m.newConstant(out, longest.shape, d), true
+}
+
+// foldAll computes the sum, product or extreme of all whole numbers in a tensor of known contents, as of a shape.
+func (m *machine) foldAll(name string, args []any, named map[string]any) (any, bool) {
+	if len(args) != 1 || len(named) > 0 {
+		return nil, false
+	}
+	var join func(a, b int) int
+	start, empty := 0, true
+	switch name {
+	case "sum":
+		join = func(a, b int) int { return a + b }
+	case "prod":
+		join, start = func(a, b int) int { return a * b }, 1
+	case "max":
+		join, empty = func(a, b int) int { return max(a, b) }, false
+	case "min":
+		join, empty = func(a, b int) int { return min(a, b) }, false
+	default:
+		return nil, false
+	}
+	v, d, tensors, ok := m.foldable(args)
+	if !ok || !tensors || d != tensor.Int64 || len(v[0].values) == 0 && !empty {
+		return nil, false
+	}
+	for i, x := range v[0].values {
+		n, isInt := x.(int)
+		if !isInt {
+			return nil, false
+		}
+		if i == 0 && !empty {
+			start = n
+		}
+		start = join(start, n)
+	}
+	return m.scalar(start, d), true
+}
+
+// computed returns a number and its dtype.
+func (m *machine) computed(op foldOp, v []any, d tensor.DType, name string) (any, tensor.DType, bool) {
 	v = append(v, v[0]) // one operand counts as two
 	i, isInt := integer(v[0])
 	j, isInt2 := integer(v[1])
@@ -115,15 +223,18 @@ func (m *machine) computed(op foldOp, v []any, d tensor.DType, name string) (any
 		if divides && j == 0 {
 			m.fail("division by zero")
 		}
-		if d == tensor.Bool { // PyTorch has its own rules for bools
-			return nil, false
+		if name == "pow" && (j < 0 || j > 63) || d == tensor.Bool { // PyTorch has its own rules for bools
+			return nil, d, false
 		}
-		return m.scalar(op.ints(i, j), d), true
+		return op.ints(i, j), d, true
+	}
+	if op.floats == nil {
+		return nil, d, false
 	}
 	x, _ := number(v[0])
 	y, _ := number(v[1])
 	if isInt && (i > 1<<53 || i < -1<<53) || isInt2 && (j > 1<<53 || j < -1<<53) {
-		return nil, false
+		return nil, d, false
 	}
 	if op.dtype == tensor.Invalid && !isFloat(d) {
 		d = tensor.Float32
@@ -135,11 +246,20 @@ func (m *machine) computed(op foldOp, v []any, d tensor.DType, name string) (any
 	if op.dtype != tensor.Invalid {
 		d = op.dtype
 	}
-	return m.scalar(op.floats(a, b), d), true
+	return op.floats(a, b), d, true
+}
+
+// maxFolded bounds the elements of a tensor that is computed with here: a shape, not data.
+const maxFolded = 64
+
+// A folded is a tensor of known contents, or a number, which has no dimensions.
+type folded struct {
+	values []any
+	shape  tensor.Shape
 }
 
 // foldable returns operands as numbers and the dtype that PyTorch computes in, where all are known and exact.
-func (m *machine) foldable(args []any) (values []any, d tensor.DType, tensors, ok bool) {
+func (m *machine) foldable(args []any) (values []folded, d tensor.DType, tensors, ok bool) {
 	rank := func(d tensor.DType) int {
 		switch d {
 		case tensor.Bool:
@@ -156,6 +276,7 @@ func (m *machine) foldable(args []any) (values []any, d tensor.DType, tensors, o
 		return 0
 	}
 	var plain []any
+	ranked := tensor.Invalid // the dtype of what has dimensions
 	for _, a := range args {
 		t, isTensor := a.(layers.Tensor)
 		if !isTensor {
@@ -163,24 +284,33 @@ func (m *machine) foldable(args []any) (values []any, d tensor.DType, tensors, o
 				return nil, 0, false, false
 			}
 			plain = append(plain, a)
-			values = append(values, a)
+			values = append(values, folded{values: []any{a}})
 			continue
 		}
-		if len(t.Shape()) > 0 || !exactDType(t.DType()) {
+		if !exactDType(t.DType()) || len(t.Shape()) > 0 && (isFloat(t.DType()) || m.elementsOf(t) > maxFolded) {
 			return nil, 0, false, false
 		}
 		x := m.known(t)
 		if x == nil {
 			return nil, 0, false, false
 		}
-		v, decoded := decode(x, x.Layout.Offset)
-		if !decoded {
+		f := folded{shape: t.Shape()}
+		if !elements(x, 0, x.Layout.Offset, &f.values) {
 			return nil, 0, false, false
 		}
-		values, tensors = append(values, v), true
+		if ranked != 0 && len(f.shape) > 0 && t.DType() != ranked {
+			return nil, 0, false, false // what has dimensions decides the dtype
+		}
+		if len(f.shape) > 0 {
+			ranked = t.DType()
+		}
+		values, tensors = append(values, f), true
 		if rank(t.DType()) > rank(d) {
 			d = t.DType()
 		}
+	}
+	if ranked != tensor.Invalid && ranked != d {
+		return nil, 0, false, false
 	}
 	for _, n := range plain {
 		switch n.(type) {
@@ -197,6 +327,21 @@ func (m *machine) foldable(args []any) (values []any, d tensor.DType, tensors, o
 		}
 	}
 	return values, d, tensors, true
+}
+
+// elements lists what a tensor holds from a dimension on, in order.
+func elements(x *tensor.Tensor, dim, at int, list *[]any) bool {
+	if dim == len(x.Layout.Shape) {
+		v, ok := decode(x, at)
+		*list = append(*list, v)
+		return ok
+	}
+	for i := range x.Layout.Shape[dim] {
+		if !elements(x, dim+1, at+i*x.Layout.Strides[dim], list) {
+			return false
+		}
+	}
+	return true
 }
 
 // exactDType reports whether numbers of a dtype are computed with here.

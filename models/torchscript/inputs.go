@@ -131,6 +131,13 @@ func (in *inspector) node(name string, t *script.Type, example script.Value, dep
 		return n, nil
 	}
 	switch t.Kind {
+	case script.IntType, script.FloatType, script.BoolType:
+		d := map[script.Kind]tensor.DType{
+			script.IntType: tensor.Int64, script.FloatType: tensor.Float64, script.BoolType: tensor.Bool,
+		}[t.Kind]
+		port := layers.Port{Name: name, DType: d, Shape: tensor.Shape{}, Optional: in.hasDefault(), Number: true}
+		in.sig.Ports = append(in.sig.Ports, port)
+		return len(in.sig.Ports) - 1, nil
 	case script.TensorType:
 		port := layers.Port{Name: name, DType: tensor.Float32, Optional: in.hasDefault(), Assumed: true}
 		if shape, ok := example.(script.TracedTensor); ok {
@@ -190,11 +197,19 @@ func (in *inspector) node(name string, t *script.Type, example script.Value, dep
 	return unsupported("it is no tensor and has no default")
 }
 
-// Arguments makes forward's arguments of tensors, in the order of the ports; nil is one that is not given.
-func (s *Signature) Arguments(tensors []layers.Tensor) Arguments {
+// Number returns the number that a tensor without dimensions holds.
+func Number(t *tensor.Tensor) (any, bool) {
+	if t == nil || len(t.Layout.Shape) > 0 {
+		return nil, false
+	}
+	return decode(t, t.Layout.Offset)
+}
+
+// Arguments makes forward's arguments of tensors and numbers, in the order of the ports; nil is one that is not given.
+func (s *Signature) Arguments(values []any) Arguments {
 	args := make(Arguments, len(s.args))
 	for _, a := range s.args {
-		v, complete := s.value(a.node, tensors)
+		v, complete := s.value(a.node, values)
 		if !complete && a.fallback {
 			continue
 		}
@@ -204,12 +219,12 @@ func (s *Signature) Arguments(tensors []layers.Tensor) Arguments {
 }
 
 // value makes one argument; complete is unset where a tensor of it is not given.
-func (s *Signature) value(n node, tensors []layers.Tensor) (v any, complete bool) {
+func (s *Signature) value(n node, values []any) (v any, complete bool) {
 	complete = true
 	each := func(elems []node) []any {
 		var out []any
 		for _, e := range elems {
-			v, ok := s.value(e, tensors)
+			v, ok := s.value(e, values)
 			complete = complete && ok
 			out = append(out, v)
 		}
@@ -217,10 +232,10 @@ func (s *Signature) value(n node, tensors []layers.Tensor) (v any, complete bool
 	}
 	switch n := n.(type) {
 	case int:
-		if n >= len(tensors) || tensors[n] == nil {
+		if n >= len(values) || values[n] == nil {
 			return nil, false
 		}
-		return tensors[n], true
+		return values[n], true
 	case *seriesNode:
 		elems := each(n.elems)
 		if n.tuple {

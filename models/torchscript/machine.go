@@ -69,8 +69,13 @@ func (m *machine) limit(format string, args ...any) {
 	panic(failure{fmt.Errorf("%w: %s", ErrLimit, fmt.Sprintf(format, args...))})
 }
 
-// onData is the reason of what would need the contents of a tensor.
-const onData = "it needs the contents of a tensor, and programs are fixed before a run"
+// The reasons of what would need the contents of a tensor, and of state that nothing keeps.
+const (
+	onData         = "it needs the contents of a tensor, and programs are fixed before a run"
+	branchesOnData = "the code branches on the contents of a tensor"
+	changesState   = "forward changes it, and only buffers keep their state between runs"
+	addsState      = "forward adds it, and only buffers keep their state"
+)
 
 func (m *machine) unsupported(what, reason string) { panic(failure{&UnsupportedError{what, reason}}) }
 
@@ -84,13 +89,7 @@ func (m *machine) locate(err error) error {
 }
 
 // source returns the line that is evaluated.
-func (m *machine) source() string {
-	p := m.program.Position(m.pos)
-	if p.File == "" {
-		return ""
-	}
-	return fmt.Sprintf("code/%s:%d", p.File, p.Line)
-}
+func (m *machine) source() string { return sourceOf(m.program, m.pos) }
 
 // tick takes n steps.
 func (m *machine) tick(n int) {

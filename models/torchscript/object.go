@@ -224,15 +224,14 @@ func (m *machine) updates() []Update {
 				}
 			case o.scratch[a.Name]: // what it was does not matter, so neither does what it becomes
 			case !m.unchanged(now, a.Value, 0) && !m.isCache(now, nil, 0):
-				m.unsupported("attribute "+layers.Join(o.path, a.Name),
-					"forward changes it, and only buffers keep their state between runs")
+				m.unsupported("attribute "+layers.Join(o.path, a.Name), changesState)
 			}
 		}
 		if len(o.fields) > len(o.origin.Attributes) {
 			m.tick(len(o.fields))
 			for name := range o.fields {
 				if !slices.ContainsFunc(o.origin.Attributes, func(a script.Field) bool { return a.Name == name }) {
-					m.unsupported("attribute "+layers.Join(o.path, name), "forward adds it, and only buffers keep their state")
+					m.unsupported("attribute "+layers.Join(o.path, name), addsState)
 				}
 			}
 		}

@@ -12,6 +12,10 @@ func init() {
 	tensorFuncs = map[string]builtin{
 		"aten::size":  size,
 		"prim::shape": size,
+		"aten::_shape_as_tensor": func(c *invocation) (any, bool) {
+			shape := c.tensor().Shape()
+			return c.newConstant(c.ints(shape).elems, tensor.Shape{len(shape)}, tensor.Int64), true
+		},
 		"aten::dim":   func(c *invocation) (any, bool) { return len(c.tensor().Shape()), true },
 		"prim::ndim":  func(c *invocation) (any, bool) { return len(c.tensor().Shape()), true },
 		"aten::numel": func(c *invocation) (any, bool) { return c.elementsOf(c.tensor()), true },
@@ -159,7 +163,7 @@ func (c *invocation) mustItem(what string) any {
 func (m *machine) truth(t layers.Tensor) bool {
 	v, ok := m.item(t)
 	if !ok {
-		m.unsupported("bool(Tensor)", "the code branches on the contents of a tensor")
+		m.unsupported("bool(Tensor)", branchesOnData)
 	}
 	x, _ := number(v)
 	return x != 0

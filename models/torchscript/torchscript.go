@@ -103,6 +103,12 @@ type UnsupportedError struct {
 // Error joins both.
 func (e *UnsupportedError) Error() string { return "unsupported: " + e.What + ": " + e.Reason }
 
+// OfData reports whether only the contents of a tensor tell what the program does there.
+func (e *UnsupportedError) OfData() bool { return e.Reason == onData || e.Reason == branchesOnData }
+
+// OfState reports whether it is an attribute that forward changes.
+func (e *UnsupportedError) OfState() bool { return e.Reason == changesState || e.Reason == addsState }
+
 // A RaisedError is an exception that the program raised.
 type RaisedError struct {
 	// Class is the exception's qualified name, "" where the code does not say.

@@ -5,8 +5,9 @@
 
 NAME.trace.pt.gz and NAME.script.pt.gz are archives whose parameters and buffers are zeros: their values come from the
 hash of the zoo (../README.md), as NAME.ref.json.gz says, which has the zoo's form. Constants of the code are in the
-archives. Made with torch 2.15, torchvision 0.29, transformers 5.23."""
+archives. Made with torch 2.15, torchvision 0.29, transformers 5.23, where a reference names no other torch."""
 
+import base64
 import gzip
 import io
 import json
@@ -24,6 +25,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 import make_families_tv  # noqa: E402
+import script_arguments  # noqa: E402
+import script_einops  # noqa: E402
 import zoo_hash  # noqa: E402
 import zoo_reference as ref  # noqa: E402
 import zoo_weights  # noqa: E402
@@ -485,7 +488,16 @@ def ints(*shape, high, dtype="int64", low=0):
     return {"dtype": dtype, "shape": list(shape), "kind": "ints", "low": low, "high": high}
 
 
+def number(v):
+    """A number that forward takes, as the input without dimensions that stands for it."""
+    dtype = {bool: "bool", int: "int64", float: "float64"}[type(v)]
+    data = base64.b64encode(torch.tensor(v, dtype=getattr(torch, dtype)).numpy().tobytes()).decode()
+    return {"dtype": dtype, "shape": [], "kind": "number", "value": v, "data": data}
+
+
 def tensor(name, d):
+    if d["kind"] == "number":
+        return d["value"]
     if d["kind"] == "ints":
         return zoo_hash.integers("input:" + name, tuple(d["shape"]), getattr(torch, d["dtype"]), d["low"], d["high"])
     return zoo_hash.floats("input:" + name, tuple(d["shape"]), torch.float32, d["offset"], d["scale"])
@@ -556,6 +568,32 @@ def language():
         "forked": (Forked, [x], "s"),
         "numbers": (Numbers, [{"x": floats(5, 2)}, {"x": floats(8, 2)}], "s"),
     }
+
+
+def sizes():
+    picture = {"x": floats(2, 3, 8, 12)}
+    return {
+        "einops_patches": (script_einops.Patches, [picture], "t"),
+        "einops_shuffles": (script_einops.Shuffles, [picture], "t"),
+        "einops_mixes": (script_einops.Mixes, [{"x": floats(2, 6, 6)}], "t"),
+        "in_place": (script_einops.InPlace, [{"x": floats(3, 5)}, {"x": floats(4, 7)}], "s"),
+    }
+
+
+def given():
+    x = {"x": floats(2, 6)}
+    step = {"x": floats(2, 3)}
+    return {
+        "rates": (script_arguments.Rates, [
+            {**x, "sr": number(16000)}, {**x, "sr": number(8000)}, {**x, "sr": number(8000), "gain": number(-3.0)},
+            {**x, "sr": number(16000), "gain": number(0.25), "flip": number(True), "window": number(3)}], "s"),
+        "remembers": (script_arguments.Remembers, [step, step, step], "s"),
+    }
+
+
+def refused():
+    """Programs that need what optimem lacks: NAME.refused.gz, without a reference."""
+    return {"lacking": script_arguments.Lacking, "looping": script_arguments.Looping}
 
 
 def arguments(case):
@@ -657,7 +695,7 @@ def make(name, build, cases, forms):
     for i, c in enumerate(cases):
         if not (continues and i > 0):
             restore(runner, start)
-        out = named(runner(*arguments(c).values()), "", [])
+        out = named(runner(**arguments(c)), "", [])
         outs = [o for o in out if not ("value" in o and o["value"] is None)]
         records.append({"inputs": c, "outputs": outs, "continues": continues and i > 0})
     record = {"torch": torch.__version__.split("+")[0], "weights": weights.entries, "cases": records}
@@ -666,9 +704,12 @@ def make(name, build, cases, forms):
 
 
 def main():
-    for name, (build, cases, forms) in {**language(), **sequences(), **vision()}.items():
+    for name, (build, cases, forms) in {**language(), **sizes(), **given(), **sequences(), **vision()}.items():
         if len(sys.argv) < 2 or name in sys.argv[1:]:
             make(name, build, cases, forms)
+    for name, build in refused().items():
+        if len(sys.argv) < 2 or name in sys.argv[1:]:
+            zipped(os.path.join(HERE, f"{name}.refused.gz"), archive(torch.jit.script(build().eval())))
 
 
 if __name__ == "__main__":
