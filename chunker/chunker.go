@@ -292,7 +292,7 @@ func (c *Chunker) inTurns(ctx context.Context, s *plan.Sides) error {
 		if err := c.sides[side].Run(ctx, segment.First, segment.End, &c.io[side]); err != nil {
 			return err
 		}
-		if segment.OnHost && c.opts.HostRan != nil {
+		if segment.OnHost && c.opts.HostRan != nil && !c.peers {
 			c.opts.HostRan(HostWork{
 				Plan: s.Host, Segment: segment, Instances: s.Host.Instances, Last: i == len(s.Segments)-1,
 			})

@@ -14,7 +14,6 @@ func (c *Chunker) overlapped(ctx context.Context, s *plan.Sides) error {
 	first, second := sideOf(s.Segments[0]), sideOf(s.Segments[1])
 	instances := min(c.io[first].Instances(), c.current.Instances)
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	// failed has the first error: that of the other side follows from it.
 	var failed error
 	var once sync.Once
@@ -24,6 +23,8 @@ func (c *Chunker) overlapped(ctx context.Context, s *plan.Sides) error {
 	}
 	made := make(chan device.Event, instances)
 	var giving sync.WaitGroup
+	defer giving.Wait() // where what follows panics, too
+	defer cancel()
 	giving.Go(func() {
 		defer close(made)
 		for i := range instances {

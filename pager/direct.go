@@ -48,6 +48,8 @@ type directVisit struct {
 	visit
 	bytes int64
 	parts []part
+	// fromQueue says that a queue was given one of them to read since the visit was ready last.
+	fromQueue bool
 }
 
 // A part is a piece that may be in a queue.
@@ -222,6 +224,7 @@ func (d *direct) beginNext() error {
 					return nil
 				}
 				if q.begin(p) {
+					v.fromQueue = true
 					d.underWay++
 					d.batch = d.underWay
 					continue
@@ -300,9 +303,9 @@ func (d *direct) ready(ctx context.Context, k int) error {
 			return err
 		}
 	}
-	fromQueue := false
+	waited := false
 	for i := range v.parts {
-		for p := &v.parts[i]; p.pending; fromQueue = true {
+		for p := &v.parts[i]; p.pending; waited = true {
 			if err := d.reap(ctx, p.queue); err != nil {
 				return err
 			}
@@ -313,7 +316,7 @@ func (d *direct) ready(ctx context.Context, k int) error {
 			}
 		}
 	}
-	if fromQueue && d.held {
+	if waited && d.held {
 		if err := d.advance(); err != nil {
 			return err
 		}
@@ -321,7 +324,8 @@ func (d *direct) ready(ctx context.Context, k int) error {
 	if err := d.wait(ctx, &v.visit); err != nil {
 		return err
 	}
-	if fromQueue {
+	if v.fromQueue { // other pieces are looked after by who reads them
+		v.fromQueue = false
 		if err := v.unchanged(); err != nil {
 			return &GroupError{v.path, "load", err}
 		}

@@ -22,8 +22,8 @@ type queuedFile struct {
 	// open counts queues, begun reads that were begun, mostBytes what was under way at once.
 	open, begun int
 	mostBytes   int64
-	// late has reads end when they are waited for, not before.
-	late bool
+	// late has reads end when they are waited for, not before, soon all of them as soon as anyone looks.
+	late, soon bool
 }
 
 func (f *queuedFile) ReadBulk(ctx context.Context, p []byte, off int64) error {
@@ -77,7 +77,7 @@ func (q *queuedReads) Wait(ctx context.Context) (int, bool, error) {
 	if q.told < len(q.order) {
 		panic("reads are waited for that the disk does not know of")
 	}
-	if (q.file.late || len(q.order) < 3) && ctx.Err() != nil {
+	if (q.file.late || len(q.order) < 3 && !q.file.soon) && ctx.Err() != nil {
 		return 0, false, ctx.Err()
 	}
 	k := len(q.order) * 2 / 3

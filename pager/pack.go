@@ -29,15 +29,13 @@ func (g *Pager) packFixed(ctx context.Context, p *plan.Plan) (read int64, err er
 		return 0, err
 	}
 	g.stats.PeakBytes = max(g.stats.PeakBytes, g.Held().Total()+raw.Bytes())
-	defer func() {
-		_ = g.stream.Sync(context.Background()) // after an error, it may still work there
-		err = errors.Join(err, raw.Free())
-	}()
+	defer func() { err = errors.Join(err, raw.Free()) }()
 	bring, stop, err := g.rawBringer(ctx, p, raw)
 	if err != nil {
 		return 0, err
 	}
 	defer stop()
+	defer g.quiesce() // after an error, it may still work there
 	for k := range f.Packings {
 		n, err := bring(k)
 		if read += n; err != nil {

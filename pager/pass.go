@@ -40,7 +40,7 @@ func (g *Pager) Begin(ctx context.Context, p *plan.Plan) (err error) {
 		}
 	}()
 	if err := g.use(ctx, p); err != nil {
-		return g.dropFirst(err)
+		return g.Abandon(err)
 	}
 	g.loader().begin()
 	g.given = 0
@@ -91,13 +91,17 @@ func (g *Pager) Commit() {
 
 // Abandon brings the pager back to where a pass begins, and returns err. What still runs on the device is waited for.
 func (g *Pager) Abandon(err error) error {
-	_ = g.stream.Sync(context.Background()) // its error is that of the pass
+	g.quiesce()
 	g.spent = g.spent[:0]
 	if g.current != nil {
 		g.current.load.reset()
 	}
 	return g.dropFirst(err)
 }
+
+// quiesce waits for what the device still does after an error: memory that it works with must not be given back before. What
+// fails then follows from that error.
+func (g *Pager) quiesce() { _ = g.stream.Sync(context.Background()) }
 
 // group runs the ops of one group for all instances.
 func (g *Pager) group(ctx context.Context, k int, io IO) error {

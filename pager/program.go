@@ -333,11 +333,15 @@ func (g *Pager) constants(ctx context.Context, p *program) (err error) {
 	}
 	for _, part := range p.plan.Consts {
 		region := device.Region{Memory: p.consts, Offset: part.Offset, Bytes: part.High}
-		if err := g.stream.CopyIn(region, p.plan.Lowered.Graph.Values[part.Value].Const); err != nil {
-			return errors.Join(err, free(&p.consts))
+		if err = g.stream.CopyIn(region, p.plan.Lowered.Graph.Values[part.Value].Const); err != nil {
+			break
 		}
 	}
-	if err := g.stream.Sync(ctx); err != nil {
+	if err == nil {
+		err = g.stream.Sync(ctx)
+	}
+	if err != nil {
+		g.quiesce()
 		return errors.Join(err, free(&p.consts))
 	}
 	return nil

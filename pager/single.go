@@ -12,8 +12,13 @@ import (
 // is in the caller's memory, or nil where the instance left. It takes the place of [Pager.Run] where no group is paged, so
 // that there is no reason to have all instances pass one group before the next: who waits for an instance has it sooner.
 // After the last one [Pager.Settle] says whether all went well.
-func (g *Pager) RunInstance(ctx context.Context, instance int, io IO) (device.Event, error) {
+func (g *Pager) RunInstance(ctx context.Context, instance int, io IO) (_ device.Event, err error) {
 	groups := g.current.plan.Groups
+	defer func() {
+		if v := recover(); v != nil { // a chunker calls this from a goroutine of its own, where it would end the process
+			err = located(Panicked(v), "", "run")
+		}
+	}()
 	if len(g.spent) != len(groups) {
 		g.spent = make([]time.Duration, len(groups))
 	}

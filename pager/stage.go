@@ -24,14 +24,21 @@ type staged struct {
 	computed, arrived chan device.Event
 	free              chan device.Event
 	// read has each visit whose bytes are in host memory.
-	read chan *stagedVisit
+	read chan fed
+}
+
+// A fed visit is one whose bytes lie in host memory, from where they are copied. The next time, for a later pass, they may be
+// brought to another place meanwhile.
+type fed struct {
+	*stagedVisit
+	from []byte
 }
 
 // A stagedVisit is a paged group as the staged loader sees it.
 type stagedVisit struct {
 	visit
 	group *plan.Group
-	// host holds the bytes of the group; held says that they are there to stay, and is nil where they do not.
+	// host holds the bytes of a group that are there to stay once held says so; both are nil where they do not.
 	host []byte
 	held *bool
 	// slots are the reads into each staging slot, for groups that are not held.
@@ -210,7 +217,7 @@ func (s *staged) begin() {
 	_ = s.stream.Sync(context.Background())
 	n := 2 * len(s.order)
 	s.computed, s.arrived = make(chan device.Event, n), make(chan device.Event, n)
-	s.read = make(chan *stagedVisit, plan.StagingSlots)
+	s.read = make(chan fed, plan.StagingSlots)
 	s.free = make(chan device.Event, plan.StagingSlots)
 	for range plan.StagingSlots {
 		s.free <- nil
@@ -225,7 +232,7 @@ func (s *staged) feed() {
 	slot := 0
 	for n := 0; ; n++ {
 		v := s.order[n%len(s.order)]
-		list := v.pieces
+		list, from := v.pieces, v.host
 		switch {
 		case v.held != nil && *v.held:
 			list = nil
@@ -242,7 +249,7 @@ func (s *staged) feed() {
 			case <-s.ctx.Done():
 				return
 			}
-			list, v.host = v.slots[slot], v.bytes[slot]
+			list, from = v.slots[slot], v.bytes[slot]
 			slot = (slot + 1) % plan.StagingSlots
 		}
 		if len(list) > 0 {
@@ -263,7 +270,7 @@ func (s *staged) feed() {
 			}
 		}
 		select {
-		case s.read <- v:
+		case s.read <- fed{v, from}:
 		case <-s.ctx.Done():
 			return
 		}
@@ -275,7 +282,7 @@ func (s *staged) copy() {
 	var last device.Event
 	done := 0
 	for n := 0; ; n++ {
-		var v *stagedVisit
+		var v fed
 		select {
 		case v = <-s.read:
 		case <-s.ctx.Done():
@@ -309,14 +316,14 @@ func (s *staged) copy() {
 }
 
 // bring copies the parts of a group to its slot.
-func (s *staged) bring(v *stagedVisit) error {
+func (s *staged) bring(v fed) error {
 	for i, part := range v.group.Parts {
 		n := part.High - part.Low
 		var from []byte
 		if v.inPlace != nil {
 			from = v.inPlace[i]
 		} else {
-			from = v.host[part.Staged:][:n]
+			from = v.from[part.Staged:][:n]
 		}
 		to := device.Region{Memory: s.g.ring, Offset: v.group.SlotOffset + part.Offset, Bytes: n}
 		if err := s.stream.CopyIn(to, from); err != nil {
@@ -376,6 +383,11 @@ func (g *Pager) stageFixed(ctx context.Context, p *plan.Plan) (read int64, err e
 		return 0, err
 	}
 	defer buf.Free()
+	defer func() {
+		if err != nil {
+			g.quiesce() // it may still be copied from
+		}
+	}()
 	return g.stageParts(ctx, p, p.Fixed.Spans, p.Fixed.Parts, g.fixed, buf.Bytes())
 }
 

@@ -68,6 +68,7 @@ func (g *Pager) save(ctx context.Context) error {
 		err = g.stream.Sync(ctx)
 	}
 	if err != nil {
+		g.quiesce() // bytes may still be copied to
 		return err
 	}
 	return g.opts.States.held(g.held, func(_ plan.Part, _ *tensor.Weight, x *state) error {
@@ -119,10 +120,14 @@ func (g *Pager) fetch(ctx context.Context, of tensor.Extent) (bytes []byte, err 
 		bytes = make([]byte, part.High-part.Low)
 		return g.stream.CopyOut(bytes, g.fixedRegion(part))
 	})
+	if err == nil {
+		err = g.stream.Sync(ctx)
+	}
 	if err != nil {
+		g.quiesce() // the pass that fails is another pager's
 		return nil, err
 	}
-	return bytes, g.stream.Sync(ctx)
+	return bytes, nil
 }
 
 // changed says that the pass that ends has made something else of a buffer, which is now as bytes says. Where another part of

@@ -41,6 +41,7 @@ var diagram = map[string][]string{
 	"device/devicetest":    {"device", "models", "layers", "tensor"},
 	"device/null":          {"device", "layers", "tensor"},
 	"device/emulated":      {"device", "internal/cpu", "layers", "tensor"},
+	"device/late":          {"device", "layers"},
 	"cuda":                 {"device", "layers", "tensor", "cuda/..."},
 	"cuda/...":             {"device", "layers", "tensor", "cuda/..."},
 	"internal/cpu":         {"device", "layers", "tensor", "internal/cpu/blocked", "internal/cpu/kernel", "internal/cpu/tasks"},

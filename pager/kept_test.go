@@ -1,0 +1,136 @@
+package pager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/device/late"
+	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// tapped returns linear layers with activations behind them, each of which gives an output.
+func tapped(t testing.TB, dev *cpu.Device, dtype tensor.DType, widths ...int) (*layers.Lowered, *file) {
+	t.Helper()
+	size := int64(dtype.Size())
+	var n int64
+	for i := range len(widths) - 1 {
+		n += int64(widths[i]*widths[i+1]) * size
+	}
+	src := newFile(n)
+	for i := range n / size {
+		putNumber(src.data[i*size:], dtype, float32(int32(i*2654435761%2001)-1000)/3000)
+	}
+	g := &layers.Graph{}
+	emit := func(path string, kind layers.Kind, in ...layers.Operand) layers.Operand {
+		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, In: in})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g.Whole(out[0])
+	}
+	x := g.Whole(g.AddInput("x", dtype, tensor.Shape{2, widths[0]}))
+	var at int64
+	for i := range len(widths) - 1 {
+		path, l := fmt.Sprint(i), tensor.Contiguous(widths[i+1], widths[i])
+		bytes := int64(widths[i]*widths[i+1]) * size
+		w := g.AddWeight(tensor.Weight{
+			Name: path + ".weight", DType: dtype, Layout: l, Extent: tensor.Extent{Source: src, Offset: at, Bytes: bytes},
+		}, layers.Weight)
+		at += bytes
+		x = emit(path, "linear", x, layers.Operand{Value: w, Layout: l})
+		x = emit(path, "tanh", x)
+		if i != 1 { // of two layers that follow each other neither needs to wait for an output
+			g.Outputs = append(g.Outputs, layers.Output{Name: path, Operand: x})
+		}
+	}
+	l, err := dev.Lower(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, src
+}
+
+// TestKeptOps: where a stream keeps ops, a pass runs each of them once for each instance, with that instance's operands, and
+// gives what the interpreter gives, whatever ran before.
+func TestKeptOps(t *testing.T) {
+	host := newCPU(t)
+	l, src := tapped(t, host, tensor.Float32, 20, 20, 20, 20, 20, 20)
+	for _, instances := range []int{1, 3} {
+		for _, o := range []plan.Options{
+			{Mode: plan.Resident}, {Mode: plan.Page, Slots: 2}, {Mode: plan.Chunk, Capacity: plan.Limit{N: 1000, Unit: plan.Params}},
+		} {
+			o.Instances, o.Target, o.Lower = instances, emu, host.Lower
+			made := mustPlan(t, l, o)
+			ran := 0
+			dev := late.New(emulated.New(emulated.Options{CheckOrder: true, Threads: 1}), late.Options{
+				Keeps: true, Before: func(_ context.Context, c late.Call) error {
+					if c.Kind == late.Run {
+						ran++
+					}
+					return nil
+				},
+			})
+			if o.Mode == plan.Page { // whose copies come from a goroutine of their own
+				ran = -1 << 40
+			}
+			p := newPager(t, dev, Options{})
+			for n := range 7 {
+				x := newCalls(t, l, src, instances, n)
+				before := ran
+				if err := p.Pass(t.Context(), made, x); err != nil {
+					t.Fatal(err)
+				}
+				if err := x.differs(); err != nil {
+					t.Fatalf("%s, pass %d: %v", made.Mode, n, err)
+				}
+				if want := len(l.Graph.Ops) * instances; before >= 0 && ran-before != want {
+					t.Fatalf("%s, pass %d: %d ops ran of %d", made.Mode, n, ran-before, want)
+				}
+			}
+			if dev.KeptRuns() == 0 {
+				t.Errorf("%s: nothing was kept", made.Mode)
+			}
+			if err := errors.Join(p.Close(), dev.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestHalvesByRows: a weight of two-byte elements that comes by rows, since memory has no room for all of it, is multiplied
+// with as a whole one is.
+func TestHalvesByRows(t *testing.T) {
+	host := newCPU(t)
+	l, src := tapped(t, host, tensor.Float16, 100, 300, 700, 50, 300)
+	for _, target := range []plan.Target{plan.CPU, emu} {
+		for _, mode := range []plan.Mode{plan.Page, plan.Auto} {
+			o := plan.Options{Mode: mode, Target: target, Lower: host.Lower}
+			least := mustPlan(t, l, o).MinBytes
+			for _, o.MemoryBytes = range []int64{least, least + least/4} {
+				made := mustPlan(t, l, o)
+				if o.MemoryBytes == least && made.SplitBytes == 0 {
+					t.Fatalf("no weight is split\n%v", made)
+				}
+				p := newPager(t, host, Options{})
+				if !target.Direct {
+					p = newPager(t, late.New(emulated.New(emulated.Options{CheckOrder: true}), late.Options{}), Options{})
+				}
+				for n := range 3 {
+					x := newCalls(t, l, src, 1, n)
+					if err := p.Pass(t.Context(), made, x); err != nil {
+						t.Fatal(err)
+					}
+					if err := x.differs(); err != nil {
+						t.Fatalf("%s, pass %d: %v\n%v", target.Name, n, err, made)
+					}
+				}
+			}
+		}
+	}
+}
