@@ -68,10 +68,14 @@ func TestFileReadBulkLeavesNoCopy(t *testing.T) {
 		if left != not {
 			t.Errorf("%s: residency is %d after a bulk read of a cold file", mode, left)
 		}
-		if err := s.ReadAt(t.Context(), make([]byte, size/2), 0); err != nil {
-			t.Fatal(err)
+		got := not
+		for tries := 3; got != wholly && tries > 0; tries-- { // a busy kernel may still drop what it was told to before
+			if err := s.ReadAt(t.Context(), make([]byte, size/2), 0); err != nil {
+				t.Fatal(err)
+			}
+			got = residencyOf(look, 0, size/2)
 		}
-		if got := residencyOf(look, 0, size/2); got != wholly {
+		if got != wholly {
 			t.Errorf("%s: residency is %d after a plain read", mode, got)
 		}
 	}
