@@ -222,7 +222,9 @@ func runPagedChild(t *testing.T, text string) {
 	}
 	model := build(t, p.Path, nil)
 	o := optimem.Options{Device: p.Options.Device, Memory: p.Options.Memory, HostMemory: p.Options.HostMemory}
-	o.Capacity = plan.Limit{N: p.Options.CapacityParams, Unit: plan.Params}
+	if p.Mode == "chunk" {
+		o.Capacity = plan.Limit{N: p.Options.CapacityParams, Unit: plan.Params}
+	}
 	m := map[string]mode{
 		"page": {start: optimem.Page, opts: o}, "auto": {start: optimem.Auto, opts: o}, "chunk": {start: optimem.Chunk, opts: o},
 	}[p.Mode]
