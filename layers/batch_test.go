@@ -254,6 +254,28 @@ func TestNotBatchable(t *testing.T) {
 		{"rows written into another", func(s *sketch, x Operand) Operand {
 			return s.op("write_view", Attrs{"shape": []int{1, 4}, "strides": []int{4, 1}, "offset": 4}, x, cut(x, 0, 0, 1))
 		}, "write_view", "begins at row 1"},
+		{"rows written over others", func(s *sketch, x Operand) Operand {
+			part := cut(x, 1, 0, 3)
+			return s.op("write_view", Attrs{"shape": []int{3, 3}, "strides": []int{4, 1}, "offset": 0}, x, swapped(part, 0, 1))
+		}, "write_view", "rows are written into others"},
+		{"queries that see keys up to their own", func(s *sketch, x Operand) Operand {
+			a := Attrs{"scale": 0.5, "is_causal": true, "also": ""}
+			return s.op("scaled_dot_product_attention", a, x, s.weight(3, 4), s.weight(3, 4))
+		}, "scaled_dot_product_attention", "mixes the rows"},
+		{"bags of rows", func(s *sketch, x Operand) Operand {
+			first := s.Whole(s.AddConst(tensor.Of([]int64{0, 1, 2}, 3)))
+			return s.op("embedding_bag", Attrs{"padding": -1, "mode": 0}, x, first, first)
+		}, "embedding_bag", "mixes the rows"},
+		{"states of packed sequences", func(s *sketch, x Operand) Operand {
+			sizes := s.Whole(s.AddConst(tensor.Of([]int64{3, 2}, 2)))
+			in := []Operand{s.weight(5, 3), sizes, seen(x, 1, 3, 4), Absent, s.weight(12, 3), s.weight(12, 4), s.weight(12),
+				s.weight(12), Absent}
+			ids, err := s.Emit(Standard(), Op{Kind: "gru", Path: s.path, Source: "model.py:7", In: in})
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			return s.Whole(ids[1])
+		}, "gru", "mixes the rows"},
 		{"a constant for each row, written", func(s *sketch, x Operand) Operand {
 			return s.op("write_view", Attrs{"shape": []int{3, 1}, "strides": []int{4, 1}, "offset": 0}, x, s.weight(3, 1))
 		}, "write_view", "operand 1"},
@@ -273,6 +295,37 @@ func TestNotBatchable(t *testing.T) {
 		if refused.Path != "block.1" || refused.Kind != c.kind || refused.Source != "model.py:7" ||
 			!strings.Contains(refused.Msg, c.msg) {
 			t.Errorf("%s: %v, want %s: %s", c.name, err, c.kind, c.msg)
+		}
+	}
+}
+
+// TestRowsThatDoNotMeet has inputs whose rows lie differently, so that ops take them together in no way.
+func TestRowsThatDoNotMeet(t *testing.T) {
+	for name, c := range map[string]struct {
+		build func(s *sketch) Operand
+		axes  map[string]int
+	}{
+		"half as many rows, first": {func(s *sketch) Operand {
+			s.input("z", 2, 4)
+			return s.op("relu", nil, s.input("x", 4, 4))
+		}, map[string]int{"x": 0, "z": 0}},
+		"half as many rows, last": {func(s *sketch) Operand {
+			y := s.op("relu", nil, s.input("x", 4, 4))
+			s.input("z", 2, 4)
+			return y
+		}, map[string]int{"x": 0, "z": 0}},
+		"rows merged in front and behind": {func(s *sketch) Operand {
+			return seen(s.op("add", nil, seen(s.input("x", 2, 3, 4), 6, 4), seen(s.input("y", 3, 2, 4), 6, 4)), 2, 3, 4)
+		}, map[string]int{"x": 0, "y": 1}},
+		"channels of groups": {func(s *sketch) Operand {
+			a := Attrs{"stride": []int{1}, "padding": []int{0}, "dilation": []int{1}, "groups": 3}
+			return s.op("conv", a, seen(s.input("x", 2, 3), 1, 6, 1), expanded(s.weight(1, 2, 1), 0, 3), Absent)
+		}, map[string]int{"x": 1}},
+	} {
+		s := &sketch{t: t}
+		s.give("out", c.build(s))
+		if got, err := Batched(&s.Graph, Standard(), c.axes); !errors.As(err, new(*NotBatchableError)) {
+			t.Errorf("%s: %v and %v", name, got, err)
 		}
 	}
 }

@@ -81,16 +81,18 @@ func poolShape(in []Spec, a Attrs, dilation []int) ([]Spec, error) {
 			return bad(fmt.Errorf("size"))
 		}
 		room := n + 2*padding[d] - span
+		if a.Bool("ceil_mode") {
+			room += stride[d] - 1
+		}
+		if n < 1 || room < 0 { // which division would round up
+			return bad(fmt.Errorf("kernel %v and padding %v leave nothing", kernel, padding))
+		}
 		size := room/stride[d] + 1
 		if a.Bool("ceil_mode") {
-			size = (room+stride[d]-1)/stride[d] + 1
 			// The last window must begin inside of the input or of the padding before it.
 			if (size-1)*stride[d] >= n+padding[d] {
 				size--
 			}
-		}
-		if n < 1 || room < 0 && size < 1 || size < 1 {
-			return bad(fmt.Errorf("kernel %v and padding %v leave nothing", kernel, padding))
 		}
 		shape = append(shape, size)
 	}

@@ -229,6 +229,17 @@ func TestFuse(t *testing.T) {
 			x := s.conv(s.input(2, 4, 6, 5), 4, true)
 			s.output(s.op("relu", nil, x), x)
 		}, "conv relu"},
+		"becomes a state": {func(s *sketch) {
+			x := s.conv(s.input(2, 4, 6, 5), 4, true)
+			state := s.weight(2 * 4 * 6 * 5)
+			s.Values[state.Value].Role = layers.State
+			s.Updates = append(s.Updates, layers.StateUpdate{State: state.Value, Operand: x})
+			s.output(s.op("relu", nil, x))
+		}, "conv relu"},
+		"only the first image is read": {func(s *sketch) {
+			x := s.conv(s.input(2, 4, 6, 5), 4, false)
+			s.output(s.op("relu", nil, shaped(x, 1, 4, 6, 5)))
+		}, "conv relu"},
 		"alpha is not one": {func(s *sketch) {
 			x := s.input(2, 4, 6, 5)
 			s.output(s.op("add", layers.Attrs{"alpha": 2.0}, s.conv(x, 4, true), x))
@@ -294,6 +305,20 @@ func TestFuse(t *testing.T) {
 			limited := s.op("clamp", layers.Attrs{"min": 0.0, "max": 6.0}, s.op("add", nil, x, s.number(3, 6, 10)))
 			s.output(s.op("div", nil, s.op("mul", nil, x, limited), s.number(6, 6, 10)))
 		}, "hardswish"},
+		"silu whose sigmoid others read": {func(s *sketch) {
+			x := s.input(6, 10)
+			y := s.op("sigmoid", nil, x)
+			s.output(s.op("mul", nil, x, y), s.op("cumsum", layers.Attrs{"dim": 0}, y))
+		}, "sigmoid mul cumsum"},
+		"constants with the same bytes": {func(s *sketch) {
+			float := s.number(0.5, 6, 10)
+			bits := s.AddConst(&tensor.Tensor{DType: tensor.Int32, Layout: tensor.Contiguous(), Data: []byte{0, 0, 0, 0x3f}})
+			wide := func(o layers.Operand) layers.Operand {
+				return s.op("cast", layers.Attrs{"dtype": tensor.Float32}, view(o, 0, []int{6, 10}, []int{0, 0}))
+			}
+			y := s.op("sub", nil, wide(layers.Operand{Value: bits}), wide(float))
+			s.output(s.op("cumsum", layers.Attrs{"dim": 0}, s.op("mul", nil, s.input(6, 10), y)))
+		}, "mul cumsum"},
 		"nearly silu": {func(s *sketch) {
 			x := s.input(6, 10)
 			s.output(s.op("mul", nil, x, s.op("sigmoid", nil, s.op("mul", nil, x, s.number(1.702, 6, 10)))))

@@ -17,12 +17,13 @@ func TestNarrowMarksProductsOfFloat32(t *testing.T) {
 		Ops: []Op{
 			{Kind: "linear", In: []Operand{whole(0, 2, 3), whole(1, 4, 3)}, Out: []ValueID{2}},
 			{Kind: "linear", In: []Operand{whole(3, 2, 3), whole(4, 4, 3)}, Out: []ValueID{5}, Attrs: Attrs{"act": "relu"}},
+			{Kind: "linear", In: []Operand{whole(0, 2, 3), whole(1, 4, 3)}, Out: []ValueID{2}, Attrs: Attrs{"exact": true}},
 			{Kind: "relu", In: []Operand{whole(2, 2, 4)}, Out: []ValueID{6}},
 			{Kind: "conv", In: []Operand{whole(6, 1, 2, 4), whole(1, 3, 2, 2)}, Out: []ValueID{6}, Attrs: Attrs{"groups": 1}},
 		},
 	}
 	h := Narrow(g, "bf16")
-	for i, want := range []string{"bf16", "", "", "bf16"} {
+	for i, want := range []string{"bf16", "", "", "", "bf16"} {
 		if got := h.Ops[i].Attrs.String("precision"); got != want {
 			t.Errorf("op %d has precision %q, want %q", i, got, want)
 		}

@@ -104,6 +104,15 @@ var scaledForms = map[string]struct {
 		return s.op("mul", nil, y, view(s.vector(3), 1, []int{6, scaledRows}, []int{0, 0}))
 	}, "linear", true},
 	// What is not one scale for each sum stays as it is.
+	"a batch of weights": {func(s scaledSketch) layers.Operand {
+		y := s.op("matmul", product, s.x(2, 3, scaledDepth), s.wide(s.bytes(2, scaledDepth, scaledRows)))
+		return s.op("mul", nil, y, along(s.vector(scaledRows), 2, 2, 3, scaledRows))
+	}, "cast matmul mul", true},
+	"an input of int8": {func(s scaledSketch) layers.Operand {
+		w := s.Whole(s.AddInput("bytes", tensor.Int8, tensor.Shape{scaledRows, scaledDepth}))
+		y := s.op("linear", nil, s.x(5, scaledDepth), s.wide(w))
+		return s.op("mul", nil, y, along(s.vector(scaledRows), 1, 5, scaledRows))
+	}, "cast linear mul", true},
 	"scales along the depth": {func(s scaledSketch) layers.Operand {
 		w := s.op("mul", nil, s.wide(s.bytes(scaledRows, scaledDepth)), along(s.vector(scaledDepth), 1, scaledRows, scaledDepth))
 		return s.op("linear", nil, s.x(3, scaledDepth), w)
@@ -186,6 +195,24 @@ func TestScaleSums(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestScalesOfTheSums: scales that are of float32 beside half floats stay apart, since the program rounds sums before it
+// multiplies by them.
+func TestScalesOfTheSums(t *testing.T) {
+	s := scaledSketch{newSketch(t), tensor.BFloat16}
+	y := s.op("linear", nil, s.x(5, scaledDepth), s.wide(s.bytes(scaledRows, scaledDepth)))
+	s.output(s.op("mul", nil, y, along(s.weight(scaledRows), 1, 5, scaledRows)))
+	g := layers.Optimise(s.Graph, layers.Standard(), 0, evaluate)
+	if got := kindsOf(g); got != "cast linear mul" {
+		t.Errorf("it became %q", got)
+	}
+	want, got := realNumbers(t, s.Graph), realNumbers(t, g)
+	for i := range want {
+		if got[i] != want[i] {
+			t.Fatalf("element %d is %v, want %v", i, got[i], want[i])
 		}
 	}
 }

@@ -80,6 +80,13 @@ func TestSplitLinear(t *testing.T) {
 				Shape: tensor.Shape{n}, Strides: []int{2}, Offset: 1,
 			}})
 		}
+		if d == tensor.Float32 && rapid.Bool().Draw(t, "residual") {
+			for len(in) < 3 {
+				in = append(in, layers.Absent)
+			}
+			added := addWeight(g, d, m, n, n, 0)
+			in = append(in, layers.Operand{Value: added.Value, Layout: tensor.Contiguous(m, n)})
+		}
 		y, err := g.Emit(layers.Standard(), layers.Op{Kind: "linear", Path: "l", In: in})
 		if err != nil {
 			t.Fatal(err)
@@ -88,7 +95,7 @@ func TestSplitLinear(t *testing.T) {
 		most := int64(rapid.IntRange(0, n-1).Draw(t, "rows")) * int64(in[1].Layout.Strides[0]*d.Size())
 		split, from := layers.SplitRows(g, most)
 		checkParts(t, g, split, from, most)
-		if len(split.Ops) < 3 || split.Ops[len(split.Ops)-1].Kind != "cat" || len(g.Ops) != 1 || len(g.Values) > 4 {
+		if len(split.Ops) < 3 || split.Ops[len(split.Ops)-1].Kind != "cat" || len(g.Ops) != 1 || len(g.Values) > 5 {
 			t.Fatalf("%d ops became %d", len(g.Ops), len(split.Ops))
 		}
 		x := &tensor.Tensor{DType: d, Layout: tensor.Contiguous(m, k), Data: numbers(d, m*k)}
@@ -173,6 +180,13 @@ func checkParts(t *rapid.T, g, split *layers.Graph, from []int, most int64) {
 	for i, op := range split.Ops {
 		if from[i] != 0 || op.Path != g.Ops[0].Path {
 			t.Fatalf("op %d comes from %d and is of %q", i, from[i], op.Path)
+		}
+		if op.Kind == "linear" || op.Kind == "matmul" {
+			whole, part := g.Values[g.Ops[0].Out[0]].Shape, split.Values[op.Out[0]].Shape
+			columns := part[len(part)-1]
+			if got, want := layers.WholeColumns(op.Attrs, columns), whole[len(whole)-1]; got != want {
+				t.Fatalf("a part of %d columns says that there are %d, not %d", columns, got, want)
+			}
 		}
 		if rows, rowBytes := layers.SplittableRows(split, &op); rows > 1 && int64(rows)*rowBytes > most {
 			t.Fatalf("a part of %d rows of %d bytes, where %d are allowed", rows, rowBytes, most)
