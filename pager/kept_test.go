@@ -108,12 +108,22 @@ func TestKeptOps(t *testing.T) {
 func TestHalvesByRows(t *testing.T) {
 	host := newCPU(t)
 	l, src := tapped(t, host, tensor.Float16, 100, 300, 700, 50, 300)
+	scattered := 0 // plans in which parts of a weight stay that lie apart in it
 	for _, target := range []plan.Target{plan.CPU, emu} {
 		for _, mode := range []plan.Mode{plan.Page, plan.Auto} {
 			o := plan.Options{Mode: mode, Target: target, Lower: host.Lower}
 			least := mustPlan(t, l, o).MinBytes
-			for _, o.MemoryBytes = range []int64{least, least + least/4} {
+			whole := mustPlan(t, l, plan.Options{Mode: plan.Resident, Target: target}).PeakBytes()
+			for part := range int64(16) {
+				o.MemoryBytes = least + max(whole-least, 0)*part/16
 				made := mustPlan(t, l, o)
+				end := make(map[layers.ValueID]int64)
+				for _, part := range made.Fixed.Parts {
+					if e, ok := end[part.Value]; ok && e != part.Low {
+						scattered++
+					}
+					end[part.Value] = part.High
+				}
 				if o.MemoryBytes == least && made.SplitBytes == 0 {
 					t.Fatalf("no weight is split\n%v", made)
 				}
@@ -132,5 +142,8 @@ func TestHalvesByRows(t *testing.T) {
 				}
 			}
 		}
+	}
+	if scattered == 0 {
+		t.Error("no plan keeps parts of a weight that lie apart")
 	}
 }
