@@ -207,7 +207,8 @@ func lateOptions(t testing.TB, l *layers.Lowered, host *cpu.Device, hostBytes in
 			o.Target, o.Lower = emu, host.Lower
 			if o.Mode == plan.Auto {
 				whole := mustPlan(t, l, plan.Options{Mode: plan.Resident, Target: emu, Instances: o.Instances})
-				o.MemoryBytes = whole.PeakBytes() * 2 / 3
+				paged := mustPlan(t, l, plan.Options{Mode: plan.Page, Target: emu, Instances: o.Instances, Lower: host.Lower})
+				o.MemoryBytes = max(whole.PeakBytes()*2/3, paged.MinBytes)
 			}
 			all[fmt.Sprintf("%s/%d", name, o.Instances)] = mustPlan(t, l, o)
 		}
