@@ -262,6 +262,9 @@ func TestNotBatchable(t *testing.T) {
 			a := Attrs{"scale": 0.5, "is_causal": true, "also": ""}
 			return s.op("scaled_dot_product_attention", a, x, s.weight(3, 4), s.weight(3, 4))
 		}, "scaled_dot_product_attention", "mixes the rows"},
+		{"a norm of all rows as channels of a group", func(s *sketch, x Operand) Operand {
+			return s.op("group_norm", Attrs{"groups": 1, "eps": 1e-5}, seen(x, 1, 3, 4))
+		}, "group_norm", "mixes the rows"},
 		{"bags of rows", func(s *sketch, x Operand) Operand {
 			first := s.Whole(s.AddConst(tensor.Of([]int64{0, 1, 2}, 3)))
 			return s.op("embedding_bag", Attrs{"padding": -1, "mode": 0}, x, first, first)

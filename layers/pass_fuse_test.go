@@ -319,6 +319,11 @@ func TestFuse(t *testing.T) {
 			y := s.op("sub", nil, wide(layers.Operand{Value: bits}), wide(float))
 			s.output(s.op("cumsum", layers.Attrs{"dim": 0}, s.op("mul", nil, s.input(6, 10), y)))
 		}, "mul cumsum"},
+		"hardswish without its lower limit": {func(s *sketch) {
+			x := s.input(6, 10)
+			limited := s.op("clamp", layers.Attrs{"min": math.Inf(-1), "max": 6.0}, s.op("add", nil, x, s.number(3, 6, 10)))
+			s.output(s.op("div", nil, s.op("mul", nil, x, limited), s.number(6, 6, 10)))
+		}, "chain"},
 		"nearly silu": {func(s *sketch) {
 			x := s.input(6, 10)
 			s.output(s.op("mul", nil, x, s.op("sigmoid", nil, s.op("mul", nil, x, s.number(1.702, 6, 10)))))
