@@ -25,7 +25,7 @@ func rotaryShape(in []Spec, _ Attrs) ([]Spec, error) {
 		return nil, fmt.Errorf("no two halves of %v", in[0].Shape)
 	}
 	for _, s := range in {
-		if !turns(s.DType) || s.DType != in[0].DType {
+		if s.DType != tensor.Float32 && !s.DType.IsHalf() || s.DType != in[0].DType {
 			return nil, fmt.Errorf("%w: turned by %v", ErrDType, s.DType)
 		}
 		if !s.Shape.Equal(in[0].Shape) {
@@ -33,11 +33,6 @@ func rotaryShape(in []Spec, _ Attrs) ([]Spec, error) {
 		}
 	}
 	return in[:1], nil
-}
-
-// turns reports whether there are rotary embeddings of a dtype.
-func turns(d tensor.DType) bool {
-	return d == tensor.Float32 || d == tensor.Float16 || d == tensor.BFloat16
 }
 
 func rotaryFLOPs(_, out []Spec, _ Attrs) int64 { return product(3, elementsOf(out[0].Shape)) }
@@ -86,8 +81,8 @@ var chainArgs = func() map[Kind]int {
 	return args
 }()
 
-// InChain reports whether a chain may have ops of a kind.
-func InChain(k Kind) bool { return chainArgs[k] > 0 }
+// ChainOperands returns how many operands ops of a kind take in a chain, 0 for a kind that no chain has.
+func ChainOperands(k Kind) int { return chainArgs[k] }
 
 func chainShape(in []Spec, a Attrs) ([]Spec, error) {
 	if len(in) == 0 || len(in) > MaxChainOperands {

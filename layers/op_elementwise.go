@@ -66,9 +66,7 @@ func kindsOf(rule func([]Spec, Attrs) ([]Spec, error), kinds ...Kind) []OpDef {
 
 func isBool(d tensor.DType) bool { return d == tensor.Bool }
 
-func isHalf(d tensor.DType) bool { return d == tensor.Float16 || d == tensor.BFloat16 }
-
-func isFloat(d tensor.DType) bool { return d == tensor.Float32 || d == tensor.Float64 || isHalf(d) }
+func isFloat(d tensor.DType) bool { return d == tensor.Float32 || d == tensor.Float64 || d.IsHalf() }
 
 func isInteger(d tensor.DType) bool {
 	switch d {
@@ -138,9 +136,9 @@ func common(in []Spec, n int) (Spec, error) {
 		}
 		switch {
 		case s.DType == result.DType:
-		case result.DType == tensor.Float32 && isHalf(s.DType):
+		case result.DType == tensor.Float32 && s.DType.IsHalf():
 			result.DType = s.DType
-		case isHalf(result.DType) && s.DType == tensor.Float32:
+		case result.DType.IsHalf() && s.DType == tensor.Float32:
 		default:
 			return Spec{}, mismatch(in)
 		}

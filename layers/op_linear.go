@@ -89,7 +89,7 @@ func linearShape(in []Spec, a Attrs) ([]Spec, error) {
 		return nil, fmt.Errorf("%w: %v × %v with scales", ErrDType, in[0].DType, in[1].DType)
 	}
 	for i, s := range in {
-		half := isHalf(s.DType) && i != linearResidual && in[0].DType == tensor.Float32
+		half := s.DType.IsHalf() && i != linearResidual && in[0].DType == tensor.Float32
 		if given(in, i) && s.DType != in[0].DType && !half && !(scaled && i == 1) {
 			return nil, sameDTypes(in)
 		}

@@ -31,7 +31,7 @@ func wantParameters(in []Spec, shape tensor.Shape) error {
 		if s.DType == tensor.Invalid {
 			continue
 		}
-		if !s.Shape.Equal(shape) || s.DType != in[0].DType && !(isHalf(in[0].DType) && s.DType == tensor.Float32) {
+		if !s.Shape.Equal(shape) || s.DType != in[0].DType && !(in[0].DType.IsHalf() && s.DType == tensor.Float32) {
 			return fmt.Errorf("%v %v does not take a parameter of %v %v", in[0].DType, in[0].Shape, s.DType, s.Shape)
 		}
 	}

@@ -15,7 +15,7 @@ func FoldCasts(g *Graph) *Graph {
 		if op.Kind != "cast" || len(op.Guard) > 0 || g.Values[op.Out[0]].DType != tensor.Float32 {
 			continue
 		}
-		if from := g.Values[op.In[0].Value]; isHalf(from.DType) && from.Role == Weight {
+		if from := g.Values[op.In[0].Value]; from.DType.IsHalf() && from.Role == Weight {
 			casts[op.Out[0]] = op.In[0]
 		}
 	}

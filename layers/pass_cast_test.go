@@ -65,7 +65,7 @@ func TestFoldCastsReadsHalves(t *testing.T) {
 		if got.Value != want.Value || !sameView(got.Layout, want.Layout) {
 			t.Errorf("linear %d reads value %d as %v, want %d as %v", i, got.Value, got.Layout, want.Value, want.Layout)
 		}
-		if _, err := linearShape([]Spec{folded.Spec(folded.Ops[i].In[0]), folded.Spec(got)}, nil); err != nil {
+		if _, err := shapeOf("linear")([]Spec{folded.Spec(folded.Ops[i].In[0]), folded.Spec(got)}, nil); err != nil {
 			t.Errorf("linear %d: %v", i, err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestFoldCastsWidensRows(t *testing.T) {
 		kinds = append(kinds, op.Kind)
 		in, out := h.Specs(op, nil, nil)
 		if op.Kind == "embedding" {
-			want, err := embeddingShape(in, op.Attrs)
+			want, err := shapeOf("embedding")(in, op.Attrs)
 			if err != nil || want[0].DType != out[0].DType || !want[0].Shape.Equal(out[0].Shape) || op.Path != "wte" {
 				t.Errorf("embedding %d gives %v, want %v, %v", i, out, want, err)
 			}
@@ -126,4 +126,10 @@ func TestFoldCastsWidensRows(t *testing.T) {
 			t.Errorf("output %d is %v %v", i, s.DType, s.Shape)
 		}
 	}
+}
+
+// shapeOf returns the shape rule of a standard kind.
+func shapeOf(k Kind) func([]Spec, Attrs) ([]Spec, error) {
+	def, _ := Standard().Lookup(k)
+	return def.Shape
 }

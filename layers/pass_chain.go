@@ -32,7 +32,7 @@ func (w *rewriting) chains() {
 // chainable reports whether an op may be in a chain.
 func (w *rewriting) chainable(i int) bool {
 	op := &w.g.Ops[i]
-	if len(op.Out) != 1 || len(op.In) != chainArgs[op.Kind] || len(op.In) == 0 ||
+	if len(op.Out) != 1 || len(op.In) != ChainOperands(op.Kind) || len(op.In) == 0 ||
 		w.g.Values[op.Out[0]].DType != tensor.Float32 || elementsOf(w.g.Values[op.Out[0]].Shape) == 0 {
 		return false
 	}

@@ -34,13 +34,13 @@ func foldConstants(g *Graph, r *Registry, compute func(*Graph) ([][]byte, error)
 		var each, all int64
 		for _, id := range op.Out {
 			n := g.Values[id].Bytes()
-			each, all = max(each, n), sumOf(all, n)
+			each, all = max(each, n), all+n
 		}
 		for _, x := range in { // one element may stand for any number of them
 			each = max(each, elementsOf(x.Shape))
 		}
 		n := def.Cost(in, out, op.Attrs).FLOPs
-		if each > foldedBytes || sumOf(bytes, all) > allFoldedBytes || sumOf(flops, n) > foldedFLOPs {
+		if each > foldedBytes || all > allFoldedBytes-bytes || n > foldedFLOPs-flops {
 			continue
 		}
 		bytes, flops = bytes+all, flops+n

@@ -20,7 +20,7 @@ func (w *rewriting) scales() {
 		if w.gone[i] || len(op.Out) != 1 {
 			continue
 		}
-		if d := w.g.Values[op.Out[0]].DType; d == tensor.Float64 || !isFloat(d) {
+		if d := w.g.Values[op.Out[0]].DType; d != tensor.Float32 && !d.IsHalf() {
 			continue
 		}
 		switch op.Kind {

@@ -16,7 +16,7 @@ func (w *rewriting) wholes() {
 		if w.gone[i] || len(op.Out) != 1 {
 			continue
 		}
-		if op.Kind == "add" && turns(w.g.Values[op.Out[0]].DType) {
+		if op.Kind == "add" && (w.g.Values[op.Out[0]].DType == tensor.Float32 || w.g.Values[op.Out[0]].DType.IsHalf()) {
 			w.rotary(i)
 		}
 		if w.g.Values[op.Out[0]].DType != tensor.Float32 {
@@ -47,7 +47,7 @@ func (w *rewriting) number(o Operand) (float64, bool) {
 		}
 	}
 	at := o.Layout.Offset * 4
-	if v.Role != Const || v.DType != tensor.Float32 || at+4 > len(v.Const) || empty(o.Layout.Shape) {
+	if v.Role != Const || v.DType != tensor.Float32 || at+4 > len(v.Const) || slices.Contains(o.Layout.Shape, 0) {
 		return 0, false
 	}
 	return float64(math.Float32frombits(binary.LittleEndian.Uint32(v.Const[at:]))), true
@@ -104,7 +104,7 @@ func (w *rewriting) activation(i int) {
 		if len(arguments) == 1 && len(members) > 1 {
 			if name := w.recognise(members); name != "" {
 				first := w.g.Ops[slices.Min(members)]
-				kind, attrs := activations[name](0, 0)
+				kind, attrs := Activation(Attrs{"act": name})
 				w.replace(i, Op{Kind: kind, Path: first.Path, Source: first.Source, In: arguments, Attrs: attrs}, shape)
 				return
 			}

@@ -124,7 +124,7 @@ func TestStateDictChecks(t *testing.T) {
 
 // TestRegistry: ops of an embedder are added to another registry, under names of their own, with all that they need.
 func TestRegistry(t *testing.T) {
-	whole := OpDef{Kind: "my::op", Shape: sameAsFirst, Reference: func(_, _ []*tensor.Tensor, _ Attrs) error { return nil }}
+	whole := OpDef{Kind: "my::op", Shape: func(in []Spec, _ Attrs) ([]Spec, error) { return in[:1], nil }, Reference: func(_, _ []*tensor.Tensor, _ Attrs) error { return nil }}
 	change := func(f func(d *OpDef)) OpDef {
 		d := whole
 		f(&d)

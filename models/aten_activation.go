@@ -98,7 +98,7 @@ func shrink(kind layers.Kind) meaning {
 func threshold(c *call) (*ref, error) {
 	x := c.tensor("self")
 	d := x.dtype
-	if isHalf(d) {
+	if d.IsHalf() {
 		d = tensor.Float32
 	}
 	low, err := c.together(d, x, c.number("threshold"))

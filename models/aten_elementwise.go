@@ -82,7 +82,7 @@ func (b *builder) arithmetic(kind layers.Kind, attrs layers.Attrs, d tensor.DTyp
 	if err != nil {
 		return nil, err
 	}
-	if r, ok := y.(*ref); isHalf(d) && kind != "add" && kind != "sub" && (!ok || r.rank() == 0) {
+	if r, ok := y.(*ref); d.IsHalf() && kind != "add" && kind != "sub" && (!ok || r.rank() == 0) {
 		d = tensor.Float32
 	}
 	second, err := b.as(y, d)

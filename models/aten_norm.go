@@ -68,7 +68,7 @@ var normTargets = []atenOp{
 // statistics returns the mean and the reciprocal standard deviation of r along dims, in float32 for half precision.
 func (b *builder) statistics(r *ref, dims []int, eps float64) (mean, scale *ref, err error) {
 	d := r.dtype
-	if isHalf(d) {
+	if d.IsHalf() {
 		d = tensor.Float32
 	}
 	if r, err = b.cast(r, d); err != nil {
@@ -165,7 +165,7 @@ func (c *call) batchNormTraining(x *ref, further int) error {
 	}
 	dims := append([]int{0}, allDims(x.rank())[2:]...)
 	d := x.dtype
-	if isHalf(d) {
+	if d.IsHalf() {
 		d = tensor.Float32
 	}
 	wide, err := c.cast(x, d)

@@ -137,7 +137,7 @@ func foldOf(kind layers.Kind) meaning {
 // reduction.
 func (b *builder) converted(r *ref, d tensor.DType) (*ref, error) {
 	switch {
-	case isIntegral(r.dtype) && isIntegral(d), isHalf(r.dtype) && (d == tensor.Float32 || d == tensor.Float64),
+	case isIntegral(r.dtype) && isIntegral(d), r.dtype.IsHalf() && (d == tensor.Float32 || d == tensor.Float64),
 		r.dtype == tensor.Float32 && d == tensor.Float64:
 		return r, nil
 	}

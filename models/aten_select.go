@@ -109,7 +109,7 @@ func lerp(c *call) (*ref, error) {
 		return nil, fmt.Errorf("from %v to %v", x.dtype, end.dtype)
 	}
 	d := x.dtype
-	if _, ok := w.(*ref); !ok && isHalf(d) {
+	if _, ok := w.(*ref); !ok && d.IsHalf() {
 		d = tensor.Float32
 	}
 	weight, err := c.as(w, d)

@@ -91,7 +91,7 @@ func polygamma(c *call) (*ref, error) {
 		return c.applyFloat("trigamma", nil, x)
 	}
 	d := floatResult(x.dtype)
-	if isHalf(d) {
+	if d.IsHalf() {
 		return nil, c.unsupported("polygamma of %v", d)
 	}
 	order, err := c.full(float64(n)+1, d, tensor.Shape{})

@@ -122,7 +122,7 @@ func roundDecimals(c *call) (*ref, error) {
 		up, down, decimals = down, up, -decimals
 	}
 	d := x.dtype
-	if isHalf(d) { // scaled without rounding to half precision
+	if d.IsHalf() { // scaled without rounding to half precision
 		var err error
 		if x, err = c.cast(x, tensor.Float32); err != nil {
 			return nil, err

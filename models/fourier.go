@@ -289,7 +289,7 @@ func (b *builder) fourierAlong(x *ref, d int, f fourier) (*ref, error) {
 	} else if x, err = b.cast(x, f.dtype); err != nil {
 		return nil, err
 	}
-	if isHalf(f.dtype) {
+	if f.dtype.IsHalf() {
 		return nil, b.unsupported("a Fourier transform of %v", f.dtype)
 	}
 	want := f.n

@@ -161,10 +161,8 @@ func isWideUnsigned(d tensor.DType) bool {
 	return d == tensor.UInt16 || d == tensor.UInt32 || d == tensor.UInt64
 }
 
-func isHalf(d tensor.DType) bool { return d == tensor.Float16 || d == tensor.BFloat16 }
-
 func isFloat(d tensor.DType) bool {
-	return d == tensor.Float32 || d == tensor.Float64 || isHalf(d) || isFloat8(d)
+	return d == tensor.Float32 || d == tensor.Float64 || d.IsHalf() || isFloat8(d)
 }
 
 // isIntegral reports whether a dtype is bool or an integer.

@@ -20,8 +20,8 @@ import (
 )
 
 var (
-	rewrite = flag.Bool("rewrite", false, "write ZOO.md from what was measured")
-	zooAll  = flag.Bool("zoo-all", false, "run every model of the zoo, not a third of them")
+	rewriteZoo = flag.Bool("rewrite", false, "write ZOO.md from what was measured")
+	zooAll     = flag.Bool("zoo-all", false, "run every model of the zoo, not a third of them")
 )
 
 const zooFolder = "testdata/zoo"
@@ -37,7 +37,7 @@ var quick = []string{
 func chosen(name string) bool {
 	const part = 3
 	switch {
-	case slices.Contains(quick, name) || *zooAll || *rewrite:
+	case slices.Contains(quick, name) || *zooAll || *rewriteZoo:
 		return true
 	case testing.Short():
 		return false
@@ -84,7 +84,7 @@ func TestZoo(t *testing.T) {
 			})
 		}
 	}
-	if *rewrite {
+	if *rewriteZoo {
 		writeTable(t, results)
 	}
 }

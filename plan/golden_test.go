@@ -17,7 +17,7 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the plans in testdata from what is planned")
+var rewriteGolden = flag.Bool("rewrite", false, "write the plans in testdata from what is planned")
 
 // opened returns the graph of a committed model.
 func opened(t *testing.T, path string, shapes ...tensor.Shape) *layers.Graph {
@@ -167,7 +167,7 @@ func TestGolden(t *testing.T) {
 			}
 			got := fmt.Sprintf("budget %d\n%vbound by %s\n", o.MemoryBytes, p, p.Forecast.Bound)
 			path := filepath.Join("testdata", c.name+".txt")
-			if *rewrite {
+			if *rewriteGolden {
 				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
 				}

@@ -91,6 +91,9 @@ func (d DType) Size() int {
 	return dtypes[d].bytes
 }
 
+// IsHalf reports whether elements are floats of 16 bits.
+func (d DType) IsHalf() bool { return d == Float16 || d == BFloat16 }
+
 // Quantized reports whether elements are integers that stand for scaled real numbers.
 func (d DType) Quantized() bool { return d == QInt8 || d == QUInt8 || d == QInt32 }
 

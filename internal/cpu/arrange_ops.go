@@ -167,7 +167,7 @@ func (a *arranger) cat(op *layers.Op) bool {
 // last block stays zero, or as an activation or a product of this package.
 func (a *arranger) elementwise(op *layers.Op) bool {
 	shape := a.g.Values[op.Out[0]].Shape
-	if !layers.InChain(op.Kind) && op.Kind != "chain" {
+	if layers.ChainOperands(op.Kind) == 0 && op.Kind != "chain" {
 		return false
 	}
 	s, ok := blockedShape(shape)
