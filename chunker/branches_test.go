@@ -9,23 +9,23 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
 
 // branching returns layers of which each is computed with one of two weights, as one input says.
-func branching(t *testing.T, dev *cpu.Device, width, depth int) *layers.Lowered {
+func branching(t *testing.T, dev *cpu.Device, width, depth int) *graph.Lowered {
 	t.Helper()
 	src := &numbers{make([]byte, 8*width*width*depth)}
 	for i := range len(src.data) / 4 {
 		binary.LittleEndian.PutUint32(src.data[i*4:], math.Float32bits(float32(int32(i*2654435761%2001)-1000)/30000))
 	}
-	g := &layers.Graph{}
-	emit := func(op layers.Op) layers.Operand {
-		out, err := g.Emit(layers.Standard(), op)
+	g := &graph.Graph{}
+	emit := func(op graph.Op) graph.Operand {
+		out, err := g.Emit(graph.Standard(), op)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,23 +35,23 @@ func branching(t *testing.T, dev *cpu.Device, width, depth int) *layers.Lowered 
 	left := g.Whole(g.AddInput("left", tensor.Bool, tensor.Shape{}))
 	n := int64(4 * width * width)
 	for i := range depth {
-		var made [2]layers.Operand
+		var made [2]graph.Operand
 		for k, want := range []bool{true, false} {
-			guard := []layers.Guard{{Predicate: left, Want: want}}
+			guard := []graph.Guard{{Predicate: left, Want: want}}
 			path := fmt.Sprintf("%d.%v", i, want)
 			w := g.AddWeight(tensor.Weight{
 				Name: path + ".weight", DType: tensor.Float32, Layout: tensor.Contiguous(width, width),
 				Extent: tensor.Extent{Source: src, Offset: int64(2*i+k) * n, Bytes: n},
-			}, layers.Weight)
-			y := emit(layers.Op{
+			}, graph.Weight)
+			y := emit(graph.Op{
 				Kind: "linear", Path: path, Guard: guard,
-				In: []layers.Operand{x, {Value: w, Layout: tensor.Contiguous(width, width)}},
+				In: []graph.Operand{x, {Value: w, Layout: tensor.Contiguous(width, width)}},
 			})
-			made[k] = emit(layers.Op{Kind: "tanh", Path: path, Guard: guard, In: []layers.Operand{y}})
+			made[k] = emit(graph.Op{Kind: "tanh", Path: path, Guard: guard, In: []graph.Operand{y}})
 		}
-		x = emit(layers.Op{Kind: "choose", Path: fmt.Sprint(i), In: []layers.Operand{left, made[0], made[1]}})
+		x = emit(graph.Op{Kind: "choose", Path: fmt.Sprint(i), In: []graph.Operand{left, made[0], made[1]}})
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: x}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: x}}
 	l, err := dev.Lower(g)
 	if err != nil {
 		t.Fatal(err)
@@ -62,10 +62,10 @@ func branching(t *testing.T, dev *cpu.Device, width, depth int) *layers.Lowered 
 // A choice is an IO over memory.
 type choice struct {
 	x, left, y []byte
-	g          *layers.Graph
+	g          *graph.Graph
 }
 
-func (c *choice) Input(_ int, id layers.ValueID) []byte {
+func (c *choice) Input(_ int, id graph.ValueID) []byte {
 	if id == c.g.Inputs[0] {
 		return c.x
 	}
@@ -76,7 +76,7 @@ func (c *choice) Output(int, int, bool) []byte { return c.y }
 // TestBranchesOnBothSides: the host's processor helps with programs that branch, too, and each side runs the branch that
 // the data ask for.
 func TestBranchesOnBothSides(t *testing.T) {
-	host := cpu.New(2, layers.Standard())
+	host := cpu.New(2, graph.Standard())
 	defer host.Close()
 	l := branching(t, host, 256, 6)
 	run := func(c *Chunker, p *plan.Plan, left byte) []byte {

@@ -18,8 +18,8 @@ import (
 	"sync"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
@@ -341,7 +341,7 @@ func (c *Chunker) use(p *plan.Plan) error {
 	}
 	c.crossings, c.offset, c.size = buf, c.offset[:0], c.size[:0]
 	for i := range c.io {
-		c.io[i] = sideIO{c: c, side: s.Whole[i], whole: wholeOf(s.Whole[i]), crossing: make(map[layers.ValueID]int)}
+		c.io[i] = sideIO{c: c, side: s.Whole[i], whole: wholeOf(s.Whole[i]), crossing: make(map[graph.ValueID]int)}
 		n := len(s.Whole[i].Graph.Outputs)
 		c.io[i].outputs = make([]int, n)
 		for k := range n {
@@ -361,11 +361,11 @@ func (c *Chunker) use(p *plan.Plan) error {
 }
 
 // wholeOf returns, for each value of a side, the value of the whole graph.
-func wholeOf(side *layers.Side) []layers.ValueID {
-	whole := make([]layers.ValueID, len(side.Graph.Values))
+func wholeOf(side *graph.Side) []graph.ValueID {
+	whole := make([]graph.ValueID, len(side.Graph.Values))
 	for id, own := range side.Values {
-		if own != layers.NoValue {
-			whole[own] = layers.ValueID(id)
+		if own != graph.NoValue {
+			whole[own] = graph.ValueID(id)
 		}
 	}
 	return whole
@@ -380,15 +380,15 @@ func (c *Chunker) bytes(crossing, instance int) []byte {
 type sideIO struct {
 	c      *Chunker
 	caller pager.IO
-	side   *layers.Side
-	whole  []layers.ValueID
+	side   *graph.Side
+	whole  []graph.ValueID
 	// crossing has the inputs that come from the other side, outputs the crossing that an output is, −1 for the caller's.
-	crossing map[layers.ValueID]int
+	crossing map[graph.ValueID]int
 	outputs  []int
 }
 
 // Input implements pager.IO.
-func (x *sideIO) Input(instance int, id layers.ValueID) []byte {
+func (x *sideIO) Input(instance int, id graph.ValueID) []byte {
 	if k, ok := x.crossing[id]; ok {
 		return x.c.bytes(k, instance)
 	}

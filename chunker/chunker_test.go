@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -29,16 +29,16 @@ func (s *numbers) ReadAt(ctx context.Context, p []byte, off int64) error {
 }
 
 // network returns layers one after the other, with a skip from the input of the second to the end.
-func network(t *testing.T, dev *cpu.Device, width, depth int) *layers.Lowered {
+func network(t *testing.T, dev *cpu.Device, width, depth int) *graph.Lowered {
 	t.Helper()
 	src := &numbers{make([]byte, 4*width*width*depth)}
 	for i := range len(src.data) / 4 {
 		x := float32(int32(i*2654435761%2001)-1000) / 30000
 		binary.LittleEndian.PutUint32(src.data[i*4:], math.Float32bits(x))
 	}
-	g := &layers.Graph{}
-	emit := func(path string, kind layers.Kind, in ...layers.Operand) layers.ValueID {
-		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, In: in})
+	g := &graph.Graph{}
+	emit := func(path string, kind graph.Kind, in ...graph.Operand) graph.ValueID {
+		out, err := g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, In: in})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,16 +51,16 @@ func network(t *testing.T, dev *cpu.Device, width, depth int) *layers.Lowered {
 		w := g.AddWeight(tensor.Weight{
 			Name: fmt.Sprint(i), DType: tensor.Float32, Layout: tensor.Contiguous(width, width),
 			Extent: tensor.Extent{Source: src, Offset: int64(i) * n, Bytes: n},
-		}, layers.Weight)
-		x = emit(fmt.Sprint(i), "linear", g.Whole(x), layers.Operand{Value: w, Layout: tensor.Contiguous(width, width)})
+		}, graph.Weight)
+		x = emit(fmt.Sprint(i), "linear", g.Whole(x), graph.Operand{Value: w, Layout: tensor.Contiguous(width, width)})
 		x = emit(fmt.Sprint(i), "relu", g.Whole(x))
 		if i == 0 {
 			skip = x
-			g.Outputs = append(g.Outputs, layers.Output{Name: "early", Operand: g.Whole(x)})
+			g.Outputs = append(g.Outputs, graph.Output{Name: "early", Operand: g.Whole(x)})
 		}
 	}
 	x = emit("", "add", g.Whole(x), g.Whole(skip))
-	g.Outputs = append(g.Outputs, layers.Output{Name: "y", Operand: g.Whole(x)})
+	g.Outputs = append(g.Outputs, graph.Output{Name: "y", Operand: g.Whole(x)})
 	l, err := dev.Lower(g)
 	if err != nil {
 		t.Fatal(err)
@@ -74,10 +74,10 @@ type transfer struct {
 	out [][2][]byte
 }
 
-func (x *transfer) Input(instance int, _ layers.ValueID) []byte { return x.in[instance] }
-func (x *transfer) Output(instance, output int, _ bool) []byte  { return x.out[instance][output] }
+func (x *transfer) Input(instance int, _ graph.ValueID) []byte { return x.in[instance] }
+func (x *transfer) Output(instance, output int, _ bool) []byte { return x.out[instance][output] }
 
-func newTransfer(g *layers.Graph, instances int) *transfer {
+func newTransfer(g *graph.Graph, instances int) *transfer {
 	x := &transfer{}
 	for i := range instances {
 		n := g.Values[g.Inputs[0]].Bytes()
@@ -95,7 +95,7 @@ func newTransfer(g *layers.Graph, instances int) *transfer {
 // host alone, the prefix is the largest that fits, activations cross once, and the memory is what was planned.
 func TestChunks(t *testing.T) {
 	const width, depth, instances = 200, 6, 3
-	host := cpu.New(2, layers.Standard())
+	host := cpu.New(2, graph.Standard())
 	defer host.Close()
 	l := network(t, host, width, depth)
 	resident, err := plan.New(l, plan.Options{Mode: plan.Resident, Instances: instances})

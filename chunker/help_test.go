@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
@@ -18,7 +18,7 @@ import (
 // TestHostHelps: behind a slow bus, groups with few rows are computed where their weights are and groups with many are
 // moved; a pass takes what was forecast, which is less than without help, and gives the same bits.
 func TestHostHelps(t *testing.T) {
-	host := cpu.New(2, layers.Standard())
+	host := cpu.New(2, graph.Standard())
 	defer host.Close()
 	const width, depth = 256, 12
 	l := network(t, host, width, depth)
@@ -80,13 +80,13 @@ func TestHostHelps(t *testing.T) {
 }
 
 // follow runs a plan on an emulated device with the rates that it was made for, and returns what a pass took.
-func follow(t *testing.T, host *cpu.Device, l *layers.Lowered, made *plan.Plan, o plan.Options) (float64, *transfer) {
+func follow(t *testing.T, host *cpu.Device, l *graph.Lowered, made *plan.Plan, o plan.Options) (float64, *transfer) {
 	t.Helper()
 	dev := emulated.New(emulated.Options{
 		MemoryBytes: made.PeakBytes(), CopyBytes: o.Rates.CopyBytes, CheckOrder: true,
 		CopyLatency: time.Duration(o.Rates.CopySeconds * float64(time.Second)),
-		Cost: func(step *layers.Step, op *layers.Op, in, out []layers.Spec) time.Duration {
-			return time.Duration(o.Rates.StepSeconds(layers.Standard(), step, op, in, out) * float64(time.Second))
+		Cost: func(step *graph.Step, op *graph.Op, in, out []graph.Spec) time.Duration {
+			return time.Duration(o.Rates.StepSeconds(graph.Standard(), step, op, in, out) * float64(time.Second))
 		},
 	})
 	c, err := New(dev, host, Options{Device: pager.Options{}, HostRan: func(w HostWork) {

@@ -13,8 +13,8 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/device/late"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
@@ -29,7 +29,7 @@ type party struct {
 
 var emu = plan.Target{Name: "emu", AlignBytes: 256}
 
-func mustPlan(t testing.TB, l *layers.Lowered, o plan.Options) *plan.Plan {
+func mustPlan(t testing.TB, l *graph.Lowered, o plan.Options) *plan.Plan {
 	t.Helper()
 	p, err := plan.New(l, o)
 	if err != nil {
@@ -40,7 +40,7 @@ func mustPlan(t testing.TB, l *layers.Lowered, o plan.Options) *plan.Plan {
 
 // parties returns plans with two sides or more of layers of a width: a prefix on a device, the host in between, and several
 // devices, some with nothing to do.
-func parties(t testing.TB, l *layers.Lowered, host *cpu.Device, width, instances int) (all []party) {
+func parties(t testing.TB, l *graph.Lowered, host *cpu.Device, width, instances int) (all []party) {
 	t.Helper()
 	o := plan.Options{Target: emu, Instances: instances, Lower: host.Lower}
 	pinned := o
@@ -94,7 +94,7 @@ func (p *party) gather(t testing.TB, o late.Options, opts Options, before func(c
 	var err error
 	if p.devices == 1 {
 		o.Prompt = true
-		add(cpu.New(1, layers.Standard()), o)
+		add(cpu.New(1, graph.Standard()), o)
 		c, err = New(given[0], given[1], opts)
 	} else {
 		c, err = Spread(given, opts)
@@ -115,7 +115,7 @@ func (p *party) gather(t testing.TB, o late.Options, opts Options, before func(c
 }
 
 // alone returns what instances give on the host's processor, one after the other.
-func alone(t testing.TB, host *cpu.Device, l *layers.Lowered, instances int) *transfer {
+func alone(t testing.TB, host *cpu.Device, l *graph.Lowered, instances int) *transfer {
 	t.Helper()
 	want := newTransfer(l.Graph, instances)
 	p := mustPlan(t, l, plan.Options{Mode: plan.Resident, Instances: instances})
@@ -156,7 +156,7 @@ func (x *transfer) part(pass, instances int) (io, want *transfer) {
 // all outputs are there when a pass ends.
 func TestSidesWaitForEachOther(t *testing.T) {
 	const width, passes = 24, 3
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	for _, depth := range []int{1, 5} {
 		l := network(t, host, width, depth)
@@ -182,7 +182,7 @@ func TestSidesWaitForEachOther(t *testing.T) {
 }
 
 // partiesOf returns those of parties that a network so deep has.
-func partiesOf(t testing.TB, l *layers.Lowered, host *cpu.Device, width, depth, instances int) []party {
+func partiesOf(t testing.TB, l *graph.Lowered, host *cpu.Device, width, depth, instances int) []party {
 	if depth > 2 {
 		return parties(t, l, host, width, instances)
 	}
@@ -246,7 +246,7 @@ func TestEveryCallOfAllSides(t *testing.T) {
 	if testing.Short() {
 		step = 4
 	}
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	for _, depth := range []int{1, 4} {
 		l := network(t, host, width, depth)
@@ -316,7 +316,7 @@ func TestNoStateChangesBeforeAllHaveFinished(t *testing.T) {
 	if testing.Short() {
 		step = 3
 	}
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	l := changing(t, host, width, 4)
 	one, err := pager.New(host, pager.Options{})
@@ -367,7 +367,7 @@ func TestNoStateChangesBeforeAllHaveFinished(t *testing.T) {
 // cancelled, and the pass ends with the error of the first.
 func TestAnErrorStopsTheOtherSide(t *testing.T) {
 	const width, instances = 16, 4
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	l := network(t, host, width, 4)
 	want := alone(t, host, l, instances)

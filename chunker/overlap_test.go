@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
 
 // overlapping plans a prefix on a device and the rest on the host, with rates that make the two take the given times for a
 // micro-batch, roughly.
-func overlapping(t *testing.T, l *layers.Lowered, host *cpu.Device, pinned, instances int, flops, hostFLOPs float64) (
+func overlapping(t *testing.T, l *graph.Lowered, host *cpu.Device, pinned, instances int, flops, hostFLOPs float64) (
 	*plan.Plan, plan.Options,
 ) {
 	t.Helper()
@@ -38,7 +38,7 @@ func overlapping(t *testing.T, l *layers.Lowered, host *cpu.Device, pinned, inst
 // through both sides, and for each of the others what the slower side takes. The plan says so.
 func TestBothSidesAtOnce(t *testing.T) {
 	const depth, instances = 6, 5
-	host := cpu.New(2, layers.Standard())
+	host := cpu.New(2, graph.Standard())
 	defer host.Close()
 	l := network(t, host, 200, depth)
 	for name, c := range map[string]struct {
@@ -80,7 +80,7 @@ func TestBothSidesAtOnce(t *testing.T) {
 }
 
 // compareAlone compares outputs with those that the host gives alone.
-func compareAlone(t *testing.T, host *cpu.Device, l *layers.Lowered, got *transfer) {
+func compareAlone(t *testing.T, host *cpu.Device, l *graph.Lowered, got *transfer) {
 	t.Helper()
 	want := newTransfer(l.Graph, len(got.out))
 	p, err := plan.New(l, plan.Options{Mode: plan.Resident, Instances: len(got.out)})
@@ -129,7 +129,7 @@ func (x *stopping) Output(instance, output int, made bool) []byte {
 // a pass that is cancelled in its middle ends with that, and the next one is whole.
 func TestLeavingWhileBothCompute(t *testing.T) {
 	const instances = 4
-	host := cpu.New(2, layers.Standard())
+	host := cpu.New(2, graph.Standard())
 	defer host.Close()
 	l := network(t, host, 200, 6)
 	p, _ := overlapping(t, l, host, 3, instances, 10e9, 10e9)

@@ -6,14 +6,14 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 )
 
 // TestFewerGroupsThanDevices: devices for which no group is left compute nothing, and the bits are those of one alone.
 func TestFewerGroupsThanDevices(t *testing.T) {
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	for _, depth := range []int{1, 2, 3} {
 		for n := 2; n <= 4; n++ {

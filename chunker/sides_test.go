@@ -11,8 +11,8 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/late"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
@@ -39,7 +39,7 @@ func (x *fragile) Instances() int       { return len(x.in) }
 func (x *fragile) Wanted(int) bool      { x.call(); return true }
 func (x *fragile) Left(int, error) bool { return true }
 
-func (x *fragile) Input(instance int, id layers.ValueID) []byte {
+func (x *fragile) Input(instance int, id graph.ValueID) []byte {
 	x.call()
 	return x.transfer.Input(instance, id)
 }
@@ -53,7 +53,7 @@ func (x *fragile) Output(instance, output int, made bool) []byte {
 // error, or with that instance, and the next pass gives what it should.
 func TestPanicsOfTheCaller(t *testing.T) {
 	const width = 16
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	l := network(t, host, width, 4)
 	for _, instances := range []int{1, 3} {
@@ -111,7 +111,7 @@ func TestPanicsOfTheCaller(t *testing.T) {
 // before the device's side has.
 func TestAPanicEndsBothSides(t *testing.T) {
 	const width, instances = 16, 3
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	l := network(t, host, width, 4)
 	p := parties(t, l, host, width, instances)[0]
@@ -147,7 +147,7 @@ func TestAPanicEndsBothSides(t *testing.T) {
 // device gives.
 func TestStatesMoveBetweenSides(t *testing.T) {
 	const width, passes = 16, 12
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	l := changing(t, host, width, 4)
 	one, err := pager.New(host, pager.Options{})
@@ -182,7 +182,7 @@ func TestStatesMoveBetweenSides(t *testing.T) {
 // itself, and an instance that leaves on one side runs on none after it.
 func TestFewerInstancesThanPlanned(t *testing.T) {
 	const width, instances = 16, 4
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	l := network(t, host, width, 4)
 	want := alone(t, host, l, instances)
@@ -215,7 +215,7 @@ func TestFewerInstancesThanPlanned(t *testing.T) {
 // TestToldOfOps: an observer is told of every op of every instance once, with its number in the program.
 func TestToldOfOps(t *testing.T) {
 	const width = 16
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	l := network(t, host, width, 5)
 	for _, instances := range []int{1, 3} {
@@ -255,7 +255,7 @@ func TestToldOfOps(t *testing.T) {
 // is the last before the pass ends.
 func TestToldOfTheHostsWork(t *testing.T) {
 	const width = 16
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	l := network(t, host, width, 6)
 	for _, instances := range []int{1, 3} {
@@ -293,7 +293,7 @@ func TestToldOfTheHostsWork(t *testing.T) {
 // left after it is given back, and the next pass takes it again.
 func TestWhatSidesHold(t *testing.T) {
 	const width, instances = 64, 3
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	l := network(t, host, width, 5)
 	want := alone(t, host, l, instances)
@@ -336,7 +336,7 @@ func usedBytes(d device.Device) int64 {
 // no room for it beside the next plan.
 func TestANewBoundIsForEveryDevice(t *testing.T) {
 	const width = 64
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	l := network(t, host, width, 5)
 	many, one := parties(t, l, host, width, 8), parties(t, l, host, width, 1)

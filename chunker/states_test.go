@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -23,25 +23,25 @@ import (
 // changing returns layers one after the other with two states. The first layer adds "early" to its result, the last one
 // "late"; each becomes what the other layer computed, so that on two sides both come from the other one. A third state
 // becomes the second input, which no op reads.
-func changing(t *testing.T, dev *cpu.Device, width, depth int) *layers.Lowered {
+func changing(t *testing.T, dev *cpu.Device, width, depth int) *graph.Lowered {
 	t.Helper()
 	src := &numbers{make([]byte, 4*width*(width*depth+6))}
 	for i := range len(src.data) / 4 {
 		binary.LittleEndian.PutUint32(src.data[i*4:], math.Float32bits(float32(i%17-8)/100))
 	}
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	var at int64
-	weight := func(name string, role layers.Role, rows int) layers.Operand {
+	weight := func(name string, role graph.Role, rows int) graph.Operand {
 		w := tensor.Weight{
 			Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(rows, width),
 			Extent: tensor.Extent{Source: src, Offset: at, Bytes: int64(4 * rows * width)},
 		}
 		at += w.Extent.Bytes
-		return layers.Operand{Value: g.AddWeight(w, role), Layout: w.Layout}
+		return graph.Operand{Value: g.AddWeight(w, role), Layout: w.Layout}
 	}
-	emit := func(path string, kind layers.Kind, in ...layers.Operand) layers.Operand {
+	emit := func(path string, kind graph.Kind, in ...graph.Operand) graph.Operand {
 		t.Helper()
-		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, In: in})
+		out, err := g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, In: in})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,10 +49,10 @@ func changing(t *testing.T, dev *cpu.Device, width, depth int) *layers.Lowered {
 	}
 	x := g.Whole(g.AddInput("x", tensor.Float32, tensor.Shape{2, width}))
 	z := g.Whole(g.AddInput("z", tensor.Float32, tensor.Shape{2, width}))
-	early, late, kept := weight("early", layers.State, 2), weight("late", layers.State, 2), weight("kept", layers.State, 2)
-	var first layers.Operand
+	early, late, kept := weight("early", graph.State, 2), weight("late", graph.State, 2), weight("kept", graph.State, 2)
+	var first graph.Operand
 	for i := range depth {
-		x = emit(fmt.Sprint(i), "linear", x, weight(fmt.Sprint(i), layers.Weight, width))
+		x = emit(fmt.Sprint(i), "linear", x, weight(fmt.Sprint(i), graph.Weight, width))
 		if i == 0 {
 			x = emit("0", "add", x, early)
 			first = x
@@ -60,8 +60,8 @@ func changing(t *testing.T, dev *cpu.Device, width, depth int) *layers.Lowered {
 	}
 	last := fmt.Sprint(depth - 1)
 	x = emit(last, "add", emit(last, "add", x, late), kept)
-	g.Outputs = []layers.Output{{Name: "y", Operand: x}}
-	g.Updates = []layers.StateUpdate{
+	g.Outputs = []graph.Output{{Name: "y", Operand: x}}
+	g.Updates = []graph.StateUpdate{
 		{State: early.Value, Operand: x}, {State: late.Value, Operand: first}, {State: kept.Value, Operand: z},
 	}
 	l, err := dev.Lower(g)
@@ -73,11 +73,11 @@ func changing(t *testing.T, dev *cpu.Device, width, depth int) *layers.Lowered {
 
 // A pair is an IO over two inputs and an output.
 type pair struct {
-	g       *layers.Graph
+	g       *graph.Graph
 	x, z, y []byte
 }
 
-func (p *pair) Input(_ int, id layers.ValueID) []byte {
+func (p *pair) Input(_ int, id graph.ValueID) []byte {
 	if id == p.g.Inputs[0] {
 		return p.x
 	}
@@ -86,7 +86,7 @@ func (p *pair) Input(_ int, id layers.ValueID) []byte {
 func (p *pair) Output(int, int, bool) []byte { return p.y }
 
 // newPair returns the inputs of the n-th call.
-func newPair(g *layers.Graph, n int) *pair {
+func newPair(g *graph.Graph, n int) *pair {
 	size := g.Values[g.Inputs[0]].Bytes()
 	p := &pair{g, make([]byte, size), make([]byte, size), make([]byte, size)}
 	for k := range size / 4 {
@@ -131,7 +131,7 @@ func (p *patient) Value(any) any               { return nil }
 // whenever that is, changes none.
 func TestStatesOfBothSides(t *testing.T) {
 	const width, depth, calls = 64, 4, 4
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	l := changing(t, host, width, depth)
 	target := plan.Target{Name: "emu", AlignBytes: 256}

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -16,10 +16,10 @@ import (
 // Outputs of the graph, updates of states and values that are read as no view of the new order can say stay as they are.
 //
 // It is for GPUs from compute capability 8.0 on. The graph itself does not change, and its values keep their ids.
-func Arrange(g *layers.Graph) *layers.Graph { return arrange(g, false) }
+func Arrange(g *graph.Graph) *graph.Graph { return arrange(g, false) }
 
 // arrange is Arrange; with all, every region is taken that can be, and outputs become views.
-func arrange(g *layers.Graph, all bool) *layers.Graph {
+func arrange(g *graph.Graph, all bool) *graph.Graph {
 	a := newArranger(g, all)
 	for i := range g.Ops {
 		a.find(&g.Ops[i])
@@ -36,7 +36,7 @@ func arrange(g *layers.Graph, all bool) *layers.Graph {
 }
 
 // Arrange returns the graph as [Arrange] does where the GPU has the kernels for it.
-func (d *Device) Arrange(g *layers.Graph) *layers.Graph {
+func (d *Device) Arrange(g *graph.Graph) *graph.Graph {
 	if d.info.Capability < tensorCapability {
 		return g
 	}
@@ -45,7 +45,7 @@ func (d *Device) Arrange(g *layers.Graph) *layers.Graph {
 
 // An arranger is a graph being arranged.
 type arranger struct {
-	g *layers.Graph
+	g *graph.Graph
 	// fixed are values that stay as they are.
 	fixed []bool
 	// region has for each value that may be channels-last its region, −1 for others. Regions that became part of others
@@ -69,14 +69,14 @@ func boundsOf(s tensor.Shape) (b bounds, ok bool) {
 	return b, b.images > 0 && b.channels > 1 && b.pixels > 1
 }
 
-func newArranger(g *layers.Graph, all bool) *arranger {
+func newArranger(g *graph.Graph, all bool) *arranger {
 	a := &arranger{g: g, fixed: make([]bool, len(g.Values)), region: make([]int, len(g.Values))}
 	for id, v := range g.Values {
 		_, ok := boundsOf(v.Shape)
-		a.fixed[id], a.region[id] = !ok || v.Role != layers.Computed, -1
+		a.fixed[id], a.region[id] = !ok || v.Role != graph.Computed, -1
 	}
-	fix := func(o layers.Operand) {
-		if o.Value != layers.NoValue {
+	fix := func(o graph.Operand) {
+		if o.Value != graph.NoValue {
 			a.fixed[o.Value] = true
 		}
 	}
@@ -93,7 +93,7 @@ func newArranger(g *layers.Graph, all bool) *arranger {
 			fix(c.Predicate)
 		}
 		for _, o := range g.Ops[i].In {
-			if o.Value == layers.NoValue || a.fixed[o.Value] {
+			if o.Value == graph.NoValue || a.fixed[o.Value] {
 				continue
 			}
 			if !a.turns(o) {
@@ -105,7 +105,7 @@ func newArranger(g *layers.Graph, all bool) *arranger {
 }
 
 // turns reports whether there is a layout for what an operand shows of a value that is channels-last.
-func (a *arranger) turns(o layers.Operand) bool {
+func (a *arranger) turns(o graph.Operand) bool {
 	b, ok := boundsOf(a.g.Values[o.Value].Shape)
 	if ok {
 		_, ok = b.turned(o.Layout)
@@ -139,13 +139,13 @@ func (b bounds) turned(l tensor.Layout) (tensor.Layout, bool) {
 }
 
 // whole reports whether an operand is all of a value that may be channels-last, in order.
-func (a *arranger) whole(o layers.Operand) bool {
-	return o.Value != layers.NoValue && a.region[o.Value] >= 0 && o.Layout.Offset == 0 &&
+func (a *arranger) whole(o graph.Operand) bool {
+	return o.Value != graph.NoValue && a.region[o.Value] >= 0 && o.Layout.Offset == 0 &&
 		o.Layout.Shape.Equal(a.g.Values[o.Value].Shape) && o.Layout.IsContiguous()
 }
 
 // root returns the region that a value is in.
-func (a *arranger) root(id layers.ValueID) int {
+func (a *arranger) root(id graph.ValueID) int {
 	r := a.region[id]
 	for a.into[r] != r {
 		r = a.into[r]
@@ -154,7 +154,7 @@ func (a *arranger) root(id layers.ValueID) int {
 }
 
 // add makes a value one that may be channels-last, in the region of those operands that are whole.
-func (a *arranger) add(id layers.ValueID, with ...layers.Operand) {
+func (a *arranger) add(id graph.ValueID, with ...graph.Operand) {
 	a.region[id] = len(a.into)
 	a.into, a.saved = append(a.into, len(a.into)), append(a.saved, 0)
 	for _, o := range with {
@@ -165,7 +165,7 @@ func (a *arranger) add(id layers.ValueID, with ...layers.Operand) {
 }
 
 // find adds the result of an op where that may be channels-last.
-func (a *arranger) find(op *layers.Op) {
+func (a *arranger) find(op *graph.Op) {
 	if len(op.Out) != 1 || a.fixed[op.Out[0]] {
 		return
 	}
@@ -184,7 +184,7 @@ func (a *arranger) find(op *layers.Op) {
 }
 
 // added returns what is added to the result of a convolution.
-func (a *arranger) added(op *layers.Op) []layers.Operand {
+func (a *arranger) added(op *graph.Op) []graph.Operand {
 	if len(op.In) > 7 {
 		return op.In[7:8]
 	}
@@ -193,12 +193,12 @@ func (a *arranger) added(op *layers.Op) []layers.Operand {
 
 // elementwise reports whether each element of an op's result is of the same elements of its operands, one of which is
 // whole.
-func (a *arranger) elementwise(op *layers.Op) bool {
+func (a *arranger) elementwise(op *graph.Op) bool {
 	if _, ok := functionCodes[op.Kind]; !ok && op.Kind != "chain" && op.Kind != "cast" && op.Kind != "copy" {
 		return false
 	}
 	for _, o := range op.In {
-		if o.Value == layers.NoValue || !o.Layout.Shape.Equal(a.g.Values[op.Out[0]].Shape) {
+		if o.Value == graph.NoValue || !o.Layout.Shape.Equal(a.g.Values[op.Out[0]].Shape) {
 			return false
 		}
 	}
@@ -206,11 +206,11 @@ func (a *arranger) elementwise(op *layers.Op) bool {
 }
 
 // weigh adds to the regions what an op saves there, and what it loses: bytes that are read or written.
-func (a *arranger) weigh(op *layers.Op) {
+func (a *arranger) weigh(op *graph.Op) {
 	follows := len(op.Out) == 1 && a.region[op.Out[0]] >= 0
 	in, out := a.g.Specs(op, nil, nil)
 	for k, o := range op.In {
-		if o.Value == layers.NoValue {
+		if o.Value == graph.NoValue {
 			continue
 		}
 		bytes := a.g.Values[o.Value].Bytes()
@@ -243,7 +243,7 @@ func (a *arranger) weigh(op *layers.Op) {
 }
 
 // reduces reports whether an op reads its operand once, in whatever order suits how that lies.
-func reduces(op *layers.Op) bool {
+func reduces(op *graph.Op) bool {
 	switch op.Kind {
 	case "mean", "sum", "amax", "adaptive_avg_pool":
 		return true
@@ -252,7 +252,7 @@ func reduces(op *layers.Op) bool {
 }
 
 // laid returns an operand as it is read where its value is channels-last.
-func (a *arranger) laid(o layers.Operand) layers.Operand {
+func (a *arranger) laid(o graph.Operand) graph.Operand {
 	b, _ := boundsOf(a.g.Values[o.Value].Shape)
 	o.Layout, _ = b.turned(o.Layout)
 	return o
@@ -260,9 +260,9 @@ func (a *arranger) laid(o layers.Operand) layers.Operand {
 
 // inSixteens reports whether a convolution on tensor cores can copy what it reads sixteen bytes of channels at a time: a view
 // of a value that begins where they are aligned.
-func (a *arranger) inSixteens(w layers.Spec, o layers.Operand) bool {
+func (a *arranger) inSixteens(w graph.Spec, o graph.Operand) bool {
 	each := 16 / w.DType.Size()
-	if a.g.Values[o.Value].Role != layers.Computed || w.Shape[1]%each != 0 || o.Layout.Offset%each != 0 {
+	if a.g.Values[o.Value].Role != graph.Computed || w.Shape[1]%each != 0 || o.Layout.Offset%each != 0 {
 		return false
 	}
 	for d, s := range o.Layout.Strides {
@@ -276,9 +276,9 @@ func (a *arranger) inSixteens(w layers.Spec, o layers.Operand) bool {
 }
 
 // finish returns the graph with the regions that save something.
-func (a *arranger) finish() *layers.Graph {
-	last := func(id layers.ValueID) bool {
-		return id != layers.NoValue && a.region[id] >= 0 && a.saved[a.root(id)] > 0
+func (a *arranger) finish() *graph.Graph {
+	last := func(id graph.ValueID) bool {
+		return id != graph.NoValue && a.region[id] >= 0 && a.saved[a.root(id)] > 0
 	}
 	g := *a.g
 	g.Values, g.Ops = slices.Clone(g.Values), slices.Clone(g.Ops)
@@ -321,8 +321,8 @@ func (a *arranger) finish() *layers.Graph {
 func lastly(list []int) []int { return append(append([]int{list[0]}, list[2:]...), list[1]) }
 
 // turn has an op make its result channels-last; its operands are laid out.
-func (a *arranger) turn(op *layers.Op, v *layers.Value) {
-	turned := func(o layers.Operand) layers.Operand {
+func (a *arranger) turn(op *graph.Op, v *graph.Value) {
+	turned := func(o graph.Operand) graph.Operand {
 		o.Layout.Shape, o.Layout.Strides = lastly(o.Layout.Shape), lastly(o.Layout.Strides)
 		return o
 	}
@@ -330,7 +330,7 @@ func (a *arranger) turn(op *layers.Op, v *layers.Value) {
 	shape := tensor.Shape(lastly(v.Shape))
 	switch op.Kind {
 	case "conv":
-		if len(op.In) > 7 && op.In[7].Value != layers.NoValue {
+		if len(op.In) > 7 && op.In[7].Value != graph.NoValue {
 			op.In[7] = turned(op.In[7])
 		}
 	case "batch_norm": // of pixels × channels

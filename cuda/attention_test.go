@@ -10,8 +10,8 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -51,10 +51,10 @@ type attentionCase struct {
 }
 
 // graph returns the op; turned has heads behind positions, as models do, and notWhole lines that are not aligned.
-func (c attentionCase) graph(t *testing.T) *layers.Graph {
+func (c attentionCase) graph(t *testing.T) *graph.Graph {
 	t.Helper()
-	g := &layers.Graph{Modules: make(map[string]layers.Operand)}
-	add := func(heads, lines, columns int) layers.Operand {
+	g := &graph.Graph{Modules: make(map[string]graph.Operand)}
+	add := func(heads, lines, columns int) graph.Operand {
 		pitch := columns
 		if c.notWhole {
 			pitch++
@@ -68,15 +68,15 @@ func (c attentionCase) graph(t *testing.T) *layers.Graph {
 			l.Strides[1] = 0
 		}
 		x := numbers(c.dtype, c.batch*heads*lines*pitch)
-		return layers.Operand{Value: g.AddConst(x), Layout: l}
+		return graph.Operand{Value: g.AddConst(x), Layout: l}
 	}
-	op := layers.Op{Kind: "scaled_dot_product_attention", Attrs: layers.Attrs{
+	op := graph.Op{Kind: "scaled_dot_product_attention", Attrs: graph.Attrs{
 		"scale": 1 / math.Sqrt(float64(c.width)), "is_causal": c.causal, "also": c.also, "unseen_nan": c.unseenNaN,
 	}}
 	if c.precision != "" {
 		op.Attrs["precision"] = c.precision
 	}
-	op.In = []layers.Operand{add(c.group, c.queries, c.width), add(1, c.keys, c.width), add(1, c.keys, c.values)}
+	op.In = []graph.Operand{add(c.group, c.queries, c.width), add(1, c.keys, c.width), add(1, c.keys, c.values)}
 	if c.mask != tensor.Invalid {
 		l := tensor.Contiguous(c.batch, c.group, c.queries, c.keys)
 		l.Strides[0], l.Strides[1] = 0, 0
@@ -84,14 +84,14 @@ func (c attentionCase) graph(t *testing.T) *layers.Graph {
 		if c.everyRow {
 			l.Strides[2], n = 0, c.keys
 		}
-		op.In = append(op.In, layers.Operand{Value: g.AddConst(numbers(c.mask, n)), Layout: l})
+		op.In = append(op.In, graph.Operand{Value: g.AddConst(numbers(c.mask, n)), Layout: l})
 	}
-	out, err := g.Emit(layers.Standard(), op)
+	out, err := g.Emit(graph.Standard(), op)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, id := range out {
-		g.Outputs = append(g.Outputs, layers.Output{Name: fmt.Sprint(i), Operand: g.Whole(id)})
+		g.Outputs = append(g.Outputs, graph.Output{Name: fmt.Sprint(i), Operand: g.Whole(id)})
 	}
 	return g
 }
@@ -144,7 +144,7 @@ func compareAttention(t *testing.T, dev device.Device) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, nil)
+			want, err := cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/cuda/internal/cublaslt"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -57,11 +57,11 @@ func (d *Device) openBLAS(path string) error {
 }
 
 // Lower decides how every op of a graph is computed on the device.
-func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) {
+func (d *Device) Lower(g *graph.Graph) (*graph.Lowered, error) {
 	for _, op := range g.Ops {
 		if p := op.Attrs.String("precision"); p != "" && !slices.Contains(d.info.Precisions(), p) {
 			return nil, fmt.Errorf("%s: %s: %w: precision %s on a GPU of compute capability %d.%d", op.Path, op.Kind,
-				layers.ErrUnsupported, p, d.info.Capability/10, d.info.Capability%10)
+				graph.ErrUnsupported, p, d.info.Capability/10, d.info.Capability%10)
 		}
 	}
 	l, err := LowerFor(g, d.info.Capability)
@@ -72,7 +72,7 @@ func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) {
 		op := &g.Ops[i]
 		in := make([]operand, len(op.In))
 		for j, o := range op.In {
-			if o.Value != layers.NoValue {
+			if o.Value != graph.NoValue {
 				in[j] = operand{dtype: g.Values[o.Value].DType, layout: o.Layout}
 			}
 		}
@@ -131,7 +131,7 @@ var blasSums = map[string]cublaslt.Sum{"": cublaslt.Exact, "bf16": cublaslt.ByBF
 
 // blasProductOf describes a product to cuBLASLt, whose matrices lie by columns: it computes the transpose of the result
 // from the transposes of the factors. It reports false for what cuBLASLt is not asked for.
-func blasProductOf(p product, attrs layers.Attrs) (b blasProduct, ok bool) {
+func blasProductOf(p product, attrs graph.Attrs) (b blasProduct, ok bool) {
 	dtype := p.left.dtype
 	b.Type, ok = blasTypes[dtype]
 	sum, known := blasSums[attrs.String("precision")]
@@ -217,7 +217,7 @@ func batches(p product) (n, leftStep, rightStep int64, line int, ok bool) {
 }
 
 // finish decides how a product ends: as cuBLASLt can end it, or by a kernel.
-func (b *blasProduct) finish(p product, attrs layers.Attrs) bool {
+func (b *blasProduct) finish(p product, attrs graph.Attrs) bool {
 	act, dtype := attrs.String("act"), p.left.dtype
 	adds := !p.added.absent() && p.beta != 0
 	b.Bias = !p.bias.absent()

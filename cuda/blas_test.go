@@ -11,7 +11,7 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/device/devicetest"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -34,7 +34,7 @@ func openBLAS(t *testing.T, settings string) (*cuda.Device, *sim.Library) {
 }
 
 // isProduct reports whether a graph has products.
-func isProduct(g *layers.Graph) bool {
+func isProduct(g *graph.Graph) bool {
 	for _, op := range g.Ops {
 		if op.Kind == "linear" || op.Kind == "matmul" {
 			return true
@@ -47,7 +47,7 @@ func isProduct(g *layers.Graph) bool {
 func TestProductsByCUBLASLt(t *testing.T) {
 	dev, lib := openBLAS(t, "order=lazy:1 memory=1G")
 	calls := 0
-	comply(t, dev, func(g *layers.Graph) bool {
+	comply(t, dev, func(g *graph.Graph) bool {
 		if isProduct(g) {
 			calls++
 			return true
@@ -61,8 +61,8 @@ func TestProductsByCUBLASLt(t *testing.T) {
 
 // TestCUBLASLtLies computes products whose factors lie in all ways, with all that a product ends with, beside the kernels.
 func TestCUBLASLtLies(t *testing.T) {
-	type make = func(w *written, a layers.Attrs) layers.Operand
-	turned := func(o layers.Operand) layers.Operand {
+	type make = func(w *written, a graph.Attrs) graph.Operand
+	turned := func(o graph.Operand) graph.Operand {
 		s, d := o.Layout.Shape, len(o.Layout.Shape)
 		o.Layout.Shape, o.Layout.Strides = append(tensor.Shape{}, s...), append([]int{}, o.Layout.Strides...)
 		for _, list := range [][]int{o.Layout.Shape, o.Layout.Strides} {
@@ -74,53 +74,53 @@ func TestCUBLASLtLies(t *testing.T) {
 		make     make
 		products int
 	}{
-		"linear": {func(w *written, a layers.Attrs) layers.Operand {
+		"linear": {func(w *written, a graph.Attrs) graph.Operand {
 			return w.op("linear", a, w.constant(false, 2, 7, 40), w.constant(false, 12, 40), w.constant(false, 12))
 		}, 1},
-		"linear, clipped": {func(w *written, a layers.Attrs) layers.Operand {
+		"linear, clipped": {func(w *written, a graph.Attrs) graph.Operand {
 			a["act"] = "relu"
 			return w.op("linear", a, w.constant(false, 7, 40), w.constant(false, 12, 40), w.constant(false, 12))
 		}, 1},
-		"linear, added": {func(w *written, a layers.Attrs) layers.Operand {
+		"linear, added": {func(w *written, a graph.Attrs) graph.Operand {
 			return w.op("linear", a, w.constant(false, 7, 40), w.constant(false, 12, 40), w.constant(false, 12), w.constant(false, 7, 12))
 		}, 1},
-		"linear, ended by a kernel": {func(w *written, a layers.Attrs) layers.Operand {
+		"linear, ended by a kernel": {func(w *written, a graph.Attrs) graph.Operand {
 			a["act"] = "gelu"
 			return w.op("linear", a, w.constant(false, 7, 40), w.constant(false, 12, 40), w.constant(false, 12), w.constant(false, 7, 12))
 		}, 1},
-		"linear, factors turned": {func(w *written, a layers.Attrs) layers.Operand {
+		"linear, factors turned": {func(w *written, a graph.Attrs) graph.Operand {
 			return w.op("linear", a, turned(w.constant(false, 40, 7)), turned(w.constant(false, 40, 12)))
 		}, 1},
-		"linear, not aligned": {func(w *written, a layers.Attrs) layers.Operand {
+		"linear, not aligned": {func(w *written, a graph.Attrs) graph.Operand {
 			x := w.constant(false, 7, 41)
 			x.Layout = tensor.Layout{Shape: tensor.Shape{7, 40}, Strides: []int{41, 1}, Offset: 1}
 			return w.op("linear", a, x, w.constant(false, 12, 40))
 		}, 1},
-		"linear, bias not aligned": {func(w *written, a layers.Attrs) layers.Operand {
+		"linear, bias not aligned": {func(w *written, a graph.Attrs) graph.Operand {
 			bias := w.constant(false, 13)
 			bias.Layout = tensor.Layout{Shape: tensor.Shape{12}, Strides: []int{1}, Offset: 1}
 			return w.op("linear", a, w.constant(false, 7, 40), w.constant(false, 12, 40), bias)
 		}, 1},
-		"linear, terms apart": {func(w *written, a layers.Attrs) layers.Operand {
+		"linear, terms apart": {func(w *written, a graph.Attrs) graph.Operand {
 			x := w.constant(false, 7, 80)
 			x.Layout = tensor.Layout{Shape: tensor.Shape{7, 40}, Strides: []int{80, 2}}
 			return w.op("linear", a, x, w.constant(false, 12, 40))
 		}, 0},
-		"batches": {func(w *written, a layers.Attrs) layers.Operand {
+		"batches": {func(w *written, a graph.Attrs) graph.Operand {
 			a["alpha"] = 0.5
 			return w.op("matmul", a, w.constant(false, 2, 3, 5, 36), w.constant(false, 2, 3, 36, 8))
 		}, 1},
-		"batches, turned": {func(w *written, a layers.Attrs) layers.Operand {
+		"batches, turned": {func(w *written, a graph.Attrs) graph.Operand {
 			return w.op("matmul", a, turned(w.constant(false, 6, 36, 5)), turned(w.constant(false, 6, 8, 36)))
 		}, 1},
-		"batches, added": {func(w *written, a layers.Attrs) layers.Operand {
+		"batches, added": {func(w *written, a graph.Attrs) graph.Operand {
 			a["alpha"], a["beta"] = 0.5, 2.0
 			return w.op("matmul", a, w.constant(false, 2, 3, 5, 36), w.constant(false, 2, 3, 36, 8), w.constant(false, 2, 3, 5, 8))
 		}, 1},
-		"one row each": {func(w *written, a layers.Attrs) layers.Operand {
+		"one row each": {func(w *written, a graph.Attrs) graph.Operand {
 			return w.op("matmul", a, w.constant(false, 6, 1, 36), w.constant(false, 6, 36, 8))
 		}, 1},
-		"heads between rows": {func(w *written, a layers.Attrs) layers.Operand {
+		"heads between rows": {func(w *written, a graph.Attrs) graph.Operand {
 			x, y := w.constant(false, 5, 3, 36), w.constant(false, 8, 3, 36)
 			x.Layout = tensor.Layout{Shape: tensor.Shape{3, 5, 36}, Strides: []int{36, 108, 1}}
 			y.Layout = tensor.Layout{Shape: tensor.Shape{3, 36, 8}, Strides: []int{36, 1, 108}}
@@ -146,10 +146,10 @@ func TestCUBLASLtLies(t *testing.T) {
 }
 
 // productResult computes what is written by a device's own lowering.
-func productResult(t *testing.T, dev *cuda.Device, write func(w *written, a layers.Attrs) layers.Operand) *tensor.Tensor {
+func productResult(t *testing.T, dev *cuda.Device, write func(w *written, a graph.Attrs) graph.Operand) *tensor.Tensor {
 	t.Helper()
-	w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
-	w.Outputs = []layers.Output{{Name: "y", Operand: write(w, make(layers.Attrs))}}
+	w := &written{&graph.Graph{Modules: make(map[string]graph.Operand)}, t}
+	w.Outputs = []graph.Output{{Name: "y", Operand: write(w, make(graph.Attrs))}}
 	l, err := dev.Lower(w.Graph)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,9 @@
 package cuda
 
-import "github.com/optimem/optimem/layers"
+import (
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
+)
 
 // Products and convolutions are computed in blocks of results, which are large where that leaves work for the whole GPU
 // and small where it does not. Where there are few results with many terms each, the terms are split into parts, which
@@ -73,8 +76,8 @@ func divide(list []blocking, count, m, n, k int64) division {
 }
 
 // divideColumns divides n of the columns that a product has which is whole as divide does that: sums have the same order.
-func divideColumns(list []blocking, count, m, n, k int64, a layers.Attrs) division {
-	d := divide(list, count, m, int64(layers.WholeColumns(a, int(n))), k)
+func divideColumns(list []blocking, count, m, n, k int64, a graph.Attrs) division {
+	d := divide(list, count, m, int64(rewrite.WholeColumns(a, int(n))), k)
 	d.blocks = count * ceilDiv(m, d.rows) * ceilDiv(n, d.columns) * d.parts
 	return d
 }
@@ -88,7 +91,7 @@ func (d division) partsBytes(results int64) int64 {
 }
 
 // productSizes returns what a linear or a matmul is: count products of m × k by k × n.
-func productSizes(kind layers.Kind, in []layers.Spec) (count, m, n, k int64) {
+func productSizes(kind graph.Kind, in []graph.Spec) (count, m, n, k int64) {
 	x, y := in[0].Shape, in[1].Shape
 	count, m = 1, 1
 	if kind == "linear" {

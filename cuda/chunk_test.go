@@ -12,8 +12,8 @@ import (
 	"github.com/optimem/optimem/chunker"
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
@@ -60,7 +60,7 @@ type batchTransfer struct {
 	gate chan struct{}
 }
 
-func (x *batchTransfer) Input(i int, _ layers.ValueID) []byte { return x.all[i].in }
+func (x *batchTransfer) Input(i int, _ graph.ValueID) []byte { return x.all[i].in }
 
 func (x *batchTransfer) Output(i, _ int, _ bool) []byte {
 	if i == 0 && x.gate != nil {
@@ -77,7 +77,7 @@ func TestGPUAndCPUAtOnce(t *testing.T) {
 	const instances = 4
 	g := network(t, 5, widths...)
 	l := lower(t, g)
-	host := cpu.New(1, layers.Standard())
+	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	made := func(instances int) *plan.Plan {
 		p := planned(t, l, plan.Options{

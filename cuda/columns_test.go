@@ -7,7 +7,8 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/cuda"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -17,7 +18,7 @@ func TestColumnsDoNotDependOnTheirNumber(t *testing.T) {
 	const f32, f16, bf16, i8 = tensor.Float32, tensor.Float16, tensor.BFloat16, tensor.Int8
 	dev, _ := open(t, "order=lazy:5 memory=256M")
 	for name, c := range map[string]struct {
-		kind         layers.Kind
+		kind         graph.Kind
 		rows, weight tensor.DType
 		precision    string
 		m, n, k      int
@@ -37,8 +38,8 @@ func TestColumnsDoNotDependOnTheirNumber(t *testing.T) {
 			if testing.Short() && c.n > 1000 && name != "floats" {
 				t.Skip("a large weight")
 			}
-			g := &layers.Graph{Modules: make(map[string]layers.Operand)}
-			constant := func(d tensor.DType, shape ...int) layers.Operand {
+			g := &graph.Graph{Modules: make(map[string]graph.Operand)}
+			constant := func(d tensor.DType, shape ...int) graph.Operand {
 				x := numbers(d, shape...)
 				if d == i8 {
 					n, _ := x.Layout.NumElements()
@@ -48,28 +49,28 @@ func TestColumnsDoNotDependOnTheirNumber(t *testing.T) {
 				}
 				return g.Whole(g.AddConst(x))
 			}
-			op := layers.Op{Kind: c.kind, Attrs: layers.Attrs{}}
+			op := graph.Op{Kind: c.kind, Attrs: graph.Attrs{}}
 			if c.precision != "" {
 				op.Attrs["precision"] = c.precision
 			}
 			weight := constant(c.weight, c.n, c.k)
-			if op.In = []layers.Operand{constant(c.rows, c.m, c.k), weight}; c.kind == "matmul" {
+			if op.In = []graph.Operand{constant(c.rows, c.m, c.k), weight}; c.kind == "matmul" {
 				op.In[1].Layout = tensor.Layout{Shape: tensor.Shape{c.k, c.n}, Strides: []int{1, c.k}}
 				op.Attrs["alpha"], op.Attrs["beta"] = 1.0, 1.0
 			} else if c.weight == i8 {
-				op.In = append(op.In, layers.Absent, layers.Absent, constant(c.rows, c.n))
+				op.In = append(op.In, graph.Absent, graph.Absent, constant(c.rows, c.n))
 			}
-			out, err := g.Emit(layers.Standard(), op)
+			out, err := g.Emit(graph.Standard(), op)
 			if err != nil {
 				t.Fatal(err)
 			}
-			g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
-			divided, _ := layers.SplitRowsAt(g, func(int) []int { return []int{0, 104, 112, 400, c.n} })
+			g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(out[0])}}
+			divided, _ := rewrite.SplitRowsAt(g, func(int) []int { return []int{0, 104, 112, 400, c.n} })
 			if len(divided.Ops) != 5 {
 				t.Fatal("nothing is divided")
 			}
 			var results [2][]byte
-			for i, g := range []*layers.Graph{g, divided} {
+			for i, g := range []*graph.Graph{g, divided} {
 				l, err := cuda.Lower(g)
 				if err != nil {
 					t.Fatal(err)

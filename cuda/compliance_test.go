@@ -15,8 +15,8 @@ import (
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/tensor"
@@ -70,18 +70,18 @@ func openPager(t testing.TB, settings string) (*cuda.Device, *sim.Library, *page
 // TestCompliance runs every op that PyTorch was recorded with and that has a kernel. The others are listed.
 func TestCompliance(t *testing.T) {
 	dev, _ := open(t, "order=lazy:1 memory=1G")
-	comply(t, dev, func(*layers.Graph) bool { return true })
+	comply(t, dev, func(*graph.Graph) bool { return true })
 }
 
 // comply runs the calls whose graphs are wanted.
-func comply(t *testing.T, dev *cuda.Device, wanted func(*layers.Graph) bool) {
+func comply(t *testing.T, dev *cuda.Device, wanted func(*graph.Graph) bool) {
 	cases, err := devicetest.Cases()
 	if err != nil {
 		t.Fatal(err)
 	}
 	missing, ran := make(map[string]int), 0
 	for _, c := range cases {
-		g, err := models.BuildCall(layers.Standard(), c.Target, c.Args)
+		g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
 		if err != nil {
 			t.Fatalf("%s%v: %v", c.Target, c.Args, err)
 		}
@@ -90,7 +90,7 @@ func comply(t *testing.T, dev *cuda.Device, wanted func(*layers.Graph) bool) {
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			lowered, err := dev.Lower(g)
-			if errors.Is(err, layers.ErrUnsupported) {
+			if errors.Is(err, graph.ErrUnsupported) {
 				missing[unsupported(dev, g)]++
 				t.Skip(err)
 			}
@@ -131,7 +131,7 @@ func keys(m map[string]int) func(yield func(string) bool) {
 }
 
 // unsupported says which op of a graph has no kernel.
-func unsupported(dev *cuda.Device, g *layers.Graph) string {
+func unsupported(dev *cuda.Device, g *graph.Graph) string {
 	for _, op := range g.Ops {
 		in, out := g.Specs(&op, nil, nil)
 		if err := dev.Supports(op, in, out); err != nil {
@@ -145,14 +145,14 @@ func unsupported(dev *cuda.Device, g *layers.Graph) string {
 const gapBytes = 256
 
 // compareOp computes an op on a device and, as the reference does, on the CPU, and compares the first results.
-func compareOp(t *testing.T, dev device.Device, pool *cpu.Pool, op layers.Op, in []*tensor.Tensor, bound float64) {
+func compareOp(t *testing.T, dev device.Device, pool *cpu.Pool, op graph.Op, in []*tensor.Tensor, bound float64) {
 	t.Helper()
 	l := loweredOp(t, op, in)
 	got, err := interpret(t.Context(), dev, l, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), l.Graph, nil, nil)
+	want, err := cpu.Interpret(t.Context(), pool, graph.Standard(), l.Graph, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func compareOp(t *testing.T, dev device.Device, pool *cpu.Pool, op layers.Op, in
 
 // interpret runs a graph op by op on a device, each value at a place of its own in one arena.
 func interpret(
-	ctx context.Context, dev device.Device, l *layers.Lowered, inputs map[string]*tensor.Tensor,
+	ctx context.Context, dev device.Device, l *graph.Lowered, inputs map[string]*tensor.Tensor,
 ) (_ map[string]*tensor.Tensor, err error) {
 	g := l.Graph
 	places, end, most := make([]device.Region, len(g.Values)), int64(gapBytes), int64(0)
@@ -198,17 +198,17 @@ func interpret(
 		places[i].Memory = arena
 		var data []byte
 		switch v.Role {
-		case layers.Input:
+		case graph.Input:
 			data = inputs[v.Name].Data
-		case layers.Const:
+		case graph.Const:
 			data = v.Const
 		}
 		if err := stream.CopyIn(places[i], data); err != nil {
 			return nil, err
 		}
 	}
-	argument := func(o layers.Operand) device.Argument {
-		if o.Value == layers.NoValue {
+	argument := func(o graph.Operand) device.Argument {
+		if o.Value == graph.NoValue {
 			return device.Argument{Operand: o}
 		}
 		return device.Argument{Region: places[o.Value], Operand: o, Spec: g.Spec(o)}

@@ -13,8 +13,8 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -42,7 +42,7 @@ func TestTensorConvsOfOldGPUs(t *testing.T) {
 // A convCase has the sizes of an operand and of a weight.
 type convCase struct {
 	x, w   []int
-	attrs  layers.Attrs
+	attrs  graph.Attrs
 	blocks int // all but one of the sizes of blocks are left out
 	ends   bool
 	// reads says that the operand is whole and its channels last.
@@ -51,34 +51,34 @@ type convCase struct {
 	place func(w *written, x, weight operand) (operand, operand)
 }
 
-type operand = layers.Operand
+type operand = graph.Operand
 
 func (c *convCase) groups() int { return max(c.attrs.Int("groups"), 1) }
 
 var convCases = map[string]convCase{
 	"1x1":           {x: []int{2, 16, 5, 7}, w: []int{40, 16, 1, 1}, blocks: 1},
-	"3x3":           {x: []int{2, 24, 7, 6}, w: []int{72, 24, 3, 3}, attrs: layers.Attrs{"padding": []int{1, 1}}, blocks: 1, ends: true},
+	"3x3":           {x: []int{2, 24, 7, 6}, w: []int{72, 24, 3, 3}, attrs: graph.Attrs{"padding": []int{1, 1}}, blocks: 1, ends: true},
 	"wide blocks":   {x: []int{1, 8, 12, 12}, w: []int{140, 8, 2, 2}, blocks: 0},
 	"narrow blocks": {x: []int{1, 8, 13, 12}, w: []int{36, 8, 2, 2}, blocks: 2, ends: true},
 	"stride": {x: []int{3, 16, 9, 8}, w: []int{20, 16, 3, 3},
-		attrs: layers.Attrs{"stride": []int{2, 3}, "padding": []int{1, 2}}, blocks: 1},
+		attrs: graph.Attrs{"stride": []int{2, 3}, "padding": []int{1, 2}}, blocks: 1},
 	"dilation": {x: []int{1, 8, 9, 11}, w: []int{20, 8, 3, 3},
-		attrs: layers.Attrs{"dilation": []int{2, 3}, "padding": []int{2, 3}}, blocks: 1},
+		attrs: graph.Attrs{"dilation": []int{2, 3}, "padding": []int{2, 3}}, blocks: 1},
 	"few inputs": {x: []int{2, 3, 9, 8}, w: []int{18, 3, 7, 7},
-		attrs: layers.Attrs{"stride": []int{2, 2}, "padding": []int{3, 3}}, blocks: 1},
+		attrs: graph.Attrs{"stride": []int{2, 2}, "padding": []int{3, 3}}, blocks: 1},
 	"groups": {x: []int{2, 24, 5, 5}, w: []int{36, 12, 3, 3},
-		attrs: layers.Attrs{"groups": 2, "padding": []int{1, 1}}, blocks: 1, ends: true},
-	"1-D":          {x: []int{2, 20, 33}, w: []int{17, 20, 5}, attrs: layers.Attrs{"padding": []int{2}}, blocks: 1},
-	"3-D":          {x: []int{1, 9, 4, 5, 6}, w: []int{16, 9, 2, 3, 2}, attrs: layers.Attrs{"padding": []int{1, 0, 1}}, blocks: 1},
-	"parts":        {x: []int{1, 72, 3, 3}, w: []int{20, 72, 3, 3}, attrs: layers.Attrs{"padding": []int{1, 1}}, blocks: 1, ends: true},
-	"two channels": {x: []int{1, 6, 5, 6}, w: []int{2, 6, 3, 3}, attrs: layers.Attrs{"padding": []int{1, 1}}, blocks: 1, ends: true},
-	"few outputs":  {x: []int{1, 8, 5, 6}, w: []int{12, 4, 3, 3}, attrs: layers.Attrs{"groups": 2, "stride": []int{2, 1}}, blocks: 1},
+		attrs: graph.Attrs{"groups": 2, "padding": []int{1, 1}}, blocks: 1, ends: true},
+	"1-D":          {x: []int{2, 20, 33}, w: []int{17, 20, 5}, attrs: graph.Attrs{"padding": []int{2}}, blocks: 1},
+	"3-D":          {x: []int{1, 9, 4, 5, 6}, w: []int{16, 9, 2, 3, 2}, attrs: graph.Attrs{"padding": []int{1, 0, 1}}, blocks: 1},
+	"parts":        {x: []int{1, 72, 3, 3}, w: []int{20, 72, 3, 3}, attrs: graph.Attrs{"padding": []int{1, 1}}, blocks: 1, ends: true},
+	"two channels": {x: []int{1, 6, 5, 6}, w: []int{2, 6, 3, 3}, attrs: graph.Attrs{"padding": []int{1, 1}}, blocks: 1, ends: true},
+	"few outputs":  {x: []int{1, 8, 5, 6}, w: []int{12, 4, 3, 3}, attrs: graph.Attrs{"groups": 2, "stride": []int{2, 1}}, blocks: 1},
 	"by themselves": {x: []int{2, 6, 7, 6}, w: []int{6, 1, 3, 3},
-		attrs: layers.Attrs{"groups": 6, "padding": []int{1, 1}}, blocks: 1, ends: true},
+		attrs: graph.Attrs{"groups": 6, "padding": []int{1, 1}}, blocks: 1, ends: true},
 	"twelve by themselves": {x: []int{2, 12, 7, 6}, w: []int{12, 1, 3, 2},
-		attrs: layers.Attrs{"groups": 12, "padding": []int{1, 1}, "stride": []int{1, 2}}, blocks: 1, ends: true, place: lastAll, reads: true},
+		attrs: graph.Attrs{"groups": 12, "padding": []int{1, 1}, "stride": []int{1, 2}}, blocks: 1, ends: true, place: lastAll, reads: true},
 	"by themselves, 3-D": {x: []int{1, 8, 3, 4, 5}, w: []int{8, 1, 2, 3, 3},
-		attrs: layers.Attrs{"groups": 8, "padding": []int{1, 1, 0}, "dilation": []int{1, 2, 1}}, blocks: 1, place: lastAll, reads: true},
+		attrs: graph.Attrs{"groups": 8, "padding": []int{1, 1, 0}, "dilation": []int{1, 2, 1}}, blocks: 1, place: lastAll, reads: true},
 	"no channels": {x: []int{1, 0, 3, 3}, w: []int{16, 0, 1, 1}, blocks: 1},
 	"no images":   {x: []int{0, 16, 5, 7}, w: []int{40, 16, 1, 1}, blocks: 1},
 	"channels last": {x: []int{2, 16, 5, 7}, w: []int{20, 16, 3, 2},
@@ -101,21 +101,21 @@ var convCases = map[string]convCase{
 }
 
 // lastAll takes an operand with its channels last.
-func lastAll(_ *written, x, weight layers.Operand) (layers.Operand, layers.Operand) {
+func lastAll(_ *written, x, weight graph.Operand) (graph.Operand, graph.Operand) {
 	return lastly(x, 0, x.Layout.Shape[1]), weight
 }
 
 // lastly takes a constant as one with its channels last, and some of them.
-func lastly(o layers.Operand, from, count int) layers.Operand {
+func lastly(o graph.Operand, from, count int) graph.Operand {
 	s := o.Layout.Shape
 	l := tensor.Contiguous(append(append(tensor.Shape{s[0]}, s[2:]...), s[1])...)
 	shape := append(tensor.Shape{s[0], count}, s[2:]...)
 	strides := append([]int{l.Strides[0], 1}, l.Strides[1:len(s)-1]...)
-	return layers.Operand{Value: o.Value, Layout: tensor.Layout{Shape: shape, Strides: strides, Offset: from}}
+	return graph.Operand{Value: o.Value, Layout: tensor.Layout{Shape: shape, Strides: strides, Offset: from}}
 }
 
 // channelsLast is an operand N×C×space as N×space×C.
-func channelsLast(o layers.Operand) layers.Operand {
+func channelsLast(o graph.Operand) graph.Operand {
 	l := o.Layout
 	turn := func(list []int) []int { return append(append([]int{list[0]}, list[2:]...), list[1]) }
 	o.Layout = tensor.Layout{Shape: turn(l.Shape), Strides: turn(l.Strides), Offset: l.Offset}
@@ -143,7 +143,7 @@ func compareConvs(t *testing.T, dev device.Device) {
 		for name, c := range convCases {
 			run := func(t *testing.T, last bool) {
 				defer cuda.OnlyConvBlocks(c.blocks)()
-				attrs := layers.Attrs{"groups": 1}
+				attrs := graph.Attrs{"groups": 1}
 				for _, list := range []string{"stride", "padding", "dilation"} {
 					attrs[list] = slices.Repeat([]int{map[string]int{"padding": 0}[list] + map[bool]int{true: 1}[list != "padding"]}, len(c.x)-2)
 				}
@@ -152,36 +152,36 @@ func compareConvs(t *testing.T, dev device.Device) {
 				}
 				precision := map[string]string{"narrow": "bf16", "tf32": "tf32"}[how.name]
 				// Without a precision it is a graph of floats, of factors that were rounded before.
-				build := func(precision string, wide bool, round func(uint32) uint32) *layers.Graph {
+				build := func(precision string, wide bool, round func(uint32) uint32) *graph.Graph {
 					dtype := how.dtype
 					if wide {
 						dtype = tensor.Float32
 					}
-					w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
-					factor := func(shape []int) layers.Operand {
+					w := &written{&graph.Graph{Modules: make(map[string]graph.Operand)}, t}
+					factor := func(shape []int) graph.Operand {
 						x := widened(numbers(how.dtype, shape...), dtype)
 						for at := 0; round != nil && at < len(x.Data); at += 4 {
 							binary.LittleEndian.PutUint32(x.Data[at:], round(binary.LittleEndian.Uint32(x.Data[at:])))
 						}
 						return w.Whole(w.AddConst(x))
 					}
-					a := layers.Attrs{"precision": precision, "eps": 1e-3}
+					a := graph.Attrs{"precision": precision, "eps": 1e-3}
 					for k, v := range attrs {
 						a[k] = v
 					}
 					if precision == "" {
 						delete(a, "precision")
 					}
-					constant := func(shape ...int) layers.Operand {
+					constant := func(shape ...int) graph.Operand {
 						return w.Whole(w.AddConst(widened(numbers(how.dtype, shape...), dtype)))
 					}
-					in := []layers.Operand{factor(c.x), factor(c.w), constant(c.w[0])}
+					in := []graph.Operand{factor(c.x), factor(c.w), constant(c.w[0])}
 					if c.place != nil {
 						in[0], in[1] = c.place(w, in[0], in[1])
 					}
 					if c.ends {
-						specs := []layers.Spec{w.Spec(in[0]), w.Spec(in[1]), w.Spec(in[2])}
-						def, _ := layers.Standard().Lookup("conv")
+						specs := []graph.Spec{w.Spec(in[0]), w.Spec(in[1]), w.Spec(in[2])}
+						def, _ := graph.Standard().Lookup("conv")
 						out, err := def.Shape(specs, a)
 						if err != nil {
 							t.Fatal(err)
@@ -203,9 +203,9 @@ func compareConvs(t *testing.T, dev device.Device) {
 						y = w.Whole(y.Value)
 					}
 					if dtype != how.dtype {
-						y = w.op("cast", layers.Attrs{"dtype": how.dtype}, y)
+						y = w.op("cast", graph.Attrs{"dtype": how.dtype}, y)
 					}
-					w.Outputs = []layers.Output{{Name: "y", Operand: y}}
+					w.Outputs = []graph.Output{{Name: "y", Operand: y}}
 					return w.Graph
 				}
 				l, err := cuda.Lower(build(precision, false, nil))
@@ -224,7 +224,7 @@ func compareConvs(t *testing.T, dev device.Device) {
 				if rounds {
 					round = rounding(precision)
 				}
-				want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), build("", true, round), nil, nil)
+				want, err := cpu.Interpret(t.Context(), pool, graph.Standard(), build("", true, round), nil, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -243,17 +243,17 @@ func compareConvs(t *testing.T, dev device.Device) {
 			for at, v := range map[int]float32{3: float32(math.Inf(1)), 21: float32(math.NaN()), 40: float32(math.Inf(-1))} {
 				put(x.Data[at*size:], how.dtype, v)
 			}
-			a := layers.Attrs{"stride": []int{1, 1}, "padding": []int{0, 0}, "dilation": []int{1, 1}, "groups": 1}
+			a := graph.Attrs{"stride": []int{1, 1}, "padding": []int{0, 0}, "dilation": []int{1, 1}, "groups": 1}
 			bias := numbers(how.dtype, 16)
 			in := []*tensor.Tensor{x, w, bias}
-			want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), loweredOp(t, layers.Op{Kind: "conv", Attrs: a}, in).Graph, nil, nil)
+			want, err := cpu.Interpret(t.Context(), pool, graph.Standard(), loweredOp(t, graph.Op{Kind: "conv", Attrs: a}, in).Graph, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if precision := map[string]string{"narrow": "bf16", "tf32": "tf32"}[how.name]; precision != "" {
 				a["precision"] = precision
 			}
-			got, err := interpret(t.Context(), dev, loweredOp(t, layers.Op{Kind: "conv", Attrs: a}, in), nil)
+			got, err := interpret(t.Context(), dev, loweredOp(t, graph.Op{Kind: "conv", Attrs: a}, in), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

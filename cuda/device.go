@@ -10,7 +10,7 @@ import (
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // Options say which GPU. The zero value is the first one of the system's driver.
@@ -228,7 +228,7 @@ func (d *Device) PeakBytes() int64 {
 }
 
 // Supports returns nil when there is a kernel that takes the operands.
-func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
+func (d *Device) Supports(op graph.Op, in, out []graph.Spec) error {
 	return Supports(op, in, out)
 }
 

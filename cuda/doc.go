@@ -16,7 +16,7 @@
 // kernels/<family>.cu has the kernels, op_<family>.go says how they are launched, and one line in the table of
 // kernel.go lists the family. A [kernel] says which operands it takes, what scratch memory it wants, and launches:
 //
-//	var elementwiseKernels = map[layers.Kind]kernel{"relu": {supports: reals(1), launch: launchUnary("relu")}}
+//	var elementwiseKernels = map[graph.Kind]kernel{"relu": {supports: reals(1), launch: launchUnary("relu")}}
 //
 //	func launchRelu(l *launch) error {
 //		x, out := l.in[0], l.out[0]
@@ -75,7 +75,7 @@
 //
 // # Channels-last regions
 //
-// [Arrange], after layers.Optimise and before [Lower], leaves that turning out. No op turns and there is no new kind: values of a
+// [Arrange], after rewrite.Optimise and before [Lower], leaves that turning out. No op turns and there is no new kind: values of a
 // region are N×space×C, and the layouts of operands say where elements lie, so an op that knows nothing of regions reads a view. A
 // region is taken where the bytes that its convolutions need not turn are more than those that other ops then read far apart.
 // Outputs, states and what is read as no view of the new order stay. Regions need tensor cores: half floats, or float32 that may

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
@@ -51,7 +51,7 @@ func TestNoElements(t *testing.T) {
 			given, ok := c.Args[name].(models.Given)
 			for dim := 0; ok && dim < len(given.Layout.Shape); dim++ {
 				for _, others := range []bool{false, true} {
-					g, err := models.BuildCall(layers.Standard(), c.Target, emptied(c.Args, name, dim, others))
+					g, err := models.BuildCall(graph.Standard(), c.Target, emptied(c.Args, name, dim, others))
 					if err != nil {
 						continue // the op does not take it
 					}
@@ -59,7 +59,7 @@ func TestNoElements(t *testing.T) {
 					if err != nil {
 						continue
 					}
-					want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, c.Inputs)
+					want, err := cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, c.Inputs)
 					if err != nil {
 						continue
 					}

@@ -3,7 +3,7 @@ package cuda
 import (
 	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // LoadKernels loads every kernel, for which the driver compiles each family of them.
@@ -77,4 +77,4 @@ func Blocks(to device.Stream, x, y, z int64) error {
 }
 
 // ArrangeAll is Arrange that takes every region.
-func ArrangeAll(g *layers.Graph) *layers.Graph { return arrange(g, true) }
+func ArrangeAll(g *graph.Graph) *graph.Graph { return arrange(g, true) }

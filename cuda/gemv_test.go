@@ -9,8 +9,8 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -54,10 +54,10 @@ func compareGemv(t *testing.T, dev device.Device) {
 			if testing.Short() && c.k > 100000 {
 				t.Skip("a large weight")
 			}
-			g := &layers.Graph{Modules: make(map[string]layers.Operand)}
-			add := func(d tensor.DType, shape ...int) layers.Operand {
+			g := &graph.Graph{Modules: make(map[string]graph.Operand)}
+			add := func(d tensor.DType, shape ...int) graph.Operand {
 				if d == none {
-					return layers.Absent
+					return graph.Absent
 				}
 				x := numbers(d, shape...)
 				if d == i8 {
@@ -78,17 +78,17 @@ func compareGemv(t *testing.T, dev device.Device) {
 				weight.Layout = tensor.Contiguous(c.k, c.n)
 				weight = turned(weight)
 			}
-			op := layers.Op{Kind: "linear", Attrs: layers.Attrs{"act": c.act}, In: []layers.Operand{
-				x, weight, add(c.bias, c.n), layers.Absent, add(c.scales, c.n),
+			op := graph.Op{Kind: "linear", Attrs: graph.Attrs{"act": c.act}, In: []graph.Operand{
+				x, weight, add(c.bias, c.n), graph.Absent, add(c.scales, c.n),
 			}}
 			if c.added {
 				op.In[3] = add(c.rows, append(append(tensor.Shape{}, x.Layout.Shape[:len(x.Layout.Shape)-1]...), c.n)...)
 			}
-			out, err := g.Emit(layers.Standard(), op)
+			out, err := g.Emit(graph.Standard(), op)
 			if err != nil {
 				t.Fatal(err)
 			}
-			g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
+			g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(out[0])}}
 			l, err := cuda.Lower(g)
 			if err != nil {
 				t.Fatal(err)
@@ -97,7 +97,7 @@ func compareGemv(t *testing.T, dev device.Device) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, nil)
+			want, err := cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

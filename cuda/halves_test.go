@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -25,11 +25,11 @@ func TestHalves(t *testing.T) {
 func compareHalves(t *testing.T, dev device.Device) {
 	pool := cpu.NewPool(1)
 	defer pool.Close()
-	one := layers.Attrs{"alpha": 1.0}
+	one := graph.Attrs{"alpha": 1.0}
 	for d, bound := range map[tensor.DType]float64{tensor.Float16: 1e-3, tensor.BFloat16: 8e-3} {
 		for name, c := range map[string]struct {
-			kind  layers.Kind
-			attrs layers.Attrs
+			kind  graph.Kind
+			attrs graph.Attrs
 			in    []*tensor.Tensor
 		}{
 			"linear":              {"linear", nil, []*tensor.Tensor{numbers(d, 70, 72), numbers(d, 132, 72), numbers(d, 132)}},
@@ -38,12 +38,12 @@ func compareHalves(t *testing.T, dev device.Device) {
 			"linear of no terms":  {"linear", nil, []*tensor.Tensor{numbers(d, 10, 0), numbers(d, 31, 0), numbers(d, 31)}},
 			"matmul":              {"matmul", one, []*tensor.Tensor{numbers(d, 3, 20, 40), numbers(d, 3, 40, 72)}},
 			"matmul, not aligned": {"matmul", one, []*tensor.Tensor{numbers(d, 2, 3, 13), numbers(d, 2, 13, 7)}},
-			"sum": {"matmul", layers.Attrs{"alpha": 0.5, "beta": 2.0}, []*tensor.Tensor{
+			"sum": {"matmul", graph.Attrs{"alpha": 0.5, "beta": 2.0}, []*tensor.Tensor{
 				numbers(d, 2, 3, 16), numbers(d, 2, 16, 7), numbers(d, 2, 3, 7),
 			}},
 		} {
 			t.Run(d.String()+", "+name, func(t *testing.T) {
-				compareOp(t, dev, pool, layers.Op{Kind: c.kind, Attrs: c.attrs}, c.in, bound)
+				compareOp(t, dev, pool, graph.Op{Kind: c.kind, Attrs: c.attrs}, c.in, bound)
 			})
 		}
 	}

@@ -14,7 +14,7 @@ type Info struct {
 	Simulated bool
 }
 
-// Precisions are what factors of products of float32 may be rounded to on the GPU: see [layers.Narrow].
+// Precisions are what factors of products of float32 may be rounded to on the GPU: see [rewrite.Narrow].
 func (i Info) Precisions() []string {
 	if i.Capability < tensorCapability {
 		return []string{"bf16"}

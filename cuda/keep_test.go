@@ -13,7 +13,7 @@ import (
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -147,23 +147,23 @@ func TestKeepingFails(t *testing.T) {
 
 // TestKeptOpsFailOnData: an op that was kept says what it cannot do, and which it is.
 func TestKeptOpsFailOnData(t *testing.T) {
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	table := g.AddConst(tensor.Of([]float32{1, 2, 3, 4, 5, 6}, 3, 2))
 	ids := g.AddInput("ids", tensor.Int64, tensor.Shape{2})
 	y := g.Whole(table)
-	for _, op := range []layers.Op{
-		{Kind: "embedding", Path: "table", In: []layers.Operand{y, g.Whole(ids)}}, {Kind: "relu", Path: "act"},
+	for _, op := range []graph.Op{
+		{Kind: "embedding", Path: "table", In: []graph.Operand{y, g.Whole(ids)}}, {Kind: "relu", Path: "act"},
 	} {
 		if op.In == nil {
-			op.In = []layers.Operand{y}
+			op.In = []graph.Operand{y}
 		}
-		out, err := g.Emit(layers.Standard(), op)
+		out, err := g.Emit(graph.Standard(), op)
 		if err != nil {
 			t.Fatal(err)
 		}
 		y = g.Whole(out[0])
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: y}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: y}}
 	dev, lib := openSimulated(t, "memory=8M order=lazy:2")
 	p := planned(t, lower(t, g), plan.Options{Mode: plan.Resident})
 	pg := newPager(t, dev)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -15,23 +15,23 @@ type kernel struct {
 	// narrows says that factors are rounded where that is allowed, which reports tell.
 	narrows bool
 	// exact says that the factors of given operands are not, for another kernel computes them; nil is never.
-	exact func(in, out []layers.Spec, a layers.Attrs) bool
+	exact func(in, out []graph.Spec, a graph.Attrs) bool
 	// label returns the name that reports give where that depends on the operands; nil is name.
-	label func(in, out []layers.Spec, a layers.Attrs) string
+	label func(in, out []graph.Spec, a graph.Attrs) string
 	// work returns the scratch memory needed for given operands, wherever they lie; nil is none.
-	work func(in, out []layers.Spec, a layers.Attrs) int64
+	work func(in, out []graph.Spec, a graph.Attrs) int64
 	// supports returns why given operands cannot be computed; nil takes all that the shape rule takes.
-	supports func(in, out []layers.Spec, a layers.Attrs) error
+	supports func(in, out []graph.Spec, a graph.Attrs) error
 	// packs returns the operands that the kernel also takes in forms of its own; nil is none.
-	packs func(in, out []layers.Spec, op *layers.Op) []layers.Pack
+	packs func(in, out []graph.Spec, op *graph.Op) []graph.Pack
 	// pack writes such a form of an operand, or of some of it, all of whose bytes are given.
-	pack func(l *launch, p layers.Pack, raw operand, to span) error
+	pack func(l *launch, p graph.Pack, raw operand, to span) error
 	// launch gives the op to the stream.
 	launch func(l *launch) error
 }
 
 // families are the kernels, one file each.
-var families = []map[layers.Kind]kernel{
+var families = []map[graph.Kind]kernel{
 	elementwiseKernels,
 	copyKernels,
 	castKernels,
@@ -49,8 +49,8 @@ var families = []map[layers.Kind]kernel{
 }
 
 // table is put together from the families.
-var table = func() map[layers.Kind]kernel {
-	all := make(map[layers.Kind]kernel)
+var table = func() map[graph.Kind]kernel {
+	all := make(map[graph.Kind]kernel)
 	for _, family := range families {
 		for kind, k := range family {
 			if _, dup := all[kind]; dup {
@@ -69,12 +69,12 @@ var table = func() map[layers.Kind]kernel {
 const maxDims = 8
 
 // lookup returns how an op is computed, or why it is not.
-func lookup(op layers.Op, in, out []layers.Spec) (kernel, error) {
+func lookup(op graph.Op, in, out []graph.Spec) (kernel, error) {
 	k, ok := table[op.Kind]
 	if !ok {
 		return kernel{}, fmt.Errorf("there is no CUDA kernel for %s", op.Kind)
 	}
-	for _, list := range [][]layers.Spec{in, out} {
+	for _, list := range [][]graph.Spec{in, out} {
 		for _, s := range list {
 			if len(s.Shape) > maxDims {
 				return kernel{}, fmt.Errorf("%d dimensions, CUDA kernels take %d", len(s.Shape), maxDims)
@@ -88,15 +88,15 @@ func lookup(op layers.Op, in, out []layers.Spec) (kernel, error) {
 }
 
 // Supports returns nil when there is a kernel that takes the operands. It needs no GPU.
-func Supports(op layers.Op, in, out []layers.Spec) error {
+func Supports(op graph.Op, in, out []graph.Spec) error {
 	_, err := lookup(op, in, out)
 	return err
 }
 
 // Lower decides how every op of a graph is computed, by GPUs from compute capability 8.0 on; the scratch memory is enough for
 // any. It needs no GPU.
-func Lower(g *layers.Graph) (*layers.Lowered, error) {
-	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
+func Lower(g *graph.Graph) (*graph.Lowered, error) {
+	l := &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}
 	for i, op := range g.Ops {
 		in, out := g.Specs(&op, nil, nil)
 		k, err := lookup(op, in, out)
@@ -105,7 +105,7 @@ func Lower(g *layers.Graph) (*layers.Lowered, error) {
 			if op.Source != "" {
 				source = " (" + op.Source + ")"
 			}
-			return nil, fmt.Errorf("%s: %s: %w: %w%s", op.Path, op.Kind, layers.ErrUnsupported, err, source)
+			return nil, fmt.Errorf("%s: %s: %w: %w%s", op.Path, op.Kind, graph.ErrUnsupported, err, source)
 		}
 		l.Steps[i].Kernel = k.name
 		if k.label != nil {
@@ -125,7 +125,7 @@ func Lower(g *layers.Graph) (*layers.Lowered, error) {
 }
 
 // LowerFor is [Lower] for GPUs of a compute capability.
-func LowerFor(g *layers.Graph, capability int) (*layers.Lowered, error) {
+func LowerFor(g *graph.Graph, capability int) (*graph.Lowered, error) {
 	l, err := Lower(g)
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func LowerFor(g *layers.Graph, capability int) (*layers.Lowered, error) {
 	for i := range g.Ops {
 		op, step := &g.Ops[i], &l.Steps[i]
 		if capability < tensorCapability {
-			step.Packs = slices.DeleteFunc(step.Packs, func(p layers.Pack) bool { return p.Form == packedLast })
+			step.Packs = slices.DeleteFunc(step.Packs, func(p graph.Pack) bool { return p.Form == packedLast })
 		} else if in, _ := g.Specs(op, nil, nil); op.Kind == "linear" && widensInBlocks(in, op.Attrs) {
 			step.WorkBytes = wideningWork(in, op.Attrs) // no weight is widened in memory
 		}
@@ -167,7 +167,7 @@ func isReal(d tensor.DType) bool {
 }
 
 // onlyReal is the support of kernels that take floats of one dtype.
-func onlyReal(in, _ []layers.Spec, _ layers.Attrs) error {
+func onlyReal(in, _ []graph.Spec, _ graph.Attrs) error {
 	for _, s := range in {
 		if s.DType != tensor.Invalid && (!isReal(s.DType) || s.DType != in[0].DType) {
 			return fmt.Errorf("it takes floats of one dtype, not %v beside %v", s.DType, in[0].DType)

@@ -3,23 +3,23 @@ package cuda
 import (
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // withoutKernel are the ops that a GPU does not run, and why.
-var withoutKernel = map[layers.Kind]string{}
+var withoutKernel = map[graph.Kind]string{}
 
 // TestEveryOpHasAKernel hides no op that is missing.
 func TestEveryOpHasAKernel(t *testing.T) {
-	for _, kind := range layers.Standard().Kinds() {
+	for _, kind := range graph.Standard().Kinds() {
 		_, has := table[kind]
 		if why, known := withoutKernel[kind]; has == known {
 			t.Errorf("%s: has a kernel: %v, known to have none: %q", kind, has, why)
 		}
 	}
 	for kind, k := range table {
-		if _, ok := layers.Standard().Lookup(kind); !ok || k.launch == nil {
+		if _, ok := graph.Standard().Lookup(kind); !ok || k.launch == nil {
 			t.Errorf("%s: no op of that name, or no launch", kind)
 		}
 	}
@@ -27,13 +27,13 @@ func TestEveryOpHasAKernel(t *testing.T) {
 
 // TestLowerNeedsNoGPU lowers where there is no driver, and refuses what has no kernel by name.
 func TestLowerNeedsNoGPU(t *testing.T) {
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	x := g.AddInput("x", tensor.Float32, tensor.Shape{2, 3})
-	y, err := g.Emit(layers.Standard(), layers.Op{Kind: "relu", Path: "act", In: []layers.Operand{g.Whole(x)}})
+	y, err := g.Emit(graph.Standard(), graph.Op{Kind: "relu", Path: "act", In: []graph.Operand{g.Whole(x)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y[0])}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(y[0])}}
 	l, err := Lower(g)
 	if err != nil || len(l.Steps) != 1 || l.Steps[0].Kernel == "" {
 		t.Fatalf("%+v: %v", l, err)

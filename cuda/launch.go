@@ -7,7 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/optimem/optimem/cuda/internal/driver"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -53,8 +53,8 @@ func (o operand) size() int64 {
 // A launch is an op with its operands in place. Results are contiguous and hold no defined bytes; results and operands
 // do not share any.
 type launch struct {
-	kind  layers.Kind
-	attrs layers.Attrs
+	kind  graph.Kind
+	attrs graph.Attrs
 	in    []operand
 	out   []operand
 	// work is the scratch memory that the kernel asked for. It begins at a multiple of 256 bytes.
@@ -137,7 +137,7 @@ func (c *call) layout(l tensor.Layout) *call { return c.layoutAs(l.Joined()) }
 // layoutAs passes an om_layout with the dimensions as they are.
 func (c *call) layoutAs(l tensor.Layout) *call {
 	if len(l.Shape) > maxDims {
-		c.err = fmt.Errorf("%w: a view of %d dimensions", layers.ErrUnsupported, len(l.Shape))
+		c.err = fmt.Errorf("%w: a view of %d dimensions", graph.ErrUnsupported, len(l.Shape))
 		return c
 	}
 	elements, far := int64(1), c.s.d.far
@@ -245,7 +245,7 @@ func (c *call) grid(blocks, threads dims, sharedBytes int64) error {
 }
 
 // contiguousBytes is the scratch memory for the elements of an operand, one behind the other, a multiple of 256.
-func contiguousBytes(s layers.Spec) int64 {
+func contiguousBytes(s graph.Spec) int64 {
 	n, err := s.Shape.NumElements()
 	if err != nil || s.DType == tensor.Invalid {
 		return 0

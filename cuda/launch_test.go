@@ -10,8 +10,8 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/cuda/kernels"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -24,7 +24,7 @@ func TestTooManyBlocks(t *testing.T) {
 	}
 	defer s.Close()
 	for _, blocks := range [][3]int64{{1 << 31, 1, 1}, {1<<32 + 1, 1, 1}, {1, 1 << 16, 1}, {1, 1, 1 << 16}} {
-		if err := cuda.Blocks(s, blocks[0], blocks[1], blocks[2]); !errors.Is(err, layers.ErrUnsupported) {
+		if err := cuda.Blocks(s, blocks[0], blocks[1], blocks[2]); !errors.Is(err, graph.ErrUnsupported) {
 			t.Errorf("%d: %v", blocks, err)
 		}
 	}
@@ -42,10 +42,10 @@ func TestManySequences(t *testing.T) {
 	f32 := tensor.Float32
 	x, state := numbers(f32, 1, sequences, 1), numbers(f32, 1, sequences, 1)
 	in := []*tensor.Tensor{x, nil, state, nil, numbers(f32, 1, 1), numbers(f32, 1, 1), nil, nil, nil}
-	w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
-	w.Outputs = []layers.Output{{Name: "y", Operand: w.op("rnn", layers.Attrs{"nonlinearity": "tanh"}, operandsOf(w, in)...)}}
+	w := &written{&graph.Graph{Modules: make(map[string]graph.Operand)}, t}
+	w.Outputs = []graph.Output{{Name: "y", Operand: w.op("rnn", graph.Attrs{"nonlinearity": "tanh"}, operandsOf(w, in)...)}}
 	got := w.result(dev, w.Graph)
-	want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), w.Graph, nil, nil)
+	want, err := cpu.Interpret(t.Context(), pool, graph.Standard(), w.Graph, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

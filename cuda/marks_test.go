@@ -9,7 +9,7 @@ import (
 
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -40,7 +40,7 @@ func (d *desk) put(x *tensor.Tensor) device.Argument {
 	d.t.Helper()
 	a := device.Argument{
 		Region:  device.Region{Memory: d.memory, Offset: d.at, Bytes: int64(len(x.Data))},
-		Operand: layers.Operand{Layout: x.Layout}, Spec: layers.Spec{DType: x.DType, Shape: x.Layout.Shape},
+		Operand: graph.Operand{Layout: x.Layout}, Spec: graph.Spec{DType: x.DType, Shape: x.Layout.Shape},
 	}
 	d.at += (int64(len(x.Data)) + 255) / 256 * 256
 	if err := d.stream.CopyIn(a.Region, x.Data); err != nil {
@@ -50,13 +50,13 @@ func (d *desk) put(x *tensor.Tensor) device.Argument {
 }
 
 // launch lowers an op over operands that were put, and gives its result a place.
-func (d *desk) launch(op layers.Op, in ...device.Argument) device.Launch {
+func (d *desk) launch(op graph.Op, in ...device.Argument) device.Launch {
 	d.t.Helper()
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	for _, a := range in {
 		op.In = append(op.In, g.Whole(g.AddInput("", a.Spec.DType, a.Spec.Shape)))
 	}
-	out, err := g.Emit(layers.Standard(), op)
+	out, err := g.Emit(graph.Standard(), op)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestAheadIsBounded(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		dev, _ := openAlone(t, "memory=1M order=lazy:3 fault=late:cuLaunchKernel:1:719")
 		d := newDesk(t, dev)
-		relu := d.launch(layers.Op{Kind: "relu"}, d.put(numbers(tensor.Float32, 8)))
+		relu := d.launch(graph.Op{Kind: "relu"}, d.put(numbers(tensor.Float32, 8)))
 		each, run := 1, func() error { return d.stream.Run(t.Context(), relu) }
 		if kept {
 			each = 100
@@ -188,7 +188,7 @@ func TestFailureOnDataIsToldOnce(t *testing.T) {
 	defer d.close()
 	table := d.put(tensor.Of([]float32{1, 2, 3}, 3))
 	embedding := func(path string, ids ...int64) device.Launch {
-		return d.launch(layers.Op{Kind: "embedding", Path: path}, table, d.put(tensor.Of(ids, len(ids))))
+		return d.launch(graph.Op{Kind: "embedding", Path: path}, table, d.put(tensor.Of(ids, len(ids))))
 	}
 	good, bad, third := embedding("first", 2, 0), embedding("second", 0, 3), embedding("third", 1)
 	run := func(want string, list ...device.Launch) {

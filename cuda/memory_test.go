@@ -9,7 +9,7 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -86,11 +86,11 @@ func TestMemoryRegions(t *testing.T) {
 	good := device.Region{Memory: here, Bytes: 64}
 	argument := func(r device.Region) []device.Argument {
 		return []device.Argument{{
-			Region: r, Operand: layers.Operand{Layout: tensor.Contiguous(16)},
-			Spec: layers.Spec{DType: tensor.Float32, Shape: tensor.Shape{16}},
+			Region: r, Operand: graph.Operand{Layout: tensor.Contiguous(16)},
+			Spec: graph.Spec{DType: tensor.Float32, Shape: tensor.Shape{16}},
 		}}
 	}
-	op := layers.Op{Kind: "relu"}
+	op := graph.Op{Kind: "relu"}
 	for name, r := range map[string]device.Region{
 		"beyond the end": {Memory: here, Offset: 1000, Bytes: 64}, "behind the end": {Memory: here, Offset: 1025, Bytes: 64},
 		"before the begin": {Memory: here, Offset: -4, Bytes: 64}, "of less than nothing": {Memory: here, Offset: 8, Bytes: -8},
@@ -119,8 +119,8 @@ func TestMemoryRegions(t *testing.T) {
 	out := device.Region{Memory: here, Offset: 960, Bytes: 64}
 	got := &tensor.Tensor{DType: tensor.Float32, Layout: x.Layout, Data: make([]byte, 64)}
 	for _, err := range []error{
-		stream.CopyIn(good, x.Data), stream.Run(t.Context(), device.Launch{Op: layers.Op{Kind: "neg"}, In: argument(good), Out: argument(out)}),
-		stream.Run(t.Context(), device.Launch{Op: layers.Op{Kind: "neg"}, In: argument(out), Out: argument(good)}),
+		stream.CopyIn(good, x.Data), stream.Run(t.Context(), device.Launch{Op: graph.Op{Kind: "neg"}, In: argument(good), Out: argument(out)}),
+		stream.Run(t.Context(), device.Launch{Op: graph.Op{Kind: "neg"}, In: argument(out), Out: argument(good)}),
 		stream.CopyOut(got.Data, good), stream.Sync(t.Context()), stream.Close(), here.Free(),
 	} {
 		if err != nil {

@@ -13,12 +13,12 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/device/devicetest"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // changed runs a graph from PTX that was changed within one kernel, and returns what went wrong in it.
-func changed(t *testing.T, g *layers.Graph, kernel string, change func(body string) string) (*tensor.Tensor, error) {
+func changed(t *testing.T, g *graph.Graph, kernel string, change func(body string) string) (*tensor.Tensor, error) {
 	t.Helper()
 	lib := sim.New(t, "order=lazy:1 memory=64M")
 	in := lib.Interpret(t)
@@ -54,8 +54,8 @@ func changed(t *testing.T, g *layers.Graph, kernel string, change func(body stri
 }
 
 // tensorConv writes a convolution of rounded factors: a block with several parts of terms.
-func tensorConv(w *written) layers.Operand {
-	a := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1, "precision": "bf16"}
+func tensorConv(w *written) graph.Operand {
+	a := graph.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1, "precision": "bf16"}
 	return w.op("conv", a, w.constant(false, 2, 9, 6, 7), w.constant(false, 20, 9, 3, 3), w.constant(false, 20))
 }
 
@@ -73,54 +73,54 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long under the race detector")
 	}
-	one := func(write func(w *written) layers.Operand) *layers.Graph {
-		w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
-		w.Outputs = []layers.Output{{Name: "y", Operand: write(w)}}
+	one := func(write func(w *written) graph.Operand) *graph.Graph {
+		w := &written{&graph.Graph{Modules: make(map[string]graph.Operand)}, t}
+		w.Outputs = []graph.Output{{Name: "y", Operand: write(w)}}
 		return w.Graph
 	}
-	attends := func(a layers.Attrs, queries, keys, width, values int) *layers.Graph {
-		return one(func(w *written) layers.Operand {
+	attends := func(a graph.Attrs, queries, keys, width, values int) *graph.Graph {
+		return one(func(w *written) graph.Operand {
 			a["scale"] = 0.2
 			return w.op("scaled_dot_product_attention", a, w.constant(false, 1, 1, queries, width),
 				w.constant(false, 1, 1, keys, width), w.constant(false, 1, 1, keys, values))
 		})
 	}
-	attention := func(queries, keys, width, values int) *layers.Graph {
-		return attends(layers.Attrs{}, queries, keys, width, values)
+	attention := func(queries, keys, width, values int) *graph.Graph {
+		return attends(graph.Attrs{}, queries, keys, width, values)
 	}
-	for kernel, graphs := range map[string][]*layers.Graph{
-		"om_product_f32_16": {one(func(w *written) layers.Operand {
+	for kernel, graphs := range map[string][]*graph.Graph{
+		"om_product_f32_16": {one(func(w *written) graph.Operand {
 			return w.op("linear", nil, w.constant(false, 15, 40), w.constant(false, 70, 40), w.constant(false, 70))
 		})},
-		"om_tensor_narrow_64": {one(func(w *written) layers.Operand {
-			return w.op("linear", layers.Attrs{"precision": "bf16"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
+		"om_tensor_narrow_64": {one(func(w *written) graph.Operand {
+			return w.op("linear", graph.Attrs{"precision": "bf16"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
 		})},
-		"om_tensor_tf32_64": {one(func(w *written) layers.Operand {
-			return w.op("linear", layers.Attrs{"precision": "tf32"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
+		"om_tensor_tf32_64": {one(func(w *written) graph.Operand {
+			return w.op("linear", graph.Attrs{"precision": "tf32"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
 		})},
-		"om_tensor_f16_64": {one(func(w *written) layers.Operand {
-			half := func(shape ...int) layers.Operand { return w.Whole(w.AddConst(numbers(tensor.Float16, shape...))) }
-			return w.op("matmul", layers.Attrs{"alpha": 1.0}, half(20, 200), half(200, 72))
+		"om_tensor_f16_64": {one(func(w *written) graph.Operand {
+			half := func(shape ...int) graph.Operand { return w.Whole(w.AddConst(numbers(tensor.Float16, shape...))) }
+			return w.op("matmul", graph.Attrs{"alpha": 1.0}, half(20, 200), half(200, 72))
 		})},
-		"om_weights_f16_32": {one(func(w *written) layers.Operand {
-			half := func(shape ...int) layers.Operand { return w.Whole(w.AddConst(numbers(tensor.Float16, shape...))) }
+		"om_weights_f16_32": {one(func(w *written) graph.Operand {
+			half := func(shape ...int) graph.Operand { return w.Whole(w.AddConst(numbers(tensor.Float16, shape...))) }
 			bytes := &tensor.Tensor{DType: tensor.Int8, Layout: tensor.Contiguous(20, 200), Data: make([]byte, 20*200)}
-			return w.op("linear", nil, half(33, 200), w.Whole(w.AddConst(bytes)), layers.Absent, layers.Absent, half(20))
+			return w.op("linear", nil, half(33, 200), w.Whole(w.AddConst(bytes)), graph.Absent, graph.Absent, half(20))
 		})},
-		"om_weights_f32_16": {one(func(w *written) layers.Operand {
+		"om_weights_f32_16": {one(func(w *written) graph.Operand {
 			bytes := &tensor.Tensor{DType: tensor.Int8, Layout: tensor.Contiguous(20, 40), Data: make([]byte, 20*40)}
-			return w.op("linear", nil, w.constant(false, 33, 40), w.Whole(w.AddConst(bytes)), layers.Absent, layers.Absent, w.constant(false, 20))
+			return w.op("linear", nil, w.constant(false, 33, 40), w.Whole(w.AddConst(bytes)), graph.Absent, graph.Absent, w.constant(false, 20))
 		})},
-		"om_conv_f32_16": {one(func(w *written) layers.Operand {
-			a := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
+		"om_conv_f32_16": {one(func(w *written) graph.Operand {
+			a := graph.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
 			return w.op("conv", a, w.constant(false, 2, 5, 6, 5), w.constant(false, 20, 5, 3, 3), w.constant(false, 20))
 		})},
 		"om_conv_tensor_narrow_64": {one(tensorConv)},
 		"om_conv_last_4":           {one(tensorConv)},
-		"om_gemv_8": {one(func(w *written) layers.Operand {
+		"om_gemv_8": {one(func(w *written) graph.Operand {
 			return w.op("linear", nil, w.constant(false, 3, 1032), w.constant(false, 10, 1032))
 		})},
-		"om_gemv_across": {one(func(w *written) layers.Operand {
+		"om_gemv_across": {one(func(w *written) graph.Operand {
 			weight := turned(w.Whole(w.AddConst(numbers(tensor.Float16, 70, 40))))
 			return w.op("linear", nil, w.constant(false, 2, 70), weight)
 		})},
@@ -129,7 +129,7 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 		"om_flash_64":          {attention(20, 70, 40, 33)},
 		"om_flash_256":         {attention(20, 40, 140, 136)},
 		"om_attention_split_8": {attention(3, 8300, 8, 8)},
-		"om_flash_bf16_64":     {attends(layers.Attrs{"precision": "bf16"}, 20, 130, 32, 64)},
+		"om_flash_bf16_64":     {attends(graph.Attrs{"precision": "bf16"}, 20, 130, 32, 64)},
 	} {
 		t.Run(kernel, func(t *testing.T) {
 			for _, g := range graphs {
@@ -165,9 +165,9 @@ func TestEveryBarrierIsNeeded(t *testing.T) {
 
 // TestChangedPTX: PTX with a mistake gives another result or is stopped, with the kernel and the line.
 func TestChangedPTX(t *testing.T) {
-	w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
+	w := &written{&graph.Graph{Modules: make(map[string]graph.Operand)}, t}
 	y := w.op("linear", nil, w.constant(false, 5, 7), w.constant(false, 9, 7), w.constant(false, 9))
-	w.Outputs = []layers.Output{{Name: "y", Operand: y}}
+	w.Outputs = []graph.Output{{Name: "y", Operand: y}}
 	const kernel = "om_product_f32_16"
 	want, err := changed(t, w.Graph, kernel, func(body string) string { return body })
 	if err != nil {
@@ -206,14 +206,14 @@ func TestChangedPTX(t *testing.T) {
 
 // TestUnawaitedCopy: what is still being copied to shared memory is not read.
 func TestUnawaitedCopy(t *testing.T) {
-	for kernel, write := range map[string]func(w *written) layers.Operand{
-		"om_tensor_narrow_64": func(w *written) layers.Operand {
-			return w.op("linear", layers.Attrs{"precision": "bf16"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
+	for kernel, write := range map[string]func(w *written) graph.Operand{
+		"om_tensor_narrow_64": func(w *written) graph.Operand {
+			return w.op("linear", graph.Attrs{"precision": "bf16"}, w.constant(false, 20, 100), w.constant(false, 70, 100))
 		},
 		"om_conv_tensor_narrow_64": tensorConv,
 	} {
-		w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
-		w.Outputs = []layers.Output{{Name: "y", Operand: write(w)}}
+		w := &written{&graph.Graph{Modules: make(map[string]graph.Operand)}, t}
+		w.Outputs = []graph.Output{{Name: "y", Operand: write(w)}}
 		_, err := changed(t, w.Graph, kernel, func(body string) string {
 			return strings.ReplaceAll(body, "cp.async.wait_group 1;", "cp.async.wait_group 2;")
 		})

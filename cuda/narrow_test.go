@@ -10,7 +10,7 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -49,9 +49,9 @@ func TestNoTF32(t *testing.T) {
 	}{{"75", "tf32", true}, {"75", "bf16", false}, {"80", "tf32", false}, {"80", "fp8", true}} {
 		t.Run(c.capability+c.precision, func(t *testing.T) {
 			dev, _ := openSimulated(t, "memory=64M cc="+c.capability)
-			w := &written{&layers.Graph{}, t}
-			w.op("linear", layers.Attrs{"precision": c.precision}, w.constant(false, 9, 8), w.constant(false, 5, 8))
-			if _, err := dev.Lower(w.Graph); errors.Is(err, layers.ErrUnsupported) != c.fails {
+			w := &written{&graph.Graph{}, t}
+			w.op("linear", graph.Attrs{"precision": c.precision}, w.constant(false, 9, 8), w.constant(false, 5, 8))
+			if _, err := dev.Lower(w.Graph); errors.Is(err, graph.ErrUnsupported) != c.fails {
 				t.Error(err)
 			}
 		})
@@ -74,28 +74,28 @@ func compareNarrow(t *testing.T, dev device.Device, precisions ...string) {
 
 func compareRounded(t *testing.T, dev device.Device, precision string) {
 	const narrow, wide, exact = "narrow", "rounded before", "exact"
-	for name, write := range map[string]func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand{
-		"linear": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
+	for name, write := range map[string]func(w *written, factor func(shape ...int) graph.Operand, a graph.Attrs) graph.Operand{
+		"linear": func(w *written, factor func(shape ...int) graph.Operand, a graph.Attrs) graph.Operand {
 			a["act"] = "silu"
 			return w.op("linear", a, factor(70, 100), factor(130, 100), w.constant(false, 130), w.constant(false, 70, 130))
 		},
-		"linear, not aligned": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
+		"linear, not aligned": func(w *written, factor func(shape ...int) graph.Operand, a graph.Attrs) graph.Operand {
 			return w.op("linear", a, factor(3, 45), factor(5, 45), w.constant(false, 5))
 		},
-		"linear of one row": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
+		"linear of one row": func(w *written, factor func(shape ...int) graph.Operand, a graph.Attrs) graph.Operand {
 			return w.op("linear", a, factor(1, 32), factor(66, 32))
 		},
-		"linear of nothing": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
+		"linear of nothing": func(w *written, factor func(shape ...int) graph.Operand, a graph.Attrs) graph.Operand {
 			return w.op("linear", a, factor(2, 0), factor(5, 0), w.constant(false, 5))
 		},
-		"parts": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
+		"parts": func(w *written, factor func(shape ...int) graph.Operand, a graph.Attrs) graph.Operand {
 			return w.op("linear", a, factor(3, 1100), factor(33, 1100), w.constant(false, 33))
 		},
-		"matmul, not aligned": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
+		"matmul, not aligned": func(w *written, factor func(shape ...int) graph.Operand, a graph.Attrs) graph.Operand {
 			a["alpha"] = 1.0
 			return w.op("matmul", a, turned(factor(2, 9, 3)), factor(2, 9, 7))
 		},
-		"matmul": func(w *written, factor func(shape ...int) layers.Operand, a layers.Attrs) layers.Operand {
+		"matmul": func(w *written, factor func(shape ...int) graph.Operand, a graph.Attrs) graph.Operand {
 			a["alpha"], a["beta"] = 0.5, 2.0
 			return w.op("matmul", a, factor(2, 3, 20, 36), factor(2, 3, 36, 70), w.constant(false, 2, 3, 20, 70))
 		},
@@ -103,12 +103,12 @@ func compareRounded(t *testing.T, dev device.Device, precision string) {
 		t.Run(name, func(t *testing.T) {
 			results := make(map[string]*tensor.Tensor)
 			for _, how := range []string{narrow, wide, exact} {
-				w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
-				a := make(layers.Attrs)
+				w := &written{&graph.Graph{Modules: make(map[string]graph.Operand)}, t}
+				a := make(graph.Attrs)
 				if how == narrow {
 					a["precision"] = precision
 				}
-				factor := func(shape ...int) layers.Operand {
+				factor := func(shape ...int) graph.Operand {
 					o := w.constant(false, shape...)
 					data := w.Values[o.Value].Const
 					for at := 0; how == wide && at < len(data); at += 4 {
@@ -117,7 +117,7 @@ func compareRounded(t *testing.T, dev device.Device, precision string) {
 					}
 					return o
 				}
-				w.Outputs = []layers.Output{{Name: "y", Operand: write(w, factor, a)}}
+				w.Outputs = []graph.Output{{Name: "y", Operand: write(w, factor, a)}}
 				l, err := cuda.Lower(w.Graph)
 				if err != nil {
 					t.Fatal(err)

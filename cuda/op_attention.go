@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // attentionKernels let positions look at each other: kernels/attention.cu for any operands, flash.cu, flash_half.h and
 // decode.cu for most.
-var attentionKernels = map[layers.Kind]kernel{
+var attentionKernels = map[graph.Kind]kernel{
 	"scaled_dot_product_attention": {supports: supportsAttention, work: attentionWork, launch: launchAttention},
 }
 
@@ -37,7 +37,7 @@ const (
 )
 
 // supportsAttention takes floats of one dtype, and any mask that the shape rule takes.
-func supportsAttention(in, out []layers.Spec, a layers.Attrs) error {
+func supportsAttention(in, out []graph.Spec, a graph.Attrs) error {
 	if p := a.String("precision"); p != "" && (!rounds(a) || in[0].DType != tensor.Float32) {
 		return fmt.Errorf("there is no attention of %v in precision %q", in[0].DType, p)
 	}
@@ -169,7 +169,7 @@ func splitKeys(batch, queries, keys int64) (splits, each int64) {
 }
 
 // attentionWork is room for what the splits of few queries find, whether or not they share keys.
-func attentionWork(in, _ []layers.Spec, _ layers.Attrs) int64 {
+func attentionWork(in, _ []graph.Spec, _ graph.Attrs) int64 {
 	n := len(in[0].Shape)
 	queries, keys, values := int64(in[0].Shape[n-2]), int64(in[1].Shape[n-2]), int64(in[2].Shape[n-1])
 	batch, most := int64(1), int64(0)

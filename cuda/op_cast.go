@@ -1,19 +1,19 @@
 package cuda
 
 import (
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // castKernels convert numbers and make them: kernels/cast.cu.
-var castKernels = map[layers.Kind]kernel{
+var castKernels = map[graph.Kind]kernel{
 	"cast":     {supports: supportsCast, launch: launchCast},
 	"arange":   {supports: makesNumbers, launch: launchArange},
 	"linspace": {supports: makesNumbers, launch: launchLinspace},
 	"eye":      {supports: makesNumbers, launch: launchEye},
 }
 
-func supportsCast(in, out []layers.Spec, a layers.Attrs) error {
+func supportsCast(in, out []graph.Spec, a graph.Attrs) error {
 	if in[0].DType == out[0].DType {
 		return nil
 	}
@@ -23,7 +23,7 @@ func supportsCast(in, out []layers.Spec, a layers.Attrs) error {
 	return makesNumbers(in, out, a)
 }
 
-func makesNumbers(_, out []layers.Spec, a layers.Attrs) error { return onlyNumbers(out, nil, a) }
+func makesNumbers(_, out []graph.Spec, a graph.Attrs) error { return onlyNumbers(out, nil, a) }
 
 // launchCast computes out[i] = in[0][i] as a number of another dtype.
 func launchCast(l *launch) error {

@@ -5,12 +5,12 @@ import (
 	"math"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // chainKernels compute ops that were put together: kernels/elementwise.cu and kernels/rotary.cu.
-var chainKernels = map[layers.Kind]kernel{
+var chainKernels = map[graph.Kind]kernel{
 	"chain":  {supports: supportsChain, launch: launchChain},
 	"rotary": {launch: launchRotary},
 }
@@ -18,7 +18,7 @@ var chainKernels = map[layers.Kind]kernel{
 // instructionInts is how many numbers an instruction of kernels/elementwise.cu takes.
 const instructionInts = 3
 
-func supportsChain(_, _ []layers.Spec, a layers.Attrs) error {
+func supportsChain(_, _ []graph.Spec, a graph.Attrs) error {
 	for _, q := range a.Program("program") {
 		if _, ok := functionCodes[q.Kind]; !ok {
 			return fmt.Errorf("it has no %s", q.Kind)
@@ -33,7 +33,7 @@ func launchChain(l *launch) error {
 	n := out.size()
 	c := l.call("om_chain").write(out)
 	bools := int32(0)
-	for k := range layers.MaxChainOperands {
+	for k := range graph.MaxChainOperands {
 		if k >= len(l.in) {
 			c.i64(0).layout(tensor.Contiguous(1))
 			continue
@@ -68,7 +68,7 @@ func launchChain(l *launch) error {
 	for k, how := range list {
 		packed |= how << (2 * k)
 	}
-	c.i32(int32(len(l.in))).i32(bools).i32(packed).i32(int32(width)).ints(layers.MaxChainInstructions*instructionInts, program...)
+	c.i32(int32(len(l.in))).i32(bools).i32(packed).i32(int32(width)).ints(graph.MaxChainInstructions*instructionInts, program...)
 	return c.i32(int32(len(p))).i64(n).over(n / width)
 }
 

@@ -4,20 +4,20 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // convKernels are the convolutions: kernels/convolve.h on tensor cores, kernels/conv_f32.cu for floats,
 // kernels/conv_groups.cu for groups of few channels and for channels by themselves, kernels/conv.cu.
-var convKernels = map[layers.Kind]kernel{
+var convKernels = map[graph.Kind]kernel{
 	"conv": {
 		supports: supportsConv, work: convWork, launch: launchConv, narrows: true, exact: exactConv, label: convLabel,
 		packs: convPacks, pack: packConv,
 	},
 }
 
-func supportsConv(in, out []layers.Spec, a layers.Attrs) error {
+func supportsConv(in, out []graph.Spec, a graph.Attrs) error {
 	planar := planarResult(out, a)
 	_, _, pixels, _ := convSizes(in, planar, a)
 	if a.Bool(makesLast) && pixels > 0 && tensorConv(in, planar, a) == "" && !eachChannel(in, planar, a) {
@@ -108,7 +108,7 @@ func launchConv(l *launch) error {
 	case a.Bool(makesLast) && eachChannel(specs(l.in), planar, a):
 		return l.eachChannel(g, biasStep)
 	case a.Bool(makesLast):
-		return fmt.Errorf("%w: a convolution to channels-last, which takes tensor cores", layers.ErrUnsupported)
+		return fmt.Errorf("%w: a convolution to channels-last, which takes tensor cores", graph.ErrUnsupported)
 	}
 	if w, ok := winogradOf(specs(l.in), specs(l.out), a); ok && a.Bool(byWinograd) {
 		return l.winograd(w, g, biasStep)
@@ -141,11 +141,11 @@ func launchConv(l *launch) error {
 }
 
 // planarResult returns the result of a convolution, wherever its channels are, as N×C×space.
-func planarResult(out []layers.Spec, a layers.Attrs) []layers.Spec {
+func planarResult(out []graph.Spec, a graph.Attrs) []graph.Spec {
 	if !a.Bool(makesLast) {
 		return out
 	}
-	return []layers.Spec{{DType: out[0].DType, Shape: planar(out[0].Shape)}}
+	return []graph.Spec{{DType: out[0].DType, Shape: planar(out[0].Shape)}}
 }
 
 // planar returns the shape N×C×space of one that is N×space×C.
@@ -159,7 +159,7 @@ const mostTaps = 768
 
 // inTapOrder reports whether a weight's elements lie in the order of its dimensions, line by line, and what a window reads lies
 // near its begin, as kernels/conv_f32.cu wants.
-func inTapOrder(x, w tensor.Layout, a layers.Attrs) bool {
+func inTapOrder(x, w tensor.Layout, a graph.Attrs) bool {
 	taps, step := 1, 1
 	for d := len(w.Shape) - 1; d > 0; d-- {
 		if w.Shape[d] > 1 && w.Strides[d] != step {
@@ -176,7 +176,7 @@ func inTapOrder(x, w tensor.Layout, a layers.Attrs) bool {
 }
 
 // convSizes returns the product that a convolution is: for each of count groups a weight of m × k by windows of k × n.
-func convSizes(in, out []layers.Spec, a layers.Attrs) (count, m, n, k int64) {
+func convSizes(in, out []graph.Spec, a graph.Attrs) (count, m, n, k int64) {
 	w, y := in[1].Shape, out[0].Shape
 	count, k = int64(a.Int("groups")), 1
 	for _, s := range w[1:] {
@@ -190,7 +190,7 @@ func convSizes(in, out []layers.Spec, a layers.Attrs) (count, m, n, k int64) {
 }
 
 // convWork returns the scratch memory of a convolution, on GPUs with tensor cores and without.
-func convWork(in, out []layers.Spec, a layers.Attrs) int64 {
+func convWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	out = planarResult(out, a)
 	var bytes int64
 	if tensorConv(in, out, a) != "" {
@@ -246,7 +246,7 @@ func (l *launch) floatConv(g *geometry, biasStep int64) error {
 // tapBytes is the size of a tap of kernels/conv_f32.cu.
 const tapBytes = 16
 
-// ending passes what a convolution does after its bias: see [layers.HasEpilogue].
+// ending passes what a convolution does after its bias: see [graph.HasEpilogue].
 func (c *call) ending(l *launch) *call {
 	dtype := l.out[0].dtype
 	at := func(k int) operand {

@@ -3,7 +3,7 @@ package cuda
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // The forms that weights of convolutions are packed in: with the channels of a place behind each other, in sixteens of bytes, as
@@ -15,7 +15,7 @@ const (
 )
 
 // convPacks returns the form of a convolution's weight, none where kernels read that as it is.
-func convPacks(in, out []layers.Spec, op *layers.Op) []layers.Pack {
+func convPacks(in, out []graph.Spec, op *graph.Op) []graph.Pack {
 	out = planarResult(out, op.Attrs)
 	switch w, ok := winogradOf(in, out, op.Attrs); {
 	case tensorConv(in, out, op.Attrs) != "":
@@ -24,15 +24,15 @@ func convPacks(in, out []layers.Spec, op *layers.Op) []layers.Pack {
 			return nil
 		}
 		outputs := int64(in[1].Shape[0])
-		return []layers.Pack{{In: 1, Bytes: outputs * turnedLine(in[1]), Form: packedLast, Step: 1, Copy: true}}
+		return []graph.Pack{{In: 1, Bytes: outputs * turnedLine(in[1]), Form: packedLast, Step: 1, Copy: true}}
 	case ok && op.Attrs.Bool(byWinograd):
-		return []layers.Pack{{In: 1, Bytes: w.weightBytes(), Form: packedWinograd, Copy: true}}
+		return []graph.Pack{{In: 1, Bytes: w.weightBytes(), Form: packedWinograd, Copy: true}}
 	}
 	return nil
 }
 
 // turnedLine is the bytes of an output's weights, with their channels behind each other.
-func turnedLine(w layers.Spec) int64 {
+func turnedLine(w graph.Spec) int64 {
 	bytes := paddedChannels(w) * int64(w.DType.Size())
 	for _, s := range w.Shape[2:] {
 		bytes *= int64(s)
@@ -41,10 +41,10 @@ func turnedLine(w layers.Spec) int64 {
 }
 
 // packConv packs a convolution's weight, or that of some of its outputs.
-func packConv(l *launch, p layers.Pack, raw operand, to span) error {
+func packConv(l *launch, p graph.Pack, raw operand, to span) error {
 	switch p.Form {
 	case packedLast:
-		spec := layers.Spec{DType: raw.dtype, Shape: raw.shape()}
+		spec := graph.Spec{DType: raw.dtype, Shape: raw.shape()}
 		from := turn{raw.shape()[0], 1, raw.shape()[1], int(paddedChannels(spec)), threes(raw.shape()[2:], 1), fives(raw)}
 		return l.channelsLast(operand{span: to, dtype: raw.dtype}, raw, from)
 	case packedWinograd:

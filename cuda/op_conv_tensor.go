@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -24,7 +24,7 @@ const (
 
 // tensorConv returns what the names of the kernels that compute a convolution on tensor cores have in them, "" where it
 // is for others.
-func tensorConv(in, out []layers.Spec, a layers.Attrs) string {
+func tensorConv(in, out []graph.Spec, a graph.Attrs) string {
 	count, m, n, k := convSizes(in, out, a)
 	if a.Bool("transposed") || m < leastTensorChannels || n == 0 || k == 0 {
 		return ""
@@ -63,7 +63,7 @@ func tensorConv(in, out []layers.Spec, a layers.Attrs) string {
 }
 
 // exactConv reports whether a convolution is not computed on tensor cores.
-func exactConv(in, out []layers.Spec, a layers.Attrs) bool {
+func exactConv(in, out []graph.Spec, a graph.Attrs) bool {
 	return tensorConv(in, planarResult(out, a), a) == ""
 }
 
@@ -77,7 +77,7 @@ const mostPlaces = 1 << 29
 const mostElements = 1 << 50
 
 // paddedChannels is the inputs of a group, rounded up to sixteen bytes.
-func paddedChannels(w layers.Spec) int64 {
+func paddedChannels(w graph.Spec) int64 {
 	each := int64(16 / w.DType.Size())
 	return ceilDiv(int64(w.Shape[1]), each) * each
 }
@@ -90,7 +90,7 @@ type tensorPlan struct {
 	xBytes, weightBytes, partBytes int64
 }
 
-func tensorPlanOf(in, out []layers.Spec, a layers.Attrs) tensorPlan {
+func tensorPlanOf(in, out []graph.Spec, a graph.Attrs) tensorPlan {
 	count, m, n, k := convSizes(in, out, a)
 	p := tensorPlan{padded: paddedChannels(in[1])}
 	k = k / int64(in[1].Shape[1]) * p.padded
@@ -187,7 +187,7 @@ func (l *launch) channelsLast(to, from operand, t turn) error {
 	pixels, channels := int64(t.in[0])*int64(t.in[1])*int64(t.in[2]), int64(t.groups)*int64(t.padded)
 	blocks := int64(t.lines) * ceilDiv(pixels, side) * ceilDiv(channels, side)
 	if blocks > math.MaxInt32 {
-		return fmt.Errorf("%w: a convolution of %d × %d elements", layers.ErrUnsupported, pixels, channels)
+		return fmt.Errorf("%w: a convolution of %d × %d elements", graph.ErrUnsupported, pixels, channels)
 	}
 	list := append([]int{t.lines, t.groups, t.inputs, t.padded}, t.in[:]...)
 	list = append(list, t.x[:]...)
@@ -197,7 +197,7 @@ func (l *launch) channelsLast(to, from operand, t turn) error {
 
 // eachChannel reports whether a convolution is of channels by themselves that kernels/conv_groups.cu computes where they are
 // the last dimension.
-func eachChannel(in, out []layers.Spec, a layers.Attrs) bool {
+func eachChannel(in, out []graph.Spec, a graph.Attrs) bool {
 	count, m, n, _ := convSizes(in, out, a)
 	switch out[0].DType {
 	case tensor.Float32, tensor.Float16, tensor.BFloat16:

@@ -3,12 +3,12 @@ package cuda
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // copyKernels move elements without looking at them: kernels/copy.cu.
-var copyKernels = map[layers.Kind]kernel{
+var copyKernels = map[graph.Kind]kernel{
 	"copy":       {launch: launchCopy},
 	"bitcast":    {launch: launchBitcast},
 	"write_view": {launch: launchWriteView},

@@ -3,7 +3,7 @@ package cuda
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -15,7 +15,7 @@ var dtypeCodes = map[tensor.DType]int32{
 }
 
 // functions are the functions of kernels/elementwise.cu in the order of its enum.
-var functions = []layers.Kind{
+var functions = []graph.Kind{
 	"abs", "neg", "relu", "sign", "square", "ceil", "floor", "round", "trunc", "frac", "exp", "exp2", "expm1", "log", "log2",
 	"log10", "log1p", "sigmoid", "logit", "log_sigmoid", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos",
 	"atan", "sinh", "cosh", "asinh", "acosh", "atanh", "tanh", "sinc", "erf", "erfc", "nan_to_num", "clamp", "gelu", "gelu_tanh",
@@ -29,8 +29,8 @@ var functions = []layers.Kind{
 }
 
 // functionCodes are the functions' places in the enum.
-var functionCodes = func() map[layers.Kind]int32 {
-	codes := make(map[layers.Kind]int32)
+var functionCodes = func() map[graph.Kind]int32 {
+	codes := make(map[graph.Kind]int32)
 	for i, kind := range functions {
 		codes[kind] = int32(i)
 	}
@@ -38,12 +38,12 @@ var functionCodes = func() map[layers.Kind]int32 {
 }()
 
 // elementwiseKernels compute each element by itself: kernels/elementwise.cu.
-var elementwiseKernels = func() map[layers.Kind]kernel {
-	all := map[layers.Kind]kernel{
+var elementwiseKernels = func() map[graph.Kind]kernel {
+	all := map[graph.Kind]kernel{
 		"where":   {launch: launchWhere},
 		"signbit": {supports: onlyNumbers, launch: launchSignbit},
 	}
-	first := func(kind layers.Kind) int32 { return functionCodes[kind] }
+	first := func(kind graph.Kind) int32 { return functionCodes[kind] }
 	for i, kind := range functions {
 		k := kernel{supports: onlyNumbers}
 		switch i := int32(i); {
@@ -64,7 +64,7 @@ var elementwiseKernels = func() map[layers.Kind]kernel {
 }()
 
 // onlyNumbers is the support of kernels that tell dtypes apart while they run.
-func onlyNumbers(in, _ []layers.Spec, _ layers.Attrs) error {
+func onlyNumbers(in, _ []graph.Spec, _ graph.Attrs) error {
 	for _, s := range in {
 		if _, ok := dtypeCodes[s.DType]; !ok && s.DType != tensor.Invalid {
 			return fmt.Errorf("it does not take %v", s.DType)
@@ -74,8 +74,8 @@ func onlyNumbers(in, _ []layers.Spec, _ layers.Attrs) error {
 }
 
 // numbers returns the attributes of a function of one operand, in the order in which the kernel takes them.
-func numbers(kind layers.Kind, a layers.Attrs) (x [3]float64) {
-	names := map[layers.Kind][]string{
+func numbers(kind graph.Kind, a graph.Attrs) (x [3]float64) {
+	names := map[graph.Kind][]string{
 		"logit": {"eps"}, "nan_to_num": {"nan", "posinf", "neginf"}, "clamp": {"min", "max"},
 		"elu": {"alpha", "scale", "input_scale"}, "leaky_relu": {"slope"}, "softplus": {"beta", "threshold"},
 		"hardshrink": {"lambda"}, "softshrink": {"lambda"},
@@ -152,7 +152,7 @@ func launchSignbit(l *launch) error {
 }
 
 // alphaOf returns the factor of the second operand of a sum.
-func alphaOf(a layers.Attrs) float64 {
+func alphaOf(a graph.Attrs) float64 {
 	if _, ok := a["alpha"]; !ok {
 		return 1
 	}

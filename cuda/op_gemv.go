@@ -3,7 +3,8 @@ package cuda
 import (
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -22,17 +23,17 @@ const mostNarrowRows = 32
 
 // narrowWeight reports whether a linear's weight or its bias is narrower than its rows: half floats beside float32, int8 with
 // scales.
-func narrowWeight(in []layers.Spec) bool {
+func narrowWeight(in []graph.Spec) bool {
 	return isReal(in[0].DType) && (in[1].DType != in[0].DType || narrowBias(in))
 }
 
-func narrowBias(in []layers.Spec) bool {
+func narrowBias(in []graph.Spec) bool {
 	return len(in) > 2 && in[2].DType != tensor.Invalid && in[2].DType != in[0].DType
 }
 
 // byGemv reports whether a linear of m rows may be computed by lines of its weight: must says that it is, however its
 // operands lie.
-func byGemv(in []layers.Spec, m int64, a layers.Attrs) (may, must bool) {
+func byGemv(in []graph.Spec, m int64, a graph.Attrs) (may, must bool) {
 	if narrowWeight(in) {
 		return m <= mostNarrowRows, m <= mostNarrowRows
 	}
@@ -40,25 +41,25 @@ func byGemv(in []layers.Spec, m int64, a layers.Attrs) (may, must bool) {
 }
 
 // readNarrow reports whether a linear is computed with its narrow weight as it is, its rows not rounded either.
-func readNarrow(in, _ []layers.Spec, _ layers.Attrs) bool {
+func readNarrow(in, _ []graph.Spec, _ graph.Attrs) bool {
 	_, m, _, _ := productSizes("linear", in)
 	return narrowWeight(in) && m <= mostNarrowRows
 }
 
 // widensInBlocks reports whether a linear of many rows has a narrow weight that is widened on the way to where its blocks
 // multiply: by kernels/tensor_weights.cu, or kernels/weights_f32.cu where rows are float32 and not rounded.
-func widensInBlocks(in []layers.Spec, a layers.Attrs) bool {
+func widensInBlocks(in []graph.Spec, a graph.Attrs) bool {
 	_, m, _, _ := productSizes("linear", in)
 	return in[1].DType != in[0].DType && narrowWeight(in) && m > mostNarrowRows && in[0].DType != tensor.Float64
 }
 
 // widensForTensorCores reports whether such a linear is one of tensor cores: a GPU without them widens the weight in memory.
-func widensForTensorCores(in []layers.Spec, a layers.Attrs) bool {
+func widensForTensorCores(in []graph.Spec, a graph.Attrs) bool {
 	return widensInBlocks(in, a) && (isHalf(in[0].DType) || rounds(a))
 }
 
 // wideningBlocks are those of such a linear.
-func wideningBlocks(in []layers.Spec, a layers.Attrs) []blocking {
+func wideningBlocks(in []graph.Spec, a graph.Attrs) []blocking {
 	if widensForTensorCores(in, a) {
 		return weightBlocks
 	}
@@ -66,7 +67,7 @@ func wideningBlocks(in []layers.Spec, a layers.Attrs) []blocking {
 }
 
 // wideningWork is the scratch memory of such a linear.
-func wideningWork(in []layers.Spec, a layers.Attrs) int64 {
+func wideningWork(in []graph.Spec, a graph.Attrs) int64 {
 	_, m, n, k := productSizes("linear", in)
 	if m*n == 0 {
 		return 0
@@ -147,18 +148,18 @@ func (l *launch) widening(m int64) error {
 }
 
 // widenBytes is the scratch memory for a weight made as wide as its rows, and for its bias.
-func widenBytes(in []layers.Spec) (weight, bias int64) {
+func widenBytes(in []graph.Spec) (weight, bias int64) {
 	if in[1].DType != in[0].DType {
-		weight = contiguousBytes(layers.Spec{DType: in[0].DType, Shape: in[1].Shape})
+		weight = contiguousBytes(graph.Spec{DType: in[0].DType, Shape: in[1].Shape})
 	}
 	if narrowBias(in) {
-		bias = contiguousBytes(layers.Spec{DType: in[0].DType, Shape: in[2].Shape})
+		bias = contiguousBytes(graph.Spec{DType: in[0].DType, Shape: in[2].Shape})
 	}
 	return weight, bias
 }
 
 // linearWork is the scratch memory of a linear: what its product wants and, where the weight is widened, room for that.
-func linearWork(in, out []layers.Spec, a layers.Attrs) int64 {
+func linearWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	_, m, _, _ := productSizes("linear", in)
 	may, must := byGemv(in, m, a)
 	if must {
@@ -183,10 +184,10 @@ func linearWork(in, out []layers.Spec, a layers.Attrs) int64 {
 }
 
 // specs are those of operands.
-func specs(list []operand) []layers.Spec {
-	all := make([]layers.Spec, len(list))
+func specs(list []operand) []graph.Spec {
+	all := make([]graph.Spec, len(list))
 	for i, o := range list {
-		all[i] = layers.Spec{DType: o.dtype, Shape: o.shape()}
+		all[i] = graph.Spec{DType: o.dtype, Shape: o.shape()}
 	}
 	return all
 }
@@ -237,7 +238,7 @@ func launchGemv(l *launch, m int64) error {
 	}
 	var found span
 	if name != "om_gemv_any" {
-		whole := int64(layers.WholeColumns(l.attrs, int(n))) // of which this linear has some
+		whole := int64(rewrite.WholeColumns(l.attrs, int(n))) // of which this linear has some
 		part, parts := gemvParts(ceilDiv(whole, columns)*grid[1], k, whole*k*int64(w.dtype.Size()))
 		if parts > 1 {
 			found = l.work.slice(0, parts*m*n*4)
@@ -275,13 +276,13 @@ func gemvParts(blocks, k, bytes int64) (part, parts int64) {
 }
 
 // gemvWork is the scratch memory for what parts find, however the weight lies, and if rows are computed one at a time.
-func gemvWork(in []layers.Spec, a layers.Attrs) int64 {
+func gemvWork(in []graph.Spec, a graph.Attrs) int64 {
 	_, m, n, k := productSizes("linear", in)
 	if m*n*k == 0 {
 		return 0
 	}
 	var most int64
-	whole := int64(layers.WholeColumns(a, int(n)))
+	whole := int64(rewrite.WholeColumns(a, int(n)))
 	for _, rows := range []int64{m, 1} {
 		for _, blocks := range []int64{ceilDiv(whole, gemvLines) * ceilDiv(rows, gemvRows), ceilDiv(whole, 32) * rows} {
 			if _, parts := gemvParts(blocks, k, whole*k*int64(in[1].DType.Size())); parts > 1 {

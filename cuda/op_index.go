@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // indexKernels move elements to or from places that indices name, or to others: kernels/index.cu.
-var indexKernels = map[layers.Kind]kernel{
+var indexKernels = map[graph.Kind]kernel{
 	"embedding":        {work: positionsWork(1), launch: func(l *launch) error { return launchIndex(l, 0, false) }},
 	"embedding_rows":   {work: positionsWork(1), launch: launchEmbeddingRows},
 	"index":            {work: positionsWork(1), launch: launchIndexAny},
@@ -34,9 +34,9 @@ var padModes = map[string]int32{"constant": 0, "reflect": 1, "replicate": 2, "ci
 var merges = map[string]int32{"": 0, "sum": 1, "mean": 1, "prod": 2, "amax": 3, "amin": 4}
 
 // positionsWork is room for where each position of the index tensors leads, the first of which is operand i.
-func positionsWork(i int) func(in, _ []layers.Spec, _ layers.Attrs) int64 {
-	return func(in, _ []layers.Spec, _ layers.Attrs) int64 {
-		return contiguousBytes(layers.Spec{DType: tensor.Int64, Shape: in[i].Shape})
+func positionsWork(i int) func(in, _ []graph.Spec, _ graph.Attrs) int64 {
+	return func(in, _ []graph.Spec, _ graph.Attrs) int64 {
+		return contiguousBytes(graph.Spec{DType: tensor.Int64, Shape: in[i].Shape})
 	}
 }
 
@@ -152,7 +152,7 @@ func launchPick(l *launch) error {
 }
 
 // supportsMerge takes all that is replaced, and numbers to be combined.
-func supportsMerge(in, _ []layers.Spec, a layers.Attrs) error {
+func supportsMerge(in, _ []graph.Spec, a graph.Attrs) error {
 	if a.String("reduce") == "" && !a.Bool("accumulate") {
 		return nil
 	}
@@ -163,7 +163,7 @@ func supportsMerge(in, _ []layers.Spec, a layers.Attrs) error {
 }
 
 // supportsPut counts positions in ints.
-func supportsPut(in, out []layers.Spec, a layers.Attrs) error {
+func supportsPut(in, out []graph.Spec, a graph.Attrs) error {
 	if n, err := in[2].Shape.NumElements(); err != nil || n > mostCounted {
 		return fmt.Errorf("%v positions", in[2].Shape)
 	}
@@ -174,7 +174,7 @@ func supportsPut(in, out []layers.Spec, a layers.Attrs) error {
 func lastBytes(elements int64, d tensor.DType) int64 { return elements * 4 * int64(max(d.Size()/8, 1)) }
 
 // putWork is room for where each position leads, and for which is the last to come to each element.
-func putWork(in, out []layers.Spec, a layers.Attrs) int64 {
+func putWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	bytes := positionsWork(2)(in, out, a)
 	if n, err := in[0].Shape.NumElements(); err == nil && !a.Bool("accumulate") {
 		bytes += lastBytes(n, in[0].DType)
@@ -268,17 +268,17 @@ func (l *launch) replace(
 }
 
 // countsWanted reports whether it matters how many elements come to a place.
-func countsWanted(a layers.Attrs) bool {
+func countsWanted(a graph.Attrs) bool {
 	reduce := a.String("reduce")
 	return reduce == "mean" || reduce != "" && !a.Bool("include_self")
 }
 
 // scatterWork is room for a count of each element, where that matters.
-func scatterWork(in, _ []layers.Spec, a layers.Attrs) int64 {
+func scatterWork(in, _ []graph.Spec, a graph.Attrs) int64 {
 	if !countsWanted(a) {
 		return 0
 	}
-	return contiguousBytes(layers.Spec{DType: tensor.Int32, Shape: in[0].Shape})
+	return contiguousBytes(graph.Spec{DType: tensor.Int32, Shape: in[0].Shape})
 }
 
 // launchScatter merges in[2] into a copy of in[0], a line a thread.
@@ -340,9 +340,9 @@ func (l *launch) merge(out, source operand, counts span, op int32) error {
 }
 
 // ranksWork is room for a number for each element of operand i and one more.
-func ranksWork(i int) func(in, _ []layers.Spec, _ layers.Attrs) int64 {
-	return func(in, _ []layers.Spec, _ layers.Attrs) int64 {
-		return contiguousBytes(layers.Spec{DType: tensor.Int64, Shape: in[i].Shape}) + alignBytes
+func ranksWork(i int) func(in, _ []graph.Spec, _ graph.Attrs) int64 {
+	return func(in, _ []graph.Spec, _ graph.Attrs) int64 {
+		return contiguousBytes(graph.Spec{DType: tensor.Int64, Shape: in[i].Shape}) + alignBytes
 	}
 }
 

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // linearKernels are products of matrices: kernels/gemm.cu for floats, kernels/tensor_*.cu for half floats and for factors that
 // are rounded, kernels/linear.cu.
-var linearKernels = map[layers.Kind]kernel{
+var linearKernels = map[graph.Kind]kernel{
 	"linear":         {supports: supportsProduct, work: linearWork, launch: launchLinear, narrows: true, exact: readNarrow},
 	"matmul":         {supports: supportsProduct, work: productWork("matmul"), launch: launchMatmul, narrows: true},
 	"grouped_matmul": {supports: supportsGrouped, launch: launchGroupedMatmul},
@@ -25,13 +25,13 @@ const (
 	mostBlocksDown = 1 << 15
 )
 
-// narrow reports whether the factors of a product may be rounded to bfloat16: see [layers.Narrow].
-func narrow(a layers.Attrs) bool { return a.String("precision") == "bf16" }
+// narrow reports whether the factors of a product may be rounded to bfloat16: see [rewrite.Narrow].
+func narrow(a graph.Attrs) bool { return a.String("precision") == "bf16" }
 
 // rounds reports whether the factors of a product are to be rounded to some precision.
-func rounds(a layers.Attrs) bool { return narrow(a) || a.String("precision") == "tf32" }
+func rounds(a graph.Attrs) bool { return narrow(a) || a.String("precision") == "tf32" }
 
-func supportsProduct(in, out []layers.Spec, a layers.Attrs) error {
+func supportsProduct(in, out []graph.Spec, a graph.Attrs) error {
 	if p := a.String("precision"); p != "" && (!rounds(a) || in[0].DType != tensor.Float32) {
 		return fmt.Errorf("there are no products of %v in precision %q", in[0].DType, p)
 	}
@@ -45,7 +45,7 @@ var activationCodes = map[string]int32{
 }
 
 // activation passes an epilogue's activation and its numbers.
-func (c *call) activation(a layers.Attrs, d tensor.DType) *call {
+func (c *call) activation(a graph.Attrs, d tensor.DType) *call {
 	return c.i32(activationCodes[a.String("act")]).float(a.Float("act_a"), d).float(a.Float("act_b"), d)
 }
 
@@ -57,7 +57,7 @@ func (c *call) float(x float64, d tensor.DType) *call {
 	return c.f32(float32(x))
 }
 
-func supportsGrouped(in, out []layers.Spec, a layers.Attrs) error {
+func supportsGrouped(in, out []graph.Spec, a graph.Attrs) error {
 	if !isReal(in[0].DType) {
 		return fmt.Errorf("it takes floats, not %v", in[0].DType)
 	}
@@ -131,8 +131,8 @@ func (p *product) columns() tensor.Layout {
 }
 
 // productWork returns the scratch memory of linear or matmul.
-func productWork(kind layers.Kind) func(in, out []layers.Spec, a layers.Attrs) int64 {
-	return func(in, out []layers.Spec, a layers.Attrs) int64 {
+func productWork(kind graph.Kind) func(in, out []graph.Spec, a graph.Attrs) int64 {
+	return func(in, out []graph.Spec, a graph.Attrs) int64 {
 		count, m, n, k := productSizes(kind, in)
 		f := productFamilyOf(out[0].DType, a.String("precision"))
 		if f.name == "" || count*m*n == 0 {
@@ -305,7 +305,7 @@ func linearProduct(in []operand, out operand) product {
 func launchMatmul(l *launch) error { return l.product(matmulProduct(l.in, l.attrs)) }
 
 // matmulProduct is the product of a matmul.
-func matmulProduct(in []operand, attrs layers.Attrs) product {
+func matmulProduct(in []operand, attrs graph.Attrs) product {
 	x, y := in[0], in[1]
 	d := len(x.shape())
 	p := product{
@@ -320,7 +320,7 @@ func matmulProduct(in []operand, attrs layers.Attrs) product {
 }
 
 // number returns a number that an op may have as an int or a float64.
-func number(a layers.Attrs, name string, absent float64) float64 {
+func number(a graph.Attrs, name string, absent float64) float64 {
 	switch x := a[name].(type) {
 	case int:
 		return float64(x)

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // poolKernels reduce windows: kernels/pool.cu.
-var poolKernels = map[layers.Kind]kernel{
+var poolKernels = map[graph.Kind]kernel{
 	"max_pool":          {supports: supportsReduction, launch: launchMaxPool},
 	"adaptive_max_pool": {supports: supportsReduction, launch: launchMaxPool},
 	"avg_pool":          {supports: realOrInt64, work: avgPoolWork, launch: launchAvgPool},
@@ -17,7 +17,7 @@ var poolKernels = map[layers.Kind]kernel{
 	"max_unpool":        {supports: supportsUnpool, work: unpoolWork, launch: launchMaxUnpool},
 }
 
-func realOrInt64(in, _ []layers.Spec, _ layers.Attrs) error {
+func realOrInt64(in, _ []graph.Spec, _ graph.Attrs) error {
 	if d := in[0].DType; !isReal(d) && d != tensor.Int64 {
 		return fmt.Errorf("it takes floats and int64, not %v", d)
 	}
@@ -75,7 +75,7 @@ func launchMaxPool(l *launch) error {
 }
 
 // overAll reports whether a mean is of whole channels: the windows, one for each, cover everything and nothing else.
-func overAll(in, out []layers.Spec, a layers.Attrs) bool {
+func overAll(in, out []graph.Spec, a graph.Attrs) bool {
 	if !isReal(in[0].DType) || a.Int("divisor") != 0 {
 		return false
 	}
@@ -87,7 +87,7 @@ func overAll(in, out []layers.Spec, a layers.Attrs) bool {
 }
 
 // avgPoolWork is that of a mean of rows, where a mean is of whole channels.
-func avgPoolWork(in, out []layers.Spec, a layers.Attrs) int64 {
+func avgPoolWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	if !overAll(in, out, a) {
 		return 0
 	}
@@ -96,14 +96,14 @@ func avgPoolWork(in, out []layers.Spec, a layers.Attrs) int64 {
 
 func launchAvgPool(l *launch) error {
 	x, out := l.in[0], l.out[0]
-	specs := func(o operand) []layers.Spec { return []layers.Spec{{DType: o.dtype, Shape: o.shape()}} }
+	specs := func(o operand) []graph.Spec { return []graph.Spec{{DType: o.dtype, Shape: o.shape()}} }
 	if overAll(specs(x), specs(out), l.attrs) {
 		mean := *l
 		var space []int
 		for d := range x.shape()[2:] {
 			space = append(space, 2+d)
 		}
-		mean.kind, mean.attrs = "mean", layers.Attrs{"dims": space, "keepdim": true}
+		mean.kind, mean.attrs = "mean", graph.Attrs{"dims": space, "keepdim": true}
 		return launchReduction(&mean)
 	}
 	name := "om_avg_pool_f"
@@ -120,7 +120,7 @@ func launchAvgPool(l *launch) error {
 // mostCounted is the most elements that the kernels count in an int.
 const mostCounted = 1<<31 - 1
 
-func supportsUnpool(in, _ []layers.Spec, _ layers.Attrs) error {
+func supportsUnpool(in, _ []graph.Spec, _ graph.Attrs) error {
 	if in[0].DType.Size() > 8 {
 		return fmt.Errorf("it does not take %v", in[0].DType)
 	}
@@ -131,8 +131,8 @@ func supportsUnpool(in, _ []layers.Spec, _ layers.Attrs) error {
 }
 
 // unpoolWork is room for an int for each element of the result.
-func unpoolWork(_, out []layers.Spec, _ layers.Attrs) int64 {
-	return contiguousBytes(layers.Spec{DType: tensor.Int32, Shape: out[0].Shape})
+func unpoolWork(_, out []graph.Spec, _ graph.Attrs) int64 {
+	return contiguousBytes(graph.Spec{DType: tensor.Int32, Shape: out[0].Shape})
 }
 
 // launchMaxUnpool writes elements where indices say, the last of several.

@@ -3,12 +3,12 @@ package cuda
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // recurrentKernels walk a sequence with a state: kernels/recurrent.cu.
-var recurrentKernels = map[layers.Kind]kernel{
+var recurrentKernels = map[graph.Kind]kernel{
 	"lstm": {supports: supportsRecurrent(4), launch: func(l *launch) error { return launchRecurrent(l, 4) }},
 	"gru":  {supports: supportsRecurrent(3), launch: func(l *launch) error { return launchRecurrent(l, 3) }},
 	"rnn":  {supports: supportsRecurrent(1), launch: func(l *launch) error { return launchRecurrent(l, 1) }},
@@ -29,9 +29,9 @@ func recurrentBytes(d tensor.DType, gates int, state, weight tensor.Shape) int64
 	return bytes * (int64(state[2]) + 2*int64(weight[0]/gates))
 }
 
-func supportsRecurrent(gates int) func(in, _ []layers.Spec, _ layers.Attrs) error {
-	return func(in, out []layers.Spec, a layers.Attrs) error {
-		floats := append([]layers.Spec{in[0]}, in[2:]...) // without how many run at each step
+func supportsRecurrent(gates int) func(in, _ []graph.Spec, _ graph.Attrs) error {
+	return func(in, out []graph.Spec, a graph.Attrs) error {
+		floats := append([]graph.Spec{in[0]}, in[2:]...) // without how many run at each step
 		if err := onlyReal(floats, out, a); err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func launchRecurrent(l *launch, gates int) error {
 	matrix := func(o operand) []int { return three(o)[:2] }
 	bias := func(o operand) int { return three(o)[0] }
 	for d := range directions {
-		p := l.in[4+d*layers.RecurrentParams:][:layers.RecurrentParams]
+		p := l.in[4+d*graph.RecurrentParams:][:graph.RecurrentParams]
 		hidden := p[0].shape()[0] / gates
 		if batches.absent() && steps > 0 && rank == 3 && p[4].absent() && x.dtype != tensor.Float64 && hidden == width {
 			if err := stepwise(l, gates, d, p); err != nil {

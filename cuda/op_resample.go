@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // resampleKernels read images between their elements or in windows: kernels/resample.cu.
-var resampleKernels = map[layers.Kind]kernel{
+var resampleKernels = map[graph.Kind]kernel{
 	"interpolate": {supports: supportsInterpolate, work: interpolateWork, launch: launchInterpolate},
 	"grid_sample": {supports: onlyReal, launch: launchGridSample},
 	"affine_grid": {supports: onlyReal, launch: launchAffineGrid},
@@ -32,7 +32,7 @@ const exactSmall = 5
 func isNearest(mode string) bool { return mode == "nearest" || mode == "nearest-exact" }
 
 // supportsInterpolate takes every dtype where elements are only moved, and refuses tables that no machine holds.
-func supportsInterpolate(in, out []layers.Spec, a layers.Attrs) error {
+func supportsInterpolate(in, out []graph.Spec, a graph.Attrs) error {
 	for d, n := range in[0].Shape[2:] {
 		size := out[0].Shape[2+d]
 		if taps := resizeTaps(n, size, d, a); n > mostCounted || float64(taps)*float64(size) > 1<<40 {
@@ -46,7 +46,7 @@ func supportsInterpolate(in, out []layers.Spec, a layers.Attrs) error {
 }
 
 // resizeTaps returns how many elements of dimension d each result is made of.
-func resizeTaps(n, size, d int, a layers.Attrs) int {
+func resizeTaps(n, size, d int, a graph.Attrs) int {
 	half := map[string]float64{"linear": 1, "cubic": 2, "lanczos": 3}[a.String("mode")]
 	switch {
 	case half == 0, a.Bool("antialias") && n == size:
@@ -59,7 +59,7 @@ func resizeTaps(n, size, d int, a layers.Attrs) int {
 }
 
 // resizeScale returns the step in the input for one step in the result, computed in the precision of the kernel.
-func resizeScale[T float32 | float64](n, size, d int, a layers.Attrs) T {
+func resizeScale[T float32 | float64](n, size, d int, a graph.Attrs) T {
 	align, given := a.Bool("align_corners"), a.Float(scaleNames[d])
 	switch {
 	case align && size > 1:
@@ -73,7 +73,7 @@ func resizeScale[T float32 | float64](n, size, d int, a layers.Attrs) T {
 }
 
 // tableBytes are the sizes of a dimension's two tables.
-func tableBytes(n, size, d int, dtype tensor.DType, a layers.Attrs) (index, weight int64) {
+func tableBytes(n, size, d int, dtype tensor.DType, a graph.Attrs) (index, weight int64) {
 	count, width := int64(size)*int64(resizeTaps(n, size, d, a)), int64(4)
 	if dtype == tensor.Float64 {
 		width = 8
@@ -81,7 +81,7 @@ func tableBytes(n, size, d int, dtype tensor.DType, a layers.Attrs) (index, weig
 	return ceilDiv(count*4, alignBytes) * alignBytes, ceilDiv(count*width, alignBytes) * alignBytes
 }
 
-func interpolateWork(in, out []layers.Spec, a layers.Attrs) int64 {
+func interpolateWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	var bytes int64
 	for d, n := range in[0].Shape[2:] {
 		index, weight := tableBytes(n, out[0].Shape[2+d], d, in[0].DType, a)

@@ -3,13 +3,13 @@ package cuda
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // rowKernels combine rows of elements: kernels/rows.cu.
-var rowKernels = func() map[layers.Kind]kernel {
-	all := map[layers.Kind]kernel{
+var rowKernels = func() map[graph.Kind]kernel {
+	all := map[graph.Kind]kernel{
 		"softmax":     {supports: onlyReal, launch: func(l *launch) error { return launchSoftmax(l, 0) }},
 		"log_softmax": {supports: onlyReal, launch: func(l *launch) error { return launchSoftmax(l, 1) }},
 		"layer_norm":  {supports: realFirst, launch: func(l *launch) error { return launchRowNorm(l, 1) }},
@@ -24,7 +24,7 @@ var rowKernels = func() map[layers.Kind]kernel {
 }()
 
 // reductions are those of kernels/rows.cu in the order of its enum.
-var reductions = []layers.Kind{
+var reductions = []graph.Kind{
 	"sum", "nansum", "prod", "mean", "amax", "amin", "any", "all", "count_nonzero", "norm", "var", "std", "logsumexp", "argmax",
 	"argmin",
 }
@@ -41,7 +41,7 @@ func (c *call) perRow(n int64) error {
 }
 
 // realFirst is the support of ops whose first operand is of floats and whose parameters may be of wider ones.
-func realFirst(in, out []layers.Spec, a layers.Attrs) error {
+func realFirst(in, out []graph.Spec, a graph.Attrs) error {
 	if !isReal(in[0].DType) {
 		return fmt.Errorf("it takes floats, not %v", in[0].DType)
 	}
@@ -49,7 +49,7 @@ func realFirst(in, out []layers.Spec, a layers.Attrs) error {
 }
 
 // supportsReduction refuses unsigned integers of 64 bits, whose order the kernel does not know.
-func supportsReduction(in, out []layers.Spec, a layers.Attrs) error {
+func supportsReduction(in, out []graph.Spec, a graph.Attrs) error {
 	if in[0].DType == tensor.UInt64 {
 		return fmt.Errorf("it does not take %v", in[0].DType)
 	}
@@ -61,7 +61,7 @@ const mostAcross = 32
 
 // partsOf returns into how many parts rows of count elements are cut: few long rows do not fill a GPU. It depends on nothing
 // but the sizes, so that a sum has the same order wherever it is computed.
-func partsOf(kind layers.Kind, outputs, count int64) int64 {
+func partsOf(kind graph.Kind, outputs, count int64) int64 {
 	const enough, each, most = 512, 4096, 512
 	switch {
 	case kind == "var" || kind == "std" || kind == "logsumexp", outputs == 0 || outputs >= enough:
@@ -71,7 +71,7 @@ func partsOf(kind layers.Kind, outputs, count int64) int64 {
 }
 
 // reductionWork is room for what is found in parts of rows: a number and where.
-func reductionWork(in, out []layers.Spec, a layers.Attrs) int64 {
+func reductionWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	outputs, err := out[0].Shape.NumElements()
 	all, err2 := in[0].Shape.NumElements()
 	if err != nil || err2 != nil || outputs == 0 {

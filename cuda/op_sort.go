@@ -3,12 +3,12 @@ package cuda
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // sortKernels order lines and add them up: kernels/sort.cu.
-var sortKernels = map[layers.Kind]kernel{
+var sortKernels = map[graph.Kind]kernel{
 	"sort":         {supports: onlyNumbers, work: sortWork, launch: launchSort},
 	"topk":         {supports: onlyNumbers, work: sortWork, launch: launchSort},
 	"kthvalue":     {supports: onlyNumbers, work: sortWork, launch: launchSort},
@@ -24,7 +24,7 @@ var sortKernels = map[layers.Kind]kernel{
 }
 
 // scans are those of kernels/sort.cu.
-var scans = map[layers.Kind]int32{"cumsum": 0, "cumprod": 1, "logcumsumexp": 2, "cummax": 3, "cummin": 4}
+var scans = map[graph.Kind]int32{"cumsum": 0, "cumprod": 1, "logcumsumexp": 2, "cummax": 3, "cummin": 4}
 
 // THREADS and SHARED of kernels/sort.cu, the bytes of an element being sorted, and the most blocks that have room in memory.
 const (
@@ -51,7 +51,7 @@ func sortBlocks(room, lines int64) int64 {
 	return min(lines, mostSortBlocks)
 }
 
-func sortWork(in, _ []layers.Spec, a layers.Attrs) int64 {
+func sortWork(in, _ []graph.Spec, a graph.Attrs) int64 {
 	n, err := in[0].Shape.NumElements()
 	count := along(in[0].Shape, a.Int("dim"))
 	room := sortRoom(count)
@@ -139,15 +139,15 @@ func launchScan(l *launch) error {
 }
 
 // supportsHistogram counts in ints.
-func supportsHistogram(in, out []layers.Spec, a layers.Attrs) error {
+func supportsHistogram(in, out []graph.Spec, a graph.Attrs) error {
 	if n, err := in[0].Shape.NumElements(); err != nil || n > mostCounted {
 		return fmt.Errorf("%v has more elements than it counts", in[0].Shape)
 	}
 	return supportsReduction(in, out, a)
 }
 
-func histogramWork(_, _ []layers.Spec, a layers.Attrs) int64 {
-	return contiguousBytes(layers.Spec{DType: tensor.Int32, Shape: tensor.Shape{a.Int("bins")}})
+func histogramWork(_, _ []graph.Spec, a graph.Attrs) int64 {
+	return contiguousBytes(graph.Spec{DType: tensor.Int32, Shape: tensor.Shape{a.Int("bins")}})
 }
 
 // launchHistogram counts elements in equal parts of a range.

@@ -1,12 +1,12 @@
 package cuda
 
 import (
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // specialKernels are functions that few networks use: kernels/special.cu.
-var specialKernels = func() map[layers.Kind]kernel {
-	all := map[layers.Kind]kernel{"zeta": {supports: onlyReal, launch: launchZeta}}
+var specialKernels = func() map[graph.Kind]kernel {
+	all := map[graph.Kind]kernel{"zeta": {supports: onlyReal, launch: launchZeta}}
 	for i, kind := range specials {
 		all[kind] = kernel{supports: onlyReal, launch: func(l *launch) error { return launchSpecial(l, int32(i)) }}
 	}
@@ -14,7 +14,7 @@ var specialKernels = func() map[layers.Kind]kernel {
 }()
 
 // specials are the functions of one operand in the order of the enum.
-var specials = []layers.Kind{
+var specials = []graph.Kind{
 	"lgamma", "digamma", "trigamma", "erfinv", "entr", "erfcx", "log_ndtr", "ndtri", "bessel_j0", "bessel_j1", "bessel_y0",
 	"bessel_y1", "spherical_bessel_j0", "i0", "i0e", "i1", "i1e",
 }

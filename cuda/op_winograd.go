@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -14,7 +14,7 @@ const byWinograd = "winograd"
 // Winograd returns the graph with those convolutions of float32 by 3 × 3 windows to be computed by Winograd's algorithm, with a
 // quarter of the multiplications, for which that pays: see [pays]. Their results round a few digits earlier than sums
 // of products do.
-func Winograd(g *layers.Graph) *layers.Graph {
+func Winograd(g *graph.Graph) *graph.Graph {
 	h := *g
 	h.Ops = slices.Clone(g.Ops)
 	for i := range h.Ops {
@@ -47,7 +47,7 @@ const (
 )
 
 // winogradOf returns a convolution as a winograd; false where it is none.
-func winogradOf(in, out []layers.Spec, a layers.Attrs) (w winograd, ok bool) {
+func winogradOf(in, out []graph.Spec, a graph.Attrs) (w winograd, ok bool) {
 	x, kernel, y := in[0].Shape, in[1].Shape, out[0].Shape
 	if out[0].DType != tensor.Float32 || rounds(a) || a.Int("groups") != 1 || a.Bool("transposed") || a.Bool(makesLast) ||
 		a.Bool(readsLast) || len(x) != 4 || !slices.Equal(kernel[2:], []int{3, 3}) ||
@@ -83,7 +83,7 @@ func (w *winograd) pays() bool {
 }
 
 // convLabel tells convolutions by Winograd's algorithm from others.
-func convLabel(in, out []layers.Spec, a layers.Attrs) string {
+func convLabel(in, out []graph.Spec, a graph.Attrs) string {
 	if _, ok := winogradOf(in, out, a); ok && a.Bool(byWinograd) {
 		return "conv_winograd"
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -20,8 +20,8 @@ var blasFile = flag.String("cublaslt", "", "with -gpu: products by cuBLASLt at `
 type opCase struct {
 	name  string
 	dtype tensor.DType
-	kind  layers.Kind
-	attrs layers.Attrs
+	kind  graph.Kind
+	attrs graph.Attrs
 	in    []tensor.Shape
 	flops float64
 }
@@ -29,11 +29,11 @@ type opCase struct {
 // opCases are sizes that networks have.
 func opCases() []opCase {
 	var all []opCase
-	in := func(precision string) layers.Attrs {
+	in := func(precision string) graph.Attrs {
 		if precision == "" {
 			return nil
 		}
-		return layers.Attrs{"precision": precision}
+		return graph.Attrs{"precision": precision}
 	}
 	linear := func(name string, d tensor.DType, precision string, m, n, k int) {
 		a := in(precision)
@@ -43,8 +43,8 @@ func opCases() []opCase {
 		all = append(all, opCase{name, d, "matmul", in(precision), []tensor.Shape{{batch, m, k}, {batch, k, n}},
 			2 * float64(batch*m*n) * float64(k)})
 	}
-	window := func(precision string, width, stride, groups int) layers.Attrs {
-		a := layers.Attrs{
+	window := func(precision string, width, stride, groups int) graph.Attrs {
+		a := graph.Attrs{
 			"stride": []int{stride, stride}, "padding": []int{width / 2, width / 2}, "dilation": []int{1, 1}, "groups": groups,
 		}
 		if precision != "" {
@@ -78,7 +78,7 @@ func opCases() []opCase {
 			flops /= 2
 		}
 		shape := func(n int) tensor.Shape { return tensor.Shape{batch, heads, n, width} }
-		all = append(all, opCase{name, d, "scaled_dot_product_attention", layers.Attrs{"is_causal": causal},
+		all = append(all, opCase{name, d, "scaled_dot_product_attention", graph.Attrs{"is_causal": causal},
 			[]tensor.Shape{shape(rows), shape(keys), shape(keys)}, flops})
 	}
 	linear("linear 4096", tensor.Float32, "", 4096, 4096, 4096)
@@ -115,28 +115,28 @@ func opCases() []opCase {
 	attention("attention 32x1 of 2048x128", tensor.Float32, 1, 32, 1, 2048, 128, false)
 	rows, image := tensor.Shape{8192, 4096}, tensor.Shape{16, 64, 128, 128}
 	heads := tensor.Shape{1, 32, 2048, 128}
-	pool := func(kernel, stride, padding int) layers.Attrs {
-		return layers.Attrs{"kernel": []int{kernel, kernel}, "stride": []int{stride, stride}, "padding": []int{padding, padding}}
+	pool := func(kernel, stride, padding int) graph.Attrs {
+		return graph.Attrs{"kernel": []int{kernel, kernel}, "stride": []int{stride, stride}, "padding": []int{padding, padding}}
 	}
-	resize := func(mode string) layers.Attrs { return layers.Attrs{"size": []int{256, 256}, "mode": mode} }
+	resize := func(mode string) graph.Attrs { return graph.Attrs{"size": []int{256, 256}, "mode": mode} }
 	return append(all, []opCase{
 		{"relu 4 KiB", tensor.Float32, "relu", nil, []tensor.Shape{{1024}}, 0}, // what giving it out takes
 		{"relu 128 MiB", tensor.Float32, "relu", nil, []tensor.Shape{rows}, 0},
 		{"add 128 MiB", tensor.Float32, "add", nil, []tensor.Shape{rows, rows}, 0},
 		{"gelu 128 MiB", tensor.Float32, "gelu", nil, []tensor.Shape{rows}, 0},
-		{"softmax 8192x4096", tensor.Float32, "softmax", layers.Attrs{"dim": 1}, []tensor.Shape{rows}, 0},
-		{"layer_norm 8192x4096", tensor.Float32, "layer_norm", layers.Attrs{"dims": 1, "eps": 1e-5},
+		{"softmax 8192x4096", tensor.Float32, "softmax", graph.Attrs{"dim": 1}, []tensor.Shape{rows}, 0},
+		{"layer_norm 8192x4096", tensor.Float32, "layer_norm", graph.Attrs{"dims": 1, "eps": 1e-5},
 			[]tensor.Shape{rows, {4096}, {4096}}, 0},
-		{"sum 8192x4096", tensor.Float32, "sum", layers.Attrs{"dims": []int{1}, "keepdim": false}, []tensor.Shape{rows}, 0},
+		{"sum 8192x4096", tensor.Float32, "sum", graph.Attrs{"dims": []int{1}, "keepdim": false}, []tensor.Shape{rows}, 0},
 		{"rotary 32x2048x128", tensor.Float32, "rotary", nil, []tensor.Shape{heads, heads, heads}, 0},
 		{"turned 8192x4096", tensor.Float32, "copy", nil, []tensor.Shape{rows}, 0},
 		{"max_pool 3x3/2 16x64x128", tensor.Float32, "max_pool", pool(3, 2, 1), []tensor.Shape{image}, 0},
 		{"max_pool 5x5 16x64x128", tensor.Float32, "max_pool", pool(5, 1, 2), []tensor.Shape{image}, 0},
-		{"avg_pool to 1 16x2048x16", tensor.Float32, "adaptive_avg_pool", layers.Attrs{"size": []int{1, 1}},
+		{"avg_pool to 1 16x2048x16", tensor.Float32, "adaptive_avg_pool", graph.Attrs{"size": []int{1, 1}},
 			[]tensor.Shape{{16, 2048, 16, 16}}, 0},
 		{"upsample nearest 16x64x128", tensor.Float32, "interpolate", resize("nearest"), []tensor.Shape{image}, 0},
 		{"upsample linear 16x64x128", tensor.Float32, "interpolate", resize("linear"), []tensor.Shape{image}, 0},
-		{"cat of channels 16x64x128", tensor.Float32, "cat", layers.Attrs{"dim": 1}, []tensor.Shape{image, image}, 0},
+		{"cat of channels 16x64x128", tensor.Float32, "cat", graph.Attrs{"dim": 1}, []tensor.Shape{image, image}, 0},
 	}...)
 }
 
@@ -160,8 +160,8 @@ func BenchmarkOps(b *testing.B) {
 }
 
 func (c *opCase) run(b *testing.B, dev *cuda.Device) {
-	g := &layers.Graph{}
-	op := layers.Op{Kind: c.kind, Attrs: c.attrs}
+	g := &graph.Graph{}
+	op := graph.Op{Kind: c.kind, Attrs: c.attrs}
 	for _, s := range c.in {
 		op.In = append(op.In, g.Whole(g.AddInput("x", c.dtype, s)))
 	}
@@ -171,7 +171,7 @@ func (c *opCase) run(b *testing.B, dev *cuda.Device) {
 	if c.attrs.Bool("channels_last") {
 		op.In[0] = lastly(op.In[0], 0, c.in[0][1])
 	}
-	out, err := g.Emit(layers.Standard(), op)
+	out, err := g.Emit(graph.Standard(), op)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func (c *opCase) run(b *testing.B, dev *cuda.Device) {
 	if err := stream.CopyIn(device.Region{Memory: mem, Bytes: bytes}, make([]byte, bytes)); err != nil {
 		b.Fatal(err)
 	}
-	at := func(o layers.Operand) device.Argument {
+	at := func(o graph.Operand) device.Argument {
 		return device.Argument{
 			Operand: o, Spec: g.Spec(o),
 			Region: device.Region{Memory: mem, Offset: places[o.Value], Bytes: g.Values[o.Value].Bytes()},

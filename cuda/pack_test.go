@@ -15,7 +15,7 @@ import (
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -27,18 +27,18 @@ const turnedWeights = 5
 // convolutions returns convolutions of a dtype one after another, the first of few channels, one of groups, one with 1×1
 // windows whose weight every kernel takes as it is, and one whose weight is read twice. Without a precision those of
 // float32 are computed by Winograd's algorithm.
-func convolutions(t testing.TB, dtype tensor.DType, precision string) *layers.Graph {
+func convolutions(t testing.TB, dtype tensor.DType, precision string) *graph.Graph {
 	t.Helper()
 	src := &memorySource{}
-	g := &layers.Graph{}
-	emit := func(path string, kind layers.Kind, a layers.Attrs, in ...layers.Operand) layers.Operand {
-		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, Attrs: a, In: in})
+	g := &graph.Graph{}
+	emit := func(path string, kind graph.Kind, a graph.Attrs, in ...graph.Operand) graph.Operand {
+		out, err := g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, Attrs: a, In: in})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return g.Whole(out[0])
 	}
-	weight := func(name string, shape ...int) layers.Operand {
+	weight := func(name string, shape ...int) graph.Operand {
 		x := &tensor.Tensor{DType: dtype, Layout: tensor.Contiguous(shape...)}
 		terms := shape[1] * shape[2] * shape[3]
 		x.Data = make([]byte, shape[0]*terms*dtype.Size())
@@ -49,24 +49,24 @@ func convolutions(t testing.TB, dtype tensor.DType, precision string) *layers.Gr
 		w := g.AddWeight(tensor.Weight{
 			Name: name + ".weight", DType: dtype, Layout: x.Layout,
 			Extent: tensor.Extent{Source: src, Offset: int64(len(src.data)), Bytes: int64(len(x.Data))},
-		}, layers.Weight)
+		}, graph.Weight)
 		src.data = append(src.data, x.Data...)
-		return layers.Operand{Value: w, Layout: x.Layout}
+		return graph.Operand{Value: w, Layout: x.Layout}
 	}
-	conv := func(path string, x, w layers.Operand, groups int) layers.Operand {
+	conv := func(path string, x, w graph.Operand, groups int) graph.Operand {
 		pad := w.Layout.Shape[2] / 2
-		a := layers.Attrs{"stride": []int{1, 1}, "padding": []int{pad, pad}, "dilation": []int{1, 1}, "groups": groups}
+		a := graph.Attrs{"stride": []int{1, 1}, "padding": []int{pad, pad}, "dilation": []int{1, 1}, "groups": groups}
 		switch {
 		case precision != "":
 			a["precision"] = precision
 		case dtype == tensor.Float32:
 			a["winograd"] = true // where it can
 		}
-		return emit(path, "relu", nil, emit(path, "conv", a, x, w, layers.Absent))
+		return emit(path, "relu", nil, emit(path, "conv", a, x, w, graph.Absent))
 	}
 	x := g.Whole(g.AddInput("x", tensor.Float32, tensor.Shape{2, 3, 9, 10}))
 	if dtype != tensor.Float32 {
-		x = emit("x", "cast", layers.Attrs{"dtype": dtype}, x)
+		x = emit("x", "cast", graph.Attrs{"dtype": dtype}, x)
 	}
 	x = conv("few", x, weight("few", 16, 3, 3, 3), 1)
 	x = conv("next", x, weight("next", 40, 16, 3, 3), 1)
@@ -76,9 +76,9 @@ func convolutions(t testing.TB, dtype tensor.DType, precision string) *layers.Gr
 	x = conv("twice", conv("twice", x, twice, 1), twice, 1)
 	x = conv("last", x, weight("last", 18, 24, 3, 3), 1)
 	if dtype != tensor.Float32 {
-		x = emit("y", "cast", layers.Attrs{"dtype": tensor.Float32}, x)
+		x = emit("y", "cast", graph.Attrs{"dtype": tensor.Float32}, x)
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: x}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: x}}
 	return g
 }
 
@@ -97,8 +97,8 @@ var packedCases = map[string]struct {
 }
 
 // unpacked returns the lowered graph without forms of weights.
-func unpacked(l *layers.Lowered) *layers.Lowered {
-	raw := &layers.Lowered{Graph: l.Graph, Steps: slices.Clone(l.Steps)}
+func unpacked(l *graph.Lowered) *graph.Lowered {
+	raw := &graph.Lowered{Graph: l.Graph, Steps: slices.Clone(l.Steps)}
 	for i := range raw.Steps {
 		raw.Steps[i].Packs = nil
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -42,7 +42,7 @@ func (m *memorySource) ReadAt(ctx context.Context, p []byte, off int64) error {
 }
 
 // network returns linear layers of the given widths with ReLUs between them.
-func network(t testing.TB, rows int, widths ...int) *layers.Graph {
+func network(t testing.TB, rows int, widths ...int) *graph.Graph {
 	t.Helper()
 	var size int
 	for i := range len(widths) - 1 {
@@ -53,16 +53,16 @@ func network(t testing.TB, rows int, widths ...int) *layers.Graph {
 		x := float32(int32(i*2654435761%2001)-1000) / 30000
 		binary.LittleEndian.PutUint32(src.data[i*4:], math.Float32bits(x))
 	}
-	g := &layers.Graph{}
-	emit := func(path string, kind layers.Kind, in ...layers.Operand) layers.ValueID {
-		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, In: in})
+	g := &graph.Graph{}
+	emit := func(path string, kind graph.Kind, in ...graph.Operand) graph.ValueID {
+		out, err := g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, In: in})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out[0]
 	}
 	var at int64
-	weight := func(name string, shape ...int) layers.Operand {
+	weight := func(name string, shape ...int) graph.Operand {
 		n := int64(4)
 		for _, d := range shape {
 			n *= int64(d)
@@ -70,9 +70,9 @@ func network(t testing.TB, rows int, widths ...int) *layers.Graph {
 		w := g.AddWeight(tensor.Weight{
 			Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(shape...),
 			Extent: tensor.Extent{Source: src, Offset: at, Bytes: n},
-		}, layers.Weight)
+		}, graph.Weight)
 		at += n
-		return layers.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
+		return graph.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
 	}
 	x := g.AddInput("x", tensor.Float32, tensor.Shape{rows, widths[0]})
 	for i := range len(widths) - 1 {
@@ -80,17 +80,17 @@ func network(t testing.TB, rows int, widths ...int) *layers.Graph {
 		x = emit(path, "linear", g.Whole(x), weight(path+".weight", widths[i+1], widths[i]), weight(path+".bias", widths[i+1]))
 		x = emit(path, "relu", g.Whole(x))
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(x)}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(x)}}
 	return g
 }
 
 // A transfer is the input and the output of a pass, in memory.
 type transfer struct{ in, out []byte }
 
-func (x *transfer) Input(int, layers.ValueID) []byte { return x.in }
-func (x *transfer) Output(int, int, bool) []byte     { return x.out }
+func (x *transfer) Input(int, graph.ValueID) []byte { return x.in }
+func (x *transfer) Output(int, int, bool) []byte    { return x.out }
 
-func newTransfer(g *layers.Graph) *transfer {
+func newTransfer(g *graph.Graph) *transfer {
 	x := &transfer{
 		in:  make([]byte, g.Values[g.Inputs[0]].Bytes()),
 		out: make([]byte, g.Values[g.Outputs[0].Operand.Value].Bytes()),
@@ -102,7 +102,7 @@ func newTransfer(g *layers.Graph) *transfer {
 }
 
 // lower lowers a graph for the device.
-func lower(t testing.TB, g *layers.Graph) *layers.Lowered {
+func lower(t testing.TB, g *graph.Graph) *graph.Lowered {
 	t.Helper()
 	l, err := cuda.Lower(g)
 	if err != nil {
@@ -112,7 +112,7 @@ func lower(t testing.TB, g *layers.Graph) *layers.Lowered {
 }
 
 // planned plans for the device.
-func planned(t testing.TB, l *layers.Lowered, o plan.Options) *plan.Plan {
+func planned(t testing.TB, l *graph.Lowered, o plan.Options) *plan.Plan {
 	t.Helper()
 	o.Target = target
 	p, err := plan.New(l, o)
@@ -145,9 +145,9 @@ func passes(ctx context.Context, dev device.Device, p *plan.Plan, times int) (_ 
 }
 
 // onCPU returns what the CPU computes.
-func onCPU(t testing.TB, g *layers.Graph) []byte {
+func onCPU(t testing.TB, g *graph.Graph) []byte {
 	t.Helper()
-	dev := cpu.New(1, layers.Standard())
+	dev := cpu.New(1, graph.Standard())
 	defer dev.Close()
 	l, err := dev.Lower(g)
 	if err != nil {
@@ -170,7 +170,7 @@ func float32s(data []byte) *tensor.Tensor {
 }
 
 // pagedPlans returns a network with the plans that are tried, all of which bring weights.
-func pagedPlans(t testing.TB, l *layers.Lowered) map[string]*plan.Plan {
+func pagedPlans(t testing.TB, l *graph.Lowered) map[string]*plan.Plan {
 	t.Helper()
 	plans := make(map[string]*plan.Plan)
 	for _, slots := range []int{1, 2, 4} {
@@ -184,7 +184,7 @@ func pagedPlans(t testing.TB, l *layers.Lowered) map[string]*plan.Plan {
 }
 
 // stagedPlan returns a plan that keeps no copies of weights in host memory: all are read for each pass.
-func stagedPlan(t testing.TB, l *layers.Lowered) *plan.Plan {
+func stagedPlan(t testing.TB, l *graph.Lowered) *plan.Plan {
 	t.Helper()
 	o := plan.Options{Mode: plan.Page, Slots: 2}
 	for _, group := range planned(t, l, o).Groups {

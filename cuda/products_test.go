@@ -9,8 +9,8 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -31,7 +31,7 @@ func TestProductsOfOldGPUs(t *testing.T) {
 }
 
 // turned is an operand with its last two dimensions in each other's place.
-func turned(o layers.Operand) layers.Operand {
+func turned(o graph.Operand) graph.Operand {
 	d := len(o.Layout.Shape)
 	shape, strides := slices.Clone(o.Layout.Shape), slices.Clone(o.Layout.Strides)
 	shape[d-2], shape[d-1] = shape[d-1], shape[d-2]
@@ -45,52 +45,52 @@ func compareProducts(t *testing.T, dev device.Device) {
 	pool := cpu.NewPool(1)
 	defer pool.Close()
 	cases := map[string]struct {
-		write func(w *written) layers.Operand
+		write func(w *written) graph.Operand
 		parts bool // there are parts
 	}{
-		"large blocks": {func(w *written) layers.Operand {
-			return w.op("matmul", layers.Attrs{"alpha": 1.0}, w.constant(false, 82, 100, 13), w.constant(false, 82, 13, 100))
+		"large blocks": {func(w *written) graph.Operand {
+			return w.op("matmul", graph.Attrs{"alpha": 1.0}, w.constant(false, 82, 100, 13), w.constant(false, 82, 13, 100))
 		}, false},
-		"large blocks, bias and sum": {func(w *written) layers.Operand {
-			a := layers.Attrs{"act": "relu"}
+		"large blocks, bias and sum": {func(w *written) graph.Operand {
+			a := graph.Attrs{"act": "relu"}
 			return w.op("linear", a, w.constant(false, 130, 3), w.constant(false, 8500, 3), w.constant(false, 8500), w.constant(false, 130, 8500))
 		}, false},
-		"blocks between": {func(w *written) layers.Operand {
-			a := layers.Attrs{"alpha": 0.5, "beta": 2.0}
+		"blocks between": {func(w *written) graph.Operand {
+			a := graph.Attrs{"alpha": 0.5, "beta": 2.0}
 			return w.op("matmul", a, w.constant(false, 3, 70, 20), turned(w.constant(false, 3, 300, 20)), w.constant(false, 3, 70, 300))
 		}, false},
-		"few rows": {func(w *written) layers.Operand {
-			return w.op("linear", layers.Attrs{"act": "gelu"}, w.constant(false, 5, 30), w.constant(false, 200, 30), w.constant(false, 200))
+		"few rows": {func(w *written) graph.Operand {
+			return w.op("linear", graph.Attrs{"act": "gelu"}, w.constant(false, 5, 30), w.constant(false, 200, 30), w.constant(false, 200))
 		}, false},
-		"a weight by terms": {func(w *written) layers.Operand { // as Conv1D of transformers has it
+		"a weight by terms": {func(w *written) graph.Operand { // as Conv1D of transformers has it
 			return w.op("linear", nil, w.constant(false, 40, 33), turned(w.constant(false, 33, 260)), w.constant(false, 260))
 		}, false},
-		"a weight by terms, not aligned": {func(w *written) layers.Operand {
+		"a weight by terms, not aligned": {func(w *written) graph.Operand {
 			return w.op("linear", nil, w.constant(false, 40, 33), turned(w.constant(false, 33, 131)))
 		}, false},
-		"turned both": {func(w *written) layers.Operand {
-			return w.op("matmul", layers.Attrs{"alpha": 1.0}, turned(w.constant(false, 2, 37, 50)), turned(w.constant(false, 2, 60, 37)))
+		"turned both": {func(w *written) graph.Operand {
+			return w.op("matmul", graph.Attrs{"alpha": 1.0}, turned(w.constant(false, 2, 37, 50)), turned(w.constant(false, 2, 60, 37)))
 		}, false},
-		"parts": {func(w *written) layers.Operand {
-			a := layers.Attrs{"act": "silu"}
+		"parts": {func(w *written) graph.Operand {
+			a := graph.Attrs{"act": "silu"}
 			return w.op("linear", a, w.constant(false, 2, 1100), w.constant(false, 30, 1100), w.constant(false, 30), w.constant(false, 2, 30))
 		}, true},
-		"parts of several": {func(w *written) layers.Operand {
-			a := layers.Attrs{"alpha": 0.5, "beta": 2.0}
+		"parts of several": {func(w *written) graph.Operand {
+			a := graph.Attrs{"alpha": 0.5, "beta": 2.0}
 			return w.op("matmul", a, w.constant(false, 2, 3, 520), w.constant(false, 2, 520, 33), w.constant(false, 2, 3, 33))
 		}, true},
 	}
 	type window struct{ stride, padding, dilation, groups int }
-	conv := func(v window, act string, norm bool, x []int, w ...int) func(*written) layers.Operand {
-		return func(g *written) layers.Operand {
+	conv := func(v window, act string, norm bool, x []int, w ...int) func(*written) graph.Operand {
+		return func(g *written) graph.Operand {
 			list := func(n int) (all []int) {
 				for range x[2:] {
 					all = append(all, n)
 				}
 				return all
 			}
-			a := layers.Attrs{"stride": list(v.stride), "padding": list(v.padding), "dilation": list(v.dilation), "groups": v.groups}
-			in := []layers.Operand{g.constant(false, x...), g.constant(false, w...), g.constant(false, w[0])}
+			a := graph.Attrs{"stride": list(v.stride), "padding": list(v.padding), "dilation": list(v.dilation), "groups": v.groups}
+			in := []graph.Operand{g.constant(false, x...), g.constant(false, w...), g.constant(false, w[0])}
 			if act != "" {
 				a["act"] = act
 			}
@@ -101,7 +101,7 @@ func compareProducts(t *testing.T, dev device.Device) {
 			return g.op("conv", a, in...)
 		}
 	}
-	convs := map[string]func(w *written) layers.Operand{
+	convs := map[string]func(w *written) graph.Operand{
 		"conv, large blocks":      conv(window{1, 0, 1, 1}, "relu", false, []int{1, 3, 100, 110}, 100, 3, 1, 1),
 		"conv, blocks between":    conv(window{2, 1, 1, 1}, "silu", true, []int{1, 5, 127, 126}, 60, 5, 3, 3),
 		"conv, few outputs":       conv(window{1, 2, 2, 1}, "", true, []int{1, 6, 9, 10}, 17, 6, 3, 3),
@@ -116,18 +116,18 @@ func compareProducts(t *testing.T, dev device.Device) {
 	}
 	for name, write := range convs {
 		cases[name] = struct {
-			write func(w *written) layers.Operand
+			write func(w *written) graph.Operand
 			parts bool
 		}{write, false}
 	}
 	cases["conv, parts"] = struct {
-		write func(w *written) layers.Operand
+		write func(w *written) graph.Operand
 		parts bool
 	}{conv(window{1, 1, 1, 1}, "silu", true, []int{2, 60, 5, 4}, 33, 60, 3, 3), true}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
-			w.Outputs = []layers.Output{{Name: "y", Operand: c.write(w)}}
+			w := &written{&graph.Graph{Modules: make(map[string]graph.Operand)}, t}
+			w.Outputs = []graph.Output{{Name: "y", Operand: c.write(w)}}
 			l, err := cuda.Lower(w.Graph)
 			if err != nil {
 				t.Fatal(err)
@@ -135,7 +135,7 @@ func compareProducts(t *testing.T, dev device.Device) {
 			if parts := l.Steps[0].WorkBytes > 0; parts != c.parts {
 				t.Errorf("parts: %v", parts)
 			}
-			want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), w.Graph, nil, nil)
+			want, err := cpu.Interpret(t.Context(), pool, graph.Standard(), w.Graph, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

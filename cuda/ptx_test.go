@@ -14,8 +14,8 @@ import (
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/cuda/sim/ptx"
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -33,7 +33,7 @@ func TestCommittedPTX(t *testing.T) {
 	})
 	dev, lib := open(t, "order=lazy:1 memory=1G")
 	in := lib.Interpret(t)
-	t.Run("recorded", func(t *testing.T) { comply(t, dev, func(*layers.Graph) bool { return true }) })
+	t.Run("recorded", func(t *testing.T) { comply(t, dev, func(*graph.Graph) bool { return true }) })
 	t.Run("fused", func(t *testing.T) { compareFused(t, dev) })
 	t.Run("narrow", func(t *testing.T) { compareNarrow(t, dev, "bf16", "tf32") })
 	t.Run("tensor cores", func(t *testing.T) { compareTensorCores(t, dev) })
@@ -121,8 +121,8 @@ func numbers(d tensor.DType, shape ...int) *tensor.Tensor {
 func compareFurther(t *testing.T, dev device.Device) {
 	pool := cpu.NewPool(1)
 	defer pool.Close()
-	window := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
-	images := layers.Attrs{"kernel": []int{2, 2}, "stride": []int{1, 1}, "padding": []int{1, 0}, "dilation": []int{1, 1}}
+	window := graph.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1}
+	images := graph.Attrs{"kernel": []int{2, 2}, "stride": []int{1, 1}, "padding": []int{1, 0}, "dilation": []int{1, 1}}
 	places := tensor.Of([]int64{3, 6, 0, 9}, 1, 1, 2, 2)
 	conv := func(d tensor.DType) []*tensor.Tensor {
 		return []*tensor.Tensor{numbers(d, 2, 3, 6, 5), numbers(d, 20, 3, 3, 3), numbers(d, 20)}
@@ -130,36 +130,36 @@ func compareFurther(t *testing.T, dev device.Device) {
 	long := numbers(tensor.Float32, 1, 2, 5, 130)
 	const c128 = tensor.Complex128
 	for name, c := range map[string]struct {
-		kind  layers.Kind
-		attrs layers.Attrs
+		kind  graph.Kind
+		attrs graph.Attrs
 		in    []*tensor.Tensor
 		bound float64
 	}{
 		"conv of float64":   {"conv", window, conv(tensor.Float64), 1e-13},
 		"conv of float16":   {"conv", window, conv(tensor.Float16), 1e-3},
 		"conv of bfloat16":  {"conv", window, conv(tensor.BFloat16), 8e-3},
-		"attention, wide":   {"scaled_dot_product_attention", layers.Attrs{"scale": 0.1}, []*tensor.Tensor{long, long, long}, 1e-6},
+		"attention, wide":   {"scaled_dot_product_attention", graph.Attrs{"scale": 0.1}, []*tensor.Tensor{long, long, long}, 1e-6},
 		"im2col":            {"im2col", images, []*tensor.Tensor{numbers(c128, 1, 2, 4, 3)}, 0},
 		"where":             {"where", nil, []*tensor.Tensor{numbers(tensor.Bool, 5), numbers(c128, 5), numbers(tensor.Complex128, 5)}, 0},
-		"roll":              {"roll", layers.Attrs{"dims": []int{1}, "shifts": []int{2}}, []*tensor.Tensor{numbers(c128, 3, 5)}, 0},
-		"gather":            {"gather", layers.Attrs{"dim": 1}, []*tensor.Tensor{numbers(c128, 2, 3), tensor.Of([]int64{2, 0, 1, 1}, 2, 2)}, 0},
-		"triu":              {"triu", layers.Attrs{"diagonal": 1}, []*tensor.Tensor{numbers(c128, 4, 5)}, 0},
-		"interpolate":       {"interpolate", layers.Attrs{"size": []int{5, 7}, "mode": "nearest"}, []*tensor.Tensor{numbers(c128, 1, 2, 3, 4)}, 0},
-		"unpool of uint8":   {"max_unpool", layers.Attrs{"size": []int{3, 4}}, []*tensor.Tensor{numbers(tensor.UInt8, 1, 1, 2, 2), places}, 0},
-		"unpool of float64": {"max_unpool", layers.Attrs{"size": []int{3, 4}}, []*tensor.Tensor{numbers(tensor.Float64, 1, 1, 2, 2), places}, 0},
+		"roll":              {"roll", graph.Attrs{"dims": []int{1}, "shifts": []int{2}}, []*tensor.Tensor{numbers(c128, 3, 5)}, 0},
+		"gather":            {"gather", graph.Attrs{"dim": 1}, []*tensor.Tensor{numbers(c128, 2, 3), tensor.Of([]int64{2, 0, 1, 1}, 2, 2)}, 0},
+		"triu":              {"triu", graph.Attrs{"diagonal": 1}, []*tensor.Tensor{numbers(c128, 4, 5)}, 0},
+		"interpolate":       {"interpolate", graph.Attrs{"size": []int{5, 7}, "mode": "nearest"}, []*tensor.Tensor{numbers(c128, 1, 2, 3, 4)}, 0},
+		"unpool of uint8":   {"max_unpool", graph.Attrs{"size": []int{3, 4}}, []*tensor.Tensor{numbers(tensor.UInt8, 1, 1, 2, 2), places}, 0},
+		"unpool of float64": {"max_unpool", graph.Attrs{"size": []int{3, 4}}, []*tensor.Tensor{numbers(tensor.Float64, 1, 1, 2, 2), places}, 0},
 		"masked, 1":         masked(tensor.UInt8),
 		"masked, 2":         masked(tensor.Float16),
 		"masked, 16":        masked(c128),
 	} {
 		t.Run(name, func(t *testing.T) {
-			compareOp(t, dev, pool, layers.Op{Kind: c.kind, Attrs: c.attrs}, c.in, c.bound)
+			compareOp(t, dev, pool, graph.Op{Kind: c.kind, Attrs: c.attrs}, c.in, c.bound)
 		})
 	}
 }
 
 func masked(d tensor.DType) (c struct {
-	kind  layers.Kind
-	attrs layers.Attrs
+	kind  graph.Kind
+	attrs graph.Attrs
 	in    []*tensor.Tensor
 	bound float64
 }) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -23,11 +23,11 @@ func TestArrangedGraphs(t *testing.T) {
 	defer pool.Close()
 	last := 0
 	rapid.Check(t, func(r *rapid.T) {
-		n := &layered{&written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}, tensor.Float16}
-		values := []layers.Operand{n.conv(n.constant(2, 8, 4, 6), 16, 3, 1, 1)}
-		pick := func(what string) layers.Operand { return rapid.SampledFrom(values).Draw(r, what) }
-		alike := func(x layers.Operand) layers.Operand {
-			var list []layers.Operand
+		n := &layered{&written{&graph.Graph{Modules: make(map[string]graph.Operand)}, t}, tensor.Float16}
+		values := []graph.Operand{n.conv(n.constant(2, 8, 4, 6), 16, 3, 1, 1)}
+		pick := func(what string) graph.Operand { return rapid.SampledFrom(values).Draw(r, what) }
+		alike := func(x graph.Operand) graph.Operand {
+			var list []graph.Operand
 			for _, y := range values {
 				if slices.Equal(x.Layout.Shape, y.Layout.Shape) {
 					list = append(list, y)
@@ -50,14 +50,14 @@ func TestArrangedGraphs(t *testing.T) {
 			case "relu":
 				values = append(values, n.relu(x))
 			case "add":
-				values = append(values, n.op("add", layers.Attrs{"alpha": 0.5}, x, alike(x)))
+				values = append(values, n.op("add", graph.Attrs{"alpha": 0.5}, x, alike(x)))
 			case "norm":
 				values = append(values, n.norm(x))
 			case "pool":
-				a := layers.Attrs{"kernel": []int{3, 1}, "stride": []int{1, 1}, "padding": []int{1, 0}, "dilation": []int{1, 1}}
+				a := graph.Attrs{"kernel": []int{3, 1}, "stride": []int{1, 1}, "padding": []int{1, 0}, "dilation": []int{1, 1}}
 				values = append(values, n.op("max_pool", a, x))
 			case "cat":
-				values = append(values, n.op("cat", layers.Attrs{"dim": rapid.IntRange(0, 3).Draw(r, "dim")}, x, alike(x)))
+				values = append(values, n.op("cat", graph.Attrs{"dim": rapid.IntRange(0, 3).Draw(r, "dim")}, x, alike(x)))
 			case "some": // of the channels, of the pixels, or of both
 				l := tensor.Layout{Shape: slices.Clone(s), Strides: slices.Clone(x.Layout.Strides), Offset: x.Layout.Offset}
 				for d := 1; d < 4; d++ {
@@ -66,27 +66,27 @@ func TestArrangedGraphs(t *testing.T) {
 						l.Shape[d], l.Offset = l.Shape[d]-from, l.Offset+from*l.Strides[d]
 					}
 				}
-				values = append(values, layers.Operand{Value: x.Value, Layout: l})
+				values = append(values, graph.Operand{Value: x.Value, Layout: l})
 			case "rows":
-				values = append(values, viewed(n.op("softmax", layers.Attrs{"dim": 3}, viewed(x, 0, 2, 3, 1)), 0, 3, 1, 2))
+				values = append(values, viewed(n.op("softmax", graph.Attrs{"dim": 3}, viewed(x, 0, 2, 3, 1)), 0, 3, 1, 2))
 			}
 		}
 		for i := range rapid.IntRange(1, 2).Draw(r, "outputs") {
-			n.Outputs = append(n.Outputs, layers.Output{Name: fmt.Sprint("y", i), Operand: pick("output")})
+			n.Outputs = append(n.Outputs, graph.Output{Name: fmt.Sprint("y", i), Operand: pick("output")})
 		}
 		state := pick("what a state becomes")
-		n.Updates = []layers.StateUpdate{{Operand: n.Whole(n.relu(state).Value)}}
-		run := func(g *layers.Graph) map[string]*tensor.Tensor {
+		n.Updates = []graph.StateUpdate{{Operand: n.Whole(n.relu(state).Value)}}
+		run := func(g *graph.Graph) map[string]*tensor.Tensor {
 			h := *g
-			h.Outputs = append(slices.Clone(g.Outputs), layers.Output{Name: "state", Operand: g.Updates[0].Operand})
-			out, err := cpu.Interpret(t.Context(), pool, layers.Standard(), &h, nil, nil)
+			h.Outputs = append(slices.Clone(g.Outputs), graph.Output{Name: "state", Operand: g.Updates[0].Operand})
+			out, err := cpu.Interpret(t.Context(), pool, graph.Standard(), &h, nil, nil)
 			if err != nil {
 				r.Fatal(err)
 			}
 			return out
 		}
 		want := run(n.Graph)
-		for how, g := range map[string]*layers.Graph{"what pays": cuda.Arrange(n.Graph), "all": cuda.ArrangeAll(n.Graph)} {
+		for how, g := range map[string]*graph.Graph{"what pays": cuda.Arrange(n.Graph), "all": cuda.ArrangeAll(n.Graph)} {
 			makes, _ := lastConvs(g)
 			last += makes
 			got := run(g)

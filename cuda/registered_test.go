@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -22,7 +22,7 @@ type heldSource struct{ memorySource }
 func (h *heldSource) Memory() []byte { return h.data }
 
 // held returns a graph whose weights lie in memory, and that memory; mapped has it a file that may only be read.
-func held(t *testing.T, mapped bool) (*layers.Graph, *heldSource) {
+func held(t *testing.T, mapped bool) (*graph.Graph, *heldSource) {
 	t.Helper()
 	g := network(t, 5, widths...)
 	src := &heldSource{}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // notes are what ops note on the GPU when they fail on data: two ints, a code and which op.
@@ -22,7 +22,7 @@ type notes struct {
 
 type note struct {
 	path string
-	kind layers.Kind
+	kind graph.Kind
 }
 
 // statusBytes is the size of the notes on the GPU.
@@ -31,7 +31,7 @@ const statusBytes = 8
 // The failures on data: OM_… of om.h.
 var statusErrors = map[int32]error{
 	1: errors.New("integer division by zero"),
-	2: &layers.IndexError{},
+	2: &graph.IndexError{},
 	3: errors.New("the ends of the groups do not ascend within the rows"),
 	4: errors.New("the data makes another number of elements than was promised"),
 	5: errors.New("the range is not finite"),

@@ -8,7 +8,7 @@ import (
 
 	"github.com/optimem/optimem/cuda/internal/driver"
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // A stream is a queue of work on the GPU. What runs ops must be one goroutine; other methods may be called from several,
@@ -28,7 +28,7 @@ type stream struct {
 	args  call
 	// launch is that of the op being run; op is it.
 	launch launch
-	op     *layers.Op
+	op     *graph.Op
 	notes  notes
 	// keeping is what Run keeps ops for, nil where it computes them.
 	keeping *kept
@@ -132,7 +132,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	}
 	k, ok := table[l.Op.Kind]
 	if !ok {
-		return fmt.Errorf("%w: there is no CUDA kernel for %s", layers.ErrUnsupported, l.Op.Kind)
+		return fmt.Errorf("%w: there is no CUDA kernel for %s", graph.ErrUnsupported, l.Op.Kind)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +160,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 
 // Pack implements device.Packer.
 func (s *stream) Pack(
-	ctx context.Context, op *layers.Op, p layers.Pack, src device.Argument, dst device.Region,
+	ctx context.Context, op *graph.Op, p graph.Pack, src device.Argument, dst device.Region,
 ) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (s *stream) Pack(
 func (d *Device) operands(list []operand, args []device.Argument) ([]operand, error) {
 	for i := range args {
 		a := &args[i]
-		if a.Operand.Value == layers.NoValue {
+		if a.Operand.Value == graph.NoValue {
 			list = append(list, operand{})
 			continue
 		}
@@ -215,7 +215,7 @@ const (
 // start gives a kernel to the GPU. The context is current and the stream locked.
 func (s *stream) start(c *call, blocks, threads dims, sharedBytes int64) error {
 	if blocks[0] > mostAlongX || blocks[1] > mostAlongYZ || blocks[2] > mostAlongYZ {
-		return fmt.Errorf("%w: kernel %s by %d × %d × %d blocks", layers.ErrUnsupported, c.name, blocks[0], blocks[1], blocks[2])
+		return fmt.Errorf("%w: kernel %s by %d × %d × %d blocks", graph.ErrUnsupported, c.name, blocks[0], blocks[1], blocks[2])
 	}
 	f, err := s.d.function(c.name)
 	if err != nil {

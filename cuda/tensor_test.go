@@ -13,8 +13,9 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
@@ -49,11 +50,11 @@ func (m multiplication) round(x *tensor.Tensor) *tensor.Tensor {
 }
 
 // compare runs a product on a device and, of factors that were rounded, on the CPU. lay says how a factor lies.
-func (m multiplication) compare(t *testing.T, dev device.Device, op layers.Op, in []*tensor.Tensor, lay func(g *layers.Graph, x *tensor.Tensor) layers.Operand) *tensor.Tensor {
+func (m multiplication) compare(t *testing.T, dev device.Device, op graph.Op, in []*tensor.Tensor, lay func(g *graph.Graph, x *tensor.Tensor) graph.Operand) *tensor.Tensor {
 	t.Helper()
-	build := func(attrs layers.Attrs, round func(*tensor.Tensor) *tensor.Tensor) *layers.Graph {
-		g := &layers.Graph{Modules: make(map[string]layers.Operand)}
-		op := layers.Op{Kind: op.Kind, Attrs: attrs}
+	build := func(attrs graph.Attrs, round func(*tensor.Tensor) *tensor.Tensor) *graph.Graph {
+		g := &graph.Graph{Modules: make(map[string]graph.Operand)}
+		op := graph.Op{Kind: op.Kind, Attrs: attrs}
 		for i, x := range in {
 			if i < 2 {
 				op.In = append(op.In, lay(g, round(x)))
@@ -61,11 +62,11 @@ func (m multiplication) compare(t *testing.T, dev device.Device, op layers.Op, i
 				op.In = append(op.In, g.Whole(g.AddConst(x)))
 			}
 		}
-		out, err := g.Emit(layers.Standard(), op)
+		out, err := g.Emit(graph.Standard(), op)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
+		g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(out[0])}}
 		return g
 	}
 	return m.compareGraphs(t, dev, cuda.Lower, op.Attrs, build)
@@ -74,17 +75,17 @@ func (m multiplication) compare(t *testing.T, dev device.Device, op layers.Op, i
 // compareGraphs runs the graph that build makes with a precision on a device, lowered for it, and on the CPU the one of
 // factors that are rounded.
 func (m multiplication) compareGraphs(
-	t *testing.T, dev device.Device, lower func(*layers.Graph) (*layers.Lowered, error), attrs layers.Attrs,
-	build func(attrs layers.Attrs, round func(*tensor.Tensor) *tensor.Tensor) *layers.Graph,
+	t *testing.T, dev device.Device, lower func(*graph.Graph) (*graph.Lowered, error), attrs graph.Attrs,
+	build func(attrs graph.Attrs, round func(*tensor.Tensor) *tensor.Tensor) *graph.Graph,
 ) *tensor.Tensor {
 	t.Helper()
 	pool := cpu.NewPool(1)
 	defer pool.Close()
-	want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), build(attrs, m.round), nil, nil)
+	want, err := cpu.Interpret(t.Context(), pool, graph.Standard(), build(attrs, m.round), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	precise := layers.Attrs{}
+	precise := graph.Attrs{}
 	maps.Copy(precise, attrs)
 	if m.precision != "" {
 		precise["precision"] = m.precision
@@ -104,9 +105,9 @@ func (m multiplication) compareGraphs(
 }
 
 // lays are ways in which a factor lies, of whose last two dimensions the last one has its terms.
-var lays = map[string]func(g *layers.Graph, x *tensor.Tensor) layers.Operand{
-	"aligned": func(g *layers.Graph, x *tensor.Tensor) layers.Operand { return g.Whole(g.AddConst(x)) },
-	"one element on": func(g *layers.Graph, x *tensor.Tensor) layers.Operand {
+var lays = map[string]func(g *graph.Graph, x *tensor.Tensor) graph.Operand{
+	"aligned": func(g *graph.Graph, x *tensor.Tensor) graph.Operand { return g.Whole(g.AddConst(x)) },
+	"one element on": func(g *graph.Graph, x *tensor.Tensor) graph.Operand {
 		n := len(x.Data) / x.DType.Size()
 		moved := &tensor.Tensor{DType: x.DType, Layout: tensor.Contiguous(n + 1)}
 		moved.Data = append(make([]byte, x.DType.Size()), x.Data...)
@@ -115,13 +116,13 @@ var lays = map[string]func(g *layers.Graph, x *tensor.Tensor) layers.Operand{
 		o.Layout.Offset = 1
 		return o
 	},
-	"across":             func(g *layers.Graph, x *tensor.Tensor) layers.Operand { return across(g, x, 0) },
-	"across, lines odd":  func(g *layers.Graph, x *tensor.Tensor) layers.Operand { return across(g, x, 1) },
-	"every second of it": func(g *layers.Graph, x *tensor.Tensor) layers.Operand { return withGaps(g, x) },
+	"across":             func(g *graph.Graph, x *tensor.Tensor) graph.Operand { return across(g, x, 0) },
+	"across, lines odd":  func(g *graph.Graph, x *tensor.Tensor) graph.Operand { return across(g, x, 1) },
+	"every second of it": func(g *graph.Graph, x *tensor.Tensor) graph.Operand { return withGaps(g, x) },
 }
 
 // across lays a matrix with its columns behind each other, at multiples of 16 bytes and then some elements on.
-func across(g *layers.Graph, x *tensor.Tensor, more int) layers.Operand {
+func across(g *graph.Graph, x *tensor.Tensor, more int) graph.Operand {
 	size, rows, columns := x.DType.Size(), x.Layout.Shape[0], x.Layout.Shape[1]
 	line := (rows+15)/16*16 + more
 	y := &tensor.Tensor{DType: x.DType, Layout: tensor.Contiguous(columns, line), Data: make([]byte, columns*line*size)}
@@ -136,7 +137,7 @@ func across(g *layers.Graph, x *tensor.Tensor, more int) layers.Operand {
 }
 
 // withGaps lays a matrix with something else behind each element.
-func withGaps(g *layers.Graph, x *tensor.Tensor) layers.Operand {
+func withGaps(g *graph.Graph, x *tensor.Tensor) graph.Operand {
 	size, rows, columns := x.DType.Size(), x.Layout.Shape[0], x.Layout.Shape[1]
 	y := &tensor.Tensor{DType: x.DType, Layout: tensor.Contiguous(rows, columns, 2), Data: make([]byte, 2*len(x.Data))}
 	for i := range rows * columns {
@@ -172,7 +173,7 @@ func compareTensorCores(t *testing.T, dev device.Device) {
 				}
 				t.Run(name+", "+how, func(t *testing.T) {
 					in := []*tensor.Tensor{numbers(d, side+3, 2*terms+5), numbers(d, 4096/side+9, 2*terms+5), numbers(d, 4096/side+9)}
-					y := m.compare(t, dev, layers.Op{Kind: "linear"}, in, lay)
+					y := m.compare(t, dev, graph.Op{Kind: "linear"}, in, lay)
 					if first == nil {
 						first = y
 					}
@@ -185,11 +186,11 @@ func compareTensorCores(t *testing.T, dev device.Device) {
 				continue
 			}
 			// PyTorch rounds half floats before an activation, so that no op has both.
-			ending := func(act string) layers.Op {
+			ending := func(act string) graph.Op {
 				if d != tensor.Float32 {
-					return layers.Op{Kind: "linear"}
+					return graph.Op{Kind: "linear"}
 				}
-				return layers.Op{Kind: "linear", Attrs: layers.Attrs{"act": act}}
+				return graph.Op{Kind: "linear", Attrs: graph.Attrs{"act": act}}
 			}
 			ended := func(in ...*tensor.Tensor) []*tensor.Tensor {
 				if d != tensor.Float32 {
@@ -198,20 +199,20 @@ func compareTensorCores(t *testing.T, dev device.Device) {
 				return in
 			}
 			for what, c := range map[string]struct {
-				op layers.Op
+				op graph.Op
 				in []*tensor.Tensor
 			}{
 				"all at the end":        {ending("gelu"), ended(numbers(d, 2, 9, 24), numbers(d, 20, 24), numbers(d, 20), numbers(d, 2, 9, 20))},
 				"parts, all at the end": {ending("relu"), ended(numbers(d, 9, 1050), numbers(d, 22, 1050), numbers(d, 22), numbers(d, 9, 22))},
-				"several and a sum": {layers.Op{Kind: "matmul", Attrs: layers.Attrs{"alpha": 0.5, "beta": -2.0}}, []*tensor.Tensor{
+				"several and a sum": {graph.Op{Kind: "matmul", Attrs: graph.Attrs{"alpha": 0.5, "beta": -2.0}}, []*tensor.Tensor{
 					numbers(d, 2, 3, 9, 16), numbers(d, 2, 3, 16, 24), numbers(d, 2, 3, 9, 24),
 				}},
-				"no rows":            {layers.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 0, 8), numbers(d, 9, 8)}},
-				"no columns":         {layers.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 9, 8), numbers(d, 0, 8)}},
-				"no terms":           {layers.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 9, 0), numbers(d, 17, 0), numbers(d, 17)}},
-				"one of all":         {layers.Op{Kind: "matmul", Attrs: layers.Attrs{"alpha": 1.0}}, []*tensor.Tensor{numbers(d, 1, 1), numbers(d, 1, 1)}},
-				"not finite":         {layers.Op{Kind: "linear"}, []*tensor.Tensor{notFinite(d, 20, 40), numbers(d, 20, 40)}},
-				"weights not finite": {layers.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 20, 40), notFinite(d, 20, 40)}},
+				"no rows":            {graph.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 0, 8), numbers(d, 9, 8)}},
+				"no columns":         {graph.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 9, 8), numbers(d, 0, 8)}},
+				"no terms":           {graph.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 9, 0), numbers(d, 17, 0), numbers(d, 17)}},
+				"one of all":         {graph.Op{Kind: "matmul", Attrs: graph.Attrs{"alpha": 1.0}}, []*tensor.Tensor{numbers(d, 1, 1), numbers(d, 1, 1)}},
+				"not finite":         {graph.Op{Kind: "linear"}, []*tensor.Tensor{notFinite(d, 20, 40), numbers(d, 20, 40)}},
+				"weights not finite": {graph.Op{Kind: "linear"}, []*tensor.Tensor{numbers(d, 20, 40), notFinite(d, 20, 40)}},
 			} {
 				t.Run(name+", "+what, func(t *testing.T) { m.compare(t, dev, c.op, c.in, lays["aligned"]) })
 			}
@@ -255,17 +256,17 @@ func compareRecordedRounded(t *testing.T, dev device.Device, precisions ...strin
 		part := map[string]float64{"bf16": 1.0 / 256, "tf32": 1.0 / 2048}[precision]
 		ran, differs := 0, 0
 		for _, c := range cases {
-			g, err := models.BuildCall(layers.Standard(), c.Target, c.Args)
+			g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
 			if err != nil || len(g.Ops) != 1 || len(c.Outputs) != 1 || g.Ops[0].Kind != "linear" && g.Ops[0].Kind != "matmul" {
 				continue
 			}
-			narrowed := layers.Narrow(g, precision)
+			narrowed := rewrite.Narrow(g, precision)
 			if narrowed.Ops[0].Attrs.String("precision") == "" || !allFinite(c.Inputs) {
 				continue
 			}
 			ran++
 			t.Run(precision+", "+c.Name, func(t *testing.T) {
-				run := func(g *layers.Graph, inputs map[string]*tensor.Tensor) []float64 {
+				run := func(g *graph.Graph, inputs map[string]*tensor.Tensor) []float64 {
 					l, err := cuda.Lower(g)
 					if err != nil {
 						t.Fatal(err)
@@ -300,7 +301,7 @@ func compareRecordedRounded(t *testing.T, dev device.Device, precisions ...strin
 }
 
 // magnitudesOf returns a graph of one product that adds where it subtracts.
-func magnitudesOf(g *layers.Graph) *layers.Graph {
+func magnitudesOf(g *graph.Graph) *graph.Graph {
 	h := *g
 	op := g.Ops[0]
 	op.Attrs = maps.Clone(op.Attrs)
@@ -311,7 +312,7 @@ func magnitudesOf(g *layers.Graph) *layers.Graph {
 			op.Attrs[name] = max(x, -x)
 		}
 	}
-	h.Ops = []layers.Op{op}
+	h.Ops = []graph.Op{op}
 	return &h
 }
 
@@ -407,8 +408,8 @@ func compareWeights(t *testing.T, dev *cuda.Device, tf32 bool) {
 // weights compares a linear whose weight is of another dtype. That is rounded to the precision as its rows are; int8 never has
 // to be.
 func (m multiplication) weights(t *testing.T, dev *cuda.Device, kind tensor.DType, lay string, rows, n, k int, scales, bias tensor.DType, added bool) {
-	build := func(attrs layers.Attrs, round func(*tensor.Tensor) *tensor.Tensor) *layers.Graph {
-		g := &layers.Graph{Modules: make(map[string]layers.Operand)}
+	build := func(attrs graph.Attrs, round func(*tensor.Tensor) *tensor.Tensor) *graph.Graph {
+		g := &graph.Graph{Modules: make(map[string]graph.Operand)}
 		w := numbers(kind, n, k)
 		if kind == tensor.Int8 {
 			for i := range n * k {
@@ -417,8 +418,8 @@ func (m multiplication) weights(t *testing.T, dev *cuda.Device, kind tensor.DTyp
 		} else if m.precision == "bf16" && kind == tensor.Float16 {
 			w = widenedTo(w, round)
 		}
-		op := layers.Op{Kind: "linear", Attrs: attrs, In: []layers.Operand{
-			g.Whole(g.AddConst(round(numbers(m.dtype, rows, k)))), lays[lay](g, w), layers.Absent, layers.Absent, layers.Absent,
+		op := graph.Op{Kind: "linear", Attrs: attrs, In: []graph.Operand{
+			g.Whole(g.AddConst(round(numbers(m.dtype, rows, k)))), lays[lay](g, w), graph.Absent, graph.Absent, graph.Absent,
 		}}
 		if bias != tensor.Invalid {
 			op.In[2] = g.Whole(g.AddConst(numbers(bias, n)))
@@ -431,11 +432,11 @@ func (m multiplication) weights(t *testing.T, dev *cuda.Device, kind tensor.DTyp
 		} else {
 			op.In = op.In[:4]
 		}
-		out, err := g.Emit(layers.Standard(), op)
+		out, err := g.Emit(graph.Standard(), op)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
+		g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(out[0])}}
 		return g
 	}
 	m.compareGraphs(t, dev, dev.Lower, nil, build)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -106,9 +106,9 @@ func (c exactWeight) compare(t *testing.T, dev *cuda.Device, kind tensor.DType) 
 		}
 		binary.LittleEndian.PutUint32(scales.Data[8:], math.Float32bits(float32(math.Inf(1))))
 	}
-	graph := func(wide bool) *layers.Graph {
-		g := &layers.Graph{Modules: make(map[string]layers.Operand)}
-		constant := func(x *tensor.Tensor) layers.Operand { return g.Whole(g.AddConst(x)) }
+	g := func(wide bool) *graph.Graph {
+		g := &graph.Graph{Modules: make(map[string]graph.Operand)}
+		constant := func(x *tensor.Tensor) graph.Operand { return g.Whole(g.AddConst(x)) }
 		float := func(x *tensor.Tensor) *tensor.Tensor {
 			if !wide {
 				return x
@@ -119,8 +119,8 @@ func (c exactWeight) compare(t *testing.T, dev *cuda.Device, kind tensor.DType) 
 			}
 			return y
 		}
-		op := layers.Op{Kind: "linear", Attrs: layers.Attrs{"act": c.act}, In: []layers.Operand{
-			constant(x), layers.Absent, layers.Absent, layers.Absent,
+		op := graph.Op{Kind: "linear", Attrs: graph.Attrs{"act": c.act}, In: []graph.Operand{
+			constant(x), graph.Absent, graph.Absent, graph.Absent,
 		}}
 		if c.bias != tensor.Invalid {
 			op.In[2] = constant(float(numbers(c.bias, c.n)))
@@ -144,17 +144,17 @@ func (c exactWeight) compare(t *testing.T, dev *cuda.Device, kind tensor.DType) 
 				op.In = append(op.In, constant(scales))
 			}
 		}
-		out, err := g.Emit(layers.Standard(), op)
+		out, err := g.Emit(graph.Standard(), op)
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
+		g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(out[0])}}
 		return g
 	}
 	var results [2]*tensor.Tensor
 	var work [2]int64
 	for i, wide := range []bool{false, true} {
-		l, err := cuda.Lower(graph(wide))
+		l, err := cuda.Lower(g(wide))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func (c exactWeight) compare(t *testing.T, dev *cuda.Device, kind tensor.DType) 
 	}
 	pool := cpu.NewPool(1)
 	defer pool.Close()
-	want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), graph(false), nil, nil)
+	want, err := cpu.Interpret(t.Context(), pool, graph.Standard(), g(false), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,13 +8,13 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
-func convOf3x3() layers.Attrs {
-	return layers.Attrs{
+func convOf3x3() graph.Attrs {
+	return graph.Attrs{
 		"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1, "winograd": true, "eps": 1e-3,
 	}
 }
@@ -25,22 +25,22 @@ func TestWinograd(t *testing.T) {
 	compareWinograd(t, dev)
 	t.Run("a chunk of two tiles behind one of many", func(t *testing.T) { // so many channels that the first has 128
 		in := []*tensor.Tensor{numbers(tensor.Float32, 1, 1, 40, 52), numbers(tensor.Float32, 1000, 1, 3, 3), nil}
-		sameAsSums(t, dev, convOf3x3(), func(w *written) []layers.Operand { return operandsOf(w, in) }, 2e-5)
+		sameAsSums(t, dev, convOf3x3(), func(w *written) []graph.Operand { return operandsOf(w, in) }, 2e-5)
 	})
 	t.Run("two chunks of tiles", func(t *testing.T) {
 		if testing.Short() {
 			t.Skip("a large picture")
 		}
 		in := []*tensor.Tensor{numbers(tensor.Float32, 1, 2, 476, 500), numbers(tensor.Float32, 16, 2, 3, 3), nil}
-		sameAsSums(t, dev, convOf3x3(), func(w *written) []layers.Operand { return operandsOf(w, in) }, 2e-5)
+		sameAsSums(t, dev, convOf3x3(), func(w *written) []graph.Operand { return operandsOf(w, in) }, 2e-5)
 	})
 }
 
-func operandsOf(w *written, in []*tensor.Tensor) []layers.Operand {
-	var list []layers.Operand
+func operandsOf(w *written, in []*tensor.Tensor) []graph.Operand {
+	var list []graph.Operand
 	for _, x := range in {
 		if x == nil {
-			list = append(list, layers.Absent)
+			list = append(list, graph.Absent)
 			continue
 		}
 		list = append(list, w.Whole(w.AddConst(x)))
@@ -49,14 +49,14 @@ func operandsOf(w *written, in []*tensor.Tensor) []layers.Operand {
 }
 
 // sameAsSums runs a convolution on a device, and without its attribute on the CPU.
-func sameAsSums(t *testing.T, dev device.Device, a layers.Attrs, in func(w *written) []layers.Operand, bound float64) {
+func sameAsSums(t *testing.T, dev device.Device, a graph.Attrs, in func(w *written) []graph.Operand, bound float64) {
 	t.Helper()
 	pool := cpu.NewPool(1)
 	defer pool.Close()
-	w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
-	w.Outputs = []layers.Output{{Name: "y", Operand: w.op("conv", a, in(w)...)}}
+	w := &written{&graph.Graph{Modules: make(map[string]graph.Operand)}, t}
+	w.Outputs = []graph.Output{{Name: "y", Operand: w.op("conv", a, in(w)...)}}
 	got := w.result(dev, w.Graph)
-	want, err := cpu.Interpret(t.Context(), pool, layers.Standard(), w.Graph, nil, nil)
+	want, err := cpu.Interpret(t.Context(), pool, graph.Standard(), w.Graph, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func compareWinograd(t *testing.T, dev device.Device) {
 		t.Run(name, func(t *testing.T) {
 			a := convOf3x3()
 			a["padding"] = c.padding
-			sameAsSums(t, dev, a, func(w *written) []layers.Operand {
+			sameAsSums(t, dev, a, func(w *written) []graph.Operand {
 				k := c.w[0]
 				in := operandsOf(w, []*tensor.Tensor{numbers(f32, c.x...), numbers(f32, c.w...), numbers(f32, k)})
 				if c.last {
@@ -111,9 +111,9 @@ func TestWinogradNaN(t *testing.T) {
 	dev, _ := open(t, "order=lazy:9 memory=64M")
 	x := tensor.Of(make([]float32, 12*12), 1, 1, 12, 12)
 	copy(x.Data[4*(5*12+5):], []byte{0, 0, 0xc0, 0x7f})
-	w := &written{&layers.Graph{Modules: make(map[string]layers.Operand)}, t}
+	w := &written{&graph.Graph{Modules: make(map[string]graph.Operand)}, t}
 	in := operandsOf(w, []*tensor.Tensor{x, numbers(tensor.Float32, 1, 1, 3, 3), nil})
-	w.Outputs = []layers.Output{{Name: "y", Operand: w.op("conv", convOf3x3(), in...)}}
+	w.Outputs = []graph.Output{{Name: "y", Operand: w.op("conv", convOf3x3(), in...)}}
 	y := w.result(dev, w.Graph)
 	for i := range 12 {
 		for j := range 12 {
@@ -136,7 +136,7 @@ func window4(i int) bool { first := i/4*4 - 1; return first <= 5 && 5 < first+6 
 func TestWinogradPays(t *testing.T) {
 	for name, c := range map[string]struct {
 		x, w  tensor.Shape
-		more  layers.Attrs
+		more  graph.Attrs
 		dtype tensor.DType
 		want  bool
 	}{
@@ -146,13 +146,13 @@ func TestWinogradPays(t *testing.T) {
 		"few channels":           {tensor.Shape{16, 64, 128, 128}, tensor.Shape{64, 64, 3, 3}, nil, tensor.Float32, false},
 		"too many channels":      {tensor.Shape{16, 1024, 64, 64}, tensor.Shape{1024, 1024, 3, 3}, nil, tensor.Float32, false},
 		"other windows":          {tensor.Shape{1, 256, 128, 128}, tensor.Shape{256, 256, 3, 5}, nil, tensor.Float32, false},
-		"steps":                  {tensor.Shape{1, 256, 128, 128}, tensor.Shape{256, 256, 3, 3}, layers.Attrs{"stride": []int{1, 2}}, tensor.Float32, false},
-		"holes":                  {tensor.Shape{1, 256, 128, 128}, tensor.Shape{256, 256, 3, 3}, layers.Attrs{"dilation": []int{2, 2}}, tensor.Float32, false},
-		"groups":                 {tensor.Shape{1, 512, 128, 128}, tensor.Shape{512, 256, 3, 3}, layers.Attrs{"groups": 2}, tensor.Float32, false},
-		"another precision":      {tensor.Shape{1, 256, 128, 128}, tensor.Shape{256, 256, 3, 3}, layers.Attrs{"precision": "tf32"}, tensor.Float32, false},
+		"steps":                  {tensor.Shape{1, 256, 128, 128}, tensor.Shape{256, 256, 3, 3}, graph.Attrs{"stride": []int{1, 2}}, tensor.Float32, false},
+		"holes":                  {tensor.Shape{1, 256, 128, 128}, tensor.Shape{256, 256, 3, 3}, graph.Attrs{"dilation": []int{2, 2}}, tensor.Float32, false},
+		"groups":                 {tensor.Shape{1, 512, 128, 128}, tensor.Shape{512, 256, 3, 3}, graph.Attrs{"groups": 2}, tensor.Float32, false},
+		"another precision":      {tensor.Shape{1, 256, 128, 128}, tensor.Shape{256, 256, 3, 3}, graph.Attrs{"precision": "tf32"}, tensor.Float32, false},
 		"halves":                 {tensor.Shape{1, 256, 128, 128}, tensor.Shape{256, 256, 3, 3}, nil, tensor.Float16, false},
-		"transposed":             {tensor.Shape{1, 256, 128, 128}, tensor.Shape{256, 256, 3, 3}, layers.Attrs{"transposed": true, "output_padding": []int{0, 0}}, tensor.Float32, false},
-		"three dimensions":       {tensor.Shape{1, 256, 8, 64, 64}, tensor.Shape{256, 256, 1, 3, 3}, layers.Attrs{"stride": []int{1, 1, 1}, "padding": []int{0, 1, 1}, "dilation": []int{1, 1, 1}}, tensor.Float32, false},
+		"transposed":             {tensor.Shape{1, 256, 128, 128}, tensor.Shape{256, 256, 3, 3}, graph.Attrs{"transposed": true, "output_padding": []int{0, 0}}, tensor.Float32, false},
+		"three dimensions":       {tensor.Shape{1, 256, 8, 64, 64}, tensor.Shape{256, 256, 1, 3, 3}, graph.Attrs{"stride": []int{1, 1, 1}, "padding": []int{0, 1, 1}, "dilation": []int{1, 1, 1}}, tensor.Float32, false},
 		"none, of no pictures":   {tensor.Shape{0, 256, 128, 128}, tensor.Shape{256, 256, 3, 3}, nil, tensor.Float32, false},
 		"many channels, unequal": {tensor.Shape{8, 192, 64, 64}, tensor.Shape{512, 192, 3, 3}, nil, tensor.Float32, true},
 	} {
@@ -162,9 +162,9 @@ func TestWinogradPays(t *testing.T) {
 			for k, v := range c.more {
 				a[k] = v
 			}
-			g := &layers.Graph{}
-			in := []layers.Operand{g.Whole(g.AddInput("x", c.dtype, c.x)), g.Whole(g.AddInput("w", c.dtype, c.w)), layers.Absent}
-			if _, err := g.Emit(layers.Standard(), layers.Op{Kind: "conv", Attrs: a, In: in}); err != nil {
+			g := &graph.Graph{}
+			in := []graph.Operand{g.Whole(g.AddInput("x", c.dtype, c.x)), g.Whole(g.AddInput("w", c.dtype, c.w)), graph.Absent}
+			if _, err := g.Emit(graph.Standard(), graph.Op{Kind: "conv", Attrs: a, In: in}); err != nil {
 				t.Fatal(err)
 			}
 			chosen := cuda.Winograd(g)

@@ -15,7 +15,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // A Device computes ops over memory of its own. Its methods may be called from several goroutines.
@@ -25,7 +25,7 @@ type Device interface {
 	// Memory returns the total and the free bytes of the device's memory.
 	Memory() (totalBytes, freeBytes int64)
 	// Supports returns nil when the device can run the op, else an error that says why not.
-	Supports(op layers.Op, in, out []layers.Spec) error
+	Supports(op graph.Op, in, out []graph.Spec) error
 	// Alloc takes memory, or fails with an *OutOfMemoryError. The caller frees it.
 	Alloc(bytes int64) (Memory, error)
 	// NewStream returns a queue of copies and launches. The caller closes it.
@@ -72,8 +72,8 @@ type Region struct {
 // An Argument is an operand in place: the region that holds the value, and the view of it.
 type Argument struct {
 	Region  Region
-	Operand layers.Operand
-	Spec    layers.Spec
+	Operand graph.Operand
+	Spec    graph.Spec
 	// Packed says that the region holds the operand, and that alone, in the form that the step's pack of it says, not the
 	// value with a view of it.
 	Packed bool
@@ -81,8 +81,8 @@ type Argument struct {
 
 // A Launch is one op with its operands in place. An absent operand has no memory.
 type Launch struct {
-	Step layers.Step
-	Op   layers.Op
+	Step graph.Step
+	Op   graph.Op
 	In   []Argument
 	Out  []Argument
 	Work Region
@@ -111,7 +111,7 @@ type Stream interface {
 // A Packer is a stream of a device whose kernels have forms of weights of their own, as the packs of lowered steps say.
 type Packer interface {
 	// Pack writes the packed form of an operand of an op, which lies raw in src, to dst, in the order of the stream.
-	Pack(ctx context.Context, op *layers.Op, p layers.Pack, src Argument, dst Region) error
+	Pack(ctx context.Context, op *graph.Op, p graph.Pack, src Argument, dst Region) error
 }
 
 // A Keeper is a stream that can keep ops with where their operands lie, and give them out again together: where ops are

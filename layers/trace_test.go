@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -124,28 +125,28 @@ func TestStateDictChecks(t *testing.T) {
 
 // TestRegistry: ops of an embedder are added to another registry, under names of their own, with all that they need.
 func TestRegistry(t *testing.T) {
-	whole := OpDef{Kind: "my::op", Shape: func(in []Spec, _ Attrs) ([]Spec, error) { return in[:1], nil }, Reference: func(_, _ []*tensor.Tensor, _ Attrs) error { return nil }}
-	change := func(f func(d *OpDef)) OpDef {
+	whole := graph.OpDef{Kind: "my::op", Shape: func(in []graph.Spec, _ graph.Attrs) ([]graph.Spec, error) { return in[:1], nil }, Reference: func(_, _ []*tensor.Tensor, _ graph.Attrs) error { return nil }}
+	change := func(f func(d *graph.OpDef)) graph.OpDef {
 		d := whole
 		f(&d)
 		return d
 	}
-	before := Standard().Kinds()
-	more, err := Standard().With(whole)
+	before := graph.Standard().Kinds()
+	more, err := graph.Standard().With(whole)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := more.Lookup("my::op"); !ok || len(more.Kinds()) != len(before)+1 {
 		t.Error("the op is not there")
 	}
-	if _, ok := Standard().Lookup("my::op"); ok || !slices.Equal(Standard().Kinds(), before) {
+	if _, ok := graph.Standard().Lookup("my::op"); ok || !slices.Equal(graph.Standard().Kinds(), before) {
 		t.Error("the registry that it was made from has changed")
 	}
-	for name, d := range map[string]OpDef{
-		"the kind of another": change(func(d *OpDef) { d.Kind = "relu" }), "no kind": change(func(d *OpDef) { d.Kind = "" }),
-		"no shape rule": change(func(d *OpDef) { d.Shape = nil }), "no reference": change(func(d *OpDef) { d.Reference = nil }),
+	for name, d := range map[string]graph.OpDef{
+		"the kind of another": change(func(d *graph.OpDef) { d.Kind = "relu" }), "no kind": change(func(d *graph.OpDef) { d.Kind = "" }),
+		"no shape rule": change(func(d *graph.OpDef) { d.Shape = nil }), "no reference": change(func(d *graph.OpDef) { d.Reference = nil }),
 	} {
-		if _, err := Standard().With(d); err == nil {
+		if _, err := graph.Standard().With(d); err == nil {
 			t.Errorf("%s is taken", name)
 		}
 	}
@@ -153,11 +154,11 @@ func TestRegistry(t *testing.T) {
 		t.Error("a kind is taken twice")
 	}
 	// A result whose bytes are too many to count is none.
-	g := &Graph{}
+	g := &graph.Graph{}
 	for n, fits := range map[int]bool{1 << 60: true, 1 << 61: false} {
 		x := g.AddConst(tensor.Of([]float32{1}))
-		o := Operand{x, tensor.Layout{Shape: tensor.Shape{n}, Strides: []int{0}}}
-		if _, err := g.Emit(Standard(), Op{Kind: "relu", In: []Operand{o}}); (err == nil) != fits {
+		o := graph.Operand{x, tensor.Layout{Shape: tensor.Shape{n}, Strides: []int{0}}}
+		if _, err := g.Emit(graph.Standard(), graph.Op{Kind: "relu", In: []graph.Operand{o}}); (err == nil) != fits {
 			t.Errorf("%d floats: %v", n, err)
 		}
 	}

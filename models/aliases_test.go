@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/devicetest"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/internal/zoo"
 )
@@ -39,7 +39,7 @@ func TestSharedMemory(t *testing.T) {
 		if slices.Contains(recorded.Unknown, key) {
 			continue
 		}
-		shared, changed, err := models.SharedMemory(layers.Standard(), c.Target, c.Args)
+		shared, changed, err := models.SharedMemory(graph.Standard(), c.Target, c.Args)
 		if err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 			continue

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
@@ -17,7 +18,7 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	}
 	m.arch = a.Name
 	m.inputs = a.Inputs
-	m.build = func(inputs map[string]tensor.Shape, _ Numbers) (*layers.Graph, error) {
+	m.build = func(inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
 		r := newRecorder(ckpt, opts.Ops)
 		r.rename = rename
 		bound, err := r.bind(a.Inputs, inputs)
@@ -101,7 +102,7 @@ func (r *recorder) give(result any) error {
 			if name == "" {
 				name = "output_" + strconv.Itoa(len(r.graph.Outputs))
 			}
-			r.graph.Outputs = append(r.graph.Outputs, layers.Output{Name: name, Operand: r.read(v)})
+			r.graph.Outputs = append(r.graph.Outputs, graph.Output{Name: name, Operand: r.read(v)})
 			return nil
 		case int, float64, bool:
 			x, ok := r.numberOutput(v)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -13,7 +13,7 @@ func activationTargets() []atenOp {
 	const self = "(Tensor self) -> Tensor"
 	var all []atenOp
 	for _, name := range []string{"relu", "silu", "mish", "hardswish", "hardsigmoid"} {
-		all = append(all, twins("aten::"+name+self, unary(layers.Kind(name)))...)
+		all = append(all, twins("aten::"+name+self, unary(graph.Kind(name)))...)
 	}
 	all = append(all, twins("aten::gelu(Tensor self, *, str approximate=\"none\") -> Tensor", gelu)...)
 	all = append(all, twins("aten::relu6"+self, func(c *call) (*ref, error) { return c.hardtanh(0, 6) })...)
@@ -44,7 +44,7 @@ func activationTargets() []atenOp {
 	return append(all,
 		op("aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", func(c *call) (*ref, error) {
 			return c.apply("softplus",
-				layers.Attrs{"beta": c.float("beta"), "threshold": c.float("threshold")}, c.tensor("self"))
+				graph.Attrs{"beta": c.float("beta"), "threshold": c.float("threshold")}, c.tensor("self"))
 		}),
 		op("aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", shrink("hardshrink")),
 		op("aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", shrink("softshrink")),
@@ -63,7 +63,7 @@ func gelu(c *call) (*ref, error) {
 	if approximate != "none" && approximate != "tanh" {
 		return nil, fmt.Errorf("approximation %q", approximate)
 	}
-	return c.apply("gelu", layers.Attrs{"approximate": approximate}, c.tensor("self"))
+	return c.apply("gelu", graph.Attrs{"approximate": approximate}, c.tensor("self"))
 }
 
 // hardtanh limits self to a range that is converted to its dtype.
@@ -76,21 +76,21 @@ func (c *call) hardtanh(low, high number) (*ref, error) {
 }
 
 func (c *call) elu(alpha, scale, inputScale float64) (*ref, error) {
-	return c.apply("elu", layers.Attrs{"alpha": alpha, "scale": scale, "input_scale": inputScale}, c.tensor("self"))
+	return c.apply("elu", graph.Attrs{"alpha": alpha, "scale": scale, "input_scale": inputScale}, c.tensor("self"))
 }
 
 func (c *call) leakyRelu(slope float64) (*ref, error) {
-	return c.apply("leaky_relu", layers.Attrs{"slope": slope}, c.tensor("self"))
+	return c.apply("leaky_relu", graph.Attrs{"slope": slope}, c.tensor("self"))
 }
 
 // shrink compares with a limit of self's dtype, but what softshrink takes away is not rounded to half precision.
-func shrink(kind layers.Kind) meaning {
+func shrink(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) {
 		x, limit := c.tensor("self"), c.float("lambd")
 		if kind == "hardshrink" {
 			limit = roundedTo(limit, x.dtype)
 		}
-		return c.apply(kind, layers.Attrs{"lambda": limit}, x)
+		return c.apply(kind, graph.Attrs{"lambda": limit}, x)
 	}
 }
 
@@ -120,7 +120,7 @@ func logSigmoidForward(c *call) error {
 		return err
 	}
 	z := x
-	for _, kind := range []layers.Kind{"abs", "neg", "exp"} {
+	for _, kind := range []graph.Kind{"abs", "neg", "exp"} {
 		if z, err = c.apply(kind, nil, z); err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (b *builder) clamp(x *ref, low, high operandArg) (*ref, error) {
 	_, lowTensor := low.(*ref)
 	_, highTensor := high.(*ref)
 	if isFloat(d) && !lowTensor && !highTensor {
-		attrs := layers.Attrs{"min": math.Inf(-1), "max": math.Inf(1)}
+		attrs := graph.Attrs{"min": math.Inf(-1), "max": math.Inf(1)}
 		if low != nil {
 			attrs["min"] = floatOfNumber(low)
 		}

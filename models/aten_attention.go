@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -112,7 +112,7 @@ func attention(mask string, give func(c *call, r []*ref), also string) func(c *c
 		if width := q.shape()[q.rank()-1]; width > 0 {
 			scale = 1 / math.Sqrt(float64(width))
 		}
-		attrs := layers.Attrs{"scale": c.optFloat("scale", scale), "is_causal": causal, "also": also}
+		attrs := graph.Attrs{"scale": c.optFloat("scale", scale), "is_causal": causal, "also": also}
 		if c.err != nil {
 			return c.err
 		}
@@ -134,7 +134,7 @@ func attention(mask string, give func(c *call, r []*ref), also string) func(c *c
 
 // attend emits attention over operands whose leading dimensions broadcast. With shared, several heads of queries share
 // one of keys and values.
-func (b *builder) attend(q, k, v, mask *ref, shared bool, attrs layers.Attrs) ([]*ref, error) {
+func (b *builder) attend(q, k, v, mask *ref, shared bool, attrs graph.Attrs) ([]*ref, error) {
 	split := 0 // how many heads of queries share one head of keys
 	if shared && q.rank() > 2 && k.rank() > 2 && v.rank() > 2 {
 		var err error

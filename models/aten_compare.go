@@ -3,7 +3,7 @@ package models
 import (
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -16,7 +16,7 @@ func comparisonTargets() []atenOp {
 		fromScalar = "(Scalar self, Tensor other) -> Tensor"
 	)
 	var all []atenOp
-	for name, kind := range map[string]layers.Kind{
+	for name, kind := range map[string]graph.Kind{
 		"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "not_equal": "ne", "less": "lt",
 		"less_equal": "le", "greater": "gt", "greater_equal": "ge",
 	} {
@@ -24,7 +24,7 @@ func comparisonTargets() []atenOp {
 		all = append(all, twins("aten::"+name+".Scalar"+withScalar, binary(kind))...)
 	}
 	for _, name := range []string{"and", "or", "xor"} {
-		kind := layers.Kind("bitwise_" + name)
+		kind := graph.Kind("bitwise_" + name)
 		all = append(all, twins("aten::logical_"+name+withTensor, func(c *call) (*ref, error) {
 			refs, err := c.together(tensor.Bool, c.operands("self", "other")...)
 			if err != nil {
@@ -38,7 +38,7 @@ func comparisonTargets() []atenOp {
 		all = append(all, operators(name, binary(kind))...)
 	}
 	for name, long := range map[string]string{"lshift": "left", "rshift": "right"} {
-		f := binary(layers.Kind("shift_" + long))
+		f := binary(graph.Kind("shift_" + long))
 		all = append(all, twins("aten::bitwise_"+long+"_shift.Tensor"+withTensor, f)...)
 		all = append(all, twins("aten::bitwise_"+long+"_shift.Tensor_Scalar"+withScalar, f)...)
 		all = append(all, op("aten::bitwise_"+long+"_shift.Scalar_Tensor"+fromScalar, f))
@@ -77,7 +77,7 @@ func operators(name string, f meaning) []atenOp {
 }
 
 // floatTest compares floats; integers all give the same answer.
-func (b *builder) floatTest(kind layers.Kind, x *ref, y operandArg, ofIntegers bool) (*ref, error) {
+func (b *builder) floatTest(kind graph.Kind, x *ref, y operandArg, ofIntegers bool) (*ref, error) {
 	if isIntegral(x.dtype) {
 		return b.filled(ofIntegers, tensor.Bool, x.shape())
 	}
@@ -85,7 +85,7 @@ func (b *builder) floatTest(kind layers.Kind, x *ref, y operandArg, ofIntegers b
 }
 
 // magnitudeTest compares |self| with infinity.
-func (c *call) magnitudeTest(kind layers.Kind, ofIntegers bool) (*ref, error) {
+func (c *call) magnitudeTest(kind graph.Kind, ofIntegers bool) (*ref, error) {
 	x := c.tensor("self")
 	if !isIntegral(x.dtype) {
 		var err error
@@ -105,7 +105,7 @@ func isClose(c *call) (*ref, error) {
 	rtol, atol := c.float("rtol"), c.float("atol")
 	x, y := refs[0], refs[1]
 	// Every step is one op; the first error ends them.
-	do := func(kind layers.Kind, operands ...operandArg) *ref {
+	do := func(kind graph.Kind, operands ...operandArg) *ref {
 		if err != nil {
 			return x
 		}

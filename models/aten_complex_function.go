@@ -3,7 +3,7 @@ package models
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // What functions of complex numbers are in functions of their parts.
@@ -174,7 +174,7 @@ func complexPower(c *call, _ func(c *call) error) error {
 }
 
 // comparing is the rule of a comparison whose outcomes for the parts are joined.
-func comparing(kind, join layers.Kind) complexRule {
+func comparing(kind, join graph.Kind) complexRule {
 	return func(c *call, _ func(c *call) error) error {
 		var outcomes [2]*ref
 		for number := range outcomes {
@@ -195,7 +195,7 @@ func comparing(kind, join layers.Kind) complexRule {
 }
 
 // eitherPart is the rule of a test of the numbers "self" whose outcomes for the parts are joined.
-func eitherPart(join layers.Kind) complexRule {
+func eitherPart(join graph.Kind) complexRule {
 	return func(c *call, build func(c *call) error) error {
 		z := c.tensor("self")
 		var outcomes []*ref

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -48,7 +48,7 @@ var convTargets = []atenOp{
 func conv(rank int) func(*call) error {
 	return func(c *call) error {
 		padding := c.intsOf("padding", rank)
-		return c.giveConv(rank, layers.Attrs{
+		return c.giveConv(rank, graph.Attrs{
 			"stride": c.intsOf("stride", rank), "padding": padding, "padding_end": padding,
 			"dilation": c.intsOf("dilation", rank), "groups": c.int("groups"),
 		})
@@ -82,7 +82,7 @@ func convNamedPadding(rank int) func(*call) error {
 		default:
 			return fmt.Errorf("padding %q", mode)
 		}
-		return c.giveConv(rank, layers.Attrs{
+		return c.giveConv(rank, graph.Attrs{
 			"stride": stride, "padding": before, "padding_end": after, "dilation": dilation, "groups": c.int("groups"),
 		})
 	}
@@ -92,7 +92,7 @@ func convNamedPadding(rank int) func(*call) error {
 func convTransposed(rank int) func(*call) error {
 	return func(c *call) error {
 		padding := c.intsOf("padding", rank)
-		return c.giveConv(rank, layers.Attrs{
+		return c.giveConv(rank, graph.Attrs{
 			"stride": c.intsOf("stride", rank), "padding": padding, "padding_end": padding,
 			"dilation": c.intsOf("dilation", rank), "groups": c.int("groups"),
 			"transposed": true, "output_padding": c.intsOf("output_padding", rank),
@@ -107,7 +107,7 @@ func convolution(c *call) error {
 		return fmt.Errorf("weight %v of a convolution", c.tensor("weight").shape())
 	}
 	padding := c.intsOf("padding", rank)
-	attrs := layers.Attrs{
+	attrs := graph.Attrs{
 		"stride": c.intsOf("stride", rank), "padding": padding, "padding_end": padding,
 		"dilation": c.intsOf("dilation", rank), "groups": c.int("groups"),
 	}
@@ -127,7 +127,7 @@ func convolutionMode(c *call) error {
 }
 
 // giveConv emits a convolution over the last dimensions. An input without a batch is a batch of one.
-func (c *call) giveConv(rank int, attrs layers.Attrs) error {
+func (c *call) giveConv(rank int, attrs graph.Attrs) error {
 	x := c.tensor("input")
 	unbatched := x.rank() == rank+1
 	if unbatched {
@@ -156,7 +156,7 @@ func convTBC(c *call) error {
 	if c.err != nil {
 		return c.err
 	}
-	out, err := c.emit1("conv", layers.Attrs{
+	out, err := c.emit1("conv", graph.Attrs{
 		"stride": []int{1}, "padding": pad, "padding_end": slices.Clone(pad), "dilation": []int{1}, "groups": 1,
 	}, c.read(c.permute(x, 1, 2, 0)), c.read(c.permute(w, 2, 1, 0)), c.read(bias))
 	if err != nil {

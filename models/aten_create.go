@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -58,9 +58,9 @@ var createTargets = func() []atenOp {
 			return c.filledLike(value)
 		}))
 	}
-	for name, kind := range map[string]layers.Kind{"tril": "tril", "triu": "triu"} {
+	for name, kind := range map[string]graph.Kind{"tril": "tril", "triu": "triu"} {
 		all = append(all, twins("aten::"+name+"(Tensor self, SymInt diagonal=0) -> Tensor", func(c *call) (*ref, error) {
-			return c.apply(kind, layers.Attrs{"diagonal": c.int("diagonal")}, c.tensor("self"))
+			return c.apply(kind, graph.Attrs{"diagonal": c.int("diagonal")}, c.tensor("self"))
 		})...)
 	}
 	all = append(all, twins("aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", fill)...)
@@ -134,7 +134,7 @@ func (c *call) arange(start, end, step number) (*ref, error) {
 	if count >= 1<<53 {
 		return nil, fmt.Errorf("arange of %v elements", count)
 	}
-	attrs := layers.Attrs{"start": first, "step": by, "size": int(count), "dtype": d}
+	attrs := graph.Attrs{"start": first, "step": by, "size": int(count), "dtype": d}
 	if !isFloat(d) { // the numbers are truncated, the count is not that of the truncated ones
 		attrs["start"], attrs["step"] = integerOf(start), integerOf(step)
 	}
@@ -155,7 +155,7 @@ func linspace(c *call) (*ref, error) {
 	if !isFloat(d) {
 		start, end = wrapInteger(start, d), wrapInteger(end, d)
 	}
-	return c.emit1("linspace", layers.Attrs{"start": start, "end": end, "steps": c.int("steps"), "dtype": d})
+	return c.emit1("linspace", graph.Attrs{"start": start, "end": end, "steps": c.int("steps"), "dtype": d})
 }
 
 // wrapInteger returns a number as an integer dtype holds it.
@@ -179,7 +179,7 @@ func wrapInteger(x float64, d tensor.DType) float64 {
 }
 
 func (c *call) eye(rows, columns int) (*ref, error) {
-	return c.emit1("eye", layers.Attrs{"rows": rows, "columns": columns, "dtype": c.dtype("dtype", defaultFloat)})
+	return c.emit1("eye", graph.Attrs{"rows": rows, "columns": columns, "dtype": c.dtype("dtype", defaultFloat)})
 }
 
 func (c *call) triangleIndices(upper bool) (*ref, error) {
@@ -187,7 +187,7 @@ func (c *call) triangleIndices(upper bool) (*ref, error) {
 	if c.args["dtype"] != 4 { // the schema's default is PyTorch's number of int64
 		d = c.dtype("dtype", d)
 	}
-	return c.emit1("triangle_indices", layers.Attrs{
+	return c.emit1("triangle_indices", graph.Attrs{
 		"rows": c.int("row"), "columns": c.int("col"), "offset": c.int("offset"), "upper": upper, "dtype": d,
 	})
 }

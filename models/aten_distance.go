@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -51,7 +51,7 @@ func (b *builder) distances(x, y *ref, p float64) (*ref, error) {
 			return nil, err
 		}
 	}
-	return b.apply("cdist", layers.Attrs{"p": p}, x, y)
+	return b.apply("cdist", graph.Attrs{"p": p}, x, y)
 }
 
 func cdist(c *call) (*ref, error) {
@@ -119,7 +119,7 @@ func cosineSimilarity(c *call) (*ref, error) {
 		if err != nil {
 			return nil, err
 		}
-		if length, err = c.apply("clamp", layers.Attrs{"min": eps, "max": math.Inf(1)}, length); err != nil {
+		if length, err = c.apply("clamp", graph.Attrs{"min": eps, "max": math.Inf(1)}, length); err != nil {
 			return nil, err
 		}
 		if refs[i], err = c.combine("div", nil, r, length); err != nil {
@@ -130,5 +130,5 @@ func cosineSimilarity(c *call) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.fold("sum", product, []int{d}, false, layers.Attrs{"dtype": product.dtype})
+	return c.fold("sum", product, []int{d}, false, graph.Attrs{"dtype": product.dtype})
 }

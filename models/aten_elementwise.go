@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -48,17 +48,17 @@ func inPlace(schema string, f meaning) atenOp {
 }
 
 // binary is the meaning of a kind over "self" and "other" with PyTorch's promotion.
-func binary(kind layers.Kind) meaning {
+func binary(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) { return c.combine(kind, nil, c.operands("self", "other")...) }
 }
 
 // floatBinary is binary for kinds over floats: integers become float32.
-func floatBinary(kind layers.Kind) meaning {
+func floatBinary(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) { return c.combineFloat(kind, nil, c.operands("self", "other")...) }
 }
 
 // combineFloat is combine for kinds over floats.
-func (b *builder) combineFloat(kind layers.Kind, attrs layers.Attrs, operands ...operandArg) (*ref, error) {
+func (b *builder) combineFloat(kind graph.Kind, attrs graph.Attrs, operands ...operandArg) (*ref, error) {
 	refs, err := b.promoteFloat(operands...)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (b *builder) combineFloat(kind layers.Kind, attrs layers.Attrs, operands ..
 
 // arithmetic emits add, sub, mul or a division in dtype d. A factor or divisor that is a number or a 0-dimensional
 // tensor is not rounded to half precision: PyTorch's kernels take it as float32.
-func (b *builder) arithmetic(kind layers.Kind, attrs layers.Attrs, d tensor.DType, x, y operandArg) (*ref, error) {
+func (b *builder) arithmetic(kind graph.Kind, attrs graph.Attrs, d tensor.DType, x, y operandArg) (*ref, error) {
 	if d == tensor.Bool {
 		switch kind {
 		case "add":
@@ -97,7 +97,7 @@ func (b *builder) arithmetic(kind layers.Kind, attrs layers.Attrs, d tensor.DTyp
 }
 
 // sum builds x + alpha × y, or x − alpha × y for kind "sub".
-func (b *builder) sum(kind layers.Kind, x, y operandArg, alpha number) (*ref, error) {
+func (b *builder) sum(kind graph.Kind, x, y operandArg, alpha number) (*ref, error) {
 	d, err := resultType(x, y)
 	if err != nil {
 		return nil, err
@@ -116,9 +116,9 @@ func (b *builder) sum(kind layers.Kind, x, y operandArg, alpha number) (*ref, er
 		}
 		return b.arithmetic(kind, nil, d, x, y)
 	}
-	var attrs layers.Attrs
+	var attrs graph.Attrs
 	if f := floatOfNumber(alpha); f != 1 {
-		attrs = layers.Attrs{"alpha": roundedTo(f, d)}
+		attrs = graph.Attrs{"alpha": roundedTo(f, d)}
 	}
 	return b.arithmetic(kind, attrs, d, x, y)
 }
@@ -211,7 +211,7 @@ func arithmeticTargets() []atenOp {
 	} {
 		all = append(all, twins("aten::"+name+withTensor, f)...)
 	}
-	for name, kind := range map[string]layers.Kind{
+	for name, kind := range map[string]graph.Kind{
 		"maximum": "maximum", "max.other": "maximum", "minimum": "minimum", "min.other": "minimum",
 		"fmax": "fmax", "fmin": "fmin", "logaddexp": "logaddexp", "logaddexp2": "logaddexp2",
 	} {
@@ -233,7 +233,7 @@ func arithmeticTargets() []atenOp {
 }
 
 // division is the meaning of a kind that divides and rounds.
-func division(kind layers.Kind) meaning {
+func division(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) {
 		x, y := c.operand("self"), c.operand("other")
 		d, err := resultType(x, y)

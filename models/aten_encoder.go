@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -33,7 +33,7 @@ func nativeMultiHeadAttention(c *call) error {
 		return c.err
 	}
 	if c.bool("average_attn_weights") {
-		attrs := layers.Attrs{"dims": []int{1}, "keepdim": false, "dtype": weights.dtype}
+		attrs := graph.Attrs{"dims": []int{1}, "keepdim": false, "dtype": weights.dtype}
 		if weights, err = c.apply("mean", attrs, weights); err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (c *call) multiHeadAttention(query, key, value *ref, heads int) (out, weigh
 	if err != nil {
 		return nil, nil, err
 	}
-	scale := layers.Attrs{"alpha": 1 / math.Sqrt(float64(width/heads)), "beta": 1.0}
+	scale := graph.Attrs{"alpha": 1 / math.Sqrt(float64(width/heads)), "beta": 1.0}
 	scores, err := c.apply("matmul", scale, q, c.transpose(k, 2, 3))
 	if err != nil {
 		return nil, nil, err
@@ -89,7 +89,7 @@ func (c *call) multiHeadAttention(query, key, value *ref, heads int) (out, weigh
 			return nil, nil, err
 		}
 	}
-	if weights, err = c.apply("softmax", layers.Attrs{"dim": 3}, scores); err != nil {
+	if weights, err = c.apply("softmax", graph.Attrs{"dim": 3}, scores); err != nil {
 		return nil, nil, err
 	}
 	seen, err := c.multiply(weights, v)
@@ -136,7 +136,7 @@ func transformerEncoderLayer(c *call) (*ref, error) {
 		return nil, fmt.Errorf("a source %v", src.shape())
 	}
 	norm := func(x *ref, which string) (*ref, error) {
-		attrs := layers.Attrs{"dims": 1, "eps": eps}
+		attrs := graph.Attrs{"dims": 1, "eps": eps}
 		return c.apply("layer_norm", attrs, x, c.tensor("norm_weight_"+which), c.tensor("norm_bias_"+which))
 	}
 	attention := func(x *ref) (*ref, error) {
@@ -149,7 +149,7 @@ func transformerEncoderLayer(c *call) (*ref, error) {
 			return nil, err
 		}
 		if c.bool("use_gelu") {
-			inner, err = c.apply("gelu", layers.Attrs{"approximate": "none"}, inner)
+			inner, err = c.apply("gelu", graph.Attrs{"approximate": "none"}, inner)
 		} else {
 			inner, err = c.apply("relu", nil, inner)
 		}

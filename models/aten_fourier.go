@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -270,7 +270,7 @@ func (b *builder) padded(x *ref, before, after int, mode string) (*ref, error) {
 		all[x.rank()-1] = n
 		return all
 	}
-	attrs := layers.Attrs{"before": amounts(before), "after": amounts(after), "mode": mode}
+	attrs := graph.Attrs{"before": amounts(before), "after": amounts(after), "mode": mode}
 	return b.emit1("pad", attrs, b.read(x), b.read(filler))
 }
 
@@ -390,7 +390,7 @@ func (b *builder) overlapped(frames *ref, s *shortTime) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	image, err := b.emit1("col2im", layers.Attrs{
+	image, err := b.emit1("col2im", graph.Attrs{
 		"size": []int{1, length}, "kernel": []int{1, s.n}, "stride": []int{1, s.hop}, "dilation": []int{1, 1},
 		"padding": []int{0, 0},
 	}, b.read(columns))

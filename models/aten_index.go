@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -43,7 +43,7 @@ var lookupTargets = []atenOp{
 		if err != nil {
 			return nil, err
 		}
-		return c.emit1("index", layers.Attrs{"dim": 0, "wrap": true}, c.read(flat), c.read(index))
+		return c.emit1("index", graph.Attrs{"dim": 0, "wrap": true}, c.read(flat), c.read(index))
 	}),
 	op("aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", func(c *call) (*ref, error) {
 		r, index := c.tensor("self"), c.tensor("index")
@@ -65,7 +65,7 @@ var lookupTargets = []atenOp{
 	op("aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
 		search("boundaries")),
 	op("aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor", func(c *call) (*ref, error) {
-		r, attrs := c.tensor("self"), layers.Attrs{"size": c.int("size"), "fill": c.int("fill_value")}
+		r, attrs := c.tensor("self"), graph.Attrs{"size": c.int("size"), "fill": c.int("fill_value")}
 		if c.err != nil {
 			return nil, c.err
 		}
@@ -92,7 +92,7 @@ func (c *call) gather(r *ref, d int, index *ref) (*ref, error) {
 			return nil, err
 		}
 	}
-	out, err := c.emit1("gather", layers.Attrs{"dim": d}, c.read(r), c.read(index))
+	out, err := c.emit1("gather", graph.Attrs{"dim": d}, c.read(r), c.read(index))
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (c *call) indexSelect(r *ref, d int, index *ref) (*ref, error) {
 	if index.rank() == 0 {
 		index = c.unsqueeze(index, 0)
 	}
-	out, err := c.emit1("index", layers.Attrs{"dim": d}, c.read(r), c.read(index))
+	out, err := c.emit1("index", graph.Attrs{"dim": d}, c.read(r), c.read(index))
 	if err != nil || !scalar {
 		return out, err
 	}
@@ -138,7 +138,7 @@ func embeddingBag(c *call) error {
 		padding += weight.shape()[0]
 	}
 	out, err := c.emit1("embedding_bag",
-		layers.Attrs{"mode": mode, "include_last_offset": last, "padding": padding},
+		graph.Attrs{"mode": mode, "include_last_offset": last, "padding": padding},
 		c.read(weight), c.read(index), c.read(offsets), c.read(c.optTensor("per_sample_weights")))
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (c *call) repeatIndices(repeats *ref) (*ref, error) {
 			What: "repeat_interleave by a tensor without output_size: " + sizeOfData,
 		}
 	}
-	return c.emit1("repeat_indices", layers.Attrs{"size": c.int("output_size")}, c.read(repeats))
+	return c.emit1("repeat_indices", graph.Attrs{"size": c.int("output_size")}, c.read(repeats))
 }
 
 func repeatByTensor(c *call) (*ref, error) {
@@ -291,7 +291,7 @@ func search(sorted string) meaning {
 	return func(c *call) (*ref, error) {
 		list := c.tensor(sorted)
 		x := c.operand("self")
-		attrs := layers.Attrs{"int32": c.bool("out_int32"), "right": c.bool("right")}
+		attrs := graph.Attrs{"int32": c.bool("out_int32"), "right": c.bool("right")}
 		switch side := c.str("side"); side {
 		case "", "left", "right":
 			if side != "" {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -81,7 +81,7 @@ func index(c *call) (*ref, error) {
 		return nil, err
 	}
 	operands := append([]*ref{c.permute(r, p.order...)}, p.index...)
-	return c.apply("index", layers.Attrs{"dim": p.at, "wrap": true}, operands...)
+	return c.apply("index", graph.Attrs{"dim": p.at, "wrap": true}, operands...)
 }
 
 // maskedIndex gives fill where the mask is false; indices may lie outside there.
@@ -109,7 +109,7 @@ func maskedIndex(c *call) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, err := c.apply("index", layers.Attrs{"dim": p.at}, append([]*ref{c.permute(r, p.order...)}, p.index...)...)
+	found, err := c.apply("index", graph.Attrs{"dim": p.at}, append([]*ref{c.permute(r, p.order...)}, p.index...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func indexPut(c *call) (*ref, error) {
 	if values, err = c.expand(values, want); err != nil {
 		return nil, err
 	}
-	attrs := layers.Attrs{"dim": p.at, "wrap": true, "accumulate": c.bool("accumulate")}
+	attrs := graph.Attrs{"dim": p.at, "wrap": true, "accumulate": c.bool("accumulate")}
 	out, err := c.apply("index_put", attrs, append([]*ref{self, values}, p.index...)...)
 	if err != nil {
 		return nil, err

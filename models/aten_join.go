@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -80,7 +80,7 @@ func (b *builder) cat(parts []*ref, d int) (*ref, error) {
 	if len(kept) == 1 { // such as a cache's first keys, put behind none
 		return b.copy(kept[0])
 	}
-	return b.apply("cat", layers.Attrs{"dim": d}, kept...)
+	return b.apply("cat", graph.Attrs{"dim": d}, kept...)
 }
 
 // catDim returns a dimension of the first tensor that counts.
@@ -182,7 +182,7 @@ func (c *call) flip(r *ref, dims []int) (*ref, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	return c.emit1("flip", layers.Attrs{"dims": dims}, c.read(r))
+	return c.emit1("flip", graph.Attrs{"dims": dims}, c.read(r))
 }
 
 func flipOne(d int) meaning {
@@ -245,7 +245,7 @@ func roll(c *call) (*ref, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	out, err := c.emit1("roll", layers.Attrs{"dims": allDims(r.rank()), "shifts": turns}, c.read(r))
+	out, err := c.emit1("roll", graph.Attrs{"dims": allDims(r.rank()), "shifts": turns}, c.read(r))
 	if err != nil {
 		return nil, err
 	}
@@ -386,7 +386,7 @@ func combinations(c *call) (*ref, error) {
 	}
 	c.tableElements += len(table)
 	index := c.own(c.graph.AddConst(tensor.Of(table, len(table)/size, size)))
-	return c.emit1("index", layers.Attrs{"dim": 0}, c.read(list), c.read(index))
+	return c.emit1("index", graph.Attrs{"dim": 0}, c.read(list), c.read(index))
 }
 
 // embedded returns matrices in dimensions d and e whose diagonals are the lines of r, and whose other elements are zero.

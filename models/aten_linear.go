@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -142,7 +142,7 @@ func (b *builder) isWeight(r *ref) bool {
 		return false
 	}
 	role := b.graph.Values[r.cell.value].Role
-	return role == layers.Weight || role == layers.Const
+	return role == graph.Weight || role == graph.Const
 }
 
 // linear returns x·wᵀ + bias for a weight [N K] or [K] and a bias that broadcasts to the result, or nil.
@@ -229,7 +229,7 @@ func (b *builder) matmul(x, y *ref) (*ref, error) {
 
 // multiply returns the products of matrices [… M K] and [… K N] with equal leading dimensions.
 func (b *builder) multiply(x, y *ref) (*ref, error) {
-	return b.emit1("matmul", layers.Attrs{"alpha": 1.0, "beta": 1.0}, b.read(x), b.read(y))
+	return b.emit1("matmul", graph.Attrs{"alpha": 1.0, "beta": 1.0}, b.read(x), b.read(y))
 }
 
 // expandLeading expands all but the last n dimensions.
@@ -257,7 +257,7 @@ func (b *builder) addProduct(addend, x, y *ref, out tensor.Shape, alpha, beta fl
 	} else if addend, err = b.expand(addend, out); err != nil {
 		return nil, err
 	}
-	return b.emit1("matmul", layers.Attrs{"alpha": alpha, "beta": beta}, b.read(x), b.read(y), b.read(addend))
+	return b.emit1("matmul", graph.Attrs{"alpha": alpha, "beta": beta}, b.read(x), b.read(y), b.read(addend))
 }
 
 // addMatrices returns beta·addend + alpha·x·y for two matrices.
@@ -435,7 +435,7 @@ func (c *call) identities(x *ref) error {
 		return fmt.Errorf("power of matrices %v", x.shape())
 	}
 	size := x.shape()[x.rank()-1]
-	one, err := c.emit1("eye", layers.Attrs{"rows": size, "columns": size, "dtype": x.dtype})
+	one, err := c.emit1("eye", graph.Attrs{"rows": size, "columns": size, "dtype": x.dtype})
 	if err != nil {
 		return err
 	}
@@ -517,5 +517,5 @@ func (c *call) cross(dim int) error {
 	if y, err = c.expand(y, shape); err != nil {
 		return err
 	}
-	return c.give("cross", layers.Attrs{"dim": c.wrapDim(dim, len(shape))}, c.read(x), c.read(y))
+	return c.give("cross", graph.Attrs{"dim": c.wrapDim(dim, len(shape))}, c.read(x), c.read(y))
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -74,10 +74,10 @@ func (b *builder) statistics(r *ref, dims []int, eps float64) (mean, scale *ref,
 	if r, err = b.cast(r, d); err != nil {
 		return nil, nil, err
 	}
-	if mean, err = b.fold("mean", r, dims, true, layers.Attrs{"dtype": d}); err != nil {
+	if mean, err = b.fold("mean", r, dims, true, graph.Attrs{"dtype": d}); err != nil {
 		return nil, nil, err
 	}
-	if scale, err = b.fold("var", r, dims, true, layers.Attrs{"correction": 0.0}); err != nil {
+	if scale, err = b.fold("var", r, dims, true, graph.Attrs{"correction": 0.0}); err != nil {
 		return nil, nil, err
 	}
 	if scale, err = b.combine("add", nil, scale, eps); err != nil {
@@ -96,7 +96,7 @@ func batchNorm(further int) func(c *call) error {
 		if c.schema.has("epsilon") {
 			eps = "epsilon"
 		}
-		attrs := layers.Attrs{"eps": c.float(eps)}
+		attrs := graph.Attrs{"eps": c.float(eps)}
 		if c.err != nil {
 			return c.err
 		}
@@ -172,15 +172,15 @@ func (c *call) batchNormTraining(x *ref, further int) error {
 	if err != nil {
 		return err
 	}
-	mean, err := c.fold("mean", wide, dims, false, layers.Attrs{"dtype": d})
+	mean, err := c.fold("mean", wide, dims, false, graph.Attrs{"dtype": d})
 	if err != nil {
 		return err
 	}
-	variance, err := c.fold("var", wide, dims, false, layers.Attrs{"correction": 0.0})
+	variance, err := c.fold("var", wide, dims, false, graph.Attrs{"correction": 0.0})
 	if err != nil {
 		return err
 	}
-	out, err := c.emit1("batch_norm", layers.Attrs{"eps": c.float(eps)},
+	out, err := c.emit1("batch_norm", graph.Attrs{"eps": c.float(eps)},
 		c.read(x), c.read(c.optTensor("weight")), c.read(c.optTensor("bias")), c.read(mean), c.read(variance))
 	if err != nil {
 		return err
@@ -245,15 +245,15 @@ func instanceNorm(c *call) error {
 	if x.rank() < 2 {
 		return fmt.Errorf("%v has no channels", x.shape())
 	}
-	operands := []layers.Operand{c.read(x), c.read(c.optTensor("weight")), c.read(c.optTensor("bias"))}
+	operands := []graph.Operand{c.read(x), c.read(c.optTensor("weight")), c.read(c.optTensor("bias"))}
 	if !c.bool("use_input_stats") {
 		mean, variance := c.tensor("running_mean"), c.tensor("running_var")
-		return c.give("batch_norm", layers.Attrs{"eps": c.float("eps")}, append(operands, c.read(mean), c.read(variance))...)
+		return c.give("batch_norm", graph.Attrs{"eps": c.float("eps")}, append(operands, c.read(mean), c.read(variance))...)
 	}
 	if c.has("running_mean") {
 		return &UnsupportedError{What: "instance_norm that changes its running statistics; export after model.eval()"}
 	}
-	return c.give("group_norm", layers.Attrs{"groups": x.shape()[1], "eps": c.float("eps")}, operands...)
+	return c.give("group_norm", graph.Attrs{"groups": x.shape()[1], "eps": c.float("eps")}, operands...)
 }
 
 // lastDims checks the normalised shape and returns how many dimensions it has.
@@ -276,7 +276,7 @@ func layerNorm(further bool) func(c *call) error {
 		}
 		eps := c.float("eps")
 		w := c.optTensor("weight")
-		err = c.give("layer_norm", layers.Attrs{"dims": n, "eps": eps}, c.read(x), c.read(w), c.read(c.optTensor("bias")))
+		err = c.give("layer_norm", graph.Attrs{"dims": n, "eps": eps}, c.read(x), c.read(w), c.read(c.optTensor("bias")))
 		if err != nil || !further {
 			return err
 		}
@@ -319,7 +319,7 @@ func rmsNorm(further bool) func(c *call) error {
 			return err
 		}
 		eps := c.optFloat("eps", epsilon(x.dtype))
-		err = c.give("rms_norm", layers.Attrs{"dims": n, "eps": eps}, c.read(x), c.read(c.optTensor("weight")))
+		err = c.give("rms_norm", graph.Attrs{"dims": n, "eps": eps}, c.read(x), c.read(c.optTensor("weight")))
 		if err != nil || !further {
 			return err
 		}
@@ -331,7 +331,7 @@ func rmsNorm(further bool) func(c *call) error {
 		if err != nil {
 			return err
 		}
-		scale, err := c.fold("mean", squares, allDims(x.rank())[x.rank()-n:], true, layers.Attrs{"dtype": wide.dtype})
+		scale, err := c.fold("mean", squares, allDims(x.rank())[x.rank()-n:], true, graph.Attrs{"dtype": wide.dtype})
 		if err != nil {
 			return err
 		}
@@ -347,7 +347,7 @@ func rmsNorm(further bool) func(c *call) error {
 }
 
 func groupNorm(c *call) error {
-	return c.give("group_norm", layers.Attrs{"groups": c.int("num_groups"), "eps": c.float("eps")},
+	return c.give("group_norm", graph.Attrs{"groups": c.int("num_groups"), "eps": c.float("eps")},
 		c.read(c.tensor("input")), c.read(c.optTensor("weight")), c.read(c.optTensor("bias")))
 }
 
@@ -369,7 +369,7 @@ func nativeGroupNorm(c *call) error {
 			return err
 		}
 	}
-	out, err := c.emit1("group_norm", layers.Attrs{"groups": groups, "eps": eps},
+	out, err := c.emit1("group_norm", graph.Attrs{"groups": groups, "eps": eps},
 		c.read(whole), c.read(w), c.read(c.optTensor("bias")))
 	if err != nil {
 		return err

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // poolTargets are the ops that reduce windows of images.
@@ -48,12 +48,12 @@ var poolTargets = []atenOp{
 
 // giveImages emits an op over channels of images of the given rank. A tensor without a batch is a batch of one; the
 // results lose it again.
-func (c *call) giveImages(rank int, kind layers.Kind, attrs layers.Attrs, in ...*ref) error {
+func (c *call) giveImages(rank int, kind graph.Kind, attrs graph.Attrs, in ...*ref) error {
 	if c.err != nil {
 		return c.err
 	}
 	unbatched := in[0].rank() == rank+1
-	operands := make([]layers.Operand, len(in))
+	operands := make([]graph.Operand, len(in))
 	for i, r := range in {
 		if unbatched && r.rank() == rank+1 {
 			r = c.unsqueeze(r, 0)
@@ -87,7 +87,7 @@ func (c *call) strideOr(kernel []int) []int {
 func maxPool(rank int, indices bool) func(*call) error {
 	return func(c *call) error {
 		kernel := c.intsOf("kernel_size", rank)
-		return c.giveImages(rank, "max_pool", layers.Attrs{
+		return c.giveImages(rank, "max_pool", graph.Attrs{
 			"kernel": kernel, "stride": c.strideOr(kernel), "padding": c.intsOf("padding", rank),
 			"dilation": c.intsOf("dilation", rank), "ceil_mode": c.bool("ceil_mode"), "indices": indices,
 		}, c.tensor("self"))
@@ -97,7 +97,7 @@ func maxPool(rank int, indices bool) func(*call) error {
 func avgPool(rank int) func(*call) error {
 	return func(c *call) error {
 		kernel := c.intsOf("kernel_size", rank)
-		attrs := layers.Attrs{
+		attrs := graph.Attrs{
 			"kernel": kernel, "stride": c.strideOr(kernel), "padding": c.intsOf("padding", rank),
 			"ceil_mode": c.bool("ceil_mode"), "count_include_pad": c.bool("count_include_pad"),
 		}
@@ -112,9 +112,9 @@ func avgPool(rank int) func(*call) error {
 	}
 }
 
-func adaptivePool(kind layers.Kind, rank int) func(*call) error {
+func adaptivePool(kind graph.Kind, rank int) func(*call) error {
 	return func(c *call) error {
-		return c.giveImages(rank, kind, layers.Attrs{
+		return c.giveImages(rank, kind, graph.Attrs{
 			"size": c.intsOf("output_size", rank), "indices": kind == "adaptive_max_pool",
 		}, c.tensor("self"))
 	}
@@ -122,7 +122,7 @@ func adaptivePool(kind layers.Kind, rank int) func(*call) error {
 
 func maxUnpool(rank int) func(*call) error {
 	return func(c *call) error {
-		return c.giveImages(rank, "max_unpool", layers.Attrs{"size": c.intsOf("output_size", rank)},
+		return c.giveImages(rank, "max_unpool", graph.Attrs{"size": c.intsOf("output_size", rank)},
 			c.tensor("self"), c.tensor("indices"))
 	}
 }

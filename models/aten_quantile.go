@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -53,7 +53,7 @@ func quantile(c *call) (*ref, error) {
 	if c.err != nil || !(q >= 0 && q <= 1) || r.shape()[d] == 0 || r.dtype != tensor.Float32 && r.dtype != tensor.Float64 {
 		return nil, fmt.Errorf("quantile %v of %v %v", q, r.dtype, r.shape())
 	}
-	sorted, err := c.emit("sort", layers.Attrs{"dim": d}, c.read(r))
+	sorted, err := c.emit("sort", graph.Attrs{"dim": d}, c.read(r))
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func isIn(elements, among string) meaning {
 		if n == 0 {
 			return c.full(c.bool("invert"), tensor.Bool, x.shape())
 		}
-		sorted, err := c.emit("sort", layers.Attrs{"dim": 0}, c.read(list))
+		sorted, err := c.emit("sort", graph.Attrs{"dim": 0}, c.read(list))
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func isIn(elements, among string) meaning {
 		if at, err = c.combine("minimum", nil, at, n-1); err != nil {
 			return nil, err
 		}
-		found, err := c.emit1("index", layers.Attrs{"dim": 0}, c.read(sorted[0]), c.read(at))
+		found, err := c.emit1("index", graph.Attrs{"dim": 0}, c.read(sorted[0]), c.read(at))
 		if err != nil {
 			return nil, err
 		}
@@ -185,7 +185,7 @@ func renorm(c *call) (*ref, error) {
 }
 
 // combineCompare compares a tensor with a number.
-func (b *builder) combineCompare(kind layers.Kind, r *ref, n number) (*ref, error) {
+func (b *builder) combineCompare(kind graph.Kind, r *ref, n number) (*ref, error) {
 	other, err := b.full(n, r.dtype, r.shape())
 	if err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func trapezoid(c *call) (*ref, error) {
 		return nil, err
 	}
 	if !c.schema.has("x") {
-		if sum, err = c.fold("sum", sum, []int{d}, false, layers.Attrs{"dtype": wide(sum.dtype)}); err != nil {
+		if sum, err = c.fold("sum", sum, []int{d}, false, graph.Attrs{"dtype": wide(sum.dtype)}); err != nil {
 			return nil, err
 		}
 		return c.combine("mul", nil, sum, c.float("dx")/2)
@@ -240,7 +240,7 @@ func trapezoid(c *call) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	if area, err = c.fold("sum", area, []int{d}, false, layers.Attrs{"dtype": wide(area.dtype)}); err != nil {
+	if area, err = c.fold("sum", area, []int{d}, false, graph.Attrs{"dtype": wide(area.dtype)}); err != nil {
 		return nil, err
 	}
 	return c.combine("mul", nil, area, 0.5)

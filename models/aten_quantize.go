@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -148,7 +148,7 @@ func (c *call) quantize(x *ref, s *quantScale) (q, inside *ref, err error) {
 	}
 	rounded := q
 	for _, end := range []struct {
-		kind  layers.Kind
+		kind  graph.Kind
 		limit string
 	}{{"maximum", "quant_min"}, {"minimum", "quant_max"}} {
 		if q, err = c.combine(end.kind, nil, q, c.int(end.limit)); err != nil {
@@ -215,7 +215,7 @@ func chooseScale(c *call) error {
 	}
 	var err error
 	var ends [2]*ref
-	for i, kinds := range [][2]layers.Kind{{"amin", "minimum"}, {"amax", "maximum"}} {
+	for i, kinds := range [][2]graph.Kind{{"amin", "minimum"}, {"amax", "maximum"}} {
 		if ends[i], err = c.fold(kinds[0], x, allDims(x.rank()), false, nil); err != nil {
 			return err
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // recurrentTargets walk a sequence with a state.
@@ -36,11 +36,11 @@ var recurrentTargets = []atenOp{
 }
 
 // recurrentOp returns the kind of op for a cell ("lstm", "gru", "tanh" or "relu") and its attributes.
-func recurrentOp(cell string) (layers.Kind, layers.Attrs) {
+func recurrentOp(cell string) (graph.Kind, graph.Attrs) {
 	if cell == "tanh" || cell == "relu" {
-		return "rnn", layers.Attrs{"nonlinearity": cell}
+		return "rnn", graph.Attrs{"nonlinearity": cell}
 	}
-	return layers.Kind(cell), layers.Attrs{}
+	return graph.Kind(cell), graph.Attrs{}
 }
 
 // states returns the argument "hx": the state, and the cell of an lstm.
@@ -98,7 +98,7 @@ func recurrent(cell, input string) func(c *call) error {
 			if x, err = c.inRows(x); err != nil {
 				return err
 			}
-			in := []layers.Operand{c.read(x), c.read(sizes), c.read(c.slice(h, 0, from, to, 1)), layers.Absent}
+			in := []graph.Operand{c.read(x), c.read(sizes), c.read(c.slice(h, 0, from, to, 1)), graph.Absent}
 			if cellState != nil {
 				if cellState.rank() != 3 || cellState.shape()[0] != layerCount*directions {
 					return fmt.Errorf("cell %v does not fit state %v", cellState.shape(), h.shape())
@@ -140,7 +140,7 @@ func recurrent(cell, input string) func(c *call) error {
 
 // layerParams returns the argument "params" for each layer and direction, absent ones as nil: two weights, two biases
 // and a projection.
-func (c *call) layerParams(cell string, n int) ([][layers.RecurrentParams]*ref, error) {
+func (c *call) layerParams(cell string, n int) ([][graph.RecurrentParams]*ref, error) {
 	list := c.tensors("params")
 	each := 2
 	if c.bool("has_biases") {
@@ -153,7 +153,7 @@ func (c *call) layerParams(cell string, n int) ([][layers.RecurrentParams]*ref, 
 	if n <= 0 || len(list) != n*each || slices.Contains(list, nil) {
 		return nil, fmt.Errorf("%d parameters for %d layers and directions", len(list), n)
 	}
-	params := make([][layers.RecurrentParams]*ref, n)
+	params := make([][graph.RecurrentParams]*ref, n)
 	for i := range params {
 		p := list[i*each : (i+1)*each]
 		if projected {
@@ -169,11 +169,11 @@ func (b *builder) concat(list []*ref) (*ref, error) {
 	if len(list) == 1 {
 		return list[0], nil
 	}
-	in := make([]layers.Operand, len(list))
+	in := make([]graph.Operand, len(list))
 	for i, r := range list {
 		in[i] = b.read(r)
 	}
-	return b.emit1("cat", layers.Attrs{"dim": 0}, in...)
+	return b.emit1("cat", graph.Attrs{"dim": 0}, in...)
 }
 
 // recurrentCell builds one step of a recurrence: a sequence of one.
@@ -188,12 +188,12 @@ func recurrentCell(cell string) func(c *call) error {
 			return fmt.Errorf("input %v and state %v of a cell", x.shape(), h.shape())
 		}
 		kind, attrs := recurrentOp(cell)
-		in := []layers.Operand{c.read(c.unsqueeze(x, 0)), layers.Absent, c.read(c.unsqueeze(h, 0)), layers.Absent}
+		in := []graph.Operand{c.read(c.unsqueeze(x, 0)), graph.Absent, c.read(c.unsqueeze(h, 0)), graph.Absent}
 		if cellState != nil {
 			in[3] = c.read(c.unsqueeze(cellState, 0))
 		}
 		in = append(in, c.read(c.tensor("w_ih")), c.read(c.tensor("w_hh")),
-			c.read(c.optTensor("b_ih")), c.read(c.optTensor("b_hh")), layers.Absent)
+			c.read(c.optTensor("b_ih")), c.read(c.optTensor("b_hh")), graph.Absent)
 		if c.err != nil {
 			return c.err
 		}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -113,8 +113,8 @@ func (c *call) reductionDims(r *ref) []int {
 }
 
 // fold emits a reduction along dims.
-func (b *builder) fold(kind layers.Kind, r *ref, dims []int, keepdim bool, attrs layers.Attrs) (*ref, error) {
-	all := layers.Attrs{"dims": dims, "keepdim": keepdim}
+func (b *builder) fold(kind graph.Kind, r *ref, dims []int, keepdim bool, attrs graph.Attrs) (*ref, error) {
+	all := graph.Attrs{"dims": dims, "keepdim": keepdim}
 	for name, v := range attrs {
 		all[name] = v
 	}
@@ -122,7 +122,7 @@ func (b *builder) fold(kind layers.Kind, r *ref, dims []int, keepdim bool, attrs
 }
 
 // foldOf is the meaning of a reduction that keeps the dtype or has its own.
-func foldOf(kind layers.Kind) meaning {
+func foldOf(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) {
 		r := c.tensor("self")
 		dims, keep := c.reductionDims(r), c.bool("keepdim")
@@ -152,7 +152,7 @@ func wide(d tensor.DType) tensor.DType {
 	return d
 }
 
-func sumOf(kind layers.Kind) meaning {
+func sumOf(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) {
 		r := c.tensor("self")
 		d := c.dtype("dtype", wide(r.dtype))
@@ -164,7 +164,7 @@ func sumOf(kind layers.Kind) meaning {
 		if err != nil {
 			return nil, err
 		}
-		return c.fold(kind, r, dims, keep, layers.Attrs{"dtype": d})
+		return c.fold(kind, r, dims, keep, graph.Attrs{"dtype": d})
 	}
 }
 
@@ -179,7 +179,7 @@ func meanOf(c *call) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.fold("mean", r, dims, keep, layers.Attrs{"dtype": d})
+	return c.fold("mean", r, dims, keep, graph.Attrs{"dtype": d})
 }
 
 // loss is the meaning of a function of the differences between "self" and "target", of which "reduction" makes the mean (1),
@@ -193,11 +193,11 @@ func loss(f func(c *call, difference *ref) (*ref, error)) meaning {
 		if d, err = f(c, d); err != nil {
 			return nil, err
 		}
-		kind, ok := map[int]layers.Kind{1: "mean", 2: "sum"}[c.int("reduction")]
+		kind, ok := map[int]graph.Kind{1: "mean", 2: "sum"}[c.int("reduction")]
 		if !ok || c.err != nil {
 			return d, c.err
 		}
-		return c.fold(kind, d, allDims(d.rank()), false, layers.Attrs{"dtype": d.dtype})
+		return c.fold(kind, d, allDims(d.rank()), false, graph.Attrs{"dtype": d.dtype})
 	}
 }
 
@@ -212,7 +212,7 @@ func nanMean(c *call) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := c.fold("sum", present, c.reductionDims(r), c.bool("keepdim"), layers.Attrs{"dtype": tensor.Int64})
+	n, err := c.fold("sum", present, c.reductionDims(r), c.bool("keepdim"), graph.Attrs{"dtype": tensor.Int64})
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +223,7 @@ func nanMean(c *call) (*ref, error) {
 }
 
 // extremeAndIndex gives the results of two reductions.
-func extremeAndIndex(first, second layers.Kind) func(c *call) error {
+func extremeAndIndex(first, second graph.Kind) func(c *call) error {
 	return func(c *call) error {
 		x, err := foldOf(first)(c)
 		if err != nil {
@@ -238,7 +238,7 @@ func extremeAndIndex(first, second layers.Kind) func(c *call) error {
 	}
 }
 
-func argOf(kind layers.Kind) meaning {
+func argOf(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) {
 		if c.has("dim") {
 			return foldOf(kind)(c)
@@ -287,12 +287,12 @@ func trace(c *call) (*ref, error) {
 		Strides: []int{r.layout.Strides[0] + r.layout.Strides[1]},
 		Offset:  r.layout.Offset,
 	}
-	return c.fold("sum", c.view(r, l), []int{0}, false, layers.Attrs{"dtype": wide(r.dtype)})
+	return c.fold("sum", c.view(r, l), []int{0}, false, graph.Attrs{"dtype": wide(r.dtype)})
 }
 
 func histc(c *call) (*ref, error) {
 	r := c.tensor("self")
-	attrs := layers.Attrs{"bins": c.int("bins"), "min": c.float("min"), "max": c.float("max")}
+	attrs := graph.Attrs{"bins": c.int("bins"), "min": c.float("min"), "max": c.float("max")}
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -316,25 +316,25 @@ func (s schema) has(name string) bool {
 	return slices.ContainsFunc(s.params, func(p param) bool { return p.name == name })
 }
 
-func variance(kind layers.Kind) meaning {
+func variance(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) {
 		r := c.tensor("self")
 		dims, keep, correction := c.reductionDims(r), c.bool("keepdim"), c.correction()
 		if c.err != nil {
 			return nil, c.err
 		}
-		return c.fold(kind, r, dims, keep, layers.Attrs{"correction": correction})
+		return c.fold(kind, r, dims, keep, graph.Attrs{"correction": correction})
 	}
 }
 
-func varianceAndMean(kind layers.Kind) func(c *call) error {
+func varianceAndMean(kind graph.Kind) func(c *call) error {
 	return func(c *call) error {
 		v, err := variance(kind)(c)
 		if err != nil {
 			return err
 		}
 		m, err := c.fold("mean", c.tensor("self"), c.reductionDims(c.tensor("self")), c.bool("keepdim"),
-			layers.Attrs{"dtype": c.tensor("self").dtype})
+			graph.Attrs{"dtype": c.tensor("self").dtype})
 		if err != nil {
 			return err
 		}
@@ -397,7 +397,7 @@ func (b *builder) norm(r *ref, ord float64, dims []int, keep bool, d tensor.DTyp
 			}
 		}
 	}
-	return b.fold("norm", r, dims, keep, layers.Attrs{"ord": ord, "dtype": d})
+	return b.fold("norm", r, dims, keep, graph.Attrs{"ord": ord, "dtype": d})
 }
 
 func linalgNorm(c *call) (*ref, error) {
@@ -446,7 +446,7 @@ func matrixNorm(c *call) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind := layers.Kind("amax")
+	kind := graph.Kind("amax")
 	if ord < 0 {
 		kind = "amin"
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // resampleTargets are the ops that read images between their elements, move their elements or pad them.
@@ -77,7 +77,7 @@ var gridTargets = []atenOp{
 	{"aten::grid_sampler_3d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) " +
 		"-> Tensor", gridSample},
 	{"aten::affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor", func(c *call) error {
-		return c.give("affine_grid", layers.Attrs{"size": c.ints("size"), "align_corners": c.bool("align_corners")},
+		return c.give("affine_grid", graph.Attrs{"size": c.ints("size"), "align_corners": c.bool("align_corners")},
 			c.read(c.tensor("theta")))
 	}},
 }
@@ -92,7 +92,7 @@ func antialiased(mode string, scales ...string) func(*call) error {
 }
 
 func (c *call) giveInterpolation(mode string, scales []string, antialias bool) error {
-	attrs := layers.Attrs{"mode": mode, "size": c.intsOf("output_size", len(scales)), "antialias": antialias}
+	attrs := graph.Attrs{"mode": mode, "size": c.intsOf("output_size", len(scales)), "antialias": antialias}
 	for d, name := range scales {
 		attrs[scaleAttr(d)] = c.optFloat(name, 0)
 	}
@@ -102,7 +102,7 @@ func (c *call) giveInterpolation(mode string, scales []string, antialias bool) e
 // giveResized emits an interpolation; "align_corners" is the call's, false where it has none. Nearest elements of small
 // images are found as PyTorch's kernel for images with channels last does it, which small ones are given to: where a size
 // stays or doubles, a factor counts for nothing (nearest_idx of UpSample.h).
-func (c *call) giveResized(attrs layers.Attrs, x *ref) error {
+func (c *call) giveResized(attrs graph.Attrs, x *ref) error {
 	attrs["align_corners"] = c.bool("align_corners")
 	size, mode := attrs.Ints("size"), attrs.String("mode")
 	if c.err == nil && x.rank() == len(size)+2 && (mode == "nearest" || mode == "nearest-exact") && c.asSmall(x, size) {
@@ -141,7 +141,7 @@ func interpolateVec(mode string, rank int, antialias bool) func(*call) error {
 		if x.rank() != rank+2 {
 			return fmt.Errorf("input %v for %d dimensions", x.shape(), rank)
 		}
-		attrs := layers.Attrs{"mode": mode, "antialias": antialias}
+		attrs := graph.Attrs{"mode": mode, "antialias": antialias}
 		factors := c.floats("scale_factors")
 		switch {
 		case c.has("output_size") == (factors != nil):
@@ -168,7 +168,7 @@ func gridSample(c *call) error {
 	if mode < 0 || mode >= len(modes) || padding < 0 || padding >= len(paddings) {
 		return fmt.Errorf("interpolation mode %d, padding mode %d", mode, padding)
 	}
-	return c.give("grid_sample", layers.Attrs{
+	return c.give("grid_sample", graph.Attrs{
 		"mode": modes[mode], "padding_mode": paddings[padding], "align_corners": c.bool("align_corners"),
 	}, c.read(c.tensor("input")), c.read(c.tensor("grid")))
 }
@@ -207,8 +207,8 @@ var shuffleTargets = []atenOp{
 	}},
 }
 
-func (c *call) imageWindows() layers.Attrs {
-	return layers.Attrs{
+func (c *call) imageWindows() graph.Attrs {
+	return graph.Attrs{
 		"kernel": c.intsOf("kernel_size", 2), "dilation": c.intsOf("dilation", 2), "padding": c.intsOf("padding", 2),
 		"stride": c.intsOf("stride", 2),
 	}
@@ -332,5 +332,5 @@ func (c *call) givePad(amounts []int, mode string, value number) error {
 			return err
 		}
 	}
-	return c.give("pad", layers.Attrs{"before": before, "after": after, "mode": mode}, c.read(x), c.read(filler))
+	return c.give("pad", graph.Attrs{"before": before, "after": after, "mode": mode}, c.read(x), c.read(filler))
 }

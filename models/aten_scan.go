@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -35,8 +35,8 @@ var scanTargets = slices.Concat(
 )
 
 // alongDim emits an op of one result along argument "dim".
-func (c *call) alongDim(kind layers.Kind, r *ref, attrs layers.Attrs) (*ref, error) {
-	all := layers.Attrs{"dim": c.dim("dim", r.rank())}
+func (c *call) alongDim(kind graph.Kind, r *ref, attrs graph.Attrs) (*ref, error) {
+	all := graph.Attrs{"dim": c.dim("dim", r.rank())}
 	for name, v := range attrs {
 		all[name] = v
 	}
@@ -47,10 +47,10 @@ func (c *call) alongDim(kind layers.Kind, r *ref, attrs layers.Attrs) (*ref, err
 }
 
 // giveAlong gives all results of an op along argument "dim" with further attributes.
-func giveAlong(kind layers.Kind, more func(c *call) layers.Attrs) func(c *call) error {
+func giveAlong(kind graph.Kind, more func(c *call) graph.Attrs) func(c *call) error {
 	return func(c *call) error {
 		r := c.tensor("self")
-		attrs := layers.Attrs{}
+		attrs := graph.Attrs{}
 		if more != nil {
 			attrs = more(c)
 		}
@@ -61,7 +61,7 @@ func giveAlong(kind layers.Kind, more func(c *call) layers.Attrs) func(c *call) 
 	}
 }
 
-func scanOf(kind layers.Kind) meaning {
+func scanOf(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) {
 		r := c.tensor("self")
 		r, err := c.cast(r, c.dtype("dtype", wide(r.dtype)))
@@ -73,7 +73,7 @@ func scanOf(kind layers.Kind) meaning {
 }
 
 // softmax is computed in argument "dtype", or in float32 for "half_to_float".
-func softmax(kind layers.Kind, safe bool) meaning {
+func softmax(kind graph.Kind, safe bool) meaning {
 	return func(c *call) (*ref, error) {
 		r := c.tensor("self")
 		d := r.dtype
@@ -88,7 +88,7 @@ func softmax(kind layers.Kind, safe bool) meaning {
 		if err != nil {
 			return nil, err
 		}
-		return c.alongDim(kind, r, layers.Attrs{"safe": safe})
+		return c.alongDim(kind, r, graph.Attrs{"safe": safe})
 	}
 }
 
@@ -120,7 +120,7 @@ func diff(c *call) (*ref, error) {
 	if size == 0 {
 		return r, nil
 	}
-	kind := layers.Kind("sub")
+	kind := graph.Kind("sub")
 	if r.dtype == tensor.Bool {
 		kind = "ne"
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -78,7 +78,7 @@ func (c *call) scatter(r *ref, d int, index, source *ref, reduce string, include
 		}
 		source = c.slice(source, i, 0, n, 1)
 	}
-	attrs := layers.Attrs{"dim": d, "reduce": reduce, "include_self": includeSelf}
+	attrs := graph.Attrs{"dim": d, "reduce": reduce, "include_self": includeSelf}
 	return c.apply("scatter", attrs, r, index, source)
 }
 
@@ -177,7 +177,7 @@ func (c *call) putAlong(r *ref, d int, index, source *ref, wrap, accumulate bool
 		return nil, fmt.Errorf("%v %v at %d indices of dimension %d of %v %v",
 			source.dtype, source.shape(), want[d], d, r.dtype, r.shape())
 	}
-	out, err := c.apply("index_put", layers.Attrs{"dim": d, "wrap": wrap, "accumulate": accumulate}, r, source, index)
+	out, err := c.apply("index_put", graph.Attrs{"dim": d, "wrap": wrap, "accumulate": accumulate}, r, source, index)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,7 @@ package models
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -85,7 +85,7 @@ func addcmul(c *call) (*ref, error) {
 		return nil, err
 	}
 	if !isIntegral(refs[0].dtype) {
-		return c.apply("addcmul", layers.Attrs{"value": c.float("value")}, refs...)
+		return c.apply("addcmul", graph.Attrs{"value": c.float("value")}, refs...)
 	}
 	product, err := c.combine("mul", nil, refs[1], refs[2])
 	if err != nil {
@@ -99,7 +99,7 @@ func addcdiv(c *call) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.apply("addcdiv", layers.Attrs{"value": c.float("value")}, refs...)
+	return c.apply("addcdiv", graph.Attrs{"value": c.float("value")}, refs...)
 }
 
 // lerp needs one dtype; a number as weight is not rounded to half precision.

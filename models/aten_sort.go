@@ -1,7 +1,7 @@
 package models
 
 import (
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -14,19 +14,19 @@ var sortTargets = []atenOp{
 	op("aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor", argsort),
 	op("aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor", argsort),
 	op("aten::msort(Tensor self) -> Tensor", func(c *call) (*ref, error) {
-		refs, err := c.emit("sort", layers.Attrs{"dim": 0}, c.read(c.tensor("self")))
+		refs, err := c.emit("sort", graph.Attrs{"dim": 0}, c.read(c.tensor("self")))
 		if err != nil {
 			return nil, err
 		}
 		return refs[0], nil
 	}),
 	{"aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True)" +
-		" -> (Tensor values, Tensor indices)", giveAlong("topk", func(c *call) layers.Attrs {
-		return layers.Attrs{"k": c.int("k"), "largest": c.bool("largest")}
+		" -> (Tensor values, Tensor indices)", giveAlong("topk", func(c *call) graph.Attrs {
+		return graph.Attrs{"k": c.int("k"), "largest": c.bool("largest")}
 	})},
 	{"aten::kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)",
-		giveAlong("kthvalue", func(c *call) layers.Attrs {
-			return layers.Attrs{"k": c.int("k"), "keepdim": c.bool("keepdim")}
+		giveAlong("kthvalue", func(c *call) graph.Attrs {
+			return graph.Attrs{"k": c.int("k"), "keepdim": c.bool("keepdim")}
 		})},
 	{"aten::median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
 		giveAlong("median", keepdim(false))},
@@ -38,11 +38,11 @@ var sortTargets = []atenOp{
 	op("aten::nanmedian(Tensor self) -> Tensor", medianOfAll(true)),
 }
 
-func descending(c *call) layers.Attrs { return layers.Attrs{"descending": c.bool("descending")} }
+func descending(c *call) graph.Attrs { return graph.Attrs{"descending": c.bool("descending")} }
 
-func keepdim(ignoreNaN bool) func(c *call) layers.Attrs {
-	return func(c *call) layers.Attrs {
-		return layers.Attrs{"keepdim": c.bool("keepdim"), "ignore_nan": ignoreNaN}
+func keepdim(ignoreNaN bool) func(c *call) graph.Attrs {
+	return func(c *call) graph.Attrs {
+		return graph.Attrs{"keepdim": c.bool("keepdim"), "ignore_nan": ignoreNaN}
 	}
 }
 
@@ -70,7 +70,7 @@ func medianOfAll(ignoreNaN bool) meaning {
 		if err != nil {
 			return nil, err
 		}
-		refs, err := c.emit("median", layers.Attrs{"dim": 0, "ignore_nan": ignoreNaN}, c.read(flat))
+		refs, err := c.emit("median", graph.Attrs{"dim": 0, "ignore_nan": ignoreNaN}, c.read(flat))
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -15,16 +15,16 @@ func specialTargets() []atenOp {
 	for _, name := range []string{
 		"entr", "erfcx", "log_ndtr", "ndtri", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "i0", "i0e", "i1", "i1e",
 	} {
-		all = append(all, op("aten::special_"+name+self, floatUnary(layers.Kind(name))))
+		all = append(all, op("aten::special_"+name+self, floatUnary(graph.Kind(name))))
 	}
-	for name, kind := range map[string]layers.Kind{"modified_bessel_i0": "i0", "modified_bessel_i1": "i1"} {
+	for name, kind := range map[string]graph.Kind{"modified_bessel_i0": "i0", "modified_bessel_i1": "i1"} {
 		all = append(all, op("aten::special_"+name+self, floatUnary(kind)))
 	}
 	all = append(all, twins("aten::i0"+self, floatUnary("i0"))...)
 	all = append(all, op("aten::special_spherical_bessel_j0(Tensor x) -> Tensor", func(c *call) (*ref, error) {
 		return c.applyFloat("spherical_bessel_j0", nil, c.tensor("x"))
 	}))
-	for name, kind := range map[string]layers.Kind{"xlog1py": "xlog1py", "zeta": "zeta"} {
+	for name, kind := range map[string]graph.Kind{"xlog1py": "xlog1py", "zeta": "zeta"} {
 		f := floatBinary(kind)
 		all = append(all,
 			op("aten::special_"+name+"(Tensor self, Tensor other) -> Tensor", f),

@@ -4,22 +4,22 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // unary is the meaning of a kind over "self" as it is.
-func unary(kind layers.Kind) meaning {
+func unary(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) { return c.apply(kind, nil, c.tensor("self")) }
 }
 
 // floatUnary is unary for kinds over floats: integers become float32.
-func floatUnary(kind layers.Kind) meaning {
+func floatUnary(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) { return c.applyFloat(kind, nil, c.tensor("self")) }
 }
 
 // applyFloat emits a kind over floats for a tensor of any real dtype.
-func (b *builder) applyFloat(kind layers.Kind, attrs layers.Attrs, r *ref) (*ref, error) {
+func (b *builder) applyFloat(kind graph.Kind, attrs graph.Attrs, r *ref) (*ref, error) {
 	r, err := b.cast(r, floatResult(r.dtype))
 	if err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func (b *builder) applyFloat(kind layers.Kind, attrs layers.Attrs, r *ref) (*ref
 }
 
 // rounding is the meaning of a kind that leaves integers as they are.
-func rounding(kind layers.Kind) meaning {
+func rounding(kind graph.Kind) meaning {
 	return func(c *call) (*ref, error) {
 		x := c.tensor("self")
 		if isIntegral(x.dtype) {
@@ -54,29 +54,29 @@ func functionTargets() []atenOp {
 		"exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sigmoid", "sin", "sinc",
 		"sinh", "sqrt", "tan", "tanh",
 	} {
-		all = append(all, twins("aten::"+name+self, floatUnary(layers.Kind(name)))...)
+		all = append(all, twins("aten::"+name+self, floatUnary(graph.Kind(name)))...)
 	}
-	for name, kind := range map[string]layers.Kind{
+	for name, kind := range map[string]graph.Kind{
 		"arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan", "arctanh": "atanh",
 	} {
 		all = append(all, twins("aten::"+name+self, floatUnary(kind))...)
 	}
-	for name, kind := range map[string]layers.Kind{
+	for name, kind := range map[string]graph.Kind{
 		"erf": "erf", "erfc": "erfc", "erfinv": "erfinv", "exp2": "exp2", "expm1": "expm1", "log1p": "log1p",
 		"expit": "sigmoid", "sinc": "sinc", "ndtr": "ndtr", "gammaln": "lgamma", "psi": "digamma", "digamma": "digamma",
 	} {
 		all = append(all, op("aten::special_"+name+self, floatUnary(kind)))
 	}
-	for name, kind := range map[string]layers.Kind{"neg": "neg", "negative": "neg", "frac": "frac"} {
+	for name, kind := range map[string]graph.Kind{"neg": "neg", "negative": "neg", "frac": "frac"} {
 		all = append(all, twins("aten::"+name+self, unary(kind))...)
 	}
 	all = append(all, twins("aten::square"+self, func(c *call) (*ref, error) { return c.power(c.tensor("self"), 2) })...)
-	for name, kind := range map[string]layers.Kind{
+	for name, kind := range map[string]graph.Kind{
 		"ceil": "ceil", "floor": "floor", "round": "round", "trunc": "trunc", "fix": "trunc",
 	} {
 		all = append(all, twins("aten::"+name+self, rounding(kind))...)
 	}
-	for name, kind := range map[string]layers.Kind{"abs": "abs", "absolute": "abs", "sign": "sign", "sgn": "sign"} {
+	for name, kind := range map[string]graph.Kind{"abs": "abs", "absolute": "abs", "sign": "sign", "sgn": "sign"} {
 		all = append(all, twins("aten::"+name+self, func(c *call) (*ref, error) {
 			x := c.tensor("self")
 			if x.dtype == tensor.Bool {
@@ -90,7 +90,7 @@ func functionTargets() []atenOp {
 	all = append(all, twins("aten::round.decimals(Tensor self, *, int decimals) -> Tensor", roundDecimals)...)
 	all = append(all, op("aten::special_round(Tensor self, *, int decimals=0) -> Tensor", roundDecimals))
 	logit := func(c *call) (*ref, error) {
-		return c.applyFloat("logit", layers.Attrs{"eps": c.optFloat("eps", math.NaN())}, c.tensor("self"))
+		return c.applyFloat("logit", graph.Attrs{"eps": c.optFloat("eps", math.NaN())}, c.tensor("self"))
 	}
 	all = append(all, twins("aten::logit(Tensor self, float? eps=None) -> Tensor", logit)...)
 	all = append(all, op("aten::special_logit(Tensor self, float? eps=None) -> Tensor", logit))
@@ -117,7 +117,7 @@ func roundDecimals(c *call) (*ref, error) {
 	case decimals == 0:
 		return c.apply("round", nil, x)
 	}
-	up, down := layers.Kind("mul"), layers.Kind("div")
+	up, down := graph.Kind("mul"), graph.Kind("div")
 	if decimals < 0 {
 		up, down, decimals = down, up, -decimals
 	}
@@ -161,7 +161,7 @@ func nanToNum(c *call) (*ref, error) {
 		return c.copy(x)
 	}
 	largest := largestFinite(x.dtype)
-	return c.apply("nan_to_num", layers.Attrs{
+	return c.apply("nan_to_num", graph.Attrs{
 		"nan": c.optFloat("nan", 0), "posinf": c.optFloat("posinf", largest), "neginf": c.optFloat("neginf", -largest),
 	}, x)
 }

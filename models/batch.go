@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -22,7 +22,7 @@ import (
 // if it does not tell the shape of any.
 //
 // A symbolic batch is proved at two sizes above one, which tells a size that happens to be equal from the batch; see
-// [layers.Batched] for what is proved. Where it is not so, the error is a [*layers.NotBatchableError] for the first
+// [graph.Batched] for what is proved. Where it is not so, the error is a [*graph.NotBatchableError] for the first
 // choice of axes.
 func (m *Model) BatchAxes(shapes map[string]tensor.Shape, named map[string]int) (in, out map[string]int, err error) {
 	outputs := make(map[string]int)
@@ -32,7 +32,7 @@ func (m *Model) BatchAxes(shapes map[string]tensor.Shape, named map[string]int) 
 		port, isInput := m.input(name)
 		if !isInput {
 			if listed != nil && !slices.Contains(listed, name) {
-				return nil, nil, &layers.NotBatchableError{Name: name, Msg: "there is no such input or output"}
+				return nil, nil, &graph.NotBatchableError{Name: name, Msg: "there is no such input or output"}
 			}
 			outputs[name] = d
 			continue
@@ -42,7 +42,7 @@ func (m *Model) BatchAxes(shapes map[string]tensor.Shape, named map[string]int) 
 			dims = len(shapes[name])
 		}
 		if d < -1 || d >= dims {
-			return nil, nil, &layers.NotBatchableError{Name: name, Msg: fmt.Sprintf("there is no axis %d", d)}
+			return nil, nil, &graph.NotBatchableError{Name: name, Msg: fmt.Sprintf("there is no axis %d", d)}
 		}
 		given[name] = d
 	}
@@ -122,7 +122,7 @@ func (m *Model) batchChoices(given map[string]int) ([]batchChoice, error) {
 		maps.Copy(c.axes, given) // inputs said to be the same for all rows
 	}
 	if len(choices) == 0 {
-		return nil, &layers.NotBatchableError{Msg: "the inputs do not show which of their axes counts the rows; name it"}
+		return nil, &graph.NotBatchableError{Msg: "the inputs do not show which of their axes counts the rows; name it"}
 	}
 	return choices, nil
 }
@@ -211,7 +211,7 @@ func (m *Model) proveBatch(
 		if err != nil {
 			return nil, err
 		}
-		return layers.Batched(g, m.ops, axes)
+		return graph.Batched(g, m.ops, axes)
 	}
 	for _, p := range m.inputs {
 		for d, dim := range p.Dims {
@@ -220,13 +220,13 @@ func (m *Model) proveBatch(
 			}
 			for _, symbol := range c.symbols {
 				if slices.Contains(strings.FieldsFunc(dim, notInName), symbol) {
-					return nil, &layers.NotBatchableError{Name: p.Name,
+					return nil, &graph.NotBatchableError{Name: p.Name,
 						Msg: fmt.Sprintf("dimension %d is %s, and %s counts the rows", d, dim, symbol)}
 				}
 			}
 		}
 	}
-	var graphs []*layers.Graph
+	var graphs []*graph.Graph
 	var refused error
 	for _, n := range batchSizes {
 		g, err := m.Graph(withRows(shapes, c.axes, n))
@@ -242,9 +242,9 @@ func (m *Model) proveBatch(
 		return nil, refused
 	}
 	if len(graphs) == 1 {
-		return layers.Batched(graphs[0], m.ops, axes)
+		return graph.Batched(graphs[0], m.ops, axes)
 	}
-	return layers.BatchedPair(graphs[0], graphs[1], m.ops, axes)
+	return graph.BatchedPair(graphs[0], graphs[1], m.ops, axes)
 }
 
 // withRows returns shapes with another number of rows.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -21,12 +21,12 @@ func TestBatchRandom(t *testing.T) {
 	if testing.Short() {
 		rounds = 12000
 	}
-	kept := make(map[layers.Kind]int)
+	kept := make(map[graph.Kind]int)
 	accepted := 0
 	for seed := range rounds {
-		w := &writer{rng: rand.New(rand.NewPCG(uint64(seed), 1)), graph: &layers.Graph{}}
+		w := &writer{rng: rand.New(rand.NewPCG(uint64(seed), 1)), graph: &graph.Graph{}}
 		w.write()
-		out, err := layers.Batched(w.graph, layers.Standard(), w.axes)
+		out, err := graph.Batched(w.graph, graph.Standard(), w.axes)
 		if err != nil {
 			continue
 		}
@@ -44,7 +44,7 @@ func TestBatchRandom(t *testing.T) {
 	if accepted < rounds/50 {
 		t.Errorf("only %d of %d graphs keep rows apart", accepted, rounds)
 	}
-	for _, k := range []layers.Kind{"add", "cat", "copy", "index", "matmul", "roll", "softmax", "sum", "write_view"} {
+	for _, k := range []graph.Kind{"add", "cat", "copy", "index", "matmul", "roll", "softmax", "sum", "write_view"} {
 		if kept[k] < 20 {
 			t.Errorf("%d graphs with %s keep rows apart", kept[k], k)
 		}
@@ -54,10 +54,10 @@ func TestBatchRandom(t *testing.T) {
 // A writer writes a graph over inputs x and z with rows, and w without.
 type writer struct {
 	rng   *rand.Rand
-	graph *layers.Graph
+	graph *graph.Graph
 	axes  map[string]int
 	// made are operands to choose from, numbers those of int64.
-	made, numbers []layers.Operand
+	made, numbers []graph.Operand
 }
 
 func (w *writer) String() string {
@@ -83,16 +83,16 @@ func (w *writer) write() {
 		}
 		w.made = append(w.made, w.graph.Whole(w.graph.AddInput(name, tensor.Float32, s)))
 	}
-	w.emit("arange", layers.Attrs{"size": rows, "start": 0, "step": 1, "dtype": tensor.Int64})
+	w.emit("arange", graph.Attrs{"size": rows, "start": 0, "step": 1, "dtype": tensor.Int64})
 	for range 2 + w.rng.IntN(6) {
 		w.step()
 	}
-	w.graph.Outputs = []layers.Output{{Name: "y", Operand: w.view(w.made[len(w.made)-1])}}
+	w.graph.Outputs = []graph.Output{{Name: "y", Operand: w.view(w.made[len(w.made)-1])}}
 }
 
 // emit adds an op if it can be.
-func (w *writer) emit(kind layers.Kind, a layers.Attrs, in ...layers.Operand) {
-	ids, err := w.graph.Emit(layers.Standard(), layers.Op{Kind: kind, Attrs: a, In: in})
+func (w *writer) emit(kind graph.Kind, a graph.Attrs, in ...graph.Operand) {
+	ids, err := w.graph.Emit(graph.Standard(), graph.Op{Kind: kind, Attrs: a, In: in})
 	if err != nil {
 		return
 	}
@@ -107,7 +107,7 @@ func (w *writer) emit(kind layers.Kind, a layers.Attrs, in ...layers.Operand) {
 }
 
 // view returns a view of an operand, as views of views come about.
-func (w *writer) view(o layers.Operand) layers.Operand {
+func (w *writer) view(o graph.Operand) graph.Operand {
 	l := tensor.Layout{Shape: slices.Clone(o.Layout.Shape), Strides: slices.Clone(o.Layout.Strides), Offset: o.Layout.Offset}
 	for range w.rng.IntN(3) {
 		if len(l.Shape) == 0 {
@@ -150,11 +150,11 @@ func (w *writer) view(o layers.Operand) layers.Operand {
 	if n, _ := l.NumElements(); n > 200 {
 		return o
 	}
-	return layers.Operand{Value: o.Value, Layout: l}
+	return graph.Operand{Value: o.Value, Layout: l}
 }
 
 // pick returns a view of something made before, rather of the last.
-func (w *writer) pick() layers.Operand {
+func (w *writer) pick() graph.Operand {
 	i := len(w.made) - 1
 	if w.rng.IntN(2) == 0 {
 		i = w.rng.IntN(len(w.made))
@@ -163,7 +163,7 @@ func (w *writer) pick() layers.Operand {
 }
 
 // like returns an operand of a shape: something made that fits, or can be expanded to it.
-func (w *writer) like(s tensor.Shape) (layers.Operand, bool) {
+func (w *writer) like(s tensor.Shape) (graph.Operand, bool) {
 	for range 12 {
 		o := w.pick()
 		if lead := len(s) - len(o.Layout.Shape); lead > 0 {
@@ -183,10 +183,10 @@ func (w *writer) like(s tensor.Shape) (layers.Operand, bool) {
 			}
 		}
 		if fits {
-			return layers.Operand{Value: o.Value, Layout: l}, true
+			return graph.Operand{Value: o.Value, Layout: l}, true
 		}
 	}
-	return layers.Operand{}, false
+	return graph.Operand{}, false
 }
 
 // step adds an op.
@@ -205,18 +205,18 @@ func (w *writer) step() {
 			w.emit("add", nil, x, y)
 		}
 	case 4:
-		w.emit("softmax", layers.Attrs{"dim": d}, x)
+		w.emit("softmax", graph.Attrs{"dim": d}, x)
 	case 5:
-		w.emit("sum", layers.Attrs{"dims": []int{d}, "keepdim": w.rng.IntN(2) == 0, "dtype": tensor.Float32}, x)
+		w.emit("sum", graph.Attrs{"dims": []int{d}, "keepdim": w.rng.IntN(2) == 0, "dtype": tensor.Float32}, x)
 	case 6:
-		w.emit("cumsum", layers.Attrs{"dim": d}, x)
+		w.emit("cumsum", graph.Attrs{"dim": d}, x)
 	case 7:
-		w.emit("roll", layers.Attrs{"dims": []int{d}, "shifts": []int{w.rng.IntN(3)}}, x)
+		w.emit("roll", graph.Attrs{"dims": []int{d}, "shifts": []int{w.rng.IntN(3)}}, x)
 	case 8:
 		other := slices.Clone(s)
 		other[d] = 1 + w.rng.IntN(4)
 		if y, ok := w.like(other); ok {
-			w.emit("cat", layers.Attrs{"dim": d}, x, y)
+			w.emit("cat", graph.Attrs{"dim": d}, x, y)
 		}
 	case 9:
 		if len(s) >= 2 {
@@ -235,12 +235,12 @@ func (w *writer) step() {
 }
 
 // index takes elements of x by numbers: those of rows, and the places of maxima.
-func (w *writer) index(x layers.Operand, d int) {
+func (w *writer) index(x graph.Operand, d int) {
 	s := x.Layout.Shape
 	if d+1 < len(s) && w.rng.IntN(2) == 0 {
-		w.emit("argmax", layers.Attrs{"dims": []int{d + 1}}, x)
+		w.emit("argmax", graph.Attrs{"dims": []int{d + 1}}, x)
 	}
-	var in []layers.Operand
+	var in []graph.Operand
 	for k := range 1 + w.rng.IntN(2) {
 		n := w.numbers[w.rng.IntN(len(w.numbers))]
 		if k == 0 && w.rng.IntN(2) == 0 {
@@ -252,11 +252,11 @@ func (w *writer) index(x layers.Operand, d int) {
 		}
 		in = append(in, n)
 	}
-	w.emit("index", layers.Attrs{"dim": d}, append([]layers.Operand{x}, in...)...)
+	w.emit("index", graph.Attrs{"dim": d}, append([]graph.Operand{x}, in...)...)
 }
 
 // writeView replaces a part of something made by x.
-func (w *writer) writeView(x layers.Operand) {
+func (w *writer) writeView(x graph.Operand) {
 	whole := w.graph.Whole(w.made[w.rng.IntN(len(w.made))].Value)
 	part := w.view(whole)
 	if slices.Contains(part.Layout.Strides, 0) {
@@ -266,7 +266,7 @@ func (w *writer) writeView(x layers.Operand) {
 		x = y
 	}
 	l := part.Layout
-	w.emit("write_view", layers.Attrs{"shape": []int(l.Shape), "strides": l.Strides, "offset": l.Offset}, whole, x)
+	w.emit("write_view", graph.Attrs{"shape": []int(l.Shape), "strides": l.Strides, "offset": l.Offset}, whole, x)
 }
 
 // check runs the graph twice: with the rows of the inputs, and with them in the opposite order and row 0 replaced.
@@ -287,7 +287,7 @@ func (w *writer) check(t *testing.T, pool *cpu.Pool, axis int) error {
 		}
 	}
 	run := func(in map[string]*tensor.Tensor) (*tensor.Tensor, error) {
-		out, err := cpu.Interpret(t.Context(), pool, layers.Standard(), w.graph, nil, in)
+		out, err := cpu.Interpret(t.Context(), pool, graph.Standard(), w.graph, nil, in)
 		return out["y"], err
 	}
 	a, err := run(first)

@@ -7,14 +7,14 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
 
 // mixing are the kinds whose rule keeps no dimension of any operand.
-var mixing = []layers.Kind{
+var mixing = []graph.Kind{
 	"arange", "eye", "histc", "linspace", "masked_scatter", "nonzero", "repeat_indices", "triangle_indices", "write_view",
 }
 
@@ -31,12 +31,12 @@ func TestAxisRules(t *testing.T) {
 	}
 	pool := cpu.NewPool(1)
 	defer pool.Close()
-	run := func(g *layers.Graph, in map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
-		return cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, in)
+	run := func(g *graph.Graph, in map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+		return cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, in)
 	}
-	checked := make(map[layers.Kind]map[string]int) // times each operand of a kind was rearranged
+	checked := make(map[graph.Kind]map[string]int) // times each operand of a kind was rearranged
 	for _, c := range cases {
-		g, err := models.BuildCall(layers.Standard(), c.Target, c.Args)
+		g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
 		if err != nil {
 			t.Fatalf("%s: %v", c.Name, err)
 		}
@@ -56,20 +56,20 @@ func TestAxisRules(t *testing.T) {
 	yes := &tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(), Data: []byte{1}}
 	x, y := tensor.Of([]float32{1, 2, 3, 4, 5, 6}, 3, 2), tensor.Of([]float32{7, 8, 9, 10, 11, 12}, 3, 2)
 	checked["choose"] = make(map[string]int) // a call is a conditional, not an op
-	if err := checkRule(layers.Op{Kind: "choose"}, []*tensor.Tensor{yes, x, y}, checked["choose"], run); err != nil {
+	if err := checkRule(graph.Op{Kind: "choose"}, []*tensor.Tensor{yes, x, y}, checked["choose"], run); err != nil {
 		t.Errorf("choose: %v", err)
 	}
 	checked["embedding_rows"] = make(map[string]int) // a pass makes it of an embedding
 	if err := checkRule(
-		layers.Op{Kind: "embedding_rows", Attrs: layers.Attrs{"low": 2, "size": 9}},
+		graph.Op{Kind: "embedding_rows", Attrs: graph.Attrs{"low": 2, "size": 9}},
 		[]*tensor.Tensor{y, tensor.Of([]int64{0, 3, 4, 2, 8, 3}, 2, 3), tensor.Of([]float32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 2, 3, 2)},
 		checked["embedding_rows"], run,
 	); err != nil {
 		t.Errorf("embedding_rows: %v", err)
 	}
 	fusedRules(t, checked, run)
-	for _, kind := range layers.Standard().Kinds() {
-		def, _ := layers.Standard().Lookup(kind)
+	for _, kind := range graph.Standard().Kinds() {
+		def, _ := graph.Standard().Lookup(kind)
 		switch mixes := slices.Contains(mixing, kind); {
 		case def.Axes == nil:
 			t.Errorf("%s has no batch-axis rule", kind)
@@ -86,7 +86,7 @@ func TestAxisRules(t *testing.T) {
 		"lstm 0", "lstm 2", "lstm 3", "gather 0", "gather 1", "scatter 2", "index 0", "index 1", "index_put 1", "embedding 1",
 		"searchsorted 0", "searchsorted 1", "batch_norm 1", "batch_norm 4", "grid_sample 1", "cat 1", "where 0", "max_unpool 1",
 	} {
-		var kind layers.Kind
+		var kind graph.Kind
 		var k string
 		fmt.Sscan(operand, &kind, &k)
 		if checked[kind][k] == 0 {
@@ -96,7 +96,7 @@ func TestAxisRules(t *testing.T) {
 }
 
 // fusedRules checks the rules of ops that only passes make.
-func fusedRules(t *testing.T, checked map[layers.Kind]map[string]int, run runner) {
+func fusedRules(t *testing.T, checked map[graph.Kind]map[string]int, run runner) {
 	numbers := func(shape ...int) *tensor.Tensor {
 		n, _ := tensor.Shape(shape).NumElements()
 		x := make([]float32, n)
@@ -105,28 +105,28 @@ func fusedRules(t *testing.T, checked map[layers.Kind]map[string]int, run runner
 		}
 		return tensor.Of(x, shape...)
 	}
-	conv := func(groups int) layers.Attrs {
-		return layers.Attrs{
+	conv := func(groups int) graph.Attrs {
+		return graph.Attrs{
 			"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": groups, "eps": 0.1, "act": "relu6",
 		}
 	}
 	four := numbers(4)
-	program := layers.Program{{Kind: "mul", Args: []int{0, 1}}, {Kind: "where", Args: []int{2, 3, 0}}}
+	program := graph.Program{{Kind: "mul", Args: []int{0, 1}}, {Kind: "where", Args: []int{2, 3, 0}}}
 	yes := &tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(2, 3), Data: []byte{1, 0, 1, 1, 0, 0}}
 	checked["chain"], checked["rotary"] = make(map[string]int), make(map[string]int)
 	for _, c := range []struct {
-		op layers.Op
+		op graph.Op
 		in []*tensor.Tensor
 	}{
-		{layers.Op{Kind: "chain", Attrs: layers.Attrs{"program": program}}, []*tensor.Tensor{numbers(2, 3), numbers(2, 3), yes}},
-		{layers.Op{Kind: "rotary"}, []*tensor.Tensor{numbers(2, 3, 6), numbers(2, 3, 6), numbers(2, 3, 6)}},
-		{layers.Op{Kind: "linear", Attrs: layers.Attrs{"act": "silu"}},
+		{graph.Op{Kind: "chain", Attrs: graph.Attrs{"program": program}}, []*tensor.Tensor{numbers(2, 3), numbers(2, 3), yes}},
+		{graph.Op{Kind: "rotary"}, []*tensor.Tensor{numbers(2, 3, 6), numbers(2, 3, 6), numbers(2, 3, 6)}},
+		{graph.Op{Kind: "linear", Attrs: graph.Attrs{"act": "silu"}},
 			[]*tensor.Tensor{numbers(2, 3, 5), numbers(4, 5), four, numbers(2, 3, 4)}},
-		{layers.Op{Kind: "conv", Attrs: conv(1)}, []*tensor.Tensor{
+		{graph.Op{Kind: "conv", Attrs: conv(1)}, []*tensor.Tensor{
 			numbers(2, 3, 5, 5), numbers(4, 3, 3, 3), four, numbers(4), numbers(4), numbers(4), numbers(4), numbers(2, 4, 5, 5)}},
-		{layers.Op{Kind: "conv", Attrs: conv(4)}, []*tensor.Tensor{
+		{graph.Op{Kind: "conv", Attrs: conv(4)}, []*tensor.Tensor{
 			numbers(2, 4, 5, 5), numbers(4, 1, 3, 3), nil, numbers(4), numbers(4), numbers(4), numbers(4), numbers(2, 4, 5, 5)}},
-		{layers.Op{Kind: "conv", Attrs: conv(2)}, []*tensor.Tensor{
+		{graph.Op{Kind: "conv", Attrs: conv(2)}, []*tensor.Tensor{
 			numbers(2, 4, 5, 5), numbers(4, 2, 3, 3), four, numbers(4), numbers(4), numbers(4), numbers(4), numbers(2, 4, 5, 5)}},
 	} {
 		if err := checkRule(c.op, c.in, checked[c.op.Kind], run); err != nil {
@@ -135,15 +135,15 @@ func fusedRules(t *testing.T, checked map[layers.Kind]map[string]int, run runner
 	}
 }
 
-type runner func(*layers.Graph, map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error)
+type runner func(*graph.Graph, map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error)
 
 // operands returns what an op of a graph reads.
-func operands(g *layers.Graph, op layers.Op, inputs map[string]*tensor.Tensor, run runner) ([]*tensor.Tensor, error) {
+func operands(g *graph.Graph, op graph.Op, inputs map[string]*tensor.Tensor, run runner) ([]*tensor.Tensor, error) {
 	shown := *g
 	shown.Outputs = nil
 	for k, o := range op.In {
-		if o.Value != layers.NoValue {
-			shown.Outputs = append(shown.Outputs, layers.Output{Name: strconv.Itoa(k), Operand: o})
+		if o.Value != graph.NoValue {
+			shown.Outputs = append(shown.Outputs, graph.Output{Name: strconv.Itoa(k), Operand: o})
 		}
 	}
 	out, err := run(&shown, inputs)
@@ -155,12 +155,12 @@ func operands(g *layers.Graph, op layers.Op, inputs map[string]*tensor.Tensor, r
 }
 
 // checkRule rearranges the operands of an op along each dimension of its results that they become.
-func checkRule(op layers.Op, in []*tensor.Tensor, checked map[string]int, run runner) error {
+func checkRule(op graph.Op, in []*tensor.Tensor, checked map[string]int, run runner) error {
 	want, err := runOp(op, in, run)
 	if err != nil {
 		return err
 	}
-	def, _ := layers.Standard().Lookup(op.Kind)
+	def, _ := graph.Standard().Lookup(op.Kind)
 	specs, results := specsOf(in), specsOf(want)
 	axes := def.Axes(specs, results, op.Attrs)
 	if len(axes) != len(in) {
@@ -210,25 +210,25 @@ func checkRule(op layers.Op, in []*tensor.Tensor, checked map[string]int, run ru
 }
 
 // runOp computes an op of whole operands.
-func runOp(op layers.Op, in []*tensor.Tensor, run runner) ([]*tensor.Tensor, error) {
-	g := &layers.Graph{}
+func runOp(op graph.Op, in []*tensor.Tensor, run runner) ([]*tensor.Tensor, error) {
+	g := &graph.Graph{}
 	inputs := make(map[string]*tensor.Tensor)
-	single := layers.Op{Kind: op.Kind, Attrs: op.Attrs}
+	single := graph.Op{Kind: op.Kind, Attrs: op.Attrs}
 	for k, x := range in {
 		if x == nil {
-			single.In = append(single.In, layers.Absent)
+			single.In = append(single.In, graph.Absent)
 			continue
 		}
 		name := "in" + strconv.Itoa(k)
 		inputs[name] = x
 		single.In = append(single.In, g.Whole(g.AddInput(name, x.DType, x.Layout.Shape)))
 	}
-	ids, err := g.Emit(layers.Standard(), single)
+	ids, err := g.Emit(graph.Standard(), single)
 	if err != nil {
 		return nil, err
 	}
 	for k, id := range ids {
-		g.Outputs = append(g.Outputs, layers.Output{Name: strconv.Itoa(k), Operand: g.Whole(id)})
+		g.Outputs = append(g.Outputs, graph.Output{Name: strconv.Itoa(k), Operand: g.Whole(id)})
 	}
 	out, err := run(g, inputs)
 	if err != nil {
@@ -241,11 +241,11 @@ func runOp(op layers.Op, in []*tensor.Tensor, run runner) ([]*tensor.Tensor, err
 	return list, nil
 }
 
-func specsOf(list []*tensor.Tensor) []layers.Spec {
-	specs := make([]layers.Spec, len(list))
+func specsOf(list []*tensor.Tensor) []graph.Spec {
+	specs := make([]graph.Spec, len(list))
 	for i, x := range list {
 		if x != nil {
-			specs[i] = layers.Spec{DType: x.DType, Shape: x.Layout.Shape}
+			specs[i] = graph.Spec{DType: x.DType, Shape: x.Layout.Shape}
 		}
 	}
 	return specs

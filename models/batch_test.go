@@ -6,16 +6,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/recent"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
-type emitter = func(layers.Kind, layers.Attrs, ...layers.Operand) layers.Operand
+type emitter = func(graph.Kind, graph.Attrs, ...graph.Operand) graph.Operand
 
 // sketched is a model whose graph is written for the shapes that it is asked for. Dims are written as "s0 3 s1".
-func sketched(inputs map[string]string, order []string, write func(*layers.Graph, []layers.Operand, emitter)) *Model {
-	m := &Model{ops: layers.Standard(), graphs: recent.New[string, *layers.Graph](maxGraphs), outputs: []string{"y"}}
+func sketched(inputs map[string]string, order []string, write func(*graph.Graph, []graph.Operand, emitter)) *Model {
+	m := &Model{ops: graph.Standard(), graphs: recent.New[string, *graph.Graph](maxGraphs), outputs: []string{"y"}}
 	for _, name := range order {
 		p := Port{Name: name, DType: tensor.Float32}
 		for _, dim := range strings.Fields(inputs[name]) {
@@ -33,9 +33,9 @@ func sketched(inputs map[string]string, order []string, write func(*layers.Graph
 		}
 		m.inputs = append(m.inputs, p)
 	}
-	m.build = func(shapes map[string]tensor.Shape, _ Numbers) (*layers.Graph, error) {
-		g := &layers.Graph{}
-		var in []layers.Operand
+	m.build = func(shapes map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+		g := &graph.Graph{}
+		var in []graph.Operand
 		for _, p := range m.inputs {
 			if len(shapes[p.Name]) != len(p.Shape) {
 				return nil, &InputError{p.Name, "is missing"}
@@ -43,11 +43,11 @@ func sketched(inputs map[string]string, order []string, write func(*layers.Graph
 			in = append(in, g.Whole(g.AddInput(p.Name, p.DType, shapes[p.Name])))
 		}
 		var failed error
-		write(g, in, func(kind layers.Kind, a layers.Attrs, in ...layers.Operand) layers.Operand {
+		write(g, in, func(kind graph.Kind, a graph.Attrs, in ...graph.Operand) graph.Operand {
 			if failed != nil {
 				return in[0]
 			}
-			out, err := g.Emit(m.ops, layers.Op{Kind: kind, Attrs: a, In: in})
+			out, err := g.Emit(m.ops, graph.Op{Kind: kind, Attrs: a, In: in})
 			if failed = err; err != nil {
 				return in[0]
 			}
@@ -59,20 +59,20 @@ func sketched(inputs map[string]string, order []string, write func(*layers.Graph
 }
 
 // yields makes an operand the output.
-func yields(g *layers.Graph, o layers.Operand) {
-	g.Outputs = []layers.Output{{Name: "y", Operand: o}}
+func yields(g *graph.Graph, o graph.Operand) {
+	g.Outputs = []graph.Output{{Name: "y", Operand: o}}
 }
 
 // TestBatchAxes chooses among the dimensions of inputs.
 func TestBatchAxes(t *testing.T) {
-	relu := func(g *layers.Graph, in []layers.Operand, emit emitter) { yields(g, emit("relu", nil, in[0])) }
-	sum := func(g *layers.Graph, in []layers.Operand, emit emitter) { yields(g, emit("add", nil, in...)) }
-	scan := func(g *layers.Graph, in []layers.Operand, emit emitter) {
-		yields(g, emit("cumsum", layers.Attrs{"dim": 0}, in[0]))
+	relu := func(g *graph.Graph, in []graph.Operand, emit emitter) { yields(g, emit("relu", nil, in[0])) }
+	sum := func(g *graph.Graph, in []graph.Operand, emit emitter) { yields(g, emit("add", nil, in...)) }
+	scan := func(g *graph.Graph, in []graph.Operand, emit emitter) {
+		yields(g, emit("cumsum", graph.Attrs{"dim": 0}, in[0]))
 	}
-	turned := func(g *layers.Graph, in []layers.Operand, _ emitter) {
+	turned := func(g *graph.Graph, in []graph.Operand, _ emitter) {
 		l := in[0].Layout
-		yields(g, layers.Operand{Value: in[0].Value, Layout: tensor.Layout{
+		yields(g, graph.Operand{Value: in[0].Value, Layout: tensor.Layout{
 			Shape: tensor.Shape{l.Shape[1], l.Shape[0]}, Strides: []int{l.Strides[1], l.Strides[0]}}})
 	}
 	type names = map[string]int
@@ -81,7 +81,7 @@ func TestBatchAxes(t *testing.T) {
 		inputs  map[string]string
 		order   string
 		shapes  map[string]tensor.Shape
-		write   func(*layers.Graph, []layers.Operand, emitter)
+		write   func(*graph.Graph, []graph.Operand, emitter)
 		named   names
 		in, out names
 		err     string
@@ -96,7 +96,7 @@ func TestBatchAxes(t *testing.T) {
 			in: names{"x": 0, "w": 0}, out: names{"y": 0}},
 		{name: "an input without the symbol", inputs: map[string]string{"t": "4", "x": "s0 4"}, order: "t x",
 			shapes: map[string]tensor.Shape{"x": {7, 4}, "t": {4}},
-			write: func(g *layers.Graph, in []layers.Operand, emit emitter) {
+			write: func(g *graph.Graph, in []graph.Operand, emit emitter) {
 				in[0].Layout = tensor.Layout{Shape: in[1].Layout.Shape, Strides: []int{0, 1}}
 				yields(g, emit("add", nil, in...))
 			}, in: names{"x": 0, "t": -1}, out: names{"y": 0}},
@@ -130,7 +130,7 @@ func TestBatchAxes(t *testing.T) {
 			write: relu, err: "x: there is no axis 1"},
 		{name: "of a size that is decided by the number of rows", inputs: map[string]string{"x": "s0 4"}, order: "x",
 			shapes: map[string]tensor.Shape{"x": {1, 4}},
-			write: func(g *layers.Graph, in []layers.Operand, emit emitter) {
+			write: func(g *graph.Graph, in []graph.Operand, emit emitter) {
 				in[0].Layout.Shape = tensor.Shape{in[0].Layout.Shape[0], in[0].Layout.Shape[0]}
 				yields(g, emit("relu", nil, in[0]))
 			}, err: "depends on the number of rows"},
@@ -138,7 +138,7 @@ func TestBatchAxes(t *testing.T) {
 		m := sketched(c.inputs, strings.Fields(c.order), c.write)
 		in, out, err := m.BatchAxes(c.shapes, c.named)
 		switch {
-		case c.err != "" && (!errors.As(err, new(*layers.NotBatchableError)) || !strings.Contains(err.Error(), c.err)):
+		case c.err != "" && (!errors.As(err, new(*graph.NotBatchableError)) || !strings.Contains(err.Error(), c.err)):
 			t.Errorf("%s: %v, %v and %v, want the error %q", c.name, in, out, err, c.err)
 		case c.err == "" && (err != nil || !maps.Equal(in, c.in) || !maps.Equal(out, c.out)):
 			t.Errorf("%s: %v, %v and %v, want %v and %v", c.name, in, out, err, c.in, c.out)
@@ -152,7 +152,7 @@ func TestBatchAxes(t *testing.T) {
 
 // TestBatchAxesBeforeGraph: an output can be named before a graph has said what the outputs are, also while another is built.
 func TestBatchAxesBeforeGraph(t *testing.T) {
-	m := sketched(map[string]string{"x": "s0 3"}, []string{"x"}, func(g *layers.Graph, in []layers.Operand, emit emitter) {
+	m := sketched(map[string]string{"x": "s0 3"}, []string{"x"}, func(g *graph.Graph, in []graph.Operand, emit emitter) {
 		yields(g, emit("relu", nil, in[0]))
 	})
 	m.outputs = nil
@@ -170,7 +170,7 @@ func TestBatchAxesBeforeGraph(t *testing.T) {
 		t.Error(err)
 	}
 	m.outputs = nil
-	var refused *layers.NotBatchableError
+	var refused *graph.NotBatchableError
 	if _, _, err := m.BatchAxes(shapes, map[string]int{"z": 0}); !errors.As(err, &refused) || refused.Name != "z" {
 		t.Errorf("an output that is not there: %v", err)
 	}
@@ -180,13 +180,13 @@ func TestBatchAxesBeforeGraph(t *testing.T) {
 // 0, or where a caller says, if it keeps them apart.
 func TestBatchAxesOfUnknownShapes(t *testing.T) {
 	m := &Model{
-		ops: layers.Standard(), graphs: recent.New[string, *layers.Graph](maxGraphs),
+		ops: graph.Standard(), graphs: recent.New[string, *graph.Graph](maxGraphs),
 		inputs: []Port{{Name: "x", DType: tensor.Float32}},
 	}
-	m.build = func(shapes map[string]tensor.Shape, _ Numbers) (*layers.Graph, error) {
-		g := &layers.Graph{}
+	m.build = func(shapes map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+		g := &graph.Graph{}
 		x := g.Whole(g.AddInput("x", tensor.Float32, shapes["x"]))
-		out, err := g.Emit(m.ops, layers.Op{Kind: "cumsum", Attrs: layers.Attrs{"dim": 1}, In: []layers.Operand{x}})
+		out, err := g.Emit(m.ops, graph.Op{Kind: "cumsum", Attrs: graph.Attrs{"dim": 1}, In: []graph.Operand{x}})
 		if err == nil {
 			yields(g, g.Whole(out[0]))
 		}
@@ -202,7 +202,7 @@ func TestBatchAxesOfUnknownShapes(t *testing.T) {
 		{3, map[string]int{"x": -1}, "no input has"},
 	} {
 		in, out, err := m.BatchAxes(map[string]tensor.Shape{"x": {c.rows, 3}}, c.named)
-		var refused *layers.NotBatchableError
+		var refused *graph.NotBatchableError
 		switch {
 		case c.fails == "" && (err != nil || in["x"] != 0 || out["y"] != 0):
 			t.Errorf("%d rows, %v: got %v, %v, %v", c.rows, c.named, in, out, err)

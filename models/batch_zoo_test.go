@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/internal/zoo"
 	optimem "github.com/optimem/optimem/runtime"
@@ -87,7 +87,7 @@ func TestBatchZoo(t *testing.T) {
 			}
 			in, out, err := model.BatchAxes(shapes, batchNames[name])
 			if want, refused := unbatched[name]; refused {
-				if !errors.As(err, new(*layers.NotBatchableError)) || !strings.Contains(err.Error(), want) {
+				if !errors.As(err, new(*graph.NotBatchableError)) || !strings.Contains(err.Error(), want) {
 					t.Errorf("%s %s: %v, want %q", name, form, err, want)
 				}
 				continue

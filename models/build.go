@@ -5,18 +5,18 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // A builder writes a graph. Its methods are what the meanings of ops are made of.
 type builder struct {
-	graph *layers.Graph
-	ops   *layers.Registry
+	graph *graph.Graph
+	ops   *graph.Registry
 	// path and source are those of the node being built.
 	path, source string
 	// guard is the guard of the ops being built: the branches of conditionals that they are in.
-	guard []layers.Guard
+	guard []graph.Guard
 	// tableElements counts what tables of indices have that the graph holds.
 	tableElements int
 	// links are between cells that PyTorch has as one, for each of the two.
@@ -35,14 +35,14 @@ type builder struct {
 const maxOps = 1 << 18
 
 // emit appends an op and returns its results as tensors of their own.
-func (b *builder) emit(kind layers.Kind, attrs layers.Attrs, in ...layers.Operand) ([]*ref, error) {
+func (b *builder) emit(kind graph.Kind, attrs graph.Attrs, in ...graph.Operand) ([]*ref, error) {
 	if len(b.graph.Ops) >= maxOps {
 		return nil, fmt.Errorf("more than %d ops", maxOps)
 	}
-	ids, err := b.graph.Emit(b.ops, layers.Op{
+	ids, err := b.graph.Emit(b.ops, graph.Op{
 		Kind: kind, Path: b.path, Source: b.source, Attrs: attrs, In: in, Guard: b.guard,
 	})
-	if errors.Is(err, layers.ErrDType) {
+	if errors.Is(err, graph.ErrDType) {
 		return nil, b.unsupported("%v", err)
 	}
 	if err != nil {
@@ -56,7 +56,7 @@ func (b *builder) emit(kind layers.Kind, attrs layers.Attrs, in ...layers.Operan
 }
 
 // emit1 is emit for ops with one result.
-func (b *builder) emit1(kind layers.Kind, attrs layers.Attrs, in ...layers.Operand) (*ref, error) {
+func (b *builder) emit1(kind graph.Kind, attrs graph.Attrs, in ...graph.Operand) (*ref, error) {
 	refs, err := b.emit(kind, attrs, in...)
 	if err != nil {
 		return nil, err
@@ -73,13 +73,13 @@ func (b *builder) cast(r *ref, d tensor.DType) (*ref, error) {
 		return b.castComplex(r, d)
 	}
 	if r.cell.uniform { // one element is cast for all
-		one, err := b.emit1("cast", layers.Attrs{"dtype": d}, b.element(r.cell))
+		one, err := b.emit1("cast", graph.Attrs{"dtype": d}, b.element(r.cell))
 		if err != nil {
 			return nil, err
 		}
 		return b.uniform(one.cell.value, r.shape()), nil
 	}
-	return b.emit1("cast", layers.Attrs{"dtype": d}, b.read(r))
+	return b.emit1("cast", graph.Attrs{"dtype": d}, b.read(r))
 }
 
 // expand returns a view of r with the given shape, by PyTorch's rules of broadcasting.

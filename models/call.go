@@ -3,7 +3,7 @@ package models
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/tensor"
 )
@@ -244,7 +244,7 @@ func (c *call) wrapDim(d, rank int) int {
 func (c *call) set(results ...any) { c.results = results }
 
 // give emits an op and makes its results those of the call.
-func (c *call) give(kind layers.Kind, attrs layers.Attrs, in ...layers.Operand) error {
+func (c *call) give(kind graph.Kind, attrs graph.Attrs, in ...graph.Operand) error {
 	if c.err != nil {
 		return c.err
 	}

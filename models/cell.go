@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -12,7 +12,7 @@ import (
 // in-place write, so that ops stay functional. Since values never change, cells may share one: a copy costs nothing
 // until one of the two is written to.
 type cell struct {
-	value layers.ValueID
+	value graph.ValueID
 	// uniform memory has count elements that are all the one element of value: zeros, without the memory for them.
 	uniform bool
 	count   int64
@@ -32,13 +32,13 @@ func (r *ref) shape() tensor.Shape { return r.layout.Shape }
 func (r *ref) rank() int { return len(r.layout.Shape) }
 
 // own returns a value as a tensor with a cell of its own.
-func (b *builder) own(id layers.ValueID) *ref {
+func (b *builder) own(id graph.ValueID) *ref {
 	o := b.graph.Whole(id)
 	return &ref{cell: &cell{value: id}, layout: o.Layout, dtype: b.graph.Values[id].DType}
 }
 
 // uniform returns a tensor with memory of its own whose elements are all the one element of a value.
-func (b *builder) uniform(id layers.ValueID, shape tensor.Shape) *ref {
+func (b *builder) uniform(id graph.ValueID, shape tensor.Shape) *ref {
 	c := &cell{value: id, uniform: true, count: numElements(shape)}
 	return &ref{cell: c, layout: tensor.Contiguous(shape...), dtype: b.graph.Values[id].DType}
 }
@@ -52,7 +52,7 @@ func (b *builder) elements(c *cell) int64 {
 }
 
 // memory returns all of a cell's memory as an operand.
-func (b *builder) memory(c *cell) layers.Operand {
+func (b *builder) memory(c *cell) graph.Operand {
 	if c.uniform {
 		return uniformOperand(c, tensor.Shape{int(c.count)})
 	}
@@ -60,28 +60,28 @@ func (b *builder) memory(c *cell) layers.Operand {
 }
 
 // element returns the element of a uniform memory.
-func (b *builder) element(c *cell) layers.Operand { return uniformOperand(c, tensor.Shape{}) }
+func (b *builder) element(c *cell) graph.Operand { return uniformOperand(c, tensor.Shape{}) }
 
-func uniformOperand(c *cell, shape tensor.Shape) layers.Operand {
-	return layers.Operand{Value: c.value, Layout: tensor.Layout{Shape: shape, Strides: make([]int, len(shape))}}
+func uniformOperand(c *cell, shape tensor.Shape) graph.Operand {
+	return graph.Operand{Value: c.value, Layout: tensor.Layout{Shape: shape, Strides: make([]int, len(shape))}}
 }
 
 // read returns the operand that a tensor is now; of a complex one, its pairs. A nil ref is absent.
-func (b *builder) read(r *ref) layers.Operand {
+func (b *builder) read(r *ref) graph.Operand {
 	switch {
 	case r == nil:
-		return layers.Absent
+		return graph.Absent
 	case isComplex(r.dtype):
 		return b.read(b.pairs(r))
 	case r.cell.uniform:
 		return uniformOperand(r.cell, r.layout.Shape)
 	}
-	return layers.Operand{Value: r.cell.value, Layout: r.layout}
+	return graph.Operand{Value: r.cell.value, Layout: r.layout}
 }
 
 // result returns the operand that a caller gets: one that has no more elements than its value, so that a plan knows the
 // memory that it takes.
-func (b *builder) result(r *ref) (layers.Operand, error) {
+func (b *builder) result(r *ref) (graph.Operand, error) {
 	if isComplex(r.dtype) {
 		return b.complexResult(r)
 	}
@@ -91,7 +91,7 @@ func (b *builder) result(r *ref) (layers.Operand, error) {
 	}
 	whole, err := b.emit1("copy", nil, o)
 	if err != nil {
-		return layers.Absent, err
+		return graph.Absent, err
 	}
 	return b.read(whole), nil
 }
@@ -147,7 +147,7 @@ func (b *builder) put(dst, src *ref) error {
 		*dst.cell = *copied.cell
 		return nil
 	}
-	out, err := b.emit1("write_view", layers.Attrs{
+	out, err := b.emit1("write_view", graph.Attrs{
 		"shape": []int(dst.layout.Shape), "strides": dst.layout.Strides, "offset": dst.layout.Offset,
 	}, b.memory(dst.cell), b.read(src))
 	if err != nil {

@@ -4,14 +4,14 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // kinds returns the kinds of a graph's ops in order.
-func kinds(g *layers.Graph) []layers.Kind {
-	var all []layers.Kind
+func kinds(g *graph.Graph) []graph.Kind {
+	var all []graph.Kind
 	for _, op := range g.Ops {
 		all = append(all, op.Kind)
 	}
@@ -20,7 +20,7 @@ func kinds(g *layers.Graph) []layers.Kind {
 
 // TestMostFollowed: views by writes is not what a file can have a graph grow by.
 func TestMostFollowed(t *testing.T) {
-	b := &builder{graph: &layers.Graph{}, ops: layers.Standard()}
+	b := &builder{graph: &graph.Graph{}, ops: graph.Standard()}
 	x := b.own(b.graph.AddInput("x", tensor.Float32, tensor.Shape{2, 3}))
 	turned := b.transpose(x, 0, 1)
 	for range mostFollowed / 4 {
@@ -66,7 +66,7 @@ func TestWritesMoveNothing(t *testing.T) {
 	// x is [[1 2 3] [4 5 6]].
 	for name, c := range map[string]struct {
 		run   program
-		kinds []layers.Kind
+		kinds []graph.Kind
 		want  [][]float32
 	}{
 		"x.add_(1), seen through a view made before": {
@@ -75,7 +75,7 @@ func TestWritesMoveNothing(t *testing.T) {
 				write(t, b, x, add(t, b, x, 1))
 				return []*ref{x, row}
 			},
-			[]layers.Kind{"add"}, [][]float32{{2, 3, 4, 5, 6, 7}, {5, 6, 7}},
+			[]graph.Kind{"add"}, [][]float32{{2, 3, 4, 5, 6, 7}, {5, 6, 7}},
 		},
 		"x.t().add_(1)": {
 			func(t *testing.T, b *builder, x *ref) []*ref {
@@ -83,7 +83,7 @@ func TestWritesMoveNothing(t *testing.T) {
 				write(t, b, turned, add(t, b, turned, 1))
 				return []*ref{x}
 			},
-			[]layers.Kind{"add", "copy"}, [][]float32{{2, 3, 4, 5, 6, 7}},
+			[]graph.Kind{"add", "copy"}, [][]float32{{2, 3, 4, 5, 6, 7}},
 		},
 		"y = x.clone(); x.add_(1); y.add_(2)": {
 			func(t *testing.T, b *builder, x *ref) []*ref {
@@ -93,7 +93,7 @@ func TestWritesMoveNothing(t *testing.T) {
 				write(t, b, y, add(t, b, y, 2))
 				return []*ref{x, y}
 			},
-			[]layers.Kind{"add", "add"}, [][]float32{{2, 3, 4, 5, 6, 7}, {3, 4, 5, 6, 7, 8}},
+			[]graph.Kind{"add", "add"}, [][]float32{{2, 3, 4, 5, 6, 7}, {3, 4, 5, 6, 7, 8}},
 		},
 		"y = zeros(2, 3); y.copy_(x); x.add_(1)": {
 			func(t *testing.T, b *builder, x *ref) []*ref {
@@ -103,7 +103,7 @@ func TestWritesMoveNothing(t *testing.T) {
 				write(t, b, x, add(t, b, x, 1))
 				return []*ref{x, y}
 			},
-			[]layers.Kind{"add"}, [][]float32{{2, 3, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6}},
+			[]graph.Kind{"add"}, [][]float32{{2, 3, 4, 5, 6, 7}, {1, 2, 3, 4, 5, 6}},
 		},
 		"y = ones(2, 3); z = y.clone(); y[1] = x[0]; x + z": {
 			func(t *testing.T, b *builder, x *ref) []*ref {
@@ -115,7 +115,7 @@ func TestWritesMoveNothing(t *testing.T) {
 				r, err = b.sum("add", x, z, 1)
 				return []*ref{y, must(t, r, err), z}
 			},
-			[]layers.Kind{"write_view", "add", "copy"},
+			[]graph.Kind{"write_view", "add", "copy"},
 			[][]float32{{1, 1, 1, 1, 2, 3}, {2, 3, 4, 5, 6, 7}, {1, 1, 1, 1, 1, 1}},
 		},
 		"full((2, 3), 2).double().to(x.dtype) * x[0, 2]": {
@@ -125,7 +125,7 @@ func TestWritesMoveNothing(t *testing.T) {
 				r, err = b.arithmetic("mul", nil, tensor.Float32, must(t, r, err), b.selectAt(b.selectAt(x, 0, 0), 0, 2))
 				return []*ref{must(t, r, err)}
 			},
-			[]layers.Kind{"cast", "mul"}, [][]float32{{6, 6, 6, 6, 6, 6}},
+			[]graph.Kind{"cast", "mul"}, [][]float32{{6, 6, 6, 6, 6, 6}},
 		},
 		"x[0].expand(2, 3) as it is and written to x": {
 			func(t *testing.T, b *builder, x *ref) []*ref {
@@ -133,18 +133,18 @@ func TestWritesMoveNothing(t *testing.T) {
 				write(t, b, x, b.selectAt(x, 0, 0))
 				return []*ref{x, must(t, wide, err)}
 			},
-			[]layers.Kind{"copy", "copy"}, [][]float32{{1, 2, 3, 1, 2, 3}, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}},
+			[]graph.Kind{"copy", "copy"}, [][]float32{{1, 2, 3, 1, 2, 3}, {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &builder{graph: &layers.Graph{}, ops: layers.Standard()}
+			b := &builder{graph: &graph.Graph{}, ops: graph.Standard()}
 			x := b.own(b.graph.AddInput("x", tensor.Float32, tensor.Shape{2, 3}))
 			for i, r := range c.run(t, b, x) {
 				o, err := b.result(r)
 				if err != nil {
 					t.Fatal(err)
 				}
-				b.graph.Outputs = append(b.graph.Outputs, layers.Output{Name: string(rune('0' + i)), Operand: o})
+				b.graph.Outputs = append(b.graph.Outputs, graph.Output{Name: string(rune('0' + i)), Operand: o})
 			}
 			if got := kinds(b.graph); !slices.Equal(got, c.kinds) {
 				t.Errorf("ops %v, want %v", got, c.kinds)
@@ -152,7 +152,7 @@ func TestWritesMoveNothing(t *testing.T) {
 			pool := cpu.NewPool(1)
 			defer pool.Close()
 			in := map[string]*tensor.Tensor{"x": tensor.Of([]float32{1, 2, 3, 4, 5, 6}, 2, 3)}
-			out, err := cpu.Interpret(t.Context(), pool, layers.Standard(), b.graph, nil, in)
+			out, err := cpu.Interpret(t.Context(), pool, graph.Standard(), b.graph, nil, in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestWritesMoveNothing(t *testing.T) {
 
 // TestFilledTooLarge: what no memory holds is refused where it is made.
 func TestFilledTooLarge(t *testing.T) {
-	b := &builder{graph: &layers.Graph{}, ops: layers.Standard()}
+	b := &builder{graph: &graph.Graph{}, ops: graph.Standard()}
 	for _, shape := range []tensor.Shape{{1 << 62}, {1 << 40, 1 << 40}, {-1}} {
 		if _, err := b.filled(0, tensor.Float64, shape); err == nil {
 			t.Errorf("a tensor of shape %v was made", shape)

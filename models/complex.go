@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -43,7 +43,7 @@ func (b *builder) input(name string, d tensor.DType, shape tensor.Shape) (*ref, 
 	}
 	whole := b.graph.Whole(id)
 	whole.Layout = tensor.Contiguous(slices.Concat(shape, []int{1})...)
-	pairs, err := b.emit1("bitcast", layers.Attrs{"dtype": partOf(d)}, whole)
+	pairs, err := b.emit1("bitcast", graph.Attrs{"dtype": partOf(d)}, whole)
 	if err != nil {
 		return nil, err
 	}
@@ -51,15 +51,15 @@ func (b *builder) input(name string, d tensor.DType, shape tensor.Shape) (*ref, 
 }
 
 // complexResult returns the operand that a caller gets of a complex tensor.
-func (b *builder) complexResult(r *ref) (layers.Operand, error) {
-	ids, err := b.graph.Emit(b.ops, layers.Op{
-		Kind: "bitcast", Path: b.path, Source: b.source, Attrs: layers.Attrs{"dtype": r.dtype},
-		In: []layers.Operand{b.read(r)}, Guard: b.guard,
+func (b *builder) complexResult(r *ref) (graph.Operand, error) {
+	ids, err := b.graph.Emit(b.ops, graph.Op{
+		Kind: "bitcast", Path: b.path, Source: b.source, Attrs: graph.Attrs{"dtype": r.dtype},
+		In: []graph.Operand{b.read(r)}, Guard: b.guard,
 	})
 	if err != nil {
-		return layers.Absent, err
+		return graph.Absent, err
 	}
-	return layers.Operand{Value: ids[0], Layout: tensor.Contiguous(r.shape()...)}, nil
+	return graph.Operand{Value: ids[0], Layout: tensor.Contiguous(r.shape()...)}, nil
 }
 
 // pairs returns a complex tensor as torch.view_as_real does: another view of its memory, with a last dimension of two.
@@ -118,7 +118,7 @@ func (b *builder) joinAlong(d int, first, second *ref) (*ref, error) {
 // polar returns the complex numbers of the given magnitudes and angles.
 func (b *builder) polar(magnitude, angle *ref) (*ref, error) {
 	parts := make([]*ref, 2)
-	for i, kind := range []layers.Kind{"cos", "sin"} {
+	for i, kind := range []graph.Kind{"cos", "sin"} {
 		r, err := b.applyFloat(kind, nil, angle)
 		if err != nil {
 			return nil, err

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -64,7 +64,7 @@ func (b *builder) total(r *ref, dims []int) (*ref, error) {
 	if r.dtype == tensor.Bool {
 		return nil, fmt.Errorf("a sum of products of bools")
 	}
-	return b.emit1("sum", layers.Attrs{"dims": dims, "keepdim": false, "dtype": r.dtype}, b.read(r))
+	return b.emit1("sum", graph.Attrs{"dims": dims, "keepdim": false, "dtype": r.dtype}, b.read(r))
 }
 
 // contract returns the sum of the products of x and y over the labels that are not kept. A dimension of size one counts

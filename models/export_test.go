@@ -1,10 +1,12 @@
 package models
 
-import "github.com/optimem/optimem/layers"
+import (
+	"github.com/optimem/optimem/graph"
+)
 
 // SharedMemory builds a call and returns which memory each result is in, or is kept equal to, by the numbers of the results, and
 // which memories the call changes.
-func SharedMemory(ops *layers.Registry, target string, args map[string]any) (shared map[int]string, changed map[string]bool, err error) {
+func SharedMemory(ops *graph.Registry, target string, args map[string]any) (shared map[int]string, changed map[string]bool, err error) {
 	s, err := buildSingle(ops, target, args)
 	if err != nil {
 		return nil, nil, err

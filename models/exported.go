@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/tensor"
@@ -36,14 +37,14 @@ func (m *Model) useExported(ckpt *loader.Checkpoint, opts Options) error {
 	for _, out := range p.Outputs() {
 		m.outputs = append(m.outputs, out.Name)
 	}
-	m.build = func(inputs map[string]tensor.Shape, _ Numbers) (*layers.Graph, error) {
+	m.build = func(inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
 		return buildExported(ckpt, p, opts.Ops, inputs)
 	}
 	return nil
 }
 
 // checkTargets returns an error that lists every op of the program that has no meaning here.
-func checkTargets(p *exported.Program, ops *layers.Registry) error {
+func checkTargets(p *exported.Program, ops *graph.Registry) error {
 	missing := &UnsupportedError{}
 	index := make(map[string]int)
 	var visit func(g *exported.Graph)
@@ -93,7 +94,7 @@ func customMissing(missing []Missing) bool {
 
 // known reports whether a node's target has a meaning: an op of this package, a Python operator on numbers, a
 // higher-order op, or an op of the registry that an embedder added.
-func known(target string, ops *layers.Registry) bool {
+func known(target string, ops *graph.Registry) bool {
 	if _, ok := targets[target]; ok {
 		return true
 	}
@@ -109,12 +110,12 @@ func known(target string, ops *layers.Registry) bool {
 
 // customKind returns the kind under which an embedder's registry defines a target: "torch.ops.mylib.foo.default" is
 // "mylib::foo".
-func customKind(target string) layers.Kind {
+func customKind(target string) graph.Kind {
 	parts := strings.Split(target, ".")
 	if len(parts) != 5 || parts[0] != "torch" || parts[1] != "ops" {
 		return ""
 	}
-	return layers.Kind(parts[2] + "::" + parts[3])
+	return graph.Kind(parts[2] + "::" + parts[3])
 }
 
 // modulePath returns the path of the module that a node belongs to.
@@ -153,7 +154,7 @@ type programBuilder struct {
 // A weightCell is the cell of a storage and the value that it began as.
 type weightCell struct {
 	cell   *cell
-	origin layers.ValueID
+	origin graph.ValueID
 }
 
 // A scope is the names of one graph: the program's, or a subgraph's.
@@ -167,10 +168,10 @@ type scope struct {
 
 // buildExported builds the graph of p for inputs of the given shapes.
 func buildExported(
-	ckpt *loader.Checkpoint, p *exported.Program, ops *layers.Registry, inputs map[string]tensor.Shape,
-) (*layers.Graph, error) {
+	ckpt *loader.Checkpoint, p *exported.Program, ops *graph.Registry, inputs map[string]tensor.Shape,
+) (*graph.Graph, error) {
 	b := &programBuilder{
-		builder:  &builder{graph: &layers.Graph{Modules: make(map[string]layers.Operand)}, ops: ops},
+		builder:  &builder{graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, ops: ops},
 		ckpt:     ckpt,
 		program:  p,
 		symbols:  make(map[string]int64),
@@ -187,7 +188,7 @@ func buildExported(
 		}
 	}
 	if b.followed > 0 {
-		return layers.Prune(b.graph), nil // of what nobody reads
+		return rewrite.Prune(b.graph), nil // of what nobody reads
 	}
 	return b.graph, nil
 }

@@ -3,7 +3,7 @@ package models
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/tensor"
 )
@@ -178,7 +178,7 @@ func (b *programBuilder) weight(name string) (*ref, error) {
 	}
 	c, ok := b.storages[w.Extent]
 	if !ok || w.Extent.Bytes == 0 || b.graph.Values[c.value].DType != w.DType {
-		c = &cell{value: b.graph.AddWeight(w, layers.Weight)}
+		c = &cell{value: b.graph.AddWeight(w, graph.Weight)}
 		b.storages[w.Extent] = c
 		b.weights = append(b.weights, weightCell{c, c.value})
 	}
@@ -215,7 +215,7 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 			if err != nil {
 				return fmt.Errorf("output %s: %w", port.Name, err)
 			}
-			b.graph.Outputs = append(b.graph.Outputs, layers.Output{Name: port.Name, Operand: o})
+			b.graph.Outputs = append(b.graph.Outputs, graph.Output{Name: port.Name, Operand: o})
 		case exported.BufferMutation, exported.ParameterMutation:
 			r, ok := v.(*ref)
 			if !ok {
@@ -237,7 +237,7 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 func (b *programBuilder) updateStates() error {
 	for _, w := range b.weights {
 		if w.cell.value != w.origin {
-			b.graph.Values[w.origin].Role = layers.State
+			b.graph.Values[w.origin].Role = graph.State
 		}
 	}
 	for _, w := range b.weights {
@@ -246,14 +246,14 @@ func (b *programBuilder) updateStates() error {
 		}
 		o := b.memory(w.cell)
 		role := b.graph.Values[o.Value].Role
-		if w.cell.uniform || role != layers.Computed && role != layers.State {
+		if w.cell.uniform || role != graph.Computed && role != graph.State {
 			whole, err := b.emit1("copy", nil, o)
 			if err != nil {
 				return err
 			}
 			o = b.read(whole)
 		}
-		b.graph.Updates = append(b.graph.Updates, layers.StateUpdate{State: w.origin, Operand: o})
+		b.graph.Updates = append(b.graph.Updates, graph.StateUpdate{State: w.origin, Operand: o})
 	}
 	return nil
 }

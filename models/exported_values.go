@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/tensor"
 )
@@ -282,8 +282,8 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 // name and, if passed by position, as "arg" and the position; of a list of tensors the attribute is their number. None
 // leaves no attribute and no operand.
 func (b *programBuilder) customOp(s *scope, n *exported.Node) error {
-	attrs := make(layers.Attrs)
-	var in []layers.Operand
+	attrs := make(graph.Attrs)
+	var in []graph.Operand
 	position := 0
 	for _, arg := range n.Inputs {
 		v, err := b.argument(s, arg.Arg)

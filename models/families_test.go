@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader"
 	program "github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/models"
@@ -105,15 +105,15 @@ func sameGraphs(t *testing.T, want, got *models.Model, ref *zoo.Reference) {
 }
 
 // describe writes a graph as one line for each op: kind, path, attributes, and operands by what made them.
-func describe(g *layers.Graph) []string {
+func describe(g *graph.Graph) []string {
 	names := make([]string, len(g.Values))
 	for id, v := range g.Values {
 		switch v.Role {
-		case layers.Weight, layers.State:
+		case graph.Weight, graph.State:
 			names[id] = v.Weight.Name
-		case layers.Const:
+		case graph.Const:
 			names[id] = fmt.Sprintf("const %v%v %x", v.DType, v.Shape, v.Const[:min(len(v.Const), 64)])
-		case layers.Input:
+		case graph.Input:
 			names[id] = "input"
 		}
 	}
@@ -121,7 +121,7 @@ func describe(g *layers.Graph) []string {
 	for i, op := range g.Ops {
 		line := fmt.Sprintf("%s %s %v", op.Path, op.Kind, map[string]any(op.Attrs))
 		for _, o := range op.In {
-			if o.Value == layers.NoValue {
+			if o.Value == graph.NoValue {
 				line += " -"
 				continue
 			}

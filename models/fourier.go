@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -127,7 +127,7 @@ func (b *builder) transform(x *ref, f fourier) (*ref, error) {
 		if x, err = b.inRows(x); err != nil {
 			return nil, err
 		}
-		return b.emit1("linear", layers.Attrs{"exact": true}, b.read(x), b.read(weight), layers.Absent)
+		return b.emit1("linear", graph.Attrs{"exact": true}, b.read(x), b.read(weight), graph.Absent)
 	}
 	return b.transformInTwo(x, f, first)
 }
@@ -255,7 +255,7 @@ func (b *builder) allOfHalf(x *ref, n int) (*ref, error) {
 	if half, err = b.ofPairs(half); err != nil {
 		return nil, err
 	}
-	rest, err := b.apply("flip", layers.Attrs{"dims": []int{rank}}, b.pairs(b.slice(half, rank, 1, (n+1)/2, 1)))
+	rest, err := b.apply("flip", graph.Attrs{"dims": []int{rank}}, b.pairs(b.slice(half, rank, 1, (n+1)/2, 1)))
 	if err != nil {
 		return nil, err
 	}

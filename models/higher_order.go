@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/tensor"
 )
@@ -109,11 +109,11 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 		return nil, err
 	}
 	predicate := b.read(pred)
-	yes, err := b.branch(layers.Guard{Predicate: predicate, Want: true}, then, inputs)
+	yes, err := b.branch(graph.Guard{Predicate: predicate, Want: true}, then, inputs)
 	if err != nil {
 		return nil, err
 	}
-	no, err := b.branch(layers.Guard{Predicate: predicate, Want: false}, other, inputs)
+	no, err := b.branch(graph.Guard{Predicate: predicate, Want: false}, other, inputs)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func sameScalar(a, b any) bool {
 }
 
 // branch builds a graph under a guard. It must leave what it is given as it is, since a run may pass it by.
-func (b *programBuilder) branch(guard layers.Guard, g *exported.Graph, args []any) ([]any, error) {
+func (b *programBuilder) branch(guard graph.Guard, g *exported.Graph, args []any) ([]any, error) {
 	outer := b.guard
 	b.guard = append(slices.Clip(outer), guard)
 	defer func() { b.guard = outer }()

@@ -3,7 +3,8 @@ package models_test
 import (
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/internal/zoo"
 	"github.com/optimem/optimem/tensor"
@@ -34,11 +35,11 @@ func TestInt8WeightsStay(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g = layers.Optimise(layers.Prune(g), layers.Standard(), 0, nil)
+			g = rewrite.Optimise(rewrite.Prune(g), graph.Standard(), 0, nil)
 			scaled := 0
 			for _, op := range g.Ops {
 				for k, o := range op.In {
-					if o.Value == layers.NoValue || g.Values[o.Value].DType != tensor.Int8 {
+					if o.Value == graph.NoValue || g.Values[o.Value].DType != tensor.Int8 {
 						continue
 					}
 					if op.Kind != "linear" || k != 1 {

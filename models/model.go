@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
@@ -26,11 +27,11 @@ import (
 
 // Options change how a model is built. The zero value is right.
 type Options struct {
-	// Ops is the registry to use: layers.Standard(), or one with an embedder's own ops, which a program calls as
+	// Ops is the registry to use: graph.Standard(), or one with an embedder's own ops, which a program calls as
 	// "torch.ops.<namespace>.<name>.<overload>" and the registry defines under the kind "<namespace>::<name>".
 	// Its operands are the tensors among the arguments, in order, those of a list one after another; all else are
 	// attributes by name, and "arg0", "arg1", … by position. Of a list of tensors the attribute is how many they are.
-	Ops *layers.Registry
+	Ops *graph.Registry
 	// Arch is the architecture of a bare state dict, where its names and shapes do not tell.
 	Arch string
 	// Code is a checkpoint that holds the code for a bare state dict: an exported program, TorchScript or a whole
@@ -50,14 +51,14 @@ type Model struct {
 	notes   []string
 	inputs  []Port
 	outputs []string
-	build   func(inputs map[string]tensor.Shape, numbers Numbers) (*layers.Graph, error)
+	build   func(inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error)
 	// numbers are those that graphs are built for where a call says no others.
 	numbers Numbers
 	// ops is the registry that graphs are built with.
-	ops *layers.Registry
+	ops *graph.Registry
 
 	mu     sync.Mutex
-	graphs *recent.Map[string, *layers.Graph]
+	graphs *recent.Map[string, *graph.Graph]
 }
 
 // maxGraphs bounds the graphs kept, one for each set of input shapes.
@@ -67,9 +68,9 @@ const maxGraphs = 16
 // and optimem lacks.
 func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 	if opts.Ops == nil {
-		opts.Ops = layers.Standard()
+		opts.Ops = graph.Standard()
 	}
-	m := &Model{ops: opts.Ops, graphs: recent.New[string, *layers.Graph](maxGraphs)}
+	m := &Model{ops: opts.Ops, graphs: recent.New[string, *graph.Graph](maxGraphs)}
 	switch {
 	case opts.Code != nil:
 		if err := m.useCode(ckpt, opts); err != nil {
@@ -106,7 +107,7 @@ func (m *Model) Arch() string { return m.arch }
 func (m *Model) Notes() []string { return slices.Clone(m.notes) }
 
 // Ops returns the registry that the model was built with.
-func (m *Model) Ops() *layers.Registry { return m.ops }
+func (m *Model) Ops() *graph.Registry { return m.ops }
 
 // Inputs returns what a caller must give, in order.
 func (m *Model) Inputs() []Port {
@@ -173,13 +174,13 @@ func ownNumber(t *tensor.Tensor) *tensor.Tensor {
 }
 
 // Graph returns the model for inputs of the given shapes. Graphs are kept, the most recently used ones.
-func (m *Model) Graph(inputs map[string]tensor.Shape) (*layers.Graph, error) {
+func (m *Model) Graph(inputs map[string]tensor.Shape) (*graph.Graph, error) {
 	return m.GraphFor(inputs, nil)
 }
 
 // GraphFor is Graph for values of the inputs that are numbers of the program. Those that are not there are what
 // [Model.SetNumber] said.
-func (m *Model) GraphFor(inputs map[string]tensor.Shape, numbers Numbers) (*layers.Graph, error) {
+func (m *Model) GraphFor(inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var key strings.Builder
@@ -289,7 +290,7 @@ func blame(err error, fixed bool) error {
 		program *ProgramError
 	)
 	if errors.As(err, &lacking) || errors.As(err, &shape) || errors.As(err, &program) ||
-		errors.Is(err, layers.ErrUnsupported) || loader.Class(err) != nil {
+		errors.Is(err, graph.ErrUnsupported) || loader.Class(err) != nil {
 		return err
 	}
 	return &ProgramError{Err: err, Fixed: fixed}

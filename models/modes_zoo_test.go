@@ -12,7 +12,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/internal/zoo"
@@ -287,7 +287,7 @@ func TestBatchRowsZoo(t *testing.T) {
 			}
 		})
 	}
-	var refused *layers.NotBatchableError
+	var refused *graph.NotBatchableError
 	model, in := zooInMemory(t, "extra/buffer_mutation")
 	s, err := optimem.Page(t.Context(), model, optimem.Options{})
 	if err != nil {

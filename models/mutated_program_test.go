@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
@@ -252,7 +252,7 @@ func graphOf(t *testing.T, path string) (opened bool, err error) {
 		return false, err
 	}
 	defer ckpt.Close()
-	model, err := models.Build(ckpt, models.Options{Ops: layers.Standard()})
+	model, err := models.Build(ckpt, models.Options{Ops: graph.Standard()})
 	if err != nil {
 		return true, err
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
@@ -48,7 +48,7 @@ func TestMutatedCalls(t *testing.T) {
 
 // affordable reports whether a graph takes little memory and work. A call may ask for much: what PyTorch would begin to
 // compute is not refused here, and where memory ends a session refuses it.
-func affordable(t *testing.T, g *layers.Graph) bool {
+func affordable(t *testing.T, g *graph.Graph) bool {
 	t.Helper()
 	const most = 1 << 24
 	var bytes, work int64
@@ -58,12 +58,12 @@ func affordable(t *testing.T, g *layers.Graph) bool {
 		}
 	}
 	for _, op := range g.Ops {
-		def, ok := layers.Standard().Lookup(op.Kind)
+		def, ok := graph.Standard().Lookup(op.Kind)
 		if !ok {
 			t.Errorf("no op %s", op.Kind)
 			return false
 		}
-		var in, out []layers.Spec
+		var in, out []graph.Spec
 		for _, o := range op.In {
 			in = append(in, g.Spec(o))
 		}
@@ -85,7 +85,7 @@ func computeCall(t *testing.T, pool *cpu.Pool, target string, args map[string]an
 			t.Errorf("%s%v: %v\n%s", target, args, p, debug.Stack())
 		}
 	}()
-	g, err := models.BuildCall(layers.Standard(), target, args)
+	g, err := models.BuildCall(graph.Standard(), target, args)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func computeCall(t *testing.T, pool *cpu.Pool, target string, args map[string]an
 			DType: v.DType, Layout: tensor.Contiguous(v.Shape...), Data: make([]byte, v.Bytes()),
 		}
 	}
-	_, err = cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, inputs)
+	_, err = cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, inputs)
 	return err
 }
 

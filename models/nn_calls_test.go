@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models/internal/zoo"
 )
@@ -42,7 +43,7 @@ func TestNNCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &listener{recorder: newRecorder(ckpt, layers.Standard())}
+		l := &listener{recorder: newRecorder(ckpt, graph.Standard())}
 		args := make([]any, len(a.Inputs))
 		for i, p := range a.Inputs {
 			if in, ok := c.Inputs[p.Name]; ok {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
@@ -152,7 +153,7 @@ func TestWholeModuleShares(t *testing.T) {
 	}
 	var bytes int64
 	for _, v := range g.Values {
-		if v.Role == layers.Weight {
+		if v.Role == graph.Weight {
 			n, _ := v.Shape.NumElements()
 			bytes += n * int64(v.DType.Size())
 		}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -123,7 +123,7 @@ func TestNumbersOfTensors(t *testing.T) {
 // TestInPlaceViews: an op such as t_ changes the tensor that it is called on, for all calls that follow, and no other view of the
 // memory.
 func TestInPlaceViews(t *testing.T) {
-	r := newRecorder(nil, layers.Standard())
+	r := newRecorder(nil, graph.Standard())
 	bound, err := r.bind([]Port{{Name: "x", DType: tensor.Float32, Shape: tensor.Shape{1, 2, 3}}}, map[string]tensor.Shape{"x": {1, 2, 3}})
 	if err != nil {
 		t.Fatal(err)

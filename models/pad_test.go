@@ -3,7 +3,7 @@ package models_test
 import (
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
@@ -20,7 +20,7 @@ func TestPaddingByNothing(t *testing.T) {
 		{[]int{0, 0, 0, 1}, "constant", 1},
 		{[]int{0, 0}, "mirror", -1},
 	} {
-		g, err := models.BuildCall(layers.Standard(), "torch.ops.aten.pad.default", map[string]any{
+		g, err := models.BuildCall(graph.Standard(), "torch.ops.aten.pad.default", map[string]any{
 			"self": x, "pad": c.pad, "mode": c.mode,
 		})
 		switch {

@@ -3,7 +3,7 @@ package models
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -245,8 +245,8 @@ func floatResult(d tensor.DType) tensor.DType {
 }
 
 // apply emits an op of one result over operands that are alike already.
-func (b *builder) apply(kind layers.Kind, attrs layers.Attrs, refs ...*ref) (*ref, error) {
-	in := make([]layers.Operand, len(refs))
+func (b *builder) apply(kind graph.Kind, attrs graph.Attrs, refs ...*ref) (*ref, error) {
+	in := make([]graph.Operand, len(refs))
 	for i, r := range refs {
 		in[i] = b.read(r)
 	}
@@ -254,7 +254,7 @@ func (b *builder) apply(kind layers.Kind, attrs layers.Attrs, refs ...*ref) (*re
 }
 
 // combine emits an op over operands that it promotes and broadcasts first.
-func (b *builder) combine(kind layers.Kind, attrs layers.Attrs, operands ...operandArg) (*ref, error) {
+func (b *builder) combine(kind graph.Kind, attrs graph.Attrs, operands ...operandArg) (*ref, error) {
 	refs, err := b.promote(operands...)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models/torchscript"
@@ -29,10 +30,10 @@ type recorder struct {
 	rename func(name string) string
 }
 
-func newRecorder(ckpt *loader.Checkpoint, ops *layers.Registry) *recorder {
+func newRecorder(ckpt *loader.Checkpoint, ops *graph.Registry) *recorder {
 	return &recorder{
 		programBuilder: &programBuilder{
-			builder:  &builder{graph: &layers.Graph{Modules: make(map[string]layers.Operand)}, ops: ops},
+			builder:  &builder{graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, ops: ops},
 			ckpt:     ckpt,
 			storages: make(map[tensor.Extent]*cell),
 		},
@@ -70,7 +71,7 @@ func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error
 	for name, a := range named {
 		given[name] = inward(a)
 	}
-	if _, ok := r.ops.Lookup(layers.Kind(op)); ok && strings.Contains(op, "::") {
+	if _, ok := r.ops.Lookup(graph.Kind(op)); ok && strings.Contains(op, "::") {
 		return r.callCustom(op, args, given)
 	}
 	t, err := resolve(op, args, given)
@@ -418,8 +419,8 @@ func (p param) convert(v any) (any, error) {
 // callCustom records a call of an op that an embedder defined, with operands and attributes as exported programs have
 // them.
 func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]any, error) {
-	attrs := make(layers.Attrs)
-	var in []layers.Operand
+	attrs := make(graph.Attrs)
+	var in []graph.Operand
 	add := func(key string, v any) {
 		switch v := v.(type) {
 		case nil:
@@ -440,7 +441,7 @@ func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]an
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		add(name, named[name])
 	}
-	refs, err := r.emit(layers.Kind(op), attrs, in...)
+	refs, err := r.emit(graph.Kind(op), attrs, in...)
 	if err != nil {
 		return nil, err
 	}

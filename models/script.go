@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/script"
@@ -27,9 +28,9 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 	if training, _ := program.Root.Attribute("training"); training == true {
 		m.notes = append(m.notes, "the program was saved in training mode, and runs so; save it after model.eval()")
 	}
-	m.build = func(inputs map[string]tensor.Shape, numbers Numbers) (*layers.Graph, error) {
-		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*cell]layers.ValueID),
-			contents: make(map[layers.ValueID][]byte)}
+	m.build = func(inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error) {
+		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*cell]graph.ValueID),
+			contents: make(map[graph.ValueID][]byte)}
 		tensors, err := r.bind(sig.Ports, inputs)
 		if err != nil {
 			return nil, err
@@ -106,7 +107,7 @@ func scriptError(err error) error {
 }
 
 // lacking adds to an error that names an op which optimem lacks the others that the code reaches, as they are all in the way.
-func lacking(p *script.Program, ops *layers.Registry, err error) error {
+func lacking(p *script.Program, ops *graph.Registry, err error) error {
 	var e *UnsupportedError
 	if !errors.As(err, &e) || len(e.Missing) != 1 || e.Missing[0].Reason != "" || !strings.HasPrefix(e.Missing[0].Name, "torch.ops.") {
 		return err
@@ -116,7 +117,7 @@ func lacking(p *script.Program, ops *layers.Registry, err error) error {
 	index := map[string]int{e.Missing[0].Name: 0}
 	for _, use := range torchscript.Uses(p) {
 		name := opTarget(use.Op)
-		_, custom := ops.Lookup(layers.Kind(use.Op))
+		_, custom := ops.Lookup(graph.Kind(use.Op))
 		_, exact := targets[name]
 		if custom || exact || len(overloads()[name]) > 0 {
 			continue
@@ -162,9 +163,9 @@ func opTarget(op string) string { return "torch.ops." + strings.Replace(op, "::"
 type scriptRecorder struct {
 	*recorder
 	// folded holds the constants of the checkpoint that were read, and the values that they had.
-	folded map[*cell]layers.ValueID
+	folded map[*cell]graph.ValueID
 	// contents are their bytes.
-	contents map[layers.ValueID][]byte
+	contents map[graph.ValueID][]byte
 }
 
 // At implements torchscript.Recorder.
@@ -175,7 +176,7 @@ func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*ref)
 
 // Depends implements torchscript.Recorder.
 func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
-	depends := make(map[layers.ValueID]bool)
+	depends := make(map[graph.ValueID]bool)
 	for _, id := range r.graph.Inputs {
 		depends[id] = true
 	}
@@ -188,7 +189,7 @@ func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
 		depends[x.cell.value] = true
 	}
 	for _, op := range r.graph.Ops {
-		if slices.ContainsFunc(op.In, func(o layers.Operand) bool { return depends[o.Value] }) {
+		if slices.ContainsFunc(op.In, func(o graph.Operand) bool { return depends[o.Value] }) {
 			for _, id := range op.Out {
 				depends[id] = true
 			}
@@ -210,9 +211,9 @@ func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
 	}
 	known := &tensor.Tensor{DType: x.dtype, Layout: r.builder.read(x).Layout}
 	switch {
-	case v.Role == layers.Const:
+	case v.Role == graph.Const:
 		known.Data = v.Const
-	case v.Role == layers.Weight && strings.HasPrefix(v.Weight.Name, "CONSTANTS."):
+	case v.Role == graph.Weight && strings.HasPrefix(v.Weight.Name, "CONSTANTS."):
 		if v.Weight.Extent.Bytes > maxKnownElements*int64(v.DType.Size()) {
 			return nil, nil
 		}
@@ -309,6 +310,6 @@ func (o *outputs) add(name string, v any) error {
 	if err != nil {
 		return fmt.Errorf("output %s: %w", name, err)
 	}
-	o.graph.Outputs = append(o.graph.Outputs, layers.Output{Name: name, Operand: operand})
+	o.graph.Outputs = append(o.graph.Outputs, graph.Output{Name: name, Operand: operand})
 	return nil
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -20,7 +20,7 @@ type Given struct {
 // BuildCall returns the graph of a single call of an aten op, for tests of ops by themselves. Arguments are by the names
 // of the schema: Given and []Given for tensors, and nil, int, []int, float64, []float64, bool, string and tensor.DType.
 // Results are called "0", "1", …; with inPlace the first result is the argument "self" after the call.
-func BuildCall(ops *layers.Registry, name string, args map[string]any) (*layers.Graph, error) {
+func BuildCall(ops *graph.Registry, name string, args map[string]any) (*graph.Graph, error) {
 	s, err := buildSingle(ops, name, args)
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func BuildCall(ops *layers.Registry, name string, args map[string]any) (*layers.
 		if err != nil {
 			return nil, err
 		}
-		s.graph.Outputs = append(s.graph.Outputs, layers.Output{Name: fmt.Sprint(len(s.graph.Outputs)), Operand: o})
+		s.graph.Outputs = append(s.graph.Outputs, graph.Output{Name: fmt.Sprint(len(s.graph.Outputs)), Operand: o})
 	}
 	return s.graph, nil
 }
@@ -42,12 +42,12 @@ type single struct {
 	before map[string]cell
 }
 
-func buildSingle(ops *layers.Registry, name string, args map[string]any) (*single, error) {
+func buildSingle(ops *graph.Registry, name string, args map[string]any) (*single, error) {
 	t, ok := targets[name]
 	if !ok {
 		return nil, &UnsupportedError{Missing: []Missing{{Name: name, Uses: 1}}}
 	}
-	b := &builder{graph: &layers.Graph{}, ops: ops}
+	b := &builder{graph: &graph.Graph{}, ops: ops}
 	s := &single{cells: make(map[string]*cell), before: make(map[string]cell)}
 	tensorOf := func(g Given) (*ref, error) {
 		c, ok := s.cells[g.Name]

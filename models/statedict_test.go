@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
@@ -104,7 +105,7 @@ func TestWrapped(t *testing.T) {
 				t.Errorf("gives %v", got)
 			}
 			for _, v := range g.Values {
-				if v.Role == layers.Weight && !slices.ContainsFunc(weights, func(w tensor.Weight) bool { return w.Name == v.Weight.Name }) {
+				if v.Role == graph.Weight && !slices.ContainsFunc(weights, func(w tensor.Weight) bool { return w.Name == v.Weight.Name }) {
 					t.Errorf("weight %s is not the file's", v.Weight.Name)
 				}
 			}
@@ -223,7 +224,7 @@ func TestCode(t *testing.T) {
 				t.Error(diff)
 			}
 			for _, v := range got.Values {
-				if v.Role != layers.Weight {
+				if v.Role != graph.Weight {
 					continue
 				}
 				if w, _ := weights.Weight(v.Weight.Name); w.Extent != v.Weight.Extent {
@@ -268,7 +269,7 @@ func TestSeveral(t *testing.T) {
 	}
 	var read []string
 	for _, v := range g.Values {
-		if v.Role == layers.Weight {
+		if v.Role == graph.Weight {
 			read = append(read, v.Weight.Name)
 		}
 	}

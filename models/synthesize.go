@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
@@ -150,8 +151,8 @@ func estimate(a *layers.Architecture) map[string]float64 {
 	values := make([]moments, len(g.Values))
 	for i, v := range g.Values {
 		switch v.Role {
-		case layers.Computed:
-		case layers.Input:
+		case graph.Computed:
+		case graph.Input:
 			values[i] = moments{0, 1.0 / 3} // between −1 and 1
 		default:
 			values[i] = moments{0, 0.01}
@@ -160,13 +161,13 @@ func estimate(a *layers.Architecture) map[string]float64 {
 	for _, op := range g.Ops {
 		in := make([]moments, max(len(op.In), 2))
 		for i, o := range op.In {
-			if o.Value != layers.NoValue {
+			if o.Value != graph.NoValue {
 				in[i] = values[o.Value]
 			}
 		}
 		switch op.Kind {
 		case "conv", "conv_transpose", "linear":
-			if w := g.Values[op.In[1].Value]; w.Role == layers.Weight {
+			if w := g.Values[op.In[1].Value]; w.Role == graph.Weight {
 				reaching[w.Weight.Name] = in[0].square()
 			}
 		}
@@ -180,7 +181,7 @@ func estimate(a *layers.Architecture) map[string]float64 {
 }
 
 // through returns what an op makes of its inputs, the first of which is m, as if elements were independent and normal.
-func (m moments) through(kind layers.Kind, in []moments) moments {
+func (m moments) through(kind graph.Kind, in []moments) moments {
 	if f := activations[kind]; f != nil {
 		return m.under(f)
 	}
@@ -214,7 +215,7 @@ func (m moments) through(kind layers.Kind, in []moments) moments {
 }
 
 // activations are the functions whose moments are worth knowing.
-var activations = map[layers.Kind]func(x float64) float64{
+var activations = map[graph.Kind]func(x float64) float64{
 	"relu":      func(x float64) float64 { return max(x, 0) },
 	"relu6":     func(x float64) float64 { return min(max(x, 0), 6) },
 	"silu":      func(x float64) float64 { return x / (1 + math.Exp(-x)) },
@@ -239,7 +240,7 @@ func (m moments) under(f func(float64) float64) moments {
 }
 
 // exampleGraph traces an architecture without weights, nil where that fails.
-func exampleGraph(a *layers.Architecture) *layers.Graph {
+func exampleGraph(a *layers.Architecture) *graph.Graph {
 	var weights []tensor.Weight
 	var end int64
 	for _, e := range a.Root.StateDict() {
@@ -261,7 +262,7 @@ func exampleGraph(a *layers.Architecture) *layers.Graph {
 		return nil
 	}
 	m := &Model{}
-	if err := m.useArchitecture(ckpt, a, Options{Ops: layers.Standard()}, nil); err != nil {
+	if err := m.useArchitecture(ckpt, a, Options{Ops: graph.Standard()}, nil); err != nil {
 		return nil
 	}
 	g, err := m.build(ExampleInputs(a.Inputs), nil)

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/cuda/sim"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/internal/zoo"
 	optimem "github.com/optimem/optimem/runtime"
@@ -67,7 +67,7 @@ func TestZooOnGPU(t *testing.T) {
 				worst, err := runZooWith(t.Context(), name, "aten", func(m *models.Model) (*optimem.Session, error) {
 					return optimem.Page(t.Context(), m, optimem.PageOptions{Device: "cuda", CUDALibrary: library})
 				}, func(n int, out optimem.Values) { record(t, name, n, out) })
-				if errors.Is(err, layers.ErrUnsupported) {
+				if errors.Is(err, graph.ErrUnsupported) {
 					t.Skip("NOT ON THE GPU: ", err)
 				}
 				if err != nil {

@@ -4,7 +4,8 @@ import (
 	"math"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 )
 
 // leastSeconds returns a time below which no schedule brings a pass, whatever it keeps and in whatever pieces it moves
@@ -17,11 +18,11 @@ func (b *bench) leastSeconds(weightBytes int64) float64 {
 	for i := range g.Ops {
 		op := &g.Ops[i]
 		in, out := g.Specs(op, nil, nil)
-		seconds[i] = b.options.Rates.Seconds(layers.Standard(), op, in, out) * float64(max(b.options.Instances, 1))
+		seconds[i] = b.options.Rates.Seconds(graph.Standard(), op, in, out) * float64(max(b.options.Instances, 1))
 	}
 	best := make([]float64, len(g.Ops)+1) // by the op before which the windows so far end
 	for first := range g.Ops {
-		seen := make(map[layers.ValueID]bool)
+		seen := make(map[graph.ValueID]bool)
 		var computed float64
 		var bytes int64
 		for end := first + 1; end <= len(g.Ops); end++ {
@@ -30,7 +31,7 @@ func (b *bench) leastSeconds(weightBytes int64) float64 {
 				if g.Ops[end-1].Kind == "embedding" { // which reads a few rows
 					break
 				}
-				if o.Value != layers.NoValue && g.Values[o.Value].Role == layers.Weight && !seen[o.Value] {
+				if o.Value != graph.NoValue && g.Values[o.Value].Role == graph.Weight && !seen[o.Value] {
 					seen[o.Value] = true
 					bytes += g.Values[o.Value].Bytes()
 				}
@@ -54,11 +55,11 @@ func (b *bench) divided() []dividedOp {
 	var ops []dividedOp
 	g := b.lowered.Graph
 	times := float64(max(b.options.Instances, 1))
-	seconds := func(g *layers.Graph, of func(op int) bool) (sum float64) {
+	seconds := func(g *graph.Graph, of func(op int) bool) (sum float64) {
 		for i := range g.Ops {
 			if of(i) {
 				in, out := g.Specs(&g.Ops[i], nil, nil)
-				sum += b.options.Rates.Seconds(layers.Standard(), &g.Ops[i], in, out) * times
+				sum += b.options.Rates.Seconds(graph.Standard(), &g.Ops[i], in, out) * times
 			}
 		}
 		return sum
@@ -67,13 +68,13 @@ func (b *bench) divided() []dividedOp {
 		op := &g.Ops[i]
 		o := dividedOp{seconds: seconds(g, func(k int) bool { return k == i })}
 		for _, in := range op.In {
-			if in.Value != layers.NoValue && g.Values[in.Value].Role == layers.Weight && op.Kind != "embedding" {
+			if in.Value != graph.NoValue && g.Values[in.Value].Role == graph.Weight && op.Kind != "embedding" {
 				o.bytes += float64(g.Values[in.Value].Bytes())
 			}
 		}
-		if rows, _ := layers.SplittableRows(g, op); rows >= 6 && o.bytes > 0 {
+		if rows, _ := rewrite.SplittableRows(g, op); rows >= 6 && o.bytes > 0 {
 			cut := func(parts ...int) float64 {
-				split, from := layers.SplitRowsAt(g, func(k int) []int {
+				split, from := rewrite.SplitRowsAt(g, func(k int) []int {
 					if k == i {
 						return parts
 					}

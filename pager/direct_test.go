@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -104,13 +104,13 @@ func (q *queuedReads) Close() error {
 }
 
 // queuedNetwork is a network whose weights lie in a file that queues reads.
-func queuedNetwork(t *testing.T, dev *cpu.Device) (*layers.Lowered, *queuedFile) {
+func queuedNetwork(t *testing.T, dev *cpu.Device) (*graph.Lowered, *queuedFile) {
 	l, src := network(t, dev, 2, 200, 300, 150, 500, 300, 300, 20, 300)
 	return l, queuedOf(l, src)
 }
 
 // queuedOf has the weights of a network in a file that queues reads.
-func queuedOf(l *layers.Lowered, src *file) *queuedFile {
+func queuedOf(l *graph.Lowered, src *file) *queuedFile {
 	f := &queuedFile{file: src}
 	for i := range l.Graph.Values {
 		if w := &l.Graph.Values[i].Weight; w.Extent.Source == src {

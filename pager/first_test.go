@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -23,7 +23,7 @@ func once(total int64) []plan.Options {
 }
 
 // early returns a plan whose first pass begins before the weights that stay are there.
-func early(t *testing.T, l *layers.Lowered, o plan.Options) *plan.Plan {
+func early(t *testing.T, l *graph.Lowered, o plan.Options) *plan.Plan {
 	made := mustPlan(t, l, o)
 	made.Early = true
 	return made
@@ -154,7 +154,7 @@ func TestFirstBegins(t *testing.T) {
 		l, src := network(t, dev, 2, 100, 300, 50, 200, 300)
 		f := &gated{src, src.Size() - 4*tensor.AlignBytes, make(chan struct{})}
 		for i := range l.Graph.Values {
-			if v := &l.Graph.Values[i]; v.Role == layers.Weight {
+			if v := &l.Graph.Values[i]; v.Role == graph.Weight {
 				v.Weight.Extent.Source = f
 			}
 		}

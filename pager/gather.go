@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"sync"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -16,7 +16,7 @@ type gather struct {
 	path     string
 	rowBytes int64
 	// ids is the view of the indices, one after the other in the order of the result's rows.
-	ids     layers.Operand
+	ids     graph.Operand
 	idDType tensor.DType
 	// first has the position of the first of each index that is the same.
 	first map[int64]int
@@ -93,7 +93,7 @@ func (x *gather) find(ids []byte, layout tensor.Layout) error {
 	clear(x.first)
 	for i, id := range x.index {
 		if id < 0 || id >= int64(rows) {
-			return &layers.IndexError{Index: id, Size: int64(rows)}
+			return &graph.IndexError{Index: id, Size: int64(rows)}
 		}
 		if _, ok := x.first[id]; !ok {
 			x.first[id] = i

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/emulated"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -33,37 +33,37 @@ const (
 
 // sentence returns an embedding of a view of its input, which has the given dtype and holds every index twice, and a
 // linear layer behind it.
-func sentence(t *testing.T, dtype tensor.DType) (*layers.Lowered, *counted) {
+func sentence(t *testing.T, dtype tensor.DType) (*graph.Lowered, *counted) {
 	return sentenceOf(t, dtype, words)
 }
 
 // sentenceOf is sentence with a table of so many words.
-func sentenceOf(t *testing.T, dtype tensor.DType, words int64) (*layers.Lowered, *counted) {
+func sentenceOf(t *testing.T, dtype tensor.DType, words int64) (*graph.Lowered, *counted) {
 	t.Helper()
 	src := &counted{file: newFile(words*wordRow + wordWidth*wordRow)}
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	ids := g.AddInput("ids", dtype, tensor.Shape{2, 5})
-	weight := func(name string, at int64, rows int) layers.Operand {
+	weight := func(name string, at int64, rows int) graph.Operand {
 		w := g.AddWeight(tensor.Weight{
 			Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(rows, wordWidth),
 			Extent: tensor.Extent{Source: src, Offset: at, Bytes: int64(rows) * wordRow},
-		}, layers.Weight)
-		return layers.Operand{Value: w, Layout: tensor.Contiguous(rows, wordWidth)}
+		}, graph.Weight)
+		return graph.Operand{Value: w, Layout: tensor.Contiguous(rows, wordWidth)}
 	}
-	turned := layers.Operand{Value: ids, Layout: tensor.Layout{Shape: tensor.Shape{5, 2}, Strides: []int{1, 5}}}
-	out, err := g.Emit(layers.Standard(), layers.Op{
-		Kind: "embedding", Path: "words", In: []layers.Operand{weight("words.weight", 0, int(words)), turned},
+	turned := graph.Operand{Value: ids, Layout: tensor.Layout{Shape: tensor.Shape{5, 2}, Strides: []int{1, 5}}}
+	out, err := g.Emit(graph.Standard(), graph.Op{
+		Kind: "embedding", Path: "words", In: []graph.Operand{weight("words.weight", 0, int(words)), turned},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err = g.Emit(layers.Standard(), layers.Op{
-		Kind: "linear", Path: "out", In: []layers.Operand{g.Whole(out[0]), weight("out.weight", words*wordRow, wordWidth)},
+	out, err = g.Emit(graph.Standard(), graph.Op{
+		Kind: "linear", Path: "out", In: []graph.Operand{g.Whole(out[0]), weight("out.weight", words*wordRow, wordWidth)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(out[0])}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(out[0])}}
 	l, err := newCPU(t).Lower(g)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func sentenceOf(t *testing.T, dtype tensor.DType, words int64) (*layers.Lowered,
 	return l, src
 }
 
-func spoken(l *layers.Lowered, instances int) *transfer {
+func spoken(l *graph.Lowered, instances int) *transfer {
 	x := newTransfer(l.Graph, instances)
 	for i := range x.in {
 		for k := range 10 {
@@ -181,7 +181,7 @@ func TestTablesStayInTheFile(t *testing.T) {
 		t.Errorf("rows are brought of a small table:\n%v", p)
 	}
 	g := *l.Graph
-	g.Outputs = append([]layers.Output{{Name: "table", Operand: g.Whole(g.Ops[0].In[0].Value)}}, g.Outputs...)
+	g.Outputs = append([]graph.Output{{Name: "table", Operand: g.Whole(g.Ops[0].In[0].Value)}}, g.Outputs...)
 	read, err := host.Lower(&g)
 	if err != nil {
 		t.Fatal(err)

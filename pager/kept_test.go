@@ -8,14 +8,14 @@ import (
 
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/device/late"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
 
 // tapped returns linear layers with activations behind them, each of which gives an output.
-func tapped(t testing.TB, dev *cpu.Device, dtype tensor.DType, widths ...int) (*layers.Lowered, *file) {
+func tapped(t testing.TB, dev *cpu.Device, dtype tensor.DType, widths ...int) (*graph.Lowered, *file) {
 	t.Helper()
 	size := int64(dtype.Size())
 	var n int64
@@ -26,9 +26,9 @@ func tapped(t testing.TB, dev *cpu.Device, dtype tensor.DType, widths ...int) (*
 	for i := range n / size {
 		putNumber(src.data[i*size:], dtype, float32(int32(i*2654435761%2001)-1000)/3000)
 	}
-	g := &layers.Graph{}
-	emit := func(path string, kind layers.Kind, in ...layers.Operand) layers.Operand {
-		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, In: in})
+	g := &graph.Graph{}
+	emit := func(path string, kind graph.Kind, in ...graph.Operand) graph.Operand {
+		out, err := g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, In: in})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,12 +41,12 @@ func tapped(t testing.TB, dev *cpu.Device, dtype tensor.DType, widths ...int) (*
 		bytes := int64(widths[i]*widths[i+1]) * size
 		w := g.AddWeight(tensor.Weight{
 			Name: path + ".weight", DType: dtype, Layout: l, Extent: tensor.Extent{Source: src, Offset: at, Bytes: bytes},
-		}, layers.Weight)
+		}, graph.Weight)
 		at += bytes
-		x = emit(path, "linear", x, layers.Operand{Value: w, Layout: l})
+		x = emit(path, "linear", x, graph.Operand{Value: w, Layout: l})
 		x = emit(path, "tanh", x)
 		if i != 1 { // of two layers that follow each other neither needs to wait for an output
-			g.Outputs = append(g.Outputs, layers.Output{Name: path, Operand: x})
+			g.Outputs = append(g.Outputs, graph.Output{Name: path, Operand: x})
 		}
 	}
 	l, err := dev.Lower(g)
@@ -117,7 +117,7 @@ func TestHalvesByRows(t *testing.T) {
 			for part := range int64(16) {
 				o.MemoryBytes = least + max(whole-least, 0)*part/16
 				made := mustPlan(t, l, o)
-				end := make(map[layers.ValueID]int64)
+				end := make(map[graph.ValueID]int64)
 				for _, part := range made.Fixed.Parts {
 					if e, ok := end[part.Value]; ok && e != part.Low {
 						scattered++

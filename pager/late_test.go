@@ -13,15 +13,15 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/device/late"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
 
 // forked returns layers of which each is computed with one of two weights, as a flag of its own says. Its outputs are a
 // row of the result, what the first layer gives, and what the first layer gives where its flag is set.
-func forked(t testing.TB, dev *cpu.Device, dtype tensor.DType, width, depth int) (*layers.Lowered, *file) {
+func forked(t testing.TB, dev *cpu.Device, dtype tensor.DType, width, depth int) (*graph.Lowered, *file) {
 	t.Helper()
 	size := int64(dtype.Size())
 	n := int64(width*width) * size
@@ -29,9 +29,9 @@ func forked(t testing.TB, dev *cpu.Device, dtype tensor.DType, width, depth int)
 	for i := range int64(len(src.data)) / size {
 		putNumber(src.data[i*size:], dtype, float32(int32(i*2654435761%2001)-1000)/3000)
 	}
-	g := &layers.Graph{}
-	emit := func(op layers.Op) layers.Operand {
-		out, err := g.Emit(layers.Standard(), op)
+	g := &graph.Graph{}
+	emit := func(op graph.Op) graph.Operand {
+		out, err := g.Emit(graph.Standard(), op)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,24 +39,24 @@ func forked(t testing.TB, dev *cpu.Device, dtype tensor.DType, width, depth int)
 	}
 	x := g.Whole(g.AddInput("x", dtype, tensor.Shape{2, width}))
 	flags := g.AddInput("flags", tensor.Bool, tensor.Shape{depth})
-	var tap, early layers.Operand
+	var tap, early graph.Operand
 	for i := range depth {
-		flag := layers.Operand{Value: flags, Layout: tensor.Layout{Shape: tensor.Shape{}, Strides: []int{}, Offset: i}}
-		var made [2]layers.Operand
+		flag := graph.Operand{Value: flags, Layout: tensor.Layout{Shape: tensor.Shape{}, Strides: []int{}, Offset: i}}
+		var made [2]graph.Operand
 		for k, want := range []bool{true, false} {
-			guard := []layers.Guard{{Predicate: flag, Want: want}}
+			guard := []graph.Guard{{Predicate: flag, Want: want}}
 			path := fmt.Sprintf("%d.%v", i, want)
 			w := g.AddWeight(tensor.Weight{
 				Name: path + ".weight", DType: dtype, Layout: tensor.Contiguous(width, width),
 				Extent: tensor.Extent{Source: src, Offset: int64(2*i+k) * n, Bytes: n},
-			}, layers.Weight)
-			y := emit(layers.Op{
+			}, graph.Weight)
+			y := emit(graph.Op{
 				Kind: "linear", Path: path, Guard: guard,
-				In: []layers.Operand{x, {Value: w, Layout: tensor.Contiguous(width, width)}},
+				In: []graph.Operand{x, {Value: w, Layout: tensor.Contiguous(width, width)}},
 			})
-			made[k] = emit(layers.Op{Kind: "tanh", Path: path, Guard: guard, In: []layers.Operand{y}})
+			made[k] = emit(graph.Op{Kind: "tanh", Path: path, Guard: guard, In: []graph.Operand{y}})
 		}
-		x = emit(layers.Op{Kind: "choose", Path: fmt.Sprint(i), In: []layers.Operand{flag, made[0], made[1]}})
+		x = emit(graph.Op{Kind: "choose", Path: fmt.Sprint(i), In: []graph.Operand{flag, made[0], made[1]}})
 		if i == 0 {
 			tap, early = made[0], x
 		}
@@ -66,11 +66,11 @@ func forked(t testing.TB, dev *cpu.Device, dtype tensor.DType, width, depth int)
 				putNumber(constant[k*size:], dtype, float32(int(k)%5-i)/4)
 			}
 			c := g.AddConst(&tensor.Tensor{DType: dtype, Layout: tensor.Contiguous(2, width), Data: constant})
-			x = emit(layers.Op{Kind: "add", Path: fmt.Sprint(i), In: []layers.Operand{x, g.Whole(c)}})
+			x = emit(graph.Op{Kind: "add", Path: fmt.Sprint(i), In: []graph.Operand{x, g.Whole(c)}})
 		}
 	}
-	row := layers.Operand{Value: x.Value, Layout: tensor.Layout{Shape: tensor.Shape{width}, Strides: []int{1}, Offset: width}}
-	g.Outputs = []layers.Output{{Name: "row", Operand: row}, {Name: "early", Operand: early}, {Name: "tap", Operand: tap}}
+	row := graph.Operand{Value: x.Value, Layout: tensor.Layout{Shape: tensor.Shape{width}, Strides: []int{1}, Offset: width}}
+	g.Outputs = []graph.Output{{Name: "row", Operand: row}, {Name: "early", Operand: early}, {Name: "tap", Operand: tap}}
 	l, err := dev.Lower(g)
 	if err != nil {
 		t.Fatal(err)
@@ -91,8 +91,8 @@ func putNumber(to []byte, dtype tensor.DType, x float32) {
 
 // calls are an IO over memory of several instances with all inputs and outputs.
 type calls struct {
-	g    *layers.Graph
-	in   []map[layers.ValueID][]byte
+	g    *graph.Graph
+	in   []map[graph.ValueID][]byte
 	out  [][][]byte
 	made [][]bool
 	// want has what each instance gives by itself, nil where it is not made.
@@ -100,13 +100,13 @@ type calls struct {
 }
 
 // newCalls returns the inputs of the n-th pass with what a program gives that is interpreted op by op.
-func newCalls(t testing.TB, l *layers.Lowered, src *file, instances, n int) *calls {
+func newCalls(t testing.TB, l *graph.Lowered, src *file, instances, n int) *calls {
 	t.Helper()
 	pool := cpu.NewPool(1)
 	defer pool.Close()
 	x := &calls{g: l.Graph}
 	for i := range instances {
-		in, given := make(map[layers.ValueID][]byte), make(map[string]*tensor.Tensor)
+		in, given := make(map[graph.ValueID][]byte), make(map[string]*tensor.Tensor)
 		for _, id := range l.Graph.Inputs {
 			v := &l.Graph.Values[id]
 			data := make([]byte, v.Bytes())
@@ -122,10 +122,10 @@ func newCalls(t testing.TB, l *layers.Lowered, src *file, instances, n int) *cal
 			in[id] = data
 			given[v.Name] = &tensor.Tensor{DType: v.DType, Layout: tensor.Contiguous(v.Shape...), Data: data}
 		}
-		storage := func(v layers.Value) ([]byte, error) {
+		storage := func(v graph.Value) ([]byte, error) {
 			return src.data[v.Weight.Extent.Offset:][:v.Weight.Extent.Bytes], nil
 		}
-		alone, err := cpu.Interpret(t.Context(), pool, layers.Standard(), l.Graph, storage, given)
+		alone, err := cpu.Interpret(t.Context(), pool, graph.Standard(), l.Graph, storage, given)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func newCalls(t testing.TB, l *layers.Lowered, src *file, instances, n int) *cal
 	return x
 }
 
-func (x *calls) Input(instance int, id layers.ValueID) []byte { return x.in[instance][id] }
+func (x *calls) Input(instance int, id graph.ValueID) []byte { return x.in[instance][id] }
 
 func (x *calls) Output(instance, output int, made bool) []byte {
 	x.made[instance][output] = made
@@ -196,7 +196,7 @@ func (x *calls) touched(instance int) bool {
 var emu = plan.Target{Name: "emu", AlignBytes: 256}
 
 // lateOptions are plans that take every way to a device with memory of its own, where it may take so much of the host's.
-func lateOptions(t testing.TB, l *layers.Lowered, host *cpu.Device, hostBytes int64) map[string]*plan.Plan {
+func lateOptions(t testing.TB, l *graph.Lowered, host *cpu.Device, hostBytes int64) map[string]*plan.Plan {
 	all := make(map[string]*plan.Plan)
 	for name, o := range map[string]plan.Options{
 		"resident": {Mode: plan.Resident}, "copies": {Mode: plan.Page}, "one slot": {Mode: plan.Page, Slots: 1},

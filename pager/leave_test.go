@@ -9,8 +9,8 @@ import (
 
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/device/late"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -47,7 +47,7 @@ func (x *shares) Left(i int, err error) bool {
 	return slices.Contains(x.gone[:x.there], false)
 }
 
-func (x *shares) Input(i int, id layers.ValueID) []byte {
+func (x *shares) Input(i int, id graph.ValueID) []byte {
 	if x.gone[i] {
 		x.bad = fmt.Errorf("an input of instance %d is read after it left", i)
 	}
@@ -64,7 +64,7 @@ func TestInstancesThatLeave(t *testing.T) {
 	someLeave(t, host, l, src)
 }
 
-func someLeave(t *testing.T, host *cpu.Device, l *layers.Lowered, src *file) {
+func someLeave(t *testing.T, host *cpu.Device, l *graph.Lowered, src *file) {
 	t.Helper()
 	const instances = 3
 	want := newCalls(t, l, src, instances, 1)

@@ -11,8 +11,8 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/device/late"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -32,7 +32,7 @@ func TestPlansTakeTurns(t *testing.T) {
 		t.Fatalf("both fit into %d bytes at once\n%v\n%v", budget, plans[0], plans[1])
 	}
 	var want []*transfer
-	for _, l := range []*layers.Lowered{few, many} {
+	for _, l := range []*graph.Lowered{few, many} {
 		x := newTransfer(l.Graph, 1)
 		if err := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, plan.Options{Mode: plan.Resident}), x); err != nil {
 			t.Fatal(err)
@@ -141,7 +141,7 @@ func TestNothingGoesOnAfterClose(t *testing.T) {
 			if src.failAt = 0; fails {
 				src.failAt = 4
 			}
-			dev := cpu.New(1, layers.Standard())
+			dev := cpu.New(1, graph.Standard())
 			p, err := New(dev, Options{})
 			if err != nil {
 				t.Fatal(err)

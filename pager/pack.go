@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -140,7 +140,7 @@ func apart(a, b []plan.Span) bool {
 }
 
 // packedOperand returns what stays of an op's operand in a form of the device's own.
-func (p *program) packedOperand(o layers.Operand, step *layers.Step, in int) (*plan.Packed, bool) {
+func (p *program) packedOperand(o graph.Operand, step *graph.Step, in int) (*plan.Packed, bool) {
 	for _, c := range p.packed[o.Value] {
 		l := c.Operand.Layout
 		if l.Offset == o.Layout.Offset && slices.Equal(l.Shape, o.Layout.Shape) && slices.Equal(l.Strides, o.Layout.Strides) {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/null"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 )
 
@@ -32,13 +32,13 @@ type packing struct {
 const packedRows = 8
 
 // withPacks returns lowered steps that say what a packing device takes.
-func withPacks(l *layers.Lowered) *layers.Lowered {
+func withPacks(l *graph.Lowered) *graph.Lowered {
 	l.Steps = slices.Clone(l.Steps)
 	for i := range l.Steps {
 		if op := &l.Graph.Ops[i]; op.Kind == "linear" {
 			shape := op.In[1].Layout.Shape
 			pieces := (shape[0] + packedRows - 1) / packedRows
-			l.Steps[i].Packs = []layers.Pack{{
+			l.Steps[i].Packs = []graph.Pack{{
 				In: 1, Bytes: int64(pieces*packedRows*shape[1]) * 4, Form: "reversed8", Step: packedRows,
 			}}
 		} else {
@@ -48,7 +48,7 @@ func withPacks(l *layers.Lowered) *layers.Lowered {
 	return l
 }
 
-func (d *packing) Lower(g *layers.Graph) (*layers.Lowered, error) {
+func (d *packing) Lower(g *graph.Graph) (*graph.Lowered, error) {
 	l, err := d.Device.Lower(g)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ type packingStream struct {
 }
 
 func (s *packingStream) Pack(
-	_ context.Context, op *layers.Op, p layers.Pack, src device.Argument, dst device.Region,
+	_ context.Context, op *graph.Op, p graph.Pack, src device.Argument, dst device.Region,
 ) error {
 	s.d.mu.Lock()
 	s.d.calls++
@@ -101,7 +101,7 @@ func (s *packingStream) Pack(
 func (s *packingStream) Run(ctx context.Context, l device.Launch) error {
 	in := make([]cpu.Operand, len(l.In))
 	for i, a := range l.In {
-		if a.Operand.Value == layers.NoValue {
+		if a.Operand.Value == graph.NoValue {
 			continue
 		}
 		in[i] = cpu.Operand{Bytes: s.d.HostBytes(a.Region), DType: a.Spec.DType, Layout: a.Operand.Layout}
@@ -154,7 +154,7 @@ func TestPackedWeightsGiveTheSameBits(t *testing.T) {
 		}
 		dev := &packing{Device: host}
 		o := plan.Options{Mode: rapid.SampledFrom([]plan.Mode{plan.Resident, plan.Auto, plan.Chunk}).Draw(t, "mode"), Lower: dev.Lower}
-		packedLowered := withPacks(&layers.Lowered{Graph: l.Graph, Steps: l.Steps})
+		packedLowered := withPacks(&graph.Lowered{Graph: l.Graph, Steps: l.Steps})
 		copies := rapid.Bool().Draw(t, "copies")
 		for i := range packedLowered.Steps {
 			for k := range packedLowered.Steps[i].Packs {
@@ -241,10 +241,10 @@ func TestPackedByPieces(t *testing.T) {
 func TestPackedForOtherShapes(t *testing.T) {
 	dev := &packing{Device: newCPU(t)}
 	one, _ := network(t, dev.Device, 1, 100, 300, 50)
-	two := &layers.Lowered{Graph: one.Graph, Steps: slices.Clone(one.Steps)}
+	two := &graph.Lowered{Graph: one.Graph, Steps: slices.Clone(one.Steps)}
 	first := mustPlan(t, withPacks(one), plan.Options{Mode: plan.Resident})
 	same := mustPlan(t, withPacks(two), plan.Options{Mode: plan.Resident, Like: first})
-	other := withPacks(&layers.Lowered{Graph: one.Graph, Steps: slices.Clone(one.Steps)})
+	other := withPacks(&graph.Lowered{Graph: one.Graph, Steps: slices.Clone(one.Steps)})
 	for i := range other.Steps {
 		for k := range other.Steps[i].Packs {
 			other.Steps[i].Packs[k].Form = "another"

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/recent"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -76,7 +76,7 @@ type Event struct {
 	// Op is the op's index in the plan's graph, OpKind what it computes, and Instance the micro-batch that it computed it for,
 	// in an event about an op.
 	Op       int
-	OpKind   layers.Kind
+	OpKind   graph.Kind
 	Instance int
 	// LoadedBytes is what was brought, to the ring for the group or to stay. Stall is how long the group's ops waited for
 	// weights, those that stay among them in the pass that brings these, Compute how long they took until they were given to
@@ -95,7 +95,7 @@ type Event struct {
 // not change until the pass is over.
 type IO interface {
 	// Input returns the bytes of an input: all of its value, contiguous.
-	Input(instance int, id layers.ValueID) []byte
+	Input(instance int, id graph.ValueID) []byte
 	// Output returns where the bytes of an output go: those between the first and the last element of its operand, the
 	// gaps included. Nil says that the output is not wanted, or was not made because its branch did not run.
 	Output(instance, output int, made bool) []byte

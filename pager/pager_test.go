@@ -13,9 +13,9 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -61,23 +61,23 @@ func (f *file) ReadAt(ctx context.Context, p []byte, off int64) error {
 
 // network returns linear layers of the given widths with ReLUs between them and a skip from the first to the last, their
 // weights in one file.
-func network(t testing.TB, dev *cpu.Device, rows int, widths ...int) (*layers.Lowered, *file) {
+func network(t testing.TB, dev *cpu.Device, rows int, widths ...int) (*graph.Lowered, *file) {
 	t.Helper()
 	var size int64
 	for i := range len(widths) - 1 {
 		size += int64(widths[i]+1) * int64(widths[i+1]) * 4
 	}
 	src := newFile(size)
-	g := &layers.Graph{}
-	emit := func(path string, kind layers.Kind, in ...layers.Operand) layers.ValueID {
-		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, In: in})
+	g := &graph.Graph{}
+	emit := func(path string, kind graph.Kind, in ...graph.Operand) graph.ValueID {
+		out, err := g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, In: in})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out[0]
 	}
 	var at int64
-	weight := func(name string, shape ...int) layers.Operand {
+	weight := func(name string, shape ...int) graph.Operand {
 		n := int64(4)
 		for _, d := range shape {
 			n *= int64(d)
@@ -85,16 +85,16 @@ func network(t testing.TB, dev *cpu.Device, rows int, widths ...int) (*layers.Lo
 		w := g.AddWeight(tensor.Weight{
 			Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(shape...),
 			Extent: tensor.Extent{Source: src, Offset: at, Bytes: n},
-		}, layers.Weight)
+		}, graph.Weight)
 		at += n
-		return layers.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
+		return graph.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
 	}
 	x := g.AddInput("x", tensor.Float32, tensor.Shape{rows, widths[0]})
-	first := layers.NoValue
+	first := graph.NoValue
 	for i := range len(widths) - 1 {
 		path := fmt.Sprint(i)
 		x = emit(path, "linear", g.Whole(x), weight(path+".weight", widths[i+1], widths[i]), weight(path+".bias", widths[i+1]))
-		if first == layers.NoValue {
+		if first == graph.NoValue {
 			first = x
 		}
 		x = emit("act", "relu", g.Whole(x))
@@ -102,7 +102,7 @@ func network(t testing.TB, dev *cpu.Device, rows int, widths ...int) (*layers.Lo
 	if g.Values[first].Shape.Equal(g.Values[x].Shape) {
 		x = emit("", "add", g.Whole(x), g.Whole(first))
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(x)}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(x)}}
 	l, err := dev.Lower(g)
 	if err != nil {
 		t.Fatal(err)
@@ -113,9 +113,9 @@ func network(t testing.TB, dev *cpu.Device, rows int, widths ...int) (*layers.Lo
 // A transfer is an IO over memory.
 type transfer struct{ in, out [][]byte }
 
-func (x *transfer) Input(instance int, _ layers.ValueID) []byte { return x.in[instance] }
-func (x *transfer) Output(instance, _ int, _ bool) []byte       { return x.out[instance] }
-func newTransfer(g *layers.Graph, instances int) *transfer {
+func (x *transfer) Input(instance int, _ graph.ValueID) []byte { return x.in[instance] }
+func (x *transfer) Output(instance, _ int, _ bool) []byte      { return x.out[instance] }
+func newTransfer(g *graph.Graph, instances int) *transfer {
 	x := &transfer{}
 	for i := range instances {
 		in := make([]byte, g.Values[g.Inputs[0]].Bytes())
@@ -130,7 +130,7 @@ func newTransfer(g *layers.Graph, instances int) *transfer {
 
 func newCPU(t testing.TB) *cpu.Device {
 	t.Helper()
-	dev := cpu.New(2, layers.Standard())
+	dev := cpu.New(2, graph.Standard())
 	t.Cleanup(func() {
 		if err := dev.Close(); err != nil {
 			t.Error(err)
@@ -153,7 +153,7 @@ func newPager(t testing.TB, dev device.Device, o Options) *Pager {
 	return p
 }
 
-func mustPlan(t testing.TB, l *layers.Lowered, o plan.Options) *plan.Plan {
+func mustPlan(t testing.TB, l *graph.Lowered, o plan.Options) *plan.Plan {
 	t.Helper()
 	p, err := plan.New(l, o)
 	if err != nil {
@@ -368,7 +368,7 @@ func TestEmulated(t *testing.T) {
 			made := mustPlan(t, l, o)
 			dev := emulated.New(emulated.Options{
 				MemoryBytes: made.PeakBytes(), CopyBytes: 1e9, CopyLatency: time.Microsecond, CheckOrder: true,
-				Cost: func(*layers.Step, *layers.Op, []layers.Spec, []layers.Spec) time.Duration { return time.Millisecond },
+				Cost: func(*graph.Step, *graph.Op, []graph.Spec, []graph.Spec) time.Duration { return time.Millisecond },
 			})
 			before := hostmem.InUse(hostmem.Staging)
 			p, err := New(dev, Options{})

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 )
 
@@ -281,7 +281,7 @@ func (g *Pager) waiting(s plan.Swap, instance int) []byte {
 	return g.swaps.Bytes()[s.Offset+int64(instance)*s.Stride:][:g.current.plan.Places[s.Value].Bytes]
 }
 
-func opError(op *layers.Op, err error) error {
+func opError(op *graph.Op, err error) error {
 	return &OpError{Path: op.Path, Kind: string(op.Kind), Source: op.Source, Err: err}
 }
 
@@ -312,12 +312,12 @@ type branches struct {
 }
 
 // result numbers the results of all instances.
-func (p *program) result(id layers.ValueID, instance int) int {
+func (p *program) result(id graph.ValueID, instance int) int {
 	return instance*len(p.plan.Lowered.Graph.Values) + int(id)
 }
 
 type decision struct {
-	value  layers.ValueID
+	value  graph.ValueID
 	offset int
 	is     bool
 }
@@ -326,7 +326,7 @@ type decision struct {
 // little.
 func (b *branches) forget() { b.decided = b.decided[:0] }
 
-func (b *branches) decide(at layers.Operand) (is, known bool) {
+func (b *branches) decide(at graph.Operand) (is, known bool) {
 	for _, d := range b.decided {
 		if d.value == at.Value && d.offset == at.Layout.Offset {
 			return d.is, true
@@ -336,7 +336,7 @@ func (b *branches) decide(at layers.Operand) (is, known bool) {
 }
 
 // holds reports whether an op under guards runs. A predicate is waited for and read once for each group.
-func (g *Pager) holds(ctx context.Context, guards []layers.Guard, instance int) (bool, error) {
+func (g *Pager) holds(ctx context.Context, guards []graph.Guard, instance int) (bool, error) {
 	for _, c := range guards {
 		is, known := g.branches.decide(c.Predicate)
 		if !known {

@@ -10,19 +10,19 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
 
 // drawNetwork returns an embedding, linear layers of all widths with skips over some of them, layers that share weights,
 // and a head that is tied to the embedding.
-func drawNetwork(t *rapid.T, dev *cpu.Device) *layers.Lowered {
+func drawNetwork(t *rapid.T, dev *cpu.Device) *graph.Lowered {
 	src := newFile(16 << 20)
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	var at int64
-	weight := func(name string, shape ...int) layers.Operand {
+	weight := func(name string, shape ...int) graph.Operand {
 		n := int64(4)
 		for _, d := range shape {
 			n *= int64(d)
@@ -30,12 +30,12 @@ func drawNetwork(t *rapid.T, dev *cpu.Device) *layers.Lowered {
 		w := g.AddWeight(tensor.Weight{
 			Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(shape...),
 			Extent: tensor.Extent{Source: src, Offset: at, Bytes: n},
-		}, layers.Weight)
+		}, graph.Weight)
 		at += n
-		return layers.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
+		return graph.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
 	}
-	emit := func(path string, kind layers.Kind, in ...layers.Operand) layers.ValueID {
-		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, In: in})
+	emit := func(path string, kind graph.Kind, in ...graph.Operand) graph.ValueID {
+		out, err := g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, In: in})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func drawNetwork(t *rapid.T, dev *cpu.Device) *layers.Lowered {
 	rows, width := rapid.IntRange(1, 12).Draw(t, "rows"), rapid.IntRange(1, 20).Draw(t, "width")*8
 	ids := g.AddInput("ids", tensor.Int64, tensor.Shape{rows})
 	table := weight("table", rapid.IntRange(60, 1500).Draw(t, "table"), width)
-	values := []layers.ValueID{emit("embed", "embedding", table, g.Whole(ids))}
+	values := []graph.ValueID{emit("embed", "embedding", table, g.Whole(ids))}
 	shared := weight("shared", width, width)
 	for i := range rapid.IntRange(1, 8).Draw(t, "layers") {
 		path, x := fmt.Sprint(i), g.Whole(values[len(values)-1])
@@ -66,7 +66,7 @@ func drawNetwork(t *rapid.T, dev *cpu.Device) *layers.Lowered {
 	last := g.Whole(values[len(values)-1])
 	sum := emit("", "add", last, g.Whole(values[0]))
 	y := emit("head", "linear", g.Whole(sum), table)
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y)}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(y)}}
 	l, err := dev.Lower(g)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func drawNetwork(t *rapid.T, dev *cpu.Device) *layers.Lowered {
 }
 
 // rowsOf returns inputs that name rows of a table.
-func rowsOf(g *layers.Graph, instances int) *transfer {
+func rowsOf(g *graph.Graph, instances int) *transfer {
 	x := &transfer{}
 	for i := range instances {
 		in := make([]byte, g.Values[g.Inputs[0]].Bytes())

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -22,9 +22,9 @@ type program struct {
 	// updates is where states pass through on their way back.
 	updates [][]byte
 	// fixed finds the parts of weights that stay by value.
-	fixed map[layers.ValueID][]plan.Part
+	fixed map[graph.ValueID][]plan.Part
 	// packed finds those in forms of the device's own.
-	packed map[layers.ValueID][]*plan.Packed
+	packed map[graph.ValueID][]*plan.Packed
 	// kept are the stretches of ops that the stream may keep, by their first op; nil where it keeps none.
 	kept map[int]*stretch
 	// skipped says which results were not made, by instance and value; nil where no op is guarded.
@@ -349,37 +349,37 @@ func (g *Pager) constants(ctx context.Context, p *program) (err error) {
 
 // prepare fills in the regions of every op.
 func (g *Pager) prepare(p *program) {
-	graph := p.plan.Lowered.Graph
-	p.fixed = make(map[layers.ValueID][]plan.Part, len(p.plan.Fixed.Parts))
+	gr := p.plan.Lowered.Graph
+	p.fixed = make(map[graph.ValueID][]plan.Part, len(p.plan.Fixed.Parts))
 	for _, part := range p.plan.Fixed.Parts {
 		p.fixed[part.Value] = append(p.fixed[part.Value], part)
 	}
-	p.packed = make(map[layers.ValueID][]*plan.Packed, len(p.plan.Fixed.Packed))
+	p.packed = make(map[graph.ValueID][]*plan.Packed, len(p.plan.Fixed.Packed))
 	for i := range p.plan.Fixed.Packed {
 		c := &p.plan.Fixed.Packed[i]
 		p.packed[c.Operand.Value] = append(p.packed[c.Operand.Value], c)
 	}
 	tick := g.tick
-	consts := make(map[layers.ValueID]plan.Part, len(p.plan.Consts))
+	consts := make(map[graph.ValueID]plan.Part, len(p.plan.Consts))
 	for _, part := range p.plan.Consts {
 		consts[part.Value] = part
 	}
-	p.ops = make([]prepared, len(graph.Ops))
+	p.ops = make([]prepared, len(gr.Ops))
 	for i, x := range gathers(p.plan) {
 		p.ops[i].gather = x
 	}
 	for k := range p.plan.Groups {
 		group := &p.plan.Groups[k]
-		paged := make(map[layers.ValueID]plan.Part, len(group.Parts))
+		paged := make(map[graph.ValueID]plan.Part, len(group.Parts))
 		for _, part := range group.Parts {
 			paged[part.Value] = part
 		}
 		// An op's operand has a number; what it makes has none.
-		argument := func(o layers.Operand, step *layers.Step, in int) (device.Argument, int64) {
-			if o.Value == layers.NoValue {
-				return device.Argument{Operand: layers.Absent}, 0
+		argument := func(o graph.Operand, step *graph.Step, in int) (device.Argument, int64) {
+			if o.Value == graph.NoValue {
+				return device.Argument{Operand: graph.Absent}, 0
 			}
-			a := device.Argument{Operand: o, Spec: graph.Spec(o)}
+			a := device.Argument{Operand: o, Spec: gr.Spec(o)}
 			low := int64(0) // where the region begins within the value
 			if part, ok := paged[o.Value]; ok {
 				low = part.Low
@@ -387,7 +387,7 @@ func (g *Pager) prepare(p *program) {
 			} else if c, ok := p.packedOperand(o, step, in); ok {
 				a.Region, a.Packed = device.Region{Memory: g.fixed, Offset: c.Offset, Bytes: c.Pack.Bytes}, true
 				return a, 0
-			} else if part, ok := p.fixedPart(o, graph); ok {
+			} else if part, ok := p.fixedPart(o, gr); ok {
 				low = part.Low
 				a.Region = g.fixedRegion(part)
 			} else if part, ok := consts[o.Value]; ok {
@@ -397,36 +397,36 @@ func (g *Pager) prepare(p *program) {
 				a.Region = device.Region{Memory: g.activations, Offset: place.Offset, Bytes: place.Bytes}
 				return a, place.Stride
 			}
-			a.Operand.Layout.Offset -= int(low) / graph.Values[o.Value].DType.Size()
+			a.Operand.Layout.Offset -= int(low) / gr.Values[o.Value].DType.Size()
 			return a, 0
 		}
 		for i := group.First; i < group.End; i++ {
 			step := p.plan.Lowered.Steps[i]
 			ready := &p.ops[i]
 			ready.launch = device.Launch{
-				Step: step, Op: graph.Ops[i], Work: device.Region{Memory: g.scratch, Bytes: step.WorkBytes},
+				Step: step, Op: gr.Ops[i], Work: device.Region{Memory: g.scratch, Bytes: step.WorkBytes},
 				Meanwhile: tick,
 			}
-			for k, o := range graph.Ops[i].In {
+			for k, o := range gr.Ops[i].In {
 				a, stride := argument(o, &step, k)
 				ready.launch.In, ready.in = append(ready.launch.In, a), append(ready.in, stride)
 			}
-			for _, id := range graph.Ops[i].Out {
-				a, stride := argument(graph.Whole(id), &step, -1)
+			for _, id := range gr.Ops[i].Out {
+				a, stride := argument(gr.Whole(id), &step, -1)
 				ready.launch.Out, ready.out = append(ready.launch.Out, a), append(ready.out, stride)
 			}
 		}
 	}
-	for _, u := range graph.Updates {
-		p.updates = append(p.updates, make([]byte, graph.Values[u.State].Bytes()))
+	for _, u := range gr.Updates {
+		p.updates = append(p.updates, make([]byte, gr.Values[u.State].Bytes()))
 	}
-	if slices.ContainsFunc(graph.Ops, func(op layers.Op) bool { return len(op.Guard) > 0 }) {
-		p.skipped = make([]bool, len(graph.Values)*p.plan.Instances)
+	if slices.ContainsFunc(gr.Ops, func(op graph.Op) bool { return len(op.Guard) > 0 }) {
+		p.skipped = make([]bool, len(gr.Values)*p.plan.Instances)
 	}
 }
 
 // fixedPart returns the part of a value that stays and that has an operand's elements.
-func (p *program) fixedPart(o layers.Operand, graph *layers.Graph) (plan.Part, bool) {
+func (p *program) fixedPart(o graph.Operand, graph *graph.Graph) (plan.Part, bool) {
 	parts := p.fixed[o.Value]
 	if len(parts) == 1 {
 		return parts[0], true
@@ -460,7 +460,7 @@ func (p *prepared) turn(instance int) {
 }
 
 // place returns the region of an input or result.
-func (g *Pager) place(id layers.ValueID, instance int) device.Region {
+func (g *Pager) place(id graph.ValueID, instance int) device.Region {
 	place := &g.current.plan.Places[id]
 	return device.Region{
 		Memory: g.activations, Offset: place.Offset + int64(instance)*place.Stride, Bytes: place.Bytes,
@@ -468,7 +468,7 @@ func (g *Pager) place(id layers.ValueID, instance int) device.Region {
 }
 
 // region returns where a value is that is a weight that stays, an input or a result.
-func (g *Pager) region(id layers.ValueID, instance int) device.Region {
+func (g *Pager) region(id graph.ValueID, instance int) device.Region {
 	if parts := g.current.fixed[id]; len(parts) > 0 { // what is not an operand stays as a whole
 		return g.fixedRegion(parts[0])
 	}

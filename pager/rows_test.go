@@ -8,19 +8,19 @@ import (
 
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/device/late"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
 
 // computedRows returns an embedding whose indices are the sum of two inputs, of a table that begins within its storage.
-func computedRows(t *testing.T, dev *cpu.Device, rows, width, skip int) (*layers.Lowered, *file) {
+func computedRows(t *testing.T, dev *cpu.Device, rows, width, skip int) (*graph.Lowered, *file) {
 	t.Helper()
 	src := newFile(int64((rows + skip) * width * 4))
-	g := &layers.Graph{}
-	emit := func(path string, kind layers.Kind, in ...layers.Operand) layers.Operand {
-		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, In: in})
+	g := &graph.Graph{}
+	emit := func(path string, kind graph.Kind, in ...graph.Operand) graph.Operand {
+		out, err := g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, In: in})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,14 +30,14 @@ func computedRows(t *testing.T, dev *cpu.Device, rows, width, skip int) (*layers
 	w := g.AddWeight(tensor.Weight{
 		Name: "words.weight", DType: tensor.Float32, Layout: tensor.Contiguous(rows+skip, width),
 		Extent: tensor.Extent{Source: src, Bytes: int64((rows + skip) * width * 4)},
-	}, layers.Weight)
-	table := layers.Operand{Value: w, Layout: tensor.Layout{
+	}, graph.Weight)
+	table := graph.Operand{Value: w, Layout: tensor.Layout{
 		Shape: tensor.Shape{rows, width}, Strides: []int{width, 1}, Offset: skip * width,
 	}}
 	ids := emit("ids", "add", g.Whole(a), g.Whole(b))
 	x := emit("words", "embedding", table, ids)
 	x = emit("act", "tanh", x)
-	g.Outputs = []layers.Output{{Name: "y", Operand: x}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: x}}
 	l, err := dev.Lower(g)
 	if err != nil {
 		t.Fatal(err)
@@ -47,12 +47,12 @@ func computedRows(t *testing.T, dev *cpu.Device, rows, width, skip int) (*layers
 
 // indices are an IO whose inputs add up to indices.
 type indices struct {
-	g   *layers.Graph
+	g   *graph.Graph
 	in  [2][]byte
 	out []byte
 }
 
-func (x *indices) Input(_ int, id layers.ValueID) []byte {
+func (x *indices) Input(_ int, id graph.ValueID) []byte {
 	if id == x.g.Inputs[0] {
 		return x.in[0]
 	}
@@ -60,7 +60,7 @@ func (x *indices) Input(_ int, id layers.ValueID) []byte {
 }
 func (x *indices) Output(int, int, bool) []byte { return x.out }
 
-func newIndices(g *layers.Graph, width int, ids ...int64) *indices {
+func newIndices(g *graph.Graph, width int, ids ...int64) *indices {
 	x := &indices{g: g, out: make([]byte, len(ids)*width*4)}
 	for k, id := range ids {
 		x.in[0] = binary.NativeEndian.AppendUint64(x.in[0], uint64(id-int64(k)))
@@ -126,7 +126,7 @@ func tanhOf(t *testing.T, host *cpu.Device, x []byte) []byte {
 	operand := func(b []byte) []cpu.Operand {
 		return []cpu.Operand{{Bytes: b, DType: tensor.Float32, Layout: tensor.Contiguous(len(b) / 4)}}
 	}
-	if err := host.Compute(t.Context(), &layers.Op{Kind: "tanh"}, operand(x), operand(out), nil); err != nil {
+	if err := host.Compute(t.Context(), &graph.Op{Kind: "tanh"}, operand(x), operand(out), nil); err != nil {
 		t.Fatal(err)
 	}
 	return out

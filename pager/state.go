@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -38,7 +38,7 @@ func (s *States) held(p *plan.Plan, f func(part plan.Part, weight *tensor.Weight
 	}
 	for _, part := range p.Fixed.Parts {
 		v := &p.Lowered.Graph.Values[part.Value]
-		if v.Role != layers.State {
+		if v.Role != graph.State {
 			continue
 		}
 		if x := s.of[v.Weight.Extent]; x != nil {
@@ -153,7 +153,7 @@ func (g *Pager) readUpdates(ctx context.Context, io IO) error {
 	}
 	for i, u := range updates {
 		id := u.Operand.Value
-		if p.Lowered.Graph.Values[id].Role == layers.Input && p.Places[id].First < 0 {
+		if p.Lowered.Graph.Values[id].Role == graph.Input && p.Places[id].First < 0 {
 			copy(g.current.updates[i], io.Input(0, id))
 		} else if err := g.stream.CopyOut(g.current.updates[i], g.region(id, 0)); err != nil {
 			return err

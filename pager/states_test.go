@@ -12,8 +12,8 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/device/late"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -22,21 +22,21 @@ const stateWidth = 6
 
 // counting returns two programs with buffers in one file. The first gives y = a + b + x and makes b of a, and y of b. The second
 // gives y = c + a + x and makes y of a, and the input z, which no op reads, of c.
-func counting(t testing.TB, dev *cpu.Device) (programs [2]*layers.Lowered, src *file) {
+func counting(t testing.TB, dev *cpu.Device) (programs [2]*graph.Lowered, src *file) {
 	src = newFile(3 * stateWidth * 4)
 	for k := range programs {
-		g := &layers.Graph{}
+		g := &graph.Graph{}
 		x := g.Whole(g.AddInput("x", tensor.Float32, tensor.Shape{stateWidth}))
 		z := g.AddInput("z", tensor.Float32, tensor.Shape{stateWidth})
-		buffer := func(name string, number int64) layers.Operand {
+		buffer := func(name string, number int64) graph.Operand {
 			l := tensor.Contiguous(stateWidth)
-			return layers.Operand{Layout: l, Value: g.AddWeight(tensor.Weight{
+			return graph.Operand{Layout: l, Value: g.AddWeight(tensor.Weight{
 				Name: name, DType: tensor.Float32, Layout: l,
 				Extent: tensor.Extent{Source: src, Offset: number * stateWidth * 4, Bytes: stateWidth * 4},
-			}, layers.State)}
+			}, graph.State)}
 		}
-		add := func(a, b layers.Operand) layers.Operand {
-			out, err := g.Emit(layers.Standard(), layers.Op{Kind: "add", Path: "sum", In: []layers.Operand{a, b}})
+		add := func(a, b graph.Operand) graph.Operand {
+			out, err := g.Emit(graph.Standard(), graph.Op{Kind: "add", Path: "sum", In: []graph.Operand{a, b}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,13 +46,13 @@ func counting(t testing.TB, dev *cpu.Device) (programs [2]*layers.Lowered, src *
 		if k == 0 {
 			b := buffer("b", 1)
 			y := add(add(a, b), x)
-			g.Outputs = []layers.Output{{Name: "y", Operand: y}}
-			g.Updates = []layers.StateUpdate{{State: a.Value, Operand: b}, {State: b.Value, Operand: y}}
+			g.Outputs = []graph.Output{{Name: "y", Operand: y}}
+			g.Updates = []graph.StateUpdate{{State: a.Value, Operand: b}, {State: b.Value, Operand: y}}
 		} else {
 			c := buffer("c", 2)
 			y := add(add(c, a), x)
-			g.Outputs = []layers.Output{{Name: "y", Operand: y}}
-			g.Updates = []layers.StateUpdate{{State: a.Value, Operand: y}, {State: c.Value, Operand: g.Whole(z)}}
+			g.Outputs = []graph.Output{{Name: "y", Operand: y}}
+			g.Updates = []graph.StateUpdate{{State: a.Value, Operand: y}, {State: c.Value, Operand: g.Whole(z)}}
 		}
 		l, err := dev.Lower(g)
 		if err != nil {
@@ -100,11 +100,11 @@ func bytesOfFloats(x []float32) []byte {
 
 // A sum is an IO of counting.
 type sum struct {
-	g       *layers.Graph
+	g       *graph.Graph
 	x, z, y []byte
 }
 
-func (s *sum) Input(_ int, id layers.ValueID) []byte {
+func (s *sum) Input(_ int, id graph.ValueID) []byte {
 	if id == s.g.Inputs[0] {
 		return s.x
 	}
@@ -178,7 +178,7 @@ func TestStatesOverPasses(t *testing.T) {
 		prompt := o
 		prompt.Prompt = true
 		devices := [2]device.Device{
-			late.New(cpu.New(1, layers.Standard()), prompt),
+			late.New(cpu.New(1, graph.Standard()), prompt),
 			late.New(emulated.New(emulated.Options{CheckOrder: true, Threads: 1}), o),
 		}
 		shared := NewStates()

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/optimem/optimem/device/null"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 )
 
@@ -128,6 +128,6 @@ func TestTraces(t *testing.T) {
 
 // plainly returns the graph lowered for a device whose ops take no scratch memory and no packed weights: what is recorded
 // does not change with any real device's kernels.
-func plainly(l *layers.Lowered) *layers.Lowered {
-	return &layers.Lowered{Graph: l.Graph, Steps: make([]layers.Step, len(l.Steps))}
+func plainly(l *graph.Lowered) *graph.Lowered {
+	return &graph.Lowered{Graph: l.Graph, Steps: make([]graph.Step, len(l.Steps))}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
@@ -87,7 +89,7 @@ func gpt2Weights() layers.StateDict {
 }
 
 // realGraph returns the graph of a real architecture at its real size, whose weights have no contents.
-func realGraph(t testing.TB, name string, rows int) *layers.Graph {
+func realGraph(t testing.TB, name string, rows int) *graph.Graph {
 	t.Helper()
 	folder := t.TempDir()
 	path := filepath.Join(folder, "model.safetensors")
@@ -122,7 +124,7 @@ func realGraph(t testing.TB, name string, rows int) *layers.Graph {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g = layers.Prune(g)
+	g = rewrite.Prune(g)
 	src := new(void)
 	for i := range g.Values {
 		if v := &g.Values[i]; v.Weight.Extent.Source != nil {
@@ -134,9 +136,9 @@ func realGraph(t testing.TB, name string, rows int) *layers.Graph {
 }
 
 // unequal returns a graph of layers of very different sizes and costs.
-func unequal(t testing.TB, seed uint64) *layers.Graph {
+func unequal(t testing.TB, seed uint64) *graph.Graph {
 	r := rand.New(rand.NewPCG(seed, 0))
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	src := new(void)
 	rows, in := 16, 64+r.IntN(512)
 	x := g.AddInput("x", tensor.Float32, tensor.Shape{rows, in})
@@ -147,9 +149,9 @@ func unequal(t testing.TB, seed uint64) *layers.Graph {
 		w := g.AddWeight(tensor.Weight{
 			Name: fmt.Sprintf("%d.weight", i), DType: tensor.Float32, Layout: tensor.Contiguous(out, in),
 			Extent: tensor.Extent{Source: src, Offset: int64(*src), Bytes: n},
-		}, layers.Weight)
+		}, graph.Weight)
 		*src += void(n)
-		y, err := g.Emit(layers.Standard(), layers.Op{Kind: "linear", Path: fmt.Sprint(i), In: []layers.Operand{
+		y, err := g.Emit(graph.Standard(), graph.Op{Kind: "linear", Path: fmt.Sprint(i), In: []graph.Operand{
 			g.Whole(x), {Value: w, Layout: tensor.Contiguous(out, in)},
 		}})
 		if err != nil {
@@ -157,14 +159,14 @@ func unequal(t testing.TB, seed uint64) *layers.Graph {
 		}
 		x, in = y[0], out
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(x)}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(x)}}
 	return g
 }
 
 // A bench is a graph on an emulated device whose bus is slower than its arithmetic by a factor.
 type bench struct {
 	t       testing.TB
-	lowered *layers.Lowered
+	lowered *graph.Lowered
 	options plan.Options
 	// weightBytes and computeSeconds are those of a resident pass.
 	weightBytes    int64
@@ -172,7 +174,7 @@ type bench struct {
 }
 
 // newBench returns a bench on which moving all weights takes ratio times what computing one instance does.
-func newBench(t testing.TB, g *layers.Graph, ratio float64) *bench {
+func newBench(t testing.TB, g *graph.Graph, ratio float64) *bench {
 	t.Helper()
 	l, _ := lowerPlainly(g)
 	b := &bench{t: t, lowered: l, options: plan.Options{
@@ -189,11 +191,11 @@ func newBench(t testing.TB, g *layers.Graph, ratio float64) *bench {
 
 // lowerPlainly lowers for a device whose ops take no scratch memory and no packed weights, so that schedules do not change
 // with any real device's kernels.
-func lowerPlainly(g *layers.Graph) (*layers.Lowered, error) {
-	return &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}, nil
+func lowerPlainly(g *graph.Graph) (*graph.Lowered, error) {
+	return &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}, nil
 }
 
-func planned(t testing.TB, l *layers.Lowered, o plan.Options) *plan.Plan {
+func planned(t testing.TB, l *graph.Lowered, o plan.Options) *plan.Plan {
 	t.Helper()
 	p, err := plan.New(l, o)
 	if err != nil {
@@ -212,11 +214,11 @@ func (b *bench) plan(change func(o *plan.Options)) *plan.Plan {
 
 // silence gives and takes bytes that nobody looks at.
 type silence struct {
-	g     *layers.Graph
+	g     *graph.Graph
 	bytes []byte
 }
 
-func (s *silence) Input(_ int, id layers.ValueID) []byte { return s.some(s.g.Values[id].Bytes()) }
+func (s *silence) Input(_ int, id graph.ValueID) []byte { return s.some(s.g.Values[id].Bytes()) }
 func (s *silence) Output(_, output int, _ bool) []byte {
 	o := s.g.Outputs[output].Operand
 	first, end, _ := o.Layout.Span()
@@ -237,8 +239,8 @@ func (b *bench) measure(p *plan.Plan) float64 {
 	dev := emulated.New(emulated.Options{
 		MemoryBytes: p.PeakBytes(), CopyBytes: rates.CopyBytes, Dry: true,
 		CopyLatency: time.Duration(rates.CopySeconds * float64(time.Second)),
-		Cost: func(step *layers.Step, op *layers.Op, in, out []layers.Spec) time.Duration {
-			return time.Duration(rates.StepSeconds(layers.Standard(), step, op, in, out) * float64(time.Second))
+		Cost: func(step *graph.Step, op *graph.Op, in, out []graph.Spec) time.Duration {
+			return time.Duration(rates.StepSeconds(graph.Standard(), step, op, in, out) * float64(time.Second))
 		},
 	})
 	g, err := pager.New(dev, pager.Options{})
@@ -264,11 +266,11 @@ func (b *bench) measure(p *plan.Plan) float64 {
 func rest(p *plan.Plan) int64 { return p.ActivationBytes + p.WorkBytes + p.ConstBytes }
 
 // graphs returns real architectures at their real sizes, and networks of very different layers.
-func graphs(t *testing.T, random int) map[string]*layers.Graph {
+func graphs(t *testing.T, random int) map[string]*graph.Graph {
 	if testing.Short() {
 		random /= 8
 	}
-	all := make(map[string]*layers.Graph)
+	all := make(map[string]*graph.Graph)
 	for _, name := range []string{"resnet101", "vgg16", "vit_b_16", "gpt2"} {
 		all[name] = realGraph(t, name, 1)
 	}

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 func alignUp(n, align int64) int64 { return (n + align - 1) / align * align }
@@ -44,7 +44,7 @@ func (p *Plan) layOut() (total, alive int64) {
 	at := make([]int32, len(g.Values)) // in live, from 1
 	for id := range g.Values {
 		v, place := &g.Values[id], &p.Places[id]
-		if v.Role != layers.Computed && v.Role != layers.Input || place.First < 0 {
+		if v.Role != graph.Computed && v.Role != graph.Input || place.First < 0 {
 			place.First, place.Last = -1, -1
 			continue
 		}
@@ -116,7 +116,7 @@ func (p *Plan) lifetimes() {
 	for i := range p.Places {
 		p.Places[i].First, p.Places[i].Last = -1, -1
 	}
-	read := func(id layers.ValueID, op int) {
+	read := func(id graph.ValueID, op int) {
 		if place := &p.Places[id]; place.First < 0 {
 			place.First, place.Last = op, op
 		} else {
@@ -126,7 +126,7 @@ func (p *Plan) lifetimes() {
 	for i := range g.Ops {
 		op := &g.Ops[i]
 		for _, o := range op.In {
-			if o.Value != layers.NoValue {
+			if o.Value != graph.NoValue {
 				read(o.Value, i)
 			}
 		}
@@ -153,7 +153,7 @@ func (p *Plan) lifetimes() {
 	}
 	for k, o := range g.Outputs {
 		place := &p.Places[o.Operand.Value]
-		if g.Values[o.Operand.Value].Role == layers.Input && place.First < 0 { // it goes out as it came
+		if g.Values[o.Operand.Value].Role == graph.Input && place.First < 0 { // it goes out as it came
 			place.First, place.Last = 0, 0
 			p.Groups[0].Inputs = append(p.Groups[0].Inputs, o.Operand.Value)
 		}

@@ -3,7 +3,7 @@ package plan
 import (
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -27,7 +27,7 @@ func (p *Plan) FirstReads() [][]Span {
 		return nil
 	}
 	for _, part := range f.Parts {
-		if p.Lowered.Graph.Values[part.Value].Role == layers.State {
+		if p.Lowered.Graph.Values[part.Value].Role == graph.State {
 			return nil
 		}
 	}
@@ -72,8 +72,8 @@ func (a *arrivals) need(group int) {
 	}
 }
 
-func (a *arrivals) operand(o layers.Operand, group int) {
-	if o.Value == layers.NoValue {
+func (a *arrivals) operand(o graph.Operand, group int) {
+	if o.Value == graph.NoValue {
 		return
 	}
 	part, ok := operandPart(a.plan.Lowered.Graph, o)

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -90,8 +90,8 @@ func TestFirstReadsOfTwoFiles(t *testing.T) {
 			b.src = &nowhere{}
 		}
 		y := b.emit("linear", "linear", nil, b.g.Whole(x), w, b.weight("bias", 64))
-		b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(y)}}
-		l := &layers.Lowered{Graph: b.g, Steps: make([]layers.Step, len(b.g.Ops))}
+		b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(y)}}
+		l := &graph.Lowered{Graph: b.g, Steps: make([]graph.Step, len(b.g.Ops))}
 		o := Options{Mode: Resident, Once: true, Target: CPU}
 		p := mustPlan(t, l, o)
 		if len(p.Fixed.Spans) != 2 {
@@ -107,8 +107,8 @@ func TestAutoOnceNamesTheLeast(t *testing.T) {
 	b := newBuilder(t)
 	x := b.g.AddInput("x", tensor.Float32, tensor.Shape{1, 62})
 	y := b.emit("y", "linear", nil, b.g.Whole(x), b.weight("weight", 33, 62)) // 8 bytes less than two blocks
-	b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(y)}, {Name: "kept", Operand: b.weight("kept", 4, 62)}}
-	l := &layers.Lowered{Graph: b.g, Steps: make([]layers.Step, len(b.g.Ops))}
+	b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(y)}, {Name: "kept", Operand: b.weight("kept", 4, 62)}}
+	l := &graph.Lowered{Graph: b.g, Steps: make([]graph.Step, len(b.g.Ops))}
 	o := Options{Mode: Auto, Once: true, Target: CPU}
 	all := o
 	all.Mode = Resident

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // thousand returns a graph of a thousand groups with weights of several sizes, skips and ops without weights.
-func thousand(t fatal) *layers.Lowered {
+func thousand(t fatal) *graph.Lowered {
 	b := newBuilder(t)
 	const rows, width = 4, 512
 	x := b.g.AddInput("x", tensor.Float32, tensor.Shape{rows, width})
@@ -21,7 +21,7 @@ func thousand(t fatal) *layers.Lowered {
 		h = b.emit(path+".down", "linear", nil, b.g.Whole(h), b.weight(path+".down.weight", width, n))
 		x = b.emit(path, "add", nil, b.g.Whole(h), b.g.Whole(x))
 	}
-	b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(x)}}
+	b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(x)}}
 	l, _ := lower(b.g)
 	return l
 }

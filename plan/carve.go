@@ -4,7 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 )
 
 // carved returns a plan in which large weights are cut unevenly, if that is expected to be faster than p: what stays of one
@@ -129,7 +130,7 @@ func newCarving(d, e *draft) *carving {
 			}
 			a.op, a.row = origin, group.FirstRow-base
 			op := &d.l.Graph.Ops[origin]
-			rows, _ := layers.SplittableRows(d.l.Graph, op)
+			rows, _ := rewrite.SplittableRows(d.l.Graph, op)
 			a.first, a.last = a.row == 0, group.EndRow-base == rows
 			within = !a.last
 			a.joins = !a.first && count[cutOf(d.l.Graph, op)] == 1
@@ -144,8 +145,8 @@ func newCarving(d, e *draft) *carving {
 }
 
 // isCut reports whether an op's weight is more than so many bytes and can be cut.
-func isCut(d *draft, op *layers.Op, mostBytes int64) bool {
-	return len(layers.RowParts(d.l.Graph, op, mostBytes)) > 2
+func isCut(d *draft, op *graph.Op, mostBytes int64) bool {
+	return len(rewrite.RowParts(d.l.Graph, op, mostBytes)) > 2
 }
 
 // cutOp returns the op of d that group k of e, the first part of a weight, is of: the next behind one that is cut.
@@ -479,7 +480,7 @@ func (c *carving) cuts(d *draft) map[cutWeight][]int {
 			rows = append(rows, a.row)
 		}
 		if a.last {
-			n, _ := layers.SplittableRows(d.l.Graph, &d.l.Graph.Ops[a.op])
+			n, _ := rewrite.SplittableRows(d.l.Graph, &d.l.Graph.Ops[a.op])
 			cuts[cutOf(d.l.Graph, &d.l.Graph.Ops[a.op])] = append(rows, n)
 		}
 	}

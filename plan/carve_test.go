@@ -5,12 +5,12 @@ import (
 	"math"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // uneven returns layers of which two have most of the weights, for a number of rows.
-func uneven(t fatal, rows int) *layers.Graph {
+func uneven(t fatal, rows int) *graph.Graph {
 	b := newBuilder(t)
 	in := 512
 	x := b.g.AddInput("x", tensor.Float32, tensor.Shape{rows, in})
@@ -19,7 +19,7 @@ func uneven(t fatal, rows int) *layers.Graph {
 		x = b.emit(path, "linear", nil, b.g.Whole(x), b.weight(path+".weight", out, in), b.weight(path+".bias", out))
 		in = out
 	}
-	b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(x)}}
+	b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(x)}}
 	return b.g
 }
 
@@ -88,7 +88,7 @@ func TestViewsAreCut(t *testing.T) {
 	in := 512
 	x := b.g.AddInput("x", tensor.Float32, tensor.Shape{16, in})
 	w := b.weight("shared.weight", 8000, in)
-	view := func(first, rows int) layers.Operand {
+	view := func(first, rows int) graph.Operand {
 		v := w
 		v.Layout.Shape, v.Layout.Offset = tensor.Shape{rows, in}, first*in
 		return v
@@ -98,7 +98,7 @@ func TestViewsAreCut(t *testing.T) {
 		h := b.emit(path+".up", "linear", nil, b.g.Whole(x), view(v[0], v[1]))
 		x = b.emit(path+".down", "linear", nil, b.g.Whole(h), b.weight(path+".weight", in, v[1]))
 	}
-	b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(x)}}
+	b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(x)}}
 	l, _ := lower(b.g)
 	o := Options{
 		Mode: Auto, Target: Target{Name: "emu", AlignBytes: 256}, Lower: lower,

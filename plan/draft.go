@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // A draft is a plan being made: everything but which groups stay and how the ring is used.
 type draft struct {
 	o Options
-	l *layers.Lowered
+	l *graph.Lowered
 	// groups have their parts laid out as in a slot. Parts of what always stays are not among them.
 	groups []Group
 	// origin is the group of the graph before it was split that each group is of.
@@ -57,7 +57,7 @@ type draft struct {
 }
 
 // newDraft places what does not depend on where weights are. Seconds is what each op takes, nil if that is not known yet.
-func newDraft(l *layers.Lowered, groups []Group, o Options, seconds []float64) *draft {
+func newDraft(l *graph.Lowered, groups []Group, o Options, seconds []float64) *draft {
 	d := &draft{o: o, l: l, groups: groups, seconds: seconds}
 	g := d.l.Graph
 	d.base = Plan{
@@ -94,7 +94,7 @@ func newDraft(l *layers.Lowered, groups []Group, o Options, seconds []float64) *
 			groups[len(groups)-1].Seconds += 2 * d.copy(g.Values[u.State].Bytes())
 		}
 	}
-	wanted := make(map[layers.ValueID]bool)
+	wanted := make(map[graph.ValueID]bool)
 	for _, o := range g.Outputs {
 		wanted[o.Operand.Value] = true
 	}
@@ -104,9 +104,9 @@ func newDraft(l *layers.Lowered, groups []Group, o Options, seconds []float64) *
 	var always []Part
 	for id := range g.Values {
 		v := &g.Values[id]
-		if v.Role == layers.State || v.Role == layers.Weight && wanted[layers.ValueID(id)] {
+		if v.Role == graph.State || v.Role == graph.Weight && wanted[graph.ValueID(id)] {
 			if n := v.Bytes(); n > 0 {
-				always = append(always, Part{Value: layers.ValueID(id), High: n})
+				always = append(always, Part{Value: graph.ValueID(id), High: n})
 			}
 		}
 	}
@@ -218,7 +218,7 @@ func (d *draft) stay(parts []Part) {
 	p.Target = d.o.Target
 	p.fix(d.l.Graph, slices.Clone(d.always))
 	d.alwaysBytes = p.Fixed.Bytes + p.ConstBytes
-	held := make(map[layers.ValueID]bool)
+	held := make(map[graph.ValueID]bool)
 	for _, part := range d.always {
 		held[part.Value] = true
 	}
@@ -371,12 +371,12 @@ func covering(held []Part, part Part) (Part, bool) {
 }
 
 // fix lays out the weights that stay, and the constants.
-func (p *Plan) fix(g *layers.Graph, parts []Part) {
+func (p *Plan) fix(g *graph.Graph, parts []Part) {
 	p.Consts, p.ConstBytes = nil, 0
 	for id := range g.Values {
-		if v := &g.Values[id]; v.Role == layers.Const && len(v.Const) > 0 {
+		if v := &g.Values[id]; v.Role == graph.Const && len(v.Const) > 0 {
 			n := int64(len(v.Const))
-			p.Consts = append(p.Consts, Part{Value: layers.ValueID(id), High: n, Offset: p.ConstBytes})
+			p.Consts = append(p.Consts, Part{Value: graph.ValueID(id), High: n, Offset: p.ConstBytes})
 			p.ConstBytes += alignUp(n, p.Target.AlignBytes)
 		}
 	}

@@ -5,14 +5,14 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // lower is a device whose ops need scratch memory for a row of their weights, and take them packed in pairs of rows. Sums
 // may be written over what is added.
-func lower(g *layers.Graph) (*layers.Lowered, error) {
-	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
+func lower(g *graph.Graph) (*graph.Lowered, error) {
+	l := &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}
 	for i, op := range g.Ops {
 		switch op.Kind {
 		case "add":
@@ -22,7 +22,7 @@ func lower(g *layers.Graph) (*layers.Lowered, error) {
 		case "linear":
 			n, k := op.In[1].Layout.Shape[0], op.In[1].Layout.Shape[1]
 			l.Steps[i].WorkBytes = int64(n) * 4
-			l.Steps[i].Packs = []layers.Pack{{In: 1, Bytes: int64((n + 1) / 2 * 2 * k * 4), Form: "pairs", Step: 2, Copy: n%2 == 0}}
+			l.Steps[i].Packs = []graph.Pack{{In: 1, Bytes: int64((n + 1) / 2 * 2 * k * 4), Form: "pairs", Step: 2, Copy: n%2 == 0}}
 		}
 	}
 	return l, nil
@@ -31,15 +31,15 @@ func lower(g *layers.Graph) (*layers.Lowered, error) {
 // A builder makes graphs for tests.
 type builder struct {
 	t   fatal
-	g   *layers.Graph
+	g   *graph.Graph
 	src *nowhere
 	// guard is that of ops to come.
-	guard []layers.Guard
+	guard []graph.Guard
 }
 
-func newBuilder(t fatal) *builder { return &builder{t: t, g: &layers.Graph{}, src: &nowhere{}} }
+func newBuilder(t fatal) *builder { return &builder{t: t, g: &graph.Graph{}, src: &nowhere{}} }
 
-func (b *builder) weight(name string, shape ...int) layers.Operand {
+func (b *builder) weight(name string, shape ...int) graph.Operand {
 	n := int64(4)
 	for _, d := range shape {
 		n *= int64(d)
@@ -47,13 +47,13 @@ func (b *builder) weight(name string, shape ...int) layers.Operand {
 	w := b.g.AddWeight(tensor.Weight{
 		Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(shape...),
 		Extent: tensor.Extent{Source: b.src, Offset: b.src.bytes, Bytes: n},
-	}, layers.Weight)
+	}, graph.Weight)
 	b.src.bytes += n
-	return layers.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
+	return graph.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
 }
 
-func (b *builder) emit(path string, kind layers.Kind, attrs layers.Attrs, in ...layers.Operand) layers.ValueID {
-	out, err := b.g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, Attrs: attrs, In: in, Guard: b.guard})
+func (b *builder) emit(path string, kind graph.Kind, attrs graph.Attrs, in ...graph.Operand) graph.ValueID {
+	out, err := b.g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, Attrs: attrs, In: in, Guard: b.guard})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -67,14 +67,14 @@ type drawing struct {
 	*builder
 	t           *rapid.T
 	rows, width int
-	ids         layers.ValueID
-	values      []layers.ValueID
-	squares     []layers.Operand
+	ids         graph.ValueID
+	values      []graph.ValueID
+	squares     []graph.Operand
 	files       [2]*nowhere
 }
 
 // drawGraph returns such a graph.
-func drawGraph(t *rapid.T) *layers.Graph {
+func drawGraph(t *rapid.T) *graph.Graph {
 	d := &drawing{
 		builder: newBuilder(t), t: t,
 		rows: rapid.IntRange(1, 20).Draw(t, "rows"), width: rapid.IntRange(1, 60).Draw(t, "width") * 8,
@@ -82,23 +82,23 @@ func drawGraph(t *rapid.T) *layers.Graph {
 	d.files = [2]*nowhere{d.src, {}}
 	d.ids = d.g.AddInput("ids", tensor.Int64, tensor.Shape{d.rows})
 	table := d.weight("table", rapid.IntRange(2, 2000).Draw(t, "table"), d.width)
-	d.values = []layers.ValueID{d.emit("embed", "embedding", nil, table, d.g.Whole(d.ids))}
+	d.values = []graph.ValueID{d.emit("embed", "embedding", nil, table, d.g.Whole(d.ids))}
 	for i := range rapid.IntRange(1, 12).Draw(t, "layers") {
 		d.src = d.files[rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "file")]
 		d.values = append(d.values, d.layer(fmt.Sprintf("layers.%d", i), d.values[rapid.IntRange(max(0, len(d.values)-2), len(d.values)-1).Draw(t, "from")]))
 	}
 	logits := d.emit("head", "linear", nil, d.g.Whole(d.values[len(d.values)-1]), table)
-	d.g.Outputs = append(d.g.Outputs, layers.Output{Name: "logits", Operand: d.g.Whole(logits)})
+	d.g.Outputs = append(d.g.Outputs, graph.Output{Name: "logits", Operand: d.g.Whole(logits)})
 	if rapid.Bool().Draw(t, "hidden") {
-		d.g.Outputs = append(d.g.Outputs, layers.Output{Name: "hidden", Operand: d.g.Whole(d.values[0])})
+		d.g.Outputs = append(d.g.Outputs, graph.Output{Name: "hidden", Operand: d.g.Whole(d.values[0])})
 	}
 	return d.g
 }
 
 // layer draws what is made of x.
-func (d *drawing) layer(path string, x layers.ValueID) layers.ValueID {
+func (d *drawing) layer(path string, x graph.ValueID) graph.ValueID {
 	t, g, width := d.t, d.g, d.width
-	add := func(o layers.Operand) layers.ValueID { return d.emit(path, "add", nil, g.Whole(x), o) }
+	add := func(o graph.Operand) graph.ValueID { return d.emit(path, "add", nil, g.Whole(x), o) }
 	switch kind := rapid.SampledFrom([]string{
 		"linear", "wide", "matmul", "tied", "add", "relu", "first", "turned", "views", "branch", "const", "input", "state", "kept", "lookup",
 	}).Draw(t, "kind"); {
@@ -106,7 +106,7 @@ func (d *drawing) layer(path string, x layers.ValueID) layers.ValueID {
 		w := d.weight(path+".weight", width, width)
 		d.squares = append(d.squares, w)
 		if rapid.IntRange(0, 5).Draw(t, "goes out") == 0 {
-			g.Outputs = append(g.Outputs, layers.Output{Name: path, Operand: w})
+			g.Outputs = append(g.Outputs, graph.Output{Name: path, Operand: w})
 		}
 		return d.emit(path, "linear", nil, g.Whole(x), w, d.weight(path+".bias", width))
 	case kind == "tied":
@@ -116,14 +116,14 @@ func (d *drawing) layer(path string, x layers.ValueID) layers.ValueID {
 		h := d.emit(path+".up", "linear", nil, g.Whole(x), d.weight(path+".up.weight", n, width))
 		return d.emit(path+".down", "linear", nil, g.Whole(h), d.weight(path+".down.weight", width, n))
 	case kind == "matmul":
-		return d.emit(path, "matmul", layers.Attrs{"alpha": 1.0}, g.Whole(x), d.weight(path+".weight", width, width))
+		return d.emit(path, "matmul", graph.Attrs{"alpha": 1.0}, g.Whole(x), d.weight(path+".weight", width, width))
 	case kind == "add":
 		return add(g.Whole(d.values[rapid.IntRange(0, len(d.values)-1).Draw(t, "skip")]))
 	case kind == "turned": // a matrix whose columns lie one after the other
 		w := d.weight(path+".weight", rapid.IntRange(1, 3000).Draw(t, "columns"), width)
 		w.Layout.Shape[0], w.Layout.Shape[1] = w.Layout.Shape[1], w.Layout.Shape[0]
 		w.Layout.Strides[0], w.Layout.Strides[1] = w.Layout.Strides[1], w.Layout.Strides[0]
-		h := d.emit(path+".up", "matmul", layers.Attrs{"alpha": 1.0}, g.Whole(x), w)
+		h := d.emit(path+".up", "matmul", graph.Attrs{"alpha": 1.0}, g.Whole(x), w)
 		return d.emit(path+".down", "linear", nil, g.Whole(h), d.weight(path+".down.weight", width, w.Layout.Shape[1]))
 	case kind == "first": // a value and its first row
 		row := g.Whole(x)
@@ -131,7 +131,7 @@ func (d *drawing) layer(path string, x layers.ValueID) layers.ValueID {
 		return add(row)
 	case kind == "views": // the second half of a weight, then all of it or what begins before
 		w := d.weight(path+".weight", 2*width, width)
-		view := func(first, rows int) layers.Operand {
+		view := func(first, rows int) graph.Operand {
 			v := w
 			v.Layout.Shape, v.Layout.Offset = tensor.Shape{rows, width}, first*width
 			return v
@@ -160,7 +160,7 @@ func (d *drawing) layer(path string, x layers.ValueID) layers.ValueID {
 		w := d.weight(path+".weight", d.rows, width)
 		out := w
 		out.Layout.Shape = tensor.Shape{rapid.IntRange(1, d.rows).Draw(t, "out"), width}
-		g.Outputs = append(g.Outputs, layers.Output{Name: path, Operand: out})
+		g.Outputs = append(g.Outputs, graph.Output{Name: path, Operand: out})
 		if rapid.Bool().Draw(t, "read") {
 			return add(w)
 		}
@@ -179,11 +179,11 @@ func (d *drawing) layer(path string, x layers.ValueID) layers.ValueID {
 }
 
 // branch draws two ways to make a value of x, of which a condition that the program computes picks one.
-func (d *drawing) branch(path string, x layers.ValueID) layers.ValueID {
+func (d *drawing) branch(path string, x graph.ValueID) graph.ValueID {
 	t, g := d.t, d.g
-	truth := d.emit(path, "any", layers.Attrs{"dims": []int{0, 1}, "keepdim": false}, g.Whole(x))
-	way := func(want bool, name string) layers.ValueID {
-		d.guard = []layers.Guard{{Predicate: g.Whole(truth), Want: want}}
+	truth := d.emit(path, "any", graph.Attrs{"dims": []int{0, 1}, "keepdim": false}, g.Whole(x))
+	way := func(want bool, name string) graph.ValueID {
+		d.guard = []graph.Guard{{Predicate: g.Whole(truth), Want: want}}
 		y := x
 		for k := range rapid.IntRange(1, 3).Draw(t, name) {
 			step := fmt.Sprintf("%s.%s.%d", path, name, k)
@@ -210,30 +210,30 @@ func (d *drawing) branch(path string, x layers.ValueID) layers.ValueID {
 }
 
 // state draws a buffer that is read and, mostly, becomes what is computed.
-func (d *drawing) state(path string, x layers.ValueID) layers.ValueID {
+func (d *drawing) state(path string, x graph.ValueID) graph.ValueID {
 	g, n := d.g, int64(4*d.rows*d.width)
 	state := g.AddWeight(tensor.Weight{
 		Name: path + ".buffer", DType: tensor.Float32, Layout: tensor.Contiguous(d.rows, d.width),
 		Extent: tensor.Extent{Source: d.src, Offset: d.src.bytes, Bytes: n},
-	}, layers.State)
+	}, graph.State)
 	d.src.bytes += n
-	view := layers.Operand{Value: state, Layout: tensor.Contiguous(d.rows, d.width)}
+	view := graph.Operand{Value: state, Layout: tensor.Contiguous(d.rows, d.width)}
 	next := d.emit(path, "add", nil, g.Whole(x), view)
 	switch rapid.IntRange(0, 3).Draw(d.t, "becomes") {
 	case 0:
-		g.Updates = append(g.Updates, layers.StateUpdate{State: state, Operand: g.Whole(next)})
+		g.Updates = append(g.Updates, graph.StateUpdate{State: state, Operand: g.Whole(next)})
 		return x
 	case 1:
-		g.Updates = append(g.Updates, layers.StateUpdate{State: state, Operand: g.Whole(next)})
+		g.Updates = append(g.Updates, graph.StateUpdate{State: state, Operand: g.Whole(next)})
 		return d.emit(path, "relu", nil, g.Whole(next))
 	case 2:
-		g.Updates = append(g.Updates, layers.StateUpdate{State: state, Operand: g.Whole(next)})
+		g.Updates = append(g.Updates, graph.StateUpdate{State: state, Operand: g.Whole(next)})
 	}
 	return next
 }
 
 // drawOptions returns options for a graph, without a budget.
-func drawOptions(t *rapid.T, g *layers.Graph) Options {
+func drawOptions(t *rapid.T, g *graph.Graph) Options {
 	o := Options{
 		Mode:      rapid.SampledFrom([]Mode{Page, Auto, Chunk}).Draw(t, "mode"),
 		Target:    rapid.SampledFrom([]Target{CPU, {Name: "emu", AlignBytes: 256}}).Draw(t, "target"),

@@ -3,7 +3,7 @@ package plan
 import (
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -22,7 +22,7 @@ type written struct {
 // A content is bytes of a file, of a value of an instance, or of a packed weight. From is where its byte 0 lies.
 type content struct {
 	file     tensor.Source
-	value    layers.ValueID
+	value    graph.ValueID
 	instance int
 	packed   int
 	from     int64
@@ -70,9 +70,9 @@ func (m *memory) bring(list []Span, at int64) {
 type follower struct {
 	t      failer
 	p      *Plan
-	g      *layers.Graph
-	whole  *layers.Graph // the program, where the plan has the same ops
-	origin map[layers.ValueID]layers.ValueID
+	g      *graph.Graph
+	whole  *graph.Graph // the program, where the plan has the same ops
+	origin map[graph.ValueID]graph.ValueID
 	// The device's memory and the host's.
 	fixed, ring, activations, swaps memory
 	loaded                          int // of all visits
@@ -80,8 +80,8 @@ type follower struct {
 }
 
 // follow follows three passes of a plan for a graph.
-func follow(t failer, p *Plan, whole *layers.Graph) {
-	f := &follower{t: t, p: p, g: p.Lowered.Graph, origin: make(map[layers.ValueID]layers.ValueID)}
+func follow(t failer, p *Plan, whole *graph.Graph) {
+	f := &follower{t: t, p: p, g: p.Lowered.Graph, origin: make(map[graph.ValueID]graph.ValueID)}
 	if len(f.g.Ops) == len(whole.Ops) {
 		f.whole = whole
 	}
@@ -223,7 +223,7 @@ func (f *follower) group(k int) {
 	}
 }
 
-func (f *follower) originOf(id layers.ValueID) layers.ValueID {
+func (f *follower) originOf(id graph.ValueID) graph.ValueID {
 	if from, ok := f.origin[id]; ok {
 		return from
 	}
@@ -231,13 +231,13 @@ func (f *follower) originOf(id layers.ValueID) layers.ValueID {
 }
 
 // place is where an instance's value lies, and where the next one's begins.
-func (f *follower) place(id layers.ValueID, instance int) (low, bytes int64) {
+func (f *follower) place(id graph.ValueID, instance int) (low, bytes int64) {
 	place := &f.p.Places[id]
 	return place.Offset + int64(instance)*place.Stride, place.Bytes
 }
 
 // write writes a value to where it belongs, with the content of another.
-func (f *follower) write(id layers.ValueID, instance int, of layers.ValueID) {
+func (f *follower) write(id graph.ValueID, instance int, of graph.ValueID) {
 	if f.p.Places[id].First >= 0 {
 		low, bytes := f.place(id, instance)
 		f.activations.write(low, bytes, content{value: of, instance: instance, from: low})
@@ -258,7 +258,7 @@ func (f *follower) swapIn(s Swap, instance int) {
 }
 
 // mayLeave fails for a value that has to be known by its number: one that becomes a state, or that may not have been made.
-func (f *follower) mayLeave(id layers.ValueID) {
+func (f *follower) mayLeave(id graph.ValueID) {
 	id = f.originOf(id)
 	for _, u := range f.g.Updates {
 		if f.originOf(u.Operand.Value) == id {
@@ -283,12 +283,12 @@ func (f *follower) op(group, i, instance int) {
 	}
 	for k, o := range op.In {
 		switch {
-		case o.Value != layers.NoValue:
+		case o.Value != graph.NoValue:
 			f.read("an operand of", i, o, instance, &f.p.Lowered.Steps[i], group)
 			if f.whole != nil {
 				f.same(i, o.Value, f.whole.Ops[i].In[k].Value)
 			}
-		case f.whole != nil && f.whole.Ops[i].In[k].Value != layers.NoValue:
+		case f.whole != nil && f.whole.Ops[i].In[k].Value != graph.NoValue:
 			if !slices.ContainsFunc(f.p.Gathers, func(x Gather) bool { return x.Op == i }) {
 				f.t.Fatalf("op %d lacks operand %d\n%v", i, k, f.p)
 			}
@@ -300,21 +300,21 @@ func (f *follower) op(group, i, instance int) {
 }
 
 // same fails where an op reads another value than in the program.
-func (f *follower) same(op int, id, want layers.ValueID) {
-	if role := f.g.Values[id].Role; (role == layers.Computed || role == layers.Input) && f.originOf(id) != want {
+func (f *follower) same(op int, id, want graph.ValueID) {
+	if role := f.g.Values[id].Role; (role == graph.Computed || role == graph.Input) && f.originOf(id) != want {
 		f.t.Fatalf("op %d reads what is value %d of the program, want %d\n%v", op, f.originOf(id), want, f.p)
 	}
 }
 
 // read fails where an operand is not what it should be. Who reads it is number n; an op has a step.
-func (f *follower) read(what string, n int, o layers.Operand, instance int, step *layers.Step, group int) {
+func (f *follower) read(what string, n int, o graph.Operand, instance int, step *graph.Step, group int) {
 	part, ok := operandPart(f.g, o)
 	if !ok {
 		return
 	}
 	switch f.g.Values[o.Value].Role {
-	case layers.Const:
-	case layers.Weight, layers.State:
+	case graph.Const:
+	case graph.Weight, graph.State:
 		if !f.hasWeight(part, o, step, group) {
 			f.t.Fatalf("%s %d: bytes %d to %d of weight %d are not there\n%v", what, n, part.Low, part.High, o.Value, f.p)
 		}
@@ -328,7 +328,7 @@ func (f *follower) read(what string, n int, o layers.Operand, instance int, step
 }
 
 // hasWeight reports whether bytes of a weight stay, as they are or as the op takes them, or are in the group's slot.
-func (f *follower) hasWeight(part Part, o layers.Operand, step *layers.Step, group int) bool {
+func (f *follower) hasWeight(part Part, o graph.Operand, step *graph.Step, group int) bool {
 	there := func(held []Part, at int64, in memory) bool {
 		return slices.ContainsFunc(held, func(h Part) bool {
 			if h.Value != part.Value || part.Low < h.Low || h.High < part.High {
@@ -345,7 +345,7 @@ func (f *follower) hasWeight(part Part, o layers.Operand, step *layers.Step, gro
 	}
 	return step != nil && slices.ContainsFunc(f.p.Fixed.Packed, func(c Packed) bool {
 		return c.Operand.Value == o.Value && sameLayout(c.Operand.Layout, o.Layout) &&
-			slices.ContainsFunc(step.Packs, func(k layers.Pack) bool { return k.Form == c.Pack.Form }) &&
+			slices.ContainsFunc(step.Packs, func(k graph.Pack) bool { return k.Form == c.Pack.Form }) &&
 			f.fixed.has(c.Offset, c.Pack.Bytes, content{packed: f.packedIndex(&c) + 1, from: c.Offset})
 	})
 }

@@ -1,6 +1,8 @@
 package plan
 
-import "github.com/optimem/optimem/layers"
+import (
+	"github.com/optimem/optimem/graph"
+)
 
 // A Forecast is what a pass is expected to take once the session is warm.
 type Forecast struct {
@@ -15,7 +17,7 @@ type Forecast struct {
 
 // StepSeconds returns what an op is expected to take the way that a step says.
 func (r Rates) StepSeconds(
-	ops *layers.Registry, step *layers.Step, op *layers.Op, in, out []layers.Spec,
+	ops *graph.Registry, step *graph.Step, op *graph.Op, in, out []graph.Spec,
 ) float64 {
 	return r.withGuesses().launchSeconds(step.Kernel, op, in, out, stepCost(ops, step, op, in, out), false)
 }

@@ -3,7 +3,7 @@ package plan
 import (
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -37,16 +37,16 @@ func (t *table) rowBytes() int64 {
 
 // gatheredTable returns the table of an embedding whose rows can be brought one by one: each lies in one run, and the
 // indices are known to the host.
-func gatheredTable(g *layers.Graph, op *layers.Op, direct bool) (table, bool) {
+func gatheredTable(g *graph.Graph, op *graph.Op, direct bool) (table, bool) {
 	if op.Kind != "embedding" || len(op.Guard) > 0 || len(op.In) != 2 {
 		return table{}, false
 	}
 	o, ids := op.In[0], op.In[1]
-	if o.Value == layers.NoValue || g.Values[o.Value].Role != layers.Weight || len(o.Layout.Shape) < 2 {
+	if o.Value == graph.NoValue || g.Values[o.Value].Role != graph.Weight || len(o.Layout.Shape) < 2 {
 		return table{}, false
 	}
 	role := g.Values[ids.Value].Role
-	if role != layers.Input && (!direct || role != layers.Computed) {
+	if role != graph.Input && (!direct || role != graph.Computed) {
 		return table{}, false
 	}
 	row := tensor.Layout{Shape: o.Layout.Shape[1:], Strides: o.Layout.Strides[1:]}
@@ -97,7 +97,7 @@ func (d *draft) sparing() *draft {
 	readers := make(map[tensor.Extent]int)
 	for i := range g.Ops {
 		for _, o := range g.Ops[i].In {
-			if o.Value != layers.NoValue && g.Values[o.Value].Role == layers.Weight {
+			if o.Value != graph.NoValue && g.Values[o.Value].Role == graph.Weight {
 				readers[g.Values[o.Value].Weight.Extent]++
 			}
 		}
@@ -124,9 +124,9 @@ func (d *draft) gathered(like []Gather) *draft {
 // and the result take; the draft itself where there are none.
 func (d *draft) gathering(worth func(t *table, bytes, resultBytes int64) bool) *draft {
 	g := d.l.Graph
-	var out layers.Graph
-	l := &layers.Lowered{Graph: &out, Steps: d.l.Steps}
-	tables := make(map[layers.ValueID]table)
+	var out graph.Graph
+	l := &graph.Lowered{Graph: &out, Steps: d.l.Steps}
+	tables := make(map[graph.ValueID]table)
 	for i := range g.Ops {
 		t, ok := gatheredTable(g, &g.Ops[i], d.o.Target.Direct)
 		if !ok || d.reads(g.Ops[i].In[0].Value) {
@@ -142,8 +142,8 @@ func (d *draft) gathering(worth func(t *table, bytes, resultBytes int64) bool) *
 			out.Ops, l.Steps = slices.Clone(g.Ops), slices.Clone(d.l.Steps)
 		}
 		tables[id] = t
-		out.Ops[i].In = []layers.Operand{layers.Absent, g.Ops[i].In[1]}
-		l.Steps[i] = layers.Step{Kernel: "rows"}
+		out.Ops[i].In = []graph.Operand{graph.Absent, g.Ops[i].In[1]}
+		l.Steps[i] = graph.Step{Kernel: "rows"}
 	}
 	if len(tables) == 0 {
 		return d
@@ -165,7 +165,7 @@ func (d *draft) gathering(worth func(t *table, bytes, resultBytes int64) bool) *
 }
 
 // reads reports whether a value stays because others than ops read it.
-func (d *draft) reads(id layers.ValueID) bool {
+func (d *draft) reads(id graph.ValueID) bool {
 	return slices.ContainsFunc(d.always, func(p Part) bool { return p.Value == id })
 }
 
@@ -202,8 +202,8 @@ func (d *draft) gather(seconds []float64) {
 
 // lowerWith lowers a graph in which the tables of embeddings are absent.
 func lowerWith(
-	lower func(*layers.Graph) (*layers.Lowered, error), g *layers.Graph, tables map[layers.ValueID]table,
-) (*layers.Lowered, error) {
+	lower func(*graph.Graph) (*graph.Lowered, error), g *graph.Graph, tables map[graph.ValueID]table,
+) (*graph.Lowered, error) {
 	if len(tables) == 0 {
 		return lower(g)
 	}
@@ -213,7 +213,7 @@ func lowerWith(
 	for i := range whole.Ops {
 		op := &whole.Ops[i]
 		if t, ok := tables[op.Out[0]]; ok {
-			op.In = []layers.Operand{{Value: whole.AddWeight(t.weight, layers.Weight), Layout: t.layout}, op.In[1]}
+			op.In = []graph.Operand{{Value: whole.AddWeight(t.weight, graph.Weight), Layout: t.layout}, op.In[1]}
 			without = append(without, i)
 		}
 	}
@@ -221,18 +221,18 @@ func lowerWith(
 	if err != nil {
 		return nil, err
 	}
-	l = &layers.Lowered{Graph: g, Steps: slices.Clone(l.Steps)}
+	l = &graph.Lowered{Graph: g, Steps: slices.Clone(l.Steps)}
 	for _, i := range without {
-		l.Steps[i] = layers.Step{Kernel: "rows"}
+		l.Steps[i] = graph.Step{Kernel: "rows"}
 	}
 	return l, nil
 }
 
 // tablesOf returns the tables of a side of a graph.
-func (d *draft) tablesOf(side *layers.Side) map[layers.ValueID]table {
-	tables := make(map[layers.ValueID]table)
+func (d *draft) tablesOf(side *graph.Side) map[graph.ValueID]table {
+	tables := make(map[graph.ValueID]table)
 	for id, t := range d.o.tables {
-		if own := side.Values[id]; own != layers.NoValue {
+		if own := side.Values[id]; own != graph.NoValue {
 			tables[own] = t
 		}
 	}

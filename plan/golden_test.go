@@ -10,7 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -20,7 +21,7 @@ import (
 var rewriteGolden = flag.Bool("rewrite", false, "write the plans in testdata from what is planned")
 
 // opened returns the graph of a committed model.
-func opened(t *testing.T, path string, shapes ...tensor.Shape) *layers.Graph {
+func opened(t *testing.T, path string, shapes ...tensor.Shape) *graph.Graph {
 	t.Helper()
 	ckpt, err := loader.Open(filepath.FromSlash(path))
 	if err != nil {
@@ -39,7 +40,7 @@ func opened(t *testing.T, path string, shapes ...tensor.Shape) *layers.Graph {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return layers.Prune(g)
+	return rewrite.Prune(g)
 }
 
 // source is a file of a size that nobody reads.
@@ -52,58 +53,58 @@ func (s source) ReadAt(context.Context, []byte, int64) error {
 
 // drawn makes a graph by hand: linear layers of the given widths, and, with skip, the first one's result added to the
 // last one's.
-func drawn(t *testing.T, rows int, skip bool, widths ...int) *layers.Graph {
+func drawn(t *testing.T, rows int, skip bool, widths ...int) *graph.Graph {
 	t.Helper()
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	x := g.AddInput("x", tensor.Float32, tensor.Shape{rows, widths[0]})
-	emit := func(path string, kind layers.Kind, in ...layers.Operand) layers.ValueID {
-		out, err := g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, In: in})
+	emit := func(path string, kind graph.Kind, in ...graph.Operand) graph.ValueID {
+		out, err := g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, In: in})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out[0]
 	}
 	var at int64
-	first := layers.NoValue
+	first := graph.NoValue
 	for i := range len(widths) - 1 {
 		n := int64(widths[i]) * int64(widths[i+1]) * 4
 		shape := tensor.Contiguous(widths[i+1], widths[i])
 		w := g.AddWeight(tensor.Weight{
 			Name: fmt.Sprintf("%d.weight", i), DType: tensor.Float32, Layout: shape,
 			Extent: tensor.Extent{Source: source(1 << 30), Offset: at, Bytes: n},
-		}, layers.Weight)
+		}, graph.Weight)
 		at += n
-		x = emit(fmt.Sprint(i), "linear", g.Whole(x), layers.Operand{Value: w, Layout: shape})
-		if first == layers.NoValue {
+		x = emit(fmt.Sprint(i), "linear", g.Whole(x), graph.Operand{Value: w, Layout: shape})
+		if first == graph.NoValue {
 			first = x
 		}
 	}
 	if skip {
 		x = emit("", "add", g.Whole(x), g.Whole(first))
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(x)}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(x)}}
 	return g
 }
 
 // spoken makes the graph of a table of words, two of which are looked up, and a head that shares the table.
-func spoken(t *testing.T) *layers.Graph {
+func spoken(t *testing.T) *graph.Graph {
 	t.Helper()
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	ids := g.AddInput("ids", tensor.Int64, tensor.Shape{1, 2})
 	shape := tensor.Contiguous(30_000, 64)
-	table := layers.Operand{Layout: shape, Value: g.AddWeight(tensor.Weight{
+	table := graph.Operand{Layout: shape, Value: g.AddWeight(tensor.Weight{
 		Name: "words.weight", DType: tensor.Float32, Layout: shape,
 		Extent: tensor.Extent{Source: source(1 << 30), Bytes: 30_000 * 64 * 4},
-	}, layers.Weight)}
-	x, err := g.Emit(layers.Standard(), layers.Op{Kind: "embedding", Path: "words", In: []layers.Operand{table, g.Whole(ids)}})
+	}, graph.Weight)}
+	x, err := g.Emit(graph.Standard(), graph.Op{Kind: "embedding", Path: "words", In: []graph.Operand{table, g.Whole(ids)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	y, err := g.Emit(layers.Standard(), layers.Op{Kind: "linear", Path: "head", In: []layers.Operand{g.Whole(x[0]), table}})
+	y, err := g.Emit(graph.Standard(), graph.Op{Kind: "linear", Path: "head", In: []graph.Operand{g.Whole(x[0]), table}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y[0])}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(y[0])}}
 	return g
 }
 
@@ -111,19 +112,19 @@ func spoken(t *testing.T) *layers.Graph {
 func TestGolden(t *testing.T) {
 	emu := plan.Target{Name: "emu", AlignBytes: 256}
 	half, least := int64(-2), int64(-1) // of what all weights take, and what works
-	digits := func(t *testing.T) *layers.Graph {
+	digits := func(t *testing.T) *graph.Graph {
 		return opened(t, "../examples/digits/digits.pt2", tensor.Shape{4, 1, 8, 8})
 	}
-	gpt2 := func(t *testing.T) *layers.Graph {
+	gpt2 := func(t *testing.T) *graph.Graph {
 		return opened(t, "../loader/testdata/valid/hf_gpt2_sharded", tensor.Shape{1, 7})
 	}
-	hill := func(t *testing.T) *layers.Graph { return drawn(t, 64, true, 32, 128, 128, 256, 128, 128) }
-	sum := func(t *testing.T) *layers.Graph { return drawn(t, 64, true, 32, 128, 128) }
-	big := func(t *testing.T) *layers.Graph { return drawn(t, 1, false, 64, 64, 2048, 64, 64) }
-	row := func(t *testing.T) *layers.Graph { return drawn(t, 1, false, 256, 256, 256, 256, 256, 256) }
+	hill := func(t *testing.T) *graph.Graph { return drawn(t, 64, true, 32, 128, 128, 256, 128, 128) }
+	sum := func(t *testing.T) *graph.Graph { return drawn(t, 64, true, 32, 128, 128) }
+	big := func(t *testing.T) *graph.Graph { return drawn(t, 1, false, 64, 64, 2048, 64, 64) }
+	row := func(t *testing.T) *graph.Graph { return drawn(t, 1, false, 256, 256, 256, 256, 256, 256) }
 	for _, c := range []struct {
 		name  string
-		graph func(t *testing.T) *layers.Graph
+		graph func(t *testing.T) *graph.Graph
 		o     plan.Options
 	}{
 		{"digits_resident", digits, plan.Options{Mode: plan.Resident}},
@@ -185,8 +186,8 @@ func TestGolden(t *testing.T) {
 
 // lower is a device whose products need scratch memory for as much as they read, and whose linear layers take weights in
 // strips of sixteen rows, and which writes sums over what is added: plans do not change with any real device's kernels.
-func lower(g *layers.Graph) (*layers.Lowered, error) {
-	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
+func lower(g *graph.Graph) (*graph.Lowered, error) {
+	l := &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}
 	for i, op := range g.Ops {
 		switch op.Kind {
 		case "add", "relu":
@@ -197,7 +198,7 @@ func lower(g *layers.Graph) (*layers.Lowered, error) {
 		if op.Kind == "linear" {
 			shape := op.In[1].Layout.Shape
 			strips := (shape[0] + 15) / 16
-			l.Steps[i].Packs = []layers.Pack{{In: 1, Bytes: int64(strips*16*shape[1]) * 4, Form: "strips", Step: 16}}
+			l.Steps[i].Packs = []graph.Pack{{In: 1, Bytes: int64(strips*16*shape[1]) * 4, Form: "strips", Step: 16}}
 		}
 	}
 	return l, nil

@@ -5,13 +5,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/tensor"
 )
 
 // cut divides the ops of a graph into groups: runs of ops under one cut point, each with the parts of weights that its
 // ops read. Ops that read none join the group before them, and at the start of the program the one after.
-func cut(g *layers.Graph, limit Limit) []Group {
+func cut(g *graph.Graph, limit Limit) []Group {
 	point := cutPoints(g, limit)
 	var groups []Group
 	for i := range g.Ops {
@@ -37,7 +38,7 @@ func cut(g *layers.Graph, limit Limit) []Group {
 // cutParts divides the groups of a graph for the graph in which ops were split by rows, where from has the op that each
 // op was made from: every part is a group of its own. It returns the groups and which of the old ones each is of. In
 // groups whose slots are larger than mostBytes, ops that could be split begin a group, too.
-func cutParts(old []Group, g *layers.Graph, from []int, mostBytes int64) ([]Group, []int) {
+func cutParts(old []Group, g *graph.Graph, from []int, mostBytes int64) ([]Group, []int) {
 	parts := make(map[int]int) // how many ops an op became
 	for _, k := range from {
 		parts[k]++
@@ -50,7 +51,7 @@ func cutParts(old []Group, g *layers.Graph, from []int, mostBytes int64) ([]Grou
 		for ; at < len(g.Ops) && from[at] < old[k].End; at++ {
 			op := &g.Ops[at]
 			reads := opParts(g, op)
-			rows, _ := layers.SplittableRows(g, op)
+			rows, _ := rewrite.SplittableRows(g, op)
 			isPart := parts[from[at]] > 1 && len(reads) > 0
 			alone := isPart || rows > 0 && old[k].SlotBytes > mostBytes
 			n := len(groups)
@@ -108,18 +109,18 @@ func (g *Group) joinedFrom(old *Group, from []int) {
 func (g *Group) of(first, end int) Group { return Group{Path: g.Path, First: first, End: end} }
 
 // partRows returns which rows of its weight a part of an op reads.
-func partRows(g *layers.Graph, op *layers.Op) (first, end int) {
+func partRows(g *graph.Graph, op *graph.Op) (first, end int) {
 	if op.Kind == "embedding_rows" {
 		first = op.Attrs.Int("low")
 		return first, first + op.In[0].Layout.Shape[0]
 	}
-	w, dim := op.In[1].Layout, layers.SplitDim(op.Kind)
+	w, dim := op.In[1].Layout, rewrite.SplitDim(op.Kind)
 	first = w.Offset / w.Strides[dim]
 	return first, first + w.Shape[dim]
 }
 
 // count merges the parts of each group and counts what they hold, of each of its modules, too.
-func count(g *layers.Graph, groups []Group) {
+func count(g *graph.Graph, groups []Group) {
 	size := func(parts []Part) (params, bytes int64) {
 		for _, p := range parts {
 			bytes += p.High - p.Low
@@ -147,14 +148,14 @@ func count(g *layers.Graph, groups []Group) {
 // cutPoints returns the function from an op's module to the module at which its group is cut: the outermost one that has
 // no modules below it or is no larger than the limit. A list of modules is entered whatever its size: it has no forward,
 // so no op's module stack names it.
-func cutPoints(g *layers.Graph, limit Limit) func(path string) string {
+func cutPoints(g *graph.Graph, limit Limit) func(path string) string {
 	if limit.Unit == Unset || limit.N < 0 {
 		return func(path string) string { return path }
 	}
 	sizes := make(map[string]int64)
 	counted := make(map[tensor.Extent]bool)
 	for _, v := range g.Values {
-		if v.Role != layers.Weight && v.Role != layers.State || counted[v.Weight.Extent] {
+		if v.Role != graph.Weight && v.Role != graph.State || counted[v.Weight.Extent] {
 			continue
 		}
 		counted[v.Weight.Extent] = true
@@ -193,10 +194,10 @@ func cutPoints(g *layers.Graph, limit Limit) func(path string) string {
 }
 
 // opParts lists the bytes of weights that an op reads.
-func opParts(g *layers.Graph, op *layers.Op) []Part {
+func opParts(g *graph.Graph, op *graph.Op) []Part {
 	var parts []Part
 	for _, o := range op.In {
-		if o.Value == layers.NoValue || g.Values[o.Value].Role != layers.Weight {
+		if o.Value == graph.NoValue || g.Values[o.Value].Role != graph.Weight {
 			continue
 		}
 		if p, ok := operandPart(g, o); ok {
@@ -207,7 +208,7 @@ func opParts(g *layers.Graph, op *layers.Op) []Part {
 }
 
 // operandPart returns the bytes of a value that an operand views.
-func operandPart(g *layers.Graph, o layers.Operand) (Part, bool) {
+func operandPart(g *graph.Graph, o graph.Operand) (Part, bool) {
 	first, end, err := o.Layout.Span()
 	if err != nil {
 		panic("BUG: operand of " + g.Values[o.Value].Name + ": " + err.Error())

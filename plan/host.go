@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // worthwhile is what part of a pass's time help by the host's processor must leave at most.
@@ -108,7 +108,7 @@ func (h *help) findEdges() {
 		for i := h.d.groups[k].First; i < h.d.groups[k].End; i++ {
 			op := &g.Ops[i]
 			for _, o := range op.In {
-				if o.Value == layers.NoValue || from[o.Value] < 0 || from[o.Value] == k {
+				if o.Value == graph.NoValue || from[o.Value] < 0 || from[o.Value] == k {
 					continue
 				}
 				e := at[o.Value]

@@ -9,12 +9,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // checkReads: the ops of a plan read all that those of the program read of weights, and nothing else but the rest of tables.
-func checkReads(t failer, p *Plan, g *layers.Graph) {
+func checkReads(t failer, p *Plan, g *graph.Graph) {
 	var want []tensor.Extent
 	rows := false
 	for i := range g.Ops {
@@ -62,8 +62,8 @@ func checkGathers(t failer, p *Plan) {
 	for _, x := range p.Gathers {
 		op := &g.Ops[x.Op]
 		role := g.Values[op.In[1].Value].Role
-		if op.Kind != "embedding" || len(op.Guard) > 0 || op.In[0].Value != layers.NoValue ||
-			role != layers.Input && !(p.Target.Direct && role == layers.Computed) {
+		if op.Kind != "embedding" || len(op.Guard) > 0 || op.In[0].Value != graph.NoValue ||
+			role != graph.Input && !(p.Target.Direct && role == graph.Computed) {
 			t.Fatalf("rows are gathered for op %d, %s, by numbers that are %v\n%v", x.Op, op.Kind, role, p)
 		}
 		if n := x.Layout.Strides[0]; n < x.Layout.Shape[1] || x.Layout.Strides[1] != 1 && x.Layout.Shape[1] > 1 {
@@ -363,7 +363,7 @@ func TestUnion(t *testing.T) {
 		draw := func() Part {
 			low := rapid.Int64Range(0, 30).Draw(t, "low")
 			return Part{
-				Value: layers.ValueID(rapid.IntRange(0, 2).Draw(t, "value")), Low: low, High: low + rapid.Int64Range(1, 15).Draw(t, "bytes"),
+				Value: graph.ValueID(rapid.IntRange(0, 2).Draw(t, "value")), Low: low, High: low + rapid.Int64Range(1, 15).Draw(t, "bytes"),
 			}
 		}
 		var has [3][64]bool
@@ -405,7 +405,7 @@ func TestUnion(t *testing.T) {
 // the weights it has room for besides.
 func TestScarceHostMemory(t *testing.T) {
 	emu := Target{Name: "emu", AlignBytes: 256}
-	wide := func(g *layers.Graph) (*layers.Lowered, error) { // weights take half as much again where they are packed
+	wide := func(g *graph.Graph) (*graph.Lowered, error) { // weights take half as much again where they are packed
 		l, err := lower(g)
 		for i := range l.Steps {
 			for k := range l.Steps[i].Packs {
@@ -421,12 +421,12 @@ func TestScarceHostMemory(t *testing.T) {
 		path := string(rune('a' + i))
 		x = words.emit(path, "linear", nil, words.g.Whole(x), words.weight(path, 128, 128))
 	}
-	words.g.Outputs = []layers.Output{{Name: "y", Operand: words.g.Whole(x)}}
+	words.g.Outputs = []graph.Output{{Name: "y", Operand: words.g.Whole(x)}}
 	square := stack(t, 1, slices.Repeat([]int{128}, 21)...).Graph
 	const slot = 128 * 128 * 4
 	for _, c := range []struct {
 		name  string
-		graph *layers.Graph
+		graph *graph.Graph
 		least int64
 		o     Options
 	}{

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -28,11 +28,11 @@ func (h Holding) Total() int64 { return h.FixedBytes + h.RingBytes + h.Activatio
 type Holder struct {
 	// Value is its number in the graph of the side that computes the op, Name what the program calls it, "" where it has no
 	// name.
-	Value layers.ValueID
+	Value graph.ValueID
 	Name  string
 	// Path and Kind are the module and the kind of the op that made it, both "" for an input.
 	Path string
-	Kind layers.Kind
+	Kind graph.Kind
 	// Bytes is what it takes in the arena for all instances, as rounded up to what the device aligns to.
 	Bytes int64
 }
@@ -90,7 +90,7 @@ func (p *Plan) Holders(op int) []Holder {
 		return nil
 	}
 	g := p.Lowered.Graph
-	made := make([]*layers.Op, len(g.Values))
+	made := make([]*graph.Op, len(g.Values))
 	for i := range g.Ops {
 		for _, id := range g.Ops[i].Out {
 			made[id] = &g.Ops[i]
@@ -148,7 +148,7 @@ func (p *Plan) HeldWeights(op int) []HeldWeight {
 	}
 	at := make(map[string]int)
 	var list []HeldWeight
-	add := func(id layers.ValueID, bytes int64) {
+	add := func(id graph.ValueID, bytes int64) {
 		name := p.Lowered.Graph.Values[id].Weight.Name
 		k, known := at[name]
 		if !known {
@@ -170,7 +170,7 @@ func (p *Plan) HeldWeights(op int) []HeldWeight {
 // A tenant is bytes of the arena of activations, and the values that have them one after the other, each written over the
 // one before.
 type tenant struct {
-	values      []layers.ValueID
+	values      []graph.ValueID
 	first, last int
 	bytes       int64
 }
@@ -178,7 +178,7 @@ type tenant struct {
 // tenants lists who has bytes in the arena, from one op to another. It is what the arena was laid out for.
 func (p *Plan) tenants() []tenant {
 	root := p.roots()
-	at := make(map[layers.ValueID]int)
+	at := make(map[graph.ValueID]int)
 	var list []tenant
 	for id := range p.Places {
 		place := &p.Places[id]
@@ -196,11 +196,11 @@ func (p *Plan) tenants() []tenant {
 			list = append(list, tenant{first: place.First, last: place.Last, bytes: n})
 		}
 		t := &list[k]
-		t.values = append(t.values, layers.ValueID(id))
+		t.values = append(t.values, graph.ValueID(id))
 		t.first, t.last, t.bytes = min(t.first, place.First), max(t.last, place.Last), max(t.bytes, n)
 	}
 	for i := range list {
-		slices.SortStableFunc(list[i].values, func(a, b layers.ValueID) int {
+		slices.SortStableFunc(list[i].values, func(a, b graph.ValueID) int {
 			return cmp.Compare(p.Places[a].First, p.Places[b].First)
 		})
 	}

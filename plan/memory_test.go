@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -110,7 +110,7 @@ func TestHoldersNameWhoMadeThem(t *testing.T) {
 	wide := b.emit("b", "linear", nil, b.g.Whole(first), b.weight("b.weight", 320, 32))
 	last := b.emit("c", "linear", nil, b.g.Whole(wide), b.weight("c.weight", 32, 320))
 	sum := b.emit("", "add", nil, b.g.Whole(last), b.g.Whole(first))
-	b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(sum)}}
+	b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(sum)}}
 	l, err := lower(b.g)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestReads(t *testing.T) {
 	half.Layout.Shape = tensor.Shape{16, 32}
 	y := b.emit("a", "linear", nil, b.g.Whole(x), w)
 	z := b.emit("b", "linear", nil, b.g.Whole(y), half)
-	b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(z)}}
+	b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(z)}}
 	l, _ := lower(b.g)
 	p, err := New(l, Options{Mode: Page, Target: CPU, Lower: lower})
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -119,7 +119,7 @@ func TestLayersOfRows(t *testing.T) {
 	x := b.emit("embed", "embedding", nil, table, b.g.Whole(ids))
 	x = b.emit("hidden", "linear", nil, b.g.Whole(x), b.weight("hidden.weight", 72, 72))
 	x = b.emit("head", "linear", nil, b.g.Whole(x), table)
-	b.g.Outputs = []layers.Output{{Name: "logits", Operand: b.g.Whole(x)}}
+	b.g.Outputs = []graph.Output{{Name: "logits", Operand: b.g.Whole(x)}}
 	l, err := lower(b.g)
 	if err != nil {
 		t.Fatal(err)

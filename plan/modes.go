@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -56,11 +56,11 @@ func (d *draft) like() *Plan {
 	var parts []Part
 	for id := range e.l.Graph.Values {
 		v := &e.l.Graph.Values[id]
-		if v.Role != layers.Weight && v.Role != layers.State {
+		if v.Role != graph.Weight && v.Role != graph.State {
 			continue
 		}
 		for _, part := range held[v.Weight.Extent] {
-			parts = append(parts, Part{Value: layers.ValueID(id), Low: part.Low, High: part.High})
+			parts = append(parts, Part{Value: graph.ValueID(id), Low: part.Low, High: part.High})
 		}
 	}
 	e = e.with(parts)
@@ -453,7 +453,7 @@ func (d *draft) tiedVariants() []*draft {
 const mostTied = 64
 
 // partsOf returns what the groups read of a value.
-func (d *draft) partsOf(id layers.ValueID) []Part {
+func (d *draft) partsOf(id graph.ValueID) []Part {
 	var parts []Part
 	for i := range d.groups {
 		for _, part := range d.groups[i].Parts {
@@ -538,7 +538,7 @@ func (d *draft) prefix(capacity Limit) int {
 		return d.fittingPrefix()
 	}
 	var used int64
-	held := make(map[layers.ValueID]bool)
+	held := make(map[graph.ValueID]bool)
 	for i := range d.groups {
 		for _, part := range d.groups[i].Parts {
 			if held[part.Value] {

@@ -3,12 +3,12 @@ package plan
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // New plans a pass over a graph. It fails with a [*CapacityError] where the budget is too small.
-func New(l *layers.Lowered, o Options) (*Plan, error) {
+func New(l *graph.Lowered, o Options) (*Plan, error) {
 	o = o.filled()
 	if o.Instances > 1 && len(l.Graph.Updates) > 0 {
 		return nil, fmt.Errorf("a program that changes buffers takes its inputs one after the other, not %d at once", o.Instances)
@@ -38,7 +38,7 @@ func New(l *layers.Lowered, o Options) (*Plan, error) {
 // filled returns the options with what stands for what was not given.
 func (o Options) filled() Options {
 	if o.Ops == nil {
-		o.Ops = layers.Standard()
+		o.Ops = graph.Standard()
 	}
 	o.Rates, o.HostRates = o.Rates.withGuesses(), o.HostRates.withGuesses()
 	o.Instances = max(o.Instances, 1)
@@ -87,7 +87,7 @@ func (d *draft) make() (*Plan, error) {
 }
 
 // check returns an error for a graph whose bytes cannot be counted.
-func check(g *layers.Graph) error {
+func check(g *graph.Graph) error {
 	var sum int64
 	for i := range g.Values {
 		v := &g.Values[i]

@@ -3,7 +3,7 @@ package plan
 import (
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // overlay has results take the places of operands that are not needed any more, where the op's step says that it may write
@@ -15,7 +15,7 @@ func (p *Plan) overlay() bool {
 	g := l.Graph
 	kept := make([]bool, len(g.Values))
 	for id := range g.Values {
-		kept[id] = g.Values[id].Role != layers.Computed
+		kept[id] = g.Values[id].Role != graph.Computed
 	}
 	for _, o := range g.Outputs {
 		kept[o.Operand.Value] = true
@@ -32,7 +32,7 @@ func (p *Plan) overlay() bool {
 	for i := range g.Ops {
 		op, step := &g.Ops[i], &l.Steps[i]
 		for _, in := range step.InPlace {
-			if in >= len(op.In) || op.In[in].Value == layers.NoValue {
+			if in >= len(op.In) || op.In[in].Value == graph.NoValue {
 				continue
 			}
 			id := op.In[in].Value
@@ -48,7 +48,7 @@ func (p *Plan) overlay() bool {
 }
 
 // onlyOverlays reports whether an op may write over all of its operands that are a value.
-func onlyOverlays(g *layers.Graph, step *layers.Step, op *layers.Op, id layers.ValueID) bool {
+func onlyOverlays(g *graph.Graph, step *graph.Step, op *graph.Op, id graph.ValueID) bool {
 	for in, o := range op.In {
 		if o.Value == id && (!slices.Contains(step.InPlace, in) || !g.CanOverlay(op, in)) {
 			return false
@@ -59,11 +59,11 @@ func onlyOverlays(g *layers.Graph, step *layers.Step, op *layers.Op, id layers.V
 
 // roots returns for each value the one whose place it has: itself, or where results were written over operands, one after
 // the other, the first of these.
-func (p *Plan) roots() []layers.ValueID {
+func (p *Plan) roots() []graph.ValueID {
 	g := p.Lowered.Graph
-	root := make([]layers.ValueID, len(g.Values))
+	root := make([]graph.ValueID, len(g.Values))
 	for id := range root {
-		root[id] = layers.ValueID(id)
+		root[id] = graph.ValueID(id)
 	}
 	for i := range g.Ops {
 		for _, id := range g.Ops[i].Out {

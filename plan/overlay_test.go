@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // An arena is what lies where in the memory for activations while a pass is followed.
@@ -16,7 +16,7 @@ type arena struct {
 
 // A holding is the bytes of a value, for one instance.
 type holding struct {
-	id        layers.ValueID
+	id        graph.ValueID
 	instance  int
 	low, high int64
 }
@@ -24,18 +24,18 @@ type holding struct {
 func (h holding) overlaps(o holding) bool { return h.low < o.high && o.low < h.high }
 
 // has reports whether a value has bytes among activations.
-func (a *arena) has(id layers.ValueID) bool {
-	return id != layers.NoValue && a.p.Places[id].First >= 0 && a.p.Places[id].Bytes > 0
+func (a *arena) has(id graph.ValueID) bool {
+	return id != graph.NoValue && a.p.Places[id].First >= 0 && a.p.Places[id].Bytes > 0
 }
 
-func (a *arena) at(id layers.ValueID, instance int) holding {
+func (a *arena) at(id graph.ValueID, instance int) holding {
 	place := &a.p.Places[id]
 	low := place.Offset + int64(instance)*place.Stride
 	return holding{id, instance, low, low + place.Bytes}
 }
 
 // write puts a value where it belongs: what was there is gone.
-func (a *arena) write(id layers.ValueID, instance int) {
+func (a *arena) write(id graph.ValueID, instance int) {
 	if a.has(id) {
 		now := a.at(id, instance)
 		a.held = append(slices.DeleteFunc(a.held, now.overlaps), now)
@@ -43,7 +43,7 @@ func (a *arena) write(id layers.ValueID, instance int) {
 }
 
 // read fails where something was written over a value.
-func (a *arena) read(what string, id layers.ValueID, instance int) {
+func (a *arena) read(what string, id graph.ValueID, instance int) {
 	if a.has(id) && !slices.Contains(a.held, a.at(id, instance)) {
 		a.t.Fatalf("%s: something lies over value %d of instance %d\n%v", what, id, instance, a.p)
 	}
@@ -146,7 +146,7 @@ func TestInPlaceIsLeftAlone(t *testing.T) {
 	if p := mustPlan(t, l, Options{Mode: Resident}); !p.Places[2].Over {
 		t.Fatal("nothing is in place")
 	}
-	g.Outputs = append(g.Outputs, layers.Output{Name: "first", Operand: g.Whole(1)})
+	g.Outputs = append(g.Outputs, graph.Output{Name: "first", Operand: g.Whole(1)})
 	if p := mustPlan(t, l, Options{Mode: Resident}); p.Places[2].Over {
 		t.Error("an output is written over")
 	}

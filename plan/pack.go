@@ -6,18 +6,18 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // A Packed is an operand that stays in a form of the device's own, instead of the weight's bytes, or besides them.
 type Packed struct {
-	Operand layers.Operand
+	Operand graph.Operand
 	// Low and High delimit the operand's bytes within the value.
 	Low, High int64
 	// Op is the first op that reads it, Pack what its step says of it.
 	Op   int
-	Pack layers.Pack
+	Pack graph.Pack
 	// Offset is where it lies in the arena of what stays.
 	Offset int64
 	// Copy says that the weight's bytes stay too, for ops that do not take the form.
@@ -25,7 +25,7 @@ type Packed struct {
 }
 
 // TakenBy reports whether an op with the given step reads it as operand in.
-func (c *Packed) TakenBy(s *layers.Step, in int) bool {
+func (c *Packed) TakenBy(s *graph.Step, in int) bool {
 	pack, ok := packOf(s, in)
 	return ok && pack.Form == c.Pack.Form
 }
@@ -40,7 +40,7 @@ type Packing struct {
 type Piece struct {
 	// Of is the index of what is packed, Operand which of its indices.
 	Of      int
-	Operand layers.Operand
+	Operand graph.Operand
 	// Part is the raw bytes: Offset is that in the memory for packing.
 	Part Part
 	// The packed bytes are [Offset, Offset+Bytes) of the arena of what stays.
@@ -50,7 +50,7 @@ type Piece struct {
 // packable returns the operands that every op that reads any of their bytes also takes in one form, and copies of those
 // that some do where the form is worth it, in the order of their values. What goes out, or may change, is read by others
 // than ops.
-func packable(l *layers.Lowered) []Packed {
+func packable(l *graph.Lowered) []Packed {
 	g := l.Graph
 	type view struct {
 		Packed
@@ -60,7 +60,7 @@ func packable(l *layers.Lowered) []Packed {
 	views := make([][]view, len(g.Values))
 	for i := range g.Ops {
 		for k, o := range g.Ops[i].In {
-			if o.Value == layers.NoValue || g.Values[o.Value].Role != layers.Weight {
+			if o.Value == graph.NoValue || g.Values[o.Value].Role != graph.Weight {
 				continue
 			}
 			part, ok := operandPart(g, o)
@@ -107,13 +107,13 @@ func packable(l *layers.Lowered) []Packed {
 	return all
 }
 
-func packOf(s *layers.Step, in int) (layers.Pack, bool) {
+func packOf(s *graph.Step, in int) (graph.Pack, bool) {
 	for _, p := range s.Packs {
 		if p.In == in && p.Bytes > 0 {
 			return p, true
 		}
 	}
-	return layers.Pack{}, false
+	return graph.Pack{}, false
 }
 
 func sameLayout(a, b tensor.Layout) bool {
@@ -178,13 +178,13 @@ func (c *Packed) pieceSteps() (n int, ok bool) {
 }
 
 // steps returns the steps [first, end) of an operand.
-func (c *Packed) steps(first, end int) layers.Operand {
+func (c *Packed) steps(first, end int) graph.Operand {
 	layout, dim := c.Operand.Layout, c.Pack.Dim
 	low := first * c.Pack.Step
 	layout.Shape = slices.Clone(layout.Shape)
 	layout.Offset += low * layout.Strides[dim]
 	layout.Shape[dim] = min(end*c.Pack.Step, layout.Shape[dim]) - low
-	return layers.Operand{Value: c.Operand.Value, Layout: layout}
+	return graph.Operand{Value: c.Operand.Value, Layout: layout}
 }
 
 // readBytes returns what the read of raw bytes takes at most: it begins and ends at multiples of its alignment.
@@ -246,11 +246,11 @@ func (p *Plan) packed(list []Packed, mostBytes int64) *Plan {
 // other operands view of those parts.
 func (p *Plan) unpacked(list []Packed) []Part {
 	type run struct {
-		value     layers.ValueID
+		value     graph.ValueID
 		low, high int64
 	}
 	packed := make(map[run]bool, len(list))
-	touched := make(map[layers.ValueID]bool, len(list))
+	touched := make(map[graph.ValueID]bool, len(list))
 	for _, c := range list {
 		packed[run{c.Operand.Value, c.Low, c.High}] = !c.Copy
 		touched[c.Operand.Value] = true
@@ -264,7 +264,7 @@ func (p *Plan) unpacked(list []Packed) []Part {
 	g := p.Lowered.Graph
 	for i := range g.Ops {
 		for _, o := range g.Ops[i].In {
-			if o.Value == layers.NoValue || !touched[o.Value] {
+			if o.Value == graph.NoValue || !touched[o.Value] {
 				continue
 			}
 			part, ok := operandPart(g, o)

@@ -11,7 +11,7 @@ package plan
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -90,8 +90,8 @@ type Options struct {
 	Slots int
 	// Instances is how many micro-batches pass through each group while it is there; 0 is 1.
 	Instances int
-	// Ops tells what ops cost; nil is layers.Standard().
-	Ops *layers.Registry
+	// Ops tells what ops cost; nil is graph.Standard().
+	Ops *graph.Registry
 	// Rates are the device's; the zero value stands for guesses.
 	Rates Rates
 	// Once says that one pass is expected: weights that stay lie there as the file has them, since to make them into the forms
@@ -103,7 +103,7 @@ type Options struct {
 	// Lower lowers a part of the graph, or the graph changed, for the device, and HostLower for the host's processor, which
 	// is to compute what the device does not hold. Where Lower is nil nothing is changed; where HostLower is nil the
 	// device computes everything.
-	Lower, HostLower func(*layers.Graph) (*layers.Lowered, error)
+	Lower, HostLower func(*graph.Graph) (*graph.Lowered, error)
 	// HostRates are those of the host's processor.
 	HostRates Rates
 	// HostOps are the ops that the device cannot compute, by their number in the graph: in the auto mode the host's
@@ -115,14 +115,14 @@ type Options struct {
 	// asGiven says that groups are not to be merged.
 	asGiven bool
 	// tables are those of embeddings of which only rows are brought, by result.
-	tables map[layers.ValueID]table
+	tables map[graph.ValueID]table
 }
 
 // A Plan is where everything lies and when it gets there.
 type Plan struct {
 	Mode      Mode
 	Target    Target
-	Lowered   *layers.Lowered
+	Lowered   *graph.Lowered
 	Instances int
 	// Once says that one pass is expected: no paged group of the next is brought while it ends.
 	Once bool
@@ -194,7 +194,7 @@ type Group struct {
 	// Where EndRow is not 0, the group is a part of an op that is computed by rows of its weight: [FirstRow, EndRow).
 	FirstRow, EndRow int
 	// Inputs are copied in before the ops run, Outputs (indices of the graph's) copied out after.
-	Inputs  []layers.ValueID
+	Inputs  []graph.ValueID
 	Outputs []int
 	// SwapIn are the activations that come back from host memory before the ops run, SwapOut those that go there after.
 	SwapIn, SwapOut []Swap
@@ -231,7 +231,7 @@ func (g *Group) Paged() bool { return len(g.Parts) > 0 }
 
 // A Part is a run of bytes of a weight's storage, and where it lies on the device.
 type Part struct {
-	Value layers.ValueID
+	Value graph.ValueID
 	// Low and High delimit the part within the value.
 	Low, High int64
 	// Offset is that of byte Low in the arena that holds it, or within the slot.
@@ -265,13 +265,13 @@ type Fixed struct {
 // A Swap is a copy of an activation to or from host memory, where one instance's bytes begin at Offset, and the next
 // instance's Stride bytes later. What comes back is a value of its own: the one that left, under another number.
 type Swap struct {
-	Value          layers.ValueID
+	Value          graph.ValueID
 	Offset, Stride int64
 }
 
 // A Tied weight is one that several groups read. It stays, or is moved once for each of the groups that are paged.
 type Tied struct {
-	Value   layers.ValueID
+	Value   graph.ValueID
 	Readers int
 	// Moves is how often it is moved in a pass.
 	Moves int
@@ -288,7 +288,7 @@ type Place struct {
 	// Over says that First writes the value over one of its operands, which has the same place and is not needed any more.
 	// Operand is that value.
 	Over    bool
-	Operand layers.ValueID
+	Operand graph.ValueID
 }
 
 // PassBytes returns the device memory that a pass takes.

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -16,18 +16,18 @@ import (
 type fatal interface{ Fatal(...any) }
 
 // chain returns a graph of relus over n elements, each reading an earlier value.
-func chain(t fatal, n int, sources []int) *layers.Lowered {
-	g := &layers.Graph{}
-	ids := []layers.ValueID{g.AddInput("x", tensor.Float32, tensor.Shape{n})}
+func chain(t fatal, n int, sources []int) *graph.Lowered {
+	g := &graph.Graph{}
+	ids := []graph.ValueID{g.AddInput("x", tensor.Float32, tensor.Shape{n})}
 	for _, from := range sources {
-		out, err := g.Emit(layers.Standard(), layers.Op{Kind: "relu", In: []layers.Operand{g.Whole(ids[from])}})
+		out, err := g.Emit(graph.Standard(), graph.Op{Kind: "relu", In: []graph.Operand{g.Whole(ids[from])}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, out[0])
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(ids[len(ids)-1])}}
-	return &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(ids[len(ids)-1])}}
+	return &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}
 }
 
 // nowhere is a source of a size that nobody reads.
@@ -39,8 +39,8 @@ func (s *nowhere) ReadAt(context.Context, []byte, int64) error {
 }
 
 // stack returns linear layers one after the other, of the given widths, with their weights end to end in one file.
-func stack(t fatal, rows int, widths ...int) *layers.Lowered {
-	g := &layers.Graph{}
+func stack(t fatal, rows int, widths ...int) *graph.Lowered {
+	g := &graph.Graph{}
 	src := &nowhere{}
 	x := g.AddInput("x", tensor.Float32, tensor.Shape{rows, widths[0]})
 	for i := range len(widths) - 1 {
@@ -49,22 +49,22 @@ func stack(t fatal, rows int, widths ...int) *layers.Lowered {
 		w := g.AddWeight(tensor.Weight{
 			Name: fmt.Sprintf("%d.weight", i), DType: tensor.Float32, Layout: tensor.Contiguous(out, in),
 			Extent: tensor.Extent{Source: src, Offset: src.bytes, Bytes: n},
-		}, layers.Weight)
+		}, graph.Weight)
 		src.bytes += n
-		y, err := g.Emit(layers.Standard(), layers.Op{
+		y, err := g.Emit(graph.Standard(), graph.Op{
 			Kind: "linear", Path: fmt.Sprint(i),
-			In: []layers.Operand{g.Whole(x), {Value: w, Layout: tensor.Contiguous(out, in)}},
+			In: []graph.Operand{g.Whole(x), {Value: w, Layout: tensor.Contiguous(out, in)}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		x = y[0]
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(x)}}
-	return &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(x)}}
+	return &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}
 }
 
-func mustPlan(t *testing.T, l *layers.Lowered, o Options) *Plan {
+func mustPlan(t *testing.T, l *graph.Lowered, o Options) *Plan {
 	t.Helper()
 	p, err := New(l, o)
 	if err != nil {

@@ -1,7 +1,7 @@
 package plan
 
 import (
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // Rates are what a host and its device do in a second: the table from which plans are costed. Numbers that are zero stand
@@ -9,7 +9,7 @@ import (
 type Rates struct {
 	// FLOPs is the arithmetic of dense products (matrix products, convolutions), KindFLOPs that of ops by kind.
 	FLOPs     float64
-	KindFLOPs map[layers.Kind]float64
+	KindFLOPs map[graph.Kind]float64
 	// Points are products by class and size, for which they are better known than by kind.
 	Points map[string][]Point
 	// MemoryBytes is what ops that move more than they compute read and write.
@@ -54,12 +54,12 @@ func (r Rates) Or(others Rates) Rates {
 }
 
 // opSeconds returns what an op is expected to take that does what cost says.
-func (r Rates) opSeconds(op *layers.Op, in, out []layers.Spec, c layers.Cost) float64 {
+func (r Rates) opSeconds(op *graph.Op, in, out []graph.Spec, c graph.Cost) float64 {
 	return r.launchSeconds("", op, in, out, c, false)
 }
 
 // launchSeconds returns what an op is expected to take in a device's kernel, with its weight packed or as it is.
-func (r Rates) launchSeconds(kernel string, op *layers.Op, in, out []layers.Spec, c layers.Cost, packed bool) float64 {
+func (r Rates) launchSeconds(kernel string, op *graph.Op, in, out []graph.Spec, c graph.Cost, packed bool) float64 {
 	computing := float64(c.FLOPs) / r.kindFLOPs(op.Kind)
 	if p, ok := ProductOf(kernel, op.Kind, in, out, op.Attrs); ok {
 		flops := 0.0
@@ -72,7 +72,7 @@ func (r Rates) launchSeconds(kernel string, op *layers.Op, in, out []layers.Spec
 		if flops > 0 {
 			computing = float64(c.FLOPs) / flops
 		}
-		if kind, _ := layers.Activation(op.Attrs); kind != "" {
+		if kind, _ := graph.Activation(op.Attrs); kind != "" {
 			each := 1 / r.kindFLOPs(kind)
 			if op.Kind != "linear" {
 				each = max(each-1/r.kindFLOPs(ConvActivation), 0)
@@ -90,7 +90,7 @@ func (r Rates) launchSeconds(kernel string, op *layers.Op, in, out []layers.Spec
 }
 
 // kindFLOPs returns how fast ops of a kind are.
-func (r Rates) kindFLOPs(kind layers.Kind) float64 {
+func (r Rates) kindFLOPs(kind graph.Kind) float64 {
 	if f, ok := r.KindFLOPs[kind]; ok && f > 0 {
 		return f
 	}
@@ -98,7 +98,7 @@ func (r Rates) kindFLOPs(kind layers.Kind) float64 {
 }
 
 // Seconds returns what an op is expected to take.
-func (r Rates) Seconds(ops *layers.Registry, op *layers.Op, in, out []layers.Spec) float64 {
+func (r Rates) Seconds(ops *graph.Registry, op *graph.Op, in, out []graph.Spec) float64 {
 	def, ok := ops.Lookup(op.Kind)
 	if !ok {
 		return 0
@@ -107,13 +107,13 @@ func (r Rates) Seconds(ops *layers.Registry, op *layers.Op, in, out []layers.Spe
 }
 
 // graphSeconds returns what each op of a lowered graph is expected to take.
-func (r Rates) graphSeconds(l *layers.Lowered, ops *layers.Registry) []float64 {
+func (r Rates) graphSeconds(l *graph.Lowered, ops *graph.Registry) []float64 {
 	g := l.Graph
 	seconds := make([]float64, len(g.Ops))
-	var in, out []layers.Spec
+	var in, out []graph.Spec
 	for i := range g.Ops {
 		op, step := &g.Ops[i], &l.Steps[i]
-		if _, ok := ops.Lookup(op.Kind); !ok && step.Cost == (layers.Cost{}) {
+		if _, ok := ops.Lookup(op.Kind); !ok && step.Cost == (graph.Cost{}) {
 			continue
 		}
 		in, out = g.Specs(op, in[:0], out[:0])
@@ -123,13 +123,13 @@ func (r Rates) graphSeconds(l *layers.Lowered, ops *layers.Registry) []float64 {
 }
 
 // stepCost returns what an op costs the way that a step says.
-func stepCost(ops *layers.Registry, step *layers.Step, op *layers.Op, in, out []layers.Spec) layers.Cost {
-	if step.Cost != (layers.Cost{}) {
+func stepCost(ops *graph.Registry, step *graph.Step, op *graph.Op, in, out []graph.Spec) graph.Cost {
+	if step.Cost != (graph.Cost{}) {
 		return step.Cost
 	}
 	def, ok := ops.Lookup(op.Kind)
 	if !ok {
-		return layers.Cost{}
+		return graph.Cost{}
 	}
 	return def.Cost(in, out, op.Attrs)
 }

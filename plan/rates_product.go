@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -22,7 +22,7 @@ type Product struct {
 }
 
 // ConvActivation is the activation that convolutions have where their rates are measured.
-const ConvActivation layers.Kind = "relu"
+const ConvActivation graph.Kind = "relu"
 
 // PackedClass is the class of a product whose weight lies packed.
 func PackedClass(class string) string { return class + " packed" }
@@ -30,7 +30,7 @@ func PackedClass(class string) string { return class + " packed" }
 // ProductOf returns an op as a product, false where it is none. Linear layers have their rows in M and their outputs in N;
 // convolutions the output channels of a group in M, and the pixels of the batch in N; attention has the queries in M and
 // the keys in N. kernel is the name of a lowered step, "" where there is none: what is no op of the registry goes by it.
-func ProductOf(kernel string, kind layers.Kind, in, out []layers.Spec, a layers.Attrs) (Product, bool) {
+func ProductOf(kernel string, kind graph.Kind, in, out []graph.Spec, a graph.Attrs) (Product, bool) {
 	switch kind {
 	case "linear":
 		k := last(in[1].Shape)
@@ -107,12 +107,12 @@ func square(x float64) float64 { return x * x }
 func ratio(a, b int64) float64 { return math.Log2(float64(max(a, 1)) / float64(max(b, 1))) }
 
 // packedSeconds takes into account that ops whose weights lie packed are faster.
-func (p *Plan) packedSeconds(r Rates, ops *layers.Registry) {
+func (p *Plan) packedSeconds(r Rates, ops *graph.Registry) {
 	if len(p.Fixed.Packed) == 0 || len(r.Points) == 0 {
 		return
 	}
 	g := p.Lowered.Graph
-	packed := make(map[layers.ValueID]bool)
+	packed := make(map[graph.ValueID]bool)
 	for i := range p.Fixed.Packed {
 		packed[p.Fixed.Packed[i].Operand.Value] = true
 	}
@@ -121,7 +121,7 @@ func (p *Plan) packedSeconds(r Rates, ops *layers.Registry) {
 		group.Joined = slices.Clone(group.Joined)
 		for i := group.First; i < group.End; i++ {
 			op, step := &g.Ops[i], &p.Lowered.Steps[i]
-			if !slices.ContainsFunc(op.In, func(o layers.Operand) bool { return packed[o.Value] }) {
+			if !slices.ContainsFunc(op.In, func(o graph.Operand) bool { return packed[o.Value] }) {
 				continue
 			}
 			in, out := g.Specs(op, nil, nil)

@@ -5,24 +5,24 @@ import (
 	"math"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
-func specs(shapes ...tensor.Shape) []layers.Spec {
-	var list []layers.Spec
+func specs(shapes ...tensor.Shape) []graph.Spec {
+	var list []graph.Spec
 	for _, s := range shapes {
-		list = append(list, layers.Spec{DType: tensor.Float32, Shape: s})
+		list = append(list, graph.Spec{DType: tensor.Float32, Shape: s})
 	}
 	return list
 }
 
 func TestProductOf(t *testing.T) {
-	groups := func(n int) layers.Attrs { return layers.Attrs{"groups": n} }
+	groups := func(n int) graph.Attrs { return graph.Attrs{"groups": n} }
 	for _, c := range []struct {
-		kind    layers.Kind
-		in, out []layers.Spec
-		attrs   layers.Attrs
+		kind    graph.Kind
+		in, out []graph.Spec
+		attrs   graph.Attrs
 		want    Product
 	}{
 		{"linear", specs(tensor.Shape{2, 5, 7}, tensor.Shape{3, 7}), specs(tensor.Shape{2, 5, 3}), nil, Product{"linear", 10, 3, 7}},
@@ -58,13 +58,13 @@ func TestProductOf(t *testing.T) {
 // the class the kind counts, and without the kind all products.
 func TestRatesOfProducts(t *testing.T) {
 	r := Rates{
-		FLOPs: 1e9, KindFLOPs: map[layers.Kind]float64{"conv": 2e9, "gelu": 1e6}, MemoryBytes: 1e15, OpSeconds: 1e-9,
+		FLOPs: 1e9, KindFLOPs: map[graph.Kind]float64{"conv": 2e9, "gelu": 1e6}, MemoryBytes: 1e15, OpSeconds: 1e-9,
 		Points: map[string][]Point{"linear": {{1, 1024, 1024, 4e9}, {256, 1024, 1024, 64e9}}},
 	}
-	linear := func(rows int, attrs layers.Attrs) float64 {
+	linear := func(rows int, attrs graph.Attrs) float64 {
 		in, out := specs(tensor.Shape{rows, 1024}, tensor.Shape{1024, 1024}), specs(tensor.Shape{rows, 1024})
 		flops := float64(2 * rows * 1024 * 1024)
-		return flops / r.Seconds(layers.Standard(), &layers.Op{Kind: "linear", Attrs: attrs}, in, out) / 1e9
+		return flops / r.Seconds(graph.Standard(), &graph.Op{Kind: "linear", Attrs: attrs}, in, out) / 1e9
 	}
 	near := func(got, want float64) bool { return math.Abs(got-want) <= 0.02*want }
 	if got := linear(1, nil); !near(got, 4) {
@@ -77,17 +77,17 @@ func TestRatesOfProducts(t *testing.T) {
 		t.Errorf("beyond: %.3g GFLOP/s", got)
 	}
 	// 256 × 1024 elements of gelu at 1e6 a second take 262 ms, the product 8 ms.
-	if got := linear(256, layers.Attrs{"act": "gelu"}); !near(got, 2*1024*256*1024/1e9/0.270) {
+	if got := linear(256, graph.Attrs{"act": "gelu"}); !near(got, 2*1024*256*1024/1e9/0.270) {
 		t.Errorf("with an activation: %.3g GFLOP/s", got)
 	}
-	conv := &layers.Op{Kind: "conv", Attrs: layers.Attrs{"groups": 1}}
+	conv := &graph.Op{Kind: "conv", Attrs: graph.Attrs{"groups": 1}}
 	in, out := specs(tensor.Shape{1, 64, 8, 8}, tensor.Shape{64, 64, 3, 3}), specs(tensor.Shape{1, 64, 8, 8})
 	flops := float64(2 * 64 * 64 * 9 * 64)
-	if got := flops / r.Seconds(layers.Standard(), conv, in, out) / 1e9; !near(got, 2) {
+	if got := flops / r.Seconds(graph.Standard(), conv, in, out) / 1e9; !near(got, 2) {
 		t.Errorf("by kind: %.3g GFLOP/s", got)
 	}
 	r.KindFLOPs = nil
-	if got := flops / r.Seconds(layers.Standard(), conv, in, out) / 1e9; !near(got, 1) {
+	if got := flops / r.Seconds(graph.Standard(), conv, in, out) / 1e9; !near(got, 1) {
 		t.Errorf("by all: %.3g GFLOP/s", got)
 	}
 }
@@ -135,11 +135,11 @@ func TestStepSecondsOfKernel(t *testing.T) {
 		FLOPs: 1e9, MemoryBytes: 1e15, OpSeconds: 1e-9,
 		Points: map[string][]Point{"conv16 direct": {{32, 64, 288, 8e9}}},
 	}
-	op := &layers.Op{Kind: "conv16", Attrs: layers.Attrs{"groups": 1}}
+	op := &graph.Op{Kind: "conv16", Attrs: graph.Attrs{"groups": 1}}
 	in := specs(tensor.Shape{1, 2, 8, 8, 16}, tensor.Shape{32, 32, 3, 3})
 	out := specs(tensor.Shape{1, 2, 8, 8, 16})
-	step := &layers.Step{Kernel: "conv16 direct", Cost: layers.Cost{FLOPs: 2 * 32 * 64 * 288}}
-	if got, want := r.StepSeconds(layers.Standard(), step, op, in, out), 2*32*64*288/8e9; math.Abs(got-want) > 0.02*want {
+	step := &graph.Step{Kernel: "conv16 direct", Cost: graph.Cost{FLOPs: 2 * 32 * 64 * 288}}
+	if got, want := r.StepSeconds(graph.Standard(), step, op, in, out), 2*32*64*288/8e9; math.Abs(got-want) > 0.02*want {
 		t.Errorf("%.3g s, want %.3g", got, want)
 	}
 }
@@ -191,7 +191,7 @@ func TestNearRing(t *testing.T) {
 			path := fmt.Sprint(i)
 			x = b.emit(path, "linear", nil, b.g.Whole(x), b.weight(path+".weight", 4096, 4096))
 		}
-		b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(x)}}
+		b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(x)}}
 		l, _ := lower(b.g)
 		p, err := New(l, Options{Mode: Page, Lower: lower, Rates: Rates{DiskBytes: 5e9, FLOPs: 100e9, MemoryBytes: 40e9, ReadSeconds: 30e-6}})
 		if err != nil {
@@ -217,7 +217,7 @@ func TestRingForSlowerDisk(t *testing.T) {
 		path, in, out := fmt.Sprint(i), widths[i%12], widths[(i+1)%12]
 		x = b.emit(path, "linear", nil, b.g.Whole(x), b.weight(path+".weight", out, in))
 	}
-	b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(x)}}
+	b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(x)}}
 	l, _ := lower(b.g)
 	rates := Rates{DiskBytes: 2e9, FLOPs: 300e9, MemoryBytes: 40e9, ReadSeconds: 30e-6}
 	p, err := New(l, Options{Mode: Page, Lower: lower, Rates: rates})

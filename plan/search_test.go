@@ -8,12 +8,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // drawStack returns linear layers of drawn widths, and options with a budget within which some of them may stay.
-func drawStack(t *rapid.T, most int) (*layers.Lowered, Options) {
+func drawStack(t *rapid.T, most int) (*graph.Lowered, Options) {
 	widths := rapid.SliceOfN(rapid.SampledFrom([]int{64, 128, 256, 512, 1024}), 3, most).Draw(t, "widths")
 	l := stack(t, rapid.IntRange(1, 64).Draw(t, "rows"), widths...)
 	o := Options{
@@ -115,7 +115,7 @@ func TestChunkCapacity(t *testing.T) {
 			x = b.emit(path, "linear", nil, b.g.Whole(x), w)
 			sums = append(sums, sums[len(sums)-1]+n)
 		}
-		b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(x)}}
+		b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(x)}}
 		l, _ := lower(b.g)
 		unit := rapid.SampledFrom([]Unit{Params, Bytes}).Draw(t, "unit")
 		most := rapid.SampledFrom(sums).Draw(t, "most") + rapid.SampledFrom([]int64{-1, 0, 1}).Draw(t, "more")
@@ -246,9 +246,9 @@ func TestRefused(t *testing.T) {
 	b := newBuilder(t)
 	x := b.g.AddInput("x", tensor.Float32, tensor.Shape{4})
 	state := b.weight("state", 4)
-	b.g.Values[state.Value].Role = layers.State
+	b.g.Values[state.Value].Role = graph.State
 	y := b.emit("", "add", nil, b.g.Whole(x), state)
-	b.g.Updates = []layers.StateUpdate{{State: state.Value, Operand: b.g.Whole(y)}}
+	b.g.Updates = []graph.StateUpdate{{State: state.Value, Operand: b.g.Whole(y)}}
 	l, _ := lower(b.g)
 	if _, err := New(l, Options{Mode: Resident, Instances: 2}); err == nil {
 		t.Error("two micro-batches change one buffer")

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // Sides are a device and the host's processor, each with a plan for its part of the ops; or a device and those that follow
@@ -15,8 +15,8 @@ type Sides struct {
 	// Peer names the device that Host is the plan of where that is not the host's processor.
 	Peer string
 	// Whole maps each side's inputs and outputs to those of the whole graph: the device's side and the host's.
-	Whole     [2]*layers.Side
-	Crossings []layers.Crossing
+	Whole     [2]*graph.Side
+	Crossings []graph.Crossing
 	// CrossingBytes is the host memory that holds what crosses, for all instances.
 	CrossingBytes int64
 	// Segments are runs of groups on one side, in the order of execution.
@@ -40,7 +40,7 @@ func (d *draft) sides(second func(group int) bool) (*Sides, error) {
 	}
 	sideOf := onHostOps(d.groups, len(d.l.Graph.Ops), second)
 	s := &Sides{}
-	s.Whole, s.Crossings = layers.Divide(d.l.Graph, func(op int) bool { return sideOf[op] })
+	s.Whole, s.Crossings = graph.Divide(d.l.Graph, func(op int) bool { return sideOf[op] })
 	for _, c := range s.Crossings {
 		s.CrossingBytes += s.Whole[1-c.From].Graph.Values[c.Input].Bytes() * int64(d.o.Instances)
 	}
@@ -101,7 +101,7 @@ func onHostOps(groups []Group, ops int, onHost func(int) bool) []bool {
 
 // side drafts one side of a plan. Its groups are those of the whole.
 func (d *draft) side(
-	s *Sides, side int, lower func(*layers.Graph) (*layers.Lowered, error), o Options, onHost func(int) bool,
+	s *Sides, side int, lower func(*graph.Graph) (*graph.Lowered, error), o Options, onHost func(int) bool,
 ) (*draft, error) {
 	o.tables = d.tablesOf(s.Whole[side])
 	lowered, err := lowerWith(lower, s.Whole[side].Graph, o.tables)
@@ -114,7 +114,7 @@ func (d *draft) side(
 }
 
 // groupsOf returns the groups of one side over its own ops.
-func (d *draft) groupsOf(side *layers.Side, host bool, onHost func(int) bool) []Group {
+func (d *draft) groupsOf(side *graph.Side, host bool, onHost func(int) bool) []Group {
 	var groups []Group
 	at := 0
 	for k := range d.groups {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -14,7 +14,7 @@ const maxGapBytes = 64 << 10
 // spans finds the reads that bring parts, and gives each part the offset of its first byte. Reads begin and end at
 // multiples of [tensor.AlignBytes], as reading past the page cache demands; neighbours in the file, no more than gapBytes
 // apart, become one read. It returns the bytes that all of them take.
-func spans(g *layers.Graph, parts []Part, gapBytes int64) ([]Span, int64) {
+func spans(g *graph.Graph, parts []Part, gapBytes int64) ([]Span, int64) {
 	order := make([]int, len(parts))
 	sources := []tensor.Source{}
 	of := make([]int, len(parts))

@@ -3,7 +3,8 @@ package plan
 import (
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -87,7 +88,7 @@ func (d *draft) finestSplit() (bytes, largest int64) {
 		var rest, restMost int64 // what the ops of the group that cannot be split read between those that can
 		for k := group.First; k < group.End; k++ {
 			op := &d.l.Graph.Ops[k]
-			rows, rowBytes := layers.SplittableRows(d.l.Graph, op)
+			rows, rowBytes := rewrite.SplittableRows(d.l.Graph, op)
 			if rows > 1 {
 				sizes = append(sizes, int64(rows)*rowBytes)
 				floor = max(floor, rowBytes)
@@ -148,18 +149,18 @@ func (d *draft) splitAs(p *Plan) *draft {
 // A cutWeight is a view of the weight at an extent, where ops of a kind read it: so many rows from an element on.
 type cutWeight struct {
 	extent      tensor.Extent
-	kind        layers.Kind
+	kind        graph.Kind
 	first, rows int
 }
 
 // cutOf returns the cut that an op's weight has.
-func cutOf(g *layers.Graph, op *layers.Op) cutWeight {
+func cutOf(g *graph.Graph, op *graph.Op) cutWeight {
 	k := 1
 	if op.Kind == "embedding" {
 		k = 0
 	}
 	w := op.In[k].Layout
-	return cutWeight{g.Values[op.In[k].Value].Weight.Extent, op.Kind, w.Offset, w.Shape[layers.SplitDim(op.Kind)]}
+	return cutWeight{g.Values[op.In[k].Value].Weight.Extent, op.Kind, w.Offset, w.Shape[rewrite.SplitDim(op.Kind)]}
 }
 
 // makeSplit cuts weights of more than the given bytes into parts of about equal size, but those in cuts at the rows
@@ -168,9 +169,9 @@ func (d *draft) makeSplit(mostBytes int64, cuts map[cutWeight][]int) *draft {
 	if d.o.Lower == nil || d.whole {
 		return nil
 	}
-	g, from := layers.SplitRowsAt(d.l.Graph, func(i int) []int {
+	g, from := rewrite.SplitRowsAt(d.l.Graph, func(i int) []int {
 		op := &d.l.Graph.Ops[i]
-		parts := layers.RowParts(d.l.Graph, op, mostBytes)
+		parts := rewrite.RowParts(d.l.Graph, op, mostBytes)
 		if len(parts) > 0 {
 			if rows, ok := cuts[cutOf(d.l.Graph, op)]; ok {
 				return rows

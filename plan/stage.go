@@ -1,6 +1,8 @@
 package plan
 
-import "github.com/optimem/optimem/layers"
+import (
+	"github.com/optimem/optimem/graph"
+)
 
 const (
 	// stagingBytes is the host memory through which weights that stay are brought to a device, leastStagingBytes what it
@@ -13,7 +15,7 @@ const (
 
 // staged finds the reads that bring parts into host memory, on the way to a device that cannot be read into, and gives
 // each part its place there.
-func staged(g *layers.Graph, parts []Part) []Span {
+func staged(g *graph.Graph, parts []Part) []Span {
 	offsets := make([]int64, len(parts))
 	for i := range parts {
 		offsets[i] = parts[i].Offset

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -16,7 +16,7 @@ func TestStatesStayOnTheDevice(t *testing.T) {
 		const rows, width, wide = 16, 128, 1024
 		x := b.g.AddInput("x", tensor.Float32, tensor.Shape{rows, width})
 		buffer := b.weight("buffer", rows, width)
-		b.g.Values[buffer.Value].Role = layers.State
+		b.g.Values[buffer.Value].Role = graph.State
 		next := b.emit("first", "add", nil, b.g.Whole(x), buffer)
 		skip := b.emit("first.linear", "linear", nil, b.g.Whole(next), b.weight("first.linear.weight", width, width))
 		h := skip
@@ -29,16 +29,16 @@ func TestStatesStayOnTheDevice(t *testing.T) {
 		h = b.emit("fifth", "linear", nil, b.g.Whole(h), b.weight("fifth.weight", 8, width))
 		late := b.emit("last", "linear", nil, b.g.Whole(next), b.weight("last.weight", 8, width))
 		h = b.emit("last", "add", nil, b.g.Whole(h), b.g.Whole(late))
-		b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(h)}}
+		b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(h)}}
 		if becomes {
-			b.g.Updates = []layers.StateUpdate{{State: buffer.Value, Operand: b.g.Whole(next)}}
+			b.g.Updates = []graph.StateUpdate{{State: buffer.Value, Operand: b.g.Whole(next)}}
 		}
-		l := &layers.Lowered{Graph: b.g, Steps: make([]layers.Step, len(b.g.Ops))}
+		l := &graph.Lowered{Graph: b.g, Steps: make([]graph.Step, len(b.g.Ops))}
 		o := Options{Mode: Page, Target: Target{Name: "emu", AlignBytes: 256}}
 		o.MemoryBytes = mustPlan(t, l, o).MinBytes
 		p := mustPlan(t, l, o)
 		checkPlan(t, p, o, b.g)
-		leaves := func(id layers.ValueID) bool {
+		leaves := func(id graph.ValueID) bool {
 			return slices.ContainsFunc(p.Groups, func(g Group) bool {
 				return slices.ContainsFunc(g.SwapOut, func(s Swap) bool { return s.Value == id })
 			})

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 const (
@@ -15,7 +15,7 @@ const (
 
 // A wait is a time between two uses of an activation, in which it may be in host memory.
 type wait struct {
-	value layers.ValueID
+	value graph.ValueID
 	// from is the group after which it may leave, to the one before which it must be back.
 	from, to int
 	// held is what it takes meanwhile, freed what it takes in the two groups besides, where each has one instance's bytes
@@ -50,7 +50,7 @@ func (d *draft) makeSwapped(targetBytes int64) *draft {
 		s.groups[i] = d.again(i)
 	}
 	s.rename(chosen)
-	e := newDraft(&layers.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o, d.seconds)
+	e := newDraft(&graph.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o, d.seconds)
 	e.whole, e.origin = true, d.origin
 	e.stay(d.always)
 	e.base.SplitBytes, e.base.cuts, e.base.SwapBytes = d.base.SplitBytes, d.base.cuts, s.hostBytes
@@ -134,7 +134,7 @@ func (d *draft) waits() []wait {
 	g := d.l.Graph
 	used := make([][]int, len(g.Values)) // groups, in order
 	never := make([]bool, len(g.Values))
-	use := func(id layers.ValueID, group int) {
+	use := func(id graph.ValueID, group int) {
 		if place := &d.base.Places[id]; place.First < 0 || place.Bytes < leastSwapBytes {
 			return
 		}
@@ -149,7 +149,7 @@ func (d *draft) waits() []wait {
 		for i := d.groups[k].First; i < d.groups[k].End; i++ {
 			op := &g.Ops[i]
 			for _, o := range op.In {
-				if o.Value != layers.NoValue {
+				if o.Value != graph.NoValue {
 					use(o.Value, k)
 				}
 			}
@@ -174,7 +174,7 @@ func (d *draft) waits() []wait {
 		bytes := alignUp(place.Bytes, d.o.Target.AlignBytes)
 		for k, to := range used[id][1:] {
 			from := used[id][k]
-			w := wait{value: layers.ValueID(id), from: from, to: to, held: bytes * int64(d.o.Instances)}
+			w := wait{value: graph.ValueID(id), from: from, to: to, held: bytes * int64(d.o.Instances)}
 			if d.o.Instances > 1 && len(used[id]) == 2 {
 				w.freed = bytes * int64(d.o.Instances-1)
 			}
@@ -189,7 +189,7 @@ func (d *draft) waits() []wait {
 // A swapper makes the graph in which what comes back is a value of its own.
 type swapper struct {
 	d         *draft
-	g         *layers.Graph
+	g         *graph.Graph
 	groups    []Group
 	hostBytes int64
 }
@@ -197,13 +197,13 @@ type swapper struct {
 func (s *swapper) rename(chosen []wait) {
 	d := s.d
 	g := *d.l.Graph
-	g.Values = append(make([]layers.Value, 0, len(g.Values)+len(chosen)), g.Values...)
+	g.Values = append(make([]graph.Value, 0, len(g.Values)+len(chosen)), g.Values...)
 	g.Ops = slices.Clone(g.Ops)
 	s.g = &g
 	slices.SortFunc(chosen, func(a, b wait) int { return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.from, b.from)) })
-	now := make(map[layers.ValueID]layers.ValueID)
+	now := make(map[graph.ValueID]graph.ValueID)
 	fresh := make([]bool, len(g.Ops)) // whose operands are copies
-	readers := make(map[layers.ValueID][]int)
+	readers := make(map[graph.ValueID][]int)
 	for _, w := range chosen {
 		readers[w.value] = nil
 	}
@@ -222,8 +222,8 @@ func (s *swapper) rename(chosen []wait) {
 			before = w.value
 		}
 		v := g.Values[w.value]
-		after := layers.ValueID(len(g.Values))
-		g.Values = append(g.Values, layers.Value{Name: v.Name, DType: v.DType, Shape: v.Shape})
+		after := graph.ValueID(len(g.Values))
+		g.Values = append(g.Values, graph.Value{Name: v.Name, DType: v.DType, Shape: v.Shape})
 		now[w.value] = after
 		stride := alignUp(v.Bytes(), d.o.Target.AlignBytes)
 		out, in := &s.groups[w.from], &s.groups[w.to]

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -22,8 +22,8 @@ func TestTiedWeightsThatStay(t *testing.T) {
 			}
 			h = b.emit(path, "linear", nil, b.g.Whole(h), w)
 		}
-		b.g.Outputs = []layers.Output{{Name: "y", Operand: b.g.Whole(h)}}
-		l := &layers.Lowered{Graph: b.g, Steps: make([]layers.Step, len(b.g.Ops))}
+		b.g.Outputs = []graph.Output{{Name: "y", Operand: b.g.Whole(h)}}
+		l := &graph.Lowered{Graph: b.g, Steps: make([]graph.Step, len(b.g.Ops))}
 		o := Options{Mode: Auto, Target: target, asGiven: true}.filled()
 		d := newDraft(l, cut(l.Graph, Limit{}), o, nil)
 		keep := make([]bool, len(d.groups))

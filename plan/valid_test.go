@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -46,7 +46,7 @@ func TestLeastBudget(t *testing.T) {
 }
 
 // checkPlan fails where following a plan for a graph to the letter would lose or mix up bytes, or take more memory than there is.
-func checkPlan(t failer, p *Plan, o Options, g *layers.Graph) {
+func checkPlan(t failer, p *Plan, o Options, g *graph.Graph) {
 	several := p.Sides != nil && p.Sides.Peer != "" // each of which has a budget of its own
 	if o.MemoryBytes > 0 && p.PeakBytes() > o.MemoryBytes && !several {
 		t.Fatalf("takes %d of %d bytes\n%v", p.PeakBytes(), o.MemoryBytes, p)
@@ -198,7 +198,7 @@ func checkWeights(t failer, p *Plan) {
 // reads of that and no group before it has read.
 func checkFirstReads(t failer, p *Plan) {
 	reads := p.FirstReads()
-	state := slices.ContainsFunc(p.Fixed.Parts, func(part Part) bool { return p.Lowered.Graph.Values[part.Value].Role == layers.State })
+	state := slices.ContainsFunc(p.Fixed.Parts, func(part Part) bool { return p.Lowered.Graph.Values[part.Value].Role == graph.State })
 	if reads != nil && state {
 		t.Fatalf("first reads of what a pass before may have changed\n%v", p)
 	}
@@ -320,13 +320,13 @@ func checkActivations(t failer, p *Plan) {
 		}
 	}
 	made := make([]bool, len(g.Values))
-	alive := func(id layers.ValueID, op int) {
+	alive := func(id graph.ValueID, op int) {
 		if place := &p.Places[id]; op < place.First || op > place.Last {
 			t.Fatalf("op %d has to do with value %d, which is alive from %d to %d", op, id, place.First, place.Last)
 		}
 	}
-	use := func(id layers.ValueID, op int) {
-		if role := g.Values[id].Role; role != layers.Computed && role != layers.Input {
+	use := func(id graph.ValueID, op int) {
+		if role := g.Values[id].Role; role != graph.Computed && role != graph.Input {
 			return
 		}
 		if !made[id] {
@@ -347,7 +347,7 @@ func checkActivations(t failer, p *Plan) {
 		}
 		for k := group.First; k < group.End; k++ {
 			for _, o := range g.Ops[k].In {
-				if o.Value != layers.NoValue {
+				if o.Value != graph.NoValue {
 					use(o.Value, k)
 				}
 			}
@@ -367,7 +367,7 @@ func checkActivations(t failer, p *Plan) {
 			continue
 		}
 		for id := range made { // the next instance overwrites it
-			if made[id] && p.Places[id].Stride == 0 && g.Values[id].Role != layers.Const {
+			if made[id] && p.Places[id].Stride == 0 && g.Values[id].Role != graph.Const {
 				made[id] = false
 			}
 		}
@@ -392,8 +392,8 @@ func checkSwaps(t failer, p *Plan) {
 			if at < 0 {
 				t.Fatalf("value %d comes back from %d, and nothing is there", s.Value, s.Offset)
 			}
-			if !slices.ContainsFunc(p.Lowered.Graph.Ops[group.First:group.End], func(op layers.Op) bool {
-				return slices.ContainsFunc(op.In, func(o layers.Operand) bool { return o.Value == s.Value })
+			if !slices.ContainsFunc(p.Lowered.Graph.Ops[group.First:group.End], func(op graph.Op) bool {
+				return slices.ContainsFunc(op.In, func(o graph.Operand) bool { return o.Value == s.Value })
 			}) {
 				t.Fatalf("value %d comes back for group %d, which does not read it\n%v", s.Value, i, p)
 			}

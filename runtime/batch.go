@@ -9,8 +9,8 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/sysmem"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -21,7 +21,7 @@ import (
 // pass over the weights, if memory admits so many between two groups; else in several passes.
 //
 // Which dimension of the inputs and outputs counts the rows is found ([models.Model.BatchAxes]) or said by
-// [Options.BatchAxes]; a program that mixes rows is a [*layers.NotBatchableError]. Inputs without such a dimension are the
+// [Options.BatchAxes]; a program that mixes rows is a [*graph.NotBatchableError]. Inputs without such a dimension are the
 // same for all rows; outputs without one are returned once. Rows come out in the order in which they went in. What is
 // left of the rows when they do not divide is a micro-batch of its own.
 //
@@ -141,7 +141,7 @@ func (s *Session) newDivision(shapes map[string]tensor.Shape, within planner) (*
 		}
 	}
 	if of.rows <= 0 {
-		return nil, &layers.NotBatchableError{Msg: "there are no rows"}
+		return nil, &graph.NotBatchableError{Msg: "there are no rows"}
 	}
 	if of.chosen = of.micro == 0; of.chosen {
 		return s.choose(of, shapes, within)
@@ -337,7 +337,7 @@ type part struct {
 }
 
 // outputs makes room for the outputs of all rows.
-func (b *batch) outputs(ops *layers.Registry) error {
+func (b *batch) outputs(ops *graph.Registry) error {
 	axes := b.outAxes
 	for _, o := range b.main.graph.Outputs {
 		if _, known := axes[o.Name]; known {
@@ -346,7 +346,7 @@ func (b *batch) outputs(ops *layers.Registry) error {
 		given := maps.Clone(b.axes) // a dump of a module
 		maps.Copy(given, axes)
 		var err error
-		if axes, err = layers.Batched(b.main.source, ops, given); err != nil {
+		if axes, err = graph.Batched(b.main.source, ops, given); err != nil {
 			return err
 		}
 		break
@@ -360,7 +360,7 @@ func (b *batch) outputs(ops *layers.Registry) error {
 			if b.last != nil {
 				rest := b.last.graph.Outputs[k].Operand.Layout.Shape
 				if len(rest) != len(shape) {
-					return &layers.NotBatchableError{Name: o.Name, Msg: "its shape depends on the number of rows"}
+					return &graph.NotBatchableError{Name: o.Name, Msg: "its shape depends on the number of rows"}
 				}
 				shape[p.axis] += rest[p.axis]
 			}
@@ -421,7 +421,7 @@ type micro struct {
 	raw               [][]byte
 }
 
-func (m *micro) input(id layers.ValueID) []byte {
+func (m *micro) input(id graph.ValueID) []byte {
 	v := &m.p.graph.Values[id]
 	t := m.b.in[v.Name]
 	axis, ok := m.b.axes[v.Name]

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
@@ -189,7 +189,7 @@ func TestNotBatchable(t *testing.T) {
 	mixes := build(t, fixturesFolder+"pt2_attention.pt2", nil)
 	_, err := start(t, mixes, optimem.Options{}).RunBatch(t.Context(),
 		optimem.Values{"src": tensor.Of(make([]float32, 12), 3, 1, 4)})
-	var refused *layers.NotBatchableError
+	var refused *graph.NotBatchableError
 	if !errors.As(err, &refused) {
 		t.Errorf("a program that mixes rows: %v", err)
 	}

@@ -3,7 +3,7 @@ package runtime
 import (
 	"errors"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/tensor"
 )
@@ -22,7 +22,7 @@ func (e *blamedError) Unwrap() []error { return []error{e.input, e.err} }
 
 // blame makes the error of an op that was given an index out of range that of the input which holds it, where only one can.
 func (p *program) blame(err error) error {
-	var index *layers.IndexError
+	var index *graph.IndexError
 	if !errors.As(err, &index) {
 		return err
 	}
@@ -38,22 +38,22 @@ func (p *program) indexInput(err error) (name string, ok bool) {
 	g := p.source
 	var where *pager.OpError
 	located := errors.As(err, &where)
-	producers := make(map[layers.ValueID]*layers.Op)
+	producers := make(map[graph.ValueID]*graph.Op)
 	for i := range g.Ops {
 		for _, id := range g.Ops[i].Out {
 			producers[id] = &g.Ops[i]
 		}
 	}
-	seen := make(map[layers.ValueID]bool)
-	var inputs []layers.ValueID
-	var follow func(o layers.Operand)
-	follow = func(o layers.Operand) {
+	seen := make(map[graph.ValueID]bool)
+	var inputs []graph.ValueID
+	var follow func(o graph.Operand)
+	follow = func(o graph.Operand) {
 		v := &g.Values[o.Value]
 		if v.DType != tensor.Int64 && v.DType != tensor.Int32 || seen[o.Value] {
 			return
 		}
 		seen[o.Value] = true
-		if v.Role == layers.Input {
+		if v.Role == graph.Input {
 			inputs = append(inputs, o.Value)
 		}
 		if op := producers[o.Value]; op != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 	"weak"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -91,7 +91,7 @@ func TestRunIntoOfSeveralPrograms(t *testing.T) {
 	s := quietSession(t, &quiet{}, plan.Resident, quietGraph(t, 2), Options{})
 	small := quietGraph(t, 1)
 	y, across := small.Outputs[0], small.Outputs[1]
-	small.Outputs = []layers.Output{across, {Name: "again", Operand: across.Operand}, y}
+	small.Outputs = []graph.Output{across, {Name: "again", Operand: across.Operand}, y}
 	if _, err := s.program(small); err != nil {
 		t.Fatal(err)
 	}
@@ -119,11 +119,11 @@ func TestRunIntoOfSeveralPrograms(t *testing.T) {
 // TestInputsStayAsGiven: what a pass was given of an input is the input's until the pass is over, whatever it asks for besides:
 // a device may copy late.
 func TestInputsStayAsGiven(t *testing.T) {
-	g := &layers.Graph{}
-	var ids []layers.ValueID
+	g := &graph.Graph{}
+	var ids []graph.ValueID
 	for _, name := range []string{"a", "b", "c"} {
 		ids = append(ids, g.AddInput(name, tensor.Float32, tensor.Shape{2, 3}))
-		g.Outputs = append(g.Outputs, layers.Output{Name: name, Operand: g.Whole(ids[len(ids)-1])})
+		g.Outputs = append(g.Outputs, graph.Output{Name: name, Operand: g.Whole(ids[len(ids)-1])})
 	}
 	s := quietSession(t, &quiet{}, plan.Resident, g, Options{})
 	p, err := s.program(g)
@@ -159,11 +159,11 @@ func TestInputsStayAsGiven(t *testing.T) {
 func TestDumpsAreTheSessions(t *testing.T) {
 	g := quietGraph(t, 3)
 	g.Outputs = slices.Grow(g.Outputs, 4)
-	g.Modules = make(map[string]layers.Operand)
+	g.Modules = make(map[string]graph.Operand)
 	for _, op := range g.Ops {
 		g.Modules[op.Path] = g.Whole(op.Out[0])
 	}
-	var graphs []*layers.Graph
+	var graphs []*graph.Graph
 	for _, path := range []string{"0", "1"} {
 		dumped, err := withDumps(g, []string{path})
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/device/devicetest"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
@@ -54,7 +54,7 @@ func TestDigitsOnGPU(t *testing.T) {
 				lib := sim.New(t, "memory=64M order="+order)
 				s := onGPU(t, model, mode, lib, optimem.Options{})
 				out, err := s.Run(t.Context(), digitsInput(x))
-				if errors.Is(err, layers.ErrUnsupported) {
+				if errors.Is(err, graph.ErrUnsupported) {
 					s.Close()
 					t.Skip("NOT ON THE GPU: ", err)
 				}
@@ -149,7 +149,7 @@ func TestMemoryTakenByOthers(t *testing.T) {
 		}
 	}})
 	want, err := s.Run(t.Context(), digitsInput(pictures(5)))
-	if errors.Is(err, layers.ErrUnsupported) {
+	if errors.Is(err, graph.ErrUnsupported) {
 		s.Close()
 		t.Skip("NOT ON THE GPU: ", err)
 	}
@@ -192,7 +192,7 @@ func TestOpNotOnGPU(t *testing.T) {
 		s := onGPU(t, model, mode, lib, optimem.Options{Ops: ops})
 		got, err := s.Run(t.Context(), want.input())
 		switch {
-		case mode != plan.Auto && (!errors.Is(err, layers.ErrUnsupported) || !strings.Contains(err.Error(), "test::mix")):
+		case mode != plan.Auto && (!errors.Is(err, graph.ErrUnsupported) || !strings.Contains(err.Error(), "test::mix")):
 			t.Errorf("%s: %v", mode, err)
 		case mode == plan.Auto && err != nil:
 			t.Error(err)
@@ -351,7 +351,7 @@ func TestPlanWithoutGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := s.Plan(t.Context(), map[string]tensor.Shape{"input": {5, 1, 8, 8}})
-	if errors.Is(err, layers.ErrUnsupported) {
+	if errors.Is(err, graph.ErrUnsupported) {
 		t.Skip("NOT ON THE GPU: ", err)
 	}
 	if err != nil || p.PeakBytes() == 0 || p.Target.Name != "cuda" {
@@ -379,7 +379,7 @@ func TestFixturesOnGPU(t *testing.T) {
 				s := onGPU(t, model, mode, lib, optimem.Options{})
 				for n, p := range fixtures[name] {
 					got, err := s.Run(t.Context(), p.inputs(t, model))
-					if errors.Is(err, layers.ErrUnsupported) {
+					if errors.Is(err, graph.ErrUnsupported) {
 						s.Close()
 						t.Skip("NOT ON THE GPU: ", err)
 					}
@@ -449,7 +449,7 @@ func TestPrecisionOnGPU(t *testing.T) {
 		lib := sim.New(t, "memory=64M order=lazy:1 "+c.gpu)
 		s := onGPU(t, model, c.mode, lib, optimem.Options{Precision: c.precision})
 		_, err := s.Run(t.Context(), digitsInput(x))
-		if !errors.Is(err, layers.ErrUnsupported) || !strings.Contains(err.Error(), c.says) {
+		if !errors.Is(err, graph.ErrUnsupported) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v", c, err)
 		}
 		if err := s.Close(); err != nil {

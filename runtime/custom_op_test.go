@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	optimem "github.com/optimem/optimem/runtime"
@@ -16,20 +16,20 @@ import (
 )
 
 // mixOps is a registry with the op of testdata/mix.pt2, which only the CPU computes.
-func mixOps(t *testing.T) *layers.Registry { return mixOpsCalling(t, func() {}) }
+func mixOps(t *testing.T) *graph.Registry { return mixOpsCalling(t, func() {}) }
 
 // mixOpsCalling is mixOps with a function that the op calls.
-func mixOpsCalling(t *testing.T, called func()) *layers.Registry {
+func mixOpsCalling(t *testing.T, called func()) *graph.Registry {
 	t.Helper()
-	ops, err := layers.Standard().With(layers.OpDef{
+	ops, err := graph.Standard().With(graph.OpDef{
 		Kind: "test::mix",
-		Shape: func(in []layers.Spec, a layers.Attrs) ([]layers.Spec, error) {
+		Shape: func(in []graph.Spec, a graph.Attrs) ([]graph.Spec, error) {
 			if n := a.Int("parts"); len(in) != n+2 || a.Int("arg1") != n || a.Int("arg2") != a.Int("times") || len(a) != 5 {
 				return nil, fmt.Errorf("%d operands, attributes %v", len(in), a)
 			}
 			return in[1 : len(in)-1], nil
 		},
-		Reference: func(in, out []*tensor.Tensor, a layers.Attrs) error {
+		Reference: func(in, out []*tensor.Tensor, a graph.Attrs) error {
 			called()
 			all := make([][]float32, len(in))
 			for i, x := range in {

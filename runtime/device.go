@@ -10,9 +10,9 @@ import (
 
 	"github.com/optimem/optimem/chunker"
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
@@ -22,9 +22,9 @@ type machine struct {
 	name   string
 	target plan.Target
 	// lower lowers for the device, hostLower for the CPU beside it; nil where there is none.
-	lower, hostLower func(*layers.Graph) (*layers.Lowered, error)
+	lower, hostLower func(*graph.Graph) (*graph.Lowered, error)
 	// supports returns nil for ops that the device computes; nil where it computes all that the CPU does.
-	supports func(op layers.Op, in, out []layers.Spec) error
+	supports func(op graph.Op, in, out []graph.Spec) error
 	// pass runs a plan; held and stats are of the device and of the host.
 	pass  func(ctx context.Context, p *plan.Plan, io pager.IO) error
 	held  func() (dev, host pager.Held)
@@ -50,9 +50,9 @@ type machine struct {
 	precisions []string
 	without    string
 	// winograd chooses the convolutions that a device beside the CPU computes by Winograd's algorithm; nil where it has none.
-	winograd func(*layers.Graph) *layers.Graph
+	winograd func(*graph.Graph) *graph.Graph
 	// channelsLast puts channels last where a device beside the CPU computes faster so; nil where it does not.
-	channelsLast func(*layers.Graph) *layers.Graph
+	channelsLast func(*graph.Graph) *graph.Graph
 	// emulated is the device where it is one.
 	emulated *emulated.Device
 	// rates are the device's; elapsed is its clock, nil where that is the wall's.
@@ -148,7 +148,7 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 		rates.CopySeconds = math.SmallestNonzeroFloat64
 	}
 	e.Threads, e.Ops = o.Threads, o.Ops
-	e.Cost = func(step *layers.Step, op *layers.Op, in, out []layers.Spec) time.Duration {
+	e.Cost = func(step *graph.Step, op *graph.Op, in, out []graph.Spec) time.Duration {
 		return time.Duration(rates.StepSeconds(o.Ops, step, op, in, out) * float64(time.Second))
 	}
 	dev, host := emulated.New(e), cpu.New(o.Threads, o.Ops)

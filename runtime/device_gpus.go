@@ -10,7 +10,7 @@ import (
 	"github.com/optimem/optimem/chunker"
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
@@ -90,7 +90,7 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 		}
 	}
 	m.channelsLast = oldest.Arrange
-	m.lower = func(g *layers.Graph) (*layers.Lowered, error) { return cuda.LowerFor(g, oldest.Info().Capability) }
+	m.lower = func(g *graph.Graph) (*graph.Lowered, error) { return cuda.LowerFor(g, oldest.Info().Capability) }
 	own := o.pager(o.Memory)
 	own.HostBytes = o.HostMemory / int64(len(devices)) // as plans share it
 	c, err := chunker.Spread(devices, chunker.Options{Device: own})

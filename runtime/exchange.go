@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // A member is an instance of a pass: whoever gives its inputs and takes its outputs.
 type member interface {
 	// input returns the bytes of an input, output where those of an output go, as in pager.IO.
-	input(id layers.ValueID) []byte
+	input(id graph.ValueID) []byte
 	output(output int, made bool) []byte
 }
 
@@ -27,7 +27,7 @@ type passIO struct {
 func (x *passIO) Instances() int { return len(x.members) }
 
 // Input implements pager.IO.
-func (x *passIO) Input(instance int, id layers.ValueID) []byte { return x.members[instance].input(id) }
+func (x *passIO) Input(instance int, id graph.ValueID) []byte { return x.members[instance].input(id) }
 
 // Output implements pager.IO.
 func (x *passIO) Output(instance, output int, made bool) []byte {
@@ -119,7 +119,7 @@ func (p *program) fills(out Values) error {
 		return nil
 	}
 	for name := range out {
-		if !slices.ContainsFunc(p.graph.Outputs, func(o layers.Output) bool { return o.Name == name }) {
+		if !slices.ContainsFunc(p.graph.Outputs, func(o graph.Output) bool { return o.Name == name }) {
 			return &OutputError{name, "the model has no such output"}
 		}
 	}
@@ -127,7 +127,7 @@ func (p *program) fills(out Values) error {
 }
 
 // input implements member.
-func (x *exchange) input(id layers.ValueID) []byte {
+func (x *exchange) input(id graph.ValueID) []byte {
 	v := &x.p.graph.Values[id]
 	t := x.in[v.Name]
 	if bytes, ok := inOrder(t); ok {

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
@@ -28,8 +28,8 @@ func (d *quiet) Name() string           { return "quiet" }
 func (d *quiet) Memory() (int64, int64) { return 0, 0 }
 func (d *quiet) Close() error           { return nil }
 
-func (d *quiet) Supports(layers.Op, []layers.Spec, []layers.Spec) error { return nil }
-func (d *quiet) NewStream() (device.Stream, error)                      { return quietStream{}, nil }
+func (d *quiet) Supports(graph.Op, []graph.Spec, []graph.Spec) error { return nil }
+func (d *quiet) NewStream() (device.Stream, error)                   { return quietStream{}, nil }
 
 func (d *quiet) Alloc(bytes int64) (device.Memory, error) {
 	d.allocs++
@@ -90,10 +90,10 @@ func (m *memory) ReadAt(ctx context.Context, p []byte, off int64) error {
 }
 
 // quietGraph returns layers one after the other with a weight each, and an output that lies across memory.
-func quietGraph(t testing.TB, layersN int) *layers.Graph {
+func quietGraph(t testing.TB, layersN int) *graph.Graph {
 	t.Helper()
 	const width = 64
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	src := &memory{make([]byte, layersN*width*width*4)}
 	for i := range layersN {
 		binary.LittleEndian.PutUint32(src.data[i*width*width*4:], math.Float32bits(float32(i+1)))
@@ -103,23 +103,23 @@ func quietGraph(t testing.TB, layersN int) *layers.Graph {
 		w := g.AddWeight(tensor.Weight{
 			Name: fmt.Sprintf("%d.weight", i), DType: tensor.Float32, Layout: tensor.Contiguous(width, width),
 			Extent: tensor.Extent{Source: src, Offset: int64(i) * width * width * 4, Bytes: width * width * 4},
-		}, layers.Weight)
-		out, err := g.Emit(layers.Standard(), layers.Op{
+		}, graph.Weight)
+		out, err := g.Emit(graph.Standard(), graph.Op{
 			Kind: "linear", Path: fmt.Sprint(i),
-			In: []layers.Operand{g.Whole(x), {Value: w, Layout: tensor.Contiguous(width, width)}},
+			In: []graph.Operand{g.Whole(x), {Value: w, Layout: tensor.Contiguous(width, width)}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		x = out[0]
 	}
-	across := layers.Operand{Value: x, Layout: tensor.Layout{Shape: tensor.Shape{width, 8}, Strides: []int{1, width}}}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(x)}, {Name: "across", Operand: across}}
+	across := graph.Operand{Value: x, Layout: tensor.Layout{Shape: tensor.Shape{width, 8}, Strides: []int{1, width}}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(x)}, {Name: "across", Operand: across}}
 	return g
 }
 
 // quietSession returns a session on a quiet device, which has planned for the graph.
-func quietSession(t testing.TB, dev *quiet, mode plan.Mode, g *layers.Graph, o Options) *Session {
+func quietSession(t testing.TB, dev *quiet, mode plan.Mode, g *graph.Graph, o Options) *Session {
 	t.Helper()
 	s, err := start(t.Context(), new(models.Model), mode, o)
 	if err != nil {
@@ -134,8 +134,8 @@ func quietSession(t testing.TB, dev *quiet, mode plan.Mode, g *layers.Graph, o O
 	}
 	s.machine = &machine{
 		target: plan.CPU, pass: p.Pass, close: p.Close, hostBytes: p.HostBytes,
-		lower: func(g *layers.Graph) (*layers.Lowered, error) {
-			return &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}, nil
+		lower: func(g *graph.Graph) (*graph.Lowered, error) {
+			return &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}, nil
 		},
 		held:  func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
 		stats: func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/internal/sysmem"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 )
@@ -60,7 +61,7 @@ type Options struct {
 	// results are the same bits.
 	Once bool
 	// Ops is the registry of the ops; nil is that with which the model was built.
-	Ops *layers.Registry
+	Ops *graph.Registry
 	// Exact keeps to sums of products: no convolution by Winograd's algorithms, which round a few digits earlier, on the CPU or
 	// on a GPU.
 	Exact bool
@@ -70,7 +71,7 @@ type Options struct {
 	// rounded too, for another one that reads it. What the device cannot do is an error.
 	Precision string
 	// Without are the graph passes that are left out, for who looks for an error in one. The zero value is none.
-	Without layers.Passes
+	Without rewrite.Passes
 	// Rates are what the device does in a second, HostRates what the CPU beside it does, for the planner; the zero value
 	// stands for guesses.
 	Rates, HostRates plan.Rates
@@ -153,7 +154,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	if model == nil {
 		return nil, errors.New("no model")
 	}
-	opts.Ops = cmp.Or(opts.Ops, model.Ops(), layers.Standard())
+	opts.Ops = cmp.Or(opts.Ops, model.Ops(), graph.Standard())
 	m, err := newMachine(opts)
 	if err != nil {
 		return nil, err
@@ -169,7 +170,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 		opts:     opts,
 		machine:  m,
 		limits:   limits{memory: opts.Memory, capacity: opts.Capacity},
-		programs: recent.New[*layers.Graph, *program](maxPrograms),
+		programs: recent.New[*graph.Graph, *program](maxPrograms),
 		batches:  recent.New[string, *division](maxDivisions),
 		turn:     make(chan struct{}, 1),
 	}

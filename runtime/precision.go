@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/plan"
 )
 
@@ -22,14 +23,14 @@ func checkPrecision(p string) error {
 
 // narrowed returns a graph in the precision that the options ask for, with half weights read as they are where the
 // device's kernels can.
-func (s *Session) narrowed(g *layers.Graph) (*layers.Graph, error) {
-	g = layers.Prune(layers.FoldCasts(g))
+func (s *Session) narrowed(g *graph.Graph) (*graph.Graph, error) {
+	g = rewrite.Prune(rewrite.FoldCasts(g))
 	m, p := s.machine, s.opts.Precision
 	refused := func(why string) error {
 		if why != "" {
 			why = ": " + why
 		}
-		return fmt.Errorf("%w: precision %s on %s%s", layers.ErrUnsupported, p, m.name, why)
+		return fmt.Errorf("%w: precision %s on %s%s", graph.ErrUnsupported, p, m.name, why)
 	}
 	switch {
 	case p == "" || p == allPrecisions[0]:
@@ -42,5 +43,5 @@ func (s *Session) narrowed(g *layers.Graph) (*layers.Graph, error) {
 		// The CPU beside it may have no such products.
 		return nil, refused("in mode " + string(s.mode))
 	}
-	return layers.Narrow(g, p), nil
+	return rewrite.Narrow(g, p), nil
 }

@@ -6,7 +6,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
@@ -22,7 +22,7 @@ func TestPrecision(t *testing.T) {
 		t.Cleanup(func() { _ = resident.Close() })
 		_, err = resident.Run(t.Context(), digitsInput(x))
 	}
-	if errors.Is(err, layers.ErrUnsupported) {
+	if errors.Is(err, graph.ErrUnsupported) {
 		t.Skip(err)
 	}
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -16,8 +17,8 @@ import (
 // A program is a graph lowered for the session's device, with its plans.
 type program struct {
 	// source is the graph as the model has it, graph the one that is computed, with the same inputs and outputs.
-	source, graph *layers.Graph
-	lowered       *layers.Lowered
+	source, graph *graph.Graph
+	lowered       *graph.Lowered
 	// hostOps are the ops that the device cannot compute and the CPU beside it does, nil where there are none.
 	hostOps []bool
 	// whole has, for each output, whether its elements lie in order without gaps, so that they can be copied out as they
@@ -33,7 +34,7 @@ type program struct {
 const maxPrograms = 16
 
 // program returns the graph made ready to be planned.
-func (s *Session) program(g *layers.Graph) (*program, error) {
+func (s *Session) program(g *graph.Graph) (*program, error) {
 	if p, ok := s.programs.Get(g); ok {
 		return p, nil
 	}
@@ -41,18 +42,18 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{source: layers.Prune(dumped), plans: make(map[int]*plan.Plan)}
-	p.graph = layers.Optimise(p.source, s.opts.Ops, s.opts.Without, s.constants)
+	p := &program{source: rewrite.Prune(dumped), plans: make(map[int]*plan.Plan)}
+	p.graph = rewrite.Optimise(p.source, s.opts.Ops, s.opts.Without, s.constants)
 	if p.graph, err = s.narrowed(p.graph); err != nil {
 		return nil, err
 	}
-	if s.machine.arranges && s.opts.Without&layers.ArrangeLayouts == 0 {
+	if s.machine.arranges && s.opts.Without&rewrite.ArrangeLayouts == 0 {
 		p.graph = cpu.Arrange(p.graph, s.opts.Exact)
 	}
 	if s.machine.winograd != nil && !s.opts.Exact {
 		p.graph = s.machine.winograd(p.graph)
 	}
-	if s.machine.channelsLast != nil && s.opts.Without&layers.ArrangeLayouts == 0 {
+	if s.machine.channelsLast != nil && s.opts.Without&rewrite.ArrangeLayouts == 0 {
 		p.graph = s.machine.channelsLast(p.graph)
 	}
 	if err := s.lower(p); err != nil {
@@ -75,7 +76,7 @@ func (s *Session) program(g *layers.Graph) (*program, error) {
 func (s *Session) lower(p *program) (err error) {
 	p.lowered, err = s.machine.lower(p.graph)
 	m := s.machine
-	if err == nil || !errors.Is(err, layers.ErrUnsupported) || m.supports == nil || m.hostLower == nil ||
+	if err == nil || !errors.Is(err, graph.ErrUnsupported) || m.supports == nil || m.hostLower == nil ||
 		s.mode != plan.Auto {
 		return err
 	}
@@ -90,7 +91,7 @@ func (s *Session) lower(p *program) (err error) {
 
 // constants computes a graph that has neither inputs nor weights, as the CPU does: for every device, so that they agree.
 // What a kernel panics with is an error here as it is in a pass.
-func (s *Session) constants(g *layers.Graph) (results [][]byte, err error) {
+func (s *Session) constants(g *graph.Graph) (results [][]byte, err error) {
 	pool := cpu.NewPool(1)
 	defer pool.Close()
 	defer func() {
@@ -168,11 +169,11 @@ func (s *Session) peers(budgetBytes int64) []plan.Peer {
 }
 
 // cachedShare returns how much of the weights of a graph the host holds in memory, as far as it tells.
-func cachedShare(g *layers.Graph) float64 {
+func cachedShare(g *graph.Graph) float64 {
 	var cached, total int64
 	for i := range g.Values {
 		v := &g.Values[i]
-		if v.Role != layers.Weight {
+		if v.Role != graph.Weight {
 			continue
 		}
 		e := v.Weight.Extent
@@ -199,7 +200,7 @@ func (s *Session) planOptions() plan.Options {
 }
 
 // withDumps returns the graph with the outputs of modules among its outputs.
-func withDumps(g *layers.Graph, paths []string) (*layers.Graph, error) {
+func withDumps(g *graph.Graph, paths []string) (*graph.Graph, error) {
 	if len(paths) == 0 {
 		return g, nil
 	}
@@ -213,15 +214,15 @@ func withDumps(g *layers.Graph, paths []string) (*layers.Graph, error) {
 		n, err := o.Layout.NumElements()
 		if held, _ := g.Values[o.Value].Shape.NumElements(); err != nil || n > held {
 			// A view of some elements many times: what a plan counts is the memory of a copy.
-			out, err := dumped.Emit(layers.Standard(), layers.Op{
-				Kind: "copy", Path: path, In: []layers.Operand{o}, Guard: guardOf(g, o.Value),
+			out, err := dumped.Emit(graph.Standard(), graph.Op{
+				Kind: "copy", Path: path, In: []graph.Operand{o}, Guard: guardOf(g, o.Value),
 			})
 			if err != nil {
 				return nil, fmt.Errorf("dump: %s: %w", path, err)
 			}
 			o = dumped.Whole(out[0])
 		}
-		dumped.Outputs = append(dumped.Outputs, layers.Output{Name: dumpPrefix + path, Operand: o})
+		dumped.Outputs = append(dumped.Outputs, graph.Output{Name: dumpPrefix + path, Operand: o})
 	}
 	return &dumped, nil
 }
@@ -230,7 +231,7 @@ func withDumps(g *layers.Graph, paths []string) (*layers.Graph, error) {
 const dumpPrefix = "dump:"
 
 // guardOf returns the guard of the op that computes a value.
-func guardOf(g *layers.Graph, id layers.ValueID) []layers.Guard {
+func guardOf(g *graph.Graph, id graph.ValueID) []graph.Guard {
 	for _, op := range g.Ops {
 		if slices.Contains(op.Out, id) {
 			return op.Guard

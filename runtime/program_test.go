@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
@@ -14,31 +14,31 @@ import (
 // TestDumpOutOfBranches: what a branch that was not taken would have given is not there, whatever the memory holds; a
 // view of a few elements many times is.
 func TestDumpOutOfBranches(t *testing.T) {
-	g := &layers.Graph{Modules: make(map[string]layers.Operand)}
+	g := &graph.Graph{Modules: make(map[string]graph.Operand)}
 	x := g.AddInput("x", tensor.Float32, tensor.Shape{2})
 	flag := g.Whole(g.AddInput("flag", tensor.Bool, tensor.Shape{}))
-	emit := func(path string, op layers.Op) layers.ValueID {
+	emit := func(path string, op graph.Op) graph.ValueID {
 		t.Helper()
-		out, err := g.Emit(layers.Standard(), op)
+		out, err := g.Emit(graph.Standard(), op)
 		if err != nil {
 			t.Fatal(err)
 		}
 		g.Modules[path] = g.Whole(out[0])
 		return out[0]
 	}
-	branch := func(path string, kind layers.Kind, want bool) layers.ValueID {
-		return emit(path, layers.Op{
-			Kind: kind, In: []layers.Operand{g.Whole(x)}, Guard: []layers.Guard{{Predicate: flag, Want: want}},
+	branch := func(path string, kind graph.Kind, want bool) graph.ValueID {
+		return emit(path, graph.Op{
+			Kind: kind, In: []graph.Operand{g.Whole(x)}, Guard: []graph.Guard{{Predicate: flag, Want: want}},
 		})
 	}
 	yes, no := branch("yes", "neg", true), branch("no", "relu", false)
-	y := emit("y", layers.Op{Kind: "choose", In: []layers.Operand{flag, g.Whole(yes), g.Whole(no)}})
-	for path, id := range map[string]layers.ValueID{"yes.rows": yes, "no.rows": no} {
-		g.Modules[path] = layers.Operand{
+	y := emit("y", graph.Op{Kind: "choose", In: []graph.Operand{flag, g.Whole(yes), g.Whole(no)}})
+	for path, id := range map[string]graph.ValueID{"yes.rows": yes, "no.rows": no} {
+		g.Modules[path] = graph.Operand{
 			Value: id, Layout: tensor.Layout{Shape: tensor.Shape{3, 2}, Strides: []int{0, 1}},
 		}
 	}
-	g.Outputs = []layers.Output{{Name: "y", Operand: g.Whole(y)}}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(y)}}
 	s, err := Resident(t.Context(), new(models.Model), ResidentOptions{Dump: []string{"yes", "no", "yes.rows", "no.rows"}})
 	if err != nil {
 		t.Fatal(err)
@@ -85,21 +85,21 @@ func TestDumpOutOfBranches(t *testing.T) {
 // TestBatchOutOfBranches: an output of a branch is among a batch's where all rows took that branch; where some did not, it is
 // not there, whatever the memory of their rows holds.
 func TestBatchOutOfBranches(t *testing.T) {
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	x := g.AddInput("x", tensor.Float32, tensor.Shape{1, 2})
-	flag := layers.Operand{Value: g.AddInput("flag", tensor.Bool, tensor.Shape{1}), Layout: tensor.Contiguous()}
+	flag := graph.Operand{Value: g.AddInput("flag", tensor.Bool, tensor.Shape{1}), Layout: tensor.Contiguous()}
 	for _, c := range []struct {
 		name string
-		kind layers.Kind
+		kind graph.Kind
 		want bool
 	}{{"yes", "neg", true}, {"no", "relu", false}} {
-		out, err := g.Emit(layers.Standard(), layers.Op{
-			Kind: c.kind, In: []layers.Operand{g.Whole(x)}, Guard: []layers.Guard{{Predicate: flag, Want: c.want}},
+		out, err := g.Emit(graph.Standard(), graph.Op{
+			Kind: c.kind, In: []graph.Operand{g.Whole(x)}, Guard: []graph.Guard{{Predicate: flag, Want: c.want}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.Outputs = append(g.Outputs, layers.Output{Name: c.name, Operand: g.Whole(out[0])})
+		g.Outputs = append(g.Outputs, graph.Output{Name: c.name, Operand: g.Whole(out[0])})
 	}
 	axes := map[string]int{"x": 0, "flag": 0}
 	outAxes := map[string]int{"yes": 0, "no": 0}
@@ -153,7 +153,7 @@ func TestBatchOutOfBranches(t *testing.T) {
 // TestBlameOnlyWhereCertain: an index out of range is the fault of an input where no other input has to do with it.
 func TestBlameOnlyWhereCertain(t *testing.T) {
 	for _, others := range []bool{false, true} {
-		g := &layers.Graph{}
+		g := &graph.Graph{}
 		a := g.AddInput("a", tensor.Int64, tensor.Shape{2})
 		b := g.AddInput("b", tensor.Int64, tensor.Shape{2})
 		table := g.AddInput("table", tensor.Float32, tensor.Shape{5, 3})
@@ -161,17 +161,17 @@ func TestBlameOnlyWhereCertain(t *testing.T) {
 		if others {
 			other = b
 		}
-		sum, err := g.Emit(layers.Standard(), layers.Op{Kind: "add", In: []layers.Operand{g.Whole(a), g.Whole(other)}})
+		sum, err := g.Emit(graph.Standard(), graph.Op{Kind: "add", In: []graph.Operand{g.Whole(a), g.Whole(other)}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := g.Emit(layers.Standard(), layers.Op{
-			Kind: "embedding", In: []layers.Operand{g.Whole(table), g.Whole(sum[0])},
+		if _, err := g.Emit(graph.Standard(), graph.Op{
+			Kind: "embedding", In: []graph.Operand{g.Whole(table), g.Whole(sum[0])},
 		}); err != nil {
 			t.Fatal(err)
 		}
 		p := &program{source: g}
-		cause := &layers.IndexError{Index: 7, Size: 5}
+		cause := &graph.IndexError{Index: 7, Size: 5}
 		err = p.blame(fmt.Errorf("run: %w", cause))
 		var input *InputError
 		if blamed := errors.As(err, &input); blamed == others || blamed && input.Input != "a" || !errors.Is(err, cause) {
@@ -182,14 +182,14 @@ func TestBlameOnlyWhereCertain(t *testing.T) {
 
 // TestOutputsHaveTheirElements: the tensor of an output that is some rows of what was computed holds these and nothing else.
 func TestOutputsHaveTheirElements(t *testing.T) {
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	x := g.AddInput("x", tensor.Float32, tensor.Shape{3, 2})
-	y, err := g.Emit(layers.Standard(), layers.Op{Kind: "neg", In: []layers.Operand{g.Whole(x)}})
+	y, err := g.Emit(graph.Standard(), graph.Op{Kind: "neg", In: []graph.Operand{g.Whole(x)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := tensor.Layout{Shape: tensor.Shape{2, 2}, Strides: []int{2, 1}, Offset: 2}
-	g.Outputs = []layers.Output{{Name: "rows", Operand: layers.Operand{Value: y[0], Layout: rows}}}
+	g.Outputs = []graph.Output{{Name: "rows", Operand: graph.Operand{Value: y[0], Layout: rows}}}
 	s, err := Resident(t.Context(), new(models.Model), ResidentOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -214,14 +214,14 @@ func TestOutputsHaveTheirElements(t *testing.T) {
 
 // TestBatchInSeveralPasses: rows come out in their order, also where they do not lie together and several passes make them.
 func TestBatchInSeveralPasses(t *testing.T) {
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	x := g.AddInput("x", tensor.Float32, tensor.Shape{1, 2})
-	y, err := g.Emit(layers.Standard(), layers.Op{Kind: "neg", In: []layers.Operand{g.Whole(x)}})
+	y, err := g.Emit(graph.Standard(), graph.Op{Kind: "neg", In: []graph.Operand{g.Whole(x)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	across := tensor.Layout{Shape: tensor.Shape{2, 1}, Strides: []int{1, 2}}
-	g.Outputs = []layers.Output{{Name: "across", Operand: layers.Operand{Value: y[0], Layout: across}}}
+	g.Outputs = []graph.Output{{Name: "across", Operand: graph.Operand{Value: y[0], Layout: across}}}
 	s, err := Resident(t.Context(), new(models.Model), ResidentOptions{})
 	if err != nil {
 		t.Fatal(err)

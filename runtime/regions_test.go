@@ -10,7 +10,8 @@ import (
 
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/device/devicetest"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -18,14 +19,14 @@ import (
 
 // A halfNet is a network of half floats whose weights are read.
 type halfNet struct {
-	*layers.Graph
+	*graph.Graph
 	t    *testing.T
 	data memory
 	next int
 }
 
 // weight is one of small numbers.
-func (n *halfNet) weight(shape ...int) layers.Operand {
+func (n *halfNet) weight(shape ...int) graph.Operand {
 	elements, _ := tensor.Shape(shape).NumElements()
 	begin := len(n.data.data)
 	for range elements {
@@ -36,40 +37,40 @@ func (n *halfNet) weight(shape ...int) layers.Operand {
 	id := n.AddWeight(tensor.Weight{
 		Name: fmt.Sprint(begin), DType: tensor.Float16, Layout: tensor.Contiguous(shape...),
 		Extent: tensor.Extent{Source: &n.data, Offset: int64(begin), Bytes: elements * 2},
-	}, layers.Weight)
-	return layers.Operand{Value: id, Layout: tensor.Contiguous(shape...)}
+	}, graph.Weight)
+	return graph.Operand{Value: id, Layout: tensor.Contiguous(shape...)}
 }
 
-func (n *halfNet) op(kind layers.Kind, a layers.Attrs, in ...layers.Operand) layers.Operand {
+func (n *halfNet) op(kind graph.Kind, a graph.Attrs, in ...graph.Operand) graph.Operand {
 	n.t.Helper()
-	out, err := n.Emit(layers.Standard(), layers.Op{Kind: kind, Attrs: a, In: in, Path: fmt.Sprint(len(n.Ops))})
+	out, err := n.Emit(graph.Standard(), graph.Op{Kind: kind, Attrs: a, In: in, Path: fmt.Sprint(len(n.Ops))})
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return n.Whole(out[0])
 }
 
-func (n *halfNet) conv(x layers.Operand, outputs, size, stride, groups int) layers.Operand {
-	a := layers.Attrs{"stride": []int{stride, stride}, "padding": []int{size / 2, size / 2}, "dilation": []int{1, 1}, "groups": groups}
+func (n *halfNet) conv(x graph.Operand, outputs, size, stride, groups int) graph.Operand {
+	a := graph.Attrs{"stride": []int{stride, stride}, "padding": []int{size / 2, size / 2}, "dilation": []int{1, 1}, "groups": groups}
 	return n.op("conv", a, x, n.weight(outputs, x.Layout.Shape[1]/groups, size, size), n.weight(outputs))
 }
 
 // TestRegionsOnGPU: channels-last regions give the same bits in every mode, and the numbers that there are without them.
 func TestRegionsOnGPU(t *testing.T) {
-	n := &halfNet{Graph: &layers.Graph{Modules: make(map[string]layers.Operand)}, t: t}
+	n := &halfNet{Graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, t: t}
 	x := n.Whole(n.AddInput("x", tensor.Float16, tensor.Shape{2, 3, 12, 12}))
 	y := n.op("relu", nil, n.conv(x, 16, 3, 2, 1))
 	z := n.op("relu", nil, n.conv(y, 32, 1, 1, 1))
 	z = n.op("relu", nil, n.conv(z, 32, 3, 1, 32))
-	y = n.op("add", layers.Attrs{"alpha": 1.0}, y, n.conv(z, 16, 1, 1, 1))
-	y = n.op("mean", layers.Attrs{"dims": []int{2, 3}, "keepdim": false, "dtype": tensor.Float16}, n.conv(y, 24, 3, 1, 1))
-	n.Outputs = []layers.Output{{Name: "y", Operand: n.op("linear", nil, y, n.weight(10, 24), n.weight(10))}}
+	y = n.op("add", graph.Attrs{"alpha": 1.0}, y, n.conv(z, 16, 1, 1, 1))
+	y = n.op("mean", graph.Attrs{"dims": []int{2, 3}, "keepdim": false, "dtype": tensor.Float16}, n.conv(y, 24, 3, 1, 1))
+	n.Outputs = []graph.Output{{Name: "y", Operand: n.op("linear", nil, y, n.weight(10, 24), n.weight(10))}}
 	in := &tensor.Tensor{DType: tensor.Float16, Layout: tensor.Contiguous(2, 3, 12, 12)}
 	for i := range 2 * 3 * 12 * 12 {
 		in.Data = binary.LittleEndian.AppendUint16(in.Data, tensor.Float16FromFloat32(float32(i%17)/8-1))
 	}
-	results := make(map[layers.Passes]*tensor.Tensor)
-	for _, without := range []layers.Passes{0, layers.ArrangeLayouts} {
+	results := make(map[rewrite.Passes]*tensor.Tensor)
+	for _, without := range []rewrite.Passes{0, rewrite.ArrangeLayouts} {
 		for _, mode := range []plan.Mode{plan.Resident, plan.Page, plan.Chunk, plan.Auto} {
 			t.Run(fmt.Sprint(mode, " without ", without), func(t *testing.T) {
 				lib := sim.New(t, "memory=64M order=lazy:4")
@@ -109,7 +110,7 @@ func TestRegionsOnGPU(t *testing.T) {
 			})
 		}
 	}
-	if err := devicetest.Compare(results[0], results[layers.ArrangeLayouts], 2e-3); err != nil {
+	if err := devicetest.Compare(results[0], results[rewrite.ArrangeLayouts], 2e-3); err != nil {
 		t.Error(err)
 	}
 }

@@ -25,8 +25,8 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/recent"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
@@ -57,7 +57,7 @@ type (
 	// An OutOfMemoryError says that a device refused memory, and no smaller plan was possible.
 	OutOfMemoryError = device.OutOfMemoryError
 	// A NotBatchableError says why rows cannot be kept apart.
-	NotBatchableError = layers.NotBatchableError
+	NotBatchableError = graph.NotBatchableError
 	// A GroupError says at which group of the model a run failed.
 	GroupError = pager.GroupError
 )
@@ -89,7 +89,7 @@ type Session struct {
 	// limits are what the device has been found to admit, given those of the options.
 	limits, given limits
 	// programs holds what was made of a graph; recent is what ran last, and ran its plan.
-	programs *recent.Map[*layers.Graph, *program]
+	programs *recent.Map[*graph.Graph, *program]
 	recent   *program
 	ran      *plan.Plan
 	batches  *recent.Map[string, *division]

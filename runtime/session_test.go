@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	optimem "github.com/optimem/optimem/runtime"
@@ -25,12 +25,12 @@ import (
 // A gate is an op of the test's own in the middle of the program gate.pt2: it calls what the test wants called.
 type gate struct{ pass func() }
 
-func (g *gate) registry(t *testing.T) *layers.Registry {
+func (g *gate) registry(t *testing.T) *graph.Registry {
 	t.Helper()
-	ops, err := layers.Standard().With(layers.OpDef{
+	ops, err := graph.Standard().With(graph.OpDef{
 		Kind:  "test::gate",
-		Shape: func(in []layers.Spec, _ layers.Attrs) ([]layers.Spec, error) { return in, nil },
-		Reference: func(in, out []*tensor.Tensor, _ layers.Attrs) error {
+		Shape: func(in []graph.Spec, _ graph.Attrs) ([]graph.Spec, error) { return in, nil },
+		Reference: func(in, out []*tensor.Tensor, _ graph.Attrs) error {
 			if g.pass != nil {
 				g.pass()
 			}
@@ -45,7 +45,7 @@ func (g *gate) registry(t *testing.T) *layers.Registry {
 }
 
 // build builds the model in a file.
-func build(t testing.TB, path string, ops *layers.Registry) *models.Model {
+func build(t testing.TB, path string, ops *graph.Registry) *models.Model {
 	t.Helper()
 	ckpt, err := loader.Open(path)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -32,24 +32,24 @@ func (nowhere) ReadAt(context.Context, []byte, int64) error { return errors.New(
 // A sketch is a graph that is made op by op.
 type sketch struct {
 	t  testing.TB
-	g  *layers.Graph
+	g  *graph.Graph
 	at int64
 }
 
-func (s *sketch) weight(rows, columns int) layers.Operand {
+func (s *sketch) weight(rows, columns int) graph.Operand {
 	n := int64(4 * rows * columns)
 	shape := tensor.Contiguous(rows, columns)
 	id := s.g.AddWeight(tensor.Weight{
 		Name: fmt.Sprint("w", s.at), DType: tensor.Float32, Layout: shape,
 		Extent: tensor.Extent{Source: nowhere{}, Offset: s.at, Bytes: n},
-	}, layers.Weight)
+	}, graph.Weight)
 	s.at += n
-	return layers.Operand{Value: id, Layout: shape}
+	return graph.Operand{Value: id, Layout: shape}
 }
 
-func (s *sketch) op(path string, kind layers.Kind, in ...layers.Operand) layers.Operand {
+func (s *sketch) op(path string, kind graph.Kind, in ...graph.Operand) graph.Operand {
 	s.t.Helper()
-	out, err := s.g.Emit(layers.Standard(), layers.Op{Kind: kind, Path: path, Source: path + ".py:1", In: in})
+	out, err := s.g.Emit(graph.Standard(), graph.Op{Kind: kind, Path: path, Source: path + ".py:1", In: in})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -57,10 +57,10 @@ func (s *sketch) op(path string, kind layers.Kind, in ...layers.Operand) layers.
 }
 
 // planned plans the sketch, for a device whose linears take scratch memory of a row of their weights.
-func (s *sketch) planned(last layers.Operand, o plan.Options) *plan.Plan {
+func (s *sketch) planned(last graph.Operand, o plan.Options) *plan.Plan {
 	s.t.Helper()
-	s.g.Outputs = []layers.Output{{Name: "y", Operand: last}}
-	l := &layers.Lowered{Graph: s.g, Steps: make([]layers.Step, len(s.g.Ops))}
+	s.g.Outputs = []graph.Output{{Name: "y", Operand: last}}
+	l := &graph.Lowered{Graph: s.g, Steps: make([]graph.Step, len(s.g.Ops))}
 	for i := range l.Steps {
 		if s.g.Ops[i].Kind == "linear" {
 			l.Steps[i].WorkBytes = 64
@@ -105,7 +105,7 @@ func told(p *plan.Plan) *measurement {
 
 // heavy is a model of a light linear layer, a heavy one, and a call of each of them again.
 func heavy(t testing.TB, o plan.Options) *plan.Plan {
-	s := &sketch{t: t, g: &layers.Graph{}}
+	s := &sketch{t: t, g: &graph.Graph{}}
 	x := s.g.Whole(s.g.AddInput("x", tensor.Float32, tensor.Shape{1, 16}))
 	light, wide, narrow := s.weight(16, 16), s.weight(4096, 16), s.weight(16, 4096)
 	x = s.op("net.light", "linear", x, light)
@@ -207,7 +207,7 @@ func TestWatchedRuns(t *testing.T) {
 	var w opWatch
 	w.begin(newPlanIndex(p), false)
 	w.beginRun()
-	tell := func(op int, path string, kind layers.Kind) {
+	tell := func(op int, path string, kind graph.Kind) {
 		w.observe(runtime.Event{Kind: runtime.OpDone, Op: op, Path: path, OpKind: kind, Took: time.Second})
 		w.observe(runtime.Event{Kind: runtime.GroupDone, Path: p.Groups[0].Path})
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/npy"
 	"github.com/optimem/optimem/layers"
@@ -40,7 +41,7 @@ func (r *run) place(err error) error {
 		noDevice    *runtime.DeviceError
 		assumption  *assumptionError
 		program     *models.ProgramError
-		batch       *layers.NotBatchableError
+		batch       *graph.NotBatchableError
 	)
 	switch {
 	case err == nil || errors.As(err, &placed) || errors.Is(err, context.Canceled):
@@ -69,7 +70,7 @@ func (r *run) place(err error) error {
 		return r.refusedMemory(err)
 	case errors.Is(err, npy.ErrFormat):
 		return &failure{err: err, code: exitUnsafe}
-	case errors.Is(err, npy.ErrUnsupported), errors.Is(err, layers.ErrUnsupported):
+	case errors.Is(err, npy.ErrUnsupported), errors.Is(err, graph.ErrUnsupported):
 		f := &failure{err: err, code: exitUnsupported}
 		alone := r.mode == string(plan.Resident) || r.mode == string(plan.Page) // nothing is left to the CPU
 		narrow := r.precision != "" && r.precision != precisions[0]

@@ -15,9 +15,9 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/internal/npy"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
@@ -305,7 +305,7 @@ func TestUnsupportedHints(t *testing.T) {
 		var stderr strings.Builder
 		r := run{commandLine: &commandLine{stderr: &stderr}}
 		r.device, r.mode, r.precision = tt.device, tt.mode, tt.precision
-		r.report(t.Context(), r.place(fmt.Errorf("x: %w", layers.ErrUnsupported)))
+		r.report(t.Context(), r.place(fmt.Errorf("x: %w", graph.ErrUnsupported)))
 		if got := stderr.String(); strings.Contains(got, "hint") != (tt.want != "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%+v: %q", tt, got)
 		}

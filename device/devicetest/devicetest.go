@@ -3,8 +3,8 @@
 //
 // It compares; it does not know how a device computes. Package models says which ops a call is made of.
 //
-//	devicetest.Run(t, func(g *layers.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
-//		return cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, inputs)
+//	devicetest.Run(t, func(g *graph.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+//		return cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, inputs)
 //	})
 package devicetest
 
@@ -25,7 +25,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
@@ -67,7 +67,7 @@ type Case struct {
 }
 
 // A Runner computes a graph on the device under test.
-type Runner func(g *layers.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error)
+type Runner func(g *graph.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error)
 
 // Run runs every case.
 func Run(t *testing.T, run Runner) {
@@ -77,7 +77,7 @@ func Run(t *testing.T, run Runner) {
 	}
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
-			g, err := models.BuildCall(layers.Standard(), c.Target, c.Args)
+			g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
 			if err != nil {
 				t.Fatalf("%s%v: %v", c.Target, c.Args, err)
 			}

@@ -7,26 +7,26 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // A Lowerer decides how a device computes a graph.
-type Lowerer func(g *layers.Graph) (*layers.Lowered, error)
+type Lowerer func(g *graph.Graph) (*graph.Lowered, error)
 
 // InPlace runs the ops of a graph one by one, each value in memory of its own. An op that may write over an operand runs
 // again over each of those, and where that operand was one value with others, over all of them at once: the bits must be
 // the same. Operands that are views are put in order first, so that they can be written over. Storage gives the bytes of
 // the values that no op makes. It returns how often ops of each kind ran in place.
 func InPlace(
-	ctx context.Context, dev device.Device, lower Lowerer, g *layers.Graph, storage func(v layers.Value) []byte,
-) (map[layers.Kind]int, error) {
-	x := &inPlace{ctx: ctx, dev: dev, lower: lower, ran: make(map[layers.Kind]int)}
+	ctx context.Context, dev device.Device, lower Lowerer, g *graph.Graph, storage func(v graph.Value) []byte,
+) (map[graph.Kind]int, error) {
+	x := &inPlace{ctx: ctx, dev: dev, lower: lower, ran: make(map[graph.Kind]int)}
 	values := make([][]byte, len(g.Values))
 	for id := range g.Values {
 		switch v := &g.Values[id]; v.Role {
-		case layers.Computed:
-		case layers.Const:
+		case graph.Computed:
+		case graph.Const:
 			values[id] = v.Const
 		default:
 			values[id] = storage(*v)
@@ -36,7 +36,7 @@ func InPlace(
 		op := &g.Ops[i]
 		in := make([]*tensor.Tensor, len(op.In))
 		for k, o := range op.In {
-			if o.Value != layers.NoValue {
+			if o.Value != graph.NoValue {
 				in[k] = (&tensor.Tensor{DType: g.Values[o.Value].DType, Layout: o.Layout, Data: values[o.Value]}).Contiguous()
 			}
 		}
@@ -55,11 +55,11 @@ type inPlace struct {
 	ctx   context.Context
 	dev   device.Device
 	lower Lowerer
-	ran   map[layers.Kind]int
+	ran   map[graph.Kind]int
 }
 
 // op runs an op apart from its operands and over those that it may write over, and returns its results.
-func (x *inPlace) op(g *layers.Graph, op *layers.Op, in []*tensor.Tensor) ([][]byte, error) {
+func (x *inPlace) op(g *graph.Graph, op *graph.Op, in []*tensor.Tensor) ([][]byte, error) {
 	apart, err := x.alone(g, op, in, nil)
 	if err != nil {
 		return nil, err
@@ -116,14 +116,14 @@ func alike(a, b *tensor.Tensor) bool {
 }
 
 // alone lowers a graph of one op. The joined operands are one value.
-func (x *inPlace) alone(g *layers.Graph, op *layers.Op, in []*tensor.Tensor, joined []int) (*layers.Lowered, error) {
-	one := &layers.Graph{}
+func (x *inPlace) alone(g *graph.Graph, op *graph.Op, in []*tensor.Tensor, joined []int) (*graph.Lowered, error) {
+	one := &graph.Graph{}
 	own := *op
-	own.In, own.Out, own.Guard = make([]layers.Operand, len(in)), nil, nil
+	own.In, own.Out, own.Guard = make([]graph.Operand, len(in)), nil, nil
 	for k, v := range in {
 		switch {
 		case v == nil:
-			own.In[k] = layers.Absent
+			own.In[k] = graph.Absent
 		case slices.Contains(joined, k) && k != slices.Min(joined):
 			own.In[k] = own.In[slices.Min(joined)]
 		default:
@@ -133,15 +133,15 @@ func (x *inPlace) alone(g *layers.Graph, op *layers.Op, in []*tensor.Tensor, joi
 	}
 	for _, id := range op.Out {
 		v := &g.Values[id]
-		one.Values = append(one.Values, layers.Value{DType: v.DType, Shape: v.Shape})
-		own.Out = append(own.Out, layers.ValueID(len(one.Values)-1))
+		one.Values = append(one.Values, graph.Value{DType: v.DType, Shape: v.Shape})
+		own.Out = append(own.Out, graph.ValueID(len(one.Values)-1))
 	}
-	one.Ops = []layers.Op{own}
+	one.Ops = []graph.Op{own}
 	return x.lower(one)
 }
 
 // run runs a graph of one op and returns its results: each in memory of its own, or the first over an operand.
-func (x *inPlace) run(l *layers.Lowered, in []*tensor.Tensor, over int) (out [][]byte, err error) {
+func (x *inPlace) run(l *graph.Lowered, in []*tensor.Tensor, over int) (out [][]byte, err error) {
 	g, op, step := l.Graph, &l.Graph.Ops[0], l.Steps[0]
 	stream, err := x.dev.NewStream()
 	if err != nil {
@@ -162,7 +162,7 @@ func (x *inPlace) run(l *layers.Lowered, in []*tensor.Tensor, over int) (out [][
 		}
 	}()
 	for id := range g.Values {
-		if over >= 0 && layers.ValueID(id) == op.Out[0] {
+		if over >= 0 && graph.ValueID(id) == op.Out[0] {
 			continue
 		}
 		if regions[id], err = take(g.Values[id].Bytes()); err != nil {
@@ -174,8 +174,8 @@ func (x *inPlace) run(l *layers.Lowered, in []*tensor.Tensor, over int) (out [][
 	}
 	launch := device.Launch{Step: step, Op: *op, Work: work}
 	for k, o := range op.In {
-		if o.Value == layers.NoValue {
-			launch.In = append(launch.In, device.Argument{Operand: layers.Absent})
+		if o.Value == graph.NoValue {
+			launch.In = append(launch.In, device.Argument{Operand: graph.Absent})
 			continue
 		}
 		if err := stream.CopyIn(regions[o.Value], in[k].Data); err != nil {
@@ -194,7 +194,7 @@ func (x *inPlace) run(l *layers.Lowered, in []*tensor.Tensor, over int) (out [][
 			}
 		}
 		launch.Out = append(launch.Out, device.Argument{
-			Region: where[id], Operand: g.Whole(id), Spec: layers.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape},
+			Region: where[id], Operand: g.Whole(id), Spec: graph.Spec{DType: g.Values[id].DType, Shape: g.Values[id].Shape},
 		})
 	}
 	if err := stream.Run(x.ctx, launch); err != nil {

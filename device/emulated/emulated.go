@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/layers"
 )
 
 // Options describe the device. The zero value has no limits, and everything on it takes no time.
@@ -31,10 +31,10 @@ type Options struct {
 	CopyBytes   float64
 	CopyLatency time.Duration
 	// Cost is what an op takes; nil is nothing.
-	Cost func(step *layers.Step, op *layers.Op, in, out []layers.Spec) time.Duration
+	Cost func(step *graph.Step, op *graph.Op, in, out []graph.Spec) time.Duration
 	// Threads and Ops are those of the CPU that computes.
 	Threads int
-	Ops     *layers.Registry
+	Ops     *graph.Registry
 	// Dry computes and copies nothing, so that only the clock is right.
 	Dry bool
 	// FailAlloc and FailCopy make the n-th allocation or copy fail, counted from 1; 0 is never.
@@ -70,7 +70,7 @@ var _ device.Device = (*Device)(nil)
 // New returns a device.
 func New(opts Options) *Device {
 	if opts.Ops == nil {
-		opts.Ops = layers.Standard()
+		opts.Ops = graph.Standard()
 	}
 	return &Device{opts: opts, cpu: cpu.New(opts.Threads, opts.Ops)}
 }
@@ -131,12 +131,12 @@ func (d *Device) SpendAfter(e device.Event, t time.Duration) {
 }
 
 // Supports returns nil when the CPU has a kernel that takes the operands.
-func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
+func (d *Device) Supports(op graph.Op, in, out []graph.Spec) error {
 	return d.cpu.Supports(op, in, out)
 }
 
 // Lower decides how every op of a graph is computed: as the CPU does.
-func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) { return d.cpu.Lower(g) }
+func (d *Device) Lower(g *graph.Graph) (*graph.Lowered, error) { return d.cpu.Lower(g) }
 
 // memory is memory of the device. Dry devices have none behind it.
 type memory struct {

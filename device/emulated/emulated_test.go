@@ -8,7 +8,7 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -18,7 +18,7 @@ func TestClock(t *testing.T) {
 	const ms = time.Millisecond
 	dev := emulated.New(emulated.Options{
 		CopyBytes: 1e6, CopyLatency: ms, Dry: true,
-		Cost: func(*layers.Step, *layers.Op, []layers.Spec, []layers.Spec) time.Duration { return 10 * ms },
+		Cost: func(*graph.Step, *graph.Op, []graph.Spec, []graph.Spec) time.Duration { return 10 * ms },
 	})
 	memory, err := dev.Alloc(8000)
 	if err != nil {
@@ -40,9 +40,9 @@ func TestClock(t *testing.T) {
 	}
 	run := func(s device.Stream) {
 		out := device.Argument{
-			Region: device.Region{Memory: memory, Offset: 4000, Bytes: 4000}, Operand: layers.Operand{Layout: tensor.Contiguous(1000)},
+			Region: device.Region{Memory: memory, Offset: 4000, Bytes: 4000}, Operand: graph.Operand{Layout: tensor.Contiguous(1000)},
 		}
-		if err := s.Run(t.Context(), device.Launch{Op: layers.Op{Kind: "relu"}, Out: []device.Argument{out}}); err != nil {
+		if err := s.Run(t.Context(), device.Launch{Op: graph.Op{Kind: "relu"}, Out: []device.Argument{out}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,16 +158,16 @@ func TestRefusals(t *testing.T) {
 			"behind the end": {Memory: memory, Offset: 17}, "of another device": {Memory: foreign, Bytes: 8}, "of nothing": {Bytes: 8},
 			"of too many bytes": {Memory: memory, Offset: 8, Bytes: 1<<63 - 1},
 		} {
-			op := layers.Op{Kind: "relu"}
-			argument := device.Argument{Region: r, Operand: layers.Operand{Layout: tensor.Contiguous(2)}}
+			op := graph.Op{Kind: "relu"}
+			argument := device.Argument{Region: r, Operand: graph.Operand{Layout: tensor.Contiguous(2)}}
 			good := device.Argument{Region: device.Region{Memory: memory, Bytes: 8}, Operand: argument.Operand}
 			for what, err := range map[string]error{
 				"copied in":      s.CopyIn(r, make([]byte, 8)),
 				"copied out":     s.CopyOut(make([]byte, 8), r),
 				"an operand":     s.Run(t.Context(), device.Launch{Op: op, In: []device.Argument{argument}, Out: []device.Argument{good}}),
 				"a result":       s.Run(t.Context(), device.Launch{Op: op, In: []device.Argument{good}, Out: []device.Argument{argument}}),
-				"packed":         s.(device.Packer).Pack(t.Context(), &op, layers.Pack{}, argument, good.Region),
-				"where it packs": s.(device.Packer).Pack(t.Context(), &op, layers.Pack{}, good, r),
+				"packed":         s.(device.Packer).Pack(t.Context(), &op, graph.Pack{}, argument, good.Region),
+				"where it packs": s.(device.Packer).Pack(t.Context(), &op, graph.Pack{}, good, r),
 			} {
 				if err == nil {
 					t.Errorf("dry %v: a region %s was %s", dry, name, what)

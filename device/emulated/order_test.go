@@ -12,7 +12,7 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -71,12 +71,12 @@ func (b *bench) out(t rapid.TB, s, low, high int) {
 }
 
 func (b *bench) relu(t rapid.TB, s, from, to, n int) {
-	spec := layers.Spec{DType: tensor.Float32, Shape: tensor.Shape{n}}
+	spec := graph.Spec{DType: tensor.Float32, Shape: tensor.Shape{n}}
 	argument := func(at int) device.Argument {
-		return device.Argument{Region: b.region(at, at+4*n), Operand: layers.Operand{Layout: tensor.Contiguous(n)}, Spec: spec}
+		return device.Argument{Region: b.region(at, at+4*n), Operand: graph.Operand{Layout: tensor.Contiguous(n)}, Spec: spec}
 	}
 	err := b.streams[s].Run(context.Background(), device.Launch{
-		Op: layers.Op{Kind: "relu"}, In: []device.Argument{argument(from)}, Out: []device.Argument{argument(to)},
+		Op: graph.Op{Kind: "relu"}, In: []device.Argument{argument(from)}, Out: []device.Argument{argument(to)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -218,8 +218,8 @@ func TestUnorderedScratch(t *testing.T) {
 	b := newBench(t, 2, emulated.Options{Dry: true})
 	for s, at := range []int{0, 8} {
 		err := b.streams[s].Run(t.Context(), device.Launch{
-			Op:   layers.Op{Kind: "relu"},
-			Out:  []device.Argument{{Region: b.region(at, at+8), Operand: layers.Operand{Layout: tensor.Contiguous(2)}}},
+			Op:   graph.Op{Kind: "relu"},
+			Out:  []device.Argument{{Region: b.region(at, at+8), Operand: graph.Operand{Layout: tensor.Contiguous(2)}}},
 			Work: b.region(32, 48),
 		})
 		if err != nil {
@@ -235,8 +235,8 @@ func TestUnorderedScratch(t *testing.T) {
 // TestUnorderedPacking: what a stream packs must be there, and nobody may read the packed form before.
 func TestUnorderedPacking(t *testing.T) {
 	pack := func(b *bench, s int) {
-		src := device.Argument{Region: b.region(0, 16), Operand: layers.Operand{Layout: tensor.Contiguous(4)}}
-		if err := b.streams[s].(device.Packer).Pack(t.Context(), nil, layers.Pack{}, src, b.region(32, 48)); err != nil {
+		src := device.Argument{Region: b.region(0, 16), Operand: graph.Operand{Layout: tensor.Contiguous(4)}}
+		if err := b.streams[s].(device.Packer).Pack(t.Context(), nil, graph.Pack{}, src, b.region(32, 48)); err != nil {
 			t.Fatal(err)
 		}
 	}

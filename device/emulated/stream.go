@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 )
 
 // A stream executes at once what it is given, which is one of the orders that events allow, and counts when it would
@@ -103,7 +103,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 
 // Pack packs a weight with the CPU's kernels. It takes no time on the clock: no pass has to do it.
 func (s *stream) Pack(
-	ctx context.Context, op *layers.Op, p layers.Pack, src device.Argument, dst device.Region,
+	ctx context.Context, op *graph.Op, p graph.Pack, src device.Argument, dst device.Region,
 ) error {
 	s.d.mu.Lock()
 	s.knows.tick(s.id)
@@ -126,11 +126,11 @@ func (s *stream) Pack(
 func (s *stream) launch(l *device.Launch) (in, out []cpu.Operand, work []byte, err error) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	var inSpecs, outSpecs []layers.Spec
-	operands := func(args []device.Argument, write bool) ([]cpu.Operand, []layers.Spec, error) {
-		list, specs := make([]cpu.Operand, len(args)), make([]layers.Spec, len(args))
+	var inSpecs, outSpecs []graph.Spec
+	operands := func(args []device.Argument, write bool) ([]cpu.Operand, []graph.Spec, error) {
+		list, specs := make([]cpu.Operand, len(args)), make([]graph.Spec, len(args))
 		for i, a := range args {
-			if a.Operand.Value == layers.NoValue {
+			if a.Operand.Value == graph.NoValue {
 				continue
 			}
 			m, bytes, err := s.d.region(a.Region)

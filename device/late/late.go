@@ -17,7 +17,7 @@ import (
 	"sync"
 
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // Options say when things are done, and what fails. The zero value is one of the orders.
@@ -311,7 +311,7 @@ func (s *stream) run(ctx context.Context, l device.Launch) task {
 	return t
 }
 
-func (s *stream) Pack(ctx context.Context, op *layers.Op, p layers.Pack, src device.Argument, dst device.Region) error {
+func (s *stream) Pack(ctx context.Context, op *graph.Op, p graph.Pack, src device.Argument, dst device.Region) error {
 	packer, ok := s.inner.(device.Packer)
 	if !ok {
 		return errors.New("the device packs nothing")

@@ -16,7 +16,7 @@ import (
 	"sync"
 
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // Options describe the device. The zero value is a device without a limit on which nothing fails.
@@ -66,7 +66,7 @@ func (d *Device) PeakBytes() int64 {
 }
 
 // Supports takes every op.
-func (d *Device) Supports(layers.Op, []layers.Spec, []layers.Spec) error { return nil }
+func (d *Device) Supports(graph.Op, []graph.Spec, []graph.Spec) error { return nil }
 
 // Trace returns a line for each call so far.
 func (d *Device) Trace() string {
@@ -201,7 +201,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	defer s.d.mu.Unlock()
 	var in, out []string
 	for _, a := range l.In {
-		if a.Operand.Value == layers.NoValue {
+		if a.Operand.Value == graph.NoValue {
 			in = append(in, "-")
 			continue
 		}
@@ -228,7 +228,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 }
 
 // Pack records that a weight is packed.
-func (s *stream) Pack(ctx context.Context, op *layers.Op, p layers.Pack, src device.Argument, dst device.Region) error {
+func (s *stream) Pack(ctx context.Context, op *graph.Op, p graph.Pack, src device.Argument, dst device.Region) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -23,10 +23,10 @@ func TestTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	x, y := device.Region{Memory: m, Bytes: 64}, device.Region{Memory: m, Offset: 64, Bytes: 64}
-	operand := layers.Operand{Layout: tensor.Contiguous(16)}
+	operand := graph.Operand{Layout: tensor.Contiguous(16)}
 	launch := device.Launch{
-		Op:  layers.Op{Kind: "relu", Path: "act"},
-		In:  []device.Argument{{Region: x, Operand: operand}, {Operand: layers.Absent}},
+		Op:  graph.Op{Kind: "relu", Path: "act"},
+		In:  []device.Argument{{Region: x, Operand: operand}, {Operand: graph.Absent}},
 		Out: []device.Argument{{Region: y, Operand: operand}},
 	}
 	buf := make([]byte, 64)
@@ -121,9 +121,9 @@ func TestRunIsChecked(t *testing.T) {
 	}
 	good := device.Region{Memory: m, Offset: 32, Bytes: 32}
 	argument := func(r device.Region) []device.Argument {
-		return []device.Argument{{Region: r, Operand: layers.Operand{Layout: tensor.Contiguous(8)}}}
+		return []device.Argument{{Region: r, Operand: graph.Operand{Layout: tensor.Contiguous(8)}}}
 	}
-	op, pack := layers.Op{Kind: "relu"}, layers.Pack{Bytes: 32}
+	op, pack := graph.Op{Kind: "relu"}, graph.Pack{Bytes: 32}
 	packer := s.(device.Packer)
 	for name, r := range map[string]device.Region{
 		"beyond the end": {Memory: m, Offset: 33, Bytes: 32}, "before the begin": {Memory: m, Offset: -1, Bytes: 32},
@@ -141,7 +141,7 @@ func TestRunIsChecked(t *testing.T) {
 			}
 		}
 	}
-	if packer.Pack(t.Context(), &op, layers.Pack{Bytes: 31}, argument(good)[0], good) == nil {
+	if packer.Pack(t.Context(), &op, graph.Pack{Bytes: 31}, argument(good)[0], good) == nil {
 		t.Error("31 bytes were packed to 32")
 	}
 	if strings.Contains(d.Trace(), "run") {

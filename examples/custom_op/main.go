@@ -12,7 +12,7 @@ import (
 	"log"
 	"os"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	optimem "github.com/optimem/optimem/runtime"
@@ -21,15 +21,15 @@ import (
 
 // double is x doubled some times. A program calls torch.ops.mylib.double.default(x, times): tensors become operands in
 // their order, other arguments attributes that are called arg and their position.
-var double = layers.OpDef{
+var double = graph.OpDef{
 	Kind: "mylib::double",
-	Shape: func(in []layers.Spec, _ layers.Attrs) ([]layers.Spec, error) {
+	Shape: func(in []graph.Spec, _ graph.Attrs) ([]graph.Spec, error) {
 		if len(in) != 1 || in[0].DType != tensor.Float32 {
 			return nil, fmt.Errorf("takes one float32 tensor, not %v", in)
 		}
 		return in, nil
 	},
-	Reference: func(in, out []*tensor.Tensor, a layers.Attrs) error {
+	Reference: func(in, out []*tensor.Tensor, a graph.Attrs) error {
 		x, err := tensor.Slice[float32](in[0])
 		if err != nil {
 			return err
@@ -56,7 +56,7 @@ func main() {
 }
 
 func run(ctx context.Context, path string) error {
-	ops, err := layers.Standard().With(double)
+	ops, err := graph.Standard().With(double)
 	if err != nil {
 		return err
 	}

@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -39,14 +39,14 @@ func CPU(ctx context.Context, o Options) (rates plan.Rates, err error) {
 	if o.Time <= 0 {
 		o.Time = 6 * time.Second
 	}
-	dev := cpu.New(o.Threads, layers.Standard())
+	dev := cpu.New(o.Threads, graph.Standard())
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	stream, err := dev.NewStream()
 	if err != nil {
 		return rates, err
 	}
 	defer func() { err = errors.Join(err, stream.Close()) }()
-	b := &bench{ctx: ctx, dev: dev, stream: stream, ops: layers.Standard()}
+	b := &bench{ctx: ctx, dev: dev, stream: stream, ops: graph.Standard()}
 	return b.rates(o)
 }
 
@@ -55,7 +55,7 @@ type bench struct {
 	ctx    context.Context
 	dev    *cpu.Device
 	stream device.Stream
-	ops    *layers.Registry
+	ops    *graph.Registry
 }
 
 // rounds is how often everything is measured, some seconds apart where there are some: what else the host does now and
@@ -65,7 +65,7 @@ const rounds = 3
 // rates measures everything.
 func (b *bench) rates(o Options) (plan.Rates, error) {
 	r := plan.Rates{
-		KindFLOPs: make(map[layers.Kind]float64), Points: make(map[string][]plan.Point), Measured: true,
+		KindFLOPs: make(map[graph.Kind]float64), Points: make(map[string][]plan.Point), Measured: true,
 	}
 	list, turns := samples, rounds
 	if o.Time < time.Second {
@@ -111,7 +111,7 @@ func (b *bench) rates(o Options) (plan.Rates, error) {
 // sum makes rates of what was measured.
 func sum(r *plan.Rates, list []sample, measured [][]measurement) {
 	type total struct{ flops, seconds float64 }
-	totals := make(map[layers.Kind]total)
+	totals := make(map[graph.Kind]total)
 	for i, ops := range measured {
 		for _, m := range ops {
 			seconds := max(m.seconds-r.OpSeconds, minSeconds)
@@ -126,7 +126,7 @@ func sum(r *plan.Rates, list []sample, measured [][]measurement) {
 			if m.packed {
 				continue
 			}
-			kinds := append([]layers.Kind{list[i].kind}, list[i].alike...)
+			kinds := append([]graph.Kind{list[i].kind}, list[i].alike...)
 			if m.op.Kind != list[i].kind { // what the device makes of it
 				kinds = append(kinds, m.op.Kind)
 			}
@@ -151,12 +151,12 @@ const minSeconds = 1e-9
 
 // A measurement is what an op takes.
 type measurement struct {
-	op      layers.Op
+	op      graph.Op
 	kernel  string
-	in, out []layers.Spec
+	in, out []graph.Spec
 	// packed says that the weight lay packed.
 	packed  bool
-	cost    layers.Cost
+	cost    graph.Cost
 	seconds float64
 }
 
@@ -240,7 +240,7 @@ func (b *bench) prepare(s sample) (ops []prepared, free func(), err error) {
 }
 
 // prepare puts the operands of an op in place.
-func (h *held) prepare(g *layers.Graph, op *layers.Op, step layers.Step, rotate bool) (p prepared, err error) {
+func (h *held) prepare(g *graph.Graph, op *graph.Op, step graph.Step, rotate bool) (p prepared, err error) {
 	p.op, p.kernel = *op, step.Kernel
 	l := device.Launch{Step: step, Op: *op}
 	if l.Work, err = h.alloc(step.WorkBytes); err != nil {
@@ -262,7 +262,7 @@ func (h *held) prepare(g *layers.Graph, op *layers.Op, step layers.Step, rotate 
 		l.Out = append(l.Out, a)
 		p.out = append(p.out, a.Spec)
 	}
-	if p.cost = step.Cost; p.cost == (layers.Cost{}) {
+	if p.cost = step.Cost; p.cost == (graph.Cost{}) {
 		if def, ok := h.bench.ops.Lookup(op.Kind); ok {
 			p.cost = def.Cost(p.in, p.out, op.Attrs)
 		}
@@ -313,7 +313,7 @@ func (h *held) pack(raw prepared) (prepared, bool, error) {
 type held struct {
 	bench   *bench
 	memory  []device.Memory
-	regions map[layers.ValueID]device.Region
+	regions map[graph.ValueID]device.Region
 }
 
 func (h *held) free() {
@@ -344,9 +344,9 @@ func (h *held) filled(bytes int64) (device.Region, error) {
 }
 
 // argument returns an operand, in memory that all operands of the same value share.
-func (h *held) argument(g *layers.Graph, o layers.Operand) (device.Argument, error) {
-	if o.Value == layers.NoValue {
-		return device.Argument{Operand: layers.Absent}, nil
+func (h *held) argument(g *graph.Graph, o graph.Operand) (device.Argument, error) {
+	if o.Value == graph.NoValue {
+		return device.Argument{Operand: graph.Absent}, nil
 	}
 	region, ok := h.regions[o.Value]
 	if !ok {
@@ -355,7 +355,7 @@ func (h *held) argument(g *layers.Graph, o layers.Operand) (device.Argument, err
 			return device.Argument{}, err
 		}
 		if h.regions == nil {
-			h.regions = make(map[layers.ValueID]device.Region)
+			h.regions = make(map[graph.ValueID]device.Region)
 		}
 		h.regions[o.Value] = region
 	}

@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -61,7 +61,7 @@ func TestCPU(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for kind, x := range r.KindFLOPs {
-		if _, known := layers.Standard().Lookup(kind); !known && kind != "conv16" || !(x > 0) || math.IsInf(x, 0) {
+		if _, known := graph.Standard().Lookup(kind); !known && kind != "conv16" || !(x > 0) || math.IsInf(x, 0) {
 			t.Errorf("%s: %v, known %v", kind, x, known)
 		}
 	}
@@ -197,7 +197,7 @@ func TestStore(t *testing.T) {
 		t.Errorf("from nowhere: %v, %v", ok, err)
 	}
 	want := plan.Rates{
-		FLOPs: 1e10, KindFLOPs: map[layers.Kind]float64{"linear": 1e10, "conv": 5e9},
+		FLOPs: 1e10, KindFLOPs: map[graph.Kind]float64{"linear": 1e10, "conv": 5e9},
 		Points:      map[string][]plan.Point{"conv 1": {{M: 64, N: 49, K: 3, FLOPs: 1e9}, {M: 1, FLOPs: 2}}},
 		MemoryBytes: 8e9, OpSeconds: 1e-6,
 		CopyBytes: 5e9, DiskBytes: 1.5e9, ReadSeconds: 1e-4, CachedBytes: 9e9, Measured: true,

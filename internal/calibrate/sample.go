@@ -3,20 +3,20 @@ package calibrate
 import (
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
 
 // A sample is an op in a size that models have it in.
 type sample struct {
-	kind  layers.Kind
+	kind  graph.Kind
 	in    []tensor.Shape
-	attrs layers.Attrs
+	attrs graph.Attrs
 	// weight says that the second operand is one.
 	weight bool
 	// alike are kinds that are taken to be as fast.
-	alike []layers.Kind
+	alike []graph.Kind
 }
 
 // convolved is the activation of sampled convolutions.
@@ -27,13 +27,13 @@ const sampled = "sampled"
 
 // graph returns a graph of the sample's op, and after a convolution some more, since a device may arrange activations
 // differently where there are several in a row.
-func (s sample) graph(ops *layers.Registry) (*layers.Graph, error) {
-	g := &layers.Graph{}
-	op := layers.Op{Kind: s.kind, Attrs: s.attrs, Path: sampled}
+func (s sample) graph(ops *graph.Registry) (*graph.Graph, error) {
+	g := &graph.Graph{}
+	op := graph.Op{Kind: s.kind, Attrs: s.attrs, Path: sampled}
 	for i, shape := range s.in {
 		switch {
 		case shape == nil:
-			op.In = append(op.In, layers.Absent)
+			op.In = append(op.In, graph.Absent)
 		case s.weight && i > 0:
 			op.In = append(op.In, weight(g, shape))
 		default:
@@ -47,8 +47,8 @@ func (s sample) graph(ops *layers.Registry) (*layers.Graph, error) {
 	if s.kind == "conv" {
 		for range 4 {
 			channels := g.Values[out[0]].Shape[1]
-			next := layers.Op{Kind: "conv", Attrs: window(1, 1, 0, 1), In: []layers.Operand{
-				g.Whole(out[0]), weight(g, tensor.Shape{channels, channels, 1, 1}), layers.Absent,
+			next := graph.Op{Kind: "conv", Attrs: window(1, 1, 0, 1), In: []graph.Operand{
+				g.Whole(out[0]), weight(g, tensor.Shape{channels, channels, 1, 1}), graph.Absent,
 			}}
 			if out, err = g.Emit(ops, next); err != nil {
 				return nil, err
@@ -56,13 +56,13 @@ func (s sample) graph(ops *layers.Registry) (*layers.Graph, error) {
 		}
 	}
 	for _, id := range out {
-		g.Outputs = append(g.Outputs, layers.Output{Operand: g.Whole(id)})
+		g.Outputs = append(g.Outputs, graph.Output{Operand: g.Whole(id)})
 	}
 	return g, nil
 }
 
 // weight adds a weight that lies nowhere: its numbers do not matter.
-func weight(g *layers.Graph, shape tensor.Shape) layers.Operand {
+func weight(g *graph.Graph, shape tensor.Shape) graph.Operand {
 	layout := tensor.Contiguous(shape...)
 	bytes := int64(tensor.Float32.Size())
 	for _, n := range shape {
@@ -70,8 +70,8 @@ func weight(g *layers.Graph, shape tensor.Shape) layers.Operand {
 	}
 	id := g.AddWeight(tensor.Weight{
 		DType: tensor.Float32, Layout: layout, Extent: tensor.Extent{Bytes: bytes},
-	}, layers.Weight)
-	return layers.Operand{Value: id, Layout: layout}
+	}, graph.Weight)
+	return graph.Operand{Value: id, Layout: layout}
 }
 
 // picture is what convolutions and pools see in the middle of a network, sequence what transformers do.
@@ -81,7 +81,7 @@ var (
 	sequence = tensor.Shape{1, 128, 768}
 	features = tensor.Shape{768}
 	scores   = tensor.Shape{12, 128, 128}
-	mean     = layers.Attrs{"dims": []int{2}, "dtype": tensor.Float32}
+	mean     = graph.Attrs{"dims": []int{2}, "dtype": tensor.Float32}
 )
 
 var (
@@ -98,7 +98,7 @@ var samples = slices.Concat(linears(), attentions, convolutions, others)
 func linear(rows, outputs, inputs int) sample {
 	return sample{
 		kind: "linear", weight: true, in: []tensor.Shape{{rows, inputs}, {outputs, inputs}, {outputs}},
-		alike: []layers.Kind{"grouped_matmul"},
+		alike: []graph.Kind{"grouped_matmul"},
 	}
 }
 
@@ -116,7 +116,7 @@ func linears() []sample {
 
 func attention(heads, queries, keys, size int) sample {
 	return sample{
-		kind: "scaled_dot_product_attention", attrs: layers.Attrs{"scale": 0.125},
+		kind: "scaled_dot_product_attention", attrs: graph.Attrs{"scale": 0.125},
 		in: []tensor.Shape{{1, heads, queries, size}, {1, heads, keys, size}, {1, heads, keys, size}},
 	}
 }
@@ -159,30 +159,30 @@ var convolutions = []sample{
 }
 
 var others = []sample{
-	{kind: "layer_norm", in: []tensor.Shape{sequence, features, features}, attrs: layers.Attrs{"dims": 1, "eps": 1e-5}},
-	{kind: "rms_norm", in: []tensor.Shape{sequence, features}, attrs: layers.Attrs{"dims": 1, "eps": 1e-5}},
-	{kind: "group_norm", in: []tensor.Shape{picture, channels, channels}, attrs: layers.Attrs{"groups": 32, "eps": 1e-5}},
+	{kind: "layer_norm", in: []tensor.Shape{sequence, features, features}, attrs: graph.Attrs{"dims": 1, "eps": 1e-5}},
+	{kind: "rms_norm", in: []tensor.Shape{sequence, features}, attrs: graph.Attrs{"dims": 1, "eps": 1e-5}},
+	{kind: "group_norm", in: []tensor.Shape{picture, channels, channels}, attrs: graph.Attrs{"groups": 32, "eps": 1e-5}},
 	{
 		kind: "batch_norm", in: []tensor.Shape{picture, channels, channels, channels, channels},
-		attrs: layers.Attrs{"eps": 1e-5},
+		attrs: graph.Attrs{"eps": 1e-5},
 	},
-	{kind: "softmax", in: []tensor.Shape{scores}, attrs: layers.Attrs{"dim": 2}, alike: []layers.Kind{"log_softmax"}},
+	{kind: "softmax", in: []tensor.Shape{scores}, attrs: graph.Attrs{"dim": 2}, alike: []graph.Kind{"log_softmax"}},
 	{kind: "max_pool", in: []tensor.Shape{picture}, attrs: window(3, 2, 1, 1)},
 	{kind: "avg_pool", in: []tensor.Shape{picture}, attrs: window(3, 1, 1, 1)},
-	{kind: "adaptive_avg_pool", in: []tensor.Shape{picture}, attrs: layers.Attrs{"size": []int{1, 1}}},
-	{kind: "mean", in: []tensor.Shape{sequence}, attrs: mean, alike: []layers.Kind{"sum", "amax"}},
-	{kind: "relu", in: []tensor.Shape{picture}, alike: []layers.Kind{
+	{kind: "adaptive_avg_pool", in: []tensor.Shape{picture}, attrs: graph.Attrs{"size": []int{1, 1}}},
+	{kind: "mean", in: []tensor.Shape{sequence}, attrs: mean, alike: []graph.Kind{"sum", "amax"}},
+	{kind: "relu", in: []tensor.Shape{picture}, alike: []graph.Kind{
 		"abs", "neg", "square", "clamp", "leaky_relu", "hardswish", "hardsigmoid", "maximum", "minimum",
 	}},
-	{kind: "add", in: []tensor.Shape{picture, picture}, alike: []layers.Kind{"sub", "mul"}},
-	{kind: "div", in: []tensor.Shape{sequence, sequence}, alike: []layers.Kind{"reciprocal", "sqrt", "rsqrt"}},
-	{kind: "gelu", in: []tensor.Shape{sequence}, attrs: layers.Attrs{"approximate": "none"}},
+	{kind: "add", in: []tensor.Shape{picture, picture}, alike: []graph.Kind{"sub", "mul"}},
+	{kind: "div", in: []tensor.Shape{sequence, sequence}, alike: []graph.Kind{"reciprocal", "sqrt", "rsqrt"}},
+	{kind: "gelu", in: []tensor.Shape{sequence}, attrs: graph.Attrs{"approximate": "none"}},
 	{kind: "silu", in: []tensor.Shape{sequence}},
 	{kind: "sigmoid", in: []tensor.Shape{sequence}},
-	{kind: "tanh", in: []tensor.Shape{sequence}, alike: []layers.Kind{"mish", "softplus"}},
-	{kind: "exp", in: []tensor.Shape{sequence}, alike: []layers.Kind{"exp2", "expm1", "log", "log2", "log1p"}},
-	{kind: "erf", in: []tensor.Shape{sequence}, alike: []layers.Kind{"erfc"}},
-	{kind: "cos", in: []tensor.Shape{sequence}, alike: []layers.Kind{"sin", "tan"}},
+	{kind: "tanh", in: []tensor.Shape{sequence}, alike: []graph.Kind{"mish", "softplus"}},
+	{kind: "exp", in: []tensor.Shape{sequence}, alike: []graph.Kind{"exp2", "expm1", "log", "log2", "log1p"}},
+	{kind: "erf", in: []tensor.Shape{sequence}, alike: []graph.Kind{"erfc"}},
+	{kind: "cos", in: []tensor.Shape{sequence}, alike: []graph.Kind{"sin", "tan"}},
 	{kind: "pow", in: []tensor.Shape{sequence, sequence}},
 }
 
@@ -193,7 +193,7 @@ func quickSamples() []sample {
 	for _, s := range samples {
 		name := string(s.kind)
 		if s.kind == "conv" {
-			p, _ := plan.ProductOf("", s.kind, s.specs(), []layers.Spec{{Shape: s.in[0]}}, s.attrs)
+			p, _ := plan.ProductOf("", s.kind, s.specs(), []graph.Spec{{Shape: s.in[0]}}, s.attrs)
 			name = p.Class
 		}
 		if !seen[name] {
@@ -204,17 +204,17 @@ func quickSamples() []sample {
 	return list
 }
 
-func (s sample) specs() []layers.Spec {
-	var list []layers.Spec
+func (s sample) specs() []graph.Spec {
+	var list []graph.Spec
 	for _, shape := range s.in {
-		list = append(list, layers.Spec{DType: tensor.Float32, Shape: shape})
+		list = append(list, graph.Spec{DType: tensor.Float32, Shape: shape})
 	}
 	return list
 }
 
 // Kinds returns the kinds of ops that are measured; others are taken to be as fast as one of them.
-func Kinds() []layers.Kind {
-	var kinds []layers.Kind
+func Kinds() []graph.Kind {
+	var kinds []graph.Kind
 	for _, s := range samples {
 		if !slices.Contains(kinds, s.kind) {
 			kinds = append(kinds, s.kind)
@@ -224,8 +224,8 @@ func Kinds() []layers.Kind {
 }
 
 // window returns the attributes of a convolution or a pool.
-func window(kernel, stride, padding, groups int) layers.Attrs {
-	return layers.Attrs{
+func window(kernel, stride, padding, groups int) graph.Attrs {
+	return graph.Attrs{
 		"kernel": []int{kernel, kernel}, "stride": []int{stride, stride}, "padding": []int{padding, padding},
 		"dilation": []int{1, 1}, "groups": groups,
 	}

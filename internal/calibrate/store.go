@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/plan"
 )
 
@@ -31,15 +31,15 @@ func (h Host) key() string {
 
 // A Record is rates as they are written.
 type Record struct {
-	FLOPsPerSecond       float64                 `json:"flops_per_second"`
-	KindFLOPsPerSecond   map[layers.Kind]float64 `json:"kind_flops_per_second"`
-	MemoryBytesPerSecond float64                 `json:"memory_bytes_per_second"`
-	OpSeconds            float64                 `json:"op_seconds"`
-	CopyBytesPerSecond   float64                 `json:"copy_bytes_per_second"`
-	CopySeconds          float64                 `json:"copy_seconds"`
-	DiskBytesPerSecond   float64                 `json:"disk_bytes_per_second"`
-	ReadSeconds          float64                 `json:"read_seconds"`
-	CachedBytesPerSecond float64                 `json:"cached_bytes_per_second"`
+	FLOPsPerSecond       float64                `json:"flops_per_second"`
+	KindFLOPsPerSecond   map[graph.Kind]float64 `json:"kind_flops_per_second"`
+	MemoryBytesPerSecond float64                `json:"memory_bytes_per_second"`
+	OpSeconds            float64                `json:"op_seconds"`
+	CopyBytesPerSecond   float64                `json:"copy_bytes_per_second"`
+	CopySeconds          float64                `json:"copy_seconds"`
+	DiskBytesPerSecond   float64                `json:"disk_bytes_per_second"`
+	ReadSeconds          float64                `json:"read_seconds"`
+	CachedBytesPerSecond float64                `json:"cached_bytes_per_second"`
 	// Products are rates by size: rows, columns, depth and operations per second.
 	Products map[string][][4]float64 `json:"product_flops_per_second"`
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/devicetest"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
@@ -24,11 +24,11 @@ func TestKernelsAllocateNothing(t *testing.T) {
 		pool := NewPool(threads)
 		defer pool.Close()
 		for _, c := range cases {
-			g, err := models.BuildCall(layers.Standard(), c.Target, c.Args)
+			g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := newInterpreter(pool, layers.Standard(), g, nil, c.Inputs)
+			m, err := newInterpreter(pool, graph.Standard(), g, nil, c.Inputs)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,14 +86,14 @@ func TestLargeKernelsAllocateNothing(t *testing.T) {
 	}
 	const f32, f64, f16, i64, i32 = tensor.Float32, tensor.Float64, tensor.Float16, tensor.Int64, tensor.Int32
 	index := of(i64, 300, 130)
-	conv := func(more layers.Attrs) layers.Attrs {
-		a := layers.Attrs{
+	conv := func(more graph.Attrs) graph.Attrs {
+		a := graph.Attrs{
 			"groups": 1, "stride": []int{1, 1}, "padding": []int{1, 1}, "padding_end": []int{1, 1}, "dilation": []int{1, 1},
 		}
 		maps.Copy(a, more)
 		return a
 	}
-	dim := func(d int) layers.Attrs { return layers.Attrs{"dim": d} }
+	dim := func(d int) graph.Attrs { return graph.Attrs{"dim": d} }
 	recurrent := func(gates int) []*tensor.Tensor {
 		in := []*tensor.Tensor{of(f32, 20, 30, 17), nil, of(f32, 2, 30, 40), nil}
 		if gates == 4 {
@@ -104,69 +104,69 @@ func TestLargeKernelsAllocateNothing(t *testing.T) {
 		}
 		return in
 	}
-	both := layers.Attrs{"bidirectional": true}
-	attention := layers.Attrs{"scale": 0.5, "is_causal": true, "also": "weights"}
-	unknown := layers.Program{
-		{Kind: "hardshrink", Attrs: layers.Attrs{"lambda": 0.5}, Args: []int{0}},
-		{Kind: "softplus", Attrs: layers.Attrs{"beta": 1.0, "threshold": 20.0}, Args: []int{2}},
+	both := graph.Attrs{"bidirectional": true}
+	attention := graph.Attrs{"scale": 0.5, "is_causal": true, "also": "weights"}
+	unknown := graph.Program{
+		{Kind: "hardshrink", Attrs: graph.Attrs{"lambda": 0.5}, Args: []int{0}},
+		{Kind: "softplus", Attrs: graph.Attrs{"beta": 1.0, "threshold": 20.0}, Args: []int{2}},
 		{Kind: "add", Args: []int{3, 1}},
 	}
 	for _, c := range []struct {
-		kind  layers.Kind
-		attrs layers.Attrs
+		kind  graph.Kind
+		attrs graph.Attrs
 		in    []*tensor.Tensor
 	}{
 		{"add", nil, []*tensor.Tensor{of(i64, 300, 130), of(i64, 300, 130)}},
 		{"mul", nil, []*tensor.Tensor{of(f64, 300, 130), turn(of(f64, 130, 300), 0, 1)}},
 		{"div_floor", nil, []*tensor.Tensor{of(i32, 300, 130), of(i32, 300, 130)}},
-		{"clamp", layers.Attrs{"min": 0.0, "max": 1.0}, []*tensor.Tensor{of(f64, 300, 130)}},
-		{"softplus", layers.Attrs{"beta": 1.0, "threshold": 20.0}, []*tensor.Tensor{of(f32, 300, 130)}},
+		{"clamp", graph.Attrs{"min": 0.0, "max": 1.0}, []*tensor.Tensor{of(f64, 300, 130)}},
+		{"softplus", graph.Attrs{"beta": 1.0, "threshold": 20.0}, []*tensor.Tensor{of(f32, 300, 130)}},
 		{"where", nil, []*tensor.Tensor{of(tensor.Bool, 300, 130), of(i64, 300, 130), of(i64, 300, 130)}},
-		{"chain", layers.Attrs{"program": unknown}, []*tensor.Tensor{of(f32, 300, 130), of(f32, 300, 130)}},
-		{"arange", layers.Attrs{"size": 1 << 16, "start": 0, "step": 1, "dtype": i64}, nil},
-		{"triu", layers.Attrs{"diagonal": 1}, []*tensor.Tensor{of(f32, 300, 130)}},
-		{"cast", layers.Attrs{"dtype": f32}, []*tensor.Tensor{of(i64, 300, 130)}},
-		{"cast", layers.Attrs{"dtype": i64}, []*tensor.Tensor{of(f32, 300, 130)}},
+		{"chain", graph.Attrs{"program": unknown}, []*tensor.Tensor{of(f32, 300, 130), of(f32, 300, 130)}},
+		{"arange", graph.Attrs{"size": 1 << 16, "start": 0, "step": 1, "dtype": i64}, nil},
+		{"triu", graph.Attrs{"diagonal": 1}, []*tensor.Tensor{of(f32, 300, 130)}},
+		{"cast", graph.Attrs{"dtype": f32}, []*tensor.Tensor{of(i64, 300, 130)}},
+		{"cast", graph.Attrs{"dtype": i64}, []*tensor.Tensor{of(f32, 300, 130)}},
 		{"cumsum", dim(0), []*tensor.Tensor{of(f32, 300, 130)}},
 		{"cumsum", dim(1), []*tensor.Tensor{of(i64, 300, 1300)}},
 		{"cummax", dim(0), []*tensor.Tensor{of(f32, 300, 130)}},
-		{"argmax", layers.Attrs{"dims": []int{0}}, []*tensor.Tensor{of(f32, 300, 130)}},
+		{"argmax", graph.Attrs{"dims": []int{0}}, []*tensor.Tensor{of(f32, 300, 130)}},
 		{"sort", dim(0), []*tensor.Tensor{of(f32, 300, 130)}},
-		{"topk", layers.Attrs{"dim": 1, "k": 9, "largest": true}, []*tensor.Tensor{of(f32, 300, 130)}},
+		{"topk", graph.Attrs{"dim": 1, "k": 9, "largest": true}, []*tensor.Tensor{of(f32, 300, 130)}},
 		{"softmax", dim(0), []*tensor.Tensor{of(f32, 300, 130)}},
 		{"log_softmax", dim(1), []*tensor.Tensor{of(f64, 300, 130)}},
-		{"layer_norm", layers.Attrs{"dims": 1, "eps": 1e-5}, []*tensor.Tensor{of(f64, 300, 130), of(f64, 130), of(f64, 130)}},
-		{"group_norm", layers.Attrs{"groups": 5, "eps": 1e-5},
+		{"layer_norm", graph.Attrs{"dims": 1, "eps": 1e-5}, []*tensor.Tensor{of(f64, 300, 130), of(f64, 130), of(f64, 130)}},
+		{"group_norm", graph.Attrs{"groups": 5, "eps": 1e-5},
 			[]*tensor.Tensor{turn(of(f32, 3, 60, 70, 10), 1, 3), of(f32, 10), of(f32, 10)}},
-		{"batch_norm", layers.Attrs{"eps": 1e-5},
+		{"batch_norm", graph.Attrs{"eps": 1e-5},
 			[]*tensor.Tensor{turn(of(f32, 3, 60, 70, 10), 1, 3), nil, nil, of(f32, 10), of(f32, 10)}},
 		{"gather", dim(1), []*tensor.Tensor{of(f32, 300, 130), index}},
-		{"scatter", layers.Attrs{"dim": 1, "reduce": "mean", "include_self": true},
+		{"scatter", graph.Attrs{"dim": 1, "reduce": "mean", "include_self": true},
 			[]*tensor.Tensor{of(f32, 300, 130), index, of(f32, 300, 130)}},
-		{"index_put", layers.Attrs{"dim": 0, "accumulate": true, "wrap": true},
+		{"index_put", graph.Attrs{"dim": 0, "accumulate": true, "wrap": true},
 			[]*tensor.Tensor{of(f32, 300, 130), of(f32, 300, 130, 130), index}},
-		{"embedding_rows", layers.Attrs{"low": 20, "size": 100}, []*tensor.Tensor{of(f32, 50, 64), index}},
+		{"embedding_rows", graph.Attrs{"low": 20, "size": 100}, []*tensor.Tensor{of(f32, 50, 64), index}},
 		{"searchsorted", nil, []*tensor.Tensor{of(f32, 1300), of(f32, 300, 130)}},
-		{"flip", layers.Attrs{"dims": []int{0, 1}}, []*tensor.Tensor{of(f32, 300, 130)}},
+		{"flip", graph.Attrs{"dims": []int{0, 1}}, []*tensor.Tensor{of(f32, 300, 130)}},
 		{"choose", nil, []*tensor.Tensor{of(tensor.Bool), of(f32, 300, 130), of(f32, 300, 130)}},
-		{"cdist", layers.Attrs{"p": 2.0}, []*tensor.Tensor{of(f32, 300, 130), of(f32, 40, 130)}},
+		{"cdist", graph.Attrs{"p": 2.0}, []*tensor.Tensor{of(f32, 300, 130), of(f32, 40, 130)}},
 		{"cross", dim(0), []*tensor.Tensor{of(f32, 3, 300, 130), of(f32, 3, 300, 130)}},
-		{"matmul", layers.Attrs{"alpha": 1.0, "beta": 0.0}, []*tensor.Tensor{of(i64, 300, 130), of(i64, 130, 50)}},
+		{"matmul", graph.Attrs{"alpha": 1.0, "beta": 0.0}, []*tensor.Tensor{of(i64, 300, 130), of(i64, 130, 50)}},
 		{"linear", nil, []*tensor.Tensor{of(i32, 300, 130), of(i32, 50, 130), of(i32, 50)}},
-		{"conv", conv(layers.Attrs{"groups": 5}), []*tensor.Tensor{of(f32, 2, 5, 60, 70), of(f32, 5, 1, 3, 3), of(f32, 5)}},
-		{"conv", conv(layers.Attrs{"transposed": true, "output_padding": []int{0, 0}}),
+		{"conv", conv(graph.Attrs{"groups": 5}), []*tensor.Tensor{of(f32, 2, 5, 60, 70), of(f32, 5, 1, 3, 3), of(f32, 5)}},
+		{"conv", conv(graph.Attrs{"transposed": true, "output_padding": []int{0, 0}}),
 			[]*tensor.Tensor{of(f32, 2, 5, 60, 70), of(f32, 5, 6, 3, 3), of(f32, 6)}},
-		{"conv", conv(layers.Attrs{"channels_last": true}),
+		{"conv", conv(graph.Attrs{"channels_last": true}),
 			[]*tensor.Tensor{of(f32, 2, 5, 60, 70), of(f32, 6, 5, 3, 3), of(f32, 6)}},
 		{"conv", conv(nil), []*tensor.Tensor{of(i32, 2, 5, 60, 70), of(i32, 6, 5, 3, 3), of(i32, 6)}},
 		{"conv", conv(nil), []*tensor.Tensor{of(f16, 2, 5, 60, 70), of(f16, 6, 5, 3, 3), of(f16, 6)}},
 		{"conv", conv(nil), []*tensor.Tensor{of(f64, 2, 5, 60, 70), turn(of(f64, 6, 3, 3, 5), 1, 3), of(f64, 6)}},
-		{"grid_sample", layers.Attrs{"mode": "linear", "padding_mode": "zeros", "align_corners": true},
+		{"grid_sample", graph.Attrs{"mode": "linear", "padding_mode": "zeros", "align_corners": true},
 			[]*tensor.Tensor{of(f32, 2, 5, 60, 70), of(f32, 2, 50, 60, 2)}},
 		{"scaled_dot_product_attention", attention,
 			[]*tensor.Tensor{of(f32, 2, 3, 150, 16), of(f32, 2, 3, 150, 16), of(f32, 2, 3, 150, 16), of(f32, 2, 3, 150, 150)}},
 		{"lstm", both, recurrent(4)}, {"gru", both, recurrent(3)},
-		{"rnn", layers.Attrs{"bidirectional": true, "nonlinearity": "tanh"}, recurrent(1)},
+		{"rnn", graph.Attrs{"bidirectional": true, "nonlinearity": "tanh"}, recurrent(1)},
 	} {
 		for _, threads := range []int{1, 2} {
 			p := NewPool(threads)

@@ -3,8 +3,8 @@ package cpu
 import (
 	"slices"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -238,7 +238,7 @@ func storeInts(v view, at, stride int, src []int64) {
 }
 
 // noUnsigned64 refuses the one dtype whose order int64 does not keep.
-func noUnsigned64(in, _ []layers.Spec, _ layers.Attrs) error {
+func noUnsigned64(in, _ []graph.Spec, _ graph.Attrs) error {
 	for _, s := range in {
 		if s.DType == tensor.UInt64 {
 			return errUnsigned64

@@ -5,9 +5,10 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -19,7 +20,7 @@ import (
 // (see byUnits and byUnitRows).
 //
 // The graph itself does not change. Every value of it that is still computed keeps its id.
-func Arrange(g *layers.Graph, exact bool) *layers.Graph {
+func Arrange(g *graph.Graph, exact bool) *graph.Graph {
 	g = arrange(g, exact)
 	if sets := simd.UnitSets(); sets[0].Vectors != nil {
 		g = byUnitRows(byUnits(g, sets[0]), sets[0])
@@ -28,7 +29,7 @@ func Arrange(g *layers.Graph, exact bool) *layers.Graph {
 }
 
 // arrange is Arrange without a matrix unit.
-func arrange(g *layers.Graph, exact bool) *layers.Graph {
+func arrange(g *graph.Graph, exact bool) *graph.Graph {
 	left := make(map[int]bool)
 	for range 8 { // a region that is left alone may leave another one alone
 		a := newArranger(g, exact, left)
@@ -46,28 +47,28 @@ func arrange(g *layers.Graph, exact bool) *layers.Graph {
 
 // An arranger is a graph being made.
 type arranger struct {
-	g, out *layers.Graph
+	g, out *graph.Graph
 	exact  bool
 	// left are convolutions that stay as they are.
 	left map[int]bool
 	// uses counts the readers of each value of g.
 	uses []int
 	// guards are those of the op that computes a value.
-	guards [][]layers.Guard
+	guards [][]graph.Guard
 	// planar says that a value of g is computed as it is; forms has the blocked forms of others, or besides.
 	planar []bool
-	forms  map[layers.ValueID]*form
+	forms  map[graph.ValueID]*form
 	// rows are values with the channels of a pixel side by side, [N, H, W, C], views the forms of parts and turns of values.
-	rows  map[layers.ValueID]layers.ValueID
+	rows  map[graph.ValueID]graph.ValueID
 	views map[string]*form
 	// makers are the ops of the result that compute blocked values.
-	makers  map[layers.ValueID]int
+	makers  map[graph.ValueID]int
 	regions []region
 }
 
 // A form is a value in blocks.
 type form struct {
-	id layers.ValueID
+	id graph.ValueID
 	// shape is the value's as convolutions see it: N×C×W or N×C×H×W.
 	shape tensor.Shape
 	// rows says that g has the value as [N, H, W, C], the channels of a pixel side by side.
@@ -84,21 +85,21 @@ type region struct {
 	seconds float64
 }
 
-func newArranger(g *layers.Graph, exact bool, left map[int]bool) *arranger {
+func newArranger(g *graph.Graph, exact bool, left map[int]bool) *arranger {
 	out := *g
 	out.Values, out.Ops = slices.Clone(g.Values), nil
 	a := &arranger{
 		g: g, out: &out, exact: exact, left: left, uses: make([]int, len(g.Values)),
-		guards: make([][]layers.Guard, len(g.Values)), planar: make([]bool, len(g.Values)),
-		forms: make(map[layers.ValueID]*form), makers: make(map[layers.ValueID]int),
-		rows: make(map[layers.ValueID]layers.ValueID), views: make(map[string]*form),
+		guards: make([][]graph.Guard, len(g.Values)), planar: make([]bool, len(g.Values)),
+		forms: make(map[graph.ValueID]*form), makers: make(map[graph.ValueID]int),
+		rows: make(map[graph.ValueID]graph.ValueID), views: make(map[string]*form),
 	}
 	for id := range g.Values {
-		a.planar[id] = g.Values[id].Role != layers.Computed
+		a.planar[id] = g.Values[id].Role != graph.Computed
 	}
 	for i := range g.Ops {
 		for _, o := range g.Ops[i].In {
-			if o.Value != layers.NoValue {
+			if o.Value != graph.NoValue {
 				a.uses[o.Value]++
 			}
 		}
@@ -110,7 +111,7 @@ func newArranger(g *layers.Graph, exact bool, left map[int]bool) *arranger {
 		a.uses[o.Operand.Value]++
 	}
 	for _, u := range g.Updates {
-		if u.Operand.Value != layers.NoValue {
+		if u.Operand.Value != graph.NoValue {
 			a.uses[u.Operand.Value]++
 		}
 	}
@@ -142,7 +143,7 @@ func (a *arranger) op(i int) {
 }
 
 // blocks adds op i in blocks, and reports whether it did.
-func (a *arranger) blocks(i int, op *layers.Op) bool {
+func (a *arranger) blocks(i int, op *graph.Op) bool {
 	switch op.Kind {
 	case "conv":
 		return !a.left[i] && a.conv(i, op)
@@ -182,20 +183,20 @@ func blockedShape(s tensor.Shape) (tensor.Shape, bool) {
 }
 
 // emit adds an op over blocked values, whose result is value id of g in blocks.
-func (a *arranger) emit(like *layers.Op, kind layers.Kind, attrs layers.Attrs, shape tensor.Shape, in ...layers.Operand) *form {
+func (a *arranger) emit(like *graph.Op, kind graph.Kind, attrs graph.Attrs, shape tensor.Shape, in ...graph.Operand) *form {
 	s, _ := blockedShape(shape)
-	a.out.Values = append(a.out.Values, layers.Value{DType: tensor.Float32, Shape: s})
-	f := &form{id: layers.ValueID(len(a.out.Values) - 1), shape: shape, region: len(a.regions)}
+	a.out.Values = append(a.out.Values, graph.Value{DType: tensor.Float32, Shape: s})
+	f := &form{id: graph.ValueID(len(a.out.Values) - 1), shape: shape, region: len(a.regions)}
 	a.regions = append(a.regions, region{into: -1})
 	a.makers[f.id] = len(a.out.Ops)
-	a.out.Ops = append(a.out.Ops, layers.Op{
-		Kind: kind, Path: like.Path, Source: like.Source, Guard: like.Guard, Attrs: attrs, In: in, Out: []layers.ValueID{f.id},
+	a.out.Ops = append(a.out.Ops, graph.Op{
+		Kind: kind, Path: like.Path, Source: like.Source, Guard: like.Guard, Attrs: attrs, In: in, Out: []graph.ValueID{f.id},
 	})
 	return f
 }
 
 // result says that a form is the result of an op of g, made from other forms.
-func (a *arranger) result(op *layers.Op, f *form, from ...*form) bool {
+func (a *arranger) result(op *graph.Op, f *form, from ...*form) bool {
 	a.forms[op.Out[0]] = f
 	for _, g := range from {
 		if g != nil {
@@ -206,11 +207,11 @@ func (a *arranger) result(op *layers.Op, f *form, from ...*form) bool {
 }
 
 // all returns the operand that is all of a form.
-func (f *form) all(g *layers.Graph) layers.Operand { return g.Whole(f.id) }
+func (f *form) all(g *graph.Graph) graph.Operand { return g.Whole(f.id) }
 
 // whole reports whether an operand is all of a value, in a shape that has images and channels.
-func (a *arranger) whole(o layers.Operand) bool {
-	if o.Value == layers.NoValue || a.g.Values[o.Value].DType != tensor.Float32 || o.Layout.Offset != 0 ||
+func (a *arranger) whole(o graph.Operand) bool {
+	if o.Value == graph.NoValue || a.g.Values[o.Value].DType != tensor.Float32 || o.Layout.Offset != 0 ||
 		!o.Layout.IsContiguous() {
 		return false
 	}
@@ -219,9 +220,9 @@ func (a *arranger) whole(o layers.Operand) bool {
 }
 
 // formOf returns the form of what an operand shows where there is one already, nil where there is none.
-func (a *arranger) formOf(o layers.Operand, like *layers.Op) *form {
+func (a *arranger) formOf(o graph.Operand, like *graph.Op) *form {
 	f := a.forms[o.Value]
-	if f == nil || o.Value == layers.NoValue {
+	if f == nil || o.Value == graph.NoValue {
 		return nil
 	}
 	switch {
@@ -234,7 +235,7 @@ func (a *arranger) formOf(o layers.Operand, like *layers.Op) *form {
 }
 
 // shows reports whether an operand is all of a form's value as [N, C, H, W], or as [N, H, W, C].
-func (a *arranger) shows(o layers.Operand, f *form, rows bool) bool {
+func (a *arranger) shows(o graph.Operand, f *form, rows bool) bool {
 	if rows == f.rows {
 		shape := f.shape
 		if rows {
@@ -265,7 +266,7 @@ func (a *arranger) shows(o layers.Operand, f *form, rows bool) bool {
 func byRows(s tensor.Shape) tensor.Shape { return tensor.Shape{s[0], s[2], s[3], s[1]} }
 
 // slice returns channels of a form that begin at a block.
-func (a *arranger) slice(o layers.Operand, f *form, like *layers.Op) *form {
+func (a *arranger) slice(o graph.Operand, f *form, like *graph.Op) *form {
 	s, l := f.shape, o.Layout
 	if len(l.Shape) != len(s) || !slices.Equal(l.Strides, tensor.Contiguous(s...).Strides) || l.Shape[0] != s[0] ||
 		!slices.Equal(l.Shape[2:], s[2:]) {
@@ -276,18 +277,18 @@ func (a *arranger) slice(o layers.Operand, f *form, like *layers.Op) *form {
 	if l.Offset%pixels != 0 || at+count > s[1] || count == 0 || !blocked.CanCopy(count, s[1], at, count, 0) {
 		return nil
 	}
-	part := a.emit(like, "slice16", layers.Attrs{"channel": at, "channels": s[1], "count": count}, l.Shape, f.all(a.out))
+	part := a.emit(like, "slice16", graph.Attrs{"channel": at, "channels": s[1], "count": count}, l.Shape, f.all(a.out))
 	a.join(part.region, f.region)
 	return part
 }
 
 // needForm returns the form of what an operand shows, which it makes if need be; nil where that cannot be.
-func (a *arranger) needForm(o layers.Operand, like *layers.Op) *form {
+func (a *arranger) needForm(o graph.Operand, like *graph.Op) *form {
 	if f := a.formOf(o, like); f != nil {
 		return f
 	}
 	_, channels, _, _, ok := geometry(o.Layout.Shape)
-	if v := &a.g.Values[o.Value]; !ok || v.Role == layers.Weight || v.DType != tensor.Float32 {
+	if v := &a.g.Values[o.Value]; !ok || v.Role == graph.Weight || v.DType != tensor.Float32 {
 		return nil
 	}
 	if f := a.views[viewKey(o)]; f != nil {
@@ -296,7 +297,7 @@ func (a *arranger) needForm(o layers.Operand, like *layers.Op) *form {
 	a.needPlanar(o.Value, like)
 	maker := *like
 	maker.Guard = a.guards[o.Value] // for whoever reads it
-	f := a.emit(&maker, "to16", layers.Attrs{"channels": channels}, o.Layout.Shape, o)
+	f := a.emit(&maker, "to16", graph.Attrs{"channels": channels}, o.Layout.Shape, o)
 	if a.whole(o) && a.forms[o.Value] == nil {
 		a.forms[o.Value] = f
 	} else {
@@ -307,13 +308,13 @@ func (a *arranger) needForm(o layers.Operand, like *layers.Op) *form {
 }
 
 // viewKey names what an operand shows.
-func viewKey(o layers.Operand) string { return fmt.Sprint(o.Value, o.Layout) }
+func viewKey(o graph.Operand) string { return fmt.Sprint(o.Value, o.Layout) }
 
 // pixelRows returns an operand that shows all channels of one pixel after the other, [N, H, W, C] or [N, H·W, C], of a
 // value in blocks: it is brought out of them in that order, unless it is out already.
-func (a *arranger) pixelRows(o layers.Operand, like *layers.Op) (layers.Operand, bool) {
+func (a *arranger) pixelRows(o graph.Operand, like *graph.Op) (graph.Operand, bool) {
 	f := a.forms[o.Value]
-	if o.Value == layers.NoValue || f == nil || f.rows || a.planar[o.Value] || len(f.shape) != 4 || o.Layout.Offset != 0 {
+	if o.Value == graph.NoValue || f == nil || f.rows || a.planar[o.Value] || len(f.shape) != 4 || o.Layout.Offset != 0 {
 		return o, false
 	}
 	n, channels, height, width, _ := geometry(f.shape)
@@ -331,24 +332,24 @@ func (a *arranger) pixelRows(o layers.Operand, like *layers.Op) (layers.Operand,
 	}
 	id, ok := a.rows[o.Value]
 	if !ok {
-		id = layers.ValueID(len(a.out.Values))
-		a.out.Values = append(a.out.Values, layers.Value{
+		id = graph.ValueID(len(a.out.Values))
+		a.out.Values = append(a.out.Values, graph.Value{
 			DType: tensor.Float32, Shape: tensor.Shape{n, height, width, channels},
 		})
 		a.rows[o.Value] = id
 		a.regions[f.region].seconds -= borderSeconds(f.shape)
-		a.out.Ops = append(a.out.Ops, layers.Op{
+		a.out.Ops = append(a.out.Ops, graph.Op{
 			Kind: "from16", Path: like.Path, Source: like.Source, Guard: a.guards[o.Value],
-			Attrs: layers.Attrs{"channels": channels, "pixel_rows": true}, In: []layers.Operand{f.all(a.out)},
-			Out: []layers.ValueID{id},
+			Attrs: graph.Attrs{"channels": channels, "pixel_rows": true}, In: []graph.Operand{f.all(a.out)},
+			Out: []graph.ValueID{id},
 		})
 	}
-	return layers.Operand{Value: id, Layout: tensor.Contiguous(shape...)}, true
+	return graph.Operand{Value: id, Layout: tensor.Contiguous(shape...)}, true
 }
 
 // needPlanar makes a value as g has it, if it is not there, for an op.
-func (a *arranger) needPlanar(id layers.ValueID, like *layers.Op) {
-	if id == layers.NoValue || a.planar[id] {
+func (a *arranger) needPlanar(id graph.ValueID, like *graph.Op) {
+	if id == graph.NoValue || a.planar[id] {
 		return
 	}
 	f := a.forms[id]
@@ -357,20 +358,20 @@ func (a *arranger) needPlanar(id layers.ValueID, like *layers.Op) {
 	}
 	a.planar[id] = true
 	a.regions[f.region].seconds -= borderSeconds(f.shape)
-	attrs, shape := layers.Attrs{"channels": f.shape[1]}, f.shape
+	attrs, shape := graph.Attrs{"channels": f.shape[1]}, f.shape
 	if f.rows {
 		attrs["pixel_rows"], shape = true, byRows(shape)
 	}
-	a.out.Ops = append(a.out.Ops, layers.Op{
+	a.out.Ops = append(a.out.Ops, graph.Op{
 		Kind: "from16", Path: like.Path, Source: like.Source, Guard: a.guards[id],
-		Attrs: attrs, In: []layers.Operand{f.all(a.out)}, Out: []layers.ValueID{id},
+		Attrs: attrs, In: []graph.Operand{f.all(a.out)}, Out: []graph.ValueID{id},
 	})
 	a.out.Values[id].Shape = shape
 }
 
 // finish returns the graph with its outputs.
-func (a *arranger) finish() *layers.Graph {
-	end := &layers.Op{}
+func (a *arranger) finish() *graph.Graph {
+	end := &graph.Op{}
 	if n := len(a.g.Ops); n > 0 {
 		end.Path = a.g.Ops[n-1].Path
 	}
@@ -380,15 +381,15 @@ func (a *arranger) finish() *layers.Graph {
 	for _, u := range a.g.Updates {
 		a.needPlanar(u.Operand.Value, end)
 	}
-	a.out.Modules = make(map[string]layers.Operand, len(a.g.Modules))
+	a.out.Modules = make(map[string]graph.Operand, len(a.g.Modules))
 	for path, o := range a.g.Modules {
-		if f := a.forms[o.Value]; o.Value == layers.NoValue || a.planar[o.Value] {
+		if f := a.forms[o.Value]; o.Value == graph.NoValue || a.planar[o.Value] {
 			a.out.Modules[path] = o
 		} else if f != nil { // whoever cuts modules wants to know which there are
 			a.out.Modules[path] = f.all(a.out)
 		}
 	}
-	return layers.Prune(a.out)
+	return rewrite.Prune(a.out)
 }
 
 // root returns the region that a region became part of.

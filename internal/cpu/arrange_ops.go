@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -13,10 +13,10 @@ import (
 const planarChannels = 4
 
 // conv adds a convolution in blocks.
-func (a *arranger) conv(i int, op *layers.Op) bool {
+func (a *arranger) conv(i int, op *graph.Op) bool {
 	rank := len(op.Attrs.Ints("stride"))
 	w := op.In[1]
-	if rank != 1 && rank != 2 || op.Attrs.Bool("transposed") || a.g.Values[w.Value].Role != layers.Weight {
+	if rank != 1 && rank != 2 || op.Attrs.Bool("transposed") || a.g.Values[w.Value].Role != graph.Weight {
 		return false
 	}
 	shape := a.g.Values[op.Out[0]].Shape
@@ -36,7 +36,7 @@ func (a *arranger) conv(i int, op *layers.Op) bool {
 		}
 		in[0], from = f.all(a.out), append(from, f)
 	}
-	if len(in) > 7 && in[7].Value != layers.NoValue {
+	if len(in) > 7 && in[7].Value != graph.NoValue {
 		f := a.needForm(in[7], op)
 		if f == nil {
 			return false
@@ -60,32 +60,32 @@ func (a *arranger) conv(i int, op *layers.Op) bool {
 
 // expansion adds a depthwise convolution in blocks and the pointwise one before it as one op, if nobody else reads what
 // lies between; nil where that cannot be.
-func (a *arranger) expansion(op *layers.Op, attrs layers.Attrs, shape tensor.Shape, in []layers.Operand) *form {
+func (a *arranger) expansion(op *graph.Op, attrs graph.Attrs, shape tensor.Shape, in []graph.Operand) *form {
 	maker, ok := a.makers[in[0].Value]
 	if !ok || a.uses[op.In[0].Value] != 1 || attrs.String("precision") != "" {
 		return nil
 	}
 	first := &a.out.Ops[maker]
 	if first.Kind != "conv16" || first.Attrs.String("precision") != "" || len(first.Guard) != len(op.Guard) ||
-		len(first.In) > 7 && first.In[7].Value != layers.NoValue ||
+		len(first.In) > 7 && first.In[7].Value != graph.NoValue ||
 		!blocked.CanExpand(conv16Of(first.Attrs).Geometry, conv16Of(attrs).Geometry) {
 		return nil
 	}
-	both := make([]layers.Operand, 2*expandOperands)
+	both := make([]graph.Operand, 2*expandOperands)
 	for i := range both {
-		both[i] = layers.Absent
+		both[i] = graph.Absent
 	}
 	copy(both, first.In)
 	copy(both[expandOperands+1:], in[1:])
 	delete(a.forms, op.In[0].Value) // it is not computed by itself
-	return a.emit(op, "expand16", layers.Attrs{
+	return a.emit(op, "expand16", graph.Attrs{
 		"expansion": blocked.NewExpansion(conv16Of(first.Attrs).Geometry, conv16Of(attrs).Geometry),
 		"first":     first.Attrs, "second": attrs,
 	}, shape, both...)
 }
 
 // pool adds a pool in blocks.
-func (a *arranger) pool(op *layers.Op) bool {
+func (a *arranger) pool(op *graph.Op) bool {
 	f := a.formOf(op.In[0], op)
 	shape := a.g.Values[op.Out[0]].Shape
 	if _, _, _, _, ok := geometry(shape); f == nil || !ok || len(shape) != len(f.shape) {
@@ -97,7 +97,7 @@ func (a *arranger) pool(op *layers.Op) bool {
 }
 
 // globalMean adds a mean of all pixels in blocks.
-func (a *arranger) globalMean(op *layers.Op) bool {
+func (a *arranger) globalMean(op *graph.Op) bool {
 	f := a.formOf(op.In[0], op)
 	if f == nil || op.Attrs.DType("dtype") != tensor.Float32 {
 		return false
@@ -111,28 +111,28 @@ func (a *arranger) globalMean(op *layers.Op) bool {
 	if !slices.Equal(dims, want) {
 		return false
 	}
-	attrs := layers.Attrs{"channels": shape[1], "pool": "adaptive_avg_pool"}
+	attrs := graph.Attrs{"channels": shape[1], "pool": "adaptive_avg_pool"}
 	return a.result(op, a.emit(op, "pool16", attrs, shape, f.all(a.out)), f)
 }
 
 // norm adds a batch norm in blocks.
-func (a *arranger) norm(op *layers.Op) bool {
+func (a *arranger) norm(op *graph.Op) bool {
 	f := a.formOf(op.In[0], op)
 	if f == nil {
 		return false
 	}
 	for _, o := range op.In[1:] {
-		if o.Value != layers.NoValue && (a.g.Values[o.Value].DType != tensor.Float32 || !a.planar[o.Value]) {
+		if o.Value != graph.NoValue && (a.g.Values[o.Value].DType != tensor.Float32 || !a.planar[o.Value]) {
 			return false
 		}
 	}
-	in := append([]layers.Operand{f.all(a.out)}, op.In[1:]...)
-	attrs := layers.Attrs{"eps": op.Attrs.Float("eps"), "channels": f.shape[1]}
+	in := append([]graph.Operand{f.all(a.out)}, op.In[1:]...)
+	attrs := graph.Attrs{"eps": op.Attrs.Float("eps"), "channels": f.shape[1]}
 	return a.result(op, a.emit(op, "norm16", attrs, f.shape, in...), f)
 }
 
 // cat puts channels in blocks behind each other, where all but the last are whole blocks.
-func (a *arranger) cat(op *layers.Op) bool {
+func (a *arranger) cat(op *graph.Op) bool {
 	shape := a.g.Values[op.Out[0]].Shape
 	if op.Attrs.Int("dim") != 1 || len(op.In) < 2 {
 		return false
@@ -151,7 +151,7 @@ func (a *arranger) cat(op *layers.Op) bool {
 		return false
 	}
 	channels := make([]int, len(op.In))
-	in := make([]layers.Operand, len(op.In))
+	in := make([]graph.Operand, len(op.In))
 	from := make([]*form, len(op.In))
 	for k, o := range op.In {
 		f := a.needForm(o, op)
@@ -160,18 +160,18 @@ func (a *arranger) cat(op *layers.Op) bool {
 		}
 		channels[k], in[k], from[k] = o.Layout.Shape[1], f.all(a.out), f
 	}
-	return a.result(op, a.emit(op, "cat16", layers.Attrs{"counts": channels, "channels": shape[1]}, shape, in...), from...)
+	return a.result(op, a.emit(op, "cat16", graph.Attrs{"counts": channels, "channels": shape[1]}, shape, in...), from...)
 }
 
 // elementwise adds an elementwise op over values in blocks: as it is, over all their elements, where the padding of the
 // last block stays zero, or as an activation or a product of this package.
-func (a *arranger) elementwise(op *layers.Op) bool {
+func (a *arranger) elementwise(op *graph.Op) bool {
 	shape := a.g.Values[op.Out[0]].Shape
-	if layers.ChainOperands(op.Kind) == 0 && op.Kind != "chain" {
+	if graph.ChainOperands(op.Kind) == 0 && op.Kind != "chain" {
 		return false
 	}
 	s, ok := blockedShape(shape)
-	if !ok || !slices.ContainsFunc(op.In, func(o layers.Operand) bool {
+	if !ok || !slices.ContainsFunc(op.In, func(o graph.Operand) bool {
 		if f := a.forms[o.Value]; f != nil && f.shape.Equal(shape) && a.shows(o, f, false) {
 			return true
 		}
@@ -180,7 +180,7 @@ func (a *arranger) elementwise(op *layers.Op) bool {
 	}) {
 		return false
 	}
-	in := make([]layers.Operand, len(op.In))
+	in := make([]graph.Operand, len(op.In))
 	from := make([]*form, len(op.In))
 	lanes := make([]float32, len(op.In)) // what each operand has in the padding
 	each := -1                           // the operand that has a number for each channel of each image
@@ -189,7 +189,7 @@ func (a *arranger) elementwise(op *layers.Op) bool {
 		case !o.Layout.Shape.Equal(shape) || a.g.Values[o.Value].DType != tensor.Float32:
 			return false
 		case isNumber:
-			in[k] = layers.Operand{Value: o.Value, Layout: tensor.Layout{
+			in[k] = graph.Operand{Value: o.Value, Layout: tensor.Layout{
 				Shape: s, Strides: make([]int, len(s)), Offset: o.Layout.Offset,
 			}}
 			lanes[k] = number
@@ -200,7 +200,7 @@ func (a *arranger) elementwise(op *layers.Op) bool {
 			in[k] = from[k].all(a.out)
 		case a.channelNumbers(o):
 			l := o.Layout
-			in[k] = layers.Operand{Value: o.Value, Layout: tensor.Layout{
+			in[k] = graph.Operand{Value: o.Value, Layout: tensor.Layout{
 				Shape: s, Strides: []int{0, blocked.Lanes * l.Strides[1], 0, 0, l.Strides[1]}, Offset: l.Offset,
 			}}
 		case a.distinct(o):
@@ -212,18 +212,18 @@ func (a *arranger) elementwise(op *layers.Op) bool {
 			if from[k] = a.eachChannel(o, op); from[k] == nil {
 				return false
 			}
-			in[k] = layers.Operand{Value: from[k].id, Layout: tensor.Layout{
+			in[k] = graph.Operand{Value: from[k].id, Layout: tensor.Layout{
 				Shape: s, Strides: []int{s[1] * blocked.Lanes, blocked.Lanes, 0, 0, 1},
 			}}
 			each = k
 		}
 	}
 	kind, attrs := op.Kind, op.Attrs
-	act, isAct := layers.ActivationOf(op)
+	act, isAct := graph.ActivationOf(op)
 	switch {
 	case op.Kind == "mul" && each >= 0 && from[1-each] != nil && in[1-each].Layout.IsContiguous():
 		kind, attrs = "mul16", nil
-		in = []layers.Operand{in[1-each], from[each].all(a.out)}
+		in = []graph.Operand{in[1-each], from[each].all(a.out)}
 	case isAct && len(op.In) == 1 && a.intoNorm(op, from[0], act):
 		return a.result(op, from[0])
 	case shape[1]%blocked.Lanes == 0 || keepsZero(op, lanes):
@@ -237,7 +237,7 @@ func (a *arranger) elementwise(op *layers.Op) bool {
 }
 
 // intoNorm makes an activation the end of the batch norm before it, if nobody else reads that.
-func (a *arranger) intoNorm(op *layers.Op, f *form, act layers.Attrs) bool {
+func (a *arranger) intoNorm(op *graph.Op, f *form, act graph.Attrs) bool {
 	maker, ok := a.makers[f.id]
 	if !ok || a.uses[op.In[0].Value] != 1 {
 		return false
@@ -253,7 +253,7 @@ func (a *arranger) intoNorm(op *layers.Op, f *form, act layers.Attrs) bool {
 
 // channelNumbers reports whether an operand has a number for each channel, which is the same for all images and pixels, and
 // can be read in blocks where it lies.
-func (a *arranger) channelNumbers(o layers.Operand) bool {
+func (a *arranger) channelNumbers(o graph.Operand) bool {
 	for d, n := range o.Layout.Shape {
 		if d != 1 && n != 1 && o.Layout.Strides[d] != 0 {
 			return false
@@ -263,7 +263,7 @@ func (a *arranger) channelNumbers(o layers.Operand) bool {
 }
 
 // distinct reports whether an operand shows no element twice.
-func (a *arranger) distinct(o layers.Operand) bool {
+func (a *arranger) distinct(o graph.Operand) bool {
 	for d, n := range o.Layout.Shape {
 		if n > 1 && o.Layout.Strides[d] == 0 {
 			return false
@@ -273,8 +273,8 @@ func (a *arranger) distinct(o layers.Operand) bool {
 }
 
 // number returns a number of the graph that an operand shows everywhere.
-func (a *arranger) number(o layers.Operand) (float32, bool) {
-	if o.Value == layers.NoValue {
+func (a *arranger) number(o graph.Operand) (float32, bool) {
+	if o.Value == graph.NoValue {
 		return 0, false
 	}
 	v := &a.g.Values[o.Value]
@@ -283,7 +283,7 @@ func (a *arranger) number(o layers.Operand) (float32, bool) {
 			return 0, false
 		}
 	}
-	if v.Role != layers.Const || v.DType != tensor.Float32 || len(v.Const) < 4*o.Layout.Offset+4 {
+	if v.Role != graph.Const || v.DType != tensor.Float32 || len(v.Const) < 4*o.Layout.Offset+4 {
 		return 0, false
 	}
 	return elements[float32](view{data: v.Const})[o.Layout.Offset], true
@@ -291,7 +291,7 @@ func (a *arranger) number(o layers.Operand) (float32, bool) {
 
 // eachChannel returns the form [N, C, 1, 1] of an operand that repeats its elements along all pixels; nil where it does
 // not.
-func (a *arranger) eachChannel(o layers.Operand, like *layers.Op) *form {
+func (a *arranger) eachChannel(o graph.Operand, like *graph.Op) *form {
 	l := o.Layout
 	for d := 2; d < len(l.Shape); d++ {
 		if l.Strides[d] != 0 && l.Shape[d] != 1 {
@@ -303,7 +303,7 @@ func (a *arranger) eachChannel(o layers.Operand, like *layers.Op) *form {
 		return nil
 	}
 	shape := tensor.Shape{n, channels, 1, 1}[:len(l.Shape)]
-	one := layers.Operand{Value: o.Value, Layout: tensor.Contiguous(shape...)}
+	one := graph.Operand{Value: o.Value, Layout: tensor.Contiguous(shape...)}
 	if f := a.forms[o.Value]; f != nil && len(f.shape) != len(shape) {
 		return nil
 	}
@@ -311,9 +311,9 @@ func (a *arranger) eachChannel(o layers.Operand, like *layers.Op) *form {
 }
 
 // keepsZero reports whether an elementwise op gives zero in the padding, where its operands are the given numbers.
-func keepsZero(op *layers.Op, lanes []float32) bool {
+func keepsZero(op *graph.Op, lanes []float32) bool {
 	var out [1]float32
-	program := layers.Program{{Kind: op.Kind, Attrs: op.Attrs}}
+	program := graph.Program{{Kind: op.Kind, Attrs: op.Attrs}}
 	for k := range op.In {
 		program[0].Args = append(program[0].Args, k)
 	}
@@ -342,7 +342,7 @@ func keepsZero(op *layers.Op, lanes []float32) bool {
 }
 
 // convGeometry returns the geometry of a convolution in blocks, false where there is none.
-func convGeometry(x, w, out tensor.Shape, at layers.Attrs) (blocked.Geometry, bool) {
+func convGeometry(x, w, out tensor.Shape, at graph.Attrs) (blocked.Geometry, bool) {
 	batch, in, height, width, ok := geometry(x)
 	_, outputs, outHeight, outWidth, ok2 := geometry(out)
 	if !ok || !ok2 || len(w) != len(x) {

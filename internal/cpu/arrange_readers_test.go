@@ -6,25 +6,25 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // stored adds a buffer that a value is stored to.
-func (p *picture) stored(o layers.Operand) {
+func (p *picture) stored(o graph.Operand) {
 	shape := p.Values[o.Value].Shape
 	w := tensor.Weight{Name: fmt.Sprint("s", len(p.Updates)), DType: tensor.Float32, Extent: tensor.Extent{Bytes: int64(4 * volume(shape))}}
-	p.Updates = append(p.Updates, layers.StateUpdate{State: p.AddWeight(w, layers.State), Operand: o})
+	p.Updates = append(p.Updates, graph.StateUpdate{State: p.AddWeight(w, graph.State), Operand: o})
 }
 
 // withStored returns a graph that gives what its buffers become, too.
-func withStored(g *layers.Graph) *layers.Graph {
+func withStored(g *graph.Graph) *graph.Graph {
 	h := *g
 	h.Outputs, h.Updates = slices.Clone(g.Outputs), nil
 	for i, u := range g.Updates {
-		h.Outputs = append(h.Outputs, layers.Output{Name: fmt.Sprint("stored", i), Operand: u.Operand})
+		h.Outputs = append(h.Outputs, graph.Output{Name: fmt.Sprint("stored", i), Operand: u.Operand})
 	}
 	return &h
 }
@@ -33,13 +33,13 @@ func withStored(g *layers.Graph) *layers.Graph {
 var readBesides = map[string]func(p *picture){
 	"a norm and its activation": func(p *picture) {
 		x := p.conv(p.input(1, 3, 40, 40), 32, 3, 1, 1, "")
-		y := p.op("batch_norm", layers.Attrs{"eps": 1.5}, x, p.weight(32), p.weight(32), p.weight(32), p.weight(32))
+		y := p.op("batch_norm", graph.Attrs{"eps": 1.5}, x, p.weight(32), p.weight(32), p.weight(32), p.weight(32))
 		z := p.conv(p.op("relu", nil, y), 48, 3, 1, 1, "")
 		p.output(p.conv(p.op("add", nil, p.conv(z, 32, 1, 1, 1, ""), y), 32, 3, 1, 1, ""))
 	},
 	"a norm that is stored": func(p *picture) {
 		x := p.conv(p.input(1, 3, 40, 40), 32, 3, 1, 1, "")
-		y := p.op("batch_norm", layers.Attrs{"eps": 1.5}, x, p.weight(32), p.weight(32), p.weight(32), p.weight(32))
+		y := p.op("batch_norm", graph.Attrs{"eps": 1.5}, x, p.weight(32), p.weight(32), p.weight(32), p.weight(32))
 		p.stored(y)
 		p.output(p.conv(p.op("relu", nil, y), 48, 3, 1, 1, ""))
 	},
@@ -50,11 +50,11 @@ var readBesides = map[string]func(p *picture){
 	},
 	"a linear that is scaled": func(p *picture) {
 		x := p.conv(p.conv(p.input(2, 3, 40, 40), 48, 4, 4, 1, ""), 48, 5, 1, 1, "")
-		n := p.op("layer_norm", layers.Attrs{"dims": 1, "eps": 1e-5}, turn(x, 0, 2, 3, 1), p.weight(48), p.weight(48))
+		n := p.op("layer_norm", graph.Attrs{"dims": 1, "eps": 1e-5}, turn(x, 0, 2, 3, 1), p.weight(48), p.weight(48))
 		n = turn(p.linear(n, 48, nil), 0, 3, 1, 2)
 		scale := p.weight(48)
 		scale.Layout = tensor.Layout{Shape: x.Layout.Shape, Strides: []int{0, 1, 0, 0}}
-		chain := layers.Attrs{"program": layers.Program{{Kind: "mul", Args: []int{0, 1}}, {Kind: "add", Args: []int{2, 3}}}}
+		chain := graph.Attrs{"program": graph.Program{{Kind: "mul", Args: []int{0, 1}}, {Kind: "add", Args: []int{2, 3}}}}
 		p.output(p.conv(p.op("chain", chain, n, scale, x), 64, 3, 1, 1, ""))
 		p.output(p.conv(n, 64, 3, 1, 1, ""))
 	},
@@ -91,20 +91,20 @@ func TestByUnitRowsKeepsWhatIsStored(t *testing.T) {
 func TestArrangeGuardsOfWhatGoesIntoBlocks(t *testing.T) {
 	for _, yes := range []byte{0, 1} {
 		p := newPicture(t)
-		x := p.op("cumsum", layers.Attrs{"dim": 2}, p.input(1, 32, 40, 40))
+		x := p.op("cumsum", graph.Attrs{"dim": 2}, p.input(1, 32, 40, 40))
 		is := p.Whole(p.AddConst(&tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(), Data: []byte{yes}}))
-		branch := func(want bool) layers.Operand {
+		branch := func(want bool) graph.Operand {
 			first := len(p.Ops)
 			y := p.conv(p.conv(x, 64, 3, 1, 1, "relu"), 32, 3, 1, 1, "")
 			for i := first; i < len(p.Ops); i++ {
-				p.Ops[i].Guard = []layers.Guard{{Predicate: is, Want: want}}
+				p.Ops[i].Guard = []graph.Guard{{Predicate: is, Want: want}}
 			}
 			return y
 		}
 		a, b := branch(true), branch(false)
 		p.output(p.op("choose", nil, is, a, b))
 		g := Arrange(p.Graph, true)
-		if !slices.ContainsFunc(g.Ops, func(op layers.Op) bool { return op.Kind == "to16" }) {
+		if !slices.ContainsFunc(g.Ops, func(op graph.Op) bool { return op.Kind == "to16" }) {
 			t.Fatalf("it became %s", kindsOf(g))
 		}
 		near(t, asFloats(p.results(g)[0]), asFloats(p.results(p.Graph)[0]), 1e-4)
@@ -116,11 +116,11 @@ func TestPaddingStaysZero(t *testing.T) {
 	p := newPicture(t)
 	images := turn(p.input(2, 40, 40, 20), 0, 3, 1, 2) // the channels of a pixel side by side
 	x := p.conv(images, 20, 3, 1, 1, "")
-	a := layers.Attrs{"eps": 0.5}
+	a := graph.Attrs{"eps": 0.5}
 	x = p.op("sigmoid", nil, p.op("batch_norm", a, x, p.weight(20), p.weight(20), p.weight(20), p.weight(20)))
 	x = p.op("sigmoid", nil, p.conv(x, 20, 3, 1, 1, "sigmoid"))
 	x = p.op("exp", nil, p.conv(x, 20, 3, 1, 1, ""))
-	x = p.op("cat", layers.Attrs{"dim": 1}, p.conv(x, 32, 3, 1, 1, "sigmoid"), p.conv(x, 7, 3, 1, 1, "sigmoid"))
+	x = p.op("cat", graph.Attrs{"dim": 1}, p.conv(x, 32, 3, 1, 1, "sigmoid"), p.conv(x, 7, 3, 1, 1, "sigmoid"))
 	p.output(p.conv(x, 20, 3, 1, 1, ""))
 	g := arrange(p.Graph, false)
 	inputs := make(map[string]*tensor.Tensor)
@@ -129,20 +129,20 @@ func TestPaddingStaysZero(t *testing.T) {
 		inputs[v.Name] = asFloats(make([]byte, v.Bytes()))
 		inputs[v.Name].Layout = tensor.Contiguous(v.Shape...)
 	}
-	m, err := newInterpreter(oneThread, layers.Standard(), g, func(v layers.Value) ([]byte, error) {
+	m, err := newInterpreter(oneThread, graph.Standard(), g, func(v graph.Value) ([]byte, error) {
 		return memoryOf(slices.Repeat([]float32{0.25}, volume(v.Shape))), nil
 	}, inputs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for id, v := range g.Values {
-		if v.Role == layers.Computed {
+		if v.Role == graph.Computed {
 			for i := range m.data[id] {
 				m.data[id][i] = 0xff // NaN
 			}
 		}
 	}
-	channels, looked := make(map[layers.ValueID]int), make(map[layers.Kind]bool)
+	channels, looked := make(map[graph.ValueID]int), make(map[graph.Kind]bool)
 	for i := range g.Ops {
 		op := &g.Ops[i]
 		in, out := m.operands(i)
@@ -171,7 +171,7 @@ func TestPaddingStaysZero(t *testing.T) {
 			}
 		}
 	}
-	for _, kind := range []layers.Kind{"to16", "conv16", "norm16", "act16", "cat16"} {
+	for _, kind := range []graph.Kind{"to16", "conv16", "norm16", "act16", "cat16"} {
 		if !looked[kind] {
 			t.Errorf("no %s among %s", kind, kindsOf(g))
 		}
@@ -182,7 +182,7 @@ func TestPaddingStaysZero(t *testing.T) {
 func TestArrangeNormsBehindABias(t *testing.T) {
 	p := newPicture(t)
 	x := p.conv(p.input(1, 3, 40, 40), 32, 3, 1, 1, "")
-	a := layers.Attrs{
+	a := graph.Attrs{
 		"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": 1, "eps": 1.5, "act": "relu",
 	}
 	x = p.op("conv", a, x, p.weight(48, 32, 3, 3), p.weight(48), p.weight(48), p.weight(48), p.weight(48), p.weight(48))

@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -13,8 +13,8 @@ import (
 // convolution with a window of one does: they stay in blocks.
 
 // rowsForm returns the form of a picture that an operand shows as [N, H, W, C], nil where there is none.
-func (a *arranger) rowsForm(o layers.Operand) *form {
-	if o.Value == layers.NoValue {
+func (a *arranger) rowsForm(o graph.Operand) *form {
+	if o.Value == graph.NoValue {
 		return nil
 	}
 	if f := a.forms[o.Value]; f != nil && a.shows(o, f, true) {
@@ -24,32 +24,32 @@ func (a *arranger) rowsForm(o layers.Operand) *form {
 }
 
 // numbers reports whether an operand is absent, or a row of numbers that is not computed.
-func (a *arranger) numbers(o layers.Operand, n int) bool {
-	if o.Value == layers.NoValue {
+func (a *arranger) numbers(o graph.Operand, n int) bool {
+	if o.Value == graph.NoValue {
 		return true
 	}
 	v := &a.g.Values[o.Value]
-	return v.Role != layers.Computed && v.DType == tensor.Float32 && o.Layout.Shape.Equal(tensor.Shape{n})
+	return v.Role != graph.Computed && v.DType == tensor.Float32 && o.Layout.Shape.Equal(tensor.Shape{n})
 }
 
 // layerNorm adds a norm of each pixel over its channels.
-func (a *arranger) layerNorm(op *layers.Op) bool {
+func (a *arranger) layerNorm(op *graph.Op) bool {
 	f := a.rowsForm(op.In[0])
 	if f == nil || op.Attrs.Int("dims") != 1 || f.shape[1]%blocked.Lanes != 0 ||
-		slices.ContainsFunc(op.In[1:], func(o layers.Operand) bool { return !a.numbers(o, f.shape[1]) }) {
+		slices.ContainsFunc(op.In[1:], func(o graph.Operand) bool { return !a.numbers(o, f.shape[1]) }) {
 		return false
 	}
-	in := append([]layers.Operand{f.all(a.out)}, op.In[1:]...)
-	g := a.emit(op, "layer16", layers.Attrs{"eps": op.Attrs.Float("eps")}, f.shape, in...)
+	in := append([]graph.Operand{f.all(a.out)}, op.In[1:]...)
+	g := a.emit(op, "layer16", graph.Attrs{"eps": op.Attrs.Float("eps")}, f.shape, in...)
 	g.rows = true
 	return a.result(op, g, f)
 }
 
 // linear adds a linear over the channels of each pixel as a convolution.
-func (a *arranger) linear(i int, op *layers.Op) bool {
+func (a *arranger) linear(i int, op *graph.Op) bool {
 	f := a.rowsForm(op.In[0])
 	w := op.In[1]
-	if f == nil || len(w.Layout.Shape) != 2 || a.g.Values[w.Value].Role != layers.Weight ||
+	if f == nil || len(w.Layout.Shape) != 2 || a.g.Values[w.Value].Role != graph.Weight ||
 		op.Attrs.String("precision") != "" {
 		return false
 	}
@@ -60,21 +60,21 @@ func (a *arranger) linear(i int, op *layers.Op) bool {
 	from := []*form{f}
 	in := slices.Clone(op.In[:min(3, len(op.In))])
 	in[0] = f.all(a.out)
-	if len(op.In) > 3 && op.In[3].Value != layers.NoValue {
+	if len(op.In) > 3 && op.In[3].Value != graph.NoValue {
 		// A linear adds behind its activation, a convolution before.
 		r := a.rowsForm(op.In[3])
 		if r == nil || op.Attrs.String("act") != "" {
 			return false
 		}
 		for len(in) < 7 {
-			in = append(in, layers.Absent)
+			in = append(in, graph.Absent)
 		}
 		in, from = append(in, r.all(a.out)), append(from, r)
 	}
 	n, _, height, width, _ := geometry(f.shape)
 	attrs := maps.Clone(op.Attrs)
 	if attrs == nil {
-		attrs = make(layers.Attrs)
+		attrs = make(graph.Attrs)
 	}
 	attrs["conv"] = blocked.New(blocked.Geometry{
 		Batch: n, In: f.shape[1], Out: outputs, Groups: 1, Height: height, Width: width, OutHeight: height, OutWidth: width,
@@ -88,7 +88,7 @@ func (a *arranger) linear(i int, op *layers.Op) bool {
 
 // scaleAndAdd makes a number for each channel, and an addition, the end of the linear before them, which nobody else
 // reads.
-func (a *arranger) scaleAndAdd(op *layers.Op) bool {
+func (a *arranger) scaleAndAdd(op *graph.Op) bool {
 	program := op.Attrs.Program("program")
 	if len(program) != 2 || len(op.In) != 3 || program[0].Kind != "mul" || program[1].Kind != "add" ||
 		len(program[1].Attrs) > 0 {
@@ -103,8 +103,8 @@ func (a *arranger) scaleAndAdd(op *layers.Op) bool {
 	for k := range 2 {
 		scale, x := op.In[args[0][k]], op.In[args[0][1-k]]
 		f := a.forms[x.Value]
-		if x.Value == layers.NoValue || f == nil || !a.shows(x, f, false) || !f.shape.Equal(shape) || a.uses[x.Value] != 1 ||
-			scale.Value == layers.NoValue || a.g.Values[scale.Value].Role == layers.Computed ||
+		if x.Value == graph.NoValue || f == nil || !a.shows(x, f, false) || !f.shape.Equal(shape) || a.uses[x.Value] != 1 ||
+			scale.Value == graph.NoValue || a.g.Values[scale.Value].Role == graph.Computed ||
 			a.g.Values[scale.Value].DType != tensor.Float32 || !scale.Layout.Shape.Equal(shape) || !a.channelNumbers(scale) {
 			continue
 		}
@@ -122,9 +122,9 @@ func (a *arranger) scaleAndAdd(op *layers.Op) bool {
 		}
 		in := slices.Clone(conv.In)
 		for len(in) < 8 {
-			in = append(in, layers.Absent)
+			in = append(in, graph.Absent)
 		}
-		in[3] = layers.Operand{Value: scale.Value, Layout: tensor.Layout{
+		in[3] = graph.Operand{Value: scale.Value, Layout: tensor.Layout{
 			Shape: shape[1:2], Strides: scale.Layout.Strides[1:2], Offset: scale.Layout.Offset,
 		}}
 		in[7] = r.all(a.out)

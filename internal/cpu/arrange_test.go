@@ -8,61 +8,61 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // A picture is a graph of convolutions being written down for a test.
 type picture struct {
-	*layers.Graph
+	*graph.Graph
 	t       *testing.T
 	threads int
 }
 
-func newPicture(t *testing.T) *picture { return &picture{&layers.Graph{}, t, 2} }
+func newPicture(t *testing.T) *picture { return &picture{&graph.Graph{}, t, 2} }
 
-func (p *picture) input(shape ...int) layers.Operand {
+func (p *picture) input(shape ...int) graph.Operand {
 	return p.Whole(p.AddInput(fmt.Sprint("x", len(p.Inputs)), tensor.Float32, shape))
 }
 
-func (p *picture) weight(shape ...int) layers.Operand {
+func (p *picture) weight(shape ...int) graph.Operand {
 	w := tensor.Weight{Name: fmt.Sprint(len(p.Values)), DType: tensor.Float32, Extent: tensor.Extent{Bytes: int64(4 * volume(shape))}}
-	return layers.Operand{Value: p.AddWeight(w, layers.Weight), Layout: tensor.Contiguous(shape...)}
+	return graph.Operand{Value: p.AddWeight(w, graph.Weight), Layout: tensor.Contiguous(shape...)}
 }
 
-func (p *picture) op(kind layers.Kind, a layers.Attrs, in ...layers.Operand) layers.Operand {
+func (p *picture) op(kind graph.Kind, a graph.Attrs, in ...graph.Operand) graph.Operand {
 	p.t.Helper()
-	out, err := p.Emit(layers.Standard(), layers.Op{Kind: kind, Attrs: a, In: in})
+	out, err := p.Emit(graph.Standard(), graph.Op{Kind: kind, Attrs: a, In: in})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return p.Whole(out[0])
 }
 
-func (p *picture) output(o layers.Operand) {
-	p.Outputs = append(p.Outputs, layers.Output{Name: fmt.Sprint("y", len(p.Outputs)), Operand: o})
+func (p *picture) output(o graph.Operand) {
+	p.Outputs = append(p.Outputs, graph.Output{Name: fmt.Sprint("y", len(p.Outputs)), Operand: o})
 }
 
 // conv adds a convolution with a window of k×k, with a bias and an activation.
-func (p *picture) conv(x layers.Operand, outputs, k, stride, groups int, act string, residual ...layers.Operand) layers.Operand {
-	a := layers.Attrs{
+func (p *picture) conv(x graph.Operand, outputs, k, stride, groups int, act string, residual ...graph.Operand) graph.Operand {
+	a := graph.Attrs{
 		"stride": []int{stride, stride}, "padding": []int{k / 2, k / 2}, "dilation": []int{1, 1}, "groups": groups,
 	}
 	if act != "" {
 		a["act"] = act
 	}
-	in := []layers.Operand{x, p.weight(outputs, x.Layout.Shape[1]/groups, k, k), p.weight(outputs)}
+	in := []graph.Operand{x, p.weight(outputs, x.Layout.Shape[1]/groups, k, k), p.weight(outputs)}
 	if len(residual) > 0 {
-		in = append(in, layers.Absent, layers.Absent, layers.Absent, layers.Absent, residual[0])
+		in = append(in, graph.Absent, graph.Absent, graph.Absent, graph.Absent, residual[0])
 	}
 	return p.op("conv", a, in...)
 }
 
 // results computes a graph over inputs and weights that are the same for graphs with the same names.
-func (p *picture) results(g *layers.Graph) [][]byte { return p.resultsOf(g, func([]byte) {}) }
+func (p *picture) results(g *graph.Graph) [][]byte { return p.resultsOf(g, func([]byte) {}) }
 
 // resultsOf is results of inputs and weights that were changed.
-func (p *picture) resultsOf(g *layers.Graph, change func([]byte)) [][]byte {
+func (p *picture) resultsOf(g *graph.Graph, change func([]byte)) [][]byte {
 	p.t.Helper()
 	fill := func(name string, n int) []byte {
 		var seed [32]byte
@@ -84,7 +84,7 @@ func (p *picture) resultsOf(g *layers.Graph, change func([]byte)) [][]byte {
 	}
 	pool := NewPool(p.threads)
 	defer pool.Close()
-	out, err := Interpret(p.t.Context(), pool, layers.Standard(), g, func(v layers.Value) ([]byte, error) {
+	out, err := Interpret(p.t.Context(), pool, graph.Standard(), g, func(v graph.Value) ([]byte, error) {
 		return fill(v.Name, volume(v.Shape)), nil
 	}, in)
 	if err != nil {
@@ -98,42 +98,42 @@ func (p *picture) resultsOf(g *layers.Graph, change func([]byte)) [][]byte {
 }
 
 // turn returns the dimensions of an operand in another order.
-func turn(o layers.Operand, dims ...int) layers.Operand {
+func turn(o graph.Operand, dims ...int) graph.Operand {
 	l := tensor.Layout{Offset: o.Layout.Offset}
 	for _, d := range dims {
 		l.Shape, l.Strides = append(l.Shape, o.Layout.Shape[d]), append(l.Strides, o.Layout.Strides[d])
 	}
-	return layers.Operand{Value: o.Value, Layout: l}
+	return graph.Operand{Value: o.Value, Layout: l}
 }
 
 // channels returns channels [from, to) of an operand.
-func channels(o layers.Operand, from, to int) layers.Operand {
+func channels(o graph.Operand, from, to int) graph.Operand {
 	l := o.Layout
 	shape := append(tensor.Shape(nil), l.Shape...)
 	shape[1] = to - from
-	return layers.Operand{Value: o.Value, Layout: tensor.Layout{
+	return graph.Operand{Value: o.Value, Layout: tensor.Layout{
 		Shape: shape, Strides: l.Strides, Offset: l.Offset + from*l.Strides[1],
 	}}
 }
 
 // perChannel returns an operand [N, C, 1, 1] for all pixels.
-func perChannel(o layers.Operand, height, width int) layers.Operand {
+func perChannel(o graph.Operand, height, width int) graph.Operand {
 	l := o.Layout
-	return layers.Operand{Value: o.Value, Layout: tensor.Layout{
+	return graph.Operand{Value: o.Value, Layout: tensor.Layout{
 		Shape: tensor.Shape{l.Shape[0], l.Shape[1], height, width}, Strides: []int{l.Strides[0], l.Strides[1], 0, 0},
 	}}
 }
 
 // TestArrange: what becomes of convolutional networks, and that they compute the same.
 func TestArrange(t *testing.T) {
-	maxPool := layers.Attrs{
+	maxPool := graph.Attrs{
 		"kernel": []int{3, 3}, "stride": []int{2, 2}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "ceil_mode": false,
 	}
-	avgPool := layers.Attrs{
+	avgPool := graph.Attrs{
 		"kernel": []int{3, 3}, "stride": []int{2, 2}, "padding": []int{1, 1}, "ceil_mode": true, "count_include_pad": true,
 		"divisor": 0,
 	}
-	one := layers.Attrs{"size": []int{1, 1}}
+	one := graph.Attrs{"size": []int{1, 1}}
 	for name, c := range map[string]struct {
 		build func(p *picture)
 		want  string
@@ -144,7 +144,7 @@ func TestArrange(t *testing.T) {
 			y := p.conv(p.conv(x, 64, 1, 1, 1, "relu"), 64, 3, 1, 1, "relu")
 			x = p.conv(y, 64, 1, 1, 1, "relu", x)
 			pooled := p.op("adaptive_avg_pool", one, x)
-			flat := layers.Operand{Value: pooled.Value, Layout: tensor.Contiguous(2, 64)}
+			flat := graph.Operand{Value: pooled.Value, Layout: tensor.Contiguous(2, 64)}
 			p.output(p.op("linear", nil, flat, p.weight(10, 64), p.weight(10)))
 		}, "conv16 pool16 conv16 conv16 conv16 pool16 from16 linear"},
 		"odd channels, squeezed and excited": {func(p *picture) {
@@ -165,18 +165,18 @@ func TestArrange(t *testing.T) {
 		}, "conv16 conv16 conv16 add conv16 expand16 from16"},
 		"norm before": {func(p *picture) {
 			x := p.conv(p.input(1, 3, 40, 40), 32, 3, 1, 1, "")
-			a := layers.Attrs{"eps": 1.5}
+			a := graph.Attrs{"eps": 1.5}
 			y := p.op("batch_norm", a, x, p.weight(32), p.weight(32), p.weight(32), p.weight(32))
 			y = p.conv(p.op("relu", nil, y), 48, 3, 1, 1, "")
-			y = p.op("cat", layers.Attrs{"dim": 1}, x, y)
-			y = p.op("batch_norm", a, y, p.weight(80), layers.Absent, p.weight(80), p.weight(80))
+			y = p.op("cat", graph.Attrs{"dim": 1}, x, y)
+			y = p.op("batch_norm", a, y, p.weight(80), graph.Absent, p.weight(80), p.weight(80))
 			p.output(p.conv(p.op("avg_pool", avgPool, y), 64, 1, 1, 1, ""))
 		}, "conv16 norm16 conv16 cat16 norm16 pool16 conv16 from16"},
 		"parts of channels": {func(p *picture) {
 			x := p.conv(p.input(2, 3, 40, 40), 64, 3, 1, 1, "relu")
 			a := p.conv(channels(x, 0, 32), 32, 3, 1, 1, "")
 			b := p.conv(channels(x, 32, 64), 24, 3, 1, 1, "")
-			p.output(p.conv(p.op("cat", layers.Attrs{"dim": 1}, a, b), 32, 1, 1, 1, ""))
+			p.output(p.conv(p.op("cat", graph.Attrs{"dim": 1}, a, b), 32, 1, 1, 1, ""))
 		}, "conv16 slice16 conv16 slice16 conv16 cat16 conv16 from16"},
 		"channels that begin within a block": {func(p *picture) {
 			x := p.conv(p.conv(p.input(1, 3, 40, 40), 64, 3, 1, 1, "relu"), 40, 3, 1, 1, "relu")
@@ -185,7 +185,7 @@ func TestArrange(t *testing.T) {
 		"numbers and rows": {func(p *picture) {
 			x := p.conv(p.input(2, 3, 40, 40), 32, 3, 1, 1, "")
 			half := p.AddConst(tensor.Of([]float32{0.5}))
-			number := layers.Operand{Value: half, Layout: tensor.Layout{Shape: x.Layout.Shape, Strides: []int{0, 0, 0, 0}}}
+			number := graph.Operand{Value: half, Layout: tensor.Layout{Shape: x.Layout.Shape, Strides: []int{0, 0, 0, 0}}}
 			row := p.weight(32)
 			row.Layout = tensor.Layout{Shape: x.Layout.Shape, Strides: []int{0, 1, 0, 0}}
 			x = p.op("add", nil, p.op("mul", nil, x, row), number)
@@ -193,40 +193,40 @@ func TestArrange(t *testing.T) {
 		}, "conv16 mul add conv16 from16"},
 		"channels side by side": {func(p *picture) {
 			x := p.conv(p.input(2, 3, 40, 40), 48, 4, 4, 1, "")
-			n := p.op("layer_norm", layers.Attrs{"dims": 1, "eps": 1e-5}, turn(x, 0, 2, 3, 1), p.weight(48), p.weight(48))
+			n := p.op("layer_norm", graph.Attrs{"dims": 1, "eps": 1e-5}, turn(x, 0, 2, 3, 1), p.weight(48), p.weight(48))
 			x = turn(n, 0, 3, 1, 2)
 			y := p.conv(x, 48, 7, 1, 48, "")
-			n = p.op("layer_norm", layers.Attrs{"dims": 1, "eps": 1e-5}, turn(y, 0, 2, 3, 1), p.weight(48), p.weight(48))
+			n = p.op("layer_norm", graph.Attrs{"dims": 1, "eps": 1e-5}, turn(y, 0, 2, 3, 1), p.weight(48), p.weight(48))
 			n = p.op("linear", nil, n, p.weight(48, 48), p.weight(48))
 			scale := p.weight(48)
 			scale.Layout = tensor.Layout{Shape: x.Layout.Shape, Strides: []int{0, 1, 0, 0}}
-			chain := layers.Attrs{"program": layers.Program{{Kind: "mul", Args: []int{0, 1}}, {Kind: "add", Args: []int{2, 3}}}}
+			chain := graph.Attrs{"program": graph.Program{{Kind: "mul", Args: []int{0, 1}}, {Kind: "add", Args: []int{2, 3}}}}
 			x = p.op("chain", chain, turn(n, 0, 3, 1, 2), scale, x)
 			x = p.conv(x, 64, 3, 1, 1, "")
-			flat := layers.Operand{Value: x.Value, Layout: tensor.Layout{
+			flat := graph.Operand{Value: x.Value, Layout: tensor.Layout{
 				Shape: tensor.Shape{2, 121, 64}, Strides: []int{64 * 121, 1, 121},
 			}}
-			p.output(p.op("linear", nil, flat, p.weight(10, 64), layers.Absent))
+			p.output(p.op("linear", nil, flat, p.weight(10, 64), graph.Absent))
 		}, "conv16 layer16 conv16 layer16 conv16 conv16 from16 linear"},
 		"side by side, read in several ways": {func(p *picture) {
 			x := p.conv(p.input(2, 3, 80, 80), 80, 4, 4, 1, "")
 			x = p.conv(p.conv(x, 80, 5, 1, 1, ""), 80, 5, 1, 1, "")
-			norm := layers.Attrs{"dims": 1, "eps": 1e-5}
-			n := p.op("layer_norm", norm, turn(x, 0, 2, 3, 1), p.weight(80), layers.Absent)
-			y := p.op("linear", layers.Attrs{"act": "sigmoid"}, n, p.weight(40, 80), p.weight(40))
-			z := p.op("linear", nil, y, p.weight(80, 40), layers.Absent, n)
-			p.output(p.op("cumsum", layers.Attrs{"dim": 3}, z))
+			norm := graph.Attrs{"dims": 1, "eps": 1e-5}
+			n := p.op("layer_norm", norm, turn(x, 0, 2, 3, 1), p.weight(80), graph.Absent)
+			y := p.op("linear", graph.Attrs{"act": "sigmoid"}, n, p.weight(40, 80), p.weight(40))
+			z := p.op("linear", nil, y, p.weight(80, 40), graph.Absent, n)
+			p.output(p.op("cumsum", graph.Attrs{"dim": 3}, z))
 			p.output(p.op("layer_norm", norm, y, p.weight(40), p.weight(40))) // no whole blocks
-			p.output(p.op("linear", layers.Attrs{"act": "relu"}, z, p.weight(80, 80), layers.Absent, n))
+			p.output(p.op("linear", graph.Attrs{"act": "relu"}, z, p.weight(80, 80), graph.Absent, n))
 			scale := p.weight(80)
 			scale.Layout = tensor.Layout{Shape: x.Layout.Shape, Strides: []int{0, 1, 0, 0}}
-			chain := layers.Attrs{"program": layers.Program{{Kind: "mul", Args: []int{1, 0}}, {Kind: "add", Args: []int{2, 3}}}}
+			chain := graph.Attrs{"program": graph.Program{{Kind: "mul", Args: []int{1, 0}}, {Kind: "add", Args: []int{2, 3}}}}
 			x = p.op("chain", chain, turn(z, 0, 3, 1, 2), scale, x) // z has other readers
 			p.output(p.conv(x, 32, 3, 1, 1, ""))
 		}, "conv16 conv16 conv16 layer16 conv16 conv16 from16 cumsum from16 layer_norm from16 linear chain conv16 from16"},
 		"side by side, as wide as deep": {func(p *picture) {
 			x := p.conv(p.conv(p.input(1, 3, 192, 192), 48, 5, 4, 1, ""), 48, 5, 1, 1, "")
-			norm := layers.Attrs{"dims": 1, "eps": 1e-5}
+			norm := graph.Attrs{"dims": 1, "eps": 1e-5}
 			n := p.op("layer_norm", norm, x, p.weight(48), p.weight(48)) // over a row of the picture
 			m := p.op("layer_norm", norm, turn(x, 0, 2, 3, 1), p.weight(48), p.weight(48))
 			p.output(p.op("add", nil, n, m))
@@ -234,25 +234,25 @@ func TestArrange(t *testing.T) {
 		}, "conv16 conv16 from16 layer_norm layer16 from16 add to16 conv16 from16"},
 		"a mean of all pixels": {func(p *picture) {
 			x := p.conv(p.input(2, 3, 40, 40), 32, 3, 1, 1, "")
-			a := layers.Attrs{"dims": []int{2, 3}, "keepdim": false, "dtype": tensor.Float32}
-			p.output(p.op("linear", nil, p.op("mean", a, x), p.weight(10, 32), layers.Absent))
+			a := graph.Attrs{"dims": []int{2, 3}, "keepdim": false, "dtype": tensor.Float32}
+			p.output(p.op("linear", nil, p.op("mean", a, x), p.weight(10, 32), graph.Absent))
 		}, "conv16 pool16 from16 linear"},
 		"one convolution of few channels": {func(p *picture) {
 			p.output(p.conv(p.op("relu", nil, p.input(2, 8, 40, 40)), 8, 1, 1, 1, ""))
 		}, "relu conv"},
 		"what is no picture": {func(p *picture) {
-			a := layers.Attrs{"stride": []int{1, 1, 1}, "padding": []int{1, 1, 1}, "dilation": []int{1, 1, 1}, "groups": 1}
-			p.output(p.op("conv", a, p.input(1, 32, 10, 10, 10), p.weight(32, 32, 3, 3, 3), layers.Absent))
+			a := graph.Attrs{"stride": []int{1, 1, 1}, "padding": []int{1, 1, 1}, "dilation": []int{1, 1, 1}, "groups": 1}
+			p.output(p.op("conv", a, p.input(1, 32, 10, 10, 10), p.weight(32, 32, 3, 3, 3), graph.Absent))
 		}, "conv"},
 		"lines": {func(p *picture) {
-			a := layers.Attrs{"stride": []int{2}, "padding": []int{1}, "dilation": []int{1}, "groups": 1, "act": "gelu"}
-			x := p.op("conv", a, p.input(2, 1, 4000), p.weight(64, 1, 7), layers.Absent)
+			a := graph.Attrs{"stride": []int{2}, "padding": []int{1}, "dilation": []int{1}, "groups": 1, "act": "gelu"}
+			x := p.op("conv", a, p.input(2, 1, 4000), p.weight(64, 1, 7), graph.Absent)
 			x = p.op("conv", a, x, p.weight(64, 64, 3), p.weight(64))
 			p.output(x)
 		}, "conv16 conv16 from16"},
 		"read as it is, too": {func(p *picture) {
 			x := p.conv(p.input(2, 3, 40, 40), 32, 3, 1, 1, "")
-			p.output(p.op("cumsum", layers.Attrs{"dim": 2}, x))
+			p.output(p.op("cumsum", graph.Attrs{"dim": 2}, x))
 			p.output(p.conv(x, 32, 3, 1, 1, ""))
 			p.output(x)
 		}, "conv16 from16 cumsum conv16 from16"},
@@ -294,14 +294,14 @@ func TestArrangeGuards(t *testing.T) {
 		x := p.conv(p.input(1, 3, 40, 40), 32, 3, 1, 1, "")
 		is := p.Whole(p.AddConst(&tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(), Data: []byte{yes}}))
 		first := len(p.Ops)
-		a := p.op("cumsum", layers.Attrs{"dim": 2}, x)
+		a := p.op("cumsum", graph.Attrs{"dim": 2}, x)
 		for i := first; i < len(p.Ops); i++ {
-			p.Ops[i].Guard = []layers.Guard{{Predicate: is, Want: true}}
+			p.Ops[i].Guard = []graph.Guard{{Predicate: is, Want: true}}
 		}
 		first = len(p.Ops)
-		b := p.op("cumsum", layers.Attrs{"dim": 3}, x)
+		b := p.op("cumsum", graph.Attrs{"dim": 3}, x)
 		for i := first; i < len(p.Ops); i++ {
-			p.Ops[i].Guard = []layers.Guard{{Predicate: is, Want: false}}
+			p.Ops[i].Guard = []graph.Guard{{Predicate: is, Want: false}}
 		}
 		p.output(p.op("choose", nil, is, a, b))
 		got := p.results(Arrange(p.Graph, false))

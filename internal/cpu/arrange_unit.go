@@ -4,9 +4,10 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -16,15 +17,15 @@ import (
 // once, where they are made; a residual is what was rounded.
 //
 // The values of the graph given keep their ids; those that nobody makes any longer are left out.
-func byUnits(g *layers.Graph, set *simd.UnitSet) *layers.Graph {
-	if !slices.ContainsFunc(g.Ops, func(op layers.Op) bool { return unitConv(&op, set) != nil }) {
+func byUnits(g *graph.Graph, set *simd.UnitSet) *graph.Graph {
+	if !slices.ContainsFunc(g.Ops, func(op graph.Op) bool { return unitConv(&op, set) != nil }) {
 		return g
 	}
 	out := *g
 	out.Values, out.Ops = slices.Clone(g.Values), nil
 	n := &narrower{
-		g: g, out: &out, set: set, halves: make(map[layers.ValueID]layers.ValueID), made: make(map[layers.ValueID]bool),
-		makers: make(map[layers.ValueID]*layers.Op),
+		g: g, out: &out, set: set, halves: make(map[graph.ValueID]graph.ValueID), made: make(map[graph.ValueID]bool),
+		makers: make(map[graph.ValueID]*graph.Op),
 	}
 	for i := range g.Ops {
 		n.op(&g.Ops[i])
@@ -35,18 +36,18 @@ func byUnits(g *layers.Graph, set *simd.UnitSet) *layers.Graph {
 	for _, u := range g.Updates {
 		n.needSingle(u.Operand.Value)
 	}
-	out.Modules = make(map[string]layers.Operand, len(g.Modules))
+	out.Modules = make(map[string]graph.Operand, len(g.Modules))
 	for path, o := range g.Modules {
 		if half, ok := n.halves[o.Value]; ok && !n.made[o.Value] {
 			o = out.Whole(half)
 		}
 		out.Modules[path] = o
 	}
-	return layers.Prune(&out)
+	return rewrite.Prune(&out)
 }
 
 // unitConv returns the convolution of an op by a matrix unit, nil where it is none.
-func unitConv(op *layers.Op, set *simd.UnitSet) *blocked.UnitConv {
+func unitConv(op *graph.Op, set *simd.UnitSet) *blocked.UnitConv {
 	if op.Kind != "conv16" || !rounds(op.Attrs) {
 		return nil
 	}
@@ -58,17 +59,17 @@ func unitConv(op *layers.Op, set *simd.UnitSet) *blocked.UnitConv {
 
 // A narrower is a graph being made.
 type narrower struct {
-	g, out *layers.Graph
+	g, out *graph.Graph
 	set    *simd.UnitSet
 	// halves are the values in blocks of 32, by what they are of; made are the values of g that are computed besides.
-	halves map[layers.ValueID]layers.ValueID
-	made   map[layers.ValueID]bool
+	halves map[graph.ValueID]graph.ValueID
+	made   map[graph.ValueID]bool
 	// makers are the ops of g.
-	makers map[layers.ValueID]*layers.Op
+	makers map[graph.ValueID]*graph.Op
 }
 
 // op adds an op.
-func (n *narrower) op(op *layers.Op) {
+func (n *narrower) op(op *graph.Op) {
 	for _, id := range op.Out {
 		n.makers[id] = op
 	}
@@ -95,17 +96,17 @@ func (n *narrower) op(op *layers.Op) {
 }
 
 // attrs returns an op's attributes with the kernels.
-func (n *narrower) attrs(op *layers.Op) layers.Attrs {
+func (n *narrower) attrs(op *graph.Op) graph.Attrs {
 	a := maps.Clone(op.Attrs)
 	if a == nil {
-		a = make(layers.Attrs)
+		a = make(graph.Attrs)
 	}
 	a["set"] = n.set
 	return a
 }
 
 // conv adds a convolution.
-func (n *narrower) conv(op *layers.Op, conv *blocked.UnitConv) {
+func (n *narrower) conv(op *graph.Op, conv *blocked.UnitConv) {
 	attrs := n.attrs(op)
 	attrs["conv"] = conv
 	in := slices.Clone(op.In)
@@ -114,64 +115,64 @@ func (n *narrower) conv(op *layers.Op, conv *blocked.UnitConv) {
 	} else {
 		n.needSingle(in[0].Value)
 	}
-	if len(in) > 7 && in[7].Value != layers.NoValue {
+	if len(in) > 7 && in[7].Value != graph.NoValue {
 		in[7] = n.needHalf(in[7].Value, conv.Out)
 	}
 	n.emit(op, "conv32", attrs, in...)
 }
 
 // emit adds an op whose result is that of an op of g in blocks of 32.
-func (n *narrower) emit(like *layers.Op, kind layers.Kind, attrs layers.Attrs, in ...layers.Operand) {
+func (n *narrower) emit(like *graph.Op, kind graph.Kind, attrs graph.Attrs, in ...graph.Operand) {
 	id := n.value(like.Out[0])
 	op := *like
-	op.Kind, op.Attrs, op.In, op.Out = kind, attrs, in, []layers.ValueID{id}
+	op.Kind, op.Attrs, op.In, op.Out = kind, attrs, in, []graph.ValueID{id}
 	n.out.Ops = append(n.out.Ops, op)
 }
 
 // value adds a value that is one of g in blocks of 32.
-func (n *narrower) value(of layers.ValueID) layers.ValueID {
+func (n *narrower) value(of graph.ValueID) graph.ValueID {
 	images, blocks, height, width := blockedSizes(n.g.Values[of].Shape)
-	n.out.Values = append(n.out.Values, layers.Value{
+	n.out.Values = append(n.out.Values, graph.Value{
 		DType: tensor.BFloat16,
 		Shape: tensor.Shape{images, (blocks + 1) / 2, height, width, blocked.UnitLanes},
 	})
-	id := layers.ValueID(len(n.out.Values) - 1)
+	id := graph.ValueID(len(n.out.Values) - 1)
 	n.halves[of] = id
 	return id
 }
 
 // needHalf returns a value of g in blocks of 32, which it makes if it is not there.
-func (n *narrower) needHalf(id layers.ValueID, channels int) layers.Operand {
+func (n *narrower) needHalf(id graph.ValueID, channels int) graph.Operand {
 	if half, ok := n.halves[id]; ok {
 		return n.out.Whole(half)
 	}
 	n.border(id, "to32", channels, n.out.Whole(id))
-	n.out.Ops[len(n.out.Ops)-1].Out = []layers.ValueID{n.value(id)}
+	n.out.Ops[len(n.out.Ops)-1].Out = []graph.ValueID{n.value(id)}
 	return n.out.Whole(n.halves[id])
 }
 
 // needSingle makes a value of g as g has it, if it is there in blocks of 32 only.
-func (n *narrower) needSingle(id layers.ValueID) {
+func (n *narrower) needSingle(id graph.ValueID) {
 	half, ok := n.halves[id]
-	if id == layers.NoValue || !ok || n.made[id] {
+	if id == graph.NoValue || !ok || n.made[id] {
 		return
 	}
 	n.made[id] = true
 	n.border(id, "from32", n.channels(id), n.out.Whole(half))
-	n.out.Ops[len(n.out.Ops)-1].Out = []layers.ValueID{id}
+	n.out.Ops[len(n.out.Ops)-1].Out = []graph.ValueID{id}
 }
 
 // border adds an op without a result yet, like the one that made a value of g.
-func (n *narrower) border(id layers.ValueID, kind layers.Kind, channels int, in layers.Operand) {
+func (n *narrower) border(id graph.ValueID, kind graph.Kind, channels int, in graph.Operand) {
 	maker := n.makers[id]
-	n.out.Ops = append(n.out.Ops, layers.Op{
+	n.out.Ops = append(n.out.Ops, graph.Op{
 		Kind: kind, Path: maker.Path, Source: maker.Source, Guard: maker.Guard,
-		Attrs: layers.Attrs{"channels": channels, "set": n.set}, In: []layers.Operand{in},
+		Attrs: graph.Attrs{"channels": channels, "set": n.set}, In: []graph.Operand{in},
 	})
 }
 
 // channels returns how many channels a value has that a convolution or a pool makes.
-func (n *narrower) channels(id layers.ValueID) int {
+func (n *narrower) channels(id graph.ValueID) int {
 	if op := n.makers[id]; op.Kind == "conv16" {
 		return conv16Of(op.Attrs).Out
 	}

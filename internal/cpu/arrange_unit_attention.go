@@ -3,8 +3,8 @@ package cpu
 import (
 	"maps"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -12,11 +12,11 @@ import (
 type unitHeads struct {
 	attention *blocked.UnitAttention
 	// q, k and v are the values of the graph whose rows have the heads side by side.
-	q, k, v layers.ValueID
+	q, k, v graph.ValueID
 	// rows and columns are the result's, readers the operands that show them.
 	rows, columns int
-	readers       []layers.Operand
-	made          []layers.ValueID
+	readers       []graph.Operand
+	made          []graph.ValueID
 }
 
 // findAttentions finds attention whose queries, keys, values and results are heads side by side in rows.
@@ -48,13 +48,13 @@ func (n *rowNarrower) findAttentions() {
 }
 
 // heads returns how attention is computed over rows, nil where it is not.
-func (n *rowNarrower) heads(op *layers.Op) *unitHeads {
+func (n *rowNarrower) heads(op *graph.Op) *unitHeads {
 	rank := len(op.In[0].Layout.Shape)
 	q, k, v := op.In[0].Layout.Shape, op.In[1].Layout.Shape, op.In[2].Layout.Shape
 	if n.g.Spec(op.In[0]).DType != tensor.Float32 || rank < 2 || volume(q) == 0 || volume(k) == 0 || volume(v) == 0 {
 		return nil
 	}
-	if len(op.In) > 3 && op.In[3].Value != layers.NoValue {
+	if len(op.In) > 3 && op.In[3].Value != graph.NoValue {
 		if d := n.g.Spec(op.In[3]).DType; d != tensor.Bool && d != tensor.Float32 {
 			return nil
 		}
@@ -82,7 +82,7 @@ func (n *rowNarrower) heads(op *layers.Op) *unitHeads {
 	h.attention = attention
 	copied := n.readers[op.Out[0]][0]
 	n.dissolved[copied] = true
-	h.made = []layers.ValueID{op.Out[0], n.g.Ops[copied].Out[0]}
+	h.made = []graph.ValueID{op.Out[0], n.g.Ops[copied].Out[0]}
 	return h
 }
 
@@ -98,7 +98,7 @@ func run(l tensor.Layout) int {
 
 // headsOf returns the value in whose rows an operand [… T D] shows heads side by side, and where they lie. It looks through
 // a copy.
-func (n *rowNarrower) headsOf(o layers.Operand) (layers.ValueID, blocked.UnitHeads, bool) {
+func (n *rowNarrower) headsOf(o graph.Operand) (graph.ValueID, blocked.UnitHeads, bool) {
 	shape := o.Layout.Shape
 	rows, width := shape[len(shape)-2], shape[len(shape)-1]
 	whole := run(o.Layout)%width == 0
@@ -139,7 +139,7 @@ func (n *rowNarrower) headsOf(o layers.Operand) (layers.ValueID, blocked.UnitHea
 
 // headsMade returns where the heads that attention makes lie in the rows that linears read, through a copy that nothing else
 // reads.
-func (n *rowNarrower) headsMade(op *layers.Op, h *unitHeads) (blocked.UnitHeads, bool) {
+func (n *rowNarrower) headsMade(op *graph.Op, h *unitHeads) (blocked.UnitHeads, bool) {
 	var heads blocked.UnitHeads
 	readers := n.readers[op.Out[0]]
 	if len(readers) != 1 || readers[0] < 0 {
@@ -194,14 +194,14 @@ func (n *rowNarrower) headsMade(op *layers.Op, h *unitHeads) (blocked.UnitHeads,
 }
 
 // attention adds attention.
-func (n *rowNarrower) attention(op layers.Op, h *unitHeads) {
-	rows := func(id layers.ValueID) layers.Operand { return n.rows(n.g.Whole(id)) }
-	in := []layers.Operand{rows(h.q), rows(h.k), rows(h.v), layers.Absent}
+func (n *rowNarrower) attention(op graph.Op, h *unitHeads) {
+	rows := func(id graph.ValueID) graph.Operand { return n.rows(n.g.Whole(id)) }
+	in := []graph.Operand{rows(h.q), rows(h.k), rows(h.v), graph.Absent}
 	if len(op.In) > 3 {
 		in[3] = op.In[3]
 	}
 	half := n.value(h.rows, h.columns)
-	op.Kind, op.Attrs, op.In, op.Out = "attention32", maps.Clone(op.Attrs), in, []layers.ValueID{half}
+	op.Kind, op.Attrs, op.In, op.Out = "attention32", maps.Clone(op.Attrs), in, []graph.ValueID{half}
 	op.Attrs["attention"], op.Attrs["set"] = h.attention, n.set
 	n.out.Ops = append(n.out.Ops, op)
 	for _, o := range h.readers {

@@ -5,9 +5,10 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -17,7 +18,7 @@ import (
 // float32. A copy that only brings heads together, or apart, is left out.
 //
 // The values of the graph given keep their ids; those that nobody makes any longer are left out.
-func byUnitRows(g *layers.Graph, set *simd.UnitSet) *layers.Graph {
+func byUnitRows(g *graph.Graph, set *simd.UnitSet) *graph.Graph {
 	n := newRowNarrower(g, set)
 	if len(n.linears)+len(n.attentions) == 0 {
 		return g
@@ -25,44 +26,44 @@ func byUnitRows(g *layers.Graph, set *simd.UnitSet) *layers.Graph {
 	for i := range g.Ops {
 		n.op(i)
 	}
-	n.out.Modules = make(map[string]layers.Operand, len(g.Modules))
+	n.out.Modules = make(map[string]graph.Operand, len(g.Modules))
 	for path, o := range g.Modules {
 		if half, ok := n.rounded[o.Value]; ok {
 			o = n.out.Whole(half)
 		}
 		n.out.Modules[path] = o
 	}
-	return layers.Prune(n.out)
+	return rewrite.Prune(n.out)
 }
 
 // A rowNarrower is a graph being made.
 type rowNarrower struct {
-	g, out *layers.Graph
+	g, out *graph.Graph
 	set    *simd.UnitSet
 	// linears are the ops that become linear32.
 	linears map[int]*blocked.UnitConv
 	// makers are the ops of g that compute values.
-	makers map[layers.ValueID]*layers.Op
+	makers map[graph.ValueID]*graph.Op
 	// attentions are those that become attention32, dissolved the copies that they make needless.
 	attentions map[int]*unitHeads
 	dissolved  map[int]bool
 	// narrow are values that exist as rows of bfloat16 only, rounded which these are; halves has the rows of operands.
-	narrow  map[layers.ValueID]bool
-	rounded map[layers.ValueID]layers.ValueID
-	halves  map[string]layers.ValueID
+	narrow  map[graph.ValueID]bool
+	rounded map[graph.ValueID]graph.ValueID
+	halves  map[string]graph.ValueID
 	// readers are the ops of g that read a value, −1 for what is no op.
-	readers map[layers.ValueID][]int
+	readers map[graph.ValueID][]int
 }
 
-func newRowNarrower(g *layers.Graph, set *simd.UnitSet) *rowNarrower {
+func newRowNarrower(g *graph.Graph, set *simd.UnitSet) *rowNarrower {
 	out := *g
 	out.Values, out.Ops = slices.Clone(g.Values), nil
 	n := &rowNarrower{
-		g: g, out: &out, set: set, linears: make(map[int]*blocked.UnitConv), makers: make(map[layers.ValueID]*layers.Op),
+		g: g, out: &out, set: set, linears: make(map[int]*blocked.UnitConv), makers: make(map[graph.ValueID]*graph.Op),
 		attentions: make(map[int]*unitHeads), dissolved: make(map[int]bool),
-		narrow:  make(map[layers.ValueID]bool),
-		rounded: make(map[layers.ValueID]layers.ValueID), halves: make(map[string]layers.ValueID),
-		readers: make(map[layers.ValueID][]int),
+		narrow:  make(map[graph.ValueID]bool),
+		rounded: make(map[graph.ValueID]graph.ValueID), halves: make(map[string]graph.ValueID),
+		readers: make(map[graph.ValueID][]int),
 	}
 	for i := range g.Ops {
 		if conv := unitLinear(g, &g.Ops[i], set); conv != nil {
@@ -91,7 +92,7 @@ func newRowNarrower(g *layers.Graph, set *simd.UnitSet) *rowNarrower {
 }
 
 // read notes what an op reads and makes.
-func (n *rowNarrower) read(i int, op *layers.Op) {
+func (n *rowNarrower) read(i int, op *graph.Op) {
 	for _, o := range op.In {
 		n.readers[o.Value] = append(n.readers[o.Value], i)
 	}
@@ -104,7 +105,7 @@ func (n *rowNarrower) read(i int, op *layers.Op) {
 }
 
 // takesRows reports whether an op reads a value as rows of bfloat16 only.
-func (n *rowNarrower) takesRows(i int, id layers.ValueID) bool {
+func (n *rowNarrower) takesRows(i int, id graph.ValueID) bool {
 	if i < 0 {
 		return false
 	}
@@ -126,7 +127,7 @@ func (n *rowNarrower) takesRows(i int, id layers.ValueID) bool {
 }
 
 // unitLinear returns the convolution of pixels by themselves that a linear is, nil where it is no product for a unit.
-func unitLinear(g *layers.Graph, op *layers.Op, set *simd.UnitSet) *blocked.UnitConv {
+func unitLinear(g *graph.Graph, op *graph.Op, set *simd.UnitSet) *blocked.UnitConv {
 	if op.Kind != "linear" || !rounds(op.Attrs) {
 		return nil
 	}
@@ -159,11 +160,11 @@ func unitLinear(g *layers.Graph, op *layers.Op, set *simd.UnitSet) *blocked.Unit
 }
 
 // hasResidual reports whether something is added to the result of a linear.
-func hasResidual(op *layers.Op) bool { return len(op.In) > 3 && op.In[3].Value != layers.NoValue }
+func hasResidual(op *graph.Op) bool { return len(op.In) > 3 && op.In[3].Value != graph.NoValue }
 
 // wholeRows reports whether an operand shows all of a value in order, in rows as long as the value's.
-func wholeRows(g *layers.Graph, o layers.Operand) bool {
-	if o.Value == layers.NoValue {
+func wholeRows(g *graph.Graph, o graph.Operand) bool {
+	if o.Value == graph.NoValue {
 		return false
 	}
 	shape := g.Values[o.Value].Shape
@@ -172,7 +173,7 @@ func wholeRows(g *layers.Graph, o layers.Operand) bool {
 }
 
 // rowsKey names the rows that an operand shows.
-func rowsKey(g *layers.Graph, o layers.Operand) string {
+func rowsKey(g *graph.Graph, o graph.Operand) string {
 	if wholeRows(g, o) {
 		return fmt.Sprint(o.Value)
 	}
@@ -199,29 +200,29 @@ func (n *rowNarrower) op(i int) {
 	if id := op.Out[0]; n.narrow[id] {
 		half := n.value(conv.OutWidth, conv.Out)
 		n.halves[rowsKey(n.g, n.g.Whole(id))], n.rounded[id] = half, half
-		op.Out = []layers.ValueID{half}
+		op.Out = []graph.ValueID{half}
 	}
 	n.out.Ops = append(n.out.Ops, op)
 }
 
 // value adds a value of rows of bfloat16.
-func (n *rowNarrower) value(rows, channels int) layers.ValueID {
-	n.out.Values = append(n.out.Values, layers.Value{
+func (n *rowNarrower) value(rows, channels int) graph.ValueID {
+	n.out.Values = append(n.out.Values, graph.Value{
 		DType: tensor.BFloat16, Shape: tensor.Shape{blocked.UnitBlocks(channels), rows, blocked.UnitLanes},
 	})
-	return layers.ValueID(len(n.out.Values) - 1)
+	return graph.ValueID(len(n.out.Values) - 1)
 }
 
 // rows returns the rows that an operand shows, which it rounds if they are not there.
-func (n *rowNarrower) rows(o layers.Operand) layers.Operand {
+func (n *rowNarrower) rows(o graph.Operand) graph.Operand {
 	key := rowsKey(n.g, o)
 	id, ok := n.halves[key]
 	if !ok {
 		shape := o.Layout.Shape
 		id = n.value(volume(shape[:len(shape)-1]), shape[len(shape)-1])
 		n.halves[key] = id
-		round := layers.Op{
-			Kind: "rows32", Attrs: layers.Attrs{"set": n.set}, In: []layers.Operand{o}, Out: []layers.ValueID{id},
+		round := graph.Op{
+			Kind: "rows32", Attrs: graph.Attrs{"set": n.set}, In: []graph.Operand{o}, Out: []graph.ValueID{id},
 		}
 		if maker := n.makers[o.Value]; maker != nil {
 			round.Path, round.Source, round.Guard = maker.Path, maker.Source, maker.Guard

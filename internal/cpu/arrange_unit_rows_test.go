@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // roundingRows lets the linears of a graph round their factors, and its attention.
-func roundingRows(g *layers.Graph) *layers.Graph {
+func roundingRows(g *graph.Graph) *graph.Graph {
 	h := *g
 	h.Ops = slices.Clone(g.Ops)
 	for i, op := range h.Ops {
@@ -21,7 +21,7 @@ func roundingRows(g *layers.Graph) *layers.Graph {
 		case "linear", "scaled_dot_product_attention":
 			h.Ops[i].Attrs = maps.Clone(op.Attrs)
 			if h.Ops[i].Attrs == nil {
-				h.Ops[i].Attrs = layers.Attrs{}
+				h.Ops[i].Attrs = graph.Attrs{}
 			}
 			h.Ops[i].Attrs["precision"] = "bf16"
 		}
@@ -30,13 +30,13 @@ func roundingRows(g *layers.Graph) *layers.Graph {
 }
 
 // linear adds a linear with a bias.
-func (p *picture) linear(x layers.Operand, outputs int, a layers.Attrs, residual ...layers.Operand) layers.Operand {
-	in := []layers.Operand{x, p.weight(outputs, x.Layout.Shape[len(x.Layout.Shape)-1]), p.weight(outputs)}
+func (p *picture) linear(x graph.Operand, outputs int, a graph.Attrs, residual ...graph.Operand) graph.Operand {
+	in := []graph.Operand{x, p.weight(outputs, x.Layout.Shape[len(x.Layout.Shape)-1]), p.weight(outputs)}
 	return p.op("linear", a, append(in, residual...)...)
 }
 
 // kindsOf returns the kinds of a graph's ops.
-func kindsOf(g *layers.Graph) string {
+func kindsOf(g *graph.Graph) string {
 	var kinds []string
 	for _, op := range g.Ops {
 		kinds = append(kinds, string(op.Kind))
@@ -57,12 +57,12 @@ var rowGraphs = map[string]struct {
 	}, "rows32 linear32 linear32 linear32"},
 	"one after the other": {func(p *picture) {
 		x := p.input(2, 20, 70)
-		y := p.linear(p.linear(x, 200, layers.Attrs{"act": "gelu"}), 70, nil, x)
-		p.output(p.linear(p.linear(y, 40, layers.Attrs{"act": "relu"}), 33, nil))
+		y := p.linear(p.linear(x, 200, graph.Attrs{"act": "gelu"}), 70, nil, x)
+		p.output(p.linear(p.linear(y, 40, graph.Attrs{"act": "relu"}), 33, nil))
 	}, "rows32 linear32 linear32 rows32 linear32 linear32"},
 	"read by others too": {func(p *picture) {
 		y := p.linear(p.input(3, 20, 64), 64, nil)
-		p.output(p.linear(y, 40, layers.Attrs{"act": "silu"}))
+		p.output(p.linear(y, 40, graph.Attrs{"act": "silu"}))
 		p.output(p.op("relu", nil, y))
 	}, "rows32 linear32 rows32 linear32 relu"},
 	"an output between": {func(p *picture) {
@@ -82,7 +82,7 @@ var rowGraphs = map[string]struct {
 	}, "linear"},
 	"an activation before the residual": {func(p *picture) {
 		x := p.input(40, 64)
-		p.output(p.linear(x, 64, layers.Attrs{"act": "relu"}, x))
+		p.output(p.linear(x, 64, graph.Attrs{"act": "relu"}, x))
 	}, "linear"},
 }
 
@@ -119,20 +119,20 @@ func TestByUnitRows(t *testing.T) {
 }
 
 // headsOfRows returns the heads of an operand [batch, tokens, columns]: [batch, heads, tokens, width] from a column on.
-func headsOfRows(o layers.Operand, count, width, from int) layers.Operand {
+func headsOfRows(o graph.Operand, count, width, from int) graph.Operand {
 	l := o.Layout
 	l.Shape = []int{l.Shape[0], l.Shape[1], count, width}
 	l.Strides = []int{l.Strides[0], l.Strides[1], width, 1}
 	l.Offset += from
-	return turn(layers.Operand{Value: o.Value, Layout: l}, 0, 2, 1, 3)
+	return turn(graph.Operand{Value: o.Value, Layout: l}, 0, 2, 1, 3)
 }
 
 // attend adds attention of heads, and brings what it gives together.
-func (p *picture) attend(a layers.Attrs, in ...layers.Operand) layers.Operand {
+func (p *picture) attend(a graph.Attrs, in ...graph.Operand) graph.Operand {
 	y := p.op("scaled_dot_product_attention", a, in...)
 	y = p.op("copy", nil, turn(y, 0, 2, 1, 3))
 	s := y.Layout.Shape
-	return layers.Operand{Value: y.Value, Layout: tensor.Contiguous(s[0], s[1], s[2]*s[3])}
+	return graph.Operand{Value: y.Value, Layout: tensor.Contiguous(s[0], s[1], s[2]*s[3])}
 }
 
 // A linear of few rows rounds even where its weight is an embedding, and asks for a copy of that.
@@ -143,9 +143,9 @@ func TestByUnitRowsOfAnEmbedding(t *testing.T) {
 	}
 	p := newPicture(t)
 	x, w := p.input(2, 64), p.weight(40, 64)
-	p.output(p.op("linear", nil, x, w, layers.Absent))
+	p.output(p.op("linear", nil, x, w, graph.Absent))
 	p.output(p.op("relu", nil, w))
-	l, err := Lower(byUnitRows(roundingRows(p.Graph), simd.UnitSets()[0]), layers.Standard())
+	l, err := Lower(byUnitRows(roundingRows(p.Graph), simd.UnitSets()[0]), graph.Standard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestByUnitRowsOfAnEmbedding(t *testing.T) {
 }
 
 func init() {
-	scale := layers.Attrs{"scale": 0.125}
+	scale := graph.Attrs{"scale": 0.125}
 	rowGraphs["attention of three linears"] = struct {
 		build func(p *picture)
 		want  string
@@ -171,7 +171,7 @@ func init() {
 		want  string
 	}{func(p *picture) {
 		y := p.linear(p.input(2, 50, 64), 192, nil)
-		a := layers.Attrs{"scale": 0.125, "is_causal": true}
+		a := graph.Attrs{"scale": 0.125, "is_causal": true}
 		p.output(p.linear(p.attend(a, headsOfRows(y, 2, 32, 0), headsOfRows(y, 2, 32, 64), headsOfRows(y, 2, 32, 128)), 64, nil))
 	}, "rows32 linear32 attention32 linear32"}
 	rowGraphs["attention of copies"] = struct {
@@ -180,8 +180,8 @@ func init() {
 	}{func(p *picture) {
 		y := p.linear(p.input(2, 40, 64), 192, nil)
 		l := tensor.Layout{Shape: []int{3, 2, 40, 64}, Strides: []int{64, 40 * 192, 192, 1}}
-		c := p.op("copy", nil, layers.Operand{Value: y.Value, Layout: l})
-		part := func(i int) layers.Operand {
+		c := p.op("copy", nil, graph.Operand{Value: y.Value, Layout: l})
+		part := func(i int) graph.Operand {
 			o := c
 			o.Layout = tensor.Contiguous(2, 40, 64)
 			o.Layout.Offset = i * 2 * 40 * 64

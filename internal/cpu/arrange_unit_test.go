@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // rounding lets the convolutions of a graph that have no groups round their factors.
-func rounding(g *layers.Graph) *layers.Graph {
+func rounding(g *graph.Graph) *graph.Graph {
 	h := *g
-	h.Ops = append([]layers.Op(nil), g.Ops...)
+	h.Ops = append([]graph.Op(nil), g.Ops...)
 	for i, op := range h.Ops {
 		if op.Kind == "conv" && op.Attrs.Int("groups") == 1 {
 			h.Ops[i].Attrs = maps.Clone(op.Attrs)
@@ -28,7 +28,7 @@ func rounding(g *layers.Graph) *layers.Graph {
 // TestByUnits: what becomes of networks whose convolutions may round, and that they compute nearly the same, by each set of
 // kernels: factors and what is handed on are off by 1/256 of themselves at most.
 func TestByUnits(t *testing.T) {
-	maxPool := layers.Attrs{
+	maxPool := graph.Attrs{
 		"kernel": []int{3, 3}, "stride": []int{2, 2}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "ceil_mode": false,
 	}
 	for name, c := range map[string]struct {
@@ -40,7 +40,7 @@ func TestByUnits(t *testing.T) {
 			x = p.op("max_pool", maxPool, x)
 			y := p.conv(p.conv(x, 48, 1, 1, 1, "relu"), 64, 3, 2, 1, "relu")
 			x = p.conv(y, 80, 1, 1, 1, "relu", p.conv(x, 80, 1, 2, 1, ""))
-			p.output(p.op("adaptive_avg_pool", layers.Attrs{"size": []int{1, 1}}, x))
+			p.output(p.op("adaptive_avg_pool", graph.Attrs{"size": []int{1, 1}}, x))
 		}, "conv32 max32 conv32 conv32 conv32 conv32 from32 pool16 from16"},
 		"channels by themselves between": {func(p *picture) {
 			x := p.conv(p.input(1, 3, 40, 40), 24, 3, 2, 1, "hardswish")
@@ -54,8 +54,8 @@ func TestByUnits(t *testing.T) {
 			p.output(y)
 		}, "conv32 from32 relu conv32 to32 conv32 from32 from16 from16"},
 		"lines": {func(p *picture) {
-			a := layers.Attrs{"stride": []int{2}, "padding": []int{1}, "dilation": []int{1}, "groups": 1, "act": "gelu"}
-			x := p.op("conv", a, p.input(2, 1, 4000), p.weight(64, 1, 7), layers.Absent)
+			a := graph.Attrs{"stride": []int{2}, "padding": []int{1}, "dilation": []int{1}, "groups": 1, "act": "gelu"}
+			x := p.op("conv", a, p.input(2, 1, 4000), p.weight(64, 1, 7), graph.Absent)
 			x = p.op("conv", a, x, p.weight(64, 64, 3), p.weight(64))
 			p.output(x)
 		}, "conv32 conv32 from32 from16"},
@@ -122,9 +122,9 @@ func TestByUnitsGuards(t *testing.T) {
 		is := p.Whole(p.AddConst(&tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(), Data: []byte{yes}}))
 		for dim := 2; dim <= 3; dim++ {
 			first := len(p.Ops)
-			p.output(p.op("cumsum", layers.Attrs{"dim": dim}, x))
+			p.output(p.op("cumsum", graph.Attrs{"dim": dim}, x))
 			for i := first; i < len(p.Ops); i++ {
-				p.Ops[i].Guard = []layers.Guard{{Predicate: is, Want: dim == 2}}
+				p.Ops[i].Guard = []graph.Guard{{Predicate: is, Want: dim == 2}}
 			}
 		}
 		a, b := p.Outputs[0].Operand, p.Outputs[1].Operand

@@ -4,9 +4,9 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -47,10 +47,10 @@ type blockOperand struct {
 // widened before it and rounded after it, bools are 0 and 1.
 type blocks struct {
 	set      *simd.Set
-	operands [layers.MaxChainOperands]blockOperand
+	operands [graph.MaxChainOperands]blockOperand
 	inputs   int
 	out      view
-	steps    [layers.MaxChainInstructions]blockStep
+	steps    [graph.MaxChainInstructions]blockStep
 	count    int
 	buffers  int
 	// shape is that of all operands with dimensions joined; the last is a line.
@@ -134,7 +134,7 @@ func (b *blocks) run(c *call) {
 // A spot is an element of the operands' common shape.
 type spot struct {
 	index [mostDims]int // of the line; the last is the element of it
-	first [layers.MaxChainOperands]int
+	first [graph.MaxChainOperands]int
 }
 
 // to goes to element at of the row-major order.
@@ -181,8 +181,8 @@ func (b *blocks) advance(p *spot, n int) {
 func (b *blocks) Run(from, to int) {
 	var (
 		at     spot
-		values [layers.MaxChainOperands + layers.MaxChainInstructions][]float32
-		taken  [layers.MaxChainOperands + layers.MaxChainInstructions + 1]blockBuffer
+		values [graph.MaxChainOperands + graph.MaxChainInstructions][]float32
+		taken  [graph.MaxChainOperands + graph.MaxChainInstructions + 1]blockBuffer
 		loads  = taken[:b.inputs]
 		holds  = taken[b.inputs : b.inputs+b.buffers]
 	)

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -79,13 +79,13 @@ func randomShape(rng *rand.Rand) tensor.Shape {
 }
 
 // agreeWith runs an op with two pools and fails unless the results agree.
-func agreeWith(t *testing.T, a, b *Pool, kind layers.Kind, attrs layers.Attrs, bound float64, in ...*tensor.Tensor) {
+func agreeWith(t *testing.T, a, b *Pool, kind graph.Kind, attrs graph.Attrs, bound float64, in ...*tensor.Tensor) {
 	t.Helper()
-	got, err := Compute(t.Context(), a, layers.Standard(), kind, attrs, in...)
+	got, err := Compute(t.Context(), a, graph.Standard(), kind, attrs, in...)
 	if err != nil {
 		t.Fatalf("%s: %v", kind, err)
 	}
-	want, err := Compute(t.Context(), b, layers.Standard(), kind, attrs, in...)
+	want, err := Compute(t.Context(), b, graph.Standard(), kind, attrs, in...)
 	if err != nil {
 		t.Fatalf("%s: %v", kind, err)
 	}
@@ -126,7 +126,7 @@ func agreeWith(t *testing.T, a, b *Pool, kind layers.Kind, attrs layers.Attrs, b
 	}
 }
 
-var attrsOf = map[layers.Kind]layers.Attrs{
+var attrsOf = map[graph.Kind]graph.Attrs{
 	"gelu":       {"approximate": "tanh"},
 	"elu":        {"alpha": 0.7, "scale": 1.25, "input_scale": 0.5},
 	"leaky_relu": {"slope": 0.1},
@@ -137,7 +137,7 @@ var attrsOf = map[layers.Kind]layers.Attrs{
 }
 
 // operandsOf returns how many operands a kind takes.
-func operandsOf(kind layers.Kind) int {
+func operandsOf(kind graph.Kind) int {
 	switch kind {
 	case "add", "sub", "mul", "div", "maximum", "minimum", "prelu", "glu":
 		return 2
@@ -174,16 +174,16 @@ func TestVectorOps(t *testing.T) {
 }
 
 // someProgram is a chain with every sort of instruction: of kernels, of loops in Go, of values read twice.
-var someProgram = layers.Program{
-	{Kind: "mul", Args: []int{0, 1}},                                              // 4
-	{Kind: "where", Args: []int{3, 4, 2}},                                         // 5
-	{Kind: "sin", Args: []int{5}},                                                 // 6
-	{Kind: "silu", Args: []int{4}},                                                // 7
-	{Kind: "add", Args: []int{7, 6}},                                              // 8
-	{Kind: "clamp", Args: []int{8}, Attrs: layers.Attrs{"min": -2.0, "max": 2.0}}, // 9
-	{Kind: "mul", Args: []int{9, 9}},                                              // 10
-	{Kind: "sub", Args: []int{10, 5}},                                             // 11
-	{Kind: "addcmul", Args: []int{11, 4, 8}, Attrs: layers.Attrs{"value": 0.5}},   // 12
+var someProgram = graph.Program{
+	{Kind: "mul", Args: []int{0, 1}},                                             // 4
+	{Kind: "where", Args: []int{3, 4, 2}},                                        // 5
+	{Kind: "sin", Args: []int{5}},                                                // 6
+	{Kind: "silu", Args: []int{4}},                                               // 7
+	{Kind: "add", Args: []int{7, 6}},                                             // 8
+	{Kind: "clamp", Args: []int{8}, Attrs: graph.Attrs{"min": -2.0, "max": 2.0}}, // 9
+	{Kind: "mul", Args: []int{9, 9}},                                             // 10
+	{Kind: "sub", Args: []int{10, 5}},                                            // 11
+	{Kind: "addcmul", Args: []int{11, 4, 8}, Attrs: graph.Attrs{"value": 0.5}},   // 12
 }
 
 // TestChains: a chain gives the bits of its ops one by one, with every set of kernels.
@@ -200,7 +200,7 @@ func TestChains(t *testing.T) {
 				randomView(rng, tensor.Float32, shape), randomView(rng, tensor.Float32, shape),
 				randomView(rng, tensor.Float32, shape), randomView(rng, tensor.Bool, shape),
 			}
-			got, err := Compute(t.Context(), p, layers.Standard(), "chain", layers.Attrs{"program": someProgram}, values...)
+			got, err := Compute(t.Context(), p, graph.Standard(), "chain", graph.Attrs{"program": someProgram}, values...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,7 +209,7 @@ func TestChains(t *testing.T) {
 				for _, arg := range q.Args {
 					in = append(in, values[arg])
 				}
-				out, err := Compute(t.Context(), p, layers.Standard(), q.Kind, q.Attrs, in...)
+				out, err := Compute(t.Context(), p, graph.Standard(), q.Kind, q.Attrs, in...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -223,21 +223,21 @@ func TestChains(t *testing.T) {
 }
 
 // allocates returns the objects that a run of a kernel allocates.
-func allocates(t *testing.T, p *Pool, kind layers.Kind, attrs layers.Attrs, in ...*tensor.Tensor) float64 {
+func allocates(t *testing.T, p *Pool, kind graph.Kind, attrs graph.Attrs, in ...*tensor.Tensor) float64 {
 	t.Helper()
-	k, err := lookup(layers.Standard(), kind)
+	k, err := lookup(graph.Standard(), kind)
 	if err != nil {
 		t.Fatal(err)
 	}
-	def, _ := layers.Standard().Lookup(kind)
+	def, _ := graph.Standard().Lookup(kind)
 	c := &call{ctx: context.Background(), attrs: attrs, pool: p}
-	var specs []layers.Spec
+	var specs []graph.Spec
 	for _, x := range in {
 		if x == nil {
-			specs, c.in = append(specs, layers.Spec{}), append(c.in, view{})
+			specs, c.in = append(specs, graph.Spec{}), append(c.in, view{})
 			continue
 		}
-		specs = append(specs, layers.Spec{DType: x.DType, Shape: x.Layout.Shape})
+		specs = append(specs, graph.Spec{DType: x.DType, Shape: x.Layout.Shape})
 		c.in = append(c.in, view{data: x.Data, dtype: x.DType, layout: x.Layout})
 	}
 	outs, err := def.Shape(specs, attrs)
@@ -271,12 +271,12 @@ func TestCasts(t *testing.T) {
 			for _, from := range kinds {
 				for _, to := range kinds {
 					x := randomView(rng, from, randomShape(rng))
-					agreeWith(t, p, inGo, "cast", layers.Attrs{"dtype": to}, 0, x)
+					agreeWith(t, p, inGo, "cast", graph.Attrs{"dtype": to}, 0, x)
 				}
 			}
 		}
 		x := randomView(rng, tensor.BFloat16, tensor.Shape{200, 300})
-		if n := allocates(t, p, "cast", layers.Attrs{"dtype": tensor.Float32}, x); n != 0 {
+		if n := allocates(t, p, "cast", graph.Attrs{"dtype": tensor.Float32}, x); n != 0 {
 			t.Errorf("a cast allocates %v objects", n)
 		}
 	}
@@ -299,10 +299,10 @@ func TestBlocksAllocate(t *testing.T) {
 				t.Errorf("%s allocates %v objects", kind, n)
 			}
 		}
-		program := layers.Program{{Kind: "mul", Args: []int{0, 1}}, {Kind: "gelu", Args: []int{2}}, {Kind: "add", Args: []int{3, 0}}}
+		program := graph.Program{{Kind: "mul", Args: []int{0, 1}}, {Kind: "gelu", Args: []int{2}}, {Kind: "add", Args: []int{3, 0}}}
 		x := randomView(rng, tensor.Float32, tensor.Shape{300, 200})
 		y := randomView(rng, tensor.Float32, tensor.Shape{300, 200})
-		if n := allocates(t, p, "chain", layers.Attrs{"program": program}, x, y); n != 0 {
+		if n := allocates(t, p, "chain", graph.Attrs{"program": program}, x, y); n != 0 {
 			t.Errorf("a chain allocates %v objects", n)
 		}
 	}

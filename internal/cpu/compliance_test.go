@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -13,7 +13,7 @@ import (
 func TestCompliance(t *testing.T) {
 	pool := cpu.NewPool(2)
 	defer pool.Close()
-	devicetest.Run(t, func(g *layers.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
-		return cpu.Interpret(t.Context(), pool, layers.Standard(), g, nil, inputs)
+	devicetest.Run(t, func(g *graph.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+		return cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, inputs)
 	})
 }

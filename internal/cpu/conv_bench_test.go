@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -30,7 +30,7 @@ func BenchmarkConv(b *testing.B) {
 		{"transposed4x4s2", 128, 32, 64, 4, 2, 1, 1, true},
 	} {
 		b.Run(s.name, func(b *testing.B) {
-			attrs := layers.Attrs{
+			attrs := graph.Attrs{
 				"stride": []int{s.stride, s.stride}, "padding": []int{s.pad, s.pad}, "dilation": []int{1, 1},
 				"groups": s.groups, "transposed": s.transposed, "output_padding": []int{0, 0},
 			}
@@ -40,8 +40,8 @@ func BenchmarkConv(b *testing.B) {
 			}
 			x := benchTensor(1, s.channels, s.size, s.size)
 			w := benchTensor(shape...)
-			in := []layers.Spec{{DType: x.DType, Shape: x.Layout.Shape}, {DType: w.DType, Shape: w.Layout.Shape}, {}}
-			def, _ := layers.Standard().Lookup("conv")
+			in := []graph.Spec{{DType: x.DType, Shape: x.Layout.Shape}, {DType: w.DType, Shape: w.Layout.Shape}, {}}
+			def, _ := graph.Standard().Lookup("conv")
 			out, err := def.Shape(in, attrs)
 			if err != nil {
 				b.Fatal(err)

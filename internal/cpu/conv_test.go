@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -34,7 +34,7 @@ func TestConvolutionsOfFloatsAndIntegersAgree(t *testing.T) {
 		if transposed {
 			w[0], w[1] = groups*inputs, outputs
 		}
-		attrs := layers.Attrs{
+		attrs := graph.Attrs{
 			"stride": pick(1, 3), "padding": pick(0, 3), "padding_end": pick(0, 3), "dilation": pick(1, 3), "groups": groups,
 			"transposed": transposed, "output_padding": pick(0, 1),
 		}
@@ -51,12 +51,12 @@ func TestConvolutionsOfFloatsAndIntegersAgree(t *testing.T) {
 		fw, iw := whole(w)
 		fb, ib := whole([]int{groups * outputs})
 		ctx := context.Background()
-		want, err := Compute(ctx, oneThread, layers.Standard(), "conv", attrs, ix, iw, ib)
+		want, err := Compute(ctx, oneThread, graph.Standard(), "conv", attrs, ix, iw, ib)
 		if err != nil {
 			continue // the window does not fit
 		}
 		compared++
-		got, err := Compute(ctx, pool, layers.Standard(), "conv", attrs, fx, fw, fb)
+		got, err := Compute(ctx, pool, graph.Standard(), "conv", attrs, fx, fw, fb)
 		if err != nil {
 			t.Fatalf("%v %v %v: %v", x, w, attrs, err)
 		}
@@ -79,8 +79,8 @@ func TestImagesDoNotDependOnThreadsOrPlace(t *testing.T) {
 	pool := NewPool(3)
 	defer pool.Close()
 	two := func(a, b int) []int { return []int{a, b} }
-	windows := func(extra layers.Attrs) layers.Attrs {
-		a := layers.Attrs{
+	windows := func(extra graph.Attrs) graph.Attrs {
+		a := graph.Attrs{
 			"stride": two(1, 2), "padding": two(1, 1), "dilation": two(1, 1), "kernel": two(3, 3), "groups": 1,
 		}
 		for k, v := range extra {
@@ -91,26 +91,26 @@ func TestImagesDoNotDependOnThreadsOrPlace(t *testing.T) {
 	x := tensor.Of(randoms[float32](1, 3*12*19*21), 3, 12, 19, 21)
 	weights := func(shape ...int) *tensor.Tensor { return tensor.Of(randoms[float32](2, volume(shape)), shape...) }
 	for name, op := range map[string]struct {
-		kind  layers.Kind
-		attrs layers.Attrs
+		kind  graph.Kind
+		attrs graph.Attrs
 		rest  []*tensor.Tensor
 	}{
 		"convolution": {"conv", windows(nil), []*tensor.Tensor{weights(40, 12, 3, 3), weights(40)}},
-		"groups":      {"conv", windows(layers.Attrs{"groups": 4}), []*tensor.Tensor{weights(8, 3, 3, 3), nil}},
-		"depthwise":   {"conv", windows(layers.Attrs{"groups": 12}), []*tensor.Tensor{weights(12, 1, 3, 3), weights(12)}},
+		"groups":      {"conv", windows(graph.Attrs{"groups": 4}), []*tensor.Tensor{weights(8, 3, 3, 3), nil}},
+		"depthwise":   {"conv", windows(graph.Attrs{"groups": 12}), []*tensor.Tensor{weights(12, 1, 3, 3), weights(12)}},
 		"transposed": {
-			"conv", windows(layers.Attrs{"transposed": true, "output_padding": two(0, 1)}),
+			"conv", windows(graph.Attrs{"transposed": true, "output_padding": two(0, 1)}),
 			[]*tensor.Tensor{weights(12, 7, 3, 3), weights(7)},
 		},
 		"max_pool":          {"max_pool", windows(nil), nil},
 		"avg_pool":          {"avg_pool", windows(nil), nil},
-		"adaptive_avg_pool": {"adaptive_avg_pool", layers.Attrs{"size": two(1, 1)}, nil},
-		"bilinear":          {"interpolate", layers.Attrs{"mode": "linear", "size": two(40, 33)}, nil},
+		"adaptive_avg_pool": {"adaptive_avg_pool", graph.Attrs{"size": two(1, 1)}, nil},
+		"bilinear":          {"interpolate", graph.Attrs{"mode": "linear", "size": two(40, 33)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := func(p *Pool, x *tensor.Tensor) []byte {
 				in := append([]*tensor.Tensor{x}, op.rest...)
-				out, err := Compute(t.Context(), p, layers.Standard(), op.kind, op.attrs, in...)
+				out, err := Compute(t.Context(), p, graph.Standard(), op.kind, op.attrs, in...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -136,10 +136,10 @@ func TestScalesOfAnySize(t *testing.T) {
 	for _, mode := range []string{"nearest", "nearest-exact", "linear", "cubic"} {
 		for _, scale := range []float64{1e-300, 1e-9, 1e-3, 1e9, 1e300} {
 			for _, antialias := range []bool{false, mode == "linear" || mode == "cubic"} {
-				attrs := layers.Attrs{
+				attrs := graph.Attrs{
 					"mode": mode, "size": []int{7, 3}, "scale0": scale, "scale1": scale, "antialias": antialias,
 				}
-				if _, err := Compute(t.Context(), oneThread, layers.Standard(), "interpolate", attrs, x); err != nil {
+				if _, err := Compute(t.Context(), oneThread, graph.Standard(), "interpolate", attrs, x); err != nil {
 					t.Errorf("%v: %v", attrs, err)
 				}
 			}
@@ -156,8 +156,8 @@ func TestConvolutionsThatNoMachineComputesAreRefused(t *testing.T) {
 	w := &tensor.Tensor{DType: tensor.Float32, Data: one, Layout: tensor.Layout{
 		Shape: []int{1, 1 << 30, 1 << 30}, Strides: []int{0, 0, 0},
 	}}
-	attrs := layers.Attrs{"stride": []int{1}, "padding": []int{0}, "dilation": []int{1}, "groups": 1}
-	if _, err := Compute(t.Context(), oneThread, layers.Standard(), "conv", attrs, x, w, nil); err == nil {
+	attrs := graph.Attrs{"stride": []int{1}, "padding": []int{0}, "dilation": []int{1}, "groups": 1}
+	if _, err := Compute(t.Context(), oneThread, graph.Standard(), "conv", attrs, x, w, nil); err == nil {
 		t.Error("computed")
 	}
 }

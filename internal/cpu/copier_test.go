@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -34,7 +34,7 @@ func TestCopies(t *testing.T) {
 				continue
 			}
 			dim := rng.IntN(len(shape))
-			out, err := Compute(t.Context(), p, layers.Standard(), "cat", layers.Attrs{"dim": dim}, x, x)
+			out, err := Compute(t.Context(), p, graph.Standard(), "cat", graph.Attrs{"dim": dim}, x, x)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestCopiesAllocate(t *testing.T) {
 	if n := allocates(t, p, "copy", nil, turned); n != 0 {
 		t.Errorf("a copy allocates %v objects", n)
 	}
-	if n := allocates(t, p, "cat", layers.Attrs{"dim": 1}, x, x); n != 0 {
+	if n := allocates(t, p, "cat", graph.Attrs{"dim": 1}, x, x); n != 0 {
 		t.Errorf("cat allocates %v objects", n)
 	}
 }

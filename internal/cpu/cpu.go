@@ -19,7 +19,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -73,7 +73,7 @@ func row[T any](v view) []T {
 // A call is an op to compute. Out views are contiguous and hold no defined bytes.
 type call struct {
 	ctx   context.Context
-	attrs layers.Attrs
+	attrs graph.Attrs
 	in    []view
 	out   []view
 	// work is the scratch memory that the kernel asked for.
@@ -91,29 +91,29 @@ type kernel struct {
 	// name is what reports say.
 	name string
 	// work returns the scratch memory needed for given operands; nil is none.
-	work func(in, out []layers.Spec, a layers.Attrs) int64
+	work func(in, out []graph.Spec, a graph.Attrs) int64
 	// supports returns why given operands cannot be computed; nil takes all that the shape rule takes.
-	supports func(in, out []layers.Spec, a layers.Attrs) error
+	supports func(in, out []graph.Spec, a graph.Attrs) error
 	// packs returns which operands the kernel also takes packed; nil is none. Layouts are not known: pack takes any view.
-	packs func(in, out []layers.Spec, a layers.Attrs) []layers.Pack
+	packs func(in, out []graph.Spec, a graph.Attrs) []graph.Pack
 	// pack writes the packed form of an operand to dst.
-	pack func(pool *Pool, a layers.Attrs, p layers.Pack, raw view, dst []byte) error
+	pack func(pool *Pool, a graph.Attrs, p graph.Pack, raw view, dst []byte) error
 	run  func(c *call) error
 	// workOn is work for kernels whose scratch memory depends on how many threads there are, cost what an op does of which
 	// no registry knows, label the name for reports where that depends on attributes.
-	workOn func(threads int, in, out []layers.Spec, a layers.Attrs) int64
-	cost   func(in, out []layers.Spec, a layers.Attrs) layers.Cost
-	label  func(a layers.Attrs) string
-	// inPlace returns the operands over which the kernel may write its first result, as layers.Step says; nil is none.
-	inPlace func(in, out []layers.Spec, a layers.Attrs) []int
+	workOn func(threads int, in, out []graph.Spec, a graph.Attrs) int64
+	cost   func(in, out []graph.Spec, a graph.Attrs) graph.Cost
+	label  func(a graph.Attrs) string
+	// inPlace returns the operands over which the kernel may write its first result, as graph.Step says; nil is none.
+	inPlace func(in, out []graph.Spec, a graph.Attrs) []int
 	// loops are those of an elementwise kind, for kernels that have it as a part; nil for others.
-	loops func(a layers.Attrs, d tensor.DType) loops
+	loops func(a graph.Attrs, d tensor.DType) loops
 }
 
 // kernels is put together from the families, one file each.
-var kernels = func() map[layers.Kind]kernel {
-	all := make(map[layers.Kind]kernel)
-	for _, family := range []map[layers.Kind]kernel{
+var kernels = func() map[graph.Kind]kernel {
+	all := make(map[graph.Kind]kernel)
+	for _, family := range []map[graph.Kind]kernel{
 		reductionKernels, softmaxKernels, normKernels, indexKernels, sortKernels,
 		linearKernels, attentionKernels, recurrentKernels,
 		elementwiseKernels, chainKernels, rotaryKernels, castKernels, createKernels, copyKernels,
@@ -134,7 +134,7 @@ var kernels = func() map[layers.Kind]kernel {
 
 // lookup returns how a kind is computed: by a kernel of this package, or by the one that an embedder gave with an op of
 // its own.
-func lookup(ops *layers.Registry, kind layers.Kind) (kernel, error) {
+func lookup(ops *graph.Registry, kind graph.Kind) (kernel, error) {
 	if k, ok := kernels[kind]; ok {
 		return k, nil
 	}
@@ -145,7 +145,7 @@ func lookup(ops *layers.Registry, kind layers.Kind) (kernel, error) {
 }
 
 // overAny is the inPlace of kernels that compute each element from the elements at the same place.
-func overAny(in, _ []layers.Spec, _ layers.Attrs) []int {
+func overAny(in, _ []graph.Spec, _ graph.Attrs) []int {
 	all := make([]int, len(in))
 	for i := range all {
 		all[i] = i
@@ -155,10 +155,10 @@ func overAny(in, _ []layers.Spec, _ layers.Attrs) []int {
 
 // overFirst is the inPlace of kernels that read each row, plane or element of the first operand for the last time before
 // they write what takes its place.
-func overFirst([]layers.Spec, []layers.Spec, layers.Attrs) []int { return []int{0} }
+func overFirst([]graph.Spec, []graph.Spec, graph.Attrs) []int { return []int{0} }
 
 // take returns why given operands cannot be computed.
-func (k kernel) take(in, out []layers.Spec, a layers.Attrs) error {
+func (k kernel) take(in, out []graph.Spec, a graph.Attrs) error {
 	if k.supports == nil {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (k kernel) take(in, out []layers.Spec, a layers.Attrs) error {
 }
 
 // workBytes returns the scratch memory that given operands need.
-func (k kernel) workBytes(in, out []layers.Spec, a layers.Attrs) int64 {
+func (k kernel) workBytes(in, out []graph.Spec, a graph.Attrs) int64 {
 	if k.work == nil {
 		return 0
 	}
@@ -174,7 +174,7 @@ func (k kernel) workBytes(in, out []layers.Spec, a layers.Attrs) int64 {
 }
 
 // threadsWorkBytes is workBytes on a number of threads.
-func (k kernel) threadsWorkBytes(threads int, in, out []layers.Spec, a layers.Attrs) int64 {
+func (k kernel) threadsWorkBytes(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 	if k.workOn != nil {
 		return k.workOn(threads, in, out, a)
 	}
@@ -182,7 +182,7 @@ func (k kernel) threadsWorkBytes(threads int, in, out []layers.Spec, a layers.At
 }
 
 // runReference gives an embedder's kernel contiguous operands.
-func runReference(c *call, def layers.OpDef) error {
+func runReference(c *call, def graph.OpDef) error {
 	in := make([]*tensor.Tensor, len(c.in))
 	for i, v := range c.in {
 		if v.absent() {
@@ -200,11 +200,11 @@ func runReference(c *call, def layers.OpDef) error {
 }
 
 // Lower decides how every op of a graph is computed on one thread.
-func Lower(g *layers.Graph, ops *layers.Registry) (*layers.Lowered, error) { return lower(g, ops, 1) }
+func Lower(g *graph.Graph, ops *graph.Registry) (*graph.Lowered, error) { return lower(g, ops, 1) }
 
 // lower decides how every op of a graph is computed on a number of threads.
-func lower(g *layers.Graph, ops *layers.Registry, threads int) (*layers.Lowered, error) {
-	l := &layers.Lowered{Graph: g, Steps: make([]layers.Step, len(g.Ops))}
+func lower(g *graph.Graph, ops *graph.Registry, threads int) (*graph.Lowered, error) {
+	l := &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}
 	for i, op := range g.Ops {
 		in, out := g.Specs(&op, nil, nil)
 		k, err := lookup(ops, op.Kind)
@@ -212,9 +212,9 @@ func lower(g *layers.Graph, ops *layers.Registry, threads int) (*layers.Lowered,
 			err = k.take(in, out, op.Attrs)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w: %w%s", op.Path, op.Kind, layers.ErrUnsupported, err, inSource(op))
+			return nil, fmt.Errorf("%s: %s: %w: %w%s", op.Path, op.Kind, graph.ErrUnsupported, err, inSource(op))
 		}
-		l.Steps[i] = layers.Step{Kernel: k.name, WorkBytes: k.threadsWorkBytes(threads, in, out, op.Attrs)}
+		l.Steps[i] = graph.Step{Kernel: k.name, WorkBytes: k.threadsWorkBytes(threads, in, out, op.Attrs)}
 		if k.label != nil {
 			l.Steps[i].Kernel = k.label(op.Attrs)
 		}
@@ -232,7 +232,7 @@ func lower(g *layers.Graph, ops *layers.Registry, threads int) (*layers.Lowered,
 }
 
 // inSource returns the line of Python that made an op as the end of an error's text.
-func inSource(op layers.Op) string {
+func inSource(op graph.Op) string {
 	if op.Source == "" {
 		return ""
 	}
@@ -242,20 +242,20 @@ func inSource(op layers.Op) string {
 // Compute runs one op over tensors in memory, which may be strided; a nil tensor is an absent operand. It is how ops are
 // tested by themselves.
 func Compute(
-	ctx context.Context, pool *Pool, ops *layers.Registry, kind layers.Kind, attrs layers.Attrs, in ...*tensor.Tensor,
+	ctx context.Context, pool *Pool, ops *graph.Registry, kind graph.Kind, attrs graph.Attrs, in ...*tensor.Tensor,
 ) ([]*tensor.Tensor, error) {
 	def, ok := ops.Lookup(kind)
 	if !ok {
 		return nil, fmt.Errorf("no op %q", kind)
 	}
 	c := &call{ctx: ctx, attrs: attrs, pool: pool}
-	inSpecs := make([]layers.Spec, len(in))
+	inSpecs := make([]graph.Spec, len(in))
 	for i, t := range in {
 		if t == nil {
 			c.in = append(c.in, view{})
 			continue
 		}
-		inSpecs[i] = layers.Spec{DType: t.DType, Shape: t.Layout.Shape}
+		inSpecs[i] = graph.Spec{DType: t.DType, Shape: t.Layout.Shape}
 		c.in = append(c.in, view{data: t.Data, dtype: t.DType, layout: t.Layout})
 	}
 	outSpecs, err := def.Shape(inSpecs, attrs)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -45,7 +45,7 @@ func TestDeepProducts(t *testing.T) {
 			t.Fatalf("the depth is one piece, %+v", cut)
 		}
 		out := emptyView(tensor.Float32, 1100, 35)
-		productsApart(t, name, runKind(t, p, "linear", layers.Attrs{"act": "silu"}, out, x, w, bias), x, w, bias, silu)
+		productsApart(t, name, runKind(t, p, "linear", graph.Attrs{"act": "silu"}, out, x, w, bias), x, w, bias, silu)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestLargeConvolutions(t *testing.T) {
 		"many transposed":           {[]int{1, 2, 11, 12}, []int{2, 600, 4, 7}, true, tensor.Float32},
 		"many transposed of halves": {[]int{1, 2, 11, 12}, []int{2, 600, 4, 7}, true, tensor.BFloat16},
 	} {
-		attrs := layers.Attrs{
+		attrs := graph.Attrs{
 			"stride": []int{1, 1}, "padding": []int{0, 1}, "dilation": []int{1, 1}, "groups": 1, "transposed": c.transposed,
 			"output_padding": []int{0, 0},
 		}
@@ -150,7 +150,7 @@ func TestManyResultsSideBySide(t *testing.T) {
 		}
 		return sum / rows
 	}
-	for kind, f := range map[layers.Kind]func(x []float64) float64{
+	for kind, f := range map[graph.Kind]func(x []float64) float64{
 		"sum":  func(x []float64) float64 { return rows * mean(x) },
 		"mean": mean,
 		"amax": slices.Max[[]float64],
@@ -169,7 +169,7 @@ func TestManyResultsSideBySide(t *testing.T) {
 			return p
 		},
 	} {
-		a := layers.Attrs{"dims": []int{0}, "dtype": tensor.Float32, "correction": 1.0}
+		a := graph.Attrs{"dims": []int{0}, "dtype": tensor.Float32, "correction": 1.0}
 		for j, got := range numbersOf(single(t, kind, a, x)) {
 			if want := f(column(j)); !(math.Abs(float64(got)-want) <= 1e-6*math.Max(1, math.Abs(want))) {
 				t.Fatalf("%s: result %d is %v, want %v", kind, j, got, want)
@@ -198,7 +198,7 @@ func TestManyDimensions(t *testing.T) {
 	if got := numbersOf(single(t, "copy", nil, turned)); !slices.Equal(got, want) {
 		t.Error("a copy differs")
 	}
-	both := numbersOf(single(t, "cat", layers.Attrs{"dim": 0}, turned, turned))
+	both := numbersOf(single(t, "cat", graph.Attrs{"dim": 0}, turned, turned))
 	if !slices.Equal(both[:n], want) || !slices.Equal(both[n:], want) {
 		t.Error("two behind each other differ")
 	}
@@ -213,20 +213,20 @@ func TestManyDimensions(t *testing.T) {
 		for i, v := range want {
 			sums[i/volume(l.Shape[kept+1:])%l.Shape[kept]] += float64(v)
 		}
-		for i, got := range numbersOf(single(t, "sum", layers.Attrs{"dims": dims, "dtype": tensor.Float32}, turned)) {
+		for i, got := range numbersOf(single(t, "sum", graph.Attrs{"dims": dims, "dtype": tensor.Float32}, turned)) {
 			if !(math.Abs(float64(got)-sums[i]) <= 1e-4) {
 				t.Errorf("sum %d of all but dimension %d is %v, want %v", i, kept, got, sums[i])
 			}
 		}
 	}
-	all, sum := layers.Attrs{"dims": []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, "dtype": tensor.Float32}, 0.0
+	all, sum := graph.Attrs{"dims": []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, "dtype": tensor.Float32}, 0.0
 	for _, v := range want {
 		sum += float64(v)
 	}
 	if got := numbersOf(single(t, "sum", all, turned))[0]; !(math.Abs(float64(got)-sum) <= 1e-4) {
 		t.Errorf("the sum of all is %v, want %v", got, sum)
 	}
-	picked := numbersOf(single(t, "index", layers.Attrs{"dim": 0}, turned, tensor.Of([]int64{1, 0, 1}, 3)))
+	picked := numbersOf(single(t, "index", graph.Attrs{"dim": 0}, turned, tensor.Of([]int64{1, 0, 1}, 3)))
 	each := n / l.Shape[0]
 	for i, v := range picked {
 		if at := []int{1, 0, 1}[i/each]; v != want[at*each+i%each] {
@@ -256,8 +256,8 @@ func TestTurnedMatricesOfAnySize(t *testing.T) {
 }
 
 // recurrentOperands returns the operands of a recurrence over some steps, of one direction.
-func recurrentOperands(r *rand.Rand, kind layers.Kind, d tensor.DType, steps, batch, input, hidden int) []*tensor.Tensor {
-	gates := map[layers.Kind]int{"lstm": 4, "gru": 3, "rnn": 1}[kind]
+func recurrentOperands(r *rand.Rand, kind graph.Kind, d tensor.DType, steps, batch, input, hidden int) []*tensor.Tensor {
+	gates := map[graph.Kind]int{"lstm": 4, "gru": 3, "rnn": 1}[kind]
 	in := []*tensor.Tensor{
 		noise(r, steps, batch, input), nil, noise(r, 1, batch, hidden), nil,
 		noise(r, gates*hidden, input), noise(r, gates*hidden, hidden), noise(r, gates*hidden), noise(r, gates*hidden), nil,
@@ -290,15 +290,15 @@ func stepsOf(x *tensor.Tensor, from, to int) *tensor.Tensor {
 // walks the flipped one, however many steps there are.
 func TestLongSequences(t *testing.T) {
 	r := rand.New(rand.NewPCG(75, 76))
-	run := func(kind layers.Kind, a layers.Attrs, in []*tensor.Tensor) []*tensor.Tensor {
+	run := func(kind graph.Kind, a graph.Attrs, in []*tensor.Tensor) []*tensor.Tensor {
 		t.Helper()
-		out, err := Compute(t.Context(), oneThread, layers.Standard(), kind, a, in...)
+		out, err := Compute(t.Context(), oneThread, graph.Standard(), kind, a, in...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
-	for _, kind := range []layers.Kind{"lstm", "gru", "rnn"} {
+	for _, kind := range []graph.Kind{"lstm", "gru", "rnn"} {
 		for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Float16} {
 			for _, size := range [][2]int{{600, 1}, {90, 7}, {5, 300}} {
 				steps, batch := size[0], size[1]
@@ -316,8 +316,8 @@ func TestLongSequences(t *testing.T) {
 				if !bytes.Equal(whole[0].Data, append(slices.Clone(a[0].Data), b[0].Data...)) || !bytes.Equal(whole[1].Data, b[1].Data) {
 					t.Errorf("%s of %v: %d steps of %d sequences in two differ from all", kind, d, steps, batch)
 				}
-				reversed := run(kind, layers.Attrs{"reverse": true}, in)
-				flip := layers.Attrs{"dims": []int{0}}
+				reversed := run(kind, graph.Attrs{"reverse": true}, in)
+				flip := graph.Attrs{"dims": []int{0}}
 				in[0] = single(t, "flip", flip, in[0])
 				flipped := run(kind, nil, in)
 				if !bytes.Equal(single(t, "flip", flip, flipped[0]).Data, reversed[0].Data) || !bytes.Equal(flipped[1].Data, reversed[1].Data) {
@@ -338,7 +338,7 @@ func TestSequencesThatComeBack(t *testing.T) {
 		in[0].Layout = tensor.Contiguous(6, 5)
 		in[1] = tensor.Of(counts[:], 3)
 		in[2] = noise(r, 1, 3, 6)
-		if _, err := Compute(t.Context(), oneThread, layers.Standard(), "gru", nil, in...); (err == nil) != good {
+		if _, err := Compute(t.Context(), oneThread, graph.Standard(), "gru", nil, in...); (err == nil) != good {
 			t.Errorf("%v sequences run: %v", counts, err)
 		}
 	}

@@ -8,23 +8,23 @@ import (
 	"sync/atomic"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // A Device is the CPU. Its memory is the host's, outside Go's heap.
 type Device struct {
 	pool *Pool
-	ops  *layers.Registry
+	ops  *graph.Registry
 	used atomic.Int64
 }
 
 var _ device.Device = (*Device)(nil)
 
 // New returns the CPU with the given number of threads, 0 for one a processor, and the ops that it runs.
-func New(threads int, ops *layers.Registry) *Device {
+func New(threads int, ops *graph.Registry) *Device {
 	return &Device{pool: NewPool(threads), ops: ops}
 }
 
@@ -64,7 +64,7 @@ func (d *Device) Guess() (flops, memoryBytes float64) {
 func (d *Device) Memory() (totalBytes, freeBytes int64) { return d.used.Load(), 0 }
 
 // Supports returns nil when there is a kernel that takes the operands.
-func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
+func (d *Device) Supports(op graph.Op, in, out []graph.Spec) error {
 	k, err := lookup(d.ops, op.Kind)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (d *Device) Supports(op layers.Op, in, out []layers.Spec) error {
 }
 
 // Lower decides how every op of a graph is computed.
-func (d *Device) Lower(g *layers.Graph) (*layers.Lowered, error) {
+func (d *Device) Lower(g *graph.Graph) (*graph.Lowered, error) {
 	return lower(g, d.ops, d.pool.Threads())
 }
 
@@ -151,7 +151,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 
 // Pack implements device.Packer.
 func (s *stream) Pack(
-	ctx context.Context, op *layers.Op, p layers.Pack, src device.Argument, dst device.Region,
+	ctx context.Context, op *graph.Op, p graph.Pack, src device.Argument, dst device.Region,
 ) error {
 	return s.d.Pack(ctx, op, p, Operand{
 		Bytes: regionBytes(src.Region), DType: src.Spec.DType, Layout: src.Operand.Layout,
@@ -159,7 +159,7 @@ func (s *stream) Pack(
 }
 
 // Pack writes an operand in the form that a lowered step says, for devices that compute with the CPU's kernels.
-func (d *Device) Pack(ctx context.Context, op *layers.Op, p layers.Pack, raw Operand, dst []byte) error {
+func (d *Device) Pack(ctx context.Context, op *graph.Op, p graph.Pack, raw Operand, dst []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (d *Device) Pack(ctx context.Context, op *layers.Op, p layers.Pack, raw Ope
 
 // run computes an op over the memory of a call's operands, which it ends the use of. Where ctx is done it returns within a
 // part of the op's work, and what the results hold is undefined.
-func (d *Device) run(ctx context.Context, op *layers.Op, c *call, work []byte) (err error) {
+func (d *Device) run(ctx context.Context, op *graph.Op, c *call, work []byte) (err error) {
 	defer func() {
 		c.free()
 		if done := ctx.Err(); done != nil {
@@ -219,7 +219,7 @@ func (c *call) free() {
 func appendViews(vs []view, args []device.Argument) []view {
 	for _, a := range args {
 		v := view{}
-		if a.Operand.Value != layers.NoValue {
+		if a.Operand.Value != graph.NoValue {
 			v = view{data: regionBytes(a.Region), dtype: a.Spec.DType, layout: a.Operand.Layout, packed: a.Packed}
 		}
 		vs = append(vs, v)
@@ -238,7 +238,7 @@ type Operand struct {
 
 // Compute runs an op over the host's memory, for devices that compute with the CPU's kernels. Work is as large as the
 // lowered step says.
-func (d *Device) Compute(ctx context.Context, op *layers.Op, in, out []Operand, work []byte) error {
+func (d *Device) Compute(ctx context.Context, op *graph.Op, in, out []Operand, work []byte) error {
 	c := newCall()
 	for _, o := range in {
 		c.in = append(c.in, view{data: o.Bytes, dtype: o.DType, layout: o.Layout, packed: o.Packed})

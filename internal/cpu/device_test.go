@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // newDevice returns a device of two threads and a stream of it, which are closed behind the test.
-func newDevice(t *testing.T, ops *layers.Registry) (*Device, device.Stream) {
+func newDevice(t *testing.T, ops *graph.Registry) (*Device, device.Stream) {
 	t.Helper()
 	d := New(2, ops)
 	s, err := d.NewStream()
@@ -48,7 +48,7 @@ func regionOf(t *testing.T, d *Device, s device.Stream, data []byte) device.Regi
 
 // Memory that was freed is not in use, however often it was freed.
 func TestDeviceMemoryIsCountedOnce(t *testing.T) {
-	d, _ := newDevice(t, layers.Standard())
+	d, _ := newDevice(t, graph.Standard())
 	kept, err := d.Alloc(1 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestDeviceMemoryIsCountedOnce(t *testing.T) {
 
 // Copies to a device and back are whole, whatever their size is and wherever in the memory they lie.
 func TestDeviceCopies(t *testing.T) {
-	d, s := newDevice(t, layers.Standard())
+	d, s := newDevice(t, graph.Standard())
 	const room = 700_000
 	r := regionOf(t, d, s, make([]byte, room))
 	rng := rand.New(rand.NewPCG(41, 42))
@@ -103,15 +103,15 @@ func TestDeviceCopies(t *testing.T) {
 
 // A stream takes weights that it packed, and gives the bits that it gives for raw ones.
 func TestDeviceTakesPackedWeights(t *testing.T) {
-	d, s := newDevice(t, layers.Standard())
+	d, s := newDevice(t, graph.Standard())
 	const rows, n, k = 3, 70, 90
 	rng := rand.New(rand.NewPCG(43, 44))
 	x, w := noise(rng, rows, k), noise(rng, n, k)
-	g := &layers.Graph{}
-	in := []layers.Operand{
+	g := &graph.Graph{}
+	in := []graph.Operand{
 		g.Whole(g.AddInput("x", x.DType, x.Layout.Shape)), g.Whole(g.AddInput("w", w.DType, w.Layout.Shape)),
 	}
-	out, err := g.Emit(layers.Standard(), layers.Op{Kind: "linear", In: in})
+	out, err := g.Emit(graph.Standard(), graph.Op{Kind: "linear", In: in})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestDeviceTakesPackedWeights(t *testing.T) {
 	if len(step.Packs) == 0 {
 		t.Skip("no kernels take weights packed here")
 	}
-	argument := func(o layers.Operand, data []byte) device.Argument {
+	argument := func(o graph.Operand, data []byte) device.Argument {
 		return device.Argument{Region: regionOf(t, d, s, data), Operand: o, Spec: g.Spec(o)}
 	}
 	launch := device.Launch{
@@ -158,10 +158,10 @@ func TestDeviceTakesPackedWeights(t *testing.T) {
 // An embedder's kernel is given operands that lie in order, whatever the views are.
 func TestReferenceKernelsGetContiguousOperands(t *testing.T) {
 	var got []float32
-	ops, err := layers.Standard().With(layers.OpDef{
+	ops, err := graph.Standard().With(graph.OpDef{
 		Kind:  "test::look",
-		Shape: func(in []layers.Spec, _ layers.Attrs) ([]layers.Spec, error) { return in[:1], nil },
-		Reference: func(in, out []*tensor.Tensor, _ layers.Attrs) error {
+		Shape: func(in []graph.Spec, _ graph.Attrs) ([]graph.Spec, error) { return in[:1], nil },
+		Reference: func(in, out []*tensor.Tensor, _ graph.Attrs) error {
 			if !in[0].Layout.IsContiguous() || in[0].Layout.Offset != 0 || in[1] != nil {
 				t.Errorf("operands %v and %v", in[0].Layout, in[1])
 			}
@@ -188,10 +188,10 @@ func TestReferenceKernelsGetContiguousOperands(t *testing.T) {
 // What a kernel panics with is no end that a context asked for, even where that is done.
 func TestPanicsOfStoppedOps(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	ops, err := layers.Standard().With(layers.OpDef{
+	ops, err := graph.Standard().With(graph.OpDef{
 		Kind:  "test::panic",
-		Shape: func(in []layers.Spec, _ layers.Attrs) ([]layers.Spec, error) { return in, nil },
-		Reference: func([]*tensor.Tensor, []*tensor.Tensor, layers.Attrs) error {
+		Shape: func(in []graph.Spec, _ graph.Attrs) ([]graph.Spec, error) { return in, nil },
+		Reference: func([]*tensor.Tensor, []*tensor.Tensor, graph.Attrs) error {
 			cancel()
 			panic("its own")
 		},
@@ -206,6 +206,6 @@ func TestPanicsOfStoppedOps(t *testing.T) {
 		}
 	}()
 	x := Operand{Bytes: make([]byte, 4), DType: tensor.Float32, Layout: tensor.Contiguous(1)}
-	err = d.Compute(ctx, &layers.Op{Kind: "test::panic"}, []Operand{x}, []Operand{x}, nil)
+	err = d.Compute(ctx, &graph.Op{Kind: "test::panic"}, []Operand{x}, []Operand{x}, nil)
 	t.Errorf("it gave %v", err)
 }

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
-// An epilogue is what a conv or a linear does to its results (layers.HasEpilogue says whether there is one), for kernels
+// An epilogue is what a conv or a linear does to its results (graph.HasEpilogue says whether there is one), for kernels
 // that do not compute it with the product.
 type epilogue struct {
 	// scale and shift are the batch norm of each output channel, nil for none.
@@ -22,8 +22,8 @@ type epilogue struct {
 }
 
 // epilogueSupports is the support of kernels that compute epilogues in float32.
-func epilogueSupports(in, out []layers.Spec, a layers.Attrs) error {
-	if layers.HasEpilogue(in, a) && out[0].DType != tensor.Float32 {
+func epilogueSupports(in, out []graph.Spec, a graph.Attrs) error {
+	if graph.HasEpilogue(in, a) && out[0].DType != tensor.Float32 {
 		return fmt.Errorf("no epilogue of %v", out[0].DType)
 	}
 	return nil
@@ -38,14 +38,14 @@ type activation struct {
 }
 
 // activationOf returns the activation that attributes name, nil for none.
-func activationOf(a layers.Attrs) *activation {
+func activationOf(a graph.Attrs) *activation {
 	name := a.String("act")
 	if name == "" {
 		return nil
 	}
 	key := activationKey{name, math.Float64bits(a.Float("act_a")), math.Float64bits(a.Float("act_b"))}
 	return activations.get(key, func() *activation {
-		kind, attrs := layers.Activation(a)
+		kind, attrs := graph.Activation(a)
 		act := &activation{loop: elementwiseKernels[kind].loops(attrs, tensor.Float32).f32}
 		if of := vectorOps[kind]; of != nil {
 			act.op, act.vector = of(attrs)
@@ -55,7 +55,7 @@ func activationOf(a layers.Attrs) *activation {
 }
 
 // activationLoop returns the loop of the activation that attributes name, nil for none.
-func activationLoop(a layers.Attrs) func(dst []float32, in [][]float32) {
+func activationLoop(a graph.Attrs) func(dst []float32, in [][]float32) {
 	if act := activationOf(a); act != nil {
 		return act.loop
 	}
@@ -89,7 +89,7 @@ func (c *call) operand(i int) view {
 }
 
 // convEpilogueBytes is the scratch that a conv's epilogue takes.
-func convEpilogueBytes(in, out []layers.Spec) int64 {
+func convEpilogueBytes(in, out []graph.Spec) int64 {
 	if len(in) > 3 && in[3].DType != tensor.Invalid {
 		return scratchBytes(4, out[0].Shape[1], out[0].Shape[1])
 	}

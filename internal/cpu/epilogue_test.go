@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -32,16 +32,16 @@ func turned(r *rand.Rand, shape ...int) *tensor.Tensor {
 func numbersOf(t *tensor.Tensor) []float32 { return elements[float32](view{data: t.Data}) }
 
 // single computes an op with one result on one thread.
-func single(t *testing.T, kind layers.Kind, a layers.Attrs, in ...*tensor.Tensor) *tensor.Tensor {
+func single(t *testing.T, kind graph.Kind, a graph.Attrs, in ...*tensor.Tensor) *tensor.Tensor {
 	t.Helper()
-	out, err := Compute(t.Context(), oneThread, layers.Standard(), kind, a, in...)
+	out, err := Compute(t.Context(), oneThread, graph.Standard(), kind, a, in...)
 	if err != nil {
 		t.Fatalf("%s: %v", kind, err)
 	}
 	return out[0]
 }
 
-var acts = []layers.Attrs{
+var acts = []graph.Attrs{
 	{}, {"act": "relu"}, {"act": "relu6"}, {"act": "hardtanh", "act_a": -0.5, "act_b": 0.25}, {"act": "silu"},
 	{"act": "hardswish"}, {"act": "hardsigmoid"}, {"act": "sigmoid"}, {"act": "tanh"}, {"act": "gelu"}, {"act": "gelu_tanh"},
 	{"act": "leaky_relu", "act_a": 0.1}, {"act": "elu", "act_a": 0.7},
@@ -53,7 +53,7 @@ func TestConvEpilogue(t *testing.T) {
 	for i := range 200 {
 		groups := []int{1, 1, 3, 6}[r.IntN(4)]
 		transposed := r.IntN(4) == 0
-		a := layers.Attrs{
+		a := graph.Attrs{
 			"stride": []int{1 + r.IntN(2), 1}, "padding": []int{1, r.IntN(2)}, "dilation": []int{1, 1}, "groups": groups,
 			"transposed": transposed, "output_padding": []int{0, 0},
 		}
@@ -66,7 +66,7 @@ func TestConvEpilogue(t *testing.T) {
 		b := noise(r, outputs)
 		want := single(t, "conv", a, x, w, b)
 		in := []*tensor.Tensor{x, w, b, nil, nil, nil, nil, nil}
-		fused := layers.Attrs{}
+		fused := graph.Attrs{}
 		for k, v := range a {
 			fused[k] = v
 		}
@@ -78,7 +78,7 @@ func TestConvEpilogue(t *testing.T) {
 			}
 			in[3], in[4], in[5], in[6] = noise(r, outputs), noise(r, outputs), noise(r, outputs), variance
 			fused["eps"] = 1e-3
-			want = single(t, "batch_norm", layers.Attrs{"eps": 1e-3}, want, in[3], in[4], in[5], in[6])
+			want = single(t, "batch_norm", graph.Attrs{"eps": 1e-3}, want, in[3], in[4], in[5], in[6])
 		}
 		if r.IntN(2) == 0 {
 			in[7] = turned(r, want.Layout.Shape...)
@@ -90,7 +90,7 @@ func TestConvEpilogue(t *testing.T) {
 		for k, v := range act {
 			fused[k] = v
 		}
-		if kind, attrs := layers.Activation(act); kind != "" {
+		if kind, attrs := graph.Activation(act); kind != "" {
 			want = single(t, kind, attrs, want)
 		}
 		near(t, single(t, "conv", fused, in...), want, 1e-6)
@@ -125,7 +125,7 @@ func TestLinearEpilogue(t *testing.T) {
 		}
 		want := single(t, "linear", nil, x, w, b)
 		act := acts[i%len(acts)]
-		if kind, attrs := layers.Activation(act); kind != "" {
+		if kind, attrs := graph.Activation(act); kind != "" {
 			want = single(t, kind, attrs, want)
 		}
 		in := []*tensor.Tensor{x, w, b}
@@ -142,14 +142,14 @@ func TestLinearEpilogue(t *testing.T) {
 // TestChain compares chains with their ops one by one, to the bit.
 func TestChain(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
-	kinds := []layers.Kind{
+	kinds := []graph.Kind{
 		"add", "mul", "sub", "div", "maximum", "where", "addcmul", "lerp", "relu", "silu", "sigmoid", "tanh", "gelu", "square",
 		"clamp", "abs", "neg", "leaky_relu",
 	}
-	attrs := map[layers.Kind]layers.Attrs{
+	attrs := map[graph.Kind]graph.Attrs{
 		"add": {"alpha": 0.5}, "clamp": {"min": -1.0, "max": 0.5}, "leaky_relu": {"slope": 0.1}, "addcmul": {"value": 2.0},
 	}
-	args := map[layers.Kind]int{"add": 2, "mul": 2, "sub": 2, "div": 2, "maximum": 2, "where": 3, "addcmul": 3, "lerp": 3}
+	args := map[graph.Kind]int{"add": 2, "mul": 2, "sub": 2, "div": 2, "maximum": 2, "where": 3, "addcmul": 3, "lerp": 3}
 	for range 100 {
 		shape := []int{1 + r.IntN(7), 1 + r.IntN(50), 1 + r.IntN(90)}
 		column := noise(r, shape[1])
@@ -162,9 +162,9 @@ func TestChain(t *testing.T) {
 		}
 		in := []*tensor.Tensor{noise(r, shape...), turned(r, shape...), column, scalar, condition}
 		values := append([]*tensor.Tensor(nil), in...)
-		var program layers.Program
+		var program graph.Program
 		for range 1 + r.IntN(12) {
-			q := layers.Instruction{Kind: kinds[r.IntN(len(kinds))]}
+			q := graph.Instruction{Kind: kinds[r.IntN(len(kinds))]}
 			q.Attrs = attrs[q.Kind]
 			var operands []*tensor.Tensor
 			for k := range max(args[q.Kind], 1) {
@@ -180,7 +180,7 @@ func TestChain(t *testing.T) {
 			program = append(program, q)
 			values = append(values, single(t, q.Kind, q.Attrs, operands...))
 		}
-		got := single(t, "chain", layers.Attrs{"program": program}, in...)
+		got := single(t, "chain", graph.Attrs{"program": program}, in...)
 		if !bytes.Equal(got.Data, values[len(values)-1].Data) {
 			t.Fatalf("%v: other bits", program)
 		}
@@ -192,7 +192,7 @@ func TestActivationsKeepTheirParameters(t *testing.T) {
 	x := tensor.Of([]float32{-3, -1, -0.4, 0.1, 0.3, 0.9, 4}, 7, 1)
 	one := tensor.Of([]float32{1}, 1, 1)
 	for _, limits := range [][2]float64{{-0.5, 0.25}, {-0.5, 0.5}, {-2, 0.5}, {-2, 3}} {
-		act := layers.Attrs{"act": "hardtanh", "act_a": limits[0], "act_b": limits[1]}
+		act := graph.Attrs{"act": "hardtanh", "act_a": limits[0], "act_b": limits[1]}
 		got := numbersOf(single(t, "linear", act, x, one, nil))
 		for i, v := range numbersOf(x) {
 			if want := min(max(v, float32(limits[0])), float32(limits[1])); got[i] != want {
@@ -206,7 +206,7 @@ func TestActivationsKeepTheirParameters(t *testing.T) {
 func TestResidualsOfLargePictures(t *testing.T) {
 	r := rand.New(rand.NewPCG(45, 46))
 	for _, groups := range []int{1, 4} {
-		a := layers.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": groups}
+		a := graph.Attrs{"stride": []int{1, 1}, "padding": []int{1, 1}, "dilation": []int{1, 1}, "groups": groups}
 		x, w := noise(r, 2, 4, 50, 47), noise(r, 4, 4/groups, 3, 3)
 		residual := noise(r, 2, 4, 50, 47)
 		want := single(t, "add", nil, single(t, "conv", a, x, w, nil), residual)
@@ -218,7 +218,7 @@ func TestResidualsOfLargePictures(t *testing.T) {
 func TestChainThatReadsAResultTwice(t *testing.T) {
 	r := rand.New(rand.NewPCG(87, 88))
 	x := noise(r, 300)
-	program := layers.Program{
+	program := graph.Program{
 		{Kind: "relu", Args: []int{0}}, {Kind: "mul", Args: []int{1, 1}}, {Kind: "neg", Args: []int{0}},
 		{Kind: "square", Args: []int{0}}, {Kind: "add", Args: []int{3, 4}}, {Kind: "add", Args: []int{5, 2}},
 	}
@@ -226,7 +226,7 @@ func TestChainThatReadsAResultTwice(t *testing.T) {
 	want := single(t, "add", nil, single(t, "neg", nil, x), single(t, "square", nil, x))
 	want = single(t, "add", nil, want, single(t, "mul", nil, positive, positive))
 	for _, p := range append(poolsOf(t), poolInGo(t)) {
-		out, err := Compute(t.Context(), p, layers.Standard(), "chain", layers.Attrs{"program": program}, x)
+		out, err := Compute(t.Context(), p, graph.Standard(), "chain", graph.Attrs{"program": program}, x)
 		if err != nil {
 			t.Fatal(err)
 		}

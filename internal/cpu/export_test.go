@@ -3,12 +3,12 @@ package cpu
 import (
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // KindsInPlace returns the kinds of which a kernel may write results over operands.
-func KindsInPlace() []layers.Kind {
-	var list []layers.Kind
+func KindsInPlace() []graph.Kind {
+	var list []graph.Kind
 	for kind, k := range kernels {
 		if k.inPlace != nil {
 			list = append(list, kind)

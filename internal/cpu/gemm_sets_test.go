@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -83,10 +83,10 @@ func valueAt(v view, index ...int) float64 {
 	return x[0]
 }
 
-func specOf(v view) layers.Spec { return layers.Spec{DType: v.dtype, Shape: v.layout.Shape} }
+func specOf(v view) graph.Spec { return graph.Spec{DType: v.dtype, Shape: v.layout.Shape} }
 
 // runKind computes an op over views, into a result like out.
-func runKind(t *testing.T, p *Pool, kind layers.Kind, a layers.Attrs, out view, in ...view) view {
+func runKind(t *testing.T, p *Pool, kind graph.Kind, a graph.Attrs, out view, in ...view) view {
 	t.Helper()
 	out.data = bytes.Repeat([]byte{0xa5}, len(out.data))
 	runInto(t, p, kind, a, out, in...)
@@ -94,15 +94,15 @@ func runKind(t *testing.T, p *Pool, kind layers.Kind, a layers.Attrs, out view, 
 }
 
 // runInto computes an op over views.
-func runInto(t *testing.T, p *Pool, kind layers.Kind, a layers.Attrs, out view, in ...view) {
+func runInto(t *testing.T, p *Pool, kind graph.Kind, a graph.Attrs, out view, in ...view) {
 	t.Helper()
-	specs := make([]layers.Spec, len(in))
+	specs := make([]graph.Spec, len(in))
 	for i, v := range in {
 		specs[i] = specOf(v)
 	}
 	k := kernels[kind]
 	c := &call{ctx: t.Context(), attrs: a, in: in, out: []view{out}, pool: p}
-	c.work = make([]byte, k.threadsWorkBytes(p.Threads(), specs, []layers.Spec{specOf(out)}, a))
+	c.work = make([]byte, k.threadsWorkBytes(p.Threads(), specs, []graph.Spec{specOf(out)}, a))
 	for i := range c.work {
 		c.work[i] = 0xff // NaN: scratch that is read before it is written shows
 	}
@@ -112,14 +112,14 @@ func runInto(t *testing.T, p *Pool, kind layers.Kind, a layers.Attrs, out view, 
 }
 
 // packedView returns operand 1 as the kernel packs it, raw where it does not.
-func packedView(t *testing.T, p *Pool, kind layers.Kind, a layers.Attrs, out view, in ...view) view {
+func packedView(t *testing.T, p *Pool, kind graph.Kind, a graph.Attrs, out view, in ...view) view {
 	t.Helper()
-	specs := make([]layers.Spec, len(in))
+	specs := make([]graph.Spec, len(in))
 	for i, v := range in {
 		specs[i] = specOf(v)
 	}
 	k := kernels[kind]
-	packs := k.packs(specs, []layers.Spec{specOf(out)}, a)
+	packs := k.packs(specs, []graph.Spec{specOf(out)}, a)
 	if len(packs) == 0 || p.set == nil {
 		return in[1]
 	}
@@ -182,7 +182,7 @@ func TestLinearOfAnyLayout(t *testing.T) {
 				if rng.IntN(4) == 0 {
 					bias = view{}
 				}
-				attrs, in := layers.Attrs{}, []view{x, w, bias}
+				attrs, in := graph.Attrs{}, []view{x, w, bias}
 				if d == tensor.Float32 && rng.IntN(2) == 0 {
 					attrs["act"] = "relu"
 					in = append(in, strided(rng, d, b, m, n))
@@ -241,11 +241,11 @@ func TestMatmulOfAnyLayout(t *testing.T) {
 				d := productDTypes[rng.IntN(3)]
 				b, m, n, k := 1+rng.IntN(4), 1+rng.IntN(60), 1+rng.IntN(80), 1+rng.IntN(300)
 				x, y, z := strided(rng, d, b, m, k), strided(rng, d, b, k, n), strided(rng, d, b, m, n)
-				attrs, in := layers.Attrs{"alpha": 1.0, "beta": 0.0}, []view{x, y}
+				attrs, in := graph.Attrs{"alpha": 1.0, "beta": 0.0}, []view{x, y}
 				alpha, beta := 1.0, 0.0
 				if rng.IntN(2) == 0 {
 					alpha, beta = 0.5, 2.0
-					attrs, in = layers.Attrs{"alpha": alpha, "beta": beta}, append(in, z)
+					attrs, in = graph.Attrs{"alpha": alpha, "beta": beta}, append(in, z)
 				}
 				what := fmt.Sprintf("%v [%d %d %d]·[%d %d] %v %v", d, b, m, k, k, n, x.layout.Strides, y.layout.Strides)
 				out := runKind(t, pool, "matmul", attrs, emptyView(d, b, m, n), in...)
@@ -343,8 +343,8 @@ func TestLinearReadsHalves(t *testing.T) {
 			m, n, k := 1+rng.IntN(40), 1+rng.IntN(90), 1+rng.IntN(600)
 			x, w, bias := strided(rng, tensor.Float32, m, k), strided(rng, d, n, k), strided(rng, d, n)
 			wide := []view{x, emptyView(tensor.Float32, n, k), emptyView(tensor.Float32, n)}
-			runInto(t, pool, "cast", layers.Attrs{"dtype": tensor.Float32}, wide[1], w)
-			runInto(t, pool, "cast", layers.Attrs{"dtype": tensor.Float32}, wide[2], bias)
+			runInto(t, pool, "cast", graph.Attrs{"dtype": tensor.Float32}, wide[1], w)
+			runInto(t, pool, "cast", graph.Attrs{"dtype": tensor.Float32}, wide[2], bias)
 			out := emptyView(tensor.Float32, m, n)
 			want := runKind(t, pool, "linear", nil, out, wide...)
 			for _, weight := range []view{w, packedView(t, pool, "linear", nil, out, x, w)} {
@@ -418,7 +418,7 @@ func productsInLowPrecision(t *testing.T, pool, alone *Pool) {
 	for i := range 40 {
 		f32 := tensor.Float32
 		b, m, n, k := 1+rng.IntN(3), 1+rng.IntN(80), 1+rng.IntN(150), 1+rng.IntN(700)
-		kind, attrs := layers.Kind("linear"), layers.Attrs{"precision": "bf16"}
+		kind, attrs := graph.Kind("linear"), graph.Attrs{"precision": "bf16"}
 		in := []view{strided(rng, f32, b, m, k), strided(rng, f32, n, k), strided(rng, f32, n)}
 		if i%2 == 0 {
 			kind, attrs["alpha"], attrs["beta"] = "matmul", 1.0, 1.0
@@ -470,23 +470,23 @@ func TestProductsAllocateNothing(t *testing.T) {
 	defer pool.Close()
 	rng := rand.New(rand.NewPCG(17, 18))
 	for _, d := range productDTypes {
-		for _, kind := range []layers.Kind{"linear", "matmul"} {
+		for _, kind := range []graph.Kind{"linear", "matmul"} {
 			for _, m := range []int{1, 4, 33} {
 				in := []view{strided(rng, d, 2, m, 300), strided(rng, d, 70, 300), strided(rng, d, 70)}
-				attrs := layers.Attrs{"alpha": 0.5, "beta": 2.0}
+				attrs := graph.Attrs{"alpha": 0.5, "beta": 2.0}
 				if kind == "matmul" {
 					in = []view{strided(rng, d, 3, m, 300), strided(rng, d, 3, 300, 70), strided(rng, d, 3, m, 70)}
 				} else if d == tensor.Float32 {
-					attrs = layers.Attrs{"act": "gelu"}
+					attrs = graph.Attrs{"act": "gelu"}
 					in = append(in, strided(rng, d, 2, m, 70))
 				}
 				shape := append(tensor.Shape{}, in[0].layout.Shape...)
 				shape[2] = 70
 				out := emptyView(d, shape...)
-				specs := []layers.Spec{specOf(in[0]), specOf(in[1]), specOf(in[2])}
+				specs := []graph.Spec{specOf(in[0]), specOf(in[1]), specOf(in[2])}
 				k := kernels[kind]
 				c := &call{ctx: t.Context(), attrs: attrs, in: in, out: []view{out}, pool: pool}
-				c.work = make([]byte, k.threadsWorkBytes(pool.Threads(), specs, []layers.Spec{specOf(out)}, attrs))
+				c.work = make([]byte, k.threadsWorkBytes(pool.Threads(), specs, []graph.Spec{specOf(out)}, attrs))
 				if n := testing.AllocsPerRun(100, func() {
 					if err := k.run(c); err != nil {
 						t.Fatal(err)

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -90,10 +90,10 @@ func roundReals(set *simd.Set, x []float32) {
 }
 
 // rounds reports whether attributes of an op let it round its factors to bfloat16.
-func rounds(a layers.Attrs) bool { return a.String("precision") == "bf16" }
+func rounds(a graph.Attrs) bool { return a.String("precision") == "bf16" }
 
 // precisionSupports returns why a precision that attributes ask for cannot be given.
-func precisionSupports(in []layers.Spec, a layers.Attrs) error {
+func precisionSupports(in []graph.Spec, a graph.Attrs) error {
 	switch p := a.String("precision"); {
 	case p == "":
 		return nil
@@ -115,8 +115,8 @@ func unitOf(set *simd.Set) string {
 }
 
 // productLabel returns what reports call a product: one that rounds says what multiplies.
-func productLabel(kind string) func(a layers.Attrs) string {
-	return func(a layers.Attrs) string {
+func productLabel(kind string) func(a graph.Attrs) string {
+	return func(a graph.Attrs) string {
 		if p := a.String("precision"); p != "" {
 			return kind + "_" + unitOf(simd.Best()) + "_" + p
 		}

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/devicetest"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
@@ -17,10 +17,10 @@ import (
 // TestInPlace: every kernel that says that its result may lie over an operand gives the same bits there: for all calls that
 // PyTorch was recorded with, and in networks of kinds that no program has.
 func TestInPlace(t *testing.T) {
-	dev := cpu.New(2, layers.Standard())
+	dev := cpu.New(2, graph.Standard())
 	defer func() { _ = dev.Close() }()
-	ran := make(map[layers.Kind]int)
-	run := func(name string, g *layers.Graph, storage func(v layers.Value) []byte) {
+	ran := make(map[graph.Kind]int)
+	run := func(name string, g *graph.Graph, storage func(v graph.Value) []byte) {
 		t.Helper()
 		kinds, err := devicetest.InPlace(t.Context(), dev, dev.Lower, g, storage)
 		if err != nil {
@@ -38,11 +38,11 @@ func TestInPlace(t *testing.T) {
 		if testing.Short() && i%8 != 0 {
 			continue
 		}
-		g, err := models.BuildCall(layers.Standard(), c.Target, c.Args)
+		g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
 		if err != nil {
 			t.Fatal(err)
 		}
-		run(c.Name, g, func(v layers.Value) []byte { return c.Inputs[v.Name].Data })
+		run(c.Name, g, func(v graph.Value) []byte { return c.Inputs[v.Name].Data })
 	}
 	for name, build := range map[string]func(n *network){
 		"residuals": func(n *network) {
@@ -60,12 +60,12 @@ func TestInPlace(t *testing.T) {
 		},
 		"norms, gates and activations": func(n *network) {
 			x := n.conv(n.input(2, 3, 40, 40), 72, 3, 2, 1, "hardswish")
-			s := n.op("adaptive_avg_pool", layers.Attrs{"size": []int{1, 1}}, x)
+			s := n.op("adaptive_avg_pool", graph.Attrs{"size": []int{1, 1}}, x)
 			s = n.conv(s, 72, 1, 1, 1, "sigmoid")
 			s.Layout = tensor.Layout{Shape: x.Layout.Shape, Strides: []int{72, 1, 0, 0}}
 			x = n.op("mul", nil, s, x)
 			x = n.op("sigmoid", nil, n.conv(x, 20, 1, 1, 1, ""))
-			a := layers.Attrs{"eps": 0.5}
+			a := graph.Attrs{"eps": 0.5}
 			x = n.op("batch_norm", a, n.conv(x, 72, 1, 1, 1, ""), n.weight(72), n.weight(72), n.weight(72), n.weight(72))
 			n.output(n.conv(n.op("relu", nil, x), 30, 3, 1, 2, ""))
 		},
@@ -78,12 +78,12 @@ func TestInPlace(t *testing.T) {
 		"chains": func(n *network) {
 			for _, width := range []int{1, 7, 16, 33, 1000, 5000} {
 				x, y := n.input(3, width), n.input(3, width)
-				program := layers.Program{{Kind: "silu", Args: []int{0}}, {Kind: "mul", Args: []int{2, 1}}, {Kind: "add", Args: []int{3, 0}}}
-				n.output(n.op("chain", layers.Attrs{"program": program}, x, y))
+				program := graph.Program{{Kind: "silu", Args: []int{0}}, {Kind: "mul", Args: []int{2, 1}}, {Kind: "add", Args: []int{3, 0}}}
+				n.output(n.op("chain", graph.Attrs{"program": program}, x, y))
 			}
 		},
 	} {
-		n := &network{Graph: &layers.Graph{}, t: t}
+		n := &network{Graph: &graph.Graph{}, t: t}
 		build(n)
 		run(name, cpu.Arrange(n.Graph, false), n.storage)
 	}
@@ -96,22 +96,22 @@ func TestInPlace(t *testing.T) {
 
 // TestInPlaceFails: kernels that cannot write over an operand are found out where they are said to.
 func TestInPlaceFails(t *testing.T) {
-	dev := cpu.New(2, layers.Standard())
+	dev := cpu.New(2, graph.Standard())
 	defer func() { _ = dev.Close() }()
 	for name, build := range map[string]func(n *network){
-		"reversed": func(n *network) { n.output(n.op("flip", layers.Attrs{"dims": []int{0}}, n.input(40))) },
+		"reversed": func(n *network) { n.output(n.op("flip", graph.Attrs{"dims": []int{0}}, n.input(40))) },
 		"sums of many products": func(n *network) {
 			x := n.conv(n.input(1, 3, 20, 20), 24, 3, 1, 1, "relu")
 			n.output(n.conv(n.conv(x, 600, 1, 1, 1, "relu"), 24, 1, 1, 1, "relu", x))
 		},
 		"a linear layer's residual": func(n *network) {
 			x := n.input(40, 600)
-			n.output(n.op("linear", nil, x, n.weight(600, 600), layers.Absent, x))
+			n.output(n.op("linear", nil, x, n.weight(600, 600), graph.Absent, x))
 		},
 	} {
-		n := &network{Graph: &layers.Graph{}, t: t}
+		n := &network{Graph: &graph.Graph{}, t: t}
 		build(n)
-		bold := func(g *layers.Graph) (*layers.Lowered, error) {
+		bold := func(g *graph.Graph) (*graph.Lowered, error) {
 			l, err := dev.Lower(g)
 			if err != nil {
 				return nil, err
@@ -132,12 +132,12 @@ func TestInPlaceFails(t *testing.T) {
 
 // A network is a graph being written down, with weights and inputs of its own.
 type network struct {
-	*layers.Graph
+	*graph.Graph
 	t *testing.T
 }
 
 // storage returns numbers that depend on a value's name and size alone.
-func (n *network) storage(v layers.Value) []byte {
+func (n *network) storage(v graph.Value) []byte {
 	r := rand.New(rand.NewPCG(uint64(v.Bytes()), 1))
 	data := make([]byte, v.Bytes())
 	for i := 0; i < len(data); i += 4 {
@@ -146,58 +146,58 @@ func (n *network) storage(v layers.Value) []byte {
 	return data
 }
 
-func (n *network) input(shape ...int) layers.Operand {
+func (n *network) input(shape ...int) graph.Operand {
 	return n.Whole(n.AddInput(fmt.Sprint("x", len(n.Inputs)), tensor.Float32, shape))
 }
 
-func (n *network) weight(shape ...int) layers.Operand {
+func (n *network) weight(shape ...int) graph.Operand {
 	l := tensor.Contiguous(shape...)
 	count, _ := l.NumElements()
 	w := tensor.Weight{Name: fmt.Sprint(len(n.Values)), DType: tensor.Float32, Extent: tensor.Extent{Bytes: 4 * count}}
-	return layers.Operand{Value: n.AddWeight(w, layers.Weight), Layout: l}
+	return graph.Operand{Value: n.AddWeight(w, graph.Weight), Layout: l}
 }
 
-func (n *network) op(kind layers.Kind, a layers.Attrs, in ...layers.Operand) layers.Operand {
+func (n *network) op(kind graph.Kind, a graph.Attrs, in ...graph.Operand) graph.Operand {
 	n.t.Helper()
-	out, err := n.Emit(layers.Standard(), layers.Op{Kind: kind, Attrs: a, In: in})
+	out, err := n.Emit(graph.Standard(), graph.Op{Kind: kind, Attrs: a, In: in})
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	return n.Whole(out[0])
 }
 
-func (n *network) output(o layers.Operand) {
-	n.Outputs = append(n.Outputs, layers.Output{Name: fmt.Sprint("y", len(n.Outputs)), Operand: o})
+func (n *network) output(o graph.Operand) {
+	n.Outputs = append(n.Outputs, graph.Output{Name: fmt.Sprint("y", len(n.Outputs)), Operand: o})
 }
 
 // conv adds a convolution with a window of k×k.
 func (n *network) conv(
-	x layers.Operand, outputs, k, stride, groups int, act string, residual ...layers.Operand,
-) layers.Operand {
+	x graph.Operand, outputs, k, stride, groups int, act string, residual ...graph.Operand,
+) graph.Operand {
 	n.t.Helper()
-	a := layers.Attrs{
+	a := graph.Attrs{
 		"stride": []int{stride, stride}, "padding": []int{k / 2, k / 2}, "dilation": []int{1, 1}, "groups": groups,
 	}
 	if act != "" {
 		a["act"] = act
 	}
-	in := []layers.Operand{x, n.weight(outputs, x.Layout.Shape[1]/groups, k, k), n.weight(outputs)}
+	in := []graph.Operand{x, n.weight(outputs, x.Layout.Shape[1]/groups, k, k), n.weight(outputs)}
 	if len(residual) > 0 {
-		in = append(in, layers.Absent, layers.Absent, layers.Absent, layers.Absent, residual[0])
+		in = append(in, graph.Absent, graph.Absent, graph.Absent, graph.Absent, residual[0])
 	}
 	return n.op("conv", a, in...)
 }
 
 // norm normalises each pixel over its channels.
-func (n *network) norm(x layers.Operand, channels int) layers.Operand {
+func (n *network) norm(x graph.Operand, channels int) graph.Operand {
 	n.t.Helper()
-	turned := func(o layers.Operand, dims ...int) layers.Operand {
+	turned := func(o graph.Operand, dims ...int) graph.Operand {
 		l := tensor.Layout{}
 		for _, d := range dims {
 			l.Shape, l.Strides = append(l.Shape, o.Layout.Shape[d]), append(l.Strides, o.Layout.Strides[d])
 		}
-		return layers.Operand{Value: o.Value, Layout: l}
+		return graph.Operand{Value: o.Value, Layout: l}
 	}
-	a := layers.Attrs{"dims": 1, "eps": 1e-5}
+	a := graph.Attrs{"dims": 1, "eps": 1e-5}
 	return turned(n.op("layer_norm", a, turned(x, 0, 2, 3, 1), n.weight(channels), n.weight(channels)), 0, 3, 1, 2)
 }

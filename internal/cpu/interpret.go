@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -14,8 +14,8 @@ import (
 //
 // Storage gives the bytes of a weight or state; inputs are contiguous, by name.
 func Interpret(
-	ctx context.Context, pool *Pool, ops *layers.Registry, g *layers.Graph,
-	storage func(layers.Value) ([]byte, error), inputs map[string]*tensor.Tensor,
+	ctx context.Context, pool *Pool, ops *graph.Registry, g *graph.Graph,
+	storage func(graph.Value) ([]byte, error), inputs map[string]*tensor.Tensor,
 ) (map[string]*tensor.Tensor, error) {
 	m, err := newInterpreter(pool, ops, g, storage, inputs)
 	if err != nil {
@@ -43,36 +43,36 @@ func Interpret(
 }
 
 type interpreter struct {
-	g       *layers.Graph
-	lowered *layers.Lowered
+	g       *graph.Graph
+	lowered *graph.Lowered
 	data    [][]byte
 	work    []byte
 	device  *Device
 }
 
 func newInterpreter(
-	pool *Pool, ops *layers.Registry, g *layers.Graph, storage func(layers.Value) ([]byte, error),
+	pool *Pool, ops *graph.Registry, g *graph.Graph, storage func(graph.Value) ([]byte, error),
 	inputs map[string]*tensor.Tensor,
 ) (*interpreter, error) {
 	m := &interpreter{g: g, data: make([][]byte, len(g.Values)), device: &Device{pool: pool, ops: ops}}
 	for i, v := range g.Values {
 		switch v.Role {
-		case layers.Input:
+		case graph.Input:
 			t, ok := inputs[v.Name]
 			if !ok || t.DType != v.DType || !t.Layout.Shape.Equal(v.Shape) {
 				return nil, fmt.Errorf("input %s is missing or is not %v %v", v.Name, v.DType, v.Shape)
 			}
 			t = t.Contiguous()
 			m.data[i] = t.Data[t.Layout.Offset*v.DType.Size():]
-		case layers.Const:
+		case graph.Const:
 			m.data[i] = v.Const
-		case layers.Weight, layers.State:
+		case graph.Weight, graph.State:
 			data, err := storage(v)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", v.Name, err)
 			}
 			m.data[i] = data
-		case layers.Computed:
+		case graph.Computed:
 			m.data[i] = make([]byte, v.Bytes())
 		}
 	}
@@ -101,15 +101,15 @@ func (m *interpreter) run(ctx context.Context, i int, in, out []view) error {
 	return m.device.run(ctx, &m.g.Ops[i], c, m.work)
 }
 
-func (m *interpreter) view(o layers.Operand) view {
-	if o.Value == layers.NoValue {
+func (m *interpreter) view(o graph.Operand) view {
+	if o.Value == graph.NoValue {
 		return view{}
 	}
 	return view{data: m.data[o.Value], dtype: m.g.Values[o.Value].DType, layout: o.Layout}
 }
 
 // holds reports whether an op under guards runs.
-func (m *interpreter) holds(guards []layers.Guard) bool {
+func (m *interpreter) holds(guards []graph.Guard) bool {
 	for _, c := range guards {
 		if is := m.data[c.Predicate.Value][c.Predicate.Layout.Offset] != 0; is != c.Want {
 			return false

@@ -4,17 +4,17 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // TestInterpretHonoursGuards runs a graph in which one of two ops computes what is chosen.
 func TestInterpretHonoursGuards(t *testing.T) {
 	runs := 0
-	ops, err := layers.Standard().With(layers.OpDef{
+	ops, err := graph.Standard().With(graph.OpDef{
 		Kind:  "test::negate",
-		Shape: func(in []layers.Spec, _ layers.Attrs) ([]layers.Spec, error) { return in, nil },
-		Reference: func(in, out []*tensor.Tensor, _ layers.Attrs) error {
+		Shape: func(in []graph.Spec, _ graph.Attrs) ([]graph.Spec, error) { return in, nil },
+		Reference: func(in, out []*tensor.Tensor, _ graph.Attrs) error {
 			runs++
 			out[0].Data[0] = -in[0].Data[0]
 			return nil
@@ -23,11 +23,11 @@ func TestInterpretHonoursGuards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &layers.Graph{}
+	g := &graph.Graph{}
 	x := g.Whole(g.AddInput("x", tensor.UInt8, tensor.Shape{1}))
 	flags := g.AddInput("flags", tensor.Bool, tensor.Shape{2})
-	second := layers.Operand{Value: flags, Layout: tensor.Layout{Shape: tensor.Shape{}, Strides: []int{}, Offset: 1}}
-	emit := func(op layers.Op) layers.Operand {
+	second := graph.Operand{Value: flags, Layout: tensor.Layout{Shape: tensor.Shape{}, Strides: []int{}, Offset: 1}}
+	emit := func(op graph.Op) graph.Operand {
 		t.Helper()
 		out, err := g.Emit(ops, op)
 		if err != nil {
@@ -35,15 +35,15 @@ func TestInterpretHonoursGuards(t *testing.T) {
 		}
 		return g.Whole(out[0])
 	}
-	guarded := func(want bool, in layers.Operand) layers.Operand {
-		return emit(layers.Op{
-			Kind: "test::negate", In: []layers.Operand{in}, Guard: []layers.Guard{{Predicate: second, Want: want}},
+	guarded := func(want bool, in graph.Operand) graph.Operand {
+		return emit(graph.Op{
+			Kind: "test::negate", In: []graph.Operand{in}, Guard: []graph.Guard{{Predicate: second, Want: want}},
 		})
 	}
 	yes, no := guarded(true, x), guarded(false, x)
 	twice := guarded(false, no)
-	y := emit(layers.Op{Kind: "choose", In: []layers.Operand{second, yes, twice}})
-	g.Outputs = []layers.Output{{Name: "y", Operand: y}}
+	y := emit(graph.Op{Kind: "choose", In: []graph.Operand{second, yes, twice}})
+	g.Outputs = []graph.Output{{Name: "y", Operand: y}}
 	pool := NewPool(1)
 	defer pool.Close()
 	for flag, want := range []struct {

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -53,7 +53,7 @@ func benchmarkWeight(b *testing.B, d tensor.DType, m, n, k, of int, form string)
 			w.layout.Strides = []int{1, n}
 		}
 		in[1] = w
-		if packs := kernel.packs(specsOfViews(in), []layers.Spec{specOf(out)}, nil); form == "packed" && len(packs) > 0 {
+		if packs := kernel.packs(specsOfViews(in), []graph.Spec{specOf(out)}, nil); form == "packed" && len(packs) > 0 {
 			dst := make([]byte, packs[0].Bytes)
 			if err := kernel.pack(pool, nil, packs[0], w, dst); err != nil {
 				b.Fatal(err)
@@ -64,7 +64,7 @@ func benchmarkWeight(b *testing.B, d tensor.DType, m, n, k, of int, form string)
 	}
 	in[1] = weights[0]
 	c := &call{ctx: b.Context(), in: in, out: []view{out}, pool: pool}
-	c.work = make([]byte, kernel.threadsWorkBytes(pool.Threads(), specsOfViews(in), []layers.Spec{specOf(out)}, nil))
+	c.work = make([]byte, kernel.threadsWorkBytes(pool.Threads(), specsOfViews(in), []graph.Spec{specOf(out)}, nil))
 	at := 0
 	for b.Loop() {
 		in[1] = weights[at%of]
@@ -78,8 +78,8 @@ func benchmarkWeight(b *testing.B, d tensor.DType, m, n, k, of int, form string)
 	b.ReportMetric(2*float64(m)*float64(n)*float64(k)/each/1e9, "GFLOP/s")
 }
 
-func specsOfViews(in []view) []layers.Spec {
-	specs := make([]layers.Spec, len(in))
+func specsOfViews(in []view) []graph.Spec {
+	specs := make([]graph.Spec, len(in))
 	for i, v := range in {
 		specs[i] = specOf(v)
 	}

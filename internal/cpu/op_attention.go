@@ -3,14 +3,14 @@ package cpu
 import (
 	"math"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // attentionKernels let positions look at each other.
-var attentionKernels = map[layers.Kind]kernel{
+var attentionKernels = map[graph.Kind]kernel{
 	"scaled_dot_product_attention": {run: runAttention, work: attentionWork, supports: onlyReal},
 }
 
@@ -60,7 +60,7 @@ func (s attentionSizes) partBytes(d tensor.DType) int64 {
 	return bytes
 }
 
-func attentionWork(in, _ []layers.Spec, a layers.Attrs) int64 {
+func attentionWork(in, _ []graph.Spec, a graph.Attrs) int64 {
 	if simd.Best() != nil && flashTakes(in[0].DType, a) {
 		s := flashSizesOf(in[0].Shape, in[1].Shape, in[2].Shape)
 		return int64(s.parts) * 4 * int64(s.workFloats())

@@ -6,8 +6,8 @@ import (
 	"math"
 	"sync"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -69,7 +69,7 @@ func (s *flashSizes) workFloats() int {
 }
 
 // flashTakes reports whether a flash computes a call.
-func flashTakes(d tensor.DType, a layers.Attrs) bool {
+func flashTakes(d tensor.DType, a graph.Attrs) bool {
 	return isSingle(d) && a.String("also") != "weights"
 }
 

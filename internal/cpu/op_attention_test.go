@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -67,7 +67,7 @@ func TestFlash(t *testing.T) {
 				heads(rng, d, batch, count, group, keys, width),
 				heads(rng, d, batch, count, group, keys, valueWidth),
 			}
-			attrs := layers.Attrs{"scale": 0.2, "is_causal": rng.IntN(3) == 0}
+			attrs := graph.Attrs{"scale": 0.2, "is_causal": rng.IntN(3) == 0}
 			if round%13 == 0 {
 				attrs["scale"] = -0.1
 			}
@@ -79,7 +79,7 @@ func TestFlash(t *testing.T) {
 					in = append(in, randomView(rng, d, tensor.Shape{batch, count, queries, keys}))
 				}
 			}
-			got, err := Compute(t.Context(), p, layers.Standard(), "scaled_dot_product_attention", attrs, in...)
+			got, err := Compute(t.Context(), p, graph.Standard(), "scaled_dot_product_attention", attrs, in...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestFlash(t *testing.T) {
 			for i := range in {
 				wide[i] = widened(in[i])
 			}
-			want, err := Compute(t.Context(), p, layers.Standard(), "scaled_dot_product_attention", attrs, wide...)
+			want, err := Compute(t.Context(), p, graph.Standard(), "scaled_dot_product_attention", attrs, wide...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +117,7 @@ func TestFlashAllocates(t *testing.T) {
 			for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
 				q := heads(rng, d, 1, 4, 1, queries, 64)
 				k, v := heads(rng, d, 1, 4, 1, 300, 64), heads(rng, d, 1, 4, 1, 300, 64)
-				attrs := layers.Attrs{"scale": 0.125}
+				attrs := graph.Attrs{"scale": 0.125}
 				if n := allocates(t, p, "scaled_dot_product_attention", attrs, q, k, v); n != 0 {
 					t.Errorf("attention of %d queries allocates %v objects", queries, n)
 				}

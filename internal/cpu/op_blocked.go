@@ -1,21 +1,21 @@
 package cpu
 
 import (
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // blockedKernels are ops over values in blocks, which only Arrange makes. Attribute "channels" is how many channels there
 // are without the padding, "conv" the convolution.
-var blockedKernels = map[layers.Kind]kernel{
+var blockedKernels = map[graph.Kind]kernel{
 	// conv over In[0] in blocks, or [N, C, H, W] where "planar" is set; In[7] in blocks. Of a linear over the channels of
 	// each pixel the weight has two dimensions. Where "scaled" is set, In[3] multiplies sums and bias.
 	"conv16": {
 		run: runConv16, workOn: convWorkBlocked, packs: convPacksBlocked, pack: packConvBlocked,
 		cost: conv16Cost, label: conv16Label, inPlace: conv16InPlace,
-		supports: func(in, _ []layers.Spec, a layers.Attrs) error { return precisionSupports(in, a) },
+		supports: func(in, _ []graph.Spec, a graph.Attrs) error { return precisionSupports(in, a) },
 	},
 	// A pointwise conv16 with attributes "first", and a depthwise one over its result with attributes "second": eight
 	// operands of each, of which In[8] is absent.
@@ -52,10 +52,10 @@ func floats16(v view) []float32 {
 func blockedSizes(s tensor.Shape) (n, blocks, height, width int) { return s[0], s[1], s[2], s[3] }
 
 // blockedCost returns the cost of ops that do so many operations for each element.
-func blockedCost(flops int64) func(in, out []layers.Spec, a layers.Attrs) layers.Cost {
-	return func(in, out []layers.Spec, _ layers.Attrs) layers.Cost {
-		c := layers.Cost{FLOPs: flops * int64(volume(out[0].Shape))}
-		for _, list := range [][]layers.Spec{in, out} {
+func blockedCost(flops int64) func(in, out []graph.Spec, a graph.Attrs) graph.Cost {
+	return func(in, out []graph.Spec, _ graph.Attrs) graph.Cost {
+		c := graph.Cost{FLOPs: flops * int64(volume(out[0].Shape))}
+		for _, list := range [][]graph.Spec{in, out} {
 			for _, s := range list {
 				if s.DType != tensor.Invalid {
 					c.Bytes += int64(volume(s.Shape)) * int64(s.DType.Size())
@@ -67,10 +67,10 @@ func blockedCost(flops int64) func(in, out []layers.Spec, a layers.Attrs) layers
 }
 
 // conv16Of returns the convolution that attributes hold.
-func conv16Of(a layers.Attrs) *blocked.Conv { return a["conv"].(*blocked.Conv) }
+func conv16Of(a graph.Attrs) *blocked.Conv { return a["conv"].(*blocked.Conv) }
 
 // conv16InPlace lets the result lie over the residual where the convolution does.
-func conv16InPlace(in, _ []layers.Spec, a layers.Attrs) []int {
+func conv16InPlace(in, _ []graph.Spec, a graph.Attrs) []int {
 	if len(in) > 7 && in[7].DType != tensor.Invalid && conv16Of(a).ResidualInPlace() {
 		return []int{7}
 	}
@@ -86,18 +86,18 @@ type packedConv interface {
 	Pack(pool blocked.Pool, w blocked.Weight, packed []float32)
 }
 
-func packedConvOf(a layers.Attrs) packedConv { return a["conv"].(packedConv) }
+func packedConvOf(a graph.Attrs) packedConv { return a["conv"].(packedConv) }
 
-func conv16Label(a layers.Attrs) string { return "conv16_" + conv16Of(a).Algorithm().String() }
+func conv16Label(a graph.Attrs) string { return "conv16_" + conv16Of(a).Algorithm().String() }
 
 // scaleBytes is the scratch for a scale and a shift of each output channel of a weight.
 func scaleBytes(weight tensor.Shape) int64 { return int64(roundUp(8*weight[0], 64)) }
 
-func convWorkBlocked(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
+func convWorkBlocked(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
 	return scaleBytes(in[1].Shape) + packedConvOf(a).WorkBytes(threads, false)
 }
 
-func conv16Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+func conv16Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	c := blockedCost(0)(in, out, a)
 	conv := conv16Of(a)
 	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(volume(in[1].Shape[1:]))
@@ -110,17 +110,17 @@ func conv16Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
 	return c
 }
 
-func convPacksBlocked(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
+func convPacksBlocked(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
 	conv := packedConvOf(a)
 	_, rounds := conv.(*blocked.UnitConv)
-	return []layers.Pack{{
+	return []graph.Pack{{
 		In: 1, Bytes: conv.PackedBytes(), Form: conv.Form(), Step: conv.PackStep(),
 		Copy: rounds && in[1].DType == tensor.Float32,
 	}}
 }
 
 // packConvBlocked writes the weights, or a few output channels of them, as the form says.
-func packConvBlocked(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
+func packConvBlocked(pool *Pool, a graph.Attrs, _ graph.Pack, raw view, dst []byte) error {
 	packedConvOf(a).Pack(pool, weight16(raw, new(weightRoom)), elements[float32](view{data: dst}))
 	return nil
 }
@@ -173,18 +173,18 @@ func runConv16(c *call) error {
 // expandOperands is how many operands each of an expansion's convolutions has.
 const expandOperands = 8
 
-func expansionOf(a layers.Attrs) *blocked.Expansion { return a["expansion"].(*blocked.Expansion) }
+func expansionOf(a graph.Attrs) *blocked.Expansion { return a["expansion"].(*blocked.Expansion) }
 
 // expandAttrs returns the attributes of an expansion's convolutions.
-func expandAttrs(a layers.Attrs) [2]layers.Attrs {
-	return [2]layers.Attrs{a["first"].(layers.Attrs), a["second"].(layers.Attrs)}
+func expandAttrs(a graph.Attrs) [2]graph.Attrs {
+	return [2]graph.Attrs{a["first"].(graph.Attrs), a["second"].(graph.Attrs)}
 }
 
-func expandWork(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
+func expandWork(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
 	return scaleBytes(in[1].Shape) + scaleBytes(in[expandOperands+1].Shape) + expansionOf(a).WorkBytes(threads, false)
 }
 
-func expandCost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+func expandCost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	c := blockedCost(0)(in, out, a)
 	for i, conv := range expansionOf(a).Convs() {
 		w := in[i*expandOperands+1].Shape
@@ -193,10 +193,10 @@ func expandCost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
 	return c
 }
 
-func expandPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
-	var packs []layers.Pack
+func expandPacks(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
+	var packs []graph.Pack
 	for i, conv := range expansionOf(a).Convs() {
-		packs = append(packs, layers.Pack{
+		packs = append(packs, graph.Pack{
 			In: i*expandOperands + 1, Bytes: conv.PackedBytes(), Form: conv.Form(), Step: conv.PackStep(),
 		})
 	}
@@ -204,7 +204,7 @@ func expandPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
 }
 
 // packExpand writes the weights of one of the convolutions.
-func packExpand(pool *Pool, a layers.Attrs, p layers.Pack, raw view, dst []byte) error {
+func packExpand(pool *Pool, a graph.Attrs, p graph.Pack, raw view, dst []byte) error {
 	expansionOf(a).Convs()[p.In/expandOperands].Pack(pool, weight16(raw, new(weightRoom)), elements[float32](view{data: dst}))
 	return nil
 }
@@ -263,7 +263,7 @@ func (c *call) channelScales(n int, work []float32) (scale, shift []float32) {
 }
 
 // actOf returns the activation that attributes name.
-func actOf(a layers.Attrs) (act blocked.Act, p, q float32) {
+func actOf(a graph.Attrs) (act blocked.Act, p, q float32) {
 	act, ok := blocked.ActOf(a.String("act"))
 	if !ok {
 		panic("BUG: activation " + a.String("act"))
@@ -272,7 +272,7 @@ func actOf(a layers.Attrs) (act blocked.Act, p, q float32) {
 }
 
 // window16 returns the geometry of a pool.
-func window16(in, out tensor.Shape, a layers.Attrs) blocked.Window {
+func window16(in, out tensor.Shape, a graph.Attrs) blocked.Window {
 	n, _, height, width := blockedSizes(in)
 	_, _, outHeight, outWidth := blockedSizes(out)
 	two := func(name string, fill int) (int, int) {
@@ -296,7 +296,7 @@ func window16(in, out tensor.Shape, a layers.Attrs) blocked.Window {
 	return w
 }
 
-func pool16Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+func pool16Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	w := window16(in[0].Shape, out[0].Shape, a)
 	c := blockedCost(int64(w.KernelH*w.KernelW))(in, out, a)
 	if w.Adaptive {
@@ -318,7 +318,7 @@ func runPool16(c *call) error {
 	return nil
 }
 
-func norm16Work(in, _ []layers.Spec, _ layers.Attrs) int64 {
+func norm16Work(in, _ []graph.Spec, _ graph.Attrs) int64 {
 	return int64(8 * in[0].Shape[1] * blocked.Lanes)
 }
 
@@ -379,7 +379,7 @@ func (t *norm16) Run(from, to int) {
 	tasks.Give(operands)
 }
 
-func layer16Work(in, _ []layers.Spec, _ layers.Attrs) int64 {
+func layer16Work(in, _ []graph.Spec, _ graph.Attrs) int64 {
 	return int64(8 * in[0].Shape[1] * blocked.Lanes)
 }
 

@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // castKernels convert between dtypes.
-var castKernels = map[layers.Kind]kernel{"cast": {supports: supportsCast, run: runCast, inPlace: overFirst}}
+var castKernels = map[graph.Kind]kernel{"cast": {supports: supportsCast, run: runCast, inPlace: overFirst}}
 
-func supportsCast(in, out []layers.Spec, _ layers.Attrs) error {
+func supportsCast(in, out []graph.Spec, _ graph.Attrs) error {
 	if in[0].DType == out[0].DType && in[0].DType.Size() > 0 {
 		return nil
 	}

@@ -3,17 +3,17 @@ package cpu
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // chainKernels compute elementwise ops that were put together.
-var chainKernels = map[layers.Kind]kernel{
+var chainKernels = map[graph.Kind]kernel{
 	"chain": {run: runChain, supports: chainSupports, inPlace: overAny},
 }
 
 // chainSupports refuses programs with ops that have no loop over float32.
-func chainSupports(_, _ []layers.Spec, a layers.Attrs) error {
+func chainSupports(_, _ []graph.Spec, a graph.Attrs) error {
 	for _, q := range a.Program("program") {
 		if chainLoop(q) == nil {
 			return fmt.Errorf("no loop for %s", q.Kind)
@@ -23,7 +23,7 @@ func chainSupports(_, _ []layers.Spec, a layers.Attrs) error {
 }
 
 // chainLoop returns how an instruction is computed.
-func chainLoop(q layers.Instruction) func(dst []float32, in [][]float32) {
+func chainLoop(q graph.Instruction) func(dst []float32, in [][]float32) {
 	if q.Kind == "where" {
 		return whereFloat32
 	}
@@ -84,7 +84,7 @@ func runChain(c *call) error {
 }
 
 // chainSteps gives the results of the instructions buffers, which are used again when nobody is left to read them.
-func chainSteps(p layers.Program, operands int) ([]chainStep, int, error) {
+func chainSteps(p graph.Program, operands int) ([]chainStep, int, error) {
 	lastUse := make([]int, operands+len(p))
 	for i, q := range p {
 		for _, arg := range q.Args {
@@ -118,14 +118,14 @@ func chainSteps(p layers.Program, operands int) ([]chainStep, int, error) {
 }
 
 // program makes the steps of a chain's instructions. Their results take buffers as those of chainSteps do.
-func (b *blocks) program(p layers.Program) error {
-	var lastUse [layers.MaxChainOperands + layers.MaxChainInstructions]int
+func (b *blocks) program(p graph.Program) error {
+	var lastUse [graph.MaxChainOperands + graph.MaxChainInstructions]int
 	for i, q := range p {
 		for _, arg := range q.Args {
 			lastUse[arg] = i
 		}
 	}
-	var free [layers.MaxChainInstructions]int
+	var free [graph.MaxChainInstructions]int
 	room := 0
 	for i, q := range p {
 		s := &b.steps[i]

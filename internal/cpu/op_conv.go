@@ -5,20 +5,20 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // convKernels are the convolutions. Floats are products of matrices: the weight by the input's windows, which are
 // written side by side block by block while they are packed. Convolutions of single channels and of integers are loops.
-var convKernels = map[layers.Kind]kernel{
+var convKernels = map[graph.Kind]kernel{
 	"conv": {run: runConv, work: convWork, supports: convSupports},
 }
 
 // convSupports refuses convolutions whose scratch memory or time no machine has. Shapes can be that large when operands
 // are expanded.
-func convSupports(in, out []layers.Spec, a layers.Attrs) error {
+func convSupports(in, out []graph.Spec, a graph.Attrs) error {
 	if err := onlyNumbers(in, out, a); err != nil {
 		return err
 	}
@@ -26,7 +26,7 @@ func convSupports(in, out []layers.Spec, a layers.Attrs) error {
 		if len(in) > 3 || a.String("act") != "" {
 			return errors.New("nothing ends convolutions with their channels last")
 		}
-		out = []layers.Spec{{DType: out[0].DType, Shape: planarShape(out[0].Shape)}}
+		out = []graph.Spec{{DType: out[0].DType, Shape: planarShape(out[0].Shape)}}
 	}
 	if err := epilogueSupports(in, out, a); err != nil {
 		return err
@@ -75,13 +75,13 @@ func threes(list []int, fill int) (out [3]int) {
 	return out
 }
 
-func convolutionOf(x, w, out tensor.Shape, d tensor.DType, a layers.Attrs) *convolution {
+func convolutionOf(x, w, out tensor.Shape, d tensor.DType, a graph.Attrs) *convolution {
 	g := new(convolution)
 	g.set(x, w, out, d, a)
 	return g
 }
 
-func (g *convolution) set(x, w, out tensor.Shape, d tensor.DType, a layers.Attrs) {
+func (g *convolution) set(x, w, out tensor.Shape, d tensor.DType, a graph.Attrs) {
 	*g = convolution{
 		batch: x[0], groups: a.Int("groups"), in: threes(x[2:], 1), out: threes(out[2:], 1), kernel: threes(w[2:], 1),
 		stride: threes(a.Ints("stride"), 1), padding: threes(a.Ints("padding"), 0),
@@ -155,10 +155,10 @@ func (g *convolution) slots() int {
 	return min(items, most)
 }
 
-func convWork(in, out []layers.Spec, a layers.Attrs) int64 {
+func convWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	if a.Bool("channels_last") {
-		planar := layers.Spec{DType: out[0].DType, Shape: planarShape(out[0].Shape)}
-		return planarBytes(planar.DType, planar.Shape) + planarConvWork(in, []layers.Spec{planar}, a)
+		planar := graph.Spec{DType: out[0].DType, Shape: planarShape(out[0].Shape)}
+		return planarBytes(planar.DType, planar.Shape) + planarConvWork(in, []graph.Spec{planar}, a)
 	}
 	return planarConvWork(in, out, a)
 }
@@ -212,7 +212,7 @@ func runConvLast(c *call) error {
 	return err
 }
 
-func planarConvWork(in, out []layers.Spec, a layers.Attrs) int64 {
+func planarConvWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	g := convolutionOf(in[0].Shape, in[1].Shape, out[0].Shape, in[0].DType, a)
 	if !isReal(g.dtype) || volume(out[0].Shape) == 0 {
 		return 0

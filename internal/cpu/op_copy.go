@@ -1,12 +1,12 @@
 package cpu
 
 import (
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // copyKernels move elements without looking at them.
-var copyKernels = map[layers.Kind]kernel{
+var copyKernels = map[graph.Kind]kernel{
 	"copy":       {run: runCopy, inPlace: overFirst},
 	"bitcast":    {run: runCopy},
 	"write_view": {run: runWriteView, work: writeViewWork, inPlace: overFirst},
@@ -56,7 +56,7 @@ func runWriteView(c *call) error {
 }
 
 // writeViewWork holds what is written, in row-major order.
-func writeViewWork(in, _ []layers.Spec, _ layers.Attrs) int64 {
+func writeViewWork(in, _ []graph.Spec, _ graph.Attrs) int64 {
 	n, err := in[1].Shape.NumElements()
 	if err != nil {
 		panic("BUG: " + err.Error())

@@ -3,13 +3,13 @@ package cpu
 import (
 	"math"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // createKernels make tensors from nothing, or keep a part of one.
-var createKernels = map[layers.Kind]kernel{
+var createKernels = map[graph.Kind]kernel{
 	"arange":           {run: runArange},
 	"linspace":         {run: runLinspace},
 	"eye":              {run: runEye},

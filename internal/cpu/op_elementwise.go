@@ -3,15 +3,15 @@ package cpu
 import (
 	"maps"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // elementwiseKernels compute each element of the result from the elements at the same place.
-var elementwiseKernels = func() map[layers.Kind]kernel {
-	all := make(map[layers.Kind]kernel)
-	for _, part := range []map[layers.Kind]kernel{
+var elementwiseKernels = func() map[graph.Kind]kernel {
+	all := make(map[graph.Kind]kernel)
+	for _, part := range []map[graph.Kind]kernel{
 		arithmeticKernels, functionKernels, specialKernels, activationKernels, testKernels,
 	} {
 		maps.Copy(all, part)
@@ -26,7 +26,7 @@ var elementwiseKernels = func() map[layers.Kind]kernel {
 
 // fixed returns the kernel of an op without attributes.
 func fixed(l loops) kernel {
-	return elementwiseOf(func(layers.Attrs, tensor.DType) loops { return l })
+	return elementwiseOf(func(graph.Attrs, tensor.DType) loops { return l })
 }
 
 // map1 returns a loop of a function of one element.
@@ -113,7 +113,7 @@ func runWhere(c *call) error {
 	return nil
 }
 
-func supportsWhere(_, out []layers.Spec, _ layers.Attrs) error {
+func supportsWhere(_, out []graph.Spec, _ graph.Attrs) error {
 	switch out[0].DType.Size() {
 	case 1, 2, 4, 8, 16:
 		return nil

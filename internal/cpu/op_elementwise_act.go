@@ -3,14 +3,14 @@ package cpu
 import (
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // activationKernels are the functions of torch.nn.functional of the same names.
-var activationKernels = map[layers.Kind]kernel{
+var activationKernels = map[graph.Kind]kernel{
 	"relu": fixed(loops{f32: relu[float32], f64: relu[float64], i64: relu[int64], u64: relu[uint64]}),
-	"gelu": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+	"gelu": elementwise(func(a graph.Attrs, _ tensor.DType) loops {
 		if a.String("approximate") == "tanh" {
 			return loops{f32: map1(tanhGelu32), f64: map1(tanhGelu)}
 		}
@@ -23,7 +23,7 @@ var activationKernels = map[layers.Kind]kernel{
 	// min(max(x + 3, 0), 6) / 6.
 	"hardsigmoid": fixed(loops{f32: map1(hardsigmoid[float32]), f64: map1(hardsigmoid[float64])}),
 	// scale × x where x > 0, else scale × alpha × (e^(input_scale × x) − 1).
-	"elu": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+	"elu": elementwise(func(a graph.Attrs, _ tensor.DType) loops {
 		alpha, scale, inner := a.Float("alpha"), a.Float("scale"), a.Float("input_scale")
 		return real1(func(x float64) float64 {
 			if x > 0 {
@@ -33,12 +33,12 @@ var activationKernels = map[layers.Kind]kernel{
 		})
 	}, "alpha", "scale", "input_scale"),
 	// x where x > 0, else slope × x.
-	"leaky_relu": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+	"leaky_relu": elementwise(func(a graph.Attrs, _ tensor.DType) loops {
 		slope := a.Float("slope")
 		return loops{f32: leakyRelu(float32(slope)), f64: leakyRelu(slope)}
 	}, "slope"),
 	// log(1 + e^(beta × x)) / beta, x where beta × x is above the threshold.
-	"softplus": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+	"softplus": elementwise(func(a graph.Attrs, _ tensor.DType) loops {
 		beta, threshold := a.Float("beta"), a.Float("threshold")
 		return real1(func(x float64) float64 {
 			if x*beta > threshold {
@@ -48,12 +48,12 @@ var activationKernels = map[layers.Kind]kernel{
 		})
 	}, "beta", "threshold"),
 	// 0 for |x| ≤ lambda, else x.
-	"hardshrink": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+	"hardshrink": elementwise(func(a graph.Attrs, _ tensor.DType) loops {
 		lambda := a.Float("lambda")
 		return loops{f32: hardshrink(float32(lambda)), f64: hardshrink(lambda)}
 	}, "lambda"),
 	// x moved towards zero by lambda, 0 for |x| ≤ lambda.
-	"softshrink": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+	"softshrink": elementwise(func(a graph.Attrs, _ tensor.DType) loops {
 		lambda := a.Float("lambda")
 		return loops{f32: softshrink(float32(lambda)), f64: softshrink(lambda)}
 	}, "lambda"),

@@ -4,14 +4,14 @@ import (
 	"errors"
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // arithmeticKernels are the ops on two or three numbers. Integers wrap.
-var arithmeticKernels = map[layers.Kind]kernel{
-	"add": elementwise(func(a layers.Attrs, _ tensor.DType) loops { return addLoops(alphaOf(a)) }, "alpha"),
-	"sub": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+var arithmeticKernels = map[graph.Kind]kernel{
+	"add": elementwise(func(a graph.Attrs, _ tensor.DType) loops { return addLoops(alphaOf(a)) }, "alpha"),
+	"sub": elementwise(func(a graph.Attrs, _ tensor.DType) loops {
 		if alpha := alphaOf(a); alpha != 1 {
 			return addLoops(-alpha)
 		}
@@ -46,7 +46,7 @@ var arithmeticKernels = map[layers.Kind]kernel{
 	"atan2":    fixed(real2(math.Atan2)),
 	"hypot":    fixed(real2(math.Hypot)),
 	"copysign": fixed(real2(math.Copysign)),
-	"nextafter": elementwise(func(_ layers.Attrs, d tensor.DType) loops {
+	"nextafter": elementwise(func(_ graph.Attrs, d tensor.DType) loops {
 		switch d {
 		case tensor.BFloat16:
 			return loops{f32: map2(nextafterHalf(tensor.BFloat16FromFloat32, tensor.BFloat16ToFloat32))}
@@ -75,14 +75,14 @@ var arithmeticKernels = map[layers.Kind]kernel{
 	"bitwise_and": fixed(bits(func(a, b uint64) uint64 { return a & b })),
 	"bitwise_or":  fixed(bits(func(a, b uint64) uint64 { return a | b })),
 	"bitwise_xor": fixed(bits(func(a, b uint64) uint64 { return a ^ b })),
-	"bitwise_not": elementwise(func(_ layers.Attrs, d tensor.DType) loops {
+	"bitwise_not": elementwise(func(_ graph.Attrs, d tensor.DType) loops {
 		if d == tensor.Bool {
 			return loops{i64: map1(func(x int64) int64 { return x ^ 1 })}
 		}
 		return loops{i64: map1(func(x int64) int64 { return ^x }), u64: map1(func(x uint64) uint64 { return ^x })}
 	}),
 	// a × 2^b, 0 where b is negative or not less than the bits of a: torch.bitwise_left_shift.
-	"shift_left": elementwise(func(_ layers.Attrs, d tensor.DType) loops {
+	"shift_left": elementwise(func(_ graph.Attrs, d tensor.DType) loops {
 		width := int64(8 * d.Size())
 		return loops{
 			i64: map2(func(a, b int64) int64 {
@@ -95,7 +95,7 @@ var arithmeticKernels = map[layers.Kind]kernel{
 		}
 	}),
 	// a ÷ 2^b rounded down; b that is negative or too large shifts all bits of a out: torch.bitwise_right_shift.
-	"shift_right": elementwise(func(_ layers.Attrs, d tensor.DType) loops {
+	"shift_right": elementwise(func(_ graph.Attrs, d tensor.DType) loops {
 		width := int64(8 * d.Size())
 		return loops{
 			i64: map2(func(a, b int64) int64 {
@@ -118,7 +118,7 @@ var arithmeticKernels = map[layers.Kind]kernel{
 	})}),
 
 	// a + value × b × c: torch.addcmul.
-	"addcmul": elementwise(func(at layers.Attrs, _ tensor.DType) loops {
+	"addcmul": elementwise(func(at graph.Attrs, _ tensor.DType) loops {
 		value := at.Float("value")
 		l := real3(func(a, b, c float64) float64 { return a + float64(value*b*c) })
 		v := float32(value)
@@ -126,7 +126,7 @@ var arithmeticKernels = map[layers.Kind]kernel{
 		return l
 	}, "value"),
 	// a + value × b ÷ c: torch.addcdiv.
-	"addcdiv": elementwise(func(at layers.Attrs, _ tensor.DType) loops {
+	"addcdiv": elementwise(func(at graph.Attrs, _ tensor.DType) loops {
 		value := at.Float("value")
 		l := real3(func(a, b, c float64) float64 { return a + float64(value*b/c) })
 		v := float32(value)
@@ -140,7 +140,7 @@ var arithmeticKernels = map[layers.Kind]kernel{
 type floatNumber interface{ float32 | float64 }
 
 // alphaOf returns the factor of the second operand of a sum.
-func alphaOf(a layers.Attrs) float64 {
+func alphaOf(a graph.Attrs) float64 {
 	if _, ok := a["alpha"]; !ok {
 		return 1
 	}

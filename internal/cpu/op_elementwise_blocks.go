@@ -6,8 +6,8 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -361,9 +361,9 @@ type loops struct {
 
 // elementwise returns the kernel of an op whose operands and result have one dtype. made gets that dtype, and the
 // attributes, of which it reads those with the given names. What it gives is kept.
-func elementwise(made func(a layers.Attrs, d tensor.DType) loops, attrs ...string) kernel {
+func elementwise(made func(a graph.Attrs, d tensor.DType) loops, attrs ...string) kernel {
 	kept := newMemo[loopsKey, loops]()
-	return elementwiseOf(func(a layers.Attrs, d tensor.DType) loops {
+	return elementwiseOf(func(a graph.Attrs, d tensor.DType) loops {
 		return kept.get(loopsKeyOf(a, d, attrs), func() loops { return made(a, d) })
 	})
 }
@@ -376,7 +376,7 @@ type loopsKey struct {
 	text    string
 }
 
-func loopsKeyOf(a layers.Attrs, d tensor.DType, names []string) loopsKey {
+func loopsKeyOf(a graph.Attrs, d tensor.DType, names []string) loopsKey {
 	k := loopsKey{dtype: d}
 	for i, name := range names {
 		switch v := a[name].(type) {
@@ -390,10 +390,10 @@ func loopsKeyOf(a layers.Attrs, d tensor.DType, names []string) loopsKey {
 }
 
 // elementwiseOf is elementwise for loops that take nothing to be made.
-func elementwiseOf(make func(a layers.Attrs, d tensor.DType) loops) kernel {
+func elementwiseOf(make func(a graph.Attrs, d tensor.DType) loops) kernel {
 	return kernel{
 		loops: make,
-		supports: func(_, out []layers.Spec, a layers.Attrs) error {
+		supports: func(_, out []graph.Spec, a graph.Attrs) error {
 			l := make(a, out[0].DType)
 			switch out[0].DType {
 			case tensor.Float32, tensor.Float16, tensor.BFloat16:

@@ -3,12 +3,12 @@ package cpu
 import (
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // functionKernels are the functions of one number that PyTorch has under the same names.
-var functionKernels = map[layers.Kind]kernel{
+var functionKernels = map[graph.Kind]kernel{
 	"abs": fixed(loops{
 		f32: map1(func(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }),
 		f64: map1(math.Abs), i64: map1(magnitude), u64: map1(same[uint64]),
@@ -35,7 +35,7 @@ var functionKernels = map[layers.Kind]kernel{
 	"log1p":   fixed(real1(math.Log1p)),
 	"sigmoid": fixed(loops{f32: map1(sigmoid32), f64: map1(sigmoid64)}),
 	// log(x / (1 − x)) of x clamped to [eps, 1 − eps], not clamped for NaN.
-	"logit": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+	"logit": elementwise(func(a graph.Attrs, _ tensor.DType) loops {
 		eps := a.Float("eps")
 		return loops{f32: logit(float32(eps)), f64: logit(eps)}
 	}, "eps"),
@@ -65,7 +65,7 @@ var functionKernels = map[layers.Kind]kernel{
 	"ndtr":    fixed(real1(normalCDF)),
 
 	// NaN, infinity and minus infinity replaced by three numbers.
-	"nan_to_num": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+	"nan_to_num": elementwise(func(a graph.Attrs, _ tensor.DType) loops {
 		nan, above, below := a.Float("nan"), a.Float("posinf"), a.Float("neginf")
 		return real1(func(x float64) float64 {
 			switch {
@@ -80,7 +80,7 @@ var functionKernels = map[layers.Kind]kernel{
 		})
 	}, "nan", "posinf", "neginf"),
 	// x limited to [min, max]: max wins, and NaN gives NaN.
-	"clamp": elementwise(func(a layers.Attrs, _ tensor.DType) loops {
+	"clamp": elementwise(func(a graph.Attrs, _ tensor.DType) loops {
 		low, high := a.Float("min"), a.Float("max")
 		return loops{f32: clamp(float32(low), float32(high)), f64: clamp(low, high)}
 	}, "min", "max"),
@@ -157,7 +157,7 @@ func clamp[T floatNumber](low, high T) func(dst []T, in [][]T) {
 }
 
 // testKernels compare numbers. NaN is not equal to anything, itself included.
-var testKernels = map[layers.Kind]kernel{
+var testKernels = map[graph.Kind]kernel{
 	"eq": elementwiseTest(tests{equal[float32], equal[float64], equal[int64], equal[uint64]}),
 	"ne": elementwiseTest(tests{unequal[float32], unequal[float64], unequal[int64], unequal[uint64]}),
 	"lt": elementwiseTest(tests{less[float32], less[float64], less[int64], less[uint64]}),

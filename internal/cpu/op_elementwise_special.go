@@ -3,11 +3,11 @@ package cpu
 import (
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 )
 
 // specialKernels are functions of torch.special that few networks use. They compute in float64.
-var specialKernels = map[layers.Kind]kernel{
+var specialKernels = map[graph.Kind]kernel{
 	// −x log x, 0 at 0 and −∞ below.
 	"entr": fixed(real1(func(x float64) float64 {
 		switch {

@@ -7,7 +7,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -69,7 +69,7 @@ func TestElementwiseThreads(t *testing.T) {
 	column := tensor.Of(ramp(rows, 1, 2), rows, 1)
 	column.Layout = tensor.Layout{Shape: tensor.Shape{rows, columns}, Strides: []int{1, 0}}
 	for _, c := range []struct {
-		kind layers.Kind
+		kind graph.Kind
 		in   []*tensor.Tensor
 	}{
 		{"gelu", []*tensor.Tensor{turned}},
@@ -80,7 +80,7 @@ func TestElementwiseThreads(t *testing.T) {
 		var want []byte
 		for _, threads := range []int{1, 2, 5} {
 			pool := NewPool(threads)
-			out, err := Compute(t.Context(), pool, layers.Standard(), c.kind, nil, c.in...)
+			out, err := Compute(t.Context(), pool, graph.Standard(), c.kind, nil, c.in...)
 			pool.Close()
 			if err != nil {
 				t.Fatal(err)
@@ -98,9 +98,9 @@ func TestElementwiseThreads(t *testing.T) {
 func TestIntegerDivisionByZero(t *testing.T) {
 	pool := NewPool(1)
 	defer pool.Close()
-	for _, kind := range []layers.Kind{"div_floor", "div_trunc", "remainder", "fmod"} {
+	for _, kind := range []graph.Kind{"div_floor", "div_trunc", "remainder", "fmod"} {
 		a, b := tensor.Of([]int64{1, 2}, 2), tensor.Of([]int64{1, 0}, 2)
-		_, err := Compute(t.Context(), pool, layers.Standard(), kind, nil, a, b)
+		_, err := Compute(t.Context(), pool, graph.Standard(), kind, nil, a, b)
 		if !errors.Is(err, errDivisor) {
 			t.Errorf("%s by zero: %v", kind, err)
 		}
@@ -114,7 +114,7 @@ func TestElementwiseRules(t *testing.T) {
 	f, d := tensor.Of([]float32{1, 2}, 2), tensor.Of([]float64{1, 2}, 2)
 	flags := tensor.Of([]bool{true, false}, 2)
 	for _, c := range []struct {
-		kind layers.Kind
+		kind graph.Kind
 		in   []*tensor.Tensor
 	}{
 		{"add", []*tensor.Tensor{f, d}},
@@ -128,7 +128,7 @@ func TestElementwiseRules(t *testing.T) {
 		{"where", []*tensor.Tensor{flags, f, d}},
 		{"eq", []*tensor.Tensor{f, flags}},
 	} {
-		if _, err := Compute(t.Context(), pool, layers.Standard(), c.kind, nil, c.in...); err == nil {
+		if _, err := Compute(t.Context(), pool, graph.Standard(), c.kind, nil, c.in...); err == nil {
 			t.Errorf("%s of %d operands did not fail", c.kind, len(c.in))
 		}
 	}
@@ -147,8 +147,8 @@ func BenchmarkElementwise(b *testing.B) {
 	half := tensor.Tensor{DType: tensor.BFloat16, Layout: tensor.Contiguous(1024, 1024), Data: make([]byte, 2*n)}
 	for _, c := range []struct {
 		name  string
-		kind  layers.Kind
-		attrs layers.Attrs
+		kind  graph.Kind
+		attrs graph.Attrs
 		in    []*tensor.Tensor
 	}{
 		{"relu", "relu", nil, []*tensor.Tensor{x}},
@@ -156,7 +156,7 @@ func BenchmarkElementwise(b *testing.B) {
 		{"sigmoid", "sigmoid", nil, []*tensor.Tensor{x}},
 		{"tanh", "tanh", nil, []*tensor.Tensor{x}},
 		{"gelu", "gelu", nil, []*tensor.Tensor{x}},
-		{"gelu by tanh", "gelu", layers.Attrs{"approximate": "tanh"}, []*tensor.Tensor{x}},
+		{"gelu by tanh", "gelu", graph.Attrs{"approximate": "tanh"}, []*tensor.Tensor{x}},
 		{"silu", "silu", nil, []*tensor.Tensor{x}},
 		{"sin", "sin", nil, []*tensor.Tensor{x}},
 		{"add", "add", nil, []*tensor.Tensor{x, y}},
@@ -164,16 +164,16 @@ func BenchmarkElementwise(b *testing.B) {
 		{"mul number", "mul", nil, []*tensor.Tensor{x, one}},
 		{"add transposed", "add", nil, []*tensor.Tensor{x, turned}},
 		{"mul bfloat16", "mul", nil, []*tensor.Tensor{&half, &half}},
-		{"cast to bfloat16", "cast", layers.Attrs{"dtype": tensor.BFloat16}, []*tensor.Tensor{x}},
-		{"cast to float16", "cast", layers.Attrs{"dtype": tensor.Float16}, []*tensor.Tensor{x}},
-		{"cast to int64", "cast", layers.Attrs{"dtype": tensor.Int64}, []*tensor.Tensor{x}},
+		{"cast to bfloat16", "cast", graph.Attrs{"dtype": tensor.BFloat16}, []*tensor.Tensor{x}},
+		{"cast to float16", "cast", graph.Attrs{"dtype": tensor.Float16}, []*tensor.Tensor{x}},
+		{"cast to int64", "cast", graph.Attrs{"dtype": tensor.Int64}, []*tensor.Tensor{x}},
 		{"lt", "lt", nil, []*tensor.Tensor{x, y}},
 	} {
 		b.Run(fmt.Sprint(c.name), func(b *testing.B) {
 			pool := NewPool(1)
 			defer pool.Close()
 			for b.Loop() {
-				if _, err := Compute(b.Context(), pool, layers.Standard(), c.kind, c.attrs, c.in...); err != nil {
+				if _, err := Compute(b.Context(), pool, graph.Standard(), c.kind, c.attrs, c.in...); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -1,8 +1,8 @@
 package cpu
 
 import (
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -13,7 +13,7 @@ type vectorOp struct {
 }
 
 // vectorOps are the kinds with kernels; the second result is false for attributes that they do not know.
-var vectorOps = map[layers.Kind]func(a layers.Attrs) (vectorOp, bool){
+var vectorOps = map[graph.Kind]func(a graph.Attrs) (vectorOp, bool){
 	"relu": mapped(simd.MapRelu), "silu": mapped(simd.MapSilu), "mish": mapped(simd.MapMish),
 	"hardswish": mapped(simd.MapHardSwish), "hardsigmoid": mapped(simd.MapHardSigmoid),
 	"abs": mapped(simd.MapAbs), "neg": mapped(simd.MapNeg), "square": mapped(simd.MapSquare),
@@ -25,38 +25,38 @@ var vectorOps = map[layers.Kind]func(a layers.Attrs) (vectorOp, bool){
 	"mul": mapped(simd.MapMul), "div": mapped(simd.MapDiv), "maximum": mapped(simd.MapMaximum),
 	"minimum": mapped(simd.MapMinimum), "prelu": mapped(simd.MapPrelu), "glu": mapped(simd.MapGlu),
 	"where": mapped(simd.MapWhere),
-	"gelu": func(a layers.Attrs) (vectorOp, bool) {
+	"gelu": func(a graph.Attrs) (vectorOp, bool) {
 		if a.String("approximate") == "tanh" {
 			return vectorOp{m: simd.MapGeluTanh}, true
 		}
 		return vectorOp{m: simd.MapGelu}, true
 	},
-	"elu": func(a layers.Attrs) (vectorOp, bool) {
+	"elu": func(a graph.Attrs) (vectorOp, bool) {
 		alpha, scale, inner := a.Float("alpha"), a.Float("scale"), a.Float("input_scale")
 		return vectorOp{simd.MapElu, float32(scale * alpha), float32(scale), float32(inner)}, true
 	},
-	"leaky_relu": func(a layers.Attrs) (vectorOp, bool) {
+	"leaky_relu": func(a graph.Attrs) (vectorOp, bool) {
 		return vectorOp{m: simd.MapLeakyRelu, p0: float32(a.Float("slope"))}, true
 	},
-	"clamp": func(a layers.Attrs) (vectorOp, bool) {
+	"clamp": func(a graph.Attrs) (vectorOp, bool) {
 		low, high := a.Float("min"), a.Float("max")
 		return vectorOp{m: simd.MapClamp, p0: float32(low), p1: float32(high)}, low == low && high == high
 	},
-	"add": func(a layers.Attrs) (vectorOp, bool) { return sumWith(alphaOf(a)), true },
-	"sub": func(a layers.Attrs) (vectorOp, bool) {
+	"add": func(a graph.Attrs) (vectorOp, bool) { return sumWith(alphaOf(a)), true },
+	"sub": func(a graph.Attrs) (vectorOp, bool) {
 		if alpha := alphaOf(a); alpha != 1 {
 			return sumWith(-alpha), true
 		}
 		return vectorOp{m: simd.MapSub}, true
 	},
-	"addcmul": func(a layers.Attrs) (vectorOp, bool) {
+	"addcmul": func(a graph.Attrs) (vectorOp, bool) {
 		return vectorOp{m: simd.MapAddProduct, p0: float32(a.Float("value"))}, true
 	},
 }
 
 // mapped is an op without attributes.
-func mapped(m simd.Map) func(layers.Attrs) (vectorOp, bool) {
-	return func(layers.Attrs) (vectorOp, bool) { return vectorOp{m: m}, true }
+func mapped(m simd.Map) func(graph.Attrs) (vectorOp, bool) {
+	return func(graph.Attrs) (vectorOp, bool) { return vectorOp{m: m}, true }
 }
 
 // sumWith is a + alpha × b.
@@ -68,7 +68,7 @@ func sumWith(alpha float64) vectorOp {
 }
 
 // withVectors returns a kernel that computes float32 and the halves with the processor's kernels where there are some.
-func withVectors(kind layers.Kind, k kernel) kernel {
+func withVectors(kind graph.Kind, k kernel) kernel {
 	of, ok := vectorOps[kind]
 	if !ok {
 		return k
@@ -91,7 +91,7 @@ func withVectors(kind layers.Kind, k kernel) kernel {
 	if loopsInGo == nil {
 		return k
 	}
-	k.loops = func(a layers.Attrs, d tensor.DType) loops {
+	k.loops = func(a graph.Attrs, d tensor.DType) loops {
 		l := loopsInGo(a, d)
 		op, ok := of(a)
 		if set := simd.Best(); ok && set != nil && l.f32 != nil {

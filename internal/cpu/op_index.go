@@ -3,13 +3,13 @@ package cpu
 import (
 	"fmt"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // indexKernels move elements to or from places that indices name. All indices are checked before an element is moved.
-var indexKernels = map[layers.Kind]kernel{
+var indexKernels = map[graph.Kind]kernel{
 	// out[b…, i…] = w[index[b…], i…], torch.nn.functional.embedding.
 	"embedding": {run: func(c *call) error { return runIndex(c, 0, false) }, work: indexWork(1)},
 	// out[b…, i…] = w[index[b…] − low, i…] where there is such a row, else in[2][b…, i…]: a part of an embedding.
@@ -44,8 +44,8 @@ var indexKernels = map[layers.Kind]kernel{
 }
 
 // indexWork is room for an offset in memory for each position of the index tensors, the first of which is operand i.
-func indexWork(i int) func(in, _ []layers.Spec, _ layers.Attrs) int64 {
-	return func(in, _ []layers.Spec, _ layers.Attrs) int64 { return int64(volume(in[i].Shape)) * 8 }
+func indexWork(i int) func(in, _ []graph.Spec, _ graph.Attrs) int64 {
+	return func(in, _ []graph.Spec, _ graph.Attrs) int64 { return int64(volume(in[i].Shape)) * 8 }
 }
 
 // wrapIndex returns an index of a dimension of n elements.
@@ -55,7 +55,7 @@ func wrapIndex(i int64, n int, wrap bool) (int, error) {
 		at += int64(n)
 	}
 	if at < 0 || at >= int64(n) {
-		return 0, &layers.IndexError{Index: i, Size: int64(n)}
+		return 0, &graph.IndexError{Index: i, Size: int64(n)}
 	}
 	return int(at), nil
 }
@@ -204,7 +204,7 @@ func runScatter(c *call) error {
 }
 
 // scatterWork is room to count what each element was combined from, where that matters.
-func scatterWork(in, _ []layers.Spec, a layers.Attrs) int64 {
+func scatterWork(in, _ []graph.Spec, a graph.Attrs) int64 {
 	if reduce := a.String("reduce"); reduce == "mean" || reduce != "" && !a.Bool("include_self") {
 		return int64(volume(in[0].Shape)) * 4
 	}

@@ -3,8 +3,8 @@ package cpu
 import (
 	"fmt"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -23,7 +23,7 @@ type merges[T any] struct {
 }
 
 // onlyMerged refuses dtypes that no merger combines.
-func onlyMerged(in, _ []layers.Spec, a layers.Attrs) error {
+func onlyMerged(in, _ []graph.Spec, a graph.Attrs) error {
 	reduce := a.String("reduce")
 	if a.Bool("accumulate") {
 		reduce = "sum"

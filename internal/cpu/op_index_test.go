@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -19,12 +19,12 @@ func TestBadIndices(t *testing.T) {
 	at := func(i ...int64) *tensor.Tensor { return tensor.Of(i, len(i)) }
 	square := func(i ...int64) *tensor.Tensor { return tensor.Of(i, 2, len(i)/2) }
 	values := tensor.Of(make([]float32, 8), 2, 4)
-	wrap := layers.Attrs{"wrap": true}
+	wrap := graph.Attrs{"wrap": true}
 	pool := cpu.NewPool(2)
 	defer pool.Close()
 	for _, c := range []struct {
-		kind  layers.Kind
-		attrs layers.Attrs
+		kind  graph.Kind
+		attrs graph.Attrs
 		in    []*tensor.Tensor
 		want  string
 	}{
@@ -36,31 +36,31 @@ func TestBadIndices(t *testing.T) {
 		{"index", wrap, []*tensor.Tensor{x, at(0), at(4)}, "index 4"},
 		{"index", nil, []*tensor.Tensor{x, at(-1)}, "index -1"},
 		{"index_put", wrap, []*tensor.Tensor{x, values, at(0, 3)}, "index 3"},
-		{"index_put", layers.Attrs{"accumulate": true}, []*tensor.Tensor{x, values, at(0, -1)}, "index -1"},
-		{"gather", layers.Attrs{"dim": 1}, []*tensor.Tensor{x, square(0, 4)}, "index 4"},
-		{"gather", layers.Attrs{"dim": 0}, []*tensor.Tensor{x, square(0, -1)}, "index -1"},
-		{"scatter", layers.Attrs{"dim": 0}, []*tensor.Tensor{x, square(0, 1, 2, 3, 0, 0, 0, 0), values}, "index 3"},
-		{"scatter", layers.Attrs{"dim": 0, "reduce": "sum"}, []*tensor.Tensor{x, square(0, 1, 2, -1, 0, 0, 0, 0), values},
+		{"index_put", graph.Attrs{"accumulate": true}, []*tensor.Tensor{x, values, at(0, -1)}, "index -1"},
+		{"gather", graph.Attrs{"dim": 1}, []*tensor.Tensor{x, square(0, 4)}, "index 4"},
+		{"gather", graph.Attrs{"dim": 0}, []*tensor.Tensor{x, square(0, -1)}, "index -1"},
+		{"scatter", graph.Attrs{"dim": 0}, []*tensor.Tensor{x, square(0, 1, 2, 3, 0, 0, 0, 0), values}, "index 3"},
+		{"scatter", graph.Attrs{"dim": 0, "reduce": "sum"}, []*tensor.Tensor{x, square(0, 1, 2, -1, 0, 0, 0, 0), values},
 			"index -1"},
 		{"masked_scatter", nil, []*tensor.Tensor{flat, tensor.Of([]bool{true, true, false, true}, 4),
 			tensor.Of([]float32{1, 2}, 2)}, "2 elements"},
-		{"embedding_bag", layers.Attrs{"padding": -1}, []*tensor.Tensor{x, at(0, 3), at(0)}, "index 3"},
-		{"embedding_bag", layers.Attrs{"padding": -1}, []*tensor.Tensor{x, at(0, 1), at(0, 3)}, "offsets[1] is 3"},
-		{"embedding_bag", layers.Attrs{"padding": -1}, []*tensor.Tensor{x, at(0, 1), at(1, 0)}, "offsets[0] is 1"},
-		{"embedding_bag", layers.Attrs{"padding": -1}, []*tensor.Tensor{x, at(0, 1), at(0, 2, 1)}, "offsets[2] is 1"},
+		{"embedding_bag", graph.Attrs{"padding": -1}, []*tensor.Tensor{x, at(0, 3), at(0)}, "index 3"},
+		{"embedding_bag", graph.Attrs{"padding": -1}, []*tensor.Tensor{x, at(0, 1), at(0, 3)}, "offsets[1] is 3"},
+		{"embedding_bag", graph.Attrs{"padding": -1}, []*tensor.Tensor{x, at(0, 1), at(1, 0)}, "offsets[0] is 1"},
+		{"embedding_bag", graph.Attrs{"padding": -1}, []*tensor.Tensor{x, at(0, 1), at(0, 2, 1)}, "offsets[2] is 1"},
 		{"searchsorted", nil, []*tensor.Tensor{flat, flat, at(0, 1, 2, 4)}, "index 4"},
-		{"repeat_indices", layers.Attrs{"size": 4}, []*tensor.Tensor{at(1, 2)}, "fewer"},
-		{"repeat_indices", layers.Attrs{"size": 4}, []*tensor.Tensor{at(3, 2)}, "repeats[1] = 2"},
-		{"repeat_indices", layers.Attrs{"size": 4}, []*tensor.Tensor{at(5, -1)}, "repeats[0] = 5"},
-		{"repeat_indices", layers.Attrs{"size": 4}, []*tensor.Tensor{at(4, -1)}, "repeats[1] = -1"},
-		{"max_unpool", layers.Attrs{"size": []int{2, 2}}, []*tensor.Tensor{tensor.Of(make([]float32, 2), 1, 2, 1, 1),
+		{"repeat_indices", graph.Attrs{"size": 4}, []*tensor.Tensor{at(1, 2)}, "fewer"},
+		{"repeat_indices", graph.Attrs{"size": 4}, []*tensor.Tensor{at(3, 2)}, "repeats[1] = 2"},
+		{"repeat_indices", graph.Attrs{"size": 4}, []*tensor.Tensor{at(5, -1)}, "repeats[0] = 5"},
+		{"repeat_indices", graph.Attrs{"size": 4}, []*tensor.Tensor{at(4, -1)}, "repeats[1] = -1"},
+		{"max_unpool", graph.Attrs{"size": []int{2, 2}}, []*tensor.Tensor{tensor.Of(make([]float32, 2), 1, 2, 1, 1),
 			tensor.Of([]int64{4, 0}, 1, 2, 1, 1)}, "index 4"},
-		{"max_unpool", layers.Attrs{"size": []int{2, 2}}, []*tensor.Tensor{tensor.Of(make([]float32, 2), 1, 2, 1, 1),
+		{"max_unpool", graph.Attrs{"size": []int{2, 2}}, []*tensor.Tensor{tensor.Of(make([]float32, 2), 1, 2, 1, 1),
 			tensor.Of([]int64{3, -1}, 1, 2, 1, 1)}, "index -1"},
-		{"histc", layers.Attrs{"bins": 3, "min": 0.0, "max": 0.0}, []*tensor.Tensor{tensor.Of([]float32{3e38, 0, -3e38}, 3)}, "range"},
-		{"histc", layers.Attrs{"bins": 3, "min": -1e308, "max": 1e308}, []*tensor.Tensor{tensor.Of([]float64{0, 1}, 2)}, "range"},
+		{"histc", graph.Attrs{"bins": 3, "min": 0.0, "max": 0.0}, []*tensor.Tensor{tensor.Of([]float32{3e38, 0, -3e38}, 3)}, "range"},
+		{"histc", graph.Attrs{"bins": 3, "min": -1e308, "max": 1e308}, []*tensor.Tensor{tensor.Of([]float64{0, 1}, 2)}, "range"},
 	} {
-		_, err := cpu.Compute(t.Context(), pool, layers.Standard(), c.kind, c.attrs, c.in...)
+		_, err := cpu.Compute(t.Context(), pool, graph.Standard(), c.kind, c.attrs, c.in...)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s%v: %v, want an error with %q", c.kind, c.attrs, err, c.want)
 		}
@@ -84,33 +84,33 @@ func TestThreads(t *testing.T) {
 	defer three.Close()
 	last := []int{1}
 	for _, c := range []struct {
-		kind  layers.Kind
-		attrs layers.Attrs
+		kind  graph.Kind
+		attrs graph.Attrs
 		// more follow x; perRow of them, from the end, have a row for each of x's.
 		more   []*tensor.Tensor
 		perRow int
 	}{
-		{kind: "sum", attrs: layers.Attrs{"dims": last, "dtype": tensor.Float32}},
-		{kind: "var", attrs: layers.Attrs{"dims": last, "correction": 1.0}},
-		{kind: "logsumexp", attrs: layers.Attrs{"dims": last}},
-		{kind: "cumsum", attrs: layers.Attrs{"dim": 1}},
-		{kind: "softmax", attrs: layers.Attrs{"dim": 1}},
-		{kind: "log_softmax", attrs: layers.Attrs{"dim": 1}},
-		{kind: "layer_norm", attrs: layers.Attrs{"dims": 1, "eps": 1e-5}, more: []*tensor.Tensor{w, w}},
-		{kind: "rms_norm", attrs: layers.Attrs{"dims": 1, "eps": 1e-5}, more: []*tensor.Tensor{w}},
-		{kind: "group_norm", attrs: layers.Attrs{"groups": 10, "eps": 1e-5}, more: []*tensor.Tensor{w, w}},
-		{kind: "topk", attrs: layers.Attrs{"dim": 1, "k": 9}},
-		{kind: "sort", attrs: layers.Attrs{"dim": 1}},
-		{kind: "cdist", attrs: layers.Attrs{"p": 2.0}, more: []*tensor.Tensor{tensor.Of(data[:5*width], 5, width)}},
-		{kind: "scatter", attrs: layers.Attrs{"dim": 1, "reduce": "sum", "include_self": true},
+		{kind: "sum", attrs: graph.Attrs{"dims": last, "dtype": tensor.Float32}},
+		{kind: "var", attrs: graph.Attrs{"dims": last, "correction": 1.0}},
+		{kind: "logsumexp", attrs: graph.Attrs{"dims": last}},
+		{kind: "cumsum", attrs: graph.Attrs{"dim": 1}},
+		{kind: "softmax", attrs: graph.Attrs{"dim": 1}},
+		{kind: "log_softmax", attrs: graph.Attrs{"dim": 1}},
+		{kind: "layer_norm", attrs: graph.Attrs{"dims": 1, "eps": 1e-5}, more: []*tensor.Tensor{w, w}},
+		{kind: "rms_norm", attrs: graph.Attrs{"dims": 1, "eps": 1e-5}, more: []*tensor.Tensor{w}},
+		{kind: "group_norm", attrs: graph.Attrs{"groups": 10, "eps": 1e-5}, more: []*tensor.Tensor{w, w}},
+		{kind: "topk", attrs: graph.Attrs{"dim": 1, "k": 9}},
+		{kind: "sort", attrs: graph.Attrs{"dim": 1}},
+		{kind: "cdist", attrs: graph.Attrs{"p": 2.0}, more: []*tensor.Tensor{tensor.Of(data[:5*width], 5, width)}},
+		{kind: "scatter", attrs: graph.Attrs{"dim": 1, "reduce": "sum", "include_self": true},
 			more: []*tensor.Tensor{tensor.Of(index, rows, width), x}, perRow: 2},
 	} {
 		in := append([]*tensor.Tensor{x}, c.more...)
-		a, err := cpu.Compute(t.Context(), one, layers.Standard(), c.kind, c.attrs, in...)
+		a, err := cpu.Compute(t.Context(), one, graph.Standard(), c.kind, c.attrs, in...)
 		if err != nil {
 			t.Fatalf("%s: %v", c.kind, err)
 		}
-		b, err := cpu.Compute(t.Context(), three, layers.Standard(), c.kind, c.attrs, in...)
+		b, err := cpu.Compute(t.Context(), three, graph.Standard(), c.kind, c.attrs, in...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestThreads(t *testing.T) {
 				in[i] = &tensor.Tensor{DType: in[i].DType, Layout: l, Data: in[i].Data}
 			}
 		}
-		alone, err := cpu.Compute(t.Context(), three, layers.Standard(), c.kind, c.attrs, in...)
+		alone, err := cpu.Compute(t.Context(), three, graph.Standard(), c.kind, c.attrs, in...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,31 +155,31 @@ func BenchmarkRows(b *testing.B) {
 	pool := cpu.NewPool(0)
 	defer pool.Close()
 	for _, c := range []struct {
-		kind  layers.Kind
-		attrs layers.Attrs
+		kind  graph.Kind
+		attrs graph.Attrs
 		in    []*tensor.Tensor
 	}{
-		{"softmax", layers.Attrs{"dim": 1}, []*tensor.Tensor{x}},
-		{"softmax", layers.Attrs{"dim": 0}, []*tensor.Tensor{x}},
-		{"layer_norm", layers.Attrs{"dims": 1, "eps": 1e-5}, []*tensor.Tensor{x, w, w}},
-		{"rms_norm", layers.Attrs{"dims": 1, "eps": 1e-5}, []*tensor.Tensor{x, w}},
-		{"batch_norm", layers.Attrs{"eps": 1e-5}, []*tensor.Tensor{image, c, c, c, one}},
-		{"group_norm", layers.Attrs{"groups": 8, "eps": 1e-5}, []*tensor.Tensor{image, c, c}},
-		{"sum", layers.Attrs{"dims": []int{1}, "dtype": tensor.Float32}, []*tensor.Tensor{x}},
-		{"sum", layers.Attrs{"dims": []int{0}, "dtype": tensor.Float32}, []*tensor.Tensor{x}},
-		{"amax", layers.Attrs{"dims": []int{1}}, []*tensor.Tensor{x}},
-		{"argmax", layers.Attrs{"dims": []int{1}}, []*tensor.Tensor{x}},
-		{"cumsum", layers.Attrs{"dim": 1}, []*tensor.Tensor{x}},
-		{"topk", layers.Attrs{"dim": 1, "k": 10}, []*tensor.Tensor{x}},
-		{"sort", layers.Attrs{"dim": 1}, []*tensor.Tensor{x}},
+		{"softmax", graph.Attrs{"dim": 1}, []*tensor.Tensor{x}},
+		{"softmax", graph.Attrs{"dim": 0}, []*tensor.Tensor{x}},
+		{"layer_norm", graph.Attrs{"dims": 1, "eps": 1e-5}, []*tensor.Tensor{x, w, w}},
+		{"rms_norm", graph.Attrs{"dims": 1, "eps": 1e-5}, []*tensor.Tensor{x, w}},
+		{"batch_norm", graph.Attrs{"eps": 1e-5}, []*tensor.Tensor{image, c, c, c, one}},
+		{"group_norm", graph.Attrs{"groups": 8, "eps": 1e-5}, []*tensor.Tensor{image, c, c}},
+		{"sum", graph.Attrs{"dims": []int{1}, "dtype": tensor.Float32}, []*tensor.Tensor{x}},
+		{"sum", graph.Attrs{"dims": []int{0}, "dtype": tensor.Float32}, []*tensor.Tensor{x}},
+		{"amax", graph.Attrs{"dims": []int{1}}, []*tensor.Tensor{x}},
+		{"argmax", graph.Attrs{"dims": []int{1}}, []*tensor.Tensor{x}},
+		{"cumsum", graph.Attrs{"dim": 1}, []*tensor.Tensor{x}},
+		{"topk", graph.Attrs{"dim": 1, "k": 10}, []*tensor.Tensor{x}},
+		{"sort", graph.Attrs{"dim": 1}, []*tensor.Tensor{x}},
 		{"embedding", nil, []*tensor.Tensor{x, tensor.Of(ids, rows)}},
-		{"cat", layers.Attrs{"dim": 1}, []*tensor.Tensor{x, x}},
-		{"roll", layers.Attrs{"dims": []int{0, 1}, "shifts": []int{3, 5}}, []*tensor.Tensor{x}},
+		{"cat", graph.Attrs{"dim": 1}, []*tensor.Tensor{x, x}},
+		{"roll", graph.Attrs{"dims": []int{0, 1}, "shifts": []int{3, 5}}, []*tensor.Tensor{x}},
 	} {
 		b.Run(string(c.kind), func(b *testing.B) {
 			b.SetBytes(rows * width * 4)
 			for b.Loop() {
-				if _, err := cpu.Compute(b.Context(), pool, layers.Standard(), c.kind, c.attrs, c.in...); err != nil {
+				if _, err := cpu.Compute(b.Context(), pool, graph.Standard(), c.kind, c.attrs, c.in...); err != nil {
 					b.Fatal(err)
 				}
 			}

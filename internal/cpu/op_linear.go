@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // linearKernels are products of matrices. Half floats are computed in float32 and rounded once.
-var linearKernels = map[layers.Kind]kernel{
+var linearKernels = map[graph.Kind]kernel{
 	"linear": {
 		run: runLinear, workOn: linearWork, supports: linearSupports, packs: linearPacks, pack: packLinear,
 		label: productLabel("linear"),
@@ -24,7 +24,7 @@ var linearKernels = map[layers.Kind]kernel{
 }
 
 // onlyNumbers is the support of kernels that compute in floats and integers.
-func onlyNumbers(in, _ []layers.Spec, _ layers.Attrs) error {
+func onlyNumbers(in, _ []graph.Spec, _ graph.Attrs) error {
 	switch d := in[0].DType; d {
 	case tensor.Int8, tensor.Int16, tensor.Int32, tensor.Int64, tensor.UInt8:
 		return nil
@@ -37,7 +37,7 @@ func onlyNumbers(in, _ []layers.Spec, _ layers.Attrs) error {
 }
 
 // linearSupports takes floats and integers, and epilogues of float32.
-func linearSupports(in, out []layers.Spec, a layers.Attrs) error {
+func linearSupports(in, out []graph.Spec, a graph.Attrs) error {
 	if err := epilogueSupports(in, out, a); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func linearSupports(in, out []layers.Spec, a layers.Attrs) error {
 }
 
 // matmulSupports takes floats and integers, in a precision that the processor has.
-func matmulSupports(in, out []layers.Spec, a layers.Attrs) error {
+func matmulSupports(in, out []graph.Spec, a graph.Attrs) error {
 	if err := precisionSupports(in, a); err != nil {
 		return err
 	}
@@ -151,18 +151,18 @@ func runLinear(c *call) error {
 	return nil
 }
 
-func linearWork(threads int, in, out []layers.Spec, a layers.Attrs) int64 {
+func linearWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 	n, k := in[1].Shape[0], in[1].Shape[1]
 	m := volume(in[0].Shape[:len(in[0].Shape)-1])
 	rows := []int{n}
-	if layers.HasScales(in) {
+	if graph.HasScales(in) {
 		rows = append(rows, n)
 	}
 	return scratchBytes(realBytes(in[0].DType), rows...) + productWork(threads, m, n, k, out[0].DType, rounds(a))
 }
 
 // linearPacks offers the weight in panels.
-func linearPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
+func linearPacks(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
 	if !isReal(in[0].DType) {
 		return nil
 	}
@@ -171,7 +171,7 @@ func linearPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
 
 // panelPacks offers operand 1, a right factor n×k, in panels, rounded to bfloat16 or as it is; its columns are dimension
 // dim.
-func panelPacks(n, k, dim int, d tensor.DType, round bool) []layers.Pack {
+func panelPacks(n, k, dim int, d tensor.DType, round bool) []graph.Pack {
 	set := simd.Best()
 	if _, ok := elementOf(d); !ok || set == nil || n == 0 || k == 0 {
 		return nil
@@ -181,10 +181,10 @@ func panelPacks(n, k, dim int, d tensor.DType, round bool) []layers.Pack {
 	if round {
 		d, form = tensor.BFloat16, form+", bfloat16"
 	}
-	return []layers.Pack{{In: 1, Bytes: panelBytes(n, k, d), Form: form, Dim: dim, Step: stripColumns, Copy: copied}}
+	return []graph.Pack{{In: 1, Bytes: panelBytes(n, k, d), Form: form, Dim: dim, Step: stripColumns, Copy: copied}}
 }
 
-func packLinear(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
+func packLinear(pool *Pool, a graph.Attrs, _ graph.Pack, raw view, dst []byte) error {
 	l := raw.layout
 	packPanels(pool, matrix[float32]{
 		data: raw.data, dtype: raw.dtype, offset: l.Offset, line: l.Strides[0], step: l.Strides[1],
@@ -229,7 +229,7 @@ func runGroupedMatmul(c *call) error {
 	return groupedMatmul[float32](c)
 }
 
-func groupedMatmulWork(threads int, in, out []layers.Spec, _ layers.Attrs) int64 {
+func groupedMatmulWork(threads int, in, out []graph.Spec, _ graph.Attrs) int64 {
 	return productWork(threads, in[0].Shape[0], in[1].Shape[2], in[1].Shape[1], out[0].DType, false)
 }
 

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -44,7 +44,7 @@ func (s matmulSizes) laneBytes(d tensor.DType, round bool) int64 {
 	return productWork(1, s.m, s.n, s.k, d, round)
 }
 
-func matmulWork(threads int, in, out []layers.Spec, a layers.Attrs) int64 {
+func matmulWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 	s := sizesOfMatmul(in[0].Shape, in[1].Shape)
 	d := out[0].DType
 	if s.batch == 0 { // matrices that are not there may be of any size
@@ -57,7 +57,7 @@ func matmulWork(threads int, in, out []layers.Spec, a layers.Attrs) int64 {
 }
 
 // matmulPacks offers the right factor of a single product in panels.
-func matmulPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
+func matmulPacks(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
 	y := in[1].Shape
 	r := len(y)
 	if volume(y[:r-2]) != 1 || !isReal(in[0].DType) {
@@ -66,7 +66,7 @@ func matmulPacks(in, _ []layers.Spec, a layers.Attrs) []layers.Pack {
 	return panelPacks(y[r-1], y[r-2], r-1, in[1].DType, rounds(a))
 }
 
-func packMatmul(pool *Pool, a layers.Attrs, _ layers.Pack, raw view, dst []byte) error {
+func packMatmul(pool *Pool, a graph.Attrs, _ graph.Pack, raw view, dst []byte) error {
 	l, r := raw.layout, len(raw.layout.Shape)
 	packPanels(pool, matrix[float32]{
 		data: raw.data, dtype: raw.dtype, offset: l.Offset, line: l.Strides[r-1], step: l.Strides[r-2],

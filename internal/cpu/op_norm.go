@@ -3,13 +3,13 @@ package cpu
 import (
 	"math"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // normKernels compute statistics in float64 and round once.
-var normKernels = map[layers.Kind]kernel{
+var normKernels = map[graph.Kind]kernel{
 	// (x − mean) ÷ √(var + eps) × w + b, torch.nn.functional.layer_norm; with each row's mean and variance.
 	"layer_norm": {run: func(c *call) error { return rowNorm(c, true) }, work: parameterWork, inPlace: overFirst},
 	// x ÷ √(mean of x² + eps) × w, torch.nn.functional.rms_norm.
@@ -21,7 +21,7 @@ var normKernels = map[layers.Kind]kernel{
 }
 
 // parameterWork is room for the parameters in float64.
-func parameterWork(in, _ []layers.Spec, _ layers.Attrs) int64 {
+func parameterWork(in, _ []graph.Spec, _ graph.Attrs) int64 {
 	var n int64
 	for _, s := range in[1:] {
 		if s.DType != tensor.Invalid {

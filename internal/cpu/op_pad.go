@@ -1,13 +1,13 @@
 package cpu
 
 import (
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // padKernels make tensors larger or cut them, for every dtype.
-var padKernels = map[layers.Kind]kernel{
+var padKernels = map[graph.Kind]kernel{
 	"pad": {run: runPad},
 }
 

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // poolKernels reduce windows. Half floats are computed in float32.
-var poolKernels = map[layers.Kind]kernel{
+var poolKernels = map[graph.Kind]kernel{
 	"max_pool":          {run: runMaxPool, supports: onlyNumbers},
 	"adaptive_max_pool": {run: runMaxPool, supports: onlyNumbers},
 	"avg_pool":          {run: runAvgPool, supports: realOrInt64},
@@ -19,7 +19,7 @@ var poolKernels = map[layers.Kind]kernel{
 	"max_unpool":        {run: runMaxUnpool},
 }
 
-func realOrInt64(in, _ []layers.Spec, _ layers.Attrs) error {
+func realOrInt64(in, _ []graph.Spec, _ graph.Attrs) error {
 	if d := in[0].DType; !isReal(d) && d != tensor.Int64 {
 		return fmt.Errorf("it takes floats and int64, not %v", d)
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestFloatsThatNoIntegerHolds(t *testing.T) {
 	x := tensor.Of([]float64{3e9, -3e9, 1e20, math.Inf(1), math.NaN(), 300, -129, 2147483904, 4294967552, 70000, -0.9}, 11)
 	to := func(x *tensor.Tensor, d tensor.DType) *tensor.Tensor {
-		return single(t, "cast", layers.Attrs{"dtype": d}, x)
+		return single(t, "cast", graph.Attrs{"dtype": d}, x)
 	}
 	for _, from := range []*tensor.Tensor{x, to(x, tensor.Float32)} {
 		for _, d := range []tensor.DType{tensor.Int8, tensor.Int16} {
@@ -93,7 +93,7 @@ func TestSoftmaxOfSmallResults(t *testing.T) {
 		x[i] = -float32(i/columns*13) + float32(i%columns)/16
 	}
 	for _, p := range []*Pool{oneThread, poolInGo(t)} {
-		out, err := Compute(t.Context(), p, layers.Standard(), "softmax", layers.Attrs{"dim": 0}, tensor.Of(x, rows, columns))
+		out, err := Compute(t.Context(), p, graph.Standard(), "softmax", graph.Attrs{"dim": 0}, tensor.Of(x, rows, columns))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,22 +122,22 @@ func TestStatisticsDoNotCancel(t *testing.T) {
 	rows := tensor.Of(x, 2, n)
 	one := tensor.Of(slices.Repeat([]float32{1}, n), n)
 	for name, p := range poolsOfSets(t, 1) {
-		compute := func(kind layers.Kind, a layers.Attrs, in ...*tensor.Tensor) []float32 {
+		compute := func(kind graph.Kind, a graph.Attrs, in ...*tensor.Tensor) []float32 {
 			t.Helper()
-			out, err := Compute(t.Context(), p, layers.Standard(), kind, a, in...)
+			out, err := Compute(t.Context(), p, graph.Standard(), kind, a, in...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return numbersOf(out[0])
 		}
-		dims := layers.Attrs{"dims": []int{1}, "correction": 0.0}
+		dims := graph.Attrs{"dims": []int{1}, "correction": 0.0}
 		if got := compute("var", dims, rows)[0]; math.Abs(float64(got)-variance) > 1e-5 {
 			t.Errorf("%s: the variance is %v, want %v", name, got, variance)
 		}
 		if got := compute("std", dims, rows)[1]; math.Abs(float64(got)-math.Sqrt(variance)) > 1e-6 {
 			t.Errorf("%s: the deviation is %v, want %v", name, got, math.Sqrt(variance))
 		}
-		eps := layers.Attrs{"dims": 1, "eps": 0.0, "groups": 1}
+		eps := graph.Attrs{"dims": 1, "eps": 0.0, "groups": 1}
 		for _, got := range [][]float32{
 			compute("layer_norm", eps, rows, nil, nil), compute("layer_norm", eps, rows, one, nil),
 			compute("group_norm", eps, tensor.Of(x, 2, 4, n/4), nil, nil),
@@ -172,8 +172,8 @@ func TestQueriesThatSeeNothing(t *testing.T) {
 				}
 			}
 			for _, nan := range []bool{false, true} {
-				a := layers.Attrs{"scale": 0.25, "is_causal": false, "unseen_nan": nan, "also": "logsumexp"}
-				out, err := Compute(t.Context(), p, layers.Standard(), "scaled_dot_product_attention", a, append(in, mask)...)
+				a := graph.Attrs{"scale": 0.25, "is_causal": false, "unseen_nan": nan, "also": "logsumexp"}
+				out, err := Compute(t.Context(), p, graph.Standard(), "scaled_dot_product_attention", a, append(in, mask)...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -195,8 +195,8 @@ func TestCausalWeightsAreZeroAfterTheQuery(t *testing.T) {
 	r := rand.New(rand.NewPCG(81, 82))
 	const queries, keys, width = 150, 170, 8
 	for _, p := range poolsOfSets(t, 1) {
-		a := layers.Attrs{"scale": 0.5, "is_causal": true, "also": "weights"}
-		out, err := Compute(t.Context(), p, layers.Standard(), "scaled_dot_product_attention", a,
+		a := graph.Attrs{"scale": 0.5, "is_causal": true, "also": "weights"}
+		out, err := Compute(t.Context(), p, graph.Standard(), "scaled_dot_product_attention", a,
 			noise(r, 1, queries, width), noise(r, 1, keys, width), noise(r, 1, keys, width))
 		if err != nil {
 			t.Fatal(err)
@@ -231,7 +231,7 @@ func TestEmbeddingOfRowsOfOnePart(t *testing.T) {
 		if rest != nil {
 			other = -1
 		}
-		got := numbersOf(single(t, "embedding_rows", layers.Attrs{"low": 10, "size": 20}, table, ids, rest))
+		got := numbersOf(single(t, "embedding_rows", graph.Attrs{"low": 10, "size": 20}, table, ids, rest))
 		want := []float32{other, other, 1, 2, 3, 4, 5, 6, other, other, other, other, other, other}
 		if !slices.Equal(got, want) {
 			t.Errorf("it gave %v, want %v", got, want)
@@ -243,7 +243,7 @@ func TestEmbeddingOfRowsOfOnePart(t *testing.T) {
 func TestConvolutionsWithChannelsLast(t *testing.T) {
 	r := rand.New(rand.NewPCG(85, 86))
 	x, w, b := noise(r, 2, 3, 9, 11), noise(r, 5, 3, 3, 3), noise(r, 5)
-	a := layers.Attrs{"stride": []int{2, 1}, "padding": []int{1, 0}, "dilation": []int{1, 1}, "groups": 1}
+	a := graph.Attrs{"stride": []int{2, 1}, "padding": []int{1, 0}, "dilation": []int{1, 1}, "groups": 1}
 	plain := single(t, "conv", a, x, w, b)
 	a["channels_last"] = true
 	last := single(t, "conv", a, x, w, b)
@@ -259,7 +259,7 @@ func TestConvolutionsWithChannelsLast(t *testing.T) {
 
 // Means of integers are rounded down, as PyTorch divides them.
 func TestMeansOfNegativeIntegers(t *testing.T) {
-	a := layers.Attrs{"dim": 0, "reduce": "mean", "include_self": false}
+	a := graph.Attrs{"dim": 0, "reduce": "mean", "include_self": false}
 	got := single(t, "scatter", a, tensor.Of(make([]int64, 3), 3), tensor.Of([]int64{0, 0, 1, 1, 2, 2}, 6),
 		tensor.Of([]int64{-1, -2, 1, 2, -2, -2}, 6))
 	if want := []int64{-2, 1, -2}; !slices.Equal(elements[int64](view{data: got.Data}), want) {

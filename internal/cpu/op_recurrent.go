@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // recurrentKernels walk a sequence with a state. Half floats are computed in float32; the state is rounded after each
 // step, as PyTorch keeps it.
-var recurrentKernels = map[layers.Kind]kernel{
+var recurrentKernels = map[graph.Kind]kernel{
 	"lstm": {run: runRecurrent(4), work: recurrentWork(4), supports: onlyReal},
 	"gru":  {run: runRecurrent(3), work: recurrentWork(3), supports: onlyReal},
 	"rnn":  {run: runRecurrent(1), work: recurrentWork(1), supports: onlyReal},
@@ -42,8 +42,8 @@ func sizesOfRecurrent(gates int, x, h, w, running tensor.Shape) recurrentSizes {
 	return s
 }
 
-func recurrentWork(gates int) func(in, out []layers.Spec, _ layers.Attrs) int64 {
-	return func(in, _ []layers.Spec, _ layers.Attrs) int64 {
+func recurrentWork(gates int) func(in, out []graph.Spec, _ graph.Attrs) int64 {
+	return func(in, _ []graph.Spec, _ graph.Attrs) int64 {
 		s := sizesOfRecurrent(gates, in[0].Shape, in[2].Shape, in[4].Shape, in[1].Shape)
 		size := realBytes(in[0].DType)
 		pieces := s.pieces()
@@ -104,7 +104,7 @@ func recur[T real](c *call, s recurrentSizes) error {
 		tasks.Give(r)
 	}()
 	for d := range s.directions {
-		params := c.in[4+d*layers.RecurrentParams:]
+		params := c.in[4+d*graph.RecurrentParams:]
 		*r = recurrence[T]{
 			recurrentSizes: s, c: c, direction: d,
 			reverse: d == 1 || c.attrs.Bool("reverse"), relu: c.attrs.String("nonlinearity") == "relu",

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"math"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -16,7 +16,7 @@ var (
 
 // reductionKernels combine elements. Floats are combined in float64 and integers in int64, each result in an order that
 // depends on the shape and strides alone.
-var reductionKernels = map[layers.Kind]kernel{
+var reductionKernels = map[graph.Kind]kernel{
 	// Σ x, torch.sum; torch.nansum; Π x, torch.prod; Σ x ÷ n, torch.mean.
 	"sum":    {run: rowsFirst(sumOfRow, reduction(sums))},
 	"nansum": {run: reduction(sumsPresent)},
@@ -46,7 +46,7 @@ var reductionKernels = map[layers.Kind]kernel{
 	// The extreme so far and its last index, torch.cummax and cummin.
 	"cummax": {run: runCumulativeExtreme(true), supports: noUnsigned64},
 	"cummin": {run: runCumulativeExtreme(false), supports: noUnsigned64},
-	"histc": {run: runHistogram, supports: noUnsigned64, work: func(_, out []layers.Spec, _ layers.Attrs) int64 {
+	"histc": {run: runHistogram, supports: noUnsigned64, work: func(_, out []graph.Spec, _ graph.Attrs) int64 {
 		return int64(out[0].Shape[0]) * 8
 	}},
 	"cdist": {run: runDistances},

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // resampleKernels read images between their elements or in windows. Half floats are computed in float32, but
 // for coordinates of grid_sample.
-var resampleKernels = map[layers.Kind]kernel{
+var resampleKernels = map[graph.Kind]kernel{
 	"interpolate": {run: runInterpolate, work: interpolateWork, supports: interpolateSupports},
 	"grid_sample": {run: runGridSample, supports: onlyReal},
 	"affine_grid": {run: runAffineGrid, supports: onlyReal},
@@ -20,7 +20,7 @@ var resampleKernels = map[layers.Kind]kernel{
 }
 
 // interpolateSupports takes every dtype where elements are only moved, and refuses tables that no machine holds.
-func interpolateSupports(in, out []layers.Spec, a layers.Attrs) error {
+func interpolateSupports(in, out []graph.Spec, a graph.Attrs) error {
 	mode := a.String("mode")
 	for d, n := range in[0].Shape[2:] {
 		size := out[0].Shape[2+d]
@@ -42,7 +42,7 @@ type resizing[T real] struct {
 }
 
 // resizeTaps returns how many elements of dimension d each result is made of.
-func resizeTaps(mode string, antialias bool, n, size, d int, a layers.Attrs) int {
+func resizeTaps(mode string, antialias bool, n, size, d int, a graph.Attrs) int {
 	half := 0.0
 	switch {
 	case antialias && n == size:
@@ -78,7 +78,7 @@ func resizeScale[T real](n, size int, alignCorners bool, given float64) T {
 	return T(n) / T(size)
 }
 
-func interpolateWork(in, out []layers.Spec, a layers.Attrs) int64 {
+func interpolateWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	var bytes int64
 	size := realBytes(in[0].DType)
 	for d, n := range in[0].Shape[2:] {

@@ -5,8 +5,8 @@ import (
 	"math"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -19,8 +19,8 @@ func TestGridOfNoNumbers(t *testing.T) {
 	nan := float32(math.NaN())
 	grid := tensor.Of([]float32{nan, 0, 0, nan, nan, nan}, 1, 1, 3, 2)
 	for mode, want := range map[string]float32{"linear": nan, "nearest": 0} {
-		attrs := layers.Attrs{"mode": mode, "padding_mode": "zeros", "align_corners": false}
-		out, err := cpu.Compute(t.Context(), pool, layers.Standard(), "grid_sample", attrs, image, grid)
+		attrs := graph.Attrs{"mode": mode, "padding_mode": "zeros", "align_corners": false}
+		out, err := cpu.Compute(t.Context(), pool, graph.Standard(), "grid_sample", attrs, image, grid)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,13 +3,13 @@ package cpu
 import (
 	"sync"
 
+	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // rotaryKernels turn pairs of elements.
-var rotaryKernels = map[layers.Kind]kernel{
+var rotaryKernels = map[graph.Kind]kernel{
 	"rotary": {run: runRotary},
 }
 

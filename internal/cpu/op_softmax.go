@@ -3,13 +3,13 @@ package cpu
 import (
 	"math"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // softmaxKernels: exp(x[i] − m) ÷ Σ exp(x − m) for m = max x along "dim", torch.softmax; x[i] − m − log Σ exp(x − m),
 // torch.log_softmax.
-var softmaxKernels = map[layers.Kind]kernel{
+var softmaxKernels = map[graph.Kind]kernel{
 	"softmax":     {run: runSoftmax(false), inPlace: overFirst},
 	"log_softmax": {run: runSoftmax(true), inPlace: overFirst},
 }

@@ -5,13 +5,13 @@ import (
 	"math"
 	"slices"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 )
 
 // sortKernels order lines by keys that are unsigned integers in the order of the elements, and by index where keys are
 // equal: so every order is the only one.
-var sortKernels = map[layers.Kind]kernel{
+var sortKernels = map[graph.Kind]kernel{
 	// torch.sort with stable=True.
 	"sort": {run: runSort, work: sortWork(0)},
 	// torch.topk, sorted.
@@ -42,8 +42,8 @@ const nanKey = math.MaxUint64
 const sortParts = 8
 
 // sortWork is room for one line in each part.
-func sortWork(operand int) func(in, _ []layers.Spec, a layers.Attrs) int64 {
-	return func(in, _ []layers.Spec, a layers.Attrs) int64 {
+func sortWork(operand int) func(in, _ []graph.Spec, a graph.Attrs) int64 {
+	return func(in, _ []graph.Spec, a graph.Attrs) int64 {
 		s := in[operand].Shape
 		n := 1
 		if len(s) > 0 {

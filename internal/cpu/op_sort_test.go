@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -20,13 +20,13 @@ func TestLongRowsAreSortedApart(t *testing.T) {
 	one, four := cpu.NewPool(1), cpu.NewPool(4)
 	defer one.Close()
 	defer four.Close()
-	attrs := layers.Attrs{"dim": 1}
-	want, err := cpu.Compute(t.Context(), one, layers.Standard(), "sort", attrs, x)
+	attrs := graph.Attrs{"dim": 1}
+	want, err := cpu.Compute(t.Context(), one, graph.Standard(), "sort", attrs, x)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		got, err := cpu.Compute(t.Context(), four, layers.Standard(), "sort", attrs, x)
+		got, err := cpu.Compute(t.Context(), four, graph.Standard(), "sort", attrs, x)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,15 +1,15 @@
 package cpu
 
 import (
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // unitKernels are ops over values of bfloat16 in blocks of 32 channels, which only Arrange makes, for processors with a
 // matrix unit. Attribute "set" is the kernels.
-var unitKernels = map[layers.Kind]kernel{
+var unitKernels = map[graph.Kind]kernel{
 	// conv16, with a blocked.UnitConv.
 	"conv32": {
 		run: runConv32, workOn: convWorkBlocked, packs: convPacksBlocked, pack: packConvBlocked, cost: conv32Cost,
@@ -23,13 +23,13 @@ var unitKernels = map[layers.Kind]kernel{
 }
 
 // conv32Of returns the convolution that attributes hold, unitSet the kernels.
-func conv32Of(a layers.Attrs) *blocked.UnitConv { return a["conv"].(*blocked.UnitConv) }
+func conv32Of(a graph.Attrs) *blocked.UnitConv { return a["conv"].(*blocked.UnitConv) }
 
-func unitSet(a layers.Attrs) *simd.UnitSet { return a["set"].(*simd.UnitSet) }
+func unitSet(a graph.Attrs) *simd.UnitSet { return a["set"].(*simd.UnitSet) }
 
 // unitLabel returns what reports call an op over bfloat16: they say what multiplies it.
-func unitLabel(kind string) func(a layers.Attrs) string {
-	return func(a layers.Attrs) string { return kind + "_" + unitSet(a).Name + "_bf16" }
+func unitLabel(kind string) func(a graph.Attrs) string {
+	return func(a graph.Attrs) string { return kind + "_" + unitSet(a).Name + "_bf16" }
 }
 
 // halves32 returns the elements of a view from its first on.
@@ -40,7 +40,7 @@ func halves32(v view) []uint16 {
 	return elements[uint16](v)[v.layout.Offset:]
 }
 
-func conv32Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+func conv32Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	c := blockedCost(0)(in, out, a)
 	conv := conv32Of(a)
 	c.FLOPs = 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(volume(in[1].Shape[1:])) / int64(unitSet(a).Speed)

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"math"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // unitAttentionKernels is attention by a matrix unit, which only Arrange makes.
-var unitAttentionKernels = map[layers.Kind]kernel{
+var unitAttentionKernels = map[graph.Kind]kernel{
 	// scaled_dot_product_attention over rows of bfloat16, with a blocked.UnitAttention; In[3] is the mask.
 	"attention32": {
 		run: runAttention32, workOn: attention32Work, cost: attention32Cost, label: unitLabel("attention32"),
@@ -19,15 +19,15 @@ var unitAttentionKernels = map[layers.Kind]kernel{
 
 var nan32 = float32(math.NaN())
 
-func attention32Of(a layers.Attrs) *blocked.UnitAttention {
+func attention32Of(a graph.Attrs) *blocked.UnitAttention {
 	return a["attention"].(*blocked.UnitAttention)
 }
 
-func attention32Work(threads int, _, _ []layers.Spec, a layers.Attrs) int64 {
+func attention32Work(threads int, _, _ []graph.Spec, a graph.Attrs) int64 {
 	return attention32Of(a).WorkBytes(threads)
 }
 
-func attention32Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+func attention32Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	c := blockedCost(0)(in, out, a)
 	u := attention32Of(a)
 	c.FLOPs = 2 * int64(len(u.Y.First)*u.Queries*u.Keys) * int64(u.Width+u.ValueWidth) / int64(unitSet(a).Speed)

@@ -1,16 +1,16 @@
 package cpu
 
 import (
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/cpu/tasks"
-	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
 // unitRowKernels are products of rows by a matrix unit, which only Arrange makes. Rows of bfloat16 lie as the pixels of a
 // convolution do: [⌈C/32⌉, rows, 32], zero beyond C, so that a product of matrices is a convolution of pixels by themselves.
-var unitRowKernels = map[layers.Kind]kernel{
+var unitRowKernels = map[graph.Kind]kernel{
 	// Rows of float32, rounded.
 	"rows32": {run: runRows32, cost: blockedCost(0)},
 	// linear of rows of bfloat16, with a blocked.UnitConv. The result is rounded, for those that read nothing else, or
@@ -54,11 +54,11 @@ func (t *roundRows) Run(from, to int) {
 	}
 }
 
-func linear32Work(threads int, in, _ []layers.Spec, a layers.Attrs) int64 {
+func linear32Work(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
 	return int64(roundUp(4*in[1].Shape[0], 64)) + conv32Of(a).WorkBytes(threads, false)
 }
 
-func linear32Cost(in, out []layers.Spec, a layers.Attrs) layers.Cost {
+func linear32Cost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	c := blockedCost(0)(in, out, a)
 	conv := conv32Of(a)
 	c.FLOPs = 2 * int64(conv.OutWidth*conv.In*conv.Out) / int64(unitSet(a).Speed)

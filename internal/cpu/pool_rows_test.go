@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -22,7 +22,7 @@ func TestMaxPoolRows(t *testing.T) {
 				data[rng.IntN(len(data))] = odd
 			}
 			k := 1 + rng.IntN(4)
-			attrs := layers.Attrs{
+			attrs := graph.Attrs{
 				"kernel": []int{k, 1 + rng.IntN(4)}, "stride": []int{1 + rng.IntN(3), 1 + rng.IntN(3)},
 				"padding": []int{rng.IntN(k/2 + 1), 0}, "dilation": []int{1, 1},
 			}

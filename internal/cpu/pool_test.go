@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -180,7 +180,7 @@ func TestMeanwhile(t *testing.T) {
 func TestGuess(t *testing.T) {
 	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(2))
 	guess := func(threads int) (flops, bytes float64) {
-		d := New(threads, layers.Standard())
+		d := New(threads, graph.Standard())
 		defer d.Close()
 		return d.Guess()
 	}
@@ -329,7 +329,7 @@ func TestStopped(t *testing.T) {
 // TestStoppedOp: an op ends with its context's error in the middle of its work.
 func TestStoppedOp(t *testing.T) {
 	for _, threads := range []int{1, 2} {
-		d := New(threads, layers.Standard())
+		d := New(threads, graph.Standard())
 		ctx := &limited{Context: context.Background()}
 		ctx.left.Store(2)
 		const rows, n = 256, 1024
@@ -337,10 +337,10 @@ func TestStoppedOp(t *testing.T) {
 			return Operand{Bytes: make([]byte, 4*rows*columns), DType: tensor.Float32, Layout: tensor.Contiguous(rows, columns)}
 		}
 		x, w, y := operand(rows, n), operand(n, n), operand(rows, n)
-		op := layers.Op{Kind: "linear"}
-		specs := func(list ...Operand) (s []layers.Spec) {
+		op := graph.Op{Kind: "linear"}
+		specs := func(list ...Operand) (s []graph.Spec) {
 			for _, o := range list {
-				s = append(s, layers.Spec{DType: o.DType, Shape: o.Layout.Shape})
+				s = append(s, graph.Spec{DType: o.DType, Shape: o.Layout.Shape})
 			}
 			return s
 		}

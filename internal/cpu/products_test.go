@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -32,11 +32,11 @@ func exchanged(t *tensor.Tensor, d, i int) *tensor.Tensor {
 	return &tensor.Tensor{DType: t.DType, Layout: tensor.Contiguous(c.Layout.Shape...), Data: data}
 }
 
-func compute(t testing.TB, threads int, kind layers.Kind, a layers.Attrs, in ...*tensor.Tensor) []*tensor.Tensor {
+func compute(t testing.TB, threads int, kind graph.Kind, a graph.Attrs, in ...*tensor.Tensor) []*tensor.Tensor {
 	t.Helper()
 	pool := NewPool(threads)
 	defer pool.Close()
-	out, err := Compute(t.Context(), pool, layers.Standard(), kind, a, in...)
+	out, err := Compute(t.Context(), pool, graph.Standard(), kind, a, in...)
 	if err != nil {
 		t.Fatalf("%s: %v", kind, err)
 	}
@@ -51,8 +51,8 @@ func TestProductsDoNotDependOnThreadsOrPlace(t *testing.T) {
 	}
 	gates := []*tensor.Tensor{normal(5, f32, 3*9, 7), normal(6, f32, 3*9, 9), nil, nil, nil}
 	for _, c := range []struct {
-		kind  layers.Kind
-		attrs layers.Attrs
+		kind  graph.Kind
+		attrs graph.Attrs
 		in    []*tensor.Tensor
 		// dims are the batch dimensions of the operands, −1 where one has none; outDim is that of the first result.
 		dims   []int
@@ -63,21 +63,21 @@ func TestProductsDoNotDependOnThreadsOrPlace(t *testing.T) {
 		{"linear", nil, []*tensor.Tensor{normal(1, bf16, 300, 40), normal(2, bf16, 5, 40), normal(3, bf16, 5)},
 			[]int{0, -1, -1}, 0},
 		{"linear", nil, []*tensor.Tensor{normal(1, f32, 6, 4, 300), normal(2, f32, 37, 300), nil}, []int{0, -1, -1}, 0},
-		{"matmul", layers.Attrs{"alpha": 0.5, "beta": 2.0}, []*tensor.Tensor{
+		{"matmul", graph.Attrs{"alpha": 0.5, "beta": 2.0}, []*tensor.Tensor{
 			normal(1, f32, 35, 9, 17), normal(2, f32, 35, 17, 6), normal(3, f32, 35, 9, 6),
 		}, []int{0, 0, 0}, 0},
-		{"matmul", layers.Attrs{"alpha": 1.0}, []*tensor.Tensor{normal(1, f32, 2, 90, 70), normal(2, f32, 2, 70, 95)},
+		{"matmul", graph.Attrs{"alpha": 1.0}, []*tensor.Tensor{normal(1, f32, 2, 90, 70), normal(2, f32, 2, 70, 95)},
 			[]int{0, 0}, 0},
-		{"scaled_dot_product_attention", layers.Attrs{"scale": 0.25, "is_causal": true}, []*tensor.Tensor{
+		{"scaled_dot_product_attention", graph.Attrs{"scale": 0.25, "is_causal": true}, []*tensor.Tensor{
 			normal(1, f32, 5, 3, 70, 16), normal(2, f32, 5, 3, 70, 16), normal(3, f32, 5, 3, 70, 8),
 		}, []int{0, 0, 0}, 0},
-		{"scaled_dot_product_attention", layers.Attrs{"scale": 0.25}, []*tensor.Tensor{
+		{"scaled_dot_product_attention", graph.Attrs{"scale": 0.25}, []*tensor.Tensor{
 			normal(1, bf16, 2, 131, 16), normal(2, bf16, 2, 300, 16), normal(3, bf16, 2, 300, 8),
 		}, []int{1, -1, -1}, 1}, // a query alone
 		{"lstm", nil, append([]*tensor.Tensor{
 			normal(1, f32, 60, 6, 7), nil, normal(2, f32, 1, 6, 9), normal(3, f32, 1, 6, 9),
 		}, params...), []int{1, -1, 1, 1, -1, -1, -1, -1, -1}, 1},
-		{"gru", layers.Attrs{"reverse": true}, append([]*tensor.Tensor{
+		{"gru", graph.Attrs{"reverse": true}, append([]*tensor.Tensor{
 			normal(1, f32, 300, 2, 7), nil, normal(2, f32, 1, 2, 9), nil,
 		}, gates...), []int{1, -1, 1, -1, -1, -1, -1, -1, -1}, 1},
 	} {
@@ -111,7 +111,7 @@ func TestGroupsMustBeInOrder(t *testing.T) {
 	x, w := normal(1, tensor.Float32, 4, 3), normal(2, tensor.Float32, 2, 3, 5)
 	for _, ends := range [][]int64{{3, 2}, {2, 5}, {-1, 2}} {
 		offsets := &tensor.Tensor{DType: tensor.Int64, Layout: tensor.Contiguous(2), Data: asBytes(ends)}
-		if _, err := Compute(t.Context(), pool, layers.Standard(), "grouped_matmul", nil, x, w, offsets); err == nil {
+		if _, err := Compute(t.Context(), pool, graph.Standard(), "grouped_matmul", nil, x, w, offsets); err == nil {
 			t.Errorf("groups that end at %v of 4 rows are computed", ends)
 		}
 	}
@@ -119,7 +119,7 @@ func TestGroupsMustBeInOrder(t *testing.T) {
 	for _, sizes := range [][]int64{{1, 2, 1}, {3, 1, 0}, {2, 1, 0}, {2, 2, 1}, {5, -1, 0}} {
 		batch := &tensor.Tensor{DType: tensor.Int64, Layout: tensor.Contiguous(3), Data: asBytes(sizes)}
 		in := append([]*tensor.Tensor{x, batch, normal(3, tensor.Float32, 1, 2, 3), nil}, params...)
-		if _, err := Compute(t.Context(), pool, layers.Standard(), "gru", nil, in...); err == nil {
+		if _, err := Compute(t.Context(), pool, graph.Standard(), "gru", nil, in...); err == nil {
 			t.Errorf("a packed sequence of 4 rows with %v at its steps is computed", sizes)
 		}
 	}
@@ -129,8 +129,8 @@ func BenchmarkProducts(b *testing.B) {
 	f32 := tensor.Float32
 	for _, c := range []struct {
 		name  string
-		kind  layers.Kind
-		attrs layers.Attrs
+		kind  graph.Kind
+		attrs graph.Attrs
 		in    []*tensor.Tensor
 	}{
 		{"linear-128x768x3072", "linear", nil, []*tensor.Tensor{normal(1, f32, 128, 768), normal(2, f32, 3072, 768), nil}},
@@ -138,10 +138,10 @@ func BenchmarkProducts(b *testing.B) {
 		{"linear-bf16-1x4096x1024", "linear", nil, []*tensor.Tensor{
 			normal(1, tensor.BFloat16, 1, 4096), normal(2, tensor.BFloat16, 1024, 4096), nil,
 		}},
-		{"matmul-144x64x32x64", "matmul", layers.Attrs{"alpha": 1.0}, []*tensor.Tensor{
+		{"matmul-144x64x32x64", "matmul", graph.Attrs{"alpha": 1.0}, []*tensor.Tensor{
 			normal(1, f32, 144, 64, 32), normal(2, f32, 144, 32, 64),
 		}},
-		{"attention-12x512x64", "scaled_dot_product_attention", layers.Attrs{"scale": 0.125}, []*tensor.Tensor{
+		{"attention-12x512x64", "scaled_dot_product_attention", graph.Attrs{"scale": 0.125}, []*tensor.Tensor{
 			normal(1, f32, 12, 512, 64), normal(2, f32, 12, 512, 64), normal(3, f32, 12, 512, 64),
 		}},
 		{"lstm-64x8x256", "lstm", nil, []*tensor.Tensor{
@@ -152,20 +152,20 @@ func BenchmarkProducts(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			pool := NewPool(0)
 			defer pool.Close()
-			specs := make([]layers.Spec, len(c.in))
+			specs := make([]graph.Spec, len(c.in))
 			for i, t := range c.in {
 				if t != nil {
-					specs[i] = layers.Spec{DType: t.DType, Shape: t.Layout.Shape}
+					specs[i] = graph.Spec{DType: t.DType, Shape: t.Layout.Shape}
 				}
 			}
-			def, _ := layers.Standard().Lookup(c.kind)
+			def, _ := graph.Standard().Lookup(c.kind)
 			for b.Loop() {
-				out, err := Compute(b.Context(), pool, layers.Standard(), c.kind, c.attrs, c.in...)
+				out, err := Compute(b.Context(), pool, graph.Standard(), c.kind, c.attrs, c.in...)
 				if err != nil {
 					b.Fatal(err)
 				}
-				result := layers.Spec{DType: out[0].DType, Shape: out[0].Layout.Shape}
-				b.ReportMetric(float64(def.FLOPs(specs, []layers.Spec{result}, c.attrs))/1e9, "GFLOP/op")
+				result := graph.Spec{DType: out[0].DType, Shape: out[0].Layout.Shape}
+				b.ReportMetric(float64(def.FLOPs(specs, []graph.Spec{result}, c.attrs))/1e9, "GFLOP/op")
 			}
 		})
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"unsafe"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -23,7 +23,7 @@ func realBytes(d tensor.DType) int {
 }
 
 // onlyReal is the support of kernels that compute in floats alone.
-func onlyReal(in, _ []layers.Spec, _ layers.Attrs) error {
+func onlyReal(in, _ []graph.Spec, _ graph.Attrs) error {
 	if d := in[0].DType; !isReal(d) {
 		return fmt.Errorf("it takes float32, float64, float16 and bfloat16, not %v", d)
 	}

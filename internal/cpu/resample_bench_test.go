@@ -3,7 +3,7 @@ package cpu
 import (
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -14,30 +14,30 @@ func BenchmarkImages(b *testing.B) {
 	two := func(n int) []int { return []int{n, n} }
 	image, scores := benchTensor(1, 64, 256, 256), benchTensor(1, 21, 64, 64)
 	for name, op := range map[string]struct {
-		kind  layers.Kind
-		attrs layers.Attrs
+		kind  graph.Kind
+		attrs graph.Attrs
 		in    []*tensor.Tensor
 	}{
-		"max_pool3x3s2": {"max_pool", layers.Attrs{
+		"max_pool3x3s2": {"max_pool", graph.Attrs{
 			"kernel": two(3), "stride": two(2), "padding": two(1), "dilation": two(1),
 		}, []*tensor.Tensor{image}},
-		"avg_pool2x2s2": {"avg_pool", layers.Attrs{
+		"avg_pool2x2s2": {"avg_pool", graph.Attrs{
 			"kernel": two(2), "stride": two(2), "padding": two(0),
 		}, []*tensor.Tensor{image}},
-		"global_avg": {"adaptive_avg_pool", layers.Attrs{"size": two(1)}, []*tensor.Tensor{image}},
-		"nearest":    {"interpolate", layers.Attrs{"mode": "nearest", "size": two(512)}, []*tensor.Tensor{scores}},
-		"bilinear":   {"interpolate", layers.Attrs{"mode": "linear", "size": two(512)}, []*tensor.Tensor{scores}},
-		"bicubic":    {"interpolate", layers.Attrs{"mode": "cubic", "size": two(512)}, []*tensor.Tensor{scores}},
-		"grid_sample": {"grid_sample", layers.Attrs{"mode": "linear", "padding_mode": "zeros"}, []*tensor.Tensor{
+		"global_avg": {"adaptive_avg_pool", graph.Attrs{"size": two(1)}, []*tensor.Tensor{image}},
+		"nearest":    {"interpolate", graph.Attrs{"mode": "nearest", "size": two(512)}, []*tensor.Tensor{scores}},
+		"bilinear":   {"interpolate", graph.Attrs{"mode": "linear", "size": two(512)}, []*tensor.Tensor{scores}},
+		"bicubic":    {"interpolate", graph.Attrs{"mode": "cubic", "size": two(512)}, []*tensor.Tensor{scores}},
+		"grid_sample": {"grid_sample", graph.Attrs{"mode": "linear", "padding_mode": "zeros"}, []*tensor.Tensor{
 			image, benchTensor(1, 128, 128, 2),
 		}},
-		"reflect": {"pad", layers.Attrs{
+		"reflect": {"pad", graph.Attrs{
 			"mode": "reflect", "before": []int{0, 0, 1, 1}, "after": []int{0, 0, 1, 1},
 		}, []*tensor.Tensor{image, nil}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := Compute(b.Context(), pool, layers.Standard(), op.kind, op.attrs, op.in...); err != nil {
+				if _, err := Compute(b.Context(), pool, graph.Standard(), op.kind, op.attrs, op.in...); err != nil {
 					b.Fatal(err)
 				}
 			}

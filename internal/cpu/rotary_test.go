@@ -6,7 +6,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -36,7 +36,7 @@ func TestRotary(t *testing.T) {
 					return v
 				}
 				in := []*tensor.Tensor{view(x, line), view(angles, 0), view(angles[:line], 0)}
-				got, err := Compute(t.Context(), p, layers.Standard(), "rotary", nil, in...)
+				got, err := Compute(t.Context(), p, graph.Standard(), "rotary", nil, in...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -80,16 +80,16 @@ func TestRotaryOfHalves(t *testing.T) {
 					v := tensor.Layout{Shape: tensor.Shape{2, 3, n}, Strides: []int{3 * lines, lines, c.step}, Offset: first * c.step}
 					return &tensor.Tensor{DType: d, Data: data, Layout: v}
 				}
-				do := func(kind layers.Kind, a layers.Attrs, in ...*tensor.Tensor) *tensor.Tensor {
+				do := func(kind graph.Kind, a graph.Attrs, in ...*tensor.Tensor) *tensor.Tensor {
 					t.Helper()
-					out, err := Compute(t.Context(), p, layers.Standard(), kind, a, in...)
+					out, err := Compute(t.Context(), p, graph.Standard(), kind, a, in...)
 					if err != nil {
 						t.Fatal(err)
 					}
 					return out[0]
 				}
 				x, cos, sin := view(0, 2*c.half, line), view(0, 2*c.half, 0), view(c.half%2, 2*c.half, 0)
-				turned := do("cat", layers.Attrs{"dim": 2}, do("neg", nil, view(c.half, c.half, line)), view(0, c.half, line))
+				turned := do("cat", graph.Attrs{"dim": 2}, do("neg", nil, view(c.half, c.half, line)), view(0, c.half, line))
 				want := do("add", nil, do("mul", nil, x, cos), do("mul", nil, turned, sin))
 				if got := do("rotary", nil, x, cos, sin); got.DType != d || !bytes.Equal(got.Data, want.Data) {
 					t.Error("other bits")

@@ -5,39 +5,39 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
 // rowOps are the ops that work on rows: with attributes for an operand's shape, and how many parameters of which
 // dimension follow.
 var rowOps = []struct {
-	kind       layers.Kind
-	attrs      func(s tensor.Shape) layers.Attrs
+	kind       graph.Kind
+	attrs      func(s tensor.Shape) graph.Attrs
 	parameters int
 	dim        int // −1 is the last
 }{
-	{"softmax", func(s tensor.Shape) layers.Attrs { return layers.Attrs{"dim": len(s) - 1} }, 0, 0},
-	{"log_softmax", func(s tensor.Shape) layers.Attrs { return layers.Attrs{"dim": len(s) - 1} }, 0, 0},
-	{"layer_norm", func(tensor.Shape) layers.Attrs { return layers.Attrs{"dims": 1, "eps": 1e-5} }, 2, -1},
-	{"rms_norm", func(tensor.Shape) layers.Attrs { return layers.Attrs{"dims": 1, "eps": 1e-6} }, 1, -1},
-	{"group_norm", func(tensor.Shape) layers.Attrs { return layers.Attrs{"groups": 2, "eps": 1e-5} }, 2, 1},
-	{"batch_norm", func(tensor.Shape) layers.Attrs { return layers.Attrs{"eps": 1e-5} }, 4, 1},
+	{"softmax", func(s tensor.Shape) graph.Attrs { return graph.Attrs{"dim": len(s) - 1} }, 0, 0},
+	{"log_softmax", func(s tensor.Shape) graph.Attrs { return graph.Attrs{"dim": len(s) - 1} }, 0, 0},
+	{"layer_norm", func(tensor.Shape) graph.Attrs { return graph.Attrs{"dims": 1, "eps": 1e-5} }, 2, -1},
+	{"rms_norm", func(tensor.Shape) graph.Attrs { return graph.Attrs{"dims": 1, "eps": 1e-6} }, 1, -1},
+	{"group_norm", func(tensor.Shape) graph.Attrs { return graph.Attrs{"groups": 2, "eps": 1e-5} }, 2, 1},
+	{"batch_norm", func(tensor.Shape) graph.Attrs { return graph.Attrs{"eps": 1e-5} }, 4, 1},
 	{"sum", reduced(tensor.Float32), 0, 0},
 	{"mean", reduced(tensor.Float32), 0, 0},
 	{"amax", reduced(0), 0, 0},
 	{"amin", reduced(0), 0, 0},
 	{"logsumexp", reduced(0), 0, 0},
-	{"norm", func(s tensor.Shape) layers.Attrs {
-		return layers.Attrs{"dims": []int{len(s) - 2, len(s) - 1}, "ord": 2.0, "dtype": tensor.Float32}
+	{"norm", func(s tensor.Shape) graph.Attrs {
+		return graph.Attrs{"dims": []int{len(s) - 2, len(s) - 1}, "ord": 2.0, "dtype": tensor.Float32}
 	}, 0, 0},
-	{"var", func(s tensor.Shape) layers.Attrs { return layers.Attrs{"dims": []int{len(s) - 1}, "correction": 1.0} }, 0, 0},
-	{"std", func(s tensor.Shape) layers.Attrs { return layers.Attrs{"dims": []int{len(s) - 1}, "correction": 0.0} }, 0, 0},
+	{"var", func(s tensor.Shape) graph.Attrs { return graph.Attrs{"dims": []int{len(s) - 1}, "correction": 1.0} }, 0, 0},
+	{"std", func(s tensor.Shape) graph.Attrs { return graph.Attrs{"dims": []int{len(s) - 1}, "correction": 0.0} }, 0, 0},
 }
 
-func reduced(d tensor.DType) func(s tensor.Shape) layers.Attrs {
-	return func(s tensor.Shape) layers.Attrs {
-		a := layers.Attrs{"dims": []int{len(s) - 1}}
+func reduced(d tensor.DType) func(s tensor.Shape) graph.Attrs {
+	return func(s tensor.Shape) graph.Attrs {
+		a := graph.Attrs{"dims": []int{len(s) - 1}}
 		if d != 0 {
 			a["dtype"] = d
 		}
@@ -97,10 +97,10 @@ func TestSoftmaxLimits(t *testing.T) {
 				for i := range x {
 					x[i] = special[i%len(special)]
 				}
-				for _, kind := range []layers.Kind{"softmax", "log_softmax", "logsumexp"} {
-					attrs := layers.Attrs{"dim": 0, "safe": safe}
+				for _, kind := range []graph.Kind{"softmax", "log_softmax", "logsumexp"} {
+					attrs := graph.Attrs{"dim": 0, "safe": safe}
 					if kind == "logsumexp" {
-						attrs = layers.Attrs{"dims": []int{0}}
+						attrs = graph.Attrs{"dims": []int{0}}
 					}
 					agreeWith(t, p, inGo, kind, attrs, 1e-6, tensor.Of(x, 37))
 					x[5] = 0

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -32,8 +32,8 @@ func BenchmarkVector(b *testing.B) {
 	}
 	type item struct {
 		name  string
-		kind  layers.Kind
-		attrs layers.Attrs
+		kind  graph.Kind
+		attrs graph.Attrs
 		in    []*tensor.Tensor
 	}
 	items := []item{
@@ -41,41 +41,41 @@ func BenchmarkVector(b *testing.B) {
 		{"tanh 512x3072", "tanh", nil, []*tensor.Tensor{floats(512, 3072)}},
 		{"silu 512x3072", "silu", nil, []*tensor.Tensor{floats(512, 3072)}},
 		{"gelu 512x3072", "gelu", nil, []*tensor.Tensor{floats(512, 3072)}},
-		{"gelu tanh 512x3072", "gelu", layers.Attrs{"approximate": "tanh"}, []*tensor.Tensor{floats(512, 3072)}},
+		{"gelu tanh 512x3072", "gelu", graph.Attrs{"approximate": "tanh"}, []*tensor.Tensor{floats(512, 3072)}},
 		{"add 512x768", "add", nil, []*tensor.Tensor{floats(512, 768), floats(512, 768)}},
 		{"add row 512x768", "add", nil, []*tensor.Tensor{floats(512, 768), row}},
-		{"layer_norm 2048x768", "layer_norm", layers.Attrs{"dims": 1, "eps": 1e-5},
+		{"layer_norm 2048x768", "layer_norm", graph.Attrs{"dims": 1, "eps": 1e-5},
 			[]*tensor.Tensor{floats(2048, 768), floats(768), floats(768)}},
-		{"rms_norm 2048x768", "rms_norm", layers.Attrs{"dims": 1, "eps": 1e-5}, []*tensor.Tensor{floats(2048, 768), floats(768)}},
-		{"softmax 1536x1024", "softmax", layers.Attrs{"dim": 1}, []*tensor.Tensor{floats(1536, 1024)}},
-		{"mean 2048x768", "mean", layers.Attrs{"dims": []int{1}, "dtype": tensor.Float32}, []*tensor.Tensor{floats(2048, 768)}},
+		{"rms_norm 2048x768", "rms_norm", graph.Attrs{"dims": 1, "eps": 1e-5}, []*tensor.Tensor{floats(2048, 768), floats(768)}},
+		{"softmax 1536x1024", "softmax", graph.Attrs{"dim": 1}, []*tensor.Tensor{floats(1536, 1024)}},
+		{"mean 2048x768", "mean", graph.Attrs{"dims": []int{1}, "dtype": tensor.Float32}, []*tensor.Tensor{floats(2048, 768)}},
 		{"transposed copy 16x768x196", "copy", nil, []*tensor.Tensor{turned}},
-		{"cast to bfloat16 512x3072", "cast", layers.Attrs{"dtype": tensor.BFloat16}, []*tensor.Tensor{floats(512, 3072)}},
-		{"max_pool 3x3 s2 64x112x112", "max_pool", layers.Attrs{"kernel": []int{3, 3}, "stride": []int{2, 2},
+		{"cast to bfloat16 512x3072", "cast", graph.Attrs{"dtype": tensor.BFloat16}, []*tensor.Tensor{floats(512, 3072)}},
+		{"max_pool 3x3 s2 64x112x112", "max_pool", graph.Attrs{"kernel": []int{3, 3}, "stride": []int{2, 2},
 			"padding": []int{1, 1}, "dilation": []int{1, 1}}, []*tensor.Tensor{floats(1, 64, 112, 112)}},
 	}
 	for _, n := range []int{128, 197, 512, 1024, 2048} {
 		items = append(items, item{fmt.Sprintf("attention H12 d64 T%d", n), "scaled_dot_product_attention",
-			layers.Attrs{"scale": 0.125}, []*tensor.Tensor{heads(n), heads(n), heads(n)}})
+			graph.Attrs{"scale": 0.125}, []*tensor.Tensor{heads(n), heads(n), heads(n)}})
 	}
 	items = append(items, item{"attention H12 d64 T1024 causal", "scaled_dot_product_attention",
-		layers.Attrs{"scale": 0.125, "is_causal": true}, []*tensor.Tensor{heads(1024), heads(1024), heads(1024)}})
+		graph.Attrs{"scale": 0.125, "is_causal": true}, []*tensor.Tensor{heads(1024), heads(1024), heads(1024)}})
 	items = append(items, item{"attention H12 d64 1x1024", "scaled_dot_product_attention",
-		layers.Attrs{"scale": 0.125}, []*tensor.Tensor{heads(1), heads(1024), heads(1024)}})
+		graph.Attrs{"scale": 0.125}, []*tensor.Tensor{heads(1), heads(1024), heads(1024)}})
 	for threads := 1; threads <= 2; threads++ {
 		pool := NewPool(threads)
 		defer pool.Close()
 		for _, it := range items {
 			b.Run(fmt.Sprintf("%s/%d", it.name, threads), func(b *testing.B) {
-				k, err := lookup(layers.Standard(), it.kind)
+				k, err := lookup(graph.Standard(), it.kind)
 				if err != nil {
 					b.Fatal(err)
 				}
-				def, _ := layers.Standard().Lookup(it.kind)
+				def, _ := graph.Standard().Lookup(it.kind)
 				c := &call{ctx: context.Background(), attrs: it.attrs, pool: pool}
-				var specs []layers.Spec
+				var specs []graph.Spec
 				for _, x := range it.in {
-					specs = append(specs, layers.Spec{DType: x.DType, Shape: x.Layout.Shape})
+					specs = append(specs, graph.Spec{DType: x.DType, Shape: x.Layout.Shape})
 					c.in = append(c.in, view{data: x.Data, dtype: x.DType, layout: x.Layout})
 				}
 				outs, err := def.Shape(specs, it.attrs)

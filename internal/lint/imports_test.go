@@ -26,9 +26,11 @@ var diagram = map[string][]string{
 	"loader/internal/pickle":     {"tensor", "loader/internal/fault", "loader/internal/limit"},
 
 	// Shapes and ops.
-	"layers": {"tensor"},
+	"graph":         {"tensor"},
+	"graph/rewrite": {"graph", "tensor"},
+	"layers":        {"tensor"},
 	"models": {
-		"loader", "loader/exported", "loader/script", "layers", "tensor",
+		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "tensor",
 		"models/torchvision", "models/transformers", "models/torchscript",
 	},
 	"models/torchvision":  {"layers", "tensor"},
@@ -37,36 +39,37 @@ var diagram = map[string][]string{
 	"models/internal/zoo": {"loader", "loader/exported", "tensor"},
 
 	// Ops and buffers.
-	"device":               {"layers", "tensor"},
-	"device/devicetest":    {"device", "models", "layers", "tensor"},
-	"device/null":          {"device", "layers", "tensor"},
-	"device/emulated":      {"device", "internal/cpu", "layers", "tensor"},
-	"device/late":          {"device", "layers"},
-	"cuda":                 {"device", "layers", "tensor", "cuda/..."},
-	"cuda/...":             {"device", "layers", "tensor", "cuda/..."},
-	"internal/cpu":         {"device", "layers", "tensor", "internal/cpu/blocked", "internal/cpu/kernel", "internal/cpu/tasks"},
+	"device":               {"graph", "tensor"},
+	"device/devicetest":    {"device", "models", "graph", "tensor"},
+	"device/null":          {"device", "graph", "tensor"},
+	"device/emulated":      {"device", "internal/cpu", "graph", "tensor"},
+	"device/late":          {"device", "graph"},
+	"cuda":                 {"device", "graph", "graph/rewrite", "tensor", "cuda/..."},
+	"cuda/...":             {"device", "graph", "tensor", "cuda/..."},
+	"internal/cpu":         {"device", "graph", "graph/rewrite", "tensor", "internal/cpu/blocked", "internal/cpu/kernel", "internal/cpu/tasks"},
 	"internal/cpu/blocked": {"tensor", "internal/cpu/kernel", "internal/cpu/tasks"},
 	"internal/cpu/tasks":   {},
 	"internal/cpu/kernel":  {},
 
 	// Graph and bytes, then the interpreters of what was planned.
-	"plan":    {"layers", "tensor"},
-	"pager":   {"plan", "device", "layers", "tensor"},
-	"chunker": {"pager", "plan", "device", "layers", "tensor"},
+	"plan":    {"graph", "graph/rewrite", "tensor"},
+	"pager":   {"plan", "device", "graph", "tensor"},
+	"chunker": {"pager", "plan", "device", "graph", "tensor"},
 
 	// Only runtime knows everyone.
 	"runtime": {
-		"models", "pager", "chunker", "cuda", "internal/cpu", "plan", "device", "device/emulated", "layers", "tensor",
+		"models", "pager", "chunker", "cuda", "internal/cpu", "plan", "device", "device/emulated", "graph", "graph/rewrite",
+		"tensor",
 		"loader",
 	},
 	"cmd/optimem": {
-		"runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "layers", "tensor",
+		"runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "graph", "layers", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate",
 	},
-	"examples/...":   {"runtime", "models", "loader", "layers", "tensor"},
+	"examples/...":   {"runtime", "models", "loader", "graph", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "internal/calibrate", "tensor"},
 
-	"internal/calibrate":       {"device", "internal/cpu", "layers", "plan", "tensor"},
+	"internal/calibrate":       {"device", "internal/cpu", "graph", "plan", "tensor"},
 	"internal/npy":             {"tensor"},
 	"internal/preprocess":      {"tensor", "internal/preprocess/jpeg"},
 	"internal/preprocess/jpeg": {},

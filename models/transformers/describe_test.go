@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models/internal/zoo"
 	"github.com/optimem/optimem/tensor"
@@ -38,11 +38,11 @@ func owner(ref *zoo.Reference, name string) string {
 // describe writes a graph as one line for each op, so that two graphs can be compared: kind, path, attributes, and
 // operands by what made them. Buffers that are in no state dict are weights of a program and constants of a model whose
 // code is known; both are written as constants.
-func describe(g *layers.Graph, ref *zoo.Reference) ([]string, error) {
+func describe(g *graph.Graph, ref *zoo.Reference) ([]string, error) {
 	names := make([]string, len(g.Values))
 	for id, v := range g.Values {
 		switch v.Role {
-		case layers.Weight, layers.State:
+		case graph.Weight, graph.State:
 			names[id] = owner(ref, v.Weight.Name)
 			if computed(ref, v.Weight.Name) {
 				data := make([]byte, v.Bytes())
@@ -51,14 +51,14 @@ func describe(g *layers.Graph, ref *zoo.Reference) ([]string, error) {
 				}
 				names[id] = constant(v, data)
 			}
-		case layers.Const:
+		case graph.Const:
 			names[id] = constant(v, v.Const)
-		case layers.Input:
+		case graph.Input:
 			names[id] = "input " + v.Name
 		}
 	}
-	operand := func(o layers.Operand) string {
-		if o.Value == layers.NoValue {
+	operand := func(o graph.Operand) string {
+		if o.Value == graph.NoValue {
 			return "-"
 		}
 		return fmt.Sprintf("%s%v%v+%d", names[o.Value], o.Layout.Shape, o.Layout.Strides, o.Layout.Offset)
@@ -81,6 +81,6 @@ func describe(g *layers.Graph, ref *zoo.Reference) ([]string, error) {
 }
 
 // constant leaves the shape out: a program knows the storages of its buffers, not their shapes.
-func constant(v layers.Value, data []byte) string {
+func constant(v graph.Value, data []byte) string {
 	return fmt.Sprintf("const %v %x", v.DType, data)
 }

@@ -7,7 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/internal/zoo"
 	"github.com/optimem/optimem/tensor"
@@ -107,8 +108,8 @@ func TestRotary(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kinds := make(map[layers.Kind]int)
-		for _, op := range layers.Optimise(layers.Prune(g), layers.Standard(), 0, nil).Ops {
+		kinds := make(map[graph.Kind]int)
+		for _, op := range rewrite.Optimise(rewrite.Prune(g), graph.Standard(), 0, nil).Ops {
 			kinds[op.Kind]++
 		}
 		if kinds["rotary"] == 0 || kinds["rotary"] != 2*(kinds["scaled_dot_product_attention"]+kinds["softmax"]) || kinds["neg"] > 0 {

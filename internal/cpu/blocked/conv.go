@@ -183,7 +183,7 @@ func (c *Conv) PackedBytes() int64 { return 4 * int64(c.how.pieces()) * int64(c.
 func (c *Conv) Form() string { return c.how.form() }
 
 // PackStep returns how many output channels a piece of the packed weights holds, 0 where a piece cannot be packed
-// without knowing which it is (see layers.Pack).
+// without knowing which it is (see graph.Pack).
 func (c *Conv) PackStep() int {
 	if c.Groups != 1 {
 		return 0
