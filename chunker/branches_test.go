@@ -13,6 +13,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -41,7 +42,7 @@ func branching(t *testing.T, dev *cpu.Device, width, depth int) *graph.Lowered {
 			path := fmt.Sprintf("%d.%v", i, want)
 			w := g.AddWeight(tensor.Weight{
 				Name: path + ".weight", DType: tensor.Float32, Layout: tensor.Contiguous(width, width),
-				Extent: tensor.Extent{Source: src, Offset: int64(2*i+k) * n, Bytes: n},
+				Extent: storage.Extent{Source: src, Offset: int64(2*i+k) * n, Bytes: n},
 			}, graph.Weight)
 			y := emit(graph.Op{
 				Kind: "linear", Path: path, Guard: guard,

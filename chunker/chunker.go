@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/optimem/optimem/internal/panicked"
 	"sync"
 
 	"github.com/optimem/optimem/device"
@@ -166,7 +167,7 @@ func (c *Chunker) numbered(side int, observe func(pager.Event)) func(pager.Event
 func (c *Chunker) Pass(ctx context.Context, p *plan.Plan, io pager.IO) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = c.Abandon(pager.Panicked(v))
+			err = c.Abandon(panicked.By(v))
 		}
 	}()
 	if err := c.Begin(ctx, p); err != nil {

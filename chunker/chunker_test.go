@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -50,7 +51,7 @@ func network(t *testing.T, dev *cpu.Device, width, depth int) *graph.Lowered {
 		n := int64(4 * width * width)
 		w := g.AddWeight(tensor.Weight{
 			Name: fmt.Sprint(i), DType: tensor.Float32, Layout: tensor.Contiguous(width, width),
-			Extent: tensor.Extent{Source: src, Offset: int64(i) * n, Bytes: n},
+			Extent: storage.Extent{Source: src, Offset: int64(i) * n, Bytes: n},
 		}, graph.Weight)
 		x = emit(fmt.Sprint(i), "linear", g.Whole(x), graph.Operand{Value: w, Layout: tensor.Contiguous(width, width)})
 		x = emit(fmt.Sprint(i), "relu", g.Whole(x))

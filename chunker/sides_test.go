@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/optimem/optimem/internal/panicked"
 	"sync"
 	"testing"
 	"time"
@@ -87,7 +88,7 @@ func TestPanicsOfTheCaller(t *testing.T) {
 						t.Fatalf("%s, call %d: what instance %d gives is written after the pass", p.name, at, i)
 					}
 				}
-				var panicked *pager.PanicError
+				var panicked *panicked.Error
 				if err != nil && (!errors.As(err, &panicked) || !errors.Is(err, errFragile) || !hit) {
 					t.Fatalf("%s, call %d: %v", p.name, at, err)
 				} else if err == nil && hit && byHost {

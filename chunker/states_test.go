@@ -17,6 +17,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -34,7 +35,7 @@ func changing(t *testing.T, dev *cpu.Device, width, depth int) *graph.Lowered {
 	weight := func(name string, role graph.Role, rows int) graph.Operand {
 		w := tensor.Weight{
 			Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(rows, width),
-			Extent: tensor.Extent{Source: src, Offset: at, Bytes: int64(4 * rows * width)},
+			Extent: storage.Extent{Source: src, Offset: at, Bytes: int64(4 * rows * width)},
 		}
 		at += w.Extent.Bytes
 		return graph.Operand{Value: g.AddWeight(w, role), Layout: w.Layout}

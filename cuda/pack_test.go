@@ -18,6 +18,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -48,7 +49,7 @@ func convolutions(t testing.TB, dtype tensor.DType, precision string) *graph.Gra
 		}
 		w := g.AddWeight(tensor.Weight{
 			Name: name + ".weight", DType: dtype, Layout: x.Layout,
-			Extent: tensor.Extent{Source: src, Offset: int64(len(src.data)), Bytes: int64(len(x.Data))},
+			Extent: storage.Extent{Source: src, Offset: int64(len(src.data)), Bytes: int64(len(x.Data))},
 		}, graph.Weight)
 		src.data = append(src.data, x.Data...)
 		return graph.Operand{Value: w, Layout: x.Layout}

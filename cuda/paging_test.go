@@ -23,6 +23,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -69,7 +70,7 @@ func network(t testing.TB, rows int, widths ...int) *graph.Graph {
 		}
 		w := g.AddWeight(tensor.Weight{
 			Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(shape...),
-			Extent: tensor.Extent{Source: src, Offset: at, Bytes: n},
+			Extent: storage.Extent{Source: src, Offset: at, Bytes: n},
 		}, graph.Weight)
 		at += n
 		return graph.Operand{Value: w, Layout: tensor.Contiguous(shape...)}

@@ -13,7 +13,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // heldSource is a source that says that it lies in memory.
@@ -136,4 +136,4 @@ func TestSourcesWithinBudget(t *testing.T) {
 	}
 }
 
-var _ tensor.MemorySource = (*heldSource)(nil)
+var _ storage.MemorySource = (*heldSource)(nil)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -24,7 +25,7 @@ func (s *sketch) input(name string, shape ...int) Operand {
 
 func (s *sketch) weight(shape ...int) Operand {
 	n, _ := tensor.Shape(shape).NumElements()
-	w := tensor.Weight{DType: tensor.Float32, Extent: tensor.Extent{Bytes: 4 * n}}
+	w := tensor.Weight{DType: tensor.Float32, Extent: storage.Extent{Bytes: 4 * n}}
 	return Operand{s.AddWeight(w, Weight), tensor.Contiguous(shape...)}
 }
 
@@ -360,7 +361,7 @@ func TestBatchedArguments(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "Name the output's axis") {
 		t.Errorf("an output with no place for rows: %v", err)
 	}
-	state := s.AddWeight(tensor.Weight{Name: "count", DType: tensor.Float32, Extent: tensor.Extent{Bytes: 4}}, State)
+	state := s.AddWeight(tensor.Weight{Name: "count", DType: tensor.Float32, Extent: storage.Extent{Bytes: 4}}, State)
 	s.Updates = append(s.Updates, StateUpdate{State: state, Operand: s.Whole(state)})
 	_, err = Batched(&s.Graph, Standard(), map[string]int{"x": 0})
 	if err == nil || !strings.Contains(err.Error(), "count: it is changed") {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -64,7 +65,7 @@ func TestDivideComputesTheSame(t *testing.T) {
 		s.Modules = make(map[string]Operand)
 		list := []Operand{s.input("x", 4), s.input("y", 4)}
 		for i := range 2 {
-			w := tensor.Weight{Name: "s" + strconv.Itoa(i), DType: tensor.Float32, Extent: tensor.Extent{Bytes: 16}}
+			w := tensor.Weight{Name: "s" + strconv.Itoa(i), DType: tensor.Float32, Extent: storage.Extent{Bytes: 16}}
 			list = append(list, s.Whole(s.AddWeight(w, State)))
 			w.Name = "w" + strconv.Itoa(i)
 			list = append(list, s.Whole(s.AddWeight(w, Weight)))

@@ -157,7 +157,7 @@ func TestRegistry(t *testing.T) {
 	g := &graph.Graph{}
 	for n, fits := range map[int]bool{1 << 60: true, 1 << 61: false} {
 		x := g.AddConst(tensor.Of([]float32{1}))
-		o := graph.Operand{x, tensor.Layout{Shape: tensor.Shape{n}, Strides: []int{0}}}
+		o := graph.Operand{Value: x, Layout: tensor.Layout{Shape: tensor.Shape{n}, Strides: []int{0}}}
 		if _, err := g.Emit(graph.Standard(), graph.Op{Kind: "relu", In: []graph.Operand{o}}); (err == nil) != fits {
 			t.Errorf("%d floats: %v", n, err)
 		}

@@ -196,7 +196,7 @@ func (c *Checkpoint) addWeight(w tensor.Weight) error {
 }
 
 // NewCheckpoint returns a checkpoint of weights and a program that do not come from a file of ours: weights in an object
-// store behind a [tensor.Source], a graph made elsewhere. The weights are checked as those of a file are.
+// store behind a [storage.Source], a graph made elsewhere. The weights are checked as those of a file are.
 func NewCheckpoint(name string, weights []tensor.Weight, program *Program) (*Checkpoint, error) {
 	c := &Checkpoint{Path: name, Format: FormatExported, Program: program}
 	for _, w := range weights {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/loader/internal/ziparchive"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -86,7 +87,7 @@ func TestChargesCoverTheHeap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := newOpener(t.Context(), path, Options{Limits: Limits{MemoryBytes: 1 << 30}})
 			before := liveBytes()
-			file, err := openFile(path)
+			file, err := storage.Open(path)
 			if err != nil {
 				t.Fatal(err)
 			}

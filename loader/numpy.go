@@ -7,6 +7,7 @@ import (
 
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/pickle"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -97,10 +98,10 @@ func (a *ndarray) tensor() (*tensorValue, error) {
 			step *= max(d, 1)
 		}
 	}
-	s := &storage{
+	s := &torchStorage{
 		dtype:     dtype,
 		bytes:     want,
-		extent:    tensor.Extent{Source: &memorySource{a.data}, Bytes: want},
+		extent:    storage.Extent{Source: &memorySource{a.data}, Bytes: want},
 		bigEndian: a.dtype.order == ">",
 	}
 	return &tensorValue{storage: s, dtype: dtype, layout: layout}, nil
@@ -175,10 +176,10 @@ func (a *ndarray) bfloat16(wide *tensorValue) *tensorValue {
 		x := math.Float32frombits(order.Uint32(a.data[4*i:]))
 		binary.LittleEndian.PutUint16(narrow[2*i:], tensor.BFloat16FromFloat32(x))
 	}
-	s := &storage{
+	s := &torchStorage{
 		dtype:  tensor.BFloat16,
 		bytes:  int64(len(narrow)),
-		extent: tensor.Extent{Source: &memorySource{narrow}, Bytes: int64(len(narrow))},
+		extent: storage.Extent{Source: &memorySource{narrow}, Bytes: int64(len(narrow))},
 	}
 	return &tensorValue{storage: s, dtype: tensor.BFloat16, layout: wide.layout}
 }

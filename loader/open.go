@@ -10,7 +10,7 @@ import (
 
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/limit"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // Options change how a file is opened. The zero value is right for untrusted files.
@@ -134,7 +134,7 @@ func (o *opener) dispatch() (*Checkpoint, error) {
 }
 
 // openSource reads a file in any format.
-func (o *opener) openSource(ckpt *Checkpoint, src tensor.Source) error {
+func (o *opener) openSource(ckpt *Checkpoint, src storage.Source) error {
 	if o.opened != nil {
 		o.meter.Raise(Limits{}.MemoryFor(o.opened.Add(src.Size())))
 	}
@@ -171,7 +171,7 @@ const (
 
 // sniff tells the format from the first bytes; file names mean nothing. Files that users take for checkpoints get an
 // error that says what they are.
-func (o *opener) sniff(src tensor.Source) (fileKind, error) {
+func (o *opener) sniff(src storage.Source) (fileKind, error) {
 	head := make([]byte, min(src.Size(), 9))
 	if err := src.ReadAt(o.ctx, head, 0); err != nil {
 		return 0, err

@@ -51,7 +51,7 @@ func textOf(v any, depth int) string {
 		return v.callee.String() + itemsText(v.args, "(", ")", depth)
 	case *tensorValue:
 		return "torch.Tensor"
-	case *storage:
+	case *torchStorage:
 		return fmt.Sprintf("storage of %d bytes", v.bytes)
 	}
 	if n, ok := pickle.Int(v); ok {

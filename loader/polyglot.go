@@ -7,7 +7,7 @@ import (
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/limit"
 	"github.com/optimem/optimem/loader/internal/pickle"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A polyglot is a file of one format here and of another elsewhere. The readers of zip and legacy files leave no byte
@@ -15,7 +15,7 @@ import (
 
 // refusePolyglot reports a file that is a pickle or a tar besides what its first bytes say. Unknown is set where they
 // say nothing that is known.
-func (o *opener) refusePolyglot(src tensor.Source, kind fileKind, unknown bool) error {
+func (o *opener) refusePolyglot(src storage.Source, kind fileKind, unknown bool) error {
 	if kind != kindPickle && kind != kindSafetensors && !unknown {
 		return nil // torch.load tries zip first, and no JSON document begins as a pickle
 	}
@@ -37,7 +37,7 @@ func (o *opener) refusePolyglot(src tensor.Source, kind fileKind, unknown bool) 
 
 // refusePickle reports a file that is not a pickle here but runs when it is unpickled. It reads no further than the
 // opcodes go, which in other files is a few bytes, or a line.
-func (o *opener) refusePickle(src tensor.Source) error {
+func (o *opener) refusePickle(src storage.Source) error {
 	const meterBytes = 1 << 20 // its own, since most of a header may pass for one long string
 	report, err := pickle.Scan(readerAt{ctx: o.ctx, src: src}, 0, src.Size(), pickle.Options{
 		Policy: torchPolicy, Meter: limit.New(meterBytes), Depth: o.opts.Limits.Depth, Persistent: true, Sparing: true,
@@ -64,7 +64,7 @@ const tarBlockBytes = 512
 
 // isTar reports whether the file begins with a tar header as Python's tarfile judges it: by its checksum alone.
 // torch.load tries tar before it tries legacy pickles.
-func (o *opener) isTar(src tensor.Source) (bool, error) {
+func (o *opener) isTar(src storage.Source) (bool, error) {
 	const at, size = 148, 8
 	if src.Size() < tarBlockBytes {
 		return false, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/optimem/optimem/loader/exported"
 	"github.com/optimem/optimem/loader/internal/limit"
 	"github.com/optimem/optimem/loader/internal/ziparchive"
+	"github.com/optimem/optimem/storage"
 )
 
 // A goldenModel is what PyTorch saw in one program of a fixture.
@@ -193,7 +194,7 @@ func TestExportedTwoModels(t *testing.T) {
 // edited writes a copy of a fixture in which records are changed: nil removes one.
 func edited(t *testing.T, name string, edit func(record string, text []byte) []byte) string {
 	t.Helper()
-	src, err := openFile(filepath.Join("testdata/valid", name))
+	src, err := storage.Open(filepath.Join("testdata/valid", name))
 	if err != nil {
 		t.Fatal(err)
 	}

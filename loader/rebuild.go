@@ -7,16 +7,17 @@ import (
 
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/pickle"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
 // A storage is a run of elements that tensors are views of. The zip reader knows its extent when the pickle names it;
 // the legacy reader fills the extent in when it has passed the pickle.
-type storage struct {
+type torchStorage struct {
 	key string
 	// dtype is Invalid for untyped (byte) storages and for those of dtypes that we cannot represent.
 	dtype  tensor.DType
-	extent tensor.Extent
+	extent storage.Extent
 	// bytes is the size that the pickle declares.
 	bytes int64
 	// shift is where a legacy storage view begins in its root.
@@ -26,7 +27,7 @@ type storage struct {
 
 // A tensorValue is what a rebuild function made: a tensor without a name.
 type tensorValue struct {
-	storage   *storage
+	storage   *torchStorage
 	dtype     tensor.DType
 	layout    tensor.Layout
 	conj, neg bool
@@ -197,7 +198,7 @@ func rebuildTensor(g pickle.Global, name string, args []any) (any, error) {
 
 // viewOf reads the first four arguments of every rebuild function: storage, offset, size, stride.
 func viewOf(g pickle.Global, args []any) (*tensorValue, error) {
-	s, ok := args[0].(*storage)
+	s, ok := args[0].(*torchStorage)
 	if !ok {
 		return nil, badArgs(g, "argument 0 is not a storage")
 	}
@@ -434,7 +435,7 @@ func intTuple(v any) ([]int, bool) {
 
 // parseStorageID reads a persistent id ('storage', class, key, location, numel[, view]) and returns the storage it
 // declares, and the view's arguments where there are any.
-func parseStorageID(id any) (s *storage, view []any, err error) {
+func parseStorageID(id any) (s *torchStorage, view []any, err error) {
 	parts, ok := pickle.Tuple(id)
 	if !ok || len(parts) < 5 || len(parts) > 6 {
 		return nil, nil, fault.New(fault.ErrFormat, -1, "persistent id is not a storage")
@@ -458,7 +459,7 @@ func parseStorageID(id any) (s *storage, view []any, err error) {
 	if !ok || numel < 0 {
 		return nil, nil, fault.New(fault.ErrFormat, -1, "storage %.40q: element count is not a size", key)
 	}
-	s = &storage{key: key, dtype: dtype}
+	s = &torchStorage{key: key, dtype: dtype}
 	if s.bytes, ok = tensor.MulBytes(numel, int64(max(dtype.Size(), 1))); !ok {
 		return nil, nil, fault.New(fault.ErrFormat, -1, "storage %.40q: %d elements overflow", key, numel)
 	}

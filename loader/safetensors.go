@@ -10,6 +10,7 @@ import (
 
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/strictjson"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -28,7 +29,7 @@ const (
 type safetensorsReader struct {
 	o    *opener
 	ckpt *Checkpoint
-	src  tensor.Source
+	src  storage.Source
 	// begin and size are the place in the file, and the length, of what follows the header.
 	begin, size int64
 	runs        []safetensorsRun
@@ -41,7 +42,7 @@ type safetensorsRun struct {
 }
 
 // openSafetensors reads the header of a safetensors file.
-func (o *opener) openSafetensors(ckpt *Checkpoint, src tensor.Source) error {
+func (o *opener) openSafetensors(ckpt *Checkpoint, src storage.Source) error {
 	ckpt.Format = FormatSafetensors
 	r := &safetensorsReader{o: o, ckpt: ckpt, src: src}
 	if err := r.locate(); err != nil {
@@ -182,7 +183,7 @@ func (r *safetensorsReader) tensor(d *strictjson.Decoder, name string) error {
 	}
 	return r.ckpt.addWeight(tensor.Weight{
 		Name: name, DType: t, Layout: tensor.Contiguous(shape...),
-		Extent: tensor.Extent{Source: r.src, Offset: r.begin + run.begin, Bytes: run.end - run.begin},
+		Extent: storage.Extent{Source: r.src, Offset: r.begin + run.begin, Bytes: run.end - run.begin},
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/strictjson"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 const (
@@ -36,7 +36,7 @@ type shardIndex struct {
 }
 
 // openIndex reads an index and opens the shards that it names, which lie beside it.
-func (o *opener) openIndex(ckpt *Checkpoint, src tensor.Source) error {
+func (o *opener) openIndex(ckpt *Checkpoint, src storage.Source) error {
 	if o.isShard {
 		return fault.New(fault.ErrFormat, -1, "JSON text, not a shard of a checkpoint")
 	}
@@ -53,7 +53,7 @@ func (o *opener) openIndex(ckpt *Checkpoint, src tensor.Source) error {
 	return o.mergeShards(ckpt, index, shards)
 }
 
-func (o *opener) readIndex(src tensor.Source) (*shardIndex, error) {
+func (o *opener) readIndex(src storage.Source) (*shardIndex, error) {
 	if src.Size() > maxIndexBytes {
 		return nil, fault.New(fault.ErrLimit, -1, "an index of %d bytes, more than %d", src.Size(), maxIndexBytes)
 	}

@@ -2,10 +2,25 @@ package loader
 
 import (
 	"context"
+	"errors"
 	"io"
 
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/loader/internal/fault"
+	"github.com/optimem/optimem/storage"
 )
+
+// openFile opens a regular file; anything else is a kind that is not supported.
+func openFile(path string) (*storage.File, error) {
+	file, err := storage.Open(path)
+	var other *storage.NotRegularError
+	if errors.As(err, &other) {
+		err = &Error{Path: path, Offset: -1, Err: fault.New(fault.ErrUnsupported, -1, "%s, not a regular file", other.Kind)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return file, nil
+}
 
 // A memorySource is a source over bytes in memory, for the few weights that lie inside a pickle.
 type memorySource struct {
@@ -24,7 +39,7 @@ func (s *memorySource) ReadAt(ctx context.Context, p []byte, off int64) error {
 // A readerAt is a source as an io.ReaderAt, for readers that do not know where their input ends.
 type readerAt struct {
 	ctx context.Context
-	src tensor.Source
+	src storage.Source
 }
 
 func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
@@ -42,6 +57,6 @@ func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
 }
 
 // section returns a reader of the bytes [off, end) of a source, from front to back.
-func section(ctx context.Context, src tensor.Source, off, end int64) *io.SectionReader {
+func section(ctx context.Context, src storage.Source, off, end int64) *io.SectionReader {
 	return io.NewSectionReader(readerAt{ctx: ctx, src: src}, off, end-off)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -56,7 +57,7 @@ func TestStateDictPrefixes(t *testing.T) {
 		for i, name := range test.names {
 			weights = append(weights, tensor.Weight{
 				Name: name, DType: tensor.UInt8, Layout: tensor.Contiguous(1),
-				Extent: tensor.Extent{Source: bytesSource("0123456789"), Offset: int64(i), Bytes: 1},
+				Extent: storage.Extent{Source: bytesSource("0123456789"), Offset: int64(i), Bytes: 1},
 			})
 		}
 		ckpt, err := NewCheckpoint("test", weights, nil)

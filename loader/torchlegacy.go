@@ -5,12 +5,13 @@ import (
 
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/pickle"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
 // openLegacy reads what torch.save wrote before 1.6: five pickles one after another (magic number, protocol version,
 // system information, the object, the keys of its storages) and then, for each key, an element count and the bytes.
-func (o *opener) openLegacy(ckpt *Checkpoint, src tensor.Source) error {
+func (o *opener) openLegacy(ckpt *Checkpoint, src storage.Source) error {
 	ckpt.Format = FormatTorchLegacy
 	l := &legacyReader{o: o, src: src, storages: make(map[string]*legacyStorage)}
 	if err := l.header(); err != nil {
@@ -33,16 +34,16 @@ func (o *opener) openLegacy(ckpt *Checkpoint, src tensor.Source) error {
 // A legacyReader walks a legacy file from front to back.
 type legacyReader struct {
 	o        *opener
-	src      tensor.Source
+	src      storage.Source
 	off      int64
 	storages map[string]*legacyStorage
 }
 
 // A legacyStorage is a storage of the file and the views that the pickle declared on it.
 type legacyStorage struct {
-	storage
+	torchStorage
 	// views are the storages handed to tensors: the whole, or a part of it.
-	views  []*storage
+	views  []*torchStorage
 	placed bool
 }
 
@@ -101,7 +102,7 @@ func (l *legacyReader) persistent(id any) (any, error) {
 		if err := l.o.meter.Charge(rootBytes + int64(len(s.key))); err != nil {
 			return nil, err
 		}
-		root = &legacyStorage{storage: *s}
+		root = &legacyStorage{torchStorage: *s}
 		l.storages[s.key] = root
 	} else if root.bytes != s.bytes {
 		return nil, fault.New(fault.ErrFormat, -1, "storage %.40q is declared as %d and as %d bytes", s.key, root.bytes, s.bytes)
@@ -179,7 +180,7 @@ func (l *legacyReader) placeOne(key string, root *legacyStorage) error {
 			"the file ends %d bytes before the storage does", bytes-(l.src.Size()-l.off)))
 	}
 	for _, v := range root.views {
-		v.extent = tensor.Extent{Source: l.src, Offset: l.off + v.shift, Bytes: v.bytes}
+		v.extent = storage.Extent{Source: l.src, Offset: l.off + v.shift, Bytes: v.bytes}
 	}
 	root.placed = true
 	l.off += bytes

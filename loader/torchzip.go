@@ -9,11 +9,11 @@ import (
 	"github.com/optimem/optimem/loader/internal/limit"
 	"github.com/optimem/optimem/loader/internal/pickle"
 	"github.com/optimem/optimem/loader/internal/ziparchive"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // openZip reads an archive and goes on by what its records say it is.
-func (o *opener) openZip(ckpt *Checkpoint, src tensor.Source) error {
+func (o *opener) openZip(ckpt *Checkpoint, src storage.Source) error {
 	a, err := o.readArchive(src)
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (o *opener) openZip(ckpt *Checkpoint, src tensor.Source) error {
 }
 
 // readArchive lists the records of an archive and notes every irregularity.
-func (o *opener) readArchive(src tensor.Source) (*ziparchive.Archive, error) {
+func (o *opener) readArchive(src storage.Source) (*ziparchive.Archive, error) {
 	a, problems, err := ziparchive.Read(o.ctx, src, ziparchive.Options{Meter: o.meter, Records: o.opts.Limits.Records})
 	for _, p := range problems {
 		if perr := o.problem(p.Record, p.Err); perr != nil {
@@ -158,12 +158,12 @@ type zipStorages struct {
 	archive   *ziparchive.Archive
 	meter     *limit.Meter
 	folder    string
-	byKey     map[string]*storage
+	byKey     map[string]*torchStorage
 	bigEndian bool
 }
 
 func (o *opener) newZipStorages(a *ziparchive.Archive, folder string) *zipStorages {
-	return &zipStorages{archive: a, meter: o.meter, folder: folder, byKey: make(map[string]*storage)}
+	return &zipStorages{archive: a, meter: o.meter, folder: folder, byKey: make(map[string]*torchStorage)}
 }
 
 // readByteOrder reads the record that files written since torch 2.1 have.

@@ -8,25 +8,25 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A watchedSource remembers which bytes were read.
 type watchedSource struct {
-	tensor.Source
+	storage.Source
 	mu    sync.Mutex
-	reads []tensor.Extent
+	reads []storage.Extent
 }
 
 func (s *watchedSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 	s.mu.Lock()
-	s.reads = append(s.reads, tensor.Extent{Source: s, Offset: off, Bytes: int64(len(p))})
+	s.reads = append(s.reads, storage.Extent{Source: s, Offset: off, Bytes: int64(len(p))})
 	s.mu.Unlock()
 	return s.Source.ReadAt(ctx, p, off)
 }
 
 // readOf returns how many bytes of an extent were read, those that were read twice counted twice.
-func (s *watchedSource) readOf(e tensor.Extent) int64 {
+func (s *watchedSource) readOf(e storage.Extent) int64 {
 	total := int64(0)
 	for _, r := range s.reads {
 		from, to := max(r.Offset, e.Offset), min(r.Offset+r.Bytes, e.Offset+e.Bytes)
@@ -43,7 +43,7 @@ func TestOpenReadsNoWeight(t *testing.T) {
 		if err != nil || d.IsDir() || strings.HasSuffix(path, ".json") || strings.Contains(path, ".refused.") {
 			return err
 		}
-		file, err := openFile(path)
+		file, err := storage.Open(path)
 		if err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func TestOpenReadsNoWeight(t *testing.T) {
 				weights = append(weights, *w.Quant.Scales, *w.Quant.ZeroPoints)
 			}
 		}
-		seen := make(map[tensor.Extent]bool)
+		seen := make(map[storage.Extent]bool)
 		read := int64(0)
 		for _, w := range weights {
 			if e := w.Extent; e.Source == watched && !seen[e] {

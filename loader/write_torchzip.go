@@ -17,7 +17,7 @@ type TensorData struct {
 	DType tensor.DType
 	Shape tensor.Shape
 	// ReadAt fills p with the tensor's bytes from offset off: contiguous, row-major, little-endian. The method of a
-	// [tensor.Extent] or of a [Random] will do.
+	// [storage.Extent] or of a [Random] will do.
 	ReadAt func(ctx context.Context, p []byte, off int64) error
 }
 

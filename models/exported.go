@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -144,7 +145,7 @@ type programBuilder struct {
 	symbols map[string]int64
 	binders map[string]string
 	// storages holds the cell of each storage already added, so that tied weights are one value.
-	storages map[tensor.Extent]*cell
+	storages map[storage.Extent]*cell
 	// weights lists the cells of storages in the order in which they were added.
 	weights []weightCell
 	// inPlace says that the program writes to tensors.
@@ -176,7 +177,7 @@ func buildExported(
 		program:  p,
 		symbols:  make(map[string]int64),
 		binders:  make(map[string]string),
-		storages: make(map[tensor.Extent]*cell),
+		storages: make(map[storage.Extent]*cell),
 		inPlace:  writesInPlace(p.Graph),
 	}
 	s := &scope{graph: p.Graph, values: make(map[string]any), names: make(map[*ref]string)}

@@ -18,6 +18,7 @@ import (
 	"github.com/optimem/optimem/models/internal/zoo"
 	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -50,7 +51,7 @@ func zooInMemory(t *testing.T, name string) (*models.Model, optimem.Values) {
 	}
 	defer from.Close()
 	all := &ram{}
-	at := make(map[tensor.Extent]tensor.Extent)
+	at := make(map[storage.Extent]storage.Extent)
 	weights := slices.Clone(from.Weights)
 	for i := range weights {
 		e := weights[i].Extent
@@ -59,7 +60,7 @@ func zooInMemory(t *testing.T, name string) (*models.Model, optimem.Values) {
 			if err := e.ReadAt(t.Context(), part, 0); err != nil && e.Bytes > 0 {
 				t.Fatal(err)
 			}
-			at[e] = tensor.Extent{Source: all, Offset: int64(len(all.data)), Bytes: e.Bytes}
+			at[e] = storage.Extent{Source: all, Offset: int64(len(all.data)), Bytes: e.Bytes}
 			all.data = append(all.data, part...)
 			all.data = append(all.data, make([]byte, -len(all.data)&63)...)
 		}

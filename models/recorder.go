@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models/torchscript"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -35,7 +36,7 @@ func newRecorder(ckpt *loader.Checkpoint, ops *graph.Registry) *recorder {
 		programBuilder: &programBuilder{
 			builder:  &builder{graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, ops: ops},
 			ckpt:     ckpt,
-			storages: make(map[tensor.Extent]*cell),
+			storages: make(map[storage.Extent]*cell),
 		},
 		wide: make(map[string]*ref),
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/internal/zoo"
 	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -129,7 +130,7 @@ func openScript(t *testing.T, archive string, ref *zoo.Reference) *loader.Checkp
 		t.Fatal(err)
 	}
 	weights := slices.Clone(ckpt.Weights)
-	hash := make(map[tensor.Extent]tensor.Weight) // an archive has names for one storage that a state dict has not
+	hash := make(map[storage.Extent]tensor.Weight) // an archive has names for one storage that a state dict has not
 	for _, w := range weights {
 		if at := slices.IndexFunc(filled, func(f tensor.Weight) bool { return f.Name == w.Name }); at >= 0 {
 			if !filled[at].Layout.Shape.Equal(w.Layout.Shape) {

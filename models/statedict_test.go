@@ -14,6 +14,7 @@ import (
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -38,7 +39,7 @@ func bareWeights(t *testing.T, arch string) []tensor.Weight {
 		size := n * int64(e.DType.Size())
 		weights = append(weights, tensor.Weight{
 			Name: e.Name, DType: e.DType, Layout: tensor.Contiguous(e.Shape...),
-			Extent: tensor.Extent{Source: noSource{}, Offset: at, Bytes: size},
+			Extent: storage.Extent{Source: noSource{}, Offset: at, Bytes: size},
 		})
 		at += size
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -253,7 +254,7 @@ func exampleGraph(a *layers.Architecture) *graph.Graph {
 			name = other
 		}
 		w := tensor.Weight{Name: name, DType: e.DType, Layout: tensor.Contiguous(e.Shape...)}
-		w.Extent = tensor.Extent{Source: absent{}, Offset: end, Bytes: n * int64(e.DType.Size())}
+		w.Extent = storage.Extent{Source: absent{}, Offset: end, Bytes: n * int64(e.DType.Size())}
 		end += w.Extent.Bytes
 		weights = append(weights, w)
 	}

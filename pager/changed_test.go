@@ -16,7 +16,7 @@ import (
 	"github.com/optimem/optimem/device/late"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A replaced file is a queued one that somebody overwrites, and that knows then that it has changed.
@@ -40,7 +40,7 @@ func (f *replaced) ReadBulk(ctx context.Context, p []byte, off int64) error {
 
 func (f *replaced) Unchanged() error {
 	if f.changed.Load() {
-		return fmt.Errorf("the file %w", tensor.ErrChanged)
+		return fmt.Errorf("the file %w", storage.ErrChanged)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func TestFilesThatChange(t *testing.T) {
 					}
 				}
 				var group *GroupError
-				if !errors.Is(err, tensor.ErrChanged) || !errors.As(err, &group) || group.Path == "" || group.Step != "load" {
+				if !errors.Is(err, storage.ErrChanged) || !errors.As(err, &group) || group.Path == "" || group.Step != "load" {
 					t.Fatalf("%s, %d slots, changed after %d groups: %v", c.name, slots, at+1, err)
 				}
 				if err := p.Close(); err != nil {
@@ -289,12 +289,12 @@ func TestCancelWhileReading(t *testing.T) {
 // A brittle queue cannot be given back.
 type brittle struct{ *queuedFile }
 
-func (f brittle) Queue(n int) (tensor.ReadQueue, error) {
+func (f brittle) Queue(n int) (storage.ReadQueue, error) {
 	q, err := f.queuedFile.Queue(n)
 	return brittleReads{q}, err
 }
 
-type brittleReads struct{ tensor.ReadQueue }
+type brittleReads struct{ storage.ReadQueue }
 
 func (q brittleReads) Close() error { return errors.Join(q.ReadQueue.Close(), errDisk) }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A direct loader reads into the device's memory. Reads that sources can queue are begun by the goroutine that runs the
@@ -78,8 +78,8 @@ const (
 
 // A queue is that of one source, with the parts that are under way by number.
 type queue struct {
-	source tensor.QueuedSource
-	reads  tensor.ReadQueue
+	source storage.QueuedSource
+	reads  storage.ReadQueue
 	// broken is what giving reads back failed with.
 	broken error
 	parts  [queued]*part
@@ -132,8 +132,8 @@ func (d *direct) read(v *directVisit, list []plan.Span, into []byte) {
 }
 
 // queueOf returns the queue of a source, nil where it has none.
-func (d *direct) queueOf(source tensor.Source) *queue {
-	s, ok := source.(tensor.QueuedSource)
+func (d *direct) queueOf(source storage.Source) *queue {
+	s, ok := source.(storage.QueuedSource)
 	if !ok || d.unqueued {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A queuedFile is a file that queues reads. Which it begins, which it completes and in what order is up to the test.
@@ -30,7 +30,7 @@ func (f *queuedFile) ReadBulk(ctx context.Context, p []byte, off int64) error {
 	return f.ReadAt(ctx, p[:min(int64(len(p)), f.Size()-off)], off)
 }
 
-func (f *queuedFile) Queue(n int) (tensor.ReadQueue, error) {
+func (f *queuedFile) Queue(n int) (storage.ReadQueue, error) {
 	f.open++
 	return &queuedReads{file: f, reads: make([]queuedRead, n)}, nil
 }
@@ -156,7 +156,7 @@ func TestQueuedReads(t *testing.T) {
 				if src.begun == 0 || src.open != 1 {
 					t.Errorf("%d reads were begun, %d queues are open", src.begun, src.open)
 				}
-				if read := p.Stats().ReadBytes; read < 3*made.MovedBytes-int64(len(made.Groups))*tensor.AlignBytes {
+				if read := p.Stats().ReadBytes; read < 3*made.MovedBytes-int64(len(made.Groups))*storage.AlignBytes {
 					t.Errorf("%d bytes were read, three times %d were to be moved", read, made.MovedBytes)
 				}
 				if err := p.Close(); err != nil || src.open != 0 {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // once are options for one pass: of all weights, of some of them, and of none that stay.
@@ -50,7 +50,7 @@ func TestFirst(t *testing.T) {
 				}
 			}})
 			fixed := plan.SpanBytes(made.Fixed.Spans)
-			over := int64(len(made.Fixed.Spans)+len(made.Groups)) * tensor.AlignBytes // what is read behind the end of the file
+			over := int64(len(made.Fixed.Spans)+len(made.Groups)) * storage.AlignBytes // what is read behind the end of the file
 			for pass := int64(1); pass <= 2; pass++ {
 				got := newTransfer(l.Graph, made.Instances)
 				if err := p.Pass(t.Context(), made, got); err != nil {
@@ -152,7 +152,7 @@ func TestFirstBegins(t *testing.T) {
 	dev := newCPU(t)
 	for _, ops := range []bool{false, true} {
 		l, src := network(t, dev, 2, 100, 300, 50, 200, 300)
-		f := &gated{src, src.Size() - 4*tensor.AlignBytes, make(chan struct{})}
+		f := &gated{src, src.Size() - 4*storage.AlignBytes, make(chan struct{})}
 		for i := range l.Graph.Values {
 			if v := &l.Graph.Values[i]; v.Role == graph.Weight {
 				v.Weight.Extent.Source = f

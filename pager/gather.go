@@ -3,6 +3,8 @@ package pager
 import (
 	"context"
 	"encoding/binary"
+	"github.com/optimem/optimem/internal/panicked"
+	"github.com/optimem/optimem/storage"
 	"sync"
 
 	"github.com/optimem/optimem/graph"
@@ -23,7 +25,7 @@ type gather struct {
 	// index has all of them.
 	index []int64
 	// source is the table's where it can tell whether it changed.
-	source tensor.Guarded
+	source storage.Guarded
 }
 
 // gathers makes the embeddings of a plan ready of which rows are read, by op.
@@ -37,7 +39,7 @@ func gathers(p *plan.Plan) map[int]*gather {
 		n, _ := x.ids.Layout.NumElements()
 		x.index = make([]int64, n)
 		x.rowBytes = g.Values[op.Out[0]].Bytes() / max(n, 1)
-		x.source, _ = x.Weight.Extent.Source.(tensor.Guarded)
+		x.source, _ = x.Weight.Extent.Source.(storage.Guarded)
 		all[x.Op] = x
 	}
 	return all
@@ -146,7 +148,7 @@ func (g *Pager) readRows(ctx context.Context, x *gather, out []byte) error {
 // A row is a small read.
 type row struct {
 	ctx    context.Context
-	source tensor.Source
+	source storage.Source
 	into   []byte
 	at     int64
 }
@@ -155,7 +157,7 @@ type row struct {
 func (x *row) read() (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = Panicked(v)
+			err = panicked.By(v)
 		}
 	}()
 	return x.source.ReadAt(x.ctx, x.into, x.at)

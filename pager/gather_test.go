@@ -12,6 +12,7 @@ import (
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -46,7 +47,7 @@ func sentenceOf(t *testing.T, dtype tensor.DType, words int64) (*graph.Lowered, 
 	weight := func(name string, at int64, rows int) graph.Operand {
 		w := g.AddWeight(tensor.Weight{
 			Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(rows, wordWidth),
-			Extent: tensor.Extent{Source: src, Offset: at, Bytes: int64(rows) * wordRow},
+			Extent: storage.Extent{Source: src, Offset: at, Bytes: int64(rows) * wordRow},
 		}, graph.Weight)
 		return graph.Operand{Value: w, Layout: tensor.Contiguous(rows, wordWidth)}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -40,7 +41,7 @@ func tapped(t testing.TB, dev *cpu.Device, dtype tensor.DType, widths ...int) (*
 		path, l := fmt.Sprint(i), tensor.Contiguous(widths[i+1], widths[i])
 		bytes := int64(widths[i]*widths[i+1]) * size
 		w := g.AddWeight(tensor.Weight{
-			Name: path + ".weight", DType: dtype, Layout: l, Extent: tensor.Extent{Source: src, Offset: at, Bytes: bytes},
+			Name: path + ".weight", DType: dtype, Layout: l, Extent: storage.Extent{Source: src, Offset: at, Bytes: bytes},
 		}, graph.Weight)
 		at += bytes
 		x = emit(path, "linear", x, graph.Operand{Value: w, Layout: l})

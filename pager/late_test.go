@@ -16,6 +16,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -48,7 +49,7 @@ func forked(t testing.TB, dev *cpu.Device, dtype tensor.DType, width, depth int)
 			path := fmt.Sprintf("%d.%v", i, want)
 			w := g.AddWeight(tensor.Weight{
 				Name: path + ".weight", DType: dtype, Layout: tensor.Contiguous(width, width),
-				Extent: tensor.Extent{Source: src, Offset: int64(2*i+k) * n, Bytes: n},
+				Extent: storage.Extent{Source: src, Offset: int64(2*i+k) * n, Bytes: n},
 			}, graph.Weight)
 			y := emit(graph.Op{
 				Kind: "linear", Path: path, Guard: guard,

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/optimem/optimem/internal/panicked"
+	"github.com/optimem/optimem/storage"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
 )
 
 // A loader brings the groups of a plan into the ring, pass after pass, in order and as early as the plan allows.
@@ -84,7 +85,7 @@ func (g *Pager) readFixed(ctx context.Context, p *plan.Plan) (int64, error) {
 		return 0, err
 	}
 	requests, read := requestsOf(host, g.fixed, p.Fixed.Spans)
-	return read, tensor.Read(ctx, g.opts.Readers, requests...)
+	return read, storage.Read(ctx, g.opts.Readers, requests...)
 }
 
 // pieceBytes is how much one read takes: smaller ones cost system calls, larger ones leave the last reader alone and are
@@ -94,7 +95,7 @@ const pieceBytes = 1 << 20
 // A piece is a read of a group.
 type piece struct {
 	// request is one request. A slice of it is made once, since reads take several.
-	request []tensor.Request
+	request []storage.Request
 	visit   *visit
 }
 
@@ -107,7 +108,7 @@ type visit struct {
 	left    atomic.Int32
 	arrived chan struct{}
 	// sources are those of the pieces that can tell whether they changed.
-	sources []tensor.Guarded
+	sources []storage.Guarded
 }
 
 // need returns how many visits must be done before the n-th may be brought, where visits of them make a pass: its slot
@@ -187,7 +188,7 @@ func (r *reader) request(v *visit, list []piece) bool {
 func (r *reader) read(p piece) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.fail(&GroupError{p.visit.path, "load", Panicked(v)})
+			r.fail(&GroupError{p.visit.path, "load", panicked.By(v)})
 		}
 	}()
 	if err := r.fill(p); err != nil {
@@ -206,7 +207,7 @@ func (r *reader) read(p piece) {
 
 // fill reads one piece.
 func (r *reader) fill(p piece) error {
-	if err := tensor.Read(r.ctx, 1, p.request...); err != nil {
+	if err := storage.Read(r.ctx, 1, p.request...); err != nil {
 		if changed := p.visit.unchanged(); changed != nil {
 			err = fmt.Errorf("%w: %w", changed, err)
 		}
@@ -257,7 +258,7 @@ func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
 			if e.Source.Size() <= e.Offset { // over-read behind the last byte
 				continue
 			}
-			out = append(out, piece{[]tensor.Request{{Extent: e, Into: into[s.Offset+at:][:n]}}, v})
+			out = append(out, piece{[]storage.Request{{Extent: e, Into: into[s.Offset+at:][:n]}}, v})
 		}
 	}
 	v.sources = guarded(v.sources, list)
@@ -265,9 +266,9 @@ func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
 }
 
 // guarded adds the sources of reads that can tell whether they changed to others, each once.
-func guarded(out []tensor.Guarded, list []plan.Span) []tensor.Guarded {
+func guarded(out []storage.Guarded, list []plan.Span) []storage.Guarded {
 	for _, s := range list {
-		if g, ok := s.Extent.Source.(tensor.Guarded); ok && !slices.Contains(out, g) {
+		if g, ok := s.Extent.Source.(storage.Guarded); ok && !slices.Contains(out, g) {
 			out = append(out, g)
 		}
 	}

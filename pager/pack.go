@@ -10,7 +10,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // packFixed makes the weights that stay in forms of the device's own, in the arena for what stays, and returns how many
@@ -74,7 +74,7 @@ func (g *Pager) rawBringer(
 ) (bring func(k int) (int64, error), stop func(), err error) {
 	all := p.Fixed.Packings
 	if !p.Target.Direct {
-		buf, err := g.AllocHost(max(p.StagingBytes, tensor.AlignBytes), hostmem.Staging)
+		buf, err := g.AllocHost(max(p.StagingBytes, storage.AlignBytes), hostmem.Staging)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -97,7 +97,7 @@ func (g *Pager) rawBringer(
 	ctx, cancel := context.WithCancel(ctx)
 	read := func(k int) result {
 		requests, bytes := requestsOf(host, raw, all[k].Spans)
-		return result{bytes, tensor.Read(ctx, g.opts.Readers, requests...)}
+		return result{bytes, storage.Read(ctx, g.opts.Readers, requests...)}
 	}
 	var next chan result
 	return func(k int) (int64, error) {
@@ -121,10 +121,10 @@ func (g *Pager) rawBringer(
 }
 
 // requestsOf returns the reads that bring spans to the device's memory, and how many bytes they are.
-func requestsOf(host HostVisible, to device.Memory, list []plan.Span) (requests []tensor.Request, bytes int64) {
+func requestsOf(host HostVisible, to device.Memory, list []plan.Span) (requests []storage.Request, bytes int64) {
 	for _, s := range list {
 		into := host.HostBytes(device.Region{Memory: to, Offset: s.Offset, Bytes: s.Extent.Bytes})
-		requests = append(requests, tensor.Request{Extent: s.Extent, Into: into})
+		requests = append(requests, storage.Request{Extent: s.Extent, Into: into})
 		bytes += s.Extent.Bytes
 	}
 	return requests, bytes

@@ -22,7 +22,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // Options change how a plan is run. The zero value is right.
@@ -135,7 +135,7 @@ type Pager struct {
 	rows       rowReaders
 	copies     *copies
 	// registered has the memory of sources that the device copies from by itself, nil for those that it did not take.
-	registered map[tensor.Source]device.HostMemory
+	registered map[storage.Source]device.HostMemory
 	// held is the plan whose weights fixed holds.
 	held     *plan.Plan
 	current  *program
@@ -210,17 +210,10 @@ func (e *OpError) Error() string {
 // Unwrap returns the cause.
 func (e *OpError) Unwrap() error { return e.Err }
 
-// A PanicError is what an op, an observer, a source or an IO panicked with: one of an embedder's may, and bugs do. The pass
-// is over, and the pager can be used again.
-type PanicError = tensor.PanicError
-
-// Panicked returns the error for what recover returned.
-func Panicked(v any) *PanicError { return tensor.Panicked(v) }
-
 // New returns a pager without a plan. The device must outlive it.
 func New(dev device.Device, opts Options) (*Pager, error) {
 	if opts.Readers <= 0 {
-		opts.Readers = tensor.DefaultInFlight
+		opts.Readers = storage.DefaultInFlight
 	}
 	stream, err := dev.NewStream()
 	if err != nil {

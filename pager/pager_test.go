@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/optimem/optimem/internal/panicked"
+	"github.com/optimem/optimem/storage"
 	"io"
 	"math"
 	"testing"
@@ -84,7 +86,7 @@ func network(t testing.TB, dev *cpu.Device, rows int, widths ...int) (*graph.Low
 		}
 		w := g.AddWeight(tensor.Weight{
 			Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(shape...),
-			Extent: tensor.Extent{Source: src, Offset: at, Bytes: n},
+			Extent: storage.Extent{Source: src, Offset: at, Bytes: n},
 		}, graph.Weight)
 		at += n
 		return graph.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
@@ -302,7 +304,7 @@ func TestReadPanics(t *testing.T) {
 				continue
 			}
 			var where *GroupError
-			var panicked *PanicError
+			var panicked *panicked.Error
 			if !errors.As(failed, &panicked) || len(panicked.Stack) == 0 || !errors.Is(failed, errDisk) ||
 				!errors.As(failed, &where) || where.Path == "" || where.Step != "load" {
 				t.Fatalf("%s, read %d: got %v, want the panic and the group", made.Mode, n, failed)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"github.com/optimem/optimem/internal/panicked"
 	"time"
 
 	"github.com/optimem/optimem/graph"
@@ -36,7 +37,7 @@ func (g *Pager) Begin(ctx context.Context, p *plan.Plan) (err error) {
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = g.Abandon(located(Panicked(v), "", "load"))
+			err = g.Abandon(located(panicked.By(v), "", "load"))
 		}
 	}()
 	if err := g.use(ctx, p); err != nil {
@@ -56,7 +57,7 @@ func (g *Pager) Run(ctx context.Context, first, end int, io IO) (err error) {
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = g.Abandon(located(Panicked(v), g.current.plan.Groups[min(k, end-1)].Name(), "run"))
+			err = g.Abandon(located(panicked.By(v), g.current.plan.Groups[min(k, end-1)].Name(), "run"))
 		}
 	}()
 	for ; k < end; k++ {
@@ -189,9 +190,9 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 	op := -1 // the one that runs
 	defer func() {
 		if v := recover(); v != nil && op >= 0 {
-			err = opError(&g.current.ops[op].launch.Op, Panicked(v))
+			err = opError(&g.current.ops[op].launch.Op, panicked.By(v))
 		} else if v != nil {
-			err = Panicked(v)
+			err = panicked.By(v)
 		}
 	}()
 	g.branches.forget()

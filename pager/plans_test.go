@@ -13,6 +13,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -29,7 +30,7 @@ func drawNetwork(t *rapid.T, dev *cpu.Device) *graph.Lowered {
 		}
 		w := g.AddWeight(tensor.Weight{
 			Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(shape...),
-			Extent: tensor.Extent{Source: src, Offset: at, Bytes: n},
+			Extent: storage.Extent{Source: src, Offset: at, Bytes: n},
 		}, graph.Weight)
 		at += n
 		return graph.Operand{Value: w, Layout: tensor.Contiguous(shape...)}

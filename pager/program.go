@@ -10,7 +10,7 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A program is a plan made ready to run: every op with the regions of its operands.
@@ -240,7 +240,7 @@ func (g *Pager) brought(p *plan.Plan, begin time.Time) {
 
 // readError names the module of the first weight that could not be read.
 func readError(p *plan.Plan, err error) error {
-	var failed *tensor.ReadError
+	var failed *storage.ReadError
 	if !errors.As(err, &failed) {
 		return err
 	}

@@ -3,7 +3,7 @@ package pager
 import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // register has the device copy by itself from the memory of those sources of a plan's paged groups that lie in memory, as
@@ -18,7 +18,7 @@ func (g *Pager) register(p *plan.Plan) {
 			continue
 		}
 		for _, span := range p.Groups[k].Spans {
-			from, ok := span.Extent.Source.(tensor.MemorySource)
+			from, ok := span.Extent.Source.(storage.MemorySource)
 			if _, known := g.registered[span.Extent.Source]; !ok || known {
 				continue
 			}
@@ -27,7 +27,7 @@ func (g *Pager) register(p *plan.Plan) {
 				continue
 			}
 			if g.registered == nil {
-				g.registered = make(map[tensor.Source]device.HostMemory)
+				g.registered = make(map[storage.Source]device.HostMemory)
 			}
 			if h, err := to.Register(mem); err == nil {
 				g.registered[span.Extent.Source] = h

@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -29,7 +30,7 @@ func computedRows(t *testing.T, dev *cpu.Device, rows, width, skip int) (*graph.
 	a, b := g.AddInput("a", tensor.Int64, tensor.Shape{6}), g.AddInput("b", tensor.Int64, tensor.Shape{6})
 	w := g.AddWeight(tensor.Weight{
 		Name: "words.weight", DType: tensor.Float32, Layout: tensor.Contiguous(rows+skip, width),
-		Extent: tensor.Extent{Source: src, Bytes: int64((rows + skip) * width * 4)},
+		Extent: storage.Extent{Source: src, Bytes: int64((rows + skip) * width * 4)},
 	}, graph.Weight)
 	table := graph.Operand{Value: w, Layout: tensor.Layout{
 		Shape: tensor.Shape{rows, width}, Strides: []int{width, 1}, Offset: skip * width,

@@ -3,6 +3,7 @@ package pager
 import (
 	"cmp"
 	"context"
+	"github.com/optimem/optimem/internal/panicked"
 	"time"
 
 	"github.com/optimem/optimem/device"
@@ -16,7 +17,7 @@ func (g *Pager) RunInstance(ctx context.Context, instance int, io IO) (_ device.
 	groups := g.current.plan.Groups
 	defer func() {
 		if v := recover(); v != nil { // a chunker calls this from a goroutine of its own, where it would end the process
-			err = located(Panicked(v), "", "run")
+			err = located(panicked.By(v), "", "run")
 		}
 	}()
 	if len(g.spent) != len(groups) {

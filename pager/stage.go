@@ -7,7 +7,7 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A staged loader brings groups to a device that files cannot be read into: through host memory, over a stream of its own.
@@ -397,10 +397,10 @@ func (g *Pager) stageParts(
 ) (read int64, err error) {
 	for _, span := range list {
 		for at := int64(0); at < span.Extent.Bytes; {
-			n := min(int64(len(stage))/tensor.AlignBytes*tensor.AlignBytes, span.Extent.Bytes-at)
+			n := min(int64(len(stage))/storage.AlignBytes*storage.AlignBytes, span.Extent.Bytes-at)
 			e := span.Extent
 			e.Offset, e.Bytes = e.Offset+at, n
-			if err := tensor.Read(ctx, g.opts.Readers, tensor.Request{Extent: e, Into: stage[:n]}); err != nil {
+			if err := storage.Read(ctx, g.opts.Readers, storage.Request{Extent: e, Into: stage[:n]}); err != nil {
 				return read, err
 			}
 			read += n

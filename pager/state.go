@@ -6,6 +6,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -15,11 +16,11 @@ import (
 type States struct {
 	// begun counts what pagers have begun: none begins before all that run one pass have ended it.
 	begun int64
-	of    map[tensor.Extent]*state
+	of    map[storage.Extent]*state
 }
 
 // NewStates returns the states of programs that have changed none.
-func NewStates() *States { return &States{of: make(map[tensor.Extent]*state)} }
+func NewStates() *States { return &States{of: make(map[storage.Extent]*state)} }
 
 // A state is a buffer that a pass has changed.
 type state struct {
@@ -112,7 +113,7 @@ func (g *Pager) refresh(ctx context.Context) error {
 }
 
 // fetch copies a buffer from the device.
-func (g *Pager) fetch(ctx context.Context, of tensor.Extent) (bytes []byte, err error) {
+func (g *Pager) fetch(ctx context.Context, of storage.Extent) (bytes []byte, err error) {
 	err = g.opts.States.held(g.held, func(part plan.Part, weight *tensor.Weight, _ *state) error {
 		if weight.Extent != of {
 			return nil
@@ -132,7 +133,7 @@ func (g *Pager) fetch(ctx context.Context, of tensor.Extent) (bytes []byte, err 
 
 // changed says that the pass that ends has made something else of a buffer, which is now as bytes says. Where another part of
 // the pass has said so before, it is the same.
-func (s *States) changed(of tensor.Extent, bytes []byte) {
+func (s *States) changed(of storage.Extent, bytes []byte) {
 	x := s.of[of]
 	if x == nil {
 		x = new(state)

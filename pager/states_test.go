@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -32,7 +33,7 @@ func counting(t testing.TB, dev *cpu.Device) (programs [2]*graph.Lowered, src *f
 			l := tensor.Contiguous(stateWidth)
 			return graph.Operand{Layout: l, Value: g.AddWeight(tensor.Weight{
 				Name: name, DType: tensor.Float32, Layout: l,
-				Extent: tensor.Extent{Source: src, Offset: number * stateWidth * 4, Bytes: stateWidth * 4},
+				Extent: storage.Extent{Source: src, Offset: number * stateWidth * 4, Bytes: stateWidth * 4},
 			}, graph.State)}
 		}
 		add := func(a, b graph.Operand) graph.Operand {

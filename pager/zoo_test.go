@@ -21,6 +21,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -148,7 +149,7 @@ func unequal(t testing.TB, seed uint64) *graph.Graph {
 		n := int64(in) * int64(out) * 4
 		w := g.AddWeight(tensor.Weight{
 			Name: fmt.Sprintf("%d.weight", i), DType: tensor.Float32, Layout: tensor.Contiguous(out, in),
-			Extent: tensor.Extent{Source: src, Offset: int64(*src), Bytes: n},
+			Extent: storage.Extent{Source: src, Offset: int64(*src), Bytes: n},
 		}, graph.Weight)
 		*src += void(n)
 		y, err := g.Emit(graph.Standard(), graph.Op{Kind: "linear", Path: fmt.Sprint(i), In: []graph.Operand{

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // earlySeconds is what has to be gained by reads while ops run: those that no thread waits for take about as long to be ended
@@ -82,7 +82,7 @@ func (a *arrivals) operand(o graph.Operand, group int) {
 	}
 	if held, ok := covering(a.plan.Fixed.Parts, part); ok {
 		low, high := held.Offset+part.Low-held.Low, held.Offset+part.High-held.Low
-		a.runs = append(a.runs, arenaRun{low / tensor.AlignBytes * tensor.AlignBytes, alignUp(high, tensor.AlignBytes), group})
+		a.runs = append(a.runs, arenaRun{low / storage.AlignBytes * storage.AlignBytes, alignUp(high, storage.AlignBytes), group})
 	}
 }
 
@@ -130,7 +130,7 @@ func (a *arrivals) reads() [][]Span {
 				(*list)[n-1].Extent.Bytes += bytes
 				continue
 			}
-			from := tensor.Extent{Source: s.Extent.Source, Offset: s.Extent.Offset + low - s.Offset, Bytes: bytes}
+			from := storage.Extent{Source: s.Extent.Source, Offset: s.Extent.Offset + low - s.Offset, Bytes: bytes}
 			*list = append(*list, Span{Extent: from, Offset: low})
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -46,7 +47,7 @@ func (b *builder) weight(name string, shape ...int) graph.Operand {
 	}
 	w := b.g.AddWeight(tensor.Weight{
 		Name: name, DType: tensor.Float32, Layout: tensor.Contiguous(shape...),
-		Extent: tensor.Extent{Source: b.src, Offset: b.src.bytes, Bytes: n},
+		Extent: storage.Extent{Source: b.src, Offset: b.src.bytes, Bytes: n},
 	}, graph.Weight)
 	b.src.bytes += n
 	return graph.Operand{Value: w, Layout: tensor.Contiguous(shape...)}
@@ -214,7 +215,7 @@ func (d *drawing) state(path string, x graph.ValueID) graph.ValueID {
 	g, n := d.g, int64(4*d.rows*d.width)
 	state := g.AddWeight(tensor.Weight{
 		Name: path + ".buffer", DType: tensor.Float32, Layout: tensor.Contiguous(d.rows, d.width),
-		Extent: tensor.Extent{Source: d.src, Offset: d.src.bytes, Bytes: n},
+		Extent: storage.Extent{Source: d.src, Offset: d.src.bytes, Bytes: n},
 	}, graph.State)
 	d.src.bytes += n
 	view := graph.Operand{Value: state, Layout: tensor.Contiguous(d.rows, d.width)}

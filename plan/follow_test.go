@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A failer is a test or a property.
@@ -21,7 +21,7 @@ type written struct {
 
 // A content is bytes of a file, of a value of an instance, or of a packed weight. From is where its byte 0 lies.
 type content struct {
-	file     tensor.Source
+	file     storage.Source
 	value    graph.ValueID
 	instance int
 	packed   int

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -63,7 +64,7 @@ func (d *draft) gatherSeconds(t *table, resultBytes int64) float64 {
 		return d.copy(resultBytes)
 	}
 	n := resultBytes / max(t.rowBytes(), 1)
-	return float64(n) * (r.ReadSeconds/tensor.DefaultInFlight + float64(alignUp(t.rowBytes(), tensor.AlignBytes))/r.DiskBytes)
+	return float64(n) * (r.ReadSeconds/storage.DefaultInFlight + float64(alignUp(t.rowBytes(), storage.AlignBytes))/r.DiskBytes)
 }
 
 // thrifty returns the draft in which of embeddings only rows are brought where that takes less time than bringing the
@@ -94,7 +95,7 @@ func (d *draft) sparing() *draft {
 	for _, s := range d.seconds {
 		pass += s
 	}
-	readers := make(map[tensor.Extent]int)
+	readers := make(map[storage.Extent]int)
 	for i := range g.Ops {
 		for _, o := range g.Ops[i].In {
 			if o.Value != graph.NoValue && g.Values[o.Value].Role == graph.Weight {

@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -71,7 +72,7 @@ func drawn(t *testing.T, rows int, skip bool, widths ...int) *graph.Graph {
 		shape := tensor.Contiguous(widths[i+1], widths[i])
 		w := g.AddWeight(tensor.Weight{
 			Name: fmt.Sprintf("%d.weight", i), DType: tensor.Float32, Layout: shape,
-			Extent: tensor.Extent{Source: source(1 << 30), Offset: at, Bytes: n},
+			Extent: storage.Extent{Source: source(1 << 30), Offset: at, Bytes: n},
 		}, graph.Weight)
 		at += n
 		x = emit(fmt.Sprint(i), "linear", g.Whole(x), graph.Operand{Value: w, Layout: shape})
@@ -94,7 +95,7 @@ func spoken(t *testing.T) *graph.Graph {
 	shape := tensor.Contiguous(30_000, 64)
 	table := graph.Operand{Layout: shape, Value: g.AddWeight(tensor.Weight{
 		Name: "words.weight", DType: tensor.Float32, Layout: shape,
-		Extent: tensor.Extent{Source: source(1 << 30), Bytes: 30_000 * 64 * 4},
+		Extent: storage.Extent{Source: source(1 << 30), Bytes: 30_000 * 64 * 4},
 	}, graph.Weight)}
 	x, err := g.Emit(graph.Standard(), graph.Op{Kind: "embedding", Path: "words", In: []graph.Operand{table, g.Whole(ids)}})
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // cut divides the ops of a graph into groups: runs of ops under one cut point, each with the parts of weights that its
@@ -153,7 +153,7 @@ func cutPoints(g *graph.Graph, limit Limit) func(path string) string {
 		return func(path string) string { return path }
 	}
 	sizes := make(map[string]int64)
-	counted := make(map[tensor.Extent]bool)
+	counted := make(map[storage.Extent]bool)
 	for _, v := range g.Values {
 		if v.Role != graph.Weight && v.Role != graph.State || counted[v.Weight.Extent] {
 			continue

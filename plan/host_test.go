@@ -10,17 +10,18 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
 // checkReads: the ops of a plan read all that those of the program read of weights, and nothing else but the rest of tables.
 func checkReads(t failer, p *Plan, g *graph.Graph) {
-	var want []tensor.Extent
+	var want []storage.Extent
 	rows := false
 	for i := range g.Ops {
 		for _, part := range opParts(g, &g.Ops[i]) {
 			e := g.Values[part.Value].Weight.Extent
-			want = append(want, tensor.Extent{Source: e.Source, Offset: e.Offset + part.Low, Bytes: part.High - part.Low})
+			want = append(want, storage.Extent{Source: e.Source, Offset: e.Offset + part.Low, Bytes: part.High - part.Low})
 		}
 	}
 	for i := range p.Groups {
@@ -57,7 +58,7 @@ func checkConsts(t failer, p *Plan) {
 // and has bytes of its own in host memory on the way to a device.
 func checkGathers(t failer, p *Plan) {
 	g := p.Lowered.Graph
-	var host []tensor.Extent
+	var host []storage.Extent
 	var sum int64
 	for _, x := range p.Gathers {
 		op := &g.Ops[x.Op]
@@ -74,7 +75,7 @@ func checkGathers(t failer, p *Plan) {
 		}
 		for instance := range p.Instances {
 			n := g.Values[op.Out[0]].Bytes()
-			host = append(host, tensor.Extent{Offset: x.HostOffset + int64(instance)*x.HostStride, Bytes: n})
+			host = append(host, storage.Extent{Offset: x.HostOffset + int64(instance)*x.HostStride, Bytes: n})
 			if sum += n; x.HostOffset+int64(instance)*x.HostStride+n > p.GatherBytes {
 				t.Fatalf("rows of instance %d end beyond the %d bytes for them\n%v", instance, p.GatherBytes, p)
 			}
@@ -94,14 +95,14 @@ func checkHost(t failer, p *Plan) {
 		}
 		return
 	}
-	var copies []tensor.Extent
+	var copies []storage.Extent
 	var sum, largest int64
 	for i := range p.Groups {
 		group := &p.Groups[i]
 		n := SpanBytes(group.Spans)
 		switch {
 		case group.Copied:
-			copies = append(copies, tensor.Extent{Offset: group.CopyOffset, Bytes: n})
+			copies = append(copies, storage.Extent{Offset: group.CopyOffset, Bytes: n})
 			if sum += n; group.CopyOffset+n > p.HostCopyBytes || !group.Paged() {
 				t.Fatalf("the copy of group %d ends at %d of %d\n%v", i, group.CopyOffset+n, p.HostCopyBytes, p)
 			}
@@ -335,15 +336,15 @@ func TestHostOps(t *testing.T) {
 // TestDistinctBytes counts bytes of files one by one.
 func TestDistinctBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		files := []tensor.Source{&nowhere{bytes: 1}, &nowhere{bytes: 2}, &nowhere{bytes: 3}}
+		files := []storage.Source{&nowhere{bytes: 1}, &nowhere{bytes: 2}, &nowhere{bytes: 3}}
 		type at struct {
-			file tensor.Source
+			file storage.Source
 			n    int64
 		}
 		seen := make(map[at]bool)
-		list := make([]tensor.Extent, rapid.IntRange(0, 12).Draw(t, "extents"))
+		list := make([]storage.Extent, rapid.IntRange(0, 12).Draw(t, "extents"))
 		for i := range list {
-			list[i] = tensor.Extent{
+			list[i] = storage.Extent{
 				Source: rapid.SampledFrom(files).Draw(t, "file"), Offset: rapid.Int64Range(0, 40).Draw(t, "offset"),
 				Bytes: rapid.Int64Range(0, 20).Draw(t, "bytes"),
 			}

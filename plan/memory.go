@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A Holding is the memory in use while an op runs, in bytes by purpose, on the device that computes the op. What a plan
@@ -209,8 +209,8 @@ func (p *Plan) tenants() []tenant {
 
 // Reads returns where the weights lie that each op of the graph reads, in order. Of an embedding of which rows are brought
 // it is the whole table.
-func (p *Plan) Reads() [][]tensor.Extent {
-	all := make([][]tensor.Extent, len(p.Lowered.Graph.Ops))
+func (p *Plan) Reads() [][]storage.Extent {
+	all := make([][]storage.Extent, len(p.Lowered.Graph.Ops))
 	if p.Sides != nil {
 		for side, q := range []*Plan{p.Sides.Device, p.Sides.Host} {
 			for i, list := range q.Reads() {
@@ -235,9 +235,9 @@ func (p *Plan) Reads() [][]tensor.Extent {
 }
 
 // DistinctBytes returns how many bytes extents cover, those that several of them share counted once. It sorts the list.
-func DistinctBytes(list []tensor.Extent) int64 {
-	var sources []tensor.Source
-	index := func(s tensor.Source) int {
+func DistinctBytes(list []storage.Extent) int64 {
+	var sources []storage.Source
+	index := func(s storage.Source) int {
 		k := slices.Index(sources, s)
 		if k < 0 {
 			k = len(sources)
@@ -248,7 +248,7 @@ func DistinctBytes(list []tensor.Extent) int64 {
 	for i := range list {
 		index(list[i].Source)
 	}
-	slices.SortFunc(list, func(a, b tensor.Extent) int {
+	slices.SortFunc(list, func(a, b storage.Extent) int {
 		return cmp.Or(cmp.Compare(index(a.Source), index(b.Source)), cmp.Compare(a.Offset, b.Offset))
 	})
 	var n, end int64

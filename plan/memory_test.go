@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -57,14 +58,14 @@ func checkHoldings(t failer, p *Plan) {
 			}
 		}
 		pieces := len(p.Fixed.Parts) + len(p.Fixed.Packed)
-		if gaps := p.Fixed.Bytes - taken; gaps < 0 || gaps > int64(pieces)*2*max(align, tensor.AlignBytes) || len(residents) > pieces {
+		if gaps := p.Fixed.Bytes - taken; gaps < 0 || gaps > int64(pieces)*2*max(align, storage.AlignBytes) || len(residents) > pieces {
 			t.Fatalf("%d weights of %d pieces take %d bytes of %d", len(residents), pieces, taken, p.Fixed.Bytes)
 		}
 	}
 	reached, work := int64(0), int64(0)
 	all := p.Holdings()
 	for op, h := range all {
-		var runs []tensor.Extent
+		var runs []storage.Extent
 		for id := range p.Places {
 			place := &p.Places[id]
 			if op < place.First || op > place.Last || place.Bytes == 0 {
@@ -74,7 +75,7 @@ func checkHoldings(t failer, p *Plan) {
 			if place.Stride > 0 {
 				n = place.Stride * int64(p.Instances)
 			}
-			runs = append(runs, tensor.Extent{Offset: place.Offset, Bytes: n})
+			runs = append(runs, storage.Extent{Offset: place.Offset, Bytes: n})
 			reached = max(reached, place.Offset+n)
 		}
 		if n := DistinctBytes(runs); n != h.ActivationBytes || n > p.ActivationBytes {

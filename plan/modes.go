@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // noLimit is a budget that everything is within.
@@ -39,7 +39,7 @@ func (d *draft) like() *Plan {
 			return nil
 		}
 	}
-	held := make(map[tensor.Extent][]Part)
+	held := make(map[storage.Extent][]Part)
 	for _, part := range other.Fixed.Parts {
 		extent := other.Lowered.Graph.Values[part.Value].Weight.Extent
 		held[extent] = append(held[extent], part)
@@ -82,7 +82,7 @@ func (d *draft) like() *Plan {
 
 // A packedRun is the bytes of an operand that is packed.
 type packedRun struct {
-	extent    tensor.Extent
+	extent    storage.Extent
 	low, high int64
 }
 

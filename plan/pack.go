@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -188,7 +189,7 @@ func (c *Packed) steps(first, end int) graph.Operand {
 }
 
 // readBytes returns what the read of raw bytes takes at most: it begins and ends at multiples of its alignment.
-func readBytes(p Part) int64 { return alignUp(p.High-p.Low, tensor.AlignBytes) + tensor.AlignBytes }
+func readBytes(p Part) int64 { return alignUp(p.High-p.Low, storage.AlignBytes) + storage.AlignBytes }
 
 // leastPacking is the memory that packing an operand takes at least for its raw bytes.
 func (p *Plan) leastPacking(c *Packed) int64 {
@@ -235,7 +236,7 @@ func (p *Plan) packed(list []Packed, mostBytes int64) *Plan {
 		return nil
 	}
 	each := most
-	if half := most / 2 / tensor.AlignBytes * tensor.AlignBytes; half >= least {
+	if half := most / 2 / storage.AlignBytes * storage.AlignBytes; half >= least {
 		each = half // the next bytes are read while those before are packed
 	}
 	q.layPackings(each, most)
@@ -281,7 +282,7 @@ func (p *Plan) unpacked(list []Packed) []Part {
 func (p *Plan) layPackings(eachBytes, mostBytes int64) {
 	f := &p.Fixed
 	order := make([]int, len(f.Packed))
-	sources := make(map[tensor.Source]int)
+	sources := make(map[storage.Source]int)
 	for i := range order {
 		order[i] = i
 		src := p.sourceOf(i)
@@ -324,7 +325,7 @@ func (p *Plan) layPackings(eachBytes, mostBytes int64) {
 	}
 }
 
-func (p *Plan) sourceOf(packed int) tensor.Source {
+func (p *Plan) sourceOf(packed int) storage.Source {
 	return p.Lowered.Graph.Values[p.Fixed.Packed[packed].Operand.Value].Weight.Extent.Source
 }
 
@@ -372,7 +373,7 @@ func (p *Plan) piecesOf(packed int, mostBytes int64) []Piece {
 	one, _ := operandPart(p.Lowered.Graph, c.steps(0, 1))
 	two, _ := operandPart(p.Lowered.Graph, c.steps(0, 2))
 	more := max(two.High-one.High, 1) // what each step adds
-	each := int(min(max((mostBytes-2*tensor.AlignBytes-(one.High-one.Low))/more+1, 1), math.MaxInt32))
+	each := int(min(max((mostBytes-2*storage.AlignBytes-(one.High-one.Low))/more+1, 1), math.MaxInt32))
 	stepBytes := c.Pack.Bytes / int64(n)
 	var list []Piece
 	for first := 0; first < n; first += each {

@@ -12,7 +12,7 @@ import (
 	"fmt"
 
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A Mode is a way to fit a model into memory.
@@ -243,7 +243,7 @@ type Part struct {
 // A Span is one read: a run of bytes of a source, and where they go within a slot or an arena (or, where the target is
 // not Direct, within the group's bytes in host memory).
 type Span struct {
-	Extent tensor.Extent
+	Extent storage.Extent
 	Offset int64
 }
 

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -48,7 +49,7 @@ func stack(t fatal, rows int, widths ...int) *graph.Lowered {
 		n := int64(in) * int64(out) * 4
 		w := g.AddWeight(tensor.Weight{
 			Name: fmt.Sprintf("%d.weight", i), DType: tensor.Float32, Layout: tensor.Contiguous(out, in),
-			Extent: tensor.Extent{Source: src, Offset: src.bytes, Bytes: n},
+			Extent: storage.Extent{Source: src, Offset: src.bytes, Bytes: n},
 		}, graph.Weight)
 		src.bytes += n
 		y, err := g.Emit(graph.Standard(), graph.Op{

@@ -3,7 +3,7 @@ package plan
 import (
 	"math"
 
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A visit is a paged group's slot in the ring.
@@ -32,7 +32,7 @@ func (l layout) place(visits []visit) bool {
 	var at, sum int64
 	var taken, before []run
 	if l.depth == soonest { // slots end at its end, and begin at what offsets are multiples of
-		l.bytes -= l.bytes % tensor.AlignBytes
+		l.bytes -= l.bytes % storage.AlignBytes
 		taken = []run{{high: l.bytes, last: -1}}
 	}
 	for k := range visits {

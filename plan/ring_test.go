@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // TestSoonest: each slot lies where the last of the slots that it overlaps, of those before it in the pass, is as long ago
@@ -13,8 +13,8 @@ import (
 func TestSoonest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const unit = 256
-		l := layout{bytes: rapid.Int64Range(tensor.AlignBytes, 60*unit).Draw(t, "ring"), depth: soonest}
-		end := l.bytes / tensor.AlignBytes * tensor.AlignBytes
+		l := layout{bytes: rapid.Int64Range(storage.AlignBytes, 60*unit).Draw(t, "ring"), depth: soonest}
+		end := l.bytes / storage.AlignBytes * storage.AlignBytes
 		visits := make([]visit, rapid.IntRange(1, 20).Draw(t, "visits"))
 		for k := range visits {
 			visits[k].bytes = unit * rapid.Int64Range(1, end/unit).Draw(t, "slot")

@@ -5,18 +5,18 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // maxGapBytes is the largest run of bytes that nobody wants and that is read all the same, to make one read of two.
 const maxGapBytes = 64 << 10
 
 // spans finds the reads that bring parts, and gives each part the offset of its first byte. Reads begin and end at
-// multiples of [tensor.AlignBytes], as reading past the page cache demands; neighbours in the file, no more than gapBytes
+// multiples of [storage.AlignBytes], as reading past the page cache demands; neighbours in the file, no more than gapBytes
 // apart, become one read. It returns the bytes that all of them take.
 func spans(g *graph.Graph, parts []Part, gapBytes int64) ([]Span, int64) {
 	order := make([]int, len(parts))
-	sources := []tensor.Source{}
+	sources := []storage.Source{}
 	of := make([]int, len(parts))
 	for i := range parts {
 		src := g.Values[parts[i].Value].Weight.Extent.Source
@@ -41,8 +41,8 @@ func spans(g *graph.Graph, parts []Part, gapBytes int64) ([]Span, int64) {
 	lastSource := -1
 	for _, i := range order {
 		source, low, high := at(i)
-		start := low / tensor.AlignBytes * tensor.AlignBytes
-		end := (high + tensor.AlignBytes - 1) / tensor.AlignBytes * tensor.AlignBytes
+		start := low / storage.AlignBytes * storage.AlignBytes
+		end := (high + storage.AlignBytes - 1) / storage.AlignBytes * storage.AlignBytes
 		if n := len(list); n > 0 && source == lastSource {
 			last := &list[n-1]
 			reach := last.Extent.Offset + last.Extent.Bytes
@@ -57,7 +57,7 @@ func spans(g *graph.Graph, parts []Part, gapBytes int64) ([]Span, int64) {
 		}
 		lastSource = source
 		list = append(list, Span{
-			Extent: tensor.Extent{Source: sources[source], Offset: start, Bytes: end - start},
+			Extent: storage.Extent{Source: sources[source], Offset: start, Bytes: end - start},
 			Offset: used,
 		})
 		parts[i].Offset = used + low - start

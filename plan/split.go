@@ -5,7 +5,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 const (
@@ -148,7 +148,7 @@ func (d *draft) splitAs(p *Plan) *draft {
 
 // A cutWeight is a view of the weight at an extent, where ops of a kind read it: so many rows from an element on.
 type cutWeight struct {
-	extent      tensor.Extent
+	extent      storage.Extent
 	kind        graph.Kind
 	first, rows int
 }

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // TestLeastBudget: what a plan says is the least budget works, and one byte less does not.
@@ -93,7 +93,7 @@ func checkRing(t failer, p *Plan) {
 	}
 	align := p.Target.AlignBytes
 	if p.Target.Direct {
-		align = tensor.AlignBytes
+		align = storage.AlignBytes
 	}
 	for k, g := range visits {
 		if g.SlotOffset%align != 0 {
@@ -208,11 +208,11 @@ func checkFirstReads(t failer, p *Plan) {
 		}
 		return
 	}
-	there := make([]bool, p.Fixed.Bytes/tensor.AlignBytes)
+	there := make([]bool, p.Fixed.Bytes/storage.AlignBytes)
 	for k := range p.Groups {
 		for _, r := range reads[k] {
-			if (r.Extent.Offset|r.Extent.Bytes|r.Offset)%tensor.AlignBytes != 0 {
-				t.Fatalf("group %d reads %v to %d: no multiples of %d\n%v", k, r.Extent, r.Offset, tensor.AlignBytes, p)
+			if (r.Extent.Offset|r.Extent.Bytes|r.Offset)%storage.AlignBytes != 0 {
+				t.Fatalf("group %d reads %v to %d: no multiples of %d\n%v", k, r.Extent, r.Offset, storage.AlignBytes, p)
 			}
 			if !slices.ContainsFunc(p.Fixed.Spans, func(s Span) bool {
 				return s.Extent.Source == r.Extent.Source && s.Offset <= r.Offset &&
@@ -220,11 +220,11 @@ func checkFirstReads(t failer, p *Plan) {
 			}) {
 				t.Fatalf("group %d reads %v to %d, which is in no read of what stays\n%v", k, r.Extent, r.Offset, p)
 			}
-			for at := r.Offset; at < r.Offset+r.Extent.Bytes; at += tensor.AlignBytes {
-				if there[at/tensor.AlignBytes] {
+			for at := r.Offset; at < r.Offset+r.Extent.Bytes; at += storage.AlignBytes {
+				if there[at/storage.AlignBytes] {
 					t.Fatalf("byte %d is read twice\n%v", at, p)
 				}
-				there[at/tensor.AlignBytes] = true
+				there[at/storage.AlignBytes] = true
 			}
 		}
 		for i := p.Groups[k].First; i < p.Groups[k].End; i++ {
@@ -232,7 +232,7 @@ func checkFirstReads(t failer, p *Plan) {
 				held, ok := covering(p.Fixed.Parts, want)
 				low := held.Offset + want.Low - held.Low
 				for at := low; ok && at < low+want.High-want.Low; at++ {
-					if !there[at/tensor.AlignBytes] {
+					if !there[at/storage.AlignBytes] {
 						t.Fatalf("op %d reads byte %d of what stays before it is there\n%v", i, at, p)
 					}
 				}
@@ -284,7 +284,7 @@ func checkPacked(t failer, p *Plan) {
 			}
 		}
 	}
-	if most := max(p.PassBytes()-f.Bytes, f.Bytes/smallPart, least); f.PackingBytes > most+tensor.AlignBytes {
+	if most := max(p.PassBytes()-f.Bytes, f.Bytes/smallPart, least); f.PackingBytes > most+storage.AlignBytes {
 		t.Fatalf("%d bytes for packing, want no more than %d\n%v", f.PackingBytes, most, p)
 	}
 	for _, k := range f.Packings {

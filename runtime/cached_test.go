@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -31,7 +32,7 @@ func TestForecastOfCachedFile(t *testing.T) {
 	defer ckpt.Close()
 	var cached, total int64
 	for _, w := range ckpt.Weights {
-		src, ok := w.Extent.Source.(tensor.CachedSource)
+		src, ok := w.Extent.Source.(storage.CachedSource)
 		if !ok {
 			t.Skip("nobody tells what is in memory here")
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -16,7 +17,7 @@ func TestExactOnGPU(t *testing.T) {
 	g := &graph.Graph{Modules: make(map[string]graph.Operand)}
 	in := []graph.Operand{
 		g.Whole(g.AddInput("x", tensor.Float32, tensor.Shape{16, 256, 32, 32})),
-		{Value: g.AddWeight(tensor.Weight{DType: tensor.Float32, Extent: tensor.Extent{Bytes: 4 * 256 * 256 * 9}}, graph.Weight),
+		{Value: g.AddWeight(tensor.Weight{DType: tensor.Float32, Extent: storage.Extent{Bytes: 4 * 256 * 256 * 9}}, graph.Weight),
 			Layout: tensor.Contiguous(256, 256, 3, 3)},
 		graph.Absent,
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -272,7 +273,7 @@ func TestFileChanges(t *testing.T) {
 					var where *pager.GroupError
 					switch {
 					case runs == 0 || !stays:
-						if !errors.Is(err, tensor.ErrChanged) || !errors.As(err, &where) || where.Step != "load" {
+						if !errors.Is(err, storage.ErrChanged) || !errors.As(err, &where) || where.Step != "load" {
 							t.Errorf("got %v", err)
 						} else if !strings.Contains(err.Error(), path) {
 							t.Errorf("%v does not name the file", err)

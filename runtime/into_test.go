@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -102,7 +103,7 @@ func quietGraph(t testing.TB, layersN int) *graph.Graph {
 	for i := range layersN {
 		w := g.AddWeight(tensor.Weight{
 			Name: fmt.Sprintf("%d.weight", i), DType: tensor.Float32, Layout: tensor.Contiguous(width, width),
-			Extent: tensor.Extent{Source: src, Offset: int64(i) * width * width * 4, Bytes: width * width * 4},
+			Extent: storage.Extent{Source: src, Offset: int64(i) * width * width * 4, Bytes: width * width * 4},
 		}, graph.Weight)
 		out, err := g.Emit(graph.Standard(), graph.Op{
 			Kind: "linear", Path: fmt.Sprint(i),

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/optimem/optimem/internal/panicked"
+	"github.com/optimem/optimem/storage"
 	"slices"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -96,7 +97,7 @@ func (s *Session) constants(g *graph.Graph) (results [][]byte, err error) {
 	defer pool.Close()
 	defer func() {
 		if v := recover(); v != nil {
-			results, err = nil, pager.Panicked(v)
+			results, err = nil, panicked.By(v)
 		}
 	}()
 	values, err := cpu.Interpret(context.Background(), pool, s.opts.Ops, g, nil, nil)
@@ -178,7 +179,7 @@ func cachedShare(g *graph.Graph) float64 {
 		}
 		e := v.Weight.Extent
 		total += e.Bytes
-		if src, ok := e.Source.(tensor.CachedSource); ok {
+		if src, ok := e.Source.(storage.CachedSource); ok {
 			if n, ok := src.CachedBytes(e.Offset, e.Bytes); ok {
 				cached += n
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -36,7 +37,7 @@ func (n *halfNet) weight(shape ...int) graph.Operand {
 	}
 	id := n.AddWeight(tensor.Weight{
 		Name: fmt.Sprint(begin), DType: tensor.Float16, Layout: tensor.Contiguous(shape...),
-		Extent: tensor.Extent{Source: &n.data, Offset: int64(begin), Bytes: elements * 2},
+		Extent: storage.Extent{Source: &n.data, Offset: int64(begin), Bytes: elements * 2},
 	}, graph.Weight)
 	return graph.Operand{Value: id, Layout: tensor.Contiguous(shape...)}
 }

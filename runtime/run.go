@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/optimem/optimem/internal/panicked"
 	"time"
 
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
 
@@ -18,7 +18,7 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 	defer func() {
 		io.members, io.calls = members, calls
 		if v := recover(); v != nil { // an observer's: the pager tells of others
-			err = pager.Panicked(v)
+			err = panicked.By(v)
 		}
 	}()
 	for at := 0; at < len(members); {

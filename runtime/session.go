@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/optimem/optimem/internal/panicked"
 	"slices"
 	"sync"
 	"time"
@@ -66,7 +67,7 @@ type (
 type OpError = pager.OpError
 
 // A PanicError ends a run in which an op, a source or an observer panicked; it is within the error that names the group.
-type PanicError = pager.PanicError
+type PanicError = panicked.Error
 
 // A Session is a model ready to run. It may be shared between goroutines: passes take turns, and where weights are
 // paged, calls that wait with inputs of the same shapes go through the next pass together. The checkpoint must stay open

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"errors"
+	"github.com/optimem/optimem/storage"
 	"math"
 	"testing"
 )
@@ -36,15 +37,15 @@ func TestDTypes(t *testing.T) {
 }
 
 func TestWeight(t *testing.T) {
-	src := &memory{data: make([]byte, 100)}
-	w := Weight{DType: Float32, Layout: Layout{Shape{2, 2}, []int{3, 1}, 2}, Extent: Extent{src, 40, 28}}
+	src := bytesOf(100)
+	w := Weight{DType: Float32, Layout: Layout{Shape{2, 2}, []int{3, 1}, 2}, Extent: storage.Extent{Source: src, Offset: 40, Bytes: 28}}
 	if err := w.Check(); err != nil {
 		t.Fatal(err)
 	}
 	if w.NumElements() != 4 || w.Bytes() != 16 {
 		t.Errorf("%d elements, %d bytes", w.NumElements(), w.Bytes())
 	}
-	if got := w.Span(); got != (Extent{src, 48, 20}) {
+	if got := w.Span(); got != (storage.Extent{Source: src, Offset: 48, Bytes: 20}) {
 		t.Errorf("spans %v", got)
 	}
 	v := w
@@ -61,18 +62,18 @@ func TestWeight(t *testing.T) {
 		t.Error("neighbouring extents share")
 	}
 	v = w
-	v.Extent.Source = &memory{data: make([]byte, 100)}
+	v.Extent.Source = bytesOf(100)
 	if w.SharesStorage(v) {
 		t.Error("extents of different sources share")
 	}
-	empty := Weight{DType: Float32, Layout: Contiguous(0), Extent: Extent{src, 0, 0}}
+	empty := Weight{DType: Float32, Layout: Contiguous(0), Extent: storage.Extent{Source: src, Offset: 0, Bytes: 0}}
 	if empty.SharesStorage(empty) || empty.Check() != nil {
 		t.Error("empty storages share nothing")
 	}
 }
 
 func TestWeightCheck(t *testing.T) {
-	e := Extent{&memory{data: make([]byte, 100)}, 0, 28}
+	e := storage.Extent{Source: bytesOf(100), Bytes: 28}
 	for _, w := range []Weight{
 		{DType: Float32, Extent: e, Layout: Layout{Shape{2, 2}, []int{3, 1}, 3}},
 		{DType: Float32, Extent: e, Layout: Contiguous(8)},

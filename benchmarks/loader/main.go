@@ -19,6 +19,7 @@ import (
 
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -143,12 +144,12 @@ func read(ctx context.Context, path, inFlight string) (int64, error) {
 	for _, w := range ckpt.Weights {
 		around, _ := w.Extent.Aligned()
 		for off := int64(0); off < around.Bytes; off += slotBytes {
-			piece := tensor.Extent{
+			piece := storage.Extent{
 				Source: around.Source,
 				Offset: around.Offset + off,
 				Bytes:  min(slotBytes, around.Bytes-off),
 			}
-			if err := tensor.Read(ctx, n, tensor.Request{Extent: piece, Into: slot.Bytes()[:piece.Bytes]}); err != nil {
+			if err := storage.Read(ctx, n, storage.Request{Extent: piece, Into: slot.Bytes()[:piece.Bytes]}); err != nil {
 				return 0, err
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -198,7 +199,7 @@ func (k *calibration) read(ctx context.Context, path string, limit time.Duration
 			k.say("warning", fmt.Sprintf("%s may be read from the page cache and not from the disk: %v", path, err))
 		}
 	}
-	var extents []tensor.Extent
+	var extents []storage.Extent
 	for _, w := range ckpt.Weights {
 		if !slices.Contains(extents, w.Extent) {
 			extents = append(extents, w.Extent)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -113,7 +114,7 @@ func sourceBytes(ckpt *loader.Checkpoint) int64 {
 		}
 	}
 	var total int64
-	seen := make(map[tensor.Source]bool)
+	seen := make(map[storage.Source]bool)
 	for _, w := range ckpt.Weights {
 		if s := w.Extent.Source; s != nil && !seen[s] {
 			seen[s] = true

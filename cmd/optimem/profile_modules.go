@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A profile is where a run's time and memory went.
@@ -155,7 +155,7 @@ func (d *profile) addOps(p *plan.Plan, times *opTimes) {
 func (d *profile) addModules(p *plan.Plan, times *opTimes) {
 	graph := p.Lowered.Graph
 	reads := p.Reads()
-	var below [][]tensor.Extent // by module
+	var below [][]storage.Extent // by module
 	calls := make(map[int32]map[string]bool)
 	at := func(path string) int32 {
 		n := d.tree.at(calledPath(path))

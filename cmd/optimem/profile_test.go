@@ -20,6 +20,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -41,7 +42,7 @@ func (s *sketch) weight(rows, columns int) graph.Operand {
 	shape := tensor.Contiguous(rows, columns)
 	id := s.g.AddWeight(tensor.Weight{
 		Name: fmt.Sprint("w", s.at), DType: tensor.Float32, Layout: shape,
-		Extent: tensor.Extent{Source: nowhere{}, Offset: s.at, Bytes: n},
+		Extent: storage.Extent{Source: nowhere{}, Offset: s.at, Bytes: n},
 	}, graph.Weight)
 	s.at += n
 	return graph.Operand{Value: id, Layout: shape}

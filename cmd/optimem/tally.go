@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -71,7 +72,7 @@ func newTally(weights []tensor.Weight) *tally {
 // storages returns for every weight the first weight in the same storage. Extents that overlap are one storage: the
 // legacy format has storages that are part of another.
 func storages(weights []tensor.Weight) []int32 {
-	sources := make(map[tensor.Source]int)
+	sources := make(map[storage.Source]int)
 	order := make([]int32, 0, len(weights))
 	first := make([]int32, len(weights))
 	for i, w := range weights {

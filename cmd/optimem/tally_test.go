@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -20,7 +21,7 @@ func (u *unread) Size() int64                               { return u.sizeBytes
 func in(file *unread, at, storageBytes int64, name string, dtype tensor.DType, l tensor.Layout) tensor.Weight {
 	return tensor.Weight{
 		Name: name, DType: dtype, Layout: l,
-		Extent: tensor.Extent{Source: file, Offset: at, Bytes: storageBytes},
+		Extent: storage.Extent{Source: file, Offset: at, Bytes: storageBytes},
 	}
 }
 

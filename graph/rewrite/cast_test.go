@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -80,7 +81,7 @@ func TestFoldCastsWidensRows(t *testing.T) {
 	ids := g.AddInput("ids", tensor.Int64, tensor.Shape{2, 3})
 	given := g.AddInput("given", tensor.Float16, tensor.Shape{5, 4})
 	w := g.AddWeight(tensor.Weight{Name: "w", DType: tensor.Float16, Layout: tensor.Contiguous(24),
-		Extent: tensor.Extent{Bytes: 48}}, graph.Weight)
+		Extent: storage.Extent{Bytes: 48}}, graph.Weight)
 	emit := func(op graph.Op) graph.ValueID {
 		t.Helper()
 		out, err := g.Emit(ops, op)

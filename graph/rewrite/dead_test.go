@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -69,7 +70,7 @@ func TestPrune(t *testing.T) {
 	}
 	x, unused := g.AddInput("x", tensor.Float32, tensor.Shape{4}), g.AddInput("unused", tensor.Bool, tensor.Shape{})
 	weight := func(name string, role graph.Role) graph.ValueID {
-		return g.AddWeight(tensor.Weight{Name: name, DType: tensor.Float32, Extent: tensor.Extent{Bytes: 16}}, role)
+		return g.AddWeight(tensor.Weight{Name: name, DType: tensor.Float32, Extent: storage.Extent{Bytes: 16}}, role)
 	}
 	dropped, kept, state := weight("dropped", graph.Weight), weight("kept", graph.Weight), weight("state", graph.State)
 	predicate := g.AddConst(&tensor.Tensor{DType: tensor.Bool, Layout: tensor.Contiguous(), Data: []byte{1}})

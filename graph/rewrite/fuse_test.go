@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -37,7 +38,7 @@ func (s *sketch) input(shape ...int) graph.Operand {
 // weight adds a weight of the given shape.
 func (s *sketch) weight(shape ...int) graph.Operand {
 	n, _ := tensor.Shape(shape).NumElements()
-	w := tensor.Weight{DType: tensor.Float32, Extent: tensor.Extent{Bytes: 4 * n}}
+	w := tensor.Weight{DType: tensor.Float32, Extent: storage.Extent{Bytes: 4 * n}}
 	return graph.Operand{Value: s.AddWeight(w, graph.Weight), Layout: tensor.Contiguous(shape...)}
 }
 

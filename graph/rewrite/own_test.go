@@ -10,6 +10,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -133,7 +134,7 @@ func TestFoldedCastsKeepBits(t *testing.T) {
 		s := newSketch(t)
 		half := func(n int) graph.ValueID {
 			d := []tensor.DType{tensor.BFloat16, tensor.Float16}[r.IntN(2)]
-			return s.AddWeight(tensor.Weight{DType: d, Extent: tensor.Extent{Bytes: int64(2 * n)}}, graph.Weight)
+			return s.AddWeight(tensor.Weight{DType: d, Extent: storage.Extent{Bytes: int64(2 * n)}}, graph.Weight)
 		}
 		// wide is a square of a widened weight, which may lie or be read turned, from an offset or as rows of another length.
 		wide := func() graph.Operand {

@@ -8,6 +8,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -23,13 +24,13 @@ type scaledSketch struct {
 // bytes adds a weight of int8.
 func (s scaledSketch) bytes(shape ...int) graph.Operand {
 	n, _ := tensor.Shape(shape).NumElements()
-	w := tensor.Weight{Name: "w8", DType: tensor.Int8, Extent: tensor.Extent{Bytes: n}}
+	w := tensor.Weight{Name: "w8", DType: tensor.Int8, Extent: storage.Extent{Bytes: n}}
 	return graph.Operand{Value: s.AddWeight(w, graph.Weight), Layout: tensor.Contiguous(shape...)}
 }
 
 // vector adds a weight of one dimension.
 func (s scaledSketch) vector(n int) graph.Operand {
-	w := tensor.Weight{Name: "v", DType: s.d, Extent: tensor.Extent{Bytes: int64(n * s.d.Size())}}
+	w := tensor.Weight{Name: "v", DType: s.d, Extent: storage.Extent{Bytes: int64(n * s.d.Size())}}
 	return graph.Operand{Value: s.AddWeight(w, graph.Weight), Layout: tensor.Contiguous(n)}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -42,7 +43,7 @@ func numbers(d tensor.DType, n int) []byte {
 func addWeight(g *graph.Graph, d tensor.DType, rows, columns, stride, offset int) graph.Operand {
 	n := int64(offset + rows*stride)
 	w := g.AddWeight(tensor.Weight{
-		Name: "w", DType: d, Extent: tensor.Extent{Bytes: n * int64(d.Size())},
+		Name: "w", DType: d, Extent: storage.Extent{Bytes: n * int64(d.Size())},
 	}, graph.Weight)
 	return graph.Operand{Value: w, Layout: tensor.Layout{
 		Shape: tensor.Shape{rows, columns}, Strides: []int{stride, 1}, Offset: offset,

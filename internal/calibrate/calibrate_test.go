@@ -18,7 +18,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/plan"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // Every rate is a number that can be, of kinds that there are, and nothing is left behind.
@@ -105,7 +105,7 @@ type queuedClock struct {
 func (q *queuedClock) ReadBulk(ctx context.Context, p []byte, off int64) error {
 	return q.ReadAt(ctx, p, off)
 }
-func (q *queuedClock) Queue(n int) (tensor.ReadQueue, error) { return &clockQueue{q, nil}, nil }
+func (q *queuedClock) Queue(n int) (storage.ReadQueue, error) { return &clockQueue{q, nil}, nil }
 
 type clockQueue struct {
 	*queuedClock
@@ -139,7 +139,7 @@ func (q *clockQueue) Close() error {
 // TestDiskQueued measures a file that queues reads by its queue, unless it does not begin them.
 func TestDiskQueued(t *testing.T) {
 	src := &queuedClock{clocked: clocked{bytes: 1 << 30, least: 1000, most: 1000 + 64<<20}}
-	whole := []tensor.Extent{{Source: src, Offset: 1000, Bytes: 64 << 20}}
+	whole := []storage.Extent{{Source: src, Offset: 1000, Bytes: 64 << 20}}
 	r, err := Disk(t.Context(), whole, time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func TestDiskQueued(t *testing.T) {
 
 func TestDisk(t *testing.T) {
 	src := &clocked{bytes: 1 << 30, least: 1000, most: 1000 + 64<<20}
-	whole := []tensor.Extent{{Source: src, Offset: 1000, Bytes: 64 << 20}}
+	whole := []storage.Extent{{Source: src, Offset: 1000, Bytes: 64 << 20}}
 	r, err := Disk(t.Context(), whole, time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestDisk(t *testing.T) {
 	if r, err := Disk(t.Context(), whole, 1); err != nil || r.ReadBytes > readers*pieceBytes {
 		t.Errorf("the time was up, and %d bytes were read: %v", r.ReadBytes, err)
 	}
-	small := []tensor.Extent{{Source: src, Bytes: 1 << 20}}
+	small := []storage.Extent{{Source: src, Bytes: 1 << 20}}
 	if _, err := Disk(t.Context(), small, time.Second); !errors.Is(err, ErrTooSmall) {
 		t.Errorf("of a small file: %v", err)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // ErrTooSmall says that there is too little to read for a rate.
@@ -19,7 +19,7 @@ var ErrTooSmall = errors.New("too little to read")
 // The reads are those of a pager: so much at once, by so many readers.
 const (
 	pieceBytes = 4 << 20
-	readers    = tensor.DefaultInFlight
+	readers    = storage.DefaultInFlight
 	// bufferBytes is the memory that is read into, a multiple of what all readers read at once.
 	bufferBytes = 4 * readers * pieceBytes
 )
@@ -37,7 +37,7 @@ type DiskRate struct {
 
 // Disk reads extents in pieces as a pager does, past the page cache where the source can, until all was read or the
 // time is up.
-func Disk(ctx context.Context, extents []tensor.Extent, limit time.Duration) (DiskRate, error) {
+func Disk(ctx context.Context, extents []storage.Extent, limit time.Duration) (DiskRate, error) {
 	pieces := cut(extents)
 	if len(pieces) < 2*readers {
 		return DiskRate{}, fmt.Errorf("calibrate: disk: %w: %d pieces of %d bytes", ErrTooSmall, len(pieces), pieceBytes)
@@ -49,14 +49,14 @@ func Disk(ctx context.Context, extents []tensor.Extent, limit time.Duration) (Di
 	defer buffers.Free()
 	rate := DiskRate{}
 	// A few short reads, far apart, before everything else.
-	small := buffers.Bytes()[:tensor.AlignBytes]
+	small := buffers.Bytes()[:storage.AlignBytes]
 	var times []float64
 	const probes = 16
 	for i := range probes {
 		e := pieces[i*len(pieces)/probes]
-		e.Bytes = tensor.AlignBytes
+		e.Bytes = storage.AlignBytes
 		start := time.Now()
-		if err := tensor.Read(ctx, 1, tensor.Request{Extent: e, Into: small}); err != nil {
+		if err := storage.Read(ctx, 1, storage.Request{Extent: e, Into: small}); err != nil {
 			return DiskRate{}, fmt.Errorf("calibrate: disk: %w", err)
 		}
 		times = append(times, time.Since(start).Seconds())
@@ -93,19 +93,19 @@ const (
 )
 
 // readPast reads as a pager does: past the page cache where that does not hold the bytes. readThrough makes it hold them.
-func readPast(ctx context.Context, e tensor.Extent, into []byte) error {
-	return tensor.Read(ctx, 1, tensor.Request{Extent: e, Into: into})
+func readPast(ctx context.Context, e storage.Extent, into []byte) error {
+	return storage.Read(ctx, 1, storage.Request{Extent: e, Into: into})
 }
 
-func readThrough(ctx context.Context, e tensor.Extent, into []byte) error {
+func readThrough(ctx context.Context, e storage.Extent, into []byte) error {
 	return e.Source.ReadAt(ctx, into, e.Offset)
 }
 
 // readAll reads pieces, several at once and each into a part of a buffer, until all were read or the time is up. It
 // returns the bytes of a second and of all.
 func readAll(
-	ctx context.Context, pieces []tensor.Extent, buffer []byte, limit time.Duration,
-	read func(context.Context, tensor.Extent, []byte) error,
+	ctx context.Context, pieces []storage.Extent, buffer []byte, limit time.Duration,
+	read func(context.Context, storage.Extent, []byte) error,
 ) (rate float64, bytes int64, err error) {
 	parts := len(buffer) / pieceBytes
 	start := time.Now()
@@ -142,9 +142,9 @@ var errNotQueued = errors.New("reads are not queued")
 
 // readQueued is readAll for the pieces of the first file, with reads that the file queues.
 func readQueued(
-	ctx context.Context, pieces []tensor.Extent, buffer []byte, limit time.Duration,
+	ctx context.Context, pieces []storage.Extent, buffer []byte, limit time.Duration,
 ) (rate float64, bytes int64, err error) {
-	source, ok := pieces[0].Source.(tensor.QueuedSource)
+	source, ok := pieces[0].Source.(storage.QueuedSource)
 	if !ok {
 		return 0, 0, errNotQueued
 	}
@@ -189,12 +189,12 @@ func readQueued(
 }
 
 // cut returns the whole pieces in extents, aligned, without what is left over.
-func cut(extents []tensor.Extent) []tensor.Extent {
-	var pieces []tensor.Extent
+func cut(extents []storage.Extent) []storage.Extent {
+	var pieces []storage.Extent
 	for _, e := range extents {
-		first := (e.Offset + tensor.AlignBytes - 1) / tensor.AlignBytes * tensor.AlignBytes
+		first := (e.Offset + storage.AlignBytes - 1) / storage.AlignBytes * storage.AlignBytes
 		for at := first; at+pieceBytes <= e.Offset+e.Bytes; at += pieceBytes {
-			pieces = append(pieces, tensor.Extent{Source: e.Source, Offset: at, Bytes: pieceBytes})
+			pieces = append(pieces, storage.Extent{Source: e.Source, Offset: at, Bytes: pieceBytes})
 		}
 	}
 	return pieces

@@ -5,6 +5,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -69,7 +70,7 @@ func weight(g *graph.Graph, shape tensor.Shape) graph.Operand {
 		bytes *= int64(n)
 	}
 	id := g.AddWeight(tensor.Weight{
-		DType: tensor.Float32, Layout: layout, Extent: tensor.Extent{Bytes: bytes},
+		DType: tensor.Float32, Layout: layout, Extent: storage.Extent{Bytes: bytes},
 	}, graph.Weight)
 	return graph.Operand{Value: id, Layout: layout}
 }

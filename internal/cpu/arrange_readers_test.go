@@ -9,13 +9,14 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
 // stored adds a buffer that a value is stored to.
 func (p *picture) stored(o graph.Operand) {
 	shape := p.Values[o.Value].Shape
-	w := tensor.Weight{Name: fmt.Sprint("s", len(p.Updates)), DType: tensor.Float32, Extent: tensor.Extent{Bytes: int64(4 * volume(shape))}}
+	w := tensor.Weight{Name: fmt.Sprint("s", len(p.Updates)), DType: tensor.Float32, Extent: storage.Extent{Bytes: int64(4 * volume(shape))}}
 	p.Updates = append(p.Updates, graph.StateUpdate{State: p.AddWeight(w, graph.State), Operand: o})
 }
 

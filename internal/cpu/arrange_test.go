@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -26,7 +27,7 @@ func (p *picture) input(shape ...int) graph.Operand {
 }
 
 func (p *picture) weight(shape ...int) graph.Operand {
-	w := tensor.Weight{Name: fmt.Sprint(len(p.Values)), DType: tensor.Float32, Extent: tensor.Extent{Bytes: int64(4 * volume(shape))}}
+	w := tensor.Weight{Name: fmt.Sprint(len(p.Values)), DType: tensor.Float32, Extent: storage.Extent{Bytes: int64(4 * volume(shape))}}
 	return graph.Operand{Value: p.AddWeight(w, graph.Weight), Layout: tensor.Contiguous(shape...)}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -153,7 +154,7 @@ func (n *network) input(shape ...int) graph.Operand {
 func (n *network) weight(shape ...int) graph.Operand {
 	l := tensor.Contiguous(shape...)
 	count, _ := l.NumElements()
-	w := tensor.Weight{Name: fmt.Sprint(len(n.Values)), DType: tensor.Float32, Extent: tensor.Extent{Bytes: 4 * count}}
+	w := tensor.Weight{Name: fmt.Sprint(len(n.Values)), DType: tensor.Float32, Extent: storage.Extent{Bytes: 4 * count}}
 	return graph.Operand{Value: n.AddWeight(w, graph.Weight), Layout: l}
 }
 

@@ -11,18 +11,19 @@ import (
 // diagram is the import diagram of ARCHITECTURE.md: a package, and which packages of this module it may import. What
 // is not here is not allowed, and a package that is not here must not exist. "x/..." is x and all below it.
 var diagram = map[string][]string{
-	"tensor": {},
+	"storage": {},
+	"tensor":  {"storage"},
 
 	// Bytes and names. A graph or code leaves the loader parsed, never evaluated.
 	"loader": {
-		"tensor", "loader/exported", "loader/script", "loader/internal/...",
+		"storage", "tensor", "loader/exported", "loader/script", "loader/internal/...",
 	},
 	"loader/exported":            {"tensor", "loader/internal/fault", "loader/internal/limit", "loader/internal/strictjson"},
 	"loader/script":              {"tensor", "loader/internal/fault", "loader/internal/limit"},
 	"loader/internal/fault":      {},
 	"loader/internal/limit":      {"loader/internal/fault"},
 	"loader/internal/strictjson": {"tensor", "loader/internal/fault", "loader/internal/limit"},
-	"loader/internal/ziparchive": {"tensor", "loader/internal/fault", "loader/internal/limit"},
+	"loader/internal/ziparchive": {"storage", "tensor", "loader/internal/fault", "loader/internal/limit"},
 	"loader/internal/pickle":     {"tensor", "loader/internal/fault", "loader/internal/limit"},
 
 	// Shapes and ops.
@@ -30,13 +31,13 @@ var diagram = map[string][]string{
 	"graph/rewrite": {"graph", "tensor"},
 	"layers":        {"tensor"},
 	"models": {
-		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "tensor",
+		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor",
 		"models/torchvision", "models/transformers", "models/torchscript",
 	},
 	"models/torchvision":  {"layers", "tensor"},
 	"models/transformers": {"layers", "tensor"},
 	"models/torchscript":  {"loader/script", "layers", "tensor"},
-	"models/internal/zoo": {"loader", "loader/exported", "tensor"},
+	"models/internal/zoo": {"loader", "loader/exported", "storage", "tensor"},
 
 	// Ops and buffers.
 	"device":               {"graph", "tensor"},
@@ -52,24 +53,24 @@ var diagram = map[string][]string{
 	"internal/cpu/kernel":  {},
 
 	// Graph and bytes, then the interpreters of what was planned.
-	"plan":    {"graph", "graph/rewrite", "tensor"},
-	"pager":   {"plan", "device", "graph", "tensor"},
+	"plan":    {"graph", "graph/rewrite", "storage", "tensor"},
+	"pager":   {"plan", "device", "graph", "storage", "tensor"},
 	"chunker": {"pager", "plan", "device", "graph", "tensor"},
 
 	// Only runtime knows everyone.
 	"runtime": {
 		"models", "pager", "chunker", "cuda", "internal/cpu", "plan", "device", "device/emulated", "graph", "graph/rewrite",
-		"tensor",
+		"storage", "tensor",
 		"loader",
 	},
 	"cmd/optimem": {
-		"runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "graph", "layers", "tensor",
+		"runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "graph", "layers", "storage", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate",
 	},
 	"examples/...":   {"runtime", "models", "loader", "graph", "tensor"},
-	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "internal/calibrate", "tensor"},
+	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "internal/calibrate", "storage", "tensor"},
 
-	"internal/calibrate":       {"device", "internal/cpu", "graph", "plan", "tensor"},
+	"internal/calibrate":       {"device", "internal/cpu", "graph", "plan", "storage", "tensor"},
 	"internal/npy":             {"tensor"},
 	"internal/preprocess":      {"tensor", "internal/preprocess/jpeg"},
 	"internal/preprocess/jpeg": {},
@@ -78,12 +79,13 @@ var diagram = map[string][]string{
 	"internal/invariants":      {},
 	"internal/ascii":           {},
 	"internal/recent":          {},
+	"internal/panicked":        {},
 	"internal/lint":            {},
 	"internal/mutants":         {},
 }
 
 // everyone may import these.
-var everyone = []string{"internal/hostmem", "internal/sysmem", "internal/invariants", "internal/ascii", "internal/recent"}
+var everyone = []string{"internal/hostmem", "internal/sysmem", "internal/invariants", "internal/ascii", "internal/recent", "internal/panicked"}
 
 // dependencies says which packages may import which other modules. The longest path that fits decides.
 var dependencies = map[string][]string{
@@ -97,7 +99,7 @@ var dependencies = map[string][]string{
 	"github.com/x448/float16":                {"tensor", "loader", "internal/cpu/..."},
 	"golang.org/x/image":                     {"internal/preprocess"},
 	"golang.org/x/sync":                      {"..."},
-	"golang.org/x/sys":                       {"loader", "cuda/...", "cmd/...", "internal/..."},
+	"golang.org/x/sys":                       {"storage", "cuda/...", "cmd/...", "internal/..."},
 	"github.com/ebitengine/purego":           {"cuda/..."},
 	"gorgonia.org/cu":                        {"cuda/..."},
 }
@@ -119,8 +121,8 @@ var standard = map[string][]string{
 	"log":      {"cmd/...", "examples/..."},
 	"log/slog": {"cmd/...", "examples/...", "runtime"},
 	"testing":  {"device/devicetest", "cuda/sim"},
-	// loader/file.go looks at a buffer's address, to tell whether O_DIRECT takes it; loader/queue_linux.go makes system calls.
-	"unsafe": {"loader/file.go", "loader/queue_linux.go", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/..."},
+	// storage looks at a buffer's address, to tell whether O_DIRECT takes it, and makes system calls.
+	"unsafe": {"storage", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/..."},
 }
 
 var importRules = []rule{

@@ -22,6 +22,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/transformers"
 	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -501,7 +502,7 @@ func narrowed(t *testing.T, data []byte, shape tensor.Shape, dtype tensor.DType)
 func weight(name string, x *tensor.Tensor) tensor.Weight {
 	return tensor.Weight{
 		Name: name, DType: x.DType, Layout: x.Layout,
-		Extent: tensor.Extent{Source: &inMemory{x.Data}, Bytes: int64(len(x.Data))},
+		Extent: storage.Extent{Source: &inMemory{x.Data}, Bytes: int64(len(x.Data))},
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/limit"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // ReadAll returns the contents of a record, which it charges to the meter before it takes memory for them.
@@ -53,16 +53,16 @@ func (a *Archive) Open(ctx context.Context, rec Record) (io.Reader, error) {
 
 // Extent returns where a stored record lies in the outermost source: for an archive within an archive, in the outer
 // one's.
-func (a *Archive) Extent(rec Record) (tensor.Extent, error) {
+func (a *Archive) Extent(rec Record) (storage.Extent, error) {
 	if rec.Compressed {
-		return tensor.Extent{}, fault.New(fault.ErrUnsupported, rec.centralOffset+10,
+		return storage.Extent{}, fault.New(fault.ErrUnsupported, rec.centralOffset+10,
 			"the record is compressed, so its bytes cannot be read in place")
 	}
-	return tensor.Extent{Source: a.base.Source, Offset: a.base.Offset + rec.DataOffset, Bytes: rec.StoredBytes}, nil
+	return storage.Extent{Source: a.base.Source, Offset: a.base.Offset + rec.DataOffset, Bytes: rec.StoredBytes}, nil
 }
 
 // Section returns a stored record as a source, to open an archive within the archive. Nothing is copied.
-func (a *Archive) Section(rec Record) (tensor.Source, error) {
+func (a *Archive) Section(rec Record) (storage.Source, error) {
 	e, err := a.Extent(rec)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (a *Archive) Section(rec Record) (tensor.Source, error) {
 
 // A section is a run of bytes of another source as a source of its own.
 type section struct {
-	extent tensor.Extent
+	extent storage.Extent
 }
 
 func (s section) Size() int64 { return s.extent.Bytes }
@@ -84,7 +84,7 @@ func (s section) ReadAt(ctx context.Context, p []byte, off int64) error {
 // A rangeReader reads the bytes from off to end of a source.
 type rangeReader struct {
 	ctx      context.Context
-	src      tensor.Source
+	src      storage.Source
 	off, end int64
 }
 

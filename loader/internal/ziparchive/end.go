@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/optimem/optimem/loader/internal/fault"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // Signatures and fixed sizes of the zip format (PKWARE APPNOTE 6.3.10, section 4.3).
@@ -40,7 +40,7 @@ type endRecord struct {
 
 // findEnd reads the end records. They must be the last bytes of the file: a comment after them is where two readers
 // begin to disagree about which end record counts.
-func findEnd(ctx context.Context, src tensor.Source, rep *reporter) (endRecord, error) {
+func findEnd(ctx context.Context, src storage.Source, rep *reporter) (endRecord, error) {
 	size := src.Size()
 	if size < endBytes {
 		return endRecord{}, fault.New(fault.ErrFormat, 0, "%d bytes are too few for a zip archive", size)
@@ -88,7 +88,7 @@ func findEnd(ctx context.Context, src tensor.Source, rep *reporter) (endRecord, 
 
 // read64 replaces e's fields with those of the zip64 end record, which must lie right before its locator and agree
 // with every field of the plain end record that is not saturated.
-func (e *endRecord) read64(ctx context.Context, src tensor.Source, locator []byte, rep *reporter) error {
+func (e *endRecord) read64(ctx context.Context, src storage.Source, locator []byte, rep *reporter) error {
 	at := e.offset - locatorBytes - end64Bytes
 	if disk, disks := le.Uint32(locator[4:]), le.Uint32(locator[16:]); disk != 0 || disks > 1 {
 		rep.report("", fault.ErrUnsupported, e.offset-locatorBytes, "the archive is one part of several")
@@ -147,7 +147,7 @@ func (e *endRecord) checkDirectory(end int64, rep *reporter) error {
 }
 
 // explainMissingEnd says why no end record ends the file.
-func explainMissingEnd(ctx context.Context, src tensor.Source) error {
+func explainMissingEnd(ctx context.Context, src storage.Source) error {
 	size := src.Size()
 	tail := make([]byte, min(size, endBytes+math.MaxUint16))
 	at := size - int64(len(tail))

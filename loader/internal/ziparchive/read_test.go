@@ -16,7 +16,7 @@ import (
 
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/limit"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A piece is a run of bytes in a file that is zero elsewhere.
@@ -103,7 +103,7 @@ func large(t testing.TB) *sparse {
 	return &sparse{pieces: []piece{{0, head}, {at, tail}}, size: at + int64(len(tail))}
 }
 
-func mustRead(t testing.TB, src tensor.Source) *Archive {
+func mustRead(t testing.TB, src storage.Source) *Archive {
 	t.Helper()
 	a, problems, err := Read(t.Context(), src, Options{Meter: limit.New(1 << 20)})
 	if err != nil {
@@ -225,17 +225,17 @@ func TestSectionOpensTheArchiveWithin(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := mustRead(t, inner)
-	storage, ok := a.Lookup("archive/data/0")
+	s, ok := a.Lookup("archive/data/0")
 	if !ok {
 		t.Fatal("no storage in the inner archive")
 	}
-	e, err := a.Extent(storage)
+	e, err := a.Extent(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Source != tensor.Source(src) || e.Offset != rec.DataOffset+storage.DataOffset || e.Bytes != 12 {
+	if e.Source != storage.Source(src) || e.Offset != rec.DataOffset+s.DataOffset || e.Bytes != 12 {
 		t.Errorf("extent %d+%d, want bytes of the outermost source at %d", e.Offset, e.Bytes,
-			rec.DataOffset+storage.DataOffset)
+			rec.DataOffset+s.DataOffset)
 	}
 	got := make([]byte, 12)
 	if err := e.ReadAt(t.Context(), got, 0); err != nil {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/optimem/optimem/loader/internal/fault"
 	"github.com/optimem/optimem/loader/internal/limit"
-	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/storage"
 )
 
 // A Record is one file in the archive.
@@ -71,8 +71,8 @@ const (
 
 // An Archive is the list of records of a zip archive.
 type Archive struct {
-	src     tensor.Source
-	base    tensor.Extent // where the archive lies in the outermost source
+	src     storage.Source
+	base    storage.Extent // where the archive lies in the outermost source
 	records []Record
 	byName  map[string]int // by folded name
 	end     endRecord
@@ -83,14 +83,14 @@ type Archive struct {
 // Read lists the archive that src holds. Problems are everything irregular about it, at most 100 of them, ordered by
 // place as far as possible; an archive with problems is not to be trusted. The error is for what makes listing
 // impossible: failing reads, a directory that cannot be found or walked, exceeded limits.
-func Read(ctx context.Context, src tensor.Source, o Options) (*Archive, []Problem, error) {
+func Read(ctx context.Context, src storage.Source, o Options) (*Archive, []Problem, error) {
 	if o.Records <= 0 {
 		o.Records = maxRecords
 	}
 	if o.Meter == nil {
 		o.Meter = limit.New(1 << 62)
 	}
-	a := &Archive{src: src, base: tensor.Extent{Source: src, Bytes: src.Size()}}
+	a := &Archive{src: src, base: storage.Extent{Source: src, Bytes: src.Size()}}
 	if s, ok := src.(section); ok {
 		a.base = s.extent
 	}
@@ -158,7 +158,7 @@ func (a *Archive) readAt(ctx context.Context, p []byte, off int64) error {
 	return readAt(ctx, a.src, p, off)
 }
 
-func readAt(ctx context.Context, src tensor.Source, p []byte, off int64) error {
+func readAt(ctx context.Context, src storage.Source, p []byte, off int64) error {
 	if off < 0 || int64(len(p)) > src.Size()-off {
 		return fault.New(fault.ErrFormat, off, "%d bytes are needed there, but the archive has %d", len(p), src.Size())
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -178,7 +179,7 @@ func Load(folder, name, form string) (*loader.Checkpoint, *Reference, error) {
 // Weights returns tensors that are filled as described, by their paths and in their order. Tied ones share an extent.
 func Weights(filled map[string]Filled) ([]tensor.Weight, error) {
 	weights := make([]tensor.Weight, 0, len(filled))
-	sources := make(map[string]tensor.Extent)
+	sources := make(map[string]storage.Extent)
 	for _, path := range slices.Sorted(maps.Keys(filled)) {
 		f := filled[path]
 		owner, of := path, f
@@ -196,7 +197,7 @@ func Weights(filled map[string]Filled) ([]tensor.Weight, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
-			e = tensor.Extent{Source: src, Bytes: src.Size()}
+			e = storage.Extent{Source: src, Bytes: src.Size()}
 			sources[owner] = e
 		}
 		weights = append(weights, tensor.Weight{Name: path, DType: dtype, Layout: tensor.Contiguous(f.Shape...), Extent: e})
@@ -239,7 +240,7 @@ func (f Filled) Tensor(name string) (*tensor.Tensor, error) {
 }
 
 // source returns the bytes of a tensor filled under the given name.
-func (f Filled) source(name string) (tensor.Source, error) {
+func (f Filled) source(name string) (storage.Source, error) {
 	dtype, ok := tensor.ParseDType(f.DType)
 	if !ok {
 		return nil, fmt.Errorf("dtype %q", f.DType)
@@ -268,7 +269,7 @@ func (f Filled) source(name string) (tensor.Source, error) {
 	return h, nil
 }
 
-func (f Filled) literal() (tensor.Source, error) {
+func (f Filled) literal() (storage.Source, error) {
 	text := f.Data
 	if text == nil {
 		text = f.Gzip

@@ -1,4 +1,4 @@
-package loader
+package storage
 
 import (
 	"errors"
@@ -67,7 +67,7 @@ type looker struct {
 }
 
 // look returns the file's size and modification time. It allocates nothing after the first call.
-func (s *fileSource) look() (size int64, modTime time.Time, ok bool) {
+func (s *File) look() (size int64, modTime time.Time, ok bool) {
 	l := &s.looker
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *fileSource) look() (size int64, modTime time.Time, ok bool) {
 }
 
 // openUncached opens the file again, by its descriptor: its path may name another file by now.
-func (s *fileSource) openUncached() {
+func (s *File) openUncached() {
 	_ = s.control(func(fd int) error {
 		again := descriptorPath(fd)
 		if s.second = openDirect(again); s.second != nil {
@@ -110,7 +110,7 @@ func openDirect(path string) *os.File {
 	if err != nil {
 		return nil
 	}
-	buf, err := hostmem.Alloc(alignBytes, hostmem.Staging)
+	buf, err := hostmem.Alloc(AlignBytes, hostmem.Staging)
 	if err == nil {
 		defer buf.Free()
 		if _, err = f.ReadAt(buf.Bytes(), 0); err == nil || errors.Is(err, io.EOF) {
@@ -131,7 +131,7 @@ func openRandom(path string) *os.File {
 	return f
 }
 
-func (s *fileSource) closeUncached() error {
+func (s *File) closeUncached() error {
 	s.once.Do(func() {}) // none is opened from now on, and the field is safe to read
 	if s.second == nil {
 		return nil
@@ -142,11 +142,11 @@ func (s *fileSource) closeUncached() error {
 // readUncached reads the first want bytes of p, and up to len(p) where the file goes on. p and off are aligned. What
 // the page cache holds is copied from there; the rest goes past it, or through it and out again, so that streaming a
 // file larger than memory does not push everything else out.
-func (s *fileSource) readUncached(p []byte, want int, off int64) (int, error) {
+func (s *File) readUncached(p []byte, want int, off int64) (int, error) {
 	s.once.Do(s.openUncached)
 	held := not
 	_ = s.control(func(fd int) error { held = s.source(fd, off, want); return nil })
-	if half := want / 2 &^ (alignBytes - 1); held == partly && half >= splitBytes {
+	if half := want / 2 &^ (AlignBytes - 1); held == partly && half >= splitBytes {
 		n, err := s.readUncached(p[:half], half, off)
 		if n < half {
 			return n, err
@@ -164,14 +164,14 @@ func (s *fileSource) readUncached(p []byte, want int, off int64) (int, error) {
 	}
 	n, err := s.second.ReadAt(p, off)
 	if s.probes.Load() {
-		last := (want - 1) &^ (alignBytes - 1)
-		s.drop(off+int64(last), alignBytes) // the page that the probe brought in
+		last := (want - 1) &^ (AlignBytes - 1)
+		s.drop(off+int64(last), AlignBytes) // the page that the probe brought in
 	}
 	return n, err
 }
 
 // drop asks the kernel to forget a range. Nothing depends on its doing so.
-func (s *fileSource) drop(off int64, n int) {
+func (s *File) drop(off int64, n int) {
 	_ = s.control(func(fd int) error { return unix.Fadvise(fd, off, int64(n), unix.FADV_DONTNEED) })
 }
 
@@ -193,7 +193,7 @@ const aheadBytes = 16 << 20
 // source says where a range is to be read from, as residency does. A read through the page cache that ends close to what
 // is not held would bring some of that in, which the next would find held, and so on through the file: such a range counts
 // as not held.
-func (s *fileSource) source(fd int, off int64, n int) residency {
+func (s *File) source(fd int, off int64, n int) residency {
 	if !s.probes.Load() {
 		next := off + int64(n)
 		held := s.holds(fd, off, next)
@@ -210,7 +210,7 @@ func (s *fileSource) source(fd int, off int64, n int) residency {
 // holds returns how much of a range the page cache holds, or did lately; wholly where the range is empty. The kernel is
 // asked once for what is not known of a piece, and of a part of one that is held in part: it looks at every page, and at every
 // page that was there before, and asking it with each read for that and all that lies ahead takes as long as half the reads.
-func (s *fileSource) holds(fd int, from, to int64) residency {
+func (s *File) holds(fd int, from, to int64) residency {
 	k := &s.known
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -233,7 +233,7 @@ func (s *fileSource) holds(fd int, from, to int64) residency {
 }
 
 // find returns what is known of a range, or asks.
-func (s *fileSource) find(fd int, r fileRange, now time.Time) residency {
+func (s *File) find(fd int, r fileRange, now time.Time) residency {
 	k := &s.known
 	f, ok := k.found[r]
 	if !ok || now.Sub(f.when) > knownTime {
@@ -250,7 +250,7 @@ func (s *fileSource) find(fd int, r fileRange, now time.Time) residency {
 
 // ask asks the kernel what it holds of a range by cachestat (Linux 6.5), which costs some microseconds. It answers those who may
 // write the file. Where it does not tell, reads find out from now on.
-func (s *fileSource) ask(fd int, from, to int64) residency {
+func (s *File) ask(fd int, from, to int64) residency {
 	held, err := cachedPages(fd, from, to-from)
 	switch {
 	case err != nil:
@@ -284,8 +284,8 @@ func cachedPages(fd int, off, n int64) (uint64, error) {
 
 func pages(n int64) uint64 { return (uint64(n) + pageBytes - 1) / pageBytes }
 
-// CachedBytes implements [tensor.CachedSource].
-func (s *fileSource) CachedBytes(off, n int64) (int64, bool) {
+// CachedBytes implements [storage.CachedSource].
+func (s *File) CachedBytes(off, n int64) (int64, bool) {
 	var held uint64
 	if n <= 0 || s.control(func(fd int) (err error) { held, err = cachedPages(fd, off, n); return err }) != nil {
 		return 0, false
@@ -297,7 +297,7 @@ var pageBytes = uint64(os.Getpagesize())
 
 // control calls f with the descriptor, which cannot be closed and reused meanwhile. (RawConn.Read would do as well but
 // admits one reader at a time.)
-func (s *fileSource) control(f func(fd int) error) error {
+func (s *File) control(f func(fd int) error) error {
 	raw, err := s.file.SyscallConn()
 	if err != nil {
 		return err

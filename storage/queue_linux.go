@@ -1,4 +1,4 @@
-package loader
+package storage
 
 import (
 	"context"
@@ -7,16 +7,14 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/optimem/optimem/tensor"
 )
 
-var _ tensor.QueuedSource = (*fileSource)(nil)
+var _ QueuedSource = (*File)(nil)
 
 // A readQueue reads with O_DIRECT by the kernel's asynchronous I/O: a read that is begun needs no thread and no processor
 // until somebody asks for it, so that computing on all of them does not hold up the next one.
 type readQueue struct {
-	s *fileSource
+	s *File
 	// file is a descriptor of its own, with O_DIRECT.
 	file *os.File
 	fd   int
@@ -65,8 +63,8 @@ type ioControlBlock struct {
 // waitTime is how long one wait for the kernel takes at most, so that a cancelled one returns.
 var waitTime = unix.NsecToTimespec(10e6)
 
-// Queue implements [tensor.QueuedSource].
-func (s *fileSource) Queue(n int) (tensor.ReadQueue, error) {
+// Queue implements [storage.QueuedSource].
+func (s *File) Queue(n int) (ReadQueue, error) {
 	s.once.Do(s.openUncached)
 	if !s.direct {
 		return nil, errors.ErrUnsupported
@@ -95,11 +93,11 @@ func (q *readQueue) setUp() bool {
 	return !q.none
 }
 
-// Begin implements [tensor.ReadQueue].
+// Begin implements [storage.ReadQueue].
 func (q *readQueue) Begin(number int, p []byte, off int64) bool {
 	address := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
 	want := int(min(int64(len(p)), q.s.size-off))
-	if want <= 0 || q.s.closed.Load() || (off|int64(len(p))|int64(address))%alignBytes != 0 {
+	if want <= 0 || q.s.closed.Load() || (off|int64(len(p))|int64(address))%AlignBytes != 0 {
 		return false
 	}
 	if q.s.source(q.fd, off, want) == wholly { // what is held in part is not worth reading piece by piece
@@ -117,7 +115,7 @@ func (q *readQueue) Begin(number int, p []byte, off int64) bool {
 	return true
 }
 
-// Flush implements [tensor.ReadQueue]. Of reads that the kernel does not take Wait says that they are not filled.
+// Flush implements [storage.ReadQueue]. Of reads that the kernel does not take Wait says that they are not filled.
 func (q *readQueue) Flush() {
 	for at := 0; at < len(q.addresses); {
 		// The scheduler is not told of this call, which is short: a thread that has computed so far goes on with its
@@ -135,7 +133,7 @@ func (q *readQueue) Flush() {
 	q.blocks, q.addresses = q.blocks[:0], q.addresses[:0]
 }
 
-// Wait implements [tensor.ReadQueue].
+// Wait implements [storage.ReadQueue].
 func (q *readQueue) Wait(ctx context.Context) (number int, filled bool, err error) {
 	q.Flush()
 	if last := len(q.refused) - 1; last >= 0 {
@@ -154,8 +152,8 @@ func (q *readQueue) Wait(ctx context.Context) (number int, filled bool, err erro
 	number = int(e.data)
 	r := q.reads[number]
 	if q.s.probes.Load() {
-		last := (r.want - 1) &^ (alignBytes - 1)
-		_ = unix.Fadvise(q.fd, r.off+int64(last), alignBytes, unix.FADV_DONTNEED) // the page that the probe brought in
+		last := (r.want - 1) &^ (AlignBytes - 1)
+		_ = unix.Fadvise(q.fd, r.off+int64(last), AlignBytes, unix.FADV_DONTNEED) // the page that the probe brought in
 	}
 	return number, e.result >= int64(r.want), nil
 }
@@ -184,7 +182,7 @@ func (q *readQueue) collect(ctx context.Context) error {
 	}
 }
 
-// Close implements [tensor.ReadQueue].
+// Close implements [storage.ReadQueue].
 func (q *readQueue) Close() error {
 	if q.file == nil {
 		return nil

@@ -1,9 +1,9 @@
-package tensor
+package storage
 
 import (
 	"context"
 	"fmt"
-	"io"
+	"github.com/optimem/optimem/internal/panicked"
 	"sync"
 	"unsafe"
 
@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// AlignBytes is the alignment of what a [BulkSource] reads.
+	// AlignBytes is the alignment of what a [BulkSource] reads: what O_DIRECT demands of offsets, lengths and addresses on
+	// every file system and disk in use.
 	AlignBytes = 4096
 	// DefaultInFlight is how many pieces [Read] has under way when the caller does not say. Disks want a few; more only
 	// take threads.
@@ -29,7 +30,7 @@ type Request struct {
 
 // Read fulfils all requests, in pieces of some MiB of which inFlight (0: [DefaultInFlight]) are under way at any time.
 // It returns the first error, which names the extent, after all reads have ended; what the buffers hold is then
-// undefined. A source that panics is an error, a [PanicError].
+// undefined. A source that panics is an error, a [panicked.Error].
 //
 // A request whose offset, length and buffer are multiples of [AlignBytes] is read past the page cache where its source
 // can ([BulkSource]); make it with [Extent.Aligned]. Such a request may reach past the end of its source: the bytes
@@ -59,7 +60,7 @@ func Read(ctx context.Context, inFlight int, requests ...Request) error {
 }
 
 func readParallel(ctx context.Context, inFlight int, requests []Request) error {
-	q := readQueue{requests: requests}
+	q := pieces{requests: requests}
 	group, ctx := errgroup.WithContext(ctx)
 	for range inFlight {
 		group.Go(func() error { return q.run(ctx) })
@@ -67,14 +68,14 @@ func readParallel(ctx context.Context, inFlight int, requests []Request) error {
 	return group.Wait()
 }
 
-// A readQueue hands out the pieces of requests in order, so that a disk sees one forward sweep.
-type readQueue struct {
+// pieces hand out pieces of requests in order, so that a disk sees one forward sweep.
+type pieces struct {
 	mu       sync.Mutex
 	requests []Request
 	done     int64 // bytes handed out of requests[0]
 }
 
-func (q *readQueue) next() (r Request, from, to int64, ok bool) {
+func (q *pieces) next() (r Request, from, to int64, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.requests) > 0 {
@@ -90,7 +91,7 @@ func (q *readQueue) next() (r Request, from, to int64, ok bool) {
 	return Request{}, 0, 0, false
 }
 
-func (q *readQueue) run(ctx context.Context) error {
+func (q *pieces) run(ctx context.Context) error {
 	for {
 		r, from, to, ok := q.next()
 		if !ok {
@@ -132,7 +133,7 @@ func (e *ReadError) Unwrap() error { return e.Err }
 func (r *Request) piece(ctx context.Context, from, to int64) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = Panicked(v)
+			err = panicked.By(v)
 		}
 	}()
 	e, into := r.Extent, r.Into[from:to]
@@ -146,70 +147,4 @@ func (r *Request) piece(ctx context.Context, from, to int64) (err error) {
 		}
 	}
 	return e.Source.ReadAt(ctx, into, e.Offset+from)
-}
-
-// Aligned returns the smallest extent around e that a [BulkSource] can read, and how many bytes into it e begins. It
-// may reach past the end of the source.
-func (e Extent) Aligned() (around Extent, skip int64) {
-	skip = e.Offset % AlignBytes
-	bytes := (skip + e.Bytes + AlignBytes - 1) / AlignBytes * AlignBytes
-	return Extent{Source: e.Source, Offset: e.Offset - skip, Bytes: bytes}, skip
-}
-
-// String writes where the extent lies; its source has the name.
-func (e Extent) String() string { return fmt.Sprintf("extent of %d bytes at %d", e.Bytes, e.Offset) }
-
-// maxExpandedBytes bounds the contents of a weight that has more elements than its storage.
-const maxExpandedBytes = 64 << 20
-
-// Contents reads the weight into a contiguous tensor in memory: views are gathered, bytes are brought into the
-// machine's order, and the conjugate and negative bits are applied. Quantized weights stay integers.
-//
-// It takes memory for the elements and, of a view with gaps, for its span of the file, neither of which is larger than
-// the storage. Only where strides of 0 repeat elements could a few bytes of an untrusted file stand for any size: such
-// a weight is an error when it is larger than its storage and than 64 MiB.
-func (w Weight) Contents(ctx context.Context) (*Tensor, error) {
-	t, err := w.contents(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", w.Name, err)
-	}
-	return t, nil
-}
-
-func (w Weight) contents(ctx context.Context) (*Tensor, error) {
-	if err := w.Check(); err != nil {
-		return nil, err
-	}
-	span := w.Span()
-	if n := w.Bytes(); n > max(w.Extent.Bytes, maxExpandedBytes) {
-		return nil, fmt.Errorf("its %d bytes are repeated from a storage of %d", n, w.Extent.Bytes)
-	}
-	if end := span.Offset + span.Bytes; span.Bytes > 0 && (end < span.Offset || end > w.Extent.Source.Size()) {
-		return nil, fmt.Errorf("%v: %w", span, io.ErrUnexpectedEOF)
-	}
-	raw := make([]byte, span.Bytes)
-	if err := Read(ctx, 0, Request{Extent: span, Into: raw}); err != nil {
-		return nil, err
-	}
-	layout := w.Layout
-	layout.Offset = 0 // the span begins at the first element
-	t := (&Tensor{DType: w.DType, Layout: layout, Data: raw}).Contiguous()
-	if w.BigEndian == nativeLittleEndian {
-		swapBytes(t.Data, w.DType.wordBytes())
-	}
-	if w.Conj {
-		if !w.DType.complex() {
-			return nil, fmt.Errorf("%w: conjugate bit on %v", ErrLayout, w.DType)
-		}
-		negate(t.Data, w.DType.wordBytes(), 1)
-	}
-	if w.Neg {
-		switch w.DType {
-		case Float64, Float32, Float16, BFloat16, Float8E4M3FN, Float8E5M2, Complex32, Complex64, Complex128:
-			negate(t.Data, w.DType.wordBytes(), 0)
-		default:
-			return nil, fmt.Errorf("%w: negative bit on %v", ErrLayout, w.DType)
-		}
-	}
-	return t, nil
 }

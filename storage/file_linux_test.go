@@ -1,4 +1,4 @@
-package loader
+package storage
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 func makeFIFO(path string) bool { return unix.Mkfifo(path, 0o600) == nil }
 
 // dropCache writes the range of the file out and takes it from the page cache, where the file system lets it.
-func dropCache(t testing.TB, s *fileSource, off, n int64) {
+func dropCache(t testing.TB, s *File, off, n int64) {
 	t.Helper()
 	if err := s.file.Sync(); err != nil {
 		t.Fatal(err)
@@ -21,13 +21,13 @@ func dropCache(t testing.TB, s *fileSource, off, n int64) {
 }
 
 // probeByReading makes s look for cached pages as it does where cachestat is not answered.
-func probeByReading(s *fileSource, on bool) {
+func probeByReading(s *File, on bool) {
 	s.once.Do(s.openUncached)
 	s.probes.Store(on)
 }
 
 // residencyOf asks for the residency of a range of a file.
-func residencyOf(s *fileSource, off int64, n int) (r residency) {
+func residencyOf(s *File, off int64, n int) (r residency) {
 	_ = s.control(func(fd int) error {
 		if !s.probes.Load() {
 			r = s.ask(fd, off, off+int64(n))
@@ -41,7 +41,7 @@ func residencyOf(s *fileSource, off int64, n int) (r residency) {
 }
 
 func TestFileReadBulkLeavesNoCopy(t *testing.T) {
-	const size = pieceBytes + 5*alignBytes
+	const size = pieceBytes + 5*AlignBytes
 	path, _ := randomFile(t, t.TempDir(), size)
 	for _, mode := range []string{"direct", "probed", "dropped"} {
 		s := mustOpenFile(t, path)
@@ -82,7 +82,7 @@ func TestFileReadBulkLeavesNoCopy(t *testing.T) {
 }
 
 func TestFileCachedBytes(t *testing.T) {
-	const size = 64 * alignBytes
+	const size = 64 * AlignBytes
 	path, _ := randomFile(t, t.TempDir(), size)
 	s := mustOpenFile(t, path)
 	dropCache(t, s, 0, size)
@@ -107,7 +107,7 @@ func TestFileCachedBytes(t *testing.T) {
 // The kernel is asked once for what it holds of a piece, and of a part of one, in whatever order they are read, and at once for
 // what is not known.
 func TestFileKnows(t *testing.T) {
-	const size = 4*knownBytes - alignBytes
+	const size = 4*knownBytes - AlignBytes
 	path, _ := randomFile(t, t.TempDir(), size)
 	s := mustOpenFile(t, path)
 	dropCache(t, s, 0, size)
@@ -145,7 +145,7 @@ func TestFileKnows(t *testing.T) {
 			t.Skip("this file system does not let go of what was read")
 		}
 	}
-	check("cold", knownBytes+alignBytes, 2*knownBytes, not)
+	check("cold", knownBytes+AlignBytes, 2*knownBytes, not)
 	read(0, size)
 	check("known to be cold", knownBytes, 2*knownBytes, not)
 	check("not known", 3*knownBytes, size, wholly)
@@ -157,16 +157,16 @@ func TestFileKnows(t *testing.T) {
 	check("known to be held", knownBytes, 2*knownBytes, wholly)
 	check("dropped", 0, knownBytes, not)
 	forget(2 * knownTime)
-	read(2*knownBytes, 2*knownBytes+alignBytes)
-	drop(2*knownBytes+alignBytes, size)
+	read(2*knownBytes, 2*knownBytes+AlignBytes)
+	drop(2*knownBytes+AlignBytes, size)
 	check("a part of a piece", 2*knownBytes, 3*knownBytes, partly)
-	check("the part that is held", 2*knownBytes, 2*knownBytes+alignBytes, wholly)
-	check("another part", 2*knownBytes+alignBytes, 3*knownBytes, not)
-	check("a piece and a part", knownBytes, 2*knownBytes+alignBytes, partly)
-	read(2*knownBytes+alignBytes, 3*knownBytes)
-	check("another part, known not to be held", 2*knownBytes+alignBytes, 3*knownBytes, not)
+	check("the part that is held", 2*knownBytes, 2*knownBytes+AlignBytes, wholly)
+	check("another part", 2*knownBytes+AlignBytes, 3*knownBytes, not)
+	check("a piece and a part", knownBytes, 2*knownBytes+AlignBytes, partly)
+	read(2*knownBytes+AlignBytes, 3*knownBytes)
+	check("another part, known not to be held", 2*knownBytes+AlignBytes, 3*knownBytes, not)
 	forget(2 * knownTime)
-	check("another part, known long ago", 2*knownBytes+alignBytes, 3*knownBytes, wholly)
+	check("another part, known long ago", 2*knownBytes+AlignBytes, 3*knownBytes, wholly)
 	for i := range mostFindings + 10 { // what is known has an end
 		s.known.found[fileRange{int64(i), int64(i)}] = finding{}
 	}

@@ -1,4 +1,4 @@
-package loader
+package storage
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/tensor"
 )
 
 // BenchmarkRead reads the file that OPTIMEM_BENCH_FILE names, some GiB on the disk to be measured, from front to back:
@@ -40,11 +39,11 @@ func BenchmarkRead(b *testing.B) {
 					}
 					b.StartTimer()
 					for off := int64(0); off < size; off += slotBytes {
-						e := tensor.Extent{Source: src, Offset: off, Bytes: slotBytes}
+						e := Extent{Source: src, Offset: off, Bytes: slotBytes}
 						if mode == "plain" {
 							e.Source = plainSource{src}
 						}
-						if err := tensor.Read(b.Context(), inFlight, tensor.Request{Extent: e, Into: slot.Bytes()}); err != nil {
+						if err := Read(b.Context(), inFlight, Request{Extent: e, Into: slot.Bytes()}); err != nil {
 							b.Fatal(err)
 						}
 					}
@@ -55,10 +54,10 @@ func BenchmarkRead(b *testing.B) {
 }
 
 // plainSource hides that a source can read in bulk.
-type plainSource struct{ tensor.Source }
+type plainSource struct{ Source }
 
 // warm brings the file into the page cache.
-func warm(b *testing.B, src *fileSource) {
+func warm(b *testing.B, src *File) {
 	p := make([]byte, pieceBytes)
 	for off := int64(0); off < src.Size(); off += pieceBytes {
 		if err := src.ReadAt(b.Context(), p[:min(pieceBytes, src.Size()-off)], off); err != nil {

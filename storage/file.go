@@ -1,4 +1,4 @@
-package loader
+package storage
 
 import (
 	"context"
@@ -10,21 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 	"unsafe"
-
-	"github.com/optimem/optimem/loader/internal/fault"
-	"github.com/optimem/optimem/tensor"
 )
 
-const (
-	// pieceBytes bounds one system call, so that a cancelled read returns within the time of one piece.
-	pieceBytes = 8 << 20
-	// alignBytes is what O_DIRECT demands of offsets, lengths and addresses on every file system and disk in use.
-	alignBytes = 4096
-)
+// pieceBytes bounds one system call, so that a cancelled read returns within the time of one piece.
+const pieceBytes = 8 << 20
 
-// A fileSource reads a regular file by position. It is safe for parallel use; Close fails the reads that start after
+// A File is a regular file that is read by position. It is safe for parallel use; Close fails the reads that start after
 // it and lets those in flight finish.
-type fileSource struct {
+type File struct {
 	path    string
 	file    *os.File
 	size    int64
@@ -35,13 +28,13 @@ type fileSource struct {
 }
 
 var (
-	_ tensor.BulkSource = (*fileSource)(nil)
-	_ tensor.Guarded    = (*fileSource)(nil)
+	_ BulkSource = (*File)(nil)
+	_ Guarded    = (*File)(nil)
 )
 
-// openFile opens a regular file. Anything else is refused, before it is opened: a FIFO would wait for its writer, and
+// Open opens a regular file. Anything else is refused, before it is opened: a FIFO would wait for its writer, and
 // a device has no size.
-func openFile(path string) (*fileSource, error) {
+func Open(path string) (*File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -59,7 +52,7 @@ func openFile(path string) (*fileSource, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &fileSource{path: path, file: f, size: info.Size(), modTime: info.ModTime()}, nil
+	return &File{path: path, file: f, size: info.Size(), modTime: info.ModTime()}, nil
 }
 
 func checkRegular(path string, info fs.FileInfo) error {
@@ -77,14 +70,24 @@ func checkRegular(path string, info fs.FileInfo) error {
 	case mode&fs.ModeDevice != 0:
 		kind = "a device"
 	}
-	return &Error{Path: path, Offset: -1, Err: fault.New(fault.ErrUnsupported, -1, "%s, not a regular file", kind)}
+	return &NotRegularError{path, kind}
 }
 
-// Size returns the size that the file had when it was opened.
-func (s *fileSource) Size() int64 { return s.size }
+// A NotRegularError says what a path names instead of a regular file.
+type NotRegularError struct {
+	Path string
+	// Kind is "a directory", "a named pipe" or the like.
+	Kind string
+}
 
-// ReadAt implements [tensor.Source].
-func (s *fileSource) ReadAt(ctx context.Context, p []byte, off int64) error {
+// Error names the path and what is there.
+func (e *NotRegularError) Error() string { return e.Path + ": " + e.Kind + ", not a regular file" }
+
+// Size returns the size that the file had when it was opened.
+func (s *File) Size() int64 { return s.size }
+
+// ReadAt implements [storage.Source].
+func (s *File) ReadAt(ctx context.Context, p []byte, off int64) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -101,9 +104,9 @@ func (s *fileSource) ReadAt(ctx context.Context, p []byte, off int64) error {
 }
 
 // ReadBulk implements [tensor.BulkSource].
-func (s *fileSource) ReadBulk(ctx context.Context, p []byte, off int64) error {
+func (s *File) ReadBulk(ctx context.Context, p []byte, off int64) error {
 	address := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
-	if off < 0 || (off|int64(len(p))|int64(address))%alignBytes != 0 {
+	if off < 0 || (off|int64(len(p))|int64(address))%AlignBytes != 0 {
 		return s.readError(errors.New("offset, length and buffer of a bulk read must be aligned to 4096"), len(p), off)
 	}
 	for len(p) > 0 {
@@ -128,7 +131,7 @@ func (s *fileSource) ReadBulk(ctx context.Context, p []byte, off int64) error {
 }
 
 // readError names the file and the place, and tells a file that was truncated under us from one that was always short.
-func (s *fileSource) readError(err error, n int, off int64) error {
+func (s *File) readError(err error, n int, off int64) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 		if info, statErr := s.file.Stat(); statErr == nil && info.Size() < s.size {
@@ -142,8 +145,8 @@ func (s *fileSource) readError(err error, n int, off int64) error {
 	return &fs.PathError{Op: fmt.Sprintf("read %d bytes at %d of", n, off), Path: s.path, Err: err}
 }
 
-// Unchanged implements [tensor.Guarded]: the file has the size and the modification time that it was opened with.
-func (s *fileSource) Unchanged() error {
+// Unchanged implements [storage.Guarded]: the file has the size and the modification time that it was opened with.
+func (s *File) Unchanged() error {
 	left, modTime, ok := s.look()
 	if !ok {
 		info, err := s.file.Stat()
@@ -155,7 +158,7 @@ func (s *fileSource) Unchanged() error {
 	if left == s.size && modTime.Equal(s.modTime) {
 		return nil
 	}
-	why := fmt.Errorf("the file %w", tensor.ErrChanged)
+	why := fmt.Errorf("the file %w", ErrChanged)
 	if left < s.size {
 		why = fmt.Errorf("%w: %d bytes are left of %d: %w", why, left, s.size, io.ErrUnexpectedEOF)
 	}
@@ -163,7 +166,7 @@ func (s *fileSource) Unchanged() error {
 }
 
 // Close closes the file. A second Close returns nil.
-func (s *fileSource) Close() error {
+func (s *File) Close() error {
 	s.closed.Store(true)
 	err := errors.Join(s.file.Close(), s.closeUncached())
 	if errors.Is(err, os.ErrClosed) {

@@ -1,4 +1,4 @@
-package loader
+package storage
 
 import (
 	"bytes"
@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 	"unsafe"
-
-	"github.com/optimem/optimem/tensor"
 )
 
 // randomFile writes n seeded bytes to a new file and returns them.
@@ -30,9 +28,9 @@ func randomFile(t testing.TB, dir string, n int) (string, []byte) {
 	return path, data
 }
 
-func mustOpenFile(t testing.TB, path string) *fileSource {
+func mustOpenFile(t testing.TB, path string) *File {
 	t.Helper()
-	s, err := openFile(path)
+	s, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,8 +44,8 @@ func mustOpenFile(t testing.TB, path string) *fileSource {
 
 // aligned returns n bytes at a 4096-aligned address.
 func aligned(n int) []byte {
-	b := make([]byte, n+alignBytes)
-	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (alignBytes - 1)
+	b := make([]byte, n+AlignBytes)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (AlignBytes - 1)
 	return b[skip : skip+n]
 }
 
@@ -112,14 +110,14 @@ func TestFileShrinks(t *testing.T) {
 			t.Errorf("read of a file that shrank: %v", err)
 		}
 	}
-	if err := s.Unchanged(); !errors.Is(err, tensor.ErrChanged) {
+	if err := s.Unchanged(); !errors.Is(err, ErrChanged) {
 		t.Errorf("%v after truncation", err)
 	}
 }
 
 func TestFileClose(t *testing.T) {
 	path, _ := randomFile(t, t.TempDir(), 100_000)
-	s, err := openFile(path)
+	s, err := Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +135,7 @@ func TestFileClose(t *testing.T) {
 }
 
 func TestFileReadBulk(t *testing.T) {
-	const size = pieceBytes + 3*alignBytes + 777
+	const size = pieceBytes + 3*AlignBytes + 777
 	dirs := map[string]string{"disk": t.TempDir()}
 	if dir, err := os.MkdirTemp("/dev/shm", "loader"); err == nil { // O_DIRECT may be refused here
 		t.Cleanup(func() { os.RemoveAll(dir) })
@@ -146,7 +144,7 @@ func TestFileReadBulk(t *testing.T) {
 	for name, dir := range dirs {
 		t.Run(name, func(t *testing.T) {
 			path, data := randomFile(t, dir, size)
-			end := (size + alignBytes - 1) &^ (alignBytes - 1)
+			end := (size + AlignBytes - 1) &^ (AlignBytes - 1)
 			for _, cache := range []string{"warm", "cold", "half", "probed", "renamed"} {
 				s := mustOpenFile(t, path)
 				probeByReading(s, cache == "probed")
@@ -158,8 +156,8 @@ func TestFileReadBulk(t *testing.T) {
 					}
 				}
 				for _, r := range []struct{ off, n int }{
-					{0, alignBytes}, {alignBytes, pieceBytes}, {0, end}, {end - alignBytes, alignBytes},
-					{pieceBytes, end - pieceBytes}, {0, end + alignBytes}, {2 * alignBytes, 0},
+					{0, AlignBytes}, {AlignBytes, pieceBytes}, {0, end}, {end - AlignBytes, AlignBytes},
+					{pieceBytes, end - pieceBytes}, {0, end + AlignBytes}, {2 * AlignBytes, 0},
 				} {
 					switch cache {
 					case "cold", "probed":
@@ -178,7 +176,7 @@ func TestFileReadBulk(t *testing.T) {
 				}
 			}
 			s := mustOpenFile(t, path)
-			if err := s.ReadBulk(t.Context(), aligned(alignBytes), int64(end)+alignBytes); !errors.Is(err, io.ErrUnexpectedEOF) {
+			if err := s.ReadBulk(t.Context(), aligned(AlignBytes), int64(end)+AlignBytes); !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("read past the end: %v", err)
 			}
 			if s.ReadBulk(t.Context(), aligned(8192)[1:4097], 0) == nil ||
@@ -199,12 +197,13 @@ func TestOpenFileRefusesOthers(t *testing.T) {
 		paths = append(paths, fifo)
 	}
 	for _, path := range paths {
-		_, err := openFile(path)
-		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "not a regular file") {
+		_, err := Open(path)
+		var other *NotRegularError
+		if !errors.As(err, &other) || other.Path != path || !strings.HasSuffix(err.Error(), "not a regular file") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if _, err := openFile(filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Open(filepath.Join(dir, "absent")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent file: %v", err)
 	}
 }
@@ -228,7 +227,7 @@ func TestFileWrittenOverIsChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Unchanged(); (err == nil) != change.same || err != nil && !errors.Is(err, tensor.ErrChanged) {
+		if err := s.Unchanged(); (err == nil) != change.same || err != nil && !errors.Is(err, ErrChanged) {
 			t.Errorf("%d bytes more, %v later: %v", change.bytes, change.later, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package loader
+package storage
 
 import (
 	"bytes"
@@ -6,12 +6,10 @@ import (
 	"errors"
 	"os"
 	"testing"
-
-	"github.com/optimem/optimem/tensor"
 )
 
 // coldQueue opens a file that the page cache does not hold, and a queue of it.
-func coldQueue(t *testing.T, path string, size int64, n int) (*fileSource, tensor.ReadQueue) {
+func coldQueue(t *testing.T, path string, size int64, n int) (*File, ReadQueue) {
 	t.Helper()
 	s := mustOpenFile(t, path)
 	q, err := s.Queue(n)
@@ -32,7 +30,7 @@ func coldQueue(t *testing.T, path string, size int64, n int) (*fileSource, tenso
 
 // TestQueue reads a cold file, pieces in any order and past its end, and leaves it cold.
 func TestQueue(t *testing.T) {
-	const size, piece, n = 40*alignBytes + 123, 8 * alignBytes, 6
+	const size, piece, n = 40*AlignBytes + 123, 8 * AlignBytes, 6
 	path, data := randomFile(t, t.TempDir(), size)
 	for _, probing := range []bool{false, true} {
 		s, q := coldQueue(t, path, size, n)
@@ -66,16 +64,16 @@ func TestQueue(t *testing.T) {
 // TestQueueRefuses: what the page cache holds, what is not aligned, and what is behind the end are for ReadBulk; so is
 // everything once the file is closed.
 func TestQueueRefuses(t *testing.T) {
-	const size = 64 * alignBytes
+	const size = 64 * AlignBytes
 	path, _ := randomFile(t, t.TempDir(), size)
 	s, q := coldQueue(t, path, size, 1)
-	buf := aligned(2 * alignBytes)
+	buf := aligned(2 * AlignBytes)
 	for _, c := range []struct {
 		name string
 		p    []byte
 		off  int64
 	}{
-		{"offset", buf[:alignBytes], 512}, {"length", buf[:512], 0}, {"address", buf[512:][:alignBytes], 0},
+		{"offset", buf[:AlignBytes], 512}, {"length", buf[:512], 0}, {"address", buf[512:][:AlignBytes], 0},
 		{"end", buf, size},
 	} {
 		if q.Begin(0, c.p, c.off) {
@@ -91,7 +89,7 @@ func TestQueueRefuses(t *testing.T) {
 	if q.(*readQueue).aio != 0 {
 		t.Error("the kernel was asked for a context that no read needs")
 	}
-	dropCache(t, s, alignBytes, size-alignBytes)
+	dropCache(t, s, AlignBytes, size-AlignBytes)
 	s.known.found = nil
 	if !s.probes.Load() && residencyOf(s, 0, len(buf)) == partly {
 		if !q.Begin(0, buf, 0) {
@@ -111,20 +109,20 @@ func TestQueueRefuses(t *testing.T) {
 
 // TestQueueShrunk: a read of what is gone is not filled, and ReadBulk says why. A context that is done ends a wait.
 func TestQueueShrunk(t *testing.T) {
-	const size = 64 * alignBytes
+	const size = 64 * AlignBytes
 	path, _ := randomFile(t, t.TempDir(), size)
 	s, q := coldQueue(t, path, size, 2)
-	if err := os.Truncate(path, 10*alignBytes); err != nil {
+	if err := os.Truncate(path, 10*AlignBytes); err != nil {
 		t.Fatal(err)
 	}
-	buf := aligned(2 * alignBytes)
-	if !q.Begin(1, buf, 20*alignBytes) {
+	buf := aligned(2 * AlignBytes)
+	if !q.Begin(1, buf, 20*AlignBytes) {
 		t.Fatal("not begun")
 	}
 	if number, filled, err := q.Wait(t.Context()); number != 1 || filled || err != nil {
 		t.Errorf("read %d: filled %v, %v", number, filled, err)
 	}
-	if err := s.ReadBulk(t.Context(), buf, 20*alignBytes); err == nil {
+	if err := s.ReadBulk(t.Context(), buf, 20*AlignBytes); err == nil {
 		t.Error("no error")
 	}
 	if !q.Begin(0, buf, 0) {
@@ -146,17 +144,17 @@ func TestQueueShrunk(t *testing.T) {
 
 // TestQueueNotTaken: of reads that the kernel does not take, of which others are taken, Wait says that they are not filled.
 func TestQueueNotTaken(t *testing.T) {
-	const size, n = 64 * alignBytes, 5
+	const size, n = 64 * AlignBytes, 5
 	path, data := randomFile(t, t.TempDir(), size)
 	_, reads := coldQueue(t, path, size, n)
 	q := reads.(*readQueue)
-	buf := aligned(n * alignBytes)
+	buf := aligned(n * AlignBytes)
 	fd := q.fd
 	for i := range n {
 		if q.fd = fd; i%2 == 1 {
 			q.fd = -1
 		}
-		if !q.Begin(i, buf[i*alignBytes:][:alignBytes], int64(i*alignBytes)) {
+		if !q.Begin(i, buf[i*AlignBytes:][:AlignBytes], int64(i*AlignBytes)) {
 			t.Fatalf("read %d was not begun", i)
 		}
 	}
@@ -167,7 +165,7 @@ func TestQueueNotTaken(t *testing.T) {
 		if err != nil || seen[number] || filled != (number%2 == 0) {
 			t.Errorf("read %d: filled %v, again %v, %v", number, filled, seen[number], err)
 		}
-		if seen[number] = true; filled && !bytes.Equal(buf[number*alignBytes:][:alignBytes], data[number*alignBytes:][:alignBytes]) {
+		if seen[number] = true; filled && !bytes.Equal(buf[number*AlignBytes:][:AlignBytes], data[number*AlignBytes:][:AlignBytes]) {
 			t.Errorf("read %d: other bytes", number)
 		}
 	}

@@ -1,0 +1,80 @@
+// Package storage is where bytes come from: sources that answer positional reads, extents of them, and files.
+//
+// It knows the page cache and the disk. It does not know dtypes, formats or what the bytes are for.
+//
+//	file, err := storage.Open("model.safetensors") // defer file.Close()
+//	head := make([]byte, 8)
+//	err = file.ReadAt(ctx, head, 0)
+package storage
+
+import (
+	"context"
+	"errors"
+)
+
+// A Source answers positional reads. ReadAt fills p from offset off or fails: it never returns fewer bytes without an
+// error. Implementations are safe for parallel use and return promptly with ctx's error once ctx is done.
+type Source interface {
+	ReadAt(ctx context.Context, p []byte, off int64) error
+	// Size is the number of bytes that can be read.
+	Size() int64
+}
+
+// A BulkSource can also fill large aligned buffers without leaving a second copy of the bytes in the page cache.
+//
+// off, len(p) and the address of p are multiples of 4096, except that the last read may reach past the end of the
+// source: the bytes of p after Size are then undefined, and no error is returned. Bytes that the operating system
+// already holds are copied from there.
+type BulkSource interface {
+	Source
+	ReadBulk(ctx context.Context, p []byte, off int64) error
+}
+
+// A QueuedSource is a BulkSource whose reads can also go on without anybody who waits for them.
+type QueuedSource interface {
+	BulkSource
+	// Queue returns room for n reads that are under way, or an error where the host or the file does not have such reads.
+	Queue(n int) (ReadQueue, error)
+}
+
+// A ReadQueue has reads under way that take no thread. One goroutine may use it at a time.
+type ReadQueue interface {
+	// Begin begins to fill p as ReadBulk does. number, less than n, names the read and is free again once Wait has returned
+	// it; p must not be touched before. Begin reports false where it did not begin: ReadBulk is what to use then, because
+	// it finds the bytes in memory, or says what is wrong. The disk may not know of the read until Flush or Wait is called.
+	Begin(number int, p []byte, off int64) bool
+	// Flush tells the disk of the reads that were begun, all at once, which takes less time than one by one.
+	Flush()
+	// Wait returns the number of a read that has ended, and whether p is filled; where it is not, ReadBulk says why. There
+	// must be one under way. The error is that of ctx, which was looked at only where none had ended yet, or says that there
+	// is no use in waiting.
+	Wait(ctx context.Context) (number int, filled bool, err error)
+	// Close waits for all reads to end and gives the room back. A second Close returns nil.
+	Close() error
+}
+
+// A MemorySource lies in memory: weights that an embedder has there already, or a file that it has mapped. Devices that
+// can copy from there do, and neither read it nor keep a copy.
+type MemorySource interface {
+	Source
+	// Memory returns all bytes. They stay where they are, and nobody changes them, as long as anything of the source is in
+	// use.
+	Memory() []byte
+}
+
+// A CachedSource knows how many of its bytes the host holds in memory, from where they are read faster.
+type CachedSource interface {
+	Source
+	// CachedBytes returns how many of n bytes from an offset on it holds, false where that cannot be found out.
+	CachedBytes(off, n int64) (int64, bool)
+}
+
+// A Guarded source knows whether its bytes may have changed since it was opened.
+type Guarded interface {
+	Source
+	// Unchanged returns nil, or an error that names the source and wraps [ErrChanged].
+	Unchanged() error
+}
+
+// ErrChanged says that a source is not what it was when it was opened.
+var ErrChanged = errors.New("has changed since it was opened")
