@@ -76,10 +76,7 @@ func (r *run) bench(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b := benchmark{
-		Runs: r.runs, LoadSeconds: opened + first.LoadSeconds, FirstSeconds: first.Seconds - first.LoadSeconds,
-	}
-	b.Simulated = first.Simulated
+	b := firstRun(first, opened, r.runs)
 	for spent, n := b.FirstSeconds, 0; n < warmUpRuns && spent < warmUpSeconds; n++ {
 		_, facts, err := m.pass(ctx)
 		if err != nil {
@@ -102,6 +99,15 @@ func (r *run) bench(ctx context.Context) (err error) {
 	}
 	_, err = fmt.Fprint(r.stdout, r.benchTable(b, m))
 	return err
+}
+
+// firstRun begins a benchmark with what came before the runs that count: opening the file, and the first run, which brings the
+// weights that stay.
+func firstRun(first runFacts, openSeconds float64, runs int) benchmark {
+	return benchmark{
+		Runs: runs, LoadSeconds: openSeconds + first.LoadSeconds, FirstSeconds: first.Seconds - first.LoadSeconds,
+		Simulated: first.Simulated,
+	}
 }
 
 // sum takes the runs that count into account.

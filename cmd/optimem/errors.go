@@ -157,7 +157,7 @@ func headHints(class error, path string) []string {
 			"save it anew with PyTorch, in a sandbox unless you trust it:",
 			fmt.Sprintf(`python -c "import torch; torch.save(torch.load(%q, weights_only=False), %q)"`, name, "new-"+name),
 		}
-	case has("\x1f\x8b"):
+	case bytes.HasPrefix(head, []byte("\x1f\x8b")): // no text, which lower case would change
 		return []string{"unpack it with gunzip"}
 	}
 	if class == loader.ErrFormat {

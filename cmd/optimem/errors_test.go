@@ -45,6 +45,7 @@ func TestReport(t *testing.T) {
 		{"limit", context.Background(), refused("x", loader.ErrLimit), 5, "because"},
 		{"memory", context.Background(), refused("x", loader.ErrMemory), 5, "--open-memory 1GiB"},
 		{"interrupted", cancelled, fmt.Errorf("open: %w", context.Canceled), 130, "optimem: error: interrupted\n"},
+		{"failed while interrupted", cancelled, errors.New("broken"), 1, "optimem: error: broken\n"},
 		{"not interrupted by that", context.Background(), context.Canceled, 1, "canceled"},
 		{"answered", context.Background(), &failure{code: 5}, 5, ""},
 		{"escapes", context.Background(), errors.New("\x1b[2Jx\ny"), 1, `optimem: error: \x1b[2Jx\ny` + "\n"},
@@ -52,6 +53,7 @@ func TestReport(t *testing.T) {
 		{"tar", context.Background(), refused(tar, loader.ErrUnsupported), 4, `torch.load("b.pt", weights_only=False)`},
 		{"empty", context.Background(), refused(file("c", ""), loader.ErrFormat), 5, "did not finish"},
 		{"cut", context.Background(), refused(file("d", "PK\x03\x04"), loader.ErrFormat), 5, "stopped early"},
+		{"packed", context.Background(), refused(file("f.pt.gz", "\x1f\x8b\x08\x00"), loader.ErrUnsupported), 4, "gunzip"},
 		{"pointer", context.Background(), refused(pointer, loader.ErrUnsupported), 4, "git lfs pull"},
 	}
 	for _, tt := range tests {

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +66,8 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":       exits,
 			"interrupted": interrupted,
+			"terminated":  terminated,
+			"killable":    killable,
 			"keys":        keys,
 			"json":        jsonValue,
 			"jsonenv":     jsonEnv,
@@ -102,6 +105,18 @@ func interrupted(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: interrupted GLOB PROGRAM ARGS...")
 	}
+	signalled(ts, os.Interrupt, args)
+}
+
+// terminated does the same with the signal by which systems end services.
+func terminated(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: terminated GLOB PROGRAM ARGS...")
+	}
+	signalled(ts, syscall.SIGTERM, args)
+}
+
+func signalled(ts *testscript.TestScript, signal os.Signal, args []string) {
 	stderr, err := os.Create(ts.MkAbs("stderr.txt"))
 	ts.Check(err)
 	defer stderr.Close()
@@ -118,11 +133,44 @@ func interrupted(ts *testscript.TestScript, neg bool, args []string) {
 			ts.Fatalf("nothing matches %s", args[0])
 		}
 	}
-	ts.Check(cmd.Process.Signal(os.Interrupt))
+	ts.Check(cmd.Process.Signal(signal))
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
 		ts.Fatalf("ended with %v, want exit code 130", err)
 	}
+}
+
+// killable PROGRAM ARGS... starts a program of whose answer nobody reads more than the first byte, so that it hangs, and demands
+// that interrupts end it: the first one only asks it to stop, which it does not get to, the next one kills it.
+func killable(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: killable PROGRAM ARGS...")
+	}
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = ts.MkAbs(".")
+	stdout, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	_, err = io.ReadFull(stdout, make([]byte, 1))
+	ts.Check(err)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := cmd.Process.Wait()
+		ended <- err
+	}()
+	for range 1000 {
+		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		select {
+		case err := <-ended:
+			ts.Check(err)
+			ts.Check(stdout.Close())
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	_ = cmd.Process.Kill()
+	<-ended
+	ts.Fatalf("a thousand interrupts do not end it")
 }
 
 // keys FILE KEY... demands that the JSON object in FILE has exactly these keys, in order.

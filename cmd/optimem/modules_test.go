@@ -162,3 +162,11 @@ head                10      40 B
 		t.Errorf("not all modules are printed:\n%s", all)
 	}
 }
+
+// Layers are alike only if what is in them has the same sizes.
+func TestModuleTextOfOtherSizes(t *testing.T) {
+	text := treeOf(nil, "h.0.fc.weight", "h.0.fc.bias", "h.1.fc.weight").text(false)
+	if strings.Contains(text, "alike") || strings.Count(text, "fc") != 2 {
+		t.Errorf("layers of other sizes are folded:\n%s", text)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // writeFile writes the file at path so that it appears whole or not at all: write fills a temporary file beside it,
@@ -31,7 +32,9 @@ func newFile(path string, write func(f *os.File) error) (n *newlyWritten, err er
 		return nil, err
 	}
 	dir, name := filepath.Split(path)
-	temporary := filepath.Join(dir, fmt.Sprintf(".%.100s.%s.tmp", name, rand.Text()[:8]))
+	const most = 100 // bytes of the name: a long one leaves no room for what is added
+	short := strings.ToValidUTF8(name[:min(len(name), most)], "")
+	temporary := filepath.Join(dir, fmt.Sprintf(".%s.%s.tmp", short, rand.Text()[:8]))
 	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return nil, &fs.PathError{Op: "create", Path: path, Err: cause(err)}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -70,6 +72,57 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
+// A name may be as long as files' names may be, in bytes.
+func TestWriteFileOfLongName(t *testing.T) {
+	for _, name := range []string{strings.Repeat("x", 250) + ".pt", strings.Repeat("界", 83) + ".pt"} {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, nil, 0o666); err != nil {
+			t.Skip(err)
+		}
+		if err := writeFile(path, func(*os.File) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Who may read a file is what the process's mask says, as for a file that is written in the ordinary way.
+func TestWriteFileMode(t *testing.T) {
+	dir := t.TempDir()
+	ordinary, path := filepath.Join(dir, "ordinary"), filepath.Join(dir, "out.pt")
+	if err := os.WriteFile(ordinary, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFile(path, func(*os.File) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.Stat(ordinary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.Stat(path); err != nil || got.Mode() != want.Mode() {
+		t.Errorf("the mode is %v, %v; want %v", got.Mode(), err, want.Mode())
+	}
+}
+
+// A file whose name is taken by a folder in the meantime is not left under another one.
+func TestWriteFileOfTakenName(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "out.pt")
+	n, err := newFile(path, func(*os.File) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.place(); err == nil {
+		t.Error("a folder was overwritten")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("%v are left, %v", entries, err)
+	}
+}
+
 func TestCheckDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.pt")
 	if _, known := diskFree(filepath.Dir(path)); !known {
@@ -81,5 +134,17 @@ func TestCheckDisk(t *testing.T) {
 	var f *failure
 	if err := checkDisk(path, 1<<62); !errors.As(err, &f) || f.code != exitFailed || len(f.hints) != 1 {
 		t.Errorf("got %#v", err)
+	}
+}
+
+// A disk whose size is more than can be counted has as much as can be.
+func TestLargeDisk(t *testing.T) {
+	for _, tt := range []struct {
+		blocks, size uint64
+		want         int64
+	}{{3, 4096, 12288}, {1 << 40, 1 << 30, math.MaxInt64}, {1 << 51, 1 << 12, math.MaxInt64}, {1 << 50, 1 << 12, 1 << 62}} {
+		if got := saturatingProduct(tt.blocks, tt.size); got != tt.want {
+			t.Errorf("%d blocks of %d bytes are %d", tt.blocks, tt.size, got)
+		}
 	}
 }

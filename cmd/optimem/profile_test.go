@@ -460,3 +460,13 @@ func TestProfileInterrupted(t *testing.T) {
 		}
 	}
 }
+
+// Of ops that are too short to be drawn apart, the one that finds most in use is drawn.
+func TestStepsKeepTheMost(t *testing.T) {
+	list := []span{{0, 0, 10}, {10, 10, 10.5}, {10.5, 10.5, 11}, {11, 11, 11.5}, {11.5, 11.5, 30}}
+	got := steps(list, []int64{5, 2, 9, 3, 4})
+	want := []step{{list[0], 0, 0, 0}, {span{10, 10, 11.5}, 1, 3, 2}, {list[4], 4, 4, 4}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

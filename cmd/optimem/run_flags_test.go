@@ -76,6 +76,8 @@ func TestCompleteShapes(t *testing.T) {
 		{"fixed", modelFlags{}, []models.Port{static}, nil, "[2 4]", "", ""},
 		{"hints", modelFlags{}, tokens, nil, "[1 77] [1 77] [1]", "assumed --shape ids=1,77 --shape mask=1,77", ""},
 		{"constraints", modelFlags{}, []models.Port{openShape("x", "two", "few")}, nil, "[2 16]", "x=2,16", ""},
+		{"a symbol in two places", modelFlags{}, []models.Port{openShape("x", "b", "n", "h", "w"), openShape("m", "b", "n")}, nil,
+			"[1 3 224 224] [1 3]", "assumed --shape x=1,3,224,224 --shape m=1,3", ""},
 		{"rows", modelFlags{batch: 5}, tokens, nil, "[5 77] [5 77] [5]", "ids=5,77", ""},
 		{"learned", modelFlags{}, tokens, map[string]tensor.Shape{"ids": {3, 9}}, "[3 9] [3 9] [1]", "scale=1", ""},
 		{"another axis", modelFlags{batch: 5, batchAxes: []string{"x=1"}}, []models.Port{openShape("x", "s", "b")}, nil,

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -68,5 +69,19 @@ func TestRunPictures(t *testing.T) {
 	}
 	if compared != 32 {
 		t.Errorf("%d values compared, want 32", compared)
+	}
+}
+
+// One picture goes without the dimension of the batch where the input has none; several do not.
+func TestPictureWithoutBatch(t *testing.T) {
+	var r run
+	in := &runInputs{}
+	defer in.free()
+	p := models.Port{Name: "x", DType: tensor.Float32, Shape: tensor.Shape{3, 4, 5}, Dims: []string{"", "", ""}}
+	if x, err := r.allocPictures(in, p, 1, 4, 5); err != nil || !x.Layout.Shape.Equal(p.Shape) {
+		t.Errorf("a picture is %v, %v, want %v", x, err, p.Shape)
+	}
+	if x, err := r.allocPictures(in, p, 2, 4, 5); err == nil {
+		t.Errorf("two pictures are %v", x.Layout.Shape)
 	}
 }

@@ -211,6 +211,7 @@ func TestRunInputForms(t *testing.T) {
 	dir := t.TempDir()
 	model := fixturesFolder + "pt2_mlp.pt2"
 	x := tensor.Of([]float32{1, -2, 3, 0.5, 0, 1, 2, 3}, 2, 4)
+	y := tensor.Of([]float32{5, 5, 5, 5, 5, 5, 5, 5}, 2, 4)
 	paths := []string{writeNPY(t, filepath.Join(dir, "x.npy"), x)}
 	inFile := func(name string, write func(w *bytes.Buffer) error) {
 		var b bytes.Buffer
@@ -231,7 +232,7 @@ func TestRunInputForms(t *testing.T) {
 	inFile("x.safetensors", func(b *bytes.Buffer) error { return loader.WriteSafetensors(t.Context(), b, data, nil) })
 	inFile("x.pt", func(b *bytes.Buffer) error { return loader.WriteTorchZip(t.Context(), b, "x", data) })
 	inFile("x.npz", func(b *bytes.Buffer) error { return writeNPZ(b, map[string]*tensor.Tensor{"anything": x}) })
-	inFile("a=b.npz", func(b *bytes.Buffer) error { return writeNPZ(b, map[string]*tensor.Tensor{"x": x, "y": x}) })
+	inFile("a=b.npz", func(b *bytes.Buffer) error { return writeNPZ(b, map[string]*tensor.Tensor{"x": x, "y": y}) })
 	want, _ := done(t, "run", model, "--input", paths[0])
 	for _, path := range paths {
 		args := []string{"x=" + path}
@@ -352,6 +353,10 @@ func TestSummaries(t *testing.T) {
 		{tensor.Of([]bool{true, false, true, true}, 4), "false", "0.75", "true", 0, "true false true true",
 			"true false true true"},
 		{tensor.Of([]int8{-128, 127}, 2), "-128", "-0.5", "127", 0, "-128 127", "-128 127"},
+		{tensor.Of([]int16{-2, 300}, 2), "-2", "149", "300", 0, "-2 300", "-2 300"},
+		{tensor.Of([]int32{-2, 1 << 20}, 2), "-2", "524287", "1048576", 0, "-2 1048576", "-2 1048576"},
+		{tensor.Of([]uint16{65535}), "65535", "65535", "65535", 0, "65535", "65535"},
+		{tensor.Of([]uint32{math.MaxUint32}), "4294967295", "4.295e+09", "4294967295", 0, "4294967295", "4294967295"},
 		{tensor.Of([]complex64{1 - 2i, complex64(complex(nan, 0))}, 2), "", "", "", 1,
 			"1-2i NaN+0i", `"1-2i" "NaN+0i"`},
 		{&tensor.Tensor{DType: tensor.BFloat16, Layout: tensor.Contiguous(1), Data: []byte{0xc0, 0x3f}},

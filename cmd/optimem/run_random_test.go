@@ -1,0 +1,79 @@
+package main
+
+import (
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Random floats are from -1 to 1, bytes from 0 to 255, other integers 0 or 1.
+func TestRandomNumbers(t *testing.T) {
+	const n = 4096
+	for _, tt := range []struct {
+		dtype     tensor.DType
+		low, high float64 // how near the ends of the range there are some
+		two       bool    // there is nothing between
+	}{
+		{tensor.Float32, -1, 1, false}, {tensor.Float64, -1, 1, false}, {tensor.Float16, -1, 1, false},
+		{tensor.BFloat16, -1, 1, false}, {tensor.UInt8, 0, 255, false}, {tensor.Bool, 0, 1, true}, {tensor.Int8, 0, 1, true},
+		{tensor.Int16, 0, 1, true}, {tensor.Int32, 0, 1, true}, {tensor.Int64, 0, 1, true}, {tensor.UInt16, 0, 1, true},
+		{tensor.UInt32, 0, 1, true}, {tensor.UInt64, 0, 1, true},
+	} {
+		x := &tensor.Tensor{DType: tt.dtype, Layout: tensor.Contiguous(n), Data: make([]byte, n*tt.dtype.Size())}
+		if err := fillRandom(x.Data, tt.dtype, rand.New(rand.NewPCG(1, 2))); err != nil {
+			t.Fatal(err)
+		}
+		e := elementsOf(x)
+		low, high, sum := math.Inf(1), math.Inf(-1), 0.0
+		for i := range e.n {
+			v := e.value(i)
+			low, high, sum = min(low, v), max(high, v), sum+v
+			if tt.two && v != 0 && v != 1 {
+				t.Fatalf("%v: %v is neither 0 nor 1", tt.dtype, v)
+			}
+		}
+		width := tt.high - tt.low
+		if low < tt.low || high > tt.high || low > tt.low+width/100 || high < tt.high-width/100 {
+			t.Errorf("%v: from %v to %v, want %v to %v", tt.dtype, low, high, tt.low, tt.high)
+		}
+		if mean := sum / n; math.Abs(mean-(tt.low+tt.high)/2) > width/20 {
+			t.Errorf("%v: the mean is %v", tt.dtype, mean)
+		}
+	}
+}
+
+// Each input has numbers of its own.
+func TestRandomInputsDiffer(t *testing.T) {
+	var r run
+	in := &runInputs{values: make(runtime.Values), shapes: map[string]tensor.Shape{"a": {8}, "b": {8}}}
+	defer in.free()
+	for i, name := range []string{"a", "b"} {
+		in.random = append(in.random, randomPort{models.Port{Name: name, DType: tensor.Float32}, i, 32})
+	}
+	if err := r.makeRandom(in); err != nil {
+		t.Fatal(err)
+	}
+	if reflect.DeepEqual(in.values["a"].Data, in.values["b"].Data) {
+		t.Error("two inputs hold the same numbers")
+	}
+}
+
+// The numbers of an input stay what they are where another is given.
+func TestRandomInputsStay(t *testing.T) {
+	model := programsFolder + "rows.pt2" // its last output is the input z
+	numbers := func(args ...string) []any {
+		a := answer(t, append([]string{"run", model, "--input", "random", "--shape", "z=3,5"}, args...)...)
+		return a.Outputs[len(a.Outputs)-1].First
+	}
+	x := writeNPY(t, filepath.Join(t.TempDir(), "x.npy"), tensor.Of(make([]float32, 20), 5, 4))
+	all, some := numbers("--shape", "x=5,4"), numbers("--input", "x="+x)
+	if len(all) == 0 || !reflect.DeepEqual(all, some) {
+		t.Errorf("random are %v, and %v beside a file", all, some)
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// openTerminal returns the end of a new terminal that a program writes to, and a function that closes that end and returns all
+// that was written to it.
+func openTerminal(t *testing.T) (*os.File, func() string) {
+	t.Helper()
+	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	fd := int(control.Fd()) // which makes reads wait, too
+	if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan string)
+	go func() {
+		var b bytes.Buffer
+		_, _ = io.Copy(&b, control) // ends with an error once the other end is closed
+		written <- b.String()
+	}()
+	return terminal, func() string {
+		if err := terminal.Close(); err != nil {
+			t.Error(err)
+		}
+		text := <-written
+		if err := control.Close(); err != nil {
+			t.Error(err)
+		}
+		return text
+	}
+}
+
+// screen returns the lines that a terminal shows after a text without escape sequences.
+func screen(text string) []string {
+	lines, column := [][]rune{nil}, 0
+	for _, r := range text {
+		last := &lines[len(lines)-1]
+		switch r {
+		case '\r':
+			column = 0
+		case '\n':
+			lines, column = append(lines, nil), 0
+		default:
+			for len(*last) <= column {
+				*last = append(*last, ' ')
+			}
+			(*last)[column] = r
+			column++
+		}
+	}
+	var shown []string
+	for _, line := range lines {
+		shown = append(shown, strings.TrimRight(string(line), " "))
+	}
+	return shown
+}
+
+// TestProgress: what takes long draws on a terminal how far it has come, and leaves nothing of that behind. It draws on standard
+// error alone, and nothing with --quiet.
+func TestProgress(t *testing.T) {
+	dir := t.TempDir()
+	model := filepath.Join(dir, "mlp.pt")
+	for _, tt := range []struct {
+		title string
+		args  []string
+	}{
+		{"mlp.pt", []string{"synth", "mlp", "--layers", "4", "--width", "256", "-o", model}},
+		{"run", []string{"run", model, "--device", "cpu", "--mode", "page", "--input", "random", "--shape", "1,256"}},
+		{"bench", []string{"bench", model, "--device", "cpu", "--mode", "page", "--shape", "1,256", "--runs", "1"}},
+	} {
+		bar := "optimem: " + tt.title + " "
+		var stdout, stderr strings.Builder
+		terminal, written := openTerminal(t)
+		if code := doMain(tt.args, &stdout, terminal); code != exitDone {
+			t.Fatalf("%v: exit code %d: %s", tt.args, code, written())
+		}
+		text := written()
+		if !strings.Contains(text, bar) || !strings.Contains(text, "%") {
+			t.Errorf("%v: no progress is drawn: %q", tt.args, text)
+		}
+		for _, line := range screen(text) {
+			if strings.Contains(line, bar) || strings.Contains(line, "| (") {
+				t.Errorf("%v: the bar stays: %q", tt.args, line)
+			}
+		}
+
+		terminal, written = openTerminal(t)
+		if code := doMain(append(tt.args, "--quiet"), &stdout, terminal); code != exitDone {
+			t.Errorf("%v --quiet: exit code %d", tt.args, code)
+		}
+		if text := written(); text != "" {
+			t.Errorf("%v --quiet draws %q", tt.args, text)
+		}
+
+		terminal, written = openTerminal(t)
+		if code := doMain(tt.args, terminal, &stderr); code != exitDone {
+			t.Errorf("%v: exit code %d", tt.args, code)
+		}
+		if text := written() + stderr.String(); strings.Contains(text, bar) {
+			t.Errorf("%v draws progress where only standard output is a terminal: %q", tt.args, text)
+		}
+	}
+}
