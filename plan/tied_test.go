@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -33,6 +34,42 @@ func TestTiedWeightsThatStay(t *testing.T) {
 		checkPlan(t, p, o, b.g)
 		if !slices.ContainsFunc(p.Fixed.Parts, func(part Part) bool { return part.Value == tied.Value }) || p.MovedBytes != 2*128*128*4 {
 			t.Errorf("%s: %d bytes are moved\n%v", target.Name, p.MovedBytes, p)
+		}
+	}
+}
+
+// TestWeightsWithinAnother: weights that are views of a part of another's bytes in the file, as PyTorch saves slices of a
+// parameter, are read whole with it, and so is what follows in the file.
+func TestWeightsWithinAnother(t *testing.T) {
+	for _, target := range []Target{CPU, {Name: "emu", AlignBytes: 256}} {
+		for _, mode := range []Mode{Resident, Page, Auto} {
+			b := newBuilder(t)
+			x := b.g.AddInput("x", tensor.Float32, tensor.Shape{1, 128})
+			within := func(name string, whole graph.Operand, first, rows int) graph.Operand {
+				e := b.g.Values[whole.Value].Weight.Extent
+				e.Offset, e.Bytes = e.Offset+int64(first)*128*4, int64(rows)*128*4
+				layout := tensor.Contiguous(rows, 128)
+				return graph.Operand{Layout: layout, Value: b.g.AddWeight(tensor.Weight{
+					Name: name, DType: tensor.Float32, Layout: layout, Extent: e,
+				}, graph.Weight)}
+			}
+			whole := b.weight("whole", 512, 128)
+			for i, w := range []graph.Operand{
+				whole, within("first", whole, 0, 128), within("inner", whole, 200, 128), b.weight("next", 128, 128),
+			} {
+				y := b.emit("all", "linear", nil, b.g.Whole(x), w)
+				b.g.Outputs = append(b.g.Outputs, graph.Output{Name: fmt.Sprint(i), Operand: b.g.Whole(y)})
+			}
+			l := &graph.Lowered{Graph: b.g, Steps: make([]graph.Step, len(b.g.Ops))}
+			o := Options{Mode: mode, Target: target}
+			if mode != Resident {
+				o.MaxGroup = Limit{N: 1 << 40, Unit: Bytes}
+			}
+			p := mustPlan(t, l, o)
+			checkPlan(t, p, o, b.g)
+			if read := SpanBytes(append(spansOf(p), p.Fixed.Spans...)); target == CPU && read != b.src.bytes {
+				t.Errorf("%s: %d bytes are read of a file of %d\n%v", mode, read, b.src.bytes, p)
+			}
 		}
 	}
 }

@@ -118,18 +118,36 @@ func TestPlannedBatchIsRun(t *testing.T) {
 	}
 }
 
-// TestLeastForBatchChangesNothing: who asks for the least budget has the plans of who does not.
+// plannedBatch returns what is said of the plan for a batch of pictures.
+func plannedBatch(t *testing.T, s *optimem.Session, rows int) string {
+	t.Helper()
+	b, err := s.PlanBatch(t.Context(), pictureShapes(rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%d rows at a time, %d passes, %d bytes moved: %v", b.MicroRows, b.Passes, b.MovedBytes, b.Plan)
+}
+
+// TestLeastForBatchChangesNothing: who asks for the least budget has the plans of who does not, also where a device need
+// hold nothing, since the host can compute everything.
 func TestLeastForBatchChangesNothing(t *testing.T) {
 	model := build(t, digitsModel, nil)
-	for _, m := range smallModes() {
+	modes := append(smallModes(), mode{"chunk what fits", optimem.Chunk, optimem.Options{Device: "emu:memory=64MiB"}})
+	for _, m := range modes {
 		m.opts.MicroBatch = 2
-		want := planned(t, open(t, m, model), 2)
-		s := open(t, m, model)
-		if _, err := s.LeastForBatch(t.Context(), pictureShapes(8)); err != nil {
-			t.Fatal(err)
+		fresh, s := open(t, m, model), open(t, m, model)
+		for _, rows := range []int{2, 8} { // with one micro-batch and with several
+			if _, err := s.LeastForBatch(t.Context(), pictureShapes(rows)); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if got := planned(t, s, 2); got != want {
+		want, got := planned(t, fresh, 2), planned(t, s, 2)
+		if got != want {
 			t.Errorf("%s on %s: %s", m.name, m.opts.Device, cmp.Diff(want, got))
+		}
+		want, got = plannedBatch(t, fresh, 8), plannedBatch(t, s, 8)
+		if got != want {
+			t.Errorf("%s on %s, a batch: %s", m.name, m.opts.Device, cmp.Diff(want, got))
 		}
 	}
 }
@@ -222,23 +240,35 @@ func TestRefusedBudgetChangesNothing(t *testing.T) {
 	}
 }
 
-// TestResizeForgetsWhatWasRefused: a budget is that of a new session, whatever the device refused before.
+// TestResizeForgetsWhatWasRefused: a budget is that of a new session, whatever the device refused before: it pins as much, and
+// cuts batches as large.
 func TestResizeForgetsWhatWasRefused(t *testing.T) {
-	const memory = 4 << 20
+	const memory, rows = 4 << 20, 64
 	model := build(t, digitsModel, nil)
-	for _, mode := range []plan.Mode{plan.Page, plan.Auto} {
+	in, _ := rowsOf(model, rows)
+	for _, mode := range []plan.Mode{plan.Page, plan.Auto, plan.Chunk} {
 		fresh, _ := emulate(t, model, mode, optimem.Options{Memory: memory}, emulated.Options{MemoryBytes: memory})
 		runDigits(t, fresh, pictures(3))
-		want := planned(t, fresh, 3)
+		want, wantBatch := planned(t, fresh, 3), plannedBatch(t, fresh, rows)
 		s, dev := emulate(t, model, mode, optimem.Options{Memory: memory}, emulated.Options{MemoryBytes: memory})
 		p, err := s.Plan(t.Context(), pictureShapes(3))
 		if err != nil {
 			t.Fatal(err)
 		}
-		dev.Take(memory - p.MinBytes*21/20)
+		left := p.MinBytes * 21 / 20
+		if mode == plan.Chunk { // which needs nothing of the device
+			left = p.PeakBytes() * 9 / 10
+		}
+		dev.Take(memory - left)
 		runDigits(t, s, pictures(3))
 		if s.Metrics().Replans == 0 {
 			t.Errorf("%s: nothing was refused", mode)
+		}
+		if _, err := s.RunBatch(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+		if plannedBatch(t, s, rows) == wantBatch {
+			t.Errorf("%s: nothing was refused to a batch", mode)
 		}
 		dev.Take(0)
 		if err := errors.Join(s.GiveBack(t.Context()), s.Resize(t.Context(), memory)); err != nil {
@@ -248,7 +278,60 @@ func TestResizeForgetsWhatWasRefused(t *testing.T) {
 		if got := planned(t, s, 3); got != want {
 			t.Errorf("%s: %s", mode, cmp.Diff(want, got))
 		}
+		if got := plannedBatch(t, s, rows); got != wantBatch {
+			t.Errorf("%s, a batch: %s", mode, cmp.Diff(wantBatch, got))
+		}
 	}
+}
+
+// TestCallsOfOtherShapesWithinResized: calls of few pictures, which take a large ring, and of many, which take large
+// activations, each fit a smaller budget; what both took does not, and is not held.
+func TestCallsOfOtherShapesWithinResized(t *testing.T) {
+	const few, many, much = 1, 40, 4 << 20
+	model := build(t, digitsModel, nil)
+	for _, device := range []string{"cpu", "emu:memory=64MiB"} {
+		s := open(t, mode{start: optimem.Page, opts: optimem.Options{Device: device, Memory: much}}, model)
+		p, err := s.Plan(t.Context(), pictureShapes(many))
+		if err != nil {
+			t.Fatal(err)
+		}
+		budget := p.MinBytes
+		runDigits(t, s, pictures(few))
+		if err := s.Resize(t.Context(), budget); err != nil {
+			t.Fatal(err)
+		}
+		for _, rows := range []int{few, many, few, many} {
+			runDigits(t, s, pictures(rows))
+			if held := onDevice(s); held > budget {
+				t.Errorf("%s: after a call of %d pictures %d bytes are held of %d", device, rows, held, budget)
+			}
+		}
+	}
+}
+
+// TestRefusedCallLeavesOthersTheirBudget: a call for which the device has no memory and that cannot do with less fails, and
+// calls that take less have all of the budget, as before.
+func TestRefusedCallLeavesOthersTheirBudget(t *testing.T) {
+	const memory, few, many = 4 << 20, 20, 40
+	model := build(t, digitsModel, nil)
+	probe, _ := emulate(t, model, plan.Auto, optimem.Options{}, emulated.Options{MemoryBytes: memory})
+	p, err := probe.Plan(t.Context(), pictureShapes(many))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, dev := emulate(t, model, plan.Auto, optimem.Options{Memory: p.MinBytes}, emulated.Options{MemoryBytes: memory})
+	want := planned(t, s, few)
+	dev.Take(memory)
+	_, err = s.Run(t.Context(), digitsInput(pictures(many)))
+	var full *device.OutOfMemoryError
+	if !errors.As(err, &full) || s.Metrics().Replans != 0 {
+		t.Fatalf("made %d smaller plans, then %v", s.Metrics().Replans, err)
+	}
+	dev.Take(0)
+	if got := planned(t, s, few); got != want {
+		t.Error(cmp.Diff(want, got))
+	}
+	runDigits(t, s, pictures(many))
 }
 
 // TestRefusedMemoryChangesNothing: a call for which the device has no memory at all leaves the session with the plans that
