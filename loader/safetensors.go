@@ -51,7 +51,10 @@ func (o *opener) openSafetensors(ckpt *Checkpoint, src storage.Source) error {
 	if err := r.header(); err != nil {
 		return errorAt(o.path, "header", err)
 	}
-	return r.coverage()
+	if err := r.coverage(); err != nil || o.isShard { // what shards leave out is looked for in all of them
+		return err
+	}
+	return o.addTied(ckpt, safetensorsMetadata+".")
 }
 
 // locate reads the header's length.

@@ -98,6 +98,41 @@ func TestSafetensors(t *testing.T) {
 	}
 }
 
+// TestTiedNames: an entry of the metadata names a tensor that was left out where the one that it names is stored, and no other
+// entry does: not in circles, not in chains, not over a tensor of that name, not what says which framework wrote the file.
+func TestTiedNames(t *testing.T) {
+	header := `{"__metadata__":{"left.out":"a","format":"a","circle":"line","line":"circle","chain":"left.out","b":"a",` +
+		`"gone":"nothing","itself":"itself","packed":"a"},` + u8Entry("a", 0, 3) + "," + u8Entry("b", 3, 4) +
+		`,"packed":{"shape":[4],"data_offsets":[4,6],"dtype":"F4"}}`
+	ckpt, err := readSafetensors(t, safetensorsFile(header, 6), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, w := range ckpt.Weights {
+		names = append(names, w.Name)
+	}
+	if want := []string{"a", "b", "left.out"}; !slices.Equal(names, want) {
+		t.Fatalf("the tensors are %v, want %v", names, want)
+	}
+	a, _ := ckpt.Weight("a")
+	if w, ok := ckpt.Weight("left.out"); !ok || w.Extent.Offset != a.Extent.Offset || w.Extent.Bytes != a.Extent.Bytes || !w.Layout.Shape.Equal(a.Layout.Shape) {
+		t.Errorf("what was left out is %v, and not %v", w, a)
+	}
+	if b, _ := ckpt.Weight("b"); b.Layout.Shape.Equal(a.Layout.Shape) {
+		t.Error("a tensor that is stored was taken for another")
+	}
+	// Names that nobody reads cost memory, too.
+	var many strings.Builder
+	for i := range maxValues {
+		fmt.Fprintf(&many, `"tied%d":"a",`, i)
+	}
+	header = `{"__metadata__":{` + strings.TrimSuffix(many.String(), ",") + `},` + u8Entry("a", 0, 1) + `}`
+	if _, err := readSafetensors(t, safetensorsFile(header, 1), Options{Limits: Limits{MemoryBytes: 400 << 10}}); !errors.Is(err, ErrLimit) {
+		t.Errorf("%d tied names in 400 KiB: %v", maxValues, err)
+	}
+}
+
 func TestSafetensorsDTypes(t *testing.T) {
 	for name, want := range map[string]string{
 		"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn",

@@ -277,7 +277,7 @@ func (o *opener) mergeShards(ckpt *Checkpoint, x *shardIndex, shards []*Checkpoi
 	if unmapped.n > 0 {
 		ckpt.Values = append(ckpt.Values, Value{Name: "index.unmapped", Text: unmapped.String()})
 	}
-	return nil
+	return o.addTied(ckpt, safetensorsMetadata+".", "metadata.")
 }
 
 // A nameList counts names and keeps the first ones for a message.

@@ -114,6 +114,23 @@ func TestSharded(t *testing.T) {
 	}
 }
 
+// TestShardedTied: a shard's metadata name a tensor that was left out, wherever the one that was kept is.
+func TestShardedTied(t *testing.T) {
+	header := `{"__metadata__":{"head":"b","b":"a"},` + u8Entry("a", 0, 1) + "}"
+	ckpt, err := Open(filepath.Join(writeFiles(t, map[string]string{
+		indexName:       indexText("a", "1.safetensors", "b", "2.safetensors"),
+		"1.safetensors": string(safetensorsFile(header, 1)), "2.safetensors": u8Shard("b"),
+	}), indexName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ckpt.Close()
+	b, _ := ckpt.Weight("b")
+	if w, ok := ckpt.Weight("head"); !ok || !w.SharesStorage(b) || len(ckpt.Weights) != 3 {
+		t.Errorf("the tensors are %v", ckpt.Weights)
+	}
+}
+
 func TestShardedFails(t *testing.T) {
 	good := map[string]string{"1.safetensors": u8Shard("a"), "2.safetensors": u8Shard("b", "c")}
 	index := func(file string) string { return indexText("a", "1.safetensors", "b", file) }

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
@@ -18,8 +19,10 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	}
 	m.arch = a.Name
 	m.inputs = a.Inputs
-	m.build = func(inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+	m.modules = func() []string { return treeModules(a.Root) }
+	m.build = func(ctx context.Context, inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
 		r := newRecorder(ckpt, opts.Ops)
+		r.ctx = ctx
 		r.rename = rename
 		bound, err := r.bind(a.Inputs, inputs)
 		if err != nil {

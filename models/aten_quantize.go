@@ -165,7 +165,14 @@ func (c *call) dequantize(q *ref, s *quantScale) (*ref, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.zero != nil {
+	symmetric := s.zero == nil
+	if !symmetric {
+		// x − 0 is x, to the last bit: without it a device sees weights that are scaled, which it need not widen.
+		if symmetric, err = c.zeros(s.zero); err != nil {
+			return nil, err
+		}
+	}
+	if !symmetric {
 		zero, err := c.cast(s.zero, tensor.Float32)
 		if err != nil {
 			return nil, err

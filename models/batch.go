@@ -1,6 +1,7 @@
 package models
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,6 +26,13 @@ import (
 // [graph.Batched] for what is proved. Where it is not so, the error is a [*graph.NotBatchableError] for the first
 // choice of axes.
 func (m *Model) BatchAxes(shapes map[string]tensor.Shape, named map[string]int) (in, out map[string]int, err error) {
+	return m.BatchAxesContext(context.Background(), shapes, named)
+}
+
+// BatchAxesContext is BatchAxes until ctx is done, whose error it returns then.
+func (m *Model) BatchAxesContext(
+	ctx context.Context, shapes map[string]tensor.Shape, named map[string]int,
+) (in, out map[string]int, err error) {
 	outputs := make(map[string]int)
 	given := make(map[string]int)
 	listed := m.Outputs() // nil where a graph has to be built first, and says then whether they are its
@@ -51,9 +59,12 @@ func (m *Model) BatchAxes(shapes map[string]tensor.Shape, named map[string]int) 
 		return nil, nil, err
 	}
 	for _, c := range choices {
-		out, refused := m.proveBatch(shapes, c, outputs)
+		out, refused := m.proveBatch(ctx, shapes, c, outputs)
 		if refused == nil {
 			return c.axes, out, nil
+		}
+		if stopped := ctx.Err(); stopped != nil {
+			return nil, nil, stopped
 		}
 		if err == nil {
 			err = refused
@@ -193,7 +204,7 @@ var batchSizes = []int{2, 3, 4, 5, 6, 8, 12, 16, 32, 64}
 
 // proveBatch returns the axes of the outputs for a choice of those of the inputs.
 func (m *Model) proveBatch(
-	shapes map[string]tensor.Shape, c batchChoice, outputs map[string]int,
+	ctx context.Context, shapes map[string]tensor.Shape, c batchChoice, outputs map[string]int,
 ) (map[string]int, error) {
 	axes := maps.Clone(c.axes)
 	for _, p := range m.inputs {
@@ -207,7 +218,7 @@ func (m *Model) proveBatch(
 		}
 	}
 	if len(c.symbols) == 0 && !c.open {
-		g, err := m.Graph(shapes)
+		g, err := m.GraphContext(ctx, shapes, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -229,7 +240,10 @@ func (m *Model) proveBatch(
 	var graphs []*graph.Graph
 	var refused error
 	for _, n := range batchSizes {
-		g, err := m.Graph(withRows(shapes, c.axes, n))
+		g, err := m.GraphContext(ctx, withRows(shapes, c.axes, n), nil)
+		if stopped := ctx.Err(); err != nil && stopped != nil {
+			return nil, stopped
+		}
 		if err != nil {
 			refused = err
 			continue

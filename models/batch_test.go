@@ -1,6 +1,7 @@
 package models
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"strings"
@@ -33,7 +34,7 @@ func sketched(inputs map[string]string, order []string, write func(*graph.Graph,
 		}
 		m.inputs = append(m.inputs, p)
 	}
-	m.build = func(shapes map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+	m.build = func(_ context.Context, shapes map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
 		g := &graph.Graph{}
 		var in []graph.Operand
 		for _, p := range m.inputs {
@@ -183,7 +184,7 @@ func TestBatchAxesOfUnknownShapes(t *testing.T) {
 		ops: graph.Standard(), graphs: recent.New[string, *graph.Graph](maxGraphs),
 		inputs: []Port{{Name: "x", DType: tensor.Float32}},
 	}
-	m.build = func(shapes map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+	m.build = func(_ context.Context, shapes map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
 		g := &graph.Graph{}
 		x := g.Whole(g.AddInput("x", tensor.Float32, shapes["x"]))
 		out, err := g.Emit(m.ops, graph.Op{Kind: "cumsum", Attrs: graph.Attrs{"dim": 1}, In: []graph.Operand{x}})

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +12,8 @@ import (
 
 // A builder writes a graph. Its methods are what the meanings of ops are made of.
 type builder struct {
+	// ctx ends the building; nil never does.
+	ctx   context.Context
 	graph *graph.Graph
 	ops   *graph.Registry
 	// path and source are those of the node being built.
@@ -27,6 +30,9 @@ type builder struct {
 	followed int
 	// fouriers are the matrices of the Fourier transforms so far.
 	fouriers map[fourier]*ref
+	// reads says that small weights may be read; known are those that were, and whether they hold nothing but zeros.
+	reads bool
+	known map[graph.ValueID]bool
 	// fourierBytes is what constants of Fourier transforms take so far.
 	fourierBytes int64
 }
@@ -38,6 +44,9 @@ const maxOps = 1 << 18
 func (b *builder) emit(kind graph.Kind, attrs graph.Attrs, in ...graph.Operand) ([]*ref, error) {
 	if len(b.graph.Ops) >= maxOps {
 		return nil, fmt.Errorf("more than %d ops", maxOps)
+	}
+	if err := b.stopped(); err != nil {
+		return nil, err
 	}
 	ids, err := b.graph.Emit(b.ops, graph.Op{
 		Kind: kind, Path: b.path, Source: b.source, Attrs: attrs, In: in, Guard: b.guard,
@@ -53,6 +62,14 @@ func (b *builder) emit(kind graph.Kind, attrs graph.Attrs, in ...graph.Operand) 
 		refs[i] = b.own(id)
 	}
 	return refs, nil
+}
+
+// stopped returns the error of a context that is done.
+func (b *builder) stopped() error {
+	if b.ctx == nil {
+		return nil
+	}
+	return b.ctx.Err()
 }
 
 // emit1 is emit for ops with one result.

@@ -30,6 +30,7 @@ func (m *Model) useCode(ckpt *loader.Checkpoint, opts Options) error {
 			return err
 		}
 		m.inputs, m.outputs, m.build, m.arch = inner.inputs, inner.outputs, inner.build, code.Path
+		m.modules = inner.modules
 		m.notes = append(m.notes, inner.notes...)
 		return nil
 	})

@@ -2,6 +2,7 @@ package models
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -38,8 +39,9 @@ func (m *Model) useExported(ckpt *loader.Checkpoint, opts Options) error {
 	for _, out := range p.Outputs() {
 		m.outputs = append(m.outputs, out.Name)
 	}
-	m.build = func(inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
-		return buildExported(ckpt, p, opts.Ops, inputs)
+	m.modules = func() []string { return exportedModules(p.Graph) }
+	m.build = func(ctx context.Context, inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+		return buildExported(ctx, ckpt, p, opts.Ops, inputs)
 	}
 	return nil
 }
@@ -169,10 +171,25 @@ type scope struct {
 
 // buildExported builds the graph of p for inputs of the given shapes.
 func buildExported(
-	ckpt *loader.Checkpoint, p *exported.Program, ops *graph.Registry, inputs map[string]tensor.Shape,
+	ctx context.Context, ckpt *loader.Checkpoint, p *exported.Program, ops *graph.Registry, inputs map[string]tensor.Shape,
 ) (*graph.Graph, error) {
+	g, changed, err := buildReading(ctx, ckpt, p, ops, inputs, true)
+	if changed && err == nil {
+		g, _, err = buildReading(ctx, ckpt, p, ops, inputs, false)
+	}
+	return g, err
+}
+
+// buildReading builds the graph of p. Where it reads small weights, changed says that the program changes one of those,
+// so that later passes would find something else in it.
+func buildReading(
+	ctx context.Context, ckpt *loader.Checkpoint, p *exported.Program, ops *graph.Registry,
+	inputs map[string]tensor.Shape, reads bool,
+) (g *graph.Graph, changed bool, err error) {
 	b := &programBuilder{
-		builder:  &builder{graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, ops: ops},
+		builder: &builder{
+			ctx: ctx, graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, ops: ops, reads: reads,
+		},
 		ckpt:     ckpt,
 		program:  p,
 		symbols:  make(map[string]int64),
@@ -185,13 +202,17 @@ func buildExported(
 		func(s *scope) error { return b.bindInputs(s, inputs) }, b.run, b.bindOutputs,
 	} {
 		if err := step(s); err != nil {
-			return nil, blame(err, len(b.symbols) == 0)
+			if stopped := ctx.Err(); stopped != nil && errors.Is(err, stopped) {
+				return nil, false, stopped
+			}
+			return nil, false, blame(err, len(b.symbols) == 0)
 		}
 	}
+	changed = b.changesKnown()
 	if b.followed > 0 {
-		return rewrite.Prune(b.graph), nil // of what nobody reads
+		return rewrite.Prune(b.graph), changed, nil // of what nobody reads
 	}
-	return b.graph, nil
+	return b.graph, changed, nil
 }
 
 // writesInPlace reports whether a graph has an op whose name says that it writes to a tensor.
@@ -210,6 +231,9 @@ func writesInPlace(g *exported.Graph) bool {
 func (b *programBuilder) run(s *scope) error {
 	for i := range s.graph.Nodes {
 		n := &s.graph.Nodes[i]
+		if err := b.stopped(); err != nil {
+			return err
+		}
 		b.path, b.source = cmp.Or(modulePath(n), s.path), cmp.Or(sourceText(n.Source), s.source)
 		if err := b.node(s, n); err != nil {
 			return b.at(n, err)

@@ -23,21 +23,41 @@ func (m *Model) useFolder(ckpt *loader.Checkpoint, opts Options) error {
 		dict[i] = layers.Entry{Name: w.Name, DType: w.DType, Shape: w.Layout.Shape}
 	}
 	a, err := transformers.Named(opts.Arch, ckpt.Config, dict)
-	var unknown *transformers.UnsupportedError
-	var config *transformers.ConfigError
-	switch {
-	case errors.Is(err, transformers.ErrNoType):
+	if errors.Is(err, transformers.ErrNoType) {
 		return m.useStateDict(ckpt, opts)
-	case errors.As(err, &unknown):
-		return &UnsupportedError{What: unknown.Error(), Hint: folderHint(ckpt.Path, unknown.Class)}
-	case errors.As(err, &config):
-		return fmt.Errorf("%w: %w", loader.ErrFormat, err)
-	case err != nil:
-		return err
+	}
+	if err != nil {
+		return configError(ckpt, err)
 	}
 	return m.useArchitecture(ckpt, a, opts, func(name string) string {
 		return layers.Join(d.Path, d.Prefix+name)
 	})
+}
+
+// useConfig makes m the model that a configuration of Hugging Face describes, with the weights of a state dict.
+func (m *Model) useConfig(ckpt *loader.Checkpoint, opts Options) error {
+	return m.useDictionary(ckpt, func(d dictionary) error {
+		a, err := transformers.Named(opts.Arch, opts.Config, d.entries)
+		if err != nil {
+			return configError(ckpt, err)
+		}
+		return m.useArchitecture(ckpt, a, opts, d.rename)
+	})
+}
+
+// configError gives an error of a configuration its class.
+func configError(ckpt *loader.Checkpoint, err error) error {
+	var unknown *transformers.UnsupportedError
+	var config *transformers.ConfigError
+	switch {
+	case errors.As(err, &unknown):
+		return &UnsupportedError{What: unknown.Error(), Hint: folderHint(ckpt.Path, unknown.Class)}
+	case errors.Is(err, transformers.ErrNoType):
+		return &UnsupportedError{What: err.Error()}
+	case errors.As(err, &config):
+		return fmt.Errorf("%w: %w", loader.ErrFormat, err)
+	}
+	return err
 }
 
 // folderHint is the Python that exports a model which optimem does not know.

@@ -1,8 +1,8 @@
 // Package models turns a checkpoint into a model that can run: a graph of ops for given input shapes, its weights still
 // in the file.
 //
-// It knows model formats' meaning (what an exported program's nodes compute, which architecture a state dict belongs to)
-// and the ops of package layers. It does not know devices, plans or how a file is laid out.
+// It knows model formats' meaning (what an exported program's nodes compute, which architecture a state dict belongs
+// to) and the ops of package layers. It does not know devices, plans or how a file is laid out.
 //
 //	ckpt, err := loader.Open("model.pt2")
 //	model, err := models.Build(ckpt, models.Options{})
@@ -11,6 +11,7 @@ package models
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -32,11 +33,15 @@ type Options struct {
 	// Its operands are the tensors among the arguments, in order, those of a list one after another; all else are
 	// attributes by name, and "arg0", "arg1", … by position. Of a list of tensors the attribute is how many they are.
 	Ops *graph.Registry
-	// Arch is the architecture of a bare state dict, where its names and shapes do not tell.
+	// Arch is the architecture of a bare state dict, where its names and shapes do not tell. Here and in what follows a
+	// whole pickled module counts as its state dict: the way to run one with classes whose code is not known.
 	Arch string
 	// Code is a checkpoint that holds the code for a bare state dict: an exported program, TorchScript or a whole
 	// pickled module. It must stay open as long as the model's own checkpoint.
 	Code *loader.Checkpoint
+	// Config is the text of a config.json of a Hugging Face model, for a bare state dict of it. Arch may name another class
+	// of the same family then.
+	Config []byte
 	// Steps bounds the expressions and statements of TorchScript that building a graph evaluates; 0 is ten million.
 	Steps int64
 }
@@ -51,14 +56,18 @@ type Model struct {
 	notes   []string
 	inputs  []Port
 	outputs []string
-	build   func(inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error)
+	build   func(ctx context.Context, inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error)
+	// modules lists the paths of modules; nil where nothing is known of them.
+	modules func() []string
 	// numbers are those that graphs are built for where a call says no others.
 	numbers Numbers
 	// ops is the registry that graphs are built with.
 	ops *graph.Registry
 
-	mu     sync.Mutex
-	graphs *recent.Map[string, *graph.Graph]
+	mu sync.Mutex
+	// building holds a token while a graph is built; turn makes it. A lock could not be waited for with a context.
+	building chan struct{}
+	graphs   *recent.Map[string, *graph.Graph]
 }
 
 // maxGraphs bounds the graphs kept, one for each set of input shapes.
@@ -76,6 +85,10 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 		if err := m.useCode(ckpt, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
 		}
+	case opts.Config != nil:
+		if err := m.useConfig(ckpt, opts); err != nil {
+			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
+		}
 	case ckpt.Program != nil && ckpt.Program.Exported != nil:
 		if err := m.useExported(ckpt, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
@@ -84,7 +97,7 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 		if err := m.useScript(ckpt, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
 		}
-	case ckpt.Module != nil:
+	case ckpt.Module != nil && opts.Arch == "":
 		if err := m.usePickled(ckpt, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
 		}
@@ -119,6 +132,9 @@ func (m *Model) Inputs() []Port {
 // SetDType says which dtype an input has, where that was assumed. It reports whether the input may have it. It is for
 // before the model is first used.
 func (m *Model) SetDType(input string, d tensor.DType) bool {
+	turn := m.turn()
+	turn <- struct{}{}
+	defer func() { <-turn }()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := slices.IndexFunc(m.inputs, func(p Port) bool { return p.Name == input })
@@ -143,8 +159,8 @@ func (m *Model) Outputs() []string {
 // Numbers are values of inputs that are numbers of the program, by name.
 type Numbers map[string]*tensor.Tensor
 
-// SetNumber says for which value of an input that is a number of the program [Model.Graph] builds graphs. It reports whether the
-// model has such an input and t is one number of its dtype.
+// SetNumber says for which value of an input that is a number of the program [Model.Graph] builds graphs. It reports
+// whether the model has such an input and t is one number of its dtype.
 func (m *Model) SetNumber(input string, t *tensor.Tensor) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,6 +197,71 @@ func (m *Model) Graph(inputs map[string]tensor.Shape) (*graph.Graph, error) {
 // GraphFor is Graph for values of the inputs that are numbers of the program. Those that are not there are what
 // [Model.SetNumber] said.
 func (m *Model) GraphFor(inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error) {
+	return m.GraphContext(context.Background(), inputs, numbers)
+}
+
+// GraphContext is GraphFor until ctx is done, whose error it returns then. A graph that is there is returned all the
+// same.
+func (m *Model) GraphContext(
+	ctx context.Context, inputs map[string]tensor.Shape, numbers Numbers,
+) (*graph.Graph, error) {
+	key, own, err := m.graphKey(inputs, numbers)
+	if err != nil {
+		return nil, err
+	}
+	if g, ok := m.graph(key); ok {
+		return g, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	turn := m.turn()
+	select {
+	case turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-turn }()
+	if g, ok := m.graph(key); ok { // another call built it
+		return g, nil
+	}
+	g, err := m.build(ctx, owned(inputs), own)
+	switch stopped := ctx.Err(); {
+	case err != nil && stopped != nil && errors.Is(err, stopped):
+		return nil, stopped // where it was says nothing about the model
+	case err != nil:
+		return nil, blame(err, false)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.outputs == nil {
+		for _, o := range g.Outputs {
+			m.outputs = append(m.outputs, o.Name)
+		}
+	}
+	m.graphs.Put(key, g)
+	return g, nil
+}
+
+// turn returns the channel that takes one token of whoever builds a graph.
+func (m *Model) turn() chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.building == nil {
+		m.building = make(chan struct{}, 1)
+	}
+	return m.building
+}
+
+// graph returns the graph that is kept under a key.
+func (m *Model) graph(key string) (*graph.Graph, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.graphs.Get(key)
+}
+
+// graphKey returns what tells a graph from others, and the numbers that it is for.
+func (m *Model) graphKey(inputs map[string]tensor.Shape, numbers Numbers) (string, Numbers, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var key strings.Builder
@@ -196,25 +277,12 @@ func (m *Model) GraphFor(inputs map[string]tensor.Shape, numbers Numbers) (*grap
 			t = m.numbers[p.Name]
 		}
 		if t == nil {
-			return nil, &InputError{p.Name, "is a number of the program, whose graph depends on its value, and no value is given"}
+			return "", nil, &InputError{p.Name, "is a number of the program, whose graph depends on its value, and no value is given"}
 		}
 		own[p.Name] = ownNumber(t)
 		fmt.Fprintf(&key, "=%x", own[p.Name].Data)
 	}
-	if g, ok := m.graphs.Get(key.String()); ok {
-		return g, nil
-	}
-	g, err := m.build(owned(inputs), own)
-	if err != nil {
-		return nil, blame(err, false)
-	}
-	if m.outputs == nil {
-		for _, o := range g.Outputs {
-			m.outputs = append(m.outputs, o.Name)
-		}
-	}
-	m.graphs.Put(key.String(), g)
-	return g, nil
+	return key.String(), own, nil
 }
 
 // owned copies shapes, which a graph keeps and a caller may change.
@@ -272,8 +340,8 @@ func (e *UnsupportedError) Error() string {
 	return "unsupported: " + strings.Join(lines, "\n  ")
 }
 
-// An InputError says that an input does not fit a model: it is missing or unknown, has another shape or dtype, or holds an
-// index that is out of range.
+// An InputError says that an input does not fit a model: it is missing or unknown, has another shape or dtype, or holds
+// an index that is out of range.
 type InputError struct {
 	Input string
 	Msg   string
@@ -300,8 +368,8 @@ func blame(err error, fixed bool) error {
 // has, or gives something else than was recorded of it.
 type ProgramError struct {
 	Err error
-	// Fixed says that the program takes inputs of one shape only, so that nothing but the file can be wrong; the error is a
-	// [loader.ErrFormat] then. Else it may be that the program was never meant for inputs of these sizes.
+	// Fixed says that the program takes inputs of one shape only, so that nothing but the file can be wrong; the error
+	// is a [loader.ErrFormat] then. Else it may be that the program was never meant for inputs of these sizes.
 	Fixed bool
 }
 

@@ -37,11 +37,15 @@ func pickledArchitecture(ckpt *loader.Checkpoint) (*layers.Architecture, error) 
 	a := &layers.Architecture{Name: root.Class, Root: root, Classes: classes, Weights: p.names}
 	missing := append(missingClasses(a), p.hooks...)
 	if len(missing) > 0 {
-		return nil, &UnsupportedError{Missing: missing, Hint: exportHint}
+		return nil, &UnsupportedError{Missing: missing, Hint: exportHint + "\n" + moduleHint}
 	}
 	a.Inputs = pickledInputs(root)
 	return a, nil
 }
+
+// moduleHint is for the weights of modules whose code is not known.
+const moduleHint = "or run its weights with the code of another file: --arch model.pt2, " +
+	"or config.json of a Hugging Face model"
 
 // A pickled is a module on its way from a file.
 type pickled struct {

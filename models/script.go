@@ -28,9 +28,11 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 	if training, _ := program.Root.Attribute("training"); training == true {
 		m.notes = append(m.notes, "the program was saved in training mode, and runs so; save it after model.eval()")
 	}
-	m.build = func(inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error) {
+	m.modules = func() []string { return scriptModules(program.Root) }
+	m.build = func(ctx context.Context, inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error) {
 		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*cell]graph.ValueID),
 			contents: make(map[graph.ValueID][]byte)}
+		r.ctx = ctx
 		tensors, err := r.bind(sig.Ports, inputs)
 		if err != nil {
 			return nil, err
@@ -39,7 +41,12 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 		if err != nil {
 			return nil, err
 		}
-		result, err := torchscript.Evaluate(program, r, sig.Arguments(args), torchscript.Options{Steps: opts.Steps})
+		result, err := torchscript.Evaluate(program, r, sig.Arguments(args), torchscript.Options{
+			Steps: opts.Steps, Stop: ctx.Err,
+		})
+		if stopped := ctx.Err(); err != nil && stopped != nil {
+			return nil, stopped
+		}
 		if err != nil {
 			return nil, lacking(program, opts.Ops, scriptError(err))
 		}
@@ -220,7 +227,7 @@ func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
 		data, ok := r.contents[x.cell.value]
 		if !ok {
 			data = make([]byte, v.Weight.Extent.Bytes)
-			if err := v.Weight.Extent.ReadAt(context.Background(), data, 0); err != nil {
+			if err := v.Weight.Extent.ReadAt(r.ctx, data, 0); err != nil {
 				return nil, fmt.Errorf("%s: %w", v.Weight.Name, err)
 			}
 			r.contents[x.cell.value] = data

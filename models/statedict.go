@@ -9,6 +9,7 @@ import (
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/tensor"
 )
 
 // useStateDict makes m the architecture that a bare state dict has the names and shapes of.
@@ -48,8 +49,18 @@ func (m *Model) useDictionary(ckpt *loader.Checkpoint, use func(d dictionary) er
 	if len(dicts) == 0 {
 		return &UnsupportedError{What: fmt.Sprintf("a %s checkpoint without weights", ckpt.Format)}
 	}
+	leftOut := make(map[string]bool)
+	if ckpt.Module != nil {
+		leftOut = outsideStateDict(ckpt)
+	}
 	var best error
 	for _, d := range dicts {
+		d.Weights = slices.DeleteFunc(d.Weights, func(w tensor.Weight) bool {
+			return leftOut[layers.Join(d.Path, d.Prefix+w.Name)]
+		})
+		if len(d.Weights) == 0 {
+			continue
+		}
 		prefix := ""
 		for range maxPrefixes {
 			err := use(newDictionary(d, prefix))
@@ -69,6 +80,9 @@ func (m *Model) useDictionary(ckpt *loader.Checkpoint, use func(d dictionary) er
 			}
 			prefix += outer
 		}
+	}
+	if best == nil {
+		best = &UnsupportedError{What: fmt.Sprintf("a %s checkpoint without weights of a state dict", ckpt.Format)}
 	}
 	return best
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +113,55 @@ func TestWrapped(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTiedNamesOfSafetensors: safetensors.torch.save_model leaves out all names but one of a weight that several modules share;
+// the state dict is that of the family all the same.
+func TestTiedNamesOfSafetensors(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "tied.safetensors")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tensors []loader.TensorData
+	for _, w := range []struct {
+		name  string
+		shape tensor.Shape
+	}{{"0.bias", tensor.Shape{4}}, {"0.weight", tensor.Shape{4, 4}}, {"2.bias", tensor.Shape{4}}} {
+		tensors = append(tensors, loader.TensorData{
+			Name: w.name, DType: tensor.Float32, Shape: w.shape,
+			ReadAt: func(context.Context, []byte, int64) error { return nil },
+		})
+	}
+	if err := loader.WriteSafetensors(t.Context(), f, tensors, map[string]string{"2.weight": "0.weight"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ckpt, err := loader.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ckpt.Close()
+	m, err := models.Build(ckpt, models.Options{Arch: "mlp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := m.Graph(map[string]tensor.Shape{m.Inputs()[0].Name: {2, 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The two layers multiply by one weight, which a plan holds once.
+	var factors []graph.ValueID
+	for _, op := range g.Ops {
+		if op.Kind == "linear" {
+			factors = append(factors, op.In[1].Value)
+		}
+	}
+	if len(factors) != 2 || factors[0] != factors[1] || g.Values[factors[0]].Role != graph.Weight {
+		t.Errorf("the layers multiply by the values %v", factors)
 	}
 }
 

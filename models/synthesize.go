@@ -266,7 +266,7 @@ func exampleGraph(a *layers.Architecture) *graph.Graph {
 	if err := m.useArchitecture(ckpt, a, Options{Ops: graph.Standard()}, nil); err != nil {
 		return nil
 	}
-	g, err := m.build(ExampleInputs(a.Inputs), nil)
+	g, err := m.build(context.Background(), ExampleInputs(a.Inputs), nil)
 	if err != nil {
 		return nil
 	}

@@ -85,6 +85,8 @@ type carving struct {
 	room  int64
 	left  int
 	sim   simulation
+	// ask ends the search where it is to end.
+	ask func()
 	// best and now are choices of which atoms stay and which begin a piece.
 	best, now pieced
 	stages    []stage
@@ -110,7 +112,7 @@ func (p *pieced) set(q *pieced) {
 
 // newCarving returns a search over the atoms of e, which is d with large weights cut finely.
 func newCarving(d, e *draft) *carving {
-	c := &carving{room: e.room(), left: carveWork, fitful: d.o.Target.Direct, random: 1}
+	c := &carving{room: e.room(), left: carveWork, fitful: d.o.Target.Direct, random: 1, ask: d.o.ask}
 	e.prepare(nil)
 	count := make(map[cutWeight]int) // how many ops read a weight
 	for i := range d.l.Graph.Ops {
@@ -227,6 +229,7 @@ func (c *carving) pieces(p *pieced) (used, largest int64) {
 
 // try costs the pieces that were found last with a layout.
 func (c *carving) try(use layout) float64 {
+	c.ask()
 	c.left -= 4 * len(c.stages)
 	if !use.place(c.visits) {
 		return math.Inf(1)

@@ -273,6 +273,7 @@ func (d *draft) lay(group *Group) {
 // plan completes a plan in which the groups for which keep is true stay, and the others go through a ring. It returns
 // nil where a slot is larger than the ring.
 func (d *draft) plan(keep []bool, use layout) *Plan {
+	d.o.ask()
 	g := d.l.Graph
 	p := d.base
 	p.Groups = slices.Clone(d.groups)

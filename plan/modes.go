@@ -406,6 +406,7 @@ type share struct {
 
 // try returns what a pass takes with a layout where loads take longer by the share of doubt, and how large the ring is.
 func (d *draft) try(use layout, doubt float64) (seconds float64, ringBytes int64, ok bool) {
+	d.o.ask()
 	d.visits = d.visits[:0]
 	for _, i := range d.paged {
 		d.visits = append(d.visits, visit{bytes: d.shares[i].slot})

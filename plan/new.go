@@ -8,8 +8,18 @@ import (
 )
 
 // New plans a pass over a graph. It fails with a [*CapacityError] where the budget is too small.
-func New(l *graph.Lowered, o Options) (*Plan, error) {
+func New(l *graph.Lowered, o Options) (p *Plan, err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case stopped:
+			p, err = nil, v.err
+		default:
+			panic(v)
+		}
+	}()
 	o = o.filled()
+	o.ask()
 	if o.Instances > 1 && len(l.Graph.Updates) > 0 {
 		return nil, fmt.Errorf("a program that changes buffers takes its inputs one after the other, not %d at once", o.Instances)
 	}
@@ -17,9 +27,7 @@ func New(l *graph.Lowered, o Options) (*Plan, error) {
 		return nil, err
 	}
 	d := newDraft(l, cut(l.Graph, o.MaxGroup), o, nil).coarse()
-	p := d.like()
-	if p == nil {
-		var err error
+	if p = d.like(); p == nil {
 		if p, err = d.make(); err != nil {
 			return nil, err
 		}
@@ -33,6 +41,20 @@ func New(l *graph.Lowered, o Options) (*Plan, error) {
 		return nil, &CapacityError{NeedBytes: n, HaveBytes: o.HostBytes, MinBytes: p.MinBytes, Host: true}
 	}
 	return p, nil
+}
+
+// stopped is what a search that is to end panics with, and New recovers: most of what a search does has no error to
+// return.
+type stopped struct{ err error }
+
+// ask ends the search where Options.Stop says so.
+func (o *Options) ask() {
+	if o.Stop == nil {
+		return
+	}
+	if err := o.Stop(); err != nil {
+		panic(stopped{err})
+	}
 }
 
 // filled returns the options with what stands for what was not given.

@@ -111,6 +111,8 @@ type Options struct {
 	HostOps []bool
 	// Peers are further devices of the same kind over which the groups are placed behind the first, in order.
 	Peers []Peer
+	// Stop is asked now and then while a plan is looked for, and New ends with an error of it. Nil never does.
+	Stop func() error
 
 	// asGiven says that groups are not to be merged.
 	asGiven bool

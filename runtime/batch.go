@@ -45,7 +45,7 @@ func (s *Session) RunBatch(ctx context.Context, in Values) (Values, error) {
 		}
 	}
 	for {
-		d, err := s.divide(shapes)
+		d, err := s.divide(ctx, shapes)
 		if err != nil {
 			return nil, fmt.Errorf("run: %w", err)
 		}
@@ -89,18 +89,20 @@ func (d *division) halves() bool { return d.chosen && d.micro > 1 }
 const maxDivisions = 16
 
 // divide finds out how to cut a batch.
-func (s *Session) divide(shapes map[string]tensor.Shape) (*division, error) {
+func (s *Session) divide(ctx context.Context, shapes map[string]tensor.Shape) (*division, error) {
 	key := fmt.Sprint(shapes)
 	if d, ok := s.batches.Get(key); ok {
 		return d, nil
 	}
 	within := func() planner {
 		budgetBytes := s.batchBudget()
-		return func(p *program, instances int) (*plan.Plan, error) { return s.planWithin(p, instances, budgetBytes) }
+		return func(p *program, instances int) (*plan.Plan, error) {
+			return s.planWithin(ctx, p, instances, budgetBytes)
+		}
 	}
-	d, err := s.newDivision(shapes, within())
+	d, err := s.newDivision(ctx, shapes, within())
 	if err != nil && s.unlearn(err) {
-		d, err = s.newDivision(shapes, within())
+		d, err = s.newDivision(ctx, shapes, within())
 	}
 	if err != nil {
 		return nil, err
@@ -115,8 +117,8 @@ const maxRows = math.MaxInt32
 // A planner plans a pass of so many instances within the budget of a division.
 type planner func(p *program, instances int) (*plan.Plan, error)
 
-func (s *Session) newDivision(shapes map[string]tensor.Shape, within planner) (*division, error) {
-	axes, outAxes, err := s.model.BatchAxes(s.asExported(shapes), s.opts.BatchAxes)
+func (s *Session) newDivision(ctx context.Context, shapes map[string]tensor.Shape, within planner) (*division, error) {
+	axes, outAxes, err := s.model.BatchAxesContext(ctx, s.asExported(shapes), s.opts.BatchAxes)
 	if err != nil {
 		return nil, err
 	}
@@ -144,19 +146,19 @@ func (s *Session) newDivision(shapes map[string]tensor.Shape, within planner) (*
 		return nil, &graph.NotBatchableError{Msg: "there are no rows"}
 	}
 	if of.chosen = of.micro == 0; of.chosen {
-		return s.choose(of, shapes, within)
+		return s.choose(ctx, of, shapes, within)
 	}
 	if of.rows < of.micro {
 		micro := of.micro
 		of.micro = of.rows
-		d, err := s.cut(of, shapes, within)
+		d, err := s.cut(ctx, of, shapes, within)
 		var shape *models.InputError
 		if errors.As(err, &shape) {
 			err = &RowsError{Rows: of.rows, Micro: micro, Err: err}
 		}
 		return d, err
 	}
-	return s.cut(of, shapes, within)
+	return s.cut(ctx, of, shapes, within)
 }
 
 // A RowsError says that a program takes so many rows at a time as a batch is no multiple of, and not what is left.
@@ -197,7 +199,9 @@ func (s *Session) asExported(shapes map[string]tensor.Shape) map[string]tensor.S
 
 // choose tries micro-batches of all rows, of half of them, and so on. The first that fits is taken if all rows go
 // through one pass by it at once; else smaller ones are tried while the batch is expected to take less time.
-func (s *Session) choose(of division, shapes map[string]tensor.Shape, within planner) (*division, error) {
+func (s *Session) choose(
+	ctx context.Context, of division, shapes map[string]tensor.Shape, within planner,
+) (*division, error) {
 	micro := of.rows
 	if s.limits.rows > 0 {
 		micro = min(micro, s.limits.rows)
@@ -206,8 +210,10 @@ func (s *Session) choose(of division, shapes map[string]tensor.Shape, within pla
 	var refused error
 	for {
 		of.micro = micro
-		d, err := s.cut(of, shapes, within)
-		switch {
+		d, err := s.cut(ctx, of, shapes, within)
+		switch stopped := ctx.Err(); {
+		case err != nil && stopped != nil:
+			return nil, stopped
 		case err != nil && best != nil:
 			return best, nil
 		case err != nil:
@@ -249,11 +255,13 @@ func (s *Session) divided(d *division) bool {
 }
 
 // cut plans for micro-batches of a given size, as many in a pass as fit.
-func (s *Session) cut(of division, shapes map[string]tensor.Shape, within planner) (*division, error) {
+func (s *Session) cut(
+	ctx context.Context, of division, shapes map[string]tensor.Shape, within planner,
+) (*division, error) {
 	d := &of
 	d.full, d.rest = d.rows/d.micro, d.rows%d.micro
 	var err error
-	if d.main, err = s.forRows(d, shapes, d.micro); err != nil {
+	if d.main, err = s.forRows(ctx, d, shapes, d.micro); err != nil {
 		return nil, err
 	}
 	var refused error // not always more by a larger number: what waits between groups may lie elsewhere
@@ -264,6 +272,9 @@ func (s *Session) cut(of division, shapes map[string]tensor.Shape, within planne
 			d.seconds = float64(passes) * pl.Forecast.Seconds
 			break
 		}
+		if stopped := ctx.Err(); stopped != nil {
+			return nil, stopped
+		}
 		refused = lesser(refused, err)
 		var capacity *plan.CapacityError
 		if !errors.As(err, &capacity) || d.instances == 1 {
@@ -273,7 +284,7 @@ func (s *Session) cut(of division, shapes map[string]tensor.Shape, within planne
 	if d.rest == 0 {
 		return d, nil
 	}
-	if d.last, err = s.forRows(d, shapes, d.rest); err != nil {
+	if d.last, err = s.forRows(ctx, d, shapes, d.rest); err != nil {
 		return nil, &RowsError{Rows: d.rows, Micro: d.micro, Err: err}
 	}
 	pl, err := within(d.last, 1)
@@ -299,7 +310,7 @@ func (s *Session) batchBudget() int64 {
 }
 
 // forRows returns the program for a number of rows.
-func (s *Session) forRows(d *division, shapes map[string]tensor.Shape, n int) (*program, error) {
+func (s *Session) forRows(ctx context.Context, d *division, shapes map[string]tensor.Shape, n int) (*program, error) {
 	shapes = maps.Clone(shapes)
 	for name, shape := range shapes {
 		if axis, ok := d.axes[name]; ok && axis >= 0 {
@@ -308,11 +319,11 @@ func (s *Session) forRows(d *division, shapes map[string]tensor.Shape, n int) (*
 			shapes[name] = shape
 		}
 	}
-	g, err := s.model.Graph(shapes)
+	g, err := s.model.GraphContext(ctx, shapes, nil)
 	if err != nil {
 		return nil, err
 	}
-	return s.program(g)
+	return s.program(ctx, g)
 }
 
 // A batch is a call of RunBatch.

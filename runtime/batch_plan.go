@@ -27,12 +27,12 @@ func (s *Session) PlanBatch(ctx context.Context, shapes map[string]tensor.Shape)
 		return nil, err
 	}
 	defer s.release()
-	d, err := s.divide(shapes)
+	d, err := s.divide(ctx, shapes)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
 	budgetBytes := s.batchBudget()
-	p, err := s.planWithin(d.main, d.instances, budgetBytes)
+	p, err := s.planWithin(ctx, d.main, d.instances, budgetBytes)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
@@ -41,7 +41,7 @@ func (s *Session) PlanBatch(ctx context.Context, shapes map[string]tensor.Shape)
 	}
 	b.MovedBytes = int64(b.Passes) * p.MovedBytes
 	if d.last != nil {
-		rest, err := s.planWithin(d.last, 1, budgetBytes)
+		rest, err := s.planWithin(ctx, d.last, 1, budgetBytes)
 		if err != nil {
 			return nil, fmt.Errorf("plan: %w", err)
 		}
@@ -59,7 +59,9 @@ func (s *Session) LeastForBatch(ctx context.Context, shapes map[string]tensor.Sh
 	}
 	defer s.release()
 	// What is refused within a byte says what would do. Such plans are not kept: others would be taken for them.
-	_, err := s.newDivision(shapes, func(p *program, instances int) (*plan.Plan, error) { return s.newPlan(p, instances, 1) })
+	_, err := s.newDivision(ctx, shapes, func(p *program, instances int) (*plan.Plan, error) {
+		return s.newPlan(ctx, p, instances, 1)
+	})
 	var capacity *plan.CapacityError
 	switch {
 	case errors.As(err, &capacity) && !capacity.Host:

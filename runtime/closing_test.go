@@ -92,7 +92,7 @@ func TestRunIntoOfSeveralPrograms(t *testing.T) {
 	small := quietGraph(t, 1)
 	y, across := small.Outputs[0], small.Outputs[1]
 	small.Outputs = []graph.Output{across, {Name: "again", Operand: across.Operand}, y}
-	if _, err := s.program(small); err != nil {
+	if _, err := s.program(t.Context(), small); err != nil {
 		t.Fatal(err)
 	}
 	programs := make([]*program, 0, 2)
@@ -126,7 +126,7 @@ func TestInputsStayAsGiven(t *testing.T) {
 		g.Outputs = append(g.Outputs, graph.Output{Name: name, Operand: g.Whole(ids[len(ids)-1])})
 	}
 	s := quietSession(t, &quiet{}, plan.Resident, g, Options{})
-	p, err := s.program(g)
+	p, err := s.program(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
 	}

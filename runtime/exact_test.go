@@ -34,7 +34,7 @@ func TestExactOnGPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := s.program(g)
+		p, err := s.program(t.Context(), g)
 		if err != nil {
 			t.Fatal(err)
 		}

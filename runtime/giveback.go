@@ -41,7 +41,7 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 	s.limits = s.given
 	s.forget()
 	if s.recent != nil {
-		if _, err := s.planWithin(s.recent, 1, memoryBytes); err != nil {
+		if _, err := s.planWithin(ctx, s.recent, 1, memoryBytes); err != nil {
 			s.given, s.limits, s.machine.peers = given, learnt, peers
 			s.forget()
 			return fmt.Errorf("resize: %w", err)

@@ -147,7 +147,7 @@ func quietSession(t testing.TB, dev *quiet, mode plan.Mode, g *graph.Graph, o Op
 			t.Error(err)
 		}
 	})
-	if _, err := s.program(g); err != nil {
+	if _, err := s.program(t.Context(), g); err != nil {
 		t.Fatal(err)
 	}
 	return s

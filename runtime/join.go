@@ -99,7 +99,7 @@ func (s *Session) lead(c *call, shares bool) error {
 	if s.opts.PlanOnly {
 		return ErrPlanOnly
 	}
-	p, err := s.planned(c.in)
+	p, err := s.planned(c.ctx, c.in)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (s *Session) joining(p *program, first *call) []*call {
 	if none {
 		return nil
 	}
-	most := s.joinable(p)
+	most := s.joinable(first.ctx, p)
 	if most < 2 {
 		return nil
 	}
@@ -153,12 +153,16 @@ func (s *Session) joining(p *program, first *call) []*call {
 // joinable returns how many calls may go through a pass together: at most Options.MaxJoin, and so many that the weights
 // that stay do not give way to them. Where that leaves one alone, weights do give way if each call then still brings less
 // than half of what it would by itself.
-func (s *Session) joinable(p *program) int {
+func (s *Session) joinable(ctx context.Context, p *program) int {
 	if len(p.graph.Updates) > 0 {
 		return 1 // what one leaves in the states the next one reads
 	}
 	if p.joint == 0 {
-		p.joint = s.mostJoined(p)
+		most := s.mostJoined(ctx, p)
+		if ctx.Err() != nil {
+			return 1 // some plans were not made
+		}
+		p.joint = most
 	}
 	return p.joint
 }
@@ -166,8 +170,8 @@ func (s *Session) joinable(p *program) int {
 // defaultJoin is how many calls share a pass that brings weights, or that a device and the CPU share, if nobody says otherwise.
 const defaultJoin = 8
 
-func (s *Session) mostJoined(p *program) int {
-	alone, err := s.plan(p, 1)
+func (s *Session) mostJoined(ctx context.Context, p *program) int {
+	alone, err := s.plan(ctx, p, 1)
 	if err != nil {
 		return 1
 	}
@@ -178,7 +182,7 @@ func (s *Session) mostJoined(p *program) int {
 	most = s.limits.within(max(most, 1))
 	for _, share := range []float64{1, float64(most) / 2} {
 		for n := most; n > 1; n /= 2 {
-			together, err := s.planWithin(p, n, s.limits.memory)
+			together, err := s.planWithin(ctx, p, n, s.limits.memory)
 			if err == nil && float64(together.MovedBytes) <= float64(alone.MovedBytes)*min(share, float64(n)/2) {
 				return n
 			}
@@ -204,7 +208,7 @@ func (s *Session) share(p *program, calls []*call) {
 		})
 		defer stop()
 	}
-	if err := s.run(ctx, p, io, s.joinable(p), false); err != nil {
+	if err := s.run(ctx, p, io, s.joinable(ctx, p), false); err != nil {
 		for _, c := range calls { // but those that a pass before had answers for
 			c.end(c.failed(err))
 		}

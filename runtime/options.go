@@ -54,7 +54,8 @@ type Options struct {
 	// Threads is the number of threads that compute, [MaxThreads] at most; 0 is one for each processor. Results do not
 	// depend on it.
 	Threads int
-	// Dump names modules whose outputs a run returns too, as "dump:" and the path.
+	// Dump names modules whose outputs a run returns too, as "dump:" and the path. A path that the model does not have
+	// is an [*OptionError]; that a module gives no tensor is only known once a graph is built, and is an [*OutputError] then.
 	Dump []string
 	// Once says that one run is all that is expected, whose result comes sooner on the CPU if no weight is made into a form that
 	// later runs would compute faster with and if [Auto] keeps none of a large model. More runs can be made all the same, and
@@ -153,6 +154,11 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	}
 	if model == nil {
 		return nil, errors.New("no model")
+	}
+	for _, path := range opts.Dump {
+		if err := model.CheckModule(path); err != nil {
+			return nil, &OptionError{"Dump", err.Error()}
+		}
 	}
 	opts.Ops = cmp.Or(opts.Ops, model.Ops(), graph.Standard())
 	m, err := newMachine(opts)

@@ -35,7 +35,7 @@ type program struct {
 const maxPrograms = 16
 
 // program returns the graph made ready to be planned.
-func (s *Session) program(g *graph.Graph) (*program, error) {
+func (s *Session) program(ctx context.Context, g *graph.Graph) (*program, error) {
 	if p, ok := s.programs.Get(g); ok {
 		return p, nil
 	}
@@ -44,7 +44,11 @@ func (s *Session) program(g *graph.Graph) (*program, error) {
 		return nil, err
 	}
 	p := &program{source: rewrite.Prune(dumped), plans: make(map[int]*plan.Plan)}
-	p.graph = rewrite.Optimise(p.source, s.opts.Ops, s.opts.Without, s.constants)
+	constants := func(g *graph.Graph) ([][]byte, error) { return s.constants(ctx, g) }
+	p.graph = rewrite.Optimise(p.source, s.opts.Ops, s.opts.Without, constants)
+	if err := ctx.Err(); err != nil {
+		return nil, err // its constants may not be computed
+	}
 	if p.graph, err = s.narrowed(p.graph); err != nil {
 		return nil, err
 	}
@@ -56,6 +60,9 @@ func (s *Session) program(g *graph.Graph) (*program, error) {
 	}
 	if s.machine.channelsLast != nil && s.opts.Without&rewrite.ArrangeLayouts == 0 {
 		p.graph = s.machine.channelsLast(p.graph)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
 	if err := s.lower(p); err != nil {
 		return nil, err
@@ -92,7 +99,7 @@ func (s *Session) lower(p *program) (err error) {
 
 // constants computes a graph that has neither inputs nor weights, as the CPU does: for every device, so that they agree.
 // What a kernel panics with is an error here as it is in a pass.
-func (s *Session) constants(g *graph.Graph) (results [][]byte, err error) {
+func (s *Session) constants(ctx context.Context, g *graph.Graph) (results [][]byte, err error) {
 	pool := cpu.NewPool(1)
 	defer pool.Close()
 	defer func() {
@@ -100,7 +107,7 @@ func (s *Session) constants(g *graph.Graph) (results [][]byte, err error) {
 			results, err = nil, panicked.By(v)
 		}
 	}()
-	values, err := cpu.Interpret(context.Background(), pool, s.opts.Ops, g, nil, nil)
+	values, err := cpu.Interpret(ctx, pool, s.opts.Ops, g, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -113,10 +120,10 @@ func (s *Session) constants(g *graph.Graph) (results [][]byte, err error) {
 
 // plan returns a plan for a number of instances. Where that does not fit into what the device admitted before, it may
 // admit more now.
-func (s *Session) plan(p *program, instances int) (*plan.Plan, error) {
-	pl, err := s.planWithin(p, instances, s.limits.memory)
+func (s *Session) plan(ctx context.Context, p *program, instances int) (*plan.Plan, error) {
+	pl, err := s.planWithin(ctx, p, instances, s.limits.memory)
 	if err != nil && s.unlearn(err) {
-		return s.planWithin(p, instances, s.limits.memory)
+		return s.planWithin(ctx, p, instances, s.limits.memory)
 	}
 	return pl, err
 }
@@ -134,11 +141,11 @@ func (s *Session) unlearn(err error) bool {
 
 // planWithin plans with a budget, 0 for none. Weights that stay do so where the plan that ran last had them, if the budget
 // allows it.
-func (s *Session) planWithin(p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
+func (s *Session) planWithin(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
 	if pl, ok := p.plans[instances]; ok && (budgetBytes == 0 || pl.PeakBytes() <= budgetBytes) {
 		return pl, nil
 	}
-	pl, err := s.newPlan(p, instances, budgetBytes)
+	pl, err := s.newPlan(ctx, p, instances, budgetBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -147,9 +154,9 @@ func (s *Session) planWithin(p *program, instances int, budgetBytes int64) (*pla
 }
 
 // newPlan plans, and keeps nothing.
-func (s *Session) newPlan(p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
+func (s *Session) newPlan(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
 	o := s.planOptions()
-	o.Peers = s.peers(budgetBytes)
+	o.Peers, o.Stop = s.peers(budgetBytes), ctx.Err
 	o.MemoryBytes, o.Instances, o.Like, o.HostOps = budgetBytes, instances, s.ran, p.hostOps
 	if o.Rates.CachedBytes > 0 || o.HostRates.CachedBytes > 0 {
 		share := cachedShare(p.lowered.Graph)
@@ -248,15 +255,15 @@ func (s *Session) Plan(ctx context.Context, shapes map[string]tensor.Shape) (*pl
 		return nil, err
 	}
 	defer s.release()
-	g, err := s.model.Graph(shapes)
+	g, err := s.model.GraphContext(ctx, shapes, nil)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	p, err := s.program(g)
+	p, err := s.program(ctx, g)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	pl, err := s.plan(p, 1)
+	pl, err := s.plan(ctx, p, 1)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}

@@ -48,7 +48,7 @@ func TestDumpOutOfBranches(t *testing.T) {
 		{"y": {0, 3}, "dump:no": {0, 3}, "dump:no.rows": {0, 3, 0, 3, 0, 3}},
 		{"y": {2, -3}, "dump:yes": {2, -3}, "dump:yes.rows": {2, -3, 2, -3, 2, -3}},
 	} {
-		p, err := s.program(g)
+		p, err := s.program(t.Context(), g)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestBatchOutOfBranches(t *testing.T) {
 		{[]byte{0, 1, 0}, nil},
 	} {
 		for _, instances := range []int{1, 3} {
-			p, err := s.program(g)
+			p, err := s.program(t.Context(), g)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +195,7 @@ func TestOutputsHaveTheirElements(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	p, err := s.program(g)
+	p, err := s.program(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestBatchInSeveralPasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	p, err := s.program(g)
+	p, err := s.program(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
 	}

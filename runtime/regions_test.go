@@ -79,7 +79,7 @@ func TestRegionsOnGPU(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p, err := s.program(n.Graph)
+				p, err := s.program(t.Context(), n.Graph)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -22,7 +22,7 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 		}
 	}()
 	for at := 0; at < len(members); {
-		pl, err := s.ready(p, instances)
+		pl, err := s.ready(ctx, p, instances)
 		if err != nil {
 			return err
 		}
@@ -40,7 +40,7 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 				at += n
 				continue
 			}
-			if err = s.replan(p, pl, err, rows); err != nil {
+			if err = s.replan(ctx, p, pl, err, rows); err != nil {
 				return p.blame(err)
 			}
 			continue
@@ -57,12 +57,12 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 
 // ready returns the plan for so many instances. A call by itself goes through the plan that others shared last: with
 // another one, what was brought ahead would be brought again.
-func (s *Session) ready(p *program, instances int) (*plan.Plan, error) {
+func (s *Session) ready(ctx context.Context, p *program, instances int) (*plan.Plan, error) {
 	instances = s.limits.within(instances)
 	if instances == 1 && s.ran != nil && p.joint > 1 && s.ran == p.plans[p.joint] {
 		return s.ran, nil
 	}
-	return s.plan(p, instances)
+	return s.plan(ctx, p, instances)
 }
 
 // limits are what a session plans with; 0 is no limit.
@@ -82,7 +82,7 @@ func (l *limits) within(instances int) int {
 }
 
 // replan makes the session plan for less where a pass failed because the device refused memory, or returns the error.
-func (s *Session) replan(p *program, pl *plan.Plan, cause error, rows bool) error {
+func (s *Session) replan(ctx context.Context, p *program, pl *plan.Plan, cause error, rows bool) error {
 	var full *device.OutOfMemoryError
 	if !errors.As(cause, &full) {
 		return cause
@@ -95,7 +95,7 @@ func (s *Session) replan(p *program, pl *plan.Plan, cause error, rows bool) erro
 	}
 	for {
 		s.shrink(pl)
-		smaller, err := s.planWithin(p, s.limits.within(pl.Instances), s.limits.memory)
+		smaller, err := s.planWithin(ctx, p, s.limits.within(pl.Instances), s.limits.memory)
 		if err != nil {
 			s.limits = before
 			clear(p.plans)

@@ -155,7 +155,7 @@ func (s *Session) RunInto(ctx context.Context, in, out Values) error {
 }
 
 // planned returns the program for the shapes of inputs.
-func (s *Session) planned(in Values) (*program, error) {
+func (s *Session) planned(ctx context.Context, in Values) (*program, error) {
 	if s.recent != nil && s.recent.takes(in) {
 		return s.recent, nil
 	}
@@ -169,13 +169,13 @@ func (s *Session) planned(in Values) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.model.GraphFor(shapes, s.numbers(in))
+	g, err := s.model.GraphContext(ctx, shapes, s.numbers(in))
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
-	p, err := s.program(g)
+	p, err := s.program(ctx, g)
 	if err == nil {
-		_, err = s.plan(p, 1)
+		_, err = s.plan(ctx, p, 1)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)

@@ -584,9 +584,40 @@ func TestDump(t *testing.T) {
 	if diff := cmp.Diff(out["dump:stem.relu"], got); diff != "" || cmp.Equal(out["dump:stem.norm"], got) {
 		t.Errorf("the output of stem: %s", diff)
 	}
-	s = start(t, model, optimem.ResidentOptions{Ops: ops, Dump: []string{"nowhere"}})
+}
+
+// TestDumpIsCheckedAtTheStart: a path that the model does not have is refused before anything is planned, with those that it
+// has, whatever form the model came in; that a module gives no tensor is said by the first plan.
+func TestDumpIsCheckedAtTheStart(t *testing.T) {
+	var option *optimem.OptionError
+	for _, path := range []string{digitsModel, "../examples/digits/digits_script.pt", "../examples/digits/digits_module.pt"} {
+		model := build(t, path, nil)
+		for _, c := range [][2]string{{"stem.nrom", "stem.norm"}, {"nowhere at all", "classify, "}} {
+			s, err := optimem.Page(t.Context(), model, optimem.Options{Dump: []string{"stem", c[0]}})
+			if err == nil {
+				s.Close()
+			}
+			if !errors.As(err, &option) || option.Option != "Dump" || !strings.Contains(option.Msg, c[1]) {
+				t.Errorf("%s: the module %s: %v, want one that names %s", path, c[0], err, c[1])
+			}
+		}
+		known := model.Modules()
+		g, err := model.Graph(map[string]tensor.Shape{model.Inputs()[0].Name: {2, 1, 8, 8}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for module := range g.Modules {
+			if !slices.Contains(known, module) {
+				t.Errorf("%s: %q gives a tensor and is not known", path, module)
+			}
+		}
+	}
+	// A list of modules is one that computes nothing itself.
+	lists := build(t, "../models/testdata/nn/whole/transformer.pt", nil)
+	s := start(t, lists, optimem.ResidentOptions{Dump: []string{"encoder.layers"}})
 	var output *optimem.OutputError
-	if _, err := s.Run(t.Context(), want.input()); !errors.As(err, &output) || output.Output != "dump:nowhere" {
-		t.Errorf("a module that is not there: %v", err)
+	_, err := s.Plan(t.Context(), map[string]tensor.Shape{"src": {1, 2, 8}, "tgt": {1, 2, 8}})
+	if !errors.As(err, &output) {
+		t.Errorf("a module that gives no tensor: %v", err)
 	}
 }

@@ -167,10 +167,10 @@ Commands:
 {{- range .Commands}}{{if or .IsAvailableCommand (eq .Name "help")}}
   {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}
 {{- end}}
-{{- if .HasAvailableLocalFlags}}
+{{- range groupsOf .LocalFlags}}
 
-Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}
+{{.Heading}}:
+{{.Flags.FlagUsages | trimTrailingWhitespaces}}
 {{- end}}
 {{- if not .HasParent}}
 

@@ -17,7 +17,8 @@ of them ran. Then what held the memory when most of it was in use, op by op as i
 the time.
 
 Every op is waited for before the next one begins, so that a run takes longer than 'optimem bench' says. Times are
-medians of --runs runs after some that warm up. The table goes down to the depth that about 60 lines have room for;
+medians of --runs runs after some that warm up. The rows (program), (waiting) for weights and (other), which is copies of
+inputs and outputs and the rounds between ops, add up to the run. The table goes down to the depth that about 60 lines have room for;
 --depth chooses. --html writes a picture: the memory in use over the time of a run, and the modules by their time.`
 
 const profileExamples = `  optimem profile model.pt2
@@ -48,6 +49,7 @@ func (c *commandLine) profileCommand() *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&p.html, "html", "", "write the picture to `FILE`, a page that needs nothing else")
 	flags.IntVar(&p.depth, "depth", autoDepth, "list modules `N` levels deep, 0 for all of them, -1 for what has room")
+	grouped(flags, outputGroup, "html", "depth")
 	const runs = 5
 	p.shareFlags(cmd, runs)
 	p.noOutputs(cmd)

@@ -11,8 +11,8 @@ import (
 	"github.com/optimem/optimem/plan"
 )
 
-// The drawings, in pixels. What is narrower than leastWidth is drawn together, so that the page stays small however many
-// ops a program has, and what is deeper than maxRows is not drawn.
+// The drawings, in pixels. What is narrower than leastWidth is drawn together, so that the page stays small however
+// many ops a program has, and what is deeper than maxRows is not drawn.
 const (
 	drawingWidth = 1000.0
 	memoryHeight = 240.0
@@ -27,14 +27,12 @@ const (
 // A span is what an op takes of the drawings' width: from there its weights are waited for, up to where it begins.
 type span struct{ from, begin, to float64 }
 
-// spannedSeconds is what ops and stalls take together: the drawings' width.
-func (d *profile) spannedSeconds() float64 { return d.modules[0].Seconds + d.modules[0].StallSeconds }
-
-// spans lays ops out over time, one after the other. Where none took any, all are equally wide.
+// spans lays ops out over the time of a run, which is the drawings' width, one after the other: what no op takes is
+// behind them. Where none took any, all are equally wide.
 func (d *profile) spans() []span {
 	list := make([]span, len(d.ops))
-	total := d.spannedSeconds()
-	if total <= 0 {
+	total := d.Seconds
+	if d.OtherSeconds >= total {
 		for i := range list {
 			from, to := float64(i)/float64(len(list))*drawingWidth, float64(i+1)/float64(len(list))*drawingWidth
 			list[i] = span{from, from, to}
@@ -164,8 +162,8 @@ func (d *profile) drawStack(id, heading string, drawn []layer, list []span) page
 	return p
 }
 
-// drawModules draws a row for each level of modules: where in time one runs, under the one that it is in. The last row is
-// where weights are waited for, as far as that can be seen.
+// drawModules draws a row for each level of modules: where in time one runs, under the one that it is in. The last row
+// is where weights are waited for, as far as that can be seen.
 func (d *profile) drawModules(p *profilePage, list []span) {
 	// path has, by op, the modules that it is in, the program first.
 	path := make([][]int32, len(d.ops))
@@ -203,6 +201,12 @@ func (d *profile) drawModules(p *profilePage, list []span) {
 			}
 			p.Boxes = append(p.Boxes, box)
 		}
+	}
+	if end := list[len(list)-1].to; drawingWidth-end >= leastWidth {
+		p.Boxes = append(p.Boxes, pageBox{
+			X: end, W: drawingWidth - end, H: rowHeight - 1, Class: "other",
+			Title: fmt.Sprintf("%s: %s, %s %% of the run", otherName, secondsText(d.OtherSeconds), d.percent(d.OtherSeconds)),
+		})
 	}
 	d.drawStalls(p, list)
 }

@@ -14,9 +14,11 @@ type profile struct {
 	Mode, Device string
 	Threads      int
 	Runs         int
-	// Seconds is the median of what runs took. Simulated says that it is by a device's own clock.
-	Seconds   float64
-	Simulated bool
+	// Seconds is the median of what runs took, or what the medians of their parts come to where that is more. Simulated
+	// says that it is by a device's own clock. OtherSeconds is what is left of it beside the ops and what they waited
+	// for.
+	Seconds, OtherSeconds float64
+	Simulated             bool
 	// TakenBytes is the memory that was taken where the peak is, all arenas whole.
 	TakenBytes int64
 
@@ -34,10 +36,11 @@ type profile struct {
 type profiledModule struct {
 	// Calls is how often the module is called in a pass, as far as its ops tell.
 	Calls int
-	// Seconds are those of its ops and the ops below it, SelfSeconds those of its own, StallSeconds how long they all waited
-	// for weights. Times and bytes that are moved or made are those of a whole run.
+	// Seconds are those of its ops and the ops below it, SelfSeconds those of its own, StallSeconds how long they all
+	// waited for weights. Times and bytes that are moved or made are those of a whole run.
 	Seconds, SelfSeconds, StallSeconds float64
-	// WeightBytes are those of the weights that the ops read, each byte once; MovedBytes what was brought for its groups.
+	// WeightBytes are those of the weights that the ops read, each byte once; MovedBytes what was brought for its
+	// groups.
 	WeightBytes, MovedBytes int64
 	// ActivationBytes is what the ops make, PeakBytes the most that was alive or scratch memory while one of them ran.
 	ActivationBytes, PeakBytes int64
@@ -124,6 +127,9 @@ func newProfile(m *openModel, measured *measurement) *profile {
 			d.stalls = append(d.stalls, stallOf{p.Groups[k].First, times.stall[k]})
 		}
 	}
+	told := d.modules[0].Seconds + d.modules[0].StallSeconds
+	d.Seconds = max(d.Seconds, told)
+	d.OtherSeconds = d.Seconds - told
 	return d
 }
 

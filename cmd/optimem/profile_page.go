@@ -90,7 +90,7 @@ func (d *profile) writePage(w io.Writer, model string) error {
 		d.drawModules(&p, list)
 		for i := range 5 {
 			part := float64(i) / 4
-			p.Times = append(p.Times, pageTick{part * drawingWidth, secondsText(part * d.spannedSeconds())})
+			p.Times = append(p.Times, pageTick{part * drawingWidth, secondsText(part * d.Seconds)})
 		}
 	}
 	lines, cut, _ := d.lines(0)

@@ -13,14 +13,19 @@ import (
 	"github.com/optimem/optimem/internal/ascii"
 )
 
-// programName stands for what is in no module, inputName for what the caller gives.
+// programName stands for what is in no module, inputName for what the caller gives. waitingName and otherName are what
+// a run takes beside its ops: the wait for weights, and the rest, such as copies of inputs and outputs and the rounds
+// of the pager.
 const (
 	programName = "(program)"
 	inputName   = "(input)"
+	waitingName = "(waiting)"
+	otherName   = "(other)"
 )
 
 const (
-	// maxModuleLines is how many modules a table has that goes as deep as there is room, maxKindLines how many kinds of ops.
+	// maxModuleLines is how many modules a table has that goes as deep as there is room, maxKindLines how many kinds of
+	// ops.
 	maxModuleLines = 60
 	maxKindLines   = 10
 )
@@ -31,9 +36,9 @@ type moduleLine struct {
 	depth  int
 }
 
-// lines returns the modules to list, parents first, down to a depth: 0 is all of them, autoDepth what there is room for.
-// Where there is none for the first level, it is for the costliest of that. cut is how many are left out, down the depth
-// down to which none is, 0 where it is the first level of which some are.
+// lines returns the modules to list, parents first, down to a depth: 0 is all of them, autoDepth what there is room
+// for. Where there is none for the first level, it is for the costliest of that. cut is how many are left out, down the
+// depth down to which none is, 0 where it is the first level of which some are.
 func (d *profile) lines(depth int) (list []moduleLine, cut, down int) {
 	var all []moduleLine
 	var perDepth []int
@@ -61,8 +66,8 @@ func (d *profile) lines(depth int) (list []moduleLine, cut, down int) {
 	return list, len(all) - len(list), down
 }
 
-// costliest returns the n of the modules that take most time, in their order. A module takes no less than those below it,
-// so that no module is without the one that it is in.
+// costliest returns the n of the modules that take most time, in their order. A module takes no less than those below
+// it, so that no module is without the one that it is in.
 func (d *profile) costliest(list []moduleLine, n int) []moduleLine {
 	order := slices.Clone(list)
 	slices.SortStableFunc(order, func(a, b moduleLine) int {
@@ -156,6 +161,17 @@ func (d *profile) moduleTable(list []moduleLine) *reportTable {
 		}
 		t.rows = append(t.rows, row)
 	}
+	// With the first row, that of the program, these add up to the run.
+	for _, x := range []struct {
+		name    string
+		seconds float64
+	}{{waitingName, d.modules[0].StallSeconds}, {otherName, d.OtherSeconds}} {
+		if x.seconds > 0 {
+			row := make([]string, len(t.columns))
+			row[0], row[2], row[3] = x.name, secondsText(x.seconds), d.percent(x.seconds)
+			t.rows = append(t.rows, row)
+		}
+	}
 	return t
 }
 
@@ -200,6 +216,9 @@ func (d *profile) sums() *ascii.Table {
 	text := secondsText(all.Seconds) + " in " + counted(len(d.ops), "op")
 	if all.StallSeconds > 0 {
 		text += fmt.Sprintf(", %s waiting for weights", secondsText(all.StallSeconds))
+	}
+	if d.OtherSeconds > 0 {
+		text += fmt.Sprintf(", %s other", secondsText(d.OtherSeconds))
 	}
 	t.Row("of it", text)
 	return t
@@ -284,6 +303,7 @@ func (d *profile) writeJSON(w io.Writer) error {
 	o.set("device", d.Device)
 	o.set("runs", d.Runs)
 	o.set("seconds_median", d.Seconds)
+	o.set("other_seconds", d.OtherSeconds)
 	setArray(o, "modules", d.jsonModules())
 	setArray(o, "ops", slices.Values(d.ops))
 	setArray(o, "kinds", slices.Values(d.kinds))

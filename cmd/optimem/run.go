@@ -30,7 +30,8 @@ An input is a file: .npy; or .npz, .safetensors or what torch.save wrote, with o
 has the input's name. FILE alone is enough where the model has one input; a file with several tensors gives the inputs
 that they are named for. The dtype must be the input's: nothing is converted. The word random stands for seeded random
 numbers: floats from -1 to 1, bytes from 0 to 255, other integers 0 or 1. Sizes that the program leaves open and that
-neither --shape nor --batch gives are assumed then, and said.
+neither --shape nor --batch gives are assumed then, and said; a number that the program's code computes with is its
+default, or 1.
 
 A picture (.jpg, .png, .webp; or several of a batch, a.jpg,b.jpg) is resized, cropped and normalised as --preprocess says,
 to the grey levels that torchvision gives:
@@ -66,8 +67,9 @@ type run struct {
 	once bool
 	// watchOps is told of every event of the session, ops among them; nil where nobody asks for those.
 	watchOps func(runtime.Event)
-	// assumed is set once sizes of inputs were assumed.
-	assumed bool
+	// assumed is set once sizes of inputs were assumed; assumedNumbers are the numbers of the program that were.
+	assumed        bool
+	assumedNumbers []string
 	// setDType gives an input of the model the dtype of its file, where the model does not say which it has.
 	setDType func(input string, d tensor.DType) bool
 	// setNumber says for which value of an input that is a number of the program the model builds its graph.
@@ -116,9 +118,10 @@ func (r *run) outputFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&r.output, "output", "o", "", "write the outputs to `FILE`: .safetensors, .npy, .json")
-	flags.StringArrayVar(&r.dumps, "dump", nil, "`PATH=FILE`: write the output of a module, too (repeatable)")
+	flags.StringArrayVar(&r.dumps, "dump", nil, "write what a module gives, too: `PATH=FILE` (repeatable)")
 	flags.IntVar(&r.top, "top", 0, "print the `K` largest values of each row and where they are")
-	flags.StringVar(&r.labelsFile, "labels", "", "`FILE` with a class on each line; --top is 5 where not given")
+	flags.StringVar(&r.labelsFile, "labels", "", "read a class on each line of `FILE`; --top is 5 where not given")
+	grouped(flags, outputGroup, "output", "dump", "top", "labels")
 }
 
 // onlyRun are the flags of outputFlags that commands which plan or measure refuse.
@@ -129,7 +132,7 @@ var onlyRun = []string{"output", "top", "labels"}
 func (r *run) noOutputs(cmd *cobra.Command) {
 	r.outputFlags(cmd)
 	flags := cmd.Flags()
-	flags.Lookup("dump").Usage = "`PATH=FILE`: compute the output of a module, too, as 'optimem run' would to write it (repeatable)"
+	flags.Lookup("dump").Usage = "compute what 'optimem run' would write of a module: `PATH=FILE` (repeatable)"
 	for _, name := range onlyRun {
 		flags.Lookup(name).Hidden = true
 	}

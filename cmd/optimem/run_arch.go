@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -12,16 +13,21 @@ import (
 	"github.com/optimem/optimem/models"
 )
 
-// architecture returns what --arch says of the model: the name of an architecture, or a file that has the code.
+// architecture returns what --arch says of the model: the name of an architecture, or a file that has the code or is
+// the configuration of a Hugging Face model. A whole pickled module is run for its weights then.
 func (r *run) architecture(ctx context.Context, ckpt *loader.Checkpoint, limits loader.Limits) (models.Options, error) {
 	if r.arch == "" {
 		return models.Options{}, nil
 	}
-	if ckpt.Program != nil || ckpt.Module != nil {
+	if ckpt.Program != nil {
 		return models.Options{}, r.usage("", "--arch is for state dicts: %s has code of its own", r.model)
 	}
 	if _, err := os.Stat(r.arch); slices.Contains(models.Architectures(), r.arch) || err != nil {
 		return models.Options{Arch: r.arch}, nil
+	}
+	if strings.HasSuffix(r.arch, ".json") {
+		config, err := readConfig(r.arch)
+		return models.Options{Config: config}, err
 	}
 	code, err := loader.OpenWith(ctx, r.arch, loader.Options{Limits: limits})
 	if err != nil {
@@ -29,6 +35,26 @@ func (r *run) architecture(ctx context.Context, ckpt *loader.Checkpoint, limits 
 	}
 	r.code = code
 	return models.Options{Code: code}, nil
+}
+
+// maxConfigBytes bounds a configuration, of which the largest have some hundred kilobytes: names of classes.
+const maxConfigBytes = 16 << 20
+
+// readConfig reads the configuration of a Hugging Face model.
+func readConfig(path string) ([]byte, error) {
+	f, size, err := openSized(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if size > maxConfigBytes {
+		return nil, &failure{code: exitUnsafe, err: fmt.Errorf("%s: %d bytes are no configuration", path, size)}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxConfigBytes))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return text, nil
 }
 
 // closeCode closes the file that --arch named.

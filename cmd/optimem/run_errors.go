@@ -32,6 +32,7 @@ func (r *run) place(err error) error {
 		placed      *failure
 		unsupported *models.UnsupportedError
 		input       *models.InputError
+		option      *runtime.OptionError
 		rows        *runtime.RowsError
 		memory      *device.OutOfMemoryError
 		mismatch    *layers.MismatchError
@@ -54,6 +55,8 @@ func (r *run) place(err error) error {
 		return usageError(r.cmd, err, "say which: --arch "+ambiguous.Candidates[0])
 	case errors.As(err, &unknown):
 		return usageError(r.cmd, err, architectureHint(unknown))
+	case errors.As(err, &option):
+		return usageError(r.cmd, err, r.inspectHint())
 	case errors.As(err, &rows) && errors.As(err, &input):
 		return usageError(r.cmd, err, rowsHint(rows))
 	case errors.As(err, &input):
@@ -82,7 +85,7 @@ func (r *run) place(err error) error {
 		}
 		return f
 	case errors.As(err, &assumption):
-		return usageError(r.cmd, err, "--shape gives other sizes than those that were assumed")
+		return usageError(r.cmd, err, assumption.hint)
 	case errors.As(err, &program) && !program.Fixed:
 		return usageError(r.cmd, err, r.inspectHint())
 	}

@@ -46,37 +46,54 @@ var (
 	precisions = []string{"fp32", "bf16", "tf32"}
 )
 
-const deviceHint = "there is: cpu; cuda or cuda:N, a GPU ('optimem devices' lists them); cuda:0,cuda:1, several; and simulated, emu:memory=2GiB,bandwidth=12GB/s,latency=10us"
+const deviceHint = "there is: cpu; cuda or cuda:N, a GPU ('optimem devices' lists them); cuda:0,cuda:1, several; " +
+	"and simulated, emu:memory=2GiB,bandwidth=12GB/s,latency=10us"
 
 // shareFlags defines the flags of modelFlags, with runs as the default of --runs.
 func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVar(&r.inputs, "input", nil, "`NAME=FILE`, or FILE alone, or random in FILE's place (repeatable)")
-	flags.StringArrayVar(&r.shapes, "shape", nil, "`NAME=2,3,224,224`: shape of an input that no file gives (repeatable)")
-	flags.IntVar(&r.batch, "batch", 0, "`N` rows in a run: as micro-batches where the program takes fewer at a time")
-	flags.StringArrayVar(&r.batchAxes, "batch-axis", nil, "`NAME=N`: the axis of an input that counts rows (repeatable)")
-	flags.StringVar(&r.preprocess, "preprocess", "", "`HOW` pictures become numbers: "+preprocess.Names+", and options")
-	flags.StringVar(&r.arch, "arch", "", "`NAME` of a state dict's architecture, or a file of the model with its code")
-	flags.StringVar(&r.mode, "mode", modes[0], "`MODE`: resident, page, chunk, or auto, the fastest mixture that fits")
-	flags.StringVar(&r.device, "device", "", "`DEVICE`: cpu; cuda or cuda:N, a GPU; cuda:0,cuda:1, several; or emu:memory=2GiB,bandwidth=12GB/s, simulated (default: the first GPU, else the CPU)")
-	flags.Var(&r.memory, "memory", "bytes on the device for everything (default: what is free, less 128MiB)")
-	flags.Var(&r.hostMemory, "host-memory", "bytes of host memory for staging and copies")
-	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: everything)")
-	r.maxLayer.set = true // −1 is what a user may write, too
-	flags.Var(&r.maxLayer, "max-layer-size", "do not cut modules smaller than this, parameters, or bytes with a unit")
-	flags.StringVar(&r.precision, "precision", precisions[0], "`PRECISION` of products: fp32; bf16, on a CPU with AVX512-BF16 or a GPU; tf32, on a GPU")
-	flags.BoolVar(&r.exact, "exact", false, "sum in the reference's order, no Winograd")
-	flags.BoolVar(&r.verify, "verify", false, "read the whole file first and compare its checksums, where the format has them")
-	flags.IntVar(&r.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
+	flags.StringArrayVar(&r.inputs, "input", nil,
+		"read an input: `NAME=FILE`, FILE alone, or random in its place (repeatable)")
+	flags.StringArrayVar(&r.shapes, "shape", nil, "shape of an input without a file: `NAME=2,3,224,224` (repeatable)")
+	flags.IntVar(&r.batch, "batch", 0, "compute `N` rows in a run, as micro-batches where need be")
+	flags.StringArrayVar(&r.batchAxes, "batch-axis", nil,
+		"axis of an input that counts rows: `NAME=N` (repeatable)")
+	flags.StringVar(&r.preprocess, "preprocess", "", "say `HOW` pictures become numbers: "+preprocess.Names)
 	flags.Uint64Var(&r.seed, "seed", 0, "seed of random inputs, a number `N`")
-	flags.IntVar(&r.runs, "runs", runs, "run `N` times")
+	grouped(flags, inputGroup, "input", "shape", "batch", "batch-axis", "preprocess", "seed")
+
 	flags.BoolVar(&r.asJSON, "json", false, "print one JSON object")
 	flags.BoolVar(&r.quiet, "quiet", false, "print no facts and no warnings")
 	flags.BoolVar(&r.verbose, "verbose", false, "say more on standard error")
-	flags.Var(&r.maxMemory, "open-memory", "memory that opening a file may take (default 12 × its size, from 32 to 256 MiB)")
+	grouped(flags, outputGroup, "json", "quiet", "verbose")
+
+	flags.StringVar(&r.arch, "arch", "", "the `NAME` of an architecture, a file with the code, or config.json")
+	flags.BoolVar(&r.verify, "verify", false, "read the whole file first and compare its checksums")
+	flags.Var(&r.maxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
+	grouped(flags, modelGroup, "arch", "verify", "open-memory")
+
+	flags.StringVar(&r.mode, "mode", modes[0], "a `MODE`: resident, page, chunk, or auto, the fastest that fits")
+	flags.Var(&r.memory, "memory", "bytes on the device for everything (default: what is free, less 128MiB)")
+	flags.Var(&r.hostMemory, "host-memory", "bytes of host memory for staging and copies")
+	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: all)")
+	r.maxLayer.set = true // −1 is what a user may write, too
+	flags.Var(&r.maxLayer, "max-layer-size", "do not cut smaller modules, parameters, or bytes with a unit")
+	grouped(flags, memoryGroup, "mode", "memory", "host-memory", "capacity", "max-layer-size")
+
+	flags.StringVar(&r.device, "device", "",
+		"a `DEVICE`: cpu, cuda:N, cuda:0,cuda:1 or emu:… (default: a GPU, else the CPU)")
+	flags.IntVar(&r.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
+	flags.StringVar(&r.precision, "precision", precisions[0],
+		"round products to a `PRECISION`: fp32; bf16; tf32, on a GPU")
+	flags.BoolVar(&r.exact, "exact", false, "sum in the reference's order, no Winograd")
+	grouped(flags, deviceGroup, "device", "threads", "precision", "exact")
+
+	flags.IntVar(&r.runs, "runs", runs, "run `N` times")
+	grouped(flags, measureGroup, "runs")
 	for name, values := range map[string][]string{
-		"mode": modes, "device": {"cpu", "cuda", "emu:memory=2GiB,bandwidth=12GB/s,latency=10us"}, "precision": precisions,
+		"mode": modes, "precision": precisions,
+		"device": {"cpu", "cuda", "emu:memory=2GiB,bandwidth=12GB/s,latency=10us"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -88,7 +105,8 @@ func (r *run) checkFlags() error {
 	if r.cmd.Name() != "run" {
 		for _, name := range onlyRun {
 			if changed(name) {
-				return r.usage("'optimem run' writes and prints outputs", "--%s does nothing for 'optimem %s'", name, r.cmd.Name())
+				return r.usage("'optimem run' writes and prints outputs",
+					"--%s does nothing for 'optimem %s'", name, r.cmd.Name())
 			}
 		}
 	}
@@ -100,7 +118,8 @@ func (r *run) checkFlags() error {
 	case changed("capacity") && r.mode != string(plan.Chunk):
 		return r.usage("add --mode chunk", "--capacity is for --mode chunk")
 	case r.maxLayer.Limit != plan.Limit{} && r.mode == string(plan.Resident):
-		return r.usage("leave it out, or choose another mode", "--max-layer-size is for modes that bring groups: with --mode resident everything stays")
+		return r.usage("leave it out, or choose another mode",
+			"--max-layer-size is for modes that bring groups: with --mode resident everything stays")
 	case changed("memory") && r.memory == 0:
 		return r.usage("for instance --memory 2GiB", "--memory takes a size of 1 byte or more")
 	case r.threads < 0 || r.threads > runtime.MaxThreads:

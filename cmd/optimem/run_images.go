@@ -117,18 +117,22 @@ func (r *run) allocPictures(in *runInputs, p models.Port, n, height, width int) 
 	return &tensor.Tensor{DType: tensor.Float32, Layout: tensor.Contiguous(shape...), Data: data}, nil
 }
 
-// decode reads a picture. The limit that the user allows for opening files holds for it, too, where it is given.
+// decode reads a picture. The limit that the user allows for opening files holds for it, too, where it is given. A few
+// bytes may be a picture of a gigabyte, so that what the decoders read says little about how long they take.
 func (r *run) decode(ctx context.Context, path string) (*preprocess.Picture, error) {
 	f, _, err := openSized(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	reader := struct {
 		io.Reader
 		io.Seeker
 	}{contextReader{ctx, f}, f}
-	p, err := preprocess.Decode(reader, preprocess.Limits{MemoryBytes: int64(r.maxMemory)})
+	limits := preprocess.Limits{MemoryBytes: int64(r.maxMemory)}
+	p, err := unlessDone(ctx, func() (*preprocess.Picture, error) {
+		defer f.Close()
+		return preprocess.Decode(reader, limits)
+	})
 	if err != nil {
 		return nil, r.pictureError(path, err)
 	}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -83,5 +85,23 @@ func TestPictureWithoutBatch(t *testing.T) {
 	}
 	if x, err := r.allocPictures(in, p, 2, 4, 5); err == nil {
 		t.Errorf("two pictures are %v", x.Layout.Shape)
+	}
+}
+
+// TestUnlessDone: work that does not look at its context is not waited for once that is done.
+func TestUnlessDone(t *testing.T) {
+	if n, err := unlessDone(t.Context(), func() (int, error) { return 7, nil }); n != 7 || err != nil {
+		t.Errorf("work that ends gives %d, %v", n, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	goOn := make(chan bool)
+	defer close(goOn)
+	n, err := unlessDone(ctx, func() (int, error) {
+		cancel()
+		<-goOn
+		return 7, nil
+	})
+	if n != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("work that was not waited for gives %d, %v", n, err)
 	}
 }

@@ -113,6 +113,10 @@ func (r *run) readInputs(
 			return nil, r.usage("", "--shape %s is for random inputs, and a file is given", p.Name)
 		case given:
 			shapes[p.Name] = in.values[p.Name].Layout.Shape
+		case p.Number && (named || shaped || rest && !p.Optional):
+			if err := r.assumeNumber(in, p, shapes); err != nil {
+				return nil, err
+			}
 		case named || rest && (!p.Optional || shaped):
 			made = append(made, p)
 		case !p.Optional:

@@ -65,23 +65,30 @@ func (r rowNames) name(dims tensor.Shape, i int) string {
 // maxLabelBytes bounds a file that is no list of labels.
 const maxLabelBytes = 16 << 20
 
-// readLabels reads the names of classes, one on a line. They may come from a pipe, which is not waited for longer than ctx
-// lasts.
+// readLabels reads the names of classes, one on a line. They may come from a pipe, which is not waited for longer than
+// ctx lasts.
 func readLabels(ctx context.Context, path string) ([]string, error) {
-	type list struct {
-		labels []string
-		err    error
+	return unlessDone(ctx, func() ([]string, error) { return readLines(path) })
+}
+
+// unlessDone returns what a function returns, or the error of a context that is done before, while the function goes
+// on: it is for work that cannot be stopped, of a command that ends then.
+func unlessDone[T any](ctx context.Context, work func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
 	}
-	read := make(chan list, 1)
+	done := make(chan result, 1)
 	go func() {
-		labels, err := readLines(path)
-		read <- list{labels, err}
+		value, err := work()
+		done <- result{value, err}
 	}()
 	select {
-	case l := <-read:
-		return l.labels, l.err
+	case r := <-done:
+		return r.value, r.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		var none T
+		return none, ctx.Err()
 	}
 }
 

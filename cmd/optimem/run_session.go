@@ -136,8 +136,11 @@ func (r *run) planInputs(ctx context.Context, m *openModel, shapes map[string]te
 		m.plan, err = m.session.Plan(ctx, shapes)
 	}
 	switch {
+	case err != nil && len(r.assumedNumbers) > 0:
+		return &assumptionError{err, fmt.Sprintf(
+			"--input %s=FILE gives another number than the one that was assumed", r.assumedNumbers[0])}
 	case err != nil && r.assumed:
-		return &assumptionError{err}
+		return &assumptionError{err, "--shape gives other sizes than those that were assumed"}
 	case err != nil:
 		return err
 	case m.batch != nil:
@@ -148,8 +151,11 @@ func (r *run) planInputs(ctx context.Context, m *openModel, shapes map[string]te
 	return nil
 }
 
-// An assumptionError says that a model cannot be planned for inputs in sizes that nobody gave.
-type assumptionError struct{ err error }
+// An assumptionError says that a model cannot be planned for inputs in sizes, or for numbers, that nobody gave.
+type assumptionError struct {
+	err  error
+	hint string
+}
 
 func (e *assumptionError) Error() string { return e.err.Error() }
 func (e *assumptionError) Unwrap() error { return e.err }

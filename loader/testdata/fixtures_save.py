@@ -555,7 +555,7 @@ SAFE_DTYPES = [n for n in DTYPES if n not in ("complex32", "complex128")]
 @group("safetensors")
 def safetensors_files():
     """Files of the safetensors library: every dtype it writes, metadata, sizes, order, alignment."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save_file, save_model
 
     def write(name, tensors, metadata=None):
         save_file(tensors, valid(name), metadata=metadata)
@@ -579,10 +579,14 @@ def safetensors_files():
                                           "c": torch.ones(1, dtype=torch.float64)})
     write("safetensors_names.safetensors", {"": torch.ones(1), "gr\u00fcn/\u6f22": torch.ones(2),
                                             "a.b c": torch.ones(3)})
+    # save_model leaves out all names but one of a tensor that has several, and tells of them in the metadata.
+    save_model(models.Tied(), valid("safetensors_tied.safetensors"), metadata={"format": "pt"})
+    describe_safetensors("safetensors_tied.safetensors", models.Tied())
 
 
-def describe_safetensors(name):
-    """Tensors in the order of their bytes, as PyTorch's own bits; the header's text beside them."""
+def describe_safetensors(name, model=None):
+    """Tensors in the order of their bytes, as PyTorch's own bits; the header's text beside them. With a model, also those
+    of its state dict that load_model finds in the file under another name."""
     import json
     from safetensors import safe_open
     path = valid(name)
@@ -609,6 +613,18 @@ def describe_safetensors(name):
                 stride=list(torch.empty(shape, device="meta").stride()), offset=0, storage_bytes=len(raw),
                 sha256=golden.sha256(raw), shares_with=None, requires_grad=False, stored_as=header[key]["dtype"],
                 begin=8 + size + begin))
+    if model is not None:
+        from safetensors.torch import load_model
+        with torch.no_grad():
+            for p in model.parameters():
+                p.zero_()
+        load_model(model, path)
+        state, stored = model.state_dict(), {t["name"]: t for t in tensors}
+        for key in sorted(set(state) - set(stored)):
+            kept = next(k for k in sorted(stored) if state[k].data_ptr() == state[key].data_ptr())
+            if golden.sha256(golden.raw_bytes(state[key])) != stored[kept]["sha256"]:
+                raise AssertionError(key)
+            tensors.append(collections.OrderedDict(stored[kept], name=key, shares_with=kept))
     g = collections.OrderedDict(format="safetensors", torch=torch.__version__.split("+")[0], metadata=metadata,
                                 tensors=tensors)
     golden.dump(g, path + ".golden.json")

@@ -34,13 +34,16 @@ type machine struct {
 	// path is the module that runs, pos the place in the code.
 	path string
 	pos  script.Pos
+	// stop is Options.Stop, asked again after untilAsked steps.
+	stop       func() error
+	untilAsked int
 	// grad is what the program set with set_grad_enabled. It changes no number, only what it reads back.
 	grad bool
 }
 
 func newMachine(p *script.Program, r Recorder, opts Options) *machine {
 	m := &machine{
-		program: p, rec: r,
+		program: p, rec: r, stop: opts.Stop,
 		steps: opts.Steps, bytes: opts.Bytes, depth: opts.Depth,
 		active:    make(map[*script.Function]bool),
 		objects:   make(map[*script.Object]*object),
@@ -96,7 +99,16 @@ func (m *machine) tick(n int) {
 	if m.steps -= int64(n); m.steps < 0 {
 		m.limit("the program takes too many steps")
 	}
+	if m.untilAsked -= n; m.stop != nil && m.untilAsked < 0 {
+		m.untilAsked = askSteps
+		if err := m.stop(); err != nil {
+			panic(failure{err})
+		}
+	}
 }
+
+// askSteps is after how many steps the machine asks whether it is to stop: less than a millisecond's.
+const askSteps = 1 << 10
 
 // charge pays for memory.
 func (m *machine) charge(bytes int64) {

@@ -40,6 +40,8 @@ type Options struct {
 	Bytes int64
 	// Depth is how deep calls may be nested; 0 is 200.
 	Depth int
+	// Stop is asked now and then; an error of it ends the evaluation. Nil never does.
+	Stop func() error
 }
 
 const (

@@ -359,3 +359,21 @@ func FuzzEvaluate(f *testing.F) {
 		}
 	})
 }
+
+// TestStopped: code that goes on and on ends when it is told to.
+func TestStopped(t *testing.T) {
+	stop := errors.New("stop")
+	for _, last := range []int{1, 2, 5} {
+		asked := 0
+		p := program(t, "n = 0\nwhile True:\n  n = torch.add(n, 1)\nreturn n", "")
+		_, err := Evaluate(p, &fake{}, input(), Options{Stop: func() error {
+			if asked++; asked == last {
+				return stop
+			}
+			return nil
+		}})
+		if !errors.Is(err, stop) || asked != last {
+			t.Errorf("told to stop when asked for the %d. time: %v after %d", last, err, asked)
+		}
+	}
+}

@@ -319,6 +319,17 @@ def record_fixtures():
     return recorded
 
 
+class Scaled(nn.Module):
+    """Numbers of the program, one of them without a default."""
+
+    def forward(self, x: torch.Tensor, times: int, gain: float = 2.5):
+        return x[:, :times] * gain
+
+
+def scaled():
+    torch.jit.save(torch.jit.script(Scaled().eval()), HERE / "scaled.pt")
+
+
 def shift():
     example = torch.ones(2, 3), torch.ones(4), torch.tensor(2, dtype=torch.int64)
     program = torch.export.export(Shift().eval(), example)
@@ -379,6 +390,7 @@ def main() -> None:
         node.meta["stack_trace"] = '  File "power.py", line 7, in forward'
     torch.export.save(program, HERE / "lacking.pt2")
     shift()
+    scaled()
     rows()
     (HERE / "programs.json").write_text(json.dumps(recorded) + "\n")
     lines = (f"{json.dumps(name)}: {json.dumps(runs)}" for name, runs in record_fixtures().items())

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// flagGroup is the annotation of a flag that says under which heading its help is.
+const flagGroup = "optimem_group"
+
+// The headings, in their order. What has none comes last, under a heading of its own.
+const (
+	inputGroup   = "Inputs"
+	outputGroup  = "Outputs"
+	modelGroup   = "Model"
+	memoryGroup  = "Mode and memory"
+	deviceGroup  = "Device"
+	measureGroup = "Measuring"
+)
+
+var flagGroups = []string{inputGroup, outputGroup, modelGroup, memoryGroup, deviceGroup, measureGroup}
+
+// grouped puts flags of a command under a heading.
+func grouped(flags *pflag.FlagSet, heading string, names ...string) {
+	for _, name := range names {
+		if err := flags.SetAnnotation(name, flagGroup, []string{heading}); err != nil {
+			panic("BUG: " + err.Error())
+		}
+	}
+}
+
+// A helpGroup is a heading with flags.
+type helpGroup struct {
+	Heading string
+	Flags   *pflag.FlagSet
+}
+
+// groupsOf returns the flags of a command under their headings. Where no flag has one, all are under "Flags".
+func groupsOf(flags *pflag.FlagSet) []helpGroup {
+	rest := helpGroup{"Flags", pflag.NewFlagSet("", pflag.ContinueOnError)}
+	sets := make(map[string]*pflag.FlagSet)
+	add := func(set *pflag.FlagSet, f *pflag.Flag) {
+		set.SortFlags = false
+		set.AddFlag(f)
+	}
+	flags.VisitAll(func(f *pflag.Flag) {
+		heading := f.Annotations[flagGroup]
+		if len(heading) == 0 {
+			add(rest.Flags, f)
+			return
+		}
+		if sets[heading[0]] == nil {
+			sets[heading[0]] = pflag.NewFlagSet("", pflag.ContinueOnError)
+		}
+		add(sets[heading[0]], f)
+	})
+	var groups []helpGroup
+	for _, heading := range flagGroups {
+		if set := sets[heading]; set != nil && set.HasAvailableFlags() {
+			groups = append(groups, helpGroup{heading, set})
+		}
+	}
+	if !rest.Flags.HasAvailableFlags() {
+		return groups
+	}
+	if len(groups) > 0 {
+		rest.Heading = "Others"
+	}
+	return append(groups, rest)
+}
+
+func init() { cobra.AddTemplateFunc("groupsOf", groupsOf) }

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// TestFlagsAreGrouped: every flag of the commands that plan or run has a heading, help on one line, and is listed once.
+func TestFlagsAreGrouped(t *testing.T) {
+	shared := strings.Fields("mode device memory host-memory capacity max-layer-size arch input shape batch dump precision exact " +
+		"batch-axis preprocess threads seed runs verify json verbose quiet open-memory")
+	for command, own := range map[string]string{
+		"run": "output top labels", "bench": "", "plan": "", "profile": "html depth",
+	} {
+		var out, errs bytes.Buffer
+		if code := doMain([]string{command, "--help"}, &out, &errs); code != 0 || errs.Len() > 0 {
+			t.Fatalf("%s: exit code %d, %s", command, code, &errs)
+		}
+		_, help, _ := strings.Cut(out.String(), "\nInputs:\n")
+		heading := inputGroup
+		listed := make(map[string]string)
+		for line := range strings.SplitSeq(help, "\n") {
+			if !strings.HasPrefix(line, " ") {
+				heading = cmp.Or(strings.TrimSuffix(line, ":"), heading)
+				continue
+			}
+			if n := utf8.RuneCountInString(line); n > 112 {
+				t.Errorf("%s: a line of %d columns: %s", command, n, line)
+			}
+			_, name, ok := strings.Cut(line, "--")
+			if !ok {
+				t.Errorf("%s: a line without a flag: %s", command, line)
+				continue
+			}
+			name, _, _ = strings.Cut(name, " ")
+			if listed[name] != "" {
+				t.Errorf("%s: --%s is listed twice", command, name)
+			}
+			listed[name] = heading
+		}
+		for _, name := range append(strings.Fields(own), shared...) {
+			if h := listed[name]; h == "" || h == "Others" || h == "Flags" {
+				t.Errorf("%s: --%s is under %q", command, name, h)
+			}
+		}
+		if listed["help"] != "Others" || len(listed) != len(shared)+len(strings.Fields(own))+1 {
+			t.Errorf("%s: %d flags: %v", command, len(listed), listed)
+		}
+	}
+}
