@@ -106,9 +106,9 @@ var standard = func() *Registry {
 	r := &Registry{defs: make(map[Kind]OpDef)}
 	for _, family := range [][]OpDef{
 		reductionOps, normOps, indexOps, sortOps,
-		linearOps, attentionOps, recurrentOps,
+		linearOps, factorOps, attentionOps, recurrentOps,
 		elementwiseOps, chainOps, createOps, copyOps, chooseOps,
-		convOps, poolOps, resampleOps, padOps,
+		convOps, poolOps, resampleOps, padOps, regionOps,
 	} {
 		for _, d := range family {
 			if _, dup := r.defs[d.Kind]; dup || d.Shape == nil {

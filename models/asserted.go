@@ -14,6 +14,28 @@ var dataNumbers = map[string]bool{
 	"torch.ops.aten.item.default": true, "torch.ops.aten._local_scalar_dense.default": true,
 }
 
+// dependsOnData reports whether what a node gives is a number that depends on data: made of others, or how much a mask selects.
+func dependsOnData(n *exported.Node, args arguments) bool {
+	if slices.Contains(args.positional, any(dataNumber{})) {
+		return true
+	}
+	if len(args.positional) == 0 {
+		return false
+	}
+	s, ok := args.positional[0].(*selection)
+	if !ok {
+		return false
+	}
+	switch n.Target {
+	case "torch.ops.aten.sym_numel.default":
+		return true
+	case "torch.ops.aten.sym_size.int":
+		d, ok := args.positional[len(args.positional)-1].(int)
+		return ok && (d == s.lead || d == s.lead-s.rank())
+	}
+	return false
+}
+
 // onlyAsserted returns the places of those nodes of a graph that turn data into numbers of which the program asserts
 // something and that it uses for nothing else, such as torch._check of a count. Assertions are not checked, so the numbers
 // need not be known.

@@ -162,6 +162,9 @@ func baseName(target string) string {
 
 // run builds the call.
 func (t target) run(c *call) error {
+	if s := c.selected(); s != nil {
+		return t.ofSelected(c, s)
+	}
 	build := t.build
 	if c.isComplex() {
 		rule, ok := complexRules[baseName(t.schema.target)]

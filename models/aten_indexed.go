@@ -10,8 +10,8 @@ import (
 
 // indexedTargets are x[i, j, …] and writing to it.
 var indexedTargets = []atenOp{
-	op("aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index),
-	op("aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", index),
+	{"aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", indexOrSelect},
+	{"aten::_unsafe_index.Tensor(Tensor self, Tensor?[] indices) -> Tensor", indexOrSelect},
 	op("aten::_unsafe_masked_index(Tensor self, Tensor mask, Tensor?[] indices, Scalar fill) -> Tensor", maskedIndex),
 	op("aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut),
 	inPlace("aten::index_put_(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor", indexPut),
@@ -69,6 +69,22 @@ func (c *call) planIndex(r *ref, indices []*ref) (*indexPlan, error) {
 	}
 	p.order = slices.Concat(rest[:p.at], dims, rest[p.at:])
 	return p, nil
+}
+
+// indexOrSelect gives a selection where the index is a mask. Only exported programs go on with one.
+func indexOrSelect(c *call) error {
+	r, indices := c.tensor("self"), c.tensors("indices")
+	if c.err == nil && c.selects {
+		if mask, lead, ok, err := c.maskOf(r, indices); ok || err != nil {
+			if err != nil {
+				return err
+			}
+			s, err := c.selectMasked(r, mask, lead)
+			c.set(s)
+			return err
+		}
+	}
+	return c.giveRef(index(c))
 }
 
 func index(c *call) (*ref, error) {
@@ -156,38 +172,25 @@ func indexPut(c *call) (*ref, error) {
 	return c.permute(out, back...), nil
 }
 
-// maskPut is x[mask] = values for a mask over the leading dimensions and values that are the same wherever it is true: no
-// size depends on data there.
+// maskPut is x[mask] = values for values that are the same wherever the mask is true: no size depends on data there.
 func (c *call) maskPut(r *ref, indices []*ref, values *ref) (out *ref, done bool, err error) {
-	if len(indices) != 1 || indices[0] == nil || indices[0].dtype != tensor.Bool && indices[0].dtype != tensor.UInt8 ||
-		c.bool("accumulate") {
-		return nil, false, nil
+	mask, lead, ok, err := c.maskOf(r, indices)
+	if err != nil || !ok {
+		return nil, err != nil, err
 	}
-	mask := indices[0]
-	if mask.rank() > r.rank() || !mask.shape().Equal(r.shape()[:mask.rank()]) {
-		return nil, true, fmt.Errorf("mask %v of %v", mask.shape(), r.shape())
-	}
-	for values.rank() > r.rank()-mask.rank() {
+	rest := r.rank() - lead - mask.rank()
+	for values.rank() > lead+1+rest {
 		if values.shape()[0] != 1 {
-			return nil, false, nil
+			return nil, true, fmt.Errorf("values %v where a mask %v of %v is true", values.shape(), mask.shape(), r.shape())
 		}
 		values = c.selectAt(values, 0, 0)
 	}
-	if mask, err = c.cast(mask, tensor.Bool); err != nil {
-		return nil, true, err
-	}
-	for mask.rank() < r.rank() {
-		mask = c.unsqueeze(mask, mask.rank())
-	}
-	if mask, err = c.expand(mask, r.shape()); err != nil {
+	if values, err = c.aligned(values, lead, mask.rank(), rest); err != nil {
 		return nil, true, err
 	}
 	if values, err = c.cast(values, r.dtype); err != nil {
 		return nil, true, err
 	}
-	if values, err = c.expand(values, r.shape()); err != nil {
-		return nil, true, err
-	}
-	out, err = c.apply("where", nil, mask, values, r)
+	out, err = c.putWhere(r, mask, lead, values)
 	return out, true, err
 }

@@ -20,6 +20,8 @@ type call struct {
 	names   map[*ref]string
 	symbols map[string]int64
 	inPlace bool
+	// selects says that the program takes a selection for a tensor.
+	selects bool
 	results []any
 	err     error
 }

@@ -266,12 +266,15 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	if err != nil {
 		return err
 	}
-	if dataNumbers[n.Target] || slices.Contains(args.positional, any(dataNumber{})) {
+	if dataNumbers[n.Target] || dependsOnData(n, args) {
 		return b.define(s, n, []any{dataNumber{}})
 	}
 	if eval, ok := scalarTargets[n.Target]; ok {
 		v, err := eval(args)
-		if err != nil {
+		switch {
+		case err != nil && slices.ContainsFunc(args.positional, isSelection):
+			return b.unsupported("of what a mask selects: %s", sizeOfData)
+		case err != nil:
 			return err
 		}
 		return b.define(s, n, []any{v})
@@ -289,7 +292,7 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	}
 	c := &call{
 		builder: b.builder, schema: t.schema, args: make(map[string]any), meta: s.graph.TensorValues, names: s.names,
-		symbols: b.symbols, inPlace: b.inPlace,
+		symbols: b.symbols, inPlace: b.inPlace, selects: true,
 	}
 	for i, p := range t.schema.params {
 		v, given := args.byName[p.name]

@@ -207,6 +207,10 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 			ports = ports[1:]
 			r, ok := v.(*ref)
 			if !ok {
+				switch v.(type) {
+				case *selection, dataNumber:
+					return b.unsupported("output %s: %s", port.Name, sizeOfData)
+				}
 				if r, ok = b.numberOutput(v); !ok {
 					continue // None, text: nothing a tensor can hold
 				}

@@ -118,6 +118,9 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 				return nil, err
 			}
 			n, ok := v.(int)
+			if v == any(dataNumber{}) {
+				return nil, b.unsupported("a size: %s", sizeOfData)
+			}
 			if !ok {
 				return nil, fmt.Errorf("%s is not an integer", sym.Name)
 			}
@@ -249,6 +252,9 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 		return nil
 	}
 	s.set(name, v)
+	if selected, ok := v.(*selection); ok {
+		return b.checkSelection(s, name, selected)
+	}
 	r, ok := v.(*ref)
 	if !ok {
 		return nil
@@ -277,6 +283,25 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 	return nil
 }
 
+// checkSelection is defineOne's check of what a mask selects: of the dtype, and of all sizes but how much that is.
+func (b *programBuilder) checkSelection(s *scope, name string, v *selection) error {
+	meta := s.graph.TensorValues[name]
+	if meta == nil {
+		return nil
+	}
+	shape := v.full.shape()
+	sizes := slices.Concat(shape[:v.lead], tensor.Shape{-1}, shape[v.lead+v.mask.rank():])
+	bad := meta.DType != v.full.dtype || len(meta.Sizes) != len(sizes)
+	for i := 0; i < len(sizes) && !bad; i++ {
+		n, err := b.size(meta.Sizes[i])
+		bad = err == nil && i != v.lead && int(n) != sizes[i]
+	}
+	if bad {
+		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, v.full.dtype, sizes, meta.DType, meta.Sizes)
+	}
+	return nil
+}
+
 // customOp builds a call of an op that an embedder defined. Its operands are the tensors among the arguments, in order,
 // those of a list one after another; an absent element of a list is an absent operand. All else is an attribute, by its
 // name and, if passed by position, as "arg" and the position; of a list of tensors the attribute is their number. None
@@ -300,6 +325,8 @@ func (b *programBuilder) customOp(s *scope, n *exported.Node) error {
 		}
 		switch v := v.(type) {
 		case nil:
+		case *selection, dataNumber:
+			return b.unsupported("of what a mask selects: %s", sizeOfData)
 		case *ref:
 			in = append(in, b.read(v))
 		case []*ref:

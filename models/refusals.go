@@ -8,7 +8,7 @@ const (
 	valueOfData   = "it turns data into a number of the program, and programs are fixed before a run"
 	loopOfData    = "how often its body runs depends on data, and programs are fixed before a run"
 	random        = "it is random; export the model after model.eval()"
-	factorisation = "factorisations of matrices are not computed"
+	factorisation = "of the factorisations of matrices only L and U are computed"
 )
 
 // refusals says why an op has no meaning here, by its name without the overload.
@@ -35,10 +35,7 @@ var refusals = func() map[string]string {
 		factorisation: {
 			"aten.linalg_svd", "aten._linalg_svd", "aten.svd", "aten.linalg_svdvals", "aten.linalg_qr", "aten.qr",
 			"aten.linalg_eig", "aten.linalg_eigvals", "aten.linalg_eigh", "aten._linalg_eigh", "aten.linalg_eigvalsh",
-			"aten.linalg_cholesky", "aten.linalg_cholesky_ex", "aten.cholesky", "aten.linalg_inv", "aten.linalg_inv_ex",
-			"aten.inverse", "aten.linalg_pinv", "aten.linalg_solve", "aten._linalg_solve_ex", "aten.linalg_solve_ex",
-			"aten.linalg_lu", "aten.linalg_lu_factor", "aten.linalg_lu_factor_ex", "aten.linalg_lstsq", "aten.linalg_det",
-			"aten._linalg_det", "aten.det", "aten.linalg_slogdet", "aten._linalg_slogdet", "aten.logdet",
+			"aten.linalg_cholesky", "aten.linalg_cholesky_ex", "aten.cholesky", "aten.linalg_pinv", "aten.linalg_lu", "aten.linalg_lstsq",
 			"aten.linalg_solve_triangular", "aten.triangular_solve", "aten.cholesky_solve", "aten.linalg_matrix_exp",
 		},
 	} {

@@ -144,9 +144,10 @@ var targets = func() map[string]target {
 	all := make(map[string]target)
 	for _, family := range [][]atenOp{
 		reductionTargets, normTargets, indexTargets,
-		linearTargets, attentionTargets, recurrentTargets, einsumTargets, encoderTargets,
+		linearTargets, factorTargets, attentionTargets, recurrentTargets, einsumTargets, encoderTargets,
 		elementwiseTargets, createTargets, castTargets, viewTargets,
 		convTargets, poolTargets, resampleTargets, complexTargets, fourierTargets, quantizeTargets, windowTargets,
+		regionTargets,
 	} {
 		for _, op := range family {
 			s := parseSchema(op.schema)

@@ -223,6 +223,18 @@ func TestOutputsAsPyTorch(t *testing.T) {
 	}
 }
 
+// What masks select can be changed and put back: x[mask] += 1 needs no size that depends on data.
+func TestSelectedRuns(t *testing.T) {
+	s := start(t, build(t, "testdata/selected.pt2", nil), optimem.ResidentOptions{})
+	for _, want := range recorded(t, "selected") {
+		got, err := s.Run(t.Context(), want.input())
+		if err != nil {
+			t.Fatal(err)
+		}
+		compare(t, got, want)
+	}
+}
+
 // Buffers that the program changes persist from pass to pass, for every session by itself, whatever the shapes.
 func TestStatePersists(t *testing.T) {
 	model := build(t, "testdata/states.pt2", nil)

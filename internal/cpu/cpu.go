@@ -115,9 +115,10 @@ var kernels = func() map[graph.Kind]kernel {
 	all := make(map[graph.Kind]kernel)
 	for _, family := range []map[graph.Kind]kernel{
 		reductionKernels, softmaxKernels, normKernels, indexKernels, sortKernels,
-		linearKernels, attentionKernels, recurrentKernels,
+		linearKernels, factorKernels, attentionKernels, recurrentKernels,
 		elementwiseKernels, chainKernels, rotaryKernels, castKernels, createKernels, copyKernels,
 		convKernels, blockedKernels, unitKernels, unitRowKernels, unitAttentionKernels, poolKernels, resampleKernels, padKernels,
+		regionKernels,
 	} {
 		for kind, k := range family {
 			if _, dup := all[kind]; dup {

@@ -3,7 +3,7 @@
     python make_aliases.py  # a quarter of an hour: each call has a process of its own
 
 The calls are those of device/devicetest/testdata. A call is listed by its family and number where something is shared or
-changed; "unknown" are those that this PyTorch does not have. Made with torch 2.11."""
+changed; "unknown" are those that this PyTorch does not have. Made with torch 2.11 and torchvision 0.26."""
 
 import ast
 import base64
@@ -13,6 +13,7 @@ import os
 import pathlib
 
 import torch
+import torchvision  # noqa: F401, which has ops of its own
 
 torch.set_num_threads(1)  # a fork has no other threads
 

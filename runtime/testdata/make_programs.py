@@ -49,6 +49,29 @@ class Mix(nn.Module):
         return {"a": a, "b": b}
 
 
+class Selected(nn.Module):
+    """What masks select, changed and put back: elements, rows and columns."""
+
+    def forward(self, x):
+        elements, rows, columns = x > 0, x.sum(1) > 0, x.sum(0) > 0
+        a = x.clone()
+        a[elements] += 1.5
+        b = x.clone()
+        b[rows] = b[rows].sigmoid() * 2 + x.mean(0)
+        c = x.clone()
+        c[:, columns] = (c[:, columns] * x[:, columns].abs()).clamp(max=3.0)
+        d = x.clone()
+        picked = d[elements]
+        d[elements] = 0.0
+        picked.add_(x[elements]).neg_()
+        d[elements] = picked
+        e = x.index_put((x < 0,), torch.tensor(2.0), accumulate=True)
+        f = x.clone()
+        f[:, columns] = x.sum(1, keepdim=True)
+        g = x.index_put((rows,), x[rows] + 1.0, accumulate=True)
+        return {"a": a, "b": b, "c": c, "d": d, "e": e, "f": f, "g": g}
+
+
 class Shift(nn.Module):
     """Inputs that do not show which of them has rows, and a scalar."""
 
@@ -378,6 +401,9 @@ def main() -> None:
          [[[float(10 * i + k) for k in range(12)] for i in range(rows)] for rows in (2, 3)], rows),
         ("conjugated", Conjugated(), torch.ones(2, 12), [[[float(k % 7 - 3) for k in range(12)] for _ in range(2)]], None),
         ("strided", Strided(), torch.ones(2, 12), [[[float(k + 12 * i) for k in range(12)] for i in range(2)]], None),
+        ("selected", Selected(), torch.ones(3, 4),
+         [[[1.0, -2.0, 3.0, -0.5], [-1.0, 0.5, -4.0, 0.25], [0.5, 0.0, 2.0, -1.0]],
+          [[-1.0, 2.0, -0.0, -5.0], [7.0, -3.0, 0.5, 1.0]]], {"x": {0: wide}}),
     ):
         program = torch.export.export(module.eval(), (example,), dynamic_shapes=dynamic)
         for graph in program.graph_module.modules():  # the branches of conditionals are graphs of their own

@@ -45,8 +45,8 @@ class Whitened(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
-            x = x + torch.linalg.slogdet(x)[1]
-        return self.fc(torch.linalg.inv(x)) + torch.det(x)
+            x = x + torch.linalg.svdvals(x).sum()
+        return self.fc(torch.linalg.cholesky(x)) + torch.linalg.eigvalsh(x)
 
 
 class Lacking(nn.Module):
@@ -61,7 +61,7 @@ class Lacking(nn.Module):
         x = self.first(x)
         for m in self.rest:
             x = m(x)
-        return scattered(x) + torch.det(x)
+        return scattered(x) + torch.linalg.eigvalsh(x)
 
 
 def scattered(x: Tensor) -> Tensor:
