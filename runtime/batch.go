@@ -10,7 +10,6 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
@@ -293,20 +292,6 @@ func (s *Session) cut(
 	}
 	d.seconds += pl.Forecast.Seconds
 	return d, nil
-}
-
-// batchBudget is the session's budget, or where there is none what the process may still take of the host's memory: a
-// batch is as large as the caller likes.
-func (s *Session) batchBudget() int64 {
-	if s.limits.memory > 0 || !s.machine.target.Direct {
-		return s.limits.memory
-	}
-	free, ok := sysmem.Read().BudgetBytes()
-	if !ok {
-		return 0
-	}
-	held, _ := s.machine.held()
-	return max(free, 1) + held.Total()
 }
 
 // forRows returns the program for a number of rows.

@@ -438,7 +438,7 @@ func TestDeviceBoundsBudget(t *testing.T) {
 func TestHostBoundsOnlyTheHost(t *testing.T) {
 	defer optimem.OnHost(1000)()
 	model := build(t, digitsModel, nil)
-	s := open(t, mode{start: optimem.Auto, opts: optimem.Options{Device: "emu:bandwidth=1GB/s"}}, model)
+	s := open(t, mode{start: optimem.Auto, opts: optimem.Options{Device: "emu:bandwidth=1GB/s", HostMemory: 1 << 20}}, model)
 	runDigits(t, s, pictures(3))
 	var capacity *optimem.CapacityError
 	_, err := open(t, mode{start: optimem.Auto}, model).Run(t.Context(), digitsInput(pictures(3)))

@@ -40,8 +40,8 @@ type machine struct {
 	giveBack func(ctx context.Context) error
 	bound    func(memoryBytes int64)
 	close    func() error
-	// memoryBytes is the device's own memory, 0 where it is the host's.
-	memoryBytes int64
+	// own is the device's own memory, nothing where it is the host's.
+	own deviceMemory
 	// peers are further devices, each with what a session may take of it.
 	peers []plan.Peer
 	// arranges says that it computes with the CPU's kernels, in the CPU's layouts.
@@ -58,15 +58,6 @@ type machine struct {
 	// rates are the device's; elapsed is its clock, nil where that is the wall's.
 	rates   plan.Rates
 	elapsed func() time.Duration
-}
-
-// budget returns what a session may take that is to take so much at most, 0 for no limit of its own. An emulated device has
-// no more than it is said to have; what a GPU has is its driver's to say.
-func (m *machine) budget(bytes int64) int64 {
-	if bytes == 0 || m.emulated != nil && m.memoryBytes > 0 && bytes > m.memoryBytes {
-		return m.memoryBytes
-	}
-	return bytes
 }
 
 // A DeviceError says that a device cannot be used.
@@ -179,7 +170,7 @@ func emulatedMachine(o Options, e emulated.Options) (*machine, error) {
 			total, free := dev.Memory()
 			return free, total > 0
 		},
-		pass: c.Pass, held: c.Held, stats: c.Stats, memoryBytes: e.MemoryBytes, rates: rates, elapsed: dev.Elapsed,
+		pass: c.Pass, held: c.Held, stats: c.Stats, own: deviceMemory{e.MemoryBytes, e.MemoryBytes}, rates: rates, elapsed: dev.Elapsed,
 		giveBack: c.GiveBack, bound: c.Bound,
 		close: func() error { return errors.Join(c.Close(), dev.Close(), host.Close()) },
 	}, nil

@@ -19,10 +19,6 @@ var cudaTarget = plan.Target{Name: "cuda", AlignBytes: 256}
 // cudaRates are guesses for a GPU of the last years on a bus of the one before: nothing here has been measured.
 var cudaRates = plan.Rates{FLOPs: 5e12, MemoryBytes: 300e9, OpSeconds: 5e-6, CopyBytes: 12e9, CopySeconds: 10e-6}
 
-// freeShare is how much of a GPU's free memory a session takes that is given no budget: the driver needs some for
-// kernels, and what is free is not always in one piece.
-func freeShare(freeBytes int64) int64 { return freeBytes / 10 * 9 }
-
 // gpuOrdinal reads the number of a GPU.
 func gpuOrdinal(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
@@ -61,7 +57,7 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 	if err != nil {
 		return nil, errors.Join(deviceFailed(o, err), dev.Close(), host.Close())
 	}
-	_, free := dev.Memory()
+	total, free := dev.Memory()
 	return &machine{
 		name: dev.Name(), target: cudaTarget,
 		precisions: dev.Info().Precisions(), without: capabilityOf(dev),
@@ -70,9 +66,9 @@ func cudaMachine(o Options, ordinal string) (*machine, error) {
 		held: c.Held, stats: c.Stats, hostBytes: c.HostBytes,
 		free: func() (int64, bool) {
 			_, free := dev.Memory()
-			return freeShare(free), free > 0
+			return ofGPU(free), free > 0
 		},
-		memoryBytes: freeShare(free), rates: rates,
+		own: deviceMemory{total, free}, rates: rates,
 		giveBack: func(ctx context.Context) error { return deviceFailed(o, c.GiveBack(ctx)) }, bound: c.Bound,
 		close: func() error { return errors.Join(c.Close(), dev.Close(), host.Close()) },
 	}, nil

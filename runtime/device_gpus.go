@@ -36,7 +36,7 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 	m := &machine{
 		name: o.Device, precisions: allPrecisions[1:],
 		target: cudaTarget, lower: cuda.Lower, winograd: cuda.Winograd, channelsLast: cuda.Arrange,
-		rates: rates, memoryBytes: o.Memory,
+		rates: rates,
 	}
 	var list []*cuda.Device
 	closeAll := func() error {
@@ -78,15 +78,12 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 		if dev.Info().Capability < oldest.Info().Capability {
 			oldest = dev
 		}
-		_, free := dev.Memory()
-		budget := o.Memory
-		if budget == 0 {
-			budget = freeShare(free)
-		}
+		total, free := dev.Memory()
+		own := deviceMemory{total, free}
 		if i == 0 {
-			m.memoryBytes = budget
+			m.own = own
 		} else {
-			m.peers = append(m.peers, plan.Peer{Name: names[i], MemoryBytes: budget})
+			m.peers = append(m.peers, plan.Peer{Name: names[i], MemoryBytes: o.budget(own, false)})
 		}
 	}
 	m.channelsLast = oldest.Arrange
@@ -107,7 +104,7 @@ func spreadMachine(o Options, names []string) (*machine, error) {
 				least = free
 			}
 		}
-		return freeShare(least), least > 0
+		return ofGPU(least), least > 0
 	}
 	m.close = func() error { return errors.Join(c.Close(), closeAll()) }
 	return m, nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 )
@@ -33,9 +34,11 @@ func StartEmulated(
 
 // OnHost has sessions start on a host that leaves so many bytes, until the function that it returns is called.
 func OnHost(bytes int64) (restore func()) {
-	before := hostBudget
-	hostBudget = func() int64 { return bytes }
-	return func() { hostBudget = before }
+	before := hostMemory
+	hostMemory = func() sysmem.Info {
+		return sysmem.Info{TotalBytes: 2 * bytes, AvailableBytes: 2 * bytes, LimitBytes: sysmem.Unlimited, LeftBytes: sysmem.Unlimited}
+	}
+	return func() { hostMemory = before }
 }
 
 // WaitFor returns once so many calls wait for their turn.

@@ -31,7 +31,7 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 		return err
 	}
 	defer s.release()
-	memoryBytes = s.machine.budget(memoryBytes)
+	memoryBytes = (&Options{Memory: memoryBytes}).budget(s.machine.own, s.machine.emulated != nil)
 	given, learnt, peers := s.given, s.limits, s.machine.peers
 	s.machine.peers = slices.Clone(peers)
 	for i := range s.machine.peers {
@@ -47,6 +47,9 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 			return fmt.Errorf("resize: %w", err)
 		}
 	}
+	s.mu.Lock()
+	s.budgeted, s.budgetBytes = true, memoryBytes
+	s.mu.Unlock()
 	s.machine.bound(memoryBytes)
 	if s.machine.holds() > memoryBytes {
 		return s.giveBack(ctx)

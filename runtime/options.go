@@ -9,7 +9,6 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/recent"
-	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 )
@@ -29,12 +28,18 @@ type Options struct {
 	// PlanOnly makes a session that plans and runs nothing, so that its runs end in [ErrPlanOnly]. A GPU need not be there
 	// then, if Memory is given.
 	PlanOnly bool
-	// Memory is the budget in bytes on the device for weights, activations and workspace together; 0 is no limit but the
-	// device's own. On the CPU that is the host's memory: [Auto] plans with what the process, or its container, has left when
-	// the session starts, less 128 MiB or half of it.
+	// Memory is the budget in bytes on the device for weights, activations and workspace together. 0 is what is free when the
+	// session starts: on the CPU what the process, or its container, has left, less 128 MiB or half of it; on a GPU nine
+	// tenths of it. [Session.Budget] tells what that came to.
 	Memory int64
-	// HostMemory bounds in bytes what a device with memory of its own takes of the host's: staging, copies of weights and
-	// what the CPU computes; 0 is no limit.
+	// MemoryShare is the budget as a share of what there is: 0.5 is half of the GPU's memory, or of the host's or its
+	// container's. Memory must be 0 then.
+	MemoryShare float64
+	// Reserve is what the caller is about to take of the host's memory, for inputs for instance: on the CPU a budget that nobody
+	// gave leaves so many bytes.
+	Reserve int64
+	// HostMemory bounds in bytes what a device with memory of its own takes of the host's: staging, which is pinned, copies of
+	// weights and what the CPU computes; 0 is four fifths of what is free.
 	HostMemory int64
 	// MaxGroup says from which size down a module is brought, or stays, as a whole. The zero value brings leaf modules, small
 	// ones that follow each other at once where they come from a disk. [Resident] has no groups and refuses it.
@@ -129,6 +134,12 @@ func (o *Options) check(mode plan.Mode) error {
 	switch {
 	case o.Memory < 0:
 		return &OptionError{"Memory", fmt.Sprintf("a budget of %d bytes", o.Memory)}
+	case !(o.MemoryShare >= 0 && o.MemoryShare <= 1):
+		return &OptionError{"MemoryShare", fmt.Sprintf("%v is no share: it lies between 0 and 1", o.MemoryShare)}
+	case o.MemoryShare > 0 && o.Memory > 0:
+		return &OptionError{"MemoryShare", "Memory says how much already"}
+	case o.Reserve < 0:
+		return &OptionError{"Reserve", fmt.Sprintf("%d bytes", o.Reserve)}
 	case o.HostMemory < 0:
 		return &OptionError{"HostMemory", fmt.Sprintf("a budget of %d bytes", o.HostMemory)}
 	case o.MicroBatch < 0:
@@ -161,14 +172,17 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 		}
 	}
 	opts.Ops = cmp.Or(opts.Ops, model.Ops(), graph.Standard())
+	opts.settle()
 	m, err := newMachine(opts)
 	if err != nil {
 		return nil, err
 	}
-	opts.Memory = m.budget(opts.Memory)
-	if opts.Memory == 0 && mode == plan.Auto && m.target.Direct {
-		opts.Memory = hostBudget()
+	budgeted := opts.Memory > 0 || opts.MemoryShare > 0
+	if m.target.Direct {
+		opts.Memory = opts.cpuBudget(0)
 		m.bound(opts.Memory)
+	} else {
+		opts.Memory = opts.budget(m.own, m.emulated != nil)
 	}
 	s := &Session{
 		model:    model,
@@ -176,6 +190,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 		opts:     opts,
 		machine:  m,
 		limits:   limits{memory: opts.Memory, capacity: opts.Capacity},
+		budgeted: budgeted, budgetBytes: opts.Memory,
 		programs: recent.New[*graph.Graph, *program](maxPrograms),
 		batches:  recent.New[string, *division](maxDivisions),
 		turn:     make(chan struct{}, 1),
@@ -183,19 +198,4 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	s.given = s.limits
 	s.release()
 	return s, nil
-}
-
-// hostBudget is what a session may plan with on the CPU where nobody says how much, 0 where nothing is known of the host. Tests
-// have a smaller host.
-var hostBudget = func() int64 {
-	info := sysmem.Read()
-	free, known := info.FreeBytes()
-	budget, ok := info.BudgetBytes()
-	switch {
-	case known:
-		return max(budget, free/2, 1)
-	case ok:
-		return max(budget, 1)
-	}
-	return 0
 }

@@ -2,6 +2,7 @@ package runtime_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/optimem/optimem/internal/sysmem"
@@ -77,6 +78,57 @@ func TestAutoHasABudget(t *testing.T) {
 	}
 	if p, err := s.Plan(t.Context(), map[string]tensor.Shape{"input": {rows, 1, 8, 8}}); !errors.As(err, &capacity) {
 		t.Errorf("%d rows with %d bytes left: %v %v", rows, free, p, err)
+	}
+}
+
+// TestBudgets: what the user said of memory, or did not, is the same number of bytes in every mode.
+func TestBudgets(t *testing.T) {
+	const left = 1 << 30
+	defer optimem.OnHost(left)() // of 2 GiB, of which all are free: less 128 MiB is more than half
+	model := build(t, digitsModel, nil)
+	const emulated = "emu:memory=1MiB,bandwidth=1GB/s"
+	for _, c := range []struct {
+		opts         optimem.Options
+		device, host int64
+	}{
+		{optimem.Options{}, 2*left - 128<<20, 0},
+		{optimem.Options{Reserve: 100 << 20}, 2*left - 228<<20, 0},
+		{optimem.Options{Reserve: 4 << 30}, 1, 0},
+		{optimem.Options{Memory: 1 << 20}, 1 << 20, 0},
+		{optimem.Options{Memory: 1 << 20, Reserve: 100 << 20}, 1 << 20, 0},
+		{optimem.Options{MemoryShare: 0.25}, left / 2, 0},
+		{optimem.Options{Device: emulated}, 1 << 20, left / 5 * 2 * 4},
+		{optimem.Options{Device: emulated, Memory: 1 << 19}, 1 << 19, left / 5 * 2 * 4},
+		{optimem.Options{Device: emulated, Memory: 1 << 30, HostMemory: 5}, 1 << 20, 5},
+		{optimem.Options{Device: emulated, MemoryShare: 0.75}, 3 << 18, left / 5 * 2 * 4},
+	} {
+		for _, start := range []starter{optimem.Resident, optimem.Page, optimem.Chunk, optimem.Auto} {
+			s, err := start(t.Context(), model, c.opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			device, host := s.Budget()
+			if device != c.device || host/16 != c.host/16 {
+				t.Errorf("%+v: %d and %d bytes, want %d and %d", c.opts, device, host, c.device, c.host)
+			}
+			if err := s.Resize(t.Context(), 1<<19); err != nil {
+				t.Error(err)
+			}
+			if device, _ := s.Budget(); device != 1<<19 {
+				t.Errorf("%+v: after a resize %d bytes", c.opts, device)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, opts := range []optimem.Options{
+		{MemoryShare: -0.5}, {MemoryShare: 1.5}, {MemoryShare: math.NaN()}, {MemoryShare: 0.5, Memory: 1}, {Reserve: -1},
+	} {
+		var option *optimem.OptionError
+		if _, err := optimem.Page(t.Context(), model, opts); !errors.As(err, &option) {
+			t.Errorf("%+v: %v", opts, err)
+		}
 	}
 }
 

@@ -89,6 +89,9 @@ type Session struct {
 	closed bool
 	// limits are what the device has been found to admit, given those of the options.
 	limits, given limits
+	// budgeted says that somebody said how much memory the session may take; budgetBytes is how much it may, for who asks.
+	budgeted    bool
+	budgetBytes int64
 	// programs holds what was made of a graph; recent is what ran last, and ran its plan.
 	programs *recent.Map[*graph.Graph, *program]
 	recent   *program

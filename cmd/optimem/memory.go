@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"runtime/debug"
+	"strconv"
+	"strings"
 
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
@@ -29,6 +32,45 @@ func (s *sizeFlag) String() string {
 }
 
 func (s *sizeFlag) Type() string { return "SIZE" }
+
+// A budgetFlag is a number of bytes, or a share of what there is.
+type budgetFlag struct {
+	bytes int64
+	share float64
+}
+
+func (b *budgetFlag) Set(text string) error {
+	percent, isShare := strings.CutSuffix(text, "%")
+	if !isShare {
+		n, err := ascii.ParseSize(text)
+		if err != nil {
+			return err
+		}
+		*b = budgetFlag{bytes: n}
+		return nil
+	}
+	x, err := strconv.ParseFloat(percent, 64)
+	if err != nil || !(x > 0 && x <= 100) {
+		return fmt.Errorf("share %q: write shares as 50%%, more than 0 and 100 at most", text)
+	}
+	*b = budgetFlag{share: x / 100}
+	return nil
+}
+
+func (b *budgetFlag) String() string {
+	switch {
+	case b.share > 0:
+		return strconv.FormatFloat(b.share*100, 'f', -1, 64) + "%"
+	case b.bytes > 0:
+		return ascii.FormatSize(b.bytes)
+	}
+	return ""
+}
+
+func (b *budgetFlag) Type() string { return "SIZE" }
+
+// given reports whether the user said anything.
+func (b *budgetFlag) given() bool { return *b != budgetFlag{} }
 
 // boundHeap keeps a process that opens files within what the loader's limits promise: the collector works harder once
 // the process takes as much as they allow. Before that it may let garbage lie, since the process soon ends. A

@@ -221,7 +221,7 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 		t.Row("packed", counted(n, "weight")+" of those that stay, as the device computes with them")
 	}
 	peak := ascii.FormatSize(p.PeakBytes())
-	if budget := r.budgetBytes(m.in.randomBytes); budget > 0 {
+	if budget, _ := m.session.Budget(); budget > 0 {
 		peak += " of " + ascii.FormatSize(budget)
 	}
 	if list := p.DeviceBytes(); len(list) > 1 {

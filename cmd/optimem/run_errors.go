@@ -61,7 +61,7 @@ func (r *run) place(err error) error {
 		return usageError(r.cmd, err, rowsHint(rows))
 	case errors.As(err, &input):
 		return usageError(r.cmd, err, r.inspectHint())
-	case errors.As(err, &noDevice) && r.dry && r.memory == 0 && strings.HasPrefix(r.device, "cuda"):
+	case errors.As(err, &noDevice) && r.dry && !r.memory.given() && strings.HasPrefix(r.device, "cuda"):
 		return usageError(r.cmd, err, "with --memory, for instance --memory 8GiB, no GPU is needed to plan for one", deviceHint)
 	case errors.As(err, &noDevice):
 		return usageError(r.cmd, err, deviceHint)

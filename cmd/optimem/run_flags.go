@@ -23,7 +23,7 @@ type modelFlags struct {
 	arch           string
 	mode           string
 	device         string
-	memory         sizeFlag
+	memory         budgetFlag
 	hostMemory     sizeFlag
 	capacity       limitFlag
 	maxLayer       limitFlag
@@ -74,7 +74,7 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	grouped(flags, modelGroup, "arch", "verify", "open-memory")
 
 	flags.StringVar(&r.mode, "mode", modes[0], "a `MODE`: resident, page, chunk, or auto, the fastest that fits")
-	flags.Var(&r.memory, "memory", "bytes on the device for everything (default: what is free, less 128MiB)")
+	flags.Var(&r.memory, "memory", "bytes on the device for everything, or a share such as 50% (default: what is free, less 128MiB)")
 	flags.Var(&r.hostMemory, "host-memory", "bytes of host memory for staging and copies")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: all)")
 	r.maxLayer.set = true // −1 is what a user may write, too
@@ -120,7 +120,7 @@ func (r *run) checkFlags() error {
 	case r.maxLayer.Limit != plan.Limit{} && r.mode == string(plan.Resident):
 		return r.usage("leave it out, or choose another mode",
 			"--max-layer-size is for modes that bring groups: with --mode resident everything stays")
-	case changed("memory") && r.memory == 0:
+	case changed("memory") && !r.memory.given():
 		return r.usage("for instance --memory 2GiB", "--memory takes a size of 1 byte or more")
 	case r.threads < 0 || r.threads > runtime.MaxThreads:
 		return r.usage("", "--threads takes a number of threads, 0 to %d", runtime.MaxThreads)

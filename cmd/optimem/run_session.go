@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/internal/ascii"
-	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -160,11 +159,11 @@ type assumptionError struct {
 func (e *assumptionError) Error() string { return e.err.Error() }
 func (e *assumptionError) Unwrap() error { return e.err }
 
-// options returns what the flags say of a session. A device with memory of its own takes a share of the host's for what
-// waits to be moved. Random inputs will take inputBytes beside it.
+// options returns what the flags say of a session. Random inputs will take inputBytes beside it.
 func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 	opts := runtime.Options{
-		BatchAxes: r.axes, Device: r.device, Memory: r.budgetBytes(inputBytes), HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
+		BatchAxes: r.axes, Device: r.device, Memory: r.memory.bytes, MemoryShare: r.memory.share, Reserve: inputBytes,
+		HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
 		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), PlanOnly: r.dry, Exact: r.exact, Precision: r.precision,
 		Once: r.once && r.runs == 1 && !r.batched,
@@ -174,21 +173,7 @@ func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 		return opts
 	}
 	opts.Rates = plan.Rates{DiskBytes: opts.HostRates.DiskBytes, ReadSeconds: opts.HostRates.ReadSeconds}
-	if free, ok := sysmem.Read().FreeBytes(); ok && opts.HostMemory == 0 {
-		opts.HostMemory = max(free/5*4, 1)
-	}
 	return opts
-}
-
-// budgetBytes is what may be taken on the device, 0 where there is no limit but its own. On the CPU, a budget that is
-// not given is what the process may use of the host's memory but for its inputs, found once.
-func (r *run) budgetBytes(inputBytes int64) int64 {
-	if r.memory == 0 && r.device == "cpu" {
-		if budget, ok := sysmem.Read().BudgetBytes(); ok {
-			r.memory = sizeFlag(max(budget-inputBytes, 1))
-		}
-	}
-	return int64(r.memory)
 }
 
 // pass runs the model once and says what that cost.
