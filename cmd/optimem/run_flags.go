@@ -74,7 +74,7 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	grouped(flags, modelGroup, "arch", "verify", "open-memory")
 
 	flags.StringVar(&r.mode, "mode", modes[0], "a `MODE`: resident, page, chunk, or auto, the fastest that fits")
-	flags.Var(&r.memory, "memory", "bytes on the device for everything, or a share such as 50% (default: what is free, less 128MiB)")
+	flags.Var(&r.memory, "memory", "bytes on the device for everything, or 50% of them (default: what is free)")
 	flags.Var(&r.hostMemory, "host-memory", "bytes of host memory for staging and copies")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: all)")
 	r.maxLayer.set = true // −1 is what a user may write, too
