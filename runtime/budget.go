@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"github.com/optimem/optimem/internal/machine"
 	"github.com/optimem/optimem/internal/sysmem"
 )
 
@@ -14,9 +15,6 @@ import (
 
 // hostMemory asks what the host has. Tests have another host.
 var hostMemory = sysmem.Read
-
-// A deviceMemory is what a device with memory of its own has, 0 where that is not known.
-type deviceMemory struct{ totalBytes, freeBytes int64 }
 
 // ofGPU is how much of a GPU's free memory a session takes that is given no budget: the driver needs some for kernels, and
 // what is free is not always in one piece.
@@ -32,18 +30,17 @@ func (o *Options) settle() {
 // onHost reports whether the device is the host's processor.
 func (o *Options) onHost() bool { return o.Device == "" || o.Device == "cpu" }
 
-// budget returns what a session may take of a device with memory of its own, of which it is told what that is, 0 where there
-// is no limit that is known.
-func (o *Options) budget(own deviceMemory, emulated bool) int64 {
+// budget returns what a session may take of a device that has memory of its own, 0 where there is no limit that is known.
+func (o *Options) budget(of *machine.Device, own machine.Memory) int64 {
 	given := o.Memory
 	if o.MemoryShare > 0 {
-		given = max(int64(o.MemoryShare*float64(own.totalBytes)), 1)
+		given = max(int64(o.MemoryShare*float64(own.TotalBytes)), 1)
 	}
 	switch {
-	case emulated && own.totalBytes > 0 && (given == 0 || given > own.totalBytes):
-		return own.totalBytes
+	case of.Emulated && own.TotalBytes > 0 && (given == 0 || given > own.TotalBytes):
+		return own.TotalBytes
 	case given == 0:
-		return ofGPU(own.freeBytes)
+		return ofGPU(own.FreeBytes)
 	}
 	return given
 }
@@ -75,13 +72,22 @@ func (s *Session) Budget() (deviceBytes, hostBytes int64) {
 // batchBudget is what a batch may take, which is as large as the caller likes: the session's budget, or, where nobody gave
 // one, no more than what the process may still take of the host's memory.
 func (s *Session) batchBudget() int64 {
-	if s.budgeted || !s.machine.target.Direct {
+	if s.budgeted || !s.machine.Device().Target.Direct {
 		return s.limits.memory
 	}
-	held, _ := s.machine.held()
+	held, _ := s.machine.Held()
 	left := s.opts.cpuBudget(held.Total())
 	if s.limits.memory > 0 && left > 0 {
 		return min(s.limits.memory, left)
 	}
 	return max(s.limits.memory, left)
+}
+
+// room returns what the device could give a session now that is refused memory, false where it does not know.
+func (s *Session) room() (int64, bool) {
+	free, known := s.machine.Free()
+	if !s.machine.Device().Emulated {
+		free = ofGPU(free)
+	}
+	return free, known
 }

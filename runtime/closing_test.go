@@ -13,28 +13,37 @@ import (
 	"weak"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/machine"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
 
+// closedOnce is a machine that cannot be closed a second time.
+type closedOnce struct {
+	machine.Machine
+	closed int
+}
+
+func (m *closedOnce) Close() error {
+	if m.closed++; m.closed > 1 {
+		return errors.New("there is no such device any more")
+	}
+	return m.Machine.Close()
+}
+
 // TestMachineIsClosedOnce: a driver whose device was closed is not told to close it again.
 func TestMachineIsClosedOnce(t *testing.T) {
 	s := quietSession(t, &quiet{}, plan.Resident, quietGraph(t, 2), Options{})
-	shut, closed := s.machine.close, 0
-	s.machine.close = func() error {
-		if closed++; closed > 1 {
-			return errors.New("there is no such device any more")
-		}
-		return shut()
-	}
+	m := &closedOnce{Machine: s.machine}
+	s.machine = m
 	for range 3 {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	if closed != 1 {
-		t.Errorf("closed %d times", closed)
+	if m.closed != 1 {
+		t.Errorf("closed %d times", m.closed)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/internal/machine"
 	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -18,18 +19,22 @@ func StartEmulated(
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.machine.close(); err != nil {
+	if err := s.machine.Close(); err != nil {
 		return nil, nil, err
 	}
-	s.opts.Memory = o.Memory
-	if s.machine, err = emulatedMachine(s.opts, e); err != nil {
+	m, err := machine.OpenEmulated(machine.Options{
+		Device: "emu", MemoryBytes: o.Memory, HostBytes: s.opts.HostMemory, Threads: s.opts.Threads, Ops: s.opts.Ops,
+		Rates: s.opts.Rates, Observe: s.opts.Observe, ObserveOps: s.opts.ObserveOps,
+	}, e)
+	if err != nil {
 		return nil, nil, err
 	}
-	if o.Memory == 0 {
+	s.machine = m
+	if s.limits.memory = o.Memory; o.Memory == 0 {
 		s.limits.memory = e.MemoryBytes
 	}
 	s.given = s.limits
-	return s, s.machine.emulated, nil
+	return s, m.Accelerator(), nil
 }
 
 // OnHost has sessions start on a host that leaves so many bytes, until the function that it returns is called.

@@ -31,18 +31,18 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 		return err
 	}
 	defer s.release()
-	memoryBytes = (&Options{Memory: memoryBytes}).budget(s.machine.own, s.machine.emulated != nil)
-	given, learnt, peers := s.given, s.limits, s.machine.peers
-	s.machine.peers = slices.Clone(peers)
-	for i := range s.machine.peers {
-		s.machine.peers[i].MemoryBytes = memoryBytes
+	memoryBytes = (&Options{Memory: memoryBytes}).budget(s.machine.Device(), s.machine.Device().Memory)
+	given, learnt, peers := s.given, s.limits, s.behind
+	s.behind = slices.Clone(peers)
+	for i := range s.behind {
+		s.behind[i].MemoryBytes = memoryBytes
 	}
 	s.given.memory = memoryBytes
 	s.limits = s.given
 	s.forget()
 	if s.recent != nil {
 		if _, err := s.planWithin(ctx, s.recent, 1, memoryBytes); err != nil {
-			s.given, s.limits, s.machine.peers = given, learnt, peers
+			s.given, s.limits, s.behind = given, learnt, peers
 			s.forget()
 			return fmt.Errorf("resize: %w", err)
 		}
@@ -50,32 +50,23 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 	s.mu.Lock()
 	s.budgeted, s.budgetBytes = true, memoryBytes
 	s.mu.Unlock()
-	s.machine.bound(memoryBytes)
-	if s.machine.holds() > memoryBytes {
+	s.machine.Bound(memoryBytes)
+	if s.machine.MostHeld() > memoryBytes {
 		return s.giveBack(ctx)
 	}
 	return nil
 }
 
-// holds returns what the device holds, or the one of several that holds most.
-func (m *machine) holds() int64 {
-	if m.mostHeld != nil {
-		return m.mostHeld()
-	}
-	held, _ := m.held()
-	return held.Total()
-}
-
 // giveBack frees what passes left, and counts what is held now.
 func (s *Session) giveBack(ctx context.Context) error {
-	err := s.machine.giveBack(ctx)
-	held, host := s.machine.held()
+	err := s.machine.GiveBack(ctx)
+	held, host := s.machine.Held()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &s.metrics
 	m.WeightBytes = 0
 	m.RingBytes, m.ActivationBytes, m.WorkBytes = held.RingBytes, held.ActivationBytes, held.WorkBytes
-	m.HostBytes = host.Total() + s.machine.hostBytes()
+	m.HostBytes = host.Total() + s.machine.HostBytes()
 	if err != nil {
 		return fmt.Errorf("give back: %w", err)
 	}

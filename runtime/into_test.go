@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/internal/machine"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
@@ -119,6 +121,23 @@ func quietGraph(t testing.TB, layersN int) *graph.Graph {
 	return g
 }
 
+// A quietMachine pages onto a quiet device, which computes every graph as it is.
+type quietMachine struct {
+	*pager.Pager
+	device machine.Device
+}
+
+func (m *quietMachine) Device() *machine.Device        { return &m.device }
+func (m *quietMachine) Held() (dev, host pager.Held)   { return m.Pager.Held(), pager.Held{} }
+func (m *quietMachine) MostHeld() int64                { return m.Pager.Held().Total() }
+func (m *quietMachine) Stats() (dev, host pager.Stats) { return m.Pager.Stats(), pager.Stats{} }
+func (m *quietMachine) Free() (int64, bool)            { return 0, false }
+func (m *quietMachine) Clock() (time.Duration, bool)   { return 0, false }
+
+func (m *quietMachine) Compile(_ context.Context, g *graph.Graph, _ machine.Compilation) (*machine.Compiled, error) {
+	return &machine.Compiled{Graph: g, Lowered: &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}}, nil
+}
+
 // quietSession returns a session on a quiet device, which has planned for the graph.
 func quietSession(t testing.TB, dev *quiet, mode plan.Mode, g *graph.Graph, o Options) *Session {
 	t.Helper()
@@ -126,22 +145,14 @@ func quietSession(t testing.TB, dev *quiet, mode plan.Mode, g *graph.Graph, o Op
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.machine.close(); err != nil {
+	if err := s.machine.Close(); err != nil {
 		t.Fatal(err)
 	}
 	p, err := pager.New(dev, pager.Options{Readers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.machine = &machine{
-		target: plan.CPU, pass: p.Pass, close: p.Close, hostBytes: p.HostBytes,
-		lower: func(g *graph.Graph) (*graph.Lowered, error) {
-			return &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}, nil
-		},
-		held:  func() (pager.Held, pager.Held) { return p.Held(), pager.Held{} },
-		stats: func() (pager.Stats, pager.Stats) { return p.Stats(), pager.Stats{} },
-		free:  func() (int64, bool) { return 0, false },
-	}
+	s.machine = &quietMachine{p, machine.Device{Target: plan.CPU}}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)

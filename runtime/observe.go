@@ -30,10 +30,7 @@ const (
 
 // Clock returns the time on the clock of a device that is simulated, and false for a device whose clock is the wall's.
 func (s *Session) Clock() (time.Duration, bool) {
-	if s.machine.elapsed == nil {
-		return 0, false
-	}
-	return s.machine.elapsed(), true
+	return s.machine.Clock()
 }
 
 // TeeObserver returns an observer that tells several, in order. Those that are nil are left out.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
+	"github.com/optimem/optimem/internal/machine"
 	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -153,7 +154,7 @@ func (o *Options) check(mode plan.Mode) error {
 	case o.MaxGroup != plan.Limit{} && mode == plan.Resident:
 		return &OptionError{"MaxGroup", "everything stays: there are no groups"}
 	}
-	return checkPrecision(o.Precision)
+	return machine.CheckPrecision(o.Precision)
 }
 
 func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Options) (*Session, error) {
@@ -173,22 +174,32 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	}
 	opts.Ops = cmp.Or(opts.Ops, model.Ops(), graph.Standard())
 	opts.settle()
-	m, err := newMachine(opts)
+	m, err := machine.Open(machine.Options{
+		Device: opts.Device, CUDALibrary: opts.CUDALibrary, CUBLASLt: opts.CUBLASLt, Absent: opts.PlanOnly,
+		MemoryBytes: opts.Memory, HostBytes: opts.HostMemory, Threads: opts.Threads, Ops: opts.Ops, Rates: opts.Rates,
+		Observe: opts.Observe, ObserveOps: opts.ObserveOps,
+	})
 	if err != nil {
 		return nil, err
 	}
 	budgeted := opts.Memory > 0 || opts.MemoryShare > 0
-	if m.target.Direct {
+	of := m.Device()
+	var peers []plan.Peer
+	for _, p := range of.Peers {
+		peers = append(peers, plan.Peer{Name: p.Name, MemoryBytes: opts.budget(of, p.Memory)})
+	}
+	if of.Target.Direct {
 		opts.Memory = opts.cpuBudget(0)
-		m.bound(opts.Memory)
+		m.Bound(opts.Memory)
 	} else {
-		opts.Memory = opts.budget(m.own, m.emulated != nil)
+		opts.Memory = opts.budget(of, of.Memory)
 	}
 	s := &Session{
 		model:    model,
 		mode:     mode,
 		opts:     opts,
 		machine:  m,
+		behind:   peers,
 		limits:   limits{memory: opts.Memory, capacity: opts.Capacity},
 		budgeted: budgeted, budgetBytes: opts.Memory,
 		programs: recent.New[*graph.Graph, *program](maxPrograms),

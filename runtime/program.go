@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/optimem/optimem/internal/panicked"
+	"github.com/optimem/optimem/internal/machine"
 	"github.com/optimem/optimem/storage"
 	"slices"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
-	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -44,29 +43,13 @@ func (s *Session) program(ctx context.Context, g *graph.Graph) (*program, error)
 		return nil, err
 	}
 	p := &program{source: rewrite.Prune(dumped), plans: make(map[int]*plan.Plan)}
-	constants := func(g *graph.Graph) ([][]byte, error) { return s.constants(ctx, g) }
-	p.graph = rewrite.Optimise(p.source, s.opts.Ops, s.opts.Without, constants)
-	if err := ctx.Err(); err != nil {
-		return nil, err // its constants may not be computed
-	}
-	if p.graph, err = s.narrowed(p.graph); err != nil {
+	made, err := s.machine.Compile(ctx, p.source, machine.Compilation{
+		Ops: s.opts.Ops, Without: s.opts.Without, Exact: s.opts.Exact, Precision: s.opts.Precision, Mode: s.mode,
+	})
+	if err != nil {
 		return nil, err
 	}
-	if s.machine.arranges && s.opts.Without&rewrite.ArrangeLayouts == 0 {
-		p.graph = cpu.Arrange(p.graph, s.opts.Exact)
-	}
-	if s.machine.winograd != nil && !s.opts.Exact {
-		p.graph = s.machine.winograd(p.graph)
-	}
-	if s.machine.channelsLast != nil && s.opts.Without&rewrite.ArrangeLayouts == 0 {
-		p.graph = s.machine.channelsLast(p.graph)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if err := s.lower(p); err != nil {
-		return nil, err
-	}
+	p.graph, p.lowered, p.hostOps = made.Graph, made.Lowered, made.HostOps
 	for _, out := range p.graph.Outputs {
 		first, end, err := out.Operand.Layout.Span()
 		if err != nil {
@@ -77,45 +60,6 @@ func (s *Session) program(ctx context.Context, g *graph.Graph) (*program, error)
 	}
 	s.programs.Put(g, p)
 	return p, nil
-}
-
-// lower has the device say how it computes a program. In the auto mode the CPU beside it computes the ops that the device
-// cannot.
-func (s *Session) lower(p *program) (err error) {
-	p.lowered, err = s.machine.lower(p.graph)
-	m := s.machine
-	if err == nil || !errors.Is(err, graph.ErrUnsupported) || m.supports == nil || m.hostLower == nil ||
-		s.mode != plan.Auto {
-		return err
-	}
-	p.hostOps = make([]bool, len(p.graph.Ops))
-	for i, op := range p.graph.Ops {
-		in, out := p.graph.Specs(&op, nil, nil)
-		p.hostOps[i] = m.supports(op, in, out) != nil
-	}
-	p.lowered, err = m.hostLower(p.graph)
-	return err
-}
-
-// constants computes a graph that has neither inputs nor weights, as the CPU does: for every device, so that they agree.
-// What a kernel panics with is an error here as it is in a pass.
-func (s *Session) constants(ctx context.Context, g *graph.Graph) (results [][]byte, err error) {
-	pool := cpu.NewPool(1)
-	defer pool.Close()
-	defer func() {
-		if v := recover(); v != nil {
-			results, err = nil, panicked.By(v)
-		}
-	}()
-	values, err := cpu.Interpret(ctx, pool, s.opts.Ops, g, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	results = make([][]byte, len(g.Outputs))
-	for i, o := range g.Outputs {
-		results[i] = values[o.Name].Data
-	}
-	return results, nil
 }
 
 // plan returns a plan for a number of instances. Where that does not fit into what the device admitted before, it may
@@ -167,7 +111,7 @@ func (s *Session) newPlan(ctx context.Context, p *program, instances int, budget
 
 // peers are the devices behind the first, with budgets that have shrunk as the first one's has.
 func (s *Session) peers(budgetBytes int64) []plan.Peer {
-	list := slices.Clone(s.machine.peers)
+	list := slices.Clone(s.behind)
 	for i := range list {
 		if s.given.memory > 0 && budgetBytes > 0 && budgetBytes != s.given.memory {
 			list[i].MemoryBytes = int64(float64(list[i].MemoryBytes) * float64(budgetBytes) / float64(s.given.memory))
@@ -200,10 +144,10 @@ func cachedShare(g *graph.Graph) float64 {
 
 func (s *Session) planOptions() plan.Options {
 	return plan.Options{
-		Mode: s.mode, Target: s.machine.target, HostBytes: s.opts.HostMemory,
+		Mode: s.mode, Target: s.machine.Device().Target, HostBytes: s.opts.HostMemory,
 		MaxGroup: s.opts.MaxGroup, Capacity: s.limits.capacity, Slots: s.limits.slots, Once: s.opts.Once,
-		Ops: s.opts.Ops, Rates: s.machine.rates, HostRates: s.opts.HostRates,
-		Lower: s.machine.lower, HostLower: s.machine.hostLower,
+		Ops: s.opts.Ops, Rates: s.machine.Device().Rates, HostRates: s.opts.HostRates,
+		Lower: s.machine.Device().Lower, HostLower: s.machine.Device().HostLower,
 	}
 }
 

@@ -32,7 +32,7 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 			io.calls = calls[at : at+n]
 		}
 		begin := time.Now()
-		err = s.machine.pass(ctx, pl, io)
+		err = s.machine.Pass(ctx, pl, io)
 		took := time.Since(begin)
 		s.count(pl, took, err)
 		if err != nil {
@@ -165,7 +165,7 @@ func (s *Session) shrink(pl *plan.Plan) {
 	if pl.MinBytes < most { // what works at least is not to be missed
 		l.memory = max(l.memory, pl.MinBytes)
 	}
-	if free, ok := s.machine.free(); ok && free < most && free > 0 {
+	if free, ok := s.room(); ok && free < most && free > 0 {
 		l.memory = free
 	}
 	if s.mode == plan.Chunk {

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/optimem/optimem/internal/machine"
 	"github.com/optimem/optimem/internal/panicked"
 	"slices"
 	"sync"
@@ -66,6 +67,9 @@ type (
 // An OpError says which op of a model failed.
 type OpError = pager.OpError
 
+// A DeviceError says that a device cannot be used.
+type DeviceError = machine.Error
+
 // A PanicError ends a run in which an op, a source or an observer panicked; it is within the error that names the group.
 type PanicError = panicked.Error
 
@@ -81,7 +85,9 @@ type Session struct {
 	mode  plan.Mode
 	opts  Options
 	// machine is what passes run on.
-	machine *machine
+	machine machine.Machine
+	// behind are the devices behind the first, each with its budget.
+	behind []plan.Peer
 
 	// turn holds one token while no pass runs; whoever has it owns what follows. A lock could not be waited for with a
 	// context.
@@ -277,7 +283,7 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.closed = true
-	err := s.machine.close()
+	err := s.machine.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &s.metrics
@@ -326,9 +332,9 @@ func (s *Session) Metrics() Metrics {
 
 // count adds a pass to the metrics, with what is held after it.
 func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
-	held, host := s.machine.held()
-	stats, hostStats := s.machine.stats()
-	hostBytes := host.Total() + s.machine.hostBytes()
+	held, host := s.machine.Held()
+	stats, hostStats := s.machine.Stats()
+	hostBytes := host.Total() + s.machine.HostBytes()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &s.metrics

@@ -57,11 +57,12 @@ var diagram = map[string][]string{
 	"pager":   {"plan", "device", "graph", "storage", "tensor"},
 	"chunker": {"pager", "plan", "device", "graph", "tensor"},
 
-	// Only runtime knows everyone.
+	// Only machine knows all devices, and runtime everyone.
+	"internal/machine": {
+		"pager", "chunker", "cuda", "internal/cpu", "plan", "device", "device/emulated", "graph", "graph/rewrite",
+	},
 	"runtime": {
-		"models", "pager", "chunker", "cuda", "internal/cpu", "plan", "device", "device/emulated", "graph", "graph/rewrite",
-		"storage", "tensor",
-		"loader",
+		"models", "internal/machine", "pager", "cuda", "plan", "device", "graph", "graph/rewrite", "storage", "tensor", "loader",
 	},
 	"cmd/optimem": {
 		"runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "graph", "layers", "storage", "tensor",
@@ -70,7 +71,7 @@ var diagram = map[string][]string{
 	"examples/...":   {"runtime", "models", "loader", "graph", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "internal/calibrate", "storage", "tensor"},
 
-	"internal/calibrate":       {"device", "internal/cpu", "graph", "plan", "storage", "tensor"},
+	"internal/calibrate":       {"device", "internal/cpu", "internal/machine", "graph", "plan", "storage", "tensor"},
 	"internal/npy":             {"tensor"},
 	"internal/preprocess":      {"tensor", "internal/preprocess/jpeg"},
 	"internal/preprocess/jpeg": {},
