@@ -86,10 +86,6 @@ type Launch struct {
 	In   []Argument
 	Out  []Argument
 	Work Region
-	// Meanwhile, where it is not nil, is called now and then while the op is computed, on the goroutine that called Run, by
-	// a device that computes in the caller's time. Others do not call it, nor does one whose ops are short. The device's
-	// other streams compute nothing until Run returns.
-	Meanwhile func()
 }
 
 // A Stream executes what it is given in the order given. Errors of asynchronous work surface at Sync.
@@ -106,6 +102,15 @@ type Stream interface {
 	// Sync returns when all work given so far is done, with the first error of it.
 	Sync(ctx context.Context) error
 	Close() error
+}
+
+// A Yielder is a stream that computes inside Run, in the time of its caller, and can let the caller do something else in
+// between. Streams that compute in the background are none.
+type Yielder interface {
+	// Meanwhile has every later Run call f now and then while it computes, on the goroutine that called Run; Runs of short
+	// ops may never call it. It is called once, before the first Run, by whoever made the stream. f is short, does not
+	// panic, and does not use the stream; the device's other streams compute nothing until Run returns.
+	Meanwhile(f func())
 }
 
 // A Packer is a stream of a device whose kernels have forms of weights of their own, as the packs of lowered steps say.

@@ -41,6 +41,9 @@ type Step struct {
 	WorkBytes int64
 	// Cost is what the op does. The zero Cost stands for what the registry says of the op.
 	Cost Cost
+	// Product is the op as a product of matrices, for kinds of the device's own that are one. Of kinds that the registry has
+	// it is zero: whoever asks can tell from the op.
+	Product Product
 	// Packs are the operands that the op also takes in a form of the device's own.
 	Packs []Pack
 	// InPlace are the operands over which the op may write its first result, byte for byte: where one is as

@@ -271,16 +271,19 @@ type calling struct {
 
 func (d calling) NewStream() (device.Stream, error) {
 	s, err := d.Device.NewStream()
-	return callingStream{s, d.during}, err
+	return &callingStream{Stream: s, during: d.during}, err
 }
 
 type callingStream struct {
 	device.Stream
-	during func(meanwhile func())
+	during    func(meanwhile func())
+	meanwhile func()
 }
 
-func (s callingStream) Run(ctx context.Context, l device.Launch) error {
-	s.during(l.Meanwhile)
+func (s *callingStream) Meanwhile(f func()) { s.meanwhile = f }
+
+func (s *callingStream) Run(ctx context.Context, l device.Launch) error {
+	s.during(s.meanwhile)
 	return s.Stream.Run(ctx, l)
 }
 

@@ -231,7 +231,11 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 	if opts.States == nil {
 		opts.States = NewStates()
 	}
-	return &Pager{dev: dev, opts: opts, stream: stream, keeper: keeper, programs: recent.New[*plan.Plan, *program](maxPrograms)}, nil
+	g := &Pager{dev: dev, opts: opts, stream: stream, keeper: keeper, programs: recent.New[*plan.Plan, *program](maxPrograms)}
+	if y, ok := stream.(device.Yielder); ok {
+		y.Meanwhile(g.tick)
+	}
+	return g, nil
 }
 
 // counters are the stats with those that readers count.

@@ -359,7 +359,6 @@ func (g *Pager) prepare(p *program) {
 		c := &p.plan.Fixed.Packed[i]
 		p.packed[c.Operand.Value] = append(p.packed[c.Operand.Value], c)
 	}
-	tick := g.tick
 	consts := make(map[graph.ValueID]plan.Part, len(p.plan.Consts))
 	for _, part := range p.plan.Consts {
 		consts[part.Value] = part
@@ -405,7 +404,6 @@ func (g *Pager) prepare(p *program) {
 			ready := &p.ops[i]
 			ready.launch = device.Launch{
 				Step: step, Op: gr.Ops[i], Work: device.Region{Memory: g.scratch, Bytes: step.WorkBytes},
-				Meanwhile: tick,
 			}
 			for k, o := range gr.Ops[i].In {
 				a, stride := argument(o, &step, k)

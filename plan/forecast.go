@@ -19,7 +19,7 @@ type Forecast struct {
 func (r Rates) StepSeconds(
 	ops *graph.Registry, step *graph.Step, op *graph.Op, in, out []graph.Spec,
 ) float64 {
-	return r.withGuesses().launchSeconds(step.Kernel, op, in, out, stepCost(ops, step, op, in, out), false)
+	return r.withGuesses().launchSeconds(step.Product, op, in, out, stepCost(ops, step, op, in, out), false)
 }
 
 // stages returns the groups as a simulation sees them.

@@ -55,16 +55,19 @@ func (r Rates) Or(others Rates) Rates {
 
 // opSeconds returns what an op is expected to take that does what cost says.
 func (r Rates) opSeconds(op *graph.Op, in, out []graph.Spec, c graph.Cost) float64 {
-	return r.launchSeconds("", op, in, out, c, false)
+	return r.launchSeconds(graph.Product{}, op, in, out, c, false)
 }
 
-// launchSeconds returns what an op is expected to take in a device's kernel, with its weight packed or as it is.
-func (r Rates) launchSeconds(kernel string, op *graph.Op, in, out []graph.Spec, c graph.Cost, packed bool) float64 {
+// launchSeconds returns what an op is expected to take, with its weight packed or as it is. made is what its step says that
+// it is as a product.
+func (r Rates) launchSeconds(
+	made graph.Product, op *graph.Op, in, out []graph.Spec, c graph.Cost, packed bool,
+) float64 {
 	computing := float64(c.FLOPs) / r.kindFLOPs(op.Kind)
-	if p, ok := ProductOf(kernel, op.Kind, in, out, op.Attrs); ok {
+	if p, ok := ProductOf(made, op.Kind, in, out, op.Attrs); ok {
 		flops := 0.0
 		if packed {
-			flops = r.productFLOPs(Product{PackedClass(p.Class), p.M, p.N, p.K})
+			flops = r.productFLOPs(product(PackedClass(p.Class), p.M, p.N, p.K))
 		}
 		if flops == 0 {
 			flops = r.productFLOPs(p)
@@ -117,7 +120,7 @@ func (r Rates) graphSeconds(l *graph.Lowered, ops *graph.Registry) []float64 {
 			continue
 		}
 		in, out = g.Specs(op, in[:0], out[:0])
-		seconds[i] = r.launchSeconds(step.Kernel, op, in, out, stepCost(ops, step, op, in, out), false)
+		seconds[i] = r.launchSeconds(step.Product, op, in, out, stepCost(ops, step, op, in, out), false)
 	}
 	return seconds
 }

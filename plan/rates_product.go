@@ -15,12 +15,6 @@ type Point struct {
 	FLOPs   float64
 }
 
-// A Product is an op as a product of matrices of M×K and K×N. Ops of one class and about one size are about as fast.
-type Product struct {
-	Class   string
-	M, N, K int64
-}
-
 // ConvActivation is the activation that convolutions have where their rates are measured.
 const ConvActivation graph.Kind = "relu"
 
@@ -29,49 +23,31 @@ func PackedClass(class string) string { return class + " packed" }
 
 // ProductOf returns an op as a product, false where it is none. Linear layers have their rows in M and their outputs in N;
 // convolutions the output channels of a group in M, and the pixels of the batch in N; attention has the queries in M and
-// the keys in N. kernel is the name of a lowered step, "" where there is none: what is no op of the registry goes by it.
-func ProductOf(kernel string, kind graph.Kind, in, out []graph.Spec, a graph.Attrs) (Product, bool) {
+// the keys in N. made is what a lowered step says of a kind of the device's own, and zero where there is no step.
+func ProductOf(made graph.Product, kind graph.Kind, in, out []graph.Spec, a graph.Attrs) (graph.Product, bool) {
+	if made.Class != "" {
+		return made, true
+	}
 	switch kind {
 	case "linear":
 		k := last(in[1].Shape)
-		return Product{"linear", elements(in[0].Shape) / max(k, 1), int64(in[1].Shape[0]), k}, true
+		return product("linear", elements(in[0].Shape)/max(k, 1), int64(in[1].Shape[0]), k), true
 	case "matmul":
 		x, y := in[0].Shape, in[1].Shape
-		return Product{"matmul", int64(x[len(x)-2]), last(y), last(x)}, true
+		return product("matmul", int64(x[len(x)-2]), last(y), last(x)), true
 	case "scaled_dot_product_attention":
 		q, k := in[0].Shape, in[1].Shape
-		return Product{"attention", int64(q[len(q)-2]), int64(k[len(k)-2]), last(q)}, true
-	case "conv", "conv16":
-		if kind == "conv" {
-			kernel = "conv"
-		}
-		w, y := in[1].Shape, out[0].Shape
-		groups := max(a.Int("groups"), 1)
-		taps := elements(w[2:])
-		// The channels of a convolution in blocks are two dimensions of the result: with its padding they are not the weight's.
-		outputs := w[0]
-		if a.Bool("transposed") {
-			outputs = w[1] * groups
-		}
-		p := Product{kernel, int64(outputs / groups), elements(y) / int64(max(outputs, 1)), elements(w[1:])}
-		if kind == "conv16" {
-			p.N = int64(y[0]) * int64(y[2]) * int64(y[3])
-		}
-		switch {
-		case a.Bool("transposed"):
-			p.Class += " transposed"
-			p.K = int64(w[0] / groups)
-		case groups > 1 && w[1] == 1:
-			p.Class += " depthwise"
-			p.M = int64(outputs)
-		case groups > 1:
-			p.Class += " grouped"
-		case taps == 1:
-			p.Class += " 1"
-		}
-		return p, true
+		return product("attention", int64(q[len(q)-2]), int64(k[len(k)-2]), last(q)), true
+	case "conv":
+		w := in[1].Shape
+		pixels := elements(out[0].Shape) / int64(max(graph.ConvOutputs(w, a), 1))
+		return graph.ConvProduct("conv", w, pixels, a), true
 	}
-	return Product{}, false
+	return graph.Product{}, false
+}
+
+func product(class string, m, n, k int64) graph.Product {
+	return graph.Product{Class: class, M: m, N: n, K: k}
 }
 
 func elements(s tensor.Shape) int64 {
@@ -86,7 +62,7 @@ func last(s tensor.Shape) int64 { return int64(s[len(s)-1]) }
 
 // productFLOPs returns how fast a product is expected to be, from those that were measured: each counts the more the
 // nearer its sizes are, as ratios. It returns 0 where none of the class was.
-func (r Rates) productFLOPs(p Product) float64 {
+func (r Rates) productFLOPs(p graph.Product) float64 {
 	var sum, weights float64
 	for _, q := range r.Points[p.Class] {
 		d := square(ratio(p.M, q.M)) + square(ratio(p.N, q.N)) + square(ratio(p.K, q.K))
@@ -126,7 +102,7 @@ func (p *Plan) packedSeconds(r Rates, ops *graph.Registry) {
 			}
 			in, out := g.Specs(op, nil, nil)
 			cost := stepCost(ops, step, op, in, out)
-			more := r.launchSeconds(step.Kernel, op, in, out, cost, true) - r.launchSeconds(step.Kernel, op, in, out, cost, false)
+			more := r.launchSeconds(step.Product, op, in, out, cost, true) - r.launchSeconds(step.Product, op, in, out, cost, false)
 			group.Seconds += more
 			if layer := group.joinedWith(i); layer >= 0 {
 				group.Joined[layer].Seconds += more

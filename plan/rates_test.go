@@ -23,33 +23,32 @@ func TestProductOf(t *testing.T) {
 		kind    graph.Kind
 		in, out []graph.Spec
 		attrs   graph.Attrs
-		want    Product
+		want    graph.Product
 	}{
-		{"linear", specs(tensor.Shape{2, 5, 7}, tensor.Shape{3, 7}), specs(tensor.Shape{2, 5, 3}), nil, Product{"linear", 10, 3, 7}},
+		{"linear", specs(tensor.Shape{2, 5, 7}, tensor.Shape{3, 7}), specs(tensor.Shape{2, 5, 3}), nil, product("linear", 10, 3, 7)},
 		{"matmul", specs(tensor.Shape{2, 5, 7}, tensor.Shape{2, 7, 3}), specs(tensor.Shape{2, 5, 3}), nil,
-			Product{"matmul", 5, 3, 7}},
+			product("matmul", 5, 3, 7)},
 		{"scaled_dot_product_attention", specs(tensor.Shape{2, 5, 7}, tensor.Shape{2, 9, 7}, tensor.Shape{2, 9, 8}),
-			specs(tensor.Shape{2, 5, 8}), nil, Product{"attention", 5, 9, 7}},
+			specs(tensor.Shape{2, 5, 8}), nil, product("attention", 5, 9, 7)},
 		{"conv", specs(tensor.Shape{2, 4, 8, 8}, tensor.Shape{6, 4, 3, 3}), specs(tensor.Shape{2, 6, 4, 4}), groups(1),
-			Product{"conv", 6, 32, 36}},
+			product("conv", 6, 32, 36)},
 		{"conv", specs(tensor.Shape{1, 4, 8, 8}, tensor.Shape{6, 4, 1, 1}), specs(tensor.Shape{1, 6, 8, 8}), groups(1),
-			Product{"conv 1", 6, 64, 4}},
+			product("conv 1", 6, 64, 4)},
 		{"conv", specs(tensor.Shape{1, 4, 8, 8}, tensor.Shape{4, 1, 3, 3}), specs(tensor.Shape{1, 4, 8, 8}), groups(4),
-			Product{"conv depthwise", 4, 64, 9}},
+			product("conv depthwise", 4, 64, 9)},
 		{"conv", specs(tensor.Shape{1, 4, 8}, tensor.Shape{6, 2, 3}), specs(tensor.Shape{1, 6, 8}), groups(2),
-			Product{"conv grouped", 3, 8, 6}},
+			product("conv grouped", 3, 8, 6)},
 	} {
-		got, ok := ProductOf("", c.kind, c.in, c.out, c.attrs)
+		got, ok := ProductOf(graph.Product{}, c.kind, c.in, c.out, c.attrs)
 		if !ok || got != c.want {
 			t.Errorf("%s of %v: %v, %v, want %v", c.kind, c.in, got, ok, c.want)
 		}
 	}
-	in, out := specs(tensor.Shape{2, 4, 8, 8, 16}, tensor.Shape{60, 50, 3, 3}), specs(tensor.Shape{2, 4, 5, 6, 16})
-	want := Product{"conv16_direct", 60, 60, 450}
-	if got, ok := ProductOf("conv16_direct", "conv16", in, out, groups(1)); !ok || got != want {
-		t.Errorf("in blocks: %v, %v, want %v", got, ok, want)
+	want := product("own", 60, 60, 450)
+	if got, ok := ProductOf(want, "test::own", nil, nil, nil); !ok || got != want {
+		t.Errorf("of a device's own kind: %v, %v, want %v", got, ok, want)
 	}
-	if p, ok := ProductOf("", "relu", specs(tensor.Shape{1}), specs(tensor.Shape{1}), nil); ok {
+	if p, ok := ProductOf(graph.Product{}, "relu", specs(tensor.Shape{1}), specs(tensor.Shape{1}), nil); ok {
 		t.Errorf("relu: %v", p)
 	}
 }
@@ -133,12 +132,12 @@ func TestForecastOfCached(t *testing.T) {
 func TestStepSecondsOfKernel(t *testing.T) {
 	r := Rates{
 		FLOPs: 1e9, MemoryBytes: 1e15, OpSeconds: 1e-9,
-		Points: map[string][]Point{"conv16 direct": {{32, 64, 288, 8e9}}},
+		Points: map[string][]Point{"own direct": {{32, 64, 288, 8e9}}},
 	}
-	op := &graph.Op{Kind: "conv16", Attrs: graph.Attrs{"groups": 1}}
+	op := &graph.Op{Kind: "test::own"}
 	in := specs(tensor.Shape{1, 2, 8, 8, 16}, tensor.Shape{32, 32, 3, 3})
 	out := specs(tensor.Shape{1, 2, 8, 8, 16})
-	step := &graph.Step{Kernel: "conv16 direct", Cost: graph.Cost{FLOPs: 2 * 32 * 64 * 288}}
+	step := &graph.Step{Product: product("own direct", 32, 64, 288), Cost: graph.Cost{FLOPs: 2 * 32 * 64 * 288}}
 	if got, want := r.StepSeconds(graph.Standard(), step, op, in, out), 2*32*64*288/8e9; math.Abs(got-want) > 0.02*want {
 		t.Errorf("%.3g s, want %.3g", got, want)
 	}

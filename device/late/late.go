@@ -299,7 +299,7 @@ func (s *stream) Run(ctx context.Context, l device.Launch) error {
 // run returns what computes an op with its operands where they are now.
 func (s *stream) run(ctx context.Context, l device.Launch) task {
 	t := task{regions: []device.Region{l.Work}}
-	l.In, l.Out, l.Meanwhile = slices.Clone(l.In), slices.Clone(l.Out), nil
+	l.In, l.Out = slices.Clone(l.In), slices.Clone(l.Out)
 	l.Work = inner(l.Work)
 	for _, list := range [][]device.Argument{l.In, l.Out} {
 		for i := range list {

@@ -116,7 +116,7 @@ func sum(r *plan.Rates, list []sample, measured [][]measurement) {
 	for i, ops := range measured {
 		for _, m := range ops {
 			seconds := max(m.seconds-r.OpSeconds, minSeconds)
-			if p, ok := plan.ProductOf(m.kernel, m.op.Kind, m.in, m.out, m.op.Attrs); ok {
+			if p, ok := plan.ProductOf(m.product, m.op.Kind, m.in, m.out, m.op.Attrs); ok {
 				if m.packed {
 					p.Class = plan.PackedClass(p.Class)
 				}
@@ -153,7 +153,7 @@ const minSeconds = 1e-9
 // A measurement is what an op takes.
 type measurement struct {
 	op      graph.Op
-	kernel  string
+	product graph.Product // what the lowered step says
 	in, out []graph.Spec
 	// packed says that the weight lay packed.
 	packed  bool
@@ -242,7 +242,7 @@ func (b *bench) prepare(s sample) (ops []prepared, free func(), err error) {
 
 // prepare puts the operands of an op in place.
 func (h *held) prepare(g *graph.Graph, op *graph.Op, step graph.Step, rotate bool) (p prepared, err error) {
-	p.op, p.kernel = *op, step.Kernel
+	p.op, p.product = *op, step.Product
 	l := device.Launch{Step: step, Op: *op}
 	if l.Work, err = h.alloc(step.WorkBytes); err != nil {
 		return p, err
@@ -269,7 +269,7 @@ func (h *held) prepare(g *graph.Graph, op *graph.Op, step graph.Step, rotate boo
 		}
 	}
 	p.launches = []device.Launch{l}
-	if _, product := plan.ProductOf(step.Kernel, op.Kind, p.in, p.out, op.Attrs); product && rotate {
+	if _, ok := plan.ProductOf(step.Product, op.Kind, p.in, p.out, op.Attrs); ok && rotate {
 		for len(p.launches) < min(mostCopies, int(rotatedBytes/max(l.In[1].Region.Bytes, 1))) {
 			c := l
 			c.In = slices.Clone(l.In)

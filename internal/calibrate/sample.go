@@ -194,7 +194,7 @@ func quickSamples() []sample {
 	for _, s := range samples {
 		name := string(s.kind)
 		if s.kind == "conv" {
-			p, _ := plan.ProductOf("", s.kind, s.specs(), []graph.Spec{{Shape: s.in[0]}}, s.attrs)
+			p, _ := plan.ProductOf(graph.Product{}, s.kind, s.specs(), []graph.Spec{{Shape: s.in[0]}}, s.attrs)
 			name = p.Class
 		}
 		if !seen[name] {

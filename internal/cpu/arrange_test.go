@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -280,6 +281,33 @@ func TestArrange(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Lowered convolutions in blocks say what product they are: the channels of weights, not the padded ones of results.
+func TestBlockedProducts(t *testing.T) {
+	p := newPicture(t)
+	x := p.conv(p.input(2, 3, 56, 48), 50, 7, 2, 1, "relu")
+	p.output(p.conv(p.conv(x, 60, 3, 1, 1, "relu"), 40, 1, 1, 1, "relu"))
+	l, err := Lower(arrange(p.Graph, false), graph.Standard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pixels = 2 * 28 * 24
+	want := []graph.Product{{M: 50, N: pixels, K: 3 * 7 * 7}, {M: 60, N: pixels, K: 50 * 3 * 3}, {M: 40, N: pixels, K: 60}}
+	suffixes := []string{"", "", " 1"}
+	var got []graph.Product
+	for i, op := range l.Graph.Ops {
+		if op.Kind != "conv16" {
+			continue
+		}
+		if k := len(got); k < len(want) {
+			want[k].Class = l.Steps[i].Kernel + suffixes[k]
+		}
+		got = append(got, l.Steps[i].Product)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

@@ -104,6 +104,8 @@ type kernel struct {
 	workOn func(threads int, in, out []graph.Spec, a graph.Attrs) int64
 	cost   func(in, out []graph.Spec, a graph.Attrs) graph.Cost
 	label  func(a graph.Attrs) string
+	// product is an op of which no registry knows as a product; nil is none.
+	product func(in, out []graph.Spec, a graph.Attrs) graph.Product
 	// inPlace returns the operands over which the kernel may write its first result, as graph.Step says; nil is none.
 	inPlace func(in, out []graph.Spec, a graph.Attrs) []int
 	// loops are those of an elementwise kind, for kernels that have it as a part; nil for others.
@@ -221,6 +223,9 @@ func lower(g *graph.Graph, ops *graph.Registry, threads int) (*graph.Lowered, er
 		}
 		if k.cost != nil {
 			l.Steps[i].Cost = k.cost(in, out, op.Attrs)
+		}
+		if k.product != nil {
+			l.Steps[i].Product = k.product(in, out, op.Attrs)
 		}
 		if k.packs != nil {
 			l.Steps[i].Packs = k.packs(in, out, op.Attrs)

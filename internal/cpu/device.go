@@ -127,10 +127,20 @@ func (d *Device) Close() error {
 // A stream of the CPU does everything at once.
 type stream struct {
 	d *Device
+	// meanwhile is called while ops are computed; nil is nothing.
+	meanwhile func()
 }
 
+var (
+	_ device.Packer  = (*stream)(nil)
+	_ device.Yielder = (*stream)(nil)
+)
+
 // NewStream returns a stream that computes in the caller's time.
-func (d *Device) NewStream() (device.Stream, error) { return &stream{d}, nil }
+func (d *Device) NewStream() (device.Stream, error) { return &stream{d: d}, nil }
+
+// Meanwhile implements device.Yielder.
+func (s *stream) Meanwhile(f func()) { s.meanwhile = f }
 
 func (s *stream) CopyIn(dst device.Region, src []byte) error {
 	s.d.pool.copy(regionBytes(dst), src)
@@ -145,7 +155,7 @@ func (s *stream) CopyOut(dst []byte, src device.Region) error {
 // Run computes an op.
 func (s *stream) Run(ctx context.Context, l device.Launch) error {
 	c := newCall()
-	c.in, c.out, c.meanwhile = appendViews(c.in, l.In), appendViews(c.out, l.Out), l.Meanwhile
+	c.in, c.out, c.meanwhile = appendViews(c.in, l.In), appendViews(c.out, l.Out), s.meanwhile
 	return s.d.run(ctx, &l.Op, c, regionBytes(l.Work))
 }
 

@@ -155,6 +155,45 @@ func TestDeviceTakesPackedWeights(t *testing.T) {
 	}
 }
 
+// A stream calls what it was told to while its ops run, and no other stream of the device does.
+func TestStreamYields(t *testing.T) {
+	d, s := newDevice(t, graph.Standard())
+	other, err := d.NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	const n = 1 << 20
+	g := &graph.Graph{}
+	x := g.Whole(g.AddInput("x", tensor.Float32, tensor.Shape{n}))
+	out, err := g.Emit(graph.Standard(), graph.Op{Kind: "gelu", In: []graph.Operand{x}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	y := g.Whole(out[0])
+	argument := func(o graph.Operand) device.Argument {
+		return device.Argument{Region: regionOf(t, d, s, make([]byte, 4*n)), Operand: o, Spec: g.Spec(o)}
+	}
+	launch := device.Launch{Op: g.Ops[0], In: []device.Argument{argument(x)}, Out: []device.Argument{argument(y)}}
+	calls := 0 // not atomic: the race detector would tell of another goroutine
+	s.(device.Yielder).Meanwhile(func() { calls++ })
+	run := func(s device.Stream) {
+		t.Helper()
+		if err := s.Run(t.Context(), launch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if run(other); calls > 0 {
+		t.Errorf("another stream called it %d times", calls)
+	}
+	for range 50 { // the other thread may do all parts of an op
+		if run(s); calls > 0 {
+			return
+		}
+	}
+	t.Error("50 ops never called it")
+}
+
 // An embedder's kernel is given operands that lie in order, whatever the views are.
 func TestReferenceKernelsGetContiguousOperands(t *testing.T) {
 	var got []float32

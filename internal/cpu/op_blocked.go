@@ -14,7 +14,7 @@ var blockedKernels = map[graph.Kind]kernel{
 	// each pixel the weight has two dimensions. Where "scaled" is set, In[3] multiplies sums and bias.
 	"conv16": {
 		run: runConv16, workOn: convWorkBlocked, packs: convPacksBlocked, pack: packConvBlocked,
-		cost: conv16Cost, label: conv16Label, inPlace: conv16InPlace,
+		cost: conv16Cost, label: conv16Label, product: conv16Product, inPlace: conv16InPlace,
 		supports: func(in, _ []graph.Spec, a graph.Attrs) error { return precisionSupports(in, a) },
 	},
 	// A pointwise conv16 with attributes "first", and a depthwise one over its result with attributes "second": eight
@@ -89,6 +89,13 @@ type packedConv interface {
 func packedConvOf(a graph.Attrs) packedConv { return a["conv"].(packedConv) }
 
 func conv16Label(a graph.Attrs) string { return "conv16_" + conv16Of(a).Algorithm().String() }
+
+// conv16Product is of a class of its own for each algorithm. A result's channels are two dimensions of it, and with their
+// padding not as many as the weight has.
+func conv16Product(in, out []graph.Spec, a graph.Attrs) graph.Product {
+	n, _, height, width := blockedSizes(out[0].Shape)
+	return graph.ConvProduct(conv16Label(a), in[1].Shape, int64(n)*int64(height)*int64(width), a)
+}
 
 // scaleBytes is the scratch for a scale and a shift of each output channel of a weight.
 func scaleBytes(weight tensor.Shape) int64 { return int64(roundUp(8*weight[0], 64)) }

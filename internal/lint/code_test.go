@@ -44,6 +44,8 @@ var codeRules = []rule{
 	each("names", checkNames),
 	each("marks", checkMarks),
 	{"package comment", checkPackageComment},
+	{"room", checkRoom},
+	{"own kinds", checkOwnKinds},
 }
 
 func checkProcess(s *source) []string {

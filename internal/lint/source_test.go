@@ -166,7 +166,7 @@ type violation struct {
 }
 
 func TestRules(t *testing.T) {
-	all := slices.Concat(importViolations, codeViolations)
+	all := slices.Concat(importViolations, codeViolations, roomViolations)
 	for _, r := range rules {
 		breaks, passes := false, false
 		for _, v := range all {

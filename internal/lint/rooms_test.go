@@ -1,0 +1,248 @@
+package lint
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/graph"
+)
+
+// A package is a room: what somebody can know who works there. Generated files and tests do not count.
+const (
+	maxRoomFiles = 40
+	maxRoomLines = 8000
+)
+
+// crowded are packages that have outgrown their room: why they did, and which package is to take the rest. Nothing is added.
+var crowded = map[string]struct{ reason, room string }{
+	"internal/cpu": {
+		"families of ops, the arranging of layouts and the lowering share unexported tables of kernels",
+		"internal/cpu/arrange for what chooses layouts; ops over blocks go to internal/cpu/blocked",
+	},
+	"models": {
+		"what aten ops mean stands beside recognising and building, and calls it",
+		"models/internal/aten for the meanings of ops",
+	},
+	"cmd/optimem": {
+		"every command's flags, text and tables are in one package main",
+		"a package of cmd/optimem/internal for the profile's tables and pictures",
+	},
+}
+
+// checkRoom finds packages that are too large and not listed, and those that are listed and no longer too large.
+func checkRoom(files []*source) []string {
+	type size struct {
+		first        *source
+		files, lines int
+	}
+	sizes := make(map[string]*size)
+	for _, s := range files {
+		if s.test || strings.HasPrefix(path.Base(s.path), "gen_") {
+			continue
+		}
+		if sizes[s.dir] == nil {
+			sizes[s.dir] = &size{first: s}
+		}
+		sizes[s.dir].files++
+		sizes[s.dir].lines += strings.Count(s.text, "\n")
+	}
+	var found []string
+	for _, dir := range slices.Sorted(maps.Keys(sizes)) {
+		z := sizes[dir]
+		over := z.files > maxRoomFiles || z.lines > maxRoomLines
+		_, listed := crowded[dir]
+		switch pos := z.first.file.Package; {
+		case over && !listed:
+			found = append(found, z.first.at(pos, "%s has %d files of %d lines: split it, or say in crowded why not", dir, z.files, z.lines))
+		case !over && listed:
+			found = append(found, z.first.at(pos, "%s has %d files of %d lines: no longer crowded", dir, z.files, z.lines))
+		}
+	}
+	return found
+}
+
+// devices have tables of kernels; deviceless are packages that work with any device.
+var (
+	devices    = []string{"internal/cpu", "cuda"}
+	deviceless = []string{"graph/...", "plan", "pager", "chunker"}
+)
+
+// checkOwnKinds finds kinds of op that one device has for itself named where devices are not known. Such a kind is a row of
+// a device's tables of kernels that is not in graph's registry.
+func checkOwnKinds(files []*source) []string {
+	own := make(map[string]string) // kind → device
+	for _, s := range files {
+		if s.test || !match(devices, s.dir) {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			table, ok := n.(*ast.CompositeLit)
+			if !ok || !kernelTable(table.Type) {
+				return true
+			}
+			for _, e := range table.Elts {
+				row, ok := e.(*ast.KeyValueExpr)
+				if !ok {
+					continue
+				}
+				kind, ok := text(row.Key)
+				if _, known := graph.Standard().Lookup(graph.Kind(kind)); ok && !known {
+					own[kind] = s.dir
+				}
+			}
+			return true
+		})
+	}
+	var found []string
+	for _, s := range files {
+		if !match(deviceless, s.dir) {
+			continue
+		}
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			if e, ok := n.(ast.Expr); ok {
+				if kind, ok := text(e); ok && own[kind] != "" {
+					found = append(found, s.at(n.Pos(), "%s names %q, a kind of op that only %s has", s.dir, kind, own[kind]))
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// kernelTable reports whether a type is map[graph.Kind]kernel.
+func kernelTable(e ast.Expr) bool {
+	m, ok := e.(*ast.MapType)
+	if !ok {
+		return false
+	}
+	key, ok := m.Key.(*ast.SelectorExpr)
+	value, named := m.Value.(*ast.Ident)
+	return ok && named && key.Sel.Name == "Kind" && value.Name == "kernel"
+}
+
+// text returns the value of a string literal.
+func text(e ast.Expr) (string, bool) {
+	lit, ok := e.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return "", false
+	}
+	s, err := strconv.Unquote(lit.Value)
+	return s, err == nil
+}
+
+// TestOwnKindsAreFound: the CPU has kinds of its own, so that looking for them is not looking for nothing.
+func TestOwnKindsAreFound(t *testing.T) {
+	files, err := tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	planted, err := parse("plan/planted.go", "package plan\n\nvar a, b, c = \"conv16\", \"max32\", \"conv\"")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := checkOwnKinds(append(slices.Clone(files), planted)); len(found) != 2 {
+		t.Errorf("found %q, want the two that only the CPU has", found)
+	}
+}
+
+// TestListedPackagesExist: no rule is for a package, or a file, that does not exist.
+func TestListedPackagesExist(t *testing.T) {
+	files, err := tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := map[string][]string{
+		"diagram": slices.Collect(maps.Keys(diagram)), "everyone": everyone, "programs": programs, "devices": devices,
+		"deviceless": deviceless, "crowded": slices.Collect(maps.Keys(crowded)),
+	}
+	for name, m := range map[string]map[string][]string{
+		"diagram": diagram, "dependencies": dependencies, "standard": standard, "reserved": reserved,
+	} {
+		for _, patterns := range m {
+			lists[name] = append(lists[name], patterns...)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		for _, missing := range absent(lists[name], files) {
+			t.Errorf("%s lists %s, which does not exist", name, missing)
+		}
+	}
+	for dir, c := range crowded {
+		if c.reason == "" || c.room == "" {
+			t.Errorf("crowded: %s needs a reason and a room", dir)
+		}
+	}
+	s, err := parse("examples/service/main.go", "package main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	planted := []string{"examples/service", "examples/...", "examples/service/main.go", "...", "serve", "service/...", "examples"}
+	if got, want := fmt.Sprint(absent(planted, []*source{s})), "[examples serve service/...]"; got != want {
+		t.Errorf("planted: %s do not exist, want %s", got, want)
+	}
+}
+
+// absent returns the patterns that no package and no file is.
+func absent(patterns []string, files []*source) []string {
+	var missing []string
+	for _, p := range patterns {
+		exists := slices.ContainsFunc(files, func(s *source) bool {
+			return match([]string{p}, s.dir) || match([]string{p}, s.path)
+		})
+		if !exists && !slices.Contains(missing, p) {
+			missing = append(missing, p)
+		}
+	}
+	slices.Sort(missing)
+	return missing
+}
+
+// tall is a package of so many files with so many lines each.
+func tall(dir string, files, lines int) map[string]string {
+	m := make(map[string]string)
+	for i := range files {
+		m[fmt.Sprintf("%s/f%02d.go", dir, i)] = "package " + path.Base(dir) + strings.Repeat("\n", lines)
+	}
+	return m
+}
+
+// with adds files to a tree.
+func with(m map[string]string, more ...map[string]string) map[string]string {
+	for _, files := range more {
+		maps.Copy(m, files)
+	}
+	return m
+}
+
+var roomViolations = []violation{
+	{"room", "full", with(tall("plan", maxRoomFiles, maxRoomLines/maxRoomFiles),
+		map[string]string{"plan/x_test.go": "package plan" + strings.Repeat("\n", 9000), "plan/gen_x.go": "package plan\n"}), nil},
+	{"room", "crowded for a reason", tall("models", maxRoomFiles+1, 1), nil},
+	{"room", "too many files", tall("plan", maxRoomFiles+1, 1), []string{"plan has 41 files of 41 lines"}},
+	{"room", "too many lines", tall("plan", 2, maxRoomLines/2+1), []string{"plan has 2 files of 8002 lines"}},
+	{"room", "an exception that is none", tall("models", 3, 1), []string{"models has 3 files of 3 lines: no longer crowded"}},
+
+	{"own kinds", "where they belong", map[string]string{
+		"internal/cpu/a.go": `package cpu; var t = map[graph.Kind]kernel{"conv16": {}, "conv": {}}; var k = "conv16"`,
+		"cuda/a.go":         `package cuda; func f() { _ = map[graph.Kind]int{"plain": 1} }`,
+		"plan/a.go":         "package plan; var a, b, c = \"conv\", \"plain\", \"conv16 and so on\"",
+		"runtime/a.go":      `package runtime; var k = "conv16"`,
+	}, nil},
+	{"own kinds", "where they do not", map[string]string{
+		"internal/cpu/a.go": `package cpu; var t = map[graph.Kind]kernel{"conv16": {}}`,
+		"cuda/a.go":         `package cuda; func f() { all := map[graph.Kind]kernel{"mma": {}}; _ = all }`,
+		"plan/a.go":         "package plan\nfunc f(k string) bool { switch k {\ncase \"conv\", \"conv16\": return true }; return k == `mma` }",
+		"pager/a_test.go":   `package pager; const k = "mma"`,
+	}, []string{
+		`pager/a_test.go:1: pager names "mma", a kind of op that only cuda has`,
+		`plan/a.go:3: plan names "conv16", a kind of op that only internal/cpu has`, `plan/a.go:3: plan names "mma"`,
+	}},
+}
