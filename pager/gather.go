@@ -85,7 +85,7 @@ func (g *Pager) gather(ctx context.Context, p *prepared, instance int, io IO) er
 func (x *gather) find(ids []byte, layout tensor.Layout) error {
 	size := x.idDType.Size()
 	for i := range x.index {
-		if b := ids[offsetOf(layout, i)*size:]; size == 4 {
+		if b := ids[layout.OffsetOf(i)*size:]; size == 4 {
 			x.index[i] = int64(int32(binary.NativeEndian.Uint32(b)))
 		} else {
 			x.index[i] = int64(binary.NativeEndian.Uint64(b))
@@ -102,16 +102,6 @@ func (x *gather) find(ids []byte, layout tensor.Layout) error {
 		}
 	}
 	return nil
-}
-
-// offsetOf returns where the n-th element of a view is, in order.
-func offsetOf(l tensor.Layout, n int) int {
-	at := l.Offset
-	for d := len(l.Shape) - 1; d >= 0; d-- {
-		at += n % l.Shape[d] * l.Strides[d]
-		n /= l.Shape[d]
-	}
-	return at
 }
 
 // readRows fills the result: each row is read once, several at a time, and copied where it is wanted again.

@@ -255,3 +255,13 @@ func (l Layout) Leading(n int) Layout {
 	n = len(l.Shape) - n
 	return Layout{Shape: l.Shape[:n], Strides: l.Strides[:n], Offset: l.Offset}
 }
+
+// OffsetOf returns where the i-th element of the row-major order lies, in elements from the first of the memory.
+func (l Layout) OffsetOf(i int) int {
+	at := l.Offset
+	for d := len(l.Shape) - 1; d >= 0; d-- {
+		at += i % l.Shape[d] * l.Strides[d]
+		i /= l.Shape[d]
+	}
+	return at
+}

@@ -170,3 +170,27 @@ func noise(n int) []byte {
 	_, _ = rand.NewChaCha8([32]byte{}).Read(p)
 	return p
 }
+
+// TestOffsetOf compares where elements lie with counting through them, the last dimension fastest.
+func TestOffsetOf(t *testing.T) {
+	for _, l := range []Layout{
+		{Offset: 5}, Contiguous(2, 3, 4), {Shape: Shape{3, 2, 2}, Strides: []int{1, 0, 7}, Offset: 2},
+		{Shape: Shape{2, 1, 3}, Strides: []int{4, 9, 1}},
+	} {
+		want := []int{l.Offset}
+		for d, n := range l.Shape {
+			var next []int
+			for _, at := range want {
+				for k := range n {
+					next = append(next, at+k*l.Strides[d])
+				}
+			}
+			want = next
+		}
+		for i, at := range want {
+			if got := l.OffsetOf(i); got != at {
+				t.Errorf("element %d of %v lies at %d, not %d", i, l, got, at)
+			}
+		}
+	}
+}

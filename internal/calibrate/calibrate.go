@@ -20,7 +20,7 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/internal/machine"
+	"github.com/optimem/optimem/internal/cpu/arrange"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
@@ -211,7 +211,7 @@ func (b *bench) prepare(s sample) (ops []prepared, free func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	lowered, err := b.dev.Lower(machine.Arranged(g, machine.Compilation{}))
+	lowered, err := b.dev.Lower(arrange.Graph(g, false)) // as sessions do
 	if err != nil {
 		return nil, nil, err
 	}

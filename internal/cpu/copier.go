@@ -249,6 +249,6 @@ func wordsAsFloats(x []uint32) []float32 {
 func copyMany(dst []byte, to tensor.Layout, v view) {
 	size, n := v.dtype.Size(), v.size()
 	for i := range n {
-		copy(dst[offsetOf(to, i)*size:][:size], v.data[offsetOf(v.layout, i)*size:])
+		copy(dst[to.OffsetOf(i)*size:][:size], v.data[v.layout.OffsetOf(i)*size:])
 	}
 }

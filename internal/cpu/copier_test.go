@@ -51,6 +51,27 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// TestTurnedToTheEnd turns matrices whose last column is the last of the memory, with whole groups of columns.
+func TestTurnedToTheEnd(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 14))
+	for _, s := range [][]int{{64, 64}, {3, 64, 128}, {2, 16, 8}, {5, 40, 72}, {64, 7}} {
+		n := len(s)
+		x := noise(r, s...)
+		l := tensor.Layout{Shape: append([]int(nil), s...), Strides: append([]int(nil), x.Layout.Strides...)}
+		l.Shape[n-1], l.Shape[n-2] = l.Shape[n-2], l.Shape[n-1]
+		l.Strides[n-1], l.Strides[n-2] = l.Strides[n-2], l.Strides[n-1]
+		got := single(t, "copy", nil, &tensor.Tensor{DType: x.DType, Layout: l, Data: x.Data})
+		rows, columns := s[n-2], s[n-1]
+		from, to := numbersOf(x), numbersOf(got)
+		for i := range to {
+			plane, at := i/(rows*columns)*rows*columns, i%(rows*columns)
+			if want := from[plane+at%rows*columns+at/rows]; to[i] != want {
+				t.Fatalf("%v: element %d is %v, not %v", s, i, to[i], want)
+			}
+		}
+	}
+}
+
 // TestCopiesAllocate: copies allocate nothing.
 func TestCopiesAllocate(t *testing.T) {
 	p := NewPool(2)

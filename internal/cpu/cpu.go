@@ -3,15 +3,8 @@
 //
 // It knows ops and buffers. It does not know models, plans or files.
 //
-// # Regions
-//
-// Between convolutions, values are [N, ⌈C/16⌉, H, W, 16], channels padded with zeros to a multiple of sixteen, and their ops
-// are kinds that only this package knows: conv16, pool16, cat16 … An elementwise op over whole values stays what it is if it
-// keeps the padding zero. to16 and from16 stand at the borders; a region whose convolutions save less time than its borders
-// take is left as it was. A first convolution of at most four channels reads its input as it is.
-//
-// With bfloat16 on a CPU with AMX or AVX512-BF16 such values are bfloat16 in blocks of 32, and the rows that linears and
-// attention read are [⌈C/32⌉, rows, 32], the pixels of a convolution, rounded once.
+// It has kernels of kinds that no registry knows, over values in blocks of channels: conv16, pool16, conv32 … Package arrange
+// puts such ops in the place of others, and says how the values lie.
 package cpu
 
 import (

@@ -193,7 +193,7 @@ func TestManyDimensions(t *testing.T) {
 	n := volume(shape)
 	want := make([]float32, n)
 	for i := range want {
-		want[i] = numbersOf(x)[offsetOf(l, i)]
+		want[i] = numbersOf(x)[l.OffsetOf(i)]
 	}
 	if got := numbersOf(single(t, "copy", nil, turned)); !slices.Equal(got, want) {
 		t.Error("a copy differs")

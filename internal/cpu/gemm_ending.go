@@ -98,7 +98,7 @@ func (g *gemmCall[T]) finishRows(lane, row, rows, j, width int, c []T, ldc int, 
 	for i := range rows {
 		at := lead.Offset + (row+i)*stride
 		if !even {
-			at = offsetOf(lead, row+i)
+			at = lead.OffsetOf(row + i)
 		}
 		g.addResidual(at, j, c[i*ldc:][:width], src[i*pitch:][:width])
 	}
@@ -157,5 +157,5 @@ func (g *gemmCall[T]) addResidual(at, j int, to, sums []T) {
 // rowAt returns where element j of a row lies, and the elements to the next.
 func rowAt(l tensor.Layout, row, j int) (at, stride int) {
 	stride = lastStride(l)
-	return offsetOf(l.Leading(1), row) + j*stride, stride
+	return l.Leading(1).OffsetOf(row) + j*stride, stride
 }

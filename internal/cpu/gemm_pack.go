@@ -68,7 +68,7 @@ func (m *matrix[T]) inPlace(rows, columns int) bool {
 // lineAt returns where line l begins.
 func (m *matrix[T]) lineAt(l int) int {
 	if len(m.rows.Shape) > 0 {
-		return offsetOf(m.rows, l)
+		return m.rows.OffsetOf(l)
 	}
 	return m.offset + l*m.line
 }

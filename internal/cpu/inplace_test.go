@@ -10,6 +10,7 @@ import (
 	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/internal/cpu/arrange"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -86,7 +87,7 @@ func TestInPlace(t *testing.T) {
 	} {
 		n := &network{Graph: &graph.Graph{}, t: t}
 		build(n)
-		run(name, cpu.Arrange(n.Graph, false), n.storage)
+		run(name, arrange.Graph(n.Graph, false), n.storage)
 	}
 	for _, kind := range cpu.KindsInPlace() {
 		if ran[kind] == 0 && !testing.Short() {
@@ -125,7 +126,7 @@ func TestInPlaceFails(t *testing.T) {
 			}
 			return l, nil
 		}
-		if _, err := devicetest.InPlace(t.Context(), dev, bold, cpu.Arrange(n.Graph, false), n.storage); err == nil {
+		if _, err := devicetest.InPlace(t.Context(), dev, bold, arrange.Graph(n.Graph, false), n.storage); err == nil {
 			t.Errorf("%s: nothing was found", name)
 		}
 	}

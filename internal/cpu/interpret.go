@@ -73,7 +73,7 @@ func newInterpreter(
 			}
 			m.data[i] = data
 		case graph.Computed:
-			m.data[i] = make([]byte, v.Bytes())
+			m.data[i] = slices.Repeat([]byte{0xff}, int(v.Bytes())) // NaN: what a kernel leaves out must not pass by luck
 		}
 	}
 	var err error

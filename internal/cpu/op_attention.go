@@ -164,7 +164,7 @@ func (a *attention[T]) matrix(v view, batch int, columns bool) matrix[T] {
 	l := v.layout
 	r := len(l.Shape)
 	m := matrix[T]{
-		data: v.data, dtype: v.dtype, offset: offsetOf(l.Leading(2), batch),
+		data: v.data, dtype: v.dtype, offset: l.Leading(2).OffsetOf(batch),
 		line: l.Strides[r-2], step: l.Strides[r-1],
 	}
 	if columns {
@@ -177,7 +177,7 @@ func (a *attention[T]) matrix(v view, batch int, columns bool) matrix[T] {
 func (a *attention[T]) addMask(line, values []T, batch, query int) {
 	l := a.mask.layout
 	r := len(l.Shape)
-	at, stride := offsetOf(l.Leading(2), batch)+query*l.Strides[r-2], l.Strides[r-1]
+	at, stride := l.Leading(2).OffsetOf(batch)+query*l.Strides[r-2], l.Strides[r-1]
 	if a.mask.dtype == tensor.Bool {
 		seen := elements[uint8](a.mask)
 		for j := range line {

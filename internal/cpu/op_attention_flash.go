@@ -141,7 +141,7 @@ func (f *flash) factor(v view, batch int) matrix[float32] {
 	l := v.layout
 	r := len(l.Shape)
 	return matrix[float32]{
-		data: v.data, dtype: v.dtype, offset: offsetOf(l.Leading(2), batch),
+		data: v.data, dtype: v.dtype, offset: l.Leading(2).OffsetOf(batch),
 		line: l.Strides[r-2], step: l.Strides[r-1], set: f.set,
 	}
 }
@@ -162,7 +162,7 @@ func (f *flash) compute(u *flashUnit) {
 		u.queries, u.queryPitch = u.copied, f.width
 	}
 	if !f.mask.absent() {
-		u.maskAt = offsetOf(f.mask.layout.Leading(2), u.batch)
+		u.maskAt = f.mask.layout.Leading(2).OffsetOf(u.batch)
 	}
 	for i := range rows {
 		u.tops[i], u.totals[i] = float32(math.Inf(-1)), 0

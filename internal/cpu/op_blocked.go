@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// blockedKernels are ops over values in blocks, which only Arrange makes. Attribute "channels" is how many channels there
-// are without the padding, "conv" the convolution.
+// blockedKernels are ops over values in blocks, which only package arrange makes. Attribute "channels" is how many
+// channels there are without the padding, "conv" the convolution.
 var blockedKernels = map[graph.Kind]kernel{
 	// conv over In[0] in blocks, or [N, C, H, W] where "planar" is set; In[7] in blocks. Of a linear over the channels of
 	// each pixel the weight has two dimensions. Where "scaled" is set, In[3] multiplies sums and bias.
@@ -17,8 +17,8 @@ var blockedKernels = map[graph.Kind]kernel{
 		cost: conv16Cost, label: conv16Label, product: conv16Product, inPlace: conv16InPlace,
 		supports: func(in, _ []graph.Spec, a graph.Attrs) error { return precisionSupports(in, a) },
 	},
-	// A pointwise conv16 with attributes "first", and a depthwise one over its result with attributes "second": eight
-	// operands of each, of which In[8] is absent.
+	// A pointwise conv16 with attributes "first", and a depthwise one over its result with attributes "second":
+	// [ConvOperands] of each, of which the second's first is absent.
 	"expand16": {
 		run: runExpand16, workOn: expandWork, packs: expandPacks, pack: packExpand, cost: expandCost,
 	},
@@ -177,8 +177,8 @@ func runConv16(c *call) error {
 	return conv.Run(c.ctx, c.pool, a)
 }
 
-// expandOperands is how many operands each of an expansion's convolutions has.
-const expandOperands = 8
+// ConvOperands is how many operands each convolution of an "expand16" has: as many as a conv can have.
+const ConvOperands = 8
 
 func expansionOf(a graph.Attrs) *blocked.Expansion { return a["expansion"].(*blocked.Expansion) }
 
@@ -188,13 +188,13 @@ func expandAttrs(a graph.Attrs) [2]graph.Attrs {
 }
 
 func expandWork(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
-	return scaleBytes(in[1].Shape) + scaleBytes(in[expandOperands+1].Shape) + expansionOf(a).WorkBytes(threads, false)
+	return scaleBytes(in[1].Shape) + scaleBytes(in[ConvOperands+1].Shape) + expansionOf(a).WorkBytes(threads, false)
 }
 
 func expandCost(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	c := blockedCost(0)(in, out, a)
 	for i, conv := range expansionOf(a).Convs() {
-		w := in[i*expandOperands+1].Shape
+		w := in[i*ConvOperands+1].Shape
 		c.FLOPs += 2 * int64(conv.Batch*conv.Out*conv.OutHeight*conv.OutWidth) * int64(volume(w[1:]))
 	}
 	return c
@@ -204,7 +204,7 @@ func expandPacks(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
 	var packs []graph.Pack
 	for i, conv := range expansionOf(a).Convs() {
 		packs = append(packs, graph.Pack{
-			In: i*expandOperands + 1, Bytes: conv.PackedBytes(), Form: conv.Form(), Step: conv.PackStep(),
+			In: i*ConvOperands + 1, Bytes: conv.PackedBytes(), Form: conv.Form(), Step: conv.PackStep(),
 		})
 	}
 	return packs
@@ -212,7 +212,7 @@ func expandPacks(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
 
 // packExpand writes the weights of one of the convolutions.
 func packExpand(pool *Pool, a graph.Attrs, p graph.Pack, raw view, dst []byte) error {
-	expansionOf(a).Convs()[p.In/expandOperands].Pack(pool, weight16(raw, new(weightRoom)), elements[float32](view{data: dst}))
+	expansionOf(a).Convs()[p.In/ConvOperands].Pack(pool, weight16(raw, new(weightRoom)), elements[float32](view{data: dst}))
 	return nil
 }
 
@@ -222,7 +222,7 @@ func runExpand16(c *call) error {
 	work := elements[float32](view{data: c.work})
 	var args [2]blocked.Args
 	for i, attrs := range expandAttrs(c.attrs) {
-		one := call{attrs: attrs, in: c.in[i*expandOperands : (i+1)*expandOperands]}
+		one := call{attrs: attrs, in: c.in[i*ConvOperands : (i+1)*ConvOperands]}
 		args[i] = one.args16(e.Convs()[i], work, &c.weights[i])
 		work = args[i].Work
 	}

@@ -34,6 +34,29 @@ func chainLoop(q graph.Instruction) func(dst []float32, in [][]float32) {
 	return k.loops(q.Attrs, tensor.Float32).f32
 }
 
+// OfNumbers returns what a program of elementwise ops gives where its operands are the given numbers, as a chain computes
+// it; false where there is no loop for one of the ops.
+func OfNumbers(p graph.Program, operands []float32) (float32, bool) {
+	values := make([][]float32, 0, len(operands)+len(p))
+	for k := range operands {
+		values = append(values, operands[k:k+1])
+	}
+	for _, q := range p {
+		loop := chainLoop(q)
+		if loop == nil {
+			return 0, false
+		}
+		in := make([][]float32, len(q.Args))
+		for k, arg := range q.Args {
+			in[k] = values[arg]
+		}
+		result := make([]float32, 1)
+		loop(result, in)
+		values = append(values, result)
+	}
+	return values[len(values)-1][0], true
+}
+
 // whereFloat32 is where with a condition that is 0 or not.
 func whereFloat32(dst []float32, in [][]float32) {
 	a, b := in[1][:len(dst)], in[2][:len(dst)]

@@ -106,7 +106,7 @@ func (s *grid[T]) pack(dst []T, width, from, to, k0, k1 int) {
 		lines := min(width, to-l)
 		clearTail(group, width, lines, n)
 		for r := range lines {
-			base := s.offset + offsetOf(line, s.line0+l+r)
+			base := s.offset + line.OffsetOf(s.line0+l+r)
 			linesOf(depth, k0, k1, func(at, first, stride, m int) {
 				for i := range m {
 					var v [1]T

@@ -190,7 +190,7 @@ func (t *solving[T]) block(m, first int) {
 	x := t.x[m*n*t.columns+first:]
 	line := func(i int) []T { return x[i*t.columns:][:width] }
 	pivots, step := elements[int32](t.pivots), lastStride(t.pivots.layout)
-	at := offsetOf(t.pivots.layout.Leading(1), m)
+	at := t.pivots.layout.Leading(1).OffsetOf(m)
 	for i := range n {
 		if p := int(pivots[at+i*step]) - 1; p != i {
 			upper, lower := line(i), line(p)
@@ -200,7 +200,7 @@ func (t *solving[T]) block(m, first int) {
 		}
 	}
 	strides := t.lu.layout.Strides[len(t.lu.layout.Strides)-2:]
-	lu, corner := elements[T](t.lu), offsetOf(t.lu.layout.Leading(2), m)
+	lu, corner := elements[T](t.lu), t.lu.layout.Leading(2).OffsetOf(m)
 	for i := range n {
 		row := corner + i*strides[0]
 		for k := range i {

@@ -325,10 +325,10 @@ func (t *searching) Run(from, to int) {
 			if len(t.sorted.shape()) > 1 {
 				line = (at + i) / t.row
 			}
-			s := offsetOf(t.sorted.layout.Leading(1), line)
+			s := t.sorted.layout.Leading(1).OffsetOf(line)
 			o := -1
 			if !t.order.absent() {
-				o = offsetOf(t.order.layout.Leading(1), line)
+				o = t.order.layout.Leading(1).OffsetOf(line)
 			}
 			var place int
 			if isReal(t.x.dtype) {

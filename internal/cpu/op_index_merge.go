@@ -179,8 +179,8 @@ func (t *putting[T]) Run(from, to int) {
 	var room [mostDims]int
 	index, n, values, with, src := intsIn(room[:], t.values.rank), len(t.at), &t.values, t.with, t.src
 	for i := from * n; i < to*n; i++ {
-		out := t.dst[offsetOf(t.outer, i/n)+t.at[i%n]:][:t.inner.size]
-		values.lines(offsetOf(t.blocks, i), index, func(first int) {
+		out := t.dst[t.outer.OffsetOf(i/n)+t.at[i%n]:][:t.inner.size]
+		values.lines(t.blocks.OffsetOf(i), index, func(first int) {
 			for k := range values.n {
 				out[k] = with(out[k], src[first+k*values.stride])
 			}
@@ -231,7 +231,7 @@ func (t *scattering[T]) Run(from, to int) {
 	toStep, fromStep := t.toStep, t.fromStep
 	t.each(from, to, func(line, first int) {
 		var buf [chunk]int64
-		base, at := offsetOf(results, line), offsetOf(values, line)
+		base, at := results.OffsetOf(line), values.OffsetOf(line)
 		for k := 0; k < t.n; k += chunk {
 			part := buf[:min(chunk, t.n-k)]
 			loadInts(part, t.index, first+k*t.stride, t.stride)

@@ -54,7 +54,7 @@ func (m *indexMove[T]) Run(from, to int) {
 	src, size, inner := m.src, m.inner.size, &m.inner
 	if inner.rank == 0 && inner.stride == 1 {
 		for i := from; i < to; {
-			first, at := offsetOf(m.outer, i/len(m.at)), m.at[i%len(m.at):]
+			first, at := m.outer.OffsetOf(i/len(m.at)), m.at[i%len(m.at):]
 			at = at[:min(len(at), to-i)]
 			for k, a := range at {
 				copy(m.dst[(i+k)*size:][:size], src[first+a:][:size])
@@ -67,7 +67,7 @@ func (m *indexMove[T]) Run(from, to int) {
 	index := intsIn(room[:], inner.rank)
 	for i := from; i < to; i++ {
 		out := m.dst[i*size : (i+1)*size]
-		inner.lines(offsetOf(m.outer, i/len(m.at))+m.at[i%len(m.at)], index, func(first int) {
+		inner.lines(m.outer.OffsetOf(i/len(m.at))+m.at[i%len(m.at)], index, func(first int) {
 			if inner.stride == 1 {
 				copy(out, src[first:first+inner.n])
 			} else {
@@ -111,7 +111,7 @@ func (t *gathering[T]) Run(from, to int) {
 	starts := t.from.layout()
 	t.each(from, to, func(line, first int) {
 		var buf [chunk]int64
-		base, to := offsetOf(starts, line), t.first(line, t.n)
+		base, to := starts.OffsetOf(line), t.first(line, t.n)
 		for k := 0; k < t.n; k += chunk {
 			part := buf[:min(chunk, t.n-k)]
 			loadInts(part, t.index, first+k*t.along.stride, t.along.stride)
@@ -139,7 +139,7 @@ func (moves[T]) maskedScatter(c *call) error {
 			}
 			place := from.layout.Offset + used
 			if !direct {
-				place = offsetOf(from.layout, used)
+				place = from.layout.OffsetOf(used)
 			}
 			dst[at+i] = source[place]
 			used++

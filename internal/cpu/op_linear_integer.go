@@ -89,7 +89,7 @@ func (p *integerRows[T]) Run(from, to int) {
 	alpha, beta, hasAdd := T(p.alpha), T(p.beta), !p.add.absent()
 	n, depth, xStep, yStep := p.n, p.k, lastStride(p.x.layout), p.yStep
 	for i := from; i < to; i++ {
-		xAt, matrix, addAt := offsetOf(p.rows, i), offsetOf(p.matrices, i/p.each), offsetOf(p.addRows, i)
+		xAt, matrix, addAt := p.rows.OffsetOf(i), p.matrices.OffsetOf(i/p.each), p.addRows.OffsetOf(i)
 		for j := range n {
 			sum := alpha * dotIntegers(x, y, xAt, xStep, matrix+j*p.yLine, yStep, depth)
 			if hasAdd {
@@ -164,7 +164,7 @@ type crossing[E any, T real | integer] struct {
 func (t *crossing[E, T]) Run(from, to int) {
 	lx, ly, lo := t.xs.layout(), t.ys.layout(), t.outs.layout()
 	for i := from; i < to; i++ {
-		x, y, out := offsetOf(lx, i), offsetOf(ly, i), offsetOf(lo, i)
+		x, y, out := lx.OffsetOf(i), ly.OffsetOf(i), lo.OffsetOf(i)
 		for e := range 3 {
 			f, g := (e+1)%3, (e+2)%3
 			t.out[out+e*t.outStep] = t.store(

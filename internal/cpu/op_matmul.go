@@ -133,7 +133,7 @@ func (m *matmulCall[T]) one(p *Pool, i int, work []byte) {
 	// last returns the matrix of a view, as a layout.
 	last := func(l tensor.Layout) tensor.Layout {
 		return tensor.Layout{
-			Shape: l.Shape[rank-2:], Strides: l.Strides[rank-2:], Offset: offsetOf(l.Leading(2), i),
+			Shape: l.Shape[rank-2:], Strides: l.Strides[rank-2:], Offset: l.Leading(2).OffsetOf(i),
 		}
 	}
 	x, y := last(m.x.layout), last(m.y.layout)

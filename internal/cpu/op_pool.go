@@ -342,11 +342,11 @@ func runMaxUnpool(c *call) error {
 	index := c.in[1].layout
 	for i := range shape[0] * channels {
 		for k := range per {
-			at := where[offsetOf(index, i*per+k)]
+			at := where[index.OffsetOf(i*per+k)]
 			if at < 0 || at >= int64(pixels) {
 				return fmt.Errorf("index %d is not within the %d elements of a channel of %v", at, pixels, shape)
 			}
-			from := offsetOf(x.layout, i*per+k) * size
+			from := x.layout.OffsetOf(i*per+k) * size
 			copy(c.out[0].data[(i*pixels+int(at))*size:][:size], x.data[from:from+size])
 		}
 	}

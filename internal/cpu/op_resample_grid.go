@@ -68,7 +68,7 @@ func (t *gridPoints[T]) Run(from, to int) {
 	lines, step := t.grid.layout.Leading(1), lastStride(t.grid.layout)
 	for i := from; i < to; i++ {
 		var point [3]T // x, y, z
-		loadReal(point[:s.rank], t.grid, offsetOf(lines, i), step)
+		loadReal(point[:s.rank], t.grid, lines.OffsetOf(i), step)
 		s.locate([3]T{point[2], point[1], point[0]})
 		image, p := i/t.points, i%t.points
 		for ch := range channels {

@@ -63,7 +63,7 @@ func (r *rotary) Run(from, to int) {
 	for line := from; line < to; line++ {
 		var at [3]int
 		for i := range at {
-			at[i] = offsetOf(r.lines[i], line)
+			at[i] = r.lines[i].OffsetOf(line)
 		}
 		if isHalf(r.to.dtype) {
 			r.halves(blockOf[float32](held), line, at)

@@ -214,8 +214,8 @@ func (t *distances) Run(from, to int) {
 	x, y, p, rank := t.x, t.y, t.p, len(t.x.shape())
 	xStep, yStep := x.layout.Strides[rank-1], y.layout.Strides[rank-1]
 	for row := from; row < to; row++ {
-		xAt := offsetOf(t.xs, row/t.m) + row%t.m*x.layout.Strides[rank-2]
-		yAt := offsetOf(t.ys, row/t.m)
+		xAt := t.xs.OffsetOf(row/t.m) + row%t.m*x.layout.Strides[rank-2]
+		yAt := t.ys.OffsetOf(row / t.m)
 		for j := range t.n {
 			var acc float64
 			for at := 0; at < t.k; at += chunk {

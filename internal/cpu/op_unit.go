@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// unitKernels are ops over values of bfloat16 in blocks of 32 channels, which only Arrange makes, for processors with a
-// matrix unit. Attribute "set" is the kernels.
+// unitKernels are ops over values of bfloat16 in blocks of 32 channels, which only package arrange makes, for processors
+// with a matrix unit. Attribute "set" is the kernels.
 var unitKernels = map[graph.Kind]kernel{
 	// conv16, with a blocked.UnitConv.
 	"conv32": {

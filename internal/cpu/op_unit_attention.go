@@ -2,22 +2,19 @@ package cpu
 
 import (
 	"bytes"
-	"math"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	"github.com/optimem/optimem/tensor"
 )
 
-// unitAttentionKernels is attention by a matrix unit, which only Arrange makes.
+// unitAttentionKernels is attention by a matrix unit, which only package arrange makes.
 var unitAttentionKernels = map[graph.Kind]kernel{
 	// scaled_dot_product_attention over rows of bfloat16, with a blocked.UnitAttention; In[3] is the mask.
 	"attention32": {
 		run: runAttention32, workOn: attention32Work, cost: attention32Cost, label: unitLabel("attention32"),
 	},
 }
-
-var nan32 = float32(math.NaN())
 
 func attention32Of(a graph.Attrs) *blocked.UnitAttention {
 	return a["attention"].(*blocked.UnitAttention)
@@ -50,7 +47,7 @@ func maskRow(mask view, head, query int, to []float32) bool {
 	l := mask.layout
 	rank := len(l.Shape)
 	stride := l.Strides[rank-1]
-	at := offsetOf(l.Leading(2), head) + query*l.Strides[rank-2]
+	at := l.Leading(2).OffsetOf(head) + query*l.Strides[rank-2]
 	if mask.dtype != tensor.Bool {
 		loadReal(to, mask, at, stride)
 		return true

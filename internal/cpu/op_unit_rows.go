@@ -8,8 +8,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// unitRowKernels are products of rows by a matrix unit, which only Arrange makes. Rows of bfloat16 lie as the pixels of a
-// convolution do: [⌈C/32⌉, rows, 32], zero beyond C, so that a product of matrices is a convolution of pixels by themselves.
+// unitRowKernels are products of rows by a matrix unit, which only package arrange makes. Rows of bfloat16 lie as the pixels
+// of a convolution do: [⌈C/32⌉, rows, 32], zero beyond C, so that a product of matrices is a convolution of pixels by themselves.
 var unitRowKernels = map[graph.Kind]kernel{
 	// Rows of float32, rounded.
 	"rows32": {run: runRows32, cost: blockedCost(0)},
@@ -19,6 +19,12 @@ var unitRowKernels = map[graph.Kind]kernel{
 		run: runLinear32, workOn: linear32Work, packs: convPacksBlocked, pack: packConvBlocked, cost: linear32Cost,
 		label: unitLabel("linear32"),
 	},
+}
+
+// RoundsRows reports whether "rows32" takes rows that lie so: each in order, and all equally far apart.
+func RoundsRows(l tensor.Layout) bool {
+	stride, even := evenly(l.Leading(1))
+	return even && stride >= 0 && lastStride(l) == 1
 }
 
 // runRows32: out[b, r, i] = in[0][r, 32·b + i].

@@ -121,16 +121,6 @@ func scratchBytes(size int, pieces ...int) int64 {
 	return sum
 }
 
-// offsetOf returns where in memory element i of the row-major order lies.
-func offsetOf(l tensor.Layout, i int) int {
-	at := l.Offset
-	for d := len(l.Shape) - 1; d >= 0; d-- {
-		at += i % l.Shape[d] * l.Strides[d]
-		i /= l.Shape[d]
-	}
-	return at
-}
-
 // volume returns the product of a shape that is known to be sound.
 func volume(s tensor.Shape) int {
 	n := 1

@@ -108,7 +108,7 @@ func (r *rows) Run(from, to int) {
 }
 
 // first returns where row i begins.
-func (r *rows) first(i int) int { return offsetOf(r.at, i/r.per) + i%r.per*r.n }
+func (r *rows) first(i int) int { return r.at.OffsetOf(i/r.per) + i%r.per*r.n }
 
 // put stores a row's result.
 func (r *rows) put(i int, x float64) { storeFloat(r.out, r.out.layout.Offset+i, x) }

@@ -47,7 +47,8 @@ var diagram = map[string][]string{
 	"device/late":          {"device", "graph"},
 	"cuda":                 {"device", "graph", "graph/rewrite", "tensor", "cuda/..."},
 	"cuda/...":             {"device", "graph", "tensor", "cuda/..."},
-	"internal/cpu":         {"device", "graph", "graph/rewrite", "tensor", "internal/cpu/blocked", "internal/cpu/kernel", "internal/cpu/tasks"},
+	"internal/cpu":         {"device", "graph", "tensor", "internal/cpu/blocked", "internal/cpu/kernel", "internal/cpu/tasks"},
+	"internal/cpu/arrange": {"internal/cpu", "graph", "graph/rewrite", "tensor", "internal/cpu/blocked", "internal/cpu/kernel"},
 	"internal/cpu/blocked": {"tensor", "internal/cpu/kernel", "internal/cpu/tasks"},
 	"internal/cpu/tasks":   {},
 	"internal/cpu/kernel":  {},
@@ -59,7 +60,8 @@ var diagram = map[string][]string{
 
 	// Only machine knows all devices, and runtime everyone.
 	"internal/machine": {
-		"pager", "chunker", "cuda", "internal/cpu", "plan", "device", "device/emulated", "graph", "graph/rewrite",
+		"pager", "chunker", "cuda", "internal/cpu", "internal/cpu/arrange", "plan", "device", "device/emulated", "graph",
+		"graph/rewrite",
 	},
 	"runtime": {
 		"models", "internal/machine", "pager", "cuda", "plan", "device", "graph", "graph/rewrite", "storage", "tensor", "loader",
@@ -71,7 +73,7 @@ var diagram = map[string][]string{
 	"examples/...":   {"runtime", "models", "loader", "graph", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "internal/calibrate", "storage", "tensor"},
 
-	"internal/calibrate":       {"device", "internal/cpu", "internal/machine", "graph", "plan", "storage", "tensor"},
+	"internal/calibrate":       {"device", "internal/cpu", "internal/cpu/arrange", "graph", "plan", "storage", "tensor"},
 	"internal/npy":             {"tensor"},
 	"internal/preprocess":      {"tensor", "internal/preprocess/jpeg"},
 	"internal/preprocess/jpeg": {},

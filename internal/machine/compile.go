@@ -10,6 +10,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/internal/cpu/arrange"
 	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/plan"
 )
@@ -83,12 +84,12 @@ func (c *compiler) lower(made *Compiled, o Compilation) (err error) {
 	return err
 }
 
-// Arranged returns a graph in the layouts of the CPU's kernels, unless that is left out.
-func Arranged(g *graph.Graph, o Compilation) *graph.Graph {
+// arranged returns a graph in the layouts of the CPU's kernels, unless that is left out.
+func arranged(g *graph.Graph, o Compilation) *graph.Graph {
 	if o.Without&rewrite.ArrangeLayouts != 0 {
 		return g
 	}
-	return cpu.Arrange(g, o.Exact)
+	return arrange.Graph(g, o.Exact)
 }
 
 // constants computes a graph that has neither inputs nor weights, as the CPU does: for every device, so that they agree.

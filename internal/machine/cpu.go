@@ -25,7 +25,7 @@ func openCPU(o Options) (Machine, error) {
 	return &cpuMachine{
 		compiler{
 			device:  Device{Name: "cpu", Target: plan.CPU, Lower: dev.Lower, Rates: cpuRates(o.Rates, dev)},
-			arrange: Arranged,
+			arrange: arranged,
 		}, p, dev,
 	}, nil
 }

@@ -1,4 +1,4 @@
-package cpu
+package arrange
 
 import (
 	"encoding/binary"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -84,9 +85,9 @@ func (p *picture) resultsOf(g *graph.Graph, change func([]byte)) [][]byte {
 			DType: v.DType, Layout: tensor.Contiguous(v.Shape...), Data: fill(v.Name, volume(v.Shape)),
 		}
 	}
-	pool := NewPool(p.threads)
+	pool := cpu.NewPool(p.threads)
 	defer pool.Close()
-	out, err := Interpret(p.t.Context(), pool, graph.Standard(), g, func(v graph.Value) ([]byte, error) {
+	out, err := cpu.Interpret(p.t.Context(), pool, graph.Standard(), g, func(v graph.Value) ([]byte, error) {
 		return fill(v.Name, volume(v.Shape)), nil
 	}, in)
 	if err != nil {
@@ -263,7 +264,7 @@ func TestArrange(t *testing.T) {
 			p := newPicture(t)
 			c.build(p)
 			before := len(p.Ops)
-			g := Arrange(p.Graph, false)
+			g := Graph(p.Graph, false)
 			var kinds []string
 			for _, op := range g.Ops {
 				kinds = append(kinds, string(op.Kind))
@@ -276,8 +277,8 @@ func TestArrange(t *testing.T) {
 			}
 			want := p.results(p.Graph)
 			for exact, bound := range map[bool]float64{false: 1e-4, true: 1e-5} {
-				for k, got := range p.results(Arrange(p.Graph, exact)) {
-					near(t, asFloats(got), asFloats(want[k]), bound)
+				for k, got := range p.results(Graph(p.Graph, exact)) {
+					near(t, got, want[k], bound)
 				}
 			}
 		})
@@ -289,7 +290,7 @@ func TestBlockedProducts(t *testing.T) {
 	p := newPicture(t)
 	x := p.conv(p.input(2, 3, 56, 48), 50, 7, 2, 1, "relu")
 	p.output(p.conv(p.conv(x, 60, 3, 1, 1, "relu"), 40, 1, 1, 1, "relu"))
-	l, err := Lower(arrange(p.Graph, false), graph.Standard())
+	l, err := cpu.Lower(Graph(p.Graph, false), graph.Standard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,9 +312,30 @@ func TestBlockedProducts(t *testing.T) {
 	}
 }
 
-// asFloats returns bytes as a tensor of numbers.
-func asFloats(b []byte) *tensor.Tensor {
-	return &tensor.Tensor{DType: tensor.Float32, Layout: tensor.Contiguous(len(b) / 4), Data: b}
+// floats returns the numbers that bytes are.
+func floats(b []byte) []float32 {
+	x := make([]float32, len(b)/4)
+	for i := range x {
+		x[i] = math.Float32frombits(binary.NativeEndian.Uint32(b[4*i:]))
+	}
+	return x
+}
+
+// near fails unless numbers differ by at most a share of the largest.
+func near(t *testing.T, got, want []byte, bound float64) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%d bytes, want %d", len(got), len(want))
+	}
+	most, numbers := 0.0, floats(got)
+	for _, x := range floats(want) {
+		most = max(most, math.Abs(float64(x)))
+	}
+	for i, x := range floats(want) {
+		if y := numbers[i]; !(math.Abs(float64(x)-float64(y)) <= bound*most) {
+			t.Fatalf("element %d is %v, not %v; the largest is %v", i, y, x, most)
+		}
+	}
 }
 
 // TestArrangeGuards: borders run when what they convert was computed, whoever reads it first.
@@ -333,28 +355,7 @@ func TestArrangeGuards(t *testing.T) {
 			p.Ops[i].Guard = []graph.Guard{{Predicate: is, Want: false}}
 		}
 		p.output(p.op("choose", nil, is, a, b))
-		got := p.results(Arrange(p.Graph, false))
-		near(t, asFloats(got[0]), asFloats(p.results(p.Graph)[0]), 1e-4)
-	}
-}
-
-// TestTurnedToTheEnd turns matrices whose last column is the last of the memory, with whole groups of columns.
-func TestTurnedToTheEnd(t *testing.T) {
-	r := rand.New(rand.NewPCG(13, 14))
-	for _, s := range [][]int{{64, 64}, {3, 64, 128}, {2, 16, 8}, {5, 40, 72}, {64, 7}} {
-		n := len(s)
-		x := noise(r, s...)
-		l := tensor.Layout{Shape: append([]int(nil), s...), Strides: append([]int(nil), x.Layout.Strides...)}
-		l.Shape[n-1], l.Shape[n-2] = l.Shape[n-2], l.Shape[n-1]
-		l.Strides[n-1], l.Strides[n-2] = l.Strides[n-2], l.Strides[n-1]
-		got := single(t, "copy", nil, &tensor.Tensor{DType: x.DType, Layout: l, Data: x.Data})
-		rows, columns := s[n-2], s[n-1]
-		from, to := numbersOf(x), numbersOf(got)
-		for i := range to {
-			plane, at := i/(rows*columns)*rows*columns, i%(rows*columns)
-			if want := from[plane+at%rows*columns+at/rows]; to[i] != want {
-				t.Fatalf("%v: element %d is %v, not %v", s, i, to[i], want)
-			}
-		}
+		got := p.results(Graph(p.Graph, false))
+		near(t, got[0], p.results(p.Graph)[0], 1e-4)
 	}
 }

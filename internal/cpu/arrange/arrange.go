@@ -1,4 +1,24 @@
-package cpu
+// Package arrange chooses the layouts of values in graphs that the CPU computes: [Graph] returns an equal graph in which
+// convolutions, products and what stands between them are ops over values in blocks of channels, wherever that is expected
+// to take less time.
+//
+// It knows graphs, shapes, and which kinds internal/cpu has kernels for. What a convolution in blocks can be it asks package
+// blocked; what other kernels take it asks internal/cpu, which does not know who makes ops of its kinds. It does not know
+// memory, threads or plans, and reads no weights.
+//
+//	g = arrange.Graph(rewrite.Optimise(g, …), false)
+//	lowered, err := dev.Lower(g)
+//
+// # Regions
+//
+// Between convolutions, values are [N, ⌈C/16⌉, H, W, 16], channels padded with zeros to a multiple of sixteen, and their ops
+// are kinds that only internal/cpu knows: conv16, pool16, cat16 … An elementwise op over whole values stays what it is if it
+// keeps the padding zero. to16 and from16 stand at the borders; a region whose convolutions save less time than its borders
+// take is left as it was. A first convolution of at most four channels reads its input as it is.
+//
+// With bfloat16 on a CPU with AMX or AVX512-BF16 such values are bfloat16 in blocks of 32, and the rows that linears and
+// attention read are [⌈C/32⌉, rows, 32], the pixels of a convolution, rounded once.
+package arrange
 
 import (
 	"fmt"
@@ -12,24 +32,24 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// Arrange returns the graph with its convolutions and what stands between them over values whose channels lie in blocks of
+// Graph returns the graph with its convolutions and what stands between them over values whose channels lie in blocks of
 // sixteen (package blocked), where that is expected to take less time. Such a value is [N, ⌈C/16⌉, H, W, 16], and the ops
-// over it are kinds of this package, which Lower knows and no registry: "conv16", "pool16" and so on. "to16" and "from16"
-// stand where such a region begins and ends. Inputs and outputs of the graph stay as they are. exact keeps to sums of
-// products: no Winograd. Convolutions that may round to bfloat16 are computed by the processor's matrix unit, if it has one
-// (see byUnits and byUnitRows).
+// over it are kinds that [cpu.Lower] knows and no registry: "conv16", "pool16" and so on. "to16" and "from16" stand where
+// such a region begins and ends. Inputs and outputs of the graph stay as they are. exact keeps to sums of products: no
+// Winograd. Convolutions that may round to bfloat16 are computed by the processor's matrix unit, if it has one (see byUnits
+// and byUnitRows).
 //
-// The graph itself does not change. Every value of it that is still computed keeps its id.
-func Arrange(g *graph.Graph, exact bool) *graph.Graph {
-	g = arrange(g, exact)
+// The graph given does not change. Every value of it that is still computed keeps its id.
+func Graph(g *graph.Graph, exact bool) *graph.Graph {
+	g = inBlocks(g, exact)
 	if sets := simd.UnitSets(); sets[0].Vectors != nil {
 		g = byUnitRows(byUnits(g, sets[0]), sets[0])
 	}
 	return g
 }
 
-// arrange is Arrange without a matrix unit.
-func arrange(g *graph.Graph, exact bool) *graph.Graph {
+// inBlocks is Graph without a matrix unit.
+func inBlocks(g *graph.Graph, exact bool) *graph.Graph {
 	left := make(map[int]bool)
 	for range 8 { // a region that is left alone may leave another one alone
 		a := newArranger(g, exact, left)
@@ -444,6 +464,15 @@ const (
 	depthwiseFLOPs = 2e9
 	borderBytes    = 3e9
 )
+
+// volume returns the product of a shape that is known to be sound.
+func volume(s tensor.Shape) int {
+	n := 1
+	for _, d := range s {
+		n *= d
+	}
+	return n
+}
 
 // borderSeconds is what it takes to bring a value into blocks or out of them.
 func borderSeconds(s tensor.Shape) float64 { return 8 * float64(volume(s)) / borderBytes }

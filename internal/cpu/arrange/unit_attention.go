@@ -1,7 +1,8 @@
-package cpu
+package arrange
 
 import (
 	"maps"
+	"math"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu/blocked"
@@ -65,7 +66,7 @@ func (n *rowNarrower) heads(op *graph.Op) *unitHeads {
 		Scale: float32(op.Attrs.Float("scale")), Causal: op.Attrs.Bool("is_causal"),
 	}
 	if op.Attrs.Bool("unseen_nan") {
-		a.Unseen = nan32
+		a.Unseen = float32(math.NaN())
 	}
 	var ok [4]bool
 	h.q, a.Q, ok[0] = n.headsOf(op.In[0])
@@ -102,15 +103,15 @@ func (n *rowNarrower) headsOf(o graph.Operand) (graph.ValueID, blocked.UnitHeads
 	shape := o.Layout.Shape
 	rows, width := shape[len(shape)-2], shape[len(shape)-1]
 	whole := run(o.Layout)%width == 0
-	at := func(i int) int { return offsetOf(o.Layout, i) }
+	at := func(i int) int { return o.Layout.OffsetOf(i) }
 	base := o.Value
 	if maker := n.makers[base]; maker != nil && maker.Kind == "copy" && len(maker.Guard) == 0 {
 		from := maker.In[0]
 		base, whole = from.Value, whole && run(from.Layout)%width == 0
 		at = func(i int) int {
-			i = offsetOf(o.Layout, i)
+			i = o.Layout.OffsetOf(i)
 			whole = whole && i%width == 0
-			return offsetOf(from.Layout, i)
+			return from.Layout.OffsetOf(i)
 		}
 	}
 	value := n.g.Values[base]
@@ -180,7 +181,7 @@ func (n *rowNarrower) headsMade(op *graph.Op, h *unitHeads) (blocked.UnitHeads, 
 	}
 	// Rows come in order, so that the first token of each head comes before its others.
 	for i := 0; i < whole; i += width {
-		first := offsetOf(from, i)
+		first := from.OffsetOf(i)
 		head, token := first/(tokens*width), first/width%tokens
 		at := (i%h.columns/blocked.UnitLanes*h.rows + i/h.columns) * blocked.UnitLanes
 		if token == 0 {

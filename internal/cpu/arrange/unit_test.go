@@ -1,7 +1,8 @@
-package cpu
+package arrange
 
 import (
 	"bytes"
+	"encoding/binary"
 	"maps"
 	"math"
 	"strings"
@@ -68,7 +69,7 @@ func TestByUnits(t *testing.T) {
 			c.build(p)
 			want := p.results(p.Graph)
 			for _, set := range simd.UnitSets() {
-				g := byUnits(arrange(rounding(p.Graph), false), set)
+				g := byUnits(inBlocks(rounding(p.Graph), false), set)
 				var kinds []string
 				for _, op := range g.Ops {
 					kinds = append(kinds, string(op.Kind))
@@ -77,10 +78,10 @@ func TestByUnits(t *testing.T) {
 					t.Errorf("it became %q, want %q", got, c.want)
 				}
 				for k, got := range p.results(g) {
-					near(t, asFloats(got), asFloats(want[k]), 1.0/64)
+					near(t, got, want[k], 1.0/64)
 				}
 			}
-			if got := Arrange(rounding(p.Graph), false); simd.UnitSets()[0].Vectors != nil && len(got.Ops) < len(p.Ops) {
+			if got := Graph(rounding(p.Graph), false); simd.UnitSets()[0].Vectors != nil && len(got.Ops) < len(p.Ops) {
 				t.Errorf("%d ops are left of %d", len(got.Ops), len(p.Ops))
 			}
 		})
@@ -93,19 +94,19 @@ func TestByUnitsRounds(t *testing.T) {
 	p := newPicture(t)
 	p.output(p.conv(p.input(2, 3, 150, 150), 40, 7, 2, 1, "relu"))
 	round := func(x []byte) {
-		v := elements[float32](view{data: x})
-		for i := range v {
-			v[i] = tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32(v[i]))
+		for i, v := range floats(x) {
+			v = tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32(v))
+			binary.NativeEndian.PutUint32(x[4*i:], math.Float32bits(v))
 		}
 	}
 	want := p.resultsOf(p.Graph, round)
 	for _, set := range simd.UnitSets() {
-		g := byUnits(arrange(rounding(p.Graph), false), set)
+		g := byUnits(inBlocks(rounding(p.Graph), false), set)
 		if g.Ops[0].Kind != "conv32" {
 			t.Fatalf("%s: it became %s", set.Name, g.Ops[0].Kind)
 		}
 		got := p.resultsOf(g, func([]byte) {})
-		a, b := elements[float32](view{data: got[0]}), elements[float32](view{data: want[0]})
+		a, b := floats(got[0]), floats(want[0])
 		for i := range a {
 			if d := math.Abs(float64(a[i] - b[i])); d > math.Abs(float64(b[i]))/255+1e-3 {
 				t.Fatalf("%s: element %d is %v, want %v", set.Name, i, a[i], b[i])
@@ -131,12 +132,12 @@ func TestByUnitsGuards(t *testing.T) {
 		p.Outputs = nil
 		p.output(p.op("choose", nil, is, a, b))
 		for _, set := range simd.UnitSets() {
-			g := byUnits(arrange(rounding(p.Graph), false), set)
+			g := byUnits(inBlocks(rounding(p.Graph), false), set)
 			if g.Ops[0].Kind != "conv32" {
 				t.Fatalf("%s: it became %s", set.Name, g.Ops[0].Kind)
 			}
 			got := p.results(g)
-			near(t, asFloats(got[0]), asFloats(p.results(p.Graph)[0]), 1.0/64)
+			near(t, got[0], p.results(p.Graph)[0], 1.0/64)
 		}
 	}
 }
@@ -144,10 +145,10 @@ func TestByUnitsGuards(t *testing.T) {
 // TestByUnitsThreads: the bits are those of one thread.
 func TestByUnitsThreads(t *testing.T) {
 	p := newPicture(t)
-	x := p.conv(p.input(trials(3), 3, 50, 46), 40, 3, 2, 1, "silu")
+	x := p.conv(p.input(3, 3, 50, 46), 40, 3, 2, 1, "silu")
 	p.output(p.conv(p.conv(x, 96, 3, 1, 1, "relu"), 40, 1, 1, 1, "", x))
 	for _, set := range simd.UnitSets() {
-		g := byUnits(arrange(rounding(p.Graph), false), set)
+		g := byUnits(inBlocks(rounding(p.Graph), false), set)
 		p.threads = 1
 		want := p.results(g)
 		for _, threads := range []int{2, 5} {

@@ -1,4 +1,4 @@
-package cpu
+package arrange
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
 )
@@ -105,7 +106,7 @@ func TestByUnitRows(t *testing.T) {
 				p.threads = 1
 				one := p.results(g)
 				for k := range one {
-					near(t, asFloats(one[k]), asFloats(want[k]), 1.0/64)
+					near(t, one[k], want[k], 1.0/64)
 				}
 				p.threads = 3
 				for k, got := range p.results(g) {
@@ -145,7 +146,7 @@ func TestByUnitRowsOfAnEmbedding(t *testing.T) {
 	x, w := p.input(2, 64), p.weight(40, 64)
 	p.output(p.op("linear", nil, x, w, graph.Absent))
 	p.output(p.op("relu", nil, w))
-	l, err := Lower(byUnitRows(roundingRows(p.Graph), simd.UnitSets()[0]), graph.Standard())
+	l, err := cpu.Lower(byUnitRows(roundingRows(p.Graph), simd.UnitSets()[0]), graph.Standard())
 	if err != nil {
 		t.Fatal(err)
 	}

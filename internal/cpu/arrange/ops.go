@@ -1,10 +1,13 @@
-package cpu
+package arrange
 
 import (
+	"encoding/binary"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	"github.com/optimem/optimem/tensor"
 )
@@ -58,6 +61,9 @@ func (a *arranger) conv(i int, op *graph.Op) bool {
 	return a.result(op, f, from...)
 }
 
+// convOf returns the convolution that the attributes of a conv16 hold.
+func convOf(a graph.Attrs) *blocked.Conv { return a["conv"].(*blocked.Conv) }
+
 // expansion adds a depthwise convolution in blocks and the pointwise one before it as one op, if nobody else reads what
 // lies between; nil where that cannot be.
 func (a *arranger) expansion(op *graph.Op, attrs graph.Attrs, shape tensor.Shape, in []graph.Operand) *form {
@@ -68,18 +74,18 @@ func (a *arranger) expansion(op *graph.Op, attrs graph.Attrs, shape tensor.Shape
 	first := &a.out.Ops[maker]
 	if first.Kind != "conv16" || first.Attrs.String("precision") != "" || len(first.Guard) != len(op.Guard) ||
 		len(first.In) > 7 && first.In[7].Value != graph.NoValue ||
-		!blocked.CanExpand(conv16Of(first.Attrs).Geometry, conv16Of(attrs).Geometry) {
+		!blocked.CanExpand(convOf(first.Attrs).Geometry, convOf(attrs).Geometry) {
 		return nil
 	}
-	both := make([]graph.Operand, 2*expandOperands)
+	both := make([]graph.Operand, 2*cpu.ConvOperands)
 	for i := range both {
 		both[i] = graph.Absent
 	}
 	copy(both, first.In)
-	copy(both[expandOperands+1:], in[1:])
+	copy(both[cpu.ConvOperands+1:], in[1:])
 	delete(a.forms, op.In[0].Value) // it is not computed by itself
 	return a.emit(op, "expand16", graph.Attrs{
-		"expansion": blocked.NewExpansion(conv16Of(first.Attrs).Geometry, conv16Of(attrs).Geometry),
+		"expansion": blocked.NewExpansion(convOf(first.Attrs).Geometry, convOf(attrs).Geometry),
 		"first":     first.Attrs, "second": attrs,
 	}, shape, both...)
 }
@@ -286,7 +292,7 @@ func (a *arranger) number(o graph.Operand) (float32, bool) {
 	if v.Role != graph.Const || v.DType != tensor.Float32 || len(v.Const) < 4*o.Layout.Offset+4 {
 		return 0, false
 	}
-	return elements[float32](view{data: v.Const})[o.Layout.Offset], true
+	return math.Float32frombits(binary.NativeEndian.Uint32(v.Const[4*o.Layout.Offset:])), true
 }
 
 // eachChannel returns the form [N, C, 1, 1] of an operand that repeats its elements along all pixels; nil where it does
@@ -312,7 +318,6 @@ func (a *arranger) eachChannel(o graph.Operand, like *graph.Op) *form {
 
 // keepsZero reports whether an elementwise op gives zero in the padding, where its operands are the given numbers.
 func keepsZero(op *graph.Op, lanes []float32) bool {
-	var out [1]float32
 	program := graph.Program{{Kind: op.Kind, Attrs: op.Attrs}}
 	for k := range op.In {
 		program[0].Args = append(program[0].Args, k)
@@ -320,25 +325,8 @@ func keepsZero(op *graph.Op, lanes []float32) bool {
 	if op.Kind == "chain" {
 		program = op.Attrs.Program("program")
 	}
-	values := make([][]float32, 0, len(lanes)+len(program))
-	for k := range lanes {
-		values = append(values, lanes[k:k+1])
-	}
-	for _, q := range program {
-		loop := chainLoop(q)
-		if loop == nil {
-			return false
-		}
-		in := make([][]float32, len(q.Args))
-		for k, arg := range q.Args {
-			in[k] = values[arg]
-		}
-		result := make([]float32, 1)
-		loop(result, in)
-		values = append(values, result)
-	}
-	out[0] = values[len(values)-1][0]
-	return out[0] == 0
+	result, ok := cpu.OfNumbers(program, lanes)
+	return ok && result == 0
 }
 
 // convGeometry returns the geometry of a convolution in blocks, false where there is none.

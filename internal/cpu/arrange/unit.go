@@ -1,4 +1,4 @@
-package cpu
+package arrange
 
 import (
 	"maps"
@@ -46,12 +46,15 @@ func byUnits(g *graph.Graph, set *simd.UnitSet) *graph.Graph {
 	return rewrite.Prune(&out)
 }
 
+// rounds reports whether an op may round its factors to bfloat16.
+func rounds(a graph.Attrs) bool { return a.String("precision") == "bf16" }
+
 // unitConv returns the convolution of an op by a matrix unit, nil where it is none.
 func unitConv(op *graph.Op, set *simd.UnitSet) *blocked.UnitConv {
 	if op.Kind != "conv16" || !rounds(op.Attrs) {
 		return nil
 	}
-	if g := conv16Of(op.Attrs).Geometry; blocked.UnitSupports(g) == nil {
+	if g := convOf(op.Attrs).Geometry; blocked.UnitSupports(g) == nil {
 		return blocked.NewUnit(g, set)
 	}
 	return nil
@@ -131,10 +134,10 @@ func (n *narrower) emit(like *graph.Op, kind graph.Kind, attrs graph.Attrs, in .
 
 // value adds a value that is one of g in blocks of 32.
 func (n *narrower) value(of graph.ValueID) graph.ValueID {
-	images, blocks, height, width := blockedSizes(n.g.Values[of].Shape)
+	s := n.g.Values[of].Shape // images, blocks of sixteen, rows, columns
 	n.out.Values = append(n.out.Values, graph.Value{
 		DType: tensor.BFloat16,
-		Shape: tensor.Shape{images, (blocks + 1) / 2, height, width, blocked.UnitLanes},
+		Shape: tensor.Shape{s[0], (s[1] + 1) / 2, s[2], s[3], blocked.UnitLanes},
 	})
 	id := graph.ValueID(len(n.out.Values) - 1)
 	n.halves[of] = id
@@ -174,7 +177,7 @@ func (n *narrower) border(id graph.ValueID, kind graph.Kind, channels int, in gr
 // channels returns how many channels a value has that a convolution or a pool makes.
 func (n *narrower) channels(id graph.ValueID) int {
 	if op := n.makers[id]; op.Kind == "conv16" {
-		return conv16Of(op.Attrs).Out
+		return convOf(op.Attrs).Out
 	}
 	return n.makers[id].Attrs.Int("channels")
 }

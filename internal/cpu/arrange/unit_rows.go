@@ -1,4 +1,4 @@
-package cpu
+package arrange
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
+	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/cpu/blocked"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
@@ -134,14 +135,15 @@ func unitLinear(g *graph.Graph, op *graph.Op, set *simd.UnitSet) *blocked.UnitCo
 	x, w := op.In[0], op.In[1]
 	rank := len(x.Layout.Shape)
 	rows, channels, outputs := volume(x.Layout.Shape[:rank-1]), w.Layout.Shape[1], w.Layout.Shape[0]
-	const least = 16
-	if rows < least || channels < least || outputs < least || channels > unitMostK {
+	const (
+		least = 16
+		// A unit's convolution holds all channels of the pixels at hand, where a product goes through them in pieces.
+		mostChannels = 1 << 16
+	)
+	if rows < least || channels < least || outputs < least || channels > mostChannels {
 		return nil
 	}
-	if stride, even := evenly(x.Layout.Leading(1)); !even || stride < 0 || lastStride(x.Layout) != 1 {
-		return nil
-	}
-	if !isReal(g.Spec(w).DType) || g.Spec(w).DType == tensor.Float64 {
+	if d := g.Spec(w).DType; !cpu.RoundsRows(x.Layout) || d != tensor.Float32 && !d.IsHalf() {
 		return nil
 	}
 	if hasResidual(op) {
