@@ -7,11 +7,11 @@ import (
 	"github.com/optimem/optimem/plan"
 )
 
-// firstBytes is how much of the weights that stay is asked of a disk at once: enough to keep it busy while an op runs.
+// firstBytes is how many bytes of resident weights are requested from a disk at once: enough to keep it busy during an op.
 const firstBytes = 64 << 20
 
-// A first is the loader of a pass that begins before the weights that stay are there: with what groups have in the ring it
-// brings what they are the first to need of those. Where the pass does not end well, nothing of them is there.
+// A first is the loader of a pass that begins before the resident weights are loaded. With each group's own weights it loads
+// those resident weights that no earlier group needed. If the pass fails, none of them count as loaded.
 type first struct {
 	*direct
 	// reads are those of what stays, by group.

@@ -322,8 +322,8 @@ func free(m *device.Memory) error {
 	return err
 }
 
-// ErrClosed is returned by the methods of a closed pager.
-var ErrClosed = errors.New("pager is closed")
+// errClosed is returned by the methods of a closed pager.
+var errClosed = errors.New("pager is closed")
 
 // located says where in a plan an error came up, unless it says so itself.
 func located(err error, path, step string) error {

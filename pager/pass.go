@@ -33,7 +33,7 @@ func (g *Pager) Pass(ctx context.Context, p *plan.Plan, io IO) error {
 // [Pager.Commit] end. Where one of these fails the pass is over.
 func (g *Pager) Begin(ctx context.Context, p *plan.Plan) (err error) {
 	if g.closed {
-		return ErrClosed
+		return errClosed
 	}
 	defer func() {
 		if v := recover(); v != nil {
@@ -175,14 +175,14 @@ func (g *Pager) instances(ctx context.Context, k int, io IO) error {
 			return err
 		}
 		if !shared.Left(instance, err) {
-			return cmp.Or(err, ErrLeft)
+			return cmp.Or(err, errLeft)
 		}
 	}
 	return nil
 }
 
-// ErrLeft ends a pass that every instance has left.
-var ErrLeft = errors.New("nobody waits for the pass any more")
+// errLeft ends a pass that every instance has left.
+var errLeft = errors.New("nobody waits for the pass any more")
 
 // instance runs the ops of one group for one instance.
 func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error) {

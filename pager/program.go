@@ -92,7 +92,7 @@ func (g *Pager) change(ctx context.Context, p *plan.Plan) error {
 // again and brings the weights that stay; what a program changes is kept aside on Go's heap meanwhile.
 func (g *Pager) GiveBack(ctx context.Context) error {
 	if g.closed {
-		return ErrClosed
+		return errClosed
 	}
 	g.putAway()
 	return g.release(ctx)

@@ -47,7 +47,7 @@ func (g *Pager) leave(ctx context.Context, shared Shared, instance int, err erro
 		return failed
 	}
 	if !shared.Left(instance, err) {
-		return cmp.Or(err, ErrLeft)
+		return cmp.Or(err, errLeft)
 	}
 	return nil
 }

@@ -327,7 +327,7 @@ func checkForecast(t *testing.T, name string, p *plan.Plan, took float64) {
 	}
 }
 
-// TestAutoBeatsPrefix keeps two fifths of the weights where moving all takes half as long again as computing, beside two
+// TestAutoBeatsPrefix keeps two fifths of the weights when moving all takes 1.5 times as long as computing, beside two
 // of the smallest slots that work, and compares with a prefix of the same bytes: it is 1.2 times as fast, or no schedule is,
 // but for a few networks. That is where few of the layers are most of a network: cut into pieces they cost launches, and
 // whole they take the ring from what stays; where the layers that compute most have few weights, as in VGG-16, so that the

@@ -7,8 +7,8 @@ import (
 	"github.com/optimem/optimem/storage"
 )
 
-// earlySeconds is what has to be gained by reads while ops run: those that no thread waits for take about as long to be ended
-// for good.
+// earlySeconds is the least that reading while ops run must gain: closing the kernel's queue of asynchronous reads takes about
+// as long.
 const earlySeconds = 0.04
 
 // early reports whether a first pass gains by computing while the weights that stay come.

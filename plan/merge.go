@@ -70,8 +70,8 @@ func (d *draft) inRuns(last []int) *draft {
 	return e
 }
 
-// A read from a disk costs its caller about as much as copying smallBytes: groups are brought together up to that, where it
-// is no more than a smallShare of the model and of what may be the largest slot.
+// A read from a disk has a fixed cost, worth about smallBytes of copying. Groups are loaded together up to that size, if it is
+// at most 1/smallShare of the model and no larger than the largest slot may be.
 const (
 	smallBytes = 256 << 10
 	smallShare = 64

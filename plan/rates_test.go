@@ -206,8 +206,8 @@ func TestNearRing(t *testing.T) {
 	}
 }
 
-// TestRingForSlowerDisk: where ops take longer than the disk, which others use too, the ring that a plan chooses by itself
-// hides reads that take half as long again, and does so without most of the model.
+// TestRingForSlowerDisk: if ops take longer than reads, the ring that a plan chooses avoids stalls on a disk 1.5 times slower
+// than measured, and holds less than most of the model.
 func TestRingForSlowerDisk(t *testing.T) {
 	b := newBuilder(t)
 	x := b.g.AddInput("x", tensor.Float32, tensor.Shape{512, 256})

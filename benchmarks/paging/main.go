@@ -70,7 +70,7 @@ func run() (err error) {
 	rows := flag.Int("rows", 1, "rows of a run")
 	size := flag.Int("size", 224, "height and width of pictures, or length of sequences")
 	batch := flag.Bool("batch", false, "give the rows to RunBatch, which may cut them into micro-batches")
-	runs := flag.Int("runs", 5, "passes to time, after one that does not count")
+	runs := flag.Int("runs", 5, "passes to time, after one warm-up")
 	threads := flag.Int("threads", 2, "threads")
 	hostRates := flag.String("rates", "", "what 'optimem calibrate --json' printed")
 	deviceRates := flag.String("device-rates", "", "the same of an emulated device")

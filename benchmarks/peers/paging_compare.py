@@ -1,6 +1,6 @@
 """Let optimem's modes and their peers take turns at the same models, and write what came out. Started by run_paging.sh.
 
-A contestant is a process: it loads the model, makes a pass that does not count and then some that do. Every round runs
+A contestant is a process: it loads the model, makes a warm-up pass and then measured ones. Every round runs
 each contestant once, in an order that turns by one from round to round. What counts is the ratio of medians over all
 rounds' passes. The parts:
 
@@ -569,8 +569,7 @@ def main():
         quiet = Quiet(args.running, args.wait, args.realtime)
         part = PARTS[name](args, quiet)
         lines = [", ".join(f"{k} {v}" for k, v in facts.items()), "",
-                 "Contestants take turns, each a process of its own. Median (least to most) of n passes after one that "
-                 "does not count.", f"Load before a process: {loads(part)}.", ""]
+                 "Separate processes, interleaved. Median (least to most) of n passes after one warm-up.", f"Load before a process: {loads(part)}.", ""]
         lines += tables_text(part.get("tables", {}))
         if "emulated" in part:
             lines += emulated_text(part["emulated"])

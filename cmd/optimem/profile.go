@@ -13,7 +13,7 @@ import (
 
 const profileLong = `Say where a run's time and memory go: for each module what its ops take, how long they wait for weights, what of the
 weights they read, what is brought for them, how much they make, and the most that was alive or scratch memory while one
-of them ran. Then what held the memory when most of it was in use, op by op as it was planned, and which kinds of ops took
+of them ran. Then what occupied memory at the peak, op by op as it was planned, and which kinds of ops took
 the time.
 
 Every op is waited for before the next one begins, so that a run takes longer than 'optimem bench' says. Times are

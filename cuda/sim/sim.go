@@ -45,20 +45,18 @@ var sources embed.FS
 // flags are those that everything is compiled with. Products are not fused, so that results are the same everywhere.
 var flags = []string{"-std=c++17", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-pthread", "-ffp-contract=off", "-w"}
 
-// ErrNoCompiler is wrapped where there is no C++ compiler to build the driver with.
-var ErrNoCompiler = errors.New("the simulated driver needs a C++ compiler")
+// errNoCompiler is wrapped where there is no C++ compiler to build the driver with.
+var errNoCompiler = errors.New("the simulated driver needs a C++ compiler")
 
-// Build compiles the driver, unless that was done before with the same sources, and returns its path. It is kept in the
+// build compiles the driver, unless that was done before with the same sources, and returns its path. It is kept in the
 // user's cache.
-func Build() (string, error) { return build() }
-
 var build = sync.OnceValues(func() (string, error) { return buildWith() })
 
-// buildWith is Build with further kernels.
+// buildWith is build with further kernels.
 func buildWith(more ...source) (string, error) {
 	compiler, err := exec.LookPath("g++")
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNoCompiler, err)
+		return "", fmt.Errorf("%w: %w", errNoCompiler, err)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -191,8 +189,8 @@ func read() (headers, list []source, err error) {
 // OPTIMEM_REQUIRE_SIM=1 the test fails then.
 func Find(t testing.TB) string {
 	t.Helper()
-	path, err := Build()
-	missing := errors.Is(err, errors.ErrUnsupported) || errors.Is(err, ErrNoCompiler)
+	path, err := build()
+	missing := errors.Is(err, errors.ErrUnsupported) || errors.Is(err, errNoCompiler)
 	if err != nil && (!missing || os.Getenv("OPTIMEM_REQUIRE_SIM") == "1") {
 		t.Fatal(err)
 	}
@@ -204,7 +202,7 @@ func Path(t testing.TB) string {
 	t.Helper()
 	path := Find(t)
 	if path == "" {
-		t.Skip(ErrNoCompiler)
+		t.Skip(errNoCompiler)
 	}
 	return path
 }

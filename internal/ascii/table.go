@@ -42,7 +42,7 @@ type Table struct {
 func NewTable(columns ...Column) *Table {
 	t := &Table{columns: columns, widths: make([]int, len(columns))}
 	for i, c := range columns {
-		t.widths[i] = Width(c.Title)
+		t.widths[i] = width(c.Title)
 	}
 	return t
 }
@@ -55,7 +55,7 @@ func (t *Table) Row(cells ...string) {
 	row := make([]string, len(cells))
 	for i, cell := range cells {
 		row[i] = Printable(cell)
-		t.widths[i] = max(t.widths[i], Width(row[i]))
+		t.widths[i] = max(t.widths[i], width(row[i]))
 	}
 	t.rows = append(t.rows, row)
 }
@@ -93,7 +93,7 @@ func (t *Table) line(b *strings.Builder, cells []string) {
 		if i > 0 {
 			pending += 2
 		}
-		fill := t.widths[i] - Width(cell)
+		fill := t.widths[i] - width(cell)
 		if t.columns[i].Right {
 			pending += fill
 			fill = 0
@@ -125,9 +125,9 @@ func Printable(s string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// Width returns the number of terminal cells that s takes: two for East Asian wide characters and emoji, none for
+// width returns the number of terminal cells that s takes: two for East Asian wide characters and emoji, none for
 // combining marks. It does not join emoji sequences.
-func Width(s string) int {
+func width(s string) int {
 	n := 0
 	for _, r := range s {
 		switch {

@@ -195,9 +195,6 @@ func runReference(c *call, def graph.OpDef) error {
 	return def.Reference(in, out, c.attrs)
 }
 
-// Lower decides how every op of a graph is computed on one thread.
-func Lower(g *graph.Graph, ops *graph.Registry) (*graph.Lowered, error) { return lower(g, ops, 1) }
-
 // lower decides how every op of a graph is computed on a number of threads.
 func lower(g *graph.Graph, ops *graph.Registry, threads int) (*graph.Lowered, error) {
 	l := &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}

@@ -20,8 +20,8 @@ import (
 	"unsafe"
 )
 
-// AlignBytes is the alignment of every buffer's address.
-const AlignBytes = 4096
+// alignBytes is the alignment of every buffer's address.
+const alignBytes = 4096
 
 // hugeBytes is the size of a huge page, and of the buffers from which on one is worth asking for.
 const hugeBytes = 2 << 20
@@ -71,8 +71,8 @@ func Alloc(bytes int64, purpose Purpose) (*Buf, error) {
 	}
 	b := &Buf{purpose: purpose}
 	if bytes > 0 {
-		align := AlignBytes
-		slack := AlignBytes - 1 // Go's memory, and pages smaller than that, may begin anywhere
+		align := alignBytes
+		slack := alignBytes - 1 // Go's memory, and pages smaller than that, may begin anywhere
 		if bytes >= hugeBytes {
 			align, slack = hugeBytes, hugeBytes
 		}

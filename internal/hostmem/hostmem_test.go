@@ -18,7 +18,7 @@ func TestAlloc(t *testing.T) {
 		if int64(len(p)) != n || int64(cap(p)) != n {
 			t.Fatalf("%d bytes: len %d, cap %d", n, len(p), cap(p))
 		}
-		if address := uintptr(unsafe.Pointer(unsafe.SliceData(p))); n > 0 && address%AlignBytes != 0 {
+		if address := uintptr(unsafe.Pointer(unsafe.SliceData(p))); n > 0 && address%alignBytes != 0 {
 			t.Errorf("%d bytes lie at %#x", n, address)
 		}
 		for i := range p {

@@ -29,11 +29,11 @@ type Info struct {
 // Unlimited stands for no limit.
 const Unlimited = math.MaxInt64
 
-// ReserveBytes is what [Info.BudgetBytes] leaves to the process itself and to others.
-const ReserveBytes = 128 << 20
+// reserveBytes is what [Info.BudgetBytes] leaves to the process itself and to others.
+const reserveBytes = 128 << 20
 
 // Read asks the operating system. What it does not tell stays zero, limits [Unlimited].
-func Read() Info { return ReadRoot("/") }
+func Read() Info { return readRoot("/") }
 
 // FreeBytes is what the process can still take: the smaller of what is available and what its cgroups leave. It is
 // false where that is not known.
@@ -57,13 +57,13 @@ func (i Info) MostBytes() int64 {
 	return min(i.TotalBytes, i.LimitBytes)
 }
 
-// BudgetBytes is what a program may plan with: what is free, less [ReserveBytes]. Where only the total is known it is
+// BudgetBytes is what a program may plan with: what is free, less [reserveBytes]. Where only the total is known it is
 // half of that. It is false where nothing is known.
 func (i Info) BudgetBytes() (int64, bool) {
 	free, ok := i.FreeBytes()
 	switch {
 	case ok:
-		return max(free-ReserveBytes, 0), true
+		return max(free-reserveBytes, 0), true
 	case i.TotalBytes > 0:
 		return i.TotalBytes / 2, true
 	}

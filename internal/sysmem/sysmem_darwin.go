@@ -2,9 +2,9 @@ package sysmem
 
 import "golang.org/x/sys/unix"
 
-// ReadRoot returns what the system says of itself: the total of the memory. How much of it is available it does not
+// readRoot returns what the system says of itself: the total of the memory. How much of it is available it does not
 // tell without calls into its kernel library.
-func ReadRoot(string) Info {
+func readRoot(string) Info {
 	i := Info{LimitBytes: Unlimited, LeftBytes: Unlimited}
 	if n, err := unix.SysctlUint64("hw.memsize"); err == nil && n < Unlimited {
 		i.TotalBytes = int64(n)

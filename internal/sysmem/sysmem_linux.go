@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// ReadRoot reads /proc and the cgroups below another folder than the root, for tests and for looking into containers.
-func ReadRoot(root string) Info {
+// readRoot reads /proc and the cgroups below another folder than the root, for tests and for looking into containers.
+func readRoot(root string) Info {
 	h := host{root}
 	i := Info{LimitBytes: Unlimited, LeftBytes: Unlimited}
 	h.meminfo(&i)

@@ -147,7 +147,7 @@ func TestReadRoot(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := ReadRoot(fake(t, tt.files))
+			got := readRoot(fake(t, tt.files))
 			if got != tt.want {
 				t.Errorf("got  %+v\nwant %+v", got, tt.want)
 			}

@@ -2,5 +2,5 @@
 
 package sysmem
 
-// ReadRoot returns that nothing is known.
-func ReadRoot(string) Info { return Info{LimitBytes: Unlimited, LeftBytes: Unlimited} }
+// readRoot returns that nothing is known.
+func readRoot(string) Info { return Info{LimitBytes: Unlimited, LeftBytes: Unlimited} }

@@ -14,7 +14,7 @@ import (
 
 // names are those of the calls; the fields of calls are in their order.
 var names = []string{
-	"cublasLtGetVersion", "cublasLtCreate", "cublasLtDestroy", "cublasLtMatmulDescCreate", "cublasLtMatmulDescDestroy",
+	"cublasLtCreate", "cublasLtDestroy", "cublasLtMatmulDescCreate", "cublasLtMatmulDescDestroy",
 	"cublasLtMatmulDescSetAttribute", "cublasLtMatrixLayoutCreate", "cublasLtMatrixLayoutDestroy",
 	"cublasLtMatrixLayoutSetAttribute", "cublasLtMatmulPreferenceCreate", "cublasLtMatmulPreferenceDestroy",
 	"cublasLtMatmulPreferenceSetAttribute", "cublasLtMatmulAlgoGetHeuristic", "cublasLtMatmul",
@@ -22,8 +22,7 @@ var names = []string{
 
 // The calls.
 const (
-	getVersion = iota
-	create
+	create = iota
 	destroy
 	descCreate
 	descDestroy
@@ -110,12 +109,6 @@ func (l *Library) call(f int, args ...uintptr) error {
 		return &Error{names[f], int32(r)}
 	}
 	return nil
-}
-
-// Version returns the library's, as in 120400 for 12.4.0.
-func (l *Library) Version() int {
-	v, _, _ := purego.SyscallN(l.calls[getVersion])
-	return int(v)
 }
 
 // A Handle is the library on one GPU, with the ways that were found to compute products.

@@ -12,9 +12,6 @@ func Open(string) (*Library, error) {
 	return nil, fmt.Errorf("%w: this program cannot call it", ErrAbsent)
 }
 
-// Version returns 0.
-func (l *Library) Version() int { return 0 }
-
 // New fails.
 func (l *Library) New() (*Handle, error) { return nil, ErrAbsent }
 

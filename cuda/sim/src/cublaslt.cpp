@@ -62,8 +62,6 @@ static int set(lt_object *o, int attribute, const void *from, size_t bytes) {
 	return ok;
 }
 
-extern "C" __attribute__((visibility("default"))) size_t cublasLtGetVersion() { return 120400; }
-
 API cublasLtCreate(lt_object **to) {
 	{
 		locked lock(the().mutex);

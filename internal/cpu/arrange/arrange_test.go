@@ -290,7 +290,7 @@ func TestBlockedProducts(t *testing.T) {
 	p := newPicture(t)
 	x := p.conv(p.input(2, 3, 56, 48), 50, 7, 2, 1, "relu")
 	p.output(p.conv(p.conv(x, 60, 3, 1, 1, "relu"), 40, 1, 1, 1, "relu"))
-	l, err := cpu.Lower(Graph(p.Graph, false), graph.Standard())
+	l, err := lowered(t, Graph(p.Graph, false))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,4 +358,16 @@ func TestArrangeGuards(t *testing.T) {
 		got := p.results(Graph(p.Graph, false))
 		near(t, got[0], p.results(p.Graph)[0], 1e-4)
 	}
+}
+
+// lowered has the CPU say how it computes a graph.
+func lowered(t *testing.T, g *graph.Graph) (*graph.Lowered, error) {
+	t.Helper()
+	dev := cpu.New(1, graph.Standard())
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dev.Lower(g)
 }

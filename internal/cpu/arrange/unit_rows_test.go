@@ -146,7 +146,7 @@ func TestByUnitRowsOfAnEmbedding(t *testing.T) {
 	x, w := p.input(2, 64), p.weight(40, 64)
 	p.output(p.op("linear", nil, x, w, graph.Absent))
 	p.output(p.op("relu", nil, w))
-	l, err := cpu.Lower(byUnitRows(roundingRows(p.Graph), simd.UnitSets()[0]), graph.Standard())
+	l, err := lowered(t, byUnitRows(roundingRows(p.Graph), simd.UnitSets()[0]))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,8 +65,8 @@ const parts = 16
 // more than 512 KiB does not pay.
 func (c *Conv) stayBytes() int { return min(512<<10, c.cacheBytes/4) }
 
-// Blocks of a multiple of gatherPixels pixels lie a multiple of 16 KiB apart: a cache holds few of equal places in them.
-// Fewer than gatherBlocks do not mind.
+// Blocks of a multiple of gatherPixels pixels lie a multiple of 16 KiB apart, so equal places in them compete for the same
+// few lines of the cache. With fewer than gatherBlocks blocks that costs nothing.
 const (
 	gatherPixels = 256
 	gatherBlocks = 16

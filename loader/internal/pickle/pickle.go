@@ -69,13 +69,13 @@ func (c Class) String() string {
 // A Policy classes a global. It is asked once for each distinct name in a pickle.
 type Policy func(Global) Class
 
-// PythonPolicy is the policy that knows Python alone: Data for Python's own data types, Refused for what [IsRefused]
+// PythonPolicy is the policy that knows Python alone: Data for Python's own data types, Refused for what [isRefused]
 // lists, Inert for the rest. Policies that know more fall back on it.
 func PythonPolicy(g Global) Class {
 	switch {
 	case IsPythonData(g):
 		return Data
-	case IsRefused(g):
+	case isRefused(g):
 		return Refused
 	}
 	return Inert

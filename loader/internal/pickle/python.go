@@ -87,7 +87,7 @@ func callRange(c *class, args []any) (any, error) {
 		return nil, badArgs(args)
 	}
 	for _, a := range args {
-		if _, ok := BigInt(a); !ok && a != nil {
+		if _, ok := bigInt(a); !ok && a != nil {
 			return nil, badArgs(args)
 		}
 	}

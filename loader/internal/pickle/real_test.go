@@ -81,13 +81,13 @@ func describe(v any, depth int) string {
 		}
 		return "False"
 	}
-	if i, ok := BigInt(v); ok {
+	if i, ok := bigInt(v); ok {
 		return "int " + i.String()
 	}
 	if f, ok := Float(v); ok {
 		return "float " + bits(f)
 	}
-	if c, ok := Complex(v); ok {
+	if c, ok := v.(complex128); ok {
 		return "complex " + bits(real(c)) + " " + bits(imag(c))
 	}
 	if s, ok := String(v); ok {

@@ -4,11 +4,11 @@ import (
 	"strings"
 )
 
-// IsRefused tells whether a global is one that no checkpoint needs and attacks use: what runs code or processes,
+// isRefused tells whether a global is one that no checkpoint needs and attacks use: what runs code or processes,
 // imports, reads attributes by name, opens files or connections, or unpickles again. Nothing here runs any of it; the
 // list exists so that a file that would harm other loaders is called unsafe even where the name is not applied. It
 // cannot be complete, and need not be: a name that is not on it can only stand for an inert object.
-func IsRefused(g Global) bool {
+func isRefused(g Global) bool {
 	if IsPythonData(g) {
 		return false
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/optimem/optimem/loader/internal/limit"
 )
 
-// testPolicy allows calls of data.*, refuses what IsRefused refuses.
+// testPolicy allows calls of data.*, refuses what isRefused refuses.
 func testPolicy(g Global) Class {
 	if g.Module == "data" {
 		return Data

@@ -4,9 +4,6 @@ import (
 	"math/big"
 
 	"github.com/nlpodyssey/gopickle/types"
-
-	"github.com/optimem/optimem/loader/internal/fault"
-	"github.com/optimem/optimem/loader/internal/limit"
 )
 
 // An Object is an instance of a class that is only a name here, or of a Python type beyond the plain ones. It holds
@@ -90,8 +87,8 @@ func Int(v any) (int64, bool) {
 	return 0, false
 }
 
-// BigInt returns an int of any size.
-func BigInt(v any) (*big.Int, bool) {
+// bigInt returns an int of any size.
+func bigInt(v any) (*big.Int, bool) {
 	switch v := v.(type) {
 	case int:
 		return big.NewInt(int64(v)), true
@@ -105,12 +102,6 @@ func BigInt(v any) (*big.Int, bool) {
 func Float(v any) (float64, bool) {
 	f, ok := v.(float64)
 	return f, ok
-}
-
-// Complex returns a complex number.
-func Complex(v any) (complex128, bool) {
-	c, ok := v.(complex128)
-	return c, ok
 }
 
 // String returns a str. One that Python 3 wrote is UTF-8; Python 2's str, which may be text or bytes, comes as it is.
@@ -191,93 +182,4 @@ func Result(v any) (any, bool) {
 		return r.value, true
 	}
 	return nil, false
-}
-
-const plainCost = 48
-
-// Plain copies a value into Go's own types: nil, bool, int64, *big.Int, float64, complex128, string, []byte, []any for
-// tuples, lists and sets, and map[string]any for dicts with string keys, []Entry for others. Globals become a Global,
-// objects an *Object, and what a hook made is itself. It charges the meter for every node, because few shared values
-// can look like very many, and ends at the given depth with ErrLimit.
-func Plain(v any, depth int, m *limit.Meter) (any, error) {
-	if err := m.Charge(plainCost); err != nil {
-		return nil, err
-	}
-	if i, ok := Int(v); ok {
-		return i, nil
-	}
-	if b, ok := Bytes(v); ok {
-		return b, nil
-	}
-	if g, ok := AsGlobal(v); ok {
-		return g, nil
-	}
-	if r, ok := Result(v); ok {
-		return r, nil
-	}
-	for _, sequence := range []func(any) ([]any, bool){Tuple, List, Set} {
-		if items, ok := sequence(v); ok {
-			return plainItems(items, depth, m)
-		}
-	}
-	if entries, ok := Dict(v); ok {
-		return plainDict(entries, depth, m)
-	}
-	if o, ok := AsObject(v); ok {
-		return o, nil
-	}
-	return v, nil
-}
-
-func tooDeep(depth int) error {
-	if depth <= 0 {
-		return fault.New(fault.ErrLimit, -1, "values nest too deep")
-	}
-	return nil
-}
-
-func plainItems(items []any, depth int, m *limit.Meter) ([]any, error) {
-	if err := tooDeep(depth); err != nil {
-		return nil, err
-	}
-	if err := m.Charge(int64(len(items)) * tupleItemCost); err != nil {
-		return nil, err
-	}
-	out := make([]any, len(items))
-	for i, it := range items {
-		var err error
-		if out[i], err = Plain(it, depth-1, m); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-func plainDict(entries []Entry, depth int, m *limit.Meter) (any, error) {
-	if err := tooDeep(depth); err != nil {
-		return nil, err
-	}
-	if err := m.Charge(int64(len(entries)) * dictItemCost); err != nil {
-		return nil, err
-	}
-	named := make(map[string]any, len(entries))
-	pairs := make([]Entry, 0, len(entries))
-	for _, e := range entries {
-		value, err := Plain(e.Value, depth-1, m)
-		if err != nil {
-			return nil, err
-		}
-		if s, ok := String(e.Key); ok {
-			named[s] = value
-		}
-		key, err := Plain(e.Key, depth-1, m)
-		if err != nil {
-			return nil, err
-		}
-		pairs = append(pairs, Entry{Key: key, Value: value})
-	}
-	if len(named) == len(entries) {
-		return named, nil
-	}
-	return pairs, nil
 }

@@ -2,13 +2,11 @@ package pickle
 
 import (
 	"errors"
-	"math/big"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/optimem/optimem/loader/internal/fault"
-	"github.com/optimem/optimem/loader/internal/limit"
 )
 
 func loadString(t testing.TB, s string) any {
@@ -22,45 +20,6 @@ func loadString(t testing.TB, s string) any {
 		t.Fatal(err)
 	}
 	return v
-}
-
-func TestPlain(t *testing.T) {
-	for _, tc := range []struct {
-		data string
-		want any
-	}{
-		{"(NI01\nK\x05G\x3f\xf8\x00\x00\x00\x00\x00\x00U\x01aC\x01b)t.",
-			[]any{nil, true, int64(5), 1.5, "a", []byte("b"), []any{}}},
-		{"}(U\x01aK\x01U\x01b]K\x02au.", map[string]any{"a": int64(1), "b": []any{int64(2)}}},
-		{"}(U\x01aK\x01K\x02Nu.", []Entry{{Key: "a", Value: int64(1)}, {Key: int64(2)}}},
-		{"ccollections\nOrderedDict\n)RU\x01aK\x01s.", map[string]any{"a": int64(1)}},
-		{"cm\nC\n.", Global{"m", "C"}},
-		{"cdata\nf\nNN\x86R.", 2},
-		{"\x80\x02\x8a\x09\x00\x00\x00\x00\x00\x00\x00\x80\x00.", new(big.Int).Lsh(big.NewInt(1), 63)},
-	} {
-		got, err := Plain(loadString(t, tc.data), 10, limit.New(1<<20))
-		if err != nil {
-			t.Errorf("%q: %v", tc.data, err)
-			continue
-		}
-		bigs := cmp.Comparer(func(a, b *big.Int) bool { return a.Cmp(b) == 0 })
-		if diff := cmp.Diff(tc.want, got, bigs); diff != "" {
-			t.Errorf("%q: %s", tc.data, diff)
-		}
-	}
-}
-
-// TestPlainIsBounded: a list that holds itself, and few lists that look like 10**30.
-func TestPlainIsBounded(t *testing.T) {
-	laughs := "]q\x00"
-	for range 30 {
-		laughs += "0(h\x00h\x00h\x00h\x00h\x00h\x00h\x00h\x00h\x00h\x00lq\x00"
-	}
-	for _, data := range []string{"]q\x00h\x00a.", laughs + "."} {
-		if _, err := Plain(loadString(t, data), 100, limit.New(1<<20)); !errors.Is(err, fault.ErrLimit) {
-			t.Errorf("got %v", err)
-		}
-	}
 }
 
 func TestObject(t *testing.T) {
@@ -175,7 +134,7 @@ func TestRefused(t *testing.T) {
 		{"argparse", "Namespace", false},
 		{"types", "SimpleNamespace", false},
 	} {
-		if got := IsRefused(Global{tc.module, tc.name}); got != tc.want {
+		if got := isRefused(Global{tc.module, tc.name}); got != tc.want {
 			t.Errorf("%s.%s: refused %v", tc.module, tc.name, got)
 		}
 	}

@@ -51,7 +51,7 @@ func (k Kind) String() string {
 // Defaults of [Options], and the fixed sizes of the decoder.
 const (
 	DefaultDepth          = 200
-	DefaultMaxStringBytes = 4 << 20
+	defaultMaxStringBytes = 4 << 20
 
 	bufferBytes    = 64 << 10
 	maxNumberBytes = 1 << 10
@@ -112,7 +112,7 @@ func (o Options) withDefaults() Options {
 		o.Depth = DefaultDepth
 	}
 	if o.MaxStringBytes <= 0 {
-		o.MaxStringBytes = DefaultMaxStringBytes
+		o.MaxStringBytes = defaultMaxStringBytes
 	}
 	return o
 }

@@ -150,7 +150,7 @@ func TestRefused(t *testing.T) {
 		{strings.Repeat("[", 201), fault.ErrLimit, 200, "deeper than 200"},
 		{strings.Repeat(`{"a":`, 201), fault.ErrLimit, 1000, "deeper than 200"},
 		{strings.Repeat("1", 2000), fault.ErrLimit, 0, "1024 digits"},
-		{`"` + strings.Repeat("x", DefaultMaxStringBytes+1) + `"`, fault.ErrLimit, -2, "longer than"},
+		{`"` + strings.Repeat("x", defaultMaxStringBytes+1) + `"`, fault.ErrLimit, -2, "longer than"},
 	}
 	for _, test := range tests {
 		for _, skip := range []bool{false, true} {

@@ -305,8 +305,8 @@ func Key(name string) uint64 {
 	return h.Sum64()
 }
 
-// Hash is the number of an element.
-func Hash(key uint64, i int64) uint64 {
+// hash is the number of an element.
+func hash(key uint64, i int64) uint64 {
 	z := key + uint64(i+1)*0x9E3779B97F4A7C15
 	z ^= z >> 30
 	z *= 0xBF58476D1CE4E5B9
@@ -339,7 +339,7 @@ func (h *hashed) ReadAt(_ context.Context, p []byte, off int64) error {
 }
 
 func (h *hashed) put(p []byte, i int64) {
-	bits := Hash(h.key, i)
+	bits := hash(h.key, i)
 	le := binary.LittleEndian
 	u := (float64(bits>>40) - 1<<23) / (1 << 23)
 	x := float64(h.offset) + u*float64(h.scale)

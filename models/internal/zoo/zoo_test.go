@@ -21,7 +21,7 @@ func TestHash(t *testing.T) {
 			t.Errorf("key of %s is %#x, want %#x", v.name, got, v.key)
 		}
 		for i, want := range v.h {
-			if got := Hash(v.key, int64(i)); got != want {
+			if got := hash(v.key, int64(i)); got != want {
 				t.Errorf("hash %d of %s is %#x, want %#x", i, v.name, got, want)
 			}
 		}
