@@ -41,6 +41,9 @@ func samePlace(in, _ []Spec, _ Attrs) [][]int {
 }
 
 // leading returns the rule of ops that keep the first n dimensions of the operands listed, and mix all else.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func leading(n int, operands ...int) AxisRule {
 	return func(in, _ []Spec, _ Attrs) [][]int {
 		axes := axesOf(in)

@@ -24,6 +24,9 @@ var recurrentOps = []OpDef{
 const RecurrentParams = 5
 
 // recurrentShape is the rule of recurrent ops with the given number of gates.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func recurrentShape(gates int) func(in []Spec, a Attrs) ([]Spec, error) {
 	return func(in []Spec, a Attrs) ([]Spec, error) {
 		directions := 1

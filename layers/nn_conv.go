@@ -19,6 +19,9 @@ func convolves(forward func(t *Trace, m *Module, x Tensor) Tensor) Class {
 }
 
 // convForward is _ConvNd's forward for n dimensions.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func convForward(n int) func(t *Trace, m *Module, x Tensor) Tensor {
 	op := dimensional("conv", n)
 	return func(t *Trace, m *Module, x Tensor) Tensor {

@@ -24,6 +24,9 @@ var normClasses = Classes{
 
 // batchNormForward is _BatchNorm's forward in evaluation, where running statistics are used if there are any, for
 // inputs of the given ranks.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func batchNormForward(low, high int) func(t *Trace, m *Module, x Tensor) Tensor {
 	return func(t *Trace, m *Module, x Tensor) Tensor {
 		if rank := len(x.Shape()); rank < low || rank > high {
@@ -44,6 +47,9 @@ func momentum(m *Module) float64 {
 }
 
 // instanceNormForward is _InstanceNorm's forward for n spatial dimensions; the batch may be left out.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func instanceNormForward(n int) func(t *Trace, m *Module, x Tensor) Tensor {
 	return func(t *Trace, m *Module, x Tensor) Tensor {
 		rank := len(x.Shape())

@@ -50,6 +50,9 @@ func maxPool(n int) Class {
 }
 
 // maxUnpool puts the elements that a max pooling kept back where they were.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func maxUnpool(n int) Class {
 	inputs := []Port{{Name: "input"}, {Name: "indices", DType: tensor.Int64}}
 	return Class{Inputs: inputs, Forward: func(t *Trace, m *Module, args ...any) any {
@@ -89,6 +92,9 @@ func avgPool(n int) Class {
 }
 
 // powerPool is the root of a sum of powers.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func powerPool(n int) Class {
 	return Unary(func(t *Trace, m *Module, x Tensor) Tensor {
 		power, kernel := m.Float("norm_type"), m.Ints("kernel_size", n)

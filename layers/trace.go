@@ -49,6 +49,9 @@ type Class struct {
 type Classes map[string]Class
 
 // Unary returns the class of modules that take one tensor and give one.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func Unary(forward func(t *Trace, m *Module, x Tensor) Tensor) Class {
 	return oneTensor(func(t *Trace, m *Module, x Tensor) any { return forward(t, m, x) })
 }

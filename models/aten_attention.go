@@ -89,6 +89,9 @@ func deviceAttention(c *call, r []*ref) {
 
 // attention builds attention from the arguments of torch.nn.functional.scaled_dot_product_attention. mask names the
 // mask; also is the further result, and give sets the results.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func attention(mask string, give func(c *call, r []*ref), also string) func(c *call) error {
 	return func(c *call) error {
 		q, k, v := c.tensor("query"), c.tensor("key"), c.tensor("value")

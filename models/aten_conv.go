@@ -57,6 +57,9 @@ func conv(rank int) func(*call) error {
 
 // convNamedPadding builds the overloads whose padding is "valid" or "same". Where "same" pads an odd number of
 // elements, the end gets one more, as PyTorch has it.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func convNamedPadding(rank int) func(*call) error {
 	return func(c *call) error {
 		stride, dilation := c.intsOf("stride", rank), c.intsOf("dilation", rank)

@@ -19,6 +19,9 @@ var elementwiseTargets = slices.Concat(
 type meaning func(c *call) (*ref, error)
 
 // op returns an overload with one result.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func op(schema string, f meaning) atenOp {
 	return atenOp{schema, func(c *call) error { return c.giveRef(f(c)) }}
 }

@@ -287,6 +287,9 @@ func oneHot(c *call) (*ref, error) {
 }
 
 // search finds where elements go in the sorted tensor that an argument names; one list serves elements of any shape.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func search(sorted string) meaning {
 	return func(c *call) (*ref, error) {
 		list := c.tensor(sorted)

@@ -88,6 +88,9 @@ func (b *builder) statistics(r *ref, dims []int, eps float64) (mean, scale *ref,
 }
 
 // batchNorm gives the result and further ones, which are empty unless the statistics are the batch's.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func batchNorm(further int) func(c *call) error {
 	return func(c *call) error {
 		x, w, b := c.tensor("input"), c.optTensor("weight"), c.optTensor("bias")

@@ -84,6 +84,10 @@ func (c *call) strideOr(kernel []int) []int {
 	return c.intsOf("stride", len(kernel))
 }
 
+// maxPool builds the overloads of one rank.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func maxPool(rank int, indices bool) func(*call) error {
 	return func(c *call) error {
 		kernel := c.intsOf("kernel_size", rank)

@@ -57,6 +57,9 @@ func (c *call) states(cell string) (h, cellState *ref, err error) {
 
 // recurrent builds a recurrence of several layers, one op for each. The argument named input is the sequence: padded, or
 // "data" for a packed one.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func recurrent(cell, input string) func(c *call) error {
 	return func(c *call) error {
 		x := c.tensor(input)
@@ -177,6 +180,9 @@ func (b *builder) concat(list []*ref) (*ref, error) {
 }
 
 // recurrentCell builds one step of a recurrence: a sequence of one.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func recurrentCell(cell string) func(c *call) error {
 	return func(c *call) error {
 		x := c.tensor("input")

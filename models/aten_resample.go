@@ -132,6 +132,9 @@ func (c *call) asSmall(x *ref, size []int) bool {
 func scaleAttr(d int) string { return fmt.Sprintf("scale%d", d) }
 
 // interpolateVec builds the overloads with a list of sizes or of factors.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func interpolateVec(mode string, rank int, antialias bool) func(*call) error {
 	return func(c *call) error {
 		x := c.tensor("input")

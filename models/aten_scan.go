@@ -47,6 +47,9 @@ func (c *call) alongDim(kind graph.Kind, r *ref, attrs graph.Attrs) (*ref, error
 }
 
 // giveAlong gives all results of an op along argument "dim" with further attributes.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func giveAlong(kind graph.Kind, more func(c *call) graph.Attrs) func(c *call) error {
 	return func(c *call) error {
 		r := c.tensor("self")
@@ -73,6 +76,9 @@ func scanOf(kind graph.Kind) meaning {
 }
 
 // softmax is computed in argument "dtype", or in float32 for "half_to_float".
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func softmax(kind graph.Kind, safe bool) meaning {
 	return func(c *call) (*ref, error) {
 		r := c.tensor("self")

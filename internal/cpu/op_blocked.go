@@ -52,6 +52,9 @@ func floats16(v view) []float32 {
 func blockedSizes(s tensor.Shape) (n, blocks, height, width int) { return s[0], s[1], s[2], s[3] }
 
 // blockedCost returns the cost of ops that do so many operations for each element.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func blockedCost(flops int64) func(in, out []graph.Spec, a graph.Attrs) graph.Cost {
 	return func(in, out []graph.Spec, _ graph.Attrs) graph.Cost {
 		c := graph.Cost{FLOPs: flops * int64(volume(out[0].Shape))}

@@ -25,6 +25,9 @@ var elementwiseKernels = func() map[graph.Kind]kernel {
 }()
 
 // fixed returns the kernel of an op without attributes.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func fixed(l loops) kernel {
 	return elementwiseOf(func(graph.Attrs, tensor.DType) loops { return l })
 }

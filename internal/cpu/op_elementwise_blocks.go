@@ -361,6 +361,9 @@ type loops struct {
 
 // elementwise returns the kernel of an op whose operands and result have one dtype. made gets that dtype, and the
 // attributes, of which it reads those with the given names. What it gives is kept.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func elementwise(made func(a graph.Attrs, d tensor.DType) loops, attrs ...string) kernel {
 	kept := newMemo[loopsKey, loops]()
 	return elementwiseOf(func(a graph.Attrs, d tensor.DType) loops {
@@ -390,6 +393,9 @@ func loopsKeyOf(a graph.Attrs, d tensor.DType, names []string) loopsKey {
 }
 
 // elementwiseOf is elementwise for loops that take nothing to be made.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func elementwiseOf(make func(a graph.Attrs, d tensor.DType) loops) kernel {
 	return kernel{
 		loops: make,

@@ -10,6 +10,9 @@ import (
 type headForward func(t *layers.Trace, m *layers.Module, x, pooled layers.Tensor) any
 
 // headed returns the class of a model that runs the base model of the given name on its arguments, then the head.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func headed(base string, forward headForward) layers.Class {
 	return layers.Class{Forward: func(t *layers.Trace, m *layers.Module, args ...any) any {
 		out := t.ChildOf(m, base, args...)
@@ -43,6 +46,9 @@ func logitsOfPooled(names ...string) headForward {
 }
 
 // spansOf returns the head that answers questions: where the answer begins and ends.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func spansOf(names ...string) headForward {
 	run := through(names...)
 	return func(t *layers.Trace, m *layers.Module, x, _ layers.Tensor) any {
@@ -69,6 +75,9 @@ func through(names ...string) func(t *layers.Trace, m *layers.Module, x layers.T
 }
 
 // lastToken returns the class of a model that classifies sequences by their last token that is no padding.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func lastToken(base string) layers.Class {
 	return layers.Class{Forward: func(t *layers.Trace, m *layers.Module, args ...any) any {
 		ids := tokenIDs(t, args)

@@ -188,6 +188,9 @@ func tokens(name string, optional bool) layers.Port {
 }
 
 // tokenInputs returns what makes the inputs input_ids and, optional ones, those named.
+// Tables call it, and without its copies they compile faster.
+//
+//go:noinline
 func tokenInputs(optional ...string) func(*config) []layers.Port {
 	return func(*config) []layers.Port {
 		ports := []layers.Port{tokens("input_ids", false)}

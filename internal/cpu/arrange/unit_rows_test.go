@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/internal/cpu"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
 )

@@ -40,36 +40,44 @@ func Do[T any, P interface {
 }
 
 // Take returns a T that was given back, as it was then, or a new one.
-func Take[T any]() *T { return listOf[T]().take() }
+func Take[T any]() *T {
+	if x := listOf(reflect.TypeOf((*T)(nil))).take(); x != nil {
+		return x.(*T)
+	}
+	return new(T)
+}
 
 // Give keeps x for a later Take. The caller clears what should not be kept alive with it.
-func Give[T any](x *T) { listOf[T]().give(x) }
+func Give[T any](x *T) { listOf(reflect.TypeOf(x)).give(x) }
 
-// A list is values that nobody uses. It is as long as there were ever users at the same time, and unlike a sync.Pool it
-// does not depend on which processor asks, and when memory was last collected.
-type list[T any] struct {
+// A list is pointers of one type to values that nobody uses. It is as long as there were ever users at the same time, and
+// unlike a sync.Pool it does not depend on which processor asks, and when memory was last collected.
+//
+// It is not generic: the kernels have hundreds of types of tasks, and a list's code for each of them took a seventh of the
+// time to compile them.
+type list struct {
 	mu   sync.Mutex
-	free []*T
+	free []any
 }
 
-// lists has the list of each type.
+// lists has the list of each type of pointer.
 var lists sync.Map
 
-func listOf[T any]() *list[T] {
-	t := reflect.TypeFor[T]()
+func listOf(t reflect.Type) *list {
 	l, ok := lists.Load(t)
 	if !ok {
-		l, _ = lists.LoadOrStore(t, new(list[T]))
+		l, _ = lists.LoadOrStore(t, new(list))
 	}
-	return l.(*list[T])
+	return l.(*list)
 }
 
-func (l *list[T]) take() *T {
+// take returns nil if there is none.
+func (l *list) take() any {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := len(l.free) - 1
 	if last < 0 {
-		return new(T)
+		return nil
 	}
 	x := l.free[last]
 	l.free[last] = nil
@@ -77,7 +85,7 @@ func (l *list[T]) take() *T {
 	return x
 }
 
-func (l *list[T]) give(x *T) {
+func (l *list) give(x any) {
 	l.mu.Lock()
 	l.free = append(l.free, x)
 	l.mu.Unlock()

@@ -105,4 +105,7 @@ func TestTakeGivesWhatWasGivenBack(t *testing.T) {
 	if again := Take[kept](); again != first {
 		t.Error("what was given back is lost")
 	}
+	if other := Take[kept](); other == first {
+		t.Error("two users have the same memory")
+	}
 }
