@@ -8,6 +8,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
@@ -90,8 +91,8 @@ func TestBranchesOnBothSides(t *testing.T) {
 	}
 	o := plan.Options{
 		Mode: plan.Auto, Target: plan.Target{Name: "emu", AlignBytes: 256}, Lower: host.Lower,
-		Rates:     plan.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 1e-6, CopyBytes: 1e9, CopySeconds: 1e-6},
-		HostRates: plan.Rates{FLOPs: 10e9, MemoryBytes: 10e9, OpSeconds: 1e-6},
+		Rates:     cost.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 1e-6, CopyBytes: 1e9, CopySeconds: 1e-6},
+		HostRates: cost.Rates{FLOPs: 10e9, MemoryBytes: 10e9, OpSeconds: 1e-6},
 	}
 	free, err := plan.New(l, o)
 	if err != nil {

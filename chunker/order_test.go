@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/device/late"
@@ -50,8 +51,8 @@ func parties(t testing.TB, l *graph.Lowered, host *cpu.Device, width, instances 
 	if instances == 1 { // for several it pays to move weights
 		helped := o
 		helped.Mode = plan.Auto
-		helped.Rates = plan.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 1e-9, CopyBytes: 1e8, CopySeconds: 1e-7}
-		helped.HostRates = plan.Rates{FLOPs: 10e9, MemoryBytes: 10e9, OpSeconds: 1e-9}
+		helped.Rates = cost.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 1e-9, CopyBytes: 1e8, CopySeconds: 1e-7}
+		helped.HostRates = cost.Rates{FLOPs: 10e9, MemoryBytes: 10e9, OpSeconds: 1e-9}
 		free := mustPlan(t, l, helped)
 		rest := free.ActivationBytes + free.WorkBytes + free.ConstBytes
 		helped.MemoryBytes, helped.HostLower = max(rest+free.Fixed.WeightBytes/2, free.MinBytes), host.Lower

@@ -7,6 +7,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
@@ -24,8 +25,8 @@ func overlapping(t *testing.T, l *graph.Lowered, host *cpu.Device, pinned, insta
 	o := plan.Options{
 		Mode: plan.Chunk, Target: plan.Target{Name: "emu", AlignBytes: 256}, Instances: instances,
 		Capacity: plan.Limit{N: int64(pinned*width*width) + 1, Unit: plan.Params}, Lower: host.Lower, HostLower: host.Lower,
-		Rates:     plan.Rates{FLOPs: flops, MemoryBytes: 1e15, OpSeconds: 1e-9, CopyBytes: 1e9, CopySeconds: 1e-6},
-		HostRates: plan.Rates{FLOPs: hostFLOPs, MemoryBytes: 1e15, OpSeconds: 1e-9},
+		Rates:     cost.Rates{FLOPs: flops, MemoryBytes: 1e15, OpSeconds: 1e-9, CopyBytes: 1e9, CopySeconds: 1e-6},
+		HostRates: cost.Rates{FLOPs: hostFLOPs, MemoryBytes: 1e15, OpSeconds: 1e-9},
 	}
 	p, err := plan.New(l, o)
 	if err != nil {

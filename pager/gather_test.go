@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
@@ -144,7 +145,7 @@ func TestRowsOfEmbeddings(t *testing.T) {
 // small, where something else reads it, and in the mode resident.
 func TestTablesStayInTheFile(t *testing.T) {
 	const many = 70_000
-	slow := plan.Rates{FLOPs: 1e6}
+	slow := cost.Rates{FLOPs: 1e6}
 	l, src := sentenceOf(t, tensor.Int64, many)
 	host := newCPU(t)
 	o := plan.Options{Mode: plan.Auto, Instances: 1, Lower: host.Lower, Rates: slow}
@@ -168,7 +169,7 @@ func TestTablesStayInTheFile(t *testing.T) {
 	if n := src.bytes.Load(); n > many*wordRow/2 || !bytes.Equal(got.out[0], want.out[0]) {
 		t.Errorf("%d bytes were read", n)
 	}
-	o.Mode, o.Rates, o.Like = plan.Auto, plan.Rates{FLOPs: 1e12, MemoryBytes: 1e12, OpSeconds: 1e-9}, spared
+	o.Mode, o.Rates, o.Like = plan.Auto, cost.Rates{FLOPs: 1e12, MemoryBytes: 1e12, OpSeconds: 1e-9}, spared
 	if p := mustPlan(t, l, o); len(p.Gathers) != 1 || !plan.SameFixed(p, spared) {
 		t.Errorf("the table is brought for the plan after:\n%v", p)
 	}

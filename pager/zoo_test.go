@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
@@ -180,7 +181,7 @@ func newBench(t testing.TB, g *graph.Graph, ratio float64) *bench {
 	l, _ := lowerPlainly(g)
 	b := &bench{t: t, lowered: l, options: plan.Options{
 		Target: plan.Target{Name: "emu", AlignBytes: 256}, Lower: lowerPlainly,
-		Rates: plan.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 1e-6, CopyBytes: 1e15, CopySeconds: 1e-9},
+		Rates: cost.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 1e-6, CopyBytes: 1e15, CopySeconds: 1e-9},
 	}}
 	o := b.options
 	o.Mode = plan.Resident

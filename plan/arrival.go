@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/storage"
 )
@@ -12,7 +13,7 @@ import (
 const earlySeconds = 0.04
 
 // early reports whether a first pass gains by computing while the weights that stay come.
-func (p *Plan) early(r Rates) bool {
+func (p *Plan) early(r cost.Rates) bool {
 	load := float64(SpanBytes(p.Fixed.Spans)) / r.DiskBytes
 	return min(load, p.Forecast.ComputeSeconds) > earlySeconds
 }

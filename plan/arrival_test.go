@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -15,14 +16,14 @@ func TestEarly(t *testing.T) {
 	emu := Target{Name: "emu", AlignBytes: 256}
 	for _, c := range []struct {
 		name   string
-		rates  Rates
+		rates  cost.Rates
 		target Target
 		early  bool
 	}{
-		{"both take long", Rates{FLOPs: 1e6, DiskBytes: 1e6}, CPU, true},
-		{"reads take nothing", Rates{FLOPs: 1e6, DiskBytes: 1e12}, CPU, false},
-		{"ops take nothing", Rates{FLOPs: 1e12, MemoryBytes: 1e12, DiskBytes: 1e6}, CPU, false},
-		{"through host memory", Rates{FLOPs: 1e6, DiskBytes: 1e6}, emu, false},
+		{"both take long", cost.Rates{FLOPs: 1e6, DiskBytes: 1e6}, CPU, true},
+		{"reads take nothing", cost.Rates{FLOPs: 1e6, DiskBytes: 1e12}, CPU, false},
+		{"ops take nothing", cost.Rates{FLOPs: 1e12, MemoryBytes: 1e12, DiskBytes: 1e6}, CPU, false},
+		{"through host memory", cost.Rates{FLOPs: 1e6, DiskBytes: 1e6}, emu, false},
 	} {
 		for _, mode := range []Mode{Resident, Page} {
 			p := mustPlan(t, l, Options{Mode: mode, Once: true, Target: c.target, Rates: c.rates})

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -30,7 +31,7 @@ func TestUnevenCuts(t *testing.T) {
 	l, _ := lower(uneven(t, 16))
 	o := Options{
 		Mode: Auto, Target: Target{Name: "emu", AlignBytes: 256}, Lower: lower,
-		Rates: Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 3e-6, CopyBytes: 60e9, CopySeconds: 1e-9},
+		Rates: cost.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 3e-6, CopyBytes: 60e9, CopySeconds: 1e-9},
 	}
 	resident, err := New(l, o)
 	if err != nil {
@@ -102,7 +103,7 @@ func TestViewsAreCut(t *testing.T) {
 	l, _ := lower(b.g)
 	o := Options{
 		Mode: Auto, Target: Target{Name: "emu", AlignBytes: 256}, Lower: lower,
-		Rates: Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 3e-6, CopyBytes: 60e9, CopySeconds: 1e-9},
+		Rates: cost.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 3e-6, CopyBytes: 60e9, CopySeconds: 1e-9},
 	}
 	all := mustPlan(t, l, o)
 	cuts := 0

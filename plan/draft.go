@@ -68,7 +68,7 @@ func newDraft(l *graph.Lowered, groups []Group, o Options, seconds []float64) *d
 		d.base.WorkBytes = max(d.base.WorkBytes, alignUp(l.Steps[i].WorkBytes, o.Target.AlignBytes))
 	}
 	if d.seconds == nil {
-		d.seconds = o.Rates.graphSeconds(l, o.Ops)
+		d.seconds = o.Rates.GraphSeconds(l, o.Ops)
 	}
 	for i := range groups { // those of the draft that these were made of stay as they are
 		groups[i].Joined = slices.Clone(groups[i].Joined)
@@ -259,7 +259,7 @@ func (d *draft) lay(group *Group) {
 		}
 		// What is read between parts takes room in the slot, so a small group has small gaps.
 		group.Spans, group.SlotBytes = spans(g, group.Parts, min(maxGapBytes, wanted/8))
-		group.LoadSeconds = r.diskSeconds(group)
+		group.LoadSeconds = diskSeconds(r, group)
 		return
 	}
 	for i := range group.Parts {
@@ -267,7 +267,7 @@ func (d *draft) lay(group *Group) {
 		group.SlotBytes += alignUp(group.Parts[i].High-group.Parts[i].Low, d.o.Target.AlignBytes)
 	}
 	group.Spans = staged(g, group.Parts)
-	group.LoadSeconds = r.copySeconds(group.Parts)
+	group.LoadSeconds = copySeconds(r, group.Parts)
 }
 
 // plan completes a plan in which the groups for which keep is true stay, and the others go through a ring. It returns

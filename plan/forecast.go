@@ -1,8 +1,6 @@
 package plan
 
-import (
-	"github.com/optimem/optimem/graph"
-)
+import "github.com/optimem/optimem/cost"
 
 // A Forecast is what a pass is expected to take once the session is warm.
 type Forecast struct {
@@ -15,15 +13,8 @@ type Forecast struct {
 	Measured bool
 }
 
-// StepSeconds returns what an op is expected to take the way that a step says.
-func (r Rates) StepSeconds(
-	ops *graph.Registry, step *graph.Step, op *graph.Op, in, out []graph.Spec,
-) float64 {
-	return r.withGuesses().launchSeconds(step.Product, op, in, out, stepCost(ops, step, op, in, out), false)
-}
-
 // stages returns the groups as a simulation sees them.
-func (p *Plan) stages(r Rates) []stage {
+func (p *Plan) stages(r cost.Rates) []stage {
 	list := make([]stage, len(p.Groups))
 	for i := range p.Groups {
 		group := &p.Groups[i]
@@ -32,7 +23,7 @@ func (p *Plan) stages(r Rates) []stage {
 			load: group.LoadSeconds, compute: group.Seconds * float64(p.Instances),
 		}
 		if list[i].paged {
-			list[i].copy(r.cachedSeconds(p.Target, group))
+			list[i].copy(cachedSeconds(r, p.Target, group))
 		}
 	}
 	return list
@@ -64,7 +55,7 @@ func (p *Plan) overlapped() float64 {
 
 // forecastHost adds how long the host's processor, with such rates, waits for weights that do not stay in its memory: it
 // reads them while the device computes, too.
-func (p *Plan) forecastHost(r Rates) {
+func (p *Plan) forecastHost(r cost.Rates) {
 	host, f := p.Sides.Host, &p.Forecast
 	if host.MovedBytes == 0 {
 		return
@@ -82,7 +73,7 @@ func (p *Plan) forecastHost(r Rates) {
 	}
 }
 
-func (p *Plan) forecast(r Rates) {
+func (p *Plan) forecast(r cost.Rates) {
 	f := Forecast{Bound: "compute", Measured: r.Measured}
 	fromDisk, copied := false, 0.0
 	for i := range p.Groups {
@@ -90,7 +81,7 @@ func (p *Plan) forecast(r Rates) {
 		f.ComputeSeconds += group.Seconds * float64(p.Instances)
 		if group.Paged() && !group.OnHost {
 			f.LoadSeconds += group.LoadSeconds
-			copied += r.cachedSeconds(p.Target, group)
+			copied += cachedSeconds(r, p.Target, group)
 			fromDisk = fromDisk || p.Target.Direct || !group.Copied
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/loader"
@@ -144,7 +145,7 @@ func TestGolden(t *testing.T) {
 		{"words_page", spoken, plan.Options{Mode: plan.Page}},
 		{"words_auto_half", spoken, plan.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half}},
 		{"row_host_helps", row, plan.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half, HostLower: lower,
-			Rates: plan.Rates{CopyBytes: 1e9}, HostRates: plan.Rates{MemoryBytes: 20e9, FLOPs: 20e9}}},
+			Rates: cost.Rates{CopyBytes: 1e9}, HostRates: cost.Rates{MemoryBytes: 20e9, FLOPs: 20e9}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, err := lower(c.graph(t))

@@ -70,7 +70,7 @@ func newHelp(d *draft, p *Plan) *help {
 	h := &help{d: d, host: make([]float64, n), device: make([]float64, n), load: make([]float64, n)}
 	h.findEdges()
 	instances := float64(d.o.Instances)
-	seconds := d.o.HostRates.graphSeconds(d.l, d.o.Ops)
+	seconds := d.o.HostRates.GraphSeconds(d.l, d.o.Ops)
 	alone := make([]bool, n)
 	cost := make([]float64, n)
 	for i := range d.groups {

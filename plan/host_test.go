@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -439,12 +440,12 @@ func TestScarceHostMemory(t *testing.T) {
 			Mode: Chunk, HostLower: wide, Capacity: Limit{N: 10 * slot, Unit: Bytes},
 		}},
 		{"the host helps", square, 4 * slot, Options{
-			Mode: Auto, MemoryBytes: 10 * slot, HostLower: lower, Rates: Rates{CopyBytes: 1e9},
-			HostRates: Rates{MemoryBytes: 20e9, FLOPs: 20e9},
+			Mode: Auto, MemoryBytes: 10 * slot, HostLower: lower, Rates: cost.Rates{CopyBytes: 1e9},
+			HostRates: cost.Rates{MemoryBytes: 20e9, FLOPs: 20e9},
 		}},
 		{"uneven cuts", uneven(t, 16), 16 << 20, Options{
 			Mode: Auto, MemoryBytes: 30 << 20,
-			Rates: Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 3e-6, CopyBytes: 60e9, CopySeconds: 1e-9},
+			Rates: cost.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 3e-6, CopyBytes: 60e9, CopySeconds: 1e-9},
 		}},
 	} {
 		l, _ := lower(c.graph)

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -125,7 +126,7 @@ func TestLayersOfRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := mustPlan(t, l, Options{
-		Mode: Page, Target: Target{Name: "emu", AlignBytes: 256}, Instances: 3, Rates: Rates{CopyBytes: 100e6},
+		Mode: Page, Target: Target{Name: "emu", AlignBytes: 256}, Instances: 3, Rates: cost.Rates{CopyBytes: 100e6},
 	})
 	g := &p.Groups[0]
 	if list := g.Layers(); !g.Rows || len(list) != 2 || list[0].Path != "embed" || list[0].WeightBytes != 4*26*72 || list[0].Params != 26*72 {

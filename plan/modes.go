@@ -364,13 +364,13 @@ func (d *draft) prepare(keep []bool) {
 			group := &d.groups[i]
 			d.shares[i] = share{
 				compute: group.Seconds * float64(d.o.Instances), load: group.LoadSeconds, disk: group.LoadSeconds,
-				slot: group.SlotBytes, copied: d.o.Rates.cachedSeconds(d.o.Target, group),
+				slot: group.SlotBytes, copied: cachedSeconds(d.o.Rates, d.o.Target, group),
 			}
 			if d.pauses != nil {
 				d.shares[i].compute += d.pauses[i]
 			}
 			if len(group.Parts) > 0 && !d.o.Target.Direct {
-				d.shares[i].disk = max(group.LoadSeconds, d.o.Rates.diskSeconds(group))
+				d.shares[i].disk = max(group.LoadSeconds, diskSeconds(d.o.Rates, group))
 				d.shares[i].staged = SpanBytes(group.Spans)
 			}
 		}

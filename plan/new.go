@@ -62,7 +62,7 @@ func (o Options) filled() Options {
 	if o.Ops == nil {
 		o.Ops = graph.Standard()
 	}
-	o.Rates, o.HostRates = o.Rates.withGuesses(), o.HostRates.withGuesses()
+	o.Rates, o.HostRates = o.Rates.WithGuesses(), o.HostRates.WithGuesses()
 	o.Instances = max(o.Instances, 1)
 	o.Slots = max(o.Slots, 0)
 	if o.Target.AlignBytes == 0 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -386,4 +387,34 @@ func (p *Plan) piecesOf(packed int, mostBytes int64) []Piece {
 		})
 	}
 	return list
+}
+
+// packedSeconds takes into account that ops whose weights lie packed are faster.
+func (p *Plan) packedSeconds(r cost.Rates, ops *graph.Registry) {
+	if len(p.Fixed.Packed) == 0 || len(r.Points) == 0 {
+		return
+	}
+	g := p.Lowered.Graph
+	packed := make(map[graph.ValueID]bool)
+	for i := range p.Fixed.Packed {
+		packed[p.Fixed.Packed[i].Operand.Value] = true
+	}
+	for k := range p.Groups {
+		group := &p.Groups[k]
+		group.Joined = slices.Clone(group.Joined)
+		for i := group.First; i < group.End; i++ {
+			op, step := &g.Ops[i], &p.Lowered.Steps[i]
+			if !slices.ContainsFunc(op.In, func(o graph.Operand) bool { return packed[o.Value] }) {
+				continue
+			}
+			in, out := g.Specs(op, nil, nil)
+			cost := cost.StepCost(ops, step, op, in, out)
+			more := r.LaunchSeconds(step.Product, op, in, out, cost, true) - r.LaunchSeconds(step.Product, op, in, out, cost, false)
+			group.Seconds += more
+			if layer := group.joinedWith(i); layer >= 0 {
+				group.Joined[layer].Seconds += more
+			}
+		}
+	}
+	p.forecast(r)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/optimem/optimem/cost"
 	"math"
 )
 
@@ -146,7 +147,7 @@ func (p *Plan) alone() []*Plan {
 }
 
 // forecastPeers expects of a pass that devices compute one after the other, while all of them load.
-func (p *Plan) forecastPeers(r Rates) {
+func (p *Plan) forecastPeers(r cost.Rates) {
 	f := &p.Forecast
 	f.ComputeSeconds, f.LoadSeconds, f.StallSeconds, f.Bound = 0, 0, 0, "compute"
 	list := p.alone()

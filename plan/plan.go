@@ -11,6 +11,7 @@ package plan
 import (
 	"fmt"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/storage"
 )
@@ -93,7 +94,7 @@ type Options struct {
 	// Ops tells what ops cost; nil is graph.Standard().
 	Ops *graph.Registry
 	// Rates are the device's; the zero value stands for guesses.
-	Rates Rates
+	Rates cost.Rates
 	// Once says that one pass is expected: weights that stay lie there as the file has them, since to make them into the forms
 	// that a Direct target computes fastest with takes longer than a pass gains, nothing is brought for a next pass, and in the
 	// mode Auto large weights do not stay at all.
@@ -105,7 +106,7 @@ type Options struct {
 	// device computes everything.
 	Lower, HostLower func(*graph.Graph) (*graph.Lowered, error)
 	// HostRates are those of the host's processor.
-	HostRates Rates
+	HostRates cost.Rates
 	// HostOps are the ops that the device cannot compute, by their number in the graph: in the auto mode the host's
 	// processor computes their groups, and the graph is one that HostLower lowered. Nil is none.
 	HostOps []bool

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -19,7 +20,7 @@ func drawStack(t *rapid.T, most int) (*graph.Lowered, Options) {
 	o := Options{
 		Mode: Auto, Target: rapid.SampledFrom([]Target{CPU, {Name: "emu", AlignBytes: 256}}).Draw(t, "target"), asGiven: true,
 		Slots: rapid.SampledFrom([]int{0, 0, 2}).Draw(t, "slots"),
-		Rates: Rates{FLOPs: rapid.SampledFrom([]float64{1e9, 20e9, 100e9}).Draw(t, "flops"), CopyBytes: 4e9, ReadSeconds: 1e-6, CopySeconds: 1e-6},
+		Rates: cost.Rates{FLOPs: rapid.SampledFrom([]float64{1e9, 20e9, 100e9}).Draw(t, "flops"), CopyBytes: 4e9, ReadSeconds: 1e-6, CopySeconds: 1e-6},
 	}.filled()
 	d := newDraft(l, cut(l.Graph, Limit{}), o, nil)
 	_, largest := d.largest()
@@ -274,10 +275,10 @@ func TestRefused(t *testing.T) {
 // expected to take what such a line of two takes.
 func TestOverlap(t *testing.T) {
 	l, _ := lower(stack(t, 4, 256, 256, 256, 256, 256).Graph)
-	for _, rates := range []Rates{{FLOPs: 1e9}, {FLOPs: 5e9}} { // the host, the device is the slower side
+	for _, rates := range []cost.Rates{{FLOPs: 1e9}, {FLOPs: 5e9}} { // the host, the device is the slower side
 		p := mustPlan(t, l, Options{
 			Mode: Chunk, Capacity: Limit{N: 2 * 256 * 256, Unit: Params}, Target: Target{Name: "emu", AlignBytes: 256}, Instances: 5,
-			Lower: lower, HostLower: lower, Rates: Rates{FLOPs: 2e9}, HostRates: rates,
+			Lower: lower, HostLower: lower, Rates: cost.Rates{FLOPs: 2e9}, HostRates: rates,
 		})
 		if p.Sides == nil || !p.Sides.Overlaps {
 			t.Fatalf("no overlap\n%v", p)

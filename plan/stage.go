@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 )
 
@@ -71,7 +72,7 @@ func (p *Plan) stage(o Options) {
 			group.keepCopy(p)
 			continue
 		}
-		group.LoadSeconds = max(group.LoadSeconds, o.Rates.diskSeconds(group))
+		group.LoadSeconds = max(group.LoadSeconds, diskSeconds(o.Rates, group))
 	}
 }
 
@@ -84,28 +85,22 @@ func (g *Group) keepCopy(p *Plan) {
 }
 
 // diskSeconds returns what the reads of a group take.
-func (r Rates) diskSeconds(g *Group) float64 {
-	return float64(SpanBytes(g.Spans))/r.DiskBytes + float64(len(g.Spans))*r.ReadSeconds
-}
-
-// copiedShare is how much of copying out of the page cache takes time from ops. The rest is done while they leave a
-// processor alone.
-const copiedShare = 0.8
+func diskSeconds(r cost.Rates, g *Group) float64 { return r.Reading(SpanBytes(g.Spans), len(g.Spans)) }
 
 // cachedSeconds returns which part of a load is copying out of the page cache at the cost of ops, where that is the work of
 // the processors that compute them.
-func (r Rates) cachedSeconds(t Target, g *Group) float64 {
-	if !t.Direct || r.CachedShare == 0 {
+func cachedSeconds(r cost.Rates, t Target, g *Group) float64 {
+	if !t.Direct {
 		return 0
 	}
-	return copiedShare * r.CachedShare * float64(SpanBytes(g.Spans)) / r.CachedBytes
+	return r.OutOfCache(SpanBytes(g.Spans))
 }
 
 // copySeconds returns what copying parts to a device takes.
-func (r Rates) copySeconds(parts []Part) float64 {
+func copySeconds(r cost.Rates, parts []Part) float64 {
 	var n int64
 	for _, p := range parts {
 		n += p.High - p.Low
 	}
-	return float64(n)/r.CopyBytes + float64(len(parts))*r.CopySeconds
+	return r.Copying(n, len(parts))
 }

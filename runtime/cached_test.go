@@ -7,6 +7,7 @@ import (
 	goruntime "runtime"
 	"testing"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
@@ -46,10 +47,10 @@ func TestForecastOfCachedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	load := func(r plan.Rates) float64 {
+	load := func(r cost.Rates) float64 {
 		return forecastOfPaging(t, model, optimem.PageOptions{Rates: r}, 1).LoadSeconds
 	}
-	slow := plan.Rates{DiskBytes: 1e6, ReadSeconds: 1e-9}
+	slow := cost.Rates{DiskBytes: 1e6, ReadSeconds: 1e-9}
 	fast := slow
 	fast.CachedBytes = 1e9
 	if disk, memory := load(slow), load(fast); memory > disk/900 || memory < disk/1100 {
@@ -76,13 +77,13 @@ func forecastOfPaging(t *testing.T, model *models.Model, o optimem.PageOptions, 
 // what counts where they are known.
 func TestGuessedRates(t *testing.T) {
 	model := build(t, digitsModel, nil)
-	compute := func(threads int, r plan.Rates) float64 {
+	compute := func(threads int, r cost.Rates) float64 {
 		return forecastOfPaging(t, model, optimem.PageOptions{Threads: threads, Rates: r}, 64).ComputeSeconds
 	}
-	if procs := goruntime.GOMAXPROCS(0); procs > 1 && compute(1, plan.Rates{}) <= compute(2, plan.Rates{}) {
+	if procs := goruntime.GOMAXPROCS(0); procs > 1 && compute(1, cost.Rates{}) <= compute(2, cost.Rates{}) {
 		t.Error("a second thread is not expected to help")
 	}
-	known := plan.Rates{FLOPs: 1e9, MemoryBytes: 1e9, Measured: true}
+	known := cost.Rates{FLOPs: 1e9, MemoryBytes: 1e9, Measured: true}
 	if one, two := compute(1, known), compute(2, known); one != two {
 		t.Errorf("what was measured gives %g s on one thread and %g on two", one, two)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
@@ -92,7 +93,7 @@ func TestObservedOps(t *testing.T) {
 func TestObservedBatch(t *testing.T) {
 	const rows = 64
 	model := build(t, digitsModel, nil)
-	rates := plan.Rates{FLOPs: 1e9, MemoryBytes: 1e12, OpSeconds: 1e-7}
+	rates := cost.Rates{FLOPs: 1e9, MemoryBytes: 1e12, OpSeconds: 1e-7}
 	o := optimem.Options{Capacity: plan.Limit{N: 5000, Unit: plan.Params}, Rates: rates, HostRates: rates}
 	e := emulated.Options{MemoryBytes: 64 << 20, CopyBytes: 12e9}
 	run := func(s *optimem.Session) []byte {
@@ -125,7 +126,7 @@ func TestObservedBatch(t *testing.T) {
 // together they are what the pass takes.
 func TestObservedClock(t *testing.T) {
 	model := build(t, digitsModel, nil)
-	rates := plan.Rates{FLOPs: 1e9, MemoryBytes: 1e12, OpSeconds: 1e-6}
+	rates := cost.Rates{FLOPs: 1e9, MemoryBytes: 1e12, OpSeconds: 1e-6}
 	var ops, stall time.Duration
 	s, dev := emulate(t, model, plan.Page, optimem.Options{Rates: rates, ObserveOps: true, Observe: func(e optimem.Event) {
 		switch e.Kind {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/machine"
@@ -81,7 +82,7 @@ type Options struct {
 	Without rewrite.Passes
 	// Rates are what the device does in a second, HostRates what the CPU beside it does, for the planner; the zero value
 	// stands for guesses.
-	Rates, HostRates plan.Rates
+	Rates, HostRates cost.Rates
 	// Observe is told what a session does, on the goroutine that runs the pass. It must not block, and not call the
 	// session. See [Event], [TeeObserver], [LogObserver].
 	Observe func(Event)

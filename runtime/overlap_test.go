@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
@@ -16,7 +17,7 @@ import (
 func TestBatchOnBothSides(t *testing.T) {
 	const rows = 64
 	model := build(t, digitsModel, nil)
-	rates := plan.Rates{FLOPs: 1e9, MemoryBytes: 1e12, OpSeconds: 1e-7}
+	rates := cost.Rates{FLOPs: 1e9, MemoryBytes: 1e12, OpSeconds: 1e-7}
 	o := optimem.Options{Capacity: plan.Limit{N: 5000, Unit: plan.Params}, Rates: rates, HostRates: rates}
 	e := emulated.Options{MemoryBytes: 64 << 20, CopyBytes: 12e9}
 	clock := func(o optimem.Options) (*optimem.BatchPlan, time.Duration, []byte) {

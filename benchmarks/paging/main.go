@@ -13,6 +13,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/internal/calibrate"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
@@ -171,17 +172,17 @@ func run() (err error) {
 }
 
 // readRates reads what a calibration printed; no file stands for guesses.
-func readRates(path string) (plan.Rates, error) {
+func readRates(path string) (cost.Rates, error) {
 	if path == "" {
-		return plan.Rates{}, nil
+		return cost.Rates{}, nil
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return plan.Rates{}, err
+		return cost.Rates{}, err
 	}
 	var record calibrate.Record
 	if err := json.Unmarshal(text, &record); err != nil {
-		return plan.Rates{}, fmt.Errorf("%s: %w", path, err)
+		return cost.Rates{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return record.Rates(), nil
 }

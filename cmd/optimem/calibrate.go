@@ -16,11 +16,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/internal/calibrate"
 	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/loader"
-	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -221,10 +221,10 @@ func calibrationPath() (string, error) {
 }
 
 // rates returns what was measured of this host with so many threads, guesses where nothing was.
-func (r *run) rates() plan.Rates {
+func (r *run) rates() cost.Rates {
 	path, err := calibrationPath()
 	if err != nil {
-		return plan.Rates{} // a user without a home has measured nothing
+		return cost.Rates{} // a user without a home has measured nothing
 	}
 	rates, _, err := calibrate.Load(path, calibrate.Host{CPU: hostName(sysmem.Read()), Threads: r.threads})
 	if err != nil && !r.quiet {
@@ -233,7 +233,7 @@ func (r *run) rates() plan.Rates {
 	return rates
 }
 
-func (k *calibration) printJSON(path string, host calibrate.Host, rates plan.Rates) error {
+func (k *calibration) printJSON(path string, host calibrate.Host, rates cost.Rates) error {
 	record := calibrate.RecordOf(rates)
 	o := newJSONObject(k.stdout)
 	o.set("cpu", host.CPU)
@@ -251,7 +251,7 @@ func (k *calibration) printJSON(path string, host calibrate.Host, rates plan.Rat
 	return o.close()
 }
 
-func calibrationTable(path string, host calibrate.Host, rates plan.Rates) *ascii.Table {
+func calibrationTable(path string, host calibrate.Host, rates cost.Rates) *ascii.Table {
 	t := ascii.NewTable(ascii.Left(""), ascii.Left(""))
 	t.Row("host", fmt.Sprintf("%s, %s", host.CPU, counted(host.Threads, "thread")))
 	t.Row("disk", fmt.Sprintf("%s/s, %s a read", ascii.FormatSize(int64(rates.DiskBytes)), secondsText(rates.ReadSeconds)))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
@@ -172,7 +173,7 @@ func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 		opts.Rates = opts.HostRates
 		return opts
 	}
-	opts.Rates = plan.Rates{DiskBytes: opts.HostRates.DiskBytes, ReadSeconds: opts.HostRates.ReadSeconds}
+	opts.Rates = cost.Rates{DiskBytes: opts.HostRates.DiskBytes, ReadSeconds: opts.HostRates.ReadSeconds}
 	return opts
 }
 

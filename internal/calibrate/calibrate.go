@@ -17,11 +17,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/cpu/arrange"
-	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -36,7 +36,7 @@ type Options struct {
 }
 
 // CPU measures the kernels of the CPU and its memory. What it does not measure stays zero: the disk.
-func CPU(ctx context.Context, o Options) (rates plan.Rates, err error) {
+func CPU(ctx context.Context, o Options) (rates cost.Rates, err error) {
 	if o.Time <= 0 {
 		o.Time = 6 * time.Second
 	}
@@ -64,9 +64,9 @@ type bench struct {
 const rounds = 3
 
 // rates measures everything.
-func (b *bench) rates(o Options) (plan.Rates, error) {
-	r := plan.Rates{
-		KindFLOPs: make(map[graph.Kind]float64), Points: make(map[string][]plan.Point), Measured: true,
+func (b *bench) rates(o Options) (cost.Rates, error) {
+	r := cost.Rates{
+		KindFLOPs: make(map[graph.Kind]float64), Points: make(map[string][]cost.Point), Measured: true,
 	}
 	list, turns := samples, rounds
 	if o.Time < time.Second {
@@ -110,17 +110,17 @@ func (b *bench) rates(o Options) (plan.Rates, error) {
 }
 
 // sum makes rates of what was measured.
-func sum(r *plan.Rates, list []sample, measured [][]measurement) {
+func sum(r *cost.Rates, list []sample, measured [][]measurement) {
 	type total struct{ flops, seconds float64 }
 	totals := make(map[graph.Kind]total)
 	for i, ops := range measured {
 		for _, m := range ops {
 			seconds := max(m.seconds-r.OpSeconds, minSeconds)
-			if p, ok := plan.ProductOf(m.product, m.op.Kind, m.in, m.out, m.op.Attrs); ok {
+			if p, ok := cost.ProductOf(m.product, m.op.Kind, m.in, m.out, m.op.Attrs); ok {
 				if m.packed {
-					p.Class = plan.PackedClass(p.Class)
+					p.Class = cost.PackedClass(p.Class)
 				}
-				r.Points[p.Class] = append(r.Points[p.Class], plan.Point{
+				r.Points[p.Class] = append(r.Points[p.Class], cost.Point{
 					M: p.M, N: p.N, K: p.K, FLOPs: float64(m.cost.FLOPs) / seconds,
 				})
 			}
@@ -269,7 +269,7 @@ func (h *held) prepare(g *graph.Graph, op *graph.Op, step graph.Step, rotate boo
 		}
 	}
 	p.launches = []device.Launch{l}
-	if _, ok := plan.ProductOf(step.Product, op.Kind, p.in, p.out, op.Attrs); ok && rotate {
+	if _, ok := cost.ProductOf(step.Product, op.Kind, p.in, p.out, op.Attrs); ok && rotate {
 		for len(p.launches) < min(mostCopies, int(rotatedBytes/max(l.In[1].Region.Bytes, 1))) {
 			c := l
 			c.In = slices.Clone(l.In)

@@ -14,10 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/hostmem"
-	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
 )
 
@@ -196,18 +196,18 @@ func TestStore(t *testing.T) {
 	if _, ok, err := Load(path, here); ok || err != nil {
 		t.Errorf("from nowhere: %v, %v", ok, err)
 	}
-	want := plan.Rates{
+	want := cost.Rates{
 		FLOPs: 1e10, KindFLOPs: map[graph.Kind]float64{"linear": 1e10, "conv": 5e9},
-		Points:      map[string][]plan.Point{"conv 1": {{M: 64, N: 49, K: 3, FLOPs: 1e9}, {M: 1, FLOPs: 2}}},
+		Points:      map[string][]cost.Point{"conv 1": {{M: 64, N: 49, K: 3, FLOPs: 1e9}, {M: 1, FLOPs: 2}}},
 		MemoryBytes: 8e9, OpSeconds: 1e-6,
 		CopyBytes: 5e9, DiskBytes: 1.5e9, ReadSeconds: 1e-4, CachedBytes: 9e9, Measured: true,
 	}
-	for _, r := range []plan.Rates{{FLOPs: 1}, want} {
+	for _, r := range []cost.Rates{{FLOPs: 1}, want} {
 		if err := Save(path, here, r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := Save(path, other, plan.Rates{FLOPs: 2}); err != nil {
+	if err := Save(path, other, cost.Rates{FLOPs: 2}); err != nil {
 		t.Fatal(err)
 	}
 	got, ok, err := Load(path, here)

@@ -3,8 +3,8 @@ package calibrate
 import (
 	"slices"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -21,7 +21,7 @@ type sample struct {
 }
 
 // convolved is the activation of sampled convolutions.
-const convolved = string(plan.ConvActivation)
+const convolved = string(cost.ConvActivation)
 
 // sampled is the path of the op that is measured, among others that are there for its sake.
 const sampled = "sampled"
@@ -194,7 +194,7 @@ func quickSamples() []sample {
 	for _, s := range samples {
 		name := string(s.kind)
 		if s.kind == "conv" {
-			p, _ := plan.ProductOf(graph.Product{}, s.kind, s.specs(), []graph.Spec{{Shape: s.in[0]}}, s.attrs)
+			p, _ := cost.ProductOf(graph.Product{}, s.kind, s.specs(), []graph.Spec{{Shape: s.in[0]}}, s.attrs)
 			name = p.Class
 		}
 		if !seen[name] {

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/plan"
 )
 
 // A Host is what rates are true of: a processor, threads, and this program's kernels for it.
@@ -45,7 +45,7 @@ type Record struct {
 }
 
 // RecordOf returns rates as they are written.
-func RecordOf(r plan.Rates) Record {
+func RecordOf(r cost.Rates) Record {
 	products := make(map[string][][4]float64)
 	for class, points := range r.Points {
 		for _, p := range points {
@@ -59,17 +59,17 @@ func RecordOf(r plan.Rates) Record {
 }
 
 // Rates returns what was measured.
-func (r Record) Rates() plan.Rates {
-	var points map[string][]plan.Point
+func (r Record) Rates() cost.Rates {
+	var points map[string][]cost.Point
 	for class, products := range r.Products {
 		for _, p := range products {
 			if points == nil {
-				points = make(map[string][]plan.Point)
+				points = make(map[string][]cost.Point)
 			}
-			points[class] = append(points[class], plan.Point{M: int64(p[0]), N: int64(p[1]), K: int64(p[2]), FLOPs: p[3]})
+			points[class] = append(points[class], cost.Point{M: int64(p[0]), N: int64(p[1]), K: int64(p[2]), FLOPs: p[3]})
 		}
 	}
-	return plan.Rates{
+	return cost.Rates{
 		Points: points,
 		FLOPs:  r.FLOPsPerSecond, KindFLOPs: r.KindFLOPsPerSecond, MemoryBytes: r.MemoryBytesPerSecond,
 		OpSeconds: r.OpSeconds, CopyBytes: r.CopyBytesPerSecond, CopySeconds: r.CopySeconds,
@@ -118,23 +118,23 @@ type file struct {
 const maxFileBytes = 4 << 20
 
 // Load returns the rates of a host, false where the file does not have them or is not there.
-func Load(path string, h Host) (plan.Rates, bool, error) {
+func Load(path string, h Host) (cost.Rates, bool, error) {
 	f, err := read(path)
 	if err != nil {
-		return plan.Rates{}, false, err
+		return cost.Rates{}, false, err
 	}
 	r, ok := f.Hosts[h.key()]
 	if !ok {
-		return plan.Rates{}, false, nil
+		return cost.Rates{}, false, nil
 	}
 	if !r.valid() {
-		return plan.Rates{}, false, fmt.Errorf("%s: rates of %s are not numbers that can be", path, h.key())
+		return cost.Rates{}, false, fmt.Errorf("%s: rates of %s are not numbers that can be", path, h.key())
 	}
 	return r.Rates(), true, nil
 }
 
 // Save adds the rates of a host to a file, in place of those that it had.
-func Save(path string, h Host, rates plan.Rates) error {
+func Save(path string, h Host, rates cost.Rates) error {
 	f, err := read(path)
 	if err != nil {
 		f = file{} // what cannot be read is of no use

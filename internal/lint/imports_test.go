@@ -54,26 +54,27 @@ var diagram = map[string][]string{
 	"internal/cpu/kernel":  {},
 
 	// Graph and bytes, then the interpreters of what was planned.
-	"plan":    {"graph", "graph/rewrite", "storage", "tensor"},
+	"cost":    {"graph", "tensor"},
+	"plan":    {"cost", "graph", "graph/rewrite", "storage", "tensor"},
 	"pager":   {"plan", "device", "graph", "storage", "tensor"},
 	"chunker": {"pager", "plan", "device", "graph", "tensor"},
 
 	// Only machine knows all devices, and runtime everyone.
 	"internal/machine": {
-		"pager", "chunker", "cuda", "internal/cpu", "internal/cpu/arrange", "plan", "device", "device/emulated", "graph",
+		"pager", "chunker", "cuda", "internal/cpu", "internal/cpu/arrange", "cost", "plan", "device", "device/emulated", "graph",
 		"graph/rewrite",
 	},
 	"runtime": {
-		"models", "internal/machine", "pager", "cuda", "plan", "device", "graph", "graph/rewrite", "storage", "tensor", "loader",
+		"models", "internal/machine", "pager", "cuda", "cost", "plan", "device", "graph", "graph/rewrite", "storage", "tensor", "loader",
 	},
 	"cmd/optimem": {
-		"runtime", "models", "loader", "loader/exported", "loader/script", "plan", "device", "graph", "layers", "storage", "tensor",
+		"runtime", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate",
 	},
 	"examples/...":   {"runtime", "models", "loader", "graph", "tensor"},
-	"benchmarks/...": {"runtime", "models", "loader", "plan", "device", "internal/calibrate", "storage", "tensor"},
+	"benchmarks/...": {"runtime", "models", "loader", "cost", "plan", "device", "internal/calibrate", "storage", "tensor"},
 
-	"internal/calibrate":       {"device", "internal/cpu", "internal/cpu/arrange", "graph", "plan", "storage", "tensor"},
+	"internal/calibrate":       {"device", "internal/cpu", "internal/cpu/arrange", "graph", "cost", "plan", "storage", "tensor"},
 	"internal/npy":             {"tensor"},
 	"internal/preprocess":      {"tensor", "internal/preprocess/jpeg"},
 	"internal/preprocess/jpeg": {},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
@@ -32,9 +33,9 @@ func openCPU(o Options) (Machine, error) {
 
 // cpuRates are the rates of a CPU as far as they are given, guesses from its kernels and threads for its arithmetic and
 // memory. A ring that is chosen for a processor of a tenth of the speed leaves it waiting for weights.
-func cpuRates(given plan.Rates, dev *cpu.Device) plan.Rates {
+func cpuRates(given cost.Rates, dev *cpu.Device) cost.Rates {
 	flops, memoryBytes := dev.Guess()
-	return given.Or(plan.Rates{FLOPs: flops, MemoryBytes: memoryBytes})
+	return given.Or(cost.Rates{FLOPs: flops, MemoryBytes: memoryBytes})
 }
 
 func (m *cpuMachine) Held() (dev, host pager.Held)   { return m.Pager.Held(), pager.Held{} }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/chunker"
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/cuda"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
@@ -20,7 +21,7 @@ import (
 var cudaTarget = plan.Target{Name: "cuda", AlignBytes: 256}
 
 // cudaRates are guesses for a GPU of the last years on a bus of the one before: nothing here has been measured.
-var cudaRates = plan.Rates{FLOPs: 5e12, MemoryBytes: 300e9, OpSeconds: 5e-6, CopyBytes: 12e9, CopySeconds: 10e-6}
+var cudaRates = cost.Rates{FLOPs: 5e12, MemoryBytes: 300e9, OpSeconds: 5e-6, CopyBytes: 12e9, CopySeconds: 10e-6}
 
 // A gpuMachine is a GPU and the CPU beside it, or several GPUs, beside which none computes.
 type gpuMachine struct {
@@ -156,7 +157,7 @@ type absentMachine struct {
 	host *cpu.Device // nil with several GPUs
 }
 
-func absentGPU(o Options, host *cpu.Device, rates plan.Rates) Machine {
+func absentGPU(o Options, host *cpu.Device, rates cost.Rates) Machine {
 	return &absentMachine{
 		compiler{
 			device:  Device{Name: o.Device, Target: cudaTarget, Rates: rates, Lower: cuda.Lower, HostLower: host.Lower},

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
@@ -55,7 +56,7 @@ type Device struct {
 	Emulated bool
 	// Peers are further devices, over which a plan goes on.
 	Peers []Peer
-	Rates plan.Rates
+	Rates cost.Rates
 	// Lower says how the device computes a graph, HostLower how the CPU beside it does; nil where there is none.
 	Lower, HostLower func(*graph.Graph) (*graph.Lowered, error)
 }
@@ -83,7 +84,7 @@ type Options struct {
 	Threads                int
 	Ops                    *graph.Registry
 	// Rates are those of the device as far as they are known.
-	Rates      plan.Rates
+	Rates      cost.Rates
 	Observe    func(pager.Event)
 	ObserveOps bool
 }

@@ -1,4 +1,10 @@
-package plan
+// Package cost is what hosts and devices do in a second, and what ops, reads and copies are then expected to take.
+//
+// It knows ops by their shapes and the size of what is moved. It does not know plans, nor how the rates are measured.
+//
+//	rates := cost.Rates{FLOPs: 50e9, DiskBytes: 2e9}
+//	seconds := rates.WithGuesses().Reading(512<<20, 3)
+package cost
 
 import (
 	"github.com/optimem/optimem/graph"
@@ -36,8 +42,8 @@ var guesses = Rates{
 	FLOPs: 20e9, MemoryBytes: 8e9, OpSeconds: 2e-6, CopyBytes: 12e9, CopySeconds: 10e-6, DiskBytes: 1e9, ReadSeconds: 100e-6,
 }
 
-// withGuesses returns the rates with guesses where there is nothing.
-func (r Rates) withGuesses() Rates { return r.Or(guesses) }
+// WithGuesses returns the rates with guesses where there is nothing.
+func (r Rates) WithGuesses() Rates { return r.Or(guesses) }
 
 // Or returns the rates with those of others where there is nothing, but for products, kinds of ops and the page cache.
 func (r Rates) Or(others Rates) Rates {
@@ -55,12 +61,12 @@ func (r Rates) Or(others Rates) Rates {
 
 // opSeconds returns what an op is expected to take that does what cost says.
 func (r Rates) opSeconds(op *graph.Op, in, out []graph.Spec, c graph.Cost) float64 {
-	return r.launchSeconds(graph.Product{}, op, in, out, c, false)
+	return r.LaunchSeconds(graph.Product{}, op, in, out, c, false)
 }
 
-// launchSeconds returns what an op is expected to take, with its weight packed or as it is. made is what its step says that
+// LaunchSeconds returns what an op is expected to take, with its weight packed or as it is. made is what its step says that
 // it is as a product.
-func (r Rates) launchSeconds(
+func (r Rates) LaunchSeconds(
 	made graph.Product, op *graph.Op, in, out []graph.Spec, c graph.Cost, packed bool,
 ) float64 {
 	computing := float64(c.FLOPs) / r.kindFLOPs(op.Kind)
@@ -106,11 +112,11 @@ func (r Rates) Seconds(ops *graph.Registry, op *graph.Op, in, out []graph.Spec) 
 	if !ok {
 		return 0
 	}
-	return r.withGuesses().opSeconds(op, in, out, def.Cost(in, out, op.Attrs))
+	return r.WithGuesses().opSeconds(op, in, out, def.Cost(in, out, op.Attrs))
 }
 
-// graphSeconds returns what each op of a lowered graph is expected to take.
-func (r Rates) graphSeconds(l *graph.Lowered, ops *graph.Registry) []float64 {
+// GraphSeconds returns what each op of a lowered graph is expected to take.
+func (r Rates) GraphSeconds(l *graph.Lowered, ops *graph.Registry) []float64 {
 	g := l.Graph
 	seconds := make([]float64, len(g.Ops))
 	var in, out []graph.Spec
@@ -120,13 +126,13 @@ func (r Rates) graphSeconds(l *graph.Lowered, ops *graph.Registry) []float64 {
 			continue
 		}
 		in, out = g.Specs(op, in[:0], out[:0])
-		seconds[i] = r.launchSeconds(step.Product, op, in, out, stepCost(ops, step, op, in, out), false)
+		seconds[i] = r.LaunchSeconds(step.Product, op, in, out, StepCost(ops, step, op, in, out), false)
 	}
 	return seconds
 }
 
-// stepCost returns what an op costs the way that a step says.
-func stepCost(ops *graph.Registry, step *graph.Step, op *graph.Op, in, out []graph.Spec) graph.Cost {
+// StepCost returns what an op costs the way that a step says.
+func StepCost(ops *graph.Registry, step *graph.Step, op *graph.Op, in, out []graph.Spec) graph.Cost {
 	if step.Cost != (graph.Cost{}) {
 		return step.Cost
 	}
@@ -142,8 +148,37 @@ func (r Rates) Cached(share float64) Rates {
 	if r.CachedBytes <= 0 || share <= 0 {
 		return r
 	}
-	disk := r.withGuesses().DiskBytes
+	disk := r.WithGuesses().DiskBytes
 	r.CachedShare = share
 	r.DiskBytes = 1 / (share/r.CachedBytes + (1-share)/disk)
 	return r
+}
+
+// StepSeconds returns what an op is expected to take the way that a step says.
+func (r Rates) StepSeconds(
+	ops *graph.Registry, step *graph.Step, op *graph.Op, in, out []graph.Spec,
+) float64 {
+	return r.WithGuesses().LaunchSeconds(step.Product, op, in, out, StepCost(ops, step, op, in, out), false)
+}
+
+// Reading returns what a number of reads of so many bytes together take.
+func (r Rates) Reading(bytes int64, reads int) float64 {
+	return float64(bytes)/r.DiskBytes + float64(reads)*r.ReadSeconds
+}
+
+// Copying returns what a number of copies to the device of so many bytes together take.
+func (r Rates) Copying(bytes int64, copies int) float64 {
+	return float64(bytes)/r.CopyBytes + float64(copies)*r.CopySeconds
+}
+
+// CopiedShare is how much of copying out of the page cache takes time from ops. The rest is done while they leave a
+// processor alone.
+const CopiedShare = 0.8
+
+// OutOfCache returns what copying so many bytes, as far as the page cache holds them, takes from ops on the same processors.
+func (r Rates) OutOfCache(bytes int64) float64 {
+	if r.CachedShare == 0 {
+		return 0
+	}
+	return CopiedShare * r.CachedShare * float64(bytes) / r.CachedBytes
 }

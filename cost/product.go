@@ -1,8 +1,7 @@
-package plan
+package cost
 
 import (
 	"math"
-	"slices"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
@@ -81,33 +80,3 @@ func square(x float64) float64 { return x * x }
 
 // ratio is by how many doublings two sizes differ.
 func ratio(a, b int64) float64 { return math.Log2(float64(max(a, 1)) / float64(max(b, 1))) }
-
-// packedSeconds takes into account that ops whose weights lie packed are faster.
-func (p *Plan) packedSeconds(r Rates, ops *graph.Registry) {
-	if len(p.Fixed.Packed) == 0 || len(r.Points) == 0 {
-		return
-	}
-	g := p.Lowered.Graph
-	packed := make(map[graph.ValueID]bool)
-	for i := range p.Fixed.Packed {
-		packed[p.Fixed.Packed[i].Operand.Value] = true
-	}
-	for k := range p.Groups {
-		group := &p.Groups[k]
-		group.Joined = slices.Clone(group.Joined)
-		for i := group.First; i < group.End; i++ {
-			op, step := &g.Ops[i], &p.Lowered.Steps[i]
-			if !slices.ContainsFunc(op.In, func(o graph.Operand) bool { return packed[o.Value] }) {
-				continue
-			}
-			in, out := g.Specs(op, nil, nil)
-			cost := stepCost(ops, step, op, in, out)
-			more := r.launchSeconds(step.Product, op, in, out, cost, true) - r.launchSeconds(step.Product, op, in, out, cost, false)
-			group.Seconds += more
-			if layer := group.joinedWith(i); layer >= 0 {
-				group.Joined[layer].Seconds += more
-			}
-		}
-	}
-	p.forecast(r)
-}
