@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
@@ -17,6 +18,8 @@ import (
 
 // Options say how a model is run. The zero value is right.
 type Options struct {
+	// Mode is that of [Start], [plan.Auto] where it is "". The functions that have a mode's name take it or "".
+	Mode plan.Mode
 	// Device is where the model runs: "cpu", which "" stands for; "cuda" or "cuda:1", a GPU (package cuda);
 	// "cuda:0,cuda:1", several of them, each of which has a part of the model, in order, and Memory for itself; or
 	// "emu:memory=2GiB,bandwidth=12GB/s,latency=10us", an accelerator that is emulated (package device/emulated).
@@ -99,6 +102,11 @@ type (
 	ResidentOptions = Options
 )
 
+// Start returns a session in the mode that the options name. The others are named after theirs.
+func Start(ctx context.Context, model *models.Model, opts Options) (*Session, error) {
+	return start(ctx, model, cmp.Or(opts.Mode, plan.Auto), opts)
+}
+
 // Resident returns a session that holds the whole model in memory. Weights are read when a pass first needs them.
 func Resident(ctx context.Context, model *models.Model, opts ResidentOptions) (*Session, error) {
 	return start(ctx, model, plan.Resident, opts)
@@ -134,6 +142,10 @@ func (e *OptionError) Error() string { return "option " + e.Option + ": " + e.Ms
 // check looks at the options alone.
 func (o *Options) check(mode plan.Mode) error {
 	switch {
+	case !slices.Contains([]plan.Mode{plan.Auto, plan.Resident, plan.Page, plan.Chunk}, mode):
+		return &OptionError{"Mode", fmt.Sprintf("there is no %q", mode)}
+	case o.Mode != "" && o.Mode != mode:
+		return &OptionError{"Mode", fmt.Sprintf("%s is not %s", o.Mode, mode)}
 	case o.Memory < 0:
 		return &OptionError{"Memory", fmt.Sprintf("a budget of %d bytes", o.Memory)}
 	case !(o.MemoryShare >= 0 && o.MemoryShare <= 1):

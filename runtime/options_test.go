@@ -1,11 +1,13 @@
 package runtime_test
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"testing"
 
 	"github.com/optimem/optimem/internal/sysmem"
+	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
@@ -129,6 +131,31 @@ func TestBudgets(t *testing.T) {
 		if _, err := optimem.Page(t.Context(), model, opts); !errors.As(err, &option) {
 			t.Errorf("%+v: %v", opts, err)
 		}
+	}
+}
+
+// TestStart: a session has the mode that its options name, the functions of a mode have theirs and refuse others.
+func TestStart(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	for _, mode := range []plan.Mode{"", plan.Auto, plan.Resident, plan.Page, plan.Chunk} {
+		s, err := optimem.Start(t.Context(), model, optimem.Options{Mode: mode})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.Plan(t.Context(), pictureShapes(1))
+		if err != nil || p.Mode != cmp.Or(mode, plan.Auto) {
+			t.Errorf("mode %q: a plan in the mode %q, %v", mode, p.Mode, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	var option *optimem.OptionError
+	if _, err := optimem.Start(t.Context(), model, optimem.Options{Mode: "pages"}); !errors.As(err, &option) {
+		t.Errorf("a mode that there is not: %v", err)
+	}
+	if _, err := optimem.Page(t.Context(), model, optimem.Options{Mode: plan.Chunk}); !errors.As(err, &option) {
+		t.Errorf("Page in the mode of Chunk: %v", err)
 	}
 }
 

@@ -54,10 +54,6 @@ func main() {
 	}
 }
 
-var starters = map[string]func(context.Context, *models.Model, optimem.Options) (*optimem.Session, error){
-	"resident": optimem.Resident, "page": optimem.Page, "chunk": optimem.Chunk, "auto": optimem.Auto,
-}
-
 func run() (err error) {
 	mode := flag.String("mode", "page", "resident, page, chunk or auto")
 	device := flag.String("device", "cpu", "device")
@@ -87,12 +83,8 @@ func run() (err error) {
 	if err != nil {
 		return err
 	}
-	start, ok := starters[*mode]
-	if !ok {
-		return fmt.Errorf("no mode %q", *mode)
-	}
 	opts := optimem.Options{
-		Device: *device, CUDALibrary: *library, CUBLASLt: *blas, Precision: *precision, Memory: *memory, HostMemory: *hostMemory, Threads: *threads,
+		Mode: plan.Mode(*mode), Device: *device, CUDALibrary: *library, CUBLASLt: *blas, Precision: *precision, Memory: *memory, HostMemory: *hostMemory, Threads: *threads,
 	}
 	if *mode != string(plan.Resident) {
 		opts.MaxGroup = plan.Limit{N: *maxGroup, Unit: plan.Params}
@@ -109,7 +101,7 @@ func run() (err error) {
 		}
 	}
 	ctx := context.Background()
-	session, err := start(ctx, model, opts)
+	session, err := optimem.Start(ctx, model, opts)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
@@ -57,13 +58,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	start, ok := map[string]func(context.Context, *models.Model, optimem.Options) (*optimem.Session, error){
-		"auto": optimem.Auto, "resident": optimem.Resident, "page": optimem.Page,
-	}[*mode]
-	if !ok {
-		return fmt.Errorf("no mode %q", *mode)
-	}
-	session, err := start(ctx, model, optimem.Options{Threads: *threads, Precision: *precision})
+	session, err := optimem.Start(ctx, model, optimem.Options{Mode: plan.Mode(*mode), Threads: *threads, Precision: *precision})
 	if err != nil {
 		return err
 	}

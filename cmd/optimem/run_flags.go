@@ -24,6 +24,7 @@ type modelFlags struct {
 	mode           string
 	device         string
 	memory         budgetFlag
+	assertPeak     sizeFlag
 	hostMemory     sizeFlag
 	capacity       limitFlag
 	maxLayer       limitFlag
@@ -75,11 +76,12 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 
 	flags.StringVar(&r.mode, "mode", modes[0], "a `MODE`: resident, page, chunk, or auto, the fastest that fits")
 	flags.Var(&r.memory, "memory", "bytes on the device for everything, or 50% of them (default: what is free)")
+	flags.Var(&r.assertPeak, "assert-peak", "exit 3 before anything runs if the plan's peak is above this")
 	flags.Var(&r.hostMemory, "host-memory", "bytes of host memory for staging and copies")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: all)")
 	r.maxLayer.set = true // −1 is what a user may write, too
 	flags.Var(&r.maxLayer, "max-layer-size", "do not cut smaller modules, parameters, or bytes with a unit")
-	grouped(flags, memoryGroup, "mode", "memory", "host-memory", "capacity", "max-layer-size")
+	grouped(flags, memoryGroup, "mode", "memory", "assert-peak", "host-memory", "capacity", "max-layer-size")
 
 	flags.StringVar(&r.device, "device", "",
 		"a `DEVICE`: cpu, cuda:N, cuda:0,cuda:1 or emu:… (default: a GPU, else the CPU)")
@@ -120,6 +122,8 @@ func (r *run) checkFlags() error {
 	case r.maxLayer.Limit != plan.Limit{} && r.mode == string(plan.Resident):
 		return r.usage("leave it out, or choose another mode",
 			"--max-layer-size is for modes that bring groups: with --mode resident everything stays")
+	case changed("assert-peak") && r.assertPeak == 0:
+		return r.usage("for instance --assert-peak 2GiB", "--assert-peak takes a size of 1 byte or more")
 	case changed("memory") && !r.memory.given():
 		return r.usage("for instance --memory 2GiB", "--memory takes a size of 1 byte or more")
 	case r.threads < 0 || r.threads > runtime.MaxThreads:

@@ -111,18 +111,12 @@ func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
 	return m, nil
 }
 
-// starters has the function that starts a session in each mode.
-var starters = map[string]func(context.Context, *models.Model, runtime.Options) (*runtime.Session, error){
-	string(plan.Auto): runtime.Auto, string(plan.Resident): runtime.Resident,
-	string(plan.Page): runtime.Page, string(plan.Chunk): runtime.Chunk,
-}
-
 // begin starts the session that the flags ask for, and plans for inputs of the given shapes.
 func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes map[string]tensor.Shape) (err error) {
 	opts := r.options(dumped, m.in.randomBytes)
 	opts.Observe = runtime.TeeObserver(m.watch.observe, r.watchOps)
 	opts.ObserveOps = r.watchOps != nil
-	if m.session, err = starters[r.mode](ctx, m.model, opts); err != nil {
+	if m.session, err = runtime.Start(ctx, m.model, opts); err != nil {
 		return err
 	}
 	return r.planInputs(ctx, m, shapes)
@@ -148,6 +142,10 @@ func (r *run) planInputs(ctx context.Context, m *openModel, shapes map[string]te
 	default:
 		m.movedBytes, m.seconds = m.plan.MovedBytes, m.plan.Forecast.Seconds
 	}
+	if peak, most := m.plan.PeakBytes(), int64(r.assertPeak); most > 0 && peak > most {
+		err := fmt.Errorf("the peak is %d bytes (%s), above the %d of --assert-peak", peak, ascii.FormatSize(peak), most)
+		return cmp.Or(r.doesNotFitJSON(err, nil), error(&failure{err: err, code: exitDoesNotFit}))
+	}
 	return nil
 }
 
@@ -163,7 +161,7 @@ func (e *assumptionError) Unwrap() error { return e.err }
 // options returns what the flags say of a session. Random inputs will take inputBytes beside it.
 func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 	opts := runtime.Options{
-		BatchAxes: r.axes, Device: r.device, Memory: r.memory.bytes, MemoryShare: r.memory.share, Reserve: inputBytes,
+		Mode: plan.Mode(r.mode), BatchAxes: r.axes, Device: r.device, Memory: r.memory.bytes, MemoryShare: r.memory.share, Reserve: inputBytes,
 		HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
 		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), PlanOnly: r.dry, Exact: r.exact, Precision: r.precision,
