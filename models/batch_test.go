@@ -38,6 +38,9 @@ func sketched(inputs map[string]string, order []string, write func(*graph.Graph,
 		g := &graph.Graph{}
 		var in []graph.Operand
 		for _, p := range m.inputs {
+			if shapes[p.Name] == nil && p.Optional {
+				continue
+			}
 			if len(shapes[p.Name]) != len(p.Shape) {
 				return nil, &InputError{p.Name, "is missing"}
 			}
@@ -209,6 +212,26 @@ func TestBatchAxesOfUnknownShapes(t *testing.T) {
 			t.Errorf("%d rows, %v: got %v, %v, %v", c.rows, c.named, in, out, err)
 		case c.fails != "" && (!errors.As(err, &refused) || !strings.Contains(err.Error(), c.fails)):
 			t.Errorf("%d rows, %v: got %v, want what says %q", c.rows, c.named, err, c.fails)
+		}
+	}
+}
+
+// TestBatchAxesOfOptionalInputs: the rows are found where an input that need not be given has them too, given or not.
+func TestBatchAxesOfOptionalInputs(t *testing.T) {
+	m := sketched(map[string]string{"x": "s0 4", "mask": "s0 4"}, []string{"x", "mask"},
+		func(g *graph.Graph, in []graph.Operand, emit emitter) {
+			if len(in) == 1 {
+				in = append(in, in[0])
+			}
+			yields(g, emit("mul", nil, in...))
+		})
+	m.inputs[1].Optional = true
+	for _, shapes := range []map[string]tensor.Shape{{"x": {1, 4}}, {"x": {1, 4}, "mask": {1, 4}}} {
+		for _, named := range []map[string]int{nil, {"x": 0}} {
+			in, out, err := m.BatchAxes(shapes, named)
+			if err != nil || in["x"] != 0 || in["mask"] != 0 || out["y"] != 0 {
+				t.Errorf("shapes %v, axes %v: %v, %v and %v", shapes, named, in, out, err)
+			}
 		}
 	}
 }

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -12,7 +15,9 @@ import (
 // that is computed from a symbol that of the symbol.
 func TestSizesOfPrograms(t *testing.T) {
 	symbol := &exported.Expr{Fn: exported.FnSymbol, Name: "s0"}
-	double := &exported.Expr{Fn: exported.FnMul, Args: []*exported.Expr{{Fn: exported.FnInteger, Int: 2, Den: 1}, symbol}}
+	number := func(n int64) *exported.Expr { return &exported.Expr{Fn: exported.FnInteger, Int: n, Den: 1} }
+	double := &exported.Expr{Fn: exported.FnMul, Args: []*exported.Expr{number(2), symbol}}
+	more := &exported.Expr{Fn: exported.FnAdd, Args: []*exported.Expr{symbol, number(1)}}
 	fixed := func(n int64) exported.SymInt { return exported.SymInt{Int: n} }
 	for _, c := range []struct {
 		name   string
@@ -36,6 +41,8 @@ func TestSizesOfPrograms(t *testing.T) {
 		{"less than twice", [][]exported.SymInt{{{Expr: symbol}}, {{Expr: double}}}, []tensor.Shape{{5}, {9}}, 0},
 		{"the double alone", [][]exported.SymInt{{{Expr: double}}}, []tensor.Shape{{14}}, 7},
 		{"an odd double", [][]exported.SymInt{{{Expr: double}}}, []tensor.Shape{{7}}, 0},
+		{"one more, alone", [][]exported.SymInt{{{Expr: more}}}, []tensor.Shape{{7}}, 6},
+		{"one more than the largest", [][]exported.SymInt{{{Expr: more}}}, []tensor.Shape{{9}}, 8},
 	} {
 		b := newRecorder(nil, nil).programBuilder
 		b.symbols, b.binders = make(map[string]int64), make(map[string]string)
@@ -55,5 +62,39 @@ func TestSizesOfPrograms(t *testing.T) {
 		if c.s0 == 0 && (!errors.As(err, &refused) || len(refused.Input) != 1) || c.s0 > 0 && (err != nil || b.symbols["s0"] != c.s0) {
 			t.Errorf("%s: %v with the symbol %d", c.name, err, b.symbols["s0"])
 		}
+	}
+}
+
+// TestWeightsOverOneStorage: tied weights are one value of the graph, so that a plan holds them once. A weight that
+// reads the same bytes as numbers of another type, as Tensor.view(dtype) makes them, is a value of that type.
+func TestWeightsOverOneStorage(t *testing.T) {
+	shared := storage.Extent{Source: absent{}, Bytes: 24}
+	var weights []tensor.Weight
+	for _, w := range []struct {
+		name  string
+		dtype tensor.DType
+	}{{"floats", tensor.Float32}, {"tied", tensor.Float32}, {"bits", tensor.Int32}} {
+		weights = append(weights, tensor.Weight{
+			Name: w.name, DType: w.dtype, Layout: tensor.Contiguous(2, 3), Extent: shared,
+		})
+	}
+	ckpt, err := loader.NewCheckpoint("shared.pt2", weights, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newRecorder(ckpt, graph.Standard()).programBuilder
+	values := make(map[string]graph.ValueID)
+	for _, w := range weights {
+		r, err := b.weight(w.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values[w.Name] = r.cell.value
+		if v := b.graph.Values[r.cell.value]; v.DType != w.DType || r.dtype != w.DType {
+			t.Errorf("%s of %v is a value of %v, read as %v", w.Name, w.DType, v.DType, r.dtype)
+		}
+	}
+	if values["tied"] != values["floats"] || values["bits"] == values["floats"] {
+		t.Errorf("the values are %v", values)
 	}
 }

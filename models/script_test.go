@@ -182,7 +182,8 @@ func TestScriptGraphs(t *testing.T) {
 	}
 }
 
-// scriptOf returns a checkpoint whose program is a module with the given forward, and a buffer b of 2×3.
+// scriptOf returns a checkpoint whose program is a module with the given forward, a buffer b of 2×3, and one constant,
+// the integer 3.
 func scriptOf(t testing.TB, body string) *loader.Checkpoint {
 	t.Helper()
 	src := "class M(Module):\n  __parameters__ = []\n  __buffers__ = [\"b\", ]\n  b : Tensor\n" +
@@ -195,12 +196,18 @@ func scriptOf(t testing.TB, body string) *loader.Checkpoint {
 		return nil
 	}
 	p.Root = &script.Object{Class: "__torch__.M", Attributes: []script.Field{{Name: "b", Value: script.Tensor("b")}}}
+	p.Constants = []script.Value{script.Tensor("CONSTANTS.c0")}
 	weights, err := zoo.Weights(map[string]zoo.Filled{
 		"b": {DType: "float32", Shape: []int{2, 3}, Offset: number("0"), Scale: number("0")},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	three := tensor.Of([]int64{3}).Data
+	weights = append(weights, tensor.Weight{
+		Name: "CONSTANTS.c0", DType: tensor.Int64, Layout: tensor.Contiguous(),
+		Extent: storage.Extent{Source: &ram{three}, Bytes: int64(len(three))},
+	})
 	ckpt, err := loader.NewCheckpoint("script", weights, &loader.Program{Script: p})
 	if err != nil {
 		t.Fatal(err)
@@ -324,6 +331,38 @@ func TestDigitsScript(t *testing.T) {
 	exported, scripted := run("digits.pt2"), run("digits_script.pt")
 	if !bytes.Equal(exported.Data, scripted.Data) || len(scripted.Data) != 4*5*10 {
 		t.Error("the programs differ")
+	}
+}
+
+// TestScriptConstants: a size may come from a constant of the program, which nothing replaces. It may not come from a
+// buffer, whose value a state dict may replace, nor from a constant that the program changes, which is another size in
+// the next pass.
+func TestScriptConstants(t *testing.T) {
+	const read, change = "n = int(CONSTANTS.c0)\n", "_0 = torch.sub_(CONSTANTS.c0, 1)\n"
+	const back = "return torch.reshape(x, [n, -1])"
+	for _, c := range []struct{ name, body, refused string }{
+		{"a constant", read + back, ""},
+		{"a buffer", "n = torch.add(int(torch.select(torch.select(self.b, 0, 0), 0, 0)), 3)\n" + back,
+			"contents of a tensor"},
+		{"a constant that is changed later", read + change + back, "computes sizes with and changes"},
+		{"a constant that was changed", change + read + back, "computes sizes with and changes"},
+	} {
+		model, err := models.Build(scriptOf(t, c.body), models.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := model.Graph(map[string]tensor.Shape{"x": {2, 3}})
+		var unsupported *models.UnsupportedError
+		switch {
+		case c.refused != "":
+			if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%s: got %v, want %q", c.name, err, c.refused)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case !g.Outputs[0].Operand.Layout.Shape.Equal(tensor.Shape{3, 2}):
+			t.Errorf("%s: the result is %v", c.name, g.Outputs[0].Operand.Layout.Shape)
+		}
 	}
 }
 

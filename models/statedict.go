@@ -20,7 +20,7 @@ func (m *Model) useStateDict(ckpt *loader.Checkpoint, opts Options) error {
 		}
 	}
 	return m.useDictionary(ckpt, func(d dictionary) error {
-		found, err := recognise(d.entries, opts.Arch)
+		found, err := recognise(catalogues, d.entries, opts.Arch)
 		if err != nil {
 			return err
 		}
@@ -55,6 +55,7 @@ func (m *Model) useDictionary(ckpt *loader.Checkpoint, use func(d dictionary) er
 	}
 	var best error
 	for _, d := range dicts {
+		var nearest error // under one of the prefixes
 		d.Weights = slices.DeleteFunc(d.Weights, func(w tensor.Weight) bool {
 			return leftOut[layers.Join(d.Path, d.Prefix+w.Name)]
 		})
@@ -71,14 +72,17 @@ func (m *Model) useDictionary(ckpt *loader.Checkpoint, use func(d dictionary) er
 				}
 				return nil
 			}
-			if best == nil || tells(err) > tells(best) {
-				best = err
+			if nearest == nil || saysMore(err, nearest) {
+				nearest = err
 			}
 			outer := commonModule(d, prefix)
 			if outer == "" || tells(err) == tellsAmbiguous {
 				break
 			}
 			prefix += outer
+		}
+		if best == nil || tells(nearest) > tells(best) {
+			best = nearest
 		}
 	}
 	if best == nil {
@@ -155,6 +159,16 @@ func tells(err error) int {
 	return tellsNothing
 }
 
+// saysMore reports whether an error tells more about a state dict than another under other names: of two mismatches,
+// that with fewer differences.
+func saysMore(err, other error) bool {
+	var a, b *layers.MismatchError
+	if errors.As(err, &a) && errors.As(other, &b) {
+		return a.Count() < b.Count()
+	}
+	return tells(err) > tells(other)
+}
+
 // An AmbiguousError says that a state dict could be several architectures.
 type AmbiguousError struct{ Candidates []string }
 
@@ -170,8 +184,9 @@ type match struct {
 	note string
 }
 
-// recognise finds the architecture of a state dict, by its name or from the names and shapes alone.
-func recognise(dict layers.StateDict, arch string) (match, error) {
+// recognise finds the architecture of a state dict, by its name or from the names and shapes alone. Where there is
+// none, the error is the mismatch of the nearest in any catalogue.
+func recognise(catalogues []catalogue, dict layers.StateDict, arch string) (match, error) {
 	var matches []match
 	var nearest *layers.MismatchError
 	for _, c := range catalogues {

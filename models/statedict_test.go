@@ -212,6 +212,31 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
+// TestMismatchWithin: what is amiss with a state dict is said of the module that fits best, also where another one
+// holds all of it.
+func TestMismatchWithin(t *testing.T) {
+	wrapped := renamed(bareWeights(t, "resnet18"), func(s string) string {
+		if s == "layer1.0.conv1.weight" {
+			s = "layer1.0.conv9.weight"
+		}
+		return "net." + s
+	})
+	for _, arch := range []string{"", "resnet18"} {
+		_, err := models.Build(checkpointOf(t, wrapped), models.Options{Arch: arch})
+		var got *layers.MismatchError
+		if !errors.As(err, &got) {
+			t.Errorf("with --arch %q the error is %v", arch, err)
+			continue
+		}
+		want := &layers.MismatchError{
+			Arch: "resnet18", Missing: []string{"layer1.0.conv1.weight"}, Unexpected: []string{"layer1.0.conv9.weight"},
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("with --arch %q: %s", arch, diff)
+		}
+	}
+}
+
 // TestMLP recognises linear layers in a Sequential and says what it assumed.
 func TestMLP(t *testing.T) {
 	weights := bareWeights(t, "mlp")

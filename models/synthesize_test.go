@@ -117,3 +117,33 @@ func TestSynthesized(t *testing.T) {
 		t.Errorf("the first coordinate is %v, want -1.0566", got)
 	}
 }
+
+// TestSynthesizedTies: a weight that a model ties to another has its contents, as both are one tensor in PyTorch.
+func TestSynthesizedTies(t *testing.T) {
+	a, err := models.NewArchitecture("gpt2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors, err := models.Synthesize(a, 1, tensor.Float32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const at = 1 << 20 // the tables take too long to compare whole
+	rows := make(map[string][]byte)
+	for _, d := range tensors {
+		switch d.Name {
+		case "lm_head.weight", "transformer.wte.weight", "transformer.wpe.weight":
+			rows[d.Name] = make([]byte, 768*4)
+			if err := d.ReadAt(t.Context(), rows[d.Name], at); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	tokens := rows["transformer.wte.weight"]
+	if len(tokens) == 0 || !bytes.Equal(rows["lm_head.weight"], tokens) {
+		t.Error("the head differs from the table of tokens that it is tied to")
+	}
+	if bytes.Equal(rows["transformer.wpe.weight"], tokens) {
+		t.Error("the table of positions has the contents of that of tokens")
+	}
+}
