@@ -8,7 +8,7 @@ import (
 // Budgets are decided here, for every mode and for the command line alike: what the user said, in bytes or as a share, and
 // what the device, the host and its container have become bytes. All other code receives those.
 //
-//	CPU       what the host and the container leave, less 128 MiB or half of it, and less what the caller reserves
+//	CPU       what the host and the container leave, less 128 MiB or three eighths of it, and less what the caller reserves
 //	GPU       nine tenths of what is free
 //	emulated  all that it is said to have, also where more is asked for
 //	host      four fifths of what is free, beside a device with memory of its own
@@ -56,7 +56,7 @@ func (o *Options) cpuBudget(heldBytes int64) int64 {
 	case o.Memory > 0 || !ok:
 		return o.Memory
 	case known:
-		budget = max(budget, free/2)
+		budget = max(budget, free/8*5)
 	}
 	return max(budget-o.Reserve, 1) + heldBytes
 }

@@ -41,7 +41,8 @@ func StartEmulated(
 func OnHost(bytes int64) (restore func()) {
 	before := hostMemory
 	hostMemory = func() sysmem.Info {
-		return sysmem.Info{TotalBytes: 2 * bytes, AvailableBytes: 2 * bytes, LimitBytes: sysmem.Unlimited, LeftBytes: sysmem.Unlimited}
+		n := bytes / 5 * 8
+		return sysmem.Info{TotalBytes: n, AvailableBytes: n, LimitBytes: sysmem.Unlimited, LeftBytes: sysmem.Unlimited}
 	}
 	return func() { hostMemory = before }
 }

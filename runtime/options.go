@@ -34,7 +34,7 @@ type Options struct {
 	// then, if Memory is given.
 	PlanOnly bool
 	// Memory is the budget in bytes on the device for weights, activations and workspace together. 0 is what is free when the
-	// session starts: on the CPU what the process, or its container, has left, less 128 MiB or half of it; on a GPU nine
+	// session starts: on the CPU what the process, or its container, has left, less 128 MiB or three eighths of it; on a GPU nine
 	// tenths of it. [Session.Budget] tells what that came to.
 	Memory int64
 	// MemoryShare is the budget as a share of what there is: 0.5 is half of the GPU's memory, or of the host's or its

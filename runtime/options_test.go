@@ -85,24 +85,24 @@ func TestAutoHasABudget(t *testing.T) {
 
 // TestBudgets: what the user said of memory, or did not, is the same number of bytes in every mode.
 func TestBudgets(t *testing.T) {
-	const left = 1 << 30
-	defer optimem.OnHost(left)() // of 2 GiB, of which all are free: less 128 MiB is more than half
+	const free = 8 << 27 // less 128 MiB is more than five eighths of it
+	defer optimem.OnHost(free / 8 * 5)()
 	model := build(t, digitsModel, nil)
 	const emulated = "emu:memory=1MiB,bandwidth=1GB/s"
 	for _, c := range []struct {
 		opts         optimem.Options
 		device, host int64
 	}{
-		{optimem.Options{}, 2*left - 128<<20, 0},
-		{optimem.Options{Reserve: 100 << 20}, 2*left - 228<<20, 0},
+		{optimem.Options{}, free - 128<<20, 0},
+		{optimem.Options{Reserve: 100 << 20}, free - 228<<20, 0},
 		{optimem.Options{Reserve: 4 << 30}, 1, 0},
 		{optimem.Options{Memory: 1 << 20}, 1 << 20, 0},
 		{optimem.Options{Memory: 1 << 20, Reserve: 100 << 20}, 1 << 20, 0},
-		{optimem.Options{MemoryShare: 0.25}, left / 2, 0},
-		{optimem.Options{Device: emulated}, 1 << 20, left / 5 * 2 * 4},
-		{optimem.Options{Device: emulated, Memory: 1 << 19}, 1 << 19, left / 5 * 2 * 4},
+		{optimem.Options{MemoryShare: 0.25}, free / 4, 0},
+		{optimem.Options{Device: emulated}, 1 << 20, free / 5 * 4},
+		{optimem.Options{Device: emulated, Memory: 1 << 19}, 1 << 19, free / 5 * 4},
 		{optimem.Options{Device: emulated, Memory: 1 << 30, HostMemory: 5}, 1 << 20, 5},
-		{optimem.Options{Device: emulated, MemoryShare: 0.75}, 3 << 18, left / 5 * 2 * 4},
+		{optimem.Options{Device: emulated, MemoryShare: 0.75}, 3 << 18, free / 5 * 4},
 	} {
 		for _, start := range []starter{optimem.Resident, optimem.Page, optimem.Chunk, optimem.Auto} {
 			s, err := start(t.Context(), model, c.opts)
