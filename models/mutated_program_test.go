@@ -312,3 +312,25 @@ func TestConditionalOfLists(t *testing.T) {
 		}
 	}
 }
+
+// TestConditionalThatWrites: branches that write to their inputs are refused, since a run may pass by the one that does.
+func TestConditionalThatWrites(t *testing.T) {
+	for from, to := range map[string]string{
+		`"torch.ops.test.gate.default", "inputs": [{"name": "x"`: `"torch.ops.aten.relu_.default", "inputs": [{"name": "self"`,
+		"torch.ops.aten.sin.default":                             "torch.ops.aten.sin_.default",
+	} {
+		path := filepath.Join(t.TempDir(), "cond.pt2")
+		writeRecords(t, path, recordsOf(t, "../runtime/testdata/cond.pt2"), func(program []byte) []byte {
+			changed := bytes.ReplaceAll(program, []byte(from), []byte(to))
+			if bytes.Equal(changed, program) {
+				t.Fatalf("no %s", from)
+			}
+			return bytes.ReplaceAll(changed, []byte("torch.ops.test.gate"), []byte("torch.ops.aten.relu"))
+		})
+		_, err := graphOf(t, path)
+		var e *models.UnsupportedError
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), "writes to its input") {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+}

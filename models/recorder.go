@@ -82,7 +82,7 @@ func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error
 	c := &call{builder: r.builder, schema: t.schema, args: make(map[string]any)}
 	for i, p := range t.schema.params {
 		v, ok := given[p.name]
-		if !ok && i < len(args) && !(p.keywordOnly) {
+		if !ok && i < len(args) { // no more than the schema has in front of its "*", says resolve
 			v, ok = args[i], true
 		}
 		switch {
@@ -231,6 +231,9 @@ func (r *recorder) Leave(path string, result any) {
 func resolve(op string, args []any, named map[string]any) (target, error) {
 	name := "torch.ops." + strings.Replace(op, "::", ".", 1)
 	if t, ok := targets[name]; ok {
+		if n := t.schema.positional(); len(args) > n {
+			return target{}, fmt.Errorf("%d arguments by position, of which it takes %d", len(args), n)
+		}
 		return t, nil
 	}
 	if strings.Contains(strings.TrimPrefix(op, "aten::"), ".") {
@@ -360,8 +363,8 @@ func (p param) element() (element string, optional, list, sized bool) {
 	return strings.TrimSuffix(element, "?"), optional, list, sized
 }
 
-// accepts reports whether a value can be an argument for the parameter. Where conversions are allowed, a tensor without
-// dimensions stands for a number and a number for a tensor.
+// accepts reports whether a value can be an argument for the parameter. A flag stands for a number; where conversions are
+// allowed, so does a tensor without dimensions, and a number for a tensor.
 func (p param) accepts(v any, convert bool) bool {
 	element, optional, list, sized := p.element()
 	isInt := element == "int" || element == "SymInt"
@@ -382,7 +385,7 @@ func (p param) accepts(v any, convert bool) bool {
 		}
 		return isInt || isNumber || element == "float" || convert && element == "Tensor"
 	case bool:
-		return !list && (element == "bool" || isNumber || convert && element == "Tensor")
+		return !list && (element == "bool" || isNumber || isInt || element == "float")
 	case float64:
 		return !list && (element == "float" || isNumber || convert && element == "Tensor") || sized && element == "float"
 	case complex128:

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/script"
 	"github.com/optimem/optimem/tensor"
 )
@@ -89,27 +90,33 @@ var resolved = []struct{ call, overload string }{
 	{`torch.median(x, 1)`, "aten::median.dim"},
 	{`torch.bucketize(x, x)`, "aten::bucketize.Tensor"},
 	{`torch.linspace(0, 1, 5)`, "aten::linspace"},
+	// A flag is a number and never a tensor (PyTorch 2.11).
+	{`torch.max(x, True)`, "aten::max.dim"},
+	{`torch.softmax(x, True)`, "aten::softmax.int"},
+	{`torch.eq(x, True)`, "aten::eq.Scalar"},
+	{`torch.dropout(x, True, False)`, "aten::dropout"},
+	{`torch.repeat_interleave(x, True)`, "aten::repeat_interleave.self_int"},
+	{`torch.repeat_interleave(x, 2, True)`, "aten::repeat_interleave.self_int"},
+	{`torch.index_fill(x, True, i, s)`, "aten::index_fill.int_Tensor"},
+	{`torch.scatter(x, True, i, 2.0)`, "aten::scatter.value"},
+}
+
+// refused are calls that TorchScript of PyTorch 2.11 refuses: what stands behind the "*" of a schema is given by name alone.
+var refused = []string{
+	`torch.div(x, x, "floor")`,
+	`torch.round(x, 2)`,
+	`torch.sum(x, [1], True, 6)`,
+	`torch.std(x, [1], 0)`,
+	`torch.bucketize(x, x, True)`,
+	`torch.mean(x, [0], True, 6)`,
+	`torch.matmul(x, x, x)`,
+	`torch.matmul(x, True)`,
 }
 
 // TestResolve holds the overloads of calls against PyTorch's.
 func TestResolve(t *testing.T) {
-	rank := func(d tensor.DType, shape ...int) *ref { return &ref{layout: tensor.Contiguous(shape...), dtype: d} }
-	vars := map[string]*ref{
-		"x": rank(tensor.Float32, 3, 4), "y": rank(tensor.Float32, 1, 1, 2, 2), "c": rank(tensor.Bool, 3, 4),
-		"i": rank(tensor.Int64, 3, 4), "s": rank(tensor.Float32),
-	}
 	for _, c := range resolved {
-		call := parseCall(t, c.call)
-		var args []any
-		for _, a := range call.Args {
-			args = append(args, plainValue(t, vars, a))
-		}
-		named := make(map[string]any)
-		for _, k := range call.Keywords {
-			named[k.Name] = plainValue(t, vars, k.Value)
-		}
-		name := call.Func.(*script.Path).Name
-		got, err := resolve("aten::"+strings.TrimPrefix(name, "torch."), args, named)
+		got, err := resolveText(t, c.call)
 		if err != nil {
 			t.Errorf("%s: %v", c.call, err)
 			continue
@@ -121,6 +128,68 @@ func TestResolve(t *testing.T) {
 		if got.schema.target != want {
 			t.Errorf("%s is %s, want %s", c.call, got.schema.target, want)
 		}
+	}
+	for _, call := range refused {
+		if got, err := resolveText(t, call); err == nil {
+			t.Errorf("%s is %s, which PyTorch refuses", call, got.schema.target)
+		}
+	}
+}
+
+// resolveText resolves a call of torch's with the variables x, y, c, i and s.
+func resolveText(t *testing.T, text string) (target, error) {
+	t.Helper()
+	rank := func(d tensor.DType, shape ...int) *ref { return &ref{layout: tensor.Contiguous(shape...), dtype: d} }
+	vars := map[string]*ref{
+		"x": rank(tensor.Float32, 3, 4), "y": rank(tensor.Float32, 1, 1, 2, 2), "c": rank(tensor.Bool, 3, 4),
+		"i": rank(tensor.Int64, 3, 4), "s": rank(tensor.Float32),
+	}
+	call := parseCall(t, text)
+	var args []any
+	for _, a := range call.Args {
+		args = append(args, plainValue(t, vars, a))
+	}
+	named := make(map[string]any)
+	for _, k := range call.Keywords {
+		named[k.Name] = plainValue(t, vars, k.Value)
+	}
+	name := call.Func.(*script.Path).Name
+	return resolve("aten::"+strings.TrimPrefix(name, "torch."), args, named)
+}
+
+// TestByPosition: a call that names its overload takes no more by position than the schema has in front of its "*", as
+// torch.ops.aten.add.Tensor does.
+func TestByPosition(t *testing.T) {
+	x := &ref{layout: tensor.Contiguous(3), dtype: tensor.Float32}
+	if _, err := resolve("aten::add.Tensor", []any{x, x}, map[string]any{"alpha": 2}); err != nil {
+		t.Error(err)
+	}
+	if _, err := resolve("aten::add.Tensor", []any{x, x, 2}, nil); err == nil {
+		t.Error("alpha is taken by position")
+	}
+}
+
+// TestFlagsAreNumbers: a flag that stands for a number is 0 or 1, as TorchScript has it.
+func TestFlagsAreNumbers(t *testing.T) {
+	r := newRecorder(nil, graph.Standard())
+	bound, err := r.bind([]Port{{Name: "x", DType: tensor.Float32, Shape: tensor.Shape{2, 3}}}, map[string]tensor.Shape{"x": {2, 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for flag, want := range map[bool]tensor.Shape{false: {1, 2, 3}, true: {2, 1, 3}} {
+		out, err := r.Call("aten::unsqueeze", []any{bound[0], flag}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out[0].(*ref).shape(); !got.Equal(want) {
+			t.Errorf("unsqueeze(x, %t) is %v, want %v", flag, got, want)
+		}
+	}
+	if _, err := r.Call("aten::layer_norm", []any{bound[0], []int{3}, nil, nil, true}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if op := r.graph.Ops[len(r.graph.Ops)-1]; op.Attrs["eps"] != 1.0 {
+		t.Errorf("eps of True is %v in %s", op.Attrs["eps"], op.Kind)
 	}
 }
 

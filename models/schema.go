@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,6 +67,14 @@ func parseSchema(text string) schema {
 		s.params = append(s.params, p)
 	}
 	return s
+}
+
+// positional counts the parameters that take arguments by position: those in front of the "*".
+func (s schema) positional() int {
+	if i := slices.IndexFunc(s.params, func(p param) bool { return p.keywordOnly }); i >= 0 {
+		return i
+	}
+	return len(s.params)
 }
 
 // splitParams splits at the commas that are not inside brackets.
