@@ -15,12 +15,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/optimem/optimem/internal/panicked"
 	"sync"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )

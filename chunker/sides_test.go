@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/optimem/optimem/internal/panicked"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/optimem/optimem/device/late"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
+	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 )
@@ -88,8 +88,8 @@ func TestPanicsOfTheCaller(t *testing.T) {
 						t.Fatalf("%s, call %d: what instance %d gives is written after the pass", p.name, at, i)
 					}
 				}
-				var panicked *panicked.Error
-				if err != nil && (!errors.As(err, &panicked) || !errors.Is(err, errFragile) || !hit) {
+				var caught *panicked.Error
+				if err != nil && (!errors.As(err, &caught) || !errors.Is(err, errFragile) || !hit) {
 					t.Fatalf("%s, call %d: %v", p.name, at, err)
 				} else if err == nil && hit && byHost {
 					t.Fatalf("%s, call %d: no error", p.name, at)

@@ -3,12 +3,12 @@ package pager
 import (
 	"context"
 	"encoding/binary"
-	"github.com/optimem/optimem/internal/panicked"
-	"github.com/optimem/optimem/storage"
 	"sync"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 

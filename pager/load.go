@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/optimem/optimem/internal/panicked"
-	"github.com/optimem/optimem/storage"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 )
 
 // A loader brings the groups of a plan into the ring, pass after pass, in order and as early as the plan allows.

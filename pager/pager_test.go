@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"github.com/optimem/optimem/internal/panicked"
-	"github.com/optimem/optimem/storage"
 	"io"
 	"math"
 	"testing"
@@ -18,7 +16,9 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -304,8 +304,8 @@ func TestReadPanics(t *testing.T) {
 				continue
 			}
 			var where *GroupError
-			var panicked *panicked.Error
-			if !errors.As(failed, &panicked) || len(panicked.Stack) == 0 || !errors.Is(failed, errDisk) ||
+			var caught *panicked.Error
+			if !errors.As(failed, &caught) || len(caught.Stack) == 0 || !errors.Is(failed, errDisk) ||
 				!errors.As(failed, &where) || where.Path == "" || where.Step != "load" {
 				t.Fatalf("%s, read %d: got %v, want the panic and the group", made.Mode, n, failed)
 			}

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"github.com/optimem/optimem/internal/panicked"
 	"time"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/plan"
 )
 

@@ -3,10 +3,10 @@ package pager
 import (
 	"cmp"
 	"context"
-	"github.com/optimem/optimem/internal/panicked"
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/panicked"
 )
 
 // RunInstance runs all groups of the pass that was begun for one instance, and returns an event after which what it gave

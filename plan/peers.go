@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"github.com/optimem/optimem/cost"
 	"math"
+
+	"github.com/optimem/optimem/cost"
 )
 
 // A Peer is another device of the same kind, with memory of its own.

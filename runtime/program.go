@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/optimem/optimem/internal/machine"
-	"github.com/optimem/optimem/storage"
 	"slices"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
+	"github.com/optimem/optimem/internal/machine"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 

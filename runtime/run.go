@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/optimem/optimem/internal/panicked"
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/plan"
 )
 

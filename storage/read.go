@@ -3,11 +3,12 @@ package storage
 import (
 	"context"
 	"fmt"
-	"github.com/optimem/optimem/internal/panicked"
 	"sync"
 	"unsafe"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/optimem/optimem/internal/panicked"
 )
 
 const (

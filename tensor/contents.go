@@ -3,8 +3,9 @@ package tensor
 import (
 	"context"
 	"fmt"
-	"github.com/optimem/optimem/storage"
 	"io"
+
+	"github.com/optimem/optimem/storage"
 )
 
 // maxExpandedBytes bounds the contents of a weight that has more elements than its storage.

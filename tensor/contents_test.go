@@ -3,10 +3,11 @@ package tensor
 import (
 	"bytes"
 	"context"
-	"github.com/optimem/optimem/storage"
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/optimem/optimem/storage"
 )
 
 // bytesSource is a source of bytes in memory.

@@ -2,9 +2,10 @@ package tensor
 
 import (
 	"errors"
-	"github.com/optimem/optimem/storage"
 	"math"
 	"testing"
+
+	"github.com/optimem/optimem/storage"
 )
 
 func TestDTypes(t *testing.T) {

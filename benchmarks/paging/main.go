@@ -84,7 +84,8 @@ func run() (err error) {
 		return err
 	}
 	opts := optimem.Options{
-		Mode: plan.Mode(*mode), Device: *device, CUDALibrary: *library, CUBLASLt: *blas, Precision: *precision, Memory: *memory, HostMemory: *hostMemory, Threads: *threads,
+		Mode: plan.Mode(*mode), Device: *device, CUDALibrary: *library, CUBLASLt: *blas, Precision: *precision,
+		Memory: *memory, HostMemory: *hostMemory, Threads: *threads,
 	}
 	if *mode != string(plan.Resident) {
 		opts.MaxGroup = plan.Limit{N: *maxGroup, Unit: plan.Params}

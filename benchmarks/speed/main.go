@@ -58,7 +58,9 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	session, err := optimem.Start(ctx, model, optimem.Options{Mode: plan.Mode(*mode), Threads: *threads, Precision: *precision})
+	session, err := optimem.Start(ctx, model, optimem.Options{
+		Mode: plan.Mode(*mode), Threads: *threads, Precision: *precision,
+	})
 	if err != nil {
 		return err
 	}

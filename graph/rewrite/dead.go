@@ -1,8 +1,9 @@
 package rewrite
 
 import (
-	"github.com/optimem/optimem/graph"
 	"slices"
+
+	"github.com/optimem/optimem/graph"
 )
 
 // Prune returns the graph without what its results do not need: ops of which no output, no update of a state and no

@@ -1,9 +1,10 @@
 package rewrite
 
 import (
-	"github.com/optimem/optimem/graph"
 	"slices"
 	"strconv"
+
+	"github.com/optimem/optimem/graph"
 )
 
 // The bounds of what is folded: of a constant and of the elements that it is computed from, of all constants, and of what is

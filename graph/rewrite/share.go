@@ -3,9 +3,10 @@ package rewrite
 import (
 	"encoding/binary"
 	"fmt"
-	"github.com/optimem/optimem/graph"
 	"math"
 	"slices"
+
+	"github.com/optimem/optimem/graph"
 )
 
 const (

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"unsafe"
 
+	"pgregory.net/rapid"
+
 	"github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor"
-	"pgregory.net/rapid"
 )
 
 // threadCount is a pool that starts its goroutines anew for every call.

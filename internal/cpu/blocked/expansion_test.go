@@ -5,9 +5,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
-	"pgregory.net/rapid"
 )
 
 // An expansion has the bits of its convolutions one after the other, however it is cut.

@@ -5,8 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/optimem/optimem/internal/cpu/kernel"
 	"pgregory.net/rapid"
+
+	"github.com/optimem/optimem/internal/cpu/kernel"
 )
 
 // blocksOf returns a plain value in blocks, and plainOf the other way.

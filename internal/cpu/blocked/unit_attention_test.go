@@ -7,8 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/optimem/optimem/internal/cpu/kernel"
 	"pgregory.net/rapid"
+
+	"github.com/optimem/optimem/internal/cpu/kernel"
 )
 
 // A headsProblem is attention over heads side by side in rows [batch·tokens, heads·width].

@@ -7,9 +7,10 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
-	"pgregory.net/rapid"
 )
 
 // rounded rounds floats to bfloat16.
