@@ -31,7 +31,7 @@ func dependsOnData(n *exported.Node, args arguments) bool {
 		return true
 	case "torch.ops.aten.sym_size.int":
 		d, ok := args.positional[len(args.positional)-1].(int)
-		return ok && (d == s.lead || d == s.lead-s.rank())
+		return ok && s.ofData(d)
 	}
 	return false
 }
@@ -52,8 +52,8 @@ func onlyAsserted(g *exported.Graph) map[int]bool {
 		use(out)
 	}
 	for i, n := range slices.Backward(g.Nodes) {
-		_, onNumbers := scalarTargets[n.Target]
-		if (onNumbers || dataNumbers[n.Target]) && !slices.ContainsFunc(n.Outputs, func(a exported.Argument) bool {
+		_, ofNumbers := onNumbers(n.Target)
+		if (ofNumbers || dataNumbers[n.Target]) && !slices.ContainsFunc(n.Outputs, func(a exported.Argument) bool {
 			read := false
 			a.Values(func(name string) bool {
 				read = used[name]

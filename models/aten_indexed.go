@@ -74,7 +74,7 @@ func (c *call) planIndex(r *ref, indices []*ref) (*indexPlan, error) {
 // indexOrSelect gives a selection where the index is a mask. Only exported programs go on with one.
 func indexOrSelect(c *call) error {
 	r, indices := c.tensor("self"), c.tensors("indices")
-	if c.err == nil && c.selects {
+	if c.err == nil && c.Selects {
 		if mask, lead, ok, err := c.maskOf(r, indices); ok || err != nil {
 			if err != nil {
 				return err

@@ -14,16 +14,22 @@ type call struct {
 	*builder
 	schema schema
 	args   map[string]any
-	// meta is what the program recorded of the values involved, by name; names maps tensors to theirs, symbols are those of
-	// sizes and strides. inPlace says that the program writes to tensors, so that it shows what is a view.
-	meta    map[string]*exported.TensorMeta
-	names   map[*ref]string
-	symbols map[string]int64
-	inPlace bool
-	// selects says that the program takes a selection for a tensor.
-	selects bool
+	Site
 	results []any
 	err     error
+}
+
+// A Site is what a program tells of the place of a call. The zero Site tells nothing.
+type Site struct {
+	// Meta is what the program recorded of its values, by name; Names maps tensors to theirs, Symbols are those of sizes
+	// and strides.
+	Meta    map[string]*exported.TensorMeta
+	Names   map[*ref]string
+	Symbols map[string]int64
+	// InPlace says that the program writes to tensors, so that it shows what is a view.
+	InPlace bool
+	// Selects says that the program takes a [selection] for a tensor.
+	Selects bool
 }
 
 // An argument is one of: nil, *ref, []*ref (nil elements are None), int, []int, float64, []float64, bool, []bool, string,

@@ -18,6 +18,12 @@ type cell struct {
 	count   int64
 }
 
+// newCell returns memory that holds a value.
+func newCell(id graph.ValueID) *cell { return &cell{value: id} }
+
+// Value returns the value that the memory holds now.
+func (c *cell) Value() graph.ValueID { return c.value }
+
 // A ref is a tensor of the program: a view of a cell. Two refs of one cell alias, as in PyTorch.
 type ref struct {
 	cell   *cell
@@ -25,11 +31,28 @@ type ref struct {
 	dtype  tensor.DType
 }
 
+// DType returns the tensor's dtype; with Shape it makes a ref what a trace sees as a tensor.
+func (r *ref) DType() tensor.DType { return r.dtype }
+
+// Shape returns the tensor's dimensions, which the caller must not change.
+func (r *ref) Shape() tensor.Shape { return r.layout.Shape }
+
+// Layout returns where the tensor's elements are in its memory.
+func (r *ref) Layout() tensor.Layout { return r.layout }
+
+// Memory returns the memory that the tensor is a view of.
+func (r *ref) Memory() *cell { return r.cell }
+
 // shape returns the ref's dimensions.
 func (r *ref) shape() tensor.Shape { return r.layout.Shape }
 
 // rank returns the number of dimensions.
 func (r *ref) rank() int { return len(r.layout.Shape) }
+
+// newRef returns a tensor that is a view of memory.
+func newRef(c *cell, layout tensor.Layout, dtype tensor.DType) *ref {
+	return &ref{cell: c, layout: layout, dtype: dtype}
+}
 
 // own returns a value as a tensor with a cell of its own.
 func (b *builder) own(id graph.ValueID) *ref {
@@ -57,6 +80,16 @@ func (b *builder) memory(c *cell) graph.Operand {
 		return uniformOperand(c, tensor.Shape{int(c.count)})
 	}
 	return b.graph.Whole(c.value)
+}
+
+// stored returns what a memory holds now as an operand for a state to become: a value that a pass computes.
+func (b *builder) stored(c *cell) (graph.Operand, error) {
+	o := b.memory(c)
+	if role := b.graph.Values[o.Value].Role; !c.uniform && (role == graph.Computed || role == graph.State) {
+		return o, nil
+	}
+	whole, err := b.emit1("copy", nil, o)
+	return b.read(whole), err
 }
 
 // element returns the element of a uniform memory.

@@ -98,10 +98,10 @@ func customMissing(missing []Missing) bool {
 // known reports whether a node's target has a meaning: an op of this package, a Python operator on numbers, a
 // higher-order op, or an op of the registry that an embedder added.
 func known(target string, ops *graph.Registry) bool {
-	if _, ok := targets[target]; ok {
+	if _, ok := lookup(target); ok {
 		return true
 	}
-	if _, ok := scalarTargets[target]; ok {
+	if _, ok := onNumbers(target); ok {
 		return true
 	}
 	if _, ok := higherOrder[target]; ok {
@@ -269,8 +269,8 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	if dataNumbers[n.Target] || dependsOnData(n, args) {
 		return b.define(s, n, []any{dataNumber{}})
 	}
-	if eval, ok := scalarTargets[n.Target]; ok {
-		v, err := eval(args)
+	if eval, ok := onNumbers(n.Target); ok {
+		v, err := eval(args.positional)
 		switch {
 		case err != nil && slices.ContainsFunc(args.positional, isSelection):
 			return b.unsupported("of what a mask selects: %s", sizeOfData)
@@ -286,33 +286,22 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 		}
 		return b.define(s, n, results)
 	}
-	t, ok := targets[n.Target]
+	t, ok := lookup(n.Target)
 	if !ok {
 		return b.customOp(s, n)
 	}
-	c := &call{
-		builder: b.builder, schema: t.schema, args: make(map[string]any), meta: s.graph.TensorValues, names: s.names,
-		symbols: b.symbols, inPlace: b.inPlace, selects: true,
-	}
-	for i, p := range t.schema.params {
-		v, given := args.byName[p.name]
-		if !given && i < len(args.positional) {
-			v, given = args.positional[i], true
-		}
-		switch {
-		case given:
-			c.args[p.name] = v
-		case p.required:
-			return fmt.Errorf("argument %s is missing", p.name)
-		default:
-			c.args[p.name] = p.value
-		}
-	}
-	if err := b.castArguments(n.Target, c.args); err != nil {
+	bound, err := t.bind(args.positional, args.byName)
+	if err != nil {
 		return err
 	}
-	if err := t.run(c); err != nil {
+	if err := b.castArguments(n.Target, bound); err != nil {
 		return err
 	}
-	return b.define(s, n, c.results)
+	results, err := t.call(b.builder, Site{
+		Meta: s.graph.TensorValues, Names: s.names, Symbols: b.symbols, InPlace: b.inPlace, Selects: true,
+	}, bound)
+	if err != nil {
+		return err
+	}
+	return b.define(s, n, results)
 }

@@ -172,18 +172,17 @@ func (b *programBuilder) weight(name string) (*ref, error) {
 	if w.Quant != nil || w.Conj || w.Neg || w.BigEndian {
 		return nil, &UnsupportedError{What: fmt.Sprintf("weight %s: quantized, conjugated or big-endian", name)}
 	}
-	r := &ref{layout: w.Layout, dtype: w.DType}
+	layout, dtype := w.Layout, w.DType
 	if isComplex(w.DType) {
 		w.DType, w.Layout = partOf(w.DType), pairLayout(w.Layout)
 	}
 	c, ok := b.storages[w.Extent]
-	if !ok || w.Extent.Bytes == 0 || b.graph.Values[c.value].DType != w.DType {
-		c = &cell{value: b.graph.AddWeight(w, graph.Weight)}
+	if !ok || w.Extent.Bytes == 0 || b.graph.Values[c.Value()].DType != w.DType {
+		c = newCell(b.graph.AddWeight(w, graph.Weight))
 		b.storages[w.Extent] = c
-		b.weights = append(b.weights, weightCell{c, c.value})
+		b.weights = append(b.weights, weightCell{c, c.Value()})
 	}
-	r.cell = c
-	return r, nil
+	return newRef(c, layout, dtype), nil
 }
 
 // bindOutputs names the results of the graph and what becomes of the buffers that it changed.
@@ -240,22 +239,17 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 // updateStates notes what becomes of the weights that the program changed.
 func (b *programBuilder) updateStates() error {
 	for _, w := range b.weights {
-		if w.cell.value != w.origin {
+		if w.cell.Value() != w.origin {
 			b.graph.Values[w.origin].Role = graph.State
 		}
 	}
 	for _, w := range b.weights {
-		if w.cell.value == w.origin {
+		if w.cell.Value() == w.origin {
 			continue
 		}
-		o := b.memory(w.cell)
-		role := b.graph.Values[o.Value].Role
-		if w.cell.uniform || role != graph.Computed && role != graph.State {
-			whole, err := b.emit1("copy", nil, o)
-			if err != nil {
-				return err
-			}
-			o = b.read(whole)
+		o, err := b.stored(w.cell)
+		if err != nil {
+			return err
 		}
 		b.graph.Updates = append(b.graph.Updates, graph.StateUpdate{State: w.origin, Operand: o})
 	}

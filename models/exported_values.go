@@ -2,7 +2,6 @@ package models
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
@@ -13,14 +12,6 @@ import (
 type arguments struct {
 	positional []any
 	byName     map[string]any
-}
-
-// at returns the positional argument i, whether it was named or not.
-func (a arguments) at(i int) (any, error) {
-	if i >= len(a.positional) {
-		return nil, fmt.Errorf("argument %d is missing", i)
-	}
-	return a.positional[i], nil
 }
 
 // arguments evaluates what a node is called with.
@@ -44,11 +35,11 @@ func (b *programBuilder) arguments(s *scope, n *exported.Node) (arguments, error
 // outOfPlace reports whether an argument of a program that does not say how arguments are passed is a keyword: it has
 // the name of a parameter that is not the next one.
 func outOfPlace(n *exported.Node, position int, in exported.NamedArgument) bool {
-	t, ok := targets[n.Target]
+	t, ok := lookup(n.Target)
 	if !ok || in.Kind != exported.KindUnknown {
 		return false
 	}
-	at := slices.IndexFunc(t.schema.params, func(p param) bool { return p.name == in.Name })
+	at := t.position(in.Name)
 	return at >= 0 && at != position
 }
 
@@ -259,7 +250,7 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 	if !ok {
 		return nil
 	}
-	if err := checkRank(r.rank()); err != nil {
+	if err := checkRank(len(r.Shape())); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	meta := s.graph.TensorValues[name]
@@ -274,11 +265,11 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 		}
 		want[i] = int(n)
 	}
-	if b.autocast != tensor.Invalid && want.Equal(r.shape()) && meta.DType != r.dtype {
-		return b.unsupported("a result of %v under autocast to %v, and not of %v", meta.DType, b.autocast, r.dtype)
+	if b.autocast != tensor.Invalid && want.Equal(r.Shape()) && meta.DType != r.DType() {
+		return b.unsupported("a result of %v under autocast to %v, and not of %v", meta.DType, b.autocast, r.DType())
 	}
-	if !want.Equal(r.shape()) || meta.DType != r.dtype {
-		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, r.dtype, r.shape(), meta.DType, want)
+	if !want.Equal(r.Shape()) || meta.DType != r.DType() {
+		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, r.DType(), r.Shape(), meta.DType, want)
 	}
 	return nil
 }
@@ -289,15 +280,14 @@ func (b *programBuilder) checkSelection(s *scope, name string, v *selection) err
 	if meta == nil {
 		return nil
 	}
-	shape := v.full.shape()
-	sizes := slices.Concat(shape[:v.lead], tensor.Shape{-1}, shape[v.lead+v.mask.rank():])
-	bad := meta.DType != v.full.dtype || len(meta.Sizes) != len(sizes)
+	sizes := v.shape()
+	bad := meta.DType != v.dtype() || len(meta.Sizes) != len(sizes)
 	for i := 0; i < len(sizes) && !bad; i++ {
 		n, err := b.size(meta.Sizes[i])
-		bad = err == nil && i != v.lead && int(n) != sizes[i]
+		bad = err == nil && sizes[i] >= 0 && int(n) != sizes[i]
 	}
 	if bad {
-		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, v.full.dtype, sizes, meta.DType, meta.Sizes)
+		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, v.dtype(), sizes, meta.DType, meta.Sizes)
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (b *programBuilder) castArguments(target string, args map[string]any) error
 	}
 	for name, v := range args {
 		r, ok := v.(*ref)
-		if !ok || r.dtype != tensor.Float32 && r.dtype != tensor.Float16 && r.dtype != tensor.BFloat16 {
+		if !ok || r.DType() != tensor.Float32 && r.DType() != tensor.Float16 && r.DType() != tensor.BFloat16 {
 			continue
 		}
 		narrow, err := b.cast(r, b.autocast)
@@ -101,7 +101,7 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 		return b.inline(other, inputs)
 	}
 	pred, ok := args.positional[0].(*ref)
-	if !ok || pred.dtype != tensor.Bool || numElements(pred.shape()) != 1 {
+	if !ok || pred.DType() != tensor.Bool || numElements(pred.Shape()) != 1 {
 		return nil, fmt.Errorf("the predicate is not one bool")
 	}
 	pred, err := b.reshape(pred, tensor.Shape{})
@@ -129,11 +129,11 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 			results[i] = yes[i]
 		case !ok1 || !ok2:
 			return nil, b.unsupported("a conditional whose result %d is a number that depends on the branch, or a list", i)
-		case a.dtype != c.dtype || !a.shape().Equal(c.shape()):
-			return nil, b.unsupported("a conditional whose result %d is %v %v or %v %v", i, a.dtype, a.shape(), c.dtype, c.shape())
+		case a.DType() != c.DType() || !a.Shape().Equal(c.Shape()):
+			return nil, b.unsupported("a conditional whose result %d is %v %v or %v %v", i, a.DType(), a.Shape(), c.DType(), c.Shape())
 		default:
 			chosen, err := b.emit1("choose", nil, predicate, b.read(a), b.read(c))
-			if err == nil && isComplex(a.dtype) {
+			if err == nil && isComplex(a.DType()) {
 				chosen, err = b.ofPairs(chosen)
 			}
 			if err != nil {
@@ -163,7 +163,7 @@ func (b *programBuilder) branch(guard graph.Guard, g *exported.Graph, args []any
 	before := make([]cell, len(given))
 	for i, r := range given {
 		if r != nil {
-			before[i] = *r.cell
+			before[i] = *r.Memory()
 		}
 	}
 	results, err := b.inline(g, args)
@@ -171,7 +171,7 @@ func (b *programBuilder) branch(guard graph.Guard, g *exported.Graph, args []any
 		return nil, err
 	}
 	for i, r := range given {
-		if r != nil && before[i] != *r.cell {
+		if r != nil && before[i] != *r.Memory() {
 			return nil, b.unsupported("a branch of a conditional that writes to its input %d", i)
 		}
 	}

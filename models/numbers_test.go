@@ -85,7 +85,7 @@ func TestNumbers(t *testing.T) {
 // sameNumber calls an operator. nil wants an error.
 func sameNumber(t *testing.T, name string, args []any, want any) {
 	t.Helper()
-	got, err := scalarTargets[name](arguments{positional: args})
+	got, err := scalarTargets[name](args)
 	if x, ok := want.(float64); ok {
 		if y, ok := got.(float64); !ok || err != nil || math.Float64bits(x) != math.Float64bits(y) {
 			t.Errorf("%s%v gives %T %v, %v; Python gives float %v", name, args, got, got, err, x)
@@ -101,21 +101,21 @@ func sameNumber(t *testing.T, name string, args []any, want any) {
 func TestNumbersOfTensors(t *testing.T) {
 	r := &ref{layout: tensor.Layout{Shape: tensor.Shape{2, 3, 5}, Strides: []int{1, 10, 2}}, dtype: tensor.Float32}
 	for _, c := range []struct{ dim, size, stride int }{{0, 2, 1}, {1, 3, 10}, {2, 5, 2}, {-1, 5, 2}, {-2, 3, 10}, {-3, 2, 1}} {
-		size, err := scalarTargets["torch.ops.aten.sym_size.int"](arguments{positional: []any{r, c.dim}})
+		size, err := scalarTargets["torch.ops.aten.sym_size.int"]([]any{r, c.dim})
 		if size != c.size || err != nil {
 			t.Errorf("size of dimension %d is %v: %v", c.dim, size, err)
 		}
-		stride, err := scalarTargets["torch.ops.aten.sym_stride.int"](arguments{positional: []any{r, c.dim}})
+		stride, err := scalarTargets["torch.ops.aten.sym_stride.int"]([]any{r, c.dim})
 		if stride != c.stride || err != nil {
 			t.Errorf("stride of dimension %d is %v: %v", c.dim, stride, err)
 		}
 	}
 	for _, dim := range []int{3, -4} {
-		if _, err := scalarTargets["torch.ops.aten.sym_size.int"](arguments{positional: []any{r, dim}}); err == nil {
+		if _, err := scalarTargets["torch.ops.aten.sym_size.int"]([]any{r, dim}); err == nil {
 			t.Errorf("there is a dimension %d", dim)
 		}
 	}
-	if n, err := scalarTargets["torch.ops.aten.sym_numel.default"](arguments{positional: []any{r}}); n != 30 || err != nil {
+	if n, err := scalarTargets["torch.ops.aten.sym_numel.default"]([]any{r}); n != 30 || err != nil {
 		t.Errorf("%v elements: %v", n, err)
 	}
 }

@@ -9,18 +9,18 @@ import (
 
 // scalarTargets are the operators on numbers with which programs compute shapes. Shapes are concrete when a graph is
 // built, so numbers are computed here and leave no op.
-var scalarTargets = map[string]func(args arguments) (any, error){
+var scalarTargets = map[string]func(args []any) (any, error){
 	"_operator.add":      arithmetic(func(a, b int) (int, error) { return a + b, nil }, func(a, b float64) float64 { return a + b }),
 	"_operator.sub":      arithmetic(func(a, b int) (int, error) { return a - b, nil }, func(a, b float64) float64 { return a - b }),
 	"_operator.mul":      arithmetic(func(a, b int) (int, error) { return a * b, nil }, func(a, b float64) float64 { return a * b }),
 	"_operator.floordiv": dividing(arithmetic(floorDiv, func(a, b float64) float64 { q, _ := divMod(a, b); return q })),
 	"_operator.mod":      dividing(arithmetic(floorMod, func(a, b float64) float64 { _, r := divMod(a, b); return r })),
 	"_operator.pow":      arithmetic(power, math.Pow),
-	"_operator.truediv": dividing(func(args arguments) (any, error) {
+	"_operator.truediv": dividing(func(args []any) (any, error) {
 		a, b, err := twoFloats(args)
 		return a / b, err
 	}),
-	"_operator.neg": func(args arguments) (any, error) {
+	"_operator.neg": func(args []any) (any, error) {
 		switch v := firstOf(args).(type) {
 		case int:
 			return -v, nil
@@ -40,7 +40,7 @@ var scalarTargets = map[string]func(args arguments) (any, error){
 	"_operator.getitem":                getItem,
 	"torch.sym_max":                    arithmetic(func(a, b int) (int, error) { return max(a, b), nil }, math.Max),
 	"torch.sym_min":                    arithmetic(func(a, b int) (int, error) { return min(a, b), nil }, math.Min),
-	"torch.sym_float":                  func(args arguments) (any, error) { return floatOf(firstOf(args)) },
+	"torch.sym_float":                  func(args []any) (any, error) { return floatOf(firstOf(args)) },
 	"torch.sym_int":                    rounded(math.Trunc),
 	"math.trunc":                       rounded(math.Trunc),
 	"math.ceil":                        rounded(math.Ceil),
@@ -48,7 +48,7 @@ var scalarTargets = map[string]func(args arguments) (any, error){
 	"builtins.round":                   rounded(math.RoundToEven),
 	"torch._sym_sqrt":                  floatFunc(math.Sqrt),
 	"math.sqrt":                        floatFunc(math.Sqrt),
-	"torch.sym_not":                    func(args arguments) (any, error) { b, ok := firstOf(args).(bool); return !b, check(ok) },
+	"torch.sym_not":                    func(args []any) (any, error) { b, ok := firstOf(args).(bool); return !b, check(ok) },
 	"torch.sym_ite":                    chosen,
 	"torch.sym_sum":                    sum,
 	"torch.ops.aten.sym_size.int":      tensorSize,
@@ -75,8 +75,8 @@ func check(ok bool) error {
 	return nil
 }
 
-func firstOf(args arguments) any {
-	v, _ := args.at(0)
+func firstOf(args []any) any {
+	v, _ := at(args, 0)
 	return v
 }
 
@@ -95,9 +95,9 @@ func floatOf(v any) (float64, error) {
 	return 0, errNumber
 }
 
-func twoFloats(args arguments) (a, b float64, err error) {
-	x, err1 := args.at(0)
-	y, err2 := args.at(1)
+func twoFloats(args []any) (a, b float64, err error) {
+	x, err1 := at(args, 0)
+	y, err2 := at(args, 1)
 	if err := errors.Join(err1, err2); err != nil {
 		return 0, 0, err
 	}
@@ -108,14 +108,14 @@ func twoFloats(args arguments) (a, b float64, err error) {
 }
 
 // arithmetic is on integers where both are, else on floats.
-func arithmetic(ints func(a, b int) (int, error), floats func(a, b float64) float64) func(arguments) (any, error) {
-	return func(args arguments) (any, error) {
+func arithmetic(ints func(a, b int) (int, error), floats func(a, b float64) float64) func([]any) (any, error) {
+	return func(args []any) (any, error) {
 		a, b, err := twoFloats(args)
 		if err != nil {
 			return nil, err
 		}
-		i, ok1 := args.positional[0].(int)
-		j, ok2 := args.positional[1].(int)
+		i, ok1 := args[0].(int)
+		j, ok2 := args[1].(int)
 		if ok1 && ok2 {
 			n, err := ints(i, j)
 			return n, err
@@ -142,8 +142,8 @@ func floorMod(a, b int) (int, error) {
 }
 
 // dividing is an operator that fails on a divisor of zero.
-func dividing(f func(arguments) (any, error)) func(arguments) (any, error) {
-	return func(args arguments) (any, error) {
+func dividing(f func([]any) (any, error)) func([]any) (any, error) {
+	return func(args []any) (any, error) {
 		if _, b, err := twoFloats(args); err == nil && b == 0 {
 			return nil, errDivision
 		}
@@ -176,22 +176,22 @@ func power(a, b int) (int, error) {
 	return int(x), nil
 }
 
-func comparison(holds func(a, b float64) bool) func(arguments) (any, error) {
-	return func(args arguments) (any, error) {
+func comparison(holds func(a, b float64) bool) func([]any) (any, error) {
+	return func(args []any) (any, error) {
 		a, b, err := twoFloats(args)
 		return holds(a, b), err
 	}
 }
 
-func logical(op func(a, b bool) bool) func(arguments) (any, error) {
-	return func(args arguments) (any, error) {
+func logical(op func(a, b bool) bool) func([]any) (any, error) {
+	return func(args []any) (any, error) {
 		a, b, err := twoFloats(args)
 		return op(a != 0, b != 0), err
 	}
 }
 
-func rounded(round func(float64) float64) func(arguments) (any, error) {
-	return func(args arguments) (any, error) {
+func rounded(round func(float64) float64) func([]any) (any, error) {
+	return func(args []any) (any, error) {
 		v := firstOf(args)
 		if n, ok := v.(int); ok {
 			return n, nil
@@ -207,8 +207,8 @@ func rounded(round func(float64) float64) func(arguments) (any, error) {
 	}
 }
 
-func floatFunc(f func(float64) float64) func(arguments) (any, error) {
-	return func(args arguments) (any, error) {
+func floatFunc(f func(float64) float64) func([]any) (any, error) {
+	return func(args []any) (any, error) {
 		x, err := floatOf(firstOf(args))
 		if y := f(x); err == nil && y == y {
 			return y, nil
@@ -217,18 +217,18 @@ func floatFunc(f func(float64) float64) func(arguments) (any, error) {
 	}
 }
 
-func chosen(args arguments) (any, error) {
-	if len(args.positional) != 3 {
+func chosen(args []any) (any, error) {
+	if len(args) != 3 {
 		return nil, errNumber
 	}
-	b, ok := args.positional[0].(bool)
+	b, ok := args[0].(bool)
 	if b {
-		return args.positional[1], check(ok)
+		return args[1], check(ok)
 	}
-	return args.positional[2], check(ok)
+	return args[2], check(ok)
 }
 
-func sum(args arguments) (any, error) {
+func sum(args []any) (any, error) {
 	list, ok := firstOf(args).([]int)
 	total := 0
 	for _, n := range list {
@@ -238,8 +238,8 @@ func sum(args arguments) (any, error) {
 }
 
 // getItem takes one of several results.
-func getItem(args arguments) (any, error) {
-	i, err := args.at(1)
+func getItem(args []any) (any, error) {
+	i, err := at(args, 1)
 	n, ok := i.(int)
 	if err != nil || !ok {
 		return nil, errNumber
@@ -261,12 +261,12 @@ func getItem(args arguments) (any, error) {
 	return nil, fmt.Errorf("no result %d", n)
 }
 
-func tensorAnd(args arguments) (*ref, int, error) {
+func tensorAnd(args []any) (*ref, int, error) {
 	r, ok := firstOf(args).(*ref)
 	if !ok {
 		return nil, 0, errors.New("an argument is not a tensor")
 	}
-	v, err := args.at(1)
+	v, err := at(args, 1)
 	d, ok := v.(int)
 	if err != nil || !ok || d < -r.rank() || d >= r.rank() {
 		return nil, 0, fmt.Errorf("dimension %v of a tensor of rank %d", v, r.rank())
@@ -277,7 +277,7 @@ func tensorAnd(args arguments) (*ref, int, error) {
 	return r, d, nil
 }
 
-func tensorSize(args arguments) (any, error) {
+func tensorSize(args []any) (any, error) {
 	r, d, err := tensorAnd(args)
 	if err != nil {
 		return nil, err
@@ -285,7 +285,7 @@ func tensorSize(args arguments) (any, error) {
 	return r.shape()[d], nil
 }
 
-func tensorStride(args arguments) (any, error) {
+func tensorStride(args []any) (any, error) {
 	r, d, err := tensorAnd(args)
 	if err != nil {
 		return nil, err
@@ -293,7 +293,7 @@ func tensorStride(args arguments) (any, error) {
 	return r.layout.Strides[d], nil
 }
 
-func tensorNumel(args arguments) (any, error) {
+func tensorNumel(args []any) (any, error) {
 	r, ok := firstOf(args).(*ref)
 	if !ok {
 		return nil, errors.New("an argument is not a tensor")
@@ -302,4 +302,12 @@ func tensorNumel(args arguments) (any, error) {
 }
 
 // nothing is what checks of a program leave: shapes are checked while the graph is built.
-func nothing(arguments) (any, error) { return nil, nil }
+func nothing([]any) (any, error) { return nil, nil }
+
+// at returns argument i.
+func at(args []any, i int) (any, error) {
+	if i >= len(args) {
+		return nil, fmt.Errorf("argument %d is missing", i)
+	}
+	return args[i], nil
+}

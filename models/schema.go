@@ -184,3 +184,49 @@ func numberDType(n number) tensor.DType {
 	}
 	return tensor.Float32
 }
+
+// lookup returns the overload that an exported program calls by a name.
+func lookup(name string) (target, bool) {
+	t, ok := targets[name]
+	return t, ok
+}
+
+// onNumbers returns what an operator on numbers computes.
+func onNumbers(name string) (func(args []any) (any, error), bool) {
+	f, ok := scalarTargets[name]
+	return f, ok
+}
+
+// position returns the place of a parameter, −1 where there is none of that name.
+func (t target) position(name string) int {
+	return slices.IndexFunc(t.schema.params, func(p param) bool { return p.name == name })
+}
+
+// bind returns what each parameter is given, by name or by position, else its default.
+func (t target) bind(args []any, named map[string]any) (map[string]any, error) {
+	bound := make(map[string]any, len(t.schema.params))
+	for i, p := range t.schema.params {
+		v, given := named[p.name]
+		if !given && i < len(args) {
+			v, given = args[i], true
+		}
+		switch {
+		case given:
+			bound[p.name] = v
+		case p.required:
+			return nil, fmt.Errorf("argument %s is missing", p.name)
+		default:
+			bound[p.name] = p.value
+		}
+	}
+	return bound, nil
+}
+
+// call builds a call at a place of a program and returns its results. [target.bind] gives the arguments.
+func (t target) call(b *builder, at Site, args map[string]any) ([]any, error) {
+	c := &call{builder: b, Site: at, schema: t.schema, args: args}
+	if err := t.run(c); err != nil {
+		return nil, err
+	}
+	return c.results, nil
+}

@@ -71,7 +71,7 @@ func (r *scriptRecorder) numbers(ports []Port, tensors []layers.Tensor, numbers 
 			if !ok || t.DType != p.DType {
 				return nil, &InputError{p.Name, fmt.Sprintf("is not one number of %v", p.DType)}
 			}
-			r.graph.Values[x.cell.value].Number = t.Data
+			r.graph.Values[x.Memory().Value()].Number = t.Data
 			args[i] = n
 		default:
 			args[i] = x
@@ -125,8 +125,7 @@ func lacking(p *script.Program, ops *graph.Registry, err error) error {
 	for _, use := range torchscript.Uses(p) {
 		name := opTarget(use.Op)
 		_, custom := ops.Lookup(graph.Kind(use.Op))
-		_, exact := targets[name]
-		if custom || exact || len(overloads()[name]) > 0 {
+		if custom || hasMeaning(name) {
 			continue
 		}
 		at, seen := index[name]
@@ -179,7 +178,7 @@ type scriptRecorder struct {
 func (r *scriptRecorder) At(source string) { r.source = source }
 
 // Layout implements torchscript.Recorder.
-func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*ref).layout }
+func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*ref).Layout() }
 
 // Depends implements torchscript.Recorder.
 func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
@@ -188,12 +187,12 @@ func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
 		depends[id] = true
 	}
 	for _, w := range r.weights {
-		if w.cell.value != w.origin {
+		if w.cell.Value() != w.origin {
 			depends[w.origin] = true
 		}
 	}
 	if x, ok := other.(*ref); ok {
-		depends[x.cell.value] = true
+		depends[x.Memory().Value()] = true
 	}
 	for _, op := range r.graph.Ops {
 		if slices.ContainsFunc(op.In, func(o graph.Operand) bool { return depends[o.Value] }) {
@@ -202,7 +201,7 @@ func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
 			}
 		}
 	}
-	return depends[t.(*ref).cell.value]
+	return depends[t.(*ref).Memory().Value()]
 }
 
 // maxKnownElements is the size of the constants that are read while a graph is built: sizes and short lists of them.
@@ -212,11 +211,11 @@ const maxKnownElements = 1 << 12
 // Parameters and buffers are not, because a state dict may replace them, or the program itself.
 func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
 	x := t.(*ref)
-	v := &r.graph.Values[x.cell.value]
-	if n, err := x.shape().NumElements(); err != nil || n > maxKnownElements || v.DType != x.dtype {
+	v := &r.graph.Values[x.Memory().Value()]
+	if n, err := x.Shape().NumElements(); err != nil || n > maxKnownElements || v.DType != x.DType() {
 		return nil, nil
 	}
-	known := &tensor.Tensor{DType: x.dtype, Layout: r.builder.read(x).Layout}
+	known := &tensor.Tensor{DType: x.DType(), Layout: r.builder.read(x).Layout}
 	switch {
 	case v.Role == graph.Const:
 		known.Data = v.Const
@@ -224,16 +223,16 @@ func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
 		if v.Weight.Extent.Bytes > maxKnownElements*int64(v.DType.Size()) {
 			return nil, nil
 		}
-		data, ok := r.contents[x.cell.value]
+		data, ok := r.contents[x.Memory().Value()]
 		if !ok {
 			data = make([]byte, v.Weight.Extent.Bytes)
 			if err := v.Weight.Extent.ReadAt(r.ctx, data, 0); err != nil {
 				return nil, fmt.Errorf("%s: %w", v.Weight.Name, err)
 			}
-			r.contents[x.cell.value] = data
+			r.contents[x.Memory().Value()] = data
 		}
 		known.Data = data
-		r.folded[x.cell] = x.cell.value
+		r.folded[x.Memory()] = x.Memory().Value()
 	default:
 		return nil, nil
 	}
@@ -254,9 +253,9 @@ func (r *scriptRecorder) finish(result *torchscript.Result) error {
 			return err
 		}
 		x := u.Value.(*ref)
-		if !w.shape().Equal(x.shape()) || w.dtype != x.dtype {
+		if !w.Shape().Equal(x.Shape()) || w.DType() != x.DType() {
 			return &UnsupportedError{
-				What: fmt.Sprintf("buffer %s of %v %v, which becomes %v %v", u.Weight, w.dtype, w.shape(), x.dtype, x.shape()),
+				What: fmt.Sprintf("buffer %s of %v %v, which becomes %v %v", u.Weight, w.DType(), w.Shape(), x.DType(), x.Shape()),
 			}
 		}
 		if err := r.write(w, x); err != nil {
@@ -264,7 +263,7 @@ func (r *scriptRecorder) finish(result *torchscript.Result) error {
 		}
 	}
 	for c, was := range r.folded {
-		if c.value != was {
+		if c.Value() != was {
 			return &UnsupportedError{What: "a constant that the program computes sizes with and changes"}
 		}
 	}

@@ -29,8 +29,23 @@ func isSelection(arg any) bool {
 // rest is how many dimensions come after the mask's.
 func (s *selection) rest() int { return s.full.rank() - s.lead - s.mask.rank() }
 
-// rank is that of x[mask].
-func (s *selection) rank() int { return s.lead + 1 + s.rest() }
+// shape is that of x[mask], −1 where the mask says the size.
+func (s *selection) shape() tensor.Shape {
+	full := s.full.shape()
+	return slices.Concat(full[:s.lead], tensor.Shape{-1}, full[s.lead+s.mask.rank():])
+}
+
+// dtype is that of x[mask].
+func (s *selection) dtype() tensor.DType { return s.full.dtype }
+
+// ofData reports whether a dimension, which may be counted from the end, has a size that the mask says.
+func (s *selection) ofData(dim int) bool {
+	sizes := s.shape()
+	if dim < 0 {
+		dim += len(sizes)
+	}
+	return dim >= 0 && dim < len(sizes) && sizes[dim] < 0
+}
 
 // maskOf returns the mask that a list of indices is, and how many dimensions stand before it.
 func (c *call) maskOf(r *ref, indices []*ref) (mask *ref, lead int, ok bool, err error) {

@@ -2,6 +2,7 @@ package models
 
 import (
 	"errors"
+	"maps"
 	"testing"
 
 	"github.com/optimem/optimem/graph"
@@ -24,15 +25,12 @@ func selecting(t *testing.T) (b *builder, x, mask *ref, s *selection) {
 // callOn calls an op as an exported program does.
 func callOn(b *builder, name string, args map[string]any) ([]any, error) {
 	op := targets[name]
-	c := &call{builder: b, schema: op.schema, args: make(map[string]any), selects: true}
+	bound := make(map[string]any)
 	for _, p := range op.schema.params {
-		c.args[p.name] = p.value
-		if v, ok := args[p.name]; ok {
-			c.args[p.name] = v
-		}
+		bound[p.name] = p.value
 	}
-	err := op.run(c)
-	return c.results, err
+	maps.Copy(bound, args)
+	return op.call(b, Site{Selects: true}, bound)
 }
 
 // TestSelectionsAreRefused: what needs to know how many elements a mask selects, or would compute with those that it leaves out,

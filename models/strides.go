@@ -23,7 +23,7 @@ func (c *call) recordedStrides(r *ref) ([]int, bool) {
 
 // exactStrides returns all strides that PyTorch's tensor has.
 func (c *call) exactStrides(r *ref) ([]int, bool) {
-	meta := c.meta[c.names[r]]
+	meta := c.Meta[c.Names[r]]
 	if meta == nil || len(meta.Strides) != r.rank() {
 		return nil, false
 	}
@@ -32,7 +32,7 @@ func (c *call) exactStrides(r *ref) ([]int, bool) {
 		n := s.Int
 		if s.Expr != nil {
 			var err error
-			if n, err = s.Expr.Eval(c.symbols); err != nil {
+			if n, err = s.Expr.Eval(c.Symbols); err != nil {
 				return nil, false
 			}
 		}
@@ -45,7 +45,7 @@ func (c *call) exactStrides(r *ref) ([]int, bool) {
 // that is linked to its origin.
 func (c *call) reshapeRecorded(r *ref, shape tensor.Shape) (*ref, error) {
 	strides, ok := c.recordedStrides(r)
-	if !c.inPlace || !ok || slices.Equal(strides, r.layout.Strides) {
+	if !c.InPlace || !ok || slices.Equal(strides, r.layout.Strides) {
 		return c.reshape(r, shape)
 	}
 	if _, ok := (tensor.Layout{Shape: r.shape(), Strides: strides}).ViewAs(shape); !ok {
@@ -64,7 +64,7 @@ func (c *call) reshapeRecorded(r *ref, shape tensor.Shape) (*ref, error) {
 func contiguous(c *call) (*ref, error) {
 	x := c.tensor("self")
 	strides, ok := c.recordedStrides(x)
-	if !c.inPlace || !ok {
+	if !c.InPlace || !ok {
 		return c.contiguous(x)
 	}
 	l := tensor.Layout{Shape: x.shape(), Strides: strides}
@@ -90,7 +90,7 @@ func (c *call) inFormat(x *ref) (*ref, error) {
 	strides, ok := c.exactStrides(x)
 	var want bool
 	switch format := c.args["memory_format"]; {
-	case !c.inPlace || !ok:
+	case !c.InPlace || !ok:
 		return x, nil
 	case format == exported.ChannelsLast && x.rank() == 4, format == exported.ChannelsLast3d && x.rank() == 5:
 		want = true
@@ -172,8 +172,8 @@ func (c *call) wholeMemory(r *ref) (*ref, []int) {
 	}
 	var all *ref
 	var dims []int
-	for other, name := range c.names {
-		if other.cell != r.cell || other.dtype != r.dtype || c.meta[name] == nil || all != nil && c.names[all] < name {
+	for other, name := range c.Names {
+		if other.cell != r.cell || other.dtype != r.dtype || c.Meta[name] == nil || all != nil && c.Names[all] < name {
 			continue
 		}
 		if order, ok := c.covers(other); ok {
