@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -117,42 +116,5 @@ func TestNumbersOfTensors(t *testing.T) {
 	}
 	if n, err := scalarTargets["torch.ops.aten.sym_numel.default"]([]any{r}); n != 30 || err != nil {
 		t.Errorf("%v elements: %v", n, err)
-	}
-}
-
-// TestInPlaceViews: an op such as t_ changes the tensor that it is called on, for all calls that follow, and no other view of the
-// memory.
-func TestInPlaceViews(t *testing.T) {
-	r := newRecorder(nil, graph.Standard())
-	bound, err := r.bind([]Port{{Name: "x", DType: tensor.Float32, Shape: tensor.Shape{1, 2, 3}}}, map[string]tensor.Shape{"x": {1, 2, 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := r.Call("aten::alias", []any{bound[0]}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := bound[0]
-	for _, step := range []struct {
-		op   string
-		args []any
-		want tensor.Shape
-	}{
-		{"aten::unsqueeze_", []any{-1}, tensor.Shape{1, 2, 3, 1}},
-		{"aten::squeeze_", []any{0}, tensor.Shape{2, 3, 1}},
-		{"aten::transpose_", []any{0, -1}, tensor.Shape{1, 3, 2}},
-		{"aten::squeeze_", nil, tensor.Shape{3, 2}},
-		{"aten::t_", nil, tensor.Shape{2, 3}},
-	} {
-		out, err := r.Call(step.op, append([]any{x}, step.args...), nil)
-		if err != nil {
-			t.Fatalf("%s: %v", step.op, err)
-		}
-		if out[0] != any(x) || !x.Shape().Equal(step.want) {
-			t.Errorf("%s leaves %v and gives %v, want %v", step.op, x.Shape(), out[0].(*ref).shape(), step.want)
-		}
-	}
-	if shape := other[0].(*ref).shape(); !shape.Equal(tensor.Shape{1, 2, 3}) {
-		t.Errorf("another view became %v", shape)
 	}
 }

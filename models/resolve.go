@@ -201,3 +201,49 @@ func hasMeaning(name string) bool {
 	_, exact := lookup(name)
 	return exact || len(overloads()[name]) > 0
 }
+
+// List makes a list of one type, as arguments are, of a list of any.
+func List(list []any) any {
+	if len(list) == 0 {
+		return []int{}
+	}
+	switch list[0].(type) {
+	case *ref:
+		refs := make([]*ref, len(list))
+		for i, v := range list {
+			refs[i], _ = v.(*ref)
+		}
+		return refs
+	case int:
+		ints := make([]int, 0, len(list))
+		for _, v := range list {
+			if n, ok := v.(int); ok {
+				ints = append(ints, n)
+			}
+		}
+		if len(ints) == len(list) {
+			return ints
+		}
+	}
+	floats := make([]float64, 0, len(list))
+	for _, v := range list {
+		switch v := v.(type) {
+		case float64:
+			floats = append(floats, v)
+		case int:
+			floats = append(floats, float64(v))
+		}
+	}
+	if len(floats) == len(list) {
+		return floats
+	}
+	refs := make([]*ref, len(list)) // optional tensors, the first of which is None
+	for i, v := range list {
+		r, ok := v.(*ref)
+		if !ok && v != nil {
+			return list
+		}
+		refs[i] = r
+	}
+	return refs
+}

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/script"
 	"github.com/optimem/optimem/tensor"
 )
@@ -169,29 +168,6 @@ func TestByPosition(t *testing.T) {
 	}
 }
 
-// TestFlagsAreNumbers: a flag that stands for a number is 0 or 1, as TorchScript has it.
-func TestFlagsAreNumbers(t *testing.T) {
-	r := newRecorder(nil, graph.Standard())
-	bound, err := r.bind([]Port{{Name: "x", DType: tensor.Float32, Shape: tensor.Shape{2, 3}}}, map[string]tensor.Shape{"x": {2, 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for flag, want := range map[bool]tensor.Shape{false: {1, 2, 3}, true: {2, 1, 3}} {
-		out, err := r.Call("aten::unsqueeze", []any{bound[0], flag}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := out[0].(*ref).shape(); !got.Equal(want) {
-			t.Errorf("unsqueeze(x, %t) is %v, want %v", flag, got, want)
-		}
-	}
-	if _, err := r.Call("aten::layer_norm", []any{bound[0], []int{3}, nil, nil, true}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if op := r.graph.Ops[len(r.graph.Ops)-1]; op.Attrs["eps"] != 1.0 {
-		t.Errorf("eps of True is %v in %s", op.Attrs["eps"], op.Kind)
-	}
-}
 
 // parseCall parses one call.
 func parseCall(t *testing.T, text string) *script.Call {
@@ -224,7 +200,7 @@ func plainValue(t *testing.T, vars map[string]*ref, x script.Expr) any {
 		for i, e := range x.Elems {
 			list[i] = plainValue(t, vars, e)
 		}
-		return inwardList(list)
+		return List(list)
 	}
 	t.Fatalf("a %T among arguments", x)
 	return nil

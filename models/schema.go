@@ -230,3 +230,19 @@ func (t target) call(b *builder, at Site, args map[string]any) ([]any, error) {
 	}
 	return c.results, nil
 }
+
+// Table returns what there is to say of each overload and each op known by name: "yes", "yes, on numbers", or that it is
+// refused and why. It is what OPS.md is made of.
+func Table() map[string]string {
+	rows := make(map[string]string)
+	for name, why := range refusals {
+		rows["torch.ops."+name] = "refused: " + why
+	}
+	for name := range scalarTargets {
+		rows[name] = "yes, on numbers"
+	}
+	for name := range targets {
+		rows[name] = "yes"
+	}
+	return rows
+}
