@@ -168,7 +168,6 @@ func TestByPosition(t *testing.T) {
 	}
 }
 
-
 // parseCall parses one call.
 func parseCall(t *testing.T, text string) *script.Call {
 	t.Helper()
