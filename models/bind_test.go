@@ -90,7 +90,7 @@ func TestWeightsOverOneStorage(t *testing.T) {
 			t.Fatal(err)
 		}
 		values[w.Name] = r.Memory().Value()
-		if v := b.graph.Values[r.Memory().Value()]; v.DType != w.DType || r.DType() != w.DType {
+		if v := b.Graph.Values[r.Memory().Value()]; v.DType != w.DType || r.DType() != w.DType {
 			t.Errorf("%s of %v is a value of %v, read as %v", w.Name, w.DType, v.DType, r.DType())
 		}
 	}

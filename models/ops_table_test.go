@@ -3,6 +3,7 @@ package models
 import (
 	"flag"
 	"fmt"
+	"github.com/optimem/optimem/models/aten"
 	"maps"
 	"os"
 	"slices"
@@ -19,7 +20,7 @@ func TestOpsTable(t *testing.T) {
 		"may call, and those that are refused, with the reason. Where an op takes fewer dtypes or arguments than PyTorch's, " +
 		"the error says so when the program is built.\n\n| op | |\n|---|---|\n")
 	rows := make(map[string]string)
-	for name, what := range Table() {
+	for name, what := range aten.Table() {
 		rows[short(name)] = what
 	}
 	for name := range higherOrder {

@@ -9,6 +9,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/models/torchscript"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -19,7 +20,7 @@ import (
 type recorder struct {
 	*programBuilder
 	// wide holds weights in the dtype that their module declares, where the checkpoint has another.
-	wide map[string]*ref
+	wide map[string]*aten.Ref
 	// rename maps the names of the model to those of the checkpoint's weights; nil where they are the same.
 	rename func(name string) string
 }
@@ -27,11 +28,11 @@ type recorder struct {
 func newRecorder(ckpt *loader.Checkpoint, ops *graph.Registry) *recorder {
 	return &recorder{
 		programBuilder: &programBuilder{
-			builder:  &builder{graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, ops: ops},
+			Builder:  &aten.Builder{Graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, Ops: ops},
 			ckpt:     ckpt,
-			storages: make(map[storage.Extent]*cell),
+			storages: make(map[storage.Extent]*aten.Cell),
 		},
-		wide: make(map[string]*ref),
+		wide: make(map[string]*aten.Ref),
 	}
 }
 
@@ -46,7 +47,7 @@ func (r *recorder) bind(ports []Port, shapes map[string]tensor.Shape) ([]layers.
 		if err := fits(p, shape, ok); err != nil {
 			return nil, err
 		}
-		arg, err := r.input(p.Name, p.DType, shape)
+		arg, err := r.Input(p.Name, p.DType, shape)
 		if err != nil {
 			return nil, err
 		}
@@ -65,27 +66,27 @@ func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error
 	for name, a := range named {
 		given[name] = inward(a)
 	}
-	if _, ok := r.ops.Lookup(graph.Kind(op)); ok && strings.Contains(op, "::") {
+	if _, ok := r.Ops.Lookup(graph.Kind(op)); ok && strings.Contains(op, "::") {
 		return r.callCustom(op, args, given)
 	}
-	t, err := resolve(op, args, given)
+	t, err := aten.Resolve(op, args, given)
 	if err != nil {
 		return nil, err
 	}
-	bound, err := t.bind(args, given) // no more by position than the schema has in front of its "*", says resolve
+	bound, err := t.Bind(args, given) // no more by position than the schema has in front of its "*", says resolve
 	if err != nil {
 		return nil, err
 	}
 	for name, v := range bound {
 		n, ok := v.(int)
-		if !ok || !t.takesDType(name) {
+		if !ok || !t.TakesDType(name) {
 			continue
 		}
 		if bound[name], ok = torchscript.DType(n); !ok { // TorchScript writes dtypes as numbers
 			return nil, fmt.Errorf("argument %s: no dtype %d", name, n)
 		}
 	}
-	results, err := t.call(r.builder, Site{}, bound)
+	results, err := t.Call(r.Builder, aten.Site{}, bound)
 	for i, v := range results {
 		results[i] = outward(v)
 	}
@@ -96,19 +97,19 @@ func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error
 func inward(v any) any {
 	switch v := v.(type) {
 	case []layers.Tensor:
-		refs := make([]*ref, len(v))
+		refs := make([]*aten.Ref, len(v))
 		for i, t := range v {
-			refs[i], _ = t.(*ref)
+			refs[i], _ = t.(*aten.Ref)
 		}
 		return refs
 	case []any:
-		return List(v)
+		return aten.List(v)
 	}
 	return v
 }
 
 func outward(v any) any {
-	if refs, ok := v.([]*ref); ok {
+	if refs, ok := v.([]*aten.Ref); ok {
 		list := make([]layers.Tensor, len(refs))
 		for i, r := range refs {
 			if r != nil {
@@ -136,7 +137,7 @@ func (r *recorder) Weight(name string, dtype tensor.DType) (layers.Tensor, error
 	if cast, ok := r.wide[name]; ok {
 		return cast, nil
 	}
-	cast, err := r.cast(w, dtype)
+	cast, err := r.Cast(w, dtype)
 	if err != nil {
 		return nil, err
 	}
@@ -147,22 +148,22 @@ func (r *recorder) Weight(name string, dtype tensor.DType) (layers.Tensor, error
 // Constant implements layers.Recorder.
 func (r *recorder) Constant(t *tensor.Tensor) (layers.Tensor, error) {
 	t = t.Contiguous()
-	if isComplex(t.DType) {
+	if aten.IsComplex(t.DType) {
 		shape := append(slices.Clone(t.Layout.Shape), 2)
-		return r.ofPairs(r.own(r.graph.AddConst(&tensor.Tensor{
-			DType: partOf(t.DType), Layout: tensor.Contiguous(shape...), Data: t.Data,
+		return r.OfPairs(r.Own(r.Graph.AddConst(&tensor.Tensor{
+			DType: aten.PartOf(t.DType), Layout: tensor.Contiguous(shape...), Data: t.Data,
 		})))
 	}
-	return r.own(r.graph.AddConst(t)), nil
+	return r.Own(r.Graph.AddConst(t)), nil
 }
 
 // Enter implements layers.Recorder.
-func (r *recorder) Enter(path string) { r.path = path }
+func (r *recorder) Enter(path string) { r.Path = path }
 
 // Leave implements layers.Recorder.
 func (r *recorder) Leave(path string, result any) {
-	if x, ok := result.(*ref); ok {
-		r.graph.Modules[path] = r.read(x)
+	if x, ok := result.(*aten.Ref); ok {
+		r.Graph.Modules[path] = r.Read(x)
 	}
 }
 
@@ -174,11 +175,11 @@ func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]an
 	add := func(key string, v any) {
 		switch v := v.(type) {
 		case nil:
-		case *ref:
-			in = append(in, r.read(v))
-		case []*ref:
+		case *aten.Ref:
+			in = append(in, r.Read(v))
+		case []*aten.Ref:
 			for _, x := range v {
-				in = append(in, r.read(x))
+				in = append(in, r.Read(x))
 			}
 			attrs[key] = len(v)
 		default:
@@ -191,7 +192,7 @@ func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]an
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		add(name, named[name])
 	}
-	refs, err := r.emit(graph.Kind(op), attrs, in...)
+	refs, err := r.Emit(graph.Kind(op), attrs, in...)
 	if err != nil {
 		return nil, err
 	}

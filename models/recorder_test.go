@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -36,10 +37,10 @@ func TestInPlaceViews(t *testing.T) {
 			t.Fatalf("%s: %v", step.op, err)
 		}
 		if out[0] != any(x) || !x.Shape().Equal(step.want) {
-			t.Errorf("%s leaves %v and gives %v, want %v", step.op, x.Shape(), out[0].(*ref).Shape(), step.want)
+			t.Errorf("%s leaves %v and gives %v, want %v", step.op, x.Shape(), out[0].(*aten.Ref).Shape(), step.want)
 		}
 	}
-	if shape := other[0].(*ref).Shape(); !shape.Equal(tensor.Shape{1, 2, 3}) {
+	if shape := other[0].(*aten.Ref).Shape(); !shape.Equal(tensor.Shape{1, 2, 3}) {
 		t.Errorf("another view became %v", shape)
 	}
 }
@@ -56,14 +57,14 @@ func TestFlagsAreNumbers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := out[0].(*ref).Shape(); !got.Equal(want) {
+		if got := out[0].(*aten.Ref).Shape(); !got.Equal(want) {
 			t.Errorf("unsqueeze(x, %t) is %v, want %v", flag, got, want)
 		}
 	}
 	if _, err := r.Call("aten::layer_norm", []any{bound[0], []int{3}, nil, nil, true}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if op := r.graph.Ops[len(r.graph.Ops)-1]; op.Attrs["eps"] != 1.0 {
+	if op := r.Graph.Ops[len(r.Graph.Ops)-1]; op.Attrs["eps"] != 1.0 {
 		t.Errorf("eps of True is %v in %s", op.Attrs["eps"], op.Kind)
 	}
 }
