@@ -3,12 +3,13 @@ package models
 import (
 	"flag"
 	"fmt"
-	"github.com/optimem/optimem/models/aten"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/optimem/optimem/models/aten"
 )
 
 var rewriteOps = flag.Bool("rewrite-ops", false, "write OPS.md")

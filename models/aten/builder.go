@@ -19,15 +19,15 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A builder writes a graph. Its methods are what the meanings of ops are made of.
+// A Builder writes a graph. Its methods are what the meanings of ops are made of.
 type Builder struct {
-	// ctx ends the building; nil never does.
+	// Ctx ends the building; nil never does.
 	Ctx   context.Context
 	Graph *graph.Graph
 	Ops   *graph.Registry
-	// path and source are those of the node being built.
+	// Path and source are those of the node being built.
 	Path, Source string
-	// guard is the guard of the ops being built: the branches of conditionals that they are in.
+	// Guard is the guard of the ops being built: the branches of conditionals that they are in.
 	Guard []graph.Guard
 	// tableElements counts what tables of indices have that the graph holds.
 	tableElements int
@@ -35,11 +35,11 @@ type Builder struct {
 	links map[*Cell][]link
 	// turned are the cells of PyTorch's memory seen as conjugates or negatives.
 	turned map[*Cell]bool
-	// followed counts the writes that went along links.
+	// Followed counts the writes that went along links.
 	Followed int
 	// fouriers are the matrices of the Fourier transforms so far.
 	fouriers map[fourier]*Ref
-	// reads says that small weights may be read; known are those that were, and whether they hold nothing but zeros.
+	// Reads says that small weights may be read; known are those that were, and whether they hold nothing but zeros.
 	Reads bool
 	known map[graph.ValueID]bool
 	// fourierBytes is what constants of Fourier transforms take so far.
@@ -49,7 +49,7 @@ type Builder struct {
 // maxOps bounds the ops of a graph. A call of a few bytes may be a hundred of them, and each takes kilobytes.
 const maxOps = 1 << 18
 
-// emit appends an op and returns its results as tensors of their own.
+// Emit appends an op and returns its results as tensors of their own.
 func (b *Builder) Emit(kind graph.Kind, attrs graph.Attrs, in ...graph.Operand) ([]*Ref, error) {
 	if len(b.Graph.Ops) >= maxOps {
 		return nil, fmt.Errorf("more than %d ops", maxOps)
@@ -73,7 +73,7 @@ func (b *Builder) Emit(kind graph.Kind, attrs graph.Attrs, in ...graph.Operand) 
 	return refs, nil
 }
 
-// stopped returns the error of a context that is done.
+// Stopped returns the error of a context that is done.
 func (b *Builder) Stopped() error {
 	if b.Ctx == nil {
 		return nil
@@ -81,7 +81,7 @@ func (b *Builder) Stopped() error {
 	return b.Ctx.Err()
 }
 
-// emit1 is emit for ops with one result.
+// Emit1 is emit for ops with one result.
 func (b *Builder) Emit1(kind graph.Kind, attrs graph.Attrs, in ...graph.Operand) (*Ref, error) {
 	refs, err := b.Emit(kind, attrs, in...)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *Builder) Emit1(kind graph.Kind, attrs graph.Attrs, in ...graph.Operand)
 	return refs[0], nil
 }
 
-// cast returns r in another dtype: r itself where it has it.
+// Cast returns r in another dtype: r itself where it has it.
 func (b *Builder) Cast(r *Ref, d tensor.DType) (*Ref, error) {
 	if r.dtype == d {
 		return r, nil
@@ -160,12 +160,12 @@ func broadcast(shapes ...tensor.Shape) (tensor.Shape, error) {
 	return out, nil
 }
 
-// unsupported returns the error that says what of an op optimem lacks.
+// Unsupported returns the error that says what of an op optimem lacks.
 func (b *Builder) Unsupported(format string, args ...any) error {
 	return &UnsupportedError{What: fmt.Sprintf(format, args...)}
 }
 
-// constant returns a 0-dimensional tensor that holds a number.
+// Scalar returns a 0-dimensional tensor that holds a number.
 func (b *Builder) Scalar(n number, d tensor.DType) (*Ref, error) {
 	if IsComplex(d) {
 		return b.complexConstant(n, d)
@@ -240,7 +240,7 @@ func truncate(x float64) int64 {
 	return int64(x)
 }
 
-// numElements returns the product of a shape. A view may have more elements than can be counted, which no op takes; it
+// NumElements returns the product of a shape. A view may have more elements than can be counted, which no op takes; it
 // has the largest number here, which no value has.
 func NumElements(s tensor.Shape) int64 {
 	n, err := s.NumElements()

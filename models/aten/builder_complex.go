@@ -12,7 +12,7 @@ import (
 // counts pairs of them. So views of it are views of pairs, graphs have no complex values, and a device computes what it
 // would for torch.view_as_real. Only inputs and outputs are complex values; a "bitcast" stands between them and the rest.
 
-// partOf returns the dtype of the parts of a complex one.
+// PartOf returns the dtype of the parts of a complex one.
 func PartOf(d tensor.DType) tensor.DType {
 	switch d {
 	case tensor.Complex32:
@@ -23,7 +23,7 @@ func PartOf(d tensor.DType) tensor.DType {
 	return tensor.Float32
 }
 
-// pairLayout returns the layout, in parts, of a layout that counts pairs.
+// PairLayout returns the layout, in parts, of a layout that counts pairs.
 func PairLayout(l tensor.Layout) tensor.Layout {
 	out := tensor.Layout{
 		Shape: append(slices.Clone(l.Shape), 2), Strides: make([]int, len(l.Strides), len(l.Strides)+1), Offset: 2 * l.Offset,
@@ -35,7 +35,7 @@ func PairLayout(l tensor.Layout) tensor.Layout {
 	return out
 }
 
-// input adds an input to the graph.
+// Input adds an input to the graph.
 func (b *Builder) Input(name string, d tensor.DType, shape tensor.Shape) (*Ref, error) {
 	id := b.Graph.AddInput(name, d, shape)
 	if !IsComplex(d) {
@@ -67,7 +67,7 @@ func (b *Builder) pairs(r *Ref) *Ref {
 	return &Ref{cell: r.cell, layout: PairLayout(r.layout), dtype: PartOf(r.dtype)}
 }
 
-// ofPairs is the reverse of pairs, torch.view_as_complex: a copy where the parts do not lie side by side.
+// OfPairs is the reverse of pairs, torch.view_as_complex: a copy where the parts do not lie side by side.
 func (b *Builder) OfPairs(r *Ref) (*Ref, error) {
 	n := r.rank() - 1
 	if n < 0 || r.shape()[n] != 2 || !IsFloat(r.dtype) {

@@ -34,7 +34,7 @@ func (b *Builder) zeros(r *Ref) (bool, error) {
 	return b.known[id], nil
 }
 
-// changesKnown reports whether a pass changes a weight that was read.
+// ChangesKnown reports whether a pass changes a weight that was read.
 func (b *Builder) ChangesKnown() bool {
 	for id := range b.known {
 		if b.Graph.Values[id].Role == graph.State {

@@ -11,7 +11,7 @@ import (
 // memory that no file pays for.
 const maxRank = 64
 
-// checkRank returns an error for more dimensions than that.
+// CheckRank returns an error for more dimensions than that.
 func CheckRank(n int) error {
 	if n > maxRank {
 		return fmt.Errorf("a tensor of %d dimensions; at most %d can be", n, maxRank)
@@ -19,7 +19,7 @@ func CheckRank(n int) error {
 	return nil
 }
 
-// reshape returns r with another shape: a view where strides can express it, else a copy.
+// Reshape returns r with another shape: a view where strides can express it, else a copy.
 func (b *Builder) Reshape(r *Ref, shape tensor.Shape) (*Ref, error) {
 	if NumElements(r.shape()) != NumElements(shape) {
 		return nil, fmt.Errorf("shape %v has other elements than %v", shape, r.shape())

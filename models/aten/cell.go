@@ -8,7 +8,7 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A cell is a tensor's memory while a graph is built: what PyTorch calls a storage. Its value is replaced by every
+// A Cell is a tensor's memory while a graph is built: what PyTorch calls a storage. Its value is replaced by every
 // in-place write, so that ops stay functional. Since values never change, cells may share one: a copy costs nothing
 // until one of the two is written to.
 type Cell struct {
@@ -18,13 +18,13 @@ type Cell struct {
 	count   int64
 }
 
-// newCell returns memory that holds a value.
+// NewCell returns memory that holds a value.
 func NewCell(id graph.ValueID) *Cell { return &Cell{value: id} }
 
 // Value returns the value that the memory holds now.
 func (c *Cell) Value() graph.ValueID { return c.value }
 
-// A ref is a tensor of the program: a view of a cell. Two refs of one cell alias, as in PyTorch.
+// A Ref is a tensor of the program: a view of a cell. Two refs of one cell alias, as in PyTorch.
 type Ref struct {
 	cell   *Cell
 	layout tensor.Layout
@@ -49,12 +49,12 @@ func (r *Ref) shape() tensor.Shape { return r.layout.Shape }
 // rank returns the number of dimensions.
 func (r *Ref) rank() int { return len(r.layout.Shape) }
 
-// newRef returns a tensor that is a view of memory.
+// NewRef returns a tensor that is a view of memory.
 func NewRef(c *Cell, layout tensor.Layout, dtype tensor.DType) *Ref {
 	return &Ref{cell: c, layout: layout, dtype: dtype}
 }
 
-// own returns a value as a tensor with a cell of its own.
+// Own returns a value as a tensor with a cell of its own.
 func (b *Builder) Own(id graph.ValueID) *Ref {
 	o := b.Graph.Whole(id)
 	return &Ref{cell: &Cell{value: id}, layout: o.Layout, dtype: b.Graph.Values[id].DType}
@@ -82,7 +82,7 @@ func (b *Builder) memory(c *Cell) graph.Operand {
 	return b.Graph.Whole(c.value)
 }
 
-// stored returns what a memory holds now as an operand for a state to become: a value that a pass computes.
+// Stored returns what a memory holds now as an operand for a state to become: a value that a pass computes.
 func (b *Builder) Stored(c *Cell) (graph.Operand, error) {
 	o := b.memory(c)
 	if role := b.Graph.Values[o.Value].Role; !c.uniform && (role == graph.Computed || role == graph.State) {
@@ -99,7 +99,7 @@ func uniformOperand(c *Cell, shape tensor.Shape) graph.Operand {
 	return graph.Operand{Value: c.value, Layout: tensor.Layout{Shape: shape, Strides: make([]int, len(shape))}}
 }
 
-// read returns the operand that a tensor is now; of a complex one, its pairs. A nil ref is absent.
+// Read returns the operand that a tensor is now; of a complex one, its pairs. A nil ref is absent.
 func (b *Builder) Read(r *Ref) graph.Operand {
 	switch {
 	case r == nil:
@@ -112,7 +112,7 @@ func (b *Builder) Read(r *Ref) graph.Operand {
 	return graph.Operand{Value: r.cell.value, Layout: r.layout}
 }
 
-// result returns the operand that a caller gets: one that has no more elements than its value, so that a plan knows the
+// Result returns the operand that a caller gets: one that has no more elements than its value, so that a plan knows the
 // memory that it takes.
 func (b *Builder) Result(r *Ref) (graph.Operand, error) {
 	if IsComplex(r.dtype) {
@@ -149,7 +149,7 @@ func (b *Builder) covers(r *Ref) ([]int, bool) {
 	return order, b.whole(b.permute(r, order...))
 }
 
-// write replaces what a tensor, and everything that aliases it, holds: PyTorch's copy_. src is expanded to the tensor's
+// Write replaces what a tensor, and everything that aliases it, holds: PyTorch's copy_. src is expanded to the tensor's
 // shape and cast to its dtype.
 func (b *Builder) Write(dst, src *Ref) error {
 	if err := b.put(dst, src); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// resolve finds the overload that a call means, as PyTorch does: the one whose parameters take the arguments.
+// Resolve finds the overload that a call means, as PyTorch does: the one whose parameters take the arguments.
 func Resolve(op string, args []any, named map[string]any) (Target, error) {
 	name := "torch.ops." + strings.Replace(op, "::", ".", 1)
 	if t, ok := targets[name]; ok {
@@ -186,7 +186,7 @@ func (p param) accepts(v any, convert bool) bool {
 	return !list
 }
 
-// takesDType reports whether a parameter is a dtype.
+// TakesDType reports whether a parameter is a dtype.
 func (t Target) TakesDType(param string) bool {
 	i := t.Position(param)
 	if i < 0 {
@@ -196,7 +196,7 @@ func (t Target) TakesDType(param string) bool {
 	return element == "ScalarType"
 }
 
-// hasMeaning reports whether a name is that of an overload, or of an op with overloads, that has a meaning here.
+// HasMeaning reports whether a name is that of an overload, or of an op with overloads, that has a meaning here.
 func HasMeaning(name string) bool {
 	_, exact := Lookup(name)
 	return exact || len(overloads()[name]) > 0

@@ -142,7 +142,7 @@ type atenOp struct {
 	build  func(c *call) error
 }
 
-// A target is an atenOp whose schema is parsed.
+// A Target is an atenOp whose schema is parsed.
 type Target struct {
 	schema schema
 	build  func(c *call) error
@@ -172,7 +172,7 @@ var targets = func() map[string]Target {
 // A number is a Python number in a call: an int, float64, bool or complex128, which decides type promotion.
 type number = any
 
-// numberDType returns the dtype that PyTorch gives a bare Python number.
+// NumberDType returns the dtype that PyTorch gives a bare Python number.
 func NumberDType(n number) tensor.DType {
 	switch n.(type) {
 	case bool:
@@ -185,24 +185,24 @@ func NumberDType(n number) tensor.DType {
 	return tensor.Float32
 }
 
-// lookup returns the overload that an exported program calls by a name.
+// Lookup returns the overload that an exported program calls by a name.
 func Lookup(name string) (Target, bool) {
 	t, ok := targets[name]
 	return t, ok
 }
 
-// onNumbers returns what an operator on numbers computes.
+// OnNumbers returns what an operator on numbers computes.
 func OnNumbers(name string) (func(args []any) (any, error), bool) {
 	f, ok := scalarTargets[name]
 	return f, ok
 }
 
-// position returns the place of a parameter, −1 where there is none of that name.
+// Position returns the place of a parameter, −1 where there is none of that name.
 func (t Target) Position(name string) int {
 	return slices.IndexFunc(t.schema.params, func(p param) bool { return p.name == name })
 }
 
-// bind returns what each parameter is given, by name or by position, else its default.
+// Bind returns what each parameter is given, by name or by position, else its default.
 func (t Target) Bind(args []any, named map[string]any) (map[string]any, error) {
 	bound := make(map[string]any, len(t.schema.params))
 	for i, p := range t.schema.params {
@@ -222,7 +222,7 @@ func (t Target) Bind(args []any, named map[string]any) (map[string]any, error) {
 	return bound, nil
 }
 
-// call builds a call at a place of a program and returns its results. [Target.Bind] gives the arguments.
+// Call builds a call at a place of a program and returns its results. [Target.Bind] gives the arguments.
 func (t Target) Call(b *Builder, at Site, args map[string]any) ([]any, error) {
 	c := &call{Builder: b, Site: at, schema: t.schema, args: args}
 	if err := t.run(c); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A selection is x[mask]: as many rows as the mask has trues, which only data says. Elementwise ops treat each element by
+// A Selection is x[mask]: as many rows as the mask has trues, which only data says. Elementwise ops treat each element by
 // itself, so they are done with all of x, and when the result is written to where the mask is true, as in x[mask] += 1, no size
 // was ever needed. Nothing else takes a selection.
 type Selection struct {
@@ -20,7 +20,7 @@ type Selection struct {
 	lead int
 }
 
-// isSelection reports whether an argument is what a mask selects.
+// IsSelection reports whether an argument is what a mask selects.
 func IsSelection(arg any) bool {
 	_, ok := arg.(*Selection)
 	return ok
@@ -29,7 +29,7 @@ func IsSelection(arg any) bool {
 // rest is how many dimensions come after the mask's.
 func (s *Selection) rest() int { return s.full.rank() - s.lead - s.mask.rank() }
 
-// shape is that of x[mask], −1 where the mask says the size.
+// Shape is that of x[mask], −1 where the mask says the size.
 func (s *Selection) Shape() tensor.Shape {
 	full := s.full.shape()
 	return slices.Concat(full[:s.lead], tensor.Shape{-1}, full[s.lead+s.mask.rank():])
@@ -38,7 +38,7 @@ func (s *Selection) Shape() tensor.Shape {
 // dtype is that of x[mask].
 func (s *Selection) DType() tensor.DType { return s.full.dtype }
 
-// ofData reports whether a dimension, which may be counted from the end, has a size that the mask says.
+// OfData reports whether a dimension, which may be counted from the end, has a size that the mask says.
 func (s *Selection) OfData(dim int) bool {
 	sizes := s.Shape()
 	if dim < 0 {

@@ -97,6 +97,7 @@ func buildSingle(ops *graph.Registry, name string, args map[string]any) (*single
 	return s, t.run(c)
 }
 
+// Refs returns the tensors of results, those of lists one after another.
 func Refs(results []any) []*Ref {
 	var refs []*Ref
 	for _, r := range results {
