@@ -48,11 +48,16 @@ const (
 	Const
 	// State values are buffers that the program changes; they begin as the checkpoint has them.
 	State
+	// Cache values are memory that outlives passes and that ops write in place: what an "attend" remembers of the tokens
+	// that it has seen. Graphs of one model that name the same cache share it. It begins as zeros, no operand views a part
+	// of it, no result of an op lies in it, and its contents are nobody's output: tables among the inputs say what of it is
+	// meant, so that a pass that fails has changed nothing that a later one reads.
+	Cache
 )
 
 // String names the role.
 func (r Role) String() string {
-	names := [...]string{Computed: "computed", Input: "input", Weight: "weight", Const: "const", State: "state"}
+	names := [...]string{Computed: "computed", Input: "input", Weight: "weight", Const: "const", State: "state", Cache: "cache"}
 	if int(r) < len(names) {
 		return names[r]
 	}
@@ -162,6 +167,11 @@ func (g *Graph) AddInput(name string, dtype tensor.DType, shape tensor.Shape) Va
 func (g *Graph) AddWeight(w tensor.Weight, role Role) ValueID {
 	n := w.Extent.Bytes / int64(max(w.DType.Size(), 1))
 	return g.AddValue(Value{Name: w.Name, Role: role, DType: w.DType, Shape: tensor.Shape{int(n)}, Weight: w})
+}
+
+// AddCache appends a cache.
+func (g *Graph) AddCache(name string, dtype tensor.DType, shape tensor.Shape) ValueID {
+	return g.AddValue(Value{Name: name, Role: Cache, DType: dtype, Shape: shape})
 }
 
 // AddConst appends a constant.

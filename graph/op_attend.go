@@ -1,0 +1,70 @@
+package graph
+
+import (
+	"fmt"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+// BlockRows is how many positions of a sequence lie together in a cache: a block.
+const BlockRows = 16
+
+// attendOps are attention over what earlier passes computed.
+var attendOps = []OpDef{
+	// attend: rows of tokens, of any sequences, see the tokens of their own sequence up to themselves.
+	//
+	// In[0], queries [N H D], In[1], keys [N K D], and In[2], values [N K E], are those of N rows, where K divides H and
+	// query head h reads key head h÷(H÷K). In[3] and In[4] are whole caches of keys [P K D] and values [P K E], of the
+	// operands' dtype or a narrower float, P a multiple of [BlockRows]. In[5], int64 [N], is the position of each row in
+	// its sequence. In[6], int64 [N B], names the blocks that hold the row's sequence: position p lies in place
+	// block[p ÷ BlockRows] × BlockRows + p mod BlockRows of the caches. In[7], sinks [H], may be absent.
+	//
+	// First every row's key and value are written to their place, then every row attends: softmax over the positions
+	// 0 … p of q·k × "scale", tanh-bounded by "softcap" where that is not 0, of no more than the last "window" positions
+	// where that is not 0; a sink is a score more whose value is nothing. A row of negative position is no token: it
+	// writes nothing and gives zeros. Result [N H E] in the queries' dtype.
+	//
+	// A row's result is the same bits whatever other rows there are, and whether what it sees was written by this pass or
+	// by earlier ones.
+	{Kind: "attend", Shape: attendShape, FLOPs: attendFLOPs, Axes: mixes},
+}
+
+func attendShape(in []Spec, a Attrs) ([]Spec, error) {
+	if err := wantOperands(in, 7, 8); err != nil {
+		return nil, err
+	}
+	q, k, v, keys, values := in[0], in[1], in[2], in[3], in[4]
+	for i, s := range in[:5] {
+		if len(s.Shape) != 3 || !isFloat(s.DType) {
+			return nil, fmt.Errorf("operand %d is %v %v", i, s.DType, s.Shape)
+		}
+	}
+	n, heads, groups := q.Shape[0], q.Shape[1], k.Shape[1]
+	switch {
+	case q.DType != k.DType || q.DType != v.DType || keys.DType != values.DType:
+		return nil, fmt.Errorf("queries %v, keys %v, values %v, caches %v and %v", q.DType, k.DType, v.DType, keys.DType, values.DType)
+	case k.Shape[0] != n || v.Shape[0] != n || v.Shape[1] != groups || k.Shape[2] != q.Shape[2] || groups == 0 || heads%groups != 0:
+		return nil, fmt.Errorf("queries %v, keys %v and values %v do not fit", q.Shape, k.Shape, v.Shape)
+	case keys.Shape[0] != values.Shape[0] || keys.Shape[0]%BlockRows != 0 ||
+		!keys.Shape[1:].Equal(k.Shape[1:]) || !values.Shape[1:].Equal(v.Shape[1:]):
+		return nil, fmt.Errorf("caches %v and %v for keys %v and values %v", keys.Shape, values.Shape, k.Shape, v.Shape)
+	case in[5].DType != tensor.Int64 || !in[5].Shape.Equal(tensor.Shape{n}):
+		return nil, fmt.Errorf("positions %v %v of %d rows", in[5].DType, in[5].Shape, n)
+	case in[6].DType != tensor.Int64 || len(in[6].Shape) != 2 || in[6].Shape[0] != n:
+		return nil, fmt.Errorf("blocks %v %v of %d rows", in[6].DType, in[6].Shape, n)
+	case given(in, 7) && (in[7].DType != q.DType || !in[7].Shape.Equal(tensor.Shape{heads})):
+		return nil, fmt.Errorf("sinks %v %v of %d heads", in[7].DType, in[7].Shape, heads)
+	case a.Int("window") < 0 || a.Float("softcap") < 0:
+		return nil, fmt.Errorf("a window of %d, scores bounded by %v", a.Int("window"), a.Float("softcap"))
+	}
+	return []Spec{{DType: q.DType, Shape: tensor.Shape{n, heads, v.Shape[2]}}}, nil
+}
+
+// attendFLOPs counts as if every row saw all positions that its blocks have room for, which it does at the end.
+func attendFLOPs(in, _ []Spec, a Attrs) int64 {
+	q, seen := in[0].Shape, int64(in[6].Shape[1])*BlockRows
+	if w := int64(a.Int("window")); w > 0 {
+		seen = min(seen, w)
+	}
+	return product(2, int64(q[0]), int64(q[1]), seen, int64(q[2])+int64(in[4].Shape[2]))
+}
