@@ -231,6 +231,9 @@ type Architecture struct {
 	Classes Classes
 	// Weights maps names of the module's state dict to the checkpoint's where they differ: renamed and tied ones.
 	Weights map[string]string
+	// Context is how many positions a sequence may have where the architecture can be run step by step, its keys and values
+	// kept: see [Stepper]. 0 is one that cannot.
+	Context int
 	// Note says what a state dict did not tell and was assumed, "" where nothing was.
 	Note string
 }

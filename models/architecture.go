@@ -21,6 +21,9 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	m.arch = a.Name
 	m.inputs = a.Inputs
 	m.modules = func() []string { return treeModules(a.Root) }
+	if m.context = a.Context; a.Context > 0 {
+		m.step = func(o StepOptions) *Model { return m.stepModel(ckpt, a, opts.Ops, rename, o) }
+	}
 	m.build = func(ctx context.Context, inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
 		r := newRecorder(ckpt, opts.Ops)
 		r.Ctx = ctx

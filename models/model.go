@@ -63,6 +63,9 @@ type Model struct {
 	numbers Numbers
 	// ops is the registry that graphs are built with.
 	ops *graph.Registry
+	// context and step are of a model that can be run step by step: see [Model.Steps].
+	context int
+	step    func(StepOptions) *Model
 
 	mu sync.Mutex
 	// building holds a token while a graph is built; turn makes it. A lock could not be waited for with a context.
@@ -79,7 +82,7 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 	if opts.Ops == nil {
 		opts.Ops = graph.Standard()
 	}
-	m := &Model{ops: opts.Ops, graphs: recent.New[string, *graph.Graph](maxGraphs)}
+	m := newModel(opts.Ops)
 	switch {
 	case opts.Code != nil:
 		if err := m.useCode(ckpt, opts); err != nil {
@@ -111,6 +114,10 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 		}
 	}
 	return m, nil
+}
+
+func newModel(ops *graph.Registry) *Model {
+	return &Model{ops: ops, graphs: recent.New[string, *graph.Graph](maxGraphs)}
 }
 
 // Arch returns the name of the architecture that the checkpoint was recognised as, "" for programs.

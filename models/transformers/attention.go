@@ -18,15 +18,25 @@ type attention struct {
 	eager bool
 	// bias is added to the scores: [1, heads, queries, keys], nil for none.
 	bias layers.Tensor
+	// window is how many tokens a token sees, itself included, 0 for all. A mask says it for a forward.
+	window int
 }
 
 // run returns [batch, queries, heads × size] for queries, keys and values of [batch, heads, tokens, size], which
 // transformers' sdpa_attention_forward and eager_attention_forward give.
-func (a attention) run(t *layers.Trace, q, k, v, mask layers.Tensor) layers.Tensor {
+//
+// In a step there is no mask: causal attention over what the module m has seen, which takes one head of keys for a group.
+func (a attention) run(t *layers.Trace, m *layers.Module, q, k, v, mask layers.Tensor) layers.Tensor {
 	shape := q.Shape()
 	batch, queries, size := shape[0], shape[2], shape[3]
 	if a.scaling == 0 {
 		a.scaling = inverseSqrt(size)
+	}
+	if _, ok := t.Steps(); ok {
+		if a.bias != nil {
+			t.Fail("a bias on the scores of a step")
+		}
+		return t.Attend(m, q, k, v, layers.Attention{Scale: a.scaling, Softcap: a.softcap, Window: a.window})
 	}
 	k, v = repeatHeads(t, k, a.groups), repeatHeads(t, v, a.groups)
 	var out layers.Tensor

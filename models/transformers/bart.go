@@ -234,7 +234,7 @@ func bartAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	shape := []int{of.Shape()[0], of.Shape()[1], -1, size}
 	k = t.Op("transpose.int", t.Op("view", k, shape), 1, 2)
 	v = t.Op("transpose.int", t.Op("view", v, shape), 1, 2)
-	return t.Child(m, "out_proj", attention{eager: m.Bool("eager")}.run(t, q, k, v, optional(t, args, 2)))
+	return t.Child(m, "out_proj", attention{eager: m.Bool("eager")}.run(t, m, q, k, v, optional(t, args, 2)))
 }
 
 // ofBoth runs the model within a head and returns the decoder's and the encoder's last hidden states.

@@ -265,7 +265,7 @@ func clipAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		return t.Op("transpose.int", t.Op("view", x, []int{s[0], s[1], -1, size}), 1, 2)
 	}
 	q, k, v = split(q), split(k), split(v)
-	return t.Child(m, "out_proj", attention{eager: m.Bool("eager")}.run(t, q, k, v, optional(t, args, 1)))
+	return t.Child(m, "out_proj", attention{eager: m.Bool("eager")}.run(t, m, q, k, v, optional(t, args, 1)))
 }
 
 // clipProjected returns the head that projects the pooled output.

@@ -50,13 +50,13 @@ func (d decoder) family() *family {
 		},
 		heads: []head{
 			{class: d.name + "Model", make: d.base},
-			d.head("ForCausalLM", "model", func(c *config, m *layers.Module, hidden int) {
+			generating(d.context, d.head("ForCausalLM", "model", func(c *config, m *layers.Module, hidden int) {
 				m.Attrs = map[string]any{"final_logit_softcapping": 0.0}
 				if d.sandwich {
 					m.Attrs["final_logit_softcapping"] = c.softcap("final_logit_softcapping", 30)
 				}
 				m.Add("lm_head", layers.Linear(hidden, c.size("vocab_size", d.vocabulary), layers.NoBias))
-			}),
+			})),
 			d.head("ForSequenceClassification", "model", func(c *config, m *layers.Module, hidden int) {
 				m.Attrs = map[string]any{"pad_token_id": c.padding(d.pad)}
 				m.Add("score", layers.Linear(hidden, c.labels(), layers.NoBias))
@@ -93,6 +93,9 @@ func (d decoder) head(name, prefix string, add func(c *config, m *layers.Module,
 		return m
 	}}
 }
+
+// context is how many positions a sequence may have.
+func (d decoder) context(c *config) int { return c.size("max_position_embeddings", d.positions) }
 
 // base is the constructor of the base model.
 func (d decoder) base(c *config) *layers.Module {
@@ -135,8 +138,13 @@ func (d decoder) base(c *config) *layers.Module {
 		attrs["softcap"] = c.softcap("attn_logit_softcapping", 50)
 	}
 	layer := func(i int) *layers.Module {
-		m := layers.New(d.class+"DecoderLayer", map[string]any{"sliding": window > 0 && slides(i)}).
-			Add("self_attn", d.attention(c, attrs, hidden, norm)).
+		own := maps.Clone(attrs)
+		sliding := window > 0 && slides(i)
+		if own["window"] = 0; sliding {
+			own["window"] = window
+		}
+		m := layers.New(d.class+"DecoderLayer", map[string]any{"sliding": sliding}).
+			Add("self_attn", d.attention(c, own, hidden, norm)).
 			Add("mlp", d.mlp(c, hidden, inner, act)).
 			Add("input_layernorm", norm(hidden)).
 			Add("post_attention_layernorm", norm(hidden))
@@ -164,7 +172,7 @@ func (d decoder) attention(c *config, attrs map[string]any, hidden int, norm fun
 	bias := func(has func(*config) bool) layers.Option {
 		return layers.Attr("bias", has != nil && has(c))
 	}
-	m := layers.New(d.class+"Attention", maps.Clone(attrs))
+	m := layers.New(d.class+"Attention", attrs)
 	queries, keys := m.Int("queries"), m.Int("keys")
 	if d.fused {
 		return m.Add("o_proj", layers.Linear(queries, hidden, layers.NoBias)).
@@ -226,7 +234,11 @@ func (d decoder) modelForward(t *layers.Trace, m *layers.Module, args ...any) an
 	sliding.window = m.Int("window")
 	var masks [2]layers.Tensor // of full and of sliding attention
 	blocks := m.Child("layers").Children
+	_, steps := t.Steps()
 	for i, k := range []masking{full, sliding} {
+		if steps { // a step has none
+			break
+		}
 		for _, block := range blocks {
 			if block.Module.Bool("sliding") == (i == 1) {
 				masks[i] = k.create(t)
@@ -288,8 +300,9 @@ func (d decoder) attentionForward(t *layers.Trace, m *layers.Module, args ...any
 	q = turn(q)
 	a := attention{
 		scaling: m.Float("scaling"), groups: m.Int("groups"), softcap: m.Float("softcap"), eager: m.Bool("eager"),
+		window: m.Int("window"),
 	}
-	return t.Child(m, "o_proj", a.run(t, q, turn(k), v, mask))
+	return t.Child(m, "o_proj", a.run(t, m, q, turn(k), v, mask))
 }
 
 // fusedHeads returns queries, keys and values out of one projection.
@@ -328,7 +341,7 @@ func scaledEmbeddingForward(t *layers.Trace, m *layers.Module, ids layers.Tensor
 
 // causalLM predicts the next token.
 func causalLM(t *layers.Trace, m *layers.Module, x, _ layers.Tensor) any {
-	logits := t.Child(m, "lm_head", x)
+	logits := t.Child(m, "lm_head", t.Wanted(x))
 	if bound := m.Float("final_logit_softcapping"); bound != 0 {
 		logits = t.Op("mul.Tensor", t.Op("tanh", t.Op("div.Tensor", logits, bound)), bound)
 	}

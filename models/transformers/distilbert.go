@@ -125,7 +125,7 @@ func distilAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any 
 	q := splitHeads(t, m, "q_lin", x, size)
 	k := splitHeads(t, m, "k_lin", x, size)
 	v := splitHeads(t, m, "v_lin", x, size)
-	return t.Child(m, "out_lin", attention{eager: m.Bool("eager")}.run(t, q, k, v, optional(t, args, 1)))
+	return t.Child(m, "out_lin", attention{eager: m.Bool("eager")}.run(t, m, q, k, v, optional(t, args, 1)))
 }
 
 func distilMaskedLM(t *layers.Trace, m *layers.Module, x, _ layers.Tensor) any {

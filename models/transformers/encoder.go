@@ -157,7 +157,7 @@ func encoderSelfAttentionForward(t *layers.Trace, m *layers.Module, args ...any)
 	q := splitHeads(t, m, "query", x, size)
 	k := splitHeads(t, m, "key", x, size)
 	v := splitHeads(t, m, "value", x, size)
-	return attention{eager: m.Bool("eager")}.run(t, q, k, v, mask)
+	return attention{eager: m.Bool("eager")}.run(t, m, q, k, v, mask)
 }
 
 func encoderOutputForward(t *layers.Trace, m *layers.Module, args ...any) any {

@@ -19,16 +19,16 @@ var gpt2 = &family{
 		gpt2Class + "MLP":                       layers.Unary(through("c_fc", "act", "c_proj", "dropout")),
 		gpt2Class + "Block":                     {Forward: gpt2BlockForward},
 		gpt2Class + "Model":                     {Forward: gpt2ModelForward},
-		gpt2Class + "LMHeadModel":               headed("transformer", logitsOf("lm_head")),
+		gpt2Class + "LMHeadModel":               headed("transformer", nextToken),
 		gpt2Class + "ForSequenceClassification": lastToken("transformer"),
 		gpt2Class + "ForTokenClassification":    headed("transformer", logitsOf("dropout", "classifier")),
 		gpt2Class + "ForQuestionAnswering":      headed("transformer", spansOf("qa_outputs")),
 	},
 	heads: []head{
 		{class: "GPT2Model", make: gpt2Model},
-		gpt2Head("LMHeadModel", func(c *config, m *layers.Module, hidden int) {
+		generating(gpt2Context, gpt2Head("LMHeadModel", func(c *config, m *layers.Module, hidden int) {
 			m.Add("lm_head", layers.Linear(hidden, c.size("vocab_size", 50257), layers.NoBias))
-		}),
+		})),
 		gpt2Head("ForSequenceClassification", func(c *config, m *layers.Module, hidden int) {
 			m.Attrs = map[string]any{"pad_token_id": c.optional("pad_token_id")}
 			m.Add("score", layers.Linear(hidden, c.labels(), layers.NoBias))
@@ -88,11 +88,14 @@ func gpt2Model(c *config) *layers.Module {
 	}
 	return layers.New(gpt2Class+"Model", map[string]any{"eager": c.eager()}).
 		Add("wte", layers.Embedding(c.size("vocab_size", 50257), hidden)).
-		Add("wpe", layers.Embedding(c.size("n_positions|max_position_embeddings", 1024), hidden)).
+		Add("wpe", layers.Embedding(gpt2Context(c), hidden)).
 		Add("drop", layers.Dropout(0.1)).
 		Add("h", c.repeat(c.size("n_layer|num_hidden_layers", 12), layer)).
 		Add("ln_f", layers.LayerNorm(hidden, eps))
 }
+
+// gpt2Context is how many positions a sequence may have.
+func gpt2Context(c *config) int { return c.size("n_positions|max_position_embeddings", 1024) }
 
 // conv1D is a linear module whose weight is transposed.
 func conv1D(in, out int) *layers.Module {
@@ -115,10 +118,13 @@ func gpt2ModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		positions = countedPositions(t, s[1])
 	}
 	x = t.Op("add.Tensor", x, t.Child(m, "wpe", positions))
-	mask := masking{
-		batch: s[0], queries: s[1], keys: s[1], causal: true, padding: optional(t, args, 1), positions: positions,
-		additive: m.Bool("eager"),
-	}.create(t)
+	var mask layers.Tensor
+	if _, steps := t.Steps(); !steps {
+		mask = masking{
+			batch: s[0], queries: s[1], keys: s[1], causal: true, padding: optional(t, args, 1), positions: positions,
+			additive: m.Bool("eager"),
+		}.create(t)
+	}
 	if kinds != nil {
 		x = t.Op("add.Tensor", x, t.Child(m, "wte", kinds))
 	}
@@ -151,6 +157,6 @@ func gpt2AttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	}
 	k, v := heads(parts[1]), heads(parts[2])
 	a := attention{scaling: m.Float("scaling"), eager: m.Bool("eager")}
-	out := a.run(t, heads(parts[0]), k, v, optional(t, args, 1))
+	out := a.run(t, m, heads(parts[0]), k, v, optional(t, args, 1))
 	return t.Child(m, "resid_dropout", t.Child(m, "c_proj", out))
 }

@@ -39,6 +39,11 @@ func logitsOf(names ...string) headForward {
 	}
 }
 
+// nextToken is the head of a causal language model: logits of the tokens whose successor is wanted.
+func nextToken(t *layers.Trace, m *layers.Module, x, _ layers.Tensor) any {
+	return layers.Fields{{Name: "logits", Value: t.Child(m, "lm_head", t.Wanted(x))}}
+}
+
 // logitsOfPooled is logitsOf for the pooled output.
 func logitsOfPooled(names ...string) headForward {
 	run := logitsOf(names...)

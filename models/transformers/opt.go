@@ -159,6 +159,6 @@ func optAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	}
 	q := heads(t.Op("mul.Tensor", t.Child(m, "q_proj", x), inverseSqrt(size)))
 	k, v := t.Child(m, "k_proj", x), t.Child(m, "v_proj", x)
-	out := attention{scaling: 1, eager: m.Bool("eager")}.run(t, q, heads(k), heads(v), optional(t, args, 1))
+	out := attention{scaling: 1, eager: m.Bool("eager")}.run(t, m, q, heads(k), heads(v), optional(t, args, 1))
 	return t.Child(m, "out_proj", out)
 }

@@ -277,7 +277,7 @@ func t5AttentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	default:
 		bias = t.Op("zeros", []int{1, m.Int("n_heads"), queries, keys}, layers.Named{"dtype": tensor.Float32})
 	}
-	out := attention{scaling: 1, eager: m.Bool("eager"), bias: bias}.run(t, q, k, v, optional(t, args, 1))
+	out := attention{scaling: 1, eager: m.Bool("eager"), bias: bias}.run(t, m, q, k, v, optional(t, args, 1))
 	return []layers.Tensor{t.Child(m, "o", out), bias}
 }
 

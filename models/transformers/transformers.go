@@ -54,6 +54,15 @@ type head struct {
 	make func(c *config) *layers.Module
 	// inputs are forward's arguments, where they are not the family's.
 	inputs func(c *config) []layers.Port
+	// context is how many positions a sequence may have, of a model that can be run step by step; nil for others.
+	context func(c *config) int
+}
+
+// generating is a head that predicts the next token, of a model whose modules can be run step by step: they attend by
+// [attention.run], with positions that the caller gives.
+func generating(context func(c *config) int, h head) head {
+	h.context = context
+	return h
 }
 
 // families is every family of the package.
@@ -117,7 +126,11 @@ func (f *family) architecture(h *head, c *config) (*layers.Architecture, error) 
 	if inputs == nil {
 		inputs = f.inputs
 	}
-	return &layers.Architecture{Name: h.class, Root: root, Inputs: inputs(c), Classes: runnable}, c.err
+	a := &layers.Architecture{Name: h.class, Root: root, Inputs: inputs(c), Classes: runnable}
+	if h.context != nil {
+		a.Context = h.context(c)
+	}
+	return a, c.err
 }
 
 // choose returns the family and the model that a configuration names.

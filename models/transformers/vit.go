@@ -268,7 +268,7 @@ func visionAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any 
 	q := splitHeads(t, m, "q_proj", x, size)
 	k := splitHeads(t, m, "k_proj", x, size)
 	v := splitHeads(t, m, "v_proj", x, size)
-	return t.Child(m, "o_proj", attention{eager: m.Bool("eager")}.run(t, q, k, v, optional(t, args, 1)))
+	return t.Child(m, "o_proj", attention{eager: m.Bool("eager")}.run(t, m, q, k, v, optional(t, args, 1)))
 }
 
 // logitsOfFirst returns the head that runs a submodule on one of the tokens.

@@ -178,7 +178,7 @@ func whisperAttentionForward(t *layers.Trace, m *layers.Module, args ...any) any
 	q = split(q, []int{s[0], s[1], -1, size})
 	k := split(t.Child(m, "k_proj", of), []int{s[0], -1, heads, size})
 	v := split(t.Child(m, "v_proj", of), []int{s[0], -1, heads, size})
-	return t.Child(m, "out_proj", attention{scaling: 1, eager: m.Bool("eager")}.run(t, q, k, v, optional(t, args, 2)))
+	return t.Child(m, "out_proj", attention{scaling: 1, eager: m.Bool("eager")}.run(t, m, q, k, v, optional(t, args, 2)))
 }
 
 func whisperForConditionalGenerationForward(t *layers.Trace, m *layers.Module, args ...any) any {

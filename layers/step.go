@@ -1,0 +1,60 @@
+package layers
+
+import "fmt"
+
+// An Attention says how rows of a step attend to what they and earlier steps wrote.
+type Attention struct {
+	// Scale is multiplied with the scores; Softcap bounds them where it is not 0.
+	Scale, Softcap float64
+	// Window is how many positions a row sees, itself included; 0 is all.
+	Window int
+}
+
+// A Stepper is a [Recorder] of a step: of a pass over rows of tokens that may belong to any sequences, whose keys and
+// values stay in caches for the steps that follow. A module that attends by [Trace.Attend] is written once for both: in a
+// step its tensors have one row of a batch, and the tokens of that row are the step's rows.
+type Stepper interface {
+	Recorder
+	// Attend records what the module at path attends to: queries, keys and values of [1 heads rows size], those of keys and
+	// values perhaps fewer. The result is [1 rows heads×size].
+	Attend(path string, q, k, v Tensor, a Attention) (Tensor, error)
+	// Wanted returns those rows of [1 rows …] whose result is asked for.
+	Wanted(x Tensor) (Tensor, error)
+	// Context is the largest number of positions that a sequence may have.
+	Context() int
+}
+
+// Steps reports whether a step is recorded, and how many positions a sequence may have in it.
+func (t *Trace) Steps() (context int, ok bool) {
+	s, ok := t.recorder.(Stepper)
+	if !ok {
+		return 0, false
+	}
+	return s.Context(), true
+}
+
+// Attend records what a module attends to in a step. See [Stepper].
+func (t *Trace) Attend(m *Module, q, k, v Tensor, a Attention) Tensor {
+	s, ok := t.recorder.(Stepper)
+	if !ok {
+		panic("BUG: attend outside of a step")
+	}
+	x, err := s.Attend(t.paths[m], q, k, v, a)
+	if err != nil {
+		panic(traceFailure{fmt.Errorf("attend: %w", err)})
+	}
+	return x
+}
+
+// Wanted returns the tokens of [batch tokens …] whose result is asked for: in a step those that the caller names, else all.
+func (t *Trace) Wanted(x Tensor) Tensor {
+	s, ok := t.recorder.(Stepper)
+	if !ok {
+		return x
+	}
+	x, err := s.Wanted(x)
+	if err != nil {
+		panic(traceFailure{err})
+	}
+	return x
+}

@@ -1,0 +1,223 @@
+package models
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/tensor"
+)
+
+// StepOptions say what the caches of a model have room for that runs step by step.
+type StepOptions struct {
+	// Blocks is how many blocks of [graph.BlockRows] positions the caches have, of all sequences together.
+	Blocks int
+	// Context is how many positions a sequence has at most; 0 is [Model.Context].
+	Context int
+	// DType is that of keys and values in the caches: [tensor.Float32], which the zero value stands for, or a half float,
+	// which rounds them.
+	DType tensor.DType
+}
+
+// The inputs of a step, and its output.
+const (
+	// StepTokens are the ids of the tokens, one for each row of the pass: int64 [rows].
+	StepTokens = "input_ids"
+	// StepPositions are the positions of the rows in their sequences, negative where a row is none: int64 [rows].
+	StepPositions = "positions"
+	// StepBlocks are the blocks in which the sequence of each row lies, in order: int64 [rows, blocks of a context].
+	StepBlocks = "blocks"
+	// StepWanted are the rows whose logits are wanted: int64 [wanted].
+	StepWanted = "wanted"
+	// StepLogits are the logits of the wanted rows, [wanted, vocabulary].
+	StepLogits = "logits"
+)
+
+// Context returns how many positions a sequence may have, of a model that [Model.Steps] takes; 0 of others.
+func (m *Model) Context() int { return m.context }
+
+// Steps returns the model as one that is run step by step: a pass takes rows of tokens, of any sequences, and keeps their
+// keys and values in caches, so that the passes that follow need only the tokens that are new. Sequences are the caller's:
+// it says where each row's sequence lies ([StepBlocks]), and a pass writes to no other place. See the op "attend" of
+// package graph.
+//
+// Models whose modules do not say how they attend step by step are an [*UnsupportedError].
+func (m *Model) Steps(o StepOptions) (*Model, error) {
+	if m.step == nil {
+		return nil, &UnsupportedError{
+			What: "a model that predicts tokens one after the other, which this is not known to be",
+			Hint: "give a Hugging Face folder of a causal language model",
+		}
+	}
+	if o.Context == 0 {
+		o.Context = m.context
+	}
+	if o.DType == tensor.Invalid {
+		o.DType = tensor.Float32
+	}
+	switch {
+	case o.Context < 1 || o.Context > m.context:
+		return nil, fmt.Errorf("a context of %d positions, and the model has 1 to %d", o.Context, m.context)
+	case o.Blocks < 1 || o.Blocks > maxBlocks:
+		return nil, fmt.Errorf("caches of %d blocks: 1 to %d are possible", o.Blocks, maxBlocks)
+	case o.DType != tensor.Float32 && !o.DType.IsHalf():
+		return nil, fmt.Errorf("keys and values of %v: float32, bfloat16 and float16 are possible", o.DType)
+	}
+	return m.step(o), nil
+}
+
+// maxBlocks bounds the blocks of caches.
+const maxBlocks = 1 << 24
+
+// blocksOf is how many blocks so many positions take.
+func blocksOf(positions int) int { return (positions + graph.BlockRows - 1) / graph.BlockRows }
+
+// stepModel returns m, an architecture's, as a model that is run step by step.
+func (m *Model) stepModel(ckpt *loader.Checkpoint, a *layers.Architecture, ops *graph.Registry, rename func(string) string, o StepOptions) *Model {
+	port := func(name string, dims ...string) Port {
+		p := Port{Name: name, DType: tensor.Int64, Dims: dims}
+		for range dims {
+			p.Shape = append(p.Shape, -1)
+		}
+		return p
+	}
+	tables := port(StepBlocks, "rows", "blocks")
+	tables.Shape[1] = blocksOf(o.Context)
+	s := newModel(m.ops)
+	s.arch, s.notes, s.modules, s.context = m.arch, m.notes, m.modules, o.Context
+	s.outputs = []string{StepLogits}
+	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows"), tables, port(StepWanted, "wanted")}
+	s.build = func(ctx context.Context, inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+		r := newRecorder(ckpt, ops)
+		r.Ctx, r.rename = ctx, rename
+		bound, err := r.bind(s.inputs, inputs)
+		if err != nil {
+			return nil, err
+		}
+		rows := bound[0].Shape()[0]
+		for i, p := range s.inputs[:3] {
+			if bound[i].Shape()[0] != rows {
+				return nil, &InputError{p.Name, fmt.Sprintf("%d rows where there are %d tokens", bound[i].Shape()[0], rows)}
+			}
+		}
+		step := &stepRecorder{recorder: r, options: o, positions: bound[1], blocks: bound[2], wanted: bound[3]}
+		args, err := step.arguments(a.Inputs, bound[0])
+		if err != nil {
+			return nil, err
+		}
+		result, err := a.Trace(step, args)
+		if err != nil {
+			return nil, err
+		}
+		return r.Graph, step.give(result)
+	}
+	return s
+}
+
+// A stepRecorder is what the trace of a step writes to. The modules see the rows as the tokens of one row of a batch.
+type stepRecorder struct {
+	*recorder
+	options                   StepOptions
+	positions, blocks, wanted layers.Tensor
+}
+
+// arguments are those of forward: the tokens and their positions, where it takes them.
+func (r *stepRecorder) arguments(ports []Port, tokens layers.Tensor) ([]any, error) {
+	args := make([]any, len(ports))
+	for i, p := range ports {
+		var x layers.Tensor
+		switch p.Name {
+		case "input_ids":
+			x = tokens
+		case "position_ids":
+			place, err := r.Call("aten::clamp", []any{r.positions, 0}, nil) // rows that are none are tokens at the beginning
+			if err != nil {
+				return nil, err
+			}
+			x = place[0].(layers.Tensor)
+		default:
+			continue
+		}
+		row, err := r.Call("aten::unsqueeze", []any{x, 0}, nil)
+		if err != nil {
+			return nil, err
+		}
+		args[i] = row[0]
+	}
+	return args, nil
+}
+
+// Context implements layers.Stepper.
+func (r *stepRecorder) Context() int { return r.options.Context }
+
+// Wanted implements layers.Stepper.
+func (r *stepRecorder) Wanted(x layers.Tensor) (layers.Tensor, error) {
+	out, err := r.Call("aten::index_select", []any{x, 1, r.wanted}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return out[0].(layers.Tensor), nil
+}
+
+// Attend implements layers.Stepper.
+func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Attention) (layers.Tensor, error) {
+	rows := func(x layers.Tensor) (*aten.Ref, error) { // [1 heads rows size] as [rows heads size]
+		s := x.Shape()
+		if len(s) != 4 || s[0] != 1 {
+			return nil, fmt.Errorf("%v where [1 heads rows size] is wanted", s)
+		}
+		out, err := r.Call("aten::select.int", []any{x, 0, 0}, nil)
+		if err == nil {
+			out, err = r.Call("aten::transpose.int", []any{out[0], 0, 1}, nil)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return out[0].(*aten.Ref), nil
+	}
+	var in []graph.Operand
+	var caches []graph.Operand
+	for i, x := range []layers.Tensor{q, k, v} {
+		ref, err := rows(x)
+		if err != nil {
+			return nil, err
+		}
+		in = append(in, r.Read(ref))
+		if i == 0 {
+			continue
+		}
+		name, shape := path+".keys", ref.Shape()
+		if i == 2 {
+			name = path + ".values"
+		}
+		id := r.Graph.AddCache(name, r.options.DType, tensor.Shape{r.options.Blocks * graph.BlockRows, shape[1], shape[2]})
+		caches = append(caches, r.Graph.Whole(id))
+	}
+	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(r.blocks.(*aten.Ref)))
+	out, err := r.Emit1("attend", graph.Attrs{"scale": a.Scale, "softcap": a.Softcap, "window": a.Window}, in...)
+	if err != nil {
+		return nil, err
+	}
+	s := out.Shape()
+	return r.Reshape(out, tensor.Shape{1, s[0], s[1] * s[2]})
+}
+
+// give makes the logits of [1 wanted vocabulary] the output of the graph.
+func (r *stepRecorder) give(result any) error {
+	fields, _ := result.(layers.Fields)
+	for _, f := range fields {
+		x, ok := f.Value.(*aten.Ref)
+		if !ok || f.Name != StepLogits || len(x.Shape()) != 3 {
+			continue
+		}
+		x, err := r.Reshape(x, x.Shape()[1:])
+		if err != nil {
+			return err
+		}
+		return r.recorder.give(layers.Fields{{Name: StepLogits, Value: x}})
+	}
+	return fmt.Errorf("the model gives no logits")
+}

@@ -1,0 +1,21 @@
+package models_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/tensor"
+)
+
+// TestStepsOfPrograms: a model that is not known to predict tokens cannot be run step by step, and says so.
+func TestStepsOfPrograms(t *testing.T) {
+	m := &models.Model{}
+	var unsupported *models.UnsupportedError
+	if _, err := m.Steps(models.StepOptions{Blocks: 1}); !errors.As(err, &unsupported) || unsupported.Hint == "" {
+		t.Fatalf("got %v", err)
+	}
+	_ = graph.BlockRows
+	_ = tensor.Float32
+}
