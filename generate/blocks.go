@@ -1,0 +1,155 @@
+package generate
+
+import (
+	"container/list"
+
+	"github.com/optimem/optimem/graph"
+)
+
+// blocks are the blocks of the caches: which are free, which hold what.
+//
+// A block that is full of a sequence's tokens is registered under them and under the block before it, so that another
+// sequence that begins with the same tokens finds it. It stays so when nobody uses it any more, until its place is wanted:
+// the one that was used longest ago goes first.
+type blocks struct {
+	of []block
+	// known are the registered blocks by what they hold.
+	known map[content]int
+	// idle are the blocks that no sequence uses, the first to be taken in front.
+	idle *list.List
+	// serial is that of the block registered last.
+	serial uint64
+}
+
+type block struct {
+	// users counts the sequences that have it.
+	users int
+	// serial is what the block is known as to those that follow it, 0 where it is not registered; under is what it holds.
+	serial uint64
+	under  content
+	// idle is its place among the idle ones.
+	idle *list.Element
+}
+
+// A content is what a block holds: so many tokens, after the block with a serial number, 0 for none.
+type content struct {
+	after  uint64
+	tokens [graph.BlockRows]int32
+}
+
+func newBlocks(n int) *blocks {
+	b := &blocks{of: make([]block, n), known: make(map[content]int), idle: list.New()}
+	for i := range b.of {
+		b.of[i].idle = b.idle.PushBack(i)
+	}
+	return b
+}
+
+// free is how many blocks can be taken.
+func (b *blocks) free() int { return b.idle.Len() }
+
+func contentOf(after uint64, tokens []int) content {
+	c := content{after: after}
+	for i := range c.tokens {
+		c.tokens[i] = int32(tokens[i])
+	}
+	return c
+}
+
+// shared returns the registered blocks that hold the beginning of tokens, all but the last of them at most: what comes
+// after that one is yet to be computed.
+func (b *blocks) shared(tokens []int) []int {
+	var table []int
+	after := uint64(0)
+	for at := 0; at+graph.BlockRows < len(tokens); at += graph.BlockRows {
+		i, ok := b.known[contentOf(after, tokens[at:])]
+		if !ok {
+			break
+		}
+		table, after = append(table, i), b.of[i].serial
+	}
+	return table
+}
+
+// admit gives a sequence its blocks: those that it shares, and new ones for the rest. It reports whether there were enough.
+func (b *blocks) admit(s *sequence) bool {
+	table := b.shared(s.tokens)
+	want := (s.most + graph.BlockRows - 1) / graph.BlockRows
+	available := b.free()
+	for _, i := range table {
+		if b.of[i].users == 0 { // it is among the free ones
+			available--
+		}
+	}
+	if want-len(table) > available {
+		return false
+	}
+	s.registered, s.cached = len(table), len(table)*graph.BlockRows
+	s.shared = s.cached
+	for _, i := range table {
+		b.use(i)
+	}
+	for len(table) < want {
+		i := b.idle.Front().Value.(int)
+		b.use(i)
+		b.forget(i)
+		table = append(table, i)
+	}
+	s.table = table
+	return true
+}
+
+func (b *blocks) use(i int) {
+	x := &b.of[i]
+	if x.users++; x.idle != nil {
+		b.idle.Remove(x.idle)
+		x.idle = nil
+	}
+}
+
+// forget takes a block from the registered ones. Those that follow it cannot be found any more, and go when they are the
+// oldest.
+func (b *blocks) forget(i int) {
+	if x := &b.of[i]; x.serial != 0 {
+		delete(b.known, x.under)
+		x.serial = 0
+	}
+}
+
+// register makes the blocks of a sequence known that have become full.
+func (b *blocks) register(s *sequence) {
+	for ; (s.registered+1)*graph.BlockRows <= s.cached; s.registered++ {
+		at := s.registered
+		after := uint64(0)
+		if at > 0 {
+			if after = b.of[s.table[at-1]].serial; after == 0 {
+				return // the one before is another's copy, which nobody finds
+			}
+		}
+		c := contentOf(after, s.tokens[at*graph.BlockRows:])
+		if _, taken := b.known[c]; taken {
+			return // another sequence was there first
+		}
+		b.serial++
+		x := &b.of[s.table[at]]
+		x.serial, x.under = b.serial, c
+		b.known[c] = s.table[at]
+	}
+}
+
+// release gives the blocks of a sequence back. The last ones are taken first: a beginning is what is shared.
+func (b *blocks) release(s *sequence) {
+	for k := len(s.table) - 1; k >= 0; k-- {
+		i := s.table[k]
+		x := &b.of[i]
+		if x.users--; x.users > 0 {
+			continue
+		}
+		if x.serial == 0 {
+			x.idle = b.idle.PushFront(i)
+		} else {
+			x.idle = b.idle.PushBack(i)
+		}
+	}
+	s.table = nil
+}

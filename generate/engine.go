@@ -1,0 +1,301 @@
+// Package generate lets a causal language model write: it is the loop around a session that chooses tokens, feeds them back,
+// and lets many sequences go through the model together.
+//
+// An [Engine] has a session of the model that runs step by step ([models.Model.Steps]). Each pass takes a row for every
+// sequence that is being written and, as long as there is room, rows of prompts that are still to be read, so that the
+// weights are brought once for all of them. Keys and values of every sequence lie in blocks of caches whose memory the plan
+// knows: a request is admitted when its blocks are free, and is never refused memory later. Sequences that begin with the
+// same tokens share the blocks of their beginning.
+//
+//	engine, err := generate.New(ctx, model, generate.Options{})     // defer engine.Close()
+//	result, err := engine.Generate(ctx, generate.Request{Prompt: ids, MaxTokens: 100}, func(t generate.Token) error {
+//		fmt.Print(t.ID, " ")
+//		return nil
+//	})
+//
+// What a request gives depends on its prompt, its sampling and its seed: not on the mode, the budget, the requests beside it
+// or how its prompt was cut into passes.
+package generate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Options say how an engine runs a model. The zero value is right.
+type Options struct {
+	// Session is how the session runs: its mode, device, memory, ….
+	Session runtime.Options
+	// Context is how many tokens a sequence has at most, its prompt included. 0 is what the model and the budget admit, 4096
+	// at most.
+	Context int
+	// Sequences is how many sequences of a full context there is room for at once; shorter ones take less, so there may be
+	// more of them. 0 is 1.
+	Sequences int
+	// Rows is how many tokens a pass takes at most; 0 is 256, or fewer where the budget admits no more.
+	Rows int
+	// KV is the dtype of the keys and values that are kept: float32, bfloat16 or float16. The zero value is float32.
+	KV tensor.DType
+}
+
+// The defaults.
+const (
+	defaultContext = 4096
+	leastContext   = 64
+	defaultRows    = 256
+	leastRows      = 16
+)
+
+// An Engine writes for many callers at once. It may be shared between goroutines. The checkpoint must stay open until the
+// engine was closed.
+type Engine struct {
+	session *runtime.Session
+	model   *models.Model
+	opts    Options
+	context int
+	rows    int
+	// vocabulary is how many logits there are for a token.
+	vocabulary int
+
+	// requests brings sequences to the loop, which owns all else; stop ends the loop, and done says that it ended.
+	requests chan *sequence
+	stop     context.CancelFunc
+	stopped  context.Context
+	done     chan struct{}
+
+	blocks  *blocks
+	waiting []*sequence
+	running []*sequence
+	pass    pass
+
+	// mu guards what follows.
+	mu    sync.Mutex
+	stats Stats
+}
+
+// Stats count what an engine did.
+type Stats struct {
+	// Passes counts passes, Rows the tokens that went through them, Tokens those that were written.
+	Passes, Rows, Tokens int64
+	// SharedTokens are tokens of prompts whose keys and values were there already.
+	SharedTokens int64
+	// Running and Waiting are how many requests are being written and how many wait for blocks.
+	Running, Waiting int
+}
+
+// ErrClosed is returned to requests of an engine that is closed.
+var ErrClosed = errors.New("engine is closed")
+
+// A RequestError says that a request cannot be taken, whatever else the engine does.
+type RequestError struct {
+	// Field is the field of the [Request] that is wrong.
+	Field, Msg string
+}
+
+// Error names the field.
+func (e *RequestError) Error() string { return e.Field + ": " + e.Msg }
+
+// New returns an engine for a model. The session's budget has to admit the caches for a context: where Context is 0, the
+// longest one is taken that fits, else what does not fit is a [*runtime.CapacityError].
+func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error) {
+	longest := model.Context()
+	switch {
+	case opts.Context < 0:
+		return nil, &RequestError{"Context", fmt.Sprintf("%d tokens", opts.Context)}
+	case longest > 0 && opts.Context > longest:
+		return nil, &RequestError{"Context", fmt.Sprintf("%d tokens, and the model was made for %d", opts.Context, longest)}
+	case opts.Sequences < 0:
+		return nil, &RequestError{"Sequences", fmt.Sprintf("%d sequences", opts.Sequences)}
+	case opts.Rows < 0 || opts.Rows > maxRows:
+		return nil, &RequestError{"Rows", fmt.Sprintf("%d rows: 1 to %d are possible", opts.Rows, maxRows)}
+	}
+	if opts.Sequences == 0 {
+		opts.Sequences = 1
+	}
+	var first error
+	for _, size := range sizes(opts, longest) {
+		e, err := open(ctx, model, opts, size)
+		var full *runtime.CapacityError
+		if err == nil {
+			return e, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if !errors.As(err, &full) {
+			return nil, err
+		}
+		first = err // of the smallest, which says what would do
+	}
+	return nil, first
+}
+
+// maxRows bounds the tokens of a pass.
+const maxRows = 4096
+
+// A size is one that an engine may have.
+type size struct{ context, rows int }
+
+// sizes are those to try, the largest first: fewer rows a pass before a shorter context.
+func sizes(opts Options, longest int) []size {
+	contexts := []int{opts.Context}
+	if opts.Context == 0 {
+		contexts = contexts[:0]
+		for n := min(max(longest, 1), defaultContext); ; n /= 2 {
+			contexts = append(contexts, n)
+			if n/2 < leastContext {
+				break
+			}
+		}
+	}
+	var list []size
+	for _, n := range contexts {
+		if opts.Rows > 0 {
+			list = append(list, size{n, opts.Rows})
+			continue
+		}
+		for rows := defaultRows; rows >= leastRows; rows /= 4 {
+			list = append(list, size{n, min(rows, bucket(n))})
+		}
+	}
+	return list
+}
+
+// open returns an engine of a size.
+func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engine, error) {
+	perSequence := (n.context + graph.BlockRows - 1) / graph.BlockRows
+	steps, err := model.Steps(models.StepOptions{Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV})
+	if err != nil {
+		return nil, err
+	}
+	session, err := runtime.Start(ctx, steps, opts.Session)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		session: session, model: steps, opts: opts, context: n.context, rows: n.rows,
+		requests: make(chan *sequence), done: make(chan struct{}),
+		blocks: newBlocks(perSequence * opts.Sequences),
+	}
+	// What the largest pass takes is what the engine takes: nothing is found out later.
+	wanted := min(bucket(opts.Sequences), n.rows)
+	p, err := session.Plan(ctx, e.shapes(n.rows, wanted))
+	if err == nil {
+		_, err = session.Plan(ctx, e.shapes(1, 1))
+	}
+	if err != nil {
+		session.Close()
+		return nil, err
+	}
+	g := p.Lowered.Graph
+	e.vocabulary = g.Values[g.Outputs[0].Operand.Value].Shape[1]
+	e.stopped, e.stop = context.WithCancel(context.Background())
+	go e.loop()
+	return e, nil
+}
+
+// shapes are those of the inputs of a pass.
+func (e *Engine) shapes(rows, wanted int) map[string]tensor.Shape {
+	return map[string]tensor.Shape{
+		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, e.perSequence()}, models.StepWanted: {wanted},
+	}
+}
+
+// perSequence is how many blocks a sequence of a full context has.
+func (e *Engine) perSequence() int { return (e.context + graph.BlockRows - 1) / graph.BlockRows }
+
+// Context returns how many tokens a sequence has at most.
+func (e *Engine) Context() int { return e.context }
+
+// Rows returns how many tokens a pass takes at most.
+func (e *Engine) Rows() int { return e.rows }
+
+// Vocabulary returns how many tokens the model chooses from.
+func (e *Engine) Vocabulary() int { return e.vocabulary }
+
+// Session returns the session that runs the passes, for who wants its metrics or its plan. Its runs are the engine's to do.
+func (e *Engine) Session() *runtime.Session { return e.session }
+
+// SecondsPerToken is how long a pass for one row is expected to take.
+func (e *Engine) SecondsPerToken(ctx context.Context) (float64, error) {
+	p, err := e.session.Plan(ctx, e.shapes(1, 1))
+	if err != nil {
+		return 0, err
+	}
+	return p.Forecast.Seconds, nil
+}
+
+// Stats returns what the engine did so far.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stats
+}
+
+// Close ends all requests, with [ErrClosed], and frees everything. It waits for a pass that runs to be cancelled.
+func (e *Engine) Close() error {
+	e.stop()
+	<-e.done
+	return e.session.Close()
+}
+
+// Generate writes what follows a prompt. It calls got, which may be nil, for each token on the caller's goroutine; what got
+// returns ends the request: [Stop] as finished, another error as failed. The result tells what was written also where there
+// is an error.
+//
+// A request waits until its blocks are free, then goes on in every pass. A cancelled one returns at once and is out of the
+// passes that follow.
+func (e *Engine) Generate(ctx context.Context, r Request, got func(Token) error) (*Result, error) {
+	begin := time.Now()
+	s, err := e.sequence(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	result := &Result{PromptTokens: len(r.Prompt)}
+	select {
+	case e.requests <- s:
+	case <-ctx.Done():
+		return result, ctx.Err()
+	case <-e.stopped.Done():
+		return result, ErrClosed
+	}
+	defer s.cancel()
+	for {
+		select {
+		case t, more := <-s.out:
+			if !more {
+				result.Seconds = time.Since(begin).Seconds()
+				result.Finish, result.Passes, result.SharedTokens = s.finish, s.passes, s.shared
+				return result, s.err
+			}
+			if len(result.Tokens) == 0 {
+				result.FirstTokenSeconds = time.Since(begin).Seconds()
+			}
+			result.Tokens = append(result.Tokens, t.ID)
+			if got == nil {
+				continue
+			}
+			if err := got(t); err != nil {
+				result.Seconds = time.Since(begin).Seconds()
+				if errors.Is(err, Stop) {
+					result.Finish, err = FinishStop, nil
+				}
+				return result, err
+			}
+		case <-ctx.Done():
+			result.Seconds, result.Finish = time.Since(begin).Seconds(), FinishCancelled
+			return result, ctx.Err()
+		}
+	}
+}
+
+// Stop is what a caller returns of a token after which nothing is to follow.
+var Stop = errors.New("stop")

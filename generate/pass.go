@@ -1,0 +1,264 @@
+package generate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// loop runs passes as long as there is something to write.
+func (e *Engine) loop() {
+	defer close(e.done)
+	defer func() {
+		for _, s := range append(e.running, e.waiting...) {
+			s.end("", ErrClosed)
+		}
+	}()
+	for {
+		if !e.gather() {
+			return
+		}
+		e.admit()
+		if len(e.running) == 0 {
+			continue
+		}
+		if err := e.step(e.stopped); err != nil {
+			if e.stopped.Err() != nil {
+				return
+			}
+			// The pass belonged to all of them.
+			for _, s := range e.running {
+				e.blocks.release(s)
+				s.end("", err)
+			}
+			e.running = e.running[:0]
+		}
+	}
+}
+
+// gather takes the requests that have come, waits for one where there is nothing to do, and drops those that were
+// cancelled. It reports whether the engine goes on.
+func (e *Engine) gather() bool {
+	for {
+		idle := len(e.running)+len(e.waiting) == 0
+		if idle {
+			e.count(0, 0, 0)
+			select {
+			case s := <-e.requests:
+				e.waiting = append(e.waiting, s)
+			case <-e.stopped.Done():
+				return false
+			}
+		}
+		for more := true; more; {
+			select {
+			case s := <-e.requests:
+				e.waiting = append(e.waiting, s)
+			case <-e.stopped.Done():
+				return false
+			default:
+				more = false
+			}
+		}
+		e.waiting = e.alive(e.waiting)
+		e.running = e.alive(e.running)
+		if len(e.running)+len(e.waiting) > 0 {
+			return true
+		}
+	}
+}
+
+// alive drops the sequences whose callers went away.
+func (e *Engine) alive(list []*sequence) []*sequence {
+	kept := list[:0]
+	for _, s := range list {
+		if s.ctx.Err() == nil {
+			kept = append(kept, s)
+			continue
+		}
+		if s.table != nil {
+			e.blocks.release(s)
+		}
+		s.end(FinishCancelled, context.Cause(s.ctx))
+	}
+	clear(list[len(kept):])
+	return kept
+}
+
+// admit lets waiting requests begin, in the order in which they came, as long as there are blocks. A pass has a row for each.
+func (e *Engine) admit() {
+	n := 0
+	for _, s := range e.waiting {
+		if len(e.running) >= e.most() || !e.blocks.admit(s) {
+			break
+		}
+		e.mu.Lock()
+		e.stats.SharedTokens += int64(s.shared)
+		e.mu.Unlock()
+		e.running = append(e.running, s)
+		n++
+	}
+	e.waiting = append(e.waiting[:0], e.waiting[n:]...)
+}
+
+// most is how many sequences are written at once.
+func (e *Engine) most() int { return min(bucket(e.opts.Sequences), e.rows) }
+
+// bucket is the smallest power of two that is no smaller than n. Passes have so many rows, so that there are few graphs.
+func bucket(n int) int {
+	b := 1
+	for b < n {
+		b *= 2
+	}
+	return b
+}
+
+// A pass is the memory of the inputs and outputs of passes, and what one of them is for.
+type pass struct {
+	tokens, positions, tables, wanted []int64
+	logits                            []float32
+	// parts are the sequences of the pass, with how many rows each has.
+	parts []part
+}
+
+type part struct {
+	s    *sequence
+	rows int
+}
+
+// step runs one pass and chooses the tokens that follow from it.
+func (e *Engine) step(ctx context.Context) error {
+	p := &e.pass
+	p.parts = p.parts[:0]
+	rows := 0
+	// Who writes has one row; what room is left is for prompts, the first come first.
+	for _, s := range e.running {
+		if s.cached+1 == len(s.tokens) && rows < e.rows {
+			p.parts = append(p.parts, part{s, 1})
+			rows++
+		}
+	}
+	for _, s := range e.running {
+		if left := len(s.tokens) - s.cached; left > 1 && rows < e.rows {
+			n := min(left, e.rows-rows)
+			p.parts = append(p.parts, part{s, n})
+			rows += n
+		}
+	}
+	p.fill(e, rows)
+	n, m := len(p.tokens), len(p.wanted)
+	in := runtime.Values{
+		models.StepTokens:    tensor.Of(p.tokens, n),
+		models.StepPositions: tensor.Of(p.positions, n),
+		models.StepBlocks:    tensor.Of(p.tables, n, e.perSequence()),
+		models.StepWanted:    tensor.Of(p.wanted, m),
+	}
+	if len(p.logits) < m*e.vocabulary {
+		p.logits = make([]float32, m*e.vocabulary)
+	}
+	logits := p.logits[:m*e.vocabulary]
+	out := runtime.Values{models.StepLogits: tensor.Of(logits, m, e.vocabulary)}
+	if err := e.session.RunInto(ctx, in, out); err != nil {
+		return err
+	}
+	return e.choose(rows, logits)
+}
+
+// fill makes the inputs of a pass.
+func (p *pass) fill(e *Engine, rows int) {
+	n, width := bucket(rows), e.perSequence()
+	p.tokens, p.positions = resized(p.tokens, n), resized(p.positions, n)
+	p.tables = resized(p.tables, n*width)
+	p.wanted = p.wanted[:0]
+	at := 0
+	for _, part := range p.parts {
+		s := part.s
+		for i := range part.rows {
+			p.tokens[at] = int64(s.tokens[s.cached+i])
+			p.positions[at] = int64(s.cached + i)
+			table := p.tables[at*width : (at+1)*width]
+			for k := range table {
+				if table[k] = 0; k < len(s.table) {
+					table[k] = int64(s.table[k])
+				}
+			}
+			at++
+		}
+		if s.cached+part.rows == len(s.tokens) {
+			p.wanted = append(p.wanted, int64(at-1))
+		}
+	}
+	for ; at < n; at++ { // rows that are none
+		p.tokens[at], p.positions[at] = 0, -1
+		clear(p.tables[at*width : (at+1)*width])
+	}
+	for m := bucket(max(len(p.wanted), 1)); len(p.wanted) < m; {
+		p.wanted = append(p.wanted, 0)
+	}
+}
+
+// choose chooses a token for each sequence whose logits there are.
+func (e *Engine) choose(rows int, logits []float32) error {
+	e.count(1, rows, 0)
+	at, written := 0, 0
+	for _, part := range e.pass.parts {
+		s := part.s
+		s.cached += part.rows
+		s.passes++
+		e.blocks.register(s)
+		if s.cached < len(s.tokens) {
+			continue
+		}
+		row := logits[at*e.vocabulary : (at+1)*e.vocabulary]
+		at++
+		t, err := s.sampler.next(s.tokens, row)
+		if err != nil {
+			e.finish(s, "", fmt.Errorf("choosing token %d: %w", len(s.tokens)-len(s.Prompt), err))
+			continue
+		}
+		s.tokens = append(s.tokens, t.ID)
+		s.out <- t
+		written++
+		switch {
+		case slices.Contains(s.End, t.ID):
+			e.finish(s, FinishStop, nil)
+		case len(s.tokens) >= s.most:
+			e.finish(s, FinishLength, nil)
+		}
+	}
+	kept := e.running[:0]
+	for _, s := range e.running {
+		if s.table != nil {
+			kept = append(kept, s)
+		}
+	}
+	clear(e.running[len(kept):])
+	e.running = kept
+	e.count(0, 0, written)
+	return nil
+}
+
+// finish ends a sequence that is written.
+func (e *Engine) finish(s *sequence, finish Finish, err error) {
+	e.blocks.release(s)
+	s.end(finish, err)
+}
+
+func (e *Engine) count(passes, rows, tokens int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := &e.stats
+	s.Passes, s.Rows, s.Tokens = s.Passes+int64(passes), s.Rows+int64(rows), s.Tokens+int64(tokens)
+	s.Running, s.Waiting = len(e.running), len(e.waiting)
+}
+
+func resized(list []int64, n int) []int64 {
+	if cap(list) < n {
+		return make([]int64, n)
+	}
+	return list[:n]
+}

@@ -1,0 +1,142 @@
+package generate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// A Request is what is to be written.
+type Request struct {
+	// Prompt are the tokens that come first: one at least.
+	Prompt []int
+	// MaxTokens is how many tokens are written at most; 0 is what the context has room for.
+	MaxTokens int
+	// End are tokens after which nothing follows; they are given as the last.
+	End []int
+	// Sampling says how tokens are chosen; the zero value takes the most likely one.
+	Sampling Sampling
+	// Seed begins the request's own stream of random numbers.
+	Seed uint64
+	// Logprobs is how many of the most likely tokens each token comes with.
+	Logprobs int
+	// Constraint bounds what may be written; nil bounds nothing.
+	Constraint Constraint
+}
+
+// A Constraint says which tokens may follow those that were written. One belongs to one request.
+type Constraint interface {
+	// Mask clears the bits of the tokens that may not follow: token i is bit i mod 64 of word i ÷ 64. All are set before.
+	Mask(allowed []uint64) error
+	// Accept tells which token was written.
+	Accept(token int) error
+}
+
+// A Token is one that was written.
+type Token struct {
+	ID int
+	// Logprob is the logarithm of the probability that the model gave it, and Top are the most likely ones, if they were
+	// asked for.
+	Logprob float64
+	Top     []Candidate
+}
+
+// A Candidate is a token that the model held for likely.
+type Candidate struct {
+	ID      int
+	Logprob float64
+}
+
+// A Finish says why nothing more is written.
+type Finish string
+
+// The reasons to end.
+const (
+	// FinishStop is a token of [Request.End], or a caller that had enough.
+	FinishStop Finish = "stop"
+	// FinishLength is the most tokens that were asked for, or the end of the context.
+	FinishLength Finish = "length"
+	// FinishCancelled is a caller that went away.
+	FinishCancelled Finish = "cancelled"
+)
+
+// A Result is what was written.
+type Result struct {
+	// Tokens are those that were written.
+	Tokens []int
+	Finish Finish
+	// PromptTokens counts the prompt, SharedTokens those of it whose keys and values were there already.
+	PromptTokens, SharedTokens int
+	// Passes counts the passes that had a row of the request.
+	Passes int
+	// Seconds is how long it took, FirstTokenSeconds how long until the first token, with what it waited for others.
+	Seconds, FirstTokenSeconds float64
+}
+
+// A sequence is a request that is being written. The loop owns it, but for what the comments say.
+type sequence struct {
+	Request
+	// ctx is the caller's, and cancel tells the loop that the caller went away.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// out takes the tokens; there is room for all of them, so that the loop never waits. finish, passes, shared and err are
+	// set before it is closed, and read after.
+	out    chan Token
+	finish Finish
+	passes int
+	shared int
+	err    error
+
+	// tokens are the prompt and what was written; cached is how many of them are in the caches.
+	tokens []int
+	cached int
+	// most is how many tokens there may be in all.
+	most int
+	// table are the blocks of the sequence; registered is how many of them others may share.
+	table      []int
+	registered int
+	sampler    *sampler
+}
+
+// sequence checks a request.
+func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
+	switch {
+	case len(r.Prompt) == 0:
+		return nil, &RequestError{"Prompt", "has no token"}
+	case len(r.Prompt) >= e.context:
+		return nil, &RequestError{"Prompt", fmt.Sprintf("has %d tokens, and a context of %d leaves no room for more", len(r.Prompt), e.context)}
+	case r.MaxTokens < 0:
+		return nil, &RequestError{"MaxTokens", fmt.Sprintf("is %d", r.MaxTokens)}
+	case r.Logprobs < 0 || r.Logprobs > maxLogprobs:
+		return nil, &RequestError{"Logprobs", fmt.Sprintf("is %d: 0 to %d are possible", r.Logprobs, maxLogprobs)}
+	}
+	for _, id := range slices.Concat(r.Prompt, r.End) {
+		if id < 0 || id >= e.vocabulary {
+			return nil, &RequestError{"Prompt", fmt.Sprintf("token %d, and the model has %d", id, e.vocabulary)}
+		}
+	}
+	if err := r.Sampling.check(e.vocabulary); err != nil {
+		return nil, err
+	}
+	most := e.context
+	if r.MaxTokens > 0 {
+		most = min(most, len(r.Prompt)+r.MaxTokens)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	return &sequence{
+		Request: r, ctx: ctx, cancel: cancel, most: most,
+		out:     make(chan Token, most-len(r.Prompt)),
+		tokens:  append(make([]int, 0, most), r.Prompt...),
+		sampler: newSampler(r, e.vocabulary),
+	}, nil
+}
+
+// maxLogprobs bounds the candidates of a token.
+const maxLogprobs = 100
+
+// end ends a sequence.
+func (s *sequence) end(finish Finish, err error) {
+	s.finish, s.err = finish, err
+	s.cancel()
+	close(s.out)
+}
