@@ -1,0 +1,137 @@
+package generate
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/optimem/optimem/graph"
+)
+
+// text returns n tokens that begin with those of another text.
+func text(n int, seed uint64, begin ...int) []int {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	list := slices.Clone(begin)
+	for len(list) < n {
+		list = append(list, rng.IntN(100))
+	}
+	return list[:n]
+}
+
+func admitted(t *testing.T, b *blocks, tokens []int, most int) *sequence {
+	t.Helper()
+	s := &sequence{tokens: tokens, most: most}
+	if !b.admit(s) {
+		t.Fatalf("no room for %d tokens in %d free blocks", most, b.free())
+	}
+	return s
+}
+
+// computed makes all tokens of a sequence cached, as passes do.
+func (s *sequence) computed(b *blocks) {
+	s.cached = len(s.tokens)
+	b.register(s)
+}
+
+// TestBlocksAreShared: a sequence finds the blocks of its beginning, and never that of its last token.
+func TestBlocksAreShared(t *testing.T) {
+	const n = graph.BlockRows
+	b := newBlocks(20)
+	one := admitted(t, b, text(5*n, 1), 6*n)
+	one.computed(b)
+	same := admitted(t, b, slices.Clone(one.tokens), 6*n)
+	if same.cached != 4*n || !slices.Equal(same.table[:4], one.table[:4]) || same.table[4] == one.table[4] {
+		t.Errorf("%d tokens are there, in blocks %v; the first has %v", same.cached, same.table, one.table)
+	}
+	other := admitted(t, b, text(5*n, 2, one.tokens[:2*n+3]...), 5*n)
+	if other.cached != 2*n || !slices.Equal(other.table[:2], one.table[:2]) || slices.Contains(one.table, other.table[2]) {
+		t.Errorf("%d tokens are there, in blocks %v; the first has %v", other.cached, other.table, one.table)
+	}
+	// The same tokens after another beginning are another block.
+	moved := admitted(t, b, slices.Concat(text(n, 9), one.tokens[n:3*n]), 3*n)
+	if moved.cached != 0 {
+		t.Errorf("%d tokens were found after another beginning", moved.cached)
+	}
+}
+
+// TestBlocksAreKept: what nobody uses is found as long as its place was not wanted, and what was used longest ago goes first.
+func TestBlocksAreKept(t *testing.T) {
+	const n = graph.BlockRows
+	b := newBlocks(6)
+	tokens := [][]int{text(3*n, 1), text(3*n, 2)}
+	for _, x := range tokens {
+		s := admitted(t, b, x, 3*n)
+		s.computed(b)
+		b.release(s)
+	}
+	if b.free() != 6 {
+		t.Fatalf("%d of 6 blocks are free", b.free())
+	}
+	third := admitted(t, b, text(2*n, 3), 2*n)
+	third.computed(b)
+	b.release(third)
+	// The first text lost its last two blocks, the second has all.
+	if got := len(b.shared(tokens[0])); got != 1 {
+		t.Errorf("%d blocks of the text that was used longest ago are there, want its beginning", got)
+	}
+	if got := len(b.shared(tokens[1])); got != 2 {
+		t.Errorf("%d blocks of the later text are there, want 2", got)
+	}
+}
+
+// TestBlocksOfUsers: blocks that a sequence uses are nobody else's to take, and one that finds its beginning in free blocks
+// does not count those as room.
+func TestBlocksOfUsers(t *testing.T) {
+	const n = graph.BlockRows
+	b := newBlocks(4)
+	first := admitted(t, b, text(3*n, 1), 3*n)
+	first.computed(b)
+	if b.admit(&sequence{tokens: text(2*n, 2), most: 2 * n}) {
+		t.Error("two blocks were found where one is free")
+	}
+	b.release(first)
+	if b.admit(&sequence{tokens: first.tokens, most: 5 * n}) {
+		t.Error("five blocks were found of four")
+	}
+	if s := admitted(t, b, first.tokens, 4*n); s.cached != 2*n || b.free() != 0 {
+		t.Errorf("%d tokens are there, and %d blocks are free", s.cached, b.free())
+	}
+}
+
+// TestRandomBlocks: whatever comes and goes, no two sequences write to one block, and a shared block holds what its sharers
+// have there.
+func TestRandomBlocks(t *testing.T) {
+	const n = graph.BlockRows
+	rng := rand.New(rand.NewPCG(5, 5))
+	b := newBlocks(24)
+	holds := make([][]int, 24) // the tokens up to the end of each block, as they were computed
+	var running []*sequence
+	for range 3000 {
+		if len(running) > 0 && rng.IntN(2) == 0 {
+			i := rng.IntN(len(running))
+			b.release(running[i])
+			running = slices.Delete(running, i, i+1)
+			continue
+		}
+		tokens := text(1+rng.IntN(6*n), uint64(rng.IntN(3)), text(rng.IntN(3)*n, 7)...)
+		s := &sequence{tokens: tokens, most: len(tokens) + rng.IntN(n)}
+		if !b.admit(s) {
+			continue
+		}
+		for k := range s.cached / n {
+			if !slices.Equal(holds[s.table[k]], tokens[:(k+1)*n]) {
+				t.Fatalf("block %d of a sequence holds other tokens", k)
+			}
+		}
+		for k := s.cached / n; k < len(s.table); k++ {
+			for _, other := range running {
+				if slices.Contains(other.table, s.table[k]) {
+					t.Fatalf("a block that is written to is another sequence's")
+				}
+			}
+			holds[s.table[k]] = slices.Clone(tokens[:min((k+1)*n, len(tokens))])
+		}
+		s.computed(b)
+		running = append(running, s)
+	}
+}
