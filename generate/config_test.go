@@ -1,0 +1,62 @@
+package generate
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+)
+
+func folder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestFolderDefaults: generation_config.json goes before config.json, lists of end tokens are taken whole, and nothing is drawn
+// unless the folder says so.
+func TestFolderDefaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  Defaults
+	}{
+		"neither":     {nil, Defaults{Begin: -1}},
+		"config only": {map[string]string{"config.json": `{"eos_token_id": 2, "bos_token_id": 1, "temperature": 3}`}, Defaults{End: []int{2}, Begin: 1}},
+		"both": {map[string]string{
+			"config.json":            `{"eos_token_id": 2, "bos_token_id": 1}`,
+			"generation_config.json": `{"eos_token_id": [5, 7], "do_sample": true, "temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1}`,
+		}, Defaults{End: []int{5, 7}, Begin: 1, Sampling: Sampling{Temperature: 0.6, TopK: 50, TopP: 0.9, RepetitionPenalty: 1.1}}},
+		"greedy": {map[string]string{
+			"generation_config.json": `{"do_sample": false, "temperature": 0.6, "top_k": 3, "max_new_tokens": 12}`,
+		}, Defaults{Begin: -1, MaxTokens: 12}},
+		"words": {map[string]string{
+			"generation_config.json": `{"bad_words_ids": [[1], [2, 3]], "suppress_tokens": [4], "no_repeat_ngram_size": 3, "top_k": null}`,
+		}, Defaults{Begin: -1, Sampling: Sampling{BadWords: [][]int{{1}, {2, 3}}, Suppress: []int{4}, NoRepeatNgram: 3}}},
+	} {
+		got, err := FolderDefaults(folder(t, c.files))
+		if err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: got %+v, want %+v: %v", name, got, c.want, err)
+		}
+	}
+}
+
+// TestBadDefaults: what cannot be is an error that names the file and the entry.
+func TestBadDefaults(t *testing.T) {
+	for text, key := range map[string]string{
+		`[]`: "", `{"eos_token_id": "x"}`: "eos_token_id", `{"do_sample": true, "top_p": 1.5}`: "top_p",
+		`{"max_new_tokens": -1}`: "max_new_tokens", `{"repetition_penalty": -2}`: "repetition_penalty",
+		`{"bad_words_ids": 3}`: "bad_words_ids",
+	} {
+		var bad *ConfigError
+		_, err := FolderDefaults(folder(t, map[string]string{"generation_config.json": text}))
+		if !errors.As(err, &bad) || bad.Key != key || bad.File != "generation_config.json" {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
