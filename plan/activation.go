@@ -7,26 +7,24 @@ import (
 	"github.com/optimem/optimem/graph"
 )
 
-func alignUp(n, align int64) int64 { return (n + align - 1) / align * align }
-
-// activations places the inputs and results of a graph in an arena, in which values that are not alive together share
+// placeActivations places the inputs and results of a graph in an arena, in which values that are not alive together share
 // bytes, and returns its size. With several instances in flight, a value that is needed in more groups than one has a
 // copy for each instance and is alive from the start of the first of them to the end of the last; a value within a group
 // has one, since an instance is done with the group before the next begins. A result takes the place of an operand that
 // dies where it is made if the op may write over it, unless more memory is needed so.
-func (p *Plan) activations() int64 {
+func placeActivations(p *Plan) int64 {
 	p.Places = make([]Place, len(p.Lowered.Graph.Values))
-	p.lifetimes()
+	findLifetimes(p)
 	before := slices.Clone(p.Places)
-	if !p.overlay() {
-		total, _ := p.layOut()
+	if !writeOver(p) {
+		total, _ := layOut(p)
 		return total
 	}
-	total, alive := p.layOut()
+	total, alive := layOut(p)
 	if total > alive { // there are gaps between them: perhaps fewer without
 		over := p.Places
 		p.Places = before
-		if apart, _ := p.layOut(); apart < total {
+		if apart, _ := layOut(p); apart < total {
 			return apart
 		}
 		p.Places = over
@@ -35,7 +33,7 @@ func (p *Plan) activations() int64 {
 }
 
 // layOut gives values their places in the arena. It returns the arena's size, and the most that is alive at once.
-func (p *Plan) layOut() (total, alive int64) {
+func layOut(p *Plan) (total, alive int64) {
 	g := p.Lowered.Graph
 	groupOf := groupsOfOps(p.Groups, len(g.Ops))
 	lastOp := max(len(g.Ops)-1, 0)
@@ -108,10 +106,10 @@ func groupsOfOps(groups []Group, ops int) []int {
 	return of
 }
 
-// lifetimes finds the first and the last op that need each value, −1 for one that none needs. Inputs are copied in before
+// findLifetimes finds the first and the last op that need each value, −1 for one that none needs. Inputs are copied in before
 // the group of the first op that reads them, outputs copied out after the group that makes them: the other side of a plan
 // may wait for them.
-func (p *Plan) lifetimes() {
+func findLifetimes(p *Plan) {
 	g := p.Lowered.Graph
 	for i := range p.Places {
 		p.Places[i].First, p.Places[i].Last = -1, -1

@@ -3,20 +3,9 @@ package plan
 import (
 	"slices"
 
-	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/storage"
 )
-
-// earlySeconds is the least that reading while ops run must gain: closing the kernel's queue of asynchronous reads takes about
-// as long.
-const earlySeconds = 0.04
-
-// early reports whether a first pass gains by computing while the weights that stay come.
-func (p *Plan) early(r cost.Rates) bool {
-	load := float64(SpanBytes(p.Fixed.Spans)) / r.DiskBytes
-	return min(load, p.Forecast.ComputeSeconds) > earlySeconds
-}
 
 // FirstReads cuts the reads of the weights that stay by the group that needs them first, so that a first pass may begin
 // before all of them are there: a group runs once its own and those of the groups before it are. What no group reads is

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"slices"
+
+	"github.com/optimem/optimem/cost"
 )
 
 // auto keeps everything where there is room and passes gain by it. Else it keeps what helps most, which a search by simulation
@@ -48,15 +50,11 @@ func asAuto(p *Plan, err error, least int64) (*Plan, error) {
 	return p, err
 }
 
-// touchedBytes is how much memory is touched for the first time in a second: a guess for a virtual machine, of which 1 to 12 GB
-// were measured.
-const touchedBytes = 2.5e9
-
 // forOnce returns the plan for a single pass instead of one that keeps everything. Every weight is brought once whatever stays,
 // so that to keep them gains nothing, and each byte for them is memory that nobody has touched. Where that takes next to
 // nothing everything stays, and a pass that comes all the same brings nothing.
 func (d *draft) forOnce(kept *Plan) *Plan {
-	gains := func(bytes int64) bool { return float64(bytes)/touchedBytes >= earlySeconds }
+	gains := func(bytes int64) bool { return float64(bytes)/cost.TouchedBytes >= cost.QueueCloseSeconds }
 	if !d.o.Once || !d.o.Target.Direct || !gains(kept.PeakBytes()) {
 		return kept
 	}
@@ -84,7 +82,7 @@ func (d *draft) mixed() *Plan {
 			plans = append(plans, e.plan(s.best.keep, s.best.use))
 		}
 	}
-	return cheapest(plans)
+	return d.o.cheapest(plans)
 }
 
 // A search looks for the groups to keep.

@@ -48,7 +48,7 @@ func (d *draft) carved(p *Plan) *Plan {
 		return nil
 	}
 	q := f.plan(s.best.keep, s.best.use)
-	if q == nil || q.overHost() || q.Forecast.Seconds > p.Forecast.Seconds*worthwhileCuts {
+	if q == nil || d.o.overHost(q) || q.Forecast.Seconds > p.Forecast.Seconds*worthwhileCuts {
 		return nil
 	}
 	return q
@@ -241,7 +241,7 @@ func (c *carving) try(use layout) float64 {
 			k++
 		}
 	}
-	c.sim.fitful, c.sim.slower = c.fitful, Target{Direct: c.fitful}.far(use.bytes)
+	c.sim.fitful, c.sim.slower = c.fitful, farShare(Target{Direct: c.fitful}, use.bytes)
 	seconds, _ := c.sim.run(c.stages)
 	return seconds
 }

@@ -61,9 +61,9 @@ func newDraft(l *graph.Lowered, groups []Group, o Options, seconds []float64) *d
 	d := &draft{o: o, l: l, groups: groups, seconds: seconds}
 	g := d.l.Graph
 	d.base = Plan{
-		Mode: o.Mode, Target: o.Target, Lowered: l, Instances: o.Instances, Once: o.Once, Groups: groups, mostHostBytes: o.HostBytes,
+		Mode: o.Mode, Target: o.Target, Lowered: l, Instances: o.Instances, Once: o.Once, Groups: groups,
 	}
-	d.base.ActivationBytes = d.base.activations()
+	d.base.ActivationBytes = placeActivations(&d.base)
 	for i := range l.Steps {
 		d.base.WorkBytes = max(d.base.WorkBytes, alignUp(l.Steps[i].WorkBytes, o.Target.AlignBytes))
 	}
@@ -167,15 +167,15 @@ func (d *draft) copies(group *Group) float64 {
 // again returns one of the groups for a draft in which it has the same ops. What was found out about its slot stays known.
 func (d *draft) again(k int) Group {
 	group := d.groups[k]
-	if !group.whole() {
+	if !isWhole(&group) {
 		return d.union(k, k)
 	}
 	group.Inputs, group.Outputs, group.SwapIn, group.SwapOut, group.Seconds = nil, nil, nil, nil, 0
 	return group
 }
 
-// whole reports whether the group's parts are all that its ops read of weights: none stays, or is brought by rows.
-func (g *Group) whole() bool {
+// isWhole reports whether the group's parts are all that its ops read of weights: none stays, or is brought by rows.
+func isWhole(g *Group) bool {
 	bytes := g.WeightBytes
 	for _, p := range g.Parts {
 		bytes -= p.High - p.Low
@@ -185,7 +185,7 @@ func (g *Group) whole() bool {
 
 // union returns neighbouring groups as one.
 func (d *draft) union(first, last int) Group {
-	group := d.groups[first].of(d.groups[first].First, d.groups[last].End)
+	group := sameModule(&d.groups[first], d.groups[first].First, d.groups[last].End)
 	if last == first {
 		group.FirstRow, group.EndRow = d.groups[first].FirstRow, d.groups[first].EndRow
 	}
@@ -196,7 +196,7 @@ func (d *draft) union(first, last int) Group {
 		if last > first || d.groups[k].Joined != nil {
 			group.Joined = append(group.Joined, d.groups[k].Layers()...)
 		}
-		if d.groups[k].whole() {
+		if isWhole(&d.groups[k]) {
 			for _, p := range d.groups[k].Parts {
 				group.Parts = append(group.Parts, Part{Value: p.Value, Low: p.Low, High: p.High})
 			}
@@ -216,7 +216,7 @@ func (d *draft) stay(parts []Part) {
 	d.always = union(slices.Concat(d.always, parts))
 	var p Plan
 	p.Target = d.o.Target
-	p.fix(d.l.Graph, slices.Clone(d.always))
+	fix(&p, d.l.Graph, slices.Clone(d.always))
 	d.alwaysBytes = p.Fixed.Bytes + p.ConstBytes
 	held := make(map[graph.ValueID]bool)
 	for _, part := range d.always {
@@ -289,7 +289,7 @@ func (d *draft) plan(keep []bool, use layout) *Plan {
 	for i := range p.Groups {
 		d.drop(&p.Groups[i], held)
 	}
-	p.fix(g, held)
+	fix(&p, g, held)
 	var visits []visit
 	for i := range p.Groups {
 		if p.Groups[i].Paged() {
@@ -316,9 +316,9 @@ func (d *draft) plan(keep []bool, use layout) *Plan {
 		}
 	}
 	if !p.Target.Direct {
-		p.stage(d.o)
+		keepCopies(&p, d.o)
 	}
-	p.forecast(d.o.Rates)
+	forecast(&p, d.o.Rates)
 	return &p
 }
 
@@ -354,25 +354,8 @@ func covered(held []Part, part Part) bool {
 	return ok
 }
 
-// covering returns the part of a union that a part is within.
-func covering(held []Part, part Part) (Part, bool) {
-	i, _ := slices.BinarySearchFunc(held, part, func(h, p Part) int {
-		if h.Value != p.Value {
-			return cmp.Compare(h.Value, p.Value)
-		}
-		if h.High < p.High {
-			return -1
-		}
-		return 1
-	})
-	if i == len(held) || held[i].Value != part.Value || part.Low < held[i].Low || held[i].High < part.High {
-		return Part{}, false
-	}
-	return held[i], true
-}
-
 // fix lays out the weights that stay, and the constants.
-func (p *Plan) fix(g *graph.Graph, parts []Part) {
+func fix(p *Plan, g *graph.Graph, parts []Part) {
 	p.Consts, p.ConstBytes = nil, 0
 	for id := range g.Values {
 		if v := &g.Values[id]; v.Role == graph.Const && len(v.Const) > 0 {

@@ -2,19 +2,8 @@ package plan
 
 import "github.com/optimem/optimem/cost"
 
-// A Forecast is what a pass is expected to take once the session is warm.
-type Forecast struct {
-	Seconds float64
-	// ComputeSeconds and LoadSeconds are what ops and loads take by themselves, StallSeconds how long ops wait for loads.
-	ComputeSeconds, LoadSeconds, StallSeconds float64
-	// Bound says what the time is bounded by: "compute", "transfer" or "disk".
-	Bound string
-	// Measured says that the rates were measured on the host and are not guesses.
-	Measured bool
-}
-
-// stages returns the groups as a simulation sees them.
-func (p *Plan) stages(r cost.Rates) []stage {
+// stagesOf returns the groups as a simulation sees them.
+func stagesOf(p *Plan, r cost.Rates) []stage {
 	list := make([]stage, len(p.Groups))
 	for i := range p.Groups {
 		group := &p.Groups[i]
@@ -37,7 +26,7 @@ func (s *stage) copy(seconds float64) {
 
 // overlapped is what a pass takes whose sides compute at the same time: the first micro-batch goes through both, and for
 // each of the others the slowest side is waited for.
-func (p *Plan) overlapped() float64 {
+func overlapped(p *Plan) float64 {
 	sides := make(map[int]float64) // by the device's number, the host's processor as −1
 	var sum, slowest float64
 	for i := range p.Groups {
@@ -55,13 +44,13 @@ func (p *Plan) overlapped() float64 {
 
 // forecastHost adds how long the host's processor, with such rates, waits for weights that do not stay in its memory: it
 // reads them while the device computes, too.
-func (p *Plan) forecastHost(r cost.Rates) {
+func forecastHost(p *Plan, r cost.Rates) {
 	host, f := p.Sides.Host, &p.Forecast
 	if host.MovedBytes == 0 {
 		return
 	}
-	stages := append(host.stages(r), stage{compute: f.Seconds - host.Forecast.ComputeSeconds})
-	sim := simulation{fitful: host.Target.Direct, slower: host.Target.far(host.RingBytes)}
+	stages := append(stagesOf(host, r), stage{compute: f.Seconds - host.Forecast.ComputeSeconds})
+	sim := simulation{fitful: host.Target.Direct, slower: farShare(host.Target, host.RingBytes)}
 	_, host.Forecast.StallSeconds = sim.run(stages)
 	f.StallSeconds += host.Forecast.StallSeconds
 	f.Seconds += host.Forecast.StallSeconds
@@ -73,7 +62,7 @@ func (p *Plan) forecastHost(r cost.Rates) {
 	}
 }
 
-func (p *Plan) forecast(r cost.Rates) {
+func forecast(p *Plan, r cost.Rates) {
 	f := Forecast{Bound: "compute", Measured: r.Measured}
 	fromDisk, copied := false, 0.0
 	for i := range p.Groups {
@@ -85,14 +74,14 @@ func (p *Plan) forecast(r cost.Rates) {
 			fromDisk = fromDisk || p.Target.Direct || !group.Copied
 		}
 	}
-	slower := p.Target.far(p.RingBytes)
+	slower := farShare(p.Target, p.RingBytes)
 	f.LoadSeconds = copied + (f.LoadSeconds-copied)*(1+slower)
 	sim := simulation{fitful: p.Target.Direct, slower: slower}
-	f.Seconds, f.StallSeconds = sim.run(p.stages(r))
+	f.Seconds, f.StallSeconds = sim.run(stagesOf(p, r))
 	if p.Sides != nil && p.Sides.Overlaps {
-		f.Seconds = p.overlapped()
+		f.Seconds = overlapped(p)
 	}
-	p.leastSeconds = max(f.ComputeSeconds+copied, f.LoadSeconds-copied)
+	f.LeastSeconds = max(f.ComputeSeconds+copied, f.LoadSeconds-copied)
 	if f.LoadSeconds-copied > f.ComputeSeconds+copied {
 		f.Bound = "transfer"
 		if fromDisk {

@@ -8,19 +8,6 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A Gather is an embedding of which a pass brings the rows that its indices name, and no others, to where its result
-// lies: the table is in no memory at all.
-type Gather struct {
-	// Op is the index of the embedding. Its table is absent in the graph that is planned.
-	Op int
-	// Weight is the storage of the table, Layout the table's view of it.
-	Weight tensor.Weight
-	Layout tensor.Layout
-	// HostOffset is where the first instance's rows lie in host memory on the way to a device that is not Direct, and
-	// HostStride how far apart those of two instances are.
-	HostOffset, HostStride int64
-}
-
 // A table is what an embedding picks rows from.
 type table struct {
 	weight tensor.Weight
@@ -151,7 +138,7 @@ func (d *draft) gathering(worth func(t *table, bytes, resultBytes int64) bool) *
 	}
 	groups := make([]Group, len(d.groups))
 	for k := range groups {
-		groups[k] = d.groups[k].of(d.groups[k].First, d.groups[k].End)
+		groups[k] = sameModule(&d.groups[k], d.groups[k].First, d.groups[k].End)
 		for i := groups[k].First; i < groups[k].End; i++ {
 			groups[k].Parts = append(groups[k].Parts, opParts(&out, &out.Ops[i])...)
 		}
@@ -192,7 +179,7 @@ func (d *draft) gather(seconds []float64) {
 			bytes := params * int64(t.weight.DType.Size())
 			group.Params += params
 			group.WeightBytes += bytes
-			if at := group.joinedWith(i); at >= 0 {
+			if at := joinedWith(group, i); at >= 0 {
 				group.Joined[at].Params += params
 				group.Joined[at].WeightBytes += bytes
 			}

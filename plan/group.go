@@ -57,7 +57,7 @@ func cutParts(old []Group, g *graph.Graph, from []int, mostBytes int64) ([]Group
 			n := len(groups)
 			switch {
 			case n == first, len(reads) > 0 && len(groups[n-1].Parts) > 0 && (alone || groups[n-1].EndRow > 0):
-				groups, origin = append(groups, old[k].of(at, at)), append(origin, k)
+				groups, origin = append(groups, sameModule(&old[k], at, at)), append(origin, k)
 			}
 			group := &groups[len(groups)-1]
 			group.End = at + 1
@@ -67,11 +67,11 @@ func cutParts(old []Group, g *graph.Graph, from []int, mostBytes int64) ([]Group
 			}
 		}
 		if len(groups) == first { // a group without ops
-			groups, origin = append(groups, old[k].of(at, at)), append(origin, k)
+			groups, origin = append(groups, sameModule(&old[k], at, at)), append(origin, k)
 		}
 		if old[k].Joined != nil {
 			for i := first; i < len(groups); i++ {
-				groups[i].joinedFrom(&old[k], from)
+				joinedFrom(&groups[i], &old[k], from)
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func cutParts(old []Group, g *graph.Graph, from []int, mostBytes int64) ([]Group
 }
 
 // joinedWith returns which of the modules joined to the group an op of it is of, −1 where none were.
-func (g *Group) joinedWith(op int) int {
+func joinedWith(g *Group, op int) int {
 	end := g.First
 	for k := range g.Joined {
 		if end += g.Joined[k].Ops; op < end {
@@ -92,10 +92,10 @@ func (g *Group) joinedWith(op int) int {
 
 // joinedFrom says which modules the group is of that was made from a part of one that modules were joined to, where from
 // has the op that each op was made from.
-func (g *Group) joinedFrom(old *Group, from []int) {
+func joinedFrom(g *Group, old *Group, from []int) {
 	last := -1
 	for _, op := range from[g.First:g.End] {
-		if layer := old.joinedWith(op); layer != last {
+		if layer := joinedWith(old, op); layer != last {
 			g.Joined, last = append(g.Joined, Layer{Path: old.Joined[layer].Path}), layer
 		}
 		g.Joined[len(g.Joined)-1].Ops++
@@ -105,8 +105,8 @@ func (g *Group) joinedFrom(old *Group, from []int) {
 	}
 }
 
-// of returns a group of the same module with the ops [first, end).
-func (g *Group) of(first, end int) Group { return Group{Path: g.Path, First: first, End: end} }
+// sameModule returns a group of the same module with the ops [first, end).
+func sameModule(g *Group, first, end int) Group { return Group{Path: g.Path, First: first, End: end} }
 
 // partRows returns which rows of its weight a part of an op reads.
 func partRows(g *graph.Graph, op *graph.Op) (first, end int) {
@@ -191,30 +191,6 @@ func cutPoints(g *graph.Graph, limit Limit) func(path string) string {
 		}
 		return path
 	}
-}
-
-// opParts lists the bytes of weights that an op reads.
-func opParts(g *graph.Graph, op *graph.Op) []Part {
-	var parts []Part
-	for _, o := range op.In {
-		if o.Value == graph.NoValue || g.Values[o.Value].Role != graph.Weight {
-			continue
-		}
-		if p, ok := operandPart(g, o); ok {
-			parts = append(parts, p)
-		}
-	}
-	return parts
-}
-
-// operandPart returns the bytes of a value that an operand views.
-func operandPart(g *graph.Graph, o graph.Operand) (Part, bool) {
-	first, end, err := o.Layout.Span()
-	if err != nil {
-		panic("BUG: operand of " + g.Values[o.Value].Name + ": " + err.Error())
-	}
-	size := int64(g.Values[o.Value].DType.Size())
-	return Part{Value: o.Value, Low: first * size, High: end * size}, end > first
 }
 
 // merge returns parts as one run for each value: from the lowest byte read to the highest. (Of a weight that is split

@@ -33,7 +33,7 @@ func (d *draft) helped(p *Plan) *Plan {
 	best := p
 	for _, set := range h.sets() {
 		q, err := d.divided(Auto, h.make(set), func(group int) bool { return set[group] })
-		if err != nil || q == nil || q.overHost() || q.Sides.Host.MovedBytes > 0 {
+		if err != nil || q == nil || d.o.overHost(q) || q.Sides.Host.MovedBytes > 0 {
 			continue
 		}
 		if q.Forecast.Seconds < best.Forecast.Seconds && q.Forecast.Seconds < p.Forecast.Seconds*worthwhile {

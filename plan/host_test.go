@@ -123,7 +123,7 @@ func checkHost(t failer, p *Plan) {
 }
 
 // checkForecast: a pass is expected to take what it takes if loads follow one another, each once all slots that it overlaps are
-// free, and so do groups, each once it is there. Loads from a disk may be late, by mostLate each.
+// free, and so do groups, each once it is there. Loads from a disk may be late, by cost.MostLateSeconds each.
 func checkForecast(t failer, p *Plan, o Options) {
 	r := o.filled().Rates
 	type slot struct {
@@ -169,11 +169,11 @@ func checkForecast(t failer, p *Plan, o Options) {
 	}
 	f := p.Forecast
 	near := func(a, b float64) bool { return math.Abs(a-b) <= 1e-6*b }
-	if !near(f.ComputeSeconds, computed) || !near(f.LoadSeconds, loads) && p.RingBytes <= nearBytes {
+	if !near(f.ComputeSeconds, computed) || !near(f.LoadSeconds, loads) && p.RingBytes <= cost.NearBytes {
 		t.Fatalf("ops and loads are expected to take %v and %v s, want %v and %v\n%v", f.ComputeSeconds, f.LoadSeconds, computed, loads, p)
 	}
 	if !p.Target.Direct && !near(f.Seconds, pass) || f.Seconds < pass*(1-1e-6) || f.Seconds < max(computed, loads)*(1-1e-6) ||
-		f.Seconds > (computed+loads*(1+farShare))*(1+1e-6)+float64(len(p.Groups))*mostLate {
+		f.Seconds > (computed+loads*(1+cost.FarShare))*(1+1e-6)+float64(len(p.Groups))*cost.MostLateSeconds {
 		t.Fatalf("a pass is expected to take %v s, want %v, of which ops take %v and loads %v\n%v", f.Seconds, pass, computed, loads, p)
 	}
 }
@@ -468,5 +468,25 @@ func TestScarceHostMemory(t *testing.T) {
 			}
 			checkPlan(t, p, o, l.Graph)
 		}
+	}
+}
+
+// TestHelpWithinBudget: the host's processor helps where its part and what passes through host memory for the device's fit
+// the budget together.
+func TestHelpWithinBudget(t *testing.T) {
+	o := Options{
+		Mode: Auto, Target: Target{Name: "emu", AlignBytes: 256}, Lower: lower, HostLower: lower,
+		Rates: cost.Rates{CopyBytes: 1e9}, HostRates: cost.Rates{MemoryBytes: 20e9, FLOPs: 20e9},
+	}
+	l := stack(t, 1, 256, 256, 256, 256, 256, 256)
+	free := mustPlan(t, l, o)
+	o.MemoryBytes = max(free.MinBytes, free.PeakBytes()-free.Fixed.Bytes/2)
+	helped := mustPlan(t, l, o)
+	if helped.Sides == nil || helped.HostBytes() == 0 {
+		t.Fatalf("nothing is computed by the host:\n%v", helped)
+	}
+	o.HostBytes = helped.HostBytes()
+	if p := mustPlan(t, l, o); p.Sides == nil || p.HostBytes() > o.HostBytes {
+		t.Errorf("with %d bytes of host memory:\n%v", o.HostBytes, p)
 	}
 }

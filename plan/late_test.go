@@ -85,11 +85,11 @@ func TestNearRing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (p.SplitBytes > 0) != c.parts || c.parts && p.RingBytes > nearBytes {
+		if (p.SplitBytes > 0) != c.parts || c.parts && p.RingBytes > cost.NearBytes {
 			t.Errorf("%d rows: parts of %d bytes, a ring of %d", c.rows, p.SplitBytes, p.RingBytes)
 		}
 		far := p.Forecast.LoadSeconds / (float64(SpanBytes(spansOf(p))) / 5e9)
-		if want := 1.0; c.parts && far > want+0.1 || !c.parts && far < want+farShare {
+		if want := 1.0; c.parts && far > want+0.1 || !c.parts && far < want+cost.FarShare {
 			t.Errorf("%d rows: loads are expected to take %.3f of what the disk does", c.rows, far)
 		}
 	}

@@ -261,3 +261,21 @@ func DistinctBytes(list []storage.Extent) int64 {
 	}
 	return n
 }
+
+// roots returns for each value the one whose place it has: itself, or where results were written over operands, one after
+// the other, the first of these.
+func (p *Plan) roots() []graph.ValueID {
+	g := p.Lowered.Graph
+	root := make([]graph.ValueID, len(g.Values))
+	for id := range root {
+		root[id] = graph.ValueID(id)
+	}
+	for i := range g.Ops {
+		for _, id := range g.Ops[i].Out {
+			if place := &p.Places[id]; place.Over {
+				root[id] = root[place.Operand]
+			}
+		}
+	}
+	return root
+}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/storage"
 )
@@ -72,7 +73,7 @@ func (d *draft) like() *Plan {
 	if p == nil {
 		return nil
 	}
-	p.pack(d.o.MemoryBytes, func(c *Packed) bool { return packed[runOf(p, c)] == c.Pack.Form })
+	packFixed(p, d.o.MemoryBytes, func(c *Packed) bool { return packed[runOf(p, c)] == c.Pack.Form })
 	if d.o.MemoryBytes > 0 && p.PeakBytes() > d.o.MemoryBytes || !SameFixed(p, other) {
 		return nil
 	}
@@ -93,19 +94,8 @@ func runOf(p *Plan, c *Packed) packedRun {
 // fixedBytes is what the parts that always stay take.
 func (d *draft) fixedBytes() int64 {
 	p := Plan{Target: d.o.Target}
-	p.fix(d.l.Graph, slices.Clone(d.always))
+	fix(&p, d.l.Graph, slices.Clone(d.always))
 	return p.Fixed.Bytes
-}
-
-// SameFixed reports whether two plans hold the same weights in the same places and forms.
-func SameFixed(a, b *Plan) bool {
-	return a.Fixed.Bytes == b.Fixed.Bytes && slices.EqualFunc(a.Fixed.Parts, b.Fixed.Parts, func(x, y Part) bool {
-		v, w := &a.Lowered.Graph.Values[x.Value], &b.Lowered.Graph.Values[y.Value]
-		return v.Weight.Extent == w.Weight.Extent && v.Role == w.Role && x.Low == y.Low && x.High == y.High && x.Offset == y.Offset
-	}) && slices.EqualFunc(a.Fixed.Packed, b.Fixed.Packed, func(x, y Packed) bool {
-		return runOf(a, &x) == runOf(b, &y) && x.Pack.Form == y.Pack.Form && x.Pack.Bytes == y.Pack.Bytes && x.Offset == y.Offset &&
-			x.Copy == y.Copy
-	})
 }
 
 // keepAll returns plans that keep everything: first the plain one, then those that take less for activations, since
@@ -156,7 +146,7 @@ func (d *draft) page() (*Plan, error) {
 				plans = append(plans, p)
 			}
 		}
-		return cheapest(plans)
+		return d.o.cheapest(plans)
 	})
 }
 
@@ -198,7 +188,7 @@ func (d *draft) chooseOf(variants func() []*draft, make func(*draft) *Plan) (*Pl
 	if len(plans) == 0 {
 		plans = append(plans, make(d.lean()))
 	}
-	p := cheapest(plans)
+	p := d.o.cheapest(plans)
 	p.MinBytes = min
 	return p, nil
 }
@@ -232,21 +222,21 @@ func (d *draft) largest() (path string, slotBytes int64) {
 // tolerance is how much slower a plan may be that takes less memory.
 const tolerance = 1.01
 
-// overHost reports whether a plan takes more host memory than it may.
-func (p *Plan) overHost() bool { return p.mostHostBytes > 0 && p.HostBytes() > p.mostHostBytes }
+// overHost reports whether a plan takes more host memory than the options allow.
+func (o *Options) overHost(p *Plan) bool { return o.HostBytes > 0 && p.HostBytes() > o.HostBytes }
 
 // cheapest returns the plan that takes the least memory among those that are about as fast as the fastest; the first of
 // several that take the same. It returns nil where there is none.
-func cheapest(plans []*Plan) *Plan {
+func (o *Options) cheapest(plans []*Plan) *Plan {
 	if len(plans) == 0 {
 		return nil
 	}
-	if within := slices.DeleteFunc(slices.Clone(plans), (*Plan).overHost); len(within) > 0 {
+	if within := slices.DeleteFunc(slices.Clone(plans), o.overHost); len(within) > 0 {
 		plans = within
 	}
 	best, bound := math.Inf(1), math.Inf(1)
 	for _, p := range plans {
-		best, bound = min(best, p.Forecast.Seconds), min(bound, p.leastSeconds)
+		best, bound = min(best, p.Forecast.Seconds), min(bound, p.Forecast.LeastSeconds)
 	}
 	var chosen *Plan
 	for _, p := range plans {
@@ -260,10 +250,6 @@ func cheapest(plans []*Plan) *Plan {
 // nearEnough is how much longer than what loads and ops take by themselves a pass may take before a larger ring is worth
 // its memory.
 const nearEnough = 1.02
-
-// diskDoubt is by how much longer reads from a disk may take than its rate says, since others use it too: a ring is large
-// enough for that. It costs memory where reads take less time than ops, and changes little where they take more.
-const diskDoubt = 0.5
 
 // bestRing pages all groups through a ring of at most the given size: two slots where they are as good as more, and more
 // than four neighbours' memory only where loads and ops would otherwise wait for each other.
@@ -280,7 +266,7 @@ func (d *draft) bestRing(mostBytes int64) *Plan {
 	var list []tried
 	best, bound, computed, doubt := math.Inf(1), 0.0, 0.0, 0.0
 	if d.o.Target.Direct {
-		doubt = diskDoubt
+		doubt = cost.DiskDoubt
 	}
 	var total int64
 	for i := range d.stages {
@@ -418,7 +404,7 @@ func (d *draft) try(use layout, doubt float64) (seconds float64, ringBytes int64
 		d.stages[i].after = d.visits[k].after
 		ringBytes = max(ringBytes, d.visits[k].offset+d.visits[k].bytes)
 	}
-	d.sim.fitful, d.sim.slower = d.o.Target.Direct, doubt+d.o.Target.far(ringBytes)
+	d.sim.fitful, d.sim.slower = d.o.Target.Direct, doubt+farShare(d.o.Target, ringBytes)
 	seconds, _ = d.sim.run(d.stages)
 	return seconds, ringBytes, true
 }

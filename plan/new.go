@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -31,12 +32,12 @@ func New(l *graph.Lowered, o Options) (p *Plan, err error) {
 		if p, err = d.make(); err != nil {
 			return nil, err
 		}
-		p.packBoth(o)
+		packBoth(p, o)
 	}
 	if p.Sides == nil {
-		p.packedSeconds(o.Rates, o.Ops)
+		packedSeconds(p, o.Rates, o.Ops)
 	}
-	p.Early = p.early(o.Rates)
+	p.Early = gainsEarly(p, o.Rates)
 	if n := p.HostBytes(); o.HostBytes > 0 && n > o.HostBytes {
 		return nil, &CapacityError{NeedBytes: n, HaveBytes: o.HostBytes, MinBytes: p.MinBytes, Host: true}
 	}
@@ -57,37 +58,23 @@ func (o *Options) ask() {
 	}
 }
 
-// filled returns the options with what stands for what was not given.
-func (o Options) filled() Options {
-	if o.Ops == nil {
-		o.Ops = graph.Standard()
-	}
-	o.Rates, o.HostRates = o.Rates.WithGuesses(), o.HostRates.WithGuesses()
-	o.Instances = max(o.Instances, 1)
-	o.Slots = max(o.Slots, 0)
-	if o.Target.AlignBytes == 0 {
-		o.Target = CPU
-	}
-	return o
-}
-
 // packBoth packs weights that stay, on both sides where there are two.
-func (p *Plan) packBoth(o Options) {
+func packBoth(p *Plan, o Options) {
 	s := p.Sides
 	if s == nil {
-		p.pack(o.MemoryBytes, nil)
+		packFixed(p, o.MemoryBytes, nil)
 		return
 	}
 	if s.Peer != "" {
 		return // no device that has peers packs
 	}
-	s.Device.pack(o.MemoryBytes, nil)
+	packFixed(s.Device, o.MemoryBytes, nil)
 	p.Fixed = s.Device.Fixed
 	budget := int64(0)
 	if o.HostBytes > 0 {
 		budget = max(o.HostBytes-p.HostBytes()+s.Host.PeakBytes(), 1)
 	}
-	s.Host.pack(budget, nil)
+	packFixed(s.Host, budget, nil)
 }
 
 // make plans in the mode asked for.
@@ -123,4 +110,10 @@ func check(g *graph.Graph) error {
 		}
 	}
 	return nil
+}
+
+// gainsEarly reports whether a first pass gains by computing while the weights that stay come.
+func gainsEarly(p *Plan, r cost.Rates) bool {
+	load := float64(SpanBytes(p.Fixed.Spans)) / r.DiskBytes
+	return min(load, p.Forecast.ComputeSeconds) > cost.QueueCloseSeconds
 }

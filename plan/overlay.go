@@ -6,11 +6,11 @@ import (
 	"github.com/optimem/optimem/graph"
 )
 
-// overlay has results take the places of operands that are not needed any more, where the op's step says that it may write
+// writeOver has results take the places of operands that are not needed any more, where the op's step says that it may write
 // over them. It reports whether there are any. Whoever else reads an operand must have done so: a value that goes out, that
 // becomes a state or that goes to host memory after its group is left as it is, and so is one of which the op has another
 // view. Inputs are left as they are, too: they may be the caller's memory one day.
-func (p *Plan) overlay() bool {
+func writeOver(p *Plan) bool {
 	l := p.Lowered
 	g := l.Graph
 	kept := make([]bool, len(g.Values))
@@ -55,22 +55,4 @@ func onlyOverlays(g *graph.Graph, step *graph.Step, op *graph.Op, id graph.Value
 		}
 	}
 	return true
-}
-
-// roots returns for each value the one whose place it has: itself, or where results were written over operands, one after
-// the other, the first of these.
-func (p *Plan) roots() []graph.ValueID {
-	g := p.Lowered.Graph
-	root := make([]graph.ValueID, len(g.Values))
-	for id := range root {
-		root[id] = graph.ValueID(id)
-	}
-	for i := range g.Ops {
-		for _, id := range g.Ops[i].Out {
-			if place := &p.Places[id]; place.Over {
-				root[id] = root[place.Operand]
-			}
-		}
-	}
-	return root
 }

@@ -12,43 +12,6 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A Packed is an operand that stays in a form of the device's own, instead of the weight's bytes, or besides them.
-type Packed struct {
-	Operand graph.Operand
-	// Low and High delimit the operand's bytes within the value.
-	Low, High int64
-	// Op is the first op that reads it, Pack what its step says of it.
-	Op   int
-	Pack graph.Pack
-	// Offset is where it lies in the arena of what stays.
-	Offset int64
-	// Copy says that the weight's bytes stay too, for ops that do not take the form.
-	Copy bool
-}
-
-// TakenBy reports whether an op with the given step reads it as operand in.
-func (c *Packed) TakenBy(s *graph.Step, in int) bool {
-	pack, ok := packOf(s, in)
-	return ok && pack.Form == c.Pack.Form
-}
-
-// A Packing is a part of the work of packing: Spans bring raw bytes, of which Pieces are made.
-type Packing struct {
-	Spans  []Span
-	Pieces []Piece
-}
-
-// A Piece is some of an operand that is packed in one go.
-type Piece struct {
-	// Of is the index of what is packed, Operand which of its indices.
-	Of      int
-	Operand graph.Operand
-	// Part is the raw bytes: Offset is that in the memory for packing.
-	Part Part
-	// The packed bytes are [Offset, Offset+Bytes) of the arena of what stays.
-	Offset, Bytes int64
-}
-
 // packable returns the operands that every op that reads any of their bytes also takes in one form, and copies of those
 // that some do where the form is worth it, in the order of their values. What goes out, or may change, is read by others
 // than ops.
@@ -109,23 +72,14 @@ func packable(l *graph.Lowered) []Packed {
 	return all
 }
 
-func packOf(s *graph.Step, in int) (graph.Pack, bool) {
-	for _, p := range s.Packs {
-		if p.In == in && p.Bytes > 0 {
-			return p, true
-		}
-	}
-	return graph.Pack{}, false
-}
-
 func sameLayout(a, b tensor.Layout) bool {
 	return a.Offset == b.Offset && slices.Equal(a.Shape, b.Shape) && slices.Equal(a.Strides, b.Strides)
 }
 
-// pack makes weights that stay lie there in the forms that the device computes fastest with, as far as the budget, 0 for
+// packFixed makes weights that stay lie there in the forms that the device computes fastest with, as far as the budget, 0 for
 // none, admits it: a weight for which it does not stays as it is in the file, and so do all where one pass over a Direct target
 // is expected. Where only is not nil, it says which.
-func (p *Plan) pack(budgetBytes int64, only func(*Packed) bool) {
+func packFixed(p *Plan, budgetBytes int64, only func(*Packed) bool) {
 	if p.Once && p.Target.Direct {
 		return
 	}
@@ -142,11 +96,11 @@ func (p *Plan) pack(budgetBytes int64, only func(*Packed) bool) {
 	if budgetBytes > 0 {
 		most = max(budgetBytes, p.PeakBytes())
 	}
-	list = slices.DeleteFunc(list, func(c Packed) bool { return p.leastPacking(&c) > most-p.Fixed.Bytes })
+	list = slices.DeleteFunc(list, func(c Packed) bool { return leastPacking(p, &c) > most-p.Fixed.Bytes })
 	// Those that take the most besides what they take as they are go first.
-	slices.SortStableFunc(list, func(a, b Packed) int { return cmp.Compare(p.packedGrowth(&a), p.packedGrowth(&b)) })
+	slices.SortStableFunc(list, func(a, b Packed) int { return cmp.Compare(packedGrowth(p, &a), packedGrowth(p, &b)) })
 	fits := func(n int) *Plan {
-		q := p.packed(slices.Clone(list[:n]), most)
+		q := withPacked(p, slices.Clone(list[:n]), most)
 		if q == nil || q.PeakBytes() > most {
 			return nil
 		}
@@ -162,7 +116,7 @@ func (p *Plan) pack(budgetBytes int64, only func(*Packed) bool) {
 }
 
 // packedGrowth is how much more a packed operand takes than the weight's bytes.
-func (p *Plan) packedGrowth(c *Packed) int64 {
+func packedGrowth(p *Plan, c *Packed) int64 {
 	if c.Copy {
 		return alignUp(c.Pack.Bytes, p.Target.AlignBytes)
 	}
@@ -170,7 +124,7 @@ func (p *Plan) packedGrowth(c *Packed) int64 {
 }
 
 // pieceSteps returns how many of the steps of a pack are in the operand, and whether it can be packed step by step.
-func (c *Packed) pieceSteps() (n int, ok bool) {
+func pieceSteps(c *Packed) (n int, ok bool) {
 	shape := c.Operand.Layout.Shape
 	if c.Pack.Step <= 0 || c.Pack.Dim < 0 || c.Pack.Dim >= len(shape) {
 		return 0, false
@@ -179,8 +133,8 @@ func (c *Packed) pieceSteps() (n int, ok bool) {
 	return n, n > 1 && c.Pack.Bytes%int64(n) == 0
 }
 
-// steps returns the steps [first, end) of an operand.
-func (c *Packed) steps(first, end int) graph.Operand {
+// stepsOf returns the steps [first, end) of an operand.
+func stepsOf(c *Packed, first, end int) graph.Operand {
 	layout, dim := c.Operand.Layout, c.Pack.Dim
 	low := first * c.Pack.Step
 	layout.Shape = slices.Clone(layout.Shape)
@@ -193,10 +147,10 @@ func (c *Packed) steps(first, end int) graph.Operand {
 func readBytes(p Part) int64 { return alignUp(p.High-p.Low, storage.AlignBytes) + storage.AlignBytes }
 
 // leastPacking is the memory that packing an operand takes at least for its raw bytes.
-func (p *Plan) leastPacking(c *Packed) int64 {
+func leastPacking(p *Plan, c *Packed) int64 {
 	whole := readBytes(Part{Low: c.Low, High: c.High})
-	if _, ok := c.pieceSteps(); ok {
-		if part, _ := operandPart(p.Lowered.Graph, c.steps(0, 1)); readBytes(part) < whole/2 {
+	if _, ok := pieceSteps(c); ok {
+		if part, _ := operandPart(p.Lowered.Graph, stepsOf(c, 0, 1)); readBytes(part) < whole/2 {
 			return readBytes(part)
 		}
 	}
@@ -212,21 +166,21 @@ const (
 	smallPart         = 50
 )
 
-// packed returns the plan in which operands that stay are packed, within so many bytes if that can be; nil if not.
-func (p *Plan) packed(list []Packed, mostBytes int64) *Plan {
+// withPacked returns the plan in which operands that stay are packed, within so many bytes if that can be; nil if not.
+func withPacked(p *Plan, list []Packed, mostBytes int64) *Plan {
 	g := p.Lowered.Graph
 	slices.SortFunc(list, func(a, b Packed) int {
 		return cmp.Or(cmp.Compare(a.Operand.Value, b.Operand.Value), cmp.Compare(a.Low, b.Low))
 	})
 	q := *p
-	q.fix(g, p.unpacked(list))
+	fix(&q, g, stillUnpacked(p, list))
 	q.Fixed.WeightBytes, q.Fixed.Params = p.Fixed.WeightBytes, p.Fixed.Params
 	q.Fixed.Bytes = alignUp(q.Fixed.Bytes, q.Target.AlignBytes)
 	var least, total int64
 	for i := range list {
 		list[i].Offset = q.Fixed.Bytes
 		q.Fixed.Bytes += alignUp(list[i].Pack.Bytes, q.Target.AlignBytes)
-		least = max(least, q.leastPacking(&list[i]))
+		least = max(least, leastPacking(&q, &list[i]))
 		total += readBytes(Part{Low: list[i].Low, High: list[i].High})
 	}
 	q.Fixed.Packed = list
@@ -240,13 +194,13 @@ func (p *Plan) packed(list []Packed, mostBytes int64) *Plan {
 	if half := most / 2 / storage.AlignBytes * storage.AlignBytes; half >= least {
 		each = half // the next bytes are read while those before are packed
 	}
-	q.layPackings(each, most)
+	layPackings(&q, each, most)
 	return &q
 }
 
-// unpacked returns the parts that stay as they are where the given operands, in the order of their values, do not: what
+// stillUnpacked returns the parts that stay as they are where the given operands, in the order of their values, do not: what
 // other operands view of those parts.
-func (p *Plan) unpacked(list []Packed) []Part {
+func stillUnpacked(p *Plan, list []Packed) []Part {
 	type run struct {
 		value     graph.ValueID
 		low, high int64
@@ -280,13 +234,13 @@ func (p *Plan) unpacked(list []Packed) []Part {
 
 // layPackings divides packing into reads of no more than eachBytes, in the order of the files. Where two of them are
 // within mostBytes, every other one goes to the second half.
-func (p *Plan) layPackings(eachBytes, mostBytes int64) {
+func layPackings(p *Plan, eachBytes, mostBytes int64) {
 	f := &p.Fixed
 	order := make([]int, len(f.Packed))
 	sources := make(map[storage.Source]int)
 	for i := range order {
 		order[i] = i
-		src := p.sourceOf(i)
+		src := sourceOfPacked(p, i)
 		if _, ok := sources[src]; !ok {
 			sources[src] = len(sources)
 		}
@@ -296,19 +250,19 @@ func (p *Plan) layPackings(eachBytes, mostBytes int64) {
 		return p.Lowered.Graph.Values[c.Operand.Value].Weight.Extent.Offset + c.Low
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(sources[p.sourceOf(a)], sources[p.sourceOf(b)]), cmp.Compare(offset(a), offset(b)))
+		return cmp.Or(cmp.Compare(sources[sourceOfPacked(p, a)], sources[sourceOfPacked(p, b)]), cmp.Compare(offset(a), offset(b)))
 	})
 	var now Packing
 	var nowBytes, largest int64
 	flush := func() {
 		if len(now.Pieces) > 0 {
-			largest = max(largest, p.layPacking(&now))
+			largest = max(largest, layPacking(p, &now))
 			f.Packings = append(f.Packings, now)
 			now, nowBytes = Packing{}, 0
 		}
 	}
 	for _, i := range order {
-		for _, piece := range p.piecesOf(i, eachBytes) {
+		for _, piece := range piecesOf(p, i, eachBytes) {
 			n := readBytes(piece.Part)
 			if nowBytes+n > eachBytes {
 				flush()
@@ -321,17 +275,17 @@ func (p *Plan) layPackings(eachBytes, mostBytes int64) {
 	if len(f.Packings) > 1 && 2*largest <= mostBytes {
 		f.PackingBytes = 2 * largest
 		for k := 1; k < len(f.Packings); k += 2 {
-			f.Packings[k].move(largest, p.Target.Direct)
+			movePacking(&f.Packings[k], largest, p.Target.Direct)
 		}
 	}
 }
 
-func (p *Plan) sourceOf(packed int) storage.Source {
+func sourceOfPacked(p *Plan, packed int) storage.Source {
 	return p.Lowered.Graph.Values[p.Fixed.Packed[packed].Operand.Value].Weight.Extent.Source
 }
 
-// move lays a packing out further behind in the memory for it. What is read into host memory is read there as before.
-func (k *Packing) move(bytes int64, direct bool) {
+// movePacking lays a packing out further behind in the memory for it. What is read into host memory is read there as before.
+func movePacking(k *Packing, bytes int64, direct bool) {
 	for i := range k.Spans {
 		if direct {
 			k.Spans[i].Offset += bytes
@@ -343,7 +297,7 @@ func (k *Packing) move(bytes int64, direct bool) {
 }
 
 // layPacking places the raw bytes of a packing, and returns what they take.
-func (p *Plan) layPacking(k *Packing) (bytes int64) {
+func layPacking(p *Plan, k *Packing) (bytes int64) {
 	parts := make([]Part, len(k.Pieces))
 	for i := range parts {
 		parts[i] = k.Pieces[i].Part
@@ -364,22 +318,22 @@ func (p *Plan) layPacking(k *Packing) (bytes int64) {
 }
 
 // piecesOf cuts what is packed into pieces whose raw bytes take no more than the given ones, if it can be cut.
-func (p *Plan) piecesOf(packed int, mostBytes int64) []Piece {
+func piecesOf(p *Plan, packed int, mostBytes int64) []Piece {
 	c := &p.Fixed.Packed[packed]
 	whole := Part{Value: c.Operand.Value, Low: c.Low, High: c.High}
-	n, ok := c.pieceSteps()
-	if !ok || readBytes(whole) <= mostBytes || p.leastPacking(c) == readBytes(whole) {
+	n, ok := pieceSteps(c)
+	if !ok || readBytes(whole) <= mostBytes || leastPacking(p, c) == readBytes(whole) {
 		return []Piece{{Of: packed, Operand: c.Operand, Part: whole, Offset: c.Offset, Bytes: c.Pack.Bytes}}
 	}
-	one, _ := operandPart(p.Lowered.Graph, c.steps(0, 1))
-	two, _ := operandPart(p.Lowered.Graph, c.steps(0, 2))
+	one, _ := operandPart(p.Lowered.Graph, stepsOf(c, 0, 1))
+	two, _ := operandPart(p.Lowered.Graph, stepsOf(c, 0, 2))
 	more := max(two.High-one.High, 1) // what each step adds
 	each := int(min(max((mostBytes-2*storage.AlignBytes-(one.High-one.Low))/more+1, 1), math.MaxInt32))
 	stepBytes := c.Pack.Bytes / int64(n)
 	var list []Piece
 	for first := 0; first < n; first += each {
 		end := min(first+each, n)
-		o := c.steps(first, end)
+		o := stepsOf(c, first, end)
 		part, _ := operandPart(p.Lowered.Graph, o)
 		list = append(list, Piece{
 			Of: packed, Operand: o, Part: part,
@@ -390,7 +344,7 @@ func (p *Plan) piecesOf(packed int, mostBytes int64) []Piece {
 }
 
 // packedSeconds takes into account that ops whose weights lie packed are faster.
-func (p *Plan) packedSeconds(r cost.Rates, ops *graph.Registry) {
+func packedSeconds(p *Plan, r cost.Rates, ops *graph.Registry) {
 	if len(p.Fixed.Packed) == 0 || len(r.Points) == 0 {
 		return
 	}
@@ -411,10 +365,10 @@ func (p *Plan) packedSeconds(r cost.Rates, ops *graph.Registry) {
 			cost := cost.StepCost(ops, step, op, in, out)
 			more := r.LaunchSeconds(step.Product, op, in, out, cost, true) - r.LaunchSeconds(step.Product, op, in, out, cost, false)
 			group.Seconds += more
-			if layer := group.joinedWith(i); layer >= 0 {
+			if layer := joinedWith(group, i); layer >= 0 {
 				group.Joined[layer].Seconds += more
 			}
 		}
 	}
-	p.forecast(r)
+	forecast(p, r)
 }

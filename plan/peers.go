@@ -9,14 +9,6 @@ import (
 	"github.com/optimem/optimem/cost"
 )
 
-// A Peer is another device of the same kind, with memory of its own.
-type Peer struct {
-	// Name is what reports call it.
-	Name string
-	// MemoryBytes is the budget on it, as [Options.MemoryBytes] is on the first device; 0 is no limit.
-	MemoryBytes int64
-}
-
 // spread places the groups over the device and its peers, in order: each has a run of them, in a plan of its own. Runs are
 // cut so that each device's share of the weights is that of its budget, or near there where that does not fit.
 func (d *draft) spread() (*Plan, error) {
@@ -127,36 +119,28 @@ func (d *draft) cutAt(n int) (*Plan, error) {
 	p := d.join(s, second)
 	p.MinBytes = max(s.Device.MinBytes, s.Host.MinBytes)
 	p.Fixed.WeightBytes += s.Host.Fixed.WeightBytes
-	p.forecastPeers(d.o.Rates)
+	forecastPeers(p, d.o.Rates)
 	return p, nil
 }
 
-// DeviceBytes returns the memory that the plan takes on each device, in order.
-func (p *Plan) DeviceBytes() []int64 {
-	if p.Sides == nil || p.Sides.Peer == "" {
-		return []int64{p.PeakBytes()}
-	}
-	return append([]int64{p.Sides.Device.PeakBytes()}, p.Sides.Host.DeviceBytes()...)
-}
-
-// alone returns the plans of all devices, in order.
-func (p *Plan) alone() []*Plan {
+// devicePlans returns the plans of all devices, in order.
+func devicePlans(p *Plan) []*Plan {
 	if p.Sides == nil || p.Sides.Peer == "" {
 		return []*Plan{p}
 	}
-	return append([]*Plan{p.Sides.Device}, p.Sides.Host.alone()...)
+	return append([]*Plan{p.Sides.Device}, devicePlans(p.Sides.Host)...)
 }
 
 // forecastPeers expects of a pass that devices compute one after the other, while all of them load.
-func (p *Plan) forecastPeers(r cost.Rates) {
+func forecastPeers(p *Plan, r cost.Rates) {
 	f := &p.Forecast
 	f.ComputeSeconds, f.LoadSeconds, f.StallSeconds, f.Bound = 0, 0, 0, "compute"
-	list := p.alone()
+	list := devicePlans(p)
 	for _, q := range list {
 		f.ComputeSeconds += q.Forecast.ComputeSeconds
 	}
 	for _, q := range list {
-		stages := append(q.stages(r), stage{compute: f.ComputeSeconds - q.Forecast.ComputeSeconds})
+		stages := append(stagesOf(q, r), stage{compute: f.ComputeSeconds - q.Forecast.ComputeSeconds})
 		_, stalls := new(simulation).run(stages)
 		f.StallSeconds += stalls
 		if q.Forecast.LoadSeconds > f.LoadSeconds {
@@ -168,6 +152,6 @@ func (p *Plan) forecastPeers(r cost.Rates) {
 	}
 	f.Seconds = f.ComputeSeconds + f.StallSeconds
 	if p.Sides.Overlaps {
-		f.Seconds = p.overlapped()
+		f.Seconds = overlapped(p)
 	}
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"math"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/storage"
 )
 
@@ -165,25 +166,10 @@ type stage struct {
 	stall, idle float64
 }
 
-// A disk gives what it is asked for in fits: what is on its way may come later than at its rate, by mostLate seconds, or
-// where that is less by a share of what all that is on its way takes, since it is asked for half a ring at a time. So it is
-// idle at times unless more is asked for.
-const (
-	mostLate  = 10e-3
-	lateShare = 0.45
-)
-
-// Reads into a ring that processors' caches hold are faster than those into a larger one: a virtual machine's disk gave
-// 5.8 GB/s into 32 MiB, 5.4 into 64, 5.1 into 128 and 4.8 into 400. Rates are those of a ring of nearBytes.
-const (
-	nearBytes = 96 << 20
-	farShare  = 0.125
-)
-
-// far returns by how much longer reads into a ring of a target take than its rates say.
-func (t Target) far(ringBytes int64) float64 {
-	if t.Direct && ringBytes > nearBytes {
-		return farShare
+// farShare returns by how much longer reads into a ring of a target take than its rates say.
+func farShare(t Target, ringBytes int64) float64 {
+	if t.Direct && ringBytes > cost.NearBytes {
+		return cost.FarShare
 	}
 	return 0
 }
@@ -247,7 +233,7 @@ func (m *simulation) late(after int) float64 {
 	last := len(m.asked) - 1
 	first := last - (after - 1)
 	if after == 0 || first < 0 {
-		return min(lateShare*m.asked[last], mostLate)
+		return min(cost.LateShare*m.asked[last], cost.MostLateSeconds)
 	}
-	return min(lateShare*(m.asked[last]-m.asked[first]), mostLate)
+	return min(cost.LateShare*(m.asked[last]-m.asked[first]), cost.MostLateSeconds)
 }

@@ -72,14 +72,15 @@ func TestChoicesAreCostedAsPlanned(t *testing.T) {
 // as fast as the fastest.
 func TestCheapest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
+		o := Options{HostBytes: 10}
 		plans := make([]*Plan, rapid.IntRange(1, 6).Draw(t, "plans"))
 		for i := range plans {
-			plans[i] = &Plan{mostHostBytes: 10, StagingBytes: rapid.Int64Range(0, 20).Draw(t, "host")}
+			plans[i] = &Plan{StagingBytes: rapid.Int64Range(0, 20).Draw(t, "host")}
 			plans[i].RingBytes = rapid.Int64Range(1, 100).Draw(t, "ring")
 			plans[i].Forecast.Seconds = rapid.SampledFrom([]float64{1, 1.005, 1.5, 2}).Draw(t, "seconds")
 		}
-		p := cheapest(plans)
-		fits := func(q *Plan) bool { return q.StagingBytes <= q.mostHostBytes }
+		p := o.cheapest(plans)
+		fits := func(q *Plan) bool { return q.StagingBytes <= o.HostBytes }
 		any, fastest := slices.ContainsFunc(plans, fits), math.Inf(1)
 		for _, q := range plans {
 			if fits(q) || !any {

@@ -65,12 +65,3 @@ func spans(g *graph.Graph, parts []Part, gapBytes int64) ([]Span, int64) {
 	}
 	return list, used
 }
-
-// SpanBytes returns the sum of reads.
-func SpanBytes(list []Span) int64 {
-	var n int64
-	for _, s := range list {
-		n += s.Extent.Bytes
-	}
-	return n
-}

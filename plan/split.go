@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/storage"
@@ -53,7 +54,7 @@ func (d *draft) splits() []*draft {
 // gainsNear reports whether a ring that processors' caches hold would take parts of weights and make a pass faster: what is
 // computed takes less than reading.
 func (d *draft) gainsNear(largest int64) bool {
-	if !d.o.Target.Direct || 2*largest <= nearBytes {
+	if !d.o.Target.Direct || 2*largest <= cost.NearBytes {
 		return false
 	}
 	var load, compute float64
@@ -61,7 +62,7 @@ func (d *draft) gainsNear(largest int64) bool {
 		load += d.groups[i].LoadSeconds
 		compute += d.groups[i].Seconds * float64(d.o.Instances)
 	}
-	return load*(1+farShare) > compute
+	return load*(1+cost.FarShare) > compute
 }
 
 // originOf returns the group of the draft before it was split that a group is of.

@@ -10,8 +10,6 @@ const (
 	// is where host memory is scarce.
 	stagingBytes      = 16 << 20
 	leastStagingBytes = 64 << 10
-	// StagingSlots is how many groups may be in host memory on their way. The pager makes as many.
-	StagingSlots = 2
 )
 
 // staged finds the reads that bring parts into host memory, on the way to a device that cannot be read into, and gives
@@ -28,9 +26,9 @@ func staged(g *graph.Graph, parts []Part) []Span {
 	return list
 }
 
-// stage decides which paged groups keep a copy in host memory: as many as there is room for, spread over the pass, so
+// keepCopies decides which paged groups keep a copy in host memory: as many as there is room for, spread over the pass, so
 // that the disk has time for the others.
-func (p *Plan) stage(o Options) {
+func keepCopies(p *Plan, o Options) {
 	var total, largest int64
 	for i := range p.Groups {
 		if group := &p.Groups[i]; group.Paged() {
@@ -49,7 +47,7 @@ func (p *Plan) stage(o Options) {
 	}
 	if total <= room-p.StagingBytes {
 		for i := range p.Groups {
-			p.Groups[i].keepCopy(p)
+			keepCopy(&p.Groups[i], p)
 		}
 		return
 	}
@@ -69,7 +67,7 @@ func (p *Plan) stage(o Options) {
 		n := SpanBytes(group.Spans)
 		if due += float64(n) * share; due >= float64(n) && p.HostCopyBytes+n <= room-p.StagingBytes {
 			due -= float64(n)
-			group.keepCopy(p)
+			keepCopy(group, p)
 			continue
 		}
 		group.LoadSeconds = max(group.LoadSeconds, diskSeconds(o.Rates, group))
@@ -77,7 +75,7 @@ func (p *Plan) stage(o Options) {
 }
 
 // keepCopy gives a paged group a place in host memory.
-func (g *Group) keepCopy(p *Plan) {
+func keepCopy(g *Group, p *Plan) {
 	if g.Paged() {
 		g.Copied, g.CopyOffset = true, p.HostCopyBytes
 		p.HostCopyBytes += SpanBytes(g.Spans)

@@ -270,7 +270,7 @@ func checkPacked(t failer, p *Plan) {
 	least, g := int64(0), p.Lowered.Graph
 	for i := range f.Packed {
 		c := &f.Packed[i]
-		least = max(least, p.leastPacking(c))
+		least = max(least, leastPacking(p, c))
 		for k := range g.Ops {
 			for in, o := range g.Ops[k].In {
 				part, ok := Part{}, false
