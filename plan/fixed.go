@@ -37,17 +37,8 @@ type Packed struct {
 
 // TakenBy reports whether an op with the given step reads it as operand in.
 func (c *Packed) TakenBy(s *graph.Step, in int) bool {
-	pack, ok := packOf(s, in)
+	pack, ok := s.PackOf(in)
 	return ok && pack.Form == c.Pack.Form
-}
-
-func packOf(s *graph.Step, in int) (graph.Pack, bool) {
-	for _, p := range s.Packs {
-		if p.In == in && p.Bytes > 0 {
-			return p, true
-		}
-	}
-	return graph.Pack{}, false
 }
 
 // A Packing is a part of the work of packing: Spans bring raw bytes, of which Pieces are made.
@@ -73,7 +64,8 @@ func SameFixed(a, b *Plan) bool {
 		v, w := &a.Lowered.Graph.Values[x.Value], &b.Lowered.Graph.Values[y.Value]
 		return v.Weight.Extent == w.Weight.Extent && v.Role == w.Role && x.Low == y.Low && x.High == y.High && x.Offset == y.Offset
 	}) && slices.EqualFunc(a.Fixed.Packed, b.Fixed.Packed, func(x, y Packed) bool {
-		return runOf(a, &x) == runOf(b, &y) && x.Pack.Form == y.Pack.Form && x.Pack.Bytes == y.Pack.Bytes && x.Offset == y.Offset &&
-			x.Copy == y.Copy
+		v, w := &a.Lowered.Graph.Values[x.Operand.Value], &b.Lowered.Graph.Values[y.Operand.Value]
+		return v.Weight.Extent == w.Weight.Extent && x.Low == y.Low && x.High == y.High && x.Offset == y.Offset &&
+			x.Pack.Form == y.Pack.Form && x.Pack.Bytes == y.Pack.Bytes && x.Copy == y.Copy
 	})
 }

@@ -32,7 +32,7 @@ func packable(l *graph.Lowered) []Packed {
 			if !ok {
 				continue
 			}
-			pack, packs := packOf(&l.Steps[i], k)
+			pack, packs := l.Steps[i].PackOf(k)
 			list := views[o.Value]
 			at := slices.IndexFunc(list, func(v view) bool { return sameLayout(v.Operand.Layout, o.Layout) })
 			if at < 0 {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -284,4 +285,11 @@ type Forecast struct {
 	Bound string
 	// Measured says that the rates were measured on the host and are not guesses.
 	Measured bool
+}
+
+// A cutWeight is a view of the weight at an extent, where ops of a kind read it: so many rows from an element on.
+type cutWeight struct {
+	extent      storage.Extent
+	kind        graph.Kind
+	first, rows int
 }

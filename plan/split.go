@@ -6,7 +6,6 @@ import (
 	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
-	"github.com/optimem/optimem/storage"
 )
 
 const (
@@ -145,13 +144,6 @@ func (d *draft) splitAs(p *Plan) *draft {
 		return d.split(p.SplitBytes)
 	}
 	return d.makeSplit(p.SplitBytes, p.cuts)
-}
-
-// A cutWeight is a view of the weight at an extent, where ops of a kind read it: so many rows from an element on.
-type cutWeight struct {
-	extent      storage.Extent
-	kind        graph.Kind
-	first, rows int
 }
 
 // cutOf returns the cut that an op's weight has.
