@@ -19,22 +19,22 @@ type Part struct {
 	Staged int64
 }
 
-// opParts lists the bytes of weights that an op reads.
-func opParts(g *graph.Graph, op *graph.Op) []Part {
+// OpParts lists the bytes of weights that an op reads.
+func OpParts(g *graph.Graph, op *graph.Op) []Part {
 	var parts []Part
 	for _, o := range op.In {
 		if o.Value == graph.NoValue || g.Values[o.Value].Role != graph.Weight {
 			continue
 		}
-		if p, ok := operandPart(g, o); ok {
+		if p, ok := OperandPart(g, o); ok {
 			parts = append(parts, p)
 		}
 	}
 	return parts
 }
 
-// operandPart returns the bytes of a value that an operand views.
-func operandPart(g *graph.Graph, o graph.Operand) (Part, bool) {
+// OperandPart returns the bytes of a value that an operand views.
+func OperandPart(g *graph.Graph, o graph.Operand) (Part, bool) {
 	first, end, err := o.Layout.Span()
 	if err != nil {
 		panic("BUG: operand of " + g.Values[o.Value].Name + ": " + err.Error())
@@ -43,8 +43,8 @@ func operandPart(g *graph.Graph, o graph.Operand) (Part, bool) {
 	return Part{Value: o.Value, Low: first * size, High: end * size}, end > first
 }
 
-// covering returns the part of a union that a part is within.
-func covering(held []Part, part Part) (Part, bool) {
+// Covering returns the part of a union that a part is within.
+func Covering(held []Part, part Part) (Part, bool) {
 	i, _ := slices.BinarySearchFunc(held, part, func(h, p Part) int {
 		if h.Value != p.Value {
 			return cmp.Compare(h.Value, p.Value)
@@ -76,7 +76,9 @@ func SpanBytes(list []Span) int64 {
 	return n
 }
 
-func alignUp(n, align int64) int64 { return (n + align - 1) / align * align }
+// AlignUp returns the least multiple of align that is no less than n.
+func AlignUp(n, align int64) int64 { return (n + align - 1) / align * align }
 
-// StagingSlots is how many groups may be in host memory on their way to a device that is not Direct. The pager makes as many.
+// StagingSlots is how many groups may be in host memory on their way to a device that is not Direct: one is read while
+// the one before is copied. The pager makes as many.
 const StagingSlots = 2

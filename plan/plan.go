@@ -1,11 +1,13 @@
-// Package plan decides before anything is allocated where every byte of a pass will lie and when it gets there: it is a
-// pure function from a lowered graph, a number of bytes and a table of rates to a program that the pager obeys.
+// Package plan is the program that a pager obeys: where every byte of a pass lies and when it gets there, decided
+// before anything is allocated; with it what can be read off it, which is its report and who holds memory at which op.
 //
-// It knows graphs and bytes. It does not know devices, clocks or goroutines. So plans can be printed, compared as text
-// and costed without hardware, and the peak of memory that a plan states is the length of arenas.
+// It knows graphs and bytes. It does not know devices, clocks or goroutines, nor how a plan is found: that is
+// [github.com/optimem/optimem/plan/search]. So plans can be printed, compared as text and costed without hardware, and
+// the peak of memory that a plan states is the length of arenas.
 //
-//	p, err := plan.New(lowered, plan.Options{Mode: plan.Page, MemoryBytes: 2 << 30, Target: plan.CPU})
-//	fmt.Print(p)
+//	fmt.Print(p)                               // a line for each group, then the sums
+//	for op, h := range p.Holdings() { … }      // what is in use while each op runs
+//	fmt.Println(p.PeakBytes(), p.Forecast.Seconds)
 package plan
 
 import (
@@ -73,7 +75,30 @@ type Target struct {
 // CPU is the target whose memory is the host's: offsets at cache lines.
 var CPU = Target{Name: "cpu", AlignBytes: 64, Direct: true}
 
-// A Plan is where everything lies and when it gets there.
+// A Plan is where everything lies and when it gets there: for one graph, with the shapes of its inputs, and one kind of
+// device.
+//
+// A pass runs the Groups in order, and for each group all instances one after the other. Before a group runs, its Parts
+// lie in its slot of the ring, filled by the reads in its Spans once the slot is free (After); its Inputs are copied in
+// and what waited in host memory comes back; then its ops run, each with operands where Fixed, the slot, Consts and
+// Places say; last its Outputs are copied out, and what waits next leaves. Weights are never copied back. Where Sides
+// is set two plans run in turns instead, and this one is their report.
+//
+// # Who owns what
+//
+// A plan owns nothing and is in nobody's memory: offsets count from the beginning of arenas that whoever runs it
+// allocates, as large as its …Bytes say. It is not changed once it was made, so any number of goroutines and pagers may
+// share one; a pager knows it by its address. Its spans name the sources of the checkpoint, which must stay open as
+// long as passes run.
+//
+// # What is checked
+//
+// A plan is trusted: a pager that is given one checks neither offsets nor order. What makes it trustworthy is in the
+// tests of the search, which follow drawn plans byte by byte: nothing is read that is not there, nothing is overwritten
+// that is needed, no two things share a byte at one time, no arena is larger than the budget, and the forecast is what
+// a simulation of the finished plan gives. Tests of the pager run plans on devices that do everything as late as events
+// allow. What can go wrong in good plans (a file that is cut short or changed, a device that refuses memory) comes up
+// in the pass, not here.
 type Plan struct {
 	Mode      Mode
 	Target    Target
@@ -118,8 +143,9 @@ type Plan struct {
 	// Groups are those of both in the order of execution, for reports alone: the sides' plans are what runs.
 	Sides *Sides
 
-	// cuts are the rows at which some of those weights are cut; the others are cut into parts of about equal size.
-	cuts map[cutWeight][]int
+	// Cuts are the rows at which some weights of more than SplitBytes are cut; the others are cut into parts of about
+	// equal size.
+	Cuts map[CutWeight][]int
 }
 
 // A Group is a run of ops that need their weights at one time.
@@ -160,8 +186,8 @@ type Group struct {
 	Seconds, LoadSeconds float64
 }
 
-// A Layer is a module's part of a group: so many of its ops, the weights that they read, and what they are expected to take
-// for one instance.
+// A Layer is a module's part of a group: so many of its ops, the weights that they read, and what they are expected to
+// take for one instance.
 type Layer struct {
 	Path                string
 	Ops                 int
@@ -287,9 +313,9 @@ type Forecast struct {
 	Measured bool
 }
 
-// A cutWeight is a view of the weight at an extent, where ops of a kind read it: so many rows from an element on.
-type cutWeight struct {
-	extent      storage.Extent
-	kind        graph.Kind
-	first, rows int
+// A CutWeight is a view of the weight at an extent, where ops of a kind read it: so many rows from an element on.
+type CutWeight struct {
+	Extent      storage.Extent
+	Kind        graph.Kind
+	First, Rows int
 }
