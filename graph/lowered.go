@@ -87,3 +87,13 @@ type Pack struct {
 	// pass would otherwise make it anew, at a cost.
 	Copy bool
 }
+
+// PackOf returns how the step takes an operand packed, and whether it does.
+func (s *Step) PackOf(in int) (Pack, bool) {
+	for _, p := range s.Packs {
+		if p.In == in && p.Bytes > 0 {
+			return p, true
+		}
+	}
+	return Pack{}, false
+}

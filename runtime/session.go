@@ -32,6 +32,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -87,7 +88,7 @@ type Session struct {
 	// machine is what passes run on.
 	machine machine.Machine
 	// behind are the devices behind the first, each with its budget.
-	behind []plan.Peer
+	behind []search.Peer
 
 	// turn holds one token while no pass runs; whoever has it owns what follows. A lock could not be waited for with a
 	// context.

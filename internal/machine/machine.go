@@ -5,7 +5,7 @@
 //
 //	m, err := machine.Open(machine.Options{Device: "cuda:0"}) // defer m.Close()
 //	made, err := m.Compile(ctx, g, machine.Compilation{Ops: graph.Standard(), Mode: plan.Page})
-//	p, err := plan.New(made.Lowered, plan.Options{Target: m.Device().Target, Lower: m.Device().Lower, …})
+//	p, err := search.Plan(made.Lowered, search.Options{Target: m.Device().Target, Lower: m.Device().Lower, …})
 //	err = m.Pass(ctx, p, io)
 package machine
 
