@@ -14,6 +14,8 @@ type Holding struct {
 	// FixedBytes are the weights that stay and constants, RingBytes the slots of groups that are brought: all of the ring,
 	// since readers fill it ahead.
 	FixedBytes, RingBytes int64
+	// CacheBytes are the caches, whichever of them the op looks at.
+	CacheBytes int64
 	// ActivationBytes are the inputs and results that are alive, WorkBytes the scratch memory of the op.
 	ActivationBytes, WorkBytes int64
 	// Device is the number of the device, where there are several; OnHost says that it is the host's processor beside one.
@@ -22,7 +24,9 @@ type Holding struct {
 }
 
 // Total returns the sum.
-func (h Holding) Total() int64 { return h.FixedBytes + h.RingBytes + h.ActivationBytes + h.WorkBytes }
+func (h Holding) Total() int64 {
+	return h.FixedBytes + h.RingBytes + h.CacheBytes + h.ActivationBytes + h.WorkBytes
+}
 
 // A Holder is an activation that is alive while an op runs.
 type Holder struct {
@@ -57,7 +61,7 @@ func (p *Plan) Holdings() []Holding {
 	for i := range all {
 		alive += change[i]
 		all[i] = Holding{
-			FixedBytes: p.Fixed.Bytes + p.ConstBytes, RingBytes: p.RingBytes,
+			FixedBytes: p.Fixed.Bytes + p.ConstBytes, RingBytes: p.RingBytes, CacheBytes: p.CacheBytes,
 			ActivationBytes: alive, WorkBytes: p.Lowered.Steps[i].WorkBytes,
 		}
 	}

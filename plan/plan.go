@@ -121,6 +121,9 @@ type Plan struct {
 	Fixed Fixed
 	// Consts are the graph's constants, in an arena of their own, since they depend on the shapes of the inputs.
 	Consts []Part
+	// Caches are the graph's, each in memory of its own that outlives passes and plans; CacheBytes is what they take together.
+	Caches     []Cache
+	CacheBytes int64
 	// The device's other arenas: RingBytes for paged groups, ActivationBytes for inputs and results, WorkBytes for the
 	// scratch memory of an op.
 	ConstBytes, RingBytes, ActivationBytes, WorkBytes int64
@@ -206,6 +209,14 @@ func (g *Group) Layers() []Layer {
 // Paged reports whether the group has to be brought.
 func (g *Group) Paged() bool { return len(g.Parts) > 0 }
 
+// A Cache is one of the graph's: memory that plans of one session share by its name.
+type Cache struct {
+	Value graph.ValueID
+	Name  string
+	// Bytes is what is allocated for it, as rounded up to what the device aligns to.
+	Bytes int64
+}
+
 // A Swap is a copy of an activation to or from host memory, where one instance's bytes begin at Offset, and the next
 // instance's Stride bytes later. What comes back is a value of its own: the one that left, under another number.
 type Swap struct {
@@ -237,14 +248,14 @@ type Place struct {
 
 // PassBytes returns the device memory that a pass takes.
 func (p *Plan) PassBytes() int64 {
-	return p.Fixed.Bytes + p.ConstBytes + p.RingBytes + p.ActivationBytes + p.WorkBytes
+	return p.Fixed.Bytes + p.ConstBytes + p.CacheBytes + p.RingBytes + p.ActivationBytes + p.WorkBytes
 }
 
 // PeakBytes returns all the device memory that the plan takes: for a pass, or while weights are packed before the first
 // one, whatever is more.
 // Of several devices it is the one that takes the most.
 func (p *Plan) PeakBytes() int64 {
-	n := max(p.PassBytes(), p.Fixed.Bytes+p.Fixed.PackingBytes)
+	n := max(p.PassBytes(), p.Fixed.Bytes+p.CacheBytes+p.Fixed.PackingBytes)
 	if p.Sides != nil && p.Sides.Peer != "" {
 		n = max(n, p.Sides.Host.PeakBytes())
 	}

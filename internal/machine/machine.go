@@ -42,6 +42,8 @@ type Machine interface {
 	Clock() (time.Duration, bool)
 	// GiveBack frees what passes left on the device and in the host's memory.
 	GiveBack(ctx context.Context) error
+	// DropCaches frees the caches, which begin as zeros again.
+	DropCaches() error
 	// Bound says how many bytes of the device plans take from now on.
 	Bound(memoryBytes int64)
 	Close() error

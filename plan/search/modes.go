@@ -23,7 +23,10 @@ func (d *draft) room() int64 {
 }
 
 // restBytes is what a plan takes beside the ring and the weights that may stay.
-func (d *draft) restBytes() int64 { return d.base.ActivationBytes + d.base.WorkBytes + d.alwaysBytes }
+func (d *draft) restBytes() int64 { return d.base.ActivationBytes + d.base.WorkBytes + d.heldBytes() }
+
+// heldBytes is what does not depend on how a pass is cut: caches, constants, and the weights that always stay.
+func (d *draft) heldBytes() int64 { return d.base.CacheBytes + d.alwaysBytes }
 
 // like returns a plan whose weights lie as in the plan for other shapes, nil where there is none or the budget does not
 // admit it.
@@ -180,7 +183,7 @@ func (d *draft) chooseOf(variants func() []*draft, make func(*draft) *plan.Plan)
 			break
 		}
 		_, slot := e.largest()
-		if e = e.swapped(d.o.MemoryBytes - e.base.WorkBytes - e.alwaysBytes - 2*slot); e != nil {
+		if e = e.swapped(d.o.MemoryBytes - e.base.WorkBytes - e.heldBytes() - 2*slot); e != nil {
 			if p := make(e); p != nil {
 				plans = append(plans, p)
 			}

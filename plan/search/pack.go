@@ -97,7 +97,7 @@ func packFixed(p *plan.Plan, budgetBytes int64, only func(*plan.Packed) bool) {
 	if budgetBytes > 0 {
 		most = max(budgetBytes, p.PeakBytes())
 	}
-	list = slices.DeleteFunc(list, func(c plan.Packed) bool { return leastPacking(p, &c) > most-p.Fixed.Bytes })
+	list = slices.DeleteFunc(list, func(c plan.Packed) bool { return leastPacking(p, &c) > most-p.Fixed.Bytes-p.CacheBytes })
 	// Those that take the most besides what they take as they are go first.
 	slices.SortStableFunc(list, func(a, b plan.Packed) int {
 		return cmp.Compare(packedGrowth(p, &a), packedGrowth(p, &b))
@@ -189,10 +189,11 @@ func withPacked(p *plan.Plan, list []plan.Packed, mostBytes int64) *plan.Plan {
 		total += readBytes(plan.Part{Low: list[i].Low, High: list[i].High})
 	}
 	q.Fixed.Packed = list
-	rest := q.PeakBytes() - q.Fixed.Bytes
+	held := q.Fixed.Bytes + q.CacheBytes // caches may be in use by then
+	rest := q.PeakBytes() - held
 	want := max(min(rest, mostPackingBytes), min(extraPackingBytes, q.Fixed.Bytes/smallPart))
-	most := min(total, max(min(want, mostBytes-q.Fixed.Bytes), least))
-	if most > mostBytes-q.Fixed.Bytes {
+	most := min(total, max(min(want, mostBytes-held), least))
+	if most > mostBytes-held {
 		return nil
 	}
 	each := most

@@ -45,6 +45,9 @@ func Plan(l *graph.Lowered, o Options) (p *plan.Plan, err error) {
 	if o.Instances > 1 && len(l.Graph.Updates) > 0 {
 		return nil, fmt.Errorf("a program that changes buffers takes its inputs one after the other, not %d at once", o.Instances)
 	}
+	if o.Instances > 1 && l.Graph.HasCaches() {
+		return nil, fmt.Errorf("a program with caches takes its inputs one after the other, not %d at once", o.Instances)
+	}
 	if err := check(l.Graph); err != nil {
 		return nil, err
 	}
@@ -119,6 +122,7 @@ func (d *draft) make() (*plan.Plan, error) {
 // check returns an error for a graph whose bytes cannot be counted.
 func check(g *graph.Graph) error {
 	var sum int64
+	caches := make(map[string]int64)
 	for i := range g.Values {
 		v := &g.Values[i]
 		n, err := v.Shape.NumElements()
@@ -129,6 +133,13 @@ func check(g *graph.Graph) error {
 		if sum += bytes; !ok || sum < 0 || sum > 1<<60 {
 			return fmt.Errorf("value %s: %v of %v takes more bytes than can be", v.Name, v.Shape, v.DType)
 		}
+		if v.Role != graph.Cache {
+			continue
+		}
+		if before, known := caches[v.Name]; known && before != bytes {
+			return fmt.Errorf("two caches %s, of %d and %d bytes", v.Name, before, bytes)
+		}
+		caches[v.Name] = bytes
 	}
 	return nil
 }

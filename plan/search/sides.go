@@ -15,12 +15,34 @@ func (d *draft) sides(second func(group int) bool) (*plan.Sides, error) {
 		return nil, errors.New("BUG: no way to lower a part of the graph")
 	}
 	sideOf := onHostOps(d.groups, len(d.l.Graph.Ops), second)
+	if err := cachesApart(d.l.Graph, sideOf); err != nil {
+		return nil, err
+	}
 	s := &plan.Sides{}
 	s.Whole, s.Crossings = graph.Divide(d.l.Graph, func(op int) bool { return sideOf[op] })
 	for _, c := range s.Crossings {
 		s.CrossingBytes += s.Whole[1-c.From].Graph.Values[c.Input].Bytes() * int64(d.o.Instances)
 	}
 	return s, nil
+}
+
+// cachesApart returns an error where ops of both sides have a cache in common, which only one side can have.
+func cachesApart(g *graph.Graph, sideOf []bool) error {
+	side := make(map[string]bool)
+	for i := range g.Ops {
+		for k, o := range g.Ops[i].In {
+			if !g.Ops[i].Kind.Writes(k) || o.Value == graph.NoValue {
+				continue
+			}
+			name := g.Values[o.Value].Name
+			if other, known := side[name]; known && other != sideOf[i] {
+				return fmt.Errorf("%s: %w: cache %s is in the memory of one device, and ops of two have it in common",
+					g.Ops[i].Path, graph.ErrUnsupported, name)
+			}
+			side[name] = sideOf[i]
+		}
+	}
+	return nil
 }
 
 // divided plans the groups for which onHost is true for the host's processor, within the budget of host memory, and the
