@@ -32,6 +32,9 @@ var attendOps = []OpDef{
 // Writes reports whether an op of a kind writes to an operand: such an operand is a cache.
 func (k Kind) Writes(in int) bool { return k == "attend" && (in == 3 || in == 4) }
 
+// RowsAlone is an attribute of products: the bits of a row are not to depend on how many rows there are.
+const RowsAlone = "rows_alone"
+
 // WritesCache reports whether an op leaves something in a cache, so that it is needed whoever reads its results.
 func (g *Graph) WritesCache(op *Op) bool {
 	for i, o := range op.In {
