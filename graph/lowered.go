@@ -12,6 +12,8 @@ var ErrUnsupported = errors.New("not supported by the device")
 type IndexError struct {
 	// Index is what was given, Size what the dimension has; a Size of zero says that the device does not tell which it was.
 	Index, Size int64
+	// Operand is the number of the operand that held it, 0 where that is not said.
+	Operand int
 }
 
 // Error has PyTorch's words.

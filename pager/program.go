@@ -58,7 +58,8 @@ const maxPrograms = 16
 // are what the last pass made of them, wherever it ran.
 func (g *Pager) use(ctx context.Context, p *plan.Plan) error {
 	g.opts.States.begun++
-	if g.current == nil || g.current.plan != p {
+	// Another pager may have taken a cache that the plan has here.
+	if g.current == nil || g.current.plan != p || g.current.arenas.cacheChanges != g.cacheChanges {
 		if err := g.change(ctx, p); err != nil {
 			return err
 		}

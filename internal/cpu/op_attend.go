@@ -113,11 +113,11 @@ func (a *attending) check() error {
 			continue
 		}
 		if p >= int64(a.blocks)*graph.BlockRows {
-			return &graph.IndexError{Index: p, Size: int64(a.blocks) * graph.BlockRows}
+			return &graph.IndexError{Index: p, Size: int64(a.blocks) * graph.BlockRows, Operand: 5}
 		}
 		for b := a.first(int(p)) / graph.BlockRows; b <= int(p)/graph.BlockRows; b++ {
 			if x := a.block(r, b); x < 0 || x >= int64(places) {
-				return &graph.IndexError{Index: x, Size: int64(places)}
+				return &graph.IndexError{Index: x, Size: int64(places), Operand: 6}
 			}
 		}
 	}

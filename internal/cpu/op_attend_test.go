@@ -353,13 +353,14 @@ func TestAttendRefusesPlacesThatAreNotThere(t *testing.T) {
 	for name, c := range map[string]struct {
 		change      func(at, tables []int64)
 		index, size int64
+		operand     int
 	}{
-		"a position behind the table":      {func(at, _ []int64) { at[1] = attendBlocks * graph.BlockRows }, attendBlocks * graph.BlockRows, attendBlocks * graph.BlockRows},
-		"a position far behind":            {func(at, _ []int64) { at[1] = math.MaxInt64 }, math.MaxInt64, attendBlocks * graph.BlockRows},
-		"a block behind the caches":        {func(_, b []int64) { b[attendBlocks] = 12 }, 12, 12},
-		"a negative block":                 {func(_, b []int64) { b[attendBlocks+1] = -1 }, -1, 12},
-		"a block so large that it wraps":   {func(_, b []int64) { b[attendBlocks] = math.MaxInt64 / 8 }, math.MaxInt64 / 8, 12},
-		"an earlier block of the sequence": {func(_, b []int64) { b[0] = 99 }, 99, 12},
+		"a position behind the table":      {func(at, _ []int64) { at[1] = attendBlocks * graph.BlockRows }, attendBlocks * graph.BlockRows, attendBlocks * graph.BlockRows, 5},
+		"a position far behind":            {func(at, _ []int64) { at[1] = math.MaxInt64 }, math.MaxInt64, attendBlocks * graph.BlockRows, 5},
+		"a block behind the caches":        {func(_, b []int64) { b[attendBlocks] = 12 }, 12, 12, 6},
+		"a negative block":                 {func(_, b []int64) { b[attendBlocks+1] = -1 }, -1, 12, 6},
+		"a block so large that it wraps":   {func(_, b []int64) { b[attendBlocks] = math.MaxInt64 / 8 }, math.MaxInt64 / 8, 12, 6},
+		"an earlier block of the sequence": {func(_, b []int64) { b[0] = 99 }, 99, 12, 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAttended(attendCases[0], 1, rand.New(rand.NewPCG(7, 8)))
@@ -367,7 +368,7 @@ func TestAttendRefusesPlacesThatAreNotThere(t *testing.T) {
 			c.change(elements[int64](view{data: in[5].Data}), elements[int64](view{data: in[6].Data}))
 			_, err := Compute(t.Context(), pool, graph.Standard(), "attend", a.attrs(), in...)
 			var index *graph.IndexError
-			if !errors.As(err, &index) || index.Index != c.index || index.Size != c.size {
+			if !errors.As(err, &index) || index.Index != c.index || index.Size != c.size || index.Operand != c.operand {
 				t.Errorf("%v, want index %d of %d", err, c.index, c.size)
 			}
 			for _, cache := range []*tensor.Tensor{a.keys, a.values} {
