@@ -14,6 +14,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -89,17 +90,17 @@ func TestBranchesOnBothSides(t *testing.T) {
 		}
 		return io.y
 	}
-	o := plan.Options{
+	o := search.Options{
 		Mode: plan.Auto, Target: plan.Target{Name: "emu", AlignBytes: 256}, Lower: host.Lower,
 		Rates:     cost.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 1e-6, CopyBytes: 1e9, CopySeconds: 1e-6},
 		HostRates: cost.Rates{FLOPs: 10e9, MemoryBytes: 10e9, OpSeconds: 1e-6},
 	}
-	free, err := plan.New(l, o)
+	free, err := search.Plan(l, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.MemoryBytes, o.HostLower = free.PeakBytes()-free.Fixed.Bytes/2, host.Lower
-	helped, err := plan.New(l, o)
+	helped, err := search.Plan(l, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestBranchesOnBothSides(t *testing.T) {
 	}
 	chunk := o
 	chunk.Mode, chunk.MemoryBytes, chunk.Capacity = plan.Chunk, 0, plan.Limit{N: 5 * 256 * 256, Unit: plan.Params}
-	pinned, err := plan.New(l, chunk)
+	pinned, err := search.Plan(l, chunk)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,6 +101,8 @@ func New(dev, host device.Device, opts Options) (*Chunker, error) {
 	c := &Chunker{opts: opts}
 	shared := cmp.Or(opts.Device.States, opts.Host.States, pager.NewStates())
 	opts.Device.States, opts.Host.States = shared, shared
+	caches := cmp.Or(opts.Device.Caches, opts.Host.Caches, pager.NewCaches())
+	opts.Device.Caches, opts.Host.Caches = caches, caches
 	opts.Device.Observe, opts.Host.Observe = c.numbered(0, opts.Device.Observe), c.numbered(1, opts.Host.Observe)
 	first, err := pager.New(dev, opts.Device)
 	if err != nil {
@@ -121,6 +123,7 @@ func Spread(devices []device.Device, opts Options) (*Chunker, error) {
 		return nil, errors.New("a plan is spread over two devices at least")
 	}
 	opts.Device.States = cmp.Or(opts.Device.States, pager.NewStates())
+	opts.Device.Caches = cmp.Or(opts.Device.Caches, pager.NewCaches())
 	c := &Chunker{opts: opts, peers: true}
 	own, others := opts.Device, opts
 	own.Observe, others.Device.Observe = c.numbered(0, opts.Device.Observe), c.numbered(1, opts.Device.Observe)
@@ -457,6 +460,7 @@ func (c *Chunker) Held() (dev, host pager.Held) {
 	for _, p := range c.pagers {
 		h := p.Held()
 		dev.FixedBytes, dev.RingBytes = dev.FixedBytes+h.FixedBytes, dev.RingBytes+h.RingBytes
+		dev.CacheBytes += h.CacheBytes
 		dev.ActivationBytes, dev.WorkBytes = dev.ActivationBytes+h.ActivationBytes, dev.WorkBytes+h.WorkBytes
 	}
 	return dev, host
@@ -481,6 +485,15 @@ func (c *Chunker) HostBytes() int64 {
 		n += int64(len(c.crossings.Bytes()))
 	}
 	return n
+}
+
+// DropCaches frees the caches on both sides: they begin as zeros again.
+func (c *Chunker) DropCaches() error {
+	var errs []error
+	for _, p := range c.pagers {
+		errs = append(errs, p.DropCaches())
+	}
+	return errors.Join(errs...)
 }
 
 // GiveBack frees all memory that both sides hold, and that through which values cross, between passes.

@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -99,7 +100,7 @@ func TestChunks(t *testing.T) {
 	host := cpu.New(2, graph.Standard())
 	defer host.Close()
 	l := network(t, host, width, depth)
-	resident, err := plan.New(l, plan.Options{Mode: plan.Resident, Instances: instances})
+	resident, err := search.Plan(l, search.Options{Mode: plan.Resident, Instances: instances})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func TestChunks(t *testing.T) {
 	for pinned := range depth + 1 {
 		for _, hostBytes := range []int64{0, 3 * width * width * 4} {
 			t.Run(fmt.Sprintf("pinned=%d/host=%d", pinned, hostBytes), func(t *testing.T) {
-				made, err := plan.New(l, plan.Options{
+				made, err := search.Plan(l, search.Options{
 					Mode: plan.Chunk, Target: plan.Target{Name: "emu", AlignBytes: 256}, Instances: instances,
 					Capacity:  plan.Limit{N: int64(pinned*width*width) + 1, Unit: plan.Params},
 					HostBytes: hostBytes, Lower: host.Lower, HostLower: host.Lower,

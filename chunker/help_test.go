@@ -14,6 +14,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // TestHostHelps: behind a slow bus, groups with few rows are computed where their weights are and groups with many are
@@ -35,22 +36,22 @@ func TestHostHelps(t *testing.T) {
 		{"fast bus", 1, 100e9, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := plan.Options{
+			o := search.Options{
 				Mode: plan.Auto, Target: plan.Target{Name: "emu", AlignBytes: 256}, Instances: c.instances, Lower: host.Lower,
 				Rates:     cost.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 1e-6, CopyBytes: c.bus, CopySeconds: 1e-6},
 				HostRates: cost.Rates{FLOPs: 10e9, MemoryBytes: 10e9, OpSeconds: 1e-6},
 			}
-			free, err := plan.New(l, o)
+			free, err := search.Plan(l, o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			o.MemoryBytes = free.PeakBytes() - free.Fixed.Bytes/2
-			alone, err := plan.New(l, o)
+			alone, err := search.Plan(l, o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			o.HostLower = host.Lower
-			made, err := plan.New(l, o)
+			made, err := search.Plan(l, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +82,7 @@ func TestHostHelps(t *testing.T) {
 }
 
 // follow runs a plan on an emulated device with the rates that it was made for, and returns what a pass took.
-func follow(t *testing.T, host *cpu.Device, l *graph.Lowered, made *plan.Plan, o plan.Options) (float64, *transfer) {
+func follow(t *testing.T, host *cpu.Device, l *graph.Lowered, made *plan.Plan, o search.Options) (float64, *transfer) {
 	t.Helper()
 	dev := emulated.New(emulated.Options{
 		MemoryBytes: made.PeakBytes(), CopyBytes: o.Rates.CopyBytes, CheckOrder: true,

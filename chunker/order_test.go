@@ -18,6 +18,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // A party is a plan with what makes a chunker for it, over devices that do things late and the host.
@@ -30,9 +31,9 @@ type party struct {
 
 var emu = plan.Target{Name: "emu", AlignBytes: 256}
 
-func mustPlan(t testing.TB, l *graph.Lowered, o plan.Options) *plan.Plan {
+func mustPlan(t testing.TB, l *graph.Lowered, o search.Options) *plan.Plan {
 	t.Helper()
-	p, err := plan.New(l, o)
+	p, err := search.Plan(l, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func mustPlan(t testing.TB, l *graph.Lowered, o plan.Options) *plan.Plan {
 // devices, some with nothing to do.
 func parties(t testing.TB, l *graph.Lowered, host *cpu.Device, width, instances int) (all []party) {
 	t.Helper()
-	o := plan.Options{Target: emu, Instances: instances, Lower: host.Lower}
+	o := search.Options{Target: emu, Instances: instances, Lower: host.Lower}
 	pinned := o
 	pinned.Mode, pinned.HostLower = plan.Chunk, host.Lower
 	pinned.Capacity = plan.Limit{N: int64(2*width*width) + 1, Unit: plan.Params}
@@ -62,7 +63,7 @@ func parties(t testing.TB, l *graph.Lowered, host *cpu.Device, width, instances 
 		spread := o
 		spread.Mode = plan.Resident
 		for i := range n - 1 {
-			spread.Peers = append(spread.Peers, plan.Peer{Name: fmt.Sprint("emu:", i+1)})
+			spread.Peers = append(spread.Peers, search.Peer{Name: fmt.Sprint("emu:", i+1)})
 		}
 		all = append(all, party{fmt.Sprint(n, " devices"), mustPlan(t, l, spread), n})
 	}
@@ -119,7 +120,7 @@ func (p *party) gather(t testing.TB, o late.Options, opts Options, before func(c
 func alone(t testing.TB, host *cpu.Device, l *graph.Lowered, instances int) *transfer {
 	t.Helper()
 	want := newTransfer(l.Graph, instances)
-	p := mustPlan(t, l, plan.Options{Mode: plan.Resident, Instances: instances})
+	p := mustPlan(t, l, search.Options{Mode: plan.Resident, Instances: instances})
 	one, err := pager.New(host, pager.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -187,9 +188,9 @@ func partiesOf(t testing.TB, l *graph.Lowered, host *cpu.Device, width, depth, i
 	if depth > 2 {
 		return parties(t, l, host, width, instances)
 	}
-	o := plan.Options{
+	o := search.Options{
 		Mode: plan.Resident, Target: emu, Lower: host.Lower, Instances: instances,
-		Peers: []plan.Peer{{Name: "emu:1"}, {Name: "emu:2"}},
+		Peers: []search.Peer{{Name: "emu:1"}, {Name: "emu:2"}},
 	}
 	return []party{{"more devices than layers", mustPlan(t, l, o), 3}}
 }
@@ -325,7 +326,7 @@ func TestNoStateChangesBeforeAllHaveFinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []*pair
-	resident := mustPlan(t, l, plan.Options{Mode: plan.Resident})
+	resident := mustPlan(t, l, search.Options{Mode: plan.Resident})
 	for n := range passes {
 		want = append(want, newPair(l.Graph, n))
 		if err := one.Pass(t.Context(), resident, want[n]); err != nil {

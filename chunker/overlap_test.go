@@ -13,22 +13,23 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // overlapping plans a prefix on a device and the rest on the host, with rates that make the two take the given times for a
 // micro-batch, roughly.
 func overlapping(t *testing.T, l *graph.Lowered, host *cpu.Device, pinned, instances int, flops, hostFLOPs float64) (
-	*plan.Plan, plan.Options,
+	*plan.Plan, search.Options,
 ) {
 	t.Helper()
 	const width = 200
-	o := plan.Options{
+	o := search.Options{
 		Mode: plan.Chunk, Target: plan.Target{Name: "emu", AlignBytes: 256}, Instances: instances,
 		Capacity: plan.Limit{N: int64(pinned*width*width) + 1, Unit: plan.Params}, Lower: host.Lower, HostLower: host.Lower,
 		Rates:     cost.Rates{FLOPs: flops, MemoryBytes: 1e15, OpSeconds: 1e-9, CopyBytes: 1e9, CopySeconds: 1e-6},
 		HostRates: cost.Rates{FLOPs: hostFLOPs, MemoryBytes: 1e15, OpSeconds: 1e-9},
 	}
-	p, err := plan.New(l, o)
+	p, err := search.Plan(l, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestBothSidesAtOnce(t *testing.T) {
 func compareAlone(t *testing.T, host *cpu.Device, l *graph.Lowered, got *transfer) {
 	t.Helper()
 	want := newTransfer(l.Graph, len(got.out))
-	p, err := plan.New(l, plan.Options{Mode: plan.Resident, Instances: len(got.out)})
+	p, err := search.Plan(l, search.Options{Mode: plan.Resident, Instances: len(got.out)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // TestFewerGroupsThanDevices: devices for which no group is left compute nothing, and the bits are those of one alone.
@@ -20,17 +21,17 @@ func TestFewerGroupsThanDevices(t *testing.T) {
 			for _, instances := range []int{1, 3} {
 				t.Run(fmt.Sprintf("groups=%d/devices=%d/instances=%d", depth, n, instances), func(t *testing.T) {
 					l := network(t, host, 64, depth)
-					o := plan.Options{
+					o := search.Options{
 						Mode: plan.Resident, Target: plan.Target{Name: "emu", AlignBytes: 256}, Instances: instances, Lower: host.Lower,
 					}
 					var devices []device.Device
 					for i := range n {
 						devices = append(devices, emulated.New(emulated.Options{CheckOrder: true, Threads: 1}))
 						if i > 0 {
-							o.Peers = append(o.Peers, plan.Peer{Name: fmt.Sprint("emu:", i)})
+							o.Peers = append(o.Peers, search.Peer{Name: fmt.Sprint("emu:", i)})
 						}
 					}
-					p, err := plan.New(l, o)
+					p, err := search.Plan(l, o)
 					if err != nil {
 						t.Fatal(err)
 					}

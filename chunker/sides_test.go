@@ -16,6 +16,7 @@ import (
 	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // A fragile IO panics at one of its calls.
@@ -155,10 +156,10 @@ func TestStatesMoveBetweenSides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resident := mustPlan(t, l, plan.Options{Mode: plan.Resident})
+	resident := mustPlan(t, l, search.Options{Mode: plan.Resident})
 	all := parties(t, l, host, width, 1)[:1]
 	for _, pinned := range []int{0, 1, 3, 4} {
-		all = append(all, party{devices: 1, plan: mustPlan(t, l, plan.Options{
+		all = append(all, party{devices: 1, plan: mustPlan(t, l, search.Options{
 			Mode: plan.Chunk, Target: emu, Lower: host.Lower, HostLower: host.Lower,
 			Capacity: plan.Limit{N: int64(pinned*width*width) + 1, Unit: plan.Params},
 		})})

@@ -17,6 +17,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -138,7 +139,7 @@ func TestStatesOfBothSides(t *testing.T) {
 	target := plan.Target{Name: "emu", AlignBytes: 256}
 	var want [][]byte
 	for pinned := depth; pinned >= 0; pinned-- {
-		made, err := plan.New(l, plan.Options{
+		made, err := search.Plan(l, search.Options{
 			Mode: plan.Chunk, Target: target, Capacity: plan.Limit{N: int64(pinned*width*width) + 1, Unit: plan.Params},
 			Lower: host.Lower, HostLower: host.Lower,
 		})
@@ -194,7 +195,7 @@ func TestStatesOfBothSides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resident, err := plan.New(l, plan.Options{Mode: plan.Resident})
+	resident, err := search.Plan(l, search.Options{Mode: plan.Resident})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -169,7 +170,7 @@ func TestCUBLASLtPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resident, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Resident}), 4)
+	resident, _, err := passes(t.Context(), dev, planned(t, l, search.Options{Mode: plan.Resident}), 4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +218,7 @@ func TestCUBLASLtFails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Page}), 4)
+			out, _, err := passes(t.Context(), dev, planned(t, l, search.Options{Mode: plan.Page}), 4)
 			if want != "" {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%v", err)

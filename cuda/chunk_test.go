@@ -16,6 +16,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // A gatedDevice brings the input of one instance in only once the gate is open.
@@ -80,7 +81,7 @@ func TestGPUAndCPUAtOnce(t *testing.T) {
 	host := cpu.New(1, graph.Standard())
 	defer host.Close()
 	made := func(instances int) *plan.Plan {
-		p := planned(t, l, plan.Options{
+		p := planned(t, l, search.Options{
 			Mode: plan.Chunk, Capacity: plan.Limit{N: 30000, Unit: plan.Params}, Instances: instances,
 			Lower: cuda.Lower, HostLower: host.Lower,
 		})

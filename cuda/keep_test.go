@@ -16,6 +16,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -31,7 +32,7 @@ func TestKeptPasses(t *testing.T) {
 	for _, mode := range []plan.Mode{plan.Resident, plan.Page} {
 		t.Run(string(mode), func(t *testing.T) {
 			dev, lib := openSimulated(t, "memory=8M order=lazy:5")
-			p := planned(t, lower(t, g), plan.Options{Mode: mode})
+			p := planned(t, lower(t, g), search.Options{Mode: mode})
 			pg := newPager(t, dev)
 			var launches []int
 			var first []byte
@@ -70,7 +71,7 @@ func TestKeptPasses(t *testing.T) {
 func TestKeptInstances(t *testing.T) {
 	g := network(t, 2, widths...)
 	dev, lib := openSimulated(t, "memory=8M order=lazy:2")
-	p := planned(t, lower(t, g), plan.Options{Mode: plan.Page, Instances: 3})
+	p := planned(t, lower(t, g), search.Options{Mode: plan.Page, Instances: 3})
 	pg := newPager(t, dev)
 	wants := make([][]byte, 3)
 	for n := range 5 {
@@ -102,8 +103,8 @@ func TestKeptInstances(t *testing.T) {
 func TestKeptPlansChange(t *testing.T) {
 	small, large := network(t, 2, widths...), network(t, 9, widths...)
 	dev, _ := openSimulated(t, "memory=8M order=lazy:2")
-	first := planned(t, lower(t, small), plan.Options{Mode: plan.Page})
-	second := planned(t, lower(t, large), plan.Options{Mode: plan.Page, Like: first})
+	first := planned(t, lower(t, small), search.Options{Mode: plan.Page})
+	second := planned(t, lower(t, large), search.Options{Mode: plan.Page, Like: first})
 	pg := newPager(t, dev)
 	for _, p := range []*plan.Plan{first, first, first, second, second, second, second, first, first, first, first} {
 		x := newTransfer(p.Lowered.Graph)
@@ -125,7 +126,7 @@ func TestKeepingFails(t *testing.T) {
 	} {
 		t.Run(fault, func(t *testing.T) {
 			dev, lib := openSimulated(t, "memory=8M order=lazy:2 fault="+fault)
-			out, _, err := passes(t.Context(), dev, planned(t, lower(t, g), plan.Options{Mode: plan.Page}), 4)
+			out, _, err := passes(t.Context(), dev, planned(t, lower(t, g), search.Options{Mode: plan.Page}), 4)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +140,7 @@ func TestKeepingFails(t *testing.T) {
 	}
 	// A graph that cannot be launched is another matter.
 	dev, _ := openSimulated(t, "memory=8M order=lazy:2 fault=late:cuGraphLaunch:2:719")
-	_, _, err := passes(t.Context(), dev, planned(t, lower(t, g), plan.Options{Mode: plan.Page}), 4)
+	_, _, err := passes(t.Context(), dev, planned(t, lower(t, g), search.Options{Mode: plan.Page}), 4)
 	if !errors.Is(err, driver.LaunchFailed) {
 		t.Errorf("%v", err)
 	}
@@ -165,7 +166,7 @@ func TestKeptOpsFailOnData(t *testing.T) {
 	}
 	g.Outputs = []graph.Output{{Name: "y", Operand: y}}
 	dev, lib := openSimulated(t, "memory=8M order=lazy:2")
-	p := planned(t, lower(t, g), plan.Options{Mode: plan.Resident})
+	p := planned(t, lower(t, g), search.Options{Mode: plan.Resident})
 	pg := newPager(t, dev)
 	for n, id := range []uint64{0, 1, 2, 3, 1, 4} {
 		x := newTransfer(g)
@@ -188,7 +189,7 @@ func TestKeptOpsFailOnData(t *testing.T) {
 func TestKeptPassIsCancelled(t *testing.T) {
 	g := network(t, 3, widths...)
 	dev, _ := openSimulated(t, "memory=8M order=lazy:2")
-	p := planned(t, lower(t, g), plan.Options{Mode: plan.Resident})
+	p := planned(t, lower(t, g), search.Options{Mode: plan.Resident})
 	pg := newPager(t, dev)
 	for range 3 {
 		if err := pg.Pass(t.Context(), p, newTransfer(g)); err != nil {

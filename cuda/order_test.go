@@ -14,6 +14,7 @@ import (
 	"github.com/optimem/optimem/cuda/sim"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // A deafDevice gives out streams of which one leaves out one wait.
@@ -76,7 +77,7 @@ func (s *deafStream) Wait(e device.Event) {
 func TestEveryWaitIsNeeded(t *testing.T) {
 	const groups, times = 5, 2
 	l := lower(t, network(t, 2, 24, 40, 24, 56, 24, 10))
-	p := planned(t, l, plan.Options{Mode: plan.Page, Slots: 2})
+	p := planned(t, l, search.Options{Mode: plan.Page, Slots: 2})
 	if len(p.Groups) != groups {
 		t.Fatalf("%d groups", len(p.Groups))
 	}
@@ -170,7 +171,7 @@ func TestOverlap(t *testing.T) {
 		widths[i] = side
 	}
 	l := lower(t, network(t, 1, widths...))
-	p := planned(t, l, plan.Options{Mode: plan.Page, Slots: 2})
+	p := planned(t, l, search.Options{Mode: plan.Page, Slots: 2})
 	const group = (side*side + side) * 4 // a byte takes a nanosecond
 	const output, input = side * 4, side * 4
 	launches := 0

@@ -18,6 +18,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -143,8 +144,8 @@ func TestPackedConvs(t *testing.T) {
 				g := convolutions(t, c.dtype, c.precision)
 				l := lower(t, g)
 				dev, lib := openSimulated(t, "memory=64M order="+order)
-				raw, many := launchesOf(t, dev, lib, planned(t, unpacked(l), plan.Options{Mode: plan.Resident}))
-				p := planned(t, l, plan.Options{Mode: plan.Resident})
+				raw, many := launchesOf(t, dev, lib, planned(t, unpacked(l), search.Options{Mode: plan.Resident}))
+				p := planned(t, l, search.Options{Mode: plan.Resident})
 				got, few := launchesOf(t, dev, lib, p)
 				if !bytes.Equal(got, raw) {
 					t.Error("packed weights give other bits")
@@ -186,7 +187,7 @@ func TestPackedConvsFromPTX(t *testing.T) {
 			l := lower(t, convolutions(t, c.dtype, c.precision))
 			dev, lib := openSimulated(t, "memory=64M order=lazy:1")
 			in := lib.Interpret(t)
-			p := planned(t, l, plan.Options{Mode: plan.Resident})
+			p := planned(t, l, search.Options{Mode: plan.Resident})
 			got, _, err := passes(t.Context(), dev, p, 1)
 			if err != nil {
 				t.Fatal(err)
@@ -194,7 +195,7 @@ func TestPackedConvsFromPTX(t *testing.T) {
 			if n, _ := in.Ran(c.kernel); n == 0 {
 				t.Errorf("%s was not launched", c.kernel)
 			}
-			raw, _, err := passes(t.Context(), dev, planned(t, unpacked(l), plan.Options{Mode: plan.Resident}), 1)
+			raw, _, err := passes(t.Context(), dev, planned(t, unpacked(l), search.Options{Mode: plan.Resident}), 1)
 			if err != nil || !bytes.Equal(got, raw) {
 				t.Errorf("%v, the same bits: %v", err, bytes.Equal(got, raw))
 			}
@@ -212,8 +213,8 @@ func TestPackedMemoryIsEnough(t *testing.T) {
 	for name, c := range packedCases {
 		t.Run(name, func(t *testing.T) {
 			l := lower(t, convolutions(t, c.dtype, c.precision))
-			least := planned(t, l, plan.Options{Mode: plan.Auto}).MinBytes
-			most := planned(t, l, plan.Options{Mode: plan.Resident}).PeakBytes()
+			least := planned(t, l, search.Options{Mode: plan.Auto}).MinBytes
+			most := planned(t, l, search.Options{Mode: plan.Resident}).PeakBytes()
 			var want []byte
 			packed := make(map[int]bool)
 			budgets := []int64{least, most}
@@ -221,7 +222,7 @@ func TestPackedMemoryIsEnough(t *testing.T) {
 				budgets = append(budgets, least+random.Int64N(most-least))
 			}
 			for _, budget := range budgets {
-				p := planned(t, l, plan.Options{Mode: plan.Auto, MemoryBytes: budget})
+				p := planned(t, l, search.Options{Mode: plan.Auto, MemoryBytes: budget})
 				packed[len(p.Fixed.Packed)] = true
 				if p.PeakBytes() > budget {
 					t.Errorf("a plan of %d bytes for a budget of %d", p.PeakBytes(), budget)
@@ -269,12 +270,12 @@ func TestPackedOnOldGPUs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := planned(t, l, plan.Options{Mode: plan.Resident})
+		p := planned(t, l, search.Options{Mode: plan.Resident})
 		if want := map[bool]int{true: c.weights}[name == "winograd"]; len(p.Fixed.Packed) != want {
 			t.Errorf("%s: %d packed weights, not %d", name, len(p.Fixed.Packed), want)
 		}
 		got, _ := launchesOf(t, dev, lib, p)
-		raw, _ := launchesOf(t, dev, lib, planned(t, unpacked(l), plan.Options{Mode: plan.Resident}))
+		raw, _ := launchesOf(t, dev, lib, planned(t, unpacked(l), search.Options{Mode: plan.Resident}))
 		if !bytes.Equal(got, raw) {
 			t.Errorf("%s: packed weights give other bits", name)
 		}
@@ -288,7 +289,7 @@ func TestPackingFails(t *testing.T) {
 		t.Skip("makes many devices one after another")
 	}
 	c := packedCases["f16"]
-	p := planned(t, lower(t, convolutions(t, c.dtype, c.precision)), plan.Options{Mode: plan.Resident})
+	p := planned(t, lower(t, convolutions(t, c.dtype, c.precision)), search.Options{Mode: plan.Resident})
 	for _, call := range []string{"cuMemAlloc:%d:2", "cuLaunchKernel:%d:1", "cuMemcpyHtoDAsync:%d:1"} {
 		for n := 1; ; n++ {
 			dev, lib, pg := openPager(t, "memory=64M fault="+fmt.Sprintf(call, n))

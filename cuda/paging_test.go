@@ -23,6 +23,7 @@ import (
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -113,10 +114,10 @@ func lower(t testing.TB, g *graph.Graph) *graph.Lowered {
 }
 
 // planned plans for the device.
-func planned(t testing.TB, l *graph.Lowered, o plan.Options) *plan.Plan {
+func planned(t testing.TB, l *graph.Lowered, o search.Options) *plan.Plan {
 	t.Helper()
 	o.Target = target
-	p, err := plan.New(l, o)
+	p, err := search.Plan(l, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,7 @@ func onCPU(t testing.TB, g *graph.Graph) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.New(l, plan.Options{Mode: plan.Resident, Target: plan.CPU})
+	p, err := search.Plan(l, search.Options{Mode: plan.Resident, Target: plan.CPU})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,11 +176,11 @@ func pagedPlans(t testing.TB, l *graph.Lowered) map[string]*plan.Plan {
 	t.Helper()
 	plans := make(map[string]*plan.Plan)
 	for _, slots := range []int{1, 2, 4} {
-		plans[fmt.Sprintf("page, %d slots", slots)] = planned(t, l, plan.Options{Mode: plan.Page, Slots: slots})
+		plans[fmt.Sprintf("page, %d slots", slots)] = planned(t, l, search.Options{Mode: plan.Page, Slots: slots})
 	}
-	least := planned(t, l, plan.Options{Mode: plan.Auto}).MinBytes
-	plans["auto, the least memory"] = planned(t, l, plan.Options{Mode: plan.Auto, MemoryBytes: least})
-	plans["auto, a little more"] = planned(t, l, plan.Options{Mode: plan.Auto, MemoryBytes: least + least/4})
+	least := planned(t, l, search.Options{Mode: plan.Auto}).MinBytes
+	plans["auto, the least memory"] = planned(t, l, search.Options{Mode: plan.Auto, MemoryBytes: least})
+	plans["auto, a little more"] = planned(t, l, search.Options{Mode: plan.Auto, MemoryBytes: least + least/4})
 	plans["page, through staging"] = stagedPlan(t, l)
 	return plans
 }
@@ -187,7 +188,7 @@ func pagedPlans(t testing.TB, l *graph.Lowered) map[string]*plan.Plan {
 // stagedPlan returns a plan that keeps no copies of weights in host memory: all are read for each pass.
 func stagedPlan(t testing.TB, l *graph.Lowered) *plan.Plan {
 	t.Helper()
-	o := plan.Options{Mode: plan.Page, Slots: 2}
+	o := search.Options{Mode: plan.Page, Slots: 2}
 	for _, group := range planned(t, l, o).Groups {
 		o.HostBytes = max(o.HostBytes, plan.StagingSlots*plan.SpanBytes(group.Spans))
 	}
@@ -217,7 +218,7 @@ func TestPageGivesTheSameBits(t *testing.T) {
 	for _, order := range orders {
 		t.Run(order, func(t *testing.T) {
 			dev, lib := open(t, "memory=8M order="+order)
-			resident, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Resident}), 4)
+			resident, _, err := passes(t.Context(), dev, planned(t, l, search.Options{Mode: plan.Resident}), 4)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,8 +247,8 @@ func TestPageGivesTheSameBits(t *testing.T) {
 // TestRandomBudgets plans for as much as a device has, whatever that is, and never finds that it has less.
 func TestRandomBudgets(t *testing.T) {
 	l := lower(t, network(t, 3, widths...))
-	least := planned(t, l, plan.Options{Mode: plan.Auto}).MinBytes
-	most := planned(t, l, plan.Options{Mode: plan.Resident}).PeakBytes() * 5 / 4
+	least := planned(t, l, search.Options{Mode: plan.Auto}).MinBytes
+	most := planned(t, l, search.Options{Mode: plan.Resident}).PeakBytes() * 5 / 4
 	random := rand.New(rand.NewPCG(3, 4))
 	budgets := 200
 	if testing.Short() {
@@ -255,7 +256,7 @@ func TestRandomBudgets(t *testing.T) {
 	}
 	for range budgets {
 		budget := least + random.Int64N(most-least)
-		p := planned(t, l, plan.Options{Mode: plan.Auto, MemoryBytes: budget})
+		p := planned(t, l, search.Options{Mode: plan.Auto, MemoryBytes: budget})
 		const arenas, piece = 5, 512 // each arena ends somewhere in a piece of the simulated driver's
 		dev, lib := openAlone(t, fmt.Sprintf("memory=%d", budget+arenas*piece))
 		if _, _, err := passes(t.Context(), dev, p, 1); err != nil {
@@ -271,7 +272,7 @@ func TestRandomBudgets(t *testing.T) {
 // TestOutOfMemoryAnywhere makes each allocation of a pass fail in turn: always the device's error, and nothing forgotten.
 func TestOutOfMemoryAnywhere(t *testing.T) {
 	l := lower(t, network(t, 2, 24, 40, 24, 10))
-	p := planned(t, l, plan.Options{Mode: plan.Auto, MemoryBytes: planned(t, l, plan.Options{Mode: plan.Page}).PeakBytes()})
+	p := planned(t, l, search.Options{Mode: plan.Auto, MemoryBytes: planned(t, l, search.Options{Mode: plan.Page}).PeakBytes()})
 	for n := 1; ; n++ {
 		dev, lib := openAlone(t, fmt.Sprintf("fault=cuMemAlloc:%d:2", n))
 		_, _, err := passes(t.Context(), dev, p, 1)
@@ -322,11 +323,11 @@ func TestPlannedMemoryIsEnough(t *testing.T) {
 func TestWithoutPageLockedMemory(t *testing.T) {
 	l := lower(t, network(t, 3, widths...))
 	dev, lib := open(t, "pinned=1")
-	want, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Resident}), 1)
+	want, _, err := passes(t.Context(), dev, planned(t, l, search.Options{Mode: plan.Resident}), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, stats, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Page}), 2)
+	got, stats, err := passes(t.Context(), dev, planned(t, l, search.Options{Mode: plan.Page}), 2)
 	if err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("%v, the same bits: %v", err, bytes.Equal(got, want))
 	}
@@ -339,7 +340,7 @@ func TestWithoutPageLockedMemory(t *testing.T) {
 // can be closed; where the context is not lost, the next pass works.
 func TestFaults(t *testing.T) {
 	l := lower(t, network(t, 2, 24, 40, 24, 56, 10))
-	p := planned(t, l, plan.Options{Mode: plan.Page})
+	p := planned(t, l, search.Options{Mode: plan.Page})
 	for _, c := range []struct {
 		fault string
 		lost  bool
@@ -384,7 +385,7 @@ func TestFaults(t *testing.T) {
 // TestCancel ends a pass in its middle; the next one works.
 func TestCancel(t *testing.T) {
 	l := lower(t, network(t, 3, widths...))
-	p := planned(t, l, plan.Options{Mode: plan.Page})
+	p := planned(t, l, search.Options{Mode: plan.Page})
 	dev, _ := open(t, "")
 	want, _, err := passes(t.Context(), dev, p, 1)
 	if err != nil {
@@ -412,7 +413,7 @@ func TestCancel(t *testing.T) {
 // TestTwoSessions runs two pagers on one GPU at the same time.
 func TestTwoSessions(t *testing.T) {
 	l := lower(t, network(t, 3, widths...))
-	p := planned(t, l, plan.Options{Mode: plan.Page})
+	p := planned(t, l, search.Options{Mode: plan.Page})
 	for _, order := range []string{"threads", "lazy:2"} {
 		lib := sim.New(t, "order="+order)
 		var both sync.WaitGroup
@@ -450,7 +451,7 @@ func TestSecondGPU(t *testing.T) {
 	if total, free := dev.Memory(); dev.Name() != "cuda:1" || total != 8<<20 || free != 8<<20 {
 		t.Errorf("%s has %d bytes, %d free", dev.Name(), total, free)
 	}
-	if _, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Page}), 2); err != nil {
+	if _, _, err := passes(t.Context(), dev, planned(t, l, search.Options{Mode: plan.Page}), 2); err != nil {
 		t.Error(err)
 	}
 	if err := dev.Close(); err != nil {
@@ -468,11 +469,11 @@ func TestFarAhead(t *testing.T) {
 	l := lower(t, network(t, 1, deep...))
 	for _, order := range []string{"threads", "lazy:8"} {
 		dev, _ := open(t, "memory=8M order="+order)
-		want, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Resident}), 4)
+		want, _, err := passes(t.Context(), dev, planned(t, l, search.Options{Mode: plan.Resident}), 4)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, _, err := passes(t.Context(), dev, planned(t, l, plan.Options{Mode: plan.Page}), 2)
+		got, _, err := passes(t.Context(), dev, planned(t, l, search.Options{Mode: plan.Page}), 2)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%v, the same bits: %v", err, bytes.Equal(got, want))
 		}

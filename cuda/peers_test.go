@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // TestSeveralGPUs places a network over two and over three GPUs, resident and paged, with one micro-batch and with several:
@@ -35,7 +36,7 @@ func TestSeveralGPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resident := planned(t, l, plan.Options{Mode: plan.Resident})
+	resident := planned(t, l, search.Options{Mode: plan.Resident})
 	for _, x := range want {
 		if err := pg.Pass(t.Context(), resident, x); err != nil {
 			t.Fatal(err)
@@ -61,9 +62,9 @@ func TestSeveralGPUs(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%d/%s/%d/%s", gpus, c.mode, c.instances, order), func(t *testing.T) {
-					o := plan.Options{Mode: c.mode, Instances: c.instances, Lower: cuda.Lower}
+					o := search.Options{Mode: c.mode, Instances: c.instances, Lower: cuda.Lower}
 					for i := range gpus - 1 {
-						o.Peers = append(o.Peers, plan.Peer{Name: fmt.Sprintf("cuda:%d", i+1)})
+						o.Peers = append(o.Peers, search.Peer{Name: fmt.Sprintf("cuda:%d", i+1)})
 					}
 					if c.mode == plan.Auto { // a little more than what works, so that some weights stay
 						least := planned(t, l, o).MinBytes
@@ -142,21 +143,21 @@ func spread(t *testing.T, lib *sim.Library, p *plan.Plan, gpus int, want []*tran
 // TestSeveralGPUsRefuse: too little memory names what would do, which then does; the chunk mode is not for several.
 func TestSeveralGPUsRefuse(t *testing.T) {
 	l := lower(t, network(t, 5, widths...))
-	o := plan.Options{
+	o := search.Options{
 		Mode: plan.Page, Target: target, Lower: cuda.Lower, MemoryBytes: 1000,
-		Peers: []plan.Peer{{Name: "cuda:1", MemoryBytes: 1000}},
+		Peers: []search.Peer{{Name: "cuda:1", MemoryBytes: 1000}},
 	}
-	_, err := plan.New(l, o)
+	_, err := search.Plan(l, o)
 	var capacity *plan.CapacityError
 	if !errors.As(err, &capacity) || capacity.MinBytes <= 1000 {
 		t.Fatalf("%v", err)
 	}
 	o.MemoryBytes, o.Peers[0].MemoryBytes = capacity.MinBytes, capacity.MinBytes
-	if p, err := plan.New(l, o); err != nil || p.PeakBytes() > capacity.MinBytes {
+	if p, err := search.Plan(l, o); err != nil || p.PeakBytes() > capacity.MinBytes {
 		t.Errorf("with %d bytes: %v", capacity.MinBytes, err)
 	}
 	o.Mode, o.MemoryBytes = plan.Chunk, 0
-	if _, err := plan.New(l, o); err == nil {
+	if _, err := search.Plan(l, o); err == nil {
 		t.Error("several GPUs in the chunk mode")
 	}
 }

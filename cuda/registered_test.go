@@ -13,6 +13,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 )
 
@@ -93,7 +94,7 @@ func resident(t *testing.T) (out []byte) {
 	t.Helper()
 	t.Run("resident", func(t *testing.T) {
 		dev, _ := open(t, "")
-		p := planned(t, lower(t, network(t, 5, widths...)), plan.Options{Mode: plan.Resident})
+		p := planned(t, lower(t, network(t, 5, widths...)), search.Options{Mode: plan.Resident})
 		var err error
 		if out, _, err = passes(t.Context(), dev, p, 1); err != nil {
 			t.Fatal(err)
@@ -108,7 +109,7 @@ func TestSourcesWithinBudget(t *testing.T) {
 	want := resident(t)
 	g, src := held(t, false)
 	l := lower(t, g)
-	copies, staged := planned(t, l, plan.Options{Mode: plan.Page, Slots: 2}), stagedPlan(t, l)
+	copies, staged := planned(t, l, search.Options{Mode: plan.Page, Slots: 2}), stagedPlan(t, l)
 	dev, _ := open(t, "order=lazy:5")
 	pg, err := pager.New(dev, pager.Options{HostBytes: staged.HostBytes() + src.Size()})
 	if err != nil {

@@ -41,6 +41,12 @@ type Memory interface {
 	Free() error
 }
 
+// A CacheAllocator is a device that counts memory which outlives passes by itself.
+type CacheAllocator interface {
+	// AllocCache is Alloc for such memory.
+	AllocCache(bytes int64) (Memory, error)
+}
+
 // A HostAllocator is a device that copies by itself, while the host goes on, from and to memory of the host that it gave
 // out. Other memory of the host it copies too, but not always in the background.
 type HostAllocator interface {

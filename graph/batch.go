@@ -43,7 +43,7 @@ func (e *NotBatchableError) Error() string {
 //
 // What it promises: whichever rows are put together, and in whichever order, an output's row is made from that row of
 // the inputs, the shared inputs and the weights, and always in the same way. Where that cannot be shown, the error is a
-// [*NotBatchableError]. A graph that changes a state is none: it would change it once for every part of a batch.
+// [*NotBatchableError]. A graph that changes a state, or a cache, is none: it would change it once for every part of a batch.
 //
 // Rows are followed as offsets. The elements of an input [2 7 64] with axis 0 belong to row offset ÷ 448 mod 2, and so
 // do those of every reshape; the rule of each op ([AxisRule]) says where the rows are in its results.
@@ -65,6 +65,11 @@ func batched(g *Graph, r *Registry, axes map[string]int) (map[string]int, *batch
 		return nil, nil, &NotBatchableError{Name: g.Values[g.Updates[0].State].Name, Msg: "it is changed by every pass"}
 	}
 	for i := range g.Ops {
+		if op := &g.Ops[i]; g.WritesCache(op) {
+			return nil, nil, &NotBatchableError{
+				Path: op.Path, Kind: op.Kind, Source: op.Source, Msg: "it reads what other passes left in a cache",
+			}
+		}
 		if err := a.op(r, &g.Ops[i]); err != nil {
 			return nil, nil, err
 		}

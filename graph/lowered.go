@@ -12,6 +12,8 @@ var ErrUnsupported = errors.New("not supported by the device")
 type IndexError struct {
 	// Index is what was given, Size what the dimension has; a Size of zero says that the device does not tell which it was.
 	Index, Size int64
+	// Operand is the number of the operand that held it, 0 where that is not said.
+	Operand int
 }
 
 // Error has PyTorch's words.
@@ -86,4 +88,14 @@ type Pack struct {
 	// Copy says that the form is worth its bytes even where something else reads the raw ones, which then stay too: each
 	// pass would otherwise make it anew, at a cost.
 	Copy bool
+}
+
+// PackOf returns how the step takes an operand packed, and whether it does.
+func (s *Step) PackOf(in int) (Pack, bool) {
+	for _, p := range s.Packs {
+		if p.In == in && p.Bytes > 0 {
+			return p, true
+		}
+	}
+	return Pack{}, false
 }

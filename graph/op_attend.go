@@ -26,7 +26,33 @@ var attendOps = []OpDef{
 	//
 	// A row's result is the same bits whatever other rows there are, and whether what it sees was written by this pass or
 	// by earlier ones.
-	{Kind: "attend", Shape: attendShape, FLOPs: attendFLOPs, Axes: mixes},
+	{Kind: "attend", Shape: attendShape, FLOPs: attendFLOPs, Bytes: attendBytes, Axes: mixes},
+}
+
+// Writes reports whether an op of a kind writes to an operand: such an operand is a cache.
+func (k Kind) Writes(in int) bool { return k == "attend" && (in == 3 || in == 4) }
+
+// RowsAlone is an attribute of products: the bits of a row are not to depend on how many rows there are.
+const RowsAlone = "rows_alone"
+
+// WritesCache reports whether an op leaves something in a cache, so that it is needed whoever reads its results.
+func (g *Graph) WritesCache(op *Op) bool {
+	for i, o := range op.In {
+		if op.Kind.Writes(i) && o.Value != NoValue {
+			return true
+		}
+	}
+	return false
+}
+
+// HasCaches reports whether an op of the graph leaves something in a cache.
+func (g *Graph) HasCaches() bool {
+	for i := range g.Ops {
+		if g.WritesCache(&g.Ops[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 func attendShape(in []Spec, a Attrs) ([]Spec, error) {
@@ -67,4 +93,14 @@ func attendFLOPs(in, _ []Spec, a Attrs) int64 {
 		seen = min(seen, w)
 	}
 	return product(2, int64(q[0]), int64(q[1]), seen, int64(q[2])+int64(in[4].Shape[2]))
+}
+
+// attendBytes counts of the caches what rows look at: different rows may look at different places, but at no more than there
+// are.
+func attendBytes(in, out []Spec) int64 {
+	q, tables, keys, values := in[0].Shape, in[6].Shape, in[3].Shape, in[4].Shape
+	places := min(int64(keys[0]), product(1, int64(q[0]), int64(tables[1]), BlockRows))
+	size := int64(in[3].DType.Size())
+	caches := product(places, int64(keys[1]), int64(keys[2])+int64(values[2]), size)
+	return movedBytes(in[:3]) + movedBytes(in[5:]) + caches + movedBytes(out)
 }

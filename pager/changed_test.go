@@ -16,6 +16,7 @@ import (
 	"github.com/optimem/optimem/device/late"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 )
 
@@ -88,11 +89,11 @@ func TestFilesThatChange(t *testing.T) {
 			}
 		}
 		for _, slots := range []int{1, 3} {
-			made := mustPlan(t, l, plan.Options{Mode: plan.Page, Slots: slots})
+			made := mustPlan(t, l, search.Options{Mode: plan.Page, Slots: slots})
 			want := newTransfer(l.Graph, 1)
 			copy(src.data, clean)
 			f.changed.Store(false)
-			if err := newPager(t, dev, Options{}).Pass(t.Context(), mustPlan(t, l, plan.Options{Mode: plan.Resident}), want); err != nil {
+			if err := newPager(t, dev, Options{}).Pass(t.Context(), mustPlan(t, l, search.Options{Mode: plan.Resident}), want); err != nil {
 				t.Fatal(err)
 			}
 			for at := range 2 * len(made.Groups) {
@@ -198,7 +199,7 @@ func TestNothingIsBroughtBeforeItWasUsed(t *testing.T) {
 				ran[path]++
 			}}
 			p := newPager(t, dev, Options{})
-			made := mustPlan(t, l, plan.Options{Mode: plan.Page, Slots: slots})
+			made := mustPlan(t, l, search.Options{Mode: plan.Page, Slots: slots})
 			for range 4 {
 				if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {
 					t.Fatal(err)
@@ -240,7 +241,7 @@ func TestCancelWhileReading(t *testing.T) {
 	host := newCPU(t)
 	l, src := network(t, host, 2, 60, 60, 60, 60, 60)
 	want := newTransfer(l.Graph, 1)
-	if err := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, plan.Options{Mode: plan.Resident}), want); err != nil {
+	if err := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, search.Options{Mode: plan.Resident}), want); err != nil {
 		t.Fatal(err)
 	}
 	f := &stuck{file: src}
@@ -249,7 +250,7 @@ func TestCancelWhileReading(t *testing.T) {
 			w.Extent.Source = f
 		}
 	}
-	for _, o := range []plan.Options{
+	for _, o := range []search.Options{
 		{Mode: plan.Page}, {Mode: plan.Page, Slots: 1}, {Mode: plan.Resident}, {Mode: plan.Page, Target: emu}, {Mode: plan.Resident, Target: emu},
 	} {
 		made := mustPlan(t, l, o)
@@ -311,7 +312,7 @@ func TestQueuesThatCannotBeGivenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Pass(t.Context(), mustPlan(t, l, plan.Options{Mode: plan.Page}), newTransfer(l.Graph, 1)); err != nil {
+	if err := p.Pass(t.Context(), mustPlan(t, l, search.Options{Mode: plan.Page}), newTransfer(l.Graph, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Close(); !errors.Is(err, errDisk) {
@@ -341,7 +342,7 @@ func TestNothingIsReadBehindTheEnd(t *testing.T) {
 		}
 		for _, size := range []int64{4096, 8192} {
 			p := newPager(t, dev, Options{queuedBytes: size})
-			made := mustPlan(t, l, plan.Options{Mode: plan.Page})
+			made := mustPlan(t, l, search.Options{Mode: plan.Page})
 			for range 2 {
 				if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {
 					t.Fatalf("width %d, reads of %d bytes: %v", width, size, err)

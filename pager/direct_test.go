@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 )
 
@@ -126,7 +127,7 @@ func TestQueuedReads(t *testing.T) {
 	dev := newCPU(t)
 	l, src := queuedNetwork(t, dev)
 	want := newTransfer(l.Graph, 1)
-	if err := newPager(t, dev, Options{}).Pass(t.Context(), mustPlan(t, l, plan.Options{Mode: plan.Resident}), want); err != nil {
+	if err := newPager(t, dev, Options{}).Pass(t.Context(), mustPlan(t, l, search.Options{Mode: plan.Resident}), want); err != nil {
 		t.Fatal(err)
 	}
 	every := func(k int) func(int) bool { return func(n int) bool { return n%k == 0 } }
@@ -141,7 +142,7 @@ func TestQueuedReads(t *testing.T) {
 		for _, slots := range []int{1, 2, 0} {
 			t.Run(fmt.Sprintf("%s/%d", c.name, slots), func(t *testing.T) {
 				src.refuse, src.empty, src.begun = c.refuse, c.empty, 0
-				made := mustPlan(t, l, plan.Options{Mode: plan.Page, Slots: slots})
+				made := mustPlan(t, l, search.Options{Mode: plan.Page, Slots: slots})
 				before := inUse()
 				p := newPager(t, dev, Options{queuedBytes: c.bytes})
 				for range 3 {
@@ -177,7 +178,7 @@ func TestBatches(t *testing.T) {
 	src.late = true
 	for _, slots := range []int{2, 3, 4, 6} {
 		for _, size := range []int64{4096, 64 << 10} {
-			made := mustPlan(t, l, plan.Options{Mode: plan.Page, Slots: slots})
+			made := mustPlan(t, l, search.Options{Mode: plan.Page, Slots: slots})
 			src.mostBytes = 0
 			p := newPager(t, dev, Options{queuedBytes: size})
 			for range 3 {
@@ -203,7 +204,7 @@ func TestSoon(t *testing.T) {
 	l, src := network(t, dev, 2, 400, 400, 400, 400, 400, 400, 400, 400, 400)
 	queuedOf(l, src).late = true
 	for _, bound := range []string{"compute", "disk"} {
-		made := mustPlan(t, l, plan.Options{Mode: plan.Page})
+		made := mustPlan(t, l, search.Options{Mode: plan.Page})
 		made.Forecast.Bound = bound
 		p := newPager(t, dev, Options{queuedBytes: 64 << 10})
 		if err := p.use(t.Context(), made); err != nil {
@@ -252,7 +253,7 @@ func TestReadsWithinOps(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	made := mustPlan(t, l, plan.Options{Mode: plan.Page, Slots: 6})
+	made := mustPlan(t, l, search.Options{Mode: plan.Page, Slots: 6})
 	for range 3 {
 		if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {
 			t.Fatal(err)
@@ -292,7 +293,7 @@ func (s *callingStream) Run(ctx context.Context, l device.Launch) error {
 func TestQueuedReadErrors(t *testing.T) {
 	dev := newCPU(t)
 	l, src := queuedNetwork(t, dev)
-	made := mustPlan(t, l, plan.Options{Mode: plan.Page})
+	made := mustPlan(t, l, search.Options{Mode: plan.Page})
 	for _, size := range []int64{0, 4096} {
 		cancelAt := -1
 		cancel := func() {}

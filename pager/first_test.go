@@ -9,12 +9,13 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 )
 
 // once are options for one pass: of all weights, of some of them, and of none that stay.
-func once(total int64) []plan.Options {
-	return []plan.Options{
+func once(total int64) []search.Options {
+	return []search.Options{
 		{Mode: plan.Resident, Once: true}, {Mode: plan.Resident, Once: true, Instances: 2},
 		{Mode: plan.Auto, Once: true, MemoryBytes: total / 2}, {Mode: plan.Auto, Once: true, MemoryBytes: total * 3 / 4},
 		{Mode: plan.Chunk, Once: true, Capacity: plan.Limit{N: 200_000, Unit: plan.Params}}, {Mode: plan.Page, Once: true},
@@ -23,7 +24,7 @@ func once(total int64) []plan.Options {
 }
 
 // early returns a plan whose first pass begins before the weights that stay are there.
-func early(t *testing.T, l *graph.Lowered, o plan.Options) *plan.Plan {
+func early(t *testing.T, l *graph.Lowered, o search.Options) *plan.Plan {
 	made := mustPlan(t, l, o)
 	made.Early = true
 	return made
@@ -35,7 +36,7 @@ func TestFirst(t *testing.T) {
 	dev := newCPU(t)
 	l, src := queuedNetwork(t, dev)
 	want := newTransfer(l.Graph, 2)
-	packed := mustPlan(t, l, plan.Options{Mode: plan.Resident, Instances: 2})
+	packed := mustPlan(t, l, search.Options{Mode: plan.Resident, Instances: 2})
 	if err := newPager(t, dev, Options{}).Pass(t.Context(), packed, want); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestFirstFails(t *testing.T) {
 	dev := newCPU(t)
 	l, src := network(t, dev, 2, 200, 300, 150, 500, 300, 300, 20, 300)
 	want := newTransfer(l.Graph, 2)
-	packed := mustPlan(t, l, plan.Options{Mode: plan.Resident, Instances: 2})
+	packed := mustPlan(t, l, search.Options{Mode: plan.Resident, Instances: 2})
 	if err := newPager(t, dev, Options{}).Pass(t.Context(), packed, want); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +168,7 @@ func TestFirstBegins(t *testing.T) {
 				close(f.open)
 			}
 		}})
-		made := early(t, l, plan.Options{Mode: plan.Resident, Once: true})
+		made := early(t, l, search.Options{Mode: plan.Resident, Once: true})
 		if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -186,7 +187,7 @@ func TestFewBytes(t *testing.T) {
 	l, src := queuedNetwork(t, dev)
 	for _, single := range []bool{false, true} {
 		src.begun = 0
-		made := mustPlan(t, l, plan.Options{Mode: plan.Page, Once: single})
+		made := mustPlan(t, l, search.Options{Mode: plan.Page, Once: single})
 		p := newPager(t, dev, Options{})
 		if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -96,7 +97,7 @@ func TestRowsOfEmbeddings(t *testing.T) {
 		l, src := sentence(t, dtype)
 		host := newCPU(t)
 		want := spoken(l, instances)
-		resident := mustPlan(t, l, plan.Options{Mode: plan.Resident, Instances: instances})
+		resident := mustPlan(t, l, search.Options{Mode: plan.Resident, Instances: instances})
 		if err := newPager(t, host, Options{}).Pass(t.Context(), resident, want); err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +106,7 @@ func TestRowsOfEmbeddings(t *testing.T) {
 		}
 		for _, target := range []plan.Target{plan.CPU, {Name: "emu", AlignBytes: 256}} {
 			for _, mode := range []plan.Mode{plan.Page, plan.Auto} {
-				o := plan.Options{Mode: mode, Target: target, Instances: instances, Lower: host.Lower, MemoryBytes: 1 << 20}
+				o := search.Options{Mode: mode, Target: target, Instances: instances, Lower: host.Lower, MemoryBytes: 1 << 20}
 				made := mustPlan(t, l, o)
 				if len(made.Gathers) != 1 || made.MinBytes > 128<<10 || !strings.Contains(made.String(), "rows") {
 					t.Fatalf("the table is there\n%v", made)
@@ -148,7 +149,7 @@ func TestTablesStayInTheFile(t *testing.T) {
 	slow := cost.Rates{FLOPs: 1e6}
 	l, src := sentenceOf(t, tensor.Int64, many)
 	host := newCPU(t)
-	o := plan.Options{Mode: plan.Auto, Instances: 1, Lower: host.Lower, Rates: slow}
+	o := search.Options{Mode: plan.Auto, Instances: 1, Lower: host.Lower, Rates: slow}
 	spared := mustPlan(t, l, o)
 	if len(spared.Gathers) != 1 || spared.Fixed.Bytes > many*wordRow/2 {
 		t.Fatalf("the table is there:\n%v", spared)
@@ -198,13 +199,13 @@ func TestTablesStayInTheFile(t *testing.T) {
 func TestRowsThatAreNotThere(t *testing.T) {
 	l, src := sentence(t, tensor.Int64)
 	host := newCPU(t)
-	made := mustPlan(t, l, plan.Options{Mode: plan.Page, MemoryBytes: 1 << 20})
+	made := mustPlan(t, l, search.Options{Mode: plan.Page, MemoryBytes: 1 << 20})
 	p := newPager(t, host, Options{})
 	for _, id := range []int64{-1, words} {
 		x := spoken(l, 1)
 		binary.LittleEndian.PutUint64(x.in[0][8*3:], uint64(id))
 		paged := p.Pass(t.Context(), made, x)
-		whole := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, plan.Options{Mode: plan.Resident}), x)
+		whole := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, search.Options{Mode: plan.Resident}), x)
 		var op *OpError
 		if !errors.As(paged, &op) || op.Path != "words" || whole == nil || paged.Error() != whole.Error() {
 			t.Errorf("index %d: %v with rows, %v with the table", id, paged, whole)
@@ -227,8 +228,8 @@ func TestRowsThatAreNotThere(t *testing.T) {
 // TestRowsAllocateNothing asserts it for passes after the first.
 func TestRowsAllocateNothing(t *testing.T) {
 	l, _ := sentence(t, tensor.Int64)
-	x, rows := spoken(l, 1), plan.Options{Mode: plan.Page, MemoryBytes: 1 << 20}
-	count := func(o plan.Options) float64 {
+	x, rows := spoken(l, 1), search.Options{Mode: plan.Page, MemoryBytes: 1 << 20}
+	count := func(o search.Options) float64 {
 		p, made := newPager(t, newCPU(t), Options{}), mustPlan(t, l, o)
 		return testing.AllocsPerRun(20, func() {
 			if err := p.Pass(t.Context(), made, x); err != nil {
@@ -236,7 +237,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 			}
 		})
 	}
-	if n, whole := count(rows), count(plan.Options{Mode: plan.Resident}); n > whole {
+	if n, whole := count(rows), count(search.Options{Mode: plan.Resident}); n > whole {
 		t.Errorf("a pass with rows allocates %v times, one with the table %v", n, whole)
 	}
 }

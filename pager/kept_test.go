@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -63,7 +64,7 @@ func TestKeptOps(t *testing.T) {
 	host := newCPU(t)
 	l, src := tapped(t, host, tensor.Float32, 20, 20, 20, 20, 20, 20)
 	for _, instances := range []int{1, 3} {
-		for _, o := range []plan.Options{
+		for _, o := range []search.Options{
 			{Mode: plan.Resident}, {Mode: plan.Page, Slots: 2}, {Mode: plan.Chunk, Capacity: plan.Limit{N: 1000, Unit: plan.Params}},
 		} {
 			o.Instances, o.Target, o.Lower = instances, emu, host.Lower
@@ -112,9 +113,9 @@ func TestHalvesByRows(t *testing.T) {
 	scattered := 0 // plans in which parts of a weight stay that lie apart in it
 	for _, target := range []plan.Target{plan.CPU, emu} {
 		for _, mode := range []plan.Mode{plan.Page, plan.Auto} {
-			o := plan.Options{Mode: mode, Target: target, Lower: host.Lower}
+			o := search.Options{Mode: mode, Target: target, Lower: host.Lower}
 			least := mustPlan(t, l, o).MinBytes
-			whole := mustPlan(t, l, plan.Options{Mode: plan.Resident, Target: target}).PeakBytes()
+			whole := mustPlan(t, l, search.Options{Mode: plan.Resident, Target: target}).PeakBytes()
 			for part := range int64(16) {
 				o.MemoryBytes = least + max(whole-least, 0)*part/16
 				made := mustPlan(t, l, o)

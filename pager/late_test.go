@@ -16,6 +16,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -199,7 +200,7 @@ var emu = plan.Target{Name: "emu", AlignBytes: 256}
 // lateOptions are plans that take every way to a device with memory of its own, where it may take so much of the host's.
 func lateOptions(t testing.TB, l *graph.Lowered, host *cpu.Device, hostBytes int64) map[string]*plan.Plan {
 	all := make(map[string]*plan.Plan)
-	for name, o := range map[string]plan.Options{
+	for name, o := range map[string]search.Options{
 		"resident": {Mode: plan.Resident}, "copies": {Mode: plan.Page}, "one slot": {Mode: plan.Page, Slots: 1},
 		"staged": {Mode: plan.Page, HostBytes: hostBytes}, "two staged": {Mode: plan.Page, Slots: 2, HostBytes: hostBytes},
 		"some stay": {Mode: plan.Auto, HostBytes: hostBytes},
@@ -207,8 +208,8 @@ func lateOptions(t testing.TB, l *graph.Lowered, host *cpu.Device, hostBytes int
 		for _, o.Instances = range []int{1, 3} {
 			o.Target, o.Lower = emu, host.Lower
 			if o.Mode == plan.Auto {
-				whole := mustPlan(t, l, plan.Options{Mode: plan.Resident, Target: emu, Instances: o.Instances})
-				paged := mustPlan(t, l, plan.Options{Mode: plan.Page, Target: emu, Instances: o.Instances, Lower: host.Lower})
+				whole := mustPlan(t, l, search.Options{Mode: plan.Resident, Target: emu, Instances: o.Instances})
+				paged := mustPlan(t, l, search.Options{Mode: plan.Page, Target: emu, Instances: o.Instances, Lower: host.Lower})
 				o.MemoryBytes = max(whole.PeakBytes()*2/3, paged.MinBytes)
 			}
 			all[fmt.Sprintf("%s/%d", name, o.Instances)] = mustPlan(t, l, o)
@@ -224,7 +225,7 @@ func TestLateDevice(t *testing.T) {
 	for _, dtype := range []tensor.DType{tensor.Float32, tensor.Float16} {
 		l, src := forked(t, host, dtype, 24, 4)
 		plans := lateOptions(t, l, host, 24<<10)
-		least := plan.Options{Mode: plan.Page, Target: emu, Lower: host.Lower}
+		least := search.Options{Mode: plan.Page, Target: emu, Lower: host.Lower}
 		least.MemoryBytes = mustPlan(t, l, least).MinBytes
 		plans["least"] = mustPlan(t, l, least)
 		for name, made := range plans {

@@ -10,6 +10,7 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 var errLost = errors.New("the device is lost")
@@ -51,7 +52,7 @@ func TestLost(t *testing.T) {
 	host := newCPU(t)
 	l, _ := network(t, host, 2, 64, 64, 64, 64, 64, 64, 64, 64, 64)
 	dev := &fading{Device: emulated.New(emulated.Options{})}
-	p := mustPlan(t, l, plan.Options{Mode: plan.Page, HostBytes: 64 << 10, Target: plan.Target{Name: "emu", AlignBytes: 256}})
+	p := mustPlan(t, l, search.Options{Mode: plan.Page, HostBytes: 64 << 10, Target: plan.Target{Name: "emu", AlignBytes: 256}})
 	g, err := New(dev, Options{})
 	if err != nil {
 		t.Fatal(err)

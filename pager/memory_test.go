@@ -14,6 +14,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -24,8 +25,8 @@ func TestPlansTakeTurns(t *testing.T) {
 	few, _ := network(t, host, 1, 100, 300, 300, 300, 300)
 	many, _ := network(t, host, 100, 100, 300, 300, 300, 300)
 	plans := []*plan.Plan{
-		mustPlan(t, few, plan.Options{Mode: plan.Page, Target: emu, Slots: 4}),
-		mustPlan(t, many, plan.Options{Mode: plan.Page, Target: emu, Slots: 1}),
+		mustPlan(t, few, search.Options{Mode: plan.Page, Target: emu, Slots: 4}),
+		mustPlan(t, many, search.Options{Mode: plan.Page, Target: emu, Slots: 1}),
 	}
 	budget := max(plans[0].PeakBytes(), plans[1].PeakBytes())
 	if sum := max(plans[0].RingBytes, plans[1].RingBytes) + max(plans[0].ActivationBytes, plans[1].ActivationBytes); sum <= budget {
@@ -34,7 +35,7 @@ func TestPlansTakeTurns(t *testing.T) {
 	var want []*transfer
 	for _, l := range []*graph.Lowered{few, many} {
 		x := newTransfer(l.Graph, 1)
-		if err := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, plan.Options{Mode: plan.Resident}), x); err != nil {
+		if err := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, search.Options{Mode: plan.Resident}), x); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, x)
@@ -91,7 +92,7 @@ func TestSourcesInMemory(t *testing.T) {
 	host := newCPU(t)
 	l, src := network(t, host, 2, 50, 60, 60, 60, 60)
 	want := newTransfer(l.Graph, 1)
-	if err := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, plan.Options{Mode: plan.Resident}), want); err != nil {
+	if err := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, search.Options{Mode: plan.Resident}), want); err != nil {
 		t.Fatal(err)
 	}
 	halves := [2]heldFile{{&file{data: src.data, reads: make(chan int, 1)}}, {&file{data: bytes.Clone(src.data), reads: make(chan int, 1)}}}
@@ -105,7 +106,7 @@ func TestSourcesInMemory(t *testing.T) {
 			weights++
 		}
 	}
-	made := mustPlan(t, l, plan.Options{Mode: plan.Page, Target: emu})
+	made := mustPlan(t, l, search.Options{Mode: plan.Page, Target: emu})
 	size := src.Size()
 	for _, c := range []struct{ bound, most int64 }{
 		{0, 2 * size}, {made.HostBytes() + 2*size, 2 * size}, {made.HostBytes() + 2*size - 1, size}, {made.HostBytes() + size - 1, 0},
@@ -133,7 +134,7 @@ func TestSourcesInMemory(t *testing.T) {
 // TestNothingGoesOnAfterClose: a pager that is closed leaves no goroutine, whatever passes it has run and however they ended.
 func TestNothingGoesOnAfterClose(t *testing.T) {
 	l, src := sentence(t, tensor.Int64)
-	made := mustPlan(t, l, plan.Options{Mode: plan.Page, MemoryBytes: 1 << 20})
+	made := mustPlan(t, l, search.Options{Mode: plan.Page, MemoryBytes: 1 << 20})
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) { // which ends with an error where goroutines are left
 			src.reads = make(chan int, 1)
@@ -160,12 +161,12 @@ func TestNothingGoesOnAfterClose(t *testing.T) {
 func packedOf(t *testing.T, host *cpu.Device) (*plan.Plan, *transfer) {
 	t.Helper()
 	l, _ := network(t, host, 64, 96, 128, 64, 96, 128)
-	made := mustPlan(t, l, plan.Options{Mode: plan.Resident, Target: emu})
+	made := mustPlan(t, l, search.Options{Mode: plan.Resident, Target: emu})
 	if len(made.Fixed.Packings) == 0 {
 		t.Skip("the processor's kernels take no weights packed")
 	}
 	want := newTransfer(l.Graph, 1)
-	if err := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, plan.Options{Mode: plan.Resident}), want); err != nil {
+	if err := newPager(t, host, Options{}).Pass(t.Context(), mustPlan(t, l, search.Options{Mode: plan.Resident}), want); err != nil {
 		t.Fatal(err)
 	}
 	return made, want

@@ -7,6 +7,7 @@ import (
 
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -17,7 +18,7 @@ func TestObservedRows(t *testing.T) {
 	l, _ := sentence(t, tensor.Int64)
 	host := newCPU(t)
 	for _, target := range []plan.Target{plan.CPU, {Name: "emu", AlignBytes: 256}} {
-		made := mustPlan(t, l, plan.Options{
+		made := mustPlan(t, l, search.Options{
 			Mode: plan.Page, Target: target, Instances: instances, Lower: host.Lower, MemoryBytes: 1 << 20,
 		})
 		if len(made.Gathers) != 1 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // BenchmarkGroupOverhead runs a thousand groups whose ops and weights are next to nothing. What a group takes is what the
@@ -17,11 +18,11 @@ func BenchmarkGroupOverhead(b *testing.B) {
 	x := newTransfer(l.Graph, 1)
 	for _, c := range []struct {
 		name string
-		o    plan.Options
+		o    search.Options
 	}{
-		{"resident", plan.Options{Mode: plan.Resident}},
-		{"page", plan.Options{Mode: plan.Page}},
-		{"page_emu", plan.Options{Mode: plan.Page, Target: plan.Target{Name: "emu", AlignBytes: 256}}},
+		{"resident", search.Options{Mode: plan.Resident}},
+		{"page", search.Options{Mode: plan.Page}},
+		{"page_emu", search.Options{Mode: plan.Page, Target: plan.Target{Name: "emu", AlignBytes: 256}}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			c.o.MaxGroup = plan.Limit{Unit: plan.Params} // a group for each layer

@@ -16,6 +16,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // A packing device is the CPU with a form of the weights of linear layers: pieces of eight rows, the bytes of each in the
@@ -137,7 +138,7 @@ func TestPackedWeightsGiveTheSameBits(t *testing.T) {
 		for i := range l.Steps {
 			l.Steps[i].Packs = nil
 		}
-		raw, err := plan.New(l, plan.Options{Mode: plan.Resident})
+		raw, err := search.Plan(l, search.Options{Mode: plan.Resident})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +154,7 @@ func TestPackedWeightsGiveTheSameBits(t *testing.T) {
 			t.Fatal(err)
 		}
 		dev := &packing{Device: host}
-		o := plan.Options{Mode: rapid.SampledFrom([]plan.Mode{plan.Resident, plan.Auto, plan.Chunk}).Draw(t, "mode"), Lower: dev.Lower}
+		o := search.Options{Mode: rapid.SampledFrom([]plan.Mode{plan.Resident, plan.Auto, plan.Chunk}).Draw(t, "mode"), Lower: dev.Lower}
 		packedLowered := withPacks(&graph.Lowered{Graph: l.Graph, Steps: l.Steps})
 		copies := rapid.Bool().Draw(t, "copies")
 		for i := range packedLowered.Steps {
@@ -161,14 +162,14 @@ func TestPackedWeightsGiveTheSameBits(t *testing.T) {
 				packedLowered.Steps[i].Packs[k].Copy = copies
 			}
 		}
-		free, err := plan.New(packedLowered, o)
+		free, err := search.Plan(packedLowered, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if rapid.Bool().Draw(t, "limited") {
 			o.MemoryBytes = rapid.Int64Range(free.MinBytes, max(free.PeakBytes(), free.MinBytes)+4096).Draw(t, "memory")
 		}
-		made, err := plan.New(packedLowered, o)
+		made, err := search.Plan(packedLowered, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +211,7 @@ func TestPackedWeightsGiveTheSameBits(t *testing.T) {
 func TestPackedByPieces(t *testing.T) {
 	dev := &packing{Device: newCPU(t)}
 	l, _ := network(t, dev.Device, 1, 1000, 3000, 10)
-	made := mustPlan(t, withPacks(l), plan.Options{Mode: plan.Resident})
+	made := mustPlan(t, withPacks(l), search.Options{Mode: plan.Resident})
 	if made.Fixed.PackingBytes > 2<<20 || made.PeakBytes() > 14<<20 {
 		t.Fatalf("%d bytes for packing 12 MB of weights\n%v", made.Fixed.PackingBytes, made)
 	}
@@ -222,7 +223,7 @@ func TestPackedByPieces(t *testing.T) {
 		t.Errorf("%d calls for pieces, %d operands packed, %d bytes for %d planned", dev.calls, dev.packed, dev.peak, made.PeakBytes())
 	}
 	through := null.New(null.Options{})
-	made = mustPlan(t, l, plan.Options{Mode: plan.Resident, Target: plan.Target{Name: "null", AlignBytes: 256}})
+	made = mustPlan(t, l, search.Options{Mode: plan.Resident, Target: plan.Target{Name: "null", AlignBytes: 256}})
 	p = newPager(t, through, Options{})
 	if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {
 		t.Fatal(err)
@@ -242,15 +243,15 @@ func TestPackedForOtherShapes(t *testing.T) {
 	dev := &packing{Device: newCPU(t)}
 	one, _ := network(t, dev.Device, 1, 100, 300, 50)
 	two := &graph.Lowered{Graph: one.Graph, Steps: slices.Clone(one.Steps)}
-	first := mustPlan(t, withPacks(one), plan.Options{Mode: plan.Resident})
-	same := mustPlan(t, withPacks(two), plan.Options{Mode: plan.Resident, Like: first})
+	first := mustPlan(t, withPacks(one), search.Options{Mode: plan.Resident})
+	same := mustPlan(t, withPacks(two), search.Options{Mode: plan.Resident, Like: first})
 	other := withPacks(&graph.Lowered{Graph: one.Graph, Steps: slices.Clone(one.Steps)})
 	for i := range other.Steps {
 		for k := range other.Steps[i].Packs {
 			other.Steps[i].Packs[k].Form = "another"
 		}
 	}
-	repacked := mustPlan(t, other, plan.Options{Mode: plan.Resident, Like: first})
+	repacked := mustPlan(t, other, search.Options{Mode: plan.Resident, Like: first})
 	p := newPager(t, dev, Options{})
 	for _, c := range []struct {
 		plan  *plan.Plan

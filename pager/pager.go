@@ -44,6 +44,8 @@ type Options struct {
 	Clock func() time.Duration
 	// States are those of the program, where several pagers have parts of its plans; nil is the pager's own.
 	States *States
+	// Caches are those of the program, in the same way.
+	Caches *Caches
 	// queuedBytes is how much a read takes that a source queues, queuesPay how much has to be read for a single pass to have
 	// queues; 0 is what suits disks.
 	queuedBytes, queuesPay int64
@@ -145,6 +147,8 @@ type Pager struct {
 	// the pass which begins may do so.
 	first *first
 	early bool
+	// cacheChanges counts what caches came to the device or left it.
+	cacheChanges int
 	// gone are the instances of this pass that have left, spent what groups of one that goes by instances have taken.
 	gone   []bool
 	spent  []time.Duration
@@ -231,6 +235,9 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 	if opts.States == nil {
 		opts.States = NewStates()
 	}
+	if opts.Caches == nil {
+		opts.Caches = NewCaches()
+	}
 	g := &Pager{dev: dev, opts: opts, stream: stream, keeper: keeper, programs: recent.New[*plan.Plan, *program](maxPrograms)}
 	if y, ok := stream.(device.Yielder); ok {
 		y.Meanwhile(g.tick)
@@ -252,14 +259,16 @@ func (g *Pager) Stats() Stats {
 }
 
 // Held is the device memory that a pager holds, by purpose. Constants count as fixed.
-type Held struct{ FixedBytes, RingBytes, ActivationBytes, WorkBytes int64 }
+type Held struct{ FixedBytes, CacheBytes, RingBytes, ActivationBytes, WorkBytes int64 }
 
 // Total returns the sum.
-func (h Held) Total() int64 { return h.FixedBytes + h.RingBytes + h.ActivationBytes + h.WorkBytes }
+func (h Held) Total() int64 {
+	return h.FixedBytes + h.CacheBytes + h.RingBytes + h.ActivationBytes + h.WorkBytes
+}
 
 // Held returns the device memory that the pager holds now.
 func (g *Pager) Held() Held {
-	h := Held{bytesOf(g.fixed), bytesOf(g.ring), bytesOf(g.activations), bytesOf(g.scratch)}
+	h := Held{bytesOf(g.fixed), g.cacheBytes(), bytesOf(g.ring), bytesOf(g.activations), bytesOf(g.scratch)}
 	for _, p := range g.programs.All() {
 		h.FixedBytes += bytesOf(p.consts)
 	}
@@ -295,7 +304,7 @@ func (g *Pager) Close() error {
 	}
 	g.closed = true
 	g.rows.close()
-	return errors.Join(g.drop(), g.empty(), g.stream.Close())
+	return errors.Join(g.drop(), g.empty(), g.DropCaches(), g.stream.Close())
 }
 
 // empty frees all memory. No program may use it any more.

@@ -18,6 +18,7 @@ import (
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -155,9 +156,9 @@ func newPager(t testing.TB, dev device.Device, o Options) *Pager {
 	return p
 }
 
-func mustPlan(t testing.TB, l *graph.Lowered, o plan.Options) *plan.Plan {
+func mustPlan(t testing.TB, l *graph.Lowered, o search.Options) *plan.Plan {
 	t.Helper()
-	p, err := plan.New(l, o)
+	p, err := search.Plan(l, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func TestModesGiveTheSameBits(t *testing.T) {
 	l, _ := network(t, dev, 3, 100, 300, 50, 700, 300, 300, 20, 300)
 	const instances = 3
 	want := newTransfer(l.Graph, instances)
-	resident := mustPlan(t, l, plan.Options{Mode: plan.Resident})
+	resident := mustPlan(t, l, search.Options{Mode: plan.Resident})
 	p := newPager(t, dev, Options{})
 	for i := range instances {
 		if err := p.Pass(t.Context(), resident, &transfer{want.in[i:], want.out[i:]}); err != nil {
@@ -191,7 +192,7 @@ func TestModesGiveTheSameBits(t *testing.T) {
 		t.Fatal("the instances cannot be told apart")
 	}
 	total := resident.PeakBytes()
-	for _, o := range []plan.Options{
+	for _, o := range []search.Options{
 		{Mode: plan.Page}, {Mode: plan.Page, Slots: 1}, {Mode: plan.Page, Slots: 2}, {Mode: plan.Page, Instances: instances},
 		{Mode: plan.Page, MaxGroup: plan.Limit{N: 100_000, Unit: plan.Params}},
 		{Mode: plan.Chunk, Capacity: plan.Limit{N: 300_000, Unit: plan.Params}},
@@ -235,7 +236,7 @@ func TestModesGiveTheSameBits(t *testing.T) {
 func TestReadErrors(t *testing.T) {
 	dev := newCPU(t)
 	l, src := network(t, dev, 2, 100, 300, 50, 200, 300)
-	made := mustPlan(t, l, plan.Options{Mode: plan.Page})
+	made := mustPlan(t, l, search.Options{Mode: plan.Page})
 	before := inUse()
 	p := newPager(t, dev, Options{})
 	want := newTransfer(l.Graph, 1)
@@ -280,7 +281,7 @@ func TestReadPanics(t *testing.T) {
 	l, src := network(t, dev, 2, 100, 300, 50, 200, 300)
 	src.panics = true
 	other := plan.Target{Name: "emu", AlignBytes: 256}
-	for _, o := range []plan.Options{
+	for _, o := range []search.Options{
 		{Mode: plan.Page}, {Mode: plan.Resident}, {Mode: plan.Page, Target: other}, {Mode: plan.Resident, Target: other},
 	} {
 		for n := 1; n < 6; n++ {
@@ -323,7 +324,7 @@ func TestReadPanics(t *testing.T) {
 func TestCancel(t *testing.T) {
 	dev := newCPU(t)
 	l, _ := network(t, dev, 2, 100, 300, 50, 200, 300)
-	made := mustPlan(t, l, plan.Options{Mode: plan.Page})
+	made := mustPlan(t, l, search.Options{Mode: plan.Page})
 	want := newTransfer(l.Graph, 1)
 	for at := range made.Groups {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -355,13 +356,13 @@ func TestEmulated(t *testing.T) {
 	host := newCPU(t)
 	l, _ := network(t, host, 3, 100, 300, 50, 700, 300, 300, 20, 300)
 	want := newTransfer(l.Graph, 1)
-	resident := mustPlan(t, l, plan.Options{Mode: plan.Resident})
+	resident := mustPlan(t, l, search.Options{Mode: plan.Resident})
 	if err := newPager(t, host, Options{}).Pass(t.Context(), resident, want); err != nil {
 		t.Fatal(err)
 	}
 	total := resident.PeakBytes()
 	target := plan.Target{Name: "emu", AlignBytes: 256}
-	for _, o := range []plan.Options{
+	for _, o := range []search.Options{
 		{Mode: plan.Resident}, {Mode: plan.Page}, {Mode: plan.Page, Slots: 1}, {Mode: plan.Page, HostBytes: 2 << 20},
 		{Mode: plan.Auto, MemoryBytes: total * 3 / 4}, {Mode: plan.Auto, MemoryBytes: total * 3 / 4, HostBytes: 2 << 20},
 	} {

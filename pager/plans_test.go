@@ -13,6 +13,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -121,18 +122,18 @@ func TestAnyPlan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		resident, err := plan.New(l, plan.Options{Mode: plan.Resident, Instances: instances})
+		resident, err := search.Plan(l, search.Options{Mode: plan.Resident, Instances: instances})
 		if err != nil {
 			t.Fatal(err)
 		}
 		run(resident, want, true)
-		o := plan.Options{
+		o := search.Options{
 			Mode:      rapid.SampledFrom([]plan.Mode{plan.Page, plan.Auto, plan.Chunk}).Draw(t, "mode"),
 			Target:    rapid.SampledFrom([]plan.Target{plan.CPU, {Name: "emu", AlignBytes: 256}}).Draw(t, "target"),
 			Instances: instances, Lower: host.Lower, Once: rapid.Bool().Draw(t, "once"),
 			Capacity: plan.Limit{N: rapid.Int64Range(0, 300_000).Draw(t, "capacity"), Unit: plan.Params},
 		}
-		free, err := plan.New(l, o)
+		free, err := search.Plan(l, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func TestAnyPlan(t *testing.T) {
 		if rapid.Bool().Draw(t, "more") {
 			o.MemoryBytes = rapid.Int64Range(free.MinBytes, resident.PeakBytes()+free.MinBytes).Draw(t, "memory")
 		}
-		made, err := plan.New(l, o)
+		made, err := search.Plan(l, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,12 +164,12 @@ func TestLeastMemory(t *testing.T) {
 	const instances = 3
 	for _, n := range []int{1, instances} {
 		want := newTransfer(l.Graph, n)
-		resident := mustPlan(t, l, plan.Options{Mode: plan.Resident, Instances: n})
+		resident := mustPlan(t, l, search.Options{Mode: plan.Resident, Instances: n})
 		if err := newPager(t, host, Options{}).Pass(t.Context(), resident, want); err != nil {
 			t.Fatal(err)
 		}
 		for _, mode := range []plan.Mode{plan.Page, plan.Auto} {
-			o := plan.Options{Mode: mode, Target: plan.Target{Name: "emu", AlignBytes: 256}, Instances: n, Lower: host.Lower}
+			o := search.Options{Mode: mode, Target: plan.Target{Name: "emu", AlignBytes: 256}, Instances: n, Lower: host.Lower}
 			o.MemoryBytes = mustPlan(t, l, o).MinBytes
 			made := mustPlan(t, l, o)
 			if made.SplitBytes == 0 || made.SwapBytes == 0 || made.MinBytes != o.MemoryBytes {

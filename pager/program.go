@@ -38,7 +38,7 @@ type arenas struct {
 	fixed, ring, activations, scratch device.Memory
 	staging                           device.HostMemory
 	copies                            *copies
-	sources                           int
+	sources, cacheChanges             int
 }
 
 // A prepared op is a launch with its regions filled in, and how far the regions of one instance are from the next's.
@@ -58,7 +58,8 @@ const maxPrograms = 16
 // are what the last pass made of them, wherever it ran.
 func (g *Pager) use(ctx context.Context, p *plan.Plan) error {
 	g.opts.States.begun++
-	if g.current == nil || g.current.plan != p {
+	// Another pager may have taken a cache that the plan has here.
+	if g.current == nil || g.current.plan != p || g.current.arenas.cacheChanges != g.cacheChanges {
 		if err := g.change(ctx, p); err != nil {
 			return err
 		}
@@ -89,7 +90,8 @@ func (g *Pager) change(ctx context.Context, p *plan.Plan) error {
 }
 
 // GiveBack frees all memory that the pager holds, of the device and of the host, between passes. The next pass takes it
-// again and brings the weights that stay; what a program changes is kept aside on Go's heap meanwhile.
+// again and brings the weights that stay; what a program changes is kept aside on Go's heap meanwhile. Caches stay where they
+// are: [Pager.DropCaches] frees them.
 func (g *Pager) GiveBack(ctx context.Context) error {
 	if g.closed {
 		return errClosed
@@ -109,7 +111,7 @@ func (g *Pager) putAway() {
 // Bound changes [Options.MemoryBytes] for plans from now on.
 func (g *Pager) Bound(memoryBytes int64) { g.opts.MemoryBytes = memoryBytes }
 
-// release frees all memory that the pager holds. States are kept aside.
+// release frees all memory that the pager holds but caches. States are kept aside.
 func (g *Pager) release(ctx context.Context) error {
 	if err := g.save(ctx); err != nil {
 		return err
@@ -124,7 +126,7 @@ func (g *Pager) ready(ctx context.Context, p *plan.Plan) error {
 			return err
 		}
 	}
-	if err := g.yield(p); err != nil {
+	if err := g.takeCaches(ctx, p); err != nil {
 		return err
 	}
 	for _, a := range []struct {
@@ -158,7 +160,7 @@ func (g *Pager) ready(ctx context.Context, p *plan.Plan) error {
 // yield gives back what plans before took and this one does not need, where both together would be more than the budget.
 func (g *Pager) yield(p *plan.Plan) error {
 	h := g.Held()
-	larger := h.FixedBytes + p.ConstBytes + max(h.RingBytes, p.RingBytes) + max(h.ActivationBytes, p.ActivationBytes) +
+	larger := h.FixedBytes + p.ConstBytes + max(h.CacheBytes, p.CacheBytes) + max(h.RingBytes, p.RingBytes) + max(h.ActivationBytes, p.ActivationBytes) +
 		max(h.WorkBytes, p.WorkBytes)
 	if g.opts.MemoryBytes == 0 || larger <= g.opts.MemoryBytes {
 		return nil
@@ -283,7 +285,7 @@ func (g *Pager) fixedRegion(p plan.Part) device.Region {
 
 // program returns a plan made ready.
 func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
-	arenas := arenas{g.fixed, g.ring, g.activations, g.scratch, g.staging, g.copies, len(g.registered)}
+	arenas := arenas{g.fixed, g.ring, g.activations, g.scratch, g.staging, g.copies, len(g.registered), g.cacheChanges}
 	if ready, ok := g.programs.Get(p); ok {
 		if ready.arenas == arenas {
 			return ready, nil
@@ -363,6 +365,10 @@ func (g *Pager) prepare(p *program) {
 	for _, part := range p.plan.Consts {
 		consts[part.Value] = part
 	}
+	caches := make(map[graph.ValueID]device.Memory, len(p.plan.Caches))
+	for _, c := range p.plan.Caches {
+		caches[c.Value] = g.opts.Caches.of[c.Name].memory
+	}
 	p.ops = make([]prepared, len(gr.Ops))
 	for i, x := range gathers(p.plan) {
 		p.ops[i].gather = x
@@ -389,6 +395,8 @@ func (g *Pager) prepare(p *program) {
 			} else if part, ok := p.fixedPart(o, gr); ok {
 				low = part.Low
 				a.Region = g.fixedRegion(part)
+			} else if memory, ok := caches[o.Value]; ok {
+				a.Region = device.Region{Memory: memory, Bytes: gr.Values[o.Value].Bytes()}
 			} else if part, ok := consts[o.Value]; ok {
 				a.Region = device.Region{Memory: p.consts, Offset: part.Offset, Bytes: part.High}
 			} else {

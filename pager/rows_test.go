@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -77,7 +78,7 @@ func TestComputedIndices(t *testing.T) {
 	const rows, width, skip = 20_000, 64, 3
 	host := newCPU(t)
 	l, src := computedRows(t, host, rows, width, skip)
-	made := mustPlan(t, l, plan.Options{Mode: plan.Page, MemoryBytes: 1 << 20})
+	made := mustPlan(t, l, search.Options{Mode: plan.Page, MemoryBytes: 1 << 20})
 	if len(made.Gathers) != 1 {
 		t.Fatalf("the table is there\n%v", made)
 	}
@@ -140,12 +141,12 @@ func TestRowsOfEachInstance(t *testing.T) {
 	l, src := sentence(t, tensor.Int64)
 	host := newCPU(t)
 	want := spoken(l, instances)
-	whole := mustPlan(t, l, plan.Options{Mode: plan.Resident, Instances: instances})
+	whole := mustPlan(t, l, search.Options{Mode: plan.Resident, Instances: instances})
 	if err := newPager(t, host, Options{}).Pass(t.Context(), whole, want); err != nil {
 		t.Fatal(err)
 	}
 	for _, target := range []plan.Target{plan.CPU, emu} {
-		made := mustPlan(t, l, plan.Options{
+		made := mustPlan(t, l, search.Options{
 			Mode: plan.Page, Target: target, Instances: instances, Lower: host.Lower, MemoryBytes: 1 << 20,
 		})
 		var p *Pager

@@ -10,6 +10,7 @@ import (
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/device/late"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -39,7 +40,7 @@ func (f *scribbling) ReadAt(ctx context.Context, p []byte, off int64) error {
 }
 
 // oneOfEach returns a plan that pages two groups, one through staging memory and one from a copy in host memory.
-func oneOfEach(t *testing.T, options func() []plan.Options, make func(o plan.Options) *plan.Plan) (*plan.Plan, *plan.Group) {
+func oneOfEach(t *testing.T, options func() []search.Options, make func(o search.Options) *plan.Plan) (*plan.Plan, *plan.Group) {
 	t.Helper()
 	for _, o := range options() {
 		p := make(o)
@@ -64,18 +65,18 @@ func oneOfEach(t *testing.T, options func() []plan.Options, make func(o plan.Opt
 func TestReadAheadLeavesWhatIsCopied(t *testing.T) {
 	host := newCPU(t)
 	l, src := tapped(t, host, tensor.Float32, 48, 48, 48, 48, 48)
-	whole := mustPlan(t, l, plan.Options{Mode: plan.Resident, Target: emu})
-	made, passing := oneOfEach(t, func() (all []plan.Options) {
+	whole := mustPlan(t, l, search.Options{Mode: plan.Resident, Target: emu})
+	made, passing := oneOfEach(t, func() (all []search.Options) {
 		for hostBytes := int64(8 << 10); hostBytes < 128<<10; hostBytes += 4 << 10 {
 			for part := int64(4); part < 20; part++ {
-				all = append(all, plan.Options{
+				all = append(all, search.Options{
 					Mode: plan.Auto, Target: emu, Lower: host.Lower, HostBytes: hostBytes, MemoryBytes: whole.PeakBytes() * part / 20,
 				})
 			}
 		}
 		return all
-	}, func(o plan.Options) *plan.Plan {
-		p, err := plan.New(l, o)
+	}, func(o search.Options) *plan.Plan {
+		p, err := search.Plan(l, o)
 		var capacity *plan.CapacityError
 		if errors.As(err, &capacity) {
 			return &plan.Plan{}

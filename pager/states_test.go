@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -120,7 +121,7 @@ func TestFinishChangesNothing(t *testing.T) {
 	programs, src := counting(t, host)
 	first := floatsOf(src.data)
 	alone := counts{first[:stateWidth], first[stateWidth:][:stateWidth], first[2*stateWidth:]}
-	made := mustPlan(t, programs[0], plan.Options{Mode: plan.Resident})
+	made := mustPlan(t, programs[0], search.Options{Mode: plan.Resident})
 	p := newPager(t, host, Options{})
 	x := make([]float32, stateWidth)
 	for n := range 6 {
@@ -158,8 +159,8 @@ func TestStatesOverPasses(t *testing.T) {
 	programs, src := counting(t, host)
 	var plans [2][2]*plan.Plan
 	for k, l := range programs {
-		plans[0][k] = mustPlan(t, l, plan.Options{Mode: plan.Resident})
-		plans[1][k] = mustPlan(t, l, plan.Options{Mode: plan.Resident, Target: emu})
+		plans[0][k] = mustPlan(t, l, search.Options{Mode: plan.Resident})
+		plans[1][k] = mustPlan(t, l, search.Options{Mode: plan.Resident, Target: emu})
 	}
 	first := floatsOf(src.data)
 	rapid.Check(t, func(t *rapid.T) {

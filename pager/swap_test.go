@@ -9,6 +9,7 @@ import (
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // TestSwap runs a network whose skip connection waits in host memory: the same bits, no access out of order, and the
@@ -18,15 +19,15 @@ func TestSwap(t *testing.T) {
 	l, _ := network(t, host, 200, 100, 200, 20, 600, 600, 20, 200)
 	const instances = 3
 	want := newTransfer(l.Graph, instances)
-	resident := mustPlan(t, l, plan.Options{Mode: plan.Resident, Instances: instances})
+	resident := mustPlan(t, l, search.Options{Mode: plan.Resident, Instances: instances})
 	if err := newPager(t, host, Options{}).Pass(t.Context(), resident, want); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []int{1, instances} {
-		o := plan.Options{
+		o := search.Options{
 			Mode: plan.Page, Target: plan.Target{Name: "emu", AlignBytes: 256}, MemoryBytes: 1, Instances: n, Lower: host.Lower,
 		}
-		_, err := plan.New(l, o)
+		_, err := search.Plan(l, o)
 		var capacity *plan.CapacityError
 		if !errors.As(err, &capacity) {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/optimem/optimem/device/null"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the traces in testdata from what was recorded")
@@ -75,7 +76,7 @@ func TestTraces(t *testing.T) {
 	l, _ := network(t, newCPU(t), 2, 20, 30, 10, 40, 30)
 	target := plan.Target{Name: "null", AlignBytes: 256}
 	params := func(n int64) plan.Limit { return plan.Limit{N: n, Unit: plan.Params} }
-	for name, o := range map[string]plan.Options{
+	for name, o := range map[string]search.Options{
 		"resident":     {Mode: plan.Resident},
 		"page":         {Mode: plan.Page},
 		"one_slot":     {Mode: plan.Page, Slots: 1},

@@ -22,6 +22,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -169,7 +170,7 @@ func unequal(t testing.TB, seed uint64) *graph.Graph {
 type bench struct {
 	t       testing.TB
 	lowered *graph.Lowered
-	options plan.Options
+	options search.Options
 	// weightBytes and computeSeconds are those of a resident pass.
 	weightBytes    int64
 	computeSeconds float64
@@ -179,7 +180,7 @@ type bench struct {
 func newBench(t testing.TB, g *graph.Graph, ratio float64) *bench {
 	t.Helper()
 	l, _ := lowerPlainly(g)
-	b := &bench{t: t, lowered: l, options: plan.Options{
+	b := &bench{t: t, lowered: l, options: search.Options{
 		Target: plan.Target{Name: "emu", AlignBytes: 256}, Lower: lowerPlainly,
 		Rates: cost.Rates{FLOPs: 1e12, MemoryBytes: 100e9, OpSeconds: 1e-6, CopyBytes: 1e15, CopySeconds: 1e-9},
 	}}
@@ -197,9 +198,9 @@ func lowerPlainly(g *graph.Graph) (*graph.Lowered, error) {
 	return &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}, nil
 }
 
-func planned(t testing.TB, l *graph.Lowered, o plan.Options) *plan.Plan {
+func planned(t testing.TB, l *graph.Lowered, o search.Options) *plan.Plan {
 	t.Helper()
-	p, err := plan.New(l, o)
+	p, err := search.Plan(l, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +208,7 @@ func planned(t testing.TB, l *graph.Lowered, o plan.Options) *plan.Plan {
 }
 
 // plan plans with the bench's options changed.
-func (b *bench) plan(change func(o *plan.Options)) *plan.Plan {
+func (b *bench) plan(change func(o *search.Options)) *plan.Plan {
 	b.t.Helper()
 	o := b.options
 	change(&o)
@@ -289,7 +290,7 @@ func TestPageReachesItsBound(t *testing.T) {
 	for name, g := range graphs(t, 100) {
 		for _, ratio := range ratios {
 			b := newBench(t, g, ratio)
-			p := b.plan(func(o *plan.Options) { o.Mode = plan.Page })
+			p := b.plan(func(o *search.Options) { o.Mode = plan.Page })
 			took := b.measure(p)
 			// A tied weight that does not stay is moved more than once, so this is what must be moved, not what is.
 			bound := max(float64(b.weightBytes)/b.options.Rates.CopyBytes, b.computeSeconds)
@@ -309,8 +310,8 @@ func TestPageReachesItsBound(t *testing.T) {
 func TestLargestWeightIsPaged(t *testing.T) {
 	b := newBench(t, realGraph(t, "vgg16", 1), 3)
 	for _, target := range []plan.Target{plan.CPU, b.options.Target} {
-		free := b.plan(func(o *plan.Options) { o.Mode, o.Target = plan.Page, target })
-		p := b.plan(func(o *plan.Options) { o.Mode, o.Target, o.MemoryBytes = plan.Page, target, free.MinBytes })
+		free := b.plan(func(o *search.Options) { o.Mode, o.Target = plan.Page, target })
+		p := b.plan(func(o *search.Options) { o.Mode, o.Target, o.MemoryBytes = plan.Page, target, free.MinBytes })
 		if p.PeakBytes() > free.MinBytes || p.RingBytes > b.weightBytes/50 {
 			t.Errorf("%s: a ring of %d bytes for %d of weights, a peak of %d where %d is the least",
 				target.Name, p.RingBytes, b.weightBytes, p.PeakBytes(), free.MinBytes)
@@ -340,12 +341,12 @@ func TestAutoBeatsPrefix(t *testing.T) {
 	least := math.Inf(1)
 	for name, g := range graphs(t, 100) {
 		b := newBench(t, g, 1.5)
-		page := b.plan(func(o *plan.Options) { o.Mode = plan.Page })
+		page := b.plan(func(o *search.Options) { o.Mode = plan.Page })
 		memory := rest(page) + b.weightBytes*2/5 + 2*(page.MinBytes-rest(page))
-		auto := b.plan(func(o *plan.Options) { o.Mode, o.MemoryBytes = plan.Auto, memory })
+		auto := b.plan(func(o *search.Options) { o.Mode, o.MemoryBytes = plan.Auto, memory })
 		o := b.options
 		o.Mode, o.MemoryBytes, o.Capacity = plan.Chunk, memory, plan.Limit{N: b.weightBytes * 2 / 5, Unit: plan.Bytes}
-		prefix, err := plan.New(b.lowered, o)
+		prefix, err := search.Plan(b.lowered, o)
 		var capacity *plan.CapacityError
 		if errors.As(err, &capacity) { // not even one slot beside the prefix
 			continue
@@ -392,9 +393,9 @@ func TestAutoBeatsPrefix(t *testing.T) {
 func TestInstancesShareAPass(t *testing.T) {
 	for name, g := range graphs(t, 20) {
 		b := newBench(t, g, 30)
-		memory := rest(b.plan(func(o *plan.Options) { o.Mode = plan.Page })) + b.weightBytes/3
-		one := b.plan(func(o *plan.Options) { o.Mode, o.MemoryBytes = plan.Auto, memory })
-		many := b.plan(func(o *plan.Options) { o.Mode, o.MemoryBytes, o.Instances = plan.Auto, memory, 16 })
+		memory := rest(b.plan(func(o *search.Options) { o.Mode = plan.Page })) + b.weightBytes/3
+		one := b.plan(func(o *search.Options) { o.Mode, o.MemoryBytes = plan.Auto, memory })
+		many := b.plan(func(o *search.Options) { o.Mode, o.MemoryBytes, o.Instances = plan.Auto, memory, 16 })
 		took := b.measure(many)
 		checkForecast(t, name, many, took)
 		if gain := 16 * b.measure(one) / took; gain < 5 {

@@ -3,25 +3,14 @@ package plan
 import (
 	"slices"
 
-	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/storage"
 )
 
-// earlySeconds is the least that reading while ops run must gain: closing the kernel's queue of asynchronous reads takes about
-// as long.
-const earlySeconds = 0.04
-
-// early reports whether a first pass gains by computing while the weights that stay come.
-func (p *Plan) early(r cost.Rates) bool {
-	load := float64(SpanBytes(p.Fixed.Spans)) / r.DiskBytes
-	return min(load, p.Forecast.ComputeSeconds) > earlySeconds
-}
-
 // FirstReads cuts the reads of the weights that stay by the group that needs them first, so that a first pass may begin
 // before all of them are there: a group runs once its own and those of the groups before it are. What no group reads is
-// with the first. It is nil where all has to be there before a pass: where weights are packed, which are read to elsewhere;
-// where a pass before may have changed some; and where files are not read straight into the device's memory.
+// with the first. It is nil where all has to be there before a pass: where weights are packed, which are read to
+// elsewhere; where a pass before may have changed some; and where files are not read straight into the device's memory.
 func (p *Plan) FirstReads() [][]Span {
 	f := &p.Fixed
 	if !p.Target.Direct || len(f.Packings) > 0 || len(f.Spans) == 0 || len(p.Groups) == 0 {
@@ -77,13 +66,14 @@ func (a *arrivals) operand(o graph.Operand, group int) {
 	if o.Value == graph.NoValue {
 		return
 	}
-	part, ok := operandPart(a.plan.Lowered.Graph, o)
+	part, ok := OperandPart(a.plan.Lowered.Graph, o)
 	if !ok {
 		return
 	}
-	if held, ok := covering(a.plan.Fixed.Parts, part); ok {
+	if held, ok := Covering(a.plan.Fixed.Parts, part); ok {
 		low, high := held.Offset+part.Low-held.Low, held.Offset+part.High-held.Low
-		a.runs = append(a.runs, arenaRun{low / storage.AlignBytes * storage.AlignBytes, alignUp(high, storage.AlignBytes), group})
+		low -= low % storage.AlignBytes
+		a.runs = append(a.runs, arenaRun{low, AlignUp(high, storage.AlignBytes), group})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -127,24 +128,24 @@ func TestGolden(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		graph func(t *testing.T) *graph.Graph
-		o     plan.Options
+		o     search.Options
 	}{
-		{"digits_resident", digits, plan.Options{Mode: plan.Resident}},
-		{"digits_page", digits, plan.Options{Mode: plan.Page}},
-		{"digits_page_least", digits, plan.Options{Mode: plan.Page, MemoryBytes: least}},
-		{"digits_auto_half", digits, plan.Options{Mode: plan.Auto, MemoryBytes: half}},
-		{"digits_chunk", digits, plan.Options{Mode: plan.Chunk, Capacity: plan.Limit{N: 1000, Unit: plan.Params}}},
-		{"gpt2_page_tied_stays", gpt2, plan.Options{Mode: plan.Page, Target: emu}},
-		{"gpt2_page_tied_moves", gpt2, plan.Options{Mode: plan.Page, Target: emu, MemoryBytes: least}},
-		{"gpt2_blocks", gpt2, plan.Options{Mode: plan.Page, MaxGroup: plan.Limit{N: 100_000, Unit: plan.Params}}},
-		{"hill_activations_wait", hill, plan.Options{Mode: plan.Page, Target: emu, MemoryBytes: least}},
-		{"hill_instances", hill, plan.Options{Mode: plan.Page, Target: emu, MemoryBytes: least, Instances: 4}},
-		{"sum_in_place", sum, plan.Options{Mode: plan.Page, MemoryBytes: least}},
-		{"big_weight_in_rows", big, plan.Options{Mode: plan.Page, MemoryBytes: least}},
-		{"big_auto_half", big, plan.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half}},
-		{"words_page", spoken, plan.Options{Mode: plan.Page}},
-		{"words_auto_half", spoken, plan.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half}},
-		{"row_host_helps", row, plan.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half, HostLower: lower,
+		{"digits_resident", digits, search.Options{Mode: plan.Resident}},
+		{"digits_page", digits, search.Options{Mode: plan.Page}},
+		{"digits_page_least", digits, search.Options{Mode: plan.Page, MemoryBytes: least}},
+		{"digits_auto_half", digits, search.Options{Mode: plan.Auto, MemoryBytes: half}},
+		{"digits_chunk", digits, search.Options{Mode: plan.Chunk, Capacity: plan.Limit{N: 1000, Unit: plan.Params}}},
+		{"gpt2_page_tied_stays", gpt2, search.Options{Mode: plan.Page, Target: emu}},
+		{"gpt2_page_tied_moves", gpt2, search.Options{Mode: plan.Page, Target: emu, MemoryBytes: least}},
+		{"gpt2_blocks", gpt2, search.Options{Mode: plan.Page, MaxGroup: plan.Limit{N: 100_000, Unit: plan.Params}}},
+		{"hill_activations_wait", hill, search.Options{Mode: plan.Page, Target: emu, MemoryBytes: least}},
+		{"hill_instances", hill, search.Options{Mode: plan.Page, Target: emu, MemoryBytes: least, Instances: 4}},
+		{"sum_in_place", sum, search.Options{Mode: plan.Page, MemoryBytes: least}},
+		{"big_weight_in_rows", big, search.Options{Mode: plan.Page, MemoryBytes: least}},
+		{"big_auto_half", big, search.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half}},
+		{"words_page", spoken, search.Options{Mode: plan.Page}},
+		{"words_auto_half", spoken, search.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half}},
+		{"row_host_helps", row, search.Options{Mode: plan.Auto, Target: emu, MemoryBytes: half, HostLower: lower,
 			Rates: cost.Rates{CopyBytes: 1e9}, HostRates: cost.Rates{MemoryBytes: 20e9, FLOPs: 20e9}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -156,7 +157,7 @@ func TestGolden(t *testing.T) {
 			o.Lower = lower
 			if budget := o.MemoryBytes; budget < 0 {
 				o.MemoryBytes = 0
-				free, err := plan.New(l, o)
+				free, err := search.Plan(l, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -164,7 +165,7 @@ func TestGolden(t *testing.T) {
 					o.MemoryBytes = max(free.MinBytes, free.PeakBytes()-free.Fixed.Bytes/2)
 				}
 			}
-			p, err := plan.New(l, o)
+			p, err := search.Plan(l, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -186,8 +187,9 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// lower is a device whose products need scratch memory for as much as they read, and whose linear layers take weights in
-// strips of sixteen rows, and which writes sums over what is added: plans do not change with any real device's kernels.
+// lower is a device whose products need scratch memory for as much as they read, and whose linear layers take weights
+// in strips of sixteen rows, and which writes sums over what is added: plans do not change with any real device's
+// kernels.
 func lower(g *graph.Graph) (*graph.Lowered, error) {
 	l := &graph.Lowered{Graph: g, Steps: make([]graph.Step, len(g.Ops))}
 	for i, op := range g.Ops {

@@ -14,6 +14,8 @@ type Holding struct {
 	// FixedBytes are the weights that stay and constants, RingBytes the slots of groups that are brought: all of the ring,
 	// since readers fill it ahead.
 	FixedBytes, RingBytes int64
+	// CacheBytes are the caches, whichever of them the op looks at.
+	CacheBytes int64
 	// ActivationBytes are the inputs and results that are alive, WorkBytes the scratch memory of the op.
 	ActivationBytes, WorkBytes int64
 	// Device is the number of the device, where there are several; OnHost says that it is the host's processor beside one.
@@ -22,12 +24,14 @@ type Holding struct {
 }
 
 // Total returns the sum.
-func (h Holding) Total() int64 { return h.FixedBytes + h.RingBytes + h.ActivationBytes + h.WorkBytes }
+func (h Holding) Total() int64 {
+	return h.FixedBytes + h.RingBytes + h.CacheBytes + h.ActivationBytes + h.WorkBytes
+}
 
 // A Holder is an activation that is alive while an op runs.
 type Holder struct {
-	// Value is its number in the graph of the side that computes the op, Name what the program calls it, "" where it has no
-	// name.
+	// Value is its number in the graph of the side that computes the op, Name what the program calls it, "" where it has
+	// no name.
 	Value graph.ValueID
 	Name  string
 	// Path and Kind are the module and the kind of the op that made it, both "" for an input.
@@ -57,7 +61,7 @@ func (p *Plan) Holdings() []Holding {
 	for i := range all {
 		alive += change[i]
 		all[i] = Holding{
-			FixedBytes: p.Fixed.Bytes + p.ConstBytes, RingBytes: p.RingBytes,
+			FixedBytes: p.Fixed.Bytes + p.ConstBytes, RingBytes: p.RingBytes, CacheBytes: p.CacheBytes,
 			ActivationBytes: alive, WorkBytes: p.Lowered.Steps[i].WorkBytes,
 		}
 	}
@@ -81,9 +85,9 @@ func (p *Plan) sideHoldings() []Holding {
 	return all
 }
 
-// Holders returns the activations that are alive while an op runs, on the device that computes it, the largest first. Of
-// a result that was written over an operand the result alone is among them. The sum of their bytes is the ActivationBytes
-// of the op's [Holding].
+// Holders returns the activations that are alive while an op runs, on the device that computes it, the largest first.
+// Of a result that was written over an operand the result alone is among them. The sum of their bytes is the
+// ActivationBytes of the op's [Holding].
 func (p *Plan) Holders(op int) []Holder {
 	p, op = p.sideOf(op)
 	if p == nil {
@@ -118,8 +122,8 @@ func (p *Plan) Holders(op int) []Holder {
 	return list
 }
 
-// sideOf returns the side that computes an op and the op's number there, nil where neither does; the plan itself where it has
-// no sides.
+// sideOf returns the side that computes an op and the op's number there, nil where neither does; the plan itself where
+// it has no sides.
 func (p *Plan) sideOf(op int) (*Plan, int) {
 	if p.Sides == nil {
 		return p, op
@@ -132,15 +136,15 @@ func (p *Plan) sideOf(op int) (*Plan, int) {
 	return nil, 0
 }
 
-// A HeldWeight is a weight that stays, and the bytes that it takes: as it lies in the checkpoint, as the device computes with
-// it, or both.
+// A HeldWeight is a weight that stays, and the bytes that it takes: as it lies in the checkpoint, as the device
+// computes with it, or both.
 type HeldWeight struct {
 	Name  string
 	Bytes int64
 }
 
-// HeldWeights returns the weights that stay on the device that computes an op, the largest first. The sum of their bytes is at
-// most the FixedBytes of the op's [Holding], which has constants and what aligning leaves empty.
+// HeldWeights returns the weights that stay on the device that computes an op, the largest first. The sum of their
+// bytes is at most the FixedBytes of the op's [Holding], which has constants and what aligning leaves empty.
 func (p *Plan) HeldWeights(op int) []HeldWeight {
 	p, _ = p.sideOf(op)
 	if p == nil {
@@ -167,8 +171,8 @@ func (p *Plan) HeldWeights(op int) []HeldWeight {
 	return list
 }
 
-// A tenant is bytes of the arena of activations, and the values that have them one after the other, each written over the
-// one before.
+// A tenant is bytes of the arena of activations, and the values that have them one after the other, each written over
+// the one before.
 type tenant struct {
 	values      []graph.ValueID
 	first, last int
@@ -177,7 +181,7 @@ type tenant struct {
 
 // tenants lists who has bytes in the arena, from one op to another. It is what the arena was laid out for.
 func (p *Plan) tenants() []tenant {
-	root := p.roots()
+	root := p.Roots()
 	at := make(map[graph.ValueID]int)
 	var list []tenant
 	for id := range p.Places {
@@ -185,7 +189,7 @@ func (p *Plan) tenants() []tenant {
 		if place.First < 0 || place.Bytes == 0 {
 			continue
 		}
-		n := alignUp(place.Bytes, p.Target.AlignBytes)
+		n := AlignUp(place.Bytes, p.Target.AlignBytes)
 		if place.Stride > 0 {
 			n = place.Stride * int64(max(p.Instances, 1))
 		}
@@ -207,8 +211,8 @@ func (p *Plan) tenants() []tenant {
 	return list
 }
 
-// Reads returns where the weights lie that each op of the graph reads, in order. Of an embedding of which rows are brought
-// it is the whole table.
+// Reads returns where the weights lie that each op of the graph reads, in order. Of an embedding of which rows are
+// brought it is the whole table.
 func (p *Plan) Reads() [][]storage.Extent {
 	all := make([][]storage.Extent, len(p.Lowered.Graph.Ops))
 	if p.Sides != nil {
@@ -221,7 +225,7 @@ func (p *Plan) Reads() [][]storage.Extent {
 	}
 	g := p.Lowered.Graph
 	for i := range g.Ops {
-		for _, part := range opParts(g, &g.Ops[i]) {
+		for _, part := range OpParts(g, &g.Ops[i]) {
 			e := g.Values[part.Value].Weight.Extent
 			e.Offset, e.Bytes = e.Offset+part.Low, part.High-part.Low
 			all[i] = append(all[i], e)
@@ -260,4 +264,22 @@ func DistinctBytes(list []storage.Extent) int64 {
 		end = max(end, e.Offset+e.Bytes)
 	}
 	return n
+}
+
+// Roots returns for each value the one whose place it has: itself, or where results were written over operands, one
+// after the other, the first of these.
+func (p *Plan) Roots() []graph.ValueID {
+	g := p.Lowered.Graph
+	root := make([]graph.ValueID, len(g.Values))
+	for id := range root {
+		root[id] = graph.ValueID(id)
+	}
+	for i := range g.Ops {
+		for _, id := range g.Ops[i].Out {
+			if place := &p.Places[id]; place.Over {
+				root[id] = root[place.Operand]
+			}
+		}
+	}
+	return root
 }

@@ -1,19 +1,21 @@
-// Package plan decides before anything is allocated where every byte of a pass will lie and when it gets there: it is a
-// pure function from a lowered graph, a number of bytes and a table of rates to a program that the pager obeys.
+// Package plan is the program that a pager obeys: where every byte of a pass lies and when it gets there, decided
+// before anything is allocated; with it what can be read off it, which is its report and who holds memory at which op.
 //
-// It knows graphs and bytes. It does not know devices, clocks or goroutines. So plans can be printed, compared as text
-// and costed without hardware, and the peak of memory that a plan states is the length of arenas.
+// It knows graphs and bytes. It does not know devices, clocks or goroutines, nor how a plan is found: that is
+// [github.com/optimem/optimem/plan/search]. So plans can be printed, compared as text and costed without hardware, and
+// the peak of memory that a plan states is the length of arenas.
 //
-//	p, err := plan.New(lowered, plan.Options{Mode: plan.Page, MemoryBytes: 2 << 30, Target: plan.CPU})
-//	fmt.Print(p)
+//	fmt.Print(p)                               // a line for each group, then the sums
+//	for op, h := range p.Holdings() { … }      // what is in use while each op runs
+//	fmt.Println(p.PeakBytes(), p.Forecast.Seconds)
 package plan
 
 import (
 	"fmt"
 
-	"github.com/optimem/optimem/cost"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/storage"
+	"github.com/optimem/optimem/tensor"
 )
 
 // A Mode is a way to fit a model into memory.
@@ -73,55 +75,30 @@ type Target struct {
 // CPU is the target whose memory is the host's: offsets at cache lines.
 var CPU = Target{Name: "cpu", AlignBytes: 64, Direct: true}
 
-// Options say what to plan for.
-type Options struct {
-	Mode   Mode
-	Target Target
-	// MemoryBytes is the budget on the device for weights, activations and workspace; 0 is no limit.
-	MemoryBytes int64
-	// HostBytes bounds what a device that is not Direct takes of host memory; 0 is no limit.
-	HostBytes int64
-	// MaxGroup says from which size down a module is not cut any further; unset is every leaf module, and of these small ones
-	// that follow each other and come from a disk are joined.
-	MaxGroup Limit
-	// Capacity is what the chunk mode pins.
-	Capacity Limit
-	// Slots bounds how many groups may be on their way or in use at once in the ring; 0 is as many as lie in the memory of
-	// four neighbours.
-	Slots int
-	// Instances is how many micro-batches pass through each group while it is there; 0 is 1.
-	Instances int
-	// Ops tells what ops cost; nil is graph.Standard().
-	Ops *graph.Registry
-	// Rates are the device's; the zero value stands for guesses.
-	Rates cost.Rates
-	// Once says that one pass is expected: weights that stay lie there as the file has them, since to make them into the forms
-	// that a Direct target computes fastest with takes longer than a pass gains, nothing is brought for a next pass, and in the
-	// mode Auto large weights do not stay at all.
-	Once bool
-	// Like is a plan of the same model for other shapes, whose weights stay where they are if the budget allows it.
-	Like *Plan
-	// Lower lowers a part of the graph, or the graph changed, for the device, and HostLower for the host's processor, which
-	// is to compute what the device does not hold. Where Lower is nil nothing is changed; where HostLower is nil the
-	// device computes everything.
-	Lower, HostLower func(*graph.Graph) (*graph.Lowered, error)
-	// HostRates are those of the host's processor.
-	HostRates cost.Rates
-	// HostOps are the ops that the device cannot compute, by their number in the graph: in the auto mode the host's
-	// processor computes their groups, and the graph is one that HostLower lowered. Nil is none.
-	HostOps []bool
-	// Peers are further devices of the same kind over which the groups are placed behind the first, in order.
-	Peers []Peer
-	// Stop is asked now and then while a plan is looked for, and New ends with an error of it. Nil never does.
-	Stop func() error
-
-	// asGiven says that groups are not to be merged.
-	asGiven bool
-	// tables are those of embeddings of which only rows are brought, by result.
-	tables map[graph.ValueID]table
-}
-
-// A Plan is where everything lies and when it gets there.
+// A Plan is where everything lies and when it gets there: for one graph, with the shapes of its inputs, and one kind of
+// device.
+//
+// A pass runs the Groups in order, and for each group all instances one after the other. Before a group runs, its Parts
+// lie in its slot of the ring, filled by the reads in its Spans once the slot is free (After); its Inputs are copied in
+// and what waited in host memory comes back; then its ops run, each with operands where Fixed, the slot, Consts and
+// Places say; last its Outputs are copied out, and what waits next leaves. Weights are never copied back. Where Sides
+// is set two plans run in turns instead, and this one is their report.
+//
+// # Who owns what
+//
+// A plan owns nothing and is in nobody's memory: offsets count from the beginning of arenas that whoever runs it
+// allocates, as large as its …Bytes say. It is not changed once it was made, so any number of goroutines and pagers may
+// share one; a pager knows it by its address. Its spans name the sources of the checkpoint, which must stay open as
+// long as passes run.
+//
+// # What is checked
+//
+// A plan is trusted: a pager that is given one checks neither offsets nor order. What makes it trustworthy is in the
+// tests of the search, which follow drawn plans byte by byte: nothing is read that is not there, nothing is overwritten
+// that is needed, no two things share a byte at one time, no arena is larger than the budget, and the forecast is what
+// a simulation of the finished plan gives. Tests of the pager run plans on devices that do everything as late as events
+// allow. What can go wrong in good plans (a file that is cut short or changed, a device that refuses memory) comes up
+// in the pass, not here.
 type Plan struct {
 	Mode      Mode
 	Target    Target
@@ -144,6 +121,9 @@ type Plan struct {
 	Fixed Fixed
 	// Consts are the graph's constants, in an arena of their own, since they depend on the shapes of the inputs.
 	Consts []Part
+	// Caches are the graph's, each in memory of its own that outlives passes and plans; CacheBytes is what they take together.
+	Caches     []Cache
+	CacheBytes int64
 	// The device's other arenas: RingBytes for paged groups, ActivationBytes for inputs and results, WorkBytes for the
 	// scratch memory of an op.
 	ConstBytes, RingBytes, ActivationBytes, WorkBytes int64
@@ -166,12 +146,9 @@ type Plan struct {
 	// Groups are those of both in the order of execution, for reports alone: the sides' plans are what runs.
 	Sides *Sides
 
-	// cuts are the rows at which some of those weights are cut; the others are cut into parts of about equal size.
-	cuts map[cutWeight][]int
-	// mostHostBytes is the budget of host memory.
-	mostHostBytes int64
-	// leastSeconds is what a pass takes at least: what its ops or what its loads take by themselves.
-	leastSeconds float64
+	// Cuts are the rows at which some weights of more than SplitBytes are cut; the others are cut into parts of about
+	// equal size.
+	Cuts map[CutWeight][]int
 }
 
 // A Group is a run of ops that need their weights at one time.
@@ -212,8 +189,8 @@ type Group struct {
 	Seconds, LoadSeconds float64
 }
 
-// A Layer is a module's part of a group: so many of its ops, the weights that they read, and what they are expected to take
-// for one instance.
+// A Layer is a module's part of a group: so many of its ops, the weights that they read, and what they are expected to
+// take for one instance.
 type Layer struct {
 	Path                string
 	Ops                 int
@@ -232,37 +209,12 @@ func (g *Group) Layers() []Layer {
 // Paged reports whether the group has to be brought.
 func (g *Group) Paged() bool { return len(g.Parts) > 0 }
 
-// A Part is a run of bytes of a weight's storage, and where it lies on the device.
-type Part struct {
+// A Cache is one of the graph's: memory that plans of one session share by its name.
+type Cache struct {
 	Value graph.ValueID
-	// Low and High delimit the part within the value.
-	Low, High int64
-	// Offset is that of byte Low in the arena that holds it, or within the slot.
-	Offset int64
-	// Staged is the offset of byte Low within the group's bytes in host memory, where the target is not Direct.
-	Staged int64
-}
-
-// A Span is one read: a run of bytes of a source, and where they go within a slot or an arena (or, where the target is
-// not Direct, within the group's bytes in host memory).
-type Span struct {
-	Extent storage.Extent
-	Offset int64
-}
-
-// Fixed is what is brought once and stays.
-type Fixed struct {
-	Parts []Part
-	Spans []Span
-	// Bytes is the size of the arena.
+	Name  string
+	// Bytes is what is allocated for it, as rounded up to what the device aligns to.
 	Bytes int64
-	// WeightBytes counts the weights among it, Params their parameters, as the checkpoint has them.
-	WeightBytes, Params int64
-	// Packed are operands that lie in the arena as the device computes with them, and Packings how they are made, one
-	// after another, before the memory for anything else is taken. PackingBytes is the memory for the raw bytes meanwhile.
-	Packed       []Packed
-	Packings     []Packing
-	PackingBytes int64
 }
 
 // A Swap is a copy of an activation to or from host memory, where one instance's bytes begin at Offset, and the next
@@ -296,14 +248,14 @@ type Place struct {
 
 // PassBytes returns the device memory that a pass takes.
 func (p *Plan) PassBytes() int64 {
-	return p.Fixed.Bytes + p.ConstBytes + p.RingBytes + p.ActivationBytes + p.WorkBytes
+	return p.Fixed.Bytes + p.ConstBytes + p.CacheBytes + p.RingBytes + p.ActivationBytes + p.WorkBytes
 }
 
 // PeakBytes returns all the device memory that the plan takes: for a pass, or while weights are packed before the first
 // one, whatever is more.
 // Of several devices it is the one that takes the most.
 func (p *Plan) PeakBytes() int64 {
-	n := max(p.PassBytes(), p.Fixed.Bytes+p.Fixed.PackingBytes)
+	n := max(p.PassBytes(), p.Fixed.Bytes+p.CacheBytes+p.Fixed.PackingBytes)
 	if p.Sides != nil && p.Sides.Peer != "" {
 		n = max(n, p.Sides.Host.PeakBytes())
 	}
@@ -344,4 +296,37 @@ func (e *CapacityError) Error() string {
 		what = e.Path
 	}
 	return fmt.Sprintf("%s does not fit: %d bytes needed, %d there", what, e.NeedBytes, e.HaveBytes)
+}
+
+// A Gather is an embedding of which a pass brings the rows that its indices name, and no others, to where its result
+// lies: the table is in no memory at all.
+type Gather struct {
+	// Op is the index of the embedding. Its table is absent in the graph that is planned.
+	Op int
+	// Weight is the storage of the table, Layout the table's view of it.
+	Weight tensor.Weight
+	Layout tensor.Layout
+	// HostOffset is where the first instance's rows lie in host memory on the way to a device that is not Direct, and
+	// HostStride how far apart those of two instances are.
+	HostOffset, HostStride int64
+}
+
+// A Forecast is what a pass is expected to take once the session is warm.
+type Forecast struct {
+	Seconds float64
+	// ComputeSeconds and LoadSeconds are what ops and loads take by themselves, StallSeconds how long ops wait for loads.
+	ComputeSeconds, LoadSeconds, StallSeconds float64
+	// LeastSeconds is what a pass takes whatever waits: what the processors do or what the loads take, whichever is more.
+	LeastSeconds float64
+	// Bound says what the time is bounded by: "compute", "transfer" or "disk".
+	Bound string
+	// Measured says that the rates were measured on the host and are not guesses.
+	Measured bool
+}
+
+// A CutWeight is a view of the weight at an extent, where ops of a kind read it: so many rows from an element on.
+type CutWeight struct {
+	Extent      storage.Extent
+	Kind        graph.Kind
+	First, Rows int
 }

@@ -61,8 +61,12 @@ func (p *Plan) String() string {
 	if p.Sides != nil && p.Sides.Peer != "" {
 		fmt.Fprintf(&b, "devices: peaks %v; the first of them:\n", p.DeviceBytes())
 	}
-	fmt.Fprintf(&b, "fixed %d, constants %d, ring %d, activations %d, workspace %d: peak %d\n",
-		p.Fixed.Bytes, p.ConstBytes, p.RingBytes, p.ActivationBytes, p.WorkBytes, p.PeakBytes())
+	fmt.Fprintf(&b, "fixed %d, constants %d, ", p.Fixed.Bytes, p.ConstBytes)
+	if p.CacheBytes > 0 {
+		fmt.Fprintf(&b, "caches %d, ", p.CacheBytes)
+	}
+	fmt.Fprintf(&b, "ring %d, activations %d, workspace %d: peak %d\n",
+		p.RingBytes, p.ActivationBytes, p.WorkBytes, p.PeakBytes())
 	if f := &p.Fixed; len(f.Packed) > 0 {
 		var bytes, raw int64
 		for i := range f.Packed {

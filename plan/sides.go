@@ -1,15 +1,13 @@
 package plan
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/optimem/optimem/graph"
 )
 
-// Sides are a device and the host's processor, each with a plan for its part of the ops; or a device and those that follow
-// it.
+// Sides are a device and the host's processor, each with a plan for its part of the ops; or a device and those that
+// follow it.
 type Sides struct {
 	Device, Host *Plan
 	// Peer names the device that Host is the plan of where that is not the host's processor.
@@ -22,8 +20,8 @@ type Sides struct {
 	// Segments are runs of groups on one side, in the order of execution.
 	Segments []Segment
 	// Overlaps says that micro-batches go through both sides one after the other, so that the first side computes one
-	// while the second computes the one before it. It is so where each side has one segment, the device the first, and none of its groups is
-	// brought: there is no reason then to have all micro-batches pass a group before the next.
+	// while the second computes the one before it. It is so where each side has one segment, the device the first, and
+	// none of its groups is brought: there is no reason then to have all micro-batches pass a group before the next.
 	Overlaps bool
 }
 
@@ -33,152 +31,8 @@ type Segment struct {
 	First, End int
 }
 
-// sides divides the graph: the groups for which second is true are the second side's. Neither side is planned yet.
-func (d *draft) sides(second func(group int) bool) (*Sides, error) {
-	if d.o.Lower == nil {
-		return nil, errors.New("BUG: no way to lower a part of the graph")
-	}
-	sideOf := onHostOps(d.groups, len(d.l.Graph.Ops), second)
-	s := &Sides{}
-	s.Whole, s.Crossings = graph.Divide(d.l.Graph, func(op int) bool { return sideOf[op] })
-	for _, c := range s.Crossings {
-		s.CrossingBytes += s.Whole[1-c.From].Graph.Values[c.Input].Bytes() * int64(d.o.Instances)
-	}
-	return s, nil
-}
-
-// divided plans the groups for which onHost is true for the host's processor, within the budget of host memory, and the
-// others for the device, in the given mode, or as make does.
-func (d *draft) divided(mode Mode, make func(*draft, *Sides) *Plan, onHost func(group int) bool) (*Plan, error) {
-	s, err := d.sides(onHost)
-	if err != nil {
-		return nil, err
-	}
-	o := d.o
-	o.asGiven = true
-	o.Mode, o.Target, o.Rates, o.HostLower, o.Like, o.HostOps = Auto, CPU, d.o.HostRates, nil, nil, nil
-	o.MemoryBytes, o.HostBytes = 0, 0
-	if d.o.HostBytes > 0 {
-		o.MemoryBytes = max(d.o.HostBytes-s.CrossingBytes-leastStagingBytes, 1)
-	}
-	host, err := d.side(s, 1, d.o.HostLower, o, onHost)
-	if err == nil {
-		s.Host, err = host.make()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("the part that the host computes: %w", err)
-	}
-	o = d.o
-	o.asGiven = true
-	o.Mode, o.HostLower, o.Like, o.HostOps = mode, nil, nil, nil
-	if o.HostBytes > 0 {
-		o.HostBytes = max(o.HostBytes-s.CrossingBytes-s.Host.PeakBytes(), 1)
-	}
-	device, err := d.side(s, 0, d.o.Lower, o, onHost)
-	if err != nil {
-		return nil, err
-	}
-	if make != nil {
-		s.Device = make(device, s)
-	} else {
-		s.Device, err = device.make()
-	}
-	if err != nil || s.Device == nil {
-		return nil, err
-	}
-	return d.join(s, onHost), nil
-}
-
-func onHostOps(groups []Group, ops int, onHost func(int) bool) []bool {
-	sideOf := make([]bool, ops)
-	for k := range groups {
-		for i := groups[k].First; i < groups[k].End; i++ {
-			sideOf[i] = onHost(k)
-		}
-	}
-	return sideOf
-}
-
-// side drafts one side of a plan. Its groups are those of the whole.
-func (d *draft) side(
-	s *Sides, side int, lower func(*graph.Graph) (*graph.Lowered, error), o Options, onHost func(int) bool,
-) (*draft, error) {
-	o.tables = d.tablesOf(s.Whole[side])
-	lowered, err := lowerWith(lower, s.Whole[side].Graph, o.tables)
-	if err != nil {
-		return nil, err
-	}
-	e := newDraft(lowered, d.groupsOf(s.Whole[side], side == 1, onHost), o, nil)
-	e.whole = true
-	return e, nil
-}
-
-// groupsOf returns the groups of one side over its own ops.
-func (d *draft) groupsOf(side *graph.Side, host bool, onHost func(int) bool) []Group {
-	var groups []Group
-	at := 0
-	for k := range d.groups {
-		if onHost(k) != host {
-			continue
-		}
-		group := d.groups[k].of(at, at+d.groups[k].End-d.groups[k].First)
-		group.FirstRow, group.EndRow, group.Joined = d.groups[k].FirstRow, d.groups[k].EndRow, slices.Clone(d.groups[k].Joined)
-		for i := group.First; i < group.End; i++ {
-			group.Parts = append(group.Parts, opParts(side.Graph, &side.Graph.Ops[i])...)
-		}
-		at = group.End
-		groups = append(groups, group)
-	}
-	if groups == nil {
-		groups = []Group{{}}
-	}
-	count(side.Graph, groups)
-	return groups
-}
-
-// join makes one plan of two, for reports, and the segments in which they take turns.
-func (d *draft) join(s *Sides, onHost func(int) bool) *Plan {
-	p := *s.Device
-	p.Mode, p.Lowered, p.SplitBytes, p.cuts, p.Sides, p.Groups = d.o.Mode, d.l, d.base.SplitBytes, d.base.cuts, s, nil
-	var at [2]int
-	for k := range d.groups {
-		side, from := 0, s.Device
-		if onHost(k) {
-			side, from = 1, s.Host
-		}
-		group := from.Groups[at[side]]
-		group.First, group.End, group.OnHost = d.groups[k].First, d.groups[k].End, side == 1
-		if s.Peer != "" {
-			group.OnHost, group.Device = false, group.Device+side
-		}
-		p.Groups = append(p.Groups, group)
-		if n := len(s.Segments); n > 0 && s.Segments[n-1].OnHost == (side == 1) {
-			s.Segments[n-1].End++
-		} else {
-			s.Segments = append(s.Segments, Segment{OnHost: side == 1, First: at[side], End: at[side] + 1})
-		}
-		at[side]++
-	}
-	p.Tied = nil
-	for _, t := range d.tied {
-		for _, own := range s.Device.Tied {
-			if own.Value == s.Whole[0].Values[t.Value] {
-				t.Moves = own.Moves
-			}
-		}
-		p.Tied = append(p.Tied, t)
-	}
-	p.MovedBytes = s.Device.MovedBytes + s.Host.MovedBytes
-	s.Overlaps = d.o.Instances > 1 && p.Divided()
-	p.forecast(d.o.Rates)
-	if s.Peer == "" {
-		p.forecastHost(d.o.HostRates)
-	}
-	return &p
-}
-
-// Divided reports whether a pass goes from the device to the host's processor once, so that both can compute at the same
-// time if several micro-batches go through it.
+// Divided reports whether a pass goes from the device to the host's processor once, so that both can compute at the
+// same time if several micro-batches go through it.
 func (p *Plan) Divided() bool {
 	return p.Sides != nil && len(p.Sides.Segments) == 2 && !p.Sides.Segments[0].OnHost && p.Sides.Device.stays() &&
 		p.Sides.Host.stays()
@@ -188,4 +42,12 @@ func (p *Plan) Divided() bool {
 func (p *Plan) stays() bool {
 	return (len(p.Gathers) == 0 || p.Target.Direct) &&
 		!slices.ContainsFunc(p.Groups, func(g Group) bool { return g.Paged() })
+}
+
+// DeviceBytes returns the memory that the plan takes on each device, in order.
+func (p *Plan) DeviceBytes() []int64 {
+	if p.Sides == nil || p.Sides.Peer == "" {
+		return []int64{p.PeakBytes()}
+	}
+	return append([]int64{p.Sides.Device.PeakBytes()}, p.Sides.Host.DeviceBytes()...)
 }

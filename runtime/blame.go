@@ -26,15 +26,15 @@ func (p *program) blame(err error) error {
 	if !errors.As(err, &index) {
 		return err
 	}
-	if name, ok := p.indexInput(err); ok {
+	if name, ok := p.indexInput(err, index.Operand); ok {
 		return &blamedError{&InputError{Input: name, Msg: index.Error()}, err}
 	}
 	return err
 }
 
 // indexInput returns the one input of integers that an op's integers follow from: of the op that failed where the error says
-// which that is, else of all.
-func (p *program) indexInput(err error) (name string, ok bool) {
+// which that is, else of all, and of one operand where it says that, else of all.
+func (p *program) indexInput(err error, operand int) (name string, ok bool) {
 	g := p.source
 	var where *pager.OpError
 	located := errors.As(err, &where)
@@ -48,6 +48,9 @@ func (p *program) indexInput(err error) (name string, ok bool) {
 	var inputs []graph.ValueID
 	var follow func(o graph.Operand)
 	follow = func(o graph.Operand) {
+		if o.Value == graph.NoValue {
+			return
+		}
 		v := &g.Values[o.Value]
 		if v.DType != tensor.Int64 && v.DType != tensor.Int32 || seen[o.Value] {
 			return
@@ -67,8 +70,10 @@ func (p *program) indexInput(err error) (name string, ok bool) {
 		if located && op.Path != where.Path {
 			continue
 		}
-		for _, in := range op.In {
-			follow(in)
+		for k, in := range op.In {
+			if operand == 0 || k == operand && located && string(op.Kind) == where.Kind {
+				follow(in)
+			}
 		}
 	}
 	if len(inputs) != 1 {

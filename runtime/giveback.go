@@ -10,13 +10,32 @@ import (
 // the device, and staging, copies and what the CPU computes with in the host's memory. Others can use it until the next
 // pass, which takes it again and brings the weights anew, with the same results. Buffers that the program changes keep
 // what they hold. GiveBack waits for a pass that runs. What stays is the session's own: its plans, some buffers of its
-// kernels, and the context of a GPU.
+// kernels, and the context of a GPU, and caches: what earlier passes left there is only there, and who generates text goes on
+// with it. [Session.DropCaches] frees them.
 func (s *Session) GiveBack(ctx context.Context) error {
 	if err := s.wait(ctx, "give back"); err != nil {
 		return err
 	}
 	defer s.release()
 	return s.giveBack(ctx)
+}
+
+// DropCaches frees the memory of the program's caches, which begin as zeros in the next pass: for who has no use for what
+// they hold any more. It waits for a pass that runs.
+func (s *Session) DropCaches(ctx context.Context) error {
+	if err := s.wait(ctx, "drop caches"); err != nil {
+		return err
+	}
+	defer s.release()
+	err := s.machine.DropCaches()
+	held, _ := s.machine.Held()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.metrics.hold(held)
+	if err != nil {
+		return fmt.Errorf("drop caches: %w", err)
+	}
+	return nil
 }
 
 // Resize changes [Options.Memory] for the passes to come: weights that no longer fit are paged, and those that fit now
@@ -65,7 +84,7 @@ func (s *Session) giveBack(ctx context.Context) error {
 	defer s.mu.Unlock()
 	m := &s.metrics
 	m.WeightBytes = 0
-	m.RingBytes, m.ActivationBytes, m.WorkBytes = held.RingBytes, held.ActivationBytes, held.WorkBytes
+	m.hold(held)
 	m.HostBytes = host.Total() + s.machine.HostBytes()
 	if err != nil {
 		return fmt.Errorf("give back: %w", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/optimem/optimem/internal/recent"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // Options say how a model is run. The zero value is right.
@@ -197,9 +198,9 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	}
 	budgeted := opts.Memory > 0 || opts.MemoryShare > 0
 	of := m.Device()
-	var peers []plan.Peer
+	var peers []search.Peer
 	for _, p := range of.Peers {
-		peers = append(peers, plan.Peer{Name: p.Name, MemoryBytes: opts.budget(of, p.Memory)})
+		peers = append(peers, search.Peer{Name: p.Name, MemoryBytes: opts.budget(of, p.Memory)})
 	}
 	if of.Target.Direct {
 		opts.Memory = opts.cpuBudget(0)

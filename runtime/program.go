@@ -10,6 +10,7 @@ import (
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/machine"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -106,11 +107,11 @@ func (s *Session) newPlan(ctx context.Context, p *program, instances int, budget
 		share := cachedShare(p.lowered.Graph)
 		o.Rates, o.HostRates = o.Rates.Cached(share), o.HostRates.Cached(share)
 	}
-	return plan.New(p.lowered, o)
+	return search.Plan(p.lowered, o)
 }
 
 // peers are the devices behind the first, with budgets that have shrunk as the first one's has.
-func (s *Session) peers(budgetBytes int64) []plan.Peer {
+func (s *Session) peers(budgetBytes int64) []search.Peer {
 	list := slices.Clone(s.behind)
 	for i := range list {
 		if s.given.memory > 0 && budgetBytes > 0 && budgetBytes != s.given.memory {
@@ -142,8 +143,8 @@ func cachedShare(g *graph.Graph) float64 {
 	return float64(cached) / float64(total)
 }
 
-func (s *Session) planOptions() plan.Options {
-	return plan.Options{
+func (s *Session) planOptions() search.Options {
+	return search.Options{
 		Mode: s.mode, Target: s.machine.Device().Target, HostBytes: s.opts.HostMemory,
 		MaxGroup: s.opts.MaxGroup, Capacity: s.limits.capacity, Slots: s.limits.slots, Once: s.opts.Once,
 		Ops: s.opts.Ops, Rates: s.machine.Device().Rates, HostRates: s.opts.HostRates,

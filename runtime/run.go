@@ -68,7 +68,7 @@ func (s *Session) ready(ctx context.Context, p *program, instances int) (*plan.P
 // limits are what a session plans with; 0 is no limit.
 type limits struct {
 	// memory is the budget in bytes, instances how many micro-batches go through a pass, rows how many rows a micro-batch
-	// has, slots and capacity are those of plan.Options.
+	// has, slots and capacity are those of search.Options.
 	memory                 int64
 	instances, rows, slots int
 	capacity               plan.Limit

@@ -32,6 +32,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -87,7 +88,7 @@ type Session struct {
 	// machine is what passes run on.
 	machine machine.Machine
 	// behind are the devices behind the first, each with its budget.
-	behind []plan.Peer
+	behind []search.Peer
 
 	// turn holds one token while no pass runs; whoever has it owns what follows. A lock could not be waited for with a
 	// context.
@@ -287,7 +288,7 @@ func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &s.metrics
-	m.WeightBytes, m.RingBytes, m.ActivationBytes, m.WorkBytes, m.HostBytes = 0, 0, 0, 0, 0
+	m.WeightBytes, m.CacheBytes, m.RingBytes, m.ActivationBytes, m.WorkBytes, m.HostBytes = 0, 0, 0, 0, 0, 0
 	return err
 }
 
@@ -298,10 +299,10 @@ type Metrics struct {
 	Runs, Calls, Joined int64
 	// Replans counts how often the device refused memory and another plan was made.
 	Replans int64
-	// WeightBytes are the weights that stay, RingBytes the memory that paged ones pass through, ActivationBytes and
-	// WorkBytes those of inputs, results and scratch, all on several devices together; PeakBytes is the most that was held of
-	// everything on one.
-	WeightBytes, RingBytes, ActivationBytes, WorkBytes, PeakBytes int64
+	// WeightBytes are the weights that stay, CacheBytes the caches, RingBytes the memory that paged weights pass through,
+	// ActivationBytes and WorkBytes those of inputs, results and scratch, all on several devices together; PeakBytes is the
+	// most that was held of everything on one.
+	WeightBytes, CacheBytes, RingBytes, ActivationBytes, WorkBytes, PeakBytes int64
 	// HostBytes is what is held in the host's memory beside a device with memory of its own: staging, copies of weights,
 	// and what the CPU computes. HostPeakBytes is the most that was.
 	HostBytes, HostPeakBytes int64
@@ -330,6 +331,11 @@ func (s *Session) Metrics() Metrics {
 	return s.metrics
 }
 
+// hold notes what the device holds.
+func (m *Metrics) hold(h pager.Held) {
+	m.CacheBytes, m.RingBytes, m.ActivationBytes, m.WorkBytes = h.CacheBytes, h.RingBytes, h.ActivationBytes, h.WorkBytes
+}
+
 // count adds a pass to the metrics, with what is held after it.
 func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
 	held, host := s.machine.Held()
@@ -343,7 +349,7 @@ func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
 		m.WeightBytes = pl.Fixed.WeightBytes
 	}
 	m.Passing += took
-	m.RingBytes, m.ActivationBytes, m.WorkBytes = held.RingBytes, held.ActivationBytes, held.WorkBytes
+	m.hold(held)
 	m.PeakBytes, m.HostBytes, m.HostPeakBytes = max(m.PeakBytes, stats.PeakBytes), hostBytes, max(m.HostPeakBytes, hostBytes)
 	m.LoadedBytes, m.MovedBytes = stats.ReadBytes+hostStats.ReadBytes, stats.MovedBytes+hostStats.MovedBytes
 	m.PageableBytes = stats.PageableBytes + hostStats.PageableBytes

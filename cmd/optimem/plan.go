@@ -112,6 +112,9 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 	o.set("peak_device_bytes", p.PeakBytes())
 	o.set("peak_host_bytes", p.HostBytes())
 	o.set("activation_bytes", p.ActivationBytes)
+	if p.CacheBytes > 0 {
+		o.set("cache_bytes", p.CacheBytes)
+	}
 	o.set("bytes_moved_per_run", m.movedBytes)
 	o.set("expected_seconds", m.seconds)
 	o.set("bound", p.Forecast.Bound)
@@ -215,7 +218,7 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	}
 	t.Row("memory", purposes(
 		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},
-		purpose{p.RingBytes, "slots"}, purpose{p.ActivationBytes, "activations"}, purpose{p.WorkBytes, "workspace"},
+		purpose{p.CacheBytes, "cache"}, purpose{p.RingBytes, "slots"}, purpose{p.ActivationBytes, "activations"}, purpose{p.WorkBytes, "workspace"},
 	))
 	if n := len(p.Fixed.Packed); n > 0 {
 		t.Row("packed", counted(n, "weight")+" of those that stay, as the device computes with them")

@@ -62,18 +62,19 @@ type layer struct {
 // layersDrawn are the purposes, from below: first those that take the same all the time.
 var layersDrawn = []layer{
 	{"fixed", "weights that stay", func(h *plan.Holding) int64 { return h.FixedBytes }},
+	{"cache", "cache", func(h *plan.Holding) int64 { return h.CacheBytes }},
 	{"ring", "slots", func(h *plan.Holding) int64 { return h.RingBytes }},
 	{"live", "activations", func(h *plan.Holding) int64 { return h.ActivationBytes }},
 	{"work", "workspace", func(h *plan.Holding) int64 { return h.WorkBytes }},
 }
 
 // steady is how many of them take the same all the time.
-const steady = 2
+const steady = 3
 
 // drawMemory draws the memory in use over time, and what changes of it once more where most of it does not.
 func (d *profile) drawMemory(list []span) []pageStack {
 	all := []pageStack{d.drawStack("memory", "Memory in use", layersDrawn, list)}
-	if x := &d.peak; 2*(x.FixedBytes+x.RingBytes) > x.Bytes {
+	if x := &d.peak; 2*(x.FixedBytes+x.CacheBytes+x.RingBytes) > x.Bytes {
 		all = append(all, d.drawStack("changing", "Without what stays and slots", layersDrawn[steady:], list))
 	}
 	return all

@@ -79,6 +79,7 @@ type profiledPeak struct {
 	Kind            string           `json:"kind"`
 	FixedBytes      int64            `json:"fixed_bytes"`
 	RingBytes       int64            `json:"ring_bytes"`
+	CacheBytes      int64            `json:"cache_bytes,omitempty"`
 	ActivationBytes int64            `json:"activation_bytes"`
 	WorkBytes       int64            `json:"work_bytes"`
 	Holders         []profiledHolder `json:"holders"`
@@ -262,7 +263,7 @@ func (d *profile) addPeak(p *plan.Plan) {
 		d.TakenBytes = p.Sides.Host.PeakBytes()
 	}
 	d.peak.Bytes, d.peak.Path, d.peak.Kind, d.peak.onHost = op.HeldBytes, op.Path, op.Kind, op.held.OnHost
-	d.peak.FixedBytes, d.peak.RingBytes = op.held.FixedBytes, op.held.RingBytes
+	d.peak.FixedBytes, d.peak.RingBytes, d.peak.CacheBytes = op.held.FixedBytes, op.held.RingBytes, op.held.CacheBytes
 	d.peak.ActivationBytes, d.peak.WorkBytes = op.held.ActivationBytes, op.held.WorkBytes
 	weights := p.HeldWeights(best)
 	d.peak.stay = len(weights)

@@ -8,12 +8,13 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 )
 
 // TestProfileAddsUp: the program's ops, what they waited for and the rest are the run, in the table, in JSON and over
 // the picture's width, also where the medians of the parts come to more than the median of the runs.
 func TestProfileAddsUp(t *testing.T) {
-	p := heavy(t, plan.Options{Mode: plan.Page})
+	p := heavy(t, search.Options{Mode: plan.Page})
 	for _, runs := range [][]float64{{0.05, 0.09}, {0.001, 0.002}} {
 		measured := told(p)
 		for i := range measured.facts {

@@ -236,8 +236,8 @@ func (x *profiledPeak) place() string {
 
 // purposes says what that is for.
 func (x *profiledPeak) purposes() string {
-	return purposes(purpose{x.FixedBytes, "weights that stay and constants"}, purpose{x.RingBytes, "slots"},
-		purpose{x.ActivationBytes, "activations"}, purpose{x.WorkBytes, "workspace"})
+	return purposes(purpose{x.FixedBytes, "weights that stay and constants"}, purpose{x.CacheBytes, "cache"},
+		purpose{x.RingBytes, "slots"}, purpose{x.ActivationBytes, "activations"}, purpose{x.WorkBytes, "workspace"})
 }
 
 func (d *profile) holderTable() *reportTable {

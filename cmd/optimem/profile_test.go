@@ -19,6 +19,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -58,7 +59,7 @@ func (s *sketch) op(path string, kind graph.Kind, in ...graph.Operand) graph.Ope
 }
 
 // planned plans the sketch, for a device whose linears take scratch memory of a row of their weights.
-func (s *sketch) planned(last graph.Operand, o plan.Options) *plan.Plan {
+func (s *sketch) planned(last graph.Operand, o search.Options) *plan.Plan {
 	s.t.Helper()
 	s.g.Outputs = []graph.Output{{Name: "y", Operand: last}}
 	l := &graph.Lowered{Graph: s.g, Steps: make([]graph.Step, len(s.g.Ops))}
@@ -68,7 +69,7 @@ func (s *sketch) planned(last graph.Operand, o plan.Options) *plan.Plan {
 		}
 	}
 	o.Target = plan.CPU
-	p, err := plan.New(l, o)
+	p, err := search.Plan(l, o)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func told(p *plan.Plan) *measurement {
 }
 
 // heavy is a model of a light linear layer, a heavy one, and a call of each of them again.
-func heavy(t testing.TB, o plan.Options) *plan.Plan {
+func heavy(t testing.TB, o search.Options) *plan.Plan {
 	s := &sketch{t: t, g: &graph.Graph{}}
 	x := s.g.Whole(s.g.AddInput("x", tensor.Float32, tensor.Shape{1, 16}))
 	light, wide, narrow := s.weight(16, 16), s.weight(4096, 16), s.weight(16, 4096)
@@ -124,7 +125,7 @@ func profileOf(p *plan.Plan) *profile {
 // TestProfile: modules have the sums of their ops, weights that several ops read count once, what is brought is its
 // groups', and the module that holds most is named.
 func TestProfile(t *testing.T) {
-	for _, o := range []plan.Options{{Mode: plan.Resident}, {Mode: plan.Page}} {
+	for _, o := range []search.Options{{Mode: plan.Resident}, {Mode: plan.Page}} {
 		p := heavy(t, o)
 		d := profileOf(p)
 		var out bytes.Buffer
@@ -203,7 +204,7 @@ func TestProfile(t *testing.T) {
 
 // TestWatchedRuns: what a pass that failed told of does not count, nor do ops of other plans get lost.
 func TestWatchedRuns(t *testing.T) {
-	p := heavy(t, plan.Options{Mode: plan.Resident})
+	p := heavy(t, search.Options{Mode: plan.Resident})
 	ops := p.Lowered.Graph.Ops
 	var w opWatch
 	w.begin(newPlanIndex(p), false)
@@ -230,7 +231,7 @@ func TestWatchedRuns(t *testing.T) {
 // TestSimulatedGroups: where a device's clock is its own, what the CPU computes takes what the plan expects, shared as the
 // wall's time was.
 func TestSimulatedGroups(t *testing.T) {
-	p := heavy(t, plan.Options{Mode: plan.Resident, MaxGroup: plan.Limit{N: 1 << 40, Unit: plan.Params}})
+	p := heavy(t, search.Options{Mode: plan.Resident, MaxGroup: plan.Limit{N: 1 << 40, Unit: plan.Params}})
 	p.Groups[0].OnHost, p.Groups[0].Seconds = true, 4
 	var w opWatch
 	w.begin(newPlanIndex(p), true)
@@ -302,7 +303,7 @@ func TestHostilePage(t *testing.T) {
 // TestPage: the picture has an area for each purpose that memory is for, a box for every module that is long enough to be
 // seen, and says what is the peak.
 func TestPage(t *testing.T) {
-	d := profileOf(heavy(t, plan.Options{Mode: plan.Page}))
+	d := profileOf(heavy(t, search.Options{Mode: plan.Page}))
 	var page bytes.Buffer
 	if err := d.writePage(&page, "model.pt2"); err != nil {
 		t.Fatal(err)

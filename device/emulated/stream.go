@@ -137,7 +137,7 @@ func (s *stream) launch(l *device.Launch) (in, out []cpu.Operand, work []byte, e
 			if err != nil {
 				return nil, nil, err
 			}
-			s.access(m, a.Region, write)
+			s.access(m, a.Region, write || l.Op.Kind.Writes(i))
 			specs[i] = a.Spec
 			list[i] = cpu.Operand{Bytes: bytes, DType: a.Spec.DType, Layout: a.Operand.Layout, Packed: a.Packed}
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // Prune returns the graph without what its results do not need: ops of which no output, no update of a state and no
-// other op that stays uses a result, and the values that nobody is left to read. Inputs stay, because a caller gives
+// other op that stays uses a result and that write to no cache, and the values that nobody is left to read. Inputs stay, because a caller gives
 // them; a module's output alone keeps nothing, and is forgotten with its value. Values have new ids. The graph itself
 // does not change.
 func Prune(g *graph.Graph) *graph.Graph {
@@ -29,6 +29,7 @@ func Prune(g *graph.Graph) *graph.Graph {
 	}
 	stays := make([]bool, len(g.Ops))
 	for i, op := range slices.Backward(g.Ops) {
+		stays[i] = g.WritesCache(&op)
 		for _, id := range op.Out {
 			stays[i] = stays[i] || needed[id]
 		}

@@ -43,7 +43,7 @@ func shareEqual(g *graph.Graph, r *graph.Registry) *graph.Graph {
 		op = renamed(op, ids, moved)
 		op.Out = g.Ops[i].Out
 		def, _ := r.Lookup(op.Kind)
-		if def.Reference == nil && !slices.ContainsFunc(op.Out, func(id graph.ValueID) bool { return kept[id] }) {
+		if def.Reference == nil && !g.WritesCache(&op) && !slices.ContainsFunc(op.Out, func(id graph.ValueID) bool { return kept[id] }) {
 			key := opKey(g, &op)
 			if k, found := first[key]; !found {
 				first[key] = len(h.Ops)

@@ -85,7 +85,16 @@ type memory struct {
 
 // Alloc takes memory outside the heap.
 func (d *Device) Alloc(bytes int64) (device.Memory, error) {
-	buf, err := hostmem.Alloc(bytes, hostmem.Activations)
+	return d.alloc(bytes, hostmem.Activations)
+}
+
+// AllocCache implements device.CacheAllocator.
+func (d *Device) AllocCache(bytes int64) (device.Memory, error) {
+	return d.alloc(bytes, hostmem.Caches)
+}
+
+func (d *Device) alloc(bytes int64, purpose hostmem.Purpose) (device.Memory, error) {
+	buf, err := hostmem.Alloc(bytes, purpose)
 	if err != nil {
 		return nil, &device.OutOfMemoryError{Device: d.Name(), WantBytes: bytes}
 	}

@@ -12,7 +12,7 @@ import (
 // Interpret runs a graph op by op, each value in memory of its own, with no plan. It is for tests of ops and graphs; a
 // session runs a plan.
 //
-// Storage gives the bytes of a weight or state; inputs are contiguous, by name.
+// Storage gives the bytes of a weight or state, and those of a cache, which ops write to; inputs are contiguous, by name.
 func Interpret(
 	ctx context.Context, pool *Pool, ops *graph.Registry, g *graph.Graph,
 	storage func(graph.Value) ([]byte, error), inputs map[string]*tensor.Tensor,
@@ -66,7 +66,7 @@ func newInterpreter(
 			m.data[i] = t.Data[t.Layout.Offset*v.DType.Size():]
 		case graph.Const:
 			m.data[i] = v.Const
-		case graph.Weight, graph.State:
+		case graph.Weight, graph.State, graph.Cache:
 			data, err := storage(v)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", v.Name, err)

@@ -52,16 +52,27 @@ func matmulSupports(in, out []graph.Spec, a graph.Attrs) error {
 	return onlyNumbers(in, out, a)
 }
 
-// productWork returns the scratch that product takes on a number of threads; round says that it may round its factors.
-func productWork(threads, m, n, k int, d tensor.DType, round bool) int64 {
+// A manner is how a product is to be computed.
+type manner struct {
+	// round says that factors may be rounded to bfloat16.
+	round bool
+	// alone says that the bits of a row are not to depend on how many rows there are: a matrix unit, which sums in an order of
+	// its own and is of use to many rows only, computes none.
+	alone bool
+}
+
+func mannerOf(a graph.Attrs) manner { return manner{round: rounds(a), alone: a.Bool(graph.RowsAlone)} }
+
+// productWork returns the scratch that product takes on a number of threads.
+func productWork(threads, m, n, k int, d tensor.DType, how manner) int64 {
 	if !isReal(d) {
 		return 0
 	}
-	if round && m >= unitLeastRows {
+	if how.round && !how.alone && m >= unitLeastRows {
 		return unitWork(m, n, k, threads, true)
 	}
 	bytes := gemmWorkOn(threads, m, n, k, realBytes(d), isHalf(d))
-	if d == tensor.BFloat16 {
+	if d == tensor.BFloat16 && !how.alone {
 		bytes = max(bytes, unitWork(m, n, k, threads, false))
 	}
 	return bytes
@@ -105,9 +116,9 @@ func evenly(l tensor.Layout) (stride int, even bool) {
 }
 
 // product computes rows of out, n wide, from element at of out's memory on: out = a·b for factors of depth k, plus bias
-// for each column unless it is nil, and what the ending says. round says that factors may be rounded.
+// for each column unless it is nil, and what the ending says.
 func product[T real](
-	p *Pool, set *simd.Set, m, n, k int, a, b factor, out view, at int, bias []T, end ending[T], round bool, work []byte,
+	p *Pool, set *simd.Set, m, n, k int, a, b factor, out view, at int, bias []T, end ending[T], how manner, work []byte,
 ) {
 	if m == 0 || n == 0 {
 		return
@@ -125,11 +136,11 @@ func product[T real](
 	} else {
 		g.c, g.ldc = elements[T](out)[at:], n
 	}
-	g.round = round
+	g.round = how.round
 	switch {
-	case g.byUnit():
+	case !how.alone && g.byUnit():
 		g.runUnit(p)
-	case round && set != nil:
+	case how.round && set != nil:
 		g.roundFew()
 		g.run(p)
 	default:
@@ -158,7 +169,7 @@ func linearWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 	if graph.HasScales(in) {
 		rows = append(rows, n)
 	}
-	return scratchBytes(realBytes(in[0].DType), rows...) + productWork(threads, m, n, k, out[0].DType, rounds(a))
+	return scratchBytes(realBytes(in[0].DType), rows...) + productWork(threads, m, n, k, out[0].DType, mannerOf(a))
 }
 
 // linearPacks offers the weight in panels.
@@ -203,7 +214,7 @@ func linear[T real](c *call) {
 		end.scales, end.bias, bias = rowIn(s, takeReal[T](&work, n)), bias, nil
 	}
 	m := volume(x.shape()[:len(x.shape())-1])
-	product(c.pool, c.pool.set, m, n, k, rowsOf(x), right, out, out.layout.Offset, bias, end, rounds(c.attrs), work)
+	product(c.pool, c.pool.set, m, n, k, rowsOf(x), right, out, out.layout.Offset, bias, end, mannerOf(c.attrs), work)
 }
 
 // rowIn returns the elements of a vector, in room if they do not lie in a row as T; nil for one that is absent.
@@ -229,8 +240,8 @@ func runGroupedMatmul(c *call) error {
 	return groupedMatmul[float32](c)
 }
 
-func groupedMatmulWork(threads int, in, out []graph.Spec, _ graph.Attrs) int64 {
-	return productWork(threads, in[0].Shape[0], in[1].Shape[2], in[1].Shape[1], out[0].DType, false)
+func groupedMatmulWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
+	return productWork(threads, in[0].Shape[0], in[1].Shape[2], in[1].Shape[1], out[0].DType, mannerOf(a))
 }
 
 func groupedMatmul[T real](c *call) error {
@@ -248,7 +259,7 @@ func groupedMatmul[T real](c *call) error {
 		right := factor{
 			v: w, offset: w.layout.Offset + g*w.layout.Strides[0], line: w.layout.Strides[2], step: w.layout.Strides[1],
 		}
-		product(c.pool, c.pool.set, end-start, n, k, left, right, out, start*n, nil, ending[T]{}, false, c.work)
+		product(c.pool, c.pool.set, end-start, n, k, left, right, out, start*n, nil, ending[T]{}, mannerOf(c.attrs), c.work)
 		start = end
 	}
 	clear(out.data[start*n*out.dtype.Size():][:(rows-start)*n*out.dtype.Size()])

@@ -40,8 +40,8 @@ func (s matmulSizes) lanes() int {
 }
 
 // laneBytes returns the scratch of a lane.
-func (s matmulSizes) laneBytes(d tensor.DType, round bool) int64 {
-	return productWork(1, s.m, s.n, s.k, d, round)
+func (s matmulSizes) laneBytes(d tensor.DType, how manner) int64 {
+	return productWork(1, s.m, s.n, s.k, d, how)
 }
 
 func matmulWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
@@ -51,9 +51,9 @@ func matmulWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 		return 0
 	}
 	if lanes := s.lanes(); lanes > 1 && isReal(d) {
-		return int64(min(lanes, threads)) * s.laneBytes(d, rounds(a))
+		return int64(min(lanes, threads)) * s.laneBytes(d, mannerOf(a))
 	}
-	return productWork(threads, s.m, s.n, s.k, d, rounds(a))
+	return productWork(threads, s.m, s.n, s.k, d, mannerOf(a))
 }
 
 // matmulPacks offers the right factor of a single product in panels.
@@ -81,7 +81,7 @@ type matmulCall[T real] struct {
 	x, y, out view
 	end       ending[T]
 	work      []byte
-	round     bool
+	how       manner
 	laneSize  int
 	next      atomic.Int64
 }
@@ -100,13 +100,13 @@ func matmul[T real](c *call) {
 	m.x, m.y, m.out, m.pool, m.work = c.in[0], c.in[1], c.out[0], c.pool, c.work
 	m.matmulSizes = sizesOfMatmul(m.x.shape(), m.y.shape())
 	m.end.alpha, m.end.beta = T(c.attrs.Float("alpha")), T(c.attrs.Float("beta"))
-	m.round = rounds(c.attrs)
+	m.how = mannerOf(c.attrs)
 	m.end.scaled = m.end.alpha != 1
 	if m.end.beta != 0 {
 		m.end.addend = c.operand(2)
 	}
 	if lanes := m.lanes(); lanes > 1 {
-		m.laneSize = int(m.laneBytes(m.out.dtype, m.round))
+		m.laneSize = int(m.laneBytes(m.out.dtype, m.how))
 		lanes = min(lanes, len(m.work)/m.laneSize)
 		m.next.Store(0)
 		c.pool.Do(lanes, 1, m)
@@ -143,7 +143,7 @@ func (m *matmulCall[T]) one(p *Pool, i int, work []byte) {
 	}
 	left := factor{v: m.x, offset: x.Offset, line: x.Strides[0], step: x.Strides[1]}
 	right := factor{v: m.y, offset: y.Offset, line: y.Strides[1], step: y.Strides[0]}
-	product(p, m.pool.set, m.m, m.n, m.k, left, right, m.out, m.out.layout.Offset+i*m.m*m.n, nil, end, m.round, work)
+	product(p, m.pool.set, m.m, m.n, m.k, left, right, m.out, m.out.layout.Offset+i*m.m*m.n, nil, end, m.how, work)
 }
 
 // scaleAndAdd: sums = alpha·sums + beta·v, for elements of v that lie stride apart from index at on.

@@ -35,10 +35,11 @@ const (
 	Activations
 	Workspace
 	Staging
+	Caches
 	numPurposes
 )
 
-var purposes = [numPurposes]string{"weights", "activations", "workspace", "staging"}
+var purposes = [numPurposes]string{"weights", "activations", "workspace", "staging", "caches"}
 
 // String returns the purpose as reports name it.
 func (p Purpose) String() string {

@@ -55,10 +55,11 @@ var diagram = map[string][]string{
 	"internal/cpu/kernel":  {},
 
 	// Graph and bytes, then the interpreters of what was planned.
-	"cost":    {"graph", "tensor"},
-	"plan":    {"cost", "graph", "graph/rewrite", "storage", "tensor"},
-	"pager":   {"plan", "device", "graph", "storage", "tensor"},
-	"chunker": {"pager", "plan", "device", "graph", "tensor"},
+	"cost":        {"graph", "tensor"},
+	"plan":        {"graph", "storage", "tensor"},
+	"plan/search": {"plan", "cost", "graph", "graph/rewrite", "storage", "tensor"},
+	"pager":       {"plan", "device", "graph", "storage", "tensor"},
+	"chunker":     {"pager", "plan", "device", "graph", "tensor"},
 
 	// Only machine knows all devices, and runtime everyone.
 	"internal/machine": {
@@ -66,7 +67,8 @@ var diagram = map[string][]string{
 		"graph/rewrite",
 	},
 	"runtime": {
-		"models", "internal/machine", "pager", "cuda", "cost", "plan", "device", "graph", "graph/rewrite", "storage", "tensor", "loader",
+		"models", "internal/machine", "pager", "cuda", "cost", "plan", "plan/search", "device", "graph", "graph/rewrite", "storage",
+		"tensor", "loader",
 	},
 	"cmd/optimem": {
 		"runtime", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",

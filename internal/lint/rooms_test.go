@@ -71,7 +71,7 @@ func checkRoom(files []*source) []string {
 // devices have tables of kernels; deviceless are packages that work with any device.
 var (
 	devices    = []string{"internal/cpu", "cuda"}
-	deviceless = []string{"graph/...", "plan", "pager", "chunker"}
+	deviceless = []string{"graph/...", "plan/...", "pager/...", "chunker"}
 )
 
 // checkOwnKinds finds kinds of op that one device has for itself named where devices are not known. Such a kind is a row of

@@ -59,7 +59,7 @@ func (c *compiler) Compile(ctx context.Context, g *graph.Graph, o Compilation) (
 	if err != nil {
 		return nil, err
 	}
-	made := &Compiled{Graph: c.arrange(g, o)}
+	made := &Compiled{Graph: c.arrange(rewrite.KeepRowsAlone(g), o)}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -84,9 +84,10 @@ func (c *compiler) lower(made *Compiled, o Compilation) (err error) {
 	return err
 }
 
-// arranged returns a graph in the layouts of the CPU's kernels, unless that is left out.
+// arranged returns a graph in the layouts of the CPU's kernels, unless that is left out, or rows are to be alone: which
+// layouts are worth it depends on how many rows there are, and so do then their bits.
 func arranged(g *graph.Graph, o Compilation) *graph.Graph {
-	if o.Without&rewrite.ArrangeLayouts != 0 {
+	if o.Without&rewrite.ArrangeLayouts != 0 || g.HasCaches() {
 		return g
 	}
 	return arrange.Graph(g, o.Exact)

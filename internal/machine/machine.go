@@ -5,7 +5,7 @@
 //
 //	m, err := machine.Open(machine.Options{Device: "cuda:0"}) // defer m.Close()
 //	made, err := m.Compile(ctx, g, machine.Compilation{Ops: graph.Standard(), Mode: plan.Page})
-//	p, err := plan.New(made.Lowered, plan.Options{Target: m.Device().Target, Lower: m.Device().Lower, …})
+//	p, err := search.Plan(made.Lowered, search.Options{Target: m.Device().Target, Lower: m.Device().Lower, …})
 //	err = m.Pass(ctx, p, io)
 package machine
 
@@ -42,6 +42,8 @@ type Machine interface {
 	Clock() (time.Duration, bool)
 	// GiveBack frees what passes left on the device and in the host's memory.
 	GiveBack(ctx context.Context) error
+	// DropCaches frees the caches, which begin as zeros again.
+	DropCaches() error
 	// Bound says how many bytes of the device plans take from now on.
 	Bound(memoryBytes int64)
 	Close() error

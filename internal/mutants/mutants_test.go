@@ -270,7 +270,7 @@ func TestQuickly(t *testing.T) {
 		args  []string
 		knows bool
 	}{
-		{[]string{"-short", "./plan"}, true}, {[]string{"./internal/mutants"}, false}, {[]string{"./plan", "./internal/mutants"}, false},
+		{[]string{"-short", "./plan/search"}, true}, {[]string{"./internal/mutants"}, false}, {[]string{"./plan/search", "./internal/mutants"}, false},
 	} {
 		if got := r.quickly(test.args); (len(got) > 0) != test.knows {
 			t.Errorf("%q: %q", test.args, got)

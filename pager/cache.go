@@ -1,0 +1,181 @@
+package pager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/plan"
+)
+
+// Caches are the memory that outlives passes, by name: what ops write in place, and read in passes to come, whichever plan
+// these have. Pagers whose plans have parts of one program share them, for from one plan to the next a cache may be wanted on
+// another device. Like its pagers it must not be used by two goroutines at once.
+//
+// A cache belongs to the pager that used it last, which frees it when it is closed. It begins as zeros.
+type Caches struct{ of map[string]*cache }
+
+// NewCaches returns the caches of programs that have none yet.
+func NewCaches() *Caches { return &Caches{of: make(map[string]*cache)} }
+
+// A cache is memory on the device of its owner. Where nobody is, its contents are kept as bytes.
+type cache struct {
+	owner  *Pager
+	memory device.Memory
+	bytes  []byte
+	// size is how many bytes it has; memory is as much larger as the device aligns to.
+	size int64
+}
+
+// takeCaches has all caches of a plan on the device. Those that it does not have go where they take none of what the device
+// has for the plan.
+func (g *Pager) takeCaches(ctx context.Context, p *plan.Plan) error {
+	if !p.Target.Direct { // else they would only go from the host's memory to the host's memory
+		if err := g.leaveCaches(ctx, p); err != nil {
+			return err
+		}
+	}
+	if err := g.yield(p); err != nil {
+		return err
+	}
+	for i := range p.Caches {
+		c := &p.Caches[i]
+		if err := g.takeCache(ctx, c, p.Lowered.Graph.Values[c.Value].Bytes()); err != nil {
+			return located(err, c.Name, "cache")
+		}
+	}
+	return nil
+}
+
+// takeCache has a cache of so many bytes on the device.
+func (g *Pager) takeCache(ctx context.Context, want *plan.Cache, size int64) error {
+	all := g.opts.Caches.of
+	x := all[want.Name]
+	if x != nil && x.size != size {
+		return fmt.Errorf("%d bytes in one program of a session, %d in another", x.size, size)
+	}
+	if x != nil && x.owner == g {
+		return nil
+	}
+	memory, err := g.allocCache(want.Bytes)
+	if err != nil {
+		return err
+	}
+	if err := g.fillCache(ctx, memory, x); err != nil {
+		return errors.Join(err, memory.Free())
+	}
+	if x == nil {
+		x = new(cache)
+		all[want.Name] = x
+	}
+	err = x.free()
+	x.owner, x.memory, x.bytes, x.size = g, memory, nil, size
+	g.cacheChanges++
+	return err
+}
+
+// allocCache takes memory of the device for a cache.
+func (g *Pager) allocCache(bytes int64) (device.Memory, error) {
+	if c, ok := g.dev.(device.CacheAllocator); ok {
+		return c.AllocCache(bytes)
+	}
+	return g.dev.Alloc(bytes)
+}
+
+// fillCache gives new memory the contents of a cache, or zeros.
+func (g *Pager) fillCache(ctx context.Context, memory device.Memory, from *cache) error {
+	const each = 1 << 20
+	bytes := memory.Bytes()
+	room := make([]byte, min(each, bytes))
+	for at := int64(0); at < bytes; at += each {
+		n := min(each, bytes-at)
+		part := room[:n]
+		if from != nil {
+			clear(part)
+			if err := from.read(ctx, part[:max(min(n, from.size-at), 0)], at); err != nil {
+				return err
+			}
+		}
+		if err := g.stream.CopyIn(device.Region{Memory: memory, Offset: at, Bytes: n}, part); err != nil {
+			return err
+		}
+		if err := g.stream.Sync(ctx); err != nil {
+			g.quiesce()
+			return err
+		}
+	}
+	return nil
+}
+
+// read copies bytes of a cache from an offset on.
+func (x *cache) read(ctx context.Context, dst []byte, at int64) error {
+	if x.owner == nil {
+		copy(dst, x.bytes[at:])
+		return nil
+	}
+	if err := x.owner.stream.CopyOut(dst, device.Region{Memory: x.memory, Offset: at, Bytes: int64(len(dst))}); err != nil {
+		return err
+	}
+	if err := x.owner.stream.Sync(ctx); err != nil {
+		x.owner.quiesce()
+		return err
+	}
+	return nil
+}
+
+// free gives back the memory of a cache.
+func (x *cache) free() error {
+	if x.owner == nil {
+		return nil
+	}
+	x.owner.cacheChanges++
+	x.owner = nil
+	return free(&x.memory)
+}
+
+// leaveCaches keeps aside the caches on the device that a plan has no use for.
+func (g *Pager) leaveCaches(ctx context.Context, p *plan.Plan) error {
+	wanted := make(map[string]bool, len(p.Caches))
+	for i := range p.Caches {
+		wanted[p.Caches[i].Name] = true
+	}
+	for name, x := range g.opts.Caches.of {
+		if x.owner != g || wanted[name] {
+			continue
+		}
+		bytes := make([]byte, x.size)
+		if err := x.read(ctx, bytes, 0); err != nil {
+			return located(err, name, "save")
+		}
+		if err := x.free(); err != nil {
+			return err
+		}
+		x.bytes = bytes
+	}
+	return nil
+}
+
+// cacheBytes is what caches take on the device.
+func (g *Pager) cacheBytes() int64 {
+	var n int64
+	for _, x := range g.opts.Caches.of {
+		if x.owner == g {
+			n += bytesOf(x.memory)
+		}
+	}
+	return n
+}
+
+// DropCaches frees the caches on the device, and forgets those that are nowhere: they begin as zeros again. It is called
+// between passes.
+func (g *Pager) DropCaches() error {
+	var errs []error
+	for name, x := range g.opts.Caches.of {
+		if x.owner == g || x.owner == nil {
+			errs = append(errs, x.free())
+			delete(g.opts.Caches.of, name)
+		}
+	}
+	return errors.Join(errs...)
+}

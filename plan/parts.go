@@ -1,0 +1,84 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/storage"
+)
+
+// A Part is a run of bytes of a weight's storage, and where it lies on the device.
+type Part struct {
+	Value graph.ValueID
+	// Low and High delimit the part within the value.
+	Low, High int64
+	// Offset is that of byte Low in the arena that holds it, or within the slot.
+	Offset int64
+	// Staged is the offset of byte Low within the group's bytes in host memory, where the target is not Direct.
+	Staged int64
+}
+
+// OpParts lists the bytes of weights that an op reads.
+func OpParts(g *graph.Graph, op *graph.Op) []Part {
+	var parts []Part
+	for _, o := range op.In {
+		if o.Value == graph.NoValue || g.Values[o.Value].Role != graph.Weight {
+			continue
+		}
+		if p, ok := OperandPart(g, o); ok {
+			parts = append(parts, p)
+		}
+	}
+	return parts
+}
+
+// OperandPart returns the bytes of a value that an operand views.
+func OperandPart(g *graph.Graph, o graph.Operand) (Part, bool) {
+	first, end, err := o.Layout.Span()
+	if err != nil {
+		panic("BUG: operand of " + g.Values[o.Value].Name + ": " + err.Error())
+	}
+	size := int64(g.Values[o.Value].DType.Size())
+	return Part{Value: o.Value, Low: first * size, High: end * size}, end > first
+}
+
+// Covering returns the part of a union that a part is within.
+func Covering(held []Part, part Part) (Part, bool) {
+	i, _ := slices.BinarySearchFunc(held, part, func(h, p Part) int {
+		if h.Value != p.Value {
+			return cmp.Compare(h.Value, p.Value)
+		}
+		if h.High < p.High {
+			return -1
+		}
+		return 1
+	})
+	if i == len(held) || held[i].Value != part.Value || part.Low < held[i].Low || held[i].High < part.High {
+		return Part{}, false
+	}
+	return held[i], true
+}
+
+// A Span is one read: a run of bytes of a source, and where they go within a slot or an arena (or, where the target is
+// not Direct, within the group's bytes in host memory).
+type Span struct {
+	Extent storage.Extent
+	Offset int64
+}
+
+// SpanBytes returns the sum of reads.
+func SpanBytes(list []Span) int64 {
+	var n int64
+	for _, s := range list {
+		n += s.Extent.Bytes
+	}
+	return n
+}
+
+// AlignUp returns the least multiple of align that is no less than n.
+func AlignUp(n, align int64) int64 { return (n + align - 1) / align * align }
+
+// StagingSlots is how many groups may be in host memory on their way to a device that is not Direct: one is read while
+// the one before is copied. The pager makes as many.
+const StagingSlots = 2

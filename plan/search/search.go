@@ -1,0 +1,151 @@
+// Package search finds a plan: which weights stay, which pass through a ring and how that is used, what is cut and what
+// is joined, and who computes what, such that a budget is kept and a pass is expected to take the least time.
+//
+// It knows graphs, bytes and rates: a schedule is costed by simulating it. It does not know devices, clocks,
+// goroutines, or disks by name; what is the same on every host is in package cost. It is a pure function, so that the
+// same question gives the same plan everywhere.
+//
+//	p, err := search.Plan(lowered, search.Options{Mode: plan.Page, MemoryBytes: 2 << 30, Target: plan.CPU})
+//	fmt.Print(p)
+//
+// # How a plan is made
+//
+// The ops are cut into groups (group.go), and a draft is made of them (draft.go): all that does not depend on which
+// weights stay, namely lifetimes and places of activations (activation.go, overlay.go), what is always held, and each
+// group's reads and its slot (span.go). Other drafts of the same ops have small groups joined (merge.go), large weights
+// cut by rows (split.go, carve.go), rows of embeddings brought one by one (gather.go), or activations waiting in host
+// memory (swap.go). A draft is completed by a decision: which groups stay, and how the others share a ring (ring.go).
+// The modes (modes.go, auto.go) try decisions on drafts by simulation and complete the best. Where two sides compute,
+// each has a plan of its own (sides.go: the host's processor, host.go: whether its help pays, peers.go: further
+// devices). Last, weights that stay are packed as far as there is room (pack.go).
+package search
+
+import (
+	"fmt"
+
+	"github.com/optimem/optimem/cost"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// Plan finds a plan for passes over a graph. It fails with a [*plan.CapacityError] where the budget is too small.
+func Plan(l *graph.Lowered, o Options) (p *plan.Plan, err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case stopped:
+			p, err = nil, v.err
+		default:
+			panic(v)
+		}
+	}()
+	o = o.filled()
+	o.ask()
+	if o.Instances > 1 && len(l.Graph.Updates) > 0 {
+		return nil, fmt.Errorf("a program that changes buffers takes its inputs one after the other, not %d at once", o.Instances)
+	}
+	if o.Instances > 1 && l.Graph.HasCaches() {
+		return nil, fmt.Errorf("a program with caches takes its inputs one after the other, not %d at once", o.Instances)
+	}
+	if err := check(l.Graph); err != nil {
+		return nil, err
+	}
+	d := newDraft(l, cut(l.Graph, o.MaxGroup), o, nil).coarse()
+	if p = d.like(); p == nil {
+		if p, err = d.make(); err != nil {
+			return nil, err
+		}
+		packBoth(p, o)
+	}
+	if p.Sides == nil {
+		packedSeconds(p, o.Rates, o.Ops)
+	}
+	p.Early = gainsEarly(p, o.Rates)
+	if n := p.HostBytes(); o.HostBytes > 0 && n > o.HostBytes {
+		return nil, &plan.CapacityError{NeedBytes: n, HaveBytes: o.HostBytes, MinBytes: p.MinBytes, Host: true}
+	}
+	return p, nil
+}
+
+// stopped is what a search that is to end panics with, and Plan recovers: most of what a search does has no error to
+// return.
+type stopped struct{ err error }
+
+// ask ends the search where Options.Stop says so.
+func (o *Options) ask() {
+	if o.Stop == nil {
+		return
+	}
+	if err := o.Stop(); err != nil {
+		panic(stopped{err})
+	}
+}
+
+// packBoth packs weights that stay, on both sides where there are two.
+func packBoth(p *plan.Plan, o Options) {
+	s := p.Sides
+	if s == nil {
+		packFixed(p, o.MemoryBytes, nil)
+		return
+	}
+	if s.Peer != "" {
+		return // no device that has peers packs
+	}
+	packFixed(s.Device, o.MemoryBytes, nil)
+	p.Fixed = s.Device.Fixed
+	budget := int64(0)
+	if o.HostBytes > 0 {
+		budget = max(o.HostBytes-p.HostBytes()+s.Host.PeakBytes(), 1)
+	}
+	packFixed(s.Host, budget, nil)
+}
+
+// make plans in the mode asked for.
+func (d *draft) make() (*plan.Plan, error) {
+	if len(d.o.Peers) > 0 {
+		return d.spread()
+	}
+	switch d.o.Mode {
+	case plan.Resident:
+		return d.resident()
+	case plan.Page:
+		return d.page()
+	case plan.Chunk:
+		return d.chunk()
+	case plan.Auto, "":
+		return d.auto()
+	}
+	return nil, fmt.Errorf("no mode is called %q", d.o.Mode)
+}
+
+// check returns an error for a graph whose bytes cannot be counted.
+func check(g *graph.Graph) error {
+	var sum int64
+	caches := make(map[string]int64)
+	for i := range g.Values {
+		v := &g.Values[i]
+		n, err := v.Shape.NumElements()
+		if err != nil {
+			return fmt.Errorf("value %s: %w", v.Name, err)
+		}
+		bytes, ok := tensor.MulBytes(n, int64(v.DType.Size()))
+		if sum += bytes; !ok || sum < 0 || sum > 1<<60 {
+			return fmt.Errorf("value %s: %v of %v takes more bytes than can be", v.Name, v.Shape, v.DType)
+		}
+		if v.Role != graph.Cache {
+			continue
+		}
+		if before, known := caches[v.Name]; known && before != bytes {
+			return fmt.Errorf("two caches %s, of %d and %d bytes", v.Name, before, bytes)
+		}
+		caches[v.Name] = bytes
+	}
+	return nil
+}
+
+// gainsEarly reports whether a first pass gains by computing while the weights that stay come.
+func gainsEarly(p *plan.Plan, r cost.Rates) bool {
+	load := float64(plan.SpanBytes(p.Fixed.Spans)) / r.DiskBytes
+	return min(load, p.Forecast.ComputeSeconds) > cost.QueueCloseSeconds
+}

@@ -1,0 +1,107 @@
+package search
+
+import (
+	"github.com/optimem/optimem/cost"
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/plan"
+)
+
+const (
+	// stagingBytes is the host memory through which weights that stay are brought to a device, leastStagingBytes what it
+	// is where host memory is scarce.
+	stagingBytes      = 16 << 20
+	leastStagingBytes = 64 << 10
+)
+
+// staged finds the reads that bring parts into host memory, on the way to a device that cannot be read into, and gives
+// each part its place there.
+func staged(g *graph.Graph, parts []plan.Part) []plan.Span {
+	offsets := make([]int64, len(parts))
+	for i := range parts {
+		offsets[i] = parts[i].Offset
+	}
+	list, _ := spans(g, parts, maxGapBytes)
+	for i := range parts {
+		parts[i].Staged, parts[i].Offset = parts[i].Offset, offsets[i]
+	}
+	return list
+}
+
+// keepCopies decides which paged groups keep a copy in host memory: as many as there is room for, spread over the pass,
+// so that the disk has time for the others.
+func keepCopies(p *plan.Plan, o Options) {
+	var total, largest int64
+	for i := range p.Groups {
+		if group := &p.Groups[i]; group.Paged() {
+			total += plan.SpanBytes(group.Spans)
+		}
+	}
+	if fixedBytes := plan.SpanBytes(p.Fixed.Spans); fixedBytes > 0 {
+		p.StagingBytes = min(stagingBytes, fixedBytes)
+		if o.HostBytes > 0 {
+			p.StagingBytes = min(p.StagingBytes, max(o.HostBytes/4, leastStagingBytes))
+		}
+	}
+	room := o.HostBytes - p.SwapBytes - p.GatherBytes
+	if o.HostBytes == 0 {
+		room = total + p.StagingBytes
+	}
+	if total <= room-p.StagingBytes {
+		for i := range p.Groups {
+			keepCopy(&p.Groups[i], p)
+		}
+		return
+	}
+	for i := range p.Groups {
+		if p.Groups[i].Paged() {
+			largest = max(largest, plan.SpanBytes(p.Groups[i].Spans))
+		}
+	}
+	p.StagingBytes = max(p.StagingBytes, plan.StagingSlots*largest)
+	share := float64(max(room-p.StagingBytes, 0)) / float64(total)
+	var due float64
+	for i := range p.Groups {
+		group := &p.Groups[i]
+		if !group.Paged() {
+			continue
+		}
+		n := plan.SpanBytes(group.Spans)
+		if due += float64(n) * share; due >= float64(n) && p.HostCopyBytes+n <= room-p.StagingBytes {
+			due -= float64(n)
+			keepCopy(group, p)
+			continue
+		}
+		group.LoadSeconds = max(group.LoadSeconds, diskSeconds(o.Rates, group))
+	}
+}
+
+// keepCopy gives a paged group a place in host memory.
+func keepCopy(g *plan.Group, p *plan.Plan) {
+	if g.Paged() {
+		g.Copied, g.CopyOffset = true, p.HostCopyBytes
+		p.HostCopyBytes += plan.SpanBytes(g.Spans)
+	}
+}
+
+// diskSeconds returns what the reads of a group take.
+func diskSeconds(r cost.Rates, g *plan.Group) float64 {
+	return r.Reading(plan.SpanBytes(g.Spans), len(g.Spans))
+}
+
+// cachedSeconds returns which part of a load is copying out of the page cache at the cost of ops, where that is the
+// work of the processors that compute them.
+func cachedSeconds(r cost.Rates, t plan.Target, g *plan.Group) float64 {
+	if !t.Direct {
+		return 0
+	}
+	return r.OutOfCache(plan.SpanBytes(g.Spans))
+}
+
+// copySeconds returns what copying parts to a device takes.
+func copySeconds(r cost.Rates, parts []plan.Part) float64 {
+	var n int64
+	for _, p := range parts {
+		n += p.High - p.Low
+	}
+	return r.Copying(n, len(parts))
+}
