@@ -196,7 +196,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 		return nil, err
 	}
 	g := p.Lowered.Graph
-	e.vocabulary = g.Values[g.Outputs[0].Operand.Value].Shape[1]
+	e.vocabulary = g.Outputs[0].Operand.Layout.Shape[1]
 	e.stopped, e.stop = context.WithCancel(context.Background())
 	go e.loop()
 	return e, nil
