@@ -16,6 +16,8 @@ type unigram struct {
 	worst    float64
 	fallback bool // spell unknown characters in bytes
 	bytes    [256]int64
+	single   bool              // sums are rounded to 32 bits, as sentencepiece's are
+	named    map[string]uint32 // tokens that no text gives
 }
 
 // unknownPenalty is what an unknown character scores below the worst token.
@@ -23,7 +25,7 @@ const unknownPenalty = 10
 
 func newUnigram(tokens []string, scores []float64, unknown int, fallback bool) *unigram {
 	m := &unigram{tokens: tokens, scores: scores, unknown: unknown, fallback: fallback, worst: math.Inf(1)}
-	m.ids = make(map[string]uint32, len(tokens))
+	m.ids, m.named = make(map[string]uint32, len(tokens)), make(map[string]uint32)
 	for i, t := range tokens {
 		m.ids[t] = uint32(i)
 		if scores[i] < m.worst {
@@ -47,7 +49,10 @@ func byteTokens(id func(string) (uint32, bool)) (all [256]int64) {
 }
 
 func (m *unigram) id(token string) (uint32, bool) {
-	id, ok := m.ids[token]
+	if id, ok := m.ids[token]; ok {
+		return id, true
+	}
+	id, ok := m.named[token]
 	return id, ok
 }
 
@@ -102,14 +107,22 @@ func (m *unigram) tokenize(r *run, p *piece) error {
 				continue
 			}
 			to := &ends[i+1]
-			if score := m.scores[id] + here; to.start < 0 || score > to.score {
+			score := m.scores[id] + here
+			if m.single {
+				score = float64(float32(score))
+			}
+			if to.start < 0 || score > to.score {
 				*to = best{score, int32(start), id}
 			}
 			single = single || i+1 == start+size
 		}
 		if !single {
 			to := &ends[start+size]
-			if score := unknownScore + here; to.start < 0 || score > to.score {
+			score := unknownScore + here
+			if m.single {
+				score = float64(float32(score))
+			}
+			if to.start < 0 || score > to.score {
 				if m.unknown < 0 {
 					return &TextError{"a character that is not in the vocabulary, which has no token for unknown ones"}
 				}

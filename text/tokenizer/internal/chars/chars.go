@@ -132,12 +132,27 @@ func Lower(r rune) (first, second rune) {
 }
 
 // Ranges returns the code points of a property as a regular expression names it, in order, as pairs of first and last.
-// It knows general categories, scripts and a few others, and forgets case, spaces, - and _ in names.
+// It knows general categories, scripts and a few others, and forgets case, spaces, - and _ in names. The ranges are not to
+// be changed.
 func Ranges(name string) ([]rune, bool) {
 	name = fold(name)
 	if long, ok := longNames[name]; ok {
 		name = long
 	}
+	if r, ok := asked.Load(name); ok {
+		return r.([]rune), true
+	}
+	r, ok := ranges(name)
+	if ok {
+		asked.Store(name, r)
+	}
+	return r, ok
+}
+
+// asked are the ranges of properties that were asked for.
+var asked sync.Map
+
+func ranges(name string) ([]rune, bool) {
 	var in func(Row) bool
 	switch name {
 	case "any":

@@ -62,6 +62,7 @@ type parser struct {
 	src   string
 	pos   int
 	depth int
+	folds int
 }
 
 func (p *parser) fail(problem string) error {
@@ -439,6 +440,9 @@ func (p *parser) escapedSet(f *flags) (set, bool, error) {
 		p.pos += end + 1
 		s := set(ranges)
 		if f.fold {
+			if p.folds++; p.folds > maxFolds {
+				return nil, false, p.refuse("so many sets without case")
+			}
 			s = s.folded()
 		}
 		if negate {
@@ -600,6 +604,9 @@ func (p *parser) bracket(f *flags, depth int) (set, error) {
 		s = before.and(s)
 	}
 	if f.fold {
+		if p.folds++; p.folds > maxFolds {
+			return nil, p.refuse("so many sets without case")
+		}
 		s = s.folded()
 	}
 	if negate {

@@ -16,10 +16,11 @@ import (
 
 // Limits on a pattern, so that a small file does not make a large program.
 const (
-	maxLength  = 1 << 16 // bytes of a pattern
+	maxLength  = 1 << 14 // bytes of a pattern
 	maxProgram = 20000   // instructions
 	maxClasses = 256     // different sets of characters
 	maxDepth   = 100     // groups in groups
+	maxFolds   = 1000    // sets whose other cases are looked for
 )
 
 // maxMemory bounds, in bytes, what one search remembers.
@@ -63,7 +64,7 @@ type Pattern struct {
 // Compile reads a regular expression.
 func Compile(source string) (*Pattern, error) {
 	if len(source) > maxLength {
-		return nil, &Error{Pattern: source, Problem: "longer than 64 KiB", Unsupported: true}
+		return nil, &Error{Pattern: source, Problem: "longer than 16 KiB", Unsupported: true}
 	}
 	p := &parser{src: source}
 	n, err := p.parse()

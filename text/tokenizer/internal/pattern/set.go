@@ -77,18 +77,10 @@ type class struct {
 }
 
 func newClass(s set) *class {
-	c := &class{from: s}
-	whole := make(map[[4]uint64]uint16)
-	var cell [4]uint64
-	store := func() {
-		at, ok := whole[cell]
-		if !ok {
-			at = uint16(len(c.bits))
-			whole[cell] = at
-			c.bits = append(c.bits, cell)
-		}
-		c.page = append(c.page, at)
-	}
+	c := &class{from: s, page: make([]uint16, 0, (unicode.MaxRune+1)/256)}
+	at := make(map[[4]uint64]uint16)
+	var cell, before [4]uint64
+	full := [4]uint64{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
 	const size = 256
 	i := 0
 	for page := rune(0); page <= unicode.MaxRune; page += size {
@@ -97,11 +89,26 @@ func newClass(s set) *class {
 		}
 		cell = [4]uint64{}
 		for j := i; j+1 < len(s) && s[j] < page+size; j += 2 {
+			if s[j] <= page && s[j+1] >= page+size-1 {
+				cell = full
+				break
+			}
 			for r := max(s[j], page); r <= min(s[j+1], page+size-1); r++ {
 				cell[(r-page)>>6] |= 1 << uint((r-page)&63)
 			}
 		}
-		store()
+		if page > 0 && cell == before { // as most are
+			c.page = append(c.page, c.page[len(c.page)-1])
+			continue
+		}
+		before = cell
+		n, ok := at[cell]
+		if !ok {
+			n = uint16(len(c.bits))
+			at[cell] = n
+			c.bits = append(c.bits, cell)
+		}
+		c.page = append(c.page, n)
 	}
 	c.ascii = [2]uint64{c.bits[c.page[0]][0], c.bits[c.page[0]][1]}
 	return c
