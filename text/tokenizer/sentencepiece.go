@@ -205,7 +205,7 @@ func (m *spModel) unescape() decoder {
 
 func (m *spModel) unigram(unknown int) model {
 	scores := make([]float64, len(m.tokens))
-	worst, bestScore := float32(math.MaxFloat32), float32(-math.MaxFloat32)
+	worst, bestScore := float32(math.MaxFloat32), float32(0x1p-126) // FLT_MIN, which is above every log probability
 	for i, s := range m.scores {
 		if m.types[i] == pieceNormal {
 			worst, bestScore = min(worst, s), max(bestScore, s)
@@ -219,7 +219,7 @@ func (m *spModel) unigram(unknown int) model {
 			tokens[i] = m.tokens[i]
 		case pieceUser:
 			tokens[i] = m.tokens[i]
-			scores[i] = float64(float32(len(m.tokens[i]))*bestScore - 0.1)
+			scores[i] = float64(float32(len(m.tokens[i]))*bestScore) - 0.1
 		}
 	}
 	u := newUnigram(tokens, scores, unknown, m.fallback)

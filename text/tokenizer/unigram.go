@@ -16,7 +16,7 @@ type unigram struct {
 	worst    float64
 	fallback bool // spell unknown characters in bytes
 	bytes    [256]int64
-	single   bool              // sums are rounded to 32 bits, as sentencepiece's are
+	single   bool              // sums are rounded to 32 bits
 	named    map[string]uint32 // tokens that no text gives
 }
 
@@ -107,22 +107,14 @@ func (m *unigram) tokenize(r *run, p *piece) error {
 				continue
 			}
 			to := &ends[i+1]
-			score := m.scores[id] + here
-			if m.single {
-				score = float64(float32(score))
-			}
-			if to.start < 0 || score > to.score {
+			if score := m.rounded(m.scores[id] + here); to.start < 0 || score > to.score {
 				*to = best{score, int32(start), id}
 			}
 			single = single || i+1 == start+size
 		}
 		if !single {
 			to := &ends[start+size]
-			score := unknownScore + here
-			if m.single {
-				score = float64(float32(score))
-			}
-			if to.start < 0 || score > to.score {
+			if score := m.rounded(unknownScore + here); to.start < 0 || score > to.score {
 				if m.unknown < 0 {
 					return &TextError{"a character that is not in the vocabulary, which has no token for unknown ones"}
 				}
@@ -152,6 +144,14 @@ func (m *unigram) tokenize(r *run, p *piece) error {
 		}
 	}
 	return nil
+}
+
+// rounded is a sum as sentencepiece has it, in 32 bits.
+func (m *unigram) rounded(score float64) float64 {
+	if m.single {
+		return float64(float32(score))
+	}
+	return score
 }
 
 func (m *unigram) addPart(r *run, p *piece, from, to int) error {
