@@ -72,8 +72,13 @@ var diagram = map[string][]string{
 	},
 	"cmd/optimem": {
 		"runtime", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",
-		"internal/npy", "internal/preprocess", "internal/calibrate",
+		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer",
 	},
+
+	// Text, for models that take it as numbers; they are not known here.
+	"text/tokenizer":     {"text/tokenizer/internal/..."},
+	"text/tokenizer/...": {"text/tokenizer/internal/..."},
+
 	"examples/...":   {"runtime", "models", "loader", "graph", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "cost", "plan", "device", "internal/calibrate", "storage", "tensor"},
 
@@ -102,6 +107,8 @@ var dependencies = map[string][]string{
 	"github.com/spf13/cobra":                 {"cmd/..."},
 	"github.com/spf13/pflag":                 {"cmd/..."},
 	"golang.org/x/term":                      {"cmd/..."},
+	"golang.org/x/text/unicode/norm":         {"text/tokenizer"},
+	"github.com/rivo/uniseg":                 {"text/tokenizer"},
 	"github.com/x448/float16":                {"tensor", "loader", "internal/cpu/..."},
 	"golang.org/x/image":                     {"internal/preprocess"},
 	"golang.org/x/sync":                      {"..."},
