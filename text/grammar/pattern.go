@@ -300,7 +300,7 @@ func (p *patternParser) member() (class, error) {
 // formats are the formats that a string can be held to.
 var formats = map[string]term{
 	"date": dateFormat, "time": timeFormat, "date-time": sequence{dateFormat, literal("T"), timeFormat},
-	"uuid": sequence{times(hex, 8), times(sequence{literal("-"), times(hex, 4)}, 3), literal("-"), times(hex, 12)},
+	"uuid": sequence{times(hexDigit, 8), times(sequence{literal("-"), times(hexDigit, 4)}, 3), literal("-"), times(hexDigit, 12)},
 	"ipv4": sequence{octet, times(sequence{literal("."), octet}, 3)},
 }
 

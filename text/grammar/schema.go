@@ -100,6 +100,7 @@ func (p *schemaParser) object(s *members, where string, depth int) (term, error)
 	var combined string
 	var types []string
 	used := make(map[string][]string) // type → keywords
+	var about []string                // all of them
 	for _, k := range s.keys {
 		switch {
 		case slices.Contains(annotations, k) || k == "$id" && where == "":
@@ -114,9 +115,10 @@ func (p *schemaParser) object(s *members, where string, depth int) (term, error)
 			}
 			combined = k
 		default:
+			about = append(about, k)
 			known := false
-			for t, about := range keywords {
-				if slices.Contains(about, k) {
+			for t, theirs := range keywords {
+				if slices.Contains(theirs, k) {
 					used[t] = append(used[t], k)
 					known = true
 				}
@@ -127,7 +129,7 @@ func (p *schemaParser) object(s *members, where string, depth int) (term, error)
 		}
 	}
 	if combined != "" {
-		for _, about := range used {
+		if len(about) > 0 {
 			return nil, errorf(ErrUnsupported, pointer(where, about[0]), "beside %s", combined)
 		}
 		if types != nil && combined != "enum" && combined != "const" {
@@ -154,10 +156,9 @@ func (p *schemaParser) object(s *members, where string, depth int) (term, error)
 		}
 		all = append(all, one)
 	}
-	for t, about := range used {
-		covered := slices.Contains(types, t) || t == "integer" && slices.Contains(types, "number") || t == "number" && slices.Contains(types, "integer")
-		if !covered {
-			return nil, errorf(ErrUnsupported, pointer(where, about[0]), "the keyword is for another type")
+	for _, k := range about {
+		if !slices.ContainsFunc(types, func(t string) bool { return slices.Contains(used[t], k) }) {
+			return nil, errorf(ErrUnsupported, pointer(where, k), "the keyword is for another type")
 		}
 	}
 	if len(all) == 1 {

@@ -55,7 +55,7 @@ func limits(s *members, least, most, where string) (int, int, error) {
 var (
 	// plain are the characters that stand for themselves in a JSON string.
 	plain    = class{{' ', '!'}, {'#', '['}, {']', 0x7e}, {0x80, utf8.MaxRune}}
-	hex      = class{{'0', '9'}, {'A', 'F'}, {'a', 'f'}}
+	hexDigit = class{{'0', '9'}, {'A', 'F'}, {'a', 'f'}}
 	digit    = class{{'0', '9'}}
 	one9     = class{{'1', '9'}}
 	anyShort = class{{'"', '"'}, {'/', '/'}, {'\\', '\\'}, {'b', 'b'}, {'f', 'f'}, {'n', 'n'}, {'r', 'r'}, {'t', 't'}}
@@ -67,10 +67,10 @@ func times(t term, n int) term { return repeat{t, n, n} }
 var anyEscaped = choice{
 	plain, literal("\x7f"), sequence{literal(`\`), anyShort},
 	sequence{literal(`\u`), choice{
-		sequence{class{{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}}, times(hex, 3)},
-		sequence{class{{'D', 'D'}, {'d', 'd'}}, class{{'0', '7'}}, times(hex, 2)},
-		sequence{class{{'D', 'D'}, {'d', 'd'}}, class{{'8', '9'}, {'A', 'B'}, {'a', 'b'}}, times(hex, 2), literal(`\u`),
-			class{{'D', 'D'}, {'d', 'd'}}, class{{'C', 'F'}, {'c', 'f'}}, times(hex, 2)},
+		sequence{class{{'0', '9'}, {'A', 'C'}, {'E', 'F'}, {'a', 'c'}, {'e', 'f'}}, times(hexDigit, 3)},
+		sequence{class{{'D', 'D'}, {'d', 'd'}}, class{{'0', '7'}}, times(hexDigit, 2)},
+		sequence{class{{'D', 'D'}, {'d', 'd'}}, class{{'8', '9'}, {'A', 'B'}, {'a', 'b'}}, times(hexDigit, 2), literal(`\u`),
+			class{{'D', 'D'}, {'d', 'd'}}, class{{'C', 'F'}, {'c', 'f'}}, times(hexDigit, 2)},
 	}},
 }
 
