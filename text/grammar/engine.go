@@ -7,7 +7,7 @@ import (
 )
 
 // An Engine matches texts against a grammar, by tokens of a vocabulary. What it has learned about states is shared by all
-// matchers, which may be used by many goroutines.
+// matchers, which may be used by many goroutines. For 128,000 tokens that comes to 30 MB at most.
 type Engine struct {
 	g *Grammar
 	v *Vocabulary
@@ -16,6 +16,8 @@ type Engine struct {
 	states map[string]*state
 	frames map[frame]*frame
 	count  uint32 // of frames, for their numbers
+	masks  int    // of states
+	work   int    // places looked at since a call began
 	locals map[int32]*local
 	start  *state
 	marks  []uint32 // by node: the round of closure in which it was seen without a frame
@@ -38,12 +40,14 @@ type item struct {
 
 // A state is all places at which a text may be. Those that take no byte themselves are left out.
 type state struct {
-	items  []item
-	end    bool // the root, or what stands for it, may end here
-	next   [256]*state
-	known  [4]uint64 // for which bytes next is filled
-	mask   Mask      // nil: not asked for yet
-	failed error
+	items []item
+	end   bool // the root, or what stands for it, may end here
+	next  [256]*state
+	known [4]uint64 // for which bytes next is filled
+	mask  Mask      // nil: not asked for yet
+	// then is the state after any one character of text, nil if there is no such one. It is looked for once.
+	then   *state
+	looked bool
 }
 
 // A local is what a vocabulary may do at one place in the grammar without a look at what is around the rule.
@@ -63,7 +67,7 @@ func NewEngine(g *Grammar, v *Vocabulary) *Engine {
 func (e *Engine) forget() {
 	e.states = make(map[string]*state)
 	e.frames = make(map[frame]*frame)
-	e.start = nil
+	e.start, e.masks = nil, 0
 }
 
 // A Matcher is a state of a text that is being written. It is a value: an older one stays valid, so going back is free.
@@ -76,6 +80,7 @@ type Matcher struct {
 func (e *Engine) Start() (Matcher, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.work = 0
 	if e.start == nil {
 		s, err := e.closure([]item{{e.g.start, nil}})
 		if err != nil {
@@ -104,6 +109,11 @@ func (m Matcher) AdvanceBytes(text []byte) (Matcher, error) {
 	m.e.bound(&m)
 	s := m.s
 	for i, b := range text {
+		if i%maxTokenBytes == maxTokenBytes-1 {
+			at := Matcher{m.e, s}
+			m.e.bound(&at)
+			s = at.s
+		}
 		next, err := m.e.step(s, b)
 		if err != nil {
 			return m, err
@@ -116,9 +126,10 @@ func (m Matcher) AdvanceBytes(text []byte) (Matcher, error) {
 	return Matcher{m.e, s}, nil
 }
 
-// bound forgets all states once there are many. The matcher's own is made anew.
+// bound begins a call. It forgets all states once there are many; the matcher's own is made anew.
 func (e *Engine) bound(m *Matcher) {
-	if len(e.states) < maxStates && len(e.frames) < 8*maxStates {
+	e.work = 0
+	if len(e.states) < maxStates && len(e.frames) < 8*maxStates && e.masks < maxMasks {
 		return
 	}
 	e.forget()
@@ -158,6 +169,9 @@ func (e *Engine) closure(work []item) (*state, error) {
 	e.round++
 	seen := make(map[item]bool)
 	for len(work) > 0 {
+		if e.work++; e.work > maxWork {
+			return nil, errorf(ErrLimit, "", "more than %d places to look at: the grammar is too ambiguous", maxWork)
+		}
 		it := work[len(work)-1]
 		work = work[:len(work)-1]
 		if it.frame == nil {
@@ -236,9 +250,16 @@ func (e *Engine) step(s *state, b byte) (*state, error) {
 		return s.next[b], nil
 	}
 	var work []item
+	lo, hi := byte(0), byte(255) // bytes around b that lead to the same
 	for _, it := range s.items {
 		for _, edge := range e.g.nodes[it.node].bytes {
-			if edge.lo <= b && b <= edge.hi {
+			switch {
+			case edge.lo > b:
+				hi = min(hi, edge.lo-1)
+			case edge.hi < b:
+				lo = max(lo, edge.hi+1)
+			default:
+				lo, hi = max(lo, edge.lo), min(hi, edge.hi)
 				work = append(work, item{edge.to, it.frame})
 			}
 		}
@@ -250,9 +271,92 @@ func (e *Engine) step(s *state, b byte) (*state, error) {
 			return nil, err
 		}
 	}
-	s.next[b] = next
-	s.known[b/64] |= 1 << (b % 64)
+	for c := int(lo); c <= int(hi); c++ {
+		s.next[c] = next
+		s.known[c/64] |= 1 << (c % 64)
+	}
 	return next, nil
+}
+
+// afterText returns the one state to which every character of text leads, nil if they lead to several or to none, or if the
+// rule may end there.
+func (e *Engine) afterText(s *state) (*state, error) {
+	then, err := e.step(s, 'a')
+	if err != nil || then == nil || then.end {
+		return nil, err
+	}
+	for b := range rune(0x80) {
+		if isText(b) {
+			if next, err := e.step(s, byte(b)); err != nil || next != then {
+				return nil, err
+			}
+		}
+	}
+	// What bytes of a longer character may follow each other.
+	for _, lead := range []struct {
+		lo, hi, from, to byte
+		more             int
+	}{
+		{0xc2, 0xdf, 0x80, 0xbf, 1}, {0xe0, 0xe0, 0xa0, 0xbf, 2}, {0xe1, 0xec, 0x80, 0xbf, 2}, {0xed, 0xed, 0x80, 0x9f, 2}, {0xee, 0xef, 0x80, 0xbf, 2},
+		{0xf0, 0xf0, 0x90, 0xbf, 3}, {0xf1, 0xf3, 0x80, 0xbf, 3}, {0xf4, 0xf4, 0x80, 0x8f, 3},
+	} {
+		var last *state
+		for b := lead.lo; b <= lead.hi; b++ {
+			next, err := e.step(s, b)
+			if err != nil || next == nil {
+				return nil, err
+			}
+			if next == last {
+				continue
+			}
+			last = next
+			if ok, err := e.allContinue(next, lead.from, lead.to, lead.more, then); err != nil || !ok {
+				return nil, err
+			}
+		}
+	}
+	return then, nil
+}
+
+// allContinue reports whether all ways through the rest of a character lead to a state.
+func (e *Engine) allContinue(s *state, from, to byte, more int, then *state) (bool, error) {
+	var last *state
+	for b := from; b <= to; b++ {
+		next, err := e.step(s, b)
+		if err != nil || next == nil || more == 1 && next != then {
+			return false, err
+		}
+		if more == 1 || next == last {
+			continue
+		}
+		last = next
+		if ok, err := e.allContinue(next, 0x80, 0xbf, more-1, then); err != nil || !ok {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// textRoom returns for how many characters of text a state has room, up to what is wanted.
+func (e *Engine) textRoom(s *state, wanted int16) (int16, error) {
+	room := int16(0)
+	for at := s; room < wanted; room++ {
+		if !at.looked {
+			then, err := e.afterText(at)
+			if err != nil {
+				return 0, err
+			}
+			at.then, at.looked = then, true
+		}
+		if at.then == nil {
+			break
+		}
+		if at.then == at {
+			return wanted, nil
+		}
+		at = at.then
+	}
+	return room, nil
 }
 
 // Mask returns the tokens that may follow. The caller must not change it.
@@ -267,6 +371,7 @@ func (m Matcher) Mask() (Mask, error) {
 			return nil, err
 		}
 		asked.mask = mask
+		m.e.masks++
 	}
 	return asked.mask, nil
 }
@@ -300,6 +405,9 @@ func (e *Engine) maskOf(s *state) (Mask, error) {
 	return mask, nil
 }
 
+// bulk is how many nodes of the tree are worth asking whether all of them are text.
+const bulk = 8
+
 // walk marks the tokens among nodes from to end of the tree, which are below one node, that a state allows. onEnd is told of
 // the nodes at which the state may end.
 func (e *Engine) walk(s *state, from, end int32, mask Mask, onEnd func(int32)) error {
@@ -331,6 +439,20 @@ func (e *Engine) walk(s *state, from, end int32, mask Mask, onEnd func(int32)) e
 		}
 		if next.end && onEnd != nil {
 			onEnd(n)
+		}
+		// A large part of the tree that is nothing but text is taken at once where any text may follow.
+		if tall := int16(v.tall[n]); tall > 1 && v.after[n]-n > bulk {
+			room, err := e.textRoom(next, tall-1)
+			if err != nil {
+				return err
+			}
+			if room >= tall-1 {
+				for _, id := range v.ids[v.ends[n+1]:v.ends[v.after[n]]] {
+					mask.set(id)
+				}
+				n = v.after[n]
+				continue
+			}
 		}
 		path[d+1] = next
 		n++

@@ -59,13 +59,14 @@ const (
 	maxSourceBytes = 1 << 20
 	maxNesting     = 100
 	maxRules       = 5_000
-	maxRepeats     = 2_000   // of one item
-	maxNodes       = 200_000 // of the automaton
-	inlineNodes    = 4_000   // of a rule that is copied to where it is named
-	maxStack       = 1_000   // rules inside each other while matching
-	maxItems       = 2_000   // places in the grammar at which a text may be at once
-	maxStates      = 4_000   // kept
-	maxMasks       = 512     // kept
+	maxRepeats     = 2_000     // of one item
+	maxNodes       = 200_000   // of the automaton
+	inlineNodes    = 4_000     // of a rule that is copied to where it is named
+	maxStack       = 1_000     // rules inside each other while matching
+	maxItems       = 2_000     // places in the grammar at which a text may be at once
+	maxWork        = 3_000_000 // places looked at for one mask or one text
+	maxStates      = 4_000     // kept
+	maxMasks       = 512       // kept
 )
 
 // A term is a part of a rule.

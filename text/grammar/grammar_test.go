@@ -154,8 +154,11 @@ func TestMasksAreWhatTryingEveryTokenGives(t *testing.T) {
 	for _, source := range []string{
 		arithmetic, jsonGrammar, "root ::= a a\na ::= \"(\" a* \")\"", `root ::= ("é" | [à-ÿ] "🐝")* "x"{2,4} .`,
 		"root ::= (\"a\" | b)* \"c\"\nb ::= \"x\" b? \"y\"", "root ::= x | \"(\" root \")\" root\nx ::= \"a\"? [^()]{0,3}",
+		`root ::= "\"" [^"\\\x7F\x00-\x1F]{0,5} "\"" t
+t ::= [^"\\\x7F\x00-\x1F]* | "\"" t`, `root ::= [^\x00-\x1F]{2,4}`,
 	} {
-		tokens := vocabulary(r, 1200, `{"key": [1, -2.5, "text", {}], "b": null}, ((1+2)*3)=45`+"\n", "éüà🐝xxxx(())()axybyyc,\"]}}", "漢字")
+		tokens := vocabulary(r, 1200, `{"key": [1, -2.5, "text", {}], "b": null}, ((1+2)*3)=45`+"\n", "éüà🐝xxxx(())()axybyyc,\"]}}", "漢字",
+			"the quick brown fox jumps over a lazy dog, and more; Straße über 漢字 🐝🐝 text text text")
 		e := NewEngine(parse(t, source), NewVocabulary(tokens))
 		for range 6 {
 			m, err := e.Start()
@@ -192,4 +195,173 @@ func TestMasksAreWhatTryingEveryTokenGives(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMatchersGoBackAndForget: an older matcher stays what it was, also after the engine forgot its states.
+func TestMatchersGoBackAndForget(t *testing.T) {
+	e := NewEngine(parse(t, jsonGrammar), NewVocabulary([][]byte{nil, []byte("{"), []byte("}"), []byte(`{"a":`), []byte(`"x"`), []byte("[[")}))
+	start, err := e.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := start.Advance(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		t.Helper()
+		for m, want := range map[Matcher]string{start: "010100", old: "010111"} {
+			mask, err := m.Mask()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for id := range want {
+				got += string("01"[mask[0]>>id&1])
+			}
+			if got != want {
+				t.Errorf("mask %s, want %s", got, want)
+			}
+		}
+	}
+	check()
+	m := old
+	for i := range 300 {
+		if m, err = m.AdvanceBytes([]byte("[1,")); err != nil {
+			t.Fatal(err)
+		}
+		if i == 150 {
+			e.forget()
+		}
+		if _, err = m.Mask(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check()
+	if m, err = m.AdvanceBytes([]byte("1")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		if m, err = m.AdvanceBytes([]byte("]")); err != nil {
+			t.Fatalf("bracket %d: %v", i, err)
+		}
+	}
+	if m, err = m.Advance(2); err != nil || !m.CanEnd() {
+		t.Errorf("the end: %v", err)
+	}
+	for _, bad := range []int{-1, 0, 6} {
+		if _, err := m.Advance(bad); !errors.Is(err, ErrRejected) {
+			t.Errorf("token %d: %v", bad, err)
+		}
+	}
+	for range 2000 {
+		if old, err = old.AdvanceBytes([]byte("[")); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, ErrLimit) {
+		t.Errorf("two thousand brackets: %v", err)
+	}
+}
+
+// TestStatesAreForgotten: a text with a state of its own for each byte leaves no more states behind than may be kept.
+func TestStatesAreForgotten(t *testing.T) {
+	e := NewEngine(parse(t, `root ::= "a"{0,1999} "b" "a"{0,1999} "c" "a"{1999}`), NewVocabulary(nil))
+	m, err := e.Start()
+	run := strings.Repeat("a", 1999)
+	for i, b := range []byte(run + "b" + run + "c" + run) {
+		if m.CanEnd() {
+			t.Fatalf("an end after %d bytes", i)
+		}
+		if m, err = m.AdvanceBytes([]byte{b}); err != nil {
+			t.Fatalf("byte %d: %v", i, err)
+		}
+		if len(e.states) > maxStates+1 {
+			t.Fatalf("%d states after %d bytes", len(e.states), i)
+		}
+	}
+	if !m.CanEnd() {
+		t.Error("no end")
+	}
+}
+
+// TestAmbiguousGrammarsEndAtALimit: texts that may be at thousands of places, and masks that would take minutes.
+func TestAmbiguousGrammarsEndAtALimit(t *testing.T) {
+	v := NewVocabulary(vocabulary(rand.New(rand.NewPCG(7, 8)), 3000, strings.Repeat("abcdefgh", 50)))
+	for _, source := range []string{
+		"root ::= s{500} \"x\"\ns ::= \"a\"? | \"(\" s \")\" | [b-h]{0,20}",
+		"root ::= \"\" | a root \"x\" | a root \"y\"\na ::= \"a\"",
+	} {
+		m, err := NewEngine(parse(t, source), v).Start()
+		for i := 0; err == nil && i < 3000; i++ {
+			if m, err = m.AdvanceBytes([]byte("a")); err == nil {
+				_, err = m.Mask()
+			}
+		}
+		if !errors.Is(err, ErrLimit) {
+			t.Errorf("%.40q: %v, want a limit", source, err)
+		}
+	}
+}
+
+func FuzzGBNF(f *testing.F) {
+	for _, s := range []string{arithmetic, jsonGrammar, `root ::= ("é" | [^a-c]){2,3} . x*
+x ::= "\x41" | x2
+x2 ::= [] | y
+y ::= "(" root ")"`} {
+		f.Add(s, "(1+2)=3\n")
+	}
+	v := NewVocabulary(vocabulary(rand.New(rand.NewPCG(5, 6)), 400, `{"key": [1, -2.5, "text"]} ((1+2)*3)=45`+"\n"))
+	f.Fuzz(func(t *testing.T, source, text string) {
+		g, err := ParseGBNF(source)
+		if err == nil {
+			err = follow(t, NewEngine(g, v), text)
+		}
+		var e *Error
+		if err != nil && !errors.As(err, &e) {
+			t.Errorf("an error without a class: %v", err)
+		}
+	})
+}
+
+func FuzzSchema(f *testing.F) {
+	f.Add(person, personText)
+	f.Add(`{"oneOf": [{"const": {"a": [1]}}, {"prefixItems": [{"$ref": "#/oneOf/0"}], "maxItems": 3}, {"pattern": "^(a|[^b]\\d)+?$", "type": "string"}]}`, `{"a": [1]}`)
+	v := NewVocabulary(vocabulary(rand.New(rand.NewPCG(5, 6)), 400, `{"key": [1, -2.5, "text"]}`))
+	f.Fuzz(func(t *testing.T, source, text string) {
+		g, err := ParseSchema([]byte(source), SchemaOptions{})
+		if err == nil {
+			err = follow(t, NewEngine(g, v), text)
+		}
+		var e *Error
+		if err != nil && !errors.As(err, &e) {
+			t.Errorf("an error without a class: %v", err)
+		}
+	})
+}
+
+// follow goes along a text as far as the grammar does, and wants every mask to say what comes of its tokens of one byte.
+func follow(t *testing.T, e *Engine, text string) error {
+	m, err := e.Start()
+	if err != nil {
+		return err
+	}
+	for i := range min(len(text), 20) {
+		mask, err := m.Mask()
+		if err != nil {
+			return err
+		}
+		next, err := m.AdvanceBytes([]byte{text[i]})
+		if err != nil && !errors.Is(err, ErrRejected) {
+			return err
+		}
+		if mask.Has(1+int(text[i])) != (err == nil) {
+			t.Errorf("the mask and the byte %q disagree", text[i])
+		}
+		if err != nil {
+			return nil
+		}
+		m = next
+	}
+	return nil
 }

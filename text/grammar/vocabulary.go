@@ -3,6 +3,7 @@ package grammar
 import (
 	"bytes"
 	"slices"
+	"unicode/utf8"
 )
 
 // A Vocabulary is the tokens of a tokenizer as a tree of their bytes. It may be shared by goroutines and by grammars.
@@ -15,6 +16,36 @@ type Vocabulary struct {
 	ends   []int32 // tokens that end at node i: ids[ends[i]:ends[i+1]]
 	ids    []int32
 	deepst int
+	// tall is one more than the characters that the longest token has below a node, if all below is text; 0 if it is not.
+	tall []uint8
+}
+
+// isText reports whether a character is one that most rules for strings allow: none of JSON's control characters, quotes and
+// backslashes.
+func isText(r rune) bool { return r >= ' ' && r != '"' && r != '\\' && r != 0x7f }
+
+// textBelow returns for each offset of a token one more than the characters of text that follow to its end; 0 where what follows
+// is not text or where no character begins. A character may be cut off at the end.
+func textBelow(t []byte) []uint8 {
+	below := make([]uint8, len(t)+1)
+	var starts []int
+	for i := 0; i < len(t); {
+		r, n := utf8.DecodeRune(t[i:])
+		switch {
+		case !utf8.FullRune(t[i:]):
+			n = len(t) - i
+		case r == utf8.RuneError && n == 1 || !isText(r):
+			starts = starts[:0]
+			i += n
+			continue
+		}
+		starts = append(starts, i)
+		i += n
+	}
+	for j, at := range starts {
+		below[at] = uint8(min(len(starts)-j+1, 255))
+	}
+	return below
 }
 
 // maxTokenBytes is what a token may have; longer ones are never allowed by a mask.
@@ -32,6 +63,7 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 	}
 	slices.SortStableFunc(order, func(a, b int32) int { return bytes.Compare(tokens[a], tokens[b]) })
 	v.ids = order
+	const unknown = 255
 	var path []int32 // nodes of the last token's bytes
 	var last []byte
 	for i, id := range order {
@@ -50,6 +82,17 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 			v.depth = append(v.depth, uint16(d))
 			v.after = append(v.after, 0)
 			v.ends = append(v.ends, int32(i))
+			v.tall = append(v.tall, 1)
+		}
+		// The node after d+1 bytes has the rest of the token below it.
+		below := textBelow(t)
+		for d, n := range path[:len(t)-1] {
+			switch b := below[d+1]; {
+			case b == 0 || b == unknown:
+				v.tall[n] = 0
+			case v.tall[n] > 0:
+				v.tall[n] = max(v.tall[n], b)
+			}
 		}
 		v.deepst = max(v.deepst, len(t))
 		last = t
