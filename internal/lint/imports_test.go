@@ -82,6 +82,10 @@ var diagram = map[string][]string{
 	"examples/...":   {"runtime", "models", "loader", "graph", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "cost", "plan", "device", "internal/calibrate", "storage", "tensor"},
 
+	"text/template":                 {"text/template/internal/python"},
+	"text/template/internal/python": {},
+	"text/grammar":                  {},
+
 	"internal/calibrate":       {"device", "internal/cpu", "internal/cpu/arrange", "graph", "cost", "plan", "storage", "tensor"},
 	"internal/npy":             {"tensor"},
 	"internal/preprocess":      {"tensor", "internal/preprocess/jpeg"},

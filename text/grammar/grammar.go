@@ -1,0 +1,121 @@
+// Package grammar says which tokens may come next so that a text stays within a grammar: GBNF as llama.cpp has it, or a JSON
+// schema. A grammar becomes an automaton over bytes; with a vocabulary it gives, for every state, the mask of the tokens that
+// may follow.
+//
+// Grammars come from strangers: parsing, compiling and matching are bounded, and what goes wrong is an [*Error]. What a schema
+// asks for and this package cannot hold is refused with the place of the keyword, never left out. The package does not know
+// tokenizers, or how a token is chosen.
+//
+//	g, err := grammar.ParseGBNF(`root ::= "yes" | "no" [.!]*`)
+//	m := grammar.NewEngine(g, grammar.NewVocabulary(tokens)).Start()
+//	mask, err := m.Mask()     // bit i: token i may follow; the end may follow if m.CanEnd()
+//	m, err = m.Advance(token)
+package grammar
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// The classes of error, for errors.Is.
+var (
+	// ErrSyntax is a grammar or a schema that is malformed.
+	ErrSyntax = errors.New("syntax error")
+	// ErrUnsupported is a grammar or a schema with a meaning that this package cannot hold.
+	ErrUnsupported = errors.New("not supported")
+	// ErrLimit is a grammar that is too large, or a text that nests too deeply.
+	ErrLimit = errors.New("limit exceeded")
+	// ErrNothing is a grammar that no text fits.
+	ErrNothing = errors.New("no text fits the grammar")
+	// ErrRejected is a token or a byte that the grammar does not allow here.
+	ErrRejected = errors.New("not allowed by the grammar")
+)
+
+// An Error says what is wrong and where.
+type Error struct {
+	Where string // a line of a grammar, a JSON pointer into a schema; may be empty
+	Class error  // one of the Err… above
+	Text  string
+}
+
+// Error returns the message.
+func (e *Error) Error() string {
+	if e.Where == "" {
+		return fmt.Sprintf("grammar: %v: %s", e.Class, e.Text)
+	}
+	return fmt.Sprintf("grammar: %s: %v: %s", e.Where, e.Class, e.Text)
+}
+
+// Unwrap returns the class.
+func (e *Error) Unwrap() error { return e.Class }
+
+func errorf(class error, where, format string, args ...any) error {
+	return &Error{Where: where, Class: class, Text: fmt.Sprintf(format, args...)}
+}
+
+// What a grammar may be.
+const (
+	maxSourceBytes = 1 << 20
+	maxNesting     = 100
+	maxRules       = 5_000
+	maxRepeats     = 2_000     // of one item
+	maxNodes       = 200_000   // of the automaton
+	inlineNodes    = 4_000     // of a rule that is copied to where it is named
+	maxStack       = 1_000     // rules inside each other while matching
+	maxItems       = 2_000     // places in the grammar at which a text may be at once
+	maxWork        = 3_000_000 // places looked at for one mask or one text
+	maxStates      = 4_000     // kept
+	maxMasks       = 512       // kept
+)
+
+// A term is a part of a rule.
+type term interface{}
+
+type (
+	literal  string
+	sequence []term
+	choice   []term
+	// A class is any one character of sorted ranges.
+	class []runeRange
+	// A repeat is an item min to max times. max -1: without end.
+	repeat struct {
+		of       term
+		min, max int
+	}
+	// A reference is a rule, by number.
+	reference int
+)
+
+type runeRange struct{ lo, hi rune }
+
+var anyChar = class{{0, utf8.MaxRune}}
+
+// A Grammar is a compiled grammar. It may be shared by goroutines.
+type Grammar struct {
+	nodes []node
+	start int32
+}
+
+// A node is a place in a rule.
+type node struct {
+	bytes []byteEdge
+	free  []int32 // nodes that are reached without a byte
+	calls []callEdge
+	final bool // the rule may end here
+}
+
+type byteEdge struct {
+	lo, hi byte
+	to     int32
+}
+
+// A callEdge goes through another rule.
+type callEdge struct{ rule, back int32 }
+
+// ruleSet is what the parsers hand to the compiler.
+type ruleSet struct {
+	names []string
+	rules []term
+	root  int
+}
