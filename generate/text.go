@@ -1,0 +1,286 @@
+package generate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/optimem/optimem/text/template"
+	"github.com/optimem/optimem/text/tokenizer"
+)
+
+// A Text is what makes tokens of text and text of tokens: the tokenizer, the chat template and the settings of a Hugging Face
+// folder. It may be shared between goroutines.
+type Text struct {
+	tokenizer *tokenizer.Tokenizer
+	chat      *template.Chat
+	chatError error
+	defaults  Defaults
+}
+
+// A Writer is an engine that takes text and gives text. It may be shared between goroutines.
+type Writer struct {
+	*Text
+	engine *Engine
+}
+
+// A TextRequest is text that is to be gone on with.
+type TextRequest struct {
+	// Prompt is the text. It is encoded as the model expects the beginning of a text to be.
+	Prompt string
+	// Messages are those of a conversation, in the place of Prompt: what the chat template makes of them, and the words that
+	// begin an answer.
+	Messages []Message
+	// Chat says more of what the template renders: tools, documents, variables. Its Messages go before those above where
+	// there are any.
+	Chat template.Request
+	// Stop are texts before which the text ends.
+	Stop []string
+	// Request says the rest. Its Prompt is what is made of the above; where End is nil it is the folder's.
+	Request Request
+}
+
+// A Message is one of a conversation.
+type Message struct {
+	// Role is "system", "user", "assistant", or another that the template knows.
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// A TextResult is what was written.
+type TextResult struct {
+	Result
+	// Text is the text of the tokens, without the end and what stopped it.
+	Text string
+}
+
+// OpenText reads what a folder says of text. A folder without a chat template can write all the same, but not take messages.
+func OpenText(folder string) (*Text, error) {
+	t := new(Text)
+	var err error
+	if t.tokenizer, err = tokenizer.Open(folder); err != nil {
+		return nil, err
+	}
+	if t.defaults, err = FolderDefaults(folder); err != nil {
+		return nil, err
+	}
+	if t.chat, t.chatError = openChat(folder); t.chatError != nil && !errors.Is(t.chatError, ErrNoChat) {
+		return nil, t.chatError
+	}
+	return t, nil
+}
+
+// NewWriter returns a writer of an engine, which the caller closes.
+func NewWriter(text *Text, engine *Engine) *Writer { return &Writer{text, engine} }
+
+// ErrNoChat is returned where a folder has no chat template.
+var ErrNoChat = errors.New("the model has no chat template")
+
+// openChat reads the chat template of a folder, [ErrNoChat] where it has none.
+func openChat(folder string) (*template.Chat, error) {
+	var files template.ChatFiles
+	config, err := readFile(folder, "tokenizer_config.json")
+	if err != nil {
+		return nil, err
+	}
+	files.TokenizerConfig = config
+	jinja, err := readFile(folder, "chat_template.jinja")
+	if err != nil {
+		return nil, err
+	}
+	files.Jinja = string(jinja)
+	if files.JSON, err = readFile(folder, "chat_template.json"); err != nil {
+		return nil, err
+	}
+	more, _ := filepath.Glob(filepath.Join(folder, "additional_chat_templates", "*.jinja"))
+	for _, path := range more {
+		source, err := readFile(filepath.Dir(path), filepath.Base(path))
+		if err != nil {
+			return nil, err
+		}
+		if files.Named == nil {
+			files.Named = make(map[string]string)
+		}
+		files.Named[strings.TrimSuffix(filepath.Base(path), ".jinja")] = string(source)
+	}
+	chat, err := template.ReadChat(files, nil)
+	if errors.Is(err, template.ErrRender) { // it has read nothing that could be rendered
+		return nil, ErrNoChat
+	}
+	return chat, err
+}
+
+// maxChatFile bounds the files with a chat template.
+const maxChatFile = 64 << 20
+
+// readFile reads a file of a folder, nothing where there is no such file.
+func readFile(folder, name string) ([]byte, error) {
+	path := filepath.Join(folder, name)
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxChatFile {
+		return nil, fmt.Errorf("%s has %d bytes, more than %d", path, info.Size(), maxChatFile)
+	}
+	return os.ReadFile(path)
+}
+
+// Engine returns the engine that writes.
+func (w *Writer) Engine() *Engine { return w.engine }
+
+// Tokenizer returns the folder's tokenizer.
+func (t *Text) Tokenizer() *tokenizer.Tokenizer { return t.tokenizer }
+
+// Defaults returns how the folder says its model writes.
+func (t *Text) Defaults() Defaults { return t.defaults }
+
+// HasChat reports whether the folder has a chat template.
+func (t *Text) HasChat() bool { return t.chat != nil }
+
+// Render returns what the chat template makes of a request's messages, with the words that begin an answer.
+func (t *Text) Render(r TextRequest) (string, error) {
+	if t.chat == nil {
+		return "", t.chatError
+	}
+	chat := r.Chat
+	if chat.Messages == nil {
+		list := make([]any, len(r.Messages))
+		for i, m := range r.Messages {
+			list[i] = template.NewObject().Set("role", m.Role).Set("content", m.Content)
+		}
+		chat.Messages = list
+	}
+	chat.AddGenerationPrompt = !chat.ContinueFinalMessage
+	return t.chat.Render(chat, template.Options{})
+}
+
+// Tokens returns the tokens of a request's prompt.
+func (t *Text) Tokens(r TextRequest) ([]int, error) {
+	options := tokenizer.Options{AddSpecial: true}
+	text := r.Prompt
+	if len(r.Messages) > 0 || r.Chat.Messages != nil {
+		var err error
+		if text, err = t.Render(r); err != nil {
+			return nil, err
+		}
+		options.AddSpecial = false // the template writes them
+	}
+	encoded, err := t.tokenizer.Encode(text, options)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]int, len(encoded.IDs))
+	for i, id := range encoded.IDs {
+		ids[i] = int(id)
+	}
+	if len(ids) == 0 && t.defaults.Begin >= 0 { // nothing to go on with but the beginning of a text
+		ids = []int{t.defaults.Begin}
+	}
+	return ids, nil
+}
+
+// Write writes what follows a text. It calls got, which may be nil, with each piece of text that is certain, on the caller's
+// goroutine; an error of got ends the request.
+func (w *Writer) Write(ctx context.Context, r TextRequest, got func(piece string) error) (*TextResult, error) {
+	var err error
+	if r.Request.Prompt, err = w.Tokens(r); err != nil {
+		return nil, err
+	}
+	if r.Request.End == nil {
+		r.Request.End = w.defaults.End
+	}
+	if slices.Contains(r.Stop, "") {
+		return nil, &RequestError{"Stop", "has an empty text"}
+	}
+	stream := w.tokenizer.Stream(true)
+	out := &stopper{stops: r.Stop}
+	give := func(text string) error {
+		piece, stopped := out.write(text)
+		if piece != "" && got != nil {
+			if err := got(piece); err != nil {
+				return err
+			}
+		}
+		if stopped {
+			return Stop
+		}
+		return nil
+	}
+	result, err := w.engine.Generate(ctx, r.Request, func(t Token) error {
+		if slices.Contains(r.Request.End, t.ID) {
+			return nil // is no text
+		}
+		return give(stream.Write(uint32(t.ID)))
+	})
+	if result == nil {
+		return nil, err
+	}
+	if err == nil && !out.stopped {
+		if last := give(stream.Flush()); last != nil && !errors.Is(last, Stop) {
+			err = last
+		}
+		if rest := out.flush(); rest != "" && got != nil && err == nil {
+			err = got(rest)
+		}
+	}
+	if out.stopped {
+		result.Finish = FinishStop
+	}
+	return &TextResult{Result: *result, Text: out.text.String()}, err
+}
+
+// A stopper lets text through up to the first of some texts, and holds back what may be the beginning of one.
+type stopper struct {
+	stops   []string
+	held    string
+	text    strings.Builder
+	stopped bool
+}
+
+// write takes text and returns what is certain to stand before a stop.
+func (s *stopper) write(text string) (piece string, stopped bool) {
+	if s.stopped {
+		return "", true
+	}
+	s.held += text
+	end := -1
+	for _, stop := range s.stops {
+		if i := strings.Index(s.held, stop); i >= 0 && (end < 0 || i < end) {
+			end = i
+		}
+	}
+	if end >= 0 {
+		piece, s.held, s.stopped = s.held[:end], "", true
+		s.text.WriteString(piece)
+		return piece, true
+	}
+	keep := 0
+	for _, stop := range s.stops {
+		for n := min(len(stop)-1, len(s.held)); n > keep; n-- {
+			if strings.HasSuffix(s.held, stop[:n]) {
+				keep = n
+				break
+			}
+		}
+	}
+	piece, s.held = s.held[:len(s.held)-keep], s.held[len(s.held)-keep:]
+	s.text.WriteString(piece)
+	return piece, false
+}
+
+// flush returns what was held back, where nothing follows it.
+func (s *stopper) flush() string {
+	rest := s.held
+	s.held = ""
+	s.text.WriteString(rest)
+	return rest
+}
