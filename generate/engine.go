@@ -26,6 +26,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
@@ -224,13 +225,9 @@ func (e *Engine) Vocabulary() int { return e.vocabulary }
 // Session returns the session that runs the passes, for who wants its metrics or its plan. Its runs are the engine's to do.
 func (e *Engine) Session() *runtime.Session { return e.session }
 
-// SecondsPerToken is how long a pass for one row is expected to take.
-func (e *Engine) SecondsPerToken(ctx context.Context) (float64, error) {
-	p, err := e.session.Plan(ctx, e.shapes(1, 1))
-	if err != nil {
-		return 0, err
-	}
-	return p.Forecast.Seconds, nil
+// Forecast returns the plan of a pass for one row: what writing a token takes.
+func (e *Engine) Forecast(ctx context.Context) (*plan.Plan, error) {
+	return e.session.Plan(ctx, e.shapes(1, 1))
 }
 
 // Stats returns what the engine did so far.
@@ -280,6 +277,9 @@ func (e *Engine) Generate(ctx context.Context, r Request, got func(Token) error)
 				result.FirstTokenSeconds = time.Since(begin).Seconds()
 			}
 			result.Tokens = append(result.Tokens, t.ID)
+			if r.Logprobs > 0 {
+				result.Likely = append(result.Likely, t)
+			}
 			if got == nil {
 				continue
 			}

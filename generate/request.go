@@ -62,8 +62,9 @@ const (
 
 // A Result is what was written.
 type Result struct {
-	// Tokens are those that were written.
+	// Tokens are those that were written; Likely says how likely each was, where [Request.Logprobs] asks for that.
 	Tokens []int
+	Likely []Token
 	Finish Finish
 	// PromptTokens counts the prompt, SharedTokens those of it whose keys and values were there already.
 	PromptTokens, SharedTokens int

@@ -18,7 +18,7 @@ const (
 	measureGroup = "Measuring"
 )
 
-var flagGroups = []string{inputGroup, outputGroup, modelGroup, memoryGroup, deviceGroup, measureGroup}
+var flagGroups = []string{inputGroup, writingGroup, samplingGroup, outputGroup, modelGroup, memoryGroup, deviceGroup, measureGroup}
 
 // grouped puts flags of a command under a heading.
 func grouped(flags *pflag.FlagSet, heading string, names ...string) {

@@ -64,6 +64,23 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags.Uint64Var(&r.seed, "seed", 0, "seed of random inputs, a number `N`")
 	grouped(flags, inputGroup, "input", "shape", "batch", "batch-axis", "preprocess", "seed")
 
+	r.sessionFlags(cmd)
+	flags.Var(&r.assertPeak, "assert-peak", "exit 3 before anything runs if the plan's peak is above this")
+	grouped(flags, memoryGroup, "assert-peak")
+	flags.StringVar(&r.precision, "precision", precisions[0],
+		"round products to a `PRECISION`: fp32; bf16; tf32, on a GPU")
+	flags.BoolVar(&r.exact, "exact", false, "sum in the reference's order, no Winograd")
+	grouped(flags, deviceGroup, "precision", "exact")
+
+	flags.IntVar(&r.runs, "runs", runs, "run `N` times")
+	grouped(flags, measureGroup, "runs")
+	_ = cmd.RegisterFlagCompletionFunc("precision", cobra.FixedCompletions(precisions, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// sessionFlags defines the flags that every command with a session has.
+func (r *run) sessionFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
 	flags.BoolVar(&r.asJSON, "json", false, "print one JSON object")
 	flags.BoolVar(&r.quiet, "quiet", false, "print no facts and no warnings")
 	flags.BoolVar(&r.verbose, "verbose", false, "say more on standard error")
@@ -76,26 +93,18 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 
 	flags.StringVar(&r.mode, "mode", modes[0], "a `MODE`: resident, page, chunk, or auto, the fastest that fits")
 	flags.Var(&r.memory, "memory", "bytes on the device for everything, or 50% of them (default: what is free)")
-	flags.Var(&r.assertPeak, "assert-peak", "exit 3 before anything runs if the plan's peak is above this")
 	flags.Var(&r.hostMemory, "host-memory", "bytes of host memory for staging and copies")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: all)")
 	r.maxLayer.set = true // −1 is what a user may write, too
 	flags.Var(&r.maxLayer, "max-layer-size", "do not cut smaller modules, parameters, or bytes with a unit")
-	grouped(flags, memoryGroup, "mode", "memory", "assert-peak", "host-memory", "capacity", "max-layer-size")
+	grouped(flags, memoryGroup, "mode", "memory", "host-memory", "capacity", "max-layer-size")
 
 	flags.StringVar(&r.device, "device", "",
 		"a `DEVICE`: cpu, cuda:N, cuda:0,cuda:1 or emu:… (default: a GPU, else the CPU)")
 	flags.IntVar(&r.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
-	flags.StringVar(&r.precision, "precision", precisions[0],
-		"round products to a `PRECISION`: fp32; bf16; tf32, on a GPU")
-	flags.BoolVar(&r.exact, "exact", false, "sum in the reference's order, no Winograd")
-	grouped(flags, deviceGroup, "device", "threads", "precision", "exact")
-
-	flags.IntVar(&r.runs, "runs", runs, "run `N` times")
-	grouped(flags, measureGroup, "runs")
+	grouped(flags, deviceGroup, "device", "threads")
 	for name, values := range map[string][]string{
-		"mode": modes, "precision": precisions,
-		"device": {"cpu", "cuda", "emu:memory=2GiB,bandwidth=12GB/s,latency=10us"},
+		"mode": modes, "device": {"cpu", "cuda", "emu:memory=2GiB,bandwidth=12GB/s,latency=10us"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}

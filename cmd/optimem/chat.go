@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/generate"
+)
+
+const chatLong = `Talk to a model. MODEL is a Hugging Face folder of a model with a chat template. Each line of standard input is a message;
+a line that ends in \ goes on with the next. What was said is kept as keys and values, so that an answer reads only what
+is new.
+
+/reset forgets the conversation, /save FILE writes it as JSON, /exit or the end of the input ends. Ctrl-C ends an answer,
+and not the program.`
+
+const chatExamples = `  optimem chat ./SmolLM2-135M-Instruct
+  optimem chat ./Qwen3-4B --memory 2GiB --system "Answer in one sentence."
+  optimem chat ./Qwen3-4B --history talk.json`
+
+func (c *commandLine) chatCommand() *cobra.Command {
+	t := chatting{writing: writing{run: run{commandLine: c}}, stdin: os.Stdin}
+	cmd := &cobra.Command{
+		Use:     "chat MODEL [flags]",
+		Short:   "Talk to a model",
+		Long:    chatLong,
+		Example: chatExamples,
+		Args:    c.oneModel(),
+		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+			t.cmd, t.model = cmd, args[0]
+			return t.place(t.chat(cmd.Context()))
+		}),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&t.history, "history", "", "go on with a conversation that /save wrote to a `FILE`")
+	grouped(flags, writingGroup, "history")
+	t.writingFlags(cmd)
+	return cmd
+}
+
+// A chatting is one run of the command chat.
+type chatting struct {
+	writing
+	stdin   io.Reader
+	history string
+	said    []generate.Message
+}
+
+// maxMessage bounds a message.
+const maxMessage = 16 << 20
+
+func (t *chatting) chat(ctx context.Context) (err error) {
+	if err := t.checkWriting(); err != nil {
+		return err
+	}
+	if t.asJSON {
+		return t.usage("'optimem generate --json' gives one answer", "a conversation has no --json")
+	}
+	if err := t.settings(); err != nil {
+		return err
+	}
+	if !t.text.HasChat() {
+		return &failure{err: generate.ErrNoChat, code: exitUsage, hints: []string{"'optimem generate' goes on with a text"}}
+	}
+	if err := t.begin(); err != nil {
+		return err
+	}
+	e, err := t.start(ctx, t.context, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, e.close()) }()
+
+	// An interrupt ends an answer. The command's own context ends at the first, so that it cannot be what answers run under.
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
+	terminate := make(chan os.Signal, 1)
+	signal.Notify(terminate, syscall.SIGTERM)
+	defer signal.Stop(terminate)
+	live, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	go func() {
+		select {
+		case <-terminate:
+			end()
+		case <-live.Done():
+		}
+	}()
+	lines := t.lines(live)
+	for {
+		t.prompt()
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				return nil
+			}
+			if done, err := t.take(live, e, line, interrupts); done || err != nil {
+				return err
+			}
+		case <-interrupts:
+			t.say("note", "Ctrl-D or /exit ends the conversation")
+		case <-live.Done():
+			return context.Canceled
+		}
+	}
+}
+
+// begin makes the conversation what --history and --system say.
+func (t *chatting) begin() error {
+	t.said = nil
+	if t.history != "" {
+		text, err := os.ReadFile(t.history)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(text, &t.said); err != nil {
+			return &failure{err: fmt.Errorf("%s is no conversation: %w", t.history, err), code: exitUnsafe}
+		}
+	}
+	if t.system != "" {
+		if len(t.said) > 0 && t.said[0].Role == "system" {
+			t.said = t.said[1:]
+		}
+		t.said = append([]generate.Message{{Role: "system", Content: t.system}}, t.said...)
+	}
+	return nil
+}
+
+// lines reads messages from standard input until it ends.
+func (t *chatting) lines(ctx context.Context) <-chan string {
+	out := make(chan string)
+	go func() {
+		defer close(out)
+		scan := bufio.NewScanner(t.stdin)
+		scan.Buffer(nil, maxMessage)
+		var message strings.Builder
+		give := func() bool {
+			text := message.String()
+			message.Reset()
+			select {
+			case out <- text:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		}
+		for scan.Scan() {
+			line, more := strings.CutSuffix(scan.Text(), `\`)
+			message.WriteString(line)
+			if more {
+				message.WriteByte('\n')
+			} else if !give() {
+				return
+			}
+		}
+		if message.Len() > 0 {
+			give()
+		}
+	}()
+	return out
+}
+
+// prompt shows that it is the user's turn, on a terminal.
+func (t *chatting) prompt() {
+	if isTerminal(t.stdout) && !t.quiet {
+		_, _ = io.WriteString(t.stdout, "> ")
+	}
+}
+
+// take does what a line asks for. It reports whether the conversation is over.
+func (t *chatting) take(ctx context.Context, e *openEngine, line string, interrupts <-chan os.Signal) (done bool, err error) {
+	command, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+	switch command {
+	case "":
+		return false, nil
+	case "/exit", "/quit", "/bye":
+		return true, nil
+	case "/reset":
+		t.history = ""
+		return false, t.begin()
+	case "/save":
+		t.save(strings.TrimSpace(rest))
+		return false, nil
+	}
+	if strings.HasPrefix(command, "/") {
+		t.say("error", fmt.Sprintf("there is no %s: /reset, /save FILE and /exit are commands", words(command)))
+		return false, nil
+	}
+	return false, t.answer(ctx, e, line, interrupts)
+}
+
+// save writes the conversation.
+func (t *chatting) save(path string) {
+	if path == "" {
+		t.say("error", "/save takes the name of a file")
+		return
+	}
+	text, err := json.MarshalIndent(t.said, "", "  ")
+	if err == nil {
+		err = writeFile(path, func(f *os.File) error {
+			_, err := f.Write(append(text, '\n'))
+			return err
+		})
+	}
+	if err != nil {
+		t.say("error", err.Error())
+		return
+	}
+	t.say("note", fmt.Sprintf("%s: %s", path, counted(len(t.said), "message")))
+}
+
+// answer has the model answer a message. What cannot be answered is said, and the conversation stays as it was.
+func (t *chatting) answer(ctx context.Context, e *openEngine, message string, interrupts <-chan os.Signal) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	defer close(done)
+	interrupted := false
+	go func() {
+		select {
+		case <-interrupts:
+			cancel()
+		case <-done:
+		}
+	}()
+	said := append(t.said[:len(t.said):len(t.said)], generate.Message{Role: "user", Content: message})
+	facts, err := e.write(ctx, t.request("", said), func(piece string) error {
+		_, err := io.WriteString(t.stdout, piece)
+		return err
+	})
+	interrupted = ctx.Err() != nil
+	if facts != nil && facts.Text != "" {
+		if _, err := io.WriteString(t.stdout, "\n"); err != nil {
+			return err
+		}
+	}
+	var request *generate.RequestError
+	switch {
+	case errors.As(err, &request) && request.Field == "Prompt":
+		t.say("error", err.Error())
+		t.say("hint", "/reset begins anew; --context N gives a conversation more room, where the model and the memory admit it")
+		return nil
+	case err != nil && !interrupted:
+		return textError(err)
+	case interrupted:
+		t.say("note", "interrupted")
+	case t.verbose:
+		t.say("done", facts.String())
+	}
+	if facts != nil {
+		t.said = append(said, generate.Message{Role: "assistant", Content: facts.Text})
+	}
+	return nil
+}

@@ -1,0 +1,355 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/text/template"
+	"github.com/optimem/optimem/text/tokenizer"
+)
+
+const generateLong = `Go on with a text. MODEL is a Hugging Face folder of a causal language model, with its tokenizer. The text comes as it is
+written, on standard output. A model with a chat template takes PROMPT as a user's message and answers; --raw goes on
+with the prompt itself. Without PROMPT, standard input is the prompt.
+
+The same seed gives the same text in every mode, budget, number of threads and beside whatever other prompts. What is
+kept of a text, its keys and values, is in the budget. How tokens are chosen is what the folder's generation_config.json
+says, unless flags say otherwise.`
+
+const generateExamples = `  optimem generate ./SmolLM2-135M-Instruct "Why is the sky blue?"
+  optimem generate ./Qwen3-4B --memory 2GiB --max-tokens 100 --prompt question.txt
+  optimem generate ./gpt2 --raw "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 7
+  optimem generate ./Qwen3-4B --batch prompts.jsonl -o answers.jsonl`
+
+func (c *commandLine) generateCommand() *cobra.Command {
+	g := generating{writing: writing{run: run{commandLine: c}}}
+	cmd := &cobra.Command{
+		Use:     "generate MODEL [PROMPT] [flags]",
+		Short:   "Go on with a text",
+		Long:    generateLong,
+		Example: generateExamples,
+		Args: c.arguments(func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return errors.New("no model given")
+			case len(args) > 2:
+				return fmt.Errorf("%d arguments: the prompt is one, in quotes", len(args))
+			}
+			return nil
+		}),
+		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+			g.cmd, g.model, g.args = cmd, args[0], args[1:]
+			return g.place(g.generate(cmd.Context()))
+		}),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&g.promptFile, "prompt", "", "read the prompt from a `FILE`, - for standard input")
+	flags.BoolVar(&g.raw, "raw", false, "go on with the prompt itself, without the chat template")
+	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed")
+	flags.StringVarP(&g.output, "output", "o", "", "write the answers of --batch to a `FILE` of JSON lines, in the order of the prompts")
+	grouped(flags, writingGroup, "prompt", "raw", "batch", "output")
+	g.writingFlags(cmd)
+	flags.IntVar(&g.logprobs, "logprobs", 0, "with --json: the `K` most likely tokens of each place")
+	grouped(flags, outputGroup, "logprobs")
+	return cmd
+}
+
+// A generating is one run of the command generate.
+type generating struct {
+	writing
+	args       []string
+	promptFile string
+	raw        bool
+	batchFile  string
+	output     string
+}
+
+func (g *generating) generate(ctx context.Context) (err error) {
+	if err := g.checkWriting(); err != nil {
+		return err
+	}
+	switch {
+	case g.batchFile != "" && (len(g.args) > 0 || g.promptFile != ""):
+		return g.usage("", "--batch has the prompts: there is no place for another")
+	case g.batchFile == "" && g.output != "":
+		return g.usage("", "-o is for --batch: an answer by itself goes to standard output")
+	case len(g.args) > 0 && g.promptFile != "":
+		return g.usage("", "PROMPT and --prompt are both given")
+	case g.logprobs > 0 && !g.asJSON:
+		return g.usage("add --json", "--logprobs is for --json")
+	case g.raw && g.system != "":
+		return g.usage("", "--system is part of a conversation, and --raw makes none")
+	}
+	if err := g.settings(); err != nil {
+		return err
+	}
+	if g.batchFile != "" {
+		return g.answerFile(ctx)
+	}
+	prompt, err := g.prompt()
+	if err != nil {
+		return err
+	}
+	r := g.requestOf(prompt, nil)
+	tokens, err := g.text.Tokens(r)
+	if err != nil {
+		return textError(err)
+	}
+	context := g.context
+	if context == 0 {
+		context = len(tokens) + g.maxTokens
+	}
+	e, err := g.start(ctx, context, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, e.close()) }()
+	show := func(piece string) error {
+		_, err := io.WriteString(g.stdout, piece)
+		return err
+	}
+	if g.asJSON {
+		show = nil
+	}
+	facts, err := e.write(ctx, r, show)
+	if g.asJSON {
+		if facts == nil {
+			return textError(err)
+		}
+		return cmp.Or(facts.print(g.stdout, g.text), textError(err))
+	}
+	if facts != nil && facts.Text != "" && !strings.HasSuffix(facts.Text, "\n") {
+		if _, newline := io.WriteString(g.stdout, "\n"); newline != nil {
+			return newline
+		}
+	}
+	if err == nil && !g.quiet {
+		g.say("done", facts.String())
+	}
+	return textError(err)
+}
+
+// requestOf is a prompt, as a user's message where the model has a chat template.
+func (g *generating) requestOf(prompt string, messages []generate.Message) generate.TextRequest {
+	if messages == nil && g.text.HasChat() && !g.raw {
+		messages, prompt = g.conversation(prompt), ""
+	}
+	return g.request(prompt, messages)
+}
+
+// maxPrompt bounds a prompt that is read.
+const maxPrompt = 64 << 20
+
+// prompt returns the text of the arguments, of a file, or of standard input.
+func (g *generating) prompt() (string, error) {
+	if len(g.args) > 0 {
+		return g.args[0], nil
+	}
+	from := os.Stdin
+	if g.promptFile != "" && g.promptFile != "-" {
+		f, err := os.Open(g.promptFile)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxPrompt+1))
+	if err == nil && len(text) > maxPrompt {
+		err = fmt.Errorf("a prompt of more than %s", ascii.FormatSize(maxPrompt))
+	}
+	return string(text), err
+}
+
+// An openEngine is a model that writes, with what was opened for it.
+type openEngine struct {
+	w      *writing
+	ckpt   *loader.Checkpoint
+	writer *generate.Writer
+	kv     int64
+	perRow float64
+}
+
+// start opens the model and starts an engine with room for sequences of a context; 0 is what the memory admits.
+func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEngine, err error) {
+	m, err := w.openModel(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = m.close()
+		}
+	}()
+	longest := m.model.Context()
+	if longest == 0 {
+		_, err := m.model.Steps(models.StepOptions{}) // says why
+		return nil, err
+	}
+	if w.context > longest {
+		return nil, w.usage("", "--context %d: the model was made for %d tokens", w.context, longest)
+	}
+	engine, err := generate.New(ctx, m.model, generate.Options{
+		Session: w.options(nil, 0), Context: min(context, longest), Sequences: sequences, KV: w.kvType(m.ckpt),
+	})
+	if err != nil {
+		return nil, err
+	}
+	e := &openEngine{w: w, ckpt: m.ckpt, writer: generate.NewWriter(w.text, engine)}
+	p, err := engine.Forecast(ctx)
+	if err != nil {
+		return nil, cmp.Or(engine.Close(), err)
+	}
+	e.kv, e.perRow = p.CacheBytes, p.Forecast.Seconds
+	if !w.quiet {
+		w.note("a context of %d tokens, %s of keys and values, %s in all", engine.Context(), ascii.FormatSize(e.kv), ascii.FormatSize(p.PeakBytes()))
+		if p.MovedBytes > 0 {
+			guess := ""
+			if !p.Forecast.Measured {
+				guess = guessed
+			}
+			w.say("note", fmt.Sprintf("%s are brought for a token, in about %s%s", ascii.FormatSize(p.MovedBytes), secondsText(e.perRow), guess))
+		}
+	}
+	return e, nil
+}
+
+func (e *openEngine) close() error {
+	return cmp.Or(e.writer.Engine().Close(), e.ckpt.Close(), e.w.closeCode())
+}
+
+// write writes what a request asks for, with what it cost.
+func (e *openEngine) write(ctx context.Context, r generate.TextRequest, show func(string) error) (*writingFacts, error) {
+	engine := e.writer.Engine()
+	before, rows := engine.Session().Metrics(), engine.Stats()
+	result, err := e.writer.Write(ctx, r, show)
+	if result == nil {
+		return nil, err
+	}
+	after, all := engine.Session().Metrics(), engine.Stats()
+	f := &writingFacts{TextResult: *result, KVBytes: e.kv, PeakBytes: after.PeakBytes}
+	f.Moved = after.MovedBytes - before.MovedBytes
+	f.PassRows, f.PassCount = all.Rows-rows.Rows, all.Passes-rows.Passes
+	return f, err
+}
+
+// A writingFacts is an answer with what it cost.
+type writingFacts struct {
+	generate.TextResult
+	KVBytes, PeakBytes, Moved int64
+	PassRows, PassCount       int64
+}
+
+// perSecond is how many tokens came in a second, from the first on.
+func (f *writingFacts) perSecond() float64 {
+	if n := len(f.Tokens) - 1; n > 0 && f.Seconds > f.FirstTokenSeconds {
+		return float64(n) / (f.Seconds - f.FirstTokenSeconds)
+	}
+	return 0
+}
+
+// String is the line that ends a text.
+func (f *writingFacts) String() string {
+	text := fmt.Sprintf("%s of %s, the first after %s", counted(len(f.Tokens), "token"), counted(f.PromptTokens, "token"), secondsText(f.FirstTokenSeconds))
+	if rate := f.perSecond(); rate > 0 {
+		text += fmt.Sprintf(", then %.3g a second", rate)
+	}
+	text += ", peak " + ascii.FormatSize(f.PeakBytes)
+	if f.Moved > 0 {
+		text += ", moved " + ascii.FormatSize(f.Moved)
+	}
+	if f.Finish == generate.FinishLength {
+		text += "; it ends at --max-tokens or the context, not at an end of the model's"
+	}
+	return text
+}
+
+// fill sets the keys of an answer.
+func (f *writingFacts) fill(o *jsonObject) {
+	o.set("text", f.Text)
+	o.set("prompt_tokens", f.PromptTokens)
+	o.set("tokens", len(f.Tokens))
+	o.set("token_ids", append([]int{}, f.Tokens...))
+	o.set("finish_reason", f.Finish)
+	o.set("seconds", f.Seconds)
+	o.set("first_token_seconds", f.FirstTokenSeconds)
+	o.set("tokens_per_second", f.perSecond())
+	o.set("passes", f.Passes)
+	o.set("shared_tokens", f.SharedTokens)
+}
+
+// A likelyJSON is a token with how likely it was.
+type likelyJSON struct {
+	ID      int          `json:"id"`
+	Token   string       `json:"token"`
+	Logprob float64      `json:"logprob"`
+	Top     []likelyJSON `json:"top,omitempty"`
+}
+
+// likely are the tokens of an answer and the most likely ones of each place.
+func (f *writingFacts) likely(text *generate.Text) iter.Seq[likelyJSON] {
+	one := func(id int, logprob float64) likelyJSON {
+		name, _ := text.Tokenizer().Token(uint32(id))
+		return likelyJSON{ID: id, Token: name, Logprob: logprob}
+	}
+	return func(yield func(likelyJSON) bool) {
+		for _, t := range f.Likely {
+			x := one(t.ID, t.Logprob)
+			for _, c := range t.Top {
+				x.Top = append(x.Top, one(c.ID, c.Logprob))
+			}
+			if !yield(x) {
+				return
+			}
+		}
+	}
+}
+
+// print writes the answer as one JSON object.
+func (f *writingFacts) print(to io.Writer, text *generate.Text) error {
+	o := newJSONObject(to)
+	f.fill(o)
+	o.set("rows_per_pass", float64(f.PassRows)/float64(max(f.PassCount, 1)))
+	o.set("accepted_per_pass", float64(len(f.Tokens))/float64(max(f.Passes, 1)))
+	o.set("bytes_moved_per_token", float64(f.Moved)/float64(max(len(f.Tokens), 1)))
+	o.set("peak_device_bytes", f.PeakBytes)
+	o.set("kv_bytes", f.KVBytes)
+	if f.Likely != nil {
+		setArray(o, "logprobs", f.likely(text))
+	}
+	return o.close()
+}
+
+// textError gives an error of a tokenizer, a template or a request its exit code.
+func textError(err error) error {
+	var request *generate.RequestError
+	var config *generate.ConfigError
+	var chat *template.Error
+	var text *tokenizer.TextError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &request), errors.As(err, &text):
+		return &failure{err: err, code: exitUsage}
+	case errors.As(err, &config):
+		return &failure{err: err, code: exitUnsafe}
+	case errors.As(err, &chat):
+		return &failure{err: fmt.Errorf("chat template: %w", err), code: exitUnsupported, hints: []string{"--raw does without the template"}}
+	case errors.Is(err, generate.ErrNoChat):
+		return &failure{err: err, code: exitUsage, hints: []string{"--raw goes on with the prompt itself"}}
+	}
+	return tokenizeError(err)
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/tensor"
+)
+
+// writingGroup and samplingGroup are the headings of the flags of commands that write.
+const (
+	writingGroup  = "Text"
+	samplingGroup = "Sampling"
+)
+
+// A writing is one run of a command that writes text.
+type writing struct {
+	run
+	system    string
+	maxTokens int
+	context   int
+	kv        string
+	stops     []string
+	logprobs  int
+
+	temperature, topP, minP, repetition, presence, frequency float64
+	topK                                                     int
+
+	text     *generate.Text
+	sampling generate.Sampling
+}
+
+// kvTypes are the dtypes that keys and values may have.
+var kvTypes = map[string]tensor.DType{"fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16}
+
+// defaultTokens is how many tokens are written where neither the user nor the folder says.
+const defaultTokens = 256
+
+// writingFlags defines the flags of all commands that write.
+func (w *writing) writingFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	w.precision, w.runs = precisions[0], 1
+	flags.StringVar(&w.system, "system", "", "begin the conversation with this `TEXT` of the system's")
+	flags.IntVar(&w.maxTokens, "max-tokens", 0, fmt.Sprintf("write `N` tokens at most (default: as the folder says, else %d)", defaultTokens))
+	flags.StringArrayVar(&w.stops, "stop", nil, "end before this `TEXT` (repeatable)")
+	flags.IntVar(&w.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and the memory admit)")
+	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: fp32, bf16, fp16 (default: as the weights)")
+	grouped(flags, writingGroup, "system", "max-tokens", "stop", "context", "kv")
+
+	flags.Float64Var(&w.temperature, "temperature", 0, "draw tokens at temperature `X`; 0 takes the most likely (default: as the folder says, else 0)")
+	flags.IntVar(&w.topK, "top-k", 0, "draw from the `K` most likely tokens")
+	flags.Float64Var(&w.topP, "top-p", 0, "draw from the most likely tokens that have the probability `P` together")
+	flags.Float64Var(&w.minP, "min-p", 0, "draw from tokens with `P` times the probability of the most likely one")
+	flags.Float64Var(&w.repetition, "repetition-penalty", 0, "make tokens of the text so far less likely by a factor `X`")
+	flags.Float64Var(&w.presence, "presence-penalty", 0, "subtract `X` from the logits of tokens that were written")
+	flags.Float64Var(&w.frequency, "frequency-penalty", 0, "subtract `X` as often as they were written")
+	flags.Uint64Var(&w.seed, "seed", 0, "seed of what is drawn, a number `N`")
+	grouped(flags, samplingGroup, "temperature", "top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty",
+		"frequency-penalty", "seed")
+	w.sessionFlags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions([]string{"fp32", "bf16", "fp16"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// checkWriting looks at the flags alone.
+func (w *writing) checkWriting() error {
+	changed := w.cmd.Flags().Changed
+	for name, n := range map[string]int{"max-tokens": w.maxTokens, "context": w.context, "top-k": w.topK} {
+		if n < 0 || changed(name) && n == 0 && name != "top-k" {
+			return w.usage("", "--%s takes a number of tokens, 1 or more", name)
+		}
+	}
+	for name, x := range map[string]float64{"top-p": w.topP, "min-p": w.minP} {
+		if !(x >= 0 && x <= 1) {
+			return w.usage("", "--%s takes a probability, 0 to 1", name)
+		}
+	}
+	for name, x := range map[string]float64{"temperature": w.temperature, "repetition-penalty": w.repetition} {
+		if !(x >= 0) || math.IsInf(x, 0) {
+			return w.usage("", "--%s takes a number that is not negative", name)
+		}
+	}
+	if _, ok := kvTypes[w.kv]; changed("kv") && !ok {
+		return w.usage("there is: fp32, bf16, fp16", "unknown type of keys and values %q", w.kv)
+	}
+	if slices.Contains(w.stops, "") {
+		return w.usage("", "--stop takes a text that is not empty")
+	}
+	return w.checkFlags()
+}
+
+// settings reads the folder's, which hold where no flag says otherwise.
+func (w *writing) settings() error {
+	info, err := os.Stat(w.model)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return usageError(w.cmd, fmt.Errorf("%s is a file: it takes a Hugging Face folder, with config.json and a tokenizer", w.model))
+	}
+	if w.text, err = generate.OpenText(w.model); err != nil {
+		return textError(err)
+	}
+	d, changed := w.text.Defaults(), w.cmd.Flags().Changed
+	w.sampling = d.Sampling
+	if w.maxTokens == 0 {
+		w.maxTokens = d.MaxTokens
+	}
+	if w.maxTokens == 0 {
+		w.maxTokens = defaultTokens
+	}
+	s := &w.sampling
+	for name, set := range map[string]func(){
+		"temperature":        func() { s.Temperature = w.temperature },
+		"top-k":              func() { s.TopK = w.topK },
+		"top-p":              func() { s.TopP = w.topP },
+		"min-p":              func() { s.MinP = w.minP },
+		"repetition-penalty": func() { s.RepetitionPenalty = w.repetition },
+		"presence-penalty":   func() { s.PresencePenalty = w.presence },
+		"frequency-penalty":  func() { s.FrequencyPenalty = w.frequency },
+	} {
+		if changed(name) {
+			set()
+		}
+	}
+	return nil
+}
+
+// kvType is the dtype of keys and values: what the user says, else that of most of the weights.
+func (w *writing) kvType(ckpt *loader.Checkpoint) tensor.DType {
+	if d, ok := kvTypes[w.kv]; ok {
+		return d
+	}
+	bytes := make(map[tensor.DType]int64)
+	best := tensor.Float32
+	for _, weight := range ckpt.Weights {
+		d := weight.DType
+		if bytes[d] += weight.Extent.Bytes; d.IsHalf() && bytes[d] > bytes[best] {
+			best = d
+		} else if d == tensor.Float32 && bytes[d] >= bytes[best] {
+			best = d
+		}
+	}
+	return best
+}
+
+// request is what the flags ask to be written.
+func (w *writing) request(prompt string, messages []generate.Message) generate.TextRequest {
+	return generate.TextRequest{
+		Prompt: prompt, Messages: messages, Stop: w.stops,
+		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs},
+	}
+}
+
+// conversation is the beginning of one with a user's message.
+func (w *writing) conversation(content string) []generate.Message {
+	var list []generate.Message
+	if w.system != "" {
+		list = append(list, generate.Message{Role: "system", Content: w.system})
+	}
+	return append(list, generate.Message{Role: "user", Content: content})
+}
+
+// words makes a text one line that is not too long.
+func words(text string) string {
+	line := strings.Join(strings.Fields(text), " ")
+	if r := []rune(line); len(r) > 60 {
+		line = string(r[:60]) + "…"
+	}
+	return line
+}
