@@ -72,8 +72,11 @@ var diagram = map[string][]string{
 	},
 	"cmd/optimem": {
 		"runtime", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",
-		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer",
+		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate",
 	},
+
+	// The loop around a session.
+	"generate": {"runtime", "models", "plan", "graph", "tensor", "text/tokenizer", "text/template"},
 
 	// Text, for models that take it as numbers; they are not known here.
 	"text/tokenizer":     {"text/tokenizer/internal/..."},
