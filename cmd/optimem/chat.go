@@ -30,14 +30,19 @@ const chatExamples = `  optimem chat ./SmolLM2-135M-Instruct
   optimem chat ./Qwen3-4B --history talk.json`
 
 func (c *commandLine) chatCommand() *cobra.Command {
-	t := chatting{writing: writing{run: run{commandLine: c}}, stdin: os.Stdin}
+	t := &chatting{writing: writing{run: run{commandLine: c}}, stdin: os.Stdin}
+	return t.command()
+}
+
+// command is the command that runs t.
+func (t *chatting) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "chat MODEL [flags]",
 		Short:   "Talk to a model",
 		Long:    chatLong,
 		Example: chatExamples,
-		Args:    c.oneModel(),
-		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+		Args:    t.oneModel(),
+		RunE: t.enter(func(cmd *cobra.Command, args []string) error {
 			t.cmd, t.model = cmd, args[0]
 			return t.place(t.chat(cmd.Context()))
 		}),

@@ -49,7 +49,7 @@ def ids(tok, messages, prompt):
 
 def main():
     torch.manual_seed(1)
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     tok = tokenizer()
     config = LlamaConfig(vocab_size=len(tok), hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4,
                          num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=True, rms_norm_eps=1e-5,

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/internal/hostmem"
+)
+
+// chatModel is a tiny model that answers a few questions.
+const chatModel = "../../generate/testdata/chat"
+
+// TestGenerate: an answer is text on standard output, what it cost is on standard error, and --json has both.
+func TestGenerate(t *testing.T) {
+	out, facts := done(t, "generate", chatModel, "What is the capital of Peru?")
+	if out != "The capital of Peru is Lima.\n" || !strings.Contains(facts, "optimem: done: ") {
+		t.Errorf("%q, %q", out, facts)
+	}
+	out, _ = done(t, "generate", chatModel, "What is the capital of Peru?", "--json", "--logprobs", "2", "--mode", "page", "--memory", "2MiB")
+	var answer struct {
+		Text     string
+		Tokens   int
+		TokenIDs []int   `json:"token_ids"`
+		Finish   string  `json:"finish_reason"`
+		Prompt   int     `json:"prompt_tokens"`
+		KV       int64   `json:"kv_bytes"`
+		Peak     int64   `json:"peak_device_bytes"`
+		Moved    float64 `json:"bytes_moved_per_token"`
+		Logprobs []struct {
+			ID  int
+			Top []struct{ ID int }
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if answer.Text != "The capital of Peru is Lima." || answer.Tokens != len(answer.TokenIDs) || answer.Finish != "stop" ||
+		answer.Prompt == 0 || answer.KV == 0 || answer.Peak > 2<<20 || answer.Moved == 0 || len(answer.Logprobs) != answer.Tokens {
+		t.Errorf("%+v", answer)
+	}
+	for i, p := range answer.Logprobs {
+		if len(p.Top) != 2 || p.Top[0].ID != answer.TokenIDs[i] || p.ID != answer.TokenIDs[i] {
+			t.Errorf("place %d: %+v", i, p)
+		}
+	}
+}
+
+// TestGenerateFlags: flags bound what is written, a seed gives the same text in every mode, and --raw makes no conversation.
+func TestGenerateFlags(t *testing.T) {
+	question := []string{"generate", chatModel, "Count to ten.", "--quiet"}
+	if out, _ := done(t, append(question, "--stop", ", three")...); out != "One, two\n" {
+		t.Errorf("got %q", out)
+	}
+	out, facts := done(t, append(question[:3:3], "--max-tokens", "3")...)
+	if len(out) > 20 || !strings.Contains(facts, "--max-tokens") {
+		t.Errorf("got %q, %q", out, facts)
+	}
+	draw := append(question, "--temperature", "3", "--seed", "5", "--max-tokens", "20")
+	want, _ := done(t, draw...)
+	for _, mode := range []string{"page", "resident", "chunk"} {
+		if got, _ := done(t, append(draw, "--mode", mode, "--threads", "1")...); got != want {
+			t.Errorf("--mode %s: %q, want %q", mode, got, want)
+		}
+	}
+	if other, _ := done(t, append(draw, "--seed", "6")...); other == want {
+		t.Errorf("another seed gives the same: %q", other)
+	}
+	prompt := filepath.Join(t.TempDir(), "prompt.txt")
+	if err := os.WriteFile(prompt, []byte("<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := done(t, "generate", chatModel, "--raw", "--prompt", prompt, "--quiet", "--max-tokens", "30"); out == "" {
+		t.Error("nothing was written")
+	}
+}
+
+// TestGenerateErrors: each mistake has the exit code of its kind, and nothing goes to standard output.
+func TestGenerateErrors(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		text string
+	}{
+		{nil, exitUsage, "no model given"},
+		{[]string{"a", "b", "c"}, exitUsage, "in quotes"},
+		{[]string{chatModel, "x", "--prompt", "f"}, exitUsage, "both given"},
+		{[]string{chatModel, "x", "--top-p", "1.5"}, exitUsage, "--top-p"},
+		{[]string{chatModel, "x", "--temperature", "-1"}, exitUsage, "--temperature"},
+		{[]string{chatModel, "x", "--max-tokens", "0"}, exitUsage, "--max-tokens"},
+		{[]string{chatModel, "x", "--kv", "int4"}, exitUsage, "fp32, bf16, fp16"},
+		{[]string{chatModel, "x", "--context", "100000"}, exitUsage, "256 tokens"},
+		{[]string{chatModel, strings.Repeat("word ", 300)}, exitUsage, "Prompt"},
+		{[]string{chatModel, "x", "-o", "f.jsonl"}, exitUsage, "--batch"},
+		{[]string{chatModel, "x", "--logprobs", "2"}, exitUsage, "--json"},
+		{[]string{chatModel, "x", "--stop", ""}, exitUsage, "--stop"},
+		{[]string{chatModel, "x", "--memory", "10KiB"}, exitDoesNotFit, "--memory"},
+		{[]string{digitsFolder + "digits.pt2", "x"}, exitUsage, "folder"},
+		{[]string{digitsFolder, "x"}, exitUnsupported, ""},
+		{[]string{filepath.Join(chatModel, "missing"), "x"}, exitFailed, ""},
+	} {
+		out, text, code := command(t, append([]string{"generate"}, c.args...)...)
+		if code != c.code || out != "" || !strings.Contains(text, c.text) {
+			t.Errorf("%q: exit code %d, want %d: %q %q", c.args, code, c.code, out, text)
+		}
+	}
+}
+
+// TestGenerateBatch: prompts of a file are answered in their order, each as alone, and a bad line is named before anything runs.
+func TestGenerateBatch(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	prompts := write("in.jsonl", `{"id": 7, "prompt": "What is the capital of Italy?"}
+
+{"id": "b", "messages": [{"role": "user", "content": "What is the capital of Japan?"}]}
+{"prompt": "Count to ten.", "max_tokens": 3}
+`)
+	answers := filepath.Join(dir, "out.jsonl")
+	done(t, "generate", chatModel, "--batch", prompts, "-o", answers)
+	text, err := os.ReadFile(answers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(text)) {
+		var a struct {
+			ID     json.RawMessage
+			Text   string
+			Tokens int
+			Finish generate.Finish `json:"finish_reason"`
+		}
+		if err := json.Unmarshal([]byte(line), &a); err != nil {
+			t.Fatal(err)
+		}
+		if a.Tokens == 3 {
+			a.Text = "…"
+		}
+		got = append(got, string(a.ID)+" "+a.Text+" "+string(a.Finish))
+	}
+	want := []string{`7 The capital of Italy is Rome. stop`, `"b" The capital of Japan is Tokyo. stop`, `null … length`}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, bad := range []string{`{"id": 1}`, `{"prompt": "a", "messages": [{"role": "user", "content": "b"}]}`, `nothing`,
+		`{"prompt": "a", "max_tokens": -1}`} {
+		out := filepath.Join(dir, "none.jsonl")
+		_, text, code := command(t, "generate", chatModel, "--batch", write("bad.jsonl", "{\"prompt\": \"x\"}\n"+bad+"\n"), "-o", out)
+		if code != exitUsage || !strings.Contains(text, "bad.jsonl:2") {
+			t.Errorf("%s: exit code %d: %s", bad, code, text)
+		}
+		if _, err := os.Stat(out); err == nil {
+			t.Errorf("%s: left a file", bad)
+		}
+	}
+}
+
+// TestChat: a conversation goes on, is saved, is forgotten, and ends with the input.
+func TestChat(t *testing.T) {
+	saved := filepath.Join(t.TempDir(), "talk.json")
+	talk := func(input string, args ...string) (string, string, int) {
+		var out, text strings.Builder
+		c := &commandLine{stdout: &out, stderr: &text, texts: keeper{w: &out}}
+		chat := chatting{writing: writing{run: run{commandLine: c}}, stdin: strings.NewReader(input)}
+		cmd := chat.command()
+		cmd.SetArgs(append([]string{chatModel}, args...))
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetContext(t.Context())
+		code := c.report(t.Context(), cmd.Execute())
+		for p := hostmem.Weights; p <= hostmem.Staging; p++ {
+			if n := hostmem.InUse(p); n != 0 {
+				t.Errorf("%d bytes of %v are still in use", n, p)
+			}
+		}
+		return out.String(), text.String(), code
+	}
+	out, text, code := talk("Who are you?\n\n/save " + saved + "\n/nonsense\n/reset\nHello\n")
+	if code != exitDone || out != "I am a small model. I know a few capitals. 🙂\nHello! How can I help you today?\n" ||
+		!strings.Contains(text, "/nonsense") || !strings.Contains(text, "2 messages") {
+		t.Errorf("exit code %d: %q %q", code, out, text)
+	}
+	var said []generate.Message
+	data, err := os.ReadFile(saved)
+	if err == nil {
+		err = json.Unmarshal(data, &said)
+	}
+	if err != nil || len(said) != 2 || said[1].Role != "assistant" || said[0].Content != "Who are you?" {
+		t.Errorf("saved %+v: %v", said, err)
+	}
+	if out, text, code = talk("/exit\nHello\n", "--history", saved); code != exitDone || out != "" {
+		t.Errorf("exit code %d: %q %q", code, out, text)
+	}
+	if _, text, code = talk("Hello\n", "--json"); code != exitUsage {
+		t.Errorf("exit code %d: %q", code, text)
+	}
+	// What does not fit into the context is said, and the conversation goes on.
+	long := strings.Repeat("word ", 200)
+	if out, text, code = talk(long + "\nHello\n"); code != exitDone || !strings.Contains(text, "/reset") || out != "Hello! How can I help you today?\n" {
+		t.Errorf("exit code %d: %q %q", code, out, text)
+	}
+}
