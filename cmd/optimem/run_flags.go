@@ -113,7 +113,7 @@ func (r *run) sessionFlags(cmd *cobra.Command) {
 // checkFlags looks at the flags alone.
 func (r *run) checkFlags() error {
 	changed := r.cmd.Flags().Changed
-	if r.cmd.Name() != "run" {
+	if slices.Contains([]string{"plan", "bench", "profile"}, r.cmd.Name()) {
 		for _, name := range onlyRun {
 			if changed(name) {
 				return r.usage("'optimem run' writes and prints outputs",
@@ -139,7 +139,7 @@ func (r *run) checkFlags() error {
 		return r.usage("", "--threads takes a number of threads, 0 to %d", runtime.MaxThreads)
 	case r.runs < 1:
 		return r.usage("", "--runs takes a number of runs, 1 or more")
-	case changed("batch") && r.batch < 1:
+	case changed("batch") && r.batch < 1 && r.cmd.Name() != "generate":
 		return r.usage("", "--batch takes a number of rows, 1 or more")
 	case r.quiet && r.verbose:
 		return r.usage("", "--quiet and --verbose contradict each other")
