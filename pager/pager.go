@@ -44,9 +44,8 @@ type Options struct {
 	Clock func() time.Duration
 	// States are those of the program, where several pagers have parts of its plans; nil is the pager's own.
 	States *States
-	// queuedBytes is how much a read takes that a source queues, queuesPay how much has to be read for a single pass to have
-	// queues; 0 is what suits disks.
-	queuedBytes, queuesPay int64
+	// pieceBytes and queuesPay are those of fetch.Options.
+	pieceBytes, queuesPay int64
 }
 
 // A Kind says what an event is about.
