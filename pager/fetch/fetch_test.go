@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/device/late"
@@ -208,30 +210,34 @@ func TestDirect(t *testing.T) {
 		"late":       func(f *queuedFile) { f.onlyWhenWaited = true },
 		"soon":       func(f *queuedFile) { f.soon, f.refuse = true, every(4) },
 	} {
-		for _, slots := range []int{1, 2, 3, 5} {
-			for _, size := range []int64{storage.AlignBytes, 0} {
-				f := &queuedFile{file: newFile(40 * storage.AlignBytes)}
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				blocks := rapid.SliceOfN(rapid.Int64Range(1, 9), 1, 9).Draw(t, "blocks")
+				slots := rapid.IntRange(1, len(blocks)).Draw(t, "slots")
+				size := rapid.SampledFrom([]int64{storage.AlignBytes, 3 * storage.AlignBytes, 0}).Draw(t, "size")
+				f := &queuedFile{file: newFile(90 * storage.AlignBytes)}
 				set(f)
-				p := ringed(f, slots, 5, 1, 7, 3, 8, 2, 4)
+				p := ringed(f, slots, blocks...)
+				p.Forecast.Bound = rapid.SampledFrom([]string{"disk", "compute"}).Draw(t, "bound")
 				ring, to := slotsOf(p)
 				var read atomic.Int64
 				d := NewDirect(p, to, nil, Options{Readers: 2, Read: &read, PieceBytes: size})
 				for pass := range 4 {
-					if err := runPass(t.Context(), d, p, f.data, ring); err != nil {
-						t.Fatalf("%s, %d slots, pass %d: %v", name, slots, pass, err)
+					if err := runPass(context.Background(), d, p, f.data, ring); err != nil {
+						t.Fatalf("pass %d: %v", pass, err)
 					}
 				}
 				if f.open != 1 {
-					t.Errorf("%s: %d queues are open", name, f.open)
+					t.Errorf("%d queues are open", f.open)
 				}
 				if err := d.Close(); err != nil || f.open != 0 {
-					t.Errorf("%s: %v, %d queues are open", name, err, f.open)
+					t.Errorf("%v, %d queues are open", err, f.open)
 				}
 				if n := read.Load(); n < 4*p.MovedBytes || n > 5*p.MovedBytes {
-					t.Errorf("%s: %d bytes were read in four passes of %d", name, n, p.MovedBytes)
+					t.Errorf("%d bytes were read in four passes of %d", n, p.MovedBytes)
 				}
-			}
-		}
+			})
+		})
 	}
 }
 
