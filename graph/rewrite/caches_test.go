@@ -72,9 +72,13 @@ func TestCachesAreWrittenAsTheProgramSays(t *testing.T) {
 // TestRowsAreKeptAlone where there are caches, and nowhere else; the graph given stays as it was.
 func TestRowsAreKeptAlone(t *testing.T) {
 	g := caching(t)
+	w := g.Whole(g.Inputs[0])
+	if _, err := g.Emit(graph.Standard(), graph.Op{Kind: "matmul", In: []graph.Operand{w, w}, Attrs: graph.Attrs{"alpha": 1.0}}); err != nil {
+		t.Fatal(err)
+	}
 	h := KeepRowsAlone(g)
 	for i, op := range h.Ops {
-		if alone := op.Attrs.Bool(graph.RowsAlone); alone != (op.Kind == "linear") {
+		if alone := op.Attrs.Bool(graph.RowsAlone); alone != (op.Kind == "linear" || op.Kind == "matmul") {
 			t.Errorf("%s: alone %v", op.Kind, alone)
 		}
 		if g.Ops[i].Attrs.Bool(graph.RowsAlone) {
