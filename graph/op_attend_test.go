@@ -38,6 +38,18 @@ func TestCachesAreNotBatchable(t *testing.T) {
 	}
 }
 
+// TestWrites: an attention writes to both caches, and to nothing else.
+func TestWrites(t *testing.T) {
+	for in := range 8 {
+		if Kind("attend").Writes(in) != (in == 3 || in == 4) {
+			t.Errorf("operand %d: written %v", in, !(in == 3 || in == 4))
+		}
+		if Kind("linear").Writes(in) {
+			t.Errorf("a linear writes to operand %d", in)
+		}
+	}
+}
+
 // TestAttendRefusesWhatDoesNotFit by its shape rule.
 func TestAttendRefusesWhatDoesNotFit(t *testing.T) {
 	emit := func(change func(g *Graph, in []Operand, a Attrs)) error {

@@ -91,7 +91,6 @@ func specsOfViews(in []view) []graph.Spec {
 // BenchmarkRowsAlone computes one and many rows of linear layers whose weights come from memory, in turns as graphs with caches
 // do and as others do, and reports the least time of each.
 func BenchmarkRowsAlone(b *testing.B) {
-	const n, k, of = 4096, 2048, 8
 	for _, d := range []struct {
 		name  string
 		x, of tensor.DType
@@ -101,6 +100,10 @@ func BenchmarkRowsAlone(b *testing.B) {
 		{"int8-weights", tensor.Float32, tensor.Int8},
 	} {
 		for _, m := range []int{1, 4, 5, 64} {
+			n, k, of := 4096, 2048, 8
+			if m > 5 { // what computes needs no memory far away, but many turns
+				n, k, of = 1024, 1024, 2
+			}
 			b.Run(fmt.Sprintf("%s/%d", d.name, m), func(b *testing.B) { benchmarkRows(b, d.x, d.of, m, n, k, of) })
 		}
 	}
