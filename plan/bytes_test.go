@@ -13,25 +13,26 @@ import (
 func TestBytes(t *testing.T) {
 	p := plan.Plan{
 		Fixed: plan.Fixed{Bytes: 1000, PackingBytes: 50}, ConstBytes: 1, RingBytes: 20, ActivationBytes: 300, WorkBytes: 4000,
+		CacheBytes: 70000,
 		StagingBytes: 5, HostCopyBytes: 60, SwapBytes: 700, GatherBytes: 8000,
 	}
-	if p.PassBytes() != 5321 || p.PeakBytes() != 5321 || p.HostBytes() != 8765 {
+	if p.PassBytes() != 75321 || p.PeakBytes() != 75321 || p.HostBytes() != 8765 {
 		t.Errorf("a pass takes %d bytes, at the peak %d, of the host %d", p.PassBytes(), p.PeakBytes(), p.HostBytes())
 	}
 	packs := p
 	packs.Fixed.PackingBytes = 9000
-	if packs.PassBytes() != 5321 || packs.PeakBytes() != 10000 {
+	if packs.PassBytes() != 75321 || packs.PeakBytes() != 80000 {
 		t.Errorf("a pass takes %d bytes, packing %d", packs.PassBytes(), packs.PeakBytes())
 	}
 	device := p
 	beside := p
 	beside.Sides = &plan.Sides{Device: &device, Host: &packs, CrossingBytes: 30}
-	if beside.PeakBytes() != 5321 || beside.HostBytes() != 8765+10000+30 {
+	if beside.PeakBytes() != 75321 || beside.HostBytes() != 8765+80000+30 {
 		t.Errorf("beside the host's processor: %d, %d of the host's", beside.PeakBytes(), beside.HostBytes())
 	}
 	beside.Sides = &plan.Sides{Device: &device, Host: &packs, CrossingBytes: 30, Peer: "the other"}
 	each := beside.DeviceBytes()
-	if beside.PeakBytes() != 10000 || beside.HostBytes() != 2*8765+30 || !slices.Equal(each, []int64{5321, 10000}) {
+	if beside.PeakBytes() != 80000 || beside.HostBytes() != 2*8765+30 || !slices.Equal(each, []int64{75321, 80000}) {
 		t.Errorf("on two devices: %d, %d of the host's, each %v", beside.PeakBytes(), beside.HostBytes(), each)
 	}
 }
