@@ -66,8 +66,8 @@ func around(view tensor.Layout, d, e int) (outer, inner tensor.Layout, width int
 	return outer, inner, width
 }
 
-// rows returns operands of an op that picks by indices in dimensions d to e − 1 of the first, with elements as large as the
-// dimensions from e on allow.
+// rows returns operands of an op that picks by indices in dimensions d to e − 1 of the first, with elements as large as
+// the dimensions from e on allow.
 func rows(e int, x, rest, out operand) (wx, wrest, wout operand) {
 	inner := tensor.Layout{Shape: x.layout.Shape[e:], Strides: x.layout.Strides[e:]}.Joined()
 	x.layout.Shape = append(slices.Clone(x.layout.Shape[:e]), inner.Shape...)
@@ -182,8 +182,8 @@ func putWork(in, out []graph.Spec, a graph.Attrs) int64 {
 	return bytes
 }
 
-// half returns an operand of elements of sixteen bytes as its first or second eight, others as they are, and how many such
-// parts there are.
+// half returns an operand of elements of sixteen bytes as its first or second eight, others as they are, and how many
+// such parts there are.
 func (o operand) half(part int) (operand, int) {
 	if o.dtype.Size() <= 8 {
 		return o, 1
@@ -197,8 +197,8 @@ func (o operand) half(part int) (operand, int) {
 	return o, 2
 }
 
-// merging returns the suffix of a kernel that merges elements, and the code of their dtype there: what is only replaced goes
-// as integers.
+// merging returns the suffix of a kernel that merges elements, and the code of their dtype there: what is only replaced
+// goes as integers.
 func merging(d tensor.DType, op int32) (string, int32) {
 	switch {
 	case op == merges[""]:
@@ -236,7 +236,7 @@ func launchIndexPut(l *launch) error {
 		outer, inner, width := around(out.layout, d, d+len(l.in)-2)
 		suffix, code := merging(out.dtype, op)
 		if op == merges[""] {
-			if err := l.replace(out, values, outer, inner, at, positions, width, code); err != nil {
+			if err := l.replace(out, values, placing{outer, inner, at, positions, width}, code); err != nil {
 				return err
 			}
 			continue
@@ -250,10 +250,17 @@ func launchIndexPut(l *launch) error {
 	return nil
 }
 
+// placing says where values go: each of so many positions, found at, is that of a block of inner elements, width of
+// them, in each of the outer ones.
+type placing struct {
+	outer, inner     tensor.Layout
+	at               span
+	positions, width int64
+}
+
 // replace launches what writes, of all values that come to an element of out, the last.
-func (l *launch) replace(
-	out, values operand, outer, inner tensor.Layout, at span, positions, width int64, code int32,
-) error {
+func (l *launch) replace(out, values operand, p placing, code int32) error {
+	outer, inner, at, positions, width := p.outer, p.inner, p.at, p.positions, p.width
 	n, places := values.size(), lastBytes(l.out[0].size(), l.out[0].dtype)/4
 	last := l.work.slice(ceilDiv(at.bytes, alignBytes)*alignBytes, places*4)
 	if err := l.call("om_counts").scratch(last).i32(-1).i64(places).over(places); err != nil {

@@ -99,7 +99,7 @@ func attendFLOPs(in, _ []Spec, a Attrs) int64 {
 // are.
 func attendBytes(in, out []Spec) int64 {
 	q, tables, keys, values := in[0].Shape, in[6].Shape, in[3].Shape, in[4].Shape
-	places := min(int64(keys[0]), product(1, int64(q[0]), int64(tables[1]), BlockRows))
+	places := min(int64(keys[0]), product(int64(q[0]), int64(tables[1]), BlockRows))
 	size := int64(in[3].DType.Size())
 	caches := product(places, int64(keys[1]), int64(keys[2])+int64(values[2]), size)
 	return movedBytes(in[:3]) + movedBytes(in[5:]) + caches + movedBytes(out)

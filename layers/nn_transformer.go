@@ -79,15 +79,15 @@ func finalNorm(t *Trace, m *Module, x Tensor) any {
 // encoderLayerForward takes src, src_mask and src_key_padding_mask.
 func encoderLayerForward(t *Trace, m *Module, args ...any) any {
 	return residuals(t, m, argument(m, args, 0), []block{
-		lookAround(t, m, "self_attn", "dropout1", nil, args, 1, 2), feedForward(t, m, "dropout2"),
+		looking{"self_attn", "dropout1", nil, 1, 2}.block(t, m, args), feedForward(t, m, "dropout2"),
 	})
 }
 
 // decoderLayerForward takes tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask and memory_key_padding_mask.
 func decoderLayerForward(t *Trace, m *Module, args ...any) any {
 	return residuals(t, m, argument(m, args, 0), []block{
-		lookAround(t, m, "self_attn", "dropout1", nil, args, 2, 4),
-		lookAround(t, m, "multihead_attn", "dropout2", argument(m, args, 1), args, 3, 5),
+		looking{"self_attn", "dropout1", nil, 2, 4}.block(t, m, args),
+		looking{"multihead_attn", "dropout2", argument(m, args, 1), 3, 5}.block(t, m, args),
 		feedForward(t, m, "dropout3"),
 	})
 }
@@ -108,20 +108,26 @@ func residuals(t *Trace, m *Module, x Tensor, blocks []block) Tensor {
 	return x
 }
 
-// lookAround is attention of the sequence to memory, or to itself where that is nil. The masks are the arguments at the
-// given places.
-func lookAround(t *Trace, m *Module, name, dropout string, memory Tensor, args []any, mask, padding int) block {
+// looking is attention of the sequence to memory, or to itself where that is nil, by the child of a name, with dropout
+// after it. The masks are the arguments at the given places.
+type looking struct {
+	name, dropout string
+	memory        Tensor
+	mask, padding int
+}
+
+func (l looking) block(t *Trace, m *Module, args []any) block {
 	return func(x Tensor) Tensor {
-		seen := memory
+		seen := l.memory
 		if seen == nil {
 			seen = x
 		}
-		out := t.ChildOf(m, name, x, seen, seen, optional(m, args, padding), optional(m, args, mask),
+		out := t.ChildOf(m, l.name, x, seen, seen, optional(m, args, l.padding), optional(m, args, l.mask),
 			Named{"need_weights": false})
 		if pair, ok := out.([]any); ok && len(pair) > 0 {
 			out = pair[0]
 		}
-		return t.Child(m, dropout, t.tensor(out))
+		return t.Child(m, l.dropout, t.tensor(out))
 	}
 }
 

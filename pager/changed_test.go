@@ -100,7 +100,7 @@ func TestFilesThatChange(t *testing.T) {
 				copy(src.data, clean)
 				f.changed.Store(false)
 				done := 0
-				p := newPager(t, dev, Options{queuedBytes: 4096, Readers: 1, Observe: func(e Event) {
+				p := newPager(t, dev, Options{pieceBytes: 4096, Readers: 1, Observe: func(e Event) {
 					if e.Kind != GroupDone {
 						return
 					}
@@ -341,7 +341,7 @@ func TestNothingIsReadBehindTheEnd(t *testing.T) {
 			}
 		}
 		for _, size := range []int64{4096, 8192} {
-			p := newPager(t, dev, Options{queuedBytes: size})
+			p := newPager(t, dev, Options{pieceBytes: size})
 			made := mustPlan(t, l, search.Options{Mode: plan.Page})
 			for range 2 {
 				if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {

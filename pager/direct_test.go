@@ -144,7 +144,7 @@ func TestQueuedReads(t *testing.T) {
 				src.refuse, src.empty, src.begun = c.refuse, c.empty, 0
 				made := mustPlan(t, l, search.Options{Mode: plan.Page, Slots: slots})
 				before := inUse()
-				p := newPager(t, dev, Options{queuedBytes: c.bytes})
+				p := newPager(t, dev, Options{pieceBytes: c.bytes})
 				for range 3 {
 					got := newTransfer(l.Graph, 1)
 					if err := p.Pass(t.Context(), made, got); err != nil {
@@ -171,71 +171,6 @@ func TestQueuedReads(t *testing.T) {
 	}
 }
 
-// TestBatches: no more is under way than half the ring, or one visit, and the few reads of the batch before that are left.
-func TestBatches(t *testing.T) {
-	dev := newCPU(t)
-	l, src := queuedNetwork(t, dev)
-	src.late = true
-	for _, slots := range []int{2, 3, 4, 6} {
-		for _, size := range []int64{4096, 64 << 10} {
-			made := mustPlan(t, l, search.Options{Mode: plan.Page, Slots: slots})
-			src.mostBytes = 0
-			p := newPager(t, dev, Options{queuedBytes: size})
-			for range 3 {
-				if err := p.Pass(t.Context(), made, newTransfer(l.Graph, 1)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			most := made.RingBytes / 2
-			for i := range made.Groups {
-				most = max(most, made.Groups[i].SlotBytes)
-			}
-			if most += min(mostLow*size, most/lowShare); src.mostBytes > most {
-				t.Errorf("%d slots, reads of %d bytes: %d are under way, more than %d", slots, size, src.mostBytes, most)
-			}
-		}
-	}
-}
-
-// TestSoon: where ops would wait for a batch although they take longer than the disk, what they need first is asked for by
-// itself, and the rest of it when that has come; where the disk takes longer, the whole batch is asked for at once.
-func TestSoon(t *testing.T) {
-	dev := newCPU(t)
-	l, src := network(t, dev, 2, 400, 400, 400, 400, 400, 400, 400, 400, 400)
-	queuedOf(l, src).late = true
-	for _, bound := range []string{"compute", "disk"} {
-		made := mustPlan(t, l, search.Options{Mode: plan.Page})
-		made.Forecast.Bound = bound
-		p := newPager(t, dev, Options{queuedBytes: 64 << 10})
-		if err := p.use(t.Context(), made); err != nil {
-			t.Fatal(err)
-		}
-		d := p.current.load.(*direct)
-		d.mostBytes = 1 << 40
-		d.begin()
-		var asked int64
-		for _, v := range d.order[:d.begun] {
-			asked += v.bytes
-		}
-		if few := asked <= soonBytes; d.begun == 0 || few != (bound == "compute") {
-			t.Errorf("bound by %s: %d bytes are asked for at once", bound, asked)
-		}
-		before := d.begun
-		if err := d.ready(t.Context(), 0); err != nil {
-			t.Fatal(err)
-		}
-		for i := 0; i < 1000 && d.underWay > 0; i++ {
-			d.tick()
-			if err := d.reap(t.Context(), d.queues[0]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if d.tick(); bound == "compute" && d.begun <= before {
-			t.Errorf("%d visits are begun once the first is there, %d before", d.begun, before)
-		}
-	}
-}
-
 // TestReadsWithinOps: a device that calls back while it computes has the next reads begun in that time.
 func TestReadsWithinOps(t *testing.T) {
 	dev := newCPU(t)
@@ -248,7 +183,7 @@ func TestReadsWithinOps(t *testing.T) {
 		meanwhile()
 		src.late = true
 		within += src.begun - before
-	}}, Options{queuedBytes: 4096})
+	}}, Options{pieceBytes: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +232,7 @@ func TestQueuedReadErrors(t *testing.T) {
 	for _, size := range []int64{0, 4096} {
 		cancelAt := -1
 		cancel := func() {}
-		p := newPager(t, dev, Options{queuedBytes: size, Observe: func(e Event) {
+		p := newPager(t, dev, Options{pieceBytes: size, Observe: func(e Event) {
 			if e.Group == cancelAt {
 				cancel()
 			}
@@ -307,7 +242,7 @@ func TestQueuedReadErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := 1; n < 40; n += 3 {
-			p.current.load.reset()
+			p.current.fetcher.Reset()
 			at := src.begun + n
 			src.empty = func(n int) bool { return n == at }
 			src.failAt = <-src.reads + 1 // the read that says why

@@ -4,23 +4,21 @@ import (
 	"errors"
 	"time"
 
+	"github.com/optimem/optimem/pager/fetch"
 	"github.com/optimem/optimem/plan"
 )
 
-// firstBytes is how many bytes of resident weights are requested from a disk at once: enough to keep it busy during an op.
-const firstBytes = 64 << 20
-
-// A first is the loader of a pass that begins before the resident weights are loaded. With each group's own weights it loads
-// those resident weights that no earlier group needed. If the pass fails, none of them count as loaded.
+// A first is the fetcher of a pass that begins before the resident weights are loaded. With each group's own weights it
+// loads those resident weights that no earlier group needed. If the pass fails, none of them count as loaded.
 type first struct {
-	*direct
+	*fetch.Direct
 	// reads are those of what stays, by group.
 	reads [][]plan.Span
 	began time.Time
 }
 
-// newFirst returns the loader for a plan's first pass, nil where the weights that stay are brought before. What it reads has
-// no place until the arenas are large enough.
+// newFirst returns the fetcher for a plan's first pass, nil where the weights that stay are brought before. What it
+// reads has no place until the arenas are large enough.
 func newFirst(p *plan.Plan, began time.Time) *first {
 	if !p.Early {
 		return nil
@@ -32,32 +30,29 @@ func newFirst(p *plan.Plan, began time.Time) *first {
 }
 
 // layFirst finds the memory of what the first pass brings.
-func (g *Pager) layFirst(p *plan.Plan) error {
-	host, err := g.hostVisible()
-	if err == nil {
-		g.first.direct = g.newDirect(p, host, g.first.reads)
-	}
+func (g *Pager) layFirst(p *plan.Plan) (err error) {
+	g.first.Direct, err = g.newDirect(p, g.first.reads)
 	return err
 }
 
-// loader is what brings weights for the pass that runs.
-func (g *Pager) loader() loader {
+// fetcher is what brings weights for the pass that runs.
+func (g *Pager) fetcher() fetch.Fetcher {
 	if g.first != nil {
 		return g.first
 	}
-	return g.current.load
+	return g.current.fetcher
 }
 
 // brings reports whether a group of this pass has to be waited for.
 func (g *Pager) brings(k int) bool {
 	if g.first != nil {
-		return g.first.visits[k] != nil
+		return g.first.Brings(k)
 	}
 	return g.current.plan.Groups[k].Paged()
 }
 
-// tick is the loader's.
-func (g *Pager) tick() { g.loader().tick() }
+// tick is the fetcher's.
+func (g *Pager) tick() { g.fetcher().Tick() }
 
 // endFirst ends the bringing of the weights that stay where all groups have run.
 func (g *Pager) endFirst() error {
@@ -72,10 +67,10 @@ func (g *Pager) endFirst() error {
 
 func (g *Pager) closeFirst() error {
 	f := g.first
-	if g.first = nil; f == nil || f.direct == nil {
+	if g.first = nil; f == nil || f.Direct == nil {
 		return nil
 	}
-	return f.close()
+	return f.Close()
 }
 
 // dropFirst drops the weights that stay where they are not all there, and returns the error for which they are not.

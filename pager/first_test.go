@@ -45,7 +45,7 @@ func TestFirst(t *testing.T) {
 			src.refuse, src.begun = refuse, 0
 			made := early(t, l, o)
 			loaded := 0
-			p := newPager(t, dev, Options{queuedBytes: 4096, queuesPay: 1, Observe: func(e Event) {
+			p := newPager(t, dev, Options{pieceBytes: 4096, queuesPay: 1, Observe: func(e Event) {
 				if e.Kind == WeightsLoaded {
 					loaded++
 				}

@@ -5,30 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 
 	"github.com/optimem/optimem/device"
-	"github.com/optimem/optimem/internal/panicked"
+	"github.com/optimem/optimem/pager/fetch"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
 )
-
-// A loader brings the groups of a plan into the ring, pass after pass, in order and as early as the plan allows.
-type loader interface {
-	// begin is called before a pass.
-	begin()
-	// ready returns once group k of this pass is in its slot, or when it will not be.
-	ready(ctx context.Context, k int) error
-	// tick is called now and then while a group's ops run, between ops and within long ones, by the goroutine that calls
-	// all of these.
-	tick()
-	// done says that the ops of group k were given to the device.
-	done(k int)
-	// reset forgets what was brought, and returns once nothing is under way.
-	reset()
-	close() error
-}
 
 // HostVisible is a device whose memory the host can write to, so that files are read straight into it.
 type HostVisible interface {
@@ -36,15 +18,55 @@ type HostVisible interface {
 	HostBytes(r device.Region) []byte
 }
 
-func (g *Pager) newLoader(p *plan.Plan) (loader, error) {
-	if !p.Target.Direct {
-		return g.newStaged(p)
+// newFetcher returns what reads ahead for a plan.
+func (g *Pager) newFetcher(p *plan.Plan) (fetch.Fetcher, error) {
+	if p.Target.Direct {
+		d, err := g.newDirect(p, nil)
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
 	}
+	s, err := g.newStaged(p)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// newDirect returns what reads ahead straight into the device's memory: what a plan pages, and where stays is not nil
+// the weights that stay, by the group that needs them first.
+func (g *Pager) newDirect(p *plan.Plan, stays [][]plan.Span) (*fetch.Direct, error) {
 	host, err := g.hostVisible()
 	if err != nil {
 		return nil, err
 	}
-	return g.newDirect(p, host, nil), nil
+	to := fetch.DeviceMemory{Slot: func(group *plan.Group) []byte {
+		return host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes})
+	}}
+	if stays != nil {
+		to.Fixed = host.HostBytes(device.Region{Memory: g.fixed, Bytes: p.Fixed.Bytes})
+	}
+	return fetch.NewDirect(p, to, stays, g.fetching()), nil
+}
+
+// fetching says how a pager's fetchers read.
+func (g *Pager) fetching() fetch.Options {
+	return fetch.Options{
+		Readers: g.opts.Readers, Read: &g.stats.readBytes, PieceBytes: g.opts.pieceBytes, QueuesPay: g.opts.queuesPay,
+	}
+}
+
+// fetched returns an error of a fetcher as one of the pager's.
+func fetched(err error) error {
+	if err == nil {
+		return nil
+	}
+	var at *fetch.Error // on the heap: no group that arrives pays for it
+	if errors.As(err, &at) {
+		return &GroupError{at.Path, "load", at.Err}
+	}
+	return err
 }
 
 // hostVisible returns the device of a plan that reads straight into it.
@@ -68,7 +90,7 @@ func (g *Pager) bringFixed(ctx context.Context, p *plan.Plan) (int64, error) {
 	for k := range p.Fixed.Packings {
 		all = append(all, p.Fixed.Packings[k].Spans...)
 	}
-	for _, s := range guarded(nil, all) {
+	for _, s := range fetch.Guarded(nil, all) {
 		if changed := s.Unchanged(); changed != nil {
 			return read, errors.Join(changed, err)
 		}
@@ -86,191 +108,4 @@ func (g *Pager) readFixed(ctx context.Context, p *plan.Plan) (int64, error) {
 	}
 	requests, read := requestsOf(host, g.fixed, p.Fixed.Spans)
 	return read, storage.Read(ctx, g.opts.Readers, requests...)
-}
-
-// pieceBytes is how much one read takes: smaller ones cost system calls, larger ones leave the last reader alone and are
-// cut again by block devices.
-const pieceBytes = 1 << 20
-
-// A piece is a read of a group.
-type piece struct {
-	// request is one request. A slice of it is made once, since reads take several.
-	request []storage.Request
-	visit   *visit
-}
-
-// A visit is a paged group as the loader sees it.
-type visit struct {
-	path   string
-	after  int
-	pieces []piece
-	// left counts the pieces that are under way; arrived has a token once there are none.
-	left    atomic.Int32
-	arrived chan struct{}
-	// sources are those of the pieces that can tell whether they changed.
-	sources []storage.Guarded
-}
-
-// need returns how many visits must be done before the n-th may be brought, where visits of them make a pass: its slot
-// has to be free, and it is not brought again before it was used, even where no other takes its slot.
-func (v *visit) need(n, visits int) int {
-	least := n - visits + 1
-	if v.after > 0 {
-		least = max(least, n-v.after+1)
-	}
-	return least
-}
-
-// forget drops the token of an arrival that nobody waited for.
-func (v *visit) forget() {
-	select {
-	case <-v.arrived:
-	default:
-	}
-}
-
-// unchanged returns an error where a source may have changed since it was opened. After a read this says that what was
-// read is what was there.
-func (v *visit) unchanged() error {
-	for _, s := range v.sources {
-		if err := s.Unchanged(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// A reader reads pieces with several goroutines.
-type reader struct {
-	work  chan piece
-	idle  sync.WaitGroup
-	bytes *atomic.Int64
-	ctx   context.Context
-	stop  context.CancelCauseFunc
-	// failed is closed with the first error in err.
-	failed chan struct{}
-	once   *sync.Once
-	err    error
-}
-
-// start begins to read with n goroutines until the reader is stopped. room is how many pieces may wait for them.
-func (r *reader) start(n, room int) {
-	r.ctx, r.stop = context.WithCancelCause(context.Background())
-	r.work, r.failed, r.once, r.err = make(chan piece, room), make(chan struct{}), new(sync.Once), nil
-	for range n {
-		r.idle.Go(func() {
-			for {
-				select {
-				case <-r.ctx.Done():
-					return
-				case p := <-r.work:
-					r.read(p)
-				}
-			}
-		})
-	}
-}
-
-// request hands out the reads of a visit; it reports whether all were taken before the reader was stopped.
-func (r *reader) request(v *visit, list []piece) bool {
-	v.left.Store(int32(len(list)))
-	for _, p := range list {
-		select {
-		case r.work <- p:
-		case <-r.ctx.Done():
-			return false
-		}
-	}
-	return true
-}
-
-// read reads one piece and counts it.
-func (r *reader) read(p piece) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.fail(&GroupError{p.visit.path, "load", panicked.By(v)})
-		}
-	}()
-	if err := r.fill(p); err != nil {
-		r.fail(err)
-		return
-	}
-	if p.visit.left.Add(-1) > 0 {
-		return
-	}
-	if err := p.visit.unchanged(); err != nil {
-		r.fail(&GroupError{p.visit.path, "load", err})
-		return
-	}
-	p.visit.arrived <- struct{}{}
-}
-
-// fill reads one piece.
-func (r *reader) fill(p piece) error {
-	if err := storage.Read(r.ctx, 1, p.request...); err != nil {
-		if changed := p.visit.unchanged(); changed != nil {
-			err = fmt.Errorf("%w: %w", changed, err)
-		}
-		return &GroupError{p.visit.path, "load", err}
-	}
-	r.bytes.Add(p.request[0].Extent.Bytes)
-	return nil
-}
-
-func (r *reader) fail(err error) {
-	r.once.Do(func() {
-		r.err = err
-		close(r.failed)
-	})
-}
-
-// end stops the goroutines and waits for them.
-func (r *reader) end() {
-	r.stop(nil)
-	r.idle.Wait()
-}
-
-// wait returns once the visit has arrived, or says why it will not.
-func (r *reader) wait(ctx context.Context, v *visit) error {
-	select {
-	case <-v.arrived:
-		return nil
-	default:
-	}
-	select {
-	case <-v.arrived:
-		return nil
-	case <-r.failed:
-		return r.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// pieces cuts spans into reads of so many bytes at most, of the bytes that into gives room for.
-func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
-	var out []piece
-	for _, s := range list {
-		for at := int64(0); at < s.Extent.Bytes; at += most {
-			n := min(most, s.Extent.Bytes-at)
-			e := s.Extent
-			e.Offset, e.Bytes = e.Offset+at, n
-			if e.Source.Size() <= e.Offset { // over-read behind the last byte
-				continue
-			}
-			out = append(out, piece{[]storage.Request{{Extent: e, Into: into[s.Offset+at:][:n]}}, v})
-		}
-	}
-	v.sources = guarded(v.sources, list)
-	return out
-}
-
-// guarded adds the sources of reads that can tell whether they changed to others, each once.
-func guarded(out []storage.Guarded, list []plan.Span) []storage.Guarded {
-	for _, s := range list {
-		if g, ok := s.Extent.Source.(storage.Guarded); ok && !slices.Contains(out, g) {
-			out = append(out, g)
-		}
-	}
-	return out
 }

@@ -12,8 +12,8 @@ func (g *Pager) arriveObserved(ctx context.Context, k int) (time.Duration, error
 		return 0, err
 	}
 	begin := g.opts.Clock()
-	if err := g.current.load.ready(ctx, k); err != nil {
-		return 0, err
+	if err := g.current.fetcher.Ready(ctx, k); err != nil {
+		return 0, fetched(err)
 	}
 	err := g.stream.Sync(ctx)
 	return g.opts.Clock() - begin, err

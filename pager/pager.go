@@ -37,18 +37,18 @@ type Options struct {
 	Readers int
 	// Observe is told what happens, on the goroutine that runs the pass. It must not block.
 	Observe func(Event)
-	// ObserveOps has Observe told of every op, too. The pager then waits for the device after each op, so that a pass takes
-	// longer, and gives out none together with others; results are the same bits.
+	// ObserveOps has Observe told of every op, too. The pager then waits for the device after each op, so that a pass
+	// takes longer, and gives out none together with others; results are the same bits.
 	ObserveOps bool
-	// Clock is what the times of ops, and the stalls before them, are taken from where ops are observed; nil is the wall's.
+	// Clock is what the times of ops, and the stalls before them, are taken from where ops are observed; nil is the
+	// wall's.
 	Clock func() time.Duration
 	// States are those of the program, where several pagers have parts of its plans; nil is the pager's own.
 	States *States
 	// Caches are those of the program, in the same way.
 	Caches *Caches
-	// queuedBytes is how much a read takes that a source queues, queuesPay how much has to be read for a single pass to have
-	// queues; 0 is what suits disks.
-	queuedBytes, queuesPay int64
+	// pieceBytes and queuesPay are those of fetch.Options.
+	pieceBytes, queuesPay int64
 }
 
 // A Kind says what an event is about.
@@ -71,18 +71,18 @@ const (
 // An Event is a step of a pass that is done.
 type Event struct {
 	Kind Kind
-	// Group is the group's index in the plan, −1 where the event is not about one. Path is the module's, of the group or of
-	// the op.
+	// Group is the group's index in the plan, −1 where the event is not about one. Path is the module's, of the group or
+	// of the op.
 	Group int
 	Path  string
-	// Op is the op's index in the plan's graph, OpKind what it computes, and Instance the micro-batch that it computed it for,
-	// in an event about an op.
+	// Op is the op's index in the plan's graph, OpKind what it computes, and Instance the micro-batch that it computed it
+	// for, in an event about an op.
 	Op       int
 	OpKind   graph.Kind
 	Instance int
 	// LoadedBytes is what was brought, to the ring for the group or to stay. Stall is how long the group's ops waited for
-	// weights, those that stay among them in the pass that brings these, Compute how long they took until they were given to
-	// the device (on the CPU: until they were computed).
+	// weights, those that stay among them in the pass that brings these, Compute how long they took until they were given
+	// to the device (on the CPU: until they were computed).
 	LoadedBytes    int64
 	Stall, Compute time.Duration
 	// Took is how long a pass or an op took, Instances how many micro-batches went through it.
@@ -103,8 +103,8 @@ type IO interface {
 	Output(instance, output int, made bool) []byte
 }
 
-// A Shared IO is that of a pass whose instances are not all of one caller. They may be fewer than the plan's, and one may
-// leave while the others go on.
+// A Shared IO is that of a pass whose instances are not all of one caller. They may be fewer than the plan's, and one
+// may leave while the others go on.
 type Shared interface {
 	IO
 	// Instances is how many take part: those numbered below it.
@@ -116,7 +116,38 @@ type Shared interface {
 	Left(instance int, err error) (othersGoOn bool)
 }
 
-// A Pager is a device with the weights of a model on it, as plans say. It must not be used by two goroutines at once.
+// A Pager is a device with the weights of a model on it, as plans say: it makes a plan's arenas, fills them and runs
+// the plan's groups, pass after pass.
+//
+// # Who calls what
+//
+// One goroutine at a time calls its methods, not always the same. A pass is [Pager.Pass], or its steps one by one:
+// Begin, Run of all groups in order (or RunInstance of all instances, then Settle, where no group is paged), Finish,
+// Commit. A step that fails has ended the pass, and the pager is where a pass begins. Between passes one may go to
+// another plan, simply by beginning it, and call GiveBack, Bound, Held, HostBytes and Stats. A closed pager refuses
+// passes; a second Close returns nil. Observe and the IO are called by the goroutine that runs the pass, and only
+// during it.
+//
+// # Who owns what
+//
+// The pager owns all memory that it takes of the device and of the host, its stream, its fetchers and their goroutines,
+// which outlive a pass since they read for the next one; Close gives everything back, and the device is closed after.
+// The arenas are as large as the largest plan so far needs and are shared by its plans, whose weights that stay must
+// lie alike for that ([plan.SameFixed]); otherwise these are brought anew. What a program changes (states) is on the
+// device, or, where another plan or budget takes its memory, on Go's heap; [States] says which pager has it. Inputs and
+// outputs are the caller's: from Begin on the pager may read the inputs and write the outputs until the pass has ended,
+// however it ends. An instance of a [Shared] IO that leaves gets its bytes back when Left is called.
+//
+// Memory that the device may still work with is given back only once it has been waited for, whatever failed before.
+//
+// # What is checked
+//
+// A plan is trusted (see [plan.Plan]): offsets are not compared with arenas. That it suits the device is checked where
+// it costs nothing, and is a bug. A source that changed ends the pass that would have computed with a mixture. A panic
+// of an op, a source, an observer or the IO ends the pass with an error that names the group. Before Commit a pass has
+// changed no state: one that fails or is cancelled can be run again. Tests run plans on device/late, which does
+// everything as late as it may and fails on request, and on device/emulated with CheckOrder, which finds what touches
+// memory unordered; both check that nothing is left when the pager is closed.
 type Pager struct {
 	dev  device.Device
 	opts Options
@@ -143,8 +174,8 @@ type Pager struct {
 	current  *program
 	programs *recent.Map[*plan.Plan, *program]
 	branches branches
-	// first brings the weights that stay while the pass runs that needs them first; nil where they are there. early says that
-	// the pass which begins may do so.
+	// first brings the weights that stay while the pass runs that needs them first; nil where they are there. early says
+	// that the pass which begins may do so.
 	first *first
 	early bool
 	// cacheChanges counts what caches came to the device or left it.
@@ -275,8 +306,8 @@ func (g *Pager) Held() Held {
 	return h
 }
 
-// HostBytes returns the host memory that the pager holds now: that through which the device is filled, and that in which
-// activations wait.
+// HostBytes returns the host memory that the pager holds now: that through which the device is filled, and that in
+// which activations wait.
 func (g *Pager) HostBytes() int64 {
 	var n int64
 	for _, b := range []device.HostMemory{g.staging, g.swaps, g.rowsMemory} {

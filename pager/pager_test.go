@@ -244,7 +244,7 @@ func TestReadErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 8 {
-		p.current.load.reset()
+		p.current.fetcher.Reset()
 		src.failAt = <-src.reads + 1 + n
 		src.reads <- src.failAt - 1 - n
 		var failed error

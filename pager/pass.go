@@ -43,7 +43,7 @@ func (g *Pager) Begin(ctx context.Context, p *plan.Plan) (err error) {
 	if err := g.use(ctx, p); err != nil {
 		return g.Abandon(err)
 	}
-	g.loader().begin()
+	g.fetcher().Begin()
 	g.given = 0
 	clear(g.gone)
 	return nil
@@ -95,7 +95,7 @@ func (g *Pager) Abandon(err error) error {
 	g.quiesce()
 	g.spent = g.spent[:0]
 	if g.current != nil {
-		g.current.load.reset()
+		g.current.fetcher.Reset()
 	}
 	return g.dropFirst(err)
 }
@@ -126,7 +126,7 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 	compute := time.Since(begin)
 	g.stats.Compute += compute
 	if brings {
-		g.loader().done(k)
+		g.fetcher().Done(k)
 	}
 	if g.opts.Observe != nil {
 		g.opts.Observe(Event{
@@ -142,8 +142,8 @@ func (g *Pager) arrive(ctx context.Context, k int) (time.Duration, error) {
 		return g.arriveObserved(ctx, k)
 	}
 	begin := time.Now()
-	err := g.loader().ready(ctx, k)
-	return time.Since(begin), err
+	err := g.fetcher().Ready(ctx, k)
+	return time.Since(begin), fetched(err)
 }
 
 // instances runs the ops of one group for every instance that is there.

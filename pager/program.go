@@ -9,6 +9,7 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/pager/fetch"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
 )
@@ -18,7 +19,8 @@ type program struct {
 	plan   *plan.Plan
 	consts device.Memory
 	ops    []prepared
-	load   loader
+	// fetcher reads ahead for it.
+	fetcher fetch.Fetcher
 	// updates is where states pass through on their way back.
 	updates [][]byte
 	// fixed finds the parts of weights that stay by value.
@@ -103,7 +105,7 @@ func (g *Pager) GiveBack(ctx context.Context) error {
 // putAway ends what the plan that runs reads ahead: the ring is no longer its own.
 func (g *Pager) putAway() {
 	if g.current != nil {
-		g.current.load.reset()
+		g.current.fetcher.Reset()
 		g.current = nil
 	}
 }
@@ -305,7 +307,7 @@ func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 		return nil, err
 	}
 	var err error
-	if ready.load, err = g.newLoader(p); err != nil {
+	if ready.fetcher, err = g.newFetcher(p); err != nil {
 		return nil, errors.Join(err, ready.close())
 	}
 	g.prepare(ready)
@@ -319,8 +321,8 @@ func (g *Pager) program(ctx context.Context, p *plan.Plan) (*program, error) {
 // close frees what a program holds by itself.
 func (p *program) close() error {
 	errs := p.drop()
-	if p.load != nil {
-		errs = append(errs, p.load.close())
+	if p.fetcher != nil {
+		errs = append(errs, p.fetcher.Close())
 	}
 	return errors.Join(append(errs, free(&p.consts))...)
 }

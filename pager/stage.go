@@ -6,50 +6,10 @@ import (
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/hostmem"
+	"github.com/optimem/optimem/pager/fetch"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
 )
-
-// A staged loader brings groups to a device that files cannot be read into: through host memory, over a stream of its own.
-// Groups whose bytes the plan keeps in host memory are read from files once, and those whose sources lie in memory that the
-// device can copy from never.
-type staged struct {
-	reader
-	g       *Pager
-	stream  device.Stream
-	order   []*stagedVisit
-	running bool
-	// computed has the event of each visit that the ops have been given to the device for, free the event after which a
-	// staging slot may be filled again, and arrived those visits that the compute stream can wait for.
-	computed, arrived chan device.Event
-	free              chan device.Event
-	// read has each visit whose bytes are in host memory.
-	read chan fed
-}
-
-// A fed visit is one whose bytes lie in host memory, from where they are copied. The next time, for a later pass, they may be
-// brought to another place meanwhile.
-type fed struct {
-	*stagedVisit
-	from []byte
-}
-
-// A stagedVisit is a paged group as the staged loader sees it.
-type stagedVisit struct {
-	visit
-	group *plan.Group
-	// host holds the bytes of a group that are there to stay once held says so; both are nil where they do not.
-	host []byte
-	held *bool
-	// slots are the reads into each staging slot, for groups that are not held.
-	slots [plan.StagingSlots][]piece
-	bytes [plan.StagingSlots][]byte
-	// inPlace holds the bytes of each part where these are in the memory of their sources, else it is nil.
-	inPlace [][]byte
-}
-
-// passing reports whether the bytes pass through a staging slot.
-func (v *stagedVisit) passing() bool { return v.inPlace == nil && !v.group.Copied }
 
 // copies are the weights that stay in host memory, for all plans that keep the same ones in the same places.
 type copies struct {
@@ -143,8 +103,8 @@ func (g *Pager) sizeHost(buf *device.HostMemory, bytes int64, purpose hostmem.Pu
 	return err
 }
 
-// AllocHost takes host memory that the device copies from and to, page-locked where the device gives such memory out and
-// has some. The caller frees it before the device is closed.
+// AllocHost takes host memory that the device copies from and to, page-locked where the device gives such memory out
+// and has some. The caller frees it before the device is closed.
 func (g *Pager) AllocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemory, error) {
 	if from, ok := g.dev.(device.HostAllocator); ok && bytes > 0 {
 		mem, err := from.AllocHost(bytes)
@@ -174,202 +134,31 @@ func dropHost(buf *device.HostMemory) {
 	}
 }
 
-func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
-	s := &staged{g: g}
-	s.bytes = &g.stats.readBytes
-	if s.stream, err = g.dev.NewStream(); err != nil {
-		return nil, err
-	}
+// newStaged returns what reads ahead through host memory. Each group's bytes are in the memory of their sources, are
+// kept in host memory, or pass through a staging slot.
+func (g *Pager) newStaged(p *plan.Plan) (*fetch.Staged, error) {
 	slot, kept := g.slotBytes(p), 0
+	var groups []fetch.StagedGroup
 	for k := range p.Groups {
 		group := &p.Groups[k]
 		if !group.Paged() {
 			continue
 		}
-		v := &stagedVisit{group: group, inPlace: g.inPlace(group)}
-		v.path, v.after, v.visit.arrived = group.Name(), group.After, make(chan struct{}, 1)
+		from := fetch.StagedGroup{Group: group, InPlace: g.inPlace(group)}
 		n := plan.SpanBytes(group.Spans)
 		switch {
-		case v.inPlace != nil:
+		case from.InPlace != nil:
 		case group.Copied:
-			v.host, v.held = g.copies.buf.Bytes()[group.CopyOffset:][:n], &g.copies.groups[kept].held
+			from.Copy, from.Held = g.copies.buf.Bytes()[group.CopyOffset:][:n], &g.copies.groups[kept].held
 			kept++
-			v.pieces = pieces(group.Spans, v.host, pieceBytes, &v.visit)
 		default:
-			for i := range v.slots {
-				v.bytes[i] = g.staging.Bytes()[int64(i)*slot:][:n]
-				v.slots[i] = pieces(group.Spans, v.bytes[i], pieceBytes, &v.visit)
+			for i := range from.Slots {
+				from.Slots[i] = g.staging.Bytes()[int64(i)*slot:][:n]
 			}
 		}
-		s.order = append(s.order, v)
+		groups = append(groups, from)
 	}
-	return s, nil
-}
-
-// begin starts the readers and the copies where they do not run.
-func (s *staged) begin() {
-	if s.running || len(s.order) == 0 {
-		return
-	}
-	s.running = true
-	// What filled and read the ring before is done, and was waited for on other streams. A device that looks at the order of
-	// what is done to its memory sees that here; there is nothing to wait for.
-	_ = s.stream.Sync(context.Background())
-	n := 2 * len(s.order)
-	s.computed, s.arrived = make(chan device.Event, n), make(chan device.Event, n)
-	s.read = make(chan fed, plan.StagingSlots)
-	s.free = make(chan device.Event, plan.StagingSlots)
-	for range plan.StagingSlots {
-		s.free <- nil
-	}
-	s.start(s.g.opts.Readers, s.g.opts.Readers)
-	s.idle.Go(s.feed)
-	s.idle.Go(s.copy)
-}
-
-// feed brings the bytes of one visit after the other into host memory, pass after pass, as far ahead as there is room.
-func (s *staged) feed() {
-	slot := 0
-	for n := 0; ; n++ {
-		v := s.order[n%len(s.order)]
-		list, from := v.pieces, v.host
-		switch {
-		case v.held != nil && *v.held:
-			list = nil
-		case v.passing():
-			select {
-			case e := <-s.free:
-				if e == nil {
-					break
-				}
-				if err := e.Sync(s.ctx); err != nil {
-					s.fail(&GroupError{v.path, "load", err})
-					return
-				}
-			case <-s.ctx.Done():
-				return
-			}
-			list, from = v.slots[slot], v.bytes[slot]
-			slot = (slot + 1) % plan.StagingSlots
-		}
-		if len(list) > 0 {
-			if !s.request(&v.visit, list) {
-				return
-			}
-			// The next visit's reads begin when this one's are under way to their end: the host memory of a visit is
-			// handed on in order.
-			select {
-			case <-v.visit.arrived:
-			case <-s.failed:
-				return
-			case <-s.ctx.Done():
-				return
-			}
-			if v.held != nil {
-				*v.held = true
-			}
-		}
-		select {
-		case s.read <- fed{v, from}:
-		case <-s.ctx.Done():
-			return
-		}
-	}
-}
-
-// copy gives the copies of one visit after the other to the device, each behind the event after which its slot is free.
-func (s *staged) copy() {
-	var last device.Event
-	done := 0
-	for n := 0; ; n++ {
-		var v fed
-		select {
-		case v = <-s.read:
-		case <-s.ctx.Done():
-			return
-		}
-		for need := v.need(n, len(s.order)); done < need; done++ {
-			select {
-			case last = <-s.computed:
-			case <-s.ctx.Done():
-				return
-			}
-		}
-		if last != nil && v.after > 0 {
-			s.stream.Wait(last)
-			last = nil // what comes next is behind it
-		}
-		if err := s.bring(v); err != nil {
-			s.fail(&GroupError{v.path, "load", err})
-			return
-		}
-		e := s.stream.Record()
-		if v.passing() {
-			s.free <- e
-		}
-		select {
-		case s.arrived <- e:
-		case <-s.ctx.Done():
-			return
-		}
-	}
-}
-
-// bring copies the parts of a group to its slot.
-func (s *staged) bring(v fed) error {
-	for i, part := range v.group.Parts {
-		n := part.High - part.Low
-		var from []byte
-		if v.inPlace != nil {
-			from = v.inPlace[i]
-		} else {
-			from = v.from[part.Staged:][:n]
-		}
-		to := device.Region{Memory: s.g.ring, Offset: v.group.SlotOffset + part.Offset, Bytes: n}
-		if err := s.stream.CopyIn(to, from); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *staged) ready(ctx context.Context, _ int) error {
-	select {
-	case e := <-s.arrived:
-		s.g.stream.Wait(e)
-		return nil
-	case <-s.failed:
-		return s.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (s *staged) tick() {}
-
-func (s *staged) done(int) { s.computed <- s.g.stream.Record() }
-
-// reset stops everything and waits for it. What is held in host memory stays.
-func (s *staged) reset() {
-	if !s.running {
-		return
-	}
-	s.running = false
-	s.end()
-	_ = s.stream.Sync(context.Background()) // the error is that of the pass that was given up
-	for _, v := range s.order {
-		v.forget()
-	}
-}
-
-func (s *staged) close() error {
-	s.reset()
-	if s.stream == nil {
-		return nil
-	}
-	err := s.stream.Close()
-	s.stream = nil
-	return err
+	return fetch.NewStaged(g.dev, g.stream, g.ring, groups, g.fetching())
 }
 
 // stageFixed brings the weights that stay through a little host memory, and returns how many bytes were read.

@@ -1,6 +1,6 @@
 // Package runtime runs models: it puts a model, a plan and a device together and hides them behind a [Session]. It is
-// the public face of optimem. It decides which calls go through a pass together and how many rows a micro-batch has; where
-// and when anything lies in memory is the plan's to decide.
+// the public face of optimem. It decides which calls go through a pass together and how many rows a micro-batch has;
+// where and when anything lies in memory is the plan's to decide.
 //
 // Outside this module it is imported under the project's name:
 //
@@ -39,8 +39,8 @@ import (
 // Values are tensors by name.
 type Values map[string]*tensor.Tensor
 
-// An InputError says that an input does not fit the model: it is missing or unknown, has another shape or dtype, or holds an
-// index that is out of range.
+// An InputError says that an input does not fit the model: it is missing or unknown, has another shape or dtype, or
+// holds an index that is out of range.
 type InputError = models.InputError
 
 // An OutputError says that a tensor given to [Session.RunInto] cannot take an output, or that there is none as
@@ -71,16 +71,43 @@ type OpError = pager.OpError
 // A DeviceError says that a device cannot be used.
 type DeviceError = machine.Error
 
-// A PanicError ends a run in which an op, a source or an observer panicked; it is within the error that names the group.
+// A PanicError ends a run in which an op, a source or an observer panicked; it is within the error that names the
+// group.
 type PanicError = panicked.Error
 
-// A Session is a model ready to run. It may be shared between goroutines: passes take turns, and where weights are
-// paged, calls that wait with inputs of the same shapes go through the next pass together. The checkpoint must stay open
-// until the session was closed. Inputs are not kept, outputs are the caller's, and a call that fails or is cancelled leaves
-// the session as it was.
+// A Session is a model ready to run, under a budget.
+//
+// # Who calls what
+//
+// Any number of goroutines call any methods. Passes take turns: a call waits for its turn as long as its context
+// allows, and where weights are paged, calls that wait with inputs of the same shapes go through the next pass
+// together. Plan, PlanBatch, LeastForBatch, Resize and GiveBack take a turn, too, and run nothing. Close waits for the
+// pass that runs; whoever waits then, or comes later, gets [ErrClosed]. Observers are called by the goroutine whose
+// call leads a pass.
+//
+// # Who owns what
+//
+// The session owns its machine: devices, memory, pagers, goroutines; Close gives back all of it. The model and its
+// checkpoint are the caller's: a session reads weights from the checkpoint during passes and when it goes to another
+// plan, so that it must stay open until the session was closed; several sessions may share it. Inputs are read during a
+// call and not kept. Outputs of Run are the caller's alone; RunInto writes into tensors that are the caller's before
+// and after. Buffers that the program changes belong to the session, from its first pass on.
+//
+// What the session holds of a device is within the budget at any time; plans for other shapes share it. Graphs, plans
+// and divisions of batches are kept for some sets of shapes, those used last. GiveBack frees what is held between
+// passes.
+//
+// # What is checked
+//
+// Names, dtypes, shapes and indices of inputs are compared with the model before a pass begins, as is the memory that
+// outputs go to. A call that fails or is cancelled leaves the session as it was: its states unchanged, its memory
+// within the budget, the other callers of its pass with the results that they would have had. Panics of ops, sources
+// and observers become errors.
 //
 // Where the device refuses memory that was planned with, because others use it too, the session plans for less: fewer
-// micro-batches at once, then smaller ones, then fewer slots, then fewer weights that stay. It goes on with what worked.
+// micro-batches at once, then smaller ones, then fewer slots, then fewer weights that stay. It goes on with what
+// worked, and says so ([Replanned]). A budget that is too small from the beginning is a [CapacityError] that names the
+// least.
 type Session struct {
 	model *models.Model
 	mode  plan.Mode
@@ -124,9 +151,9 @@ var ErrPlanOnly = errors.New("the session only plans")
 
 // Run computes one pass. Inputs are read during the call and not kept; the outputs are the caller's.
 //
-// A cancelled run returns within a part of one op's work with an error that wraps ctx's and names the group, and the session stays
-// usable. Of a pass that several callers share it returns within one group's work, and the others' results are as if it
-// had not been there.
+// A cancelled run returns within a part of one op's work with an error that wraps ctx's and names the group, and the
+// session stays usable. Of a pass that several callers share it returns within one group's work, and the others'
+// results are as if it had not been there.
 func (s *Session) Run(ctx context.Context, in Values) (Values, error) {
 	c := &call{ctx: ctx, in: in}
 	if err := s.do(c); err != nil {
@@ -139,10 +166,10 @@ func (s *Session) Run(ctx context.Context, in Values) (Values, error) {
 // share no memory with the inputs. Outputs that out does not name are left out. After an error their contents are
 // undefined.
 //
-// After the first call with inputs of the same shapes nothing is allocated, neither on the device nor on Go's heap: not by
-// the session and the pager, and not by the CPU's kernels on processors that have them in assembly. What is left are ops of
-// an embedder's own, views of more than nine dimensions, and memory that the garbage collector took in between. A call that
-// has to wait for others allocates its place in the queue.
+// After the first call with inputs of the same shapes nothing is allocated, neither on the device nor on Go's heap: not
+// by the session and the pager, and not by the CPU's kernels on processors that have them in assembly. What is left are
+// ops of an embedder's own, views of more than nine dimensions, and memory that the garbage collector took in between.
+// A call that has to wait for others allocates its place in the queue.
 func (s *Session) RunInto(ctx context.Context, in, out Values) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("run: %w", err)
@@ -306,11 +333,11 @@ type Metrics struct {
 	// HostBytes is what is held in the host's memory beside a device with memory of its own: staging, copies of weights,
 	// and what the CPU computes. HostPeakBytes is the most that was.
 	HostBytes, HostPeakBytes int64
-	// PageableBytes is host memory that was taken for copies to a GPU and is not page-locked, since there was none to be had:
-	// such copies are slower.
+	// PageableBytes is host memory that was taken for copies to a GPU and is not page-locked, since there was none to be
+	// had: such copies are slower.
 	PageableBytes int64
-	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those that were brought to the device for a pass and not
-	// to stay, from the checkpoint or from copies in the host's memory, with what lies between weights.
+	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those that were brought to the device for a pass and
+	// not to stay, from the checkpoint or from copies in the host's memory, with what lies between weights.
 	LoadedBytes, MovedBytes int64
 	// Passing is how long passes took, Compute how long their ops did, and Stall how long ops waited for weights.
 	Passing, Compute, Stall time.Duration

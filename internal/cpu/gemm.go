@@ -333,7 +333,7 @@ func (g *gemmCall[T]) empty() {
 			for k := range line {
 				line[k] = g.o.first(line[k], i, j+k)
 			}
-			g.finish(0, i, 1, j, len(line), line, len(line), nil)
+			g.finish(0, completeSums[T]{row: i, rows: 1, j: j, width: len(line), c: line, ldc: len(line)}, nil)
 			if !g.o.half.absent() {
 				storeReal(g.o.half, g.o.halfAt+i*g.n+j, line)
 			}

@@ -30,29 +30,39 @@ func (e *ending[T]) any() bool {
 // actRows is of how many rows kernels compute activations before what comes after them: they stay in the nearest cache.
 const actRows = 32
 
-// finish does what the product's ending says to complete sums, those of some rows from row and from column j on, width of
-// each; rows of c lie ldc apart. Activations are computed of many rows at once, where room has space for them. Lanes call
-// it side by side.
-func (g *gemmCall[T]) finish(lane, row, rows, j, width int, c []T, ldc int, room []T) {
+// completeSums are sums of a product to which nothing is added any more: those of some rows from row on and from column
+// j on, width of each. Rows of c lie ldc apart.
+type completeSums[T real] struct {
+	row, rows, j, width int
+	c                   []T
+	ldc                 int
+}
+
+// finish does what the product's ending says to complete sums. Activations are computed of many rows at once, where
+// room has space for them. Lanes call it side by side.
+func (g *gemmCall[T]) finish(lane int, s completeSums[T], room []T) {
 	if !g.o.ending.any() {
 		return
 	}
-	each := rows
+	each := s.rows
 	switch act := g.o.ending.act; {
 	case act == nil:
 	case act.vector && g.set != nil:
 		each = actRows
 	default:
-		each = max(1, len(room)/width)
+		each = max(1, len(room)/s.width)
 	}
-	for from := 0; from < rows; from += each {
-		g.finishRows(lane, row+from, min(each, rows-from), j, width, c[from*ldc:], ldc, room)
+	for from := 0; from < s.rows; from += each {
+		some := s
+		some.row, some.rows, some.c = s.row+from, min(each, s.rows-from), s.c[from*s.ldc:]
+		g.finishRows(lane, &some, room)
 	}
 }
 
 // finishRows is finish for as many rows as room has space for.
-func (g *gemmCall[T]) finishRows(lane, row, rows, j, width int, c []T, ldc int, room []T) {
+func (g *gemmCall[T]) finishRows(lane int, s *completeSums[T], room []T) {
 	e := &g.o.ending
+	row, rows, j, width, c, ldc := s.row, s.rows, s.j, s.width, s.c, s.ldc
 	switch {
 	case e.scales != nil:
 		for i := range rows {

@@ -85,7 +85,9 @@ func (p *gemmPart[T]) finish(lane int) {
 	if !p.o.ending.any() && p.o.half.absent() {
 		return
 	}
-	p.gemmCall.finish(lane, p.gemmCall.i0+p.i0, p.i1-p.i0, p.j0, p.j1-p.j0, p.c, p.ldc, p.edge)
+	p.gemmCall.finish(lane, completeSums[T]{
+		row: p.gemmCall.i0 + p.i0, rows: p.i1 - p.i0, j: p.j0, width: p.j1 - p.j0, c: p.c, ldc: p.ldc,
+	}, p.edge)
 	if p.o.half.absent() {
 		return
 	}

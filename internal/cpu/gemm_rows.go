@@ -85,7 +85,7 @@ func (g *gemmCall[T]) runRows(p *Pool) {
 			}
 		}
 	}
-	g.finish(0, 0, g.m, 0, g.n, to, ldc, any(sums[:c.width]).([]T))
+	g.finish(0, completeSums[T]{rows: g.m, width: g.n, c: to, ldc: ldc}, any(sums[:c.width]).([]T))
 	if !g.o.half.absent() {
 		for i := range g.m {
 			storeHalf(g.set, g.o.half, g.o.halfAt+i*g.n, to[i*ldc:][:g.n])

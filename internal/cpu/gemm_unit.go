@@ -273,11 +273,11 @@ func (g *gemmCall[T]) unitFinish(lane, whole, j0, j1 int, sums []float32, width 
 			if !g.o.ending.any() {
 				continue
 			}
-			g.finish(lane, row, 1, j0, j1-j0, g.c[row*g.ldc+j0:], g.ldc, nil)
+			g.finish(lane, completeSums[T]{row: row, rows: 1, j: j0, width: j1 - j0, c: g.c[row*g.ldc+j0:], ldc: g.ldc}, nil)
 			continue
 		}
 		line := any(sums[i*width:][:j1-j0]).([]T)
-		g.finish(lane, row, 1, j0, j1-j0, line, width, nil)
+		g.finish(lane, completeSums[T]{row: row, rows: 1, j: j0, width: j1 - j0, c: line, ldc: width}, nil)
 		if g.o.half.absent() {
 			copy(g.c[row*g.ldc+j0:], line)
 		} else {

@@ -2,8 +2,10 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
@@ -84,4 +86,62 @@ func specsOfViews(in []view) []graph.Spec {
 		specs[i] = specOf(v)
 	}
 	return specs
+}
+
+// BenchmarkRowsAlone computes one and many rows of linear layers whose weights come from memory, in turns as graphs with caches
+// do and as others do, and reports the least time of each.
+func BenchmarkRowsAlone(b *testing.B) {
+	for _, d := range []struct {
+		name  string
+		x, of tensor.DType
+	}{
+		{"float32", tensor.Float32, tensor.Float32}, {"bfloat16", tensor.BFloat16, tensor.BFloat16},
+		{"bfloat16-weights", tensor.Float32, tensor.BFloat16}, {"float16-weights", tensor.Float32, tensor.Float16},
+		{"int8-weights", tensor.Float32, tensor.Int8},
+	} {
+		for _, m := range []int{1, 4, 5, 64} {
+			n, k, of := 4096, 2048, 8
+			if m > 5 { // what computes needs no memory far away, but many turns
+				n, k, of = 1024, 1024, 2
+			}
+			b.Run(fmt.Sprintf("%s/%d", d.name, m), func(b *testing.B) { benchmarkRows(b, d.x, d.of, m, n, k, of) })
+		}
+	}
+}
+
+func benchmarkRows(b *testing.B, x, w tensor.DType, m, n, k, of int) {
+	pool := NewPool(1)
+	defer pool.Close()
+	kernel := kernels["linear"]
+	in := []view{emptyView(x, m, k), {}, {}}
+	if w == tensor.Int8 {
+		in = append(in, view{}, emptyView(tensor.Float32, n))
+	}
+	out := emptyView(x, m, n)
+	weights := make([]view, of)
+	for i := range weights {
+		weights[i] = emptyView(w, n, k)
+	}
+	in[1] = weights[0]
+	manners := []graph.Attrs{nil, {graph.RowsAlone: true}}
+	var calls [2]*call
+	least := [2]float64{math.Inf(1), math.Inf(1)}
+	for i, attrs := range manners {
+		calls[i] = &call{
+			ctx: b.Context(), attrs: attrs, pool: pool, in: in, out: []view{out},
+			work: make([]byte, kernel.workOn(pool.Threads(), specsOfViews(in), []graph.Spec{specOf(out)}, attrs)),
+		}
+	}
+	for i := 0; b.Loop(); i++ {
+		for turn, c := range calls {
+			in[1] = weights[(2*i+turn)%of]
+			begin := time.Now()
+			if err := kernel.run(c); err != nil {
+				b.Fatal(err)
+			}
+			least[turn] = min(least[turn], time.Since(begin).Seconds())
+		}
+	}
+	b.ReportMetric(1e3*least[0], "ms-any")
+	b.ReportMetric(1e3*least[1], "ms-alone")
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
@@ -32,7 +33,16 @@ type attendSizes struct {
 	// each is how many heads of queries read a head of keys, blocks how many blocks a row's table has, seen the most
 	// positions that a row looks at.
 	each, blocks, seen int
+	// tile is the most rows of a tile.
+	tile int
 }
+
+// Rows of a sequence one behind the other are computed as a tile, so that a block of keys and values is brought once for all of
+// them. Their scores should stay in a core's cache.
+const (
+	attendTile       = 8
+	attendTileFloats = 1 << 17
+)
 
 func sizesOfAttend(q, k, v, blocks tensor.Shape, a graph.Attrs) attendSizes {
 	s := attendSizes{
@@ -42,15 +52,13 @@ func sizesOfAttend(q, k, v, blocks tensor.Shape, a graph.Attrs) attendSizes {
 	if w := a.Int("window"); w > 0 {
 		s.seen = min(s.seen, w)
 	}
+	s.tile = min(max(attendTileFloats/max(s.each*s.seen, 1), 1), attendTile, max(s.rows, 1))
 	return s
 }
 
-// units is how many pieces there are that are computed by themselves: the heads of a row that read one head of keys.
-func (s *attendSizes) units() int { return s.rows * s.groups }
-
 // partBytes is the scratch of one thread: queries, a block of keys or values, scores, and sums of values.
 func (s *attendSizes) partBytes() int {
-	floats := s.each*(s.width+s.seen+s.valueWidth) + graph.BlockRows*max(s.width, s.valueWidth) + attendSums
+	floats := s.tile*s.each*(s.width+s.seen+s.valueWidth) + graph.BlockRows*max(s.width, s.valueWidth) + attendSums
 	return 4 * floats
 }
 
@@ -59,13 +67,14 @@ const attendSums = 4 * simd.DotRows
 
 func attendWork(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
 	s := sizesOfAttend(in[0].Shape, in[1].Shape, in[2].Shape, in[6].Shape, a)
-	return int64(min(s.units(), threads, mostLanes)) * int64(s.partBytes())
+	return int64(min(s.rows*s.groups, threads, mostLanes)) * int64(s.partBytes())
 }
 
 // An attending is a call being computed: a task whose parts are lanes, which take units until none is left.
 //
-// A unit is computed by one thread, position after position in the order of the sequence, cut where its blocks of positions
-// begin. So its bits depend on the row and on what the caches hold for it, and on nothing else.
+// A unit is the heads of a tile that read one head of keys. It is computed by one thread, position after position in the order
+// of the sequence, cut where its blocks of positions begin. So a row's bits depend on what it is and on what the caches hold for
+// it, and on nothing else: not on how rows make tiles either.
 type attending struct {
 	attendSizes
 	c                                       *call
@@ -73,7 +82,9 @@ type attending struct {
 	q, k, v, keys, values, at, table, sinks view
 	scale, softcap                          float32
 	window                                  int
-	next                                    atomic.Int64
+	// tiles are where tiles begin, and the end of all.
+	tiles []int
+	next  atomic.Int64
 }
 
 var attendings = sync.Pool{New: func() any { return new(attending) }}
@@ -88,14 +99,12 @@ func runAttend(c *call) error {
 	a.scale, a.softcap = float32(c.attrs.Float("scale")), float32(c.attrs.Float("softcap"))
 	a.window = c.attrs.Int("window")
 	err := a.check()
-	if err == nil && a.units() > 0 {
+	if err == nil && a.rows*a.groups > 0 {
 		c.pool.Do(a.groups, max(1, grain/max(1, a.rows*(a.width+a.valueWidth))), (*attendWriter)(a))
 		a.next.Store(0)
-		lanes := 1
-		if n := a.partBytes(); n > 0 {
-			lanes = min(a.units(), len(c.work)/n, mostLanes)
-		}
-		c.pool.Do(lanes, 1, a)
+		lanes := max(min(len(c.work)/a.partBytes(), mostLanes), 1)
+		a.cut(min(a.tile, max(1, a.rows*a.groups/(2*lanes))))
+		c.pool.Do(min(lanes, a.units()), 1, a)
 		err = c.ctx.Err()
 	}
 	a.c, a.set = nil, nil
@@ -123,6 +132,34 @@ func (a *attending) check() error {
 	}
 	return nil
 }
+
+// cut cuts the rows into tiles of so many at most: of the positions of one sequence one behind the other, in the same places.
+func (a *attending) cut(most int) {
+	a.tiles = append(a.tiles[:0], 0)
+	for r := 1; r < a.rows; r++ {
+		if first := a.tiles[len(a.tiles)-1]; r-first == most || !a.follows(r) {
+			a.tiles = append(a.tiles, r)
+		}
+	}
+	a.tiles = append(a.tiles, a.rows)
+}
+
+// follows reports whether a row is right behind the row before it, in the same sequence as far as both look.
+func (a *attending) follows(row int) bool {
+	before, p := a.position(row-1), a.position(row)
+	if before < 0 || p != before+1 {
+		return false
+	}
+	for b := a.first(int(p)) / graph.BlockRows; b <= int(before)/graph.BlockRows; b++ {
+		if a.block(row, b) != a.block(row-1, b) {
+			return false
+		}
+	}
+	return true
+}
+
+// units is how many units there are.
+func (a *attending) units() int { return (len(a.tiles) - 1) * a.groups }
 
 // position returns where in its sequence a row is.
 func (a *attending) position(row int) int64 {
@@ -209,12 +246,14 @@ func (a *attending) Run(lane, _ int) {
 		return piece
 	}
 	u := attendUnit{
-		attending: a, queries: take(a.each * a.width), scores: take(a.each * a.seen), outputs: take(a.each * a.valueWidth),
-		loaded: take(graph.BlockRows * max(a.width, a.valueWidth)), sums: take(attendSums),
+		attending: a, queries: take(a.tile * a.each * a.width), scores: take(a.tile * a.each * a.seen),
+		outputs: take(a.tile * a.each * a.valueWidth), loaded: take(graph.BlockRows * max(a.width, a.valueWidth)),
+		sums: take(attendSums),
 	}
 	for n := int(a.next.Add(1)) - 1; n < a.units() && a.c.ctx.Err() == nil; n = int(a.next.Add(1)) - 1 {
 		// The last rows of a prompt see the most, so they begin.
-		u.compute(a.rows-1-n/a.groups, n%a.groups)
+		tile := len(a.tiles) - 2 - n/a.groups
+		u.compute(a.tiles[tile], a.tiles[tile+1], n%a.groups)
 	}
 }
 
@@ -222,74 +261,113 @@ func (a *attending) Run(lane, _ int) {
 type attendUnit struct {
 	*attending
 	queries, scores, outputs, loaded, sums []float32
-	row, group                             int
+	// The rows are [row, row+count), at the positions from position0 on.
+	row, count, position0, group int
 }
 
-// compute computes the heads of a row that read a head of keys.
-func (u *attendUnit) compute(row, group int) {
-	u.row, u.group = row, group
+// compute computes the heads of the rows [from, to), a tile, that read a head of keys.
+func (u *attendUnit) compute(from, to, group int) {
+	u.row, u.count, u.group, u.position0 = from, to-from, group, int(u.position(from))
 	clear(u.outputs)
-	if p := int(u.position(row)); p >= 0 {
-		u.attend(u.first(p), p+1)
+	if u.position0 >= 0 {
+		u.attend()
 	}
-	at := (row*u.heads + group*u.each) * u.valueWidth
-	u.store(u.c.out[0], u.c.out[0].layout.Offset+at, u.outputs)
+	for i := range u.count {
+		at := ((from+i)*u.heads + group*u.each) * u.valueWidth
+		u.store(u.c.out[0], u.c.out[0].layout.Offset+at, u.outputs[i*u.each*u.valueWidth:][:u.each*u.valueWidth])
+	}
 }
 
-// attend looks at the positions [first, end).
-func (u *attendUnit) attend(first, end int) {
+// attend has all rows look at what they see.
+func (u *attendUnit) attend() {
 	l := &u.q.layout
-	for h := range u.each {
-		at := l.Offset + u.row*l.Strides[0] + (u.group*u.each+h)*l.Strides[1]
-		u.load(u.queries[h*u.width:][:u.width], u.q, at, l.Strides[2])
+	for q := range u.count * u.each {
+		at := l.Offset + (u.row+q/u.each)*l.Strides[0] + (u.group*u.each+q%u.each)*l.Strides[1]
+		u.load(u.queries[q*u.width:][:u.width], u.q, at, l.Strides[2])
 	}
-	u.lookAt(first, end, false)
-	n := end - first
-	for h := range u.each {
-		u.weigh(u.scores[h*u.seen:][:n], h)
+	u.lookAt(false)
+	for q := range u.count * u.each {
+		p := u.position0 + q/u.each
+		u.weigh(u.scores[q*u.seen:][:p+1-u.first(p)], q%u.each)
 	}
-	u.lookAt(first, end, true)
+	u.lookAt(true)
 }
 
-// lookAt computes with the keys at the positions [first, end), or adds the values there, block by block.
-func (u *attendUnit) lookAt(first, end int, values bool) {
+// lookAt computes with the keys that rows see, or adds the values there, block by block.
+func (u *attendUnit) lookAt(values bool) {
 	cache, width := u.keys, u.width
 	if values {
 		if cache, width = u.values, u.valueWidth; width == 0 {
 			return
 		}
 	}
-	for p := first; p < end; {
+	end := u.position0 + u.count
+	for p := u.first(u.position0); p < end; {
 		next := min(p-p%graph.BlockRows+graph.BlockRows, end)
-		place := int(u.block(u.row, p/graph.BlockRows))*graph.BlockRows + p%graph.BlockRows
-		at, pitch := (place*u.groups+u.group)*width, u.groups*width
+		at, pitch := u.placeOf(p)*width, u.groups*width
+		if next < end {
+			u.fetch(cache, u.placeOf(next)*width, pitch, width)
+		}
 		rows := u.loaded
-		if cache.dtype == tensor.Float32 {
+		if cache.dtype == tensor.Float32 && u.count*u.each < 4 {
 			rows = elements[float32](cache)[at:]
-		} else {
+		} else { // for many queries they had better lie one behind the other
 			for i := range next - p {
 				u.load(u.loaded[i*width:][:width], cache, at+i*pitch, 1)
 			}
 			pitch = width
 		}
-		if values {
-			u.add(p-first, next-p, rows, pitch)
-		} else {
-			u.score(p-first, next-p, rows, pitch)
-		}
+		u.lookAtBlock(p, next, rows, pitch, values)
 		p = next
 	}
 }
 
-// score computes the products of all queries with some keys.
-func (u *attendUnit) score(at, count int, keys []float32, pitch int) {
+// placeOf returns which head of which place of the caches a position's is. A tile is within two blocks, of which its first
+// row looks at one and its last at the other, as at all before that.
+func (u *attendUnit) placeOf(p int) int {
+	row := u.row
+	if p/graph.BlockRows > u.position0/graph.BlockRows {
+		row += u.count - 1
+	}
+	return (int(u.block(row, p/graph.BlockRows))*graph.BlockRows+p%graph.BlockRows)*u.groups + u.group
+}
+
+// fetch fetches a block's rows of a cache, from element at on, which lie far apart.
+func (u *attendUnit) fetch(cache view, at, pitch, width int) {
+	size := cache.dtype.Size()
+	if u.set != nil && width > 0 {
+		simd.FetchRows(graph.BlockRows, uintptr(unsafe.Pointer(&cache.data[at*size])), pitch*size, width*size)
+	}
+}
+
+// lookAtBlock has every row look at the positions [p, next), or at as many of them as it sees.
+func (u *attendUnit) lookAtBlock(p, next int, rows []float32, pitch int, values bool) {
+	last := u.position0 + u.count - 1
+	if !values && u.first(last) <= p && next <= u.position0+1 { // all rows see all
+		u.score(0, u.count, p, next-p, rows, pitch)
+		return
+	}
+	for i := range u.count {
+		from, to := max(p, u.first(u.position0+i)), min(next, u.position0+i+1)
+		switch {
+		case from >= to:
+		case values:
+			u.add(i, from, to-from, rows[(from-p)*pitch:], pitch)
+		default:
+			u.score(i, i+1, from, to-from, rows[(from-p)*pitch:], pitch)
+		}
+	}
+}
+
+// score computes the products of the queries of the rows [i0, i1) with keys from a position on.
+func (u *attendUnit) score(i0, i1, position, count int, keys []float32, pitch int) {
 	whole := 0
 	if u.set != nil {
 		whole = u.width / u.set.Lanes * u.set.Lanes
 	}
-	for h := 0; h < u.each; h += simd.DotRows {
-		rows := min(simd.DotRows, u.each-h)
-		queries := u.queries[h*u.width:]
+	for q := i0 * u.each; q < i1*u.each; q += simd.DotRows {
+		rows := min(simd.DotRows, i1*u.each-q)
+		queries := u.queries[q*u.width:]
 		for j := 0; j < count; {
 			columns := 1
 			if j+4 <= count {
@@ -301,13 +379,14 @@ func (u *attendUnit) score(at, count int, keys []float32, pitch int) {
 				u.set.Dot(rows, columns, whole, queries, u.width, keys[j*pitch:], pitch, sums)
 			}
 			for r := range rows {
+				line := u.scores[(q+r)*u.seen+position+j-u.first(u.position0+(q+r)/u.each):]
+				query := queries[r*u.width:][:u.width]
 				for i := range columns {
-					sum := sums[r*columns+i]
-					query, key := queries[r*u.width:][:u.width], keys[(j+i)*pitch:][:u.width]
+					sum, key := sums[r*columns+i], keys[(j+i)*pitch:][:u.width]
 					for d := whole; d < len(query); d++ {
 						sum += float32(query[d] * key[d])
 					}
-					u.scores[(h+r)*u.seen+at+j+i] = sum
+					line[i] = sum
 				}
 			}
 			j += columns
@@ -382,16 +461,17 @@ func (u *attendUnit) largest(line []float32) float32 {
 	return top
 }
 
-// add adds some values to the sums of all heads, each by its weight.
-func (u *attendUnit) add(at, count int, values []float32, pitch int) {
-	for h := range u.each {
-		weights, sums := u.scores[h*u.seen+at:][:count], u.outputs[h*u.valueWidth:][:u.valueWidth]
+// add adds values from a position on to the sums of all heads of row i, each by its weight.
+func (u *attendUnit) add(i, position, count int, values []float32, pitch int) {
+	at := position - u.first(u.position0+i)
+	for q := i * u.each; q < (i+1)*u.each; q++ {
+		weights, sums := u.scores[q*u.seen+at:][:count], u.outputs[q*u.valueWidth:][:u.valueWidth]
 		if u.set != nil {
 			u.set.Weighted(weights, values, pitch, sums)
 			continue
 		}
-		for i, w := range weights {
-			for j, x := range values[i*pitch:][:len(sums)] {
+		for k, w := range weights {
+			for j, x := range values[k*pitch:][:len(sums)] {
 				sums[j] += float32(w * x)
 			}
 		}

@@ -408,8 +408,10 @@ func runLayer16(c *call) error {
 	if v := c.operand(2); !v.absent() {
 		loadReal(b, v, v.layout.Offset, v.layout.Strides[0])
 	}
-	blocked.Norm(
-		c.pool, n, channels, height*width, floats16(c.in[0]), floats16(c.out[0]), w, b, float32(c.attrs.Float("eps")))
+	blocked.Norm(c.pool, blocked.Normed{
+		N: n, Channels: channels, Pixels: height * width, X: floats16(c.in[0]), Y: floats16(c.out[0]), W: w, B: b,
+		Eps: float32(c.attrs.Float("eps")),
+	})
 	return nil
 }
 
@@ -432,7 +434,9 @@ func runAct16(c *call) error {
 	_, _, height, width := blockedSizes(c.out[0].shape())
 	act, p, q := actOf(c.attrs)
 	x, y := floats16(c.in[0])[:c.in[0].size()], floats16(c.out[0])[:c.out[0].size()]
-	blocked.Add(c.pool, c.attrs.Int("channels"), height*width, x, nil, y, act, p, q)
+	blocked.Add(c.pool, blocked.Sum{
+		Channels: c.attrs.Int("channels"), Pixels: height * width, X1: x, Y: y, Act: act, A: p, B: q,
+	})
 	return nil
 }
 
@@ -447,8 +451,9 @@ func runCat16(c *call) error {
 	n, _, height, width := blockedSizes(c.out[0].shape())
 	at, channels := 0, c.attrs.Int("channels")
 	for k, count := range c.attrs.Ints("counts") {
-		blocked.CopyChannels(
-			c.pool, n, height*width, count, floats16(c.in[k]), count, 0, floats16(c.out[0]), channels, at)
+		from := blocked.Channels{Data: floats16(c.in[k]), Of: count}
+		to := blocked.Channels{Data: floats16(c.out[0]), Of: channels, At: at}
+		blocked.CopyChannels(c.pool, n, height*width, count, from, to)
 		at += count
 	}
 	return nil
@@ -457,9 +462,9 @@ func runCat16(c *call) error {
 func runSlice16(c *call) error {
 	n, _, height, width := blockedSizes(c.out[0].shape())
 	a := c.attrs
-	blocked.CopyChannels(
-		c.pool, n, height*width, a.Int("count"), floats16(c.in[0]), a.Int("channels"), a.Int("channel"), floats16(c.out[0]),
-		a.Int("count"), 0)
+	from := blocked.Channels{Data: floats16(c.in[0]), Of: a.Int("channels"), At: a.Int("channel")}
+	to := blocked.Channels{Data: floats16(c.out[0]), Of: a.Int("count")}
+	blocked.CopyChannels(c.pool, n, height*width, a.Int("count"), from, to)
 	return nil
 }
 
@@ -470,12 +475,13 @@ func runTo16(c *call) error {
 	if len(s) == 4 {
 		strides[2] = s[2]
 	}
-	n, blocks, height, width := blockedSizes(c.out[0].shape())
+	n, _, height, width := blockedSizes(c.out[0].shape())
+	size := blocked.Size{N: n, Channels: c.attrs.Int("channels"), Height: height, Width: width}
 	if strides[1] == 1 {
-		pixelBlocks(c.pool, n, blocks, height, width, c.attrs.Int("channels"), floats16(c.in[0]), strides, floats16(c.out[0]))
+		pixelBlocks(c.pool, size, floats16(c.in[0]), strides, floats16(c.out[0]))
 		return nil
 	}
-	blocked.To(c.pool, n, c.attrs.Int("channels"), height, width, floats16(c.in[0]), strides, floats16(c.out[0]))
+	blocked.To(c.pool, size, floats16(c.in[0]), strides, floats16(c.out[0]))
 	return nil
 }
 
@@ -485,7 +491,8 @@ func runFrom16(c *call) error {
 		pixelRows(c.pool, n, blocks, height*width, c.attrs.Int("channels"), floats16(c.in[0]), floats16(c.out[0]))
 		return nil
 	}
-	blocked.From(c.pool, n, c.attrs.Int("channels"), height, width, floats16(c.in[0]), floats16(c.out[0]))
+	size := blocked.Size{N: n, Channels: c.attrs.Int("channels"), Height: height, Width: width}
+	blocked.From(c.pool, size, floats16(c.in[0]), floats16(c.out[0]))
 	return nil
 }
 
@@ -524,11 +531,10 @@ func (t *pixelsOut) Run(from, to int) {
 }
 
 // pixelBlocks writes a value in blocks that it reads by strides, where the channels of a pixel lie side by side.
-func pixelBlocks(
-	pool *Pool, n, blocks, height, width, channels int, src []float32, strides [4]int, dst []float32,
-) {
-	tasks.Do(pool, n*height, max(1, grain/(width*channels)), pixelsIn{
-		blocks: blocks, height: height, width: width, channels: channels, strides: strides, src: src, dst: dst,
+func pixelBlocks(pool *Pool, size blocked.Size, src []float32, strides [4]int, dst []float32) {
+	tasks.Do(pool, size.N*size.Height, max(1, grain/(size.Width*size.Channels)), pixelsIn{
+		blocks: blocked.Blocks(size.Channels), height: size.Height, width: size.Width, channels: size.Channels,
+		strides: strides, src: src, dst: dst,
 	})
 }
 

@@ -115,32 +115,42 @@ func evenly(l tensor.Layout) (stride int, even bool) {
 	return stride, true
 }
 
-// product computes rows of out, n wide, from element at of out's memory on: out = a·b for factors of depth k, plus bias
+// A product is m rows of out, n wide, from element at of out's memory on: out = a·b for factors of depth k, plus bias
 // for each column unless it is nil, and what the ending says.
-func product[T real](
-	p *Pool, set *simd.Set, m, n, k int, a, b factor, out view, at int, bias []T, end ending[T], how manner, work []byte,
-) {
-	if m == 0 || n == 0 {
+type product[T real] struct {
+	m, n, k int
+	a, b    factor
+	out     view
+	at      int
+	bias    []T
+	end     ending[T]
+	how     manner
+	work    []byte
+}
+
+func (x *product[T]) run(p *Pool, set *simd.Set) {
+	if x.m == 0 || x.n == 0 {
 		return
 	}
 	g := takeGemm[T]()
+	a, b := &x.a, &x.b
 	g.left = matrix[T]{data: a.v.data, dtype: a.v.dtype, offset: a.offset, line: a.line, step: a.step, rows: a.rows}
 	g.right = matrix[T]{
 		data: b.v.data, dtype: b.v.dtype, offset: b.offset, line: b.line, step: b.step, packed: b.v.packed,
 	}
 	g.a, g.b = &g.left, &g.right
-	g.m, g.n, g.k, g.work, g.set = m, n, k, work, set
-	g.o = gemmOptions[T]{columnBias: bias, ending: end}
-	if isHalf(out.dtype) {
-		g.o.half, g.o.halfAt = out, at
+	g.m, g.n, g.k, g.work, g.set = x.m, x.n, x.k, x.work, set
+	g.o = gemmOptions[T]{columnBias: x.bias, ending: x.end}
+	if isHalf(x.out.dtype) {
+		g.o.half, g.o.halfAt = x.out, x.at
 	} else {
-		g.c, g.ldc = elements[T](out)[at:], n
+		g.c, g.ldc = elements[T](x.out)[x.at:], x.n
 	}
-	g.round = how.round
+	g.round = x.how.round
 	switch {
-	case !how.alone && g.byUnit():
+	case !x.how.alone && g.byUnit():
 		g.runUnit(p)
-	case how.round && set != nil:
+	case x.how.round && set != nil:
 		g.roundFew()
 		g.run(p)
 	default:
@@ -180,8 +190,8 @@ func linearPacks(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
 	return panelPacks(in[1].Shape[0], in[1].Shape[1], 0, in[1].DType, rounds(a))
 }
 
-// panelPacks offers operand 1, a right factor n×k, in panels, rounded to bfloat16 or as it is; its columns are dimension
-// dim.
+// panelPacks offers operand 1, a right factor n×k, in panels, rounded to bfloat16 or as it is; its columns are
+// dimension dim.
 func panelPacks(n, k, dim int, d tensor.DType, round bool) []graph.Pack {
 	set := simd.Best()
 	if _, ok := elementOf(d); !ok || set == nil || n == 0 || k == 0 {
@@ -214,7 +224,11 @@ func linear[T real](c *call) {
 		end.scales, end.bias, bias = rowIn(s, takeReal[T](&work, n)), bias, nil
 	}
 	m := volume(x.shape()[:len(x.shape())-1])
-	product(c.pool, c.pool.set, m, n, k, rowsOf(x), right, out, out.layout.Offset, bias, end, mannerOf(c.attrs), work)
+	made := product[T]{
+		m: m, n: n, k: k, a: rowsOf(x), b: right, out: out, at: out.layout.Offset, bias: bias, end: end, how: mannerOf(c.attrs),
+		work: work,
+	}
+	made.run(c.pool, c.pool.set)
 }
 
 // rowIn returns the elements of a vector, in room if they do not lie in a row as T; nil for one that is absent.
@@ -259,7 +273,10 @@ func groupedMatmul[T real](c *call) error {
 		right := factor{
 			v: w, offset: w.layout.Offset + g*w.layout.Strides[0], line: w.layout.Strides[2], step: w.layout.Strides[1],
 		}
-		product(c.pool, c.pool.set, end-start, n, k, left, right, out, start*n, nil, ending[T]{}, mannerOf(c.attrs), c.work)
+		group := product[T]{
+			m: end - start, n: n, k: k, a: left, b: right, out: out, at: start * n, how: mannerOf(c.attrs), work: c.work,
+		}
+		group.run(c.pool, c.pool.set)
 		start = end
 	}
 	clear(out.data[start*n*out.dtype.Size():][:(rows-start)*n*out.dtype.Size()])

@@ -143,7 +143,11 @@ func (m *matmulCall[T]) one(p *Pool, i int, work []byte) {
 	}
 	left := factor{v: m.x, offset: x.Offset, line: x.Strides[0], step: x.Strides[1]}
 	right := factor{v: m.y, offset: y.Offset, line: y.Strides[1], step: y.Strides[0]}
-	product(p, m.pool.set, m.m, m.n, m.k, left, right, m.out, m.out.layout.Offset+i*m.m*m.n, nil, end, m.how, work)
+	one := product[T]{
+		m: m.m, n: m.n, k: m.k, a: left, b: right, out: m.out, at: m.out.layout.Offset + i*m.m*m.n, end: end, how: m.how,
+		work: work,
+	}
+	one.run(p, m.pool.set)
 }
 
 // scaleAndAdd: sums = alpha·sums + beta·v, for elements of v that lie stride apart from index at on.

@@ -58,7 +58,8 @@ var diagram = map[string][]string{
 	"cost":        {"graph", "tensor"},
 	"plan":        {"graph", "storage", "tensor"},
 	"plan/search": {"plan", "cost", "graph", "graph/rewrite", "storage", "tensor"},
-	"pager":       {"plan", "device", "graph", "storage", "tensor"},
+	"pager":       {"pager/fetch", "plan", "device", "graph", "storage", "tensor"},
+	"pager/fetch": {"plan", "device", "storage"},
 	"chunker":     {"pager", "plan", "device", "graph", "tensor"},
 
 	// Only machine knows all devices, and runtime everyone.

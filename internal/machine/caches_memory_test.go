@@ -274,7 +274,21 @@ func TestCachesHaveOneSide(t *testing.T) {
 		op.In[3], op.In[4] = g.Ops[first].In[3], g.Ops[first].In[4]
 		g.Ops[i] = op
 	}
-	l, err := s.m.Device().Lower(&g)
+	twice := *p.Lowered.Graph
+	twice.Values = slices.Clone(twice.Values)
+	for id := range twice.Values {
+		if v := &twice.Values[id]; v.Role == graph.Cache {
+			v.Name = v.Name[len(v.Name)-4:] // the same in all layers
+		}
+	}
+	l, err := s.m.Device().Lower(&twice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q, err := search.Plan(l, s.o); err != nil || q.CacheBytes*int64(d.layers) != p.CacheBytes {
+		t.Errorf("%v: one cache for all layers is counted as %d bytes, of %d for all", err, q.CacheBytes, p.CacheBytes)
+	}
+	l, err = s.m.Device().Lower(&g)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -493,4 +493,10 @@ func TestHelpWithinBudget(t *testing.T) {
 	if p := mustPlan(t, l, o); p.Sides == nil || p.HostBytes() > o.HostBytes {
 		t.Errorf("with %d bytes of host memory:\n%v", o.HostBytes, p)
 	}
+	for o.HostBytes > helped.Sides.Host.PeakBytes()/2 { // with less there is less help, and a plan without it in the end
+		o.HostBytes -= 100 << 10
+		if p := mustPlan(t, l, o); p.HostBytes() > o.HostBytes {
+			t.Errorf("of %d bytes of host memory:\n%v", o.HostBytes, p)
+		}
+	}
 }

@@ -47,8 +47,8 @@ func buildUnary(c *compiler, f *form, s *statement) action {
 	return func(t *thread) { t.r[d] = of(typ.extend(t.r[a])) & mask }
 }
 
-// functions are of one float, computed in 64 bits. Those that are not marked exact are approximations of the ISA's, whose
-// bounds a result of 64 bits that is rounded keeps.
+// functions are of one float, computed in 64 bits. Those that are not marked exact are approximations of the ISA's,
+// whose bounds a result of 64 bits that is rounded keeps.
 var functions = map[string]func(x float64) float64{
 	"sqrt": math.Sqrt, "rcp": func(x float64) float64 { return 1 / x },
 	"rsqrt": func(x float64) float64 { return 1 / math.Sqrt(x) },
@@ -104,8 +104,8 @@ func buildFunction(f *form, typ scalar, d, a int) action {
 	return nil
 }
 
-// gross is an approximation of 64 bits: with ftz the lower 32 bits of the operand do not count and those of the result are
-// zero, and numbers too small to be normal are zero. Without, it is the value.
+// gross is an approximation of 64 bits: with ftz the lower 32 bits of the operand do not count and those of the result
+// are zero, and numbers too small to be normal are zero. Without, it is the value.
 func gross(of func(x float64) float64, operand uint64, ftz bool) uint64 {
 	const lower, exponent = 1<<32 - 1, 0x7ff << 52
 	if !ftz {
@@ -152,7 +152,7 @@ func buildConvert(c *compiler, f *form, s *statement) action {
 		}
 		return func(t *thread) { t.r[d] = uint64(tensorFloat(uint32(t.r[a]))) }
 	case isFloat(dt) && isFloat(st):
-		return floatToFloat(dt, st, d, a, how, integer, given, ftz, sat)
+		return floatToFloat(dt, st, d, a, narrowing{how, integer, given, ftz, sat})
 	case isFloat(dt):
 		if how != toNearest || !given || integer || sat || ftz || dt.bits < 32 {
 			return nil
@@ -249,9 +249,18 @@ func floatToInteger(dt, st scalar, to register, a int, how rounding, ftz bool) a
 	}
 }
 
-func floatToFloat(dt, st scalar, d, a int, how rounding, integer, given, ftz, sat bool) action {
+// narrowing is what modifiers say of a conversion: how it rounds, whether to an integer, and whether that was given;
+// whether subnormal numbers become zero; and whether the result is brought into [0, 1].
+type narrowing struct {
+	how                      rounding
+	integer, given, ftz, sat bool
+}
+
+// floatToFloat converts register a to register d, nil where PTX has no such conversion.
+func floatToFloat(dt, st scalar, d, a int, n narrowing) action {
+	how, integer, ftz, sat := n.how, n.integer, n.ftz, n.sat
 	narrows := dt.bits < st.bits
-	if given != (narrows || integer) || integer && dt != st || dt.bits == 16 && (how != toNearest || st.bits != 32) ||
+	if n.given != (narrows || integer) || integer && dt != st || dt.bits == 16 && (how != toNearest || st.bits != 32) ||
 		ftz && st.bits > 32 && dt.bits > 32 {
 		return nil
 	}

@@ -110,8 +110,8 @@ type method interface {
 	pack(pool Pool, w Weight, from, to int, dst []float32)
 	// workFloats is the scratch memory that run needs.
 	workFloats(threads int) int
-	// run computes what pieces [from, to) of the weights say, which begin at packed.
-	run(ctx context.Context, pool Pool, a *Args, f *finish, from, to int, packed, work []float32)
+	// run computes with some of the weights.
+	run(ctx context.Context, pool Pool, p somePieces)
 	// ownFloats is the scratch memory that runOwn needs, 0 where raw weights are packed by all threads together before
 	// they compute: few, because they stay in the caches, and many for which a second cache has no room.
 	ownFloats(threads int) int
@@ -258,13 +258,21 @@ func (c *Conv) Run(ctx context.Context, pool Pool, a Args) error {
 	return ctx.Err()
 }
 
+// somePieces are pieces [from, to) of a convolution's weights, which begin at packed, and what is computed with them.
+type somePieces struct {
+	a            *Args
+	f            *finish
+	from, to     int
+	packed, work []float32
+}
+
 func (c *Conv) compute(ctx context.Context, pool Pool, r *convRun) {
 	a, f := &r.args, &r.finish
 	f.of(c, a, a.Work[:finishFloats(c.Out)])
 	work := a.Work[finishFloats(c.Out):]
 	pieces, size := c.how.pieces(), c.how.pieceFloats()
 	if a.Packed != nil {
-		c.how.run(ctx, pool, a, f, 0, pieces, a.Packed, work)
+		c.how.run(ctx, pool, somePieces{a: a, f: f, to: pieces, packed: a.Packed, work: work})
 		return
 	}
 	if c.how.ownFloats(pool.Threads()) > 0 {
@@ -277,7 +285,7 @@ func (c *Conv) compute(ctx context.Context, pool Pool, r *convRun) {
 	for from := 0; from < pieces && ctx.Err() == nil; from += step {
 		to := min(from+step, pieces)
 		tasks.Do(pool, to-from, 1, packPieces{how: c.how, pool: pool, w: a.Weight, first: from, packed: packed})
-		c.how.run(ctx, pool, a, f, from, to, packed, work)
+		c.how.run(ctx, pool, somePieces{a: a, f: f, from: from, to: to, packed: packed, work: work})
 	}
 }
 

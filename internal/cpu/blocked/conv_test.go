@@ -131,12 +131,13 @@ func (p *problem) run(t failer, conv *Conv, pool Pool, packed bool) []float32 {
 	if !g.Planar {
 		a.X = dirty(Elements(g.Batch, g.In, g.Height, g.Width))
 		pixels := g.Height * g.Width
-		To(pool, g.Batch, g.In, g.Height, g.Width, p.x, [4]int{g.In * pixels, pixels, g.Width, 1}, a.X)
+		To(pool, Size{g.Batch, g.In, g.Height, g.Width}, p.x, [4]int{g.In * pixels, pixels, g.Width, 1}, a.X)
 	}
 	if p.residual != nil {
 		pixels := g.OutHeight * g.OutWidth
 		a.Residual = make([]float32, len(a.Y))
-		To(pool, g.Batch, g.Out, g.OutHeight, g.OutWidth, p.residual, [4]int{g.Out * pixels, pixels, g.OutWidth, 1}, a.Residual)
+		size := Size{g.Batch, g.Out, g.OutHeight, g.OutWidth}
+		To(pool, size, p.residual, [4]int{g.Out * pixels, pixels, g.OutWidth, 1}, a.Residual)
 	}
 	a.Work = dirty(int(conv.WorkBytes(pool.Threads(), packed) / 4))
 	if either := conv.WorkBytes(pool.Threads(), false) / 4; int(either) < len(a.Work) {
@@ -151,7 +152,7 @@ func (p *problem) run(t failer, conv *Conv, pool Pool, packed bool) []float32 {
 	}
 	checkPadding(t, g.Out, g.OutHeight*g.OutWidth, a.Y)
 	out := make([]float32, g.Batch*g.Out*g.OutHeight*g.OutWidth)
-	From(pool, g.Batch, g.Out, g.OutHeight, g.OutWidth, a.Y, out)
+	From(pool, Size{g.Batch, g.Out, g.OutHeight, g.OutWidth}, a.Y, out)
 	return out
 }
 

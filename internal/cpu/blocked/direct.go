@@ -434,14 +434,13 @@ func (t *sharedCopies) Run(from, to int) {
 	}
 }
 
-func (d *direct) run(
-	ctx context.Context, pool Pool, a *Args, f *finish, from, to int, packed, work []float32,
-) {
-	copies, work := d.copyShared(pool, a, work)
+func (d *direct) run(ctx context.Context, pool Pool, p somePieces) {
+	copies, work := d.copyShared(pool, p.a, p.work)
 	scratch := newSlots(work, d.slotFloats(), pool.Threads())
-	groups := ceil(to-from, d.group)
+	groups := ceil(p.to-p.from, d.group)
 	tasks.Do(pool, groups*d.Batch*d.bands, 1, directParts{
-		direct: d, ctx: ctx, a: a, f: f, copies: copies, scratch: scratch, groups: groups, from: from, to: to, packed: packed,
+		direct: d, ctx: ctx, a: p.a, f: p.f, copies: copies, scratch: scratch, groups: groups, from: p.from, to: p.to,
+		packed: p.packed,
 	})
 	scratch.end()
 }

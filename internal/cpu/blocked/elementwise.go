@@ -23,17 +23,24 @@ var (
 // offset0 is the one step of work on pixels by themselves.
 var offset0 = [1]int{}
 
-// Add writes act(x1 + x2). Values are of equal shape, of the given channels; y may be one of them. A nil x2 adds nothing.
-func Add(pool Pool, channels, pixels int, x1, x2, y []float32, act Act, a, b float32) {
-	add(pool, best(), channels, pixels, x1, x2, y, act, a, b)
+// A Sum is of two values of equal shape, of the given channels, with an activation and what that takes. Y may be one of
+// them. A nil X2 adds nothing.
+type Sum struct {
+	Channels, Pixels int
+	X1, X2, Y        []float32
+	Act              Act
+	A, B             float32
 }
 
-func add(pool Pool, set *kernel.ConvSet, channels, pixels int, x1, x2, y []float32, act Act, a, b float32) {
-	t := adding{set: set, x1: x1, x2: x2, y: y, act: act, a: a, b: b}
-	t.low, t.high, t.limits = act.limits(a, b)
-	tasks.Do(pool, len(y)/Lanes, grain/Lanes, t)
-	if act.of(0, a, b) != 0 {
-		clearPadding(pool, channels, pixels, y)
+// Add writes act(x1 + x2).
+func Add(pool Pool, s Sum) { add(pool, best(), s) }
+
+func add(pool Pool, set *kernel.ConvSet, s Sum) {
+	t := adding{set: set, x1: s.X1, x2: s.X2, y: s.Y, act: s.Act, a: s.A, b: s.B}
+	t.low, t.high, t.limits = s.Act.limits(s.A, s.B)
+	tasks.Do(pool, len(s.Y)/Lanes, grain/Lanes, t)
+	if s.Act.of(0, s.A, s.B) != 0 {
+		clearPadding(pool, s.Channels, s.Pixels, s.Y)
 	}
 }
 
@@ -136,15 +143,20 @@ func (m *multiplying) Run(from, to int) {
 	}
 }
 
-// CopyChannels copies count channels of each of n images: from channel srcAt on of a value with srcChannels channels to
-// channel dstAt on of one with dstChannels. All but the ends of values are multiples of 16; see [CanCopy]. It is what
-// concatenation and slices of channels are made of.
-func CopyChannels(pool Pool, n, pixels, count int, src []float32, srcChannels, srcAt int, dst []float32, dstChannels, dstAt int) {
+// Channels are those of a value from channel At on, of as many as it has in Of.
+type Channels struct {
+	Data   []float32
+	Of, At int
+}
+
+// CopyChannels copies count channels of each of n images from one value to another. All but the ends of values are
+// multiples of 16; see [CanCopy]. It is what concatenation and slices of channels are made of.
+func CopyChannels(pool Pool, n, pixels, count int, src, dst Channels) {
 	blocks := Blocks(count)
 	tasks.Do(pool, n*blocks, max(1, grain/(pixels*Lanes)), channelCopy{
 		blocks: blocks, size: pixels * Lanes,
-		src: src, srcBlocks: Blocks(srcChannels), srcAt: srcAt / Lanes,
-		dst: dst, dstBlocks: Blocks(dstChannels), dstAt: dstAt / Lanes,
+		src: src.Data, srcBlocks: Blocks(src.Of), srcAt: src.At / Lanes,
+		dst: dst.Data, dstBlocks: Blocks(dst.Of), dstAt: dst.At / Lanes,
 	})
 }
 

@@ -83,12 +83,13 @@ func TestGuardPagesOfPools(t *testing.T) {
 		means := guarded(t, make([]float32, Elements(w.Batch, w.Channels, 1, 1)), atEnd)
 		AvgPool(threadCount(2), global, x, means)
 		z := guarded(t, make([]float32, len(x)), atEnd)
-		Add(threadCount(2), w.Channels, w.Height*w.Width, x, x, z, SiLU, 0, 0)
+		Add(threadCount(2), Sum{Channels: w.Channels, Pixels: w.Height * w.Width, X1: x, X2: x, Y: z, Act: SiLU})
 		Multiply(threadCount(2), w.Height*w.Width, x, means, z)
 		plain := guarded(t, make([]float32, w.Batch*w.Channels*w.Height*w.Width), atEnd)
-		From(threadCount(2), w.Batch, w.Channels, w.Height, w.Width, x, plain)
+		From(threadCount(2), Size{w.Batch, w.Channels, w.Height, w.Width}, x, plain)
 		pixels := w.Height * w.Width
-		To(threadCount(2), w.Batch, w.Channels, w.Height, w.Width, plain, [4]int{w.Channels * pixels, pixels, w.Width, 1}, z)
+		size := Size{w.Batch, w.Channels, w.Height, w.Width}
+		To(threadCount(2), size, plain, [4]int{w.Channels * pixels, pixels, w.Width, 1}, z)
 	}
 }
 
@@ -101,7 +102,7 @@ func TestGuardPagesNorm(t *testing.T) {
 				x := guarded(t, random(rng, 3*(pixels+1)*Lanes), atEnd)
 				y := guarded(t, make([]float32, len(x)), atEnd)
 				w := guarded(t, random(rng, 3*Lanes), atEnd)
-				norm(threadCount(1), set, 1, 3*Lanes, pixels+1, x, y, w, w, 1e-5)
+				norm(threadCount(1), set, Normed{1, 3 * Lanes, pixels + 1, x, y, w, w, 1e-5})
 			}
 		}
 	}

@@ -5,13 +5,19 @@ import (
 	"github.com/optimem/optimem/internal/cpu/tasks"
 )
 
-// Norm normalises each pixel over its channels, of which there are a multiple of sixteen: y = (x − mean)·w ÷ √(variance + ε) + b.
-// y may be x.
-func Norm(pool Pool, n, channels, pixels int, x, y, w, b []float32, eps float32) {
-	norm(pool, best(), n, channels, pixels, x, y, w, b, eps)
+// A Normed value is Y = (X − mean)·W ÷ √(variance + Eps) + B, where mean and variance are those of a pixel of one of N
+// images over its channels, of which there are a multiple of sixteen. Y may be X.
+type Normed struct {
+	N, Channels, Pixels int
+	X, Y, W, B          []float32
+	Eps                 float32
 }
 
-func norm(pool Pool, set *kernel.ConvSet, n, channels, pixels int, x, y, w, b []float32, eps float32) {
+// Norm normalises each pixel over its channels.
+func Norm(pool Pool, v Normed) { norm(pool, best(), v) }
+
+func norm(pool Pool, set *kernel.ConvSet, v Normed) {
+	n, channels, pixels, x, y, w, b := v.N, v.Channels, v.Pixels, v.X, v.Y, v.W, v.B
 	blocks := channels / Lanes
 	if size := Elements(n, channels, 1, pixels); channels%Lanes != 0 || len(x) < size || len(y) < size ||
 		len(w) < channels || len(b) < channels {
@@ -21,7 +27,8 @@ func norm(pool Pool, set *kernel.ConvSet, n, channels, pixels int, x, y, w, b []
 	each := max(4, grain/4/channels&^3)
 	parts := ceil(pixels, each)
 	tasks.Do(pool, n*parts, 1, normParts{
-		set: set, x: x, y: y, w: w, b: b, channels: channels, blocks: blocks, pixels: pixels, each: each, parts: parts, eps: eps,
+		set: set, x: x, y: y, w: w, b: b, channels: channels, blocks: blocks, pixels: pixels, each: each, parts: parts,
+		eps: v.Eps,
 	})
 }
 

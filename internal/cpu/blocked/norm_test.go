@@ -24,7 +24,7 @@ func TestNorm(t *testing.T) {
 					return ((image*Blocks(s.channels)+c/Lanes)*s.pixels+p)*Lanes + c%Lanes
 				}
 				y := make([]float32, len(x))
-				norm(threadCount(2), set, s.n, s.channels, s.pixels, x, y, w, b, 1e-3)
+				norm(threadCount(2), set, Normed{s.n, s.channels, s.pixels, x, y, w, b, 1e-3})
 				for image := range s.n {
 					for p := range s.pixels {
 						var sum, squares float64
@@ -46,7 +46,7 @@ func TestNorm(t *testing.T) {
 					}
 				}
 				alone := make([]float32, len(x))
-				norm(threadCount(1), set, s.n, s.channels, s.pixels, x, alone, w, b, 1e-3)
+				norm(threadCount(1), set, Normed{s.n, s.channels, s.pixels, x, alone, w, b, 1e-3})
 				for i := range y {
 					if y[i] != alone[i] {
 						t.Fatalf("element %d is %v, and %v on one thread", i, y[i], alone[i])

@@ -23,29 +23,34 @@ type Window struct {
 	Divisor             int
 }
 
+// A windowSide is how a window lies along one dimension of the input and the output.
+type windowSide struct{ size, out, kernel, stride, pad, padEnd, dilation int }
+
 // span returns the inputs from, from+dilation, … below to that output o reads along a dimension, and how many elements
 // a mean that counts padding divides by.
-func (w *Window) span(o, size, out, kernel, stride, pad, padEnd, dilation int) (from, to, step, count int) {
-	if w.Adaptive {
-		from, to = o*size/out, ((o+1)*size+out-1)/out
+func (e windowSide) span(o int, adaptive bool) (from, to, step, count int) {
+	if adaptive {
+		from, to = o*e.size/e.out, ((o+1)*e.size+e.out-1)/e.out
 		return from, to, 1, to - from
 	}
-	from = o*stride - pad
-	to = from + (kernel-1)*dilation + 1
-	count = min(to, size+padEnd) - from
-	to = min(to, size)
+	from = o*e.stride - e.pad
+	to = from + (e.kernel-1)*e.dilation + 1
+	count = min(to, e.size+e.padEnd) - from
+	to = min(to, e.size)
 	if from < 0 {
-		from += (-from + dilation - 1) / dilation * dilation
+		from += (-from + e.dilation - 1) / e.dilation * e.dilation
 	}
-	return from, to, dilation, count
+	return from, to, e.dilation, count
 }
 
 func (w *Window) rows(o int) (from, to, step, count int) {
-	return w.span(o, w.Height, w.OutHeight, w.KernelH, w.StrideH, w.PadTop, w.PadBottom, w.DilationH)
+	e := windowSide{w.Height, w.OutHeight, w.KernelH, w.StrideH, w.PadTop, w.PadBottom, w.DilationH}
+	return e.span(o, w.Adaptive)
 }
 
 func (w *Window) columns(o int) (from, to, step, count int) {
-	return w.span(o, w.Width, w.OutWidth, w.KernelW, w.StrideW, w.PadLeft, w.PadRight, w.DilationW)
+	e := windowSide{w.Width, w.OutWidth, w.KernelW, w.StrideW, w.PadLeft, w.PadRight, w.DilationW}
+	return e.span(o, w.Adaptive)
 }
 
 // MaxPool writes the largest element of each window, NaN where one is.

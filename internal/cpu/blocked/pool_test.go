@@ -14,13 +14,13 @@ import (
 func blocksOf(n, channels, height, width int, x []float32) []float32 {
 	y := dirty(Elements(n, channels, height, width))
 	pixels := height * width
-	To(threadCount(2), n, channels, height, width, x, [4]int{channels * pixels, pixels, width, 1}, y)
+	To(threadCount(2), Size{n, channels, height, width}, x, [4]int{channels * pixels, pixels, width, 1}, y)
 	return y
 }
 
 func plainOf(n, channels, height, width int, x []float32) []float32 {
 	y := dirty(n * channels * height * width)
-	From(threadCount(2), n, channels, height, width, x, y)
+	From(threadCount(2), Size{n, channels, height, width}, x, y)
 	return y
 }
 
@@ -109,7 +109,7 @@ func TestElementwise(t *testing.T) {
 				act := Act(rapid.IntRange(0, int(numActs)-1).Draw(t, "act"))
 				in1, in2 := blocksOf(n, c, 1, pixels, x1), blocksOf(n, c, 1, pixels, x2)
 				sum, product := dirty(len(in1)), dirty(len(in1))
-				add(threadCount(2), set, c, pixels, in1, in2, sum, act, 0.1, 0.7)
+				add(threadCount(2), set, Sum{Channels: c, Pixels: pixels, X1: in1, X2: in2, Y: sum, Act: act, A: 0.1, B: 0.7})
 				multiply(threadCount(2), set, pixels, in1, blocksOf(n, c, 1, 1, scale), product)
 				checkPadding(t, c, pixels, sum)
 				checkPadding(t, c, pixels, product)
@@ -145,9 +145,9 @@ func TestReorder(t *testing.T) {
 				}
 				x := random(rand.New(rand.NewPCG(1, 2)), size)
 				blocks, plain := dirty(Elements(n, c, h, w)), dirty(n*c*h*w)
-				to(threadCount(2), set, n, c, h, w, x, strides, blocks)
+				to(threadCount(2), set, Size{n, c, h, w}, x, strides, blocks)
 				checkPadding(t, c, h*w, blocks)
-				from(threadCount(2), set, n, c, h, w, blocks, plain)
+				from(threadCount(2), set, Size{n, c, h, w}, blocks, plain)
 				for i, v := range plain {
 					image, channel, y, x0 := i/(c*h*w), i/(h*w)%c, i/w%h, i%w
 					if want := x[image*strides[0]+channel*strides[1]+y*strides[2]+x0*strides[3]]; v != want {
@@ -169,8 +169,8 @@ func TestCopyChannels(t *testing.T) {
 	a, b := random(rng, n*32*pixels), random(rng, n*20*pixels)
 	joined := dirty(Elements(n, 52, 1, pixels))
 	pool := threadCount(2)
-	CopyChannels(pool, n, pixels, 32, blocksOf(n, 32, 1, pixels, a), 32, 0, joined, 52, 0)
-	CopyChannels(pool, n, pixels, 20, blocksOf(n, 20, 1, pixels, b), 20, 0, joined, 52, 32)
+	CopyChannels(pool, n, pixels, 32, Channels{blocksOf(n, 32, 1, pixels, a), 32, 0}, Channels{joined, 52, 0})
+	CopyChannels(pool, n, pixels, 20, Channels{blocksOf(n, 20, 1, pixels, b), 20, 0}, Channels{joined, 52, 32})
 	for i, v := range plainOf(n, 52, 1, pixels, joined) {
 		image, c, p := i/(52*pixels), i/pixels%52, i%pixels
 		want := float32(0)

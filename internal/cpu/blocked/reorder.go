@@ -5,14 +5,16 @@ import (
 	"github.com/optimem/optimem/internal/cpu/tasks"
 )
 
+// A Size is that of a value: N images of some channels, each of Height × Width pixels.
+type Size struct{ N, Channels, Height, Width int }
+
 // To writes a value in blocks that it reads by the strides of its four dimensions [N, C, H, W].
-func To(pool Pool, n, channels, height, width int, src []float32, strides [4]int, dst []float32) {
-	to(pool, best(), n, channels, height, width, src, strides, dst)
+func To(pool Pool, size Size, src []float32, strides [4]int, dst []float32) {
+	to(pool, best(), size, src, strides, dst)
 }
 
-func to(
-	pool Pool, set *kernel.ConvSet, n, channels, height, width int, src []float32, strides [4]int, dst []float32,
-) {
+func to(pool Pool, set *kernel.ConvSet, size Size, src []float32, strides [4]int, dst []float32) {
+	n, channels, height, width := size.N, size.Channels, size.Height, size.Width
 	if strides[2] == width*strides[3] { // rows follow each other: an image is one
 		height, width = 1, height*width
 	}
@@ -78,12 +80,10 @@ func toBlock(set *kernel.ConvSet, channels, pixels int, src []float32, plane, co
 }
 
 // From writes a value in blocks as contiguous [N, C, H, W].
-func From(pool Pool, n, channels, height, width int, src, dst []float32) {
-	from(pool, best(), n, channels, height, width, src, dst)
-}
+func From(pool Pool, size Size, src, dst []float32) { from(pool, best(), size, src, dst) }
 
-func from(pool Pool, set *kernel.ConvSet, n, channels, height, width int, src, dst []float32) {
-	pixels := height * width
+func from(pool Pool, set *kernel.ConvSet, size Size, src, dst []float32) {
+	n, channels, pixels := size.N, size.Channels, size.Height*size.Width
 	pieces := ceil(pixels, reorderPixels)
 	tasks.Do(pool, n*Blocks(channels)*pieces, max(1, reorderPixels/pixels), fromBlocks{
 		set: set, channels: channels, pixels: pixels, pieces: pieces, src: src, dst: dst,

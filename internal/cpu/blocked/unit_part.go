@@ -7,7 +7,8 @@ import (
 	"github.com/optimem/optimem/internal/cpu/kernel"
 )
 
-// halfAddress returns a pointer a number of bytes behind the beginning of a slice, for kernels; the slice may end there.
+// halfAddress returns a pointer a number of bytes behind the beginning of a slice, for kernels; the slice may end
+// there.
 func halfAddress(x []uint16, bytes int) *uint16 {
 	return (*uint16)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(x)), bytes))
 }
@@ -73,55 +74,60 @@ func unitMask(channels int) uint32 {
 	return 1<<channels - 1
 }
 
-// rows computes rows of the output, which begin at a byte of x and of the output: a row of more than two tiles is cut into
-// blocks of nearly the same size; others are blocks, two of one tile each.
+// rows computes rows of the output, which begin at a byte of x and of the output: a row of more than two tiles is cut
+// into blocks of nearly the same size; others are blocks, two of one tile each.
 func (r *unitRun) rows(t *kernel.UnitTile, x []uint16, start, out, rows, width int) {
 	const most = kernel.UnitPixels
 	xRow, yRow := r.rowBytes()*r.StrideH, r.yPixel*r.width
 	switch {
 	case width <= most && rows > 1:
 		t.XSecond, t.YSecond = xRow, yRow
-		r.blocks(t, x, start, out, rows/2, 2*xRow, 2*yRow, width, width)
+		r.blocks(t, x, unitBlocks{start, out, rows / 2, 2 * xRow, 2 * yRow}, width, width)
 		if rows%2 == 1 {
-			r.blocks(t, x, start+(rows-1)*xRow, out+(rows-1)*yRow, 1, 0, 0, width, 0)
+			last := unitBlocks{start: start + (rows-1)*xRow, out: out + (rows-1)*yRow, count: 1}
+			r.blocks(t, x, last, width, 0)
 		}
 	case width <= most:
-		r.blocks(t, x, start, out, 1, 0, 0, width, 0)
+		r.blocks(t, x, unitBlocks{start: start, out: out, count: 1}, width, 0)
 	case width <= 2*most:
-		r.block(t, x, start, out, rows, xRow, yRow, width)
+		r.block(t, x, unitBlocks{start, out, rows, xRow, yRow}, width)
 	default:
 		n := ceil(width, 2*most)
 		size, larger := width/n, width%n
 		for row := range rows {
 			x0, y0 := start+row*xRow, out+row*yRow
 			if larger > 0 {
-				r.block(t, x, x0, y0, larger, (size+1)*t.XPixel, r.yPixel*(size+1), size+1)
+				r.block(t, x, unitBlocks{x0, y0, larger, (size + 1) * t.XPixel, r.yPixel * (size + 1)}, size+1)
 			}
 			x0, y0 = x0+larger*(size+1)*t.XPixel, y0+larger*(size+1)*r.yPixel
-			r.block(t, x, x0, y0, n-larger, size*t.XPixel, r.yPixel*size, size)
+			r.block(t, x, unitBlocks{x0, y0, n - larger, size * t.XPixel, r.yPixel * size}, size)
 		}
 	}
 }
 
+// unitBlocks are so many blocks of pixels, the first of which reads from byte start of the input on and goes to byte
+// out of the output, and each other one xBlock and yBlock bytes behind.
+type unitBlocks struct{ start, out, count, xBlock, yBlock int }
+
 // block computes blocks of pixels that follow each other in a row.
-func (r *unitRun) block(t *kernel.UnitTile, x []uint16, start, out, count, xBlock, yBlock, pixels int) {
+func (r *unitRun) block(t *kernel.UnitTile, x []uint16, b unitBlocks, pixels int) {
 	first := ceil(pixels, 2)
 	t.XSecond, t.YSecond = first*t.XPixel, r.yPixel*first
-	r.blocks(t, x, start, out, count, xBlock, yBlock, first, pixels-first)
+	r.blocks(t, x, b, first, pixels-first)
 }
 
 // blocks computes blocks of two tiles of given pixels, a few with each call.
-func (r *unitRun) blocks(t *kernel.UnitTile, x []uint16, start, out, count, xBlock, yBlock, first, second int) {
+func (r *unitRun) blocks(t *kernel.UnitTile, x []uint16, of unitBlocks, first, second int) {
 	t.SetRows(first, second)
-	t.XBlock, t.YBlock = xBlock, yBlock
+	t.XBlock, t.YBlock = of.xBlock, of.yBlock
 	most := max(1, unitCallSteps/r.steps)
 	if r.after != None {
 		t.Keep, most = 1, min(most, unitKept)
 	}
-	for from := 0; from < count; from += most {
-		t.Blocks = min(most, count-from)
-		at := out + from*yBlock
-		t.X = halfAddress(x, start+from*xBlock)
+	for from := 0; from < of.count; from += most {
+		t.Blocks = min(most, of.count-from)
+		at := of.out + from*of.yBlock
+		t.X = halfAddress(x, of.start+from*of.xBlock)
 		if r.a.Rows != nil {
 			t.Y = halfAddress(halvesOf(r.a.Rows), at)
 			if r.a.RowResidual != nil {
@@ -139,9 +145,9 @@ func (r *unitRun) blocks(t *kernel.UnitTile, x []uint16, start, out, count, xBlo
 			continue
 		}
 		for b := range t.Blocks {
-			r.activate(t, b, 0, at+b*yBlock, first)
+			r.activate(t, b, 0, at+b*of.yBlock, first)
 			if second > 0 {
-				r.activate(t, b, kernel.UnitPixels, at+b*yBlock+t.YSecond, second)
+				r.activate(t, b, kernel.UnitPixels, at+b*of.yBlock+t.YSecond, second)
 			}
 		}
 	}

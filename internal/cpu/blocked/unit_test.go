@@ -24,7 +24,7 @@ func rounded(x []float32) []float32 {
 // narrowed returns a value in plain layout in blocks of 32 of a pool's choice.
 func narrowed(set *kernel.UnitSet, n, channels, pixels int, x []float32) []uint16 {
 	wide := make([]float32, Elements(n, channels, pixels, 1))
-	To(threadCount(1), n, channels, pixels, 1, x, [4]int{channels * pixels, pixels, 1, 1}, wide)
+	To(threadCount(1), Size{n, channels, pixels, 1}, x, [4]int{channels * pixels, pixels, 1, 1}, wide)
 	y := make([]uint16, n*UnitBlocks(channels)*pixels*UnitLanes)
 	for i := range y {
 		y[i] = 0x7fc1
@@ -45,7 +45,7 @@ func widened(t failer, set *kernel.UnitSet, n, channels, pixels int, x []uint16)
 	wide := dirty(Elements(n, channels, pixels, 1))
 	FromUnit(threadCount(2), set, n, channels, pixels, x, wide)
 	y := make([]float32, n*channels*pixels)
-	From(threadCount(1), n, channels, pixels, 1, wide, y)
+	From(threadCount(1), Size{n, channels, pixels, 1}, wide, y)
 	return y
 }
 

@@ -192,13 +192,13 @@ func (w *winograd) workFloats(threads int) int {
 	return n
 }
 
-func (w *winograd) run(
-	ctx context.Context, pool Pool, a *Args, f *finish, from, to int, packed, work []float32,
-) {
-	scratch := newSlots(work, w.slotFloats(), pool.Threads())
+func (w *winograd) run(ctx context.Context, pool Pool, p somePieces) {
+	scratch := newSlots(p.work, w.slotFloats(), pool.Threads())
 	defer scratch.end()
-	work = work[pool.Threads()*w.slotFloats():]
-	step := winogradStep{winograd: w, ctx: ctx, a: a, f: f, scratch: scratch, from: from, to: to, packed: packed}
+	work := p.work[pool.Threads()*w.slotFloats():]
+	step := winogradStep{
+		winograd: w, ctx: ctx, a: p.a, f: p.f, scratch: scratch, from: p.from, to: p.to, packed: p.packed,
+	}
 	if w.alone {
 		tasks.Do(pool, w.chunks, 1, winogradChunks{step})
 		return
@@ -206,7 +206,7 @@ func (w *winograd) run(
 	step.v, step.sums = work, work[w.inFloats():]
 	for chunk := range w.chunks {
 		step.first, step.end = share(w.tiles, w.chunks, chunk)
-		if from == 0 || w.chunks > 1 { // else it is there since the first pieces of the weights
+		if p.from == 0 || w.chunks > 1 { // else it is there since the first pieces of the weights
 			tasks.Do(pool, w.inBlocks, 1, winogradIn{step})
 		}
 		if w.late {
@@ -214,7 +214,7 @@ func (w *winograd) run(
 		} else {
 			tasks.Do(pool, w.points*2, 1, winogradPoints{step})
 		}
-		tasks.Do(pool, to-from, 1, winogradOut{step})
+		tasks.Do(pool, p.to-p.from, 1, winogradOut{step})
 		if ctx.Err() != nil {
 			return
 		}
@@ -364,7 +364,8 @@ func (w *winograd) row(row, panel, tiles int, packed, v, m, weights []float32) {
 	next := uintptr(unsafe.Pointer(unsafe.SliceData(packed))) + uintptr(4*(w.pieceFloats()+row*w.lineFloats(columns)))
 	for i := range w.m + 2 {
 		ahead := next + uintptr(4*w.lineFloats(columns)/(w.m+2)*i)
-		w.multiply(row*(w.m+2)+i, panel, tiles, weights[i*size:], v, m, ahead, false)
+		point := winogradPoint{row*(w.m+2) + i, panel, tiles, v, m}
+		w.multiply(&point, weights[i*size:], ahead, false)
 	}
 }
 
@@ -377,21 +378,27 @@ func (w *winograd) products(point, panel, tiles int, packed, v, m []float32, pan
 		next = w.pieceFloats() + point*size
 	}
 	ahead := uintptr(unsafe.Pointer(unsafe.SliceData(packed))) + uintptr(4*next)
-	w.multiply(point, panel, tiles, packed[point*size:], v, m, ahead, true)
+	w.multiply(&winogradPoint{point, panel, tiles, v, m}, packed[point*size:], ahead, true)
+}
+
+// A winogradPoint is one of the points of so many tiles, in v, which is multiplied with a panel's weights to sums in m.
+type winogradPoint struct {
+	point, panel, tiles int
+	v, m                []float32
 }
 
 // multiply multiplies a point of all tiles with its weights of a panel. What lies ahead is fetched meanwhile: all the
 // time, or in time, with what is to come of the weights before it.
-func (w *winograd) multiply(point, panel, tiles int, weights, v, m []float32, ahead uintptr, inTime bool) {
-	columns := w.columns(panel)
-	lines := aheadLines(columns, ceil(tiles, w.set.Pixels))
+func (w *winograd) multiply(p *winogradPoint, weights []float32, ahead uintptr, inTime bool) {
+	columns := w.columns(p.panel)
+	lines := aheadLines(columns, ceil(p.tiles, w.set.Pixels))
 	for s := 0; s < w.inBlocks; s += partialBlocks {
 		steps := min(partialBlocks, w.inBlocks-s)
 		next := ahead
 		if inTime && s+steps < w.inBlocks {
 			next = uintptr(unsafe.Pointer(unsafe.SliceData(weights))) + uintptr(4*(s+steps)*Lanes*columns)
 		}
-		next = w.partial(point, panel, tiles, s, steps, weights[s*Lanes*columns:], v, m, next, lines, nil)
+		next = w.partial(p, s, steps, weights[s*Lanes*columns:], fetching{ahead: next, lines: lines})
 		if !inTime {
 			ahead = next
 		}
@@ -401,20 +408,27 @@ func (w *winograd) multiply(point, panel, tiles int, weights, v, m []float32, ah
 // partialBlocks is how many input blocks have sums of their own, which are added up one after another.
 const partialBlocks = 256 / Lanes
 
-// partial multiplies a point of all tiles with its weights of steps input blocks from block s on. Of what lies ahead each
-// tile fetches so many lines with each four rows of weights; partial returns what comes behind them. Where raw is not nil
-// it fetches that instead, and the transforms of the next tile or point into the first cache.
-func (w *winograd) partial(
-	point, panel, tiles, s, steps int, weights, v, m []float32, ahead uintptr, lines int, raw *fetcher,
-) uintptr {
+// fetching is what is fetched while a point is multiplied: of what lies ahead so many lines with each four rows of
+// weights, or where raw is not nil that, and the transforms of the next tile or point into the first cache.
+type fetching struct {
+	ahead uintptr
+	lines int
+	raw   *fetcher
+}
+
+// partial multiplies a point of all tiles with its weights of steps input blocks from block s on. It returns what lies
+// behind what was fetched.
+func (w *winograd) partial(p *winogradPoint, s, steps int, weights []float32, f fetching) uintptr {
+	point, tiles := p.point, p.tiles
 	t := kernel.ConvTile{
 		Quads: 4, XPixel: 4 * Lanes, YPixel: 4 * Lanes, YBlock: 4 * w.outPlane, Steps: steps, Offsets: &w.offsets[s],
-		X: address(v, point*w.inPoint), Y: address(m, point*w.outPoint), W: address(weights, 0), AheadW: ahead, AheadLines: lines,
+		X: address(p.v, point*w.inPoint), Y: address(p.m, point*w.outPoint), W: address(weights, 0),
+		AheadW: f.ahead, AheadLines: f.lines,
 	}
 	if s > 0 {
 		t.Flags = kernel.ConvAdd
 	}
-	narrow := w.columns(panel) < w.set.Columns
+	narrow := w.columns(p.panel) < w.set.Columns
 	count := ceil(tiles, w.set.Pixels)
 	least, larger := tiles/count, tiles%count
 	for i := range count {
@@ -422,8 +436,8 @@ func (w *winograd) partial(
 		if i < larger {
 			size++
 		}
-		if raw != nil {
-			t.AheadW, t.AheadLines = raw.next(fetchedBytes*steps), 1
+		if f.raw != nil {
+			t.AheadW, t.AheadLines = f.raw.next(fetchedBytes*steps), 1
 			if t.AheadX = size * t.XPixel; i == count-1 {
 				t.AheadX += 4*w.inPoint - tiles*t.XPixel
 			}
@@ -490,12 +504,13 @@ func (t *winogradOwn) Run(i, j int) {
 			wait := w.points - ceil(raw.pieces(fetchedBytes*steps), count)
 			for point := range w.points {
 				of := weights[point*w.ownPoint():]
+				p := winogradPoint{point, i, w.tiles, v, m}
 				if point >= wait && raw.rows > 0 {
-					w.partial(point, i, w.tiles, s, steps, of, v, m, 0, 0, &raw)
+					w.partial(&p, s, steps, of, fetching{raw: &raw})
 					continue
 				}
 				next := uintptr(unsafe.Pointer(unsafe.SliceData(v))) + uintptr(4*((point+1)*w.inPoint+s*w.inPlane))
-				w.partial(point, i, w.tiles, s, steps, of, v, m, next, lines, nil)
+				w.partial(&p, s, steps, of, fetching{ahead: next, lines: lines})
 			}
 		}
 		w.output(t.a, t.f, 0, w.tiles, i, m, slot)

@@ -1,4 +1,4 @@
-package pager
+package fetch
 
 import (
 	"cmp"
@@ -6,15 +6,14 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
 )
 
-// A direct loader reads into the device's memory. Reads that sources can queue are begun by the goroutine that runs the
-// pass, at the moment at which a slot becomes free: while all processors compute, another goroutine would get to it late.
-// What sources do not queue, because it lies in the page cache or because they cannot, is read by goroutines.
-type direct struct {
+// A Direct fetcher reads into the device's memory. Reads that sources can queue are begun by the goroutine that runs
+// the pass, at the moment at which a slot becomes free: while all processors compute, another goroutine would get to it
+// late. What sources do not queue, because it lies in the page cache or because they cannot, is read by goroutines.
+type Direct struct {
 	reader
 	readers int
 	visits  []*directVisit // by group, nil for groups that are not paged
@@ -25,8 +24,8 @@ type direct struct {
 	begun, at, arrived, finished int
 	// held says that what is next waits for reads that are under way, not for its slot.
 	held bool
-	// underWay counts the reads in queues, batch how many they were when the last was begun. mostBytes is how much is begun
-	// at once, beyond one visit.
+	// underWay counts the reads in queues, batch how many they were when the last was begun. mostBytes is how much is
+	// begun at once, beyond one visit.
 	underWay, batch int
 	mostBytes       int64
 	// diskBound says that ops are expected to wait for the disk whatever is done.
@@ -34,13 +33,13 @@ type direct struct {
 	// broken is what a read failed with that nobody waited for.
 	broken  error
 	running bool
-	// once says that every visit is made once, and not again for the next pass. Queues are given back once all has arrived;
-	// unqueued says that there are none.
+	// once says that every visit is made once, and not again for the next pass. Queues are given back once all has
+	// arrived; unqueued says that there are none.
 	once, unqueued bool
 	retired        sync.WaitGroup
-	// queuedBytes is how much a queued read takes, noWait a context that is done.
-	queuedBytes int64
-	noWait      context.Context
+	// pieceBytes is how much a read takes at most, noWait a context that is done.
+	pieceBytes int64
+	noWait     context.Context
 }
 
 // A directVisit is a visit whose pieces may be in queues.
@@ -59,23 +58,6 @@ type part struct {
 	pending bool
 }
 
-// queued is how many reads of a source are under way at most. Together they are what a disk has to do while an op runs,
-// and less than what block devices take before they let the caller wait.
-const queued = 160
-
-// queuesPay is how much has to be read for queues to be worth the tens of milliseconds that giving them back takes.
-const queuesPay = 128 << 20
-
-// Some disks, those of virtual machines among them, say that reads have ended once they have nothing to do: what is asked
-// for meanwhile delays what was asked for before. So reads are begun in batches, of half the ring where that is more than
-// one visit, the next once at most lowShare of the reads of the last one are under way, and no more than mostLow.
-// Where ops would wait for all of that, soonBytes are asked for first.
-const (
-	lowShare  = 4
-	mostLow   = 8
-	soonBytes = 1 << 20
-)
-
 // A queue is that of one source, with the parts that are under way by number.
 type queue struct {
 	source storage.QueuedSource
@@ -86,22 +68,29 @@ type queue struct {
 	free   []int
 }
 
-// newDirect returns a loader of the groups that a plan pages, into the ring, and, where stays is not nil, of what each group is
-// the first to need of the weights that stay. That is brought once, as all is for a single pass.
-func (g *Pager) newDirect(p *plan.Plan, host HostVisible, stays [][]plan.Span) *direct {
+// DeviceMemory is what a [Direct] fetcher reads into: memory of the device that the host can write to.
+type DeviceMemory struct {
+	// Slot returns the bytes of a paged group's slot in the ring.
+	Slot func(group *plan.Group) []byte
+	// Fixed is the arena of the weights that stay. It is needed where these are fetched.
+	Fixed []byte
+}
+
+// NewDirect returns a fetcher of the groups that a plan pages, into the ring, and, where stays is not nil, of what each
+// group is the first to need of the weights that stay (see [plan.Plan.FirstReads]). That is brought once, as all is for
+// a single pass.
+func NewDirect(p *plan.Plan, to DeviceMemory, stays [][]plan.Span, o Options) *Direct {
 	noWait, done := context.WithCancel(context.Background())
 	done()
-	d := &direct{
-		readers: g.opts.Readers, visits: make([]*directVisit, len(p.Groups)), mostBytes: p.RingBytes / 2,
+	d := &Direct{
+		readers: o.Readers, visits: make([]*directVisit, len(p.Groups)), mostBytes: p.RingBytes / 2,
 		diskBound: p.Forecast.Bound != "compute", once: p.Once || stays != nil,
-		unqueued:    p.Once && stays == nil && p.MovedBytes < cmp.Or(g.opts.queuesPay, queuesPay),
-		queuedBytes: cmp.Or(g.opts.queuedBytes, pieceBytes), noWait: noWait,
+		unqueued:   p.Once && stays == nil && p.MovedBytes < cmp.Or(o.QueuesPay, queuesPay),
+		pieceBytes: cmp.Or(o.PieceBytes, pieceBytes), noWait: noWait,
 	}
-	d.bytes = &g.stats.readBytes
-	var fixed []byte
+	d.bytes = o.Read
 	if stays != nil {
 		d.mostBytes = max(d.mostBytes, firstBytes)
-		fixed = host.HostBytes(device.Region{Memory: g.fixed, Bytes: p.Fixed.Bytes})
 	}
 	for k := range p.Groups {
 		group := &p.Groups[k]
@@ -109,30 +98,32 @@ func (g *Pager) newDirect(p *plan.Plan, host HostVisible, stays [][]plan.Span) *
 		if !group.Paged() && !brings {
 			continue
 		}
-		v := &directVisit{visit: visit{path: group.Name(), arrived: make(chan struct{}, 1)}}
+		v := &directVisit{visit: newVisit(group)}
 		d.visits[k] = v
 		d.order = append(d.order, v)
-		if group.Paged() {
-			v.after = group.After // counted over more visits than the plan counts, it waits for what the plan says or later
-			d.read(v, group.Spans, host.HostBytes(device.Region{Memory: g.ring, Offset: group.SlotOffset, Bytes: group.SlotBytes}))
+		if group.Paged() { // counted over more visits than the plan counts, it waits for what the plan says or later
+			d.add(v, group.Spans, to.Slot(group))
 		}
 		if brings {
-			d.read(v, stays[k], fixed)
+			d.add(v, stays[k], to.Fixed)
 		}
 	}
 	return d
 }
 
-// read adds reads into memory to a visit.
-func (d *direct) read(v *directVisit, list []plan.Span, into []byte) {
+// Brings reports whether the fetcher brings something for a group, which then has to be waited for.
+func (d *Direct) Brings(k int) bool { return d.visits[k] != nil }
+
+// add adds reads into memory to a visit.
+func (d *Direct) add(v *directVisit, list []plan.Span, into []byte) {
 	v.bytes += plan.SpanBytes(list)
-	for _, piece := range pieces(list, into, d.queuedBytes, &v.visit) {
+	for _, piece := range pieces(list, into, d.pieceBytes, &v.visit) {
 		v.parts = append(v.parts, part{piece: piece, queue: d.queueOf(piece.request[0].Extent.Source)})
 	}
 }
 
 // queueOf returns the queue of a source, nil where it has none.
-func (d *direct) queueOf(source storage.Source) *queue {
+func (d *Direct) queueOf(source storage.Source) *queue {
 	s, ok := source.(storage.QueuedSource)
 	if !ok || d.unqueued {
 		return nil
@@ -157,13 +148,13 @@ func (q *queue) open() {
 	}
 }
 
-// begin starts to read where nothing is under way.
-func (d *direct) begin() {
+// Begin starts to read where nothing is under way.
+func (d *Direct) Begin() {
 	if len(d.order) == 0 {
 		return
 	}
 	if d.once && d.arrived == len(d.order) { // a pass that was not expected
-		d.reset()
+		d.Reset()
 	}
 	if d.running {
 		return
@@ -183,9 +174,9 @@ func (d *direct) begin() {
 	d.broken = d.advance()
 }
 
-// advance begins the reads of one visit after the other, pass after pass, each once the plan says that its slot is free,
-// a batch of them at once.
-func (d *direct) advance() error {
+// advance begins the reads of one visit after the other, pass after pass, each once the plan says that its slot is
+// free, a batch of them at once.
+func (d *Direct) advance() error {
 	err := d.beginNext()
 	for _, q := range d.queues {
 		if q.reads != nil {
@@ -195,7 +186,7 @@ func (d *direct) advance() error {
 	return err
 }
 
-func (d *direct) beginNext() error {
+func (d *Direct) beginNext() error {
 	d.held = false
 	if err := d.look(); err != nil {
 		return err
@@ -245,15 +236,15 @@ func (d *direct) beginNext() error {
 	return nil
 }
 
-// starved reports whether ops need the next visit while the disk does nothing. Where ops wait for the disk anyway, large
-// batches are better.
-func (d *direct) starved() bool { return !d.diskBound && d.underWay == 0 && d.begun == d.arrived }
+// starved reports whether ops need the next visit while the disk does nothing. Where ops wait for the disk anyway,
+// large batches are better.
+func (d *Direct) starved() bool { return !d.diskBound && d.underWay == 0 && d.begun == d.arrived }
 
 // few reports whether so few reads of the last batch are left that the next may be begun.
-func (d *direct) few() bool { return d.underWay <= min(d.batch/lowShare, mostLow) }
+func (d *Direct) few() bool { return d.underWay <= min(d.batch/lowShare, mostLow) }
 
 // look notes the reads that have ended, without waiting for one.
-func (d *direct) look() error {
+func (d *Direct) look() error {
 	for _, q := range d.queues {
 		for q.reads != nil && len(q.free) < queued {
 			if err := d.reap(d.noWait, q); errors.Is(err, context.Canceled) {
@@ -278,7 +269,7 @@ func (q *queue) begin(p *part) bool {
 }
 
 // reap waits for a read of a queue to end. One that the queue could not make is made again, to know why.
-func (d *direct) reap(ctx context.Context, q *queue) error {
+func (d *Direct) reap(ctx context.Context, q *queue) error {
 	number, filled, err := q.reads.Wait(ctx)
 	if err != nil {
 		return err
@@ -293,7 +284,8 @@ func (d *direct) reap(ctx context.Context, q *queue) error {
 	return nil
 }
 
-func (d *direct) ready(ctx context.Context, k int) error {
+// Ready returns once group k of this pass is in its slot, or with why it will not be.
+func (d *Direct) Ready(ctx context.Context, k int) error {
 	if d.broken != nil {
 		return d.broken
 	}
@@ -327,7 +319,7 @@ func (d *direct) ready(ctx context.Context, k int) error {
 	if v.fromQueue { // other pieces are looked after by who reads them
 		v.fromQueue = false
 		if err := v.unchanged(); err != nil {
-			return &GroupError{v.path, "load", err}
+			return &Error{v.path, err}
 		}
 	}
 	if d.arrived++; d.once && d.arrived == len(d.order) { // the last ops run meanwhile
@@ -337,7 +329,7 @@ func (d *direct) ready(ctx context.Context, k int) error {
 }
 
 // retire begins to give the queues back, which takes tens of milliseconds.
-func (d *direct) retire() {
+func (d *Direct) retire() {
 	for _, q := range d.queues {
 		if reads := q.reads; reads != nil {
 			q.reads, q.free = nil, q.free[:0]
@@ -347,7 +339,7 @@ func (d *direct) retire() {
 }
 
 // step waits for a read to end and begins what is next if it can. It is for a visit of which not all reads are begun.
-func (d *direct) step(ctx context.Context) error {
+func (d *Direct) step(ctx context.Context) error {
 	for _, q := range d.queues {
 		if d.held && q.reads != nil && len(q.free) < queued {
 			if err := d.reap(ctx, q); err != nil {
@@ -359,22 +351,23 @@ func (d *direct) step(ctx context.Context) error {
 	panic("BUG: the slot of a group is not free when the group is to run")
 }
 
-// tick begins what is next where that waited for reads and they have ended.
-func (d *direct) tick() {
+// Tick begins what is next where that waited for reads and they have ended.
+func (d *Direct) Tick() {
 	if d.held && d.broken == nil {
 		d.broken = d.advance()
 	}
 }
 
-func (d *direct) done(int) {
+// Done says that the ops of a group are done with its slot, and begins what waited for it.
+func (d *Direct) Done(int) {
 	d.finished++
 	if d.broken == nil {
 		d.broken = d.advance()
 	}
 }
 
-// reset stops the readers, whose work for the pass that was given up may lie anywhere.
-func (d *direct) reset() {
+// Reset stops the readers, whose work for the pass that was given up may lie anywhere.
+func (d *Direct) Reset() {
 	if !d.running {
 		return
 	}
@@ -396,8 +389,9 @@ func (d *direct) reset() {
 	}
 }
 
-func (d *direct) close() error {
-	d.reset()
+// Close gives the queues back, with the first error of each.
+func (d *Direct) Close() error {
+	d.Reset()
 	d.retire()
 	d.retired.Wait()
 	var errs []error

@@ -1,0 +1,200 @@
+package fetch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/optimem/optimem/internal/panicked"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
+)
+
+// A piece is a read of a group.
+type piece struct {
+	// request is one request. A slice of it is made once, since reads take several.
+	request []storage.Request
+	visit   *visit
+}
+
+// A visit is a group as a fetcher sees it.
+type visit struct {
+	path   string
+	after  int
+	pieces []piece
+	// left counts the pieces that are under way; arrived has a token once there are none.
+	left    atomic.Int32
+	arrived chan struct{}
+	// sources are those of the pieces that can tell whether they changed.
+	sources []storage.Guarded
+}
+
+func newVisit(group *plan.Group) visit {
+	return visit{path: group.Name(), after: group.After, arrived: make(chan struct{}, 1)}
+}
+
+// need returns how many visits must be done before the n-th may be brought, where visits of them make a pass: its slot
+// has to be free, and it is not brought again before it was used, even where no other takes its slot.
+func (v *visit) need(n, visits int) int {
+	least := n - visits + 1
+	if v.after > 0 {
+		least = max(least, n-v.after+1)
+	}
+	return least
+}
+
+// forget drops the token of an arrival that nobody waited for.
+func (v *visit) forget() {
+	select {
+	case <-v.arrived:
+	default:
+	}
+}
+
+// unchanged returns an error where a source may have changed since it was opened. After a read this says that what was
+// read is what was there.
+func (v *visit) unchanged() error {
+	for _, s := range v.sources {
+		if err := s.Unchanged(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A reader reads pieces with several goroutines.
+type reader struct {
+	work  chan piece
+	idle  sync.WaitGroup
+	bytes *atomic.Int64
+	ctx   context.Context
+	stop  context.CancelCauseFunc
+	// failed is closed with the first error in err.
+	failed chan struct{}
+	once   *sync.Once
+	err    error
+}
+
+// start begins to read with n goroutines until the reader is stopped. room is how many pieces may wait for them.
+func (r *reader) start(n, room int) {
+	r.ctx, r.stop = context.WithCancelCause(context.Background())
+	r.work, r.failed, r.once, r.err = make(chan piece, room), make(chan struct{}), new(sync.Once), nil
+	for range n {
+		r.idle.Go(func() {
+			for {
+				select {
+				case <-r.ctx.Done():
+					return
+				case p := <-r.work:
+					r.read(p)
+				}
+			}
+		})
+	}
+}
+
+// request hands out the reads of a visit; it reports whether all were taken before the reader was stopped.
+func (r *reader) request(v *visit, list []piece) bool {
+	v.left.Store(int32(len(list)))
+	for _, p := range list {
+		select {
+		case r.work <- p:
+		case <-r.ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// read reads one piece and counts it.
+func (r *reader) read(p piece) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.fail(&Error{p.visit.path, panicked.By(v)})
+		}
+	}()
+	if err := r.fill(p); err != nil {
+		r.fail(err)
+		return
+	}
+	if p.visit.left.Add(-1) > 0 {
+		return
+	}
+	if err := p.visit.unchanged(); err != nil {
+		r.fail(&Error{p.visit.path, err})
+		return
+	}
+	p.visit.arrived <- struct{}{}
+}
+
+// fill reads one piece.
+func (r *reader) fill(p piece) error {
+	if err := storage.Read(r.ctx, 1, p.request...); err != nil {
+		if changed := p.visit.unchanged(); changed != nil {
+			err = fmt.Errorf("%w: %w", changed, err)
+		}
+		return &Error{p.visit.path, err}
+	}
+	r.bytes.Add(p.request[0].Extent.Bytes)
+	return nil
+}
+
+func (r *reader) fail(err error) {
+	r.once.Do(func() {
+		r.err = err
+		close(r.failed)
+	})
+}
+
+// end stops the goroutines and waits for them.
+func (r *reader) end() {
+	r.stop(nil)
+	r.idle.Wait()
+}
+
+// wait returns once the visit has arrived, or says why it will not.
+func (r *reader) wait(ctx context.Context, v *visit) error {
+	select {
+	case <-v.arrived:
+		return nil
+	default:
+	}
+	select {
+	case <-v.arrived:
+		return nil
+	case <-r.failed:
+		return r.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// pieces cuts spans into reads of so many bytes at most, of the bytes that into gives room for.
+func pieces(list []plan.Span, into []byte, most int64, v *visit) []piece {
+	var out []piece
+	for _, s := range list {
+		for at := int64(0); at < s.Extent.Bytes; at += most {
+			n := min(most, s.Extent.Bytes-at)
+			e := s.Extent
+			e.Offset, e.Bytes = e.Offset+at, n
+			if e.Source.Size() <= e.Offset { // over-read behind the last byte
+				continue
+			}
+			out = append(out, piece{[]storage.Request{{Extent: e, Into: into[s.Offset+at:][:n]}}, v})
+		}
+	}
+	v.sources = Guarded(v.sources, list)
+	return out
+}
+
+// Guarded adds the sources of reads that can tell whether they changed to others, each once.
+func Guarded(out []storage.Guarded, list []plan.Span) []storage.Guarded {
+	for _, s := range list {
+		if g, ok := s.Extent.Source.(storage.Guarded); ok && !slices.Contains(out, g) {
+			out = append(out, g)
+		}
+	}
+	return out
+}

@@ -1,0 +1,254 @@
+package fetch
+
+import (
+	"context"
+
+	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/plan"
+)
+
+// A Staged fetcher brings groups to a device that files cannot be read into: through host memory, over a stream of its
+// own. Groups whose bytes the plan keeps in host memory are read from files once, and those whose sources lie in memory
+// that the device can copy from never.
+type Staged struct {
+	reader
+	readers int
+	// stream copies to the ring, compute runs the ops.
+	stream, compute device.Stream
+	ring            device.Memory
+	order           []*stagedVisit
+	running         bool
+	// computed has the event of each visit that the ops have been given to the device for, free the event after which a
+	// staging slot may be filled again, and arrived those visits that the compute stream can wait for.
+	computed, arrived chan device.Event
+	free              chan device.Event
+	// read has each visit whose bytes are in host memory.
+	read chan fed
+}
+
+// A StagedGroup is a paged group and where its bytes are in host memory, on their way to the device.
+type StagedGroup struct {
+	Group *plan.Group
+	// InPlace are the bytes of each part in the memory of their sources, from where the device copies by itself, else nil.
+	InPlace [][]byte
+	// Copy is where the bytes of a group stay whose copy is kept in host memory. They are there once Held says so, which
+	// the fetcher sets and whoever takes the memory may have set before.
+	Copy []byte
+	Held *bool
+	// Slots are the staging slots that the bytes of the others pass through. All groups have the same two.
+	Slots [plan.StagingSlots][]byte
+}
+
+// A fed visit is one whose bytes lie in host memory, from where they are copied. The next time, for a later pass, they
+// may be brought to another place meanwhile.
+type fed struct {
+	*stagedVisit
+	from []byte
+}
+
+// A stagedVisit is a paged group as a Staged fetcher sees it.
+type stagedVisit struct {
+	visit
+	StagedGroup
+	// slots are the reads into each staging slot, for groups that pass through these.
+	slots [plan.StagingSlots][]piece
+}
+
+// passing reports whether the bytes pass through a staging slot.
+func (v *stagedVisit) passing() bool { return v.InPlace == nil && !v.Group.Copied }
+
+// NewStaged returns a fetcher of paged groups, in the order in which a pass runs them, into the ring of a device whose
+// stream compute runs the ops.
+func NewStaged(
+	dev device.Device, compute device.Stream, ring device.Memory, groups []StagedGroup, o Options,
+) (_ *Staged, err error) {
+	s := &Staged{readers: o.Readers, compute: compute, ring: ring}
+	s.bytes = o.Read
+	if s.stream, err = dev.NewStream(); err != nil {
+		return nil, err
+	}
+	for _, group := range groups {
+		v := &stagedVisit{visit: newVisit(group.Group), StagedGroup: group}
+		switch {
+		case v.InPlace != nil:
+		case v.Group.Copied:
+			v.pieces = pieces(v.Group.Spans, v.Copy, pieceBytes, &v.visit)
+		default:
+			for i, into := range v.Slots {
+				v.slots[i] = pieces(v.Group.Spans, into, pieceBytes, &v.visit)
+			}
+		}
+		s.order = append(s.order, v)
+	}
+	return s, nil
+}
+
+// Begin starts the readers and the copies where they do not run.
+func (s *Staged) Begin() {
+	if s.running || len(s.order) == 0 {
+		return
+	}
+	s.running = true
+	// What filled and read the ring before is done, and was waited for on other streams. A device that looks at the order
+	// of what is done to its memory sees that here; there is nothing to wait for.
+	_ = s.stream.Sync(context.Background())
+	n := 2 * len(s.order)
+	s.computed, s.arrived = make(chan device.Event, n), make(chan device.Event, n)
+	s.read = make(chan fed, plan.StagingSlots)
+	s.free = make(chan device.Event, plan.StagingSlots)
+	for range plan.StagingSlots {
+		s.free <- nil
+	}
+	s.start(s.readers, s.readers)
+	s.idle.Go(s.feed)
+	s.idle.Go(s.copy)
+}
+
+// feed brings the bytes of one visit after the other into host memory, pass after pass, as far ahead as there is room.
+func (s *Staged) feed() {
+	slot := 0
+	for n := 0; ; n++ {
+		v := s.order[n%len(s.order)]
+		list, from := v.pieces, v.Copy
+		switch {
+		case v.Held != nil && *v.Held:
+			list = nil
+		case v.passing():
+			select {
+			case e := <-s.free:
+				if e == nil {
+					break
+				}
+				if err := e.Sync(s.ctx); err != nil {
+					s.fail(&Error{v.path, err})
+					return
+				}
+			case <-s.ctx.Done():
+				return
+			}
+			list, from = v.slots[slot], v.Slots[slot]
+			slot = (slot + 1) % plan.StagingSlots
+		}
+		if len(list) > 0 {
+			if !s.request(&v.visit, list) {
+				return
+			}
+			// The next visit's reads begin when this one's are under way to their end: the host memory of a visit is
+			// handed on in order.
+			select {
+			case <-v.visit.arrived:
+			case <-s.failed:
+				return
+			case <-s.ctx.Done():
+				return
+			}
+			if v.Held != nil {
+				*v.Held = true
+			}
+		}
+		select {
+		case s.read <- fed{v, from}:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// copy gives the copies of one visit after the other to the device, each behind the event after which its slot is free.
+func (s *Staged) copy() {
+	var last device.Event
+	done := 0
+	for n := 0; ; n++ {
+		var v fed
+		select {
+		case v = <-s.read:
+		case <-s.ctx.Done():
+			return
+		}
+		for need := v.need(n, len(s.order)); done < need; done++ {
+			select {
+			case last = <-s.computed:
+			case <-s.ctx.Done():
+				return
+			}
+		}
+		if last != nil && v.after > 0 {
+			s.stream.Wait(last)
+			last = nil // what comes next is behind it
+		}
+		if err := s.bring(v); err != nil {
+			s.fail(&Error{v.path, err})
+			return
+		}
+		e := s.stream.Record()
+		if v.passing() {
+			s.free <- e
+		}
+		select {
+		case s.arrived <- e:
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// bring copies the parts of a group to its slot.
+func (s *Staged) bring(v fed) error {
+	for i, part := range v.Group.Parts {
+		n := part.High - part.Low
+		var from []byte
+		if v.InPlace != nil {
+			from = v.InPlace[i]
+		} else {
+			from = v.from[part.Staged:][:n]
+		}
+		to := device.Region{Memory: s.ring, Offset: v.Group.SlotOffset + part.Offset, Bytes: n}
+		if err := s.stream.CopyIn(to, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ready has the stream of the ops wait for the next visit's copies, and returns once these were given to the device.
+func (s *Staged) Ready(ctx context.Context, _ int) error {
+	select {
+	case e := <-s.arrived:
+		s.compute.Wait(e)
+		return nil
+	case <-s.failed:
+		return s.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Tick does nothing: goroutines read and copy.
+func (s *Staged) Tick() {}
+
+// Done notes the event after which the slot of the group whose ops were given to the device is free.
+func (s *Staged) Done(int) { s.computed <- s.compute.Record() }
+
+// Reset stops everything and waits for it. What is held in host memory stays.
+func (s *Staged) Reset() {
+	if !s.running {
+		return
+	}
+	s.running = false
+	s.end()
+	_ = s.stream.Sync(context.Background()) // the error is that of the pass that was given up
+	for _, v := range s.order {
+		v.forget()
+	}
+}
+
+// Close stops everything and gives the stream back.
+func (s *Staged) Close() error {
+	s.Reset()
+	if s.stream == nil {
+		return nil
+	}
+	err := s.stream.Close()
+	s.stream = nil
+	return err
+}
