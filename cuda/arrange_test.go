@@ -15,7 +15,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -38,7 +38,7 @@ func complyChannelsLast(t *testing.T, dev device.Device) (ran int) {
 		t.Fatal(err)
 	}
 	for _, c := range cases {
-		g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
+		g, err := aten.BuildCall(graph.Standard(), c.Target, c.Args)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/tensor"
 )
@@ -81,7 +81,7 @@ func comply(t *testing.T, dev *cuda.Device, wanted func(*graph.Graph) bool) {
 	}
 	missing, ran := make(map[string]int), 0
 	for _, c := range cases {
-		g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
+		g, err := aten.BuildCall(graph.Standard(), c.Target, c.Args)
 		if err != nil {
 			t.Fatalf("%s%v: %v", c.Target, c.Args, err)
 		}

@@ -11,17 +11,17 @@ import (
 	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
 
 // emptied returns the arguments of a call with one dimension of a tensor of no elements, and that of others that have as
 // many elements there, or not.
 func emptied(args map[string]any, name string, dim int, others bool) map[string]any {
-	size := args[name].(models.Given).Layout.Shape[dim]
+	size := args[name].(aten.Given).Layout.Shape[dim]
 	all := maps.Clone(args)
 	for other, v := range args {
-		g, ok := v.(models.Given)
+		g, ok := v.(aten.Given)
 		if !ok || other != name && (!others || len(g.Layout.Shape) <= dim || g.Layout.Shape[dim] != size) {
 			continue
 		}
@@ -48,10 +48,10 @@ func TestNoElements(t *testing.T) {
 			continue // a call of each
 		}
 		for _, name := range slices.Sorted(maps.Keys(c.Args)) {
-			given, ok := c.Args[name].(models.Given)
+			given, ok := c.Args[name].(aten.Given)
 			for dim := 0; ok && dim < len(given.Layout.Shape); dim++ {
 				for _, others := range []bool{false, true} {
-					g, err := models.BuildCall(graph.Standard(), c.Target, emptied(c.Args, name, dim, others))
+					g, err := aten.BuildCall(graph.Standard(), c.Target, emptied(c.Args, name, dim, others))
 					if err != nil {
 						continue // the op does not take it
 					}

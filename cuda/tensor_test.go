@@ -16,7 +16,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -256,7 +256,7 @@ func compareRecordedRounded(t *testing.T, dev device.Device, precisions ...strin
 		part := map[string]float64{"bf16": 1.0 / 256, "tf32": 1.0 / 2048}[precision]
 		ran, differs := 0, 0
 		for _, c := range cases {
-			g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
+			g, err := aten.BuildCall(graph.Standard(), c.Target, c.Args)
 			if err != nil || len(g.Ops) != 1 || len(c.Outputs) != 1 || g.Ops[0].Kind != "linear" && g.Ops[0].Kind != "matmul" {
 				continue
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -22,7 +23,7 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	m.modules = func() []string { return treeModules(a.Root) }
 	m.build = func(ctx context.Context, inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
 		r := newRecorder(ckpt, opts.Ops)
-		r.ctx = ctx
+		r.Ctx = ctx
 		r.rename = rename
 		bound, err := r.bind(a.Inputs, inputs)
 		if err != nil {
@@ -36,7 +37,7 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 		if err != nil {
 			return nil, err
 		}
-		return r.graph, r.give(result)
+		return r.Graph, r.give(result)
 	}
 	return nil
 }
@@ -95,17 +96,17 @@ func fits(p Port, shape tensor.Shape, given bool) error {
 // give makes what forward returned the outputs of the graph: tensors by the names of the fields or keys that hold them,
 // else by their position.
 func (r *recorder) give(result any) error {
-	r.path, r.source = "", ""
+	r.Path, r.Source = "", ""
 	var add func(name string, v any) error
 	add = func(name string, v any) error {
 		switch v := v.(type) {
 		case nil, string:
 			return nil
-		case *ref:
+		case *aten.Ref:
 			if name == "" {
-				name = "output_" + strconv.Itoa(len(r.graph.Outputs))
+				name = "output_" + strconv.Itoa(len(r.Graph.Outputs))
 			}
-			r.graph.Outputs = append(r.graph.Outputs, graph.Output{Name: name, Operand: r.read(v)})
+			r.Graph.Outputs = append(r.Graph.Outputs, graph.Output{Name: name, Operand: r.Read(v)})
 			return nil
 		case int, float64, bool:
 			x, ok := r.numberOutput(v)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/models/aten"
 )
 
 // A dataNumber is a number of the program that depends on data, which nothing but assertions read.
@@ -22,7 +23,7 @@ func dependsOnData(n *exported.Node, args arguments) bool {
 	if len(args.positional) == 0 {
 		return false
 	}
-	s, ok := args.positional[0].(*selection)
+	s, ok := args.positional[0].(*aten.Selection)
 	if !ok {
 		return false
 	}
@@ -31,7 +32,7 @@ func dependsOnData(n *exported.Node, args arguments) bool {
 		return true
 	case "torch.ops.aten.sym_size.int":
 		d, ok := args.positional[len(args.positional)-1].(int)
-		return ok && (d == s.lead || d == s.lead-s.rank())
+		return ok && s.OfData(d)
 	}
 	return false
 }
@@ -52,8 +53,8 @@ func onlyAsserted(g *exported.Graph) map[int]bool {
 		use(out)
 	}
 	for i, n := range slices.Backward(g.Nodes) {
-		_, onNumbers := scalarTargets[n.Target]
-		if (onNumbers || dataNumbers[n.Target]) && !slices.ContainsFunc(n.Outputs, func(a exported.Argument) bool {
+		_, ofNumbers := aten.OnNumbers(n.Target)
+		if (ofNumbers || dataNumbers[n.Target]) && !slices.ContainsFunc(n.Outputs, func(a exported.Argument) bool {
 			read := false
 			a.Values(func(name string) bool {
 				read = used[name]

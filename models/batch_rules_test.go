@@ -9,7 +9,7 @@ import (
 	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
-	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -36,7 +36,7 @@ func TestAxisRules(t *testing.T) {
 	}
 	checked := make(map[graph.Kind]map[string]int) // times each operand of a kind was rearranged
 	for _, c := range cases {
-		g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
+		g, err := aten.BuildCall(graph.Standard(), c.Target, c.Args)
 		if err != nil {
 			t.Fatalf("%s: %v", c.Name, err)
 		}

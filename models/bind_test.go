@@ -89,9 +89,9 @@ func TestWeightsOverOneStorage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		values[w.Name] = r.cell.value
-		if v := b.graph.Values[r.cell.value]; v.DType != w.DType || r.dtype != w.DType {
-			t.Errorf("%s of %v is a value of %v, read as %v", w.Name, w.DType, v.DType, r.dtype)
+		values[w.Name] = r.Memory().Value()
+		if v := b.Graph.Values[r.Memory().Value()]; v.DType != w.DType || r.DType() != w.DType {
+			t.Errorf("%s of %v is a value of %v, read as %v", w.Name, w.DType, v.DType, r.DType())
 		}
 	}
 	if values["tied"] != values["floats"] || values["bits"] == values["floats"] {

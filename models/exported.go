@@ -12,6 +12,7 @@ import (
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -98,10 +99,10 @@ func customMissing(missing []Missing) bool {
 // known reports whether a node's target has a meaning: an op of this package, a Python operator on numbers, a
 // higher-order op, or an op of the registry that an embedder added.
 func known(target string, ops *graph.Registry) bool {
-	if _, ok := targets[target]; ok {
+	if _, ok := aten.Lookup(target); ok {
 		return true
 	}
-	if _, ok := scalarTargets[target]; ok {
+	if _, ok := aten.OnNumbers(target); ok {
 		return true
 	}
 	if _, ok := higherOrder[target]; ok {
@@ -138,7 +139,7 @@ func sourceText(s *exported.Source) string {
 
 // A programBuilder builds the graph of an exported program for concrete shapes.
 type programBuilder struct {
-	*builder
+	*aten.Builder
 	ckpt    *loader.Checkpoint
 	program *exported.Program
 	// autocast is the dtype that ops cast to in the region being built, Invalid outside of any.
@@ -147,7 +148,7 @@ type programBuilder struct {
 	symbols map[string]int64
 	binders map[string]string
 	// storages holds the cell of each storage already added, so that tied weights are one value.
-	storages map[storage.Extent]*cell
+	storages map[storage.Extent]*aten.Cell
 	// weights lists the cells of storages in the order in which they were added.
 	weights []weightCell
 	// inPlace says that the program writes to tensors.
@@ -156,7 +157,7 @@ type programBuilder struct {
 
 // A weightCell is the cell of a storage and the value that it began as.
 type weightCell struct {
-	cell   *cell
+	cell   *aten.Cell
 	origin graph.ValueID
 }
 
@@ -164,7 +165,7 @@ type weightCell struct {
 type scope struct {
 	graph  *exported.Graph
 	values map[string]any
-	names  map[*ref]string
+	names  map[*aten.Ref]string
 	// path and source are those of nodes that do not say theirs: of the call that a subgraph belongs to.
 	path, source string
 }
@@ -187,17 +188,17 @@ func buildReading(
 	inputs map[string]tensor.Shape, reads bool,
 ) (g *graph.Graph, changed bool, err error) {
 	b := &programBuilder{
-		builder: &builder{
-			ctx: ctx, graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, ops: ops, reads: reads,
+		Builder: &aten.Builder{
+			Ctx: ctx, Graph: &graph.Graph{Modules: make(map[string]graph.Operand)}, Ops: ops, Reads: reads,
 		},
 		ckpt:     ckpt,
 		program:  p,
 		symbols:  make(map[string]int64),
 		binders:  make(map[string]string),
-		storages: make(map[storage.Extent]*cell),
+		storages: make(map[storage.Extent]*aten.Cell),
 		inPlace:  writesInPlace(p.Graph),
 	}
-	s := &scope{graph: p.Graph, values: make(map[string]any), names: make(map[*ref]string)}
+	s := &scope{graph: p.Graph, values: make(map[string]any), names: make(map[*aten.Ref]string)}
 	for _, step := range []func(*scope) error{
 		func(s *scope) error { return b.bindInputs(s, inputs) }, b.run, b.bindOutputs,
 	} {
@@ -208,11 +209,11 @@ func buildReading(
 			return nil, false, blame(err, len(b.symbols) == 0)
 		}
 	}
-	changed = b.changesKnown()
-	if b.followed > 0 {
-		return rewrite.Prune(b.graph), changed, nil // of what nobody reads
+	changed = b.ChangesKnown()
+	if b.Followed > 0 {
+		return rewrite.Prune(b.Graph), changed, nil // of what nobody reads
 	}
-	return b.graph, changed, nil
+	return b.Graph, changed, nil
 }
 
 // writesInPlace reports whether a graph has an op whose name says that it writes to a tensor.
@@ -231,10 +232,10 @@ func writesInPlace(g *exported.Graph) bool {
 func (b *programBuilder) run(s *scope) error {
 	for i := range s.graph.Nodes {
 		n := &s.graph.Nodes[i]
-		if err := b.stopped(); err != nil {
+		if err := b.Stopped(); err != nil {
 			return err
 		}
-		b.path, b.source = cmp.Or(modulePath(n), s.path), cmp.Or(sourceText(n.Source), s.source)
+		b.Path, b.Source = cmp.Or(modulePath(n), s.path), cmp.Or(sourceText(n.Source), s.source)
 		if err := b.node(s, n); err != nil {
 			return b.at(n, err)
 		}
@@ -250,10 +251,10 @@ func (b *programBuilder) at(n *exported.Node, err error) error {
 			return lacking
 		}
 		return &UnsupportedError{Hint: lacking.Hint, Missing: []Missing{{
-			Name: n.Target, Reason: lacking.What, Path: b.path, Source: b.source, Uses: 1,
+			Name: n.Target, Reason: lacking.What, Path: b.Path, Source: b.Source, Uses: 1,
 		}}}
 	}
-	where := b.path
+	where := b.Path
 	if where == "" {
 		where = n.Name
 	}
@@ -269,11 +270,11 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	if dataNumbers[n.Target] || dependsOnData(n, args) {
 		return b.define(s, n, []any{dataNumber{}})
 	}
-	if eval, ok := scalarTargets[n.Target]; ok {
-		v, err := eval(args)
+	if eval, ok := aten.OnNumbers(n.Target); ok {
+		v, err := eval(args.positional)
 		switch {
-		case err != nil && slices.ContainsFunc(args.positional, isSelection):
-			return b.unsupported("of what a mask selects: %s", sizeOfData)
+		case err != nil && slices.ContainsFunc(args.positional, aten.IsSelection):
+			return b.Unsupported("of what a mask selects: %s", aten.SizeOfData)
 		case err != nil:
 			return err
 		}
@@ -286,33 +287,22 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 		}
 		return b.define(s, n, results)
 	}
-	t, ok := targets[n.Target]
+	t, ok := aten.Lookup(n.Target)
 	if !ok {
 		return b.customOp(s, n)
 	}
-	c := &call{
-		builder: b.builder, schema: t.schema, args: make(map[string]any), meta: s.graph.TensorValues, names: s.names,
-		symbols: b.symbols, inPlace: b.inPlace, selects: true,
-	}
-	for i, p := range t.schema.params {
-		v, given := args.byName[p.name]
-		if !given && i < len(args.positional) {
-			v, given = args.positional[i], true
-		}
-		switch {
-		case given:
-			c.args[p.name] = v
-		case p.required:
-			return fmt.Errorf("argument %s is missing", p.name)
-		default:
-			c.args[p.name] = p.value
-		}
-	}
-	if err := b.castArguments(n.Target, c.args); err != nil {
+	bound, err := t.Bind(args.positional, args.byName)
+	if err != nil {
 		return err
 	}
-	if err := t.run(c); err != nil {
+	if err := b.castArguments(n.Target, bound); err != nil {
 		return err
 	}
-	return b.define(s, n, c.results)
+	results, err := t.Call(b.Builder, aten.Site{
+		Meta: s.graph.TensorValues, Names: s.names, Symbols: b.symbols, InPlace: b.inPlace, Selects: true,
+	}, bound)
+	if err != nil {
+		return err
+	}
+	return b.define(s, n, results)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -47,7 +48,7 @@ func (b *programBuilder) bindInputs(s *scope, shapes map[string]tensor.Shape) er
 // set names a value. Tensors are also found by their ref, for what the program recorded of them.
 func (s *scope) set(name string, v any) {
 	s.values[name] = v
-	if r, ok := v.(*ref); ok && name != "" {
+	if r, ok := v.(*aten.Ref); ok && name != "" {
 		s.names[r] = name
 	}
 }
@@ -89,7 +90,7 @@ func (b *programBuilder) userInput(port exported.Port, shapes map[string]tensor.
 	if err != nil {
 		return nil, &InputError{port.Name, err.Error()}
 	}
-	return b.input(port.Name, port.DType, shape)
+	return b.Input(port.Name, port.DType, shape)
 }
 
 // bindSymbol makes a symbolic size equal to what an input has.
@@ -164,7 +165,7 @@ func portShape(p exported.Port) []string {
 }
 
 // weight returns the tensor of a weight's name. Weights over one storage share a cell, as their tensors do in PyTorch.
-func (b *programBuilder) weight(name string) (*ref, error) {
+func (b *programBuilder) weight(name string) (*aten.Ref, error) {
 	w, ok := b.ckpt.Weight(name)
 	if !ok {
 		return nil, fmt.Errorf("weight %s is not in the checkpoint", name)
@@ -172,23 +173,22 @@ func (b *programBuilder) weight(name string) (*ref, error) {
 	if w.Quant != nil || w.Conj || w.Neg || w.BigEndian {
 		return nil, &UnsupportedError{What: fmt.Sprintf("weight %s: quantized, conjugated or big-endian", name)}
 	}
-	r := &ref{layout: w.Layout, dtype: w.DType}
-	if isComplex(w.DType) {
-		w.DType, w.Layout = partOf(w.DType), pairLayout(w.Layout)
+	layout, dtype := w.Layout, w.DType
+	if aten.IsComplex(w.DType) {
+		w.DType, w.Layout = aten.PartOf(w.DType), aten.PairLayout(w.Layout)
 	}
 	c, ok := b.storages[w.Extent]
-	if !ok || w.Extent.Bytes == 0 || b.graph.Values[c.value].DType != w.DType {
-		c = &cell{value: b.graph.AddWeight(w, graph.Weight)}
+	if !ok || w.Extent.Bytes == 0 || b.Graph.Values[c.Value()].DType != w.DType {
+		c = aten.NewCell(b.Graph.AddWeight(w, graph.Weight))
 		b.storages[w.Extent] = c
-		b.weights = append(b.weights, weightCell{c, c.value})
+		b.weights = append(b.weights, weightCell{c, c.Value()})
 	}
-	r.cell = c
-	return r, nil
+	return aten.NewRef(c, layout, dtype), nil
 }
 
 // bindOutputs names the results of the graph and what becomes of the buffers that it changed.
 func (b *programBuilder) bindOutputs(s *scope) error {
-	b.path, b.source = "", ""
+	b.Path, b.Source = "", ""
 	ports := b.program.Outputs()
 	for _, spec := range b.program.Signature.Outputs {
 		var v any
@@ -205,23 +205,23 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 			}
 			port := ports[0]
 			ports = ports[1:]
-			r, ok := v.(*ref)
+			r, ok := v.(*aten.Ref)
 			if !ok {
 				switch v.(type) {
-				case *selection, dataNumber:
-					return b.unsupported("output %s: %s", port.Name, sizeOfData)
+				case *aten.Selection, dataNumber:
+					return b.Unsupported("output %s: %s", port.Name, aten.SizeOfData)
 				}
 				if r, ok = b.numberOutput(v); !ok {
 					continue // None, text: nothing a tensor can hold
 				}
 			}
-			o, err := b.result(r)
+			o, err := b.Result(r)
 			if err != nil {
 				return fmt.Errorf("output %s: %w", port.Name, err)
 			}
-			b.graph.Outputs = append(b.graph.Outputs, graph.Output{Name: port.Name, Operand: o})
+			b.Graph.Outputs = append(b.Graph.Outputs, graph.Output{Name: port.Name, Operand: o})
 		case exported.BufferMutation, exported.ParameterMutation:
-			r, ok := v.(*ref)
+			r, ok := v.(*aten.Ref)
 			if !ok {
 				return fmt.Errorf("buffer %s becomes something that is not a tensor", spec.Target)
 			}
@@ -229,7 +229,7 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 			if err != nil {
 				return err
 			}
-			if err := b.write(w, r); err != nil {
+			if err := b.Write(w, r); err != nil {
 				return fmt.Errorf("buffer %s: %w", spec.Target, err)
 			}
 		}
@@ -240,37 +240,32 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 // updateStates notes what becomes of the weights that the program changed.
 func (b *programBuilder) updateStates() error {
 	for _, w := range b.weights {
-		if w.cell.value != w.origin {
-			b.graph.Values[w.origin].Role = graph.State
+		if w.cell.Value() != w.origin {
+			b.Graph.Values[w.origin].Role = graph.State
 		}
 	}
 	for _, w := range b.weights {
-		if w.cell.value == w.origin {
+		if w.cell.Value() == w.origin {
 			continue
 		}
-		o := b.memory(w.cell)
-		role := b.graph.Values[o.Value].Role
-		if w.cell.uniform || role != graph.Computed && role != graph.State {
-			whole, err := b.emit1("copy", nil, o)
-			if err != nil {
-				return err
-			}
-			o = b.read(whole)
+		o, err := b.Stored(w.cell)
+		if err != nil {
+			return err
 		}
-		b.graph.Updates = append(b.graph.Updates, graph.StateUpdate{State: w.origin, Operand: o})
+		b.Graph.Updates = append(b.Graph.Updates, graph.StateUpdate{State: w.origin, Operand: o})
 	}
 	return nil
 }
 
 // numberOutput makes a tensor of a result that is a number.
-func (b *programBuilder) numberOutput(v any) (*ref, bool) {
+func (b *programBuilder) numberOutput(v any) (*aten.Ref, bool) {
 	switch v.(type) {
 	case int, float64, bool:
-		d := numberDType(v)
+		d := aten.NumberDType(v)
 		if d == tensor.Float32 {
 			d = tensor.Float64
 		}
-		r, err := b.constant(v, d)
+		r, err := b.Scalar(v, d)
 		return r, err == nil
 	}
 	return nil, false

@@ -2,10 +2,10 @@ package models
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -13,14 +13,6 @@ import (
 type arguments struct {
 	positional []any
 	byName     map[string]any
-}
-
-// at returns the positional argument i, whether it was named or not.
-func (a arguments) at(i int) (any, error) {
-	if i >= len(a.positional) {
-		return nil, fmt.Errorf("argument %d is missing", i)
-	}
-	return a.positional[i], nil
 }
 
 // arguments evaluates what a node is called with.
@@ -44,11 +36,11 @@ func (b *programBuilder) arguments(s *scope, n *exported.Node) (arguments, error
 // outOfPlace reports whether an argument of a program that does not say how arguments are passed is a keyword: it has
 // the name of a parameter that is not the next one.
 func outOfPlace(n *exported.Node, position int, in exported.NamedArgument) bool {
-	t, ok := targets[n.Target]
+	t, ok := aten.Lookup(n.Target)
 	if !ok || in.Kind != exported.KindUnknown {
 		return false
 	}
-	at := slices.IndexFunc(t.schema.params, func(p param) bool { return p.name == in.Name })
+	at := t.Position(in.Name)
 	return at >= 0 && at != position
 }
 
@@ -64,7 +56,7 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 		return s.get(a.Name)
 	case exported.Tensors, exported.OptionalTensors:
 		names := a.Data.([]string)
-		refs := make([]*ref, len(names))
+		refs := make([]*aten.Ref, len(names))
 		for i, name := range names {
 			if name == "" {
 				continue
@@ -73,7 +65,7 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			r, ok := v.(*ref)
+			r, ok := v.(*aten.Ref)
 			if !ok && v != nil {
 				return nil, fmt.Errorf("%s is not a tensor", name)
 			}
@@ -119,7 +111,7 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 			}
 			n, ok := v.(int)
 			if v == any(dataNumber{}) {
-				return nil, b.unsupported("a size: %s", sizeOfData)
+				return nil, b.Unsupported("a size: %s", aten.SizeOfData)
 			}
 			if !ok {
 				return nil, fmt.Errorf("%s is not an integer", sym.Name)
@@ -154,7 +146,7 @@ func (b *programBuilder) number(s *scope, name string) (any, error) {
 	if sym, ok := s.graph.SymInts[name]; ok {
 		n, err := b.size(sym)
 		if err != nil {
-			return nil, b.unsupported("%s, which depends on data: %v", name, err)
+			return nil, b.Unsupported("%s, which depends on data: %v", name, err)
 		}
 		return int(n), nil
 	}
@@ -180,13 +172,13 @@ func intSlice(in []int64) []int {
 // moduleOutput notes what a node gives as the output of the modules that it is in, unless a later one gives another: a
 // module's output is what its last op gave, its submodules' ops included, and of several results the first.
 func (b *programBuilder) moduleOutput(n *exported.Node, results []any) {
-	refs := flattenResults(results)
+	refs := aten.Refs(results)
 	if len(refs) == 0 || refs[0] == nil {
 		return
 	}
 	for _, frame := range n.Modules {
 		if frame.Path != "" {
-			b.graph.Modules[frame.Path] = b.read(refs[0])
+			b.Graph.Modules[frame.Path] = b.Read(refs[0])
 		}
 	}
 }
@@ -198,8 +190,8 @@ func (b *programBuilder) define(s *scope, n *exported.Node, results []any) error
 		names := n.Outputs[0].Data.([]string)
 		refs, ok := results, true
 		if len(results) == 1 {
-			var list []*ref
-			if list, ok = results[0].([]*ref); ok {
+			var list []*aten.Ref
+			if list, ok = results[0].([]*aten.Ref); ok {
 				refs = make([]any, len(list))
 				for i, r := range list {
 					refs[i] = r
@@ -226,7 +218,7 @@ func (b *programBuilder) define(s *scope, n *exported.Node, results []any) error
 			return fmt.Errorf("%d results for %d outputs", len(results), len(n.Outputs))
 		}
 		if out.Tag == exported.Tensors {
-			list, ok := results[i].([]*ref)
+			list, ok := results[i].([]*aten.Ref)
 			names := out.Data.([]string)
 			if !ok || len(list) != len(names) {
 				return fmt.Errorf("result %d is not a list of %d tensors", i, len(names))
@@ -252,14 +244,14 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 		return nil
 	}
 	s.set(name, v)
-	if selected, ok := v.(*selection); ok {
+	if selected, ok := v.(*aten.Selection); ok {
 		return b.checkSelection(s, name, selected)
 	}
-	r, ok := v.(*ref)
+	r, ok := v.(*aten.Ref)
 	if !ok {
 		return nil
 	}
-	if err := checkRank(r.rank()); err != nil {
+	if err := aten.CheckRank(len(r.Shape())); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	meta := s.graph.TensorValues[name]
@@ -274,30 +266,29 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 		}
 		want[i] = int(n)
 	}
-	if b.autocast != tensor.Invalid && want.Equal(r.shape()) && meta.DType != r.dtype {
-		return b.unsupported("a result of %v under autocast to %v, and not of %v", meta.DType, b.autocast, r.dtype)
+	if b.autocast != tensor.Invalid && want.Equal(r.Shape()) && meta.DType != r.DType() {
+		return b.Unsupported("a result of %v under autocast to %v, and not of %v", meta.DType, b.autocast, r.DType())
 	}
-	if !want.Equal(r.shape()) || meta.DType != r.dtype {
-		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, r.dtype, r.shape(), meta.DType, want)
+	if !want.Equal(r.Shape()) || meta.DType != r.DType() {
+		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, r.DType(), r.Shape(), meta.DType, want)
 	}
 	return nil
 }
 
 // checkSelection is defineOne's check of what a mask selects: of the dtype, and of all sizes but how much that is.
-func (b *programBuilder) checkSelection(s *scope, name string, v *selection) error {
+func (b *programBuilder) checkSelection(s *scope, name string, v *aten.Selection) error {
 	meta := s.graph.TensorValues[name]
 	if meta == nil {
 		return nil
 	}
-	shape := v.full.shape()
-	sizes := slices.Concat(shape[:v.lead], tensor.Shape{-1}, shape[v.lead+v.mask.rank():])
-	bad := meta.DType != v.full.dtype || len(meta.Sizes) != len(sizes)
+	sizes := v.Shape()
+	bad := meta.DType != v.DType() || len(meta.Sizes) != len(sizes)
 	for i := 0; i < len(sizes) && !bad; i++ {
 		n, err := b.size(meta.Sizes[i])
-		bad = err == nil && i != v.lead && int(n) != sizes[i]
+		bad = err == nil && sizes[i] >= 0 && int(n) != sizes[i]
 	}
 	if bad {
-		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, v.full.dtype, sizes, meta.DType, meta.Sizes)
+		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, v.DType(), sizes, meta.DType, meta.Sizes)
 	}
 	return nil
 }
@@ -325,13 +316,13 @@ func (b *programBuilder) customOp(s *scope, n *exported.Node) error {
 		}
 		switch v := v.(type) {
 		case nil:
-		case *selection, dataNumber:
-			return b.unsupported("of what a mask selects: %s", sizeOfData)
-		case *ref:
-			in = append(in, b.read(v))
-		case []*ref:
+		case *aten.Selection, dataNumber:
+			return b.Unsupported("of what a mask selects: %s", aten.SizeOfData)
+		case *aten.Ref:
+			in = append(in, b.Read(v))
+		case []*aten.Ref:
 			for _, r := range v {
-				in = append(in, b.read(r))
+				in = append(in, b.Read(r))
 			}
 			set(len(v))
 		default:
@@ -341,7 +332,7 @@ func (b *programBuilder) customOp(s *scope, n *exported.Node) error {
 			position++
 		}
 	}
-	refs, err := b.emit(customKind(n.Target), attrs, in...)
+	refs, err := b.Emit(customKind(n.Target), attrs, in...)
 	if err != nil {
 		return err
 	}

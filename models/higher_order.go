@@ -7,6 +7,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -69,11 +70,11 @@ func (b *programBuilder) castArguments(target string, args map[string]any) error
 		return nil
 	}
 	for name, v := range args {
-		r, ok := v.(*ref)
-		if !ok || r.dtype != tensor.Float32 && r.dtype != tensor.Float16 && r.dtype != tensor.BFloat16 {
+		r, ok := v.(*aten.Ref)
+		if !ok || r.DType() != tensor.Float32 && r.DType() != tensor.Float16 && r.DType() != tensor.BFloat16 {
 			continue
 		}
-		narrow, err := b.cast(r, b.autocast)
+		narrow, err := b.Cast(r, b.autocast)
 		if err != nil {
 			return err
 		}
@@ -100,15 +101,15 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 		}
 		return b.inline(other, inputs)
 	}
-	pred, ok := args.positional[0].(*ref)
-	if !ok || pred.dtype != tensor.Bool || numElements(pred.shape()) != 1 {
+	pred, ok := args.positional[0].(*aten.Ref)
+	if !ok || pred.DType() != tensor.Bool || aten.NumElements(pred.Shape()) != 1 {
 		return nil, fmt.Errorf("the predicate is not one bool")
 	}
-	pred, err := b.reshape(pred, tensor.Shape{})
+	pred, err := b.Reshape(pred, tensor.Shape{})
 	if err != nil {
 		return nil, err
 	}
-	predicate := b.read(pred)
+	predicate := b.Read(pred)
 	yes, err := b.branch(graph.Guard{Predicate: predicate, Want: true}, then, inputs)
 	if err != nil {
 		return nil, err
@@ -122,19 +123,19 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 	}
 	results := make([]any, len(yes))
 	for i := range yes {
-		a, ok1 := yes[i].(*ref)
-		c, ok2 := no[i].(*ref)
+		a, ok1 := yes[i].(*aten.Ref)
+		c, ok2 := no[i].(*aten.Ref)
 		switch {
 		case !ok1 && !ok2 && sameScalar(yes[i], no[i]):
 			results[i] = yes[i]
 		case !ok1 || !ok2:
-			return nil, b.unsupported("a conditional whose result %d is a number that depends on the branch, or a list", i)
-		case a.dtype != c.dtype || !a.shape().Equal(c.shape()):
-			return nil, b.unsupported("a conditional whose result %d is %v %v or %v %v", i, a.dtype, a.shape(), c.dtype, c.shape())
+			return nil, b.Unsupported("a conditional whose result %d is a number that depends on the branch, or a list", i)
+		case a.DType() != c.DType() || !a.Shape().Equal(c.Shape()):
+			return nil, b.Unsupported("a conditional whose result %d is %v %v or %v %v", i, a.DType(), a.Shape(), c.DType(), c.Shape())
 		default:
-			chosen, err := b.emit1("choose", nil, predicate, b.read(a), b.read(c))
-			if err == nil && isComplex(a.dtype) {
-				chosen, err = b.ofPairs(chosen)
+			chosen, err := b.Emit1("choose", nil, predicate, b.Read(a), b.Read(c))
+			if err == nil && aten.IsComplex(a.DType()) {
+				chosen, err = b.OfPairs(chosen)
 			}
 			if err != nil {
 				return nil, err
@@ -156,14 +157,14 @@ func sameScalar(a, b any) bool {
 
 // branch builds a graph under a guard. It must leave what it is given as it is, since a run may pass it by.
 func (b *programBuilder) branch(guard graph.Guard, g *exported.Graph, args []any) ([]any, error) {
-	outer := b.guard
-	b.guard = append(slices.Clip(outer), guard)
-	defer func() { b.guard = outer }()
-	given := flattenResults(args)
-	before := make([]cell, len(given))
+	outer := b.Guard
+	b.Guard = append(slices.Clip(outer), guard)
+	defer func() { b.Guard = outer }()
+	given := aten.Refs(args)
+	before := make([]aten.Cell, len(given))
 	for i, r := range given {
 		if r != nil {
-			before[i] = *r.cell
+			before[i] = *r.Memory()
 		}
 	}
 	results, err := b.inline(g, args)
@@ -171,8 +172,8 @@ func (b *programBuilder) branch(guard graph.Guard, g *exported.Graph, args []any
 		return nil, err
 	}
 	for i, r := range given {
-		if r != nil && before[i] != *r.cell {
-			return nil, b.unsupported("a branch of a conditional that writes to its input %d", i)
+		if r != nil && before[i] != *r.Memory() {
+			return nil, b.Unsupported("a branch of a conditional that writes to its input %d", i)
 		}
 	}
 	return results, nil
@@ -183,7 +184,7 @@ func (b *programBuilder) branch(guard graph.Guard, g *exported.Graph, args []any
 func (b *programBuilder) inline(g *exported.Graph, args []any) ([]any, error) {
 	var flat []any
 	for _, a := range args {
-		if refs, ok := a.([]*ref); ok {
+		if refs, ok := a.([]*aten.Ref); ok {
 			for _, r := range refs {
 				flat = append(flat, r)
 			}
@@ -195,14 +196,14 @@ func (b *programBuilder) inline(g *exported.Graph, args []any) ([]any, error) {
 		return nil, fmt.Errorf("%d arguments for a graph of %d inputs", len(flat), len(g.Inputs))
 	}
 	s := &scope{
-		graph: g, values: make(map[string]any), names: make(map[*ref]string), path: b.path, source: b.source,
+		graph: g, values: make(map[string]any), names: make(map[*aten.Ref]string), path: b.Path, source: b.Source,
 	}
 	for i, in := range g.Inputs {
 		s.set(in.Name, flat[i])
 	}
-	path, source := b.path, b.source
+	path, source := b.Path, b.Source
 	err := b.run(s)
-	b.path, b.source = path, source
+	b.Path, b.Source = path, source
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +213,7 @@ func (b *programBuilder) inline(g *exported.Graph, args []any) ([]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if refs, ok := v.([]*ref); ok {
+		if refs, ok := v.([]*aten.Ref); ok {
 			for _, r := range refs {
 				results = append(results, r)
 			}

@@ -47,7 +47,7 @@ func TestNNCalls(t *testing.T) {
 		args := make([]any, len(a.Inputs))
 		for i, p := range a.Inputs {
 			if in, ok := c.Inputs[p.Name]; ok {
-				args[i] = l.own(l.graph.AddInput(p.Name, p.DType, in.Shape))
+				args[i] = l.Own(l.Graph.AddInput(p.Name, p.DType, in.Shape))
 			}
 		}
 		if _, err := a.Trace(l, args); err != nil {

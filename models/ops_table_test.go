@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/optimem/optimem/models/aten"
 )
 
 var rewriteOps = flag.Bool("rewrite-ops", false, "write OPS.md")
@@ -19,19 +21,11 @@ func TestOpsTable(t *testing.T) {
 		"may call, and those that are refused, with the reason. Where an op takes fewer dtypes or arguments than PyTorch's, " +
 		"the error says so when the program is built.\n\n| op | |\n|---|---|\n")
 	rows := make(map[string]string)
-	for name := range targets {
-		rows[short(name)] = "yes"
-	}
-	for name := range scalarTargets {
-		rows[short(name)] = "yes, on numbers"
+	for name, what := range aten.Table() {
+		rows[short(name)] = what
 	}
 	for name := range higherOrder {
 		rows[short(name)] = "yes"
-	}
-	for name, why := range refusals {
-		if _, taken := rows[short(name)]; !taken {
-			rows[short(name)] = "refused: " + why
-		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", name, rows[name])

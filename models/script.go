@@ -13,6 +13,7 @@ import (
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/script"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/models/torchscript"
 	"github.com/optimem/optimem/tensor"
 )
@@ -30,9 +31,9 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 	}
 	m.modules = func() []string { return scriptModules(program.Root) }
 	m.build = func(ctx context.Context, inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error) {
-		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*cell]graph.ValueID),
+		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*aten.Cell]graph.ValueID),
 			contents: make(map[graph.ValueID][]byte)}
-		r.ctx = ctx
+		r.Ctx = ctx
 		tensors, err := r.bind(sig.Ports, inputs)
 		if err != nil {
 			return nil, err
@@ -53,7 +54,7 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 		if err := r.finish(result); err != nil {
 			return nil, err
 		}
-		return r.graph, nil
+		return r.Graph, nil
 	}
 	return nil
 }
@@ -62,7 +63,7 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 func (r *scriptRecorder) numbers(ports []Port, tensors []layers.Tensor, numbers Numbers) ([]any, error) {
 	args := make([]any, len(ports))
 	for i, p := range ports {
-		x, given := tensors[i].(*ref)
+		x, given := tensors[i].(*aten.Ref)
 		switch {
 		case !given:
 		case p.Number:
@@ -71,7 +72,7 @@ func (r *scriptRecorder) numbers(ports []Port, tensors []layers.Tensor, numbers 
 			if !ok || t.DType != p.DType {
 				return nil, &InputError{p.Name, fmt.Sprintf("is not one number of %v", p.DType)}
 			}
-			r.graph.Values[x.cell.value].Number = t.Data
+			r.Graph.Values[x.Memory().Value()].Number = t.Data
 			args[i] = n
 		default:
 			args[i] = x
@@ -125,8 +126,7 @@ func lacking(p *script.Program, ops *graph.Registry, err error) error {
 	for _, use := range torchscript.Uses(p) {
 		name := opTarget(use.Op)
 		_, custom := ops.Lookup(graph.Kind(use.Op))
-		_, exact := targets[name]
-		if custom || exact || len(overloads()[name]) > 0 {
+		if custom || aten.HasMeaning(name) {
 			continue
 		}
 		at, seen := index[name]
@@ -170,39 +170,39 @@ func opTarget(op string) string { return "torch.ops." + strings.Replace(op, "::"
 type scriptRecorder struct {
 	*recorder
 	// folded holds the constants of the checkpoint that were read, and the values that they had.
-	folded map[*cell]graph.ValueID
+	folded map[*aten.Cell]graph.ValueID
 	// contents are their bytes.
 	contents map[graph.ValueID][]byte
 }
 
 // At implements torchscript.Recorder.
-func (r *scriptRecorder) At(source string) { r.source = source }
+func (r *scriptRecorder) At(source string) { r.Source = source }
 
 // Layout implements torchscript.Recorder.
-func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*ref).layout }
+func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*aten.Ref).Layout() }
 
 // Depends implements torchscript.Recorder.
 func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
 	depends := make(map[graph.ValueID]bool)
-	for _, id := range r.graph.Inputs {
+	for _, id := range r.Graph.Inputs {
 		depends[id] = true
 	}
 	for _, w := range r.weights {
-		if w.cell.value != w.origin {
+		if w.cell.Value() != w.origin {
 			depends[w.origin] = true
 		}
 	}
-	if x, ok := other.(*ref); ok {
-		depends[x.cell.value] = true
+	if x, ok := other.(*aten.Ref); ok {
+		depends[x.Memory().Value()] = true
 	}
-	for _, op := range r.graph.Ops {
+	for _, op := range r.Graph.Ops {
 		if slices.ContainsFunc(op.In, func(o graph.Operand) bool { return depends[o.Value] }) {
 			for _, id := range op.Out {
 				depends[id] = true
 			}
 		}
 	}
-	return depends[t.(*ref).cell.value]
+	return depends[t.(*aten.Ref).Memory().Value()]
 }
 
 // maxKnownElements is the size of the constants that are read while a graph is built: sizes and short lists of them.
@@ -211,12 +211,12 @@ const maxKnownElements = 1 << 12
 // Known implements torchscript.Recorder: constants are known, those that the checkpoint holds as such included.
 // Parameters and buffers are not, because a state dict may replace them, or the program itself.
 func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
-	x := t.(*ref)
-	v := &r.graph.Values[x.cell.value]
-	if n, err := x.shape().NumElements(); err != nil || n > maxKnownElements || v.DType != x.dtype {
+	x := t.(*aten.Ref)
+	v := &r.Graph.Values[x.Memory().Value()]
+	if n, err := x.Shape().NumElements(); err != nil || n > maxKnownElements || v.DType != x.DType() {
 		return nil, nil
 	}
-	known := &tensor.Tensor{DType: x.dtype, Layout: r.builder.read(x).Layout}
+	known := &tensor.Tensor{DType: x.DType(), Layout: r.Builder.Read(x).Layout}
 	switch {
 	case v.Role == graph.Const:
 		known.Data = v.Const
@@ -224,16 +224,16 @@ func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
 		if v.Weight.Extent.Bytes > maxKnownElements*int64(v.DType.Size()) {
 			return nil, nil
 		}
-		data, ok := r.contents[x.cell.value]
+		data, ok := r.contents[x.Memory().Value()]
 		if !ok {
 			data = make([]byte, v.Weight.Extent.Bytes)
-			if err := v.Weight.Extent.ReadAt(r.ctx, data, 0); err != nil {
+			if err := v.Weight.Extent.ReadAt(r.Ctx, data, 0); err != nil {
 				return nil, fmt.Errorf("%s: %w", v.Weight.Name, err)
 			}
-			r.contents[x.cell.value] = data
+			r.contents[x.Memory().Value()] = data
 		}
 		known.Data = data
-		r.folded[x.cell] = x.cell.value
+		r.folded[x.Memory()] = x.Memory().Value()
 	default:
 		return nil, nil
 	}
@@ -243,7 +243,7 @@ func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
 // finish makes the result the outputs of the graph, and then the buffers what the program set them to: outputs are what
 // they were before.
 func (r *scriptRecorder) finish(result *torchscript.Result) error {
-	r.path, r.source = "", ""
+	r.Path, r.Source = "", ""
 	outputs := &outputs{recorder: r.recorder, seen: make(map[string]bool)}
 	if err := outputs.add("", result.Value); err != nil {
 		return err
@@ -253,18 +253,18 @@ func (r *scriptRecorder) finish(result *torchscript.Result) error {
 		if err != nil {
 			return err
 		}
-		x := u.Value.(*ref)
-		if !w.shape().Equal(x.shape()) || w.dtype != x.dtype {
+		x := u.Value.(*aten.Ref)
+		if !w.Shape().Equal(x.Shape()) || w.DType() != x.DType() {
 			return &UnsupportedError{
-				What: fmt.Sprintf("buffer %s of %v %v, which becomes %v %v", u.Weight, w.dtype, w.shape(), x.dtype, x.shape()),
+				What: fmt.Sprintf("buffer %s of %v %v, which becomes %v %v", u.Weight, w.DType(), w.Shape(), x.DType(), x.Shape()),
 			}
 		}
-		if err := r.write(w, x); err != nil {
+		if err := r.Write(w, x); err != nil {
 			return fmt.Errorf("buffer %s: %w", u.Weight, err)
 		}
 	}
 	for c, was := range r.folded {
-		if c.value != was {
+		if c.Value() != was {
 			return &UnsupportedError{What: "a constant that the program computes sizes with and changes"}
 		}
 	}
@@ -307,16 +307,16 @@ func (o *outputs) add(name string, v any) error {
 	}
 	o.seen[name] = true
 	o.n++
-	x, ok := v.(*ref)
+	x, ok := v.(*aten.Ref)
 	if !ok {
 		if x, ok = o.numberOutput(v); !ok {
 			return nil // None and texts are nothing that a tensor can hold
 		}
 	}
-	operand, err := o.result(x)
+	operand, err := o.Result(x)
 	if err != nil {
 		return fmt.Errorf("output %s: %w", name, err)
 	}
-	o.graph.Outputs = append(o.graph.Outputs, graph.Output{Name: name, Operand: operand})
+	o.Graph.Outputs = append(o.Graph.Outputs, graph.Output{Name: name, Operand: operand})
 	return nil
 }

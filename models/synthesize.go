@@ -11,6 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -32,7 +33,7 @@ func Synthesize(a *layers.Architecture, seed uint64, dtype tensor.DType) ([]load
 			}
 			name := layers.Join(path, p.Name)
 			d := loader.TensorData{Name: name, DType: p.DType, Shape: p.Shape}
-			if isFloat(p.DType) {
+			if aten.IsFloat(p.DType) {
 				d.DType = dtype
 			}
 			n, sizeErr := p.Shape.NumElements()
@@ -47,7 +48,7 @@ func Synthesize(a *layers.Architecture, seed uint64, dtype tensor.DType) ([]load
 				d.ReadAt = tied
 			case p.Init != nil:
 				d.ReadAt = contents(p.Init, d.DType)
-			case !isFloat(p.DType):
+			case !aten.IsFloat(p.DType):
 				d.ReadAt = zeros
 			default:
 				offset, scale := spread(m, p, reaching[name])

@@ -26,7 +26,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -77,7 +77,7 @@ func Run(t *testing.T, run Runner) {
 	}
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
-			g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
+			g, err := aten.BuildCall(graph.Standard(), c.Target, c.Args)
 			if err != nil {
 				t.Fatalf("%s%v: %v", c.Target, c.Args, err)
 			}
@@ -211,16 +211,16 @@ func decode(dtype, data string) (tensor.DType, []byte, error) {
 	return d, p, err
 }
 
-// value returns an argument as models.BuildCall takes it.
+// value returns an argument as aten.BuildCall takes it.
 func (a fileArg) value(inputs map[string]*tensor.Tensor) (any, error) {
-	given := func(index int, dtype string, shape, strides []int, offset int) (models.Given, error) {
+	given := func(index int, dtype string, shape, strides []int, offset int) (aten.Given, error) {
 		d, ok := tensor.ParseDType(dtype)
 		if !ok {
-			return models.Given{}, fmt.Errorf("dtype %q", dtype)
+			return aten.Given{}, fmt.Errorf("dtype %q", dtype)
 		}
 		name := strconv.Itoa(index)
 		n, _ := inputs[name].Layout.NumElements()
-		return models.Given{
+		return aten.Given{
 			Name: name, DType: d, Elements: int(n),
 			Layout: tensor.Layout{Shape: append(tensor.Shape{}, shape...), Strides: append([]int{}, strides...), Offset: offset},
 		}, nil
@@ -229,7 +229,7 @@ func (a fileArg) value(inputs map[string]*tensor.Tensor) (any, error) {
 	case a.Tensor != nil:
 		return given(*a.Tensor, a.DType, a.Shape, a.Strides, a.Offset)
 	case a.Tensors != nil:
-		list := make([]models.Given, len(a.Tensors))
+		list := make([]aten.Given, len(a.Tensors))
 		for i, t := range a.Tensors {
 			if t == nil {
 				continue

@@ -6,7 +6,7 @@ import (
 
 	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/graph"
-	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -24,7 +24,7 @@ func TestKernelsAllocateNothing(t *testing.T) {
 		pool := NewPool(threads)
 		defer pool.Close()
 		for _, c := range cases {
-			g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
+			g, err := aten.BuildCall(graph.Standard(), c.Target, c.Args)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/internal/cpu/arrange"
-	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
@@ -40,7 +40,7 @@ func TestInPlace(t *testing.T) {
 		if testing.Short() && i%8 != 0 {
 			continue
 		}
-		g, err := models.BuildCall(graph.Standard(), c.Target, c.Args)
+		g, err := aten.BuildCall(graph.Standard(), c.Target, c.Args)
 		if err != nil {
 			t.Fatal(err)
 		}

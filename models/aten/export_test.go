@@ -1,0 +1,31 @@
+package aten
+
+import (
+	"github.com/optimem/optimem/graph"
+)
+
+// SharedMemory builds a call and returns which memory each result is in, or is kept equal to, by the numbers of the results, and
+// which memories the call changes.
+func SharedMemory(ops *graph.Registry, target string, args map[string]any) (shared map[int]string, changed map[string]bool, err error) {
+	s, err := buildSingle(ops, target, args)
+	if err != nil {
+		return nil, nil, err
+	}
+	shared, changed = make(map[int]string), make(map[string]bool)
+	for name, c := range s.cells {
+		changed[name] = *c != s.before[name]
+		for i, r := range Refs(s.results) {
+			if r == nil {
+				continue
+			}
+			same := r.cell == c
+			for _, l := range s.links[r.cell] {
+				same = same || l.cell == c || l.view.cell == c
+			}
+			if same {
+				shared[i] = name
+			}
+		}
+	}
+	return shared, changed, nil
+}

@@ -1,0 +1,89 @@
+package aten
+
+import (
+	"errors"
+	"maps"
+	"testing"
+
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/tensor"
+)
+
+// selecting returns a builder, a tensor of shape [2 3 4] in it, a mask [3] of its second dimension, and what that selects.
+func selecting(t *testing.T) (b *Builder, x, mask *Ref, s *Selection) {
+	t.Helper()
+	b = &Builder{Graph: &graph.Graph{}, Ops: graph.Standard()}
+	x = b.Own(b.Graph.AddInput("x", tensor.Float32, tensor.Shape{2, 3, 4}))
+	mask = b.Own(b.Graph.AddInput("mask", tensor.Bool, tensor.Shape{3}))
+	out, err := callOn(b, "torch.ops.aten.index.Tensor", map[string]any{"self": x, "indices": []*Ref{nil, mask}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, x, mask, out[0].(*Selection)
+}
+
+// callOn calls an op as an exported program does.
+func callOn(b *Builder, name string, args map[string]any) ([]any, error) {
+	op := targets[name]
+	bound := make(map[string]any)
+	for _, p := range op.schema.params {
+		bound[p.name] = p.value
+	}
+	maps.Copy(bound, args)
+	return op.Call(b, Site{Selects: true}, bound)
+}
+
+// TestSelectionsAreRefused: what needs to know how many elements a mask selects, or would compute with those that it leaves out,
+// is refused and not computed of all.
+func TestSelectionsAreRefused(t *testing.T) {
+	for name, call := range map[string]func(b *Builder, x, mask *Ref, s *Selection) ([]any, error){
+		"a sum": func(b *Builder, _, _ *Ref, s *Selection) ([]any, error) {
+			return callOn(b, "torch.ops.aten.sum.default", map[string]any{"self": s})
+		},
+		"channels": func(b *Builder, _, _ *Ref, s *Selection) ([]any, error) {
+			weight := b.Own(b.Graph.AddInput("w", tensor.Float32, tensor.Shape{1}))
+			return callOn(b, "torch.ops.aten.prelu.default", map[string]any{"self": s, "weight": weight})
+		},
+		"a tensor of as many rows": func(b *Builder, _, _ *Ref, s *Selection) ([]any, error) {
+			y := b.Own(b.Graph.AddInput("y", tensor.Float32, tensor.Shape{2, 3, 4}))
+			return callOn(b, "torch.ops.aten.add.Tensor", map[string]any{"self": s, "other": y})
+		},
+		"more dimensions": func(b *Builder, _, _ *Ref, s *Selection) ([]any, error) {
+			y := b.Own(b.Graph.AddInput("y", tensor.Float32, tensor.Shape{7, 2, 1, 4}))
+			return callOn(b, "torch.ops.aten.add.Tensor", map[string]any{"self": s, "other": y})
+		},
+		"another mask": func(b *Builder, x, _ *Ref, s *Selection) ([]any, error) {
+			mask := b.Own(b.Graph.AddInput("other", tensor.Bool, tensor.Shape{3}))
+			return callOn(b, "torch.ops.aten.index_put.default", map[string]any{"self": x, "indices": []*Ref{nil, mask}, "values": s})
+		},
+		"a mask that was changed": func(b *Builder, x, mask *Ref, s *Selection) ([]any, error) {
+			yes := b.Own(b.Graph.AddInput("yes", tensor.Bool, tensor.Shape{}))
+			if _, err := callOn(b, "torch.ops.aten.copy_.default", map[string]any{"self": mask, "src": yes}); err != nil {
+				return nil, err
+			}
+			return callOn(b, "torch.ops.aten.index_put.default", map[string]any{"self": x, "indices": []*Ref{nil, mask}, "values": s})
+		},
+		"written into a tensor": func(b *Builder, x, _ *Ref, s *Selection) ([]any, error) {
+			return callOn(b, "torch.ops.aten.add_.Tensor", map[string]any{"self": x, "other": s})
+		},
+		"integers divided": func(b *Builder, _, _ *Ref, s *Selection) ([]any, error) {
+			whole, err := callOn(b, "torch.ops.aten.to.dtype", map[string]any{"self": s, "dtype": tensor.Int64})
+			if err != nil {
+				return nil, err
+			}
+			return callOn(b, "torch.ops.aten.floor_divide.default", map[string]any{"self": whole[0], "other": whole[0]})
+		},
+	} {
+		b, x, mask, s := selecting(t)
+		out, err := call(b, x, mask, s)
+		var refused *UnsupportedError
+		if !errors.As(err, &refused) {
+			t.Errorf("%s: %v, %v", name, out, err)
+		}
+	}
+	b, x, mask, s := selecting(t)
+	if _, err := callOn(b, "torch.ops.aten.index_put.default",
+		map[string]any{"self": x, "indices": []*Ref{nil, mask}, "values": s}); err != nil {
+		t.Errorf("the same mask: %v", err)
+	}
+}
