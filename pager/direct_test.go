@@ -276,3 +276,45 @@ func TestQueuedReadErrors(t *testing.T) {
 		src.empty, src.failAt = nil, 0
 	}
 }
+
+// An outOfTurn file fails the read at an offset, and never completes that at another.
+type outOfTurn struct {
+	*file
+	fails, waits int64
+}
+
+func (f *outOfTurn) ReadAt(ctx context.Context, p []byte, off int64) error {
+	switch off {
+	case f.fails:
+		return errDisk
+	case f.waits:
+		<-ctx.Done()
+	}
+	return f.file.ReadAt(ctx, p, off)
+}
+
+// TestReadAheadErrors: an error of what is read ahead names its own group, not the one that waits for its weights when it
+// comes up.
+func TestReadAheadErrors(t *testing.T) {
+	dev := newCPU(t)
+	l, src := network(t, dev, 2, 300, 300, 300, 300)
+	f := &outOfTurn{file: src}
+	for i := range l.Graph.Values {
+		if w := &l.Graph.Values[i].Weight; w.Extent.Source == src {
+			w.Extent.Source = f
+		}
+	}
+	made := mustPlan(t, l, search.Options{Mode: plan.Page, Slots: 3})
+	var paged []*plan.Group
+	for i := range made.Groups {
+		if made.Groups[i].Paged() {
+			paged = append(paged, &made.Groups[i])
+		}
+	}
+	f.waits, f.fails = paged[0].Spans[0].Extent.Offset, paged[1].Spans[0].Extent.Offset
+	err := newPager(t, dev, Options{}).Pass(t.Context(), made, newTransfer(l.Graph, 1))
+	var where *GroupError
+	if !errors.Is(err, errDisk) || !errors.As(err, &where) || where.Path != paged[1].Name() || where.Step != "load" {
+		t.Errorf("got %v, want an error of %s", err, paged[1].Name())
+	}
+}

@@ -474,29 +474,3 @@ func TestScarceHostMemory(t *testing.T) {
 		}
 	}
 }
-
-// TestHelpWithinBudget: the host's processor helps where its part and what passes through host memory for the device's
-// fit the budget together.
-func TestHelpWithinBudget(t *testing.T) {
-	o := Options{
-		Mode: plan.Auto, Target: plan.Target{Name: "emu", AlignBytes: 256}, Lower: lower, HostLower: lower,
-		Rates: cost.Rates{CopyBytes: 1e9}, HostRates: cost.Rates{MemoryBytes: 20e9, FLOPs: 20e9},
-	}
-	l := stack(t, 1, 256, 256, 256, 256, 256, 256)
-	free := mustPlan(t, l, o)
-	o.MemoryBytes = max(free.MinBytes, free.PeakBytes()-free.Fixed.Bytes/2)
-	helped := mustPlan(t, l, o)
-	if helped.Sides == nil || helped.HostBytes() == 0 {
-		t.Fatalf("nothing is computed by the host:\n%v", helped)
-	}
-	o.HostBytes = helped.HostBytes()
-	if p := mustPlan(t, l, o); p.Sides == nil || p.HostBytes() > o.HostBytes {
-		t.Errorf("with %d bytes of host memory:\n%v", o.HostBytes, p)
-	}
-	for o.HostBytes > helped.Sides.Host.PeakBytes()/2 { // with less there is less help, and a plan without it in the end
-		o.HostBytes -= 100 << 10
-		if p := mustPlan(t, l, o); p.HostBytes() > o.HostBytes {
-			t.Errorf("of %d bytes of host memory:\n%v", o.HostBytes, p)
-		}
-	}
-}

@@ -14,7 +14,8 @@
 // weights stay, namely lifetimes and places of activations (activation.go, overlay.go), what is always held, and each
 // group's reads and its slot (span.go). Other drafts of the same ops have small groups joined (merge.go), large weights
 // cut by rows (split.go, carve.go), rows of embeddings brought one by one (gather.go), or activations waiting in host
-// memory (swap.go). A draft is completed by a decision: which groups stay, and how the others share a ring (ring.go).
+// memory (swap.go). A draft is completed by a decision: which groups stay, and how the others share a ring (ring.go,
+// rings.go), or where they lay in a plan for other shapes (like.go).
 // The modes (modes.go, auto.go) try decisions on drafts by simulation and complete the best. Where two sides compute,
 // each has a plan of its own (sides.go: the host's processor, host.go: whether its help pays, peers.go: further
 // devices). Last, weights that stay are packed as far as there is room (pack.go).

@@ -7,13 +7,9 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
-)
 
-// exp2 is a minimax polynomial of 2^f for f between 0 and 1, with a relative error of 2e-9.
-var exp2 = []float64{
-	1, 0.6931470036506653, 0.24022983014583588, 0.055483341217041016, 0.009678840637207031, 0.0012439688434824347,
-	0.00021702254889532924,
-}
+	"github.com/optimem/optimem/internal/cpu/kernel/_generate/bodies"
+)
 
 // silu writes x ÷ (1 + e^−x) in place: about two thirds of the instructions of the mapping of that name, with an error
 // that is small beside 1 where x is negative, not beside the result. The power is 2^t for t = −x·log₂e, as the polynomial
@@ -69,14 +65,14 @@ func (s set) siluSteps(n int, y reg.Register, one, least, scale, low reg.VecPhys
 			VCVTPS2DQ(e, t)
 		})
 	}
-	last := len(exp2) - 1
-	step(func(_, _, _, e reg.VecPhysical) { VBROADCASTSS(constant(exp2[last]), e) })
+	last := len(bodies.Exp2) - 1
+	step(func(_, _, _, e reg.VecPhysical) { VBROADCASTSS(constant(bodies.Exp2[last]), e) })
 	for k := last - 1; k >= 0; k-- {
 		step(func(_, _, f, e reg.VecPhysical) {
 			if wide {
-				VFMADD213PS_BCST(constant(exp2[k]), f, e)
+				VFMADD213PS_BCST(constant(bodies.Exp2[k]), f, e)
 			} else {
-				VFMADD213PS(constant(exp2[k]), f, e)
+				VFMADD213PS(constant(bodies.Exp2[k]), f, e)
 			}
 		})
 	}

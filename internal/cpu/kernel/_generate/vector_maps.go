@@ -7,6 +7,8 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/optimem/optimem/internal/cpu/kernel/_generate/bodies"
 )
 
 // A mapping is a function of elements at the same place of at most three rows.
@@ -22,25 +24,25 @@ type mapping struct {
 type vecs = []reg.VecPhysical
 
 var mappings = []mapping{
-	{"Exp", 1, 1, func(v *vec, x vecs, to reg.VecPhysical) { v.exp(x[0], to, 89) }},
-	{"Tanh", 1, 1, (*vec).tanh},
-	{"Sigmoid", 1, 1, func(v *vec, x vecs, to reg.VecPhysical) { v.sigmoid(x[0], to) }},
+	{"Exp", 1, 1, func(v *vec, x vecs, to reg.VecPhysical) { bodies.Exp(on(v), x[0], to, 89) }},
+	{"Tanh", 1, 1, func(v *vec, x vecs, to reg.VecPhysical) { bodies.Tanh(on(v), x[0], to) }},
+	{"Sigmoid", 1, 1, func(v *vec, x vecs, to reg.VecPhysical) { bodies.Sigmoid(on(v), x[0], to) }},
 	{"Silu", 1, 1, func(v *vec, x vecs, to reg.VecPhysical) {
-		v.sigmoid(x[0], to)
+		bodies.Sigmoid(on(v), x[0], to)
 		VMULPS(x[0], to, to)
 	}},
 	{"Gelu", 1, 1, (*vec).gelu},
-	{"GeluTanh", 1, 1, (*vec).geluTanh},
+	{"GeluTanh", 1, 1, func(v *vec, x vecs, to reg.VecPhysical) { bodies.GeluTanh(on(v), x[0], to) }},
 	{"Erf", 1, 1, (*vec).erf},
-	{"Mish", 1, 1, (*vec).mish},
-	{"Elu", 1, 1, (*vec).elu},
+	{"Mish", 1, 1, func(v *vec, x vecs, to reg.VecPhysical) { bodies.Mish(on(v), x[0], to) }},
+	{"Elu", 1, 1, func(v *vec, x vecs, to reg.VecPhysical) { bodies.Elu(on(v), x[0], to) }},
 	{"HardSwish", 1, 4, func(v *vec, x vecs, to reg.VecPhysical) {
-		v.gate(x[0], to)
+		bodies.Gate(on(v), x[0], to)
 		VMULPS(x[0], to, to)
 		VMULPS(v.c(1.0/6), to, to)
 	}},
 	{"HardSigmoid", 1, 4, func(v *vec, x vecs, to reg.VecPhysical) {
-		v.gate(x[0], to)
+		bodies.Gate(on(v), x[0], to)
 		VMULPS(v.c(1.0/6), to, to)
 	}},
 	{"Relu", 1, 4, func(v *vec, x vecs, to reg.VecPhysical) { VMAXPS(x[0], v.r(0), to) }},
@@ -97,7 +99,7 @@ var mappings = []mapping{
 		v.choose(above, x[0], v.r(0), x[0], to, to)
 	}},
 	{"Glu", 2, 1, func(v *vec, x vecs, to reg.VecPhysical) {
-		v.sigmoid(x[1], to)
+		bodies.Sigmoid(on(v), x[1], to)
 		VMULPS(x[0], to, to)
 	}},
 	{"AddProduct", 3, 2, func(v *vec, x vecs, to reg.VecPhysical) {
@@ -188,23 +190,14 @@ func (s set) mapping(m mapping) {
 	v.finish()
 }
 
-// The exponential is 2^n·(1 + r + r²·q(r)) for x = n·ln 2 + r; q is a minimax polynomial.
-var expQ = []float64{
-	0.4999999701976776, 0.1666654348373413, 0.04166720062494278, 0.008366547524929047, 0.0013882514322176576,
-}
-
-// ln2High and ln2Low are ln 2 in two floats.
-var ln2High = float64(float32(math.Ln2))
-var ln2Low = math.Ln2 - ln2High
-
 // expParts gives n and e^r − 1 for x, which it changes.
 func (v *vec) expParts(x reg.VecPhysical) (n, e reg.VecPhysical) {
 	n, e = v.t(), v.t()
 	VMULPS(v.c(math.Log2E), x, n)
 	v.round(0, n, n)
-	VFNMADD231PS(v.c(ln2High), n, x)
-	VFNMADD231PS(v.c(ln2Low), n, x)
-	v.horner(x, e, expQ...)
+	VFNMADD231PS(v.c(bodies.Ln2High), n, x)
+	VFNMADD231PS(v.c(bodies.Ln2Low), n, x)
+	v.horner(x, e, bodies.ExpQ...)
 	VMULPS(x, e, e)
 	VFMADD213PS(x, x, e)
 	return n, e
@@ -227,19 +220,6 @@ func (v *vec) scale(n, p, to reg.VecPhysical) {
 	VMULPS(half, p, to)
 	VMULPS(n, to, to)
 	v.temps--
-}
-
-// exp: to = e^x for x not above high, which is 0 if x is not positive.
-func (v *vec) exp(x, to reg.VecPhysical, high float64) {
-	was := v.temps
-	VMAXPS(x, v.r(-104.5), to)
-	if high != 0 {
-		VMINPS(to, v.r(high), to)
-	}
-	n, e := v.expParts(to)
-	VADDPS(v.c(1), e, e)
-	v.scale(n, e, to)
-	v.temps = was
 }
 
 // expm1: to = e^x − 1 for x between −80 and 88. It changes x.
@@ -280,56 +260,16 @@ func (v *vec) quotient(a, b, to reg.VecPhysical) {
 	v.temps = was
 }
 
-// sigmoid: to = 1 ÷ (1 + e^−x), as e^x ÷ (1 + e^x) for negative x.
-func (v *vec) sigmoid(x, to reg.VecPhysical) {
-	was := v.temps
-	e, d := v.t(), v.t()
-	VORPS(v.bits(1<<31), x, d)
-	v.exp(d, e, 0)
-	VADDPS(v.c(1), e, d)
-	v.choose(below, x, v.r(0), e, v.r(1), e)
-	v.quotient(e, d, to)
-	v.temps = was
-}
-
-func (v *vec) tanh(x vecs, to reg.VecPhysical) {
-	z := v.t()
-	v.absolute(x[0], z)
-	VADDPS(z, z, z)
-	VMINPS(z, v.r(20), z)
-	e, d := v.t(), v.t()
-	v.expm1(z, e)
-	VADDPS(v.c(2), e, d)
-	v.quotient(e, d, to)
-	v.sign(x[0], to)
-}
-
-// The error function is t + t·p(t²) for small t, and 1 − e^(g(t) − t²) for others: minimax polynomials.
-const (
-	erfSmall = 0.85
-	erfLarge = 6 // where g ends; 1 − erf is below 1e-16
-)
-
-var erfP = []float64{
-	0.12837916612625122, -0.3761257231235504, 0.11282717436552048, -0.02680254727602005, 0.005051094572991133,
-	-0.0006315127247944474,
-}
-
-var erfG = []float64{
-	-0.0013177795335650444, -1.1232751607894897, 0.35606181621551514, -0.09884492307901382, 0.02035551518201828,
-	-0.002802574075758457, 0.00022584979888051748, -7.96445419837255e-06,
-}
-
 // erfParts gives erf t where t is small, and 1 − erf t where it is not, for t that is not negative.
 func (v *vec) erfParts(t, small, large reg.VecPhysical) {
 	was := v.temps
 	s := v.t()
-	VMINPS(t, v.r(erfLarge), small)
-	v.horner(small, large, erfG...)
+	VMINPS(t, v.r(bodies.ErfLarge), small)
+	v.horner(small, large, bodies.ErfG...)
 	VMULPS(t, t, s)
 	VSUBPS(s, large, small)
-	v.exp(small, large, 0)
-	v.horner(s, small, erfP...)
+	bodies.Exp(on(v), small, large, 0)
+	v.horner(s, small, bodies.ErfP...)
 	VFMADD213PS(t, t, small)
 	v.temps = was
 }
@@ -339,69 +279,22 @@ func (v *vec) erf(x vecs, to reg.VecPhysical) {
 	v.absolute(x[0], t)
 	v.erfParts(t, small, large)
 	VSUBPS(large, v.r(1), large)
-	v.choose(above, t, v.r(erfSmall), large, small, to)
+	v.choose(above, t, v.r(bodies.ErfSmall), large, small, to)
 	v.sign(x[0], to)
-}
-
-// The normal distribution's share beyond t, for t up to geluEnd, is a polynomial of t scaled to between −1 and 1, with an
-// error below 1.3e-7 ÷ max(1, 2t). Farther away less than 5e-9 is left.
-const geluEnd = 5.75
-
-var geluQ = []float64{
-	0.0020201371517032385, -0.018395010381937027, 0.07602190971374512, -0.1840915083885193, 0.27570000290870667,
-	-0.22789674997329712, 0.010038059204816818, 0.2149931788444519, -0.23137789964675903, 0.030407890677452087,
-	0.14784380793571472, -0.1129532977938652, -0.02290484867990017, 0.059256717562675476, -0.01166217215359211,
-	-0.01132128480821848, 0.00432105828076601,
 }
 
 // gelu: x times the normal distribution's share below x, which is that beyond |x|, or the rest.
 func (v *vec) gelu(x vecs, to reg.VecPhysical) {
 	t, s, p := v.t(), v.t(), v.t()
 	v.absolute(x[0], t)
-	end, zero := v.r(geluEnd), v.r(0)
+	end, zero := v.r(bodies.GeluEnd), v.r(0)
 	VMINPS(t, end, s)
-	VFMADD213PS(v.c(-1), v.r(2/geluEnd), s)
-	v.horner(s, p, geluQ...)
+	VFMADD213PS(v.c(-1), v.r(2/bodies.GeluEnd), s)
+	v.horner(s, p, bodies.GeluQ...)
 	v.choose(above, t, end, zero, p, p)
 	VSUBPS(p, v.r(1), s)
 	v.choose(below, x[0], zero, p, s, p)
 	VMULPS(x[0], p, to)
-}
-
-// geluTanh: x/2·(1 + tanh(√(2/π)·(x + 0.044715x³))) as x times a sigmoid.
-func (v *vec) geluTanh(x vecs, to reg.VecPhysical) {
-	const scale = 2 * math.Sqrt2 / math.SqrtPi
-	z := v.t()
-	VMULPS(x[0], x[0], z)
-	w := v.t()
-	v.horner(z, w, scale, 0.044715*scale)
-	VMULPS(x[0], w, w)
-	v.sigmoid(w, to)
-	VMULPS(x[0], to, to)
-}
-
-// mish: x·tanh(log(1 + e^x)), which is x·n ÷ (n + 2) for n = e^x·(e^x + 2).
-func (v *vec) mish(x vecs, to reg.VecPhysical) {
-	z, n := v.t(), v.t()
-	VMINPS(x[0], v.r(20), z)
-	v.exp(z, n, 20)
-	VADDPS(v.c(2), n, z)
-	VMULPS(z, n, n)
-	VADDPS(v.c(2), n, z)
-	v.quotient(n, z, to)
-	VMULPS(x[0], to, to)
-}
-
-// elu: x·p1 for positive x, else p0·(e^(x·p2) − 1).
-func (v *vec) elu(x vecs, to reg.VecPhysical) {
-	z, e := v.t(), v.t()
-	VMULPS(v.param(2), x[0], z)
-	VMAXPS(z, v.r(-80), z)
-	VMINPS(z, v.r(88), z)
-	v.expm1(z, e)
-	VMULPS(v.param(0), e, e)
-	VMULPS(v.param(1), x[0], z)
-	v.choose(above, x[0], v.r(0), z, e, to)
 }
 
 // mappingRows writes the kernel of a mapping of one operand over rows that lie apart, in place: one call for many short ones.
@@ -417,11 +310,4 @@ func (s set) mappingRows(m mapping) {
 		v.store(to, x.vector(i))
 		v.temps = was
 	}, nothing)
-}
-
-// gate: to = min(max(x + 3, 0), 6).
-func (v *vec) gate(x, to reg.VecPhysical) {
-	VADDPS(v.c(3), x, to)
-	VMAXPS(to, v.r(0), to)
-	VMINPS(to, v.r(6), to)
 }

@@ -7,6 +7,8 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
+
+	"github.com/optimem/optimem/internal/cpu/kernel/_generate/bodies"
 )
 
 // text begins a kernel.
@@ -154,7 +156,7 @@ func (v *vec) addExp(x, to Mem, scale, top, sum reg.VecPhysical) {
 	// Numbers that have not all their bits are slow, and too small to count.
 	tiny := v.t()
 	VMAXPS(z, v.r(-87), tiny)
-	v.exp(tiny, e, 89)
+	bodies.Exp(on(v), tiny, e, 89)
 	v.choose(below, z, v.r(-87), v.r(0), e, e)
 	v.store(e, to)
 	switch {

@@ -1,12 +1,10 @@
 package main
 
-import "math"
+import (
+	"math"
 
-// exp2 is a minimax polynomial of 2^f for f between 0 and 1, with a relative error of 2e-9.
-var exp2 = []float64{
-	1, 0.6931470036506653, 0.24022983014583588, 0.055483341217041016, 0.009678840637207031, 0.0012439688434824347,
-	0.00021702254889532924,
-}
+	"github.com/optimem/optimem/internal/cpu/kernel/_generate/bodies"
+)
 
 // silu writes x ÷ (1 + e^−x) in place: fewer instructions than the function of that name takes, with an error that is
 // small beside 1 where x is negative, not beside the result. The power is 2^t for t = −x·log₂e, as the polynomial of what
@@ -34,7 +32,7 @@ func silu(f *file) {
 	each(func(i int) { v.two(frintmS, below[i], t[i]) })
 	each(func(i int) { v.sub(t[i], t[i], below[i]) })
 	each(func(i int) { v.two(fcvtnsS, below[i], below[i]) })
-	each(func(i int) { v.horner(t[i], e[i], exp2...) })
+	each(func(i int) { v.horner(t[i], e[i], bodies.Exp2...) })
 	each(func(i int) { v.shift(shlS, below[i], below[i], 23) })
 	each(func(i int) { v.goes("VADD", "S4", e[i], e[i], below[i]) })
 	each(func(i int) { v.add(e[i], e[i], v.c(1)) })

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+
+	"github.com/optimem/optimem/internal/cpu/kernel/_generate/bodies"
 )
 
 // A function is what a kernel computes of the elements at the same place of at most three rows.
@@ -15,25 +17,25 @@ type function struct {
 }
 
 var mappings = []function{
-	{"Exp", 1, 1, func(v *vec, x []pair, to pair) { v.exp(x[0], to, 89) }},
-	{"Tanh", 1, 1, (*vec).tanh},
-	{"Sigmoid", 1, 1, func(v *vec, x []pair, to pair) { v.sigmoid(x[0], to) }},
+	{"Exp", 1, 1, func(v *vec, x []pair, to pair) { bodies.Exp(arithmetic{v}, x[0], to, 89) }},
+	{"Tanh", 1, 1, func(v *vec, x []pair, to pair) { bodies.Tanh(arithmetic{v}, x[0], to) }},
+	{"Sigmoid", 1, 1, func(v *vec, x []pair, to pair) { bodies.Sigmoid(arithmetic{v}, x[0], to) }},
 	{"Silu", 1, 1, func(v *vec, x []pair, to pair) {
-		v.sigmoid(x[0], to)
+		bodies.Sigmoid(arithmetic{v}, x[0], to)
 		v.mul(to, to, x[0])
 	}},
 	{"Gelu", 1, 1, (*vec).gelu},
-	{"GeluTanh", 1, 1, (*vec).geluTanh},
+	{"GeluTanh", 1, 1, func(v *vec, x []pair, to pair) { bodies.GeluTanh(arithmetic{v}, x[0], to) }},
 	{"Erf", 1, 1, (*vec).erf},
-	{"Mish", 1, 1, (*vec).mish},
-	{"Elu", 1, 1, (*vec).elu},
+	{"Mish", 1, 1, func(v *vec, x []pair, to pair) { bodies.Mish(arithmetic{v}, x[0], to) }},
+	{"Elu", 1, 1, func(v *vec, x []pair, to pair) { bodies.Elu(arithmetic{v}, x[0], to) }},
 	{"HardSwish", 1, 2, func(v *vec, x []pair, to pair) {
-		v.gate(x[0], to)
+		bodies.Gate(arithmetic{v}, x[0], to)
 		v.mul(to, to, x[0])
 		v.mul(to, to, v.c(1.0/6))
 	}},
 	{"HardSigmoid", 1, 2, func(v *vec, x []pair, to pair) {
-		v.gate(x[0], to)
+		bodies.Gate(arithmetic{v}, x[0], to)
 		v.mul(to, to, v.c(1.0/6))
 	}},
 	{"Relu", 1, 4, func(v *vec, x []pair, to pair) { v.max(to, x[0], v.c(0)) }},
@@ -85,7 +87,7 @@ var mappings = []function{
 		v.choose(x[0], v.c(0), x[0], to, to)
 	}},
 	{"Glu", 2, 1, func(v *vec, x []pair, to pair) {
-		v.sigmoid(x[1], to)
+		bodies.Sigmoid(arithmetic{v}, x[1], to)
 		v.mul(to, to, x[0])
 	}},
 	{"AddProduct", 3, 2, func(v *vec, x []pair, to pair) {

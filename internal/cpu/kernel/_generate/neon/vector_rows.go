@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"math"
+
+	"github.com/optimem/optimem/internal/cpu/kernel/_generate/bodies"
 )
 
 // wide gives eight floats as float64, two to a register.
@@ -107,7 +109,7 @@ func expSum(f *file) {
 		v.mla(z, tiny, v.param("p0"))
 		// Numbers that have not all their bits are slow, and too small to count.
 		v.max(tiny, z, v.c(-87))
-		v.exp(tiny, e, 89)
+		bodies.Exp(arithmetic{v}, tiny, e, 89)
 		v.choose(v.c(-87), z, v.c(0), e, e)
 		v.store(e, dst)
 		if masked {
