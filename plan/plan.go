@@ -345,3 +345,6 @@ func (e *CapacityError) Error() string {
 	}
 	return fmt.Sprintf("%s does not fit: %d bytes needed, %d there", what, e.NeedBytes, e.HaveBytes)
 }
+
+// OutOfMemory reports that memory was short, for adapt.IsOutOfMemory: smaller inputs may fit.
+func (*CapacityError) OutOfMemory() bool { return true }

@@ -67,6 +67,7 @@ var diagram = map[string][]string{
 	"runtime": {
 		"models", "internal/machine", "pager", "cuda", "cost", "plan", "device", "graph", "graph/rewrite", "storage", "tensor", "loader",
 	},
+	"adapt": {"tensor"},
 	"cmd/optimem": {
 		"runtime", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate",
