@@ -269,6 +269,15 @@ func TestRangesOfAnyWidth(t *testing.T) {
 			parts = append(parts, fmt.Sprint(lo, " ", hi))
 			return nil
 		})
+	free := int64(1)
+	site := adapt.NewSite(adapt.Options{Remember: adapt.Always, Grow: true, Free: func() int64 { return free }})
+	most, sizes := 8, []int{}
+	times(t, 1, site, 16, fits(&most, &sizes))
+	free = 2
+	first := func(_ context.Context, lo, hi int) error { return fmt.Errorf("%d rows", hi-lo) }
+	if err := adapt.Range(context.Background(), site, math.MinInt, math.MaxInt, 16, first); err.Error() != "16 rows" {
+		t.Errorf("%v: there are rows enough to try more", err)
+	}
 	want := fmt.Sprintf("[%d -1 -1 %d %d %d]", math.MinInt, math.MaxInt-1, math.MaxInt-1, math.MaxInt)
 	if got := fmt.Sprint(parts); err != nil || got != want {
 		t.Errorf("%s, want %s, %v", got, want, err)
@@ -301,6 +310,52 @@ func TestRangesDoEveryRowOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Calls with a smaller initial size say nothing about the size that was lowered, and a trial that such a size bounds is one
+// like any other.
+func TestSmallerCallsProveNothing(t *testing.T) {
+	site := adapt.NewSite(adapt.Options{Remember: adapt.Always, Grow: true})
+	most, sizes := 12, []int{}
+	times(t, 1, site, 24, fits(&most, &sizes))
+	times(t, 10, site, 11, fits(&most, &sizes))
+	times(t, 9, site, 20, fits(&most, &sizes))
+	if got, want := runs(sizes), "1x24 1x12 10x11 7x12 1x20 2x12"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// While one call tries a larger size, others keep to what works.
+func TestOneTrialAtATime(t *testing.T) {
+	site := adapt.NewSite(adapt.Options{Remember: adapt.Always, Grow: true})
+	most, sizes, inner := 8, []int{}, []int{}
+	times(t, 8, site, 16, fits(&most, &sizes))
+	err := adapt.Batch(context.Background(), site, 16, func(_ context.Context, n int) error {
+		if n == 16 {
+			times(t, 10, site, 16, fits(&most, &inner))
+		}
+		return nil
+	})
+	if err != nil || runs(inner) != "10x8" || site.Size(16) != 16 {
+		t.Errorf("%s within a trial, then %d, %v", runs(inner), site.Size(16), err)
+	}
+}
+
+// A call that learns late, of a size that another call of the site has lowered further meanwhile, does not raise that.
+func TestLateRefusalsRaiseNothing(t *testing.T) {
+	site := adapt.NewSite(adapt.Options{Remember: adapt.Always})
+	most, inner, outer := 8, []int{}, []int{}
+	err := adapt.Batch(context.Background(), site, 64, func(_ context.Context, n int) error {
+		outer = append(outer, n)
+		if n <= most {
+			return nil
+		}
+		times(t, 1, site, 64, fits(&most, &inner))
+		return errShort
+	})
+	if err != nil || runs(outer) != "1x64 1x8" || runs(inner) != "1x64 1x32 1x16 1x8" {
+		t.Errorf("%v around %v, %v", outer, inner, err)
+	}
 }
 
 // Goroutines share a site: all learn, and only one at a time tries a larger size.

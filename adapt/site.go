@@ -162,7 +162,6 @@ func (c *call) end(n int, o outcome) {
 func (c *call) failed(ctx context.Context, n int, err error) error {
 	switch {
 	case !IsOutOfMemory(err):
-		c.end(n, unknown)
 		return err
 	case n == 1:
 		return fmt.Errorf("with a size of 1: %w", err)
@@ -172,7 +171,7 @@ func (c *call) failed(ctx context.Context, n int, err error) error {
 	return ctx.Err()
 }
 
-// abandon ends a trial of a function that panicked.
+// abandon ends a trial that says nothing about memory: the function panicked, or failed for another reason.
 func (c *call) abandon() {
 	if c.trial {
 		c.end(0, unknown)
