@@ -21,6 +21,14 @@ type says bool
 func (s says) Error() string     { return "CUDA out of memory." }
 func (s says) OutOfMemory() bool { return bool(s) }
 
+// around is an error that says no and wraps one that may say something else.
+type around struct {
+	says
+	err error
+}
+
+func (a around) Unwrap() error { return a.err }
+
 // Errors that say that memory was short count, wherever they stand in a tree of errors; texts do not.
 func TestIsOutOfMemory(t *testing.T) {
 	for _, err := range []error{
@@ -33,6 +41,7 @@ func TestIsOutOfMemory(t *testing.T) {
 		adapt.OutOfMemory(io.EOF),
 		errors.Join(says(false), io.EOF, fmt.Errorf("second: %w", says(true))),
 		fmt.Errorf("%w and %w", says(false), syscall.ENOMEM),
+		around{false, says(true)},
 	} {
 		for _, err := range []error{err, fmt.Errorf("run: layer: %w", err)} {
 			if !adapt.IsOutOfMemory(err) {
