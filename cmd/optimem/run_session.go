@@ -124,6 +124,9 @@ func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes m
 
 // planInputs asks the session what it does with inputs of the given shapes.
 func (r *run) planInputs(ctx context.Context, m *openModel, shapes map[string]tensor.Shape) (err error) {
+	if r.look != "" {
+		return nil
+	}
 	if r.batched {
 		m.batch, err = m.session.PlanBatch(ctx, shapes)
 	} else {
@@ -142,7 +145,12 @@ func (r *run) planInputs(ctx context.Context, m *openModel, shapes map[string]te
 	default:
 		m.movedBytes, m.seconds = m.plan.MovedBytes, m.plan.Forecast.Seconds
 	}
-	if peak, most := m.plan.PeakBytes(), int64(r.assertPeak); most > 0 && peak > most {
+	return r.checkPeak(m.plan.PeakBytes())
+}
+
+// checkPeak holds a peak against --assert-peak.
+func (r *run) checkPeak(peak int64) error {
+	if most := int64(r.assertPeak); most > 0 && peak > most {
 		err := fmt.Errorf("the peak is %d bytes (%s), above the %d of --assert-peak", peak, ascii.FormatSize(peak), most)
 		return cmp.Or(r.doesNotFitJSON(err, nil), error(&failure{err: err, code: exitDoesNotFit}))
 	}

@@ -67,7 +67,8 @@ var diagram = map[string][]string{
 	"runtime": {
 		"models", "internal/machine", "pager", "cuda", "cost", "plan", "device", "graph", "graph/rewrite", "storage", "tensor", "loader",
 	},
-	"adapt": {"tensor"},
+	"adapt":               {"tensor"},
+	"runtime/optimemtest": {"runtime"},
 	"cmd/optimem": {
 		"runtime", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate",
