@@ -36,10 +36,14 @@ type openModel struct {
 	movedBytes int64
 	seconds    float64
 	watch      passWatch
+	courtesy   *courtesy
 }
 
 func (m *openModel) close() error {
 	var err error
+	if m.courtesy != nil {
+		m.courtesy.close()
+	}
 	if m.in != nil {
 		m.in.free()
 	}
@@ -74,10 +78,13 @@ func (r *run) openModel(ctx context.Context) (*openModel, error) {
 
 // prepare opens the model, reads its inputs and starts the session that runs it, for the commands that plan or run.
 func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
+	polite := listen()
 	m, err := r.openModel(ctx)
 	if err != nil {
+		polite.close()
 		return nil, err
 	}
+	m.courtesy = polite
 	defer func() {
 		if err != nil {
 			_ = m.close() // what went wrong before says more
@@ -118,6 +125,13 @@ func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes m
 	opts.ObserveOps = r.watchOps != nil
 	if m.session, err = runtime.Start(ctx, m.model, opts); err != nil {
 		return err
+	}
+	if m.courtesy != nil {
+		go m.courtesy.serve(ctx, m.session, func(what, text string) {
+			if !r.quiet {
+				r.say(what, text)
+			}
+		})
 	}
 	return r.planInputs(ctx, m, shapes)
 }

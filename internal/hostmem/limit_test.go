@@ -94,37 +94,43 @@ func TestLimitForgetsWhatFails(t *testing.T) {
 	}
 }
 
-// Goroutines together never take more than the limit.
+// Goroutines that ask at the same time never get more than the limit together.
 func TestLimitIsOfAllTogether(t *testing.T) {
-	const most, part = 400 << 20, 30 << 20
+	const most, part = 400 << 20, 210 << 20 // there is room for one
 	limited(t, most)
-	var group sync.WaitGroup
-	for range 4 {
-		group.Go(func() {
-			for range 20 {
-				var held []*Buf
-				for range 5 {
-					if b, err := Alloc(part, Staging); err == nil {
-						held = append(held, b)
-					}
-					if n := mappedBytes(); n > most {
-						t.Errorf("%d bytes in use", n)
-					}
+	for range 10 {
+		var ready, group sync.WaitGroup
+		var bufs [8]*Buf
+		ready.Add(8)
+		for i := range bufs {
+			group.Go(func() {
+				ready.Done()
+				ready.Wait()
+				if b, err := Alloc(part, Staging); err == nil {
+					bufs[i] = b
 				}
-				for _, b := range held {
-					b.Free()
-				}
+			})
+		}
+		group.Wait()
+		got := 0
+		for _, b := range bufs {
+			if b != nil {
+				got++
+				b.Free()
 			}
-		})
+		}
+		if got != 1 {
+			t.Fatalf("%d of them got memory", got)
+		}
 	}
-	group.Wait()
 }
 
 // A limit that is lifted leaves the heap the limit it had.
 func TestLimitIsLifted(t *testing.T) {
 	own := debug.SetMemoryLimit(5 << 30)
 	defer debug.SetMemoryLimit(own)
-	for _, c := range []struct{ set, before, heap int64 }{{1 << 30, 0, 1 << 30}, {8 << 30, 1 << 30, 5 << 30}, {-3, 8 << 30, 5 << 30}} {
+	for _, c := range []struct{ set, before, heap int64 }{{1 << 30, 0, 1 << 30}, {8 << 30, 1 << 30, 5 << 30},
+		{2 << 30, 8 << 30, 2 << 30}, {-3, 2 << 30, 5 << 30}} {
 		before := Limit(c.set)
 		if heap := debug.SetMemoryLimit(-1); before != c.before || heap > c.heap || heap < c.heap-1<<20 {
 			t.Errorf("%d after %d, the heap %d, want %+v", c.set, before, heap, c)
