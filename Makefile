@@ -1,7 +1,7 @@
 SHELL := bash
 # Short names for what people type often. What CI checks is in .ci/run, and the checks here call its steps.
 
-.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo ci clean sim-zoo gpu-kit
+.PHONY: build test race noasm fuzz fuzz-long lint vuln bench bench-page bench-paging bench-peers fixtures mutants zoo fit ci clean sim-zoo gpu-kit
 
 PYTHON ?= python3
 LOG := benchmarks/results/fuzz-$(shell date +%Y-%m-%d).txt
@@ -30,6 +30,10 @@ fuzz-long:
 # Every model of the zoo on the CPU, of which the tests take a third: a quarter of an hour of a slow core.
 zoo:
 	go test ./models -run Zoo -timeout 2h -zoo-all
+
+# The memory predicted for batches of 1 to 128 rows, of every model of the zoo, beside what passes take: a quarter of an hour.
+fit:
+	go test ./models -run TestBatchesTakeWhatIsPredicted -timeout 2h -v -fit-all
 
 # Every model of the zoo on the simulated GPU: about ten minutes of one core.
 sim-zoo:

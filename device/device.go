@@ -162,3 +162,6 @@ type OutOfMemoryError struct {
 func (e *OutOfMemoryError) Error() string {
 	return fmt.Sprintf("%s: out of memory: %d bytes wanted, %d free", e.Device, e.WantBytes, e.FreeBytes)
 }
+
+// OutOfMemory reports that memory was short, for adapt.IsOutOfMemory.
+func (*OutOfMemoryError) OutOfMemory() bool { return true }

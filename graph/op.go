@@ -37,6 +37,9 @@ type OpDef struct {
 	// Reference computes the op for contiguous operands; only ops that an embedder adds have it, and only the CPU runs
 	// them. Out is allocated to the shapes that Shape gave.
 	Reference func(in, out []*tensor.Tensor, a Attrs) error
+	// Memory counts the bytes that Reference allocates while it computes, 0 for one that allocates nothing; nil is not known,
+	// and what has to know refuses the op.
+	Memory func(in, out []Spec, a Attrs) int64
 }
 
 // Cost returns the cost of an op.

@@ -117,32 +117,12 @@ const maxRows = math.MaxInt32
 type planner func(p *program, instances int) (*plan.Plan, error)
 
 func (s *Session) newDivision(ctx context.Context, shapes map[string]tensor.Shape, within planner) (*division, error) {
-	axes, outAxes, err := s.model.BatchAxesContext(ctx, s.asExported(shapes), s.opts.BatchAxes)
+	of, err := s.undivided(ctx, shapes)
 	if err != nil {
 		return nil, err
 	}
-	of := division{axes: axes, outAxes: outAxes, rows: -1, micro: s.opts.MicroBatch}
-	for _, port := range s.model.Inputs() {
-		shape, axis := shapes[port.Name], axes[port.Name]
-		if axis < 0 || shape == nil {
-			continue
-		}
-		if axis >= len(shape) {
-			return nil, &InputError{Input: port.Name, Msg: fmt.Sprintf("%v has no axis %d, which counts the rows", shape, axis)}
-		}
-		if n := shape[axis]; n > maxRows {
-			return nil, &InputError{Input: port.Name, Msg: fmt.Sprintf("%d rows, and %d are possible", n, maxRows)}
-		} else if of.rows < 0 {
-			of.rows = n
-		} else if n != of.rows {
-			return nil, &InputError{Input: port.Name, Msg: fmt.Sprintf("%d rows, and another input has %d", n, of.rows)}
-		}
-		if axis < len(port.Shape) && port.Shape[axis] >= 0 {
-			of.micro = port.Shape[axis]
-		}
-	}
-	if of.rows <= 0 {
-		return nil, &graph.NotBatchableError{Msg: "there are no rows"}
+	if of.micro == 0 {
+		of.micro = s.opts.MicroBatch
 	}
 	if of.chosen = of.micro == 0; of.chosen {
 		return s.choose(ctx, of, shapes, within)
@@ -158,6 +138,37 @@ func (s *Session) newDivision(ctx context.Context, shapes map[string]tensor.Shap
 		return d, err
 	}
 	return s.cut(ctx, of, shapes, within)
+}
+
+// undivided finds the rows of inputs, and how many of them the program takes at a time: 0 is any number.
+func (s *Session) undivided(ctx context.Context, shapes map[string]tensor.Shape) (of division, err error) {
+	of.rows = -1
+	if of.axes, of.outAxes, err = s.model.BatchAxesContext(ctx, s.asExported(shapes), s.opts.BatchAxes); err != nil {
+		return of, err
+	}
+	for _, port := range s.model.Inputs() {
+		shape, axis := shapes[port.Name], of.axes[port.Name]
+		if axis < 0 || shape == nil {
+			continue
+		}
+		if axis >= len(shape) {
+			return of, &InputError{Input: port.Name, Msg: fmt.Sprintf("%v has no axis %d, which counts the rows", shape, axis)}
+		}
+		if n := shape[axis]; n > maxRows {
+			return of, &InputError{Input: port.Name, Msg: fmt.Sprintf("%d rows, and %d are possible", n, maxRows)}
+		} else if of.rows < 0 {
+			of.rows = n
+		} else if n != of.rows {
+			return of, &InputError{Input: port.Name, Msg: fmt.Sprintf("%d rows, and another input has %d", n, of.rows)}
+		}
+		if axis < len(port.Shape) && port.Shape[axis] >= 0 {
+			of.micro = port.Shape[axis]
+		}
+	}
+	if of.rows <= 0 {
+		return of, &graph.NotBatchableError{Msg: "there are no rows"}
+	}
+	return of, nil
 }
 
 // A RowsError says that a program takes so many rows at a time as a batch is no multiple of, and not what is left.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/optimem/optimem/adapt"
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/plan"
@@ -492,5 +493,23 @@ func TestFailureOfAll(t *testing.T) {
 	compare(t, got, want)
 	if n := s.Metrics().Calls; n != 1 {
 		t.Errorf("%d calls are counted as served, want one", n)
+	}
+}
+
+// TestBudgetHeedsLimitProcess: a session that is given no budget plans with what a limit of the process leaves, and one that
+// is given more is refused the memory with an error that says so.
+func TestBudgetHeedsLimitProcess(t *testing.T) {
+	model := build(t, digitsModel, nil)
+	const limit = 1 << 30
+	defer adapt.LimitProcess(adapt.LimitProcess(limit))
+	s := open(t, mode{start: optimem.Auto}, model)
+	if budget, _ := s.Budget(); budget <= 0 || budget >= limit {
+		t.Errorf("a budget of %d bytes within %d", budget, limit)
+	}
+	runDigits(t, s, pictures(1))
+	adapt.LimitProcess(1 << 20)
+	s = open(t, mode{start: optimem.Auto, opts: optimem.Options{Memory: limit}}, model)
+	if _, err := s.Run(t.Context(), optimem.Values{"input": tensor.Of(pictures(1), 1, 1, 8, 8)}); !adapt.IsOutOfMemory(err) {
+		t.Errorf("beyond the limit: %v", err)
 	}
 }

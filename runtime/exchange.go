@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
@@ -21,6 +22,9 @@ type passIO struct {
 	members []member
 	// calls are those whose the members are, where they are several.
 	calls []*call
+	// yielding is the session's; stopped says that the pass ended because of it.
+	yielding *atomic.Bool
+	stopped  atomic.Bool
 }
 
 // Instances implements pager.Shared.
@@ -36,6 +40,9 @@ func (x *passIO) Output(instance, output int, made bool) []byte {
 
 // Wanted implements pager.Shared.
 func (x *passIO) Wanted(instance int) bool {
+	if x.yielding.Load() {
+		return false
+	}
 	if x.calls == nil {
 		return true
 	}
@@ -45,6 +52,10 @@ func (x *passIO) Wanted(instance int) bool {
 
 // Left implements pager.Shared.
 func (x *passIO) Left(instance int, err error) (othersGoOn bool) {
+	if err == nil && x.yielding.Load() { // nobody leaves for good
+		x.stopped.Store(true)
+		return false
+	}
 	if x.calls == nil {
 		return false
 	}

@@ -47,6 +47,9 @@ func OnHost(bytes int64) (restore func()) {
 	return func() { hostMemory = before }
 }
 
+// Yielding reports whether passes are to stand aside.
+func (s *Session) Yielding() bool { return s.yielding.Load() }
+
 // WaitFor returns once so many calls wait for their turn.
 func (s *Session) WaitFor(calls int) {
 	for {
@@ -76,4 +79,17 @@ func (s *Session) Idle() bool {
 		time.Sleep(time.Millisecond)
 	}
 	return false
+}
+
+// TakeTurn holds the session until the function that it returns is called.
+func (s *Session) TakeTurn() (free func()) {
+	s.acquire()
+	return s.release
+}
+
+// WaitForTurnTaken returns once somebody runs a pass.
+func (s *Session) WaitForTurnTaken() {
+	for len(s.turn) > 0 {
+		time.Sleep(time.Millisecond)
+	}
 }

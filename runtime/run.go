@@ -21,7 +21,17 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 			err = panicked.By(v)
 		}
 	}()
+	io.yielding = &s.yielding
 	for at := 0; at < len(members); {
+		if s.yielding.Load() {
+			io.members = members[at:]
+			if calls != nil {
+				io.calls = calls[at:]
+			}
+			if err := s.stand(ctx, io); err != nil || io.answered() {
+				return err
+			}
+		}
 		pl, err := s.ready(ctx, p, instances)
 		if err != nil {
 			return err
@@ -31,11 +41,15 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 		if calls != nil {
 			io.calls = calls[at : at+n]
 		}
+		io.stopped.Store(false)
 		begin := time.Now()
 		err = s.machine.Pass(ctx, pl, io)
 		took := time.Since(begin)
 		s.count(pl, took, err)
 		if err != nil {
+			if io.stopped.Load() && ctx.Err() == nil {
+				continue
+			}
 			if io.answered() { // all of these calls left, and others may be behind them
 				at += n
 				continue

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/optimem/optimem/device"
@@ -136,11 +137,17 @@ type Session struct {
 	// spare is the call of RunInto, which allocates nothing.
 	spare call
 
+	// yielding is set between [Session.Yield] and [Session.Resume].
+	yielding atomic.Bool
+
 	// mu guards what follows.
 	mu sync.Mutex
 	// waiting are calls that wait for their turn, the first come first.
 	waiting []*call
 	metrics Metrics
+	// yielded is closed once a pass that stands aside has given back what is held, with yieldErr; resumed once it may go on.
+	yielded, resumed chan struct{}
+	yieldErr         error
 }
 
 // ErrClosed is returned by the methods of a closed session.
@@ -303,8 +310,9 @@ func (s *Session) optional(name string) bool {
 	return slices.ContainsFunc(s.model.Inputs(), func(p models.Port) bool { return p.Name == name && p.Optional })
 }
 
-// Close frees everything. It waits for a running pass. A second Close returns nil.
+// Close frees everything. It waits for a running pass, and one that stands aside goes on. A second Close returns nil.
 func (s *Session) Close() error {
+	s.Resume()
 	s.acquire()
 	defer s.release()
 	if s.closed {

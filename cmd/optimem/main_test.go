@@ -68,6 +68,7 @@ func TestScripts(t *testing.T) {
 			"interrupted": interrupted,
 			"terminated":  terminated,
 			"killable":    killable,
+			"polite":      polite,
 			"keys":        keys,
 			"json":        jsonValue,
 			"jsonenv":     jsonEnv,
@@ -134,6 +135,44 @@ func signalled(ts *testscript.TestScript, signal os.Signal, args []string) {
 		}
 	}
 	ts.Check(cmd.Process.Signal(signal))
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
+		ts.Fatalf("ended with %v, want exit code 130", err)
+	}
+}
+
+// polite PROGRAM ARGS... starts a program that runs until it is interrupted, asks it to give its memory back and then to go on, and
+// waits each time for it to say so.
+func polite(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: polite PROGRAM ARGS...")
+	}
+	name := ts.MkAbs("stderr.txt")
+	stderr, err := os.Create(name)
+	ts.Check(err)
+	defer stderr.Close()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Stderr = ts.MkAbs("."), stderr
+	ts.Check(cmd.Start())
+	for _, step := range []struct {
+		says   string
+		signal os.Signal
+	}{
+		{"opened and understood", giveBackSignals[0]}, {"memory was given back", goOnSignals[0]}, {"goes on", os.Interrupt},
+	} {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			text, err := os.ReadFile(name)
+			ts.Check(err)
+			if strings.Contains(string(text), step.says) {
+				break
+			}
+			if time.Now().After(deadline) {
+				_ = cmd.Process.Kill()
+				ts.Fatalf("it does not say %q but:\n%s", step.says, text)
+			}
+		}
+		ts.Check(cmd.Process.Signal(step.signal))
+	}
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 {
 		ts.Fatalf("ended with %v, want exit code 130", err)

@@ -21,10 +21,14 @@ to take and what bounds that, and the least memory that works.
 
 Inputs need no file: --shape says how large they are. Sizes that a program leaves open and that nobody gives are
 assumed (one row; the sizes that the program was exported with, where it tells), and the plan says so. Expected times
-are guesses until 'optimem calibrate' has measured this host.`
+are guesses until 'optimem calibrate' has measured this host.
+
+--batch auto looks at passes of 1 to 128 rows, and says which of those that fit is the fastest for each row; --batch
+powers looks at powers of two only.`
 
 const planExamples = `  optimem plan model.pt2 --memory 2GiB
   optimem plan model.pt2 --mode page --max-layer-size 1e6
+  optimem plan model.pt2 --memory 1GiB --batch auto
   optimem plan model.pt2 --mode chunk --capacity 1e9 --shape x=8,3,224,224
   optimem plan llama/ --memory 6GiB --json`
 
@@ -55,6 +59,9 @@ func (r *run) plan(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, m.close()) }()
+	if r.look != "" {
+		return r.planBatches(ctx, m)
+	}
 	leastBytes := m.plan.MinBytes
 	if m.batch != nil {
 		if leastBytes, err = m.session.LeastForBatch(ctx, m.in.shapes); err != nil {

@@ -29,6 +29,7 @@ type modelFlags struct {
 	capacity       limitFlag
 	maxLayer       limitFlag
 	batch          int
+	look           lookFor // from --batch auto
 	batchAxes      []string
 	precision      string
 	exact          bool
@@ -57,7 +58,8 @@ func (r *run) shareFlags(cmd *cobra.Command, runs int) {
 	flags.StringArrayVar(&r.inputs, "input", nil,
 		"read an input: `NAME=FILE`, FILE alone, or random in its place (repeatable)")
 	flags.StringArrayVar(&r.shapes, "shape", nil, "shape of an input without a file: `NAME=2,3,224,224` (repeatable)")
-	flags.IntVar(&r.batch, "batch", 0, "compute `N` rows in a run, as micro-batches where need be")
+	flags.Var(&batchFlag{&r.batch, &r.look}, "batch",
+		"compute `N` rows in a run, as micro-batches where need be; plan takes auto, too")
 	flags.StringArrayVar(&r.batchAxes, "batch-axis", nil,
 		"axis of an input that counts rows: `NAME=N` (repeatable)")
 	flags.StringVar(&r.preprocess, "preprocess", "", "say `HOW` pictures become numbers: "+preprocess.Names)
@@ -139,6 +141,9 @@ func (r *run) checkFlags() error {
 		return r.usage("", "--threads takes a number of threads, 0 to %d", runtime.MaxThreads)
 	case r.runs < 1:
 		return r.usage("", "--runs takes a number of runs, 1 or more")
+	case r.look != "" && r.cmd.Name() != "plan":
+		return r.usage(fmt.Sprintf("'optimem plan --batch %s' says which number is the fastest", r.look),
+			"--batch takes a number of rows")
 	case changed("batch") && r.batch < 1 && r.cmd.Name() != "generate":
 		return r.usage("", "--batch takes a number of rows, 1 or more")
 	case r.quiet && r.verbose:

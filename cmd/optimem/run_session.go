@@ -36,10 +36,14 @@ type openModel struct {
 	movedBytes int64
 	seconds    float64
 	watch      passWatch
+	courtesy   *courtesy
 }
 
 func (m *openModel) close() error {
 	var err error
+	if m.courtesy != nil {
+		m.courtesy.close()
+	}
 	if m.in != nil {
 		m.in.free()
 	}
@@ -74,10 +78,13 @@ func (r *run) openModel(ctx context.Context) (*openModel, error) {
 
 // prepare opens the model, reads its inputs and starts the session that runs it, for the commands that plan or run.
 func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
+	polite := listen()
 	m, err := r.openModel(ctx)
 	if err != nil {
+		polite.close()
 		return nil, err
 	}
+	m.courtesy = polite
 	defer func() {
 		if err != nil {
 			_ = m.close() // what went wrong before says more
@@ -119,11 +126,21 @@ func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes m
 	if m.session, err = runtime.Start(ctx, m.model, opts); err != nil {
 		return err
 	}
+	if m.courtesy != nil {
+		go m.courtesy.serve(ctx, m.session, func(what, text string) {
+			if !r.quiet {
+				r.say(what, text)
+			}
+		})
+	}
 	return r.planInputs(ctx, m, shapes)
 }
 
 // planInputs asks the session what it does with inputs of the given shapes.
 func (r *run) planInputs(ctx context.Context, m *openModel, shapes map[string]tensor.Shape) (err error) {
+	if r.look != "" {
+		return nil
+	}
 	if r.batched {
 		m.batch, err = m.session.PlanBatch(ctx, shapes)
 	} else {
@@ -142,7 +159,12 @@ func (r *run) planInputs(ctx context.Context, m *openModel, shapes map[string]te
 	default:
 		m.movedBytes, m.seconds = m.plan.MovedBytes, m.plan.Forecast.Seconds
 	}
-	if peak, most := m.plan.PeakBytes(), int64(r.assertPeak); most > 0 && peak > most {
+	return r.checkPeak(m.plan.PeakBytes())
+}
+
+// checkPeak holds a peak against --assert-peak.
+func (r *run) checkPeak(peak int64) error {
+	if most := int64(r.assertPeak); most > 0 && peak > most {
 		err := fmt.Errorf("the peak is %d bytes (%s), above the %d of --assert-peak", peak, ascii.FormatSize(peak), most)
 		return cmp.Or(r.doesNotFitJSON(err, nil), error(&failure{err: err, code: exitDoesNotFit}))
 	}

@@ -4,7 +4,7 @@
 //
 // It does not know what lies in the memory. Whoever allocates a [Buf] frees it, once, after the last reader is done:
 // nothing else ever does, and the bytes of a freed buffer must not be touched. A test that compares [InUse] before and
-// after finds what was forgotten.
+// after finds what was forgotten. [Limit] bounds all buffers and Go's heap together.
 //
 //	buf, err := hostmem.Alloc(slotBytes, hostmem.Weights)
 //	if err != nil {
@@ -71,6 +71,9 @@ func Alloc(bytes int64, purpose Purpose) (*Buf, error) {
 		panic("BUG: hostmem: " + purpose.String())
 	}
 	b := &Buf{purpose: purpose}
+	if err := take(bytes, purpose); err != nil {
+		return nil, fmt.Errorf("allocate %d bytes for %v: %w", bytes, purpose, err)
+	}
 	if bytes > 0 {
 		align := alignBytes
 		slack := alignBytes - 1 // Go's memory, and pages smaller than that, may begin anywhere
@@ -79,6 +82,7 @@ func Alloc(bytes int64, purpose Purpose) (*Buf, error) {
 		}
 		var err error
 		if b.mapped, err = acquire(int(bytes) + slack); err != nil {
+			giveBack(bytes, purpose)
 			return nil, fmt.Errorf("allocate %d bytes for %v: %w", bytes, purpose, err)
 		}
 		skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b.mapped)))) & (align - 1)
@@ -87,7 +91,6 @@ func Alloc(bytes int64, purpose Purpose) (*Buf, error) {
 			adviseHuge(b.data[:len(b.data)&^(hugeBytes-1)])
 		}
 	}
-	inUse[purpose].Add(bytes)
 	return b, nil
 }
 
@@ -99,13 +102,12 @@ func (b *Buf) Free() {
 	if b.freed.Swap(true) {
 		panic("BUG: hostmem: freed twice")
 	}
-	inUse[b.purpose].Add(-int64(len(b.data)))
-	mapped := b.mapped
+	mapped, bytes := b.mapped, int64(len(b.data))
 	b.data, b.mapped = nil, nil
-	if mapped == nil {
-		return
+	if mapped != nil {
+		if err := release(mapped); err != nil {
+			panic("BUG: hostmem: " + err.Error())
+		}
 	}
-	if err := release(mapped); err != nil {
-		panic("BUG: hostmem: " + err.Error())
-	}
+	giveBack(bytes, b.purpose)
 }

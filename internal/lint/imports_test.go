@@ -71,6 +71,8 @@ var diagram = map[string][]string{
 		"models", "internal/machine", "pager", "cuda", "cost", "plan", "plan/search", "device", "graph", "graph/rewrite", "storage",
 		"tensor", "loader",
 	},
+	"adapt":               {"tensor"},
+	"runtime/optimemtest": {"runtime"},
 	"cmd/optimem": {
 		"runtime", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate",

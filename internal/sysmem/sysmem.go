@@ -8,7 +8,11 @@
 //	budgetBytes, ok := info.BudgetBytes()
 package sysmem
 
-import "math"
+import (
+	"math"
+
+	"github.com/optimem/optimem/internal/hostmem"
+)
 
 // Info is what a host has and what a process may use of it.
 type Info struct {
@@ -17,7 +21,7 @@ type Info struct {
 	// AvailableBytes is what can be had without swapping, page cache that can be given up included; 0 where it is not
 	// known.
 	AvailableBytes int64
-	// LimitBytes is the smallest limit of the process's cgroups, and LeftBytes the least that one of them leaves: its
+	// LimitBytes is the smallest limit of the process and its cgroups, and LeftBytes the least that one of them leaves: its
 	// limit less what is used in it, page cache that can be given up not counted. Both are [Unlimited] without a limit.
 	LimitBytes, LeftBytes int64
 	// CPUs is the smallest quota of processor time, in processors; 0 is none.
@@ -33,7 +37,12 @@ const Unlimited = math.MaxInt64
 const reserveBytes = 128 << 20
 
 // Read asks the operating system. What it does not tell stays zero, limits [Unlimited].
-func Read() Info { return readRoot("/") }
+func Read() Info {
+	i := readRoot("/")
+	limitBytes, leftBytes := hostmem.Left()
+	i.LimitBytes, i.LeftBytes = min(i.LimitBytes, limitBytes), min(i.LeftBytes, leftBytes)
+	return i
+}
 
 // FreeBytes is what the process can still take: the smaller of what is available and what its cgroups leave. It is
 // false where that is not known.

@@ -73,6 +73,9 @@ func (e *Error) Is(target error) bool {
 	return ok && code == e.Code
 }
 
+// OutOfMemory reports whether memory was short, for adapt.IsOutOfMemory.
+func (e *Error) OutOfMemory() bool { return e.Code == OutOfMemory }
+
 // Error lets a code be a target of errors.Is.
 func (c Code) Error() string { return fmt.Sprintf("CUDA error %d", int32(c)) }
 
