@@ -271,7 +271,7 @@ func readModel(raw json.RawMessage) (model, error) {
 		if f.Vocab == nil || f.Unknown == nil || f.Prefix == nil || f.MaxChars == nil {
 			return nil, format("model", "WordPiece needs vocab, unk_token, continuing_subword_prefix, max_input_chars_per_word")
 		}
-		return newWordPiece(newVocabulary(f.Vocab), *f.Unknown, *f.Prefix, int(*f.MaxChars)), nil
+		return newWordPiece(newVocabulary(f.Vocab), *f.Unknown, *f.Prefix, int(*f.MaxChars))
 	case "WordLevel":
 		var f struct {
 			Vocab   map[string]uint32 `json:"vocab"`
@@ -366,6 +366,11 @@ func readUnigram(raw json.RawMessage) (model, error) {
 		}
 		if len(pair) != 2 {
 			return nil, format(fmt.Sprintf("model.vocab[%d]", i), "is not a token and its score")
+		}
+	}
+	for i, t := range tokens {
+		if len(t) > maxToken {
+			return nil, &UnsupportedError{Path: fmt.Sprintf("model.vocab[%d]", i), What: "a token of more than 4096 bytes"}
 		}
 	}
 	unknown := -1
