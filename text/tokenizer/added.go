@@ -97,7 +97,7 @@ func (r *run) cutAdded(p piece, which int, between func(piece) error) error {
 		return between(p.slice(0, len(p.text)))
 	}
 	text := p.text
-	last := 0
+	last, spaceEnd := 0, 0
 	hits := f.find(text, r.hits[which])
 	r.hits[which] = hits[:0]
 	if which == 0 {
@@ -123,13 +123,14 @@ func (r *run) cutAdded(p piece, which int, between func(piece) error) error {
 			start = max(start, last)
 		}
 		if a.RStrip {
-			for end < len(text) {
+			for end = max(end, spaceEnd); end < len(text); {
 				c, size := utf8.DecodeRuneInString(text[end:])
 				if !chars.Of(c).Is(chars.Space) {
 					break
 				}
 				end += size
 			}
+			spaceEnd = end
 		}
 		if last < start {
 			if err := between(p.slice(last, start)); err != nil {

@@ -34,6 +34,9 @@ type bpeOptions struct {
 	ignoreMerges bool // a word that is a token is that token
 }
 
+// maxAffix bounds, in bytes, what is put to each piece or letter.
+const maxAffix = 256
+
 // rawVocabulary is a byte-level vocabulary by the bytes that its tokens stand for.
 type rawVocabulary struct {
 	ids    map[string]uint32
@@ -42,6 +45,9 @@ type rawVocabulary struct {
 
 // newBPE makes a model of pairs, in the order in which they are joined.
 func newBPE(v *vocabulary, pairs []string, o bpeOptions) (*bpe, error) {
+	if len(o.prefix) > maxAffix || len(o.suffix) > maxAffix {
+		return nil, &UnsupportedError{Path: "model", What: "a prefix or suffix of more than 256 bytes"}
+	}
 	m := &bpe{vocabulary: v, bpeOptions: o, unknownID: -1, prefixed: o.prefix != "" || o.suffix != ""}
 	if o.hasUnknown {
 		if id, ok := v.ids[o.unknown]; ok {

@@ -332,6 +332,7 @@ func TestNamesWhatIsWrong(t *testing.T) {
 	bpe := func(rest string) string {
 		return `{"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]` + rest
 	}
+	double := `{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}`
 	deep := strings.Repeat(`{"type": "Sequence", "normalizers": [`, 3000) + strings.Repeat("]}", 3000)
 	for i, c := range []struct {
 		file, path  string
@@ -372,6 +373,12 @@ func TestNamesWhatIsWrong(t *testing.T) {
 		{bpe(`}, "truncation": {"max_length": -5, "strategy": "OnlyFirst"}}`), "truncation", false},
 		{bpe(`}, "padding": {"strategy": {"Fixed": 99999999}, "direction": "Left"}}`), "padding", true},
 		{bpe(`}, "added_tokens": [{"content": "a"}]}`), "added_tokens[0]", false},
+		{bpe(`}, "normalizer": {"type": "Sequence", "normalizers": [` + strings.Repeat(double+", ", 20) + double + `]}}`), "normalizer.", true},
+		{bpe(`}, "normalizer": {"type": "Prepend", "prepend": "` + strings.Repeat("a", 300) + `"}}`), "normalizer", true},
+		{bpe(`}, "decoder": {"type": "Sequence", "decoders": [` + strings.Repeat(double+", ", 20) + double + `]}}`), "decoder.", true},
+		{bpe(`, "continuing_subword_prefix": "` + strings.Repeat("a", 300) + `"}}`), "model", true},
+		{`{"model": {"type": "Unigram", "vocab": [["` + strings.Repeat("a", 5000) + `", 0]]}}`, "model.vocab[0]", true},
+		{`{"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "a", "continuing_subword_prefix": "", "max_input_chars_per_word": 100000}}`, "model.max", true},
 	} {
 		_, err := tokenizer.Parse([]byte(c.file))
 		var bad *tokenizer.FormatError

@@ -232,10 +232,9 @@ func readPadding(raw json.RawMessage) (*Padding, error) {
 
 func readModel(raw json.RawMessage) (model, error) {
 	var head struct {
-		Type *string         `json:"type"`
-		M    json.RawMessage `json:"merges"`
-		P    json.RawMessage `json:"continuing_subword_prefix"`
-		U    json.RawMessage `json:"unk_id"`
+		Type *string `json:"type"`
+		bpeFile
+		U json.RawMessage `json:"unk_id"`
 	}
 	if err := decode(raw, "model", &head); err != nil {
 		return nil, err
@@ -244,9 +243,9 @@ func readModel(raw json.RawMessage) (model, error) {
 	switch { // old files do not say
 	case head.Type != nil:
 		kind = *head.Type
-	case !absent(head.M):
+	case !absent(head.Merges):
 		kind = "BPE"
-	case !absent(head.P):
+	case head.Prefix != nil:
 		kind = "WordPiece"
 	case !absent(head.U):
 		kind = "Unigram"
@@ -255,7 +254,7 @@ func readModel(raw json.RawMessage) (model, error) {
 	}
 	switch kind {
 	case "BPE":
-		return readBPE(raw)
+		return readBPE(&head.bpeFile)
 	case "Unigram":
 		return readUnigram(raw)
 	case "WordPiece":
@@ -271,7 +270,7 @@ func readModel(raw json.RawMessage) (model, error) {
 		if f.Vocab == nil || f.Unknown == nil || f.Prefix == nil || f.MaxChars == nil {
 			return nil, format("model", "WordPiece needs vocab, unk_token, continuing_subword_prefix, max_input_chars_per_word")
 		}
-		return newWordPiece(newVocabulary(f.Vocab), *f.Unknown, *f.Prefix, int(*f.MaxChars)), nil
+		return newWordPiece(newVocabulary(f.Vocab), *f.Unknown, *f.Prefix, int(*f.MaxChars))
 	case "WordLevel":
 		var f struct {
 			Vocab   map[string]uint32 `json:"vocab"`
@@ -288,26 +287,29 @@ func readModel(raw json.RawMessage) (model, error) {
 	return nil, unknownKind("model.type", kind)
 }
 
-func readBPE(raw json.RawMessage) (model, error) {
-	var f struct {
-		Vocab        map[string]uint32 `json:"vocab"`
-		Merges       json.RawMessage   `json:"merges"`
-		Dropout      *float64          `json:"dropout"`
-		Unknown      *string           `json:"unk_token"`
-		Prefix       *string           `json:"continuing_subword_prefix"`
-		Suffix       *string           `json:"end_of_word_suffix"`
-		FuseUnknown  bool              `json:"fuse_unk"`
-		Fallback     bool              `json:"byte_fallback"`
-		IgnoreMerges bool              `json:"ignore_merges"`
-	}
-	if err := decode(raw, "model", &f); err != nil {
-		return nil, err
-	}
-	if f.Vocab == nil || absent(f.Merges) {
+// bpeFile is what a file says of a BPE model.
+type bpeFile struct {
+	Vocab        json.RawMessage `json:"vocab"`
+	Merges       json.RawMessage `json:"merges"`
+	Dropout      *float64        `json:"dropout"`
+	Unknown      *string         `json:"unk_token"`
+	Prefix       *string         `json:"continuing_subword_prefix"`
+	Suffix       *string         `json:"end_of_word_suffix"`
+	FuseUnknown  bool            `json:"fuse_unk"`
+	Fallback     bool            `json:"byte_fallback"`
+	IgnoreMerges bool            `json:"ignore_merges"`
+}
+
+func readBPE(f *bpeFile) (model, error) {
+	if absent(f.Vocab) || absent(f.Merges) {
 		return nil, format("model", "BPE needs vocab and merges")
 	}
 	if f.Dropout != nil && *f.Dropout != 0 {
 		return nil, &UnsupportedError{Path: "model.dropout", What: "BPE that drops merges at random"}
+	}
+	vocab, err := readVocab(f.Vocab, "model.vocab")
+	if err != nil {
+		return nil, err
 	}
 	pairs, err := readMerges(f.Merges)
 	if err != nil {
@@ -323,27 +325,7 @@ func readBPE(raw json.RawMessage) (model, error) {
 	if f.Suffix != nil {
 		o.suffix = *f.Suffix
 	}
-	return newBPE(newVocabulary(f.Vocab), pairs, o)
-}
-
-// readMerges reads pairs of tokens: "a b", or ["a", "b"].
-func readMerges(raw json.RawMessage) ([]string, error) {
-	var lines []string
-	if err := json.Unmarshal(raw, &lines); err == nil {
-		return splitMerges(lines, "model.merges")
-	}
-	var lists [][]string
-	if err := decode(raw, "model.merges", &lists); err != nil {
-		return nil, err
-	}
-	pairs := make([]string, 0, 2*len(lists))
-	for i, l := range lists {
-		if len(l) != 2 {
-			return nil, format(fmt.Sprintf("model.merges[%d]", i), "is not a pair")
-		}
-		pairs = append(pairs, l[0], l[1])
-	}
-	return pairs, nil
+	return newBPE(newVocabulary(vocab), pairs, o)
 }
 
 func readUnigram(raw json.RawMessage) (model, error) {
@@ -366,6 +348,11 @@ func readUnigram(raw json.RawMessage) (model, error) {
 		}
 		if len(pair) != 2 {
 			return nil, format(fmt.Sprintf("model.vocab[%d]", i), "is not a token and its score")
+		}
+	}
+	for i, t := range tokens {
+		if len(t) > maxToken {
+			return nil, &UnsupportedError{Path: fmt.Sprintf("model.vocab[%d]", i), What: "a token of more than 4096 bytes"}
 		}
 	}
 	unknown := -1

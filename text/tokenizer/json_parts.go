@@ -80,7 +80,9 @@ func readNormalizer(raw json.RawMessage, path string) (normalizer, error) {
 		}
 		err := list(raw, path, "normalizers", func(part json.RawMessage, path string) error {
 			n, err := readNormalizer(part, path)
-			all = append(all, n)
+			if all = append(all, n); err == nil && all.growth() > maxGrowth {
+				err = &UnsupportedError{Path: path, What: "a sequence that makes texts thousands of times as long"}
+			}
 			return err
 		})
 		return all, err
@@ -127,10 +129,16 @@ func readNormalizer(raw json.RawMessage, path string) (normalizer, error) {
 			Prepend string `json:"prepend"`
 		}
 		err := decode(raw, path, &f)
+		if err == nil && len(f.Prepend) > maxAffix {
+			err = &UnsupportedError{Path: path, What: "prepending more than 256 bytes"}
+		}
 		return prepend(f.Prepend), err
 	case "Replace":
 		p, content, err := readReplace(raw, path)
 		n := &replace{pattern: p, content: content}
+		if err == nil && n.growth() > maxGrowth {
+			err = &UnsupportedError{Path: path, What: "a replacement that is thousands of times as long"}
+		}
 		if err == nil && len(p.String()) == 1 && p.Literal() && p.String()[0] < utf8.RuneSelf {
 			n.byte = p.String()[0]
 		}
@@ -459,6 +467,9 @@ func readDecoders(raw json.RawMessage, path string) ([]decoder, error) {
 	}
 	if kind != "Sequence" {
 		d, err := readDecoder(kind, raw, path)
+		if err == nil && growthOf([]decoder{d}) > maxGrowth {
+			err = &UnsupportedError{Path: path, What: "a replacement that is thousands of times as long"}
+		}
 		return []decoder{d}, err
 	}
 	if err := tooDeep(path); err != nil {
@@ -467,6 +478,9 @@ func readDecoders(raw json.RawMessage, path string) ([]decoder, error) {
 	all := []decoder{}
 	err = list(raw, path, "decoders", func(part json.RawMessage, path string) error {
 		more, err := readDecoders(part, path)
+		if err == nil && growthOf(append(all, more...)) > maxGrowth {
+			return &UnsupportedError{Path: path, What: "a sequence that makes texts thousands of times as long"}
+		}
 		if all = append(all, more...); err == nil && len(all) > maxStages {
 			err = &UnsupportedError{Path: path, What: "a sequence of more than 100 decoders"}
 		}

@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"math/bits"
 	"math/rand/v2"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -141,18 +140,32 @@ func (m *wordLevel) tokenize(r *run, p *piece) error {
 type wordPiece struct {
 	*vocabulary
 	unknown  string
-	prefix   string // of tokens that go on
 	maxChars int
-	longest  int // bytes of the longest token
+	names    []string // of the trie's values
+	trie     *trie
+	goesOn   int32 // where tokens that go on begin in the trie; −1 if there are none
 }
 
-func newWordPiece(v *vocabulary, unknown, prefix string, maxChars int) *wordPiece {
-	m := &wordPiece{vocabulary: v, unknown: unknown, prefix: prefix, maxChars: maxChars}
-	for t := range v.ids {
-		m.longest = max(m.longest, len(t))
+func newWordPiece(v *vocabulary, unknown, prefix string, maxChars int) (*wordPiece, error) {
+	if maxChars > maxWordChars {
+		return nil, &UnsupportedError{Path: "model.max_input_chars_per_word", What: "a word of more than 10,000 characters"}
 	}
-	return m
+	m := &wordPiece{vocabulary: v, unknown: unknown, maxChars: maxChars}
+	for t := range v.ids {
+		m.names = append(m.names, t)
+	}
+	m.trie = newTrie(m.names, func(i int) int32 { return int32(i) })
+	for i := range len(prefix) {
+		if m.goesOn = m.trie.child(m.goesOn, prefix[i]); m.goesOn == 0 {
+			m.goesOn = -1
+			break
+		}
+	}
+	return m, nil
 }
+
+// maxWordChars bounds the words that are looked at: the time for one may grow with the square of its length.
+const maxWordChars = 10000
 
 func (m *wordPiece) tokenize(r *run, p *piece) error {
 	unknown := func() error {
@@ -168,40 +181,24 @@ func (m *wordPiece) tokenize(r *run, p *piece) error {
 	}
 	e := r.enc
 	before := len(e.IDs)
+	node := int32(0)
 	for start := 0; start < len(p.text); {
-		buf := r.buf[:0]
-		if start > 0 {
-			buf = append(buf, m.prefix...)
-		}
-		skip := len(buf)
-		end := len(p.text)
-		if most := start + m.longest - skip; end > most {
-			for end = max(most, start); end > start && !utf8.RuneStart(p.text[end]); {
-				end--
-			}
-		}
-		buf = append(buf, p.text[start:end]...)
-		r.buf = buf
-		found := false
-		for end > start {
-			if id, ok := m.ids[string(buf)]; ok {
-				token, _ := m.token(id)
-				if token != string(buf) {
-					token = strings.Clone(string(buf))
-				}
-				r.add(id, token, p, start, end)
-				found = true
+		found, end := int32(-1), 0
+		for i := start; i < len(p.text) && node >= 0; i++ {
+			if node = m.trie.child(node, p.text[i]); node == 0 {
 				break
 			}
-			_, size := utf8.DecodeLastRune(buf[skip:])
-			end -= size
-			buf = buf[:len(buf)-size]
+			if v := m.trie.value[node]; v >= 0 {
+				found, end = v, i+1
+			}
 		}
-		if !found {
+		if found < 0 {
 			e.IDs, e.Tokens, e.Offsets, e.Words = e.IDs[:before], e.Tokens[:before], e.Offsets[:before], e.Words[:before]
 			return unknown()
 		}
-		start = end
+		token := m.names[found]
+		r.add(m.ids[token], token, p, start, end)
+		start, node = end, m.goesOn
 	}
 	return nil
 }

@@ -24,6 +24,41 @@ func (n normalizers) normalize(r *run, p *piece) error {
 	return nil
 }
 
+// maxGrowth bounds how many times as long replacements can make a text: a small file would otherwise take any memory.
+const maxGrowth = 1 << 12
+
+// growth is how many times as long the replacements among normalizers may make a text.
+func (n normalizers) growth() int {
+	product := 1
+	for _, one := range n {
+		switch g := one.(type) {
+		case *replace:
+			product = min(product*g.growth(), maxGrowth+1)
+		case normalizers:
+			product = min(product*g.growth(), maxGrowth+1)
+		}
+	}
+	return product
+}
+
+// growth is by how much a replacement may be longer than what it replaces.
+func growth(p *pattern.Pattern, content string) int {
+	if p.Literal() {
+		return max(1, (len(content)+len(p.String())-1)/len(p.String()))
+	}
+	return min(1+len(content), maxGrowth+1) // a match may be empty
+}
+
+func growthOf(all []decoder) int {
+	product := 1
+	for _, d := range all {
+		if r, ok := d.(*replaceDecoder); ok {
+			product = min(product*growth(r.pattern, r.content), maxGrowth+1)
+		}
+	}
+	return product
+}
+
 // filter keeps the characters that keep says, changed by change.
 func (r *run) filter(p *piece, keep func(rune) bool) {
 	all := true
@@ -225,6 +260,8 @@ type replace struct {
 	content string
 	byte    byte // the whole pattern, where it is one ASCII character; else 0
 }
+
+func (n *replace) growth() int { return min(growth(n.pattern, n.content), maxGrowth+1) }
 
 func (n *replace) normalize(_ *run, p *piece) error {
 	if n.byte != 0 {

@@ -72,6 +72,9 @@ func (p *precompiled) lookup(key string) (string, bool) {
 // longestCluster is how long, in bytes, a cluster of characters may be that is looked up as a whole.
 const longestCluster = 5
 
+// maxSpread bounds how many characters there may be for a byte.
+const maxSpread = 32
+
 func (p *precompiled) normalize(r *run, s *piece) error {
 	out := r.changes[:0]
 	changed := false
@@ -96,6 +99,9 @@ func (p *precompiled) normalize(r *run, s *piece) error {
 			cluster, _, _, _ = uniseg.FirstGraphemeClusterInString(text, -1)
 		}
 		text = text[len(cluster):]
+		if len(out) > maxSpread*(len(s.text)+16) {
+			return &TextError{"longer by far once normalized"}
+		}
 		if len(cluster) <= longestCluster {
 			if with, ok := p.lookup(cluster); ok {
 				put(cluster, with)

@@ -90,6 +90,9 @@ func readSentencePiece(data []byte) (*spModel, error) {
 			}); err != nil {
 				return err
 			}
+			if len(token) > maxToken {
+				return &UnsupportedError{Path: "pieces", What: "a token of more than 4096 bytes"}
+			}
 			if !utf8.ValidString(token) || math.IsNaN(float64(score)) {
 				return format("pieces", "a piece that is not text, or no score")
 			}
@@ -287,6 +290,9 @@ func (n *spNormalizer) normalize(_ *run, p *piece) error {
 		text, size := n.next(p.text[i:])
 		at := span32{align[i].start, align[i+size-1].end}
 		i += size
+		if len(buf) > 4*maxSpread*(len(p.text)+16) {
+			return &TextError{"longer by far once normalized"}
+		}
 		for len(text) > 0 {
 			c, w := utf8.DecodeRuneInString(text)
 			one := text[:w]

@@ -185,3 +185,97 @@ func TestStreamsWholeCharacters(t *testing.T) {
 		}
 	}
 }
+
+// TestLongWordsAreJoinedAsShortOnes: a long word, which is cut up and joined by a heap, has the tokens of its parts.
+func TestLongWordsAreJoinedAsShortOnes(t *testing.T) {
+	vocab := `{"<unk>": 0, "a": 1, "b": 2, "c": 3, "ab": 4, "bc": 5, "abc": 6, "aa": 7, "aaa": 8, "aab": 9, " ": 10}`
+	tok, err := tokenizer.Parse([]byte(`{"model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": true, "vocab": ` + vocab +
+		`, "merges": ["b c", "a b", "a a", "a bc", "aa a", "ab c", "aa b"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := []string{"abc ", "aaab ", "aab ", "xyz ", "aaaaabcb ", "cab ", "aaaa ", "ééa ", "abab "}
+	var text strings.Builder
+	var want []uint32
+	for i := range 200 {
+		part := parts[i*7%len(parts)]
+		e, err := tok.Encode(part, tokenizer.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.WriteString(part)
+		want = append(want, e.IDs...)
+	}
+	e, err := tok.Encode(text.String(), tokenizer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(e.IDs, want) {
+		t.Errorf("%v, want %v", e.IDs, want)
+	}
+	// Recorded with tokenizers 0.23.3.
+	for short, w := range map[string][]uint32{
+		"abc": {6}, "aaab": {7, 4}, "aaaaabcb": {7, 7, 6, 2}, "aaaa": {7, 7}, "xyza": {0, 1}, "ab": {4}, "aab": {1, 4}, "xx" + strings.Repeat("xy", 60): {0},
+	} {
+		if e, err := tok.Encode(short, tokenizer.Options{}); err != nil || !slices.Equal(e.IDs, w) {
+			t.Errorf("%s: %v, %v; want %v", short, e.IDs, err, w)
+		}
+	}
+}
+
+// TestAddedTokensLongestFirst: of added tokens that begin together the longest is found, and of others the first.
+func TestAddedTokensLongestFirst(t *testing.T) {
+	tok, err := tokenizer.Parse([]byte(`{"model": {"type": "WordLevel", "unk_token": "u", "vocab": {"u": 0}}, "added_tokens": [
+		{"id": 1, "content": "ab"}, {"id": 2, "content": "abcd"}, {"id": 3, "content": "bcde"}, {"id": 4, "content": "b"}, {"id": 5, "content": "cd"},
+		{"id": 6, "content": " ", "rstrip": true}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, w := range map[string][]uint32{
+		"abcd": {2}, "abcde": {2, 0}, "abc": {1, 0}, "xbcde": {0, 3}, "bcd": {4, 5}, "ababcd": {1, 2}, "b": {4}, "x": {0}, "abab": {1, 1}, "bcdcd": {4, 5, 5},
+	} {
+		if e, err := tok.Encode(text, tokenizer.Options{}); err != nil || !slices.Equal(e.IDs, w) {
+			t.Errorf("%s: %v, %v; want %v", text, e.IDs, err, w)
+		}
+	}
+}
+
+// TestDecodesBytesThatAreNoText: a row of bytes that is no text is as many U+FFFD; byte-level ones follow the rule for
+// the longest beginnings of characters. A stream says the same but for rows that begin as text.
+func TestDecodesBytesThatAreNoText(t *testing.T) {
+	all := files(t)
+	for _, c := range []struct {
+		name, want, streamed string
+		tokens               []string
+	}{
+		{"gemma", "\uFFFD\uFFFD\uFFFDa", "é\uFFFDa", []string{"<0xC3>", "<0xA9>", "<0xFF>", "a"}},
+		{"gemma", "\uFFFD\uFFFDa", "\uFFFD\uFFFDa", []string{"<0xF0>", "<0x9F>", "a"}},
+		{"gemma", "😀", "😀", []string{"<0xF0>", "<0x9F>", "<0x98>", "<0x80>"}},
+		{"gpt2", "\uFFFDa\uFFFD\uFFFD", "\uFFFDa\uFFFD\uFFFD", []string{"ð", "Ł", "a", "ÿ", "Ã"}},
+		{"gpt2", "é\uFFFD", "é\uFFFD", []string{"Ã", "©", "ã", "ģ"}},
+	} {
+		tok, err := tokenizer.Parse(all[c.name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []uint32
+		for _, s := range c.tokens {
+			id, ok := tok.ID(s)
+			if !ok {
+				t.Fatalf("%s has no %s", c.name, s)
+			}
+			ids = append(ids, id)
+		}
+		if got := tok.Decode(ids, false); got != c.want {
+			t.Errorf("%s %v: %q, want %q", c.name, c.tokens, got, c.want)
+		}
+		s := tok.Stream(false)
+		got := ""
+		for _, id := range ids {
+			got += s.Write(id)
+		}
+		if got += s.Flush(); got != c.streamed {
+			t.Errorf("%s %v: streamed %q, want %q", c.name, c.tokens, got, c.streamed)
+		}
+	}
+}

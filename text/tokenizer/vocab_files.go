@@ -168,10 +168,14 @@ func parseVocabText(data []byte, c *config) (*Tokenizer, error) {
 		return def
 	}
 	lower := or(c.Lower, true)
+	m, err := newWordPiece(newVocabulary(ids), "[UNK]", "##", 100)
+	if err != nil {
+		return nil, err
+	}
 	t := &Tokenizer{
 		normalizer: bertNormalizer{true, or(c.Chinese, true), or(c.StripAccents, lower), lower},
 		pre:        []preTokenizer{&atRunes{isSpace, removed}, &atRunes{isPunctuation, isolated}},
-		model:      newWordPiece(newVocabulary(ids), "[UNK]", "##", 100),
+		model:      m,
 		decoders:   []decoder{&wordPieceDecoder{"##", true}},
 	}
 	cls, ok := ids["[CLS]"]
@@ -208,8 +212,8 @@ func byRank(v *vocabulary, rank func(id uint32) (uint32, bool), o bpeOptions) (*
 		if !ok {
 			continue
 		}
-		if len(token) > maxRankedToken {
-			return nil, &UnsupportedError{What: fmt.Sprintf("a token of more than %d bytes in a vocabulary with ranks", maxRankedToken)}
+		if len(token) > maxToken {
+			return nil, &UnsupportedError{What: "a token of more than 4096 bytes"}
 		}
 		for i := range token {
 			if i == 0 {
@@ -233,8 +237,8 @@ func byRank(v *vocabulary, rank func(id uint32) (uint32, bool), o bpeOptions) (*
 	return m, nil
 }
 
-// maxRankedToken bounds the length of a token, whose parts are all looked at.
-const maxRankedToken = 1 << 12
+// maxToken bounds tokens, in bytes, where time grows with the longest.
+const maxToken = 1 << 12
 
 // ranked turns scores into ranks: the best is 0, and equal ones are equal.
 func ranked(scores []float32) []uint32 {

@@ -159,4 +159,4 @@ func (s *Search) Next() (start, end int, ok bool) {
 }
 
 // Literal reports whether the pattern is its source as plain text.
-func (p *Pattern) Literal() bool { return p.literal == p.source }
+func (p *Pattern) Literal() bool { return p.literal != "" && p.literal == p.source }

@@ -209,3 +209,16 @@ func FuzzMatch(f *testing.F) {
 		}
 	})
 }
+
+// TestAtomicGroupsMayBeLazy: what an atomic group takes first may be the shortest.
+func TestAtomicGroupsMayBeLazy(t *testing.T) {
+	for pattern, want := range map[string][][2]int{`(?>a*?)b`: {{2, 3}}, `(?>a+?)b`: {{1, 3}}, `(?>a*)b`: {{0, 3}}, `(?>a{1,2}?)a`: {{0, 2}}} {
+		p, err := Compile(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := matches(t, p, "aab"); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, want %v", pattern, got, want)
+		}
+	}
+}
