@@ -209,12 +209,22 @@ func leftRecursion(set *ruleSet) error {
 		}
 		return false
 	}
-	for changed := true; changed; {
-		changed = false
-		for r, t := range set.rules {
-			if !nullable[r] && empty(t) {
-				nullable[r], changed = true, true
+	users := make([][]int, len(set.rules)) // who has to look again once a rule may be empty
+	var work []int
+	for r, t := range set.rules {
+		references(t, func(to int) {
+			if n := len(users[to]); n == 0 || users[to][n-1] != r {
+				users[to] = append(users[to], r)
 			}
+		})
+		work = append(work, r)
+	}
+	for len(work) > 0 {
+		r := work[len(work)-1]
+		work = work[:len(work)-1]
+		if !nullable[r] && empty(set.rules[r]) {
+			nullable[r] = true
+			work = append(work, users[r]...)
 		}
 	}
 	edges := make([][]int, len(set.rules))

@@ -164,6 +164,8 @@ func TestWhatASchemaCannotSayIsRefused(t *testing.T) {
 		{`{"properties": {"a": false}, "required": ["a"]}`, ErrNothing, ""},
 		{`{"properties": {}, "required": ["a"]}`, ErrNothing, ""},
 		{deep, ErrLimit, ""},
+		{`{"oneOf": [` + strings.Repeat(`{"const": 1},`, maxBranches) + `{"const": 2}]}`, ErrLimit, "/oneOf"},
+		{`{"properties": {"` + strings.Repeat("k", maxKeyBytes+1) + `": true}, "additionalProperties": true}`, ErrLimit, ""},
 		{`{"items": {"items": {"maxItems": 2000}, "maxItems": 2000}, "maxItems": 2000}`, ErrLimit, ""},
 	} {
 		_, err := ParseSchema([]byte(c.schema), SchemaOptions{})

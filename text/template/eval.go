@@ -12,6 +12,10 @@ func (in *interp) eval(e expr, sc *scope) (any, error) {
 	if err := in.step(); err != nil {
 		return nil, err
 	}
+	if in.evals++; in.evals > maxEvals {
+		return nil, errorf(ErrLimit, "more than %d expressions inside each other", maxEvals)
+	}
+	defer func() { in.evals-- }()
 	switch e := e.(type) {
 	case *constExpr:
 		return e.value, nil

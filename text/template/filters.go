@@ -17,16 +17,19 @@ var filters map[string]filterFunc
 
 func init() {
 	filters = map[string]filterFunc{
-		"abs": absFilter, "attr": attrFilter, "batch": batchFilter, "capitalize": textFilter(python.Capitalize), "center": centerFilter,
-		"count": lengthFilter, "d": defaultFilter, "default": defaultFilter, "dictsort": dictsortFilter, "e": escapeFilter,
-		"escape": escapeFilter, "first": firstFilter, "float": floatFilter, "forceescape": forceescapeFilter, "format": formatFilter,
-		"groupby": groupbyFilter, "indent": indentFilter, "int": intFilter, "items": itemsFilter, "join": joinFilter,
-		"last": lastFilter, "length": lengthFilter, "list": listFilter, "lower": textFilter(python.Lower), "map": mapFilter,
-		"max": extreme(">"), "min": extreme("<"), "reject": selectFilter(false, false), "rejectattr": selectFilter(false, true),
+		"abs": absFilter, "attr": attrFilter, "batch": batchFilter,
+		"capitalize": textFilter(python.Capitalize), "center": centerFilter, "count": lengthFilter,
+		"d": defaultFilter, "default": defaultFilter, "dictsort": dictsortFilter, "e": escapeFilter,
+		"escape": escapeFilter, "first": firstFilter, "float": floatFilter, "forceescape": forceescapeFilter,
+		"format": formatFilter, "groupby": groupbyFilter, "indent": indentFilter, "int": intFilter,
+		"items": itemsFilter, "join": joinFilter, "last": lastFilter, "length": lengthFilter,
+		"list": listFilter, "lower": textFilter(python.Lower), "map": mapFilter, "max": extreme(">"),
+		"min": extreme("<"), "reject": selectFilter(false, false), "rejectattr": selectFilter(false, true),
 		"replace": replaceFilter, "reverse": reverseFilter, "round": roundFilter, "safe": safeFilter,
-		"select": selectFilter(true, false), "selectattr": selectFilter(true, true), "slice": sliceFilter, "sort": sortFilter,
-		"string": textFilter(func(s string) string { return s }), "sum": sumFilter, "title": textFilter(titleWords), "tojson": toJSON,
-		"trim": trimFilter, "truncate": truncateFilter, "unique": uniqueFilter, "upper": textFilter(python.Upper), "wordcount": wordcountFilter,
+		"select": selectFilter(true, false), "selectattr": selectFilter(true, true), "slice": sliceFilter,
+		"sort": sortFilter, "string": textFilter(func(s string) string { return s }), "sum": sumFilter,
+		"title": textFilter(titleWords), "tojson": toJSON, "trim": trimFilter, "truncate": truncateFilter,
+		"unique": uniqueFilter, "upper": textFilter(python.Upper), "wordcount": wordcountFilter,
 	}
 }
 
@@ -478,7 +481,8 @@ func intFilter(_ *interp, args []any, kwargs *Object) (any, error) {
 				if prefix != "" && strings.HasPrefix(strings.ToLower(digits), prefix) {
 					digits = digits[2:]
 				}
-				if n, ok := new(big.Int).SetString(digits, int(base)); ok && digits != "" && digits[0] != '+' && digits[0] != '-' {
+				n, ok := new(big.Int).SetString(digits, int(base))
+				if ok && digits != "" && digits[0] != '+' && digits[0] != '-' {
 					if clean[0] == '-' {
 						n.Neg(n)
 					}

@@ -11,7 +11,7 @@ type interp struct {
 	buffer   *strings.Builder // what a macro or a block writes to; nil: out
 
 	steps, taken, written int64
-	depth                 int
+	depth, evals          int
 	escaping              bool // what % inserts is escaped for HTML
 }
 

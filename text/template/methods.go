@@ -154,15 +154,13 @@ func init() {
 		"title":      nullary(func(s string) any { return python.Title(s) }),
 		"capitalize": nullary(func(s string) any { return python.Capitalize(s) }),
 		"swapcase":   nullary(func(s string) any { return python.SwapCase(s) }),
-		"casefold": nullary(func(s string) any {
-			return python.Lower(python.Mapped(s, map[rune]string{'ß': "ss", 'ς': "σ"}, func(r rune) rune { return r }))
-		}),
-		"isalpha": nullary(func(s string) any { return python.Every(s, unicode.IsLetter) }),
+		"casefold":   nullary(func(s string) any { return python.CaseFold(s) }),
+		"isalpha":    nullary(func(s string) any { return python.Every(s, unicode.IsLetter) }),
 		"isalnum": nullary(func(s string) any {
 			return python.Every(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) })
 		}),
 		"isascii":      nullary(func(s string) any { return python.IsASCII(s) }),
-		"isdecimal":    nullary(func(s string) any { return python.Every(s, func(r rune) bool { return unicode.Is(unicode.Nd, r) }) }),
+		"isdecimal":    nullary(func(s string) any { return python.Every(s, isDecimal) }),
 		"isdigit":      nullary(func(s string) any { return python.Every(s, python.IsDigit) }),
 		"isnumeric":    nullary(func(s string) any { return python.Every(s, unicode.IsNumber) }),
 		"isspace":      nullary(func(s string) any { return python.Every(s, isSpace) }),
@@ -199,6 +197,8 @@ func init() {
 		"format_map":   formatMapMethod,
 	}
 }
+
+func isDecimal(r rune) bool { return unicode.Is(unicode.Nd, r) }
 
 func isIdentifier(s string) bool {
 	for i, r := range s {

@@ -69,6 +69,7 @@ const (
 	maxSourceBytes = 1 << 20
 	maxNesting     = 200  // of blocks and of brackets in an expression
 	maxChain       = 2000 // operators in a row, which evaluate one inside the other
+	maxEvals       = 8000 // expressions inside each other, through macros too: what the stack of a goroutine holds easily
 )
 
 // Options say what a rendering may cost, and what time it is. The zero value has the defaults.
