@@ -58,6 +58,7 @@ func TestGBNF(t *testing.T) {
 		{`root ::= [a-cx]+`, "abcx", "d|abd"},
 		{`root ::= [^a-c]`, "d|é|漢|🐝|\n", "a|c|dd"},
 		{`root ::= [a-]+`, "a-a", "b"},
+		{`root ::= [a-zc-d] [^a-zc-d]`, "x1|z2", "xx|1x"},
 		{`root ::= [\]\\"]+`, `]\"`, "a"},
 		{`root ::= .`, "a|é|🐝|\n", "|ab"},
 		{`root ::= "\x41\u00e9\U0001F41D\t\"\\"`, "Aé🐝\t\"\\", "A"},
@@ -261,6 +262,23 @@ func TestMatchersGoBackAndForget(t *testing.T) {
 	}
 	if !errors.Is(err, ErrLimit) {
 		t.Errorf("two thousand brackets: %v", err)
+	}
+}
+
+// TestWaysThatLeadNowhereAreNotTaken: a token is allowed only if the text can end some time after it.
+func TestWaysThatLeadNowhereAreNotTaken(t *testing.T) {
+	for _, source := range []string{
+		"root ::= r? \"a\"\nr ::= \"x\" r", "root ::= \"a\" | \"x\" r\nr ::= \"y\" r", `root ::= "a" | "x" []`,
+		"root ::= \"a\" | r\nr ::= \"x\" (r | s) \"y\"\ns ::= \"z\" r",
+	} {
+		m, err := NewEngine(parse(t, source), NewVocabulary([][]byte{[]byte("a"), []byte("x")})).Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mask, err := m.Mask()
+		if _, gone := m.Advance(1); err != nil || !mask.Has(0) || mask.Has(1) || !errors.Is(gone, ErrRejected) {
+			t.Errorf("%q: mask %b, %v; x: %v", source, mask, err, gone)
+		}
 	}
 }
 

@@ -297,7 +297,7 @@ func (in *interp) attr(of any, name string) (any, error) {
 		if b := in.template.blocks[name]; b != nil {
 			return &function{name, func(in *interp, _ []any, _ *Object) (any, error) {
 				return in.capture(func() error {
-					_, err := in.run(b.body, in.root.inner())
+					_, err := in.run(b.body, in.open(in.root, b))
 					return err
 				})
 			}}, nil

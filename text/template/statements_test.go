@@ -40,3 +40,22 @@ func TestStatements(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesThatAreSetLater compares with jinja2: what a frame sets without a condition, before it reads it, is undefined in the
+// frames inside it until then, also where a variable of that name was passed in.
+func TestNamesThatAreSetLater(t *testing.T) {
+	vars := NewObject().Set("s", "S")
+	for _, c := range [][2]string{
+		{"{% for i in [1] %}[{{ s }}]{% endfor %}{% set s = 1 %}{{ s }}", "[]1"},
+		{"{{ s }}{% for i in [1] %}[{{ s }}]{% endfor %}{% set s = 1 %}{{ s }}", "S[S]1"},
+		{"{% for i in [1] %}[{{ s }}]{% endfor %}{% if true %}{% set s = 1 %}{% endif %}{{ s }}", "[S]1"},
+		{"{% macro m() %}<{{ s }}>{% endmacro %}{{ m() }}{% set s = 1 %}{{ m() }}", "<><1>"},
+		{"{% for i in [1] %}{% for j in [1] %}[{{ s }}]{% endfor %}{% set s = 1 %}{{ s }}{% endfor %}{{ s }}", "[S]1S"},
+		{"{% filter upper %}a{{ s }}{% endfilter %}{% set s = s ~ 1 %}{{ s }}", "ASS1"},
+		{"{% for s in [1] %}[{{ s }}]{% endfor %}{{ s }}", "[1]S"},
+	} {
+		if got, err := render(t, c[0], vars, Options{}); err != nil || got != c[1] {
+			t.Errorf("%s\n got %q %v\nwant %q", c[0], got, err, c[1])
+		}
+	}
+}
