@@ -278,11 +278,11 @@ func (e *Engine) step(s *state, b byte) (*state, error) {
 	return next, nil
 }
 
-// afterText returns the one state to which every character of text leads, nil if they lead to several or to none, or if the
-// rule may end there.
+// afterText returns the one state to which every character of text leads, nil if they lead to several or to none. Whether the
+// rule may end there does not matter: what follows its end is asked only for tokens that it does not take itself.
 func (e *Engine) afterText(s *state) (*state, error) {
 	then, err := e.step(s, 'a')
-	if err != nil || then == nil || then.end {
+	if err != nil || then == nil {
 		return nil, err
 	}
 	for b := range rune(0x80) {
