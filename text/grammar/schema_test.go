@@ -20,6 +20,7 @@ func TestSchemas(t *testing.T) {
 		{`{"type": "integer", "minimum": 1.5, "exclusiveMaximum": 4}`, "2;3", "1;4"},
 		{`{"type": "number", "minimum": 0, "exclusiveMaximum": 2}`, "0;0.5;1.999;1", "2;2.0;-0.1;-1"},
 		{`{"type": "number", "exclusiveMinimum": -2, "maximum": 1}`, "-1.5;-0.25;0;1;1.00;0.75", "-2;-2.0;1.01;-3"},
+		{`{"type": "number", "exclusiveMaximum": 0}`, "-0.5;-3;-0.001", "0;-0;-0.0;0.5"},
 		{`{"exclusiveMinimum": 3}`, "3.001;4;99.5", "3;3.0;2.9;-4"},
 		{`{"type": "number", "minimum": 3, "maximum": 3}`, "3;3.0", "3.1;2.9"},
 		{`{"type": "string"}`, `"";"aé🐝";"\"\\\n";"\ud83d\udc1d"`, `a;"\x";"a;"\ud83d"`},
