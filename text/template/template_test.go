@@ -63,6 +63,7 @@ func TestHostileTemplatesEndAtALimit(t *testing.T) {
 		"loops in loops":       "{% for a in range(2000) %}{% for b in range(2000) %}{% endfor %}{% endfor %}",
 		"a far range":          "{% for a in range(10**12) %}{% endfor %}",
 		"a long string":        "{% set a = 'x' * 10**8 %}",
+		"many long strings":    "{% for i in range(99) %}{% set a = 'x' * 10**6 %}{% endfor %}",
 		"doubling":             "{% set n = namespace(s='xxxxxxxx') %}{% for i in range(22) %}{% set n.s = n.s ~ n.s %}{% endfor %}",
 		"a long list":          "{{ ([1] * 10**8) | length }}",
 		"a wide field":         "{{ '%999999999d' % 1 }}",
