@@ -80,12 +80,6 @@ func (c *compiler) measureAll() {
 		c.size[r] = n
 		return n
 	}
-	// What stands in a cycle is marked first, so that no member of it counts as small.
-	for r, in := range recursive(c.set) {
-		if in {
-			c.size[r] = inlineNodes + 1
-		}
-	}
 	for r := range c.set.rules {
 		rule(r)
 	}
@@ -107,26 +101,6 @@ func references(t term, f func(int)) {
 	case reference:
 		f(int(t))
 	}
-}
-
-// recursive returns which rules contain themselves: Tarjan's components of more than one rule, or of one that names itself.
-func recursive(set *ruleSet) []bool {
-	edges := make([][]int, len(set.rules))
-	result := make([]bool, len(set.rules))
-	for r, t := range set.rules {
-		references(t, func(to int) {
-			edges[r] = append(edges[r], to)
-			result[r] = result[r] || to == r
-		})
-	}
-	components(edges, func(members []int) {
-		if len(members) > 1 {
-			for _, m := range members {
-				result[m] = true
-			}
-		}
-	})
-	return result
 }
 
 // components calls f for each strongly connected component of a graph.
@@ -209,12 +183,22 @@ func leftRecursion(set *ruleSet) error {
 		}
 		return false
 	}
-	for changed := true; changed; {
-		changed = false
-		for r, t := range set.rules {
-			if !nullable[r] && empty(t) {
-				nullable[r], changed = true, true
+	users := make([][]int, len(set.rules)) // who has to look again once a rule may be empty
+	var work []int
+	for r, t := range set.rules {
+		references(t, func(to int) {
+			if n := len(users[to]); n == 0 || users[to][n-1] != r {
+				users[to] = append(users[to], r)
 			}
+		})
+		work = append(work, r)
+	}
+	for len(work) > 0 {
+		r := work[len(work)-1]
+		work = work[:len(work)-1]
+		if !nullable[r] && empty(set.rules[r]) {
+			nullable[r] = true
+			work = append(work, users[r]...)
 		}
 	}
 	edges := make([][]int, len(set.rules))

@@ -278,11 +278,11 @@ func (e *Engine) step(s *state, b byte) (*state, error) {
 	return next, nil
 }
 
-// afterText returns the one state to which every character of text leads, nil if they lead to several or to none, or if the
-// rule may end there.
+// afterText returns the one state to which every character of text leads, nil if they lead to several or to none. Whether the
+// rule may end there does not matter: what follows its end is asked only for tokens that it does not take itself.
 func (e *Engine) afterText(s *state) (*state, error) {
 	then, err := e.step(s, 'a')
-	if err != nil || then == nil || then.end {
+	if err != nil || then == nil {
 		return nil, err
 	}
 	for b := range rune(0x80) {
@@ -297,7 +297,8 @@ func (e *Engine) afterText(s *state) (*state, error) {
 		lo, hi, from, to byte
 		more             int
 	}{
-		{0xc2, 0xdf, 0x80, 0xbf, 1}, {0xe0, 0xe0, 0xa0, 0xbf, 2}, {0xe1, 0xec, 0x80, 0xbf, 2}, {0xed, 0xed, 0x80, 0x9f, 2}, {0xee, 0xef, 0x80, 0xbf, 2},
+		{0xc2, 0xdf, 0x80, 0xbf, 1},
+		{0xe0, 0xe0, 0xa0, 0xbf, 2}, {0xe1, 0xec, 0x80, 0xbf, 2}, {0xed, 0xed, 0x80, 0x9f, 2}, {0xee, 0xef, 0x80, 0xbf, 2},
 		{0xf0, 0xf0, 0x90, 0xbf, 3}, {0xf1, 0xf3, 0x80, 0xbf, 3}, {0xf4, 0xf4, 0x80, 0x8f, 3},
 	} {
 		var last *state

@@ -59,6 +59,8 @@ const (
 	maxSourceBytes = 1 << 20
 	maxNesting     = 100
 	maxRules       = 5_000
+	maxBranches    = 100       // of a oneOf
+	maxKeyBytes    = 1_000     // of a declared property, beside further ones
 	maxRepeats     = 2_000     // of one item
 	maxNodes       = 200_000   // of the automaton
 	inlineNodes    = 4_000     // of a rule that is copied to where it is named

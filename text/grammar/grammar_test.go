@@ -58,11 +58,13 @@ func TestGBNF(t *testing.T) {
 		{`root ::= [a-cx]+`, "abcx", "d|abd"},
 		{`root ::= [^a-c]`, "d|é|漢|🐝|\n", "a|c|dd"},
 		{`root ::= [a-]+`, "a-a", "b"},
+		{`root ::= [a-zc-d] [^a-zc-d]`, "x1|z2", "xx|1x"},
 		{`root ::= [\]\\"]+`, `]\"`, "a"},
 		{`root ::= .`, "a|é|🐝|\n", "|ab"},
 		{`root ::= "\x41\u00e9\U0001F41D\t\"\\"`, "Aé🐝\t\"\\", "A"},
 		{`root ::= [à-ÿ]+ | [ぁ-ゟ]+`, "éü|あい", "éあ|e"},
 		{`root ::= [\u0100-\uFFFF]`, "Ā|漢|\uffff", "\u00ff|🐝"},
+		{`root ::= [\u0105-\u0250\U00010345-\U00020123]`, "ą|ł|ɐ|\U00010345|\U00012042|\U00020123", "Ą|ɑ|\U00010344|\U00020124"},
 		{"root ::= (\n  \"a\" # one\n  | \"b\"\n) \"c\"\n", "ac|bc", "abc"},
 		{"root ::= x-y\nx-y ::= \"1\"\n\n# end", "1", "2"},
 		{"root ::= \"a\" |\n \"b\"", "a|b", "ab"},
@@ -84,6 +86,9 @@ func TestGBNF(t *testing.T) {
 				t.Errorf("%s: takes %q", c.grammar, text)
 			}
 		}
+	}
+	if g := parse(t, jsonGrammar); len(g.nodes) > 3000 {
+		t.Errorf("%d nodes: rules that contain themselves are copied", len(g.nodes))
 	}
 	if g := parse(t, `root ::= .`); accepts(t, g, "\xed\xa0\x80") || accepts(t, g, "\xff") {
 		t.Errorf("a surrogate, or what is no UTF-8, is a character")
@@ -156,6 +161,8 @@ func TestMasksAreWhatTryingEveryTokenGives(t *testing.T) {
 		"root ::= (\"a\" | b)* \"c\"\nb ::= \"x\" b? \"y\"", "root ::= x | \"(\" root \")\" root\nx ::= \"a\"? [^()]{0,3}",
 		`root ::= "\"" [^"\\\x7F\x00-\x1F]{0,5} "\"" t
 t ::= [^"\\\x7F\x00-\x1F]* | "\"" t`, `root ::= [^\x00-\x1F]{2,4}`,
+		`root ::= [a-z\x80-\U0010FFFF]* "0" .*`,
+		"root ::= t \";\"\nt ::= [^\\x00-\\x1F;]* (\"(\" t \")\" [^\\x00-\\x1F;]*)?",
 	} {
 		tokens := vocabulary(r, 1200, `{"key": [1, -2.5, "text", {}], "b": null}, ((1+2)*3)=45`+"\n", "éüà🐝xxxx(())()axybyyc,\"]}}", "漢字",
 			"the quick brown fox jumps over a lazy dog, and more; Straße über 漢字 🐝🐝 text text text")
@@ -261,6 +268,37 @@ func TestMatchersGoBackAndForget(t *testing.T) {
 	}
 	if !errors.Is(err, ErrLimit) {
 		t.Errorf("two thousand brackets: %v", err)
+	}
+}
+
+// TestWaysThatLeadNowhereAreNotTaken: a token is allowed only if the text can end some time after it.
+func TestWaysThatLeadNowhereAreNotTaken(t *testing.T) {
+	for _, source := range []string{
+		"root ::= r? \"a\"\nr ::= \"x\" r", "root ::= \"a\" | \"x\" r\nr ::= \"y\" r", `root ::= "a" | "x" []`,
+		"root ::= \"a\" | r\nr ::= \"x\" (r | s) \"y\"\ns ::= \"z\" r",
+	} {
+		m, err := NewEngine(parse(t, source), NewVocabulary([][]byte{[]byte("a"), []byte("x")})).Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		mask, err := m.Mask()
+		if _, gone := m.Advance(1); err != nil || !mask.Has(0) || mask.Has(1) || !errors.Is(gone, ErrRejected) {
+			t.Errorf("%q: mask %b, %v; x: %v", source, mask, err, gone)
+		}
+	}
+}
+
+// TestAnEndIsPartOfAState: two states of the same places differ if the text may end in one of them.
+func TestAnEndIsPartOfAState(t *testing.T) {
+	e := NewEngine(parse(t, "root ::= \"x\" t | \"y\" (t | \"\")\nt ::= \"(\" t \")\" | \"z\""), NewVocabulary(nil))
+	for _, text := range []string{"x", "y", "x", "y(z)"} {
+		m, err := e.Start()
+		if err == nil {
+			m, err = m.AdvanceBytes([]byte(text))
+		}
+		if err != nil || m.CanEnd() != (text[0] == 'y') {
+			t.Errorf("%q: an end: %v, %v", text, m.CanEnd(), err)
+		}
 	}
 }
 

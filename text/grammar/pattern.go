@@ -305,13 +305,16 @@ var formats = map[string]term{
 }
 
 var (
-	octet = choice{digit, sequence{one9, digit}, sequence{literal("1"), digit, digit}, sequence{literal("2"), class{{'0', '4'}}, digit},
-		sequence{literal("25"), class{{'0', '5'}}}}
+	octet = choice{
+		digit, sequence{one9, digit}, sequence{literal("1"), digit, digit}, sequence{literal("2"), oneOf("01234"), digit},
+		sequence{literal("25"), oneOf("012345")},
+	}
 
 	// Years from 1000 to 9999, and February 29 in leap years.
-	upTo28     = choice{sequence{literal("0"), one9}, sequence{literal("1"), digit}, sequence{literal("2"), class{{'0', '8'}}}}
-	byFour     = choice{sequence{literal("0"), class{{'4', '4'}, {'8', '8'}}}, sequence{class{{'2', '2'}, {'4', '4'}, {'6', '6'}, {'8', '8'}}, class{{'0', '0'}, {'4', '4'}, {'8', '8'}}}, sequence{class{{'1', '1'}, {'3', '3'}, {'5', '5'}, {'7', '7'}, {'9', '9'}}, class{{'2', '2'}, {'6', '6'}}}}
-	fourTen    = choice{sequence{class{{'2', '2'}, {'4', '4'}, {'6', '6'}, {'8', '8'}}, class{{'0', '0'}, {'4', '4'}, {'8', '8'}}}, sequence{class{{'1', '1'}, {'3', '3'}, {'5', '5'}, {'7', '7'}, {'9', '9'}}, class{{'2', '2'}, {'6', '6'}}}}
+	upTo28  = choice{sequence{literal("0"), one9}, sequence{literal("1"), digit}, sequence{literal("2"), oneOf("012345678")}}
+	fourTen = choice{sequence{oneOf("2468"), oneOf("048")}, sequence{oneOf("13579"), oneOf("26")}} // 12, 16, 20 … 96
+	byFour  = choice{sequence{literal("0"), oneOf("48")}, fourTen}
+
 	dateFormat = choice{
 		sequence{one9, times(digit, 3), literal("-"), choice{
 			sequence{months(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), upTo28},
@@ -320,13 +323,22 @@ var (
 		}},
 		sequence{choice{sequence{one9, digit, byFour}, sequence{fourTen, literal("00")}}, literal("-02-29")},
 	}
+	hour       = choice{sequence{oneOf("01"), digit}, sequence{literal("2"), oneOf("0123")}}
+	colon60    = sequence{literal(":"), oneOf("012345"), digit}
 	timeFormat = sequence{
-		choice{sequence{class{{'0', '1'}}, digit}, sequence{literal("2"), class{{'0', '3'}}}}, times(sequence{literal(":"), class{{'0', '5'}}, digit}, 2),
-		repeat{sequence{literal("."), repeat{digit, 1, 9}}, 0, 1},
-		choice{literal("Z"), sequence{class{{'+', '+'}, {'-', '-'}}, choice{sequence{class{{'0', '1'}}, digit}, sequence{literal("2"), class{{'0', '3'}}}},
-			literal(":"), class{{'0', '5'}}, digit}},
+		hour, colon60, colon60, repeat{sequence{literal("."), repeat{digit, 1, 9}}, 0, 1},
+		choice{literal("Z"), sequence{oneOf("+-"), hour, colon60}},
 	}
 )
+
+// oneOf is the class of these characters.
+func oneOf(chars string) class {
+	var c class
+	for _, r := range chars {
+		c = append(c, runeRange{r, r})
+	}
+	return c.tidy()
+}
 
 func months(numbers ...int) term {
 	var all choice

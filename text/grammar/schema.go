@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -53,7 +54,8 @@ type schemaParser struct {
 
 // annotations say nothing about values.
 var annotations = []string{
-	"title", "description", "default", "examples", "$schema", "$comment", "deprecated", "readOnly", "writeOnly", "$defs", "definitions",
+	"title", "description", "default", "examples", "$schema", "$comment", "deprecated", "readOnly", "writeOnly",
+	"$defs", "definitions",
 	"contentMediaType", "contentEncoding",
 }
 
@@ -222,6 +224,9 @@ func (p *schemaParser) combined(k string, v any, types []string, where string, d
 	if k == "allOf" && len(list) > 1 {
 		return nil, errorf(ErrUnsupported, where, "more than one schema")
 	}
+	if k == "oneOf" && len(list) > maxBranches {
+		return nil, errorf(ErrLimit, where, "more than %d branches", maxBranches)
+	}
 	var all choice
 	for i, e := range list {
 		one, err := p.schema(e, fmt.Sprintf("%s/%d", where, i), depth+1)
@@ -259,10 +264,8 @@ func (p *schemaParser) resolve(v any, where string) (any, string, error) {
 		if ok {
 			at, ok = o.get(part)
 		} else if list, isList := at.([]any); isList {
-			for i := range list {
-				if fmt.Sprint(i) == part {
-					at, ok = list[i], true
-				}
+			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(list) {
+				at, ok = list[i], true
 			}
 		}
 		if !ok {
@@ -321,6 +324,9 @@ func (p *schemaParser) disjoint(a, b any, depth int) bool {
 		return true
 	}
 	if x.values != nil && y.values != nil {
+		if len(x.values)*len(y.values) > maxRules {
+			return false
+		}
 		for _, v := range x.values {
 			if slices.ContainsFunc(y.values, func(w any) bool { return sameJSON(v, w) }) {
 				return false
@@ -332,8 +338,12 @@ func (p *schemaParser) disjoint(a, b any, depth int) bool {
 	if len(x.types) != 1 || x.types[0] != "object" || len(y.types) != 1 || x.of == nil || y.of == nil {
 		return false
 	}
+	both := make(map[string]bool)
+	for _, k := range requiredOf(y.of) {
+		both[k] = true
+	}
 	for _, k := range requiredOf(x.of) {
-		if !slices.Contains(requiredOf(y.of), k) {
+		if !both[k] {
 			continue
 		}
 		u, ok := propertyOf(x.of, k)
@@ -507,5 +517,6 @@ func (p *schemaParser) series(of term, least, most int) term {
 // pairs is an object of any keys.
 func (p *schemaParser) pairs(key, value term) term {
 	pair := sequence{key, literal(":"), p.ws, value}
-	return sequence{literal("{"), p.ws, repeat{sequence{pair, repeat{sequence{literal(","), p.ws, pair}, 0, -1}, p.ws}, 0, 1}, literal("}")}
+	more := repeat{sequence{literal(","), p.ws, pair}, 0, -1}
+	return sequence{literal("{"), p.ws, repeat{sequence{pair, more, p.ws}, 0, 1}, literal("}")}
 }

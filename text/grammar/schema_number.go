@@ -71,7 +71,7 @@ func numberType(integer bool, s *members, where string) (term, error) {
 		case b.at.IsInt():
 			*b.to = &bound{floor, b.open}
 		case !integer:
-			return nil, errorf(ErrUnsupported, pointer(where, b.name), "a number that is no integer, for a type that is not integer")
+			return nil, errorf(ErrUnsupported, pointer(where, b.name), "a fraction, where the type is not integer")
 		case b.up:
 			*b.to = &bound{floor.Add(floor, big.NewInt(1)), false}
 		default:

@@ -20,11 +20,13 @@ func TestSchemas(t *testing.T) {
 		{`{"type": "integer", "minimum": 1.5, "exclusiveMaximum": 4}`, "2;3", "1;4"},
 		{`{"type": "number", "minimum": 0, "exclusiveMaximum": 2}`, "0;0.5;1.999;1", "2;2.0;-0.1;-1"},
 		{`{"type": "number", "exclusiveMinimum": -2, "maximum": 1}`, "-1.5;-0.25;0;1;1.00;0.75", "-2;-2.0;1.01;-3"},
+		{`{"type": "number", "exclusiveMaximum": 0}`, "-0.5;-3;-0.001", "0;-0;-0.0;0.5"},
 		{`{"exclusiveMinimum": 3}`, "3.001;4;99.5", "3;3.0;2.9;-4"},
 		{`{"type": "number", "minimum": 3, "maximum": 3}`, "3;3.0", "3.1;2.9"},
 		{`{"type": "string"}`, `"";"aé🐝";"\"\\\n";"\ud83d\udc1d"`, `a;"\x";"a;"\ud83d"`},
 		{`{"type": "string", "minLength": 2, "maxLength": 3}`, `"ab";"é🐝\n";"\ud83d\udc1dx"`, `"a";"abcd";"\ud83d\udc1d"`},
 		{`{"pattern": "^[a-c]+\\d{2}$"}`, `"a12";"abc00"`, `"12";"a1";"xa12";"a123"`},
+		{`{"pattern": "^a.b$"}`, `"a b";"a\"b";"a🐝b"`, `"ab";"a\nb";"a\rb"`},
 		{`{"pattern": "b|^c"}`, `"b";"abc";"cx"`, `"ac";""`},
 		{`{"pattern": "^(?:\"|\\\\|\\n)?[^a-z]\\.$"}`, `"\"A.";"\\1.";"\né.";"É."`, `"a.";"1x"`},
 		{`{"format": "date"}`, `"2024-02-29";"2023-12-31";"2000-02-29"`, `"2023-02-29";"1900-02-29";"2023-13-01";"2023-04-31";"2023-1-1"`},
@@ -164,6 +166,8 @@ func TestWhatASchemaCannotSayIsRefused(t *testing.T) {
 		{`{"properties": {"a": false}, "required": ["a"]}`, ErrNothing, ""},
 		{`{"properties": {}, "required": ["a"]}`, ErrNothing, ""},
 		{deep, ErrLimit, ""},
+		{`{"oneOf": [` + strings.Repeat(`{"const": 1},`, maxBranches) + `{"const": 2}]}`, ErrLimit, "/oneOf"},
+		{`{"properties": {"` + strings.Repeat("k", maxKeyBytes+1) + `": true}, "additionalProperties": true}`, ErrLimit, ""},
 		{`{"items": {"items": {"maxItems": 2000}, "maxItems": 2000}, "maxItems": 2000}`, ErrLimit, ""},
 	} {
 		_, err := ParseSchema([]byte(c.schema), SchemaOptions{})

@@ -209,6 +209,10 @@ func (p *schemaParser) objectType(s *members, where string, depth int) (term, er
 			return nil, errorf(ErrSyntax, pointer(where, "required"), "must be a list of strings")
 		}
 	}
+	needed := make(map[string]bool)
+	for _, k := range required {
+		needed[k] = true
+	}
 	var pairs []term
 	var must []bool
 	for _, k := range properties.keys {
@@ -217,7 +221,7 @@ func (p *schemaParser) objectType(s *members, where string, depth int) (term, er
 			return nil, err
 		}
 		pairs = append(pairs, sequence{p.text(k), literal(":"), p.ws, value})
-		must = append(must, slices.Contains(required, k))
+		must = append(must, needed[k])
 	}
 	// Further properties: those that must be there, and then any.
 	additional, given := s.get("additionalProperties")
@@ -232,7 +236,8 @@ func (p *schemaParser) objectType(s *members, where string, depth int) (term, er
 			return nil, err
 		}
 		for _, k := range required {
-			if !slices.Contains(names, k) {
+			if _, ok := properties.values[k]; !ok && needed[k] {
+				needed[k] = false // once, if it is listed twice
 				names = append(names, k)
 				pairs = append(pairs, sequence{p.text(k), literal(":"), p.ws, value})
 				must = append(must, true)
@@ -241,10 +246,15 @@ func (p *schemaParser) objectType(s *members, where string, depth int) (term, er
 		if len(names) == 0 {
 			return p.pairs(p.string(0, -1), value), nil
 		}
+		for _, k := range names {
+			if len(k) > maxKeyBytes {
+				return nil, errorf(ErrLimit, where, "a property's name of %d bytes", len(k))
+			}
+		}
 		further = sequence{otherKey(names), literal(":"), p.ws, value}
 	}
 	for _, k := range required {
-		if !slices.Contains(names, k) {
+		if _, ok := properties.values[k]; !ok && further == nil {
 			return choice{}, nil // it must be there and may not
 		}
 	}

@@ -3,6 +3,8 @@ package template
 import (
 	"slices"
 	"strings"
+
+	"github.com/optimem/optimem/text/template/internal/python"
 )
 
 // A Chat is a model's chat template with the special tokens that the template may name.
@@ -255,15 +257,15 @@ func (c *Chat) Render(r Request, o Options) (string, error) {
 	if err != nil || !r.ContinueFinalMessage {
 		return text, err
 	}
-	bare := strings.TrimFunc(continueTag, isSpace)
+	bare := strings.TrimFunc(continueTag, python.IsSpace)
 	i := strings.LastIndex(text, bare)
-	if i < 0 || !strings.Contains(text, strings.TrimFunc(final, isSpace)) {
+	if i < 0 || !strings.Contains(text, strings.TrimFunc(final, python.IsSpace)) {
 		return "", errorf(ErrRender, "the final message does not appear in the text, so it cannot be continued")
 	}
 	if strings.HasPrefix(text[i:], continueTag) {
 		return text[:i], nil
 	}
-	return strings.TrimRightFunc(text[:i], isSpace), nil
+	return strings.TrimRightFunc(text[:i], python.IsSpace), nil
 }
 
 // aliased gives a message its reasoning under the names that templates read.

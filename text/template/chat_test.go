@@ -110,3 +110,20 @@ func TestReasoningHasAllItsNames(t *testing.T) {
 		t.Errorf("got %q %v, want %q", got, err, want)
 	}
 }
+
+// TestTheFinalMessageStaysOpen: what follows it is cut off, and white space at its end where the template trims it.
+func TestTheFinalMessageStaysOpen(t *testing.T) {
+	messages := []any{map[string]any{"role": "user", "content": "x"}, map[string]any{"role": "assistant", "content": "so it is "}}
+	for source, want := range map[string]string{
+		"{% for m in messages %}[{{ m.content }}]{% endfor %}":        "[x][so it is ",
+		"{% for m in messages %}[{{ m.content | trim }}]{% endfor %}": "[x][so it is",
+	} {
+		chat, err := NewChat(source, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := chat.Render(Request{Messages: messages, ContinueFinalMessage: true}, Options{}); err != nil || got != want {
+			t.Errorf("%s: got %q %v, want %q", source, got, err, want)
+		}
+	}
+}

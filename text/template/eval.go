@@ -12,6 +12,10 @@ func (in *interp) eval(e expr, sc *scope) (any, error) {
 	if err := in.step(); err != nil {
 		return nil, err
 	}
+	if in.evals++; in.evals > maxEvals {
+		return nil, errorf(ErrLimit, "more than %d expressions inside each other", maxEvals)
+	}
+	defer func() { in.evals-- }()
 	switch e := e.(type) {
 	case *constExpr:
 		return e.value, nil
@@ -293,7 +297,7 @@ func (in *interp) attr(of any, name string) (any, error) {
 		if b := in.template.blocks[name]; b != nil {
 			return &function{name, func(in *interp, _ []any, _ *Object) (any, error) {
 				return in.capture(func() error {
-					_, err := in.run(b.body, in.root.inner())
+					_, err := in.run(b.body, in.open(in.root, b))
 					return err
 				})
 			}}, nil

@@ -17,16 +17,19 @@ var filters map[string]filterFunc
 
 func init() {
 	filters = map[string]filterFunc{
-		"abs": absFilter, "attr": attrFilter, "batch": batchFilter, "capitalize": textFilter(python.Capitalize), "center": centerFilter,
-		"count": lengthFilter, "d": defaultFilter, "default": defaultFilter, "dictsort": dictsortFilter, "e": escapeFilter,
-		"escape": escapeFilter, "first": firstFilter, "float": floatFilter, "forceescape": forceescapeFilter, "format": formatFilter,
-		"groupby": groupbyFilter, "indent": indentFilter, "int": intFilter, "items": itemsFilter, "join": joinFilter,
-		"last": lastFilter, "length": lengthFilter, "list": listFilter, "lower": textFilter(python.Lower), "map": mapFilter,
-		"max": extreme(">"), "min": extreme("<"), "reject": selectFilter(false, false), "rejectattr": selectFilter(false, true),
+		"abs": absFilter, "attr": attrFilter, "batch": batchFilter,
+		"capitalize": textFilter(python.Capitalize), "center": centerFilter, "count": lengthFilter,
+		"d": defaultFilter, "default": defaultFilter, "dictsort": dictsortFilter, "e": escapeFilter,
+		"escape": escapeFilter, "first": firstFilter, "float": floatFilter, "forceescape": forceescapeFilter,
+		"format": formatFilter, "groupby": groupbyFilter, "indent": indentFilter, "int": intFilter,
+		"items": itemsFilter, "join": joinFilter, "last": lastFilter, "length": lengthFilter,
+		"list": listFilter, "lower": textFilter(python.Lower), "map": mapFilter, "max": extreme(">"),
+		"min": extreme("<"), "reject": selectFilter(false, false), "rejectattr": selectFilter(false, true),
 		"replace": replaceFilter, "reverse": reverseFilter, "round": roundFilter, "safe": safeFilter,
-		"select": selectFilter(true, false), "selectattr": selectFilter(true, true), "slice": sliceFilter, "sort": sortFilter,
-		"string": textFilter(func(s string) string { return s }), "sum": sumFilter, "title": textFilter(titleWords), "tojson": toJSON,
-		"trim": trimFilter, "truncate": truncateFilter, "unique": uniqueFilter, "upper": textFilter(python.Upper), "wordcount": wordcountFilter,
+		"select": selectFilter(true, false), "selectattr": selectFilter(true, true), "slice": sliceFilter,
+		"sort": sortFilter, "string": textFilter(func(s string) string { return s }), "sum": sumFilter,
+		"title": textFilter(python.TitleWords), "tojson": toJSON, "trim": trimFilter, "truncate": truncateFilter,
+		"unique": uniqueFilter, "upper": textFilter(python.Upper), "wordcount": wordcountFilter,
 	}
 }
 
@@ -90,24 +93,6 @@ func textFilter(f func(string) string) filterFunc {
 		}
 		return f(s), in.take(2 * len(s))
 	}
-}
-
-// titleWords is the filter title, which knows other words than str.title.
-func titleWords(s string) string {
-	var b strings.Builder
-	separates := func(r rune) bool { return isSpace(r) || strings.ContainsRune("-({[<", r) }
-	for s != "" {
-		n := strings.IndexFunc(s, separates)
-		if n == 0 {
-			n = len(s) - len(strings.TrimLeftFunc(s, separates))
-		} else if n < 0 {
-			n = len(s)
-		}
-		_, first := firstRune(s)
-		b.WriteString(python.Upper(s[:first]) + python.Lower(s[first:n]))
-		s = s[n:]
-	}
-	return b.String()
 }
 
 func absFilter(_ *interp, args []any, kwargs *Object) (any, error) {
@@ -390,7 +375,7 @@ func parseFloat(v any) (float64, bool) {
 	if !ok {
 		return number(v)
 	}
-	s = strings.TrimFunc(s, isSpace)
+	s = strings.TrimFunc(s, python.IsSpace)
 	clean, ok := plainDigits(s)
 	if !ok || strings.ContainsAny(clean, "xXpP") {
 		return 0, false
@@ -469,7 +454,7 @@ func intFilter(_ *interp, args []any, kwargs *Object) (any, error) {
 		}
 		return n, nil
 	case string:
-		s := strings.TrimFunc(v, isSpace)
+		s := strings.TrimFunc(v, python.IsSpace)
 		clean, ok := plainDigits(s)
 		if ok && clean != "" && !(base == 0 && strings.Contains(clean, "_")) {
 			digits := strings.TrimLeft(clean, "+-")
@@ -478,7 +463,8 @@ func intFilter(_ *interp, args []any, kwargs *Object) (any, error) {
 				if prefix != "" && strings.HasPrefix(strings.ToLower(digits), prefix) {
 					digits = digits[2:]
 				}
-				if n, ok := new(big.Int).SetString(digits, int(base)); ok && digits != "" && digits[0] != '+' && digits[0] != '-' {
+				n, ok := new(big.Int).SetString(digits, int(base))
+				if ok && digits != "" && digits[0] != '+' && digits[0] != '-' {
 					if clean[0] == '-' {
 						n.Neg(n)
 					}
@@ -548,7 +534,7 @@ func indentFilter(in *interp, args []any, kwargs *Object) (any, error) {
 		return nil, err
 	}
 	var b strings.Builder
-	for i, line := range splitLines(s+"\n", false) {
+	for i, line := range python.SplitLines(s+"\n", false) {
 		if i > 0 {
 			b.WriteByte('\n')
 		}

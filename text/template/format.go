@@ -212,7 +212,7 @@ func (in *interp) percentOne(verb byte, v any, l layout) (string, error) {
 // truncate is int(f).
 func truncate(f float64) (any, error) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return nil, errorf(ErrRender, "cannot convert float %s to integer", floatRepr(f))
+		return nil, errorf(ErrRender, "cannot convert float %s to integer", python.FloatRepr(f))
 	}
 	b, _ := new(big.Float).SetFloat64(f).Int(nil)
 	return small(b), nil
@@ -260,7 +260,7 @@ func (in *interp) number(v any, l layout) (string, error) {
 	negative := false
 	if f, ok := v.(float64); ok {
 		negative = math.Signbit(f) && !math.IsNaN(f)
-		digits = floatDigits(math.Abs(f), l)
+		digits = python.FloatDigits(math.Abs(f), l.verb, l.precision, l.alternate)
 		if i := strings.IndexAny(digits, ".e%"); i >= 0 && l.comma != "" {
 			digits, tail = digits[:i], digits[i:]
 		}
@@ -325,103 +325,6 @@ func grouped(digits, comma string) string {
 		b.WriteRune(c)
 	}
 	return b.String()
-}
-
-// floatDigits writes a float that is not negative.
-func floatDigits(f float64, l layout) string {
-	verb := l.verb
-	upperCase := verb == 'E' || verb == 'F' || verb == 'G'
-	if math.IsInf(f, 0) || math.IsNaN(f) {
-		s := "nan"
-		if math.IsInf(f, 0) {
-			s = "inf"
-		}
-		if verb == '%' {
-			s += "%"
-		}
-		if upperCase {
-			s = strings.ToUpper(s)
-		}
-		return s
-	}
-	precision := l.precision
-	if precision < 0 {
-		precision = 6
-	}
-	var s string
-	switch verb | 0x20 {
-	case 'e':
-		s = strconv.FormatFloat(f, 'e', precision, 64)
-	case 'f':
-		s = strconv.FormatFloat(f, 'f', precision, 64)
-	case '%' | 0x20:
-		s = strconv.FormatFloat(f*100, 'f', precision, 64) + "%"
-	case 'g':
-		s = general(f, max(precision, 1), l.alternate)
-	default: // none
-		if l.precision < 0 {
-			return floatRepr(f)
-		}
-		s = general(f, max(precision, 1), false)
-		if !strings.ContainsAny(s, ".e") {
-			// Like g, with a digit after the point, and one digit less before the exponent sets in.
-			if e := decimalExponent(f, max(precision, 1)); e >= precision-1 && e > 0 {
-				s = scientific(f, max(precision, 1), false)
-			} else {
-				s += ".0"
-			}
-		}
-	}
-	if l.alternate && !strings.Contains(s, ".") && verb|0x20 != 'g' {
-		mantissa, e, found := strings.Cut(s, "e")
-		if s = mantissa + "."; found {
-			s += "e" + e
-		}
-	}
-	if upperCase {
-		s = strings.ToUpper(s)
-	}
-	return s
-}
-
-func decimalExponent(f float64, precision int) int {
-	_, e, _ := strings.Cut(strconv.FormatFloat(f, 'e', precision-1, 64), "e")
-	n, err := strconv.Atoi(e)
-	if err != nil {
-		panic("BUG: no exponent in " + e)
-	}
-	return n
-}
-
-// general is C's %g.
-func general(f float64, precision int, keep bool) string {
-	e := decimalExponent(f, precision)
-	if e < -4 || e >= precision {
-		return scientific(f, precision, keep)
-	}
-	s := strconv.FormatFloat(f, 'f', max(precision-1-e, 0), 64)
-	if keep {
-		if !strings.Contains(s, ".") {
-			s += "."
-		}
-		return s
-	}
-	return trimZeros(s)
-}
-
-func scientific(f float64, precision int, keep bool) string {
-	mantissa, e, _ := strings.Cut(strconv.FormatFloat(f, 'e', precision-1, 64), "e")
-	if !keep {
-		mantissa = trimZeros(mantissa)
-	}
-	return mantissa + "e" + e
-}
-
-func trimZeros(s string) string {
-	if strings.Contains(s, ".") {
-		s = strings.TrimRight(strings.TrimRight(s, "0"), ".")
-	}
-	return s
 }
 
 func formatMethod(in *interp, s string, args []any, kwargs *Object) (any, error) {
@@ -685,7 +588,7 @@ func parseSpec(s string) (layout, error) {
 	l := layout{precision: -1}
 	bad := errorf(ErrRender, "invalid format specifier '%s'", s)
 	const aligns = "<>=^"
-	if _, n := firstRune(s); n > 0 && len(s) > n && strings.IndexByte(aligns, s[n]) >= 0 {
+	if _, n := python.FirstRune(s); n > 0 && len(s) > n && strings.IndexByte(aligns, s[n]) >= 0 {
 		l.fill, l.align, s = s[:n], s[n], s[n+1:]
 	} else if strings.IndexByte(aligns, s[0]) >= 0 {
 		l.align, s = s[0], s[1:]

@@ -11,7 +11,7 @@ type interp struct {
 	buffer   *strings.Builder // what a macro or a block writes to; nil: out
 
 	steps, taken, written int64
-	depth                 int
+	depth, evals          int
 	escaping              bool // what % inserts is escaped for HTML
 }
 
@@ -22,6 +22,15 @@ type scope struct {
 }
 
 func (s *scope) inner() *scope { return &scope{parent: s} }
+
+// open returns a frame inside another for what a statement opens. What is hidden in it is undefined.
+func (in *interp) open(parent *scope, owner any) *scope {
+	sc := parent.inner()
+	for _, name := range in.template.hidden[owner] {
+		sc.set(name, &undefined{text: "'" + name + "' is undefined"})
+	}
+	return sc
+}
 
 func (s *scope) set(name string, v any) {
 	if s.vars == nil {
@@ -152,7 +161,7 @@ func (in *interp) statement(s stmt, sc *scope) (jump, error) {
 	case *scopeStmt:
 		// A call block in jinja2: a frame of its own, and no way to jump out of it.
 		text, err := in.capture(func() error {
-			_, err := in.run(s.body, sc.inner())
+			_, err := in.run(s.body, in.open(sc, s))
 			return err
 		})
 		if err != nil {
@@ -175,7 +184,7 @@ func (in *interp) blockStatement(s stmt, sc *scope) error {
 	}
 	switch s := s.(type) {
 	case *setBlockStmt:
-		text, err := inside(s.body, sc.inner())
+		text, err := inside(s.body, in.open(sc, s))
 		if err != nil {
 			return at(s.line, err)
 		}
@@ -187,7 +196,7 @@ func (in *interp) blockStatement(s stmt, sc *scope) error {
 		}
 		return at(s.line, in.assign(s.target, v, sc))
 	case *filterStmt:
-		text, err := inside(s.body, sc.inner())
+		text, err := inside(s.body, in.open(sc, s))
 		if err != nil {
 			return at(s.line, err)
 		}
@@ -200,7 +209,7 @@ func (in *interp) blockStatement(s stmt, sc *scope) error {
 		}
 		return at(s.line, in.write(text))
 	case *withStmt:
-		inner := sc.inner()
+		inner := in.open(sc, s)
 		for i, target := range s.targets {
 			v, err := in.eval(s.values[i], sc)
 			if err == nil {
@@ -213,7 +222,7 @@ func (in *interp) blockStatement(s stmt, sc *scope) error {
 		_, err := in.run(s.body, inner)
 		return err
 	case *callStmt:
-		caller := &macro{name: "caller", signature: &s.signature, body: s.body, scope: sc.inner()}
+		caller := &macro{name: "caller", signature: &s.signature, body: s.body, scope: sc}
 		v, err := in.callExpr(s.call, sc, caller)
 		if err != nil {
 			return at(s.line, err)
@@ -224,11 +233,11 @@ func (in *interp) blockStatement(s stmt, sc *scope) error {
 		}
 		return at(s.line, in.write(text))
 	case *blockStmt:
-		inner := in.root.inner()
+		outer := in.root
 		if s.scoped {
-			inner = sc.inner()
+			outer = sc
 		}
-		_, err := in.run(s.body, inner)
+		_, err := in.run(s.body, in.open(outer, s))
 		return err
 	}
 	panic("BUG: a statement that is not known")
@@ -335,7 +344,7 @@ func (in *interp) loopOver(s *forStmt, over any, sc *scope, depth int64, recurse
 		if !ok {
 			break
 		}
-		inner := sc.inner()
+		inner := in.open(sc, s)
 		inner.set("loop", l)
 		if err := in.assign(s.target, item, inner); err != nil {
 			return err
@@ -351,7 +360,7 @@ func (in *interp) loopOver(s *forStmt, over any, sc *scope, depth int64, recurse
 		completed = completed || j == onward
 	}
 	if !completed {
-		_, err = in.run(s.otherwise, sc.inner())
+		_, err = in.run(s.otherwise, in.open(sc, &s.otherwise))
 	}
 	return err
 }
@@ -486,7 +495,7 @@ type macro struct {
 
 func (m *macro) call(in *interp, args []any, kwargs *Object) (any, error) {
 	sig := m.signature
-	sc := m.scope.inner()
+	sc := in.open(m.scope, sig)
 	rest := kwargs.clone()
 	pull := func(name string) (any, bool) {
 		v, ok := rest.Get(name)

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
+
+	"github.com/optimem/optimem/text/template/internal/python"
 )
 
 const maxJSONDepth = 200
@@ -149,7 +151,7 @@ func jsonFloat(f float64) string {
 	case math.IsInf(f, -1):
 		return "-Infinity"
 	}
-	return floatRepr(f)
+	return python.FloatRepr(f)
 }
 
 func (w *jsonWriter) newline(depth int) error {

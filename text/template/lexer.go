@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/optimem/optimem/text/template/internal/python"
 )
 
 type tokenKind uint8
@@ -93,12 +95,8 @@ func (s *scanner) advance(n int) string {
 	return text
 }
 
-func isSpace(r rune) bool {
-	return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f
-}
-
 func skipSpace(s string) int {
-	return len(s) - len(strings.TrimLeftFunc(s, isSpace))
+	return len(s) - len(strings.TrimLeftFunc(s, python.IsSpace))
 }
 
 // rawBegin returns the length of a {% raw %} at the head of a string and its sign, or 0.
@@ -132,7 +130,7 @@ func signAt(s string) (byte, int) {
 func (s *scanner) data(text string, line int, sign byte, strips, starting bool) {
 	switch {
 	case sign == '-':
-		text = strings.TrimRightFunc(text, isSpace)
+		text = strings.TrimRightFunc(text, python.IsSpace)
 	case sign != '+' && strips:
 		from := strings.LastIndexByte(text, '\n') + 1
 		if (from > 0 || starting) && skipSpace(text[from:]) == len(text)-from {
@@ -249,7 +247,8 @@ func (s *scanner) raw() error {
 
 // operators, longest first.
 var operators = []string{
-	"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";",
+	"//", "**", "==", "!=", ">=", "<=",
+	"+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";",
 }
 
 func (s *scanner) tag(end string, kind tokenKind) error {

@@ -154,23 +154,21 @@ func init() {
 		"title":      nullary(func(s string) any { return python.Title(s) }),
 		"capitalize": nullary(func(s string) any { return python.Capitalize(s) }),
 		"swapcase":   nullary(func(s string) any { return python.SwapCase(s) }),
-		"casefold": nullary(func(s string) any {
-			return python.Lower(python.Mapped(s, map[rune]string{'ß': "ss", 'ς': "σ"}, func(r rune) rune { return r }))
-		}),
-		"isalpha": nullary(func(s string) any { return python.Every(s, unicode.IsLetter) }),
+		"casefold":   nullary(func(s string) any { return python.CaseFold(s) }),
+		"isalpha":    nullary(func(s string) any { return python.Every(s, unicode.IsLetter) }),
 		"isalnum": nullary(func(s string) any {
 			return python.Every(s, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) })
 		}),
 		"isascii":      nullary(func(s string) any { return python.IsASCII(s) }),
-		"isdecimal":    nullary(func(s string) any { return python.Every(s, func(r rune) bool { return unicode.Is(unicode.Nd, r) }) }),
+		"isdecimal":    nullary(func(s string) any { return python.Every(s, isDecimal) }),
 		"isdigit":      nullary(func(s string) any { return python.Every(s, python.IsDigit) }),
 		"isnumeric":    nullary(func(s string) any { return python.Every(s, unicode.IsNumber) }),
-		"isspace":      nullary(func(s string) any { return python.Every(s, isSpace) }),
+		"isspace":      nullary(func(s string) any { return python.Every(s, python.IsSpace) }),
 		"isprintable":  nullary(func(s string) any { return s == "" || python.Every(s, unicode.IsPrint) }),
 		"islower":      nullary(func(s string) any { return python.CasedAs(s, unicode.IsLower) }),
 		"isupper":      nullary(func(s string) any { return python.CasedAs(s, unicode.IsUpper) }),
 		"istitle":      nullary(func(s string) any { return python.IsTitle(s) }),
-		"isidentifier": nullary(func(s string) any { return isIdentifier(s) }),
+		"isidentifier": nullary(func(s string) any { return python.IsIdentifier(s) }),
 		"strip":        stripper(strings.TrimFunc),
 		"lstrip":       stripper(strings.TrimLeftFunc),
 		"rstrip":       stripper(strings.TrimRightFunc),
@@ -200,14 +198,7 @@ func init() {
 	}
 }
 
-func isIdentifier(s string) bool {
-	for i, r := range s {
-		if r != '_' && !unicode.IsLetter(r) && (i == 0 || !unicode.In(r, unicode.Nd, unicode.Mn, unicode.Mc)) {
-			return false
-		}
-	}
-	return s != ""
-}
+func isDecimal(r rune) bool { return unicode.Is(unicode.Nd, r) }
 
 func stripper(trim func(string, func(rune) bool) string) func(*interp, string, []any, *Object) (any, error) {
 	return func(_ *interp, s string, args []any, kwargs *Object) (any, error) {
@@ -220,7 +211,7 @@ func stripper(trim func(string, func(rune) bool) string) func(*interp, string, [
 		}
 		chars := or(p[0], nil)
 		if chars == nil {
-			return trim(s, isSpace), nil
+			return trim(s, python.IsSpace), nil
 		}
 		set, err := wantString("strip", chars)
 		return trim(s, func(r rune) bool { return strings.ContainsRune(set, r) }), err
@@ -371,8 +362,8 @@ func splitMethod(in *interp, s string, args []any, kwargs *Object) (any, error) 
 		return texts(strings.SplitN(s, sep, n+1)), in.take(16*n + len(s))
 	}
 	var parts []string
-	for s = strings.TrimLeftFunc(s, isSpace); s != ""; s = strings.TrimLeftFunc(s, isSpace) {
-		end := strings.IndexFunc(s, isSpace)
+	for s = strings.TrimLeftFunc(s, python.IsSpace); s != ""; s = strings.TrimLeftFunc(s, python.IsSpace) {
+		end := strings.IndexFunc(s, python.IsSpace)
 		if end < 0 || limit >= 0 && len(parts) == limit {
 			end = len(s)
 		}
@@ -393,15 +384,15 @@ func rsplitMethod(in *interp, s string, args []any, kwargs *Object) (any, error)
 		full := limit >= 0 && len(parts) == limit
 		var part string
 		if sep == "" {
-			s = strings.TrimRightFunc(s, isSpace)
+			s = strings.TrimRightFunc(s, python.IsSpace)
 			if s == "" {
 				break
 			}
-			i := strings.LastIndexFunc(s, isSpace)
+			i := strings.LastIndexFunc(s, python.IsSpace)
 			if done = i < 0 || full; done {
 				part = s
 			} else {
-				_, n := firstRune(s[i:])
+				_, n := python.FirstRune(s[i:])
 				part, s = s[i+n:], s[:i]
 			}
 		} else {
@@ -420,41 +411,6 @@ func rsplitMethod(in *interp, s string, args []any, kwargs *Object) (any, error)
 	return texts(parts), in.take(16*len(parts) + len(s))
 }
 
-func firstRune(s string) (rune, int) {
-	for _, r := range s {
-		return r, runeBytes(s, r)
-	}
-	return 0, 0
-}
-
-// splitLines is str.splitlines.
-func splitLines(s string, keep bool) []string {
-	var lines []string
-	from := 0
-	for i := 0; i < len(s); {
-		r, n := firstRune(s[i:])
-		switch {
-		case r == '\r' && strings.HasPrefix(s[i:], "\r\n"):
-			n = 2
-		case r >= '\n' && r <= '\r', r >= 0x1c && r <= 0x1e, r == 0x85, r == 0x2028, r == 0x2029:
-		default:
-			i += n
-			continue
-		}
-		end := i
-		i += n
-		if keep {
-			end = i
-		}
-		lines = append(lines, s[from:end])
-		from = i
-	}
-	if from < len(s) {
-		lines = append(lines, s[from:])
-	}
-	return lines
-}
-
 func splitlinesMethod(in *interp, s string, args []any, kwargs *Object) (any, error) {
 	p, err := bind("splitlines", args, kwargs, "/ keepends")
 	if err != nil {
@@ -464,7 +420,7 @@ func splitlinesMethod(in *interp, s string, args []any, kwargs *Object) (any, er
 	if err != nil {
 		return nil, err
 	}
-	lines := splitLines(s, keep)
+	lines := python.SplitLines(s, keep)
 	return texts(lines), in.take(16 * len(lines))
 }
 

@@ -7,7 +7,8 @@ import (
 
 func (p *parser) tupleEnd(ends []string) bool {
 	t := p.current()
-	return t.kind == tokenVariableEnd || t.kind == tokenBlockEnd || p.op(")") || t.kind == tokenName && slices.Contains(ends, t.text)
+	return t.kind == tokenVariableEnd || t.kind == tokenBlockEnd || p.op(")") ||
+		t.kind == tokenName && slices.Contains(ends, t.text)
 }
 
 // tuple parses an expression, or several with commas between them. cond allows an inline if at the top.

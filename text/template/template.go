@@ -69,6 +69,7 @@ const (
 	maxSourceBytes = 1 << 20
 	maxNesting     = 200  // of blocks and of brackets in an expression
 	maxChain       = 2000 // operators in a row, which evaluate one inside the other
+	maxEvals       = 8000 // expressions inside each other, through macros too: what the stack of a goroutine holds easily
 )
 
 // Options say what a rendering may cost, and what time it is. The zero value has the defaults.
@@ -108,6 +109,7 @@ func (o Options) withDefaults() Options {
 type Template struct {
 	body   []stmt
 	blocks map[string]*blockStmt
+	hidden frames
 }
 
 // Parse reads a template.
@@ -127,7 +129,9 @@ func Parse(source string) (*Template, error) {
 	if len(p.unknown) > 0 {
 		return nil, p.unknown[0].err
 	}
-	return &Template{body: body, blocks: p.blocks}, nil
+	t := &Template{body: body, blocks: p.blocks, hidden: make(frames)}
+	t.hidden.frame(nil, nil, nil, body)
+	return t, nil
 }
 
 // Render renders the template with these variables, whose values are copied: nil, bool, integers, floats, strings, []any,
@@ -135,7 +139,6 @@ func Parse(source string) (*Template, error) {
 func (t *Template) Render(vars *Object, o Options) (string, error) {
 	in := &interp{opts: o.withDefaults(), template: t}
 	root := &scope{vars: make(map[string]any)}
-	in.root = root
 	if vars != nil {
 		copied, err := in.plain(vars, 0)
 		if err != nil {
@@ -145,7 +148,8 @@ func (t *Template) Render(vars *Object, o Options) (string, error) {
 			root.vars[k.(string)] = copied.(*Object).values[i]
 		}
 	}
-	if _, err := in.run(t.body, root); err != nil {
+	in.root = in.open(root, nil)
+	if _, err := in.run(t.body, in.root); err != nil {
 		return "", err
 	}
 	return in.out.String(), nil

@@ -1,13 +1,13 @@
 package template
 
 import (
-	"math"
 	"math/big"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/optimem/optimem/text/template/internal/python"
 )
 
 // Values are nil, bool, int64, *big.Int beyond that, float64, string, *Object and the types below.
@@ -236,11 +236,11 @@ func (in *interp) appendRepr(b *strings.Builder, v any, depth int) error {
 	case *big.Int:
 		b.WriteString(v.String())
 	case float64:
-		b.WriteString(floatRepr(v))
+		b.WriteString(python.FloatRepr(v))
 	case string:
-		b.WriteString(quote(v))
+		b.WriteString(python.Quote(v))
 	case markup:
-		b.WriteString("Markup(" + quote(string(v)) + ")")
+		b.WriteString("Markup(" + python.Quote(string(v)) + ")")
 	case *list:
 		if err := series("[", v.items, "]"); err != nil {
 			return err
@@ -276,7 +276,7 @@ func (in *interp) appendRepr(b *strings.Builder, v any, depth int) error {
 	case *undefined:
 		b.WriteString("Undefined")
 	case *macro:
-		b.WriteString("<Macro " + quote(v.name) + ">")
+		b.WriteString("<Macro " + python.Quote(v.name) + ">")
 	case *loopContext:
 		n, err := v.length()
 		if err != nil {
@@ -306,66 +306,6 @@ func (in *interp) appendDict(b *strings.Builder, o *Object, depth int) error {
 	}
 	b.WriteByte('}')
 	return nil
-}
-
-// floatRepr is repr of a float: the shortest digits, an exponent below -4 and from 16 on.
-func floatRepr(f float64) string {
-	switch {
-	case math.IsNaN(f):
-		return "nan"
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
-	}
-	s := strconv.FormatFloat(f, 'e', -1, 64)
-	mantissa, exponent, _ := strings.Cut(s, "e")
-	if e, _ := strconv.Atoi(exponent); f == 0 || e >= -4 && e < 16 {
-		s = strconv.FormatFloat(f, 'f', -1, 64)
-		if !strings.Contains(s, ".") {
-			s += ".0"
-		}
-		return s
-	}
-	return mantissa + "e" + exponent
-}
-
-// quote is repr of a string.
-func quote(s string) string {
-	q := byte('\'')
-	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
-		q = '"'
-	}
-	const digits = "0123456789abcdef"
-	b := make([]byte, 0, len(s)+2)
-	b = append(b, q)
-	for _, r := range s {
-		switch {
-		case r == rune(q) || r == '\\':
-			b = append(b, '\\', byte(r))
-		case r == '\n':
-			b = append(b, `\n`...)
-		case r == '\r':
-			b = append(b, `\r`...)
-		case r == '\t':
-			b = append(b, `\t`...)
-		case unicode.IsPrint(r):
-			b = append(b, string(r)...)
-		case r < 0x100:
-			b = append(b, '\\', 'x', digits[r>>4], digits[r&15])
-		case r < 0x10000:
-			b = append(b, '\\', 'u')
-			for shift := 12; shift >= 0; shift -= 4 {
-				b = append(b, digits[r>>shift&15])
-			}
-		default:
-			b = append(b, '\\', 'U')
-			for shift := 28; shift >= 0; shift -= 4 {
-				b = append(b, digits[r>>shift&15])
-			}
-		}
-	}
-	return string(append(b, q))
 }
 
 // iterate calls f for each item of a value, as Python's for does, until it returns false.

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Characters that become several, each followed by what it becomes: the entries of Unicode's SpecialCasing.txt without a condition.
+// Characters that become several, each followed by what it becomes: what Unicode's SpecialCasing.txt says without a condition.
 const (
 	upperSeveral = "\u00dfSS \u0149\u02bcN \u01f0J\u030c \u0390\u0399\u0308\u0301 \u03b0\u03a5\u0308\u0301 " +
 		"\u0587\u0535\u0552 \u1e96H\u0331 \u1e97T\u0308 \u1e98W\u030a \u1e99Y\u030a \u1e9aA\u02be " +
@@ -61,8 +61,7 @@ func caseTable(entries string) map[rune]string {
 	return table
 }
 
-// Mapped replaces characters by a table, and by a function those that are not in it.
-func Mapped(s string, table map[rune]string, one func(rune) rune) string {
+func mapped(s string, table map[rune]string, one func(rune) rune) string {
 	var b strings.Builder
 	for _, r := range s {
 		if several, ok := table[r]; ok {
@@ -75,7 +74,7 @@ func Mapped(s string, table map[rune]string, one func(rune) rune) string {
 }
 
 // Upper is str.upper.
-func Upper(s string) string { return Mapped(s, upperTable, unicode.ToUpper) }
+func Upper(s string) string { return mapped(s, upperTable, unicode.ToUpper) }
 
 // Lower is str.lower, which knows the sigma at the end of a word.
 func Lower(s string) string {
@@ -102,9 +101,28 @@ func lowerPart(s string, from, to int) string {
 	return b.String()
 }
 
+// CaseFold is str.casefold: lower, with what is one letter in upper case made one, such as ß and ss. Cherokee folds upwards.
+func CaseFold(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == 'ı':
+			b.WriteRune(r)
+		case unicode.Is(unicode.Cherokee, r):
+			b.WriteString(Upper(string(r)))
+		default:
+			for _, u := range Upper(lowerPart(string(r), 0, len(string(r)))) {
+				b.WriteString(Lower(string(u)))
+			}
+		}
+	}
+	return b.String()
+}
+
 func finalSigma(before, after string) bool {
 	ignorable := func(r rune) bool {
-		return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) || strings.ContainsRune("'.:^`·’․﹒＇．：", r)
+		return unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf, unicode.Lm, unicode.Sk) ||
+			strings.ContainsRune("'.:^`·’․﹒＇．：", r)
 	}
 	before = strings.TrimRightFunc(before, ignorable)
 	after = strings.TrimLeftFunc(after, ignorable)
@@ -120,7 +138,7 @@ func cased(r rune) bool {
 // Capitalize is str.capitalize.
 func Capitalize(s string) string {
 	_, n := utf8.DecodeRuneInString(s)
-	return Mapped(s[:n], titleTable, unicode.ToTitle) + lowerPart(s, n, len(s))
+	return mapped(s[:n], titleTable, unicode.ToTitle) + lowerPart(s, n, len(s))
 }
 
 // Title is str.title: a letter after what has no case begins a word.
@@ -134,7 +152,7 @@ func Title(s string) string {
 	for i, r := range s {
 		if c := cased(r); c && !inWord {
 			flush(i)
-			b.WriteString(Mapped(string(r), titleTable, unicode.ToTitle))
+			b.WriteString(mapped(string(r), titleTable, unicode.ToTitle))
 			lowered = i + utf8.RuneLen(r)
 			inWord = true
 		} else {

@@ -24,6 +24,14 @@ func TestCase(t *testing.T) {
 	}
 }
 
+// TestCaseFold compares with what Python's str.casefold gives.
+func TestCaseFold(t *testing.T) {
+	const s, want = "straße ΑΣς ŉ ÉÀ ẞ ﬁ ıİI ꭰᎠ Ǆ", "strasse ασσ ʼn éà ss fi ıi̇i ᎠᎠ ǆ"
+	if got := CaseFold(s); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestStrftime compares with what Python's datetime.strftime gives.
 func TestStrftime(t *testing.T) {
 	for _, c := range []struct {

@@ -84,7 +84,8 @@ func Strftime(t time.Time, format string) (string, error) {
 		default:
 			layout, ok := map[byte]string{
 				'B': "January", 'b': "Jan", 'h': "Jan", 'A': "Monday", 'a': "Mon", 'p': "PM", 'P': "pm", 'D': "01/02/06",
-				'F': "2006-01-02", 'T': "15:04:05", 'R': "15:04", 'r': "03:04:05 PM", 'c': "Mon Jan _2 15:04:05 2006", 'x': "01/02/06",
+				'F': "2006-01-02", 'T': "15:04:05", 'R': "15:04",
+				'r': "03:04:05 PM", 'c': "Mon Jan _2 15:04:05 2006", 'x': "01/02/06",
 				'X': "15:04:05",
 			}[format[i]]
 			if !ok {
