@@ -124,9 +124,9 @@ type Shared interface {
 // One goroutine at a time calls its methods, not always the same. A pass is [Pager.Pass], or its steps one by one:
 // Begin, Run of all groups in order (or RunInstance of all instances, then Settle, where no group is paged), Finish,
 // Commit. A step that fails has ended the pass, and the pager is where a pass begins. Between passes one may go to
-// another plan, simply by beginning it, and call GiveBack, Bound, Held, HostBytes and Stats. A closed pager refuses
-// passes; a second Close returns nil. Observe and the IO are called by the goroutine that runs the pass, and only
-// during it.
+// another plan, simply by beginning it, and call GiveBack, DropCaches, Bound, Held, HostBytes and Stats. A closed pager
+// refuses passes; a second Close returns nil. Observe and the IO are called by the goroutine that runs the pass, and
+// only during it.
 //
 // # Who owns what
 //
@@ -134,9 +134,10 @@ type Shared interface {
 // which outlive a pass since they read for the next one; Close gives everything back, and the device is closed after.
 // The arenas are as large as the largest plan so far needs and are shared by its plans, whose weights that stay must
 // lie alike for that ([plan.SameFixed]); otherwise these are brought anew. What a program changes (states) is on the
-// device, or, where another plan or budget takes its memory, on Go's heap; [States] says which pager has it. Inputs and
-// outputs are the caller's: from Begin on the pager may read the inputs and write the outputs until the pass has ended,
-// however it ends. An instance of a [Shared] IO that leaves gets its bytes back when Left is called.
+// device, or, where another plan or budget takes its memory, on Go's heap; [States] says which pager has it. [Caches]
+// outlive plans and GiveBack: DropCaches and Close free them. Inputs and outputs are the caller's: from Begin on the
+// pager may read the inputs and write the outputs until the pass has ended, however it ends. An instance of a [Shared]
+// IO that leaves gets its bytes back when Left is called.
 //
 // Memory that the device may still work with is given back only once it has been waited for, whatever failed before.
 //
@@ -145,9 +146,10 @@ type Shared interface {
 // A plan is trusted (see [plan.Plan]): offsets are not compared with arenas. That it suits the device is checked where
 // it costs nothing, and is a bug. A source that changed ends the pass that would have computed with a mixture. A panic
 // of an op, a source, an observer or the IO ends the pass with an error that names the group. Before Commit a pass has
-// changed no state: one that fails or is cancelled can be run again. Tests run plans on device/late, which does
-// everything as late as it may and fails on request, and on device/emulated with CheckOrder, which finds what touches
-// memory unordered; both check that nothing is left when the pager is closed.
+// changed no state: one that fails or is cancelled can be run again. In caches it may have written, but only to the
+// places that its own inputs name. Tests run plans on device/late, which does everything as late as it may and fails on
+// request, and on device/emulated with CheckOrder, which finds what touches memory unordered; both check that nothing is
+// left when the pager is closed.
 type Pager struct {
 	dev  device.Device
 	opts Options

@@ -10,7 +10,7 @@ import (
 // the device, and staging, copies and what the CPU computes with in the host's memory. Others can use it until the next
 // pass, which takes it again and brings the weights anew, with the same results. Buffers that the program changes keep
 // what they hold. GiveBack waits for a pass that runs. What stays is the session's own: its plans, some buffers of its
-// kernels, and the context of a GPU, and caches: what earlier passes left there is only there, and who generates text goes on
+// kernels, the context of a GPU, and caches: what earlier passes left there is only there, and who generates text goes on
 // with it. [Session.DropCaches] frees them.
 func (s *Session) GiveBack(ctx context.Context) error {
 	if err := s.wait(ctx, "give back"); err != nil {

@@ -96,7 +96,7 @@ type PanicError = panicked.Error
 //
 // What the session holds of a device is within the budget at any time; plans for other shapes share it. Graphs, plans
 // and divisions of batches are kept for some sets of shapes, those used last. GiveBack frees what is held between
-// passes.
+// passes, but for caches, which are part of every plan and shared by all: DropCaches frees those.
 //
 // # What is checked
 //

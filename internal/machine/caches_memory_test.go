@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/hostmem"
 	"github.com/optimem/optimem/internal/machine"
+	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/tensor"
@@ -30,7 +33,8 @@ func (d *decoder) cacheBytes(align int64) int64 {
 // TestCachesAreInThePlan: they are counted in what a plan takes and in the least budget, and a device holds what the plan says,
 // to the byte, for one plan and for plans of several numbers of rows in turns.
 func TestCachesAreInThePlan(t *testing.T) {
-	d := smallDecoder()
+	odd := decoders[1]
+	d := odd.filled() // caches of which are no multiple of what the device aligns to
 	for _, mode := range []plan.Mode{plan.Resident, plan.Page, plan.Auto} {
 		t.Run(string(mode), func(t *testing.T) {
 			free := d.open(t, "emu:memory=1GiB", 1, mode, 0)
@@ -146,6 +150,12 @@ func TestCachesFollowTheirOps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before := hostmem.InUse(hostmem.Caches)
+	t.Cleanup(func() { // after those of sessions
+		if n := hostmem.InUse(hostmem.Caches); n != before {
+			t.Errorf("%d bytes are left", n-before)
+		}
+	})
 	sides := make(map[int]bool)
 	for _, share := range []int64{95, 80, 65, 50, 35, 20} {
 		s := d.open(t, "emu:memory=1GiB", 2, plan.Chunk, free.PeakBytes()*share/100)
@@ -233,14 +243,72 @@ func TestCachesThatHaveNoRoom(t *testing.T) {
 	}
 }
 
+// TestCachesThatCannotBeFilled: a copy that fails while caches come leaves nothing behind.
+func TestCachesThatCannotBeFilled(t *testing.T) {
+	d := smallDecoder()
+	m, err := machine.OpenEmulated(machine.Options{Threads: 1, Ops: graph.Standard()}, emulated.Options{FailCopy: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := m.Device()
+	s := &session{t: t, d: d, m: m, plans: make(map[int]*plan.Plan), o: search.Options{
+		Mode: plan.Page, Target: dev.Target, Rates: dev.Rates, Lower: dev.Lower, HostLower: dev.HostLower,
+	}}
+	var failed *pager.GroupError
+	if _, err := s.run(t.Context(), tokensOf(0, 0, 5)); !errors.Is(err, emulated.ErrCopy) || !errors.As(err, &failed) ||
+		failed.Step != "cache" {
+		t.Fatalf("%v, want that a cache could not be copied", err)
+	}
+	if used := m.Accelerator().PeakBytes(); used == 0 {
+		t.Error("nothing was taken")
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCachesLeaveForOtherPrograms on a device with memory of its own: a program without caches finds the memory that its plan
+// says, and the next with them what they held.
+func TestCachesLeaveForOtherPrograms(t *testing.T) {
+	d := smallDecoder()
+	want := d.open(t, "cpu", 1, plan.Resident, 0).alone(20)[0]
+	s := d.open(t, "emu:memory=1GiB", 1, plan.Page, 0)
+	s.mustRun(tokensOf(0, 0, 19))
+	g := &graph.Graph{}
+	x := g.AddInput("x", tensor.Float32, tensor.Shape{4})
+	out, err := g.Emit(graph.Standard(), graph.Op{Kind: "relu", In: []graph.Operand{g.Whole(x)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Outputs = []graph.Output{{Name: "y", Operand: g.Whole(out[0])}}
+	c, err := s.m.Compile(t.Context(), g, machine.Compilation{Ops: graph.Standard(), Mode: plan.Page})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := search.Plan(c.Lowered, s.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io := &bytesIO{in: [][]byte{make([]byte, 16)}, ids: c.Graph.Inputs, out: make([]byte, 16)}
+	if err := s.m.Pass(t.Context(), p, io); err != nil {
+		t.Fatal(err)
+	}
+	if held, _ := s.m.Held(); held.CacheBytes != 0 || p.CacheBytes != 0 {
+		t.Errorf("%+v is held by a program without caches", held)
+	}
+	if !bytes.Equal(s.mustRun(tokensOf(0, 19, 20))[0], want[19]) {
+		t.Error("other bits after another program")
+	}
+}
+
 // TestProgramsDisagreeAboutACache: two programs that name one cache and mean different sizes are an error.
 func TestProgramsDisagreeAboutACache(t *testing.T) {
 	d := smallDecoder()
 	s := d.open(t, "cpu", 1, plan.Resident, 0)
 	s.mustRun(tokensOf(0, 0, 2))
 	d.spare++
-	if _, err := s.run(t.Context(), tokensOf(0, 0, 3)); err == nil {
-		t.Error("it was run")
+	if _, err := s.run(t.Context(), tokensOf(0, 0, 3)); err == nil || !strings.Contains(err.Error(), "in another") {
+		t.Errorf("%v, want that programs disagree", err)
 	}
 	d.spare--
 	s.mustRun(tokensOf(0, 0, 2))
