@@ -33,7 +33,7 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 	m.build = func(ctx context.Context, inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error) {
 		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*aten.Cell]graph.ValueID),
 			contents: make(map[graph.ValueID][]byte)}
-		r.Ctx = ctx
+		r.Ctx, r.site = ctx, aten.Site{Selects: true}
 		tensors, err := r.bind(sig.Ports, inputs)
 		if err != nil {
 			return nil, err
@@ -183,6 +183,9 @@ func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*aten
 
 // Depends implements torchscript.Recorder.
 func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
+	if aten.IsSelection(t) || aten.IsSelection(other) {
+		return true // only a run has it
+	}
 	depends := make(map[graph.ValueID]bool)
 	for _, id := range r.Graph.Inputs {
 		depends[id] = true
@@ -253,7 +256,10 @@ func (r *scriptRecorder) finish(result *torchscript.Result) error {
 		if err != nil {
 			return err
 		}
-		x := u.Value.(*aten.Ref)
+		x, ok := u.Value.(*aten.Ref)
+		if !ok {
+			return ofSelection("buffer " + u.Weight + ", which becomes what a mask selects")
+		}
 		if !w.Shape().Equal(x.Shape()) || w.DType() != x.DType() {
 			return &UnsupportedError{
 				What: fmt.Sprintf("buffer %s of %v %v, which becomes %v %v", u.Weight, w.DType(), w.Shape(), x.DType(), x.Shape()),
@@ -309,6 +315,9 @@ func (o *outputs) add(name string, v any) error {
 	o.n++
 	x, ok := v.(*aten.Ref)
 	if !ok {
+		if aten.IsSelection(v) {
+			return ofSelection("output " + name)
+		}
 		if x, ok = o.numberOutput(v); !ok {
 			return nil // None and texts are nothing that a tensor can hold
 		}

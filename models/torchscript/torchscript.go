@@ -18,7 +18,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A Recorder is what programs write to.
+// A Recorder is what programs write to. A size of a tensor is −1 where only data says it, as of what a mask selects; Layout and
+// Known are not asked of such tensors.
 type Recorder interface {
 	layers.Recorder
 	// Known returns what a tensor holds where that does not depend on inputs, nil where it does.

@@ -27,6 +27,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 import make_families_tv  # noqa: E402
 import script_arguments  # noqa: E402
 import script_einops  # noqa: E402
+import script_masks  # noqa: E402
 import zoo_hash  # noqa: E402
 import zoo_reference as ref  # noqa: E402
 import zoo_weights  # noqa: E402
@@ -577,6 +578,8 @@ def sizes():
         "einops_shuffles": (script_einops.Shuffles, [picture], "t"),
         "einops_mixes": (script_einops.Mixes, [{"x": floats(2, 6, 6)}], "t"),
         "in_place": (script_einops.InPlace, [{"x": floats(3, 5)}, {"x": floats(4, 7)}], "s"),
+        "selected": (script_masks.Selected,
+                     [{"x": floats(6, 5), "bias": floats(5), "mask": ints(6, 5, high=2, dtype="bool")}], "ts"),
     }
 
 
