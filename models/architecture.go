@@ -21,11 +21,11 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	m.arch = a.Name
 	m.inputs = a.Inputs
 	m.modules = func() []string { return treeModules(a.Root) }
-	m.build = func(ctx context.Context, inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+	m.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
 		r := newRecorder(ckpt, opts.Ops)
 		r.Ctx = ctx
 		r.rename = rename
-		bound, err := r.bind(a.Inputs, inputs)
+		bound, err := r.bind(a.Inputs, c.Inputs)
 		if err != nil {
 			return nil, err
 		}

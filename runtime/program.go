@@ -9,6 +9,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/machine"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
@@ -18,6 +19,8 @@ import (
 type program struct {
 	// source is the graph as the model has it, graph the one that is computed, with the same inputs and outputs.
 	source, graph *graph.Graph
+	// finds and leaves are those of the graph.
+	finds, leaves string
 	lowered       *graph.Lowered
 	// hostOps are the ops that the device cannot compute and the CPU beside it does, nil where there are none.
 	hostOps []bool
@@ -42,7 +45,7 @@ func (s *Session) program(ctx context.Context, g *graph.Graph) (*program, error)
 	if err != nil {
 		return nil, err
 	}
-	p := &program{source: rewrite.Prune(dumped), plans: make(map[int]*plan.Plan)}
+	p := &program{source: rewrite.Prune(dumped), finds: g.Finds, leaves: g.Leaves, plans: make(map[int]*plan.Plan)}
 	made, err := s.machine.Compile(ctx, p.source, machine.Compilation{
 		Ops: s.opts.Ops, Without: s.opts.Without, Exact: s.opts.Exact, Precision: s.opts.Precision, Mode: s.mode,
 	})
@@ -199,7 +202,7 @@ func (s *Session) Plan(ctx context.Context, shapes map[string]tensor.Shape) (*pl
 		return nil, err
 	}
 	defer s.release()
-	g, err := s.model.GraphContext(ctx, shapes, nil)
+	g, err := s.model.GraphOf(ctx, models.Call{Inputs: shapes, After: s.after})
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
