@@ -156,3 +156,34 @@ func TestScriptStatesOfOtherModels(t *testing.T) {
 		t.Error("a graph after a call that there was not")
 	}
 }
+
+// TestScriptBuffersOfOtherShapes: what a call makes of a buffer, a call of another shape finds, though its own way through the code
+// only reads it.
+func TestScriptBuffersOfOtherShapes(t *testing.T) {
+	model, err := models.Build(scriptOf(t,
+		"if torch.eq(torch.size(x, 0), 2):\n  b = torch.add_(self.b, x)\nelse:\n  pass\nreturn torch.mul(self.b, 2)"), models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := optimem.Resident(t.Context(), model, optimem.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	for i, c := range []struct {
+		rows int
+		want float32
+	}{{1, 0}, {2, 2}, {1, 2}, {2, 4}, {1, 4}} {
+		x := make([]float32, 3*c.rows)
+		for i := range x {
+			x[i] = 1
+		}
+		out, err := session.Run(t.Context(), optimem.Values{"x": tensor.Of(x, c.rows, 3)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tensor.Slice[float32](out["output_0"]); err != nil || got[0] != c.want || got[5] != c.want {
+			t.Errorf("call %d: %v, want %v, %v", i, got, c.want, err)
+		}
+	}
+}

@@ -32,6 +32,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -102,6 +103,8 @@ type Session struct {
 	programs *recent.Map[*graph.Graph, *program]
 	recent   *program
 	ran      *plan.Plan
+	// changed are the buffers that passes have changed: what any program has of them is not the checkpoint's.
+	changed map[storage.Extent]bool
 	// after is what the last pass left for the next one besides states.
 	after   string
 	batches *recent.Map[string, *division]
