@@ -269,3 +269,9 @@ func interpret(
 	}
 	return out, nil
 }
+
+// TestStreamCopies: what does not fit into a region, or is not in it, is an error.
+func TestStreamCopies(t *testing.T) {
+	d, _ := open(t, "")
+	devicetest.Copies(t, d)
+}

@@ -96,9 +96,10 @@ type Launch struct {
 
 // A Stream executes what it is given in the order given. Errors of asynchronous work surface at Sync.
 type Stream interface {
-	// CopyIn copies host bytes to the device. The host bytes must stay unchanged until the stream was synchronised.
+	// CopyIn copies host bytes to the begin of a region. They must stay unchanged until the stream was synchronised. More than the
+	// region has bytes are an error.
 	CopyIn(dst Region, src []byte) error
-	// CopyOut copies device bytes to the host.
+	// CopyOut fills dst from the begin of a region, which has at least so many bytes: else that is an error.
 	CopyOut(dst []byte, src Region) error
 	// Run computes an op. It returns ctx's error where ctx is done before the op begins.
 	Run(ctx context.Context, l Launch) error

@@ -64,6 +64,9 @@ func batched(g *Graph, r *Registry, axes map[string]int) (map[string]int, *batch
 	if len(g.Updates) > 0 {
 		return nil, nil, &NotBatchableError{Name: g.Values[g.Updates[0].State].Name, Msg: "it is changed by every pass"}
 	}
+	if g.Finds != "" || g.Leaves != "" {
+		return nil, nil, &NotBatchableError{Msg: "the program keeps something of every call"}
+	}
 	for i := range g.Ops {
 		if op := &g.Ops[i]; g.WritesCache(op) {
 			return nil, nil, &NotBatchableError{

@@ -146,6 +146,10 @@ type Graph struct {
 	Inputs  []ValueID
 	Outputs []Output
 	Updates []StateUpdate
+	// Finds and Leaves name what a program keeps from call to call besides what its states hold, in words of whoever made the
+	// graph: what it is for a call that this graph computes, and what it is afterwards. Where they differ, another graph is the
+	// next call's. "" is what every program begins with.
+	Finds, Leaves string
 	// Modules maps a module path to its output, for those whose output is a tensor: what a user can look at.
 	Modules map[string]Operand
 }

@@ -24,11 +24,11 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	if m.context = a.Context; a.Context > 0 {
 		m.step = func(o StepOptions) *Model { return m.stepModel(ckpt, a, opts.Ops, rename, o) }
 	}
-	m.build = func(ctx context.Context, inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+	m.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
 		r := newRecorder(ckpt, opts.Ops)
 		r.Ctx = ctx
 		r.rename = rename
-		bound, err := r.bind(a.Inputs, inputs)
+		bound, err := r.bind(a.Inputs, c.Inputs)
 		if err != nil {
 			return nil, err
 		}

@@ -34,17 +34,17 @@ func sketched(inputs map[string]string, order []string, write func(*graph.Graph,
 		}
 		m.inputs = append(m.inputs, p)
 	}
-	m.build = func(_ context.Context, shapes map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+	m.build = func(_ context.Context, c Call) (*graph.Graph, error) {
 		g := &graph.Graph{}
 		var in []graph.Operand
 		for _, p := range m.inputs {
-			if shapes[p.Name] == nil && p.Optional {
+			if c.Inputs[p.Name] == nil && p.Optional {
 				continue
 			}
-			if len(shapes[p.Name]) != len(p.Shape) {
+			if len(c.Inputs[p.Name]) != len(p.Shape) {
 				return nil, &InputError{p.Name, "is missing"}
 			}
-			in = append(in, g.Whole(g.AddInput(p.Name, p.DType, shapes[p.Name])))
+			in = append(in, g.Whole(g.AddInput(p.Name, p.DType, c.Inputs[p.Name])))
 		}
 		var failed error
 		write(g, in, func(kind graph.Kind, a graph.Attrs, in ...graph.Operand) graph.Operand {
@@ -187,9 +187,9 @@ func TestBatchAxesOfUnknownShapes(t *testing.T) {
 		ops: graph.Standard(), graphs: recent.New[string, *graph.Graph](maxGraphs),
 		inputs: []Port{{Name: "x", DType: tensor.Float32}},
 	}
-	m.build = func(_ context.Context, shapes map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+	m.build = func(_ context.Context, c Call) (*graph.Graph, error) {
 		g := &graph.Graph{}
-		x := g.Whole(g.AddInput("x", tensor.Float32, shapes["x"]))
+		x := g.Whole(g.AddInput("x", tensor.Float32, c.Inputs["x"]))
 		out, err := g.Emit(m.ops, graph.Op{Kind: "cumsum", Attrs: graph.Attrs{"dim": 1}, In: []graph.Operand{x}})
 		if err == nil {
 			yields(g, g.Whole(out[0]))

@@ -41,8 +41,8 @@ func (m *Model) useExported(ckpt *loader.Checkpoint, opts Options) error {
 		m.outputs = append(m.outputs, out.Name)
 	}
 	m.modules = func() []string { return exportedModules(p.Graph) }
-	m.build = func(ctx context.Context, inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
-		return buildExported(ctx, ckpt, p, opts.Ops, inputs)
+	m.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
+		return buildExported(ctx, ckpt, p, opts.Ops, c.Inputs)
 	}
 	return nil
 }

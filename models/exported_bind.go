@@ -173,6 +173,11 @@ func (b *programBuilder) weight(name string) (*aten.Ref, error) {
 	if w.Quant != nil || w.Conj || w.Neg || w.BigEndian {
 		return nil, &UnsupportedError{What: fmt.Sprintf("weight %s: quantized, conjugated or big-endian", name)}
 	}
+	return b.stored(w), nil
+}
+
+// stored returns a tensor of what a weight's extent holds.
+func (b *programBuilder) stored(w tensor.Weight) *aten.Ref {
 	layout, dtype := w.Layout, w.DType
 	if aten.IsComplex(w.DType) {
 		w.DType, w.Layout = aten.PartOf(w.DType), aten.PairLayout(w.Layout)
@@ -183,7 +188,7 @@ func (b *programBuilder) weight(name string) (*aten.Ref, error) {
 		b.storages[w.Extent] = c
 		b.weights = append(b.weights, weightCell{c, c.Value()})
 	}
-	return aten.NewRef(c, layout, dtype), nil
+	return aten.NewRef(c, layout, dtype)
 }
 
 // bindOutputs names the results of the graph and what becomes of the buffers that it changed.

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"errors"
 	"strconv"
 
 	"github.com/optimem/optimem/layers"
@@ -28,7 +29,8 @@ func newMLP(widths []int) *layers.Architecture {
 	}
 }
 
-// recogniseMLP finds linear layers at even places of a Sequential, each as wide as the one before.
+// recogniseMLP finds linear layers at even places of a Sequential, each as wide as the one before. Where most of it is that, nearest
+// says what is not.
 func recogniseMLP(dict layers.StateDict) (found []*layers.Architecture, nearest error) {
 	have := dict.Shapes()
 	var widths []int
@@ -37,7 +39,7 @@ func recogniseMLP(dict layers.StateDict) (found []*layers.Architecture, nearest 
 		if !ok {
 			break
 		}
-		if len(w) != 2 || len(widths) > 0 && w[1] != widths[len(widths)-1] {
+		if len(w) != 2 {
 			return nil, nil
 		}
 		if len(widths) == 0 {
@@ -55,8 +57,12 @@ func recogniseMLP(dict layers.StateDict) (found []*layers.Architecture, nearest 
 			c.Params[1].None = true
 		}
 	}
-	if a.Root.Check(mlpName, dict) != nil {
-		return nil, nil // a Sequential with other layers in it
+	var mismatch *layers.MismatchError
+	if errors.As(a.Root.Check(mlpName, dict), &mismatch) {
+		if mismatch.Count() > len(dict)/2 {
+			return nil, nil // a Sequential with other layers in it
+		}
+		return nil, mismatch
 	}
 	return []*layers.Architecture{a}, nil
 }

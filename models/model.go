@@ -56,7 +56,7 @@ type Model struct {
 	notes   []string
 	inputs  []Port
 	outputs []string
-	build   func(ctx context.Context, inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error)
+	build   func(ctx context.Context, c Call) (*graph.Graph, error)
 	// modules lists the paths of modules; nil where nothing is known of them.
 	modules func() []string
 	// numbers are those that graphs are built for where a call says no others.
@@ -212,10 +212,25 @@ func (m *Model) GraphFor(inputs map[string]tensor.Shape, numbers Numbers) (*grap
 func (m *Model) GraphContext(
 	ctx context.Context, inputs map[string]tensor.Shape, numbers Numbers,
 ) (*graph.Graph, error) {
-	key, own, err := m.graphKey(inputs, numbers)
+	return m.GraphOf(ctx, Call{Inputs: inputs, Numbers: numbers})
+}
+
+// A Call is what a graph is for.
+type Call struct {
+	// Inputs are the shapes of the inputs, Numbers the values of those that are numbers.
+	Inputs  map[string]tensor.Shape
+	Numbers Numbers
+	// After is Leaves of the graph that computed the call before; "" is for the first.
+	After string
+}
+
+// GraphOf is GraphContext for a call after others.
+func (m *Model) GraphOf(ctx context.Context, c Call) (*graph.Graph, error) {
+	key, own, err := m.graphKey(c.Inputs, c.Numbers)
 	if err != nil {
 		return nil, err
 	}
+	key += c.After
 	if g, ok := m.graph(key); ok {
 		return g, nil
 	}
@@ -232,7 +247,7 @@ func (m *Model) GraphContext(
 	if g, ok := m.graph(key); ok { // another call built it
 		return g, nil
 	}
-	g, err := m.build(ctx, owned(inputs), own)
+	g, err := m.build(ctx, Call{owned(c.Inputs), own, c.After})
 	switch stopped := ctx.Err(); {
 	case err != nil && stopped != nil && errors.Is(err, stopped):
 		return nil, stopped // where it was says nothing about the model

@@ -23,6 +23,8 @@ type recorder struct {
 	wide map[string]*aten.Ref
 	// rename maps the names of the model to those of the checkpoint's weights; nil where they are the same.
 	rename func(name string) string
+	// site is what calls tell the builder of their place.
+	site aten.Site
 }
 
 func newRecorder(ckpt *loader.Checkpoint, ops *graph.Registry) *recorder {
@@ -59,12 +61,17 @@ func (r *recorder) bind(ports []Port, shapes map[string]tensor.Shape) ([]layers.
 // Call implements layers.Recorder.
 func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error) {
 	args = slices.Clone(args)
+	var err error
 	for i, a := range args {
-		args[i] = inward(a)
+		if args[i], err = inward(a); err != nil {
+			return nil, err
+		}
 	}
 	given := make(map[string]any, len(named))
 	for name, a := range named {
-		given[name] = inward(a)
+		if given[name], err = inward(a); err != nil {
+			return nil, err
+		}
 	}
 	if _, ok := r.Ops.Lookup(graph.Kind(op)); ok && strings.Contains(op, "::") {
 		return r.callCustom(op, args, given)
@@ -86,26 +93,34 @@ func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error
 			return nil, fmt.Errorf("argument %s: no dtype %d", name, n)
 		}
 	}
-	results, err := t.Call(r.Builder, aten.Site{}, bound)
+	results, err := t.Call(r.Builder, r.site, bound)
 	for i, v := range results {
 		results[i] = outward(v)
 	}
 	return results, err
 }
 
-// inward turns a trace's tensors into those of the builder; outward is the reverse.
-func inward(v any) any {
+// inward turns a trace's tensors into those of the builder; outward is the reverse. No list has what a mask selects.
+func inward(v any) (any, error) {
 	switch v := v.(type) {
 	case []layers.Tensor:
 		refs := make([]*aten.Ref, len(v))
 		for i, t := range v {
+			if aten.IsSelection(t) {
+				return nil, ofSelection("a list with what a mask selects")
+			}
 			refs[i], _ = t.(*aten.Ref)
 		}
-		return refs
+		return refs, nil
 	case []any:
-		return aten.List(v)
+		return aten.List(v), nil
 	}
-	return v
+	return v, nil
+}
+
+// ofSelection says that something needs to know how much a mask selects.
+func ofSelection(what string) error {
+	return &UnsupportedError{What: what + ": " + aten.SizeOfData, Hint: "use torch.where or masked_fill"}
 }
 
 func outward(v any) any {
@@ -172,9 +187,12 @@ func (r *recorder) Leave(path string, result any) {
 func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]any, error) {
 	attrs := make(graph.Attrs)
 	var in []graph.Operand
+	var selected error
 	add := func(key string, v any) {
 		switch v := v.(type) {
 		case nil:
+		case *aten.Selection:
+			selected = ofSelection("of what a mask selects")
 		case *aten.Ref:
 			in = append(in, r.Read(v))
 		case []*aten.Ref:
@@ -191,6 +209,9 @@ func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]an
 	}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		add(name, named[name])
+	}
+	if selected != nil {
+		return nil, selected
 	}
 	refs, err := r.Emit(graph.Kind(op), attrs, in...)
 	if err != nil {

@@ -1,9 +1,11 @@
 package models
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/models/aten"
 	"github.com/optimem/optimem/tensor"
 )
@@ -66,5 +68,38 @@ func TestFlagsAreNumbers(t *testing.T) {
 	}
 	if op := r.Graph.Ops[len(r.Graph.Ops)-1]; op.Attrs["eps"] != 1.0 {
 		t.Errorf("eps of True is %v in %s", op.Attrs["eps"], op.Kind)
+	}
+}
+
+// TestCustomOfSelected: an embedder's op has no size for what a mask selects, and is not called without it.
+func TestCustomOfSelected(t *testing.T) {
+	ops, err := graph.Standard().With(graph.OpDef{
+		Kind:      "mylib::sum",
+		Shape:     func(in []graph.Spec, _ graph.Attrs) ([]graph.Spec, error) { return in[:1], nil },
+		Reference: func(_, _ []*tensor.Tensor, _ graph.Attrs) error { return nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRecorder(nil, ops)
+	r.site.Selects = true
+	bound, err := r.bind([]Port{{Name: "x", DType: tensor.Float32}, {Name: "mask", DType: tensor.Bool}},
+		map[string]tensor.Shape{"x": {2, 3}, "mask": {2, 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	selected, err := r.Call("aten::index", []any{bound[0], []layers.Tensor{bound[1]}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *UnsupportedError
+	if _, err := r.Call("mylib::sum", []any{bound[0], selected[0]}, nil); !errors.As(err, &refused) {
+		t.Errorf("by position: %v", err)
+	}
+	if _, err := r.Call("mylib::sum", []any{bound[0]}, map[string]any{"of": selected[0]}); !errors.As(err, &refused) {
+		t.Errorf("by name: %v", err)
+	}
+	if _, err := r.Call("mylib::sum", []any{bound[0], bound[1]}, nil); err != nil {
+		t.Error(err)
 	}
 }

@@ -30,31 +30,54 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 		m.notes = append(m.notes, "the program was saved in training mode, and runs so; save it after model.eval()")
 	}
 	m.modules = func() []string { return scriptModules(program.Root) }
-	m.build = func(ctx context.Context, inputs map[string]tensor.Shape, numbers Numbers) (*graph.Graph, error) {
-		r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*aten.Cell]graph.ValueID),
-			contents: make(map[graph.ValueID][]byte)}
-		r.Ctx = ctx
-		tensors, err := r.bind(sig.Ports, inputs)
+	states := newScriptStates()
+	m.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
+		evaluate := func(before torchscript.Attributes) (*scriptRecorder, *torchscript.Result, error) {
+			r := &scriptRecorder{recorder: newRecorder(ckpt, opts.Ops), folded: make(map[*aten.Cell]graph.ValueID),
+				contents: make(map[graph.ValueID][]byte), states: states}
+			r.Ctx, r.site = ctx, aten.Site{Selects: true}
+			tensors, err := r.bind(sig.Ports, c.Inputs)
+			if err != nil {
+				return nil, nil, err
+			}
+			args, err := r.numbers(sig.Ports, tensors, c.Numbers)
+			if err != nil {
+				return nil, nil, err
+			}
+			result, err := torchscript.Evaluate(program, r, sig.Arguments(args), torchscript.Options{
+				Steps: opts.Steps, Stop: ctx.Err, Attributes: before,
+			})
+			if stopped := ctx.Err(); err != nil && stopped != nil {
+				return nil, nil, stopped
+			}
+			if err != nil {
+				return nil, nil, lacking(program, opts.Ops, scriptError(err))
+			}
+			return r, result, nil
+		}
+		before, err := states.form(c.After)
 		if err != nil {
 			return nil, err
 		}
-		args, err := r.numbers(sig.Ports, tensors, numbers)
+		r, result, err := evaluate(before)
 		if err != nil {
 			return nil, err
-		}
-		result, err := torchscript.Evaluate(program, r, sig.Arguments(args), torchscript.Options{
-			Steps: opts.Steps, Stop: ctx.Err,
-		})
-		if stopped := ctx.Err(); err != nil && stopped != nil {
-			return nil, stopped
-		}
-		if err != nil {
-			return nil, lacking(program, opts.Ops, scriptError(err))
 		}
 		if err := r.finish(result); err != nil {
 			return nil, err
 		}
-		return r.Graph, nil
+		if err := settle(before, result.Attributes, func(a torchscript.Attributes) (torchscript.Attributes, error) {
+			_, next, err := evaluate(a)
+			if err != nil {
+				return nil, err
+			}
+			return next.Attributes, nil
+		}); err != nil {
+			return nil, err
+		}
+		r.Graph.Finds = c.After
+		r.Graph.Leaves, err = states.add(result.Attributes)
+		return r.Graph, err
 	}
 	return nil
 }
@@ -146,7 +169,7 @@ const (
 	// dataHint is for what PyTorch cannot export either.
 	dataHint = "compute both ways and choose with torch.where, or trace the module (torch.jit.trace) where all inputs go one way"
 	// stateHint is for state that an export loses too.
-	stateHint = "keep the state in a tensor that register_buffer was given"
+	stateHint = "keep the state in tensors, such as those that register_buffer was given"
 )
 
 // opHint says what helps against ops that are lacking: an export of a program decomposes ops of PyTorch, but not those that have no
@@ -173,6 +196,9 @@ type scriptRecorder struct {
 	folded map[*aten.Cell]graph.ValueID
 	// contents are their bytes.
 	contents map[graph.ValueID][]byte
+	// states are those of the program, keeps the ones of them that the graph has.
+	states *scriptStates
+	keeps  []graph.ValueID
 }
 
 // At implements torchscript.Recorder.
@@ -183,8 +209,11 @@ func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*aten
 
 // Depends implements torchscript.Recorder.
 func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
+	if aten.IsSelection(t) || aten.IsSelection(other) {
+		return true // only a run has it
+	}
 	depends := make(map[graph.ValueID]bool)
-	for _, id := range r.Graph.Inputs {
+	for _, id := range slices.Concat(r.Graph.Inputs, r.keeps) {
 		depends[id] = true
 	}
 	for _, w := range r.weights {
@@ -248,28 +277,15 @@ func (r *scriptRecorder) finish(result *torchscript.Result) error {
 	if err := outputs.add("", result.Value); err != nil {
 		return err
 	}
-	for _, u := range result.Updates {
-		w, err := r.weight(u.Weight)
-		if err != nil {
-			return err
-		}
-		x := u.Value.(*aten.Ref)
-		if !w.Shape().Equal(x.Shape()) || w.DType() != x.DType() {
-			return &UnsupportedError{
-				What: fmt.Sprintf("buffer %s of %v %v, which becomes %v %v", u.Weight, w.DType(), w.Shape(), x.DType(), x.Shape()),
-			}
-		}
-		if err := r.Write(w, x); err != nil {
-			return fmt.Errorf("buffer %s: %w", u.Weight, err)
-		}
+	if err := r.update(result.Updates); err != nil {
+		return err
 	}
 	for c, was := range r.folded {
 		if c.Value() != was {
 			return &UnsupportedError{What: "a constant that the program computes sizes with and changes"}
 		}
 	}
-	r.updateStates()
-	return nil
+	return r.updateStates()
 }
 
 // outputs names the tensors of a result: by the fields and keys that hold them, else by their number.
@@ -309,6 +325,9 @@ func (o *outputs) add(name string, v any) error {
 	o.n++
 	x, ok := v.(*aten.Ref)
 	if !ok {
+		if aten.IsSelection(v) {
+			return ofSelection("output " + name)
+		}
 		if x, ok = o.numberOutput(v); !ok {
 			return nil // None and texts are nothing that a tensor can hold
 		}

@@ -259,8 +259,23 @@ func TestMLP(t *testing.T) {
 		t.Errorf("ops are %v, want %v", kinds, want)
 	}
 	weights[2].Layout = tensor.Contiguous(5, 512)
-	if _, err := models.Build(checkpointOf(t, weights), models.Options{}); err == nil {
-		t.Error("layers that do not fit each other were a model")
+	_, err = models.Build(checkpointOf(t, weights), models.Options{})
+	want := "size mismatch for 2.weight: [5 512] in the checkpoint, [5 256] in the model"
+	var mismatch *layers.MismatchError
+	if !errors.As(err, &mismatch) || mismatch.Arch != "mlp" || !strings.Contains(err.Error(), want) {
+		t.Errorf("layers that do not fit each other: %v, want %q", err, want)
+	}
+	for i := range weights {
+		weights[i].Name = strings.Replace(weights[i].Name, "2.", "3.", 1)
+	}
+	for _, name := range []string{"1.running_mean", "1.running_var", "1.bias"} {
+		w := weights[1]
+		w.Name = name
+		weights = append(weights, w)
+	}
+	var unsupported *models.UnsupportedError
+	if _, err := models.Build(checkpointOf(t, weights), models.Options{}); !errors.As(err, &unsupported) {
+		t.Errorf("a Sequential with other layers in it: %v", err)
 	}
 }
 

@@ -90,10 +90,10 @@ func (m *Model) stepModel(ckpt *loader.Checkpoint, a *layers.Architecture, ops *
 	s.arch, s.notes, s.modules, s.context = m.arch, m.notes, m.modules, o.Context
 	s.outputs = []string{StepLogits}
 	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows"), tables, port(StepWanted, "wanted")}
-	s.build = func(ctx context.Context, inputs map[string]tensor.Shape, _ Numbers) (*graph.Graph, error) {
+	s.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
 		r := newRecorder(ckpt, ops)
 		r.Ctx, r.rename = ctx, rename
-		bound, err := r.bind(s.inputs, inputs)
+		bound, err := r.bind(s.inputs, c.Inputs)
 		if err != nil {
 			return nil, err
 		}

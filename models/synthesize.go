@@ -267,7 +267,7 @@ func exampleGraph(a *layers.Architecture) *graph.Graph {
 	if err := m.useArchitecture(ckpt, a, Options{Ops: graph.Standard()}, nil); err != nil {
 		return nil
 	}
-	g, err := m.build(context.Background(), ExampleInputs(a.Inputs), nil)
+	g, err := m.build(context.Background(), Call{Inputs: ExampleInputs(a.Inputs)})
 	if err != nil {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 func TestBytes(t *testing.T) {
 	p := plan.Plan{
 		Fixed: plan.Fixed{Bytes: 1000, PackingBytes: 50}, ConstBytes: 1, RingBytes: 20, ActivationBytes: 300, WorkBytes: 4000,
-		CacheBytes: 70000,
+		CacheBytes:   70000,
 		StagingBytes: 5, HostCopyBytes: 60, SwapBytes: 700, GatherBytes: 8000,
 	}
 	if p.PassBytes() != 75321 || p.PeakBytes() != 75321 || p.HostBytes() != 8765 {

@@ -330,5 +330,6 @@ type CutWeight struct {
 	Kind        graph.Kind
 	First, Rows int
 }
+
 // OutOfMemory reports that memory was short, for adapt.IsOutOfMemory: smaller inputs may fit.
 func (*CapacityError) OutOfMemory() bool { return true }

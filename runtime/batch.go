@@ -89,6 +89,9 @@ const maxDivisions = 16
 
 // divide finds out how to cut a batch.
 func (s *Session) divide(ctx context.Context, shapes map[string]tensor.Shape) (*division, error) {
+	if s.after != "" {
+		return nil, &NotBatchableError{Msg: "the program keeps something of every call"}
+	}
 	key := fmt.Sprint(shapes)
 	if d, ok := s.batches.Get(key); ok {
 		return d, nil

@@ -154,8 +154,8 @@ func (s *Session) joining(p *program, first *call) []*call {
 // that stay do not give way to them. Where that leaves one alone, weights do give way if each call then still brings less
 // than half of what it would by itself.
 func (s *Session) joinable(ctx context.Context, p *program) int {
-	if len(p.graph.Updates) > 0 || p.graph.HasCaches() {
-		return 1 // what one leaves in the states or caches the next one reads
+	if len(p.graph.Updates) > 0 || p.finds != p.leaves || p.graph.HasCaches() {
+		return 1 // what one leaves, in states or caches, the next one finds
 	}
 	if p.joint == 0 {
 		most := s.mostJoined(ctx, p)

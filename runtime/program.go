@@ -9,6 +9,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/internal/machine"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/plan/search"
 	"github.com/optimem/optimem/storage"
@@ -19,7 +20,11 @@ import (
 type program struct {
 	// source is the graph as the model has it, graph the one that is computed, with the same inputs and outputs.
 	source, graph *graph.Graph
-	lowered       *graph.Lowered
+	// finds and leaves are those of the graph.
+	finds, leaves string
+	// told says that the session knows which buffers it changes.
+	told    bool
+	lowered *graph.Lowered
 	// hostOps are the ops that the device cannot compute and the CPU beside it does, nil where there are none.
 	hostOps []bool
 	// whole has, for each output, whether its elements lie in order without gaps, so that they can be copied out as they
@@ -43,7 +48,7 @@ func (s *Session) program(ctx context.Context, g *graph.Graph) (*program, error)
 	if err != nil {
 		return nil, err
 	}
-	p := &program{source: rewrite.Prune(dumped), plans: make(map[int]*plan.Plan)}
+	p := &program{source: rewrite.Prune(s.withChanged(dumped)), finds: g.Finds, leaves: g.Leaves, plans: make(map[int]*plan.Plan)}
 	made, err := s.machine.Compile(ctx, p.source, machine.Compilation{
 		Ops: s.opts.Ops, Without: s.opts.Without, Exact: s.opts.Exact, Precision: s.opts.Precision, Mode: s.mode,
 	})
@@ -61,6 +66,53 @@ func (s *Session) program(ctx context.Context, g *graph.Graph) (*program, error)
 	}
 	s.programs.Put(g, p)
 	return p, nil
+}
+
+// withChanged returns the graph with the buffers that passes have changed as states, which are the session's and not the checkpoint's.
+func (s *Session) withChanged(g *graph.Graph) *graph.Graph {
+	if !s.reads(g) {
+		return g
+	}
+	changed := *g
+	changed.Values = slices.Clone(g.Values)
+	for i := range changed.Values {
+		if v := &changed.Values[i]; v.Role == graph.Weight && s.changed[v.Weight.Extent] {
+			v.Role = graph.State
+		}
+	}
+	return &changed
+}
+
+// reads reports whether a graph has a buffer that a pass has changed as a weight of the checkpoint.
+func (s *Session) reads(g *graph.Graph) bool {
+	return len(s.changed) > 0 && slices.ContainsFunc(g.Values, func(v graph.Value) bool {
+		return v.Role == graph.Weight && s.changed[v.Weight.Extent]
+	})
+}
+
+// tell notes the buffers that a program changes. What was made of graphs that only read one of them is made again.
+func (s *Session) tell(p *program) {
+	p.told = true
+	before := len(s.changed)
+	for _, u := range p.graph.Updates {
+		if s.changed == nil {
+			s.changed = make(map[storage.Extent]bool)
+		}
+		s.changed[p.graph.Values[u.State].Weight.Extent] = true
+	}
+	if len(s.changed) == before {
+		return
+	}
+	var stale []*graph.Graph
+	for g, other := range s.programs.All() {
+		if s.reads(other.source) {
+			stale = append(stale, g)
+		}
+	}
+	for _, g := range stale {
+		s.programs.Delete(g)
+	}
+	s.batches.Clear()
 }
 
 // plan returns a plan for a number of instances. Where that does not fit into what the device admitted before, it may
@@ -200,7 +252,7 @@ func (s *Session) Plan(ctx context.Context, shapes map[string]tensor.Shape) (*pl
 		return nil, err
 	}
 	defer s.release()
-	g, err := s.model.GraphContext(ctx, shapes, nil)
+	g, err := s.model.GraphOf(ctx, models.Call{Inputs: shapes, After: s.after})
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}

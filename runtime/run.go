@@ -59,7 +59,10 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 			}
 			continue
 		}
-		s.recent, s.ran = p, pl
+		s.recent, s.ran, s.after = p, pl, p.leaves
+		if !p.told {
+			s.tell(p)
+		}
 		if s.opts.Observe != nil {
 			s.opts.Observe(Event{Kind: PassDone, Group: -1, Took: took, Instances: n})
 		}

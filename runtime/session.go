@@ -34,6 +34,7 @@ import (
 	"github.com/optimem/optimem/pager"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/plan/search"
+	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -131,7 +132,11 @@ type Session struct {
 	programs *recent.Map[*graph.Graph, *program]
 	recent   *program
 	ran      *plan.Plan
-	batches  *recent.Map[string, *division]
+	// changed are the buffers that passes have changed: what any program has of them is not the checkpoint's.
+	changed map[storage.Extent]bool
+	// after is what the last pass left for the next one besides states.
+	after   string
+	batches *recent.Map[string, *division]
 	// own is the pass of calls that nobody joins.
 	own passIO
 	// spare is the call of RunInto, which allocates nothing.
@@ -200,11 +205,11 @@ func (s *Session) RunInto(ctx context.Context, in, out Values) error {
 
 // planned returns the program for the shapes of inputs.
 func (s *Session) planned(ctx context.Context, in Values) (*program, error) {
-	if s.recent != nil && s.recent.takes(in) {
+	if s.recent != nil && s.recent.finds == s.after && s.recent.takes(in) {
 		return s.recent, nil
 	}
 	for g, p := range s.programs.All() {
-		if p.takes(in) {
+		if p.finds == s.after && p.takes(in) {
 			s.programs.Get(g) // which is used by that
 			return p, nil
 		}
@@ -213,7 +218,7 @@ func (s *Session) planned(ctx context.Context, in Values) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.model.GraphContext(ctx, shapes, s.numbers(in))
+	g, err := s.model.GraphOf(ctx, models.Call{Inputs: shapes, Numbers: s.numbers(in), After: s.after})
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}

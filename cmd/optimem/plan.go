@@ -135,8 +135,8 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 	return o.close()
 }
 
-// maxPlanGroups is how many groups are printed; a large model has many that are alike.
-const maxPlanGroups = 100
+// maxPlanRows is how many rows are printed; a large model has many that are alike.
+const maxPlanRows = 100
 
 func (r *run) planText(m *openModel, leastBytes int64) error {
 	p := m.plan
@@ -145,38 +145,20 @@ func (r *run) planText(m *openModel, leastBytes int64) error {
 		ascii.Left("group"), ascii.Right("params"), ascii.Right("bytes"), ascii.Left("placement"), ascii.Right("slot"),
 		ascii.Right("at"), ascii.Right("loads in"), ascii.Right("computes in"),
 	)
-	rows, shares := 0, p.Shares()
-	for i := range p.Groups {
-		g := &p.Groups[i]
-		for k, layer := range g.Layers() {
-			if rows++; rows > maxPlanGroups && !r.verbose {
-				continue
-			}
-			name := cmp.Or(layer.Path, "(all)")
-			if share := shares[i]; share.Parts > 0 {
-				name += fmt.Sprintf(" %d/%d", share.Part, share.Parts)
-			}
-			cells := []string{
-				name, ascii.FormatCount(layer.Params), ascii.FormatSize(layer.WeightBytes), g.Placement(),
-			}
-			if layer.Params == 0 {
-				cells[3] = ""
-			}
-			if name := r.deviceOf(g); name != "" {
-				cells[3] = strings.TrimSpace(cells[3] + " on " + name)
-			}
-			slot := []string{"", "", ""}
-			switch {
-			case g.Paged() && k == 0:
-				slot = []string{ascii.FormatSize(g.SlotBytes), ascii.FormatSize(g.SlotOffset), secondsText(g.LoadSeconds)}
-			case g.Paged():
-				slot[0] = "with it" // the one above, in its slot
-			}
-			table.Row(append(append(cells, slot...), secondsText(layer.Seconds*float64(max(p.Instances, 1))))...)
-		}
+	rows := r.planRows(p)
+	listed := rows
+	if !r.verbose {
+		listed = rows[:min(len(rows), maxPlanRows)]
+	}
+	for i := range listed {
+		table.Row(listed[i].cells(max(p.Instances, 1))...)
 	}
 	_, _ = fmt.Fprint(w, table)
-	if n := rows - maxPlanGroups; n > 0 && !r.verbose {
+	n := 0
+	for _, row := range rows[len(listed):] {
+		n += row.last - row.first + 1
+	}
+	if n > 0 {
 		_, _ = fmt.Fprintf(w, "… and %d more groups: --verbose lists all\n", n)
 	}
 	_, _ = fmt.Fprintf(w, "\n%s", r.planSums(m, leastBytes))

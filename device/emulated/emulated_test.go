@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
@@ -195,5 +196,14 @@ func TestRefusals(t *testing.T) {
 		if err := errors.Join(dev.Close(), another.Close()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestStreamCopies: what does not fit into a region, or is not in it, is an error.
+func TestStreamCopies(t *testing.T) {
+	d := emulated.New(emulated.Options{})
+	devicetest.Copies(t, d)
+	if err := d.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package emulated
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/optimem/optimem/device"
@@ -64,6 +65,9 @@ func (s *stream) CopyIn(dst device.Region, src []byte) error {
 	if err != nil {
 		return err
 	}
+	if int64(len(src)) > dst.Bytes {
+		return fmt.Errorf("%d bytes do not go into %d", len(src), dst.Bytes)
+	}
 	if err := s.transfer(len(src)); err != nil {
 		return err
 	}
@@ -80,6 +84,9 @@ func (s *stream) CopyOut(dst []byte, src device.Region) error {
 	m, bytes, err := s.d.region(src)
 	if err != nil {
 		return err
+	}
+	if int64(len(dst)) > src.Bytes {
+		return fmt.Errorf("%d bytes are not in %d", len(dst), src.Bytes)
 	}
 	if err := s.transfer(len(dst)); err != nil {
 		return err

@@ -152,11 +152,17 @@ func (d *Device) NewStream() (device.Stream, error) { return &stream{d: d}, nil 
 func (s *stream) Meanwhile(f func()) { s.meanwhile = f }
 
 func (s *stream) CopyIn(dst device.Region, src []byte) error {
+	if int64(len(src)) > dst.Bytes {
+		return fmt.Errorf("%d bytes do not go into %d", len(src), dst.Bytes)
+	}
 	s.d.pool.copy(regionBytes(dst), src)
 	return nil
 }
 
 func (s *stream) CopyOut(dst []byte, src device.Region) error {
+	if int64(len(dst)) > src.Bytes {
+		return fmt.Errorf("%d bytes are not in %d", len(dst), src.Bytes)
+	}
 	s.d.pool.copy(dst, regionBytes(src))
 	return nil
 }

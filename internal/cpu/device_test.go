@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/device/devicetest"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/tensor"
 )
@@ -247,4 +248,10 @@ func TestPanicsOfStoppedOps(t *testing.T) {
 	x := Operand{Bytes: make([]byte, 4), DType: tensor.Float32, Layout: tensor.Contiguous(1)}
 	err = d.Compute(ctx, &graph.Op{Kind: "test::panic"}, []Operand{x}, []Operand{x}, nil)
 	t.Errorf("it gave %v", err)
+}
+
+// TestStreamCopies: what does not fit into a region, or is not in it, is an error.
+func TestStreamCopies(t *testing.T) {
+	d, _ := newDevice(t, graph.Standard())
+	devicetest.Copies(t, d)
 }

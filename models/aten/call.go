@@ -28,7 +28,7 @@ type Site struct {
 	Symbols map[string]int64
 	// InPlace says that the program writes to tensors, so that it shows what is a view.
 	InPlace bool
-	// Selects says that the program takes a [Selection] for a tensor.
+	// Selects says that what calls takes a [Selection] for a tensor.
 	Selects bool
 }
 

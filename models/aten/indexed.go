@@ -71,7 +71,7 @@ func (c *call) planIndex(r *Ref, indices []*Ref) (*indexPlan, error) {
 	return p, nil
 }
 
-// indexOrSelect gives a selection where the index is a mask. Only exported programs go on with one.
+// indexOrSelect gives a selection where the index is a mask. Modules know no sizes of data.
 func indexOrSelect(c *call) error {
 	r, indices := c.tensor("self"), c.tensors("indices")
 	if c.err == nil && c.Selects {

@@ -50,7 +50,7 @@ func kindOf(a any) string {
 	switch a := a.(type) {
 	case nil:
 		return "None"
-	case *Ref:
+	case *Ref, *Selection:
 		return "Tensor"
 	case []*Ref:
 		return "Tensor[]"
@@ -156,6 +156,8 @@ func (p param) accepts(v any, convert bool) bool {
 		return optional
 	case *Ref:
 		return !list && (element == "Tensor" || convert && isNumber && v.rank() == 0)
+	case *Selection:
+		return !list && element == "Tensor"
 	case []*Ref:
 		return list && element == "Tensor"
 	case int:

@@ -75,6 +75,9 @@ func (c *call) selectMasked(r, mask *Ref, lead int) (*Selection, error) {
 	return &Selection{full: ofOwn(r), mask: ofOwn(mask), lead: lead}, nil
 }
 
+// Snapshot returns a tensor that stays what r holds now.
+func Snapshot(r *Ref) *Ref { return ofOwn(r) }
+
 // ofOwn returns a tensor with memory of its own and the same contents.
 func ofOwn(r *Ref) *Ref {
 	memory := *r.cell

@@ -2,6 +2,7 @@ package torchscript
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/optimem/optimem/layers"
@@ -287,7 +288,8 @@ func (m *machine) foldable(args []any) (values []folded, d tensor.DType, tensors
 			values = append(values, folded{values: []any{a}})
 			continue
 		}
-		if !exactDType(t.DType()) || len(t.Shape()) > 0 && (isFloat(t.DType()) || m.elementsOf(t) > maxFolded) {
+		if !exactDType(t.DType()) || slices.ContainsFunc(t.Shape(), ofData) ||
+			len(t.Shape()) > 0 && (isFloat(t.DType()) || m.elementsOf(t) > maxFolded) {
 			return nil, 0, false, false
 		}
 		x := m.known(t)
@@ -328,6 +330,9 @@ func (m *machine) foldable(args []any) (values []folded, d tensor.DType, tensors
 	}
 	return values, d, tensors, true
 }
+
+// ofData reports whether only data says a size.
+func ofData(size int) bool { return size < 0 }
 
 // elements lists what a tensor holds from a dimension on, in order.
 func elements(x *tensor.Tensor, dim, at int, list *[]any) bool {

@@ -39,6 +39,9 @@ type machine struct {
 	untilAsked int
 	// grad is what the program set with set_grad_enabled. It changes no number, only what it reads back.
 	grad bool
+	// began is what an earlier call left in attributes, kept are the tensors of it that were looked at, with their names.
+	began Attributes
+	kept  map[layers.Tensor]string
 }
 
 func newMachine(p *script.Program, r Recorder, opts Options) *machine {
@@ -50,6 +53,7 @@ func newMachine(p *script.Program, r Recorder, opts Options) *machine {
 		weights:   make(map[string]layers.Tensor),
 		names:     make(map[layers.Tensor]string),
 		constants: make(map[int]any),
+		kept:      make(map[layers.Tensor]string),
 		enums:     make(map[string]*enum),
 		types:     make(map[*script.Class]map[string]*script.Type),
 	}
@@ -76,8 +80,8 @@ func (m *machine) limit(format string, args ...any) {
 const (
 	onData         = "it needs the contents of a tensor, and programs are fixed before a run"
 	branchesOnData = "the code branches on the contents of a tensor"
-	changesState   = "forward changes it, and only buffers keep their state between runs"
-	addsState      = "forward adds it, and only buffers keep their state"
+	changesState   = "forward changes it, and only tensors, numbers, texts and lists of them are kept between runs"
+	addsState      = "forward adds it, and only what was there before is kept between runs"
 )
 
 func (m *machine) unsupported(what, reason string) { panic(failure{&UnsupportedError{what, reason}}) }

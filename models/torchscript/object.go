@@ -1,8 +1,6 @@
 package torchscript
 
 import (
-	"slices"
-
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader/script"
 	"github.com/optimem/optimem/tensor"
@@ -57,8 +55,13 @@ func (m *machine) children(o *object) []string {
 // field returns an attribute of an object: what it holds, a constant of its class, or a method.
 func (m *machine) field(o *object, name string) any {
 	v, ok := o.fields[name]
-	if raw, isRaw := v.(unread); isRaw {
+	switch raw := v.(type) {
+	case unread:
 		v = m.value(raw.value, m.declared(o.class, name))
+		o.fields[name] = v
+		m.touch(o)
+	case restored:
+		v = m.keptValue(raw.value, m.declared(o.class, name))
 		o.fields[name] = v
 		m.touch(o)
 	}
@@ -79,7 +82,8 @@ func (m *machine) field(o *object, name string) any {
 }
 
 func (m *machine) setField(o *object, name string, v any) {
-	if _, untouched := o.fields[name].(unread); untouched {
+	switch o.fields[name].(type) {
+	case unread, restored:
 		if o.scratch == nil {
 			o.scratch = make(map[string]bool)
 		}
@@ -195,48 +199,6 @@ func (m *machine) constant(i int) any {
 		m.constants[i] = v
 	}
 	return v
-}
-
-// updates compares the objects of the archive with what they were. Buffers that became other tensors are returned; what
-// else changed would have to outlive the run.
-func (m *machine) updates() []Update {
-	var updates []Update
-	done := make(map[*object]bool)
-	for _, o := range m.touched {
-		if done[o] {
-			continue
-		}
-		done[o] = true
-		for _, a := range o.origin.Attributes {
-			m.tick(1)
-			now := o.fields[a.Name]
-			if _, untouched := now.(unread); untouched {
-				continue
-			}
-			name, wasTensor := a.Value.(script.Tensor)
-			t, isTensor := now.(layers.Tensor)
-			switch {
-			case wasTensor && isTensor:
-				w := m.weights[string(name)]
-				resized := w != nil && (!w.Shape().Equal(t.Shape()) || w.DType() != t.DType())
-				if w != t && !(resized && m.isCache(t, w, 0)) {
-					updates = append(updates, Update{string(name), t})
-				}
-			case o.scratch[a.Name]: // what it was does not matter, so neither does what it becomes
-			case !m.unchanged(now, a.Value, 0) && !m.isCache(now, nil, 0):
-				m.unsupported("attribute "+layers.Join(o.path, a.Name), changesState)
-			}
-		}
-		if len(o.fields) > len(o.origin.Attributes) {
-			m.tick(len(o.fields))
-			for name := range o.fields {
-				if !slices.ContainsFunc(o.origin.Attributes, func(a script.Field) bool { return a.Name == name }) {
-					m.unsupported("attribute "+layers.Join(o.path, name), addsState)
-				}
-			}
-		}
-	}
-	return updates
 }
 
 // isCache reports whether a value is tensors, or containers of them, that every run computes again from the same: not

@@ -13,7 +13,7 @@ func init() {
 		"aten::size":  size,
 		"prim::shape": size,
 		"aten::_shape_as_tensor": func(c *invocation) (any, bool) {
-			shape := c.tensor().Shape()
+			shape := c.sizes(c.tensor())
 			return c.newConstant(c.ints(shape).elems, tensor.Shape{len(shape)}, tensor.Int64), true
 		},
 		"aten::dim":   func(c *invocation) (any, bool) { return len(c.tensor().Shape()), true },
@@ -27,12 +27,12 @@ func init() {
 			if len(shape) == 0 {
 				c.fail("len of a tensor without dimensions")
 			}
-			return shape[0], true
+			return c.size(shape[0]), true
 		},
 		"aten::stride":         stride,
-		"aten::storage_offset": func(c *invocation) (any, bool) { return c.rec.Layout(c.tensor()).Offset, true },
+		"aten::storage_offset": func(c *invocation) (any, bool) { return c.layout(c.tensor()).Offset, true },
 		"aten::is_contiguous": func(c *invocation) (any, bool) {
-			l := c.rec.Layout(c.tensor())
+			l := c.layout(c.tensor())
 			return l.IsContiguous(), len(c.args) == 1
 		},
 		"aten::element_size":      func(c *invocation) (any, bool) { return c.tensor().DType().Size(), true },
@@ -88,8 +88,31 @@ func init() {
 // tensor is the tensor that a function is called on.
 func (c *invocation) tensor() layers.Tensor { return c.args[0].(layers.Tensor) }
 
+// size refuses a size that only data says.
+func (m *machine) size(n int) int {
+	if n < 0 {
+		m.unsupported("a size of what a mask selects", onData)
+	}
+	return n
+}
+
+// sizes returns the shape of a tensor whose sizes are all known.
+func (m *machine) sizes(t layers.Tensor) tensor.Shape {
+	shape := t.Shape()
+	for _, n := range shape {
+		m.size(n)
+	}
+	return shape
+}
+
+// layout returns where the elements of a tensor lie whose sizes are all known.
+func (m *machine) layout(t layers.Tensor) tensor.Layout {
+	m.sizes(t)
+	return m.rec.Layout(t)
+}
+
 func (m *machine) elementsOf(t layers.Tensor) int {
-	n, err := t.Shape().NumElements()
+	n, err := m.sizes(t).NumElements()
 	if err != nil {
 		m.fail("%v", err)
 	}
@@ -104,13 +127,13 @@ func size(c *invocation) (any, bool) {
 		if !isInt {
 			c.wrong("dim", d)
 		}
-		return shape[c.dim(n, len(shape))], true
+		return c.size(shape[c.dim(n, len(shape))]), true
 	}
-	return c.ints(shape), true
+	return c.ints(c.sizes(c.tensor())), true
 }
 
 func stride(c *invocation) (any, bool) {
-	strides := c.rec.Layout(c.tensor()).Strides
+	strides := c.layout(c.tensor()).Strides
 	if _, ok := c.arg(1, "dim"); ok {
 		return strides[c.dim(c.int(1, "dim"), len(strides))], true
 	}
@@ -139,7 +162,7 @@ func (m *machine) dim(d, rank int) int {
 
 func sameSize(c *invocation) (any, bool) {
 	other, ok := c.must(1, "other").(layers.Tensor)
-	return ok && c.tensor().Shape().Equal(other.Shape()), ok
+	return ok && c.sizes(c.tensor()).Equal(c.sizes(other)), ok
 }
 
 // item is x.item().
@@ -183,6 +206,7 @@ func (m *machine) item(t layers.Tensor) (any, bool) {
 
 // known returns the contents of a tensor, nil where they depend on inputs.
 func (m *machine) known(t layers.Tensor) *tensor.Tensor {
+	m.sizes(t)
 	x, err := m.rec.Known(t)
 	if err != nil {
 		panic(failure{err})

@@ -18,7 +18,8 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A Recorder is what programs write to.
+// A Recorder is what programs write to. A size of a tensor is −1 where only data says it, as of what a mask selects; Layout and
+// Known are not asked of such tensors.
 type Recorder interface {
 	layers.Recorder
 	// Known returns what a tensor holds where that does not depend on inputs, nil where it does.
@@ -28,6 +29,8 @@ type Recorder interface {
 	Depends(t, other layers.Tensor) bool
 	// Layout returns where the elements of a tensor lie.
 	Layout(t layers.Tensor) tensor.Layout
+	// Kept returns a tensor that an attribute holds from one call to the next. One name, dtype and shape is one tensor.
+	Kept(k Kept) (layers.Tensor, error)
 	// At says on which line the calls that follow stand.
 	At(source string)
 }
@@ -42,6 +45,8 @@ type Options struct {
 	Depth int
 	// Stop is asked now and then; an error of it ends the evaluation. Nil never does.
 	Stop func() error
+	// Attributes are what the call before left, those of its Result; nil before the first.
+	Attributes Attributes
 }
 
 const (
@@ -55,13 +60,16 @@ type Result struct {
 	// Value is what forward returned: nil, a layers.Tensor, bool, int, float64, complex128, string, []any for lists and
 	// tuples, layers.Fields for dictionaries and named tuples.
 	Value any
-	// Updates lists the buffers that forward set to other tensors.
+	// Updates lists the tensors of the module that forward set to others.
 	Updates []Update
+	// Attributes are what the next call finds.
+	Attributes Attributes
 }
 
-// An Update is a buffer that became another tensor.
+// An Update is a tensor of the module that became another: a weight of the checkpoint, or one that is kept, where Kept is not nil.
 type Update struct {
 	Weight string
+	Kept   *Kept
 	Value  layers.Tensor
 }
 
@@ -142,6 +150,7 @@ func Evaluate(p *script.Program, r Recorder, args Arguments, opts Options) (resu
 		}
 	}()
 	root := m.root()
+	m.restore(opts.Attributes)
 	named := make(map[string]any, len(args))
 	for name, v := range args {
 		named[name] = m.inward(v)
@@ -152,7 +161,8 @@ func Evaluate(p *script.Program, r Recorder, args Arguments, opts Options) (resu
 	}
 	m.pos = forward.Pos()
 	value := m.outward(m.hooked(root, forward, named), 0)
-	return &Result{Value: value, Updates: m.updates()}, nil
+	updates, left := m.updates()
+	return &Result{Value: value, Updates: updates, Attributes: left}, nil
 }
 
 // hooked runs forward of the root with its hooks, which the code itself calls for submodules only.

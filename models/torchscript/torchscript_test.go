@@ -55,6 +55,10 @@ func (r *fake) Weight(name string, _ tensor.DType) (layers.Tensor, error) {
 	return &fakeTensor{dtype: tensor.Float32, shape: tensor.Shape{2, 3}, name: name}, nil
 }
 
+func (r *fake) Kept(k Kept) (layers.Tensor, error) {
+	return &fakeTensor{dtype: k.DType, shape: k.Shape, name: k.Name}, nil
+}
+
 func (r *fake) Constant(t *tensor.Tensor) (layers.Tensor, error) {
 	return &fakeTensor{dtype: t.DType, shape: t.Layout.Shape, known: t}, nil
 }
@@ -249,8 +253,8 @@ func TestErrors(t *testing.T) {
 		{"return (self.s).tolist()", &unsupported, nil, ""},
 		{"n = ops.prim.NumToTensor(7)\nreturn int(torch.add(n, 2, 3))", &unsupported, nil, "contents of a tensor"},
 		{"self.n = 6\nv = self.n\nreturn v", nil, nil, ""},
-		{"v = self.n\nself.n = 6\nreturn v", &unsupported, nil, "attribute n"},
-		{"l = self.l\n_0 = torch.append(l, 3)\nreturn 1", &unsupported, nil, "attribute l"},
+		{"v = self.n\nself.n = {\"a\": 6}\nreturn v", &unsupported, nil, "attribute n"},
+		{"l = self.l\n_0 = torch.append(l, {\"a\": 6})\nreturn 1", &unsupported, nil, "attribute l"},
 		{"ops.prim.RaiseException(\"bad thing\", \"builtins.ValueError\")\nreturn 1", &raised, nil,
 			"builtins.ValueError: bad thing"},
 		{"return torch._unwrap_optional(None)", nil, nil, "unwrapping None"},
@@ -326,6 +330,97 @@ func TestUpdates(t *testing.T) {
 	p = program(t, "w = self.w\ny = torch.add(w, 1)\nself.w = y\nself.w = w\nreturn y", "")
 	if result, err = Evaluate(p, &fake{}, input(), Options{}); err != nil || len(result.Updates) != 0 {
 		t.Errorf("a buffer that is set back is updated: %v", err)
+	}
+}
+
+// TestAttributes: what attributes hold after a call is there in the next one, and only what is not as the archive says.
+func TestAttributes(t *testing.T) {
+	run := func(body string, before Attributes) *Result {
+		t.Helper()
+		p := program(t, body, "")
+		for _, name := range []string{"s", "o", "p"} {
+			p.Classes["__torch__.M"].Attributes = append(p.Classes["__torch__.M"].Attributes, script.Attribute{Name: name})
+			var first script.Value
+			if name == "s" {
+				first = "a"
+			}
+			p.Root.Attributes = append(p.Root.Attributes, script.Field{Name: name, Value: first})
+		}
+		result, err := Evaluate(p, &fake{}, input(), Options{Attributes: before})
+		if err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+		return result
+	}
+	left := Attributes{
+		"n": 6, "s": "b", "l": []any{1, 2, 3},
+		"o": Kept{"o", tensor.Float32, tensor.Shape{2, 3}},
+		"p": Tuple{7, Kept{"p.1", tensor.Float32, tensor.Shape{2, 3}}},
+	}
+	const set = "v = [self.n]\nself.n = 6\nself.s = \"b\"\nself.o = x\nself.p = (7, torch.relu(x))\n" +
+		"_0 = torch.append(self.l, 3)\nw = (self.s, self.o, self.p)\nreturn v"
+	first := run(set, nil)
+	if diff := cmp.Diff(left, first.Attributes); diff != "" {
+		t.Error(diff)
+	}
+	var stored []string
+	for _, u := range first.Updates {
+		stored = append(stored, u.Kept.Name)
+	}
+	if diff := cmp.Diff([]string{"o", "p.1"}, stored); diff != "" {
+		t.Error(diff)
+	}
+	second := run("return (self.n, self.s, self.l, self.o, self.p)", left)
+	if diff := cmp.Diff(left, second.Attributes); diff != "" || len(second.Updates) > 0 {
+		t.Errorf("what was looked at: %d updates, %s", len(second.Updates), diff)
+	}
+	got := second.Value.([]any)
+	if got[0] != 6 || got[1] != "b" || len(got[2].([]any)) != 3 || got[3].(*fakeTensor).name != "o" ||
+		got[4].([]any)[0] != 7 || got[4].([]any)[1].(*fakeTensor).name != "p.1" {
+		t.Errorf("the next call finds %v", got)
+	}
+	if untouched := run("return x", left); untouched.Attributes.String() != left.String() {
+		t.Errorf("what was not looked at is now %v", untouched.Attributes)
+	}
+	back := run("v = [self.n, self.s]\nself.n = 5\nself.s = \"a\"\nself.o = None\nself.p = None\nself.l = [1, 2]\nreturn self.o", left)
+	if len(back.Attributes) > 0 {
+		t.Errorf("set back: %v", back.Attributes)
+	}
+	moved := run("self.o = (self.p)[1]\nreturn self.o", left)
+	if len(moved.Updates) != 1 || moved.Updates[0].Kept.Name != "o" || moved.Updates[0].Value.(*fakeTensor).name != "p.1" {
+		t.Errorf("a tensor that another attribute kept: %v", moved.Updates)
+	}
+	if ignored := run("self.o = x\nreturn x", nil); len(ignored.Attributes) > 0 || len(ignored.Updates) > 0 {
+		t.Errorf("what nobody reads is kept: %v", ignored.Attributes)
+	}
+}
+
+// TestAttributeTexts: attributes have the same text only where they are equal.
+func TestAttributeTexts(t *testing.T) {
+	x := Kept{"a", tensor.Float32, tensor.Shape{2}}
+	texts := make(map[string]Attributes)
+	for _, a := range []Attributes{
+		nil, {"a": 1}, {"a": 2}, {"a": 1.0}, {"a": "1"}, {"a": true}, {"a": nil}, {"b": 1}, {"a": []any{}}, {"a": Tuple{}},
+		{"a": []any{1}}, {"a": Tuple{1}}, {"a": []any{1, 1}}, {"a": []any{[]any{1}, 1}}, {"a": x},
+		{"a": Kept{"a", tensor.Float64, tensor.Shape{2}}}, {"a": Kept{"a", tensor.Float32, tensor.Shape{2, 1}}}, {"a": "float32[2]"},
+	} {
+		text := a.String()
+		if other, taken := texts[text]; taken {
+			t.Errorf("%v and %v are both %q", other, a, text)
+		}
+		texts[text] = a
+	}
+	for _, c := range []struct {
+		before, after Attributes
+		want          string
+	}{
+		{Attributes{"a": 1, "b": x}, Attributes{"a": 1, "b": x}, ""},
+		{Attributes{"a": 1, "b": x}, Attributes{"a": 1, "b": Kept{"b", tensor.Float32, tensor.Shape{3}}}, "b"},
+		{nil, Attributes{"a": 1}, "a"}, {Attributes{"a": 1}, nil, "a"},
+	} {
+		if got := c.after.Changed(c.before); got != c.want {
+			t.Errorf("from %v to %v: %q, want %q", c.before, c.after, got, c.want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package transformers
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,18 +108,31 @@ func configOf(name string) ([]byte, error) {
 // tables are the ends of the names of embeddings, one of which every model of well-known size has.
 var tables = []string{"word_embeddings.weight", "wte.weight", "embed_tokens.weight"}
 
-// Recognise returns the model of well-known size that a state dict has exactly the names and shapes of. Folders say in
-// their configuration what they are; this is for a state dict alone.
+// Recognise returns the model of well-known size that a state dict has exactly the names and shapes of. Where there is none,
+// nearest is the [*layers.MismatchError] of the one that comes closest, nil where nothing does. Folders say in their configuration
+// what they are; this is for a state dict alone.
 func Recognise(dict layers.StateDict) (found []*layers.Architecture, nearest error) {
 	if !slices.ContainsFunc(dict, func(e layers.Entry) bool {
 		return slices.ContainsFunc(tables, func(t string) bool { return strings.HasSuffix(e.Name, t) })
 	}) {
 		return nil, nil
 	}
+	most := len(dict) / 2 // differences; further off it is something else
 	for _, p := range published {
-		if a, err := Bound(p.name, dict); err == nil {
+		a, err := Bound(p.name, dict)
+		if err == nil {
 			found = append(found, a)
+			continue
+		}
+		var mismatch *layers.MismatchError
+		if errors.As(err, &mismatch) && mismatch.Count() <= most {
+			near := *mismatch
+			near.Arch = p.name
+			most, nearest = mismatch.Count()-1, &near
 		}
 	}
-	return found, nil
+	if len(found) > 0 {
+		return found, nil
+	}
+	return nil, nearest
 }

@@ -1,6 +1,8 @@
 package transformers_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/optimem/optimem/layers"
@@ -50,11 +52,21 @@ func TestPublished(t *testing.T) {
 			}
 			other := append(layers.StateDict{}, untied...)
 			other[len(other)/2].Shape = append([]int{2}, other[len(other)/2].Shape...)
-			if found, _ := transformers.Recognise(other); len(found) != 0 {
-				t.Error("recognised with a weight of another shape")
+			for what, c := range map[string]struct {
+				dict layers.StateDict
+				name string
+			}{
+				"a weight of another shape":  {other, other[len(other)/2].Name},
+				"without one of its weights": {append(untied[:3:3], untied[4:]...), untied[3].Name},
+			} {
+				found, err := transformers.Recognise(c.dict)
+				var near *layers.MismatchError
+				if len(found) != 0 || !errors.As(err, &near) || near.Arch != name || near.Count() != 1 || !strings.Contains(near.Error(), c.name) {
+					t.Errorf("%s: %d found, nearest %v", what, len(found), err)
+				}
 			}
-			if found, _ := transformers.Recognise(append(untied[:3:3], untied[4:]...)); len(found) != 0 {
-				t.Error("recognised without one of its weights")
+			if found, err := transformers.Recognise(untied[:len(untied)/4]); len(found) != 0 || err != nil {
+				t.Errorf("of a quarter of the weights: %d found, nearest %v", len(found), err)
 			}
 		})
 	}

@@ -3,6 +3,8 @@
     python make_script.py              # all
     python make_script.py resnet lstm  # some
 
+The forms of a model are t, traced, and s, scripted; with + each call goes on from where the one before left the module.
+
 NAME.trace.pt.gz and NAME.script.pt.gz are archives whose parameters and buffers are zeros: their values come from the
 hash of the zoo (../README.md), as NAME.ref.json.gz says, which has the zoo's form. Constants of the code are in the
 archives. Made with torch 2.15, torchvision 0.29, transformers 5.23, where a reference names no other torch."""
@@ -27,6 +29,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 import make_families_tv  # noqa: E402
 import script_arguments  # noqa: E402
 import script_einops  # noqa: E402
+import script_masks  # noqa: E402
 import zoo_hash  # noqa: E402
 import zoo_reference as ref  # noqa: E402
 import zoo_weights  # noqa: E402
@@ -577,6 +580,8 @@ def sizes():
         "einops_shuffles": (script_einops.Shuffles, [picture], "t"),
         "einops_mixes": (script_einops.Mixes, [{"x": floats(2, 6, 6)}], "t"),
         "in_place": (script_einops.InPlace, [{"x": floats(3, 5)}, {"x": floats(4, 7)}], "s"),
+        "selected": (script_masks.Selected,
+                     [{"x": floats(6, 5), "bias": floats(5), "mask": ints(6, 5, high=2, dtype="bool")}], "ts"),
     }
 
 
@@ -588,12 +593,20 @@ def given():
             {**x, "sr": number(16000)}, {**x, "sr": number(8000)}, {**x, "sr": number(8000), "gain": number(-3.0)},
             {**x, "sr": number(16000), "gain": number(0.25), "flip": number(True), "window": number(3)}], "s"),
         "remembers": (script_arguments.Remembers, [step, step, step], "s"),
+        "speech": (script_arguments.Speech, [
+            {"x": floats(batch, 16 if sr == 16000 else 8, scale=scale), "sr": number(sr)} for batch, sr, scale in [
+                (1, 16000, 1.0), (1, 16000, 0.5), (1, 16000, 2.0), (1, 8000, 1.0), (1, 8000, 3.0), (2, 8000, 1.0), (2, 8000, 2.0),
+                (1, 16000, 1.0), (1, 16000, 0.5)]], "s+"),
+        "recalls": (script_arguments.Recalls, [
+            {"x": floats(2, 3, scale=scale), "start": number(start)} for scale, start in [
+                (1.0, False), (2.0, False), (3.0, False), (1.0, False), (2.0, True), (1.0, False), (3.0, False)]], "s+"),
     }
 
 
 def refused():
     """Programs that need what optimem lacks: NAME.refused.gz, without a reference."""
-    return {"lacking": script_arguments.Lacking, "looping": script_arguments.Looping}
+    return {"lacking": script_arguments.Lacking, "looping": script_arguments.Looping, "counts": script_arguments.Counts,
+            "grows": script_arguments.Grows}
 
 
 def arguments(case):
@@ -689,9 +702,9 @@ def make(name, build, cases, forms):
     if forms == "t":  # what is traced differs from the model in places: the archive counts
         runner = torch.jit.load(io.BytesIO(archive(programs["trace"])))
     else:
-        runner = programs["script"] if forms == "s" else model
+        runner = programs["script"] if forms in ("s", "s+") else model
     records = []
-    continues = len(cases) > 1 and cases[0] is cases[1]
+    continues = "+" in forms or len(cases) > 1 and cases[0] is cases[1]
     for i, c in enumerate(cases):
         if not (continues and i > 0):
             restore(runner, start)
