@@ -267,5 +267,6 @@ func interpret(
 		t.Layout.Offset = 0
 		out[o.Name] = t
 	}
+	graph.Cut(g.Outputs, out)
 	return out, nil
 }

@@ -162,7 +162,7 @@ func (r *recorder) Enter(path string) { r.Path = path }
 
 // Leave implements layers.Recorder.
 func (r *recorder) Leave(path string, result any) {
-	if x, ok := result.(*aten.Ref); ok {
+	if x, ok := result.(*aten.Ref); ok && !x.IsCounted() {
 		r.Graph.Modules[path] = r.Read(x)
 	}
 }
@@ -185,6 +185,9 @@ func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]an
 		default:
 			attrs[key] = v
 		}
+	}
+	if slices.ContainsFunc(aten.Refs(slices.AppendSeq(slices.Clone(args), maps.Values(named))), (*aten.Ref).IsCounted) {
+		return nil, r.Unsupported("of a tensor whose size depends on data: %s", aten.SizeOfData)
 	}
 	for i, v := range args {
 		add(fmt.Sprintf("arg%d", i), v)

@@ -181,6 +181,41 @@ func (r *scriptRecorder) At(source string) { r.Source = source }
 // Layout implements torchscript.Recorder.
 func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*aten.Ref).Layout() }
 
+// Counted implements torchscript.Recorder.
+func (r *scriptRecorder) Counted(t layers.Tensor) (int, any) {
+	x := t.(*aten.Ref)
+	d := x.RowDim()
+	if d < 0 {
+		return -1, nil
+	}
+	n, _ := x.Counted(d)
+	return d, n
+}
+
+// CountOf implements torchscript.Recorder.
+func (r *scriptRecorder) CountOf(operator string, args []any) (v any, ok bool, err error) {
+	_, name, _ := strings.Cut(operator, "::")
+	if holds, certain := aten.CompareCount(name, args); certain {
+		return holds, true, nil
+	}
+	if name == "min" {
+		operator = "torch.sym_min"
+	} else {
+		operator = "_operator." + name
+	}
+	n, ok, err := r.Builder.CountOf(operator, args)
+	return n, ok, err
+}
+
+// EmptyWith implements torchscript.Recorder.
+func (r *scriptRecorder) EmptyWith(t layers.Tensor, number any) int {
+	n, ok := number.(*aten.Count)
+	if !ok {
+		return -1
+	}
+	return t.(*aten.Ref).EmptyWith(n)
+}
+
 // Depends implements torchscript.Recorder.
 func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
 	depends := make(map[graph.ValueID]bool)
@@ -212,6 +247,9 @@ const maxKnownElements = 1 << 12
 // Parameters and buffers are not, because a state dict may replace them, or the program itself.
 func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
 	x := t.(*aten.Ref)
+	if x.IsCounted() {
+		return nil, nil
+	}
 	v := &r.Graph.Values[x.Memory().Value()]
 	if n, err := x.Shape().NumElements(); err != nil || n > maxKnownElements || v.DType != x.DType() {
 		return nil, nil
@@ -254,6 +292,9 @@ func (r *scriptRecorder) finish(result *torchscript.Result) error {
 			return err
 		}
 		x := u.Value.(*aten.Ref)
+		if x.IsCounted() {
+			return &UnsupportedError{What: fmt.Sprintf("buffer %s: %s", u.Weight, aten.SizeOfData)}
+		}
 		if !w.Shape().Equal(x.Shape()) || w.DType() != x.DType() {
 			return &UnsupportedError{
 				What: fmt.Sprintf("buffer %s of %v %v, which becomes %v %v", u.Weight, w.DType(), w.Shape(), x.DType(), x.Shape()),
@@ -308,15 +349,16 @@ func (o *outputs) add(name string, v any) error {
 	o.seen[name] = true
 	o.n++
 	x, ok := v.(*aten.Ref)
+	if n, is := v.(*aten.Count); is {
+		x, ok = n.Tensor(), true
+	}
 	if !ok {
 		if x, ok = o.numberOutput(v); !ok {
 			return nil // None and texts are nothing that a tensor can hold
 		}
 	}
-	operand, err := o.Result(x)
-	if err != nil {
+	if err := o.Output(name, x); err != nil {
 		return fmt.Errorf("output %s: %w", name, err)
 	}
-	o.Graph.Outputs = append(o.Graph.Outputs, graph.Output{Name: name, Operand: operand})
 	return nil
 }

@@ -42,6 +42,8 @@ type Builder struct {
 	// Reads says that small weights may be read; known are those that were, and whether they hold nothing but zeros.
 	Reads bool
 	known map[graph.ValueID]bool
+	// found are the places where masks are true, by mask.
+	found map[string]*places
 	// fourierBytes is what constants of Fourier transforms take so far.
 	fourierBytes int64
 }
@@ -94,6 +96,13 @@ func (b *Builder) Emit1(kind graph.Kind, attrs graph.Attrs, in ...graph.Operand)
 func (b *Builder) Cast(r *Ref, d tensor.DType) (*Ref, error) {
 	if r.dtype == d {
 		return r, nil
+	}
+	if r.IsCounted() {
+		cast, err := b.Cast(bare(r), d)
+		if err != nil {
+			return nil, err
+		}
+		return r.counted.of(cast, r.counted.dim), nil
 	}
 	if IsComplex(r.dtype) || IsComplex(d) {
 		return b.castComplex(r, d)

@@ -71,7 +71,8 @@ func (c *call) planIndex(r *Ref, indices []*Ref) (*indexPlan, error) {
 	return p, nil
 }
 
-// indexOrSelect gives a selection where the index is a mask. Only exported programs go on with one.
+// indexOrSelect gives a selection where the index is a mask to programs that go on with one, and to others a tensor whose rows are
+// counted.
 func indexOrSelect(c *call) error {
 	r, indices := c.tensor("self"), c.tensors("indices")
 	if c.err == nil && c.Selects {
@@ -82,6 +83,14 @@ func indexOrSelect(c *call) error {
 			s, err := c.selectMasked(r, mask, lead)
 			c.set(s)
 			return err
+		}
+	}
+	if c.err == nil {
+		if mask, lead, ok, err := c.maskOf(r, indices); ok || err != nil {
+			if err != nil {
+				return err
+			}
+			return c.giveRef(c.picked(r, mask, lead))
 		}
 	}
 	return c.giveRef(index(c))

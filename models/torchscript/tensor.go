@@ -13,21 +13,23 @@ func init() {
 		"aten::size":  size,
 		"prim::shape": size,
 		"aten::_shape_as_tensor": func(c *invocation) (any, bool) {
+			c.certain(c.tensor())
 			shape := c.tensor().Shape()
 			return c.newConstant(c.ints(shape).elems, tensor.Shape{len(shape)}, tensor.Int64), true
 		},
 		"aten::dim":   func(c *invocation) (any, bool) { return len(c.tensor().Shape()), true },
 		"prim::ndim":  func(c *invocation) (any, bool) { return len(c.tensor().Shape()), true },
-		"aten::numel": func(c *invocation) (any, bool) { return c.elementsOf(c.tensor()), true },
+		"aten::numel": func(c *invocation) (any, bool) { return c.elementCount(c.tensor()), true },
 		"prim::nbytes": func(c *invocation) (any, bool) {
+			c.certain(c.tensor())
 			return c.elementsOf(c.tensor()) * c.tensor().DType().Size(), true
 		},
 		"aten::len": func(c *invocation) (any, bool) {
-			shape := c.tensor().Shape()
-			if len(shape) == 0 {
+			sizes := c.sizes(c.tensor())
+			if len(sizes) == 0 {
 				c.fail("len of a tensor without dimensions")
 			}
-			return shape[0], true
+			return sizes[0], true
 		},
 		"aten::stride":         stride,
 		"aten::storage_offset": func(c *invocation) (any, bool) { return c.rec.Layout(c.tensor()).Offset, true },
@@ -98,18 +100,19 @@ func (m *machine) elementsOf(t layers.Tensor) int {
 
 // size is x.size() or x.size(dim).
 func size(c *invocation) (any, bool) {
-	shape := c.tensor().Shape()
+	sizes := c.sizes(c.tensor())
 	if d, ok := c.arg(1, "dim"); ok {
 		n, isInt := d.(int)
 		if !isInt {
 			c.wrong("dim", d)
 		}
-		return shape[c.dim(n, len(shape))], true
+		return sizes[c.dim(n, len(sizes))], true
 	}
-	return c.ints(shape), true
+	return &list{elems: sizes}, true
 }
 
 func stride(c *invocation) (any, bool) {
+	c.certain(c.tensor())
 	strides := c.rec.Layout(c.tensor()).Strides
 	if _, ok := c.arg(1, "dim"); ok {
 		return strides[c.dim(c.int(1, "dim"), len(strides))], true
@@ -139,6 +142,10 @@ func (m *machine) dim(d, rank int) int {
 
 func sameSize(c *invocation) (any, bool) {
 	other, ok := c.must(1, "other").(layers.Tensor)
+	c.certain(c.tensor())
+	if ok {
+		c.certain(other)
+	}
 	return ok && c.tensor().Shape().Equal(other.Shape()), ok
 }
 
@@ -171,6 +178,9 @@ func (m *machine) truth(t layers.Tensor) bool {
 
 // item returns the one element of a tensor, where it is known before a run.
 func (m *machine) item(t layers.Tensor) (any, bool) {
+	if d, _ := m.rec.Counted(t); d >= 0 {
+		return nil, false
+	}
 	if n := m.elementsOf(t); n != 1 {
 		m.fail("a tensor of %d elements as a number", n)
 	}
