@@ -68,7 +68,7 @@ func sizedRuns(t *testing.T) map[string][]struct{ Inputs, Outputs map[string]siz
 func openSized(t *testing.T, name string) *models.Model {
 	t.Helper()
 	path := "testdata/" + name + ".pt2"
-	if name == "sized_script" {
+	if name == "sized_script" || name == "sized_trace" {
 		path = "testdata/" + name + ".pt"
 	}
 	ckpt, err := loader.Open(path)
@@ -132,7 +132,7 @@ func TestSizesOfData(t *testing.T) {
 // inputNames are those of the inputs in the order of the ports.
 var inputNames = map[string][]string{
 	"sized_selected": {"x", "m"}, "sized_places": {"x", "i"}, "sized_detector": {"boxes", "scores", "labels"},
-	"sized_script": {"boxes", "scores", "labels"},
+	"sized_script": {"boxes", "scores", "labels"}, "sized_trace": {"boxes", "scores", "labels"},
 	"sized_pooled": {"x", "regions", "m"},
 }
 

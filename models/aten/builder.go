@@ -44,6 +44,8 @@ type Builder struct {
 	known map[graph.ValueID]bool
 	// found are the places where masks are true, by mask.
 	found map[string]*places
+	// rowsJoined are the masks of rows that count in what was put together, by the counts of the parts.
+	rowsJoined map[string]*Ref
 	// fourierBytes is what constants of Fourier transforms take so far.
 	fourierBytes int64
 }

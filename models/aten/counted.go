@@ -466,8 +466,10 @@ func (t Target) eachCounted(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.refuseFailing(before); err != nil {
-		return err
+	if other, ok := c.args["other"].(*Ref); ok && other.IsCounted() {
+		if err := c.refuseFailing(before); err != nil {
+			return err
+		}
 	}
 	for i, v := range results {
 		if r, ok := v.(*Ref); ok {
@@ -478,7 +480,7 @@ func (t Target) eachCounted(c *call) error {
 	return nil
 }
 
-// refuseFailing refuses ops since a place that fail because of an element, which may be one that does not count.
+// refuseFailing refuses ops since a place that fail because of a divisor, which may be one that does not count.
 func (c *call) refuseFailing(since int) error {
 	for _, op := range c.Graph.Ops[since:] {
 		if failing[op.Kind] && isIntegral(c.Graph.Values[op.Out[0]].DType) {

@@ -29,6 +29,7 @@ func catCounted(c *call, t Target) error {
 		return c.giveSame(t, k.Count, k.dim, nil)
 	}
 	var masks []*Ref
+	key := ""
 	for _, r := range parts {
 		if r.IsCounted() && r.counted.dim != d {
 			return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
@@ -37,9 +38,12 @@ func catCounted(c *call, t Target) error {
 			continue
 		}
 		is, err := c.full(true, tensor.Bool, tensor.Shape{r.shape()[d]})
+		key += fmt.Sprint(r.shape()[d])
 		if r.IsCounted() {
 			is, err = c.among(r.counted.Count, r.shape()[d])
+			key += fmt.Sprint(" of ", r.counted.value.cell.value, r.counted.value.layout.Offset)
 		}
+		key += ","
 		if err != nil {
 			return err
 		}
@@ -49,9 +53,17 @@ func catCounted(c *call, t Target) error {
 	if err != nil {
 		return err
 	}
-	is, err := c.cat(masks, 0)
-	if err != nil {
-		return err
+	is, ok := c.rowsJoined[key]
+	if !ok || len(c.Guard) > 0 {
+		if is, err = c.cat(masks, 0); err != nil {
+			return err
+		}
+		if c.rowsJoined == nil {
+			c.rowsJoined = make(map[string]*Ref)
+		}
+		if len(c.Guard) == 0 { // what a branch computes is not there in another
+			c.rowsJoined[key] = is
+		}
 	}
 	return c.giveRef(c.picked(results[0].(*Ref), is, d))
 }

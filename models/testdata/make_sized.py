@@ -16,6 +16,7 @@ import torch
 import torchvision
 from torch import nn
 from torch.nn import functional as F
+from torchvision.models.detection._utils import _topk_min
 
 HERE = pathlib.Path(__file__).parent
 
@@ -102,10 +103,30 @@ class Scripted(nn.Module):
                 "areas": torchvision.ops.box_area(boxes), "blank": torch.zeros([len(keep), 2])}
 
 
+class Traced(nn.Module):
+    """The end of a detector as a trace of torchvision's has it: the best of each class, put together, and sizes as tensors."""
+
+    def forward(self, boxes, scores, labels):
+        smallest = torch.min(torch._shape_as_tensor(boxes)[-2:]).to(torch.float32)
+        scale = torch.min(torch.reciprocal(smallest) * 8.0, torch.tensor(3.0))  # 2
+        width = int(torch.floor(scale.to("cpu", torch.float32, copy=True) * 15.0))
+        parts = []
+        for c in range(2):
+            is_class = (scores > 0.3) & (labels == c)
+            best, order = scores[is_class].topk(_topk_min(scores[is_class], 4, 0))
+            parts.append((boxes[is_class][order], best, torch.full_like(best, c, dtype=torch.int64)))
+        boxes, scores, labels = (torch.cat(list(p)) for p in zip(*parts))
+        keep = torchvision.ops.batched_nms(boxes, scores, labels, 0.4)[:5]
+        boxes = torchvision.ops.clip_boxes_to_image(boxes[keep], (30, width))
+        return {"boxes": boxes, "scores": scores[keep], "labels": labels[keep], "pairs": labels[keep] // 2}
+
+
 def record(name, module, cases):
-    if isinstance(module, Scripted):
+    if isinstance(module, (Scripted, Traced)):
         whole = io.BytesIO()
-        torch.jit.save(torch.jit.script(module), whole)
+        scripted = isinstance(module, Scripted)
+        torch.jit.save(torch.jit.script(module) if scripted else
+                       torch.jit.trace(module, tuple(cases[1].values()), strict=False), whole)
         with zipfile.ZipFile(whole) as archive, zipfile.ZipFile(HERE / f"{name}.pt", "w") as bare:
             for entry in archive.infolist():
                 if not entry.filename.endswith(".debug_pkl"):  # which names files of the machine that exported
@@ -148,6 +169,7 @@ def main():
                 "sized_places": record("sized_places", Places(), places),
                 "sized_detector": record("sized_detector", Detector(), detector),
                 "sized_script": record("sized_script", Scripted().eval(), [{**d, "labels": d["labels"].float()} for d in detector]),
+                "sized_trace": record("sized_trace", Traced().eval(), [{**d, "labels": d["labels"].float()} for d in detector]),
                 "sized_pooled": record("sized_pooled", Pooled().eval(), pooled)}
     lines = (f"{json.dumps(k)}: {json.dumps(v)}" for k, v in recorded.items())
     (HERE / "sized.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -7,10 +7,14 @@ import (
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader/script"
+	"github.com/optimem/optimem/tensor"
 )
 
 // A counted is a number that only data says: how much there is of a tensor's dimension, as the recorder has it.
 type counted struct{ n any }
+
+// A countedList is a tensor of sizes, as traced code has them, one of which is such a number.
+type countedList struct{ elems []any }
 
 // An undecided is what a comparison of such a number gives that only data decides. Where none is set it is true just when there is
 // nothing, where some is set when there is something, and where neither is, nobody knows.
@@ -58,6 +62,9 @@ func (m *machine) counting(name string, args []any) (v any, ok bool) {
 	if l, is := first(args).(*list); is && len(args) == 1 && (name == "prim::min" || name == "prim::max") && len(l.elems) == 2 {
 		args = l.elems
 	}
+	if v, is := m.countingLists(name, args); is {
+		return v, true
+	}
 	if u, is := first(args).(*undecided); is {
 		if name == "aten::__not__" {
 			return &undecided{u.n, u.some, u.none}, true
@@ -96,6 +103,70 @@ func (m *machine) countedSizes(elems []any) []any {
 		sizes[i] = m.operand(e)
 	}
 	return sizes
+}
+
+// countingLists calls a function on tensors of sizes, as far as traced code takes the least of sizes and a number.
+func (m *machine) countingLists(name string, args []any) (v any, ok bool) {
+	parts, joins := first(args).(*list)
+	if joins && name == "aten::cat" {
+		return m.joinedSizes(parts.elems)
+	}
+	if isCounted(first(args)) {
+		switch {
+		case name == "aten::unsqueeze" && len(args) == 2 && args[1] == any(0):
+			return &countedList{args[:1]}, true
+		case name == "aten::detach":
+			return args[0], true
+		}
+	}
+	l, is := first(args).(*countedList)
+	if !is {
+		return nil, false
+	}
+	switch {
+	case name == "aten::detach":
+		return l, true
+	case name == "aten::select" && len(args) == 3 && args[1] == any(0):
+		if i, isInt := args[2].(int); isInt {
+			e := l.elems[m.dim(i, len(l.elems))]
+			if n, known := e.(int); known {
+				return m.scalar(n, tensor.Int64), true
+			}
+			return e, true
+		}
+	case name == "aten::min" && len(args) == 1:
+		least := l.elems[0]
+		for _, e := range l.elems[1:] {
+			least = m.counts("prim::min", []any{least, e})
+		}
+		return least, true
+	}
+	m.unsupported(shortName(name), onData)
+	return nil, false
+}
+
+// joinedSizes joins lists of sizes, some of which are tensors of known contents.
+func (m *machine) joinedSizes(parts []any) (v any, ok bool) {
+	if !slices.ContainsFunc(parts, func(p any) bool { _, is := p.(*countedList); return is }) {
+		return nil, false
+	}
+	joined := &countedList{}
+	for _, p := range parts {
+		switch p := p.(type) {
+		case *countedList:
+			joined.elems = append(joined.elems, p.elems...)
+		case layers.Tensor:
+			x, _, tensors, known := m.foldable([]any{p})
+			if !known || !tensors {
+				m.unsupported("torch.cat", onData)
+			}
+			joined.elems = append(joined.elems, x[0].values...)
+		default:
+			m.fail("%s among tensors", kindOf(p))
+		}
+	}
+	m.grow(len(joined.elems))
+	return joined, true
 }
 
 // isCounted reports whether a value is a number that only data says.

@@ -134,6 +134,8 @@ func kindOf(v any) string {
 		return "Future"
 	case *counted:
 		return "int that depends on data"
+	case *countedList:
+		return "Tensor of sizes that depend on data"
 	case *undecided:
 		return "bool that depends on data"
 	}
