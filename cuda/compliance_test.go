@@ -267,6 +267,7 @@ func interpret(
 		t.Layout.Offset = 0
 		out[o.Name] = t
 	}
+	graph.Cut(g.Outputs, out)
 	return out, nil
 }
 

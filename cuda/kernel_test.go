@@ -14,7 +14,7 @@ const inDetectors = "detectors go from boxes to indices and back, and wait for t
 var withoutKernel = map[graph.Kind]string{
 	"lu_factor": "each column waits for the one before",
 	"lu_solve":  "each row waits for the one before",
-	"roi_align": inDetectors, "roi_pool": inDetectors, "deform_columns": inDetectors,
+	"roi_align": inDetectors, "roi_pool": inDetectors, "deform_columns": inDetectors, "nms": inDetectors,
 }
 
 // TestEveryOpHasAKernel hides no op that is missing.

@@ -393,7 +393,7 @@ func TestAxisRuleMissing(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g.Outputs = []Output{{"y", g.Whole(out[0])}}
+			g.Outputs = []Output{{Name: "y", Operand: g.Whole(out[0])}}
 			_, err = Batched(g, r, map[string]int{"x": 0})
 			if shared && err != nil || !shared && (err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("%s, shared %t: %v", kind, shared, err)

@@ -47,7 +47,8 @@ func Divide(g *Graph, second func(op int) bool) (sides [2]*Side, crossings []Cro
 			side = d.sideOfGiven(o.Operand.Value)
 		}
 		s := d.sides[side]
-		s.Graph.Outputs = append(s.Graph.Outputs, Output{Name: o.Name, Operand: d.operand(side, o.Operand)})
+		o.Operand = d.operand(side, o.Operand)
+		s.Graph.Outputs = append(s.Graph.Outputs, o)
 		s.Outputs = append(s.Outputs, i)
 	}
 	for _, u := range g.Updates {

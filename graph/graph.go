@@ -130,6 +130,12 @@ type Guard struct {
 type Output struct {
 	Name    string
 	Operand Operand
+	// Count names the output that says how much of this one there is, where only data does: of dimension Dim, whose size is the
+	// most that can be, as much is as that one int64 says. The rest holds anything. "" is all.
+	Count string
+	Dim   int
+	// Counts says that the output is such a count and of interest to nobody else.
+	Counts bool
 }
 
 // A StateUpdate says what a state holds after a pass: all of a value that an op computed, or what another state held

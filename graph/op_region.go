@@ -21,6 +21,11 @@ var regionOps = []OpDef{
 	// [N 2·G·kernel outputs] and taken times In[2] [N G·kernel outputs], which may be absent: [N C kernel outputs]. The channels
 	// are in "groups" G that move together. Attributes "stride", "padding", "dilation" are a convolution's.
 	{Kind: "deform_columns", Shape: deformShape, FLOPs: deformFLOPs, Axes: leading(1, 0, 1, 2)},
+	// nms: which boxes In[0] [N 4] (left, top, right, bottom) stay when from the highest of the scores In[1] [N] on each drops those
+	// that it overlaps by more than "threshold", as a part of their union. In[2], one int64, says how many of the boxes count; absent
+	// is all. The first result [N] begins with the int64 indices of those that stay, the highest first, and goes on with zeros; the
+	// second says how many stay.
+	{Kind: "nms", Shape: nmsShape, FLOPs: nmsFLOPs, Axes: mixes},
 }
 
 // Bounds of what a region is divided into: an attribute may not ask for more.
@@ -122,3 +127,21 @@ func deformShape(in []Spec, a Attrs) ([]Spec, error) {
 
 // deformFLOPs: eight for each sample.
 func deformFLOPs(_, out []Spec, _ Attrs) int64 { return product(8, Elements(out[0].Shape)) }
+
+func nmsShape(in []Spec, _ Attrs) ([]Spec, error) {
+	if err := wantOperands(in, 2, 3); err != nil {
+		return nil, err
+	}
+	boxes, scores := in[0].Shape, in[1].Shape
+	if len(boxes) != 2 || boxes[1] != 4 || len(scores) != 1 || scores[0] != boxes[0] || in[0].DType != in[1].DType ||
+		given(in, 2) && (len(in[2].Shape) != 0 || in[2].DType != tensor.Int64) {
+		return nil, mismatch(in)
+	}
+	stay := Spec{DType: tensor.Int64, Shape: tensor.Shape{boxes[0]}}
+	return []Spec{stay, {DType: tensor.Int64, Shape: tensor.Shape{}}}, wantClass(in[0], isPlainFloat)
+}
+
+// nmsFLOPs: ten for each pair of boxes.
+func nmsFLOPs(in, _ []Spec, _ Attrs) int64 {
+	return product(5, Elements(in[1].Shape), Elements(in[1].Shape))
+}

@@ -109,8 +109,7 @@ func (r *recorder) give(result any) error {
 			if name == "" {
 				name = "output_" + strconv.Itoa(len(r.Graph.Outputs))
 			}
-			r.Graph.Outputs = append(r.Graph.Outputs, graph.Output{Name: name, Operand: r.Read(v)})
-			return nil
+			return r.Output(name, v)
 		case int, float64, bool:
 			x, ok := r.numberOutput(v)
 			if !ok {

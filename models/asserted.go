@@ -1,6 +1,7 @@
 package models
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/optimem/optimem/loader/exported"
@@ -13,28 +14,73 @@ type dataNumber struct{}
 // dataNumbers are the ops that turn data into a number.
 var dataNumbers = map[string]bool{
 	"torch.ops.aten.item.default": true, "torch.ops.aten._local_scalar_dense.default": true,
+	"torch.ops.aten.sym_storage_offset.default": true,
 }
 
-// dependsOnData reports whether what a node gives is a number that depends on data: made of others, or how much a mask selects.
-func dependsOnData(n *exported.Node, args arguments) bool {
-	if slices.Contains(args.positional, any(dataNumber{})) {
-		return true
+// dataNumber returns what a node gives that is a number that depends on data: how much there is of a tensor, what is made of such
+// numbers, or an element.
+func (b *programBuilder) dataNumber(n *exported.Node, args arguments) (v any, is bool, err error) {
+	if dataNumbers[n.Target] {
+		return dataNumber{}, true, nil
 	}
 	if len(args.positional) == 0 {
-		return false
+		return nil, false, nil
 	}
-	s, ok := args.positional[0].(*aten.Selection)
-	if !ok {
-		return false
+	dim := -1
+	if d, ok := args.positional[len(args.positional)-1].(int); ok {
+		dim = d
 	}
 	switch n.Target {
-	case "torch.ops.aten.sym_numel.default":
-		return true
 	case "torch.ops.aten.sym_size.int":
-		d, ok := args.positional[len(args.positional)-1].(int)
-		return ok && s.OfData(d)
+		switch t := args.positional[0].(type) {
+		case *aten.Ref:
+			v, is = t.Counted(dim)
+			return v, is, nil
+		case *aten.Selection:
+			if t.OfData(dim) {
+				v, err = t.Count(b.Builder)
+				return v, true, err
+			}
+			v, err = b.shapeOf(t, dim)
+			return v, true, err
+		}
+	case "torch.ops.aten.sym_numel.default":
+		t, ok := args.positional[0].(*aten.Ref)
+		if s, selected := args.positional[0].(*aten.Selection); selected {
+			if t, err = s.Made(b.Builder); err != nil {
+				return nil, true, err
+			}
+			ok = true
+		}
+		if ok && t.IsCounted() {
+			v, err = b.Elements(t)
+			return v, true, err
+		}
 	}
-	return false
+	if count, ok, err := b.CountOf(n.Target, args.positional); ok || err != nil {
+		return count, true, err
+	}
+	for _, a := range args.positional {
+		switch a.(type) {
+		case *aten.Count, dataNumber:
+			if _, onNumbers := aten.OnNumbers(n.Target); onNumbers || a == any(dataNumber{}) {
+				return dataNumber{}, true, nil
+			}
+		}
+	}
+	return nil, false, nil
+}
+
+// shapeOf returns a size of a selection that the mask does not say.
+func (b *programBuilder) shapeOf(s *aten.Selection, dim int) (int, error) {
+	sizes := s.Shape()
+	if dim < 0 {
+		dim += len(sizes)
+	}
+	if dim < 0 || dim >= len(sizes) {
+		return 0, fmt.Errorf("dimension %d of %v", dim, sizes)
+	}
+	return sizes[dim], nil
 }
 
 // onlyAsserted returns the places of those nodes of a graph that turn data into numbers of which the program asserts

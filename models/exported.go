@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -267,8 +268,11 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	if err != nil {
 		return err
 	}
-	if dataNumbers[n.Target] || dependsOnData(n, args) {
-		return b.define(s, n, []any{dataNumber{}})
+	if v, ok, err := b.dataNumber(n, args); ok || err != nil {
+		if err != nil {
+			return err
+		}
+		return b.define(s, n, []any{v})
 	}
 	if eval, ok := aten.OnNumbers(n.Target); ok {
 		v, err := eval(args.positional)
@@ -300,9 +304,28 @@ func (b *programBuilder) node(s *scope, n *exported.Node) error {
 	}
 	results, err := t.Call(b.Builder, aten.Site{
 		Meta: s.graph.TensorValues, Names: s.names, Symbols: b.symbols, InPlace: b.inPlace, Selects: true,
+		Most: b.most(s, n),
 	}, bound)
 	if err != nil {
 		return err
 	}
 	return b.define(s, n, results)
+}
+
+// most returns the largest size of the first dimension that the program admits for what a node gives, where only data says the
+// size; 0 where it does not say.
+func (b *programBuilder) most(s *scope, n *exported.Node) int {
+	if len(n.Outputs) == 0 {
+		return 0
+	}
+	meta := s.graph.TensorValues[n.Outputs[0].Name]
+	if meta == nil || len(meta.Sizes) == 0 || meta.Sizes[0].Expr == nil {
+		return 0
+	}
+	for _, r := range b.program.Ranges {
+		if r.Symbol == meta.Sizes[0].Expr.String() && r.Max < math.MaxInt32 {
+			return int(r.Max)
+		}
+	}
+	return 0
 }

@@ -210,25 +210,20 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 			}
 			port := ports[0]
 			ports = ports[1:]
-			r, ok := v.(*aten.Ref)
-			if !ok {
-				switch v.(type) {
-				case *aten.Selection, dataNumber:
-					return b.Unsupported("output %s: %s", port.Name, aten.SizeOfData)
-				}
-				if r, ok = b.numberOutput(v); !ok {
-					continue // None, text: nothing a tensor can hold
-				}
+			r, err := b.output(v)
+			if err == nil && r != nil { // None, text: nothing a tensor can hold
+				err = b.Output(port.Name, r)
 			}
-			o, err := b.Result(r)
 			if err != nil {
 				return fmt.Errorf("output %s: %w", port.Name, err)
 			}
-			b.Graph.Outputs = append(b.Graph.Outputs, graph.Output{Name: port.Name, Operand: o})
 		case exported.BufferMutation, exported.ParameterMutation:
 			r, ok := v.(*aten.Ref)
 			if !ok {
 				return fmt.Errorf("buffer %s becomes something that is not a tensor", spec.Target)
+			}
+			if r.IsCounted() {
+				return b.Unsupported("buffer %s: %s", spec.Target, aten.SizeOfData)
 			}
 			w, err := b.weight(spec.Target)
 			if err != nil {
@@ -240,6 +235,22 @@ func (b *programBuilder) bindOutputs(s *scope) error {
 		}
 	}
 	return b.updateStates()
+}
+
+// output returns a result of the program as a tensor, nil where none can hold it.
+func (b *programBuilder) output(v any) (*aten.Ref, error) {
+	switch v := v.(type) {
+	case *aten.Ref:
+		return v, nil
+	case *aten.Selection:
+		return v.Made(b.Builder)
+	case *aten.Count:
+		return v.Tensor(), nil
+	case dataNumber:
+		return nil, b.Unsupported("%s", aten.SizeOfData)
+	}
+	r, _ := b.numberOutput(v)
+	return r, nil
 }
 
 // updateStates notes what becomes of the weights that the program changed.

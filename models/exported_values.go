@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/loader/exported"
@@ -66,6 +67,12 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 				return nil, err
 			}
 			r, ok := v.(*aten.Ref)
+			if selected, is := v.(*aten.Selection); is {
+				if r, err = selected.Made(b.Builder); err != nil {
+					return nil, err
+				}
+				ok = true
+			}
 			if !ok && v != nil {
 				return nil, fmt.Errorf("%s is not a tensor", name)
 			}
@@ -99,7 +106,7 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 		return b.number(s, a.Name)
 	case exported.SymbolicInts:
 		syms := a.Data.([]exported.Sym)
-		out := make([]int, len(syms))
+		out, counts := make([]int, len(syms)), map[int]*aten.Count(nil)
 		for i, sym := range syms {
 			if sym.Name == "" {
 				out[i] = int(sym.Int)
@@ -110,6 +117,12 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 				return nil, err
 			}
 			n, ok := v.(int)
+			if count, is := v.(*aten.Count); is {
+				if counts == nil {
+					counts = make(map[int]*aten.Count)
+				}
+				counts[i], ok = count, true
+			}
 			if v == any(dataNumber{}) {
 				return nil, b.Unsupported("a size: %s", aten.SizeOfData)
 			}
@@ -118,7 +131,16 @@ func (b *programBuilder) argument(s *scope, a exported.Argument) (any, error) {
 			}
 			out[i] = n
 		}
-		return out, nil
+		if counts == nil {
+			return out, nil
+		}
+		mixed := make([]any, len(out))
+		for i, n := range out {
+			if mixed[i] = n; counts[i] != nil {
+				mixed[i] = counts[i]
+			}
+		}
+		return mixed, nil
 	case exported.ScalarType:
 		return a.DType(), nil
 	case exported.Memory:
@@ -173,7 +195,7 @@ func intSlice(in []int64) []int {
 // module's output is what its last op gave, its submodules' ops included, and of several results the first.
 func (b *programBuilder) moduleOutput(n *exported.Node, results []any) {
 	refs := aten.Refs(results)
-	if len(refs) == 0 || refs[0] == nil {
+	if len(refs) == 0 || refs[0] == nil || refs[0].IsCounted() {
 		return
 	}
 	for _, frame := range n.Modules {
@@ -245,7 +267,7 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 	}
 	s.set(name, v)
 	if selected, ok := v.(*aten.Selection); ok {
-		return b.checkSelection(s, name, selected)
+		return b.checkSizes(s, name, selected.DType(), selected.Shape())
 	}
 	r, ok := v.(*aten.Ref)
 	if !ok {
@@ -257,6 +279,11 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 	meta := s.graph.TensorValues[name]
 	if meta == nil {
 		return nil
+	}
+	if r.IsCounted() {
+		sizes := slices.Clone(r.Shape())
+		sizes[r.RowDim()] = -1
+		return b.checkSizes(s, name, r.DType(), sizes)
 	}
 	want := make(tensor.Shape, len(meta.Sizes))
 	for i, sym := range meta.Sizes {
@@ -275,20 +302,19 @@ func (b *programBuilder) defineOne(s *scope, name string, v any) error {
 	return nil
 }
 
-// checkSelection is defineOne's check of what a mask selects: of the dtype, and of all sizes but how much that is.
-func (b *programBuilder) checkSelection(s *scope, name string, v *aten.Selection) error {
+// checkSizes is defineOne's check of a dtype, and of all sizes but −1, which only data says.
+func (b *programBuilder) checkSizes(s *scope, name string, d tensor.DType, sizes tensor.Shape) error {
 	meta := s.graph.TensorValues[name]
 	if meta == nil {
 		return nil
 	}
-	sizes := v.Shape()
-	bad := meta.DType != v.DType() || len(meta.Sizes) != len(sizes)
+	bad := meta.DType != d || len(meta.Sizes) != len(sizes)
 	for i := 0; i < len(sizes) && !bad; i++ {
 		n, err := b.size(meta.Sizes[i])
 		bad = err == nil && sizes[i] >= 0 && int(n) != sizes[i]
 	}
 	if bad {
-		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, v.DType(), sizes, meta.DType, meta.Sizes)
+		return fmt.Errorf("%s is %v %v, recorded as %v %v", name, d, sizes, meta.DType, meta.Sizes)
 	}
 	return nil
 }
@@ -314,9 +340,12 @@ func (b *programBuilder) customOp(s *scope, n *exported.Node) error {
 				attrs[fmt.Sprintf("arg%d", position)] = v
 			}
 		}
+		if slices.ContainsFunc(aten.Refs([]any{v}), (*aten.Ref).IsCounted) {
+			return b.Unsupported("of a tensor whose size depends on data: %s", aten.SizeOfData)
+		}
 		switch v := v.(type) {
 		case nil:
-		case *aten.Selection, dataNumber:
+		case *aten.Selection, *aten.Count, dataNumber, []any:
 			return b.Unsupported("of what a mask selects: %s", aten.SizeOfData)
 		case *aten.Ref:
 			in = append(in, b.Read(v))

@@ -102,7 +102,7 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 		return b.inline(other, inputs)
 	}
 	pred, ok := args.positional[0].(*aten.Ref)
-	if !ok || pred.DType() != tensor.Bool || aten.NumElements(pred.Shape()) != 1 {
+	if !ok || pred.IsCounted() || pred.DType() != tensor.Bool || aten.NumElements(pred.Shape()) != 1 {
 		return nil, fmt.Errorf("the predicate is not one bool")
 	}
 	pred, err := b.Reshape(pred, tensor.Shape{})
@@ -130,6 +130,8 @@ func conditional(b *programBuilder, _ *scope, _ *exported.Node, args arguments) 
 			results[i] = yes[i]
 		case !ok1 || !ok2:
 			return nil, b.Unsupported("a conditional whose result %d is a number that depends on the branch, or a list", i)
+		case a.IsCounted() || c.IsCounted():
+			return nil, b.Unsupported("a conditional whose result %d has a size that depends on data", i)
 		case a.DType() != c.DType() || !a.Shape().Equal(c.Shape()):
 			return nil, b.Unsupported("a conditional whose result %d is %v %v or %v %v", i, a.DType(), a.Shape(), c.DType(), c.Shape())
 		default:

@@ -258,7 +258,9 @@ func (m *Model) GraphOf(ctx context.Context, c Call) (*graph.Graph, error) {
 	defer m.mu.Unlock()
 	if m.outputs == nil {
 		for _, o := range g.Outputs {
-			m.outputs = append(m.outputs, o.Name)
+			if !o.Counts {
+				m.outputs = append(m.outputs, o.Name)
+			}
 		}
 	}
 	m.graphs.Put(key, g)

@@ -63,13 +63,13 @@ func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error
 	args = slices.Clone(args)
 	var err error
 	for i, a := range args {
-		if args[i], err = inward(a); err != nil {
+		if args[i], err = r.inward(a); err != nil {
 			return nil, err
 		}
 	}
 	given := make(map[string]any, len(named))
 	for name, a := range named {
-		if given[name], err = inward(a); err != nil {
+		if given[name], err = r.inward(a); err != nil {
 			return nil, err
 		}
 	}
@@ -100,16 +100,20 @@ func (r *recorder) Call(op string, args []any, named layers.Named) ([]any, error
 	return results, err
 }
 
-// inward turns a trace's tensors into those of the builder; outward is the reverse. No list has what a mask selects.
-func inward(v any) (any, error) {
+// inward turns a trace's tensors into those of the builder; outward is the reverse. In a list what a mask selects is a tensor with
+// a count of its rows.
+func (r *recorder) inward(v any) (any, error) {
 	switch v := v.(type) {
 	case []layers.Tensor:
 		refs := make([]*aten.Ref, len(v))
 		for i, t := range v {
-			if aten.IsSelection(t) {
-				return nil, ofSelection("a list with what a mask selects")
+			if t == nil {
+				continue
 			}
-			refs[i], _ = t.(*aten.Ref)
+			var err error
+			if refs[i], err = r.whole(t); err != nil {
+				return nil, err
+			}
 		}
 		return refs, nil
 	case []any:
@@ -118,9 +122,12 @@ func inward(v any) (any, error) {
 	return v, nil
 }
 
-// ofSelection says that something needs to know how much a mask selects.
-func ofSelection(what string) error {
-	return &UnsupportedError{What: what + ": " + aten.SizeOfData, Hint: "use torch.where or masked_fill"}
+// whole returns a tensor of a trace as one of the builder: what a mask selects with a count of its rows.
+func (r *recorder) whole(t layers.Tensor) (*aten.Ref, error) {
+	if s, ok := t.(*aten.Selection); ok {
+		return s.Made(r.Builder)
+	}
+	return t.(*aten.Ref), nil
 }
 
 func outward(v any) any {
@@ -177,7 +184,7 @@ func (r *recorder) Enter(path string) { r.Path = path }
 
 // Leave implements layers.Recorder.
 func (r *recorder) Leave(path string, result any) {
-	if x, ok := result.(*aten.Ref); ok {
+	if x, ok := result.(*aten.Ref); ok && !x.IsCounted() {
 		r.Graph.Modules[path] = r.Read(x)
 	}
 }
@@ -187,12 +194,9 @@ func (r *recorder) Leave(path string, result any) {
 func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]any, error) {
 	attrs := make(graph.Attrs)
 	var in []graph.Operand
-	var selected error
 	add := func(key string, v any) {
 		switch v := v.(type) {
 		case nil:
-		case *aten.Selection:
-			selected = ofSelection("of what a mask selects")
 		case *aten.Ref:
 			in = append(in, r.Read(v))
 		case []*aten.Ref:
@@ -204,14 +208,15 @@ func (r *recorder) callCustom(op string, args []any, named map[string]any) ([]an
 			attrs[key] = v
 		}
 	}
+	all := slices.AppendSeq(slices.Clone(args), maps.Values(named))
+	if slices.ContainsFunc(all, aten.IsSelection) || slices.ContainsFunc(aten.Refs(all), (*aten.Ref).IsCounted) {
+		return nil, r.Unsupported("of a tensor whose size depends on data: %s", aten.SizeOfData)
+	}
 	for i, v := range args {
 		add(fmt.Sprintf("arg%d", i), v)
 	}
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		add(name, named[name])
-	}
-	if selected != nil {
-		return nil, selected
 	}
 	refs, err := r.Emit(graph.Kind(op), attrs, in...)
 	if err != nil {

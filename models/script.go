@@ -207,10 +207,53 @@ func (r *scriptRecorder) At(source string) { r.Source = source }
 // Layout implements torchscript.Recorder.
 func (r *scriptRecorder) Layout(t layers.Tensor) tensor.Layout { return t.(*aten.Ref).Layout() }
 
+// Counted implements torchscript.Recorder.
+func (r *scriptRecorder) Counted(t layers.Tensor) (int, any, error) {
+	if s, ok := t.(*aten.Selection); ok {
+		n, err := s.Count(r.Builder)
+		return s.RowDim(), n, err
+	}
+	x := t.(*aten.Ref)
+	d := x.RowDim()
+	if d < 0 {
+		return -1, nil, nil
+	}
+	n, _ := x.Counted(d)
+	return d, n, nil
+}
+
+// CountOf implements torchscript.Recorder.
+func (r *scriptRecorder) CountOf(operator string, args []any) (v any, ok bool, err error) {
+	_, name, _ := strings.Cut(operator, "::")
+	if holds, certain := aten.CompareCount(name, args); certain {
+		return holds, true, nil
+	}
+	if name == "min" {
+		operator = "torch.sym_min"
+	} else {
+		operator = "_operator." + name
+	}
+	n, ok, err := r.Builder.CountOf(operator, args)
+	return n, ok, err
+}
+
+// EmptyWith implements torchscript.Recorder.
+func (r *scriptRecorder) EmptyWith(t layers.Tensor, number any) int {
+	n, ok := number.(*aten.Count)
+	if !ok {
+		return -1
+	}
+	x, err := r.whole(t)
+	if err != nil {
+		return -1
+	}
+	return x.EmptyWith(n)
+}
+
 // Depends implements torchscript.Recorder.
 func (r *scriptRecorder) Depends(t, other layers.Tensor) bool {
-	if aten.IsSelection(t) || aten.IsSelection(other) {
-		return true // only a run has it
+	if x, ok := t.(*aten.Ref); !ok || x.IsCounted() || aten.IsSelection(other) {
+		return true // only a run has as much of it as there is
 	}
 	depends := make(map[graph.ValueID]bool)
 	for _, id := range slices.Concat(r.Graph.Inputs, r.keeps) {
@@ -240,7 +283,10 @@ const maxKnownElements = 1 << 12
 // Known implements torchscript.Recorder: constants are known, those that the checkpoint holds as such included.
 // Parameters and buffers are not, because a state dict may replace them, or the program itself.
 func (r *scriptRecorder) Known(t layers.Tensor) (*tensor.Tensor, error) {
-	x := t.(*aten.Ref)
+	x, ok := t.(*aten.Ref)
+	if !ok || x.IsCounted() {
+		return nil, nil
+	}
 	v := &r.Graph.Values[x.Memory().Value()]
 	if n, err := x.Shape().NumElements(); err != nil || n > maxKnownElements || v.DType != x.DType() {
 		return nil, nil
@@ -323,19 +369,12 @@ func (o *outputs) add(name string, v any) error {
 	}
 	o.seen[name] = true
 	o.n++
-	x, ok := v.(*aten.Ref)
-	if !ok {
-		if aten.IsSelection(v) {
-			return ofSelection("output " + name)
-		}
-		if x, ok = o.numberOutput(v); !ok {
-			return nil // None and texts are nothing that a tensor can hold
-		}
+	x, err := o.output(v)
+	if err == nil && x != nil { // None and texts are nothing that a tensor can hold
+		err = o.Output(name, x)
 	}
-	operand, err := o.Result(x)
 	if err != nil {
 		return fmt.Errorf("output %s: %w", name, err)
 	}
-	o.Graph.Outputs = append(o.Graph.Outputs, graph.Output{Name: name, Operand: operand})
 	return nil
 }

@@ -125,7 +125,11 @@ func (r *scriptRecorder) Kept(k torchscript.Kept) (layers.Tensor, error) {
 func (r *scriptRecorder) update(updates []torchscript.Update) error {
 	was := make([]*aten.Ref, len(updates))
 	for i, u := range updates {
-		was[i] = aten.Snapshot(u.Value.(*aten.Ref))
+		x, ok := u.Value.(*aten.Ref)
+		if !ok || x.IsCounted() {
+			return &UnsupportedError{What: fmt.Sprintf("buffer %s: %s", u.Weight, aten.SizeOfData)}
+		}
+		was[i] = aten.Snapshot(x)
 	}
 	for i, u := range updates {
 		name := u.Weight

@@ -210,7 +210,7 @@ func (r *stepRecorder) give(result any) error {
 	fields, _ := result.(layers.Fields)
 	for _, f := range fields {
 		x, ok := f.Value.(*aten.Ref)
-		if !ok || f.Name != StepLogits || len(x.Shape()) != 3 {
+		if !ok || x.IsCounted() || f.Name != StepLogits || len(x.Shape()) != 3 {
 			continue
 		}
 		x, err := r.Reshape(x, x.Shape()[1:])

@@ -362,6 +362,9 @@ func (b *batch) outputs(ops *graph.Registry) error {
 		break
 	}
 	for k, o := range b.main.graph.Outputs {
+		if o.Count != "" {
+			return &graph.NotBatchableError{Name: o.Name, Msg: "its shape depends on data"}
+		}
 		shape := slices.Clone(o.Operand.Layout.Shape)
 		p := part{name: o.Name, axis: axes[o.Name]}
 		if p.axis >= 0 {

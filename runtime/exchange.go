@@ -111,6 +111,9 @@ func (p *program) fills(out Values) error {
 			continue
 		}
 		named++
+		if o.Count != "" && out[o.Count] == nil {
+			return &OutputError{o.Name, fmt.Sprintf("data says how much of it there is: output %q, which is wanted too", o.Count)}
+		}
 		dtype := p.graph.Values[o.Operand.Value].DType
 		if t == nil || t.DType != dtype || !t.Layout.Shape.Equal(o.Operand.Layout.Shape) {
 			return &OutputError{o.Name, fmt.Sprintf("a contiguous %v %v is wanted", dtype, o.Operand.Layout.Shape)}
@@ -221,6 +224,9 @@ func (x *exchange) finish() {
 		}
 		t.CopyTo(done.Data)
 		x.out[name] = done
+	}
+	if !x.into {
+		graph.Cut(x.p.graph.Outputs, x.out)
 	}
 	x.in = nil
 }

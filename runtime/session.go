@@ -176,7 +176,8 @@ func (s *Session) Run(ctx context.Context, in Values) (Values, error) {
 
 // RunInto is [Session.Run] into tensors of the caller, which are contiguous, have the outputs' dtypes and shapes, and
 // share no memory with the inputs. Outputs that out does not name are left out. After an error their contents are
-// undefined.
+// undefined. Of an output whose size depends on data the tensor has the largest size that can be, and out has besides the output
+// that counts its rows ([graph.Output]); what lies behind them is undefined.
 //
 // After the first call with inputs of the same shapes nothing is allocated, neither on the device nor on Go's heap: not
 // by the session and the pager, and not by the CPU's kernels on processors that have them in assembly. What is left are

@@ -69,7 +69,8 @@ func Prune(g *graph.Graph) *graph.Graph {
 		}
 	}
 	for _, o := range g.Outputs {
-		pruned.Outputs = append(pruned.Outputs, graph.Output{Name: o.Name, Operand: moved(o.Operand)})
+		o.Operand = moved(o.Operand)
+		pruned.Outputs = append(pruned.Outputs, o)
 	}
 	for _, u := range g.Updates {
 		pruned.Updates = append(pruned.Updates, graph.StateUpdate{State: ids[u.State], Operand: moved(u.Operand)})

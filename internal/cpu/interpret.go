@@ -39,6 +39,7 @@ func Interpret(
 		gather(pool, data, v)
 		out[o.Name] = &tensor.Tensor{DType: v.dtype, Layout: l, Data: data}
 	}
+	graph.Cut(g.Outputs, out)
 	return out, nil
 }
 

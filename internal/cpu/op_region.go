@@ -17,6 +17,13 @@ var regionKernels = map[graph.Kind]kernel{
 	"roi_pool": {run: func(c *call) error { return runRegions(c, roiPool[float32], roiPool[float64]) }},
 	// out[n, c, k, o] = mask[n, g, k, o] × in[n, c] at the place of o and k, moved: torchvision.ops.deform_conv2d.
 	"deform_columns": {run: runDeform},
+	// torchvision.ops.nms.
+	"nms": {run: func(c *call) error {
+		if c.in[0].dtype == tensor.Float64 {
+			return suppress[float64](c)
+		}
+		return suppress[float32](c)
+	}, work: nmsWork},
 }
 
 // regionParts bounds how many parts have tables of samples at a time.

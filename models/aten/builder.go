@@ -42,6 +42,10 @@ type Builder struct {
 	// Reads says that small weights may be read; known are those that were, and whether they hold nothing but zeros.
 	Reads bool
 	known map[graph.ValueID]bool
+	// found are the places where masks are true, by mask.
+	found map[string]*places
+	// rowsJoined are the masks of rows that count in what was put together, by the counts of the parts.
+	rowsJoined map[string]*Ref
 	// fourierBytes is what constants of Fourier transforms take so far.
 	fourierBytes int64
 }
@@ -94,6 +98,13 @@ func (b *Builder) Emit1(kind graph.Kind, attrs graph.Attrs, in ...graph.Operand)
 func (b *Builder) Cast(r *Ref, d tensor.DType) (*Ref, error) {
 	if r.dtype == d {
 		return r, nil
+	}
+	if r.IsCounted() {
+		cast, err := b.Cast(bare(r), d)
+		if err != nil {
+			return nil, err
+		}
+		return r.counted.of(cast, r.counted.dim), nil
 	}
 	if IsComplex(r.dtype) || IsComplex(d) {
 		return b.castComplex(r, d)

@@ -30,6 +30,8 @@ type Site struct {
 	InPlace bool
 	// Selects says that what calls takes a [Selection] for a tensor.
 	Selects bool
+	// Most is the largest size that the program admits for what the call gives, where only data says it; 0 where it does not say.
+	Most int
 }
 
 // An argument is one of: nil, *ref, []*ref (nil elements are None), int, []int, float64, []float64, bool, []bool, string,

@@ -29,6 +29,8 @@ type Ref struct {
 	cell   *Cell
 	layout tensor.Layout
 	dtype  tensor.DType
+	// counted says that only data knows how much of a dimension there is. Other views of the memory do not have it.
+	counted *rows
 }
 
 // DType returns the tensor's dtype; with Shape it makes a ref what a trace sees as a tensor.

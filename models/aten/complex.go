@@ -165,6 +165,9 @@ func (t Target) run(c *call) error {
 	if s := c.selected(); s != nil {
 		return t.ofSelected(c, s)
 	}
+	if c.hasCounted() {
+		return t.ofCounted(c)
+	}
 	build := t.build
 	if c.isComplex() {
 		rule, ok := complexRules[baseName(t.schema.target)]

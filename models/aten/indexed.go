@@ -45,14 +45,8 @@ func (c *call) planIndex(r *Ref, indices []*Ref) (*indexPlan, error) {
 			rest = append(rest, d)
 			continue
 		}
-		switch indices[d].dtype {
-		case tensor.Bool, tensor.UInt8:
-			return nil, &UnsupportedError{
-				What: "indexing with a mask: " + SizeOfData, Hint: "use torch.where or masked_fill",
-			}
-		case tensor.Int64, tensor.Int32:
-		default:
-			return nil, fmt.Errorf("an index of %v", indices[d].dtype)
+		if err := mayIndex(indices[d].dtype); err != nil {
+			return nil, err
 		}
 		dims = append(dims, d)
 		p.index = append(p.index, indices[d])
@@ -71,17 +65,32 @@ func (c *call) planIndex(r *Ref, indices []*Ref) (*indexPlan, error) {
 	return p, nil
 }
 
-// indexOrSelect gives a selection where the index is a mask. Modules know no sizes of data.
+// mayIndex refuses what is no list of places.
+func mayIndex(d tensor.DType) error {
+	switch d {
+	case tensor.Bool, tensor.UInt8:
+		return &UnsupportedError{What: "indexing with a mask: " + SizeOfData, Hint: "use torch.where or masked_fill"}
+	case tensor.Int64, tensor.Int32:
+		return nil
+	}
+	return fmt.Errorf("an index of %v", d)
+}
+
+// indexOrSelect gives a selection where the index is a mask to programs that go on with one, and to others a tensor whose rows are
+// counted.
 func indexOrSelect(c *call) error {
 	r, indices := c.tensor("self"), c.tensors("indices")
-	if c.err == nil && c.Selects {
-		if mask, lead, ok, err := c.maskOf(r, indices); ok || err != nil {
-			if err != nil {
-				return err
-			}
+	if c.err == nil {
+		mask, lead, ok, err := c.maskOf(r, indices)
+		switch {
+		case err != nil:
+			return err
+		case ok && c.Selects:
 			s, err := c.selectMasked(r, mask, lead)
 			c.set(s)
 			return err
+		case ok:
+			return c.giveRef(c.picked(r, mask, lead))
 		}
 	}
 	return c.giveRef(index(c))
@@ -185,10 +194,11 @@ func (c *call) maskPut(r *Ref, indices []*Ref, values *Ref) (out *Ref, done bool
 		}
 		values = c.selectAt(values, 0, 0)
 	}
-	if values, err = c.aligned(values, lead, mask.rank(), rest); err != nil {
-		return nil, true, err
+	beside, ok := c.aligned(values, lead, mask.rank(), rest)
+	if !ok {
+		return nil, true, c.Unsupported("%v beside what a mask selects: %s", values.shape(), SizeOfData)
 	}
-	if values, err = c.Cast(values, r.dtype); err != nil {
+	if values, err = c.Cast(beside, r.dtype); err != nil {
 		return nil, true, err
 	}
 	out, err = c.putWhere(r, mask, lead, values)

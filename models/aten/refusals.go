@@ -16,9 +16,7 @@ var refusals = func() map[string]string {
 	all := make(map[string]string)
 	for why, names := range map[string][]string{
 		SizeOfData: {
-			"aten.nonzero", "aten.nonzero_numpy", "aten.argwhere", "aten.masked_select", "aten.unique_dim", "aten._unique2",
-			"aten._unique", "aten.unique_consecutive", "aten.unique_dim_consecutive", "aten.bincount", "torchvision.nms",
-			"torchvision._batched_nms", "aten.to_sparse",
+			"aten._unique", "aten.unique_dim_consecutive", "aten.to_sparse",
 		},
 		valueOfData: {
 			"aten.item", "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal", "aten.allclose", "aten.Bool", "aten.Int",

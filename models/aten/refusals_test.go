@@ -8,8 +8,8 @@ import (
 // TestRefusals: an op that is refused for a reason says so, and none of them has a meaning at the same time.
 func TestRefusals(t *testing.T) {
 	err := &UnsupportedError{Missing: []Missing{
-		{Name: "torch.ops.aten.nonzero.default", Uses: 2}, {Name: "torch.ops.aten.linalg_svd.default", Uses: 1},
-		{Name: "torch.ops.torchvision.nms.default", Uses: 1}, {Name: "torch.ops.my.op.default", Uses: 1},
+		{Name: "torch.ops.aten._unique.default", Uses: 2}, {Name: "torch.ops.aten.linalg_svd.default", Uses: 1},
+		{Name: "torch.ops.aten.to_sparse.default", Uses: 1}, {Name: "torch.ops.my.op.default", Uses: 1},
 	}}
 	lines := strings.Split(err.Error(), "\n")
 	for i, want := range []string{SizeOfData, factorisation, SizeOfData, "my.op.default"} {

@@ -184,6 +184,10 @@ func (p param) accepts(v any, convert bool) bool {
 		return list && element == "bool"
 	case tensor.DType:
 		return !list && element == "ScalarType"
+	case *Count:
+		return !list && (isInt || isNumber) || list && sized && isInt
+	case []any: // sizes, of which only data says some
+		return list && isInt
 	}
 	return !list
 }

@@ -156,7 +156,7 @@ var targets = func() map[string]Target {
 		linearTargets, factorTargets, attentionTargets, recurrentTargets, einsumTargets, encoderTargets,
 		elementwiseTargets, createTargets, castTargets, viewTargets,
 		convTargets, poolTargets, resampleTargets, complexTargets, fourierTargets, quantizeTargets, windowTargets,
-		regionTargets,
+		regionTargets, sizedTargets,
 	} {
 		for _, op := range family {
 			s := parseSchema(op.schema)

@@ -2,6 +2,7 @@ package aten
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,13 +12,15 @@ import (
 
 // A Selection is x[mask]: as many rows as the mask has trues, which only data says. Elementwise ops treat each element by
 // itself, so they are done with all of x, and when the result is written to where the mask is true, as in x[mask] += 1, no size
-// was ever needed. Nothing else takes a selection.
+// was ever needed. For all else it becomes a tensor with a count of its rows.
 type Selection struct {
 	// full is all of x, in memory of its own, as x[mask] is in PyTorch.
 	full *Ref
 	// mask stands for the dimensions of full from lead on. It is what it was when x[mask] was taken.
 	mask *Ref
 	lead int
+	// made is x[mask] once something needed it as a tensor, which it is from then on.
+	made *Ref
 }
 
 // IsSelection reports whether an argument is what a mask selects.
@@ -37,6 +40,9 @@ func (s *Selection) Shape() tensor.Shape {
 
 // dtype is that of x[mask].
 func (s *Selection) DType() tensor.DType { return s.full.dtype }
+
+// RowDim returns the dimension that has as much as the mask selects.
+func (s *Selection) RowDim() int { return s.lead }
 
 // OfData reports whether a dimension, which may be counted from the end, has a size that the mask says.
 func (s *Selection) OfData(dim int) bool {
@@ -91,19 +97,42 @@ func (s *Selection) sameMask(mask *Ref, lead int) bool {
 		slices.Equal(s.mask.layout.Strides, mask.layout.Strides)
 }
 
-// aligned returns an operand that stands beside x[mask] as one that stands beside x. It must be the same for all rows.
-func (c *call) aligned(r *Ref, lead, maskRank, rest int) (*Ref, error) {
+// aligned returns an operand that stands beside x[mask] as one that stands beside x. ok is unset where it isn't the same for all
+// rows, or has more dimensions.
+func (c *call) aligned(r *Ref, lead, maskRank, rest int) (beside *Ref, ok bool) {
 	row := r.rank() - 1 - rest
 	if row < 0 {
-		return r, nil
+		return r, true
 	}
 	if row > lead || r.shape()[row] != 1 {
-		return nil, c.Unsupported("%v beside what a mask selects: %s", r.shape(), SizeOfData)
+		return nil, false
 	}
 	for range maskRank - 1 {
 		r = c.unsqueeze(r, row)
 	}
-	return r, nil
+	return r, true
+}
+
+// Made returns x[mask] as a tensor with a count of its rows.
+func (s *Selection) Made(b *Builder) (*Ref, error) {
+	if s.made != nil {
+		return s.made, nil
+	}
+	made, err := b.picked(s.full, s.mask, s.lead)
+	s.made = made
+	return made, err
+}
+
+// Count returns how many rows the mask selects.
+func (s *Selection) Count(b *Builder) (*Count, error) {
+	if s.made != nil {
+		return s.made.counted.Count, nil
+	}
+	p, err := b.where(s.mask)
+	if err != nil {
+		return nil, err
+	}
+	return p.Count, nil
 }
 
 // selected returns one of the selections among the arguments, nil where none is one.
@@ -125,7 +154,7 @@ var elementwise = func() map[string]bool {
 	}
 	for _, name := range []string{
 		"clone.default", "contiguous.default", "detach.default", "detach_.default", "alias.default", "lift_fresh_copy.default",
-		"to.dtype", "to.dtype_layout", "to.device", "_to_copy.default",
+		"to.dtype", "to.dtype_layout", "to.device", "_to_copy.default", "copy_.default",
 	} {
 		all["torch.ops.aten."+name] = true
 	}
@@ -138,36 +167,40 @@ var failing = map[graph.Kind]bool{"div_floor": true, "div_trunc": true, "remaind
 // ofSelected builds a call that has s among its arguments.
 func (t Target) ofSelected(c *call, s *Selection) error {
 	name := baseName(t.schema.target)
-	if values, ok := c.args["values"].(*Selection); ok && strings.Contains(name, "index_put") {
-		return c.putSelected(values, strings.HasSuffix(name, "_"))
+	if values, ok := c.args["values"].(*Selection); ok && values.made == nil && strings.Contains(name, "index_put") {
+		return t.putSelected(c, values, strings.HasSuffix(name, "_"))
 	}
 	own, isOwn := c.args["self"].(*Selection)
 	inPlace := strings.HasSuffix(name, "_") && !strings.HasSuffix(name, "__")
-	if !elementwise[t.schema.target] || inPlace && !isOwn {
-		return c.Unsupported("of what a mask selects: %s", SizeOfData)
+	if !elementwise[t.schema.target] || c.hasCounted() || c.hasMade() || inPlace && !isOwn {
+		return t.ofMade(c)
 	}
+	whole := make(map[*Cell]*Selection)
+	full := maps.Clone(c.args)
 	for _, p := range t.schema.params {
 		switch v := c.args[p.name].(type) {
 		case *Selection:
 			if !s.sameMask(v.mask, v.lead) || v.rest() != s.rest() {
-				return c.Unsupported("of what two masks select: %s", SizeOfData)
+				return t.ofMade(c)
 			}
-			c.args[p.name] = v.full
+			full[p.name] = v.full
+			whole[v.full.cell] = v
 		case *Ref:
-			r, err := c.aligned(v, s.lead, s.mask.rank(), s.rest())
-			if err != nil {
-				return err
+			r, ok := c.aligned(v, s.lead, s.mask.rank(), s.rest())
+			if !ok {
+				return t.ofMade(c)
 			}
-			c.args[p.name] = r
+			full[p.name] = r
 		}
 	}
-	before := len(c.Graph.Ops)
+	before, divides := len(c.Graph.Ops), IsSelection(c.args["other"])
+	c.args = full
 	if err := t.run(c); err != nil {
 		return err
 	}
-	for _, op := range c.Graph.Ops[before:] {
-		if failing[op.Kind] && isIntegral(c.Graph.Values[op.Out[0]].DType) {
-			return c.Unsupported("a division of integers that a mask selects: %s", SizeOfData)
+	if divides {
+		if err := c.refuseFailing(before); err != nil {
+			return err
 		}
 	}
 	if inPlace {
@@ -183,13 +216,39 @@ func (t Target) ofSelected(c *call, s *Selection) error {
 		if at != s.lead || !r.shape()[at:at+s.mask.rank()].Equal(s.mask.shape()) {
 			return c.Unsupported("%v of what a mask selects: %s", r.shape(), SizeOfData)
 		}
-		c.results[i] = &Selection{full: r, mask: s.mask, lead: s.lead}
+		if c.results[i] = whole[r.cell]; whole[r.cell] == nil {
+			c.results[i] = &Selection{full: r, mask: s.mask, lead: s.lead}
+		}
 	}
 	return nil
 }
 
+// hasMade reports whether an argument is a selection that became a tensor.
+func (c *call) hasMade() bool {
+	for _, v := range c.args {
+		if s, ok := v.(*Selection); ok && s.made != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// ofMade builds a call with tensors in the place of selections.
+func (t Target) ofMade(c *call) error {
+	for name, v := range c.args {
+		if s, ok := v.(*Selection); ok {
+			made, err := s.Made(c.Builder)
+			if err != nil {
+				return err
+			}
+			c.args[name] = made
+		}
+	}
+	return t.run(c)
+}
+
 // putSelected is x[mask] = values where the same mask selected the values.
-func (c *call) putSelected(values *Selection, inPlace bool) error {
+func (t Target) putSelected(c *call, values *Selection, inPlace bool) error {
 	r, indices := c.tensor("self"), c.tensors("indices")
 	if c.err != nil {
 		return c.err
@@ -199,7 +258,7 @@ func (c *call) putSelected(values *Selection, inPlace bool) error {
 		return err
 	}
 	if !ok || !values.sameMask(mask, lead) || values.full.rank() != r.rank() {
-		return c.Unsupported("what a mask selects, put elsewhere: %s", SizeOfData)
+		return t.ofMade(c)
 	}
 	if values.full.dtype != r.dtype {
 		return fmt.Errorf("values of %v into %v", values.full.dtype, r.dtype)

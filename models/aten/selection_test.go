@@ -37,8 +37,8 @@ func callOn(b *Builder, name string, args map[string]any) ([]any, error) {
 // is refused and not computed of all.
 func TestSelectionsAreRefused(t *testing.T) {
 	for name, call := range map[string]func(b *Builder, x, mask *Ref, s *Selection) ([]any, error){
-		"a sum": func(b *Builder, _, _ *Ref, s *Selection) ([]any, error) {
-			return callOn(b, "torch.ops.aten.sum.default", map[string]any{"self": s})
+		"a variance": func(b *Builder, _, _ *Ref, s *Selection) ([]any, error) {
+			return callOn(b, "torch.ops.aten.var.default", map[string]any{"self": s})
 		},
 		"channels": func(b *Builder, _, _ *Ref, s *Selection) ([]any, error) {
 			weight := b.Own(b.Graph.AddInput("w", tensor.Float32, tensor.Shape{1}))
@@ -46,10 +46,6 @@ func TestSelectionsAreRefused(t *testing.T) {
 		},
 		"a tensor of as many rows": func(b *Builder, _, _ *Ref, s *Selection) ([]any, error) {
 			y := b.Own(b.Graph.AddInput("y", tensor.Float32, tensor.Shape{2, 3, 4}))
-			return callOn(b, "torch.ops.aten.add.Tensor", map[string]any{"self": s, "other": y})
-		},
-		"more dimensions": func(b *Builder, _, _ *Ref, s *Selection) ([]any, error) {
-			y := b.Own(b.Graph.AddInput("y", tensor.Float32, tensor.Shape{7, 2, 1, 4}))
 			return callOn(b, "torch.ops.aten.add.Tensor", map[string]any{"self": s, "other": y})
 		},
 		"another mask": func(b *Builder, x, _ *Ref, s *Selection) ([]any, error) {
@@ -85,5 +81,62 @@ func TestSelectionsAreRefused(t *testing.T) {
 	if _, err := callOn(b, "torch.ops.aten.index_put.default",
 		map[string]any{"self": x, "indices": []*Ref{nil, mask}, "values": s}); err != nil {
 		t.Errorf("the same mask: %v", err)
+	}
+}
+
+// TestSelectionsBecomeRows: where an op needs x[mask] as a tensor, it gets one with a count of its rows, and so do all ops after
+// it; where none does, there is none.
+func TestSelectionsBecomeRows(t *testing.T) {
+	b, x, mask, s := selecting(t)
+	doubled, err := callOn(b, "torch.ops.aten.mul.Tensor", map[string]any{"self": s, "other": 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, is := doubled[0].(*Selection); !is || s.made != nil {
+		t.Errorf("of what stands beside x, %T", doubled[0])
+	}
+	first := b.Own(b.Graph.AddInput("first", tensor.Float32, tensor.Shape{3}))
+	out, err := callOn(b, "torch.ops.aten.index.Tensor", map[string]any{"self": first, "indices": []*Ref{mask}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turned, err := callOn(b, "torch.ops.aten.transpose.int", map[string]any{"self": doubled[0], "dim0": 1, "dim1": 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := callOn(b, "torch.ops.aten.add.Tensor", map[string]any{"self": turned[0], "other": out[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, is := sum[0].(*Ref); !is || r.RowDim() != 2 || !r.Shape().Equal(tensor.Shape{2, 4, 3}) {
+		t.Errorf("rows of the same mask in another place: %v", sum[0])
+	}
+	y := b.Own(b.Graph.AddInput("y", tensor.Float32, tensor.Shape{7, 2, 1, 4}))
+	if out, err = callOn(b, "torch.ops.aten.add.Tensor", map[string]any{"self": s, "other": y}); err != nil {
+		t.Fatal(err)
+	}
+	if r, is := out[0].(*Ref); !is || r.RowDim() != 2 || !r.Shape().Equal(tensor.Shape{7, 2, 3, 4}) {
+		t.Errorf("with more dimensions: %v", out[0])
+	}
+	if out, err = callOn(b, "torch.ops.aten.relu_.default", map[string]any{"self": s}); err != nil {
+		t.Fatal(err)
+	}
+	if r, is := out[0].(*Ref); !is || r.cell != s.made.cell {
+		t.Errorf("what became rows, written to: %v", out[0])
+	}
+	whole, err := callOn(b, "torch.ops.aten.to.dtype", map[string]any{"self": x, "dtype": tensor.Int64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err = callOn(b, "torch.ops.aten.index.Tensor",
+		map[string]any{"self": whole[0], "indices": []*Ref{nil, mask}}); err != nil {
+		t.Fatal(err)
+	}
+	two := b.Own(b.Graph.AddInput("two", tensor.Int64, tensor.Shape{}))
+	if out, err = callOn(b, "torch.ops.aten.floor_divide.default", map[string]any{"self": out[0], "other": two}); err != nil {
+		t.Fatal(err)
+	}
+	if !IsSelection(out[0]) {
+		t.Errorf("integers divided by the same: %T", out[0])
 	}
 }

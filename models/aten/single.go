@@ -25,12 +25,10 @@ func BuildCall(ops *graph.Registry, name string, args map[string]any) (*graph.Gr
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range Refs(s.results) {
-		o, err := s.Result(r)
-		if err != nil {
+	for i, r := range Refs(s.results) {
+		if err := s.Output(fmt.Sprint(i), r); err != nil {
 			return nil, err
 		}
-		s.Graph.Outputs = append(s.Graph.Outputs, graph.Output{Name: fmt.Sprint(len(s.Graph.Outputs)), Operand: o})
 	}
 	return s.Graph, nil
 }

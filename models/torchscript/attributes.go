@@ -150,7 +150,9 @@ func (m *machine) keep(name string, v any, updates *[]Update, depth int) (left a
 	case nil, bool, int, float64, string:
 		return v, true
 	case layers.Tensor:
-		m.sizes(v)
+		if d, _ := m.rows(v); d >= 0 {
+			m.unsupported("attribute "+name, onData)
+		}
 		if isComplex(v.DType()) {
 			return nil, false
 		}

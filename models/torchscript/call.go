@@ -151,6 +151,9 @@ func (m *machine) callGlobal(name string, args []any, named map[string]any) any 
 
 // function calls an op or one of the language's functions: the same names stand for both, and the arguments decide.
 func (m *machine) function(name string, args []any, named map[string]any) any {
+	if v, ok := m.counting(name, args); ok {
+		return v
+	}
 	c := &invocation{machine: m, name: name, args: args, named: named}
 	tables := []map[string]builtin{anyFuncs}
 	if len(args) > 0 {
@@ -380,6 +383,10 @@ func (m *machine) operand(v any) any {
 		return v
 	case nil, bool, int, float64, complex128, layers.Tensor:
 		return v
+	case *counted:
+		return v.n
+	case *undecided:
+		m.unsupported("a comparison of sizes", branchesOnData)
 	}
 	m.fail("%s is no argument of an op", kindOf(v))
 	return nil
@@ -418,6 +425,8 @@ func (m *machine) operands(elems []any, elem *script.Type) any {
 			floats = append(floats, e)
 		case bool:
 			bools = append(bools, e)
+		case *counted:
+			return m.countedSizes(elems)
 		default:
 			m.fail("a list with %s is no argument of an op", kindOf(e))
 		}

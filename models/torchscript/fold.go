@@ -22,6 +22,9 @@ var foldOps = map[string]foldOp{
 	"remainder":    {2, floorMod, func(a, b int) int { return a - floorDiv(a, b)*b }, 0},
 	"maximum":      {2, math.Max, func(a, b int) int { return max(a, b) }, 0},
 	"minimum":      {2, math.Min, func(a, b int) int { return min(a, b) }, 0},
+	"max":          {2, math.Max, func(a, b int) int { return max(a, b) }, 0},
+	"min":          {2, math.Min, func(a, b int) int { return min(a, b) }, 0},
+	"reciprocal":   {1, func(a, _ float64) float64 { return 1 / a }, nil, 0},
 	"pow":          {2, nil, powInt, 0},
 	"neg":          {1, func(a, _ float64) float64 { return -a }, func(a, _ int) int { return -a }, 0},
 	"abs":          {1, func(a, _ float64) float64 { return math.Abs(a) }, func(a, _ int) int { return max(a, -a) }, 0},
@@ -75,16 +78,19 @@ func (m *machine) fold(name string, args []any, named map[string]any) (any, bool
 	if !ok {
 		return nil, false
 	}
-	if short == "to" && len(args) == 2 {
+	if target, is := castTo(short, args, named); is {
 		v, d, _, ok := m.foldable(args[:1])
-		if !ok || !exactDType(d) || len(v[0].shape) > 0 {
+		if !ok || !exactDType(d) || len(v[0].values) != 1 {
 			return nil, false
 		}
-		to := m.dtype(args[1])
+		to := m.dtype(target)
 		if x, isFloat := v[0].values[0].(float64); isFloat && !(math.Abs(x) < 1<<53) || !exactDType(to) {
 			return nil, false
 		}
-		return m.scalar(v[0].values[0], to), true
+		return m.newConstant(v[0].values, v[0].shape, to), true
+	}
+	if (short == "stack" || short == "cat") && len(args) == 1 {
+		return m.foldJoined(args[0], short == "cat")
 	}
 	if short == "clone" && len(args) == 1 {
 		v, d, _, ok := m.foldable(args)
@@ -138,6 +144,48 @@ func (m *machine) fold(name string, args []any, named map[string]any) (any, bool
 		return nil, false
 	}
 	return m.op("aten::copy_", []any{self, result}, nil), true // every view of it sees the new number
+}
+
+// castTo returns the dtype that x.to(…) asks for, where it asks for nothing else but a device or a copy.
+func castTo(short string, args []any, named map[string]any) (dtype any, is bool) {
+	if short != "to" || len(args) < 2 || len(named) > 0 {
+		return nil, false
+	}
+	at := 1
+	if _, onDevice := args[1].(device); onDevice && len(args) > 2 {
+		at = 2
+	}
+	if _, ok := args[at].(int); !ok || len(args) > at+3 {
+		return nil, false
+	}
+	for _, flag := range args[at+1:] {
+		if _, ok := flag.(bool); !ok {
+			return nil, false
+		}
+	}
+	return args[at], true
+}
+
+// foldJoined makes a list of known numbers, or of the elements of known lists.
+func (m *machine) foldJoined(arg any, ofLists bool) (any, bool) {
+	l, ok := arg.(*list)
+	if !ok || len(l.elems) == 0 || len(l.elems) > maxFolded {
+		return nil, false
+	}
+	var values []any
+	dtype := tensor.Invalid
+	for _, e := range l.elems {
+		v, d, tensors, ok := m.foldable([]any{e})
+		if !ok || !tensors || (len(v[0].shape) == 1) != ofLists || len(v[0].shape) > 1 || !exactDType(d) ||
+			isFloat(d) && len(l.elems) > 1 || dtype != tensor.Invalid && d != dtype {
+			return nil, false
+		}
+		values, dtype = append(values, v[0].values...), d
+	}
+	if len(values) > maxFolded {
+		return nil, false
+	}
+	return m.newConstant(values, tensor.Shape{len(values)}, dtype), true
 }
 
 // elementwise computes an op element by element. Operands of one element go with those of several.
@@ -198,6 +246,9 @@ func (m *machine) foldAll(name string, args []any, named map[string]any) (any, b
 		return nil, false
 	}
 	v, d, tensors, ok := m.foldable(args)
+	if ok && tensors && len(v[0].values) == 1 && exactDType(d) && !empty {
+		return m.scalar(v[0].values[0], d), true
+	}
 	if !ok || !tensors || d != tensor.Int64 || len(v[0].values) == 0 && !empty {
 		return nil, false
 	}
@@ -289,7 +340,7 @@ func (m *machine) foldable(args []any) (values []folded, d tensor.DType, tensors
 			continue
 		}
 		if !exactDType(t.DType()) || slices.ContainsFunc(t.Shape(), ofData) ||
-			len(t.Shape()) > 0 && (isFloat(t.DType()) || m.elementsOf(t) > maxFolded) {
+			len(t.Shape()) > 0 && m.elementsOf(t) > 1 && (isFloat(t.DType()) || m.elementsOf(t) > maxFolded) {
 			return nil, 0, false, false
 		}
 		x := m.known(t)

@@ -29,12 +29,20 @@ func (m *machine) statement(f *frame, s script.Stmt) (v any, done bool) {
 		}
 		return m.eval(f, s.Value), true
 	case *script.If:
-		if m.condition(f, s.Cond) {
+		v := m.eval(f, s.Cond)
+		if u, ok := v.(*undecided); ok {
+			return m.either(f, s, u)
+		}
+		if m.holds(v) {
 			return m.block(f, s.Then)
 		}
 		return m.block(f, s.Else)
 	case *script.For:
-		n, ok := m.eval(f, s.Count).(int)
+		count := m.eval(f, s.Count)
+		if _, is := count.(*counted); is {
+			m.unsupported("for", branchesOnData)
+		}
+		n, ok := count.(int)
 		if !ok {
 			m.fail("range is not given an int")
 		}
@@ -63,11 +71,16 @@ func (m *machine) statement(f *frame, s script.Stmt) (v any, done bool) {
 	return nil, false
 }
 
-// condition evaluates what an if or while asks.
-func (m *machine) condition(f *frame, x script.Expr) bool {
-	switch v := m.eval(f, x).(type) {
+// condition evaluates what a while asks.
+func (m *machine) condition(f *frame, x script.Expr) bool { return m.holds(m.eval(f, x)) }
+
+// holds reports whether what an if or while asks is so.
+func (m *machine) holds(v any) bool {
+	switch v := v.(type) {
 	case bool:
 		return v
+	case *undecided:
+		m.unsupported("while", branchesOnData)
 	case layers.Tensor:
 		return m.truth(v)
 	default:

@@ -13,21 +13,25 @@ func init() {
 		"aten::size":  size,
 		"prim::shape": size,
 		"aten::_shape_as_tensor": func(c *invocation) (any, bool) {
-			shape := c.sizes(c.tensor())
+			if d, _ := c.rows(c.tensor()); d >= 0 {
+				return &countedList{c.sizes(c.tensor())}, true
+			}
+			shape := c.tensor().Shape()
 			return c.newConstant(c.ints(shape).elems, tensor.Shape{len(shape)}, tensor.Int64), true
 		},
 		"aten::dim":   func(c *invocation) (any, bool) { return len(c.tensor().Shape()), true },
 		"prim::ndim":  func(c *invocation) (any, bool) { return len(c.tensor().Shape()), true },
-		"aten::numel": func(c *invocation) (any, bool) { return c.elementsOf(c.tensor()), true },
+		"aten::numel": func(c *invocation) (any, bool) { return c.elementCount(c.tensor()), true },
 		"prim::nbytes": func(c *invocation) (any, bool) {
+			c.certain(c.tensor())
 			return c.elementsOf(c.tensor()) * c.tensor().DType().Size(), true
 		},
 		"aten::len": func(c *invocation) (any, bool) {
-			shape := c.tensor().Shape()
-			if len(shape) == 0 {
+			sizes := c.sizes(c.tensor())
+			if len(sizes) == 0 {
 				c.fail("len of a tensor without dimensions")
 			}
-			return c.size(shape[0]), true
+			return sizes[0], true
 		},
 		"aten::stride":         stride,
 		"aten::storage_offset": func(c *invocation) (any, bool) { return c.layout(c.tensor()).Offset, true },
@@ -88,31 +92,14 @@ func init() {
 // tensor is the tensor that a function is called on.
 func (c *invocation) tensor() layers.Tensor { return c.args[0].(layers.Tensor) }
 
-// size refuses a size that only data says.
-func (m *machine) size(n int) int {
-	if n < 0 {
-		m.unsupported("a size of what a mask selects", onData)
-	}
-	return n
-}
-
-// sizes returns the shape of a tensor whose sizes are all known.
-func (m *machine) sizes(t layers.Tensor) tensor.Shape {
-	shape := t.Shape()
-	for _, n := range shape {
-		m.size(n)
-	}
-	return shape
-}
-
 // layout returns where the elements of a tensor lie whose sizes are all known.
-func (m *machine) layout(t layers.Tensor) tensor.Layout {
-	m.sizes(t)
-	return m.rec.Layout(t)
+func (c *invocation) layout(t layers.Tensor) tensor.Layout {
+	c.certain(t)
+	return c.rec.Layout(t)
 }
 
 func (m *machine) elementsOf(t layers.Tensor) int {
-	n, err := m.sizes(t).NumElements()
+	n, err := t.Shape().NumElements()
 	if err != nil {
 		m.fail("%v", err)
 	}
@@ -121,15 +108,15 @@ func (m *machine) elementsOf(t layers.Tensor) int {
 
 // size is x.size() or x.size(dim).
 func size(c *invocation) (any, bool) {
-	shape := c.tensor().Shape()
+	sizes := c.sizes(c.tensor())
 	if d, ok := c.arg(1, "dim"); ok {
 		n, isInt := d.(int)
 		if !isInt {
 			c.wrong("dim", d)
 		}
-		return c.size(shape[c.dim(n, len(shape))]), true
+		return sizes[c.dim(n, len(sizes))], true
 	}
-	return c.ints(c.sizes(c.tensor())), true
+	return &list{elems: sizes}, true
 }
 
 func stride(c *invocation) (any, bool) {
@@ -162,7 +149,11 @@ func (m *machine) dim(d, rank int) int {
 
 func sameSize(c *invocation) (any, bool) {
 	other, ok := c.must(1, "other").(layers.Tensor)
-	return ok && c.sizes(c.tensor()).Equal(c.sizes(other)), ok
+	c.certain(c.tensor())
+	if ok {
+		c.certain(other)
+	}
+	return ok && c.tensor().Shape().Equal(other.Shape()), ok
 }
 
 // item is x.item().
@@ -194,6 +185,9 @@ func (m *machine) truth(t layers.Tensor) bool {
 
 // item returns the one element of a tensor, where it is known before a run.
 func (m *machine) item(t layers.Tensor) (any, bool) {
+	if d, _ := m.rows(t); d >= 0 {
+		return nil, false
+	}
 	if n := m.elementsOf(t); n != 1 {
 		m.fail("a tensor of %d elements as a number", n)
 	}
@@ -206,7 +200,6 @@ func (m *machine) item(t layers.Tensor) (any, bool) {
 
 // known returns the contents of a tensor, nil where they depend on inputs.
 func (m *machine) known(t layers.Tensor) *tensor.Tensor {
-	m.sizes(t)
 	x, err := m.rec.Known(t)
 	if err != nil {
 		panic(failure{err})

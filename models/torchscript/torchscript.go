@@ -27,6 +27,14 @@ type Recorder interface {
 	// Depends reports whether what a tensor holds depends on inputs, on buffers that the program changed, or on another
 	// tensor, which may be nil.
 	Depends(t, other layers.Tensor) bool
+	// Counted returns of which dimension of a tensor only data says how much there is, −1 for none, and what stands for that
+	// number in calls.
+	Counted(t layers.Tensor) (dim int, number any, err error)
+	// CountOf returns what an operator gives of numbers, one of which is such a one: another of them, or a bool. ok is unset where
+	// only data says.
+	CountOf(operator string, args []any) (v any, ok bool, err error)
+	// EmptyWith returns the dimension of which a tensor has nothing whenever such a number is 0, −1 where that is not known.
+	EmptyWith(t layers.Tensor, number any) (dim int)
 	// Layout returns where the elements of a tensor lie.
 	Layout(t layers.Tensor) tensor.Layout
 	// Kept returns a tensor that an attribute holds from one call to the next. One name, dtype and shape is one tensor.

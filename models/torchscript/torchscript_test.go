@@ -65,6 +65,9 @@ func (r *fake) Constant(t *tensor.Tensor) (layers.Tensor, error) {
 
 func (r *fake) Known(t layers.Tensor) (*tensor.Tensor, error) { return t.(*fakeTensor).known, nil }
 func (r *fake) Depends(layers.Tensor, layers.Tensor) bool     { return true }
+func (r *fake) Counted(layers.Tensor) (int, any, error)       { return -1, nil, nil }
+func (r *fake) CountOf(string, []any) (any, bool, error)      { return nil, false, nil }
+func (r *fake) EmptyWith(layers.Tensor, any) int              { return -1 }
 func (r *fake) Layout(t layers.Tensor) tensor.Layout          { return tensor.Contiguous(t.Shape()...) }
 func (r *fake) Enter(path string)                             { r.path = path }
 func (r *fake) Leave(string, any)                             {}

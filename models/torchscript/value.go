@@ -132,6 +132,12 @@ func kindOf(v any) string {
 		return "function"
 	case *future:
 		return "Future"
+	case *counted:
+		return "int that depends on data"
+	case *countedList:
+		return "Tensor of sizes that depend on data"
+	case *undecided:
+		return "bool that depends on data"
 	}
 	return fmt.Sprintf("%T", v)
 }
@@ -242,6 +248,9 @@ func (m *machine) equal(a, b any, depth int) bool {
 	if depth > maxTextDepth {
 		m.limit("a value nested more than %d deep", maxTextDepth)
 	}
+	if isCounted(a) || isCounted(b) {
+		m.unsupported("a comparison of sizes", branchesOnData)
+	}
 	all := func(a, b []any) bool {
 		if len(a) != len(b) {
 			return false
@@ -344,6 +353,12 @@ func (m *machine) outward(v any, depth int) any {
 		return m.outward(v.value, depth+1)
 	case device:
 		return string(v)
+	case *counted:
+		return v.n
+	case *undecided:
+		m.unsupported("a result", branchesOnData)
+	case *countedList:
+		m.unsupported("a result", onData)
 	case *object, *function, *future:
 		m.unsupported("a result of type "+kindOf(v), "outputs are tensors, numbers, and containers of them")
 	}
