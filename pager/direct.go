@@ -97,7 +97,7 @@ func (g *Pager) newDirect(p *plan.Plan, host HostVisible, stays [][]plan.Span) *
 		unqueued:    p.Once && stays == nil && p.MovedBytes < cmp.Or(g.opts.queuesPay, queuesPay),
 		queuedBytes: cmp.Or(g.opts.queuedBytes, pieceBytes), noWait: noWait,
 	}
-	d.bytes = &g.stats.readBytes
+	d.bytes, d.loads = &g.stats.readBytes, g.loads
 	var fixed []byte
 	if stays != nil {
 		d.mostBytes = max(d.mostBytes, firstBytes)
@@ -109,7 +109,7 @@ func (g *Pager) newDirect(p *plan.Plan, host HostVisible, stays [][]plan.Span) *
 		if !group.Paged() && !brings {
 			continue
 		}
-		v := &directVisit{visit: visit{path: group.Name(), arrived: make(chan struct{}, 1)}}
+		v := &directVisit{visit: visit{path: group.Name(), group: k, arrived: make(chan struct{}, 1)}}
 		d.visits[k] = v
 		d.order = append(d.order, v)
 		if group.Paged() {
@@ -214,6 +214,7 @@ func (d *direct) beginNext() error {
 				return nil
 			}
 			v.left.Store(1) // until all are begun
+			d.loads.stamp(&v.began)
 		}
 		before := d.underWay
 		for ; d.at < len(v.parts); d.at++ {
@@ -239,6 +240,7 @@ func (d *direct) beginNext() error {
 		d.at = 0
 		d.begun++
 		if v.left.Add(-1) == 0 {
+			d.loads.stamp(&v.ended)
 			v.visit.arrived <- struct{}{}
 		}
 	}
@@ -286,6 +288,7 @@ func (d *direct) reap(ctx context.Context, q *queue) error {
 	p := q.parts[number]
 	q.free, p.pending = append(q.free, number), false
 	d.underWay--
+	d.loads.stamp(&p.visit.reaped)
 	if !filled {
 		return d.fill(p.piece)
 	}
@@ -330,6 +333,7 @@ func (d *direct) ready(ctx context.Context, k int) error {
 			return &GroupError{v.path, "load", err}
 		}
 	}
+	d.loads.read(&v.visit, v.bytes)
 	if d.arrived++; d.once && d.arrived == len(d.order) { // the last ops run meanwhile
 		d.retire()
 	}

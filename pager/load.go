@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/panicked"
@@ -107,6 +108,10 @@ type visit struct {
 	// left counts the pieces that are under way; arrived has a token once there are none.
 	left    atomic.Int32
 	arrived chan struct{}
+	// group is its number. began, ended and reaped are when its reads were begun, and when a reader and the pass knew the last
+	// to have ended, where somebody wants to know.
+	group                int
+	began, ended, reaped time.Time
 	// sources are those of the pieces that can tell whether they changed.
 	sources []storage.Guarded
 }
@@ -145,6 +150,7 @@ type reader struct {
 	work  chan piece
 	idle  sync.WaitGroup
 	bytes *atomic.Int64
+	loads *loads
 	ctx   context.Context
 	stop  context.CancelCauseFunc
 	// failed is closed with the first error in err.
@@ -202,6 +208,7 @@ func (r *reader) read(p piece) {
 		r.fail(&GroupError{p.visit.path, "load", err})
 		return
 	}
+	r.loads.stamp(&p.visit.ended)
 	p.visit.arrived <- struct{}{}
 }
 

@@ -3,6 +3,7 @@ package pager
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/internal/hostmem"
@@ -32,6 +33,8 @@ type staged struct {
 type fed struct {
 	*stagedVisit
 	from []byte
+	// began and ended are when its reads were, where somebody wants to know and there were any.
+	began, ended time.Time
 }
 
 // A stagedVisit is a paged group as the staged loader sees it.
@@ -176,7 +179,7 @@ func dropHost(buf *device.HostMemory) {
 
 func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
 	s := &staged{g: g}
-	s.bytes = &g.stats.readBytes
+	s.bytes, s.loads = &g.stats.readBytes, g.loads
 	if s.stream, err = g.dev.NewStream(); err != nil {
 		return nil, err
 	}
@@ -187,7 +190,7 @@ func (g *Pager) newStaged(p *plan.Plan) (_ loader, err error) {
 			continue
 		}
 		v := &stagedVisit{group: group, inPlace: g.inPlace(group)}
-		v.path, v.after, v.visit.arrived = group.Name(), group.After, make(chan struct{}, 1)
+		v.path, v.visit.group, v.after, v.visit.arrived = group.Name(), k, group.After, make(chan struct{}, 1)
 		n := plan.SpanBytes(group.Spans)
 		switch {
 		case v.inPlace != nil:
@@ -252,7 +255,9 @@ func (s *staged) feed() {
 			list, from = v.slots[slot], v.bytes[slot]
 			slot = (slot + 1) % plan.StagingSlots
 		}
+		var began, ended time.Time
 		if len(list) > 0 {
+			s.loads.stamp(&began)
 			if !s.request(&v.visit, list) {
 				return
 			}
@@ -265,12 +270,13 @@ func (s *staged) feed() {
 			case <-s.ctx.Done():
 				return
 			}
+			s.loads.stamp(&ended)
 			if v.held != nil {
 				*v.held = true
 			}
 		}
 		select {
-		case s.read <- fed{v, from}:
+		case s.read <- fed{v, from, began, ended}:
 		case <-s.ctx.Done():
 			return
 		}
@@ -297,8 +303,16 @@ func (s *staged) copy() {
 		}
 		if last != nil && v.after > 0 {
 			s.stream.Wait(last)
+			if s.loads != nil { // the copy is to be measured, and not what it waits for
+				if err := last.Sync(s.ctx); err != nil {
+					s.fail(&GroupError{v.path, "load", err})
+					return
+				}
+			}
 			last = nil // what comes next is behind it
 		}
+		var begin time.Time
+		s.loads.stamp(&begin)
 		if err := s.bring(v); err != nil {
 			s.fail(&GroupError{v.path, "load", err})
 			return
@@ -311,6 +325,17 @@ func (s *staged) copy() {
 		case s.arrived <- e:
 		case <-s.ctx.Done():
 			return
+		}
+		if s.loads != nil {
+			err := e.Sync(s.ctx)
+			s.loads.copy(Event{
+				Kind: LoadDone, Group: v.visit.group, Path: v.path, LoadedBytes: v.group.SlotBytes,
+				Begin: v.began, End: v.ended, CopyBegin: begin, CopyEnd: time.Now(),
+			}, err)
+			if err != nil {
+				s.fail(&GroupError{v.path, "load", err})
+				return
+			}
 		}
 	}
 }
@@ -337,6 +362,7 @@ func (s *staged) ready(ctx context.Context, _ int) error {
 	select {
 	case e := <-s.arrived:
 		s.g.stream.Wait(e)
+		s.loads.await()
 		return nil
 	case <-s.failed:
 		return s.err
@@ -360,6 +386,7 @@ func (s *staged) reset() {
 	for _, v := range s.order {
 		v.forget()
 	}
+	s.loads.forget()
 }
 
 func (s *staged) close() error {

@@ -31,9 +31,11 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 		if calls != nil {
 			io.calls = calls[at : at+n]
 		}
+		s.passes = pl
 		begin := time.Now()
 		err = s.machine.Pass(ctx, pl, io)
-		took := time.Since(begin)
+		end := time.Now()
+		took := end.Sub(begin)
 		s.count(pl, took, err)
 		if err != nil {
 			if io.answered() { // all of these calls left, and others may be behind them
@@ -47,7 +49,7 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 		}
 		s.recent, s.ran = p, pl
 		if s.opts.Observe != nil {
-			s.opts.Observe(Event{Kind: PassDone, Group: -1, Took: took, Instances: n})
+			s.opts.Observe(Event{Kind: PassDone, Group: -1, Took: took, Instances: n, Begin: begin, End: end, Plan: pl})
 		}
 		s.answer(io.calls)
 		at += n

@@ -102,7 +102,9 @@ type Session struct {
 	programs *recent.Map[*graph.Graph, *program]
 	recent   *program
 	ran      *plan.Plan
-	batches  *recent.Map[string, *division]
+	// passes is the plan of the pass that runs, or ran last.
+	passes  *plan.Plan
+	batches *recent.Map[string, *division]
 	// own is the pass of calls that nobody joins.
 	own passIO
 	// spare is the call of RunInto, which allocates nothing.

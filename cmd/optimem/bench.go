@@ -37,11 +37,12 @@ func (c *commandLine) benchCommand() *cobra.Command {
 			if err := r.checkFlags(); err != nil {
 				return err
 			}
-			return r.place(r.bench(cmd.Context()))
+			return r.place(r.traced(cmd.Context(), r.bench))
 		}),
 	}
 	const runs = 10
 	r.shareFlags(cmd, runs)
+	r.recordFlags(cmd)
 	r.noOutputs(cmd)
 	return cmd
 }

@@ -42,7 +42,7 @@ func (c *commandLine) profileCommand() *cobra.Command {
 			if err := p.check(); err != nil {
 				return err
 			}
-			return p.place(p.profile(cmd.Context()))
+			return p.place(p.traced(cmd.Context(), p.profile))
 		}),
 	}
 	flags := cmd.Flags()
@@ -52,6 +52,7 @@ func (c *commandLine) profileCommand() *cobra.Command {
 	grouped(flags, outputGroup, "html", "depth")
 	const runs = 5
 	p.shareFlags(cmd, runs)
+	p.recordFlags(cmd)
 	p.noOutputs(cmd)
 	return cmd
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/trace"
 )
 
 const runLong = `Run a model once and print what comes out: dtype, shape, range and first values of each output, or with
@@ -81,7 +82,10 @@ type run struct {
 	// ranges are the least and the largest size of the program's symbols.
 	ranges map[string][2]int64
 
-	dumps      []string
+	dumps []string
+	// traceFile is that of --trace, trace what writes it.
+	traceFile  string
+	trace      *trace.Trace
 	output     string
 	top        int
 	labelsFile string
@@ -105,11 +109,12 @@ func (c *commandLine) runCommand() *cobra.Command {
 			if err := r.check(); err != nil {
 				return err
 			}
-			return r.place(r.run(cmd.Context()))
+			return r.place(r.traced(cmd.Context(), r.run))
 		}),
 	}
 	r.outputFlags(cmd)
 	r.shareFlags(cmd, 1)
+	r.recordFlags(cmd)
 	return cmd
 }
 

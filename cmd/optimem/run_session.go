@@ -115,7 +115,10 @@ func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
 func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes map[string]tensor.Shape) (err error) {
 	opts := r.options(dumped, m.in.randomBytes)
 	opts.Observe = runtime.TeeObserver(m.watch.observe, r.watchOps)
-	opts.ObserveOps = r.watchOps != nil
+	if r.trace != nil {
+		opts.Observe = runtime.TeeObserver(opts.Observe, r.trace.Observe)
+	}
+	opts.ObserveOps, opts.ObserveLoads = r.watchOps != nil, r.trace != nil
 	if m.session, err = runtime.Start(ctx, m.model, opts); err != nil {
 		return err
 	}

@@ -67,8 +67,10 @@ var diagram = map[string][]string{
 	"runtime": {
 		"models", "internal/machine", "pager", "cuda", "cost", "plan", "device", "graph", "graph/rewrite", "storage", "tensor", "loader",
 	},
+	// What watches sessions.
+	"trace": {"pager", "plan"},
 	"cmd/optimem": {
-		"runtime", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",
+		"runtime", "trace", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate",
 	},
 	"examples/...":   {"runtime", "models", "loader", "graph", "tensor"},

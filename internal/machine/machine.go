@@ -87,11 +87,15 @@ type Options struct {
 	Rates      cost.Rates
 	Observe    func(pager.Event)
 	ObserveOps bool
+	// ObserveLoads is a pager's.
+	ObserveLoads bool
 }
 
 // pager returns the options of a pager with so much memory, 0 for no bound.
 func (o *Options) pager(memoryBytes int64) pager.Options {
-	return pager.Options{MemoryBytes: memoryBytes, Observe: o.Observe, ObserveOps: o.ObserveOps}
+	return pager.Options{
+		MemoryBytes: memoryBytes, Observe: o.Observe, ObserveOps: o.ObserveOps, ObserveLoads: o.ObserveLoads,
+	}
 }
 
 // An Error says that a device cannot be used.
