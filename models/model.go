@@ -63,6 +63,8 @@ type Model struct {
 	numbers Numbers
 	// ops is the registry that graphs are built with.
 	ops *graph.Registry
+	// weights are the checkpoint's.
+	weights []tensor.Weight
 
 	mu sync.Mutex
 	// building holds a token while a graph is built; turn makes it. A lock could not be waited for with a context.
@@ -79,7 +81,7 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 	if opts.Ops == nil {
 		opts.Ops = graph.Standard()
 	}
-	m := &Model{ops: opts.Ops, graphs: recent.New[string, *graph.Graph](maxGraphs)}
+	m := &Model{ops: opts.Ops, weights: ckpt.Weights, graphs: recent.New[string, *graph.Graph](maxGraphs)}
 	switch {
 	case opts.Code != nil:
 		if err := m.useCode(ckpt, opts); err != nil {
@@ -118,6 +120,9 @@ func (m *Model) Arch() string { return m.arch }
 
 // Notes returns what a user should know about how the checkpoint was understood: what was assumed, what was left out.
 func (m *Model) Notes() []string { return slices.Clone(m.notes) }
+
+// Weights returns the weights of the checkpoint, under all of their names. The caller does not change them.
+func (m *Model) Weights() []tensor.Weight { return m.weights }
 
 // Ops returns the registry that the model was built with.
 func (m *Model) Ops() *graph.Registry { return m.ops }

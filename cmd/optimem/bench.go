@@ -93,6 +93,9 @@ func (r *run) bench(ctx context.Context) (err error) {
 		}
 		all = append(all, facts)
 	}
+	if err := r.reportAfter(ctx, m); err != nil {
+		return err
+	}
 	b.sum(all)
 	b.PeakRSSBytes = sysmem.PeakRSS()
 	if r.asJSON {
@@ -145,6 +148,7 @@ func (r *run) benchJSON(b benchmark) error {
 	o.set("threads", r.threads)
 	o.set("mode", r.mode)
 	o.set("device", r.device)
+	setReports(o, r.reports)
 	return o.close()
 }
 

@@ -97,6 +97,9 @@ func (p *profiler) profile(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := p.reportAfter(ctx, m); err != nil {
+		return err
+	}
 	d := newProfile(m, measured)
 	if !p.quiet {
 		p.say("note", fmt.Sprintf("a run took %s, with each op waited for; 'optimem bench' says what it takes otherwise",

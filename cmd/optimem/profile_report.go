@@ -308,5 +308,6 @@ func (d *profile) writeJSON(w io.Writer) error {
 	setArray(o, "ops", slices.Values(d.ops))
 	setArray(o, "kinds", slices.Values(d.kinds))
 	o.set("peak", d.peak)
+	setReports(o, d.reports)
 	return o.close()
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/memory"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
@@ -84,11 +85,14 @@ type run struct {
 
 	dumps []string
 	// traceFile is that of --trace, trace what writes it.
-	traceFile  string
-	trace      *trace.Trace
-	output     string
-	top        int
-	labelsFile string
+	traceFile string
+	trace     *trace.Trace
+	// snapshotFile, memoryReport and reportDevice are those flags, reports what is printed with --json.
+	snapshotFile, memoryReport, reportDevice string
+	reports                                  []*memory.Report
+	output                                   string
+	top                                      int
+	labelsFile                               string
 
 	labels []string
 	// code is the file that --arch names, nil where it is none.
@@ -198,6 +202,9 @@ func (r *run) run(ctx context.Context) (err error) {
 		if out, facts, err = m.pass(ctx); err != nil {
 			return err
 		}
+	}
+	if err := r.reportAfter(ctx, m); err != nil {
+		return err
 	}
 	results := runOutputs(m.model.Outputs(), out)
 	if err := r.write(ctx, m.files, results, out); err != nil {

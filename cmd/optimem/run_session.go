@@ -107,6 +107,9 @@ func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
 		if err := r.makeRandom(m.in); err != nil {
 			return nil, err
 		}
+		if err := r.reportBefore(ctx, m); err != nil {
+			return nil, err
+		}
 	}
 	return m, nil
 }

@@ -65,12 +65,13 @@ var diagram = map[string][]string{
 		"graph/rewrite",
 	},
 	"runtime": {
-		"models", "internal/machine", "pager", "cuda", "cost", "plan", "device", "graph", "graph/rewrite", "storage", "tensor", "loader",
+		"memory", "models", "internal/machine", "pager", "cuda", "cost", "plan", "device", "graph", "graph/rewrite", "storage", "tensor", "loader",
 	},
 	// What watches sessions.
-	"trace": {"pager", "plan"},
+	"trace":  {"pager", "plan"},
+	"memory": {"plan", "graph", "storage", "tensor"},
 	"cmd/optimem": {
-		"runtime", "trace", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",
+		"runtime", "memory", "trace", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate",
 	},
 	"examples/...":   {"runtime", "models", "loader", "graph", "tensor"},
