@@ -113,10 +113,39 @@ func memoryOverBy(
 		}
 	}
 	ask("after")
+	hostSums(t, what, s, p)
 	if err := s.GiveBack(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ask("given back")
+}
+
+// hostSums checks what reports say of the host's memory beside a device: as much as the plan and the session do, and the copies of
+// weights that the plan keeps.
+func hostSums(t *testing.T, what string, s *optimem.Session, p *plan.Plan) {
+	t.Helper()
+	now, err := s.Memory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := func(r *memory.Report) (all, copies int64) {
+		for _, d := range r.Devices[1:] {
+			all += d.HeldBytes
+			for _, x := range d.Rest {
+				if x.Name == "copies of weights" {
+					copies += x.Bytes
+				}
+			}
+		}
+		return all, copies
+	}
+	all, copies := held(now)
+	if all != s.Metrics().HostBytes || p.Sides == nil && copies != p.HostCopyBytes {
+		t.Errorf("%s: of the host's memory %d bytes are reported and %d held, copies %d of %d", what, all, s.Metrics().HostBytes, copies, p.HostCopyBytes)
+	}
+	if all, copies = held(s.PlannedMemory(p)); all != p.HostBytes() || p.Sides == nil && copies != p.HostCopyBytes {
+		t.Errorf("%s: of the host's memory %d bytes are reported and %d planned", what, all, p.HostBytes())
+	}
 }
 
 // TestMemoryWhileClosed: a closed session and a call that gave up get an error.
