@@ -22,6 +22,8 @@ type profile struct {
 	Simulated             bool
 	// TakenBytes is the memory that was taken where the peak is, all arenas whole.
 	TakenBytes int64
+	// chosen is the table of modules that --columns and --sort ask for.
+	chosen string
 	// reports are those of --memory-report.
 	reports []*memory.Report
 
