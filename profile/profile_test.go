@@ -116,6 +116,16 @@ func TestObservedOps(t *testing.T) {
 	p := profile.New(profile.Options{})
 	pass(p, made(), time.Now(), 1, true)
 	r := p.Report()
+	at, made := time.Now(), made() // of which only the first group's ops are told of
+	p2 := profile.New(profile.Options{})
+	p2.Observe(pager.Event{Kind: pager.OpDone, Took: time.Millisecond, Begin: at, End: at, Plan: made})
+	for k := range made.Groups {
+		p2.Observe(pager.Event{Group: k, Compute: 10 * time.Millisecond, Begin: at, Plan: made})
+	}
+	p2.Observe(pager.Event{Kind: pager.PassDone, Took: time.Second, Begin: at, Plan: made})
+	if r := p2.Report(); !near(r.ComputeSeconds, 0.021) || !near(moduleOf(t, r, "head").Seconds, 0.01) {
+		t.Errorf("%+v", r)
+	}
 	if m := moduleOf(t, r, "layers.2.fc"); !r.Exact || !near(m.Seconds, 0.003) || !near(r.ComputeSeconds, 0.021) {
 		t.Errorf("%+v, %+v", r, m)
 	}
