@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"strings"
 
 	"github.com/optimem/optimem/memory"
 	"github.com/optimem/optimem/plan"
@@ -31,7 +32,8 @@ func (s *Session) Memory(ctx context.Context) (*memory.Report, error) {
 // PlannedMemory says what a pass with a plan of [Session.Plan] or [Session.PlanBatch] takes where it takes most. It asks no
 // device, and waits for nothing.
 func (s *Session) PlannedMemory(p *plan.Plan) *memory.Report {
-	r := memory.Planned(p, s.machine.Device().Name, memory.NamesOf(s.model.Weights()))
+	first, _, _ := strings.Cut(s.machine.Device().Name, ",") // of several GPUs
+	r := memory.Planned(p, first, memory.NamesOf(s.model.Weights()))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.Devices[0].BudgetBytes = s.budgetBytes
