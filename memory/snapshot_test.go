@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/memory"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -96,6 +98,31 @@ func planOf(t *testing.T, o runtime.Options) *plan.Plan {
 	return p
 }
 
+// planOfSteps is the plan of a small Llama that keeps caches.
+func planOfSteps(t *testing.T, o runtime.Options) *plan.Plan {
+	t.Helper()
+	_, model := session(t, "../models/testdata/families/hf/tiny_llama", runtime.Options{})
+	steps, err := model.Steps(models.StepOptions{Blocks: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := runtime.Start(t.Context(), steps, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p, err := s.Plan(t.Context(), map[string]tensor.Shape{
+		models.StepTokens: {3}, models.StepPositions: {3}, models.StepBlocks: {3, 2}, models.StepWanted: {1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.CacheBytes == 0 {
+		t.Fatal("a plan without caches")
+	}
+	return p
+}
+
 func snapshotModes() map[string]runtime.Options {
 	params := func(n int64) plan.Limit { return plan.Limit{N: n, Unit: plan.Params} }
 	return map[string]runtime.Options{
@@ -109,8 +136,12 @@ func snapshotModes() map[string]runtime.Options {
 // lies or outside of an arena, what is freed was allocated, the most that is in use is what the plan has in use at its peak, and what is left
 // is what the segments say.
 func TestSnapshotIsThePlan(t *testing.T) {
+	plans := map[string]*plan.Plan{"caches": planOfSteps(t, runtime.Options{Mode: plan.Resident})}
+	plans["caches, page"] = planOfSteps(t, runtime.Options{Mode: plan.Page, Device: emulatedDevice})
 	for name, o := range snapshotModes() {
-		p := planOf(t, o)
+		plans[name] = planOf(t, o)
+	}
+	for name, p := range plans {
 		var out bytes.Buffer
 		if err := memory.WriteSnapshot(&out, p); err != nil {
 			t.Fatal(err)
@@ -184,8 +215,14 @@ func replay(t *testing.T, name string, p *plan.Plan, device int64, trace, segmen
 	}
 	for _, d := range memory.Planned(p, "x", nil).Devices {
 		for _, r := range d.Rest {
-			if strings.HasPrefix(r.Name, "alignment") {
+			switch {
+			case strings.HasPrefix(r.Name, "alignment"):
 				between += r.Bytes
+			case strings.HasPrefix(r.Name, "raw weights"): // there are no constants at that time
+				between += p.ConstBytes
+				for _, part := range p.Consts {
+					between -= part.High - part.Low
+				}
 			}
 		}
 	}
@@ -238,6 +275,12 @@ func made() *plan.Plan {
 			After: 2, Seconds: 1,
 		})
 	}
+	// A cache that two ops look at.
+	for range 2 {
+		id := g.AddCache("keys", tensor.Float32, tensor.Shape{5})
+		p.Caches = append(p.Caches, plan.Cache{Value: id, Name: "keys", Bytes: 64})
+	}
+	p.CacheBytes = 64
 	p.Places = make([]plan.Place, len(g.Values))
 	for i := range p.Places {
 		p.Places[i].First = -1
@@ -265,7 +308,7 @@ func TestMadePlan(t *testing.T) {
 		}
 	}
 	want := []string{
-		"alloc whole 0", "alloc weights of a 0", "alloc weights of b 0", "free_completed weights of a 1000000",
+		"alloc whole 0", "alloc keys 0", "alloc weights of a 0", "alloc weights of b 0", "free_completed weights of a 1000000",
 		"alloc weights of c 1000000", "free_completed weights of b 2000000", "free_completed weights of c 3000000",
 	}
 	if !slices.Equal(order, want) {
@@ -281,7 +324,11 @@ func TestMadePlan(t *testing.T) {
 	if w := d.Storages[1]; w.Name != "within" || w.Bytes != 0 || w.UsedBytes != 64 || w.SharedWith != "whole" {
 		t.Errorf("%+v", d.Storages)
 	}
-	if d.Rest[0] != (memory.Rest{Name: "alignment of weights that stay", Bytes: 256}) || d.StorageBytes() != 512 {
+	keys := memory.Storage{Name: "keys", Kind: memory.Cache, Shape: []int{5}, DType: "float32", Bytes: 64, UsedBytes: 20}
+	if w := d.Storages[2]; !reflect.DeepEqual(w, keys) {
+		t.Errorf("%+v, want %+v", w, keys)
+	}
+	if d.Rest[0] != (memory.Rest{Name: "alignment of weights that stay", Bytes: 256}) || d.StorageBytes() != 512+64 {
 		t.Errorf("%+v", d)
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/device/emulated"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/memory"
+	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
@@ -145,6 +147,109 @@ func hostSums(t *testing.T, what string, s *optimem.Session, p *plan.Plan) {
 	}
 	if all, copies = held(s.PlannedMemory(p)); all != p.HostBytes() || p.Sides == nil && copies != p.HostCopyBytes {
 		t.Errorf("%s: of the host's memory %d bytes are reported and %d planned", what, all, p.HostBytes())
+	}
+}
+
+// stepModel is a Llama of 32 tokens that is run step by step, with caches of four blocks, and inputs of three tokens.
+func stepModel(t *testing.T) (*models.Model, optimem.Values) {
+	t.Helper()
+	steps, err := build(t, "../models/testdata/families/hf/tiny_llama", nil).Steps(models.StepOptions{Blocks: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps, optimem.Values{
+		models.StepTokens: tensor.Of([]int64{3, 1, 4}, 3), models.StepPositions: tensor.Of([]int64{0, 1, 2}, 3),
+		models.StepBlocks: tensor.Of([]int64{2, 0, 2, 0, 2, 0}, 3, 2), models.StepWanted: tensor.Of([]int64{2}, 1),
+	}
+}
+
+// TestMemoryOfCachesAddsUp: so does that of a session with caches, which are there by name, with their shapes, and stay where
+// the rest of the memory is given back until they are dropped.
+func TestMemoryOfCachesAddsUp(t *testing.T) {
+	model, in := stepModel(t)
+	for _, device := range []string{"cpu", "emu"} {
+		for _, m := range []emulatedMode{
+			{"resident", plan.Resident, optimem.Options{}},
+			{"page", plan.Page, optimem.Options{}},
+			{"chunk", plan.Chunk, optimem.Options{Capacity: plan.Limit{N: 1500, Unit: plan.Params}}},
+			{"page once", plan.Page, optimem.Options{Once: true}},
+		} {
+			what, o := m.name+" on "+device, m.opts
+			o.Mode, o.Device = m.mode, device
+			before, counted := offHeap(), int64(-1)
+			now := func() int64 { return offHeap() - before }
+			of := func(r *memory.Report) int64 { return sums(t, what, r) }
+			o.Observe = func(e optimem.Event) {
+				if e.Kind == optimem.GroupDone {
+					counted = now()
+				}
+			}
+			var s *optimem.Session
+			if device == "cpu" {
+				s = open(t, mode{m.name, optimem.Start, o}, model)
+			} else {
+				var dev *emulated.Device
+				s, dev = emulate(t, model, m.mode, o, emulated.Options{MemoryBytes: 64 << 20})
+				now = dev.Allocated
+				of = func(r *memory.Report) int64 { return r.Devices[0].HeldBytes }
+			}
+			memoryOverBy(t, what, s, in, now, func() int64 { return counted }, of)
+			cachesOver(t, what, s, in, now)
+		}
+	}
+}
+
+// cachesOver checks what reports say of the caches of a session of [stepModel] that gave back what it could.
+func cachesOver(t *testing.T, what string, s *optimem.Session, in optimem.Values, now func() int64) {
+	t.Helper()
+	shapes := make(map[string]tensor.Shape)
+	for name, x := range in {
+		shapes[name] = x.Layout.Shape
+	}
+	p, err := s.Plan(t.Context(), shapes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	caches := func(r *memory.Report) (names []string, bytes int64) {
+		for _, d := range r.Devices {
+			for _, x := range d.Storages {
+				if x.Kind != memory.Cache {
+					continue
+				}
+				names, bytes = append(names, x.Name), bytes+x.Bytes
+				if want := (tensor.Shape{4 * graph.BlockRows, 1, 8}); !slices.Equal(x.Shape, want) || x.DType != "float32" ||
+					x.UsedBytes != 4*graph.BlockRows*8*4 || x.Bytes < x.UsedBytes {
+					t.Errorf("%s: %+v, want a shape of %v", what, x, want)
+				}
+			}
+		}
+		slices.Sort(names)
+		return names, bytes
+	}
+	want := []string{"model.layers.0.self_attn.keys", "model.layers.0.self_attn.values"}
+	planned, plannedBytes := caches(s.PlannedMemory(p))
+	for _, x := range s.PlannedMemory(p).Devices[0].Storages { // as the checkpoint has it
+		if want := (tensor.Shape{32, 16}); x.Name == "lm_head.weight" && !slices.Equal(x.Shape, want) {
+			t.Errorf("%s: %+v, want a shape of %v", what, x, want)
+		}
+	}
+	left, err := s.Memory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, heldBytes := caches(left)
+	if !slices.Equal(planned, want) || !slices.Equal(held, want) || plannedBytes != heldBytes {
+		t.Errorf("%s: caches %v of %d bytes are planned, %v of %d held", what, planned, plannedBytes, held, heldBytes)
+	}
+	if err := s.DropCaches(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err = s.Memory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sums(t, what+", dropped", left)
+	if names, _ := caches(left); len(names) > 0 || left.Devices[0].HeldBytes != now() || now() != 0 {
+		t.Errorf("%s: caches %v after they were dropped; %d bytes are there\n%s", what, names, now(), left.Text(memory.Verbose))
 	}
 }
 

@@ -54,10 +54,15 @@ func events(t *testing.T, text []byte) []event {
 	return all.TraceEvents
 }
 
-// digits returns the model of examples/digits.
-func digits(t *testing.T) *models.Model {
+const (
+	digits = "../examples/digits/digits.pt2"
+	llama  = "../models/testdata/families/hf/tiny_llama"
+)
+
+// build returns the model of a checkpoint.
+func build(t *testing.T, path string) *models.Model {
 	t.Helper()
-	ckpt, err := loader.Open("../examples/digits/digits.pt2")
+	ckpt, err := loader.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,18 +81,28 @@ func digits(t *testing.T) *models.Model {
 // traced runs a model a few times and returns what was drawn, with the plan.
 func traced(t *testing.T, o runtime.Options, rows, runs int) ([]event, *plan.Plan) {
 	t.Helper()
+	in := runtime.Values{"input": tensor.Of(make([]float32, rows*64), rows, 1, 8, 8)}
+	return tracedModel(t, build(t, digits), o, runs, func(s *runtime.Session) error {
+		_, err := s.RunBatch(t.Context(), in)
+		return err
+	})
+}
+
+func tracedModel(
+	t *testing.T, model *models.Model, o runtime.Options, runs int, run func(*runtime.Session) error,
+) ([]event, *plan.Plan) {
+	t.Helper()
 	var out bytes.Buffer
 	tr := trace.New(&out)
 	o.ObserveLoads = true
 	var p *plan.Plan
 	o.Observe = runtime.TeeObserver(tr.Observe, func(e runtime.Event) { p = e.Plan })
-	s, err := runtime.Start(t.Context(), digits(t), o)
+	s, err := runtime.Start(t.Context(), model, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range runs {
-		in := runtime.Values{"input": tensor.Of(make([]float32, rows*64), rows, 1, 8, 8)}
-		if _, err := s.RunBatch(t.Context(), in); err != nil {
+		if err := run(s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,6 +268,37 @@ func counters(t *testing.T, list []event, p *plan.Plan) {
 	}
 	if most != float64(planned) || last["activations"] != 0.0 || last["workspace"] != 0.0 || last["weights"] != float64(p.Fixed.Bytes+p.ConstBytes) {
 		t.Errorf("at most %v, at last %v; planned are %d", most, last, planned)
+	}
+}
+
+// TestCachesAreDrawn: the counters have the caches of a session that has some, also between passes.
+func TestCachesAreDrawn(t *testing.T) {
+	steps, err := build(t, llama).Steps(models.StepOptions{Blocks: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := runtime.Values{
+		models.StepTokens: tensor.Of([]int64{3, 1}, 2), models.StepPositions: tensor.Of([]int64{0, 1}, 2),
+		models.StepBlocks: tensor.Of([]int64{2, 0, 2, 0}, 2, 2), models.StepWanted: tensor.Of([]int64{1}, 1),
+	}
+	for _, o := range []runtime.Options{{Mode: plan.Resident}, {Mode: plan.Page, Device: emulatedDevice}} {
+		list, p := tracedModel(t, steps, o, 2, func(s *runtime.Session) error {
+			_, err := s.Run(t.Context(), in)
+			return err
+		})
+		counters(t, list, p)
+		n := 0
+		for _, e := range list {
+			if e.Ph != "C" {
+				continue
+			}
+			if n++; e.Args["caches"] != float64(p.CacheBytes) || p.CacheBytes == 0 {
+				t.Errorf("%+v, and the caches have %d bytes", e, p.CacheBytes)
+			}
+		}
+		if n < 2*len(p.Groups) {
+			t.Errorf("%d counters of %d groups", n, len(p.Groups))
+		}
 	}
 }
 

@@ -16,7 +16,8 @@ type Load struct {
 	Begin, End, CopyBegin, CopyEnd time.Time
 }
 
-// Loads notes what fetchers bring, and when, for one pass after the other. A nil one notes nothing and looks at no clock.
+// Loads notes what fetchers bring, and when, for one pass after the other. A nil one notes nothing and looks at no
+// clock.
 type Loads struct {
 	mu         sync.Mutex
 	done, told []Load
