@@ -466,6 +466,21 @@ func (c *Chunker) Held() (dev, host pager.Held) {
 	return dev, host
 }
 
+// Inventories returns what each device holds, in order, and the host memory through which values cross.
+func (c *Chunker) Inventories() (list []pager.Inventory, crossingBytes int64) {
+	for _, p := range c.pagers {
+		list = append(list, p.Inventory())
+	}
+	if c.crossings != nil {
+		crossingBytes = int64(len(c.crossings.Bytes()))
+	}
+	if rest, ok := c.sides[1].(*Chunker); ok {
+		_, more := rest.Inventories()
+		crossingBytes += more
+	}
+	return list, crossingBytes
+}
+
 // MostHeld returns what the device holds that holds most.
 func (c *Chunker) MostHeld() int64 {
 	var most int64

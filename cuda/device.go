@@ -220,6 +220,13 @@ func (d *Device) Memory() (totalBytes, freeBytes int64) {
 	return total, free
 }
 
+// Allocated returns the bytes that are allocated.
+func (d *Device) Allocated() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.used
+}
+
 // PeakBytes returns the most that was allocated at once.
 func (d *Device) PeakBytes() int64 {
 	d.mu.Lock()

@@ -190,3 +190,19 @@ func TestConstraint(t *testing.T) {
 		}
 	}
 }
+
+// TestPlacesDraw: each place of a text has a random number of its own.
+func TestPlacesDraw(t *testing.T) {
+	s := newSampler(Request{Prompt: []int{0}, Seed: 3, Sampling: Sampling{Temperature: 1}}, 50)
+	tokens, seen := []int{0}, make(map[int]bool)
+	for range 20 {
+		got, err := s.next(tokens, make([]float32, 50))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens, seen[got.ID] = append(tokens, got.ID), true
+	}
+	if len(seen) < 10 {
+		t.Errorf("20 places have %d different tokens of 50", len(seen))
+	}
+}

@@ -159,3 +159,47 @@ func TestFolderWithoutChat(t *testing.T) {
 		t.Errorf("nothing begins with %v, want the token of the beginning: %v", ids, err)
 	}
 }
+
+// TestTemplateBegins: what a chat template wrote has its special tokens, and gets none a second time; a bare prompt gets them.
+func TestTemplateBegins(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "config.json", "chat_template.jinja"} {
+		text, err := os.ReadFile(filepath.Join(chatFolder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "tokenizer.json" {
+			var file map[string]any
+			if err := json.Unmarshal(text, &file); err != nil {
+				t.Fatal(err)
+			}
+			begin := map[string]any{"SpecialToken": map[string]any{"id": "<|endoftext|>", "type_id": 0}}
+			all := map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}}
+			second := map[string]any{"Sequence": map[string]any{"id": "B", "type_id": 0}}
+			file["post_processor"] = map[string]any{
+				"type": "TemplateProcessing", "single": []any{begin, all}, "pair": []any{begin, all, second},
+				"special_tokens": map[string]any{"<|endoftext|>": map[string]any{
+					"id": "<|endoftext|>", "ids": []int{0}, "tokens": []string{"<|endoftext|>"},
+				}},
+			}
+			if text, err = json.Marshal(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := generate.OpenText(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chat, err := text.Tokens(generate.TextRequest{Messages: []generate.Message{{Role: "user", Content: "Hello"}}})
+	if err != nil || chat[0] != 1 || slices.Contains(chat, 0) {
+		t.Errorf("a conversation is %v: %v", chat, err)
+	}
+	bare, err := text.Tokens(generate.TextRequest{Prompt: "Hello"})
+	if err != nil || bare[0] != 0 {
+		t.Errorf("a bare prompt is %v: %v", bare, err)
+	}
+}

@@ -66,6 +66,8 @@ type Model struct {
 	// context and step are of a model that can be run step by step: see [Model.Steps].
 	context int
 	step    func(StepOptions) *Model
+	// weights are the checkpoint's.
+	weights []tensor.Weight
 
 	mu sync.Mutex
 	// building holds a token while a graph is built; turn makes it. A lock could not be waited for with a context.
@@ -82,7 +84,7 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 	if opts.Ops == nil {
 		opts.Ops = graph.Standard()
 	}
-	m := newModel(opts.Ops)
+	m := newModel(opts.Ops, ckpt.Weights)
 	switch {
 	case opts.Code != nil:
 		if err := m.useCode(ckpt, opts); err != nil {
@@ -116,8 +118,8 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 	return m, nil
 }
 
-func newModel(ops *graph.Registry) *Model {
-	return &Model{ops: ops, graphs: recent.New[string, *graph.Graph](maxGraphs)}
+func newModel(ops *graph.Registry, weights []tensor.Weight) *Model {
+	return &Model{ops: ops, weights: weights, graphs: recent.New[string, *graph.Graph](maxGraphs)}
 }
 
 // Arch returns the name of the architecture that the checkpoint was recognised as, "" for programs.
@@ -125,6 +127,9 @@ func (m *Model) Arch() string { return m.arch }
 
 // Notes returns what a user should know about how the checkpoint was understood: what was assumed, what was left out.
 func (m *Model) Notes() []string { return slices.Clone(m.notes) }
+
+// Weights returns the weights of the checkpoint, under all of their names. The caller does not change them.
+func (m *Model) Weights() []tensor.Weight { return m.weights }
 
 // Ops returns the registry that the model was built with.
 func (m *Model) Ops() *graph.Registry { return m.ops }

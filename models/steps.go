@@ -86,7 +86,7 @@ func (m *Model) stepModel(ckpt *loader.Checkpoint, a *layers.Architecture, ops *
 	}
 	tables := port(StepBlocks, "rows", "blocks")
 	tables.Shape[1] = blocksOf(o.Context)
-	s := newModel(m.ops)
+	s := newModel(m.ops, m.weights)
 	s.arch, s.notes, s.modules, s.context = m.arch, m.notes, m.modules, o.Context
 	s.outputs = []string{StepLogits}
 	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows"), tables, port(StepWanted, "wanted")}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/optimem/optimem/device"
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/plan"
 )
 
@@ -24,8 +25,9 @@ type cache struct {
 	owner  *Pager
 	memory device.Memory
 	bytes  []byte
-	// size is how many bytes it has; memory is as much larger as the device aligns to.
-	size int64
+	// value is the graph's, size how many bytes it has; memory is as much larger as the device aligns to.
+	value graph.Value
+	size  int64
 }
 
 // takeCaches has all caches of a plan on the device. Those that it does not have go where they take none of what the device
@@ -41,16 +43,16 @@ func (g *Pager) takeCaches(ctx context.Context, p *plan.Plan) error {
 	}
 	for i := range p.Caches {
 		c := &p.Caches[i]
-		if err := g.takeCache(ctx, c, p.Lowered.Graph.Values[c.Value].Bytes()); err != nil {
+		if err := g.takeCache(ctx, c, &p.Lowered.Graph.Values[c.Value]); err != nil {
 			return located(err, c.Name, "cache")
 		}
 	}
 	return nil
 }
 
-// takeCache has a cache of so many bytes on the device.
-func (g *Pager) takeCache(ctx context.Context, want *plan.Cache, size int64) error {
-	all := g.opts.Caches.of
+// takeCache has a cache on the device that is a value of a plan's graph.
+func (g *Pager) takeCache(ctx context.Context, want *plan.Cache, value *graph.Value) error {
+	all, size := g.opts.Caches.of, value.Bytes()
 	x := all[want.Name]
 	if x != nil && x.size != size {
 		return fmt.Errorf("%d bytes in one program of a session, %d in another", x.size, size)
@@ -70,7 +72,7 @@ func (g *Pager) takeCache(ctx context.Context, want *plan.Cache, size int64) err
 		all[want.Name] = x
 	}
 	err = x.free()
-	x.owner, x.memory, x.bytes, x.size = g, memory, nil, size
+	x.owner, x.memory, x.bytes, x.value, x.size = g, memory, nil, *value, size
 	g.cacheChanges++
 	return err
 }

@@ -53,7 +53,8 @@ func (g *Pager) newDirect(p *plan.Plan, stays [][]plan.Span) (*fetch.Direct, err
 // fetching says how a pager's fetchers read.
 func (g *Pager) fetching() fetch.Options {
 	return fetch.Options{
-		Readers: g.opts.Readers, Read: &g.stats.readBytes, PieceBytes: g.opts.pieceBytes, QueuesPay: g.opts.queuesPay,
+		Readers: g.opts.Readers, Read: &g.stats.readBytes, Loads: g.loads,
+		PieceBytes: g.opts.pieceBytes, QueuesPay: g.opts.queuesPay,
 	}
 }
 

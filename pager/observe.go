@@ -3,6 +3,8 @@ package pager
 import (
 	"context"
 	"time"
+
+	"github.com/optimem/optimem/pager/fetch"
 )
 
 // arriveObserved returns once the weights of a group lie on the device, and not only once the stream knows what it has to
@@ -29,4 +31,14 @@ func (g *Pager) runObserved(ctx context.Context, p *prepared, instance int, io I
 		return 0, opError(&p.launch.Op, err)
 	}
 	return g.opts.Clock() - begin, nil
+}
+
+// tellLoads tells the observer what was brought since it was told last.
+func (g *Pager) tellLoads() {
+	g.loads.Tell(func(x fetch.Load) {
+		g.opts.Observe(Event{
+			Kind: LoadDone, Group: x.Group, Path: x.Path, LoadedBytes: x.Bytes,
+			Begin: x.Begin, End: x.End, CopyBegin: x.CopyBegin, CopyEnd: x.CopyEnd,
+		})
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/optimem/optimem/device/emulated"
 	"github.com/optimem/optimem/plan"
@@ -27,7 +28,7 @@ func TestObservedRows(t *testing.T) {
 		told := make(map[Event]int)
 		o := Options{ObserveOps: true, Observe: func(e Event) {
 			if e.Kind == OpDone {
-				e.Took = 0
+				e.Took, e.Begin, e.End = 0, time.Time{}, time.Time{}
 				told[e]++
 			}
 		}}

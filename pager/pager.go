@@ -21,6 +21,7 @@ import (
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/recent"
+	"github.com/optimem/optimem/pager/fetch"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
 )
@@ -40,6 +41,9 @@ type Options struct {
 	// ObserveOps has Observe told of every op, too. The pager then waits for the device after each op, so that a pass
 	// takes longer, and gives out none together with others; results are the same bits.
 	ObserveOps bool
+	// ObserveLoads has Observe told of every bringing of a group, too. On a device with memory of its own the copies of one
+	// are then waited for before those of the next are given to it.
+	ObserveLoads bool
 	// Clock is what the times of ops, and the stalls before them, are taken from where ops are observed; nil is the
 	// wall's.
 	Clock func() time.Duration
@@ -66,6 +70,8 @@ const (
 	Replanned
 	// OpDone ends an op of one instance. Ops whose branch did not run are not told of, nor is one that failed.
 	OpDone
+	// LoadDone ends the bringing of a group's weights. It is told once the pass is done with a group, that one or another.
+	LoadDone
 )
 
 // An Event is a step of a pass that is done.
@@ -85,6 +91,13 @@ type Event struct {
 	// to the device (on the CPU: until they were computed).
 	LoadedBytes    int64
 	Stall, Compute time.Duration
+	// Begin and End are when the step began and when it had ended, by the wall's clock. A group begins by waiting for its
+	// weights, which had Arrived before its ops ran. A LoadDone begins when reads are begun, and ends when the last is
+	// known to have ended; both are zero where nothing was read. CopyBegin and CopyEnd are when the bytes were copied to a
+	// device with memory of its own.
+	Begin, Arrived, End, CopyBegin, CopyEnd time.Time
+	// Plan is that of the pass; who runs passes fills it in.
+	Plan *plan.Plan
 	// Took is how long a pass or an op took, Instances how many micro-batches went through it.
 	Took      time.Duration
 	Instances int
@@ -183,8 +196,10 @@ type Pager struct {
 	// cacheChanges counts what caches came to the device or left it.
 	cacheChanges int
 	// gone are the instances of this pass that have left, spent what groups of one that goes by instances have taken.
-	gone   []bool
-	spent  []time.Duration
+	gone []bool
+	// loads are what was brought and not told of yet, nil where nobody wants to know.
+	loads  *fetch.Loads
+	spent  []spent
 	stats  counters
 	closed bool
 }
@@ -257,6 +272,7 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 		return nil, err
 	}
 	opts.ObserveOps = opts.ObserveOps && opts.Observe != nil
+	opts.ObserveLoads = opts.ObserveLoads && opts.Observe != nil
 	keeper, _ := stream.(device.Keeper)
 	if opts.ObserveOps { // what is given out together has one end
 		keeper = nil
@@ -272,6 +288,9 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 		opts.Caches = NewCaches()
 	}
 	g := &Pager{dev: dev, opts: opts, stream: stream, keeper: keeper, programs: recent.New[*plan.Plan, *program](maxPrograms)}
+	if opts.ObserveLoads {
+		g.loads = fetch.NewLoads()
+	}
 	if y, ok := stream.(device.Yielder); ok {
 		y.Meanwhile(g.tick)
 	}

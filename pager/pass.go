@@ -71,6 +71,8 @@ func (g *Pager) Run(ctx context.Context, first, end int, io IO) (err error) {
 	if err := g.endFirst(); err != nil {
 		return g.Abandon(located(err, "", "load"))
 	}
+	g.loads.Settle()
+	g.tellLoads()
 	return nil
 }
 
@@ -108,6 +110,7 @@ func (g *Pager) quiesce() { _ = g.stream.Sync(context.Background()) }
 func (g *Pager) group(ctx context.Context, k int, io IO) error {
 	group := &g.current.plan.Groups[k]
 	var stall time.Duration
+	waits := time.Now()
 	brings := g.brings(k)
 	if brings {
 		var err error
@@ -123,7 +126,8 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 	if err := g.instances(ctx, k, io); err != nil {
 		return err
 	}
-	compute := time.Since(begin)
+	end := time.Now()
+	compute := end.Sub(begin)
 	g.stats.Compute += compute
 	if brings {
 		g.fetcher().Done(k)
@@ -131,8 +135,10 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 	if g.opts.Observe != nil {
 		g.opts.Observe(Event{
 			Group: k, Path: group.Name(), LoadedBytes: group.SlotBytes, Stall: stall, Compute: compute,
+			Begin: waits, Arrived: begin, End: end,
 		})
 	}
+	g.tellLoads()
 	return nil
 }
 
@@ -238,6 +244,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 		}
 		p.turn(instance)
 		if g.opts.ObserveOps {
+			begin := time.Now()
 			took, err := g.runObserved(ctx, p, instance, io)
 			if err != nil {
 				return err
@@ -245,6 +252,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 			op = -1 // a panic of the observer is none of the op
 			g.opts.Observe(Event{
 				Kind: OpDone, Group: k, Op: i, Path: p.launch.Op.Path, OpKind: p.launch.Op.Kind, Instance: instance, Took: took,
+				Begin: begin, End: time.Now(),
 			})
 			continue
 		}

@@ -238,7 +238,10 @@ func (g *Pager) bringWeights(ctx context.Context, p *plan.Plan) (err error) {
 func (g *Pager) brought(p *plan.Plan, begin time.Time) {
 	g.stats.FixedBytes += p.Fixed.WeightBytes
 	if g.opts.Observe != nil {
-		g.opts.Observe(Event{Kind: WeightsLoaded, Group: -1, LoadedBytes: p.Fixed.WeightBytes, Took: time.Since(begin)})
+		end := time.Now()
+		g.opts.Observe(Event{
+			Kind: WeightsLoaded, Group: -1, LoadedBytes: p.Fixed.WeightBytes, Took: end.Sub(begin), Begin: begin, End: end,
+		})
 	}
 }
 

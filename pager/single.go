@@ -21,7 +21,7 @@ func (g *Pager) RunInstance(ctx context.Context, instance int, io IO) (_ device.
 		}
 	}()
 	if len(g.spent) != len(groups) {
-		g.spent = make([]time.Duration, len(groups))
+		g.spent = make([]spent, len(groups))
 	}
 	shared, several := io.(Shared)
 	for k := range groups {
@@ -36,9 +36,22 @@ func (g *Pager) RunInstance(ctx context.Context, instance int, io IO) (_ device.
 			}
 			return nil, err
 		}
-		g.spent[k] += time.Since(begin)
+		g.spent[k].add(begin, time.Now())
 	}
 	return g.stream.Record(), nil
+}
+
+// spent is what a group of one that goes by instances has taken so far, from its first instance to its last.
+type spent struct {
+	took       time.Duration
+	begin, end time.Time
+}
+
+func (s *spent) add(begin, end time.Time) {
+	if s.end.IsZero() {
+		s.begin = begin
+	}
+	s.took, s.end = s.took+end.Sub(begin), end
 }
 
 // leave lets an instance go no further. It returns an error where nobody goes on.
@@ -58,9 +71,12 @@ func (g *Pager) Settle(ctx context.Context) error {
 		return located(err, "", "run")
 	}
 	for k, spent := range g.spent {
-		g.stats.Compute += spent
+		g.stats.Compute += spent.took
 		if g.opts.Observe != nil {
-			g.opts.Observe(Event{Group: k, Path: g.current.plan.Groups[k].Name(), Compute: spent})
+			g.opts.Observe(Event{
+				Group: k, Path: g.current.plan.Groups[k].Name(), Compute: spent.took,
+				Begin: spent.begin, Arrived: spent.begin, End: spent.end,
+			})
 		}
 	}
 	g.spent = g.spent[:0]

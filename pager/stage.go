@@ -144,7 +144,7 @@ func (g *Pager) newStaged(p *plan.Plan) (*fetch.Staged, error) {
 		if !group.Paged() {
 			continue
 		}
-		from := fetch.StagedGroup{Group: group, InPlace: g.inPlace(group)}
+		from := fetch.StagedGroup{Group: group, Number: k, InPlace: g.inPlace(group)}
 		n := plan.SpanBytes(group.Spans)
 		switch {
 		case from.InPlace != nil:

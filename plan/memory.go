@@ -179,6 +179,23 @@ type tenant struct {
 	bytes       int64
 }
 
+// A Tenant is bytes of the arena of activations that are taken from the op First to the op Last.
+type Tenant struct {
+	// Values have them one after the other, each written over the one before.
+	Values        []graph.ValueID
+	First, Last   int
+	Offset, Bytes int64
+}
+
+// Tenants lists who has bytes in the arena of activations.
+func (p *Plan) Tenants() []Tenant {
+	var list []Tenant
+	for _, t := range p.tenants() {
+		list = append(list, Tenant{t.values, t.first, t.last, p.Places[t.values[0]].Offset, t.bytes})
+	}
+	return list
+}
+
 // tenants lists who has bytes in the arena, from one op to another. It is what the arena was laid out for.
 func (p *Plan) tenants() []tenant {
 	root := p.Roots()

@@ -24,7 +24,8 @@ func StartEmulated(
 	}
 	m, err := machine.OpenEmulated(machine.Options{
 		Device: "emu", MemoryBytes: o.Memory, HostBytes: s.opts.HostMemory, Threads: s.opts.Threads, Ops: s.opts.Ops,
-		Rates: s.opts.Rates, Observe: s.opts.Observe, ObserveOps: s.opts.ObserveOps,
+		Rates: s.opts.Rates, Observe: s.told(s.opts.Observe), ObserveOps: s.opts.ObserveOps,
+		ObserveLoads: s.opts.ObserveLoads,
 	}, e)
 	if err != nil {
 		return nil, nil, err

@@ -27,7 +27,9 @@ import (
 // offHeap returns what is allocated outside the heap.
 func offHeap() int64 {
 	var n int64
-	for _, p := range []hostmem.Purpose{hostmem.Weights, hostmem.Activations, hostmem.Workspace, hostmem.Staging} {
+	for _, p := range []hostmem.Purpose{
+		hostmem.Weights, hostmem.Activations, hostmem.Workspace, hostmem.Staging, hostmem.Caches,
+	} {
 		n += hostmem.InUse(p)
 	}
 	return n

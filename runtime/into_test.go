@@ -83,11 +83,11 @@ func (quietStream) Wait(device.Event)              {}
 func (quietStream) Sync(ctx context.Context) error { return ctx.Err() }
 func (quietStream) Close() error                   { return nil }
 
-// A memory is a source in memory.
-type memory struct{ data []byte }
+// An inMemory is a source in memory.
+type inMemory struct{ data []byte }
 
-func (m *memory) Size() int64 { return int64(len(m.data)) }
-func (m *memory) ReadAt(ctx context.Context, p []byte, off int64) error {
+func (m *inMemory) Size() int64 { return int64(len(m.data)) }
+func (m *inMemory) ReadAt(ctx context.Context, p []byte, off int64) error {
 	copy(p, m.data[off:])
 	return ctx.Err()
 }
@@ -97,7 +97,7 @@ func quietGraph(t testing.TB, layersN int) *graph.Graph {
 	t.Helper()
 	const width = 64
 	g := &graph.Graph{}
-	src := &memory{make([]byte, layersN*width*width*4)}
+	src := &inMemory{make([]byte, layersN*width*width*4)}
 	for i := range layersN {
 		binary.LittleEndian.PutUint32(src.data[i*width*width*4:], math.Float32bits(float32(i+1)))
 	}
@@ -127,8 +127,11 @@ type quietMachine struct {
 	device machine.Device
 }
 
-func (m *quietMachine) Device() *machine.Device        { return &m.device }
-func (m *quietMachine) Held() (dev, host pager.Held)   { return m.Pager.Held(), pager.Held{} }
+func (m *quietMachine) Device() *machine.Device      { return &m.device }
+func (m *quietMachine) Held() (dev, host pager.Held) { return m.Pager.Held(), pager.Held{} }
+func (m *quietMachine) Inventory() []machine.Inventory {
+	return []machine.Inventory{{Inventory: m.Pager.Inventory()}}
+}
 func (m *quietMachine) MostHeld() int64                { return m.Pager.Held().Total() }
 func (m *quietMachine) Stats() (dev, host pager.Stats) { return m.Pager.Stats(), pager.Stats{} }
 func (m *quietMachine) Free() (int64, bool)            { return 0, false }

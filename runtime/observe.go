@@ -26,11 +26,25 @@ const (
 	// which module and kind, for which micro-batch, and how long it took until the device was done. On a simulated device
 	// that is by the device's own clock, but for what the CPU beside it computes.
 	OpDone = pager.OpDone
+	// LoadDone ends the bringing of the weights of a group, where [Options.ObserveLoads] asks for it: when they were read, and when
+	// they were copied to a device with memory of its own. It is told with a group's end, of that pass or of the one before.
+	LoadDone = pager.LoadDone
 )
 
 // Clock returns the time on the clock of a device that is simulated, and false for a device whose clock is the wall's.
 func (s *Session) Clock() (time.Duration, bool) {
 	return s.machine.Clock()
+}
+
+// told returns an observer that tells the given one, nil where there is none, and of which plan the pass is.
+func (s *Session) told(observe func(Event)) func(Event) {
+	if observe == nil {
+		return nil
+	}
+	return func(e Event) {
+		e.Plan = s.passes
+		observe(e)
+	}
 }
 
 // TeeObserver returns an observer that tells several, in order. Those that are nil are left out.

@@ -93,6 +93,8 @@ type Options struct {
 	// ObserveOps has Observe told of every op, too, as [OpDone]. The session waits for the device after each op then, devices
 	// do not compute at the same time, and a pass takes longer; results are the same bits.
 	ObserveOps bool
+	// ObserveLoads has Observe told when the weights of each group that is paged were read and copied, too, as [LoadDone].
+	ObserveLoads bool
 }
 
 // The options of each mode.
@@ -188,10 +190,11 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	}
 	opts.Ops = cmp.Or(opts.Ops, model.Ops(), graph.Standard())
 	opts.settle()
+	s := &Session{}
 	m, err := machine.Open(machine.Options{
 		Device: opts.Device, CUDALibrary: opts.CUDALibrary, CUBLASLt: opts.CUBLASLt, Absent: opts.PlanOnly,
 		MemoryBytes: opts.Memory, HostBytes: opts.HostMemory, Threads: opts.Threads, Ops: opts.Ops, Rates: opts.Rates,
-		Observe: opts.Observe, ObserveOps: opts.ObserveOps,
+		Observe: s.told(opts.Observe), ObserveOps: opts.ObserveOps, ObserveLoads: opts.ObserveLoads,
 	})
 	if err != nil {
 		return nil, err
@@ -208,7 +211,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	} else {
 		opts.Memory = opts.budget(of, of.Memory)
 	}
-	s := &Session{
+	*s = Session{
 		model:    model,
 		mode:     mode,
 		opts:     opts,

@@ -22,7 +22,7 @@ import (
 type halfNet struct {
 	*graph.Graph
 	t    *testing.T
-	data memory
+	data inMemory
 	next int
 }
 

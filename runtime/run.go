@@ -42,9 +42,11 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 			io.calls = calls[at : at+n]
 		}
 		io.stopped.Store(false)
+		s.passes = pl
 		begin := time.Now()
 		err = s.machine.Pass(ctx, pl, io)
-		took := time.Since(begin)
+		end := time.Now()
+		took := end.Sub(begin)
 		s.count(pl, took, err)
 		if err != nil {
 			if io.stopped.Load() && ctx.Err() == nil {
@@ -64,7 +66,7 @@ func (s *Session) run(ctx context.Context, p *program, io *passIO, instances int
 			s.tell(p)
 		}
 		if s.opts.Observe != nil {
-			s.opts.Observe(Event{Kind: PassDone, Group: -1, Took: took, Instances: n})
+			s.opts.Observe(Event{Kind: PassDone, Group: -1, Took: took, Instances: n, Begin: begin, End: end, Plan: pl})
 		}
 		s.answer(io.calls)
 		at += n

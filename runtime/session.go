@@ -135,7 +135,9 @@ type Session struct {
 	// changed are the buffers that passes have changed: what any program has of them is not the checkpoint's.
 	changed map[storage.Extent]bool
 	// after is what the last pass left for the next one besides states.
-	after   string
+	after string
+	// passes is the plan of the pass that runs, or ran last.
+	passes  *plan.Plan
 	batches *recent.Map[string, *division]
 	// own is the pass of calls that nobody joins.
 	own passIO

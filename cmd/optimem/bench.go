@@ -37,11 +37,12 @@ func (c *commandLine) benchCommand() *cobra.Command {
 			if err := r.checkFlags(); err != nil {
 				return err
 			}
-			return r.place(r.bench(cmd.Context()))
+			return r.place(r.traced(cmd.Context(), r.bench))
 		}),
 	}
 	const runs = 10
 	r.shareFlags(cmd, runs)
+	r.recordFlags(cmd)
 	r.noOutputs(cmd)
 	return cmd
 }
@@ -91,6 +92,9 @@ func (r *run) bench(ctx context.Context) (err error) {
 			return err
 		}
 		all = append(all, facts)
+	}
+	if err := r.reportAfter(ctx, m); err != nil {
+		return err
 	}
 	b.sum(all)
 	b.PeakRSSBytes = sysmem.PeakRSS()
@@ -144,6 +148,7 @@ func (r *run) benchJSON(b benchmark) error {
 	o.set("threads", r.threads)
 	o.set("mode", r.mode)
 	o.set("device", r.device)
+	setReports(o, r.reports)
 	return o.close()
 }
 

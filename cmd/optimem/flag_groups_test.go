@@ -13,7 +13,8 @@ func TestFlagsAreGrouped(t *testing.T) {
 	shared := strings.Fields("mode device memory assert-peak host-memory capacity max-layer-size arch input shape batch dump precision exact " +
 		"batch-axis preprocess threads seed runs verify json verbose quiet open-memory")
 	for command, own := range map[string]string{
-		"run": "output top labels", "bench": "", "plan": "", "profile": "html depth",
+		"run": "output top labels trace snapshot memory-report report-device", "bench": "trace snapshot memory-report report-device",
+		"plan": "", "profile": "html depth columns sort every trace snapshot memory-report report-device",
 	} {
 		var out, errs bytes.Buffer
 		if code := doMain([]string{command, "--help"}, &out, &errs); code != 0 || errs.Len() > 0 {

@@ -263,7 +263,7 @@ func (f *writingFacts) perSecond() float64 {
 
 // String is the line that ends a text.
 func (f *writingFacts) String() string {
-	text := fmt.Sprintf("%s of %s, the first after %s", counted(len(f.Tokens), "token"), counted(f.PromptTokens, "token"), secondsText(f.FirstTokenSeconds))
+	text := fmt.Sprintf("%s after a prompt of %d, the first in %s", counted(len(f.Tokens), "token"), f.PromptTokens, secondsText(f.FirstTokenSeconds))
 	if rate := f.perSecond(); rate > 0 {
 		text += fmt.Sprintf(", then %.3g a second", rate)
 	}
@@ -272,7 +272,7 @@ func (f *writingFacts) String() string {
 		text += ", moved " + ascii.FormatSize(f.Moved)
 	}
 	if f.Finish == generate.FinishLength {
-		text += "; it ends at --max-tokens or the context, not at an end of the model's"
+		text += "; cut off by --max-tokens or the context"
 	}
 	return text
 }

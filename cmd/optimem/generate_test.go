@@ -208,3 +208,30 @@ func TestChat(t *testing.T) {
 		t.Errorf("exit code %d: %q %q", code, out, text)
 	}
 }
+
+// TestTokenizeChat: messages are rendered by the folder's template, and encoded as it wrote them.
+func TestTokenizeChat(t *testing.T) {
+	messages := filepath.Join(t.TempDir(), "m.json")
+	for _, text := range []string{
+		`[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]`,
+		`{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]}`,
+	} {
+		if err := os.WriteFile(messages, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+		if out, _ := done(t, "tokenize", chatModel, "--chat", messages, "--text"); out != want {
+			t.Errorf("%q, want %q", out, want)
+		}
+		var ids struct{ IDs []int }
+		out, _ := done(t, "tokenize", chatModel, "--chat", messages, "--json")
+		if err := json.Unmarshal([]byte(out), &ids); err != nil || len(ids.IDs) < 10 || ids.IDs[0] != 1 {
+			t.Errorf("%q: %v", out, err)
+		}
+	}
+	for _, args := range [][]string{{"--text", "x"}, {"--chat", messages, "x"}, {"--chat", filepath.Join(chatModel, "config.json")}} {
+		if out, text, code := command(t, append([]string{"tokenize", chatModel}, args...)...); code != exitUsage || out != "" {
+			t.Errorf("%q: exit code %d: %q %q", args, code, out, text)
+		}
+	}
+}

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	profiling "github.com/optimem/optimem/profile"
+	"github.com/optimem/optimem/runtime"
 )
 
 const profileLong = `Say where a run's time and memory go: for each module what its ops take, how long they wait for weights, what of the
@@ -42,16 +45,20 @@ func (c *commandLine) profileCommand() *cobra.Command {
 			if err := p.check(); err != nil {
 				return err
 			}
-			return p.place(p.profile(cmd.Context()))
+			return p.place(p.traced(cmd.Context(), p.profile))
 		}),
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&p.html, "html", "", "write the picture to `FILE`, a page that needs nothing else")
 	flags.IntVar(&p.depth, "depth", autoDepth, "list modules `N` levels deep, 0 for all of them, -1 for what has room")
-	grouped(flags, outputGroup, "html", "depth")
+	flags.StringSliceVar(&p.columns, "columns", nil, "list these `COLUMNS` of modules, such as time,stall,gflop/s")
+	flags.StringVar(&p.sortBy, "sort", "", "list modules by a `COLUMN`, the largest first")
+	flags.IntVar(&p.every, "every", 0, "say on standard error after each `N` runs where their time went")
+	grouped(flags, outputGroup, "html", "depth", "columns", "sort", "every")
 	const runs = 5
 	p.shareFlags(cmd, runs)
+	p.recordFlags(cmd)
 	p.noOutputs(cmd)
 	return cmd
 }
@@ -61,12 +68,33 @@ type profiler struct {
 	run
 	html  string
 	depth int
+	// columns, sortBy and every are those flags, live is what they are about.
+	columns []string
+	sortBy  string
+	every   int
+	live    *profiling.Profile
+}
+
+// view is what --columns, --sort and --depth ask for.
+func (p *profiler) view() profiling.View {
+	v := profiling.View{Sort: profiling.Column(p.sortBy), Depth: max(p.depth, 0)}
+	for _, c := range p.columns {
+		v.Columns = append(v.Columns, profiling.Column(c))
+	}
+	return v
 }
 
 // check looks at the flags alone, and at where the picture is to go.
 func (p *profiler) check() error {
 	if p.depth < autoDepth {
 		return p.usage("", "--depth takes a number of levels, 0 or more, or -1")
+	}
+	v := p.view()
+	if err := v.Check(); err != nil {
+		return p.usage("", "%w", err)
+	}
+	if p.every < 0 {
+		return p.usage("", "--every takes a number of runs, 0 or more")
 	}
 	if p.cmd.Flags().Changed("html") && p.html == "" {
 		return p.usage("for instance --html report.html", "--html names no file")
@@ -86,7 +114,8 @@ func (p *profiler) check() error {
 
 func (p *profiler) profile(ctx context.Context) (err error) {
 	var seen opWatch
-	p.watchOps = seen.observe
+	p.live = profiling.New(profiling.Options{Every: p.every, W: p.stderr, View: p.view(), Rates: p.rates()})
+	p.watchOps = runtime.TeeObserver(seen.observe, p.live.Observe)
 	m, err := p.prepare(ctx)
 	if err != nil {
 		return err
@@ -96,7 +125,13 @@ func (p *profiler) profile(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := p.reportAfter(ctx, m); err != nil {
+		return err
+	}
 	d := newProfile(m, measured)
+	if len(p.columns) > 0 || p.sortBy != "" {
+		d.chosen = p.live.Report().Text(p.view())
+	}
 	if !p.quiet {
 		p.say("note", fmt.Sprintf("a run took %s, with each op waited for; 'optimem bench' says what it takes otherwise",
 			secondsText(d.Seconds)))
@@ -138,6 +173,7 @@ func (p *profiler) measure(ctx context.Context, m *openModel, seen *opWatch) (*m
 		}
 		spent += facts.Seconds - facts.LoadSeconds
 	}
+	p.live.Reset() // what warmed up does not count
 	all := &measurement{}
 	for len(all.runs) < p.runs {
 		if seen.replanned { // what was measured is of a plan that is no more
@@ -146,6 +182,7 @@ func (p *profiler) measure(ctx context.Context, m *openModel, seen *opWatch) (*m
 			}
 			seen.begin(newPlanIndex(m.plan), simulated)
 			*all = measurement{}
+			p.live.Reset()
 		}
 		facts, err := pass()
 		if err != nil {

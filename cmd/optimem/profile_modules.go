@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/optimem/optimem/memory"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
 )
@@ -21,6 +22,10 @@ type profile struct {
 	Simulated             bool
 	// TakenBytes is the memory that was taken where the peak is, all arenas whole.
 	TakenBytes int64
+	// chosen is the table of modules that --columns and --sort ask for.
+	chosen string
+	// reports are those of --memory-report.
+	reports []*memory.Report
 
 	// modules are those of tree, by number: the first is the program itself.
 	tree    *moduleTree
@@ -118,6 +123,7 @@ func newProfile(m *openModel, measured *measurement) *profile {
 	d := &profile{
 		Mode: m.r.mode, Device: m.r.device, Threads: m.r.threads, Runs: len(measured.runs), Seconds: seconds,
 		Simulated: last.Simulated, TakenBytes: last.PeakDeviceBytes, tree: newModuleTree(),
+		reports: m.r.reports,
 	}
 	p := m.plan
 	d.addOps(p, &times)

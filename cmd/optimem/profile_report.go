@@ -111,8 +111,12 @@ func (d *profile) writeText(w io.Writer, depth int) error {
 	for i, l := range list {
 		modules.rows[i][0] = strings.Repeat("  ", l.depth) + modules.rows[i][0]
 	}
-	_, _ = fmt.Fprint(b, modules)
-	if cut > 0 {
+	if d.chosen != "" {
+		_, _ = fmt.Fprint(b, d.chosen)
+	} else {
+		_, _ = fmt.Fprint(b, modules)
+	}
+	if cut > 0 && d.chosen == "" {
 		which := "that take less time"
 		if down > 0 {
 			which = fmt.Sprintf("below depth %d", down)
@@ -308,5 +312,6 @@ func (d *profile) writeJSON(w io.Writer) error {
 	setArray(o, "ops", slices.Values(d.ops))
 	setArray(o, "kinds", slices.Values(d.kinds))
 	o.set("peak", d.peak)
+	setReports(o, d.reports)
 	return o.close()
 }

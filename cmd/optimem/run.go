@@ -13,10 +13,12 @@ import (
 
 	"github.com/optimem/optimem/internal/preprocess"
 	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/memory"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/trace"
 )
 
 const runLong = `Run a model once and print what comes out: dtype, shape, range and first values of each output, or with
@@ -81,10 +83,16 @@ type run struct {
 	// ranges are the least and the largest size of the program's symbols.
 	ranges map[string][2]int64
 
-	dumps      []string
-	output     string
-	top        int
-	labelsFile string
+	dumps []string
+	// traceFile is that of --trace, trace what writes it.
+	traceFile string
+	trace     *trace.Trace
+	// snapshotFile, memoryReport and reportDevice are those flags, reports what is printed with --json.
+	snapshotFile, memoryReport, reportDevice string
+	reports                                  []*memory.Report
+	output                                   string
+	top                                      int
+	labelsFile                               string
 
 	labels []string
 	// code is the file that --arch names, nil where it is none.
@@ -105,11 +113,12 @@ func (c *commandLine) runCommand() *cobra.Command {
 			if err := r.check(); err != nil {
 				return err
 			}
-			return r.place(r.run(cmd.Context()))
+			return r.place(r.traced(cmd.Context(), r.run))
 		}),
 	}
 	r.outputFlags(cmd)
 	r.shareFlags(cmd, 1)
+	r.recordFlags(cmd)
 	return cmd
 }
 
@@ -193,6 +202,9 @@ func (r *run) run(ctx context.Context) (err error) {
 		if out, facts, err = m.pass(ctx); err != nil {
 			return err
 		}
+	}
+	if err := r.reportAfter(ctx, m); err != nil {
+		return err
 	}
 	results := runOutputs(m.model.Outputs(), out)
 	if err := r.write(ctx, m.files, results, out); err != nil {

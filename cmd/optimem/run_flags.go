@@ -149,6 +149,9 @@ func (r *run) checkFlags() error {
 	case r.quiet && r.verbose:
 		return r.usage("", "--quiet and --verbose contradict each other")
 	}
+	if err := r.checkRecords(); err != nil {
+		return err
+	}
 	if r.preprocess != "" {
 		var err error
 		if r.spec, err = preprocess.Parse(r.preprocess); err != nil {

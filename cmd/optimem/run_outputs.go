@@ -313,6 +313,7 @@ func (r *run) printJSON(facts runFacts, results []runOutput) error {
 			}
 		}
 	})
+	setReports(o, r.reports)
 	return o.close()
 }
 

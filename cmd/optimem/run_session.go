@@ -114,6 +114,9 @@ func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
 		if err := r.makeRandom(m.in); err != nil {
 			return nil, err
 		}
+		if err := r.reportBefore(ctx, m); err != nil {
+			return nil, err
+		}
 	}
 	return m, nil
 }
@@ -122,7 +125,10 @@ func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
 func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes map[string]tensor.Shape) (err error) {
 	opts := r.options(dumped, m.in.randomBytes)
 	opts.Observe = runtime.TeeObserver(m.watch.observe, r.watchOps)
-	opts.ObserveOps = r.watchOps != nil
+	if r.trace != nil {
+		opts.Observe = runtime.TeeObserver(opts.Observe, r.trace.Observe)
+	}
+	opts.ObserveOps, opts.ObserveLoads = r.watchOps != nil, r.trace != nil
 	if m.session, err = runtime.Start(ctx, m.model, opts); err != nil {
 		return err
 	}

@@ -12,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/text/template"
 	"github.com/optimem/optimem/text/tokenizer"
 )
 
@@ -47,6 +49,8 @@ func (c *commandLine) tokenizeCommand() *cobra.Command {
 	flags.BoolVar(&t.decode, "decode", false, "the arguments are ids; print the text they stand for")
 	flags.BoolVar(&t.options.AddSpecial, "special", false, "add what the model expects around a text; --decode prints special tokens too")
 	flags.BoolVar(&t.options.SpecialAsText, "plain", false, "special tokens in the text are only the characters they are spelt with")
+	flags.StringVar(&t.chat, "chat", "", "encode what the chat template makes of the messages in a `FILE` of JSON, - for standard input")
+	flags.BoolVar(&t.rendered, "text", false, "with --chat: print the rendered text")
 	return cmd
 }
 
@@ -55,6 +59,8 @@ type tokenize struct {
 	*commandLine
 	asJSON, decode bool
 	options        tokenizer.Options
+	chat           string
+	rendered       bool
 }
 
 // tokensJSON is a text as tokens; keys may be added to, never renamed.
@@ -65,9 +71,26 @@ type tokensJSON struct {
 }
 
 func (t *tokenize) run(model string, args []string) error {
+	switch {
+	case t.rendered && t.chat == "":
+		return usageError(t.called, errors.New("--text is for --chat"))
+	case t.chat != "" && (t.decode || len(args) > 0):
+		return usageError(t.called, errors.New("--chat has the messages: there is no place for a text"))
+	}
 	tok, err := tokenizer.Open(model)
 	if err != nil {
 		return tokenizeError(err)
+	}
+	if t.chat != "" {
+		text, err := t.conversation(model)
+		if err != nil {
+			return err
+		}
+		if t.rendered {
+			_, err := io.WriteString(t.stdout, text)
+			return err
+		}
+		args = []string{text}
 	}
 	if t.decode {
 		return t.decodeIDs(tok, args)
@@ -126,6 +149,46 @@ func (t *tokenize) printJSON(all []tokensJSON) error {
 	}
 	setArray(o, "texts", texts)
 	return o.close()
+}
+
+// conversation returns what the chat template of a folder makes of the messages of --chat: a list of them, or an object with
+// messages and, perhaps, tools and documents.
+func (t *tokenize) conversation(model string) (string, error) {
+	from := os.Stdin
+	if t.chat != "-" {
+		f, err := os.Open(t.chat)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		from = f
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxPrompt+1))
+	if err != nil {
+		return "", err
+	}
+	if len(data) > maxPrompt {
+		return "", usageError(t.called, fmt.Errorf("%s has more than %d bytes", t.chat, maxPrompt))
+	}
+	said, err := template.ParseJSON(data)
+	if err != nil {
+		return "", usageError(t.called, fmt.Errorf("%s: %w", t.chat, err))
+	}
+	r := template.Request{Messages: said}
+	if o, ok := said.(*template.Object); ok {
+		r.Messages, _ = o.Get("messages")
+		r.Tools, _ = o.Get("tools")
+		r.Documents, _ = o.Get("documents")
+	}
+	if r.Messages == nil {
+		return "", usageError(t.called, fmt.Errorf("%s has no messages", t.chat))
+	}
+	text, err := generate.OpenText(model)
+	if err != nil {
+		return "", textError(err)
+	}
+	rendered, err := text.Render(generate.TextRequest{Chat: r})
+	return rendered, textError(err)
 }
 
 // decodeIDs prints the text of ids, which are arguments or words of standard input.

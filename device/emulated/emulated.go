@@ -92,6 +92,13 @@ func (d *Device) Take(bytes int64) {
 	d.taken = bytes
 }
 
+// Allocated returns the bytes that are allocated.
+func (d *Device) Allocated() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.used
+}
+
 // PeakBytes returns the most that was allocated at once.
 func (d *Device) PeakBytes() int64 {
 	d.mu.Lock()

@@ -63,6 +63,9 @@ func (d *Device) Guess() (flops, memoryBytes float64) {
 // the device's to say.
 func (d *Device) Memory() (totalBytes, freeBytes int64) { return d.used.Load(), 0 }
 
+// Allocated returns the bytes that are allocated.
+func (d *Device) Allocated() int64 { return d.used.Load() }
+
 // Supports returns nil when there is a kernel that takes the operands.
 func (d *Device) Supports(op graph.Op, in, out []graph.Spec) error {
 	k, err := lookup(d.ops, op.Kind)

@@ -68,13 +68,21 @@ var diagram = map[string][]string{
 		"graph/rewrite",
 	},
 	"runtime": {
-		"models", "internal/machine", "pager", "cuda", "cost", "plan", "plan/search", "device", "graph", "graph/rewrite", "storage",
-		"tensor", "loader",
+		"memory", "models", "internal/machine", "pager", "cuda", "cost", "plan", "plan/search", "device", "graph", "graph/rewrite",
+		"storage", "tensor", "loader",
 	},
 	"adapt":               {"tensor"},
 	"runtime/optimemtest": {"runtime"},
+
+	// What watches sessions.
+	"trace":               {"pager", "plan"},
+	"memory":              {"plan", "graph", "storage", "tensor"},
+	"profile":             {"pager", "plan", "graph", "cost"},
+	"profile/profilehttp": {"profile"},
+
 	"cmd/optimem": {
-		"runtime", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device", "graph", "layers", "storage", "tensor",
+		"runtime", "memory", "profile", "trace", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
+		"graph", "layers", "storage", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate",
 	},
 
@@ -140,7 +148,7 @@ var standard = map[string][]string{
 	"plugin":   {},
 	"os/exec":  {"cuda/sim", "internal/mutants"},
 	"net":      {"examples/...", "cmd/..."},
-	"net/http": {"examples/...", "cmd/..."},
+	"net/http": {"examples/...", "cmd/...", "profile/profilehttp"},
 	"log":      {"cmd/...", "examples/..."},
 	"log/slog": {"cmd/...", "examples/...", "runtime"},
 	"testing":  {"device/devicetest", "cuda/sim"},

@@ -38,7 +38,10 @@ func cpuRates(given cost.Rates, dev *cpu.Device) cost.Rates {
 	return given.Or(cost.Rates{FLOPs: flops, MemoryBytes: memoryBytes})
 }
 
-func (m *cpuMachine) Held() (dev, host pager.Held)   { return m.Pager.Held(), pager.Held{} }
+func (m *cpuMachine) Held() (dev, host pager.Held) { return m.Pager.Held(), pager.Held{} }
+func (m *cpuMachine) Inventory() []Inventory {
+	return []Inventory{{Name: "cpu", Inventory: m.Pager.Inventory(), AllocatedBytes: m.dev.Allocated()}}
+}
 func (m *cpuMachine) MostHeld() int64                { return m.Pager.Held().Total() }
 func (m *cpuMachine) Stats() (dev, host pager.Stats) { return m.Pager.Stats(), pager.Stats{} }
 func (m *cpuMachine) Free() (int64, bool)            { return 0, false }

@@ -73,6 +73,15 @@ func OpenEmulated(o Options, e emulated.Options) (*Emulated, error) {
 	}, nil
 }
 
+// Inventory is that of the accelerator and of the CPU beside it.
+func (m *Emulated) Inventory() []Inventory {
+	pagers, crossing := m.Inventories()
+	return []Inventory{
+		{Name: "emu", Inventory: pagers[0], AllocatedBytes: m.dev.Allocated(), CrossingBytes: crossing},
+		{Name: "cpu", Inventory: pagers[1], AllocatedBytes: m.host.Allocated()},
+	}
+}
+
 // MostHeld leaves out what the CPU beside the device computes in.
 func (m *Emulated) MostHeld() int64 {
 	held, _ := m.Held()

@@ -118,6 +118,23 @@ func (m *gpuMachine) GiveBack(ctx context.Context) error {
 	return lost(m.name, m.Chunker.GiveBack(ctx))
 }
 
+// Inventory is that of the GPUs, and of the CPU beside one.
+func (m *gpuMachine) Inventory() []Inventory {
+	pagers, crossing := m.Inventories()
+	list := make([]Inventory, len(pagers))
+	for i := range pagers {
+		if list[i].Inventory = pagers[i]; i == len(m.devs) {
+			list[i].Name, list[i].AllocatedBytes = "cpu", m.host.Allocated()
+			continue
+		}
+		dev := m.devs[i]
+		total, free := dev.Memory()
+		list[i].Name, list[i].AllocatedBytes, list[i].UsedBytes = dev.Name(), dev.Allocated(), total-free
+	}
+	list[0].CrossingBytes = crossing
+	return list
+}
+
 // MostHeld leaves out what the CPU beside a GPU computes in.
 func (m *gpuMachine) MostHeld() int64 {
 	if m.host == nil {
@@ -173,6 +190,7 @@ func (m *absentMachine) Pass(context.Context, *plan.Plan, pager.IO) error { retu
 func (m *absentMachine) Held() (dev, host pager.Held)                     { return dev, host }
 func (m *absentMachine) MostHeld() int64                                  { return 0 }
 func (m *absentMachine) Stats() (dev, host pager.Stats)                   { return dev, host }
+func (m *absentMachine) Inventory() []Inventory                           { return nil }
 func (m *absentMachine) HostBytes() int64                                 { return 0 }
 func (m *absentMachine) Free() (int64, bool)                              { return 0, false }
 func (m *absentMachine) Clock() (time.Duration, bool)                     { return 0, false }

@@ -36,6 +36,8 @@ type Machine interface {
 	MostHeld() int64
 	// HostBytes is the host memory through which the device is filled.
 	HostBytes() int64
+	// Inventory is what each device holds, and the CPU beside one, in order. It is asked between passes.
+	Inventory() []Inventory
 	// Free is what the device says that it has left, false where it does not know.
 	Free() (int64, bool)
 	// Clock is the device's own, false where that is the wall's.
@@ -47,6 +49,16 @@ type Machine interface {
 	// Bound says how many bytes of the device plans take from now on.
 	Bound(memoryBytes int64)
 	Close() error
+}
+
+// An Inventory is what a pager holds on a device.
+type Inventory struct {
+	Name string
+	pager.Inventory
+	// AllocatedBytes is what the device counts itself, UsedBytes what its driver says is in use in all, 0 where there is none.
+	AllocatedBytes, UsedBytes int64
+	// CrossingBytes is the host memory through which values cross between devices; the first device has it.
+	CrossingBytes int64
 }
 
 // A Device is what plans need to know of a machine.
@@ -89,11 +101,15 @@ type Options struct {
 	Rates      cost.Rates
 	Observe    func(pager.Event)
 	ObserveOps bool
+	// ObserveLoads is a pager's.
+	ObserveLoads bool
 }
 
 // pager returns the options of a pager with so much memory, 0 for no bound.
 func (o *Options) pager(memoryBytes int64) pager.Options {
-	return pager.Options{MemoryBytes: memoryBytes, Observe: o.Observe, ObserveOps: o.ObserveOps}
+	return pager.Options{
+		MemoryBytes: memoryBytes, Observe: o.Observe, ObserveOps: o.ObserveOps, ObserveLoads: o.ObserveLoads,
+	}
 }
 
 // An Error says that a device cannot be used.

@@ -19,7 +19,7 @@ var opt = &family{
 		optClass + "Model": {Forward: func(t *layers.Trace, m *layers.Module, args ...any) any {
 			return t.ChildOf(m, "decoder", args...)
 		}},
-		optClass + "ForCausalLM":               headed("model", logitsOf("lm_head")),
+		optClass + "ForCausalLM":               headed("model", nextToken),
 		optClass + "ForSequenceClassification": lastToken("model"),
 		optClass + "ForQuestionAnswering":      headed("model", spansOf("qa_outputs")),
 	},
@@ -28,9 +28,9 @@ var opt = &family{
 			m, _ := optModel(c)
 			return m
 		}},
-		optHead("ForCausalLM", func(c *config, m *layers.Module, words int) {
+		generating(optContext, optHead("ForCausalLM", func(c *config, m *layers.Module, words int) {
 			m.Add("lm_head", layers.Linear(words, c.size("vocab_size", 50272), layers.NoBias))
-		}),
+		})),
 		optHead("ForSequenceClassification", func(c *config, m *layers.Module, words int) {
 			m.Attrs = map[string]any{"pad_token_id": c.number("pad_token_id", 1)}
 			m.Add("score", layers.Linear(words, c.labels(), layers.NoBias))
@@ -82,7 +82,7 @@ func optModel(c *config) (m *layers.Module, words int) {
 	decoder := layers.New(optClass+"Decoder", map[string]any{"eager": c.eager()}).
 		Add("embed_tokens", layers.Embedding(c.size("vocab_size", 50272), words)).
 		Add("embed_positions", layers.New(optClass+"LearnedPositionalEmbedding", nil).
-			Param("weight", c.size("max_position_embeddings", 2048)+optOffset, hidden))
+			Param("weight", optContext(c)+optOffset, hidden))
 	if words != hidden {
 		decoder.Add("project_out", layers.Linear(hidden, words, layers.NoBias)).
 			Add("project_in", layers.Linear(words, hidden, layers.NoBias))
@@ -93,6 +93,9 @@ func optModel(c *config) (m *layers.Module, words int) {
 	decoder.Add("layers", c.repeat(c.size("num_hidden_layers", 12), layer))
 	return layers.New(optClass+"Model", nil).Add("decoder", decoder), words
 }
+
+// optContext is how many positions a sequence may have.
+func optContext(c *config) int { return c.size("max_position_embeddings", 2048) }
 
 // optOffset is how many rows of the positions' embeddings come before the first position.
 const optOffset = 2
@@ -114,9 +117,12 @@ func optDecoderForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		count := t.Op("mul.Tensor", t.Op("cumsum", tokens, 1), tokens)
 		positions = t.Op("to.dtype", t.Op("sub.Tensor", count, 1), tensor.Int64)
 	}
-	mask := masking{
-		batch: s[0], queries: s[1], keys: s[1], causal: true, padding: padding, additive: m.Bool("eager"),
-	}.create(t)
+	var mask layers.Tensor
+	if _, steps := t.Steps(); !steps {
+		mask = masking{
+			batch: s[0], queries: s[1], keys: s[1], causal: true, padding: padding, additive: m.Bool("eager"),
+		}.create(t)
+	}
 	at := t.Child(m, "embed_positions", positions)
 	if m.Has("project_in") {
 		x = t.Child(m, "project_in", x)

@@ -88,7 +88,7 @@ func NewDirect(p *plan.Plan, to DeviceMemory, stays [][]plan.Span, o Options) *D
 		unqueued:   p.Once && stays == nil && p.MovedBytes < cmp.Or(o.QueuesPay, queuesPay),
 		pieceBytes: cmp.Or(o.PieceBytes, pieceBytes), noWait: noWait,
 	}
-	d.bytes = o.Read
+	d.bytes, d.loads = o.Read, o.Loads
 	if stays != nil {
 		d.mostBytes = max(d.mostBytes, firstBytes)
 	}
@@ -98,7 +98,7 @@ func NewDirect(p *plan.Plan, to DeviceMemory, stays [][]plan.Span, o Options) *D
 		if !group.Paged() && !brings {
 			continue
 		}
-		v := &directVisit{visit: newVisit(group)}
+		v := &directVisit{visit: newVisit(k, group)}
 		d.visits[k] = v
 		d.order = append(d.order, v)
 		if group.Paged() { // counted over more visits than the plan counts, it waits for what the plan says or later
@@ -205,6 +205,7 @@ func (d *Direct) beginNext() error {
 				return nil
 			}
 			v.left.Store(1) // until all are begun
+			d.loads.stamp(&v.began)
 		}
 		before := d.underWay
 		for ; d.at < len(v.parts); d.at++ {
@@ -230,6 +231,7 @@ func (d *Direct) beginNext() error {
 		d.at = 0
 		d.begun++
 		if v.left.Add(-1) == 0 {
+			d.loads.stamp(&v.ended)
 			v.visit.arrived <- struct{}{}
 		}
 	}
@@ -277,6 +279,7 @@ func (d *Direct) reap(ctx context.Context, q *queue) error {
 	p := q.parts[number]
 	q.free, p.pending = append(q.free, number), false
 	d.underWay--
+	d.loads.stamp(&p.visit.reaped)
 	if !filled {
 		return d.fill(p.piece)
 	}
@@ -322,6 +325,7 @@ func (d *Direct) Ready(ctx context.Context, k int) error {
 			return &Error{v.path, err}
 		}
 	}
+	d.loads.read(&v.visit, v.bytes)
 	if d.arrived++; d.once && d.arrived == len(d.order) { // the last ops run meanwhile
 		d.retire()
 	}

@@ -73,6 +73,9 @@ type Options struct {
 	Readers int
 	// Read counts the bytes that were read.
 	Read *atomic.Int64
+	// Loads notes when groups were brought, nil where nobody wants to know. On a device with memory of its own the copies
+	// of one group are then waited for before those of the next are given to it.
+	Loads *Loads
 	// PieceBytes is how much a read of a Direct fetcher takes at most, QueuesPay how much has to be read for a single pass
 	// to have queues; 0 is what suits disks.
 	PieceBytes, QueuesPay int64

@@ -378,7 +378,7 @@ func TestStays(t *testing.T) {
 // staging returns a fetcher through host memory of a plan's groups, which are kept there, pass through slots and lie in
 // the memory of their source, in turns.
 func staging(
-	t *testing.T, dev *late.Device, p *plan.Plan, data []byte,
+	t *testing.T, dev *late.Device, p *plan.Plan, data []byte, loads *Loads,
 ) (s *Staged, compute device.Stream, ring device.Memory) {
 	t.Helper()
 	compute, err := dev.NewStream()
@@ -398,7 +398,7 @@ func staging(
 		if !g.Paged() {
 			continue
 		}
-		from := StagedGroup{Group: g}
+		from := StagedGroup{Group: g, Number: k}
 		switch len(groups) % 3 {
 		case 0:
 			for i := range slots {
@@ -412,7 +412,7 @@ func staging(
 		}
 		groups = append(groups, from)
 	}
-	if s, err = NewStaged(dev, compute, ring, groups, Options{Readers: 2, Read: new(atomic.Int64)}); err != nil {
+	if s, err = NewStaged(dev, compute, ring, groups, Options{Readers: 2, Read: new(atomic.Int64), Loads: loads}); err != nil {
 		t.Fatal(err)
 	}
 	return s, compute, ring
@@ -450,7 +450,7 @@ func TestStaged(t *testing.T) {
 			f := newFile(40 * storage.AlignBytes)
 			p := ringed(f, slots, 5, 1, 7, 3, 8, 2, 4)
 			dev := late.New(emulated.New(emulated.Options{CheckOrder: true, Threads: 1}), late.Options{Seed: seed})
-			s, compute, ring := staging(t, dev, p, f.data)
+			s, compute, ring := staging(t, dev, p, f.data, nil)
 			for pass := range 6 {
 				found, err := copiedOut(t.Context(), s, p, compute, ring)
 				if err != nil {

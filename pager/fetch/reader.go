@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/optimem/optimem/internal/panicked"
 	"github.com/optimem/optimem/plan"
@@ -27,12 +28,16 @@ type visit struct {
 	// left counts the pieces that are under way; arrived has a token once there are none.
 	left    atomic.Int32
 	arrived chan struct{}
+	// group is its number. began, ended and reaped are when its reads were begun, and when a reader and the pass knew the
+	// last to have ended, where somebody wants to know.
+	group                int
+	began, ended, reaped time.Time
 	// sources are those of the pieces that can tell whether they changed.
 	sources []storage.Guarded
 }
 
-func newVisit(group *plan.Group) visit {
-	return visit{path: group.Name(), after: group.After, arrived: make(chan struct{}, 1)}
+func newVisit(k int, group *plan.Group) visit {
+	return visit{group: k, path: group.Name(), after: group.After, arrived: make(chan struct{}, 1)}
 }
 
 // need returns how many visits must be done before the n-th may be brought, where visits of them make a pass: its slot
@@ -69,6 +74,7 @@ type reader struct {
 	work  chan piece
 	idle  sync.WaitGroup
 	bytes *atomic.Int64
+	loads *Loads
 	ctx   context.Context
 	stop  context.CancelCauseFunc
 	// failed is closed with the first error in err.
@@ -126,6 +132,7 @@ func (r *reader) read(p piece) {
 		r.fail(&Error{p.visit.path, err})
 		return
 	}
+	r.loads.stamp(&p.visit.ended)
 	p.visit.arrived <- struct{}{}
 }
 

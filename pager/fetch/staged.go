@@ -2,6 +2,7 @@ package fetch
 
 import (
 	"context"
+	"time"
 
 	"github.com/optimem/optimem/device"
 	"github.com/optimem/optimem/plan"
@@ -29,6 +30,8 @@ type Staged struct {
 // A StagedGroup is a paged group and where its bytes are in host memory, on their way to the device.
 type StagedGroup struct {
 	Group *plan.Group
+	// Number is the group's in its plan.
+	Number int
 	// InPlace are the bytes of each part in the memory of their sources, from where the device copies by itself, else nil.
 	InPlace [][]byte
 	// Copy is where the bytes of a group stay whose copy is kept in host memory. They are there once Held says so, which
@@ -44,6 +47,8 @@ type StagedGroup struct {
 type fed struct {
 	*stagedVisit
 	from []byte
+	// began and ended are when its reads were, where somebody wants to know and there were any.
+	began, ended time.Time
 }
 
 // A stagedVisit is a paged group as a Staged fetcher sees it.
@@ -63,12 +68,12 @@ func NewStaged(
 	dev device.Device, compute device.Stream, ring device.Memory, groups []StagedGroup, o Options,
 ) (_ *Staged, err error) {
 	s := &Staged{readers: o.Readers, compute: compute, ring: ring}
-	s.bytes = o.Read
+	s.bytes, s.loads = o.Read, o.Loads
 	if s.stream, err = dev.NewStream(); err != nil {
 		return nil, err
 	}
 	for _, group := range groups {
-		v := &stagedVisit{visit: newVisit(group.Group), StagedGroup: group}
+		v := &stagedVisit{visit: newVisit(group.Number, group.Group), StagedGroup: group}
 		switch {
 		case v.InPlace != nil:
 		case v.Group.Copied:
@@ -129,7 +134,9 @@ func (s *Staged) feed() {
 			list, from = v.slots[slot], v.Slots[slot]
 			slot = (slot + 1) % plan.StagingSlots
 		}
+		var began, ended time.Time
 		if len(list) > 0 {
+			s.loads.stamp(&began)
 			if !s.request(&v.visit, list) {
 				return
 			}
@@ -142,12 +149,13 @@ func (s *Staged) feed() {
 			case <-s.ctx.Done():
 				return
 			}
+			s.loads.stamp(&ended)
 			if v.Held != nil {
 				*v.Held = true
 			}
 		}
 		select {
-		case s.read <- fed{v, from}:
+		case s.read <- fed{v, from, began, ended}:
 		case <-s.ctx.Done():
 			return
 		}
@@ -174,8 +182,16 @@ func (s *Staged) copy() {
 		}
 		if last != nil && v.after > 0 {
 			s.stream.Wait(last)
+			if s.loads != nil { // the copy is to be measured, and not what it waits for
+				if err := last.Sync(s.ctx); err != nil {
+					s.fail(&Error{v.path, err})
+					return
+				}
+			}
 			last = nil // what comes next is behind it
 		}
+		var begin time.Time
+		s.loads.stamp(&begin)
 		if err := s.bring(v); err != nil {
 			s.fail(&Error{v.path, err})
 			return
@@ -188,6 +204,17 @@ func (s *Staged) copy() {
 		case s.arrived <- e:
 		case <-s.ctx.Done():
 			return
+		}
+		if s.loads != nil {
+			err := e.Sync(s.ctx)
+			s.loads.copied(Load{
+				Group: v.visit.group, Path: v.path, Bytes: v.Group.SlotBytes,
+				Begin: v.began, End: v.ended, CopyBegin: begin, CopyEnd: time.Now(),
+			}, err)
+			if err != nil {
+				s.fail(&Error{v.path, err})
+				return
+			}
 		}
 	}
 }
@@ -215,6 +242,7 @@ func (s *Staged) Ready(ctx context.Context, _ int) error {
 	select {
 	case e := <-s.arrived:
 		s.compute.Wait(e)
+		s.loads.await()
 		return nil
 	case <-s.failed:
 		return s.err
@@ -240,6 +268,7 @@ func (s *Staged) Reset() {
 	for _, v := range s.order {
 		v.forget()
 	}
+	s.loads.forget()
 }
 
 // Close stops everything and gives the stream back.

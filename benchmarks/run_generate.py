@@ -1,0 +1,77 @@
+"""Times optimem generate beside transformers on one folder: seconds to the first token, and tokens a second from there on.
+
+    python benchmarks/run_generate.py OPTIMEM FOLDER [--rounds 5] [--tokens 64] [--words 200]
+
+Each round runs every program once, in turns, as a process of its own (transformers generates once before it is timed). The
+table has medians, for one thread and two. Nothing else should run meanwhile.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+PEER = """
+import json, sys, time, torch, transformers as T
+folder, dtype, threads, tokens, prompt = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+torch.set_num_threads(threads)
+tok = T.AutoTokenizer.from_pretrained(folder)
+m = T.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+ids = torch.tensor([tok(prompt)["input_ids"]])
+class Clock:
+    def put(self, value):
+        self.times.append(time.perf_counter())
+    def end(self):
+        pass
+with torch.no_grad():
+    m.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=4, do_sample=False)
+    c = Clock(); c.times = []
+    start = time.perf_counter()
+    m.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, streamer=c)
+first, last = c.times[1] - start, c.times[-1] - c.times[1]
+print(json.dumps({"prompt_tokens": ids.shape[1], "first": first, "rate": (len(c.times) - 2) / last}))
+"""
+
+
+def peer(folder, dtype, threads, tokens, prompt):
+    env = os.environ | {"OMP_NUM_THREADS": str(threads), "TRANSFORMERS_VERBOSITY": "error"}
+    out = subprocess.run([sys.executable, "-W", "ignore", "-c", PEER, folder, dtype, str(threads), str(tokens), prompt],
+                         capture_output=True, text=True, env=env, check=True).stdout
+    return json.loads(out.strip().splitlines()[-1])
+
+
+def ours(program, folder, kv, threads, tokens, prompt, more):
+    out = subprocess.run([program, "generate", folder, prompt, "--raw", "--json", "--quiet", "--max-tokens", str(tokens),
+                          "--threads", str(threads), "--kv", kv, *more], capture_output=True, text=True, check=True).stdout
+    a = json.loads(out)
+    return {"prompt_tokens": a["prompt_tokens"], "first": a["first_token_seconds"], "rate": a["tokens_per_second"]}
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("program")
+    p.add_argument("folder")
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--tokens", type=int, default=64)
+    p.add_argument("--words", type=int, default=200)
+    a = p.parse_args()
+    prompt = " ".join(["The quick brown fox jumps over the lazy dog."] * (a.words // 9 + 1))
+    rows = {}
+    for threads in (1, 2):
+        rows["optimem, bf16 weights", threads] = lambda t=threads: ours(a.program, a.folder, "bf16", t, a.tokens, prompt, ["--mode", "resident"])
+        rows["transformers, bfloat16", threads] = lambda t=threads: peer(a.folder, "bfloat16", t, a.tokens, prompt)
+        rows["transformers, float32", threads] = lambda t=threads: peer(a.folder, "float32", t, a.tokens, prompt)
+    seen = {k: [] for k in rows}
+    for _ in range(a.rounds):
+        for k, run in rows.items():
+            seen[k].append(run())
+    print("| | threads | prompt tokens | first token, s | tokens a second |\n|---|---|---|---|---|")
+    for (name, threads), list_ in seen.items():
+        first, rate = (statistics.median(x[k] for x in list_) for k in ("first", "rate"))
+        print(f"| {name} | {threads} | {list_[0]['prompt_tokens']} | {first:.3f} | {rate:.1f} |")
+
+
+if __name__ == "__main__":
+    main()

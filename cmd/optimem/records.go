@@ -1,0 +1,144 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/memory"
+	"github.com/optimem/optimem/trace"
+)
+
+// recordFlags defines the flags of commands that run a model which record what it did.
+func (r *run) recordFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&r.traceFile, "trace", "", "write a timeline for ui.perfetto.dev to `FILE`.json")
+	flags.StringVar(&r.snapshotFile, "snapshot", "", "write the plan's memory for PyTorch's viewer to `FILE`.pickle")
+	flags.StringVar(&r.memoryReport, "memory-report", "", "say what memory is for: `brief` or verbose")
+	flags.Lookup("memory-report").NoOptDefVal = briefReport
+	flags.StringVar(&r.reportDevice, "report-device", "", "report the memory of `DEVICE` alone, such as cuda:0 or host")
+	grouped(flags, measureGroup, "trace", "snapshot", "memory-report", "report-device")
+}
+
+// The values of --memory-report.
+const (
+	briefReport   = "brief"
+	verboseReport = "verbose"
+)
+
+// checkRecords looks at what recordFlags say, and at the files that they name.
+func (r *run) checkRecords() error {
+	switch changed := r.cmd.Flags().Changed; {
+	case changed("memory-report") && r.memoryReport != briefReport && r.memoryReport != verboseReport:
+		return r.usage("there is: "+briefReport+", "+verboseReport, "unknown report %q", r.memoryReport)
+	case changed("report-device") && r.memoryReport == "":
+		return r.usage("add --memory-report", "--report-device is for --memory-report")
+	case r.traceFile != "" && r.traceFile == r.snapshotFile:
+		return r.usage("", "%s would be written twice", r.traceFile)
+	}
+	for _, f := range []struct{ flag, path, example string }{
+		{"trace", r.traceFile, "trace.json"}, {"snapshot", r.snapshotFile, "snapshot.pickle"},
+	} {
+		switch changed := r.cmd.Flags().Changed(f.flag); {
+		case !changed:
+			continue
+		case f.path == "":
+			return r.usage("for instance --"+f.flag+" "+f.example, "--%s names no file", f.flag)
+		case sameFile(f.path, r.model):
+			return r.usage("", "%s is the model itself", f.path)
+		}
+		if _, err := os.Stat(filepath.Dir(f.path)); err != nil {
+			return err
+		}
+		if _, err := outputPath(f.path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// traced does what a command does while it writes the timeline that --trace asks for. It grows with the run, and takes its name
+// only if that ends well.
+func (r *run) traced(ctx context.Context, do func(ctx context.Context) error) error {
+	if r.traceFile == "" {
+		return do(ctx)
+	}
+	return writeFile(r.traceFile, func(f *os.File) error {
+		r.trace = trace.New(contextWriter{ctx, f})
+		err := do(ctx)
+		return cmp.Or(err, r.trace.Close())
+	})
+}
+
+// reportBefore says what memory is for before the first pass, where --memory-report asks for it.
+func (r *run) reportBefore(ctx context.Context, m *openModel) error {
+	if r.memoryReport == "" {
+		return nil
+	}
+	if planned := m.session.PlannedMemory(m.plan); r.reportDevice != "" && len(planned.Of(r.reportDevice).Devices) == 0 {
+		var names []string
+		for _, d := range planned.Devices {
+			names = append(names, d.Name)
+		}
+		return r.usage("there is: "+strings.Join(names, ", "), "the plan takes no memory of %q", r.reportDevice)
+	}
+	return r.reportNow(ctx, m, "before the first run")
+}
+
+// reportAfter says what memory is for at the planned peak and now that all passes are over, and writes the snapshot of the plan
+// that --snapshot asks for.
+func (r *run) reportAfter(ctx context.Context, m *openModel) error {
+	if r.memoryReport != "" {
+		if err := r.tellMemory(m.session.PlannedMemory(m.plan)); err != nil {
+			return err
+		}
+		if err := r.reportNow(ctx, m, "after the last run"); err != nil {
+			return err
+		}
+	}
+	if r.snapshotFile == "" {
+		return nil
+	}
+	return writeFile(r.snapshotFile, func(f *os.File) error {
+		return memory.WriteSnapshot(contextWriter{ctx, f}, m.plan)
+	})
+}
+
+func (r *run) reportNow(ctx context.Context, m *openModel, when string) error {
+	now, err := m.session.Memory(ctx)
+	if err != nil {
+		return err
+	}
+	now.Moment = when
+	return r.tellMemory(now)
+}
+
+// tellMemory prints a report, or keeps it for the answer of --json.
+func (r *run) tellMemory(all *memory.Report) error {
+	if r.reportDevice != "" {
+		all = all.Of(r.reportDevice)
+	}
+	if r.asJSON {
+		r.reports = append(r.reports, all)
+		return nil
+	}
+	detail := memory.Brief
+	if r.memoryReport == verboseReport {
+		detail = memory.Verbose
+	}
+	_, err := fmt.Fprintln(r.stderr, all.Text(detail))
+	return err
+}
+
+// setReports writes the reports of memory into an answer, where there are any.
+func setReports(o *jsonObject, reports []*memory.Report) {
+	if reports != nil {
+		setArray(o, "memory_reports", slices.Values(reports))
+	}
+}
