@@ -135,3 +135,29 @@ func TestRandomBlocks(t *testing.T) {
 		running = append(running, s)
 	}
 }
+
+// TestBlocksOfNobody: a block that nobody can find is taken before one that another text may begin with.
+func TestBlocksOfNobody(t *testing.T) {
+	const n = graph.BlockRows
+	b := newBlocks(3)
+	s, half := admitted(t, b, text(2*n+1, 1), 2*n), admitted(t, b, text(3, 3), 3)
+	s.computed(b)
+	half.computed(b)
+	b.release(s)
+	b.release(half)
+	if other := admitted(t, b, text(3, 2), 3); other.table[0] != 2 || len(b.shared(s.tokens)) != 2 {
+		t.Errorf("took block %d; %d blocks of the text before are left", other.table[0], len(b.shared(s.tokens)))
+	}
+}
+
+// TestBlocksHalfComputed: what is not in the caches yet is shared with nobody.
+func TestBlocksHalfComputed(t *testing.T) {
+	const n = graph.BlockRows
+	b := newBlocks(6)
+	s := admitted(t, b, text(3*n, 1), 3*n)
+	s.cached = n + 3
+	b.register(s)
+	if got := len(b.shared(s.tokens)); got != 1 {
+		t.Errorf("%d blocks can be shared where one is computed", got)
+	}
+}

@@ -27,7 +27,7 @@ func TestFolderDefaults(t *testing.T) {
 		want  Defaults
 	}{
 		"neither":     {nil, Defaults{Begin: -1}},
-		"config only": {map[string]string{"config.json": `{"eos_token_id": 2, "bos_token_id": 1, "temperature": 3}`}, Defaults{End: []int{2}, Begin: 1}},
+		"config only": {map[string]string{"config.json": `{"eos_token_id": 2, "bos_token_id": 1, "temperature": 3, "do_sample": true}`}, Defaults{End: []int{2}, Begin: 1}},
 		"both": {map[string]string{
 			"config.json":            `{"eos_token_id": 2, "bos_token_id": 1}`,
 			"generation_config.json": `{"eos_token_id": [5, 7], "do_sample": true, "temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1}`,

@@ -298,3 +298,36 @@ func TestBudgetOfEngine(t *testing.T) {
 		t.Errorf("took %d of %d bytes", peak, full.MinBytes)
 	}
 }
+
+// hangUp is a caller that goes away when the first token was chosen.
+type hangUp struct {
+	cancel context.CancelFunc
+	tokens int
+}
+
+func (h *hangUp) Mask([]uint64) error { return nil }
+
+func (h *hangUp) Accept(int) error {
+	h.tokens++
+	h.cancel()
+	return nil
+}
+
+// TestGone: a request whose caller went away is in no later pass, and its blocks are free again.
+func TestGone(t *testing.T) {
+	e := engine(t, generate.Options{Sequences: 1})
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := &hangUp{cancel: cancel}
+	_, err := e.Generate(ctx, generate.Request{Prompt: []int{1}, MaxTokens: 31, Constraint: gone}, nil)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	soon, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	if _, err := e.Generate(soon, generate.Request{Prompt: []int{2}, MaxTokens: 31}, nil); err != nil {
+		t.Fatalf("the next one: %v", err)
+	}
+	if gone.tokens != 1 {
+		t.Errorf("%d tokens were written for who is gone", gone.tokens)
+	}
+}

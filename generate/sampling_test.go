@@ -206,3 +206,12 @@ func TestPlacesDraw(t *testing.T) {
 		t.Errorf("20 places have %d different tokens of 50", len(seen))
 	}
 }
+
+// TestTopKTies: tokens that are as likely as the last of the K are left, too, as transformers leaves them.
+func TestTopKTies(t *testing.T) {
+	s := newSampler(Request{Prompt: []int{0}, Sampling: Sampling{Temperature: 1, TopK: 2}}, 5)
+	copy(s.scores, []float32{1, 3, 2, 2, 2})
+	if _, ok := s.draw(1); !ok || !slices.Equal(s.order, []int32{1, 2, 3, 4}) {
+		t.Errorf("left are %v", s.order)
+	}
+}
