@@ -245,7 +245,7 @@ func (e *Engine) Close() error {
 }
 
 // Generate writes what follows a prompt. It calls got, which may be nil, for each token on the caller's goroutine; what got
-// returns ends the request: [Stop] as finished, another error as failed. The result tells what was written also where there
+// returns ends the request: [ErrStop] as finished, another error as failed. The result tells what was written also where there
 // is an error.
 //
 // A request waits until its blocks are free, then goes on in every pass. A cancelled one returns at once and is out of the
@@ -285,7 +285,7 @@ func (e *Engine) Generate(ctx context.Context, r Request, got func(Token) error)
 			}
 			if err := got(t); err != nil {
 				result.Seconds = time.Since(begin).Seconds()
-				if errors.Is(err, Stop) {
+				if errors.Is(err, ErrStop) {
 					result.Finish, err = FinishStop, nil
 				}
 				return result, err
@@ -297,5 +297,5 @@ func (e *Engine) Generate(ctx context.Context, r Request, got func(Token) error)
 	}
 }
 
-// Stop is what a caller returns of a token after which nothing is to follow.
-var Stop = errors.New("stop")
+// ErrStop is what a caller returns of a token after which nothing is to follow.
+var ErrStop = errors.New("stop")

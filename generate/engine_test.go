@@ -189,7 +189,7 @@ func TestEnds(t *testing.T) {
 	n := 0
 	got, err = e.Generate(t.Context(), r, func(generate.Token) error {
 		if n++; n == 2 {
-			return fmt.Errorf("enough: %w", generate.Stop)
+			return fmt.Errorf("enough: %w", generate.ErrStop)
 		}
 		return nil
 	})

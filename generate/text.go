@@ -211,7 +211,7 @@ func (w *Writer) Write(ctx context.Context, r TextRequest, got func(piece string
 			}
 		}
 		if stopped {
-			return Stop
+			return ErrStop
 		}
 		return nil
 	}
@@ -225,7 +225,7 @@ func (w *Writer) Write(ctx context.Context, r TextRequest, got func(piece string
 		return nil, err
 	}
 	if err == nil && !out.stopped {
-		if last := give(stream.Flush()); last != nil && !errors.Is(last, Stop) {
+		if last := give(stream.Flush()); last != nil && !errors.Is(last, ErrStop) {
 			err = last
 		}
 		if rest := out.flush(); rest != "" && got != nil && err == nil {

@@ -46,7 +46,6 @@ type decoder struct {
 	weights, activations, cache                     tensor.DType
 	window                                          int
 	file                                            file
-	at                                              int64
 	extents                                         map[string]storage.Extent
 	r                                               *rand.Rand
 	precision                                       string

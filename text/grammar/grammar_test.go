@@ -306,6 +306,9 @@ func TestAnEndIsPartOfAState(t *testing.T) {
 func TestStatesAreForgotten(t *testing.T) {
 	e := NewEngine(parse(t, `root ::= "a"{0,1999} "b" "a"{0,1999} "c" "a"{1999}`), NewVocabulary(nil))
 	m, err := e.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
 	run := strings.Repeat("a", 1999)
 	for i, b := range []byte(run + "b" + run + "c" + run) {
 		if m.CanEnd() {

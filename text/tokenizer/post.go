@@ -115,16 +115,9 @@ func truncate(e []*Encoding, t *Truncation) error {
 	case t.Strategy == "LongestFirst" && len(e) == 1:
 		e[0].truncate(total-over, t.Left)
 	case t.Strategy == "LongestFirst":
-		n1, n2 := len(e[0].IDs), len(e[1].IDs)
-		swap := n1 > n2
-		if swap {
-			n1, n2 = n2, n1
-		}
-		if n1 > t.MaxLength {
-			n2 = n1
-		} else {
-			n2 = max(n1, t.MaxLength-n1)
-		}
+		swap := len(e[0].IDs) > len(e[1].IDs)
+		n1 := min(len(e[0].IDs), len(e[1].IDs))
+		n2 := max(n1, t.MaxLength-n1)
 		if n1+n2 > t.MaxLength {
 			n1 = t.MaxLength / 2
 			n2 = n1 + t.MaxLength%2

@@ -97,7 +97,6 @@ type run struct {
 	changes  []change
 	searches []pattern.Search // by stage of pre-tokenization
 	hits     [2][]hit         // of added tokens before and after normalization
-	buf      []byte
 }
 
 func (t *Tokenizer) encodeOne(text string, typeID uint32, o Options) (*Encoding, error) {
