@@ -15,7 +15,7 @@ import (
 
 // mixing are the kinds whose rule keeps no dimension of any operand.
 var mixing = []graph.Kind{
-	"arange", "eye", "histc", "linspace", "masked_scatter", "nms", "nonzero", "repeat_indices", "triangle_indices", "write_view",
+	"arange", "attend", "eye", "histc", "linspace", "masked_scatter", "nms", "nonzero", "repeat_indices", "triangle_indices", "write_view",
 }
 
 // TestAxisRules holds every op's batch-axis rule to what it says, with the calls recorded from PyTorch: when all

@@ -278,17 +278,6 @@ class Special(nn.Module):
                 y.hypot(x))
 
 
-class DataDependent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-
-    def forward(self, x):
-        y = self.inner(x)
-        rows = torch.nonzero(y.sum(1) > 0).squeeze(1)
-        return y.index_select(0, rows)
-
-
 class Int8Linear(nn.Module):
     """A linear layer whose weight is int8, with a scale for each output, in the ways in which programs write it."""
 
@@ -437,5 +426,4 @@ extra("promote", Promote, Case((ids(2, 3, low=-4, high=5, dtype=torch.int32), In
 extra("special", Special, Case((In((4, 5)),)), calibrate=False, double=False)
 extra("complex", Complex, Case((In((2, 7, 16)),)), Case((In((2, 7, 16)),), continues=True), double=False)
 extra("asserted", Asserted, Case((In((2, 4, 4)), literal([[0, 1, 1, 0], [1, 0, 0, 0]], torch.bool))))
-extra("data_dependent", DataDependent, Case((In((6, 4)),)), unsupported="data-dependent")
 extra("unknown", Unknown, Case((In((3, 5)),)), unsupported="ops", calibrate=False)
