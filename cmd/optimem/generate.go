@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -265,7 +267,7 @@ func (f *writingFacts) perSecond() float64 {
 func (f *writingFacts) String() string {
 	text := fmt.Sprintf("%s after a prompt of %d, the first in %s", counted(len(f.Tokens), "token"), f.PromptTokens, secondsText(f.FirstTokenSeconds))
 	if rate := f.perSecond(); rate > 0 {
-		text += fmt.Sprintf(", then %.3g a second", rate)
+		text += ", then " + strconv.FormatFloat(rate, 'f', max(0, 2-int(math.Log10(rate))), 64) + " a second"
 	}
 	text += ", peak " + ascii.FormatSize(f.PeakBytes)
 	if f.Moved > 0 {
