@@ -75,7 +75,9 @@ type Engine struct {
 	blocks  *blocks
 	waiting []*sequence
 	running []*sequence
-	pass    pass
+	// finished are those that this pass was the last of.
+	finished []*sequence
+	pass     pass
 
 	// mu guards what follows.
 	mu    sync.Mutex

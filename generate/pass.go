@@ -239,13 +239,18 @@ func (e *Engine) choose(rows int, logits []float32) error {
 	clear(e.running[len(kept):])
 	e.running = kept
 	e.count(0, 0, written)
+	for _, s := range e.finished { // who hears of it finds it done
+		s.end(s.finish, s.err)
+	}
+	e.finished = e.finished[:0]
 	return nil
 }
 
-// finish ends a sequence that is written.
+// finish ends a sequence that is written, once the pass is done with.
 func (e *Engine) finish(s *sequence, finish Finish, err error) {
 	e.blocks.release(s)
-	s.end(finish, err)
+	s.finish, s.err = finish, err
+	e.finished = append(e.finished, s)
 }
 
 func (e *Engine) count(passes, rows, tokens int) {
