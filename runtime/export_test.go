@@ -64,6 +64,19 @@ func (s *Session) WaitFor(calls int) {
 	}
 }
 
+// WaitForNobody returns once no call waits for its turn: those that did are in a pass.
+func (s *Session) WaitForNobody() {
+	for {
+		s.mu.Lock()
+		n := len(s.waiting)
+		s.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // Lesser is lesser.
 var Lesser = lesser
 

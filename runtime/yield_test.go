@@ -122,13 +122,16 @@ func TestYieldHoldsCalls(t *testing.T) {
 	// Calls that would share a pass: one gives up, the others are answered.
 	ended := make(chan error)
 	leaving, leave := context.WithCancel(t.Context())
+	free := s.TakeTurn() // until all wait: else the first two may share a pass before the third comes
 	for _, ctx := range []context.Context{t.Context(), leaving, t.Context()} {
 		go func() {
 			_, err := s.Run(ctx, in)
 			ended <- err
 		}()
 	}
-	s.WaitFor(2)
+	s.WaitFor(3)
+	free()
+	s.WaitForNobody() // they share a pass, which stands aside
 	leave()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("who left: %v", err)
