@@ -146,19 +146,33 @@ func TestText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What scratch memory takes depends on the processor's kernels.
-	const want = `
-storage                           kind           shape    dtype    bytes   used
-linear.bias                       weight         [24]     float32     96     96
-linear2.bias                      weight         [24]     float32     96     96
-linear.weight                     packed weight  [24 24]  float32  3,072  2,304
-linear2.weight (->linear.weight)  packed weight  [24 24]  float32      0  2,304
-(alignment of weights that stay)                                     320
-(activations, none alive)                                            512
-`
+	// What scratch memory takes, and whether weights are packed, depends on the processor's kernels.
 	text := r.Text(memory.Verbose)
-	if !strings.Contains(text, want) || !strings.HasPrefix(text, "emu, now: ") || !strings.Contains(text, "\ntotal ") {
-		t.Errorf("verbose is\n%s, without\n%s", text, want)
+	if !strings.HasPrefix(text, "emu, now: ") || !strings.Contains(text, "\ntotal ") {
+		t.Errorf("verbose is\n%s", text)
+	}
+	rows := strings.NewReplacer("packed weight", "weight").Replace(text)
+	for _, want := range [][2]string{
+		{"linear.bias ", "weight [24] float32 96 96"}, {"linear2.bias ", "weight [24] float32 96 96"},
+		{"linear.weight ", "weight [24 24] float32 * 2,304"}, {"linear2.weight (->linear.weight) ", "weight [24 24] float32 0 2,304"},
+		{"(alignment of weights that stay) ", "*"}, {"(activations, none alive) ", "512"},
+	} {
+		found := false
+		for line := range strings.Lines(rows) {
+			rest, ok := strings.CutPrefix(line, want[0])
+			if !ok {
+				continue
+			}
+			got, fields := strings.Fields(rest), strings.Fields(want[1])
+			found = len(got) == len(fields)
+			for i := range fields {
+				found = found && (fields[i] == "*" || fields[i] == got[i])
+			}
+			break
+		}
+		if !found {
+			t.Errorf("no row %q %q in\n%s", want[0], want[1], text)
+		}
 	}
 	if strings.Contains(text, "cpu") || strings.Contains(text, "differs") {
 		t.Errorf("verbose is\n%s", text)
