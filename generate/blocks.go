@@ -74,7 +74,7 @@ func (b *blocks) shared(tokens []int) []int {
 // admit gives a sequence its blocks: those that it shares, and new ones for the rest. It reports whether there were enough.
 func (b *blocks) admit(s *sequence) bool {
 	table := b.shared(s.tokens)
-	want := (s.most + graph.BlockRows - 1) / graph.BlockRows
+	want := graph.Blocks(s.most)
 	available := b.free()
 	for _, i := range table {
 		if b.of[i].users == 0 { // it is among the free ones

@@ -87,20 +87,9 @@ func FolderDefaults(folder string) (Defaults, error) {
 
 // readConfig returns the entries of a file, none where there is no such file.
 func readConfig(folder, name string) (map[string]json.RawMessage, error) {
-	f, err := os.Open(filepath.Join(folder, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	text, err := readFile(folder, name, maxConfig)
+	if err != nil || text == nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(text) > maxConfig:
-		return nil, &ConfigError{File: name, Msg: fmt.Sprintf("has more than %d bytes", maxConfig)}
 	}
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -170,4 +159,21 @@ func (r *configReader) number(key string, missing, least, most float64) float64 
 		return missing
 	}
 	return x
+}
+
+// readFile reads a file of a folder that has no more bytes than most; nil where there is no such file.
+func readFile(folder, name string, most int64) ([]byte, error) {
+	f, err := os.Open(filepath.Join(folder, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = &ConfigError{File: name, Msg: fmt.Sprintf("has more than %d bytes", most)}
+	}
+	return text, err
 }

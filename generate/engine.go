@@ -123,22 +123,15 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 	if opts.Sequences == 0 {
 		opts.Sequences = 1
 	}
-	var first error
+	var err error
 	for _, size := range sizes(opts, longest) {
-		e, err := open(ctx, model, opts, size)
+		var e *Engine
 		var full *runtime.CapacityError
-		if err == nil {
-			return e, nil
+		if e, err = open(ctx, model, opts, size); err == nil || !errors.As(err, &full) {
+			return e, err
 		}
-		if first == nil {
-			first = err
-		}
-		if !errors.As(err, &full) {
-			return nil, err
-		}
-		first = err // of the smallest, which says what would do
 	}
-	return nil, first
+	return nil, err // of the smallest, which says what would do
 }
 
 // maxRows bounds the tokens of a pass.
@@ -174,7 +167,7 @@ func sizes(opts Options, longest int) []size {
 
 // open returns an engine of a size.
 func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engine, error) {
-	perSequence := (n.context + graph.BlockRows - 1) / graph.BlockRows
+	perSequence := graph.Blocks(n.context)
 	steps, err := model.Steps(models.StepOptions{Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV})
 	if err != nil {
 		return nil, err
@@ -213,7 +206,7 @@ func (e *Engine) shapes(rows, wanted int) map[string]tensor.Shape {
 }
 
 // perSequence is how many blocks a sequence of a full context has.
-func (e *Engine) perSequence() int { return (e.context + graph.BlockRows - 1) / graph.BlockRows }
+func (e *Engine) perSequence() int { return graph.Blocks(e.context) }
 
 // Context returns how many tokens a sequence has at most.
 func (e *Engine) Context() int { return e.context }

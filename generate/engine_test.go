@@ -208,8 +208,6 @@ func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := request(0)
 	r.Prompt, r.MaxTokens = []int{1}, 31
-	var waiting sync.WaitGroup
-	waiting.Add(1)
 	_, err := e.Generate(ctx, r, func(generate.Token) error {
 		cancel()
 		time.Sleep(time.Millisecond)

@@ -3,9 +3,6 @@ package generate
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -84,22 +81,22 @@ var ErrNoChat = errors.New("the model has no chat template")
 // openChat reads the chat template of a folder, [ErrNoChat] where it has none.
 func openChat(folder string) (*template.Chat, error) {
 	var files template.ChatFiles
-	config, err := readFile(folder, "tokenizer_config.json")
+	config, err := readFile(folder, "tokenizer_config.json", maxChatFile)
 	if err != nil {
 		return nil, err
 	}
 	files.TokenizerConfig = config
-	jinja, err := readFile(folder, "chat_template.jinja")
+	jinja, err := readFile(folder, "chat_template.jinja", maxChatFile)
 	if err != nil {
 		return nil, err
 	}
 	files.Jinja = string(jinja)
-	if files.JSON, err = readFile(folder, "chat_template.json"); err != nil {
+	if files.JSON, err = readFile(folder, "chat_template.json", maxChatFile); err != nil {
 		return nil, err
 	}
 	more, _ := filepath.Glob(filepath.Join(folder, "additional_chat_templates", "*.jinja"))
 	for _, path := range more {
-		source, err := readFile(filepath.Dir(path), filepath.Base(path))
+		source, err := readFile(filepath.Dir(path), filepath.Base(path), maxChatFile)
 		if err != nil {
 			return nil, err
 		}
@@ -117,22 +114,6 @@ func openChat(folder string) (*template.Chat, error) {
 
 // maxChatFile bounds the files with a chat template.
 const maxChatFile = 64 << 20
-
-// readFile reads a file of a folder, nothing where there is no such file.
-func readFile(folder, name string) ([]byte, error) {
-	path := filepath.Join(folder, name)
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxChatFile {
-		return nil, fmt.Errorf("%s has %d bytes, more than %d", path, info.Size(), maxChatFile)
-	}
-	return os.ReadFile(path)
-}
 
 // Engine returns the engine that writes.
 func (w *Writer) Engine() *Engine { return w.engine }

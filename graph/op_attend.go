@@ -9,6 +9,9 @@ import (
 // BlockRows is how many positions of a sequence lie together in a cache: a block.
 const BlockRows = 16
 
+// Blocks returns how many blocks so many positions take.
+func Blocks(positions int) int { return (positions + BlockRows - 1) / BlockRows }
+
 // attendOps are attention over what earlier passes computed.
 var attendOps = []OpDef{
 	// attend: rows of tokens, of any sequences, see the tokens of their own sequence up to themselves.

@@ -72,9 +72,6 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 // maxBlocks bounds the blocks of caches.
 const maxBlocks = 1 << 24
 
-// blocksOf is how many blocks so many positions take.
-func blocksOf(positions int) int { return (positions + graph.BlockRows - 1) / graph.BlockRows }
-
 // stepModel returns m, an architecture's, as a model that is run step by step.
 func (m *Model) stepModel(ckpt *loader.Checkpoint, a *layers.Architecture, ops *graph.Registry, rename func(string) string, o StepOptions) *Model {
 	port := func(name string, dims ...string) Port {
@@ -85,7 +82,7 @@ func (m *Model) stepModel(ckpt *loader.Checkpoint, a *layers.Architecture, ops *
 		return p
 	}
 	tables := port(StepBlocks, "rows", "blocks")
-	tables.Shape[1] = blocksOf(o.Context)
+	tables.Shape[1] = graph.Blocks(o.Context)
 	s := newModel(m.ops, m.weights)
 	s.arch, s.notes, s.modules, s.context = m.arch, m.notes, m.modules, o.Context
 	s.outputs = []string{StepLogits}

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/models"
-	"github.com/optimem/optimem/tensor"
 )
 
 // TestStepsOfPrograms: a model that is not known to predict tokens cannot be run step by step, and says so.
@@ -16,6 +14,4 @@ func TestStepsOfPrograms(t *testing.T) {
 	if _, err := m.Steps(models.StepOptions{Blocks: 1}); !errors.As(err, &unsupported) || unsupported.Hint == "" {
 		t.Fatalf("got %v", err)
 	}
-	_ = graph.BlockRows
-	_ = tensor.Float32
 }

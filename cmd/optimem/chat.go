@@ -233,7 +233,6 @@ func (t *chatting) answer(ctx context.Context, e *openEngine, message string, in
 	defer cancel()
 	done := make(chan struct{})
 	defer close(done)
-	interrupted := false
 	go func() {
 		select {
 		case <-interrupts:
@@ -246,7 +245,7 @@ func (t *chatting) answer(ctx context.Context, e *openEngine, message string, in
 		_, err := io.WriteString(t.stdout, piece)
 		return err
 	})
-	interrupted = ctx.Err() != nil
+	interrupted := ctx.Err() != nil
 	if facts != nil && facts.Text != "" {
 		if _, err := io.WriteString(t.stdout, "\n"); err != nil {
 			return err

@@ -23,7 +23,7 @@ type stepper struct {
 // newStepper returns a stepper whose sequence lies in the blocks given, of a model with room for more.
 func newStepper(t testing.TB, model *models.Model, context int, opts optimem.Options) *stepper {
 	t.Helper()
-	n := (context + graph.BlockRows - 1) / graph.BlockRows
+	n := graph.Blocks(context)
 	steps, err := model.Steps(models.StepOptions{Blocks: n + 3, Context: context})
 	if err != nil {
 		t.Fatal(err)
