@@ -93,6 +93,7 @@ type side interface {
 	AllocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemory, error)
 	HostBytes() int64
 	GiveBack(ctx context.Context) error
+	Trim() error
 	Close() error
 }
 
@@ -516,6 +517,9 @@ func (c *Chunker) GiveBack(ctx context.Context) error {
 	c.dropCrossings()
 	return errors.Join(c.sides[0].GiveBack(ctx), c.sides[1].GiveBack(ctx))
 }
+
+// Trim frees the device memory that both sides hold but weights that stay and caches, between passes.
+func (c *Chunker) Trim() error { return errors.Join(c.sides[0].Trim(), c.sides[1].Trim()) }
 
 // Bound changes [pager.Options.MemoryBytes] of each device for plans from now on. That of the host's processor stays.
 func (c *Chunker) Bound(memoryBytes int64) {

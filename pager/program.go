@@ -102,6 +102,16 @@ func (g *Pager) GiveBack(ctx context.Context) error {
 	return g.release(ctx)
 }
 
+// Trim frees all device memory that the pager holds but the weights that stay and caches, between passes. The next pass takes it
+// again and brings none of these.
+func (g *Pager) Trim() error {
+	if g.closed {
+		return errClosed
+	}
+	g.putAway()
+	return errors.Join(g.drop(), free(&g.ring), free(&g.activations), free(&g.scratch))
+}
+
 // putAway ends what the plan that runs reads ahead: the ring is no longer its own.
 func (g *Pager) putAway() {
 	if g.current != nil {

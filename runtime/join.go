@@ -194,6 +194,11 @@ func (s *Session) mostJoined(ctx context.Context, p *program) int {
 // share runs a pass for several calls and passes the turn on.
 func (s *Session) share(p *program, calls []*call) {
 	defer s.release()
+	s.pass(p, calls, s.joinable(context.Background(), p))
+}
+
+// pass runs passes for several calls, at most so many in each, and ends the calls.
+func (s *Session) pass(p *program, calls []*call, instances int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	io := &passIO{calls: calls}
@@ -208,7 +213,7 @@ func (s *Session) share(p *program, calls []*call) {
 		})
 		defer stop()
 	}
-	if err := s.run(ctx, p, io, s.joinable(ctx, p), false); err != nil {
+	if err := s.run(ctx, p, io, instances, false); err != nil {
 		for _, c := range calls { // but those that a pass before had answers for
 			c.end(c.failed(err))
 		}

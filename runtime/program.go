@@ -152,9 +152,16 @@ func (s *Session) planWithin(ctx context.Context, p *program, instances int, bud
 
 // newPlan plans, and keeps nothing.
 func (s *Session) newPlan(ctx context.Context, p *program, instances int, budgetBytes int64) (*plan.Plan, error) {
+	return s.newPlanLike(ctx, p, instances, budgetBytes, s.ran)
+}
+
+// newPlanLike is newPlan where another plan says which weights stay, if it is not nil.
+func (s *Session) newPlanLike(
+	ctx context.Context, p *program, instances int, budgetBytes int64, like *plan.Plan,
+) (*plan.Plan, error) {
 	o := s.planOptions()
 	o.Peers, o.Stop = s.peers(budgetBytes), ctx.Err
-	o.MemoryBytes, o.Instances, o.Like, o.HostOps = budgetBytes, instances, s.ran, p.hostOps
+	o.MemoryBytes, o.Instances, o.Like, o.HostOps = budgetBytes, instances, like, p.hostOps
 	if o.Rates.CachedBytes > 0 || o.HostRates.CachedBytes > 0 {
 		share := cachedShare(p.lowered.Graph)
 		o.Rates, o.HostRates = o.Rates.Cached(share), o.HostRates.Cached(share)

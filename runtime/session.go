@@ -217,6 +217,18 @@ func (s *Session) planned(ctx context.Context, in Values) (*program, error) {
 			return p, nil
 		}
 	}
+	p, err := s.programFor(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = s.plan(ctx, p, 1); err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	return p, nil
+}
+
+// programFor makes the program for the shapes of inputs.
+func (s *Session) programFor(ctx context.Context, in Values) (*program, error) {
 	shapes, err := s.shapes(in)
 	if err != nil {
 		return nil, err
@@ -226,9 +238,6 @@ func (s *Session) planned(ctx context.Context, in Values) (*program, error) {
 		return nil, fmt.Errorf("run: %w", err)
 	}
 	p, err := s.program(ctx, g)
-	if err == nil {
-		_, err = s.plan(ctx, p, 1)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}

@@ -195,6 +195,7 @@ func (m *absentMachine) HostBytes() int64                                 { retu
 func (m *absentMachine) Free() (int64, bool)                              { return 0, false }
 func (m *absentMachine) Clock() (time.Duration, bool)                     { return 0, false }
 func (m *absentMachine) GiveBack(context.Context) error                   { return nil }
+func (m *absentMachine) Trim() error                                      { return nil }
 func (m *absentMachine) DropCaches() error                                { return nil }
 func (m *absentMachine) Bound(int64)                                      {}
 func (m *absentMachine) Close() error {
