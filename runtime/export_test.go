@@ -9,6 +9,7 @@ import (
 	"github.com/optimem/optimem/internal/sysmem"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/plan/share"
 )
 
 // StartEmulated starts a session on a device with faults.
@@ -107,3 +108,6 @@ func (s *Session) WaitForTurnTaken() {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// Levels are those of the member's menu used last.
+func (m *Member) Levels() []share.Level { return m.menus[0].levels }

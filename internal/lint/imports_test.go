@@ -57,6 +57,7 @@ var diagram = map[string][]string{
 	// Graph and bytes, then the interpreters of what was planned.
 	"cost":        {"graph", "tensor"},
 	"plan":        {"graph", "storage", "tensor"},
+	"plan/share":  {},
 	"plan/search": {"plan", "cost", "graph", "graph/rewrite", "storage", "tensor"},
 	"pager":       {"pager/fetch", "plan", "device", "graph", "storage", "tensor"},
 	"pager/fetch": {"plan", "device", "storage"},
@@ -68,8 +69,8 @@ var diagram = map[string][]string{
 		"graph/rewrite",
 	},
 	"runtime": {
-		"memory", "models", "internal/machine", "pager", "cuda", "cost", "plan", "plan/search", "device", "graph", "graph/rewrite",
-		"storage", "tensor", "loader",
+		"memory", "models", "internal/machine", "pager", "cuda", "cost", "plan", "plan/search", "plan/share", "device", "graph",
+		"graph/rewrite", "storage", "tensor", "loader",
 	},
 	"adapt":               {"tensor"},
 	"runtime/optimemtest": {"runtime"},

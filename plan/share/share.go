@@ -48,6 +48,8 @@ type Ledger struct {
 	models      []*Model
 	queue       []*Turn
 	running     int
+	// owedBytes are still held of what turns that began have others free, beyond what these turns may take.
+	owedBytes int64
 	// calls counts all calls; it is the clock by which counts fade.
 	calls int64
 }
@@ -100,6 +102,8 @@ type Start struct {
 	Bytes int64
 	// Frees is what other models, and the turn's own, give back before.
 	Frees []Free
+	// owedBytes is the turn's part of the ledger's.
+	owedBytes int64
 }
 
 // A Free says that a model gives back what it holds beside the weights that stay, or with All those, too.
@@ -128,8 +132,9 @@ func (l *Ledger) Remove(m *Model) {
 	l.models = slices.DeleteFunc(l.models, func(x *Model) bool { return x == m })
 }
 
-// HeldBytes is what all models may hold.
-func (l *Ledger) HeldBytes() (n int64) {
+// HeldBytes is what all models may hold, and what is not free yet although it is to be.
+func (l *Ledger) HeldBytes() int64 {
+	n := l.owedBytes
 	for _, m := range l.models {
 		n += m.heldBytes
 	}
@@ -180,6 +185,7 @@ func (l *Ledger) Done(t *Turn, heldBytes int64, kept bool) {
 
 // Settled says that what a turn had others free is free.
 func (l *Ledger) Settled(s *Start) {
+	l.owedBytes -= s.owedBytes
 	for _, f := range s.Frees {
 		if f.Model != s.Turn.model {
 			f.Model.freeing--
@@ -261,8 +267,9 @@ func (l *Ledger) keptBut(m *Model, drops []*Model) (n int64) {
 	return n
 }
 
-// takenBut is keptBut with all that models hold which run.
-func (l *Ledger) takenBut(m *Model, drops []*Model) (n int64) {
+// takenBut is keptBut with all that models hold which run, or cannot be asked for anything now.
+func (l *Ledger) takenBut(m *Model, drops []*Model) int64 {
+	n := l.owedBytes
 	for _, x := range l.models {
 		switch {
 		case x == m || slices.Contains(drops, x):
@@ -279,9 +286,11 @@ func (l *Ledger) takenBut(m *Model, drops []*Model) (n int64) {
 func (l *Ledger) begin(t *Turn, level int, drops []*Model) *Start {
 	m, of := t.model, t.levels[level]
 	s := &Start{Turn: t, Level: level}
+	before := m.heldBytes // with what is freed, until that is done
 	for _, x := range drops {
 		s.Frees = append(s.Frees, Free{Model: x, All: true})
 		x.freeing++
+		before += x.heldBytes
 		l.Freed(x)
 	}
 	switch {
@@ -299,9 +308,12 @@ func (l *Ledger) begin(t *Turn, level int, drops []*Model) *Start {
 		}
 		s.Frees = append(s.Frees, Free{Model: x})
 		x.freeing++
+		before += x.heldBytes - x.keepBytes
 		x.heldBytes = x.keepBytes
 	}
 	s.Bytes = min(wish, l.budgetBytes-l.HeldBytes())
+	s.owedBytes = max(before-s.Bytes, 0)
+	l.owedBytes += s.owedBytes
 	m.levels, m.at, m.keepBytes, m.heldBytes, m.running = t.levels, level, of.KeepBytes, s.Bytes, true
 	l.running++
 	return s

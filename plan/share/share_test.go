@@ -402,6 +402,34 @@ func TestFreeingIsWaitedFor(t *testing.T) {
 	}
 }
 
+// TestFreedMemoryIsNotGivenTwice: what a turn has freed beyond its own need is nobody's before it is free.
+func TestFreedMemoryIsNotGivenTwice(t *testing.T) {
+	l := New(1000, 3)
+	a := l.Add()
+	l.Count(a)
+	ta := l.Wait(a, []Level{{0, 300, 800}, {700, 800, 0}})
+	if s := l.Next(); s == nil || s.Level != 1 {
+		t.Fatalf("%+v", s)
+	}
+	l.Done(ta, 800, true)
+	l.Wait(l.Add(), []Level{{0, 350, 300}})
+	s := l.Next()
+	if s == nil || s.Bytes != 350 || len(s.Frees) != 1 || !s.Frees[0].All {
+		t.Fatalf("%+v", s)
+	}
+	if n := l.HeldBytes(); n != 800 {
+		t.Errorf("%d bytes are held while 800 are to be freed", n)
+	}
+	next := l.Wait(l.Add(), []Level{{0, 250, 300}})
+	if s := l.Next(); s != nil {
+		t.Fatalf("%+v begins in memory that is not free", s)
+	}
+	l.Settled(s)
+	if s := l.Next(); s == nil || s.Turn != next || l.HeldBytes() != 600 {
+		t.Errorf("%+v, %d bytes", s, l.HeldBytes())
+	}
+}
+
 // TestMoreIsASpareWish: what a turn could use besides is taken from memory that nobody needs, and drops no weights.
 func TestMoreIsASpareWish(t *testing.T) {
 	l := New(1000, 1)
