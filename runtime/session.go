@@ -340,7 +340,8 @@ func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &s.metrics
-	m.WeightBytes, m.CacheBytes, m.RingBytes, m.ActivationBytes, m.WorkBytes, m.HostBytes = 0, 0, 0, 0, 0, 0
+	m.hold(pager.Held{})
+	m.WeightBytes, m.HostBytes = 0, 0
 	return err
 }
 
@@ -355,6 +356,8 @@ type Metrics struct {
 	// ActivationBytes and WorkBytes those of inputs, results and scratch, all on several devices together; PeakBytes is the
 	// most that was held of everything on one.
 	WeightBytes, CacheBytes, RingBytes, ActivationBytes, WorkBytes, PeakBytes int64
+	// HeldBytes is what is held now of everything, on all devices together.
+	HeldBytes int64
 	// HostBytes is what is held in the host's memory beside a device with memory of its own: staging, copies of weights,
 	// and what the CPU computes. HostPeakBytes is the most that was.
 	HostBytes, HostPeakBytes int64
@@ -376,6 +379,13 @@ func (m Metrics) MovedPerSecond() float64 {
 	return float64(m.MovedBytes) / m.Passing.Seconds()
 }
 
+// Queue returns whether the session does something now, and how many calls wait for it.
+func (s *Session) Queue() (busy bool, waiting int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.turn) == 0, len(s.waiting)
+}
+
 // Metrics returns what the session did in passes that are over. It does not wait for one that runs.
 func (s *Session) Metrics() Metrics {
 	s.mu.Lock()
@@ -385,6 +395,7 @@ func (s *Session) Metrics() Metrics {
 
 // hold notes what the device holds.
 func (m *Metrics) hold(h pager.Held) {
+	m.HeldBytes = h.Total()
 	m.CacheBytes, m.RingBytes, m.ActivationBytes, m.WorkBytes = h.CacheBytes, h.RingBytes, h.ActivationBytes, h.WorkBytes
 }
 

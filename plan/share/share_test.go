@@ -219,7 +219,11 @@ func leastWithin(kinds []kind, order []int, calls []float64, work, room int64) (
 // best choice of weights that is made once, in hindsight; with two passes at one time, for which memory is set aside, at most
 // a quarter more than that choice with one.
 func TestReadsNearlyTheLeast(t *testing.T) {
-	for seed := range uint64(8) {
+	seeds := uint64(8)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		draw := rand.New(rand.NewPCG(seed, 1))
 		kinds := mixed(40, draw)
 		var all int64
@@ -360,6 +364,51 @@ func TestTurnsOfOneModelFollowEachOther(t *testing.T) {
 	}
 }
 
+// TestPassesAreCounted: no more turns run at one time than the ledger was made for.
+func TestPassesAreCounted(t *testing.T) {
+	l := New(1000, 2)
+	var turns []*Turn
+	for range 3 {
+		turns = append(turns, l.Wait(l.Add(), []Level{{0, 100, 100}}))
+	}
+	for i := range 2 {
+		if s := l.Next(); s == nil || s.Turn != turns[i] {
+			t.Fatalf("turn %d does not begin", i)
+		}
+	}
+	if l.Next() != nil {
+		t.Fatal("a third runs")
+	}
+	l.Done(turns[1], 0, true)
+	if s := l.Next(); s == nil || s.Turn != turns[2] {
+		t.Error("the third does not begin after another")
+	}
+}
+
+// TestWhoRunsKeeps: the weights of a model that runs, or that is being removed, are nobody else's.
+func TestWhoRunsKeeps(t *testing.T) {
+	l := New(1000, 3)
+	a := l.Add()
+	l.Count(a)
+	ta := l.Wait(a, []Level{{0, 400, 600}, {500, 600, 0}})
+	if s := l.Next(); s == nil || s.Level != 1 {
+		t.Fatalf("%+v", s)
+	}
+	tb := l.Wait(l.Add(), []Level{{0, 550, 550}})
+	if s := l.Next(); s != nil {
+		t.Fatalf("%+v while the other one runs", s)
+	}
+	l.Done(ta, 600, true)
+	l.Hold(a)
+	if s := l.Next(); s != nil {
+		t.Fatalf("%+v while the other one is being removed", s)
+	}
+	l.Freed(a)
+	if s := l.Next(); s == nil || s.Turn != tb || len(s.Frees) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestFreeingIsWaitedFor: a model that frees something for another turn begins none, and is not asked again, until that is done.
 func TestFreeingIsWaitedFor(t *testing.T) {
 	l := New(1000, 3)
@@ -443,6 +492,19 @@ func TestMoreIsASpareWish(t *testing.T) {
 	s := l.Next()
 	if s == nil || s.Bytes != 500 || a.KeepBytes() != 500 || a.HeldBytes() != 500 {
 		t.Fatalf("%+v of %+v", s, a)
+	}
+}
+
+// TestLessIsTrimmed: a model that holds more than its next pass takes gives the rest back before, and keeps its weights.
+func TestLessIsTrimmed(t *testing.T) {
+	l := New(1000, 1)
+	a := l.Add()
+	large := l.Wait(a, []Level{{100, 900, 500}})
+	l.Next()
+	l.Done(large, 900, true)
+	l.Wait(a, []Level{{100, 300, 500}})
+	if s := l.Next(); s == nil || s.Bytes != 300 || len(s.Frees) != 1 || s.Frees[0] != (Free{Model: a}) {
+		t.Errorf("%+v", s)
 	}
 }
 
