@@ -204,12 +204,18 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	if w.context > longest {
 		return nil, w.usage("", "--context %d: the model was made for %d tokens", w.context, longest)
 	}
+	if err := w.listenTop(); err != nil {
+		return nil, err
+	}
+	opts := w.options(nil, 0)
+	opts.Observe = w.observeTop()
 	engine, err := generate.New(ctx, m.model, generate.Options{
-		Session: w.options(nil, 0), Context: min(context, longest), Sequences: sequences, KV: w.kvType(m.ckpt),
+		Session: opts, Context: min(context, longest), Sequences: sequences, KV: w.kvType(m.ckpt),
 	})
 	if err != nil {
 		return nil, err
 	}
+	w.tellTop(engine.Session())
 	e := &openEngine{w: w, ckpt: m.ckpt, writer: generate.NewWriter(w.text, engine)}
 	p, err := engine.Forecast(ctx)
 	if err != nil {
@@ -230,7 +236,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 }
 
 func (e *openEngine) close() error {
-	return cmp.Or(e.writer.Engine().Close(), e.ckpt.Close(), e.w.closeCode())
+	return e.w.closeTop(cmp.Or(e.writer.Engine().Close(), e.ckpt.Close(), e.w.closeCode()))
 }
 
 // write writes what a request asks for, with what it cost.

@@ -18,6 +18,7 @@ import (
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/top"
 	"github.com/optimem/optimem/trace"
 )
 
@@ -87,6 +88,10 @@ type run struct {
 	// traceFile is that of --trace, trace what writes it.
 	traceFile string
 	trace     *trace.Trace
+	// topSocket is that of --top-socket, topServer who answers there, topEntry the session.
+	topSocket string
+	topServer *top.Server
+	topEntry  *top.Entry
 	// snapshotFile, memoryReport and reportDevice are those flags, reports what is printed with --json.
 	snapshotFile, memoryReport, reportDevice string
 	reports                                  []*memory.Report

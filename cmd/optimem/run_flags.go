@@ -105,6 +105,8 @@ func (r *run) sessionFlags(cmd *cobra.Command) {
 		"a `DEVICE`: cpu, cuda:N, cuda:0,cuda:1 or emu:… (default: a GPU, else the CPU)")
 	flags.IntVar(&r.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
 	grouped(flags, deviceGroup, "device", "threads")
+	flags.StringVar(&r.topSocket, "top-socket", "", "tell 'optimem top' on this `SOCKET` what goes on")
+	grouped(flags, measureGroup, "top-socket")
 	for name, values := range map[string][]string{
 		"mode": modes, "device": {"cpu", "cuda", "emu:memory=2GiB,bandwidth=12GB/s,latency=10us"},
 	} {
@@ -124,6 +126,8 @@ func (r *run) checkFlags() error {
 		}
 	}
 	switch {
+	case r.topSocket != "" && r.cmd.Name() == "plan":
+		return r.usage("", "--top-socket does nothing for 'optimem plan', which runs nothing")
 	case !slices.Contains(modes, r.mode):
 		return r.usage("there is: "+strings.Join(modes, ", "), "unknown mode %q", r.mode)
 	case !slices.Contains(precisions, r.precision):

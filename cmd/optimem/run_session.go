@@ -50,7 +50,7 @@ func (m *openModel) close() error {
 	if m.session != nil {
 		err = m.session.Close()
 	}
-	return cmp.Or(err, m.ckpt.Close(), m.r.closeCode())
+	return m.r.closeTop(cmp.Or(err, m.ckpt.Close(), m.r.closeCode()))
 }
 
 func (r *run) limits() loader.Limits { return loader.Limits{MemoryBytes: int64(r.maxMemory)} }
@@ -123,8 +123,11 @@ func (r *run) prepare(ctx context.Context) (_ *openModel, err error) {
 
 // begin starts the session that the flags ask for, and plans for inputs of the given shapes.
 func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes map[string]tensor.Shape) (err error) {
+	if err := r.listenTop(); err != nil {
+		return err
+	}
 	opts := r.options(dumped, m.in.randomBytes)
-	opts.Observe = runtime.TeeObserver(m.watch.observe, r.watchOps)
+	opts.Observe = runtime.TeeObserver(m.watch.observe, r.watchOps, r.observeTop())
 	if r.trace != nil {
 		opts.Observe = runtime.TeeObserver(opts.Observe, r.trace.Observe)
 	}
@@ -132,6 +135,7 @@ func (r *run) begin(ctx context.Context, m *openModel, dumped []string, shapes m
 	if m.session, err = runtime.Start(ctx, m.model, opts); err != nil {
 		return err
 	}
+	r.tellTop(m.session)
 	if m.courtesy != nil {
 		go m.courtesy.serve(ctx, m.session, func(what, text string) {
 			if !r.quiet {

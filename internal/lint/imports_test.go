@@ -80,9 +80,10 @@ var diagram = map[string][]string{
 	"memory":              {"plan", "graph", "storage", "tensor"},
 	"profile":             {"pager", "plan", "graph", "cost"},
 	"profile/profilehttp": {"profile"},
+	"top":                 {"runtime"},
 
 	"cmd/optimem": {
-		"runtime", "memory", "profile", "trace", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
+		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
 		"graph", "layers", "storage", "tensor",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate",
 	},
@@ -148,7 +149,7 @@ var standard = map[string][]string{
 	"C":        {"cuda/internal/driver/provider_gorgonia.go"},
 	"plugin":   {},
 	"os/exec":  {"cuda/sim", "internal/mutants"},
-	"net":      {"examples/...", "cmd/..."},
+	"net":      {"examples/...", "cmd/...", "top"},
 	"net/http": {"examples/...", "cmd/...", "profile/profilehttp"},
 	"log":      {"cmd/...", "examples/..."},
 	"log/slog": {"cmd/...", "examples/...", "runtime"},
