@@ -93,6 +93,7 @@ type side interface {
 	AllocHost(bytes int64, purpose hostmem.Purpose) (device.HostMemory, error)
 	HostBytes() int64
 	GiveBack(ctx context.Context) error
+	Rest(ctx context.Context) error
 	Trim() error
 	Close() error
 }
@@ -516,6 +517,12 @@ func (c *Chunker) DropCaches() error {
 func (c *Chunker) GiveBack(ctx context.Context) error {
 	c.dropCrossings()
 	return errors.Join(c.sides[0].GiveBack(ctx), c.sides[1].GiveBack(ctx))
+}
+
+// Rest is [Chunker.GiveBack] with all else that both sides have on devices with memory of their own: see [pager.Pager.Rest].
+func (c *Chunker) Rest(ctx context.Context) error {
+	c.dropCrossings()
+	return errors.Join(c.sides[0].Rest(ctx), c.sides[1].Rest(ctx))
 }
 
 // Trim frees the device memory that both sides hold but weights that stay and caches, between passes.

@@ -46,11 +46,24 @@ func (d *Device) openBLAS(path string) error {
 		}
 		path, d.blasFrom = "auto", from
 	}
-	lib, err := cublaslt.Open(path)
+	d.blasPath = path
+	if err := d.reopenBLAS(); err != nil {
+		if asked {
+			return err
+		}
+		return nil
+	}
+	d.products = true
+	return nil
+}
+
+// reopenBLAS opens cuBLASLt in a new context.
+func (d *Device) reopenBLAS() error {
+	lib, err := cublaslt.Open(d.blasPath)
 	if err == nil {
 		d.blas, err = lib.New()
 	}
-	if err != nil && asked {
+	if err != nil {
 		return &UnavailableError{Reason: "cuBLASLt cannot be used", Err: err}
 	}
 	return nil
@@ -65,7 +78,7 @@ func (d *Device) Lower(g *graph.Graph) (*graph.Lowered, error) {
 		}
 	}
 	l, err := LowerFor(g, d.info.Capability)
-	if err != nil || d.blas == nil {
+	if err != nil || !d.products {
 		return l, err
 	}
 	for i := range g.Ops {

@@ -72,6 +72,12 @@ type Device struct {
 	pinned     int64
 	lost       error
 	closed     bool
+	// away says that the context was given back until it is needed again, which waking guards.
+	away   bool
+	waking sync.Mutex
+	// products says that cuBLASLt computes those that it can, blasPath where it was opened.
+	products bool
+	blasPath string
 	// enough is how many threads have work before one takes more of it, far the first number that quotients are not computed of
 	// by multiplying. They are enoughThreads and leastFar, but in tests.
 	enough, far int64
@@ -163,12 +169,20 @@ func unavailable(err error) error {
 
 // enter locks the goroutine to its thread and makes the context that thread's. The caller must leave.
 func (d *Device) enter() error {
+	if err := d.wake(); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	lost := d.lost
 	d.mu.Unlock()
 	if lost != nil {
 		return lost
 	}
+	return d.enterAwake()
+}
+
+// enterAwake enters a device that is neither away nor lost.
+func (d *Device) enterAwake() error {
 	goruntime.LockOSThread()
 	if err := d.failed(d.lib.SetCurrent(d.ctx)); err != nil {
 		goruntime.UnlockOSThread()
@@ -208,8 +222,9 @@ func (d *Device) Name() string { return d.name }
 func (d *Device) Info() Info { return d.info }
 
 // Memory returns the total and the free bytes of the GPU's memory, with what other processes use.
+// While the context is given back it asks nobody: free is 0.
 func (d *Device) Memory() (totalBytes, freeBytes int64) {
-	if d.enter() != nil {
+	if d.Resting() || d.enter() != nil {
 		return d.info.MemoryBytes, 0
 	}
 	defer d.leave()
@@ -285,28 +300,24 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
-	used, pinned, lost := d.used, d.pinned, d.lost
+	used, pinned, lost, away := d.used, d.pinned, d.lost, d.away
 	d.mu.Unlock()
+	if away {
+		return nil
+	}
 	var errs []error
 	if lost == nil {
 		if used != 0 || pinned != 0 {
-			errs = append(errs, fmt.Errorf("%d bytes of the device and %d of page-locked memory were not freed", used, pinned))
+			errs = append(errs, unfreed(used, pinned))
 		}
-		if err := d.enter(); err != nil {
-			errs = append(errs, err)
-		} else {
-			if d.blas != nil {
-				errs = append(errs, d.blas.Close())
-			}
-			for _, m := range d.modules {
-				errs = append(errs, d.lib.UnloadModule(m))
-			}
-			errs = append(errs, d.lib.SetCurrent(0))
-			d.leave()
-		}
+		errs = append(errs, d.unload())
 	}
 	if err := d.lib.ReleasePrimary(d.id); lost == nil {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+func unfreed(used, pinned int64) error {
+	return fmt.Errorf("%d bytes of the device and %d of page-locked memory were not freed", used, pinned)
 }

@@ -34,7 +34,7 @@ type cache struct {
 // has for the plan.
 func (g *Pager) takeCaches(ctx context.Context, p *plan.Plan) error {
 	if !p.Target.Direct { // else they would only go from the host's memory to the host's memory
-		if err := g.leaveCaches(ctx, p); err != nil {
+		if err := g.leaveCaches(ctx, p.Caches); err != nil {
 			return err
 		}
 	}
@@ -136,11 +136,11 @@ func (x *cache) free() error {
 	return free(&x.memory)
 }
 
-// leaveCaches keeps aside the caches on the device that a plan has no use for.
-func (g *Pager) leaveCaches(ctx context.Context, p *plan.Plan) error {
-	wanted := make(map[string]bool, len(p.Caches))
-	for i := range p.Caches {
-		wanted[p.Caches[i].Name] = true
+// leaveCaches keeps aside the caches on the device but those of a plan.
+func (g *Pager) leaveCaches(ctx context.Context, but []plan.Cache) error {
+	wanted := make(map[string]bool, len(but))
+	for i := range but {
+		wanted[but[i].Name] = true
 	}
 	for name, x := range g.opts.Caches.of {
 		if x.owner != g || wanted[name] {

@@ -14,6 +14,7 @@
 package pager
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -167,7 +168,9 @@ type Pager struct {
 	dev  device.Device
 	opts Options
 
+	// stream is nil while the pager rests. direct says that plans are for a device that shares the host's memory.
 	stream device.Stream
+	direct bool
 	// keeper is the stream where that can keep ops, nil where it cannot. given is the first op of this pass that
 	// was not given out together with those before it, until the end of those that may be.
 	keeper       device.Keeper
@@ -267,16 +270,8 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 	if opts.Readers <= 0 {
 		opts.Readers = storage.DefaultInFlight
 	}
-	stream, err := dev.NewStream()
-	if err != nil {
-		return nil, err
-	}
 	opts.ObserveOps = opts.ObserveOps && opts.Observe != nil
 	opts.ObserveLoads = opts.ObserveLoads && opts.Observe != nil
-	keeper, _ := stream.(device.Keeper)
-	if opts.ObserveOps { // what is given out together has one end
-		keeper = nil
-	}
 	if opts.Clock == nil {
 		begin := time.Now()
 		opts.Clock = func() time.Duration { return time.Since(begin) }
@@ -287,14 +282,44 @@ func New(dev device.Device, opts Options) (*Pager, error) {
 	if opts.Caches == nil {
 		opts.Caches = NewCaches()
 	}
-	g := &Pager{dev: dev, opts: opts, stream: stream, keeper: keeper, programs: recent.New[*plan.Plan, *program](maxPrograms)}
+	g := &Pager{dev: dev, opts: opts, programs: recent.New[*plan.Plan, *program](maxPrograms)}
 	if opts.ObserveLoads {
 		g.loads = fetch.NewLoads()
+	}
+	return g, g.open()
+}
+
+// open makes the stream, where there is none.
+func (g *Pager) open() error {
+	if g.stream != nil {
+		return nil
+	}
+	stream, err := g.dev.NewStream()
+	if err != nil {
+		return err
+	}
+	g.stream = stream
+	if !g.opts.ObserveOps { // else what is given out together has one end
+		g.keeper, _ = stream.(device.Keeper)
 	}
 	if y, ok := stream.(device.Yielder); ok {
 		y.Meanwhile(g.tick)
 	}
-	return g, nil
+	return nil
+}
+
+// Rest is [Pager.GiveBack] with all else that the pager has on a device with memory of its own: the stream, and caches, whose
+// contents are on Go's heap until the next pass.
+func (g *Pager) Rest(ctx context.Context) error {
+	if err := g.GiveBack(ctx); err != nil || g.direct || g.stream == nil {
+		return err
+	}
+	if err := g.leaveCaches(ctx, nil); err != nil {
+		return err
+	}
+	err := g.stream.Close()
+	g.stream, g.keeper = nil, nil
+	return err
 }
 
 // counters are the stats with those that readers count.
@@ -356,7 +381,11 @@ func (g *Pager) Close() error {
 	}
 	g.closed = true
 	g.rows.close()
-	return errors.Join(g.drop(), g.empty(), g.DropCaches(), g.stream.Close())
+	err := errors.Join(g.drop(), g.empty(), g.DropCaches())
+	if g.stream == nil {
+		return err
+	}
+	return errors.Join(err, g.stream.Close())
 }
 
 // empty frees all memory. No program may use it any more.

@@ -35,6 +35,10 @@ func (g *Pager) Begin(ctx context.Context, p *plan.Plan) (err error) {
 	if g.closed {
 		return errClosed
 	}
+	if err := g.open(); err != nil {
+		return err
+	}
+	g.direct = p.Target.Direct
 	defer func() {
 		if v := recover(); v != nil {
 			err = g.Abandon(located(panicked.By(v), "", "load"))

@@ -3,21 +3,35 @@ package runtime
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 )
+
+// A Giving says what [Session.GiveBack] gives back besides.
+type Giving uint8
+
+// Everything has GiveBack give back, beside what passes take, what the device has for the process: the context of a GPU with
+// its compiled kernels and the driver's own memory, some hundred MB, if no other session of the process is on that GPU. Caches
+// on a device with memory of its own are kept on Go's heap meanwhile, as many bytes as [Metrics.CacheBytes] said. Free memory
+// of Go's heap goes to the operating system, for which it is collected.
+//
+// What stays is on the host: on the CPU [Metrics.CacheBytes] off Go's heap, the caches, to the byte and nothing else; on the
+// heap, on all devices, graphs and plans, states and what was kept aside; and the threads. The next pass takes longer: a GPU's driver
+// makes a context and compiles kernels again.
+const Everything Giving = 1
 
 // GiveBack frees the memory that the session keeps between passes: weights that stay, the ring, activations and scratch on
 // the device, and staging, copies and what the CPU computes with in the host's memory. Others can use it until the next
 // pass, which takes it again and brings the weights anew, with the same results. Buffers that the program changes keep
 // what they hold. GiveBack waits for a pass that runs. What stays is the session's own: its plans, some buffers of its
 // kernels, the context of a GPU, and caches: what earlier passes left there is only there, and who generates text goes on
-// with it. [Session.DropCaches] frees them.
-func (s *Session) GiveBack(ctx context.Context) error {
+// with it. [Session.DropCaches] frees them. With [Everything] a GPU's context and caches on the device go, too.
+func (s *Session) GiveBack(ctx context.Context, how ...Giving) error {
 	if err := s.wait(ctx, "give back"); err != nil {
 		return err
 	}
 	defer s.release()
-	return s.giveBack(ctx)
+	return s.giveBack(ctx, how...)
 }
 
 // DropCaches frees the memory of the program's caches, which begin as zeros in the next pass: for who has no use for what
@@ -77,8 +91,13 @@ func (s *Session) Resize(ctx context.Context, memoryBytes int64) error {
 }
 
 // giveBack frees what passes left, and counts what is held now.
-func (s *Session) giveBack(ctx context.Context) error {
-	err := s.machine.GiveBack(ctx)
+func (s *Session) giveBack(ctx context.Context, how ...Giving) error {
+	give := s.machine.GiveBack
+	if slices.Contains(how, Everything) {
+		give = s.machine.Rest
+		defer debug.FreeOSMemory()
+	}
+	err := give(ctx)
 	held, host := s.machine.Held()
 	s.mu.Lock()
 	defer s.mu.Unlock()

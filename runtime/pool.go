@@ -267,13 +267,14 @@ func (m *Member) RunInto(ctx context.Context, in, out Values) error {
 	return m.do(&call{ctx: ctx, in: in, into: out, done: make(chan struct{})})
 }
 
-// GiveBack frees all memory that the member holds. Its next call takes it again. It waits for a pass that runs.
-func (m *Member) GiveBack(ctx context.Context) error {
+// GiveBack frees all memory that the member holds, as [Session.GiveBack] does. Its next call takes it again. It waits for a pass
+// that runs.
+func (m *Member) GiveBack(ctx context.Context, how ...Giving) error {
 	if err := m.session.wait(ctx, "give back"); err != nil {
 		return err
 	}
 	defer m.session.release()
-	err := m.session.giveBack(ctx)
+	err := m.session.giveBack(ctx, how...)
 	m.pool.mu.Lock()
 	defer m.pool.mu.Unlock()
 	if err == nil && !m.model.Running() {

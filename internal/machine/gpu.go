@@ -118,6 +118,18 @@ func (m *gpuMachine) GiveBack(ctx context.Context) error {
 	return lost(m.name, m.Chunker.GiveBack(ctx))
 }
 
+// Rest gives back the contexts, too.
+func (m *gpuMachine) Rest(ctx context.Context) error {
+	if err := m.Chunker.Rest(ctx); err != nil {
+		return lost(m.name, err)
+	}
+	var errs []error
+	for _, dev := range m.devs {
+		errs = append(errs, dev.Rest())
+	}
+	return lost(m.name, errors.Join(errs...))
+}
+
 // Inventory is that of the GPUs, and of the CPU beside one.
 func (m *gpuMachine) Inventory() []Inventory {
 	pagers, crossing := m.Inventories()
@@ -128,8 +140,11 @@ func (m *gpuMachine) Inventory() []Inventory {
 			continue
 		}
 		dev := m.devs[i]
-		total, free := dev.Memory()
-		list[i].Name, list[i].AllocatedBytes, list[i].UsedBytes = dev.Name(), dev.Allocated(), total-free
+		list[i].Name, list[i].AllocatedBytes = dev.Name(), dev.Allocated()
+		if !dev.Resting() {
+			total, free := dev.Memory()
+			list[i].UsedBytes = total - free
+		}
 	}
 	list[0].CrossingBytes = crossing
 	return list
@@ -195,6 +210,7 @@ func (m *absentMachine) HostBytes() int64                                 { retu
 func (m *absentMachine) Free() (int64, bool)                              { return 0, false }
 func (m *absentMachine) Clock() (time.Duration, bool)                     { return 0, false }
 func (m *absentMachine) GiveBack(context.Context) error                   { return nil }
+func (m *absentMachine) Rest(context.Context) error                       { return nil }
 func (m *absentMachine) Trim() error                                      { return nil }
 func (m *absentMachine) DropCaches() error                                { return nil }
 func (m *absentMachine) Bound(int64)                                      {}

@@ -44,6 +44,8 @@ type Machine interface {
 	Clock() (time.Duration, bool)
 	// GiveBack frees what passes left on the device and in the host's memory.
 	GiveBack(ctx context.Context) error
+	// Rest is GiveBack with all else that a device has for the process until the next pass, such as a GPU's context.
+	Rest(ctx context.Context) error
 	// Trim frees of that what is neither weights that stay nor caches, nor host memory beside a device.
 	Trim() error
 	// DropCaches frees the caches, which begin as zeros again.
