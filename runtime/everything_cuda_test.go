@@ -146,3 +146,38 @@ func TestEverythingKeepsStates(t *testing.T) {
 		}
 	}
 }
+
+// TestPoolOnAGPU: the models of a pool have one GPU, and its memory, together.
+func TestPoolOnAGPU(t *testing.T) {
+	lib := sim.New(t, "memory=64M order=lazy:3")
+	model := build(t, digitsModel, nil)
+	x := pictures(2)
+	alone := onGPU(t, model, plan.Resident, lib, optimem.Options{})
+	want := runDigits(t, alone, x)
+	if err := alone.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const budget = 300 << 10 // the weights of one take 220 KiB
+	p := newPool(t, optimem.PoolOptions{Memory: budget, Device: "cuda"})
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := p.Open(t.Context(), name, model, optimem.Options{CUDALibrary: lib.Path, HostMemory: 4 << 20}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 12 {
+		out, err := p.Run(t.Context(), []string{"a", "b", "a", "c"}[i%4], digitsInput(x))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(bytesOf(out), want) {
+			t.Errorf("call %d: other bits", i)
+		}
+	}
+	if n := lib.Report().PeakBytes; n > budget {
+		t.Errorf("the driver saw %d bytes, %d more than the budget", n, n-budget)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	lib.Check(t)
+}

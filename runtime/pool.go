@@ -66,7 +66,8 @@ func (e *PoolError) Error() string { return fmt.Sprintf("pool: model %q: %s", e.
 // within the budget is never refused. Where shapes are known from the model, Open makes its plans and refuses what does not
 // fit with a [*CapacityError]; else the first call with new shapes does. A program that keeps something from call to call
 // (buffers that it changes, caches) is refused with a [*PoolError], since what it keeps could not give way. A call that fails
-// or is cancelled leaves the others as they were. Results are the same bits as those of a session alone.
+// or is cancelled leaves the others as they were. Results are the same bits as those of a session alone that leaves nothing to the
+// CPU beside a device: a pool does so for ops only that the device does not have.
 type Pool struct {
 	opts PoolOptions
 
@@ -161,6 +162,7 @@ func (p *Pool) Open(ctx context.Context, name string, model *models.Model, opts 
 	if err != nil {
 		return nil, err
 	}
+	session.pooled = true
 	m := &Member{pool: p, name: name, session: session, maxJoin: opts.MaxJoin, hostBytes: opts.HostMemory}
 	if shapes, known := fixedShapes(model); known {
 		err = m.planFixed(ctx, shapes)

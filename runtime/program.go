@@ -162,6 +162,9 @@ func (s *Session) newPlanLike(
 	o := s.planOptions()
 	o.Peers, o.Stop = s.peers(budgetBytes), ctx.Err
 	o.MemoryBytes, o.Instances, o.Like, o.HostOps = budgetBytes, instances, like, p.hostOps
+	if s.pooled && p.hostOps == nil {
+		o.HostLower = nil
+	}
 	if o.Rates.CachedBytes > 0 || o.HostRates.CachedBytes > 0 {
 		share := cachedShare(p.lowered.Graph)
 		o.Rates, o.HostRates = o.Rates.Cached(share), o.HostRates.Cached(share)

@@ -116,6 +116,9 @@ type Session struct {
 	opts  Options
 	// machine is what passes run on.
 	machine machine.Machine
+	// pooled says that the CPU beside the device computes no group that the device can: which ones would depend on other models'
+	// calls, and with them the last bits.
+	pooled bool
 	// behind are the devices behind the first, each with its budget.
 	behind []search.Peer
 
