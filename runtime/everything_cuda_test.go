@@ -44,7 +44,7 @@ func TestEverythingOfAGPU(t *testing.T) {
 						t.Errorf("%+v", m)
 					}
 					// None of these needs the GPU.
-					if report, err := s.Memory(t.Context()); err != nil || report.Devices[0].HeldBytes != 0 {
+					if report, err := s.Memory(t.Context()); err != nil || report.Devices[0].HeldBytes != 0 || report.Devices[0].DriverBytes != 0 {
 						t.Errorf("%+v, %v", report, err)
 					}
 					if err := s.GiveBack(t.Context()); err != nil {
@@ -58,6 +58,9 @@ func TestEverythingOfAGPU(t *testing.T) {
 					}
 					if !bytes.Equal(runDigits(t, s, x), want) {
 						t.Error("other bits")
+					}
+					if lib.Report().Left["modules"] == 0 {
+						t.Error("kernels of the context before are used")
 					}
 					if m := s.Metrics(); m.LoadedBytes <= before.LoadedBytes {
 						t.Errorf("%d bytes read, %d before", m.LoadedBytes, before.LoadedBytes)

@@ -315,7 +315,6 @@ func (m *Member) Close() error {
 	p.mu.Unlock()
 	err := m.session.Close()
 	p.mu.Lock()
-	p.ledger.Freed(m.model)
 	p.forget(m)
 	m.gone = true
 	p.idle.Broadcast()

@@ -11,6 +11,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -242,6 +244,9 @@ func TestPoolOfFortyModels(t *testing.T) {
 		read += m.Members[i].Session.LoadedBytes
 		menus[i] = p.Member(all[i].name).Levels()
 	}
+	if n := len(menus[1]); n < 4 || menus[1][0].KeepBytes > menus[1][n-1].KeepBytes/4 || menus[1][n-1].ReadBytes != 0 {
+		t.Errorf("levels %+v", menus[1])
+	}
 	least := leastRead(menus, calls, budget)
 	t.Logf("%d bytes read, %.3f of the least", read, float64(read)/float64(least))
 	if float64(read) > 1.2*float64(least) {
@@ -436,6 +441,9 @@ func TestPoolCloses(t *testing.T) {
 	if p.Member(all[0].name) != nil || len(p.Metrics().Members) != 2 {
 		t.Error("it is still there")
 	}
+	if m := p.Metrics(); m.HeldBytes != m.Members[0].HeldBytes+m.Members[1].HeldBytes {
+		t.Errorf("what it held still counts: %+v", m)
+	}
 	if err := m.GiveBack(t.Context()); !errors.Is(err, optimem.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
@@ -559,6 +567,12 @@ func TestPoolOnADevice(t *testing.T) {
 	if _, err := p.Open(t.Context(), "one more", all[0].model, optimem.Options{HostMemory: 2 << 20}); !errors.As(err, &pool) {
 		t.Errorf("more of the host's memory than there is: %v", err)
 	}
+	if err := p.Member(all[2].name).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Open(t.Context(), "one more", all[0].model, optimem.Options{HostMemory: 2 << 20}); err != nil {
+		t.Errorf("as much as another one had: %v", err)
+	}
 }
 
 // TestPoolRefuses: what cannot be in a pool is refused when it comes, with what is wrong.
@@ -641,5 +655,123 @@ func TestPoolSurvivesAFault(t *testing.T) {
 		if _, err := p.Run(t.Context(), x[0].name, x[0].in); !errors.As(err, &panicked) {
 			t.Errorf("an observer that panics: %v", err)
 		}
+	}
+}
+
+// TestPoolInTheLeastMemory: calls that would go together go one by one where there is no memory for that.
+func TestPoolInTheLeastMemory(t *testing.T) {
+	x := stacks(t, 1)[0]
+	var capacity *optimem.CapacityError
+	small := newPool(t, optimem.PoolOptions{Memory: 1000})
+	if _, err := small.Open(t.Context(), x.name, x.model, optimem.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := small.Run(t.Context(), x.name, x.in); !errors.As(err, &capacity) {
+		t.Fatal(err)
+	}
+	p := newPool(t, optimem.PoolOptions{Memory: capacity.MinBytes})
+	hold, begun := make(chan struct{}), make(chan struct{}, 100)
+	if _, err := p.Open(t.Context(), x.name, x.model, optimem.Options{Observe: func(e optimem.Event) {
+		if e.Kind == optimem.GroupDone && e.Group == 0 {
+			begun <- struct{}{}
+			<-hold
+		}
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	var calls sync.WaitGroup
+	calls.Go(func() { x.call(t, p) })
+	<-begun
+	for range 4 {
+		calls.Go(func() { x.call(t, p) })
+	}
+	waitingCalls(p, 4)
+	close(hold)
+	calls.Wait()
+	if m := p.Metrics(); m.PeakBytes != capacity.MinBytes || m.Members[0].Session.Calls != 5 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestPoolClosesWhatIsAsked: a member from which another one's turn wants memory gives it before it is closed, so that the turn
+// goes on.
+func TestPoolClosesWhatIsAsked(t *testing.T) {
+	all := stacks(t, 3)
+	big := &all[2]
+	const budget = 700_000
+	p := newPool(t, optimem.PoolOptions{Memory: budget})
+	for _, x := range all {
+		if _, err := p.Open(t.Context(), x.name, x.model, optimem.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all[0].call(t, p)
+	for range 3 { // its weights are worth more, so that they are asked for last
+		all[1].call(t, p)
+	}
+	first, last := p.Member(all[0].name), p.Member(all[1].name)
+	free := first.TakeTurn()
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		for range 8 { // until it keeps all that it can
+			big.call(t, p)
+		}
+	})
+	// It waits for the first, or has all without it.
+	for p.Metrics().Freed == 0 {
+		if p.Metrics().Members[2].Calls == 8 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- last.Close() }()
+	select {
+	case err := <-closed:
+		closed <- err
+	case <-time.After(50 * time.Millisecond):
+	}
+	free()
+	calls.Wait()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPoolPlansAnew: where the process has no memory for what was planned, a call runs in less, and what it leaves is given back,
+// since it is not what the pool knows of.
+func TestPoolPlansAnew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	const width, weights = 1024, 16 * 1024 * 1024 * 4
+	writeStack(t, path, 16, width, 1)
+	in := optimem.Values{"x": tensor.Of(make([]float32, width), 1, width)}
+	p := newPool(t, optimem.PoolOptions{Memory: 2 * weights})
+	if _, err := p.Open(t.Context(), "m", build(t, path, nil), optimem.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	debug.FreeOSMemory()
+	var stats goruntime.MemStats
+	goruntime.ReadMemStats(&stats)
+	before := hostmem.Limit(offHeap() + int64(stats.HeapAlloc) + weights*3/4)
+	_, err := p.Run(t.Context(), "m", in)
+	hostmem.Limit(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p.Metrics().Running > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	m := p.Metrics()
+	if x := m.Members[0]; x.Session.Replans == 0 || x.HeldBytes != 0 || x.KeptBytes != 0 || x.Session.HeldBytes != 0 {
+		t.Errorf("%+v", x)
+	}
+	if _, err := p.Run(t.Context(), "m", in); err != nil {
+		t.Fatal(err)
+	}
+	for p.Metrics().Running > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if x := p.Metrics().Members[0]; x.KeptBytes < weights {
+		t.Errorf("%d bytes of weights stay", x.KeptBytes)
 	}
 }

@@ -124,10 +124,10 @@ func (l *Ledger) Add() *Model {
 	return m
 }
 
-// Hold says that a model is to be removed: it begins no turn, and what it holds is asked of nobody until it is Freed.
+// Hold says that a model is to be removed: it begins no turn, and what it holds is asked of nobody until it is Freed or removed.
 func (l *Ledger) Hold(m *Model) { m.freeing++ }
 
-// Remove forgets a model that holds nothing and has no turn.
+// Remove forgets a model that has no turn, and what it held, which is free now.
 func (l *Ledger) Remove(m *Model) {
 	l.models = slices.DeleteFunc(l.models, func(x *Model) bool { return x == m })
 }
