@@ -1,8 +1,8 @@
-// Package models turns a checkpoint into a model that can run: a graph of ops for given input shapes, its weights still
-// in the file.
+// Package models turns a checkpoint into a model that can run: a graph of ops for given input shapes, with the weights
+// still in the file.
 //
-// It knows model formats' meaning (what an exported program's nodes compute, which architecture a state dict belongs
-// to) and the ops of package layers. It does not know devices, plans or how a file is laid out.
+// It knows the meaning of model formats (what the nodes of an exported program compute, which architecture a state dict
+// belongs to). It does not know devices, plans or file layouts.
 //
 //	ckpt, err := loader.Open("model.pt2")
 //	model, err := models.Build(ckpt, models.Options{})

@@ -1,16 +1,15 @@
-// Package pager obeys a plan: it brings each group of ops to a device just before the group runs, and while it runs the
-// next is already on its way. It holds no policy: which weights stay, where everything lies and what has to be waited
-// for is in the plan.
+// Package pager executes a plan: it brings the weights of each group of ops to the device just before the group runs,
+// and prefetches the next group meanwhile. It holds no policy: the plan says which weights are resident, where
+// everything lies and what has to be waited for.
 //
-// It knows plans and devices. It does not know models or files: weights are read through the sources that the plan's
-// extents name.
+// It knows plans and devices. It does not know models or files: it reads weights through the sources in the plan's
+// extents.
 //
 //	p, err := pager.New(dev, pager.Options{})
 //	err = p.Pass(ctx, plan, io) // many times, one at a time
 //	err = p.Close()
 //
-// A pass is run by the goroutine that calls [Pager.Pass]; reads go on in goroutines of the pager, which reach into the
-// next pass.
+// The goroutine that calls [Pager.Pass] runs the pass; the pager's own goroutines read, and prefetch for the next pass.
 package pager
 
 import (

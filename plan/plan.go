@@ -1,9 +1,9 @@
-// Package plan is the program that a pager obeys: where every byte of a pass lies and when it gets there, decided
-// before anything is allocated; with it what can be read off it, which is its report and who holds memory at which op.
+// Package plan is the program that a pager executes: where every byte of a pass lies and when it gets there, decided
+// before anything is allocated. It also has what follows from a plan: its report, and what holds memory at each op.
 //
 // It knows graphs and bytes. It does not know devices, clocks or goroutines, nor how a plan is found: that is
 // [github.com/optimem/optimem/plan/search]. So plans can be printed, compared as text and costed without hardware, and
-// the peak of memory that a plan states is the length of arenas.
+// a plan's peak memory is the size of its arenas.
 //
 //	fmt.Print(p)                               // a line for each group, then the sums
 //	for op, h := range p.Holdings() { … }      // what is in use while each op runs

@@ -1,6 +1,6 @@
-// Package runtime runs models: it puts a model, a plan and a device together and hides them behind a [Session]. It is
-// the public face of optimem. It decides which calls go through a pass together and how many rows a micro-batch has;
-// where and when anything lies in memory is the plan's to decide.
+// Package runtime runs models: it combines a model, a plan and a device into a [Session]. It is the public API of
+// optimem. It decides which calls share a pass and how many rows a micro-batch has; the plan decides where and when
+// anything is in memory.
 //
 // Outside this module it is imported under the project's name:
 //
@@ -11,9 +11,9 @@
 //	session, err := optimem.Page(ctx, model, optimem.PageOptions{}) // defer session.Close()
 //	out, err := session.Run(ctx, optimem.Values{"x": tensor.Of(pixels, 1, 1, 8, 8)})
 //
-// [Resident] holds the whole model, [Page] brings each group of ops just before it runs, [Chunk] pins a prefix, [Auto]
-// keeps what a budget allows. The results are the same bits in every mode, on the CPU and wherever the same device
-// computes each layer.
+// [Resident] keeps the whole model in memory, [Page] brings each group of ops just before it runs, [Chunk] pins a
+// prefix, [Auto] keeps what the budget allows. Results are bit-identical in every mode, as long as the same kind of
+// device computes each layer.
 package runtime
 
 import (

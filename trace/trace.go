@@ -1,9 +1,9 @@
-// Package trace writes what a session does as a timeline that https://ui.perfetto.dev and chrome://tracing show: lanes for
-// passes, computing, ops, stalls, copies and the disk, counters of the memory in use by purpose, and arrows from the bringing
-// of a group's weights to the computing that needed them.
+// Package trace writes a session's activity as a timeline for https://ui.perfetto.dev and chrome://tracing: lanes for
+// passes, compute, ops, stalls, copies and the disk, counters of memory by purpose, and arrows from the read of a
+// group's weights to the compute that needed them.
 //
-// Times are measured, by the wall's clock; which group is where and what memory is for comes from the plan. A trace does
-// not know how a pass is run, and keeps nothing but the plan's own size: it may go on for any number of passes.
+// Times are measured wall-clock times; places and purposes of memory come from the plan. A trace does not know how a
+// pass is run. Its own memory is bounded by the plan's size, so it can run for any number of passes.
 //
 //	t := trace.New(file) // defer t.Close()
 //	opts.Observe, opts.ObserveLoads = t.Observe, true
