@@ -130,7 +130,8 @@ type Plan struct {
 	// StagingBytes is the host memory through which weights pass to a device that is not Direct, and HostCopyBytes that
 	// in which weights stay so that the disk is read once.
 	StagingBytes, HostCopyBytes int64
-	// SwapBytes is the host memory for activations that wait there until they are needed again.
+	// SwapBytes is the host memory for activations that wait there until they are needed again; where the target is Direct
+	// it is a file's.
 	SwapBytes int64
 	// Gathers are embeddings whose tables are neither held nor moved, GatherBytes the host memory through which their rows
 	// pass to a device that is not Direct.
@@ -177,6 +178,7 @@ type Group struct {
 	Inputs  []graph.ValueID
 	Outputs []int
 	// SwapIn are the activations that come back from host memory before the ops run, SwapOut those that go there after.
+	// What comes back twice, unchanged as all values are, may have left once.
 	SwapIn, SwapOut []Swap
 	// Rows says that an op of the group is an embedding of which only rows are brought.
 	Rows bool
@@ -264,7 +266,10 @@ func (p *Plan) PeakBytes() int64 {
 
 // HostBytes returns the host memory that the plan takes for a device with memory of its own.
 func (p *Plan) HostBytes() int64 {
-	n := p.StagingBytes + p.HostCopyBytes + p.SwapBytes + p.GatherBytes
+	n := p.StagingBytes + p.HostCopyBytes + p.GatherBytes
+	if !p.Target.Direct {
+		n += p.SwapBytes
+	}
 	switch {
 	case p.Sides != nil && p.Sides.Peer != "":
 		n += p.Sides.Host.HostBytes() + p.Sides.CrossingBytes

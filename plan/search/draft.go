@@ -146,13 +146,16 @@ func (d *draft) copy(n int64) float64 {
 	return float64(n)/d.o.Rates.CopyBytes + d.o.Rates.CopySeconds
 }
 
-// copies returns what a group's inputs, outputs and swaps take, on a device that is not Direct.
-func (d *draft) copies(group *plan.Group) float64 {
-	if d.o.Target.Direct {
-		return 0
-	}
+// copies returns what a group's inputs, outputs and swaps take on a device that is not Direct, and what its swaps take
+// that go to a file.
+func (d *draft) copies(group *plan.Group) (seconds float64) {
 	g := d.l.Graph
-	var seconds float64
+	if d.o.Target.Direct {
+		for _, s := range slices.Concat(group.SwapIn, group.SwapOut) {
+			seconds += float64(g.Values[s.Value].Bytes()) / d.o.Rates.DiskBytes
+		}
+		return seconds
+	}
 	for _, id := range group.Inputs {
 		seconds += d.copy(g.Values[id].Bytes())
 	}

@@ -20,17 +20,24 @@ type wait struct {
 	value graph.ValueID
 	// from is the group after which it may leave, to the one before which it must be back.
 	from, to int
-	// held is what it takes meanwhile, freed what it takes in the two groups besides, where each has one instance's bytes
-	// only while that instance passes.
-	held, freed int64
-	chosen      bool
+	// bytes are copied, each way. size is what it takes while it is idle, and what it takes besides in the two groups,
+	// where each has one instance's bytes only while that instance passes.
+	bytes, size int64
+	// frees are where less is alive while it waits.
+	frees []relief
 }
 
-// swapped returns the draft in which idle activations wait in host memory until the others take no more than
-// targetBytes, or no more than they can. It returns nil where none can wait: the host's memory is the device's, or
-// nothing is idle where it counts.
+// A relief is a run of ops, [first, end), and how many bytes fewer are alive there.
+type relief struct {
+	first, end int
+	bytes      int64
+}
+
+// swapped returns the draft in which idle activations wait in host memory, or in a file beside it, until the others take
+// no more than targetBytes, or no more than they can. It returns nil where none can wait: the host's memory is the
+// device's and there is no file, or nothing is idle where it counts.
 func (d *draft) swapped(targetBytes int64) *draft {
-	if d.o.Target.Direct {
+	if d.o.Target.Direct && d.o.SwapBytes == 0 {
 		return nil
 	}
 	if targetBytes > 0 {
@@ -42,68 +49,89 @@ func (d *draft) swapped(targetBytes int64) *draft {
 	return d.waiting
 }
 
+// mostSwapTries bounds how often other activations are sent away: since those that stay have gaps between them, or since
+// there is no room for those that go.
+const mostSwapTries = 8
+
 func (d *draft) makeSwapped(targetBytes int64) *draft {
-	chosen := d.chooseWaits(targetBytes)
-	if len(chosen) == 0 {
+	waits, live := d.waits(), d.live()
+	if len(live) == 0 || len(waits) == 0 {
 		return nil
 	}
-	s := &swapper{d: d, groups: make([]plan.Group, len(d.groups))}
-	for i := range d.groups {
-		s.groups[i] = d.again(i)
+	if targetBytes <= 0 {
+		return d.leastSwapped(live, waits)
 	}
-	s.rename(chosen)
-	e := newDraft(&graph.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o, d.seconds)
+	var best *draft
+	level := targetBytes
+	for range mostSwapTries {
+		e, _ := d.withWaits(chooseWaits(live, waits, level))
+		if e == nil {
+			break
+		}
+		best = smaller(best, e)
+		over := e.base.ActivationBytes - targetBytes
+		if level -= over; over <= 0 || level <= 0 {
+			break
+		}
+	}
+	return best
+}
+
+// leastSwapped returns the draft that takes the least for activations.
+func (d *draft) leastSwapped(live []int64, waits []wait) *draft {
+	best, fits := d.withWaits(chooseWaits(live, waits, 0))
+	if fits {
+		// Whatever else is idle where most is alive leaves, too, if the arena is smaller so.
+		most, _ := d.withWaits(chooser{live, waits, 0}.largest())
+		return smaller(best, most)
+	}
+	low, high := int64(0), slices.Max(live)
+	for range mostSwapTries {
+		level := low + (high-low)/2
+		e, fits := d.withWaits(chooseWaits(live, waits, level))
+		if !fits {
+			low = level
+			continue
+		}
+		best, high = smaller(best, e), level
+	}
+	return best
+}
+
+// smaller returns the draft with the smaller arena for activations, the first where both are as large. Either may be nil.
+func smaller(a, b *draft) *draft {
+	if a == nil || b != nil && b.base.ActivationBytes < a.base.ActivationBytes {
+		return b
+	}
+	return a
+}
+
+// withWaits returns the draft in which what is chosen waits, nil where nothing is gained, and whether there is room for
+// what waits.
+func (d *draft) withWaits(chosen []wait) (e *draft, fits bool) {
+	if len(chosen) == 0 {
+		return nil, true
+	}
+	most := d.o.HostBytes
+	if d.o.Target.Direct {
+		most = d.o.SwapBytes
+	}
+	s := d.rename(chosen, false)
+	if most > 0 && s.hostBytes > most {
+		// What waits twice is copied twice, and its room is not kept in between.
+		if s = d.rename(chosen, true); s.hostBytes > most {
+			return nil, false
+		}
+	}
+	e = newDraft(&graph.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o, d.seconds)
 	e.whole, e.origin = true, d.origin
 	e.stay(d.always)
 	e.base.SplitBytes, e.base.Cuts, e.base.SwapBytes = d.base.SplitBytes, d.base.Cuts, s.hostBytes
-	if d.o.HostBytes > 0 && s.hostBytes > d.o.HostBytes || e.base.ActivationBytes >= d.base.ActivationBytes {
-		return nil
+	if e.base.ActivationBytes >= d.base.ActivationBytes {
+		return nil, true
 	}
-	return e
+	return e, true
 }
-
-// chooseWaits chooses what waits: again and again the largest of what is idle while most is alive.
-func (d *draft) chooseWaits(targetBytes int64) []wait {
-	waits := d.waits() // the largest first
-	slices.SortStableFunc(waits, func(a, b wait) int { return cmp.Compare(b.size(), a.size()) })
-	live := d.live()
-	var chosen []wait
-	for len(chosen) < mostSwaps {
-		at := 0
-		for i := range live {
-			if live[i] > live[at] {
-				at = i
-			}
-		}
-		if len(live) == 0 || live[at] <= targetBytes {
-			break
-		}
-		best := slices.IndexFunc(waits, func(w wait) bool {
-			if w.chosen {
-				return false
-			}
-			idle := at > d.groups[w.from].End-1 && at < d.groups[w.to].First
-			return idle || w.freed > 0 && at >= d.groups[w.from].First && at <= d.groups[w.to].End-1
-		})
-		if best < 0 {
-			break
-		}
-		waits[best].chosen = true
-		w := waits[best]
-		for i := d.groups[w.from].End; i < d.groups[w.to].First; i++ {
-			live[i] -= w.held
-		}
-		for _, k := range []int{w.from, w.to} {
-			for i := d.groups[k].First; i < d.groups[k].End; i++ {
-				live[i] -= w.freed
-			}
-		}
-		chosen = append(chosen, w)
-	}
-	return chosen
-}
-
-func (w *wait) size() int64 { return w.held + w.freed }
 
 // live returns the bytes of activations that are alive at each op.
 func (d *draft) live() []int64 {
@@ -176,11 +204,16 @@ func (d *draft) waits() []wait {
 		bytes := plan.AlignUp(place.Bytes, d.o.Target.AlignBytes)
 		for k, to := range used[id][1:] {
 			from := used[id][k]
-			w := wait{value: graph.ValueID(id), from: from, to: to, held: bytes * int64(d.o.Instances)}
+			w := wait{value: graph.ValueID(id), from: from, to: to, bytes: bytes * int64(d.o.Instances)}
+			w.size = w.bytes
+			w.free(d.groups[from].End, d.groups[to].First, w.bytes)
 			if d.o.Instances > 1 && len(used[id]) == 2 {
-				w.freed = bytes * int64(d.o.Instances-1)
+				freed := bytes * int64(d.o.Instances-1)
+				w.size += freed
+				w.free(d.groups[from].First, d.groups[from].End, freed)
+				w.free(d.groups[to].First, d.groups[to].End, freed)
 			}
-			if to-from > 1 || w.freed > 0 {
+			if len(w.frees) > 0 {
 				list = append(list, w)
 			}
 		}
@@ -188,16 +221,27 @@ func (d *draft) waits() []wait {
 	return list
 }
 
+// free notes that less is alive at the ops [first, end).
+func (w *wait) free(first, end int, bytes int64) {
+	if first < end {
+		w.frees = append(w.frees, relief{first, end, bytes})
+	}
+}
+
 // A swapper makes the graph in which what comes back is a value of its own.
 type swapper struct {
-	d         *draft
 	g         *graph.Graph
 	groups    []plan.Group
 	hostBytes int64
 }
 
-func (s *swapper) rename(chosen []wait) {
-	d := s.d
+// rename makes it for what is chosen. Again says that what waits a second time is copied a second time, instead of its
+// room being kept in between.
+func (d *draft) rename(chosen []wait, again bool) *swapper {
+	s := &swapper{groups: make([]plan.Group, len(d.groups))}
+	for i := range d.groups {
+		s.groups[i] = d.again(i)
+	}
 	g := *d.l.Graph
 	g.Values = append(make([]graph.Value, 0, len(g.Values)+len(chosen)), g.Values...)
 	g.Ops = slices.Clone(g.Ops)
@@ -217,8 +261,9 @@ func (s *swapper) rename(chosen []wait) {
 		}
 	}
 	var hosted []item
-	var places [][2]int // in the lists of the groups
-	for k, w := range chosen {
+	type place struct{ hosted, group, index int }
+	var ins, outs []place // in the lists of the groups
+	for _, w := range chosen {
 		before, ok := now[w.value]
 		if !ok {
 			before = w.value
@@ -229,10 +274,16 @@ func (s *swapper) rename(chosen []wait) {
 		now[w.value] = after
 		stride := plan.AlignUp(v.Bytes(), d.o.Target.AlignBytes)
 		out, in := &s.groups[w.from], &s.groups[w.to]
-		hosted = append(hosted, item{id: k, first: w.from, last: w.to, bytes: stride * int64(d.o.Instances)})
-		out.SwapOut = append(out.SwapOut, plan.Swap{Value: before, Stride: stride})
+		if ok && !again {
+			hosted[len(hosted)-1].last = w.to
+		} else {
+			id := len(hosted)
+			hosted = append(hosted, item{id: id, first: w.from, last: w.to, bytes: stride * int64(d.o.Instances)})
+			outs = append(outs, place{id, w.from, len(out.SwapOut)})
+			out.SwapOut = append(out.SwapOut, plan.Swap{Value: before, Stride: stride})
+		}
+		ins = append(ins, place{len(hosted) - 1, w.to, len(in.SwapIn)})
 		in.SwapIn = append(in.SwapIn, plan.Swap{Value: after, Stride: stride})
-		places = append(places, [2]int{len(out.SwapOut) - 1, len(in.SwapIn) - 1})
 		for _, i := range readers[w.value] {
 			if i < in.First {
 				continue
@@ -249,8 +300,15 @@ func (s *swapper) rename(chosen []wait) {
 		}
 	}
 	s.hostBytes = pack(hosted, len(s.groups))
+	offsets := make([]int64, len(hosted))
 	for _, it := range hosted {
-		w, at := chosen[it.id], places[it.id]
-		s.groups[w.from].SwapOut[at[0]].Offset, s.groups[w.to].SwapIn[at[1]].Offset = it.offset, it.offset
+		offsets[it.id] = it.offset
 	}
+	for _, at := range outs {
+		s.groups[at.group].SwapOut[at.index].Offset = offsets[at.hosted]
+	}
+	for _, at := range ins {
+		s.groups[at.group].SwapIn[at.index].Offset = offsets[at.hosted]
+	}
+	return s
 }
