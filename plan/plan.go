@@ -189,6 +189,8 @@ type Group struct {
 	// Seconds is what its ops and the copies of its inputs, outputs and swaps are expected to take for one instance,
 	// LoadSeconds what filling the slot does.
 	Seconds, LoadSeconds float64
+	// SwapSeconds is that part of Seconds which its swaps take.
+	SwapSeconds float64
 }
 
 // A Layer is a module's part of a group: so many of its ops, the weights that they read, and what they are expected to
@@ -222,7 +224,9 @@ type Cache struct {
 // A Swap is a copy of an activation to or from host memory, where one instance's bytes begin at Offset, and the next
 // instance's Stride bytes later. What comes back is a value of its own: the one that left, under another number.
 type Swap struct {
-	Value          graph.ValueID
+	Value graph.ValueID
+	// Bytes are those of one instance.
+	Bytes          int64
 	Offset, Stride int64
 }
 
@@ -321,6 +325,8 @@ type Forecast struct {
 	Seconds float64
 	// ComputeSeconds and LoadSeconds are what ops and loads take by themselves, StallSeconds how long ops wait for loads.
 	ComputeSeconds, LoadSeconds, StallSeconds float64
+	// SwapSeconds is that part of ComputeSeconds in which activations go to wait and come back.
+	SwapSeconds float64
 	// LeastSeconds is what a pass takes whatever waits: what the processors do or what the loads take, whichever is more.
 	LeastSeconds float64
 	// Bound says what the time is bounded by: "compute", "transfer" or "disk".

@@ -280,10 +280,10 @@ func (d *draft) rename(chosen []wait, again bool) *swapper {
 			id := len(hosted)
 			hosted = append(hosted, item{id: id, first: w.from, last: w.to, bytes: stride * int64(d.o.Instances)})
 			outs = append(outs, place{id, w.from, len(out.SwapOut)})
-			out.SwapOut = append(out.SwapOut, plan.Swap{Value: before, Stride: stride})
+			out.SwapOut = append(out.SwapOut, plan.Swap{Value: before, Bytes: v.Bytes(), Stride: stride})
 		}
 		ins = append(ins, place{len(hosted) - 1, w.to, len(in.SwapIn)})
-		in.SwapIn = append(in.SwapIn, plan.Swap{Value: after, Stride: stride})
+		in.SwapIn = append(in.SwapIn, plan.Swap{Value: after, Bytes: v.Bytes(), Stride: stride})
 		for _, i := range readers[w.value] {
 			if i < in.First {
 				continue
