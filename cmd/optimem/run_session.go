@@ -343,9 +343,9 @@ func (f runFacts) String() string {
 		text += ", copies through " + ascii.FormatSize(f.PageableBytes) + " that are not page-locked"
 	}
 	if f.SwappedInBytes > 0 {
-		text += fmt.Sprintf(", swapped %s out and %s in", ascii.FormatSize(f.SwappedOutBytes), ascii.FormatSize(f.SwappedInBytes))
+		text += fmt.Sprintf(", activations swapped: %s out, %s in", ascii.FormatSize(f.SwappedOutBytes), ascii.FormatSize(f.SwappedInBytes))
 		if f.SwapStallSeconds > 0 {
-			text += " in " + secondsText(f.SwapStallSeconds)
+			text += ", " + secondsText(f.SwapStallSeconds)
 		}
 	}
 	if f.Products > 0 {
