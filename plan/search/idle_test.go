@@ -237,3 +237,34 @@ func TestLargeModelSupportsOwnTests(t *testing.T) {
 		})
 	}
 }
+
+// TestFewestBytes: where none of the simple ways to choose finds the fewest bytes, looking at all choices does; and what
+// waits twice costs one copy out and two in.
+func TestFewestBytes(t *testing.T) {
+	skips := &trace{bytes: []int64{1, 20, 14, 1, 18, 14, 1, 1, 1, 1, 1, 31, 3, 1, 1, 1, 1}, reads: make([][]int, 17), makes: make([][]int, 17)}
+	for op := range 17 {
+		skips.makes[op] = []int{op}
+		if op > 0 {
+			skips.reads[op] = []int{op - 1}
+		}
+	}
+	for op, from := range map[int]int{6: 2, 13: 1, 14: 2, 16: 4} {
+		skips.reads[op] = append(skips.reads[op], from)
+	}
+	live, waits := skips.idle()
+	// 86 bytes are alive at op 12, within 65: value 1, of 20 bytes, and one of the values 2 and 4, of 14 and 18, have to wait.
+	list := chooseWaits(live, waits, 65)
+	if n := swapCopies(list); n != 2*20+2*14 {
+		t.Errorf("%d bytes are copied: %v of %v", n, list, live)
+	}
+
+	over := []int64{0, 0, 10, 0, 10, 0}
+	twice := func(from int) wait {
+		return wait{value: 1, from: from, to: from + 2, bytes: 10, size: 10, frees: []relief{{from + 1, from + 2, 10}}}
+	}
+	once := wait{value: 2, from: 0, to: 5, bytes: 16, size: 16, frees: []relief{{1, 5, 16}}}
+	list = chooseWaits(over, []wait{once, twice(1), twice(3)}, 1)
+	if n := swapCopies(list); n != 30 || len(list) != 2 {
+		t.Errorf("%d bytes are copied: %v", n, list)
+	}
+}
