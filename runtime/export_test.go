@@ -111,6 +111,3 @@ func (s *Session) WaitForTurnTaken() {
 
 // Levels are those of the member's menu used last.
 func (m *Member) Levels() []share.Level { return m.menus[0].levels }
-
-// TakeTurn holds the member's session until the function that it returns is called.
-func (m *Member) TakeTurn() (free func()) { return m.session.TakeTurn() }

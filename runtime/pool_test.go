@@ -693,51 +693,6 @@ func TestPoolInTheLeastMemory(t *testing.T) {
 	}
 }
 
-// TestPoolClosesWhatIsAsked: a member from which another one's turn wants memory gives it before it is closed, so that the turn
-// goes on.
-func TestPoolClosesWhatIsAsked(t *testing.T) {
-	all := stacks(t, 3)
-	big := &all[2]
-	const budget = 700_000
-	p := newPool(t, optimem.PoolOptions{Memory: budget})
-	for _, x := range all {
-		if _, err := p.Open(t.Context(), x.name, x.model, optimem.Options{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	all[0].call(t, p)
-	for range 3 { // its weights are worth more, so that they are asked for last
-		all[1].call(t, p)
-	}
-	first, last := p.Member(all[0].name), p.Member(all[1].name)
-	free := first.TakeTurn()
-	var calls sync.WaitGroup
-	calls.Go(func() {
-		for range 8 { // until it keeps all that it can
-			big.call(t, p)
-		}
-	})
-	// It waits for the first, or has all without it.
-	for p.Metrics().Freed == 0 {
-		if p.Metrics().Members[2].Calls == 8 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	closed := make(chan error, 1)
-	go func() { closed <- last.Close() }()
-	select {
-	case err := <-closed:
-		closed <- err
-	case <-time.After(50 * time.Millisecond):
-	}
-	free()
-	calls.Wait()
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
-}
-
 // TestPoolPlansAnew: where the process has no memory for what was planned, a call runs in less, and what it leaves is given back,
 // since it is not what the pool knows of.
 func TestPoolPlansAnew(t *testing.T) {
