@@ -33,8 +33,14 @@ type Padding struct {
 
 // finish truncates, adds special tokens and pads.
 func (t *Tokenizer) finish(e []*Encoding, o Options) (*Encoding, error) {
-	if o.Truncate && t.truncation != nil {
-		tr := *t.truncation
+	var tr Truncation
+	if t.truncation != nil {
+		tr = *t.truncation
+	}
+	if o.MaxTokens > 0 {
+		tr.MaxLength, tr.Strategy = o.MaxTokens, "LongestFirst"
+	}
+	if o.MaxTokens > 0 || o.Truncate && t.truncation != nil {
 		if o.AddSpecial && t.post != nil {
 			tr.MaxLength = max(tr.MaxLength-t.post.added(len(e) == 2), 0)
 		}
