@@ -62,6 +62,9 @@ type Encoding struct {
 	SpecialMask []bool   // added around the text
 	Attention   []bool   // false for padding
 
+	// Cut is how many tokens of the text were left out, as [Options] asked.
+	Cut int
+
 	text string
 }
 
