@@ -35,7 +35,7 @@ var familyRows = []familyRow{
 	{"DeepLabV3", "deeplabv3.*", false}, {"FCN", "fcn_.*", false}, {"LRASPP", "lraspp.*", false},
 	{"video ResNet", "r3d_18|mc3_18|r2plus1d_18", false},
 	{"BERT", "bert.*", true}, {"RoBERTa", "roberta.*", true}, {"XLM-RoBERTa", "xlm-roberta", true},
-	{"CamemBERT", "camembert", true}, {"DistilBERT", "distilbert.*", true}, {"MPNet", "mpnet", true},
+	{"DistilBERT", "distilbert.*", true}, {"MPNet", "mpnet", true},
 	{"ModernBERT", "modernbert", true}, {"GPT-2", "gpt2.*", true},
 	{"OPT", "opt.*", true}, {"Llama", "llama.*", true}, {"Mistral", "mistral.*", true}, {"Qwen2", "qwen2", true},
 	{"Qwen3", "qwen3.*", true}, {"Gemma", "gemma", true}, {"Gemma 2", "gemma2", true}, {"Phi-3", "phi3.*", true},

@@ -124,23 +124,20 @@ HEADS = {
         ("token", "RobertaForTokenClassification", ROBERTA | LABELS, MASKED),
         ("spans", "RobertaForQuestionAnswering", ROBERTA, MASKED),
     ],
-    "xlm-roberta": [
-        ("base", "XLMRobertaModel", ROBERTA, [case(1, 1)]),
-        ("masked_lm", "XLMRobertaForMaskedLM", ROBERTA, [case(3, 11, attention_mask=padded)]),
-    ],
-    "camembert": [("base", "CamembertModel", ROBERTA, [case(1, 1)])],
+    "xlm-roberta": [("masked_lm", "XLMRobertaForMaskedLM", ROBERTA, [case(3, 11, attention_mask=padded)])],
     "mpnet": [
-        ("masked", "MPNetModel", MPNET, [case(2, 37, attention_mask=padded), case(1, 1, position_ids=reversed_positions)]),
-        ("masked_lm", "MPNetForMaskedLM", MPNET | {"attn_implementation": "eager"}, PLAIN),
+        ("masked", "MPNetModel", MPNET, [case(2, 37, attention_mask=padded)]),
+        ("masked_lm", "MPNetForMaskedLM", MPNET, [case(1, 1, position_ids=reversed_positions)]),
     ],
     "modernbert": [
-        ("masked", "ModernBertModel", MODERN, [case(2, 37, attention_mask=padded), case(1, 1, position_ids=reversed_positions)]),
+        ("masked", "ModernBertModel", MODERN, [case(2, 37, attention_mask=padded)]),
         ("masked_lm", "ModernBertForMaskedLM", MODERN | {
             "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "decoder_bias": False,
             "local_attention": 5, "layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2,
             "attn_implementation": "eager",
             "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
-                                "sliding_attention": {"rope_type": "default", "rope_theta": 90.0}}}, [case(3, 11, attention_mask=padded)]),
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 90.0}}},
+         [case(3, 11, attention_mask=padded, position_ids=reversed_positions)]),
     ],
     "distilbert": [
         ("masked", "DistilBertModel", DISTIL, [case(2, 37, attention_mask=padded)]),
@@ -288,8 +285,10 @@ def folder():
 
 def defaults():
     found = {}
-    for kind, models in HEADS.items():
-        for cls in {cls for _, cls, _, _ in models}:
+    copies = {"camembert": ["CamembertModel", "CamembertForMaskedLM"], "xlm-roberta": ["XLMRobertaModel"]}
+    classes = {kind: {cls for _, cls, _, _ in models} for kind, models in HEADS.items()}
+    for kind in classes.keys() | copies.keys():
+        for cls in classes.get(kind, set()).union(copies.get(kind, [])):
             with torch.device("meta"):
                 model = getattr(T, cls)(getattr(T, cls).config_class())
             lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items())
