@@ -298,6 +298,9 @@ func TestSameBits(t *testing.T) {
 			} {
 				_, e := start(t, folder, embed.Options{Session: session})
 				same(what, e)
+				if moved := e.Session().Metrics().MovedBytes; session.Mode == "page" && moved == 0 {
+					t.Errorf("%s: nothing was brought", what)
+				}
 			}
 		})
 	}
