@@ -136,6 +136,50 @@ func TestMissingFiles(t *testing.T) {
 	}
 }
 
+// TestRows: a token that a table has no row for is an error, and so is a table that ends early.
+func TestRows(t *testing.T) {
+	whole := named(t, "static")
+	short := *whole
+	short.Weights = map[string]map[string][2]json.RawMessage{"model.safetensors": {
+		"embedding.weight": {json.RawMessage(`"F32"`), json.RawMessage(`[60,16]`)},
+	}}
+	_, e := start(t, short.unpack(t), embed.Options{})
+	var wrong *embed.FolderError
+	_, err := e.Embed(t.Context(), embed.Request{Texts: []string{"winter"}})
+	if !errors.As(err, &wrong) || !strings.Contains(err.Error(), "has no row of the 60") {
+		t.Errorf("%v", err)
+	}
+	if got, want := vectors(t, e, "", "z").Tokens, []int{1}; !slices.Equal(got, want) {
+		t.Errorf("%d tokens", got)
+	}
+}
+
+// TestDenseDefault: a dense layer that names no activation has tanh.
+func TestDenseDefault(t *testing.T) {
+	folder := named(t, "bert_all").unpack(t)
+	_, e := start(t, folder, embed.Options{})
+	want := vectors(t, e, "", "tea for one").Data
+	change(t, folder, "2_Dense/config.json", `"activation_function":"torch.nn.modules.activation.Tanh"`, `"activation_function":null`)
+	_, e = start(t, folder, embed.Options{})
+	if got := vectors(t, e, "", "tea for one").Data; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestManyTexts: more texts of a length than go through the model at once have each their own vector.
+func TestManyTexts(t *testing.T) {
+	_, e := start(t, named(t, "plain").unpack(t), embed.Options{})
+	texts := folders(t).Texts
+	long := []string{strings.Repeat(texts[2], 2), strings.Repeat(texts[5], 9), strings.Repeat(texts[0], 12)}
+	want := vectors(t, e, "", long...)
+	got := vectors(t, e, "", slices.Repeat(long, 40)...)
+	for i := range got.Tokens {
+		if !slices.Equal(got.Vector(i), want.Vector(i%3)) {
+			t.Fatalf("text %d: %v, want %v", i, got.Vector(i)[:3], want.Vector(i % 3)[:3])
+		}
+	}
+}
+
 // TestPooling: older configurations name modes by flags, in an order of their own; one that names none means the mean.
 func TestPooling(t *testing.T) {
 	folder := named(t, "plain").unpack(t)
