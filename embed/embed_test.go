@@ -269,6 +269,31 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// TestMaxTokens: the transformer's own limit counts more than the tokenizer's, and neither goes beyond its positions.
+func TestMaxTokens(t *testing.T) {
+	folder := named(t, "bert").unpack(t)
+	for _, c := range []struct {
+		sentences, tokenizer string
+		want                 int
+	}{
+		{`{"max_seq_length":24}`, `{"model_max_length":5}`, 24},
+		{`{"max_seq_length":null}`, `{"model_max_length":5}`, 5},
+		{`{"max_seq_length":500}`, `{"model_max_length":5}`, 120},
+		{`{}`, `{"model_max_length":1000000000000000019884624838656}`, 120},
+		{`{}`, `{}`, 120},
+	} {
+		put(t, filepath.Join(folder, "sentence_bert_config.json"), []byte(c.sentences))
+		put(t, filepath.Join(folder, "tokenizer_config.json"), []byte(c.tokenizer))
+		f, err := embed.Open(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := f.MaxTokens(); got != c.want {
+			t.Errorf("%s, %s: %d tokens, want %d", c.sentences, c.tokenizer, got, c.want)
+		}
+	}
+}
+
 // TestPrompts: prompts go by name; those of searching are none where a folder has none, and the default is the folder's.
 func TestPrompts(t *testing.T) {
 	f, e := start(t, named(t, "instructor").unpack(t), embed.Options{})

@@ -32,7 +32,7 @@ WORDS = ("the a of to in and is it on for that with as was by an be this are fro
          "all their we can when what so there out if up about who more go me good boat oven lake tea winter north").split()
 TEXTS = [
     "The boat is on the lake",
-    "tea for one",
+    "tea for one!",
     "What is it about winter that they have not: the north, or all of the lake and the boat? " * 3,
     "",
     "which oven was that from , and who can say zzz",
