@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"maps"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,6 +135,83 @@ func TestMissingFiles(t *testing.T) {
 	put(t, filepath.Join(folder, "model.safetensors"), []byte("no weights at all"))
 	if _, err := embed.Open(folder); loader.Class(err) == nil {
 		t.Errorf("a table that is none: %v", err)
+	}
+}
+
+// TestOlderFolder: the transformer is in a folder of its own, where older versions put it.
+func TestOlderFolder(t *testing.T) {
+	folder := named(t, "bert").unpack(t)
+	_, e := start(t, folder, embed.Options{})
+	want := vectors(t, e, "", "tea for one").Data
+	all, err := filepath.Glob(filepath.Join(folder, "*.*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(folder, "0_Transformer"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range all {
+		if name := filepath.Base(path); name != "modules.json" && name != "config_sentence_transformers.json" {
+			if err := os.Rename(path, filepath.Join(folder, "0_Transformer", name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	change(t, folder, "modules.json", `"path":""`, `"path":"0_Transformer"`)
+	f, e := start(t, folder, embed.Options{})
+	if got := vectors(t, e, "", "tea for one").Data; !slices.Equal(got, want) || f.MaxTokens() != 24 {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestMangledFolders: whatever stands in a folder's files, opening it ends well or in an error.
+func TestMangledFolders(t *testing.T) {
+	const letters = "0123456789-{}[]\",:.enull"
+	rounds := 300
+	if testing.Short() {
+		rounds = 60
+	}
+	for _, name := range []string{"bert_all", "model2vec"} {
+		r := named(t, name)
+		folder := r.unpack(t)
+		rng := rand.New(rand.NewPCG(1, 2))
+		texts := folders(t).Texts[:2]
+		opened := 0
+		files := slices.Sorted(maps.Keys(r.Files))
+		files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(f, "tokenizer") })
+		for range rounds {
+			file := files[rng.IntN(len(files))]
+			text := []byte(r.Files[file])
+			for range 1 + rng.IntN(3) {
+				at := rng.IntN(len(text))
+				switch rng.IntN(4) {
+				case 0:
+					text[at] = letters[rng.IntN(len(letters))]
+				case 1:
+					text = text[:at+1]
+				case 2:
+					text = slices.Insert(text, at, []byte("99999999")...)
+				default:
+					text = slices.Delete(text, at, min(at+1+rng.IntN(12), len(text)))
+				}
+				if len(text) == 0 {
+					text = []byte("0")
+				}
+			}
+			put(t, filepath.Join(folder, file), text)
+			if f, err := embed.Open(folder); err == nil {
+				if e, err := startOpen(t, f, embed.Options{}); err == nil {
+					opened++
+					_, _ = e.Embed(t.Context(), embed.Request{Texts: texts}) // an error is as good
+					_ = e.Close()
+				}
+				_ = f.Close()
+			}
+			put(t, filepath.Join(folder, file), []byte(r.Files[file]))
+		}
+		if opened < rounds/20 || opened > rounds-rounds/20 {
+			t.Errorf("%s: %d of %d folders opened: the mistakes are none, or all are", name, opened, rounds)
+		}
 	}
 }
 

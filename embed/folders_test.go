@@ -257,7 +257,11 @@ func near(t *testing.T, got []float32, norm float64, samples []float64) {
 func TestSameBits(t *testing.T) {
 	all := folders(t)
 	var texts []string
-	for i := range 5 {
+	rounds := 5
+	if testing.Short() {
+		rounds = 2
+	}
+	for i := range rounds {
 		for k, text := range all.Texts {
 			texts = append(texts, strings.Repeat(text+" ", 1+(i+k)%3))
 		}
@@ -296,6 +300,9 @@ func TestSameBits(t *testing.T) {
 				"a row after the other":    {Threads: 1, MicroBatch: 1},
 				"in micro-batches of five": {Threads: 2, MicroBatch: 5},
 			} {
+				if testing.Short() && session.Mode == "" {
+					continue
+				}
 				_, e := start(t, folder, embed.Options{Session: session})
 				same(what, e)
 				if moved := e.Session().Metrics().MovedBytes; session.Mode == "page" && moved == 0 {
