@@ -294,9 +294,9 @@ func TestSameBits(t *testing.T) {
 			}
 			for what, session := range map[string]runtime.Options{
 				"resident, three threads":  {Mode: "resident", Threads: 3},
-				"paged":                    {Mode: "page", Memory: 2 << 20, Threads: 1, MicroBatch: 3},
+				"paged":                    {Mode: "page", Memory: 3 << 20, Threads: 1, MicroBatch: 3},
 				"in chunks":                {Mode: "chunk", Device: "emu:memory=4MiB,bandwidth=12GB/s", Threads: 1},
-				"on a device of little":    {Device: "emu:memory=2MiB,bandwidth=12GB/s", Threads: 2},
+				"on a device of little":    {Device: "emu:memory=3MiB,bandwidth=12GB/s", Threads: 2},
 				"a row after the other":    {Threads: 1, MicroBatch: 1},
 				"in micro-batches of five": {Threads: 2, MicroBatch: 5},
 			} {

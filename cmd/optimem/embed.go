@@ -217,7 +217,7 @@ func (e *embedding) facts(r *embed.Result, seconds float64) string {
 	}
 	line := fmt.Sprintf("%s of %s in %s", counted(len(r.Tokens), "vector"), counted(r.Dim, "number"), secondsText(seconds))
 	if seconds > 0 {
-		line += fmt.Sprintf(", %.3g tokens a second", float64(tokens)/seconds)
+		line += fmt.Sprintf(", %.0f tokens a second", float64(tokens)/seconds)
 	}
 	if e.peakBytes > 0 {
 		line += ", peak " + ascii.FormatSize(e.peakBytes)

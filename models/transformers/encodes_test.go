@@ -2,6 +2,7 @@ package transformers
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 )
 
@@ -39,6 +40,43 @@ func TestEncoderOf(t *testing.T) {
 	for _, config := range []string{`[]`, `{"model_type": "roberta", "max_position_embeddings": 2}`, `{"model_type": "bert", "max_position_embeddings": -1}`} {
 		if _, err := EncoderOf([]byte(config)); !errors.As(err, &wrong) {
 			t.Errorf("%s: %v, want a ConfigError", config, err)
+		}
+	}
+}
+
+// TestEncodersOfHeads: the weights of a model with a head are those of its encoder, too.
+func TestEncodersOfHeads(t *testing.T) {
+	for kind, class := range map[string]string{
+		"bert": "BertForMaskedLM", "roberta": "RobertaForSequenceClassification", "xlm-roberta": "XLMRobertaForMaskedLM",
+		"camembert": "CamembertForTokenClassification", "distilbert": "DistilBertForMaskedLM", "mpnet": "MPNetForMaskedLM",
+		"modernbert": "ModernBertForMaskedLM", "t5": "T5ForConditionalGeneration", "qwen3": "Qwen3ForCausalLM",
+		"gpt2": "GPT2LMHeadModel", "opt": "OPTForCausalLM",
+	} {
+		text := fmt.Appendf(nil, `{"model_type": %q, "architectures": [%q], "num_hidden_layers": 2, "n_layer": 2, "num_layers": 2}`, kind, class)
+		c, err := parseConfig(text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.whole = true
+		_, h, err := choose(c, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dict := h.make(c).StateDict()
+		if c.err != nil {
+			t.Fatal(c.err)
+		}
+		e, err := EncoderOf(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := Named(e.Class, text, dict)
+		if err != nil {
+			t.Errorf("%s of %s: %v", e.Class, class, err)
+			continue
+		}
+		if a.Name != e.Class {
+			t.Errorf("%s of %s is a %s", e.Class, class, a.Name)
 		}
 	}
 }
