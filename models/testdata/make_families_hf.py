@@ -125,6 +125,11 @@ HEADS = {
         ("spans", "RobertaForQuestionAnswering", ROBERTA, MASKED),
     ],
     "xlm-roberta": [("masked_lm", "XLMRobertaForMaskedLM", ROBERTA, [case(3, 11, attention_mask=padded)])],
+    "albert": [
+        ("masked_lm", "AlbertForMaskedLM", TEXT | {
+            "embedding_size": 24, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2},
+         [case(2, 11, attention_mask=padded)]),
+    ],
     "mpnet": [
         ("masked", "MPNetModel", MPNET, [case(2, 37, attention_mask=padded)]),
         ("masked_lm", "MPNetForMaskedLM", MPNET, [case(1, 1, position_ids=reversed_positions)]),
@@ -285,7 +290,8 @@ def folder():
 
 def defaults():
     found = {}
-    copies = {"camembert": ["CamembertModel", "CamembertForMaskedLM"], "xlm-roberta": ["XLMRobertaModel"]}
+    copies = {"camembert": ["CamembertModel", "CamembertForMaskedLM"], "xlm-roberta": ["XLMRobertaModel"],
+              "albert": ["AlbertModel"]}
     classes = {kind: {cls for _, cls, _, _ in models} for kind, models in HEADS.items()}
     for kind in classes.keys() | copies.keys():
         for cls in classes.get(kind, set()).union(copies.get(kind, [])):

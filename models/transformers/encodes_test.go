@@ -48,7 +48,7 @@ func TestEncoderOf(t *testing.T) {
 func TestEncodersOfHeads(t *testing.T) {
 	for kind, class := range map[string]string{
 		"bert": "BertForMaskedLM", "roberta": "RobertaForSequenceClassification", "xlm-roberta": "XLMRobertaForMaskedLM",
-		"camembert": "CamembertForTokenClassification", "distilbert": "DistilBertForMaskedLM", "mpnet": "MPNetForMaskedLM",
+		"camembert": "CamembertForTokenClassification", "distilbert": "DistilBertForMaskedLM", "mpnet": "MPNetForMaskedLM", "albert": "AlbertForMaskedLM",
 		"modernbert": "ModernBertForMaskedLM", "t5": "T5ForConditionalGeneration", "qwen3": "Qwen3ForCausalLM",
 		"gpt2": "GPT2LMHeadModel", "opt": "OPTForCausalLM",
 	} {
