@@ -1,11 +1,11 @@
 // Package adapt runs code with smaller and smaller batches until it has enough memory, remembers which size worked, and
-// tries larger ones again later. It is for code whose memory nobody can plan: a C library, a device of somebody else's, an
-// embedder's own op. Models that this module runs need none of it: their memory is planned, and runtime's RunBatch cuts a
-// batch into rows that fit before anything runs.
+// tries larger ones again later. It is for code whose memory nobody can plan: a C library, a third-party device, an
+// embedder's own op. Models that this module runs do not need it: their memory is planned, and runtime's RunBatch
+// splits a batch into micro-batches that fit before anything runs.
 //
-// It does not know what the code computes or where its memory lies. All that counts is the error: one that says that memory
-// was short ([IsOutOfMemory]) halves the size, any other ends the call. Go's own heap cannot be caught like that, since a Go
-// program that runs out of it ends; memory outside the heap and on devices can.
+// It does not know what the code computes or where its memory lies. Only the error counts: an out-of-memory error
+// ([IsOutOfMemory]) halves the size, any other ends the call. Running out of Go's own heap cannot be caught, since it
+// ends the program; running out of memory outside the heap or on a device can.
 //
 //	var site adapt.Site // one for each place in the program whose size is worth remembering
 //

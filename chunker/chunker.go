@@ -1,9 +1,9 @@
-// Package chunker runs a plan with two sides: the groups that a device holds run there, the others on the host's
-// processor or on further devices, and what one side computes and the other reads crosses between them once.
-// Where the plan says so, the two compute at the same time, on neighbouring micro-batches.
+// Package chunker runs a plan that has two sides: pinned groups run on their device, the others on the CPU or on
+// further devices, and a value that one side computes and the other reads is copied once. If the plan says so, both
+// sides compute at the same time, on neighbouring micro-batches.
 //
-// It knows plans and devices. It does not know models or files, and it decides nothing: which group runs where is in the
-// plan.
+// It knows plans and devices. It does not know models or files, and it makes no decisions: the plan says which group
+// runs where.
 //
 //	c, err := chunker.New(dev, host, chunker.Options{})
 //	err = c.Pass(ctx, plan, io) // many times, one at a time; plans with one side, too

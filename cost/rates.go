@@ -1,6 +1,6 @@
-// Package cost is what hosts and devices do in a second, and what ops, reads and copies are then expected to take.
+// Package cost holds the rates of hosts and devices, and estimates from them how long ops, reads and copies take.
 //
-// It knows ops by their shapes and the size of what is moved. It does not know plans, nor how the rates are measured.
+// It knows the shapes of ops and the sizes of transfers. It does not know plans, or how the rates were measured.
 //
 //	rates := cost.Rates{FLOPs: 50e9, DiskBytes: 2e9}
 //	seconds := rates.WithGuesses().Reading(512<<20, 3)

@@ -1,5 +1,5 @@
-// Package cuda is NVIDIA's GPUs as a device: memory, streams and events of the driver, which is opened when the first
-// device is and never before, and kernels for the ops.
+// Package cuda implements package device for NVIDIA GPUs: memory, streams and events of the driver, and a kernel for
+// each op. The driver is loaded when the first device is opened, not before.
 //
 // It knows ops and buffers. It does not know models, plans or files.
 //
@@ -9,12 +9,12 @@
 //		// … no GPU here: run on the CPU
 //	}
 //
-// [Lower] needs no GPU, so that plans can be made anywhere.
+// [Lower] needs no GPU, so plans can be made on any machine.
 //
 // # How an op gets a kernel
 //
-// kernels/<family>.cu has the kernels, op_<family>.go says how they are launched, and one line in the table of
-// kernel.go lists the family. A [kernel] says which operands it takes, what scratch memory it wants, and launches:
+// The kernels are in kernels/<family>.cu, their launches in op_<family>.go, and kernel.go lists each family in one
+// line. A [kernel] says which operands it supports and how much scratch memory it needs, and launches:
 //
 //	var elementwiseKernels = map[graph.Kind]kernel{"relu": {supports: reals(1), launch: launchUnary("relu")}}
 //
@@ -25,61 +25,63 @@
 //		return c.over(out.size())
 //	}
 //
-// The arguments are given in the order of the kernel's parameters, and each with the method of its type: the simulated
-// driver refuses a launch whose sizes are not the kernel's. A pointer goes in by read, write or scratch, which also tell
-// which bytes it stands for. Operands are strided views of up to eight dimensions (more are refused): a kernel takes their
-// layout, or a kernel makes a copy of it in the scratch memory first. Results are contiguous. What fails on data (a
-// divisor of zero, an index out of range) is noted on the device by om_fail, and Sync returns it: call.status.
+// Arguments are passed in the order of the kernel's parameters, each by the method of its type: the simulated driver
+// refuses a launch whose parameter sizes differ from the kernel's. Pointers are passed by read, write or scratch, which
+// also record the range of bytes. Operands are strided views of up to eight dimensions (more are refused): a kernel
+// either takes the layout, or the operand is first copied to scratch memory. Results are contiguous. Errors that depend
+// on data (a zero divisor, an index out of range) are recorded on the device by om_fail and returned by Sync
+// (call.status).
 //
 // # Which kernel
 //
-// Which kernel computes an op follows from its sizes, its dtypes and how its operands lie, never from the GPU (except whether it
-// has tensor cores for bfloat16), so that a sum has the same order wherever it is computed.
+// An op's sizes, dtypes and operand layouts choose its kernel, never the GPU (except for whether it has bfloat16 tensor
+// cores), so that sums have the same order on every GPU.
 //
-// Attention: a block has 32 or 64 queries whose sums stay in registers, and goes over keys and values tile by tile, keeping the
-// largest score and the sum of weights and leaving out tiles that causal queries do not see. flash.cu is exact float32, up to
-// 256 columns; flash_half.cu, and flash_half_wide.cu for heads of more than 128 columns, use tensor cores, for half floats and
-// for float32 that may be rounded; decode.cu is for up to sixteen queries over many keys, which blocks share and a second launch
-// puts together. attention.cu takes the rest.
+// Attention: a block holds 32 or 64 queries with their sums in registers and loops over tiles of keys and values
+// (online softmax), skipping tiles that are masked for causal queries. flash.cu is exact float32, up to 256 columns;
+// flash_half.cu, and flash_half_wide.cu for heads of more than 128 columns, use tensor cores for half floats and for
+// float32 that may be rounded; decode.cu is for up to sixteen queries over many keys: the keys are split among blocks
+// and a second launch combines the parts. attention.cu takes the rest.
 //
-// Rows: softmax and norms keep a row of up to 8192 elements in the registers of a warp or a block and read it once. Reductions
-// read neighbouring outputs together where a row's elements are far apart; few long rows are cut into parts for a second launch.
+// Rows: softmax and norms keep a row of up to 8192 elements in registers of a warp or a block and read it once.
+// Reductions over strided elements read neighbouring outputs together; a few long rows are split, with a second launch.
 //
-// Elementwise ops compute four results at a time where every operand has four elements side by side, or one for all four. A
-// chain is one pass, and so is a rotary embedding. Where an element of a view lies takes quotients, which are multiplications by
-// what the launch computed for views of less than 2³¹ elements. What is only moved goes up to sixteen bytes at a time.
+// Elementwise ops compute four results at a time if each operand has four contiguous elements, or one for all four. A
+// chain of ops is one pass, and so is a rotary embedding. Index arithmetic divides by multiplying with reciprocals that
+// the launch computes, for views of less than 2³¹ elements. Copies move up to sixteen bytes at a time.
 //
-// Products of few rows: a block reads four lines of the weight, its warps a part of the terms each. Half floats and int8 with
-// scales stay narrow until they are in registers. For more than 32 rows tensor_weights.cu widens them on the way to shared memory
-// where tensor cores multiply, and weights_f32.cu for exact float32. LSTM, GRU and RNN have a launch for each step, a warp for
-// each unit of the state.
+// Products of few rows: a block reads four rows of the weight, each warp a part of the terms. Half floats and scaled
+// int8 are widened in registers. For more than 32 rows, tensor_weights.cu widens them on the way to shared memory for
+// tensor cores, and weights_f32.cu for exact float32. LSTM, GRU and RNN take a launch per step, a warp per unit of the
+// state.
 //
 // # Products and convolutions
 //
-// Float32 products (gemm.cu) and convolutions (conv_f32.cu) share the blocks of tile.h: 128 × 128, 64 × 64 or 16 × 128 results,
-// 8 terms at a time, four parts of them in shared memory where the GPU copies asynchronously (8.0 on), else two. A convolution's
-// windows are looked up as they are copied and never written. [divide] chooses the block, and whether terms are split among blocks
-// whose sums a second kernel adds in order, from sizes alone. Large 3×3 convolutions use F(4×4, 3×3) in four launches
-// (winograd.cu) unless Exact.
+// Float32 products (gemm.cu) and convolutions (conv_f32.cu) share the tiles of tile.h: 128 × 128, 64 × 64 or 16 × 128
+// results, 8 terms a step, with four stages in shared memory on GPUs that copy asynchronously (8.0 on), else two.
+// Convolutions are implicit products: windows are gathered while they are copied. [divide] chooses the tile from sizes
+// alone, and whether the terms are split among blocks whose sums a second kernel adds in order. Large 3×3 convolutions
+// use Winograd's F(4×4, 3×3) in four launches (winograd.cu) unless Exact.
 //
-// From 8.0 on, products of half floats, and of float32 where bfloat16 or TF32 is asked for, use tensor cores (product.h, tensor.h):
-// 128 × 128, 64 × 64 or 32 × 128 results, 64 bytes of each line at a time, three parts of them in shared memory, swizzled so that
-// ldmatrix meets no bank twice. Floats are rounded to nearest in registers; sums are float32. With u = 2⁻¹¹ for TF32 and 2⁻⁸ for
-// bfloat16, a sum is off by at most (2u + u²)·Σ|a·b| besides what float32 is. How factors lie changes how they are copied, never a
-// bit. Older GPUs have the same in bfloat16 without tensor cores, and no TF32. There is no wgmma and no TMA.
+// From 8.0 on, products of half floats, and of float32 under precision bfloat16 or TF32, use tensor cores (product.h,
+// tensor.h): 128 × 128, 64 × 64 or 32 × 128 results, 64 bytes of each row a step, three stages in shared memory,
+// swizzled so that ldmatrix has no bank conflicts. Floats are rounded to nearest in registers; sums are float32. With u
+// = 2⁻¹¹ for TF32 and 2⁻⁸ for bfloat16, rounding adds at most (2u + u²)·Σ|a·b| to the error of a float32 sum. The
+// layout of the factors changes how they are copied, never a bit. Older GPUs compute the same in bfloat16 without
+// tensor cores, and have no TF32. wgmma and TMA are not used.
 //
-// Convolutions of such factors are products of the windows, a line for each pixel, and the weight, a line for each output
-// (convolve.h). Terms are in the order of taps, then of channels, so that sixteen bytes of channels are copied at a time. What does
-// not lie so is turned into scratch memory first; weights that stay are packed once ([convPacks]). Sums have the same order either
-// way. Groups with fewer than 16 outputs have kernels of their own (conv_groups.cu).
+// Convolutions in those precisions are implicit products of windows (a row per pixel) and weights (a row per output
+// channel; convolve.h). Terms are ordered by tap, then channel, so that sixteen bytes of channels are copied at a time.
+// Other layouts are transposed to scratch memory first; resident weights are packed once ([convPacks]). The order of
+// sums is the same either way. Groups with fewer than 16 outputs have their own kernels (conv_groups.cu).
 //
 // # Channels-last regions
 //
-// [Arrange], after rewrite.Optimise and before [Lower], leaves that turning out. No op turns and there is no new kind: values of a
-// region are N×space×C, and the layouts of operands say where elements lie, so an op that knows nothing of regions reads a view. A
-// region is taken where the bytes that its convolutions need not turn are more than those that other ops then read far apart.
-// Outputs, states and what is read as no view of the new order stay. Regions need tensor cores: half floats, or float32 that may
-// be rounded.
+// [Arrange], between rewrite.Optimise and [Lower], avoids those transpositions. It adds no ops and no kinds: the values
+// of a region are N×space×C, and operands' layouts describe them, so an op that knows nothing of regions reads a view.
+// A region is used if it saves its convolutions more bytes of transposition than other ops then read with strides.
+// Outputs, states and values that cannot be read as views of the new order keep theirs. Regions need tensor cores: half
+// floats, or float32 that may be rounded.
 //
-// After a change of a .cu file or of om.h run "go generate ./cuda/kernels" (see there); a test compares.
+// After changing a .cu file or om.h, run "go generate ./cuda/kernels" (see there); a test compares.
 package cuda

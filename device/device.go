@@ -1,8 +1,8 @@
-// Package device is the contract between what runs a plan and what computes: memory of its own, streams that copy and
-// run ops in order, events between them.
+// Package device is the contract between what runs a plan and what computes: device memory, streams that copy and run
+// ops in order, and events between streams.
 //
 // It does not know models, plans or files. internal/cpu, device/null, device/emulated and cuda implement it;
-// device/devicetest holds every implementation to it.
+// device/devicetest checks every implementation.
 //
 //	memory, err := dev.Alloc(bytes)
 //	stream, err := dev.NewStream()

@@ -1,11 +1,11 @@
-// Package generate lets a causal language model write: it is the loop around a session that chooses tokens, feeds them back,
-// and lets many sequences go through the model together.
+// Package generate generates text with a causal language model: it is the loop around a session that samples tokens,
+// feeds them back, and batches many sequences into each pass.
 //
-// An [Engine] has a session of the model that runs step by step ([models.Model.Steps]). Each pass takes a row for every
-// sequence that is being written and, as long as there is room, rows of prompts that are still to be read, so that the
-// weights are brought once for all of them. Keys and values of every sequence lie in blocks of caches whose memory the plan
-// knows: a request is admitted when its blocks are free, and is never refused memory later. Sequences that begin with the
-// same tokens share the blocks of their beginning.
+// An [Engine] owns a session of the stepwise model ([models.Model.Steps]). Each pass takes one row for every sequence
+// in decode and, while there is room, rows of prompts that wait for prefill, so that weights are brought once for all
+// of them. The keys and values of every sequence are in blocks of a cache that is part of the plan: a request is
+// admitted when its blocks are free, and never runs out of memory later. Sequences with a common prefix share its
+// blocks.
 //
 //	engine, err := generate.New(ctx, model, generate.Options{})     // defer engine.Close()
 //	result, err := engine.Generate(ctx, generate.Request{Prompt: ids, MaxTokens: 100}, func(t generate.Token) error {
@@ -13,8 +13,8 @@
 //		return nil
 //	})
 //
-// What a request gives depends on its prompt, its sampling and its seed: not on the mode, the budget, the requests beside it
-// or how its prompt was cut into passes.
+// The result of a request depends on its prompt, sampling and seed only: not on the mode, the budget, concurrent
+// requests or how its prompt was split into passes.
 package generate
 
 import (

@@ -1,12 +1,12 @@
-// Package graph is the program as data: a [Graph] of ops over values, the rules that say which shapes an op gives and
-// what it costs, and the registry that holds them.
+// Package graph represents a program as data: a [Graph] of ops over values, the rules for an op's result shapes and
+// cost, and the registry that holds them.
 //
-// It knows shapes and ops. It does not know files, PyTorch's modules, devices or how an op is computed: a device's package
-// lowers a graph ([Lowered]) and computes it.
+// It knows shapes and ops. It does not know files, PyTorch's modules, devices or how an op is computed: a device's
+// package lowers a graph ([Lowered]) and computes it.
 //
-// Views are not ops. PyTorch's transpose, slice, expand, reshape and their kin change where a tensor's elements are
-// found and move none, so they live in the [Operand] of the op that reads: a value and a layout over it. In-place ops
-// are not ops either: whoever builds the graph gives every write a new value.
+// Views are not ops. PyTorch's transpose, slice, expand, reshape and the like only change where a tensor's elements are
+// found, so they are part of the reading op's [Operand]: a value and a layout over it. In-place ops are not ops either:
+// the builder of a graph gives every write a new value.
 //
 //	g := &graph.Graph{}
 //	x := g.AddInput("x", tensor.Float32, tensor.Shape{1, 8})
@@ -15,10 +15,11 @@
 //
 // # Rows of a batch
 //
-// A graph has concrete shapes, and views are folded into operands, so rows are followed as offsets, not as dimensions: the
-// elements of an input [2 7 64] with batch axis 0 belong to row offset ÷ 448 mod 2, and so do those of every reshape. Each
-// kind's [AxisRule] says along which dimensions it treats every index by itself and alike; [Batched] takes the rows through a
-// graph op by op and names the op that mixes them. A symbolic batch is proved at two sizes by [BatchedPair].
+// A graph has concrete shapes, and views are folded into operands, so rows are tracked as offsets, not as dimensions:
+// the elements of an input [2 7 64] with batch axis 0 belong to row offset ÷ 448 mod 2, and so do those of every
+// reshape. Each kind's [AxisRule] says along which dimensions it treats indices independently and alike; [Batched]
+// follows the rows through a graph op by op and names the op that mixes them. [BatchedPair] proves a symbolic batch at
+// two sizes.
 package graph
 
 import (

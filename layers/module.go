@@ -1,8 +1,7 @@
-// Package layers is PyTorch's nn as data: trees of [Module]s with their parameters, and what the forward of each class
-// computes, recorded by a [Trace].
+// Package layers represents PyTorch's nn as data: trees of [Module]s with their parameters, and for each class the ops
+// that its forward calls, recorded by a [Trace].
 //
-// It knows modules. It does not know files, devices or graphs as a whole: a Trace tells whoever builds the graph which of
-// PyTorch's ops a forward calls.
+// It knows modules. It does not know files, devices or graphs: a Trace passes the calls on to the builder of the graph.
 //
 //	net := layers.Sequential(layers.Linear(784, 64), layers.ReLU(), layers.Linear(64, 10))
 //	for _, p := range net.StateDict() {

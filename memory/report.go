@@ -1,8 +1,8 @@
-// Package memory says what the memory of a session is for, byte by byte: every weight, constant and activation that lies
-// on a device, with what it takes there, and the rest by name, so that both add up to what the device itself counts.
+// Package memory reports what a session's memory is for, byte by byte: every weight, constant and activation on a
+// device with its size there, and the rest by name, so that the sum equals the device's own counter.
 //
-// Nothing is sampled: where everything lies is in the plan, and what is held is asked of who allocated it. The package does
-// not know how memory is allocated or a pass is run.
+// Nothing is sampled: the plan says where everything lies, and the allocators say what is held. The package does not
+// know how memory is allocated or a pass is run.
 //
 //	now, err := session.Memory(ctx)    // what is held between passes
 //	most := session.PlannedMemory(plan) // what a pass will take at its peak, before it runs

@@ -1,8 +1,8 @@
-// Package profile says where the time of passes goes, module by module, while a session runs: time, stalls, bytes moved, arithmetic, and
-// what bounds each module. It observes any session, so a service can have one on all the time: without Options.ObserveOps it costs
-// a pass nothing but a few additions for each group.
+// Package profile measures where the time of passes goes while a session runs, module by module: time, stalls, bytes
+// moved, arithmetic, and what bounds each module. It observes any session, so a service can keep it on: without
+// Options.ObserveOps it costs a pass only a few additions per group.
 //
-// It knows plans and what they tell of ops. It does not know how a pass is run.
+// It knows plans and their ops. It does not know how a pass is run.
 //
 //	p := profile.New(profile.Options{Every: 100, W: os.Stderr})
 //	opts.Observe = p.Observe

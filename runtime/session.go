@@ -1,6 +1,6 @@
-// Package runtime runs models: it puts a model, a plan and a device together and hides them behind a [Session]. It is
-// the public face of optimem. It decides which calls go through a pass together and how many rows a micro-batch has;
-// where and when anything lies in memory is the plan's to decide.
+// Package runtime runs models: it combines a model, a plan and a device into a [Session]. It is the public API of
+// optimem. It decides which calls share a pass and how many rows a micro-batch has; the plan decides where and when
+// anything is in memory.
 //
 // Outside this module it is imported under the project's name:
 //
@@ -11,9 +11,9 @@
 //	session, err := optimem.Page(ctx, model, optimem.PageOptions{}) // defer session.Close()
 //	out, err := session.Run(ctx, optimem.Values{"x": tensor.Of(pixels, 1, 1, 8, 8)})
 //
-// [Resident] holds the whole model, [Page] brings each group of ops just before it runs, [Chunk] pins a prefix, [Auto]
-// keeps what a budget allows. The results are the same bits in every mode, on the CPU and wherever the same device
-// computes each layer.
+// [Resident] keeps the whole model in memory, [Page] brings each group of ops just before it runs, [Chunk] pins a
+// prefix, [Auto] keeps what the budget allows. Results are bit-identical in every mode, as long as the same kind of
+// device computes each layer.
 package runtime
 
 import (
@@ -355,8 +355,12 @@ type Metrics struct {
 	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those that were brought to the device for a pass and
 	// not to stay, from the checkpoint or from copies in the host's memory, with what lies between weights.
 	LoadedBytes, MovedBytes int64
-	// Passing is how long passes took, Compute how long their ops did, and Stall how long ops waited for weights.
-	Passing, Compute, Stall time.Duration
+	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait until they were needed again, in the
+	// host's memory or in a file, and came back.
+	SwappedOutBytes, SwappedInBytes int64
+	// Passing is how long passes took, Compute how long their ops did, Stall how long ops waited for weights, and SwapStall
+	// for activations on their way to a file and back.
+	Passing, Compute, Stall, SwapStall time.Duration
 }
 
 // MovedPerSecond is the rate at which passes brought weights, in bytes.
@@ -397,4 +401,7 @@ func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
 	m.LoadedBytes, m.MovedBytes = stats.ReadBytes+hostStats.ReadBytes, stats.MovedBytes+hostStats.MovedBytes
 	m.PageableBytes = stats.PageableBytes + hostStats.PageableBytes
 	m.Stall, m.Compute = stats.Stall+hostStats.Stall, stats.Compute+hostStats.Compute
+	m.SwappedOutBytes = stats.SwappedOutBytes + hostStats.SwappedOutBytes
+	m.SwappedInBytes = stats.SwappedInBytes + hostStats.SwappedInBytes
+	m.SwapStall = stats.SwapStall + hostStats.SwapStall
 }

@@ -1,4 +1,4 @@
-// Package storage is where bytes come from: sources that answer positional reads, extents of them, and files.
+// Package storage reads bytes: sources with positional reads, extents of sources, and files.
 //
 // It knows the page cache and the disk. It does not know dtypes, formats or what the bytes are for.
 //

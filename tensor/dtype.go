@@ -1,8 +1,7 @@
-// Package tensor is the vocabulary that the rest of optimem speaks: dtypes, shapes, layouts, tensors in memory
-// ([Tensor]) and weights that are still on disk ([Weight]).
+// Package tensor has the types that the rest of optimem shares: dtypes, shapes, layouts, tensors in memory ([Tensor])
+// and weights that are still on disk ([Weight]).
 //
-// It does not know file formats, models, ops or devices. A [Source] is anything that answers positional reads; the
-// packages above decide what stands behind it.
+// It does not know file formats, models, ops or devices.
 //
 //	t := tensor.Of([]float32{1, 2, 3, 4}, 2, 2)
 //	w := tensor.Weight{Name: "fc.weight", DType: tensor.Float32, Layout: tensor.Contiguous(10, 512), Extent: e}

@@ -1,9 +1,9 @@
-// Package trace writes what a session does as a timeline that https://ui.perfetto.dev and chrome://tracing show: lanes for
-// passes, computing, ops, stalls, copies and the disk, counters of the memory in use by purpose, and arrows from the bringing
-// of a group's weights to the computing that needed them.
+// Package trace writes a session's activity as a timeline for https://ui.perfetto.dev and chrome://tracing: lanes for
+// passes, compute, ops, stalls, copies and the disk, counters of memory by purpose, and arrows from the read of a
+// group's weights to the compute that needed them.
 //
-// Times are measured, by the wall's clock; which group is where and what memory is for comes from the plan. A trace does
-// not know how a pass is run, and keeps nothing but the plan's own size: it may go on for any number of passes.
+// Times are measured wall-clock times; places and purposes of memory come from the plan. A trace does not know how a
+// pass is run. Its own memory is bounded by the plan's size, so it can run for any number of passes.
 //
 //	t := trace.New(file) // defer t.Close()
 //	opts.Observe, opts.ObserveLoads = t.Observe, true
@@ -222,13 +222,22 @@ func (t *Trace) group(d *drawn, e pager.Event) {
 	to := t.slice(process, compute, nameOf(e.Path), begin, e.End, args{
 		{"group", int64(e.Group)}, {"ops", int64(g.End - g.First)}, {"loaded_bytes", e.LoadedBytes},
 		{"expected_us", g.Seconds * 1e6 * float64(max(d.Instances, 1))}, {"stall_us", float64(e.Stall.Nanoseconds()) / 1e3},
-	})
+	}.swaps(d.Plan, g, e.SwapStall))
 	if x := &d.groups[e.Group]; len(x.loads) > 0 {
 		t.flow("f", x.loads[0].flow, to)
 		x.loads = x.loads[:copy(x.loads, x.loads[1:])]
 	} else {
 		x.computed = &to
 	}
+}
+
+// swaps adds what a group sends away and gets back of activations, where it does.
+func (a args) swaps(p *plan.Plan, g *plan.Group, stall time.Duration) args {
+	if out, in := p.SwapsOf(g); out+in > 0 {
+		a = append(a, arg{"swapped_out_bytes", out}, arg{"swapped_in_bytes", in},
+			arg{"swap_stall_us", float64(stall.Nanoseconds()) / 1e3})
+	}
+	return a
 }
 
 // op draws an op that is done.

@@ -1,5 +1,5 @@
-// Command loader is our side of the loader's benchmarks: it writes the checkpoint to be opened, and opens and reads
-// files on request in one process, so that a driver can let it take turns with other readers.
+// Command loader is our side of the loader's benchmarks: it writes the test checkpoint, and opens and reads files on
+// request in one process, so that a driver can interleave it with other readers.
 //
 // It knows package loader and the clock. It does not know who it is compared with: benchmarks/run_loader.sh does.
 //

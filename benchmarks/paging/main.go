@@ -1,4 +1,4 @@
-// Command paging runs a model in a mode and says what each pass took, for the scripts that compare it with others.
+// Command paging runs a model in one mode and prints the time of each pass, for the comparison scripts.
 //
 // It does not know who it is compared with.
 //

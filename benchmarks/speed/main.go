@@ -1,12 +1,12 @@
-// Command speed is optimem with one model, ready to run, for the scripts that compare its speed with others: it reads
-// commands from standard input, one a line, and answers with JSON.
+// Command speed keeps one model loaded for the scripts that compare speed: it reads commands from standard input, one a
+// line, and answers in JSON.
 //
 // It does not know who it is compared with.
 //
 //	speed -threads 2 -inputs x.safetensors model.pt2
 //
-// Commands: "run N" gives the milliseconds of N runs, "output" some numbers of the first output, "memory" the bytes
-// held at most. With -peak it takes no model, and says what the processor's arithmetic gives.
+// Commands: "run N" gives the milliseconds of N runs, "output" some numbers of the first output, "memory" the peak in
+// bytes. With -peak it takes no model and measures the processor's peak arithmetic rate.
 package main
 
 import (

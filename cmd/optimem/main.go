@@ -1,8 +1,8 @@
-// Command optimem says what is in a PyTorch checkpoint, without PyTorch and without reading a weight, and runs the
-// programs among them.
+// Command optimem runs PyTorch models that are larger than the memory they are given, and inspects checkpoints without
+// PyTorch and without reading a weight.
 //
-// It parses flags, prints tables and JSON, draws the progress bar and maps errors to exit codes and hints. It does not
-// know a file format: everything that it prints about a file comes from package loader.
+// It parses flags, prints tables and JSON, draws the progress bar and maps errors to exit codes and hints. It knows no
+// file format: everything that it prints about a file comes from package loader.
 //
 //	optimem inspect resnet50.pth
 //	optimem scan -r downloads/

@@ -1,8 +1,8 @@
-// Package kernels holds the kernels of the CUDA device as PTX, which drivers compile for the GPU at hand.
+// Package kernels holds the kernels of the CUDA device as PTX, which the driver compiles for its GPU.
 //
-// The sources, *.cu, are compiled by [the generator] for two targets, and what it makes is committed beside them,
-// compressed. Each image begins with a hash of what it was made from, and a test holds the two together. Which kernel
-// computes what is not known here: package cuda does that.
+// [the generator] compiles the sources, *.cu, for two targets, and its output is committed beside them, compressed.
+// Each image begins with a hash of its sources, which a test checks. Package cuda chooses the kernel for an op; this
+// package does not know ops.
 //
 //	image, err := kernels.Image("om_relu_f32", 80)
 //

@@ -1,17 +1,19 @@
-// Package sim is a driver for machines without a GPU: a libcuda.so.1 that runs the CUDA device's own kernels, compiled by
-// the host's C++ compiler, over memory of the host. It refuses what a driver would refuse (memory that is not there, PTX
-// that is too new, launches whose parameters are not the kernel's), executes the streams' work late and in random orders
-// that events allow, finds accesses that no event orders, keeps a clock of its own, and fails where it is told to.
+// Package sim simulates NVIDIA's driver on machines without a GPU: a libcuda.so.1 that runs the CUDA device's own
+// kernels, compiled by the host's C++ compiler, in host memory. It rejects what a driver rejects (invalid addresses,
+// PTX that is too new, launches whose parameters do not match), delays the streams' work and reorders it at random
+// within what events allow, detects accesses that no event orders, keeps a simulated clock, and injects faults on
+// request.
 //
-// The .cu sources compiled for the host are fast: whole models, the pager's orders and faults go through them. What ships is PTX,
-// made from those sources by another compiler. [Library.Interpret] makes the driver run the PTX that it is given instead, by package
-// ptx: each instruction is made a closure once, and the threads of a block run one after the other up to where they wait for each
-// other. A thread may touch what the launch's pointers stand for and nothing else; beside each byte of shared and of written global
-// memory lies who touched it last, so that what no barrier parts is seen. TestCommittedPTX runs every kernel so on all recorded calls,
-// and fails for a kernel that never ran; TestEveryBarrierIsNeeded and TestChangedPTX put mistakes into the PTX, which must be found.
+// The .cu sources compiled for the host are fast enough for whole models, and for the pager's schedules and faults. But
+// what ships is PTX, compiled from those sources by another compiler. After [Library.Interpret] the driver interprets
+// the PTX that it is given (package ptx): each instruction becomes a closure once, and the threads of a block run one
+// after the other between barriers. A thread may access only the ranges of the launch's pointers, and a shadow of
+// shared and written global memory records the last access to each byte, so that races are found. TestCommittedPTX runs
+// every kernel so on all recorded calls, and fails for a kernel that never ran; TestEveryBarrierIsNeeded and
+// TestChangedPTX plant mistakes in the PTX, which must be found.
 //
-// It is for tests. What it says of time follows from rates that it was given, and what it computes is in the last bits the
-// host's, not a GPU's.
+// It is for tests. Its times follow from configured rates, and the last bits of its results are the host's, not a
+// GPU's.
 //
 //	lib := sim.New(t, "memory=64M order=lazy:7")
 //	dev, err := cuda.New(cuda.Options{Library: lib.Path})

@@ -1,7 +1,7 @@
-// Package devicetest is the compliance suite of devices, as a library: calls of PyTorch's ops with the results that
-// PyTorch gave, recorded by the scripts in testdata. Every device, and every variant of a kernel, runs all of it.
+// Package devicetest is the compliance suite of devices, as a library: calls of PyTorch's ops with PyTorch's results,
+// recorded by the scripts in testdata. Every device, and every variant of a kernel, runs all of it.
 //
-// It compares; it does not know how a device computes. Package models says which ops a call is made of.
+// It compares results and does not know how a device computes. Package models turns a call into ops.
 //
 //	devicetest.Run(t, func(g *graph.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
 //		return cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, inputs)

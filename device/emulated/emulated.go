@@ -1,7 +1,7 @@
-// Package emulated is an accelerator that is not there: memory of its own with a hard limit, streams for copies and
-// compute, and a clock that is not the wall's. Copies take what a bus of a given bandwidth and latency would, ops what a
-// cost table says, and the results are the CPU's. It is for tests, plans and demonstrations; what it says of time is
-// the model's, never a measurement.
+// Package emulated emulates an accelerator: separate memory with a hard limit, streams for copies and compute, and a
+// simulated clock. Copies take as long as a bus of the given bandwidth and latency would, ops as long as a cost table
+// says, and the CPU computes the results. It is for tests, plans and demonstrations; its times are a model's, never
+// measurements.
 //
 // It knows ops and buffers. It does not know models, plans or files.
 //

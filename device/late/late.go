@@ -1,12 +1,12 @@
-// Package late is a device for tests that does everything as late, and in as odd an order, as its streams and events allow,
-// and in which any call can be made to fail or to wait. What is copied is read and written when the copy is made, not when it
-// is asked for: who does not wait for it finds other bytes. The memory and the ops are another device's.
+// Package late is a test device that does everything as late, and in as odd an order, as its streams and events allow,
+// and in which any call can be made to fail or to block. A copy reads and writes its bytes when it runs, not when it is
+// queued, so code that does not wait for it sees the wrong bytes. Memory and ops are those of another device.
 //
 // It knows streams. It does not know what is copied or computed.
 //
 //	dev := late.New(emulated.New(emulated.Options{}), late.Options{Seed: 1})
 //	// … run something on it …
-//	dev.Drain() // what is not waited for by now comes late
+//	dev.Drain() // runs what nothing has waited for
 package late
 
 import (

@@ -1,5 +1,5 @@
-// Package null is a device that allocates nothing and computes nothing, and records what it is asked to do: plans and
-// sessions are tested on it without hardware, and two schedules are compared as text.
+// Package null is a device that allocates and computes nothing and records the calls it gets, so that plans and
+// sessions are tested without hardware and schedules are compared as text.
 //
 // It does not know models, plans or files.
 //

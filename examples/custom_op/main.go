@@ -1,9 +1,9 @@
-// Command custom_op runs an exported model that calls an op which optimem does not have: mylib::double, registered in
-// Python with torch.library.custom_op. An embedder gives optimem the op's shape rule and a kernel in Go.
+// Command custom_op runs an exported model that calls an op unknown to optimem: mylib::double, registered in Python
+// with torch.library.custom_op. The program registers the op's shape rule and a kernel in Go.
 //
 //	go run ./examples/custom_op examples/custom_op/double.pt2
 //
-// It does not know how the op is computed anywhere but on the CPU. The script beside it exported the model.
+// The kernel is for the CPU only. The script beside it exported the model.
 package main
 
 import (

@@ -1,11 +1,11 @@
-// Command service classifies pictures of digits over HTTP, with a model that is paged: its weights are brought group by
-// group for every pass, and requests that wait share the next one.
+// Command service classifies pictures of digits over HTTP with a paged model: each pass streams the weights group by
+// group, and waiting requests share the next pass.
 //
 //	go run ./examples/service -memory 204800 examples/digits/digits.pt2
 //	curl --data-binary @examples/digits/pictures.npy -H 'Content-Type: application/x-npy' localhost:8080/classify
 //
-// It is an example of optimem inside a program: one session for all requests, limits on what a request may be, a
-// request's context as the run's, metrics, and an orderly end. It does not know anything but digits.
+// It shows optimem embedded in a program: one session for all requests, limits on request sizes, cancellation by the
+// request's context, metrics, and graceful shutdown.
 package main
 
 import (

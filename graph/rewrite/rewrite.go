@@ -1,15 +1,16 @@
-// Package rewrite makes graphs that give the same outputs and are cheaper to compute: the passes that suit every device.
+// Package rewrite turns a graph into one with the same outputs that is cheaper to compute, by the passes that suit
+// every device.
 //
-// It knows graphs. It does not know devices, plans or what a model is; a device's own choice of layouts comes after it.
+// It knows graphs. It does not know devices, plans or models; a device's own choice of layouts comes after it.
 //
-// Each pass is a bit of [Passes] and can be left out. Equal ops are computed once. What depends on constants alone is computed
-// before the first pass, as the CPU computes it. An int8 weight that a program widens and scales becomes an operand of linear
-// with its scales, where the device has that. Activations, RMS norms and attention that a program writes out in parts become
-// the kind that computes them; an activation is recognised by its values at some fifty points, however it is written. Batch
-// norm, residual and activation become the epilogue of the conv or linear before them. The elementwise ops that are left become
-// chains, one pass over memory. Nothing is fused past an output, a state, a second reader or a guard, and what half precision
-// rounds between ops stays apart. A fused op belongs to the module of its first. The graph without passes is kept: rows of a
-// batch are followed in it, and modules are dumped from it.
+// Each pass is a bit of [Passes] and can be switched off. Common subexpressions are computed once. Constants are
+// folded, with the CPU's kernels. An int8 weight that a program dequantises becomes an operand of linear with its
+// scales, if the device supports that. Activations, RMS norms and attention that are written out as single ops become
+// one kind each; an activation is recognised by its values at some fifty points, however it is written. Batch norm,
+// residual and activation become the epilogue of the conv or linear before them. The remaining elementwise ops become
+// chains, one pass over memory. Nothing is fused across an output, a state, a second reader or a guard, nor across a
+// rounding to half precision. A fused op belongs to the module of its first op. The original graph is kept, to track
+// rows of a batch and to dump modules.
 //
 //	faster := rewrite.Optimise(g, graph.Standard(), 0, nil)
 package rewrite

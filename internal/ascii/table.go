@@ -1,7 +1,7 @@
-// Package ascii writes what a terminal shows in columns: aligned tables, and sizes as people write them.
+// Package ascii formats tables with aligned columns, and sizes in binary units.
 //
-// It does not know what the cells mean, does not print, and does not know whether a terminal is there. Cells may come
-// from an untrusted file: whatever could move the cursor, change colours or reorder text is written as an escape.
+// It does not know what the cells mean, and does not print. Cells may come from an untrusted file: characters that
+// could move the cursor, change colours or reorder text are escaped.
 //
 //	t := ascii.NewTable(ascii.Left("name"), ascii.Left("dtype"), ascii.Right("bytes"))
 //	t.Row("fc.weight", "float32", ascii.FormatSize(20480))

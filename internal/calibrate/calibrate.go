@@ -1,8 +1,8 @@
-// Package calibrate measures what a host does in a second, once, for the planner: how fast a disk is read past the page
-// cache, how fast memory is copied, and how fast the CPU's kernels compute each kind of op.
+// Package calibrate measures a host once for the planner: the disk's read rate without the page cache, the rate of
+// memory copies, and the rate of the CPU's kernels for each kind of op.
 //
-// It does not know models, and plans nothing: it fills in the table that plans are costed from, and keeps that in a
-// file of one entry for each processor and number of threads. Where that file lies is the caller's to say.
+// It knows neither models nor plans: it fills in the table of rates that plans are costed with, and stores it in a file
+// with one entry per processor and number of threads. The caller chooses the file.
 //
 //	rates, err := calibrate.CPU(ctx, calibrate.Options{Threads: 2})
 //	rates.DiskBytes, rates.ReadSeconds, err = calibrate.Disk(ctx, extents, 3*time.Second)

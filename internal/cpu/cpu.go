@@ -1,10 +1,10 @@
-// Package cpu is the CPU as a device: generic kernels in Go for every op, and the pool of threads that they share. It is
-// the reference that other devices are compared with.
+// Package cpu implements package device for the CPU: kernels for every op, and the thread pool that they share. It is
+// the reference for other devices.
 //
 // It knows ops and buffers. It does not know models, plans or files.
 //
-// It has kernels of kinds that no registry knows, over values in blocks of channels: conv16, pool16, conv32 … Package arrange
-// puts such ops in the place of others, and says how the values lie.
+// It also has kernels for kinds that are in no registry, over values in blocks of channels: conv16, pool16, conv32 …
+// Package arrange substitutes such ops for others, and describes the layout.
 package cpu
 
 import (

@@ -1,10 +1,9 @@
-// Package hostmem allocates the memory of tensors outside Go's heap: aligned to 4096 bytes, as reads past the page
-// cache demand, backed by huge pages where that helps, and counted by purpose. The collector neither scans nor grows
-// because of it.
+// Package hostmem allocates the memory of tensors outside Go's heap: aligned to 4096 bytes, as direct reads require,
+// backed by huge pages where that helps, and counted by purpose. It puts no load on the garbage collector.
 //
-// It does not know what lies in the memory. Whoever allocates a [Buf] frees it, once, after the last reader is done:
-// nothing else ever does, and the bytes of a freed buffer must not be touched. A test that compares [InUse] before and
-// after finds what was forgotten. [Limit] bounds all buffers and Go's heap together.
+// It does not know what the memory contains. The owner of a [Buf] must free it, once, after the last reader is done,
+// and nobody may touch the bytes of a freed buffer. Tests find leaks by comparing [InUse] before and after. [Limit]
+// bounds all buffers and Go's heap together.
 //
 //	buf, err := hostmem.Alloc(slotBytes, hostmem.Weights)
 //	if err != nil {

@@ -1,7 +1,7 @@
-// Package machine is what passes run on: the CPU alone, an emulated accelerator, or GPUs, each behind one interface.
+// Package machine opens what passes run on: the CPU, an emulated accelerator or GPUs, all behind one interface.
 //
-// It knows how a device is opened, how a graph becomes one that it computes fast, and whom to ask what it holds. It does not
-// know models, sessions or how much memory may be taken: whoever opens one says that.
+// It knows how to open a device, how to compile a graph for it, and how to ask it what it holds. It does not know
+// models or sessions; the caller sets the memory limits.
 //
 //	m, err := machine.Open(machine.Options{Device: "cuda:0"}) // defer m.Close()
 //	made, err := m.Compile(ctx, g, machine.Compilation{Ops: graph.Standard(), Mode: plan.Page})
@@ -95,8 +95,10 @@ type Options struct {
 	Absent bool
 	// MemoryBytes bounds what plans take of the device, HostBytes of the host's memory beside it; 0 is no bound.
 	MemoryBytes, HostBytes int64
-	Threads                int
-	Ops                    *graph.Registry
+	// SwapFolder is a pager's, on the CPU.
+	SwapFolder string
+	Threads    int
+	Ops        *graph.Registry
 	// Rates are those of the device as far as they are known.
 	Rates      cost.Rates
 	Observe    func(pager.Event)

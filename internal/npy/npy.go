@@ -1,8 +1,8 @@
-// Package npy reads and writes arrays as NumPy keeps them in files: .npy, and .npz, which is a zip file of them.
+// Package npy reads and writes NumPy's array files: .npy, and .npz, which is a zip file of them.
 //
-// It does not know Python. The header of an array is a Python literal; what is read here is the one dictionary with
-// three keys that NumPy writes, nothing is evaluated, and arrays of Python objects are refused. A header is held
-// against the size of what follows it before memory is taken.
+// The header of an array is a Python literal: the package parses the one dictionary with three keys that NumPy writes,
+// evaluates nothing, and refuses arrays of Python objects. It checks a header against the size of the data before it
+// allocates memory.
 //
 //	a, err := npy.Open(file, sizeBytes)          // the header
 //	t, err := a.Read()                           // the elements

@@ -1,4 +1,4 @@
-// Package panicked makes errors of panics, of code that an embedder brought and of bugs, where a panic would end the process.
+// Package panicked turns panics (of an embedder's code, or of bugs) into errors where they would end the process.
 //
 //	defer func() {
 //		if v := recover(); v != nil {

@@ -1,11 +1,11 @@
-// Package preprocess makes a model's input of a picture: PNG, JPEG or WebP becomes RGB, is resized, cropped to its
-// centre and normalised, with the grey levels that Pillow and torchvision give.
+// Package preprocess turns a picture into a model's input: a PNG, JPEG or WebP is decoded to RGB, resized,
+// centre-cropped and normalised, with exactly the values of Pillow and torchvision.
 //
-// A picture is converted as Pillow's convert("RGB") does, so alpha is dropped and not blended, and an orientation that
-// its EXIF data ask for is not applied: torchvision's loader does the same. Resizing has Pillow's antialiasing and its
-// rounding to eight bits after each direction. All levels are the very ones that Pillow gives, and all values have the
-// bits that torchvision gives them. Where a file is damaged Pillow may go on with part of a picture; here it is an error.
-// It does not know models, files or tensors; which numbers a model was trained with its specification says.
+// Conversion follows Pillow's convert("RGB"): alpha is dropped, not blended, and the EXIF orientation is not applied,
+// as in torchvision's loader. Resizing has Pillow's antialiasing and its rounding to eight bits after each direction.
+// Pixels equal Pillow's, and values equal torchvision's bit for bit. A damaged file, of which Pillow may decode a part,
+// is an error. The package does not know models, files or tensors; the specification says which numbers a model was
+// trained with.
 //
 //	spec, err := preprocess.Parse("imagenet")
 //	picture, err := preprocess.Decode(file, preprocess.Limits{})

@@ -1,7 +1,7 @@
-// Package recent keeps what was used last.
+// Package recent is a least-recently-used cache.
 //
-// It is for few entries, each of which costs much to make again: it looks at one after the other. It does not know what it
-// keeps; who puts something frees what gives way to it.
+// It is for a few entries that are expensive to make: lookups are linear. It does not know what it holds; the caller of
+// Put frees the evicted entry.
 //
 //	plans := recent.New[string, *Plan](16)
 //	plans.Put("a", plan)

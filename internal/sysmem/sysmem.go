@@ -1,8 +1,7 @@
-// Package sysmem says how much memory and how many processors a process may use: those of the host, and what is left of
-// them inside its cgroups.
+// Package sysmem reports how much memory and how many processors a process may use: those of the host, within the
+// limits of its cgroups.
 //
-// It does not know what the memory is for and reserves none of it. What an operating system does not tell is zero, and
-// says so.
+// It reserves nothing. What an operating system does not report is zero, and marked as unknown.
 //
 //	info := sysmem.Read()
 //	budgetBytes, ok := info.BudgetBytes()

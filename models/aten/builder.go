@@ -1,12 +1,12 @@
-// Package aten says what the overloads of PyTorch's ops mean, in ops of package graph.
+// Package aten translates the overloads of PyTorch's ops to ops of package graph.
 //
-// A [Target] is an overload with its schema and its meaning; [Lookup] finds one by the name that exported programs call,
-// [Resolve] by arguments, as TorchScript and modules do. A [Builder] writes the graph: its tensors are views ([Ref]) of
-// memory ([Cell]), so that views leave no op, and a write gives memory another value. Numbers that programs compute with
-// ([OnNumbers]) are known while a graph is built and leave no op either.
+// A [Target] is an overload with its schema and its translation; [Lookup] finds one by the name in an exported program,
+// [Resolve] by arguments, as TorchScript and modules need. A [Builder] writes the graph: its tensors are views ([Ref])
+// of memory ([Cell]), so a view adds no op, and a write gives the memory a new value. Arithmetic on numbers
+// ([OnNumbers]) is evaluated while the graph is built and adds no op either.
 //
-// A family of overloads is a file with a table of schemas and functions; add an entry there. A function reads its arguments
-// from the call by the names of the schema, writes ops through the builder, and gives results.
+// Each family of overloads is a file with a table of schemas and functions; add an entry there. A function reads its
+// arguments from the call by their names in the schema, emits ops through the builder, and returns the results.
 package aten
 
 import (

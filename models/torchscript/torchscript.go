@@ -1,9 +1,9 @@
 // Package torchscript evaluates the code of a TorchScript archive for inputs of known shapes: control flow, lists,
-// dictionaries and calls of submodules disappear, and what is left are the ops that were called.
+// dictionaries and calls of submodules are resolved, and only the calls of ops remain.
 //
-// It knows the language and PyTorch's functions on numbers, texts and containers. It does not know what ops compute: a
-// [Recorder] does. Code from a file is never run: it is walked here, within limits of time and memory, and what would
-// need the contents of a tensor is an [UnsupportedError].
+// It knows the language and PyTorch's functions on numbers, strings and containers. It does not know what ops compute:
+// a [Recorder] does. Code from a file is never executed: it is interpreted, within limits of time and memory, and code
+// that depends on the contents of a tensor is an [UnsupportedError].
 //
 //	sig, err := torchscript.Inspect(program)
 //	result, err := torchscript.Evaluate(program, recorder, sig.Arguments(tensors), torchscript.Options{})

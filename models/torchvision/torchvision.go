@@ -1,7 +1,7 @@
-// Package torchvision knows the models of Python's package of that name: their classes, what each computes, how the
-// named architectures are put together, and how to tell from the names and shapes of a state dict which one it is.
+// Package torchvision has the models of Python's torchvision: their classes and forwards, the named architectures, and
+// recognition of an architecture from the names and shapes of a state dict.
 //
-// It knows modules and shapes. It does not know files, ops' meaning or devices.
+// It knows modules and shapes. It does not know files, devices or the meaning of ops.
 //
 //	a, err := torchvision.New("resnet101", torchvision.Options{Classes: 10})
 //	found, nearest := torchvision.Recognise(stateDict)

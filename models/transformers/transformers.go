@@ -1,11 +1,11 @@
-// Package transformers knows the models of Python's package of that name that run without it: their classes, what each
-// computes, and how a folder's config.json says which one it is and of what size.
+// Package transformers has models of Python's transformers: their classes and forwards, and which one with which sizes
+// a folder's config.json describes.
 //
 // Forward is that of a model that is evaluated with use_cache=False: there are no past keys and values, neither in nor
 // out. Whatever dtype the weights have, the computation is in float32. The graphs are those that torch.export records
 // of the same models.
 //
-// It knows modules, shapes and configurations. It does not know files, ops' meaning or devices.
+// It knows modules, shapes and configurations. It does not know files, devices or the meaning of ops.
 //
 //	a, err := transformers.FromConfig(config, stateDict)
 package transformers

@@ -1,10 +1,10 @@
-// Package fetch reads ahead: while the ops of one group run, the weights of those that come next are on their way to
-// their slots. A [Direct] fetcher reads files straight into memory of the device, a [Staged] one into host memory, from
-// where it copies to a device of its own memory.
+// Package fetch prefetches weights: while the ops of one group run, it brings the weights of the next groups to their
+// slots. A [Direct] fetcher reads files straight into the device's memory, a [Staged] one into host memory, and copies
+// from there to a device with memory of its own.
 //
-// It knows groups, spans, slots and sources. It does not know ops, states, policy or which weights stay: what is read,
-// to where and after what is in the plan. What it decides by itself is how a disk is kept busy, by the constants of
-// tuning.go.
+// It knows groups, spans, slots and sources. It does not know ops, states, policy or which weights are resident: the
+// plan says what is read, to where, and after what. The fetcher itself only decides how to keep the disk busy, by the
+// constants of tuning.go.
 //
 //	f := fetch.NewDirect(p, to, nil, fetch.Options{Readers: 4, Read: &counter})
 //	for range passes {

@@ -1,24 +1,23 @@
-// Package search finds a plan: which weights stay, which pass through a ring and how that is used, what is cut and what
-// is joined, and who computes what, such that a budget is kept and a pass is expected to take the least time.
+// Package search finds a plan: which weights are resident, which stream through a ring buffer, what is split and what
+// is merged, and which side computes what, such that a pass keeps the budget and is expected to take the least time.
 //
-// It knows graphs, bytes and rates: a schedule is costed by simulating it. It does not know devices, clocks,
-// goroutines, or disks by name; what is the same on every host is in package cost. It is a pure function, so that the
-// same question gives the same plan everywhere.
+// It knows graphs, bytes and rates: a schedule is costed by simulation. It does not know devices, clocks, goroutines or
+// particular disks; package cost has what is the same on every host. It is a pure function: the same question gives the
+// same plan everywhere.
 //
 //	p, err := search.Plan(lowered, search.Options{Mode: plan.Page, MemoryBytes: 2 << 30, Target: plan.CPU})
 //	fmt.Print(p)
 //
 // # How a plan is made
 //
-// The ops are cut into groups (group.go), and a draft is made of them (draft.go): all that does not depend on which
-// weights stay, namely lifetimes and places of activations (activation.go, overlay.go), what is always held, and each
-// group's reads and its slot (span.go). Other drafts of the same ops have small groups joined (merge.go), large weights
-// cut by rows (split.go, carve.go), rows of embeddings brought one by one (gather.go), or activations waiting in host
-// memory (swap.go). A draft is completed by a decision: which groups stay, and how the others share a ring (ring.go,
-// rings.go), or where they lay in a plan for other shapes (like.go).
-// The modes (modes.go, auto.go) try decisions on drafts by simulation and complete the best. Where two sides compute,
-// each has a plan of its own (sides.go: the host's processor, host.go: whether its help pays, peers.go: further
-// devices). Last, weights that stay are packed as far as there is room (pack.go).
+// The ops are cut into groups (group.go), and a draft is made of them (draft.go) with all that does not depend on which
+// weights are resident: lifetimes and offsets of activations (activation.go, overlay.go), fixed allocations, and each
+// group's reads and slot (span.go). Other drafts of the same ops merge small groups (merge.go), split large weights by
+// rows (split.go, carve.go), read single rows of embeddings (gather.go), or swap activations to host memory (swap.go).
+// A decision completes a draft: which groups are resident, and how the others share a ring (ring.go, rings.go), or
+// where they were in a plan for other shapes (like.go). The modes (modes.go, auto.go) try decisions on drafts by
+// simulation and complete the best. If two sides compute, each has its own plan (sides.go: the CPU, host.go: whether
+// its help pays, peers.go: further devices). Last, resident weights are packed while there is room (pack.go).
 package search
 
 import (

@@ -1,9 +1,9 @@
-// Package profilehttp shows a profile to a browser and to programs, over HTTP. It knows no models and no sessions.
+// Package profilehttp serves a profile over HTTP, to browsers and programs. It knows no models and no sessions.
 //
 //	mux.Handle("/debug/optimem/profile", profilehttp.Handler(p))
 //
-// It is a package of its own so that a program without a server does not get one. Whoever may not see how a model is built must not
-// reach the handler.
+// It is a separate package so that a program without a server does not link one. The profile shows how a model is
+// built: restrict access to the handler accordingly.
 package profilehttp
 
 import (

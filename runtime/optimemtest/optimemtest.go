@@ -1,6 +1,6 @@
-// Package optimemtest holds sessions to a memory budget in the tests of programs that embed them.
+// Package optimemtest checks the memory of sessions in the tests of programs that embed them.
 //
-// It does not know how a session is run: a test runs passes as its program does, and then says what they may have taken.
+// It does not run sessions: a test runs passes as its program does, and then states the memory they may have used.
 //
 //	out, err := session.Run(ctx, inputs)
 //	…

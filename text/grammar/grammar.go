@@ -1,10 +1,10 @@
-// Package grammar says which tokens may come next so that a text stays within a grammar: GBNF as llama.cpp has it, or a JSON
-// schema. A grammar becomes an automaton over bytes; with a vocabulary it gives, for every state, the mask of the tokens that
-// may follow.
+// Package grammar computes which tokens may come next so that a text follows a grammar: llama.cpp's GBNF, or a JSON
+// schema. A grammar becomes an automaton over bytes; with a vocabulary it gives, for every state, the mask of allowed
+// tokens.
 //
-// Grammars come from strangers: parsing, compiling and matching are bounded, and what goes wrong is an [*Error]. What a schema
-// asks for and this package cannot hold is refused with the place of the keyword, never left out. The package does not know
-// tokenizers, or how a token is chosen.
+// Grammars are untrusted: parsing, compiling and matching are bounded, and every failure is an [*Error]. A schema
+// keyword that is not supported is refused with its place, never ignored. The package does not know tokenizers, or how
+// a token is chosen.
 //
 //	g, err := grammar.ParseGBNF(`root ::= "yes" | "no" [.!]*`)
 //	m := grammar.NewEngine(g, grammar.NewVocabulary(tokens)).Start()

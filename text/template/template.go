@@ -1,12 +1,11 @@
-// Package template renders the Jinja that chat templates are, byte for byte as Python's jinja2 does in the environment that
-// transformers gives them: a sandbox without changes to lists and dicts, trim_blocks and lstrip_blocks, break and continue,
-// {% generation %}, and a tojson that escapes no HTML and keeps the order of keys.
+// Package template renders chat templates, which are written in Jinja, byte for byte like Python's jinja2 in the
+// environment of transformers: an immutable sandbox with trim_blocks and lstrip_blocks, break and continue,
+// {% generation %}, and a tojson that does not escape HTML and keeps the order of keys.
 //
-// Templates come from strangers. Rendering is bounded in steps, in bytes taken, in bytes written and in depth, and everything
-// that goes wrong is an [*Error] with a line. The package reads no file, and it knows no tokenizer and no model.
+// Templates are untrusted. Rendering is bounded in steps, memory, output and depth, and every failure is an [*Error]
+// with a line number. The package reads no files, and knows no tokenizer and no model.
 //
-// Parts of jinja2 are left out and refused: other templates (include, import, extends), since a chat template is alone,
-// and autoescape.
+// include, import, extends and autoescape are refused: a chat template stands alone.
 //
 //	t, err := template.Parse("{% for m in messages %}{{ m.role }}: {{ m.content | trim }}\n{% endfor %}")
 //	text, err := t.Render(template.NewObject().Set("messages", messages), template.Options{})

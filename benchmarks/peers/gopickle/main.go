@@ -1,5 +1,5 @@
-// Command gopickle opens checkpoints with gopickle's own PyTorch reader, on request, so that a driver can let it take
-// turns with other readers. That reader has no lazy mode: it reads every weight.
+// Command gopickle opens checkpoints with gopickle's own PyTorch reader, on request, so that a driver can interleave it
+// with other readers. That reader has no lazy mode: it reads every weight.
 //
 // It knows gopickle and the clock, and nothing of package loader.
 //

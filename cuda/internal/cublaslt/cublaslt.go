@@ -1,14 +1,14 @@
-// Package cublaslt is products of matrices by NVIDIA's library cuBLASLt, found at run time: without cgo and headers, and
-// without the library where programs do not ask for it.
+// Package cublaslt multiplies matrices with NVIDIA's library cuBLASLt, which it loads at run time, without cgo or
+// headers, and only if a program asks for it.
 //
-// It knows matrices that lie by columns, and addresses. What they are for is package cuda's. All calls but [Open] need a
-// current context on the calling thread, which a goroutine must be locked to.
+// It knows column-major matrices and addresses, and nothing of ops. All calls but [Open] need a current context on the
+// calling thread, so the goroutine must be locked to its thread.
 //
 //	lib, err := cublaslt.Open("auto")
 //	h, err := lib.New()
 //	err = h.Product(p, places, stream)
 //
-// With the build tag nocuda, and where it cannot be called, [Open] says so.
+// With the build tag nocuda, and on platforms that cannot load it, [Open] returns an error.
 package cublaslt
 
 import (

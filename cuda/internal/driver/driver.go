@@ -1,15 +1,15 @@
-// Package driver is the calls of NVIDIA's driver that the CUDA device makes, found at run time: without cgo, without
-// headers, and without a driver where programs do not ask for one.
+// Package driver binds the functions of NVIDIA's driver that package cuda calls. The driver is loaded at run time,
+// without cgo or headers, and only if a program asks for it.
 //
-// It knows handles and addresses. What they are for is package cuda's. Every call but those of a [Library] that ask for
-// devices needs a current context on the calling thread, which a goroutine must be locked to.
+// It knows handles and addresses, and nothing of ops. All calls, except a [Library]'s that list devices, need a current
+// context on the calling thread, so the goroutine must be locked to its thread.
 //
 //	lib, err := driver.Open("")
 //	n, err := lib.DeviceCount()
 //
-// With the build tag nocuda there is no provider, and [Open] says so; programs are then linked statically. With the build
-// tag gorgonia, which has an effect on Linux and needs cgo and the header cuda.h, the calls are made by gorgonia.org/cu;
-// the driver is still found at run time.
+// With the build tag nocuda [Open] returns an error, and programs are linked statically. With the build tag gorgonia
+// (Linux only; needs cgo and the header cuda.h) gorgonia.org/cu makes the calls; the driver is still loaded at run
+// time.
 package driver
 
 import (

@@ -1,11 +1,11 @@
-// Command _generate compiles the kernels to PTX with NVRTC: no GPU and no driver are needed, and no CUDA toolkit but
-// that one library, of the release in the constant version:
+// Command _generate compiles the kernels to PTX with NVRTC. It needs no GPU, no driver and no CUDA toolkit except that
+// one library, of the release in the constant version:
 //
 //	pip download --no-deps nvidia-cuda-nvrtc-cu11==11.8.89 && unzip nvidia_cuda_nvrtc_cu11-*.whl
 //	OPTIMEM_NVRTC=nvidia/cuda_nvrtc/lib/libnvrtc.so.11.2 go generate ./cuda/kernels
 //
-// An old release on purpose: a driver takes PTX of its own age and older only. Sources whose PTX is there are not
-// compiled again, so that go generate needs NVRTC only after a change.
+// The release is old on purpose: a driver accepts PTX of its own version and older. Sources with up-to-date PTX are not
+// compiled again, so go generate needs NVRTC only after a change.
 package main
 
 import (

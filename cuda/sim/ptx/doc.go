@@ -1,15 +1,16 @@
-// Package ptx runs kernels as they ship: it reads PTX and executes launches of its entries, thread by thread, over memory
-// that it is given. It is for tests, and for speed it does nothing; what it is for is to say what a GPU would not.
+// Package ptx interprets the kernels as they ship: it parses PTX and executes launches thread by thread over given
+// memory. It is slow; it is for tests, which it tells of mistakes that a GPU would not report.
 //
-// A launch ends with a [Fault] where a thread touches memory that is not its launch's or not aligned, reads shared memory
-// that nobody wrote or that is still being copied to, touches a byte that another thread touches with no barrier in
-// between, one of them writing (two blocks are never ordered), or waits for threads that do not come.
+// A launch ends with a [Fault] when a thread accesses memory outside its launch's ranges or misaligned, reads shared
+// memory that is uninitialised or still being copied to, races with another thread (two accesses to a byte, one of them
+// a write, without a barrier in between; blocks are never ordered), or waits at a barrier for threads that never
+// arrive.
 //
-// Only the instructions that package cuda's kernels and those for tensor cores use are known; any other is a [SyntaxError].
-// The .rn, .rz and fused operations round exactly. Where the ISA gives a bound and not a value, the result is that of 64-bit
-// arithmetic, rounded: ex2, lg2, sin, cos, rcp, rsqrt, sqrt and div with .approx, and mma, whose sums are rounded once.
-// The gross approximations of 64 bits have the 20 bits of a fraction that the ISA promises and no more. Not modelled
-// are: what caches and the order of memory operations show without barriers, time, and partial barriers.
+// It knows only the instructions that package cuda's kernels use; any other is a [SyntaxError]. The .rn, .rz and fused
+// operations round exactly. Where the ISA gives an error bound instead of a value (ex2, lg2, sin, cos, rcp, rsqrt, sqrt
+// and div with .approx, and mma, whose sums are rounded once), the result is that of 64-bit arithmetic, rounded. The
+// gross 64-bit approximations have exactly the 20 bits of mantissa that the ISA promises. Caches, weak memory ordering,
+// time and partial barriers are not modelled.
 //
 //	m, err := ptx.Parse(text)
 //	k, err := m.Kernel("om_gather_4")

@@ -1,23 +1,23 @@
-// Package arrange chooses the layouts of values in graphs that the CPU computes: [Graph] returns an equal graph in which
-// convolutions, products and what stands between them are ops over values in blocks of channels, wherever that is expected
-// to take less time.
+// Package arrange chooses the layouts of values in graphs for the CPU: [Graph] returns an equivalent graph in which
+// convolutions, products and the ops between them work on values in blocks of channels, wherever that is expected to be
+// faster.
 //
-// It knows graphs, shapes, and which kinds internal/cpu has kernels for. What a convolution in blocks can be it asks package
-// blocked; what other kernels take it asks internal/cpu, which does not know who makes ops of its kinds. It does not know
-// memory, threads or plans, and reads no weights.
+// It knows graphs, shapes, and which kinds internal/cpu has kernels for. It asks package blocked which convolutions
+// that supports, and internal/cpu what its other kernels support. It does not know memory, threads or plans, and reads
+// no weights.
 //
 //	g = arrange.Graph(rewrite.Optimise(g, …), false)
 //	lowered, err := dev.Lower(g)
 //
 // # Regions
 //
-// Between convolutions, values are [N, ⌈C/16⌉, H, W, 16], channels padded with zeros to a multiple of sixteen, and their ops
-// are kinds that only internal/cpu knows: conv16, pool16, cat16 … An elementwise op over whole values stays what it is if it
-// keeps the padding zero. to16 and from16 stand at the borders; a region whose convolutions save less time than its borders
-// take is left as it was. A first convolution of at most four channels reads its input as it is.
+// Between convolutions, values are [N, ⌈C/16⌉, H, W, 16], channels padded with zeros to a multiple of sixteen, and
+// their ops are kinds that only internal/cpu knows: conv16, pool16, cat16 … An elementwise op over whole values is
+// unchanged if it keeps the padding zero. to16 and from16 convert at the borders; a region whose convolutions save less
+// time than its borders cost is left alone. A first convolution of at most four channels reads its input unconverted.
 //
-// With bfloat16 on a CPU with AMX or AVX512-BF16 such values are bfloat16 in blocks of 32, and the rows that linears and
-// attention read are [⌈C/32⌉, rows, 32], the pixels of a convolution, rounded once.
+// With bfloat16 on a CPU with AMX or AVX512-BF16 such values are bfloat16 in blocks of 32, and the rows that linears
+// and attention read are [⌈C/32⌉, rows, 32], like the pixels of a convolution, rounded once.
 package arrange
 
 import (

@@ -1,11 +1,11 @@
-// Package blocked computes convolutions, pools and what stands between them over activations whose channels lie in
-// blocks of sixteen: a value of N images with C channels, H rows and W columns is the float32 array
-// [N, ⌈C/16⌉, H, W, 16]. Sixteen channels of a pixel are a cache line and one register of AVX-512 (two of AVX2), so
-// that kernels read and write whole lines whatever the stride of a convolution is. Lanes beyond C, the padding of the
-// last block, are zero in every value: functions here demand that and keep it.
+// Package blocked computes convolutions, pools and the ops between them over activations in blocks of sixteen channels:
+// a value of N images with C channels, H rows and W columns is the float32 array [N, ⌈C/16⌉, H, W, 16]. Sixteen
+// channels of a pixel are a cache line and one AVX-512 register (two of AVX2), so kernels read and write whole lines at
+// any stride of a convolution. Lanes beyond C, the padding of the last block, are zero in every value: functions here
+// require that and preserve it.
 //
-// It knows memory, geometry and the kernels of package kernel. It does not know ops, graphs, plans or devices; what
-// calls it chooses where the layout begins and ends (see [To] and [From]).
+// It knows memory, geometry and the kernels of package kernel. It does not know ops, graphs, plans or devices; the
+// caller chooses where the layout begins and ends (see [To] and [From]).
 //
 //	conv := blocked.New(blocked.Geometry{
 //		Batch: 1, In: 64, Out: 256, Groups: 1, Height: 56, Width: 56, OutHeight: 56, OutWidth: 56,

@@ -2,8 +2,8 @@
 // FMA, or NEON: tiles of products of matrices and of convolutions, dot products, functions of rows, transpositions. The
 // assembly is written by _generate.
 //
-// It knows floats in memory and processors. It does not know ops, shapes or threads. Where there is no assembly for the
-// processor, or the build has the tag noasm, [Best] returns nil and callers compute in Go.
+// It knows floats in memory and processors. It does not know ops, shapes or threads. [Best] returns nil, and callers
+// compute in Go, if there is no assembly for the processor or the build has the tag noasm.
 package kernel
 
 //go:generate sh -c "cd _generate && go run . -family gemm -out ../gemm_amd64.s -stubs ../gen_gemm_amd64.go -pkg kernel"

@@ -1,11 +1,11 @@
-// Package tasks keeps the memory of work that is cut into parts, so that kernels take none from Go's heap once each of
-// their tasks has run. It knows no kernels and no threads.
+// Package tasks reuses the memory of parallel tasks, so that kernels do not allocate after their first run. It knows no
+// kernels and no threads.
 //
-// A kernel puts what its parts read and write into a struct with a method Run, and gives it to [Do] by value:
+// A kernel puts the operands of its parts into a struct with a method Run, and passes it to [Do] by value:
 //
 //	tasks.Do(pool, rows, 64, scaleRows{x: x, y: y, by: by})
 //
-// A function literal that captures as much would be new memory with every call, since goroutines share it.
+// A closure with the same captures would allocate at every call, since goroutines share it.
 package tasks
 
 import (

@@ -1,15 +1,14 @@
-// Package jpeg decodes JPEG pictures to the very levels that libjpeg-turbo gives with its defaults, and therefore Pillow.
+// Package jpeg decodes JPEG pictures to exactly the pixels of libjpeg-turbo with its defaults, and therefore of Pillow.
 //
-// The standard leaves three things to a decoder: how the inverse cosine transform rounds, how colours of fewer samples
-// are interpolated, and how they are mixed. Here they are done as libjpeg-turbo does on x86-64: the integer transform
-// with constants of 13 bits, what it calls fancy upsampling, and colours in fixed point of 16 bits. Inks (CMYK and YCCK)
-// become red, green and blue as in Pillow's convert("RGB").
+// The standard leaves three things to a decoder: the rounding of the inverse cosine transform, the interpolation of
+// subsampled colours, and the colour conversion. This package follows libjpeg-turbo on x86-64: the integer transform
+// with 13-bit constants, fancy upsampling, and 16-bit fixed-point colours. CMYK and YCCK become RGB as in Pillow's
+// convert("RGB").
 //
-// Pictures are baseline, extended or progressive, Huffman coded, of 8 bits, with 1, 3 or 4 components, any sampling that
-// divides evenly, restart intervals. Arithmetic coding, lossless and 12-bit pictures are refused. So are progressive
-// pictures that end before the low frequencies are complete, as libjpeg would smooth those. Where data of a scan are
-// missing or make no sense there is an error; libjpeg would go on with gray. The package does not apply EXIF
-// orientations nor colour profiles.
+// It supports baseline, extended and progressive pictures, Huffman coded, 8 bits, with 1, 3 or 4 components, any
+// sampling that divides evenly, and restart intervals. It refuses arithmetic coding, lossless and 12-bit pictures, and
+// progressive pictures that end before the low frequencies are complete, which libjpeg would smooth. Missing or corrupt
+// scan data is an error; libjpeg would go on with gray. EXIF orientations and colour profiles are not applied.
 //
 //	m, err := jpeg.Decode(file, 1<<30)
 //	row := make([]byte, 3*m.Width)

@@ -1,18 +1,18 @@
-// Package pickle reads Python pickles from files that nobody vouches for. Nothing in a pickle is executed or imported:
-// [Scan] walks the opcodes on a symbolic stack and builds nothing; [Report.Load] lets gopickle's machine build values,
-// but the machine never reads the file. It reads opcodes that the scanner has just checked and written down again in
-// canonical form: whole, in one encoding each, without frames, names or memo entries that nobody fetches. So a verdict
-// of the scanner is a promise about the machine, also when the file changes between the two.
+// Package pickle reads Python pickles from untrusted files. Nothing in a pickle is executed or imported: [Scan] walks
+// the opcodes on a symbolic stack and builds nothing; [Report.Load] lets gopickle's machine build values, but the
+// machine never reads the file. It reads the opcodes that the scanner has checked and re-encoded in canonical form:
+// complete, one encoding for each, without frames, and without unused names or memo entries. So the scanner's verdict
+// holds for the machine even if the file changes in between.
 //
 // What is data is decided by a [Policy] over the names of globals. REDUCE, INST and OBJ (calls) work on Data globals
 // only and end in [Hooks.Reduce] or in this package's own handling of Python's containers; NEWOBJ on another class
 // makes an inert [Object] that keeps its name; refused names are a problem wherever they stand.
 //
-// Memory is charged to a meter before it is taken, for the scanner's stack and memo and for every value the machine
-// holds; each opcode costs a little too, so that the meter bounds time as well.
+// Memory is charged to a meter before it is allocated, for the scanner's stack and memo and for every value the machine
+// holds; each opcode costs a little too, so the meter also bounds time.
 //
-// The package knows Python's pickle format and Python's own data types. It does not know PyTorch, numpy or files'
-// layouts: what their globals mean comes from the caller.
+// The package knows Python's pickle format and Python's own data types. It does not know PyTorch, numpy or file
+// layouts: the caller says what their globals mean.
 //
 //	report, err := pickle.Scan(record, 0, size, pickle.Options{Policy: policy, Meter: meter})
 //	if err != nil {

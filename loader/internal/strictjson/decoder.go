@@ -1,5 +1,5 @@
 // Package strictjson is a pull decoder for JSON from untrusted files: the caller walks the document in one pass and
-// takes from it what it wants, so that a graph of 40 MB is never held whole.
+// keeps what it needs, so that a 40 MB graph is never in memory as a whole.
 //
 // It accepts RFC 8259 and nothing more (Python's NaN and Infinity on request): valid UTF-8, no duplicate keys, no lone
 // surrogates, no integer that does not fit. Nesting and the length of tokens are bounded, and the strings it hands out

@@ -1,6 +1,6 @@
-// Package zoo reads the exported programs of public architectures in models/testdata/zoo, for tests and benchmarks. Their
-// weights are not stored: they come from a hash of name and index (models/testdata/README.md), which this package
-// computes as the script that recorded PyTorch's results did. It reads the recorded classes of torch.nn, too.
+// Package zoo reads the exported programs of public architectures in models/testdata/zoo, for tests and benchmarks.
+// Their weights are not stored: they are a hash of name and index (models/testdata/README.md), which this package
+// computes like the script that recorded PyTorch's results. It also reads the recorded classes of torch.nn.
 package zoo
 
 import (

@@ -1,5 +1,5 @@
-// Command _generate writes the assembly of package kernel, a family of kernels to a file: the same bodies for AVX-512
-// and for AVX2 with FMA. go generate in the package's folder runs it once for each family.
+// Command _generate writes the amd64 assembly of package kernel, one file per family of kernels, with the same bodies
+// for AVX-512 and for AVX2 with FMA. go generate in the package's folder runs it once for each family.
 //
 //	go run . -family gemm -out ../gemm_amd64.s -stubs ../gen_gemm_amd64.go -pkg kernel
 package main

@@ -1,5 +1,5 @@
-// Package python has what Python's strings and dates do and Go's do not: full case mapping, with the sigma at the end of a
-// word, questions about characters, and strftime. It does not know templates.
+// Package python implements methods of Python's strings and dates that Go lacks: full case mapping with the final
+// sigma, character classes, and strftime. It does not know templates.
 //
 //	python.Upper("straße")                        // STRASSE
 //	python.Strftime(time.Now(), "%d %B %Y")

@@ -1,7 +1,6 @@
-// Package chars knows what Hugging Face's tokenizers holds each code point to be: category, script, whether it is a
-// letter, a mark, a space. It has tables of its own, since the parts of that program follow different versions of
-// Unicode, and a tokenizer must answer as the one that its model was trained with. It does not know what a tokenizer
-// does with the answer.
+// Package chars classifies code points as Hugging Face's tokenizers does: category, script, letter, mark, space. It has
+// its own tables, since the parts of that program follow different versions of Unicode, and a tokenizer must agree with
+// the one that its model was trained with.
 //
 //	chars.Of('é').Is(chars.Word) // true
 package chars

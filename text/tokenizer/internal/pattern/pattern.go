@@ -1,8 +1,8 @@
-// Package pattern matches the regular expressions of tokenizers: Oniguruma's syntax and its meaning, which is that of
-// Perl's (the first alternative that leads to a match, not the longest), with look-around, atomic groups and
-// possessive repeats. Patterns come from files of strangers, so time is linear in the text: a search that
-// backtracks too much begins again with every result remembered. Groups capture nothing. What cannot be matched so,
-// such as a reference to a group, is refused.
+// Package pattern matches the regular expressions of tokenizers: Oniguruma's syntax and semantics, which are Perl's
+// (the first alternative that matches, not the longest), with look-around, atomic groups and possessive quantifiers.
+// Patterns come from untrusted files, so matching is linear in the text: a search that backtracks too much restarts
+// with memoisation. Groups do not capture. Patterns that cannot be matched this way, such as backreferences, are
+// refused.
 //
 //	p, err := pattern.Compile(`\s+(?!\S)|\s+|\S+`)
 //	for s, e := range p.All(text) { … }

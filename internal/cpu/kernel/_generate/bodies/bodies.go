@@ -1,6 +1,6 @@
-// Package bodies is what kernels compute, written once for the generators of both processors: polynomials, the transforms of
-// Winograd's algorithm, and functions that are the same steps on each. What a processor does its own way, such as powers of
-// two and comparisons, its generator writes.
+// Package bodies has the arithmetic that both generators share: polynomials, the transforms of Winograd's algorithm,
+// and functions that take the same steps on every processor. What differs between processors, such as powers of two and
+// comparisons, is in their generators.
 //
 // It knows arithmetic. It does not know instructions, registers or memory.
 package bodies

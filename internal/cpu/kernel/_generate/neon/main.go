@@ -1,13 +1,12 @@
-// Command neon writes the assembly of package kernel for arm64, a family of kernels to a file. go generate in the
+// Command neon writes the arm64 assembly of package kernel, one file per family of kernels. go generate in the
 // package's folder runs it once for each family.
 //
 //	go run ./neon -family gemm -out ../gemm_arm64.s -stubs ../gen_gemm_arm64.go -pkg kernel
 //
-// Go's assembler has loads, stores, moves and integers; the arithmetic of vectors, which it mostly lacks, is encoded here
-// and written as words with Arm's notation beside them.
+// Go's assembler has loads, stores, moves and integer instructions but lacks most vector arithmetic, which is encoded
+// here and written as words with Arm's notation beside them.
 //
-// A set of kernels has lanes, as for other processors: here eight, two registers of four floats. Names of kernels have
-// the bits of a register, 128.
+// Kernels work on eight lanes, two registers of four floats. Their names end in the width of a register in bits, 128.
 package main
 
 import (
