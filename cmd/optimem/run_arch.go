@@ -17,7 +17,7 @@ import (
 // the configuration of a Hugging Face model. A whole pickled module is run for its weights then.
 func (r *run) architecture(ctx context.Context, ckpt *loader.Checkpoint, limits loader.Limits) (models.Options, error) {
 	if r.arch == "" {
-		return models.Options{}, nil
+		return models.Options{Arch: r.class}, nil
 	}
 	if ckpt.Program != nil {
 		return models.Options{}, r.usage("", "--arch is for state dicts: %s has code of its own", r.model)

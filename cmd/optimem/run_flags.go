@@ -21,6 +21,8 @@ type modelFlags struct {
 	inputs, shapes []string
 	preprocess     string
 	arch           string
+	// class is the architecture where --arch names none.
+	class          string
 	mode           string
 	device         string
 	memory         budgetFlag

@@ -85,11 +85,12 @@ var diagram = map[string][]string{
 	"cmd/optimem": {
 		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
 		"graph", "layers", "storage", "tensor",
-		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate",
+		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed",
 	},
 
-	// The loop around a session.
+	// What is around a session that takes text.
 	"generate": {"runtime", "models", "plan", "graph", "tensor", "text/tokenizer", "text/template"},
+	"embed":    {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
 
 	// Text, for models that take it as numbers; they are not known here.
 	"text/tokenizer":     {"text/tokenizer/internal/..."},

@@ -12,6 +12,7 @@ does not have: heads, masks, options; of each `name`, `config` and `reference`, 
 outputs are those of the fields of what the model returns, and the names of its weights those of its state dict.
 """
 
+import gzip
 import hashlib
 import json
 import math
@@ -89,6 +90,9 @@ DISTIL = dict(vocab_size=200, dim=48, hidden_dim=80, n_layers=2, n_heads=4, max_
 GPT2 = dict(vocab_size=200, n_embd=48, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
 OPT = {k: v for k, v in TEXT.items() if k != "intermediate_size"} | {"ffn_dim": 80, "word_embed_proj_dim": 48}
 ROBERTA = TEXT | {"pad_token_id": 1}
+MPNET = {k: v for k, v in TEXT.items() if k != "type_vocab_size"} | {"pad_token_id": 1}
+MODERN = TEXT | {"num_hidden_layers": 4, "local_attention": 12, "pad_token_id": 3, "cls_token_id": 4, "sep_token_id": 5,
+                 "bos_token_id": 4, "eos_token_id": 5}
 LABELS = {"num_labels": 5}
 
 
@@ -119,6 +123,26 @@ HEADS = {
         ("sequence", "RobertaForSequenceClassification", ROBERTA | LABELS, MASKED),
         ("token", "RobertaForTokenClassification", ROBERTA | LABELS, MASKED),
         ("spans", "RobertaForQuestionAnswering", ROBERTA, MASKED),
+    ],
+    "xlm-roberta": [("masked_lm", "XLMRobertaForMaskedLM", ROBERTA, [case(3, 11, attention_mask=padded)])],
+    "albert": [
+        ("masked_lm", "AlbertForMaskedLM", TEXT | {
+            "embedding_size": 24, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2},
+         [case(2, 11, attention_mask=padded)]),
+    ],
+    "mpnet": [
+        ("masked", "MPNetModel", MPNET, [case(2, 37, attention_mask=padded)]),
+        ("masked_lm", "MPNetForMaskedLM", MPNET, [case(1, 1, position_ids=reversed_positions)]),
+    ],
+    "modernbert": [
+        ("masked", "ModernBertModel", MODERN, [case(2, 37, attention_mask=padded)]),
+        ("masked_lm", "ModernBertForMaskedLM", MODERN | {
+            "norm_bias": True, "attention_bias": True, "mlp_bias": True, "classifier_bias": True, "decoder_bias": False,
+            "local_attention": 5, "layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2,
+            "attn_implementation": "eager",
+            "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 90.0}}},
+         [case(3, 11, attention_mask=padded, position_ids=reversed_positions)]),
     ],
     "distilbert": [
         ("masked", "DistilBertModel", DISTIL, [case(2, 37, attention_mask=padded)]),
@@ -266,8 +290,11 @@ def folder():
 
 def defaults():
     found = {}
-    for kind, models in HEADS.items():
-        for cls in {cls for _, cls, _, _ in models}:
+    copies = {"camembert": ["CamembertModel", "CamembertForMaskedLM"], "xlm-roberta": ["XLMRobertaModel"],
+              "albert": ["AlbertModel"]}
+    classes = {kind: {cls for _, cls, _, _ in models} for kind, models in HEADS.items()}
+    for kind in classes.keys() | copies.keys():
+        for cls in classes.get(kind, set()).union(copies.get(kind, [])):
             with torch.device("meta"):
                 model = getattr(T, cls)(getattr(T, cls).config_class())
             lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items())
@@ -294,7 +321,7 @@ def main():
             print(kind, name, [c["err64"] for c in record["cases"]], [o["name"] for o in record["cases"][0]["outputs"]])
             records.append({"name": name, "config": config, "reference": record})
         with open(os.path.join(OUT, kind + ".heads.json.gz"), "wb") as f:
-            f.write(zoo_program.pack(records))
+            f.write(gzip.compress(zoo_program.pack(records), 9, mtime=0))
 
 
 if __name__ == "__main__":

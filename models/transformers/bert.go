@@ -8,7 +8,7 @@ var bertEncoder = encoder{prefix: "bert", class: bertClass, vocabulary: 30522, p
 
 // bert is transformers/models/bert/modeling_bert.py.
 var bert = &family{
-	model: "bert", prefix: "bert",
+	model: "bert", prefix: "bert", encodes: "BertModel", positions: 512,
 	ignored: []string{`(^|\.)pooler\.`, `^cls\.seq_relationship\.`, `(^|\.)embeddings\.token_type_ids$`},
 	classes: bertEncoder.classes(layers.Classes{
 		bertClass + "OnlyMLMHead":               layers.Unary(through("predictions")),

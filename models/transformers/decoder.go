@@ -36,7 +36,7 @@ type decoder struct {
 // family is the decoder with its heads.
 func (d decoder) family() *family {
 	f := &family{
-		model: d.model, prefix: "model",
+		model: d.model, prefix: "model", encodes: d.name + "Model", positions: d.positions,
 		classes: layers.Classes{
 			d.class + "Model":                     {Forward: d.modelForward},
 			d.class + "DecoderLayer":              {Forward: d.layerForward},

@@ -31,7 +31,7 @@ func TestDefaults(t *testing.T) {
 				t.Fatal(err)
 			}
 			// A weight of that name makes the base model have a pooler.
-			c.dict = append(c.dict, layers.Entry{Name: "pooler.dense.weight"})
+			c.dict = append(c.dict, layers.Entry{Name: "pooler.dense.weight"}, layers.Entry{Name: "pooler.weight"})
 			_, h, err := choose(c, "")
 			if err != nil {
 				t.Errorf("%s: %v", class, err)

@@ -12,7 +12,7 @@ const (
 
 // distilbert is transformers/models/distilbert/modeling_distilbert.py.
 var distilbert = &family{
-	model: "distilbert", prefix: "distilbert",
+	model: "distilbert", prefix: "distilbert", encodes: "DistilBertModel", positions: 512,
 	classes: layers.Classes{
 		distilModule + "Embeddings":               {Forward: distilEmbeddingsForward},
 		distilModule + "Transformer":              {Forward: encoderForward},

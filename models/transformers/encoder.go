@@ -22,7 +22,6 @@ type encoder struct {
 func (e encoder) model(c *config, pooler bool) *layers.Module {
 	hidden, heads := c.size("hidden_size", 768), c.size("num_attention_heads", 12)
 	inner, eps := c.size("intermediate_size", 3072), layers.Eps(c.float("layer_norm_eps", 1e-12))
-	positions := c.table("max_position_embeddings", 512)
 	c.heads(hidden, heads)
 	if c.flag("add_cross_attention", false) {
 		c.unsupported("add_cross_attention")
@@ -30,14 +29,6 @@ func (e encoder) model(c *config, pooler bool) *layers.Module {
 	if t := c.text("position_embedding_type", "absolute"); t != "absolute" {
 		c.unsupported("position_embedding_type " + t)
 	}
-	embeddings := layers.New(e.class+"Embeddings", map[string]any{"padding_idx": c.number("pad_token_id", e.padding)}).
-		Add("word_embeddings", layers.Embedding(c.size("vocab_size", e.vocabulary), hidden)).
-		Add("position_embeddings", layers.Embedding(positions, hidden)).
-		Add("token_type_embeddings", layers.Embedding(c.size("type_vocab_size", 2), hidden)).
-		Add("LayerNorm", layers.LayerNorm(hidden, eps)).
-		Add("dropout", layers.Dropout(0.1))
-	embeddings.Params = append(embeddings.Params, table("position_ids", tensor.Shape{1, positions}, 1))
-	embeddings.Params = append(embeddings.Params, table("token_type_ids", tensor.Shape{1, positions}, 0))
 	act := c.text("hidden_act", "gelu")
 	layer := func(int) *layers.Module {
 		attrs := map[string]any{"attention_head_size": hidden / heads, "eager": c.eager()}
@@ -56,7 +47,7 @@ func (e encoder) model(c *config, pooler bool) *layers.Module {
 			Add("output", e.output("Output", inner, hidden, eps))
 	}
 	m := layers.New(e.class+"Model", map[string]any{"is_decoder": c.flag("is_decoder", false), "eager": c.eager()}).
-		Add("embeddings", embeddings).
+		Add("embeddings", e.embeddings(c, hidden, e.vocabulary, eps)).
 		Add("encoder", layers.New(e.class+"Encoder", nil).
 			Add("layer", c.repeat(c.size("num_hidden_layers", 12), layer)))
 	if pooler {
@@ -64,6 +55,20 @@ func (e encoder) model(c *config, pooler bool) *layers.Module {
 			Add("dense", layers.Linear(hidden, hidden)).
 			Add("activation", layers.Tanh()))
 	}
+	return m
+}
+
+// embeddings are BertEmbeddings of a size.
+func (e encoder) embeddings(c *config, size, vocabulary int, eps layers.Option) *layers.Module {
+	positions := c.table("max_position_embeddings", 512)
+	m := layers.New(e.class+"Embeddings", map[string]any{"padding_idx": c.number("pad_token_id", e.padding)}).
+		Add("word_embeddings", layers.Embedding(c.size("vocab_size", vocabulary), size)).
+		Add("position_embeddings", layers.Embedding(positions, size)).
+		Add("token_type_embeddings", layers.Embedding(c.size("type_vocab_size", 2), size)).
+		Add("LayerNorm", layers.LayerNorm(size, eps)).
+		Add("dropout", layers.Dropout(0.1))
+	m.Params = append(m.Params, table("position_ids", tensor.Shape{1, positions}, 1))
+	m.Params = append(m.Params, table("token_type_ids", tensor.Shape{1, positions}, 0))
 	return m
 }
 

@@ -11,7 +11,7 @@ const (
 
 // gpt2 is transformers/models/gpt2/modeling_gpt2.py.
 var gpt2 = &family{
-	model: "gpt2", prefix: "transformer",
+	model: "gpt2", prefix: "transformer", encodes: "GPT2Model", positions: 1024,
 	ignored: []string{`\.attn\.(masked_)?bias$`, `\.crossattention\.(masked_)?bias$`},
 	classes: layers.Classes{
 		conv1DClass:                             layers.Unary(conv1DForward),

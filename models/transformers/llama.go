@@ -32,12 +32,12 @@ func (c *config) layerTypes(layers int, rule func(i int) bool) func(int) bool {
 			return rule
 		}
 		for _, v := range list {
-			if v != "sliding_attention" && v != "full_attention" {
+			if v != slidingAttention && v != fullAttention {
 				c.unsupported("layers of the type " + short(v))
 				return rule
 			}
 		}
-		return func(i int) bool { return list[i] == "sliding_attention" }
+		return func(i int) bool { return list[i] == slidingAttention }
 	default:
 		c.fail("layer_types", "is %s, not a list", short(list))
 	}

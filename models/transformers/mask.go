@@ -11,7 +11,8 @@ import (
 type masking struct {
 	// batch, queries and keys are the sizes.
 	batch, queries, keys int
-	// causal tokens see those before them; of those only the last window where it is not 0.
+	// causal tokens see those before them; of those only the last window where it is not 0. Others see all, or those that are
+	// no further away than the window.
 	causal bool
 	window int
 	// padding is attention_mask: int64 of [batch, keys], nil for none.
@@ -77,8 +78,10 @@ const lowest = -math.MaxFloat32
 func (k masking) sees(t *layers.Trace, q, kv layers.Tensor) layers.Tensor {
 	before := func() layers.Tensor { return t.Op("le.Tensor", kv, q) }
 	switch {
-	case !k.causal:
+	case !k.causal && k.window == 0:
 		return t.Op("ge.Scalar", q, 0)
+	case !k.causal:
+		return t.Op("le.Scalar", t.Op("abs", t.Op("sub.Tensor", q, kv)), k.window)
 	case k.window == 0:
 		return before()
 	}

@@ -9,7 +9,7 @@ const optClass = "transformers.models.opt.modeling_opt.OPT"
 
 // opt is transformers/models/opt/modeling_opt.py.
 var opt = &family{
-	model: "opt", prefix: "model",
+	model: "opt", prefix: "model", encodes: "OPTModel", positions: 2048,
 	ignored: []string{`decoder\.version$`},
 	classes: layers.Classes{
 		optClass + "LearnedPositionalEmbedding": layers.Unary(optPositionsForward),

@@ -5,66 +5,74 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-const robertaClass = "transformers.models.roberta.modeling_roberta.Roberta"
+// roberta is transformers/models/roberta/modeling_roberta.py; the others are its copies under other names.
+var (
+	roberta    = robertaFamily("roberta", "transformers.models.roberta.modeling_roberta.", "Roberta", 50265)
+	xlmRoberta = robertaFamily("xlm-roberta", "transformers.models.xlm_roberta.modeling_xlm_roberta.", "XLMRoberta", 30522)
+	camembert  = robertaFamily("camembert", "transformers.models.camembert.modeling_camembert.", "Camembert", 30522)
+)
 
-var robertaEncoder = encoder{
-	prefix: "roberta", class: robertaClass, vocabulary: 50265, padding: 1, positions: positionsAfterPadding,
+// robertaFamily is RoBERTa by a name of its own: the classes of a Python module that begin with name.
+func robertaFamily(model, module, name string, vocabulary int) *family {
+	class := module + name
+	e := encoder{prefix: "roberta", class: class, vocabulary: vocabulary, padding: 1, positions: positionsAfterPadding}
+	withHead := func(kind string, add func(c *config, m *layers.Module)) head {
+		return head{class: name + kind, make: func(c *config) *layers.Module {
+			m := layers.New(class+kind, nil).Add("roberta", e.model(c, false))
+			add(c, m)
+			return m
+		}}
+	}
+	// addLM adds RobertaLMHead. Its own bias is that of its decoder.
+	addLM := func(c *config, m *layers.Module) {
+		hidden, words := c.size("hidden_size", 768), c.size("vocab_size", vocabulary)
+		m.Add("lm_head", layers.New(class+"LMHead", nil).
+			Param("bias", words).
+			Add("dense", layers.Linear(hidden, hidden)).
+			Add("layer_norm", layers.LayerNorm(hidden, layers.Eps(c.float("layer_norm_eps", 1e-12)))).
+			Add("decoder", layers.Linear(hidden, words)))
+	}
+	return &family{
+		model: model, prefix: "roberta",
+		encodes: name + "Model", positions: 512, afterPadding: true, padding: e.padding,
+		ignored: []string{`(^|\.)pooler\.`, `(^|\.)embeddings\.token_type_ids$`},
+		classes: e.classes(robertaClasses(class)),
+		heads: []head{
+			{class: name + "Model", make: func(c *config) *layers.Module {
+				return e.model(c, c.holds("pooler.dense.weight"))
+			}},
+			withHead("ForMaskedLM", addLM),
+			withHead("ForCausalLM", addLM),
+			withHead("ForSequenceClassification", func(c *config, m *layers.Module) {
+				hidden := c.size("hidden_size", 768)
+				m.Add("classifier", layers.New(class+"ClassificationHead", nil).
+					Add("dense", layers.Linear(hidden, hidden)).
+					Add("dropout", layers.Dropout(0.1)).
+					Add("out_proj", layers.Linear(hidden, c.labels())))
+			}),
+			withHead("ForTokenClassification", addClassifier),
+			withHead("ForQuestionAnswering", addSpans),
+		},
+		inputs: tokenInputs("attention_mask", "token_type_ids", "position_ids"),
+		tied: [][2]string{
+			{"lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"},
+			{"lm_head.decoder.bias", "lm_head.bias"},
+		},
+		ties: true,
+	}
 }
 
-// roberta is transformers/models/roberta/modeling_roberta.py.
-var roberta = &family{
-	model: "roberta", prefix: "roberta",
-	ignored: []string{`(^|\.)pooler\.`, `(^|\.)embeddings\.token_type_ids$`},
-	classes: robertaEncoder.classes(layers.Classes{
-		robertaClass + "LMHead":                    layers.Unary(robertaLMHeadForward),
-		robertaClass + "ClassificationHead":        layers.Unary(robertaClassificationHeadForward),
-		robertaClass + "ForMaskedLM":               headed("roberta", logitsOf("lm_head")),
-		robertaClass + "ForCausalLM":               headed("roberta", logitsOf("lm_head")),
-		robertaClass + "ForSequenceClassification": headed("roberta", logitsOf("classifier")),
-		robertaClass + "ForTokenClassification":    headed("roberta", logitsOf("dropout", "classifier")),
-		robertaClass + "ForQuestionAnswering":      headed("roberta", spansOf("qa_outputs")),
-	}),
-	heads: []head{
-		{class: "RobertaModel", make: func(c *config) *layers.Module {
-			return robertaEncoder.model(c, c.holds("pooler.dense.weight"))
-		}},
-		robertaHead("ForMaskedLM", addRobertaLM),
-		robertaHead("ForCausalLM", addRobertaLM),
-		robertaHead("ForSequenceClassification", func(c *config, m *layers.Module) {
-			hidden := c.size("hidden_size", 768)
-			m.Add("classifier", layers.New(robertaClass+"ClassificationHead", nil).
-				Add("dense", layers.Linear(hidden, hidden)).
-				Add("dropout", layers.Dropout(0.1)).
-				Add("out_proj", layers.Linear(hidden, c.labels())))
-		}),
-		robertaHead("ForTokenClassification", addClassifier),
-		robertaHead("ForQuestionAnswering", addSpans),
-	},
-	inputs: tokenInputs("attention_mask", "token_type_ids", "position_ids"),
-	tied: [][2]string{
-		{"lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"},
-		{"lm_head.decoder.bias", "lm_head.bias"},
-	},
-	ties: true,
-}
-
-// robertaHead returns a model with a head that add puts on it.
-func robertaHead(name string, add func(c *config, m *layers.Module)) head {
-	return head{class: "Roberta" + name, make: func(c *config) *layers.Module {
-		m := layers.New(robertaClass+name, nil).Add("roberta", robertaEncoder.model(c, false))
-		add(c, m)
-		return m
-	}}
-}
-
-// addRobertaLM adds RobertaLMHead. Its own bias is that of its decoder.
-func addRobertaLM(c *config, m *layers.Module) {
-	hidden, words := c.size("hidden_size", 768), c.size("vocab_size", robertaEncoder.vocabulary)
-	m.Add("lm_head", layers.New(robertaClass+"LMHead", nil).
-		Param("bias", words).
-		Add("dense", layers.Linear(hidden, hidden)).
-		Add("layer_norm", layers.LayerNorm(hidden, layers.Eps(c.float("layer_norm_eps", 1e-12)))).
-		Add("decoder", layers.Linear(hidden, words)))
+// robertaClasses are the classes of the heads.
+func robertaClasses(class string) layers.Classes {
+	return layers.Classes{
+		class + "LMHead":                    layers.Unary(robertaLMHeadForward),
+		class + "ClassificationHead":        layers.Unary(robertaClassificationHeadForward),
+		class + "ForMaskedLM":               headed("roberta", logitsOf("lm_head")),
+		class + "ForCausalLM":               headed("roberta", logitsOf("lm_head")),
+		class + "ForSequenceClassification": headed("roberta", logitsOf("classifier")),
+		class + "ForTokenClassification":    headed("roberta", logitsOf("dropout", "classifier")),
+		class + "ForQuestionAnswering":      headed("roberta", spansOf("qa_outputs")),
+	}
 }
 
 func robertaLMHeadForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {

@@ -12,7 +12,7 @@ const t5Class = "transformers.models.t5.modeling_t5.T5"
 
 // t5 is transformers/models/t5/modeling_t5.py.
 var t5 = &family{
-	model: "t5", prefix: "transformer",
+	model: "t5", prefix: "transformer", encodes: "T5EncoderModel",
 	ignored: []string{`^decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight$`},
 	classes: layers.Classes{
 		t5Class + "Model":                    {Forward: t5ModelForward},

@@ -41,6 +41,13 @@ type family struct {
 	alwaysTied bool
 	// ignored matches keys of checkpoints that transformers leaves unread too.
 	ignored []string
+	// encodes is the class that gives the last hidden state of the tokens of a text alone, "" where there is none; positions is the
+	// default of max_position_embeddings there, 0 where lengths have no bound. afterPadding is set where positions are numbered
+	// from behind the padding's number, padding is the default of that.
+	encodes      string
+	positions    int
+	afterPadding bool
+	padding      int
 	// renames turns the names that checkpoints have into those of the modules, nil where they are the same.
 	renames *strings.Replacer
 }
@@ -67,7 +74,7 @@ func generating(context func(c *config) int, h head) head {
 
 // families is every family of the package.
 var families = []*family{
-	bert, roberta, distilbert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
+	bert, roberta, xlmRoberta, camembert, distilbert, albert, mpnet, modernBert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
 	vit, deit, dinov2, clip, clipText, clipVision, t5, bart, whisper,
 }
 
@@ -135,21 +142,13 @@ func (f *family) architecture(h *head, c *config) (*layers.Architecture, error) 
 
 // choose returns the family and the model that a configuration names.
 func choose(c *config, class string) (*family, *head, error) {
-	model := c.text("model_type", "")
 	if class == "" {
 		class = c.architecture()
 	}
-	if c.err != nil {
-		return nil, nil, c.err
+	f, err := familyOf(c, class)
+	if err != nil {
+		return nil, nil, err
 	}
-	if model == "" {
-		return nil, nil, ErrNoType
-	}
-	i := slices.IndexFunc(families, func(f *family) bool { return f.model == model })
-	if i < 0 {
-		return nil, nil, &UnsupportedError{Type: model, Class: class}
-	}
-	f := families[i]
 	if class == "" {
 		return f, &f.heads[0], nil
 	}
@@ -158,11 +157,27 @@ func choose(c *config, class string) (*family, *head, error) {
 			return f, &f.heads[k], nil
 		}
 	}
-	unknown := &UnsupportedError{Type: model, Class: class}
+	unknown := &UnsupportedError{Type: f.model, Class: class}
 	for _, h := range f.heads {
 		unknown.Known = append(unknown.Known, h.class)
 	}
 	return nil, nil, unknown
+}
+
+// familyOf returns the family that a configuration names; class is for its error.
+func familyOf(c *config, class string) (*family, error) {
+	model := c.text("model_type", "")
+	if c.err != nil {
+		return nil, c.err
+	}
+	if model == "" {
+		return nil, ErrNoType
+	}
+	i := slices.IndexFunc(families, func(f *family) bool { return f.model == model })
+	if i < 0 {
+		return nil, &UnsupportedError{Type: model, Class: class}
+	}
+	return families[i], nil
 }
 
 // ErrNoType is returned for a configuration without a model_type: one of another library.

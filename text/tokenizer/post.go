@@ -33,14 +33,23 @@ type Padding struct {
 
 // finish truncates, adds special tokens and pads.
 func (t *Tokenizer) finish(e []*Encoding, o Options) (*Encoding, error) {
-	if o.Truncate && t.truncation != nil {
-		tr := *t.truncation
+	var tr Truncation
+	cut := 0
+	if t.truncation != nil {
+		tr = *t.truncation
+	}
+	if o.MaxTokens > 0 {
+		tr.MaxLength, tr.Strategy = o.MaxTokens, "LongestFirst"
+	}
+	if o.MaxTokens > 0 || o.Truncate && t.truncation != nil {
 		if o.AddSpecial && t.post != nil {
 			tr.MaxLength = max(tr.MaxLength-t.post.added(len(e) == 2), 0)
 		}
+		whole := length(e)
 		if err := truncate(e, &tr); err != nil {
 			return nil, err
 		}
+		cut = whole - length(e)
 	}
 	if t.post != nil {
 		for i, one := range e {
@@ -55,12 +64,22 @@ func (t *Tokenizer) finish(e []*Encoding, o Options) (*Encoding, error) {
 			all.append(one)
 		}
 	}
+	all.Cut = cut
 	if o.Pad && t.padding != nil {
 		if err := all.pad(t.padding); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
+}
+
+// length is how many tokens encodings have together.
+func length(e []*Encoding) int {
+	n := 0
+	for _, one := range e {
+		n += len(one.IDs)
+	}
+	return n
 }
 
 func (e *Encoding) setType(id uint32) {
@@ -103,10 +122,7 @@ func truncate(e []*Encoding, t *Truncation) error {
 		}
 		return nil
 	}
-	total := 0
-	for _, one := range e {
-		total += len(one.IDs)
-	}
+	total := length(e)
 	over := total - t.MaxLength
 	if over <= 0 {
 		return nil

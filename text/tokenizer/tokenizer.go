@@ -44,6 +44,9 @@ type Options struct {
 	SpecialAsText bool
 	// Truncate and Pad do what the file says, if it says so.
 	Truncate, Pad bool
+	// MaxTokens, where it is not 0, shortens to so many tokens, added ones included, whatever the file says. It takes from
+	// the longer of two texts, at the end at which the file would.
+	MaxTokens int
 }
 
 // A Span is where a token comes from: bytes of the text, from Start to before End.
@@ -58,6 +61,9 @@ type Encoding struct {
 	Words       []int32  // which word of its text the token is part of, -1 for none
 	SpecialMask []bool   // added around the text
 	Attention   []bool   // false for padding
+
+	// Cut is how many tokens of the text were left out, as [Options] asked.
+	Cut int
 
 	text string
 }

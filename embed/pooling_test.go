@@ -1,0 +1,114 @@
+package embed
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/models/transformers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// TestPoolingModes computes every mode by hand, with and without the tokens of a prompt, and where they are all there is.
+func TestPoolingModes(t *testing.T) {
+	states := []float32{1, 8, 3, 2, 8, -1} // three tokens of two numbers
+	root := func(n float64) float32 { return float32(math.Sqrt(n)) }
+	low := float32(math.Inf(-1))
+	for mode, want := range map[string][3][]float32{
+		"cls":                  {{1, 8}, {3, 2}, {1, 8}},
+		"max":                  {{8, 8}, {8, 2}, {low, low}},
+		"mean":                 {{4, 3}, {5.5, 0.5}, {0, 0}},
+		"mean_sqrt_len_tokens": {{12 / root(3), 9 / root(3)}, {11 / root(2), 1 / root(2)}, {0, 0}},
+		"weightedmean":         {{31. / 6, 9. / 6}, {30. / 5, 1. / 5}, {0, 0}},
+		"lasttoken":            {{8, -1}, {8, -1}, {0, 0}},
+	} {
+		for i, prompt := range []int{0, 1, 5} {
+			p := pooling{modes: []string{"cls", mode}}
+			got := make([]float32, 4)
+			p.pool(got, states, 2, prompt)
+			for k, w := range want[i] {
+				if g := got[2+k]; g != w && math.Abs(float64(g-w)) > 1e-6 {
+					t.Errorf("%s behind %d tokens: %v, want %v", mode, prompt, got[2:], want[i])
+				}
+			}
+			p.prompts = true
+			if p.pool(got, states, 2, prompt); got[0] != 1 || mode == "max" && got[2] != 8 {
+				t.Errorf("%s: the prompt does not count: %v", mode, got)
+			}
+		}
+	}
+}
+
+// TestPadded: lengths grow with texts, by an eighth or by less than eight tokens, and never beyond the positions that there are.
+func TestPadded(t *testing.T) {
+	e := &Embedder{folder: &Folder{encoder: &transformers.Encoder{}}}
+	seen := make(map[int]bool)
+	for n := range 512 + 1 {
+		p := e.padded(n)
+		if p < n || p-n >= max(8, (n+7)/8) || p < e.padded(max(n-1, 0)) {
+			t.Errorf("%d tokens become %d", n, p)
+		}
+		seen[p] = true
+	}
+	if len(seen) > 33 || e.padded(0) != 0 || e.padded(8000) != 8000 || e.padded(8001) != 8064 {
+		t.Errorf("%d lengths; 8001 tokens become %d", len(seen), e.padded(8001))
+	}
+	e.folder.encoder.Positions = 509
+	if e.padded(500) != 509 || e.padded(509) != 509 {
+		t.Errorf("500 tokens become %d of 509", e.padded(500))
+	}
+}
+
+// TestWiden: elements of tables and layers become float32 whatever they are stored as.
+func TestWiden(t *testing.T) {
+	order := binary.NativeEndian
+	pair := func(a, b []byte) []byte { return slices.Concat(a, b) }
+	for d, raw := range map[tensor.DType][]byte{
+		tensor.Float32:  pair(order.AppendUint32(nil, math.Float32bits(1.5)), order.AppendUint32(nil, math.Float32bits(-2))),
+		tensor.Float64:  pair(order.AppendUint64(nil, math.Float64bits(1.5)), order.AppendUint64(nil, math.Float64bits(-2))),
+		tensor.Float16:  pair(order.AppendUint16(nil, 0x3e00), order.AppendUint16(nil, 0xc000)),
+		tensor.BFloat16: pair(order.AppendUint16(nil, 0x3fc0), order.AppendUint16(nil, 0xc000)),
+	} {
+		got := make([]float32, 2)
+		if !widen(got, d, raw) || !slices.Equal(got, []float32{1.5, -2}) {
+			t.Errorf("%v: %v", d, got)
+		}
+	}
+	got := make([]float32, 2)
+	if !widen(got, tensor.Int8, []byte{3, 0xfe}) || !slices.Equal(got, []float32{3, -2}) {
+		t.Errorf("int8: %v", got)
+	}
+	if widen(nil, tensor.Int64, nil) {
+		t.Error("int64 is a float")
+	}
+}
+
+// TestNormalized: a vector's length becomes 1; zeros stay zeros.
+func TestNormalized(t *testing.T) {
+	x := []float32{3, -4}
+	if normalized(x); !slices.Equal(x, []float32{0.6, -0.8}) {
+		t.Errorf("%v", x)
+	}
+	x = []float32{0, 0}
+	if normalized(x); !slices.Equal(x, []float32{0, 0}) {
+		t.Errorf("zeros: %v", x)
+	}
+}
+
+// TestLetters: a text is cut after so many characters, not bytes.
+func TestLetters(t *testing.T) {
+	for _, c := range []struct {
+		most       int
+		text, want string
+	}{{0, "abc", "abc"}, {2, "ab", "ab"}, {2, "äöü", "äö"}, {3, "äöü", "äöü"}, {1, "ab", "a"}} {
+		table := &table{maxLetters: c.most}
+		if got := table.letters(c.text); got != c.want {
+			t.Errorf("%d of %q: %q", c.most, c.text, got)
+		}
+	}
+	if got := (&table{maxLetters: 4}).letters(strings.Repeat("é", 100)); got != "éééé" {
+		t.Errorf("%q", got)
+	}
+}
