@@ -123,6 +123,7 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 		o.set("cache_bytes", p.CacheBytes)
 	}
 	o.set("bytes_moved_per_run", m.movedBytes)
+	o.set("file_bytes_per_run", m.fileBytes)
 	o.set("expected_seconds", m.seconds)
 	o.set("bound", p.Forecast.Bound)
 	o.set("min_memory_bytes", leastBytes)
@@ -242,7 +243,11 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	if leastBytes > 0 { // else nothing is on the device
 		t.Row("least", ascii.FormatSize(leastBytes)+fmt.Sprintf(" works, too: --memory %d", leastBytes))
 	}
-	t.Row("moved per run", ascii.FormatSize(m.movedBytes))
+	moved := ascii.FormatSize(m.movedBytes)
+	if m.fileBytes < m.movedBytes {
+		moved += ", decoded of " + ascii.FormatSize(m.fileBytes) + " in the file"
+	}
+	t.Row("moved per run", moved)
 	expected := fmt.Sprintf("%s, bound by %s", secondsText(m.seconds), p.Forecast.Bound)
 	if stall := p.Forecast.StallSeconds; stall > 0 && m.batch == nil {
 		expected += fmt.Sprintf(", %s of it waiting for weights", secondsText(stall))
