@@ -123,7 +123,9 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 		o.set("cache_bytes", p.CacheBytes)
 	}
 	o.set("bytes_moved_per_run", m.movedBytes)
-	o.set("file_bytes_per_run", m.fileBytes)
+	if m.fileBytes < m.movedBytes {
+		o.set("file_bytes_per_run", m.fileBytes)
+	}
 	o.set("expected_seconds", m.seconds)
 	o.set("bound", p.Forecast.Bound)
 	o.set("min_memory_bytes", leastBytes)

@@ -19,8 +19,8 @@ import (
 )
 
 const tokenizeLong = `Say what a text is to a language model: the numbers of its tokens, and how the vocabulary spells them. MODEL is a
-folder with tokenizer.json, tokenizer.model, tekken.json, vocab.json and merges.txt, vocab.txt or a .tiktoken file, or
-one of these files. Each TEXT is encoded by itself; without any, standard input is one text, as it comes.
+folder with tokenizer.json, tokenizer.model, tekken.json, vocab.json and merges.txt, vocab.txt or a .tiktoken file, one of
+these files, or a GGUF file. Each TEXT is encoded by itself; without any, standard input is one text, as it comes.
 
 Ids and offsets are those of Hugging Face's tokenizers (of sentencepiece and tiktoken for their files).`
 

@@ -85,7 +85,7 @@ var diagram = map[string][]string{
 
 	"cmd/optimem": {
 		"runtime", "memory", "profile", "trace", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
-		"graph", "layers", "storage", "tensor",
+		"graph", "layers", "storage", "tensor", "tensor/encoded",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate",
 	},
 
