@@ -202,6 +202,9 @@ func (o *opener) openSplit(ckpt *Checkpoint) error {
 			if err := o.meter.Charge(mergedEntryCost); err != nil {
 				return err
 			}
+			if _, twice := ckpt.Weight(w.Name); twice {
+				return errorAt(path, w.Name, fault.New(fault.ErrFormat, -1, "another of the files holds it too"))
+			}
 			if err := ckpt.addWeight(w); err != nil {
 				return errorAt(path, w.Name, err)
 			}

@@ -7,7 +7,6 @@
 package gguf
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -53,6 +52,8 @@ type Tensor struct {
 const (
 	maxName       = 1<<16 - 1
 	maxDimensions = 4
+	// headBytes are those before the first key. A key takes at least so many, of which its value is one, and a tensor.
+	headBytes, leastKey, leastTensor = 24, 13, 24
 	// What is charged to the meter for a key with its value, and for a tensor.
 	keyCost, tensorCost = 192, 320
 	defaultAlignment    = 32
@@ -61,7 +62,7 @@ const (
 
 // Read reads from the beginning of a file of size bytes.
 func Read(from io.Reader, size int64, o Options) (*File, error) {
-	r := &reader{in: bufio.NewReaderSize(from, 64<<10), size: size, o: o}
+	r := &reader{in: from, size: size, sure: headBytes, o: o}
 	f, err := r.file()
 	if err != nil && r.err != nil { // what could not be read is the reason, not what was made of it
 		err = r.err
@@ -71,9 +72,12 @@ func Read(from io.Reader, size int64, o Options) (*File, error) {
 
 // A reader counts where it is. Its first error ends everything: what is read after it is zero.
 type reader struct {
-	in   *bufio.Reader
-	at   int64
-	size int64
+	in io.Reader
+	// ahead are bytes that were read and not yet taken, of buffer.
+	ahead, buffer []byte
+	at, size      int64
+	// sure is how many bytes of the head follow at least, as far as is known: so many may be read ahead, and no weight is.
+	sure int64
 	o    Options
 	err  error
 	word [8]byte
@@ -103,13 +107,31 @@ func (r *reader) take(p []byte) {
 		_ = r.format("%d bytes are wanted and %d are left", len(p), r.left())
 		return
 	}
-	n, err := io.ReadFull(r.in, p)
-	r.at += int64(n)
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+	for len(p) > 0 {
+		if len(r.ahead) == 0 && !r.fill() {
+			return
+		}
+		n := copy(p, r.ahead)
+		p, r.ahead = p[n:], r.ahead[n:]
+		r.at, r.sure = r.at+int64(n), r.sure-int64(n)
+	}
+}
+
+// fill reads ahead.
+func (r *reader) fill() bool {
+	if r.buffer == nil {
+		r.buffer = make([]byte, 64<<10)
+	}
+	n, err := io.ReadAtLeast(r.in, r.buffer[:min(int64(len(r.buffer)), r.sure, r.left())], 1)
+	r.ahead = r.buffer[:n]
+	switch {
+	case n > 0: // the error comes again
+	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
 		_ = r.format("the file ends here")
-	} else if err != nil {
+	default:
 		r.fail(err)
 	}
+	return r.err == nil
 }
 
 func (r *reader) charge(n int64) bool {
@@ -141,6 +163,7 @@ func (r *reader) text(most int64) string {
 	if !r.charge(int64(n)) {
 		return ""
 	}
+	r.sure += int64(n)
 	p := make([]byte, n)
 	r.take(p)
 	return string(p)
@@ -172,10 +195,10 @@ func (r *reader) file() (*File, error) {
 		return nil, fault.New(fault.ErrUnsupported, 4, "GGUF version %d: versions 2 and 3 are read", f.Version)
 	}
 	tensors, keys := r.number(8), r.number(8)
-	// A key takes at least 13 bytes, a tensor 24.
-	if r.err == nil && (keys > uint64(r.left())/13 || tensors > uint64(r.left())/24) {
+	if r.err == nil && (keys > uint64(r.left())/leastKey || tensors > uint64(r.left())/leastTensor) {
 		return nil, r.format("%d keys and %d tensors in the %d bytes that are left", keys, tensors, r.left())
 	}
+	r.sure += int64(keys)*leastKey + int64(tensors)*leastTensor
 	for range keys {
 		if err := r.pair(f); err != nil {
 			return nil, err
@@ -209,7 +232,11 @@ func (r *reader) pair(f *File) error {
 	if _, twice := f.Meta[key]; twice {
 		return r.format("the key %.100q is there twice", key)
 	}
-	v := r.value(uint32(r.number(4)), 0)
+	kind := uint32(r.number(4))
+	if kind < numTypes {
+		r.sure += widths[kind] - 1
+	}
+	v := r.value(kind, 0)
 	if r.err != nil {
 		var at *fault.Error
 		if errors.As(r.err, &at) {
@@ -237,6 +264,7 @@ func (r *reader) tensor() (t Tensor, err error) {
 	if r.err == nil && n > maxDimensions {
 		return t, r.format("%.100q has %d dimensions, more than %d", t.Name, n, maxDimensions)
 	}
+	r.sure += 8 * int64(n)
 	t.Shape = make(tensor.Shape, n)
 	for i := range t.Shape {
 		d := r.number(8)

@@ -89,6 +89,7 @@ func (r *reader) array(depth int) any {
 		return nil
 	}
 	n := int(count)
+	r.sure += int64(n) * widths[kind]
 	switch kind {
 	case typeString:
 		return list(r, n, 16, func() string { return r.text(0) })
