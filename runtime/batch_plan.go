@@ -47,7 +47,8 @@ func (s *Session) PlanBatch(ctx context.Context, shapes map[string]tensor.Shape)
 			return nil, fmt.Errorf("plan: %w", err)
 		}
 		b.Passes++
-		b.MovedBytes, b.FileBytes = b.MovedBytes+rest.MovedBytes, b.FileBytes+rest.FileBytes()
+		b.MovedBytes += rest.MovedBytes
+		b.FileBytes += rest.FileBytes()
 	}
 	return b, nil
 }
