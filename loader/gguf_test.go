@@ -224,11 +224,11 @@ func TestGGUFTensorsOfTheFixture(t *testing.T) {
 
 // TestGGUFThatIsAPickleAsWell: the first letter is an opcode that takes eight bytes, and what follows may be another.
 func TestGGUFThatIsAPickleAsWell(t *testing.T) {
-	names := make([]string, 'c'<<8) // the second byte of their number is GLOBAL, whose module ends at a line's end
+	names := make([]string, 'V'<<8) // the second byte of their number is UNICODE, whose text ends at a line's end
 	for i := range names {
 		names[i] = fmt.Sprint(i)
 	}
-	file := ggufFile(0, names, "os\nsystem\n(S'id'\ntR.", 1)
+	file := ggufFile(0, names, "\ncos\nsystem\n(S'id'\ntR.", 1)
 	path := filepath.Join(writeFiles(t, map[string]string{"model.gguf": file}), "model.gguf")
 	if err := refused(t, path); !errors.Is(err, ErrUnsafe) || !strings.Contains(err.Error(), "the file is a pickle as well") {
 		t.Errorf("got %v", err)
