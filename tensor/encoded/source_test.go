@@ -78,6 +78,7 @@ func runsOf(t *testing.T) ([]encoded.Run, []byte) {
 	add(30, 8, 10, 1, 0)     // BF16, interleaved
 	add(2, 2048, 1024, 2, 0) // heads of more bytes than are read at once
 	add(39, 1, 32, 0, 0)     // MXFP4
+	add(1, 3, 9, 0, -1)      // F16 less one: float32
 	return runs, file
 }
 
@@ -96,7 +97,7 @@ func wanted(r encoded.Run, file []byte) []byte {
 			}
 		}
 		data := file[r.Offset+from*stored:][:stored]
-		if r.DType() != tensor.Float32 {
+		if r.Plus == 0 && r.Encoding.DType != tensor.Invalid && r.Encoding.DType != tensor.Float32 {
 			out = append(out, data...)
 			continue
 		}
