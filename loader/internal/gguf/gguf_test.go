@@ -184,6 +184,20 @@ func TestMemoryIsCharged(t *testing.T) {
 	}
 }
 
+// TestLengthsAreHeldAgainstWhatIsLeft: what says that it is longer than the rest of the file is malformed, and no memory is asked
+// for it, also where the file as a whole is longer.
+func TestLengthsAreHeldAgainstWhatIsLeft(t *testing.T) {
+	rest := strings.Repeat("\x00", 1000)
+	for name, key := range map[string]string{
+		"text":  le("k", uint32(8), uint64(1010)),
+		"array": le("k", uint32(9), uint32(10), uint64(500)),
+	} {
+		if _, err := read(file([]string{key + rest}, nil, 0), 500); !errors.Is(err, fault.ErrFormat) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestDepthIsBounded: four arrays in each other are read here, and no fifth.
 func TestDepthIsBounded(t *testing.T) {
 	deep := func(n int) string {
