@@ -20,6 +20,8 @@ type Held struct {
 	FixedBytes, RingBytes, ActivationBytes, WorkBytes int64
 	// StagingBytes, CopyBytes, SwapBytes, RowBytes and CrossingBytes are of the host's memory.
 	StagingBytes, CopyBytes, SwapBytes, RowBytes, CrossingBytes int64
+	// FileBytes is the file in which activations wait.
+	FileBytes int64
 }
 
 // A HeldCache is memory that outlives passes: the value of a graph that it is, and what it takes.
@@ -32,7 +34,7 @@ type HeldCache struct {
 func Now(list []Held, names Names) *Report {
 	r := &Report{Moment: "now"}
 	host := Device{Name: Host, Storages: []Storage{}}
-	var staging, copies, waiting, rows, crossings int64
+	var staging, copies, wait, rows, crossings, file int64
 	for i := range list {
 		h := &list[i]
 		d := Device{
@@ -52,12 +54,13 @@ func Now(list []Held, names Names) *Report {
 		d.rest("activations, none alive", h.ActivationBytes)
 		d.rest("workspace", h.WorkBytes)
 		r.Devices = append(r.Devices, d)
-		staging, copies, waiting = staging+h.StagingBytes, copies+h.CopyBytes, waiting+h.SwapBytes
-		rows, crossings = rows+h.RowBytes, crossings+h.CrossingBytes
+		staging, copies, wait = staging+h.StagingBytes, copies+h.CopyBytes, wait+h.SwapBytes
+		rows, crossings, file = rows+h.RowBytes, crossings+h.CrossingBytes, file+h.FileBytes
 	}
-	if host.host(staging, copies, waiting, rows, crossings); len(host.Rest) > 0 {
+	if host.host(staging, copies, wait, rows, crossings); len(host.Rest) > 0 {
 		host.HeldBytes = host.RestBytes()
 		r.Devices = append(r.Devices, host)
 	}
+	r.file(file)
 	return r
 }

@@ -51,6 +51,9 @@ func Planned(p *plan.Plan, name string, names Names) *Report {
 	if host, any := plannedHost(p); any {
 		r.Devices = append(r.Devices, host)
 	}
+	if p.Sides == nil && p.Target.Direct {
+		r.file(p.SwapBytes)
+	}
 	return r
 }
 
@@ -82,20 +85,39 @@ func firstOf(p *plan.Plan) *plan.Plan {
 	return p
 }
 
-// Host is the name of the host's memory beside devices with memory of their own: that through which they are filled.
-const Host = "host"
+const (
+	// Host is the name of the host's memory beside devices with memory of their own: that through which they are filled.
+	Host = "host"
+	// File is that of the file in which activations wait that the CPU needs again much later.
+	File = "file"
+)
+
+// file adds the file in which activations wait, where there is one.
+func (r *Report) file(bytes int64) {
+	if bytes > 0 {
+		d := Device{Name: File, HeldBytes: bytes, Storages: []Storage{}}
+		d.rest(waiting, bytes)
+		r.Devices = append(r.Devices, d)
+	}
+}
+
+// waiting is the purpose of bytes that hold what passes need again later.
+const waiting = "activations that wait"
 
 // plannedHost is what passes take of it.
 func plannedHost(p *plan.Plan) (Device, bool) {
 	d := Device{Name: Host, Storages: []Storage{}}
-	var staging, copies, waiting, rows, crossings int64
+	var staging, copies, wait, rows, crossings int64
 	for ; p != nil; p = hostSide(p) {
-		staging, copies, waiting, rows = staging+p.StagingBytes, copies+p.HostCopyBytes, waiting+p.SwapBytes, rows+p.GatherBytes
+		staging, copies, rows = staging+p.StagingBytes, copies+p.HostCopyBytes, rows+p.GatherBytes
+		if !p.Target.Direct {
+			wait += p.SwapBytes
+		}
 		if p.Sides != nil {
 			crossings += p.Sides.CrossingBytes
 		}
 	}
-	d.host(staging, copies, waiting, rows, crossings)
+	d.host(staging, copies, wait, rows, crossings)
 	d.HeldBytes = d.RestBytes()
 	return d, len(d.Rest) > 0
 }
@@ -108,10 +130,10 @@ func hostSide(p *plan.Plan) *plan.Plan {
 }
 
 // host adds what a device takes of the host's memory.
-func (d *Device) host(staging, copies, waiting, rows, crossings int64) {
+func (d *Device) host(staging, copies, wait, rows, crossings int64) {
 	d.rest("staging", staging)
 	d.rest("copies of weights", copies)
-	d.rest("activations that wait", waiting)
+	d.rest(waiting, wait)
 	d.rest("rows of embeddings", rows)
 	d.rest("what crosses between devices", crossings)
 }

@@ -39,6 +39,9 @@ type Options struct {
 	// Code is a checkpoint that holds the code for a bare state dict: an exported program, TorchScript or a whole
 	// pickled module. It must stay open as long as the model's own checkpoint.
 	Code *loader.Checkpoint
+	// Architecture is the code of a bare state dict, as a tree of modules built in Go: layers.Sequential(…) and its kin.
+	// It is not changed.
+	Architecture *layers.Architecture
 	// Config is the text of a config.json of a Hugging Face model, for a bare state dict of it. Arch may name another class
 	// of the same family then.
 	Config []byte
@@ -88,6 +91,10 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 	switch {
 	case opts.Code != nil:
 		if err := m.useCode(ckpt, opts); err != nil {
+			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
+		}
+	case opts.Architecture != nil:
+		if err := m.useGiven(ckpt, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
 		}
 	case opts.Config != nil:

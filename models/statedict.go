@@ -31,6 +31,17 @@ func (m *Model) useStateDict(ckpt *loader.Checkpoint, opts Options) error {
 	})
 }
 
+// useGiven makes m the architecture of the options, with the weights of a state dict.
+func (m *Model) useGiven(ckpt *loader.Checkpoint, opts Options) error {
+	a := opts.Architecture
+	return m.useDictionary(ckpt, func(d dictionary) error {
+		if err := a.Check(d.entries); err != nil {
+			return err
+		}
+		return m.useArchitecture(ckpt, a, opts, d.rename)
+	})
+}
+
 // A dictionary is a state dict of a checkpoint: its entries under the names that the module has for them, and the way
 // back to the checkpoint's names.
 type dictionary struct {

@@ -424,3 +424,53 @@ func TestHostileStateDicts(t *testing.T) {
 		}
 	}
 }
+
+// Modules that are built in Go are the code of a state dict, also of one that a training script wrapped. Other names or shapes
+// are told as for any architecture.
+func TestArchitectureInGo(t *testing.T) {
+	net := func(hidden int) *layers.Architecture {
+		return &layers.Architecture{
+			Name: "net", Classes: layers.NN(),
+			Root: layers.Sequential(layers.Linear(4, hidden), layers.Tanh(), layers.Linear(hidden, 2)),
+			Inputs: []layers.Port{{
+				Name: "x", DType: tensor.Float32, Shape: tensor.Shape{-1, 4}, Dims: []string{"batch", ""},
+			}},
+		}
+	}
+	weights := func(prefix string) []tensor.Weight {
+		var out []tensor.Weight
+		for _, e := range net(3).Root.StateDict() {
+			n, _ := e.Shape.NumElements()
+			out = append(out, tensor.Weight{
+				Name: prefix + e.Name, DType: e.DType, Layout: tensor.Contiguous(e.Shape...),
+				Extent: storage.Extent{Source: noSource{}, Bytes: 4 * n},
+			})
+		}
+		return out
+	}
+	for _, prefix := range []string{"", "module.model."} {
+		m, err := models.Build(checkpointOf(t, weights(prefix)), models.Options{Architecture: net(3)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Arch() != "net" {
+			t.Errorf("the architecture is %q", m.Arch())
+		}
+		g, err := m.Graph(map[string]tensor.Shape{"x": {5, 4}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []graph.Kind
+		for _, op := range g.Ops {
+			kinds = append(kinds, op.Kind)
+		}
+		if want := []graph.Kind{"linear", "tanh", "linear"}; !slices.Equal(kinds, want) {
+			t.Errorf("the ops are %v, not %v: an mlp of ReLUs was recognised in its place", kinds, want)
+		}
+	}
+	_, err := models.Build(checkpointOf(t, weights("")), models.Options{Architecture: net(7)})
+	var mismatch *layers.MismatchError
+	if !errors.As(err, &mismatch) || len(mismatch.Misshaped) != 3 {
+		t.Errorf("with other widths: %v", err)
+	}
+}

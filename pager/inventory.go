@@ -20,6 +20,8 @@ type Inventory struct {
 	// The host's memory: that through which the device is filled, copies of weights, activations that wait, and rows of
 	// embeddings.
 	StagingBytes, CopyBytes, SwapBytes, RowBytes int64
+	// FileBytes is the file in which activations wait.
+	FileBytes int64
 }
 
 // A HeldCache is memory that outlives passes: the graph's value that it is, and what it takes.
@@ -33,6 +35,9 @@ func (g *Pager) Inventory() Inventory {
 	x := Inventory{
 		Held: g.Held(), Weights: g.held,
 		StagingBytes: hostBytes(g.staging), SwapBytes: hostBytes(g.swaps), RowBytes: hostBytes(g.rowsMemory),
+	}
+	if g.file != nil {
+		x.FileBytes = g.file.Bytes()
 	}
 	if g.copies != nil {
 		x.CopyBytes = hostBytes(g.copies.buf)

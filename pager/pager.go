@@ -50,6 +50,9 @@ type Options struct {
 	States *States
 	// Caches are those of the program, in the same way.
 	Caches *Caches
+	// SwapFolder is where the file lies in which activations wait if a plan for a device whose memory is the host's wants
+	// one. It is needed for such plans alone.
+	SwapFolder string
 	// pieceBytes and queuesPay are those of fetch.Options.
 	pieceBytes, queuesPay int64
 }
@@ -90,6 +93,8 @@ type Event struct {
 	// to the device (on the CPU: until they were computed).
 	LoadedBytes    int64
 	Stall, Compute time.Duration
+	// SwapStall is how long a group's ops waited for activations on their way to a file and back.
+	SwapStall time.Duration
 	// Begin and End are when the step began and when it had ended, by the wall's clock. A group begins by waiting for its
 	// weights, which had Arrived before its ops ran. A LoadDone begins when reads are begun, and ends when the last is
 	// known to have ended; both are zero where nothing was read. CopyBegin and CopyEnd are when the bytes were copied to a
@@ -177,6 +182,8 @@ type Pager struct {
 	// staging and copies are the host memory through which a device that files cannot be read into is filled, swaps that
 	// in which activations wait.
 	staging, swaps device.HostMemory
+	// file is that in which they wait where the device's memory is the host's.
+	file *storage.Scratch
 	// rowsMemory is that through which rows of embeddings pass, rows reads them.
 	rowsMemory device.HostMemory
 	rows       rowReaders
@@ -216,8 +223,11 @@ type Stats struct {
 	RegisteredBytes int64
 	// PeakBytes is the most device memory that was held at once.
 	PeakBytes int64
-	// Stall is how long ops waited for their weights, Compute how long they took.
-	Stall, Compute time.Duration
+	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait and came back.
+	SwappedOutBytes, SwappedInBytes int64
+	// Stall is how long ops waited for their weights, Compute how long they took, SwapStall how long they waited for
+	// activations on their way to a file and back. Copies to and from the host's memory are part of what ops take.
+	Stall, Compute, SwapStall time.Duration
 }
 
 // A GroupError says at which group of a plan something failed.
@@ -360,7 +370,7 @@ func (g *Pager) Close() error {
 
 // empty frees all memory. No program may use it any more.
 func (g *Pager) empty() error {
-	errs := []error{g.closeFirst()}
+	errs := []error{g.closeFirst(), g.dropFile()}
 	for _, m := range []*device.Memory{&g.fixed, &g.ring, &g.activations, &g.scratch} {
 		errs = append(errs, free(m))
 	}

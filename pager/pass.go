@@ -122,19 +122,20 @@ func (g *Pager) group(ctx context.Context, k int, io IO) error {
 		g.stats.Stall += stall
 		g.stats.MovedBytes += group.SlotBytes
 	}
-	begin := time.Now()
+	begin, swapped := time.Now(), g.stats.SwapStall
 	if err := g.instances(ctx, k, io); err != nil {
 		return err
 	}
 	end := time.Now()
-	compute := end.Sub(begin)
+	swapped = g.stats.SwapStall - swapped
+	compute := end.Sub(begin) - swapped
 	g.stats.Compute += compute
 	if brings {
 		g.fetcher().Done(k)
 	}
 	if g.opts.Observe != nil {
 		g.opts.Observe(Event{
-			Group: k, Path: group.Name(), LoadedBytes: group.SlotBytes, Stall: stall, Compute: compute,
+			Group: k, Path: group.Name(), LoadedBytes: group.SlotBytes, Stall: stall, Compute: compute, SwapStall: swapped,
 			Begin: waits, Arrived: begin, End: end,
 		})
 	}
@@ -208,7 +209,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 		}
 	}
 	for _, s := range group.SwapIn {
-		if err := g.stream.CopyIn(g.place(s.Value, instance), g.waiting(s, instance)); err != nil {
+		if err := g.swapIn(ctx, s, instance); err != nil {
 			return located(err, group.Name(), "swap in")
 		}
 	}
@@ -267,7 +268,7 @@ func (g *Pager) instance(ctx context.Context, k, instance int, io IO) (err error
 		}
 	}
 	for _, s := range group.SwapOut {
-		if err := g.stream.CopyOut(g.waiting(s, instance), g.place(s.Value, instance)); err != nil {
+		if err := g.swapOut(ctx, s, instance); err != nil {
 			return located(err, group.Name(), "swap out")
 		}
 	}
@@ -283,11 +284,6 @@ func (g *Pager) runOp(ctx context.Context, p *prepared, instance int, io IO) err
 		return opError(&p.launch.Op, err)
 	}
 	return nil
-}
-
-// waiting returns the host memory of an activation that waits there. The stream that copies it there brings it back.
-func (g *Pager) waiting(s plan.Swap, instance int) []byte {
-	return g.swaps.Bytes()[s.Offset+int64(instance)*s.Stride:][:g.current.plan.Places[s.Value].Bytes]
 }
 
 func opError(op *graph.Op, err error) error {

@@ -90,10 +90,10 @@ func rowsOf(g *graph.Graph, instances int) *transfer {
 	return x
 }
 
-// TestAnyPlan runs random networks in random modes under random budgets, on the CPU and on a device with memory of its
-// own: always the bits of the resident mode, the memory that was planned, and no access that no event orders.
+// TestAnyPlan runs random networks in random modes under random budgets, on the CPU, with and without a file in which
+// activations wait, and on a device with memory of its own: always the bits of the resident mode, the memory that was planned, and no access that no event orders.
 func TestAnyPlan(t *testing.T) {
-	host := newCPU(t)
+	host, folder := newCPU(t), t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawNetwork(t, host)
 		instances := rapid.SampledFrom([]int{1, 1, 3}).Draw(t, "instances")
@@ -103,7 +103,7 @@ func TestAnyPlan(t *testing.T) {
 			var p *Pager
 			var err error
 			if direct {
-				p, err = New(host, Options{})
+				p, err = New(host, Options{SwapFolder: folder})
 			} else {
 				p, err = New(dev, Options{})
 			}
@@ -132,6 +132,9 @@ func TestAnyPlan(t *testing.T) {
 			Target:    rapid.SampledFrom([]plan.Target{plan.CPU, {Name: "emu", AlignBytes: 256}}).Draw(t, "target"),
 			Instances: instances, Lower: host.Lower, Once: rapid.Bool().Draw(t, "once"),
 			Capacity: plan.Limit{N: rapid.Int64Range(0, 300_000).Draw(t, "capacity"), Unit: plan.Params},
+		}
+		if o.Target.Direct && rapid.Bool().Draw(t, "file") {
+			o.SwapBytes = 1 << 24
 		}
 		free, err := search.Plan(l, o)
 		if err != nil {

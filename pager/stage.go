@@ -57,7 +57,7 @@ func (g *Pager) slotBytes(p *plan.Plan) int64 {
 // growHost takes the host memory that a plan wants. What plans before had there and this one does not is given back.
 func (g *Pager) growHost(p *plan.Plan) (err error) {
 	if p.Target.Direct {
-		return nil
+		return g.sizeFile(p)
 	}
 	g.register(p)
 	if g.copies != nil && !g.fit(p) {

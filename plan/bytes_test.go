@@ -19,6 +19,11 @@ func TestBytes(t *testing.T) {
 	if p.PassBytes() != 75321 || p.PeakBytes() != 75321 || p.HostBytes() != 8765 {
 		t.Errorf("a pass takes %d bytes, at the peak %d, of the host %d", p.PassBytes(), p.PeakBytes(), p.HostBytes())
 	}
+	inAFile := p
+	inAFile.Target = plan.CPU
+	if inAFile.HostBytes() != 8065 {
+		t.Errorf("where activations wait in a file the host's memory takes %d bytes", inAFile.HostBytes())
+	}
 	packs := p
 	packs.Fixed.PackingBytes = 9000
 	if packs.PassBytes() != 75321 || packs.PeakBytes() != 80000 {

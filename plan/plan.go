@@ -130,7 +130,8 @@ type Plan struct {
 	// StagingBytes is the host memory through which weights pass to a device that is not Direct, and HostCopyBytes that
 	// in which weights stay so that the disk is read once.
 	StagingBytes, HostCopyBytes int64
-	// SwapBytes is the host memory for activations that wait there until they are needed again.
+	// SwapBytes is the host memory for activations that wait there until they are needed again; where the target is Direct
+	// it is a file's.
 	SwapBytes int64
 	// Gathers are embeddings whose tables are neither held nor moved, GatherBytes the host memory through which their rows
 	// pass to a device that is not Direct.
@@ -177,6 +178,7 @@ type Group struct {
 	Inputs  []graph.ValueID
 	Outputs []int
 	// SwapIn are the activations that come back from host memory before the ops run, SwapOut those that go there after.
+	// What comes back twice, unchanged as all values are, may have left once.
 	SwapIn, SwapOut []Swap
 	// Rows says that an op of the group is an embedding of which only rows are brought.
 	Rows bool
@@ -187,6 +189,8 @@ type Group struct {
 	// Seconds is what its ops and the copies of its inputs, outputs and swaps are expected to take for one instance,
 	// LoadSeconds what filling the slot does.
 	Seconds, LoadSeconds float64
+	// SwapSeconds is that part of Seconds which its swaps take.
+	SwapSeconds float64
 }
 
 // A Layer is a module's part of a group: so many of its ops, the weights that they read, and what they are expected to
@@ -220,7 +224,9 @@ type Cache struct {
 // A Swap is a copy of an activation to or from host memory, where one instance's bytes begin at Offset, and the next
 // instance's Stride bytes later. What comes back is a value of its own: the one that left, under another number.
 type Swap struct {
-	Value          graph.ValueID
+	Value graph.ValueID
+	// Bytes are those of one instance.
+	Bytes          int64
 	Offset, Stride int64
 }
 
@@ -264,7 +270,10 @@ func (p *Plan) PeakBytes() int64 {
 
 // HostBytes returns the host memory that the plan takes for a device with memory of its own.
 func (p *Plan) HostBytes() int64 {
-	n := p.StagingBytes + p.HostCopyBytes + p.SwapBytes + p.GatherBytes
+	n := p.StagingBytes + p.HostCopyBytes + p.GatherBytes
+	if !p.Target.Direct {
+		n += p.SwapBytes
+	}
 	switch {
 	case p.Sides != nil && p.Sides.Peer != "":
 		n += p.Sides.Host.HostBytes() + p.Sides.CrossingBytes
@@ -316,6 +325,8 @@ type Forecast struct {
 	Seconds float64
 	// ComputeSeconds and LoadSeconds are what ops and loads take by themselves, StallSeconds how long ops wait for loads.
 	ComputeSeconds, LoadSeconds, StallSeconds float64
+	// SwapSeconds is that part of ComputeSeconds in which activations go to wait and come back.
+	SwapSeconds float64
 	// LeastSeconds is what a pass takes whatever waits: what the processors do or what the loads take, whichever is more.
 	LeastSeconds float64
 	// Bound says what the time is bounded by: "compute", "transfer" or "disk".

@@ -23,7 +23,7 @@ func (s *Session) Memory(ctx context.Context) (*memory.Report, error) {
 			DriverBytes: max(x.UsedBytes-x.AllocatedBytes, 0), Weights: x.Weights, Constants: x.Constants,
 			FixedBytes: x.FixedBytes, RingBytes: x.RingBytes, ActivationBytes: x.ActivationBytes, WorkBytes: x.WorkBytes,
 			StagingBytes: x.StagingBytes, CopyBytes: x.CopyBytes, SwapBytes: x.SwapBytes, RowBytes: x.RowBytes,
-			CrossingBytes: x.CrossingBytes,
+			CrossingBytes: x.CrossingBytes, FileBytes: x.FileBytes,
 		}
 		for k := range x.Caches {
 			c := &x.Caches[k]

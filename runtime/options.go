@@ -47,6 +47,11 @@ type Options struct {
 	// HostMemory bounds in bytes what a device with memory of its own takes of the host's: staging, which is pinned, copies of
 	// weights and what the CPU computes; 0 is four fifths of what is free.
 	HostMemory int64
+	// Swap lets activations that are needed much later wait, on the CPU, in a file of as many bytes at most: models whose
+	// activations alone take more than Memory fit then. 0 is no file. It lies in SwapFolder, has no name there, and takes room
+	// only while plans want it. On a device with memory of its own activations wait in the host's, within HostMemory.
+	Swap       int64
+	SwapFolder string
 	// MaxGroup says from which size down a module is brought, or stays, as a whole. The zero value brings leaf modules, small
 	// ones that follow each other at once where they come from a disk. [Resident] has no groups and refuses it.
 	MaxGroup plan.Limit
@@ -159,6 +164,12 @@ func (o *Options) check(mode plan.Mode) error {
 		return &OptionError{"Reserve", fmt.Sprintf("%d bytes", o.Reserve)}
 	case o.HostMemory < 0:
 		return &OptionError{"HostMemory", fmt.Sprintf("a budget of %d bytes", o.HostMemory)}
+	case o.Swap < 0:
+		return &OptionError{"Swap", fmt.Sprintf("a file of %d bytes", o.Swap)}
+	case o.Swap > 0 && !o.onHost():
+		return &OptionError{"Swap", "activations of a device with memory of its own wait in the host's: HostMemory bounds that"}
+	case o.Swap > 0 && o.SwapFolder == "":
+		return &OptionError{"SwapFolder", "no folder is given for the file in which activations wait"}
 	case o.MicroBatch < 0:
 		return &OptionError{"MicroBatch", fmt.Sprintf("%d rows", o.MicroBatch)}
 	case o.MaxJoin < 0:
@@ -193,7 +204,7 @@ func start(ctx context.Context, model *models.Model, mode plan.Mode, opts Option
 	s := &Session{}
 	m, err := machine.Open(machine.Options{
 		Device: opts.Device, CUDALibrary: opts.CUDALibrary, CUBLASLt: opts.CUBLASLt, Absent: opts.PlanOnly,
-		MemoryBytes: opts.Memory, HostBytes: opts.HostMemory, Threads: opts.Threads, Ops: opts.Ops, Rates: opts.Rates,
+		MemoryBytes: opts.Memory, HostBytes: opts.HostMemory, SwapFolder: opts.SwapFolder, Threads: opts.Threads, Ops: opts.Ops, Rates: opts.Rates,
 		Observe: s.told(opts.Observe), ObserveOps: opts.ObserveOps, ObserveLoads: opts.ObserveLoads,
 	})
 	if err != nil {

@@ -197,7 +197,7 @@ func cachedShare(g *graph.Graph) float64 {
 
 func (s *Session) planOptions() search.Options {
 	return search.Options{
-		Mode: s.mode, Target: s.machine.Device().Target, HostBytes: s.opts.HostMemory,
+		Mode: s.mode, Target: s.machine.Device().Target, HostBytes: s.opts.HostMemory, SwapBytes: s.opts.Swap,
 		MaxGroup: s.opts.MaxGroup, Capacity: s.limits.capacity, Slots: s.limits.slots, Once: s.opts.Once,
 		Ops: s.opts.Ops, Rates: s.machine.Device().Rates, HostRates: s.opts.HostRates,
 		Lower: s.machine.Device().Lower, HostLower: s.machine.Device().HostLower,

@@ -355,8 +355,12 @@ type Metrics struct {
 	// LoadedBytes counts bytes read from the checkpoint, MovedBytes those that were brought to the device for a pass and
 	// not to stay, from the checkpoint or from copies in the host's memory, with what lies between weights.
 	LoadedBytes, MovedBytes int64
-	// Passing is how long passes took, Compute how long their ops did, and Stall how long ops waited for weights.
-	Passing, Compute, Stall time.Duration
+	// SwappedOutBytes and SwappedInBytes are those of activations that went to wait until they were needed again, in the
+	// host's memory or in a file, and came back.
+	SwappedOutBytes, SwappedInBytes int64
+	// Passing is how long passes took, Compute how long their ops did, Stall how long ops waited for weights, and SwapStall
+	// for activations on their way to a file and back.
+	Passing, Compute, Stall, SwapStall time.Duration
 }
 
 // MovedPerSecond is the rate at which passes brought weights, in bytes.
@@ -397,4 +401,7 @@ func (s *Session) count(pl *plan.Plan, took time.Duration, err error) {
 	m.LoadedBytes, m.MovedBytes = stats.ReadBytes+hostStats.ReadBytes, stats.MovedBytes+hostStats.MovedBytes
 	m.PageableBytes = stats.PageableBytes + hostStats.PageableBytes
 	m.Stall, m.Compute = stats.Stall+hostStats.Stall, stats.Compute+hostStats.Compute
+	m.SwappedOutBytes = stats.SwappedOutBytes + hostStats.SwappedOutBytes
+	m.SwappedInBytes = stats.SwappedInBytes + hostStats.SwappedInBytes
+	m.SwapStall = stats.SwapStall + hostStats.SwapStall
 }

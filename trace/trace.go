@@ -222,13 +222,22 @@ func (t *Trace) group(d *drawn, e pager.Event) {
 	to := t.slice(process, compute, nameOf(e.Path), begin, e.End, args{
 		{"group", int64(e.Group)}, {"ops", int64(g.End - g.First)}, {"loaded_bytes", e.LoadedBytes},
 		{"expected_us", g.Seconds * 1e6 * float64(max(d.Instances, 1))}, {"stall_us", float64(e.Stall.Nanoseconds()) / 1e3},
-	})
+	}.swaps(d.Plan, g, e.SwapStall))
 	if x := &d.groups[e.Group]; len(x.loads) > 0 {
 		t.flow("f", x.loads[0].flow, to)
 		x.loads = x.loads[:copy(x.loads, x.loads[1:])]
 	} else {
 		x.computed = &to
 	}
+}
+
+// swaps adds what a group sends away and gets back of activations, where it does.
+func (a args) swaps(p *plan.Plan, g *plan.Group, stall time.Duration) args {
+	if out, in := p.SwapsOf(g); out+in > 0 {
+		a = append(a, arg{"swapped_out_bytes", out}, arg{"swapped_in_bytes", in},
+			arg{"swap_stall_us", float64(stall.Nanoseconds()) / 1e3})
+	}
+	return a
 }
 
 // op draws an op that is done.

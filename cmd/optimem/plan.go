@@ -126,6 +126,13 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 	if m.fileBytes < m.movedBytes {
 		o.set("file_bytes_per_run", m.fileBytes)
 	}
+	if out, in := p.SwappedBytes(); in > 0 {
+		o.set("swap_bytes", p.SwapBytes)
+		o.set("bytes_swapped_out_per_run", out)
+		o.set("bytes_swapped_in_per_run", in)
+		o.set("expected_swap_seconds", p.Forecast.SwapSeconds)
+		o.set("values", originsOf(p))
+	}
 	o.set("expected_seconds", m.seconds)
 	o.set("bound", p.Forecast.Bound)
 	o.set("min_memory_bytes", leastBytes)
@@ -136,6 +143,26 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 		o.set("sides_overlap", p.Sides.Overlaps)
 	}
 	return o.close()
+}
+
+// jsonOrigins counts activations by whose bytes they have.
+type jsonOrigins struct {
+	New      int `json:"new"`
+	Reused   int `json:"reused"`
+	Overlaid int `json:"overlaid"`
+	Swapped  int `json:"swapped"`
+}
+
+func originsOf(p *plan.Plan) (n jsonOrigins) {
+	if p.Sides != nil {
+		a, b := originsOf(p.Sides.Device), originsOf(p.Sides.Host)
+		return jsonOrigins{a.New + b.New, a.Reused + b.Reused, a.Overlaid + b.Overlaid, a.Swapped + b.Swapped}
+	}
+	of := map[plan.Origin]*int{plan.New: &n.New, plan.Reused: &n.Reused, plan.Overlaid: &n.Overlaid, plan.Swapped: &n.Swapped}
+	for _, origin := range p.Origins() {
+		*of[origin]++
+	}
+	return n
 }
 
 // maxPlanRows is how many rows are printed; a large model has many that are alike.
@@ -250,6 +277,17 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 		moved += ", decoded of " + ascii.FormatSize(m.fileBytes) + " in the file"
 	}
 	t.Row("moved per run", moved)
+	if out, in := p.SwappedBytes(); in > 0 {
+		where := "the host's memory"
+		if p.Sides == nil && p.Target.Direct {
+			where = "a file of " + ascii.FormatSize(p.SwapBytes)
+		}
+		t.Row("swapped per run", fmt.Sprintf("%s out to %s, %s in, in %s", ascii.FormatSize(out), where, ascii.FormatSize(in),
+			secondsText(p.Forecast.SwapSeconds)))
+		n := originsOf(p)
+		t.Row("activations", fmt.Sprintf("%d in new memory, %d in that of others, %d written over an operand, %d swapped in",
+			n.New, n.Reused, n.Overlaid, n.Swapped))
+	}
 	expected := fmt.Sprintf("%s, bound by %s", secondsText(m.seconds), p.Forecast.Bound)
 	if stall := p.Forecast.StallSeconds; stall > 0 && m.batch == nil {
 		expected += fmt.Sprintf(", %s of it waiting for weights", secondsText(stall))

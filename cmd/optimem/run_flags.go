@@ -26,6 +26,8 @@ type modelFlags struct {
 	memory         budgetFlag
 	assertPeak     sizeFlag
 	hostMemory     sizeFlag
+	swap           sizeFlag
+	swapFolder     string
 	capacity       limitFlag
 	maxLayer       limitFlag
 	batch          int
@@ -96,10 +98,12 @@ func (r *run) sessionFlags(cmd *cobra.Command) {
 	flags.StringVar(&r.mode, "mode", modes[0], "a `MODE`: resident, page, chunk, or auto, the fastest that fits")
 	flags.Var(&r.memory, "memory", "bytes on the device for everything, or 50% of them (default: what is free)")
 	flags.Var(&r.hostMemory, "host-memory", "bytes of host memory for staging and copies")
+	flags.Var(&r.swap, "swap", "cpu: let activations wait in a file of at most this size (default: none)")
+	flags.StringVar(&r.swapFolder, "swap-folder", "", "the `FOLDER` of that file (default: /var/tmp, else that of temporary files)")
 	flags.Var(&r.capacity, "capacity", "chunk: pin this much, parameters, or bytes with a unit (default: all)")
 	r.maxLayer.set = true // −1 is what a user may write, too
 	flags.Var(&r.maxLayer, "max-layer-size", "do not cut smaller modules, parameters, or bytes with a unit")
-	grouped(flags, memoryGroup, "mode", "memory", "host-memory", "capacity", "max-layer-size")
+	grouped(flags, memoryGroup, "mode", "memory", "host-memory", "swap", "swap-folder", "capacity", "max-layer-size")
 
 	flags.StringVar(&r.device, "device", "",
 		"a `DEVICE`: cpu, cuda:N, cuda:0,cuda:1 or emu:… (default: a GPU, else the CPU)")
@@ -110,6 +114,15 @@ func (r *run) sessionFlags(cmd *cobra.Command) {
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
+}
+
+// defaultSwapFolder is where activations wait if nobody says where: /var/tmp is on a disk where /tmp may be memory.
+func defaultSwapFolder() string {
+	const onDisk = "/var/tmp"
+	if info, err := os.Stat(onDisk); err == nil && info.IsDir() {
+		return onDisk
+	}
+	return os.TempDir()
 }
 
 // checkFlags looks at the flags alone.
@@ -163,6 +176,18 @@ func (r *run) checkFlags() error {
 	}
 	if r.device == "" {
 		r.device = r.defaultDevice()
+	}
+	return r.checkSwap()
+}
+
+// checkSwap looks at what is said of the file in which activations wait.
+func (r *run) checkSwap() error {
+	switch {
+	case r.cmd.Flags().Changed("swap-folder") && r.swap == 0:
+		return r.usage("add --swap SIZE", "--swap-folder is for --swap")
+	case r.swap > 0 && r.device != "cpu":
+		return r.usage("--host-memory bounds what they take there",
+			"--swap is for the CPU: the activations of %s wait in the host's memory", r.device)
 	}
 	return nil
 }

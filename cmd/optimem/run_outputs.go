@@ -303,6 +303,11 @@ func (r *run) printJSON(facts runFacts, results []runOutput) error {
 	o.set("weight_bytes", facts.WeightBytes)
 	o.set("bytes_moved", facts.MovedBytes)
 	o.set("stall_fraction", facts.stallFraction())
+	if facts.SwappedInBytes > 0 {
+		o.set("bytes_swapped_out", facts.SwappedOutBytes)
+		o.set("bytes_swapped_in", facts.SwappedInBytes)
+		o.set("swap_stall_seconds", facts.SwapStallSeconds)
+	}
 	if facts.PageableBytes > 0 {
 		o.set("pageable_bytes", facts.PageableBytes)
 	}

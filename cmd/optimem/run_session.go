@@ -194,7 +194,7 @@ func (e *assumptionError) Unwrap() error { return e.err }
 func (r *run) options(dumped []string, inputBytes int64) runtime.Options {
 	opts := runtime.Options{
 		Mode: plan.Mode(r.mode), BatchAxes: r.axes, Device: r.device, Memory: r.memory.bytes, MemoryShare: r.memory.share, Reserve: inputBytes,
-		HostMemory: int64(r.hostMemory), MaxGroup: r.maxLayer.Limit,
+		HostMemory: int64(r.hostMemory), Swap: int64(r.swap), SwapFolder: cmp.Or(r.swapFolder, defaultSwapFolder()), MaxGroup: r.maxLayer.Limit,
 		Capacity: r.capacity.Limit, Threads: r.threads, Dump: dumped, HostRates: r.rates(),
 		CUDALibrary: os.Getenv(libraryVariable), CUBLASLt: os.Getenv(blasVariable), PlanOnly: r.dry, Exact: r.exact, Precision: r.precision,
 		Once: r.once && r.runs == 1 && !r.batched,
@@ -233,8 +233,10 @@ func (m *openModel) pass(ctx context.Context) (runtime.Values, runFacts, error) 
 		Seconds: took.Seconds(), LoadSeconds: max(took-m.watch.groups, 0).Seconds(),
 		ExpectedSeconds: m.seconds, Measured: m.plan.Forecast.Measured,
 		PeakDeviceBytes: after.PeakBytes, WeightBytes: after.WeightBytes,
-		PageableBytes: after.PageableBytes,
-		MovedBytes:    after.MovedBytes - before.MovedBytes, StallSeconds: (after.Stall - before.Stall).Seconds(),
+		PageableBytes:   after.PageableBytes,
+		SwappedOutBytes: after.SwappedOutBytes - before.SwappedOutBytes, SwappedInBytes: after.SwappedInBytes - before.SwappedInBytes,
+		SwapStallSeconds: (after.SwapStall - before.SwapStall).Seconds(),
+		MovedBytes:       after.MovedBytes - before.MovedBytes, StallSeconds: (after.Stall - before.Stall).Seconds(),
 	}
 	if facts.Precision = m.r.precision; facts.Precision != precisions[0] {
 		facts.Products, facts.Narrow = m.products()
@@ -318,6 +320,10 @@ type runFacts struct {
 	StallSeconds                             float64
 	// PageableBytes is host memory for copies that could not be page-locked.
 	PageableBytes int64
+	// SwappedOutBytes and SwappedInBytes are activations that went to wait and came back, SwapStallSeconds how long that was
+	// waited for where it goes through a file.
+	SwappedOutBytes, SwappedInBytes int64
+	SwapStallSeconds                float64
 	// Narrow of all Products have factors that were rounded to Precision; they are counted if that is not the default.
 	Precision        string
 	Products, Narrow int
@@ -339,6 +345,12 @@ func (f runFacts) String() string {
 		counted(f.Threads, "thread"))
 	if f.PageableBytes > 0 {
 		text += ", copies through " + ascii.FormatSize(f.PageableBytes) + " that are not page-locked"
+	}
+	if f.SwappedInBytes > 0 {
+		text += fmt.Sprintf(", activations swapped: %s out, %s in", ascii.FormatSize(f.SwappedOutBytes), ascii.FormatSize(f.SwappedInBytes))
+		if f.SwapStallSeconds > 0 {
+			text += ", " + secondsText(f.SwapStallSeconds)
+		}
 	}
 	if f.Products > 0 {
 		text += fmt.Sprintf(", %s in %d of %s", f.Precision, f.Narrow, counted(f.Products, "product"))

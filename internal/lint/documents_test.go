@@ -117,7 +117,7 @@ func checkNamed(docs []document, text func(name string) (string, error)) []strin
 	return found
 }
 
-var selector = regexp.MustCompile(`\b([a-z]+)\.([A-Z][A-Za-z]*)`)
+var selector = regexp.MustCompile(`\b([a-z]+)\.([A-Z][A-Za-z0-9]*)`)
 
 // checkGoBlocks finds names of this module's packages (loader.Open) in "go" blocks that no file of the package declares.
 func checkGoBlocks(docs []document, files []*source) []string {

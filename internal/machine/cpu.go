@@ -19,7 +19,9 @@ type cpuMachine struct {
 
 func openCPU(o Options) (Machine, error) {
 	dev := cpu.New(o.Threads, o.Ops)
-	p, err := pager.New(dev, o.pager(o.MemoryBytes))
+	opts := o.pager(o.MemoryBytes)
+	opts.SwapFolder = o.SwapFolder
+	p, err := pager.New(dev, opts)
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}

@@ -95,8 +95,10 @@ type Options struct {
 	Absent bool
 	// MemoryBytes bounds what plans take of the device, HostBytes of the host's memory beside it; 0 is no bound.
 	MemoryBytes, HostBytes int64
-	Threads                int
-	Ops                    *graph.Registry
+	// SwapFolder is a pager's, on the CPU.
+	SwapFolder string
+	Threads    int
+	Ops        *graph.Registry
 	// Rates are those of the device as far as they are known.
 	Rates      cost.Rates
 	Observe    func(pager.Event)

@@ -81,7 +81,8 @@ func newDraft(l *graph.Lowered, groups []plan.Group, o Options, seconds []float6
 		for _, s := range d.seconds[groups[i].First:groups[i].End] {
 			groups[i].Seconds += s
 		}
-		groups[i].Seconds += d.copies(&groups[i])
+		groups[i].SwapSeconds = d.swapSeconds(&groups[i])
+		groups[i].Seconds += d.copies(&groups[i]) + groups[i].SwapSeconds
 		at := groups[i].First
 		for k := range groups[i].Joined {
 			layer := &groups[i].Joined[k]
@@ -146,7 +147,7 @@ func (d *draft) copy(n int64) float64 {
 	return float64(n)/d.o.Rates.CopyBytes + d.o.Rates.CopySeconds
 }
 
-// copies returns what a group's inputs, outputs and swaps take, on a device that is not Direct.
+// copies returns what a group's inputs and outputs take, on a device that is not Direct.
 func (d *draft) copies(group *plan.Group) float64 {
 	if d.o.Target.Direct {
 		return 0
@@ -161,8 +162,17 @@ func (d *draft) copies(group *plan.Group) float64 {
 			seconds += d.copy(part.High - part.Low)
 		}
 	}
+	return seconds
+}
+
+// swapSeconds returns what a group's swaps take: copies, or reads and writes of a file.
+func (d *draft) swapSeconds(group *plan.Group) (seconds float64) {
 	for _, s := range slices.Concat(group.SwapIn, group.SwapOut) {
-		seconds += d.copy(g.Values[s.Value].Bytes())
+		if d.o.Target.Direct {
+			seconds += float64(s.Bytes) / d.o.Rates.DiskBytes
+		} else {
+			seconds += d.copy(s.Bytes)
+		}
 	}
 	return seconds
 }

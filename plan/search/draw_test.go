@@ -246,6 +246,9 @@ func drawOptions(t *rapid.T, g *graph.Graph) Options {
 	if len(g.Updates) > 0 { // each pass begins with what the one before made of them
 		o.Instances = 1
 	}
+	if o.Target.Direct && rapid.Bool().Draw(t, "file") {
+		o.SwapBytes = rapid.Int64Range(1<<12, 1<<20).Draw(t, "swap")
+	}
 	if rapid.Bool().Draw(t, "slow bus") {
 		o.Rates.CopyBytes = 100e6
 	}

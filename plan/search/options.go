@@ -14,6 +14,9 @@ type Options struct {
 	MemoryBytes int64
 	// HostBytes bounds what a device that is not Direct takes of host memory; 0 is no limit.
 	HostBytes int64
+	// SwapBytes bounds what activations take of a file in which they wait, where the target is Direct and its memory is
+	// all that the host has; 0 is that none waits.
+	SwapBytes int64
 	// MaxGroup says from which size down a module is not cut any further; unset is every leaf module, and of these small
 	// ones that follow each other and come from a disk are joined.
 	MaxGroup plan.Limit

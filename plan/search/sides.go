@@ -57,7 +57,7 @@ func (d *draft) divided(
 	o := d.o
 	o.asGiven = true
 	o.Mode, o.Target, o.Rates, o.HostLower, o.Like, o.HostOps = plan.Auto, plan.CPU, d.o.HostRates, nil, nil, nil
-	o.MemoryBytes, o.HostBytes = 0, 0
+	o.MemoryBytes, o.HostBytes, o.SwapBytes = 0, 0, 0
 	if d.o.HostBytes > 0 {
 		o.MemoryBytes = max(d.o.HostBytes-s.CrossingBytes-leastStagingBytes, 1)
 	}

@@ -18,19 +18,26 @@ const (
 // A wait is a time between two uses of an activation, in which it may be in host memory.
 type wait struct {
 	value graph.ValueID
-	// from is the group after which it may leave, to the one before which it must be back.
+	// from is the step after which it may leave, to the one before which it must be back.
 	from, to int
-	// held is what it takes meanwhile, freed what it takes in the two groups besides, where each has one instance's bytes
-	// only while that instance passes.
-	held, freed int64
-	chosen      bool
+	// bytes are copied, each way. size is what it takes while it is idle, and what it takes besides in the two steps,
+	// where each has one instance's bytes only while that instance passes.
+	bytes, size int64
+	// frees are where less is alive while it waits.
+	frees []relief
 }
 
-// swapped returns the draft in which idle activations wait in host memory until the others take no more than
-// targetBytes, or no more than they can. It returns nil where none can wait: the host's memory is the device's, or
-// nothing is idle where it counts.
+// A relief is a run of ops, [first, end), and how many bytes fewer are alive there.
+type relief struct {
+	first, end int
+	bytes      int64
+}
+
+// swapped returns the draft in which idle activations wait in host memory, or in a file beside it, until the others take
+// no more than targetBytes, or no more than they can. It returns nil where none can wait: the host's memory is the
+// device's and there is no file, or nothing is idle where it counts.
 func (d *draft) swapped(targetBytes int64) *draft {
-	if d.o.Target.Direct {
+	if d.o.Target.Direct && d.o.SwapBytes == 0 {
 		return nil
 	}
 	if targetBytes > 0 {
@@ -42,68 +49,102 @@ func (d *draft) swapped(targetBytes int64) *draft {
 	return d.waiting
 }
 
+// mostSwapTries bounds how often other activations are sent away: since those that stay have gaps between them, or since
+// there is no room for those that go.
+const mostSwapTries = 8
+
+// makeSwapped cuts no group where that makes the arena no smaller.
 func (d *draft) makeSwapped(targetBytes int64) *draft {
-	chosen := d.chooseWaits(targetBytes)
-	if len(chosen) == 0 {
-		return nil
+	e := d.swappedBetween(d.steps(false), targetBytes)
+	if e != nil && e.base.ActivationBytes <= targetBytes {
+		return e
 	}
-	s := &swapper{d: d, groups: make([]plan.Group, len(d.groups))}
-	for i := range d.groups {
-		s.groups[i] = d.again(i)
-	}
-	s.rename(chosen)
-	e := newDraft(&graph.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o, d.seconds)
-	e.whole, e.origin = true, d.origin
-	e.stay(d.always)
-	e.base.SplitBytes, e.base.Cuts, e.base.SwapBytes = d.base.SplitBytes, d.base.Cuts, s.hostBytes
-	if d.o.HostBytes > 0 && s.hostBytes > d.o.HostBytes || e.base.ActivationBytes >= d.base.ActivationBytes {
-		return nil
+	if steps := d.steps(true); len(steps) > len(d.groups) {
+		return smaller(e, d.swappedBetween(steps, targetBytes))
 	}
 	return e
 }
 
-// chooseWaits chooses what waits: again and again the largest of what is idle while most is alive.
-func (d *draft) chooseWaits(targetBytes int64) []wait {
-	waits := d.waits() // the largest first
-	slices.SortStableFunc(waits, func(a, b wait) int { return cmp.Compare(b.size(), a.size()) })
-	live := d.live()
-	var chosen []wait
-	for len(chosen) < mostSwaps {
-		at := 0
-		for i := range live {
-			if live[i] > live[at] {
-				at = i
-			}
-		}
-		if len(live) == 0 || live[at] <= targetBytes {
-			break
-		}
-		best := slices.IndexFunc(waits, func(w wait) bool {
-			if w.chosen {
-				return false
-			}
-			idle := at > d.groups[w.from].End-1 && at < d.groups[w.to].First
-			return idle || w.freed > 0 && at >= d.groups[w.from].First && at <= d.groups[w.to].End-1
-		})
-		if best < 0 {
-			break
-		}
-		waits[best].chosen = true
-		w := waits[best]
-		for i := d.groups[w.from].End; i < d.groups[w.to].First; i++ {
-			live[i] -= w.held
-		}
-		for _, k := range []int{w.from, w.to} {
-			for i := d.groups[k].First; i < d.groups[k].End; i++ {
-				live[i] -= w.freed
-			}
-		}
-		chosen = append(chosen, w)
+// swappedBetween is makeSwapped where activations leave and come back between the given steps.
+func (d *draft) swappedBetween(steps []step, targetBytes int64) *draft {
+	waits, live := d.waits(steps), d.live()
+	if len(live) == 0 || len(waits) == 0 {
+		return nil
 	}
-	return chosen
+	if targetBytes <= 0 {
+		return d.leastSwapped(live, waits, steps)
+	}
+	var best *draft
+	level := targetBytes
+	for range mostSwapTries {
+		e, _ := d.withWaits(chooseWaits(live, waits, level), steps)
+		if e == nil {
+			break
+		}
+		best = smaller(best, e)
+		over := e.base.ActivationBytes - targetBytes
+		if level -= over; over <= 0 || level <= 0 {
+			break
+		}
+	}
+	return best
 }
 
-func (w *wait) size() int64 { return w.held + w.freed }
+// leastSwapped returns the draft that takes the least for activations.
+func (d *draft) leastSwapped(live []int64, waits []wait, steps []step) *draft {
+	best, fits := d.withWaits(chooseWaits(live, waits, 0), steps)
+	if fits {
+		// Whatever else is idle where most is alive leaves, too, if the arena is smaller so.
+		most, _ := d.withWaits(chooser{live, waits, 0}.largest(), steps)
+		return smaller(best, most)
+	}
+	low, high := int64(0), slices.Max(live)
+	for range mostSwapTries {
+		level := low + (high-low)/2
+		e, fits := d.withWaits(chooseWaits(live, waits, level), steps)
+		if !fits {
+			low = level
+			continue
+		}
+		best, high = smaller(best, e), level
+	}
+	return best
+}
+
+// smaller returns the draft with the smaller arena for activations, the first where both are as large. Either may be nil.
+func smaller(a, b *draft) *draft {
+	if a == nil || b != nil && b.base.ActivationBytes < a.base.ActivationBytes {
+		return b
+	}
+	return a
+}
+
+// withWaits returns the draft in which what is chosen waits, nil where nothing is gained, and whether there is room for
+// what waits.
+func (d *draft) withWaits(chosen []wait, steps []step) (e *draft, fits bool) {
+	if len(chosen) == 0 {
+		return nil, true
+	}
+	most := d.o.HostBytes
+	if d.o.Target.Direct {
+		most = d.o.SwapBytes
+	}
+	s := d.rename(chosen, steps, false)
+	if most > 0 && s.hostBytes > most {
+		// What waits twice is copied twice, and its room is not kept in between.
+		if s = d.rename(chosen, steps, true); s.hostBytes > most {
+			return nil, false
+		}
+	}
+	e = newDraft(&graph.Lowered{Graph: s.g, Steps: d.l.Steps}, s.groups, d.o, d.seconds)
+	e.whole, e.origin = true, s.origin
+	e.stay(d.always)
+	e.base.SplitBytes, e.base.Cuts, e.base.SwapBytes = d.base.SplitBytes, d.base.Cuts, s.hostBytes
+	if e.base.ActivationBytes >= d.base.ActivationBytes {
+		return nil, true
+	}
+	return e, true
+}
 
 // live returns the bytes of activations that are alive at each op.
 func (d *draft) live() []int64 {
@@ -131,24 +172,58 @@ func (d *draft) live() []int64 {
 	return live[:len(d.l.Graph.Ops)]
 }
 
+// A step is a run of ops, [first, end), of one group between which and others activations may leave and come back.
+type step struct{ first, end, group int }
+
+// steps returns them, in order: the groups, or fine ones. Where one instance passes at a time a group can be cut between any
+// two ops that do not read the same weight: what its last ops need is then not on the device while the first run. What
+// several instances leave between groups is held for each of them, so that their groups stay whole.
+func (d *draft) steps(fine bool) []step {
+	var list []step
+	for k := range d.groups {
+		group := &d.groups[k]
+		if !fine || d.o.Instances > 1 || group.Joined != nil || group.EndRow > 0 || group.Rows {
+			list = append(list, step{group.First, group.End, k})
+			continue
+		}
+		last := make(map[graph.ValueID]int) // which op reads a weight last
+		for i := group.First; i < group.End; i++ {
+			for _, part := range plan.OpParts(d.l.Graph, &d.l.Graph.Ops[i]) {
+				last[part.Value] = i
+			}
+		}
+		first, needed := group.First, group.First
+		for i := group.First; i < group.End; i++ {
+			for _, part := range plan.OpParts(d.l.Graph, &d.l.Graph.Ops[i]) {
+				needed = max(needed, last[part.Value])
+			}
+			if needed <= i {
+				list = append(list, step{first, i + 1, k})
+				first = i + 1
+			}
+		}
+		if group.First == group.End {
+			list = append(list, step{group.First, group.End, k})
+		}
+	}
+	return list
+}
+
 // waits lists the times in which activations are not used.
-func (d *draft) waits() []wait {
+func (d *draft) waits(steps []step) []wait {
 	g := d.l.Graph
-	used := make([][]int, len(g.Values)) // groups, in order
+	used := make([][]int, len(g.Values)) // steps, in order
 	never := make([]bool, len(g.Values))
-	use := func(id graph.ValueID, group int) {
+	use := func(id graph.ValueID, step int) {
 		if place := &d.base.Places[id]; place.First < 0 || place.Bytes < leastSwapBytes {
 			return
 		}
-		if n := len(used[id]); n == 0 || used[id][n-1] != group {
-			used[id] = append(used[id], group)
+		if n := len(used[id]); n == 0 || used[id][n-1] != step {
+			used[id] = append(used[id], step)
 		}
 	}
-	for k := range d.groups {
-		for _, id := range d.groups[k].Inputs {
-			use(id, k)
-		}
-		for i := d.groups[k].First; i < d.groups[k].End; i++ {
+	for k, step := range steps {
+		for i := step.first; i < step.end; i++ {
 			op := &g.Ops[i]
 			for _, o := range op.In {
 				if o.Value != graph.NoValue {
@@ -176,11 +251,16 @@ func (d *draft) waits() []wait {
 		bytes := plan.AlignUp(place.Bytes, d.o.Target.AlignBytes)
 		for k, to := range used[id][1:] {
 			from := used[id][k]
-			w := wait{value: graph.ValueID(id), from: from, to: to, held: bytes * int64(d.o.Instances)}
+			w := wait{value: graph.ValueID(id), from: from, to: to, bytes: bytes * int64(d.o.Instances)}
+			w.size = w.bytes
+			w.free(steps[from].end, steps[to].first, w.bytes)
 			if d.o.Instances > 1 && len(used[id]) == 2 {
-				w.freed = bytes * int64(d.o.Instances-1)
+				freed := bytes * int64(d.o.Instances-1)
+				w.size += freed
+				w.free(steps[from].first, steps[from].end, freed)
+				w.free(steps[to].first, steps[to].end, freed)
 			}
-			if to-from > 1 || w.freed > 0 {
+			if len(w.frees) > 0 {
 				list = append(list, w)
 			}
 		}
@@ -188,16 +268,55 @@ func (d *draft) waits() []wait {
 	return list
 }
 
-// A swapper makes the graph in which what comes back is a value of its own.
-type swapper struct {
-	d         *draft
-	g         *graph.Graph
-	groups    []plan.Group
-	hostBytes int64
+// free notes that less is alive at the ops [first, end).
+func (w *wait) free(first, end int, bytes int64) {
+	if first < end {
+		w.frees = append(w.frees, relief{first, end, bytes})
+	}
 }
 
-func (s *swapper) rename(chosen []wait) {
-	d := s.d
+// A swapper makes the graph in which what comes back is a value of its own.
+type swapper struct {
+	g      *graph.Graph
+	groups []plan.Group
+	// origin is which group of the graph before it was split each group is of, groupOf which group each step is of.
+	origin, groupOf []int
+	hostBytes       int64
+}
+
+// cut cuts the groups of a draft where something leaves or comes back.
+func (s *swapper) cut(d *draft, chosen []wait, steps []step) {
+	border := make(map[int]bool) // by op
+	for _, w := range chosen {
+		border[steps[w.from].end], border[steps[w.to].first] = true, true
+	}
+	for _, step := range steps {
+		old := &d.groups[step.group]
+		if step.first == old.First || border[step.first] {
+			s.groups, s.origin = append(s.groups, sameModule(old, step.first, step.end)), append(s.origin, step.group)
+		}
+		s.groups[len(s.groups)-1].End = step.end
+		s.groupOf = append(s.groupOf, len(s.groups)-1)
+	}
+	for n := range s.groups {
+		group, old := &s.groups[n], &d.groups[s.origin[n]]
+		if group.First == old.First && group.End == old.End {
+			*group = d.again(s.origin[n])
+		} else {
+			for i := group.First; i < group.End; i++ {
+				group.Parts = append(group.Parts, plan.OpParts(d.l.Graph, &d.l.Graph.Ops[i])...)
+			}
+			count(d.l.Graph, s.groups[n:n+1])
+		}
+		s.origin[n] = d.originOf(s.origin[n])
+	}
+}
+
+// rename makes it for what is chosen. Again says that what waits a second time is copied a second time, instead of its
+// room being kept in between.
+func (d *draft) rename(chosen []wait, steps []step, again bool) *swapper {
+	s := &swapper{}
+	s.cut(d, chosen, steps)
 	g := *d.l.Graph
 	g.Values = append(make([]graph.Value, 0, len(g.Values)+len(chosen)), g.Values...)
 	g.Ops = slices.Clone(g.Ops)
@@ -217,8 +336,9 @@ func (s *swapper) rename(chosen []wait) {
 		}
 	}
 	var hosted []item
-	var places [][2]int // in the lists of the groups
-	for k, w := range chosen {
+	type place struct{ hosted, group, index int }
+	var ins, outs []place // in the lists of the groups
+	for _, w := range chosen {
 		before, ok := now[w.value]
 		if !ok {
 			before = w.value
@@ -228,11 +348,18 @@ func (s *swapper) rename(chosen []wait) {
 		g.Values = append(g.Values, graph.Value{Name: v.Name, DType: v.DType, Shape: v.Shape})
 		now[w.value] = after
 		stride := plan.AlignUp(v.Bytes(), d.o.Target.AlignBytes)
-		out, in := &s.groups[w.from], &s.groups[w.to]
-		hosted = append(hosted, item{id: k, first: w.from, last: w.to, bytes: stride * int64(d.o.Instances)})
-		out.SwapOut = append(out.SwapOut, plan.Swap{Value: before, Stride: stride})
-		in.SwapIn = append(in.SwapIn, plan.Swap{Value: after, Stride: stride})
-		places = append(places, [2]int{len(out.SwapOut) - 1, len(in.SwapIn) - 1})
+		from, to := s.groupOf[w.from], s.groupOf[w.to]
+		out, in := &s.groups[from], &s.groups[to]
+		if ok && !again {
+			hosted[len(hosted)-1].last = to
+		} else {
+			id := len(hosted)
+			hosted = append(hosted, item{id: id, first: from, last: to, bytes: stride * int64(d.o.Instances)})
+			outs = append(outs, place{id, from, len(out.SwapOut)})
+			out.SwapOut = append(out.SwapOut, plan.Swap{Value: before, Bytes: v.Bytes(), Stride: stride})
+		}
+		ins = append(ins, place{len(hosted) - 1, to, len(in.SwapIn)})
+		in.SwapIn = append(in.SwapIn, plan.Swap{Value: after, Bytes: v.Bytes(), Stride: stride})
 		for _, i := range readers[w.value] {
 			if i < in.First {
 				continue
@@ -249,8 +376,15 @@ func (s *swapper) rename(chosen []wait) {
 		}
 	}
 	s.hostBytes = pack(hosted, len(s.groups))
+	offsets := make([]int64, len(hosted))
 	for _, it := range hosted {
-		w, at := chosen[it.id], places[it.id]
-		s.groups[w.from].SwapOut[at[0]].Offset, s.groups[w.to].SwapIn[at[1]].Offset = it.offset, it.offset
+		offsets[it.id] = it.offset
 	}
+	for _, at := range outs {
+		s.groups[at.group].SwapOut[at.index].Offset = offsets[at.hosted]
+	}
+	for _, at := range ins {
+		s.groups[at.group].SwapIn[at.index].Offset = offsets[at.hosted]
+	}
+	return s
 }

@@ -56,6 +56,9 @@ func checkPlan(t failer, p *plan.Plan, o Options, g *graph.Graph) {
 	if o.HostBytes > 0 && p.HostBytes() > o.HostBytes {
 		t.Fatalf("takes %d of %d bytes of host memory\n%v", p.HostBytes(), o.HostBytes, p)
 	}
+	if p.Sides == nil && p.Target.Direct && p.SwapBytes > o.SwapBytes {
+		t.Fatalf("takes %d of %d bytes of a file\n%v", p.SwapBytes, o.SwapBytes, p)
+	}
 	checkReads(t, p, g)
 	if p.Sides != nil {
 		checkSides(t, p, o)

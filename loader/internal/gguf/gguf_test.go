@@ -189,7 +189,7 @@ func TestMemoryIsCharged(t *testing.T) {
 func TestLengthsAreHeldAgainstWhatIsLeft(t *testing.T) {
 	rest := strings.Repeat("\x00", 1000)
 	for name, key := range map[string]string{
-		"text":  le("k", uint32(8), uint64(1010)),
+		"text":  le("k", uint32(8), uint64(1040)),
 		"array": le("k", uint32(9), uint32(10), uint64(500)),
 	} {
 		if _, err := read(file([]string{key + rest}, nil, 0), 500); !errors.Is(err, fault.ErrFormat) {
