@@ -3,6 +3,7 @@ package generate
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 )
 
 // A Text is what makes tokens of text and text of tokens: the tokenizer, the chat template and the settings of a Hugging Face
-// folder. It may be shared between goroutines.
+// folder or a GGUF file. It may be shared between goroutines.
 type Text struct {
 	tokenizer *tokenizer.Tokenizer
 	chat      *template.Chat
@@ -56,10 +57,17 @@ type TextResult struct {
 	Text string
 }
 
-// OpenText reads what a folder says of text. A folder without a chat template can write all the same, but not take messages.
+// OpenText reads what a Hugging Face folder or a GGUF file says of text. One without a chat template can write all the same, but
+// not take messages.
 func OpenText(folder string) (*Text, error) {
+	info, err := os.Stat(folder)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return openGGUF(folder)
+	}
 	t := new(Text)
-	var err error
 	if t.tokenizer, err = tokenizer.Open(folder); err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
 // Package loader opens the files that PyTorch users have (checkpoints in the zip and the legacy format, pickled
-// modules, TorchScript and torch.export archives, safetensors, sharded and Hugging Face folders) and says what is in
+// modules, TorchScript and torch.export archives, safetensors, GGUF, sharded and Hugging Face folders) and says what is in
 // them without reading a weight: names, dtypes, layouts, and the extents in the file where the bytes lie.
 //
 // Files are untrusted. Nothing in a file is executed, imported or called; every length is checked against what the
@@ -42,6 +42,7 @@ const (
 	FormatSafetensors Format = "safetensors"
 	FormatSharded     Format = "sharded" // an index file and its shards
 	FormatHuggingFace Format = "huggingface"
+	FormatGGUF        Format = "gguf"
 )
 
 // A Checkpoint is an open file: what it holds, nothing of it read. It keeps the files open until [Checkpoint.Close];
@@ -63,6 +64,9 @@ type Checkpoint struct {
 	Program *Program
 	// Config is the text of config.json beside the weights of a Hugging Face folder, nil otherwise.
 	Config []byte
+	// Metadata is what a GGUF file says of its model, by key, nil otherwise: integers, float32, float64, bool, string, and
+	// slices of one of these.
+	Metadata map[string]any
 	// Values holds the plain values (numbers, strings, flags) that lie beside the tensors of a training checkpoint,
 	// by full path, as text: "epoch" → "90". At most 1,000 are kept.
 	Values []Value

@@ -36,7 +36,7 @@ var fuzzLimits = Limits{MemoryBytes: 4 << 20}
 // FuzzOpen writes a file, and checks that opening and scanning it agree, that every error has a class, and that what
 // opens can be read.
 func FuzzOpen(f *testing.F) {
-	addFromDir(f, "testdata/valid", ".pt", ".pt2", ".safetensors", ".bin", ".json")
+	addFromDir(f, "testdata/valid", ".pt", ".pt2", ".safetensors", ".bin", ".json", ".gguf")
 	addFromDir(f, hostileFolder, ".pt", ".pt2", ".pkl", ".tar", ".safetensors", ".bin", ".json", ".gguf", ".h5", ".npy", ".onnx")
 	path := filepath.Join(f.TempDir(), "file.pt")
 	f.Fuzz(func(t *testing.T, file []byte) {

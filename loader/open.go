@@ -51,6 +51,8 @@ type opener struct {
 	rebuilt int
 	// opened counts the bytes of the files opened so far, with which the limit of memory grows; nil where the caller set it.
 	opened *atomic.Int64
+	// whole is what the first file of a GGUF model says, for all of them.
+	whole map[string]any
 	// isShard is set for the files that an index or a folder names, which cannot be one again.
 	isShard bool
 }
@@ -155,6 +157,8 @@ func (o *opener) openSource(ckpt *Checkpoint, src storage.Source) error {
 		return o.openSafetensors(ckpt, src)
 	case kindJSON:
 		return o.openIndex(ckpt, src)
+	case kindGGUF:
+		return o.openGGUF(ckpt, src)
 	default:
 		return o.openZip(ckpt, src)
 	}
@@ -167,6 +171,7 @@ const (
 	kindPickle
 	kindSafetensors
 	kindJSON
+	kindGGUF
 )
 
 // sniff tells the format from the first bytes; file names mean nothing. Files that users take for checkpoints get an
@@ -203,13 +208,13 @@ func (o *opener) sniff(src storage.Source) (fileKind, error) {
 	case has("\x1f\x8b"):
 		return unsupported("gzip-compressed: decompress it first")
 	case has("GGUF"):
-		return unsupported("a GGUF model: only PyTorch's formats and safetensors are read")
+		return kindGGUF, nil
 	case has("\x89HDF"):
-		return unsupported("an HDF5 (Keras) model: only PyTorch's formats and safetensors are read")
+		return unsupported("an HDF5 (Keras) model: only PyTorch's formats, safetensors and GGUF are read")
 	case has("\x93NUMPY"):
 		return unsupported("a NumPy array, not a checkpoint")
 	case has("\x08") && strings.Contains(string(head), "pytorch"):
-		return unsupported("an ONNX model: only PyTorch's formats and safetensors are read")
+		return unsupported("an ONNX model: only PyTorch's formats, safetensors and GGUF are read")
 	case has("{"):
 		return kindJSON, nil
 	}

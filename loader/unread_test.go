@@ -79,7 +79,7 @@ func TestOpenReadsNoWeight(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range []Format{
-		FormatTorchZip, FormatTorchLegacy, FormatTorchScript, FormatExported, FormatExportedOld, FormatSafetensors,
+		FormatTorchZip, FormatTorchLegacy, FormatTorchScript, FormatExported, FormatExportedOld, FormatSafetensors, FormatGGUF,
 	} {
 		if formats[f] < 3 {
 			t.Errorf("only %d weights of format %s were looked at", formats[f], f)

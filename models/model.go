@@ -113,6 +113,10 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 		if err := m.usePickled(ckpt, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
 		}
+	case ckpt.Format == loader.FormatGGUF:
+		if err := m.useGGUF(ckpt, opts); err != nil {
+			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
+		}
 	case ckpt.Config != nil:
 		if err := m.useFolder(ckpt, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)

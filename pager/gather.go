@@ -126,7 +126,9 @@ func (g *Pager) readRows(ctx context.Context, x *gather, out []byte) error {
 	if err != nil {
 		return err
 	}
-	g.stats.ReadBytes += int64(len(x.first)) * x.rowBytes
+	for id := range x.first {
+		g.stats.ReadBytes += storage.Extent{Source: x.Weight.Extent.Source, Offset: from(id), Bytes: x.rowBytes}.StoredBytes()
+	}
 	for i, id := range x.index {
 		if k := x.first[id]; k != i {
 			copy(out[int64(i)*x.rowBytes:][:x.rowBytes], out[int64(k)*x.rowBytes:])

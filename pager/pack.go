@@ -125,7 +125,7 @@ func requestsOf(host HostVisible, to device.Memory, list []plan.Span) (requests 
 	for _, s := range list {
 		into := host.HostBytes(device.Region{Memory: to, Offset: s.Offset, Bytes: s.Extent.Bytes})
 		requests = append(requests, storage.Request{Extent: s.Extent, Into: into})
-		bytes += s.Extent.Bytes
+		bytes += s.Extent.StoredBytes()
 	}
 	return requests, bytes
 }

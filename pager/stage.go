@@ -192,7 +192,7 @@ func (g *Pager) stageParts(
 			if err := storage.Read(ctx, g.opts.Readers, storage.Request{Extent: e, Into: stage[:n]}); err != nil {
 				return read, err
 			}
-			read += n
+			read += e.StoredBytes()
 			low := span.Offset + at
 			for _, part := range parts {
 				first, end := max(part.Staged, low), min(part.Staged+part.High-part.Low, low+n)

@@ -76,6 +76,24 @@ func SpanBytes(list []Span) int64 {
 	return n
 }
 
+// FileBytes returns how many bytes of files the reads of a pass take that fill the ring: MovedBytes, or less where weights are
+// encoded there. Reading past the page cache takes up to [storage.AlignBytes] more before and behind what is encoded.
+func (p *Plan) FileBytes() int64 {
+	if p.Sides != nil {
+		return p.Sides.Device.FileBytes() + p.Sides.Host.FileBytes()
+	}
+	var n int64
+	for i := range p.Groups {
+		if !p.Groups[i].Paged() {
+			continue
+		}
+		for _, s := range p.Groups[i].Spans {
+			n += s.Extent.StoredBytes()
+		}
+	}
+	return n
+}
+
 // AlignUp returns the least multiple of align that is no less than n.
 func AlignUp(n, align int64) int64 { return (n + align - 1) / align * align }
 

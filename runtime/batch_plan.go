@@ -16,8 +16,9 @@ type BatchPlan struct {
 	// Rows is how many rows the batch has, MicroRows how many a micro-batch, and Passes how often the weights pass by.
 	Rows, MicroRows, Passes int
 	// MovedBytes is what all passes bring, Seconds what they are expected to take.
-	MovedBytes int64
-	Seconds    float64
+	// FileBytes is what files give for MovedBytes.
+	MovedBytes, FileBytes int64
+	Seconds               float64
 }
 
 // PlanBatch returns what [Session.RunBatch] would do with inputs of the given shapes. Nothing is read or allocated for
@@ -39,7 +40,7 @@ func (s *Session) PlanBatch(ctx context.Context, shapes map[string]tensor.Shape)
 	b := &BatchPlan{
 		Plan: p, Rows: d.rows, MicroRows: d.micro, Passes: (d.full + d.instances - 1) / d.instances, Seconds: d.seconds,
 	}
-	b.MovedBytes = int64(b.Passes) * p.MovedBytes
+	b.MovedBytes, b.FileBytes = int64(b.Passes)*p.MovedBytes, int64(b.Passes)*p.FileBytes()
 	if d.last != nil {
 		rest, err := s.planWithin(ctx, d.last, 1, budgetBytes)
 		if err != nil {
@@ -47,6 +48,7 @@ func (s *Session) PlanBatch(ctx context.Context, shapes map[string]tensor.Shape)
 		}
 		b.Passes++
 		b.MovedBytes += rest.MovedBytes
+		b.FileBytes += rest.FileBytes()
 	}
 	return b, nil
 }

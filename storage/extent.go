@@ -33,3 +33,12 @@ func (e Extent) Aligned() (around Extent, skip int64) {
 
 // String writes where the extent lies; its source has the name.
 func (e Extent) String() string { return fmt.Sprintf("extent of %d bytes at %d", e.Bytes, e.Offset) }
+
+// StoredBytes returns how many bytes of a file reading the extent takes: as many as it has, or those of the blocks that a
+// [StoredSource] decodes.
+func (e Extent) StoredBytes() int64 {
+	if s, ok := e.Source.(StoredSource); ok {
+		return s.StoredBytes(e.Offset, e.Bytes)
+	}
+	return e.Bytes
+}

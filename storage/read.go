@@ -149,3 +149,10 @@ func (r *Request) piece(ctx context.Context, from, to int64) (err error) {
 	}
 	return e.Source.ReadAt(ctx, into, e.Offset+from)
 }
+
+// AlignedBytes returns memory on the heap whose address is a multiple of [AlignBytes].
+func AlignedBytes(n int64) []byte {
+	b := make([]byte, n+AlignBytes)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (AlignBytes - 1)
+	return b[skip : skip+int(n)]
+}

@@ -56,12 +56,6 @@ func randomBytes(n int) []byte {
 	return p
 }
 
-func alignedBytes(n int64) []byte {
-	b := make([]byte, n+AlignBytes)
-	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (AlignBytes - 1)
-	return b[skip : skip+int(n)]
-}
-
 func TestRead(t *testing.T) {
 	data := randomBytes(3*readPieceBytes + 5000)
 	for _, inFlight := range []int{0, 1, 3, 100} {
@@ -102,7 +96,7 @@ func TestReadAligned(t *testing.T) {
 				around.Bytes-skip < e.Bytes || around.Bytes-skip >= e.Bytes+AlignBytes {
 				t.Fatalf("%v lies %d bytes into %v", e, skip, around)
 			}
-			p := alignedBytes(around.Bytes)
+			p := AlignedBytes(around.Bytes)
 			before := bulk.bulk.Load()
 			if err := Read(t.Context(), 2, Request{around, p}); err != nil {
 				t.Fatalf("%v: %v", e, err)
@@ -116,7 +110,7 @@ func TestReadAligned(t *testing.T) {
 		}
 	}
 	// A buffer at an odd address must not reach ReadBulk.
-	if err := Read(t.Context(), 1, Request{Extent{bulk, 0, 8192}, alignedBytes(8193)[1:]}); err != nil {
+	if err := Read(t.Context(), 1, Request{Extent{bulk, 0, 8192}, AlignedBytes(8193)[1:]}); err != nil {
 		t.Errorf("unaligned buffer: %v", err)
 	}
 	if plain.reads == nil || len(bulk.reads) != 1 {
@@ -136,7 +130,7 @@ func TestReadFails(t *testing.T) {
 		t.Error("a buffer of another size was filled")
 	}
 	past, _ := Extent{src, src.Size() + 1, 5}.Aligned()
-	if err := Read(t.Context(), 1, Request{past, alignedBytes(past.Bytes)}); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := Read(t.Context(), 1, Request{past, AlignedBytes(past.Bytes)}); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("aligned read wholly past the end: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -78,3 +78,10 @@ type Guarded interface {
 
 // ErrChanged says that a source is not what it was when it was opened.
 var ErrChanged = errors.New("has changed since it was opened")
+
+// A StoredSource makes its bytes of fewer: it reads blocks of a file and hands out what they stand for.
+type StoredSource interface {
+	Source
+	// StoredBytes returns how many bytes of the file a read of n bytes from an offset on takes.
+	StoredBytes(off, n int64) int64
+}

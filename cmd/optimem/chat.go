@@ -18,9 +18,9 @@ import (
 	"github.com/optimem/optimem/generate"
 )
 
-const chatLong = `Talk to a model. MODEL is a Hugging Face folder of a model with a chat template. Each line of standard input is a message;
-a line that ends in \ goes on with the next. What was said is kept as keys and values, so that an answer reads only what
-is new.
+const chatLong = `Talk to a model. MODEL is a Hugging Face folder or a GGUF file of a model with a chat template. Each line of standard
+input is a message; a line that ends in \ goes on with the next. What was said is kept as keys and values, so that an
+answer reads only what is new.
 
 /reset forgets the conversation, /save FILE writes it as JSON, /exit or the end of the input ends. Ctrl-C ends an answer,
 and not the program.`

@@ -22,8 +22,8 @@ import (
 	"github.com/optimem/optimem/text/tokenizer"
 )
 
-const generateLong = `Go on with a text. MODEL is a Hugging Face folder of a causal language model, with its tokenizer. The text comes as it is
-written, on standard output. A model with a chat template takes PROMPT as a user's message and answers; --raw goes on
+const generateLong = `Go on with a text. MODEL is a Hugging Face folder of a causal language model, with its tokenizer, or a GGUF
+file of one. The text comes as it is written, on standard output. A model with a chat template takes PROMPT as a user's message and answers; --raw goes on
 with the prompt itself. Without PROMPT, standard input is the prompt.
 
 The same seed gives the same text in every mode, budget, number of threads and beside whatever other prompts. What is
@@ -32,6 +32,7 @@ says, unless flags say otherwise.`
 
 const generateExamples = `  optimem generate ./SmolLM2-135M-Instruct "Why is the sky blue?"
   optimem generate ./Qwen3-4B --memory 2GiB --max-tokens 100 --prompt question.txt
+  optimem generate SmolLM2-135M-Instruct.Q4_1.gguf "List three fruits."
   optimem generate ./gpt2 --raw "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 7
   optimem generate ./Qwen3-4B --batch prompts.jsonl -o answers.jsonl`
 

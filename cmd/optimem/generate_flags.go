@@ -1,9 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strings"
 
@@ -98,14 +98,12 @@ func (w *writing) checkWriting() error {
 
 // settings reads the folder's, which hold where no flag says otherwise.
 func (w *writing) settings() error {
-	info, err := os.Stat(w.model)
+	var err error
+	w.text, err = generate.OpenText(w.model)
+	if errors.Is(err, generate.ErrNoText) {
+		return usageError(w.cmd, err)
+	}
 	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return usageError(w.cmd, fmt.Errorf("%s is a file: it takes a Hugging Face folder, with config.json and a tokenizer", w.model))
-	}
-	if w.text, err = generate.OpenText(w.model); err != nil {
 		return textError(err)
 	}
 	d, changed := w.text.Defaults(), w.cmd.Flags().Changed

@@ -20,8 +20,8 @@ const inspectLong = `Say what is in a checkpoint: its format, every tensor with 
 share storage, the tree of modules with their sizes, and what a program expects and returns. No weight is read, so the
 answer comes as fast for 100 GB as for 100 kB.
 
-CKPT is a file (.pt, .pth, .bin, .pt2, .ckpt, .safetensors, an index of shards) or a Hugging Face folder; the format is
-told by the content, not by the name. Nothing in the file is executed. Tensors of a training checkpoint are listed
+CKPT is a file (.pt, .pth, .bin, .pt2, .ckpt, .safetensors, .gguf, an index of shards) or a Hugging Face folder; the format
+is told by the content, not by the name. Nothing in the file is executed. Tensors of a training checkpoint are listed
 under their full path, the optimizer's too; the module tree is that of the state dict.
 
 Long listings are cut, and layers that are all alike are folded into one line; --all prints everything, and --json

@@ -26,6 +26,18 @@ type (
 		Conj       bool       `json:"conj,omitempty"`
 		Neg        bool       `json:"neg,omitempty"`
 		Quant      *quantJSON `json:"quant,omitempty"`
+		// Encoded says how the file holds a tensor whose numbers are decoded from it.
+		Encoded *encodedJSON `json:"encoded,omitempty"`
+	}
+	encodedJSON struct {
+		Encoding   string `json:"encoding"`
+		FileOffset int64  `json:"file_offset"`
+		FileBytes  int64  `json:"file_bytes"`
+	}
+	encodingJSON struct {
+		Encoding  string `json:"encoding"`
+		Tensors   int    `json:"tensors"`
+		FileBytes int64  `json:"file_bytes"`
 	}
 	quantJSON struct {
 		Scheme    string   `json:"scheme"`
@@ -78,6 +90,9 @@ func (in *inspection) writeJSON(w io.Writer) error {
 	setArray(o, "dtypes", each(in.dtypes(), func(_ int, d dtypeCount) dtypeJSON {
 		return dtypeJSON{d.dtype.String(), d.tensors, d.count.params, d.count.bytes}
 	}))
+	if all := in.encodings(); len(all) > 0 {
+		setArray(o, "encodings", slices.Values(all))
+	}
 	setArray(o, "state_dicts", each(in.dicts, func(_ int, d loader.StateDict) stateDictJSON {
 		return stateDictJSON{d.Path, d.Prefix, len(d.Weights)}
 	}))
@@ -112,6 +127,7 @@ func (in *inspection) toTensorJSON(i int, w tensor.Weight) tensorJSON {
 		Stride: append([]int{}, w.Layout.Strides...), Offset: w.Layout.Offset, Bytes: w.Bytes(),
 		BigEndian: w.BigEndian, Conj: w.Conj, Neg: w.Neg,
 	}
+	j.Encoded = encodingOf(w)
 	if first := in.tally.sharesWith[i]; first >= 0 {
 		j.SharesWith = &in.Weights[first].Name
 	}

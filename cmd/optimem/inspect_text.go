@@ -36,6 +36,7 @@ var formatNames = map[loader.Format]string{
 	loader.FormatExportedOld: "torch.export.save, before 2.8",
 	loader.FormatSharded:     "an index and its shards",
 	loader.FormatHuggingFace: "a Hugging Face folder",
+	loader.FormatGGUF:        "llama.cpp's",
 }
 
 func (in *inspection) writeText(w io.Writer, o textOptions) error {
@@ -75,6 +76,13 @@ func (in *inspection) writeHead(b *bufio.Writer, o textOptions) {
 		}
 		facts.Row(title, fmt.Sprintf("%s: %s, %s", d.dtype, tensorsText(d.tensors), ascii.FormatSize(d.count.bytes)))
 	}
+	for i, e := range in.encodings() {
+		title := ""
+		if i == 0 {
+			title = "encodings"
+		}
+		facts.Row(title, fmt.Sprintf("%s: %s, %s", e.Encoding, tensorsText(e.Tensors), ascii.FormatSize(e.FileBytes)))
+	}
 	for _, d := range in.dicts {
 		if d.Path == "" && d.Prefix == "" {
 			continue
@@ -111,7 +119,7 @@ func (in *inspection) valuesText(o textOptions) string {
 	}
 	var parts []string
 	for _, v := range in.Values {
-		if !strings.Contains(v.Name, ".") && len(v.Name)+len(v.Text) <= maxValueBytes && len(parts) < shortList {
+		if (in.Format == loader.FormatGGUF || !strings.Contains(v.Name, ".")) && len(v.Name)+len(v.Text) <= maxValueBytes && len(parts) < shortList {
 			parts = append(parts, v.Name+"="+v.Text)
 		}
 	}
@@ -129,11 +137,15 @@ func tensorsText(n int) string {
 	return ascii.FormatCount(int64(n)) + " tensors"
 }
 
-// configModel names the model of a Hugging Face folder.
+// configModel names the model of a Hugging Face folder or a GGUF file.
 func (in *inspection) configModel() string {
 	var config struct {
 		ModelType     string   `json:"model_type"`
 		Architectures []string `json:"architectures"`
+	}
+	if arch, ok := in.Metadata["general.architecture"].(string); ok {
+		name, _ := in.Metadata["general.name"].(string)
+		return strings.TrimSpace(ascii.Printable(arch) + " " + ascii.Printable(name))
 	}
 	if len(in.Config) == 0 || json.Unmarshal(in.Config, &config) != nil {
 		return ""
@@ -245,6 +257,9 @@ func (in *inspection) notes(i int, w tensor.Weight) string {
 	}
 	if w.Layout.Offset != 0 {
 		notes = append(notes, fmt.Sprintf("offset %d", w.Layout.Offset))
+	}
+	if e := encodingOf(w); e != nil {
+		notes = append(notes, fmt.Sprintf("%s, %s in the file", e.Encoding, ascii.FormatSize(e.FileBytes)))
 	}
 	if w.BigEndian {
 		notes = append(notes, "big-endian")

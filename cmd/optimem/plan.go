@@ -123,6 +123,9 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 		o.set("cache_bytes", p.CacheBytes)
 	}
 	o.set("bytes_moved_per_run", m.movedBytes)
+	if m.fileBytes < m.movedBytes {
+		o.set("file_bytes_per_run", m.fileBytes)
+	}
 	if out, in := p.SwappedBytes(); in > 0 {
 		o.set("swap_bytes", p.SwapBytes)
 		o.set("bytes_swapped_out_per_run", out)
@@ -269,7 +272,11 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	if leastBytes > 0 { // else nothing is on the device
 		t.Row("least", ascii.FormatSize(leastBytes)+fmt.Sprintf(" works, too: --memory %d", leastBytes))
 	}
-	t.Row("moved per run", ascii.FormatSize(m.movedBytes))
+	moved := ascii.FormatSize(m.movedBytes)
+	if m.fileBytes < m.movedBytes {
+		moved += ", decoded of " + ascii.FormatSize(m.fileBytes) + " in the file"
+	}
+	t.Row("moved per run", moved)
 	if out, in := p.SwappedBytes(); in > 0 {
 		where := "the host's memory"
 		if p.Sides == nil && p.Target.Direct {

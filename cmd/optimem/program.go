@@ -18,13 +18,13 @@ type port struct {
 	optional bool
 }
 
-// inputs returns what the program in the file takes, or the model that a folder's configuration names; nothing where
+// inputs returns what the program in the file takes, or the model that a folder's configuration or a GGUF file names; nothing where
 // there is neither.
 func (in *inspection) inputs() []port {
 	if in.Program != nil {
 		return ports(in.Program.Inputs())
 	}
-	if len(in.Config) == 0 {
+	if len(in.Config) == 0 && in.Format != loader.FormatGGUF {
 		return nil
 	}
 	model, err := models.Build(in.Checkpoint, models.Options{})

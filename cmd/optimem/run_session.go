@@ -34,9 +34,11 @@ type openModel struct {
 	// a run is expected to bring and to take.
 	batch      *runtime.BatchPlan
 	movedBytes int64
-	seconds    float64
-	watch      passWatch
-	courtesy   *courtesy
+	// fileBytes is what files give for movedBytes: less, where weights are encoded.
+	fileBytes int64
+	seconds   float64
+	watch     passWatch
+	courtesy  *courtesy
 }
 
 func (m *openModel) close() error {
@@ -166,8 +168,10 @@ func (r *run) planInputs(ctx context.Context, m *openModel, shapes map[string]te
 		return err
 	case m.batch != nil:
 		m.plan, m.movedBytes, m.seconds = m.batch.Plan, m.batch.MovedBytes, m.batch.Seconds
+		m.fileBytes = m.batch.FileBytes
 	default:
 		m.movedBytes, m.seconds = m.plan.MovedBytes, m.plan.Forecast.Seconds
+		m.fileBytes = m.plan.FileBytes()
 	}
 	return r.checkPeak(m.plan.PeakBytes())
 }

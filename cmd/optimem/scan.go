@@ -21,7 +21,7 @@ import (
 )
 
 const scanLong = `Say whether files are data only. Every opcode of every pickle in a file is looked at, none is
-executed; so are the structure of archives, the headers of safetensors files, graphs and code. No weight is read. What
+executed; so are the structure of archives, the headers of safetensors and GGUF files, graphs and code. No weight is read. What
 scan accepts, the other commands open; what it refuses, they refuse.
 
 The verdicts are:
@@ -43,7 +43,7 @@ const scanExamples = `  optimem scan model.pt
   optimem scan --strict downloads/*.bin
   optimem scan -r ~/models --json | jq -r '.files[] | select(.verdict == "unsafe") | .path'`
 
-const scanExtensions = ".pt .pth .pth.tar .bin .ckpt .pt2 .pkl .safetensors"
+const scanExtensions = ".pt .pth .pth.tar .bin .ckpt .pt2 .pkl .safetensors .gguf"
 
 func (c *commandLine) scanCommand() *cobra.Command {
 	var (

@@ -19,8 +19,8 @@ import (
 )
 
 const tokenizeLong = `Say what a text is to a language model: the numbers of its tokens, and how the vocabulary spells them. MODEL is a
-folder with tokenizer.json, tokenizer.model, tekken.json, vocab.json and merges.txt, vocab.txt or a .tiktoken file, or
-one of these files. Each TEXT is encoded by itself; without any, standard input is one text, as it comes.
+folder with tokenizer.json, tokenizer.model, tekken.json, vocab.json and merges.txt, vocab.txt or a .tiktoken file, one of
+these files, or a GGUF file. Each TEXT is encoded by itself; without any, standard input is one text, as it comes.
 
 Ids and offsets are those of Hugging Face's tokenizers (of sentencepiece and tiktoken for their files).`
 
@@ -77,7 +77,7 @@ func (t *tokenize) run(model string, args []string) error {
 	case t.chat != "" && (t.decode || len(args) > 0):
 		return usageError(t.called, errors.New("--chat has the messages: there is no place for a text"))
 	}
-	tok, err := tokenizer.Open(model)
+	tok, err := openTokenizer(model)
 	if err != nil {
 		return tokenizeError(err)
 	}
@@ -131,6 +131,23 @@ func (t *tokenize) run(model string, args []string) error {
 		}
 	}
 	return nil
+}
+
+// openTokenizer opens the tokenizer of a folder, a file of one, or a GGUF file.
+func openTokenizer(model string) (*tokenizer.Tokenizer, error) {
+	head := make([]byte, 4)
+	if f, err := os.Open(model); err == nil {
+		_, err = io.ReadFull(f, head)
+		f.Close()
+		if err == nil && string(head) == "GGUF" {
+			text, err := generate.OpenText(model)
+			if err != nil {
+				return nil, err
+			}
+			return text.Tokenizer(), nil
+		}
+	}
+	return tokenizer.Open(model)
 }
 
 func (t *tokenize) printJSON(all []tokensJSON) error {

@@ -13,10 +13,12 @@ import (
 var diagram = map[string][]string{
 	"storage": {},
 	"tensor":  {"storage"},
+	// What the blocks of GGUF files stand for.
+	"tensor/encoded": {"storage", "tensor"},
 
 	// Bytes and names. A graph or code leaves the loader parsed, never evaluated.
 	"loader": {
-		"storage", "tensor", "loader/exported", "loader/script", "loader/internal/...",
+		"storage", "tensor", "tensor/encoded", "loader/exported", "loader/script", "loader/internal/...",
 	},
 	"loader/exported":            {"tensor", "loader/internal/fault", "loader/internal/limit", "loader/internal/strictjson"},
 	"loader/script":              {"tensor", "loader/internal/fault", "loader/internal/limit"},
@@ -24,6 +26,7 @@ var diagram = map[string][]string{
 	"loader/internal/limit":      {"loader/internal/fault"},
 	"loader/internal/strictjson": {"tensor", "loader/internal/fault", "loader/internal/limit"},
 	"loader/internal/ziparchive": {"storage", "tensor", "loader/internal/fault", "loader/internal/limit"},
+	"loader/internal/gguf":       {"tensor", "tensor/encoded", "loader/internal/fault", "loader/internal/limit"},
 	"loader/internal/pickle":     {"tensor", "loader/internal/fault", "loader/internal/limit"},
 
 	// Shapes and ops.
@@ -84,12 +87,12 @@ var diagram = map[string][]string{
 
 	"cmd/optimem": {
 		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
-		"graph", "layers", "storage", "tensor",
+		"graph", "layers", "storage", "tensor", "tensor/encoded",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed",
 	},
 
 	// What is around a session that takes text.
-	"generate": {"runtime", "models", "plan", "graph", "tensor", "text/tokenizer", "text/template"},
+	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template"},
 	"embed":    {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
 
 	// Text, for models that take it as numbers; they are not known here.

@@ -144,7 +144,7 @@ func (r *reader) fill(p piece) error {
 		}
 		return &Error{p.visit.path, err}
 	}
-	r.bytes.Add(p.request[0].Extent.Bytes)
+	r.bytes.Add(p.request[0].Extent.StoredBytes())
 	return nil
 }
 

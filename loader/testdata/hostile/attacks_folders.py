@@ -74,7 +74,6 @@ def others():
         ("web_page.pt", b"<!DOCTYPE html><html><body>404 Not Found</body></html>", "a web page"),
         ("lfs_pointer.pt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "a Git LFS pointer"),
         ("gzip.pt", gzip.compress(GOOD, mtime=0), "gzip-compressed"),
-        ("gguf.gguf", b"GGUF\x03\0\0\0" + b"\xff" * 16, "a GGUF model"),
         ("hdf5.h5", b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5"),
         ("numpy.npy", b"\x93NUMPY\x01\0v\0{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", "a NumPy array"),
         ("onnx.onnx", b"\x08\x07\x12\x07pytorch\x1a\x012", "an ONNX model"),

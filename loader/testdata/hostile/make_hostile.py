@@ -11,6 +11,7 @@ import sys
 sys.dont_write_bytecode = True
 
 import attacks_folders  # noqa: E402, F401 (each adds its cases)
+import attacks_gguf  # noqa: E402, F401
 import attacks_globals  # noqa: E402, F401
 import attacks_legacy  # noqa: E402, F401
 import attacks_pickle  # noqa: E402, F401

@@ -1,0 +1,392 @@
+package models
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/transformers"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A ggufFamily is what a GGUF file's architecture is called here, and how its tensors are.
+type ggufFamily struct {
+	// arch is general.architecture, class the model of transformers.
+	arch, class string
+	// outside and inside are names of modules, as pairs: of those that are there once, and of those of a block, which is at
+	// blocks in the model.
+	outside, inside *strings.Replacer
+	blocks          string
+	// transposed are modules of a block whose weights lie the other way round in the file.
+	transposed []string
+	// config adds what is the family's own.
+	config func(g *ggufModel)
+}
+
+// llamaNames are those of llama's modules. The longer ones come first, since replacers take the first that fits.
+var (
+	llamaOutside = strings.NewReplacer("token_embd.", "model.embed_tokens.", "output_norm.", "model.norm.", "output.", "lm_head.")
+	llamaInside  = strings.NewReplacer(
+		"attn_q_norm.", "self_attn.q_norm.", "attn_k_norm.", "self_attn.k_norm.", "attn_norm.", "input_layernorm.",
+		"attn_qkv.", "self_attn.qkv_proj.", "attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.",
+		"attn_v.", "self_attn.v_proj.", "attn_output.", "self_attn.o_proj.", "ffn_norm.", "post_attention_layernorm.",
+		"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
+	)
+)
+
+var ggufFamilies = []ggufFamily{
+	{arch: "llama", class: "LlamaForCausalLM", outside: llamaOutside, inside: llamaInside, config: func(g *ggufModel) {
+		g.set("attention_bias", g.has("blk.0.attn_q.bias"))
+		g.set("mlp_bias", g.has("blk.0.ffn_gate.bias"))
+	}},
+	{arch: "qwen2", class: "Qwen2ForCausalLM", outside: llamaOutside, inside: llamaInside},
+	{arch: "qwen3", class: "Qwen3ForCausalLM", outside: llamaOutside, inside: llamaInside},
+	{arch: "gemma", class: "GemmaForCausalLM", outside: llamaOutside, inside: llamaInside},
+	{
+		arch: "gemma2", class: "Gemma2ForCausalLM", outside: llamaOutside,
+		inside: strings.NewReplacer(
+			"attn_norm.", "input_layernorm.", "post_attention_norm.", "post_attention_layernorm.",
+			"ffn_norm.", "pre_feedforward_layernorm.", "post_ffw_norm.", "post_feedforward_layernorm.",
+			"attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.", "attn_v.", "self_attn.v_proj.",
+			"attn_output.", "self_attn.o_proj.",
+			"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
+		),
+		config: (*ggufModel).gemma2,
+	},
+	{
+		arch: "phi3", class: "Phi3ForCausalLM", outside: llamaOutside,
+		inside: strings.NewReplacer(
+			"attn_norm.", "input_layernorm.", "ffn_norm.", "post_attention_layernorm.", "attn_qkv.", "self_attn.qkv_proj.",
+			"attn_output.", "self_attn.o_proj.", "ffn_up.", "mlp.gate_up_proj.", "ffn_down.", "mlp.down_proj.",
+		),
+		config: (*ggufModel).phi3,
+	},
+	{
+		arch: "gpt2", class: "GPT2LMHeadModel", blocks: "transformer.h.",
+		outside: strings.NewReplacer(
+			"token_embd.", "transformer.wte.", "position_embd.", "transformer.wpe.", "output_norm.", "transformer.ln_f.",
+			"output.", "lm_head.",
+		),
+		inside: strings.NewReplacer(
+			"attn_norm.", "ln_1.", "attn_qkv.", "attn.c_attn.", "attn_output.", "attn.c_proj.", "ffn_norm.", "ln_2.",
+			"ffn_up.", "mlp.c_fc.", "ffn_down.", "mlp.c_proj.",
+		),
+		transposed: []string{"attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight"},
+	},
+}
+
+// useGGUF makes m the model of a GGUF file: the configuration that Hugging Face's folder would have, and the tensors under
+// the names that they have there.
+func (m *Model) useGGUF(ckpt *loader.Checkpoint, opts Options) error {
+	g := &ggufModel{ckpt: ckpt, config: make(map[string]any)}
+	if err := g.read(); err != nil {
+		return err
+	}
+	text, err := json.Marshal(g.config)
+	if err != nil {
+		return fmt.Errorf("%w: its sizes are no JSON: %w", loader.ErrFormat, err)
+	}
+	weights := g.weights()
+	renamed, err := loader.NewCheckpoint(ckpt.Path, weights, nil)
+	if err != nil {
+		return err
+	}
+	dict := make(layers.StateDict, len(weights))
+	for i, w := range weights {
+		dict[i] = layers.Entry{Name: w.Name, DType: w.DType, Shape: w.Layout.Shape}
+	}
+	a, err := transformers.Named(opts.Arch, text, dict)
+	if err != nil {
+		return configError(ckpt, err)
+	}
+	renamed.Format, m.weights = ckpt.Format, renamed.Weights
+	return m.useArchitecture(renamed, a, opts, nil)
+}
+
+// A ggufModel is a file whose configuration is being made. The first error is kept.
+type ggufModel struct {
+	ckpt   *loader.Checkpoint
+	family *ggufFamily
+	config map[string]any
+	err    error
+}
+
+func (g *ggufModel) read() error {
+	arch, _ := g.ckpt.Metadata["general.architecture"].(string)
+	i := slices.IndexFunc(ggufFamilies, func(f ggufFamily) bool { return f.arch == arch })
+	if i < 0 {
+		known := make([]string, len(ggufFamilies))
+		for k, f := range ggufFamilies {
+			known[k] = f.arch
+		}
+		return &UnsupportedError{What: fmt.Sprintf("a GGUF file of the architecture %.60q; those that run are %s",
+			arch, strings.Join(known, ", "))}
+	}
+	g.family = &ggufFamilies[i]
+	if len(g.ckpt.Unreadable) > 0 {
+		e := g.ckpt.Unreadable[0]
+		return &UnsupportedError{What: fmt.Sprintf("%s: %v", e.Record, e.Err)}
+	}
+	if n, _ := g.integer("expert_count"); n > 0 {
+		return &UnsupportedError{What: "a GGUF file of a model with experts"}
+	}
+	g.set("architectures", []string{g.family.class})
+	g.set("model_type", arch)
+	if w, ok := g.ckpt.Weight("token_embd.weight"); ok && len(w.Layout.Shape) == 2 {
+		g.set("vocab_size", w.Layout.Shape[0])
+	}
+	g.set("tie_word_embeddings", !g.has("output.weight"))
+	if arch == "gpt2" {
+		g.sizes("n_embd", "embedding_length", "n_layer", "block_count", "n_head", "attention.head_count",
+			"n_positions", "context_length", "n_inner", "feed_forward_length")
+		g.number("layer_norm_epsilon", "attention.layer_norm_epsilon")
+		return g.err
+	}
+	g.decoder()
+	if g.family.config != nil && g.err == nil {
+		g.family.config(g)
+	}
+	return g.err
+}
+
+// decoder reads what llama and its relatives have.
+func (g *ggufModel) decoder() {
+	g.sizes("hidden_size", "embedding_length", "num_hidden_layers", "block_count", "num_attention_heads", "attention.head_count",
+		"max_position_embeddings", "context_length", "intermediate_size", "feed_forward_length")
+	g.number("rms_norm_eps", "attention.layer_norm_rms_epsilon")
+	heads, _ := g.integer("attention.head_count")
+	hidden, _ := g.integer("embedding_length")
+	if heads < 1 {
+		g.fail("attention.head_count is %d", heads)
+		return
+	}
+	keys, ok := g.integer("attention.head_count_kv")
+	if !ok {
+		keys = heads
+	}
+	g.set("num_key_value_heads", keys)
+	size, ok := g.integer("attention.key_length")
+	if !ok {
+		size = hidden / heads
+	}
+	if values, ok := g.integer("attention.value_length"); ok && values != size {
+		g.lacks("values of %d elements where keys have %d", values, size)
+	}
+	g.set("head_dim", size)
+	turned, ok := g.integer("rope.dimension_count")
+	if ok && turned != size && g.family.arch != "phi3" {
+		g.lacks("rotary embeddings of %d of %d elements", turned, size)
+	}
+	if ok && g.family.arch == "phi3" {
+		g.set("partial_rotary_factor", float64(turned)/float64(max(size, 1)))
+	}
+	if g.key("rope.freq_base") != nil {
+		g.number("rope_theta", "rope.freq_base")
+	}
+	g.rope(max(size, 0))
+}
+
+// rope reads how rotary embeddings are stretched. Llama 3's frequencies, which the file has as factors, are those of longrope
+// with one list.
+func (g *ggufModel) rope(size int64) {
+	if factors := g.factors("rope_freqs.weight", size); factors != nil {
+		positions, _ := g.integer("context_length")
+		g.set("rope_scaling", map[string]any{
+			"rope_type": "longrope", "short_factor": factors, "long_factor": factors, "attention_factor": 1.0,
+			"original_max_position_embeddings": positions,
+		})
+		return
+	}
+	kind, _ := g.key("rope.scaling.type").(string)
+	factor, _ := g.float("rope.scaling.factor")
+	switch {
+	case kind == "linear":
+	case kind == "" || kind == "none":
+		if factor, _ = g.float("rope.scale_linear"); factor == 0 || factor == 1 {
+			return
+		}
+		kind = "linear"
+	case kind == "yarn":
+		scaling := map[string]any{"rope_type": "yarn", "factor": factor}
+		if n, ok := g.integer("rope.scaling.original_context_length"); ok {
+			scaling["original_max_position_embeddings"] = n
+		}
+		g.set("rope_scaling", scaling)
+		return
+	case kind == "longrope" && g.family.arch == "phi3":
+		return
+	default:
+		g.lacks("rotary embeddings of the type %.40q", kind)
+		return
+	}
+	g.set("rope_scaling", map[string]any{"rope_type": kind, "factor": factor})
+}
+
+// gemma2 has what its file does not say by its sizes, as llama.cpp has it: only the largest divides scores by other than the
+// size of heads.
+func (g *ggufModel) gemma2() {
+	g.number("attn_logit_softcapping", "attn_logit_softcapping")
+	g.number("final_logit_softcapping", "final_logit_softcapping")
+	g.sizes("sliding_window", "attention.sliding_window")
+	const largest = 46 // layers, of Gemma 2 27B
+	scalar := g.config["head_dim"]
+	hidden, _ := g.integer("embedding_length")
+	heads, _ := g.integer("attention.head_count")
+	if n, _ := g.integer("block_count"); n == largest {
+		scalar = hidden / heads
+	}
+	g.set("query_pre_attn_scalar", scalar)
+}
+
+func (g *ggufModel) phi3() {
+	if n, ok := g.integer("attention.sliding_window"); ok && n > 0 {
+		g.set("sliding_window", n)
+	}
+	original, ok := g.integer("rope.scaling.original_context_length")
+	if ok {
+		g.set("original_max_position_embeddings", original)
+	}
+	turned, ok := g.integer("rope.dimension_count")
+	if !ok {
+		turned, _ = g.config["head_dim"].(int64)
+	}
+	long, short := g.factors("rope_factors_long.weight", turned), g.factors("rope_factors_short.weight", turned)
+	if long != nil && short != nil {
+		g.set("rope_scaling", map[string]any{"rope_type": "longrope", "short_factor": short, "long_factor": long})
+	}
+}
+
+// factors reads the factors of rotary embeddings of a size, nil where the file has none: a number for each angle.
+func (g *ggufModel) factors(name string, size int64) []float64 {
+	w, ok := g.ckpt.Weight(name)
+	if !ok || g.err != nil {
+		return nil
+	}
+	const most = 1 << 16
+	n := w.NumElements()
+	if w.DType != tensor.Float32 || n > most || n != size/2 {
+		g.fail("%s has %d numbers of %v, where %d of float32 are wanted", name, n, w.DType, size/2)
+		return nil
+	}
+	raw := make([]byte, 4*n)
+	if err := w.Extent.ReadAt(context.Background(), raw, 0); err != nil {
+		g.err = err
+		return nil
+	}
+	factors := make([]float64, n)
+	for i := range factors {
+		factors[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])))
+		if !(factors[i] > 0 && factors[i] <= math.MaxFloat32) {
+			g.fail("%s has %v", name, factors[i])
+		}
+	}
+	return factors
+}
+
+// fail keeps what is wrong with the file.
+func (g *ggufModel) fail(format string, args ...any) {
+	if g.err == nil {
+		g.err = fmt.Errorf("%w: %s", loader.ErrFormat, fmt.Sprintf(format, args...))
+	}
+}
+
+// lacks keeps what is not known here.
+func (g *ggufModel) lacks(format string, args ...any) {
+	if g.err == nil {
+		g.err = &UnsupportedError{What: "a GGUF file with " + fmt.Sprintf(format, args...)}
+	}
+}
+
+func (g *ggufModel) set(key string, v any) { g.config[key] = v }
+
+func (g *ggufModel) has(name string) bool {
+	_, ok := g.ckpt.Weight(name)
+	return ok
+}
+
+// key returns a value of the architecture.
+func (g *ggufModel) key(name string) any { return g.ckpt.Metadata[g.family.arch+"."+name] }
+
+// integer returns an integer of the architecture. A list, one number for each layer, is not known here.
+func (g *ggufModel) integer(name string) (int64, bool) {
+	n, ok := loader.GGUFInteger(g.ckpt.Metadata, g.family.arch+"."+name)
+	if v := g.key(name); !ok && v != nil {
+		g.lacks("a %T as %s", v, name)
+	}
+	return n, ok
+}
+
+// float returns a number of the architecture.
+func (g *ggufModel) float(name string) (float64, bool) {
+	x, ok := 0.0, true
+	switch v := g.key(name).(type) {
+	case nil:
+		return 0, false
+	case float32:
+		x = float64(v)
+	case float64:
+		x = v
+	default:
+		n, isInteger := g.integer(name)
+		x, ok = float64(n), isInteger
+	}
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		g.fail("%s is %v", name, x)
+		return 0, false
+	}
+	return x, ok
+}
+
+// sizes sets entries to integers that must be there, by pairs of names.
+func (g *ggufModel) sizes(pairs ...string) {
+	for i := 0; i < len(pairs); i += 2 {
+		n, ok := g.integer(pairs[i+1])
+		if !ok {
+			g.fail("it does not say %s.%s", g.family.arch, pairs[i+1])
+		}
+		g.set(pairs[i], n)
+	}
+}
+
+// number sets an entry to a number that must be there.
+func (g *ggufModel) number(entry, name string) {
+	x, ok := g.float(name)
+	if !ok {
+		g.fail("it does not say %s.%s", g.family.arch, name)
+	}
+	g.set(entry, x)
+}
+
+// ggufBlock matches the tensors of a block.
+var ggufBlock = regexp.MustCompile(`^blk\.([0-9]+)\.(.*)$`)
+
+// ggufTables are tensors that only the configuration is made of.
+var ggufTables = []string{"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
+
+// weights returns the tensors under the names of the model.
+func (g *ggufModel) weights() []tensor.Weight {
+	var all []tensor.Weight
+	for _, w := range g.ckpt.Weights {
+		if slices.Contains(ggufTables, w.Name) {
+			continue
+		}
+		if m := ggufBlock.FindStringSubmatch(w.Name); m != nil {
+			w.Name = cmp.Or(g.family.blocks, "model.layers.") + m[1] + "." + g.family.inside.Replace(m[2])
+			if shape := w.Layout.Shape; slices.Contains(g.family.transposed, m[2]) && len(shape) == 2 {
+				w.Layout = tensor.Layout{Shape: tensor.Shape{shape[1], shape[0]}, Strides: []int{1, shape[1]}}
+			}
+		} else {
+			w.Name = g.family.outside.Replace(w.Name)
+		}
+		all = append(all, w)
+	}
+	return all
+}
