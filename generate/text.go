@@ -2,6 +2,7 @@ package generate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ type Text struct {
 	chat      *template.Chat
 	chatError error
 	defaults  Defaults
+	grammars  grammars
 }
 
 // A Writer is an engine that takes text and gives text. It may be shared between goroutines.
@@ -39,6 +41,10 @@ type TextRequest struct {
 	Chat template.Request
 	// Stop are texts before which the text ends.
 	Stop []string
+	// Schema is a JSON schema that the answer is a value of, Grammar is the GBNF text of a grammar that it follows. One of them
+	// may be there. They bound what is written: the model does not see them.
+	Schema  json.RawMessage
+	Grammar string
 	// Request says the rest. Its Prompt is what is made of the above; where End is nil it is the folder's.
 	Request Request
 }
@@ -55,6 +61,8 @@ type TextResult struct {
 	Result
 	// Text is the text of the tokens, without the end and what stopped it.
 	Text string
+	// Incomplete says that it ended before it was what the request's Schema or Grammar asks for: it is the beginning of that.
+	Incomplete bool
 }
 
 // OpenText reads what a Hugging Face folder or a GGUF file says of text. One without a chat template can write all the same, but
@@ -184,11 +192,16 @@ func (w *Writer) Write(ctx context.Context, r TextRequest, got func(piece string
 	if r.Request.Prompt, err = w.Tokens(r); err != nil {
 		return nil, err
 	}
-	if r.Request.End == nil {
-		r.Request.End = w.defaults.End
-	}
+	r.Request.End = w.end(r)
 	if slices.Contains(r.Stop, "") {
 		return nil, &RequestError{"Stop", "has an empty text"}
+	}
+	bounds, err := w.grammar(r)
+	if err != nil {
+		return nil, err
+	}
+	if bounds != nil {
+		r.Request.Constraint = bounds.constraint(r.Request.End)
 	}
 	stream := w.tokenizer.Stream(true)
 	out := &stopper{stops: r.Stop}
@@ -224,7 +237,16 @@ func (w *Writer) Write(ctx context.Context, r TextRequest, got func(piece string
 	if out.stopped {
 		result.Finish = FinishStop
 	}
-	return &TextResult{Result: *result, Text: out.text.String()}, err
+	text := out.text.String()
+	return &TextResult{Result: *result, Text: text, Incomplete: bounds != nil && !bounds.complete(text)}, err
+}
+
+// end are the tokens that end the answer to a request.
+func (t *Text) end(r TextRequest) []int {
+	if r.Request.End == nil {
+		return t.defaults.End
+	}
+	return r.Request.End
 }
 
 // A stopper lets text through up to the first of some texts, and holds back what may be the beginning of one.
