@@ -35,9 +35,10 @@ var diagram = map[string][]string{
 	"layers":        {"tensor"},
 	"models": {
 		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor",
-		"models/aten", "models/torchvision", "models/transformers", "models/torchscript",
+		"models/aten", "models/lora", "models/torchvision", "models/transformers", "models/torchscript",
 	},
 	"models/aten":         {"loader/exported", "graph", "tensor"},
+	"models/lora":         {"layers", "tensor"},
 	"models/torchvision":  {"layers", "tensor"},
 	"models/transformers": {"layers", "tensor"},
 	"models/torchscript":  {"loader/script", "layers", "tensor"},
