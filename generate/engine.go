@@ -45,6 +45,10 @@ type Options struct {
 	Rows int
 	// KV is the dtype of the keys and values that are kept: float32, bfloat16 or float16. The zero value is float32.
 	KV tensor.DType
+	// Speculate is how many tokens in a row are guessed ahead at most, from what was written before, so that a pass may write
+	// more than one: 0 is as many as make it faster, by the plan and by what passes take; [NoSpeculation] is none. The text is
+	// the same.
+	Speculate int
 }
 
 // The defaults.
@@ -78,6 +82,7 @@ type Engine struct {
 	// finished are those that this pass was the last of.
 	finished []*sequence
 	pass     pass
+	ahead    *ahead
 
 	// mu guards what follows.
 	mu    sync.Mutex
@@ -90,6 +95,8 @@ type Stats struct {
 	Passes, Rows, Tokens int64
 	// SharedTokens are tokens of prompts whose keys and values were there already.
 	SharedTokens int64
+	// Guessed are tokens that were guessed ahead, Accepted those of them that were right.
+	Guessed, Accepted int64
 	// Running and Waiting are how many requests are being written and how many wait for blocks.
 	Running, Waiting int
 }
@@ -117,6 +124,8 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 		return nil, &RequestError{"Context", fmt.Sprintf("%d tokens, and the model was made for %d", opts.Context, longest)}
 	case opts.Sequences < 0:
 		return nil, &RequestError{"Sequences", fmt.Sprintf("%d sequences", opts.Sequences)}
+	case opts.Speculate < NoSpeculation || opts.Speculate >= mostAhead:
+		return nil, &RequestError{"Speculate", fmt.Sprintf("%d tokens: 1 to %d are possible", opts.Speculate, mostAhead-1)}
 	case opts.Rows < 0 || opts.Rows > maxRows:
 		return nil, &RequestError{"Rows", fmt.Sprintf("%d rows: 1 to %d are possible", opts.Rows, maxRows)}
 	}
@@ -179,7 +188,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 	e := &Engine{
 		session: session, model: steps, opts: opts, context: n.context, rows: n.rows,
 		requests: make(chan *sequence), done: make(chan struct{}),
-		blocks: newBlocks(perSequence * opts.Sequences),
+		blocks: newBlocks(perSequence * opts.Sequences), ahead: newAhead(opts, n.rows),
 	}
 	// What the largest pass takes is what the engine takes: nothing is found out later.
 	wanted := min(bucket(opts.Sequences), n.rows)

@@ -98,6 +98,9 @@ type sequence struct {
 	table      []int
 	registered int
 	sampler    *sampler
+	// history finds guesses, and hope is how often they were right lately.
+	history history
+	hope    float64
 }
 
 // sequence checks a request.
@@ -129,7 +132,7 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 		Request: r, ctx: ctx, cancel: cancel, most: most,
 		out:     make(chan Token, most-len(r.Prompt)),
 		tokens:  append(make([]int, 0, most), r.Prompt...),
-		sampler: newSampler(r, e.vocabulary),
+		sampler: newSampler(r, e.vocabulary), hope: hope,
 	}, nil
 }
 
