@@ -101,6 +101,7 @@ func (e *Engine) admit() {
 		e.stats.SharedTokens += int64(s.shared)
 		e.mu.Unlock()
 		e.running = append(e.running, s)
+		s.tell()
 		n++
 	}
 	e.waiting = append(e.waiting[:0], e.waiting[n:]...)
@@ -211,6 +212,7 @@ func (e *Engine) choose(rows int, logits []float32) error {
 		s.cached += part.rows
 		s.passes++
 		e.blocks.register(s)
+		s.tell()
 		if s.cached < len(s.tokens) {
 			continue
 		}
