@@ -192,7 +192,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 	}
 	// What the largest pass takes is what the engine takes: nothing is found out later.
 	wanted := min(bucket(opts.Sequences), n.rows)
-	p, err := session.Plan(ctx, e.shapes(n.rows, wanted))
+	p, err := session.Plan(ctx, e.shapes(bucket(n.rows), wanted))
 	if err == nil {
 		_, err = session.Plan(ctx, e.shapes(1, 1))
 	}
@@ -231,7 +231,16 @@ func (e *Engine) Session() *runtime.Session { return e.session }
 
 // Forecast returns the plan of a pass for one row: what writing a token takes.
 func (e *Engine) Forecast(ctx context.Context) (*plan.Plan, error) {
-	return e.session.Plan(ctx, e.shapes(1, 1))
+	return e.ForecastPass(ctx, 1, 1)
+}
+
+// ForecastPass returns the plan of a pass that takes so many tokens, and after wanted of which one is chosen: as many sequences
+// that each write one, or a part of a prompt. The largest is of [Engine.Rows] tokens; what it takes is what the engine takes.
+func (e *Engine) ForecastPass(ctx context.Context, tokens, wanted int) (*plan.Plan, error) {
+	if tokens < 1 || tokens > e.rows || wanted < 1 || wanted > tokens {
+		return nil, &RequestError{"Rows", fmt.Sprintf("a pass of %d tokens, of which %d are wanted: it has 1 to %d", tokens, wanted, e.rows)}
+	}
+	return e.session.Plan(ctx, e.shapes(bucket(tokens), bucket(wanted)))
 }
 
 // Stats returns what the engine did so far.
@@ -271,6 +280,8 @@ func (e *Engine) Generate(ctx context.Context, r Request, got func(Token) error)
 	defer s.cancel()
 	for {
 		select {
+		case read := <-s.read: // never, where nobody wants to know
+			r.Progress(read, len(r.Prompt))
 		case t, more := <-s.out:
 			if !more {
 				result.Seconds = time.Since(begin).Seconds()
@@ -279,6 +290,11 @@ func (e *Engine) Generate(ctx context.Context, r Request, got func(Token) error)
 			}
 			if len(result.Tokens) == 0 {
 				result.FirstTokenSeconds = time.Since(begin).Seconds()
+				select {
+				case read := <-s.read:
+					r.Progress(read, len(r.Prompt))
+				default:
+				}
 			}
 			result.Tokens = append(result.Tokens, t.ID)
 			if r.Logprobs > 0 {

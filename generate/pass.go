@@ -102,6 +102,7 @@ func (e *Engine) admit() {
 		e.stats.SharedTokens += int64(s.shared)
 		e.mu.Unlock()
 		e.running = append(e.running, s)
+		s.tell()
 		n++
 	}
 	e.waiting = append(e.waiting[:0], e.waiting[n:]...)
@@ -236,6 +237,7 @@ func (e *Engine) choose(rows int, logits []float32) error {
 		if !part.chooses() {
 			s.cached += part.rows
 			e.blocks.register(s)
+			s.tell()
 			continue
 		}
 		n := (1 + len(part.guesses)) * e.vocabulary
@@ -266,6 +268,7 @@ func (e *Engine) follow(p part, logits []float32) int {
 	finish, done := Finish(""), false
 	var err error
 	s.cached += p.rows
+	s.tell()
 	for i := 0; !done; i++ {
 		var t Token
 		t, err = s.sampler.next(s.tokens, logits[i*e.vocabulary:(i+1)*e.vocabulary])
