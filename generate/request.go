@@ -20,6 +20,9 @@ type Request struct {
 	Seed uint64
 	// Logprobs is how many of the most likely tokens each token comes with.
 	Logprobs int
+	// Adapter is the name of the adapter that it is written with, one of [models.Model.Adapters]; "" is the model without one.
+	// Requests with different ones share passes.
+	Adapter string
 	// Constraint bounds what may be written; nil bounds nothing.
 	Constraint Constraint
 }
@@ -96,7 +99,9 @@ type sequence struct {
 	// table are the blocks of the sequence; registered is how many of them others may share.
 	table      []int
 	registered int
-	sampler    *sampler
+	// adapter is the number of Request.Adapter.
+	adapter int64
+	sampler *sampler
 }
 
 // sequence checks a request.
@@ -119,13 +124,17 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 	if err := r.Sampling.check(e.vocabulary); err != nil {
 		return nil, err
 	}
+	adapter, err := e.model.AdapterNumber(r.Adapter)
+	if err != nil {
+		return nil, &RequestError{"Adapter", err.Error()}
+	}
 	most := e.context
 	if r.MaxTokens > 0 {
 		most = min(most, len(r.Prompt)+r.MaxTokens)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	return &sequence{
-		Request: r, ctx: ctx, cancel: cancel, most: most,
+		Request: r, ctx: ctx, cancel: cancel, most: most, adapter: adapter,
 		out:     make(chan Token, most-len(r.Prompt)),
 		tokens:  append(make([]int, 0, most), r.Prompt...),
 		sampler: newSampler(r, e.vocabulary),
