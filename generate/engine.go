@@ -69,6 +69,8 @@ type Engine struct {
 	rows    int
 	// vocabulary is how many logits there are for a token.
 	vocabulary int
+	// adapted says that the model has adapters.
+	adapted bool
 
 	// requests brings sequences to the loop, which owns all else; stop ends the loop, and done says that it ended.
 	requests chan *sequence
@@ -188,7 +190,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 	e := &Engine{
 		session: session, model: steps, opts: opts, context: n.context, rows: n.rows,
 		requests: make(chan *sequence), done: make(chan struct{}),
-		blocks: newBlocks(perSequence * opts.Sequences), ahead: newAhead(opts, n.rows),
+		blocks: newBlocks(perSequence * opts.Sequences), ahead: newAhead(opts, n.rows), adapted: len(model.Adapters()) > 0,
 	}
 	// What the largest pass takes is what the engine takes: nothing is found out later.
 	wanted := min(bucket(opts.Sequences), n.rows)
@@ -209,9 +211,13 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 
 // shapes are those of the inputs of a pass.
 func (e *Engine) shapes(rows, wanted int) map[string]tensor.Shape {
-	return map[string]tensor.Shape{
+	shapes := map[string]tensor.Shape{
 		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, e.perSequence()}, models.StepWanted: {wanted},
 	}
+	if e.adapted {
+		shapes[models.StepAdapters] = tensor.Shape{rows}
+	}
+	return shapes
 }
 
 // perSequence is how many blocks a sequence of a full context has.
@@ -219,6 +225,9 @@ func (e *Engine) perSequence() int { return graph.Blocks(e.context) }
 
 // Context returns how many tokens a sequence has at most.
 func (e *Engine) Context() int { return e.context }
+
+// Adapters returns the names of the adapters that requests may have.
+func (e *Engine) Adapters() []string { return e.model.Adapters() }
 
 // Rows returns how many tokens a pass takes at most.
 func (e *Engine) Rows() int { return e.rows }

@@ -122,8 +122,8 @@ func bucket(n int) int {
 
 // A pass is the memory of the inputs and outputs of passes, and what one of them is for.
 type pass struct {
-	tokens, positions, tables, wanted []int64
-	logits                            []float32
+	tokens, positions, tables, wanted, adapters []int64
+	logits                                      []float32
 	// parts are the sequences of the pass.
 	parts []part
 }
@@ -181,6 +181,9 @@ func (e *Engine) step(ctx context.Context) error {
 		models.StepBlocks:    tensor.Of(p.tables, n, e.perSequence()),
 		models.StepWanted:    tensor.Of(p.wanted, m),
 	}
+	if e.adapted {
+		in[models.StepAdapters] = tensor.Of(p.adapters, n)
+	}
 	if len(p.logits) < m*e.vocabulary {
 		p.logits = make([]float32, m*e.vocabulary)
 	}
@@ -199,14 +202,14 @@ func (e *Engine) step(ctx context.Context) error {
 func (p *pass) fill(e *Engine, rows int) {
 	n, width := bucket(rows), e.perSequence()
 	p.tokens, p.positions = resized(p.tokens, n), resized(p.positions, n)
-	p.tables = resized(p.tables, n*width)
+	p.tables, p.adapters = resized(p.tables, n*width), resized(p.adapters, n)
 	p.wanted = p.wanted[:0]
 	at := 0
 	for _, part := range p.parts {
 		s := part.s
 		for i := range part.rows + len(part.guesses) {
 			p.tokens[at] = int64(part.token(i))
-			p.positions[at] = int64(s.cached + i)
+			p.positions[at], p.adapters[at] = int64(s.cached+i), s.adapter
 			table := p.tables[at*width : (at+1)*width]
 			for k := range table {
 				if table[k] = 0; k < len(s.table) {
@@ -219,7 +222,7 @@ func (p *pass) fill(e *Engine, rows int) {
 		}
 	}
 	for ; at < n; at++ { // rows that are none
-		p.tokens[at], p.positions[at] = 0, -1
+		p.tokens[at], p.positions[at], p.adapters[at] = 0, -1, 0
 		clear(p.tables[at*width : (at+1)*width])
 	}
 	for m := bucket(max(len(p.wanted), 1)); len(p.wanted) < m; {

@@ -2,9 +2,12 @@ package lora_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -63,6 +66,34 @@ func (r *recorded) base(t testing.TB) *loader.Checkpoint {
 func (r *recorded) adapter(t testing.TB) models.Adapter {
 	t.Helper()
 	return models.Adapter{Name: r.Name, Checkpoint: checkpoint(t, r.Name, r.Tensors, r.AdapterConfig)}
+}
+
+// folder writes the adapter as peft does, in a folder of its own, and opens it. name is that of the file of weights.
+func (r *recorded) folder(t testing.TB, name string) models.Adapter {
+	t.Helper()
+	dir := t.TempDir()
+	var list []loader.TensorData
+	for _, w := range r.adapter(t).Checkpoint.Weights {
+		list = append(list, loader.TensorData{Name: w.Name, DType: w.DType, Shape: w.Layout.Shape, ReadAt: w.Extent.ReadAt})
+	}
+	f, err := os.Create(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Ext(name) == ".bin" {
+		err = loader.WriteTorchZip(t.Context(), f, "adapter_model", list)
+	} else {
+		err = loader.WriteSafetensors(t.Context(), f, list, nil)
+	}
+	if err = errors.Join(err, f.Close(), os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte(r.AdapterConfig), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ckpt, err := loader.OpenAdapter(t.Context(), dir, loader.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ckpt.Close() })
+	return models.Adapter{Name: r.Name, Checkpoint: ckpt}
 }
 
 func checkpoint(t testing.TB, name string, filled map[string]zoo.Filled, config string) *loader.Checkpoint {
