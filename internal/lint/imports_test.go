@@ -30,8 +30,8 @@ var diagram = map[string][]string{
 	"loader/internal/pickle":     {"tensor", "loader/internal/fault", "loader/internal/limit"},
 
 	// Shapes and ops.
-	"graph":         {"tensor"},
-	"graph/rewrite": {"graph", "tensor"},
+	"graph":         {"tensor", "tensor/encoded"},
+	"graph/rewrite": {"graph", "storage", "tensor", "tensor/encoded"},
 	"layers":        {"tensor"},
 	"models": {
 		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor",
@@ -45,14 +45,16 @@ var diagram = map[string][]string{
 	"models/internal/zoo": {"loader", "loader/exported", "storage", "tensor"},
 
 	// Ops and buffers.
-	"device":               {"graph", "tensor"},
-	"device/devicetest":    {"device", "models/aten", "graph", "tensor"},
-	"device/null":          {"device", "graph", "tensor"},
-	"device/emulated":      {"device", "internal/cpu", "graph", "tensor"},
-	"device/late":          {"device", "graph"},
-	"cuda":                 {"device", "graph", "graph/rewrite", "tensor", "cuda/..."},
-	"cuda/...":             {"device", "graph", "tensor", "cuda/..."},
-	"internal/cpu":         {"device", "graph", "tensor", "internal/cpu/blocked", "internal/cpu/kernel", "internal/cpu/tasks"},
+	"device":            {"graph", "tensor"},
+	"device/devicetest": {"device", "models/aten", "graph", "tensor"},
+	"device/null":       {"device", "graph", "tensor"},
+	"device/emulated":   {"device", "internal/cpu", "graph", "tensor"},
+	"device/late":       {"device", "graph"},
+	"cuda":              {"device", "graph", "graph/rewrite", "tensor", "cuda/..."},
+	"cuda/...":          {"device", "graph", "tensor", "cuda/..."},
+	"internal/cpu": {
+		"device", "graph", "tensor", "tensor/encoded", "internal/cpu/blocked", "internal/cpu/kernel", "internal/cpu/tasks",
+	},
 	"internal/cpu/arrange": {"internal/cpu", "graph", "graph/rewrite", "tensor", "internal/cpu/blocked", "internal/cpu/kernel"},
 	"internal/cpu/blocked": {"tensor", "internal/cpu/kernel", "internal/cpu/tasks"},
 	"internal/cpu/tasks":   {},
@@ -81,7 +83,7 @@ var diagram = map[string][]string{
 
 	// What watches sessions.
 	"trace":               {"pager", "plan"},
-	"memory":              {"plan", "graph", "storage", "tensor"},
+	"memory":              {"plan", "graph", "storage", "tensor", "tensor/encoded"},
 	"profile":             {"pager", "plan", "graph", "cost"},
 	"profile/profilehttp": {"profile"},
 	"top":                 {"runtime"},
