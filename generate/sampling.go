@@ -94,7 +94,7 @@ var (
 	errNoNumbers = errors.New("the model gave no numbers: a logit is NaN")
 )
 
-// next chooses the token that follows others, which the sampler has seen all of but the last.
+// next chooses the token that follows others, which the sampler has seen all of but the last. With [ErrStop] it is the last.
 func (s *sampler) next(tokens []int, logits []float32) (Token, error) {
 	if slices.ContainsFunc(logits, func(x float32) bool { return x != x }) {
 		return Token{}, errNoNumbers
@@ -109,14 +109,12 @@ func (s *sampler) next(tokens []int, logits []float32) (Token, error) {
 	}
 	s.seen[id] = true
 	s.written[id]++
-	if s.r.Constraint != nil {
-		if err := s.r.Constraint.Accept(id); err != nil {
-			return Token{}, err
-		}
-	}
 	t := Token{ID: id}
 	if s.r.Logprobs > 0 {
 		t.Logprob, t.Top = s.likely(id, logits)
+	}
+	if s.r.Constraint != nil {
+		return t, s.r.Constraint.Accept(id)
 	}
 	return t, nil
 }
