@@ -98,6 +98,9 @@ var diagram = map[string][]string{
 	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template", "text/grammar"},
 	"embed":    {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
 
+	// Protocols over what runs models.
+	"serve/openai": {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},
+
 	// Text, for models that take it as numbers; they are not known here.
 	"text/tokenizer":     {"text/tokenizer/internal/..."},
 	"text/tokenizer/...": {"text/tokenizer/internal/..."},
@@ -158,9 +161,9 @@ var standard = map[string][]string{
 	"plugin":   {},
 	"os/exec":  {"cuda/sim", "internal/mutants"},
 	"net":      {"examples/...", "cmd/...", "top"},
-	"net/http": {"examples/...", "cmd/...", "profile/profilehttp"},
+	"net/http": {"examples/...", "cmd/...", "profile/profilehttp", "serve/..."},
 	"log":      {"cmd/...", "examples/..."},
-	"log/slog": {"cmd/...", "examples/...", "runtime"},
+	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/..."},
 	"testing":  {"device/devicetest", "cuda/sim"},
 	// storage looks at a buffer's address, to tell whether O_DIRECT takes it, and makes system calls.
 	"unsafe": {"storage", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/..."},
