@@ -99,6 +99,8 @@ var diagram = map[string][]string{
 	"embed":    {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
 
 	// Protocols over what runs models.
+	"serve":        {"runtime", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai"},
+	"serve/oip":    {"tensor"},
 	"serve/openai": {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},
 
 	// Text, for models that take it as numbers; they are not known here.
@@ -160,7 +162,7 @@ var standard = map[string][]string{
 	"C":        {"cuda/internal/driver/provider_gorgonia.go"},
 	"plugin":   {},
 	"os/exec":  {"cuda/sim", "internal/mutants"},
-	"net":      {"examples/...", "cmd/...", "top"},
+	"net":      {"examples/...", "cmd/...", "top", "serve"},
 	"net/http": {"examples/...", "cmd/...", "profile/profilehttp", "serve/..."},
 	"log":      {"cmd/...", "examples/..."},
 	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/..."},
