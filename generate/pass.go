@@ -272,7 +272,7 @@ func (e *Engine) follow(p part, logits []float32) int {
 	var err error
 	s.cached += p.rows
 	s.tell()
-	for i := 0; !done; i++ {
+	for i := 0; ; i++ {
 		var t Token
 		t, err = s.sampler.next(s.tokens, logits[i*e.vocabulary:(i+1)*e.vocabulary])
 		last := errors.Is(err, ErrStop)
@@ -290,7 +290,7 @@ func (e *Engine) follow(p part, logits []float32) int {
 		case len(s.tokens) >= s.most:
 			finish, done = FinishLength, true
 		}
-		if i == len(p.guesses) {
+		if done || i == len(p.guesses) {
 			break
 		}
 		s.learn(t.ID == p.guesses[i])
