@@ -44,6 +44,9 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 			if err != nil {
 				return nil, nil, err
 			}
+			if at := sig.Gap(args); at >= 0 {
+				return nil, nil, &InputError{sig.Ports[at].Name, "is missing in a list of which a later tensor is given"}
+			}
 			result, err := torchscript.Evaluate(program, r, sig.Arguments(args), torchscript.Options{
 				Steps: opts.Steps, Stop: ctx.Err, Attributes: before,
 			})
