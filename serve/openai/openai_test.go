@@ -417,3 +417,12 @@ func (c constant) Embed(_ context.Context, r embed.Request) (*embed.Result, erro
 	}
 	return out, nil
 }
+
+func copyFile(t testing.TB, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, to, data)
+}
