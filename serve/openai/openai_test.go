@@ -142,6 +142,13 @@ type server struct {
 	registry *registry
 }
 
+// listen serves models, and returns where.
+func listen(t testing.TB, models openai.Models) string {
+	s := httptest.NewServer(openai.New(models, openai.Options{}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
 func serve(t testing.TB, r *registry, opts openai.Options) *server {
 	t.Helper()
 	s := httptest.NewServer(openai.New(r, opts))
