@@ -77,7 +77,11 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 			n = most
 		}
 		b := &body{registry: r}
-		if err := b.more(n); err != nil {
+		err := r.takes()
+		if err == nil {
+			err = b.more(n)
+		}
+		if err != nil {
 			e := told(req.Context(), err)
 			w.Header().Set("Retry-After", strconv.Itoa(retryAfter(e.RetryAfter)))
 			_ = writeJSON(w, e.Status, map[string]any{"error": map[string]any{
@@ -343,8 +347,8 @@ func (r *Registry) inferREST(w http.ResponseWriter, req *http.Request, v *versio
 		}
 		header = n
 	}
-	if r.draining.Load() { // before a body is read
-		return &Error{Status: http.StatusServiceUnavailable, Msg: "the server ends", RetryAfter: time.Second}
+	if err := r.takes(); err != nil { // before a body is read
+		return err
 	}
 	b, err := r.readBody(w, req)
 	if err != nil {

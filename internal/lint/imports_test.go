@@ -88,7 +88,7 @@ var diagram = map[string][]string{
 	"cmd/optimem": {
 		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
 		"graph", "layers", "storage", "tensor", "tensor/encoded",
-		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed",
+		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed", "serve",
 	},
 
 	// What is around a session that takes text.
