@@ -2,6 +2,7 @@ package generate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -216,7 +217,8 @@ func (e *Engine) choose(rows int, logits []float32) error {
 		row := logits[at*e.vocabulary : (at+1)*e.vocabulary]
 		at++
 		t, err := s.sampler.next(s.tokens, row)
-		if err != nil {
+		last := errors.Is(err, ErrStop)
+		if err != nil && !last {
 			e.finish(s, "", fmt.Errorf("choosing token %d: %w", len(s.tokens)-len(s.Prompt), err))
 			continue
 		}
@@ -224,7 +226,7 @@ func (e *Engine) choose(rows int, logits []float32) error {
 		s.out <- t
 		written++
 		switch {
-		case slices.Contains(s.End, t.ID):
+		case last || slices.Contains(s.End, t.ID):
 			e.finish(s, FinishStop, nil)
 		case len(s.tokens) >= s.most:
 			e.finish(s, FinishLength, nil)

@@ -28,7 +28,8 @@ type Request struct {
 type Constraint interface {
 	// Mask clears the bits of the tokens that may not follow: token i is bit i mod 64 of word i ÷ 64. All are set before.
 	Mask(allowed []uint64) error
-	// Accept tells which token was written.
+	// Accept tells which token was written. [ErrStop] says that nothing may follow it: the request is finished, without a pass
+	// for a token that would say so.
 	Accept(token int) error
 }
 
@@ -52,7 +53,7 @@ type Finish string
 
 // The reasons to end.
 const (
-	// FinishStop is a token of [Request.End], or a caller that had enough.
+	// FinishStop is a token of [Request.End], a constraint after which nothing follows, or a caller that had enough.
 	FinishStop Finish = "stop"
 	// FinishLength is the most tokens that were asked for, or the end of the context.
 	FinishLength Finish = "length"

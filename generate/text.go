@@ -2,6 +2,7 @@ package generate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ type Text struct {
 	chat      *template.Chat
 	chatError error
 	defaults  Defaults
+	grammars  grammars
 }
 
 // A Writer is an engine that takes text and gives text. It may be shared between goroutines.
@@ -41,6 +43,10 @@ type TextRequest struct {
 	Stop []string
 	// Keep are special tokens, as they are spelt, that are written as text all the same: those that begin a call of a tool.
 	Keep []string
+	// Schema is a JSON schema that the answer is a value of, Grammar is the GBNF text of a grammar that it follows. One of them
+	// may be there. They bound what is written: the model does not see them.
+	Schema  json.RawMessage
+	Grammar string
 	// Request says the rest. Its Prompt is what is made of the above; where End is nil it is the folder's.
 	Request Request
 }
@@ -57,6 +63,8 @@ type TextResult struct {
 	Result
 	// Text is the text of the tokens, without the end and what stopped it.
 	Text string
+	// Incomplete says that it ended before it was what the request's Schema or Grammar asks for: it is the beginning of that.
+	Incomplete bool
 }
 
 // OpenText reads what a Hugging Face folder or a GGUF file says of text. One without a chat template can write all the same, but
@@ -207,11 +215,16 @@ func (w *Writer) Pieces(ctx context.Context, r TextRequest, got func(Piece) erro
 			return nil, err
 		}
 	}
-	if r.Request.End == nil {
-		r.Request.End = w.defaults.End
-	}
+	r.Request.End = w.end(r)
 	if slices.Contains(r.Stop, "") {
 		return nil, &RequestError{"Stop", "has an empty text"}
+	}
+	bounds, err := w.grammar(r)
+	if err != nil {
+		return nil, err
+	}
+	if bounds != nil {
+		r.Request.Constraint = bounds.constraint(r.Request.End)
 	}
 	out := &pieces{stopper: stopper{stops: r.Stop}, decode: w.decoder(r.Keep), got: got}
 	result, err := w.engine.Generate(ctx, r.Request, func(t Token) error {
@@ -229,7 +242,16 @@ func (w *Writer) Pieces(ctx context.Context, r TextRequest, got func(Piece) erro
 	if out.stopped {
 		result.Finish = FinishStop
 	}
-	return &TextResult{Result: *result, Text: out.text.String()}, err
+	text := out.text.String()
+	return &TextResult{Result: *result, Text: text, Incomplete: bounds != nil && !bounds.complete(text)}, err
+}
+
+// end are the tokens that end the answer to a request.
+func (t *Text) end(r TextRequest) []int {
+	if r.Request.End == nil {
+		return t.defaults.End
+	}
+	return r.Request.End
 }
 
 // isTokens reports whether the prompt is tokens already.

@@ -34,6 +34,7 @@ const generateExamples = `  optimem generate ./SmolLM2-135M-Instruct "Why is the
   optimem generate ./Qwen3-4B --memory 2GiB --max-tokens 100 --prompt question.txt
   optimem generate SmolLM2-135M-Instruct.Q4_1.gguf "List three fruits."
   optimem generate ./gpt2 --raw "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 7
+  optimem generate ./Qwen3-4B "Describe Oslo." --schema city.json
   optimem generate ./Qwen3-4B --batch prompts.jsonl -o answers.jsonl`
 
 func (c *commandLine) generateCommand() *cobra.Command {
@@ -61,7 +62,7 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&g.promptFile, "prompt", "", "read the prompt from a `FILE`, - for standard input")
 	flags.BoolVar(&g.raw, "raw", false, "go on with the prompt itself, without the chat template")
-	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed")
+	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed, schema, grammar")
 	flags.StringVarP(&g.output, "output", "o", "", "write the answers of --batch to a `FILE` of JSON lines, in the order of the prompts")
 	grouped(flags, writingGroup, "prompt", "raw", "batch", "output")
 	g.writingFlags(cmd)
@@ -249,7 +250,7 @@ func (e *openEngine) write(ctx context.Context, r generate.TextRequest, show fun
 		return nil, err
 	}
 	after, all := engine.Session().Metrics(), engine.Stats()
-	f := &writingFacts{TextResult: *result, KVBytes: e.kv, PeakBytes: after.PeakBytes}
+	f := &writingFacts{TextResult: *result, KVBytes: e.kv, PeakBytes: after.PeakBytes, bounded: bounded(r)}
 	f.Moved = after.MovedBytes - before.MovedBytes
 	f.PassRows, f.PassCount = all.Rows-rows.Rows, all.Passes-rows.Passes
 	return f, err
@@ -260,6 +261,20 @@ type writingFacts struct {
 	generate.TextResult
 	KVBytes, PeakBytes, Moved int64
 	PassRows, PassCount       int64
+	// bounded says that there was a schema or a grammar.
+	bounded bool
+}
+
+// bounded reports whether a schema or a grammar says what the answer to a request is.
+func bounded(r generate.TextRequest) bool { return len(r.Schema) > 0 || r.Grammar != "" }
+
+// complete says whether an answer is what its schema or grammar asks for; nil where there is none.
+func (f *writingFacts) complete() *bool {
+	if !f.bounded {
+		return nil
+	}
+	complete := !f.Incomplete
+	return &complete
 }
 
 // perSecond is how many tokens came in a second, from the first on.
@@ -269,6 +284,9 @@ func (f *writingFacts) perSecond() float64 {
 	}
 	return 0
 }
+
+// incompleteText is said of an answer that is only the beginning of what it was to be.
+const incompleteText = "; it is not yet what the schema or the grammar asks for"
 
 // String is the line that ends a text.
 func (f *writingFacts) String() string {
@@ -283,6 +301,9 @@ func (f *writingFacts) String() string {
 	if f.Finish == generate.FinishLength {
 		text += "; cut off by --max-tokens or the context"
 	}
+	if f.Incomplete {
+		text += incompleteText
+	}
 	return text
 }
 
@@ -293,6 +314,9 @@ func (f *writingFacts) fill(o *jsonObject) {
 	o.set("tokens", len(f.Tokens))
 	o.set("token_ids", append([]int{}, f.Tokens...))
 	o.set("finish_reason", f.Finish)
+	if complete := f.complete(); complete != nil {
+		o.set("complete", *complete)
+	}
 	o.set("seconds", f.Seconds)
 	o.set("first_token_seconds", f.FirstTokenSeconds)
 	o.set("tokens_per_second", f.perSecond())

@@ -1,15 +1,21 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
 )
@@ -29,6 +35,9 @@ type writing struct {
 	kv        string
 	stops     []string
 	logprobs  int
+	// schemaFile and grammarFile are files that say what an answer is; schema and grammar are what they hold.
+	schemaFile, grammarFile string
+	schema, grammar         string
 
 	temperature, topP, minP, repetition, presence, frequency float64
 	topK                                                     int
@@ -51,9 +60,11 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.StringVar(&w.system, "system", "", "begin the conversation with this `TEXT` of the system's")
 	flags.IntVar(&w.maxTokens, "max-tokens", 0, fmt.Sprintf("write `N` tokens at most (default: as the folder says, else %d)", defaultTokens))
 	flags.StringArrayVar(&w.stops, "stop", nil, "end before this `TEXT` (repeatable)")
+	flags.StringVar(&w.schemaFile, "schema", "", "write JSON that fits the JSON schema in a `FILE`")
+	flags.StringVar(&w.grammarFile, "grammar", "", "write what follows the grammar in a `FILE` of GBNF")
 	flags.IntVar(&w.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and the memory admit)")
 	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: fp32, bf16, fp16 (default: as the weights)")
-	grouped(flags, writingGroup, "system", "max-tokens", "stop", "context", "kv")
+	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv")
 
 	flags.Float64Var(&w.temperature, "temperature", 0, "draw tokens at temperature `X`; 0 takes the most likely (default: as the folder says, else 0)")
 	flags.IntVar(&w.topK, "top-k", 0, "draw from the `K` most likely tokens")
@@ -93,7 +104,50 @@ func (w *writing) checkWriting() error {
 	if slices.Contains(w.stops, "") {
 		return w.usage("", "--stop takes a text that is not empty")
 	}
+	if w.schemaFile != "" && w.grammarFile != "" {
+		return w.usage("", "--schema and --grammar are both given")
+	}
 	return w.checkFlags()
+}
+
+// readGrammar reads what --schema or --grammar names and looks whether it can be followed.
+func (w *writing) readGrammar() error {
+	for path, to := range map[string]*string{w.schemaFile: &w.schema, w.grammarFile: &w.grammar} {
+		if path == "" {
+			continue
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(io.LimitReader(f, maxGrammar+1))
+		if err = cmp.Or(err, f.Close()); err != nil {
+			return err
+		}
+		switch {
+		case len(text) > maxGrammar:
+			return w.usage("", "%s has more than %s", path, ascii.FormatSize(maxGrammar))
+		case len(bytes.TrimSpace(text)) == 0:
+			return w.usage("", "%s is empty", path)
+		}
+		*to = string(text)
+		if _, err := w.text.Constraint(w.request("", nil)); err != nil {
+			return w.usage("docs/text.md says what schemas and grammars may have", "%s: %s", path, grammarText(err))
+		}
+	}
+	return nil
+}
+
+// maxGrammar bounds a schema or a grammar.
+const maxGrammar = 1 << 20
+
+// grammarText is what is wrong with a schema or a grammar, without the name of the request's field.
+func grammarText(err error) string {
+	var request *generate.RequestError
+	if errors.As(err, &request) {
+		return request.Msg
+	}
+	return err.Error()
 }
 
 // settings reads the folder's, which hold where no flag says otherwise.
@@ -128,7 +182,7 @@ func (w *writing) settings() error {
 			set()
 		}
 	}
-	return nil
+	return w.readGrammar()
 }
 
 // kvType is the dtype of keys and values: what the user says, else that of most of the weights.
@@ -152,7 +206,7 @@ func (w *writing) kvType(ckpt *loader.Checkpoint) tensor.DType {
 // request is what the flags ask to be written.
 func (w *writing) request(prompt string, messages []generate.Message) generate.TextRequest {
 	return generate.TextRequest{
-		Prompt: prompt, Messages: messages, Stop: w.stops,
+		Prompt: prompt, Messages: messages, Stop: w.stops, Schema: json.RawMessage(w.schema), Grammar: w.grammar,
 		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs},
 	}
 }

@@ -92,7 +92,7 @@ var diagram = map[string][]string{
 	},
 
 	// What is around a session that takes text.
-	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template"},
+	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template", "text/grammar"},
 	"embed":    {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
 
 	// Protocols over what runs models.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/optimem/optimem/embed"
@@ -73,7 +74,7 @@ func asError(err error) (e *Error, internal bool) {
 	case errors.Is(err, generate.ErrClosed):
 		return &Error{Status: http.StatusServiceUnavailable, Type: serverError, Code: "unavailable", Message: "the model was closed"}, false
 	case errors.As(err, &request):
-		return invalid("", "%v", request), false
+		return invalid(paramOf[request.Field], "%v", request), false
 	case errors.As(err, &vectors):
 		return invalid("input", "%v", vectors), false
 	case errors.Is(err, context.DeadlineExceeded):
@@ -82,6 +83,11 @@ func asError(err error) (e *Error, internal bool) {
 		return &Error{Status: statusClientGone, Type: serverError, Code: "cancelled", Message: "the request was cancelled"}, false
 	}
 	return &Error{Status: http.StatusInternalServerError, Type: serverError, Message: "internal error"}, true
+}
+
+// paramOf are the parameters that fields of a request come from.
+var paramOf = map[string]string{
+	"Sampling.Bias": "logit_bias", "Stop": "stop", "Schema": "response_format", "Grammar": "response_format", "Prompt": "messages",
 }
 
 // body is the error as clients see it.
@@ -99,18 +105,21 @@ func (e *Error) body() any {
 
 // fail answers with an error.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	e := h.told(r, err)
+	var gone *goneError
+	if errors.As(err, &gone) || r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		h.opts.Logger.DebugContext(r.Context(), "client went away", "path", r.URL.Path, "request", w.Header().Get(requestID))
+		return // nobody reads it
+	}
+	e, internal := asError(err)
+	if internal {
+		h.opts.Logger.ErrorContext(r.Context(), "request failed", "path", r.URL.Path, "request", w.Header().Get(requestID), "error", err)
+	}
+	if strings.HasPrefix(w.Header().Get("Content-Type"), eventStream) { // in the middle of one, which ends without [DONE]
+		_ = (&stream{w: w, begun: true}).send(e.body())
+		return
+	}
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
 	answer(w, e.Status, e.body())
-}
-
-// told returns what the client is told of an error, and logs what it is not.
-func (h *Handler) told(r *http.Request, err error) *Error {
-	e, internal := asError(err)
-	if internal {
-		h.opts.Logger.ErrorContext(r.Context(), "request failed", "path", r.URL.Path, "error", err)
-	}
-	return e
 }

@@ -25,34 +25,33 @@ func object(m Model) modelObject {
 }
 
 // list answers GET /v1/models.
-func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) list(w http.ResponseWriter, r *http.Request) error {
 	models, err := h.models.List(r.Context())
 	if err != nil {
-		h.fail(w, r, err)
-		return
+		return err
 	}
 	data := make([]modelObject, len(models))
 	for i, m := range models {
 		data[i] = object(m)
 	}
 	answer(w, http.StatusOK, map[string]any{"object": "list", "data": data})
+	return nil
 }
 
 // model answers GET /v1/models/ID.
-func (h *Handler) model(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) model(w http.ResponseWriter, r *http.Request) error {
 	models, err := h.models.List(r.Context())
 	if err != nil {
-		h.fail(w, r, err)
-		return
+		return err
 	}
 	id := r.PathValue("id")
 	for _, m := range models {
 		if m.ID == id {
 			answer(w, http.StatusOK, object(m))
-			return
+			return nil
 		}
 	}
-	h.fail(w, r, &NotFoundError{id})
+	return &NotFoundError{id}
 }
 
 // answer writes an object as an answer.

@@ -11,10 +11,13 @@ package openai
 
 import (
 	"cmp"
+	"crypto/rand"
 	"log/slog"
-	"math/rand/v2"
+	random "math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/optimem/optimem/internal/panicked"
 )
 
 // Options say how requests are answered. The zero value is right.
@@ -64,13 +67,59 @@ func New(models Models, opts Options) *Handler {
 		opts.Now = time.Now
 	}
 	if opts.Seed == nil {
-		opts.Seed = rand.Uint64
+		opts.Seed = random.Uint64
 	}
 	h := &Handler{models: models, opts: opts, mux: http.NewServeMux()}
-	h.mux.HandleFunc("GET /v1/models", h.list)
-	h.mux.HandleFunc("GET /v1/models/{id...}", h.model)
+	for _, route := range []struct {
+		method, path string
+		answer       func(http.ResponseWriter, *http.Request) error
+	}{
+		{http.MethodGet, "/v1/models", h.list},
+		{http.MethodGet, "/v1/models/{id...}", h.model},
+		{http.MethodPost, "/v1/chat/completions", h.chat},
+		{http.MethodPost, "/v1/completions", h.completions},
+		{http.MethodPost, "/v1/embeddings", h.embeddings},
+	} {
+		h.mux.HandleFunc(route.method+" "+route.path, h.guarded(route.answer))
+		h.mux.HandleFunc(route.path, h.guarded(func(w http.ResponseWriter, r *http.Request) error {
+			w.Header().Set("Allow", route.method)
+			return &Error{Status: http.StatusMethodNotAllowed, Type: invalidRequest, Message: r.URL.Path + " takes " + route.method + " only"}
+		}))
+	}
+	h.mux.HandleFunc("/", h.guarded(func(_ http.ResponseWriter, r *http.Request) error {
+		return &Error{Status: http.StatusNotFound, Type: invalidRequest, Code: "unknown_url", Message: "there is no " + r.Method + " " + r.URL.Path + " here"}
+	}))
 	return h
 }
 
 // ServeHTTP answers a request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+
+// requestID is the header that clients show to who asks about a request.
+const requestID = "X-Request-Id"
+
+// guarded has errors and panics answered.
+func (h *Handler) guarded(answer func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if w.Header().Get(requestID) == "" { // who is around this handler may have named it
+			w.Header().Set(requestID, "req_"+rand.Text())
+		}
+		defer func() {
+			v := recover()
+			if v == http.ErrAbortHandler {
+				panic(v)
+			}
+			if v != nil {
+				h.fail(w, r, panicked.By(v))
+			}
+		}()
+		if err := answer(w, r); err != nil {
+			h.fail(w, r, err)
+		}
+	}
+}
+
+// head is how an answer begins.
+func (h *Handler) head(id, object, model string) head {
+	return head{id + rand.Text(), object, h.opts.Now().Unix(), model}
+}
