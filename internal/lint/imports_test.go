@@ -146,6 +146,7 @@ var dependencies = map[string][]string{
 	"golang.org/x/sync":                      {"..."},
 	"golang.org/x/sys":                       {"storage", "cuda/...", "cmd/...", "internal/..."},
 	"github.com/ebitengine/purego":           {"cuda/..."},
+	"github.com/klauspost/compress/zstd":     {"models/internal/zoo"},
 	"gorgonia.org/cu":                        {"cuda/..."},
 }
 
