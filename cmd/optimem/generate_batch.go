@@ -24,6 +24,7 @@ type batchLine struct {
 	Messages  []generate.Message `json:"messages"`
 	MaxTokens int                `json:"max_tokens"`
 	Seed      *uint64            `json:"seed"`
+	Lora      *string            `json:"lora"`
 
 	request generate.TextRequest
 	tokens  int
@@ -94,7 +95,7 @@ func (g *generating) readBatch() ([]batchLine, error) {
 		}
 		wrong := func(err error) error {
 			return usageError(g.cmd, fmt.Errorf("%s:%d: %w", g.batchFile, number, err),
-				`a line is {"id": 1, "prompt": "…"}, or has "messages"; max_tokens and seed may be there`)
+				`a line is {"id": 1, "prompt": "…"}, or has "messages"; max_tokens, seed and lora may be there`)
 		}
 		if len(lines) == maxBatchLines {
 			return nil, wrong(fmt.Errorf("more than %d prompts", maxBatchLines))
@@ -110,6 +111,8 @@ func (g *generating) readBatch() ([]batchLine, error) {
 			return nil, wrong(errors.New("a prompt and messages"))
 		case l.MaxTokens < 0:
 			return nil, wrong(fmt.Errorf("max_tokens is %d", l.MaxTokens))
+		case l.Lora != nil && *l.Lora != noAdapter && !g.hasAdapter(*l.Lora):
+			return nil, wrong(fmt.Errorf("lora is %q, and --lora names no such adapter", *l.Lora))
 		case l.Prompt != nil:
 			l.request = g.requestOf(*l.Prompt, nil)
 		default:
@@ -120,6 +123,12 @@ func (g *generating) readBatch() ([]batchLine, error) {
 		}
 		if l.Seed != nil {
 			l.request.Request.Seed = *l.Seed
+		}
+		if l.Lora != nil {
+			l.request.Request.Adapter = *l.Lora
+			if *l.Lora == noAdapter {
+				l.request.Request.Adapter = ""
+			}
 		}
 		ids, err := g.text.Tokens(l.request)
 		if err == nil && len(ids) == 0 {

@@ -153,7 +153,7 @@ func (w *writing) kvType(ckpt *loader.Checkpoint) tensor.DType {
 func (w *writing) request(prompt string, messages []generate.Message) generate.TextRequest {
 	return generate.TextRequest{
 		Prompt: prompt, Messages: messages, Stop: w.stops,
-		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs},
+		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs, Adapter: w.adapter},
 	}
 }
 
