@@ -111,35 +111,37 @@ func (c *change) add(t *layers.Trace, m *layers.Module, args []any, result any) 
 	if !ok || !given || len(args) != 1 {
 		t.Fail("an adapter for a module that takes %d arguments and gives a %T", len(args), result)
 	}
-	var d layers.Tensor
+	var h, bias layers.Tensor
 	if c.kind == embedding {
-		d = c.rows(t, x)
+		h = c.rows(t, x)
 	} else {
-		var bias layers.Tensor
-		if c.bias != "" {
-			bias = t.Weight(c.bias, tensor.Float32)
-		}
-		d = t.Op("linear", t.Op("linear", x, t.Weight(c.down, tensor.Float32), nil), t.Weight(c.up, tensor.Float32), bias)
+		h = t.Op("linear", x, t.Weight(c.down, tensor.Float32), nil)
 	}
+	if c.bias != "" {
+		bias = t.Weight(c.bias, tensor.Float32)
+	}
+	up := t.Weight(c.up, tensor.Float32)
 	if c.strength != "" {
-		return c.stretch(t, m, y, d)
+		return c.stretch(t, m, y, t.Op("linear", h, up, bias))
 	}
+	// Scaled before it is as wide as the result, which can be added to in place then.
 	if c.scale != 1 {
-		d = t.Op("mul.Tensor", d, c.scale)
+		if h = t.Op("mul.Tensor", h, c.scale); bias != nil {
+			bias = t.Op("mul.Tensor", bias, c.scale)
+		}
 	}
-	return t.Op("add.Tensor", y, d)
+	return t.Op("add.Tensor", y, t.Op("linear", h, up, bias))
 }
 
-// rows is the product for an embedding: columns of [rank rows] that indices name.
+// rows returns, in the place of the first product, what an embedding has: columns of [rank rows] that indices name.
 func (c *change) rows(t *layers.Trace, ids layers.Tensor) layers.Tensor {
 	n := 1
 	for _, size := range ids.Shape() {
 		n *= size
 	}
-	down, up := t.Weight(c.down, tensor.Invalid), t.Weight(c.up, tensor.Float32)
+	down := t.Weight(c.down, tensor.Invalid)
 	taken := t.Op("to.dtype", t.Op("index_select", down, 1, t.Op("reshape", ids, []int{n})), tensor.Float32)
-	d := t.Op("linear", t.Op("contiguous", t.Op("t", taken)), up, nil)
-	return t.Op("view", d, append(slices.Clone([]int(ids.Shape())), up.Shape()[0]))
+	return t.Op("view", t.Op("contiguous", t.Op("t", taken)), append(slices.Clone([]int(ids.Shape())), down.Shape()[0]))
 }
 
 // stretch is DoRA: the weight W + scale·B·A has rows of the lengths that the adapter says. The length of a row of W + scale·B·A
