@@ -127,7 +127,7 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 		}
 		result, err := a.Trace(step, args)
 		if err != nil {
-			return nil, err
+			return nil, traceError(err)
 		}
 		return r.Graph, step.give(result)
 	}

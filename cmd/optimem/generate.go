@@ -63,7 +63,7 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&g.promptFile, "prompt", "", "read the prompt from a `FILE`, - for standard input")
 	flags.BoolVar(&g.raw, "raw", false, "go on with the prompt itself, without the chat template")
-	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed, schema, grammar")
+	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed, …")
 	flags.StringVarP(&g.output, "output", "o", "", "write the answers of --batch to a `FILE` of JSON lines, in the order of the prompts")
 	grouped(flags, writingGroup, "prompt", "raw", "batch", "output")
 	g.writingFlags(cmd)

@@ -249,7 +249,7 @@ func kvType(name string, ckpt *loader.Checkpoint) tensor.DType {
 func (w *writing) request(prompt string, messages []generate.Message) generate.TextRequest {
 	return generate.TextRequest{
 		Prompt: prompt, Messages: messages, Stop: w.stops, Schema: json.RawMessage(w.schema), Grammar: w.grammar,
-		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs},
+		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs, Adapter: w.adapter},
 	}
 }
 
