@@ -50,6 +50,7 @@ BLOOM = renamed(GPT, num_hidden_layers="n_layer", num_attention_heads="n_head", 
 MPT = renamed(GPT, hidden_size="d_model", num_hidden_layers="n_layers", num_attention_heads="n_heads",
               max_position_embeddings="max_seq_len", intermediate_size=None)
 FALCON = renamed(GPT, intermediate_size="ffn_hidden_size")
+EYES = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
 FOUR = {"num_hidden_layers": 4}
 LLAMA3 = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
 SHORT, LONG = [1.0, 1.1, 1.3, 1.6], [1.5, 2.5, 4.0, 6.0]
@@ -111,6 +112,16 @@ MODELS = [
     ("mpt", "MptForCausalLM", MPT),
     ("mpt_clipped", "MptForCausalLM", MPT | {"n_heads": 6, "d_model": 48, "attn_config": {
         "clip_qkv": 0.6, "alibi_bias_max": 16, "softmax_scale": 0.3}}),
+    # The text parts of models that see.
+    ("gemma3_pictures", "Gemma3ForConditionalGeneration", {
+        "text_config": TEXT | WINDOW | {"num_hidden_layers": 2, "head_dim": 16, "query_pre_attn_scalar": 16},
+        "vision_config": EYES | {"model_type": "siglip_vision_model", "vision_use_head": False}}),
+    ("ministral3_pictures", "Mistral3ForConditionalGeneration", {
+        "text_config": TEXT | {"model_type": "ministral3", "num_hidden_layers": 2, "head_dim": 16},
+        "vision_config": EYES | {"model_type": "pixtral"}}),
+    ("llava_pictures", "LlavaForConditionalGeneration", {
+        "text_config": TEXT | {"model_type": "llama", "num_hidden_layers": 2},
+        "vision_config": EYES | {"model_type": "clip_vision_model"}}),
 ]
 PROMPTS, WRITTEN, ROWS, COLUMNS = (7, 61), 72, (0, 30, 60), 40
 

@@ -266,6 +266,7 @@ var (
 
 // smolTurns says whether SmolLM3 turns the heads of a layer: all but every fourth, or as a list says.
 func (c *config) smolTurns(i int) bool {
+	c.looked("no_rope_layers")
 	switch list := c.fields["no_rope_layers"].(type) {
 	case nil:
 	case []any:
