@@ -66,6 +66,11 @@ type Engine struct {
 	// vocabulary is how many logits there are for a token.
 	vocabulary int
 
+	// stretch is how many tokens a sequence has before its length matters, where one may have more; 0 otherwise. restarts says
+	// that one that becomes longer begins again.
+	stretch  int
+	restarts bool
+
 	// requests brings sequences to the loop, which owns all else; stop ends the loop, and done says that it ended.
 	requests chan *sequence
 	stop     context.CancelFunc
@@ -181,6 +186,9 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 		requests: make(chan *sequence), done: make(chan struct{}),
 		blocks: newBlocks(perSequence * opts.Sequences),
 	}
+	if stretch, restarts := model.Stretch(); stretch > 0 && n.context > stretch {
+		e.stretch, e.restarts = stretch, restarts
+	}
 	// What the largest pass takes is what the engine takes: nothing is found out later.
 	wanted := min(bucket(opts.Sequences), n.rows)
 	p, err := session.Plan(ctx, e.shapes(n.rows, wanted))
@@ -200,9 +208,13 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 
 // shapes are those of the inputs of a pass.
 func (e *Engine) shapes(rows, wanted int) map[string]tensor.Shape {
-	return map[string]tensor.Shape{
+	shapes := map[string]tensor.Shape{
 		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, e.perSequence()}, models.StepWanted: {wanted},
 	}
+	if e.stretch > 0 {
+		shapes[models.StepLengths] = tensor.Shape{rows}
+	}
+	return shapes
 }
 
 // perSequence is how many blocks a sequence of a full context has.

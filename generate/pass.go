@@ -93,6 +93,7 @@ func (e *Engine) alive(list []*sequence) []*sequence {
 func (e *Engine) admit() {
 	n := 0
 	for _, s := range e.waiting {
+		s.alone = e.stretch > 0 && s.most > e.stretch
 		if len(e.running) >= e.most() || !e.blocks.admit(s) {
 			break
 		}
@@ -120,6 +121,7 @@ func bucket(n int) int {
 // A pass is the memory of the inputs and outputs of passes, and what one of them is for.
 type pass struct {
 	tokens, positions, tables, wanted []int64
+	lengths                           []int64
 	logits                            []float32
 	// parts are the sequences of the pass, with how many rows each has.
 	parts []part
@@ -157,6 +159,9 @@ func (e *Engine) step(ctx context.Context) error {
 		models.StepBlocks:    tensor.Of(p.tables, n, e.perSequence()),
 		models.StepWanted:    tensor.Of(p.wanted, m),
 	}
+	if e.stretch > 0 {
+		in[models.StepLengths] = tensor.Of(p.lengths, n)
+	}
 	if len(p.logits) < m*e.vocabulary {
 		p.logits = make([]float32, m*e.vocabulary)
 	}
@@ -173,6 +178,7 @@ func (p *pass) fill(e *Engine, rows int) {
 	n, width := bucket(rows), e.perSequence()
 	p.tokens, p.positions = resized(p.tokens, n), resized(p.positions, n)
 	p.tables = resized(p.tables, n*width)
+	p.lengths = resized(p.lengths, n)
 	p.wanted = p.wanted[:0]
 	at := 0
 	for _, part := range p.parts {
@@ -180,6 +186,7 @@ func (p *pass) fill(e *Engine, rows int) {
 		for i := range part.rows {
 			p.tokens[at] = int64(s.tokens[s.cached+i])
 			p.positions[at] = int64(s.cached + i)
+			p.lengths[at] = int64(e.lengthFor(s, s.cached+i))
 			table := p.tables[at*width : (at+1)*width]
 			for k := range table {
 				if table[k] = 0; k < len(s.table) {
@@ -194,11 +201,21 @@ func (p *pass) fill(e *Engine, rows int) {
 	}
 	for ; at < n; at++ { // rows that are none
 		p.tokens[at], p.positions[at] = 0, -1
+		p.lengths[at] = 0
 		clear(p.tables[at*width : (at+1)*width])
 	}
 	for m := bucket(max(len(p.wanted), 1)); len(p.wanted) < m; {
 		p.wanted = append(p.wanted, 0)
 	}
+}
+
+// lengthFor is how long a sequence is for one of its tokens, as transformers' generate has it: a model that restarts sees the
+// whole of it, others what was there in the pass that brought the token, of which the first had the whole prompt.
+func (e *Engine) lengthFor(s *sequence, position int) int {
+	if e.restarts {
+		return len(s.tokens)
+	}
+	return max(position+1, len(s.Prompt))
 }
 
 // choose chooses a token for each sequence whose logits there are.
@@ -221,6 +238,9 @@ func (e *Engine) choose(rows int, logits []float32) error {
 			continue
 		}
 		s.tokens = append(s.tokens, t.ID)
+		if e.restarts && len(s.tokens) == e.stretch+1 {
+			s.cached = 0 // all that was kept is of a shorter sequence
+		}
 		s.out <- t
 		written++
 		switch {

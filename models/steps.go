@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
@@ -32,9 +33,17 @@ const (
 	StepBlocks = "blocks"
 	// StepWanted are the rows whose logits are wanted: int64 [wanted].
 	StepWanted = "wanted"
+	// StepLengths are how many tokens the sequences of the rows have in all, where [Model.Stretch] says that this matters: int64
+	// [rows].
+	StepLengths = "lengths"
 	// StepLogits are the logits of the wanted rows, [wanted, vocabulary].
 	StepLogits = "logits"
 )
+
+// Stretch returns the number of positions beyond which what a step makes of a token depends on the length of its sequence
+// ([StepLengths], an input of steps with a larger context), 0 where it never does. restarts says that a sequence that becomes longer
+// has to begin again, with no key or value of before.
+func (m *Model) Stretch() (positions int, restarts bool) { return m.stretch, m.restarts }
 
 // Context returns how many positions a sequence may have, of a model that [Model.Steps] takes; 0 of others.
 func (m *Model) Context() int { return m.context }
@@ -86,7 +95,11 @@ func (m *Model) stepModel(ckpt *loader.Checkpoint, a *layers.Architecture, ops *
 	s := newModel(m.ops, m.weights)
 	s.arch, s.notes, s.modules, s.context = m.arch, m.notes, m.modules, o.Context
 	s.outputs = []string{StepLogits}
+	s.stretch, s.restarts = m.stretch, m.restarts
 	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows"), tables, port(StepWanted, "wanted")}
+	if m.stretch > 0 && o.Context > m.stretch {
+		s.inputs = append(s.inputs, port(StepLengths, "rows"))
+	}
 	s.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
 		r := newRecorder(ckpt, ops)
 		r.Ctx, r.rename = ctx, rename
@@ -95,12 +108,19 @@ func (m *Model) stepModel(ckpt *loader.Checkpoint, a *layers.Architecture, ops *
 			return nil, err
 		}
 		rows := bound[0].Shape()[0]
-		for i, p := range s.inputs[:3] {
-			if bound[i].Shape()[0] != rows {
+		for i, p := range s.inputs {
+			if p.Name != StepWanted && bound[i].Shape()[0] != rows {
 				return nil, &InputError{p.Name, fmt.Sprintf("%d rows where there are %d tokens", bound[i].Shape()[0], rows)}
 			}
 		}
 		step := &stepRecorder{recorder: r, options: o, positions: bound[1], blocks: bound[2], wanted: bound[3]}
+		if i := slices.IndexFunc(s.inputs, func(p Port) bool { return p.Name == StepLengths }); i >= 0 {
+			lengths, err := r.Call("aten::unsqueeze", []any{bound[i], 0}, nil)
+			if err != nil {
+				return nil, err
+			}
+			step.lengths = lengths[0].(layers.Tensor)
+		}
 		args, err := step.arguments(a.Inputs, bound[0])
 		if err != nil {
 			return nil, err
@@ -119,6 +139,8 @@ type stepRecorder struct {
 	*recorder
 	options                   StepOptions
 	positions, blocks, wanted layers.Tensor
+	// lengths are those of the rows' sequences, [1 rows], nil where they do not matter.
+	lengths layers.Tensor
 }
 
 // arguments are those of forward: the tokens and their positions, where it takes them.
@@ -149,6 +171,9 @@ func (r *stepRecorder) arguments(ports []Port, tokens layers.Tensor) ([]any, err
 
 // Context implements layers.Stepper.
 func (r *stepRecorder) Context() int { return r.options.Context }
+
+// Lengths are how long the rows' sequences are: see layers.Trace.
+func (r *stepRecorder) Lengths() layers.Tensor { return r.lengths }
 
 // Wanted implements layers.Stepper.
 func (r *stepRecorder) Wanted(x layers.Tensor) (layers.Tensor, error) {

@@ -112,6 +112,14 @@ MODELS = [
     ("mpt", "MptForCausalLM", MPT),
     ("mpt_clipped", "MptForCausalLM", MPT | {"n_heads": 6, "d_model": 48, "attn_config": {
         "clip_qkv": 0.6, "alibi_bias_max": 16, "softmax_scale": 0.3}}),
+    # Rotary embeddings that depend on how long the text is: the first prompt's becomes too long, the second's is.
+    ("llama_dynamic", "LlamaForCausalLM", TEXT | {"max_position_embeddings": 40} | rope("dynamic", factor=8.0)),
+    ("gpt_neox_dynamic", "GPTNeoXForCausalLM", GPT | {"max_position_embeddings": 40, "rope_parameters": {
+        "rope_type": "dynamic", "factor": 8.0, "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
+    ("phi3_longrope", "Phi3ForCausalLM", TEXT | {"original_max_position_embeddings": 32} | rope(
+        "longrope", short_factor=SHORT, long_factor=LONG, original_max_position_embeddings=32)),
+    ("phi3_longrope_partial", "Phi3ForCausalLM", TEXT | {"original_max_position_embeddings": 40, "tie_word_embeddings": True} | rope(
+        "longrope", short_factor=SHORT[:2], long_factor=LONG[:2], original_max_position_embeddings=40, partial_rotary_factor=0.5)),
     # The text parts of models that see.
     ("gemma3_pictures", "Gemma3ForConditionalGeneration", {
         "text_config": TEXT | WINDOW | {"num_hidden_layers": 2, "head_dim": 16, "query_pre_attn_scalar": 16},
@@ -158,8 +166,14 @@ def stored(model):
     return names
 
 
+def forget(model):
+    """Rotary embeddings of the type dynamic remember the longest text until a short one comes."""
+    model(torch.tensor([[3]]), use_cache=False)
+
+
 def run(model, prompt):
     """The most likely tokens, and how near another one ever was: rounding cannot choose that."""
+    forget(model)
     out = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
                          max_new_tokens=WRITTEN, do_sample=False, output_logits=True, return_dict_in_generate=True)
     top = torch.stack([x[0] for x in out.logits]).topk(2).values
@@ -188,9 +202,11 @@ def record(name, cls, options):
     assert all(len(r["tokens"]) == WRITTEN for r in runs)
     model.config.use_cache = False
     with torch.no_grad():
+        forget(model)
         logits = model(torch.tensor([prompt]), use_cache=False).logits[0]
         two, mask = torch.tensor([prompt[:12], prompt[12:24]]), torch.ones(2, 12, dtype=torch.int64)
         mask[0, :4] = 0
+        forget(model)
         masked = model(two, attention_mask=mask, use_cache=False).logits[:, -1]
     digits = lambda x: [[float("%.6g" % v) for v in row] for row in x.tolist()]  # noqa: E731
     print(name, "gap %.3g" % least, "logits ±%.3g" % float(logits.abs().max()), len(set(sum((r["tokens"] for r in runs), []))))
