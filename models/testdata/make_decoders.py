@@ -12,10 +12,12 @@ its state dict without those that are tied to others, and
 - `runs`: prompts, and the 72 tokens that are the most likely ones one after the other.
 
 Weights are stored nowhere. They come from the hash of README.md: `weight_rule` says with which offset and scale.
+families/hf/defaults_decoders.json has, of every class with the defaults of its configuration, what names and shapes there are.
 To add a family, add a line to MODELS.
 """
 
 import gzip
+import hashlib
 import json
 import os
 import random
@@ -214,6 +216,34 @@ def record(name, cls, options):
             "masked": digits(masked[:, :8]), "runs": runs}
 
 
+def defaults():
+    """Of every class with its defaults: how many entries its state dict has, and the beginning of the SHA-256 of their lines."""
+    found = {}
+    for _, cls, _ in MODELS:
+        base = cls.removesuffix("ForCausalLM")
+        if base == cls or cls in found:
+            continue
+        for head in ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"):
+            of = getattr(T, base + ("TextModel" if base + head == "Gemma3Model" else head), None)
+            if of is None or of.config_class.model_type == "gemma3":
+                continue
+            if of.config_class.model_type in ("falcon", "bloom", "mpt", "gptj", "gpt_neox") and head in (
+                    "ForTokenClassification", "ForQuestionAnswering"):
+                continue  # not known
+            with torch.device("meta"):
+                config = of.config_class()
+                if getattr(config, "head_dim", 1) is None:
+                    config.head_dim = config.hidden_size // config.num_attention_heads
+                if getattr(config, "num_key_value_heads", 1) is None:
+                    config.num_key_value_heads = config.num_attention_heads
+                model = of(config)
+            lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items())
+            digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:8]
+            found.setdefault(config.model_type, {})[base + head] = [len(lines), digest]
+    with open(os.path.join(OUT, "defaults_decoders.json"), "w") as f:
+        f.write(json.dumps(found, sort_keys=True).replace("}, ", "},\n ") + "\n")
+
+
 def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -232,6 +262,8 @@ def main():
     if not compare:
         with gzip.GzipFile(PATH, "wb", mtime=0) as f:
             f.write(json.dumps([r for r in records if r], separators=(",", ":")).encode())
+        if not some:
+            defaults()
 
 
 if __name__ == "__main__":
