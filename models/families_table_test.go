@@ -38,10 +38,11 @@ var familyRows = []familyRow{
 	{"DistilBERT", "distilbert.*", true}, {"ALBERT", "albert", true},
 	{"MPNet", "mpnet", true},
 	{"ModernBERT", "modernbert", true}, {"GPT-2", "gpt2.*", true},
-	{"OPT", "opt.*", true}, {"Llama", "llama.*", true}, {"Mistral", "mistral.*", true}, {"Qwen2", "qwen2", true},
-	{"Qwen3", "qwen3.*", true}, {"Gemma", "gemma", true}, {"Gemma 2", "gemma2", true}, {"Phi-3", "phi3.*", true},
+	{"OPT", "opt.*", true}, {"Llama", "llama", true}, {"Mistral", "mistral.*", true}, {"Qwen2", "qwen2", true},
+	{"Qwen3", "qwen3", true}, {"Gemma", "gemma", true}, {"Gemma 2", "gemma2", true}, {"Phi-3", "phi3.*", true},
 	{"T5", "t5.*", true}, {"BART", "bart.*", true}, {"Whisper", "whisper.*", true}, {"ViT (transformers)", "vit|deit", true},
 	{"DINOv2", "dinov2.*", true}, {"CLIP", "clip.*", true},
+	{"Mixtral", "mixtral", true}, {"Qwen2-MoE", "qwen2_moe", true}, {"Qwen3-MoE", "qwen3_moe", true},
 }
 
 // TestFamiliesTable holds the table of families and forms in FAMILIES.md to what the tests run. Every number counts

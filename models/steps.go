@@ -119,6 +119,8 @@ type stepRecorder struct {
 	*recorder
 	options                   StepOptions
 	positions, blocks, wanted layers.Tensor
+	// none says of each row whether it is no token, once something asked.
+	none layers.Tensor
 }
 
 // arguments are those of forward: the tokens and their positions, where it takes them.

@@ -31,6 +31,8 @@ type decoder struct {
 	sandwich         bool // norms after attention and MLP too, scores and logits bounded: Gemma 2
 	// window returns the layers' sliding window, 0 for none, and which layers have it.
 	window func(c *config, layers int) (size int, slides func(i int) bool)
+	// feed makes what stands in place of the MLP of layer i; nil is the MLP.
+	feed func(d decoder, c *config, i, hidden, inner int, act string) *layers.Module
 }
 
 // family is the decoder with its heads.
@@ -145,7 +147,7 @@ func (d decoder) base(c *config) *layers.Module {
 		}
 		m := layers.New(d.class+"DecoderLayer", map[string]any{"sliding": sliding}).
 			Add("self_attn", d.attention(c, own, hidden, norm)).
-			Add("mlp", d.mlp(c, hidden, inner, act)).
+			Add("mlp", d.feedForward(c, i, hidden, inner, act)).
 			Add("input_layernorm", norm(hidden)).
 			Add("post_attention_layernorm", norm(hidden))
 		if d.sandwich {
@@ -186,6 +188,14 @@ func (d decoder) attention(c *config, attrs map[string]any, hidden int, norm fun
 		m.Add("q_norm", norm(m.Int("head_dim"))).Add("k_norm", norm(m.Int("head_dim")))
 	}
 	return m
+}
+
+// feedForward is the MLP of layer i, or what stands in its place.
+func (d decoder) feedForward(c *config, i, hidden, inner int, act string) *layers.Module {
+	if d.feed != nil {
+		return d.feed(d, c, i, hidden, inner, act)
+	}
+	return d.mlp(c, hidden, inner, act)
 }
 
 func (d decoder) mlp(c *config, hidden, inner int, act string) *layers.Module {

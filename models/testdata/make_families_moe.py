@@ -1,0 +1,86 @@
+"""Records transformers models with experts, and ones that keep a state: as make_families_hf.py, which has the rest.
+
+    python make_families_moe.py                  everything
+    python make_families_moe.py mixtral          the references of some model types
+
+families/hf/defaults_moe.json is as defaults.json there. Beside what references have in make_families_hf.py, one of a causal model has "greedy": the tokens that it begins with and
+those that are the likeliest after them, one after the other.
+"""
+
+import os
+import sys
+import warnings
+
+import torch
+
+import make_families_hf as hf
+import zoo_program
+from make_families_hf import LLAMA, LABELS, case, rope
+from zoo_hf import padded
+
+# How many tokens a greedy text has, and how many of them are given.
+TEXT, PROMPT = 70, 5
+
+# The grouped products of PyTorch have no doubles, which errors are measured with.
+SMALL = LLAMA | {"max_position_embeddings": 512, "experts_implementation": "eager"}
+ONE = [case(2, 11, attention_mask=padded)]
+PLAIN = [case(2, 9)]
+QWEN = SMALL | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
+
+HEADS = {
+    "mixtral": [
+        ("causal", "MixtralForCausalLM", SMALL | {"num_local_experts": 4, "sliding_window": 7} | rope("default", rope_theta=1e6), ONE),
+    ],
+    "qwen2_moe": [
+        ("causal", "Qwen2MoeForCausalLM", QWEN | {"shared_expert_intermediate_size": 28, "num_hidden_layers": 3, "mlp_only_layers": [1],
+                                                  "use_sliding_window": True, "sliding_window": 6}, ONE),
+    ],
+    "qwen3_moe": [
+        ("causal", "Qwen3MoeForCausalLM", QWEN | {"head_dim": 16, "norm_topk_prob": True}, ONE),
+        ("sequence", "Qwen3MoeForSequenceClassification",
+         QWEN | LABELS | {"num_hidden_layers": 2, "decoder_sparse_step": 2, "attention_bias": True}, PLAIN),
+    ],
+}
+
+
+def greedy(model):
+    tokens = torch.arange(7, 7 + 31 * PROMPT, 31)[None]
+    while tokens.shape[1] < TEXT:
+        tokens = torch.cat([tokens, model(input_ids=tokens).logits[:, -1:].argmax(-1)], 1)
+    return tokens[0].tolist()
+
+
+def recorded(kind, name, cls, options, cases):
+    """A reference, with a greedy text of the very model that it is of."""
+    models = []
+    run = hf.ref.run
+
+    def kept(model, *args):
+        models.append(model)
+        return run(model, *args)
+    hf.ref.run = kept
+    config, record = hf.reference(cls, options, cases)
+    hf.ref.run = run
+    print(kind, name, [c["err64"] for c in record["cases"]], [o["name"] for o in record["cases"][0]["outputs"]])
+    entry = {"name": name, "config": config, "reference": record}
+    if "CausalLM" in cls:
+        entry["greedy"] = greedy(next(m for m in models if next(m.parameters()).dtype == torch.float32))
+    return entry
+
+
+def main():
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    hf.fields = lambda out: {k: v for k, v in out.items() if isinstance(v, torch.Tensor) and k in ("logits", "last_hidden_state")}
+    if len(sys.argv) == 1:
+        hf.defaults(HEADS, {}, "defaults_moe.json")
+    for kind in sys.argv[1:] or HEADS:
+        records = [recorded(kind, *entry) for entry in HEADS[kind]]
+        path = os.path.join(hf.OUT, kind + ".heads.json.gz")
+        with open(path, "wb") as f:
+            f.write(hf.gzip.compress(zoo_program.pack(records), 9, mtime=0))
+        print(os.path.getsize(path))
+
+
+if __name__ == "__main__":
+    main()
