@@ -196,6 +196,9 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		caches = append(caches, r.Graph.Whole(id))
 	}
 	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(r.blocks.(*aten.Ref)))
+	if a.Sinks != nil {
+		in = append(in, r.Read(a.Sinks.(*aten.Ref)))
+	}
 	out, err := r.Emit1("attend", graph.Attrs{"scale": a.Scale, "softcap": a.Softcap, "window": a.Window}, in...)
 	if err != nil {
 		return nil, err

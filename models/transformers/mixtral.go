@@ -16,15 +16,17 @@ var (
 		model: "mixtral", class: "transformers.models.mixtral.modeling_mixtral.Mixtral", name: "Mixtral",
 		vocabulary: 32000, hidden: 4096, inner: 14336, layers: 32, heads: 32, keys: 8, positions: 131072, eps: 1e-5,
 		act: "silu", actKey: "hidden_act", window: everyLayer(0), qaPrefix: "model",
-	}, "block_sparse_moe.", "mlp.", ".w1.", ".gate_proj.", ".w2.", ".down_proj.", ".w3.", ".up_proj.")
+		rope:    rope{theta: 1e6},
+		renames: []string{"block_sparse_moe.", "mlp.", ".w1.", ".gate_proj.", ".w2.", ".down_proj.", ".w3.", ".up_proj."},
+	})
 
 	qwen2Moe = mixture{
 		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 60, chosen: 4, inner: 1408,
 		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: softmaxOfAll,
 		normalized: normTopK(false), dense: qwenDense,
-		shared: func(d decoder, c *config, m *layers.Module, hidden int, act string) {
-			m.Add("shared_expert", d.mlp(c, hidden, c.size("shared_expert_intermediate_size", 5632), act)).
-				Add("shared_expert_gate", layers.Linear(hidden, 1, layers.NoBias))
+		shared: func(d *decoder, c *config, m *layers.Module, s shape) {
+			m.Add("shared_expert", d.mlp(c, s.hidden, c.size("shared_expert_intermediate_size", 5632))).
+				Add("shared_expert_gate", layers.Linear(s.hidden, 1, layers.NoBias))
 		},
 	}.of(decoder{
 		model: "qwen2_moe", class: "transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2Moe", name: "Qwen2Moe",
@@ -47,7 +49,7 @@ var (
 	}.of(decoder{
 		model: "qwen3_moe", class: "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3Moe", name: "Qwen3Moe",
 		vocabulary: 151936, hidden: 2048, inner: 6144, layers: 24, heads: 32, keys: 4, positions: 32768, eps: 1e-6,
-		act: "silu", actKey: "hidden_act", qkvBias: attentionBias, outBias: attentionBias, headNorm: true,
+		act: "silu", actKey: "hidden_act", qkvBias: attentionBias, outBias: attentionBias, headNorm: headNorm{kind: eachHead},
 		window: func(c *config, layers int) (int, func(int) bool) {
 			if !c.flag("use_sliding_window", false) {
 				return 0, nil

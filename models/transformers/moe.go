@@ -29,7 +29,7 @@ type mixture struct {
 	// dense says which layers have an MLP instead; nil is none.
 	dense func(c *config) func(i int) bool
 	// shared adds experts that every token goes through; nil is none.
-	shared func(d decoder, c *config, m *layers.Module, hidden int, act string)
+	shared func(d *decoder, c *config, m *layers.Module, s shape)
 	// more adds to the attributes of the router, and to its parameters.
 	more func(c *config, router *layers.Module, number int)
 }
@@ -47,25 +47,22 @@ const (
 // maxExperts bounds the number of experts.
 const maxExperts = 1 << 14
 
-// of returns the family of decoders with a mixture. Pairs of parts of names that checkpoints have and of those here may follow.
-func (x mixture) of(d decoder, renames ...string) *family {
+// of returns the family of decoders with a mixture.
+func (x mixture) of(d decoder) *family {
 	d.feed = x.feed
 	f := d.family()
 	f.classes[d.class+x.block] = layers.Unary(mixtureForward)
 	f.classes[d.class+x.router] = layers.Class{Forward: routerForward}
 	f.classes[d.class+x.experts] = layers.Class{Forward: expertsForward}
-	if len(renames) > 0 {
-		f.renames = strings.NewReplacer(renames...)
-	}
 	return f
 }
 
 // feed is the mixture of layer i, or its MLP.
-func (x mixture) feed(d decoder, c *config, i, hidden, inner int, act string) *layers.Module {
+func (x mixture) feed(d *decoder, c *config, i int, s shape) *layers.Module {
 	if x.dense != nil && x.dense(c)(i) {
-		return d.mlp(c, hidden, inner, act)
+		return d.mlp(c, s.hidden, s.inner)
 	}
-	number, chosen := c.size(x.numberKey, x.number), c.size(x.chosenKey, x.chosen)
+	number, chosen, inner := c.size(x.numberKey, x.number), c.size(x.chosenKey, x.chosen), s.inner
 	if x.innerKey != "" {
 		inner = c.size(x.innerKey, x.inner)
 	}
@@ -77,20 +74,20 @@ func (x mixture) feed(d decoder, c *config, i, hidden, inner int, act string) *l
 	router := layers.New(d.class+x.router, map[string]any{
 		"chosen": chosen, "scores": string(x.scores), "normalized": x.normalized != nil && x.normalized(c),
 		"epsilon": 0.0, "least": 0.0, "factor": 1.0, "groups": 1,
-	}).Param("weight", number, hidden)
+	}).Param("weight", number, s.hidden)
 	if x.more != nil {
 		x.more(c, router, number)
 	}
-	m.Add(x.gate, router).Add("experts", x.list(d, c, number, hidden, inner, act))
+	m.Add(x.gate, router).Add("experts", x.list(d, c, number, s.hidden, inner))
 	if x.shared != nil {
-		x.shared(d, c, m, hidden, act)
+		x.shared(d, c, m, s)
 	}
 	return m
 }
 
 // list is the experts as the checkpoint has them.
-func (x mixture) list(d decoder, c *config, number, hidden, inner int, act string) *layers.Module {
-	m := layers.New(d.class+x.experts, map[string]any{"act": c.gate(act), "number": number, "inner": inner})
+func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.Module {
+	m := layers.New(d.class+x.experts, map[string]any{"act": c.gate(c.text(d.actKey, d.act)), "number": number, "inner": inner})
 	if !c.separate() {
 		return m.Param("gate_up_proj", number, 2*inner, hidden).Param("down_proj", number, hidden, inner)
 	}
@@ -99,7 +96,7 @@ func (x mixture) list(d decoder, c *config, number, hidden, inner int, act strin
 		return m
 	}
 	for i := range number {
-		m.Add(strconv.Itoa(i), d.mlp(c, hidden, inner, act))
+		m.Add(strconv.Itoa(i), d.mlp(c, hidden, inner))
 	}
 	return m
 }
