@@ -43,6 +43,8 @@ var familyRows = []familyRow{
 	{"T5", "t5.*", true}, {"BART", "bart.*", true}, {"Whisper", "whisper.*", true}, {"ViT (transformers)", "vit|deit", true},
 	{"DINOv2", "dinov2.*", true}, {"CLIP", "clip.*", true},
 	{"Mixtral", "mixtral", true}, {"Qwen2-MoE", "qwen2_moe", true}, {"Qwen3-MoE", "qwen3_moe", true},
+	{"OLMoE", "olmoe", true}, {"Granite-MoE", "granitemoe", true}, {"gpt-oss", "gpt_oss", true}, {"GLM-4-MoE", "glm4_moe", true},
+	{"Ernie 4.5 MoE", "ernie4_5_moe", true},
 }
 
 // TestFamiliesTable holds the table of families and forms in FAMILIES.md to what the tests run. Every number counts

@@ -92,7 +92,9 @@ func layerNormForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers
 func (d *decoder) layer(c *config, i int, s shape, attrs map[string]any, sliding bool) *layers.Module {
 	attend, feed := d.attend, d.feed
 	if attend == nil {
-		attend = func(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers.Module { return d.attention(c, s, attrs) }
+		attend = func(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers.Module {
+			return d.attention(c, s, attrs)
+		}
 	}
 	if feed == nil {
 		feed = func(d *decoder, c *config, _ int, s shape) *layers.Module { return d.mlp(c, s.hidden, s.inner) }

@@ -32,6 +32,13 @@ type mixture struct {
 	shared func(d *decoder, c *config, m *layers.Module, s shape)
 	// more adds to the attributes of the router, and to its parameters.
 	more func(c *config, router *layers.Module, number int)
+	// turned is set where the weights of all experts lie in the tensors turned: [experts, in, out]; interleaved where gates and
+	// ups take turns there; biased where experts have biases.
+	turned, interleaved, biased bool
+	// clamped is set for gpt-oss's gate.
+	clamped bool
+	// weighed is set where tokens are multiplied with weights before the experts.
+	weighed bool
 }
 
 // A scoring is how weights come from the router's logits.
@@ -42,7 +49,12 @@ const (
 	softmaxOfAll, softmaxOfChosen scoring = "softmax", "softmax of the chosen"
 	// sigmoids are taken of each by itself.
 	sigmoids scoring = "sigmoid"
+	// sigmoidsOfChosen are those of the logits of the chosen.
+	sigmoidsOfChosen scoring = "sigmoid of the chosen"
 )
+
+// correctionKey is the name of what is added to scores where experts are chosen.
+const correctionKey = "e_score_correction_bias"
 
 // maxExperts bounds the number of experts.
 const maxExperts = 1 << 14
@@ -54,6 +66,7 @@ func (x mixture) of(d decoder) *family {
 	f.classes[d.class+x.block] = layers.Unary(mixtureForward)
 	f.classes[d.class+x.router] = layers.Class{Forward: routerForward}
 	f.classes[d.class+x.experts] = layers.Class{Forward: expertsForward}
+	f.classes[d.class+"Statics"] = layers.Unary(func(_ *layers.Trace, _ *layers.Module, x layers.Tensor) layers.Tensor { return x })
 	return f
 }
 
@@ -87,16 +100,33 @@ func (x mixture) feed(d *decoder, c *config, i int, s shape) *layers.Module {
 
 // list is the experts as the checkpoint has them.
 func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.Module {
-	m := layers.New(d.class+x.experts, map[string]any{"act": c.gate(c.text(d.actKey, d.act)), "number": number, "inner": inner})
-	if !c.separate() {
+	m := layers.New(d.class+x.experts, map[string]any{
+		"number": number, "inner": inner, "turned": x.turned, "interleaved": x.interleaved, "biased": x.biased, "weighed": x.weighed,
+		"act": "clamped", "alpha": 0.0, "limit": 0.0,
+	})
+	if x.clamped {
+		m.Attrs["alpha"], m.Attrs["limit"] = c.float("swiglu_alpha", 1.702), c.float("swiglu_limit", 7)
+	} else {
+		m.Attrs["act"] = c.gate(c.text(d.actKey, d.act))
+	}
+	switch {
+	case x.turned:
+		m.Param("gate_up_proj", number, hidden, 2*inner).Param("down_proj", number, inner, hidden)
+		if x.biased {
+			m.Param("gate_up_proj_bias", number, 2*inner).Param("down_proj_bias", number, hidden)
+		}
+		return m
+	case !c.separate():
 		return m.Param("gate_up_proj", number, 2*inner, hidden).Param("down_proj", number, hidden, inner)
 	}
 	if number > len(c.dict) {
 		c.fail(x.numberKey, "is %d, and the checkpoint has %d weights in all", number, len(c.dict))
 		return m
 	}
+	one := *d
+	one.mlpBias = nil
 	for i := range number {
-		m.Add(strconv.Itoa(i), d.mlp(c, hidden, inner))
+		m.Add(strconv.Itoa(i), one.mlp(c, hidden, inner))
 	}
 	return m
 }
@@ -129,7 +159,7 @@ func mixtureForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.T
 		share := t.Op("sigmoid", t.Child(m, "shared_expert_gate", x))
 		out = t.Op("add.Tensor", out, t.Op("mul.Tensor", share, t.Child(m, "shared_expert", x)))
 	case m.Has("shared_expert"):
-		out = t.Op("add.Tensor", out, t.Child(m, "shared_expert", x))
+		out = t.Op("add.Tensor", t.Child(m, "shared_expert", x), out)
 	case m.Has("shared_experts"):
 		out = t.Op("add.Tensor", out, t.Child(m, "shared_experts", x))
 	}
@@ -144,17 +174,24 @@ func routerForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		bias = t.Param(m, "bias")
 	}
 	scores := t.Op("linear", x, t.Param(m, "weight"), bias)
-	if scoring(m.Text("scores")) == softmaxOfChosen {
+	switch of := scoring(m.Text("scores")); of {
+	case softmaxOfChosen, sigmoidsOfChosen:
 		best := t.Tensors("topk", scores, chosen, -1)
+		if of == sigmoidsOfChosen {
+			return []layers.Tensor{best[1], t.Op("sigmoid", best[0])}
+		}
 		return []layers.Tensor{best[1], t.Op("softmax.int", best[0], -1)}
-	}
-	if scoring(m.Text("scores")) == sigmoids {
+	case sigmoids:
 		scores = t.Op("sigmoid", scores)
-	} else {
+	default:
 		scores = t.Op("softmax.int", scores, -1)
 	}
 	choice := scores
-	if name := m.Text("correction"); name != "" {
+	switch name := m.Text("correction"); {
+	case name == "":
+	case m.Has(name):
+		choice = t.Op("add.Tensor", scores, t.Param(m.Child(name), correctionKey))
+	default:
 		choice = t.Op("add.Tensor", scores, t.Param(m, name))
 	}
 	if m.Int("groups") > 1 {
@@ -198,7 +235,7 @@ func bestGroups(t *layers.Trace, m *layers.Module, choice layers.Tensor) layers.
 
 // expertsForward takes tokens, ids and weights.
 func expertsForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	number, inner := m.Int("number"), m.Int("inner")
+	number := m.Int("number")
 	gate, up, down := make([]layers.Tensor, number), make([]layers.Tensor, number), make([]layers.Tensor, number)
 	if len(m.Children) > 0 {
 		for i, c := range m.Children {
@@ -207,11 +244,33 @@ func expertsForward(t *layers.Trace, m *layers.Module, args ...any) any {
 		}
 	} else {
 		both, all := t.Param(m, "gate_up_proj"), t.Param(m, "down_proj")
+		if m.Bool("turned") {
+			both, all = t.Op("transpose.int", both, 1, 2), t.Op("transpose.int", all, 1, 2)
+		}
 		for i := range number {
-			one := t.Op("select.int", both, 0, i)
-			gate[i], up[i] = t.Op("slice.Tensor", one, 0, 0, inner), t.Op("slice.Tensor", one, 0, inner, math.MaxInt64)
+			gate[i], up[i] = halvesOf(t, m, t.Op("select.int", both, 0, i))
 			down[i] = t.Op("select.int", all, 0, i)
 		}
 	}
-	return t.Op("optimem::experts", args[0], args[1], args[2], gate, up, down, layers.Named{"act": m.Text("act")})
+	var biases []layers.Tensor
+	if m.Bool("biased") {
+		both, all := t.Param(m, "gate_up_proj_bias"), t.Param(m, "down_proj_bias")
+		for i := range number {
+			gateBias, upBias := halvesOf(t, m, t.Op("select.int", both, 0, i))
+			biases = append(biases, gateBias, upBias, t.Op("select.int", all, 0, i))
+		}
+	}
+	how := layers.Named{"act": m.Text("act"), "alpha": m.Float("alpha"), "limit": m.Float("limit"), "weigh_input": m.Bool("weighed")}
+	if biases == nil {
+		return t.Op("optimem::experts", args[0], args[1], args[2], gate, up, down, how)
+	}
+	return t.Op("optimem::experts", args[0], args[1], args[2], gate, up, down, biases, how)
+}
+
+// halvesOf returns what of an expert's rows is its gate and what makes what that is multiplied with.
+func halvesOf(t *layers.Trace, m *layers.Module, both layers.Tensor) (gate, up layers.Tensor) {
+	if inner := m.Int("inner"); !m.Bool("interleaved") {
+		return t.Op("slice.Tensor", both, 0, 0, inner), t.Op("slice.Tensor", both, 0, inner, math.MaxInt64)
+	}
+	return t.Op("slice.Tensor", both, 0, 0, math.MaxInt64, 2), t.Op("slice.Tensor", both, 0, 1, math.MaxInt64, 2)
 }
