@@ -45,6 +45,7 @@ var familyRows = []familyRow{
 	{"Mixtral", "mixtral", true}, {"Qwen2-MoE", "qwen2_moe", true}, {"Qwen3-MoE", "qwen3_moe", true},
 	{"OLMoE", "olmoe", true}, {"Granite-MoE", "granitemoe", true}, {"gpt-oss", "gpt_oss", true}, {"GLM-4-MoE", "glm4_moe", true},
 	{"Ernie 4.5 MoE", "ernie4_5_moe", true},
+	{"DeepSeek-V2", "deepseek_v2", true}, {"DeepSeek-V3", "deepseek_v3", true},
 }
 
 // TestFamiliesTable holds the table of families and forms in FAMILIES.md to what the tests run. Every number counts

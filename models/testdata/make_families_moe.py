@@ -27,6 +27,9 @@ SMALL = LLAMA | {"max_position_embeddings": 512, "experts_implementation": "eage
 ONE = [case(2, 11, attention_mask=padded)]
 PLAIN = [case(2, 9)]
 QWEN = SMALL | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20}
+DEEPSEEK = {k: v for k, v in SMALL.items() if k != "num_key_value_heads"} | {
+    "n_routed_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "kv_lora_rank": 24, "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8, "v_head_dim": 10, "num_key_value_heads": 4}
 
 HEADS = {
     "mixtral": [
@@ -61,6 +64,19 @@ HEADS = {
     "ernie4_5_moe": [
         ("causal", "Ernie4_5_MoeForCausalLM", SMALL | {
             "moe_num_experts": 6, "moe_k": 3, "moe_intermediate_size": 20, "use_bias": True, "num_hidden_layers": 3}, ONE),
+    ],
+    "deepseek_v2": [
+        ("causal", "DeepseekV2ForCausalLM", DEEPSEEK | {
+            "q_lora_rank": None, "topk_method": "group_limited_greedy", "n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.0,
+            "n_shared_experts": 1} | rope("yarn", factor=4.0, mscale=0.7, mscale_all_dim=0.9, original_max_position_embeddings=128), ONE),
+    ],
+    "deepseek_v3": [
+        ("causal", "DeepseekV3ForCausalLM", DEEPSEEK | {
+            "q_lora_rank": 20, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1, "attention_bias": True}
+         | rope("yarn", factor=4.0, mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=128), ONE),
+        ("halves", "DeepseekV3ForCausalLM", DEEPSEEK | {
+            "q_lora_rank": None, "n_group": 1, "topk_group": 1, "num_hidden_layers": 1, "first_k_dense_replace": 0,
+            "rope_interleave": False}, PLAIN),
     ],
 }
 

@@ -76,7 +76,7 @@ func generating(context func(c *config) int, h head) head {
 var families = []*family{
 	bert, roberta, xlmRoberta, camembert, distilbert, albert, mpnet, modernBert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
 	vit, deit, dinov2, clip, clipText, clipVision, t5, bart, whisper,
-	mixtral, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, ernieMoe,
+	mixtral, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, ernieMoe, deepseekV2, deepseekV3,
 }
 
 // Classes are the package's classes.
