@@ -34,6 +34,29 @@ func alibiSlopes(heads int) []float32 {
 	return slopes
 }
 
+// mptSlopes are MPT's: those of the next power of two, every second one first.
+func mptSlopes(heads int) []float32 {
+	n := 1
+	for n < heads {
+		n *= 2
+	}
+	all := make([]float32, n)
+	for i := range all {
+		all[i] = 1 / float32(math.Pow(2, float64(float32(i+1)*(8/float32(n)))))
+	}
+	if n == heads {
+		return all
+	}
+	var slopes []float32
+	for i := 1; i < n; i += 2 {
+		slopes = append(slopes, all[i])
+	}
+	for i := 0; i < n; i += 2 {
+		slopes = append(slopes, all[i])
+	}
+	return slopes[:heads]
+}
+
 // An alibiPass is what one pass makes of it: for a forward a bias of the scores, [1 or batch, heads, 1, keys]; for a step more
 // elements of queries and keys, whose product is the bias, so that caches keep what scores need.
 type alibiPass struct {

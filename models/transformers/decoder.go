@@ -17,6 +17,8 @@ type decoder struct {
 	model, class, name                   string
 	vocabulary, hidden, inner            int // inner 0: four times hidden
 	layers, heads, keys, size, positions int // keys and size 0: as many as heads, hidden / heads
+	// keysKey is noKeys where the configuration does not say how many keys there are.
+	keysKey string
 	// eps is the default of the norms' entry, which is called epsKey; "" is rms_norm_eps.
 	eps         float64
 	epsKey      string
@@ -214,6 +216,9 @@ const (
 	positionsKey = "max_position_embeddings|n_positions|max_seq_len|seq_length"
 )
 
+// noKeys is a keysKey.
+const noKeys = "-"
+
 // context is how many positions a sequence may have.
 func (d decoder) context(c *config) int { return c.size(positionsKey, d.positions) }
 
@@ -251,7 +256,9 @@ func (d *decoder) shape(c *config) shape {
 	if keys == 0 {
 		keys = s.heads
 	}
-	s.keys = c.size(keysKey, keys)
+	if s.keys = keys; d.keysKey != noKeys {
+		s.keys = c.size(keysKey, keys)
+	}
 	size := d.size
 	if size == 0 {
 		size = max(s.hidden/s.heads, 1)

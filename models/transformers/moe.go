@@ -41,6 +41,11 @@ type mixture struct {
 	weighed bool
 }
 
+// mixtures are the families with experts.
+var mixtures = []*family{
+	mixtral, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, ernieMoe, deepseekV2, deepseekV3,
+}
+
 // A scoring is how weights come from the router's logits.
 type scoring string
 
