@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/transformers"
+	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 )
@@ -209,6 +211,75 @@ func TestExpertsThatLie(t *testing.T) {
 				if g.Values[o.Value].Role != graph.Weight {
 					t.Fatalf("%s: an expert is no weight", op.Path)
 				}
+			}
+		}
+	}
+}
+
+// TestExpertsInModes: the bits of a step are the same in any mode and budget, and on a device with memory of its own.
+func TestExpertsInModes(t *testing.T) {
+	for _, kind := range []string{"mixtral", "gpt_oss", "deepseek_v3"} {
+		r := &recordedOf(t, kind)[0]
+		model, err := models.Build(r.folder(t), models.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens := r.Greedy[:20]
+		want := newStepper(t, model, 64, optimem.Options{Mode: plan.Resident}).feed(t, tokens)
+		for _, o := range []optimem.Options{
+			{Mode: plan.Page, Memory: 480 << 10}, {Mode: plan.Auto, Memory: 600 << 10},
+			{Mode: plan.Auto, Device: "emu:memory=64MiB", Memory: 600 << 10}, {Mode: plan.Chunk, Device: "emu:memory=64MiB", Memory: 600 << 10},
+		} {
+			got := newStepper(t, model, 64, o).feed(t, tokens)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %v of %d bytes on %q: other bits than resident", kind, o.Mode, o.Memory, o.Device)
+			}
+		}
+	}
+}
+
+// TestHalfExperts runs experts of half precision: they give what the same numbers in single precision give, and are not widened
+// before they are asked for.
+func TestHalfExperts(t *testing.T) {
+	for _, kind := range []string{"mixtral", "gpt_oss"} {
+		r := &recordedOf(t, kind)[0]
+		for _, dtype := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
+			outs := make([]*tensor.Tensor, 2)
+			for i := range outs {
+				var list []tensor.Weight
+				for _, w := range r.folder(t).Weights {
+					data := make([]byte, w.Extent.Bytes)
+					if err := w.Extent.Source.ReadAt(t.Context(), data, w.Extent.Offset); err != nil {
+						t.Fatal(err)
+					}
+					narrow, back := narrowed(t, data, w.Layout.Shape, dtype)
+					list = append(list, weight(w.Name, []*tensor.Tensor{narrow, back}[i]))
+				}
+				ckpt, err := loader.NewCheckpoint("half", list, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ckpt.Config = []byte(r.Config)
+				outs[i] = runOnce(t, ckpt, r, "logits")
+				if i > 0 {
+					continue
+				}
+				model, err := models.Build(ckpt, models.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				g, err := model.Graph(map[string]tensor.Shape{"input_ids": {1, 3}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, op := range rewrite.Prune(rewrite.FoldCasts(g)).Ops {
+					if op.Kind == "cast" && strings.Contains(op.Path, "experts") {
+						t.Fatalf("%s: experts are widened as a whole", op.Path)
+					}
+				}
+			}
+			if !bytes.Equal(outs[0].Data, outs[1].Data) {
+				t.Errorf("%s, %v: other numbers than from the same weights in float32", kind, dtype)
 			}
 		}
 	}
