@@ -159,6 +159,8 @@ type stepRecorder struct {
 	*recorder
 	options                   StepOptions
 	positions, blocks, wanted layers.Tensor
+	// none says of each row whether it is no token, once something asked.
+	none layers.Tensor
 	// adapters are the numbers of the rows' adapters, once [stepRecorder.Wanted] was called those of the rows that it gave.
 	adapters layers.Tensor
 	// lengths are those of the rows' sequences, [1 rows], nil where they do not matter.
@@ -248,6 +250,9 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		caches = append(caches, r.Graph.Whole(id))
 	}
 	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(r.blocks.(*aten.Ref)))
+	if a.Sinks != nil {
+		in = append(in, r.Read(a.Sinks.(*aten.Ref)))
+	}
 	out, err := r.Emit1("attend", graph.Attrs{"scale": a.Scale, "softcap": a.Softcap, "window": a.Window}, in...)
 	if err != nil {
 		return nil, err
