@@ -183,6 +183,22 @@ func TestDetectorModes(t *testing.T) {
 	}
 }
 
+// TestWarningsLeaveNothing: that a warning was given is no state that a call leaves to the next: both have one graph.
+func TestWarningsLeaveNothing(t *testing.T) {
+	model, cases := detector(t, "fasterrcnn.script")
+	x, err := cases[0].Inputs["images.0"].Tensor("images.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := model.Graph(map[string]tensor.Shape{"images.0": x.Layout.Shape})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Finds != "" || g.Leaves != "" {
+		t.Errorf("the first call finds %q and leaves %q", g.Finds, g.Leaves)
+	}
+}
+
 // TestListsOfTensors: a list of which no trace tells the length is as long as it is given, at least one tensor, and has no gap.
 func TestListsOfTensors(t *testing.T) {
 	model, cases := detector(t, "fasterrcnn.script")

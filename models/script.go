@@ -69,6 +69,13 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 		if err := r.finish(result); err != nil {
 			return nil, err
 		}
+		r.Graph.Finds = c.After
+		if same, err := sameAgain(r.Graph, before, result.Attributes, evaluate); err != nil {
+			return nil, err
+		} else if same {
+			r.Graph.Leaves = c.After
+			return r.Graph, nil
+		}
 		if err := settle(before, result.Attributes, func(a torchscript.Attributes) (torchscript.Attributes, error) {
 			_, next, err := evaluate(a)
 			if err != nil {
@@ -78,7 +85,6 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 		}); err != nil {
 			return nil, err
 		}
-		r.Graph.Finds = c.After
 		r.Graph.Leaves, err = states.add(result.Attributes)
 		return r.Graph, err
 	}
