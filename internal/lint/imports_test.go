@@ -35,9 +35,10 @@ var diagram = map[string][]string{
 	"layers":        {"tensor"},
 	"models": {
 		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor", "tensor/encoded",
-		"models/aten", "models/torchvision", "models/transformers", "models/torchscript",
+		"models/aten", "models/lora", "models/torchvision", "models/transformers", "models/torchscript",
 	},
 	"models/aten":         {"loader/exported", "graph", "tensor"},
+	"models/lora":         {"layers", "tensor"},
 	"models/torchvision":  {"layers", "tensor"},
 	"models/transformers": {"layers", "tensor"},
 	"models/torchscript":  {"loader/script", "layers", "tensor"},
@@ -94,8 +95,13 @@ var diagram = map[string][]string{
 	},
 
 	// What is around a session that takes text.
-	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template"},
+	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template", "text/grammar"},
 	"embed":    {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
+
+	// Protocols over what runs models.
+	"serve":        {"runtime", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai"},
+	"serve/oip":    {"tensor"},
+	"serve/openai": {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},
 
 	// Text, for models that take it as numbers; they are not known here.
 	"text/tokenizer":     {"text/tokenizer/internal/..."},
@@ -140,6 +146,7 @@ var dependencies = map[string][]string{
 	"golang.org/x/sync":                      {"..."},
 	"golang.org/x/sys":                       {"storage", "cuda/...", "cmd/...", "internal/..."},
 	"github.com/ebitengine/purego":           {"cuda/..."},
+	"github.com/klauspost/compress/zstd":     {"models/internal/zoo"},
 	"gorgonia.org/cu":                        {"cuda/..."},
 }
 
@@ -155,10 +162,10 @@ var standard = map[string][]string{
 	"C":        {"cuda/internal/driver/provider_gorgonia.go"},
 	"plugin":   {},
 	"os/exec":  {"cuda/sim", "internal/mutants"},
-	"net":      {"examples/...", "cmd/...", "top"},
-	"net/http": {"examples/...", "cmd/...", "profile/profilehttp"},
+	"net":      {"examples/...", "cmd/...", "top", "serve"},
+	"net/http": {"examples/...", "cmd/...", "profile/profilehttp", "serve/..."},
 	"log":      {"cmd/...", "examples/..."},
-	"log/slog": {"cmd/...", "examples/...", "runtime"},
+	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/..."},
 	"testing":  {"device/devicetest", "cuda/sim"},
 	// storage looks at a buffer's address, to tell whether O_DIRECT takes it, and makes system calls.
 	"unsafe": {"storage", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/..."},
