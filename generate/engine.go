@@ -68,9 +68,12 @@ type Engine struct {
 
 	// requests brings sequences to the loop, which owns all else; stop ends the loop, and done says that it ended.
 	requests chan *sequence
-	stop     context.CancelFunc
-	stopped  context.Context
-	done     chan struct{}
+	// tasks are run by the loop between passes. pinned counts those who hold blocks that no request has.
+	tasks   chan func()
+	pinned  int
+	stop    context.CancelFunc
+	stopped context.Context
+	done    chan struct{}
 
 	blocks  *blocks
 	waiting []*sequence
@@ -78,6 +81,10 @@ type Engine struct {
 	// finished are those that this pass was the last of.
 	finished []*sequence
 	pass     pass
+
+	// keeping guards kept, which is what keys and values are, once somebody saves or restores some.
+	keeping sync.Mutex
+	kept    *kept
 
 	// mu guards what follows.
 	mu    sync.Mutex
@@ -178,7 +185,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 	}
 	e := &Engine{
 		session: session, model: steps, opts: opts, context: n.context, rows: n.rows,
-		requests: make(chan *sequence), done: make(chan struct{}),
+		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
 		blocks: newBlocks(perSequence * opts.Sequences),
 	}
 	// What the largest pass takes is what the engine takes: nothing is found out later.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
@@ -46,11 +47,18 @@ func (e *Engine) loop() {
 func (e *Engine) gather() bool {
 	for {
 		idle := len(e.running)+len(e.waiting) == 0
-		if idle {
+		if stuck := len(e.running) == 0 && e.pinned > 0; idle || stuck {
 			e.count(0, 0, 0)
+			var again <-chan time.Time
+			if !idle { // who waits for blocks that are pinned may go away
+				again = time.After(20 * time.Millisecond)
+			}
 			select {
 			case s := <-e.requests:
 				e.waiting = append(e.waiting, s)
+			case task := <-e.tasks:
+				task()
+			case <-again:
 			case <-e.stopped.Done():
 				return false
 			}
@@ -59,6 +67,9 @@ func (e *Engine) gather() bool {
 			select {
 			case s := <-e.requests:
 				e.waiting = append(e.waiting, s)
+			case task := <-e.tasks:
+				task()
+				more = idle // who writes goes on after each
 			case <-e.stopped.Done():
 				return false
 			default:
@@ -151,6 +162,15 @@ func (e *Engine) step(ctx context.Context) error {
 			rows += n
 		}
 	}
+	if err := e.run(ctx, rows); err != nil {
+		return err
+	}
+	return e.choose(rows, p.logits)
+}
+
+// run runs a pass of the parts, which have so many rows together.
+func (e *Engine) run(ctx context.Context, rows int) error {
+	p := &e.pass
 	p.fill(e, rows)
 	n, m := len(p.tokens), len(p.wanted)
 	in := runtime.Values{
@@ -159,15 +179,11 @@ func (e *Engine) step(ctx context.Context) error {
 		models.StepBlocks:    tensor.Of(p.tables, n, e.perSequence()),
 		models.StepWanted:    tensor.Of(p.wanted, m),
 	}
-	if len(p.logits) < m*e.vocabulary {
+	if cap(p.logits) < m*e.vocabulary {
 		p.logits = make([]float32, m*e.vocabulary)
 	}
-	logits := p.logits[:m*e.vocabulary]
-	out := runtime.Values{models.StepLogits: tensor.Of(logits, m, e.vocabulary)}
-	if err := e.session.RunInto(ctx, in, out); err != nil {
-		return err
-	}
-	return e.choose(rows, logits)
+	p.logits = p.logits[:m*e.vocabulary]
+	return e.session.RunInto(ctx, in, runtime.Values{models.StepLogits: tensor.Of(p.logits, m, e.vocabulary)})
 }
 
 // fill makes the inputs of a pass.
