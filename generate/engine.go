@@ -43,7 +43,8 @@ type Options struct {
 	Sequences int
 	// Rows is how many tokens a pass takes at most; 0 is 256, or fewer where the budget admits no more.
 	Rows int
-	// KV is the dtype of the keys and values that are kept: float32, bfloat16 or float16. The zero value is float32.
+	// KV is the dtype of the keys and values that are kept: float32, bfloat16, float16 or int8. The zero value is float32. A
+	// narrower one than the model's weights rounds; int8 does so to 255 steps for the row of a token in a head, with a scale.
 	KV tensor.DType
 }
 

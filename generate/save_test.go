@@ -77,7 +77,7 @@ func savedOf(t *testing.T, e *generate.Engine, prompt []int, tokens int) (all []
 // TestSaved: a text goes on from a file as it does without, with the same bits, whatever mode, budget, context and rows the engines
 // have; what was restored is not read again.
 func TestSaved(t *testing.T) {
-	for _, kv := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
+	for _, kv := range []tensor.DType{tensor.Float32, tensor.BFloat16, tensor.Int8} {
 		first := longEngine(t, chatFolder, generate.Options{KV: kv, Context: 200})
 		all, saved := savedOf(t, first, drawn(70, 1), 20)
 		r := generate.Request{

@@ -92,7 +92,7 @@ func TestGenerateErrors(t *testing.T) {
 		{[]string{chatModel, "x", "--top-p", "1.5"}, exitUsage, "--top-p"},
 		{[]string{chatModel, "x", "--temperature", "-1"}, exitUsage, "--temperature"},
 		{[]string{chatModel, "x", "--max-tokens", "0"}, exitUsage, "--max-tokens"},
-		{[]string{chatModel, "x", "--kv", "int4"}, exitUsage, "fp32, bf16, fp16"},
+		{[]string{chatModel, "x", "--kv", "int4"}, exitUsage, kvNames},
 		{[]string{chatModel, "x", "--context", "100000"}, exitUsage, "256 tokens"},
 		{[]string{chatModel, strings.Repeat("word ", 300)}, exitUsage, "Prompt"},
 		{[]string{chatModel, "x", "-o", "f.jsonl"}, exitUsage, "--batch"},
