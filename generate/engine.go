@@ -46,6 +46,10 @@ type Options struct {
 	// KV is the dtype of the keys and values that are kept: float32, bfloat16, float16 or int8. The zero value is float32. A
 	// narrower one than the model's weights rounds; int8 does so to 255 steps for the row of a token in a head, with a scale.
 	KV tensor.DType
+	// Speculate is how many tokens in a row are guessed ahead at most, from what was written before, so that a pass may write
+	// more than one: 0 is as many as make it faster, by the plan and by what passes take; [NoSpeculation] is none. The text is
+	// the same.
+	Speculate int
 }
 
 // The defaults.
@@ -66,6 +70,8 @@ type Engine struct {
 	rows    int
 	// vocabulary is how many logits there are for a token.
 	vocabulary int
+	// adapted says that the model has adapters.
+	adapted bool
 
 	// requests brings sequences to the loop, which owns all else; stop ends the loop, and done says that it ended.
 	requests chan *sequence
@@ -82,6 +88,7 @@ type Engine struct {
 	// finished are those that this pass was the last of.
 	finished []*sequence
 	pass     pass
+	ahead    *ahead
 
 	// keeping guards kept, which is what keys and values are, once somebody saves or restores some.
 	keeping sync.Mutex
@@ -98,6 +105,8 @@ type Stats struct {
 	Passes, Rows, Tokens int64
 	// SharedTokens are tokens of prompts whose keys and values were there already.
 	SharedTokens int64
+	// Guessed are tokens that were guessed ahead, Accepted those of them that were right.
+	Guessed, Accepted int64
 	// Running and Waiting are how many requests are being written and how many wait for blocks.
 	Running, Waiting int
 }
@@ -125,6 +134,8 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 		return nil, &RequestError{"Context", fmt.Sprintf("%d tokens, and the model was made for %d", opts.Context, longest)}
 	case opts.Sequences < 0:
 		return nil, &RequestError{"Sequences", fmt.Sprintf("%d sequences", opts.Sequences)}
+	case opts.Speculate < NoSpeculation || opts.Speculate >= mostAhead:
+		return nil, &RequestError{"Speculate", fmt.Sprintf("%d tokens: 1 to %d are possible", opts.Speculate, mostAhead-1)}
 	case opts.Rows < 0 || opts.Rows > maxRows:
 		return nil, &RequestError{"Rows", fmt.Sprintf("%d rows: 1 to %d are possible", opts.Rows, maxRows)}
 	}
@@ -187,7 +198,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 	e := &Engine{
 		session: session, model: steps, opts: opts, context: n.context, rows: n.rows,
 		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
-		blocks: newBlocks(perSequence * opts.Sequences),
+		blocks: newBlocks(perSequence * opts.Sequences), ahead: newAhead(opts, n.rows), adapted: len(model.Adapters()) > 0,
 	}
 	// What the largest pass takes is what the engine takes: nothing is found out later.
 	wanted := min(bucket(opts.Sequences), n.rows)
@@ -208,9 +219,13 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 
 // shapes are those of the inputs of a pass.
 func (e *Engine) shapes(rows, wanted int) map[string]tensor.Shape {
-	return map[string]tensor.Shape{
+	shapes := map[string]tensor.Shape{
 		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, e.perSequence()}, models.StepWanted: {wanted},
 	}
+	if e.adapted {
+		shapes[models.StepAdapters] = tensor.Shape{rows}
+	}
+	return shapes
 }
 
 // perSequence is how many blocks a sequence of a full context has.
@@ -218,6 +233,9 @@ func (e *Engine) perSequence() int { return graph.Blocks(e.context) }
 
 // Context returns how many tokens a sequence has at most.
 func (e *Engine) Context() int { return e.context }
+
+// Adapters returns the names of the adapters that requests may have.
+func (e *Engine) Adapters() []string { return e.model.Adapters() }
 
 // Rows returns how many tokens a pass takes at most.
 func (e *Engine) Rows() int { return e.rows }

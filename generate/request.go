@@ -20,6 +20,9 @@ type Request struct {
 	Seed uint64
 	// Logprobs is how many of the most likely tokens each token comes with.
 	Logprobs int
+	// Adapter is the name of the adapter that it is written with, one of [models.Model.Adapters]; "" is the model without one.
+	// Requests with different ones share passes.
+	Adapter string
 	// Constraint bounds what may be written; nil bounds nothing.
 	Constraint Constraint
 	// Progress, where it is not nil, is called on the caller's goroutine as the prompt is read, before the first token: with
@@ -102,7 +105,12 @@ type sequence struct {
 	// table are the blocks of the sequence; registered is how many of them others may share.
 	table      []int
 	registered int
-	sampler    *sampler
+	// adapter is the number of Request.Adapter.
+	adapter int64
+	sampler *sampler
+	// history finds guesses, and hope is how often they were right lately.
+	history history
+	hope    float64
 }
 
 // sequence checks a request.
@@ -125,6 +133,10 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 	if err := r.Sampling.check(e.vocabulary); err != nil {
 		return nil, err
 	}
+	adapter, err := e.model.AdapterNumber(r.Adapter)
+	if err != nil {
+		return nil, &RequestError{"Adapter", err.Error()}
+	}
 	most := e.context
 	if r.MaxTokens > 0 {
 		most = min(most, len(r.Prompt)+r.MaxTokens)
@@ -135,10 +147,10 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 		read = make(chan int, 1)
 	}
 	return &sequence{
-		Request: r, ctx: ctx, cancel: cancel, most: most,
+		Request: r, ctx: ctx, cancel: cancel, most: most, adapter: adapter,
 		out: make(chan Token, most-len(r.Prompt)), read: read,
 		tokens:  append(make([]int, 0, most), r.Prompt...),
-		sampler: newSampler(r, e.vocabulary),
+		sampler: newSampler(r, e.vocabulary), hope: hope,
 	}, nil
 }
 

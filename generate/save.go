@@ -46,8 +46,9 @@ type savedHeader struct {
 	// BlockTokens is how many tokens a block has, and BlockBytes how many bytes, of all caches.
 	BlockTokens int   `json:"block_tokens"`
 	BlockBytes  int64 `json:"block_bytes"`
-	// Tokens are those of the blocks.
-	Tokens []int `json:"tokens"`
+	// Tokens are those of the blocks, as the adapter of the name sees them.
+	Tokens  []int  `json:"tokens"`
+	Adapter string `json:"adapter,omitempty"`
 }
 
 // A keptCache is a cache, and how many bytes of it are a block.
@@ -63,19 +64,24 @@ type kept struct {
 	model      string
 }
 
-// Save writes the keys and values of the beginning of some tokens, as far as whole blocks of them are there, and returns of how
-// many tokens. An engine of the same model that restores them goes on after these tokens without reading them, with the same
-// bits. Requests go on meanwhile.
+// Save writes the keys and values of the beginning of a request's prompt, as far as whole blocks of it are there, and returns of
+// how many tokens: of a text that was written, the prompt and what was written after it. An engine of the same model that
+// restores them goes on after these tokens without reading them, with the same bits. Of the request nothing but its prompt and
+// its adapter counts. Other requests go on meanwhile.
 //
 // What is written begins with a fingerprint of the model: of what its step computes, and of a sample of every weight.
-func (e *Engine) Save(ctx context.Context, w io.Writer, tokens []int) (int, error) {
+func (e *Engine) Save(ctx context.Context, w io.Writer, r Request) (int, error) {
 	k, err := e.keeps(ctx)
 	if err != nil {
 		return 0, err
 	}
+	adapter, err := e.model.AdapterNumber(r.Adapter)
+	if err != nil {
+		return 0, &RequestError{"Adapter", err.Error()}
+	}
 	s := &sequence{}
 	if err := e.between(ctx, func() error {
-		s.table = e.blocks.known(tokens)
+		s.table = e.blocks.known(adapter, r.Prompt)
 		e.pin(s)
 		return nil
 	}); err != nil {
@@ -85,7 +91,9 @@ func (e *Engine) Save(ctx context.Context, w io.Writer, tokens []int) (int, erro
 	n := len(s.table) * graph.BlockRows
 	sum := sha256.New()
 	out := io.MultiWriter(w, sum)
-	if err := writeSavedHeader(out, &savedHeader{k.model, e.kvType().String(), graph.BlockRows, int64(k.blockBytes), tokens[:n]}); err != nil {
+	if err := writeSavedHeader(out, &savedHeader{
+		Model: k.model, KV: e.kvType().String(), BlockTokens: graph.BlockRows, BlockBytes: int64(k.blockBytes), Tokens: r.Prompt[:n], Adapter: r.Adapter,
+	}); err != nil {
 		return 0, err
 	}
 	room := make([]byte, k.blockBytes)
@@ -118,6 +126,9 @@ func (e *Engine) Restore(ctx context.Context, r io.Reader) ([]int, error) {
 		return nil, err
 	}
 	s := &sequence{tokens: h.Tokens}
+	if s.adapter, err = e.model.AdapterNumber(h.Adapter); err != nil {
+		return nil, &SavedError{"an adapter saw them that is not here", true}
+	}
 	if err := e.between(ctx, func() error { return e.makeRoom(ctx, k, s) }); err != nil {
 		return nil, err
 	}
@@ -160,7 +171,7 @@ func (e *Engine) makeRoom(ctx context.Context, k *kept, s *sequence) error {
 	} else if err != nil {
 		return err
 	}
-	s.table = e.blocks.known(s.tokens)
+	s.table = e.blocks.known(s.adapter, s.tokens)
 	s.registered = len(s.table)
 	e.pin(s)
 	for want := len(s.tokens) / graph.BlockRows; len(s.table) < want; {

@@ -63,7 +63,7 @@ func savedOf(t *testing.T, e *generate.Engine, prompt []int, tokens int) (all []
 	}
 	all = append(slices.Clone(prompt), got.Tokens...)
 	var file bytes.Buffer
-	n, err := e.Save(t.Context(), &file, all)
+	n, err := e.Save(t.Context(), &file, generate.Request{Prompt: all})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestSaved(t *testing.T) {
 				}
 			}
 			var again bytes.Buffer
-			if n, err := e.Save(t.Context(), &again, all); err != nil || n != 80 || !bytes.Equal(again.Bytes(), saved) {
+			if n, err := e.Save(t.Context(), &again, generate.Request{Prompt: all}); err != nil || n != 80 || !bytes.Equal(again.Bytes(), saved) {
 				t.Errorf("%s: what was restored is saved otherwise, %d tokens: %v", name, n, err)
 			}
 			after, err := e.Generate(t.Context(), r, nil)
@@ -138,7 +138,7 @@ func TestSavedOfOthers(t *testing.T) {
 			t.Errorf("%s: %v: %v", name, got, err)
 		}
 		var none bytes.Buffer
-		if n, err := e.Save(t.Context(), &none, all); err != nil || n != 0 {
+		if n, err := e.Save(t.Context(), &none, generate.Request{Prompt: all}); err != nil || n != 0 {
 			t.Errorf("%s: %d tokens are there after it: %v", name, n, err)
 		}
 	}
@@ -186,7 +186,7 @@ func TestSavedOfOthers(t *testing.T) {
 	if _, err := fresh.Restore(t.Context(), iotest.TimeoutReader(iotest.OneByteReader(bytes.NewReader(saved)))); err == nil {
 		t.Error("a reader failed, and the file was taken")
 	}
-	if _, err := e.Save(t.Context(), writerFunc(func([]byte) (int, error) { return 0, broken }), all); !errors.Is(err, broken) {
+	if _, err := e.Save(t.Context(), writerFunc(func([]byte) (int, error) { return 0, broken }), generate.Request{Prompt: all}); !errors.Is(err, broken) {
 		t.Errorf("a writer failed: %v", err)
 	}
 }
@@ -215,7 +215,7 @@ func TestSavedRoom(t *testing.T) {
 		t.Errorf("%+v, want %v: %v", after, want.Tokens, err)
 	}
 	var none bytes.Buffer
-	if n, err := first.Save(t.Context(), &none, drawn(40, 9)); err != nil || n != 0 {
+	if n, err := first.Save(t.Context(), &none, generate.Request{Prompt: drawn(40, 9)}); err != nil || n != 0 {
 		t.Errorf("saved %d tokens: %v", n, err)
 	}
 	if got, err = small.Restore(t.Context(), &none); err != nil || len(got) != 0 {
@@ -252,7 +252,7 @@ func TestSavedAtWork(t *testing.T) {
 			if _, err := e.Restore(t.Context(), bytes.NewReader(saved[i])); err != nil {
 				t.Errorf("restoring %d: %v", i, err)
 			}
-			if _, err := e.Save(t.Context(), io.Discard, drawn(60, uint64(i))); err != nil {
+			if _, err := e.Save(t.Context(), io.Discard, generate.Request{Prompt: drawn(60, uint64(i))}); err != nil {
 				t.Errorf("saving %d: %v", i, err)
 			}
 			gone, cancel := context.WithCancel(t.Context())

@@ -246,15 +246,17 @@ func (t *chatting) restore(ctx context.Context, e *openEngine) error {
 
 // saveKV writes the keys and values of the conversation, as far as they are there, and says how many.
 func (t *chatting) saveKV(ctx context.Context, e *openEngine, path string) (string, error) {
-	tokens, err := t.text.Tokens(t.request("", t.said))
+	r := t.request("", t.said)
+	tokens, err := t.text.Tokens(r)
 	if err != nil {
 		return "", err
 	}
+	r.Request.Prompt = tokens
 	n := 0
 	var size int64
 	err = writeFile(path, func(f *os.File) error {
 		w := bufio.NewWriterSize(f, 1<<20)
-		if n, err = e.writer.Engine().Save(ctx, w, tokens); err == nil {
+		if n, err = e.writer.Engine().Save(ctx, w, r.Request); err == nil {
 			err = w.Flush()
 		}
 		if info, err := f.Stat(); err == nil {

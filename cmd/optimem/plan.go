@@ -98,6 +98,13 @@ type jsonGroup struct {
 	Parts int `json:"parts,omitempty"`
 }
 
+// A jsonEncoded says of how many weights the blocks are in memory as in the file, in the answer of --json.
+type jsonEncoded struct {
+	Encoding string `json:"encoding"`
+	Weights  int    `json:"weights"`
+	Bytes    int64  `json:"bytes"`
+}
+
 // deviceOf names the GPU of a group where a plan is for several, "" else.
 func (r *run) deviceOf(g *plan.Group) string {
 	names := strings.Split(r.device, ",")
@@ -132,6 +139,13 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 	o.set("activation_bytes", p.ActivationBytes)
 	if p.CacheBytes > 0 {
 		o.set("cache_bytes", p.CacheBytes)
+	}
+	if list := p.Encodings(); len(list) > 0 {
+		var all []jsonEncoded
+		for _, e := range list {
+			all = append(all, jsonEncoded{e.Name, e.Weights, e.Bytes})
+		}
+		setArray(o, "encodings", slices.Values(all))
 	}
 	o.set("bytes_moved_per_run", m.movedBytes)
 	if m.fileBytes < m.movedBytes {
@@ -253,6 +267,13 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},
 		purpose{p.CacheBytes, "cache"}, purpose{p.RingBytes, "slots"}, purpose{p.ActivationBytes, "activations"}, purpose{p.WorkBytes, "workspace"},
 	))
+	for i, e := range p.Encodings() {
+		title := ""
+		if i == 0 {
+			title = "encoded"
+		}
+		t.Row(title, fmt.Sprintf("%s: %s of %s, in memory as in the file", e.Name, counted(e.Weights, "weight"), ascii.FormatSize(e.Bytes)))
+	}
 	if n := len(p.Fixed.Packed); n > 0 {
 		t.Row("packed", counted(n, "weight")+" of those that stay, as the device computes with them")
 	}
@@ -294,7 +315,7 @@ func (r *run) planRun(t *ascii.Table, m *openModel) {
 	p := m.plan
 	moved := ascii.FormatSize(m.movedBytes)
 	if m.fileBytes < m.movedBytes {
-		moved += ", decoded of " + ascii.FormatSize(m.fileBytes) + " in the file"
+		moved += ", of " + ascii.FormatSize(m.fileBytes) + " in the file"
 	}
 	t.Row("moved per run", moved)
 	if out, in := p.SwappedBytes(); in > 0 {
