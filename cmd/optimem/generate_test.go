@@ -92,7 +92,7 @@ func TestGenerateErrors(t *testing.T) {
 		{[]string{chatModel, "x", "--top-p", "1.5"}, exitUsage, "--top-p"},
 		{[]string{chatModel, "x", "--temperature", "-1"}, exitUsage, "--temperature"},
 		{[]string{chatModel, "x", "--max-tokens", "0"}, exitUsage, "--max-tokens"},
-		{[]string{chatModel, "x", "--kv", "int4"}, exitUsage, "fp32, bf16, fp16"},
+		{[]string{chatModel, "x", "--kv", "int4"}, exitUsage, kvNames},
 		{[]string{chatModel, "x", "--context", "100000"}, exitUsage, "256 tokens"},
 		{[]string{chatModel, strings.Repeat("word ", 300)}, exitUsage, "Prompt"},
 		{[]string{chatModel, "x", "-o", "f.jsonl"}, exitUsage, "--batch"},
@@ -196,8 +196,36 @@ func TestChat(t *testing.T) {
 	if err != nil || len(said) != 2 || said[1].Role != "assistant" || said[0].Content != "Who are you?" {
 		t.Errorf("saved %+v: %v", said, err)
 	}
-	if out, text, code = talk("/exit\nHello\n", "--history", saved); code != exitDone || out != "" {
+	if out, text, code = talk("/exit\nHello\n", "--history", saved); code != exitDone || out != "" || !strings.Contains(text, "need not be read") {
 		t.Errorf("exit code %d: %q %q", code, out, text)
+	}
+	// Keys and values go on where the messages do: the same answer, of which less is read; without them, or with another's, it is read
+	// anew; broken ones are refused.
+	next := "What is the capital of Peru?\n"
+	anew, _, _ := talk(next, "--history", saved, "--kv", "fp32", "--quiet")
+	kv := saved + savedKV
+	file, err := os.ReadFile(kv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, text, code = talk(next, "--history", saved, "--verbose")
+	if code != exitDone || out == "" || !strings.Contains(text, "48 tokens of the conversation need not be read") {
+		t.Errorf("exit code %d: %q %q", code, out, text)
+	}
+	if other, text, code := talk(next, "--history", saved, "--kv", "fp32"); code != exitDone || other != anew || !strings.Contains(text, "is read anew") {
+		t.Errorf("exit code %d: %q, want %q: %q", code, other, anew, text)
+	}
+	if err := os.WriteFile(kv, file[:len(file)-1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, text, code := talk(next, "--history", saved); code != exitUnsafe || !strings.Contains(text, savedKV) {
+		t.Errorf("cut off: exit code %d: %q", code, text)
+	}
+	if err := os.Remove(kv); err != nil {
+		t.Fatal(err)
+	}
+	if without, text, code := talk(next, "--history", saved); code != exitDone || without != out {
+		t.Errorf("exit code %d: %q, want %q: %q", code, without, out, text)
 	}
 	if _, text, code = talk("Hello\n", "--json"); code != exitUsage {
 		t.Errorf("exit code %d: %q", code, text)
