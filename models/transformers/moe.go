@@ -10,8 +10,8 @@ import (
 )
 
 // A mixture is what decoders with experts have in place of MLPs: a router chooses a few of the experts for each token, and their
-// results are summed. Experts lie in a checkpoint one by one, as MLPs in a list, or together, in tensors with all of them: the
-// module is that which the checkpoint has.
+// results are summed. Experts lie in a checkpoint one by one, as MLPs in a list, or together, in tensors with all of them, two or,
+// in GGUF files, three: the module is that which the checkpoint has.
 type mixture struct {
 	// block, router and experts are the ends of the class names; gate is the name of the router in the block.
 	block, router, experts, gate string
@@ -121,6 +121,9 @@ func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.
 			m.Param("gate_up_proj_bias", number, 2*inner).Param("down_proj_bias", number, hidden)
 		}
 		return m
+	case c.holds("experts.gate_proj") && !c.whole:
+		return m.Param("gate_proj", number, inner, hidden).Param("up_proj", number, inner, hidden).
+			Param("down_proj", number, hidden, inner)
 	case !c.separate():
 		return m.Param("gate_up_proj", number, 2*inner, hidden).Param("down_proj", number, hidden, inner)
 	}
@@ -242,12 +245,20 @@ func bestGroups(t *layers.Trace, m *layers.Module, choice layers.Tensor) layers.
 func expertsForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	number := m.Int("number")
 	gate, up, down := make([]layers.Tensor, number), make([]layers.Tensor, number), make([]layers.Tensor, number)
-	if len(m.Children) > 0 {
+	switch {
+	case len(m.Params) > 2 && !m.Bool("turned"): // three stacks
+		for k, to := range [][]layers.Tensor{gate, up, down} {
+			all := t.Param(m, []string{"gate_proj", "up_proj", "down_proj"}[k])
+			for i := range number {
+				to[i] = t.Op("select.int", all, 0, i)
+			}
+		}
+	case len(m.Children) > 0:
 		for i, c := range m.Children {
 			gate[i], up[i] = t.Param(c.Module.Child("gate_proj"), "weight"), t.Param(c.Module.Child("up_proj"), "weight")
 			down[i] = t.Param(c.Module.Child("down_proj"), "weight")
 		}
-	} else {
+	default:
 		both, all := t.Param(m, "gate_up_proj"), t.Param(m, "down_proj")
 		if m.Bool("turned") {
 			both, all = t.Op("transpose.int", both, 1, 2), t.Op("transpose.int", all, 1, 2)
