@@ -120,7 +120,7 @@ func blocksOf(g *graph.Graph) map[graph.ValueID]*blocks {
 func (b *blocks) reads(g *graph.Graph, op *graph.Op, k int) bool {
 	l := op.In[k].Layout
 	if len(l.Shape) != 2 || int64(l.Shape[1]) != b.run.RowElements || l.Strides[1] != 1 ||
-		int64(l.Strides[0]) != b.run.RowElements || int64(l.Offset)%b.run.RowElements != 0 {
+		int64(l.Strides[0])%b.run.RowElements != 0 || int64(l.Offset)%b.run.RowElements != 0 {
 		return false
 	}
 	switch op.Kind {
@@ -178,7 +178,7 @@ func encodedExperts(op graph.Op, all map[graph.ValueID]*blocks) graph.Op {
 // rows returns a layout of whole rows of numbers over the bytes of the blocks.
 func (b *blocks) rows(l tensor.Layout) tensor.Layout {
 	return tensor.Layout{
-		Shape: tensor.Shape{l.Shape[0], int(b.rowBytes)}, Strides: []int{int(b.rowBytes), 1},
+		Shape: tensor.Shape{l.Shape[0], int(b.rowBytes)}, Strides: []int{l.Strides[0] / int(b.run.RowElements) * int(b.rowBytes), 1},
 		Offset: l.Offset / int(b.run.RowElements) * int(b.rowBytes),
 	}
 }

@@ -58,6 +58,9 @@ const (
 	sigmoidsOfChosen scoring = "sigmoid of the chosen"
 )
 
+// blocksSuffix ends the names of weights that are not turned, since they lie as blocks of codes in the checkpoint.
+const blocksSuffix = "_blocks"
+
 // correctionKey is the name of what is added to scores where experts are chosen.
 const correctionKey = "e_score_correction_bias"
 
@@ -114,18 +117,25 @@ func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.
 	} else {
 		m.Attrs["act"] = c.gate(c.text(d.actKey, d.act))
 	}
+	blocks := x.turned && c.holds("experts.gate_up_proj"+blocksSuffix) && !c.whole
 	switch {
+	case blocks:
+		m.Attrs["turned"], m.Attrs["suffix"] = false, blocksSuffix
+		m.Param("gate_up_proj"+blocksSuffix, number, 2*inner, hidden).Param("down_proj"+blocksSuffix, number, hidden, inner)
 	case x.turned:
 		m.Param("gate_up_proj", number, hidden, 2*inner).Param("down_proj", number, inner, hidden)
-		if x.biased {
-			m.Param("gate_up_proj_bias", number, 2*inner).Param("down_proj_bias", number, hidden)
-		}
-		return m
 	case c.holds("experts.gate_proj") && !c.whole:
+		m.Attrs["apart"] = true
 		return m.Param("gate_proj", number, inner, hidden).Param("up_proj", number, inner, hidden).
 			Param("down_proj", number, hidden, inner)
 	case !c.separate():
 		return m.Param("gate_up_proj", number, 2*inner, hidden).Param("down_proj", number, hidden, inner)
+	}
+	if x.turned {
+		if x.biased {
+			m.Param("gate_up_proj_bias", number, 2*inner).Param("down_proj_bias", number, hidden)
+		}
+		return m
 	}
 	if number > len(c.dict) {
 		c.fail(x.numberKey, "is %d, and the checkpoint has %d weights in all", number, len(c.dict))
@@ -246,7 +256,7 @@ func expertsForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	number := m.Int("number")
 	gate, up, down := make([]layers.Tensor, number), make([]layers.Tensor, number), make([]layers.Tensor, number)
 	switch {
-	case len(m.Params) > 2 && !m.Bool("turned"): // three stacks
+	case m.Bool("apart"): // three stacks
 		for k, to := range [][]layers.Tensor{gate, up, down} {
 			all := t.Param(m, []string{"gate_proj", "up_proj", "down_proj"}[k])
 			for i := range number {
@@ -259,7 +269,8 @@ func expertsForward(t *layers.Trace, m *layers.Module, args ...any) any {
 			down[i] = t.Param(c.Module.Child("down_proj"), "weight")
 		}
 	default:
-		both, all := t.Param(m, "gate_up_proj"), t.Param(m, "down_proj")
+		suffix := m.Text("suffix")
+		both, all := t.Param(m, "gate_up_proj"+suffix), t.Param(m, "down_proj"+suffix)
 		if m.Bool("turned") {
 			both, all = t.Op("transpose.int", both, 1, 2), t.Op("transpose.int", all, 1, 2)
 		}
