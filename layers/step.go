@@ -48,6 +48,20 @@ func (t *Trace) Attend(m *Module, q, k, v Tensor, a Attention) Tensor {
 	return x
 }
 
+// Lengths returns how long the sequences of a step's rows are in all, [1 rows], where the context is larger than the
+// architecture's Stretch.
+func (t *Trace) Lengths() Tensor {
+	s, ok := t.recorder.(interface{ Lengths() Tensor })
+	if !ok {
+		panic("BUG: lengths outside of a step")
+	}
+	x := s.Lengths()
+	if x == nil {
+		fail("a step that depends on the lengths of sequences, and nobody says them")
+	}
+	return x
+}
+
 // Wanted returns the tokens of [batch tokens …] whose result is asked for: in a step those that the caller names, else all.
 func (t *Trace) Wanted(x Tensor) Tensor {
 	s, ok := t.recorder.(Stepper)

@@ -34,7 +34,7 @@ var diagram = map[string][]string{
 	"graph/rewrite": {"graph", "storage", "tensor", "tensor/encoded"},
 	"layers":        {"tensor"},
 	"models": {
-		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor",
+		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor", "tensor/encoded",
 		"models/aten", "models/lora", "models/torchvision", "models/transformers", "models/torchscript",
 	},
 	"models/aten":         {"loader/exported", "graph", "tensor"},

@@ -220,7 +220,16 @@ const (
 const noKeys = "-"
 
 // context is how many positions a sequence may have.
-func (d decoder) context(c *config) int { return c.size(positionsKey, d.positions) }
+func (d decoder) context(c *config) int {
+	n := c.size(positionsKey, d.positions)
+	p, _ := c.ropeParameters(d.rope)
+	defer c.adopt(p)
+	stretched := p.text("rope_type|type", "") == "dynamic" && !(d.rope.alpha && p.float("alpha", 0) > 0)
+	if factor := p.float("factor", 1); stretched && factor > 1 {
+		n = int(min(float64(n)*factor, maxSize))
+	}
+	return n
+}
 
 // configured returns the description as the configuration wants it.
 func (d decoder) configured(c *config) *decoder {

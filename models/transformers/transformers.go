@@ -161,6 +161,11 @@ func (f *family) architecture(h *head, c *config) (*layers.Architecture, error) 
 	a := &layers.Architecture{Name: h.class, Root: root, Inputs: inputs(c), Classes: runnable}
 	if h.context != nil {
 		a.Context = h.context(c)
+		root.Walk(func(_ string, m *layers.Module) {
+			if context, ok := m.Attrs["context"].(int); ok && context > 0 { // a rotary embedding's
+				a.Stretch, a.Restarts = context, m.Attrs["factor"] == 0.0
+			}
+		})
 	}
 	return a, c.err
 }
