@@ -74,7 +74,12 @@ func (x mixture) of(d decoder) *family {
 	f.classes[d.class+x.block] = layers.Unary(mixtureForward)
 	f.classes[d.class+x.router] = layers.Class{Forward: routerForward}
 	f.classes[d.class+x.experts] = layers.Class{Forward: expertsForward}
-	f.classes[d.class+"Statics"] = layers.Unary(func(_ *layers.Trace, _ *layers.Module, x layers.Tensor) layers.Tensor { return x })
+	for _, name := range []string{"Statics", "Expert", "ExpertWeight"} { // which only hold weights
+		f.classes[d.class+name] = layers.Class{Forward: func(t *layers.Trace, m *layers.Module, _ ...any) any {
+			t.Fail("%s is computed with others of its kind", m.Class)
+			return nil
+		}}
+	}
 	return f
 }
 
@@ -141,10 +146,12 @@ func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.
 		c.fail(x.numberKey, "is %d, and the checkpoint has %d weights in all", number, len(c.dict))
 		return m
 	}
-	one := *d
-	one.mlpBias = nil
+	weight := func(rows, columns int) *layers.Module {
+		return layers.New(d.class+"ExpertWeight", nil).Param("weight", rows, columns)
+	}
 	for i := range number {
-		m.Add(strconv.Itoa(i), one.mlp(c, hidden, inner))
+		m.Add(strconv.Itoa(i), layers.New(d.class+"Expert", nil).
+			Add("gate_proj", weight(inner, hidden)).Add("up_proj", weight(inner, hidden)).Add("down_proj", weight(hidden, inner)))
 	}
 	return m
 }
