@@ -46,7 +46,7 @@ var diagram = map[string][]string{
 
 	// Ops and buffers.
 	"device":            {"graph", "tensor"},
-	"device/devicetest": {"device", "models/aten", "graph", "tensor"},
+	"device/devicetest": {"device", "models/aten", "graph", "tensor", "tensor/encoded"},
 	"device/null":       {"device", "graph", "tensor"},
 	"device/emulated":   {"device", "internal/cpu", "graph", "tensor"},
 	"device/late":       {"device", "graph"},
