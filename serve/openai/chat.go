@@ -193,8 +193,8 @@ type chatState struct {
 	made    []callObject
 	tokens  []generate.Token
 	result  *generate.TextResult
-	// begun tells that the stream has the role.
-	begun bool
+	// begun tells that the stream has the role, enough that further calls are dropped.
+	begun, enough bool
 }
 
 // run writes all answers.
@@ -237,8 +237,9 @@ func (a *chatAnswer) choice(i int) chatChoice {
 
 // finish is why an answer ended.
 func (a *chatAnswer) finish(s *chatState) string {
+	forced, ok := s.calls.(*forcedReader)
 	switch {
-	case len(s.made) > 0 && a.request.tools.choice != toolsNamed:
+	case len(s.made) > 0 && a.request.tools.choice != toolsNamed && !(ok && forced.cut()):
 		return "tool_calls"
 	case s.result.Finish == generate.FinishLength:
 		return "length"
@@ -261,24 +262,35 @@ func (a *chatAnswer) got(e event) error {
 	if a.request.top < 0 {
 		tokens = nil
 	}
-	made := make([]callObject, len(calls))
-	for i, c := range calls {
-		index := len(s.made) + i
-		made[i] = callObject{ID: a.family.id(), Type: "function", Function: functionObject{c.name, c.arguments}}
-		if a.stream != nil {
-			made[i].Index = &index
-		}
-	}
-	if tools := a.request.tools; tools != nil && !tools.parallel { // one was asked for
-		made = made[:min(len(made), 1-min(len(s.made), 1))]
-	}
-	s.made = append(s.made, made...)
+	parts := a.made(s, calls)
 	s.result = e.result
 	if a.stream != nil {
-		return a.chunks(e.choice, content, tokens, made)
+		return a.chunks(e.choice, content, tokens, parts)
 	}
 	s.content, s.tokens = append(s.content, content...), append(s.tokens, tokens...)
 	return nil
+}
+
+// made notes calls, and returns the parts that a stream has of them.
+func (a *chatAnswer) made(s *chatState, calls []call) (parts []callObject) {
+	for _, c := range calls {
+		if c.name != "" {
+			if s.enough = len(s.made) > 0 && !a.request.tools.parallel; !s.enough { // one was asked for
+				o := callObject{ID: a.family.id(), Type: "function", Function: functionObject{Name: c.name}}
+				s.made = append(s.made, o)
+				index := len(s.made) - 1
+				o.Index = &index
+				parts = append(parts, o)
+			}
+		}
+		if s.enough || c.arguments == "" {
+			continue
+		}
+		index := len(s.made) - 1
+		s.made[index].Function.Arguments += c.arguments
+		parts = append(parts, callObject{Index: &index, Function: functionObject{Arguments: c.arguments}})
+	}
+	return parts
 }
 
 // usage counts the tokens of all answers; the prompt is counted once.
