@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/text/template"
@@ -151,24 +152,50 @@ func (h *Handler) chatAnswer(request *chatRequest, lease *WriterLease) (*chatAns
 
 // encode returns the tokens of a text that has its special tokens, where there is room for them.
 func encode(w Writer, text, param string) ([]int, error) {
-	encoded, err := w.Tokenizer().Encode(text, tokenizer.Options{})
+	if err := surelyFits(w, text, param); err != nil {
+		return nil, err
+	}
+	ids, err := tokens(w, text)
 	if err != nil {
 		return nil, invalid(param, "%s: %v", param, err)
+	}
+	return ids, fits(w, len(ids), "", param)
+}
+
+func tokens(w Writer, text string) ([]int, error) {
+	encoded, err := w.Tokenizer().Encode(text, tokenizer.Options{})
+	if err != nil {
+		return nil, err
 	}
 	ids := make([]int, len(encoded.IDs))
 	for i, id := range encoded.IDs {
 		ids[i] = int(id)
 	}
-	return ids, fits(w, ids, param)
+	return ids, nil
+}
+
+// beginBytes is how many bytes for each token of the context are looked at before a longer text is encoded.
+const beginBytes = 16
+
+// surelyFits returns an error where the beginning of a text is far too long already, so that nobody has seconds of encoding for
+// a text that is refused.
+func surelyFits(w Writer, text, param string) error {
+	for n := beginBytes * w.Context(); n < len(text); n *= 4 {
+		begin := strings.ToValidUTF8(text[:n], "")
+		if ids, err := tokens(w, begin); err == nil && len(ids) >= 2*w.Context() { // a word that is cut has a few more
+			return fits(w, len(ids), "more than ", param)
+		}
+	}
+	return nil
 }
 
 // fits returns an error where a prompt leaves no room in the context.
-func fits(w Writer, ids []int, param string) error {
-	if len(ids) < w.Context() {
+func fits(w Writer, n int, more, param string) error {
+	if n < w.Context() {
 		return nil
 	}
-	e := invalid(param, "This model's maximum context length is %d tokens. However, your %s resulted in %d tokens. Please reduce "+
-		"the length of the %s.", w.Context(), param, len(ids), param)
+	e := invalid(param, "This model's maximum context length is %d tokens. However, your %s resulted in %s%d tokens. Please reduce "+
+		"the length of the %s.", w.Context(), param, more, n, param)
 	e.Code = "context_length_exceeded"
 	return e
 }
