@@ -105,7 +105,7 @@ var diagram = map[string][]string{
 	"text/tokenizer":     {"text/tokenizer/internal/..."},
 	"text/tokenizer/...": {"text/tokenizer/internal/..."},
 
-	"examples/...":   {"runtime", "models", "loader", "layers", "graph", "plan", "memory", "tensor"},
+	"examples/...":   {"serve", "runtime", "models", "loader", "layers", "graph", "plan", "memory", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "cost", "plan", "device", "internal/calibrate", "storage", "tensor"},
 
 	"text/template":                 {"text/template/internal/python"},
