@@ -20,8 +20,14 @@ type Request struct {
 	Seed uint64
 	// Logprobs is how many of the most likely tokens each token comes with.
 	Logprobs int
+	// Adapter is the name of the adapter that it is written with, one of [models.Model.Adapters]; "" is the model without one.
+	// Requests with different ones share passes.
+	Adapter string
 	// Constraint bounds what may be written; nil bounds nothing.
 	Constraint Constraint
+	// Progress, where it is not nil, is called on the caller's goroutine as the prompt is read, before the first token: with
+	// how many of its tokens are, those that were there already among them, and how many there are.
+	Progress func(read, tokens int)
 }
 
 // A Constraint says which tokens may follow those that were written. One belongs to one request.
@@ -83,7 +89,9 @@ type sequence struct {
 	cancel context.CancelFunc
 	// out takes the tokens; there is room for all of them, so that the loop never waits. finish, passes, shared and err are
 	// set before it is closed, and read after.
-	out    chan Token
+	out chan Token
+	// read has how much of the prompt was read last, if the caller wants to know; what it did not take in time is replaced.
+	read   chan int
 	finish Finish
 	passes int
 	shared int
@@ -97,7 +105,12 @@ type sequence struct {
 	// table are the blocks of the sequence; registered is how many of them others may share.
 	table      []int
 	registered int
-	sampler    *sampler
+	// adapter is the number of Request.Adapter.
+	adapter int64
+	sampler *sampler
+	// history finds guesses, and hope is how often they were right lately.
+	history history
+	hope    float64
 }
 
 // sequence checks a request.
@@ -120,21 +133,41 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 	if err := r.Sampling.check(e.vocabulary); err != nil {
 		return nil, err
 	}
+	adapter, err := e.model.AdapterNumber(r.Adapter)
+	if err != nil {
+		return nil, &RequestError{"Adapter", err.Error()}
+	}
 	most := e.context
 	if r.MaxTokens > 0 {
 		most = min(most, len(r.Prompt)+r.MaxTokens)
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	var read chan int
+	if r.Progress != nil {
+		read = make(chan int, 1)
+	}
 	return &sequence{
-		Request: r, ctx: ctx, cancel: cancel, most: most,
-		out:     make(chan Token, most-len(r.Prompt)),
+		Request: r, ctx: ctx, cancel: cancel, most: most, adapter: adapter,
+		out: make(chan Token, most-len(r.Prompt)), read: read,
 		tokens:  append(make([]int, 0, most), r.Prompt...),
-		sampler: newSampler(r, e.vocabulary),
+		sampler: newSampler(r, e.vocabulary), hope: hope,
 	}, nil
 }
 
 // maxLogprobs bounds the candidates of a token.
 const maxLogprobs = 100
+
+// tell tells the caller how much of the prompt was read.
+func (s *sequence) tell() {
+	if s.read == nil || s.cached > len(s.Prompt) {
+		return
+	}
+	select {
+	case <-s.read:
+	default:
+	}
+	s.read <- s.cached
+}
 
 // end ends a sequence.
 func (s *sequence) end(finish Finish, err error) {

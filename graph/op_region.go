@@ -23,9 +23,14 @@ var regionOps = []OpDef{
 	{Kind: "deform_columns", Shape: deformShape, FLOPs: deformFLOPs, Axes: leading(1, 0, 1, 2)},
 	// nms: which boxes In[0] [N 4] (left, top, right, bottom) stay when from the highest of the scores In[1] [N] on each drops those
 	// that it overlaps by more than "threshold", as a part of their union. In[2], one int64, says how many of the boxes count; absent
-	// is all. The first result [N] begins with the int64 indices of those that stay, the highest first, and goes on with zeros; the
+	// is all. Where In[3] [N] is given, of int64, boxes of different classes do not drop each other. The first result [N] begins with the int64 indices of those that stay, the highest first, and goes on with zeros; the
 	// second says how many stay.
 	{Kind: "nms", Shape: nmsShape, FLOPs: nmsFLOPs, Axes: mixes},
+	// heatmap_peaks: where maps In[0] [N K H W], interpolated cubically to the size of their region, are largest. In[1] [N 2] are the
+	// int64 sizes (height, width), at least one. In[2], one int64, says how many regions count; absent is all. The first result
+	// [N K 2] has the int64 places (row, column), of equal ones the first, the second [N K] what is there; both are zeros for regions
+	// that do not count. NaN is larger than any number.
+	{Kind: "heatmap_peaks", Shape: peaksShape, FLOPs: peaksFLOPs, Axes: leading(1, 0, 1)},
 }
 
 // Bounds of what a region is divided into: an attribute may not ask for more.
@@ -129,12 +134,13 @@ func deformShape(in []Spec, a Attrs) ([]Spec, error) {
 func deformFLOPs(_, out []Spec, _ Attrs) int64 { return product(8, Elements(out[0].Shape)) }
 
 func nmsShape(in []Spec, _ Attrs) ([]Spec, error) {
-	if err := wantOperands(in, 2, 3); err != nil {
+	if err := wantOperands(in, 2, 4); err != nil {
 		return nil, err
 	}
 	boxes, scores := in[0].Shape, in[1].Shape
 	if len(boxes) != 2 || boxes[1] != 4 || len(scores) != 1 || scores[0] != boxes[0] || in[0].DType != in[1].DType ||
-		given(in, 2) && (len(in[2].Shape) != 0 || in[2].DType != tensor.Int64) {
+		given(in, 2) && (len(in[2].Shape) != 0 || in[2].DType != tensor.Int64) ||
+		given(in, 3) && (!in[3].Shape.Equal(scores) || in[3].DType != tensor.Int64) {
 		return nil, mismatch(in)
 	}
 	stay := Spec{DType: tensor.Int64, Shape: tensor.Shape{boxes[0]}}
@@ -145,3 +151,19 @@ func nmsShape(in []Spec, _ Attrs) ([]Spec, error) {
 func nmsFLOPs(in, _ []Spec, _ Attrs) int64 {
 	return product(5, Elements(in[1].Shape), Elements(in[1].Shape))
 }
+
+func peaksShape(in []Spec, _ Attrs) ([]Spec, error) {
+	if err := wantOperands(in, 2, 3); err != nil {
+		return nil, err
+	}
+	maps, sizes := in[0].Shape, in[1].Shape
+	if len(maps) != 4 || maps[2] < 1 || maps[3] < 1 || !sizes.Equal(tensor.Shape{maps[0], 2}) || in[1].DType != tensor.Int64 ||
+		given(in, 2) && (len(in[2].Shape) != 0 || in[2].DType != tensor.Int64) {
+		return nil, mismatch(in)
+	}
+	places := Spec{DType: tensor.Int64, Shape: tensor.Shape{maps[0], maps[1], 2}}
+	return []Spec{places, {DType: in[0].DType, Shape: slices.Clone(maps[:2])}}, wantClass(in[0], isPlainFloat)
+}
+
+// peaksFLOPs: sixteen for each pixel of a region, which counts as one of a hundred by a hundred.
+func peaksFLOPs(_, out []Spec, _ Attrs) int64 { return product(16, 100, 100, Elements(out[1].Shape)) }

@@ -235,6 +235,8 @@ type Architecture struct {
 	Context int
 	// Note says what a state dict did not tell and was assumed, "" where nothing was.
 	Note string
+	// Wrap changes what modules compute; nil changes nothing.
+	Wrap Wrapper
 }
 
 // Check compares a state dict with what the architecture wants, under the names of a.Weights. It returns nil or a

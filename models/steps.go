@@ -8,6 +8,7 @@ import (
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/lora"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -32,6 +33,8 @@ const (
 	StepBlocks = "blocks"
 	// StepWanted are the rows whose logits are wanted: int64 [wanted].
 	StepWanted = "wanted"
+	// StepAdapters are the numbers of the rows' adapters ([Model.AdapterNumber]), of a model that has some: int64 [rows].
+	StepAdapters = "adapters"
 	// StepLogits are the logits of the wanted rows, [wanted, vocabulary].
 	StepLogits = "logits"
 )
@@ -72,8 +75,17 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 // maxBlocks bounds the blocks of caches.
 const maxBlocks = 1 << 24
 
+// A stepSource is what the graphs of a model's steps are made of.
+type stepSource struct {
+	ckpt     *loader.Checkpoint
+	arch     *layers.Architecture
+	ops      *graph.Registry
+	rename   func(string) string
+	adapters adapters
+}
+
 // stepModel returns m, an architecture's, as a model that is run step by step.
-func (m *Model) stepModel(ckpt *loader.Checkpoint, a *layers.Architecture, ops *graph.Registry, rename func(string) string, o StepOptions) *Model {
+func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	port := func(name string, dims ...string) Port {
 		p := Port{Name: name, DType: tensor.Int64, Dims: dims}
 		for range dims {
@@ -84,23 +96,31 @@ func (m *Model) stepModel(ckpt *loader.Checkpoint, a *layers.Architecture, ops *
 	tables := port(StepBlocks, "rows", "blocks")
 	tables.Shape[1] = graph.Blocks(o.Context)
 	s := newModel(m.ops, m.weights)
-	s.arch, s.notes, s.modules, s.context = m.arch, m.notes, m.modules, o.Context
+	s.arch, s.notes, s.modules, s.context, s.adapters = m.arch, m.notes, m.modules, o.Context, m.adapters
 	s.outputs = []string{StepLogits}
 	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows"), tables, port(StepWanted, "wanted")}
+	if len(m.adapters) > 0 {
+		s.inputs = append(s.inputs, port(StepAdapters, "rows"))
+	}
 	s.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
-		r := newRecorder(ckpt, ops)
-		r.Ctx, r.rename = ctx, rename
+		r := newRecorder(from.ckpt, from.ops)
+		r.Ctx, r.rename, r.adapted = ctx, from.rename, from.adapters.weights
 		bound, err := r.bind(s.inputs, c.Inputs)
 		if err != nil {
 			return nil, err
 		}
 		rows := bound[0].Shape()[0]
-		for i, p := range s.inputs[:3] {
-			if bound[i].Shape()[0] != rows {
+		for i, p := range s.inputs {
+			if p.Name != StepWanted && bound[i].Shape()[0] != rows {
 				return nil, &InputError{p.Name, fmt.Sprintf("%d rows where there are %d tokens", bound[i].Shape()[0], rows)}
 			}
 		}
 		step := &stepRecorder{recorder: r, options: o, positions: bound[1], blocks: bound[2], wanted: bound[3]}
+		a := from.arch
+		if len(m.adapters) > 0 {
+			step.adapters = bound[4]
+			a = lora.Mixed(a, from.adapters.list, step.choose)
+		}
 		args, err := step.arguments(a.Inputs, bound[0])
 		if err != nil {
 			return nil, err
@@ -119,6 +139,8 @@ type stepRecorder struct {
 	*recorder
 	options                   StepOptions
 	positions, blocks, wanted layers.Tensor
+	// adapters are the numbers of the rows' adapters, once [stepRecorder.Wanted] was called those of the rows that it gave.
+	adapters layers.Tensor
 }
 
 // arguments are those of forward: the tokens and their positions, where it takes them.
@@ -155,6 +177,13 @@ func (r *stepRecorder) Wanted(x layers.Tensor) (layers.Tensor, error) {
 	out, err := r.Call("aten::index_select", []any{x, 1, r.wanted}, nil)
 	if err != nil {
 		return nil, err
+	}
+	if r.adapters != nil {
+		of, err := r.Call("aten::index_select", []any{r.adapters, 0, r.wanted}, nil)
+		if err != nil {
+			return nil, err
+		}
+		r.adapters = of[0].(layers.Tensor)
 	}
 	return out[0].(layers.Tensor), nil
 }
@@ -200,6 +229,32 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 	}
 	s := out.Shape()
 	return r.Reshape(out, tensor.Shape{1, s[0], s[1] * s[2]})
+}
+
+// choose returns of two results of a module, [1 rows …], that with an adapter for the rows that have it. It copies bits, so
+// that the rows of others keep theirs.
+func (r *stepRecorder) choose(adapter int, with, without layers.Tensor) (layers.Tensor, error) {
+	rows, s := r.adapters.Shape()[0], with.Shape()
+	if len(s) < 2 || s[0] != 1 || s[1] != rows {
+		return nil, fmt.Errorf("a result of %v for %d rows", s, rows)
+	}
+	is, err := r.Call("aten::eq.Scalar", []any{r.adapters, adapter + 1}, nil)
+	if err != nil {
+		return nil, err
+	}
+	shape := make([]int, len(s))
+	for i := range shape {
+		shape[i] = 1
+	}
+	shape[1] = rows
+	if is, err = r.Call("aten::view", []any{is[0], shape}, nil); err != nil {
+		return nil, err
+	}
+	out, err := r.Call("aten::where.self", []any{is[0], with, without}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return out[0].(layers.Tensor), nil
 }
 
 // give makes the logits of [1 wanted vocabulary] the output of the graph.

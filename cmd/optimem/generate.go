@@ -18,6 +18,7 @@ import (
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/text/template"
 	"github.com/optimem/optimem/text/tokenizer"
 )
@@ -121,6 +122,9 @@ func (g *generating) generate(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, e.close()) }()
+	if err := e.expect(ctx, len(tokens)); err != nil {
+		return err
+	}
 	show := func(piece string) error {
 		_, err := io.WriteString(g.stdout, piece)
 		return err
@@ -184,7 +188,7 @@ type openEngine struct {
 	ckpt   *loader.Checkpoint
 	writer *generate.Writer
 	kv     int64
-	perRow float64
+	watch  *writingWatch
 }
 
 // start opens the model and starts an engine with room for sequences of a context; 0 is what the memory admits.
@@ -209,21 +213,21 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	if err := w.listenTop(); err != nil {
 		return nil, err
 	}
-	opts := w.options(nil, 0)
-	opts.Observe = w.observeTop()
+	opts, watch := w.options(nil, 0), newWritingWatch(w.stderr, w.quiet)
+	opts.Observe = runtime.TeeObserver(watch.observe, w.observeTop())
 	engine, err := generate.New(ctx, m.model, generate.Options{
-		Session: opts, Context: min(context, longest), Sequences: sequences, KV: w.kvType(m.ckpt),
+		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt),
 	})
 	if err != nil {
 		return nil, err
 	}
 	w.tellTop(engine.Session())
-	e := &openEngine{w: w, ckpt: m.ckpt, writer: generate.NewWriter(w.text, engine)}
+	e := &openEngine{w: w, ckpt: m.ckpt, writer: generate.NewWriter(w.text, engine), watch: watch}
 	p, err := engine.Forecast(ctx)
 	if err != nil {
 		return nil, cmp.Or(engine.Close(), err)
 	}
-	e.kv, e.perRow = p.CacheBytes, p.Forecast.Seconds
+	e.kv, watch.weights = p.CacheBytes, p.Fixed.WeightBytes
 	if !w.quiet {
 		w.note("a context of %d tokens, %s of keys and values, %s in all", engine.Context(), ascii.FormatSize(e.kv), ascii.FormatSize(p.PeakBytes()))
 		if p.MovedBytes > 0 {
@@ -231,7 +235,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 			if !p.Forecast.Measured {
 				guess = guessed
 			}
-			w.say("note", fmt.Sprintf("%s are brought for a token, in about %s%s", ascii.FormatSize(p.MovedBytes), secondsText(e.perRow), guess))
+			w.say("note", fmt.Sprintf("%s are brought for a token, in about %s%s", ascii.FormatSize(p.MovedBytes), secondsText(p.Forecast.Seconds), guess))
 		}
 	}
 	return e, nil
@@ -241,9 +245,32 @@ func (e *openEngine) close() error {
 	return e.w.closeTop(cmp.Or(e.writer.Engine().Close(), e.ckpt.Close(), e.w.closeCode()))
 }
 
+// expect says what reading a prompt takes, where it takes more than a pass and weights are brought for each.
+func (e *openEngine) expect(ctx context.Context, tokens int) error {
+	engine := e.writer.Engine()
+	rows := engine.Rows()
+	if tokens <= rows || e.w.quiet {
+		return nil
+	}
+	p, err := engine.ForecastPass(ctx, rows, 1)
+	if err == nil && p.MovedBytes > 0 {
+		passes := (tokens + rows - 1) / rows
+		e.w.say("note", fmt.Sprintf("the prompt of %d tokens takes %d passes, about %s", tokens, passes, secondsText(float64(passes)*p.Forecast.Seconds)))
+	}
+	return err
+}
+
 // write writes what a request asks for, with what it cost.
 func (e *openEngine) write(ctx context.Context, r generate.TextRequest, show func(string) error) (*writingFacts, error) {
 	engine := e.writer.Engine()
+	defer e.watch.end()
+	r.Request.Progress = e.watch.progress
+	if text := show; text != nil {
+		show = func(piece string) error {
+			e.watch.end()
+			return text(piece)
+		}
+	}
 	before, rows := engine.Session().Metrics(), engine.Stats()
 	result, err := e.writer.Write(ctx, r, show)
 	if result == nil {

@@ -46,7 +46,11 @@ type writing struct {
 	sampling generate.Sampling
 }
 
-// kvTypes are the dtypes that keys and values may have.
+// kvList are the types that keys and values may have, kvNames all of them, and kvTypes what each is.
+var kvList = []string{"fp32", "bf16", "fp16"}
+
+const kvNames = "fp32, bf16, fp16"
+
 var kvTypes = map[string]tensor.DType{"fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16}
 
 // defaultTokens is how many tokens are written where neither the user nor the folder says.
@@ -63,7 +67,7 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.StringVar(&w.schemaFile, "schema", "", "write JSON that fits the JSON schema in a `FILE`")
 	flags.StringVar(&w.grammarFile, "grammar", "", "write what follows the grammar in a `FILE` of GBNF")
 	flags.IntVar(&w.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and the memory admit)")
-	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: fp32, bf16, fp16 (default: as the weights)")
+	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (default: as the weights)")
 	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv")
 
 	flags.Float64Var(&w.temperature, "temperature", 0, "draw tokens at temperature `X`; 0 takes the most likely (default: as the folder says, else 0)")
@@ -77,7 +81,7 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	grouped(flags, samplingGroup, "temperature", "top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty",
 		"frequency-penalty", "seed")
 	w.sessionFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions([]string{"fp32", "bf16", "fp16"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // checkWriting looks at the flags alone.
@@ -98,8 +102,8 @@ func (w *writing) checkWriting() error {
 			return w.usage("", "--%s takes a number that is not negative", name)
 		}
 	}
-	if _, ok := kvTypes[w.kv]; changed("kv") && !ok {
-		return w.usage("there is: fp32, bf16, fp16", "unknown type of keys and values %q", w.kv)
+	if err := w.checkKV(w.kv); err != nil {
+		return err
 	}
 	if slices.Contains(w.stops, "") {
 		return w.usage("", "--stop takes a text that is not empty")
@@ -108,6 +112,14 @@ func (w *writing) checkWriting() error {
 		return w.usage("", "--schema and --grammar are both given")
 	}
 	return w.checkFlags()
+}
+
+// checkKV looks at the type of keys and values that --kv names.
+func (r *run) checkKV(name string) error {
+	if _, ok := kvTypes[name]; r.cmd.Flags().Changed("kv") && !ok {
+		return r.usage("there is: "+kvNames, "unknown type of keys and values %q", name)
+	}
+	return nil
 }
 
 // readGrammar reads what --schema or --grammar names and looks whether it can be followed.
@@ -186,8 +198,8 @@ func (w *writing) settings() error {
 }
 
 // kvType is the dtype of keys and values: what the user says, else that of most of the weights.
-func (w *writing) kvType(ckpt *loader.Checkpoint) tensor.DType {
-	if d, ok := kvTypes[w.kv]; ok {
+func kvType(name string, ckpt *loader.Checkpoint) tensor.DType {
+	if d, ok := kvTypes[name]; ok {
 		return d
 	}
 	bytes := make(map[tensor.DType]int64)

@@ -22,25 +22,27 @@ type modelFlags struct {
 	preprocess     string
 	arch           string
 	// class is the architecture where --arch names none.
-	class          string
-	mode           string
-	device         string
-	memory         budgetFlag
-	assertPeak     sizeFlag
-	hostMemory     sizeFlag
-	swap           sizeFlag
-	swapFolder     string
-	capacity       limitFlag
-	maxLayer       limitFlag
-	batch          int
-	look           lookFor // from --batch auto
-	batchAxes      []string
-	precision      string
-	exact          bool
-	verify         bool
-	runs           int
-	threads        int
-	seed           uint64
+	class      string
+	mode       string
+	device     string
+	memory     budgetFlag
+	assertPeak sizeFlag
+	hostMemory sizeFlag
+	swap       sizeFlag
+	swapFolder string
+	capacity   limitFlag
+	maxLayer   limitFlag
+	batch      int
+	look       lookFor // from --batch auto
+	batchAxes  []string
+	precision  string
+	exact      bool
+	verify     bool
+	runs       int
+	threads    int
+	seed       uint64
+	// steps is for plan only.
+	steps          stepsFlags
 	asJSON         bool
 	quiet, verbose bool
 	maxMemory      sizeFlag

@@ -24,6 +24,8 @@ var regionKernels = map[graph.Kind]kernel{
 		}
 		return suppress[float32](c)
 	}, work: nmsWork},
+	// The loop of torchvision's heatmaps_to_keypoints.
+	"heatmap_peaks": {run: runPeaks, work: peaksWork},
 }
 
 // regionParts bounds how many parts have tables of samples at a time.

@@ -10,7 +10,7 @@ import (
 // A box is a candidate of non-maximum suppression.
 type box[T plainReal] struct {
 	left, top, right, bottom, area T
-	index                          int64
+	index, class                   int64
 	dropped                        bool
 }
 
@@ -44,6 +44,12 @@ func suppress[T plainReal](c *call) error {
 		b.area = T(b.right-b.left) * T(b.bottom-b.top)
 		boxes[i] = b
 	}
+	if len(c.in) > 3 && !c.in[3].absent() {
+		classes := c.in[3]
+		for i := range boxes {
+			boxes[i].class = elements[int64](classes)[classes.layout.Offset+int(boxes[i].index)*classes.layout.Strides[0]]
+		}
+	}
 	threshold := c.attrs.Float("threshold")
 	for i := range boxes {
 		if boxes[i].dropped {
@@ -55,7 +61,7 @@ func suppress[T plainReal](c *call) error {
 		stay[count[0]] = boxes[i].index
 		count[0]++
 		for j := i + 1; j < n; j++ {
-			if !boxes[j].dropped && float64(boxes[i].overlap(&boxes[j])) > threshold {
+			if !boxes[j].dropped && boxes[i].class == boxes[j].class && float64(boxes[i].overlap(&boxes[j])) > threshold {
 				boxes[j].dropped = true
 			}
 		}

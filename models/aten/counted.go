@@ -165,6 +165,9 @@ func (b *Builder) CountOf(operator string, args []any) (n *Count, ok bool, err e
 			return n, true, err
 		}
 	case "_operator.add":
+		if isNumber && number == 0 {
+			return k, true, nil
+		}
 		most, value := k.most, operandArg(number)
 		if isCount {
 			number, value = m.most, m.value
@@ -242,11 +245,48 @@ type places struct {
 	flat *Ref
 }
 
-// where returns how often a mask is true. The same mask gives the same count, so that what it selects of several tensors has as
-// many rows.
+// maskDepth is through how many ops masks are compared, maskOperands how many operands those may have, maskConst how long the
+// constants are that are.
+const (
+	maskDepth    = 3
+	maskOperands = 4
+	maskConst    = 64
+)
+
+// made returns a text that two values have alike only where the same ops made them of the same.
+func (b *Builder) made(id graph.ValueID, depth int) string {
+	v := &b.Graph.Values[id]
+	if v.Role == graph.Const && len(v.Const) <= maskConst {
+		return fmt.Sprintf("%v%v%x", v.DType, v.Shape, v.Const)
+	}
+	if depth > 0 {
+		for _, op := range slices.Backward(b.Graph.Ops) {
+			at := slices.Index(op.Out, id)
+			if at < 0 {
+				continue
+			}
+			if len(op.In) > maskOperands || len(op.Guard) > 0 {
+				break
+			}
+			text := fmt.Sprintf("%s%v.%d(", op.Kind, op.Attrs, at)
+			for _, o := range op.In {
+				if o.Value == graph.NoValue {
+					text += "-,"
+					continue
+				}
+				text += b.made(o.Value, depth-1) + fmt.Sprint(o.Layout, ",")
+			}
+			return text + ")"
+		}
+	}
+	return fmt.Sprintf("v%d", id)
+}
+
+// where returns how often a mask is true. The same mask gives the same count, also where it is computed twice, so that what it
+// selects of several tensors has as many rows.
 func (b *Builder) where(mask *Ref) (*places, error) {
 	o := b.Read(bare(mask))
-	key := fmt.Sprint(o.Value, o.Layout)
+	key := b.made(o.Value, maskDepth) + fmt.Sprint(o.Layout)
 	if mask.IsCounted() {
 		key += fmt.Sprint(mask.counted.dim, mask.counted.value.cell.value)
 	}

@@ -22,7 +22,7 @@ func catCounted(c *call, t Target) error {
 		return c.err
 	}
 	k, alike := countOf(parts)
-	if k != nil && k.dim != d {
+	if k != nil && (k.dim != d || len(parts) == 1) {
 		if !alike {
 			return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
 		}
@@ -229,8 +229,11 @@ func putCounted(c *call, t Target) error {
 	if err != nil {
 		return err
 	}
+	if !ok {
+		return putAtCounted(c, t)
+	}
 	k := values.counted
-	if !ok || k == nil || r.IsCounted() || lead != 0 || k.dim != 0 || c.bool("accumulate") || values.rank() != r.rank()-mask.rank()+1 {
+	if k == nil || r.IsCounted() || lead != 0 || k.dim != 0 || c.bool("accumulate") || values.rank() != r.rank()-mask.rank()+1 {
 		return c.Unsupported("rows that data counts, put elsewhere: %s", SizeOfData)
 	}
 	p, err := c.where(mask)

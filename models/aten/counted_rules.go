@@ -15,9 +15,9 @@ func init() { // rules build calls, and calls look for rules
 	countedRules = map[string]countedRule{
 		"slice": sliceCounted, "narrow": keepsRows("self", "dim", 0), "select": keepsRows("self", "dim", -1),
 		"unbind": keepsRows("self", "dim", -1), "unsqueeze": unsqueezeCounted, "squeeze": squeezeCounted,
-		"cat": catCounted, "concat": catCounted, "concatenate": catCounted, "stack": stackCounted, "expand": expandCounted,
+		"cat": catCounted, "concat": catCounted, "concatenate": catCounted, "stack": stackCounted, "expand": expandCounted, "expand_as": expandAsCounted,
 		"index": indexCounted, "_unsafe_index": indexCounted, "index_select": indexCounted, "embedding": indexCounted,
-		"index_put": putCounted, "index_put_": putCounted,
+		"index_put": putCounted, "index_put_": putCounted, "scatter": scatterCounted, "scatter_": scatterCounted,
 		"sum": foldCounted(0), "mean": meanCounted, "prod": foldCounted(1), "any": foldCounted(0), "all": foldCounted(1),
 		"count_nonzero": foldCounted(0), "amax": foldCounted(lowest), "amin": foldCounted(highest), "max": foldCounted(lowest),
 		"min": foldCounted(highest), "argmax": foldCounted(lowest), "argmin": foldCounted(highest),
@@ -25,17 +25,20 @@ func init() { // rules build calls, and calls look for rules
 		"zeros": sizeCounted, "ones": sizeCounted, "full": sizeCounted, "empty": sizeCounted, "new_zeros": sizeCounted,
 		"new_ones": sizeCounted, "new_full": sizeCounted, "new_empty": sizeCounted, "arange": arangeCounted,
 		"nonzero": mindsCounts, "argwhere": mindsCounts, "where": mindsCounts, "nonzero_numpy": mindsCounts, "nms": mindsCounts,
+		"batched_nms": mindsCounts, "heatmap_peaks": mindsCounts,
 		"_unique2": mindsCounts, "unique_consecutive": mindsCounts,
-		"matmul": leftCounted("self"), "mm": leftCounted("self"), "addmm": leftCounted("mat1"), "linear": leftCounted("input"),
+		"matmul": matmulCounted, "bmm": matmulCounted, "mm": leftCounted("self"), "addmm": leftCounted("mat1"), "linear": leftCounted("input"),
 	}
 	for names, rule := range map[string]countedRule{
 		"view _unsafe_view reshape flatten unflatten":                                                          reshapeCounted,
+		"pad constant_pad_nd":                                                                                  padCounted,
+		"split split_with_sizes":                                                                               splitCounted,
 		"permute transpose swapaxes swapdims t numpy_T mT movedim moveaxis":                                    permuteCounted,
-		"split split_with_sizes chunk unsafe_chunk tensor_split softmax _softmax log_softmax _log_softmax":     keepsRows("self", "dim", 0),
+		"chunk unsafe_chunk tensor_split softmax _softmax log_softmax _log_softmax":                            keepsRows("self", "dim", 0),
 		"cumsum cumprod logcumsumexp cummax cummin":                                                            scanCounted,
 		"zeros_like ones_like full_like empty_like fill zero fill_ zero_":                                      likeCounted,
 		"roi_align roi_pool ps_roi_align ps_roi_pool":                                                          regionsCounted,
-		"conv2d convolution conv_transpose2d batch_norm group_norm":                                            firstCounted("input", 4),
+		"conv2d convolution _convolution conv_transpose2d batch_norm group_norm":                               firstCounted("input", 4),
 		"max_pool2d avg_pool2d adaptive_avg_pool2d adaptive_max_pool2d upsample_bilinear2d upsample_nearest2d": firstCounted("self", 4),
 	} {
 		for _, name := range strings.Fields(names) {
@@ -118,6 +121,9 @@ func likeCounted(c *call, t Target) error {
 // firstCounted is the rule of ops that compute each of a batch by itself.
 func firstCounted(name string, rank int) countedRule {
 	return func(c *call, t Target) error {
+		if !c.schema.has(name) { // which overloads with scale factors call so
+			name = "input"
+		}
 		r := c.onlyCounted(name)
 		if r == nil {
 			return c.err
@@ -127,6 +133,34 @@ func firstCounted(name string, rank int) countedRule {
 		}
 		return c.giveSame(t, r.counted.Count, 0, nil)
 	}
+}
+
+// matmulCounted is the rule of products of as many matrices as are counted, or by one from the right.
+func matmulCounted(c *call, t Target) error {
+	name := "other"
+	if c.schema.has("mat2") {
+		name = "mat2"
+	}
+	left, right := c.tensor("self"), c.tensor(name)
+	if c.err != nil {
+		return c.err
+	}
+	if k, alike := countOf([]*Ref{left, right}); alike && k.dim == 0 && left.rank() == 3 && right.rank() == 3 {
+		return c.giveSame(t, k.Count, 0, nil)
+	}
+	return leftCounted("self")(c, t)
+}
+
+// padCounted is the rule of what makes other dimensions than the rows' longer: "pad" counts them from the last.
+func padCounted(c *call, t Target) error {
+	r := c.onlyCounted("self")
+	if r == nil {
+		return c.err
+	}
+	if len(c.ints("pad")) > 2*(r.rank()-1-r.counted.dim) && c.err == nil {
+		return c.Unsupported("along rows that data counts: %s", SizeOfData)
+	}
+	return c.giveSame(t, r.counted.Count, r.counted.dim, nil)
 }
 
 // leftCounted is the rule of products by a matrix from the right.

@@ -260,3 +260,20 @@ func expandCounted(c *call, t Target) error {
 	}
 	return c.giveSame(t, k, at, nil)
 }
+
+func expandAsCounted(c *call, t Target) error {
+	r, other := c.tensor("self"), c.tensor("other")
+	if c.err != nil {
+		return c.err
+	}
+	k := other.counted
+	if k == nil {
+		return c.Unsupported("a fixed number of rows that data counts: %s", SizeOfData)
+	}
+	at := k.dim - (other.rank() - r.rank())
+	switch {
+	case r.IsCounted() && (!r.counted.same(k.Count) || r.counted.dim != at), !r.IsCounted() && at >= 0 && r.shape()[at] != 1:
+		return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+	}
+	return c.giveSame(t, k.Count, k.dim, nil)
+}

@@ -268,20 +268,18 @@ func identical(a, b any) bool {
 	return false
 }
 
-// agree reports whether a value is the same as another where there is nothing.
+// agree reports whether a value is the same as another where there is nothing. Tensors are where both are empty then: the way that
+// is right where there is something may give another shape of nothing.
 func (m *machine) agree(none, some any, u *undecided) bool {
 	a, ok1 := none.(layers.Tensor)
 	b, ok2 := some.(layers.Tensor)
 	if !ok1 || !ok2 {
 		return identical(none, some)
 	}
-	d := m.rec.EmptyWith(b, u.n)
-	if e, _ := m.rows(a); d < 0 || e >= 0 || a.DType() != b.DType() || len(a.Shape()) != len(b.Shape()) {
+	if d, _ := m.rows(a); d < 0 && m.elementsOf(a) > 0 || d >= 0 && m.rec.EmptyWith(a, u.n) < 0 {
 		return false
 	}
-	shape := slices.Clone(b.Shape())
-	shape[d] = 0
-	return shape.Equal(a.Shape())
+	return a.DType() == b.DType() && m.rec.EmptyWith(b, u.n) >= 0
 }
 
 // harmless reports whether statements only set names to what ops give.

@@ -32,6 +32,7 @@ var foldOps = map[string]foldOp{
 	"ceil":         {1, func(a, _ float64) float64 { return math.Ceil(a) }, func(a, _ int) int { return a }, 0},
 	"trunc":        {1, func(a, _ float64) float64 { return math.Trunc(a) }, func(a, _ int) int { return a }, 0},
 	"round":        {1, func(a, _ float64) float64 { return math.RoundToEven(a) }, func(a, _ int) int { return a }, 0},
+	"log2":         {1, func(a, _ float64) float64 { return math.Log2(a) }, nil, 0}, // of a power of two exact, else rounded
 	"sqrt":         {1, func(a, _ float64) float64 { return math.Sqrt(a) }, nil, 0},
 	"eq":           {2, truth(func(a, b float64) bool { return a == b }), nil, tensor.Bool},
 	"ne":           {2, truth(func(a, b float64) bool { return a != b }), nil, tensor.Bool},

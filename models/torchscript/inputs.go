@@ -37,6 +37,8 @@ type node any
 type seriesNode struct {
 	elems []node
 	tuple bool
+	// open says that nobody knows how long the list is: as long as it is given.
+	open bool
 }
 
 type dictNode struct {
@@ -159,6 +161,9 @@ func (in *inspector) node(name string, t *script.Type, example script.Value, dep
 		return series(t.Args, examples, true)
 	case script.ListType:
 		examples, ok := example.(script.ListValue)
+		if !ok && t.Args[0].Kind == script.TensorType {
+			return in.openList(name, t.Args[0], depth)
+		}
 		if !ok {
 			return unsupported("the length of the list is not known; trace the module, or give forward the tensors one by one")
 		}
@@ -195,6 +200,25 @@ func (in *inspector) node(name string, t *script.Type, example script.Value, dep
 		}
 	}
 	return unsupported("it is no tensor and has no default")
+}
+
+// maxOpenList is how many tensors a list may be given that has no length of its own.
+const maxOpenList = 8
+
+// openList is a list of tensors of which only the first has to be given.
+func (in *inspector) openList(name string, elem *script.Type, depth int) (node, error) {
+	n := &seriesNode{open: true}
+	for i := range maxOpenList {
+		e, err := in.node(layers.Join(name, fmt.Sprint(i)), elem, nil, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			in.sig.Ports[e.(int)].Optional = true
+		}
+		n.elems = append(n.elems, e)
+	}
+	return n, nil
 }
 
 // Number returns the number that a tensor without dimensions holds.
@@ -237,11 +261,18 @@ func (s *Signature) value(n node, values []any) (v any, complete bool) {
 		}
 		return values[n], true
 	case *seriesNode:
-		elems := each(n.elems)
-		if n.tuple {
-			return Tuple(elems), complete
+		elems := n.elems
+		for i, e := range elems { // a list ends where nothing is given
+			if at, is := e.(int); n.open && is && i > 0 && (at >= len(values) || values[at] == nil) {
+				elems = elems[:i]
+				break
+			}
 		}
-		return elems, complete
+		given := each(elems)
+		if n.tuple {
+			return Tuple(given), complete
+		}
+		return given, complete
 	case *dictNode:
 		var fields layers.Fields
 		for i, v := range each(n.elems) {

@@ -196,7 +196,10 @@ func (m *machine) call(fn *script.Function, args []any, named map[string]any, ou
 		}
 	}
 	m.bind(f, fn, args, named)
-	v, _ := m.block(f, fn.Body)
+	v, done := m.ofDetector(fn, f.vars)
+	if !done {
+		v, _ = m.block(f, fn.Body)
+	}
 	v = m.typed(v, fn.Returns)
 	m.pos = pos
 	delete(m.active, fn)

@@ -73,10 +73,10 @@ func generating(context func(c *config) int, h head) head {
 }
 
 // families is every family of the package.
-var families = []*family{
+var families = slices.Concat(decoders, []*family{
 	bert, roberta, xlmRoberta, camembert, distilbert, albert, mpnet, modernBert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
 	vit, deit, dinov2, clip, clipText, clipVision, t5, bart, whisper,
-}
+})
 
 // Classes are the package's classes.
 var Classes = func() layers.Classes {

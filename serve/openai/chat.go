@@ -205,7 +205,7 @@ func (a *chatAnswer) run(ctx context.Context, w http.ResponseWriter) error {
 			a.choices[i].calls = a.request.tools.reader(a.family)
 		}
 	}
-	x := writing{writer: a.writer, requests: a.requests, got: a.got, idle: a.h.opts.KeepAlive}
+	x := writing{writer: a.writer, requests: a.requests, alike: a.request.n, got: a.got, idle: a.h.opts.KeepAlive}
 	if a.request.stream {
 		a.stream = &stream{w: w}
 		x.tick = a.stream.wait

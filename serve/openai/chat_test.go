@@ -184,6 +184,23 @@ func TestSampling(t *testing.T) {
 	}
 }
 
+// TestPromptsAreComputedOnce: of several answers, the first goes ahead with the prompt, and the others have its keys and values.
+func TestPromptsAreComputedOnce(t *testing.T) {
+	s := tiny(t)
+	var alone, got chat
+	long := "an unusual question: " + strings.Repeat("Rome Oslo ", 20)
+	before := engine(t).Stats()
+	s.ok(t, chats, ask(long, `"n": 4, "temperature": 1, "max_tokens": 3`), &got)
+	after := engine(t).Stats()
+	if rows, most := after.Rows-before.Rows, int64(3*got.Usage.Prompt/2+12); rows > most || got.Usage.Prompt < 60 {
+		t.Errorf("four answers to %d tokens took %d rows, more than %d", got.Usage.Prompt, rows, most)
+	}
+	s.ok(t, chats, ask(long, `"max_tokens": 3`), &alone)
+	if cached := alone.Usage.Details.Cached; cached == 0 || cached >= alone.Usage.Prompt {
+		t.Errorf("%d tokens of %d were there", cached, alone.Usage.Prompt)
+	}
+}
+
 // TestBounds: stops, counts, biases and penalties do what they say.
 func TestBounds(t *testing.T) {
 	s := tiny(t)

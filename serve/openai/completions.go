@@ -192,7 +192,7 @@ func (a *completion) decode(ids []int) string {
 
 // run writes all texts.
 func (a *completion) run(ctx context.Context, w http.ResponseWriter) error {
-	x := writing{writer: a.writer, requests: a.requests, got: a.got, idle: a.h.opts.KeepAlive}
+	x := writing{writer: a.writer, requests: a.requests, alike: a.request.n, got: a.got, idle: a.h.opts.KeepAlive}
 	if a.request.stream {
 		a.stream = &stream{w: w}
 		x.tick = a.stream.wait

@@ -147,7 +147,8 @@ func TestHostileBodies(t *testing.T) {
 		{strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65), 400, "64 deep"},
 		{strings.Repeat(`[`, 60000), 400, "64 deep"},
 		{`{"model": "` + strings.Repeat("x", 1<<16) + `"}`, 413, "65536 bytes"},
-		{ask("x", `"logit_bias": {"1": 1, "1": 2}`), 200, ""}, // as the last says
+		{ask("x", `"logit_bias": {"1": 1, "1": 2}`), 200, ""},                             // as the last says
+		{ask("x", `"max_tokens": 1, "stop": "\\\"`+strings.Repeat("[", 70)+`"`), 200, ""}, // in a text
 	} {
 		if c.status == 200 {
 			var got chat

@@ -59,6 +59,24 @@ func ByID(id uint32) (*Encoding, bool) {
 	return nil, false
 }
 
+// ByName returns the encoding of ggml's name.
+func ByName(name string) (*Encoding, bool) {
+	for i := range encodings {
+		if encodings[i].Name == name {
+			return &encodings[i], true
+		}
+	}
+	return nil, false
+}
+
+// BlockBytes returns what n numbers take, false where they are not whole blocks.
+func (e *Encoding) BlockBytes(n int) (int, bool) {
+	return n / int(e.Elements) * int(e.Bytes), n%int(e.Elements) == 0
+}
+
+// Numbers returns how many numbers so many bytes of whole blocks stand for.
+func (e *Encoding) Numbers(bytes int64) int64 { return bytes / e.Bytes * e.Elements }
+
 // All returns every encoding that is known by name.
 func All() []*Encoding {
 	all := make([]*Encoding, len(encodings))
