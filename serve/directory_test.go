@@ -283,3 +283,30 @@ func TestEmbeddings(t *testing.T) {
 		t.Error(body)
 	}
 }
+
+// TestVersionsOfText: versions of a model that writes have one share, so that one of them is open, and no client changes which.
+func TestVersionsOfText(t *testing.T) {
+	dir := directory(t, map[string]string{"chat/1": chat, "chat/2": chat})
+	r := open(t, dir, Options{})
+	h := r.Handler()
+	body := `{"inputs":[{"name":"text_input","shape":[1],"datatype":"BYTES","data":["hello"]}],"parameters":{"max_tokens":2}}`
+	check := func(version string, want int) {
+		t.Helper()
+		if status, _, answer := ask(h, "POST", "/v2/models/chat/versions/"+version+"/infer", body); status != want {
+			t.Errorf("version %s: %d %s", version, status, answer)
+		}
+	}
+	check("2", 200)
+	check("1", 503)
+	if err := os.CopyFS(filepath.Join(dir, "chat", "3"), os.DirFS(chat)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Load(t.Context(), "chat"); err != nil {
+		t.Fatal(err)
+	}
+	check("3", 200)
+	check("2", 503)
+	if status, _, answer := ask(h, "POST", "/v2/models/chat/infer", body); status != 200 || !strings.Contains(answer, `"model_version":"3"`) {
+		t.Errorf("%d %s", status, answer)
+	}
+}

@@ -287,6 +287,23 @@ func (r *Registry) rescan() error {
 	return nil
 }
 
+// siblings returns all versions of a model.
+func (r *Registry) siblings(name string) []*version {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.models[name]; s != nil {
+		return s.versions
+	}
+	return nil
+}
+
+// opensByItself reports whether a request may open a version. Of a model beside the pool only the newest is open, since its
+// versions have one share: else clients could have them change places.
+func (r *Registry) opensByItself(v *version) bool {
+	all := r.siblings(v.model)
+	return v.what().kind == Tensors || len(all) == 0 || all[len(all)-1] == v
+}
+
 // Load opens a model anew, as it is in the directory now, and puts it in the place of the one that is there, which ends what
 // it has begun. Where it cannot be opened the old one stays.
 func (r *Registry) Load(ctx context.Context, name string) error {

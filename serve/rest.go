@@ -244,13 +244,9 @@ func (r *Registry) metadata(w http.ResponseWriter, req *http.Request, v *version
 
 // versionsOf lists the versions of a model.
 func (r *Registry) versionsOf(name string) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	var all []string
-	if s := r.models[name]; s != nil {
-		for _, v := range s.versions {
-			all = append(all, v.number)
-		}
+	for _, v := range r.siblings(name) {
+		all = append(all, v.number)
 	}
 	return all
 }
