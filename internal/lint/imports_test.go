@@ -109,7 +109,7 @@ var diagram = map[string][]string{
 	"text/tokenizer/...": {"text/tokenizer/internal/..."},
 
 	"examples/chat":  {"generate", "runtime", "models", "loader"},
-	"examples/...":   {"runtime", "models", "loader", "layers", "graph", "plan", "memory", "tensor"},
+	"examples/...":   {"serve", "runtime", "models", "loader", "layers", "graph", "plan", "memory", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "cost", "plan", "device", "internal/calibrate", "storage", "tensor"},
 
 	"text/template":                 {"text/template/internal/python"},
