@@ -97,99 +97,21 @@ func reshapeCounted(c *call, t Target) error {
 	if !own || r == nil || !r.IsCounted() {
 		return c.Unsupported("to a number of rows: %s", SizeOfData)
 	}
-	k := r.counted
-	open, sizes := -1, []any(nil) // the dimension whose size the program leaves to the tensor
-	switch list := c.args[c.sizesName()].(type) {
-	case []any:
-		sizes = list
-	case []int:
-		for _, n := range list {
-			sizes = append(sizes, n)
-		}
+	sizes, err := c.sizesOf(t, r)
+	if err != nil {
+		return err
 	}
-	base := baseName(t.schema.target)
-	if base == "flatten" {
-		from, to := c.dim("start_dim", r.rank()), c.dim("end_dim", r.rank())
-		if from > to || c.err != nil {
-			return fmt.Errorf("flatten from dimension %d to %d", from, to)
-		}
-		for d, n := range r.shape() {
-			switch {
-			case d == k.dim && (d < from || d > to), d == from && from <= k.dim && k.dim <= to:
-				sizes = append(sizes, -1)
-			case d > from && d <= to && from <= k.dim && k.dim <= to:
-			case d > from && d <= to:
-				sizes[len(sizes)-1] = sizes[len(sizes)-1].(int) * n
-			default:
-				sizes = append(sizes, n)
-			}
-		}
-	} else if base == "unflatten" {
-		d := c.dim("dim", r.rank())
-		if c.err != nil || d == k.dim {
-			return c.Unsupported("rows that data counts: %s", SizeOfData)
-		}
-		inner, err := inferShape(c.ints("sizes"), int64(r.shape()[d]))
-		if err != nil {
-			return err
-		}
-		sizes = nil
-		for e, n := range r.shape() {
-			switch {
-			case e == k.dim:
-				sizes = append(sizes, -1)
-			case e == d:
-				for _, m := range inner {
-					sizes = append(sizes, m)
-				}
-			default:
-				sizes = append(sizes, n)
-			}
-		}
+	shape, open, err := c.openShape(r, sizes)
+	if err != nil {
+		return err
 	}
-	shape := make(tensor.Shape, len(sizes))
-	for i, n := range sizes {
-		switch n := n.(type) {
-		case *Count:
-			if !n.same(k.Count) || open >= 0 && sizes[open] != -1 {
-				return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
-			}
-			open, shape[i] = i, n.most
-		case int:
-			if shape[i] = n; n == -1 && open < 0 {
-				open = i
-			}
-		}
-	}
-	if open < 0 {
-		return c.Unsupported("a fixed number of rows that data counts: %s", SizeOfData)
-	}
-	// The places before and behind the open dimension are those before and behind the rows, or the rows take some of them along.
-	before, behind := NumElements(r.shape()[:k.dim]), NumElements(r.shape()[k.dim+1:])
-	outer, inner := int64(1), int64(1)
-	for i, n := range shape {
-		switch {
-		case i < open:
-			outer *= int64(n)
-		case i > open:
-			inner *= int64(n)
-		}
-	}
-	if outer < 0 && inner == behind { // u0 rows, and −1 for what is before them
-		inner, outer = behind, before
-	}
-	if inner < 0 && outer == before { // and behind them
-		if _, is := sizes[open].(*Count); is {
-			inner = behind
-		}
-	}
-	if outer != before || inner <= 0 || behind <= 0 || behind%inner != 0 && inner%behind != 0 ||
-		inner != behind && before != 1 {
+	_, byCount := sizes[open].(*Count)
+	behind, inner, ok := reshapedRows(r, shape, open, byCount)
+	if !ok {
 		return c.Unsupported("rows that data counts, put together otherwise: %s", SizeOfData)
 	}
-	count := k.Count
-	var err error
-	whole := bare(r)
+	k := r.counted
+	count, whole := k.Count, bare(r)
 	switch {
 	case behind > inner:
 		count, err = c.multiple(k.Count, int(behind/inner))
@@ -213,6 +135,119 @@ func reshapeCounted(c *call, t Target) error {
 		return err
 	}
 	return c.giveRef(count.of(out, open), nil)
+}
+
+// sizesOf returns the sizes that a reshaping of r asks for, −1 for the dimension with the rows where it is not named otherwise.
+func (c *call) sizesOf(t Target, r *Ref) ([]any, error) {
+	switch baseName(t.schema.target) {
+	case "flatten":
+		return c.flatSizes(r)
+	case "unflatten":
+		return c.unflatSizes(r)
+	}
+	sizes := []any(nil)
+	switch list := c.args[c.sizesName()].(type) {
+	case []any:
+		sizes = list
+	case []int:
+		for _, n := range list {
+			sizes = append(sizes, n)
+		}
+	}
+	return sizes, nil
+}
+
+func (c *call) flatSizes(r *Ref) (sizes []any, err error) {
+	rows := r.counted.dim
+	from, to := c.dim("start_dim", r.rank()), c.dim("end_dim", r.rank())
+	if from > to || c.err != nil {
+		return nil, fmt.Errorf("flatten from dimension %d to %d", from, to)
+	}
+	for d, n := range r.shape() {
+		switch {
+		case d == rows && (d < from || d > to), d == from && from <= rows && rows <= to:
+			sizes = append(sizes, -1)
+		case d > from && d <= to && from <= rows && rows <= to:
+		case d > from && d <= to:
+			sizes[len(sizes)-1] = sizes[len(sizes)-1].(int) * n
+		default:
+			sizes = append(sizes, n)
+		}
+	}
+	return sizes, nil
+}
+
+func (c *call) unflatSizes(r *Ref) (sizes []any, err error) {
+	d := c.dim("dim", r.rank())
+	if c.err != nil || d == r.counted.dim {
+		return nil, c.Unsupported("rows that data counts: %s", SizeOfData)
+	}
+	inner, err := inferShape(c.ints("sizes"), int64(r.shape()[d]))
+	if err != nil {
+		return nil, err
+	}
+	for e, n := range r.shape() {
+		switch {
+		case e == r.counted.dim:
+			sizes = append(sizes, -1)
+		case e == d:
+			for _, m := range inner {
+				sizes = append(sizes, m)
+			}
+		default:
+			sizes = append(sizes, n)
+		}
+	}
+	return sizes, nil
+}
+
+// openShape returns sizes with the largest that there can be, and which dimension it is that the program leaves to the tensor.
+func (c *call) openShape(r *Ref, sizes []any) (shape tensor.Shape, open int, err error) {
+	open, shape = -1, make(tensor.Shape, len(sizes))
+	for i, n := range sizes {
+		switch n := n.(type) {
+		case *Count:
+			if !n.same(r.counted.Count) || open >= 0 && sizes[open] != -1 {
+				return nil, 0, c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
+			}
+			open, shape[i] = i, n.most
+		case int:
+			if shape[i] = n; n == -1 && open < 0 {
+				open = i
+			}
+		}
+	}
+	if open < 0 {
+		return nil, 0, c.Unsupported("a fixed number of rows that data counts: %s", SizeOfData)
+	}
+	return shape, open, nil
+}
+
+// reshapedRows returns how many elements are behind a row of r, and how many behind one in its new shape: the places before and
+// behind the open dimension are those before and behind the rows, or the rows take some of them along. byCount says that the open
+// dimension is named by the count of the rows.
+func reshapedRows(r *Ref, shape tensor.Shape, open int, byCount bool) (behind, inner int64, ok bool) {
+	k := r.counted
+	before := NumElements(r.shape()[:k.dim])
+	behind = NumElements(r.shape()[k.dim+1:])
+	outer := int64(1)
+	inner = 1
+	for i, n := range shape {
+		switch {
+		case i < open:
+			outer *= int64(n)
+		case i > open:
+			inner *= int64(n)
+		}
+	}
+	if outer < 0 && inner == behind { // u0 rows, and −1 for what is before them
+		inner, outer = behind, before
+	}
+	if inner < 0 && outer == before && byCount { // and behind them
+		inner = behind
+	}
+	ok = outer == before && inner > 0 && behind > 0 && (behind%inner == 0 || inner%behind == 0) && (inner == behind || before == 1)
+	return behind, inner, ok
 }
 
 // sizesName is the name of the parameter of sizes.

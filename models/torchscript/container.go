@@ -8,8 +8,10 @@ import (
 // listFuncs take a list first, dictFuncs a dictionary.
 var listFuncs, dictFuncs map[string]builtin
 
-func init() {
-	listFuncs = map[string]builtin{
+func init() { listFuncs, dictFuncs = functionsOfLists(), functionsOfDicts() }
+
+func functionsOfLists() map[string]builtin {
+	return map[string]builtin{
 		"aten::len":              func(c *invocation) (any, bool) { return len(c.self().elems), true },
 		"aten::append":           appendList,
 		"aten::extend":           extendList,
@@ -45,7 +47,10 @@ func init() {
 		"aten::le":               func(c *invocation) (any, bool) { return !c.lexicalLess(c.list(1, "b"), c.self()), true },
 		"aten::ge":               func(c *invocation) (any, bool) { return !c.lexicalLess(c.self(), c.list(1, "b")), true },
 	}
-	dictFuncs = map[string]builtin{
+}
+
+func functionsOfDicts() map[string]builtin {
+	return map[string]builtin{
 		"aten::len":    func(c *invocation) (any, bool) { return len(c.dict().keys), true },
 		"aten::keys":   func(c *invocation) (any, bool) { return c.newList(c.dict().keys), true },
 		"aten::values": func(c *invocation) (any, bool) { return c.newList(c.dict().values), true },

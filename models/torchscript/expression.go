@@ -320,14 +320,6 @@ func (m *machine) isInstance(v any, t *script.Type, depth int) bool {
 		}
 		return false
 	}
-	each := func(elems []any, t *script.Type) bool {
-		for _, e := range elems {
-			if !m.isInstance(e, t, depth+1) {
-				return false
-			}
-		}
-		return true
-	}
 	is := false
 	switch t.Kind {
 	case script.AnyType:
@@ -361,24 +353,8 @@ func (m *machine) isInstance(v any, t *script.Type, depth int) bool {
 		_, is = v.(*list)
 	case script.AnyTupleType:
 		_, is = v.(*tuple)
-	case script.ListType:
-		l, ok := v.(*list)
-		switch {
-		case !ok:
-		case len(l.elems) == 0 && l.elem != nil:
-			is = l.elem.Equal(t.Args[0])
-		default:
-			is = each(l.elems, t.Args[0])
-		}
-	case script.TupleType:
-		p, ok := v.(*tuple)
-		is = ok && len(p.elems) == len(t.Args)
-		for i := 0; is && i < len(t.Args); i++ {
-			is = m.isInstance(p.elems[i], t.Args[i], depth+1)
-		}
-	case script.DictType:
-		d, ok := v.(*dict)
-		is = ok && each(d.keys, t.Args[0]) && each(d.values, t.Args[1])
+	case script.ListType, script.TupleType, script.DictType:
+		return m.isContainer(v, t, depth)
 	case script.FutureType:
 		_, is = v.(*future)
 	case script.ClassType:
@@ -392,6 +368,35 @@ func (m *machine) isInstance(v any, t *script.Type, depth int) bool {
 		}
 	}
 	return is
+}
+
+// isContainer is isInstance for containers of a type.
+func (m *machine) isContainer(v any, t *script.Type, depth int) bool {
+	each := func(elems []any, t *script.Type) bool {
+		for _, e := range elems {
+			if !m.isInstance(e, t, depth+1) {
+				return false
+			}
+		}
+		return true
+	}
+	switch t.Kind {
+	case script.ListType:
+		l, ok := v.(*list)
+		if ok && len(l.elems) == 0 && l.elem != nil {
+			return l.elem.Equal(t.Args[0])
+		}
+		return ok && each(l.elems, t.Args[0])
+	case script.TupleType:
+		p, ok := v.(*tuple)
+		is := ok && len(p.elems) == len(t.Args)
+		for i := 0; is && i < len(t.Args); i++ {
+			is = m.isInstance(p.elems[i], t.Args[i], depth+1)
+		}
+		return is
+	}
+	d, ok := v.(*dict)
+	return ok && each(d.keys, t.Args[0]) && each(d.values, t.Args[1])
 }
 
 // implements reports whether a class has the methods of an interface.

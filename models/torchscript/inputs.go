@@ -2,6 +2,7 @@ package torchscript
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader/script"
@@ -167,29 +168,9 @@ func (in *inspector) node(name string, t *script.Type, example script.Value, dep
 		if !ok {
 			return unsupported("the length of the list is not known; trace the module, or give forward the tensors one by one")
 		}
-		types := make([]*script.Type, len(examples))
-		for i := range types {
-			types[i] = t.Args[0]
-		}
-		return series(types, examples, false)
+		return series(slices.Repeat([]*script.Type{t.Args[0]}, len(examples)), examples, false)
 	case script.DictType:
-		examples, ok := example.(script.DictValue)
-		if !ok || t.Args[0].Kind != script.StringType {
-			return unsupported("the keys of the dictionary are not known; trace the module, or give forward the tensors one by one")
-		}
-		n := &dictNode{}
-		for _, item := range examples {
-			key, ok := item.Key.(string)
-			if !ok {
-				return unsupported("a key is no text")
-			}
-			elem, err := in.node(layers.Join(name, key), t.Args[1], item.Value, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			n.keys, n.elems = append(n.keys, key), append(n.elems, elem)
-		}
-		return n, nil
+		return in.dict(name, t, example, depth)
 	case script.ClassType:
 		if c := in.program.Classes[t.Class]; c != nil && c.Kind == script.NamedTuple {
 			types := make([]*script.Type, len(c.Attributes))
@@ -200,6 +181,30 @@ func (in *inspector) node(name string, t *script.Type, example script.Value, dep
 		}
 	}
 	return unsupported("it is no tensor and has no default")
+}
+
+// dict is a dictionary with the keys that it was traced with.
+func (in *inspector) dict(name string, t *script.Type, example script.Value, depth int) (node, error) {
+	refused := func(why string) (node, error) {
+		return nil, &UnsupportedError{"argument " + name + " of forward", why}
+	}
+	examples, ok := example.(script.DictValue)
+	if !ok || t.Args[0].Kind != script.StringType {
+		return refused("the keys of the dictionary are not known; trace the module, or give forward the tensors one by one")
+	}
+	n := &dictNode{}
+	for _, item := range examples {
+		key, ok := item.Key.(string)
+		if !ok {
+			return refused("a key is no text")
+		}
+		elem, err := in.node(layers.Join(name, key), t.Args[1], item.Value, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		n.keys, n.elems = append(n.keys, key), append(n.elems, elem)
+	}
+	return n, nil
 }
 
 // maxOpenList is how many tensors a list may be given that has no length of its own.

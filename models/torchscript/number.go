@@ -1,6 +1,7 @@
 package torchscript
 
 import (
+	"maps"
 	"math"
 	"math/bits"
 	"math/cmplx"
@@ -12,7 +13,15 @@ import (
 var numberFuncs map[string]builtin
 
 func init() {
-	numberFuncs = map[string]builtin{
+	numberFuncs = make(map[string]builtin)
+	for _, table := range []map[string]builtin{operators(), functionsOfReals(), functionsOfNumbers()} {
+		maps.Copy(numberFuncs, table)
+	}
+}
+
+// operators are Python's.
+func operators() map[string]builtin {
+	return map[string]builtin{
 		"aten::add": arithmetic(func(a, b int) int { return a + b },
 			func(a, b float64) float64 { return a + b }, func(a, b complex128) complex128 { return a + b }),
 		"aten::sub": arithmetic(func(a, b int) int { return a - b },
@@ -47,6 +56,12 @@ func init() {
 			}
 			return a >> min(b, bits.UintSize-1)
 		}),
+	}
+}
+
+// functionsOfReals are those of math that give a number for one or two.
+func functionsOfReals() map[string]builtin {
+	return map[string]builtin{
 		"aten::floor":    toInt(math.Floor),
 		"aten::ceil":     toInt(math.Ceil),
 		"aten::round":    floats(math.RoundToEven),
@@ -79,6 +94,12 @@ func init() {
 		"aten::radians":  floats(func(x float64) float64 { return x * math.Pi / 180 }),
 		"aten::atan2":    floats2(math.Atan2),
 		"aten::copysign": floats2(math.Copysign),
+	}
+}
+
+// functionsOfNumbers are the others, and what makes other values of numbers.
+func functionsOfNumbers() map[string]builtin {
+	return map[string]builtin{
 		"aten::isnan": func(c *invocation) (any, bool) {
 			x, ok := number(c.args[0])
 			return cmplx.IsNaN(x), ok
