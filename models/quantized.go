@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -18,18 +19,19 @@ import (
 
 // A quantConfig is what a folder's configuration says of how its weights are quantised.
 type quantConfig struct {
-	Method     string `json:"quant_method"`
-	Bits       int    `json:"bits"`
-	GroupSize  int64  `json:"group_size"`
-	Checkpoint string `json:"checkpoint_format"`
-	Version    string `json:"version"`
-	Format     string `json:"format"`
-	// GGUF's and others' keys that are of no interest are left out.
-	BlockSize []int64 `json:"weight_block_size"`
+	Method     string  `json:"quant_method"`
+	Bits       int     `json:"bits"`
+	GroupSize  int64   `json:"group_size"`
+	Checkpoint string  `json:"checkpoint_format"`
+	Version    string  `json:"version"`
+	Format     string  `json:"format"`
+	BlockSize  []int64 `json:"weight_block_size"`
+	Eight      bool    `json:"load_in_8bit"`
+	Four       bool    `json:"load_in_4bit"`
 }
 
 // quantMethods are those whose weights are read, in the words of an error.
-const quantMethods = "awq (gemm), gptq, fp8 and compressed-tensors (int4, int8 and float8)"
+const quantMethods = "awq (gemm), gptq, fp8, compressed-tensors (int4, int8 and float8) and bitsandbytes (4 bits)"
 
 // useQuantized makes m the model of a Hugging Face folder whose weights are quantised: of tensors that belong together one weight
 // is made, under the name that it had, and the configuration no longer says so.
@@ -137,6 +139,10 @@ func (b *quantBuilder) method() error {
 			return refused(fmt.Sprintf(" with %d bits", b.Bits))
 		}
 	case "fp8":
+	case "bitsandbytes":
+		if b.Eight || !b.Four {
+			return refused(" with 8 bits")
+		}
 	case "compressed-tensors":
 		switch b.Format {
 		case "pack-quantized", "int-quantized", "naive-quantized", "float-quantized":
@@ -165,6 +171,8 @@ func (b *quantBuilder) module(name string) error {
 		return b.floats8(module, "weight_scale_inv", b.dtype)
 	case (kind == "activation_scale" || kind == "input_scale") && (b.Method == "fp8" || b.Method == "compressed-tensors"):
 		b.gone[name] = true // activations are not rounded
+	case b.Method == "bitsandbytes" && strings.HasPrefix(kind, "bitsandbytes__") && strings.HasSuffix(module, ".weight.quant_state"):
+		return b.nested(strings.TrimSuffix(module, ".weight.quant_state"), kind)
 	case kind == "weight_packed" && b.Method == "compressed-tensors":
 		return b.packed(module)
 	case kind == "weight_scale" && b.Method == "compressed-tensors" && b.all[module+".weight_packed"] == nil:
@@ -459,6 +467,127 @@ func (b *quantBuilder) floats8(module, kind string, dtype tensor.DType) error {
 	}
 	b.add(module, rows, columns, dtype, f.Matrix)
 	return nil
+}
+
+// A nestedState is what bitsandbytes says of a weight, as JSON in a tensor of bytes.
+type nestedState struct {
+	Kind         string  `json:"quant_type"`
+	Block        int64   `json:"blocksize"`
+	DType        string  `json:"dtype"`
+	Shape        []int64 `json:"shape"`
+	NestedBlock  int64   `json:"nested_blocksize"`
+	NestedOffset float64 `json:"nested_offset"`
+}
+
+// nested makes a weight of bitsandbytes' codes of 4 bits.
+func (b *quantBuilder) nested(module, kind string) error {
+	state, err := b.part(module, "weight.quant_state."+kind, tensor.UInt8)
+	if err != nil {
+		return err
+	}
+	const most = 1 << 16 // bytes
+	text, err := firstBytes(state, most)
+	if err != nil {
+		return err
+	}
+	var q nestedState
+	if err := json.Unmarshal(text, &q); err != nil {
+		return fmt.Errorf("%w: %s: %w", loader.ErrFormat, state.Name, err)
+	}
+	dtype, known := tensor.ParseDType(q.DType)
+	table, isKind := encoded.TableOf(strings.ToUpper(q.Kind))
+	const size = 1 << 30 // of a dimension
+	if !known || !slices.Contains(floats, dtype) || !isKind || len(q.Shape) != 2 || q.Shape[0] < 1 || q.Shape[1] < 1 ||
+		q.Shape[0] > size || q.Shape[1] > size || q.Block < 32 || q.Block > 4096 || q.Block&(q.Block-1) != 0 {
+		return fmt.Errorf("%w: %s says %.200s", loader.ErrFormat, state.Name, text)
+	}
+	w := encoded.Nested{Rows: q.Shape[0], Columns: q.Shape[1], Block: q.Block, Kind: strings.ToUpper(q.Kind), DType: dtype}
+	codes, err := b.part(module, "weight", tensor.UInt8)
+	if err != nil {
+		return err
+	}
+	numbers := w.Rows * w.Columns
+	if codes.NumElements() != (numbers+1)/2 {
+		return fmt.Errorf("%w: %s has %d bytes, where %d × %d numbers have two in one", loader.ErrFormat, codes.Name,
+			codes.NumElements(), w.Rows, w.Columns)
+	}
+	w.Codes = codes.Span()
+	values, err := b.part(module, "weight.quant_map", tensor.Float32)
+	if err != nil {
+		return err
+	}
+	if err := sized(values, int64(len(table))); err != nil {
+		return err
+	}
+	raw, err := firstBytes(values, most)
+	if err != nil {
+		return err
+	}
+	for i, want := range table {
+		if got := math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])); got != want {
+			return &UnsupportedError{What: fmt.Sprintf("%s, where code %d is %v and not %v", values.Name, i, got, want)}
+		}
+	}
+	if err := b.nestedScales(module, &w, q, (numbers+q.Block-1)/q.Block); err != nil {
+		return err
+	}
+	m, e, ok := w.Matrix()
+	if !ok {
+		return &UnsupportedError{What: fmt.Sprintf("%s, whose rows of %d numbers cut blocks of %d", codes.Name, w.Columns, w.Block)}
+	}
+	b.modules = append(b.modules, quantModule{module + ".weight", w.Rows, w.Columns, m, e, dtype})
+	return nil
+}
+
+// nestedScales finds the scales of blocks, which may be codes themselves.
+func (b *quantBuilder) nestedScales(module string, w *encoded.Nested, q nestedState, blocks int64) error {
+	scales, err := b.part(module, "weight.absmax", tensor.Float32, tensor.UInt8)
+	if err != nil {
+		return err
+	}
+	if err := sized(scales, blocks); err != nil {
+		return err
+	}
+	if w.Scales = scales.Span(); scales.DType == tensor.Float32 {
+		return nil
+	}
+	w.Scales8, w.NestedBlock, w.Offset = scales.Span(), q.NestedBlock, float32(q.NestedOffset)
+	if w.NestedBlock < 1 || w.NestedBlock > 1<<20 {
+		return fmt.Errorf("%w: %s has nested blocks of %d", loader.ErrFormat, scales.Name, w.NestedBlock)
+	}
+	outer, err := b.part(module, "weight.nested_absmax", tensor.Float32)
+	if err != nil {
+		return err
+	}
+	if err := sized(outer, (blocks+w.NestedBlock-1)/w.NestedBlock); err != nil {
+		return err
+	}
+	w.Scales = outer.Span()
+	values, err := b.part(module, "weight.nested_quant_map", tensor.Float32)
+	if err != nil {
+		return err
+	}
+	if err := sized(values, int64(len(w.Map))); err != nil {
+		return err
+	}
+	raw, err := firstBytes(values, 4*int64(len(w.Map)))
+	if err != nil {
+		return err
+	}
+	for i := range w.Map {
+		w.Map[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	return nil
+}
+
+// firstBytes reads a small tensor.
+func firstBytes(w *tensor.Weight, most int64) ([]byte, error) {
+	n := w.Bytes()
+	if n > most {
+		return nil, fmt.Errorf("%w: %s has %d bytes, and at most %d are read", loader.ErrFormat, w.Name, n, most)
+	}
+	raw := make([]byte, n)
+	return raw, w.Span().ReadAt(context.Background(), raw, 0)
 }
 
 func (b *quantBuilder) add(module string, rows, columns int64, dtype tensor.DType, matrix func() (encoded.Matrix, *encoded.Encoding)) {

@@ -17,6 +17,7 @@ import (
 	"github.com/optimem/optimem/models"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/tensor/encoded"
 )
 
 // A heldTensor is one of a safetensors file.
@@ -158,6 +159,23 @@ var quantForms = map[string]struct {
 			}
 		}, true,
 	},
+	"bitsandbytes": {
+		map[string]any{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4"},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			state := fmt.Sprintf(`{"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [%d, %d]}`, rows, columns)
+			var table []byte
+			values, _ := encoded.TableOf("NF4")
+			for _, x := range values {
+				table, _ = binary.Append(table, binary.LittleEndian, x)
+			}
+			return map[string]heldTensor{
+				"weight":                               {"U8", []int{rows * columns / 2, 1}, noise(seed, rows*columns/2)},
+				"weight.absmax":                        {"F32", []int{rows * columns / 64}, singlesOf(seed+1, rows*columns/64)},
+				"weight.quant_map":                     {"F32", []int{16}, table},
+				"weight.quant_state.bitsandbytes__nf4": {"U8", []int{len(state)}, []byte(state)},
+			}
+		}, true,
+	},
 	"compressed-tensors of bytes": {
 		map[string]any{"quant_method": "compressed-tensors", "format": "int-quantized"},
 		func(seed uint32, rows, columns int) map[string]heldTensor {
@@ -285,8 +303,22 @@ func TestQuantizedFoldersThatDoNotRun(t *testing.T) {
 		form, want string
 		change     func(config map[string]any, tensors map[string]heldTensor)
 	}{
-		{"awq", `weights quantised by "bitsandbytes"; those that are read are awq`, func(c map[string]any, _ map[string]heldTensor) {
-			c["quantization_config"] = map[string]any{"quant_method": "bitsandbytes", "load_in_4bit": true}
+		{"awq", `weights quantised by "hqq"; those that are read are awq`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "hqq"}
+		}},
+		{"bitsandbytes", `"bitsandbytes" with 8 bits`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "bitsandbytes", "load_in_8bit": true}
+		}},
+		{"bitsandbytes", proj + "weight.quant_state.bitsandbytes__nf4", func(_ map[string]any, x map[string]heldTensor) {
+			state := []byte(`{"quant_type": "nf4", "blocksize": 48, "dtype": "float16", "shape": [128, 64]}`)
+			x[proj+"weight.quant_state.bitsandbytes__nf4"] = heldTensor{"U8", []int{len(state)}, state}
+		}},
+		{"bitsandbytes", proj + "weight has 4096 bytes, where 128 × 9 numbers", func(_ map[string]any, x map[string]heldTensor) {
+			state := []byte(`{"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [128, 9]}`)
+			x[proj+"weight.quant_state.bitsandbytes__nf4"] = heldTensor{"U8", []int{len(state)}, state}
+		}},
+		{"bitsandbytes", proj + "weight.absmax is missing", func(_ map[string]any, x map[string]heldTensor) {
+			delete(x, proj+"weight.absmax")
 		}},
 		{"awq", `"awq", version "gemv"`, func(c map[string]any, _ map[string]heldTensor) {
 			c["quantization_config"] = map[string]any{"quant_method": "awq", "bits": 4, "version": "gemv"}

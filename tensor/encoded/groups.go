@@ -153,8 +153,7 @@ var (
 		0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1,
 	}
 	tableFP4 = [16]float32{
-		0, 0.0052083333, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25,
-		0, -0.0052083333, -0.66666667, -1, -0.33333333, -0.5, -0.16666667, -0.25,
+		0, 1.0 / 192, 2.0 / 3, 1, 1.0 / 3, 0.5, 1.0 / 6, 0.25, 0, -1.0 / 192, -2.0 / 3, -1, -1.0 / 3, -0.5, -1.0 / 6, -0.25,
 	}
 )
 
@@ -165,4 +164,15 @@ func decodeTable(to []float32, b []byte, dtype tensor.DType, table *[16]float32)
 		numbers[c] = rounded(x*scale, dtype)
 	}
 	halfBytes(to, b[4:], &numbers)
+}
+
+// TableOf returns the numbers of bitsandbytes' codes of 4 bits of a kind, "NF4" or "FP4", false for others.
+func TableOf(kind string) ([16]float32, bool) {
+	switch kind {
+	case "NF4":
+		return tableNF4, true
+	case "FP4":
+		return tableFP4, true
+	}
+	return [16]float32{}, false
 }

@@ -84,7 +84,25 @@ func packedCases() map[string]packedCase {
 			Scales: scalesOf(scale, n), ScaleDType: scale, DType: d,
 		}.Matrix
 	}
+	nested := func(kind string, d tensor.DType, eight bool) func() (encoded.Matrix, *encoded.Encoding) {
+		w := encoded.Nested{
+			Rows: rows, Columns: columns, Block: 64, Kind: kind, Codes: stream(1, rows*columns/2),
+			Scales: scalesOf(tensor.Float32, rows*columns/64), DType: d,
+		}
+		if eight {
+			w.Scales8, w.Scales, w.NestedBlock, w.Offset = stream(4, rows*columns/64), scalesOf(tensor.Float32, 2), 64, 0.3
+			for i, b := 0, scalesOf(tensor.Float32, 256).Source.(*memory).data; i < 256; i++ {
+				w.Map[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+			}
+		}
+		return func() (encoded.Matrix, *encoded.Encoding) {
+			m, e, _ := w.Matrix()
+			return m, e
+		}
+	}
 	return map[string]packedCase{
+		"bnb nf4":             {nested("NF4", tensor.BFloat16, false), columns, tensor.BFloat16, "NF4/64 bfloat16"},
+		"bnb fp4 nested":      {nested("FP4", tensor.Float16, true), columns, tensor.Float16, "FP4/64 float16"},
 		"awq 128":             {words(encoded.AcrossRows, 4, 128, 0).Matrix, columns, tensor.Float16, "INT4/128 float16"},
 		"awq 32":              {words(encoded.AcrossRows, 4, 32, 0).Matrix, columns, tensor.Float16, "INT4/32 float16"},
 		"gptq 4 64":           {words(encoded.AlongColumns, 4, 64, 1).Matrix, columns, tensor.Float16, "INT4/64 float16"},

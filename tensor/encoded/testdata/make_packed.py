@@ -1,16 +1,17 @@
 """Writes packed.json: what libraries beside ggml make of pseudo-random codes, scales and zeros.
 
-    pip install torch compressed-tensors && python make_packed.py
+    pip install torch compressed-tensors bitsandbytes && python make_packed.py
 
 AWQ's and GPTQ's formulas are those of AutoAWQ (awq/utils/packing_utils.py: dequantize_gemm) and AutoGPTQ (qlinear_cuda_old.py),
-float8's that of transformers (integrations/finegrained_fp8.py: Fp8Dequantize), bitsandbytes' that of its CPU backend; words of
-compressed-tensors are unpacked and dequantised by itself. The tensors are not in it: Go's test makes the same ones.
+float8's that of transformers (integrations/finegrained_fp8.py: Fp8Dequantize); words of compressed-tensors and codes of bitsandbytes are dequantised by the packages. The tensors are not in it: Go's test makes the same ones.
 """
 
 import hashlib
 import json
 
 import torch
+from bitsandbytes.backends.default.ops import _dequantize_4bit_compute, _dequantize_blockwise_compute
+from bitsandbytes.functional import get_4bit_type
 from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
 from compressed_tensors.quantization.lifecycle.forward_helpers import _dequantize
 
@@ -97,6 +98,15 @@ def fp8(rows, columns, block_rows, block_columns, scale, dtype):
     return (q * s).to(dtype)
 
 
+def bnb(kind, dtype, nested):
+    codes = torch.frombuffer(stream(1, ROWS * COLUMNS // 2), dtype=torch.uint8)
+    absmax = scales(torch.float32, ROWS * COLUMNS // 64)
+    if nested:
+        codes8 = torch.frombuffer(stream(4, ROWS * COLUMNS // 64), dtype=torch.uint8)
+        absmax = _dequantize_blockwise_compute(codes8, scales(torch.float32, 2), scales(torch.float32, 256), 64, torch.float32) + torch.tensor(0.3)
+    return _dequantize_4bit_compute(codes, absmax, get_4bit_type(kind, device="cpu"), 64, (ROWS, COLUMNS), dtype)
+
+
 result = {}
 for name, w in {
     "awq 128": awq(128), "awq 32": awq(32),
@@ -105,6 +115,7 @@ for name, w in {
     "ct 4 128": ct(4, 128, torch.bfloat16, False), "ct 4 32 zeros": ct(4, 32, torch.float16, True),
     "ct 8 256": ct(8, 256, torch.float32, False), "ct int8": int8(torch.bfloat16),
     "fp8 blocks": fp8(24, 256, 8, 128, torch.float32, torch.bfloat16), "fp8 edges": fp8(20, 200, 16, 128, torch.float32, torch.bfloat16),
+    "bnb nf4": bnb("nf4", torch.bfloat16, False), "bnb fp4 nested": bnb("fp4", torch.float16, True),
     "fp8 rows": fp8(24, 256, 1, 256, torch.bfloat16, torch.bfloat16), "fp8 whole": fp8(24, 96, 24, 96, torch.float32, torch.float32),
 }.items():
     numbers = w.to(torch.float32).contiguous()
