@@ -153,7 +153,9 @@ func (e *Engine) beamSearch(r Request, b Beams) (*beamSearch, error) {
 		return nil, err
 	}
 	first.cancel()
-	s.most = first.most
+	if s.most = first.most; e.stretch > 0 && s.most > e.stretch {
+		return nil, &RequestError{"Beams.Width", fmt.Sprintf("is for texts of %d tokens at most: what the model keeps of longer ones depends on their length", e.stretch)}
+	}
 	s.running = []beam{{tokens: r.Prompt}}
 	return s, nil
 }
