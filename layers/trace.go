@@ -166,7 +166,7 @@ func (t *Trace) Run(m *Module, args ...any) any {
 	if t.wrap == nil {
 		result = c.Forward(t, m, args...)
 	} else {
-		result = t.wrap.Wrap(t, t.path, m, args, func() any { return c.Forward(t, m, args...) })
+		result = t.wrap.Wrap(t, t.path, m, args, func(args ...any) any { return c.Forward(t, m, args...) })
 	}
 	t.recorder.Leave(t.path, result)
 	t.path, t.class = outerPath, outerClass

@@ -4,9 +4,9 @@ import "github.com/optimem/optimem/tensor"
 
 // A Wrapper changes what modules compute that know nothing of it: it is how adapters change a model.
 type Wrapper interface {
-	// Wrap runs the module at a path in the place of its class's forward, which it may call: as often as it likes, and with
-	// other parameters ([Trace.Replaced]).
-	Wrap(t *Trace, path string, m *Module, args []any, forward func() any) any
+	// Wrap runs the module at a path in the place of its class's forward, which it may call: as often as it likes, with other
+	// arguments, and with other parameters ([Trace.Replaced]).
+	Wrap(t *Trace, path string, m *Module, args []any, forward func(args ...any) any) any
 	// Read is told that a module reads a parameter of another one, at a path, which does not run for that. An error ends the
 	// trace.
 	Read(path string) error

@@ -18,10 +18,10 @@ func With(a *layers.Architecture, adapter *Adapter) *layers.Architecture {
 type one struct{ *Adapter }
 
 // Wrap implements layers.Wrapper.
-func (a one) Wrap(t *layers.Trace, path string, m *layers.Module, args []any, forward func() any) any {
-	run := forward
+func (a one) Wrap(t *layers.Trace, path string, m *layers.Module, args []any, forward func(args ...any) any) any {
+	run := func() any { return forward(args...) }
 	if path == "" { // everywhere: a module may read what is another's
-		run = func() any { return t.Replaced(a.params, forward) }
+		run = func() any { return t.Replaced(a.params, func() any { return forward(args...) }) }
 	}
 	c := a.changes[path]
 	if c == nil {
@@ -62,9 +62,9 @@ type several struct {
 }
 
 // Wrap implements layers.Wrapper.
-func (s several) Wrap(t *layers.Trace, path string, m *layers.Module, args []any, forward func() any) any {
+func (s several) Wrap(t *layers.Trace, path string, m *layers.Module, args []any, forward func(args ...any) any) any {
 	changes := func(x *Adapter) bool { return x.changes[path] != nil || x.owners[path] }
-	base := forward()
+	base := forward(args...)
 	if !slices.ContainsFunc(s.list, changes) {
 		return base
 	}
@@ -79,7 +79,7 @@ func (s several) Wrap(t *layers.Trace, path string, m *layers.Module, args []any
 		with := t.Replaced(x.params, func() any {
 			y := base
 			if x.owners[path] {
-				y = forward()
+				y = forward(s.apart(t, i, args)...)
 			}
 			if c := x.changes[path]; c != nil {
 				y = c.add(t, m, args, y)
@@ -92,6 +92,23 @@ func (s several) Wrap(t *layers.Trace, path string, m *layers.Module, args []any
 		}
 	}
 	return result
+}
+
+// apart returns arguments with those rows alone that an adapter has, zeros for others. What a module computes of its arguments
+// would else be computed once for both of its runs where the parameters do not count yet, and not as it is without adapters: a
+// norm is one op where nothing else reads what lies between, and its last bits are its own.
+func (s several) apart(t *layers.Trace, adapter int, args []any) []any {
+	args = slices.Clone(args)
+	for k, a := range args {
+		x, ok := a.(layers.Tensor)
+		if !ok || x == nil {
+			continue
+		}
+		if own, err := s.choose(adapter, x, t.Op("zeros_like", x)); err == nil { // else it has no rows
+			args[k] = own
+		}
+	}
+	return args
 }
 
 // Read implements layers.Wrapper.

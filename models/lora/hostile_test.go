@@ -40,8 +40,8 @@ func TestBadTensors(t *testing.T) {
 			f["base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight"] = shape(4, 48)
 		}, "base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight", "target_modules does not name"},
 		"a parameter that nothing asks for": {"llama", func(f map[string]zoo.Filled) {
-			f["base_model.model.lm_head.weight"] = shape(200, 48)
-		}, "base_model.model.lm_head.weight", "modules_to_save"},
+			f["base_model.model.model.norm.weight"] = shape(48)
+		}, "base_model.model.model.norm.weight", "modules_to_save"},
 		"a parameter that there is not": {"llama", func(f map[string]zoo.Filled) {
 			f["base_model.model.lm_head.bias"] = shape(200)
 		}, "base_model.model.lm_head.bias", "no parameter"},

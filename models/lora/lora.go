@@ -275,10 +275,22 @@ func (r *reader) takeParam(e layers.Entry, key string) error {
 	case !isFloat(e.DType):
 		return r.wrong(e.Name, "is of %v", e.DType)
 	case taken && key == plain || !taken: // the plain name is the one that peft reads
-		r.adapter.params[path] = TensorName(r.adapter.Name, e.Name)
-		r.adapter.owners[owner] = true
+		r.replace(path, e.Name)
 	}
 	return nil
+}
+
+// replace has a tensor stand for the parameter at a path. One that is not a copy of the adapter's own is the model's, and so
+// are those that are tied to it.
+func (r *reader) replace(path, tensor string) {
+	tied := []string{path}
+	if !r.inSaved(r.tree.owner[path]) {
+		tied = r.tree.tied[path]
+	}
+	for _, path := range tied {
+		r.adapter.params[path] = TensorName(r.adapter.Name, tensor)
+		r.adapter.owners[r.tree.owner[path]] = true
+	}
 }
 
 // mayReplace reports whether the file may have a parameter of the module at a path. inner says that its name is that of the
@@ -288,8 +300,9 @@ func (r *reader) mayReplace(owner, name string, inner bool) bool {
 		return true
 	}
 	c := r.adapter.changes[owner]
+	k, known := kindOf(r.tree.modules[owner])
 	switch {
-	case c != nil && c.kind == embedding || c != nil && inner && name == "weight": // save_embedding_layers
+	case name == "weight" && (known && k == embedding || owner == "lm_head" || c != nil && inner): // save_embedding_layers
 		return true
 	case strings.Contains(layers.Join(owner, name), "bias"):
 		return r.bias == "all" || r.bias == "lora_only" && c != nil

@@ -47,7 +47,13 @@ func TestWritten(t *testing.T) {
 // requests with others, in every mode; without one they are those of the model that was opened without adapters. A beginning
 // that two requests have in common is shared only where the adapter is the same.
 func TestRequestsBesideEachOther(t *testing.T) {
-	list := recordedAdapters(t, "llama", "llama_embedding")
+	for _, names := range [][]string{{"llama", "llama_embedding"}, {"gpt2", "gpt2_dora"}, {"qwen3", "qwen3"}} {
+		t.Run(names[0], func(t *testing.T) { besideEachOther(t, recordedAdapters(t, names...)) })
+	}
+}
+
+func besideEachOther(t *testing.T, list []recorded) {
+	list[1].Name += " again"
 	opts := models.Options{Adapters: []models.Adapter{list[0].adapter(t), list[1].adapter(t)}}
 	var requests []generate.Request
 	for i := range 12 {
@@ -74,7 +80,8 @@ func TestRequestsBesideEachOther(t *testing.T) {
 		}
 		want[i] = write(alone, r)
 	}
-	if sameTokens(want[0], want[1]) || sameTokens(want[1], want[2]) || sameTokens(want[0], want[2]) {
+	same := list[0].AdapterConfig == list[1].AdapterConfig
+	if sameTokens(want[0], want[1]) || sameTokens(want[1], want[2]) != same || sameTokens(want[0], want[2]) {
 		t.Fatal("the adapters make no difference")
 	}
 	for _, o := range []generate.Options{

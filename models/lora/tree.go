@@ -1,6 +1,7 @@
 package lora
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/optimem/optimem/layers"
@@ -47,12 +48,16 @@ type tree struct {
 	paths   []string
 	modules map[string]*layers.Module
 	params  map[string]layers.Param
-	// owner is the module of a parameter.
+	// owner is the module of a parameter; tied are the parameters that have the same tensor of the checkpoint as it, by that.
 	owner map[string]string
+	tied  map[string][]string
 }
 
 func treeOf(a *layers.Architecture) *tree {
-	t := &tree{modules: make(map[string]*layers.Module), params: make(map[string]layers.Param), owner: make(map[string]string)}
+	t := &tree{
+		modules: make(map[string]*layers.Module), params: make(map[string]layers.Param), owner: make(map[string]string),
+		tied: make(map[string][]string),
+	}
 	seen := make(map[*layers.Module]bool)
 	a.Root.Walk(func(path string, m *layers.Module) {
 		if seen[m] {
@@ -62,10 +67,18 @@ func treeOf(a *layers.Architecture) *tree {
 		t.paths, t.modules[path] = append(t.paths, path), m
 		for _, p := range m.Params {
 			if !p.None {
-				t.params[layers.Join(path, p.Name)], t.owner[layers.Join(path, p.Name)] = p, path
+				name := layers.Join(path, p.Name)
+				t.params[name], t.owner[name] = p, path
+				stored := cmp.Or(a.Weights[name], name)
+				t.tied[stored] = append(t.tied[stored], name)
 			}
 		}
 	})
+	for _, names := range t.tied {
+		for _, name := range names {
+			t.tied[name] = names
+		}
+	}
 	return t
 }
 

@@ -43,6 +43,8 @@ ADAPTERS = [
         r=4, lora_alpha=6, use_dora=True, target_modules=["k_proj", "o_proj", "up_proj", "lm_head"])),
     ("llama_embedding", "LlamaForCausalLM", LLAMA, TOKENS, dict(
         r=3, lora_alpha=5, target_modules=["embed_tokens", "gate_proj"], modules_to_save=["lm_head", "model.norm"])),
+    ("llama_tied", "LlamaForCausalLM", LLAMA | {"tie_word_embeddings": True}, TOKENS, dict(
+        r=3, lora_alpha=5, target_modules=["embed_tokens", "q_proj"])),
     ("llama_layers", "LlamaModel", LLAMA, TOKENS, dict(
         r=2, lora_alpha=4, target_modules=["o_proj", "mlp.up_proj"], layers_to_transform=[1], layers_pattern="layers")),
     ("qwen3", "Qwen3ForCausalLM", LLAMA | {"head_dim": 16}, TOKENS, dict(
@@ -118,7 +120,10 @@ def record(name, cls, options, case, adapter):
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         with open(os.path.join(folder, "adapter_config.json")) as f:
-            text = f.read()
+            saved = json.load(f)
+    if isinstance(saved["target_modules"], list):  # a set's order
+        saved["target_modules"].sort()
+    text = json.dumps(saved, indent=2)
     err = max(ref.relative(high[k], v) for k, v in out.items())
     r = {"name": name, "config": config, "adapter_config": text, "tensors": tensors, "reference": {
         "torch": torch.__version__.split("+")[0], "model": f"transformers.{cls}", "weights": weights.entries,
