@@ -39,7 +39,7 @@ var attendOps = []OpDef{
 	//
 	// First every row's key and value are written to their place, then every row attends: softmax over the positions
 	// 0 … p of q·k × "scale", tanh-bounded by "softcap" where that is not 0, of no more than the last "window" positions
-	// where that is not 0; a sink is a score more whose value is nothing. A row of negative position is no token: it
+	// where that is not 0, and none before the "chunk" of positions that p is in, where that is not 0; a sink is a score more whose value is nothing. A row of negative position is no token: it
 	// writes nothing and gives zeros. Result [N H E] in the queries' dtype.
 	//
 	// A row's result is the same bits whatever other rows there are, and whether what it sees was written by this pass or
@@ -99,8 +99,8 @@ func attendShape(in []Spec, a Attrs) ([]Spec, error) {
 		return nil, fmt.Errorf("blocks %v %v of %d rows", in[6].DType, in[6].Shape, n)
 	case given(in, 7) && (in[7].DType != q.DType || !in[7].Shape.Equal(tensor.Shape{heads})):
 		return nil, fmt.Errorf("sinks %v %v of %d heads", in[7].DType, in[7].Shape, heads)
-	case a.Int("window") < 0 || a.Float("softcap") < 0:
-		return nil, fmt.Errorf("a window of %d, scores bounded by %v", a.Int("window"), a.Float("softcap"))
+	case a.Int("window") < 0 || a.Int("chunk") < 0 || a.Float("softcap") < 0:
+		return nil, fmt.Errorf("a window of %d, chunks of %d, scores bounded by %v", a.Int("window"), a.Int("chunk"), a.Float("softcap"))
 	}
 	return []Spec{{DType: q.DType, Shape: tensor.Shape{n, heads, v.Shape[2]}}}, nil
 }
@@ -108,8 +108,10 @@ func attendShape(in []Spec, a Attrs) ([]Spec, error) {
 // attendFLOPs counts as if every row saw all positions that its blocks have room for, which it does at the end.
 func attendFLOPs(in, _ []Spec, a Attrs) int64 {
 	q, seen := in[0].Shape, int64(in[6].Shape[1])*BlockRows
-	if w := int64(a.Int("window")); w > 0 {
-		seen = min(seen, w)
+	for _, most := range []string{"window", "chunk"} {
+		if n := int64(a.Int(most)); n > 0 {
+			seen = min(seen, n)
+		}
 	}
 	return product(2, int64(q[0]), int64(q[1]), seen, int64(q[2])+int64(in[2].Shape[2]))
 }

@@ -8,6 +8,9 @@ type Attention struct {
 	Scale, Softcap float64
 	// Window is how many positions a row sees, itself included; 0 is all.
 	Window int
+	// Chunk, where it is not 0, is how many positions there are in each of the chunks that rows see none before: a row sees
+	// those of its own up to itself.
+	Chunk int
 	// Sinks are a score more for each head of the queries, whose value is nothing; nil for none.
 	Sinks Tensor
 }

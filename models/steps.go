@@ -255,7 +255,7 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 	if a.Sinks != nil {
 		in = append(in, r.Read(a.Sinks.(*aten.Ref)))
 	}
-	out, err := r.Emit1("attend", graph.Attrs{"scale": a.Scale, "softcap": a.Softcap, "window": a.Window}, in...)
+	out, err := r.Emit1("attend", graph.Attrs{"scale": a.Scale, "softcap": a.Softcap, "window": a.Window, "chunk": a.Chunk}, in...)
 	if err != nil {
 		return nil, err
 	}

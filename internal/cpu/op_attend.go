@@ -50,8 +50,10 @@ func sizesOfAttend(q, k, v, blocks tensor.Shape, a graph.Attrs) attendSizes {
 		rows: q[0], heads: q[1], groups: k[1], width: q[2], valueWidth: v[2], each: q[1] / k[1], blocks: blocks[1],
 	}
 	s.seen = s.blocks * graph.BlockRows
-	if w := a.Int("window"); w > 0 {
-		s.seen = min(s.seen, w)
+	for _, most := range [...]string{"window", "chunk"} {
+		if n := a.Int(most); n > 0 {
+			s.seen = min(s.seen, n)
+		}
 	}
 	s.tile = min(max(attendTileFloats/max(s.each*s.seen, 1), 1), attendTile, max(s.rows, 1))
 	return s
@@ -82,7 +84,7 @@ type attending struct {
 	set                                     *simd.Set
 	q, k, v, keys, values, at, table, sinks view
 	scale, softcap                          float32
-	window                                  int
+	window, chunk                           int
 	// tiles are where tiles begin, and the end of all.
 	tiles []int
 	next  atomic.Int64
@@ -98,7 +100,7 @@ func runAttend(c *call) error {
 	a.q, a.k, a.v, a.keys, a.values, a.at, a.table = c.in[0], c.in[1], c.in[2], c.in[3], c.in[4], c.in[5], c.in[6]
 	a.sinks = c.operand(7)
 	a.scale, a.softcap = float32(c.attrs.Float("scale")), float32(c.attrs.Float("softcap"))
-	a.window = c.attrs.Int("window")
+	a.window, a.chunk = c.attrs.Int("window"), c.attrs.Int("chunk")
 	err := a.check()
 	if err == nil && a.rows*a.groups > 0 {
 		c.pool.Do(a.groups, max(1, grain/max(1, a.rows*(a.width+a.valueWidth))), (*attendWriter)(a))
@@ -175,10 +177,14 @@ func (a *attending) block(row, b int) int64 {
 
 // first returns the first position that one looks at.
 func (a *attending) first(position int) int {
+	first := 0
 	if a.window > 0 {
-		return max(0, position-a.window+1)
+		first = max(0, position-a.window+1)
 	}
-	return 0
+	if a.chunk > 0 {
+		first = max(first, position/a.chunk*a.chunk)
+	}
+	return first
 }
 
 // attendWriter is a call as the task of writing heads of keys and values to their places. A head's rows are written in order.

@@ -19,7 +19,7 @@ type attendCase struct {
 	name                             string
 	heads, groups, width, valueWidth int
 	query, cache                     tensor.DType
-	window                           int
+	window, chunk                    int
 	softcap                          float64
 	sinks                            bool
 }
@@ -31,6 +31,8 @@ var attendCases = []attendCase{
 	{name: "odd widths", heads: 2, groups: 1, width: 19, valueWidth: 7},
 	{name: "window", heads: 2, groups: 2, width: 16, valueWidth: 16, window: 21},
 	{name: "window of one", heads: 2, groups: 2, width: 16, valueWidth: 16, window: 1},
+	{name: "chunk", heads: 4, groups: 2, width: 16, valueWidth: 16, chunk: 21},
+	{name: "chunk of blocks", heads: 2, groups: 2, width: 16, valueWidth: 16, chunk: 32, window: 24},
 	{name: "softcap", heads: 2, groups: 1, width: 16, valueWidth: 16, softcap: 1.5},
 	{name: "sinks", heads: 4, groups: 2, width: 16, valueWidth: 32, sinks: true},
 	{name: "everything", heads: 4, groups: 2, width: 24, valueWidth: 40, window: 40, softcap: 2, sinks: true},
@@ -179,7 +181,7 @@ func (a *attended) in(tokens []token) []*tensor.Tensor {
 }
 
 func (a *attended) attrs() graph.Attrs {
-	return graph.Attrs{"scale": attendScale, "window": a.window, "softcap": a.softcap}
+	return graph.Attrs{"scale": attendScale, "window": a.window, "chunk": a.chunk, "softcap": a.softcap}
 }
 
 // run computes a pass and returns each token's result.
@@ -209,6 +211,9 @@ func (a *attended) want(x token) []float64 {
 		from := 0
 		if a.window > 0 {
 			from = max(0, x.position+1-a.window)
+		}
+		if a.chunk > 0 {
+			from = max(from, x.position-x.position%a.chunk)
 		}
 		for p := from; p <= x.position; p++ {
 			s := 0.0

@@ -78,6 +78,12 @@ HEADS = {
             "q_lora_rank": None, "n_group": 1, "topk_group": 1, "num_hidden_layers": 1, "first_k_dense_replace": 0,
             "rope_interleave": False}, PLAIN),
     ],
+    "llama4_text": [
+        ("causal", "Llama4ForCausalLM", SMALL | {
+            "head_dim": 12, "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 20, "intermediate_size_mlp": 28,
+            "num_hidden_layers": 4, "interleave_moe_layer_step": 2, "no_rope_layer_interval": 3, "attention_chunk_size": 5,
+            "floor_scale": 8, "attn_scale": 0.3}, [case(1, 12), case(2, 13, attention_mask=hf.left_padded)]),
+    ],
 }
 
 

@@ -124,7 +124,7 @@ def calibrate(model, weights, args, kwargs):
         weights.set(module.running_var, 1.1 * v, 0.1 * v)
 
     def after(module, inputs, output):
-        if id(module) in done:
+        if id(module) in done or not isinstance(output, torch.Tensor):
             return None
         done.add(id(module))
         name = weights.owner.get(id(module.weight))

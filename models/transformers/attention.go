@@ -20,6 +20,8 @@ type attention struct {
 	bias layers.Tensor
 	// window is how many tokens a token sees, itself included, 0 for all. A mask says it for a forward.
 	window int
+	// chunk is how many tokens there are in the chunks that tokens see none before, 0 for no such; for a forward as window is.
+	chunk int
 	// sinks are scores of the heads for nothing, nil for none; they want the eager form.
 	sinks layers.Tensor
 }
@@ -39,7 +41,7 @@ func (a attention) run(t *layers.Trace, m *layers.Module, q, k, v, mask layers.T
 			t.Fail("a bias on the scores of a step")
 		}
 		return t.Attend(m, q, k, v, layers.Attention{
-			Scale: a.scaling, Softcap: a.softcap, Window: a.window, Sinks: a.sinks,
+			Scale: a.scaling, Softcap: a.softcap, Window: a.window, Chunk: a.chunk, Sinks: a.sinks,
 		})
 	}
 	k, v = repeatHeads(t, k, a.groups), repeatHeads(t, v, a.groups)

@@ -67,8 +67,10 @@ type decoder struct {
 	clip func(c *config) float64
 	// warmed multiplies queries by the logarithm of how often the original context passed: Llama 4's, Ministral 3's.
 	warmed bool
-	// window returns the layers' sliding window, 0 for none, and which layers have it.
-	window func(c *config, layers int) (size int, slides func(i int) bool)
+	// window returns the layers' sliding window, 0 for none, and which layers have it; chunked says that it is the size of chunks
+	// that do not slide.
+	window  func(c *config, layers int) (size int, slides func(i int) bool)
+	chunked bool
 	// feed makes what stands in place of the MLP of layer i, attend what stands in place of the attention; nil are those.
 	feed   func(d *decoder, c *config, i int, s shape) *layers.Module
 	attend func(d *decoder, c *config, i int, s shape, attrs map[string]any) *layers.Module
@@ -408,7 +410,9 @@ func (d decoder) masks(t *layers.Trace, m *layers.Module, args []any, a *around,
 		additive: m.Bool("eager"),
 	}
 	sliding := full
-	sliding.window = m.Int("window")
+	if sliding.window = m.Int("window"); d.of(m).chunked {
+		sliding.window, sliding.chunk = 0, sliding.window
+	}
 	for i, k := range []masking{full, sliding} {
 		for _, block := range blocks {
 			if block.Module.Bool("sliding") == (i == 1) {

@@ -15,6 +15,8 @@ type masking struct {
 	// no further away than the window.
 	causal bool
 	window int
+	// chunk is how many tokens there are in the chunks that tokens see none before; 0 for no such. Chunks begin behind padding.
+	chunk int
 	// padding is attention_mask: int64 of [batch, keys], nil for none.
 	padding layers.Tensor
 	// positions are position_ids, [1 or batch, queries]. Where there is no padding, several sequences packed into a row
@@ -78,6 +80,8 @@ const lowest = -math.MaxFloat32
 func (k masking) sees(t *layers.Trace, q, kv layers.Tensor) layers.Tensor {
 	before := func() layers.Tensor { return t.Op("le.Tensor", kv, q) }
 	switch {
+	case k.chunk > 0:
+		return all(t, q, func() layers.Tensor { return k.sameChunk(t, q, kv) }, before)()
 	case !k.causal && k.window == 0:
 		return t.Op("ge.Scalar", q, 0)
 	case !k.causal:
@@ -88,6 +92,17 @@ func (k masking) sees(t *layers.Trace, q, kv layers.Tensor) layers.Tensor {
 	return all(t, q, func() layers.Tensor {
 		return t.Op("gt.Tensor", kv, t.Op("sub.Tensor", q, k.window))
 	}, before)()
+}
+
+// sameChunk tells for indices of queries and keys whether they are in one chunk.
+func (k masking) sameChunk(t *layers.Trace, q, kv layers.Tensor) layers.Tensor {
+	if k.padding != nil {
+		none := t.Op("eq.Scalar", t.Op("cumsum", k.padding, -1), 0)
+		left := t.Op("view", t.Op("sum.dim_IntList", none, []int{-1}), []int{-1, 1, 1, 1})
+		q, kv = t.Op("sub.Tensor", q, left), t.Op("sub.Tensor", kv, left)
+	}
+	of := func(x layers.Tensor) layers.Tensor { return t.Op("floor_divide.Scalar", x, k.chunk) }
+	return t.Op("eq.Tensor", of(kv), of(q))
 }
 
 // all is and_masks: a token is seen where every condition holds.

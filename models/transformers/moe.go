@@ -26,8 +26,9 @@ type mixture struct {
 	scores scoring
 	// normalized says whether the weights of the chosen are made to sum up to one; nil is never.
 	normalized func(c *config) bool
-	// dense says which layers have an MLP instead; nil is none.
-	dense func(c *config) func(i int) bool
+	// dense says which layers have an MLP instead; nil is none. denseInner is its width, nil for the usual one.
+	dense      func(c *config) func(i int) bool
+	denseInner func(c *config) int
 	// shared adds experts that every token goes through; nil is none.
 	shared func(d *decoder, c *config, m *layers.Module, s shape)
 	// more adds to the attributes of the router, and to its parameters.
@@ -43,7 +44,7 @@ type mixture struct {
 
 // mixtures are the families with experts.
 var mixtures = []*family{
-	mixtral, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, ernieMoe, deepseekV2, deepseekV3,
+	mixtral, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, ernieMoe, deepseekV2, deepseekV3, llama4,
 }
 
 // A scoring is how weights come from the router's logits.
@@ -86,6 +87,9 @@ func (x mixture) of(d decoder) *family {
 // feed is the mixture of layer i, or its MLP.
 func (x mixture) feed(d *decoder, c *config, i int, s shape) *layers.Module {
 	if x.dense != nil && x.dense(c)(i) {
+		if x.denseInner != nil {
+			s.inner = x.denseInner(c)
+		}
 		return d.mlp(c, s.hidden, s.inner)
 	}
 	number, chosen, inner := c.size(x.numberKey, x.number), c.size(x.chosenKey, x.chosen), s.inner

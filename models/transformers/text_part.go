@@ -13,6 +13,7 @@ var textParts = map[string]struct {
 	ties bool
 }{
 	"gemma3": {"gemma3_text", true}, "mistral3": {"mistral", true}, "llava": {"llama", false}, "llava_next": {"llama", false},
+	"llama4": {"llama4_text", false},
 }
 
 // takeTextPart makes the configuration that of the text part, where it is one of a model that has one.
