@@ -74,7 +74,10 @@ func (b *blocks) shared(adapter int64, tokens []int) []int {
 
 // admit gives a sequence its blocks: those that it shares, and new ones for the rest. It reports whether there were enough.
 func (b *blocks) admit(s *sequence) bool {
-	table := b.shared(s.adapter, s.tokens)
+	var table []int
+	if !s.alone {
+		table = b.shared(s.adapter, s.tokens)
+	}
 	want := graph.Blocks(s.most)
 	available := b.free()
 	for _, i := range table {
@@ -119,6 +122,9 @@ func (b *blocks) forget(i int) {
 
 // register makes the blocks of a sequence known that have become full.
 func (b *blocks) register(s *sequence) {
+	if s.alone {
+		return
+	}
 	for ; (s.registered+1)*graph.BlockRows <= s.cached; s.registered++ {
 		at := s.registered
 		after := uint64(0)

@@ -72,6 +72,11 @@ type Engine struct {
 	// adapted says that the model has adapters.
 	adapted bool
 
+	// stretch is how many tokens a sequence has before its length matters, where one may have more; 0 otherwise. restarts says
+	// that one that becomes longer begins again.
+	stretch  int
+	restarts bool
+
 	// requests brings sequences to the loop, which owns all else; stop ends the loop, and done says that it ended.
 	requests chan *sequence
 	stop     context.CancelFunc
@@ -126,8 +131,8 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 		return nil, &RequestError{"Context", fmt.Sprintf("%d tokens, and the model was made for %d", opts.Context, longest)}
 	case opts.Sequences < 0:
 		return nil, &RequestError{"Sequences", fmt.Sprintf("%d sequences", opts.Sequences)}
-	case opts.Speculate < NoSpeculation || opts.Speculate >= mostAhead:
-		return nil, &RequestError{"Speculate", fmt.Sprintf("%d tokens: 1 to %d are possible", opts.Speculate, mostAhead-1)}
+	case opts.Speculate < NoSpeculation || opts.Speculate > MostSpeculation:
+		return nil, &RequestError{"Speculate", fmt.Sprintf("%d tokens: 1 to %d are possible", opts.Speculate, MostSpeculation)}
 	case opts.Rows < 0 || opts.Rows > maxRows:
 		return nil, &RequestError{"Rows", fmt.Sprintf("%d rows: 1 to %d are possible", opts.Rows, maxRows)}
 	}
@@ -192,6 +197,9 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 		requests: make(chan *sequence), done: make(chan struct{}),
 		blocks: newBlocks(perSequence * opts.Sequences), ahead: newAhead(opts, n.rows), adapted: len(model.Adapters()) > 0,
 	}
+	if stretch, restarts := model.Stretch(); stretch > 0 && n.context > stretch {
+		e.stretch, e.restarts = stretch, restarts
+	}
 	// What the largest pass takes is what the engine takes: nothing is found out later.
 	wanted := min(bucket(opts.Sequences), n.rows)
 	p, err := session.Plan(ctx, e.shapes(bucket(n.rows), wanted))
@@ -216,6 +224,9 @@ func (e *Engine) shapes(rows, wanted int) map[string]tensor.Shape {
 	}
 	if e.adapted {
 		shapes[models.StepAdapters] = tensor.Shape{rows}
+	}
+	if e.stretch > 0 {
+		shapes[models.StepLengths] = tensor.Shape{rows}
 	}
 	return shapes
 }

@@ -95,6 +95,7 @@ func (e *Engine) alive(list []*sequence) []*sequence {
 func (e *Engine) admit() {
 	n := 0
 	for _, s := range e.waiting {
+		s.alone = e.stretch > 0 && s.most > e.stretch
 		if len(e.running) >= e.most() || !e.blocks.admit(s) {
 			break
 		}
@@ -122,8 +123,8 @@ func bucket(n int) int {
 
 // A pass is the memory of the inputs and outputs of passes, and what one of them is for.
 type pass struct {
-	tokens, positions, tables, wanted, adapters []int64
-	logits                                      []float32
+	tokens, positions, tables, wanted, adapters, lengths []int64
+	logits                                               []float32
 	// parts are the sequences of the pass.
 	parts []part
 }
@@ -184,6 +185,9 @@ func (e *Engine) step(ctx context.Context) error {
 	if e.adapted {
 		in[models.StepAdapters] = tensor.Of(p.adapters, n)
 	}
+	if e.stretch > 0 {
+		in[models.StepLengths] = tensor.Of(p.lengths, n)
+	}
 	if len(p.logits) < m*e.vocabulary {
 		p.logits = make([]float32, m*e.vocabulary)
 	}
@@ -202,7 +206,7 @@ func (e *Engine) step(ctx context.Context) error {
 func (p *pass) fill(e *Engine, rows int) {
 	n, width := bucket(rows), e.perSequence()
 	p.tokens, p.positions = resized(p.tokens, n), resized(p.positions, n)
-	p.tables, p.adapters = resized(p.tables, n*width), resized(p.adapters, n)
+	p.tables, p.adapters, p.lengths = resized(p.tables, n*width), resized(p.adapters, n), resized(p.lengths, n)
 	p.wanted = p.wanted[:0]
 	at := 0
 	for _, part := range p.parts {
@@ -210,6 +214,7 @@ func (p *pass) fill(e *Engine, rows int) {
 		for i := range part.rows + len(part.guesses) {
 			p.tokens[at] = int64(part.token(i))
 			p.positions[at], p.adapters[at] = int64(s.cached+i), s.adapter
+			p.lengths[at] = int64(e.lengthFor(s, s.cached+i))
 			table := p.tables[at*width : (at+1)*width]
 			for k := range table {
 				if table[k] = 0; k < len(s.table) {
@@ -222,12 +227,22 @@ func (p *pass) fill(e *Engine, rows int) {
 		}
 	}
 	for ; at < n; at++ { // rows that are none
-		p.tokens[at], p.positions[at], p.adapters[at] = 0, -1, 0
+		p.tokens[at], p.positions[at], p.adapters[at], p.lengths[at] = 0, -1, 0, 0
 		clear(p.tables[at*width : (at+1)*width])
 	}
 	for m := bucket(max(len(p.wanted), 1)); len(p.wanted) < m; {
 		p.wanted = append(p.wanted, 0)
 	}
+}
+
+// lengthFor is how long a sequence is for one of its tokens, as transformers' generate has it: a model that restarts sees the
+// whole of it, others what was there in the pass that brought the token, of which the first had the whole prompt. A token that is
+// guessed is the last one that there is.
+func (e *Engine) lengthFor(s *sequence, position int) int {
+	if e.restarts {
+		return max(position+1, len(s.tokens))
+	}
+	return max(position+1, len(s.Prompt))
 }
 
 // choose chooses tokens for each sequence whose logits there are.
@@ -272,7 +287,7 @@ func (e *Engine) follow(p part, logits []float32) int {
 	var err error
 	s.cached += p.rows
 	s.tell()
-	for i := 0; !done; i++ {
+	for i := 0; ; i++ {
 		var t Token
 		t, err = s.sampler.next(s.tokens, logits[i*e.vocabulary:(i+1)*e.vocabulary])
 		last := errors.Is(err, ErrStop)
@@ -290,7 +305,11 @@ func (e *Engine) follow(p part, logits []float32) int {
 		case len(s.tokens) >= s.most:
 			finish, done = FinishLength, true
 		}
-		if i == len(p.guesses) {
+		if e.restarts && len(s.tokens) == e.stretch+1 {
+			s.cached = 0 // all that was kept is of a shorter sequence
+			break
+		}
+		if done || i == len(p.guesses) {
 			break
 		}
 		s.learn(t.ID == p.guesses[i])

@@ -25,9 +25,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
 )
 
 // Options say what a registry may take. The zero value is right on the CPU.
@@ -45,6 +47,14 @@ type Options struct {
 	MaxBodies int64
 	// MaxQueue is how many requests of a model wait or run; 0 is 256. One more is refused with when to come back.
 	MaxQueue int
+	// Context is how many tokens a sequence has at most, and KV the dtype of keys and values, where model.json does not say; the zero
+	// values are [generate.Options]'s, and the dtype of most weights.
+	Context int
+	KV      tensor.DType
+	// Speculate is that of [generate.Options].
+	Speculate int
+	// Defaults changes what a folder says of how its model writes; nil leaves it.
+	Defaults func(generate.Defaults) generate.Defaults
 	// OnDemand opens models with their first request instead of at the start.
 	OnDemand bool
 	// Limits bound what opening a file may cost. Files are opened strictly ([loader.Options.Strict]) but for whole modules.

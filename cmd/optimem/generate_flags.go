@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,8 @@ type writing struct {
 	maxTokens int
 	context   int
 	kv        string
+	speculate string
+	ahead     int // what speculate says, as [generate.Options.Speculate]
 	stops     []string
 	logprobs  int
 	// schemaFile and grammarFile are files that say what an answer is; schema and grammar are what they hold.
@@ -68,8 +71,17 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.StringVar(&w.grammarFile, "grammar", "", "write what follows the grammar in a `FILE` of GBNF")
 	flags.IntVar(&w.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and the memory admit)")
 	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (default: as the weights)")
-	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv")
+	flags.StringVar(&w.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
+	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate")
 
+	w.samplingFlags(cmd)
+	w.sessionFlags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// samplingFlags defines the flags of how tokens are chosen.
+func (w *writing) samplingFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.Float64Var(&w.temperature, "temperature", 0, "draw tokens at temperature `X`; 0 takes the most likely (default: as the folder says, else 0)")
 	flags.IntVar(&w.topK, "top-k", 0, "draw from the `K` most likely tokens")
 	flags.Float64Var(&w.topP, "top-p", 0, "draw from the most likely tokens that have the probability `P` together")
@@ -80,8 +92,6 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.Uint64Var(&w.seed, "seed", 0, "seed of what is drawn, a number `N`")
 	grouped(flags, samplingGroup, "temperature", "top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty",
 		"frequency-penalty", "seed")
-	w.sessionFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // checkWriting looks at the flags alone.
@@ -105,6 +115,9 @@ func (w *writing) checkWriting() error {
 	if err := w.checkKV(w.kv); err != nil {
 		return err
 	}
+	if err := w.checkSpeculate(); err != nil {
+		return err
+	}
 	if slices.Contains(w.stops, "") {
 		return w.usage("", "--stop takes a text that is not empty")
 	}
@@ -121,6 +134,29 @@ func (r *run) checkKV(name string) error {
 	}
 	return nil
 }
+
+// checkSpeculate reads --speculate.
+func (w *writing) checkSpeculate() error {
+	switch w.speculate {
+	case "auto":
+		return nil
+	case "off":
+		w.ahead = generate.NoSpeculation
+		return nil
+	case "ngram":
+		w.ahead = guessedAhead
+		return nil
+	}
+	n, err := strconv.Atoi(w.speculate)
+	if err != nil || n < 1 || n > generate.MostSpeculation {
+		return w.usage("", "--speculate takes auto, ngram, off, or a number of tokens, 1 to %d", generate.MostSpeculation)
+	}
+	w.ahead = n
+	return nil
+}
+
+// guessedAhead is how many tokens --speculate ngram guesses.
+const guessedAhead = 7
 
 // readGrammar reads what --schema or --grammar names and looks whether it can be followed.
 func (w *writing) readGrammar() error {
@@ -172,7 +208,7 @@ func (w *writing) settings() error {
 	if err != nil {
 		return textError(err)
 	}
-	d, changed := w.text.Defaults(), w.cmd.Flags().Changed
+	d := w.text.Defaults()
 	w.sampling = d.Sampling
 	if w.maxTokens == 0 {
 		w.maxTokens = d.MaxTokens
@@ -180,7 +216,12 @@ func (w *writing) settings() error {
 	if w.maxTokens == 0 {
 		w.maxTokens = defaultTokens
 	}
-	s := &w.sampling
+	w.override(&w.sampling)
+	return w.readGrammar()
+}
+
+// override sets what flags say of how tokens are chosen.
+func (w *writing) override(s *generate.Sampling) {
 	for name, set := range map[string]func(){
 		"temperature":        func() { s.Temperature = w.temperature },
 		"top-k":              func() { s.TopK = w.topK },
@@ -190,11 +231,10 @@ func (w *writing) settings() error {
 		"presence-penalty":   func() { s.PresencePenalty = w.presence },
 		"frequency-penalty":  func() { s.FrequencyPenalty = w.frequency },
 	} {
-		if changed(name) {
+		if w.cmd.Flags().Changed(name) {
 			set()
 		}
 	}
-	return w.readGrammar()
 }
 
 // kvType is the dtype of keys and values: what the user says, else that of most of the weights.
@@ -219,7 +259,7 @@ func kvType(name string, ckpt *loader.Checkpoint) tensor.DType {
 func (w *writing) request(prompt string, messages []generate.Message) generate.TextRequest {
 	return generate.TextRequest{
 		Prompt: prompt, Messages: messages, Stop: w.stops, Schema: json.RawMessage(w.schema), Grammar: w.grammar,
-		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs},
+		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs, Adapter: w.adapter},
 	}
 }
 

@@ -65,7 +65,7 @@ var (
 	smolLM3 = decoder{
 		model: "smollm3", class: module("smollm3", "SmolLM3"), name: "SmolLM3", vocabulary: 128256, hidden: 2048, inner: 11008,
 		layers: 36, heads: 16, keys: 4, positions: 32768, eps: 1e-6, act: silu, actKey: hiddenAct, pad: 128004, ties: true,
-		qkvBias: attentionBias, outBias: attentionBias, mlpBias: mlpBias, qaPrefix: "model", rope: rope{theta: 2e6},
+		qkvBias: attentionBias, outBias: attentionBias, mlpBias: mlpBias, qaPrefix: "transformer", rope: rope{theta: 2e6},
 		turns: func(c *config) func(int, bool) bool { return func(i int, _ bool) bool { return c.smolTurns(i) } },
 		window: func(c *config, layers int) (int, func(int) bool) {
 			if !c.flag("use_sliding_window", false) {
@@ -77,7 +77,7 @@ var (
 
 	ministral = decoder{
 		model: "ministral", class: module("ministral", "Ministral"), name: "Ministral", vocabulary: 32000, hidden: 4096,
-		inner: 14336, layers: 32, heads: 32, keys: 8, positions: 131072, eps: 1e-6, act: silu, actKey: hiddenAct, qaPrefix: "model",
+		inner: 14336, layers: 32, heads: 32, keys: 8, positions: 131072, eps: 1e-6, act: silu, actKey: hiddenAct, qaPrefix: "transformer",
 		window: func(c *config, layers int) (int, func(int) bool) {
 			return c.slidingWindow(4096), c.layerTypes(layers, func(int) bool { return true })
 		},
@@ -165,7 +165,7 @@ var (
 
 	exaone4 = decoder{
 		model: "exaone4", class: module("exaone4", "Exaone4"), name: "Exaone4", vocabulary: 102400, hidden: 4096, inner: 16384,
-		layers: 32, heads: 32, keys: 32, positions: 2048, eps: 1e-5, act: silu, actKey: hiddenAct, qaPrefix: "model",
+		layers: 32, heads: 32, keys: 32, positions: 2048, eps: 1e-5, act: silu, actKey: hiddenAct, qaPrefix: "transformer",
 		names: names{after: afterOnly}, headNorm: headNorm{kind: eachHead},
 		turns: func(c *config) func(int, bool) bool {
 			all := c.slidingWindow(4096) == 0
@@ -223,7 +223,7 @@ var (
 	seedOSS = decoder{
 		model: "seed_oss", class: module("seed_oss", "SeedOss"), name: "SeedOss", vocabulary: 155136, hidden: 4096, inner: 27648,
 		layers: 64, heads: 80, keys: 8, size: 128, positions: 524288, eps: 1e-6, act: silu, actKey: hiddenAct, pad: 1,
-		qkvBias: flagged("attention_bias", true), outBias: flagged("attention_out_bias", false), mlpBias: mlpBias, qaPrefix: "model",
+		qkvBias: flagged("attention_bias", true), outBias: flagged("attention_out_bias", false), mlpBias: mlpBias, qaPrefix: "transformer",
 	}.family()
 
 	ernie45 = decoder{
@@ -266,6 +266,7 @@ var (
 
 // smolTurns says whether SmolLM3 turns the heads of a layer: all but every fourth, or as a list says.
 func (c *config) smolTurns(i int) bool {
+	c.looked("no_rope_layers")
 	switch list := c.fields["no_rope_layers"].(type) {
 	case nil:
 	case []any:

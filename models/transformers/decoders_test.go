@@ -222,10 +222,13 @@ func TestDecodersNeedTheirWeights(t *testing.T) {
 	for _, r := range recordedDecoders(t) {
 		names := slices.Sorted(maps.Keys(r.State))
 		for _, name := range []string{names[0], names[len(names)/2]} {
+			if strings.Contains(name, "multi_modal") || strings.Contains(name, "vision") {
+				continue // what no text needs
+			}
 			less := r
 			less.State = maps.Clone(r.State)
 			delete(less.State, name)
-			if _, err := models.Build(less.folder(t), models.Options{}); err == nil || !strings.Contains(err.Error(), name) {
+			if _, err := models.Build(less.folder(t), models.Options{}); err == nil || !strings.Contains(err.Error(), strings.Replace(name, "model.language_model.", "model.", 1)) {
 				t.Errorf("%s without %s: %v", r.Name, name, err)
 			}
 		}
