@@ -360,13 +360,21 @@ func (r *Registry) enter() bool {
 // Drain says that no more requests are taken: those that are there go on.
 func (r *Registry) Drain() { r.draining.Store(true) }
 
-// GiveBack frees the memory of all models, also in the middle of a pass, and has requests wait until [Registry.Resume].
+// GiveBack frees the memory of all models, and has requests wait until [Registry.Resume]. Models that write, or make vectors, stop
+// in the middle of a pass; those in the pool answer who is there first.
 func (r *Registry) GiveBack(ctx context.Context) error {
 	r.gate.shut()
 	var errs []error
-	for _, v := range r.all() {
-		if i := v.current(); i != nil {
-			errs = append(errs, i.giveBack(ctx))
+	for _, pooled := range []bool{false, true} {
+		if pooled { // those of the pool that are there are answered: they would take the memory again
+			if err := r.gate.settle(ctx); err != nil {
+				return errors.Join(append(errs, err)...)
+			}
+		}
+		for _, v := range r.all() {
+			if i := v.current(); i != nil && (v.what().kind == Tensors) == pooled {
+				errs = append(errs, i.giveBack(ctx))
+			}
 		}
 	}
 	return errors.Join(errs...)
