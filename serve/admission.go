@@ -42,6 +42,9 @@ func (b *bodies) heldBytes() int64 {
 type gate struct {
 	mu     sync.Mutex
 	closed chan struct{}
+	// inside counts requests to members of the pool that passed; idle is closed when there are none, nil where nobody waits for it.
+	inside int
+	idle   chan struct{}
 }
 
 func (g *gate) shut() {
@@ -67,16 +70,48 @@ func (g *gate) isShut() bool {
 	return g.closed != nil
 }
 
-// pass waits until the gate is open.
-func (g *gate) pass(ctx context.Context) error {
+// pass waits until the gate is open. Who is counted leaves.
+func (g *gate) pass(ctx context.Context, counted bool) error {
+	for {
+		g.mu.Lock()
+		closed := g.closed
+		if closed == nil && counted {
+			g.inside++
+		}
+		g.mu.Unlock()
+		if closed == nil {
+			return nil
+		}
+		select {
+		case <-closed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (g *gate) leave() {
 	g.mu.Lock()
-	closed := g.closed
+	defer g.mu.Unlock()
+	if g.inside--; g.inside == 0 && g.idle != nil {
+		close(g.idle)
+		g.idle = nil
+	}
+}
+
+// settle waits until nobody who was counted is inside.
+func (g *gate) settle(ctx context.Context) error {
+	g.mu.Lock()
+	if g.inside > 0 && g.idle == nil {
+		g.idle = make(chan struct{})
+	}
+	idle := g.idle
 	g.mu.Unlock()
-	if closed == nil {
+	if idle == nil {
 		return nil
 	}
 	select {
-	case <-closed:
+	case <-idle:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -95,24 +130,28 @@ func (r *Registry) takes() error {
 // over before its pass is. The caller calls done.
 func (r *Registry) admit(ctx context.Context, v *version, i *instance) (done func(), err error) {
 	waits := v.stats.waits(1)
-	done = func() { v.stats.waits(-1) }
+	gone := func() { v.stats.waits(-1) }
+	pooled := v.what().kind == Tensors
 	if waits > int64(r.opts.MaxQueue) {
-		done()
+		gone()
 		v.stats.refused.Add(1)
 		return nil, &Error{Status: http.StatusTooManyRequests, Msg: "too many requests wait for the model", RetryAfter: r.wait(i, waits)}
 	}
 	if until, ok := ctx.Deadline(); ok && waits > 1 {
 		if wait := r.wait(i, waits); time.Until(until) < wait {
-			done()
+			gone()
 			v.stats.refused.Add(1)
 			return nil, &Error{Status: http.StatusTooManyRequests, Msg: "its time would be over before its pass is", RetryAfter: wait}
 		}
 	}
-	if err := r.gate.pass(ctx); err != nil {
-		done()
+	if err := r.gate.pass(ctx, pooled); err != nil {
+		gone()
 		return nil, err
 	}
-	return done, nil
+	if pooled {
+		return func() { r.gate.leave(); gone() }, nil
+	}
+	return gone, nil
 }
 
 // wait is how long a request of a model would wait, with so many of it there: a pass for as many as share one, at what passes

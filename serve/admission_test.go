@@ -273,6 +273,33 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestSettle: memory is given back when those who are there are answered, and not before.
+func TestSettle(t *testing.T) {
+	r, s := serveSlow(t, Options{})
+	h := r.Handler()
+	answered := make(chan int, 1)
+	go func() {
+		status, _, _ := ask(h, "POST", slowPath, empty)
+		answered <- status
+	}()
+	until(t, "a pass", func() bool { return s.calls.Load() == 1 })
+	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := r.GiveBack(soon); err == nil {
+		t.Error("given back under a request")
+	}
+	back := make(chan error, 1)
+	go func() { back <- r.GiveBack(t.Context()) }()
+	close(s.free)
+	if err := <-back; err != nil || <-answered != 200 {
+		t.Error(err)
+	}
+	r.Resume()
+	if status, _, _ := ask(h, "POST", slowPath, empty); status != 200 {
+		t.Errorf("afterwards: %d", status)
+	}
+}
+
 // TestGiveBack: while memory is given back requests wait, and the server is not ready; then they are answered.
 func TestGiveBack(t *testing.T) {
 	r := open(t, directory(t, map[string]string{"digits.pt2": digits, "chat": chat}), Options{})

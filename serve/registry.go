@@ -25,9 +25,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
 )
 
 // Options say what a registry may take. The zero value is right on the CPU.
@@ -45,6 +47,14 @@ type Options struct {
 	MaxBodies int64
 	// MaxQueue is how many requests of a model wait or run; 0 is 256. One more is refused with when to come back.
 	MaxQueue int
+	// Context is how many tokens a sequence has at most, and KV the dtype of keys and values, where model.json does not say; the zero
+	// values are [generate.Options]'s, and the dtype of most weights.
+	Context int
+	KV      tensor.DType
+	// Speculate is that of [generate.Options].
+	Speculate int
+	// Defaults changes what a folder says of how its model writes; nil leaves it.
+	Defaults func(generate.Defaults) generate.Defaults
 	// OnDemand opens models with their first request instead of at the start.
 	OnDemand bool
 	// Limits bound what opening a file may cost. Files are opened strictly ([loader.Options.Strict]) but for whole modules.
@@ -350,13 +360,21 @@ func (r *Registry) enter() bool {
 // Drain says that no more requests are taken: those that are there go on.
 func (r *Registry) Drain() { r.draining.Store(true) }
 
-// GiveBack frees the memory of all models, also in the middle of a pass, and has requests wait until [Registry.Resume].
+// GiveBack frees the memory of all models, and has requests wait until [Registry.Resume]. Models that write, or make vectors, stop
+// in the middle of a pass; those in the pool answer who is there first.
 func (r *Registry) GiveBack(ctx context.Context) error {
 	r.gate.shut()
 	var errs []error
-	for _, v := range r.all() {
-		if i := v.current(); i != nil {
-			errs = append(errs, i.giveBack(ctx))
+	for _, pooled := range []bool{false, true} {
+		if pooled { // those of the pool that are there are answered: they would take the memory again
+			if err := r.gate.settle(ctx); err != nil {
+				return errors.Join(append(errs, err)...)
+			}
+		}
+		for _, v := range r.all() {
+			if i := v.current(); i != nil && (v.what().kind == Tensors) == pooled {
+				errs = append(errs, i.giveBack(ctx))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -194,10 +194,10 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 		}
 		return nil, refuse(501, "the model does not write: say \"kind\" in model.json")
 	}
-	opts := generate.Options{Session: r.opts.Session, Context: f.settings.Context, Sequences: f.settings.Sequences}
+	opts := generate.Options{Session: r.opts.Session, Speculate: r.opts.Speculate, Context: cmp.Or(f.settings.Context, r.opts.Context), Sequences: f.settings.Sequences}
 	opts.Session.Memory, opts.Session.Mode = share, f.settings.Mode
 	opts.Session.HostMemory = 0
-	if opts.KV = kvTypes[f.settings.KV]; opts.KV == tensor.Invalid {
+	if opts.KV = cmp.Or(kvTypes[f.settings.KV], r.opts.KV); opts.KV == tensor.Invalid {
 		opts.KV = commonFloat(ckpt)
 	}
 	t := &textRunner{name: f.name, budgetBytes: share, most: r.opts.MaxQueue}
@@ -213,6 +213,10 @@ func (r *Registry) openText(f found) (_ runner, err error) {
 		return nil, err
 	}
 	t.Writer = generate.NewWriter(text, engine)
+	t.defaults = text.Defaults()
+	if r.opts.Defaults != nil {
+		t.defaults = r.opts.Defaults(t.defaults)
+	}
 	t.done = append(closers{engine.Close}, done...)
 	if p, err := engine.Forecast(r.ctx); err == nil {
 		t.passSeconds = p.Forecast.Seconds

@@ -23,6 +23,8 @@ type textRunner struct {
 	done                  closers
 	budgetBytes, allBytes int64
 	passSeconds           float64
+	// defaults are what holds where a request does not say.
+	defaults generate.Defaults
 	// most is how many requests wait or are written; busy counts them.
 	most int
 	busy atomic.Int64
@@ -46,8 +48,7 @@ func (t *textRunner) infer(ctx context.Context, c *call) error {
 	}
 	begin := time.Now()
 	c.rows = 1
-	defaults := t.Defaults()
-	r := generate.TextRequest{Prompt: texts[0], Request: generate.Request{MaxTokens: cmp.Or(defaults.MaxTokens, defaultTokens), Sampling: defaults.Sampling}}
+	r := generate.TextRequest{Prompt: texts[0], Request: generate.Request{MaxTokens: cmp.Or(t.defaults.MaxTokens, defaultTokens), Sampling: t.defaults.Sampling}}
 	if t.HasChat() {
 		r.Messages, r.Prompt = []generate.Message{{Role: "user", Content: texts[0]}}, ""
 	}
@@ -247,7 +248,8 @@ func (t texts) Writer(ctx context.Context, need openai.Need) (*openai.WriterLeas
 	if err != nil {
 		return nil, err
 	}
-	return &openai.WriterLease{Writer: i.runner.(*textRunner).Writer, Release: release}, nil
+	model := i.runner.(*textRunner)
+	return &openai.WriterLease{Writer: model.Writer, Defaults: &model.defaults, Release: release}, nil
 }
 
 // Embedder lends a model that makes vectors.

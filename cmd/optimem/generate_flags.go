@@ -74,6 +74,14 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.StringVar(&w.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
 	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate")
 
+	w.samplingFlags(cmd)
+	w.sessionFlags(cmd)
+	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// samplingFlags defines the flags of how tokens are chosen.
+func (w *writing) samplingFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.Float64Var(&w.temperature, "temperature", 0, "draw tokens at temperature `X`; 0 takes the most likely (default: as the folder says, else 0)")
 	flags.IntVar(&w.topK, "top-k", 0, "draw from the `K` most likely tokens")
 	flags.Float64Var(&w.topP, "top-p", 0, "draw from the most likely tokens that have the probability `P` together")
@@ -84,8 +92,6 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.Uint64Var(&w.seed, "seed", 0, "seed of what is drawn, a number `N`")
 	grouped(flags, samplingGroup, "temperature", "top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty",
 		"frequency-penalty", "seed")
-	w.sessionFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // checkWriting looks at the flags alone.
@@ -202,7 +208,7 @@ func (w *writing) settings() error {
 	if err != nil {
 		return textError(err)
 	}
-	d, changed := w.text.Defaults(), w.cmd.Flags().Changed
+	d := w.text.Defaults()
 	w.sampling = d.Sampling
 	if w.maxTokens == 0 {
 		w.maxTokens = d.MaxTokens
@@ -210,7 +216,12 @@ func (w *writing) settings() error {
 	if w.maxTokens == 0 {
 		w.maxTokens = defaultTokens
 	}
-	s := &w.sampling
+	w.override(&w.sampling)
+	return w.readGrammar()
+}
+
+// override sets what flags say of how tokens are chosen.
+func (w *writing) override(s *generate.Sampling) {
 	for name, set := range map[string]func(){
 		"temperature":        func() { s.Temperature = w.temperature },
 		"top-k":              func() { s.TopK = w.topK },
@@ -220,11 +231,10 @@ func (w *writing) settings() error {
 		"presence-penalty":   func() { s.PresencePenalty = w.presence },
 		"frequency-penalty":  func() { s.FrequencyPenalty = w.frequency },
 	} {
-		if changed(name) {
+		if w.cmd.Flags().Changed(name) {
 			set()
 		}
 	}
-	return w.readGrammar()
 }
 
 // kvType is the dtype of keys and values: what the user says, else that of most of the weights.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/serve"
 	"github.com/optimem/optimem/top"
@@ -42,7 +43,7 @@ const serveExamples = `  optimem serve models/ --memory 4GiB
 
 // A serving is one run of the command.
 type serving struct {
-	run
+	writing
 	dir                       string
 	listen, admin             string
 	tokenFile                 string
@@ -62,7 +63,7 @@ type serving struct {
 }
 
 func (c *commandLine) serveCommand() *cobra.Command {
-	s := serving{run: run{commandLine: c}}
+	s := serving{writing: writing{run: run{commandLine: c}}}
 	cmd := &cobra.Command{
 		Use:     "serve DIR [flags]",
 		Short:   "Answer requests for the models of a directory",
@@ -92,6 +93,12 @@ func (c *commandLine) serveCommand() *cobra.Command {
 	flags.StringVar(&s.metrics, "metrics", "", "triton adds counters with the `NAMES` of Triton's")
 	flags.BoolVar(&s.onDemand, "on-demand", false, "open models with their first request, and not at the start")
 	grouped(flags, queueGroup, "max-queue", "max-body", "drain", "metrics", "on-demand")
+	flags.IntVar(&s.maxTokens, "max-tokens", 0, "write `N` tokens at most where a request does not say (default: as the folder says)")
+	flags.IntVar(&s.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and its share admit)")
+	flags.StringVar(&s.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (default: as the weights)")
+	flags.StringVar(&s.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
+	grouped(flags, writingGroup, "max-tokens", "context", "kv", "speculate")
+	s.samplingFlags(cmd)
 	flags.Var(&s.memory, "memory", "bytes on the device for all models together (default: what is free)")
 	flags.Var(&s.hostMemory, "host-memory", "bytes of host memory for staging and copies")
 	grouped(flags, memoryGroup, "memory", "host-memory")
@@ -137,7 +144,7 @@ func (s *serving) check() error {
 				"--%s %s is reached by others, and nobody would have to say who they are", x.flag, x.address)
 		}
 	}
-	return s.checkFlags()
+	return s.checkWriting()
 }
 
 // isSocket reports whether an address of administration is the path of a socket.
@@ -231,6 +238,11 @@ func (s *serving) registryOptions() serve.Options {
 	}
 	return serve.Options{
 		Memory: s.memory.bytes, Session: session, HostMemory: int64(s.hostMemory), MaxBody: int64(s.maxBody), MaxQueue: s.maxQueue,
+		Context: s.context, KV: kvTypes[s.kv], Speculate: s.ahead, Defaults: func(d generate.Defaults) generate.Defaults {
+			s.override(&d.Sampling)
+			d.MaxTokens = cmp.Or(s.maxTokens, d.MaxTokens)
+			return d
+		},
 		OnDemand: s.onDemand, Limits: s.limits(), TritonMetrics: s.metrics == "triton",
 		Log: slog.New(slog.NewTextHandler(s.stderr, &slog.HandlerOptions{Level: level})),
 	}
