@@ -131,8 +131,8 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 		return nil, &RequestError{"Context", fmt.Sprintf("%d tokens, and the model was made for %d", opts.Context, longest)}
 	case opts.Sequences < 0:
 		return nil, &RequestError{"Sequences", fmt.Sprintf("%d sequences", opts.Sequences)}
-	case opts.Speculate < NoSpeculation || opts.Speculate >= mostAhead:
-		return nil, &RequestError{"Speculate", fmt.Sprintf("%d tokens: 1 to %d are possible", opts.Speculate, mostAhead-1)}
+	case opts.Speculate < NoSpeculation || opts.Speculate > MostSpeculation:
+		return nil, &RequestError{"Speculate", fmt.Sprintf("%d tokens: 1 to %d are possible", opts.Speculate, MostSpeculation)}
 	case opts.Rows < 0 || opts.Rows > maxRows:
 		return nil, &RequestError{"Rows", fmt.Sprintf("%d rows: 1 to %d are possible", opts.Rows, maxRows)}
 	}
@@ -222,11 +222,11 @@ func (e *Engine) shapes(rows, wanted int) map[string]tensor.Shape {
 	shapes := map[string]tensor.Shape{
 		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, e.perSequence()}, models.StepWanted: {wanted},
 	}
-	if e.stretch > 0 {
-		shapes[models.StepLengths] = tensor.Shape{rows}
-	}
 	if e.adapted {
 		shapes[models.StepAdapters] = tensor.Shape{rows}
+	}
+	if e.stretch > 0 {
+		shapes[models.StepLengths] = tensor.Shape{rows}
 	}
 	return shapes
 }

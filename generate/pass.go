@@ -182,11 +182,11 @@ func (e *Engine) step(ctx context.Context) error {
 		models.StepBlocks:    tensor.Of(p.tables, n, e.perSequence()),
 		models.StepWanted:    tensor.Of(p.wanted, m),
 	}
-	if e.stretch > 0 {
-		in[models.StepLengths] = tensor.Of(p.lengths, n)
-	}
 	if e.adapted {
 		in[models.StepAdapters] = tensor.Of(p.adapters, n)
+	}
+	if e.stretch > 0 {
+		in[models.StepLengths] = tensor.Of(p.lengths, n)
 	}
 	if len(p.logits) < m*e.vocabulary {
 		p.logits = make([]float32, m*e.vocabulary)
@@ -236,10 +236,11 @@ func (p *pass) fill(e *Engine, rows int) {
 }
 
 // lengthFor is how long a sequence is for one of its tokens, as transformers' generate has it: a model that restarts sees the
-// whole of it, others what was there in the pass that brought the token, of which the first had the whole prompt.
+// whole of it, others what was there in the pass that brought the token, of which the first had the whole prompt. A token that is
+// guessed is the last one that there is.
 func (e *Engine) lengthFor(s *sequence, position int) int {
 	if e.restarts {
-		return len(s.tokens)
+		return max(position+1, len(s.tokens))
 	}
 	return max(position+1, len(s.Prompt))
 }
@@ -287,7 +288,7 @@ func (e *Engine) follow(p part, logits []float32) int {
 	short := len(s.tokens) <= e.stretch
 	s.cached += p.rows
 	s.tell()
-	for i := 0; !done; i++ {
+	for i := 0; ; i++ {
 		var t Token
 		t, err = s.sampler.next(s.tokens, logits[i*e.vocabulary:(i+1)*e.vocabulary])
 		last := errors.Is(err, ErrStop)
@@ -305,7 +306,7 @@ func (e *Engine) follow(p part, logits []float32) int {
 		case len(s.tokens) >= s.most:
 			finish, done = FinishLength, true
 		}
-		if i == len(p.guesses) {
+		if done || i == len(p.guesses) {
 			break
 		}
 		s.learn(t.ID == p.guesses[i])

@@ -8,6 +8,8 @@ type Attention struct {
 	Scale, Softcap float64
 	// Window is how many positions a row sees, itself included; 0 is all.
 	Window int
+	// Sinks are a score more for each head of the queries, whose value is nothing; nil for none.
+	Sinks Tensor
 }
 
 // A Stepper is a [Recorder] of a step: of a pass over rows of tokens that may belong to any sequences, whose keys and

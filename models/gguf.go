@@ -79,9 +79,7 @@ var ggufFamilies = []ggufFamily{
 		),
 		config: func(g *ggufModel) {
 			g.set("use_bias", g.has("blk.0.attn_q.bias"))
-			if g.key("attention.sliding_window") != nil {
-				g.sizes("sliding_window", "attention.sliding_window")
-			}
+			g.window()
 		},
 	},
 	{
@@ -279,7 +277,11 @@ func (g *ggufModel) gemma2() {
 	g.number("attn_logit_softcapping", "attn_logit_softcapping")
 	g.number("final_logit_softcapping", "final_logit_softcapping")
 	g.sizes("sliding_window", "attention.sliding_window")
-	const largest = 46 // layers, of Gemma 2 27B
+	g.preAttention(46)
+}
+
+// preAttention sets what scores are divided by the root of: the size of heads, but for the model of the most layers.
+func (g *ggufModel) preAttention(largest int64) {
 	scalar := g.config["head_dim"]
 	hidden, _ := g.integer("embedding_length")
 	heads, _ := g.integer("attention.head_count")
@@ -289,25 +291,23 @@ func (g *ggufModel) gemma2() {
 	g.set("query_pre_attn_scalar", scalar)
 }
 
+// window sets the sliding window if there is one.
+func (g *ggufModel) window() {
+	if n, ok := g.integer("attention.sliding_window"); ok {
+		g.set("sliding_window", n)
+	}
+}
+
 // gemma3 has the base of the layers that slide and how many of them there are by llama.cpp's constants, as files say neither; the
 // scaling of scores by the number of layers, as Gemma 2.
 func (g *ggufModel) gemma3() {
-	const largest = 62 // layers, of Gemma 3 27B
-	scalar := g.config["head_dim"]
-	hidden, _ := g.integer("embedding_length")
-	heads, _ := g.integer("attention.head_count")
-	if n, _ := g.integer("block_count"); n == largest {
-		scalar = hidden / heads
-	}
-	g.set("query_pre_attn_scalar", scalar)
+	g.preAttention(62)
 	g.optional("final_logit_softcapping", "final_logit_softcapping")
 	if g.optional("rope_local_base_freq", "rope.freq_base_swa"); g.key("rope.freq_base") == nil {
 		g.set("rope_theta", 1e6)
 	}
 	g.set("sliding_window", nil)
-	if g.key("attention.sliding_window") != nil {
-		g.sizes("sliding_window", "attention.sliding_window")
-	}
+	g.window()
 	if n, ok := g.integer("attention.sliding_window_pattern"); ok {
 		g.set("sliding_window_pattern", n)
 	}

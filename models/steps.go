@@ -34,11 +34,11 @@ const (
 	StepBlocks = "blocks"
 	// StepWanted are the rows whose logits are wanted: int64 [wanted].
 	StepWanted = "wanted"
+	// StepAdapters are the numbers of the rows' adapters ([Model.AdapterNumber]), of a model that has some: int64 [rows].
+	StepAdapters = "adapters"
 	// StepLengths are how many tokens the sequences of the rows have in all, where [Model.Stretch] says that this matters: int64
 	// [rows].
 	StepLengths = "lengths"
-	// StepAdapters are the numbers of the rows' adapters ([Model.AdapterNumber]), of a model that has some: int64 [rows].
-	StepAdapters = "adapters"
 	// StepLogits are the logits of the wanted rows, [wanted, vocabulary].
 	StepLogits = "logits"
 )
@@ -129,6 +129,11 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 			}
 		}
 		step := &stepRecorder{recorder: r, options: o, positions: bound[1], blocks: bound[2], wanted: bound[3]}
+		a := from.arch
+		if len(m.adapters) > 0 {
+			step.adapters = bound[4]
+			a = lora.Mixed(a, from.adapters.list, step.choose)
+		}
 		if i := slices.IndexFunc(s.inputs, func(p Port) bool { return p.Name == StepLengths }); i >= 0 {
 			lengths, err := r.Call("aten::unsqueeze", []any{bound[i], 0}, nil)
 			if err != nil {
@@ -136,18 +141,13 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 			}
 			step.lengths = lengths[0].(layers.Tensor)
 		}
-		a := from.arch
-		if len(m.adapters) > 0 {
-			step.adapters = bound[4]
-			a = lora.Mixed(a, from.adapters.list, step.choose)
-		}
 		args, err := step.arguments(a.Inputs, bound[0])
 		if err != nil {
 			return nil, err
 		}
 		result, err := a.Trace(step, args)
 		if err != nil {
-			return nil, err
+			return nil, traceError(err)
 		}
 		return r.Graph, step.give(result)
 	}
@@ -159,10 +159,12 @@ type stepRecorder struct {
 	*recorder
 	options                   StepOptions
 	positions, blocks, wanted layers.Tensor
-	// lengths are those of the rows' sequences, [1 rows], nil where they do not matter.
-	lengths layers.Tensor
+	// none says of each row whether it is no token, once something asked.
+	none layers.Tensor
 	// adapters are the numbers of the rows' adapters, once [stepRecorder.Wanted] was called those of the rows that it gave.
 	adapters layers.Tensor
+	// lengths are those of the rows' sequences, [1 rows], nil where they do not matter.
+	lengths layers.Tensor
 }
 
 // arguments are those of forward: the tokens and their positions, where it takes them.
@@ -248,6 +250,9 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		caches = append(caches, r.Graph.Whole(id))
 	}
 	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(r.blocks.(*aten.Ref)))
+	if a.Sinks != nil {
+		in = append(in, r.Read(a.Sinks.(*aten.Ref)))
+	}
 	out, err := r.Emit1("attend", graph.Attrs{"scale": a.Scale, "softcap": a.Softcap, "window": a.Window}, in...)
 	if err != nil {
 		return nil, err

@@ -183,7 +183,7 @@ func (r *Registry) openAll(ctx context.Context) {
 			continue
 		}
 		if err := v.load(ctx); err != nil {
-			r.log.Warn("a model was not opened", "model", s.name, "version", v.number, "error", err, "cause", errors.Unwrap(err))
+			r.log.Info("a model was not opened", "model", s.name, "version", v.number, "error", err, "cause", errors.Unwrap(err))
 		} else {
 			r.log.Info("a model is ready", "model", s.name, "version", v.number, "kind", f.kind)
 		}
@@ -390,4 +390,39 @@ func (r *Registry) Close() error {
 		errs = append(errs, r.root.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// Pool returns the pool, nil where no model is in one, for who wants to watch it. It is the registry's.
+func (r *Registry) Pool() *runtime.Pool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pool
+}
+
+// Memory is the budget of all models together, in bytes.
+func (r *Registry) Memory() int64 { return r.opts.Memory }
+
+// A Model is what is told of a version of a model.
+type Model struct {
+	Name, Version string
+	Kind          Kind
+	State         State
+	// Reason says why it is not ready.
+	Reason string
+	// BudgetBytes is its share, where it runs beside the pool.
+	BudgetBytes int64
+}
+
+// Models tells of all models, by name and version.
+func (r *Registry) Models() []Model {
+	var all []Model
+	for _, v := range r.all() {
+		m := Model{Name: v.model, Version: v.number, Kind: v.what().kind}
+		m.State, m.Reason = v.state()
+		if i := v.current(); i != nil {
+			m.BudgetBytes = i.facts().budgetBytes
+		}
+		all = append(all, m)
+	}
+	return all
 }

@@ -60,6 +60,7 @@ func (r *Registry) routes(admin bool) *http.ServeMux {
 		handle("GET "+at+"/stats", with(func(w http.ResponseWriter, _ *http.Request, v *version) error { return r.statistics(w, []*version{v}) }))
 		handle("POST "+at+"/infer", with(r.inferREST))
 	}
+	r.grpcRoutes(mux, admin)
 	most := min(r.opts.MaxBody, maxTextBody)
 	mux.Handle("/v1/", r.bounded(most, openai.New(texts{r}, openai.Options{MaxBody: most, Logger: r.log})))
 	handle("/", func(http.ResponseWriter, *http.Request) error { return refuse(404, "there is no such request") })
@@ -77,7 +78,11 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 			n = most
 		}
 		b := &body{registry: r}
-		if err := b.more(n); err != nil {
+		err := r.takes()
+		if err == nil {
+			err = b.more(n)
+		}
+		if err != nil {
 			e := told(req.Context(), err)
 			w.Header().Set("Retry-After", strconv.Itoa(retryAfter(e.RetryAfter)))
 			_ = writeJSON(w, e.Status, map[string]any{"error": map[string]any{
@@ -208,21 +213,22 @@ func (r *Registry) metadata(w http.ResponseWriter, req *http.Request, v *version
 	}
 	defer release()
 	in, out := i.ports()
-	var versions []string
-	if s := r.named(v.model); s != nil {
-		for _, x := range s.versions {
-			versions = append(versions, x.number)
-		}
-	}
 	return writeJSON(w, 200, map[string]any{
-		"name": v.model, "versions": versions, "platform": "optimem_" + string(v.what().kind), "inputs": in, "outputs": out,
+		"name": v.model, "versions": r.versionsOf(v.model), "platform": "optimem_" + string(v.what().kind), "inputs": in, "outputs": out,
 	})
 }
 
-func (r *Registry) named(name string) *served {
+// versionsOf lists the versions of a model.
+func (r *Registry) versionsOf(name string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.models[name]
+	var all []string
+	if s := r.models[name]; s != nil {
+		for _, v := range s.versions {
+			all = append(all, v.number)
+		}
+	}
+	return all
 }
 
 // configPort is an input or output in a configuration.
@@ -343,8 +349,8 @@ func (r *Registry) inferREST(w http.ResponseWriter, req *http.Request, v *versio
 		}
 		header = n
 	}
-	if r.draining.Load() { // before a body is read
-		return &Error{Status: http.StatusServiceUnavailable, Msg: "the server ends", RetryAfter: time.Second}
+	if err := r.takes(); err != nil { // before a body is read
+		return err
 	}
 	b, err := r.readBody(w, req)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -229,9 +230,11 @@ func (v *version) open(f found, generation int) error {
 	defer v.mu.Unlock()
 	defer func() { close(v.loading); v.loading = nil }()
 	if err != nil {
-		v.reason = loadError(err)
+		told := *loadError(err)
+		v.reason = &told
+		v.reason.Msg = firstLine(told.Msg)
 		if r.dir != "" {
-			v.reason.Msg = strings.ReplaceAll(v.reason.Msg, r.dir, "")
+			v.reason.Msg = strings.ReplaceAll(v.reason.Msg, r.dir+string(filepath.Separator), "")
 		}
 		return v.reason
 	}
@@ -256,6 +259,16 @@ func (v *version) open(f found, generation int) error {
 		v.retire(i, func() {})
 	}
 	return nil
+}
+
+// firstLine cuts a reason to what fits into a line.
+func firstLine(text string) string {
+	const most = 400
+	text, _, _ = strings.Cut(text, "\n")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
 }
 
 // retire closes an instance when its requests are over. The version's mutex is held.

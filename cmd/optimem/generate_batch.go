@@ -26,6 +26,7 @@ type batchLine struct {
 	Seed      *uint64            `json:"seed"`
 	Schema    json.RawMessage    `json:"schema"`
 	Grammar   string             `json:"grammar"`
+	Lora      *string            `json:"lora"`
 
 	request generate.TextRequest
 	tokens  int
@@ -96,7 +97,7 @@ func (g *generating) readBatch() ([]batchLine, error) {
 		}
 		wrong := func(err error) error {
 			return usageError(g.cmd, fmt.Errorf("%s:%d: %w", g.batchFile, number, err),
-				`a line is {"id": 1, "prompt": "…"}, or has "messages"; max_tokens, seed, schema and grammar may be there`)
+				`a line is {"id": 1, "prompt": "…"}, or has "messages"; max_tokens, seed, schema, grammar and lora may be there`)
 		}
 		if len(lines) == maxBatchLines {
 			return nil, wrong(fmt.Errorf("more than %d prompts", maxBatchLines))
@@ -112,6 +113,8 @@ func (g *generating) readBatch() ([]batchLine, error) {
 			return nil, wrong(errors.New("a prompt and messages"))
 		case l.MaxTokens < 0:
 			return nil, wrong(fmt.Errorf("max_tokens is %d", l.MaxTokens))
+		case l.Lora != nil && *l.Lora != noAdapter && !g.hasAdapter(*l.Lora):
+			return nil, wrong(fmt.Errorf("lora is %q, and --lora names no such adapter", *l.Lora))
 		case l.Prompt != nil:
 			l.request = g.requestOf(*l.Prompt, nil)
 		default:
@@ -130,6 +133,12 @@ func (g *generating) readBatch() ([]batchLine, error) {
 			l.request.Schema, l.request.Grammar = l.Schema, l.Grammar
 			if _, err := g.text.Constraint(l.request); err != nil {
 				return nil, wrong(err)
+			}
+		}
+		if l.Lora != nil {
+			l.request.Request.Adapter = *l.Lora
+			if *l.Lora == noAdapter {
+				l.request.Request.Adapter = ""
 			}
 		}
 		ids, err := g.text.Tokens(l.request)

@@ -69,6 +69,11 @@ type decoder struct {
 	warmed bool
 	// window returns the layers' sliding window, 0 for none, and which layers have it.
 	window func(c *config, layers int) (size int, slides func(i int) bool)
+	// feed makes what stands in place of the MLP of layer i, attend what stands in place of the attention; nil are those.
+	feed   func(d *decoder, c *config, i int, s shape) *layers.Module
+	attend func(d *decoder, c *config, i int, s shape, attrs map[string]any) *layers.Module
+	// sinks is set where each head has a score more, whose value is nothing: gpt-oss.
+	sinks bool
 	// ignored matches keys of checkpoints that nothing reads; renames are pairs of old and new parts of them.
 	ignored []string
 	renames []string
@@ -297,7 +302,7 @@ func (d decoder) base(c *config) *layers.Module {
 		if attrs["window"] = 0; sliding {
 			attrs["window"] = window
 		}
-		return own.layer(c, s, attrs, sliding)
+		return own.layer(c, i, s, attrs, sliding)
 	}
 	m := layers.New(d.class+"Model", map[string]any{
 		"decoder": own, "eager": attrs["eager"], "window": window, "embedding_multiplier": times(c, own.embedding),

@@ -28,6 +28,9 @@ type callReader interface {
 // reader returns the reader of a request's answers.
 func (s *toolset) reader(f family) callReader {
 	if s.choice == toolsRequired || s.choice == toolsNamed {
+		if name, ok := s.single(f); ok {
+			return &wholeReader{parse: func(text string) ([]call, bool) { return parseMistral(name + "[ARGS]" + text) }}
+		}
 		return &wholeReader{parse: parseCalls}
 	}
 	switch f {
@@ -36,7 +39,7 @@ func (s *toolset) reader(f family) callReader {
 	case llama:
 		return &wholeReader{marker: "<|python_tag|>", begin: "{", parse: func(s0 string) ([]call, bool) { return s.known(parseCalls(s0)) }}
 	}
-	return &wholeReader{marker: "[TOOL_CALLS]", parse: parseMistral}
+	return &wholeReader{marker: callsMarker, parse: parseMistral}
 }
 
 // known refuses calls of what is none of the tools: an answer that is JSON may have a name, too.
@@ -50,7 +53,7 @@ func (s *toolset) known(calls []call, ok bool) ([]call, bool) {
 // id returns a new one of a call. Mistral's templates want nine letters and digits.
 func (f family) id() string {
 	text := rand.Text()
-	if f == mistral {
+	if f == mistral || f == mistralNamed {
 		return text[:9]
 	}
 	return "call_" + text[:24]
@@ -111,13 +114,13 @@ func parseCalls(text string) ([]call, bool) {
 	}
 }
 
-var mistralNamed = regexp.MustCompile(`^\s*([a-zA-Z0-9_.-]{1,64})(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*`)
+var namedCall = regexp.MustCompile(`^\s*([a-zA-Z0-9_.-]{1,64})(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*`)
 
 // parseMistral reads what follows a [TOOL_CALLS], further ones included.
 func parseMistral(text string) ([]call, bool) {
 	var calls []call
-	for _, part := range strings.Split(text, "[TOOL_CALLS]") {
-		m := mistralNamed.FindStringSubmatch(part)
+	for _, part := range strings.Split(text, callsMarker) {
+		m := namedCall.FindStringSubmatch(part)
 		if m == nil {
 			more, ok := parseCalls(part)
 			if !ok {
@@ -207,8 +210,9 @@ type hermesReader struct {
 }
 
 const (
-	openTag  = "<tool_call>"
-	closeTag = "</tool_call>"
+	openTag     = "<tool_call>"
+	closeTag    = "</tool_call>"
+	callsMarker = "[TOOL_CALLS]"
 )
 
 func (r *hermesReader) write(text string) (content string, calls []call) {
@@ -238,7 +242,10 @@ func (r *hermesReader) write(text string) (content string, calls []call) {
 			case strings.HasPrefix(rest, closeTag):
 				calls, r.called, r.calling, r.held = append(calls, c), true, false, rest[len(closeTag):]
 				continue
-			case strings.HasPrefix(closeTag, rest):
+			case strings.HasPrefix(rest, openTag): // the next one, without the tag between them
+				calls, r.called, r.calling, r.held = append(calls, c), true, false, rest
+				continue
+			case strings.HasPrefix(closeTag, rest), strings.HasPrefix(openTag, rest):
 				return content, calls
 			}
 		}

@@ -125,7 +125,7 @@ func (h *Handler) chatAnswer(request *chatRequest, lease *WriterLease) (*chatAns
 		if a.family, err = familyOf(w, request.tools); err != nil {
 			return nil, err
 		}
-		begin, err := request.tools.force(a.family, &one)
+		begin, err := request.tools.bound(a.family, w, &one)
 		if err != nil {
 			return nil, err
 		}
@@ -140,6 +140,10 @@ func (h *Handler) chatAnswer(request *chatRequest, lease *WriterLease) (*chatAns
 	}
 	for _, seed := range h.seeds(&request.common, request.n) {
 		one.Request.Seed = seed
+		if late, ok := one.Request.Constraint.(*lateConstraint); ok { // each answer has its own
+			own := *late
+			one.Request.Constraint = &own
+		}
 		a.requests = append(a.requests, one)
 	}
 	return a, nil

@@ -142,6 +142,13 @@ type server struct {
 	registry *registry
 }
 
+// listen serves models, and returns where.
+func listen(t testing.TB, models openai.Models) string {
+	s := httptest.NewServer(openai.New(models, openai.Options{}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
 func serve(t testing.TB, r *registry, opts openai.Options) *server {
 	t.Helper()
 	s := httptest.NewServer(openai.New(r, opts))
@@ -416,4 +423,13 @@ func (c constant) Embed(_ context.Context, r embed.Request) (*embed.Result, erro
 		out.Tokens = append(out.Tokens, len(text))
 	}
 	return out, nil
+}
+
+func copyFile(t testing.TB, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, to, data)
 }
