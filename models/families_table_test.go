@@ -39,7 +39,7 @@ var familyRows = []familyRow{
 	{"video ResNet", "r3d_18|mc3_18|r2plus1d_18", false},
 	{"BERT", "bert.*", true}, {"RoBERTa", "roberta.*", true}, {"XLM-RoBERTa", "xlm-roberta", true},
 	{"DistilBERT", "distilbert.*", true}, {"ALBERT", "albert", true},
-	{"MPNet", "mpnet", true},
+	{"ELECTRA", "electra", true}, {"MPNet", "mpnet", true},
 	{"ModernBERT", "modernbert", true}, {"GPT-2", "gpt2.*", true},
 	{"OPT", "opt.*", true}, {"Llama", "llama", true}, {"Mistral", "mistral.*", true}, {"Qwen2", "qwen2", true},
 	{"Qwen3", "qwen3", true}, {"Gemma", "gemma", true}, {"Gemma 2", "gemma2", true}, {"Phi-3", "phi3.*", true},

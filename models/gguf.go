@@ -24,6 +24,8 @@ type ggufFamily struct {
 	// model is what transformers calls the type, "" for arch; experts is set where it has experts, which say more than one arch does.
 	model   string
 	experts bool
+	// layerNorm is the entry of the norms' epsilon where they are not by the root of the mean.
+	layerNorm string
 	// outside and inside are names of modules, as pairs: of those that are there once, and of those of a block, which is at
 	// blocks in the model.
 	outside, inside *strings.Replacer
@@ -39,7 +41,7 @@ var (
 	llamaOutside = strings.NewReplacer("token_embd.", "model.embed_tokens.", "output_norm.", "model.norm.", "output.", "lm_head.")
 	llamaInside  = strings.NewReplacer(
 		"attn_q_norm.", "self_attn.q_norm.", "attn_k_norm.", "self_attn.k_norm.", "attn_norm.", "input_layernorm.",
-		"attn_qkv.", "self_attn.qkv_proj.", "attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.",
+		"post_attention_norm.", "post_attention_layernorm.", "attn_qkv.", "self_attn.qkv_proj.", "attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.",
 		"attn_v.", "self_attn.v_proj.", "attn_output.", "self_attn.o_proj.", "ffn_norm.", "post_attention_layernorm.",
 		"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
 	)
@@ -54,23 +56,56 @@ var mixtureInside = strings.NewReplacer(
 	"ffn_down_exps.weight", "mlp.experts.down_proj",
 )
 
+// sandwichedInside are those of a block with norms after the attention and the MLP, and perhaps before them.
+var sandwichedInside = strings.NewReplacer(
+	"attn_q_norm.", "self_attn.q_norm.", "attn_k_norm.", "self_attn.k_norm.",
+	"attn_norm.", "input_layernorm.", "post_attention_norm.", "post_attention_layernorm.",
+	"ffn_norm.", "pre_feedforward_layernorm.", "post_ffw_norm.", "post_feedforward_layernorm.",
+	"attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.", "attn_v.", "self_attn.v_proj.",
+	"attn_output.", "self_attn.o_proj.",
+	"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
+)
+
 var ggufFamilies = []ggufFamily{
-	{arch: "llama", class: "LlamaForCausalLM", outside: llamaOutside, inside: llamaInside, config: func(g *ggufModel) {
-		g.set("attention_bias", g.has("blk.0.attn_q.bias"))
-		g.set("mlp_bias", g.has("blk.0.ffn_gate.bias"))
-	}},
+	{arch: "llama", class: "LlamaForCausalLM", outside: llamaOutside, inside: llamaInside, config: (*ggufModel).biases},
 	{arch: "qwen2", class: "Qwen2ForCausalLM", outside: llamaOutside, inside: llamaInside},
 	{arch: "qwen3", class: "Qwen3ForCausalLM", outside: llamaOutside, inside: llamaInside},
 	{arch: "gemma", class: "GemmaForCausalLM", outside: llamaOutside, inside: llamaInside},
+	{arch: "smollm3", class: "SmolLM3ForCausalLM", outside: llamaOutside, inside: llamaInside, config: (*ggufModel).biases},
+	{arch: "arcee", class: "ArceeForCausalLM", outside: llamaOutside, inside: llamaInside, config: (*ggufModel).biases},
+	{arch: "granite", class: "GraniteForCausalLM", outside: llamaOutside, inside: llamaInside, config: (*ggufModel).granite},
 	{
-		arch: "gemma2", class: "Gemma2ForCausalLM", outside: llamaOutside,
+		arch: "seed_oss", class: "SeedOssForCausalLM", outside: llamaOutside, inside: llamaInside, config: func(g *ggufModel) {
+			g.biases()
+			g.set("attention_out_bias", g.has("blk.0.attn_output.bias"))
+		},
+	},
+	{
+		arch: "starcoder2", class: "Starcoder2ForCausalLM", outside: llamaOutside, layerNorm: "norm_epsilon",
 		inside: strings.NewReplacer(
-			"attn_norm.", "input_layernorm.", "post_attention_norm.", "post_attention_layernorm.",
-			"ffn_norm.", "pre_feedforward_layernorm.", "post_ffw_norm.", "post_feedforward_layernorm.",
-			"attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.", "attn_v.", "self_attn.v_proj.",
-			"attn_output.", "self_attn.o_proj.",
-			"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
+			"attn_norm.", "input_layernorm.", "ffn_norm.", "post_attention_layernorm.", "attn_q.", "self_attn.q_proj.",
+			"attn_k.", "self_attn.k_proj.", "attn_v.", "self_attn.v_proj.", "attn_output.", "self_attn.o_proj.",
+			"ffn_up.", "mlp.c_fc.", "ffn_down.", "mlp.c_proj.",
 		),
+		config: func(g *ggufModel) {
+			g.set("use_bias", g.has("blk.0.attn_q.bias"))
+			g.window()
+		},
+	},
+	{
+		arch: "olmo2", class: "Olmo2ForCausalLM", outside: llamaOutside, inside: sandwichedInside, config: func(g *ggufModel) {
+			g.biases()
+			if g.key("attention.sliding_window") != nil {
+				g.lacks("the sliding windows of OLMo 3")
+			}
+		},
+	},
+	{
+		arch: "gemma3", class: "Gemma3ForCausalLM", model: "gemma3_text", outside: llamaOutside, inside: sandwichedInside,
+		config: (*ggufModel).gemma3,
+	},
+	{
+		arch: "gemma2", class: "Gemma2ForCausalLM", outside: llamaOutside, inside: sandwichedInside,
 		config: (*ggufModel).gemma2,
 	},
 	{
@@ -191,7 +226,11 @@ func (g *ggufModel) read() error {
 func (g *ggufModel) decoder() {
 	g.sizes("hidden_size", "embedding_length", "num_hidden_layers", "block_count", "num_attention_heads", "attention.head_count",
 		"max_position_embeddings", "context_length", "intermediate_size", "feed_forward_length")
-	g.number("rms_norm_eps", "attention.layer_norm_rms_epsilon")
+	if g.family.layerNorm != "" {
+		g.number(g.family.layerNorm, "attention.layer_norm_epsilon")
+	} else {
+		g.number("rms_norm_eps", "attention.layer_norm_rms_epsilon")
+	}
 	heads, _ := g.integer("attention.head_count")
 	hidden, _ := g.integer("embedding_length")
 	if heads < 1 {
@@ -266,7 +305,11 @@ func (g *ggufModel) gemma2() {
 	g.number("attn_logit_softcapping", "attn_logit_softcapping")
 	g.number("final_logit_softcapping", "final_logit_softcapping")
 	g.sizes("sliding_window", "attention.sliding_window")
-	const largest = 46 // layers, of Gemma 2 27B
+	g.preAttention(46)
+}
+
+// preAttention sets what scores are divided by the root of: the size of heads, but for the model of the most layers.
+func (g *ggufModel) preAttention(largest int64) {
 	scalar := g.config["head_dim"]
 	hidden, _ := g.integer("embedding_length")
 	heads, _ := g.integer("attention.head_count")
@@ -274,6 +317,52 @@ func (g *ggufModel) gemma2() {
 		scalar = hidden / heads
 	}
 	g.set("query_pre_attn_scalar", scalar)
+}
+
+// window sets the sliding window if there is one.
+func (g *ggufModel) window() {
+	if n, ok := g.integer("attention.sliding_window"); ok {
+		g.set("sliding_window", n)
+	}
+}
+
+// gemma3 has the base of the layers that slide and how many of them there are by llama.cpp's constants, as files say neither; the
+// scaling of scores by the number of layers, as Gemma 2.
+func (g *ggufModel) gemma3() {
+	g.preAttention(62)
+	g.optional("final_logit_softcapping", "final_logit_softcapping")
+	if g.optional("rope_local_base_freq", "rope.freq_base_swa"); g.key("rope.freq_base") == nil {
+		g.set("rope_theta", 1e6)
+	}
+	g.set("sliding_window", nil)
+	g.window()
+	if n, ok := g.integer("attention.sliding_window_pattern"); ok {
+		g.set("sliding_window_pattern", n)
+	}
+}
+
+// granite multiplies with what the file calls scales.
+func (g *ggufModel) granite() {
+	g.biases()
+	size, _ := g.config["head_dim"].(int64)
+	g.set("attention_multiplier", 1/math.Sqrt(float64(max(size, 1))))
+	g.optional("attention_multiplier", "attention.scale")
+	g.optional("embedding_multiplier", "embedding_scale")
+	g.optional("residual_multiplier", "residual_scale")
+	g.optional("logits_scaling", "logit_scale")
+}
+
+// biases says which projections have one, by their tensors.
+func (g *ggufModel) biases() {
+	g.set("attention_bias", g.has("blk.0.attn_q.bias"))
+	g.set("mlp_bias", g.has("blk.0.ffn_up.bias"))
+}
+
+// optional sets an entry to a number if it is there.
+func (g *ggufModel) optional(entry, name string) {
+	if x, ok := g.float(name); ok {
+		g.set(entry, x)
+	}
 }
 
 func (g *ggufModel) phi3() {

@@ -90,6 +90,7 @@ DISTIL = dict(vocab_size=200, dim=48, hidden_dim=80, n_layers=2, n_heads=4, max_
 GPT2 = dict(vocab_size=200, n_embd=48, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2)
 OPT = {k: v for k, v in TEXT.items() if k != "intermediate_size"} | {"ffn_dim": 80, "word_embed_proj_dim": 48}
 ROBERTA = TEXT | {"pad_token_id": 1}
+ELECTRA = TEXT | {"num_hidden_layers": 1, "embedding_size": 24}
 MPNET = {k: v for k, v in TEXT.items() if k != "type_vocab_size"} | {"pad_token_id": 1}
 MODERN = TEXT | {"num_hidden_layers": 4, "local_attention": 12, "pad_token_id": 3, "cls_token_id": 4, "sep_token_id": 5,
                  "bos_token_id": 4, "eos_token_id": 5}
@@ -129,6 +130,12 @@ HEADS = {
         ("masked_lm", "AlbertForMaskedLM", TEXT | {
             "embedding_size": 24, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2},
          [case(2, 11, attention_mask=padded)]),
+    ],
+    "electra": [
+        ("replaced", "ElectraForPreTraining", ELECTRA, [case(2, 23, attention_mask=padded, token_type_ids=kinds)]),
+        ("texts", "ElectraForSequenceClassification", ELECTRA | {"num_labels": 3, "embedding_size": 48, "hidden_act": "relu"}, [case(2, 9)]),
+        ("tokens", "ElectraForTokenClassification", ELECTRA | {"num_labels": 5}, [case(1, 9, position_ids=reversed_positions)]),
+        ("spans", "ElectraForQuestionAnswering", ELECTRA, [case(2, 9)]),
     ],
     "mpnet": [
         ("masked", "MPNetModel", MPNET, [case(2, 37, attention_mask=padded)]),
@@ -312,7 +319,7 @@ def main():
     if not some:
         folder()
         defaults(HEADS, {"camembert": ["CamembertModel", "CamembertForMaskedLM"], "xlm-roberta": ["XLMRobertaModel"],
-                         "albert": ["AlbertModel"]}, "defaults.json")
+                         "albert": ["AlbertModel"], "electra": ["ElectraModel"]}, "defaults.json")
     for kind in some or HEADS:
         records = []
         for name, cls, options, cases in HEADS[kind]:

@@ -80,9 +80,9 @@ def record(case, arch, model, keys, kinds=None, extra=None, transposed=()):
         kind = Q.F32 if len(shape) == 1 else next((k for part, k in (kinds or {}).items() if part in name), Q.Q8_0)
         raw = raw_tensor(len(tensors), name, shape, kind)
         x = numbers(raw, shape, kind)
-        if arch == "llama" and ".attn_q." in name:
+        if arch in INTERLEAVED and ".attn_q." in name:
             x = turned_back(x, model.config.num_attention_heads)
-        if arch == "llama" and ".attn_k." in name:
+        if arch in INTERLEAVED and ".attn_k." in name:
             x = turned_back(x, model.config.num_key_value_heads)
         if arch.startswith("gemma") and name.endswith("norm.weight"):
             x = x - 1
@@ -105,6 +105,7 @@ def record(case, arch, model, keys, kinds=None, extra=None, transposed=()):
     print(case, float(logits.std()))
 
 
+INTERLEAVED = ("llama", "granite", "smollm3", "arcee")
 CASES = []
 SIZES = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=128)
@@ -149,6 +150,24 @@ record("phi 3", "phi3", of(T.Phi3Config, T.Phi3ForCausalLM, tie_word_embeddings=
                         "original_max_position_embeddings": 16, "partial_rotary_factor": 1.0}),
        KEYS | {"attention.sliding_window": 5, "rope.dimension_count": 8, "rope.scaling.original_context_length": 16},
        extra={"rope_factors_long.weight": long, "rope_factors_short.weight": short})
+record("gemma 3", "gemma3", of(T.Gemma3TextConfig, T.Gemma3ForCausalLM, head_dim=16, tie_word_embeddings=True, sliding_window=4,
+       query_pre_attn_scalar=16, num_hidden_layers=6, rope_theta=None, final_logit_softcapping=8.0, rope_parameters={
+           "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5000.0},
+           "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}),
+       KEYS | gemma | {"block_count": 6, "attention.sliding_window": 4, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
+                       "final_logit_softcapping": 8.0})
+record("smollm3", "smollm3", of(T.SmolLM3Config, T.SmolLM3ForCausalLM, tie_word_embeddings=True, num_hidden_layers=4, pad_token_id=0),
+       KEYS | {"block_count": 4, "rope.dimension_count": 8}, {"attn_q.weight": Q.F16})
+record("granite", "granite", of(T.GraniteConfig, T.GraniteForCausalLM, tie_word_embeddings=True, embedding_multiplier=6.0,
+       residual_multiplier=0.25, logits_scaling=4.0, attention_multiplier=0.125),
+       KEYS | {"attention.scale": 0.125, "embedding_scale": 6.0, "residual_scale": 0.25, "logit_scale": 4.0})
+record("arcee", "arcee", of(T.ArceeConfig, T.ArceeForCausalLM, tie_word_embeddings=False), KEYS)
+record("olmo2", "olmo2", of(T.Olmo2Config, T.Olmo2ForCausalLM, tie_word_embeddings=False, pad_token_id=0), KEYS)
+record("seed oss", "seed_oss", of(T.SeedOssConfig, T.SeedOssForCausalLM, head_dim=16, tie_word_embeddings=False, pad_token_id=0),
+       KEYS | {"attention.key_length": 16, "attention.value_length": 16})
+record("starcoder2", "starcoder2", of(T.Starcoder2Config, T.Starcoder2ForCausalLM, tie_word_embeddings=True, sliding_window=5,
+       norm_epsilon=float(np.float32(1e-5))), {k: v for k, v in KEYS.items() if "rms" not in k} | {
+           "attention.layer_norm_epsilon": 1e-5, "attention.sliding_window": 5})
 gpt2 = T.GPT2LMHeadModel(T.GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=128,
                                       layer_norm_epsilon=float(np.float32(1e-5)), attn_implementation="eager")).eval()
 record("gpt2", "gpt2", gpt2, {"context_length": 128, "embedding_length": 32, "block_count": 2, "feed_forward_length": 128,

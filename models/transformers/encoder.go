@@ -1,6 +1,7 @@
 package transformers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 
@@ -14,14 +15,21 @@ type encoder struct {
 	prefix, class string
 	// vocabulary and padding are the defaults of vocab_size and pad_token_id.
 	vocabulary, padding int
+	// hidden, heads and inner are the defaults of the sizes, 0 for BERT's; words that of embedding_size, 0 where embeddings are as
+	// wide as what is made of them.
+	hidden, heads, inner, words int
 	// positions returns the numbers of the positions where none are given.
 	positions func(t *layers.Trace, embeddings *layers.Module, ids layers.Tensor) layers.Tensor
 }
 
 // model is BertModel's constructor.
 func (e encoder) model(c *config, pooler bool) *layers.Module {
-	hidden, heads := c.size("hidden_size", 768), c.size("num_attention_heads", 12)
-	inner, eps := c.size("intermediate_size", 3072), layers.Eps(c.float("layer_norm_eps", 1e-12))
+	hidden := c.size("hidden_size", cmp.Or(e.hidden, 768))
+	heads, words := c.size("num_attention_heads", cmp.Or(e.heads, 12)), hidden
+	if e.words > 0 {
+		words = c.size("embedding_size", e.words)
+	}
+	inner, eps := c.size("intermediate_size", cmp.Or(e.inner, 3072)), layers.Eps(c.float("layer_norm_eps", 1e-12))
 	c.heads(hidden, heads)
 	if c.flag("add_cross_attention", false) {
 		c.unsupported("add_cross_attention")
@@ -47,9 +55,12 @@ func (e encoder) model(c *config, pooler bool) *layers.Module {
 			Add("output", e.output("Output", inner, hidden, eps))
 	}
 	m := layers.New(e.class+"Model", map[string]any{"is_decoder": c.flag("is_decoder", false), "eager": c.eager()}).
-		Add("embeddings", e.embeddings(c, hidden, e.vocabulary, eps)).
-		Add("encoder", layers.New(e.class+"Encoder", nil).
-			Add("layer", c.repeat(c.size("num_hidden_layers", 12), layer)))
+		Add("embeddings", e.embeddings(c, words, e.vocabulary, eps))
+	if words != hidden {
+		m.Add("embeddings_project", layers.Linear(words, hidden))
+	}
+	m.Add("encoder", layers.New(e.class+"Encoder", nil).
+		Add("layer", c.repeat(c.size("num_hidden_layers", 12), layer)))
 	if pooler {
 		m.Add("pooler", layers.New(e.class+"Pooler", nil).
 			Add("dense", layers.Linear(hidden, hidden)).
@@ -102,6 +113,9 @@ func encoderModelForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	ids, mask := tokenIDs(t, args), optional(t, args, 1)
 	s := ids.Shape()
 	x := t.ChildOf(m, "embeddings", ids, optional(t, args, 2), optional(t, args, 3)).(layers.Tensor)
+	if m.Has("embeddings_project") {
+		x = t.Child(m, "embeddings_project", x)
+	}
 	mask = masking{
 		batch: s[0], queries: s[1], keys: s[1], causal: m.Bool("is_decoder"), padding: mask, additive: m.Bool("eager"),
 	}.create(t)

@@ -74,7 +74,7 @@ func generating(context func(c *config) int, h head) head {
 
 // families is every family of the package.
 var families = slices.Concat(decoders, mixtures, []*family{
-	bert, roberta, xlmRoberta, camembert, distilbert, albert, mpnet, modernBert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
+	bert, roberta, xlmRoberta, camembert, distilbert, albert, electra, mpnet, modernBert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
 	vit, deit, dinov2, clip, clipText, clipVision, t5, bart, whisper,
 })
 
