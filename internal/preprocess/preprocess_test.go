@@ -2,6 +2,7 @@ package preprocess
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -40,12 +41,17 @@ func (r *recorded) UnmarshalJSON(data []byte) error {
 
 func readRecorded(t *testing.T) []recorded {
 	t.Helper()
-	text, err := os.ReadFile("testdata/expected.json")
+	f, err := os.Open("testdata/expected.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	text, err := gzip.NewReader(f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all []recorded
-	if err := json.Unmarshal(text, &all); err != nil {
+	if err := json.NewDecoder(text).Decode(&all); err != nil {
 		t.Fatal(err)
 	}
 	if len(all) < 200 {

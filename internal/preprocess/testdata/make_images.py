@@ -1,13 +1,14 @@
-"""Writes the pictures of this folder, expected.json: what torchvision and Pillow make of them, and look.pt2, a program
+"""Writes the pictures of this folder, expected.json.gz: what torchvision and Pillow make of them, and look.pt2, a program
 that gives the pictures it gets and the mean of each colour.
 
     python make_images.py
 
 Needs torch, torchvision, Pillow and numpy. Every picture is drawn from seeded numbers. For each picture and
-preprocessing, expected.json has the CRC-32 of all grey levels after decoding, resizing and cropping, 64 of them (the
+preprocessing, expected.json.gz has the CRC-32 of all grey levels after decoding, resizing and cropping, 64 of them (the
 i-th is at i * 2654435761 modulo their number, in the order height, width, channel), and 16 values of the tensor.
 """
 
+import gzip
 import io
 import json
 import pathlib
@@ -154,7 +155,7 @@ def main():
             })
     out = io.StringIO()
     out.write("[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]\n")
-    (HERE / "expected.json").write_text(out.getvalue())
+    (HERE / "expected.json.gz").write_bytes(gzip.compress(out.getvalue().encode(), 9, mtime=0))
 
 
 main()

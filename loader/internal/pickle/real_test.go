@@ -2,6 +2,7 @@ package pickle
 
 import (
 	"bytes"
+	"compress/gzip"
 	"compress/zlib"
 	"crypto/sha256"
 	"encoding/base64"
@@ -26,12 +27,17 @@ type realPickle struct {
 
 func readReal(t testing.TB) []realPickle {
 	t.Helper()
-	text, err := os.ReadFile("testdata/real.json")
+	f, err := os.Open("testdata/real.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	text, err := gzip.NewReader(f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var all []realPickle
-	if err := json.Unmarshal(text, &all); err != nil {
+	if err := json.NewDecoder(text).Decode(&all); err != nil {
 		t.Fatal(err)
 	}
 	for i := range all {

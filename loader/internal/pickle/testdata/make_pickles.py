@@ -1,4 +1,4 @@
-"""Writes real.json: small pickles that Python itself wrote, with what they mean, for real_test.go.
+"""Writes real.json.gz: small pickles that Python itself wrote, with what they mean, for real_test.go.
 
 Each entry has a name, the protocol, the pickle (deflated, in base64) and the text of the value in the form of
 describe(), which the test builds from the Go values in the same way; of long texts, the SHA-256. Run it with Python 3.8 or later from any directory:
@@ -12,6 +12,7 @@ import base64
 import collections
 import datetime
 import decimal
+import gzip
 import hashlib
 import json
 import os
@@ -235,9 +236,10 @@ def main():
                 add(name + "_by_pickle.py", protocol, pickle._dumps(value, protocol), want)
     for name, (data, text) in PYTHON2.items():
         add(name, 2 if data[:1] == b"\x80" else 0, data, text)
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "real.json")
-    with open(path, "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(e, sort_keys=True) for e in entries) + "\n]\n")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "real.json.gz")
+    text = "[\n" + ",\n".join(json.dumps(e, sort_keys=True) for e in entries) + "\n]\n"
+    with open(path, "wb") as f:
+        f.write(gzip.compress(text.encode(), 9, mtime=0))
     print(len(entries), "pickles")
 
 
