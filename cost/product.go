@@ -29,7 +29,7 @@ func ProductOf(made graph.Product, kind graph.Kind, in, out []graph.Spec, a grap
 	}
 	switch kind {
 	case "linear":
-		k := last(in[1].Shape)
+		k := last(in[0].Shape) // of the weight there may be blocks
 		return product("linear", elements(in[0].Shape)/max(k, 1), int64(in[1].Shape[0]), k), true
 	case "matmul":
 		x, y := in[0].Shape, in[1].Shape

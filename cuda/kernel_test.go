@@ -12,6 +12,7 @@ const inDetectors = "detectors go from boxes to indices and back, and wait for t
 
 // withoutKernel are the ops that a GPU does not run, and why.
 var withoutKernel = map[graph.Kind]string{
+	"decode":    "sources of encoded weights decode them where they are read",
 	"lu_factor": "each column waits for the one before",
 	"lu_solve":  "each row waits for the one before",
 	"attend":    "a kernel of it is yet to be written: the CPU beside the GPU computes it",

@@ -31,10 +31,11 @@ type block struct {
 	idle *list.Element
 }
 
-// A content is what a block holds: so many tokens, after the block with a serial number, 0 for none.
+// A content is what a block holds: so many tokens, after the block with a serial number, 0 for none, as an adapter sees them.
 type content struct {
-	after  uint64
-	tokens [graph.BlockRows]int32
+	after   uint64
+	adapter int64
+	tokens  [graph.BlockRows]int32
 }
 
 func newBlocks(n int) *blocks {
@@ -48,21 +49,21 @@ func newBlocks(n int) *blocks {
 // free is how many blocks can be taken.
 func (b *blocks) free() int { return b.idle.Len() }
 
-func contentOf(after uint64, tokens []int) content {
-	c := content{after: after}
+func contentOf(after uint64, adapter int64, tokens []int) content {
+	c := content{after: after, adapter: adapter}
 	for i := range c.tokens {
 		c.tokens[i] = int32(tokens[i])
 	}
 	return c
 }
 
-// shared returns the registered blocks that hold the beginning of tokens, all but the last of them at most: what comes
-// after that one is yet to be computed.
-func (b *blocks) shared(tokens []int) []int {
+// shared returns the registered blocks that hold the beginning of tokens under an adapter, all but the last of them at most:
+// what comes after that one is yet to be computed.
+func (b *blocks) shared(adapter int64, tokens []int) []int {
 	var table []int
 	after := uint64(0)
 	for at := 0; at+graph.BlockRows < len(tokens); at += graph.BlockRows {
-		i, ok := b.known[contentOf(after, tokens[at:])]
+		i, ok := b.known[contentOf(after, adapter, tokens[at:])]
 		if !ok {
 			break
 		}
@@ -73,7 +74,10 @@ func (b *blocks) shared(tokens []int) []int {
 
 // admit gives a sequence its blocks: those that it shares, and new ones for the rest. It reports whether there were enough.
 func (b *blocks) admit(s *sequence) bool {
-	table := b.shared(s.tokens)
+	var table []int
+	if !s.alone {
+		table = b.shared(s.adapter, s.tokens)
+	}
 	want := graph.Blocks(s.most)
 	available := b.free()
 	for _, i := range table {
@@ -118,6 +122,9 @@ func (b *blocks) forget(i int) {
 
 // register makes the blocks of a sequence known that have become full.
 func (b *blocks) register(s *sequence) {
+	if s.alone {
+		return
+	}
 	for ; (s.registered+1)*graph.BlockRows <= s.cached; s.registered++ {
 		at := s.registered
 		after := uint64(0)
@@ -126,7 +133,7 @@ func (b *blocks) register(s *sequence) {
 				return // the one before is another's copy, which nobody finds
 			}
 		}
-		c := contentOf(after, s.tokens[at*graph.BlockRows:])
+		c := contentOf(after, s.adapter, s.tokens[at*graph.BlockRows:])
 		if _, taken := b.known[c]; taken {
 			return // another sequence was there first
 		}

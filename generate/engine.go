@@ -45,6 +45,10 @@ type Options struct {
 	Rows int
 	// KV is the dtype of the keys and values that are kept: float32, bfloat16 or float16. The zero value is float32.
 	KV tensor.DType
+	// Speculate is how many tokens in a row are guessed ahead at most, from what was written before, so that a pass may write
+	// more than one: 0 is as many as make it faster, by the plan and by what passes take; [NoSpeculation] is none. The text is
+	// the same.
+	Speculate int
 }
 
 // The defaults.
@@ -65,6 +69,13 @@ type Engine struct {
 	rows    int
 	// vocabulary is how many logits there are for a token.
 	vocabulary int
+	// adapted says that the model has adapters.
+	adapted bool
+
+	// stretch is how many tokens a sequence has before its length matters, where one may have more; 0 otherwise. restarts says
+	// that one that becomes longer begins again.
+	stretch  int
+	restarts bool
 
 	// requests brings sequences to the loop, which owns all else; stop ends the loop, and done says that it ended.
 	requests chan *sequence
@@ -78,6 +89,7 @@ type Engine struct {
 	// finished are those that this pass was the last of.
 	finished []*sequence
 	pass     pass
+	ahead    *ahead
 
 	// mu guards what follows.
 	mu    sync.Mutex
@@ -90,6 +102,8 @@ type Stats struct {
 	Passes, Rows, Tokens int64
 	// SharedTokens are tokens of prompts whose keys and values were there already.
 	SharedTokens int64
+	// Guessed are tokens that were guessed ahead, Accepted those of them that were right.
+	Guessed, Accepted int64
 	// Running and Waiting are how many requests are being written and how many wait for blocks.
 	Running, Waiting int
 }
@@ -117,6 +131,8 @@ func New(ctx context.Context, model *models.Model, opts Options) (*Engine, error
 		return nil, &RequestError{"Context", fmt.Sprintf("%d tokens, and the model was made for %d", opts.Context, longest)}
 	case opts.Sequences < 0:
 		return nil, &RequestError{"Sequences", fmt.Sprintf("%d sequences", opts.Sequences)}
+	case opts.Speculate < NoSpeculation || opts.Speculate > MostSpeculation:
+		return nil, &RequestError{"Speculate", fmt.Sprintf("%d tokens: 1 to %d are possible", opts.Speculate, MostSpeculation)}
 	case opts.Rows < 0 || opts.Rows > maxRows:
 		return nil, &RequestError{"Rows", fmt.Sprintf("%d rows: 1 to %d are possible", opts.Rows, maxRows)}
 	}
@@ -179,11 +195,14 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 	e := &Engine{
 		session: session, model: steps, opts: opts, context: n.context, rows: n.rows,
 		requests: make(chan *sequence), done: make(chan struct{}),
-		blocks: newBlocks(perSequence * opts.Sequences),
+		blocks: newBlocks(perSequence * opts.Sequences), ahead: newAhead(opts, n.rows), adapted: len(model.Adapters()) > 0,
+	}
+	if stretch, restarts := model.Stretch(); stretch > 0 && n.context > stretch {
+		e.stretch, e.restarts = stretch, restarts
 	}
 	// What the largest pass takes is what the engine takes: nothing is found out later.
 	wanted := min(bucket(opts.Sequences), n.rows)
-	p, err := session.Plan(ctx, e.shapes(n.rows, wanted))
+	p, err := session.Plan(ctx, e.shapes(bucket(n.rows), wanted))
 	if err == nil {
 		_, err = session.Plan(ctx, e.shapes(1, 1))
 	}
@@ -200,9 +219,16 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 
 // shapes are those of the inputs of a pass.
 func (e *Engine) shapes(rows, wanted int) map[string]tensor.Shape {
-	return map[string]tensor.Shape{
+	shapes := map[string]tensor.Shape{
 		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, e.perSequence()}, models.StepWanted: {wanted},
 	}
+	if e.adapted {
+		shapes[models.StepAdapters] = tensor.Shape{rows}
+	}
+	if e.stretch > 0 {
+		shapes[models.StepLengths] = tensor.Shape{rows}
+	}
+	return shapes
 }
 
 // perSequence is how many blocks a sequence of a full context has.
@@ -210,6 +236,9 @@ func (e *Engine) perSequence() int { return graph.Blocks(e.context) }
 
 // Context returns how many tokens a sequence has at most.
 func (e *Engine) Context() int { return e.context }
+
+// Adapters returns the names of the adapters that requests may have.
+func (e *Engine) Adapters() []string { return e.model.Adapters() }
 
 // Rows returns how many tokens a pass takes at most.
 func (e *Engine) Rows() int { return e.rows }
@@ -222,7 +251,16 @@ func (e *Engine) Session() *runtime.Session { return e.session }
 
 // Forecast returns the plan of a pass for one row: what writing a token takes.
 func (e *Engine) Forecast(ctx context.Context) (*plan.Plan, error) {
-	return e.session.Plan(ctx, e.shapes(1, 1))
+	return e.ForecastPass(ctx, 1, 1)
+}
+
+// ForecastPass returns the plan of a pass that takes so many tokens, and after wanted of which one is chosen: as many sequences
+// that each write one, or a part of a prompt. The largest is of [Engine.Rows] tokens; what it takes is what the engine takes.
+func (e *Engine) ForecastPass(ctx context.Context, tokens, wanted int) (*plan.Plan, error) {
+	if tokens < 1 || tokens > e.rows || wanted < 1 || wanted > tokens {
+		return nil, &RequestError{"Rows", fmt.Sprintf("a pass of %d tokens, of which %d are wanted: it has 1 to %d", tokens, wanted, e.rows)}
+	}
+	return e.session.Plan(ctx, e.shapes(bucket(tokens), bucket(wanted)))
 }
 
 // Stats returns what the engine did so far.
@@ -262,6 +300,8 @@ func (e *Engine) Generate(ctx context.Context, r Request, got func(Token) error)
 	defer s.cancel()
 	for {
 		select {
+		case read := <-s.read: // never, where nobody wants to know
+			r.Progress(read, len(r.Prompt))
 		case t, more := <-s.out:
 			if !more {
 				result.Seconds = time.Since(begin).Seconds()
@@ -270,6 +310,11 @@ func (e *Engine) Generate(ctx context.Context, r Request, got func(Token) error)
 			}
 			if len(result.Tokens) == 0 {
 				result.FirstTokenSeconds = time.Since(begin).Seconds()
+				select {
+				case read := <-s.read:
+					r.Progress(read, len(r.Prompt))
+				default:
+				}
 			}
 			result.Tokens = append(result.Tokens, t.ID)
 			if r.Logprobs > 0 {

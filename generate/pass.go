@@ -2,8 +2,10 @@ package generate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/runtime"
@@ -93,6 +95,7 @@ func (e *Engine) alive(list []*sequence) []*sequence {
 func (e *Engine) admit() {
 	n := 0
 	for _, s := range e.waiting {
+		s.alone = e.stretch > 0 && s.most > e.stretch
 		if len(e.running) >= e.most() || !e.blocks.admit(s) {
 			break
 		}
@@ -100,6 +103,7 @@ func (e *Engine) admit() {
 		e.stats.SharedTokens += int64(s.shared)
 		e.mu.Unlock()
 		e.running = append(e.running, s)
+		s.tell()
 		n++
 	}
 	e.waiting = append(e.waiting[:0], e.waiting[n:]...)
@@ -119,16 +123,29 @@ func bucket(n int) int {
 
 // A pass is the memory of the inputs and outputs of passes, and what one of them is for.
 type pass struct {
-	tokens, positions, tables, wanted []int64
-	logits                            []float32
-	// parts are the sequences of the pass, with how many rows each has.
+	tokens, positions, tables, wanted, adapters, lengths []int64
+	logits                                               []float32
+	// parts are the sequences of the pass.
 	parts []part
 }
 
+// A part is what a pass has of a sequence: so many rows of its tokens, and rows for tokens that are guessed to follow.
 type part struct {
-	s    *sequence
-	rows int
+	s       *sequence
+	rows    int
+	guesses []int
 }
+
+// token returns the token of a row.
+func (p *part) token(i int) int {
+	if i < p.rows {
+		return p.s.tokens[p.s.cached+i]
+	}
+	return p.guesses[i-p.rows]
+}
+
+// chooses reports whether tokens follow from the part: those of the last of its rows, and of all guesses.
+func (p *part) chooses() bool { return p.s.cached+p.rows == len(p.s.tokens) }
 
 // step runs one pass and chooses the tokens that follow from it.
 func (e *Engine) step(ctx context.Context) error {
@@ -138,17 +155,25 @@ func (e *Engine) step(ctx context.Context) error {
 	// Who writes has one row; what room is left is for prompts, the first come first.
 	for _, s := range e.running {
 		if s.cached+1 == len(s.tokens) && rows < e.rows {
-			p.parts = append(p.parts, part{s, 1})
+			p.parts = append(p.parts, part{s: s, rows: 1})
 			rows++
 		}
 	}
+	writing := rows
 	for _, s := range e.running {
 		if left := len(s.tokens) - s.cached; left > 1 && rows < e.rows {
 			n := min(left, e.rows-rows)
-			p.parts = append(p.parts, part{s, n})
+			p.parts = append(p.parts, part{s: s, rows: n})
 			rows += n
 		}
 	}
+	if rows == writing { // there are guesses in passes without prompts only, which have rows enough
+		if err := e.look(ctx, p.parts); err != nil {
+			return err
+		}
+		rows = rowsWith(p.parts, mostAhead)
+	}
+	begin := time.Now()
 	p.fill(e, rows)
 	n, m := len(p.tokens), len(p.wanted)
 	in := runtime.Values{
@@ -156,6 +181,12 @@ func (e *Engine) step(ctx context.Context) error {
 		models.StepPositions: tensor.Of(p.positions, n),
 		models.StepBlocks:    tensor.Of(p.tables, n, e.perSequence()),
 		models.StepWanted:    tensor.Of(p.wanted, m),
+	}
+	if e.adapted {
+		in[models.StepAdapters] = tensor.Of(p.adapters, n)
+	}
+	if e.stretch > 0 {
+		in[models.StepLengths] = tensor.Of(p.lengths, n)
 	}
 	if len(p.logits) < m*e.vocabulary {
 		p.logits = make([]float32, m*e.vocabulary)
@@ -165,6 +196,9 @@ func (e *Engine) step(ctx context.Context) error {
 	if err := e.session.RunInto(ctx, in, out); err != nil {
 		return err
 	}
+	if n == m {
+		e.ahead.took(n, time.Since(begin))
+	}
 	return e.choose(rows, logits)
 }
 
@@ -172,28 +206,28 @@ func (e *Engine) step(ctx context.Context) error {
 func (p *pass) fill(e *Engine, rows int) {
 	n, width := bucket(rows), e.perSequence()
 	p.tokens, p.positions = resized(p.tokens, n), resized(p.positions, n)
-	p.tables = resized(p.tables, n*width)
+	p.tables, p.adapters, p.lengths = resized(p.tables, n*width), resized(p.adapters, n), resized(p.lengths, n)
 	p.wanted = p.wanted[:0]
 	at := 0
 	for _, part := range p.parts {
 		s := part.s
-		for i := range part.rows {
-			p.tokens[at] = int64(s.tokens[s.cached+i])
-			p.positions[at] = int64(s.cached + i)
+		for i := range part.rows + len(part.guesses) {
+			p.tokens[at] = int64(part.token(i))
+			p.positions[at], p.adapters[at] = int64(s.cached+i), s.adapter
+			p.lengths[at] = int64(e.lengthFor(s, s.cached+i))
 			table := p.tables[at*width : (at+1)*width]
 			for k := range table {
 				if table[k] = 0; k < len(s.table) {
 					table[k] = int64(s.table[k])
 				}
 			}
-			at++
-		}
-		if s.cached+part.rows == len(s.tokens) {
-			p.wanted = append(p.wanted, int64(at-1))
+			if at++; i >= part.rows-1 && part.chooses() {
+				p.wanted = append(p.wanted, int64(at-1))
+			}
 		}
 	}
 	for ; at < n; at++ { // rows that are none
-		p.tokens[at], p.positions[at] = 0, -1
+		p.tokens[at], p.positions[at], p.adapters[at], p.lengths[at] = 0, -1, 0, 0
 		clear(p.tables[at*width : (at+1)*width])
 	}
 	for m := bucket(max(len(p.wanted), 1)); len(p.wanted) < m; {
@@ -201,34 +235,32 @@ func (p *pass) fill(e *Engine, rows int) {
 	}
 }
 
-// choose chooses a token for each sequence whose logits there are.
+// lengthFor is how long a sequence is for one of its tokens, as transformers' generate has it: a model that restarts sees the
+// whole of it, others what was there in the pass that brought the token, of which the first had the whole prompt. A token that is
+// guessed is the last one that there is.
+func (e *Engine) lengthFor(s *sequence, position int) int {
+	if e.restarts {
+		return max(position+1, len(s.tokens))
+	}
+	return max(position+1, len(s.Prompt))
+}
+
+// choose chooses tokens for each sequence whose logits there are.
 func (e *Engine) choose(rows int, logits []float32) error {
 	e.count(1, rows, 0)
-	at, written := 0, 0
+	written := 0
 	for _, part := range e.pass.parts {
 		s := part.s
-		s.cached += part.rows
 		s.passes++
-		e.blocks.register(s)
-		if s.cached < len(s.tokens) {
+		if !part.chooses() {
+			s.cached += part.rows
+			e.blocks.register(s)
+			s.tell()
 			continue
 		}
-		row := logits[at*e.vocabulary : (at+1)*e.vocabulary]
-		at++
-		t, err := s.sampler.next(s.tokens, row)
-		if err != nil {
-			e.finish(s, "", fmt.Errorf("choosing token %d: %w", len(s.tokens)-len(s.Prompt), err))
-			continue
-		}
-		s.tokens = append(s.tokens, t.ID)
-		s.out <- t
-		written++
-		switch {
-		case slices.Contains(s.End, t.ID):
-			e.finish(s, FinishStop, nil)
-		case len(s.tokens) >= s.most:
-			e.finish(s, FinishLength, nil)
-		}
+		n := (1 + len(part.guesses)) * e.vocabulary
+		written += e.follow(part, logits[:n])
+		logits = logits[n:]
 	}
 	kept := e.running[:0]
 	for _, s := range e.running {
@@ -244,6 +276,58 @@ func (e *Engine) choose(rows int, logits []float32) error {
 	}
 	e.finished = e.finished[:0]
 	return nil
+}
+
+// follow chooses the token behind the last row of a part, and those behind its guesses as long as these are what was chosen.
+// It returns how many tokens were written.
+func (e *Engine) follow(p part, logits []float32) int {
+	s := p.s
+	written, right := 0, 0
+	finish, done := Finish(""), false
+	var err error
+	s.cached += p.rows
+	s.tell()
+	for i := 0; ; i++ {
+		var t Token
+		t, err = s.sampler.next(s.tokens, logits[i*e.vocabulary:(i+1)*e.vocabulary])
+		last := errors.Is(err, ErrStop)
+		if err != nil && !last {
+			err = fmt.Errorf("choosing token %d: %w", len(s.tokens)-len(s.Prompt), err)
+			break
+		}
+		err = nil
+		s.tokens = append(s.tokens, t.ID)
+		s.out <- t
+		written++
+		switch {
+		case last || slices.Contains(s.End, t.ID):
+			finish, done = FinishStop, true
+		case len(s.tokens) >= s.most:
+			finish, done = FinishLength, true
+		}
+		if e.restarts && len(s.tokens) == e.stretch+1 {
+			s.cached = 0 // all that was kept is of a shorter sequence
+			break
+		}
+		if done || i == len(p.guesses) {
+			break
+		}
+		s.learn(t.ID == p.guesses[i])
+		if t.ID != p.guesses[i] {
+			break
+		}
+		right++
+		s.cached++
+	}
+	e.blocks.register(s)
+	e.mu.Lock()
+	e.stats.Guessed += int64(len(p.guesses))
+	e.stats.Accepted += int64(right)
+	e.mu.Unlock()
+	if done || err != nil {
+		e.finish(s, finish, err)
+	}
+	return written
 }
 
 // finish ends a sequence that is written, once the pass is done with.

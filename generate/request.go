@@ -20,15 +20,22 @@ type Request struct {
 	Seed uint64
 	// Logprobs is how many of the most likely tokens each token comes with.
 	Logprobs int
+	// Adapter is the name of the adapter that it is written with, one of [models.Model.Adapters]; "" is the model without one.
+	// Requests with different ones share passes.
+	Adapter string
 	// Constraint bounds what may be written; nil bounds nothing.
 	Constraint Constraint
+	// Progress, where it is not nil, is called on the caller's goroutine as the prompt is read, before the first token: with
+	// how many of its tokens are, those that were there already among them, and how many there are.
+	Progress func(read, tokens int)
 }
 
 // A Constraint says which tokens may follow those that were written. One belongs to one request.
 type Constraint interface {
 	// Mask clears the bits of the tokens that may not follow: token i is bit i mod 64 of word i ÷ 64. All are set before.
 	Mask(allowed []uint64) error
-	// Accept tells which token was written.
+	// Accept tells which token was written. [ErrStop] says that nothing may follow it: the request is finished, without a pass
+	// for a token that would say so.
 	Accept(token int) error
 }
 
@@ -52,7 +59,7 @@ type Finish string
 
 // The reasons to end.
 const (
-	// FinishStop is a token of [Request.End], or a caller that had enough.
+	// FinishStop is a token of [Request.End], a constraint after which nothing follows, or a caller that had enough.
 	FinishStop Finish = "stop"
 	// FinishLength is the most tokens that were asked for, or the end of the context.
 	FinishLength Finish = "length"
@@ -82,11 +89,15 @@ type sequence struct {
 	cancel context.CancelFunc
 	// out takes the tokens; there is room for all of them, so that the loop never waits. finish, passes, shared and err are
 	// set before it is closed, and read after.
-	out    chan Token
+	out chan Token
+	// read has how much of the prompt was read last, if the caller wants to know; what it did not take in time is replaced.
+	read   chan int
 	finish Finish
 	passes int
 	shared int
-	err    error
+	// alone is set where keys depend on the length that the sequence will have: it shares none.
+	alone bool
+	err   error
 
 	// tokens are the prompt and what was written; cached is how many of them are in the caches.
 	tokens []int
@@ -96,7 +107,12 @@ type sequence struct {
 	// table are the blocks of the sequence; registered is how many of them others may share.
 	table      []int
 	registered int
-	sampler    *sampler
+	// adapter is the number of Request.Adapter.
+	adapter int64
+	sampler *sampler
+	// history finds guesses, and hope is how often they were right lately.
+	history history
+	hope    float64
 }
 
 // sequence checks a request.
@@ -119,21 +135,41 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 	if err := r.Sampling.check(e.vocabulary); err != nil {
 		return nil, err
 	}
+	adapter, err := e.model.AdapterNumber(r.Adapter)
+	if err != nil {
+		return nil, &RequestError{"Adapter", err.Error()}
+	}
 	most := e.context
 	if r.MaxTokens > 0 {
 		most = min(most, len(r.Prompt)+r.MaxTokens)
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	var read chan int
+	if r.Progress != nil {
+		read = make(chan int, 1)
+	}
 	return &sequence{
-		Request: r, ctx: ctx, cancel: cancel, most: most,
-		out:     make(chan Token, most-len(r.Prompt)),
+		Request: r, ctx: ctx, cancel: cancel, most: most, adapter: adapter,
+		out: make(chan Token, most-len(r.Prompt)), read: read,
 		tokens:  append(make([]int, 0, most), r.Prompt...),
-		sampler: newSampler(r, e.vocabulary),
+		sampler: newSampler(r, e.vocabulary), hope: hope,
 	}, nil
 }
 
 // maxLogprobs bounds the candidates of a token.
 const maxLogprobs = 100
+
+// tell tells the caller how much of the prompt was read.
+func (s *sequence) tell() {
+	if s.read == nil || s.cached > len(s.Prompt) {
+		return
+	}
+	select {
+	case <-s.read:
+	default:
+	}
+	s.read <- s.cached
+}
 
 // end ends a sequence.
 func (s *sequence) end(finish Finish, err error) {

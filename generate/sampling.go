@@ -12,6 +12,8 @@ import (
 // Sampling says how a token is chosen. The steps are those of the Python package transformers, in its order; the zero value
 // takes the most likely token.
 type Sampling struct {
+	// Bias is added to the logits of tokens before all else.
+	Bias map[int]float64
 	// RepetitionPenalty divides the positive logits of all tokens of the sequence, the prompt's too, and multiplies the
 	// negative ones; 0 and 1 change nothing.
 	RepetitionPenalty float64
@@ -59,6 +61,11 @@ func (s *Sampling) check(vocabulary int) error {
 	case !share(s.Typical):
 		return wrong("Typical", "is %v, not a share", s.Typical)
 	}
+	for id, x := range s.Bias {
+		if id < 0 || id >= vocabulary || !finite(x) {
+			return wrong("Bias", "has %v for token %d, and the model has %d", x, id, vocabulary)
+		}
+	}
 	for _, id := range slices.Concat(append(s.BadWords, s.Suppress)...) {
 		if id < 0 || id >= vocabulary {
 			return wrong("BadWords", "have token %d, and the model has %d", id, vocabulary)
@@ -94,7 +101,7 @@ var (
 	errNoNumbers = errors.New("the model gave no numbers: a logit is NaN")
 )
 
-// next chooses the token that follows others, which the sampler has seen all of but the last.
+// next chooses the token that follows others, which the sampler has seen all of but the last. With [ErrStop] it is the last.
 func (s *sampler) next(tokens []int, logits []float32) (Token, error) {
 	if slices.ContainsFunc(logits, func(x float32) bool { return x != x }) {
 		return Token{}, errNoNumbers
@@ -109,14 +116,12 @@ func (s *sampler) next(tokens []int, logits []float32) (Token, error) {
 	}
 	s.seen[id] = true
 	s.written[id]++
-	if s.r.Constraint != nil {
-		if err := s.r.Constraint.Accept(id); err != nil {
-			return Token{}, err
-		}
-	}
 	t := Token{ID: id}
 	if s.r.Logprobs > 0 {
 		t.Logprob, t.Top = s.likely(id, logits)
+	}
+	if s.r.Constraint != nil {
+		return t, s.r.Constraint.Accept(id)
 	}
 	return t, nil
 }
@@ -126,6 +131,9 @@ var lowest = float32(math.Inf(-1))
 // process changes the scores by what was written.
 func (s *sampler) process(tokens []int) error {
 	o := &s.r.Sampling
+	for id, x := range o.Bias {
+		s.scores[id] += float32(x)
+	}
 	if p := float32(o.RepetitionPenalty); p != 0 && p != 1 {
 		for id := range s.seen {
 			if x := s.scores[id]; x < 0 {

@@ -2,6 +2,7 @@ package generate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ type Text struct {
 	chat      *template.Chat
 	chatError error
 	defaults  Defaults
+	grammars  grammars
 }
 
 // A Writer is an engine that takes text and gives text. It may be shared between goroutines.
@@ -39,6 +41,12 @@ type TextRequest struct {
 	Chat template.Request
 	// Stop are texts before which the text ends.
 	Stop []string
+	// Keep are special tokens, as they are spelt, that are written as text all the same: those that begin a call of a tool.
+	Keep []string
+	// Schema is a JSON schema that the answer is a value of, Grammar is the GBNF text of a grammar that it follows. One of them
+	// may be there. They bound what is written: the model does not see them.
+	Schema  json.RawMessage
+	Grammar string
 	// Request says the rest. Its Prompt is what is made of the above; where End is nil it is the folder's.
 	Request Request
 }
@@ -55,6 +63,8 @@ type TextResult struct {
 	Result
 	// Text is the text of the tokens, without the end and what stopped it.
 	Text string
+	// Incomplete says that it ended before it was what the request's Schema or Grammar asks for: it is the beginning of that.
+	Incomplete bool
 }
 
 // OpenText reads what a Hugging Face folder or a GGUF file says of text. One without a chat template can write all the same, but
@@ -177,54 +187,179 @@ func (t *Text) Tokens(r TextRequest) ([]int, error) {
 	return ids, nil
 }
 
+// A Piece is text that is certain, and the tokens that begin in it.
+type Piece struct {
+	Text string
+	// Tokens are those whose text begins in the piece, or that have none; those of the end and of what stopped the text are in
+	// no piece.
+	Tokens []Token
+}
+
 // Write writes what follows a text. It calls got, which may be nil, with each piece of text that is certain, on the caller's
 // goroutine; an error of got ends the request.
 func (w *Writer) Write(ctx context.Context, r TextRequest, got func(piece string) error) (*TextResult, error) {
-	var err error
-	if r.Request.Prompt, err = w.Tokens(r); err != nil {
-		return nil, err
+	return w.Pieces(ctx, r, func(p Piece) error {
+		if p.Text == "" || got == nil {
+			return nil
+		}
+		return got(p.Text)
+	})
+}
+
+// Pieces is Write for who wants to know the tokens of each piece. Where [TextRequest.Request] has a prompt of tokens and there
+// is no text, they are the prompt.
+func (w *Writer) Pieces(ctx context.Context, r TextRequest, got func(Piece) error) (*TextResult, error) {
+	if !r.isTokens() {
+		var err error
+		if r.Request.Prompt, err = w.Tokens(r); err != nil {
+			return nil, err
+		}
 	}
-	if r.Request.End == nil {
-		r.Request.End = w.defaults.End
-	}
+	r.Request.End = w.end(r)
 	if slices.Contains(r.Stop, "") {
 		return nil, &RequestError{"Stop", "has an empty text"}
 	}
-	stream := w.tokenizer.Stream(true)
-	out := &stopper{stops: r.Stop}
-	give := func(text string) error {
-		piece, stopped := out.write(text)
-		if piece != "" && got != nil {
-			if err := got(piece); err != nil {
-				return err
-			}
-		}
-		if stopped {
-			return ErrStop
-		}
-		return nil
+	bounds, err := w.grammar(r)
+	if err != nil {
+		return nil, err
 	}
+	if bounds != nil {
+		r.Request.Constraint = bounds.constraint(r.Request.End)
+	}
+	out := &pieces{stopper: stopper{stops: r.Stop}, decode: w.decoder(r.Keep), got: got}
 	result, err := w.engine.Generate(ctx, r.Request, func(t Token) error {
 		if slices.Contains(r.Request.End, t.ID) {
 			return nil // is no text
 		}
-		return give(stream.Write(uint32(t.ID)))
+		return out.token(t)
 	})
 	if result == nil {
 		return nil, err
 	}
-	if err == nil && !out.stopped {
-		if last := give(stream.Flush()); last != nil && !errors.Is(last, ErrStop) {
-			err = last
-		}
-		if rest := out.flush(); rest != "" && got != nil && err == nil {
-			err = got(rest)
-		}
+	if err == nil {
+		err = out.end()
 	}
 	if out.stopped {
 		result.Finish = FinishStop
 	}
-	return &TextResult{Result: *result, Text: out.text.String()}, err
+	text := out.text.String()
+	return &TextResult{Result: *result, Text: text, Incomplete: bounds != nil && !bounds.complete(text)}, err
+}
+
+// end are the tokens that end the answer to a request.
+func (t *Text) end(r TextRequest) []int {
+	if r.Request.End == nil {
+		return t.defaults.End
+	}
+	return r.Request.End
+}
+
+// isTokens reports whether the prompt is tokens already.
+func (r *TextRequest) isTokens() bool {
+	return r.Prompt == "" && len(r.Messages) == 0 && r.Chat.Messages == nil && len(r.Request.Prompt) > 0
+}
+
+// Context returns how many tokens a sequence has at most, Vocabulary how many tokens there are.
+func (w *Writer) Context() int { return w.engine.Context() }
+
+// Vocabulary returns how many tokens the model chooses from.
+func (w *Writer) Vocabulary() int { return w.engine.Vocabulary() }
+
+// A decoder makes text of tokens as they come.
+type decoder struct {
+	tokenizer *tokenizer.Tokenizer
+	stream    *tokenizer.Stream
+	// kept are the texts of special tokens that are text all the same.
+	kept map[uint32]string
+}
+
+// decoder returns one that leaves special tokens out, but for some.
+func (t *Text) decoder(keep []string) *decoder {
+	d := &decoder{tokenizer: t.tokenizer, stream: t.tokenizer.Stream(true)}
+	if len(keep) == 0 {
+		return d
+	}
+	d.kept = make(map[uint32]string)
+	for id, token := range t.tokenizer.AddedTokens() {
+		if token.Special && slices.Contains(keep, token.Content) {
+			d.kept[id] = token.Content
+		}
+	}
+	return d
+}
+
+// write takes a token and returns the text that is certain.
+func (d *decoder) write(id uint32) string {
+	text, ok := d.kept[id]
+	if !ok {
+		return d.stream.Write(id)
+	}
+	text = d.stream.Flush() + text
+	d.stream = d.tokenizer.Stream(true)
+	return text
+}
+
+// pieces gives text and tokens on.
+type pieces struct {
+	stopper
+	decode *decoder
+	got    func(Piece) error
+	// decoded is how many bytes were decoded, given how many were given on.
+	decoded, given int
+	// tokens are those that were not given, starts the places where their texts begin.
+	tokens []Token
+	starts []int
+}
+
+// token takes a token.
+func (p *pieces) token(t Token) error {
+	p.tokens, p.starts = append(p.tokens, t), append(p.starts, p.decoded)
+	text := p.decode.write(uint32(t.ID))
+	p.decoded += len(text)
+	return p.give(p.stopper.write(text))
+}
+
+// give gives on a piece, and the tokens that begin in it.
+func (p *pieces) give(text string, stopped bool) error {
+	p.given += len(text)
+	n := 0
+	for n < len(p.starts) && p.starts[n] < p.given {
+		n++
+	}
+	if err := p.piece(text, n); err != nil {
+		return err
+	}
+	if stopped {
+		return ErrStop
+	}
+	return nil
+}
+
+// piece gives on a text with the first n tokens that were not given.
+func (p *pieces) piece(text string, n int) error {
+	if text == "" && n == 0 {
+		return nil
+	}
+	tokens := slices.Clone(p.tokens[:n])
+	p.tokens, p.starts = slices.Delete(p.tokens, 0, n), slices.Delete(p.starts, 0, n)
+	if p.got == nil {
+		return nil
+	}
+	return p.got(Piece{text, tokens})
+}
+
+// end gives on what was held back, where nothing follows it.
+func (p *pieces) end() error {
+	if p.stopped {
+		return nil
+	}
+	if err := p.give(p.stopper.write(p.decode.stream.Flush())); err != nil {
+		if errors.Is(err, ErrStop) {
+			return nil
+		}
+		return err
+	}
+	return p.piece(p.stopper.flush(), len(p.tokens))
 }
 
 // A stopper lets text through up to the first of some texts, and holds back what may be the beginning of one.

@@ -26,6 +26,7 @@ import (
 	"fmt"
 
 	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/tensor/encoded"
 )
 
 // A ValueID is an index into a graph's values.
@@ -76,6 +77,8 @@ type Value struct {
 	Weight tensor.Weight
 	// Const holds the bytes of a constant.
 	Const []byte
+	// Encoding is set for weights whose elements, of uint8, are the bytes of blocks of codes.
+	Encoding *encoded.Encoding
 	// Number holds the bytes that an input must have where the graph was built for one value of it.
 	Number []byte
 }
@@ -87,6 +90,14 @@ func (v Value) Bytes() int64 {
 		panic("BUG: value " + v.Name + ": " + err.Error())
 	}
 	return n * int64(v.DType.Size())
+}
+
+// Params returns how many numbers so many bytes of the value are.
+func (v *Value) Params(bytes int64) int64 {
+	if v.Encoding != nil {
+		return v.Encoding.Numbers(bytes)
+	}
+	return bytes / int64(v.DType.Size())
 }
 
 // An Operand is a strided view of a value.

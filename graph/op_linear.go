@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -13,7 +14,8 @@ var linearOps = []OpDef{
 	// linear: In[0] [… K] · In[1]ᵀ [N K] + In[2] [N], which may be absent; then its epilogue. In[1] and In[2] have In[0]'s
 	// dtype, or may be half floats beside float32, which [FoldCasts] makes. With In[4] [N], the scales, In[1] is int8 and In[0]
 	// no double: sums are taken times the scale of their row of In[1] before In[2] is added. Scales have In[2]'s choice of
-	// dtypes. [ScaleSums] makes that.
+	// dtypes. [ScaleSums] makes that. With attribute "encoding", which names one of package encoded, In[0] is float32 and In[1]
+	// uint8: the blocks of its rows. [KeepEncoded] makes that.
 	{Kind: "linear", Shape: linearShape, FLOPs: linearFLOPs, Axes: linearAxes},
 	// matmul: beta × In[2] + alpha × In[0] · In[1] for matrices [… M K] and [… K N] with equal leading dimensions. In[2]
 	// [… M N] may be absent; with beta 0 its elements do not count, not even NaN.
@@ -90,11 +92,18 @@ func linearShape(in []Spec, a Attrs) ([]Spec, error) {
 	}
 	for i, s := range in {
 		half := s.DType.IsHalf() && i != LinearResidual && in[0].DType == tensor.Float32
-		if given(in, i) && s.DType != in[0].DType && !half && !(scaled && i == 1) {
+		if given(in, i) && s.DType != in[0].DType && !half && !(scaled && i == 1) && !(i == 1 && IsEncoded(a)) {
 			return nil, sameDTypes(in)
 		}
 	}
 	x, w := in[0].Shape, in[1].Shape
+	if IsEncoded(a) {
+		numbers, err := encodedRows(in[1], a)
+		if err != nil || in[0].DType != tensor.Float32 || scaled {
+			return nil, fmt.Errorf("%v × %v: %w", in[0].DType, in[1].DType, cmp.Or(err, ErrDType))
+		}
+		w = numbers
+	}
 	if len(x) < 1 || len(w) != 2 || x[len(x)-1] != w[1] {
 		return nil, fmt.Errorf("input %v does not fit weight %v", x, w)
 	}
@@ -114,7 +123,10 @@ func linearShape(in []Spec, a Attrs) ([]Spec, error) {
 }
 
 func linearFLOPs(in, out []Spec, a Attrs) int64 {
-	flops := product(2, Elements(out[0].Shape), int64(in[1].Shape[1]))
+	flops := product(2, Elements(out[0].Shape), int64(in[0].Shape[len(in[0].Shape)-1]))
+	if IsEncoded(a) { // each number is a product of its own
+		flops = sumOf(flops, product(2, int64(in[1].Shape[0]), int64(in[0].Shape[len(in[0].Shape)-1])))
+	}
 	return sumOf(flops, epilogueFLOPs(in, a, out[0], LinearResidual))
 }
 

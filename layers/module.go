@@ -233,8 +233,15 @@ type Architecture struct {
 	// Context is how many positions a sequence may have where the architecture can be run step by step, its keys and values
 	// kept: see [Stepper]. 0 is one that cannot.
 	Context int
+	// Stretch is the number of positions beyond which what a step makes of a token depends on how long the token's sequence is
+	// ([Trace.Lengths]), 0 where it never does. Restarts says that then it is another for all tokens of the sequence, and what was
+	// kept of them before is of no use.
+	Stretch  int
+	Restarts bool
 	// Note says what a state dict did not tell and was assumed, "" where nothing was.
 	Note string
+	// Wrap changes what modules compute; nil changes nothing.
+	Wrap Wrapper
 }
 
 // Check compares a state dict with what the architecture wants, under the names of a.Weights. It returns nil or a

@@ -86,6 +86,9 @@ type Trace struct {
 	recorder Recorder
 	classes  Classes
 	weights  map[string]string
+	// wrap is the architecture's, replaced what stands for parameters at the moment: see [Trace.Replaced].
+	wrap     Wrapper
+	replaced map[string]string
 	paths    map[*Module]string
 	// path and class are those of the module that runs.
 	path, class string
@@ -124,7 +127,7 @@ func (e *TraceError) Unwrap() error { return e.Err }
 // nil. The result is what forward returned: a Tensor, Fields, []any, ….
 func (a *Architecture) Trace(r Recorder, inputs []any) (result any, err error) {
 	t := &Trace{
-		recorder: r, classes: a.Classes, weights: a.Weights,
+		recorder: r, classes: a.Classes, weights: a.Weights, wrap: a.Wrap,
 		paths: make(map[*Module]string),
 	}
 	a.Root.Walk(func(path string, m *Module) {
@@ -159,7 +162,12 @@ func (t *Trace) Run(m *Module, args ...any) any {
 		fail("modules nested more than %d deep", maxTraceDepth)
 	}
 	t.recorder.Enter(t.path)
-	result := c.Forward(t, m, args...)
+	var result any
+	if t.wrap == nil {
+		result = c.Forward(t, m, args...)
+	} else {
+		result = t.wrap.Wrap(t, t.path, m, args, func() any { return c.Forward(t, m, args...) })
+	}
 	t.recorder.Leave(t.path, result)
 	t.path, t.class = outerPath, outerClass
 	t.recorder.Enter(t.path)
@@ -205,6 +213,11 @@ func (t *Trace) Param(m *Module, name string) Tensor {
 		if p.None {
 			return nil
 		}
+		if path := t.paths[m]; t.wrap != nil && path != t.path {
+			if err := t.wrap.Read(path); err != nil {
+				panic(traceFailure{err})
+			}
+		}
 		x, err := t.param(Join(t.paths[m], name), p)
 		if err != nil {
 			panic(traceFailure{fmt.Errorf("%s: %w", name, err)})
@@ -240,6 +253,9 @@ func (t *Trace) weightNormed(m *Module, name string, magnitudes tensor.Shape) Te
 func (t *Trace) param(name string, p Param) (Tensor, error) {
 	if p.Value != nil {
 		return t.recorder.Constant(p.Value)
+	}
+	if other, ok := t.replaced[name]; ok {
+		return t.recorder.Weight(other, p.DType)
 	}
 	if other, ok := t.weights[name]; ok {
 		name = other

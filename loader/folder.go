@@ -1,6 +1,7 @@
 package loader
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -125,9 +126,56 @@ func (o *opener) listFolder() ([]string, error) {
 	}
 }
 
+// adapterWeights are the files that hold an adapter's weights in a folder of Python's peft, in the order in which it prefers
+// them; adapterConfig is what says what they are for.
+var adapterWeights = []string{"adapter_model.safetensors", "adapter_model.bin"}
+
+const adapterConfig = "adapter_config.json"
+
+// OpenAdapter opens the weights of an adapter in a folder as Python's peft writes it. Config of the checkpoint is the text of
+// its adapter_config.json, without which a folder is no adapter.
+func OpenAdapter(ctx context.Context, folder string, opts Options) (*Checkpoint, error) {
+	o := newOpener(ctx, folder, opts)
+	return o.finish(o.openAdapter())
+}
+
+func (o *opener) openAdapter() (*Checkpoint, error) {
+	if info, err := os.Stat(o.path); err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		return nil, fault.New(fault.ErrUnsupported, -1, "an adapter is a folder with %s", adapterConfig)
+	}
+	config, err := o.readText(adapterConfig)
+	switch {
+	case err != nil:
+		return nil, err
+	case config == nil:
+		return nil, fault.New(fault.ErrUnsupported, -1, "no adapter: it has no %s", adapterConfig)
+	}
+	i := slices.IndexFunc(adapterWeights, func(name string) bool { return isFile(filepath.Join(o.path, name)) })
+	if i < 0 {
+		return nil, fault.New(fault.ErrUnsupported, -1, "an adapter without weights: it has none of %s", strings.Join(adapterWeights, ", "))
+	}
+	path := filepath.Join(o.path, adapterWeights[i])
+	if err := checkInFolder(o.path, path); err != nil {
+		return nil, errorAt(path, "", err)
+	}
+	weights := o.shard(o.ctx, path)
+	weights.isShard = true
+	ckpt, err := weights.dispatch()
+	if err != nil {
+		return ckpt, errorAt(path, "", err)
+	}
+	ckpt.Path, ckpt.Config = o.path, config
+	return ckpt, nil
+}
+
 // readConfig returns the text of config.json, nil where there is none.
-func (o *opener) readConfig() ([]byte, error) {
-	path := filepath.Join(o.path, "config.json")
+func (o *opener) readConfig() ([]byte, error) { return o.readText("config.json") }
+
+// readText returns the text of a file of the folder, nil where there is none.
+func (o *opener) readText(name string) ([]byte, error) {
+	path := filepath.Join(o.path, name)
 	if !isFile(path) {
 		return nil, nil
 	}

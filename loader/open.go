@@ -91,8 +91,10 @@ func (o *opener) problem(record string, err error) error {
 }
 
 // open opens o.path. An error that is the file's fault is among the findings too.
-func (o *opener) open() (*Checkpoint, error) {
-	ckpt, err := o.dispatch()
+func (o *opener) open() (*Checkpoint, error) { return o.finish(o.dispatch()) }
+
+// finish is the end of opening something.
+func (o *opener) finish(ckpt *Checkpoint, err error) (*Checkpoint, error) {
 	if err == nil && o.opts.Strict && len(o.findings.classes) > 0 {
 		err = fault.New(fault.ErrUnsafe, -1, "refused: it holds objects of named classes: %s",
 			strings.Join(o.findings.classNames(), ", "))

@@ -9,16 +9,24 @@ import (
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/storage"
 	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/tensor/encoded"
 )
 
-// Names are the weights of a checkpoint by where their bytes lie: all names that a storage has, and the shapes under them.
+// Names are the weights of a checkpoint by where their bytes lie: all names that a storage has, and the shapes under them. An
+// encoded weight has two places: its blocks', and that of the numbers that a source makes of them.
 type Names map[storage.Extent][]*tensor.Weight
 
 // NamesOf returns the names of weights.
 func NamesOf(weights []tensor.Weight) Names {
 	names := make(Names, len(weights))
 	for i := range weights {
-		names[weights[i].Extent] = append(names[weights[i].Extent], &weights[i])
+		at := weights[i].Extent
+		names[at] = append(names[at], &weights[i])
+		if source, ok := at.Source.(*encoded.Source); ok {
+			if _, blocks, ok := source.Blocks(at.Offset); ok {
+				names[blocks] = append(names[blocks], &weights[i])
+			}
+		}
 	}
 	return names
 }
@@ -178,6 +186,9 @@ func extentOf(g *graph.Graph, id graph.ValueID, kind string) extent {
 	}, at: v.Weight.Extent}
 	if v.Role == graph.State {
 		x.Kind = State
+	}
+	if v.Encoding != nil {
+		x.DType = v.Encoding.Name
 	}
 	return x
 }

@@ -20,25 +20,34 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 	}
 	m.arch = a.Name
 	m.inputs = a.Inputs
+	adapters, err := m.useAdapters(opts, a)
+	if err != nil {
+		return err
+	}
 	m.modules = func() []string { return treeModules(a.Root) }
+	m.stretch, m.restarts = a.Stretch, a.Restarts
 	if m.context = a.Context; a.Context > 0 {
-		m.step = func(o StepOptions) *Model { return m.stepModel(ckpt, a, opts.Ops, rename, o) }
+		m.step = func(o StepOptions) *Model { return m.stepModel(stepSource{ckpt, a, opts.Ops, rename, adapters}, o) }
 	}
 	m.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
 		r := newRecorder(ckpt, opts.Ops)
 		r.Ctx = ctx
-		r.rename = rename
-		bound, err := r.bind(a.Inputs, c.Inputs)
+		r.rename, r.adapted = rename, adapters.weights
+		bound, err := r.bind(m.inputs, c.Inputs)
 		if err != nil {
 			return nil, err
 		}
-		args := make([]any, len(bound))
-		for i, x := range bound {
+		a, err := adapters.choose(r, a, bound[len(a.Inputs):], c.Numbers)
+		if err != nil {
+			return nil, err
+		}
+		args := make([]any, len(a.Inputs))
+		for i, x := range bound[:len(a.Inputs)] {
 			args[i] = x
 		}
 		result, err := a.Trace(r, args)
 		if err != nil {
-			return nil, err
+			return nil, traceError(err)
 		}
 		return r.Graph, r.give(result)
 	}

@@ -67,6 +67,17 @@ func TestAxisRules(t *testing.T) {
 	); err != nil {
 		t.Errorf("embedding_rows: %v", err)
 	}
+	checked["decode"] = make(map[string]int) // a pass makes it of an embedding, too
+	codes := make([]uint8, 2*3*34)
+	for i := range codes {
+		codes[i] = uint8(i%34) + uint8(i/34)*16
+	}
+	if err := checkRule(
+		graph.Op{Kind: "decode", Attrs: graph.Attrs{"encoding": "Q8_0"}}, []*tensor.Tensor{tensor.Of(codes, 2, 3, 34)},
+		checked["decode"], run,
+	); err != nil {
+		t.Errorf("decode: %v", err)
+	}
 	fusedRules(t, checked, run)
 	for _, kind := range graph.Standard().Kinds() {
 		def, _ := graph.Standard().Lookup(kind)

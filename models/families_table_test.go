@@ -1,12 +1,15 @@
 package models_test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,10 +41,53 @@ var familyRows = []familyRow{
 	{"DistilBERT", "distilbert.*", true}, {"ALBERT", "albert", true},
 	{"MPNet", "mpnet", true},
 	{"ModernBERT", "modernbert", true}, {"GPT-2", "gpt2.*", true},
-	{"OPT", "opt.*", true}, {"Llama", "llama.*", true}, {"Mistral", "mistral.*", true}, {"Qwen2", "qwen2", true},
-	{"Qwen3", "qwen3.*", true}, {"Gemma", "gemma", true}, {"Gemma 2", "gemma2", true}, {"Phi-3", "phi3.*", true},
+	{"OPT", "opt.*", true}, {"Llama", "llama", true}, {"Mistral", "mistral.*", true}, {"Qwen2", "qwen2", true},
+	{"Qwen3", "qwen3", true}, {"Gemma", "gemma", true}, {"Gemma 2", "gemma2", true}, {"Phi-3", "phi3.*", true},
 	{"T5", "t5.*", true}, {"BART", "bart.*", true}, {"Whisper", "whisper.*", true}, {"ViT (transformers)", "vit|deit", true},
 	{"DINOv2", "dinov2.*", true}, {"CLIP", "clip.*", true},
+	{"Mixtral", "mixtral", true}, {"Qwen2-MoE", "qwen2_moe", true}, {"Qwen3-MoE", "qwen3_moe", true},
+	{"OLMoE", "olmoe", true}, {"Granite-MoE", "granitemoe", true}, {"gpt-oss", "gpt_oss", true}, {"GLM-4-MoE", "glm4_moe", true},
+	{"Ernie 4.5 MoE", "ernie4_5_moe", true},
+	{"DeepSeek-V2", "deepseek_v2", true}, {"DeepSeek-V3", "deepseek_v3", true},
+	{"Gemma 3 (text)", "gemma3.*", true}, {"SmolLM3", "smollm3.*", true}, {"Ministral", "ministral", true},
+	{"Ministral 3", "ministral3.*", true}, {"OLMo", "olmo|olmo_.*", true}, {"OLMo 2", "olmo2.*", true}, {"OLMo 3", "olmo3.*", true},
+	{"Granite", "granite|granite_.*", true}, {"Cohere", "cohere|cohere_.*", true}, {"Cohere 2", "cohere2.*", true},
+	{"Phi-1, 1.5, 2", "phi|phi_.*", true}, {"StableLM", "stablelm.*", true}, {"EXAONE 4", "exaone4.*", true},
+	{"GLM-4", "glm|glm_.*", true}, {"GLM-4-0414", "glm4", true}, {"StarCoder2", "starcoder2.*", true},
+	{"Nemotron", "nemotron.*", true}, {"Helium", "helium.*", true}, {"Seed-OSS", "seed_oss.*", true},
+	{"ERNIE 4.5", "ernie4_5", true}, {"Hunyuan (dense)", "hunyuan_v1_dense.*", true}, {"Apertus", "apertus.*", true},
+	{"Arcee", "arcee.*", true}, {"CWM", "cwm.*", true}, {"GPT-NeoX", "gpt_neox.*", true}, {"GPT-J", "gptj.*", true},
+	{"Falcon", "falcon.*", true}, {"BLOOM", "bloom.*", true}, {"MPT", "mpt.*", true},
+}
+
+// recordedNames are the names of the models in a list of records.
+func recordedNames(t *testing.T, path string) []string {
+	t.Helper()
+	var list []struct{ Name string }
+	decode := func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }
+	if err := zoo.Unzip(path, decode); err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, len(list))
+	for i, r := range list {
+		names[i] = r.Name
+	}
+	return names
+}
+
+// writesText says whether a text was recorded of one of the models in a list of records.
+func writesText(t *testing.T, path string) bool {
+	t.Helper()
+	var list []struct{ Greedy []int }
+	if err := zoo.Unzip(path, func(r io.Reader) error { return json.NewDecoder(r).Decode(&list) }); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range list {
+		if len(r.Greedy) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // TestFamiliesTable holds the table of families and forms in FAMILIES.md to what the tests run. Every number counts
@@ -51,8 +97,9 @@ func TestFamiliesTable(t *testing.T) {
 	b.WriteString("# Families and forms\n\nMade by `go test ./models -run TestFamiliesTable -rewrite-families`. A number " +
 		"counts the models of a family that the tests run in a form: their outputs are compared with PyTorch's, or their " +
 		"graph, op by op, with that of the exported program whose outputs are. Where a family has none in a form, nothing " +
-		"is recorded: whole modules and TorchScript are not made family by family.\n\n" +
-		"| family | state dict or folder | `torch.export` | whole module | TorchScript |\n|---|---|---|---|---|\n")
+		"is recorded: whole modules and TorchScript are not made family by family. A model that is run step by step gives the " +
+		"logits of the whole text for any parts of it, and writes the tokens that transformers writes.\n\n" +
+		"| family | state dict or folder | step by step | `torch.export` | whole module | TorchScript |\n|---|---|---|---|---|---|\n")
 	names, err := zoo.Names(zooFolder)
 	if err != nil || len(names) == 0 {
 		t.Fatalf("no zoo: %v", err)
@@ -93,6 +140,14 @@ func TestFamiliesTable(t *testing.T) {
 		dicts = append(dicts, name[strings.LastIndexByte(name, '/')+1:])
 	}
 	folders := listed("testdata/families/hf/*.heads.json.gz", ".heads.json.gz")
+	decoders := recordedNames(t, "testdata/families/hf/decoders.json.gz")
+	steps := append(slices.Clone(decoders), recordedNames(t, "testdata/families/hf/text.json.gz")...)
+	for _, name := range folders {
+		if writesText(t, "testdata/families/hf/"+name+".heads.json.gz") {
+			steps = append(steps, name)
+		}
+	}
+	folders = append(folders, decoders...)
 	modules := listed("testdata/nn/whole/*.pt", ".pt")
 	scripts := append(listed("testdata/script/*.script.pt.gz", ".script.pt.gz"),
 		listed("testdata/script/*.trace.pt.gz", ".trace.pt.gz")...)
@@ -108,11 +163,12 @@ func TestFamiliesTable(t *testing.T) {
 		if form == 0 || exported == 0 && !row.folder {
 			t.Errorf("%s: %d as state dict or folder, %d exported", row.name, form, exported)
 		}
-		kind := "recognised"
+		kind, stepwise := "recognised", 0
 		if row.folder {
+			stepwise = counts(row.match, steps)
 			kind = "with heads and options"
 		}
-		fmt.Fprintf(&b, "| %s | %d %s | %s | %s | %s |\n", row.name, form, kind, orNone(exported), orNone(module), orNone(script))
+		fmt.Fprintf(&b, "| %s | %d %s | %s | %s | %s | %s |\n", row.name, form, kind, orNo(stepwise), orNone(exported), orNone(module), orNone(script))
 	}
 	if *rewriteFamilies {
 		if err := os.WriteFile("FAMILIES.md", []byte(b.String()), 0o644); err != nil {
@@ -126,6 +182,13 @@ func TestFamiliesTable(t *testing.T) {
 	if string(text) != b.String() {
 		t.Error("FAMILIES.md is not what the tests run: run with -rewrite-families")
 	}
+}
+
+func orNo(n int) string {
+	if n == 0 {
+		return "no"
+	}
+	return fmt.Sprint(n)
 }
 
 func orNone(n int) string {

@@ -15,8 +15,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/optimem/optimem/graph/rewrite"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
 	optimem "github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
@@ -203,6 +205,94 @@ func TestGGUFModelsComputeWhatTransformersDoes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestGGUFWeightsStayEncoded: blocks of codes lie in memory as they lie in the file, with the same bits for any number of rows as
+// where they are decoded before; and what a plan takes for weights that stay is what the file takes for them.
+func TestGGUFWeightsStayEncoded(t *testing.T) {
+	all := readGGUFCases(t)
+	for _, c := range all.Cases {
+		t.Run(c.Name, func(t *testing.T) {
+			ckpt, err := loader.Open(c.file(t, all.Masks))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ckpt.Close()
+			model, err := models.Build(ckpt, models.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var stored, decoded int64
+			for _, w := range model.Weights() {
+				decoded += w.Bytes()
+				stored += w.Span().StoredBytes()
+			}
+			var outs [2][]*tensor.Tensor
+			var least [2]int64
+			for k, without := range []rewrite.Passes{0, rewrite.KeepEncodings} {
+				session, err := optimem.Page(t.Context(), model, optimem.PageOptions{Without: without})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, rows := range []int{1, 3, len(all.IDs)} {
+					inputs := optimem.Values{"input_ids": tensor.Of(all.IDs[:rows], 1, rows)}
+					p, err := session.Plan(t.Context(), map[string]tensor.Shape{"input_ids": {1, rows}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if rows == 1 {
+						least[k] = p.MinBytes
+						checkEncodings(t, p, without == 0)
+					}
+					out, err := session.Run(t.Context(), inputs)
+					if err != nil {
+						t.Fatal(err)
+					}
+					outs[k] = append(outs[k], out["logits"])
+				}
+				if err := session.Close(); err != nil {
+					t.Error(err)
+				}
+				resident, err := optimem.Resident(t.Context(), model, optimem.ResidentOptions{Without: without})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, err := resident.Plan(t.Context(), map[string]tensor.Shape{"input_ids": {1, 1}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := []int64{stored, decoded}[k]; p.Fixed.WeightBytes != want {
+					t.Errorf("weights that stay take %d bytes, want %d", p.Fixed.WeightBytes, want)
+				}
+				if err := resident.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			for i := range outs[0] {
+				if !bytes.Equal(outs[0][i].Data, outs[1][i].Data) {
+					t.Errorf("run %d: other bits than those of decoded weights", i)
+				}
+			}
+			if least[0] >= least[1] {
+				t.Errorf("at least %d bytes, and %d where weights are decoded", least[0], least[1])
+			}
+		})
+	}
+}
+
+// checkEncodings compares what a plan says of encodings with the graph's values.
+func checkEncodings(t *testing.T, p *plan.Plan, kept bool) {
+	t.Helper()
+	all := p.Encodings()
+	if (len(all) > 0) != kept {
+		t.Errorf("encodings in memory: %+v, want some: %v", all, kept)
+	}
+	for _, e := range all {
+		known, ok := encoded.ByName(e.Name)
+		if !ok || e.Weights < 1 || e.Bytes%known.Bytes != 0 || e.Bytes == 0 {
+			t.Errorf("%+v", e)
+		}
 	}
 }
 

@@ -47,6 +47,10 @@ type Options struct {
 	Config []byte
 	// Steps bounds the expressions and statements of TorchScript that building a graph evaluates; 0 is ten million.
 	Steps int64
+	// Adapters are what calls may change the model by: see [Model.Adapters]. They are for Hugging Face folders and other models
+	// whose modules are known. Adapter names the one that calls use which say nothing of it; "" is none.
+	Adapters []Adapter
+	Adapter  string
 }
 
 // A Port is an input of a model.
@@ -68,7 +72,12 @@ type Model struct {
 	ops *graph.Registry
 	// context and step are of a model that can be run step by step: see [Model.Steps].
 	context int
-	step    func(StepOptions) *Model
+	// stretch and restarts are those of the architecture.
+	stretch  int
+	restarts bool
+	step     func(StepOptions) *Model
+	// adapters are the names of those that a call may use.
+	adapters []string
 	// weights are the checkpoint's.
 	weights []tensor.Weight
 
@@ -88,6 +97,9 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 		opts.Ops = graph.Standard()
 	}
 	m := newModel(opts.Ops, ckpt.Weights)
+	if err := checkAdapters(opts); err != nil {
+		return nil, err
+	}
 	switch {
 	case opts.Code != nil:
 		if err := m.useCode(ckpt, opts); err != nil {
@@ -125,6 +137,12 @@ func Build(ckpt *loader.Checkpoint, opts Options) (*Model, error) {
 		if err := m.useStateDict(ckpt, opts); err != nil {
 			return nil, fmt.Errorf("%s: %w", ckpt.Path, err)
 		}
+	}
+	if len(opts.Adapters) > 0 && m.adapters == nil {
+		return nil, fmt.Errorf("%s: %w", ckpt.Path, &UnsupportedError{
+			What: "adapters of a program, whose modules are not known",
+			Hint: "give the Hugging Face folder of the model",
+		})
 	}
 	return m, nil
 }

@@ -23,6 +23,8 @@ type recorder struct {
 	wide map[string]*aten.Ref
 	// rename maps the names of the model to those of the checkpoint's weights; nil where they are the same.
 	rename func(name string) string
+	// adapted are the weights of adapters, by their names in the model.
+	adapted map[string]tensor.Weight
 	// site is what calls tell the builder of their place.
 	site aten.Site
 }
@@ -146,12 +148,17 @@ func outward(v any) any {
 // Weight implements layers.Recorder. A checkpoint may hold a weight in another float type than its module declares, as
 // half-precision ones do; load_state_dict copies such a weight into the module's dtype, and so does this.
 func (r *recorder) Weight(name string, dtype tensor.DType) (layers.Tensor, error) {
-	if r.rename != nil {
-		name = r.rename(name)
-	}
-	w, err := r.weight(name)
-	if err != nil {
-		return nil, err
+	var w *aten.Ref
+	if own, ok := r.adapted[name]; ok {
+		w = r.stored(own)
+	} else {
+		if r.rename != nil {
+			name = r.rename(name)
+		}
+		var err error
+		if w, err = r.weight(name); err != nil {
+			return nil, err
+		}
 	}
 	if dtype == tensor.Invalid || w.DType() == dtype {
 		return w, nil

@@ -3,11 +3,13 @@ package models
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models/aten"
+	"github.com/optimem/optimem/models/lora"
 	"github.com/optimem/optimem/tensor"
 )
 
@@ -32,9 +34,19 @@ const (
 	StepBlocks = "blocks"
 	// StepWanted are the rows whose logits are wanted: int64 [wanted].
 	StepWanted = "wanted"
+	// StepAdapters are the numbers of the rows' adapters ([Model.AdapterNumber]), of a model that has some: int64 [rows].
+	StepAdapters = "adapters"
+	// StepLengths are how many tokens the sequences of the rows have in all, where [Model.Stretch] says that this matters: int64
+	// [rows].
+	StepLengths = "lengths"
 	// StepLogits are the logits of the wanted rows, [wanted, vocabulary].
 	StepLogits = "logits"
 )
+
+// Stretch returns the number of positions beyond which what a step makes of a token depends on the length of its sequence
+// ([StepLengths], an input of steps with a larger context), 0 where it never does. restarts says that a sequence that becomes longer
+// has to begin again, with no key or value of before.
+func (m *Model) Stretch() (positions int, restarts bool) { return m.stretch, m.restarts }
 
 // Context returns how many positions a sequence may have, of a model that [Model.Steps] takes; 0 of others.
 func (m *Model) Context() int { return m.context }
@@ -72,8 +84,17 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 // maxBlocks bounds the blocks of caches.
 const maxBlocks = 1 << 24
 
+// A stepSource is what the graphs of a model's steps are made of.
+type stepSource struct {
+	ckpt     *loader.Checkpoint
+	arch     *layers.Architecture
+	ops      *graph.Registry
+	rename   func(string) string
+	adapters adapters
+}
+
 // stepModel returns m, an architecture's, as a model that is run step by step.
-func (m *Model) stepModel(ckpt *loader.Checkpoint, a *layers.Architecture, ops *graph.Registry, rename func(string) string, o StepOptions) *Model {
+func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	port := func(name string, dims ...string) Port {
 		p := Port{Name: name, DType: tensor.Int64, Dims: dims}
 		for range dims {
@@ -84,30 +105,49 @@ func (m *Model) stepModel(ckpt *loader.Checkpoint, a *layers.Architecture, ops *
 	tables := port(StepBlocks, "rows", "blocks")
 	tables.Shape[1] = graph.Blocks(o.Context)
 	s := newModel(m.ops, m.weights)
-	s.arch, s.notes, s.modules, s.context = m.arch, m.notes, m.modules, o.Context
+	s.arch, s.notes, s.modules, s.context, s.adapters = m.arch, m.notes, m.modules, o.Context, m.adapters
 	s.outputs = []string{StepLogits}
+	s.stretch, s.restarts = m.stretch, m.restarts
 	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows"), tables, port(StepWanted, "wanted")}
+	if len(m.adapters) > 0 {
+		s.inputs = append(s.inputs, port(StepAdapters, "rows"))
+	}
+	if m.stretch > 0 && o.Context > m.stretch {
+		s.inputs = append(s.inputs, port(StepLengths, "rows"))
+	}
 	s.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
-		r := newRecorder(ckpt, ops)
-		r.Ctx, r.rename = ctx, rename
+		r := newRecorder(from.ckpt, from.ops)
+		r.Ctx, r.rename, r.adapted = ctx, from.rename, from.adapters.weights
 		bound, err := r.bind(s.inputs, c.Inputs)
 		if err != nil {
 			return nil, err
 		}
 		rows := bound[0].Shape()[0]
-		for i, p := range s.inputs[:3] {
-			if bound[i].Shape()[0] != rows {
+		for i, p := range s.inputs {
+			if p.Name != StepWanted && bound[i].Shape()[0] != rows {
 				return nil, &InputError{p.Name, fmt.Sprintf("%d rows where there are %d tokens", bound[i].Shape()[0], rows)}
 			}
 		}
 		step := &stepRecorder{recorder: r, options: o, positions: bound[1], blocks: bound[2], wanted: bound[3]}
+		a := from.arch
+		if len(m.adapters) > 0 {
+			step.adapters = bound[4]
+			a = lora.Mixed(a, from.adapters.list, step.choose)
+		}
+		if i := slices.IndexFunc(s.inputs, func(p Port) bool { return p.Name == StepLengths }); i >= 0 {
+			lengths, err := r.Call("aten::unsqueeze", []any{bound[i], 0}, nil)
+			if err != nil {
+				return nil, err
+			}
+			step.lengths = lengths[0].(layers.Tensor)
+		}
 		args, err := step.arguments(a.Inputs, bound[0])
 		if err != nil {
 			return nil, err
 		}
 		result, err := a.Trace(step, args)
 		if err != nil {
-			return nil, err
+			return nil, traceError(err)
 		}
 		return r.Graph, step.give(result)
 	}
@@ -119,6 +159,12 @@ type stepRecorder struct {
 	*recorder
 	options                   StepOptions
 	positions, blocks, wanted layers.Tensor
+	// none says of each row whether it is no token, once something asked.
+	none layers.Tensor
+	// adapters are the numbers of the rows' adapters, once [stepRecorder.Wanted] was called those of the rows that it gave.
+	adapters layers.Tensor
+	// lengths are those of the rows' sequences, [1 rows], nil where they do not matter.
+	lengths layers.Tensor
 }
 
 // arguments are those of forward: the tokens and their positions, where it takes them.
@@ -150,11 +196,21 @@ func (r *stepRecorder) arguments(ports []Port, tokens layers.Tensor) ([]any, err
 // Context implements layers.Stepper.
 func (r *stepRecorder) Context() int { return r.options.Context }
 
+// Lengths are how long the rows' sequences are: see layers.Trace.
+func (r *stepRecorder) Lengths() layers.Tensor { return r.lengths }
+
 // Wanted implements layers.Stepper.
 func (r *stepRecorder) Wanted(x layers.Tensor) (layers.Tensor, error) {
 	out, err := r.Call("aten::index_select", []any{x, 1, r.wanted}, nil)
 	if err != nil {
 		return nil, err
+	}
+	if r.adapters != nil {
+		of, err := r.Call("aten::index_select", []any{r.adapters, 0, r.wanted}, nil)
+		if err != nil {
+			return nil, err
+		}
+		r.adapters = of[0].(layers.Tensor)
 	}
 	return out[0].(layers.Tensor), nil
 }
@@ -194,12 +250,41 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		caches = append(caches, r.Graph.Whole(id))
 	}
 	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(r.blocks.(*aten.Ref)))
+	if a.Sinks != nil {
+		in = append(in, r.Read(a.Sinks.(*aten.Ref)))
+	}
 	out, err := r.Emit1("attend", graph.Attrs{"scale": a.Scale, "softcap": a.Softcap, "window": a.Window}, in...)
 	if err != nil {
 		return nil, err
 	}
 	s := out.Shape()
 	return r.Reshape(out, tensor.Shape{1, s[0], s[1] * s[2]})
+}
+
+// choose returns of two results of a module, [1 rows …], that with an adapter for the rows that have it. It copies bits, so
+// that the rows of others keep theirs.
+func (r *stepRecorder) choose(adapter int, with, without layers.Tensor) (layers.Tensor, error) {
+	rows, s := r.adapters.Shape()[0], with.Shape()
+	if len(s) < 2 || s[0] != 1 || s[1] != rows {
+		return nil, fmt.Errorf("a result of %v for %d rows", s, rows)
+	}
+	is, err := r.Call("aten::eq.Scalar", []any{r.adapters, adapter + 1}, nil)
+	if err != nil {
+		return nil, err
+	}
+	shape := make([]int, len(s))
+	for i := range shape {
+		shape[i] = 1
+	}
+	shape[1] = rows
+	if is, err = r.Call("aten::view", []any{is[0], shape}, nil); err != nil {
+		return nil, err
+	}
+	out, err := r.Call("aten::where.self", []any{is[0], with, without}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return out[0].(layers.Tensor), nil
 }
 
 // give makes the logits of [1 wanted vocabulary] the output of the graph.

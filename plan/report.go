@@ -1,10 +1,14 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/storage"
 )
 
 // Placement says where a group computes and how its weights get there: "resident", "paged" or "cpu"; "rows" for
@@ -110,6 +114,50 @@ func (p *Plan) Shares() []Share {
 		first = end
 	}
 	return shares
+}
+
+// An Encoded says of how many weights the blocks of an encoding are in memory as they lie in the file, and what they take.
+type Encoded struct {
+	Name    string
+	Weights int
+	Bytes   int64
+}
+
+// Encodings lists the encodings of the weights that a pass reads, the one with most bytes first.
+func (p *Plan) Encodings() []Encoded {
+	seen := make(map[storage.Extent]bool)
+	all := p.encodings(nil, seen)
+	slices.SortFunc(all, func(a, b Encoded) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name)) })
+	return all
+}
+
+func (p *Plan) encodings(all []Encoded, seen map[storage.Extent]bool) []Encoded {
+	if p.Sides != nil {
+		return p.Sides.Host.encodings(p.Sides.Device.encodings(all, seen), seen)
+	}
+	g := p.Lowered.Graph
+	read := make(map[graph.ValueID]bool)
+	for i := range g.Ops {
+		for _, o := range g.Ops[i].In {
+			if o.Value != graph.NoValue {
+				read[o.Value] = true
+			}
+		}
+	}
+	for id := range g.Values {
+		v := &g.Values[id]
+		if v.Encoding == nil || !read[graph.ValueID(id)] || seen[v.Weight.Extent] {
+			continue
+		}
+		seen[v.Weight.Extent] = true
+		i := slices.IndexFunc(all, func(e Encoded) bool { return e.Name == v.Encoding.Name })
+		if i < 0 {
+			i, all = len(all), append(all, Encoded{Name: v.Encoding.Name})
+		}
+		all[i].Weights++
+		all[i].Bytes += v.Bytes()
+	}
+	return all
 }
 
 // continues reports whether a group computes the rows behind those of the one before it.

@@ -52,14 +52,40 @@ func (p *Pool) Metrics() PoolMetrics {
 	all.BudgetBytes, all.HeldBytes = p.opts.Memory, p.ledger.HeldBytes()
 	all.Running, all.Waiting = p.running, p.waiting
 	for _, m := range p.members {
-		one := MemberMetrics{
-			Name: m.name, HeldBytes: m.model.HeldBytes(), KeptBytes: m.model.KeepBytes(), Calls: m.calls,
-			Running: m.model.Running(), Session: m.session.Metrics(),
-		}
-		for _, t := range m.open {
-			one.Waiting += len(t.calls)
-		}
-		all.Members = append(all.Members, one)
+		all.Members = append(all.Members, m.told())
 	}
 	return all
+}
+
+// Metrics returns what the member did, false once it is closed. It does not wait for passes.
+func (m *Member) Metrics() (MemberMetrics, bool) {
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	if m.gone {
+		return MemberMetrics{Name: m.name}, false
+	}
+	return m.told(), true
+}
+
+// told is what metrics tell of the member. The pool's mutex is held.
+func (m *Member) told() MemberMetrics {
+	one := MemberMetrics{
+		Name: m.name, HeldBytes: m.model.HeldBytes(), KeptBytes: m.model.KeepBytes(), Calls: m.calls,
+		Running: m.model.Running(), Session: m.session.Metrics(),
+	}
+	for _, t := range m.open {
+		one.Waiting += len(t.calls)
+	}
+	return one
+}
+
+// ForecastSeconds is what a pass is expected to take with the least memory, by the plan for the shapes that were called last; 0
+// before one was made. It waits for nothing, for who has to say when to come back.
+func (m *Member) ForecastSeconds() float64 {
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	if len(m.menus) == 0 {
+		return 0
+	}
+	return m.menus[0].plans[0].Forecast.Seconds
 }

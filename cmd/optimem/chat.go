@@ -263,6 +263,8 @@ func (t *chatting) answer(ctx context.Context, e *openEngine, message string, in
 		t.say("note", "interrupted")
 	case t.verbose:
 		t.say("done", facts.String())
+	case facts.Incomplete:
+		t.say("note", "the answer was cut off"+incompleteText)
 	}
 	if facts != nil {
 		t.said = append(said, generate.Message{Role: "assistant", Content: facts.Text})

@@ -18,6 +18,7 @@ import (
 	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
 	"github.com/optimem/optimem/text/template"
 	"github.com/optimem/optimem/text/tokenizer"
 )
@@ -34,6 +35,7 @@ const generateExamples = `  optimem generate ./SmolLM2-135M-Instruct "Why is the
   optimem generate ./Qwen3-4B --memory 2GiB --max-tokens 100 --prompt question.txt
   optimem generate SmolLM2-135M-Instruct.Q4_1.gguf "List three fruits."
   optimem generate ./gpt2 --raw "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 7
+  optimem generate ./Qwen3-4B "Describe Oslo." --schema city.json
   optimem generate ./Qwen3-4B --batch prompts.jsonl -o answers.jsonl`
 
 func (c *commandLine) generateCommand() *cobra.Command {
@@ -61,7 +63,7 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&g.promptFile, "prompt", "", "read the prompt from a `FILE`, - for standard input")
 	flags.BoolVar(&g.raw, "raw", false, "go on with the prompt itself, without the chat template")
-	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed")
+	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed, …")
 	flags.StringVarP(&g.output, "output", "o", "", "write the answers of --batch to a `FILE` of JSON lines, in the order of the prompts")
 	grouped(flags, writingGroup, "prompt", "raw", "batch", "output")
 	g.writingFlags(cmd)
@@ -120,6 +122,9 @@ func (g *generating) generate(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, e.close()) }()
+	if err := e.expect(ctx, len(tokens)); err != nil {
+		return err
+	}
 	show := func(piece string) error {
 		_, err := io.WriteString(g.stdout, piece)
 		return err
@@ -183,7 +188,7 @@ type openEngine struct {
 	ckpt   *loader.Checkpoint
 	writer *generate.Writer
 	kv     int64
-	perRow float64
+	watch  *writingWatch
 }
 
 // start opens the model and starts an engine with room for sequences of a context; 0 is what the memory admits.
@@ -208,21 +213,21 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	if err := w.listenTop(); err != nil {
 		return nil, err
 	}
-	opts := w.options(nil, 0)
-	opts.Observe = w.observeTop()
+	opts, watch := w.options(nil, 0), newWritingWatch(w.stderr, w.quiet)
+	opts.Observe = runtime.TeeObserver(watch.observe, w.observeTop())
 	engine, err := generate.New(ctx, m.model, generate.Options{
-		Session: opts, Context: min(context, longest), Sequences: sequences, KV: w.kvType(m.ckpt),
+		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead,
 	})
 	if err != nil {
 		return nil, err
 	}
 	w.tellTop(engine.Session())
-	e := &openEngine{w: w, ckpt: m.ckpt, writer: generate.NewWriter(w.text, engine)}
+	e := &openEngine{w: w, ckpt: m.ckpt, writer: generate.NewWriter(w.text, engine), watch: watch}
 	p, err := engine.Forecast(ctx)
 	if err != nil {
 		return nil, cmp.Or(engine.Close(), err)
 	}
-	e.kv, e.perRow = p.CacheBytes, p.Forecast.Seconds
+	e.kv, watch.weights = p.CacheBytes, p.Fixed.WeightBytes
 	if !w.quiet {
 		w.note("a context of %d tokens, %s of keys and values, %s in all", engine.Context(), ascii.FormatSize(e.kv), ascii.FormatSize(p.PeakBytes()))
 		if p.MovedBytes > 0 {
@@ -230,7 +235,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 			if !p.Forecast.Measured {
 				guess = guessed
 			}
-			w.say("note", fmt.Sprintf("%s are brought for a token, in about %s%s", ascii.FormatSize(p.MovedBytes), secondsText(e.perRow), guess))
+			w.say("note", fmt.Sprintf("%s are brought for a token, in about %s%s", ascii.FormatSize(p.MovedBytes), secondsText(p.Forecast.Seconds), guess))
 		}
 	}
 	return e, nil
@@ -240,18 +245,42 @@ func (e *openEngine) close() error {
 	return e.w.closeTop(cmp.Or(e.writer.Engine().Close(), e.ckpt.Close(), e.w.closeCode()))
 }
 
+// expect says what reading a prompt takes, where it takes more than a pass and weights are brought for each.
+func (e *openEngine) expect(ctx context.Context, tokens int) error {
+	engine := e.writer.Engine()
+	rows := engine.Rows()
+	if tokens <= rows || e.w.quiet {
+		return nil
+	}
+	p, err := engine.ForecastPass(ctx, rows, 1)
+	if err == nil && p.MovedBytes > 0 {
+		passes := (tokens + rows - 1) / rows
+		e.w.say("note", fmt.Sprintf("the prompt of %d tokens takes %d passes, about %s", tokens, passes, secondsText(float64(passes)*p.Forecast.Seconds)))
+	}
+	return err
+}
+
 // write writes what a request asks for, with what it cost.
 func (e *openEngine) write(ctx context.Context, r generate.TextRequest, show func(string) error) (*writingFacts, error) {
 	engine := e.writer.Engine()
+	defer e.watch.end()
+	r.Request.Progress = e.watch.progress
+	if text := show; text != nil {
+		show = func(piece string) error {
+			e.watch.end()
+			return text(piece)
+		}
+	}
 	before, rows := engine.Session().Metrics(), engine.Stats()
 	result, err := e.writer.Write(ctx, r, show)
 	if result == nil {
 		return nil, err
 	}
 	after, all := engine.Session().Metrics(), engine.Stats()
-	f := &writingFacts{TextResult: *result, KVBytes: e.kv, PeakBytes: after.PeakBytes}
+	f := &writingFacts{TextResult: *result, KVBytes: e.kv, PeakBytes: after.PeakBytes, bounded: bounded(r)}
 	f.Moved = after.MovedBytes - before.MovedBytes
 	f.PassRows, f.PassCount = all.Rows-rows.Rows, all.Passes-rows.Passes
+	f.Guessed, f.Accepted = all.Guessed-rows.Guessed, all.Accepted-rows.Accepted
 	return f, err
 }
 
@@ -260,6 +289,21 @@ type writingFacts struct {
 	generate.TextResult
 	KVBytes, PeakBytes, Moved int64
 	PassRows, PassCount       int64
+	Guessed, Accepted         int64
+	// bounded says that there was a schema or a grammar.
+	bounded bool
+}
+
+// bounded reports whether a schema or a grammar says what the answer to a request is.
+func bounded(r generate.TextRequest) bool { return len(r.Schema) > 0 || r.Grammar != "" }
+
+// complete says whether an answer is what its schema or grammar asks for; nil where there is none.
+func (f *writingFacts) complete() *bool {
+	if !f.bounded {
+		return nil
+	}
+	complete := !f.Incomplete
+	return &complete
 }
 
 // perSecond is how many tokens came in a second, from the first on.
@@ -269,6 +313,9 @@ func (f *writingFacts) perSecond() float64 {
 	}
 	return 0
 }
+
+// incompleteText is said of an answer that is only the beginning of what it was to be.
+const incompleteText = "; it is not yet what the schema or the grammar asks for"
 
 // String is the line that ends a text.
 func (f *writingFacts) String() string {
@@ -280,8 +327,14 @@ func (f *writingFacts) String() string {
 	if f.Moved > 0 {
 		text += ", moved " + ascii.FormatSize(f.Moved)
 	}
+	if f.Accepted > 0 {
+		text += fmt.Sprintf("; %d of %d guesses right", f.Accepted, f.Guessed)
+	}
 	if f.Finish == generate.FinishLength {
 		text += "; cut off by --max-tokens or the context"
+	}
+	if f.Incomplete {
+		text += incompleteText
 	}
 	return text
 }
@@ -293,6 +346,9 @@ func (f *writingFacts) fill(o *jsonObject) {
 	o.set("tokens", len(f.Tokens))
 	o.set("token_ids", append([]int{}, f.Tokens...))
 	o.set("finish_reason", f.Finish)
+	if complete := f.complete(); complete != nil {
+		o.set("complete", *complete)
+	}
 	o.set("seconds", f.Seconds)
 	o.set("first_token_seconds", f.FirstTokenSeconds)
 	o.set("tokens_per_second", f.perSecond())
@@ -332,6 +388,8 @@ func (f *writingFacts) print(to io.Writer, text *generate.Text) error {
 	o := newJSONObject(to)
 	f.fill(o)
 	o.set("rows_per_pass", float64(f.PassRows)/float64(max(f.PassCount, 1)))
+	o.set("guessed_tokens", f.Guessed)
+	o.set("guessed_right", f.Accepted)
 	o.set("accepted_per_pass", float64(len(f.Tokens))/float64(max(f.Passes, 1)))
 	o.set("bytes_moved_per_token", float64(f.Moved)/float64(max(len(f.Tokens), 1)))
 	o.set("peak_device_bytes", f.PeakBytes)

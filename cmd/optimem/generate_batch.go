@@ -24,6 +24,9 @@ type batchLine struct {
 	Messages  []generate.Message `json:"messages"`
 	MaxTokens int                `json:"max_tokens"`
 	Seed      *uint64            `json:"seed"`
+	Schema    json.RawMessage    `json:"schema"`
+	Grammar   string             `json:"grammar"`
+	Lora      *string            `json:"lora"`
 
 	request generate.TextRequest
 	tokens  int
@@ -94,7 +97,7 @@ func (g *generating) readBatch() ([]batchLine, error) {
 		}
 		wrong := func(err error) error {
 			return usageError(g.cmd, fmt.Errorf("%s:%d: %w", g.batchFile, number, err),
-				`a line is {"id": 1, "prompt": "…"}, or has "messages"; max_tokens and seed may be there`)
+				`a line is {"id": 1, "prompt": "…"}, or has "messages"; max_tokens, seed, schema, grammar and lora may be there`)
 		}
 		if len(lines) == maxBatchLines {
 			return nil, wrong(fmt.Errorf("more than %d prompts", maxBatchLines))
@@ -110,6 +113,8 @@ func (g *generating) readBatch() ([]batchLine, error) {
 			return nil, wrong(errors.New("a prompt and messages"))
 		case l.MaxTokens < 0:
 			return nil, wrong(fmt.Errorf("max_tokens is %d", l.MaxTokens))
+		case l.Lora != nil && *l.Lora != noAdapter && !g.hasAdapter(*l.Lora):
+			return nil, wrong(fmt.Errorf("lora is %q, and --lora names no such adapter", *l.Lora))
 		case l.Prompt != nil:
 			l.request = g.requestOf(*l.Prompt, nil)
 		default:
@@ -120,6 +125,21 @@ func (g *generating) readBatch() ([]batchLine, error) {
 		}
 		if l.Seed != nil {
 			l.request.Request.Seed = *l.Seed
+		}
+		if string(l.Schema) == "null" {
+			l.Schema = nil
+		}
+		if len(l.Schema) > 0 || l.Grammar != "" { // in the place of what flags say
+			l.request.Schema, l.request.Grammar = l.Schema, l.Grammar
+			if _, err := g.text.Constraint(l.request); err != nil {
+				return nil, wrong(err)
+			}
+		}
+		if l.Lora != nil {
+			l.request.Request.Adapter = *l.Lora
+			if *l.Lora == noAdapter {
+				l.request.Request.Adapter = ""
+			}
 		}
 		ids, err := g.text.Tokens(l.request)
 		if err == nil && len(ids) == 0 {
@@ -162,7 +182,7 @@ func (g *generating) answerAll(ctx context.Context, e *openEngine, lines []batch
 			if err != nil {
 				cancel(fmt.Errorf("prompt %d: %w", i+1, err))
 			} else {
-				answers[i] = &writingFacts{TextResult: *result}
+				answers[i] = &writingFacts{TextResult: *result, bounded: bounded(lines[i].request)}
 			}
 			<-turns
 		}()
@@ -198,6 +218,7 @@ func (f *writingFacts) line(to io.Writer, id json.RawMessage) error {
 		Rate         float64         `json:"tokens_per_second"`
 		Passes       int             `json:"passes"`
 		Shared       int             `json:"shared_tokens"`
+		Complete     *bool           `json:"complete,omitempty"`
 	}{id, f.Text, f.PromptTokens, len(f.Tokens), append([]int{}, f.Tokens...), f.Finish, f.Seconds, f.FirstTokenSeconds,
-		f.perSecond(), f.Passes, f.SharedTokens})
+		f.perSecond(), f.Passes, f.SharedTokens, f.complete()})
 }

@@ -1,15 +1,22 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/internal/ascii"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/tensor"
 )
@@ -27,8 +34,13 @@ type writing struct {
 	maxTokens int
 	context   int
 	kv        string
+	speculate string
+	ahead     int // what speculate says, as [generate.Options.Speculate]
 	stops     []string
 	logprobs  int
+	// schemaFile and grammarFile are files that say what an answer is; schema and grammar are what they hold.
+	schemaFile, grammarFile string
+	schema, grammar         string
 
 	temperature, topP, minP, repetition, presence, frequency float64
 	topK                                                     int
@@ -37,7 +49,11 @@ type writing struct {
 	sampling generate.Sampling
 }
 
-// kvTypes are the dtypes that keys and values may have.
+// kvList are the types that keys and values may have, kvNames all of them, and kvTypes what each is.
+var kvList = []string{"fp32", "bf16", "fp16"}
+
+const kvNames = "fp32, bf16, fp16"
+
 var kvTypes = map[string]tensor.DType{"fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16}
 
 // defaultTokens is how many tokens are written where neither the user nor the folder says.
@@ -51,9 +67,12 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.StringVar(&w.system, "system", "", "begin the conversation with this `TEXT` of the system's")
 	flags.IntVar(&w.maxTokens, "max-tokens", 0, fmt.Sprintf("write `N` tokens at most (default: as the folder says, else %d)", defaultTokens))
 	flags.StringArrayVar(&w.stops, "stop", nil, "end before this `TEXT` (repeatable)")
+	flags.StringVar(&w.schemaFile, "schema", "", "write JSON that fits the JSON schema in a `FILE`")
+	flags.StringVar(&w.grammarFile, "grammar", "", "write what follows the grammar in a `FILE` of GBNF")
 	flags.IntVar(&w.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and the memory admit)")
-	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: fp32, bf16, fp16 (default: as the weights)")
-	grouped(flags, writingGroup, "system", "max-tokens", "stop", "context", "kv")
+	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (default: as the weights)")
+	flags.StringVar(&w.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
+	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate")
 
 	flags.Float64Var(&w.temperature, "temperature", 0, "draw tokens at temperature `X`; 0 takes the most likely (default: as the folder says, else 0)")
 	flags.IntVar(&w.topK, "top-k", 0, "draw from the `K` most likely tokens")
@@ -66,7 +85,7 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	grouped(flags, samplingGroup, "temperature", "top-k", "top-p", "min-p", "repetition-penalty", "presence-penalty",
 		"frequency-penalty", "seed")
 	w.sessionFlags(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions([]string{"fp32", "bf16", "fp16"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // checkWriting looks at the flags alone.
@@ -87,13 +106,90 @@ func (w *writing) checkWriting() error {
 			return w.usage("", "--%s takes a number that is not negative", name)
 		}
 	}
-	if _, ok := kvTypes[w.kv]; changed("kv") && !ok {
-		return w.usage("there is: fp32, bf16, fp16", "unknown type of keys and values %q", w.kv)
+	if err := w.checkKV(w.kv); err != nil {
+		return err
+	}
+	if err := w.checkSpeculate(); err != nil {
+		return err
 	}
 	if slices.Contains(w.stops, "") {
 		return w.usage("", "--stop takes a text that is not empty")
 	}
+	if w.schemaFile != "" && w.grammarFile != "" {
+		return w.usage("", "--schema and --grammar are both given")
+	}
 	return w.checkFlags()
+}
+
+// checkKV looks at the type of keys and values that --kv names.
+func (r *run) checkKV(name string) error {
+	if _, ok := kvTypes[name]; r.cmd.Flags().Changed("kv") && !ok {
+		return r.usage("there is: "+kvNames, "unknown type of keys and values %q", name)
+	}
+	return nil
+}
+
+// checkSpeculate reads --speculate.
+func (w *writing) checkSpeculate() error {
+	switch w.speculate {
+	case "auto":
+		return nil
+	case "off":
+		w.ahead = generate.NoSpeculation
+		return nil
+	case "ngram":
+		w.ahead = guessedAhead
+		return nil
+	}
+	n, err := strconv.Atoi(w.speculate)
+	if err != nil || n < 1 || n > generate.MostSpeculation {
+		return w.usage("", "--speculate takes auto, ngram, off, or a number of tokens, 1 to %d", generate.MostSpeculation)
+	}
+	w.ahead = n
+	return nil
+}
+
+// guessedAhead is how many tokens --speculate ngram guesses.
+const guessedAhead = 7
+
+// readGrammar reads what --schema or --grammar names and looks whether it can be followed.
+func (w *writing) readGrammar() error {
+	for path, to := range map[string]*string{w.schemaFile: &w.schema, w.grammarFile: &w.grammar} {
+		if path == "" {
+			continue
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(io.LimitReader(f, maxGrammar+1))
+		if err = cmp.Or(err, f.Close()); err != nil {
+			return err
+		}
+		switch {
+		case len(text) > maxGrammar:
+			return w.usage("", "%s has more than %s", path, ascii.FormatSize(maxGrammar))
+		case len(bytes.TrimSpace(text)) == 0:
+			return w.usage("", "%s is empty", path)
+		}
+		*to = string(text)
+		if _, err := w.text.Constraint(w.request("", nil)); err != nil {
+			return w.usage("docs/text.md says what schemas and grammars may have", "%s: %s", path, grammarText(err))
+		}
+	}
+	return nil
+}
+
+// maxGrammar bounds a schema or a grammar.
+const maxGrammar = 1 << 20
+
+// grammarText is what is wrong with a schema or a grammar, without the name of the request's field.
+func grammarText(err error) string {
+	var request *generate.RequestError
+	if errors.As(err, &request) {
+		return request.Msg
+	}
+	return err.Error()
 }
 
 // settings reads the folder's, which hold where no flag says otherwise.
@@ -128,12 +224,12 @@ func (w *writing) settings() error {
 			set()
 		}
 	}
-	return nil
+	return w.readGrammar()
 }
 
 // kvType is the dtype of keys and values: what the user says, else that of most of the weights.
-func (w *writing) kvType(ckpt *loader.Checkpoint) tensor.DType {
-	if d, ok := kvTypes[w.kv]; ok {
+func kvType(name string, ckpt *loader.Checkpoint) tensor.DType {
+	if d, ok := kvTypes[name]; ok {
 		return d
 	}
 	bytes := make(map[tensor.DType]int64)
@@ -152,8 +248,8 @@ func (w *writing) kvType(ckpt *loader.Checkpoint) tensor.DType {
 // request is what the flags ask to be written.
 func (w *writing) request(prompt string, messages []generate.Message) generate.TextRequest {
 	return generate.TextRequest{
-		Prompt: prompt, Messages: messages, Stop: w.stops,
-		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs},
+		Prompt: prompt, Messages: messages, Stop: w.stops, Schema: json.RawMessage(w.schema), Grammar: w.grammar,
+		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs, Adapter: w.adapter},
 	}
 }
 

@@ -235,3 +235,61 @@ func TestTokenizeChat(t *testing.T) {
 		}
 	}
 }
+
+// TestGenerateBounded: answers are what a schema or a grammar asks for, also those of lines of a file; one that is cut off says so;
+// what cannot be followed is refused with its place.
+func TestGenerateBounded(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	schema := write("city.json", `{"properties": {"city": {"enum": ["Lima", "Rome"]}}, "required": ["city"]}`)
+	counting := write("count.gbnf", `root ::= "One" (", " [a-z]+)+ "."`)
+	question := "What is the capital of Peru?"
+	var city struct{ City string }
+	out, _ := done(t, "generate", chatModel, question, "--schema", schema, "--quiet", "--temperature", "9", "--seed", "3")
+	if err := json.Unmarshal([]byte(out), &city); err != nil || city.City != "Lima" && city.City != "Rome" {
+		t.Errorf("%q: %v", out, err)
+	}
+	out, facts := done(t, "generate", chatModel, "Count to ten.", "--grammar", counting, "--max-tokens", "4", "--json")
+	if !strings.Contains(out, `"complete": false`) || !strings.Contains(out, `"finish_reason": "length"`) {
+		t.Errorf("%s %s", out, facts)
+	}
+	if _, facts = done(t, "generate", chatModel, "Count to ten.", "--grammar", counting, "--max-tokens", "4"); !strings.Contains(facts, "not yet what") {
+		t.Errorf("%s", facts)
+	}
+	lines := write("in.jsonl", `{"id": 1, "prompt": "Count to ten."}
+{"id": 2, "prompt": "What is the capital of Peru?", "schema": {"const": "Oslo"}}
+{"id": 3, "prompt": "Hello", "grammar": "root ::= \"abc\""}
+`)
+	out, _ = done(t, "generate", chatModel, "--batch", lines, "--grammar", counting, "--quiet")
+	for _, want := range []string{
+		`"text":"One, two, three, four, five, six, seven, eight, nine, ten."`, `"text":"\"Oslo\""`, `"text":"abc"`, `"complete":true`,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%s: want %s", out, want)
+		}
+	}
+	bad := write("bad.gbnf", "root ::= a\na ::= \"x\n")
+	for _, c := range []struct {
+		args []string
+		code int
+		text string
+	}{
+		{[]string{"x", "--grammar", bad}, exitUsage, "bad.gbnf: line 3: syntax error"},
+		{[]string{"x", "--schema", write("bad.json", `{"items": {"uniqueItems": true}}`)}, exitUsage, "bad.json: /items/uniqueItems"},
+		{[]string{"x", "--schema", write("empty.json", " ")}, exitUsage, "is empty"},
+		{[]string{"x", "--schema", schema, "--grammar", counting}, exitUsage, "both given"},
+		{[]string{"x", "--schema", filepath.Join(dir, "missing")}, exitFailed, "missing"},
+		{[]string{"--batch", write("in2.jsonl", "{\"prompt\": \"x\"}\n{\"prompt\": \"x\", \"grammar\": \"y\"}\n")}, exitUsage, "in2.jsonl:2: Grammar: line 1"},
+	} {
+		out, text, code := command(t, append([]string{"generate", chatModel}, c.args...)...)
+		if code != c.code || out != "" || !strings.Contains(text, c.text) {
+			t.Errorf("%q: exit code %d: %q %q", c.args, code, out, text)
+		}
+	}
+}

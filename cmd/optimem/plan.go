@@ -24,13 +24,17 @@ assumed (one row; the sizes that the program was exported with, where it tells),
 are guesses until 'optimem calibrate' has measured this host.
 
 --batch auto looks at passes of 1 to 128 rows, and says which of those that fit is the fastest for each row; --batch
-powers looks at powers of two only.`
+powers looks at powers of two only.
+
+With --context or --sequences a language model is planned as generate, chat and serve run it, token by token: what keys
+and values take, and how many tokens a second to expect.`
 
 const planExamples = `  optimem plan model.pt2 --memory 2GiB
   optimem plan model.pt2 --mode page --max-layer-size 1e6
   optimem plan model.pt2 --memory 1GiB --batch auto
   optimem plan model.pt2 --mode chunk --capacity 1e9 --shape x=8,3,224,224
-  optimem plan llama/ --memory 6GiB --json`
+  optimem plan llama/ --memory 6GiB --json
+  optimem plan llama/ --memory 6GiB --context 8192 --sequences 4`
 
 func (c *commandLine) planCommand() *cobra.Command {
 	r := run{commandLine: c, assume: true, dry: true, once: true}
@@ -45,10 +49,17 @@ func (c *commandLine) planCommand() *cobra.Command {
 			if err := r.checkFlags(); err != nil {
 				return err
 			}
+			if err := r.checkSteps(); err != nil {
+				return err
+			}
+			if r.stepwise() {
+				return r.place(r.planSteps(cmd.Context()))
+			}
 			return r.place(r.plan(cmd.Context()))
 		}),
 	}
 	r.shareFlags(cmd, 1)
+	r.stepsFlags(cmd)
 	r.noOutputs(cmd)
 	return cmd
 }
@@ -71,7 +82,7 @@ func (r *run) plan(ctx context.Context) (err error) {
 	if r.asJSON {
 		return r.planJSON(m, leastBytes)
 	}
-	return r.planText(m, leastBytes)
+	return r.planText(m, leastBytes, func(t *ascii.Table) { r.planRun(t, m) })
 }
 
 // A jsonGroup is a group in the answer of --json.
@@ -85,6 +96,13 @@ type jsonGroup struct {
 	// Part of Parts says which share of a module it is that is cut by rows.
 	Part  int `json:"part,omitempty"`
 	Parts int `json:"parts,omitempty"`
+}
+
+// A jsonEncoded says of how many weights the blocks are in memory as in the file, in the answer of --json.
+type jsonEncoded struct {
+	Encoding string `json:"encoding"`
+	Weights  int    `json:"weights"`
+	Bytes    int64  `json:"bytes"`
 }
 
 // deviceOf names the GPU of a group where a plan is for several, "" else.
@@ -121,6 +139,13 @@ func (r *run) planJSON(m *openModel, leastBytes int64) error {
 	o.set("activation_bytes", p.ActivationBytes)
 	if p.CacheBytes > 0 {
 		o.set("cache_bytes", p.CacheBytes)
+	}
+	if list := p.Encodings(); len(list) > 0 {
+		var all []jsonEncoded
+		for _, e := range list {
+			all = append(all, jsonEncoded{e.Name, e.Weights, e.Bytes})
+		}
+		setArray(o, "encodings", slices.Values(all))
 	}
 	o.set("bytes_moved_per_run", m.movedBytes)
 	if m.fileBytes < m.movedBytes {
@@ -168,7 +193,8 @@ func originsOf(p *plan.Plan) (n jsonOrigins) {
 // maxPlanRows is how many rows are printed; a large model has many that are alike.
 const maxPlanRows = 100
 
-func (r *run) planText(m *openModel, leastBytes int64) error {
+// planText prints the groups and what memory is for, and has more say what is done with it.
+func (r *run) planText(m *openModel, leastBytes int64, more func(*ascii.Table)) error {
 	p := m.plan
 	w := bufio.NewWriter(r.stdout)
 	table := ascii.NewTable(
@@ -191,11 +217,13 @@ func (r *run) planText(m *openModel, leastBytes int64) error {
 	if n > 0 {
 		_, _ = fmt.Fprintf(w, "… and %d more groups: --verbose lists all\n", n)
 	}
-	_, _ = fmt.Fprintf(w, "\n%s", r.planSums(m, leastBytes))
+	sums := r.planSums(m, leastBytes)
+	more(sums)
+	_, _ = fmt.Fprintf(w, "\n%s", sums)
 	return w.Flush()
 }
 
-// planSums says what the plan comes to.
+// planSums says what memory is for.
 func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	p := m.plan
 	all, resident, paged, host, rows := 0, 0, 0, 0, 0
@@ -239,6 +267,13 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 		purpose{p.Fixed.Bytes, "weights that stay"}, purpose{p.ConstBytes, "constants"},
 		purpose{p.CacheBytes, "cache"}, purpose{p.RingBytes, "slots"}, purpose{p.ActivationBytes, "activations"}, purpose{p.WorkBytes, "workspace"},
 	))
+	for i, e := range p.Encodings() {
+		title := ""
+		if i == 0 {
+			title = "encoded"
+		}
+		t.Row(title, fmt.Sprintf("%s: %s of %s, in memory as in the file", e.Name, counted(e.Weights, "weight"), ascii.FormatSize(e.Bytes)))
+	}
 	if n := len(p.Fixed.Packed); n > 0 {
 		t.Row("packed", counted(n, "weight")+" of those that stay, as the device computes with them")
 	}
@@ -272,9 +307,15 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 	if leastBytes > 0 { // else nothing is on the device
 		t.Row("least", ascii.FormatSize(leastBytes)+fmt.Sprintf(" works, too: --memory %d", leastBytes))
 	}
+	return t
+}
+
+// planRun says what a run moves and takes.
+func (r *run) planRun(t *ascii.Table, m *openModel) {
+	p := m.plan
 	moved := ascii.FormatSize(m.movedBytes)
 	if m.fileBytes < m.movedBytes {
-		moved += ", decoded of " + ascii.FormatSize(m.fileBytes) + " in the file"
+		moved += ", of " + ascii.FormatSize(m.fileBytes) + " in the file"
 	}
 	t.Row("moved per run", moved)
 	if out, in := p.SwappedBytes(); in > 0 {
@@ -296,7 +337,6 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 		expected += guessed
 	}
 	t.Row("expected", expected)
-	return t
 }
 
 // A purpose is what some bytes are for.

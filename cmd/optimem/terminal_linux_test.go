@@ -8,8 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/optimem/optimem/runtime"
 )
 
 // openTerminal returns the end of a new terminal that a program writes to, and a function that closes that end and returns all
@@ -119,5 +122,65 @@ func TestProgress(t *testing.T) {
 		if text := written() + stderr.String(); strings.Contains(text, bar) {
 			t.Errorf("%v draws progress where only standard output is a terminal: %q", tt.args, text)
 		}
+	}
+}
+
+// TestWritingProgress: what goes on before a text begins is drawn on a terminal and removed, nothing with --quiet, and nothing where
+// only the text goes there.
+func TestWritingProgress(t *testing.T) {
+	question := []string{"generate", chatModel, "What is the capital of Peru?"}
+	for _, c := range []struct {
+		args  []string
+		drawn bool
+	}{{nil, true}, {[]string{"--json"}, true}, {[]string{"--quiet"}, false}} {
+		args := append(question[:3:3], c.args...)
+		var stdout strings.Builder
+		terminal, written := openTerminal(t)
+		if code := doMain(args, &stdout, terminal); code != exitDone {
+			t.Fatalf("%v: exit code %d: %s", args, code, written())
+		}
+		text := written()
+		if c.drawn != strings.Contains(text, "optimem: prompt: ") {
+			t.Errorf("%v draws %q", args, text)
+		}
+		for _, line := range screen(text) {
+			if strings.Contains(line, "loaded") || strings.Contains(line, "prompt: ") {
+				t.Errorf("%v: %q stays", args, line)
+			}
+		}
+		if !strings.Contains(stdout.String(), "The capital of Peru is Lima.") {
+			t.Errorf("%v: %q", args, stdout.String())
+		}
+	}
+	var errs strings.Builder
+	terminal, written := openTerminal(t)
+	if code := doMain(question, terminal, &errs); code != exitDone {
+		t.Fatalf("exit code %d", code)
+	}
+	if text := written() + errs.String(); strings.Contains(text, "loaded ") || strings.Contains(text, "prompt: ") {
+		t.Errorf("drawn where only the text goes to a terminal: %q", text)
+	}
+	for _, c := range []struct {
+		read, tokens, lately int
+		took                 time.Duration
+		want                 string
+	}{
+		{0, 900, 0, 0, "prompt: 0 of 900 tokens"},
+		{512, 1024, 256, 8 * time.Second, "prompt: 512 of 1024 tokens, 32.0 a second, 16 s to go"},
+		{40, 40, 40, time.Second, "prompt: 40 of 40 tokens, 40.0 a second"},
+	} {
+		if got := promptText(c.read, c.tokens, c.lately, c.took); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+	// Weights are counted up to what stays, and not any more once a text has begun.
+	var line strings.Builder
+	w := &writingWatch{to: &line, weights: 3 << 20}
+	w.observe(runtime.Event{Kind: runtime.WeightsLoaded, LoadedBytes: 1 << 20})
+	w.end()
+	w.drawn = time.Time{}
+	w.observe(runtime.Event{Kind: runtime.GroupDone, LoadedBytes: 1 << 20})
+	if got := screen(line.String()); !strings.Contains(line.String(), "loaded 1.00 MiB of 3.00 MiB") || len(got) != 1 || got[0] != "" {
+		t.Errorf("drew %q", line.String())
 	}
 }

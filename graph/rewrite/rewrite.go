@@ -45,6 +45,9 @@ const (
 	// ArrangeLayouts is a device's own step after these: layouts of values that suit its kernels. [Optimise] has no part
 	// in it.
 	ArrangeLayouts Passes = 1 << 16
+	// KeepEncodings leaves weights in memory as the blocks of codes that lie in their file ([KeepEncoded]), on devices whose
+	// products read those. [Optimise] has no part in it either.
+	KeepEncodings Passes = 1 << 17
 )
 
 // Optimise returns the graph after all passes but those left out. compute computes a graph without inputs and weights;

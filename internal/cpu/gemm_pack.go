@@ -5,6 +5,7 @@ import (
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/tensor/encoded"
 )
 
 // A matrix is a strided panelSource over the memory of a tensor: element k of line l lies at offset + l·line + k·step.
@@ -20,6 +21,8 @@ type matrix[T real] struct {
 	packed bool
 	// rounded says that elements are rounded to bfloat16 where they are packed, which they are then.
 	rounded bool
+	// encoding is that of lines that are blocks of codes; offset and line are then in bytes, and step is 1.
+	encoding *encoded.Encoding
 	// set is what it packs with, nil for Go.
 	set *simd.Set
 }
@@ -124,6 +127,8 @@ func (m *matrix[T]) pack(dst []T, width, from, to, k0, k1 int) {
 		lines := min(width, to-l)
 		clearTail(group, width, lines, n)
 		switch {
+		case m.encoding != nil:
+			m.decode(singles(group), width, l, lines, k0, k1)
 		case m.set != nil && m.line == 1 && lines == m.set.Columns && width == lines && m.step >= 0:
 			e, _ := elementOf(m.dtype)
 			m.set.Widen(e, n, m.data[(m.offset+l+k0*m.step)*e.Bytes():], m.step*e.Bytes(), singles(group))

@@ -262,6 +262,9 @@ func (p *gemmPart[T]) upcoming(j, k0, k1 int) upcoming {
 	switch {
 	case p.source == rightPanels:
 		return upcoming{at: base + uintptr(p.panelAt(j, k0)), most: blockK * p.columns * size}
+	case p.source == rightPacked && m.encoding != nil:
+		lines := min(p.columns, p.n-j)
+		return upcoming{at: base + uintptr(m.offset+j*m.line+blocksAt(m.encoding, k0)), lines: lines, apart: m.line}
 	case p.source == rightPacked && m.step == 1 && m.data != nil:
 		size = m.dtype.Size()
 		lines := min(p.columns, p.n-j)

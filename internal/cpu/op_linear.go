@@ -7,6 +7,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/tensor/encoded"
 )
 
 // linearKernels are products of matrices. Half floats are computed in float32 and rounded once.
@@ -83,6 +84,8 @@ type factor struct {
 	v                  view
 	offset, line, step int
 	rows               tensor.Layout
+	// encoding is that of the blocks in v, nil for numbers.
+	encoding *encoded.Encoding
 }
 
 // rowsOf returns all but the last dimension of a view as the lines of a left factor.
@@ -136,7 +139,7 @@ func (x *product[T]) run(p *Pool, set *simd.Set) {
 	a, b := &x.a, &x.b
 	g.left = matrix[T]{data: a.v.data, dtype: a.v.dtype, offset: a.offset, line: a.line, step: a.step, rows: a.rows}
 	g.right = matrix[T]{
-		data: b.v.data, dtype: b.v.dtype, offset: b.offset, line: b.line, step: b.step, packed: b.v.packed,
+		data: b.v.data, dtype: b.v.dtype, offset: b.offset, line: b.line, step: b.step, packed: b.v.packed, encoding: b.encoding,
 	}
 	g.a, g.b = &g.left, &g.right
 	g.m, g.n, g.k, g.work, g.set = x.m, x.n, x.k, x.work, set
@@ -173,7 +176,7 @@ func runLinear(c *call) error {
 }
 
 func linearWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
-	n, k := in[1].Shape[0], in[1].Shape[1]
+	n, k := in[1].Shape[0], in[0].Shape[len(in[0].Shape)-1]
 	m := volume(in[0].Shape[:len(in[0].Shape)-1])
 	rows := []int{n}
 	if graph.HasScales(in) {
@@ -184,7 +187,7 @@ func linearWork(threads int, in, out []graph.Spec, a graph.Attrs) int64 {
 
 // linearPacks offers the weight in panels.
 func linearPacks(in, _ []graph.Spec, a graph.Attrs) []graph.Pack {
-	if !isReal(in[0].DType) {
+	if !isReal(in[0].DType) || graph.IsEncoded(a) {
 		return nil
 	}
 	return panelPacks(in[1].Shape[0], in[1].Shape[1], 0, in[1].DType, rounds(a))
@@ -215,10 +218,11 @@ func packLinear(pool *Pool, a graph.Attrs, _ graph.Pack, raw view, dst []byte) e
 
 func linear[T real](c *call) {
 	x, w, out := c.in[0], c.in[1], c.out[0]
-	n, k := w.shape()[0], w.shape()[1]
+	n, k := w.shape()[0], x.shape()[len(x.shape())-1]
 	work := scratch(c.work)
 	bias := rowIn(c.operand(2), takeReal[T](&work, n))
 	right := factor{v: w, offset: w.layout.Offset, line: w.layout.Strides[0], step: w.layout.Strides[1]}
+	right.encoding = graph.EncodingOf(c.attrs)
 	end := ending[T]{residual: c.operand(3), act: activationOf(c.attrs)}
 	if s := c.operand(4); !s.absent() {
 		end.scales, end.bias, bias = rowIn(s, takeReal[T](&work, n)), bias, nil

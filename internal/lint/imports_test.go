@@ -30,28 +30,31 @@ var diagram = map[string][]string{
 	"loader/internal/pickle":     {"tensor", "loader/internal/fault", "loader/internal/limit"},
 
 	// Shapes and ops.
-	"graph":         {"tensor"},
-	"graph/rewrite": {"graph", "tensor"},
+	"graph":         {"tensor", "tensor/encoded"},
+	"graph/rewrite": {"graph", "storage", "tensor", "tensor/encoded"},
 	"layers":        {"tensor"},
 	"models": {
 		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor",
-		"models/aten", "models/torchvision", "models/transformers", "models/torchscript",
+		"models/aten", "models/lora", "models/torchvision", "models/transformers", "models/torchscript",
 	},
 	"models/aten":         {"loader/exported", "graph", "tensor"},
+	"models/lora":         {"layers", "tensor"},
 	"models/torchvision":  {"layers", "tensor"},
 	"models/transformers": {"layers", "tensor"},
 	"models/torchscript":  {"loader/script", "layers", "tensor"},
 	"models/internal/zoo": {"loader", "loader/exported", "storage", "tensor"},
 
 	// Ops and buffers.
-	"device":               {"graph", "tensor"},
-	"device/devicetest":    {"device", "models/aten", "graph", "tensor"},
-	"device/null":          {"device", "graph", "tensor"},
-	"device/emulated":      {"device", "internal/cpu", "graph", "tensor"},
-	"device/late":          {"device", "graph"},
-	"cuda":                 {"device", "graph", "graph/rewrite", "tensor", "cuda/..."},
-	"cuda/...":             {"device", "graph", "tensor", "cuda/..."},
-	"internal/cpu":         {"device", "graph", "tensor", "internal/cpu/blocked", "internal/cpu/kernel", "internal/cpu/tasks"},
+	"device":            {"graph", "tensor"},
+	"device/devicetest": {"device", "models/aten", "graph", "tensor"},
+	"device/null":       {"device", "graph", "tensor"},
+	"device/emulated":   {"device", "internal/cpu", "graph", "tensor"},
+	"device/late":       {"device", "graph"},
+	"cuda":              {"device", "graph", "graph/rewrite", "tensor", "cuda/..."},
+	"cuda/...":          {"device", "graph", "tensor", "cuda/..."},
+	"internal/cpu": {
+		"device", "graph", "tensor", "tensor/encoded", "internal/cpu/blocked", "internal/cpu/kernel", "internal/cpu/tasks",
+	},
 	"internal/cpu/arrange": {"internal/cpu", "graph", "graph/rewrite", "tensor", "internal/cpu/blocked", "internal/cpu/kernel"},
 	"internal/cpu/blocked": {"tensor", "internal/cpu/kernel", "internal/cpu/tasks"},
 	"internal/cpu/tasks":   {},
@@ -80,7 +83,7 @@ var diagram = map[string][]string{
 
 	// What watches sessions.
 	"trace":               {"pager", "plan"},
-	"memory":              {"plan", "graph", "storage", "tensor"},
+	"memory":              {"plan", "graph", "storage", "tensor", "tensor/encoded"},
 	"profile":             {"pager", "plan", "graph", "cost"},
 	"profile/profilehttp": {"profile"},
 	"top":                 {"runtime"},
@@ -88,12 +91,18 @@ var diagram = map[string][]string{
 	"cmd/optimem": {
 		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
 		"graph", "layers", "storage", "tensor", "tensor/encoded",
-		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed",
+		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed", "serve",
 	},
 
 	// What is around a session that takes text.
-	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template"},
+	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template", "text/grammar"},
 	"embed":    {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
+
+	// Protocols over what runs models.
+	"serve":                    {"runtime", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai", "serve/internal/inference"},
+	"serve/internal/inference": {},
+	"serve/oip":                {"tensor"},
+	"serve/openai":             {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},
 
 	// Text, for models that take it as numbers; they are not known here.
 	"text/tokenizer":     {"text/tokenizer/internal/..."},
@@ -134,10 +143,13 @@ var dependencies = map[string][]string{
 	"golang.org/x/text/unicode/norm":         {"text/tokenizer"},
 	"github.com/rivo/uniseg":                 {"text/tokenizer"},
 	"github.com/x448/float16":                {"tensor", "loader", "internal/cpu/..."},
+	"connectrpc.com/connect":                 {"serve"},
+	"google.golang.org/protobuf":             {"serve/internal/inference"},
 	"golang.org/x/image":                     {"internal/preprocess"},
 	"golang.org/x/sync":                      {"..."},
 	"golang.org/x/sys":                       {"storage", "cuda/...", "cmd/...", "internal/..."},
 	"github.com/ebitengine/purego":           {"cuda/..."},
+	"github.com/klauspost/compress/zstd":     {"models/internal/zoo"},
 	"gorgonia.org/cu":                        {"cuda/..."},
 }
 
@@ -153,13 +165,13 @@ var standard = map[string][]string{
 	"C":        {"cuda/internal/driver/provider_gorgonia.go"},
 	"plugin":   {},
 	"os/exec":  {"cuda/sim", "internal/mutants"},
-	"net":      {"examples/...", "cmd/...", "top"},
-	"net/http": {"examples/...", "cmd/...", "profile/profilehttp"},
+	"net":      {"examples/...", "cmd/...", "top", "serve"},
+	"net/http": {"examples/...", "cmd/...", "profile/profilehttp", "serve/..."},
 	"log":      {"cmd/...", "examples/..."},
-	"log/slog": {"cmd/...", "examples/...", "runtime"},
+	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/..."},
 	"testing":  {"device/devicetest", "cuda/sim"},
 	// storage looks at a buffer's address, to tell whether O_DIRECT takes it, and makes system calls.
-	"unsafe": {"storage", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/..."},
+	"unsafe": {"storage", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/...", "serve/internal/inference/gen_inference.pb.go"},
 }
 
 var importRules = []rule{

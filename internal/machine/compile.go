@@ -42,6 +42,8 @@ type compiler struct {
 	arrange func(*graph.Graph, Compilation) *graph.Graph
 	// supports returns nil for ops that the device computes; nil where it computes all that the CPU does.
 	supports func(op graph.Op, in, out []graph.Spec) error
+	// encoded says that its products read weights as blocks of codes. Other devices are given their numbers.
+	encoded bool
 	// gpu says that kernels are not the CPU's: precisions are then those that it has, and without why it has no other.
 	gpu        bool
 	precisions []string
@@ -58,6 +60,9 @@ func (c *compiler) Compile(ctx context.Context, g *graph.Graph, o Compilation) (
 	g, err := c.narrowed(g, o)
 	if err != nil {
 		return nil, err
+	}
+	if c.encoded && o.Without&rewrite.KeepEncodings == 0 {
+		g = rewrite.KeepEncoded(g)
 	}
 	made := &Compiled{Graph: c.arrange(rewrite.KeepRowsAlone(g), o)}
 	if err := ctx.Err(); err != nil {

@@ -28,7 +28,7 @@ func openCPU(o Options) (Machine, error) {
 	return &cpuMachine{
 		compiler{
 			device:  Device{Name: "cpu", Target: plan.CPU, Lower: dev.Lower, Rates: cpuRates(o.Rates, dev)},
-			arrange: arranged,
+			arrange: arranged, encoded: true,
 		}, p, dev,
 	}, nil
 }

@@ -35,6 +35,7 @@ var activations = map[string]string{
 
 // sharedClasses are those that several families use.
 var sharedClasses = layers.Classes{
+	xieluClass: layers.Unary(xieluForward),
 	"transformers.activations.GELUActivation": layers.Unary(
 		func(t *layers.Trace, _ *layers.Module, x layers.Tensor) layers.Tensor { return t.Op("gelu", x) }),
 	"transformers.activations.GELUTanh": layers.Unary(

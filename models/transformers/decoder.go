@@ -8,198 +8,340 @@ import (
 	"github.com/optimem/optimem/tensor"
 )
 
-// A decoder is Llama, or one of the models that are Llama but for what the fields say. The sizes are the defaults of
-// the configuration's class.
+// A decoder describes a model that predicts tokens one after the other: what of it is not as in Llama. The zero value of
+// every field is Llama's. The sizes are the defaults of the configuration's class.
+//
+// docs/families.md says how to describe another one.
 type decoder struct {
 	// model is the model_type; class the module and the beginning of the class names in Python, name that of the latter.
 	model, class, name                   string
-	vocabulary, hidden, inner            int
+	vocabulary, hidden, inner            int // inner 0: four times hidden
 	layers, heads, keys, size, positions int // keys and size 0: as many as heads, hidden / heads
-	eps                                  float64
-	act, actKey                          string
+	// keysKey is noKeys where the configuration does not say how many keys there are.
+	keysKey string
+	// eps is the default of the norms' entry, which is called epsKey; "" is rms_norm_eps.
+	eps         float64
+	epsKey      string
+	act, actKey string
 	// pad is the default of pad_token_id, nil for none; ties that of tie_word_embeddings.
 	pad  any
 	ties bool
-	// qaPrefix is the name of the base model in the one that answers questions, "" where there is none.
-	qaPrefix string
-	// qkvBias and outBias say whether the projections of the attention have a bias.
-	qkvBias, outBias func(c *config) bool
-	mlpBias          bool // there is an entry mlp_bias
-	headNorm         bool // queries and keys are normalized: Qwen3
-	fused            bool // one projection makes queries, keys and values, one both halves of the MLP: Phi-3
-	scaled           bool // embeddings are multiplied with √hidden, norms with 1 + weight: Gemma
-	sandwich         bool // norms after attention and MLP too, scores and logits bounded: Gemma 2
+	// qaPrefix is the name of the base model in the one that answers questions, "" where there is none. noTokens is set where
+	// there is no model that classifies tokens, or one that is not as others are; noTexts where none classifies texts.
+	qaPrefix          string
+	noTokens, noTexts bool
+	// names are those of the modules where they are not Llama's.
+	names names
+	// by changes the description as a configuration wants it.
+	by func(c *config, d *decoder)
+
+	// qkvBias, outBias, mlpBias and headBias say whether projections have a bias: those of the attention into heads and out of
+	// them, of the MLP, into the vocabulary.
+	qkvBias, outBias, mlpBias, headBias func(c *config) bool
+	// norm is the kind of the norms.
+	norm normKind
+	// parallel is set where the MLP sees what the attention sees, and both are added at once.
+	parallel bool
+	// normed is set where norms' results, not what they were made of, go on beside the attention and the MLP.
+	normed bool
+	// scaled multiplies embeddings with √hidden: Gemma.
+	scaled bool
+	// fused says how one projection makes queries, keys and values.
+	fused fusedKind
+	// plain is an MLP without a gate; gateFused one whose projection makes gate and values at once.
+	plain, gateFused bool
+	// headNorm is how queries and keys are normalized.
+	headNorm headNorm
+	// rope is how heads are turned by their positions; turns says in which layers they are, nil for all.
+	rope  rope
+	turns func(c *config) func(i int, sliding bool) bool
+	// alibi returns the slopes of the heads where positions are added to scores instead.
+	alibi func(c *config, heads int) *alibi
+	// scaling of the scores, nil for 1/√size.
+	scaling func(c *config, size int) float64
+	// capped bounds scores and logits: Gemma 2. logitCap bounds the logits only, where the configuration says so.
+	capped, logitCap bool
+	// embedding, residual and logits return what those are multiplied with, nil for 1.
+	embedding, residual, logits func(c *config) float64
+	// clip returns the bound of what the projections into heads give, 0 for none.
+	clip func(c *config) float64
+	// warmed multiplies queries by the logarithm of how often the original context passed: Llama 4's, Ministral 3's.
+	warmed bool
 	// window returns the layers' sliding window, 0 for none, and which layers have it.
 	window func(c *config, layers int) (size int, slides func(i int) bool)
+	// feed makes what stands in place of the MLP of layer i, attend what stands in place of the attention; nil are those.
+	feed   func(d *decoder, c *config, i int, s shape) *layers.Module
+	attend func(d *decoder, c *config, i int, s shape, attrs map[string]any) *layers.Module
+	// sinks is set where each head has a score more, whose value is nothing: gpt-oss.
+	sinks bool
+	// ignored matches keys of checkpoints that nothing reads; renames are pairs of old and new parts of them.
+	ignored []string
+	renames []string
+}
+
+// names are those of a decoder's modules: of the base model in those with a head, of what is in it and of what is in its
+// layers. A norm without a name is not there.
+type names struct {
+	base, embed, embedNorm, layers, norm string
+	attention, mlp                       string
+	// before and after are the norms of the attention, 0, and of the MLP, 1.
+	before, after   [2]string
+	q, k, v, qkv, o string
+	// gate and up come before the activation, down after it; gateUp is both in one.
+	gate, up, down, gateUp, act string
+	qNorm, kNorm                string
+}
+
+// llamaNames are what names that are not given are.
+var llamaNames = names{
+	base: "model", embed: "embed_tokens", layers: "layers", norm: "norm", attention: "self_attn", mlp: "mlp",
+	before: [2]string{"input_layernorm", "post_attention_layernorm"},
+	q:      "q_proj", k: "k_proj", v: "v_proj", qkv: "qkv_proj", o: "o_proj",
+	gate: "gate_proj", up: "up_proj", down: "down_proj", gateUp: "gate_up_proj", act: "act_fn",
+	qNorm: "q_norm", kNorm: "k_norm",
+}
+
+// filled returns the names with Llama's for those that are not given.
+func (n names) filled() names {
+	for _, p := range []struct{ have, want *string }{
+		{&n.base, &llamaNames.base}, {&n.embed, &llamaNames.embed}, {&n.layers, &llamaNames.layers},
+		{&n.norm, &llamaNames.norm}, {&n.attention, &llamaNames.attention}, {&n.mlp, &llamaNames.mlp},
+		{&n.q, &llamaNames.q}, {&n.k, &llamaNames.k}, {&n.v, &llamaNames.v}, {&n.qkv, &llamaNames.qkv},
+		{&n.o, &llamaNames.o}, {&n.gate, &llamaNames.gate}, {&n.up, &llamaNames.up}, {&n.down, &llamaNames.down},
+		{&n.gateUp, &llamaNames.gateUp}, {&n.act, &llamaNames.act}, {&n.qNorm, &llamaNames.qNorm},
+		{&n.kNorm, &llamaNames.kNorm},
+	} {
+		if *p.have == "" {
+			*p.have = *p.want
+		}
+	}
+	if n.before == [2]string{} && n.after == [2]string{} {
+		n.before = llamaNames.before
+	}
+	return n
 }
 
 // family is the decoder with its heads.
 func (d decoder) family() *family {
+	d.names = d.names.filled()
+	base := d.names.base
 	f := &family{
-		model: d.model, prefix: "model", encodes: d.name + "Model", positions: d.positions,
+		model: d.model, prefix: base, encodes: d.name + "Model", positions: d.positions,
 		classes: layers.Classes{
-			d.class + "Model":                     {Forward: d.modelForward},
-			d.class + "DecoderLayer":              {Forward: d.layerForward},
-			d.class + "Attention":                 {Forward: d.attentionForward},
-			d.class + "MLP":                       layers.Unary(d.mlpForward),
-			d.class + "RMSNorm":                   layers.Unary(d.normForward),
-			d.class + "RotaryEmbedding":           {Forward: rotaryForward},
-			d.class + "ForCausalLM":               headed("model", causalLM),
-			d.class + "ForSequenceClassification": lastToken("model"),
-			d.class + "ForTokenClassification":    headed("model", logitsOf("dropout", "score")),
+			d.class + "Model":           {Forward: d.modelForward},
+			d.class + "DecoderLayer":    {Forward: d.layerForward},
+			d.class + "Attention":       {Forward: d.attentionForward},
+			d.class + "MLP":             layers.Unary(d.mlpForward),
+			d.class + "RMSNorm":         layers.Unary(d.normForward),
+			d.class + "PerHead":         layers.Unary(perHeadForward),
+			d.class + "LayerNorm":       layers.Unary(layerNormForward),
+			d.class + "RotaryEmbedding": {Forward: rotaryForward},
+			d.class + "ForCausalLM":     headed(base, causalLM),
 		},
 		heads: []head{
 			{class: d.name + "Model", make: d.base},
-			generating(d.context, d.head("ForCausalLM", "model", func(c *config, m *layers.Module, hidden int) {
-				m.Attrs = map[string]any{"final_logit_softcapping": 0.0}
-				if d.sandwich {
+			generating(d.context, d.head("ForCausalLM", base, func(own *decoder, c *config, m *layers.Module, hidden int) {
+				m.Attrs = map[string]any{"final_logit_softcapping": 0.0, "logit_scale": 1.0}
+				if d.capped {
 					m.Attrs["final_logit_softcapping"] = c.softcap("final_logit_softcapping", 30)
+				} else if d.logitCap {
+					m.Attrs["final_logit_softcapping"] = c.softcap("final_logit_softcapping", 0)
 				}
-				m.Add("lm_head", layers.Linear(hidden, c.size("vocab_size", d.vocabulary), layers.NoBias))
+				if d.logits != nil {
+					m.Attrs["logit_scale"] = d.logits(c)
+				}
+				m.Add("lm_head", layers.Linear(hidden, c.size("vocab_size", d.vocabulary), biased(c, d.headBias)))
 			})),
-			d.head("ForSequenceClassification", "model", func(c *config, m *layers.Module, hidden int) {
-				m.Attrs = map[string]any{"pad_token_id": c.padding(d.pad)}
-				m.Add("score", layers.Linear(hidden, c.labels(), layers.NoBias))
-			}),
-			d.head("ForTokenClassification", "model", func(c *config, m *layers.Module, hidden int) {
-				var bias []layers.Option
-				if !c.flag("token_classification_bias", true) {
-					bias = append(bias, layers.NoBias)
-				}
-				m.Add("dropout", layers.Dropout(0.1)).Add("score", layers.Linear(hidden, c.labels(), bias...))
-			}),
 		},
 		inputs: tokenInputs("attention_mask", "position_ids"),
-		tied:   [][2]string{{"lm_head.weight", "model.embed_tokens.weight"}},
-		ties:   d.ties,
+		tied:   [][2]string{{"lm_head.weight", base + "." + d.names.embed + ".weight"}},
+		ties:   d.ties, ignored: d.ignored, renames: replacer(d.renames),
 	}
 	if d.scaled {
 		f.classes[d.class+"TextScaledWordEmbedding"] = layers.Unary(scaledEmbeddingForward)
 	}
-	if d.qaPrefix != "" {
-		f.classes[d.class+"ForQuestionAnswering"] = headed(d.qaPrefix, spansOf("qa_outputs"))
-		f.heads = append(f.heads, d.head("ForQuestionAnswering", d.qaPrefix, func(_ *config, m *layers.Module, hidden int) {
-			m.Add("qa_outputs", layers.Linear(hidden, 2))
-		}))
-	}
+	d.classifiers(f)
 	return f
 }
 
+// classifiers adds the models that classify texts and tokens, and that answer questions.
+func (d decoder) classifiers(f *family) {
+	base := d.names.base
+	if !d.noTexts {
+		f.classes[d.class+"ForSequenceClassification"] = lastToken(base)
+		f.heads = append(f.heads, d.head("ForSequenceClassification", base, func(_ *decoder, c *config, m *layers.Module, hidden int) {
+			m.Attrs = map[string]any{"pad_token_id": c.padding(d.pad)}
+			m.Add("score", layers.Linear(hidden, c.labels(), layers.NoBias))
+		}))
+	}
+	if !d.noTokens {
+		f.classes[d.class+"ForTokenClassification"] = headed(base, logitsOf("dropout", "score"))
+		f.heads = append(f.heads, d.head("ForTokenClassification", base, func(_ *decoder, c *config, m *layers.Module, hidden int) {
+			var bias []layers.Option
+			if !c.flag("token_classification_bias", true) {
+				bias = append(bias, layers.NoBias)
+			}
+			m.Add("dropout", layers.Dropout(0.1)).Add("score", layers.Linear(hidden, c.labels(), bias...))
+		}))
+	}
+	if d.qaPrefix != "" {
+		f.classes[d.class+"ForQuestionAnswering"] = headed(d.qaPrefix, spansOf("qa_outputs"))
+		f.heads = append(f.heads, d.head("ForQuestionAnswering", d.qaPrefix, func(_ *decoder, _ *config, m *layers.Module, hidden int) {
+			m.Add("qa_outputs", layers.Linear(hidden, 2))
+		}))
+	}
+}
+
+// biased says whether a projection has a bias.
+func biased(c *config, has func(*config) bool) layers.Option {
+	return layers.Attr("bias", has != nil && has(c))
+}
+
 // head returns a model with a head that add puts on it.
-func (d decoder) head(name, prefix string, add func(c *config, m *layers.Module, hidden int)) head {
+func (d decoder) head(name, prefix string, add func(d *decoder, c *config, m *layers.Module, hidden int)) head {
 	return head{class: d.name + name, prefix: prefix, make: func(c *config) *layers.Module {
 		m := layers.New(d.class+name, nil).Add(prefix, d.base(c))
-		add(c, m, c.size("hidden_size", d.hidden))
+		add(&d, c, m, c.size(hiddenKey, d.hidden))
 		return m
 	}}
 }
 
+// The names that sizes have in one configuration or another.
+const (
+	hiddenKey    = "hidden_size|n_embd|n_embed|d_model"
+	innerKey     = "intermediate_size|n_inner|ffn_hidden_size"
+	layersKey    = "num_hidden_layers|n_layer|n_layers|num_layers"
+	headsKey     = "num_attention_heads|n_head|n_heads"
+	keysKey      = "num_key_value_heads|num_kv_heads|n_head_kv"
+	positionsKey = "max_position_embeddings|n_positions|max_seq_len|seq_length"
+)
+
+// noKeys is a keysKey.
+const noKeys = "-"
+
 // context is how many positions a sequence may have.
-func (d decoder) context(c *config) int { return c.size("max_position_embeddings", d.positions) }
+func (d decoder) context(c *config) int {
+	n := c.size(positionsKey, d.positions)
+	p, _ := c.ropeParameters(d.rope)
+	defer c.adopt(p)
+	stretched := p.text("rope_type|type", "") == "dynamic" && !(d.rope.alpha && p.float("alpha", 0) > 0)
+	if factor := p.float("factor", 1); stretched && factor > 1 {
+		n = int(min(float64(n)*factor, maxSize))
+	}
+	return n
+}
+
+// configured returns the description as the configuration wants it.
+func (d decoder) configured(c *config) *decoder {
+	if d.by != nil {
+		d.by(c, &d)
+	}
+	return &d
+}
+
+// of returns the description that a module was made of.
+func (d decoder) of(m *layers.Module) *decoder {
+	if own, ok := m.Attrs["decoder"].(*decoder); ok {
+		return own
+	}
+	return &d
+}
+
+// A shape has a decoder's sizes.
+type shape struct{ hidden, inner, heads, keys, size, positions, layers int }
+
+// shape reads the sizes.
+func (d *decoder) shape(c *config) shape {
+	s := shape{
+		hidden: c.size(hiddenKey, d.hidden), heads: c.size(headsKey, d.heads), positions: c.size(positionsKey, d.positions),
+		layers: c.size(layersKey, d.layers),
+	}
+	inner := d.inner
+	if inner == 0 {
+		inner = 4 * s.hidden
+	}
+	s.inner = c.size(innerKey, inner)
+	keys := d.keys
+	if keys == 0 {
+		keys = s.heads
+	}
+	if s.keys = keys; d.keysKey != noKeys {
+		s.keys = c.size(keysKey, keys)
+	}
+	size := d.size
+	if size == 0 {
+		size = max(s.hidden/s.heads, 1)
+	}
+	s.size = c.size("head_dim", size)
+	if s.heads%s.keys != 0 {
+		c.fail("num_key_value_heads", "is %d, and does not divide the %d heads", s.keys, s.heads)
+	}
+	return s
+}
 
 // base is the constructor of the base model.
 func (d decoder) base(c *config) *layers.Module {
-	hidden, inner := c.size("hidden_size", d.hidden), c.size("intermediate_size", d.inner)
-	heads, positions := c.size("num_attention_heads", d.heads), c.size("max_position_embeddings", d.positions)
-	keys := d.keys
-	if keys == 0 {
-		keys = heads
-	}
-	keys = c.size("num_key_value_heads", keys)
-	size := d.size
-	if size == 0 {
-		size = max(hidden/heads, 1)
-	}
-	size = c.size("head_dim", size)
-	if heads%keys != 0 {
-		c.fail("num_key_value_heads", "is %d, and does not divide the %d heads", keys, heads)
-	}
+	own := d.configured(c)
+	s := own.shape(c)
 	if c.flag("use_bidirectional_attention", false) {
 		c.unsupported("use_bidirectional_attention")
 	}
-	act := c.text(d.actKey, d.act)
-	if d.scaled && !d.sandwich && act == "gelu" {
-		act = d.act // the first files of Gemma say so and mean the approximation
-	}
-	n := c.size("num_hidden_layers", d.layers)
 	window, slides := 0, func(int) bool { return false }
-	if d.window != nil {
-		window, slides = d.window(c, n)
+	if own.window != nil {
+		window, slides = own.window(c, s.layers)
 	}
-	norm := func(size int) *layers.Module {
-		return layers.New(d.class+"RMSNorm", map[string]any{"eps": c.float("rms_norm_eps", d.eps)}).Param("weight", size)
+	turns := func(int, bool) bool { return own.alibi == nil }
+	if own.turns != nil {
+		turns = own.turns(c)
 	}
-	attrs := map[string]any{
-		"head_dim": size, "groups": heads / max(keys, 1), "queries": heads * size, "keys": keys * size,
-		"scaling": inverseSqrt(size), "softcap": 0.0, "eager": c.eager() || d.sandwich,
-	}
-	if d.sandwich {
-		attrs["scaling"] = inverseSqrt(c.size("query_pre_attn_scalar", 256))
-		attrs["softcap"] = c.softcap("attn_logit_softcapping", 50)
-	}
+	attrs := own.attentionAttrs(c, s)
 	layer := func(i int) *layers.Module {
-		own := maps.Clone(attrs)
 		sliding := window > 0 && slides(i)
-		if own["window"] = 0; sliding {
-			own["window"] = window
+		attrs := maps.Clone(attrs)
+		attrs["turned"] = turns(i, sliding)
+		if attrs["window"] = 0; sliding {
+			attrs["window"] = window
 		}
-		m := layers.New(d.class+"DecoderLayer", map[string]any{"sliding": sliding}).
-			Add("self_attn", d.attention(c, own, hidden, norm)).
-			Add("mlp", d.mlp(c, hidden, inner, act)).
-			Add("input_layernorm", norm(hidden)).
-			Add("post_attention_layernorm", norm(hidden))
-		if d.sandwich {
-			m.Add("pre_feedforward_layernorm", norm(hidden)).Add("post_feedforward_layernorm", norm(hidden))
-		}
+		return own.layer(c, i, s, attrs, sliding)
+	}
+	m := layers.New(d.class+"Model", map[string]any{
+		"decoder": own, "eager": attrs["eager"], "window": window, "embedding_multiplier": times(c, own.embedding),
+	}).Add(own.names.embed, own.words(c, s.hidden))
+	if own.names.embedNorm != "" {
+		m.Add(own.names.embedNorm, own.normModule(c, s.hidden))
+	}
+	m.Add(own.names.layers, c.repeat(s.layers, layer)).Add(own.names.norm, own.normModule(c, s.hidden))
+	if own.alibi != nil {
+		m.Attrs["alibi"] = own.alibi(c, s.heads)
 		return m
 	}
-	words := layers.Embedding(c.size("vocab_size", d.vocabulary), hidden)
-	if d.scaled {
-		words = layers.New(d.class+"TextScaledWordEmbedding", nil).Param("weight", c.size("vocab_size", d.vocabulary), hidden)
-		words.Params = append(words.Params, layers.Param{
-			Name: "embed_scale", DType: tensor.Float32, Shape: tensor.Shape{}, Buffer: true, Transient: true,
-			Value: tensor.Of([]float32{float32(math.Sqrt(float64(hidden)))}),
-		})
-	}
-	return layers.New(d.class+"Model", map[string]any{"eager": attrs["eager"], "window": window}).
-		Add("embed_tokens", words).
-		Add("layers", c.repeat(n, layer)).
-		Add("norm", norm(hidden)).
-		Add("rotary_emb", c.rotary(d.class+"RotaryEmbedding", size, positions, d.fused))
-}
-
-func (d decoder) attention(c *config, attrs map[string]any, hidden int, norm func(int) *layers.Module) *layers.Module {
-	bias := func(has func(*config) bool) layers.Option {
-		return layers.Attr("bias", has != nil && has(c))
-	}
-	m := layers.New(d.class+"Attention", attrs)
-	queries, keys := m.Int("queries"), m.Int("keys")
-	if d.fused {
-		return m.Add("o_proj", layers.Linear(queries, hidden, layers.NoBias)).
-			Add("qkv_proj", layers.Linear(hidden, queries+2*keys, layers.NoBias))
-	}
-	m.Add("q_proj", layers.Linear(hidden, queries, bias(d.qkvBias))).
-		Add("k_proj", layers.Linear(hidden, keys, bias(d.qkvBias))).
-		Add("v_proj", layers.Linear(hidden, keys, bias(d.qkvBias))).
-		Add("o_proj", layers.Linear(queries, hidden, bias(d.outBias)))
-	if d.headNorm {
-		m.Add("q_norm", norm(m.Int("head_dim"))).Add("k_norm", norm(m.Int("head_dim")))
+	m.Add("rotary_emb", c.rotary(d.class+"RotaryEmbedding", s.size, s.positions, own.rope))
+	if own.rope.local > 0 && window > 0 {
+		m.Add("rotary_emb_local", c.rotary(d.class+"RotaryEmbedding", s.size, s.positions, own.rope.sliding()))
 	}
 	return m
 }
 
-func (d decoder) mlp(c *config, hidden, inner int, act string) *layers.Module {
-	m := layers.New(d.class+"MLP", nil)
-	if d.fused {
-		return m.Add("gate_up_proj", layers.Linear(hidden, 2*inner, layers.NoBias)).
-			Add("down_proj", layers.Linear(inner, hidden, layers.NoBias)).
-			Add("activation_fn", c.activation(act))
+// times returns a factor, 1 where there is none.
+func times(c *config, factor func(*config) float64) float64 {
+	if factor == nil {
+		return 1
 	}
-	bias := layers.Attr("bias", d.mlpBias && c.flag("mlp_bias", false))
-	return m.Add("gate_proj", layers.Linear(hidden, inner, bias)).
-		Add("up_proj", layers.Linear(hidden, inner, bias)).
-		Add("down_proj", layers.Linear(inner, hidden, bias)).
-		Add("act_fn", c.activation(act))
+	return factor(c)
+}
+
+// words is the table of embeddings.
+func (d *decoder) words(c *config, hidden int) *layers.Module {
+	vocabulary := c.size("vocab_size", d.vocabulary)
+	if !d.scaled {
+		return layers.Embedding(vocabulary, hidden)
+	}
+	words := layers.New(d.class+"TextScaledWordEmbedding", nil).Param("weight", vocabulary, hidden)
+	words.Params = append(words.Params, layers.Param{
+		Name: "embed_scale", DType: tensor.Float32, Shape: tensor.Shape{}, Buffer: true, Transient: true,
+		Value: tensor.Of([]float32{float32(math.Sqrt(float64(hidden)))}),
+	})
+	return words
 }
 
 // softcap returns an entry that bounds scores; null in the file is none.
@@ -218,121 +360,80 @@ func (c *config) padding(missing any) any {
 	return c.optional("pad_token_id")
 }
 
+// around is what a pass has beside the states of its tokens: masks and angles for layers that see all and for those that
+// slide, and what layers make of positions.
+type around struct {
+	masks, angles [2]any
+	positions     layers.Tensor
+	alibi         *alibiPass
+}
+
 // modelForward takes input_ids, attention_mask and position_ids.
 func (d decoder) modelForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	own := d.of(m)
 	ids, positions := tokenIDs(t, args), optional(t, args, 2)
 	s := ids.Shape()
-	x := t.Child(m, "embed_tokens", ids)
+	x := t.Child(m, own.names.embed, ids)
+	if own.names.embedNorm != "" {
+		x = t.Child(m, own.names.embedNorm, x)
+	}
+	if factor := m.Float("embedding_multiplier"); factor != 1 {
+		x = t.Op("mul.Tensor", x, factor)
+	}
 	if positions == nil {
 		positions = countedPositions(t, s[1])
 	}
+	blocks := m.Child(own.names.layers).Children
+	a := &around{positions: positions}
+	d.masks(t, m, args, a, blocks)
+	if own.alibi == nil {
+		d.turnedAngles(t, m, a, blocks)
+	} else {
+		a.alibi = m.Attrs["alibi"].(*alibi).pass(t, s, optional(t, args, 1), optional(t, args, 2))
+	}
+	for _, block := range blocks {
+		x = t.Run(block.Module, x, a).(layers.Tensor)
+	}
+	return layers.Fields{{Name: "last_hidden_state", Value: t.Child(m, own.names.norm, x)}}
+}
+
+// masks makes the masks that layers need; a step has none.
+func (d decoder) masks(t *layers.Trace, m *layers.Module, args []any, a *around, blocks []layers.Child) {
+	if _, steps := t.Steps(); steps {
+		return
+	}
+	s := tokenIDs(t, args).Shape()
 	full := masking{
-		batch: s[0], queries: s[1], keys: s[1], causal: true, padding: optional(t, args, 1), positions: positions,
+		batch: s[0], queries: s[1], keys: s[1], causal: true, padding: optional(t, args, 1), positions: a.positions,
 		additive: m.Bool("eager"),
 	}
 	sliding := full
 	sliding.window = m.Int("window")
-	var masks [2]layers.Tensor // of full and of sliding attention
-	blocks := m.Child("layers").Children
-	_, steps := t.Steps()
 	for i, k := range []masking{full, sliding} {
-		if steps { // a step has none
-			break
-		}
 		for _, block := range blocks {
 			if block.Module.Bool("sliding") == (i == 1) {
-				masks[i] = k.create(t)
+				a.masks[i] = k.create(t)
 				break
 			}
 		}
 	}
-	angles := t.ChildOf(m, "rotary_emb", positions)
+}
+
+// turnedAngles makes the cosines and sines that layers need.
+func (d decoder) turnedAngles(t *layers.Trace, m *layers.Module, a *around, blocks []layers.Child) {
+	local := m.Has("rotary_emb_local")
 	for _, block := range blocks {
-		mask := masks[0]
-		if block.Module.Bool("sliding") {
-			mask = masks[1]
+		i := 0
+		if local && block.Module.Bool("sliding") {
+			i = 1
 		}
-		x = t.Run(block.Module, x, mask, angles).(layers.Tensor)
-	}
-	return layers.Fields{{Name: "last_hidden_state", Value: t.Child(m, "norm", x)}}
-}
-
-func (d decoder) layerForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	x := args[0].(layers.Tensor)
-	attended := t.ChildOf(m, "self_attn", t.Child(m, "input_layernorm", x), args[1], args[2]).(layers.Tensor)
-	if d.sandwich {
-		x = t.Op("add.Tensor", x, t.Child(m, "post_attention_layernorm", attended))
-		inner := t.Child(m, "mlp", t.Child(m, "pre_feedforward_layernorm", x))
-		return t.Op("add.Tensor", x, t.Child(m, "post_feedforward_layernorm", inner))
-	}
-	x = t.Op("add.Tensor", x, attended)
-	return t.Op("add.Tensor", x, t.Child(m, "mlp", t.Child(m, "post_attention_layernorm", x)))
-}
-
-func (d decoder) attentionForward(t *layers.Trace, m *layers.Module, args ...any) any {
-	x, mask := args[0].(layers.Tensor), optional(t, args, 1)
-	angles, _ := args[2].([]layers.Tensor)
-	size := m.Int("head_dim")
-	var q, k, v layers.Tensor
-	if d.fused {
-		q, k, v = fusedHeads(t, m, x, size)
-	} else {
-		heads := func(projection, norm string) layers.Tensor {
-			s := x.Shape()
-			h := t.Op("view", t.Child(m, projection, x), []int{s[0], s[1], -1, size})
-			if d.headNorm && norm != "" {
-				h = t.Child(m, norm, h)
-			}
-			return t.Op("transpose.int", h, 1, 2)
-		}
-		q, k = heads("q_proj", "q_norm"), heads("k_proj", "k_norm")
-		v = heads("v_proj", "")
-	}
-	cos, sin := t.Op("unsqueeze", angles[0], 1), t.Op("unsqueeze", angles[1], 1)
-	turn := func(x layers.Tensor) layers.Tensor { return rotate(t, x, cos, sin) }
-	if d.fused {
-		turn = func(x layers.Tensor) layers.Tensor {
-			turned := cos.Shape()[3]
-			part := rotate(t, t.Op("slice.Tensor", x, 3, 0, turned), cos, sin)
-			return t.Op("cat", []layers.Tensor{part, t.Op("slice.Tensor", x, 3, turned, math.MaxInt64)}, -1)
+		if a.angles[i] == nil && block.Module.Bool("turned") {
+			a.angles[i] = t.ChildOf(m, []string{"rotary_emb", "rotary_emb_local"}[i], a.positions)
 		}
 	}
-	q = turn(q)
-	a := attention{
-		scaling: m.Float("scaling"), groups: m.Int("groups"), softcap: m.Float("softcap"), eager: m.Bool("eager"),
-		window: m.Int("window"),
+	if !local {
+		a.angles[1] = a.angles[0]
 	}
-	return t.Child(m, "o_proj", a.run(t, m, q, turn(k), v, mask))
-}
-
-// fusedHeads returns queries, keys and values out of one projection.
-func fusedHeads(t *layers.Trace, m *layers.Module, x layers.Tensor, size int) (q, k, v layers.Tensor) {
-	qkv, s := t.Child(m, "qkv_proj", x), x.Shape()
-	queries, keys := m.Int("queries"), m.Int("keys")
-	part := func(from, to int) layers.Tensor {
-		h := t.Op("view", t.Op("slice.Tensor", qkv, 2, from, to), []int{s[0], s[1], -1, size})
-		return t.Op("transpose.int", h, 1, 2)
-	}
-	return part(0, queries), part(queries, queries+keys), part(queries+keys, math.MaxInt64)
-}
-
-func (d decoder) mlpForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
-	if d.fused {
-		halves := t.Tensors("chunk", t.Child(m, "gate_up_proj", x), 2, -1)
-		return t.Child(m, "down_proj", t.Op("mul.Tensor", halves[1], t.Child(m, "activation_fn", halves[0])))
-	}
-	gate := t.Child(m, "act_fn", t.Child(m, "gate_proj", x))
-	return t.Child(m, "down_proj", t.Op("mul.Tensor", gate, t.Child(m, "up_proj", x)))
-}
-
-func (d decoder) normForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
-	mean := t.Op("mean.dim", t.Op("pow.Tensor_Scalar", x, 2), []int{-1}, true)
-	x = t.Op("mul.Tensor", x, t.Op("rsqrt", t.Op("add.Tensor", mean, m.Float("eps"))))
-	w := t.Param(m, "weight")
-	if d.scaled {
-		return t.Op("mul.Tensor", x, t.Op("add.Tensor", w, 1.0))
-	}
-	return t.Op("mul.Tensor", w, x)
 }
 
 func scaledEmbeddingForward(t *layers.Trace, m *layers.Module, ids layers.Tensor) layers.Tensor {
@@ -342,6 +443,9 @@ func scaledEmbeddingForward(t *layers.Trace, m *layers.Module, ids layers.Tensor
 // causalLM predicts the next token.
 func causalLM(t *layers.Trace, m *layers.Module, x, _ layers.Tensor) any {
 	logits := t.Child(m, "lm_head", t.Wanted(x))
+	if scale := m.Float("logit_scale"); scale != 1 {
+		logits = t.Op("mul.Tensor", logits, scale)
+	}
 	if bound := m.Float("final_logit_softcapping"); bound != 0 {
 		logits = t.Op("mul.Tensor", t.Op("tanh", t.Op("div.Tensor", logits, bound)), bound)
 	}

@@ -6,6 +6,18 @@ func attentionBias(c *config) bool { return c.flag("attention_bias", false) }
 // always is for projections that have a bias whatever the configuration says.
 func always(*config) bool { return true }
 
+// mlpBias is the entry that says so of the projections of the MLP.
+func mlpBias(c *config) bool { return c.flag("mlp_bias", false) }
+
+// sandwiched are the norms of Gemma 2 and 3: before and after the attention and the MLP.
+var sandwiched = names{
+	before: [2]string{"input_layernorm", "pre_feedforward_layernorm"},
+	after:  [2]string{"post_attention_layernorm", "post_feedforward_layernorm"},
+}
+
+// preAttention is the scaling by query_pre_attn_scalar.
+func preAttention(c *config, _ int) float64 { return inverseSqrt(c.size("query_pre_attn_scalar", 256)) }
+
 // everyLayer slides in all layers where sliding_window is set. A file without the entry has the default.
 func everyLayer(missing int) func(c *config, layers int) (int, func(int) bool) {
 	return func(c *config, _ int) (int, func(int) bool) {
@@ -15,6 +27,7 @@ func everyLayer(missing int) func(c *config, layers int) (int, func(int) bool) {
 
 // slidingWindow returns the entry of that name; null in the file is none, 0.
 func (c *config) slidingWindow(missing int) int {
+	c.looked("sliding_window")
 	v, there := c.fields["sliding_window"]
 	if there && v == nil || !there && missing == 0 {
 		return 0
@@ -24,6 +37,7 @@ func (c *config) slidingWindow(missing int) int {
 
 // layerTypes returns which layers slide: those that layer_types says, else those of the model's own rule.
 func (c *config) layerTypes(layers int, rule func(i int) bool) func(int) bool {
+	c.looked("layer_types")
 	switch list := c.fields["layer_types"].(type) {
 	case nil:
 	case []any:
@@ -49,7 +63,7 @@ var (
 	llama = decoder{
 		model: "llama", class: "transformers.models.llama.modeling_llama.Llama", name: "Llama",
 		vocabulary: 32000, hidden: 4096, inner: 11008, layers: 32, heads: 32, positions: 2048, eps: 1e-6,
-		act: "silu", actKey: "hidden_act", qkvBias: attentionBias, outBias: attentionBias, mlpBias: true,
+		act: "silu", actKey: "hidden_act", qkvBias: attentionBias, outBias: attentionBias, mlpBias: mlpBias,
 		qaPrefix: "transformer",
 	}.family()
 
@@ -68,7 +82,7 @@ var (
 	qwen3 = decoder{
 		model: "qwen3", class: "transformers.models.qwen3.modeling_qwen3.Qwen3", name: "Qwen3",
 		vocabulary: 151936, hidden: 4096, inner: 22016, layers: 32, heads: 32, keys: 32, size: 128, positions: 32768,
-		eps: 1e-6, act: "silu", actKey: "hidden_act", qkvBias: attentionBias, outBias: attentionBias, headNorm: true,
+		eps: 1e-6, act: "silu", actKey: "hidden_act", qkvBias: attentionBias, outBias: attentionBias, headNorm: headNorm{kind: eachHead},
 		window: qwenWindow, qaPrefix: "transformer",
 	}.family()
 
@@ -76,14 +90,14 @@ var (
 		model: "gemma", class: "transformers.models.gemma.modeling_gemma.Gemma", name: "Gemma",
 		vocabulary: 256000, hidden: 3072, inner: 24576, layers: 28, heads: 16, keys: 16, size: 256, positions: 8192,
 		eps: 1e-6, act: "gelu_pytorch_tanh", actKey: "hidden_act", pad: 0, ties: true, qkvBias: attentionBias,
-		outBias: attentionBias, scaled: true,
+		outBias: attentionBias, scaled: true, norm: rootMeanPlusOne,
 	}.family()
 
 	gemma2 = decoder{
 		model: "gemma2", class: "transformers.models.gemma2.modeling_gemma2.Gemma2", name: "Gemma2",
 		vocabulary: 256000, hidden: 2304, inner: 9216, layers: 26, heads: 8, keys: 4, size: 256, positions: 8192,
 		eps: 1e-6, act: "gelu_pytorch_tanh", actKey: "hidden_activation", pad: 0, ties: true, qkvBias: attentionBias,
-		outBias: attentionBias, scaled: true, sandwich: true,
+		outBias: attentionBias, scaled: true, norm: rootMeanPlusOne, capped: true, scaling: preAttention, names: sandwiched,
 		window: func(c *config, layers int) (int, func(int) bool) {
 			return c.slidingWindow(4096), c.layerTypes(layers, func(i int) bool { return i%2 == 0 })
 		},
@@ -92,7 +106,8 @@ var (
 	phi3 = decoder{
 		model: "phi3", class: "transformers.models.phi3.modeling_phi3.Phi3", name: "Phi3",
 		vocabulary: 32064, hidden: 3072, inner: 8192, layers: 32, heads: 32, positions: 4096, eps: 1e-5,
-		act: "silu", actKey: "hidden_act", pad: 32000, fused: true, window: everyLayer(0),
+		act: "silu", actKey: "hidden_act", pad: 32000, fused: behind, gateFused: true, names: names{act: "activation_fn"},
+		rope: rope{phi: true}, window: everyLayer(0),
 	}.family()
 )
 

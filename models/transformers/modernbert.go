@@ -114,7 +114,7 @@ func (c *config) rotaryOf(kind string, headDim, positions int) *layers.Module {
 	all := c.sub("rope_parameters")
 	own.fields["rope_parameters"] = all.fields[kind]
 	c.adopt(all)
-	m := own.rotary(modernBertClass+"LayerRotary", headDim, positions, false)
+	m := own.rotary(modernBertClass+"LayerRotary", headDim, positions, rope{})
 	c.adopt(own)
 	return m
 }

@@ -2,36 +2,105 @@ package transformers
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 
 	"github.com/optimem/optimem/layers"
 	"github.com/optimem/optimem/tensor"
 )
 
-// rotary returns the module that makes the cosines and sines of rotary embeddings for heads of a size: the frequencies
-// of transformers' modeling_rope_utils, in float32 as there. Partial ones may turn a part of each head only.
-func (c *config) rotary(class string, headDim, positions int, partial bool) *layers.Module {
-	p := c.sub("rope_scaling") // the older name, which goes before the newer
-	if len(p.fields) == 0 {
-		p = c.sub("rope_parameters")
+// A rope is how a model turns heads by their positions. The zero value is Llama's.
+type rope struct {
+	// theta is the default of the base, 0 for 10,000; part that of the share of each head that is turned, 0 for models that turn
+	// heads whole.
+	theta, part float64
+	// dims returns how many elements are turned, where the configuration has a number of them.
+	dims func(c *config) int
+	// interleaved is set where the pairs that are turned are neighbours, not halves.
+	interleaved bool
+	// phi is set for Phi-3, whose first files have names of their own.
+	phi bool
+	// local is the default of the base in the layers that slide, where they have parameters of their own; 0 where they do not.
+	// localKey is the older name of it, slides is set for those layers.
+	local    float64
+	localKey string
+	slides   bool
+	// alpha is set where the type dynamic with an alpha has a larger base and no more.
+	alpha bool
+	// missing are the parameters of files that have none.
+	missing map[string]any
+}
+
+// sliding returns the rope of the layers that slide.
+func (r rope) sliding() rope {
+	r.slides = true
+	return r
+}
+
+// partial says whether a part of each head may be turned.
+func (r rope) partial() bool { return r.part > 0 || r.phi || r.dims != nil }
+
+// ropeParameters returns the parameters, whatever the file calls them, and the default of the base.
+func (c *config) ropeParameters(r rope) (p *config, theta float64) {
+	theta = r.theta
+	if theta == 0 {
+		theta = 10000
 	}
+	if r.local == 0 {
+		p = c.sub("rope_scaling") // the older name, which goes before the newer
+		if len(p.fields) == 0 {
+			p = c.sub("rope_parameters")
+		}
+		if len(p.fields) == 0 && r.missing != nil {
+			p.fields = r.missing
+		}
+		return p, c.float("rope_theta|rotary_emb_base", theta)
+	}
+	all := c.sub("rope_parameters")
+	defer c.adopt(all)
+	if r.slides {
+		if theta = r.local; r.localKey != "" {
+			theta = c.float(r.localKey, theta)
+		}
+		return all.sub(slidingAttention), theta
+	}
+	p = all.sub(fullAttention)
+	if older := c.sub("rope_scaling"); len(older.fields) > 0 {
+		p.fields = maps.Clone(p.fields)
+		maps.Copy(p.fields, older.fields)
+	}
+	return p, c.float("rope_theta", theta)
+}
+
+// rotary returns the module that makes the cosines and sines of rotary embeddings for heads of a size: the frequencies
+// of transformers' modeling_rope_utils, in float32 as there.
+func (c *config) rotary(class string, headDim, positions int, r rope) *layers.Module {
+	p, theta := c.ropeParameters(r)
 	defer c.adopt(p)
-	theta := p.float("rope_theta", c.float("rope_theta", 10000))
-	share := p.float("partial_rotary_factor", c.float("partial_rotary_factor", 1))
+	theta = p.float("rope_theta", theta)
+	share := r.part
+	if share == 0 {
+		share = 1
+	}
+	share = p.float("partial_rotary_factor", c.float("partial_rotary_factor|rotary_pct", share))
 	kind := p.text("rope_type|type", "default")
 	dim := int(float64(headDim) * share)
+	if r.dims != nil {
+		dim = r.dims(c)
+		share = min(float64(dim)/float64(headDim), 1)
+	}
 	switch {
-	case share != 1 && !partial:
+	case share != 1 && !r.partial():
 		c.unsupported("rotary embeddings of a part of the heads")
 	case headDim > maxTable:
 		c.fail("head_dim", "is %d, more than %d", headDim, maxTable)
-	case !(theta > 0) || share <= 0 || share > 1 || dim < 2 || dim%2 != 0:
+	case !(theta > 0) || share <= 0 || share > 1 || dim < 2 || dim > headDim || dim%2 != 0:
 		c.fail("rope_parameters", "want rotary embeddings of base %v of %v of %d elements", theta, share, headDim)
 	}
 	if c.err != nil || p.err != nil {
 		return layers.Identity()
 	}
-	if partial && (kind == "su" || kind == "yarn") {
+	if r.phi && (kind == "su" || kind == "yarn") {
 		kind = "longrope" // as the first files of Phi-3 call it
 	}
 	m := layers.New(class, map[string]any{"attention_scaling": 1.0, "context": 0, "factor": 0.0})
@@ -40,6 +109,9 @@ func (c *config) rotary(class string, headDim, positions int, partial bool) *lay
 			Name: name, DType: tensor.Float32, Shape: tensor.Shape{len(values)}, Buffer: true, Transient: true,
 			Value: tensor.Of(values, len(values)),
 		})
+	}
+	if alpha := p.float("alpha", 0); r.alpha && kind == "dynamic" && alpha > 0 && dim > 2 {
+		kind, theta = "default", theta*math.Pow(alpha, float64(dim)/float64(dim-2))
 	}
 	powers := rotaryPowers(theta, dim)
 	freq := make([]float32, len(powers))
@@ -59,7 +131,7 @@ func (c *config) rotary(class string, headDim, positions int, partial bool) *lay
 		m.Attrs["attention_scaling"] = c.yarn(p, positions, theta, powers, freq)
 	case "longrope":
 		context := c.context(p, positions)
-		if partial { // Phi-3's configuration always has the entry
+		if r.phi { // Phi-3's configuration always has the entry
 			context = float64(c.size(contextName, 4096))
 		}
 		m.Attrs["context"] = int(context)
@@ -215,14 +287,14 @@ func rotaryFrequencies(t *layers.Trace, m *layers.Module, positions layers.Tenso
 	if context == 0 {
 		return near
 	}
-	if longest, ok := t.Steps(); ok {
-		// Which frequencies a row has would depend on the other rows.
-		if longest > context {
-			t.Fail("step by step with rotary embeddings that change beyond %d positions, for %d", context, longest)
-		}
+	var length layers.Tensor
+	if longest, steps := t.Steps(); !steps {
+		length = t.Op("add.Tensor", t.Op("max", positions), 1)
+	} else if longest <= context {
 		return near
+	} else {
+		length = t.Op("unsqueeze", t.Lengths(), 2) // each row has its own
 	}
-	length := t.Op("add.Tensor", t.Op("max", positions), 1)
 	var far layers.Tensor
 	if factor := m.Float("factor"); factor == 0 {
 		far = t.Param(m, "long_inv_freq")

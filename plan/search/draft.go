@@ -404,7 +404,7 @@ func fix(p *plan.Plan, g *graph.Graph, parts []plan.Part) {
 	p.Fixed = plan.Fixed{Parts: parts}
 	for _, part := range parts {
 		p.Fixed.WeightBytes += part.High - part.Low
-		p.Fixed.Params += (part.High - part.Low) / int64(g.Values[part.Value].DType.Size())
+		p.Fixed.Params += g.Values[part.Value].Params(part.High - part.Low)
 	}
 	if p.Target.Direct {
 		p.Fixed.Spans, p.Fixed.Bytes = spans(g, parts, 0) // what is between them would stay, too

@@ -13,6 +13,8 @@ import (
 type table struct {
 	weight tensor.Weight
 	layout tensor.Layout
+	// of is the value that the weight is.
+	of *graph.Value
 }
 
 // rowBytes is what a row of a table takes.
@@ -42,7 +44,7 @@ func gatheredTable(g *graph.Graph, op *graph.Op, direct bool) (table, bool) {
 	if _, end, err := row.Span(); err != nil || end == 0 || !row.IsContiguous() || int64(o.Layout.Strides[0]) < end {
 		return table{}, false
 	}
-	return table{g.Values[o.Value].Weight, o.Layout}, true
+	return table{g.Values[o.Value].Weight, o.Layout, &g.Values[o.Value]}, true
 }
 
 // gatherSeconds returns what bringing the rows of an embedding takes for one instance.
@@ -178,8 +180,9 @@ func (d *draft) gather(seconds []float64) {
 			}
 			d.base.Gathers = append(d.base.Gathers, gather)
 			group.Rows = true
-			params, _ := t.layout.Shape.NumElements()
-			bytes := params * int64(t.weight.DType.Size())
+			elements, _ := t.layout.Shape.NumElements()
+			bytes := elements * int64(t.weight.DType.Size())
+			params := t.of.Params(bytes)
 			group.Params += params
 			group.WeightBytes += bytes
 			if at := joinedWith(group, i); at >= 0 {

@@ -127,7 +127,7 @@ func count(g *graph.Graph, groups []plan.Group) {
 	size := func(parts []plan.Part) (params, bytes int64) {
 		for _, p := range parts {
 			bytes += p.High - p.Low
-			params += (p.High - p.Low) / int64(g.Values[p.Value].DType.Size())
+			params += g.Values[p.Value].Params(p.High - p.Low)
 		}
 		return params, bytes
 	}
@@ -164,7 +164,7 @@ func cutPoints(g *graph.Graph, limit plan.Limit) func(path string) string {
 		counted[v.Weight.Extent] = true
 		n := v.Bytes()
 		if limit.Unit == plan.Params {
-			n /= int64(v.DType.Size())
+			n = v.Params(n)
 		}
 		owner := v.Weight.Name
 		for {

@@ -304,7 +304,7 @@ func (d *draft) prefix(capacity plan.Limit) int {
 			held[part.Value] = true
 			n := part.High - part.Low
 			if capacity.Unit == plan.Params {
-				n /= int64(d.l.Graph.Values[part.Value].DType.Size())
+				n = d.l.Graph.Values[part.Value].Params(n)
 			}
 			used += n
 		}

@@ -45,6 +45,10 @@ type Source struct {
 	raw  storage.Source
 	runs []placed
 	size int64
+	// rows has the blocks of those runs whose rows lie in another order in the file, as they are but in the model's order;
+	// rowsAt is where in it a run begins.
+	rows   *Source
+	rowsAt map[int]int64
 }
 
 // A placed run has its place in the source.
@@ -76,7 +80,51 @@ func New(raw storage.Source, runs []Run) (*Source, []int64) {
 		s.runs = append(s.runs, p)
 		s.size += (p.bytes + alignBytes - 1) / alignBytes * alignBytes
 	}
+	s.keepRows()
 	return s, offsets
+}
+
+// blockBytes are blocks to a source that has them as they are.
+var blockBytes = Encoding{Name: "U8", Elements: 1, Bytes: 1, DType: tensor.UInt8}
+
+// keepRows makes the source of blocks whose rows lie in another order in the file.
+func (s *Source) keepRows() {
+	var runs []Run
+	var of []int
+	for i := range s.runs {
+		r := &s.runs[i]
+		if r.Heads == 0 || r.Encoding.DType != tensor.Invalid || r.Plus != 0 {
+			continue
+		}
+		of = append(of, i)
+		runs = append(runs, Run{Encoding: &blockBytes, Offset: r.Offset, Rows: r.Rows, RowElements: r.rowStored, Heads: r.Heads})
+	}
+	if len(runs) == 0 {
+		return
+	}
+	rows, offsets := New(s.raw, runs)
+	s.rows, s.rowsAt = rows, make(map[int]int64, len(of))
+	for k, i := range of {
+		s.rowsAt[i] = offsets[k]
+	}
+}
+
+// Blocks returns the blocks that the numbers from an offset of the source on are made of, row by row in the order of the
+// numbers: all of a run, whose numbers are those of the blocks as they are. Nothing is decoded where they are read.
+func (s *Source) Blocks(off int64) (Run, storage.Extent, bool) {
+	i := s.find(off)
+	if i == len(s.runs) || s.runs[i].at != off {
+		return Run{}, storage.Extent{}, false
+	}
+	r := &s.runs[i]
+	if r.Encoding.DType != tensor.Invalid || r.Plus != 0 {
+		return Run{}, storage.Extent{}, false
+	}
+	e := storage.Extent{Source: s.raw, Offset: r.Offset, Bytes: r.Rows * r.rowStored}
+	if r.Heads != 0 {
+		e.Source, e.Offset = s.rows, s.rowsAt[i]
+	}
+	return r.Run, e, true
 }
 
 // At returns how the weight lies in the file that begins at an offset of the source.

@@ -165,6 +165,48 @@ func TestSourceHasTheNumbersOfEveryRun(t *testing.T) {
 	}
 }
 
+// TestBlocksAreThoseOfTheFile: the blocks of a run, row by row in the model's order, decode to its numbers; nothing but blocks of
+// codes whose numbers are the run's has any.
+func TestBlocksAreThoseOfTheFile(t *testing.T) {
+	runs, file := runsOf(t)
+	raw := &memory{data: file}
+	source, offsets := encoded.New(raw, runs)
+	some := 0
+	for i, r := range runs {
+		run, extent, ok := source.Blocks(offsets[i])
+		if want := r.Plus == 0 && r.Encoding.DType == tensor.Invalid; ok != want {
+			t.Errorf("run %d has blocks: %v, want %v", i, ok, want)
+		}
+		if !ok {
+			continue
+		}
+		some++
+		stored := r.Rows * r.RowElements / r.Encoding.Elements * r.Encoding.Bytes
+		if run != r || extent.Bytes != stored || extent.StoredBytes() != stored {
+			t.Errorf("run %d: %+v in %d bytes, want %d", i, run, extent.Bytes, stored)
+		}
+		if direct := extent.Source == storage.Source(raw); direct != (r.Heads == 0) {
+			t.Errorf("run %d is read directly: %v", i, direct)
+		}
+		blocks := make([]byte, extent.Bytes)
+		if err := extent.ReadAt(t.Context(), blocks, 0); err != nil {
+			t.Fatal(err)
+		}
+		numbers := make([]float32, r.Rows*r.RowElements)
+		r.Encoding.Decode(numbers, blocks)
+		var got []byte
+		for _, x := range numbers {
+			got = binary.NativeEndian.AppendUint32(got, math.Float32bits(x))
+		}
+		if !bytes.Equal(got, wanted(r, file)) {
+			t.Errorf("run %d: its blocks are other numbers", i)
+		}
+	}
+	if _, _, ok := source.Blocks(offsets[0] + 4); ok || some < 4 {
+		t.Errorf("%d runs have blocks, and one that begins nowhere: %v", some, ok)
+	}
+}
+
 func firstDifference(a, b []byte) int {
 	for i := range a {
 		if a[i] != b[i] {

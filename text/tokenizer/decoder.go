@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -207,32 +206,28 @@ type fallbackLink struct {
 }
 
 func (l *fallbackLink) write(token string) {
-	if isByteToken(token) {
-		digits := token[3:5]
-		if digits[0] == '+' { // Rust reads a sign
-			digits = digits[1:]
-		}
-		if b, err := strconv.ParseUint(digits, 16, 8); err == nil {
-			l.bytes = append(l.bytes, byte(b))
-			if l.eager {
-				n := 0
-				for utf8.FullRune(l.bytes[n:]) {
-					r, size := utf8.DecodeRune(l.bytes[n:])
-					if r == utf8.RuneError && size == 1 {
-						break
-					}
-					n += size
-				}
-				if n > 0 {
-					l.next.write(string(l.bytes[:n]))
-					l.bytes = append(l.bytes[:0], l.bytes[n:]...)
-				}
-			}
-			return
-		}
+	b, ok := fallbackByte(token)
+	if !ok {
+		l.end()
+		l.next.write(token)
+		return
 	}
-	l.end()
-	l.next.write(token)
+	l.bytes = append(l.bytes, b)
+	if !l.eager {
+		return
+	}
+	n := 0
+	for utf8.FullRune(l.bytes[n:]) {
+		r, size := utf8.DecodeRune(l.bytes[n:])
+		if r == utf8.RuneError && size == 1 {
+			break
+		}
+		n += size
+	}
+	if n > 0 {
+		l.next.write(string(l.bytes[:n]))
+		l.bytes = append(l.bytes[:0], l.bytes[n:]...)
+	}
 }
 
 func (l *fallbackLink) end() {

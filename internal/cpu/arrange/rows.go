@@ -50,7 +50,7 @@ func (a *arranger) linear(i int, op *graph.Op) bool {
 	f := a.rowsForm(op.In[0])
 	w := op.In[1]
 	if f == nil || len(w.Layout.Shape) != 2 || a.g.Values[w.Value].Role != graph.Weight ||
-		op.Attrs.String("precision") != "" {
+		op.Attrs.String("precision") != "" || graph.IsEncoded(op.Attrs) {
 		return false
 	}
 	outputs := w.Layout.Shape[0]

@@ -5,7 +5,6 @@ package zoo
 
 import (
 	"archive/zip"
-	"compress/bzip2"
 	"compress/gzip"
 	"context"
 	"encoding/base64"
@@ -14,6 +13,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -21,6 +21,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/loader/exported"
@@ -105,10 +107,12 @@ func Names(folder string) ([]string, error) {
 	var names []string
 	for _, archive := range archives {
 		family := strings.TrimSuffix(filepath.Base(archive), ".zip")
-		err := inArchive(archive, func(z *zip.Reader) error {
-			for _, f := range z.File {
-				if name, ok := strings.CutSuffix(f.Name, ".ref.json"); ok {
-					names = append(names, family+"/"+name)
+		err := inArchive(archive, func(_ *zip.Reader, c contents) error {
+			for _, members := range c {
+				for _, m := range members {
+					if name, ok := strings.CutSuffix(m.name, ".ref.json"); ok {
+						names = append(names, family+"/"+name)
+					}
 				}
 			}
 			return nil
@@ -117,36 +121,91 @@ func Names(folder string) ([]string, error) {
 			return nil, err
 		}
 	}
+	slices.Sort(names)
 	return names, nil
 }
 
 // Has reports whether the exporter could make a form of a model: the index says why where it could not.
 func Has(folder, name, form string) bool {
-	return record(folder, name+"."+form, func(io.Reader) error { return nil }) == nil
+	family, file := path.Split(name + "." + form + ".json")
+	found := false
+	err := inArchive(filepath.Join(folder, path.Clean(family)+".zip"), func(_ *zip.Reader, c contents) error {
+		_, _, _, found = c.find(file)
+		return nil
+	})
+	return err == nil && found
 }
 
-// inArchive opens a family's archive, whose records are compressed with bzip2.
-func inArchive(archive string, use func(*zip.Reader) error) error {
+// contents say which files each record of an archive holds, one after the other.
+type contents map[string][]member
+
+// A member is a file in a record.
+type member struct {
+	name string
+	size int64
+}
+
+// UnmarshalJSON reads a pair of a name and a size.
+func (m *member) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&m.name, &m.size})
+}
+
+// find returns the record that holds a file, and where it begins and ends there.
+func (c contents) find(file string) (record string, begin, end int64, found bool) {
+	for record, members := range c {
+		at := int64(0)
+		for _, m := range members {
+			if m.name == file {
+				return record, at, at + m.size, true
+			}
+			at += m.size
+		}
+	}
+	return "", 0, 0, false
+}
+
+// inArchive opens a family's archive. The files of models that are named alike are in one record, compressed with
+// Zstandard: testdata/zoo_archive.py says why.
+func inArchive(archive string, use func(*zip.Reader, contents) error) error {
 	z, err := zip.OpenReader(archive)
 	if err != nil {
 		return err
 	}
 	defer z.Close()
-	const bzip2Method = 12
-	z.RegisterDecompressor(bzip2Method, func(r io.Reader) io.ReadCloser { return io.NopCloser(bzip2.NewReader(r)) })
-	return use(&z.Reader)
+	f, err := z.Open("contents.json")
+	if err != nil {
+		return fmt.Errorf("%s: %w", archive, err)
+	}
+	defer f.Close()
+	var c contents
+	if err := json.NewDecoder(f).Decode(&c); err != nil {
+		return fmt.Errorf("%s: contents.json: %w", archive, err)
+	}
+	return use(&z.Reader, c)
 }
 
 // record reads "family/NAME.form" from the archive of the family.
 func record(folder, name string, read func(io.Reader) error) error {
-	family, file := path.Split(name)
-	return inArchive(filepath.Join(folder, path.Clean(family)+".zip"), func(z *zip.Reader) error {
-		f, err := z.Open(file + ".json")
+	family, file := path.Split(name + ".json")
+	return inArchive(filepath.Join(folder, path.Clean(family)+".zip"), func(z *zip.Reader, c contents) error {
+		in, begin, end, found := c.find(file)
+		if !found {
+			return fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+		}
+		f, err := z.Open(in)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		if err := read(f); err != nil {
+		r, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		if _, err := io.CopyN(io.Discard, r, begin); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if err := read(io.LimitReader(r, end-begin)); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		return nil

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A stepsFlags is what 'optimem plan' is told of texts that a model is to write: with any of it the model is planned as generate
+// and serve run it, token by token.
+type stepsFlags struct {
+	context, sequences int
+	kv                 string
+}
+
+// stepsNames are the flags of it.
+var stepsNames = []string{"context", "sequences", "kv"}
+
+func (r *run) stepsFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&r.steps.context, "context", 0, "plan writing text, with room for `N` tokens (default: what fits)")
+	flags.IntVar(&r.steps.sequences, "sequences", 1, "plan writing `N` texts at once")
+	flags.StringVar(&r.steps.kv, "kv", "", "plan writing text, with keys and values as a `TYPE`: "+kvNames)
+	grouped(flags, writingGroup, stepsNames...)
+	_ = cmd.RegisterFlagCompletionFunc("kv", cobra.FixedCompletions(kvList, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// stepwise reports whether writing text is what is to be planned.
+func (r *run) stepwise() bool {
+	for _, name := range stepsNames {
+		if r.cmd.Flags().Changed(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkSteps looks at the flags alone.
+func (r *run) checkSteps() error {
+	if !r.stepwise() {
+		return nil
+	}
+	for _, name := range []string{"input", "shape", "batch", "batch-axis", "preprocess"} {
+		if r.cmd.Flags().Changed(name) {
+			return r.usage("", "--%s is for a run of the whole model, and --context, --sequences and --kv plan writing text", name)
+		}
+	}
+	switch {
+	case r.steps.context < 0 || r.steps.context == 0 && r.cmd.Flags().Changed("context"):
+		return r.usage("", "--context takes a number of tokens, 1 or more")
+	case r.steps.sequences < 1 || r.steps.sequences > maxPlanSequences:
+		return r.usage("", "--sequences takes a number of texts, 1 to %d", maxPlanSequences)
+	}
+	return r.checkKV(r.steps.kv)
+}
+
+// maxPlanSequences bounds --sequences.
+const maxPlanSequences = 4096
+
+// A stepsPlan is what writing text takes.
+type stepsPlan struct {
+	engine    *generate.Engine
+	kv        tensor.DType
+	sequences int
+	// largest is the plan of the largest pass, which says what memory is taken; one writes a token of one text, all one of each.
+	largest, one, all *plan.Plan
+}
+
+// planSteps plans writing text.
+func (r *run) planSteps(ctx context.Context) (err error) {
+	m, err := r.openModel(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, m.close()) }()
+	if longest := m.model.Context(); longest > 0 && r.steps.context > longest {
+		return r.usage("", "--context %d: the model was made for %d tokens", r.steps.context, longest)
+	}
+	opts := r.options(nil, 0)
+	opts.Once = false
+	s := stepsPlan{kv: kvType(r.steps.kv, m.ckpt), sequences: r.steps.sequences}
+	if s.engine, err = generate.New(ctx, m.model, generate.Options{
+		Session: opts, Context: r.steps.context, Sequences: s.sequences, KV: s.kv,
+	}); err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, s.engine.Close()) }()
+	rows := s.engine.Rows()
+	if s.largest, err = s.engine.ForecastPass(ctx, rows, min(s.sequences, rows)); err != nil {
+		return err
+	}
+	if s.one, err = s.engine.Forecast(ctx); err != nil {
+		return err
+	}
+	if s.all, err = s.engine.ForecastPass(ctx, min(s.sequences, rows), min(s.sequences, rows)); err != nil {
+		return err
+	}
+	if err := r.checkPeak(s.largest.PeakBytes()); err != nil {
+		return err
+	}
+	if r.asJSON {
+		return r.stepsJSON(&s)
+	}
+	at := &openModel{r: r, session: s.engine.Session(), plan: s.largest}
+	return r.planText(at, s.largest.MinBytes, func(t *ascii.Table) { r.stepsRows(t, &s) })
+}
+
+// perSecond is how many tokens come in a second, of all texts.
+func (s *stepsPlan) perSecond() float64 {
+	return float64(min(s.sequences, s.engine.Rows())) / s.all.Forecast.Seconds
+}
+
+// promptPerSecond is how many tokens of a prompt are read in a second.
+func (s *stepsPlan) promptPerSecond() float64 {
+	return float64(s.engine.Rows()) / s.largest.Forecast.Seconds
+}
+
+// stepsRows says what texts take.
+func (r *run) stepsRows(t *ascii.Table, s *stepsPlan) {
+	p := s.one
+	t.Row("texts", fmt.Sprintf("%d of %s, their keys and values %s as %s", s.sequences, counted(s.engine.Context(), "token"),
+		ascii.FormatSize(p.CacheBytes), s.kv))
+	moved := "nothing"
+	if p.MovedBytes > 0 {
+		moved = ascii.FormatSize(p.MovedBytes)
+		if s.sequences > 1 {
+			moved += fmt.Sprintf(", or %s for a token of each text", ascii.FormatSize(s.all.MovedBytes))
+		}
+	}
+	t.Row("moved per token", moved)
+	guess := ""
+	if !p.Forecast.Measured && r.device == "cpu" {
+		guess = guessed
+	}
+	t.Row("a token", fmt.Sprintf("in %s, bound by %s%s", secondsText(p.Forecast.Seconds), p.Forecast.Bound, guess))
+	rate := rateText(1/p.Forecast.Seconds) + " a second"
+	if s.sequences > 1 {
+		rate = fmt.Sprintf("%s a second of all %d texts, bound by %s; of one %s", rateText(s.perSecond()), s.sequences, s.all.Forecast.Bound, rate)
+	}
+	t.Row("tokens", rate)
+	t.Row("prompts", fmt.Sprintf("%s tokens a second, %d in a pass of %s", rateText(s.promptPerSecond()), s.engine.Rows(),
+		secondsText(s.largest.Forecast.Seconds)))
+}
+
+// rateText writes how many of something come in a second, to three digits.
+func rateText(rate float64) string {
+	return strconv.FormatFloat(rate, 'f', max(0, 2-int(math.Floor(math.Log10(rate)))), 64)
+}
+
+func (r *run) stepsJSON(s *stepsPlan) error {
+	p := s.largest
+	o := newJSONObject(r.stdout)
+	o.set("mode", r.mode)
+	o.set("device", r.device)
+	o.set("context", s.engine.Context())
+	o.set("sequences", s.sequences)
+	o.set("rows_per_pass", s.engine.Rows())
+	setArray(o, "groups", r.planGroups(p))
+	o.set("kv", s.kv.String())
+	o.set("kv_bytes", p.CacheBytes)
+	o.set("peak_device_bytes", p.PeakBytes())
+	o.set("peak_host_bytes", p.HostBytes())
+	o.set("activation_bytes", p.ActivationBytes)
+	o.set("bytes_moved_per_pass", s.all.MovedBytes)
+	o.set("bytes_moved_per_token", float64(s.all.MovedBytes)/float64(min(s.sequences, s.engine.Rows())))
+	o.set("expected_seconds_per_token", s.one.Forecast.Seconds)
+	o.set("expected_tokens_per_second", s.perSecond())
+	o.set("expected_prompt_tokens_per_second", s.promptPerSecond())
+	o.set("bound", s.all.Forecast.Bound)
+	o.set("measured", s.all.Forecast.Measured)
+	o.set("min_memory_bytes", p.MinBytes)
+	return o.close()
+}

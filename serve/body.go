@@ -1,0 +1,159 @@
+package serve
+
+import (
+	"compress/gzip"
+	"compress/zlib"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// Who sends or takes a body has slack, and then so much time as the slowest rate admits.
+const (
+	slack       = 30 * time.Second
+	slowestRate = 32 << 10 // bytes in a second
+)
+
+// firstPiece is how much is reserved first for a body whose length is not known.
+const firstPiece = 64 << 10
+
+// A body is that of a request, with what it has of the registry's bodies.
+type body struct {
+	registry *Registry
+	data     []byte
+	held     int64
+}
+
+// free gives back what the body has.
+func (b *body) free() {
+	b.registry.bodies.give(b.held)
+	b.held, b.data = 0, nil
+}
+
+// more reserves more, for what is made of the body.
+func (b *body) more(n int64) error {
+	if !b.registry.bodies.take(n) {
+		return &Error{Status: http.StatusTooManyRequests, Msg: "too many bytes of requests are under way", RetryAfter: time.Second}
+	}
+	b.held += n
+	return nil
+}
+
+// less gives back a part.
+func (b *body) less(n int64) {
+	b.registry.bodies.give(n)
+	b.held -= n
+}
+
+// readBody reads the body of a request, unpacked. Its memory is reserved before it is taken. The caller frees it.
+func (r *Registry) readBody(w http.ResponseWriter, req *http.Request) (_ *body, err error) {
+	most := r.opts.MaxBody
+	packed := strings.ToLower(strings.TrimSpace(req.Header.Get("Content-Encoding")))
+	reserve := req.ContentLength
+	switch {
+	case reserve > most:
+		return nil, &http.MaxBytesError{Limit: most}
+	case packed == "identity":
+		packed = ""
+	case packed != "" && packed != "gzip" && packed != "deflate":
+		return nil, refuse(http.StatusUnsupportedMediaType, "bodies may be packed with gzip or deflate")
+	}
+	if packed != "" || reserve < 0 {
+		reserve = 0 // it is reserved as it comes
+	}
+	b := &body{registry: r}
+	defer func() {
+		if err != nil {
+			b.free()
+		}
+	}()
+	if err := b.more(reserve); err != nil {
+		return nil, err
+	}
+	var from io.Reader = &paced{http.MaxBytesReader(w, req.Body, most), http.NewResponseController(w), time.Now(), 0}
+	switch packed {
+	case "gzip":
+		from, err = gzip.NewReader(from)
+	case "deflate":
+		from, err = zlib.NewReader(from)
+	}
+	if err != nil {
+		return nil, bodyError(err)
+	}
+	if packed == "" && req.ContentLength >= 0 {
+		b.data = make([]byte, 0, req.ContentLength)
+	}
+	if err := b.fill(from, most); err != nil {
+		return nil, err
+	}
+	b.less(b.held - int64(cap(b.data)))                            // nothing, but where a declared length was not that
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // else the client would be taken for gone when it passes
+	return b, nil
+}
+
+// fill reads all that there is, most bytes at most.
+func (b *body) fill(from io.Reader, most int64) error {
+	for {
+		if len(b.data) < cap(b.data) {
+			n, err := from.Read(b.data[len(b.data):cap(b.data)])
+			b.data = b.data[:len(b.data)+n]
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return bodyError(err)
+			}
+			continue
+		}
+		var one [1]byte // is there more?
+		if _, err := io.ReadFull(from, one[:]); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return bodyError(err)
+		}
+		if int64(len(b.data)) >= most {
+			return &http.MaxBytesError{Limit: most}
+		}
+		had := int64(cap(b.data))
+		size := min(max(2*had, firstPiece), most)
+		if err := b.more(size); err != nil {
+			return err
+		}
+		grown := make([]byte, len(b.data), size)
+		copy(grown, b.data)
+		b.data = append(grown, one[0])
+		b.less(had)
+	}
+}
+
+// bodyError says what is wrong with a body that cannot be read.
+func bodyError(err error) error {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &Error{Status: http.StatusRequestTimeout, Msg: "the body came too slowly", Err: err}
+	}
+	return &Error{Status: http.StatusBadRequest, Msg: "the body is cut short or not packed as it says", Err: err}
+}
+
+// A paced reader ends when the body comes more slowly than it may.
+type paced struct {
+	from    io.Reader
+	control *http.ResponseController
+	began   time.Time
+	got     int64
+}
+
+// Read reads some.
+func (p *paced) Read(to []byte) (int, error) {
+	due := p.began.Add(slack + time.Duration(p.got/slowestRate)*time.Second)
+	_ = p.control.SetReadDeadline(due) // a connection that has none is no network's
+	n, err := p.from.Read(to)
+	p.got += int64(n)
+	return n, err
+}

@@ -1,0 +1,62 @@
+package serve
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/optimem/optimem/serve/oip"
+)
+
+// infer answers a request to a version. What is wrong is an error for [told].
+func (r *Registry) infer(ctx context.Context, v *version, name string, request *oip.Request) (_ *oip.Response, err error) {
+	begin := time.Now()
+	c := &call{request: request, name: name, version: v.number}
+	defer func() {
+		status := 200
+		if err != nil {
+			e := told(ctx, err)
+			status, err = e.Status, e
+			if status == 500 {
+				r.log.Error("a request failed", "model", v.name(), "id", request.ID, "error", e.Err)
+			}
+		}
+		v.stats.done(c, status, time.Since(begin))
+	}()
+	ctx, cancel, err := withTimeout(ctx, request.Parameters)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	i, release, err := v.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	done, err := r.admit(ctx, v, i)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := i.infer(ctx, c); err != nil {
+		return nil, err
+	}
+	return c.response, nil
+}
+
+// withTimeout bounds a request by its parameter timeout, in microseconds.
+func withTimeout(ctx context.Context, parameters map[string]any) (context.Context, context.CancelFunc, error) {
+	switch us := parameters["timeout"].(type) {
+	case nil:
+		return ctx, func() {}, nil
+	case int64:
+		if us >= 0 && us <= math.MaxInt64/1000 {
+			if us == 0 { // none, as Triton has it
+				return ctx, func() {}, nil
+			}
+			ctx, cancel := context.WithTimeout(ctx, time.Duration(us)*time.Microsecond)
+			return ctx, cancel, nil
+		}
+	}
+	return nil, nil, refuse(400, "the parameter timeout is no number of microseconds")
+}

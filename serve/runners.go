@@ -1,0 +1,277 @@
+package serve
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+
+	"github.com/optimem/optimem/embed"
+	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// shares say how the budget is divided: what the pool has, and what each model beside it has, by name.
+type shares struct {
+	poolBytes int64
+	beside    map[string]int64
+}
+
+// divide divides the budget, once, by what lies in the directory: models beside the pool have what their model.json says, else
+// as much of the rest as their files are of all files.
+func (r *Registry) divide() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pool != nil {
+		return nil
+	}
+	rest, pooled, all := r.opts.Memory, int64(0), int64(0)
+	r.shares.beside = make(map[string]int64)
+	weights := make(map[string]int64)
+	for name, s := range r.models {
+		if s.alias {
+			continue
+		}
+		f := s.versions[len(s.versions)-1].what()
+		switch {
+		case f.kind == Tensors:
+			pooled += max(f.fileBytes, 1)
+			all += max(f.fileBytes, 1)
+		case f.settings.Memory > 0:
+			r.shares.beside[name] = int64(f.settings.Memory)
+			rest -= int64(f.settings.Memory)
+		default:
+			weights[name] = max(f.fileBytes, 1)
+			all += max(f.fileBytes, 1)
+		}
+	}
+	if rest < 0 {
+		return fmt.Errorf("serve: the shares in model.json are %s more than the budget of %s",
+			ascii.FormatSize(-rest), ascii.FormatSize(r.opts.Memory))
+	}
+	for name, w := range weights {
+		r.shares.beside[name] = int64(float64(rest) * (float64(w) / float64(all)))
+	}
+	r.shares.poolBytes = rest
+	for name := range weights {
+		r.shares.poolBytes -= r.shares.beside[name]
+	}
+	if pooled == 0 && len(r.models) > 0 {
+		return nil // a pool is made when a model for it comes
+	}
+	return r.newPool()
+}
+
+// newPool makes the pool. The registry's mutex is held.
+func (r *Registry) newPool() error {
+	if r.shares.poolBytes <= 0 {
+		return errors.New("serve: models beside the pool have all of the budget, and nothing is left for those in it")
+	}
+	pool, err := runtime.NewPool(runtime.PoolOptions{
+		Memory: r.shares.poolBytes, Device: r.opts.Session.Device, HostMemory: r.opts.HostMemory, MaxWaiting: 1 << 20,
+	})
+	if err == nil {
+		r.pool = pool
+	}
+	return err
+}
+
+// share is what a model beside the pool has. One that came later has none but what its model.json says.
+func (r *Registry) share(f found) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.shares.beside[f.name]; n > 0 {
+		return n, nil
+	}
+	return 0, refuse(507, "the budget was divided when the server began, and the model was not there: start it again")
+}
+
+// open opens what was found.
+func (r *Registry) open(v *version, f found, member string) (runner, error) {
+	if v.given != nil {
+		return r.openMember(v, f, member, v.given, nil, nil)
+	}
+	switch f.kind {
+	case Text:
+		return r.openText(f)
+	case Embeddings:
+		return r.openEmbeddings(f)
+	}
+	ckpt, model, done, err := r.openModel(f, f.place(r.dir), f.settings.Arch)
+	if err != nil {
+		return nil, err
+	}
+	m, err := r.openMember(v, f, member, model, ckpt, done)
+	if err != nil {
+		return nil, errors.Join(err, done.close())
+	}
+	return m, nil
+}
+
+// openModel opens a checkpoint and builds its model.
+func (r *Registry) openModel(f found, place, arch string) (_ *loader.Checkpoint, _ *models.Model, done closers, err error) {
+	defer func() {
+		if err != nil {
+			_ = done.close()
+		}
+	}()
+	opts := loader.Options{Limits: r.opts.Limits}
+	ckpt, err := loader.OpenWith(r.ctx, place, opts)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	done = closers{ckpt.Close}
+	build := models.Options{Arch: arch}
+	if f.settings.Code != "" {
+		folder := path.Dir(f.path)
+		if build.Code, err = loader.OpenWith(r.ctx, filepath.Join(r.dir, filepath.FromSlash(folder), f.settings.Code), opts); err != nil {
+			return nil, nil, done, err
+		}
+		done = append(done, build.Code.Close)
+	}
+	model, err := models.Build(ckpt, build)
+	return ckpt, model, done, err
+}
+
+// openMember puts a model into the pool.
+func (r *Registry) openMember(
+	v *version, f found, name string, model *models.Model, ckpt *loader.Checkpoint, done closers,
+) (runner, error) {
+	r.mu.Lock()
+	if r.pool == nil {
+		if err := r.newPool(); err != nil {
+			r.mu.Unlock()
+			return nil, err
+		}
+	}
+	pool := r.pool
+	r.mu.Unlock()
+	m := &tensorRunner{version: v, model: model, done: done, pool: pool, join: cmp.Or(f.settings.MaxJoin, defaultJoin)}
+	opts := r.opts.Session
+	opts.Mode, opts.MaxJoin = f.settings.Mode, m.join
+	opts.Observe = runtime.TeeObserver(opts.Observe, m.observe)
+	var err error
+	if m.member, err = pool.Open(r.ctx, name, model, opts); err != nil {
+		return nil, err
+	}
+	if err := m.tryPlan(r.ctx); err != nil {
+		return nil, errors.Join(err, m.member.Close())
+	}
+	for _, w := range model.Weights() {
+		m.allBytes += w.Bytes()
+	}
+	return m, nil
+}
+
+// openText starts an engine.
+func (r *Registry) openText(f found) (_ runner, err error) {
+	share, err := r.share(f)
+	if err != nil {
+		return nil, err
+	}
+	place := f.place(r.dir)
+	text, err := generate.OpenText(place)
+	if err != nil {
+		return nil, err
+	}
+	ckpt, model, done, err := r.openModel(f, place, f.settings.Arch)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = done.close()
+		}
+	}()
+	if model.Context() == 0 {
+		if _, err := model.Steps(models.StepOptions{}); err != nil {
+			return nil, err
+		}
+		return nil, refuse(501, "the model does not write: say \"kind\" in model.json")
+	}
+	opts := generate.Options{Session: r.opts.Session, Context: f.settings.Context, Sequences: f.settings.Sequences}
+	opts.Session.Memory, opts.Session.Mode = share, f.settings.Mode
+	opts.Session.HostMemory = 0
+	if opts.KV = kvTypes[f.settings.KV]; opts.KV == tensor.Invalid {
+		opts.KV = commonFloat(ckpt)
+	}
+	t := &textRunner{name: f.name, budgetBytes: share, most: r.opts.MaxQueue}
+	var engine *generate.Engine
+	for _, n := range []int{max(opts.Sequences, defaultSequences), max(opts.Sequences, 1)} {
+		opts.Sequences = n
+		var capacity *runtime.CapacityError
+		if engine, err = generate.New(r.ctx, model, opts); !errors.As(err, &capacity) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.Writer = generate.NewWriter(text, engine)
+	t.done = append(closers{engine.Close}, done...)
+	if p, err := engine.Forecast(r.ctx); err == nil {
+		t.passSeconds = p.Forecast.Seconds
+	}
+	for _, w := range model.Weights() {
+		t.allBytes += w.Bytes()
+	}
+	return t, nil
+}
+
+// defaultSequences is for how many sequences of a full context there is room if the share admits it.
+const defaultSequences = 4
+
+// commonFloat is the dtype of most weights, of those that keys and values may have.
+func commonFloat(ckpt *loader.Checkpoint) tensor.DType {
+	bytes := make(map[tensor.DType]int64)
+	best := tensor.Float32
+	for _, w := range ckpt.Weights {
+		d := w.DType
+		bytes[d] += w.Extent.Bytes
+		if (d.IsHalf() || d == tensor.Float32) && bytes[d] > bytes[best] {
+			best = d
+		}
+	}
+	return best
+}
+
+// openEmbeddings starts an embedder.
+func (r *Registry) openEmbeddings(f found) (_ runner, err error) {
+	share, err := r.share(f)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := embed.OpenContext(r.ctx, f.place(r.dir))
+	if err != nil {
+		return nil, err
+	}
+	e := &vectorRunner{name: f.name, budgetBytes: share, most: r.opts.MaxQueue, done: closers{folder.Close}}
+	defer func() {
+		if err != nil {
+			_ = e.done.close()
+		}
+	}()
+	opts := embed.Options{Session: r.opts.Session}
+	opts.Session.Memory, opts.Session.Mode, opts.Session.HostMemory = share, f.settings.Mode, 0
+	var model *models.Model
+	if place := folder.Checkpoint(); place != "" {
+		var done closers
+		if _, model, done, err = r.openModel(f, place, cmp.Or(f.settings.Arch, folder.Class())); err != nil {
+			return nil, err
+		}
+		e.done = append(done, e.done...)
+		for _, w := range model.Weights() {
+			e.allBytes += w.Bytes()
+		}
+	}
+	if e.Embedder, err = embed.New(r.ctx, folder, model, opts); err != nil {
+		return nil, err
+	}
+	e.done = append(closers{e.Embedder.Close}, e.done...)
+	return e, nil
+}

@@ -1,0 +1,98 @@
+package serve
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/tensor"
+)
+
+// settings are what model.json beside a model says of it. All of it is optional.
+type settings struct {
+	// Kind is what is done with the model, where that is not as the files look.
+	Kind Kind `json:"kind"`
+	// Arch is the architecture of a bare state dict, Code a file in the same folder that has its code.
+	Arch string `json:"arch"`
+	Code string `json:"code"`
+	// Aliases are more names of the model.
+	Aliases []string `json:"aliases"`
+	// Memory is the share of a model beside the pool.
+	Memory size `json:"memory"`
+	// MaxJoin is how many requests share a pass, Mode how a member of the pool runs.
+	MaxJoin int       `json:"max_join"`
+	Mode    plan.Mode `json:"mode"`
+	// Context, Sequences and KV are as in generate.Options.
+	Context   int    `json:"context"`
+	Sequences int    `json:"sequences"`
+	KV        string `json:"kv"`
+	// OnDemand opens the model with the first request, and not at the start.
+	OnDemand bool `json:"on_demand"`
+}
+
+// A size is a number of bytes, or a text such as "2GiB".
+type size int64
+
+// UnmarshalJSON reads one.
+func (s *size) UnmarshalJSON(text []byte) error {
+	var name string
+	if json.Unmarshal(text, &name) != nil {
+		name = string(text)
+	}
+	n, err := ascii.ParseSize(name)
+	*s = size(n)
+	return err
+}
+
+var kvTypes = map[string]tensor.DType{"": tensor.Invalid, "fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16}
+
+// readSettings reads a model.json, the zero value where there is none.
+func readSettings(root *os.Root, name string) (settings, error) {
+	var s settings
+	text, err := readSmall(root, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return s, fmt.Errorf("%s: %w", path.Base(name), err)
+	}
+	bad := func(format string, args ...any) (settings, error) {
+		return settings{}, fmt.Errorf("%s: %s", path.Base(name), fmt.Sprintf(format, args...))
+	}
+	for _, a := range s.Aliases {
+		if !modelName.MatchString(a) {
+			return bad("aliases: %q is no name", a)
+		}
+	}
+	switch s.Kind {
+	case "", Tensors, Text, Embeddings:
+	default:
+		return bad("kind: %q is none of tensors, text, embeddings", s.Kind)
+	}
+	switch s.Mode {
+	case "", plan.Auto, plan.Page, plan.Resident:
+	default:
+		return bad("mode: %q is none of auto, page, resident", s.Mode)
+	}
+	if _, known := kvTypes[s.KV]; !known {
+		return bad("kv: %q is none of fp32, bf16, fp16", s.KV)
+	}
+	if s.Code != "" && (!modelName.MatchString(s.Code) || modelFile(s.Code) == "") {
+		return bad("code: %q is no file beside the model", s.Code)
+	}
+	if s.Memory < 0 || s.MaxJoin < 0 || s.Context < 0 || s.Sequences < 0 {
+		return bad("a number is below zero")
+	}
+	return s, nil
+}

@@ -1,0 +1,257 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/optimem/optimem/embed"
+	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/serve/oip"
+	"github.com/optimem/optimem/serve/openai"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A textRunner is an engine that writes, beside the pool.
+type textRunner struct {
+	*generate.Writer
+	name                  string
+	done                  closers
+	budgetBytes, allBytes int64
+	passSeconds           float64
+	// most is how many requests wait or are written; busy counts them.
+	most int
+	busy atomic.Int64
+}
+
+func (t *textRunner) ports() (inputs, outputs []portJSON) {
+	return []portJSON{{"text_input", oip.Bytes, []int{1}}}, []portJSON{{"text_output", oip.Bytes, []int{1}}}
+}
+
+// defaultTokens is how many tokens are written where neither the request nor the folder says.
+const defaultTokens = 256
+
+// infer writes what follows one text.
+func (t *textRunner) infer(ctx context.Context, c *call) error {
+	texts, err := onlyTexts(c.request, "text_input")
+	if err != nil {
+		return err
+	}
+	if len(texts) != 1 {
+		return refuse(400, "text_input has %d elements: it takes one", len(texts))
+	}
+	begin := time.Now()
+	c.rows = 1
+	defaults := t.Defaults()
+	r := generate.TextRequest{Prompt: texts[0], Request: generate.Request{MaxTokens: cmp.Or(defaults.MaxTokens, defaultTokens), Sampling: defaults.Sampling}}
+	if t.HasChat() {
+		r.Messages, r.Prompt = []generate.Message{{Role: "user", Content: texts[0]}}, ""
+	}
+	for key, set := range map[string]func(float64){
+		"max_tokens":  func(x float64) { r.Request.MaxTokens = int(x) },
+		"temperature": func(x float64) { r.Request.Sampling.Temperature = x },
+		"seed":        func(x float64) { r.Request.Seed = uint64(int64(x)) },
+	} {
+		switch x := c.request.Parameters[key].(type) {
+		case nil:
+		case int64:
+			set(float64(x))
+		case float64:
+			set(x)
+		default:
+			return refuse(400, "parameter %q is no number", key)
+		}
+	}
+	result, err := t.Pieces(ctx, r, func(generate.Piece) error { return nil })
+	if err != nil {
+		return err
+	}
+	c.queue = min(time.Duration(result.FirstTokenSeconds*float64(time.Second)), time.Since(begin))
+	c.infer = time.Since(begin) - c.queue
+	_, binary := c.request.Wants("text_output")
+	c.response = &oip.Response{Model: c.name, Version: c.version, ID: c.request.ID, Outputs: []oip.Output{
+		{Name: "text_output", Texts: [][]byte{[]byte(result.Text)}, Shape: tensor.Shape{1}, Binary: binary},
+	}}
+	return nil
+}
+
+// onlyTexts returns the elements of the one input of a model that takes texts.
+func onlyTexts(r *oip.Request, name string) ([]string, error) {
+	if r.IsRaw || len(r.Inputs) != 1 || r.Inputs[0].Name != name || r.Inputs[0].Datatype != oip.Bytes {
+		return nil, refuse(400, "the model takes one input, %s, of %s", name, oip.Bytes)
+	}
+	all := make([]string, len(r.Inputs[0].Texts))
+	for i, t := range r.Inputs[0].Texts {
+		all[i] = string(t)
+	}
+	return all, nil
+}
+
+func sessionFacts(s *runtime.Session, budgetBytes, allBytes int64) facts {
+	f := facts{budgetBytes: budgetBytes, allBytes: allBytes, join: 1}
+	if s == nil {
+		return f
+	}
+	m := s.Metrics()
+	f.heldBytes, f.weightBytes, f.cacheBytes, f.ringBytes = m.HeldBytes, m.WeightBytes, m.CacheBytes, m.RingBytes
+	f.activationBytes, f.workBytes = m.ActivationBytes, m.WorkBytes
+	f.passes, f.calls, f.joined, f.movedBytes, f.loadedBytes = m.Runs, m.Calls, m.Joined, m.MovedBytes, m.LoadedBytes
+	f.passing, f.stall = m.Passing, m.Stall
+	if m.Runs > 0 {
+		f.passSeconds = m.Passing.Seconds() / float64(m.Runs)
+	}
+	return f
+}
+
+func (t *textRunner) facts() facts {
+	e := t.Engine()
+	f := sessionFacts(e.Session(), t.budgetBytes, t.allBytes)
+	stats := e.Stats()
+	f.waiting, f.running, f.rows, f.tokens = stats.Waiting, stats.Running, stats.Rows, stats.Tokens
+	if f.passSeconds == 0 {
+		f.passSeconds = t.passSeconds
+	}
+	f.join = max(e.Rows(), 1)
+	return f
+}
+
+func (t *textRunner) giveBack(ctx context.Context) error {
+	return ignoreClosed(t.Engine().Session().Yield(ctx))
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, runtime.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (t *textRunner) resume() { t.Engine().Session().Resume() }
+
+func (t *textRunner) close() error { return t.done.close() }
+
+// A vectorRunner makes vectors of texts, beside the pool.
+type vectorRunner struct {
+	*embed.Embedder
+	name                  string
+	done                  closers
+	budgetBytes, allBytes int64
+	most                  int
+	busy                  atomic.Int64
+}
+
+func (e *vectorRunner) ports() (inputs, outputs []portJSON) {
+	return []portJSON{{"text", oip.Bytes, []int{-1}}}, []portJSON{{"embedding", "FP32", []int{-1, e.Dim()}}}
+}
+
+func (e *vectorRunner) infer(ctx context.Context, c *call) error {
+	texts, err := onlyTexts(c.request, "text")
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	c.rows = int64(len(texts))
+	r := embed.Request{Texts: texts}
+	if prompt, ok := c.request.Parameters["prompt"].(string); ok {
+		r.Prompt = prompt
+	}
+	result, err := e.Embed(ctx, r)
+	if err != nil {
+		return err
+	}
+	c.infer = time.Since(begin)
+	_, binary := c.request.Wants("embedding")
+	c.response = &oip.Response{Model: c.name, Version: c.version, ID: c.request.ID, Outputs: []oip.Output{
+		{Name: "embedding", Tensor: tensor.Of(result.Data, len(texts), result.Dim), Binary: binary},
+	}}
+	return nil
+}
+
+func (e *vectorRunner) facts() facts {
+	f := sessionFacts(e.Session(), e.budgetBytes, e.allBytes)
+	if busy := int(e.busy.Load()); busy > 0 {
+		f.running, f.waiting = 1, busy-1
+	}
+	return f
+}
+
+func (e *vectorRunner) giveBack(ctx context.Context) error {
+	if s := e.Session(); s != nil {
+		return ignoreClosed(s.Yield(ctx))
+	}
+	return nil
+}
+
+func (e *vectorRunner) resume() {
+	if s := e.Session(); s != nil {
+		s.Resume()
+	}
+}
+
+func (e *vectorRunner) close() error { return e.done.close() }
+
+// texts are the models as package openai wants them.
+type texts struct{ r *Registry }
+
+// List returns the models that write or make vectors. A client names no others.
+func (t texts) List(context.Context) ([]openai.Model, error) {
+	var all []openai.Model
+	for _, s := range t.r.list1() {
+		f := s.versions[len(s.versions)-1].what()
+		if f.kind == Text || f.kind == Embeddings {
+			all = append(all, openai.Model{ID: s.name, Created: t.r.began})
+		}
+	}
+	return all, nil
+}
+
+// lend lends a model that writes, or makes vectors, with a place among its requests.
+func (t texts) lend(ctx context.Context, name string, kind Kind, does string) (*instance, func(), error) {
+	v, err := t.r.find(name, "")
+	if err != nil {
+		return nil, nil, &openai.NotFoundError{Model: name}
+	}
+	if v.what().kind != kind {
+		return nil, nil, &openai.KindError{Model: name, Does: does}
+	}
+	i, release, err := v.use(ctx)
+	if err == nil {
+		var done func()
+		done, err = t.r.admit(ctx, v, i)
+		if err == nil {
+			return i, func() { done(); release() }, nil
+		}
+		release()
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		return nil, nil, err
+	}
+	switch e.Status {
+	case 429, 503:
+		return nil, nil, &openai.BusyError{Msg: e.Msg, Unavailable: e.Status == 503, RetryAfter: e.RetryAfter}
+	}
+	return nil, nil, &openai.Error{Status: e.Status, Type: "invalid_request_error", Code: strconv.Itoa(e.Status), Message: e.Msg}
+}
+
+// Writer lends a model that writes.
+func (t texts) Writer(ctx context.Context, need openai.Need) (*openai.WriterLease, error) {
+	i, release, err := t.lend(ctx, need.Model, Text, "write text")
+	if err != nil {
+		return nil, err
+	}
+	return &openai.WriterLease{Writer: i.runner.(*textRunner).Writer, Release: release}, nil
+}
+
+// Embedder lends a model that makes vectors.
+func (t texts) Embedder(ctx context.Context, need openai.Need) (*openai.EmbedderLease, error) {
+	i, release, err := t.lend(ctx, need.Model, Embeddings, "make vectors")
+	if err != nil {
+		return nil, err
+	}
+	return &openai.EmbedderLease{Embedder: i.runner.(*vectorRunner).Embedder, Release: release}, nil
+}
