@@ -245,6 +245,35 @@ func TestRowsPutElsewhere(t *testing.T) {
 	}
 }
 
+// TestSuppressionByClass: boxes of other classes drop nothing, whether there are few or many, counted or not.
+func TestSuppressionByClass(t *testing.T) {
+	for _, counted := range []bool{true, false} {
+		for _, apart := range []int{1, 100} {
+			b, x, some, _ := counting(t)
+			want := []float32{2, 0}
+			if !counted {
+				some, want = x, []float32{4, 0}
+			}
+			alike := only(t, b, "add.Scalar", map[string]any{"self": only(t, b, "zeros_like.default", map[string]any{"self": some}), "other": 1})
+			boxes := only(t, b, "cumsum.default", map[string]any{"self": alike, "dim": 1}) // from 1, 2 to 3, 4
+			scores := column(t, b, some)
+			classes := only(t, b, "to.dtype", map[string]any{
+				"self": only(t, b, "gt.Scalar", map[string]any{"self": scores, "other": 2}), "dtype": tensor.Int64,
+			})
+			out, err := calledOn(b, "torch.ops.optimem.batched_nms.default", map[string]any{
+				"boxes": boxes, "scores": scores, "idxs": classes, "iou_threshold": 0.5, "apart": apart,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			stay := only(t, b, "to.dtype", map[string]any{"self": out[0], "dtype": tensor.Float32})
+			if got := computed(t, b, stay); !slices.Equal(got, want) {
+				t.Errorf("counted %v, apart from %d: %v stay, want %v", counted, apart, got, want)
+			}
+		}
+	}
+}
+
 // TestRowsPutBeyond: a place beyond what there is fails, also one behind the last.
 func TestRowsPutBeyond(t *testing.T) {
 	for _, at := range []int{5, 6, -6} {
