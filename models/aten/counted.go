@@ -19,9 +19,31 @@ type Count struct {
 	// within is a count that this one is 0 with; nil where none is known. multiple says that it is 0 with this one, too.
 	within   *Count
 	multiple bool
-	// parts and plus are what it is a sum of, where it is one.
+	// parts, which are no sums, and plus are what it is a sum of, where it is one of few.
 	parts []*Count
 	plus  int
+}
+
+// maxParted bounds the parts of a sum; one of more is as any number. mostSum bounds how large a sum can be.
+const (
+	maxParted = 64
+	mostSum   = 1 << 48
+)
+
+// sumOf makes n a sum of counts and a number.
+func (n *Count) sumOf(plus int, counts ...*Count) *Count {
+	n.parts, n.plus = nil, plus
+	for _, k := range counts {
+		n.plus += k.plus
+		if len(k.parts) == 0 {
+			n.parts = append(n.parts, k)
+		}
+		n.parts = append(n.parts, k.parts...)
+	}
+	if len(n.parts) > maxParted {
+		n.parts, n.plus = nil, 0
+	}
+	return n
 }
 
 // EmptyWith returns the dimension of which a tensor has nothing when a count is 0, −1 where that is not known.
@@ -82,23 +104,14 @@ func (n *Count) same(m *Count) bool {
 	return len(n.parts) > 0 && len(m.parts) > 0 && n.sum() == m.sum()
 }
 
-// sum is a text that counts with the same terms have.
+// sum is a text that sums of the same terms have alike.
 func (n *Count) sum() string {
-	var terms []string
-	plus := 0
-	var add func(n *Count)
-	add = func(n *Count) {
-		plus += n.plus
-		if len(n.parts) == 0 {
-			terms = append(terms, fmt.Sprint(n.value.cell.value, "@", n.value.layout.Offset))
-		}
-		for _, k := range n.parts {
-			add(k)
-		}
+	terms := make([]string, len(n.parts))
+	for i, k := range n.parts {
+		terms[i] = fmt.Sprint(k.value.cell.value, "@", k.value.layout.Offset)
 	}
-	add(n)
 	slices.Sort(terms)
-	return fmt.Sprint(plus, terms)
+	return fmt.Sprint(n.plus, terms)
 }
 
 // rows say that of a dimension of a tensor as much is there as a count says. The shape has the most that can be: what lies
@@ -196,11 +209,14 @@ func (b *Builder) CountOf(operator string, args []any) (n *Count, ok bool, err e
 		if isNumber && number == 0 {
 			return k, true, nil
 		}
-		total := &Count{most: k.most + number, parts: []*Count{k}, plus: number}
+		total := (&Count{most: k.most + number}).sumOf(number, k)
 		value := operandArg(number)
 		if isCount {
-			total = &Count{most: k.most + m.most, parts: []*Count{k, m}}
+			total = (&Count{most: k.most + m.most}).sumOf(0, k, m)
 			value = m.value
+		}
+		if total.most > mostSum {
+			return nil, false, nil
 		}
 		total.value, err = b.combine("add", nil, k.value, value)
 		return total, true, err
@@ -292,27 +308,36 @@ func (b *Builder) made(id graph.ValueID, depth int) string {
 	if v.Role == graph.Const && len(v.Const) <= maskConst {
 		return fmt.Sprintf("%v%v%x", v.DType, v.Shape, v.Const)
 	}
-	if depth > 0 {
-		for _, op := range slices.Backward(b.Graph.Ops) {
-			at := slices.Index(op.Out, id)
-			if at < 0 {
-				continue
-			}
-			if len(op.In) > maskOperands || len(op.Guard) > 0 {
-				break
-			}
-			text := fmt.Sprintf("%s%v.%d(", op.Kind, op.Attrs, at)
-			for _, o := range op.In {
-				if o.Value == graph.NoValue {
-					text += "-,"
-					continue
-				}
-				text += b.made(o.Value, depth-1) + fmt.Sprint(o.Layout, ",")
-			}
-			return text + ")"
+	op := b.maker(id)
+	if depth == 0 || op == nil || len(op.In) > maskOperands || len(op.Guard) > 0 {
+		return fmt.Sprintf("v%d", id)
+	}
+	text := fmt.Sprintf("%s%v.%d(", op.Kind, op.Attrs, slices.Index(op.Out, id))
+	for _, o := range op.In {
+		if o.Value == graph.NoValue {
+			text += "-,"
+			continue
+		}
+		text += b.made(o.Value, depth-1) + fmt.Sprint(o.Layout, ",")
+	}
+	return text + ")"
+}
+
+// maker returns the op that made a value, nil for none.
+func (b *Builder) maker(id graph.ValueID) *graph.Op {
+	if b.makers == nil {
+		b.makers = make(map[graph.ValueID]int)
+	}
+	for ; b.makersOf < len(b.Graph.Ops); b.makersOf++ {
+		for _, out := range b.Graph.Ops[b.makersOf].Out {
+			b.makers[out] = b.makersOf
 		}
 	}
-	return fmt.Sprintf("v%d", id)
+	at, ok := b.makers[id]
+	if !ok {
+		return nil
+	}
+	return &b.Graph.Ops[at]
 }
 
 // where returns how often a mask is true. The same mask gives the same count, also where it is computed twice, so that what it

@@ -193,6 +193,29 @@ func TestCountsAreSums(t *testing.T) {
 	}
 }
 
+// TestCountsThatDouble: a sum of sums of sums takes no more time than any, and ends before it cannot be told.
+func TestCountsThatDouble(t *testing.T) {
+	b, _, some, _ := counting(t)
+	k, _ := some.Counted(0)
+	n, doubled := k, 0
+	for ; doubled < 100; doubled++ {
+		next, ok, err := b.CountOf("_operator.add", []any{n, n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		if next.same(n) || !next.same(next) || next.most != 2*n.most {
+			t.Fatalf("twice %d is %d", n.most, next.most)
+		}
+		n = next
+	}
+	if doubled < 40 || doubled == 100 {
+		t.Errorf("doubled %d times", doubled)
+	}
+}
+
 // TestMasksComputedTwice: a mask that is computed again of the same is the same mask.
 func TestMasksComputedTwice(t *testing.T) {
 	b, x, _, _ := counting(t)
