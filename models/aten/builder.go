@@ -44,6 +44,9 @@ type Builder struct {
 	known map[graph.ValueID]bool
 	// found are the places where masks are true, by mask.
 	found map[string]*places
+	// makers are the places of the ops that made values, of the first makersOf ops.
+	makers   map[graph.ValueID]int
+	makersOf int
 	// rowsJoined are the masks of rows that count in what was put together, by the counts of the parts.
 	rowsJoined map[string]*Ref
 	// fourierBytes is what constants of Fourier transforms take so far.

@@ -19,9 +19,31 @@ type Count struct {
 	// within is a count that this one is 0 with; nil where none is known. multiple says that it is 0 with this one, too.
 	within   *Count
 	multiple bool
-	// parts and plus are what it is a sum of, where it is one.
+	// parts, which are no sums, and plus are what it is a sum of, where it is one of few.
 	parts []*Count
 	plus  int
+}
+
+// maxParted bounds the parts of a sum; one of more is as any number. mostSum bounds how large a sum can be.
+const (
+	maxParted = 64
+	mostSum   = 1 << 48
+)
+
+// sumOf makes n a sum of counts and a number.
+func (n *Count) sumOf(plus int, counts ...*Count) *Count {
+	n.parts, n.plus = nil, plus
+	for _, k := range counts {
+		n.plus += k.plus
+		if len(k.parts) == 0 {
+			n.parts = append(n.parts, k)
+		}
+		n.parts = append(n.parts, k.parts...)
+	}
+	if len(n.parts) > maxParted {
+		n.parts, n.plus = nil, 0
+	}
+	return n
 }
 
 // EmptyWith returns the dimension of which a tensor has nothing when a count is 0, −1 where that is not known.
@@ -82,23 +104,14 @@ func (n *Count) same(m *Count) bool {
 	return len(n.parts) > 0 && len(m.parts) > 0 && n.sum() == m.sum()
 }
 
-// sum is a text that counts with the same terms have.
+// sum is a text that sums of the same terms have alike.
 func (n *Count) sum() string {
-	var terms []string
-	plus := 0
-	var add func(n *Count)
-	add = func(n *Count) {
-		plus += n.plus
-		if len(n.parts) == 0 {
-			terms = append(terms, fmt.Sprint(n.value.cell.value, "@", n.value.layout.Offset))
-		}
-		for _, k := range n.parts {
-			add(k)
-		}
+	terms := make([]string, len(n.parts))
+	for i, k := range n.parts {
+		terms[i] = fmt.Sprint(k.value.cell.value, "@", k.value.layout.Offset)
 	}
-	add(n)
 	slices.Sort(terms)
-	return fmt.Sprint(plus, terms)
+	return fmt.Sprint(n.plus, terms)
 }
 
 // rows say that of a dimension of a tensor as much is there as a count says. The shape has the most that can be: what lies
@@ -196,11 +209,14 @@ func (b *Builder) CountOf(operator string, args []any) (n *Count, ok bool, err e
 		if isNumber && number == 0 {
 			return k, true, nil
 		}
-		total := &Count{most: k.most + number, parts: []*Count{k}, plus: number}
+		total := (&Count{most: k.most + number}).sumOf(number, k)
 		value := operandArg(number)
 		if isCount {
-			total = &Count{most: k.most + m.most, parts: []*Count{k, m}}
+			total = (&Count{most: k.most + m.most}).sumOf(0, k, m)
 			value = m.value
+		}
+		if total.most > mostSum {
+			return nil, false, nil
 		}
 		total.value, err = b.combine("add", nil, k.value, value)
 		return total, true, err
@@ -269,118 +285,6 @@ func (b *Builder) filledBehind(r *Ref, fill number) (*Ref, error) {
 		return nil, err
 	}
 	return b.choose(is, r.dtype, bare(r), fill)
-}
-
-// places are where a mask is true.
-type places struct {
-	*Count
-	// flat are the places in the mask as a list, and 0 behind those that count.
-	flat *Ref
-}
-
-// maskDepth is through how many ops masks are compared, maskOperands how many operands those may have, maskConst how long the
-// constants are that are.
-const (
-	maskDepth    = 3
-	maskOperands = 4
-	maskConst    = 64
-)
-
-// made returns a text that two values have alike only where the same ops made them of the same.
-func (b *Builder) made(id graph.ValueID, depth int) string {
-	v := &b.Graph.Values[id]
-	if v.Role == graph.Const && len(v.Const) <= maskConst {
-		return fmt.Sprintf("%v%v%x", v.DType, v.Shape, v.Const)
-	}
-	if depth > 0 {
-		for _, op := range slices.Backward(b.Graph.Ops) {
-			at := slices.Index(op.Out, id)
-			if at < 0 {
-				continue
-			}
-			if len(op.In) > maskOperands || len(op.Guard) > 0 {
-				break
-			}
-			text := fmt.Sprintf("%s%v.%d(", op.Kind, op.Attrs, at)
-			for _, o := range op.In {
-				if o.Value == graph.NoValue {
-					text += "-,"
-					continue
-				}
-				text += b.made(o.Value, depth-1) + fmt.Sprint(o.Layout, ",")
-			}
-			return text + ")"
-		}
-	}
-	return fmt.Sprintf("v%d", id)
-}
-
-// where returns how often a mask is true. The same mask gives the same count, also where it is computed twice, so that what it
-// selects of several tensors has as many rows.
-func (b *Builder) where(mask *Ref) (*places, error) {
-	o := b.Read(bare(mask))
-	key := b.made(o.Value, maskDepth) + fmt.Sprint(o.Layout)
-	if mask.IsCounted() {
-		key += fmt.Sprint(mask.counted.dim, mask.counted.value.cell.value)
-	}
-	if p, ok := b.found[key]; ok && len(b.Guard) == 0 {
-		return p, nil
-	}
-	all, err := b.filledBehind(mask, 0)
-	if err != nil {
-		return nil, err
-	}
-	if all, err = b.flat(all); err != nil {
-		return nil, err
-	}
-	n, err := b.fold("count_nonzero", all, []int{0}, false, nil)
-	if err != nil {
-		return nil, err
-	}
-	p := &places{Count: &Count{value: n, most: all.shape()[0]}}
-	if mask.IsCounted() {
-		p.within = mask.counted.Count
-	}
-	list, err := b.Emit1("nonzero", graph.Attrs{"size": p.most, "fill": 0}, b.Read(all))
-	if err != nil {
-		return nil, err
-	}
-	if p.flat, err = b.flat(list); err != nil {
-		return nil, err
-	}
-	if len(b.Guard) == 0 { // what a branch computes is not there in another
-		if b.found == nil {
-			b.found = make(map[string]*places)
-		}
-		b.found[key] = p
-	}
-	return p, nil
-}
-
-// picked returns x[mask], where the mask stands for the dimensions of x from lead on.
-func (b *Builder) picked(r, mask *Ref, lead int) (*Ref, error) {
-	if IsComplex(r.dtype) {
-		return nil, b.Unsupported("what a mask selects of complex numbers: %s", SizeOfData)
-	}
-	if k := r.counted; k != nil {
-		if m := mask.counted; m == nil || !m.same(k.Count) || m.dim+lead != k.dim {
-			return nil, b.Unsupported("a mask over rows that are not its own: %s", SizeOfData)
-		}
-	}
-	p, err := b.where(mask)
-	if err != nil {
-		return nil, err
-	}
-	shape := slices.Concat(r.shape()[:lead], tensor.Shape{p.most}, r.shape()[lead+mask.rank():])
-	list, err := b.Reshape(bare(r), shape)
-	if err != nil {
-		return nil, err
-	}
-	out, err := b.Emit1("index", graph.Attrs{"dim": lead}, b.Read(list), b.Read(p.flat))
-	if err != nil {
-		return nil, err
-	}
-	return p.of(out, lead), nil
 }
 
 // Output makes a tensor the next output of the graph, with another that says how much of it there is where data does.

@@ -30,7 +30,8 @@ func catCounted(c *call, t Target) error {
 	}
 	var masks []*Ref
 	key := ""
-	total := &Count{}
+	var counts []*Count
+	plus := 0
 	for _, r := range parts {
 		if r.IsCounted() && r.counted.dim != d {
 			return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
@@ -41,9 +42,9 @@ func catCounted(c *call, t Target) error {
 		is, err := c.full(true, tensor.Bool, tensor.Shape{r.shape()[d]})
 		key += fmt.Sprint(r.shape()[d])
 		if !r.IsCounted() {
-			total.plus += r.shape()[d]
+			plus += r.shape()[d]
 		} else {
-			total.parts = append(total.parts, r.counted.Count)
+			counts = append(counts, r.counted.Count)
 			is, err = c.among(r.counted.Count, r.shape()[d])
 			key += fmt.Sprint(" of ", r.counted.value.cell.value, r.counted.value.layout.Offset)
 		}
@@ -71,7 +72,7 @@ func catCounted(c *call, t Target) error {
 	}
 	out, err := c.picked(results[0].(*Ref), is, d)
 	if err == nil && len(out.counted.parts) == 0 {
-		out.counted.parts, out.counted.plus = total.parts, total.plus
+		out.counted.sumOf(plus, counts...)
 	}
 	return c.giveRef(out, err)
 }

@@ -193,6 +193,29 @@ func TestCountsAreSums(t *testing.T) {
 	}
 }
 
+// TestCountsThatDouble: a sum of sums of sums takes no more time than any, and ends before it cannot be told.
+func TestCountsThatDouble(t *testing.T) {
+	b, _, some, _ := counting(t)
+	k, _ := some.Counted(0)
+	n, doubled := k, 0
+	for ; doubled < 100; doubled++ {
+		next, ok, err := b.CountOf("_operator.add", []any{n, n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		if next.same(n) || !next.same(next) || next.most != 2*n.most {
+			t.Fatalf("twice %d is %d", n.most, next.most)
+		}
+		n = next
+	}
+	if doubled < 40 || doubled == 100 {
+		t.Errorf("doubled %d times", doubled)
+	}
+}
+
 // TestMasksComputedTwice: a mask that is computed again of the same is the same mask.
 func TestMasksComputedTwice(t *testing.T) {
 	b, x, _, _ := counting(t)
@@ -242,6 +265,35 @@ func TestRowsPutElsewhere(t *testing.T) {
 	}
 	if got := computed(t, b, part); len(got) != 20 || got[0] != 0 || got[7] != 7 || got[19] != 19 {
 		t.Errorf("the second part: %v", got)
+	}
+}
+
+// TestSuppressionByClass: boxes of other classes drop nothing, whether there are few or many, counted or not.
+func TestSuppressionByClass(t *testing.T) {
+	for _, counted := range []bool{true, false} {
+		for _, apart := range []int{1, 100} {
+			b, x, some, _ := counting(t)
+			want := []float32{2, 0}
+			if !counted {
+				some, want = x, []float32{4, 0}
+			}
+			alike := only(t, b, "add.Scalar", map[string]any{"self": only(t, b, "zeros_like.default", map[string]any{"self": some}), "other": 1})
+			boxes := only(t, b, "cumsum.default", map[string]any{"self": alike, "dim": 1}) // from 1, 2 to 3, 4
+			scores := column(t, b, some)
+			classes := only(t, b, "to.dtype", map[string]any{
+				"self": only(t, b, "gt.Scalar", map[string]any{"self": scores, "other": 2}), "dtype": tensor.Int64,
+			})
+			out, err := calledOn(b, "torch.ops.optimem.batched_nms.default", map[string]any{
+				"boxes": boxes, "scores": scores, "idxs": classes, "iou_threshold": 0.5, "apart": apart,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			stay := only(t, b, "to.dtype", map[string]any{"self": out[0], "dtype": tensor.Float32})
+			if got := computed(t, b, stay); !slices.Equal(got, want) {
+				t.Errorf("counted %v, apart from %d: %v stay, want %v", counted, apart, got, want)
+			}
+		}
 	}
 }
 
