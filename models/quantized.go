@@ -31,7 +31,7 @@ type quantConfig struct {
 }
 
 // quantMethods are those whose weights are read, in the words of an error.
-const quantMethods = "awq (gemm), gptq, fp8, compressed-tensors (int4, int8 and float8) and bitsandbytes (4 bits)"
+const quantMethods = "awq (gemm), gptq, fp8, compressed-tensors (int4, int8 and float8), bitsandbytes (4 bits) and mxfp4 (gpt-oss)"
 
 // useQuantized makes m the model of a Hugging Face folder whose weights are quantised: of tensors that belong together one weight
 // is made, under the name that it had, and the configuration no longer says so.
@@ -64,6 +64,9 @@ func (m *Model) useQuantized(ckpt *loader.Checkpoint, opts Options, raw json.Raw
 	a, err := transformers.Named(opts.Arch, rest, dict)
 	if err != nil {
 		return configError(ckpt, err)
+	}
+	if a.Note != "" {
+		m.notes = append(m.notes, a.Note)
 	}
 	renamed.Format, m.weights = ckpt.Format, renamed.Weights
 	return m.useArchitecture(renamed, a, opts, nil)

@@ -116,7 +116,7 @@ func (p *Plan) Shares() []Share {
 	return shares
 }
 
-// An Encoded says of how many weights the blocks of an encoding are in memory as they lie in the file, and what they take.
+// An Encoded says how many weights are blocks of codes in memory, of which encoding, and what they take.
 type Encoded struct {
 	Name    string
 	Weights int

@@ -98,7 +98,7 @@ type jsonGroup struct {
 	Parts int `json:"parts,omitempty"`
 }
 
-// A jsonEncoded says of how many weights the blocks are in memory as in the file, in the answer of --json.
+// A jsonEncoded says how many weights are blocks of codes in memory, in the answer of --json.
 type jsonEncoded struct {
 	Encoding string `json:"encoding"`
 	Weights  int    `json:"weights"`
@@ -272,7 +272,7 @@ func (r *run) planSums(m *openModel, leastBytes int64) *ascii.Table {
 		if i == 0 {
 			title = "encoded"
 		}
-		t.Row(title, fmt.Sprintf("%s: %s of %s, in memory as in the file", e.Name, counted(e.Weights, "weight"), ascii.FormatSize(e.Bytes)))
+		t.Row(title, fmt.Sprintf("%s: %s of %s, blocks in memory, too", e.Name, counted(e.Weights, "weight"), ascii.FormatSize(e.Bytes)))
 	}
 	if n := len(p.Fixed.Packed); n > 0 {
 		t.Row("packed", counted(n, "weight")+" of those that stay, as the device computes with them")

@@ -5,6 +5,7 @@ import (
 
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/cpu/tasks"
+	"github.com/optimem/optimem/tensor"
 	"github.com/optimem/optimem/tensor/encoded"
 )
 
@@ -59,7 +60,10 @@ func (m *matrix[T]) decode(group []float32, width, l, lines, k0, k1 int) {
 
 // turns has the encodings whose blocks the kernels of a processor decode and turn at once. The others are decoded in Go.
 var turns = map[string]func(x *turning){
-	"Q4_0":   func(x *turning) { x.halfBytes(18, &tableQ4) },
+	"Q4_0":             func(x *turning) { x.halfBytes(18, &tableQ4) },
+	"INT4/128 float16": func(x *turning) { x.int4(128, simd.Float16) }, "INT4/128 bfloat16": func(x *turning) { x.int4(128, simd.BFloat16) },
+	"INT4/64 float16": func(x *turning) { x.int4(64, simd.Float16) }, "INT4/64 bfloat16": func(x *turning) { x.int4(64, simd.BFloat16) },
+	"INT4/32 float16": func(x *turning) { x.int4(32, simd.Float16) }, "INT4/32 bfloat16": func(x *turning) { x.int4(32, simd.BFloat16) },
 	"IQ4_NL": func(x *turning) { x.halfBytes(18, &tableIQ4) },
 	"Q4_1":   (*turning).q41,
 	"Q8_0":   (*turning).q80,
@@ -117,6 +121,26 @@ func (x *turning) q41() {
 	x.set.Halves(x.blocks, x.src[2:], x.stride, 20, x.d[minima:])
 	x.run(simd.Turn{
 		Steps: x.blocks, Pieces: 1, Src: x.src[4:], Gap: 4, Scales: x.d[:], Minima: x.d[minima:], Table: &tableOwn,
+	})
+}
+
+// int4 is for blocks of n numbers: a half that is the scale, the code that stands for nothing, and codes of half a byte.
+func (x *turning) int4(n int, round simd.Element) {
+	size := 3 + n/2
+	if round == simd.Float16 {
+		x.set.Halves(x.blocks, x.src, x.stride, size, x.d[:])
+	}
+	for b := range x.blocks {
+		for i := range simd.TurnedLines {
+			head := x.src[i*x.stride+b*size:][:3]
+			x.d[minima+b*simd.TurnedLines+i] = float32(head[2])
+			if round == simd.BFloat16 {
+				x.d[b*simd.TurnedLines+i] = tensor.BFloat16ToFloat32(uint16(head[0]) | uint16(head[1])<<8)
+			}
+		}
+	}
+	x.run(simd.Turn{
+		Steps: x.blocks, Pieces: n / 32, Src: x.src[3:], Gap: 3, Scales: x.d[:], Minima: x.d[minima:], Table: &tableOwn, Round: round,
 	})
 }
 

@@ -117,10 +117,14 @@ func unitOf(set *simd.Set) string {
 // productLabel returns what reports call a product: one that rounds says what multiplies.
 func productLabel(kind string) func(a graph.Attrs) string {
 	return func(a graph.Attrs) string {
-		if p := a.String("precision"); p != "" {
-			return kind + "_" + unitOf(simd.Best()) + "_" + p
+		name := kind
+		if e := a.String(graph.EncodingAttr); e != "" {
+			name += " of " + e
 		}
-		return kind
+		if p := a.String("precision"); p != "" {
+			return name + "_" + unitOf(simd.Best()) + "_" + p
+		}
+		return name
 	}
 }
 

@@ -78,6 +78,7 @@ func runsOf(t *testing.T) ([]encoded.Run, []byte) {
 	add(30, 8, 10, 1, 0)     // BF16, interleaved
 	add(2, 2048, 1024, 2, 0) // heads of more bytes than are read at once
 	add(39, 1, 32, 0, 0)     // MXFP4
+	add(2, 4, 64, 0, -1)     // Q4_0 less one: no blocks
 	add(1, 3, 9, 0, -1)      // F16 less one: float32
 	return runs, file
 }

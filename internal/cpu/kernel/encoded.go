@@ -11,7 +11,10 @@ const TurnedLines = 16
 //
 // A code is a byte, signed, and number k of a line goes to Dst[k·Ldd + line]. Where there is a Table it is two half bytes instead:
 // the low ones of a step come first, then the high ones, and a code is what the table has for it. Scales and minima of the low ones
-// and of the high ones may then differ ([Turn.Pairs]): those of a step lie one behind the other.
+// and of the high ones may then differ ([Turn.Pairs]): those of a step lie one behind the other. With a table, numbers may also be
+// rounded to halves, and Minima are what is taken off a code first:
+//
+//	number = rounded((code − minimum) · scale)
 type Turn struct {
 	Steps, Pieces  int
 	Src            []byte
@@ -19,8 +22,10 @@ type Turn struct {
 	Scales, Minima []float32
 	Table          *[32]byte
 	Pairs          bool
-	Dst            []float32
-	Ldd            int
+	// Round is Float16 or BFloat16 where numbers are rounded.
+	Round Element
+	Dst   []float32
+	Ldd   int
 }
 
 // TableOf returns a table of the numbers that sixteen codes stand for.
@@ -38,6 +43,9 @@ type encodedSet struct {
 	bytesMin   func(steps, pieces int, src *byte, stride, gap int, scales, minima, dst *float32, ldd int)
 	nibbles    func(steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, dst *float32, ldd, apart int)
 	nibblesMin func(
+		steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima, dst *float32, ldd, apart int,
+	)
+	nibblesF16, nibblesBF16 func(
 		steps, pieces int, src *byte, stride, gap int, scales *float32, other int, table *byte, minima, dst *float32, ldd, apart int,
 	)
 	halves               func(steps int, src *byte, stride, step int, dst *float32)
@@ -70,6 +78,10 @@ func (s *Set) Turn(t *Turn) {
 	e, src, dst, ldd := &s.encoded, &t.Src[0], &t.Dst[0], 4*t.Ldd
 	other, apart := 4*(scales-TurnedLines), 16*t.Pieces*ldd
 	switch {
+	case t.Table != nil && t.Round == Float16 && minima != nil:
+		e.nibblesF16(t.Steps, t.Pieces, src, t.Stride, t.Gap, &t.Scales[0], other, &t.Table[0], minima, dst, ldd, apart)
+	case t.Table != nil && t.Round == BFloat16 && minima != nil:
+		e.nibblesBF16(t.Steps, t.Pieces, src, t.Stride, t.Gap, &t.Scales[0], other, &t.Table[0], minima, dst, ldd, apart)
 	case t.Table != nil && minima != nil:
 		e.nibblesMin(t.Steps, t.Pieces, src, t.Stride, t.Gap, &t.Scales[0], other, &t.Table[0], minima, dst, ldd, apart)
 	case t.Table != nil:

@@ -1062,6 +1062,980 @@ turnBytes512min_done:
 	VZEROUPPER
 	RET
 
+// func turnNibbles512f16(steps int, pieces int, src *byte, stride int, gap int, scales *float32, other int, table *byte, minima *float32, dst *float32, ldd int, apart int)
+// Requires: AVX, AVX2, AVX512F
+TEXT ·turnNibbles512f16(SB), NOSPLIT, $0-96
+	MOVQ steps+0(FP), AX
+	MOVQ src+16(FP), CX
+	MOVQ stride+24(FP), DX
+	MOVQ scales+40(FP), BX
+	MOVQ minima+64(FP), SI
+	MOVQ dst+72(FP), DI
+	MOVQ ldd+80(FP), R8
+	MOVQ other+48(FP), R11
+
+turnNibbles512f16_step:
+	SUBQ    $0x01, AX
+	JL      turnNibbles512f16_done
+	MOVQ    apart+88(FP), R12
+	ADDQ    DI, R12
+	VMOVUPS (BX), Z16
+	VMOVUPS (SI), Z18
+	VMOVUPS (BX)(R11*1), Z17
+	VMOVUPS (SI)(R11*1), Z19
+	MOVQ    pieces+8(FP), R9
+
+turnNibbles512f16_piece:
+	MOVQ           CX, R10
+	VMOVDQU        (R10), X0
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X1
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X2
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X3
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X4
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X5
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X6
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X7
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y0, Y0
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y1, Y1
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y2, Y2
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y3, Y3
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y4, Y4
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y5, Y5
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y6, Y6
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y7, Y7
+	ADDQ           DX, R10
+	VPUNPCKLBW     Y4, Y0, Y8
+	VPUNPCKHBW     Y4, Y0, Y12
+	VPUNPCKLBW     Y5, Y1, Y9
+	VPUNPCKHBW     Y5, Y1, Y13
+	VPUNPCKLBW     Y6, Y2, Y10
+	VPUNPCKHBW     Y6, Y2, Y14
+	VPUNPCKLBW     Y7, Y3, Y11
+	VPUNPCKHBW     Y7, Y3, Y15
+	VPUNPCKLBW     Y10, Y8, Y0
+	VPUNPCKHBW     Y10, Y8, Y2
+	VPUNPCKLBW     Y11, Y9, Y1
+	VPUNPCKHBW     Y11, Y9, Y3
+	VPUNPCKLBW     Y14, Y12, Y4
+	VPUNPCKHBW     Y14, Y12, Y6
+	VPUNPCKLBW     Y15, Y13, Y5
+	VPUNPCKHBW     Y15, Y13, Y7
+	VPUNPCKLBW     Y1, Y0, Y8
+	VPUNPCKHBW     Y1, Y0, Y9
+	VPUNPCKLBW     Y3, Y2, Y10
+	VPUNPCKHBW     Y3, Y2, Y11
+	VPUNPCKLBW     Y5, Y4, Y12
+	VPUNPCKHBW     Y5, Y4, Y13
+	VPUNPCKLBW     Y7, Y6, Y14
+	VPUNPCKHBW     Y7, Y6, Y15
+	MOVQ           table+56(FP), R10
+	VBROADCASTI128 (R10), Y0
+	VBROADCASTI128 16(R10), Y1
+	VPERMQ         $0xd8, Y8, Y8
+	VPAND          Y1, Y8, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y8, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y9, Y9
+	VPAND          Y1, Y9, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y9, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y10, Y10
+	VPAND          Y1, Y10, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y10, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y11, Y11
+	VPAND          Y1, Y11, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y11, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y12, Y12
+	VPAND          Y1, Y12, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y12, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y13, Y13
+	VPAND          Y1, Y13, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y13, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y14, Y14
+	VPAND          Y1, Y14, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y14, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y15, Y15
+	VPAND          Y1, Y15, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y15, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VCVTPS2PH      $0x00, Z4, Y4
+	VCVTPH2PS      Y4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	ADDQ           $0x10, CX
+	SUBQ           $0x01, R9
+	JG             turnNibbles512f16_piece
+	MOVQ           gap+32(FP), DI
+	ADDQ           DI, CX
+	ADDQ           $0x40, BX
+	ADDQ           $0x40, SI
+	ADDQ           R11, BX
+	ADDQ           R11, SI
+	MOVQ           R12, DI
+	JMP            turnNibbles512f16_step
+
+turnNibbles512f16_done:
+	VZEROUPPER
+	RET
+
+// func turnNibbles512bf16(steps int, pieces int, src *byte, stride int, gap int, scales *float32, other int, table *byte, minima *float32, dst *float32, ldd int, apart int)
+// Requires: AVX, AVX2, AVX512F
+TEXT ·turnNibbles512bf16(SB), NOSPLIT, $0-96
+	MOVQ steps+0(FP), AX
+	MOVQ src+16(FP), CX
+	MOVQ stride+24(FP), DX
+	MOVQ scales+40(FP), BX
+	MOVQ minima+64(FP), SI
+	MOVQ dst+72(FP), DI
+	MOVQ ldd+80(FP), R8
+	MOVQ other+48(FP), R11
+
+turnNibbles512bf16_step:
+	SUBQ    $0x01, AX
+	JL      turnNibbles512bf16_done
+	MOVQ    apart+88(FP), R12
+	ADDQ    DI, R12
+	VMOVUPS (BX), Z16
+	VMOVUPS (SI), Z18
+	VMOVUPS (BX)(R11*1), Z17
+	VMOVUPS (SI)(R11*1), Z19
+	MOVQ    pieces+8(FP), R9
+
+turnNibbles512bf16_piece:
+	MOVQ           CX, R10
+	VMOVDQU        (R10), X0
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X1
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X2
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X3
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X4
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X5
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X6
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X7
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y0, Y0
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y1, Y1
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y2, Y2
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y3, Y3
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y4, Y4
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y5, Y5
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y6, Y6
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y7, Y7
+	ADDQ           DX, R10
+	VPUNPCKLBW     Y4, Y0, Y8
+	VPUNPCKHBW     Y4, Y0, Y12
+	VPUNPCKLBW     Y5, Y1, Y9
+	VPUNPCKHBW     Y5, Y1, Y13
+	VPUNPCKLBW     Y6, Y2, Y10
+	VPUNPCKHBW     Y6, Y2, Y14
+	VPUNPCKLBW     Y7, Y3, Y11
+	VPUNPCKHBW     Y7, Y3, Y15
+	VPUNPCKLBW     Y10, Y8, Y0
+	VPUNPCKHBW     Y10, Y8, Y2
+	VPUNPCKLBW     Y11, Y9, Y1
+	VPUNPCKHBW     Y11, Y9, Y3
+	VPUNPCKLBW     Y14, Y12, Y4
+	VPUNPCKHBW     Y14, Y12, Y6
+	VPUNPCKLBW     Y15, Y13, Y5
+	VPUNPCKHBW     Y15, Y13, Y7
+	VPUNPCKLBW     Y1, Y0, Y8
+	VPUNPCKHBW     Y1, Y0, Y9
+	VPUNPCKLBW     Y3, Y2, Y10
+	VPUNPCKHBW     Y3, Y2, Y11
+	VPUNPCKLBW     Y5, Y4, Y12
+	VPUNPCKHBW     Y5, Y4, Y13
+	VPUNPCKLBW     Y7, Y6, Y14
+	VPUNPCKHBW     Y7, Y6, Y15
+	MOVQ           table+56(FP), R10
+	VBROADCASTI128 (R10), Y0
+	VBROADCASTI128 16(R10), Y1
+	MOVL           $0x00000001, R10
+	VMOVD          R10, X6
+	VPBROADCASTD   X6, Z6
+	MOVL           $0x00007fff, R10
+	VMOVD          R10, X7
+	VPBROADCASTD   X7, Z7
+	VPERMQ         $0xd8, Y8, Y8
+	VPAND          Y1, Y8, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y8, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y9, Y9
+	VPAND          Y1, Y9, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y9, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y10, Y10
+	VPAND          Y1, Y10, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y10, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y11, Y11
+	VPAND          Y1, Y11, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y11, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y12, Y12
+	VPAND          Y1, Y12, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y12, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y13, Y13
+	VPAND          Y1, Y13, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y13, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y14, Y14
+	VPAND          Y1, Y14, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y14, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y15, Y15
+	VPAND          Y1, Y15, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z18, Z4, Z4
+	VMULPS         Z16, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y15, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Z4
+	VCVTDQ2PS      Z4, Z4
+	VSUBPS         Z19, Z4, Z4
+	VMULPS         Z17, Z4, Z4
+	VPSRLD         $0x10, Z4, Z3
+	VPANDD         Z6, Z3, Z3
+	VPADDD         Z7, Z3, Z3
+	VPADDD         Z3, Z4, Z4
+	VPSRLD         $0x10, Z4, Z4
+	VPSLLD         $0x10, Z4, Z4
+	VMOVUPS        Z4, (R12)
+	ADDQ           R8, R12
+	ADDQ           $0x10, CX
+	SUBQ           $0x01, R9
+	JG             turnNibbles512bf16_piece
+	MOVQ           gap+32(FP), DI
+	ADDQ           DI, CX
+	ADDQ           $0x40, BX
+	ADDQ           $0x40, SI
+	ADDQ           R11, BX
+	ADDQ           R11, SI
+	MOVQ           R12, DI
+	JMP            turnNibbles512bf16_step
+
+turnNibbles512bf16_done:
+	VZEROUPPER
+	RET
+
 // func turnNibbles256(steps int, pieces int, src *byte, stride int, gap int, scales *float32, other int, table *byte, dst *float32, ldd int, apart int)
 // Requires: AVX, AVX2
 TEXT ·turnNibbles256(SB), NOSPLIT, $0-88
@@ -2636,6 +3610,1612 @@ turnBytes256min_piece:
 	JMP          turnBytes256min_step
 
 turnBytes256min_done:
+	VZEROUPPER
+	RET
+
+// func turnNibbles256f16(steps int, pieces int, src *byte, stride int, gap int, scales *float32, other int, table *byte, minima *float32, dst *float32, ldd int, apart int)
+// Requires: AVX, AVX2, F16C
+TEXT ·turnNibbles256f16(SB), NOSPLIT, $0-96
+	MOVQ steps+0(FP), AX
+	MOVQ src+16(FP), CX
+	MOVQ stride+24(FP), DX
+	MOVQ scales+40(FP), BX
+	MOVQ minima+64(FP), SI
+	MOVQ dst+72(FP), DI
+	MOVQ ldd+80(FP), R8
+	MOVQ other+48(FP), R11
+
+turnNibbles256f16_step:
+	SUBQ $0x01, AX
+	JL   turnNibbles256f16_done
+	MOVQ apart+88(FP), R12
+	ADDQ DI, R12
+	MOVQ pieces+8(FP), R9
+
+turnNibbles256f16_piece:
+	MOVQ           CX, R10
+	VMOVDQU        (R10), X0
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X1
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X2
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X3
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X4
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X5
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X6
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X7
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y0, Y0
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y1, Y1
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y2, Y2
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y3, Y3
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y4, Y4
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y5, Y5
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y6, Y6
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y7, Y7
+	ADDQ           DX, R10
+	VPUNPCKLBW     Y4, Y0, Y8
+	VPUNPCKHBW     Y4, Y0, Y12
+	VPUNPCKLBW     Y5, Y1, Y9
+	VPUNPCKHBW     Y5, Y1, Y13
+	VPUNPCKLBW     Y6, Y2, Y10
+	VPUNPCKHBW     Y6, Y2, Y14
+	VPUNPCKLBW     Y7, Y3, Y11
+	VPUNPCKHBW     Y7, Y3, Y15
+	VPUNPCKLBW     Y10, Y8, Y0
+	VPUNPCKHBW     Y10, Y8, Y2
+	VPUNPCKLBW     Y11, Y9, Y1
+	VPUNPCKHBW     Y11, Y9, Y3
+	VPUNPCKLBW     Y14, Y12, Y4
+	VPUNPCKHBW     Y14, Y12, Y6
+	VPUNPCKLBW     Y15, Y13, Y5
+	VPUNPCKHBW     Y15, Y13, Y7
+	VPUNPCKLBW     Y1, Y0, Y8
+	VPUNPCKHBW     Y1, Y0, Y9
+	VPUNPCKLBW     Y3, Y2, Y10
+	VPUNPCKHBW     Y3, Y2, Y11
+	VPUNPCKLBW     Y5, Y4, Y12
+	VPUNPCKHBW     Y5, Y4, Y13
+	VPUNPCKLBW     Y7, Y6, Y14
+	VPUNPCKHBW     Y7, Y6, Y15
+	MOVQ           table+56(FP), R10
+	VBROADCASTI128 (R10), Y0
+	VBROADCASTI128 16(R10), Y1
+	VPERMQ         $0xd8, Y8, Y8
+	VPAND          Y1, Y8, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y8, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y9, Y9
+	VPAND          Y1, Y9, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y9, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y10, Y10
+	VPAND          Y1, Y10, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y10, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y11, Y11
+	VPAND          Y1, Y11, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y11, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y12, Y12
+	VPAND          Y1, Y12, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y12, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y13, Y13
+	VPAND          Y1, Y13, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y13, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y14, Y14
+	VPAND          Y1, Y14, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y14, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y15, Y15
+	VPAND          Y1, Y15, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y15, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VCVTPS2PH      $0x00, Y4, X4
+	VCVTPH2PS      X4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VCVTPS2PH      $0x00, Y5, X5
+	VCVTPH2PS      X5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	ADDQ           $0x10, CX
+	SUBQ           $0x01, R9
+	JG             turnNibbles256f16_piece
+	MOVQ           gap+32(FP), DI
+	ADDQ           DI, CX
+	ADDQ           $0x40, BX
+	ADDQ           $0x40, SI
+	ADDQ           R11, BX
+	ADDQ           R11, SI
+	MOVQ           R12, DI
+	JMP            turnNibbles256f16_step
+
+turnNibbles256f16_done:
+	VZEROUPPER
+	RET
+
+// func turnNibbles256bf16(steps int, pieces int, src *byte, stride int, gap int, scales *float32, other int, table *byte, minima *float32, dst *float32, ldd int, apart int)
+// Requires: AVX, AVX2
+TEXT ·turnNibbles256bf16(SB), NOSPLIT, $0-96
+	MOVQ steps+0(FP), AX
+	MOVQ src+16(FP), CX
+	MOVQ stride+24(FP), DX
+	MOVQ scales+40(FP), BX
+	MOVQ minima+64(FP), SI
+	MOVQ dst+72(FP), DI
+	MOVQ ldd+80(FP), R8
+	MOVQ other+48(FP), R11
+
+turnNibbles256bf16_step:
+	SUBQ $0x01, AX
+	JL   turnNibbles256bf16_done
+	MOVQ apart+88(FP), R12
+	ADDQ DI, R12
+	MOVQ pieces+8(FP), R9
+
+turnNibbles256bf16_piece:
+	MOVQ           CX, R10
+	VMOVDQU        (R10), X0
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X1
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X2
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X3
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X4
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X5
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X6
+	ADDQ           DX, R10
+	VMOVDQU        (R10), X7
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y0, Y0
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y1, Y1
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y2, Y2
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y3, Y3
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y4, Y4
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y5, Y5
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y6, Y6
+	ADDQ           DX, R10
+	VINSERTI128    $0x01, (R10), Y7, Y7
+	ADDQ           DX, R10
+	VPUNPCKLBW     Y4, Y0, Y8
+	VPUNPCKHBW     Y4, Y0, Y12
+	VPUNPCKLBW     Y5, Y1, Y9
+	VPUNPCKHBW     Y5, Y1, Y13
+	VPUNPCKLBW     Y6, Y2, Y10
+	VPUNPCKHBW     Y6, Y2, Y14
+	VPUNPCKLBW     Y7, Y3, Y11
+	VPUNPCKHBW     Y7, Y3, Y15
+	VPUNPCKLBW     Y10, Y8, Y0
+	VPUNPCKHBW     Y10, Y8, Y2
+	VPUNPCKLBW     Y11, Y9, Y1
+	VPUNPCKHBW     Y11, Y9, Y3
+	VPUNPCKLBW     Y14, Y12, Y4
+	VPUNPCKHBW     Y14, Y12, Y6
+	VPUNPCKLBW     Y15, Y13, Y5
+	VPUNPCKHBW     Y15, Y13, Y7
+	VPUNPCKLBW     Y1, Y0, Y8
+	VPUNPCKHBW     Y1, Y0, Y9
+	VPUNPCKLBW     Y3, Y2, Y10
+	VPUNPCKHBW     Y3, Y2, Y11
+	VPUNPCKLBW     Y5, Y4, Y12
+	VPUNPCKHBW     Y5, Y4, Y13
+	VPUNPCKLBW     Y7, Y6, Y14
+	VPUNPCKHBW     Y7, Y6, Y15
+	MOVQ           table+56(FP), R10
+	VBROADCASTI128 (R10), Y0
+	VBROADCASTI128 16(R10), Y1
+	MOVL           $0x00000001, R10
+	VMOVD          R10, X6
+	VPBROADCASTD   X6, Y6
+	MOVL           $0x00007fff, R10
+	VMOVD          R10, X7
+	VPBROADCASTD   X7, Y7
+	VPERMQ         $0xd8, Y8, Y8
+	VPAND          Y1, Y8, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y8, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y9, Y9
+	VPAND          Y1, Y9, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y9, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y10, Y10
+	VPAND          Y1, Y10, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y10, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y11, Y11
+	VPAND          Y1, Y11, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y11, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y12, Y12
+	VPAND          Y1, Y12, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y12, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y13, Y13
+	VPAND          Y1, Y13, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y13, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y14, Y14
+	VPAND          Y1, Y14, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y14, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VPERMQ         $0xd8, Y15, Y15
+	VPAND          Y1, Y15, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI), Y4, Y4
+	VMULPS         (BX), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI), Y5, Y5
+	VMULPS         32(BX), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (DI)
+	VMOVUPS        Y5, 32(DI)
+	ADDQ           R8, DI
+	VPSRLW         $0x04, Y15, Y2
+	VPAND          Y1, Y2, Y2
+	VPSHUFB        Y2, Y0, Y2
+	VPMOVSXBD      X2, Y4
+	VPSRLDQ        $0x08, X2, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	VEXTRACTI128   $0x01, Y2, X3
+	VPMOVSXBD      X3, Y4
+	VPSRLDQ        $0x08, X3, X5
+	VPMOVSXBD      X5, Y5
+	VCVTDQ2PS      Y4, Y4
+	VSUBPS         (SI)(R11*1), Y4, Y4
+	VMULPS         (BX)(R11*1), Y4, Y4
+	VPSRLD         $0x10, Y4, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y4, Y4
+	VPSRLD         $0x10, Y4, Y4
+	VPSLLD         $0x10, Y4, Y4
+	VCVTDQ2PS      Y5, Y5
+	VSUBPS         32(SI)(R11*1), Y5, Y5
+	VMULPS         32(BX)(R11*1), Y5, Y5
+	VPSRLD         $0x10, Y5, Y3
+	VPAND          Y6, Y3, Y3
+	VPADDD         Y7, Y3, Y3
+	VPADDD         Y3, Y5, Y5
+	VPSRLD         $0x10, Y5, Y5
+	VPSLLD         $0x10, Y5, Y5
+	VMOVUPS        Y4, (R12)
+	VMOVUPS        Y5, 32(R12)
+	ADDQ           R8, R12
+	ADDQ           $0x10, CX
+	SUBQ           $0x01, R9
+	JG             turnNibbles256bf16_piece
+	MOVQ           gap+32(FP), DI
+	ADDQ           DI, CX
+	ADDQ           $0x40, BX
+	ADDQ           $0x40, SI
+	ADDQ           R11, BX
+	ADDQ           R11, SI
+	MOVQ           R12, DI
+	JMP            turnNibbles256bf16_step
+
+turnNibbles256bf16_done:
 	VZEROUPPER
 	RET
 

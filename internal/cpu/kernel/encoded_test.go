@@ -50,6 +50,9 @@ func TestTurn(t *testing.T) {
 			if rng.IntN(2) == 0 {
 				x.Minima = floats(x.Steps * each)
 			}
+			if x.Table != nil && x.Minima != nil {
+				x.Round = []Element{Float32, Float16, BFloat16}[rng.IntN(3)]
+			}
 			x.Dst = make([]float32, (x.Steps*codes-1)*x.Ldd+TurnedLines)
 			s.Turn(&x)
 			for line := range TurnedLines {
@@ -71,7 +74,12 @@ func TestTurn(t *testing.T) {
 						scale += TurnedLines
 					}
 					want := x.Scales[scale] * float32(code)
-					if x.Minima != nil {
+					switch {
+					case x.Round == Float16:
+						want = tensor.Float16ToFloat32(tensor.Float16FromFloat32((float32(code) - x.Minima[scale]) * x.Scales[scale]))
+					case x.Round == BFloat16:
+						want = tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32((float32(code) - x.Minima[scale]) * x.Scales[scale]))
+					case x.Minima != nil:
 						want = float32(want) + x.Minima[scale]
 					}
 					if got := x.Dst[k*x.Ldd+line]; math.Float32bits(got) != math.Float32bits(want) {

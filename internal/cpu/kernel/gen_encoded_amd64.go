@@ -24,6 +24,16 @@ func turnNibbles512min(steps int, pieces int, src *byte, stride int, gap int, sc
 //go:noescape
 func turnBytes512min(steps int, pieces int, src *byte, stride int, gap int, scales *float32, minima *float32, dst *float32, ldd int)
 
+// turnNibbles512f16 writes the codes of 16 lines as columns of dst; see Turn.
+//
+//go:noescape
+func turnNibbles512f16(steps int, pieces int, src *byte, stride int, gap int, scales *float32, other int, table *byte, minima *float32, dst *float32, ldd int, apart int)
+
+// turnNibbles512bf16 writes the codes of 16 lines as columns of dst; see Turn.
+//
+//go:noescape
+func turnNibbles512bf16(steps int, pieces int, src *byte, stride int, gap int, scales *float32, other int, table *byte, minima *float32, dst *float32, ldd int, apart int)
+
 // turnNibbles256 writes the codes of 16 lines as columns of dst; see Turn.
 //
 //go:noescape
@@ -43,6 +53,16 @@ func turnNibbles256min(steps int, pieces int, src *byte, stride int, gap int, sc
 //
 //go:noescape
 func turnBytes256min(steps int, pieces int, src *byte, stride int, gap int, scales *float32, minima *float32, dst *float32, ldd int)
+
+// turnNibbles256f16 writes the codes of 16 lines as columns of dst; see Turn.
+//
+//go:noescape
+func turnNibbles256f16(steps int, pieces int, src *byte, stride int, gap int, scales *float32, other int, table *byte, minima *float32, dst *float32, ldd int, apart int)
+
+// turnNibbles256bf16 writes the codes of 16 lines as columns of dst; see Turn.
+//
+//go:noescape
+func turnNibbles256bf16(steps int, pieces int, src *byte, stride int, gap int, scales *float32, other int, table *byte, minima *float32, dst *float32, ldd int, apart int)
 
 // turnHalves writes a half of each of 16 lines as floats, one behind the other; see Halves.
 //

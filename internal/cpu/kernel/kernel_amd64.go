@@ -64,7 +64,7 @@ var avx512 = &Set{
 		pairUp: pairUp512, unit: true,
 	},
 	encoded: encodedSet{
-		turnBytes512, turnBytes512min, turnNibbles512, turnNibbles512min, turnHalves, expandQ5K, expandQ6K,
+		turnBytes512, turnBytes512min, turnNibbles512, turnNibbles512min, turnNibbles512f16, turnNibbles512bf16, turnHalves, expandQ5K, expandQ6K,
 	},
 	vectors: vectors512,
 	dot4:    []dotFunc{dot512x1x4, dot512x2x4, dot512x3x4, dot512x4x4},
@@ -102,7 +102,7 @@ var avx2 = &Set{
 		pairUp: pairUp256,
 	},
 	encoded: encodedSet{
-		turnBytes256, turnBytes256min, turnNibbles256, turnNibbles256min, turnHalves, expandQ5K, expandQ6K,
+		turnBytes256, turnBytes256min, turnNibbles256, turnNibbles256min, turnNibbles256f16, turnNibbles256bf16, turnHalves, expandQ5K, expandQ6K,
 	},
 	vectors: vectors256,
 	dot4:    []dotFunc{dot256x1x4, dot256x2x4, dot256x3x4, dot256x4x4},

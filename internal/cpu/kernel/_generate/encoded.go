@@ -11,13 +11,28 @@ import (
 // turnedLines is how many lines of codes are turned into columns together.
 const turnedLines = 16
 
+// An ending is what becomes of a code.
+type ending int
+
+const (
+	// scale · code
+	scaledOnly ending = iota
+	// scale · code + minimum
+	withMinimum
+	// (code − zero) · scale, rounded to float16 or bfloat16
+	roundedF16
+	roundedBF16
+)
+
 // encodedFamily writes what makes panels of blocks of codes.
 func encodedFamily() {
 	for _, s := range sets {
-		for _, minima := range []bool{false, true} {
-			s.turnCodes(true, minima)
-			s.turnCodes(false, minima)
+		for _, ends := range []ending{scaledOnly, withMinimum} {
+			s.turnCodes(true, ends)
+			s.turnCodes(false, ends)
 		}
+		s.turnCodes(true, roundedF16)
+		s.turnCodes(true, roundedBF16)
 	}
 	halves()
 	expandQ5K()
@@ -28,13 +43,14 @@ func encodedFamily() {
 func ymm(n int) reg.VecPhysical { return set{lanes: 8}.vector(n) }
 
 // turnCodes writes the copy of codes of 16 lines to 16 columns of rows, as floats.
-func (s set) turnCodes(nibbles, minima bool) {
+func (s set) turnCodes(nibbles bool, ends ending) {
+	minima := ends != scaledOnly
 	name, params := "turnBytes"+s.name, "steps, pieces int, src *byte, stride, gap int, scales *float32"
 	if nibbles {
 		name, params = "turnNibbles"+s.name, params+", other int, table *byte"
 	}
 	if minima {
-		name, params = name+"min", params+", minima *float32"
+		name, params = name+[]string{"", "min", "f16", "bf16"}[ends], params+", minima *float32"
 	}
 	params += ", dst *float32, ldd int"
 	if nibbles {
@@ -96,9 +112,13 @@ func (s set) turnCodes(nibbles, minima bool) {
 		VBROADCASTI128(Mem{Base: at}, table)
 		VBROADCASTI128(Mem{Base: at, Disp: 16}, mask)
 	}
+	if ends == roundedBF16 {
+		bitsOf(1, s.vector(6))
+		bitsOf(0x7fff, s.vector(7))
+	}
 	emit := func(codes reg.VecPhysical, to reg.GPVirtual, upper bool) {
 		for row := range 2 {
-			s.scaled(codes, row, scales, least, other, upper)
+			s.scaled(codes, row, scales, least, other, upper, ends)
 			if s.lanes == 16 {
 				VMOVUPS(reg.Z4, Mem{Base: to})
 			} else {
@@ -156,7 +176,7 @@ func interleave(from, to, apart int) {
 }
 
 // scaled makes floats of one row of two, times their scales, plus minima: in Z4, or in Y4 and Y5.
-func (s set) scaled(codes reg.VecPhysical, row int, scales, least, other reg.Register, upper bool) {
+func (s set) scaled(codes reg.VecPhysical, row int, scales, least, other reg.Register, upper bool, ends ending) {
 	from := low(codes)
 	if row == 1 {
 		VEXTRACTI128(Imm(1), codes, reg.X3)
@@ -169,10 +189,7 @@ func (s set) scaled(codes reg.VecPhysical, row int, scales, least, other reg.Reg
 		}
 		VPMOVSXBD(from, reg.Z4)
 		VCVTDQ2PS(reg.Z4, reg.Z4)
-		VMULPS(scale, reg.Z4, reg.Z4)
-		if least != nil {
-			VADDPS(minimum, reg.Z4, reg.Z4)
-		}
+		s.numbers(reg.Z4, scale, minimum, ends)
 		return
 	}
 	VPMOVSXBD(from, reg.Y4)
@@ -187,11 +204,47 @@ func (s set) scaled(codes reg.VecPhysical, row int, scales, least, other reg.Reg
 			}
 			return m
 		}
-		VMULPS(at(scales), y, y)
-		if least != nil {
-			VADDPS(at(least), y, y)
-		}
+		s.numbers(y, at(scales), at(least), ends)
 	}
+}
+
+// numbers makes a number of a code.
+func (s set) numbers(x reg.VecPhysical, scale, minimum Op, ends ending) {
+	if ends == roundedF16 || ends == roundedBF16 {
+		VSUBPS(minimum, x, x)
+	}
+	VMULPS(scale, x, x)
+	switch ends {
+	case withMinimum:
+		VADDPS(minimum, x, x)
+	case roundedF16:
+		half := low(x)
+		if s.lanes == 16 {
+			half = x.AsY().(reg.VecPhysical)
+		}
+		VCVTPS2PH(Imm(0), x, half)
+		VCVTPH2PS(half, x)
+	case roundedBF16:
+		spare := s.vector(3)
+		VPSRLD(Imm(16), x, spare)
+		if s.lanes == 16 {
+			VPANDD(s.vector(6), spare, spare)
+		} else {
+			VPAND(s.vector(6), spare, spare)
+		}
+		VPADDD(s.vector(7), spare, spare)
+		VPADDD(spare, x, x)
+		VPSRLD(Imm(16), x, x)
+		VPSLLD(Imm(16), x, x)
+	}
+}
+
+// bitsOf fills a register with 32 bits.
+func bitsOf(bits uint32, x reg.VecPhysical) {
+	g := GP32()
+	MOVL(U32(bits), g)
+	VMOVD(g, low(x))
+	VPBROADCASTD(low(x), x)
 }
 
 // halves writes the widening of halves of 16 lines.
