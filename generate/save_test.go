@@ -3,6 +3,7 @@ package generate_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -163,6 +164,19 @@ func TestSavedOfOthers(t *testing.T) {
 	fails(fresh, "a header that is not there", append(long[:len(long)-4], 0, 0, 200, 0, '{'), false)
 	fails(longEngine(t, chatFolder, generate.Options{KV: tensor.Float16}), "another dtype", saved, true)
 	fails(longEngine(t, chatFolder, generate.Options{Session: runtime.Options{Exact: true}}), "another way to compute", saved, true)
+
+	// An adapter that is not here, in a file that is whole.
+	const head = len("optimem keys and values, 1\n")
+	body := saved[head+4 : len(saved)-sha256.Size]
+	size := binary.LittleEndian.Uint32(saved[head:])
+	header := append(bytes.TrimSuffix(bytes.Clone(body[:size]), []byte("}")), `,"adapter":"legal"}`...)
+	adapted := binary.LittleEndian.AppendUint32(bytes.Clone(saved[:head]), uint32(len(header)))
+	adapted = append(append(adapted, header...), body[size:]...)
+	sum := sha256.Sum256(adapted)
+	fails(fresh, "another adapter", append(adapted, sum[:]...), true)
+	if _, err := fresh.Save(t.Context(), io.Discard, generate.Request{Prompt: all, Adapter: "legal"}); err == nil {
+		t.Error("saved for an adapter that is not here")
+	}
 
 	// Another model: one weight differs.
 	dir := t.TempDir()
