@@ -47,11 +47,18 @@ func (e *Engine) loop() {
 func (e *Engine) gather() bool {
 	for {
 		idle := len(e.running)+len(e.waiting) == 0
-		if idle {
+		if stuck := len(e.running) == 0 && e.pinned > 0; idle || stuck {
 			e.count(0, 0, 0)
+			var again <-chan time.Time
+			if !idle { // who waits for blocks that are pinned may go away
+				again = time.After(20 * time.Millisecond)
+			}
 			select {
 			case s := <-e.requests:
 				e.waiting = append(e.waiting, s)
+			case task := <-e.tasks:
+				task()
+			case <-again:
 			case <-e.stopped.Done():
 				return false
 			}
@@ -60,6 +67,9 @@ func (e *Engine) gather() bool {
 			select {
 			case s := <-e.requests:
 				e.waiting = append(e.waiting, s)
+			case task := <-e.tasks:
+				task()
+				more = idle // who writes goes on after each
 			case <-e.stopped.Done():
 				return false
 			default:
@@ -95,6 +105,7 @@ func (e *Engine) alive(list []*sequence) []*sequence {
 func (e *Engine) admit() {
 	n := 0
 	for _, s := range e.waiting {
+		s.alone = e.stretch > 0 && s.most > e.stretch
 		if len(e.running) >= e.most() || !e.blocks.admit(s) {
 			break
 		}
@@ -122,8 +133,8 @@ func bucket(n int) int {
 
 // A pass is the memory of the inputs and outputs of passes, and what one of them is for.
 type pass struct {
-	tokens, positions, tables, wanted, adapters []int64
-	logits                                      []float32
+	tokens, positions, tables, wanted, adapters, lengths []int64
+	logits                                               []float32
 	// parts are the sequences of the pass.
 	parts []part
 }
@@ -173,6 +184,18 @@ func (e *Engine) step(ctx context.Context) error {
 		rows = rowsWith(p.parts, mostAhead)
 	}
 	begin := time.Now()
+	if err := e.run(ctx, rows); err != nil {
+		return err
+	}
+	if n := len(p.tokens); n == len(p.wanted) {
+		e.ahead.took(n, time.Since(begin))
+	}
+	return e.choose(rows, p.logits)
+}
+
+// run runs a pass of the parts, which have so many rows together.
+func (e *Engine) run(ctx context.Context, rows int) error {
+	p := &e.pass
 	p.fill(e, rows)
 	n, m := len(p.tokens), len(p.wanted)
 	in := runtime.Values{
@@ -184,25 +207,21 @@ func (e *Engine) step(ctx context.Context) error {
 	if e.adapted {
 		in[models.StepAdapters] = tensor.Of(p.adapters, n)
 	}
-	if len(p.logits) < m*e.vocabulary {
+	if e.stretch > 0 {
+		in[models.StepLengths] = tensor.Of(p.lengths, n)
+	}
+	if cap(p.logits) < m*e.vocabulary {
 		p.logits = make([]float32, m*e.vocabulary)
 	}
-	logits := p.logits[:m*e.vocabulary]
-	out := runtime.Values{models.StepLogits: tensor.Of(logits, m, e.vocabulary)}
-	if err := e.session.RunInto(ctx, in, out); err != nil {
-		return err
-	}
-	if n == m {
-		e.ahead.took(n, time.Since(begin))
-	}
-	return e.choose(rows, logits)
+	p.logits = p.logits[:m*e.vocabulary]
+	return e.session.RunInto(ctx, in, runtime.Values{models.StepLogits: tensor.Of(p.logits, m, e.vocabulary)})
 }
 
 // fill makes the inputs of a pass.
 func (p *pass) fill(e *Engine, rows int) {
 	n, width := bucket(rows), e.perSequence()
 	p.tokens, p.positions = resized(p.tokens, n), resized(p.positions, n)
-	p.tables, p.adapters = resized(p.tables, n*width), resized(p.adapters, n)
+	p.tables, p.adapters, p.lengths = resized(p.tables, n*width), resized(p.adapters, n), resized(p.lengths, n)
 	p.wanted = p.wanted[:0]
 	at := 0
 	for _, part := range p.parts {
@@ -210,6 +229,7 @@ func (p *pass) fill(e *Engine, rows int) {
 		for i := range part.rows + len(part.guesses) {
 			p.tokens[at] = int64(part.token(i))
 			p.positions[at], p.adapters[at] = int64(s.cached+i), s.adapter
+			p.lengths[at] = int64(e.lengthFor(s, s.cached+i))
 			table := p.tables[at*width : (at+1)*width]
 			for k := range table {
 				if table[k] = 0; k < len(s.table) {
@@ -222,12 +242,22 @@ func (p *pass) fill(e *Engine, rows int) {
 		}
 	}
 	for ; at < n; at++ { // rows that are none
-		p.tokens[at], p.positions[at], p.adapters[at] = 0, -1, 0
+		p.tokens[at], p.positions[at], p.adapters[at], p.lengths[at] = 0, -1, 0, 0
 		clear(p.tables[at*width : (at+1)*width])
 	}
 	for m := bucket(max(len(p.wanted), 1)); len(p.wanted) < m; {
 		p.wanted = append(p.wanted, 0)
 	}
+}
+
+// lengthFor is how long a sequence is for one of its tokens, as transformers' generate has it: a model that restarts sees the
+// whole of it, others what was there in the pass that brought the token, of which the first had the whole prompt. A token that is
+// guessed is the last one that there is.
+func (e *Engine) lengthFor(s *sequence, position int) int {
+	if e.restarts {
+		return max(position+1, len(s.tokens))
+	}
+	return max(position+1, len(s.Prompt))
 }
 
 // choose chooses tokens for each sequence whose logits there are.
@@ -272,7 +302,7 @@ func (e *Engine) follow(p part, logits []float32) int {
 	var err error
 	s.cached += p.rows
 	s.tell()
-	for i := 0; !done; i++ {
+	for i := 0; ; i++ {
 		var t Token
 		t, err = s.sampler.next(s.tokens, logits[i*e.vocabulary:(i+1)*e.vocabulary])
 		last := errors.Is(err, ErrStop)
@@ -290,7 +320,11 @@ func (e *Engine) follow(p part, logits []float32) int {
 		case len(s.tokens) >= s.most:
 			finish, done = FinishLength, true
 		}
-		if i == len(p.guesses) {
+		if e.restarts && len(s.tokens) == e.stretch+1 {
+			s.cached = 0 // all that was kept is of a shorter sequence
+			break
+		}
+		if done || i == len(p.guesses) {
 			break
 		}
 		s.learn(t.ID == p.guesses[i])

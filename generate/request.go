@@ -95,7 +95,9 @@ type sequence struct {
 	finish Finish
 	passes int
 	shared int
-	err    error
+	// alone is set where keys depend on the length that the sequence will have: it shares none.
+	alone bool
+	err   error
 
 	// tokens are the prompt and what was written; cached is how many of them are in the caches.
 	tokens []int

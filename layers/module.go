@@ -233,6 +233,11 @@ type Architecture struct {
 	// Context is how many positions a sequence may have where the architecture can be run step by step, its keys and values
 	// kept: see [Stepper]. 0 is one that cannot.
 	Context int
+	// Stretch is the number of positions beyond which what a step makes of a token depends on how long the token's sequence is
+	// ([Trace.Lengths]), 0 where it never does. Restarts says that then it is another for all tokens of the sequence, and what was
+	// kept of them before is of no use.
+	Stretch  int
+	Restarts bool
 	// Note says what a state dict did not tell and was assumed, "" where nothing was.
 	Note string
 	// Wrap changes what modules compute; nil changes nothing.

@@ -8,6 +8,8 @@ type Attention struct {
 	Scale, Softcap float64
 	// Window is how many positions a row sees, itself included; 0 is all.
 	Window int
+	// Sinks are a score more for each head of the queries, whose value is nothing; nil for none.
+	Sinks Tensor
 }
 
 // A Stepper is a [Recorder] of a step: of a pass over rows of tokens that may belong to any sequences, whose keys and
@@ -42,6 +44,20 @@ func (t *Trace) Attend(m *Module, q, k, v Tensor, a Attention) Tensor {
 	x, err := s.Attend(t.paths[m], q, k, v, a)
 	if err != nil {
 		panic(traceFailure{fmt.Errorf("attend: %w", err)})
+	}
+	return x
+}
+
+// Lengths returns how long the sequences of a step's rows are in all, [1 rows], where the context is larger than the
+// architecture's Stretch.
+func (t *Trace) Lengths() Tensor {
+	s, ok := t.recorder.(interface{ Lengths() Tensor })
+	if !ok {
+		panic("BUG: lengths outside of a step")
+	}
+	x := s.Lengths()
+	if x == nil {
+		fail("a step that depends on the lengths of sequences, and nobody says them")
 	}
 	return x
 }

@@ -25,6 +25,7 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 		return err
 	}
 	m.modules = func() []string { return treeModules(a.Root) }
+	m.stretch, m.restarts = a.Stretch, a.Restarts
 	if m.context = a.Context; a.Context > 0 {
 		m.step = func(o StepOptions) *Model { return m.stepModel(stepSource{ckpt, a, opts.Ops, rename, adapters}, o) }
 	}

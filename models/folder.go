@@ -13,9 +13,19 @@ import (
 // such as "BertModel", on the same weights. Folders of other libraries, whose config.json names no model_type, are taken
 // for the state dicts that they hold.
 func (m *Model) useFolder(ckpt *loader.Checkpoint, opts Options) error {
+	if made, err := apartWeights(ckpt); made != nil || err != nil {
+		if err != nil {
+			return err
+		}
+		m.weights = made.Weights
+		return m.useFolder(made, opts)
+	}
 	dicts := ckpt.StateDicts()
 	if len(dicts) == 0 {
 		return &UnsupportedError{What: fmt.Sprintf("a %s folder without weights", ckpt.Format)}
+	}
+	if quantization, rest, dtype := quantizationOf(ckpt.Config); quantization != nil {
+		return m.useQuantized(ckpt, opts, quantization, rest, dtype)
 	}
 	d := dicts[0] // the most likely one
 	dict := make(layers.StateDict, len(d.Weights))
@@ -28,6 +38,9 @@ func (m *Model) useFolder(ckpt *loader.Checkpoint, opts Options) error {
 	}
 	if err != nil {
 		return configError(ckpt, err)
+	}
+	if a.Note != "" {
+		m.notes = append(m.notes, a.Note)
 	}
 	return m.useArchitecture(ckpt, a, opts, func(name string) string {
 		return layers.Join(d.Path, d.Prefix+name)
@@ -51,7 +64,7 @@ func configError(ckpt *loader.Checkpoint, err error) error {
 	var config *transformers.ConfigError
 	switch {
 	case errors.As(err, &unknown):
-		return &UnsupportedError{What: unknown.Error(), Hint: folderHint(ckpt.Path, unknown.Class)}
+		return &UnsupportedError{What: unknown.Error(), Hint: folderHint(ckpt.Path, unknown)}
 	case errors.Is(err, transformers.ErrNoType):
 		return &UnsupportedError{What: err.Error()}
 	case errors.As(err, &config):
@@ -60,12 +73,20 @@ func configError(ckpt *loader.Checkpoint, err error) error {
 	return err
 }
 
-// folderHint is the Python that exports a model which optimem does not know.
-func folderHint(path, class string) string {
+// folderHint says what runs a model whose type optimem does not know: the family that it is like, or the Python that exports it.
+func folderHint(path string, e *transformers.UnsupportedError) string {
+	if e.Like != "" {
+		return fmt.Sprintf("by its weights and its configuration it is of the type %[1]s: --arch %[1]s runs it as such", e.Like)
+	}
+	class, trust := e.Class, ""
 	if class == "" {
 		class = "AutoModel"
 	}
-	return fmt.Sprintf(`export it:
-model = transformers.%s.from_pretrained(%q, use_cache=False).eval()
-torch.export.save(torch.export.export(model, (), {"input_ids": input_ids}), "model.pt2")`, class, path)
+	export := "export it"
+	if e.Code != "" {
+		export, class, trust = "export it, if you trust that code", e.Loader, ", trust_remote_code=True"
+	}
+	return fmt.Sprintf(`%s:
+model = transformers.%s.from_pretrained(%q%s, use_cache=False).eval()
+torch.export.save(torch.export.export(model, (), {"input_ids": input_ids}), "model.pt2")`, export, class, path, trust)
 }

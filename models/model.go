@@ -72,7 +72,10 @@ type Model struct {
 	ops *graph.Registry
 	// context and step are of a model that can be run step by step: see [Model.Steps].
 	context int
-	step    func(StepOptions) *Model
+	// stretch and restarts are those of the architecture.
+	stretch  int
+	restarts bool
+	step     func(StepOptions) *Model
 	// adapters are the names of those that a call may use.
 	adapters []string
 	// weights are the checkpoint's.

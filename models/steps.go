@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/layers"
@@ -18,8 +19,8 @@ type StepOptions struct {
 	Blocks int
 	// Context is how many positions a sequence has at most; 0 is [Model.Context].
 	Context int
-	// DType is that of keys and values in the caches: [tensor.Float32], which the zero value stands for, or a half float,
-	// which rounds them.
+	// DType is that of keys and values in the caches: [tensor.Float32], which the zero value stands for, a half float, which
+	// rounds them, or [tensor.Int8], which rounds each head's row to 255 steps.
 	DType tensor.DType
 }
 
@@ -35,9 +36,17 @@ const (
 	StepWanted = "wanted"
 	// StepAdapters are the numbers of the rows' adapters ([Model.AdapterNumber]), of a model that has some: int64 [rows].
 	StepAdapters = "adapters"
+	// StepLengths are how many tokens the sequences of the rows have in all, where [Model.Stretch] says that this matters: int64
+	// [rows].
+	StepLengths = "lengths"
 	// StepLogits are the logits of the wanted rows, [wanted, vocabulary].
 	StepLogits = "logits"
 )
+
+// Stretch returns the number of positions beyond which what a step makes of a token depends on the length of its sequence
+// ([StepLengths], an input of steps with a larger context), 0 where it never does. restarts says that a sequence that becomes longer
+// has to begin again, with no key or value of before.
+func (m *Model) Stretch() (positions int, restarts bool) { return m.stretch, m.restarts }
 
 // Context returns how many positions a sequence may have, of a model that [Model.Steps] takes; 0 of others.
 func (m *Model) Context() int { return m.context }
@@ -66,8 +75,8 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 		return nil, fmt.Errorf("a context of %d positions, and the model has 1 to %d", o.Context, m.context)
 	case o.Blocks < 1 || o.Blocks > maxBlocks:
 		return nil, fmt.Errorf("caches of %d blocks: 1 to %d are possible", o.Blocks, maxBlocks)
-	case o.DType != tensor.Float32 && !o.DType.IsHalf():
-		return nil, fmt.Errorf("keys and values of %v: float32, bfloat16 and float16 are possible", o.DType)
+	case o.DType != tensor.Float32 && o.DType != tensor.Int8 && !o.DType.IsHalf():
+		return nil, fmt.Errorf("keys and values of %v: float32, bfloat16, float16 and int8 are possible", o.DType)
 	}
 	return m.step(o), nil
 }
@@ -98,9 +107,13 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 	s := newModel(m.ops, m.weights)
 	s.arch, s.notes, s.modules, s.context, s.adapters = m.arch, m.notes, m.modules, o.Context, m.adapters
 	s.outputs = []string{StepLogits}
+	s.stretch, s.restarts = m.stretch, m.restarts
 	s.inputs = []Port{port(StepTokens, "rows"), port(StepPositions, "rows"), tables, port(StepWanted, "wanted")}
 	if len(m.adapters) > 0 {
 		s.inputs = append(s.inputs, port(StepAdapters, "rows"))
+	}
+	if m.stretch > 0 && o.Context > m.stretch {
+		s.inputs = append(s.inputs, port(StepLengths, "rows"))
 	}
 	s.build = func(ctx context.Context, c Call) (*graph.Graph, error) {
 		r := newRecorder(from.ckpt, from.ops)
@@ -121,6 +134,13 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 			step.adapters = bound[4]
 			a = lora.Mixed(a, from.adapters.list, step.choose)
 		}
+		if i := slices.IndexFunc(s.inputs, func(p Port) bool { return p.Name == StepLengths }); i >= 0 {
+			lengths, err := r.Call("aten::unsqueeze", []any{bound[i], 0}, nil)
+			if err != nil {
+				return nil, err
+			}
+			step.lengths = lengths[0].(layers.Tensor)
+		}
 		args, err := step.arguments(a.Inputs, bound[0])
 		if err != nil {
 			return nil, err
@@ -139,8 +159,12 @@ type stepRecorder struct {
 	*recorder
 	options                   StepOptions
 	positions, blocks, wanted layers.Tensor
+	// none says of each row whether it is no token, once something asked.
+	none layers.Tensor
 	// adapters are the numbers of the rows' adapters, once [stepRecorder.Wanted] was called those of the rows that it gave.
 	adapters layers.Tensor
+	// lengths are those of the rows' sequences, [1 rows], nil where they do not matter.
+	lengths layers.Tensor
 }
 
 // arguments are those of forward: the tokens and their positions, where it takes them.
@@ -171,6 +195,9 @@ func (r *stepRecorder) arguments(ports []Port, tokens layers.Tensor) ([]any, err
 
 // Context implements layers.Stepper.
 func (r *stepRecorder) Context() int { return r.options.Context }
+
+// Lengths are how long the rows' sequences are: see layers.Trace.
+func (r *stepRecorder) Lengths() layers.Tensor { return r.lengths }
 
 // Wanted implements layers.Stepper.
 func (r *stepRecorder) Wanted(x layers.Tensor) (layers.Tensor, error) {
@@ -219,10 +246,15 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		if i == 2 {
 			name = path + ".values"
 		}
-		id := r.Graph.AddCache(name, r.options.DType, tensor.Shape{r.options.Blocks * graph.BlockRows, shape[1], shape[2]})
+		id := r.Graph.AddCache(name, r.options.DType, tensor.Shape{
+			r.options.Blocks * graph.BlockRows, shape[1], graph.CacheWidth(r.options.DType, shape[2]),
+		})
 		caches = append(caches, r.Graph.Whole(id))
 	}
 	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(r.blocks.(*aten.Ref)))
+	if a.Sinks != nil {
+		in = append(in, r.Read(a.Sinks.(*aten.Ref)))
+	}
 	out, err := r.Emit1("attend", graph.Attrs{"scale": a.Scale, "softcap": a.Softcap, "window": a.Window}, in...)
 	if err != nil {
 		return nil, err

@@ -34,6 +34,13 @@ func FoldCasts(g *graph.Graph) *graph.Graph {
 					op.In[k] = half
 				}
 			}
+		case op.Kind == "experts":
+			op.In = slices.Clone(op.In)
+			for k := graph.ExpertsFirst; k < len(op.In); k++ {
+				if half, ok := unwidened(casts, op.In[k]); ok {
+					op.In[k] = half
+				}
+			}
 		case op.Kind == "embedding":
 			half, ok := unwidened(casts, op.In[0])
 			if !ok {

@@ -62,6 +62,8 @@ var linearTargets = []atenOp{
 		return c.give("grouped_matmul", nil,
 			c.Read(c.tensor("input")), c.Read(c.tensor("weight")), c.Read(c.tensor("offs")))
 	}},
+	{"optimem::experts(Tensor self, Tensor ids, Tensor weights, Tensor[] gate, Tensor[] up, Tensor[] down, Tensor[]? biases=None, *, " +
+		"str act='silu', float alpha=0., float limit=0., bool weigh_input=False) -> Tensor", experts},
 	{"aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor", func(c *call) error {
 		return c.cross(c.int("dim"))
 	}},
@@ -499,6 +501,36 @@ func groupedMM(c *call) error {
 		return c.giveRef(c.transpose(out, 0, 1), nil)
 	}
 	return fmt.Errorf("a grouped product of %v and %v", x.shape(), y.shape())
+}
+
+// experts are those of a mixture, with the weights of each; biases has those of gate, up and down, expert by expert, or nothing.
+func experts(c *call) error {
+	gate, up, down, biases := c.tensors("gate"), c.tensors("up"), c.tensors("down"), c.tensors("biases")
+	n := len(gate)
+	if len(up) != n || len(down) != n || len(biases) != 0 && len(biases) != 3*n {
+		return fmt.Errorf("%d gates, %d ups, %d downs and %d biases", n, len(up), len(down), len(biases))
+	}
+	if slices.Contains(slices.Concat(gate, up, down, biases), nil) {
+		return fmt.Errorf("an expert lacks a weight")
+	}
+	attrs := graph.Attrs{"experts": n, "act": c.str("act")}
+	for _, name := range []string{"alpha", "limit"} {
+		if x := c.float(name); x != 0 {
+			attrs[name] = x
+		}
+	}
+	if c.bool("weigh_input") {
+		attrs["weigh_input"] = true
+	}
+	in := []graph.Operand{c.Read(c.tensor("self")), c.Read(c.tensor("ids")), c.Read(c.tensor("weights"))}
+	for i := range n {
+		in = append(in, c.Read(gate[i]), c.Read(up[i]), c.Read(down[i]))
+		if len(biases) > 0 {
+			attrs["biased"] = true
+			in = append(in, c.Read(biases[3*i]), c.Read(biases[3*i+1]), c.Read(biases[3*i+2]))
+		}
+	}
+	return c.give("experts", attrs, in...)
 }
 
 // cross gives the vector product of "self" and "other", which broadcast, over a dimension.

@@ -12,10 +12,12 @@ its state dict without those that are tied to others, and
 - `runs`: prompts, and the 72 tokens that are the most likely ones one after the other.
 
 Weights are stored nowhere. They come from the hash of README.md: `weight_rule` says with which offset and scale.
+families/hf/defaults_decoders.json has, of every class with the defaults of its configuration, what names and shapes there are.
 To add a family, add a line to MODELS.
 """
 
 import gzip
+import hashlib
 import json
 import os
 import random
@@ -50,6 +52,7 @@ BLOOM = renamed(GPT, num_hidden_layers="n_layer", num_attention_heads="n_head", 
 MPT = renamed(GPT, hidden_size="d_model", num_hidden_layers="n_layers", num_attention_heads="n_heads",
               max_position_embeddings="max_seq_len", intermediate_size=None)
 FALCON = renamed(GPT, intermediate_size="ffn_hidden_size")
+EYES = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4)
 FOUR = {"num_hidden_layers": 4}
 LLAMA3 = dict(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=32)
 SHORT, LONG = [1.0, 1.1, 1.3, 1.6], [1.5, 2.5, 4.0, 6.0]
@@ -97,6 +100,10 @@ MODELS = [
     ("apertus", "ApertusForCausalLM", TEXT | rope("llama3", **LLAMA3)),
     ("arcee", "ArceeForCausalLM", TEXT | {"mlp_bias": True}),
     ("cwm", "CwmForCausalLM", TEXT | WINDOW | FOUR | {"head_dim": 8} | rope("llama3", **LLAMA3)),
+    ("hyperclovax", "HyperCLOVAXForCausalLM", TEXT | {"embedding_multiplier": 6.0, "residual_multiplier": 0.5, "logits_scaling": 0.8,
+                                                      "attention_multiplier": 0.3}),
+    ("hyperclovax_bare", "HyperCLOVAXForCausalLM", TEXT | {"use_post_norm": False, "attention_bias": True}),
+    ("jais2", "Jais2ForCausalLM", TEXT),
     ("gpt_neox", "GPTNeoXForCausalLM", GPT),
     ("gpt_neox_serial", "GPTNeoXForCausalLM", GPT | {"use_parallel_residual": False, "attention_bias": False, "rope_parameters": {
         "rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 1.0}}),
@@ -111,6 +118,24 @@ MODELS = [
     ("mpt", "MptForCausalLM", MPT),
     ("mpt_clipped", "MptForCausalLM", MPT | {"n_heads": 6, "d_model": 48, "attn_config": {
         "clip_qkv": 0.6, "alibi_bias_max": 16, "softmax_scale": 0.3}}),
+    # Rotary embeddings that depend on how long the text is: the first prompt's becomes too long, the second's is.
+    ("llama_dynamic", "LlamaForCausalLM", TEXT | {"max_position_embeddings": 40} | rope("dynamic", factor=8.0)),
+    ("gpt_neox_dynamic", "GPTNeoXForCausalLM", GPT | {"max_position_embeddings": 40, "rope_parameters": {
+        "rope_type": "dynamic", "factor": 8.0, "rope_theta": 10000.0, "partial_rotary_factor": 0.5}}),
+    ("phi3_longrope", "Phi3ForCausalLM", TEXT | {"original_max_position_embeddings": 32} | rope(
+        "longrope", short_factor=SHORT, long_factor=LONG, original_max_position_embeddings=32)),
+    ("phi3_longrope_partial", "Phi3ForCausalLM", TEXT | {"original_max_position_embeddings": 40, "tie_word_embeddings": True} | rope(
+        "longrope", short_factor=SHORT[:2], long_factor=LONG[:2], original_max_position_embeddings=40, partial_rotary_factor=0.5)),
+    # The text parts of models that see.
+    ("gemma3_pictures", "Gemma3ForConditionalGeneration", {
+        "text_config": TEXT | WINDOW | {"num_hidden_layers": 2, "head_dim": 16, "query_pre_attn_scalar": 16},
+        "vision_config": EYES | {"model_type": "siglip_vision_model", "vision_use_head": False}}),
+    ("ministral3_pictures", "Mistral3ForConditionalGeneration", {
+        "text_config": TEXT | {"model_type": "ministral3", "num_hidden_layers": 2, "head_dim": 16},
+        "vision_config": EYES | {"model_type": "pixtral"}}),
+    ("llava_pictures", "LlavaForConditionalGeneration", {
+        "text_config": TEXT | {"model_type": "llama", "num_hidden_layers": 2},
+        "vision_config": EYES | {"model_type": "clip_vision_model"}}),
 ]
 PROMPTS, WRITTEN, ROWS, COLUMNS = (7, 61), 72, (0, 30, 60), 40
 
@@ -147,8 +172,14 @@ def stored(model):
     return names
 
 
+def forget(model):
+    """Rotary embeddings of the type dynamic remember the longest text until a short one comes."""
+    model(torch.tensor([[3]]), use_cache=False)
+
+
 def run(model, prompt):
     """The most likely tokens, and how near another one ever was: rounding cannot choose that."""
+    forget(model)
     out = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
                          max_new_tokens=WRITTEN, do_sample=False, output_logits=True, return_dict_in_generate=True)
     top = torch.stack([x[0] for x in out.logits]).topk(2).values
@@ -177,14 +208,44 @@ def record(name, cls, options):
     assert all(len(r["tokens"]) == WRITTEN for r in runs)
     model.config.use_cache = False
     with torch.no_grad():
+        forget(model)
         logits = model(torch.tensor([prompt]), use_cache=False).logits[0]
         two, mask = torch.tensor([prompt[:12], prompt[12:24]]), torch.ones(2, 12, dtype=torch.int64)
         mask[0, :4] = 0
+        forget(model)
         masked = model(two, attention_mask=mask, use_cache=False).logits[:, -1]
     digits = lambda x: [[float("%.6g" % v) for v in row] for row in x.tolist()]  # noqa: E731
     print(name, "gap %.3g" % least, "logits ±%.3g" % float(logits.abs().max()), len(set(sum((r["tokens"] for r in runs), []))))
     return {"name": name, "config": config_text(model), "state": state, "logits": digits(logits[list(ROWS), :COLUMNS]),
             "masked": digits(masked[:, :8]), "runs": runs}
+
+
+def defaults():
+    """Of every class with its defaults: how many entries its state dict has, and the beginning of the SHA-256 of their lines."""
+    found = {}
+    for _, cls, _ in MODELS:
+        base = cls.removesuffix("ForCausalLM")
+        if base == cls or cls in found:
+            continue
+        for head in ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering"):
+            of = getattr(T, base + ("TextModel" if base + head == "Gemma3Model" else head), None)
+            if of is None or of.config_class.model_type == "gemma3":
+                continue
+            if of.config_class.model_type in ("falcon", "bloom", "mpt", "gptj", "gpt_neox") and head in (
+                    "ForTokenClassification", "ForQuestionAnswering"):
+                continue  # not known
+            with torch.device("meta"):
+                config = of.config_class()
+                if getattr(config, "head_dim", 1) is None:
+                    config.head_dim = config.hidden_size // config.num_attention_heads
+                if getattr(config, "num_key_value_heads", 1) is None:
+                    config.num_key_value_heads = config.num_attention_heads
+                model = of(config)
+            lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items())
+            digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:8]
+            found.setdefault(config.model_type, {})[base + head] = [len(lines), digest]
+    with open(os.path.join(OUT, "defaults_decoders.json"), "w") as f:
+        f.write(json.dumps(found, sort_keys=True).replace("}, ", "},\n ") + "\n")
 
 
 def main():
@@ -205,6 +266,8 @@ def main():
     if not compare:
         with gzip.GzipFile(PATH, "wb", mtime=0) as f:
             f.write(json.dumps([r for r in records if r], separators=(",", ":")).encode())
+        if not some:
+            defaults()
 
 
 if __name__ == "__main__":

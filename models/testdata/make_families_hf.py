@@ -288,18 +288,16 @@ def folder():
     np.save(os.path.join(path, "logits.npy"), model(tokens).logits.numpy())
 
 
-def defaults():
+def defaults(heads, copies, name):
     found = {}
-    copies = {"camembert": ["CamembertModel", "CamembertForMaskedLM"], "xlm-roberta": ["XLMRobertaModel"],
-              "albert": ["AlbertModel"]}
-    classes = {kind: {cls for _, cls, _, _ in models} for kind, models in HEADS.items()}
+    classes = {kind: {cls for _, cls, _, _ in models} for kind, models in heads.items()}
     for kind in classes.keys() | copies.keys():
         for cls in classes.get(kind, set()).union(copies.get(kind, [])):
             with torch.device("meta"):
                 model = getattr(T, cls)(getattr(T, cls).config_class())
             lines = sorted(f"{k} {','.join(map(str, v.shape))}\n" for k, v in model.state_dict().items())
             found.setdefault(kind, {})[cls] = [len(lines), hashlib.sha256("".join(lines).encode()).hexdigest()]
-    with open(os.path.join(OUT, "defaults.json"), "w") as f:
+    with open(os.path.join(OUT, name), "w") as f:
         json.dump(found, f, indent=1, sort_keys=True)
 
 
@@ -313,7 +311,8 @@ def main():
             f.write(config_text(MODELS["hf", name]().model))
     if not some:
         folder()
-        defaults()
+        defaults(HEADS, {"camembert": ["CamembertModel", "CamembertForMaskedLM"], "xlm-roberta": ["XLMRobertaModel"],
+                         "albert": ["AlbertModel"]}, "defaults.json")
     for kind in some or HEADS:
         records = []
         for name, cls, options, cases in HEADS[kind]:

@@ -20,6 +20,8 @@ type attention struct {
 	bias layers.Tensor
 	// window is how many tokens a token sees, itself included, 0 for all. A mask says it for a forward.
 	window int
+	// sinks are scores of the heads for nothing, nil for none; they want the eager form.
+	sinks layers.Tensor
 }
 
 // run returns [batch, queries, heads × size] for queries, keys and values of [batch, heads, tokens, size], which
@@ -36,7 +38,9 @@ func (a attention) run(t *layers.Trace, m *layers.Module, q, k, v, mask layers.T
 		if a.bias != nil {
 			t.Fail("a bias on the scores of a step")
 		}
-		return t.Attend(m, q, k, v, layers.Attention{Scale: a.scaling, Softcap: a.softcap, Window: a.window})
+		return t.Attend(m, q, k, v, layers.Attention{
+			Scale: a.scaling, Softcap: a.softcap, Window: a.window, Sinks: a.sinks,
+		})
 	}
 	k, v = repeatHeads(t, k, a.groups), repeatHeads(t, v, a.groups)
 	var out layers.Tensor
@@ -51,7 +55,15 @@ func (a attention) run(t *layers.Trace, m *layers.Module, q, k, v, mask layers.T
 		if mask != nil {
 			scores = t.Op("add.Tensor", scores, mask)
 		}
-		out = t.Op("matmul", t.Op("softmax.int", scores, -1), v)
+		if a.sinks != nil {
+			sinks := t.Op("expand", t.Op("view", a.sinks, []int{1, -1, 1, 1}), []int{batch, -1, queries, 1})
+			scores = t.Op("cat", []layers.Tensor{scores, sinks}, -1)
+		}
+		scores = t.Op("softmax.int", scores, -1)
+		if a.sinks != nil {
+			scores = t.Op("slice.Tensor", scores, 3, 0, -1)
+		}
+		out = t.Op("matmul", scores, v)
 	} else {
 		if a.bias != nil {
 			mask = t.Op("contiguous", t.Op("where.ScalarOther", mask, a.bias, lowest))

@@ -45,6 +45,10 @@ type config struct {
 	dict  layers.StateDict
 	whole bool
 	err   error
+	// part is the model whose text part this is, "" for a model of texts; as the family that the caller takes the model for, ""
+	// where that is its own. read are the entries that were looked at then.
+	part, as string
+	read     map[string]bool
 }
 
 func parseConfig(text []byte, dict layers.StateDict) (*config, error) {
@@ -66,6 +70,7 @@ func parseConfig(text []byte, dict layers.StateDict) (*config, error) {
 	if d.More() {
 		return nil, &ConfigError{Msg: "has text after the object"}
 	}
+	c.takeTextPart()
 	return c, nil
 }
 
@@ -110,11 +115,19 @@ func (c *config) unsupported(feature string) {
 // value returns an entry by its name or one of its other names, which are separated by |; nil for null.
 func (c *config) value(names string) (key string, v any) {
 	for name := range strings.SplitSeq(names, "|") {
+		c.looked(name)
 		if v := c.fields[name]; v != nil {
 			return name, v
 		}
 	}
 	return names, nil
+}
+
+// looked notes that an entry was looked at.
+func (c *config) looked(name string) {
+	if c.read != nil {
+		c.read[name] = true
+	}
 }
 
 // integer returns an entry that is an integer; ok is false where it is not there.
@@ -221,6 +234,7 @@ func (c *config) text(names, missing string) string {
 // sub returns an entry that is a configuration of its own; an empty one where it is not there. Errors in it are to be
 // taken over with c.adopt.
 func (c *config) sub(name string) *config {
+	c.looked(name)
 	s := &config{dict: c.dict, err: c.err}
 	switch v := c.fields[name].(type) {
 	case nil:

@@ -69,6 +69,11 @@ type decoder struct {
 	warmed bool
 	// window returns the layers' sliding window, 0 for none, and which layers have it.
 	window func(c *config, layers int) (size int, slides func(i int) bool)
+	// feed makes what stands in place of the MLP of layer i, attend what stands in place of the attention; nil are those.
+	feed   func(d *decoder, c *config, i int, s shape) *layers.Module
+	attend func(d *decoder, c *config, i int, s shape, attrs map[string]any) *layers.Module
+	// sinks is set where each head has a score more, whose value is nothing: gpt-oss.
+	sinks bool
 	// ignored matches keys of checkpoints that nothing reads; renames are pairs of old and new parts of them.
 	ignored []string
 	renames []string
@@ -215,7 +220,16 @@ const (
 const noKeys = "-"
 
 // context is how many positions a sequence may have.
-func (d decoder) context(c *config) int { return c.size(positionsKey, d.positions) }
+func (d decoder) context(c *config) int {
+	n := c.size(positionsKey, d.positions)
+	p, _ := c.ropeParameters(d.rope)
+	defer c.adopt(p)
+	stretched := p.text("rope_type|type", "") == "dynamic" && !(d.rope.alpha && p.float("alpha", 0) > 0)
+	if factor := p.float("factor", 1); stretched && factor > 1 {
+		n = int(min(float64(n)*factor, maxSize))
+	}
+	return n
+}
 
 // configured returns the description as the configuration wants it.
 func (d decoder) configured(c *config) *decoder {
@@ -288,7 +302,7 @@ func (d decoder) base(c *config) *layers.Module {
 		if attrs["window"] = 0; sliding {
 			attrs["window"] = window
 		}
-		return own.layer(c, s, attrs, sliding)
+		return own.layer(c, i, s, attrs, sliding)
 	}
 	m := layers.New(d.class+"Model", map[string]any{
 		"decoder": own, "eager": attrs["eager"], "window": window, "embedding_multiplier": times(c, own.embedding),

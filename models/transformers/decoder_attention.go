@@ -49,7 +49,7 @@ const (
 func (d *decoder) attentionAttrs(c *config, s shape) map[string]any {
 	attrs := map[string]any{
 		"decoder": d, "head_dim": s.size, "groups": s.heads / max(s.keys, 1), "queries": s.heads * s.size,
-		"keys": s.keys * s.size, "scaling": inverseSqrt(s.size), "softcap": 0.0, "eager": c.eager() || d.capped,
+		"keys": s.keys * s.size, "scaling": inverseSqrt(s.size), "softcap": 0.0, "eager": c.eager() || d.capped || d.sinks,
 		"clip": 0.0, "warm": 0.0, "warm_context": 0.0,
 	}
 	if d.scaling != nil {
@@ -80,6 +80,9 @@ func (d *decoder) attention(c *config, s shape, attrs map[string]any) *layers.Mo
 			Add(n.k, layers.Linear(s.hidden, keys, biased(c, d.qkvBias))).
 			Add(n.v, layers.Linear(s.hidden, keys, biased(c, d.qkvBias))).
 			Add(n.o, layers.Linear(queries, s.hidden, biased(c, d.outBias)))
+	}
+	if d.sinks {
+		m.Param("sinks", s.heads)
 	}
 	h := d.headNorm
 	if h.kind == notNormed || h.when != nil && !h.when(c) {
@@ -136,6 +139,9 @@ func (d decoder) attentionForward(t *layers.Trace, m *layers.Module, args ...any
 	}
 	if a.alibi != nil {
 		q, k, how.bias = a.alibi.apply(t, q, k, how.scaling)
+	}
+	if own.sinks {
+		how.sinks = t.Param(m, "sinks")
 	}
 	return t.Child(m, n.o, how.run(t, m, q, k, v, mask))
 }

@@ -88,13 +88,22 @@ func layerNormForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers
 	return t.Op("layer_norm", x, last, weight, bias, m.Float("eps"))
 }
 
-// layer returns one layer.
-func (d *decoder) layer(c *config, s shape, attrs map[string]any, sliding bool) *layers.Module {
+// layer returns layer i.
+func (d *decoder) layer(c *config, i int, s shape, attrs map[string]any, sliding bool) *layers.Module {
+	attend, feed := d.attend, d.feed
+	if attend == nil {
+		attend = func(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers.Module {
+			return d.attention(c, s, attrs)
+		}
+	}
+	if feed == nil {
+		feed = func(d *decoder, c *config, _ int, s shape) *layers.Module { return d.mlp(c, s.hidden, s.inner) }
+	}
 	m := layers.New(d.class+"DecoderLayer", map[string]any{
 		"decoder": d, "sliding": sliding, "turned": attrs["turned"], "residual_multiplier": times(c, d.residual),
 	}).
-		Add(d.names.attention, d.attention(c, s, attrs)).
-		Add(d.names.mlp, d.mlp(c, s.hidden, s.inner))
+		Add(d.names.attention, attend(d, c, i, s, attrs)).
+		Add(d.names.mlp, feed(d, c, i, s))
 	for i := range 2 {
 		for _, name := range []string{d.names.before[i], d.names.after[i]} {
 			if name != "" {

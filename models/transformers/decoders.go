@@ -65,7 +65,7 @@ var (
 	smolLM3 = decoder{
 		model: "smollm3", class: module("smollm3", "SmolLM3"), name: "SmolLM3", vocabulary: 128256, hidden: 2048, inner: 11008,
 		layers: 36, heads: 16, keys: 4, positions: 32768, eps: 1e-6, act: silu, actKey: hiddenAct, pad: 128004, ties: true,
-		qkvBias: attentionBias, outBias: attentionBias, mlpBias: mlpBias, qaPrefix: "model", rope: rope{theta: 2e6},
+		qkvBias: attentionBias, outBias: attentionBias, mlpBias: mlpBias, qaPrefix: "transformer", rope: rope{theta: 2e6},
 		turns: func(c *config) func(int, bool) bool { return func(i int, _ bool) bool { return c.smolTurns(i) } },
 		window: func(c *config, layers int) (int, func(int) bool) {
 			if !c.flag("use_sliding_window", false) {
@@ -77,7 +77,7 @@ var (
 
 	ministral = decoder{
 		model: "ministral", class: module("ministral", "Ministral"), name: "Ministral", vocabulary: 32000, hidden: 4096,
-		inner: 14336, layers: 32, heads: 32, keys: 8, positions: 131072, eps: 1e-6, act: silu, actKey: hiddenAct, qaPrefix: "model",
+		inner: 14336, layers: 32, heads: 32, keys: 8, positions: 131072, eps: 1e-6, act: silu, actKey: hiddenAct, qaPrefix: "transformer",
 		window: func(c *config, layers int) (int, func(int) bool) {
 			return c.slidingWindow(4096), c.layerTypes(layers, func(int) bool { return true })
 		},
@@ -165,7 +165,7 @@ var (
 
 	exaone4 = decoder{
 		model: "exaone4", class: module("exaone4", "Exaone4"), name: "Exaone4", vocabulary: 102400, hidden: 4096, inner: 16384,
-		layers: 32, heads: 32, keys: 32, positions: 2048, eps: 1e-5, act: silu, actKey: hiddenAct, qaPrefix: "model",
+		layers: 32, heads: 32, keys: 32, positions: 2048, eps: 1e-5, act: silu, actKey: hiddenAct, qaPrefix: "transformer",
 		names: names{after: afterOnly}, headNorm: headNorm{kind: eachHead},
 		turns: func(c *config) func(int, bool) bool {
 			all := c.slidingWindow(4096) == 0
@@ -223,7 +223,7 @@ var (
 	seedOSS = decoder{
 		model: "seed_oss", class: module("seed_oss", "SeedOss"), name: "SeedOss", vocabulary: 155136, hidden: 4096, inner: 27648,
 		layers: 64, heads: 80, keys: 8, size: 128, positions: 524288, eps: 1e-6, act: silu, actKey: hiddenAct, pad: 1,
-		qkvBias: flagged("attention_bias", true), outBias: flagged("attention_out_bias", false), mlpBias: mlpBias, qaPrefix: "model",
+		qkvBias: flagged("attention_bias", true), outBias: flagged("attention_out_bias", false), mlpBias: mlpBias, qaPrefix: "transformer",
 	}.family()
 
 	ernie45 = decoder{
@@ -264,8 +264,32 @@ var (
 	}.family()
 )
 
+// These were added by docs/families.md alone.
+var (
+	hyperCLOVAX = decoder{
+		model: "hyperclovax", class: module("hyperclovax", "HyperCLOVAX"), name: "HyperCLOVAX", vocabulary: 32000, hidden: 4096,
+		inner: 11008, layers: 32, heads: 32, positions: 2048, eps: 1e-6, act: silu, actKey: hiddenAct, qkvBias: attentionBias,
+		outBias: attentionBias, mlpBias: mlpBias, noTokens: true, noTexts: true,
+		scaling:   func(c *config, size int) float64 { return c.float("attention_multiplier", inverseSqrt(size)) },
+		embedding: factor("embedding_multiplier", 1), residual: factor("residual_multiplier", 1), logits: factor("logits_scaling", 1),
+		by: func(c *config, d *decoder) {
+			if c.flag("use_post_norm", true) {
+				d.names.after = [2]string{"post_norm1", "post_norm2"}
+			}
+		},
+	}.family()
+
+	jais2 = decoder{
+		model: "jais2", class: module("jais2", "Jais2"), name: "Jais2", vocabulary: 150272, hidden: 3328, inner: 26624, layers: 32,
+		heads: 26, positions: 8192, eps: 1e-5, epsKey: "layer_norm_eps", act: "relu2", actKey: hiddenAct,
+		qkvBias: flagged("attention_bias", true), outBias: flagged("attention_bias", true), mlpBias: flagged("mlp_bias", true),
+		norm: meanAndSpread, plain: true, noTokens: true, noTexts: true,
+	}.family()
+)
+
 // smolTurns says whether SmolLM3 turns the heads of a layer: all but every fourth, or as a list says.
 func (c *config) smolTurns(i int) bool {
+	c.looked("no_rope_layers")
 	switch list := c.fields["no_rope_layers"].(type) {
 	case nil:
 	case []any:
@@ -414,5 +438,5 @@ func mptAlibi(c *config, heads int) *alibi {
 // decoders are all of these.
 var decoders = []*family{
 	gemma3Text, smolLM3, ministral, ministral3, olmo, olmo2, olmo3, granite, cohere, cohere2, phi, stableLM, exaone4, glm, glm4,
-	starcoder2, nemotron, helium, seedOSS, ernie45, hunyuan, apertus, arcee, cwm, gptNeoX, gptJ, falcon, bloom, mpt,
+	starcoder2, nemotron, helium, seedOSS, ernie45, hunyuan, apertus, arcee, cwm, hyperCLOVAX, jais2, gptNeoX, gptJ, falcon, bloom, mpt,
 }

@@ -16,13 +16,15 @@ import (
 // TestDefaults makes every class from a configuration without sizes: its state dict has the names and shapes that
 // Python's has.
 func TestDefaults(t *testing.T) {
-	text, err := os.ReadFile("../testdata/families/hf/defaults.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var recorded map[string]map[string][2]any // how many entries, and the hash of their lines
-	if err := json.Unmarshal(text, &recorded); err != nil {
-		t.Fatal(err)
+	recorded := make(map[string]map[string][2]any) // how many entries, and the hash of their lines
+	for _, name := range []string{"defaults.json", "defaults_moe.json"} {
+		text, err := os.ReadFile("../testdata/families/hf/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(text, &recorded); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for kind, classes := range recorded {
 		for class, want := range classes {

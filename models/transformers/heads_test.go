@@ -21,6 +21,8 @@ type recorded struct {
 	Name      string
 	Config    string
 	Reference zoo.Reference
+	// Greedy are tokens that are given, and the likeliest ones after them; empty where there are none.
+	Greedy []int64
 }
 
 // recordedModels reads the recorded models of all types, by type.

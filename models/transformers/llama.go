@@ -27,6 +27,7 @@ func everyLayer(missing int) func(c *config, layers int) (int, func(int) bool) {
 
 // slidingWindow returns the entry of that name; null in the file is none, 0.
 func (c *config) slidingWindow(missing int) int {
+	c.looked("sliding_window")
 	v, there := c.fields["sliding_window"]
 	if there && v == nil || !there && missing == 0 {
 		return 0
@@ -36,6 +37,7 @@ func (c *config) slidingWindow(missing int) int {
 
 // layerTypes returns which layers slide: those that layer_types says, else those of the model's own rule.
 func (c *config) layerTypes(layers int, rule func(i int) bool) func(int) bool {
+	c.looked("layer_types")
 	switch list := c.fields["layer_types"].(type) {
 	case nil:
 	case []any:

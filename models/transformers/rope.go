@@ -287,14 +287,14 @@ func rotaryFrequencies(t *layers.Trace, m *layers.Module, positions layers.Tenso
 	if context == 0 {
 		return near
 	}
-	if longest, ok := t.Steps(); ok {
-		// Which frequencies a row has would depend on the other rows.
-		if longest > context {
-			t.Fail("step by step with rotary embeddings that change beyond %d positions, for %d", context, longest)
-		}
+	var length layers.Tensor
+	if longest, steps := t.Steps(); !steps {
+		length = t.Op("add.Tensor", t.Op("max", positions), 1)
+	} else if longest <= context {
 		return near
+	} else {
+		length = t.Op("unsqueeze", t.Lengths(), 2) // each row has its own
 	}
-	length := t.Op("add.Tensor", t.Op("max", positions), 1)
 	var far layers.Tensor
 	if factor := m.Float("factor"); factor == 0 {
 		far = t.Param(m, "long_inv_freq")

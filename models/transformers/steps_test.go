@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/optimem/optimem/graph"
@@ -18,6 +19,8 @@ type stepper struct {
 	session *optimem.Session
 	blocks  []int64
 	at      int
+	// lengths is how many tokens the sequence will have, where the model wants to know.
+	lengths int
 }
 
 // newStepper returns a stepper whose sequence lies in the blocks given, of a model with room for more.
@@ -34,6 +37,9 @@ func newStepper(t testing.TB, model *models.Model, context int, opts optimem.Opt
 	}
 	t.Cleanup(func() { session.Close() })
 	s := &stepper{session: session}
+	if stretch, _ := model.Stretch(); stretch > 0 && context > stretch {
+		s.lengths = context
+	}
 	for i := range n {
 		s.blocks = append(s.blocks, int64(n+2-i))
 	}
@@ -49,10 +55,14 @@ func (s *stepper) feed(t testing.TB, tokens []int64) []float32 {
 		positions[i], wanted[i] = int64(s.at+i), int64(i)
 		tables = append(tables, s.blocks...)
 	}
-	out, err := s.session.Run(t.Context(), optimem.Values{
+	in := optimem.Values{
 		models.StepTokens: tensor.Of(tokens, len(tokens)), models.StepPositions: tensor.Of(positions, len(tokens)),
 		models.StepBlocks: tensor.Of(tables, len(tokens), len(s.blocks)), models.StepWanted: tensor.Of(wanted, len(tokens)),
-	})
+	}
+	if s.lengths > 0 {
+		in[models.StepLengths] = tensor.Of(slices.Repeat([]int64{int64(s.lengths)}, len(tokens)), len(tokens))
+	}
+	out, err := s.session.Run(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}

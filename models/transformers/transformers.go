@@ -73,7 +73,7 @@ func generating(context func(c *config) int, h head) head {
 }
 
 // families is every family of the package.
-var families = slices.Concat(decoders, []*family{
+var families = slices.Concat(decoders, mixtures, []*family{
 	bert, roberta, xlmRoberta, camembert, distilbert, albert, mpnet, modernBert, gpt2, opt, llama, mistral, qwen2, qwen3, gemma, gemma2, phi3,
 	vit, deit, dinov2, clip, clipText, clipVision, t5, bart, whisper,
 })
@@ -99,7 +99,9 @@ func FromConfig(text []byte, dict layers.StateDict) (*layers.Architecture, error
 	return Named("", text, dict)
 }
 
-// Named is FromConfig for another class than the one that the configuration names, such as "BertModel".
+// Named is FromConfig for another class than the one that the configuration names, such as "BertModel", or for another family,
+// such as "llama": a model of a type that is not known here, and that is of a known family by its weights and all that its
+// configuration says.
 func Named(class string, text []byte, dict layers.StateDict) (*layers.Architecture, error) {
 	c, err := parseConfig(text, dict)
 	if err != nil {
@@ -107,10 +109,18 @@ func Named(class string, text []byte, dict layers.StateDict) (*layers.Architectu
 	}
 	f, h, err := choose(c, class)
 	if err != nil {
-		return nil, err
+		if class != "" {
+			return nil, err
+		}
+		return nil, explain(err, text, dict)
 	}
 	if q := c.fields["quantization_config"]; q != nil {
 		return nil, &UnsupportedError{Type: f.model, Class: h.class, Feature: "quantized weights (quantization_config)"}
+	}
+	var names map[string]string
+	if c.part != "" {
+		dict, names = textDict(dict)
+		c.dict = dict
 	}
 	a, err := f.architecture(h, c)
 	if err != nil {
@@ -120,6 +130,21 @@ func Named(class string, text []byte, dict layers.StateDict) (*layers.Architectu
 	if err != nil {
 		return nil, err
 	}
+	if list := c.unexplained(); c.as != "" && len(list) > 0 {
+		return nil, &UnsupportedError{
+			Type: f.model, Class: h.class, Feature: "a configuration that says " + strings.Join(list, ", ") + ", which that type has not",
+		}
+	}
+	if c.part != "" {
+		for _, e := range a.Root.StateDict() {
+			name := e.Name
+			if other, ok := a.Weights[name]; ok {
+				name = other
+			}
+			a.Weights[e.Name] = names[name]
+		}
+	}
+	a.Note = c.asNote(h)
 	return a, nil
 }
 
@@ -136,6 +161,11 @@ func (f *family) architecture(h *head, c *config) (*layers.Architecture, error) 
 	a := &layers.Architecture{Name: h.class, Root: root, Inputs: inputs(c), Classes: runnable}
 	if h.context != nil {
 		a.Context = h.context(c)
+		root.Walk(func(_ string, m *layers.Module) {
+			if context, ok := m.Attrs["context"].(int); ok && context > 0 { // a rotary embedding's
+				a.Stretch, a.Restarts = context, m.Attrs["factor"] == 0.0
+			}
+		})
 	}
 	return a, c.err
 }
@@ -143,6 +173,12 @@ func (f *family) architecture(h *head, c *config) (*layers.Architecture, error) 
 // choose returns the family and the model that a configuration names.
 func choose(c *config, class string) (*family, *head, error) {
 	if class == "" {
+		class = c.architecture()
+	}
+	if f := familyNamed(class); f != nil && c.fields["model_type"] != nil && f.model != c.fields["model_type"] {
+		h, err := c.takeAs(f)
+		return f, h, err
+	} else if f != nil {
 		class = c.architecture()
 	}
 	f, err := familyOf(c, class)
@@ -173,11 +209,19 @@ func familyOf(c *config, class string) (*family, error) {
 	if model == "" {
 		return nil, ErrNoType
 	}
-	i := slices.IndexFunc(families, func(f *family) bool { return f.model == model })
-	if i < 0 {
+	f := familyNamed(model)
+	if f == nil {
 		return nil, &UnsupportedError{Type: model, Class: class}
 	}
-	return families[i], nil
+	return f, nil
+}
+
+// familyNamed returns the family of a model_type, nil where there is none.
+func familyNamed(model string) *family {
+	if i := slices.IndexFunc(families, func(f *family) bool { return f.model == model }); i >= 0 {
+		return families[i]
+	}
+	return nil
 }
 
 // ErrNoType is returned for a configuration without a model_type: one of another library.
@@ -191,6 +235,9 @@ type UnsupportedError struct {
 	Known []string
 	// Feature is what of the model is not known; "" is all of it.
 	Feature string
+	// Code is the class whose code the folder brings, which is not run, and Loader the class of transformers that would load it;
+	// "" where there is none. Like is the family that the model is by its weights and its configuration, "" for none.
+	Code, Loader, Like string
 }
 
 // Error names the model.
@@ -201,6 +248,9 @@ func (e *UnsupportedError) Error() string {
 	}
 	if e.Feature != "" {
 		what += ": " + e.Feature
+	}
+	if e.Code != "" {
+		what += "; its code comes with the folder (" + e.Code + ") and is not run"
 	}
 	if len(e.Known) > 0 {
 		what += "; of that type there are " + strings.Join(e.Known, ", ")

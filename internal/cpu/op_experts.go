@@ -1,0 +1,308 @@
+package cpu
+
+import (
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/optimem/optimem/graph"
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
+	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/tensor/encoded"
+)
+
+// expertsKernels are layers of which each row takes a few out of many.
+var expertsKernels = map[graph.Kind]kernel{
+	"experts": {run: runExperts, workOn: expertsWork},
+}
+
+const (
+	// expertTile is how many rows go through an expert at a time.
+	expertTile = 64
+	// expertFloats bounds what the experts gave for some rows, which is kept until it is summed in the router's order.
+	expertFloats = 4 << 20
+)
+
+// expertSizes are those of a call, and of its scratch. They do not depend on what rows hold.
+type expertSizes struct {
+	// rows go through named of all experts each.
+	rows, hidden, inner, named, all int
+	// chunk is how many rows are computed before their sums are, tile how many of them go through an expert at a time.
+	chunk, tile int
+}
+
+func sizesOfExperts(x, ids, gate tensor.Shape, a graph.Attrs) expertSizes {
+	r := len(x)
+	s := expertSizes{
+		rows: volume(x[:r-1]), hidden: x[r-1], inner: gate[0], named: ids[r-1], all: a.Int("experts"),
+	}
+	s.chunk = max(1, min(s.rows, expertFloats/max(1, s.named*s.hidden)))
+	s.tile = min(expertTile, max(1, s.chunk*s.named))
+	return s
+}
+
+// floats returns the pieces of scratch: results, rows, gates, ups, and biases.
+func (s *expertSizes) floats() []int {
+	return []int{
+		s.chunk * s.named * s.hidden, s.tile * s.hidden, s.tile * s.inner, s.tile * s.inner, 2*s.inner + s.hidden,
+	}
+}
+
+func (s *expertSizes) integers() []int { return []int{s.all + 1, s.chunk * s.named} }
+
+func expertsWork(threads int, in, _ []graph.Spec, a graph.Attrs) int64 {
+	s := sizesOfExperts(in[0].Shape, in[1].Shape, in[graph.ExpertsFirst].Shape, a)
+	var products int64
+	for _, m := range [...]int{1, 2, 3, simd.FewRows, s.tile} { // few rows are computed otherwise
+		if m <= s.tile {
+			products = max(products, productWork(threads, m, s.inner, s.hidden, tensor.Float32, manner{alone: true}),
+				productWork(threads, m, s.hidden, s.inner, tensor.Float32, manner{alone: true}))
+		}
+	}
+	return scratchBytes(4, s.floats()...) + scratchBytes(4, s.integers()...) + products
+}
+
+// An expertsCall is a call being computed. It is the task of gating rows of a tile; see [expertSums].
+type expertsCall struct {
+	expertSizes
+	c    *call
+	set  *simd.Set
+	each int
+	// first is the first row of the chunk, rows that of as many.
+	first, count int
+	// results are what experts gave, by row and place; ends say where in order the pairs of row and place of each expert end.
+	results, x, gates, ups, biases []float32
+	ends, order                    []int32
+	act                            *activation
+	encodings                      [3]*encoded.Encoding // nil for numbers
+	clamped, weighed               bool
+	alpha, limit                   float32
+	// many is how many rows the tile has.
+	many int
+	work []byte
+}
+
+var expertsCalls = sync.Pool{New: func() any { return new(expertsCall) }}
+
+// runExperts has every row go through its experts: chunk by chunk, expert by expert, so that an expert's weights are read once
+// for all of a chunk's rows.
+func runExperts(c *call) error {
+	e := expertsCalls.Get().(*expertsCall)
+	e.expertSizes = sizesOfExperts(c.in[0].shape(), c.in[1].shape(), c.in[graph.ExpertsFirst].shape(), c.attrs)
+	e.c, e.set, e.each = c, c.pool.set, graph.ExpertOperands(c.attrs)
+	e.weighed = c.attrs.Bool("weigh_input")
+	for i, name := range graph.ExpertEncodings {
+		e.encodings[i], _ = encoded.ByName(c.attrs.String(name))
+	}
+	if e.clamped = c.attrs.String("act") == "clamped"; e.clamped {
+		e.alpha, e.limit = float32(c.attrs.Float("alpha")), float32(c.attrs.Float("limit"))
+	} else {
+		e.act = activationOf(c.attrs)
+	}
+	work := scratch(c.work)
+	e.results = takeReal[float32](&work, e.chunk*e.named*e.hidden)
+	e.x = takeReal[float32](&work, e.tile*e.hidden)
+	e.gates, e.ups = takeReal[float32](&work, e.tile*e.inner), takeReal[float32](&work, e.tile*e.inner)
+	e.biases = takeReal[float32](&work, 2*e.inner+e.hidden)
+	e.ends, e.order = takeInts(&work, e.all+1), takeInts(&work, e.chunk*e.named)
+	e.work = work
+	var err error
+	for e.first = 0; e.first < e.rows && err == nil; e.first += e.chunk {
+		e.count = min(e.chunk, e.rows-e.first)
+		err = e.compute()
+	}
+	*e = expertsCall{}
+	expertsCalls.Put(e)
+	return err
+}
+
+// takeInts returns n integers of the scratch.
+func takeInts(s *scratch, n int) []int32 {
+	bytes := roundUp(4*n, 8)
+	piece := elements[int32](view{data: (*s)[:bytes]})
+	*s = (*s)[bytes:]
+	return piece[:n]
+}
+
+// compute computes a chunk.
+func (e *expertsCall) compute() error {
+	if err := e.sort(); err != nil {
+		return err
+	}
+	from := int32(0)
+	for expert := range e.all {
+		pairs := e.order[from:e.ends[expert]]
+		from = e.ends[expert]
+		for len(pairs) > 0 {
+			if err := e.c.ctx.Err(); err != nil {
+				return err
+			}
+			n := min(len(pairs), e.tile)
+			e.pass(expert, pairs[:n])
+			pairs = pairs[n:]
+		}
+	}
+	e.c.pool.Do(e.count, max(1, grain/max(1, e.named*e.hidden)), (*expertSums)(e))
+	return nil
+}
+
+// sort lists the chunk's pairs of row and place by expert, and each expert's in their order.
+func (e *expertsCall) sort() error {
+	clear(e.ends)
+	ids := e.c.in[1]
+	for pair := range e.count * e.named {
+		id := e.at(ids, pair)
+		x := elements[int64](ids)[id]
+		switch {
+		case x == -1:
+		case x < 0 || x >= int64(e.all):
+			return &graph.IndexError{Index: x, Size: int64(e.all), Operand: 1}
+		default:
+			e.ends[x+1]++
+		}
+	}
+	for i := range e.all {
+		e.ends[i+1] += e.ends[i]
+	}
+	for pair := range e.count * e.named {
+		if x := elements[int64](ids)[e.at(ids, pair)]; x >= 0 {
+			e.order[e.ends[x]] = int32(pair)
+			e.ends[x]++
+		}
+	}
+	return nil
+}
+
+// at returns where in the memory of a view by row and place a pair of the chunk is.
+func (e *expertsCall) at(v view, pair int) int {
+	row, place := e.first+pair/e.named, pair%e.named
+	return v.layout.Leading(1).OffsetOf(row) + place*lastStride(v.layout)
+}
+
+// pass has an expert compute some rows.
+func (e *expertsCall) pass(expert int, pairs []int32) {
+	x := e.c.in[0]
+	lead, step := x.layout.Leading(1), lastStride(x.layout)
+	for i, pair := range pairs {
+		to := e.x[i*e.hidden:][:e.hidden]
+		loadReal(to, x, lead.OffsetOf(e.first+int(pair)/e.named), step)
+		if e.weighed {
+			e.multiply(to, e.weight(int(pair)))
+		}
+	}
+	w := e.c.in[graph.ExpertsFirst+expert*e.each:][:e.each]
+	var bias [3][]float32
+	if e.each == 6 {
+		for i, room := range [3][]float32{e.biases[:e.inner], e.biases[e.inner:][:e.inner], e.biases[2*e.inner:]} {
+			bias[i] = rowIn(w[3+i], room)
+		}
+	}
+	e.many = len(pairs)
+	e.product(e.gates, e.x, w, 0, bias[0], e.act)
+	e.product(e.ups, e.x, w, 1, bias[1], nil)
+	e.c.pool.Do(e.many, max(1, grain/8/max(1, e.inner)), e)
+	e.product(e.x, e.gates, w, 2, bias[2], nil)
+	for i, pair := range pairs {
+		copy(e.results[int(pair)*e.hidden:][:e.hidden], e.x[i*e.hidden:])
+	}
+}
+
+// singleView returns numbers of the scratch as a view.
+func singleView(x []float32) view {
+	return view{data: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)), dtype: tensor.Float32}
+}
+
+// product multiplies the tile's rows by those of an expert's weight i, as linear does.
+func (e *expertsCall) product(to, rows []float32, weights []view, i int, bias []float32, act *activation) {
+	w, n, k := weights[i], e.inner, e.hidden
+	if i == 2 {
+		n, k = e.hidden, e.inner
+	}
+	made := product[float32]{
+		m: e.many, n: n, k: k, a: factor{v: singleView(rows), line: k, step: 1},
+		b: factor{
+			v: w, offset: w.layout.Offset, line: w.layout.Strides[0], step: w.layout.Strides[1], encoding: e.encodings[i],
+		},
+		out: singleView(to), bias: bias, end: ending[float32]{act: act}, how: manner{alone: true}, work: e.work,
+	}
+	made.run(e.c.pool, e.set)
+}
+
+// Run multiplies gates, which are activated, and ups of rows of the tile.
+func (e *expertsCall) Run(from, to int) {
+	gates, ups := e.gates[from*e.inner:to*e.inner], e.ups[from*e.inner:to*e.inner]
+	switch {
+	case e.clamped:
+		e.clamp(gates, ups)
+	case e.set != nil:
+		e.set.Map(simd.MapMul, gates, gates, ups, nil, 0, 0, 0)
+	default:
+		for i, up := range ups {
+			gates[i] *= up
+		}
+	}
+}
+
+// clamp is the gate of gpt-oss: (up + 1) · gate · σ(alpha · gate), both bounded.
+func (e *expertsCall) clamp(gates, ups []float32) {
+	if s := e.set; s != nil {
+		s.Map(simd.MapClamp, gates, gates, nil, nil, float32(math.Inf(-1)), e.limit, 0)
+		s.Map(simd.MapClamp, ups, ups, nil, nil, -e.limit, e.limit, 0)
+		s.Map(simd.MapAffine, ups, ups, nil, nil, 0, 1, 1)
+		s.Map(simd.MapMul, ups, ups, gates, nil, 0, 0, 0)
+		s.Map(simd.MapAffine, gates, gates, nil, nil, 0, e.alpha, 0)
+		s.Map(simd.MapSigmoid, gates, gates, nil, nil, 0, 0, 0)
+		s.Map(simd.MapMul, gates, gates, ups, nil, 0, 0, 0)
+		return
+	}
+	for i, up := range ups {
+		gate := min(gates[i], e.limit)
+		up = float32(min(max(up, -e.limit), e.limit)+1) * gate
+		gates[i] = up * float32(1/(1+math.Exp(-float64(e.alpha*gate))))
+	}
+}
+
+// weight returns what a pair of the chunk weighs.
+func (e *expertsCall) weight(pair int) float32 {
+	return elements[float32](e.c.in[2])[e.at(e.c.in[2], pair)]
+}
+
+func (e *expertsCall) multiply(row []float32, by float32) {
+	if e.set != nil {
+		e.set.Map(simd.MapAffine, row, row, nil, nil, 0, by, 0)
+		return
+	}
+	for i := range row {
+		row[i] *= by
+	}
+}
+
+// expertSums is a call as the task of summing what experts gave for rows of the chunk, in the order in which the router named
+// them.
+type expertSums expertsCall
+
+// Run sums rows.
+func (s *expertSums) Run(from, to int) {
+	e := (*expertsCall)(s)
+	ids := e.c.in[1]
+	for row := from; row < to; row++ {
+		out := elements[float32](e.c.out[0])[e.c.out[0].layout.Offset+(e.first+row)*e.hidden:][:e.hidden]
+		clear(out)
+		for pair := row * e.named; pair < (row+1)*e.named; pair++ {
+			if elements[int64](ids)[e.at(ids, pair)] < 0 {
+				continue
+			}
+			by, x := float32(1), e.results[pair*e.hidden:][:e.hidden]
+			if !e.weighed {
+				by = e.weight(pair)
+			}
+			if e.set != nil {
+				e.set.Map(simd.MapAddScaled, out, out, x, nil, by, 0, 0)
+				continue
+			}
+			for i, v := range x {
+				out[i] += float32(by * v)
+			}
+		}
+	}
+}

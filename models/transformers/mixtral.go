@@ -1,0 +1,228 @@
+package transformers
+
+import (
+	"encoding/json"
+	"math"
+	"strconv"
+
+	"github.com/optimem/optimem/layers"
+)
+
+// The decoders with experts that are Llama's kin but for those: transformers/models/mixtral/modeling_mixtral.py and others.
+var (
+	mixtral = mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 8, chosen: 2,
+		numberKey: expertsKey, chosenKey: chosenKey, scores: softmaxOfAll, normalized: always,
+	}.of(decoder{
+		model: "mixtral", class: "transformers.models.mixtral.modeling_mixtral.Mixtral", name: "Mixtral",
+		vocabulary: 32000, hidden: 4096, inner: 14336, layers: 32, heads: 32, keys: 8, positions: 131072, eps: 1e-5,
+		act: "silu", actKey: "hidden_act", window: everyLayer(0), qaPrefix: "model",
+		rope:    rope{theta: 1e6},
+		renames: []string{"block_sparse_moe.", "mlp.", ".w1.", ".gate_proj.", ".w2.", ".down_proj.", ".w3.", ".up_proj."},
+	})
+
+	qwen2Moe = mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 60, chosen: 4, inner: 1408,
+		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: softmaxOfAll,
+		normalized: normTopK(false), dense: qwenDense,
+		shared: func(d *decoder, c *config, m *layers.Module, s shape) {
+			m.Add("shared_expert", d.mlp(c, s.hidden, c.size("shared_expert_intermediate_size", 5632))).
+				Add("shared_expert_gate", layers.Linear(s.hidden, 1, layers.NoBias))
+		},
+	}.of(decoder{
+		model: "qwen2_moe", class: "transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2Moe", name: "Qwen2Moe",
+		vocabulary: 151936, hidden: 2048, inner: 5632, layers: 24, heads: 16, keys: 16, positions: 32768, eps: 1e-6,
+		act: "silu", actKey: "hidden_act", qkvBias: func(c *config) bool { return c.flag("qkv_bias", true) },
+		window: func(c *config, layers int) (int, func(int) bool) {
+			if !c.flag("use_sliding_window", false) {
+				return 0, func(int) bool { return false }
+			}
+			first := c.number("max_window_layers", 28)
+			return c.slidingWindow(4096), c.layerTypes(layers, func(i int) bool { return i%2 == 0 && i < first })
+		},
+		qaPrefix: "model",
+	})
+
+	qwen3Moe = mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 128, chosen: 8, inner: 768,
+		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: softmaxOfAll,
+		normalized: normTopK(false), dense: qwenDense,
+	}.of(decoder{
+		model: "qwen3_moe", class: "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3Moe", name: "Qwen3Moe",
+		vocabulary: 151936, hidden: 2048, inner: 6144, layers: 24, heads: 32, keys: 4, positions: 32768, eps: 1e-6,
+		act: "silu", actKey: "hidden_act", qkvBias: attentionBias, outBias: attentionBias, headNorm: headNorm{kind: eachHead},
+		window: func(c *config, layers int) (int, func(int) bool) {
+			if !c.flag("use_sliding_window", false) {
+				return 0, nil
+			}
+			return c.slidingWindow(4096), func(int) bool { return true }
+		},
+		qaPrefix: "model",
+	})
+
+	olmoe = mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 64, chosen: 8,
+		numberKey: expertsKey, chosenKey: chosenKey, scores: softmaxOfAll, normalized: normTopK(false),
+	}.of(decoder{
+		model: "olmoe", class: "transformers.models.olmoe.modeling_olmoe.Olmoe", name: "Olmoe",
+		vocabulary: 50304, hidden: 2048, inner: 2048, layers: 16, heads: 16, positions: 4096, eps: 1e-5, pad: 1,
+		act: "silu", actKey: "hidden_act", qkvBias: attentionBias, outBias: attentionBias, headNorm: headNorm{kind: allHeads},
+		noTexts: true, noTokens: true,
+		by: func(c *config, _ *decoder) {
+			if c.float("clip_qkv", 0) != 0 {
+				c.unsupported("clip_qkv")
+			}
+		},
+	})
+
+	graniteMoe = mixture{
+		block: "MoE", router: "TopKRouter", experts: "Experts", gate: "router", number: 8, chosen: 2,
+		numberKey: expertsKey, chosenKey: chosenKey, scores: softmaxOfChosen,
+	}.of(decoder{
+		model: "granitemoe", class: "transformers.models.granitemoe.modeling_granitemoe.GraniteMoe", name: "GraniteMoe",
+		vocabulary: 32000, hidden: 4096, inner: 11008, layers: 32, heads: 32, positions: 2048, eps: 1e-6,
+		act: "silu", actKey: "hidden_act", qkvBias: attentionBias, outBias: attentionBias, noTexts: true, noTokens: true,
+		names:     names{mlp: "block_sparse_moe"},
+		scaling:   func(c *config, _ int) float64 { return c.float("attention_multiplier", 1) },
+		embedding: func(c *config) float64 { return c.float("embedding_multiplier", 1) },
+		residual:  func(c *config) float64 { return c.float("residual_multiplier", 1) },
+		logits:    func(c *config) float64 { return 1 / c.positive(c, "logits_scaling", 1) },
+		renames: []string{
+			".input_linear.weight", ".experts.gate_up_proj", ".output_linear.weight", ".experts.down_proj",
+			".router.layer.weight", ".router.weight",
+		},
+	})
+
+	gptOss = mixture{
+		block: "MLP", router: "TopKRouter", experts: "Experts", gate: "router", number: 128, chosen: 4,
+		numberKey: expertsKey, chosenKey: chosenKey, scores: softmaxOfChosen,
+		turned: true, interleaved: true, biased: true, clamped: true,
+		more: func(_ *config, router *layers.Module, number int) {
+			router.Attrs["biased"] = true
+			router.Param("bias", number)
+		},
+	}.of(decoder{
+		model: "gpt_oss", class: "transformers.models.gpt_oss.modeling_gpt_oss.GptOss", name: "GptOss",
+		vocabulary: 201088, hidden: 2880, inner: 2880, layers: 36, heads: 64, keys: 8, size: 64, positions: 131072, eps: 1e-5,
+		act: "silu", actKey: "hidden_act", sinks: true,
+		qkvBias: func(c *config) bool { return c.flag("attention_bias", true) },
+		outBias: func(c *config) bool { return c.flag("attention_bias", true) },
+		window: func(c *config, layers int) (int, func(int) bool) {
+			return c.slidingWindow(128), c.layerTypes(layers, func(i int) bool { return i%2 == 0 })
+		},
+		rope: rope{theta: 150000, missing: map[string]any{
+			"rope_type": "yarn", "factor": json.Number("32"), "truncate": false, contextName: json.Number("4096"),
+		}},
+	})
+
+	glm4Moe = mixture{
+		block: "MoE", router: "TopkRouter", experts: "Experts", gate: "gate", number: 128, chosen: 8, inner: 1408,
+		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: sigmoids, normalized: normTopK(true),
+		dense: firstDense(1), shared: sharedExperts(1408, 1), more: correctedGroups(1, 1, 1),
+	}.of(decoder{
+		model: "glm4_moe", class: "transformers.models.glm4_moe.modeling_glm4_moe.Glm4Moe", name: "Glm4Moe",
+		vocabulary: 151552, hidden: 4096, inner: 10944, layers: 46, heads: 96, keys: 8, positions: 131072, eps: 1e-5,
+		act: "silu", actKey: "hidden_act", qkvBias: attentionBias, rope: rope{part: 0.5}, noTexts: true, noTokens: true,
+		headNorm: headNorm{kind: eachHead, when: func(c *config) bool { return c.flag("use_qk_norm", false) }},
+		ignored:  []string{`model\.layers\.(92|46)\.`},
+	})
+
+	ernieMoe = mixture{
+		block: "SparseMoeBlock", router: "TopKRouter", experts: "Experts", gate: "gate", number: 64, chosen: 6, inner: 1536,
+		numberKey: "moe_num_experts|" + expertsKey, chosenKey: "moe_k|" + chosenKey, innerKey: "moe_intermediate_size",
+		scores: softmaxOfAll, normalized: always,
+		dense: func(c *config) func(i int) bool {
+			first, every, last := c.number("moe_layer_start_index", 1), c.size("moe_layer_interval", 1), c.number("moe_layer_end_index", -1)
+			return func(i int) bool { return (i+1)%every != 0 || i < first || last >= 0 && i > last }
+		},
+		shared: func(d *decoder, c *config, m *layers.Module, s shape) {
+			if n := c.number("moe_num_shared_experts", 2); n > 0 {
+				m.Add("shared_experts", d.mlp(c, s.hidden, n*c.size("moe_intermediate_size", 1536)))
+			}
+		},
+		more: func(c *config, router *layers.Module, number int) {
+			router.Attrs["correction"], router.Attrs["least"] = "moe_statics", c.float("moe_norm_min", 1e-12)
+			router.Add("moe_statics", layers.New(ernieStatics, nil).Param(correctionKey, 1, number))
+		},
+	}.of(decoder{
+		model: "ernie4_5_moe", class: "transformers.models.ernie4_5_moe.modeling_ernie4_5_moe.Ernie4_5_Moe", name: "Ernie4_5_Moe",
+		vocabulary: 103424, hidden: 2560, inner: 12288, layers: 28, heads: 20, keys: 4, positions: 131072, eps: 1e-5, pad: 0, ties: true,
+		act: "silu", actKey: "hidden_act", qkvBias: useBias, outBias: useBias, mlpBias: useBias, headBias: useBias, rope: rope{theta: 500000, interleaved: true},
+		noTexts: true, noTokens: true, ignored: []string{"mtp"},
+		renames: []string{".mlp.moe_statics.", ".mlp.gate.moe_statics."},
+	})
+)
+
+const ernieStatics = "transformers.models.ernie4_5_moe.modeling_ernie4_5_moe.Ernie4_5_MoeStatics"
+
+// useBias is the entry of Ernie that says whether projections have a bias.
+func useBias(c *config) bool { return c.flag("use_bias", false) }
+
+// firstDense are the first layers, as many as the entry says.
+func firstDense(missing int) func(c *config) func(i int) bool {
+	return func(c *config) func(i int) bool {
+		n := c.number("first_k_dense_replace", missing)
+		return func(i int) bool { return i < n }
+	}
+}
+
+// sharedExperts adds an MLP as wide as so many experts.
+func sharedExperts(inner, missing int) func(d *decoder, c *config, m *layers.Module, s shape) {
+	return func(d *decoder, c *config, m *layers.Module, s shape) {
+		n := c.size("moe_intermediate_size", inner) * c.size("n_shared_experts", missing)
+		m.Add("shared_experts", d.mlp(c, s.hidden, n))
+	}
+}
+
+// correctedGroups makes a router choose of the best groups, by scores that are corrected.
+func correctedGroups(groups, chosen int, factor float64) func(c *config, router *layers.Module, number int) {
+	return func(c *config, router *layers.Module, number int) {
+		a := router.Attrs
+		a["correction"], a["epsilon"], a["nobody"] = correctionKey, 1e-20, math.Inf(-1)
+		a["groups"], a["chosen_groups"], a["group_best"] = c.size("n_group", groups), c.size("topk_group", chosen), 2
+		a["factor"] = c.float("routed_scaling_factor", factor)
+		router.Param(correctionKey, number)
+		router.Params[len(router.Params)-1].Buffer = true
+		checkGroups(c, router, number)
+	}
+}
+
+// checkGroups holds the groups of experts against their number.
+func checkGroups(c *config, router *layers.Module, number int) {
+	groups, best := router.Int("groups"), router.Int("group_best")
+	if groups > 1 && (number%groups != 0 || router.Int("chosen_groups") > groups || best > number/groups) {
+		c.fail("n_group", "is %d, for %d experts of which the best %d groups are chosen", groups, number, router.Int("chosen_groups"))
+	}
+}
+
+// What the entries are called in most configurations.
+const (
+	expertsKey = "num_local_experts|num_experts|n_routed_experts"
+	chosenKey  = "num_experts_per_tok"
+)
+
+// normTopK is the entry that says whether weights of the chosen experts are normalized.
+func normTopK(missing bool) func(c *config) bool {
+	return func(c *config) bool { return c.flag("norm_topk_prob", missing) }
+}
+
+// qwenDense are the layers without experts: those that a list names, and all but every so many.
+func qwenDense(c *config) func(i int) bool {
+	step := c.size("decoder_sparse_step", 1)
+	only := make(map[int]bool)
+	switch list := c.fields["mlp_only_layers"].(type) {
+	case nil:
+	case []any:
+		for _, v := range list {
+			number, _ := v.(json.Number)
+			n, err := strconv.Atoi(number.String())
+			if err != nil {
+				c.fail("mlp_only_layers", "has %s, not the number of a layer", short(v))
+			}
+			only[n] = true
+		}
+	default:
+		c.fail("mlp_only_layers", "is %s, not a list", short(list))
+	}
+	return func(i int) bool { return only[i] || (i+1)%step != 0 }
+}

@@ -1,0 +1,154 @@
+package transformers
+
+import (
+	"math"
+
+	"github.com/optimem/optimem/layers"
+)
+
+// latent makes the attention of DeepSeek, where keys and values come from a latent of few elements that all heads share, and
+// positions are in a part of the keys that all share, too.
+func latent(d *decoder, c *config, _ int, s shape, attrs map[string]any) *layers.Module {
+	nope, turned, rank := c.size("qk_nope_head_dim", 128), c.size("qk_rope_head_dim", 64), c.size("kv_lora_rank", 512)
+	value := c.size("v_head_dim", 128)
+	attrs["nope"], attrs["rope"], attrs["rank"], attrs["value"] = nope, turned, rank, value
+	attrs["scaling"] = inverseSqrt(nope+turned) * c.latentScale(d.rope)
+	bias := biased(c, attentionBias)
+	norm := func(size int) *layers.Module { // whose epsilon no configuration says
+		return layers.New(d.class+"RMSNorm", map[string]any{"eps": 1e-6, "plus_one": false}).Param("weight", size)
+	}
+	m := layers.New(d.class+"Attention", attrs)
+	queries := s.heads * (nope + turned)
+	if v, there := c.fields["q_lora_rank"]; there && v == nil {
+		m.Add("q_proj", layers.Linear(s.hidden, queries, layers.NoBias))
+	} else {
+		n := c.size("q_lora_rank", 1536)
+		m.Add("q_a_proj", layers.Linear(s.hidden, n, bias)).Add("q_a_layernorm", norm(n)).
+			Add("q_b_proj", layers.Linear(n, queries, layers.NoBias))
+	}
+	return m.Add("kv_a_proj_with_mqa", layers.Linear(s.hidden, rank+turned, bias)).
+		Add("kv_a_layernorm", norm(rank)).
+		Add("kv_b_proj", layers.Linear(rank, s.heads*(nope+value), layers.NoBias)).
+		Add("o_proj", layers.Linear(s.heads*value, s.hidden, bias))
+}
+
+// latentScale is what scores are multiplied with where positions are stretched.
+func (c *config) latentScale(r rope) float64 {
+	p, _ := c.ropeParameters(r)
+	defer c.adopt(p)
+	all := p.float("mscale_all_dim", 0)
+	if p.text("rope_type|type", "default") == "default" || all == 0 {
+		return 1
+	}
+	factor := p.positive(c, "factor", 1)
+	if factor <= 1 {
+		return 1
+	}
+	scale := 0.1*all*math.Log(factor) + 1
+	return scale * scale
+}
+
+// latentForward takes the states of the tokens and what is around them. All of a text has keys and values of its own for each
+// head, which are made of latents. A step remembers the latents alone: its queries are brought among them, and what its heads saw
+// is brought back.
+func latentForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	x, a := args[0].(layers.Tensor), args[1].(*around)
+	s := x.Shape()
+	nope, rank := m.Int("nope"), m.Int("rank")
+	q := x
+	if m.Has("q_proj") {
+		q = t.Child(m, "q_proj", x)
+	} else {
+		q = t.Child(m, "q_b_proj", t.Child(m, "q_a_layernorm", t.Child(m, "q_a_proj", x)))
+	}
+	q = t.Op("transpose.int", t.Op("view", q, []int{s[0], s[1], -1, nope + m.Int("rope")}), 1, 2)
+	both := t.Child(m, "kv_a_proj_with_mqa", x)
+	one := func(x layers.Tensor) layers.Tensor { return t.Op("unsqueeze", x, 1) } // a head
+	low := one(t.Child(m, "kv_a_layernorm", t.Op("slice.Tensor", both, 2, 0, rank)))
+	place := one(t.Op("slice.Tensor", both, 2, rank, math.MaxInt64))
+	angles := a.angles[0].([]layers.Tensor)
+	cos, sin := one(angles[0]), one(angles[1])
+	turn := rotate
+	if m.Attrs["decoder"].(*decoder).rope.interleaved {
+		turn = rotateInterleaved
+	}
+	place = turn(t, place, cos, sin)
+	straight, turned := t.Op("slice.Tensor", q, 3, 0, nope), turn(t, t.Op("slice.Tensor", q, 3, nope, math.MaxInt64), cos, sin)
+	if _, ok := t.Steps(); ok {
+		return t.Child(m, "o_proj", attendLatent(t, m, straight, turned, low, place))
+	}
+	expanded := t.Op("view", t.Child(m, "kv_b_proj", t.Op("squeeze.dim", low, 1)), []int{s[0], s[1], -1, nope + m.Int("value")})
+	expanded = t.Op("transpose.int", expanded, 1, 2)
+	heads := q.Shape()[1]
+	places := t.Op("expand", place, []int{s[0], heads, s[1], m.Int("rope")})
+	k := t.Op("cat", []layers.Tensor{t.Op("slice.Tensor", expanded, 3, 0, nope), places}, -1)
+	v := t.Op("slice.Tensor", expanded, 3, nope, math.MaxInt64)
+	mask, _ := a.masks[0].(layers.Tensor)
+	how := attention{scaling: m.Float("scaling"), groups: 1, eager: m.Bool("eager")}
+	return t.Child(m, "o_proj", how.run(t, m, t.Op("cat", []layers.Tensor{straight, turned}, -1), k, v, mask))
+}
+
+// attendLatent attends among latents.
+func attendLatent(t *layers.Trace, m *layers.Module, straight, turned, low, place layers.Tensor) layers.Tensor {
+	nope, rank, value := m.Int("nope"), m.Int("rank"), m.Int("value")
+	heads, rows := straight.Shape()[1], straight.Shape()[2]
+	w := t.Op("view", t.Param(m.Child("kv_b_proj"), "weight"), []int{1, heads, nope + value, rank})
+	q := t.Op("matmul", straight, t.Op("slice.Tensor", w, 2, 0, nope))
+	q = t.Op("cat", []layers.Tensor{q, turned}, -1)
+	k := t.Op("cat", []layers.Tensor{low, place}, -1)
+	seen := t.Attend(m, q, k, low, layers.Attention{Scale: m.Float("scaling")})
+	seen = t.Op("transpose.int", t.Op("view", seen, []int{1, rows, heads, rank}), 1, 2)
+	out := t.Op("matmul", seen, t.Op("transpose.int", t.Op("slice.Tensor", w, 2, nope, math.MaxInt64), 2, 3))
+	return t.Op("reshape", t.Op("transpose.int", out, 1, 2), []int{1, rows, -1})
+}
+
+// latentFamily is the family of a decoder with experts that attends so.
+func latentFamily(x mixture, d decoder) *family {
+	d.attend, d.act, d.actKey = latent, "silu", "hidden_act"
+	turned := func(c *config) int { return c.size("qk_rope_head_dim", 64) }
+	d.rope.dims = turned
+	interleaved := d.rope.interleaved
+	d.by = func(c *config, own *decoder) {
+		own.size = turned(c)
+		own.rope.interleaved = interleaved || c.flag("rope_interleave", true)
+	}
+	f := x.of(d)
+	f.classes[d.class+"Attention"] = layers.Class{Forward: latentForward}
+	return f
+}
+
+// The decoders that attend to latents: transformers/models/deepseek_v2/modeling_deepseek_v2.py and deepseek_v3.
+var (
+	deepseekV2 = latentFamily(mixture{
+		block: "Moe", router: "TopkRouter", experts: "Experts", gate: "gate", number: 64, chosen: 6, inner: 1407,
+		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: softmaxOfAll,
+		dense: firstDense(0), shared: sharedExperts(1407, 2),
+		more: func(c *config, router *layers.Module, number int) {
+			a := router.Attrs
+			a["factor"] = c.float("routed_scaling_factor", 1)
+			switch method := c.text("topk_method", "greedy"); method {
+			case "greedy":
+			case "group_limited_greedy":
+				a["groups"], a["chosen_groups"], a["group_best"] = c.size("n_group", 1), c.size("topk_group", 1), 1
+				a["nobody"] = 0.0
+				checkGroups(c, router, number)
+			default:
+				c.unsupported("topk_method " + method)
+			}
+		},
+	}, decoder{
+		model: "deepseek_v2", class: "transformers.models.deepseek_v2.modeling_deepseek_v2.DeepseekV2", name: "DeepseekV2",
+		vocabulary: 102400, hidden: 4096, inner: 11008, layers: 32, heads: 32, positions: 2048, eps: 1e-6,
+		mlpBias: func(c *config) bool { return c.flag("mlp_bias", false) }, rope: rope{interleaved: true}, noTokens: true,
+	})
+
+	deepseekV3 = latentFamily(mixture{
+		block: "MoE", router: "TopkRouter", experts: "Experts", gate: "gate", number: 256, chosen: 8, inner: 2048,
+		numberKey: expertsKey, chosenKey: chosenKey, innerKey: "moe_intermediate_size", scores: sigmoids, normalized: normTopK(true),
+		dense: firstDense(3), shared: sharedExperts(2048, 1), more: correctedGroups(8, 4, 2.5),
+	}, decoder{
+		model: "deepseek_v3", class: "transformers.models.deepseek_v3.modeling_deepseek_v3.DeepseekV3", name: "DeepseekV3",
+		vocabulary: 129280, hidden: 7168, inner: 18432, layers: 61, heads: 128, keys: 128, positions: 4096, eps: 1e-6,
+		ignored: []string{`model\.layers\.61\.`},
+	})
+)

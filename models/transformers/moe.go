@@ -1,0 +1,310 @@
+package transformers
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/optimem/optimem/layers"
+)
+
+// A mixture is what decoders with experts have in place of MLPs: a router chooses a few of the experts for each token, and their
+// results are summed. Experts lie in a checkpoint one by one, as MLPs in a list, or together, in tensors with all of them, two or,
+// in GGUF files, three: the module is that which the checkpoint has.
+type mixture struct {
+	// block, router and experts are the ends of the class names; gate is the name of the router in the block.
+	block, router, experts, gate string
+	// number and chosen are the defaults of how many experts there are and how many a token goes through; numberKey and chosenKey the
+	// entries.
+	number, chosen       int
+	numberKey, chosenKey string
+	// inner is the default of the entry innerKey, the width of an expert; "" is that of the MLP.
+	inner    int
+	innerKey string
+	// scores says how weights come from the router's logits.
+	scores scoring
+	// normalized says whether the weights of the chosen are made to sum up to one; nil is never.
+	normalized func(c *config) bool
+	// dense says which layers have an MLP instead; nil is none.
+	dense func(c *config) func(i int) bool
+	// shared adds experts that every token goes through; nil is none.
+	shared func(d *decoder, c *config, m *layers.Module, s shape)
+	// more adds to the attributes of the router, and to its parameters.
+	more func(c *config, router *layers.Module, number int)
+	// turned is set where the weights of all experts lie in the tensors turned: [experts, in, out]; interleaved where gates and
+	// ups take turns there; biased where experts have biases.
+	turned, interleaved, biased bool
+	// clamped is set for gpt-oss's gate.
+	clamped bool
+	// weighed is set where tokens are multiplied with weights before the experts.
+	weighed bool
+}
+
+// mixtures are the families with experts.
+var mixtures = []*family{
+	mixtral, qwen2Moe, qwen3Moe, olmoe, graniteMoe, gptOss, glm4Moe, ernieMoe, deepseekV2, deepseekV3,
+}
+
+// A scoring is how weights come from the router's logits.
+type scoring string
+
+const (
+	// softmaxOfAll are shares of all experts, softmaxOfChosen of those that are chosen, which the logits say.
+	softmaxOfAll, softmaxOfChosen scoring = "softmax", "softmax of the chosen"
+	// sigmoids are taken of each by itself.
+	sigmoids scoring = "sigmoid"
+	// sigmoidsOfChosen are those of the logits of the chosen.
+	sigmoidsOfChosen scoring = "sigmoid of the chosen"
+)
+
+// blocksSuffix ends the names of weights that are not turned, since they lie as blocks of codes in the checkpoint.
+const blocksSuffix = "_blocks"
+
+// correctionKey is the name of what is added to scores where experts are chosen.
+const correctionKey = "e_score_correction_bias"
+
+// maxExperts bounds the number of experts.
+const maxExperts = 1 << 14
+
+// of returns the family of decoders with a mixture.
+func (x mixture) of(d decoder) *family {
+	d.feed = x.feed
+	f := d.family()
+	f.classes[d.class+x.block] = layers.Unary(mixtureForward)
+	f.classes[d.class+x.router] = layers.Class{Forward: routerForward}
+	f.classes[d.class+x.experts] = layers.Class{Forward: expertsForward}
+	for _, name := range []string{"Statics", "Expert", "ExpertWeight"} { // which only hold weights
+		f.classes[d.class+name] = layers.Class{Forward: func(t *layers.Trace, m *layers.Module, _ ...any) any {
+			t.Fail("%s is computed with others of its kind", m.Class)
+			return nil
+		}}
+	}
+	return f
+}
+
+// feed is the mixture of layer i, or its MLP.
+func (x mixture) feed(d *decoder, c *config, i int, s shape) *layers.Module {
+	if x.dense != nil && x.dense(c)(i) {
+		return d.mlp(c, s.hidden, s.inner)
+	}
+	number, chosen, inner := c.size(x.numberKey, x.number), c.size(x.chosenKey, x.chosen), s.inner
+	if x.innerKey != "" {
+		inner = c.size(x.innerKey, x.inner)
+	}
+	if number > maxExperts || chosen > number {
+		c.fail(x.numberKey, "is %d, of which %d are chosen", number, chosen)
+		number, chosen = 1, 1
+	}
+	m := layers.New(d.class+x.block, map[string]any{"router": x.gate})
+	router := layers.New(d.class+x.router, map[string]any{
+		"chosen": chosen, "scores": string(x.scores), "normalized": x.normalized != nil && x.normalized(c),
+		"epsilon": 0.0, "least": 0.0, "factor": 1.0, "groups": 1,
+	}).Param("weight", number, s.hidden)
+	if x.more != nil {
+		x.more(c, router, number)
+	}
+	m.Add(x.gate, router).Add("experts", x.list(d, c, number, s.hidden, inner))
+	if x.shared != nil {
+		x.shared(d, c, m, s)
+	}
+	return m
+}
+
+// list is the experts as the checkpoint has them.
+func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.Module {
+	m := layers.New(d.class+x.experts, map[string]any{
+		"number": number, "inner": inner, "turned": x.turned, "interleaved": x.interleaved, "biased": x.biased, "weighed": x.weighed,
+		"act": "clamped", "alpha": 0.0, "limit": 0.0,
+	})
+	if x.clamped {
+		m.Attrs["alpha"], m.Attrs["limit"] = c.float("swiglu_alpha", 1.702), c.float("swiglu_limit", 7)
+	} else {
+		m.Attrs["act"] = c.gate(c.text(d.actKey, d.act))
+	}
+	blocks := x.turned && c.holds("experts.gate_up_proj"+blocksSuffix) && !c.whole
+	switch {
+	case blocks:
+		m.Attrs["turned"], m.Attrs["suffix"] = false, blocksSuffix
+		m.Param("gate_up_proj"+blocksSuffix, number, 2*inner, hidden).Param("down_proj"+blocksSuffix, number, hidden, inner)
+	case x.turned:
+		m.Param("gate_up_proj", number, hidden, 2*inner).Param("down_proj", number, inner, hidden)
+	case c.holds("experts.gate_proj") && !c.whole:
+		m.Attrs["apart"] = true
+		return m.Param("gate_proj", number, inner, hidden).Param("up_proj", number, inner, hidden).
+			Param("down_proj", number, hidden, inner)
+	case !c.separate():
+		return m.Param("gate_up_proj", number, 2*inner, hidden).Param("down_proj", number, hidden, inner)
+	}
+	if x.turned {
+		if x.biased {
+			m.Param("gate_up_proj_bias", number, 2*inner).Param("down_proj_bias", number, hidden)
+		}
+		return m
+	}
+	if number > len(c.dict) {
+		c.fail(x.numberKey, "is %d, and the checkpoint has %d weights in all", number, len(c.dict))
+		return m
+	}
+	weight := func(rows, columns int) *layers.Module {
+		return layers.New(d.class+"ExpertWeight", nil).Param("weight", rows, columns)
+	}
+	for i := range number {
+		m.Add(strconv.Itoa(i), layers.New(d.class+"Expert", nil).
+			Add("gate_proj", weight(inner, hidden)).Add("up_proj", weight(inner, hidden)).Add("down_proj", weight(hidden, inner)))
+	}
+	return m
+}
+
+// separate reports whether the checkpoint has experts one by one.
+func (c *config) separate() bool {
+	return slices.ContainsFunc(c.dict, func(e layers.Entry) bool { return strings.Contains(e.Name, ".experts.0.") })
+}
+
+// gate returns what the activation of a gate is called in "optimem::experts".
+func (c *config) gate(act string) string {
+	switch act {
+	case "silu", "swish":
+		return "silu"
+	case "gelu", "relu":
+		return act
+	case "gelu_new", "gelu_pytorch_tanh":
+		return "gelu_tanh"
+	}
+	c.unsupported("experts with the activation " + act)
+	return "silu"
+}
+
+// mixtureForward runs the experts that the router chooses, and those that all tokens go through.
+func mixtureForward(t *layers.Trace, m *layers.Module, x layers.Tensor) layers.Tensor {
+	routed := t.ChildOf(m, m.Text("router"), x).([]layers.Tensor)
+	out := t.ChildOf(m, "experts", x, routed[0], routed[1]).(layers.Tensor)
+	switch {
+	case m.Has("shared_expert_gate"):
+		share := t.Op("sigmoid", t.Child(m, "shared_expert_gate", x))
+		out = t.Op("add.Tensor", out, t.Op("mul.Tensor", share, t.Child(m, "shared_expert", x)))
+	case m.Has("shared_expert"):
+		out = t.Op("add.Tensor", t.Child(m, "shared_expert", x), out)
+	case m.Has("shared_experts"):
+		out = t.Op("add.Tensor", out, t.Child(m, "shared_experts", x))
+	}
+	return out
+}
+
+// routerForward returns the ids and the weights of the experts of each token.
+func routerForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	x, chosen := args[0].(layers.Tensor), m.Int("chosen")
+	var bias layers.Tensor
+	if m.Bool("biased") {
+		bias = t.Param(m, "bias")
+	}
+	scores := t.Op("linear", x, t.Param(m, "weight"), bias)
+	switch of := scoring(m.Text("scores")); of {
+	case softmaxOfChosen, sigmoidsOfChosen:
+		best := t.Tensors("topk", scores, chosen, -1)
+		if of == sigmoidsOfChosen {
+			return []layers.Tensor{best[1], t.Op("sigmoid", best[0])}
+		}
+		return []layers.Tensor{best[1], t.Op("softmax.int", best[0], -1)}
+	case sigmoids:
+		scores = t.Op("sigmoid", scores)
+	default:
+		scores = t.Op("softmax.int", scores, -1)
+	}
+	choice := scores
+	switch name := m.Text("correction"); {
+	case name == "":
+	case m.Has(name):
+		choice = t.Op("add.Tensor", scores, t.Param(m.Child(name), correctionKey))
+	default:
+		choice = t.Op("add.Tensor", scores, t.Param(m, name))
+	}
+	if m.Int("groups") > 1 {
+		choice = bestGroups(t, m, choice)
+	}
+	ids := t.Tensors("topk", choice, chosen, -1)[1]
+	weights := t.Op("gather", scores, -1, ids)
+	if m.Bool("normalized") {
+		sum := t.Op("sum.dim_IntList", weights, []int{-1}, true)
+		if least := m.Float("least"); least != 0 {
+			sum = t.Op("clamp", sum, least)
+		}
+		if e := m.Float("epsilon"); e != 0 {
+			sum = t.Op("add.Tensor", sum, e)
+		}
+		weights = t.Op("div.Tensor", weights, sum)
+	}
+	if by := m.Float("factor"); by != 1 {
+		weights = t.Op("mul.Tensor", weights, by)
+	}
+	return []layers.Tensor{ids, weights}
+}
+
+// bestGroups makes all scores those of nobody but for the experts of the best groups. A group is as good as its best experts are
+// together.
+func bestGroups(t *layers.Trace, m *layers.Module, choice layers.Tensor) layers.Tensor {
+	shape, groups := choice.Shape(), m.Int("groups")
+	number := shape[len(shape)-1]
+	if number%groups != 0 {
+		t.Fail("%d experts in %d groups", number, groups)
+	}
+	rows := append(slices.Clone([]int(shape[:len(shape)-1])), groups)
+	grouped := append(slices.Clone(rows), number/groups)
+	of := t.Tensors("topk", t.Op("view", choice, grouped), m.Int("group_best"), -1)[0]
+	best := t.Tensors("topk", t.Op("sum.dim_IntList", of, []int{-1}), m.Int("chosen_groups"), -1)[1]
+	out := t.Op("ones", rows, layers.Named{"dtype": choice.DType()})
+	out = t.Op("scatter.value", out, -1, best, 0)
+	out = t.Op("expand", t.Op("unsqueeze", t.Op("ne.Scalar", out, 0), -1), grouped)
+	return t.Op("masked_fill.Scalar", choice, t.Op("reshape", out, []int(shape)), m.Float("nobody"))
+}
+
+// expertsForward takes tokens, ids and weights.
+func expertsForward(t *layers.Trace, m *layers.Module, args ...any) any {
+	number := m.Int("number")
+	gate, up, down := make([]layers.Tensor, number), make([]layers.Tensor, number), make([]layers.Tensor, number)
+	switch {
+	case m.Bool("apart"): // three stacks
+		for k, to := range [][]layers.Tensor{gate, up, down} {
+			all := t.Param(m, []string{"gate_proj", "up_proj", "down_proj"}[k])
+			for i := range number {
+				to[i] = t.Op("select.int", all, 0, i)
+			}
+		}
+	case len(m.Children) > 0:
+		for i, c := range m.Children {
+			gate[i], up[i] = t.Param(c.Module.Child("gate_proj"), "weight"), t.Param(c.Module.Child("up_proj"), "weight")
+			down[i] = t.Param(c.Module.Child("down_proj"), "weight")
+		}
+	default:
+		suffix := m.Text("suffix")
+		both, all := t.Param(m, "gate_up_proj"+suffix), t.Param(m, "down_proj"+suffix)
+		if m.Bool("turned") {
+			both, all = t.Op("transpose.int", both, 1, 2), t.Op("transpose.int", all, 1, 2)
+		}
+		for i := range number {
+			gate[i], up[i] = halvesOf(t, m, t.Op("select.int", both, 0, i))
+			down[i] = t.Op("select.int", all, 0, i)
+		}
+	}
+	var biases []layers.Tensor
+	if m.Bool("biased") {
+		both, all := t.Param(m, "gate_up_proj_bias"), t.Param(m, "down_proj_bias")
+		for i := range number {
+			gateBias, upBias := halvesOf(t, m, t.Op("select.int", both, 0, i))
+			biases = append(biases, gateBias, upBias, t.Op("select.int", all, 0, i))
+		}
+	}
+	how := layers.Named{"act": m.Text("act"), "alpha": m.Float("alpha"), "limit": m.Float("limit"), "weigh_input": m.Bool("weighed")}
+	if biases == nil {
+		return t.Op("optimem::experts", args[0], args[1], args[2], gate, up, down, how)
+	}
+	return t.Op("optimem::experts", args[0], args[1], args[2], gate, up, down, biases, how)
+}
+
+// halvesOf returns what of an expert's rows is its gate and what makes what that is multiplied with.
+func halvesOf(t *layers.Trace, m *layers.Module, both layers.Tensor) (gate, up layers.Tensor) {
+	if inner := m.Int("inner"); !m.Bool("interleaved") {
+		return t.Op("slice.Tensor", both, 0, 0, inner), t.Op("slice.Tensor", both, 0, inner, math.MaxInt64)
+	}
+	return t.Op("slice.Tensor", both, 0, 0, math.MaxInt64, 2), t.Op("slice.Tensor", both, 0, 1, math.MaxInt64, 2)
+}
