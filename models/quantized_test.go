@@ -142,8 +142,10 @@ var quantForms = map[string]struct {
 	"fp8": {
 		map[string]any{"quant_method": "fp8", "weight_block_size": []int{32, 64}, "activation_scheme": "dynamic"},
 		func(seed uint32, rows, columns int) map[string]heldTensor {
+			codes := bytes.ReplaceAll(noise(seed, rows*columns), []byte{0x7f}, []byte{0})
+			codes = bytes.ReplaceAll(codes, []byte{0xff}, []byte{0x80}) // else all is NaN
 			return map[string]heldTensor{
-				"weight":           {"F8_E4M3", []int{rows, columns}, bytes.ReplaceAll(noise(seed, rows*columns), []byte{0x7f}, []byte{0})},
+				"weight":           {"F8_E4M3", []int{rows, columns}, codes},
 				"weight_scale_inv": {"F32", []int{rows / 32, columns / 64}, singlesOf(seed+1, rows/32*columns/64)},
 			}
 		}, true,
