@@ -13,8 +13,11 @@ import (
 // logits, which do not depend on other rows, with the random number of its place. Keys and values of guesses that were
 // wrong lie beyond the end of the sequence and are written over.
 
-// NoSpeculation is the [Options.Speculate] that guesses nothing.
-const NoSpeculation = -1
+// NoSpeculation is the [Options.Speculate] that guesses nothing, MostSpeculation the one that guesses most.
+const (
+	NoSpeculation   = -1
+	MostSpeculation = mostAhead - 1
+)
 
 const (
 	// mostAhead bounds the rows of a pass that has guesses.

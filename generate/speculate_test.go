@@ -79,6 +79,9 @@ func TestSpeculation(t *testing.T) {
 			if opts.Speculate > 0 && (s.Accepted == 0 || s.Accepted >= s.Guessed) {
 				t.Errorf("%d of %d guesses were right: some are, and some are not", s.Accepted, s.Guessed)
 			}
+			if more := s.Rows - plain.Stats().Rows; opts.Sequences < 2 && more != s.Guessed-s.Accepted {
+				t.Errorf("%d rows more, and %d guesses were wrong", more, s.Guessed-s.Accepted)
+			}
 			saved := int64(0)
 			for i := range passes {
 				saved += int64(tokens[i] - passes[i])
@@ -92,8 +95,11 @@ func TestSpeculation(t *testing.T) {
 
 // TestSpeculationFits: what guesses need is no reason to refuse what runs without them.
 func TestSpeculationFits(t *testing.T) {
-	for _, speculate := range []int{generate.NoSpeculation, 0, 31} {
+	for i, speculate := range []int{generate.NoSpeculation, 0, 31, generate.NoSpeculation, 0, 31} {
 		opts := generate.Options{Speculate: generate.NoSpeculation, Rows: 2, Context: 32}
+		if i >= 3 {
+			opts.Rows = 16
+		}
 		opts.Session = runtime.Options{Memory: 1, Mode: plan.Page}
 		_, err := generate.New(t.Context(), tinyModel(t), opts)
 		var full *runtime.CapacityError
@@ -102,7 +108,7 @@ func TestSpeculationFits(t *testing.T) {
 		}
 		opts.Session.Memory, opts.Speculate = full.MinBytes, speculate
 		e := engine(t, opts)
-		got, err := e.Generate(t.Context(), generate.Request{Prompt: []int{5, 6, 7, 5, 6}, MaxTokens: 20}, nil)
+		got, err := e.Generate(t.Context(), generate.Request{Prompt: []int{5, 6, 5, 6, 5, 6, 5}, MaxTokens: 20, Sampling: generate.Sampling{RepetitionPenalty: 0.1}}, nil)
 		if err != nil || len(got.Tokens) != 20 {
 			t.Errorf("%d tokens ahead: %v, %v", speculate, got, err)
 		}

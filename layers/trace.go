@@ -166,7 +166,7 @@ func (t *Trace) Run(m *Module, args ...any) any {
 	if t.wrap == nil {
 		result = c.Forward(t, m, args...)
 	} else {
-		result = t.wrap(t, t.path, m, args, func() any { return c.Forward(t, m, args...) })
+		result = t.wrap.Wrap(t, t.path, m, args, func() any { return c.Forward(t, m, args...) })
 	}
 	t.recorder.Leave(t.path, result)
 	t.path, t.class = outerPath, outerClass
@@ -212,6 +212,11 @@ func (t *Trace) Param(m *Module, name string) Tensor {
 		}
 		if p.None {
 			return nil
+		}
+		if path := t.paths[m]; t.wrap != nil && path != t.path {
+			if err := t.wrap.Read(path); err != nil {
+				panic(traceFailure{err})
+			}
 		}
 		x, err := t.param(Join(t.paths[m], name), p)
 		if err != nil {

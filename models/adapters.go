@@ -26,7 +26,7 @@ type Adapter struct {
 const AdapterInput = "adapter"
 
 // maxAdapters bounds the adapters of a model.
-const maxAdapters = 256
+const maxAdapters = 64
 
 // An AdapterError says that an adapter is not one of those that a model has.
 type AdapterError struct {
@@ -143,6 +143,15 @@ func adapterError(err error) error {
 		return &UnsupportedError{What: err.Error(), Hint: "merge it in Python: model.merge_and_unload().save_pretrained(FOLDER)"}
 	}
 	return fmt.Errorf("%w: %w", loader.ErrFormat, err)
+}
+
+// traceError gives an error of a trace the class of what an adapter asks for and is not known.
+func traceError(err error) error {
+	var unsupported *lora.UnsupportedError
+	if errors.As(err, &unsupported) {
+		return adapterError(err)
+	}
+	return err
 }
 
 // choose returns the architecture with the adapter that a call says: the input for that, if the model has it.

@@ -47,7 +47,7 @@ func (m *Model) useArchitecture(ckpt *loader.Checkpoint, a *layers.Architecture,
 		}
 		result, err := a.Trace(r, args)
 		if err != nil {
-			return nil, err
+			return nil, traceError(err)
 		}
 		return r.Graph, r.give(result)
 	}

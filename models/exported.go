@@ -167,6 +167,11 @@ type scope struct {
 	graph  *exported.Graph
 	values map[string]any
 	names  map[*aten.Ref]string
+	// misrecorded are the values whose recorded shapes are not theirs.
+	misrecorded map[string]bool
+	// states are those results of the node being defined that an LSTM ends with; derived says that it reads a misrecorded value.
+	states  []string
+	derived bool
 	// path and source are those of nodes that do not say theirs: of the call that a subgraph belongs to.
 	path, source string
 }

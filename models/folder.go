@@ -24,6 +24,9 @@ func (m *Model) useFolder(ckpt *loader.Checkpoint, opts Options) error {
 	if len(dicts) == 0 {
 		return &UnsupportedError{What: fmt.Sprintf("a %s folder without weights", ckpt.Format)}
 	}
+	if quantization, rest, dtype := quantizationOf(ckpt.Config); quantization != nil {
+		return m.useQuantized(ckpt, opts, quantization, rest, dtype)
+	}
 	d := dicts[0] // the most likely one
 	dict := make(layers.StateDict, len(d.Weights))
 	for i, w := range d.Weights {

@@ -44,6 +44,9 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 			if err != nil {
 				return nil, nil, err
 			}
+			if at := sig.Gap(args); at >= 0 {
+				return nil, nil, &InputError{sig.Ports[at].Name, "is missing in a list of which a later tensor is given"}
+			}
 			result, err := torchscript.Evaluate(program, r, sig.Arguments(args), torchscript.Options{
 				Steps: opts.Steps, Stop: ctx.Err, Attributes: before,
 			})
@@ -66,6 +69,13 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 		if err := r.finish(result); err != nil {
 			return nil, err
 		}
+		r.Graph.Finds = c.After
+		if same, err := sameAgain(r.Graph, before, result.Attributes, evaluate); err != nil {
+			return nil, err
+		} else if same {
+			r.Graph.Leaves = c.After
+			return r.Graph, nil
+		}
 		if err := settle(before, result.Attributes, func(a torchscript.Attributes) (torchscript.Attributes, error) {
 			_, next, err := evaluate(a)
 			if err != nil {
@@ -75,7 +85,6 @@ func (m *Model) useScript(ckpt *loader.Checkpoint, opts Options) error {
 		}); err != nil {
 			return nil, err
 		}
-		r.Graph.Finds = c.After
 		r.Graph.Leaves, err = states.add(result.Attributes)
 		return r.Graph, err
 	}

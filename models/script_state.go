@@ -2,8 +2,10 @@ package models
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"sync"
 
 	"github.com/optimem/optimem/graph"
@@ -95,6 +97,26 @@ func settle(
 	return &UnsupportedError{Missing: []Missing{{
 		Name: "attribute " + changed, Uses: 1, Reason: "it has another value or shape after every call, and each needs a graph of its own",
 	}}}
+}
+
+// sameAgain reports whether what a call leaves changes nothing: the next call has the same graph and leaves the same. So it is with
+// a flag that says that a warning was given.
+func sameAgain(
+	g *graph.Graph, before, after torchscript.Attributes,
+	evaluate func(torchscript.Attributes) (*scriptRecorder, *torchscript.Result, error),
+) (bool, error) {
+	if before.String() == after.String() {
+		return true, nil
+	}
+	r, next, err := evaluate(after)
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return false, err
+	case err != nil, next.Attributes.String() != after.String(), r.finish(next) != nil:
+		return false, nil // the call that comes to that says why
+	}
+	r.Graph.Finds = g.Finds
+	return reflect.DeepEqual(g, r.Graph), nil
 }
 
 // Kept implements torchscript.Recorder.

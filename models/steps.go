@@ -19,8 +19,8 @@ type StepOptions struct {
 	Blocks int
 	// Context is how many positions a sequence has at most; 0 is [Model.Context].
 	Context int
-	// DType is that of keys and values in the caches: [tensor.Float32], which the zero value stands for, or a half float,
-	// which rounds them.
+	// DType is that of keys and values in the caches: [tensor.Float32], which the zero value stands for, a half float, which
+	// rounds them, or [tensor.Int8], which rounds each head's row to 255 steps.
 	DType tensor.DType
 }
 
@@ -34,11 +34,11 @@ const (
 	StepBlocks = "blocks"
 	// StepWanted are the rows whose logits are wanted: int64 [wanted].
 	StepWanted = "wanted"
+	// StepAdapters are the numbers of the rows' adapters ([Model.AdapterNumber]), of a model that has some: int64 [rows].
+	StepAdapters = "adapters"
 	// StepLengths are how many tokens the sequences of the rows have in all, where [Model.Stretch] says that this matters: int64
 	// [rows].
 	StepLengths = "lengths"
-	// StepAdapters are the numbers of the rows' adapters ([Model.AdapterNumber]), of a model that has some: int64 [rows].
-	StepAdapters = "adapters"
 	// StepLogits are the logits of the wanted rows, [wanted, vocabulary].
 	StepLogits = "logits"
 )
@@ -75,8 +75,8 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 		return nil, fmt.Errorf("a context of %d positions, and the model has 1 to %d", o.Context, m.context)
 	case o.Blocks < 1 || o.Blocks > maxBlocks:
 		return nil, fmt.Errorf("caches of %d blocks: 1 to %d are possible", o.Blocks, maxBlocks)
-	case o.DType != tensor.Float32 && !o.DType.IsHalf():
-		return nil, fmt.Errorf("keys and values of %v: float32, bfloat16 and float16 are possible", o.DType)
+	case o.DType != tensor.Float32 && o.DType != tensor.Int8 && !o.DType.IsHalf():
+		return nil, fmt.Errorf("keys and values of %v: float32, bfloat16, float16 and int8 are possible", o.DType)
 	}
 	return m.step(o), nil
 }
@@ -129,6 +129,11 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 			}
 		}
 		step := &stepRecorder{recorder: r, options: o, positions: bound[1], blocks: bound[2], wanted: bound[3]}
+		a := from.arch
+		if len(m.adapters) > 0 {
+			step.adapters = bound[4]
+			a = lora.Mixed(a, from.adapters.list, step.choose)
+		}
 		if i := slices.IndexFunc(s.inputs, func(p Port) bool { return p.Name == StepLengths }); i >= 0 {
 			lengths, err := r.Call("aten::unsqueeze", []any{bound[i], 0}, nil)
 			if err != nil {
@@ -136,18 +141,13 @@ func (m *Model) stepModel(from stepSource, o StepOptions) *Model {
 			}
 			step.lengths = lengths[0].(layers.Tensor)
 		}
-		a := from.arch
-		if len(m.adapters) > 0 {
-			step.adapters = bound[4]
-			a = lora.Mixed(a, from.adapters.list, step.choose)
-		}
 		args, err := step.arguments(a.Inputs, bound[0])
 		if err != nil {
 			return nil, err
 		}
 		result, err := a.Trace(step, args)
 		if err != nil {
-			return nil, err
+			return nil, traceError(err)
 		}
 		return r.Graph, step.give(result)
 	}
@@ -161,10 +161,10 @@ type stepRecorder struct {
 	positions, blocks, wanted layers.Tensor
 	// none says of each row whether it is no token, once something asked.
 	none layers.Tensor
-	// lengths are those of the rows' sequences, [1 rows], nil where they do not matter.
-	lengths layers.Tensor
 	// adapters are the numbers of the rows' adapters, once [stepRecorder.Wanted] was called those of the rows that it gave.
 	adapters layers.Tensor
+	// lengths are those of the rows' sequences, [1 rows], nil where they do not matter.
+	lengths layers.Tensor
 }
 
 // arguments are those of forward: the tokens and their positions, where it takes them.
@@ -246,7 +246,9 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		if i == 2 {
 			name = path + ".values"
 		}
-		id := r.Graph.AddCache(name, r.options.DType, tensor.Shape{r.options.Blocks * graph.BlockRows, shape[1], shape[2]})
+		id := r.Graph.AddCache(name, r.options.DType, tensor.Shape{
+			r.options.Blocks * graph.BlockRows, shape[1], graph.CacheWidth(r.options.DType, shape[2]),
+		})
 		caches = append(caches, r.Graph.Whole(id))
 	}
 	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(r.blocks.(*aten.Ref)))

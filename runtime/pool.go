@@ -165,7 +165,7 @@ func (p *Pool) Open(ctx context.Context, name string, model *models.Model, opts 
 	session.pooled = true
 	m := &Member{pool: p, name: name, session: session, maxJoin: opts.MaxJoin, hostBytes: opts.HostMemory}
 	if shapes, known := fixedShapes(model); known {
-		err = m.planFixed(ctx, shapes)
+		_, err = m.planFixed(ctx, shapes)
 	}
 	if err == nil {
 		err = p.admit(m)
@@ -267,6 +267,26 @@ func (m *Member) RunInto(ctx context.Context, in, out Values) error {
 		out = Values{}
 	}
 	return m.do(&call{ctx: ctx, in: in, into: out, done: make(chan struct{})})
+}
+
+// Plan plans for inputs of the given shapes, as the first call with them would, and returns the plan with the least memory.
+// Nothing is read or run. Shapes that the pool's budget does not admit are a [*CapacityError], which names the least that does.
+func (m *Member) Plan(ctx context.Context, shapes map[string]tensor.Shape) (*plan.Plan, error) {
+	m.pool.mu.Lock()
+	if m.closed {
+		m.pool.mu.Unlock()
+		return nil, ErrClosed
+	}
+	m.busy++
+	m.pool.mu.Unlock()
+	made, err := m.planFixed(ctx, shapes)
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	defer m.done()
+	if err != nil {
+		return nil, err
+	}
+	return made.plans[0], nil
 }
 
 // GiveBack frees all memory that the member holds, as [Session.GiveBack] does. Its next call takes it again. It waits for a pass

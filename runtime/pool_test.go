@@ -406,6 +406,46 @@ func TestPoolJoins(t *testing.T) {
 	}
 }
 
+// TestPoolPlans: a member tells what a call would take before there was one, what does not fit, and nothing once it is closed.
+func TestPoolPlans(t *testing.T) {
+	m := stacks(t, 1)[0]
+	p := newPool(t, optimem.PoolOptions{Memory: 8 << 20})
+	member, err := p.Open(t.Context(), "a", m.model, optimem.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := member.ForecastSeconds(); s != 0 {
+		t.Errorf("%g seconds before a plan", s)
+	}
+	width := m.in["x"].Layout.Shape[1]
+	pl, err := member.Plan(t.Context(), map[string]tensor.Shape{"x": {1, width}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pl.PeakBytes() <= 0 || pl.Forecast.Seconds <= 0 || member.ForecastSeconds() != pl.Forecast.Seconds {
+		t.Errorf("%d bytes, %g seconds, and a forecast of %g", pl.PeakBytes(), pl.Forecast.Seconds, member.ForecastSeconds())
+	}
+	var capacity *optimem.CapacityError
+	if _, err := member.Plan(t.Context(), map[string]tensor.Shape{"x": {1 << 20, width}}); !errors.As(err, &capacity) || capacity.MinBytes <= 8<<20 {
+		t.Errorf("a million rows: %v", err)
+	}
+	if out, err := member.Run(t.Context(), m.in); err != nil || !bytes.Equal(bytesOf(out), m.want) {
+		t.Errorf("other bits than alone, %v", err)
+	}
+	if told, ok := member.Metrics(); !ok || told.Calls != 1 || told.Session.Runs != 1 || told.HeldBytes <= 0 {
+		t.Errorf("%+v", told)
+	}
+	if err := member.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := member.Metrics(); ok {
+		t.Error("a closed member has metrics")
+	}
+	if _, err := member.Plan(t.Context(), map[string]tensor.Shape{"x": {1, width}}); !errors.Is(err, optimem.ErrClosed) {
+		t.Errorf("a closed member plans: %v", err)
+	}
+}
+
 // TestPoolCloses: closing ends calls that wait, and waits for the pass that runs.
 func TestPoolCloses(t *testing.T) {
 	p, all, free, begun := heldPool(t, optimem.PoolOptions{Memory: 1 << 20})

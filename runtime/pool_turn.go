@@ -30,25 +30,27 @@ const menuSteps = 4
 // maxMenus bounds the menus of a member, one for each set of input shapes.
 const maxMenus = 16
 
-// planFixed makes the menu of a model that takes inputs of these shapes only.
-func (m *Member) planFixed(ctx context.Context, shapes map[string]tensor.Shape) error {
+// planFixed makes the menu for inputs of these shapes.
+func (m *Member) planFixed(ctx context.Context, shapes map[string]tensor.Shape) (*menu, error) {
 	s := m.session
-	s.acquire()
+	if err := s.wait(ctx, "plan"); err != nil {
+		return nil, err
+	}
 	defer s.release()
 	g, err := s.model.GraphOf(ctx, models.Call{Inputs: shapes})
 	if err != nil {
-		return fmt.Errorf("pool: %w", err)
+		return nil, fmt.Errorf("pool: %w", err)
 	}
 	p, err := s.program(ctx, g)
 	if err != nil {
-		return fmt.Errorf("pool: %w", err)
+		return nil, fmt.Errorf("pool: %w", err)
 	}
 	made, err := m.newMenu(ctx, p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	m.keepMenu(made)
-	return nil
+	return made, nil
 }
 
 // menuFor returns the menu for inputs.

@@ -83,12 +83,17 @@ func (g *gate) pass(ctx context.Context) error {
 	}
 }
 
-// admit gives a request its place among those of a model, or refuses it at once: when too many wait, when the server ends, or
-// when its time would be over before its pass is. The caller calls done.
-func (r *Registry) admit(ctx context.Context, v *version, i *instance) (done func(), err error) {
+// takes refuses a request that comes after the server said that it ends. Those that came before go on.
+func (r *Registry) takes() error {
 	if r.draining.Load() {
-		return nil, &Error{Status: http.StatusServiceUnavailable, Msg: "the server ends", RetryAfter: time.Second}
+		return &Error{Status: http.StatusServiceUnavailable, Msg: "the server ends", RetryAfter: time.Second}
 	}
+	return nil
+}
+
+// admit gives a request its place among those of a model, or refuses it at once: when too many wait, or when its time would be
+// over before its pass is. The caller calls done.
+func (r *Registry) admit(ctx context.Context, v *version, i *instance) (done func(), err error) {
 	waits := v.stats.waits(1)
 	done = func() { v.stats.waits(-1) }
 	if waits > int64(r.opts.MaxQueue) {

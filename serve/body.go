@@ -17,6 +17,9 @@ const (
 	slowestRate = 32 << 10 // bytes in a second
 )
 
+// firstPiece is how much is reserved first for a body whose length is not known.
+const firstPiece = 64 << 10
+
 // A body is that of a request, with what it has of the registry's bodies.
 type body struct {
 	registry *Registry
@@ -59,7 +62,7 @@ func (r *Registry) readBody(w http.ResponseWriter, req *http.Request) (_ *body, 
 		return nil, refuse(http.StatusUnsupportedMediaType, "bodies may be packed with gzip or deflate")
 	}
 	if packed != "" || reserve < 0 {
-		reserve = most
+		reserve = 0 // it is reserved as it comes
 	}
 	b := &body{registry: r}
 	defer func() {
@@ -83,33 +86,47 @@ func (r *Registry) readBody(w http.ResponseWriter, req *http.Request) (_ *body, 
 	if packed == "" && req.ContentLength >= 0 {
 		b.data = make([]byte, 0, req.ContentLength)
 	}
-	for {
-		if len(b.data) == cap(b.data) {
-			if int64(len(b.data)) >= most { // is there more?
-				var one [1]byte
-				if n, err := io.ReadFull(from, one[:]); n > 0 {
-					return nil, &http.MaxBytesError{Limit: most}
-				} else if !errors.Is(err, io.EOF) {
-					return nil, bodyError(err)
-				}
-				break
-			}
-			grown := make([]byte, len(b.data), min(max(2*int64(cap(b.data)), 64<<10), most))
-			copy(grown, b.data)
-			b.data = grown
-		}
-		n, err := from.Read(b.data[len(b.data):cap(b.data)])
-		b.data = b.data[:len(b.data)+n]
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, bodyError(err)
-		}
+	if err := b.fill(from, most); err != nil {
+		return nil, err
 	}
-	b.less(b.held - int64(cap(b.data)))
+	b.less(b.held - int64(cap(b.data)))                            // nothing, but where a declared length was not that
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // else the client would be taken for gone when it passes
 	return b, nil
+}
+
+// fill reads all that there is, most bytes at most.
+func (b *body) fill(from io.Reader, most int64) error {
+	for {
+		if len(b.data) < cap(b.data) {
+			n, err := from.Read(b.data[len(b.data):cap(b.data)])
+			b.data = b.data[:len(b.data)+n]
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return bodyError(err)
+			}
+			continue
+		}
+		var one [1]byte // is there more?
+		if _, err := io.ReadFull(from, one[:]); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return bodyError(err)
+		}
+		if int64(len(b.data)) >= most {
+			return &http.MaxBytesError{Limit: most}
+		}
+		had := int64(cap(b.data))
+		size := min(max(2*had, firstPiece), most)
+		if err := b.more(size); err != nil {
+			return err
+		}
+		grown := make([]byte, len(b.data), size)
+		copy(grown, b.data)
+		b.data = append(grown, one[0])
+		b.less(had)
+	}
 }
 
 // bodyError says what is wrong with a body that cannot be read.

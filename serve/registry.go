@@ -183,7 +183,7 @@ func (r *Registry) openAll(ctx context.Context) {
 			continue
 		}
 		if err := v.load(ctx); err != nil {
-			r.log.Warn("a model was not opened", "model", s.name, "version", v.number, "error", err, "cause", errors.Unwrap(err))
+			r.log.Info("a model was not opened", "model", s.name, "version", v.number, "error", err, "cause", errors.Unwrap(err))
 		} else {
 			r.log.Info("a model is ready", "model", s.name, "version", v.number, "kind", f.kind)
 		}
@@ -235,7 +235,7 @@ func (r *Registry) find(name, number string) (*version, error) {
 	s := r.models[name]
 	r.mu.Unlock()
 	if s == nil {
-		return nil, refuse(404, "there is no model %.140q", name)
+		return nil, refuse(404, "Request for unknown model: %.140q is not found", name) // words that Triton's clients look for
 	}
 	if number == "" {
 		for _, v := range slices.Backward(s.versions) {
@@ -250,7 +250,7 @@ func (r *Registry) find(name, number string) (*version, error) {
 			return v, nil
 		}
 	}
-	return nil, refuse(404, "model %q has no version %.40q", name, number)
+	return nil, refuse(404, "Request for unknown model: %q version %.40q is not found", name, number)
 }
 
 // Rescan looks at the directory again: models and versions that are new are listed, and opened with their first request.
@@ -287,6 +287,23 @@ func (r *Registry) rescan() error {
 	return nil
 }
 
+// siblings returns all versions of a model.
+func (r *Registry) siblings(name string) []*version {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.models[name]; s != nil {
+		return s.versions
+	}
+	return nil
+}
+
+// opensByItself reports whether a request may open a version. Of a model beside the pool only the newest is open, since its
+// versions have one share: else clients could have them change places.
+func (r *Registry) opensByItself(v *version) bool {
+	all := r.siblings(v.model)
+	return v.what().kind == Tensors || len(all) == 0 || all[len(all)-1] == v
+}
+
 // Load opens a model anew, as it is in the directory now, and puts it in the place of the one that is there, which ends what
 // it has begun. Where it cannot be opened the old one stays.
 func (r *Registry) Load(ctx context.Context, name string) error {
@@ -297,7 +314,7 @@ func (r *Registry) Load(ctx context.Context, name string) error {
 	s := r.models[name]
 	r.mu.Unlock()
 	if s == nil {
-		return refuse(404, "there is no model %.140q", name)
+		return refuse(404, "failed to load %.140q: it is not in the directory", name)
 	}
 	return s.versions[len(s.versions)-1].load(ctx)
 }
@@ -308,7 +325,7 @@ func (r *Registry) Unload(name string) error {
 	s := r.models[name]
 	r.mu.Unlock()
 	if s == nil {
-		return refuse(404, "there is no model %.140q", name)
+		return refuse(404, "failed to unload %.140q: it is not in the directory", name)
 	}
 	if !r.enter() {
 		return nil // all of them are closed
@@ -390,4 +407,39 @@ func (r *Registry) Close() error {
 		errs = append(errs, r.root.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// Pool returns the pool, nil where no model is in one, for who wants to watch it. It is the registry's.
+func (r *Registry) Pool() *runtime.Pool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pool
+}
+
+// Memory is the budget of all models together, in bytes.
+func (r *Registry) Memory() int64 { return r.opts.Memory }
+
+// A Model is what is told of a version of a model.
+type Model struct {
+	Name, Version string
+	Kind          Kind
+	State         State
+	// Reason says why it is not ready.
+	Reason string
+	// BudgetBytes is its share, where it runs beside the pool.
+	BudgetBytes int64
+}
+
+// Models tells of all models, by name and version.
+func (r *Registry) Models() []Model {
+	var all []Model
+	for _, v := range r.all() {
+		m := Model{Name: v.model, Version: v.number, Kind: v.what().kind}
+		m.State, m.Reason = v.state()
+		if i := v.current(); i != nil {
+			m.BudgetBytes = i.facts().budgetBytes
+		}
+		all = append(all, m)
+	}
+	return all
 }

@@ -60,6 +60,7 @@ func (r *Registry) routes(admin bool) *http.ServeMux {
 		handle("GET "+at+"/stats", with(func(w http.ResponseWriter, _ *http.Request, v *version) error { return r.statistics(w, []*version{v}) }))
 		handle("POST "+at+"/infer", with(r.inferREST))
 	}
+	r.grpcRoutes(mux, admin)
 	most := min(r.opts.MaxBody, maxTextBody)
 	mux.Handle("/v1/", r.bounded(most, openai.New(texts{r}, openai.Options{MaxBody: most, Logger: r.log})))
 	handle("/", func(http.ResponseWriter, *http.Request) error { return refuse(404, "there is no such request") })
@@ -77,7 +78,11 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 			n = most
 		}
 		b := &body{registry: r}
-		if err := b.more(n); err != nil {
+		err := r.takes()
+		if err == nil {
+			err = b.more(n)
+		}
+		if err != nil {
 			e := told(req.Context(), err)
 			w.Header().Set("Retry-After", strconv.Itoa(retryAfter(e.RetryAfter)))
 			_ = writeJSON(w, e.Status, map[string]any{"error": map[string]any{
@@ -86,14 +91,38 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 			return
 		}
 		defer b.free()
-		next.ServeHTTP(w, req)
+		lent := &lending{}
+		begin := time.Now()
+		defer func() {
+			if lent.version != nil {
+				took := time.Since(begin)
+				status := http.StatusOK
+				if a, ok := w.(*answer); ok {
+					status = cmp.Or(a.status, status)
+				}
+				if req.Context().Err() != nil {
+					status = statusClientGone
+				}
+				lent.version.stats.done(&call{rows: 1, infer: took}, status, took)
+			}
+		}()
+		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), lendingKey{}, lent)))
 	})
 }
+
+// A lending says which version answered a request that is read elsewhere, so that it is counted as the version's.
+type lending struct{ version *version }
+
+type lendingKey struct{}
 
 // around is what all requests pass: panics become answers, and answers that nobody takes end.
 func (r *Registry) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		out := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
+		begin := time.Now()
+		defer func() {
+			r.log.Debug("answered", "method", req.Method, "path", req.URL.Path, "status", out.status, "took", time.Since(begin))
+		}()
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
 				r.counts.mu.Lock()
@@ -208,21 +237,18 @@ func (r *Registry) metadata(w http.ResponseWriter, req *http.Request, v *version
 	}
 	defer release()
 	in, out := i.ports()
-	var versions []string
-	if s := r.named(v.model); s != nil {
-		for _, x := range s.versions {
-			versions = append(versions, x.number)
-		}
-	}
 	return writeJSON(w, 200, map[string]any{
-		"name": v.model, "versions": versions, "platform": "optimem_" + string(v.what().kind), "inputs": in, "outputs": out,
+		"name": v.model, "versions": r.versionsOf(v.model), "platform": "optimem_" + string(v.what().kind), "inputs": in, "outputs": out,
 	})
 }
 
-func (r *Registry) named(name string) *served {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.models[name]
+// versionsOf lists the versions of a model.
+func (r *Registry) versionsOf(name string) []string {
+	var all []string
+	for _, v := range r.siblings(name) {
+		all = append(all, v.number)
+	}
+	return all
 }
 
 // configPort is an input or output in a configuration.
@@ -343,8 +369,8 @@ func (r *Registry) inferREST(w http.ResponseWriter, req *http.Request, v *versio
 		}
 		header = n
 	}
-	if r.draining.Load() { // before a body is read
-		return &Error{Status: http.StatusServiceUnavailable, Msg: "the server ends", RetryAfter: time.Second}
+	if err := r.takes(); err != nil { // before a body is read
+		return err
 	}
 	b, err := r.readBody(w, req)
 	if err != nil {

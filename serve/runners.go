@@ -159,6 +159,9 @@ func (r *Registry) openMember(
 	if m.member, err = pool.Open(r.ctx, name, model, opts); err != nil {
 		return nil, err
 	}
+	if err := m.tryPlan(r.ctx); err != nil {
+		return nil, errors.Join(err, m.member.Close())
+	}
 	for _, w := range model.Weights() {
 		m.allBytes += w.Bytes()
 	}

@@ -44,6 +44,38 @@ type portJSON struct {
 	Shape    []int  `json:"shape"`
 }
 
+// tryPlan plans for one row, so that what does not fit is said now and not to the first client, and what a pass takes is known.
+// A program that takes no single row, or whose sizes are not told, is planned with the first request.
+func (m *tensorRunner) tryPlan(ctx context.Context) error {
+	shapes := make(map[string]tensor.Shape)
+	for _, p := range m.model.Inputs() {
+		switch {
+		case p.Optional:
+			continue
+		case p.Shape == nil || p.Number:
+			return nil
+		}
+		s := append(tensor.Shape{}, p.Shape...)
+		for i, n := range s {
+			if n < 0 {
+				s[i] = 1
+			}
+		}
+		shapes[p.Name] = s
+	}
+	_, err := m.member.Plan(ctx, shapes)
+	var capacity *runtime.CapacityError
+	var pool *runtime.PoolError
+	var unsupported *models.UnsupportedError
+	if errors.As(err, &capacity) || errors.As(err, &unsupported) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	if errors.As(err, &pool) {
+		return &Error{Status: 501, Msg: pool.Msg, Err: err}
+	}
+	return nil
+}
+
 func (m *tensorRunner) observe(e runtime.Event) {
 	if e.Kind == runtime.PassDone {
 		m.lastPass.Store(int64(e.Took))

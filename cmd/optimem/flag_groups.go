@@ -16,9 +16,11 @@ const (
 	memoryGroup  = "Mode and memory"
 	deviceGroup  = "Device"
 	measureGroup = "Measuring"
+	listenGroup  = "Listening"
+	queueGroup   = "Requests"
 )
 
-var flagGroups = []string{inputGroup, writingGroup, samplingGroup, outputGroup, modelGroup, memoryGroup, deviceGroup, measureGroup}
+var flagGroups = []string{listenGroup, queueGroup, inputGroup, writingGroup, samplingGroup, outputGroup, modelGroup, memoryGroup, deviceGroup, measureGroup}
 
 // grouped puts flags of a command under a heading.
 func grouped(flags *pflag.FlagSet, heading string, names ...string) {

@@ -11,7 +11,7 @@ import (
 // TestFlagsAreGrouped: every flag of the commands that plan or run has a heading, help on one line, and is listed once.
 func TestFlagsAreGrouped(t *testing.T) {
 	shared := strings.Fields("mode device memory assert-peak host-memory swap swap-folder top-socket capacity max-layer-size arch input shape batch dump precision exact " +
-		"batch-axis preprocess threads seed runs verify json verbose quiet open-memory")
+		"batch-axis preprocess threads seed runs verify json verbose quiet open-memory lora adapter")
 	for command, own := range map[string]string{
 		"run": "output top labels trace snapshot memory-report report-device", "bench": "trace snapshot memory-report report-device",
 		"plan": "context sequences kv", "profile": "html depth columns sort every trace snapshot memory-report report-device",

@@ -36,6 +36,7 @@ const generateExamples = `  optimem generate ./SmolLM2-135M-Instruct "Why is the
   optimem generate SmolLM2-135M-Instruct.Q4_1.gguf "List three fruits."
   optimem generate ./gpt2 --raw "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 7
   optimem generate ./Qwen3-4B "Describe Oslo." --schema city.json
+  optimem generate ./gpt2 --raw "The meaning of life is" --beams 5 -n 3
   optimem generate ./Qwen3-4B --batch prompts.jsonl -o answers.jsonl`
 
 func (c *commandLine) generateCommand() *cobra.Command {
@@ -63,10 +64,11 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&g.promptFile, "prompt", "", "read the prompt from a `FILE`, - for standard input")
 	flags.BoolVar(&g.raw, "raw", false, "go on with the prompt itself, without the chat template")
-	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed, schema, grammar")
+	flags.StringVar(&g.batchFile, "batch", "", "answer the prompts of a `FILE` of JSON lines: id, prompt or messages, max_tokens, seed, …")
 	flags.StringVarP(&g.output, "output", "o", "", "write the answers of --batch to a `FILE` of JSON lines, in the order of the prompts")
 	grouped(flags, writingGroup, "prompt", "raw", "batch", "output")
 	g.writingFlags(cmd)
+	g.several.define(cmd)
 	flags.IntVar(&g.logprobs, "logprobs", 0, "with --json: the `K` most likely tokens of each place")
 	grouped(flags, outputGroup, "logprobs")
 	return cmd
@@ -78,11 +80,13 @@ type generating struct {
 	args       []string
 	promptFile string
 	raw        bool
+	several    severalFlags
 	batchFile  string
 	output     string
 }
 
-func (g *generating) generate(ctx context.Context) (err error) {
+// check looks at the flags alone.
+func (g *generating) check() error {
 	if err := g.checkWriting(); err != nil {
 		return err
 	}
@@ -97,6 +101,13 @@ func (g *generating) generate(ctx context.Context) (err error) {
 		return g.usage("add --json", "--logprobs is for --json")
 	case g.raw && g.system != "":
 		return g.usage("", "--system is part of a conversation, and --raw makes none")
+	}
+	return g.checkSeveral()
+}
+
+func (g *generating) generate(ctx context.Context) (err error) {
+	if err := g.check(); err != nil {
+		return err
 	}
 	if err := g.settings(); err != nil {
 		return err
@@ -117,13 +128,16 @@ func (g *generating) generate(ctx context.Context) (err error) {
 	if context == 0 {
 		context = len(tokens) + g.maxTokens
 	}
-	e, err := g.start(ctx, context, 1)
+	e, err := g.startMany(ctx, context, max(g.several.beams, g.several.answers))
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, e.close()) }()
 	if err := e.expect(ctx, len(tokens)); err != nil {
 		return err
+	}
+	if g.several.asked() {
+		return g.answerSeveral(ctx, e, r, len(tokens))
 	}
 	show := func(piece string) error {
 		_, err := io.WriteString(g.stdout, piece)
@@ -216,7 +230,7 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	opts, watch := w.options(nil, 0), newWritingWatch(w.stderr, w.quiet)
 	opts.Observe = runtime.TeeObserver(watch.observe, w.observeTop())
 	engine, err := generate.New(ctx, m.model, generate.Options{
-		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt),
+		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead,
 	})
 	if err != nil {
 		return nil, err
@@ -280,6 +294,7 @@ func (e *openEngine) write(ctx context.Context, r generate.TextRequest, show fun
 	f := &writingFacts{TextResult: *result, KVBytes: e.kv, PeakBytes: after.PeakBytes, bounded: bounded(r)}
 	f.Moved = after.MovedBytes - before.MovedBytes
 	f.PassRows, f.PassCount = all.Rows-rows.Rows, all.Passes-rows.Passes
+	f.Guessed, f.Accepted = all.Guessed-rows.Guessed, all.Accepted-rows.Accepted
 	return f, err
 }
 
@@ -288,6 +303,7 @@ type writingFacts struct {
 	generate.TextResult
 	KVBytes, PeakBytes, Moved int64
 	PassRows, PassCount       int64
+	Guessed, Accepted         int64
 	// bounded says that there was a schema or a grammar.
 	bounded bool
 }
@@ -324,6 +340,9 @@ func (f *writingFacts) String() string {
 	text += ", peak " + ascii.FormatSize(f.PeakBytes)
 	if f.Moved > 0 {
 		text += ", moved " + ascii.FormatSize(f.Moved)
+	}
+	if f.Accepted > 0 {
+		text += fmt.Sprintf("; %d of %d guesses right", f.Accepted, f.Guessed)
 	}
 	if f.Finish == generate.FinishLength {
 		text += "; cut off by --max-tokens or the context"
@@ -383,6 +402,8 @@ func (f *writingFacts) print(to io.Writer, text *generate.Text) error {
 	o := newJSONObject(to)
 	f.fill(o)
 	o.set("rows_per_pass", float64(f.PassRows)/float64(max(f.PassCount, 1)))
+	o.set("guessed_tokens", f.Guessed)
+	o.set("guessed_right", f.Accepted)
 	o.set("accepted_per_pass", float64(len(f.Tokens))/float64(max(f.Passes, 1)))
 	o.set("bytes_moved_per_token", float64(f.Moved)/float64(max(len(f.Tokens), 1)))
 	o.set("peak_device_bytes", f.PeakBytes)

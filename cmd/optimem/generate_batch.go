@@ -26,6 +26,7 @@ type batchLine struct {
 	Seed      *uint64            `json:"seed"`
 	Schema    json.RawMessage    `json:"schema"`
 	Grammar   string             `json:"grammar"`
+	Lora      *string            `json:"lora"`
 
 	request generate.TextRequest
 	tokens  int
@@ -51,14 +52,9 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 	if g.context > 0 {
 		longest = g.context
 	}
-	var e *openEngine
-	for n := min(len(lines), mostSequences); ; n /= 2 {
-		var full *runtime.CapacityError
-		if e, err = g.start(ctx, longest, max(n, 1)); err == nil {
-			break
-		} else if n <= 1 || !errors.As(err, &full) {
-			return err
-		}
+	e, err := g.startMany(ctx, longest, len(lines))
+	if err != nil {
+		return err
 	}
 	defer func() { err = cmp.Or(err, e.close()) }()
 	answers, err := g.answerAll(ctx, e, lines)
@@ -80,6 +76,17 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 	return writeFile(g.output, func(f *os.File) error { return write(f) })
 }
 
+// startMany starts an engine with room for as many sequences at once as are wanted, or as many as the budget has room for.
+func (w *writing) startMany(ctx context.Context, context, sequences int) (*openEngine, error) {
+	for n := max(min(sequences, mostSequences), 1); ; n /= 2 {
+		e, err := w.start(ctx, context, n)
+		var full *runtime.CapacityError
+		if err == nil || n == 1 || !errors.As(err, &full) {
+			return e, err
+		}
+	}
+}
+
 // readBatch reads the prompts and checks them, all before one is answered.
 func (g *generating) readBatch() ([]batchLine, error) {
 	f, err := os.Open(g.batchFile)
@@ -96,7 +103,7 @@ func (g *generating) readBatch() ([]batchLine, error) {
 		}
 		wrong := func(err error) error {
 			return usageError(g.cmd, fmt.Errorf("%s:%d: %w", g.batchFile, number, err),
-				`a line is {"id": 1, "prompt": "…"}, or has "messages"; max_tokens, seed, schema and grammar may be there`)
+				`a line is {"id": 1, "prompt": "…"}, or has "messages"; max_tokens, seed, schema, grammar and lora may be there`)
 		}
 		if len(lines) == maxBatchLines {
 			return nil, wrong(fmt.Errorf("more than %d prompts", maxBatchLines))
@@ -112,6 +119,8 @@ func (g *generating) readBatch() ([]batchLine, error) {
 			return nil, wrong(errors.New("a prompt and messages"))
 		case l.MaxTokens < 0:
 			return nil, wrong(fmt.Errorf("max_tokens is %d", l.MaxTokens))
+		case l.Lora != nil && *l.Lora != noAdapter && !g.hasAdapter(*l.Lora):
+			return nil, wrong(fmt.Errorf("lora is %q, and --lora names no such adapter", *l.Lora))
 		case l.Prompt != nil:
 			l.request = g.requestOf(*l.Prompt, nil)
 		default:
@@ -130,6 +139,12 @@ func (g *generating) readBatch() ([]batchLine, error) {
 			l.request.Schema, l.request.Grammar = l.Schema, l.Grammar
 			if _, err := g.text.Constraint(l.request); err != nil {
 				return nil, wrong(err)
+			}
+		}
+		if l.Lora != nil {
+			l.request.Request.Adapter = *l.Lora
+			if *l.Lora == noAdapter {
+				l.request.Request.Adapter = ""
 			}
 		}
 		ids, err := g.text.Tokens(l.request)
@@ -185,7 +200,7 @@ func (g *generating) answerAll(ctx context.Context, e *openEngine, lines []batch
 	if s := e.writer.Engine().Stats(); !g.quiet {
 		m := e.writer.Engine().Session().Metrics()
 		g.say("done", fmt.Sprintf("%s of %s in %s of %.3g tokens each, peak %s", counted(int(s.Tokens), "token"),
-			counted(len(lines), "answer"), counted(int(s.Passes), "pass"), float64(s.Rows)/float64(max(s.Passes, 1)), ascii.FormatSize(m.PeakBytes)))
+			counted(len(lines), "answer"), passesText(s.Passes), float64(s.Rows)/float64(max(s.Passes, 1)), ascii.FormatSize(m.PeakBytes)))
 	}
 	return answers, nil
 }

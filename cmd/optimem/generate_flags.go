@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,8 @@ type writing struct {
 	maxTokens int
 	context   int
 	kv        string
+	speculate string
+	ahead     int // what speculate says, as [generate.Options.Speculate]
 	stops     []string
 	logprobs  int
 	// schemaFile and grammarFile are files that say what an answer is; schema and grammar are what they hold.
@@ -47,11 +50,11 @@ type writing struct {
 }
 
 // kvList are the types that keys and values may have, kvNames all of them, and kvTypes what each is.
-var kvList = []string{"fp32", "bf16", "fp16"}
+var kvList = []string{"fp32", "bf16", "fp16", "int8"}
 
-const kvNames = "fp32, bf16, fp16"
+const kvNames = "fp32, bf16, fp16, int8"
 
-var kvTypes = map[string]tensor.DType{"fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16}
+var kvTypes = map[string]tensor.DType{"fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16, "int8": tensor.Int8}
 
 // defaultTokens is how many tokens are written where neither the user nor the folder says.
 const defaultTokens = 256
@@ -67,8 +70,9 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.StringVar(&w.schemaFile, "schema", "", "write JSON that fits the JSON schema in a `FILE`")
 	flags.StringVar(&w.grammarFile, "grammar", "", "write what follows the grammar in a `FILE` of GBNF")
 	flags.IntVar(&w.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and the memory admit)")
-	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (default: as the weights)")
-	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv")
+	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (lossy; default: as the weights)")
+	flags.StringVar(&w.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
+	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate")
 
 	flags.Float64Var(&w.temperature, "temperature", 0, "draw tokens at temperature `X`; 0 takes the most likely (default: as the folder says, else 0)")
 	flags.IntVar(&w.topK, "top-k", 0, "draw from the `K` most likely tokens")
@@ -105,6 +109,9 @@ func (w *writing) checkWriting() error {
 	if err := w.checkKV(w.kv); err != nil {
 		return err
 	}
+	if err := w.checkSpeculate(); err != nil {
+		return err
+	}
 	if slices.Contains(w.stops, "") {
 		return w.usage("", "--stop takes a text that is not empty")
 	}
@@ -121,6 +128,29 @@ func (r *run) checkKV(name string) error {
 	}
 	return nil
 }
+
+// checkSpeculate reads --speculate.
+func (w *writing) checkSpeculate() error {
+	switch w.speculate {
+	case "auto":
+		return nil
+	case "off":
+		w.ahead = generate.NoSpeculation
+		return nil
+	case "ngram":
+		w.ahead = guessedAhead
+		return nil
+	}
+	n, err := strconv.Atoi(w.speculate)
+	if err != nil || n < 1 || n > generate.MostSpeculation {
+		return w.usage("", "--speculate takes auto, ngram, off, or a number of tokens, 1 to %d", generate.MostSpeculation)
+	}
+	w.ahead = n
+	return nil
+}
+
+// guessedAhead is how many tokens --speculate ngram guesses.
+const guessedAhead = 7
 
 // readGrammar reads what --schema or --grammar names and looks whether it can be followed.
 func (w *writing) readGrammar() error {
@@ -219,7 +249,7 @@ func kvType(name string, ckpt *loader.Checkpoint) tensor.DType {
 func (w *writing) request(prompt string, messages []generate.Message) generate.TextRequest {
 	return generate.TextRequest{
 		Prompt: prompt, Messages: messages, Stop: w.stops, Schema: json.RawMessage(w.schema), Grammar: w.grammar,
-		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs},
+		Request: generate.Request{MaxTokens: w.maxTokens, Sampling: w.sampling, Seed: w.seed, Logprobs: w.logprobs, Adapter: w.adapter},
 	}
 }
 

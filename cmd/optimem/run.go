@@ -102,7 +102,12 @@ type run struct {
 	labels []string
 	// code is the file that --arch names, nil where it is none.
 	code *loader.Checkpoint
-	spec preprocess.Spec
+	// folders are those of --lora, adapters what they hold, once they are open; adapter is the name of the one that is used where
+	// nothing else says, "" for none.
+	folders  []adapterFolder
+	adapters []*loader.Checkpoint
+	adapter  string
+	spec     preprocess.Spec
 }
 
 func (c *commandLine) runCommand() *cobra.Command {
@@ -252,6 +257,10 @@ func (r *run) open(ctx context.Context, limits loader.Limits) (*loader.Checkpoin
 	if err != nil {
 		return nil, nil, errors.Join(err, ckpt.Close())
 	}
+	if opts.Adapters, err = r.openAdapters(ctx, limits); err != nil {
+		return nil, nil, errors.Join(err, ckpt.Close())
+	}
+	opts.Adapter = r.adapter
 	model, err := models.Build(ckpt, opts)
 	if err != nil {
 		return nil, nil, errors.Join(err, ckpt.Close())

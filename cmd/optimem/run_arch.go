@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -57,12 +58,16 @@ func readConfig(path string) ([]byte, error) {
 	return text, nil
 }
 
-// closeCode closes the file that --arch named.
+// closeCode closes the file that --arch named, and the adapters.
 func (r *run) closeCode() error {
-	if r.code == nil {
-		return nil
+	var err error
+	for _, a := range r.adapters {
+		err = errors.Join(err, a.Close())
 	}
-	return r.code.Close()
+	if r.code == nil {
+		return err
+	}
+	return errors.Join(err, r.code.Close())
 }
 
 // mismatch lists every difference between a state dict and its architecture, a line for each.

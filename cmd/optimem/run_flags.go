@@ -21,6 +21,9 @@ type modelFlags struct {
 	inputs, shapes []string
 	preprocess     string
 	arch           string
+	// loras are those of --lora, loraName that of --adapter.
+	loras    []string
+	loraName string
 	// class is the architecture where --arch names none.
 	class      string
 	mode       string
@@ -97,7 +100,9 @@ func (r *run) sessionFlags(cmd *cobra.Command) {
 	flags.StringVar(&r.arch, "arch", "", "the `NAME` of an architecture, a file with the code, or config.json")
 	flags.BoolVar(&r.verify, "verify", false, "read the whole file first and compare its checksums")
 	flags.Var(&r.maxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
-	grouped(flags, modelGroup, "arch", "verify", "open-memory")
+	flags.StringArrayVar(&r.loras, "lora", nil, "a LoRA adapter, a folder of peft: `NAME=DIR`, or DIR alone (repeatable)")
+	flags.StringVar(&r.loraName, "adapter", "", "use this `NAME` of --lora, or none (default: the only one)")
+	grouped(flags, modelGroup, "arch", "verify", "open-memory", "lora", "adapter")
 
 	flags.StringVar(&r.mode, "mode", modes[0], "a `MODE`: resident, page, chunk, or auto, the fastest that fits")
 	flags.Var(&r.memory, "memory", "bytes on the device for everything, or 50% of them (default: what is free)")
@@ -171,6 +176,9 @@ func (r *run) checkFlags() error {
 		return r.usage("", "--quiet and --verbose contradict each other")
 	}
 	if err := r.checkRecords(); err != nil {
+		return err
+	}
+	if err := r.checkAdapters(); err != nil {
 		return err
 	}
 	if r.preprocess != "" {

@@ -1,6 +1,9 @@
 package cpu
 
 import (
+	"encoding/binary"
+
+	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/internal/cpu/tasks"
 	"github.com/optimem/optimem/tensor/encoded"
 )
@@ -18,10 +21,23 @@ const decodedLines = 8
 // decode writes the numbers [k0, k1) of lines to a group, as pack does. A block begins at k0 and ends at k1: depths are cut
 // at multiples of blockK, which no block is larger than.
 func (m *matrix[T]) decode(group []float32, width, l, lines, k0, k1 int) {
+	r := 0
+	if turn := turns[m.encoding.Name]; turn != nil && m.set != nil && m.set.Turns() && lines >= simd.TurnedLines {
+		x := tasks.Take[turning]()
+		x.set, x.stride, x.width, x.blocks = m.set, m.line, width, (k1-k0)/int(m.encoding.Elements)
+		for ; r+simd.TurnedLines <= lines; r += simd.TurnedLines {
+			x.src, x.dst = m.data[m.lineAt(l+r)+blocksAt(m.encoding, k0):], group[r:]
+			turn(x)
+		}
+		x.set, x.src, x.dst = nil, nil, nil
+		tasks.Give(x)
+	}
+	if r == lines {
+		return
+	}
 	n, from, end := k1-k0, blocksAt(m.encoding, k0), blocksAt(m.encoding, k1)
 	room := tasks.Take[[decodedLines * blockK]float32]()
-	defer tasks.Give(room)
-	for r := 0; r < lines; r += decodedLines {
+	for ; r < lines; r += decodedLines {
 		some := min(decodedLines, lines-r)
 		for i := range some {
 			at := m.lineAt(l + r + i)
@@ -38,4 +54,140 @@ func (m *matrix[T]) decode(group []float32, width, l, lines, k0, k1 int) {
 			}
 		}
 	}
+	tasks.Give(room)
+}
+
+// turns has the encodings whose blocks the kernels of a processor decode and turn at once. The others are decoded in Go.
+var turns = map[string]func(x *turning){
+	"Q4_0":   func(x *turning) { x.halfBytes(18, &tableQ4) },
+	"IQ4_NL": func(x *turning) { x.halfBytes(18, &tableIQ4) },
+	"Q4_1":   (*turning).q41,
+	"Q8_0":   (*turning).q80,
+	"Q4_K":   (*turning).q4k,
+	"Q5_K":   (*turning).q5k,
+	"Q6_K":   (*turning).q6k,
+	"IQ4_XS": (*turning).iq4xs,
+}
+
+// Numbers of codes of half a byte.
+var (
+	tableQ4  = *simd.TableOf([16]int8{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7})
+	tableIQ4 = *simd.TableOf([16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113})
+	tableOwn = *simd.TableOf([16]int8{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
+)
+
+// A turning makes columns of a panel, width apart, of blocks of simd.TurnedLines lines, stride bytes apart, from src on.
+type turning struct {
+	set                   *simd.Set
+	src                   []byte
+	stride, blocks, width int
+	dst                   []float32
+
+	turn simd.Turn
+	// d has scales of blocks, then minima; groups those of groups within a block; small and codes are room for bytes that are
+	// made of a block: scales, and codes.
+	d      [2 * 8 * simd.TurnedLines]float32
+	groups [2 * simd.TurnedLines * simd.TurnedLines]float32
+	small  [32 * simd.TurnedLines]byte
+	codes  [simd.Expanded * simd.TurnedLines]byte
+}
+
+// run turns codes; what it is given names neither lines nor columns.
+func (x *turning) run(t simd.Turn) {
+	t.Dst, t.Ldd = x.dst, x.width
+	if t.Stride == 0 {
+		t.Stride = x.stride
+	}
+	x.turn = t
+	x.set.Turn(&x.turn)
+	x.turn = simd.Turn{}
+}
+
+// minima is where scales of blocks end and minima begin.
+const minima = 8 * simd.TurnedLines
+
+// halfBytes is for blocks of a half, the scale, and 16 bytes.
+func (x *turning) halfBytes(size int, table *[32]byte) {
+	x.set.Halves(x.blocks, x.src, x.stride, size, x.d[:])
+	x.run(simd.Turn{Steps: x.blocks, Pieces: 1, Src: x.src[2:], Gap: 2, Scales: x.d[:], Table: table})
+}
+
+func (x *turning) q41() {
+	x.set.Halves(x.blocks, x.src, x.stride, 20, x.d[:])
+	x.set.Halves(x.blocks, x.src[2:], x.stride, 20, x.d[minima:])
+	x.run(simd.Turn{
+		Steps: x.blocks, Pieces: 1, Src: x.src[4:], Gap: 4, Scales: x.d[:], Minima: x.d[minima:], Table: &tableOwn,
+	})
+}
+
+func (x *turning) q80() {
+	x.set.Halves(x.blocks, x.src, x.stride, 34, x.d[:])
+	x.run(simd.Turn{Steps: x.blocks, Pieces: 2, Src: x.src[2:], Gap: 2, Scales: x.d[:]})
+}
+
+// scalesK makes the scales and minima of groups of the one block of Q4_K or Q5_K: the minima begin behind 16 scales, of which 8
+// are in use, and are what is added.
+func (x *turning) scalesK() {
+	x.set.Halves(1, x.src, x.stride, 0, x.d[:])
+	x.set.Halves(1, x.src[2:], x.stride, 0, x.d[simd.TurnedLines:])
+	for i := range x.d[simd.TurnedLines:][:simd.TurnedLines] {
+		x.d[simd.TurnedLines+i] = -x.d[simd.TurnedLines+i]
+	}
+	const six, four, two = 0x3f3f3f3f, 0x0f0f0f0f, 0x30303030
+	for i := range simd.TurnedLines {
+		b, to := x.src[i*x.stride+4:][:12], x.small[32*i:][:32]
+		u, v, w := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:])
+		binary.LittleEndian.PutUint32(to, u&six)
+		binary.LittleEndian.PutUint32(to[4:], w&four|u>>2&two)
+		binary.LittleEndian.PutUint32(to[16:], v&six)
+		binary.LittleEndian.PutUint32(to[20:], w>>4&four|v>>2&two)
+	}
+	x.turn = simd.Turn{
+		Steps: 2, Pieces: 1, Src: x.small[:], Stride: 32, Scales: x.d[:], Dst: x.groups[:], Ldd: simd.TurnedLines,
+	}
+	x.set.Turn(&x.turn)
+}
+
+// minimaK is where the minima of groups begin.
+const minimaK = simd.TurnedLines * simd.TurnedLines
+
+func (x *turning) q4k() {
+	x.scalesK()
+	x.run(simd.Turn{
+		Steps: 4, Pieces: 2, Src: x.src[16:], Scales: x.groups[:], Minima: x.groups[minimaK:], Table: &tableOwn, Pairs: true,
+	})
+}
+
+func (x *turning) q5k() {
+	x.scalesK()
+	x.set.ExpandQ5K(simd.TurnedLines, x.src, x.stride, x.codes[:])
+	x.run(simd.Turn{
+		Steps: 8, Pieces: 2, Src: x.codes[:], Stride: simd.Expanded, Scales: x.groups[:], Minima: x.groups[minimaK:],
+	})
+}
+
+func (x *turning) q6k() {
+	x.set.Halves(1, x.src[208:], x.stride, 0, x.d[:])
+	x.turn = simd.Turn{
+		Steps: 1, Pieces: 1, Src: x.src[192:], Stride: x.stride, Scales: x.d[:], Dst: x.groups[:], Ldd: simd.TurnedLines,
+	}
+	x.set.Turn(&x.turn)
+	x.set.ExpandQ6K(simd.TurnedLines, x.src, x.stride, x.codes[:])
+	x.run(simd.Turn{Steps: 16, Pieces: 1, Src: x.codes[:], Stride: simd.Expanded, Scales: x.groups[:]})
+}
+
+func (x *turning) iq4xs() {
+	x.set.Halves(1, x.src, x.stride, 0, x.d[:])
+	for i := range simd.TurnedLines {
+		b, to := x.src[i*x.stride:][:8], x.small[16*i:][:8]
+		high := binary.LittleEndian.Uint16(b[2:])
+		for g := range to {
+			to[g] = (b[4+g/2]>>(g%2*4)&15 | uint8(high>>(2*g)&3)<<4) - 32
+		}
+	}
+	x.turn = simd.Turn{
+		Steps: 1, Pieces: 1, Src: x.small[:], Stride: 16, Scales: x.d[:], Dst: x.groups[:], Ldd: simd.TurnedLines,
+	}
+	x.set.Turn(&x.turn)
+	x.run(simd.Turn{Steps: 8, Pieces: 1, Src: x.src[8:], Scales: x.groups[:], Table: &tableIQ4})
 }

@@ -46,7 +46,7 @@ var diagram = map[string][]string{
 
 	// Ops and buffers.
 	"device":            {"graph", "tensor"},
-	"device/devicetest": {"device", "models/aten", "graph", "tensor"},
+	"device/devicetest": {"device", "models/aten", "graph", "tensor", "tensor/encoded"},
 	"device/null":       {"device", "graph", "tensor"},
 	"device/emulated":   {"device", "internal/cpu", "graph", "tensor"},
 	"device/late":       {"device", "graph"},
@@ -91,7 +91,7 @@ var diagram = map[string][]string{
 	"cmd/optimem": {
 		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
 		"graph", "layers", "storage", "tensor", "tensor/encoded",
-		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed",
+		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed", "serve",
 	},
 
 	// What is around a session that takes text.
@@ -99,15 +99,17 @@ var diagram = map[string][]string{
 	"embed":    {"runtime", "models", "models/transformers", "loader", "tensor", "text/tokenizer"},
 
 	// Protocols over what runs models.
-	"serve":        {"runtime", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai"},
-	"serve/oip":    {"tensor"},
-	"serve/openai": {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},
+	"serve":                    {"runtime", "models", "loader", "plan", "tensor", "generate", "embed", "serve/oip", "serve/openai", "serve/internal/inference"},
+	"serve/internal/inference": {},
+	"serve/oip":                {"tensor"},
+	"serve/openai":             {"generate", "embed", "text/tokenizer", "text/template", "text/grammar"},
 
 	// Text, for models that take it as numbers; they are not known here.
 	"text/tokenizer":     {"text/tokenizer/internal/..."},
 	"text/tokenizer/...": {"text/tokenizer/internal/..."},
 
-	"examples/...":   {"runtime", "models", "loader", "layers", "graph", "plan", "memory", "tensor"},
+	"examples/chat":  {"generate", "runtime", "models", "loader"},
+	"examples/...":   {"serve", "runtime", "models", "loader", "layers", "graph", "plan", "memory", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "cost", "plan", "device", "internal/calibrate", "storage", "tensor"},
 
 	"text/template":                 {"text/template/internal/python"},
@@ -142,6 +144,8 @@ var dependencies = map[string][]string{
 	"golang.org/x/text/unicode/norm":         {"text/tokenizer"},
 	"github.com/rivo/uniseg":                 {"text/tokenizer"},
 	"github.com/x448/float16":                {"tensor", "loader", "internal/cpu/..."},
+	"connectrpc.com/connect":                 {"serve"},
+	"google.golang.org/protobuf":             {"serve/internal/inference"},
 	"golang.org/x/image":                     {"internal/preprocess"},
 	"golang.org/x/sync":                      {"..."},
 	"golang.org/x/sys":                       {"storage", "cuda/...", "cmd/...", "internal/..."},
@@ -168,7 +172,7 @@ var standard = map[string][]string{
 	"log/slog": {"cmd/...", "examples/...", "runtime", "serve/..."},
 	"testing":  {"device/devicetest", "cuda/sim"},
 	// storage looks at a buffer's address, to tell whether O_DIRECT takes it, and makes system calls.
-	"unsafe": {"storage", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/..."},
+	"unsafe": {"storage", "tensor", "internal/hostmem", "internal/cpu/...", "cuda/...", "serve/internal/inference/gen_inference.pb.go"},
 }
 
 var importRules = []rule{

@@ -19,6 +19,9 @@ type Count struct {
 	// within is a count that this one is 0 with; nil where none is known. multiple says that it is 0 with this one, too.
 	within   *Count
 	multiple bool
+	// parts and plus are what it is a sum of, where it is one.
+	parts []*Count
+	plus  int
 }
 
 // EmptyWith returns the dimension of which a tensor has nothing when a count is 0, −1 where that is not known.
@@ -70,7 +73,32 @@ func (n *Count) Tensor() *Ref { return n.value }
 
 // same reports whether two counts are one number.
 func (n *Count) same(m *Count) bool {
-	return n.most == m.most && n.value.cell.value == m.value.cell.value && n.value.layout.Offset == m.value.layout.Offset
+	if n.most != m.most {
+		return false
+	}
+	if n.value.cell.value == m.value.cell.value && n.value.layout.Offset == m.value.layout.Offset {
+		return true
+	}
+	return len(n.parts) > 0 && len(m.parts) > 0 && n.sum() == m.sum()
+}
+
+// sum is a text that counts with the same terms have.
+func (n *Count) sum() string {
+	var terms []string
+	plus := 0
+	var add func(n *Count)
+	add = func(n *Count) {
+		plus += n.plus
+		if len(n.parts) == 0 {
+			terms = append(terms, fmt.Sprint(n.value.cell.value, "@", n.value.layout.Offset))
+		}
+		for _, k := range n.parts {
+			add(k)
+		}
+	}
+	add(n)
+	slices.Sort(terms)
+	return fmt.Sprint(plus, terms)
 }
 
 // rows say that of a dimension of a tensor as much is there as a count says. The shape has the most that can be: what lies
@@ -137,7 +165,7 @@ func (b *Builder) multiple(k *Count, n int) (*Count, error) {
 		return nil, fmt.Errorf("%d times %d elements", k.most, n)
 	}
 	value, err := b.combine("mul", nil, k.value, n)
-	return &Count{value, int(most), k, n > 0}, err
+	return &Count{value: value, most: int(most), within: k, multiple: n > 0}, err
 }
 
 // CountOf returns what an operator gives of counts and numbers, where that is a count too.
@@ -168,12 +196,14 @@ func (b *Builder) CountOf(operator string, args []any) (n *Count, ok bool, err e
 		if isNumber && number == 0 {
 			return k, true, nil
 		}
-		most, value := k.most, operandArg(number)
+		total := &Count{most: k.most + number, parts: []*Count{k}, plus: number}
+		value := operandArg(number)
 		if isCount {
-			number, value = m.most, m.value
+			total = &Count{most: k.most + m.most, parts: []*Count{k, m}}
+			value = m.value
 		}
-		sum, err := b.combine("add", nil, k.value, value)
-		return &Count{value: sum, most: most + number}, true, err
+		total.value, err = b.combine("add", nil, k.value, value)
+		return total, true, err
 	case "torch.sym_min":
 		n, err = b.within(k, 0, other)
 		return n, true, err
@@ -207,6 +237,9 @@ func (b *Builder) within(k *Count, start int, end any) (*Count, error) {
 	}
 	if n, negative := end.(int); err == nil && (start > 0 || negative && n < 0) {
 		value, err = b.combine("maximum", nil, value, 0)
+	}
+	if err == nil && value == k.value {
+		return k, nil
 	}
 	return &Count{value: value, most: max(most, 0), within: k}, err
 }

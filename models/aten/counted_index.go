@@ -30,6 +30,7 @@ func catCounted(c *call, t Target) error {
 	}
 	var masks []*Ref
 	key := ""
+	total := &Count{}
 	for _, r := range parts {
 		if r.IsCounted() && r.counted.dim != d {
 			return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
@@ -39,7 +40,10 @@ func catCounted(c *call, t Target) error {
 		}
 		is, err := c.full(true, tensor.Bool, tensor.Shape{r.shape()[d]})
 		key += fmt.Sprint(r.shape()[d])
-		if r.IsCounted() {
+		if !r.IsCounted() {
+			total.plus += r.shape()[d]
+		} else {
+			total.parts = append(total.parts, r.counted.Count)
 			is, err = c.among(r.counted.Count, r.shape()[d])
 			key += fmt.Sprint(" of ", r.counted.value.cell.value, r.counted.value.layout.Offset)
 		}
@@ -65,7 +69,11 @@ func catCounted(c *call, t Target) error {
 			c.rowsJoined[key] = is
 		}
 	}
-	return c.giveRef(c.picked(results[0].(*Ref), is, d))
+	out, err := c.picked(results[0].(*Ref), is, d)
+	if err == nil && len(out.counted.parts) == 0 {
+		out.counted.parts, out.counted.plus = total.parts, total.plus
+	}
+	return c.giveRef(out, err)
 }
 
 // countOf returns the count of the rows of one tensor, and whether all have the same in the same dimension.

@@ -76,7 +76,15 @@ func TestCountedIsRefused(t *testing.T) {
 		"a place in columns of rows": {"argmax.default", map[string]any{"self": transposed(t, b, some)}},
 		"sizes of two counts":        {"zeros.default", map[string]any{"size": []any{rows, rows}}},
 		"numbers up from three":      {"arange.start", map[string]any{"start": 3, "end": rows}},
-		"boxes of two masks":         {"nms.default", map[string]any{"dets": some, "scores": column(t, b, others), "iou_threshold": 0.5}},
+		"scattered rows of two masks": {"scatter.src", map[string]any{
+			"self": x, "dim": 0, "index": integers[0], "src": others}},
+		"put at rows of another mask": {"index_put.default", map[string]any{
+			"self": x, "indices": []*Ref{column(t, b, integers[0].(*Ref))}, "values": others}},
+		"as many rows as all":     {"expand_as.default", map[string]any{"self": some, "other": x}},
+		"parts of all by a count": {"split.sizes", map[string]any{"self": x, "split_size": []any{rows}}},
+		"rows padded":             {"pad.default", map[string]any{"self": some, "pad": []int{0, 0, 1, 1}}},
+		"products of two masks":   {"bmm.default", map[string]any{"self": inTwo(t, b, some), "mat2": inTwo(t, b, others)}},
+		"boxes of two masks":      {"nms.default", map[string]any{"dets": some, "scores": column(t, b, others), "iou_threshold": 0.5}},
 	} {
 		space := "aten."
 		if c.op == "nms.default" {
@@ -92,6 +100,10 @@ func TestCountedIsRefused(t *testing.T) {
 
 func transposed(t *testing.T, b *Builder, r *Ref) *Ref {
 	return only(t, b, "t.default", map[string]any{"self": r})
+}
+
+func inTwo(t *testing.T, b *Builder, r *Ref) *Ref {
+	return only(t, b, "view.default", map[string]any{"self": r, "size": []int{-1, 2, 2}})
 }
 
 func column(t *testing.T, b *Builder, r *Ref) *Ref {
@@ -132,11 +144,125 @@ func TestCountsKeepTheirPlace(t *testing.T) {
 		"expanded":     {"expand.default", map[string]any{"self": some, "size": []any{3, -1, -1}}, 1, tensor.Shape{3, 5, 4}, true},
 		"full":         {"full.default", map[string]any{"size": []any{2, rows}, "fill_value": 1}, 1, tensor.Shape{2, 5}, true},
 		"each column":  {"index.Tensor", map[string]any{"self": some, "indices": []*Ref{nil, threeIndices(b)}}, 0, tensor.Shape{5, 3}, true},
+		"padded":       {"pad.default", map[string]any{"self": some, "pad": []int{1, 2}}, 0, tensor.Shape{5, 7}, true},
+		"as many":      {"expand_as.default", map[string]any{"self": oneRow(b, x), "other": some}, 0, tensor.Shape{5, 4}, true},
+		"matrices": {"matmul.default", map[string]any{"self": inTwo(t, b, some), "other": inTwo(t, b, some)}, 0,
+			tensor.Shape{5, 2, 2}, true},
+		"joined alone": {"cat.default", map[string]any{"tensors": []*Ref{some}}, 0, tensor.Shape{5, 4}, true},
 	} {
 		r := only(t, b, c.op, c.args)
 		n, counted := r.Counted(c.dim)
 		if !counted || !r.Shape().Equal(c.want) || n.most != c.want[c.dim] || n.same(rows) != c.same {
 			t.Errorf("%s: %v with rows in dimension %d, %+v", what, r.Shape(), r.RowDim(), n)
+		}
+	}
+}
+
+// oneRow is the first row, as a matrix.
+func oneRow(b *Builder, x *Ref) *Ref { return b.slice(x, 0, 0, 1, 1) }
+
+// TestCountsAreSums: rows put one after the other are as many as their counts are together, in any order, and no others.
+func TestCountsAreSums(t *testing.T) {
+	b, x, some, others := counting(t)
+	k, _ := some.Counted(0)
+	m, _ := others.Counted(0)
+	add := func(args ...any) *Count {
+		t.Helper()
+		n, ok, err := b.CountOf("_operator.add", args)
+		if err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		return n
+	}
+	for what, c := range map[string]struct {
+		parts []*Ref
+		n     *Count
+		same  bool
+	}{
+		"both":             {[]*Ref{some, others}, add(k, m), true},
+		"both, turned":     {[]*Ref{some, others}, add(m, k), true},
+		"one twice":        {[]*Ref{some, some}, add(k, m), false},
+		"with all":         {[]*Ref{some, x}, add(k, 5), true},
+		"with all, and 0":  {[]*Ref{some, x}, add(0, add(5, k)), true},
+		"with fewer":       {[]*Ref{some, x}, add(k, 4), false},
+		"alone, 0 and all": {[]*Ref{some}, add(0, k), true},
+	} {
+		if n, _ := only(t, b, "cat.default", map[string]any{"tensors": c.parts}).Counted(0); n.same(c.n) != c.same {
+			t.Errorf("%s: %v are as many as %v: %v", what, n.sum(), c.n.sum(), !c.same)
+		}
+	}
+}
+
+// TestMasksComputedTwice: a mask that is computed again of the same is the same mask.
+func TestMasksComputedTwice(t *testing.T) {
+	b, x, _, _ := counting(t)
+	selected := func(above float64) *Count {
+		mask := only(t, b, "gt.Scalar", map[string]any{"self": column(t, b, x), "other": above})
+		n, _ := only(t, b, "index.Tensor", map[string]any{"self": x, "indices": []*Ref{mask}}).Counted(0)
+		return n
+	}
+	if k := selected(1); !k.same(selected(1)) || k.same(selected(2)) {
+		t.Error("masks of the same are two, or of others one")
+	}
+}
+
+// TestRowsPutElsewhere: rows are written to as many places as count, counted from the end too, and nowhere else; what is written
+// into has the rows that it had.
+func TestRowsPutElsewhere(t *testing.T) {
+	indices := func(b *Builder, some *Ref) *Ref { // −1, −2, … of the rows, those that do not count too
+		ones := only(t, b, "cumsum.default", map[string]any{"self": only(t, b, "ones_like.default",
+			map[string]any{"self": column(t, b, some), "dtype": tensor.Int64}), "dim": 0})
+		return only(t, b, "neg.default", map[string]any{"self": ones})
+	}
+	want := []float32{0, 1, 2, 3, 4, 5, 6, 7, 12, 13, 14, 15, 8, 9, 10, 11, 0, 1, 2, 3}
+	b, x, some, _ := counting(t)
+	out := only(t, b, "index_put.default", map[string]any{"self": x, "indices": []*Ref{indices(b, some)}, "values": some})
+	if got := computed(t, b, out); !slices.Equal(got, want) {
+		t.Errorf("put from the end: %v, want %v", got, want)
+	}
+	b, x, some, _ = counting(t)
+	places := only(t, b, "add.Tensor", map[string]any{"self": indices(b, some), "other": 5})
+	places = only(t, b, "expand_as.default", map[string]any{"self": only(t, b, "unsqueeze.default",
+		map[string]any{"self": places, "dim": 1}), "other": some})
+	into := only(t, b, "clone.default", map[string]any{"self": x})
+	only(t, b, "scatter_.src", map[string]any{"self": into, "dim": 0, "index": places, "src": some})
+	if got := computed(t, b, into); !slices.Equal(got, want) {
+		t.Errorf("scattered: %v, want %v", got, want)
+	}
+	b, x, some, _ = counting(t)
+	k, _ := some.Counted(0)
+	joined := only(t, b, "cat.default", map[string]any{"tensors": []*Ref{some, x}})
+	out2, err := calledOn(b, "torch.ops.aten.split.sizes", map[string]any{"self": joined, "split_size": []any{k, 5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := out2[0].([]*Ref)[1]
+	if part.IsCounted() || !part.Shape().Equal(tensor.Shape{5, 4}) {
+		t.Errorf("the second part is %v", part.Shape())
+	}
+	if got := computed(t, b, part); len(got) != 20 || got[0] != 0 || got[7] != 7 || got[19] != 19 {
+		t.Errorf("the second part: %v", got)
+	}
+}
+
+// TestRowsPutBeyond: a place beyond what there is fails, also one behind the last.
+func TestRowsPutBeyond(t *testing.T) {
+	for _, at := range []int{5, 6, -6} {
+		b, x, some, _ := counting(t)
+		place := only(t, b, "full_like.default", map[string]any{"self": column(t, b, some), "fill_value": at, "dtype": tensor.Int64})
+		out := only(t, b, "index_put.default", map[string]any{"self": x, "indices": []*Ref{place}, "values": some})
+		if err := b.Output("y", out); err != nil {
+			t.Fatal(err)
+		}
+		pool := cpu.NewPool(1)
+		defer pool.Close()
+		_, err := cpu.Interpret(t.Context(), pool, b.Ops, b.Graph, nil, map[string]*tensor.Tensor{
+			"x": tensor.Of(make([]float32, 20), 5, 4), "m": tensor.Of([]bool{true, false, true, true, false}, 5),
+			"n": tensor.Of(make([]bool, 5), 5),
+		})
+		var beyond *graph.IndexError
+		if !errors.As(err, &beyond) {
+			t.Errorf("row %d of five: %v", at, err)
 		}
 	}
 }

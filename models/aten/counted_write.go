@@ -26,7 +26,7 @@ func scatterCounted(c *call, t Target) error {
 	if k, alike := countOf(list[1:]); !alike || index.rank() != r.rank() || r.IsCounted() && r.counted.dim != d || k == nil {
 		return c.Unsupported("of rows that are counted by themselves: %s", SizeOfData)
 	}
-	places, err := c.placesOrBehind(r, d, index)
+	places, err := c.placesOrBehind(r, d, index, false)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func putAtCounted(c *call, t Target) error {
 	} else if at := values.rank() - (r.rank() - d); at >= 0 && values.shape()[at] != 1 {
 		return c.Unsupported("of %v beside rows that data counts: %s", values.shape(), SizeOfData)
 	}
-	places, err := c.placesOrBehind(r, d, indices[d])
+	places, err := c.placesOrBehind(r, d, indices[d], true)
 	if err != nil {
 		return err
 	}
@@ -68,8 +68,8 @@ func putAtCounted(c *call, t Target) error {
 }
 
 // placesOrBehind returns all indices of a dimension of r, counted from the front, where those that do not count are one place
-// behind it.
-func (c *call) placesOrBehind(r *Ref, d int, index *Ref) (*Ref, error) {
+// behind it. Where it wraps, negative ones are counted from the end.
+func (c *call) placesOrBehind(r *Ref, d int, index *Ref, wraps bool) (*Ref, error) {
 	k, size := index.counted, any(r.shape()[d])
 	if err := mayIndex(index.dtype); err != nil {
 		return nil, err
@@ -83,23 +83,20 @@ func (c *call) placesOrBehind(r *Ref, d int, index *Ref) (*Ref, error) {
 			return nil, err
 		}
 	} else {
-		fromEnd, err := c.combine("add", nil, places, size)
-		if err != nil {
-			return nil, err
+		if wraps {
+			fromEnd, err := c.combine("add", nil, places, size)
+			if err != nil {
+				return nil, err
+			}
+			negative, err := c.combine("lt", nil, places, 0)
+			if err != nil {
+				return nil, err
+			}
+			if places, err = c.choose(negative, tensor.Int64, fromEnd, places); err != nil {
+				return nil, err
+			}
 		}
-		negative, err := c.combine("lt", nil, places, 0)
-		if err != nil {
-			return nil, err
-		}
-		if places, err = c.choose(negative, tensor.Int64, fromEnd, places); err != nil {
-			return nil, err
-		}
-		// One beyond the end is not the place behind it: it fails while running.
-		beyond, err := c.combine("ge", nil, places, size)
-		if err != nil {
-			return nil, err
-		}
-		if places, err = c.choose(beyond, tensor.Int64, 1<<62, places); err != nil {
+		if places, err = c.failingBeyond(places, size); err != nil {
 			return nil, err
 		}
 	}
@@ -113,6 +110,23 @@ func (c *call) placesOrBehind(r *Ref, d int, index *Ref) (*Ref, error) {
 		return nil, err
 	}
 	return c.choose(counts, tensor.Int64, places, size)
+}
+
+// failingBeyond makes places that are not among the first of a size fail while running: the place behind them is not one either.
+func (c *call) failingBeyond(places *Ref, size operandArg) (*Ref, error) {
+	for _, bound := range []struct {
+		kind graph.Kind
+		than operandArg
+	}{{"lt", 0}, {"ge", size}} {
+		beyond, err := c.combine(bound.kind, nil, places, bound.than)
+		if err != nil {
+			return nil, err
+		}
+		if places, err = c.choose(beyond, tensor.Int64, 1<<62, places); err != nil {
+			return nil, err
+		}
+	}
+	return places, nil
 }
 
 // writeBehind builds the call for a tensor with one more place along dimension d, and leaves that out of the result.

@@ -4,23 +4,43 @@ import (
 	"slices"
 
 	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/tensor"
 )
 
 // With returns an architecture that computes with an adapter.
 func With(a *layers.Architecture, adapter *Adapter) *layers.Architecture {
 	adapted := *a
-	adapted.Wrap = func(t *layers.Trace, path string, m *layers.Module, args []any, forward func() any) any {
-		run := forward
-		if path == "" { // everywhere: a module may read what is another's
-			run = func() any { return t.Replaced(adapter.params, forward) }
-		}
-		c := adapter.changes[path]
-		if c == nil {
-			return run()
-		}
-		return c.add(t, m, args, run())
-	}
+	adapted.Wrap = one{adapter}
 	return &adapted
+}
+
+// one is an adapter for everything that is computed.
+type one struct{ *Adapter }
+
+// Wrap implements layers.Wrapper.
+func (a one) Wrap(t *layers.Trace, path string, m *layers.Module, args []any, forward func() any) any {
+	run := forward
+	if path == "" { // everywhere: a module may read what is another's
+		run = func() any { return t.Replaced(a.params, forward) }
+	}
+	c := a.changes[path]
+	if c == nil {
+		return run()
+	}
+	return c.add(t, m, args, run())
+}
+
+// Read implements layers.Wrapper.
+func (a one) Read(path string) error {
+	if a.changes[path] == nil {
+		return nil
+	}
+	return a.unread(path)
+}
+
+// unread is the error of a module that does not run: another one computes with its parameters.
+func (a *Adapter) unread(path string) error {
+	return &UnsupportedError{a.Name, "target_modules", "names " + path + ", which is computed within another module"}
 }
 
 // A Choice returns, of two results of a module, with for the rows that are computed with an adapter, and without for others.
@@ -31,38 +51,57 @@ type Choice func(adapter int, with, without layers.Tensor) (layers.Tensor, error
 // what [With] gives it: the others' results are computed for it and not taken.
 func Mixed(a *layers.Architecture, list []*Adapter, choose Choice) *layers.Architecture {
 	adapted := *a
-	adapted.Wrap = func(t *layers.Trace, path string, m *layers.Module, args []any, forward func() any) any {
-		changes := func(x *Adapter) bool { return x.changes[path] != nil || x.owners[path] }
-		base := forward()
-		if !slices.ContainsFunc(list, changes) {
-			return base
-		}
-		result, ok := base.(layers.Tensor)
-		if !ok {
-			t.Fail("an adapter for a module that gives a %T", base)
-		}
-		for i, x := range list {
-			if !changes(x) {
-				continue
-			}
-			with := base
-			add := func() any {
-				if x.owners[path] {
-					with = forward()
-				}
-				if c := x.changes[path]; c != nil {
-					with = c.add(t, m, args, with)
-				}
-				return with
-			}
-			var err error
-			if result, err = choose(i, t.Replaced(x.params, add).(layers.Tensor), result); err != nil {
-				t.Fail("adapter %s: %w", x.Name, err)
-			}
-		}
-		return result
-	}
+	adapted.Wrap = several{list, choose}
 	return &adapted
+}
+
+// several are adapters of which each is for some rows.
+type several struct {
+	list   []*Adapter
+	choose Choice
+}
+
+// Wrap implements layers.Wrapper.
+func (s several) Wrap(t *layers.Trace, path string, m *layers.Module, args []any, forward func() any) any {
+	changes := func(x *Adapter) bool { return x.changes[path] != nil || x.owners[path] }
+	base := forward()
+	if !slices.ContainsFunc(s.list, changes) {
+		return base
+	}
+	result, ok := base.(layers.Tensor)
+	if !ok {
+		t.Fail("an adapter for a module that gives a %T", base)
+	}
+	for i, x := range s.list {
+		if !changes(x) {
+			continue
+		}
+		with := t.Replaced(x.params, func() any {
+			y := base
+			if x.owners[path] {
+				y = forward()
+			}
+			if c := x.changes[path]; c != nil {
+				y = c.add(t, m, args, y)
+			}
+			return y
+		})
+		var err error
+		if result, err = s.choose(i, with.(layers.Tensor), result); err != nil {
+			t.Fail("adapter %s: %w", x.Name, err)
+		}
+	}
+	return result
+}
+
+// Read implements layers.Wrapper.
+func (s several) Read(path string) error {
+	for _, x := range s.list {
+		if x.changes[path] != nil || x.owners[path] {
+			return x.unread(path)
+		}
+	}
+	return nil
 }
 
 // add returns the result y of a module with the change, as peft's lora.Linear and lora.Embedding compute it.
@@ -72,52 +111,56 @@ func (c *change) add(t *layers.Trace, m *layers.Module, args []any, result any) 
 	if !ok || !given || len(args) != 1 {
 		t.Fail("an adapter for a module that takes %d arguments and gives a %T", len(args), result)
 	}
-	var d layers.Tensor
+	var h, bias layers.Tensor
 	if c.kind == embedding {
-		d = c.rows(t, x)
+		h = c.rows(t, x)
 	} else {
-		var bias layers.Tensor
-		if c.bias != "" {
-			bias = t.Weight(c.bias)
-		}
-		d = t.Op("linear", t.Op("linear", x, t.Weight(c.down), nil), t.Weight(c.up), bias)
+		h = t.Op("linear", x, t.Weight(c.down, tensor.Float32), nil)
 	}
+	if c.bias != "" {
+		bias = t.Weight(c.bias, tensor.Float32)
+	}
+	up := t.Weight(c.up, tensor.Float32)
 	if c.strength != "" {
-		return c.stretch(t, m, y, d)
+		return c.stretch(t, m, y, t.Op("linear", h, up, bias))
 	}
+	// Scaled before it is as wide as the result, which can be added to in place then.
 	if c.scale != 1 {
-		d = t.Op("mul.Tensor", d, c.scale)
+		if h = t.Op("mul.Tensor", h, c.scale); bias != nil {
+			bias = t.Op("mul.Tensor", bias, c.scale)
+		}
 	}
-	return t.Op("add.Tensor", y, d)
+	return t.Op("add.Tensor", y, t.Op("linear", h, up, bias))
 }
 
-// rows is the product for an embedding: columns of [rank rows] that indices name.
+// rows returns, in the place of the first product, what an embedding has: columns of [rank rows] that indices name.
 func (c *change) rows(t *layers.Trace, ids layers.Tensor) layers.Tensor {
 	n := 1
 	for _, size := range ids.Shape() {
 		n *= size
 	}
-	down, up := t.Weight(c.down), t.Weight(c.up)
-	taken := t.Op("index_select", down, 1, t.Op("reshape", ids, []int{n}))
-	d := t.Op("linear", t.Op("contiguous", t.Op("t", taken)), up, nil)
-	return t.Op("view", d, append(slices.Clone([]int(ids.Shape())), up.Shape()[0]))
+	down := t.Weight(c.down, tensor.Invalid)
+	taken := t.Op("to.dtype", t.Op("index_select", down, 1, t.Op("reshape", ids, []int{n})), tensor.Float32)
+	return t.Op("view", t.Op("contiguous", t.Op("t", taken)), append(slices.Clone([]int(ids.Shape())), down.Shape()[0]))
 }
 
 // stretch is DoRA: the weight W + scale·B·A has rows of the lengths that the adapter says. The length of a row of W + scale·B·A
 // is found without computing that: its square is |W|² + 2·scale·W·(B·A) + scale²·|B·A|².
 func (c *change) stretch(t *layers.Trace, m *layers.Module, y, d layers.Tensor) layers.Tensor {
-	w, down, up := t.Param(m, "weight"), t.Weight(c.down), t.Weight(c.up)
+	w, raw := t.Param(m, "weight"), t.Stored(m, "weight")
+	down, up := t.Weight(c.down, tensor.Float32), t.Weight(c.up, tensor.Float32)
 	if c.kind == turned {
-		w = t.Op("t", w)
+		w, raw = t.Op("t", w), t.Op("t", raw)
 	}
-	own := t.Op("linalg_vector_norm", w, 2, []int{1})
+	// Of what is stored, which the sum widens: a copy would take as much as the weight.
+	own := t.Op("linalg_vector_norm", raw, 2, []int{1}, false, layers.Named{"dtype": tensor.Float32})
 	crossed := t.Op("t", t.Op("linear", down, w, nil)) // W·Aᵀ
 	crossed = t.Op("sum.dim_IntList", t.Op("mul.Tensor", up, crossed), []int{1})
 	added := t.Op("linear", up, t.Op("linear", down, down, nil), nil) // B·(A·Aᵀ)
 	added = t.Op("sum.dim_IntList", t.Op("mul.Tensor", added, up), []int{1})
 	square := t.Op("add.Tensor", t.Op("mul.Tensor", own, own), t.Op("mul.Tensor", crossed, 2*c.scale))
 	square = t.Op("add.Tensor", square, t.Op("mul.Tensor", added, c.scale*c.scale))
-	stretch := t.Op("div.Tensor", t.Weight(c.strength), t.Op("sqrt", square))
+	stretch := t.Op("div.Tensor", t.Weight(c.strength, tensor.Float32), t.Op("sqrt", square))
 	plain := y
 	if bias := t.Param(m, "bias"); bias != nil {
 		plain = t.Op("sub.Tensor", y, bias)

@@ -101,3 +101,26 @@ func TestMemory(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherHeads: an adapter that was made for a model with a head changes the base model alike, and the other way round.
+func TestOtherHeads(t *testing.T) {
+	list := recordedAdapters(t, "llama", "llama_layers")
+	dumped := optimem.Options{Dump: []string{"model.norm"}}
+	with := func(r recorded, arch string) *models.Model {
+		return list[0].model(t, models.Options{Arch: arch, Adapters: []models.Adapter{r.adapter(t)}, Adapter: r.Name})
+	}
+	whole := compute(t, session(t, with(list[0], ""), dumped), list[0].inputs(t))
+	base := compute(t, session(t, with(list[0], "LlamaModel"), optimem.Options{}), list[0].inputs(t))
+	if !sameBits(whole["dump:model.norm"], base["last_hidden_state"]) {
+		t.Error("the base model gives other bits with the adapter of the whole one")
+	}
+	// The weights are those of the whole model, so that only its own graph can be compared. Its names have more in front.
+	list[1].AdapterConfig = strings.NewReplacer(
+		`"target_modules": [`, `"target_modules": "layers\\.1\\.(self_attn\\.o_proj|mlp\\.up_proj)", "auto_mapping": [`,
+		`"auto_mapping": null,`, "").Replace(list[1].AdapterConfig)
+	base = compute(t, session(t, with(list[1], "LlamaModel"), optimem.Options{}), list[0].inputs(t))
+	whole = compute(t, session(t, with(list[1], ""), dumped), list[0].inputs(t))
+	if !sameBits(whole["dump:model.norm"], base["last_hidden_state"]) {
+		t.Error("the whole model gives other bits with the adapter of the base model")
+	}
+}

@@ -279,7 +279,7 @@ func (c *config) targets(path string, m *layers.Module) bool {
 	if c.except.matches(path, m) || c.savesAround(path) || !c.target.matches(path, m) {
 		return false
 	}
-	if c.only == nil || c.target.whole != nil { // as in peft, a regular expression says it all
+	if c.only == nil || c.target.whole != nil || c.target.all || c.target.ends[path] { // as in peft, what names all says it all
 		return true
 	}
 	for _, within := range c.within {

@@ -159,8 +159,10 @@ func TestAdapterFolders(t *testing.T) {
 		make func(dir string) error
 		want error
 	}{
-		"empty":           {func(string) error { return nil }, loader.ErrUnsupported},
-		"without weights": {func(dir string) error { return os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte("{}"), 0o600) }, loader.ErrUnsupported},
+		"empty": {func(string) error { return nil }, loader.ErrUnsupported},
+		"without weights": {func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte("{}"), 0o600)
+		}, loader.ErrUnsupported},
 		"a folder of weights": {func(dir string) error {
 			return errors.Join(os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte("{}"), 0o600),
 				os.Mkdir(filepath.Join(dir, "adapter_model.bin"), 0o700))

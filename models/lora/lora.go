@@ -83,6 +83,7 @@ func Read(name string, config []byte, dict layers.StateDict, a *layers.Architect
 			Name: name, changes: make(map[string]*change), params: make(map[string]string), owners: make(map[string]bool),
 		},
 	}
+	r.compare(dict)
 	if err := r.target(); err != nil {
 		return nil, err
 	}
@@ -106,17 +107,45 @@ type reader struct {
 	found map[string]layers.Entry
 	// saved are the modules that the adapter has copies of.
 	saved map[string]bool
+	// more is what the adapter's names of the base model's modules have in front, less what those of the model have.
+	more, less string
+}
+
+// compare finds out whether the adapter was made for the model with a head, or without one, where this one is the other.
+func (r *reader) compare(dict layers.StateDict) {
+	for _, e := range dict {
+		path, _, ok := strings.Cut(strings.TrimPrefix(e.Name, prefix), ".lora_")
+		if found, there := r.tree.find(path); ok && there && found != path {
+			r.more, _ = strings.CutSuffix(path, found)
+			r.less, _ = strings.CutSuffix(found, path)
+			if r.more == path {
+				r.more = ""
+			}
+			if r.less == found {
+				r.less = ""
+			}
+			return
+		}
+	}
+}
+
+// named returns what the adapter's configuration calls the module at a path.
+func (r *reader) named(path string) string {
+	if path == "" || r.more == "" {
+		return strings.TrimPrefix(path, r.less)
+	}
+	return r.more + path
 }
 
 // target finds the modules that the configuration names.
 func (r *reader) target() error {
 	r.saved = make(map[string]bool)
 	for _, path := range r.tree.paths {
-		m := r.tree.modules[path]
-		if r.saves(path) {
+		m, named := r.tree.modules[path], r.named(path)
+		if r.saves(named) {
 			r.saved[path] = true
 		}
-		if path == "" || !r.targets(path, m) {
+		if path == "" || !r.targets(named, m) {
 			continue
 		}
 		k, ok := kindOf(m)
@@ -126,7 +155,7 @@ func (r *reader) target() error {
 		if k == embedding && r.dora {
 			return r.unsupported("use_dora", "with an embedding, %s", path)
 		}
-		rank, alpha := r.ranks.of(path, float64(r.rank)), r.alphas.of(path, r.alpha)
+		rank, alpha := r.ranks.of(named, float64(r.rank)), r.alphas.of(named, r.alpha)
 		c := &change{kind: k, scale: r.scaling(rank, alpha)}
 		if int(rank) < 1 || float64(int(rank)) != rank || rank > maxRank {
 			return r.fail("rank_pattern", "%v for %s", rank, path)
@@ -141,6 +170,9 @@ func (r *reader) target() error {
 
 // maxRank bounds ranks.
 const maxRank = 1 << 16
+
+// prefix begins the names of an adapter's tensors.
+const prefix = "base_model.model."
 
 // The endings of an adapter's tensors.
 const (
@@ -158,7 +190,7 @@ func (r *reader) take(e layers.Entry) error {
 	if strings.Contains(e.Name, ".original_module.") { // the base model's, which bias="all" lets through
 		return nil
 	}
-	key := strings.TrimPrefix(e.Name, "base_model.model.")
+	key := strings.TrimPrefix(e.Name, prefix)
 	for _, ending := range []string{
 		downEnding, upEnding, biasEnding, rowsEnding, columnsEnding, strengthEnding, strengthEnding2,
 	} {
@@ -182,7 +214,7 @@ func (r *reader) take(e layers.Entry) error {
 // takeChange takes a tensor of a module that is changed, whose shape has to be right.
 func (r *reader) takeChange(e layers.Entry, path string, c *change, ending string) error {
 	in, out := sizesOf(r.tree.modules[path], c.kind)
-	rank := int(r.ranks.of(path, float64(r.rank)))
+	rank := int(r.ranks.of(r.named(path), float64(r.rank)))
 	var place *string
 	var want []int
 	of := []kind{linear, turned}
@@ -299,13 +331,13 @@ func (r *reader) complete() error {
 			missing = biasEnding
 		}
 		if missing != "" {
-			return r.wrong("base_model.model."+path+missing, "is missing, and target_modules names its module")
+			return r.wrong(prefix+r.named(path)+missing, "is missing, and target_modules names its module")
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(r.tree.params)) {
 		owner := r.tree.owner[path]
 		if _, there := r.adapter.params[path]; !there && r.inSaved(owner) && !r.tree.params[path].Transient {
-			return r.wrong("base_model.model."+path, "is missing, and modules_to_save names its module")
+			return r.wrong(prefix+r.named(path), "is missing, and modules_to_save names its module")
 		}
 	}
 	return nil

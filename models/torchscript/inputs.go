@@ -242,6 +242,43 @@ func (s *Signature) Arguments(values []any) Arguments {
 	return args
 }
 
+// Gap returns the port of a tensor that is not given in a list of which later ones are, −1 for none.
+func (s *Signature) Gap(values []any) int {
+	var in func(n node) int
+	in = func(n node) int {
+		var elems []node
+		switch n := n.(type) {
+		case *dictNode:
+			elems = n.elems
+		case *seriesNode:
+			elems = n.elems
+			missing := -1
+			for _, e := range elems {
+				at, is := e.(int)
+				switch {
+				case !n.open || !is:
+				case missing >= 0 && values[at] != nil:
+					return missing
+				case missing < 0 && values[at] == nil:
+					missing = at
+				}
+			}
+		}
+		for _, e := range elems {
+			if at := in(e); at >= 0 {
+				return at
+			}
+		}
+		return -1
+	}
+	for _, a := range s.args {
+		if at := in(a.node); at >= 0 {
+			return at
+		}
+	}
+	return -1
+}
+
 // value makes one argument; complete is unset where a tensor of it is not given.
 func (s *Signature) value(n node, values []any) (v any, complete bool) {
 	complete = true

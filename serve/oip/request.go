@@ -206,13 +206,10 @@ func (in *Input) SetRaw(where string, raw []byte, left *int64) error {
 		}
 		*left -= n * textBytes
 		in.Texts = make([][]byte, 0, n)
-		for len(raw) >= 4 {
+		for len(raw) >= 4 && int64(len(in.Texts)) < n {
 			size := int64(binary.LittleEndian.Uint32(raw))
 			if raw = raw[4:]; size > int64(len(raw)) {
 				return wrong(where, "element %d of %d bytes, and %d are left", len(in.Texts), size, len(raw))
-			}
-			if int64(len(in.Texts)) == n {
-				break
 			}
 			in.Texts = append(in.Texts, raw[:size:size])
 			raw = raw[size:]

@@ -36,7 +36,8 @@ func (o *Output) Datatype() string {
 	return Datatype(o.Tensor.DType)
 }
 
-func (o *Output) shape() tensor.Shape {
+// Dims is the output's shape.
+func (o *Output) Dims() tensor.Shape {
 	if o.Tensor == nil {
 		return o.Shape
 	}
@@ -110,7 +111,7 @@ func (r *Response) WriteJSON(to io.Writer) error {
 		text(o.Name)
 		w.WriteString(`,"datatype":"` + o.Datatype() + `","shape":[`)
 		var number [32]byte
-		for j, n := range o.shape() {
+		for j, n := range o.Dims() {
 			if j > 0 {
 				w.WriteByte(',')
 			}

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A call is one of a tool, as a model wrote it.
+// A call is one of a tool, as a model wrote it, or a part of one: without a name it goes on with the arguments of the last.
 type call struct {
 	name string
 	// arguments are the text of a JSON object.
@@ -19,16 +19,18 @@ type call struct {
 
 // A callReader finds the calls in what a model writes.
 type callReader interface {
-	// write takes text and returns what is certain to be content, and the calls that are whole.
+	// write takes text and returns what is certain to be content, and what is certain to be calls.
 	write(text string) (content string, calls []call)
-	// end returns what was held back.
+	// end returns what was held back. What was written by then of a call may be cut off.
 	end() (content string, calls []call)
 }
 
 // reader returns the reader of a request's answers.
 func (s *toolset) reader(f family) callReader {
 	if s.choice == toolsRequired || s.choice == toolsNamed {
-		return &wholeReader{parse: parseCalls}
+		r := &forcedReader{}
+		r.name, _ = s.single(f)
+		return r
 	}
 	switch f {
 	case hermes:
@@ -36,7 +38,7 @@ func (s *toolset) reader(f family) callReader {
 	case llama:
 		return &wholeReader{marker: "<|python_tag|>", begin: "{", parse: func(s0 string) ([]call, bool) { return s.known(parseCalls(s0)) }}
 	}
-	return &wholeReader{marker: "[TOOL_CALLS]", parse: parseMistral}
+	return &wholeReader{marker: callsMarker, parse: parseMistral}
 }
 
 // known refuses calls of what is none of the tools: an answer that is JSON may have a name, too.
@@ -50,7 +52,7 @@ func (s *toolset) known(calls []call, ok bool) ([]call, bool) {
 // id returns a new one of a call. Mistral's templates want nine letters and digits.
 func (f family) id() string {
 	text := rand.Text()
-	if f == mistral {
+	if f == mistral || f == mistralNamed {
 		return text[:9]
 	}
 	return "call_" + text[:24]
@@ -111,13 +113,13 @@ func parseCalls(text string) ([]call, bool) {
 	}
 }
 
-var mistralNamed = regexp.MustCompile(`^\s*([a-zA-Z0-9_.-]{1,64})(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*`)
+var namedCall = regexp.MustCompile(`^\s*([a-zA-Z0-9_.-]{1,64})(?:\[CALL_ID\]\w*)?(?:\[ARGS\])?\s*`)
 
 // parseMistral reads what follows a [TOOL_CALLS], further ones included.
 func parseMistral(text string) ([]call, bool) {
 	var calls []call
-	for _, part := range strings.Split(text, "[TOOL_CALLS]") {
-		m := mistralNamed.FindStringSubmatch(part)
+	for _, part := range strings.Split(text, callsMarker) {
+		m := namedCall.FindStringSubmatch(part)
 		if m == nil {
 			more, ok := parseCalls(part)
 			if !ok {
@@ -207,8 +209,9 @@ type hermesReader struct {
 }
 
 const (
-	openTag  = "<tool_call>"
-	closeTag = "</tool_call>"
+	openTag     = "<tool_call>"
+	closeTag    = "</tool_call>"
+	callsMarker = "[TOOL_CALLS]"
 )
 
 func (r *hermesReader) write(text string) (content string, calls []call) {
@@ -238,7 +241,10 @@ func (r *hermesReader) write(text string) (content string, calls []call) {
 			case strings.HasPrefix(rest, closeTag):
 				calls, r.called, r.calling, r.held = append(calls, c), true, false, rest[len(closeTag):]
 				continue
-			case strings.HasPrefix(closeTag, rest):
+			case strings.HasPrefix(rest, openTag): // the next one, without the tag between them
+				calls, r.called, r.calling, r.held = append(calls, c), true, false, rest
+				continue
+			case strings.HasPrefix(closeTag, rest), strings.HasPrefix(openTag, rest):
 				return content, calls
 			}
 		}

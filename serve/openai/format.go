@@ -1,14 +1,6 @@
 package openai
 
-import (
-	"encoding/json"
-	"fmt"
-	"regexp"
-	"strings"
-
-	"github.com/optimem/optimem/generate"
-	"github.com/optimem/optimem/text/grammar"
-)
+import "encoding/json"
 
 // A format is what an answer has to be: a value of a schema, or, without one, text.
 type format struct{ schema json.RawMessage }
@@ -65,56 +57,4 @@ func takeSchema(r *params) json.RawMessage {
 		r.fail(err)
 	}
 	return schema
-}
-
-// force has an answer be a call, where one is required: it returns the words that begin it, which the prompt ends with, and
-// bounds what follows.
-func (s *toolset) force(f family, r *generate.TextRequest) (begin string, err error) {
-	if s.choice != toolsRequired && s.choice != toolsNamed {
-		return "", nil
-	}
-	arguments := "arguments"
-	if f == llama {
-		arguments = "parameters"
-	}
-	at := ""
-	if f == mistral {
-		at = "/items"
-	}
-	allowed := s.allowed()
-	calls := make([]string, len(allowed))
-	for i, t := range allowed {
-		at := fmt.Sprintf("%s/anyOf/%d/properties/%s", at, i, arguments)
-		calls[i] = fmt.Sprintf(`{"type":"object","properties":{"name":{"const":%q},%q:%s},"required":["name",%q],"additionalProperties":false}`,
-			t.name, arguments, t.schema(at), arguments)
-	}
-	schema := `{"anyOf":[` + strings.Join(calls, ",") + `]}`
-	switch f {
-	case hermes:
-		begin = openTag + "\n"
-	case mistral:
-		begin = "[TOOL_CALLS]"
-		most := ""
-		if !s.parallel || s.choice == toolsNamed {
-			most = `,"maxItems":1`
-		}
-		schema = `{"type":"array","items":` + schema + `,"minItems":1` + most + `}`
-	}
-	r.Schema = json.RawMessage(schema)
-	return begin, nil
-}
-
-var localReference = regexp.MustCompile(`("\$ref"\s*:\s*"#)(/[^"]*)?"`)
-
-// schema is that of the tool's arguments, for a place in a larger schema, which references begin with then. Where a tool is not
-// strict, one that cannot be held to is a hint, and any object will do.
-func (t *tool) schema(at string) json.RawMessage {
-	all, _ := members(t.parameters)
-	if all["type"] == nil && all["properties"] == nil && all["$ref"] == nil {
-		return anyObject
-	}
-	if _, err := grammar.ParseSchema(t.parameters, grammar.SchemaOptions{}); err != nil && !t.strict {
-		return anyObject
-	}
-	return localReference.ReplaceAll(t.parameters, []byte("${1}"+at+"${2}\""))
 }

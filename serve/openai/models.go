@@ -68,6 +68,8 @@ type Writer interface {
 	Render(generate.TextRequest) (string, error)
 	// Tokens returns the tokens of a prompt.
 	Tokens(generate.TextRequest) ([]int, error)
+	// Constraint returns what keeps an answer to a schema.
+	Constraint(generate.TextRequest) (generate.Constraint, error)
 	// Context is how many tokens a sequence has at most, Vocabulary how many tokens there are.
 	Context() int
 	Vocabulary() int

@@ -142,6 +142,13 @@ type server struct {
 	registry *registry
 }
 
+// listen serves models, and returns where.
+func listen(t testing.TB, models openai.Models) string {
+	s := httptest.NewServer(openai.New(models, openai.Options{}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
 func serve(t testing.TB, r *registry, opts openai.Options) *server {
 	t.Helper()
 	s := httptest.NewServer(openai.New(r, opts))
@@ -395,6 +402,9 @@ func TestErrorMapping(t *testing.T) {
 		if e.Error.Code != nil {
 			code = *e.Error.Code
 		}
+		if r.Header.Get("X-Should-Retry") != map[int]string{500: "false", 504: "false"}[c.status] {
+			t.Errorf("%v: %v", c.err, r.Header)
+		}
 		if r.StatusCode != c.status || code != c.code || !strings.Contains(e.Error.Message, c.says) || r.Header.Get("Retry-After") != c.retry ||
 			bytes.Contains(data, []byte("secret")) {
 			t.Errorf("%v: %s %s", c.err, r.Status, data)
@@ -416,4 +426,13 @@ func (c constant) Embed(_ context.Context, r embed.Request) (*embed.Result, erro
 		out.Tokens = append(out.Tokens, len(text))
 	}
 	return out, nil
+}
+
+func copyFile(t testing.TB, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, to, data)
 }

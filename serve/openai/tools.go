@@ -197,12 +197,13 @@ const (
 	hermes family = iota
 	// llama is {"name": …, "parameters": …} and nothing else, perhaps after <|python_tag|>, of Llama 3.
 	llama
-	// mistral is [TOOL_CALLS][{"name": …, "arguments": …}, …], or since 2025 [TOOL_CALLS]name[ARGS]{…}.
+	// mistral is [TOOL_CALLS][{"name": …, "arguments": …}, …], mistralNamed, since 2025, [TOOL_CALLS]name[ARGS]{…}.
 	mistral
+	mistralNamed
 )
 
 // markers are the special tokens that are parts of calls.
-var markers = []string{"<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"}
+var markers = []string{openTag, closeTag, "<|python_tag|>", callsMarker, "[ARGS]", "[CALL_ID]"}
 
 // Names that no conversation has.
 const (
@@ -232,8 +233,10 @@ func familyOf(w Writer, set *toolset) (family, error) {
 		return 0, unsupported("tools", "the model's chat template takes no calls of tools: %v", err)
 	case !strings.Contains(text, set.tools[0].name):
 		return 0, unsupported("tools", "the model's chat template does not tell the model of tools")
-	case mistralCall.MatchString(text), mistralArgs.MatchString(text):
+	case mistralCall.MatchString(text):
 		return mistral, nil
+	case mistralArgs.MatchString(text):
+		return mistralNamed, nil
 	case hermesCall.MatchString(text):
 		return hermes, nil
 	case llamaCall.MatchString(text):

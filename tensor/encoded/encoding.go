@@ -59,11 +59,16 @@ func ByID(id uint32) (*Encoding, bool) {
 	return nil, false
 }
 
-// ByName returns the encoding of ggml's name.
+// ByName returns the encoding of a name, ggml's or one of an own make.
 func ByName(name string) (*Encoding, bool) {
 	for i := range encodings {
 		if encodings[i].Name == name {
 			return &encodings[i], true
+		}
+	}
+	for i := range own {
+		if own[i].Name == name {
+			return &own[i], true
 		}
 	}
 	return nil, false
@@ -77,7 +82,7 @@ func (e *Encoding) BlockBytes(n int) (int, bool) {
 // Numbers returns how many numbers so many bytes of whole blocks stand for.
 func (e *Encoding) Numbers(bytes int64) int64 { return bytes / e.Bytes * e.Elements }
 
-// All returns every encoding that is known by name.
+// All returns every encoding of ggml's.
 func All() []*Encoding {
 	all := make([]*Encoding, len(encodings))
 	for i := range encodings {
@@ -99,20 +104,20 @@ var encodings = []Encoding{
 	{12, "Q4_K", 256, 144, tensor.Invalid, decodeQ4K},
 	{13, "Q5_K", 256, 176, tensor.Invalid, decodeQ5K},
 	{14, "Q6_K", 256, 210, tensor.Invalid, decodeQ6K},
-	{16, "IQ2_XXS", 256, 66, tensor.Invalid, nil},
-	{17, "IQ2_XS", 256, 74, tensor.Invalid, nil},
-	{18, "IQ3_XXS", 256, 98, tensor.Invalid, nil},
-	{19, "IQ1_S", 256, 50, tensor.Invalid, nil},
+	{16, "IQ2_XXS", 256, 66, tensor.Invalid, decodeIQ2XXS},
+	{17, "IQ2_XS", 256, 74, tensor.Invalid, decodeIQ2XS},
+	{18, "IQ3_XXS", 256, 98, tensor.Invalid, decodeIQ3XXS},
+	{19, "IQ1_S", 256, 50, tensor.Invalid, decodeIQ1S},
 	{20, "IQ4_NL", 32, 18, tensor.Invalid, decodeIQ4NL},
-	{21, "IQ3_S", 256, 110, tensor.Invalid, nil},
-	{22, "IQ2_S", 256, 82, tensor.Invalid, nil},
+	{21, "IQ3_S", 256, 110, tensor.Invalid, decodeIQ3S},
+	{22, "IQ2_S", 256, 82, tensor.Invalid, decodeIQ2S},
 	{23, "IQ4_XS", 256, 136, tensor.Invalid, decodeIQ4XS},
 	{24, "I8", 1, 1, tensor.Int8, nil},
 	{25, "I16", 1, 2, tensor.Int16, nil},
 	{26, "I32", 1, 4, tensor.Int32, nil},
 	{27, "I64", 1, 8, tensor.Int64, nil},
 	{28, "F64", 1, 8, tensor.Float64, nil},
-	{29, "IQ1_M", 256, 56, tensor.Invalid, nil},
+	{29, "IQ1_M", 256, 56, tensor.Invalid, decodeIQ1M},
 	{30, "BF16", 1, 2, tensor.BFloat16, decodeBF16},
 	{34, "TQ1_0", 256, 54, tensor.Invalid, decodeTQ10},
 	{35, "TQ2_0", 256, 66, tensor.Invalid, decodeTQ20},

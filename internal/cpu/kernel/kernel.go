@@ -9,6 +9,7 @@ package kernel
 //go:generate sh -c "cd _generate && go run . -family gemm -out ../gemm_amd64.s -stubs ../gen_gemm_amd64.go -pkg kernel"
 //go:generate sh -c "cd _generate && go run . -family half -out ../half_amd64.s -stubs ../gen_half_amd64.go -pkg kernel"
 //go:generate sh -c "cd _generate && go run . -family bytes -out ../bytes_amd64.s -stubs ../gen_bytes_amd64.go -pkg kernel"
+//go:generate sh -c "cd _generate && go run . -family encoded -out ../encoded_amd64.s -stubs ../gen_encoded_amd64.go -pkg kernel"
 //go:generate sh -c "cd _generate && go run . -family combine -out ../combine_amd64.s -stubs ../gen_combine_amd64.go -pkg kernel"
 
 // A Set is the kernels of an instruction set.
@@ -21,6 +22,7 @@ type Set struct {
 	Lanes int
 
 	products
+	encoded encodedSet
 	// dot4 and dot1 compute sums for four columns and for one.
 	dot4, dot1 []dotFunc
 	vectors

@@ -63,6 +63,9 @@ var avx512 = &Set{
 		},
 		pairUp: pairUp512, unit: true,
 	},
+	encoded: encodedSet{
+		turnBytes512, turnBytes512min, turnNibbles512, turnNibbles512min, turnHalves, expandQ5K, expandQ6K,
+	},
 	vectors: vectors512,
 	dot4:    []dotFunc{dot512x1x4, dot512x2x4, dot512x3x4, dot512x4x4},
 	dot1:    []dotFunc{dot512x1x1, dot512x2x1, dot512x3x1, dot512x4x1},
@@ -97,6 +100,9 @@ var avx2 = &Set{
 			{combine256i8x8, combine256i8x1},
 		},
 		pairUp: pairUp256,
+	},
+	encoded: encodedSet{
+		turnBytes256, turnBytes256min, turnNibbles256, turnNibbles256min, turnHalves, expandQ5K, expandQ6K,
 	},
 	vectors: vectors256,
 	dot4:    []dotFunc{dot256x1x4, dot256x2x4, dot256x3x4, dot256x4x4},

@@ -21,6 +21,7 @@ var families = map[string]func(){
 	"bytes":   bytesFamily,
 	"combine": combineFamily,
 	"conv":    convFamily,
+	"encoded": encodedFamily,
 	"gemm":    gemmFamily,
 	"half":    halfFamily,
 	"vector":  vectorFamily,

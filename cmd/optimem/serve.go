@@ -1,0 +1,378 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/serve"
+	"github.com/optimem/optimem/top"
+)
+
+const serveLong = `Answer requests for all models of a directory, under one budget of memory: the Open Inference Protocol, version 2 (KServe,
+Triton), in REST and gRPC, and OpenAI's chat, completions and embeddings, on one port.
+
+DIR has a model as NAME.pt2, NAME.pt, NAME.safetensors or NAME.gguf, as NAME/ with the files of Hugging Face, or as NAME/1/,
+NAME/2/ with versions, of which the newest is served. A file model.json says more where that is needed.
+
+It listens on this host only, unless there is a token file, or client certificates are asked for. Opening and closing of models,
+metrics and the page /ui are on an address of their own. SIGTERM ends what has begun and then the server, SIGUSR1 gives its
+memory back, SIGUSR2 takes it again.`
+
+const serveExamples = `  optimem serve models/ --memory 4GiB
+  curl localhost:8000/v2/models/digits
+  optimem serve models/ --listen :8000 --token-file tokens.txt --tls-cert cert.pem --tls-key key.pem
+  curl --unix-socket /run/optimem.sock http://admin/metrics`
+
+// A serving is one run of the command.
+type serving struct {
+	run
+	dir                       string
+	listen, admin             string
+	tokenFile                 string
+	tlsCert, tlsKey, clientCA string
+	insecure, onDemand        bool
+	maxQueue                  int
+	maxBody                   sizeFlag
+	drain                     time.Duration
+	metrics                   string
+
+	tokens *serve.Tokens
+	// sites are what is listened on, for clients and for administration, guards who may ask there, removed what is removed in the
+	// end.
+	sites   []*serve.Site
+	guards  []serve.Guard
+	removed []string
+}
+
+func (c *commandLine) serveCommand() *cobra.Command {
+	s := serving{run: run{commandLine: c}}
+	cmd := &cobra.Command{
+		Use:     "serve DIR [flags]",
+		Short:   "Answer requests for the models of a directory",
+		Long:    serveLong,
+		Example: serveExamples,
+		Args:    c.arguments(cobra.ExactArgs(1)),
+		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+			s.cmd, s.dir = cmd, args[0]
+			return s.place(s.serve(cmd.Context()))
+		}),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	s.mode, s.precision, s.runs = modes[0], precisions[0], 1
+	flags.StringVar(&s.listen, "listen", "127.0.0.1:8000", "answer clients on `HOST:PORT`")
+	flags.StringVar(&s.admin, "admin", "", "administration on a `SOCKET`, a path, or HOST:PORT (default: a socket, which is printed)")
+	flags.StringVar(&s.tokenFile, "token-file", "", "clients need a token of this `FILE`, one a line, or a name and a token")
+	flags.StringVar(&s.tlsCert, "tls-cert", "", "speak TLS with the certificates of this `FILE`, read again when it changes")
+	flags.StringVar(&s.tlsKey, "tls-key", "", "the private key of --tls-cert, a `FILE`")
+	flags.StringVar(&s.clientCA, "client-ca", "", "clients need a certificate by an authority of this `FILE`")
+	flags.BoolVar(&s.insecure, "insecure", false, "listen beyond this host though anybody may ask")
+	grouped(flags, listenGroup, "listen", "admin", "token-file", "tls-cert", "tls-key", "client-ca", "insecure")
+	s.maxBody = 64 << 20
+	flags.IntVar(&s.maxQueue, "max-queue", 256, "`N` requests of a model wait or run; more are refused, with when to come back")
+	flags.Var(&s.maxBody, "max-body", "most bytes of a request, also unpacked; four times as many may be under way")
+	flags.DurationVar(&s.drain, "drain", 15*time.Second, "after SIGTERM, let requests end for this `TIME`")
+	flags.StringVar(&s.metrics, "metrics", "", "triton adds counters with the `NAMES` of Triton's")
+	flags.BoolVar(&s.onDemand, "on-demand", false, "open models with their first request, and not at the start")
+	grouped(flags, queueGroup, "max-queue", "max-body", "drain", "metrics", "on-demand")
+	flags.Var(&s.memory, "memory", "bytes on the device for all models together (default: what is free)")
+	flags.Var(&s.hostMemory, "host-memory", "bytes of host memory for staging and copies")
+	grouped(flags, memoryGroup, "memory", "host-memory")
+	flags.Var(&s.maxMemory, "open-memory", "memory that opening a file may take (default 12 × its size)")
+	grouped(flags, modelGroup, "open-memory")
+	flags.StringVar(&s.device, "device", "", "a `DEVICE`: cpu, cuda:N or emu:… (default: a GPU, else the CPU)")
+	flags.IntVar(&s.threads, "threads", 0, "compute with `N` threads (default: one for each processor)")
+	grouped(flags, deviceGroup, "device", "threads")
+	flags.BoolVar(&s.quiet, "quiet", false, "print no facts and no warnings")
+	flags.BoolVar(&s.verbose, "verbose", false, "say more on standard error")
+	grouped(flags, outputGroup, "quiet", "verbose")
+	flags.StringVar(&s.topSocket, "top-socket", "", "tell 'optimem top' on this `SOCKET` what goes on")
+	grouped(flags, measureGroup, "top-socket")
+	return cmd
+}
+
+func (s *serving) check() error {
+	switch {
+	case s.memory.share > 0:
+		return s.usage("for instance --memory 2GiB", "--memory takes a size here, and no share")
+	case (s.tlsCert == "") != (s.tlsKey == ""):
+		return s.usage("", "--tls-cert and --tls-key go together")
+	case s.clientCA != "" && s.tlsCert == "":
+		return s.usage("add --tls-cert and --tls-key", "--client-ca is for TLS")
+	case s.metrics != "" && s.metrics != "triton":
+		return s.usage("there is: triton", "unknown metrics %q", s.metrics)
+	case s.maxQueue < 1:
+		return s.usage("", "--max-queue takes a number of 1 or more")
+	case s.maxBody < 1:
+		return s.usage("for instance --max-body 64MiB", "--max-body takes a size of 1 byte or more")
+	case s.drain < 0:
+		return s.usage("", "--drain takes a time")
+	}
+	for _, x := range []struct{ flag, address string }{{"listen", s.listen}, {"admin", s.admin}} {
+		if x.address == "" || x.flag == "admin" && isSocket(x.address) {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(x.address); err != nil {
+			return s.usage("for instance 127.0.0.1:8000", "--%s %s is no address", x.flag, x.address)
+		}
+		if !serve.IsLoopback(x.address) && s.tokenFile == "" && s.clientCA == "" && !s.insecure {
+			return s.usage("add --token-file FILE, or --client-ca FILE with TLS; --insecure does without",
+				"--%s %s is reached by others, and nobody would have to say who they are", x.flag, x.address)
+		}
+	}
+	return s.checkFlags()
+}
+
+// isSocket reports whether an address of administration is the path of a socket.
+func isSocket(address string) bool {
+	return strings.ContainsAny(address, `/\`) || !strings.Contains(address, ":")
+}
+
+func (s *serving) serve(ctx context.Context) (err error) {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if s.tokenFile != "" {
+		if err := s.readTokens(); err != nil {
+			return err
+		}
+	}
+	secure, err := s.tls()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, site := range s.sites {
+			_ = site.Listener.Close() // those that were served are closed
+		}
+		for _, path := range s.removed {
+			_ = os.RemoveAll(path)
+		}
+	}()
+	if err := s.listenAll(secure); err != nil { // before models are opened: an address that is taken is said at once
+		return err
+	}
+	registry, err := serve.Open(ctx, s.dir, s.registryOptions())
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, registry.Close()) }()
+	for i, handler := range []http.Handler{registry.Handler(), registry.Admin()} {
+		s.sites[i].Server.Handler = s.guards[i].Protect(handler)
+	}
+	if s.topSocket != "" {
+		server, err := top.Listen(s.topSocket)
+		if err != nil {
+			return err
+		}
+		defer server.Close()
+		if pool := registry.Pool(); pool != nil {
+			server.Enter(filepath.Base(filepath.Clean(s.dir))).Pool(pool)
+		}
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.watch(watching, registry)
+	if !s.quiet {
+		s.tell(registry)
+	}
+	err = registry.Serve(ctx, s.drain, s.sites...)
+	if err == nil && !s.quiet {
+		s.say("done", "no more requests are there")
+	}
+	return err
+}
+
+// tell says what is served, and where.
+func (s *serving) tell(r *serve.Registry) {
+	ready, all := 0, 0
+	for _, m := range r.Models() {
+		if all++; m.State == serve.Ready {
+			ready++
+		}
+		if m.Reason != "" && m.State != serve.Ready && !s.onDemand {
+			s.say("warning", fmt.Sprintf("%s: %s", m.Name, m.Reason))
+		} else if s.verbose && m.BudgetBytes > 0 {
+			s.say("note", fmt.Sprintf("%s has a share of %s", m.Name, ascii.FormatSize(m.BudgetBytes)))
+		}
+	}
+	s.say("note", fmt.Sprintf("%d of %s ready, %s of memory for all", ready, counted(all, "model"), ascii.FormatSize(r.Memory())))
+	s.say("note", "listening on "+s.sites[0].Listener.Addr().String())
+	s.say("note", "administration on "+s.sites[1].Listener.Addr().String())
+}
+
+func (s *serving) registryOptions() serve.Options {
+	serve.Version = version()
+	session := s.options(nil, 0)
+	session.Memory, session.Mode, session.Swap, session.SwapFolder, session.HostMemory = 0, "", 0, "", 0
+	level := slog.LevelWarn
+	switch {
+	case s.verbose:
+		level = slog.LevelDebug
+	case s.quiet:
+		level = slog.LevelError
+	}
+	return serve.Options{
+		Memory: s.memory.bytes, Session: session, HostMemory: int64(s.hostMemory), MaxBody: int64(s.maxBody), MaxQueue: s.maxQueue,
+		OnDemand: s.onDemand, Limits: s.limits(), TritonMetrics: s.metrics == "triton",
+		Log: slog.New(slog.NewTextHandler(s.stderr, &slog.HandlerOptions{Level: level})),
+	}
+}
+
+// watch gives memory back and takes it again as signals ask.
+func (s *serving) watch(ctx context.Context, r *serve.Registry) {
+	list := slices.Concat(giveBackSignals, goOnSignals)
+	if len(list) == 0 {
+		return
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, list...)
+	defer signal.Stop(signals)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case sig := <-signals:
+			if slices.Contains(goOnSignals, sig) {
+				r.Resume()
+				s.say("note", "goes on")
+			} else if err := r.GiveBack(ctx); err != nil {
+				s.say("warning", fmt.Sprintf("memory was not given back: %v", err))
+			} else {
+				s.say("note", "memory was given back; requests wait until SIGUSR2")
+			}
+		}
+	}
+}
+
+func (s *serving) readTokens() error {
+	f, err := os.Open(s.tokenFile)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Mode().Perm()&0o077 != 0 && !s.quiet {
+		s.say("warning", fmt.Sprintf("%s can be read by others: chmod 600 %[1]s", s.tokenFile))
+	}
+	if s.tokens, err = serve.ReadTokens(f); err != nil {
+		return fmt.Errorf("%s: %w", s.tokenFile, err)
+	}
+	return nil
+}
+
+// listenAll listens for clients and for administration.
+func (s *serving) listenAll(secure *tls.Config) error {
+	client, err := net.Listen("tcp", s.listen)
+	if err != nil {
+		return err
+	}
+	s.add(client, serve.Guard{Tokens: s.tokens, Local: serve.IsLoopback(s.listen)}, secure)
+	if s.admin != "" && !isSocket(s.admin) {
+		admin, err := net.Listen("tcp", s.admin)
+		if err == nil {
+			s.add(admin, serve.Guard{Tokens: s.tokens, Local: serve.IsLoopback(s.admin)}, secure)
+		}
+		return err
+	}
+	admin, err := s.socket()
+	if err != nil {
+		return err
+	}
+	s.add(admin, serve.Guard{Private: true}, nil)
+	return nil
+}
+
+func (s *serving) add(l net.Listener, guard serve.Guard, secure *tls.Config) {
+	server := serve.NewServer(nil)
+	server.TLSConfig = secure
+	server.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(io.Discard, nil), slog.LevelDebug)
+	if s.verbose {
+		server.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(s.stderr, nil), slog.LevelWarn)
+	}
+	s.sites, s.guards = append(s.sites, &serve.Site{Listener: l, Server: server}), append(s.guards, guard)
+}
+
+// socket listens on the socket of administration, which only this user can open from the moment at which it is there.
+func (s *serving) socket() (net.Listener, error) {
+	path := s.admin
+	if path == "" {
+		dir, err := os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "optimem-")
+		if err != nil {
+			return nil, err
+		}
+		s.removed = append(s.removed, dir)
+		path = filepath.Join(dir, "admin.sock")
+	}
+	return serve.ListenSocket(path)
+}
+
+// tls is the configuration of TLS, nil where none is spoken.
+func (s *serving) tls() (*tls.Config, error) {
+	if s.tlsCert == "" {
+		return nil, nil
+	}
+	c := &certificate{cert: s.tlsCert, key: s.tlsKey}
+	if _, err := c.get(nil); err != nil {
+		return nil, err
+	}
+	config := &tls.Config{GetCertificate: c.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	if s.clientCA != "" {
+		text, err := os.ReadFile(s.clientCA)
+		if err != nil {
+			return nil, err
+		}
+		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !config.ClientCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s: no certificate is in it", s.clientCA)
+		}
+	}
+	return config, nil
+}
+
+// A certificate is read again when its file changes, so that it can be renewed under a server that goes on.
+type certificate struct {
+	cert, key string
+
+	mu      sync.Mutex
+	changed time.Time
+	looked  time.Time
+	now     *tls.Certificate
+}
+
+// get returns the certificate. One that cannot be read leaves that which was there.
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now != nil && time.Since(c.looked) < time.Second {
+		return c.now, nil
+	}
+	c.looked = time.Now()
+	info, err := os.Stat(c.cert)
+	if err == nil && (c.now == nil || !info.ModTime().Equal(c.changed)) {
+		var read tls.Certificate
+		if read, err = tls.LoadX509KeyPair(c.cert, c.key); err == nil {
+			c.now, c.changed = &read, info.ModTime()
+		}
+	}
+	if c.now == nil {
+		return nil, err
+	}
+	return c.now, nil
+}

@@ -1,0 +1,142 @@
+package cpu
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/tensor/encoded"
+)
+
+// randomBlocks returns blocks of rows of n numbers, whose scales are finite: no half has all bits of its exponent.
+func randomBlocks(rng *rand.Rand, e *encoded.Encoding, rows, n int) []byte {
+	data := make([]byte, rows*n/int(e.Elements)*int(e.Bytes))
+	for i := range data {
+		data[i] = byte(rng.Uint32()) & 0xbf
+	}
+	return data
+}
+
+// TestEncodedLinear: a linear of blocks has the bits of the linear of their numbers, for every encoding, any number of rows, with
+// the kernels of every processor.
+func TestEncodedLinear(t *testing.T) {
+	sizes := [][3]int{{1, 37, 1}, {1, 64, 2}, {3, 16, 3}, {9, 33, 1}, {40, 50, 2}}
+	if testing.Short() {
+		sizes = sizes[:3]
+	}
+	for name, pool := range poolsOfSets(t, 2) {
+		for _, e := range slices.Concat(encoded.All(), encoded.Own()) {
+			if !e.Readable() || e.Elements == 1 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s %s", name, e.Name), func(t *testing.T) {
+				for _, size := range sizes {
+					rng := rand.New(rand.NewPCG(uint64(e.ID), uint64(size[0])))
+					m, n, k := size[0], size[1], size[2]*max(int(e.Elements), 96)
+					if k%int(e.Elements) != 0 {
+						k = size[2] * int(e.Elements)
+					}
+					checkEncodedLinear(t, pool, rng, e, m, n, k)
+				}
+			})
+		}
+	}
+}
+
+func checkEncodedLinear(t *testing.T, pool *Pool, rng *rand.Rand, e *encoded.Encoding, m, n, k int) {
+	t.Helper()
+	x := make([]float32, m*k)
+	for i := range x {
+		x[i] = rng.Float32() - 0.5
+	}
+	rowBytes, _ := e.BlockBytes(k)
+	blocks := randomBlocks(rng, e, n+1, k)
+	numbers := make([]float32, (n+1)*k)
+	e.Decode(numbers, blocks)
+	bias := make([]float32, n)
+	for i := range bias {
+		bias[i] = rng.Float32()
+	}
+	left, add := tensor.Of(x, m, k), tensor.Of(bias, n)
+	weights, codes := tensor.Of(numbers, n+1, k), tensor.Of(blocks, n+1, rowBytes)
+	weights.Layout = tensor.Layout{Shape: tensor.Shape{n, k}, Strides: []int{k, 1}, Offset: k}
+	codes.Layout = tensor.Layout{Shape: tensor.Shape{n, rowBytes}, Strides: []int{rowBytes, 1}, Offset: rowBytes}
+	for _, attrs := range []graph.Attrs{{}, {"act": "relu"}, {"precision": "bf16"}} {
+		if attrs["precision"] != nil && (pool.set == nil || !pool.set.HasUnit()) {
+			continue
+		}
+		want, err := Compute(t.Context(), pool, graph.Standard(), "linear", attrs, left, weights, add)
+		if err != nil {
+			t.Fatal(err)
+		}
+		attrs[graph.EncodingAttr] = e.Name
+		got, err := Compute(t.Context(), pool, graph.Standard(), "linear", attrs, left, codes, add)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got[0].Data, want[0].Data) {
+			t.Errorf("%d×%d·%d, %v: other bits", m, k, n, attrs)
+		}
+	}
+}
+
+// TestDecode: rows of blocks are their numbers, also where bytes lie apart.
+func TestDecode(t *testing.T) {
+	pool := NewPool(2)
+	defer pool.Close()
+	for _, e := range encoded.All() {
+		if !e.Readable() || e.Elements == 1 {
+			continue
+		}
+		rng := rand.New(rand.NewPCG(uint64(e.ID), 5))
+		n := 2 * int(e.Elements)
+		rowBytes, _ := e.BlockBytes(n)
+		blocks := randomBlocks(rng, e, 6, n)
+		want := make([]float32, 6*n)
+		e.Decode(want, blocks)
+		apart := make([]byte, 2*len(blocks))
+		for i, b := range blocks {
+			apart[2*i] = b
+		}
+		whole, strided := tensor.Of(blocks, 2, 3, rowBytes), tensor.Of(apart, 2, 3, 2*rowBytes)
+		strided.Layout = tensor.Layout{Shape: tensor.Shape{2, 3, rowBytes}, Strides: []int{6 * rowBytes, 2 * rowBytes, 2}}
+		for _, in := range []*tensor.Tensor{whole, strided} {
+			out, err := Compute(t.Context(), pool, graph.Standard(), "decode", graph.Attrs{graph.EncodingAttr: e.Name}, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !out[0].Layout.Shape.Equal(tensor.Shape{2, 3, n}) || !bytes.Equal(out[0].Data, tensor.Of(want, 6*n).Data) {
+				t.Errorf("%s: other numbers", e.Name)
+			}
+		}
+	}
+}
+
+// BenchmarkEncodedLinear is one row by 4096×4096; bytes are those of blocks.
+func BenchmarkEncodedLinear(b *testing.B) {
+	pool := NewPool(1)
+	defer pool.Close()
+	const n = 4096
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, name := range []string{"Q4_0", "Q4_1", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "IQ4_XS", "Q5_0"} {
+		for _, m := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/%d", name, m), func(b *testing.B) {
+				e, _ := encoded.ByName(name)
+				rowBytes, _ := e.BlockBytes(n)
+				x := tensor.Of(make([]float32, m*n), m, n)
+				w := tensor.Of(randomBlocks(rng, e, n, n), n, rowBytes)
+				attrs := graph.Attrs{graph.EncodingAttr: name}
+				b.SetBytes(int64(n * rowBytes))
+				for b.Loop() {
+					if _, err := Compute(b.Context(), pool, graph.Standard(), "linear", attrs, x, w); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
