@@ -106,6 +106,9 @@ func (e *Engine) look(ctx context.Context, parts []part) error {
 		s := parts[i].s
 		// The last row of the pass gives a token, too, and there is no use in one behind the last.
 		n := min(a.limit, room/len(parts), s.most-len(s.tokens)-1)
+		if e.restarts && len(s.tokens) <= e.stretch {
+			n = min(n, e.stretch-len(s.tokens)) // beyond that all is read again
+		}
 		parts[i].guesses = s.history.guess(s.tokens, n)
 		any = any || len(parts[i].guesses) > 0
 	}

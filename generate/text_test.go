@@ -2,6 +2,7 @@ package generate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,5 +113,13 @@ func TestKeep(t *testing.T) {
 		if got.String() != c.want {
 			t.Errorf("with %q: %q, want %q", c.keep, got.String(), c.want)
 		}
+	}
+	part, err := text.Tokenizer().Encode("🜁", tokenizer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := text.decoder([]string{"<|im_end|>"})
+	if got := d.write(part.IDs[0]) + d.write(encoded.IDs[slices.Index(encoded.Tokens, "<|im_end|>")]); got != "\uFFFD<|im_end|>" {
+		t.Errorf("a part of a character and a special token are %q", got)
 	}
 }

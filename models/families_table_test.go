@@ -57,6 +57,7 @@ var familyRows = []familyRow{
 	{"Nemotron", "nemotron.*", true}, {"Helium", "helium.*", true}, {"Seed-OSS", "seed_oss.*", true},
 	{"ERNIE 4.5", "ernie4_5", true}, {"Hunyuan (dense)", "hunyuan_v1_dense.*", true}, {"Apertus", "apertus.*", true},
 	{"Arcee", "arcee.*", true}, {"CWM", "cwm.*", true}, {"GPT-NeoX", "gpt_neox.*", true}, {"GPT-J", "gptj.*", true},
+	{"HyperCLOVA X", "hyperclovax.*", true}, {"Jais 2", "jais2", true},
 	{"Falcon", "falcon.*", true}, {"BLOOM", "bloom.*", true}, {"MPT", "mpt.*", true},
 }
 

@@ -100,6 +100,10 @@ MODELS = [
     ("apertus", "ApertusForCausalLM", TEXT | rope("llama3", **LLAMA3)),
     ("arcee", "ArceeForCausalLM", TEXT | {"mlp_bias": True}),
     ("cwm", "CwmForCausalLM", TEXT | WINDOW | FOUR | {"head_dim": 8} | rope("llama3", **LLAMA3)),
+    ("hyperclovax", "HyperCLOVAXForCausalLM", TEXT | {"embedding_multiplier": 6.0, "residual_multiplier": 0.5, "logits_scaling": 0.8,
+                                                      "attention_multiplier": 0.3}),
+    ("hyperclovax_bare", "HyperCLOVAXForCausalLM", TEXT | {"use_post_norm": False, "attention_bias": True}),
+    ("jais2", "Jais2ForCausalLM", TEXT),
     ("gpt_neox", "GPTNeoXForCausalLM", GPT),
     ("gpt_neox_serial", "GPTNeoXForCausalLM", GPT | {"use_parallel_residual": False, "attention_bias": False, "rope_parameters": {
         "rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 1.0}}),

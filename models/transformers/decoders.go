@@ -264,6 +264,29 @@ var (
 	}.family()
 )
 
+// These were added by docs/families.md alone.
+var (
+	hyperCLOVAX = decoder{
+		model: "hyperclovax", class: module("hyperclovax", "HyperCLOVAX"), name: "HyperCLOVAX", vocabulary: 32000, hidden: 4096,
+		inner: 11008, layers: 32, heads: 32, positions: 2048, eps: 1e-6, act: silu, actKey: hiddenAct, qkvBias: attentionBias,
+		outBias: attentionBias, mlpBias: mlpBias, noTokens: true, noTexts: true,
+		scaling:   func(c *config, size int) float64 { return c.float("attention_multiplier", inverseSqrt(size)) },
+		embedding: factor("embedding_multiplier", 1), residual: factor("residual_multiplier", 1), logits: factor("logits_scaling", 1),
+		by: func(c *config, d *decoder) {
+			if c.flag("use_post_norm", true) {
+				d.names.after = [2]string{"post_norm1", "post_norm2"}
+			}
+		},
+	}.family()
+
+	jais2 = decoder{
+		model: "jais2", class: module("jais2", "Jais2"), name: "Jais2", vocabulary: 150272, hidden: 3328, inner: 26624, layers: 32,
+		heads: 26, positions: 8192, eps: 1e-5, epsKey: "layer_norm_eps", act: "relu2", actKey: hiddenAct,
+		qkvBias: flagged("attention_bias", true), outBias: flagged("attention_bias", true), mlpBias: flagged("mlp_bias", true),
+		norm: meanAndSpread, plain: true, noTokens: true, noTexts: true,
+	}.family()
+)
+
 // smolTurns says whether SmolLM3 turns the heads of a layer: all but every fourth, or as a list says.
 func (c *config) smolTurns(i int) bool {
 	c.looked("no_rope_layers")
@@ -415,5 +438,5 @@ func mptAlibi(c *config, heads int) *alibi {
 // decoders are all of these.
 var decoders = []*family{
 	gemma3Text, smolLM3, ministral, ministral3, olmo, olmo2, olmo3, granite, cohere, cohere2, phi, stableLM, exaone4, glm, glm4,
-	starcoder2, nemotron, helium, seedOSS, ernie45, hunyuan, apertus, arcee, cwm, gptNeoX, gptJ, falcon, bloom, mpt,
+	starcoder2, nemotron, helium, seedOSS, ernie45, hunyuan, apertus, arcee, cwm, hyperCLOVAX, jais2, gptNeoX, gptJ, falcon, bloom, mpt,
 }

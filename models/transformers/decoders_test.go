@@ -192,28 +192,35 @@ func TestDecodersStepByStep(t *testing.T) {
 	})
 }
 
-// TestDecodersWrite: the most likely tokens, one after the other, are those that transformers writes.
+// TestDecodersWrite: the most likely tokens, one after the other, are those that transformers writes, also where several are guessed
+// in a pass.
 func TestDecodersWrite(t *testing.T) {
 	forEachDecoder(t, func(t *testing.T, r *decoderRecord, model *models.Model) {
-		engine, err := generate.New(t.Context(), model, generate.Options{
-			Session: optimem.Options{Mode: plan.Resident, Threads: 1}, Context: 160, Sequences: 2, Rows: 48,
-		})
-		if err != nil {
-			t.Fatal(err)
+		guesses := []int{5}
+		if stretch, _ := model.Stretch(); stretch > 0 {
+			guesses = append(guesses, generate.NoSpeculation)
 		}
-		defer engine.Close()
-		var wait sync.WaitGroup
-		for _, run := range r.Runs {
-			wait.Go(func() {
-				got, err := engine.Generate(t.Context(), generate.Request{Prompt: run.Prompt, MaxTokens: len(run.Tokens)}, nil)
-				if err != nil {
-					t.Error(err)
-				} else if !slices.Equal(got.Tokens, run.Tokens) {
-					t.Errorf("prompt of %d tokens: %s", len(run.Prompt), firstOther(got.Tokens, run.Tokens))
-				}
+		for _, ahead := range guesses {
+			engine, err := generate.New(t.Context(), model, generate.Options{
+				Session: optimem.Options{Mode: plan.Resident, Threads: 1}, Context: 160, Sequences: 2, Rows: 48, Speculate: ahead,
 			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer engine.Close()
+			var wait sync.WaitGroup
+			for _, run := range r.Runs {
+				wait.Go(func() {
+					got, err := engine.Generate(t.Context(), generate.Request{Prompt: run.Prompt, MaxTokens: len(run.Tokens)}, nil)
+					if err != nil {
+						t.Error(err)
+					} else if !slices.Equal(got.Tokens, run.Tokens) {
+						t.Errorf("prompt of %d tokens: %s", len(run.Prompt), firstOther(got.Tokens, run.Tokens))
+					}
+				})
+			}
+			wait.Wait()
 		}
-		wait.Wait()
 	})
 }
 
