@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -100,7 +101,14 @@ type panicking struct{ slow }
 
 func (p *panicking) infer(context.Context, *call) error { panic("of the model's at /secret/path") }
 
-// TestPanic: a panic ends one request, as JSON that says nothing of where, and holds nothing.
+// A failing runner cannot read its file.
+type failing struct{ slow }
+
+func (f *failing) infer(context.Context, *call) error {
+	return &os.PathError{Op: "read", Path: "/secret/path", Err: os.ErrPermission}
+}
+
+// TestPanic: a panic, and an error that is not the client's, end one request, as JSON that says nothing of where, and hold nothing.
 func TestPanic(t *testing.T) {
 	r, s := serveSlow(t, Options{})
 	close(s.free)
@@ -110,6 +118,11 @@ func TestPanic(t *testing.T) {
 	status, header, body := ask(r.Handler(), "POST", slowPath, empty)
 	if status != 500 || header.Get("Content-Type") != "application/json" || strings.Contains(body, "secret") {
 		t.Errorf("%d %v %s", status, header, body)
+	}
+	v.inst.runner = &failing{}
+	status, _, body = ask(r.Handler(), "POST", slowPath, empty)
+	if status != 500 || body != `{"error":"internal error"}`+"\n" {
+		t.Errorf("%d %s", status, body)
 	}
 	v.inst.runner = good
 	if status, _, _ := ask(r.Handler(), "POST", slowPath, empty); status != 200 {
