@@ -55,7 +55,7 @@ type uiState struct {
 
 func (r *Registry) uiState() uiState {
 	s := uiState{
-		Version: Version, Seconds: time.Since(r.began).Seconds(), Ready: r.isReady(), Draining: r.draining.Load(),
+		Version: r.opts.Version, Seconds: time.Since(r.began).Seconds(), Ready: r.isReady(), Draining: r.draining.Load(),
 		Budget: r.opts.Memory, Bodies: r.bodies.heldBytes(), MaxBodies: r.opts.MaxBodies, Models: []uiModel{},
 	}
 	if pool := r.Pool(); pool != nil {

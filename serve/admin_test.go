@@ -3,7 +3,9 @@ package serve
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -99,7 +101,14 @@ type panicking struct{ slow }
 
 func (p *panicking) infer(context.Context, *call) error { panic("of the model's at /secret/path") }
 
-// TestPanic: a panic ends one request, as JSON that says nothing of where, and holds nothing.
+// A failing runner cannot read its file.
+type failing struct{ slow }
+
+func (f *failing) infer(context.Context, *call) error {
+	return &os.PathError{Op: "read", Path: "/secret/path", Err: os.ErrPermission}
+}
+
+// TestPanic: a panic, and an error that is not the client's, end one request, as JSON that says nothing of where, and hold nothing.
 func TestPanic(t *testing.T) {
 	r, s := serveSlow(t, Options{})
 	close(s.free)
@@ -109,6 +118,11 @@ func TestPanic(t *testing.T) {
 	status, header, body := ask(r.Handler(), "POST", slowPath, empty)
 	if status != 500 || header.Get("Content-Type") != "application/json" || strings.Contains(body, "secret") {
 		t.Errorf("%d %v %s", status, header, body)
+	}
+	v.inst.runner = &failing{}
+	status, _, body = ask(r.Handler(), "POST", slowPath, empty)
+	if status != 500 || body != `{"error":"internal error"}`+"\n" {
+		t.Errorf("%d %s", status, body)
 	}
 	v.inst.runner = good
 	if status, _, _ := ask(r.Handler(), "POST", slowPath, empty); status != 200 {
@@ -197,5 +211,53 @@ func TestTextModels(t *testing.T) {
 	status, _, answer = ask(h, "POST", "/v1/chat/completions", `{"model":"digits","messages":[{"role":"user","content":"hello"}]}`, "Content-Type", "application/json")
 	if status != 400 || !strings.Contains(answer, "write text") {
 		t.Errorf("%d %s", status, answer)
+	}
+}
+
+// TestRows: a program that was exported for two rows takes six, with the bits of three requests; one that mixes rows takes two.
+func TestRows(t *testing.T) {
+	r := open(t, directory(t, map[string]string{"mlp.pt2": "../loader/testdata/valid/t26_pt2_mlp.pt2", "mix.pt2": "../runtime/testdata/strided.pt2"}), Options{})
+	h := r.Handler()
+	x := make([]float32, 24)
+	for i := range x {
+		x[i] = float32(i%7) - 3
+	}
+	infer := func(model string, list []float32) (int, answered, string) {
+		width := map[string]int{"mlp": 4, "mix": 12}[model]
+		text, err := json.Marshal(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, _, body := ask(h, "POST", "/v2/models/"+model+"/infer", fmt.Sprintf(`{"inputs":[{"name":"x","shape":[%d,%d],"datatype":"FP32","data":%s}]}`, len(list)/width, width, text))
+		var a answered
+		if status == 200 {
+			if err := json.Unmarshal([]byte(body), &a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return status, a, body
+	}
+	status, all, body := infer("mlp", x)
+	if status != 200 || fmt.Sprint(all.Outputs[0].Shape) != "[6 3]" {
+		t.Fatalf("%d %s", status, body)
+	}
+	for i := range 3 {
+		status, some, body := infer("mlp", x[8*i:][:8])
+		if status != 200 || !sameFloats(some.Outputs[0].Data, all.Outputs[0].Data[6*i:][:6]) {
+			t.Errorf("rows %d: %d %s", i, status, body)
+		}
+	}
+	for rows, want := range map[int]int{2: 200, 3: 400, 0: 400} {
+		if status, _, body := infer("mlp", x[:4*rows]); status != want {
+			t.Errorf("%d rows: %d %s", rows, status, body)
+		}
+	}
+	if status, _, body := infer("mlp", make([]float32, 4*2*(maxParts+1))); status != 400 || !strings.Contains(body, "the most") {
+		t.Errorf("%d %s", status, body)
+	}
+	for rows, want := range map[int]int{2: 200, 4: 400} {
+		if status, _, body := infer("mix", make([]float32, 12*rows)); status != want {
+			t.Errorf("%d rows that are mixed: %d %s", rows, status, body)
+		}
 	}
 }

@@ -25,6 +25,8 @@ type slow struct {
 	free  chan struct{}
 	ran   atomic.Int64
 	calls atomic.Int64
+	// closed says that it was closed while a call ran, or after.
+	closed atomic.Bool
 }
 
 func (s *slow) ports() (inputs, outputs []portJSON) { return nil, nil }
@@ -44,7 +46,7 @@ func (s *slow) infer(ctx context.Context, c *call) error {
 func (s *slow) facts() facts                   { return facts{passSeconds: 3, join: 2} }
 func (s *slow) giveBack(context.Context) error { return nil }
 func (s *slow) resume()                        {}
-func (s *slow) close() error                   { return nil }
+func (s *slow) close() error                   { s.closed.Store(true); return nil }
 
 // serveSlow serves a slow model under the name slow.
 func serveSlow(t *testing.T, opts Options) (*Registry, *slow) {
@@ -317,14 +319,14 @@ func TestGiveBack(t *testing.T) {
 	if status, _, _ := ask(h, "GET", "/v2/health/ready", ""); status != 503 {
 		t.Errorf("ready without memory: %d", status)
 	}
+	if status, _, _ := ask(h, "POST", "/v2/models/digits/infer", strings.Replace(jsonRequest(pixels), `{"id"`, `{"parameters":{"timeout":20000},"id"`, 1)); status != 504 {
+		t.Errorf("a request of 20 ms: %d", status)
+	}
 	answers := make(chan int, 1)
 	go func() {
 		status, _, _ := ask(h, "POST", "/v2/models/digits/infer", jsonRequest(pixels))
 		answers <- status
 	}()
-	if status, _, _ := ask(h, "POST", "/v2/models/digits/infer", strings.Replace(jsonRequest(pixels), `{"id"`, `{"parameters":{"timeout":20000},"id"`, 1)); status != 504 {
-		t.Errorf("a request of 20 ms: %d", status)
-	}
 	select {
 	case status := <-answers:
 		t.Errorf("answered without memory: %d", status)
@@ -365,4 +367,32 @@ func TestPace(t *testing.T) {
 	if !w.until[len(w.until)-1].IsZero() {
 		t.Error("the body's time goes on when it is read")
 	}
+}
+
+// TestRetire: a model that is closed ends what it has begun first.
+func TestRetire(t *testing.T) {
+	r, s := serveSlow(t, Options{})
+	h := r.Handler()
+	answered := make(chan int, 1)
+	go func() {
+		status, _, _ := ask(h, "POST", slowPath, empty)
+		answered <- status
+	}()
+	until(t, "a pass", func() bool { return s.calls.Load() == 1 })
+	if err := r.Unload("slow"); err != nil {
+		t.Fatal(err)
+	}
+	v, _ := r.find("slow", "")
+	if state, _ := v.state(); state != Unloading {
+		t.Errorf("it is %s", state)
+	}
+	time.Sleep(30 * time.Millisecond) // in which it would be closed
+	if s.closed.Load() {
+		t.Error("it was closed under its request")
+	}
+	close(s.free)
+	if status := <-answered; status != 200 {
+		t.Errorf("the request that had begun: %d", status)
+	}
+	until(t, "it is closed", s.closed.Load)
 }

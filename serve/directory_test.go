@@ -248,7 +248,7 @@ func TestSettings(t *testing.T) {
 		t.Errorf("%+v %v", s, err)
 	}
 	for _, bad := range []string{
-		`{"arhc":"a"}`, `{"kind":"pictures"}`, `{"mode":"chunk"}`, `{"kv":"int8"}`, `{"aliases":["a/b"]}`, `{"aliases":[".."]}`, `{"code":"../b.pt2"}`,
+		`{"arhc":"a"}`, `{"kind":"pictures"}`, `{"mode":"chunk"}`, `{"kv":"int7"}`, `{"aliases":["a/b"]}`, `{"aliases":[".."]}`, `{"code":"../b.pt2"}`,
 		`{"code":"b.py"}`, `{"memory":"much"}`, `{"max_join":-1}`, `{"context":1.5}`, `[`,
 	} {
 		if _, err := read(bad); err == nil {

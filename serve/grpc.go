@@ -34,7 +34,7 @@ func (r *Registry) grpcRoutes(mux *http.ServeMux, admin bool) {
 		return &inference.ReadyResponse{Ready: err == nil && v.isReady() && r.isReady()}, nil
 	}))
 	add(service+"ServerMetadata", unary(service+"ServerMetadata", limit, func(context.Context, *inference.Empty) (*inference.ServerMetadataResponse, error) {
-		return &inference.ServerMetadataResponse{Name: "optimem", Version: Version, Extensions: extensions}, nil
+		return &inference.ServerMetadataResponse{Name: "optimem", Version: r.opts.Version, Extensions: extensions}, nil
 	}))
 	add(service+"ModelMetadata", unary(service+"ModelMetadata", limit, r.grpcMetadata))
 	add(service+"ModelConfig", unary(service+"ModelConfig", limit, r.grpcConfig))
@@ -103,8 +103,9 @@ func (r *Registry) counted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		b := &body{registry: r}
 		defer b.free()
-		req.Body = &counting{ReadCloser: req.Body, body: b}
-		next.ServeHTTP(w, req)
+		c := &counting{ReadCloser: req.Body, body: b}
+		req.Body = c
+		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), countingKey{}, c)))
 	})
 }
 
@@ -113,6 +114,14 @@ type counting struct {
 	io.ReadCloser
 	body *body
 	left int64
+}
+
+type countingKey struct{}
+
+// again forgets what was read: the message is done with, and another may come.
+func (c *counting) again() {
+	c.body.less(c.body.held)
+	c.left = 0
 }
 
 // countedPiece is how much is reserved at once.
@@ -261,6 +270,7 @@ func (r *Registry) grpcInfer(ctx context.Context, q *inference.InferRequest) (*i
 
 // grpcStream answers requests in their order. An error is an answer, and the stream goes on.
 func (r *Registry) grpcStream(ctx context.Context, s *connect.BidiStream[inference.InferRequest, inference.StreamResponse]) error {
+	counted, _ := ctx.Value(countingKey{}).(*counting)
 	for {
 		q, err := s.Receive()
 		if errors.Is(err, io.EOF) {
@@ -276,6 +286,9 @@ func (r *Registry) grpcStream(ctx context.Context, s *connect.BidiStream[inferen
 		}
 		if err := s.Send(answer); err != nil {
 			return err
+		}
+		if counted != nil {
+			counted.again()
 		}
 	}
 }

@@ -49,7 +49,7 @@ func inferMessage(model string, pixels []float32) *inference.InferRequest {
 
 // TestGRPC: the service answers on the port of REST, with the same bits, and errors have gRPC's codes.
 func TestGRPC(t *testing.T) {
-	r := open(t, directory(t, map[string]string{"digits.pt2": digits}), Options{MaxBody: 1 << 20})
+	r := open(t, directory(t, map[string]string{"digits.pt2": digits}), Options{MaxBody: 1 << 20, MaxBodies: 2 << 20})
 	at, client := serveHTTP(t, r.Handler())
 	pixels := pictures(t, 2)
 	want := scores(t, pixels)
@@ -111,6 +111,15 @@ func TestGRPC(t *testing.T) {
 		a, err := stream.Receive()
 		if err != nil || (a.Error == "") != (q == raw) || q == raw && string(a.Response.Raw[0]) != string(floatBytes(want)) {
 			t.Errorf("%v %v", a, err)
+		}
+	}
+	for range 8 { // what was answered is not held, however long the stream
+		q := inferMessage("none", make([]float32, 64<<10))
+		if err := stream.Send(q); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Receive(); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if err := errors.Join(stream.CloseRequest(), stream.CloseResponse()); err != nil {

@@ -61,6 +61,8 @@ type Options struct {
 	Limits loader.Limits
 	// TritonMetrics adds counters with the names of NVIDIA Triton's to the metrics.
 	TritonMetrics bool
+	// Version is what the server says of itself to those who ask; "" is "dev".
+	Version string
 	// Log takes what happens; nil drops it.
 	Log *slog.Logger
 }
@@ -110,6 +112,7 @@ func New(opts Options) (*Registry, error) {
 		return nil, &runtime.OptionError{Option: "MaxBody", Msg: "a bound below zero"}
 	}
 	opts.MaxBody = cmp.Or(opts.MaxBody, 64<<20)
+	opts.Version = cmp.Or(opts.Version, "dev")
 	opts.MaxBodies = max(cmp.Or(opts.MaxBodies, 4*opts.MaxBody), opts.MaxBody)
 	opts.MaxQueue = cmp.Or(opts.MaxQueue, 256)
 	if opts.Log == nil {

@@ -188,11 +188,8 @@ func writeError(w http.ResponseWriter, e *Error) {
 // extensions are those of the protocol that are known here.
 var extensions = []string{"binary_tensor_data", "model_repository", "statistics", "model_configuration", "schedule_policy"}
 
-// Version is what the server says of itself; a command sets it.
-var Version = "dev"
-
 func (r *Registry) server(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, 200, map[string]any{"name": "optimem", "version": Version, "extensions": extensions})
+	return writeJSON(w, 200, map[string]any{"name": "optimem", "version": r.opts.Version, "extensions": extensions})
 }
 
 // isReady reports whether requests would be answered.

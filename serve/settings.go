@@ -50,7 +50,7 @@ func (s *size) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-var kvTypes = map[string]tensor.DType{"": tensor.Invalid, "fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16}
+var kvTypes = map[string]tensor.DType{"": tensor.Invalid, "fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16, "int8": tensor.Int8}
 
 // readSettings reads a model.json, the zero value where there is none.
 func readSettings(root *os.Root, name string) (settings, error) {
@@ -86,7 +86,7 @@ func readSettings(root *os.Root, name string) (settings, error) {
 		return bad("mode: %q is none of auto, page, resident", s.Mode)
 	}
 	if _, known := kvTypes[s.KV]; !known {
-		return bad("kv: %q is none of fp32, bf16, fp16", s.KV)
+		return bad("kv: %q is none of fp32, bf16, fp16, int8", s.KV)
 	}
 	if s.Code != "" && (!modelName.MatchString(s.Code) || modelFile(s.Code) == "") {
 		return bad("code: %q is no file beside the model", s.Code)

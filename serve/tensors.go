@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,9 @@ type tensorRunner struct {
 	// lastPass is how long the last pass took, outputs what is known of outputs since one was there.
 	lastPass atomic.Int64
 	outputs  atomic.Pointer[[]portJSON]
+	// cut says how rows beyond the program's are kept apart, once rows was asked.
+	rows sync.Once
+	cut  atomic.Pointer[partition]
 }
 
 // A call is a request to a model, with what it took.
@@ -235,7 +239,12 @@ func (m *tensorRunner) infer(ctx context.Context, c *call) error {
 	}
 	c.input = time.Since(begin)
 	begin = time.Now()
-	out, err := m.member.Run(ctx, in)
+	var out runtime.Values
+	if parts := m.parts(in); parts > 1 {
+		out, err = m.runParts(ctx, in, parts)
+	} else {
+		out, err = m.member.Run(ctx, in)
+	}
 	took := time.Since(begin)
 	c.infer = min(time.Duration(m.lastPass.Load()), took)
 	c.queue = took - c.infer

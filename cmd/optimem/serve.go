@@ -226,7 +226,6 @@ func (s *serving) tell(r *serve.Registry) {
 }
 
 func (s *serving) registryOptions() serve.Options {
-	serve.Version = version()
 	session := s.options(nil, 0)
 	session.Memory, session.Mode, session.Swap, session.SwapFolder, session.HostMemory = 0, "", 0, "", 0
 	level := slog.LevelWarn
@@ -237,7 +236,7 @@ func (s *serving) registryOptions() serve.Options {
 		level = slog.LevelError
 	}
 	return serve.Options{
-		Memory: s.memory.bytes, Session: session, HostMemory: int64(s.hostMemory), MaxBody: int64(s.maxBody), MaxQueue: s.maxQueue,
+		Version: strings.TrimPrefix(version(), "optimem "), Memory: s.memory.bytes, Session: session, HostMemory: int64(s.hostMemory), MaxBody: int64(s.maxBody), MaxQueue: s.maxQueue,
 		Context: s.context, KV: kvTypes[s.kv], Speculate: s.ahead, Defaults: func(d generate.Defaults) generate.Defaults {
 			s.override(&d.Sampling)
 			d.MaxTokens = cmp.Or(s.maxTokens, d.MaxTokens)

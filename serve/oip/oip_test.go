@@ -257,3 +257,22 @@ func FuzzBinary(f *testing.F) {
 		}
 	})
 }
+
+// TestAligned: elements behind a JSON of any length can be read as their dtype, and are not copied where that is so already.
+func TestAligned(t *testing.T) {
+	for pad := range 9 {
+		head := `{"inputs":[{"name":"x","shape":[2],"datatype":"FP64","parameters":{"binary_data_size":16}}]` + strings.Repeat(" ", pad) + `}`
+		body := append([]byte(head), "\x00\x00\x00\x00\x00\x00\xf0\x3f\x00\x00\x00\x00\x00\x00\x00\x40"...)
+		r, err := Parse(body, len(head), Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := tensor.Slice[float64](r.Inputs[0].Tensor)
+		if err != nil || list[0] != 1 || list[1] != 2 {
+			t.Errorf("%d bytes of JSON: %v %v", len(head), list, err)
+		}
+		if same := &r.Inputs[0].Tensor.Data[0] == &body[len(head)]; same != (len(head)%8 == 0) {
+			t.Errorf("%d bytes of JSON: shares the body's memory: %v", len(head), same)
+		}
+	}
+}

@@ -242,8 +242,14 @@ func (in *Input) SetRaw(where string, raw []byte, left *int64) error {
 // textBytes is what is counted for an element that is a text, beside its bytes in the body: a slice.
 const textBytes = 24
 
-// aligned copies elements to memory that every dtype can be read in: behind a JSON header they lie anywhere.
+// aligned returns elements in memory that every dtype can be read in. They are copied where they do not lie so: behind a JSON header
+// they lie anywhere.
 func aligned(raw []byte) []byte {
+	whole := len(raw) / 8
+	t := &tensor.Tensor{DType: tensor.UInt64, Layout: tensor.Contiguous(whole), Data: raw[:8*whole]}
+	if _, err := tensor.Slice[uint64](t); err == nil && whole > 0 {
+		return raw
+	}
 	words := make([]uint64, (len(raw)+7)/8)
 	out := wordsAsBytes(words)[:len(raw)]
 	copy(out, raw)
