@@ -513,6 +513,16 @@ func (c *Chunker) DropCaches() error {
 	return errors.Join(errs...)
 }
 
+// ReadCache copies what a cache holds on the side that has it: see [pager.Pager.ReadCache].
+func (c *Chunker) ReadCache(ctx context.Context, name string, dst []byte, at int64) error {
+	return c.pagers[0].ReadCache(ctx, name, dst, at)
+}
+
+// WriteCache puts bytes into a cache on the side that has it: see [pager.Pager.WriteCache].
+func (c *Chunker) WriteCache(ctx context.Context, name string, src []byte, at int64) error {
+	return c.pagers[0].WriteCache(ctx, name, src, at)
+}
+
 // GiveBack frees all memory that both sides hold, and that through which values cross, between passes.
 func (c *Chunker) GiveBack(ctx context.Context) error {
 	c.dropCrossings()

@@ -13,8 +13,8 @@ import (
 // the one that was used longest ago goes first.
 type blocks struct {
 	of []block
-	// known are the registered blocks by what they hold.
-	known map[content]int
+	// held are the registered blocks by what they hold.
+	held map[content]int
 	// idle are the blocks that no sequence uses, the first to be taken in front.
 	idle *list.List
 	// serial is that of the block registered last.
@@ -39,7 +39,7 @@ type content struct {
 }
 
 func newBlocks(n int) *blocks {
-	b := &blocks{of: make([]block, n), known: make(map[content]int), idle: list.New()}
+	b := &blocks{of: make([]block, n), held: make(map[content]int), idle: list.New()}
 	for i := range b.of {
 		b.of[i].idle = b.idle.PushBack(i)
 	}
@@ -60,10 +60,15 @@ func contentOf(after uint64, adapter int64, tokens []int) content {
 // shared returns the registered blocks that hold the beginning of tokens under an adapter, all but the last of them at most:
 // what comes after that one is yet to be computed.
 func (b *blocks) shared(adapter int64, tokens []int) []int {
+	return b.known(adapter, tokens[:max(len(tokens)-1, 0)])
+}
+
+// known returns the registered blocks that hold the beginning of tokens under an adapter.
+func (b *blocks) known(adapter int64, tokens []int) []int {
 	var table []int
 	after := uint64(0)
-	for at := 0; at+graph.BlockRows < len(tokens); at += graph.BlockRows {
-		i, ok := b.known[contentOf(after, adapter, tokens[at:])]
+	for at := 0; at+graph.BlockRows <= len(tokens); at += graph.BlockRows {
+		i, ok := b.held[contentOf(after, adapter, tokens[at:])]
 		if !ok {
 			break
 		}
@@ -94,13 +99,23 @@ func (b *blocks) admit(s *sequence) bool {
 		b.use(i)
 	}
 	for len(table) < want {
-		i := b.idle.Front().Value.(int)
-		b.use(i)
-		b.forget(i)
+		i, _ := b.take()
 		table = append(table, i)
 	}
 	s.table = table
 	return true
+}
+
+// take returns the block that nobody used for longest, for who writes to it; false where all are in use.
+func (b *blocks) take() (int, bool) {
+	front := b.idle.Front()
+	if front == nil {
+		return 0, false
+	}
+	i := front.Value.(int)
+	b.use(i)
+	b.forget(i)
+	return i, true
 }
 
 func (b *blocks) use(i int) {
@@ -115,7 +130,7 @@ func (b *blocks) use(i int) {
 // oldest.
 func (b *blocks) forget(i int) {
 	if x := &b.of[i]; x.serial != 0 {
-		delete(b.known, x.under)
+		delete(b.held, x.under)
 		x.serial = 0
 	}
 }
@@ -134,13 +149,13 @@ func (b *blocks) register(s *sequence) {
 			}
 		}
 		c := contentOf(after, s.adapter, s.tokens[at*graph.BlockRows:])
-		if _, taken := b.known[c]; taken {
+		if _, taken := b.held[c]; taken {
 			return // another sequence was there first
 		}
 		b.serial++
 		x := &b.of[s.table[at]]
 		x.serial, x.under = b.serial, c
-		b.known[c] = s.table[at]
+		b.held[c] = s.table[at]
 	}
 }
 

@@ -43,7 +43,8 @@ type Options struct {
 	Sequences int
 	// Rows is how many tokens a pass takes at most; 0 is 256, or fewer where the budget admits no more.
 	Rows int
-	// KV is the dtype of the keys and values that are kept: float32, bfloat16 or float16. The zero value is float32.
+	// KV is the dtype of the keys and values that are kept: float32, bfloat16, float16 or int8. The zero value is float32. A
+	// narrower one than the model's weights rounds; int8 does so to 255 steps for the row of a token in a head, with a scale.
 	KV tensor.DType
 	// Speculate is how many tokens in a row are guessed ahead at most, from what was written before, so that a pass may write
 	// more than one: 0 is as many as make it faster, by the plan and by what passes take; [NoSpeculation] is none. The text is
@@ -79,9 +80,12 @@ type Engine struct {
 
 	// requests brings sequences to the loop, which owns all else; stop ends the loop, and done says that it ended.
 	requests chan *sequence
-	stop     context.CancelFunc
-	stopped  context.Context
-	done     chan struct{}
+	// tasks are run by the loop between passes. pinned counts those who hold blocks that no request has.
+	tasks   chan func()
+	pinned  int
+	stop    context.CancelFunc
+	stopped context.Context
+	done    chan struct{}
 
 	blocks  *blocks
 	waiting []*sequence
@@ -90,6 +94,10 @@ type Engine struct {
 	finished []*sequence
 	pass     pass
 	ahead    *ahead
+
+	// keeping guards kept, which is what keys and values are, once somebody saves or restores some.
+	keeping sync.Mutex
+	kept    *kept
 
 	// mu guards what follows.
 	mu    sync.Mutex
@@ -194,7 +202,7 @@ func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engi
 	}
 	e := &Engine{
 		session: session, model: steps, opts: opts, context: n.context, rows: n.rows,
-		requests: make(chan *sequence), done: make(chan struct{}),
+		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
 		blocks: newBlocks(perSequence * opts.Sequences), ahead: newAhead(opts, n.rows), adapted: len(model.Adapters()) > 0,
 	}
 	if stretch, restarts := model.Stretch(); stretch > 0 && n.context > stretch {

@@ -47,11 +47,18 @@ func (e *Engine) loop() {
 func (e *Engine) gather() bool {
 	for {
 		idle := len(e.running)+len(e.waiting) == 0
-		if idle {
+		if stuck := len(e.running) == 0 && e.pinned > 0; idle || stuck {
 			e.count(0, 0, 0)
+			var again <-chan time.Time
+			if !idle { // who waits for blocks that are pinned may go away
+				again = time.After(20 * time.Millisecond)
+			}
 			select {
 			case s := <-e.requests:
 				e.waiting = append(e.waiting, s)
+			case task := <-e.tasks:
+				task()
+			case <-again:
 			case <-e.stopped.Done():
 				return false
 			}
@@ -60,6 +67,9 @@ func (e *Engine) gather() bool {
 			select {
 			case s := <-e.requests:
 				e.waiting = append(e.waiting, s)
+			case task := <-e.tasks:
+				task()
+				more = idle // who writes goes on after each
 			case <-e.stopped.Done():
 				return false
 			default:
@@ -174,6 +184,18 @@ func (e *Engine) step(ctx context.Context) error {
 		rows = rowsWith(p.parts, mostAhead)
 	}
 	begin := time.Now()
+	if err := e.run(ctx, rows); err != nil {
+		return err
+	}
+	if n := len(p.tokens); n == len(p.wanted) {
+		e.ahead.took(n, time.Since(begin))
+	}
+	return e.choose(rows, p.logits)
+}
+
+// run runs a pass of the parts, which have so many rows together.
+func (e *Engine) run(ctx context.Context, rows int) error {
+	p := &e.pass
 	p.fill(e, rows)
 	n, m := len(p.tokens), len(p.wanted)
 	in := runtime.Values{
@@ -188,18 +210,11 @@ func (e *Engine) step(ctx context.Context) error {
 	if e.stretch > 0 {
 		in[models.StepLengths] = tensor.Of(p.lengths, n)
 	}
-	if len(p.logits) < m*e.vocabulary {
+	if cap(p.logits) < m*e.vocabulary {
 		p.logits = make([]float32, m*e.vocabulary)
 	}
-	logits := p.logits[:m*e.vocabulary]
-	out := runtime.Values{models.StepLogits: tensor.Of(logits, m, e.vocabulary)}
-	if err := e.session.RunInto(ctx, in, out); err != nil {
-		return err
-	}
-	if n == m {
-		e.ahead.took(n, time.Since(begin))
-	}
-	return e.choose(rows, logits)
+	p.logits = p.logits[:m*e.vocabulary]
+	return e.session.RunInto(ctx, in, runtime.Values{models.StepLogits: tensor.Of(p.logits, m, e.vocabulary)})
 }
 
 // fill makes the inputs of a pass.
@@ -285,7 +300,6 @@ func (e *Engine) follow(p part, logits []float32) int {
 	written, right := 0, 0
 	finish, done := Finish(""), false
 	var err error
-	short := len(s.tokens) <= e.stretch
 	s.cached += p.rows
 	s.tell()
 	for i := 0; ; i++ {
@@ -306,6 +320,10 @@ func (e *Engine) follow(p part, logits []float32) int {
 		case len(s.tokens) >= s.most:
 			finish, done = FinishLength, true
 		}
+		if e.restarts && len(s.tokens) == e.stretch+1 {
+			s.cached = 0 // all that was kept is of a shorter sequence
+			break
+		}
 		if done || i == len(p.guesses) {
 			break
 		}
@@ -317,9 +335,6 @@ func (e *Engine) follow(p part, logits []float32) int {
 		s.cached++
 	}
 	e.blocks.register(s)
-	if e.restarts && short && len(s.tokens) > e.stretch {
-		s.cached = 0 // all that was kept is of a shorter sequence
-	}
 	e.mu.Lock()
 	e.stats.Guessed += int64(len(p.guesses))
 	e.stats.Accepted += int64(right)

@@ -215,3 +215,17 @@ func TestTopKTies(t *testing.T) {
 		t.Errorf("left are %v", s.order)
 	}
 }
+
+// TestBias: it is added to the logits, and what is far below all others is not written.
+func TestBias(t *testing.T) {
+	s := newSampler(Request{Sampling: Sampling{Bias: map[int]float64{0: -100, 2: 0.5}, RepetitionPenalty: 2}, Prompt: []int{2}}, 3)
+	token, err := s.next([]int{2}, []float32{9, 1, 1})
+	if err != nil || token.ID != 1 || s.scores[0] != -91 || s.scores[2] != 0.75 {
+		t.Errorf("token %d of %v, %v", token.ID, s.scores, err)
+	}
+	for _, bias := range []map[int]float64{{3: 1}, {-1: 1}, {0: math.NaN()}, {0: math.Inf(1)}} {
+		if err := (&Sampling{Bias: bias}).check(3); err == nil {
+			t.Errorf("%v is taken", bias)
+		}
+	}
+}

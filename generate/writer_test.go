@@ -16,6 +16,7 @@ import (
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/plan"
 	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
 )
 
 // chatFolder is a tiny model that answers a few questions: testdata/make_chat.py.
@@ -202,4 +203,41 @@ func TestTemplateBegins(t *testing.T) {
 	if err != nil || bare[0] != 0 {
 		t.Errorf("a bare prompt is %v: %v", bare, err)
 	}
+}
+
+// TestRoundedKeysAndValues: of int8 they take a row's bytes and four more, the same text comes in every mode and beside others, and a
+// model that was sure stays so.
+func TestRoundedKeysAndValues(t *testing.T) {
+	const token = 2 * 2 * 2 * (16 + 4) // layers, keys and values, heads
+	alone := chatWriter(t, generate.Options{KV: tensor.Int8, Context: 128})
+	if got := alone.Engine().Session().Metrics().CacheBytes; got != 0 {
+		t.Errorf("%d bytes before anything runs", got)
+	}
+	paged := chatWriter(t, generate.Options{KV: tensor.Int8, Context: 128, Sequences: 4, Rows: 8, Session: runtime.Options{Mode: plan.Page}})
+	p, err := paged.Engine().Forecast(t.Context())
+	if err != nil || p.CacheBytes != 4*128*token {
+		t.Fatalf("%d bytes of keys and values, want %d: %v", p.CacheBytes, 4*128*token, err)
+	}
+	var wait sync.WaitGroup
+	for _, c := range chatCases(t) {
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			r := generate.TextRequest{Messages: c.Messages}
+			r.Request.MaxTokens = 40
+			want, err := alone.Write(t.Context(), r, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got, err := paged.Write(t.Context(), r, nil)
+			if err != nil || got.Text != want.Text {
+				t.Errorf("%q, want %q: %v", got.Text, want.Text, err)
+			}
+			if sure := strings.HasPrefix(c.Messages[len(c.Messages)-1].Content, "What is the capital of"); sure && got.Text != c.Text {
+				t.Errorf("%q, in full precision %q", got.Text, c.Text)
+			}
+		}()
+	}
+	wait.Wait()
 }

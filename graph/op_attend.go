@@ -12,13 +12,28 @@ const BlockRows = 16
 // Blocks returns how many blocks so many positions take.
 func Blocks(positions int) int { return (positions + BlockRows - 1) / BlockRows }
 
+// CacheWidth is how many elements a row of a head's keys or values takes in a cache of a dtype: as many as it has or, of int8, with
+// four bytes more for its scale.
+func CacheWidth(d tensor.DType, width int) int {
+	if d == tensor.Int8 {
+		return width + scaleBytes
+	}
+	return width
+}
+
+// scaleBytes are those of a float32.
+const scaleBytes = 4
+
 // attendOps are attention over what earlier passes computed.
 var attendOps = []OpDef{
 	// attend: rows of tokens, of any sequences, see the tokens of their own sequence up to themselves.
 	//
 	// In[0], queries [N H D], In[1], keys [N K D], and In[2], values [N K E], are those of N rows, where K divides H and
 	// query head h reads key head h÷(H÷K). In[3] and In[4] are whole caches of keys [P K D] and values [P K E], of the
-	// operands' dtype or a narrower float, P a multiple of [BlockRows]. In[5], int64 [N], is the position of each row in
+	// operands' dtype or a narrower float, P a multiple of [BlockRows]; or of int8, [P K D+4] and [P K E+4], where a row is
+	// rounded to 255 steps: its largest absolute value ÷ 127 is the scale, a float32 in the row's last four bytes, the lowest
+	// first, and its values ÷ scale are rounded to the nearest number, halves to the even one. A row with a NaN or an
+	// infinity has NaN as its scale and nothing else. In[5], int64 [N], is the position of each row in
 	// its sequence. In[6], int64 [N B], names the blocks that hold the row's sequence: position p lies in place
 	// block[p ÷ BlockRows] × BlockRows + p mod BlockRows of the caches. In[7], sinks [H], may be absent.
 	//
@@ -64,7 +79,7 @@ func attendShape(in []Spec, a Attrs) ([]Spec, error) {
 	}
 	q, k, v, keys, values := in[0], in[1], in[2], in[3], in[4]
 	for i, s := range in[:5] {
-		if len(s.Shape) != 3 || !isFloat(s.DType) {
+		if len(s.Shape) != 3 || !isFloat(s.DType) && (i < 3 || s.DType != tensor.Int8) {
 			return nil, fmt.Errorf("operand %d is %v %v", i, s.DType, s.Shape)
 		}
 	}
@@ -75,7 +90,8 @@ func attendShape(in []Spec, a Attrs) ([]Spec, error) {
 	case k.Shape[0] != n || v.Shape[0] != n || v.Shape[1] != groups || k.Shape[2] != q.Shape[2] || groups == 0 || heads%groups != 0:
 		return nil, fmt.Errorf("queries %v, keys %v and values %v do not fit", q.Shape, k.Shape, v.Shape)
 	case keys.Shape[0] != values.Shape[0] || keys.Shape[0]%BlockRows != 0 ||
-		!keys.Shape[1:].Equal(k.Shape[1:]) || !values.Shape[1:].Equal(v.Shape[1:]):
+		!keys.Shape[1:].Equal(tensor.Shape{groups, CacheWidth(keys.DType, k.Shape[2])}) ||
+		!values.Shape[1:].Equal(tensor.Shape{groups, CacheWidth(values.DType, v.Shape[2])}):
 		return nil, fmt.Errorf("caches %v and %v for keys %v and values %v", keys.Shape, values.Shape, k.Shape, v.Shape)
 	case in[5].DType != tensor.Int64 || !in[5].Shape.Equal(tensor.Shape{n}):
 		return nil, fmt.Errorf("positions %v %v of %d rows", in[5].DType, in[5].Shape, n)
@@ -95,7 +111,7 @@ func attendFLOPs(in, _ []Spec, a Attrs) int64 {
 	if w := int64(a.Int("window")); w > 0 {
 		seen = min(seen, w)
 	}
-	return product(2, int64(q[0]), int64(q[1]), seen, int64(q[2])+int64(in[4].Shape[2]))
+	return product(2, int64(q[0]), int64(q[1]), seen, int64(q[2])+int64(in[2].Shape[2]))
 }
 
 // attendBytes counts of the caches what rows look at: different rows may look at different places, but at no more than there

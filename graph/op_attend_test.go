@@ -82,6 +82,30 @@ func TestAttendRefusesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
+// TestAttendTakesRoundedCaches: of int8, with room for a scale in each row, and for keys and values alike; no queries of int8.
+func TestAttendTakesRoundedCaches(t *testing.T) {
+	rounded := func(keys, values int, query tensor.DType) error {
+		g, in := attending(3)
+		for i, width := range []int{keys, values} {
+			g.Values[in[3+i].Value].DType = tensor.Int8
+			in[3+i].Layout = tensor.Contiguous(10*BlockRows, 2, width)
+		}
+		for i := range 3 {
+			g.Values[in[i].Value].DType = query
+		}
+		_, err := g.Emit(Standard(), Op{Kind: "attend", In: in[:7], Attrs: Attrs{"scale": 1.0}})
+		return err
+	}
+	if err := rounded(12, 10, tensor.Float32); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []error{rounded(8, 6, tensor.Float32), rounded(12, 9, tensor.Float32), rounded(12, 10, tensor.Int8)} {
+		if bad == nil {
+			t.Error("it is taken")
+		}
+	}
+}
+
 // TestAttendCostsWhatItLooksAt: of caches, as much as rows can see, and no more than there is.
 func TestAttendCostsWhatItLooksAt(t *testing.T) {
 	def, _ := Standard().Lookup("attend")

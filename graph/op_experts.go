@@ -19,12 +19,18 @@ var expertsOps = []OpDef{
 	// with g = min(gate, limit). With "weigh_input" a row is multiplied with the weight before its expert, not after. An id of −1 names
 	// no expert and adds nothing.
 	//
+	// With an attribute of [ExpertEncodings] the gates, ups or downs of all experts are uint8, [I bytes] and [H bytes]: the blocks
+	// of their rows in that encoding. [KeepEncoded] makes that.
+	//
 	// Only experts that are named are looked at. A row's result is the same bits whatever other rows there are.
 	{Kind: "experts", Shape: expertsShape, FLOPs: expertsFLOPs, Bytes: expertsBytes, Axes: expertsAxes},
 }
 
 // ExpertsFirst is the first operand of an "experts" that is an expert's weight.
 const ExpertsFirst = 3
+
+// ExpertEncodings are the attributes that name the encodings of gates, ups and downs.
+var ExpertEncodings = [3]string{"gate_encoding", "up_encoding", "down_encoding"}
 
 // ExpertOperands returns how many operands each expert of an "experts" has.
 func ExpertOperands(a Attrs) int {
@@ -58,11 +64,26 @@ func expertsShape(in []Spec, a Attrs) ([]Spec, error) {
 	wanted := [6]tensor.Shape{{inner, hidden}, {inner, hidden}, {hidden, inner}, {inner}, {inner}, {hidden}}
 	for i, s := range in[ExpertsFirst:] {
 		want := wanted[i%each]
+		if name := expertEncoding(a, i%each); name != "" {
+			rows, err := encodedRows(s, Attrs{EncodingAttr: name})
+			if err != nil {
+				return nil, fmt.Errorf("expert %d: %w", i/each, err)
+			}
+			s = Spec{DType: tensor.Float32, Shape: rows}
+		}
 		if !s.Shape.Equal(want) || s.DType != tensor.Float32 && !s.DType.IsHalf() {
 			return nil, fmt.Errorf("expert %d: %v %v where %v is wanted", i/each, s.DType, s.Shape, want)
 		}
 	}
 	return []Spec{{DType: x.DType, Shape: x.Shape}}, nil
+}
+
+// expertEncoding returns the name of the encoding of an expert's operand, "" for numbers.
+func expertEncoding(a Attrs, operand int) string {
+	if operand >= len(ExpertEncodings) {
+		return ""
+	}
+	return a.String(ExpertEncodings[operand])
 }
 
 // isGate reports whether the attribute "act" names what experts can do with their gate.
@@ -75,8 +96,8 @@ func isGate(a Attrs) bool {
 func expertsRouted(in []Spec) int64 { return Elements(in[1].Shape) }
 
 func expertsFLOPs(in, _ []Spec, _ Attrs) int64 {
-	gate := in[ExpertsFirst].Shape
-	return product(expertsRouted(in), 6, int64(gate[0]), int64(gate[1]))
+	hidden := in[0].Shape[len(in[0].Shape)-1]
+	return product(expertsRouted(in), 6, int64(in[ExpertsFirst].Shape[0]), int64(hidden))
 }
 
 // expertsBytes counts as many experts as can be named.

@@ -13,9 +13,19 @@ import (
 // such as "BertModel", on the same weights. Folders of other libraries, whose config.json names no model_type, are taken
 // for the state dicts that they hold.
 func (m *Model) useFolder(ckpt *loader.Checkpoint, opts Options) error {
+	if made, err := apartWeights(ckpt); made != nil || err != nil {
+		if err != nil {
+			return err
+		}
+		m.weights = made.Weights
+		return m.useFolder(made, opts)
+	}
 	dicts := ckpt.StateDicts()
 	if len(dicts) == 0 {
 		return &UnsupportedError{What: fmt.Sprintf("a %s folder without weights", ckpt.Format)}
+	}
+	if quantization, rest, dtype := quantizationOf(ckpt.Config); quantization != nil {
+		return m.useQuantized(ckpt, opts, quantization, rest, dtype)
 	}
 	d := dicts[0] // the most likely one
 	dict := make(layers.StateDict, len(d.Weights))

@@ -21,8 +21,9 @@ import (
 type ggufFamily struct {
 	// arch is general.architecture, class the model of transformers.
 	arch, class string
-	// model is the model_type where it is not called as arch is.
-	model string
+	// model is what transformers calls the type, "" for arch; experts is set where it has experts, which say more than one arch does.
+	model   string
+	experts bool
 	// layerNorm is the entry of the norms' epsilon where they are not by the root of the mean.
 	layerNorm string
 	// outside and inside are names of modules, as pairs: of those that are there once, and of those of a block, which is at
@@ -54,6 +55,15 @@ var sandwichedInside = strings.NewReplacer(
 	"attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.", "attn_v.", "self_attn.v_proj.",
 	"attn_output.", "self_attn.o_proj.",
 	"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
+)
+
+// mixtureInside are those of a block with experts. The tensors have all experts each.
+var mixtureInside = strings.NewReplacer(
+	"attn_q_norm.", "self_attn.q_norm.", "attn_k_norm.", "self_attn.k_norm.", "attn_norm.", "input_layernorm.",
+	"attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.", "attn_v.", "self_attn.v_proj.",
+	"attn_output.", "self_attn.o_proj.", "ffn_norm.", "post_attention_layernorm.", "ffn_gate_inp.", "mlp.gate.",
+	"ffn_gate_exps.weight", "mlp.experts.gate_proj", "ffn_up_exps.weight", "mlp.experts.up_proj",
+	"ffn_down_exps.weight", "mlp.experts.down_proj",
 )
 
 var ggufFamilies = []ggufFamily{
@@ -118,6 +128,20 @@ var ggufFamilies = []ggufFamily{
 		),
 		transposed: []string{"attn_qkv.weight", "attn_output.weight", "ffn_up.weight", "ffn_down.weight"},
 	},
+	{
+		arch: "llama", class: "MixtralForCausalLM", model: "mixtral", experts: true, outside: llamaOutside, inside: mixtureInside,
+		config: func(g *ggufModel) {
+			g.sizes("num_local_experts", "expert_count", "num_experts_per_tok", "expert_used_count")
+		},
+	},
+	{
+		arch: "qwen3moe", class: "Qwen3MoeForCausalLM", model: "qwen3_moe", experts: true, outside: llamaOutside, inside: mixtureInside,
+		config: func(g *ggufModel) {
+			g.sizes("num_experts", "expert_count", "num_experts_per_tok", "expert_used_count",
+				"moe_intermediate_size", "expert_feed_forward_length")
+			g.set("norm_topk_prob", true) // as every file of the architecture means
+		},
+	},
 }
 
 // useGGUF makes m the model of a GGUF file: the configuration that Hugging Face's folder would have, and the tensors under
@@ -158,11 +182,18 @@ type ggufModel struct {
 
 func (g *ggufModel) read() error {
 	arch, _ := g.ckpt.Metadata["general.architecture"].(string)
-	i := slices.IndexFunc(ggufFamilies, func(f ggufFamily) bool { return f.arch == arch })
+	experts, _ := loader.GGUFInteger(g.ckpt.Metadata, arch+".expert_count")
+	of := func(f ggufFamily) bool { return f.arch == arch }
+	i := slices.IndexFunc(ggufFamilies, func(f ggufFamily) bool { return of(f) && f.experts == (experts > 0) })
+	if i < 0 && slices.ContainsFunc(ggufFamilies, of) {
+		return &UnsupportedError{What: fmt.Sprintf("a GGUF file of the architecture %.60q with %d experts", arch, experts)}
+	}
 	if i < 0 {
-		known := make([]string, len(ggufFamilies))
-		for k, f := range ggufFamilies {
-			known[k] = f.arch
+		var known []string
+		for _, f := range ggufFamilies {
+			if !slices.Contains(known, f.arch) {
+				known = append(known, f.arch)
+			}
 		}
 		return &UnsupportedError{What: fmt.Sprintf("a GGUF file of the architecture %.60q; those that run are %s",
 			arch, strings.Join(known, ", "))}
@@ -171,9 +202,6 @@ func (g *ggufModel) read() error {
 	if len(g.ckpt.Unreadable) > 0 {
 		e := g.ckpt.Unreadable[0]
 		return &UnsupportedError{What: fmt.Sprintf("%s: %v", e.Record, e.Err)}
-	}
-	if n, _ := g.integer("expert_count"); n > 0 {
-		return &UnsupportedError{What: "a GGUF file of a model with experts"}
 	}
 	g.set("architectures", []string{g.family.class})
 	g.set("model_type", cmp.Or(g.family.model, arch))

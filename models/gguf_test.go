@@ -348,7 +348,9 @@ func TestGGUFModelsThatDoNotRun(t *testing.T) {
 	}
 	for want, change := range map[string]func(c *ggufCase){
 		`a GGUF file of the architecture "mamba"; those that run are llama, qwen2`: set("general.architecture", "mamba"),
-		"a model with experts":                               set("llama.expert_count", 8.0),
+		`the architecture "qwen2" with 8 experts`: func(c *ggufCase) {
+			c.Keys["general.architecture"], c.Keys["qwen2.expert_count"] = "qwen2", 8.0
+		},
 		"rotary embeddings of 4 of 8 elements":               set("llama.rope.dimension_count", 4.0),
 		"values of 4 elements where keys have 8":             set("llama.attention.value_length", 4.0),
 		`rotary embeddings of the type "strange"`:            set("llama.rope.scaling.type", "strange"),

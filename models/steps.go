@@ -19,8 +19,8 @@ type StepOptions struct {
 	Blocks int
 	// Context is how many positions a sequence has at most; 0 is [Model.Context].
 	Context int
-	// DType is that of keys and values in the caches: [tensor.Float32], which the zero value stands for, or a half float,
-	// which rounds them.
+	// DType is that of keys and values in the caches: [tensor.Float32], which the zero value stands for, a half float, which
+	// rounds them, or [tensor.Int8], which rounds each head's row to 255 steps.
 	DType tensor.DType
 }
 
@@ -75,8 +75,8 @@ func (m *Model) Steps(o StepOptions) (*Model, error) {
 		return nil, fmt.Errorf("a context of %d positions, and the model has 1 to %d", o.Context, m.context)
 	case o.Blocks < 1 || o.Blocks > maxBlocks:
 		return nil, fmt.Errorf("caches of %d blocks: 1 to %d are possible", o.Blocks, maxBlocks)
-	case o.DType != tensor.Float32 && !o.DType.IsHalf():
-		return nil, fmt.Errorf("keys and values of %v: float32, bfloat16 and float16 are possible", o.DType)
+	case o.DType != tensor.Float32 && o.DType != tensor.Int8 && !o.DType.IsHalf():
+		return nil, fmt.Errorf("keys and values of %v: float32, bfloat16, float16 and int8 are possible", o.DType)
 	}
 	return m.step(o), nil
 }
@@ -246,7 +246,9 @@ func (r *stepRecorder) Attend(path string, q, k, v layers.Tensor, a layers.Atten
 		if i == 2 {
 			name = path + ".values"
 		}
-		id := r.Graph.AddCache(name, r.options.DType, tensor.Shape{r.options.Blocks * graph.BlockRows, shape[1], shape[2]})
+		id := r.Graph.AddCache(name, r.options.DType, tensor.Shape{
+			r.options.Blocks * graph.BlockRows, shape[1], graph.CacheWidth(r.options.DType, shape[2]),
+		})
 		caches = append(caches, r.Graph.Whole(id))
 	}
 	in = append(append(in, caches...), r.Read(r.positions.(*aten.Ref)), r.Read(r.blocks.(*aten.Ref)))

@@ -181,3 +181,52 @@ func (g *Pager) DropCaches() error {
 	}
 	return errors.Join(errs...)
 }
+
+// ErrNoCache is of a cache that no pass has used yet, so that it has no memory.
+var ErrNoCache = errors.New("no pass has used the cache")
+
+// ReadCache copies what a cache holds, from a byte on. It is called between passes.
+func (g *Pager) ReadCache(ctx context.Context, name string, dst []byte, at int64) error {
+	x, err := g.cache(name, at, len(dst))
+	if err == nil {
+		err = x.read(ctx, dst, at)
+	}
+	return located(err, name, "read")
+}
+
+// WriteCache puts bytes into a cache, from a byte on. It is called between passes.
+func (g *Pager) WriteCache(ctx context.Context, name string, src []byte, at int64) error {
+	x, err := g.cache(name, at, len(src))
+	if err == nil {
+		err = x.write(ctx, src, at)
+	}
+	return located(err, name, "write")
+}
+
+// cache returns one that has so many bytes from a byte on.
+func (g *Pager) cache(name string, at int64, bytes int) (*cache, error) {
+	x := g.opts.Caches.of[name]
+	switch {
+	case x == nil:
+		return nil, ErrNoCache
+	case at < 0 || at > x.size-int64(bytes):
+		return nil, fmt.Errorf("bytes %d to %d of %d", at, at+int64(bytes), x.size)
+	}
+	return x, nil
+}
+
+// write copies bytes to a cache from an offset on.
+func (x *cache) write(ctx context.Context, src []byte, at int64) error {
+	if x.owner == nil {
+		copy(x.bytes[at:], src)
+		return nil
+	}
+	if err := x.owner.stream.CopyIn(device.Region{Memory: x.memory, Offset: at, Bytes: int64(len(src))}, src); err != nil {
+		return err
+	}
+	if err := x.owner.stream.Sync(ctx); err != nil {
+		x.owner.quiesce()
+		return err
+	}
+	return nil
+}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+
+	"github.com/optimem/optimem/pager"
 )
 
 // A Giving says what [Session.GiveBack] gives back besides.
@@ -50,6 +52,28 @@ func (s *Session) DropCaches(ctx context.Context) error {
 		return fmt.Errorf("drop caches: %w", err)
 	}
 	return nil
+}
+
+// ErrNoCache is returned for a cache that no pass has used yet.
+var ErrNoCache = pager.ErrNoCache
+
+// ReadCache copies what a cache of the program holds, from a byte on: what passes left there. It waits for a pass that runs.
+func (s *Session) ReadCache(ctx context.Context, name string, dst []byte, at int64) error {
+	if err := s.wait(ctx, "read cache"); err != nil {
+		return err
+	}
+	defer s.release()
+	return s.machine.ReadCache(ctx, name, dst, at)
+}
+
+// WriteCache puts bytes into a cache of the program, from a byte on, which the next passes find there. It waits for a pass that
+// runs. A cache has memory from the first pass on.
+func (s *Session) WriteCache(ctx context.Context, name string, src []byte, at int64) error {
+	if err := s.wait(ctx, "write cache"); err != nil {
+		return err
+	}
+	defer s.release()
+	return s.machine.WriteCache(ctx, name, src, at)
 }
 
 // Resize changes [Options.Memory] for the passes to come: weights that no longer fit are paged, and those that fit now

@@ -191,6 +191,9 @@ func TestTextModels(t *testing.T) {
 	if status != 200 || !strings.Contains(answer, `"chat.completion"`) {
 		t.Errorf("%d %s", status, answer)
 	}
+	if v, _ := r.find("chat", ""); statsOf(v).InferenceStats["success"].Count != 3 || statsOf(v).InferenceStats["fail"].Count != 3 {
+		t.Errorf("%+v", statsOf(v))
+	}
 	status, _, answer = ask(h, "POST", "/v1/chat/completions", `{"model":"digits","messages":[{"role":"user","content":"hello"}]}`, "Content-Type", "application/json")
 	if status != 400 || !strings.Contains(answer, "write text") {
 		t.Errorf("%d %s", status, answer)

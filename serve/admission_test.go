@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/optimem/optimem/serve/oip"
@@ -305,5 +306,36 @@ func TestGiveBack(t *testing.T) {
 	r.Resume()
 	if status := <-answers; status != http.StatusOK {
 		t.Errorf("after memory was taken again: %d", status)
+	}
+}
+
+// A timed response notes until when a body may be read.
+type timed struct {
+	http.ResponseWriter
+	until []time.Time
+}
+
+func (d *timed) SetReadDeadline(t time.Time) error {
+	d.until = append(d.until, t)
+	return nil
+}
+
+// TestPace: who sends slowly has so much time as the slowest rate gives, and what comes after a body has no end of its own.
+func TestPace(t *testing.T) {
+	r, s := serveSlow(t, Options{})
+	close(s.free)
+	w := &timed{ResponseWriter: httptest.NewRecorder()}
+	begin := time.Now()
+	b, err := r.readBody(w, httptest.NewRequest("POST", "/", iotest.OneByteReader(strings.NewReader(strings.Repeat("x", 2*slowestRate)))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.free()
+	first, last := w.until[0].Sub(begin), w.until[len(w.until)-2].Sub(begin)
+	if first < slack || first > slack+time.Second || last < slack+2*time.Second || last > slack+4*time.Second {
+		t.Errorf("at first %v, in the end %v", first, last)
+	}
+	if !w.until[len(w.until)-1].IsZero() {
+		t.Error("the body's time goes on when it is read")
 	}
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -224,5 +225,88 @@ func TestHotSwap(t *testing.T) {
 	wait.Wait()
 	if status, _, body := ask(h, "POST", "/v2/models/digits/infer", jsonRequest(pictures(t, 1))); status != 200 || !strings.Contains(body, `"model_version":"2"`) {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestSettings: what model.json says is what is done, and a mistake in it is one.
+func TestSettings(t *testing.T) {
+	good := `{"kind":"text","arch":"a","code":"b.pt2","aliases":["x","y-1"],"memory":"2MiB","max_join":3,"mode":"page","context":7,"sequences":2,"kv":"bf16","on_demand":true}`
+	read := func(text string) (settings, error) {
+		dir := directory(t, map[string]string{"model.json": text})
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		return readSettings(root, "model.json")
+	}
+	s, err := read(good)
+	if err != nil || s.Kind != Text || s.Arch != "a" || s.Memory != 2<<20 || s.MaxJoin != 3 || s.Context != 7 || s.Sequences != 2 || !s.OnDemand || len(s.Aliases) != 2 {
+		t.Errorf("%+v %v", s, err)
+	}
+	if s, err := read(`{"memory": 4096}`); err != nil || s.Memory != 4096 {
+		t.Errorf("%+v %v", s, err)
+	}
+	for _, bad := range []string{
+		`{"arhc":"a"}`, `{"kind":"pictures"}`, `{"mode":"chunk"}`, `{"kv":"int8"}`, `{"aliases":["a/b"]}`, `{"aliases":[".."]}`, `{"code":"../b.pt2"}`,
+		`{"code":"b.py"}`, `{"memory":"much"}`, `{"max_join":-1}`, `{"context":1.5}`, `[`,
+	} {
+		if _, err := read(bad); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+}
+
+// TestEmbeddings: a folder of vectors of tokens makes vectors of texts, over OpenAI's protocol and the other, the same.
+func TestEmbeddings(t *testing.T) {
+	tokenizer := `{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,"pre_tokenizer":{"type":"Whitespace"},` +
+		`"post_processor":null,"decoder":null,"model":{"type":"WordLevel","vocab":{"[UNK]":0,"a":1,"b":2},"unk_token":"[UNK]"}}`
+	head := `{"embeddings":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]}}`
+	weights := string(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...)) + string(floatBytes([]float32{0, 0, 3, 0, 0, 4}))
+	r := open(t, directory(t, map[string]string{
+		"words/tokenizer.json": tokenizer, "words/config.json": `{"model_type":"model2vec","normalize":false}`, "words/model.safetensors": weights,
+		"words/model.json": `{"kind":"embeddings"}`,
+	}), Options{})
+	if got := states(r); got != "words/1 READY" {
+		t.Fatal(got)
+	}
+	h := r.Handler()
+	status, _, body := ask(h, "POST", "/v2/models/words/infer", `{"inputs":[{"name":"text","shape":[3],"datatype":"BYTES","data":["a","b","a b"]}]}`)
+	if status != 200 || !strings.Contains(body, `"shape":[3,2],"data":[3,0,0,4,1.5,2]`) {
+		t.Errorf("%d %s", status, body)
+	}
+	status, _, body = ask(h, "POST", "/v1/embeddings", `{"model":"words","input":["a b"],"encoding_format":"float"}`, "Content-Type", "application/json")
+	if status != 200 || !strings.Contains(body, `[1.5,2]`) {
+		t.Errorf("%d %s", status, body)
+	}
+	if _, _, body := ask(h, "GET", "/v2/models/words", ""); !strings.Contains(body, `"shape":[-1,2]`) {
+		t.Error(body)
+	}
+}
+
+// TestVersionsOfText: versions of a model that writes have one share, so that one of them is open, and no client changes which.
+func TestVersionsOfText(t *testing.T) {
+	dir := directory(t, map[string]string{"chat/1": chat, "chat/2": chat})
+	r := open(t, dir, Options{})
+	h := r.Handler()
+	body := `{"inputs":[{"name":"text_input","shape":[1],"datatype":"BYTES","data":["hello"]}],"parameters":{"max_tokens":2}}`
+	check := func(version string, want int) {
+		t.Helper()
+		if status, _, answer := ask(h, "POST", "/v2/models/chat/versions/"+version+"/infer", body); status != want {
+			t.Errorf("version %s: %d %s", version, status, answer)
+		}
+	}
+	check("2", 200)
+	check("1", 503)
+	if err := os.CopyFS(filepath.Join(dir, "chat", "3"), os.DirFS(chat)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Load(t.Context(), "chat"); err != nil {
+		t.Fatal(err)
+	}
+	check("3", 200)
+	check("2", 503)
+	if status, _, answer := ask(h, "POST", "/v2/models/chat/infer", body); status != 200 || !strings.Contains(answer, `"model_version":"3"`) {
+		t.Errorf("%d %s", status, answer)
 	}
 }

@@ -30,11 +30,8 @@ func (r *Registry) grpcRoutes(mux *http.ServeMux, admin bool) {
 	}))
 	add("/grpc.health.v1.Health/Check", unary("/grpc.health.v1.Health/Check", limit, r.grpcHealth))
 	add(service+"ModelReady", unary(service+"ModelReady", limit, func(_ context.Context, m *inference.ModelRequest) (*inference.ReadyResponse, error) {
-		v, err := r.find(m.Name, m.Version)
-		if err != nil {
-			return nil, err
-		}
-		return &inference.ReadyResponse{Ready: v.isReady() && r.isReady()}, nil
+		v, err := r.find(m.Name, m.Version) // one that is not there is not ready, and no error
+		return &inference.ReadyResponse{Ready: err == nil && v.isReady() && r.isReady()}, nil
 	}))
 	add(service+"ServerMetadata", unary(service+"ServerMetadata", limit, func(context.Context, *inference.Empty) (*inference.ServerMetadataResponse, error) {
 		return &inference.ServerMetadataResponse{Name: "optimem", Version: Version, Extensions: extensions}, nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/optimem/optimem/serve/internal/inference"
 )
@@ -171,4 +172,43 @@ func TestNarrow(t *testing.T) {
 			t.Errorf("%s: %q %v", c.datatype, got, err)
 		}
 	}
+}
+
+// FuzzMessage: what a message is made into is what it says, within its bounds, whatever it holds.
+func FuzzMessage(f *testing.F) {
+	for _, q := range []*inference.InferRequest{
+		inferMessage("m", make([]float32, 64)),
+		{Inputs: []*inference.InferRequest_Input{{Name: "x", Datatype: "BYTES", Shape: []int64{1}, Contents: &inference.Contents{Texts: [][]byte{nil}}}}},
+		{Inputs: []*inference.InferRequest_Input{{Name: "x", Datatype: "INT8", Shape: []int64{2}, Contents: &inference.Contents{Ints: []int32{1, -1}}}}},
+	} {
+		text, err := proto.Marshal(q)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		q := new(inference.InferRequest)
+		if proto.Unmarshal(text, q) != nil {
+			return
+		}
+		const most = 1 << 16
+		r, err := grpcRequest(q, most)
+		if err != nil {
+			return
+		}
+		total := 0
+		for _, in := range r.Inputs {
+			n, err := in.Shape.NumElements()
+			if err != nil || in.Tensor == nil && int64(len(in.Texts)) != n || in.Tensor != nil && int64(len(in.Tensor.Data)) != n*int64(in.Tensor.DType.Size()) {
+				t.Fatalf("input of shape %v has other elements", in.Shape)
+			}
+			if in.Tensor != nil {
+				total += len(in.Tensor.Data)
+			}
+		}
+		if total > most {
+			t.Fatalf("%d bytes", total)
+		}
+	})
 }

@@ -235,7 +235,7 @@ func (r *Registry) find(name, number string) (*version, error) {
 	s := r.models[name]
 	r.mu.Unlock()
 	if s == nil {
-		return nil, refuse(404, "there is no model %.140q", name)
+		return nil, refuse(404, "Request for unknown model: %.140q is not found", name) // words that Triton's clients look for
 	}
 	if number == "" {
 		for _, v := range slices.Backward(s.versions) {
@@ -250,7 +250,7 @@ func (r *Registry) find(name, number string) (*version, error) {
 			return v, nil
 		}
 	}
-	return nil, refuse(404, "model %q has no version %.40q", name, number)
+	return nil, refuse(404, "Request for unknown model: %q version %.40q is not found", name, number)
 }
 
 // Rescan looks at the directory again: models and versions that are new are listed, and opened with their first request.
@@ -287,6 +287,23 @@ func (r *Registry) rescan() error {
 	return nil
 }
 
+// siblings returns all versions of a model.
+func (r *Registry) siblings(name string) []*version {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.models[name]; s != nil {
+		return s.versions
+	}
+	return nil
+}
+
+// opensByItself reports whether a request may open a version. Of a model beside the pool only the newest is open, since its
+// versions have one share: else clients could have them change places.
+func (r *Registry) opensByItself(v *version) bool {
+	all := r.siblings(v.model)
+	return v.what().kind == Tensors || len(all) == 0 || all[len(all)-1] == v
+}
+
 // Load opens a model anew, as it is in the directory now, and puts it in the place of the one that is there, which ends what
 // it has begun. Where it cannot be opened the old one stays.
 func (r *Registry) Load(ctx context.Context, name string) error {
@@ -297,7 +314,7 @@ func (r *Registry) Load(ctx context.Context, name string) error {
 	s := r.models[name]
 	r.mu.Unlock()
 	if s == nil {
-		return refuse(404, "there is no model %.140q", name)
+		return refuse(404, "failed to load %.140q: it is not in the directory", name)
 	}
 	return s.versions[len(s.versions)-1].load(ctx)
 }
@@ -308,7 +325,7 @@ func (r *Registry) Unload(name string) error {
 	s := r.models[name]
 	r.mu.Unlock()
 	if s == nil {
-		return refuse(404, "there is no model %.140q", name)
+		return refuse(404, "failed to unload %.140q: it is not in the directory", name)
 	}
 	if !r.enter() {
 		return nil // all of them are closed

@@ -91,14 +91,38 @@ func (r *Registry) bounded(most int64, next http.Handler) http.Handler {
 			return
 		}
 		defer b.free()
-		next.ServeHTTP(w, req)
+		lent := &lending{}
+		begin := time.Now()
+		defer func() {
+			if lent.version != nil {
+				took := time.Since(begin)
+				status := http.StatusOK
+				if a, ok := w.(*answer); ok {
+					status = cmp.Or(a.status, status)
+				}
+				if req.Context().Err() != nil {
+					status = statusClientGone
+				}
+				lent.version.stats.done(&call{rows: 1, infer: took}, status, took)
+			}
+		}()
+		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), lendingKey{}, lent)))
 	})
 }
+
+// A lending says which version answered a request that is read elsewhere, so that it is counted as the version's.
+type lending struct{ version *version }
+
+type lendingKey struct{}
 
 // around is what all requests pass: panics become answers, and answers that nobody takes end.
 func (r *Registry) around(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		out := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
+		begin := time.Now()
+		defer func() {
+			r.log.Debug("answered", "method", req.Method, "path", req.URL.Path, "status", out.status, "took", time.Since(begin))
+		}()
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
 				r.counts.mu.Lock()
@@ -220,13 +244,9 @@ func (r *Registry) metadata(w http.ResponseWriter, req *http.Request, v *version
 
 // versionsOf lists the versions of a model.
 func (r *Registry) versionsOf(name string) []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	var all []string
-	if s := r.models[name]; s != nil {
-		for _, v := range s.versions {
-			all = append(all, v.number)
-		}
+	for _, v := range r.siblings(name) {
+		all = append(all, v.number)
 	}
 	return all
 }

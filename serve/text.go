@@ -218,6 +218,9 @@ func (t texts) lend(ctx context.Context, name string, kind Kind, does string) (*
 	if v.what().kind != kind {
 		return nil, nil, &openai.KindError{Model: name, Does: does}
 	}
+	if lent, ok := ctx.Value(lendingKey{}).(*lending); ok {
+		lent.version = v
+	}
 	i, release, err := v.use(ctx)
 	if err == nil {
 		var done func()

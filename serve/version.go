@@ -156,6 +156,8 @@ func (v *version) use(ctx context.Context) (i *instance, release func(), err err
 		case reason != nil:
 			return nil, nil, &Error{Status: http.StatusServiceUnavailable, Err: reason,
 				Msg: fmt.Sprintf("model %q could not be opened: %s", v.model, reason.Msg)}
+		case !v.registry.opensByItself(v):
+			return nil, nil, refuse(http.StatusServiceUnavailable, "of model %q only the newest version is open", v.model)
 		default:
 			if err := v.load(ctx); err != nil {
 				return nil, nil, err
@@ -226,6 +228,10 @@ func (v *version) open(f found, generation int) error {
 	if err == nil {
 		opened, err = r.open(v, f, fmt.Sprintf("%s/%s#%d", f.name, f.version, generation))
 	}
+	var others sync.WaitGroup
+	if err == nil && f.kind != Tensors {
+		v.replace(&others) // they have one share
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	defer func() { close(v.loading); v.loading = nil }()
@@ -239,26 +245,43 @@ func (v *version) open(f found, generation int) error {
 		return v.reason
 	}
 	v.reason = nil
-	old := v.inst
 	i := &instance{runner: opened, done: make(chan struct{})}
+	if old := v.inst; old != nil {
+		if f.kind == Tensors { // the pool sees to it that both fit
+			v.retire(old, func() {})
+		} else {
+			others.Add(1)
+			v.retire(old, others.Done)
+		}
+	}
 	free := make(chan struct{})
-	if old == nil || f.kind == Tensors {
-		close(free) // the pool sees to it that both fit
-	}
 	i.turn = free
-	if old != nil {
-		v.retire(old, func() {
-			if f.kind != Tensors {
-				close(free)
-			}
-		})
-	}
+	go func() {
+		others.Wait()
+		close(free)
+	}()
 	v.inst = i
 	if v.unwanted || r.ctx.Err() != nil {
 		v.inst = nil
 		v.retire(i, func() {})
 	}
 	return nil
+}
+
+// replace retires what is open of the model's other versions.
+func (v *version) replace(others *sync.WaitGroup) {
+	for _, s := range v.registry.siblings(v.model) {
+		if s == v {
+			continue
+		}
+		s.mu.Lock()
+		if i := s.inst; i != nil {
+			s.inst, s.unwanted = nil, true
+			others.Add(1)
+			s.retire(i, others.Done)
+		}
+		s.mu.Unlock()
+	}
 }
 
 // firstLine cuts a reason to what fits into a line.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -16,14 +17,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/internal/ascii"
 )
 
 const chatLong = `Talk to a model. MODEL is a Hugging Face folder or a GGUF file of a model with a chat template. Each line of standard
 input is a message; a line that ends in \ goes on with the next. What was said is kept as keys and values, so that an
 answer reads only what is new.
 
-/reset forgets the conversation, /save FILE writes it as JSON, /exit or the end of the input ends. Ctrl-C ends an answer,
-and not the program.`
+/reset forgets the conversation, /save FILE writes it as JSON, and its keys and values to FILE.kv, /exit or the end of the
+input ends. Ctrl-C ends an answer, and not the program. --history FILE goes on with what /save wrote, and reads only what is
+new where FILE.kv is there.`
 
 const chatExamples = `  optimem chat ./SmolLM2-135M-Instruct
   optimem chat ./Qwen3-4B --memory 2GiB --system "Answer in one sentence."
@@ -87,6 +90,9 @@ func (t *chatting) chat(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, e.close()) }()
+	if err := t.restore(ctx, e); err != nil {
+		return err
+	}
 
 	// An interrupt ends an answer. The command's own context ends at the first, so that it cannot be what answers run under.
 	interrupts := make(chan os.Signal, 1)
@@ -197,7 +203,7 @@ func (t *chatting) take(ctx context.Context, e *openEngine, line string, interru
 		t.history = ""
 		return false, t.begin()
 	case "/save":
-		t.save(strings.TrimSpace(rest))
+		t.save(ctx, e, strings.TrimSpace(rest))
 		return false, nil
 	}
 	if strings.HasPrefix(command, "/") {
@@ -207,16 +213,70 @@ func (t *chatting) take(ctx context.Context, e *openEngine, line string, interru
 	return false, t.answer(ctx, e, line, interrupts)
 }
 
-// save writes the conversation.
-func (t *chatting) save(path string) {
+// savedKV is added to the name of a conversation's file for that of its keys and values.
+const savedKV = ".kv"
+
+// restore has the keys and values that were saved with the conversation. Without them it is read anew, with the same answers.
+func (t *chatting) restore(ctx context.Context, e *openEngine) error {
+	if t.history == "" {
+		return nil
+	}
+	path := t.history + savedKV
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	tokens, err := e.writer.Engine().Restore(ctx, bufio.NewReaderSize(f, 1<<20))
+	var saved *generate.SavedError
+	switch {
+	case errors.As(err, &saved) && saved.Other:
+		t.say("note", fmt.Sprintf("%s: %v: the conversation is read anew", path, err))
+		return nil
+	case saved != nil:
+		return &failure{err: fmt.Errorf("%s: %w", path, err), code: exitUnsafe, hints: []string{"without that file the conversation is read anew"}}
+	case err == nil && !t.quiet:
+		t.say("note", fmt.Sprintf("%s: %s of the conversation need not be read", path, counted(len(tokens), "token")))
+	}
+	return err
+}
+
+// saveKV writes the keys and values of the conversation, as far as they are there, and says how many.
+func (t *chatting) saveKV(ctx context.Context, e *openEngine, path string) (string, error) {
+	r := t.request("", t.said)
+	tokens, err := t.text.Tokens(r)
+	if err != nil {
+		return "", err
+	}
+	r.Request.Prompt = tokens
+	n := 0
+	var size int64
+	err = writeFile(path, func(f *os.File) error {
+		w := bufio.NewWriterSize(f, 1<<20)
+		if n, err = e.writer.Engine().Save(ctx, w, r.Request); err == nil {
+			err = w.Flush()
+		}
+		if info, err := f.Stat(); err == nil {
+			size = info.Size()
+		}
+		return err
+	})
+	return fmt.Sprintf("%s: keys and values of %s, %s", path, counted(n, "token"), ascii.FormatSize(size)), err
+}
+
+// save writes the conversation, and its keys and values beside it.
+func (t *chatting) save(ctx context.Context, e *openEngine, path string) {
 	if path == "" {
 		t.say("error", "/save takes the name of a file")
 		return
 	}
-	text, err := json.MarshalIndent(t.said, "", "  ")
+	messages, err := json.MarshalIndent(t.said, "", "  ")
 	if err == nil {
 		err = writeFile(path, func(f *os.File) error {
-			_, err := f.Write(append(text, '\n'))
+			_, err := f.Write(append(messages, '\n'))
 			return err
 		})
 	}
@@ -225,6 +285,15 @@ func (t *chatting) save(path string) {
 		return
 	}
 	t.say("note", fmt.Sprintf("%s: %s", path, counted(len(t.said), "message")))
+	if len(t.said) == 0 {
+		return
+	}
+	text, err := t.saveKV(ctx, e, path+savedKV)
+	if err != nil {
+		t.say("error", err.Error())
+		return
+	}
+	t.say("note", text)
 }
 
 // answer has the model answer a message. What cannot be answered is said, and the conversation stays as it was.

@@ -36,6 +36,7 @@ const generateExamples = `  optimem generate ./SmolLM2-135M-Instruct "Why is the
   optimem generate SmolLM2-135M-Instruct.Q4_1.gguf "List three fruits."
   optimem generate ./gpt2 --raw "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 7
   optimem generate ./Qwen3-4B "Describe Oslo." --schema city.json
+  optimem generate ./gpt2 --raw "The meaning of life is" --beams 5 -n 3
   optimem generate ./Qwen3-4B --batch prompts.jsonl -o answers.jsonl`
 
 func (c *commandLine) generateCommand() *cobra.Command {
@@ -67,6 +68,7 @@ func (c *commandLine) generateCommand() *cobra.Command {
 	flags.StringVarP(&g.output, "output", "o", "", "write the answers of --batch to a `FILE` of JSON lines, in the order of the prompts")
 	grouped(flags, writingGroup, "prompt", "raw", "batch", "output")
 	g.writingFlags(cmd)
+	g.several.define(cmd)
 	flags.IntVar(&g.logprobs, "logprobs", 0, "with --json: the `K` most likely tokens of each place")
 	grouped(flags, outputGroup, "logprobs")
 	return cmd
@@ -78,11 +80,13 @@ type generating struct {
 	args       []string
 	promptFile string
 	raw        bool
+	several    severalFlags
 	batchFile  string
 	output     string
 }
 
-func (g *generating) generate(ctx context.Context) (err error) {
+// check looks at the flags alone.
+func (g *generating) check() error {
 	if err := g.checkWriting(); err != nil {
 		return err
 	}
@@ -97,6 +101,13 @@ func (g *generating) generate(ctx context.Context) (err error) {
 		return g.usage("add --json", "--logprobs is for --json")
 	case g.raw && g.system != "":
 		return g.usage("", "--system is part of a conversation, and --raw makes none")
+	}
+	return g.checkSeveral()
+}
+
+func (g *generating) generate(ctx context.Context) (err error) {
+	if err := g.check(); err != nil {
+		return err
 	}
 	if err := g.settings(); err != nil {
 		return err
@@ -117,13 +128,16 @@ func (g *generating) generate(ctx context.Context) (err error) {
 	if context == 0 {
 		context = len(tokens) + g.maxTokens
 	}
-	e, err := g.start(ctx, context, 1)
+	e, err := g.startMany(ctx, context, max(g.several.beams, g.several.answers))
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, e.close()) }()
 	if err := e.expect(ctx, len(tokens)); err != nil {
 		return err
+	}
+	if g.several.asked() {
+		return g.answerSeveral(ctx, e, r, len(tokens))
 	}
 	show := func(piece string) error {
 		_, err := io.WriteString(g.stdout, piece)

@@ -52,14 +52,9 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 	if g.context > 0 {
 		longest = g.context
 	}
-	var e *openEngine
-	for n := min(len(lines), mostSequences); ; n /= 2 {
-		var full *runtime.CapacityError
-		if e, err = g.start(ctx, longest, max(n, 1)); err == nil {
-			break
-		} else if n <= 1 || !errors.As(err, &full) {
-			return err
-		}
+	e, err := g.startMany(ctx, longest, len(lines))
+	if err != nil {
+		return err
 	}
 	defer func() { err = cmp.Or(err, e.close()) }()
 	answers, err := g.answerAll(ctx, e, lines)
@@ -79,6 +74,17 @@ func (g *generating) answerFile(ctx context.Context) (err error) {
 		return write(g.stdout)
 	}
 	return writeFile(g.output, func(f *os.File) error { return write(f) })
+}
+
+// startMany starts an engine with room for as many sequences at once as are wanted, or as many as the budget has room for.
+func (w *writing) startMany(ctx context.Context, context, sequences int) (*openEngine, error) {
+	for n := max(min(sequences, mostSequences), 1); ; n /= 2 {
+		e, err := w.start(ctx, context, n)
+		var full *runtime.CapacityError
+		if err == nil || n == 1 || !errors.As(err, &full) {
+			return e, err
+		}
+	}
 }
 
 // readBatch reads the prompts and checks them, all before one is answered.
@@ -194,7 +200,7 @@ func (g *generating) answerAll(ctx context.Context, e *openEngine, lines []batch
 	if s := e.writer.Engine().Stats(); !g.quiet {
 		m := e.writer.Engine().Session().Metrics()
 		g.say("done", fmt.Sprintf("%s of %s in %s of %.3g tokens each, peak %s", counted(int(s.Tokens), "token"),
-			counted(len(lines), "answer"), counted(int(s.Passes), "pass"), float64(s.Rows)/float64(max(s.Passes, 1)), ascii.FormatSize(m.PeakBytes)))
+			counted(len(lines), "answer"), passesText(s.Passes), float64(s.Rows)/float64(max(s.Passes, 1)), ascii.FormatSize(m.PeakBytes)))
 	}
 	return answers, nil
 }

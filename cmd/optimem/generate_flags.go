@@ -50,11 +50,11 @@ type writing struct {
 }
 
 // kvList are the types that keys and values may have, kvNames all of them, and kvTypes what each is.
-var kvList = []string{"fp32", "bf16", "fp16"}
+var kvList = []string{"fp32", "bf16", "fp16", "int8"}
 
-const kvNames = "fp32, bf16, fp16"
+const kvNames = "fp32, bf16, fp16, int8"
 
-var kvTypes = map[string]tensor.DType{"fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16}
+var kvTypes = map[string]tensor.DType{"fp32": tensor.Float32, "bf16": tensor.BFloat16, "fp16": tensor.Float16, "int8": tensor.Int8}
 
 // defaultTokens is how many tokens are written where neither the user nor the folder says.
 const defaultTokens = 256
@@ -70,7 +70,7 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.StringVar(&w.schemaFile, "schema", "", "write JSON that fits the JSON schema in a `FILE`")
 	flags.StringVar(&w.grammarFile, "grammar", "", "write what follows the grammar in a `FILE` of GBNF")
 	flags.IntVar(&w.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and the memory admit)")
-	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (default: as the weights)")
+	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (lossy; default: as the weights)")
 	flags.StringVar(&w.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
 	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate")
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,7 +93,7 @@ func TestGenerateErrors(t *testing.T) {
 		{[]string{chatModel, "x", "--top-p", "1.5"}, exitUsage, "--top-p"},
 		{[]string{chatModel, "x", "--temperature", "-1"}, exitUsage, "--temperature"},
 		{[]string{chatModel, "x", "--max-tokens", "0"}, exitUsage, "--max-tokens"},
-		{[]string{chatModel, "x", "--kv", "int4"}, exitUsage, "fp32, bf16, fp16"},
+		{[]string{chatModel, "x", "--kv", "int4"}, exitUsage, kvNames},
 		{[]string{chatModel, "x", "--context", "100000"}, exitUsage, "256 tokens"},
 		{[]string{chatModel, strings.Repeat("word ", 300)}, exitUsage, "Prompt"},
 		{[]string{chatModel, "x", "-o", "f.jsonl"}, exitUsage, "--batch"},
@@ -196,8 +197,36 @@ func TestChat(t *testing.T) {
 	if err != nil || len(said) != 2 || said[1].Role != "assistant" || said[0].Content != "Who are you?" {
 		t.Errorf("saved %+v: %v", said, err)
 	}
-	if out, text, code = talk("/exit\nHello\n", "--history", saved); code != exitDone || out != "" {
+	if out, text, code = talk("/exit\nHello\n", "--history", saved); code != exitDone || out != "" || !strings.Contains(text, "need not be read") {
 		t.Errorf("exit code %d: %q %q", code, out, text)
+	}
+	// Keys and values go on where the messages do: the same answer, of which less is read; without them, or with another's, it is read
+	// anew; broken ones are refused.
+	next := "What is the capital of Peru?\n"
+	anew, _, _ := talk(next, "--history", saved, "--kv", "fp32", "--quiet")
+	kv := saved + savedKV
+	file, err := os.ReadFile(kv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, text, code = talk(next, "--history", saved, "--verbose")
+	if code != exitDone || out == "" || !strings.Contains(text, "48 tokens of the conversation need not be read") {
+		t.Errorf("exit code %d: %q %q", code, out, text)
+	}
+	if other, text, code := talk(next, "--history", saved, "--kv", "fp32"); code != exitDone || other != anew || !strings.Contains(text, "is read anew") {
+		t.Errorf("exit code %d: %q, want %q: %q", code, other, anew, text)
+	}
+	if err := os.WriteFile(kv, file[:len(file)-1], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, text, code := talk(next, "--history", saved); code != exitUnsafe || !strings.Contains(text, savedKV) {
+		t.Errorf("cut off: exit code %d: %q", code, text)
+	}
+	if err := os.Remove(kv); err != nil {
+		t.Fatal(err)
+	}
+	if without, text, code := talk(next, "--history", saved); code != exitDone || without != out {
+		t.Errorf("exit code %d: %q, want %q: %q", code, without, out, text)
 	}
 	if _, text, code = talk("Hello\n", "--json"); code != exitUsage {
 		t.Errorf("exit code %d: %q", code, text)
@@ -290,6 +319,53 @@ func TestGenerateBounded(t *testing.T) {
 		out, text, code := command(t, append([]string{"generate", chatModel}, c.args...)...)
 		if code != c.code || out != "" || !strings.Contains(text, c.text) {
 			t.Errorf("%q: exit code %d: %q %q", c.args, code, out, text)
+		}
+	}
+}
+
+// TestGenerateSeveral: several answers are drawn with a seed each, or are the best of those that were followed; what does not go
+// together is refused.
+func TestGenerateSeveral(t *testing.T) {
+	type answer struct {
+		Text  string
+		Score *float64
+		Seed  *uint64
+	}
+	of := func(args ...string) []answer {
+		t.Helper()
+		var list struct{ Answers []answer }
+		out, _ := done(t, append([]string{"generate", chatModel, "--json"}, args...)...)
+		if err := json.Unmarshal([]byte(out), &list); err != nil {
+			t.Fatal(err)
+		}
+		return list.Answers
+	}
+	drawn := of("Hello", "-n", "3", "--temperature", "3", "--seed", "7", "--max-tokens", "12")
+	if len(drawn) != 3 || drawn[0].Text == drawn[1].Text {
+		t.Fatalf("%+v", drawn)
+	}
+	for i, a := range drawn {
+		alone, _ := done(t, "generate", chatModel, "Hello", "--temperature", "3", "--seed", fmt.Sprint(7+i), "--max-tokens", "12", "--quiet")
+		if a.Seed == nil || *a.Seed != uint64(7+i) || a.Score != nil || strings.TrimSuffix(alone, "\n") != strings.TrimSuffix(a.Text, "\n") {
+			t.Errorf("answer %d is %+v, alone %q", i, a, alone)
+		}
+	}
+	question := "What is the capital of Peru?"
+	best := of(question, "--beams", "4", "-n", "2", "--memory", "1MiB", "--mode", "page")
+	if len(best) != 2 || best[0].Text != "The capital of Peru is Lima." || best[0].Score == nil || *best[0].Score <= *best[1].Score || best[0].Seed != nil {
+		t.Errorf("%+v", best)
+	}
+	out, _ := done(t, "generate", chatModel, question, "--beams", "4", "-n", "2", "--quiet")
+	if want := best[0].Text + "\n---\n" + best[1].Text + "\n"; out != want {
+		t.Errorf("%q, want %q", out, want)
+	}
+	for _, args := range [][]string{
+		{"-n", "2"}, {"-n", "0"}, {"--beams", "0"}, {"--beams", "2", "-n", "3"}, {"--beams", "2", "--temperature", "1"}, {"--length-penalty", "2"},
+		{"--beams", "2", "--early-stopping", "soon"}, {"--beams", "99"}, {"--beams", "2", "--stop", "x"}, {"-n", "2", "--temperature", "1", "--json", "--logprobs", "1"},
+	} {
+		out, text, code := command(t, append([]string{"generate", chatModel, "x"}, args...)...)
+		if code != exitUsage || out != "" {
+			t.Errorf("%q: exit code %d: %q %q", args, code, out, text)
 		}
 	}
 }

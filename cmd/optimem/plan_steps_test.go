@@ -40,6 +40,9 @@ func TestPlanText(t *testing.T) {
 	if one.KVBytes != 128*token*2 || four.KVBytes != 4*one.KVBytes || wide.KVBytes != 2*four.KVBytes || one.KV != "bfloat16" || wide.KV != "float32" {
 		t.Errorf("keys and values take %d, %d, %d bytes: %+v", one.KVBytes, four.KVBytes, wide.KVBytes, one)
 	}
+	if rounded := of("--context", "128", "--kv", "int8"); rounded.KVBytes != 128*(token+2*2*2*4) || rounded.KV != "int8" {
+		t.Errorf("as int8: %+v", rounded)
+	}
 	if one.Context != 128 || one.Sequences != 1 || four.Sequences != 4 || len(one.Groups) < 20 || one.PerPass == 0 ||
 		four.PerToken*4 != float64(four.PerPass) || one.PerToken != float64(one.PerPass) || one.Bound != "disk" {
 		t.Errorf("%+v %+v", one, four)

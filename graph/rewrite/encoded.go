@@ -11,7 +11,7 @@ import (
 )
 
 // KeepEncoded returns the graph in which a weight that lies in its file as blocks of codes lies so in memory, too, where all
-// that read it are linears and embeddings: linears get the encoding as an attribute, and of an embedding the rows that were
+// that read it are linears, experts and embeddings: linears and experts get the encoding as an attribute, and of an embedding the rows that were
 // picked are decoded. What else reads such a weight has its numbers, which the source makes of the blocks as it reads them.
 //
 // The results are the same to the bit on a device whose products sum numbers that it decodes in the order in which it sums
@@ -25,6 +25,7 @@ func KeepEncoded(g *graph.Graph) *graph.Graph {
 			}
 		}
 	}
+	sameForAllExperts(g, all)
 	if len(all) == 0 {
 		return g
 	}
@@ -36,6 +37,10 @@ func KeepEncoded(g *graph.Graph) *graph.Graph {
 		v.Weight.DType, v.Weight.Extent, v.Weight.Layout = tensor.UInt8, b.extent, tensor.Contiguous(v.Shape...)
 	}
 	for _, op := range g.Ops {
+		if op.Kind == "experts" {
+			h.Ops = append(h.Ops, encodedExperts(op, all))
+			continue
+		}
 		k := 1
 		if op.Kind == "embedding" {
 			k = 0
@@ -115,7 +120,7 @@ func blocksOf(g *graph.Graph) map[graph.ValueID]*blocks {
 func (b *blocks) reads(g *graph.Graph, op *graph.Op, k int) bool {
 	l := op.In[k].Layout
 	if len(l.Shape) != 2 || int64(l.Shape[1]) != b.run.RowElements || l.Strides[1] != 1 ||
-		int64(l.Strides[0]) != b.run.RowElements || int64(l.Offset)%b.run.RowElements != 0 {
+		int64(l.Strides[0])%b.run.RowElements != 0 || int64(l.Offset)%b.run.RowElements != 0 {
 		return false
 	}
 	switch op.Kind {
@@ -123,14 +128,57 @@ func (b *blocks) reads(g *graph.Graph, op *graph.Op, k int) bool {
 		return k == 1 && g.Spec(op.In[0]).DType == tensor.Float32 && operandAt(op, graph.LinearScales).Value == graph.NoValue
 	case "embedding":
 		return k == 0
+	case "experts":
+		return k >= graph.ExpertsFirst && (k-graph.ExpertsFirst)%graph.ExpertOperands(op.Attrs) < len(graph.ExpertEncodings)
 	}
 	return false
+}
+
+// sameForAllExperts leaves out weights of experts where not all gates, ups or downs of an op are blocks of one encoding.
+func sameForAllExperts(g *graph.Graph, all map[graph.ValueID]*blocks) {
+	for changed := len(all) > 0; changed; {
+		changed = false
+		for i := range g.Ops {
+			op := &g.Ops[i]
+			if op.Kind != "experts" {
+				continue
+			}
+			for role := range graph.ExpertEncodings {
+				same, first := true, all[op.In[graph.ExpertsFirst+role].Value]
+				each := graph.ExpertOperands(op.Attrs)
+				for k := graph.ExpertsFirst + role; k < len(op.In); k += each {
+					b := all[op.In[k].Value]
+					same = same && b != nil && first != nil && b.run.Encoding == first.run.Encoding
+				}
+				for k := graph.ExpertsFirst + role; k < len(op.In) && !same; k += each {
+					if _, ok := all[op.In[k].Value]; ok {
+						delete(all, op.In[k].Value)
+						changed = true
+					}
+				}
+			}
+		}
+	}
+}
+
+// encodedExperts returns the op with experts that are blocks as blocks.
+func encodedExperts(op graph.Op, all map[graph.ValueID]*blocks) graph.Op {
+	in, attrs := slices.Clone(op.In), maps.Clone(op.Attrs)
+	each := graph.ExpertOperands(op.Attrs)
+	for k := graph.ExpertsFirst; k < len(in); k++ {
+		if b := all[in[k].Value]; b != nil {
+			in[k].Layout = b.rows(in[k].Layout)
+			attrs[graph.ExpertEncodings[(k-graph.ExpertsFirst)%each]] = b.run.Encoding.Name
+		}
+	}
+	op.In, op.Attrs = in, attrs
+	return op
 }
 
 // rows returns a layout of whole rows of numbers over the bytes of the blocks.
 func (b *blocks) rows(l tensor.Layout) tensor.Layout {
 	return tensor.Layout{
-		Shape: tensor.Shape{l.Shape[0], int(b.rowBytes)}, Strides: []int{int(b.rowBytes), 1},
+		Shape: tensor.Shape{l.Shape[0], int(b.rowBytes)}, Strides: []int{l.Strides[0] / int(b.run.RowElements) * int(b.rowBytes), 1},
 		Offset: l.Offset / int(b.run.RowElements) * int(b.rowBytes),
 	}
 }

@@ -17,3 +17,12 @@ func TestCompliance(t *testing.T) {
 		return cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, inputs)
 	})
 }
+
+// TestEncodedCompliance runs the ops that read blocks of codes.
+func TestEncodedCompliance(t *testing.T) {
+	pool := cpu.NewPool(2)
+	defer pool.Close()
+	devicetest.RunEncoded(t, func(g *graph.Graph, inputs map[string]*tensor.Tensor) (map[string]*tensor.Tensor, error) {
+		return cpu.Interpret(t.Context(), pool, graph.Standard(), g, nil, inputs)
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/optimem/optimem/graph"
@@ -28,7 +29,7 @@ func TestEncodedLinear(t *testing.T) {
 		sizes = sizes[:3]
 	}
 	for name, pool := range poolsOfSets(t, 2) {
-		for _, e := range encoded.All() {
+		for _, e := range slices.Concat(encoded.All(), encoded.Own()) {
 			if !e.Readable() || e.Elements == 1 {
 				continue
 			}

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"sync"
@@ -19,9 +20,9 @@ var attendKernels = map[graph.Kind]kernel{
 
 // attendSupports takes what is computed in single precision.
 func attendSupports(in, _ []graph.Spec, _ graph.Attrs) error {
-	for _, s := range []graph.Spec{in[0], in[3]} {
-		if !isSingle(s.DType) {
-			return fmt.Errorf("it takes floats of 32 bits and halves, not %v", s.DType)
+	for i, s := range []graph.Spec{in[0], in[3]} {
+		if !isSingle(s.DType) && (i == 0 || s.DType != tensor.Int8) {
+			return fmt.Errorf("it takes floats of 32 bits and halves, and caches of int8, not %v", s.DType)
 		}
 	}
 	return nil
@@ -206,11 +207,52 @@ func (w *attendWriter) Run(from, to int) {
 func (a *attending) write(cache view, place int, x view, row, group, width int, room []float32) {
 	l := &x.layout
 	from, stride := l.Offset+row*l.Strides[0]+group*l.Strides[1], l.Strides[2]
-	to := (place*a.groups + group) * width
+	to := (place*a.groups + group) * graph.CacheWidth(cache.dtype, width)
+	if cache.dtype == tensor.Int8 {
+		a.writeRounded(cache.data[to:][:graph.CacheWidth(cache.dtype, width)], x, from, stride, room)
+		return
+	}
 	for k := 0; k < width; k += len(room) {
 		part := room[:min(len(room), width-k)]
 		a.load(part, x, from+k*stride, stride)
 		a.store(cache, to+k, part)
+	}
+}
+
+// writeRounded puts a row into a cache of int8.
+func (a *attending) writeRounded(to []byte, x view, from, stride int, room []float32) {
+	codes := to[:len(to)-4]
+	scale := float32(0)
+	for k := 0; k < len(codes); k += len(room) {
+		part := room[:min(len(room), len(codes)-k)]
+		a.load(part, x, from+k*stride, stride)
+		for _, value := range part {
+			scale = max(scale, float32(math.Abs(float64(value)))) // NaN if one is
+		}
+	}
+	if scale /= 127; math.IsInf(float64(scale), 0) {
+		scale = float32(math.NaN())
+	}
+	binary.LittleEndian.PutUint32(to[len(codes):], math.Float32bits(scale))
+	if !(scale > 0) {
+		clear(codes)
+		return
+	}
+	for k := 0; k < len(codes); k += len(room) {
+		part := room[:min(len(room), len(codes)-k)]
+		a.load(part, x, from+k*stride, stride)
+		for i, value := range part {
+			step := math.RoundToEven(float64(value / scale))
+			codes[k+i] = byte(int8(min(max(step, -127), 127)))
+		}
+	}
+}
+
+// loadRounded reads a row of a cache of int8.
+func loadRounded(dst []float32, row []byte) {
+	scale := math.Float32frombits(binary.LittleEndian.Uint32(row[len(dst):]))
+	for i, code := range row[:len(dst)] {
+		dst[i] = float32(int8(code)) * scale
 	}
 }
 
@@ -304,16 +346,21 @@ func (u *attendUnit) lookAt(values bool) {
 	end := u.position0 + u.count
 	for p := u.first(u.position0); p < end; {
 		next := min(p-p%graph.BlockRows+graph.BlockRows, end)
-		at, pitch := u.placeOf(p)*width, u.groups*width
+		line := graph.CacheWidth(cache.dtype, width)
+		at, pitch := u.placeOf(p)*line, u.groups*line
 		if next < end {
-			u.fetch(cache, u.placeOf(next)*width, pitch, width)
+			u.fetch(cache, u.placeOf(next)*line, pitch, line)
 		}
 		rows := u.loaded
 		if cache.dtype == tensor.Float32 && u.count*u.each < 4 {
 			rows = elements[float32](cache)[at:]
 		} else { // for many queries they had better lie one behind the other
 			for i := range next - p {
-				u.load(u.loaded[i*width:][:width], cache, at+i*pitch, 1)
+				if to := u.loaded[i*width:][:width]; cache.dtype == tensor.Int8 {
+					loadRounded(to, cache.data[at+i*pitch:][:line])
+				} else {
+					u.load(to, cache, at+i*pitch, 1)
+				}
 			}
 			pitch = width
 		}

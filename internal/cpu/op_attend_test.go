@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -37,6 +38,28 @@ var attendCases = []attendCase{
 	{name: "float16 caches", heads: 4, groups: 2, width: 40, valueWidth: 33, cache: tensor.Float16, sinks: true},
 	{name: "bfloat16", heads: 4, groups: 2, width: 32, valueWidth: 32, query: tensor.BFloat16, cache: tensor.BFloat16},
 	{name: "float16", heads: 2, groups: 2, width: 8, valueWidth: 8, query: tensor.Float16, cache: tensor.Float16, window: 5},
+	{name: "int8 caches", heads: 4, groups: 2, width: 40, valueWidth: 33, cache: tensor.Int8},
+	{name: "int8 caches of halves", heads: 6, groups: 2, width: 19, valueWidth: 600, query: tensor.BFloat16, cache: tensor.Int8, window: 21, sinks: true},
+}
+
+// kept is a head's row as a cache has it.
+func (c *attendCase) kept(row []float64) []float64 {
+	kept := make([]float64, len(row))
+	top := float32(0)
+	for i, x := range row {
+		kept[i] = x
+		if c.cache != tensor.Int8 {
+			kept[i] = roundTo(c.cache, x)
+		}
+		top = max(top, float32(math.Abs(x)))
+	}
+	if c.cache == tensor.Int8 {
+		scale := top / 127
+		for i, x := range row {
+			kept[i] = float64(float32(math.RoundToEven(float64(float32(x)/scale))) * scale)
+		}
+	}
+	return kept
 }
 
 // attended are sequences, and caches in which their tokens have places here and there.
@@ -93,8 +116,8 @@ func newAttended(c attendCase, sequences int, r *rand.Rand) *attended {
 // forget makes the caches what they are before anything is written.
 func (a *attended) forget() {
 	places := (len(a.tables)*attendBlocks + attendSpare) * graph.BlockRows
-	a.keys = newTensor(a.cache, places, a.groups, a.width)
-	a.values = newTensor(a.cache, places, a.groups, a.valueWidth)
+	a.keys = newTensor(a.cache, places, a.groups, graph.CacheWidth(a.cache, a.width))
+	a.values = newTensor(a.cache, places, a.groups, graph.CacheWidth(a.cache, a.valueWidth))
 }
 
 func newTensor(d tensor.DType, shape ...int) *tensor.Tensor {
@@ -189,8 +212,9 @@ func (a *attended) want(x token) []float64 {
 		}
 		for p := from; p <= x.position; p++ {
 			s := 0.0
+			key := a.kept(a.k[x.sequence][p][g*a.width:][:a.width])
 			for d := range a.width {
-				s += a.q[x.sequence][x.position][h*a.width+d] * roundTo(a.cache, a.k[x.sequence][p][g*a.width+d])
+				s += a.q[x.sequence][x.position][h*a.width+d] * key[d]
 			}
 			s *= attendScale
 			if a.softcap > 0 {
@@ -210,8 +234,8 @@ func (a *attended) want(x token) []float64 {
 			weights = append(weights, math.Exp(s-top)/sum)
 		}
 		for i, w := range weights {
-			for e := range a.valueWidth {
-				out[h*a.valueWidth+e] += w * roundTo(a.cache, a.v[x.sequence][from+i][g*a.valueWidth+e])
+			for e, value := range a.kept(a.v[x.sequence][from+i][g*a.valueWidth:][:a.valueWidth]) {
+				out[h*a.valueWidth+e] += w * value
 			}
 		}
 	}
@@ -384,6 +408,31 @@ func TestAttendRefusesPlacesThatAreNotThere(t *testing.T) {
 	copy(elements[int64](view{data: in[6].Data}), []int64{-5, 1 << 40})
 	if _, err := Compute(t.Context(), pool, graph.Standard(), "attend", a.attrs(), in...); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAttendRoundsEachRow: the codes and the scale of a row are those of its own values; a row of zeros is zeros, one with a NaN or an
+// infinity has no number, and those beside it have.
+func TestAttendRoundsEachRow(t *testing.T) {
+	pool := NewPool(1)
+	defer pool.Close()
+	a := newAttended(attendCase{heads: 1, groups: 1, width: 3, valueWidth: 2, cache: tensor.Int8}, 1, rand.New(rand.NewPCG(1, 1)))
+	a.k[0][0] = []float64{0.5, -254, 127}
+	a.k[0][1] = []float64{0, 0, 0}
+	a.k[0][2] = []float64{1, math.Inf(-1), 0}
+	a.k[0][3] = []float64{1e-30, math.NaN(), 3}
+	a.k[0][4] = []float64{1, 3, 5} // ÷ (5 ÷ 127)
+	a.run(t, pool, whole(0, 5))
+	at := int(a.tables[0][0]) * graph.BlockRows * 7
+	for i, want := range []string{"00 81 40 00000040", "00 00 00 00000000", "00 00 00 nan", "00 00 00 nan", "19 4c 7f 8542213d"} {
+		row := a.keys.Data[at+7*i:][:7]
+		got := fmt.Sprintf("%02x %02x %02x %x", row[0], row[1], row[2], row[3:])
+		if scale := math.Float32frombits(binary.LittleEndian.Uint32(row[3:])); scale != scale {
+			got = fmt.Sprintf("%02x %02x %02x nan", row[0], row[1], row[2])
+		}
+		if got != want {
+			t.Errorf("row %d is %s, want %s", i, got, want)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/optimem/optimem/graph"
 	simd "github.com/optimem/optimem/internal/cpu/kernel"
 	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/tensor/encoded"
 )
 
 // expertsKernels are layers of which each row takes a few out of many.
@@ -73,6 +74,7 @@ type expertsCall struct {
 	results, x, gates, ups, biases []float32
 	ends, order                    []int32
 	act                            *activation
+	encodings                      [3]*encoded.Encoding // nil for numbers
 	clamped, weighed               bool
 	alpha, limit                   float32
 	// many is how many rows the tile has.
@@ -89,6 +91,9 @@ func runExperts(c *call) error {
 	e.expertSizes = sizesOfExperts(c.in[0].shape(), c.in[1].shape(), c.in[graph.ExpertsFirst].shape(), c.attrs)
 	e.c, e.set, e.each = c, c.pool.set, graph.ExpertOperands(c.attrs)
 	e.weighed = c.attrs.Bool("weigh_input")
+	for i, name := range graph.ExpertEncodings {
+		e.encodings[i], _ = encoded.ByName(c.attrs.String(name))
+	}
 	if e.clamped = c.attrs.String("act") == "clamped"; e.clamped {
 		e.alpha, e.limit = float32(c.attrs.Float("alpha")), float32(c.attrs.Float("limit"))
 	} else {
@@ -193,10 +198,10 @@ func (e *expertsCall) pass(expert int, pairs []int32) {
 		}
 	}
 	e.many = len(pairs)
-	e.product(e.gates, e.x, w[0], bias[0], e.act)
-	e.product(e.ups, e.x, w[1], bias[1], nil)
+	e.product(e.gates, e.x, w, 0, bias[0], e.act)
+	e.product(e.ups, e.x, w, 1, bias[1], nil)
 	e.c.pool.Do(e.many, max(1, grain/8/max(1, e.inner)), e)
-	e.product(e.x, e.gates, w[2], bias[2], nil)
+	e.product(e.x, e.gates, w, 2, bias[2], nil)
 	for i, pair := range pairs {
 		copy(e.results[int(pair)*e.hidden:][:e.hidden], e.x[i*e.hidden:])
 	}
@@ -207,12 +212,17 @@ func singleView(x []float32) view {
 	return view{data: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x)), dtype: tensor.Float32}
 }
 
-// product multiplies the tile's rows by a weight's, as linear does.
-func (e *expertsCall) product(to, rows []float32, w view, bias []float32, act *activation) {
-	n, k := w.shape()[0], w.shape()[1]
+// product multiplies the tile's rows by those of an expert's weight i, as linear does.
+func (e *expertsCall) product(to, rows []float32, weights []view, i int, bias []float32, act *activation) {
+	w, n, k := weights[i], e.inner, e.hidden
+	if i == 2 {
+		n, k = e.hidden, e.inner
+	}
 	made := product[float32]{
 		m: e.many, n: n, k: k, a: factor{v: singleView(rows), line: k, step: 1},
-		b:   factor{v: w, offset: w.layout.Offset, line: w.layout.Strides[0], step: w.layout.Strides[1]},
+		b: factor{
+			v: w, offset: w.layout.Offset, line: w.layout.Strides[0], step: w.layout.Strides[1], encoding: e.encodings[i],
+		},
 		out: singleView(to), bias: bias, end: ending[float32]{act: act}, how: manner{alone: true}, work: e.work,
 	}
 	made.run(e.c.pool, e.set)

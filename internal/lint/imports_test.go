@@ -34,7 +34,7 @@ var diagram = map[string][]string{
 	"graph/rewrite": {"graph", "storage", "tensor", "tensor/encoded"},
 	"layers":        {"tensor"},
 	"models": {
-		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor",
+		"loader", "loader/exported", "loader/script", "layers", "graph", "graph/rewrite", "storage", "tensor", "tensor/encoded",
 		"models/aten", "models/lora", "models/torchvision", "models/transformers", "models/torchscript",
 	},
 	"models/aten":         {"loader/exported", "graph", "tensor"},
@@ -46,7 +46,7 @@ var diagram = map[string][]string{
 
 	// Ops and buffers.
 	"device":            {"graph", "tensor"},
-	"device/devicetest": {"device", "models/aten", "graph", "tensor"},
+	"device/devicetest": {"device", "models/aten", "graph", "tensor", "tensor/encoded"},
 	"device/null":       {"device", "graph", "tensor"},
 	"device/emulated":   {"device", "internal/cpu", "graph", "tensor"},
 	"device/late":       {"device", "graph"},
@@ -108,7 +108,8 @@ var diagram = map[string][]string{
 	"text/tokenizer":     {"text/tokenizer/internal/..."},
 	"text/tokenizer/...": {"text/tokenizer/internal/..."},
 
-	"examples/...":   {"runtime", "models", "loader", "layers", "graph", "plan", "memory", "tensor"},
+	"examples/chat":  {"generate", "runtime", "models", "loader"},
+	"examples/...":   {"serve", "runtime", "models", "loader", "layers", "graph", "plan", "memory", "tensor"},
 	"benchmarks/...": {"runtime", "models", "loader", "cost", "plan", "device", "internal/calibrate", "storage", "tensor"},
 
 	"text/template":                 {"text/template/internal/python"},

@@ -402,3 +402,55 @@ func TestHalvesTakeHalf(t *testing.T) {
 		t.Errorf("%d bytes, of %d in float32", p.CacheBytes, single.cacheBytes(64))
 	}
 }
+
+// TestCachesAreCopied: what passes left in caches is read from one machine and put into another, whatever device each has and
+// wherever its caches are, and passes go on with the same bits. What has no memory, or is not within a cache, is an error.
+func TestCachesAreCopied(t *testing.T) {
+	d := smallDecoder()
+	const length = 40
+	want := d.open(t, "cpu", 1, plan.Resident, 0).alone(length)[0]
+	from := d.open(t, "emu:memory=1GiB", 1, plan.Page, 0)
+	from.mustRun(tokensOf(0, 0, length-1))
+	names := make(map[string]int64)
+	for _, v := range from.ran.Lowered.Graph.Values {
+		if v.Role == graph.Cache {
+			names[v.Name] = v.Bytes()
+		}
+	}
+	for _, device := range []string{"cpu", "emu:memory=1GiB"} {
+		to := d.open(t, device, 2, plan.Page, 0)
+		for name := range names {
+			if err := to.m.WriteCache(t.Context(), name, []byte{1}, 0); !errors.Is(err, pager.ErrNoCache) {
+				t.Errorf("before any pass: %v", err)
+			}
+		}
+		to.mustRun([]token{{0, -1, 0}})
+		if err := to.m.Rest(t.Context()); err != nil { // puts them aside, where the device has memory of its own
+			t.Fatal(err)
+		}
+		for name, size := range names {
+			all := make([]byte, size)
+			for at := int64(0); at < size; at += 1000 {
+				part := all[at:min(at+1000, size)]
+				if err := from.m.ReadCache(t.Context(), name, part, at); err != nil {
+					t.Fatal(err)
+				}
+				if err := to.m.WriteCache(t.Context(), name, part, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			again := make([]byte, size)
+			if err := to.m.ReadCache(t.Context(), name, again, 0); err != nil || !bytes.Equal(again, all) {
+				t.Errorf("%s: other bytes are read than were written: %v", name, err)
+			}
+			for _, at := range []int64{-1, size - 2, size + 1, 1 << 62} {
+				if to.m.ReadCache(t.Context(), name, again[:3], at) == nil || to.m.WriteCache(t.Context(), name, again[:3], at) == nil {
+					t.Errorf("%s: 3 bytes from %d on of %d", name, at, size)
+				}
+			}
+		}
+		if got := to.mustRun(tokensOf(0, length-1, length))[0]; !bytes.Equal(got, want[length-1]) {
+			t.Errorf("%s: other bits", device)
+		}
+	}
+}

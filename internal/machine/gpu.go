@@ -213,7 +213,13 @@ func (m *absentMachine) GiveBack(context.Context) error                   { retu
 func (m *absentMachine) Rest(context.Context) error                       { return nil }
 func (m *absentMachine) Trim() error                                      { return nil }
 func (m *absentMachine) DropCaches() error                                { return nil }
-func (m *absentMachine) Bound(int64)                                      {}
+func (m *absentMachine) ReadCache(context.Context, string, []byte, int64) error {
+	return pager.ErrNoCache
+}
+func (m *absentMachine) WriteCache(context.Context, string, []byte, int64) error {
+	return pager.ErrNoCache
+}
+func (m *absentMachine) Bound(int64) {}
 func (m *absentMachine) Close() error {
 	if m.host == nil {
 		return nil

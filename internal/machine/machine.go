@@ -50,6 +50,9 @@ type Machine interface {
 	Trim() error
 	// DropCaches frees the caches, which begin as zeros again.
 	DropCaches() error
+	// ReadCache and WriteCache copy bytes of a cache, from one on, between passes.
+	ReadCache(ctx context.Context, name string, dst []byte, at int64) error
+	WriteCache(ctx context.Context, name string, src []byte, at int64) error
 	// Bound says how many bytes of the device plans take from now on.
 	Bound(memoryBytes int64)
 	Close() error

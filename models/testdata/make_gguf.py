@@ -62,6 +62,17 @@ def record(case, arch, model, keys, kinds=None, extra=None, transposed=()):
         if hf == "lm_head.weight" and tied or hf.endswith((".attn.bias", ".attn.masked_bias")):
             continue
         base, suffix = hf.rsplit(".", 1)
+        if base.endswith(".experts"): # tensors with all experts, gates and ups apart
+            parts = []
+            for part in ["gate", "up"] if suffix == "gate_up_proj" else ["down"]:
+                name = f"blk.{base.split('.')[2]}.ffn_{part}_exps.weight"
+                shape = list(model.state_dict()[hf].shape)
+                shape[1] //= 2 if suffix == "gate_up_proj" else 1
+                kind = next((k for p, k in (kinds or {}).items() if p in name), Q.Q8_0)
+                parts.append(numbers(raw_tensor(len(tensors), name, shape, kind), shape, kind))
+                tensors.append([name, shape, int(kind)])
+            state[hf] = torch.from_numpy(np.concatenate(parts, 1))
+            continue
         name = names.get_name(base) + "." + suffix
         shape = list(model.state_dict()[hf].shape)
         if base.endswith(tuple(transposed)) and suffix == "weight":
@@ -162,6 +173,13 @@ gpt2 = T.GPT2LMHeadModel(T.GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=
 record("gpt2", "gpt2", gpt2, {"context_length": 128, "embedding_length": 32, "block_count": 2, "feed_forward_length": 128,
        "attention.head_count": 4, "attention.layer_norm_epsilon": 1e-5}, {"attn_qkv": Q.F16, "position": Q.F16},
        transposed=("c_attn", "c_proj", "c_fc"))
+
+experts = {"expert_count": 4, "expert_used_count": 2}
+record("mixtral", "llama", of(T.MixtralConfig, T.MixtralForCausalLM, tie_word_embeddings=False, num_local_experts=4,
+       num_experts_per_tok=2, experts_implementation="eager"), KEYS | experts, {"ffn_down": Q.Q4_1})
+record("qwen3 moe", "qwen3moe", of(T.Qwen3MoeConfig, T.Qwen3MoeForCausalLM, head_dim=16, tie_word_embeddings=False, num_experts=4,
+       num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True, experts_implementation="eager"),
+       KEYS | experts | {"attention.key_length": 16, "attention.value_length": 16, "expert_feed_forward_length": 32})
 
 with gzip.GzipFile("gguf.json.gz", "wb", mtime=0) as f:
     f.write(json.dumps({"ids": IDS, "masks": {int(k): v for k, v in MASKS.items()}, "cases": CASES}).encode())

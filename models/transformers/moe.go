@@ -10,8 +10,8 @@ import (
 )
 
 // A mixture is what decoders with experts have in place of MLPs: a router chooses a few of the experts for each token, and their
-// results are summed. Experts lie in a checkpoint one by one, as MLPs in a list, or together, in tensors with all of them: the
-// module is that which the checkpoint has.
+// results are summed. Experts lie in a checkpoint one by one, as MLPs in a list, or together, in tensors with all of them, two or,
+// in GGUF files, three: the module is that which the checkpoint has.
 type mixture struct {
 	// block, router and experts are the ends of the class names; gate is the name of the router in the block.
 	block, router, experts, gate string
@@ -58,6 +58,9 @@ const (
 	sigmoidsOfChosen scoring = "sigmoid of the chosen"
 )
 
+// blocksSuffix ends the names of weights that are not turned, since they lie as blocks of codes in the checkpoint.
+const blocksSuffix = "_blocks"
+
 // correctionKey is the name of what is added to scores where experts are chosen.
 const correctionKey = "e_score_correction_bias"
 
@@ -71,7 +74,12 @@ func (x mixture) of(d decoder) *family {
 	f.classes[d.class+x.block] = layers.Unary(mixtureForward)
 	f.classes[d.class+x.router] = layers.Class{Forward: routerForward}
 	f.classes[d.class+x.experts] = layers.Class{Forward: expertsForward}
-	f.classes[d.class+"Statics"] = layers.Unary(func(_ *layers.Trace, _ *layers.Module, x layers.Tensor) layers.Tensor { return x })
+	for _, name := range []string{"Statics", "Expert", "ExpertWeight"} { // which only hold weights
+		f.classes[d.class+name] = layers.Class{Forward: func(t *layers.Trace, m *layers.Module, _ ...any) any {
+			t.Fail("%s is computed with others of its kind", m.Class)
+			return nil
+		}}
+	}
 	return f
 }
 
@@ -114,24 +122,36 @@ func (x mixture) list(d *decoder, c *config, number, hidden, inner int) *layers.
 	} else {
 		m.Attrs["act"] = c.gate(c.text(d.actKey, d.act))
 	}
+	blocks := x.turned && c.holds("experts.gate_up_proj"+blocksSuffix) && !c.whole
 	switch {
+	case blocks:
+		m.Attrs["turned"], m.Attrs["suffix"] = false, blocksSuffix
+		m.Param("gate_up_proj"+blocksSuffix, number, 2*inner, hidden).Param("down_proj"+blocksSuffix, number, hidden, inner)
 	case x.turned:
 		m.Param("gate_up_proj", number, hidden, 2*inner).Param("down_proj", number, inner, hidden)
+	case c.holds("experts.gate_proj") && !c.whole:
+		m.Attrs["apart"] = true
+		return m.Param("gate_proj", number, inner, hidden).Param("up_proj", number, inner, hidden).
+			Param("down_proj", number, hidden, inner)
+	case !c.separate():
+		return m.Param("gate_up_proj", number, 2*inner, hidden).Param("down_proj", number, hidden, inner)
+	}
+	if x.turned {
 		if x.biased {
 			m.Param("gate_up_proj_bias", number, 2*inner).Param("down_proj_bias", number, hidden)
 		}
 		return m
-	case !c.separate():
-		return m.Param("gate_up_proj", number, 2*inner, hidden).Param("down_proj", number, hidden, inner)
 	}
 	if number > len(c.dict) {
 		c.fail(x.numberKey, "is %d, and the checkpoint has %d weights in all", number, len(c.dict))
 		return m
 	}
-	one := *d
-	one.mlpBias = nil
+	weight := func(rows, columns int) *layers.Module {
+		return layers.New(d.class+"ExpertWeight", nil).Param("weight", rows, columns)
+	}
 	for i := range number {
-		m.Add(strconv.Itoa(i), one.mlp(c, hidden, inner))
+		m.Add(strconv.Itoa(i), layers.New(d.class+"Expert", nil).
+			Add("gate_proj", weight(inner, hidden)).Add("up_proj", weight(inner, hidden)).Add("down_proj", weight(hidden, inner)))
 	}
 	return m
 }
@@ -242,13 +262,22 @@ func bestGroups(t *layers.Trace, m *layers.Module, choice layers.Tensor) layers.
 func expertsForward(t *layers.Trace, m *layers.Module, args ...any) any {
 	number := m.Int("number")
 	gate, up, down := make([]layers.Tensor, number), make([]layers.Tensor, number), make([]layers.Tensor, number)
-	if len(m.Children) > 0 {
+	switch {
+	case m.Bool("apart"): // three stacks
+		for k, to := range [][]layers.Tensor{gate, up, down} {
+			all := t.Param(m, []string{"gate_proj", "up_proj", "down_proj"}[k])
+			for i := range number {
+				to[i] = t.Op("select.int", all, 0, i)
+			}
+		}
+	case len(m.Children) > 0:
 		for i, c := range m.Children {
 			gate[i], up[i] = t.Param(c.Module.Child("gate_proj"), "weight"), t.Param(c.Module.Child("up_proj"), "weight")
 			down[i] = t.Param(c.Module.Child("down_proj"), "weight")
 		}
-	} else {
-		both, all := t.Param(m, "gate_up_proj"), t.Param(m, "down_proj")
+	default:
+		suffix := m.Text("suffix")
+		both, all := t.Param(m, "gate_up_proj"+suffix), t.Param(m, "down_proj"+suffix)
 		if m.Bool("turned") {
 			both, all = t.Op("transpose.int", both, 1, 2), t.Op("transpose.int", all, 1, 2)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/optimem/optimem/graph"
 	"github.com/optimem/optimem/graph/rewrite"
+	"github.com/optimem/optimem/internal/cpu"
 	"github.com/optimem/optimem/loader"
 	"github.com/optimem/optimem/models"
 	"github.com/optimem/optimem/models/transformers"
@@ -281,6 +282,57 @@ func TestHalfExperts(t *testing.T) {
 			if !bytes.Equal(outs[0].Data, outs[1].Data) {
 				t.Errorf("%s, %v: other numbers than from the same weights in float32", kind, dtype)
 			}
+		}
+	}
+}
+
+// TestNoToken: rows that are no token go through no expert, wherever they are in a pass.
+func TestNoToken(t *testing.T) {
+	r := named(t, "mixtral", "causal")
+	model, err := models.Build(r.folder(t), models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, err := model.Steps(models.StepOptions{Blocks: 2, Context: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := steps.Graph(map[string]tensor.Shape{
+		models.StepTokens: {3}, models.StepPositions: {3}, models.StepBlocks: {3, 1}, models.StepWanted: {1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids graph.Operand
+	for _, op := range g.Ops {
+		if op.Kind == "experts" && op.Path == "model.layers.0.mlp.experts" {
+			ids = op.In[1]
+		}
+	}
+	g.Outputs = append(g.Outputs, graph.Output{Name: "ids", Operand: ids})
+	pool := cpu.NewPool(1)
+	defer pool.Close()
+	storage := func(v graph.Value) ([]byte, error) {
+		data := make([]byte, v.Bytes())
+		if v.Role == graph.Cache {
+			return data, nil
+		}
+		return data, v.Weight.Extent.Source.ReadAt(t.Context(), data, v.Weight.Extent.Offset)
+	}
+	out, err := cpu.Interpret(t.Context(), pool, graph.Standard(), g, storage, map[string]*tensor.Tensor{
+		models.StepTokens: tensor.Of([]int64{5, 6, 7}, 3), models.StepPositions: tensor.Of([]int64{0, -1, 1}, 3),
+		models.StepBlocks: tensor.Of([]int64{0, 0, 0}, 3, 1), models.StepWanted: tensor.Of([]int64{2}, 1),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tensor.Slice[int64](out["ids"].Contiguous())
+	if err != nil || len(got) != 6 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	for i, id := range got {
+		if none := i/2 == 1; (id == -1) != none {
+			t.Errorf("row %d has the expert %d", i/2, id)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// A call is one of a tool, as a model wrote it.
+// A call is one of a tool, as a model wrote it, or a part of one: without a name it goes on with the arguments of the last.
 type call struct {
 	name string
 	// arguments are the text of a JSON object.
@@ -19,19 +19,18 @@ type call struct {
 
 // A callReader finds the calls in what a model writes.
 type callReader interface {
-	// write takes text and returns what is certain to be content, and the calls that are whole.
+	// write takes text and returns what is certain to be content, and what is certain to be calls.
 	write(text string) (content string, calls []call)
-	// end returns what was held back.
+	// end returns what was held back. What was written by then of a call may be cut off.
 	end() (content string, calls []call)
 }
 
 // reader returns the reader of a request's answers.
 func (s *toolset) reader(f family) callReader {
 	if s.choice == toolsRequired || s.choice == toolsNamed {
-		if name, ok := s.single(f); ok {
-			return &wholeReader{parse: func(text string) ([]call, bool) { return parseMistral(name + "[ARGS]" + text) }}
-		}
-		return &wholeReader{parse: parseCalls}
+		r := &forcedReader{}
+		r.name, _ = s.single(f)
+		return r
 	}
 	switch f {
 	case hermes:

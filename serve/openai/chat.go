@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/optimem/optimem/generate"
 	"github.com/optimem/optimem/text/template"
@@ -151,24 +152,50 @@ func (h *Handler) chatAnswer(request *chatRequest, lease *WriterLease) (*chatAns
 
 // encode returns the tokens of a text that has its special tokens, where there is room for them.
 func encode(w Writer, text, param string) ([]int, error) {
-	encoded, err := w.Tokenizer().Encode(text, tokenizer.Options{})
+	if err := surelyFits(w, text, param); err != nil {
+		return nil, err
+	}
+	ids, err := tokens(w, text)
 	if err != nil {
 		return nil, invalid(param, "%s: %v", param, err)
+	}
+	return ids, fits(w, len(ids), "", param)
+}
+
+func tokens(w Writer, text string) ([]int, error) {
+	encoded, err := w.Tokenizer().Encode(text, tokenizer.Options{})
+	if err != nil {
+		return nil, err
 	}
 	ids := make([]int, len(encoded.IDs))
 	for i, id := range encoded.IDs {
 		ids[i] = int(id)
 	}
-	return ids, fits(w, ids, param)
+	return ids, nil
+}
+
+// beginBytes is how many bytes for each token of the context are looked at before a longer text is encoded.
+const beginBytes = 16
+
+// surelyFits returns an error where the beginning of a text is far too long already, so that nobody has seconds of encoding for
+// a text that is refused.
+func surelyFits(w Writer, text, param string) error {
+	for n := beginBytes * w.Context(); n < len(text); n *= 4 {
+		begin := strings.ToValidUTF8(text[:n], "")
+		if ids, err := tokens(w, begin); err == nil && len(ids) >= 2*w.Context() { // a word that is cut has a few more
+			return fits(w, len(ids), "more than ", param)
+		}
+	}
+	return nil
 }
 
 // fits returns an error where a prompt leaves no room in the context.
-func fits(w Writer, ids []int, param string) error {
-	if len(ids) < w.Context() {
+func fits(w Writer, n int, more, param string) error {
+	if n < w.Context() {
 		return nil
 	}
-	e := invalid(param, "This model's maximum context length is %d tokens. However, your %s resulted in %d tokens. Please reduce "+
-		"the length of the %s.", w.Context(), param, len(ids), param)
+	e := invalid(param, "This model's maximum context length is %d tokens. However, your %s resulted in %s%d tokens. Please reduce "+
+		"the length of the %s.", w.Context(), param, more, n, param)
 	e.Code = "context_length_exceeded"
 	return e
 }
@@ -193,8 +220,8 @@ type chatState struct {
 	made    []callObject
 	tokens  []generate.Token
 	result  *generate.TextResult
-	// begun tells that the stream has the role.
-	begun bool
+	// begun tells that the stream has the role, enough that further calls are dropped.
+	begun, enough bool
 }
 
 // run writes all answers.
@@ -205,7 +232,7 @@ func (a *chatAnswer) run(ctx context.Context, w http.ResponseWriter) error {
 			a.choices[i].calls = a.request.tools.reader(a.family)
 		}
 	}
-	x := writing{writer: a.writer, requests: a.requests, got: a.got, idle: a.h.opts.KeepAlive}
+	x := writing{writer: a.writer, requests: a.requests, alike: a.request.n, got: a.got, idle: a.h.opts.KeepAlive}
 	if a.request.stream {
 		a.stream = &stream{w: w}
 		x.tick = a.stream.wait
@@ -237,8 +264,9 @@ func (a *chatAnswer) choice(i int) chatChoice {
 
 // finish is why an answer ended.
 func (a *chatAnswer) finish(s *chatState) string {
+	forced, ok := s.calls.(*forcedReader)
 	switch {
-	case len(s.made) > 0 && a.request.tools.choice != toolsNamed:
+	case len(s.made) > 0 && a.request.tools.choice != toolsNamed && !(ok && forced.cut()):
 		return "tool_calls"
 	case s.result.Finish == generate.FinishLength:
 		return "length"
@@ -261,24 +289,35 @@ func (a *chatAnswer) got(e event) error {
 	if a.request.top < 0 {
 		tokens = nil
 	}
-	made := make([]callObject, len(calls))
-	for i, c := range calls {
-		index := len(s.made) + i
-		made[i] = callObject{ID: a.family.id(), Type: "function", Function: functionObject{c.name, c.arguments}}
-		if a.stream != nil {
-			made[i].Index = &index
-		}
-	}
-	if tools := a.request.tools; tools != nil && !tools.parallel { // one was asked for
-		made = made[:min(len(made), 1-min(len(s.made), 1))]
-	}
-	s.made = append(s.made, made...)
+	parts := a.made(s, calls)
 	s.result = e.result
 	if a.stream != nil {
-		return a.chunks(e.choice, content, tokens, made)
+		return a.chunks(e.choice, content, tokens, parts)
 	}
 	s.content, s.tokens = append(s.content, content...), append(s.tokens, tokens...)
 	return nil
+}
+
+// made notes calls, and returns the parts that a stream has of them.
+func (a *chatAnswer) made(s *chatState, calls []call) (parts []callObject) {
+	for _, c := range calls {
+		if c.name != "" {
+			if s.enough = len(s.made) > 0 && !a.request.tools.parallel; !s.enough { // one was asked for
+				o := callObject{ID: a.family.id(), Type: "function", Function: functionObject{Name: c.name}}
+				s.made = append(s.made, o)
+				index := len(s.made) - 1
+				o.Index = &index
+				parts = append(parts, o)
+			}
+		}
+		if s.enough || c.arguments == "" {
+			continue
+		}
+		index := len(s.made) - 1
+		s.made[index].Function.Arguments += c.arguments
+		parts = append(parts, callObject{Index: &index, Function: functionObject{Arguments: c.arguments}})
+	}
+	return parts
 }
 
 // usage counts the tokens of all answers; the prompt is counted once.

@@ -31,9 +31,9 @@ func (a *chatAnswer) chunk(d chatDelta) error {
 }
 
 // chunks sends what an answer came to.
-func (a *chatAnswer) chunks(choice int, content string, tokens []generate.Token, made []callObject) error {
+func (a *chatAnswer) chunks(choice int, content string, tokens []generate.Token, parts []callObject) error {
 	s := &a.choices[choice]
-	if s.result == nil && content == "" && len(tokens) == 0 && len(made) == 0 {
+	if s.result == nil && content == "" && len(tokens) == 0 && len(parts) == 0 {
 		return nil
 	}
 	if !s.begun {
@@ -53,7 +53,7 @@ func (a *chatAnswer) chunks(choice int, content string, tokens []generate.Token,
 			return err
 		}
 	}
-	for _, c := range made {
+	for _, c := range parts {
 		if err := a.calling(choice, c); err != nil {
 			return err
 		}
@@ -68,23 +68,17 @@ func (a *chatAnswer) chunks(choice int, content string, tokens []generate.Token,
 // callPart is about how many bytes of a call's arguments go into a chunk.
 const callPart = 512
 
-// calling sends a call: its name first, then its arguments, as clients put them together.
+// calling sends a part of a call, in chunks that are not too large.
 func (a *chatAnswer) calling(choice int, c callObject) error {
 	arguments := c.Function.Arguments
-	c.Function.Arguments = ""
 	for {
-		if err := a.chunk(chatDelta{Index: choice, Delta: delta{Calls: []callObject{c}}}); err != nil {
-			return err
-		}
-		if arguments == "" {
-			return nil
-		}
 		n := min(callPart, len(arguments))
 		for n < len(arguments) && !utf8.RuneStart(arguments[n]) {
 			n++
 		}
-		part := arguments[:n]
-		arguments = arguments[n:]
-		c = callObject{Index: c.Index, Function: functionObject{Arguments: part}}
+		c.Function.Arguments, arguments = arguments[:n], arguments[n:]
+		if err := a.chunk(chatDelta{Index: choice, Delta: delta{Calls: []callObject{c}}}); err != nil || arguments == "" {
+			return err
+		}
 	}
 }

@@ -2,13 +2,17 @@ package openai_test
 
 import (
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/optimem/optimem/generate"
+	"github.com/optimem/optimem/serve/openai"
 	"github.com/optimem/optimem/text/tokenizer"
 )
 
@@ -181,6 +185,51 @@ func TestSampling(t *testing.T) {
 		if streamed[i] != many.content(i) {
 			t.Errorf("streamed answer %d is %q, want %q", i, streamed[i], many.content(i))
 		}
+	}
+}
+
+// An ordered writer notes how many had begun to write when the first of them had not written anything yet.
+type ordered struct {
+	*generate.Writer
+	began atomic.Int64
+	early int64
+}
+
+func (o *ordered) Pieces(_ context.Context, _ generate.TextRequest, got func(generate.Piece) error) (*generate.TextResult, error) {
+	if o.began.Add(1) == 1 {
+		time.Sleep(20 * time.Millisecond) // in which the others would begin
+		o.early = o.began.Load()
+	}
+	result := &generate.TextResult{}
+	return result, got(generate.Piece{Text: "x"})
+}
+
+// TestPromptsAreComputedOnce: of several answers, the first goes ahead with the prompt, and the others have its keys and values.
+func TestPromptsAreComputedOnce(t *testing.T) {
+	w := &ordered{Writer: writer(t, "")}
+	s := serve(t, &registry{writers: map[string]openai.Writer{"tiny": w}}, openai.Options{})
+	var got chat
+	s.ok(t, chats, ask("x", `"n": 4`), &got)
+	if began := w.began.Load(); w.early != 1 || began != 4 {
+		t.Errorf("%d of %d answers began before the first had its prompt", w.early, began)
+	}
+	w = &ordered{Writer: writer(t, "")}
+	s = serve(t, &registry{writers: map[string]openai.Writer{"tiny": w}}, openai.Options{})
+	s.ok(t, completions, `{"model": "tiny", "prompt": ["a", "b"], "n": 2}`, &got)
+	if began := w.began.Load(); w.early > 3 || began != 4 { // those of the other prompt need not wait
+		t.Errorf("%d of %d texts began before the first had its prompt", w.early, began)
+	}
+
+	s = tiny(t)
+	long := "an unusual question: " + strings.Repeat("Rome Oslo ", 20)
+	before := engine(t).Stats()
+	s.ok(t, chats, ask(long, `"n": 4, "temperature": 1, "max_tokens": 3`), &got)
+	if rows, most := engine(t).Stats().Rows-before.Rows, int64(3*got.Usage.Prompt/2+12); rows > most || got.Usage.Prompt < 60 {
+		t.Errorf("four answers to %d tokens took %d rows, more than %d", got.Usage.Prompt, rows, most)
+	}
+	s.ok(t, chats, ask(long, `"max_tokens": 3`), &got)
+	if cached := got.Usage.Details.Cached; cached == 0 || cached >= got.Usage.Prompt {
+		t.Errorf("%d tokens of %d were there", cached, got.Usage.Prompt)
 	}
 }
 

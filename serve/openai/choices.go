@@ -21,7 +21,10 @@ type event struct {
 type writing struct {
 	writer   Writer
 	requests []generate.TextRequest
-	got      func(event) error
+	// alike is how many requests in a row have the same prompt. The first of them goes ahead, so that its prompt's keys and values
+	// are there for the others.
+	alike int
+	got   func(event) error
 	// tick is called whenever nothing came for idle.
 	idle time.Duration
 	tick func() error
@@ -33,9 +36,17 @@ func (x *writing) run(ctx context.Context) error {
 	defer cancel(nil)
 	events := make(chan event)
 	var wg sync.WaitGroup
+	var ahead chan struct{}
 	for i, r := range x.requests {
+		o := one{choice: i, request: r, writer: x.writer, events: events}
+		if i%x.alike == 0 {
+			ahead = make(chan struct{})
+			o.began = ahead
+		} else {
+			o.after = ahead
+		}
 		wg.Go(func() {
-			if err := x.one(ctx, i, r, events); err != nil {
+			if err := o.write(ctx); err != nil {
 				cancel(err)
 			}
 		})
@@ -68,24 +79,55 @@ func (x *writing) run(ctx context.Context) error {
 	}
 }
 
-// one writes an answer.
-func (x *writing) one(ctx context.Context, choice int, r generate.TextRequest, events chan<- event) (err error) {
+// A one is one of a request's answers.
+type one struct {
+	choice  int
+	request generate.TextRequest
+	writer  Writer
+	events  chan<- event
+	// began is closed when something was written, or nothing will be; after is that of the answer that goes ahead. Each may be nil.
+	began chan<- struct{}
+	after <-chan struct{}
+}
+
+// write writes the answer.
+func (o *one) write(ctx context.Context) (err error) {
+	defer o.begin()
 	defer func() {
 		if v := recover(); v != nil {
 			err = panicked.By(v)
 		}
 	}()
-	send := func(e event) error {
+	if o.after != nil {
 		select {
-		case events <- e:
-			return nil
+		case <-o.after:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	result, err := x.writer.Pieces(ctx, r, func(p generate.Piece) error { return send(event{choice: choice, piece: p}) })
+	result, err := o.writer.Pieces(ctx, o.request, func(p generate.Piece) error {
+		o.begin()
+		return o.send(ctx, event{choice: o.choice, piece: p})
+	})
 	if err != nil {
 		return err
 	}
-	return send(event{choice: choice, result: result})
+	return o.send(ctx, event{choice: o.choice, result: result})
+}
+
+// begin lets those go on that wait.
+func (o *one) begin() {
+	if o.began != nil {
+		close(o.began)
+		o.began = nil
+	}
+}
+
+func (o *one) send(ctx context.Context, e event) error {
+	select {
+	case o.events <- e:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -52,7 +52,7 @@ func TestClients(t *testing.T) {
 	r := &busyRegistry{registry: registry{
 		writers: map[string]openai.Writer{
 			"tiny": tiny, "busy": tiny, "tools": writer(t, calling(hermesCalls)),
-			"scripted": &scripted{writer(t, calling(hermesCalls)), script, 4, new(generate.TextRequest)},
+			"scripted": &scripted{Writer: writer(t, calling(hermesCalls)), script: script, piece: 4, asked: new(generate.TextRequest)},
 			"broken":   &waiting{Writer: tiny, pieces: 2, fail: errors.New("a bug")},
 		},
 		embedders: map[string]openai.Embedder{"vectors": staticEmbedder(t)},

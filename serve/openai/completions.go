@@ -151,7 +151,10 @@ func (a *completion) prepare(one generate.TextRequest) error {
 	for _, p := range a.request.prompts {
 		ids := p.tokens
 		if ids == nil {
-			var err error
+			err := surelyFits(a.writer, p.text, "prompt")
+			if err != nil {
+				return err
+			}
 			if ids, err = a.writer.Tokens(generate.TextRequest{Prompt: p.text}); err != nil {
 				return invalid("prompt", "prompt: %v", err)
 			}
@@ -164,7 +167,7 @@ func (a *completion) prepare(one generate.TextRequest) error {
 		if len(ids) == 0 {
 			return invalid("prompt", "prompt is empty, and the model names no token that texts begin with")
 		}
-		if err := fits(a.writer, ids, "prompt"); err != nil {
+		if err := fits(a.writer, len(ids), "", "prompt"); err != nil {
 			return err
 		}
 		one.Request.Prompt = ids
@@ -192,7 +195,7 @@ func (a *completion) decode(ids []int) string {
 
 // run writes all texts.
 func (a *completion) run(ctx context.Context, w http.ResponseWriter) error {
-	x := writing{writer: a.writer, requests: a.requests, got: a.got, idle: a.h.opts.KeepAlive}
+	x := writing{writer: a.writer, requests: a.requests, alike: a.request.n, got: a.got, idle: a.h.opts.KeepAlive}
 	if a.request.stream {
 		a.stream = &stream{w: w}
 		x.tick = a.stream.wait

@@ -121,5 +121,8 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
+	if e.Status == http.StatusInternalServerError || e.Status == http.StatusGatewayTimeout {
+		w.Header().Set("X-Should-Retry", "false") // clients would ask for the same again, and find the same
+	}
 	answer(w, e.Status, e.body())
 }

@@ -402,6 +402,9 @@ func TestErrorMapping(t *testing.T) {
 		if e.Error.Code != nil {
 			code = *e.Error.Code
 		}
+		if r.Header.Get("X-Should-Retry") != map[int]string{500: "false", 504: "false"}[c.status] {
+			t.Errorf("%v: %v", c.err, r.Header)
+		}
 		if r.StatusCode != c.status || code != c.code || !strings.Contains(e.Error.Message, c.says) || r.Header.Get("Retry-After") != c.retry ||
 			bytes.Contains(data, []byte("secret")) {
 			t.Errorf("%v: %s %s", c.err, r.Status, data)

@@ -120,6 +120,34 @@ func TestRefused(t *testing.T) {
 	s.fails(t, chats, `{"model": 5, "messages": []}`, 400, "model", "", "string")
 }
 
+// TestLongTexts are refused by their beginnings, before seconds went into their tokens; what only looks long is not.
+func TestLongTexts(t *testing.T) {
+	w := &counting{writer(t, ""), 0}
+	s := serve(t, &registry{writers: map[string]openai.Writer{"tiny": w}}, openai.Options{})
+	for _, text := range []string{strings.Repeat("word ", 100000), strings.Repeat("ü", 100000)} {
+		s.fails(t, completions, `{"model": "tiny", "prompt": "`+text+`"}`, 400, "prompt", "context_length_exceeded", "more than")
+		s.fails(t, chats, ask(text, ""), 400, "messages", "context_length_exceeded", "more than")
+	}
+	if w.encoded != 0 {
+		t.Errorf("%d long texts were encoded", w.encoded)
+	}
+	s.fails(t, completions, `{"model": "tiny", "prompt": "`+strings.Repeat("word ", 300)+`"}`, 400, "prompt", "context_length_exceeded", "resulted in 1")
+	if w.encoded != 1 {
+		t.Errorf("%d texts were encoded", w.encoded)
+	}
+}
+
+// A counting writer counts texts of which it was asked the tokens.
+type counting struct {
+	*generate.Writer
+	encoded int
+}
+
+func (c *counting) Tokens(r generate.TextRequest) ([]int, error) {
+	c.encoded++
+	return c.Writer.Tokens(r)
+}
+
 // TestNoTemplate: a model without a chat template says where its texts go.
 func TestNoTemplate(t *testing.T) {
 	folder := t.TempDir()

@@ -44,8 +44,10 @@ func (s *toolset) bound(f family, w Writer, r *generate.TextRequest) (begin stri
 
 // single returns the name of the only tool that may be called, where models write the name before the arguments.
 func (s *toolset) single(f family) (string, bool) {
-	allowed := s.allowed()
-	return allowed[0].name, f == mistralNamed && len(allowed) == 1
+	if allowed := s.allowed(); f == mistralNamed && len(allowed) == 1 {
+		return allowed[0].name, true
+	}
+	return "", false
 }
 
 // schema is that of what follows a marker.

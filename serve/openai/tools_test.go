@@ -22,6 +22,8 @@ type scripted struct {
 	script string
 	piece  int
 	asked  *generate.TextRequest
+	// cut tells that there was no room for more.
+	cut bool
 }
 
 func (s *scripted) Pieces(_ context.Context, r generate.TextRequest, got func(generate.Piece) error) (*generate.TextResult, error) {
@@ -35,6 +37,9 @@ func (s *scripted) Pieces(_ context.Context, r generate.TextRequest, got func(ge
 	}
 	result := &generate.TextResult{Text: s.script}
 	result.Finish, result.PromptTokens, result.Tokens = generate.FinishStop, len(r.Request.Prompt), make([]int, 3)
+	if s.cut {
+		result.Finish = generate.FinishLength
+	}
 	return result, nil
 }
 
@@ -92,7 +97,7 @@ func TestCalls(t *testing.T) {
 		{mistralArgs, `[TOOL_CALLS]weather[ARGS]{"city"`, `[TOOL_CALLS]weather[ARGS]{"city"`, nil},
 	} {
 		for _, piece := range []int{1, 3, 1000} {
-			w := &scripted{writer(t, calling(c.form)), c.script, piece, new(generate.TextRequest)}
+			w := &scripted{Writer: writer(t, calling(c.form)), script: c.script, piece: piece, asked: new(generate.TextRequest)}
 			s := serve(t, &registry{writers: map[string]openai.Writer{"tiny": w}}, openai.Options{})
 			var got chat
 			s.ok(t, chats, withTools("x", ""), &got)
@@ -146,7 +151,7 @@ func checkCalls(t *testing.T, name, content string, made []toolCall, why, wantCo
 // TestOneCall: parallel_tool_calls: false leaves the first.
 func TestOneCall(t *testing.T) {
 	script := `<tool_call>{"name": "weather", "arguments": {}}</tool_call><tool_call>{"name": "time", "arguments": {}}</tool_call>`
-	w := &scripted{writer(t, calling(hermesCalls)), script, 5, new(generate.TextRequest)}
+	w := &scripted{Writer: writer(t, calling(hermesCalls)), script: script, piece: 5, asked: new(generate.TextRequest)}
 	s := serve(t, &registry{writers: map[string]openai.Writer{"tiny": w}}, openai.Options{})
 	var got chat
 	s.ok(t, chats, withTools("x", `"parallel_tool_calls": false`), &got)
@@ -176,6 +181,58 @@ func TestForcedCalls(t *testing.T) {
 			}
 			if why, want := *got.Choices[0].Finish, map[bool]string{true: "tool_calls", false: "stop"}[choice == `"required"`]; why != want {
 				t.Errorf("%s, %s: ends with %s, want %s", name, choice, why, want)
+			}
+		}
+	}
+}
+
+// TestForcedArgumentsAreStreamed while they are written, and what is cut off says so.
+func TestForcedArgumentsAreStreamed(t *testing.T) {
+	odd := `{"city": "a } \\\" ] {", "list": [{"x": []}]}`
+	for _, c := range []struct {
+		form, script, content string
+		calls                 calls
+		cut                   bool
+	}{
+		{hermesCalls, `{"name": "weather", "arguments": ` + odd + `}`, "", calls{{"weather", odd}}, false},
+		{llamaCalls, "{ \"name\": \"weather\",\n \"parameters\": " + odd + "\n}", "", calls{{"weather", odd}}, false},
+		{mistralList, `[{"name": "weather", "arguments": ` + odd + `}, {"name": "time", "arguments": {}}]`, "", calls{{"weather", odd}, {"time", "{}"}}, false},
+		{hermesCalls, `{"name": "weather", "arguments": {"city": "Ro`, "", calls{{"weather", `{"city": "Ro`}}, true},
+		{hermesCalls, `{"name": "wea`, `{"name": "wea`, nil, true},
+	} {
+		for _, piece := range []int{1, 7, 1000} {
+			w := &scripted{Writer: writer(t, calling(c.form)), script: c.script, piece: piece, asked: new(generate.TextRequest), cut: c.cut}
+			s := serve(t, &registry{writers: map[string]openai.Writer{"tiny": w}}, openai.Options{})
+			var got chat
+			s.ok(t, chats, withTools("x", `"tool_choice": "required"`), &got)
+			m, why := got.Choices[0].Message, *got.Choices[0].Finish
+			content := ""
+			if m.Content != nil {
+				content = *m.Content
+			}
+			made, parts := []toolCall{}, 0
+			for _, p := range s.chunks(t, chats, withTools("x", `"tool_choice": "required", "stream": true`)) {
+				for _, part := range p.Choices[0].Delta.ToolCalls {
+					if parts++; part.Index == len(made) {
+						made = append(made, part)
+					} else {
+						made[part.Index].Function.Arguments += part.Function.Arguments
+					}
+				}
+				if p.Choices[0].Finish != nil && *p.Choices[0].Finish != why {
+					t.Errorf("%q: a stream ends with %s, an answer with %s", c.script, *p.Choices[0].Finish, why)
+				}
+			}
+			if piece == 1 && len(c.calls) > 0 && parts < 8 {
+				t.Errorf("%q comes in %d parts", c.script, parts)
+			}
+			if (why == "length") != c.cut || content != c.content || len(m.ToolCalls) != len(c.calls) || len(made) != len(c.calls) {
+				t.Fatalf("%q by %d: %+v, %q, %s, streamed %+v", c.script, piece, m.ToolCalls, content, why, made)
+			}
+			for i, want := range c.calls {
+				if m.ToolCalls[i].Function != want || made[i].Function != want || made[i].ID == "" || made[i].Type != "function" {
+					t.Errorf("%q by %d: %+v, streamed %+v", c.script, piece, m.ToolCalls[i], made[i])
+				}
 			}
 		}
 	}
@@ -232,7 +289,7 @@ func TestNestedSchemas(t *testing.T) {
 
 // TestToolsThatAreNotRendered: tool_choice none hides them, and past calls are rendered as objects.
 func TestToolsThatAreNotRendered(t *testing.T) {
-	w := &scripted{writer(t, calling(hermesCalls)), "ok", 5, new(generate.TextRequest)}
+	w := &scripted{Writer: writer(t, calling(hermesCalls)), script: "ok", piece: 5, asked: new(generate.TextRequest)}
 	s := serve(t, &registry{writers: map[string]openai.Writer{"tiny": w}}, openai.Options{})
 	prompt := func(body string) string {
 		var got chat
@@ -284,7 +341,7 @@ func TestFamiliesOfTemplates(t *testing.T) {
 			hermesCalls: `<tool_call>{"name": "time", "arguments": {}}</tool_call>`, mistralList: `[TOOL_CALLS][{"name": "time", "arguments": {}}]`,
 			mistralArgs: `[TOOL_CALLS]time[ARGS]{}`,
 		}[want]
-		w := &scripted{writer(t, source), script, 7, new(generate.TextRequest)}
+		w := &scripted{Writer: writer(t, source), script: script, piece: 7, asked: new(generate.TextRequest)}
 		server := serve(t, &registry{writers: map[string]openai.Writer{"tiny": longer{w}}}, openai.Options{})
 		if script == "" {
 			server.fails(t, chats, withTools("x", ""), 400, "tools", "unsupported_parameter", "")

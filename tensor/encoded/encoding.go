@@ -59,11 +59,16 @@ func ByID(id uint32) (*Encoding, bool) {
 	return nil, false
 }
 
-// ByName returns the encoding of ggml's name.
+// ByName returns the encoding of a name, ggml's or one of an own make.
 func ByName(name string) (*Encoding, bool) {
 	for i := range encodings {
 		if encodings[i].Name == name {
 			return &encodings[i], true
+		}
+	}
+	for i := range own {
+		if own[i].Name == name {
+			return &own[i], true
 		}
 	}
 	return nil, false
@@ -77,7 +82,7 @@ func (e *Encoding) BlockBytes(n int) (int, bool) {
 // Numbers returns how many numbers so many bytes of whole blocks stand for.
 func (e *Encoding) Numbers(bytes int64) int64 { return bytes / e.Bytes * e.Elements }
 
-// All returns every encoding that is known by name.
+// All returns every encoding of ggml's.
 func All() []*Encoding {
 	all := make([]*Encoding, len(encodings))
 	for i := range encodings {

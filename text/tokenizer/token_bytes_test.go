@@ -37,6 +37,13 @@ func TestTokenBytes(t *testing.T) {
 				t.Errorf("%s: special token %q adds %q and %q", name, a.Content, begin[id], later[id])
 			}
 		}
+		all := tok.AddedTokens()
+		for id, bytes := range later {
+			added, special := all[uint32(id)]
+			if got := tok.Bytes(uint32(id)); special && added.Special && string(got) != added.Content || !added.Special && string(got) != string(bytes) {
+				t.Errorf("%s: token %d alone has %q, want %q or %q", name, id, got, bytes, added.Content)
+			}
+		}
 		rng := rand.New(rand.NewPCG(1, 2))
 		for range 2000 {
 			var ids []uint32

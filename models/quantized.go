@@ -1,0 +1,502 @@
+package models
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/optimem/optimem/layers"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models/transformers"
+	"github.com/optimem/optimem/storage"
+	"github.com/optimem/optimem/tensor"
+	"github.com/optimem/optimem/tensor/encoded"
+)
+
+// A quantConfig is what a folder's configuration says of how its weights are quantised.
+type quantConfig struct {
+	Method     string `json:"quant_method"`
+	Bits       int    `json:"bits"`
+	GroupSize  int64  `json:"group_size"`
+	Checkpoint string `json:"checkpoint_format"`
+	Version    string `json:"version"`
+	Format     string `json:"format"`
+	// GGUF's and others' keys that are of no interest are left out.
+	BlockSize []int64 `json:"weight_block_size"`
+}
+
+// quantMethods are those whose weights are read, in the words of an error.
+const quantMethods = "awq (gemm), gptq, fp8 and compressed-tensors (int4, int8 and float8)"
+
+// useQuantized makes m the model of a Hugging Face folder whose weights are quantised: of tensors that belong together one weight
+// is made, under the name that it had, and the configuration no longer says so.
+func (m *Model) useQuantized(ckpt *loader.Checkpoint, opts Options, raw json.RawMessage, rest []byte, dtype tensor.DType) error {
+	var q quantConfig
+	if err := json.Unmarshal(raw, &q); err != nil {
+		return fmt.Errorf("%w: quantization_config: %w", loader.ErrFormat, err)
+	}
+	b := &quantBuilder{quantConfig: q, dtype: dtype, all: make(map[string]*tensor.Weight, len(ckpt.Weights))}
+	for i := range ckpt.Weights {
+		b.all[ckpt.Weights[i].Name] = &ckpt.Weights[i]
+	}
+	if err := b.method(); err != nil {
+		return err
+	}
+	for i := range ckpt.Weights {
+		if err := b.module(ckpt.Weights[i].Name); err != nil {
+			return err
+		}
+	}
+	weights := b.weights(ckpt.Weights)
+	renamed, err := loader.NewCheckpoint(ckpt.Path, weights, nil)
+	if err != nil {
+		return err
+	}
+	dict := make(layers.StateDict, len(weights))
+	for i, w := range weights {
+		dict[i] = layers.Entry{Name: w.Name, DType: w.DType, Shape: w.Layout.Shape}
+	}
+	a, err := transformers.Named(opts.Arch, rest, dict)
+	if err != nil {
+		return configError(ckpt, err)
+	}
+	renamed.Format, m.weights = ckpt.Format, renamed.Weights
+	return m.useArchitecture(renamed, a, opts, nil)
+}
+
+// quantizationOf returns what a configuration says of quantised weights, the configuration without that, and the dtype that its
+// weights have otherwise; nil where it says nothing.
+func quantizationOf(config []byte) (quantization json.RawMessage, rest []byte, dtype tensor.DType) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(config, &fields) != nil {
+		return nil, config, tensor.Invalid // whoever reads it says what is wrong
+	}
+	quantization = fields["quantization_config"]
+	if quantization == nil || string(quantization) == "null" {
+		return nil, config, tensor.Invalid
+	}
+	delete(fields, "quantization_config")
+	dtype = tensor.Float32
+	for _, key := range []string{"torch_dtype", "dtype"} {
+		var name string
+		if d, ok := tensor.DType(0), json.Unmarshal(fields[key], &name) == nil; ok {
+			if d, ok = tensor.ParseDType(name); ok && (d.IsHalf() || d == tensor.Float32) {
+				dtype = d
+			}
+		}
+	}
+	rest, err := json.Marshal(fields)
+	if err != nil {
+		return nil, config, tensor.Invalid
+	}
+	return quantization, rest, dtype
+}
+
+// A quantBuilder makes weights of the tensors that quantised modules have.
+type quantBuilder struct {
+	quantConfig
+	dtype tensor.DType
+	all   map[string]*tensor.Weight
+	// modules are those whose weights are made, gone the tensors that they are made of, or that are of no use.
+	modules []quantModule
+	gone    map[string]bool
+}
+
+type quantModule struct {
+	name          string
+	rows, columns int64
+	matrix        encoded.Matrix
+	encoding      *encoded.Encoding
+	dtype         tensor.DType
+}
+
+// method refuses what is not known.
+func (b *quantBuilder) method() error {
+	refused := func(why string) error {
+		return &UnsupportedError{
+			What: fmt.Sprintf("weights quantised by %.40q%s; those that are read are %s", b.Method, why, quantMethods),
+		}
+	}
+	switch b.Method {
+	case "awq":
+		if v := strings.ToLower(b.Version); v != "" && v != "gemm" {
+			return refused(fmt.Sprintf(", version %.20q", b.Version))
+		}
+		if b.Bits != 4 && b.Bits != 0 {
+			return refused(fmt.Sprintf(" with %d bits", b.Bits))
+		}
+		b.Bits = 4
+	case "gptq":
+		if f := b.Checkpoint; f != "" && f != "gptq" && f != "gptq_v2" {
+			return refused(fmt.Sprintf(", checkpoint format %.20q", f))
+		}
+		if b.Bits != 2 && b.Bits != 4 && b.Bits != 8 {
+			return refused(fmt.Sprintf(" with %d bits", b.Bits))
+		}
+	case "fp8":
+	case "compressed-tensors":
+		switch b.Format {
+		case "pack-quantized", "int-quantized", "naive-quantized", "float-quantized":
+		default:
+			return refused(fmt.Sprintf(", format %.30q", b.Format))
+		}
+	default:
+		return refused("")
+	}
+	b.gone = make(map[string]bool)
+	return nil
+}
+
+// module makes the weight that a tensor is the first part of.
+func (b *quantBuilder) module(name string) error {
+	module, kind := "", ""
+	if i := strings.LastIndexByte(name, '.'); i >= 0 {
+		module, kind = name[:i], name[i+1:]
+	}
+	switch {
+	case kind == "qweight" && b.Method == "awq":
+		return b.words(module, encoded.AcrossRows)
+	case kind == "qweight" && b.Method == "gptq":
+		return b.words(module, encoded.AlongColumns)
+	case kind == "weight_scale_inv" && b.Method == "fp8":
+		return b.floats8(module, "weight_scale_inv", b.dtype)
+	case (kind == "activation_scale" || kind == "input_scale") && (b.Method == "fp8" || b.Method == "compressed-tensors"):
+		b.gone[name] = true // activations are not rounded
+	case kind == "weight_packed" && b.Method == "compressed-tensors":
+		return b.packed(module)
+	case kind == "weight_scale" && b.Method == "compressed-tensors" && b.all[module+".weight_packed"] == nil:
+		return b.scaled(module)
+	}
+	return nil
+}
+
+// part returns a tensor of a module, which must be there, with elements of one of some dtypes in order.
+func (b *quantBuilder) part(module, kind string, dtypes ...tensor.DType) (*tensor.Weight, error) {
+	name := module + "." + kind
+	w := b.all[name]
+	switch {
+	case w == nil:
+		return nil, fmt.Errorf("%w: %s is missing", loader.ErrFormat, name)
+	case !slices.Contains(dtypes, w.DType):
+		return nil, fmt.Errorf("%w: %s is of %v", loader.ErrFormat, name, w.DType)
+	case !w.Layout.IsContiguous() || w.BigEndian:
+		return nil, &UnsupportedError{What: name + ", whose elements are not in order"}
+	}
+	b.gone[name] = true
+	return w, nil
+}
+
+// has returns whether a module has a tensor.
+func (b *quantBuilder) has(module, kind string) bool { return b.all[module+"."+kind] != nil }
+
+// sized returns an error unless a tensor has a shape.
+func sized(w *tensor.Weight, shape ...int64) error {
+	want := make(tensor.Shape, len(shape))
+	for i, n := range shape {
+		want[i] = int(n)
+	}
+	if !w.Layout.Shape.Equal(want) {
+		return fmt.Errorf("%w: %s has the shape %v, where %v fits", loader.ErrFormat, w.Name, w.Layout.Shape, want)
+	}
+	return nil
+}
+
+// matrixSizes returns the two dimensions of a tensor.
+func matrixSizes(w *tensor.Weight) (int64, int64, error) {
+	s := w.Layout.Shape
+	const most = 1 << 30 // of a dimension, so that sizes do not overflow
+	if len(s) != 2 || s[0] < 1 || s[1] < 1 || s[0] > most || s[1] > most {
+		return 0, 0, fmt.Errorf("%w: %s has the shape %v, and a matrix is wanted", loader.ErrFormat, w.Name, s)
+	}
+	return int64(s[0]), int64(s[1]), nil
+}
+
+// floats are the dtypes that scales may have.
+var floats = []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32}
+
+// words makes a weight of AWQ or GPTQ.
+func (b *quantBuilder) words(module string, order encoded.Order) error {
+	codes, err := b.part(module, "qweight", tensor.Int32)
+	if err != nil {
+		return err
+	}
+	scales, err := b.part(module, "scales", floats...)
+	if err != nil {
+		return err
+	}
+	zeros, err := b.part(module, "qzeros", tensor.Int32)
+	if err != nil {
+		return err
+	}
+	first, second, err := matrixSizes(codes)
+	if err != nil {
+		return err
+	}
+	each := int64(32 / b.Bits)
+	w := encoded.Words{Bits: b.Bits, Order: order, Codes: codes.Span(), Scales: scales.Span(), Zeros: zeros.Span(), DType: scales.DType}
+	if w.Columns, w.Rows = first, second*each; order == encoded.AlongColumns {
+		w.Columns, w.Rows = first*each, second
+		if b.Checkpoint != "gptq_v2" {
+			w.ZeroLess = 1
+		}
+	}
+	if w.Group = b.GroupSize; w.Group <= 0 || w.Group > w.Columns {
+		w.Group = w.Columns
+	}
+	groups := (w.Columns + w.Group - 1) / w.Group
+	if w.Rows%each != 0 {
+		return fmt.Errorf("%w: %s has %d rows, no multiple of %d", loader.ErrFormat, codes.Name, w.Rows, each)
+	}
+	if err := sized(scales, groups, w.Rows); err != nil {
+		return err
+	}
+	if err := sized(zeros, groups, w.Rows/each); err != nil {
+		return err
+	}
+	if order == encoded.AlongColumns && b.has(module, "g_idx") {
+		index, err := b.part(module, "g_idx", tensor.Int32)
+		if err != nil {
+			return err
+		}
+		if err := sized(index, w.Columns); err != nil {
+			return err
+		}
+		ordered, err := inOrder(index, w.Columns, w.Group)
+		if err != nil {
+			return err
+		}
+		if !ordered {
+			w.Groups = index.Span()
+		}
+	}
+	b.add(module, w.Rows, w.Columns, w.DType, w.Matrix)
+	return nil
+}
+
+// inOrder reports whether columns are of groups in order. Each is read once, so that blocks of one scale can be made of them.
+func inOrder(index *tensor.Weight, columns, group int64) (bool, error) {
+	raw := make([]byte, 4*columns)
+	if err := index.Span().ReadAt(context.Background(), raw, 0); err != nil {
+		return false, err
+	}
+	ordered, groups := true, (columns+group-1)/group
+	for k := range columns {
+		g := int64(int32(binary.LittleEndian.Uint32(raw[4*k:])))
+		if g < 0 || g >= groups {
+			return false, fmt.Errorf("%w: %s has column %d in group %d of %d", loader.ErrFormat, index.Name, k, g, groups)
+		}
+		ordered = ordered && g == k/group
+	}
+	return ordered, nil
+}
+
+// packed makes a weight of compressed-tensors' words.
+func (b *quantBuilder) packed(module string) error {
+	codes, err := b.part(module, "weight_packed", tensor.Int32)
+	if err != nil {
+		return err
+	}
+	shape, err := b.part(module, "weight_shape", tensor.Int64, tensor.Int32)
+	if err != nil {
+		return err
+	}
+	if err := sized(shape, 2); err != nil {
+		return err
+	}
+	scales, err := b.part(module, "weight_scale", floats...)
+	if err != nil {
+		return err
+	}
+	rows, size, err := matrixSizes(codes)
+	if err != nil {
+		return err
+	}
+	columns, err := secondNumber(shape)
+	if err != nil {
+		return err
+	}
+	w := encoded.Words{
+		Rows: rows, Columns: columns, Order: encoded.InRows, Codes: codes.Span(), Scales: scales.Span(), DType: scales.DType, ByRow: true,
+	}
+	for _, bits := range []int64{4, 8} {
+		if columns > 0 && (columns+32/bits-1)/(32/bits) == size {
+			w.Bits, w.Nothing = int(bits), 1<<(bits-1)
+		}
+	}
+	if w.Bits == 0 {
+		return &UnsupportedError{What: fmt.Sprintf("%s, words of other than 4 or 8 bits for each of %d numbers", codes.Name, columns)}
+	}
+	if w.Group, err = groupOf(scales, rows, columns); err != nil {
+		return err
+	}
+	groups := (columns + w.Group - 1) / w.Group
+	if b.has(module, "weight_zero_point") {
+		zeros, err := b.part(module, "weight_zero_point", tensor.Int32)
+		if err != nil {
+			return err
+		}
+		each := int64(32 / w.Bits)
+		if err := sized(zeros, (rows+each-1)/each, groups); err != nil {
+			return err
+		}
+		w.Zeros = zeros.Span()
+	}
+	if b.has(module, "weight_g_idx") {
+		index, err := b.part(module, "weight_g_idx", tensor.Int32)
+		if err != nil {
+			return err
+		}
+		if err := sized(index, columns); err != nil {
+			return err
+		}
+		if ordered, err := inOrder(index, columns, w.Group); err != nil {
+			return err
+		} else if !ordered {
+			w.Groups = index.Span()
+		}
+	}
+	b.add(module, rows, columns, w.DType, w.Matrix)
+	return nil
+}
+
+// secondNumber reads the second of two integers.
+func secondNumber(w *tensor.Weight) (int64, error) {
+	raw := make([]byte, w.Bytes())
+	if err := w.Span().ReadAt(context.Background(), raw, 0); err != nil {
+		return 0, err
+	}
+	n := int64(int32(binary.LittleEndian.Uint32(raw[4:])))
+	if w.DType == tensor.Int64 {
+		n = int64(binary.LittleEndian.Uint64(raw[8:]))
+	}
+	if n < 1 || n > 1<<30 {
+		return 0, fmt.Errorf("%w: %s says %d columns", loader.ErrFormat, w.Name, n)
+	}
+	return n, nil
+}
+
+// groupOf returns how many columns a scale is for, by the shape of the scales of each row.
+func groupOf(scales *tensor.Weight, rows, columns int64) (int64, error) {
+	s := scales.Layout.Shape
+	if len(s) == 1 && int64(s[0]) == rows {
+		return columns, nil
+	}
+	if len(s) != 2 || int64(s[0]) != rows || s[1] < 1 || columns%int64(s[1]) != 0 {
+		return 0, fmt.Errorf("%w: %s has the shape %v, where the weight is [%d %d]", loader.ErrFormat, scales.Name, s, rows, columns)
+	}
+	return columns / int64(s[1]), nil
+}
+
+// scaled makes a weight of compressed-tensors' bytes: int8 or float8 with scales.
+func (b *quantBuilder) scaled(module string) error {
+	codes := b.all[module+".weight"]
+	if codes == nil {
+		return fmt.Errorf("%w: %s.weight is missing", loader.ErrFormat, module)
+	}
+	if codes.DType == tensor.Float8E4M3FN {
+		scales := b.all[module+".weight_scale"]
+		return b.floats8(module, "weight_scale", scales.DType)
+	}
+	codes, err := b.part(module, "weight", tensor.Int8)
+	if err != nil {
+		return err
+	}
+	scales, err := b.part(module, "weight_scale", floats...)
+	if err != nil {
+		return err
+	}
+	if b.has(module, "weight_zero_point") {
+		return &UnsupportedError{What: module + ".weight_zero_point, zero points of bytes"}
+	}
+	rows, columns, err := matrixSizes(codes)
+	if err != nil {
+		return err
+	}
+	w := encoded.Words{
+		Rows: rows, Columns: columns, Bits: 8, Order: encoded.SignedBytes, Codes: codes.Span(), Scales: scales.Span(),
+		DType: scales.DType, ByRow: true, Nothing: 128,
+	}
+	if w.Group, err = groupOf(scales, rows, columns); err != nil {
+		return err
+	}
+	b.add(module, rows, columns, w.DType, w.Matrix)
+	return nil
+}
+
+// floats8 makes a weight of float8 with scales of blocks, of rows, or of all.
+func (b *quantBuilder) floats8(module, kind string, dtype tensor.DType) error {
+	codes, err := b.part(module, "weight", tensor.Float8E4M3FN)
+	if err != nil {
+		return err
+	}
+	scales, err := b.part(module, kind, floats...)
+	if err != nil {
+		return err
+	}
+	rows, columns, err := matrixSizes(codes)
+	if err != nil {
+		return err
+	}
+	f := encoded.Floats8{
+		Rows: rows, Columns: columns, BlockRows: rows, BlockColumns: columns, Codes: codes.Span(), Scales: scales.Span(),
+		ScaleDType: scales.DType, DType: dtype,
+	}
+	switch s := scales.Layout.Shape; {
+	case scales.NumElements() == 1:
+	case len(s) == 2 && int64(s[0]) == rows && s[1] == 1, len(s) == 1 && int64(s[0]) == rows:
+		f.BlockRows = 1
+	default:
+		if len(b.BlockSize) != 2 || b.BlockSize[0] < 1 || b.BlockSize[1] < 1 {
+			b.BlockSize = []int64{128, 128}
+		}
+		f.BlockRows, f.BlockColumns = b.BlockSize[0], b.BlockSize[1]
+		if err := sized(scales, (rows+f.BlockRows-1)/f.BlockRows, (columns+f.BlockColumns-1)/f.BlockColumns); err != nil {
+			return err
+		}
+	}
+	b.add(module, rows, columns, dtype, f.Matrix)
+	return nil
+}
+
+func (b *quantBuilder) add(module string, rows, columns int64, dtype tensor.DType, matrix func() (encoded.Matrix, *encoded.Encoding)) {
+	m, e := matrix()
+	b.modules = append(b.modules, quantModule{module + ".weight", rows, columns, m, e, dtype})
+}
+
+// weights returns the tensors that are left, and those that are made.
+func (b *quantBuilder) weights(all []tensor.Weight) []tensor.Weight {
+	var left []tensor.Weight
+	for _, w := range all {
+		if !b.gone[w.Name] {
+			left = append(left, w)
+		}
+	}
+	matrices := make([]encoded.Matrix, len(b.modules))
+	for i := range b.modules {
+		matrices[i] = b.modules[i].matrix
+	}
+	made, at := encoded.Make(matrices)
+	var runs []encoded.Run
+	for i, m := range b.modules {
+		if m.encoding != nil {
+			runs = append(runs, encoded.Run{Encoding: m.encoding, Offset: at[i], Rows: m.rows, RowElements: m.columns})
+		}
+	}
+	source, offsets := encoded.New(made, runs)
+	for i, m := range b.modules {
+		w := tensor.Weight{
+			Name: m.name, DType: m.dtype, Layout: tensor.Contiguous(int(m.rows), int(m.columns)),
+			Extent: storage.Extent{Source: made, Offset: at[i], Bytes: m.rows * m.matrix.RowBytes},
+		}
+		if m.encoding != nil {
+			w.DType = tensor.Float32
+			w.Extent = storage.Extent{Source: source, Offset: offsets[0], Bytes: 4 * m.rows * m.columns}
+			offsets = offsets[1:]
+		}
+		left = append(left, w)
+	}
+	return left
+}

@@ -1,0 +1,352 @@
+package models_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/models"
+	optimem "github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A heldTensor is one of a safetensors file.
+type heldTensor struct {
+	dtype string
+	shape []int
+	data  []byte
+}
+
+// writeFolder writes a Hugging Face folder.
+func writeFolder(t *testing.T, config map[string]any, tensors map[string]heldTensor) string {
+	t.Helper()
+	folder := t.TempDir()
+	header, data := make(map[string]any), []byte{}
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		x := tensors[name]
+		header[name] = map[string]any{"dtype": x.dtype, "shape": x.shape, "data_offsets": []int{len(data), len(data) + len(x.data)}}
+		data = append(data, x.data...)
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), append(text, data...)...)
+	write := func(name string, data []byte) {
+		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("model.safetensors", file)
+	text, err = json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("config.json", text)
+	return folder
+}
+
+// tinyLlama is a configuration, and its tensors that are not quantised.
+func tinyLlama() (map[string]any, map[string]heldTensor) {
+	config := map[string]any{
+		"architectures": []string{"LlamaForCausalLM"}, "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1,
+		"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 32, "rms_norm_eps": 1e-5,
+		"max_position_embeddings": 64, "tie_word_embeddings": false, "torch_dtype": "float16",
+	}
+	tensors := make(map[string]heldTensor)
+	for i, name := range []string{
+		"model.embed_tokens.weight", "lm_head.weight", "model.norm.weight", "model.layers.0.input_layernorm.weight",
+		"model.layers.0.post_attention_layernorm.weight",
+	} {
+		shape := []int{64}
+		if i < 2 {
+			shape = []int{32, 64}
+		}
+		tensors[name] = heldTensor{"F16", shape, halvesOf(uint32(i), shape...)}
+	}
+	return config, tensors
+}
+
+// quantModules are the linears of tinyLlama, rows by columns.
+var quantModules = map[string][2]int{
+	"self_attn.q_proj": {64, 64}, "self_attn.k_proj": {32, 64}, "self_attn.v_proj": {32, 64}, "self_attn.o_proj": {64, 64},
+	"mlp.gate_proj": {128, 64}, "mlp.up_proj": {128, 64}, "mlp.down_proj": {64, 128},
+}
+
+// noise returns pseudo-random bytes.
+func noise(seed uint32, n int) []byte {
+	data := make([]byte, n)
+	for i := range data {
+		seed = seed*1664525 + 1013904223
+		data[i] = byte(seed >> 24)
+	}
+	return data
+}
+
+// halvesOf returns float16 between ½ and 1, as scales and norms may be; small ones where the seed is even.
+func halvesOf(seed uint32, shape ...int) []byte {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	var data []byte
+	for _, b := range noise(seed, n) {
+		x := float32(b)/512 + 0.5
+		if len(shape) > 1 {
+			x = (float32(b) - 128) / 1024
+		}
+		data = binary.LittleEndian.AppendUint16(data, tensor.Float16FromFloat32(x))
+	}
+	return data
+}
+
+// quantForms are configurations of quantised folders, and the tensors of a module.
+var quantForms = map[string]struct {
+	config  map[string]any
+	tensors func(seed uint32, rows, columns int) map[string]heldTensor
+	// encoded says that blocks are in memory.
+	encoded bool
+}{
+	"awq": {
+		map[string]any{"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": true},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return map[string]heldTensor{
+				"qweight": {"I32", []int{columns, rows / 8}, noise(seed, columns*rows/2)},
+				"qzeros":  {"I32", []int{columns / 32, rows / 8}, noise(seed+1, columns/32*rows/2)},
+				"scales":  {"F16", []int{columns / 32, rows}, halvesOf(seed+2, columns/32, rows)},
+			}
+		}, true,
+	},
+	"gptq": {
+		map[string]any{"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": false, "checkpoint_format": "gptq"},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return gptqTensors(seed, rows, columns, false)
+		}, true,
+	},
+	"gptq in the order of activations": {
+		map[string]any{"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": true, "checkpoint_format": "gptq_v2"},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return gptqTensors(seed, rows, columns, true)
+		}, false,
+	},
+	"fp8": {
+		map[string]any{"quant_method": "fp8", "weight_block_size": []int{32, 64}, "activation_scheme": "dynamic"},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return map[string]heldTensor{
+				"weight":           {"F8_E4M3", []int{rows, columns}, bytes.ReplaceAll(noise(seed, rows*columns), []byte{0x7f}, []byte{0})},
+				"weight_scale_inv": {"F32", []int{rows / 32, columns / 64}, singlesOf(seed+1, rows/32*columns/64)},
+			}
+		}, true,
+	},
+	"compressed-tensors": {
+		map[string]any{"quant_method": "compressed-tensors", "format": "pack-quantized"},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			shape := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(rows)), uint64(columns))
+			return map[string]heldTensor{
+				"weight_packed": {"I32", []int{rows, columns / 8}, noise(seed, rows*columns/2)},
+				"weight_scale":  {"F16", []int{rows, columns / 32}, halvesOf(seed+1, rows, columns/32)},
+				"weight_shape":  {"I64", []int{2}, shape},
+			}
+		}, true,
+	},
+	"compressed-tensors of bytes": {
+		map[string]any{"quant_method": "compressed-tensors", "format": "int-quantized"},
+		func(seed uint32, rows, columns int) map[string]heldTensor {
+			return map[string]heldTensor{
+				"weight":       {"I8", []int{rows, columns}, noise(seed, rows*columns)},
+				"weight_scale": {"F16", []int{rows, 1}, halvesOf(seed+1, rows, 1)},
+			}
+		}, true,
+	},
+}
+
+func gptqTensors(seed uint32, rows, columns int, order bool) map[string]heldTensor {
+	var index []byte
+	for k := range columns {
+		g := k / 64
+		if order {
+			g = k % ((columns + 63) / 64)
+		}
+		index = binary.LittleEndian.AppendUint32(index, uint32(g))
+	}
+	if order && columns == 64 { // one group: any order of columns is in order
+		index = index[:0]
+		for range columns {
+			index = binary.LittleEndian.AppendUint32(index, 0)
+		}
+	}
+	return map[string]heldTensor{
+		"qweight": {"I32", []int{columns / 8, rows}, noise(seed, columns*rows/2)},
+		"qzeros":  {"I32", []int{columns / 64, rows / 8}, noise(seed+1, columns/64*rows/2)},
+		"scales":  {"F16", []int{columns / 64, rows}, halvesOf(seed+2, columns/64, rows)},
+		"g_idx":   {"I32", []int{columns}, index},
+	}
+}
+
+// singlesOf returns small float32.
+func singlesOf(seed uint32, n int) []byte {
+	var data []byte
+	for _, b := range noise(seed, n) {
+		data, _ = binary.Append(data, binary.LittleEndian, (float32(b)+1)/65536)
+	}
+	return data
+}
+
+// quantFolder returns what a folder of a form has.
+func quantFolder(name string) (map[string]any, map[string]heldTensor) {
+	form := quantForms[name]
+	config, tensors := tinyLlama()
+	config["quantization_config"] = form.config
+	seed := uint32(100)
+	for _, module := range slices.Sorted(maps.Keys(quantModules)) {
+		size := quantModules[module]
+		for kind, x := range form.tensors(seed, size[0], size[1]) {
+			tensors["model.layers.0."+module+"."+kind] = x
+		}
+		seed += 10
+	}
+	return config, tensors
+}
+
+// TestQuantizedFoldersRun: a folder of quantised weights computes, to the bit, what the folder of their numbers does, in memory and
+// paged, and its weights are blocks in memory where they can be.
+func TestQuantizedFoldersRun(t *testing.T) {
+	for name, form := range quantForms {
+		t.Run(name, func(t *testing.T) {
+			config, tensors := quantFolder(name)
+			model := openFolder(t, writeFolder(t, config, tensors))
+			delete(config, "quantization_config")
+			plain := make(map[string]heldTensor)
+			for _, w := range model.Weights() {
+				raw := make([]byte, w.Bytes())
+				if err := w.Span().ReadAt(t.Context(), raw, 0); err != nil {
+					t.Fatal(err)
+				}
+				dtype := map[tensor.DType]string{tensor.Float32: "F32", tensor.Float16: "F16", tensor.BFloat16: "BF16"}[w.DType]
+				plain[w.Name] = heldTensor{dtype, w.Layout.Shape, raw}
+			}
+			reference := openFolder(t, writeFolder(t, config, plain))
+			ids := tensor.Of([]int64{3, 1, 4, 1, 5, 9, 2, 6}, 1, 8)
+			for _, page := range []bool{false, true} {
+				got := ggufLogits(t, model, optimem.Values{"input_ids": ids}, page)
+				want := ggufLogits(t, reference, optimem.Values{"input_ids": ids}, page)
+				if !bytes.Equal(got.Data, want.Data) {
+					t.Errorf("paged %v: other bits than those of the numbers", page)
+				}
+			}
+			session, err := optimem.Resident(t.Context(), model, optimem.ResidentOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer session.Close()
+			p, err := session.Plan(t.Context(), map[string]tensor.Shape{"input_ids": {1, 1}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for _, e := range p.Encodings() {
+				n += e.Weights
+			}
+			if want := len(quantModules); form.encoded && n != want || !form.encoded && n >= want {
+				t.Errorf("%d weights are blocks in memory: %+v", n, p.Encodings())
+			}
+		})
+	}
+}
+
+func openFolder(t *testing.T, folder string) *models.Model {
+	t.Helper()
+	ckpt, err := loader.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ckpt.Close() })
+	model, err := models.Build(ckpt, models.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return model
+}
+
+// TestQuantizedFoldersThatDoNotRun: methods that are not known are refused by name, and tensors that are missing, or of another
+// size, are the file's fault, by name.
+func TestQuantizedFoldersThatDoNotRun(t *testing.T) {
+	const proj = "model.layers.0.mlp.up_proj."
+	for _, c := range []struct {
+		form, want string
+		change     func(config map[string]any, tensors map[string]heldTensor)
+	}{
+		{"awq", `weights quantised by "bitsandbytes"; those that are read are awq`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "bitsandbytes", "load_in_4bit": true}
+		}},
+		{"awq", `"awq", version "gemv"`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "awq", "bits": 4, "version": "gemv"}
+		}},
+		{"gptq", `"gptq" with 3 bits`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "gptq", "bits": 3}
+		}},
+		{"compressed-tensors", `format "nvfp4-pack-quantized"`, func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}
+		}},
+		{"awq", proj + "qzeros is missing", func(_ map[string]any, x map[string]heldTensor) { delete(x, proj+"qzeros") }},
+		{"gptq", proj + "scales is missing", func(_ map[string]any, x map[string]heldTensor) { delete(x, proj+"scales") }},
+		{"gptq", proj + "qzeros has the shape [1 8], where [1 16] fits", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"qzeros"] = heldTensor{"I32", []int{1, 8}, make([]byte, 32)}
+		}},
+		{"awq", proj + "qweight is of float16", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"qweight"] = heldTensor{"F16", []int{64, 16}, make([]byte, 2048)}
+		}},
+		{"awq", "a matrix is wanted", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"qweight"] = heldTensor{"I32", []int{1024}, make([]byte, 4096)}
+		}},
+		{"gptq", proj + "g_idx has the shape [3]", func(_ map[string]any, x map[string]heldTensor) {
+			x[proj+"g_idx"] = heldTensor{"I32", []int{3}, make([]byte, 12)}
+		}},
+		{"gptq", proj + "g_idx has column 3 in group 7 of 1", func(_ map[string]any, x map[string]heldTensor) {
+			index := make([]byte, 4*64)
+			index[12] = 7
+			x[proj+"g_idx"] = heldTensor{"I32", []int{64}, index}
+		}},
+		{"compressed-tensors", proj + "weight_shape says -5 columns", func(_ map[string]any, x map[string]heldTensor) {
+			shape := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 128), ^uint64(4))
+			x[proj+"weight_shape"] = heldTensor{"I64", []int{2}, shape}
+		}},
+		{"compressed-tensors", "words of other than 4 or 8 bits", func(_ map[string]any, x map[string]heldTensor) {
+			shape := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 128), 640)
+			x[proj+"weight_shape"] = heldTensor{"I64", []int{2}, shape}
+		}},
+		{"fp8", "weight_scale_inv has the shape [2 2], where [4 8] fits", func(c map[string]any, _ map[string]heldTensor) {
+			c["quantization_config"] = map[string]any{"quant_method": "fp8", "weight_block_size": []int{16, 16}}
+		}},
+		{"awq", "quantization_config", func(c map[string]any, _ map[string]heldTensor) { c["quantization_config"] = []int{1} }},
+		{"gptq", "up_proj.weight", func(_ map[string]any, x map[string]heldTensor) { // no part of it is there
+			for _, kind := range []string{"qweight", "qzeros", "scales", "g_idx"} {
+				delete(x, proj+kind)
+			}
+		}},
+	} {
+		config, tensors := quantFolder(c.form)
+		c.change(config, tensors)
+		ckpt, err := loader.Open(writeFolder(t, config, tensors))
+		if err == nil {
+			_, err = models.Build(ckpt, models.Options{})
+			ckpt.Close()
+		}
+		if err == nil || !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%s: want …%s…, got %v", c.form, c.want, err)
+		}
+		var unsupported *models.UnsupportedError
+		if byName := strings.Contains(c.want, `"`) || strings.Contains(c.want, "words of"); byName != errors.As(err, &unsupported) {
+			t.Errorf("%s: %v is of the wrong class", c.form, err)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package encoded
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/optimem/optimem/tensor"
+)
+
+// Blocks of an own make hold what libraries beside ggml make of weights. A block has numbers of one row that have a scale in
+// common:
+//
+//	INT4, INT8   scale, in the dtype that products are rounded to; the code that stands for nothing; codes, of INT4 in half bytes,
+//	             the low ones first:                            round((code − nothing) × scale)
+//	F8E4M3       scale, float32; codes:                          round(float8_e4m3fn × scale)
+//	NF4, FP4     scale, float32; codes in half bytes:            round(number of the code × scale)
+//
+// Their names end in how many numbers a block has and in the dtype that numbers are rounded to, as the library rounds them.
+
+// blockSizes are how many numbers blocks of an own make have, the largest first: fewer bytes go to scales.
+var blockSizes = []int64{128, 64, 32}
+
+// own are the encodings of an own make, which no file names.
+var own = makeOwn()
+
+// Own returns the encodings of an own make.
+func Own() []*Encoding {
+	all := make([]*Encoding, len(own))
+	for i := range own {
+		all[i] = &own[i]
+	}
+	return all
+}
+
+// ownID begins where no number of ggml's is.
+const ownID = 1 << 20
+
+func makeOwn() []Encoding {
+	var all []Encoding
+	for _, dtype := range []tensor.DType{tensor.Float16, tensor.BFloat16, tensor.Float32} {
+		for _, n := range blockSizes {
+			width := int64(dtype.Size())
+			add := func(kind string, bytes int64, decode func(to []float32, b []byte)) {
+				all = append(all, Encoding{
+					ID: ownID + uint32(len(all)), Name: ownName(kind, n, dtype), Elements: n, Bytes: bytes, decode: decode,
+				})
+			}
+			add("INT4", width+1+n/2, func(to []float32, b []byte) { decodeInt4(to, b, dtype) })
+			add("INT8", width+1+n, func(to []float32, b []byte) { decodeInt8(to, b, dtype) })
+			add("F8E4M3", 4+n, func(to []float32, b []byte) { decodeFloat8(to, b, dtype) })
+			add("NF4", 4+n/2, func(to []float32, b []byte) { decodeTable(to, b, dtype, &tableNF4) })
+			add("FP4", 4+n/2, func(to []float32, b []byte) { decodeTable(to, b, dtype, &tableFP4) })
+		}
+	}
+	return all
+}
+
+func ownName(kind string, n int64, dtype tensor.DType) string {
+	return fmt.Sprintf("%s/%d %v", kind, n, dtype)
+}
+
+// ownEncoding returns the encoding of a kind whose blocks have as many numbers as can be of a group, and of rows, false where no
+// block fits in.
+func ownEncoding(kind string, group, columns int64, dtype tensor.DType) (*Encoding, bool) {
+	for _, n := range blockSizes {
+		if group%n != 0 || columns%n != 0 {
+			continue
+		}
+		name := ownName(kind, n, dtype)
+		for i := range own {
+			if own[i].Name == name {
+				return &own[i], true
+			}
+		}
+	}
+	return nil, false
+}
+
+// rounded rounds a number to a dtype.
+func rounded(x float32, dtype tensor.DType) float32 {
+	switch dtype {
+	case tensor.Float16:
+		return tensor.Float16ToFloat32(tensor.Float16FromFloat32(x))
+	case tensor.BFloat16:
+		return tensor.BFloat16ToFloat32(tensor.BFloat16FromFloat32(x))
+	}
+	return x
+}
+
+// loadFloat reads a number of a dtype.
+func loadFloat(b []byte, dtype tensor.DType) float32 {
+	switch dtype {
+	case tensor.Float16:
+		return half(b)
+	case tensor.BFloat16:
+		return tensor.BFloat16ToFloat32(word(b))
+	}
+	return math.Float32frombits(double(b))
+}
+
+// storeFloat writes a number of a dtype, in the machine's order.
+func storeFloat(to []byte, x float32, dtype tensor.DType) {
+	switch dtype {
+	case tensor.Float16:
+		binary.NativeEndian.PutUint16(to, tensor.Float16FromFloat32(x))
+	case tensor.BFloat16:
+		binary.NativeEndian.PutUint16(to, tensor.BFloat16FromFloat32(x))
+	default:
+		binary.NativeEndian.PutUint32(to, math.Float32bits(x))
+	}
+}
+
+func decodeInt4(to []float32, b []byte, dtype tensor.DType) {
+	width := dtype.Size()
+	scale, nothing := loadFloat(b, dtype), int(b[width])
+	var numbers [16]float32
+	for c := range numbers {
+		numbers[c] = rounded(float32(c-nothing)*scale, dtype)
+	}
+	halfBytes(to, b[width+1:], &numbers)
+}
+
+// halfBytes looks codes up, the low halves of bytes before the high ones.
+func halfBytes(to []float32, codes []byte, numbers *[16]float32) {
+	n := len(to) / 2
+	low, high := to[:n], to[n:][:n]
+	for i, c := range codes[:n] {
+		low[i], high[i] = numbers[c&15], numbers[c>>4]
+	}
+}
+
+func decodeInt8(to []float32, b []byte, dtype tensor.DType) {
+	width := dtype.Size()
+	scale, nothing := loadFloat(b, dtype), int(b[width])
+	for i, c := range b[width+1:][:len(to)] {
+		to[i] = rounded(float32(int(c)-nothing)*scale, dtype)
+	}
+}
+
+func decodeFloat8(to []float32, b []byte, dtype tensor.DType) {
+	scale := loadFloat(b, tensor.Float32)
+	for i, c := range b[4:][:len(to)] {
+		to[i] = rounded(tensor.Float8ToFloat32(tensor.Float8E4M3FN, c)*scale, dtype)
+	}
+}
+
+// tableNF4 and tableFP4 are the numbers of bitsandbytes' codes of 4 bits.
+var (
+	tableNF4 = [16]float32{
+		-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+		-0.09105003625154495, 0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+		0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1,
+	}
+	tableFP4 = [16]float32{
+		0, 0.0052083333, 0.66666667, 1, 0.33333333, 0.5, 0.16666667, 0.25,
+		0, -0.0052083333, -0.66666667, -1, -0.33333333, -0.5, -0.16666667, -0.25,
+	}
+)
+
+func decodeTable(to []float32, b []byte, dtype tensor.DType, table *[16]float32) {
+	scale := loadFloat(b, tensor.Float32)
+	var numbers [16]float32
+	for c, x := range table {
+		numbers[c] = rounded(x*scale, dtype)
+	}
+	halfBytes(to, b[4:], &numbers)
+}

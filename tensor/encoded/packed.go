@@ -1,0 +1,365 @@
+package encoded
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/optimem/optimem/storage"
+	"github.com/optimem/optimem/tensor"
+)
+
+// An Order says how the codes of a weight lie in words of 32 bits.
+type Order uint8
+
+// The orders of codes.
+const (
+	// AlongColumns has words of codes that follow each other in a row, word [column ÷ codes][row], as GPTQ has them.
+	AlongColumns Order = iota
+	// AcrossRows has words of codes of eight rows, of one column, word [column][row ÷ 8], in AWQ's order of half bytes.
+	AcrossRows
+	// InRows has words of codes that follow each other in a row, word [row][column ÷ codes], as compressed-tensors has them.
+	InRows
+	// SignedBytes has no words: a byte with a sign for each number, [row][column].
+	SignedBytes
+)
+
+// Words are a weight of Rows by Columns whose codes lie in words, with a scale for each group of columns.
+type Words struct {
+	Rows, Columns, Group int64
+	// Bits are those of a code: 4 or 8, or 2 with AlongColumns.
+	Bits  int
+	Order Order
+	Codes storage.Extent
+	// Scales are of DType, which numbers are rounded to: [group][row], or [row][group] where ByRow.
+	Scales storage.Extent
+	DType  tensor.DType
+	ByRow  bool
+	// Zeros are the codes that stand for nothing, less ZeroLess, in words as the codes are: [group][row ÷ codes], or, where
+	// ByRow, [row ÷ codes][group]. Where there are none, Nothing stands for nothing.
+	Zeros    storage.Extent
+	ZeroLess uint8
+	Nothing  uint8
+	// Groups are the groups of columns, int32, where they are not in order.
+	Groups storage.Extent
+}
+
+// fillBytes bounds what a matrix that is made holds on the way.
+const fillBytes = 256 << 10
+
+// groups is how many groups a row has.
+func (w *Words) groups() int64 { return (w.Columns + w.Group - 1) / w.Group }
+
+// Matrix returns the weight as what its rows are made of, and the encoding of the blocks that they are; nil where no blocks fit,
+// and the rows are numbers of DType.
+func (w Words) Matrix() (Matrix, *Encoding) {
+	kind := "INT4"
+	if w.Bits == 8 {
+		kind = "INT8"
+	}
+	x := words{Words: w, rowBytes: w.Columns * int64(w.DType.Size())}
+	if e, ok := ownEncoding(kind, w.Group, w.Columns, w.DType); ok && w.Groups.Bytes == 0 {
+		x.encoding, x.rowBytes = e, w.Columns/e.Elements*e.Bytes
+	}
+	m := Matrix{Rows: w.Rows, RowBytes: x.rowBytes, Fill: x.fill}
+	m.SlabRows = max(fillBytes/(5*w.groups())/8*8, 8)
+	for _, e := range []storage.Extent{w.Codes, w.Scales, w.Zeros, w.Groups} {
+		if e.Bytes > 0 {
+			m.Parts = append(m.Parts, e)
+		}
+	}
+	return m, x.encoding
+}
+
+// words are Words as a matrix is made of them.
+type words struct {
+	Words
+	encoding *Encoding
+	rowBytes int64
+}
+
+// A slab has what the rows that are being made take on the way.
+type slab struct {
+	raw    []byte
+	scales []float32 // [group][row of the slab]
+	zeros  []uint8
+	groups []int32
+}
+
+var slabs = sync.Pool{New: func() any { return new(slab) }}
+
+// resized returns a slice of n elements, with the memory of another where that suffices.
+func resized[T any](s []T, n int64) []T {
+	if int64(cap(s)) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+func (w *words) fill(ctx context.Context, first, n int64, p []byte) error {
+	s := slabs.Get().(*slab)
+	defer slabs.Put(s)
+	if err := w.readScales(ctx, s, first, n); err != nil {
+		return err
+	}
+	if err := w.readGroups(ctx, s); err != nil {
+		return err
+	}
+	clear(p)
+	if w.encoding != nil {
+		w.heads(s, n, p)
+	}
+	switch w.Order {
+	case AlongColumns, AcrossRows:
+		return w.acrossLines(ctx, s, first, n, p)
+	}
+	return w.inRows(ctx, s, first, n, p)
+}
+
+// heads writes what blocks begin with.
+func (w *words) heads(s *slab, n int64, p []byte) {
+	e, width := w.encoding, w.DType.Size()
+	for r := range n {
+		row := p[r*w.rowBytes:]
+		for b := range w.Columns / e.Elements {
+			g := b * e.Elements / w.Group
+			head := row[b*e.Bytes:]
+			x := s.scales[g*n+r]
+			switch w.DType {
+			case tensor.Float16:
+				binary.LittleEndian.PutUint16(head, tensor.Float16FromFloat32(x))
+			case tensor.BFloat16:
+				binary.LittleEndian.PutUint16(head, tensor.BFloat16FromFloat32(x))
+			default:
+				storeFloat(head, x, tensor.Float32)
+			}
+			head[width] = s.zeros[g*n+r]
+		}
+	}
+}
+
+// readScales reads the scales and zeros of rows [first, first+n).
+func (w *words) readScales(ctx context.Context, s *slab, first, n int64) error {
+	groups, width := w.groups(), int64(w.DType.Size())
+	s.scales, s.zeros = resized(s.scales, groups*n), resized(s.zeros, groups*n)
+	each := int64(32 / w.Bits)
+	if w.ByRow {
+		s.raw = resized(s.raw, groups*max(width, 4))
+		for r := range n {
+			raw := s.raw[:groups*width]
+			if err := w.Scales.ReadAt(ctx, raw, (first+r)*groups*width); err != nil {
+				return err
+			}
+			for g := range groups {
+				s.scales[g*n+r], s.zeros[g*n+r] = loadFloat(raw[g*width:], w.DType), w.Nothing
+			}
+			if w.Zeros.Bytes == 0 {
+				continue
+			}
+			raw = s.raw[:groups*4]
+			if err := w.Zeros.ReadAt(ctx, raw, (first+r)/each*groups*4); err != nil {
+				return err
+			}
+			for g := range groups {
+				code := double(raw[4*g:]) >> (int64(w.Bits) * ((first + r) % each)) & (1<<w.Bits - 1)
+				s.zeros[g*n+r] = (uint8(code) + w.ZeroLess) & uint8(1<<w.Bits-1)
+			}
+		}
+		return nil
+	}
+	from, end := first/each, (first+n+each-1)/each // words of zeros
+	s.raw = resized(s.raw, max(n*width, (end-from)*4))
+	stored := (w.Rows + each - 1) / each
+	for g := range groups {
+		raw := s.raw[:n*width]
+		if err := w.Scales.ReadAt(ctx, raw, (g*w.Rows+first)*width); err != nil {
+			return err
+		}
+		for r := range n {
+			s.scales[g*n+r], s.zeros[g*n+r] = loadFloat(raw[r*width:], w.DType), w.Nothing
+		}
+		if w.Zeros.Bytes == 0 {
+			continue
+		}
+		raw = s.raw[:(end-from)*4]
+		if err := w.Zeros.ReadAt(ctx, raw, (g*stored+from)*4); err != nil {
+			return err
+		}
+		for r := range n {
+			at := first + r
+			code := double(raw[(at/each-from)*4:]) >> w.shift(at%each) & (1<<w.Bits - 1)
+			s.zeros[g*n+r] = (uint8(code) + w.ZeroLess) & uint8(1<<w.Bits-1)
+		}
+	}
+	return nil
+}
+
+// turnedAWQ are the places of eight rows in a word.
+var turnedAWQ = [8]int64{0, 4, 1, 5, 2, 6, 3, 7}
+
+// shift is where code i of a word is.
+func (w *words) shift(i int64) int64 {
+	if w.Order == AcrossRows {
+		i = turnedAWQ[i]
+	}
+	return int64(w.Bits) * i
+}
+
+// readGroups reads which groups columns are of, where they are not in order.
+func (w *words) readGroups(ctx context.Context, s *slab) error {
+	if w.encoding != nil || w.Groups.Bytes == 0 {
+		s.groups = nil
+		return nil
+	}
+	raw := make([]byte, 4*w.Columns)
+	if err := w.Groups.ReadAt(ctx, raw, 0); err != nil {
+		return err
+	}
+	s.groups = resized(s.groups, w.Columns)
+	for k := range s.groups {
+		g := int32(double(raw[4*k:]))
+		if g < 0 || int64(g) >= w.groups() {
+			return fmt.Errorf("column %d is of group %d of %d", k, g, w.groups())
+		}
+		s.groups[k] = g
+	}
+	return nil
+}
+
+// put writes a code of row r of the slab.
+func (w *words) put(s *slab, n, r, k int64, code uint32, p []byte) {
+	row := p[r*w.rowBytes:][:w.rowBytes]
+	if e := w.encoding; e != nil {
+		at, i := k/e.Elements*e.Bytes+int64(w.DType.Size())+1, k%e.Elements
+		switch half := e.Elements / 2; {
+		case w.Bits == 8:
+			row[at+i] = uint8(code)
+		case i < half:
+			row[at+i] |= uint8(code)
+		default:
+			row[at+i-half] |= uint8(code) << 4
+		}
+		return
+	}
+	g := k / w.Group
+	if s.groups != nil {
+		g = int64(s.groups[k])
+	}
+	x := float32(int(code)-int(s.zeros[g*n+r])) * s.scales[g*n+r]
+	storeFloat(row[k*int64(w.DType.Size()):], x, w.DType)
+}
+
+// acrossLines reads lines of words, of which each row has some in each line.
+func (w *words) acrossLines(ctx context.Context, s *slab, first, n int64, p []byte) error {
+	each := int64(32 / w.Bits)
+	lines, wide, from, end := w.Columns, w.Rows/each, first/each, (first+n+each-1)/each
+	if w.Order == AlongColumns {
+		lines, wide, from, end = w.Columns/each, w.Rows, first, first+n
+	}
+	many := int64(1)                          // lines that are read at once
+	if wide <= 4096 || (end-from)*4 >= wide { // skipping would take longer
+		many = max(fillBytes/(4*wide), 1)
+	}
+	for line := int64(0); line < lines; line += many {
+		some := min(many, lines-line)
+		begin, count := line*wide+from, (some-1)*wide+end-from
+		s.raw = resized(s.raw, 4*count)
+		if err := w.Codes.ReadAt(ctx, s.raw, 4*begin); err != nil {
+			return err
+		}
+		for l := range some {
+			words := s.raw[4*l*wide:][:4*(end-from)]
+			for i := range end - from {
+				word := double(words[4*i:])
+				for c := range each {
+					r, k := i, (line+l)*each+c
+					if w.Order == AcrossRows {
+						r, k = (from+i)*each+c-first, line+l
+					}
+					if r >= 0 && r < n {
+						w.put(s, n, r, k, word>>w.shift(c)&(1<<w.Bits-1), p)
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// inRows reads words, or bytes, of one row after the other.
+func (w *words) inRows(ctx context.Context, s *slab, first, n int64, p []byte) error {
+	each := int64(32 / w.Bits)
+	size := (w.Columns + each - 1) / each * 4
+	if w.Order == SignedBytes {
+		size = w.Columns
+	}
+	s.raw = resized(s.raw, size)
+	for r := range n {
+		if err := w.Codes.ReadAt(ctx, s.raw, (first+r)*size); err != nil {
+			return err
+		}
+		for k := range w.Columns {
+			if w.Order == SignedBytes {
+				w.put(s, n, r, k, uint32(s.raw[k]^0x80), p)
+				continue
+			}
+			w.put(s, n, r, k, double(s.raw[k/each*4:])>>w.shift(k%each)&(1<<w.Bits-1), p)
+		}
+	}
+	return nil
+}
+
+// Floats8 are a weight of float8_e4m3fn, [row][column], with a scale for each block of BlockRows by BlockColumns, in order, of
+// ScaleDType. Numbers are rounded to DType.
+type Floats8 struct {
+	Rows, Columns, BlockRows, BlockColumns int64
+	Codes, Scales                          storage.Extent
+	ScaleDType, DType                      tensor.DType
+}
+
+// Matrix returns the weight as what its rows are made of, and the encoding of the blocks that they are; nil where no blocks fit,
+// and the rows are numbers of DType.
+func (f Floats8) Matrix() (Matrix, *Encoding) {
+	rowBytes := f.Columns * int64(f.DType.Size())
+	e, ok := ownEncoding("F8E4M3", f.BlockColumns, f.Columns, f.DType)
+	if !ok && f.BlockColumns >= f.Columns { // one block is as wide as all
+		e, ok = ownEncoding("F8E4M3", f.Columns, f.Columns, f.DType)
+	}
+	if ok {
+		rowBytes = f.Columns / e.Elements * e.Bytes
+	} else {
+		e = nil
+	}
+	wide := (f.Columns + f.BlockColumns - 1) / f.BlockColumns
+	width := int64(f.ScaleDType.Size())
+	fill := func(ctx context.Context, first, n int64, p []byte) error {
+		s := slabs.Get().(*slab)
+		defer slabs.Put(s)
+		s.raw = resized(s.raw, f.Columns+wide*width)
+		for r := range n {
+			codes, scales, row := s.raw[:f.Columns], s.raw[f.Columns:], p[r*rowBytes:][:rowBytes]
+			if err := f.Codes.ReadAt(ctx, codes, (first+r)*f.Columns); err != nil {
+				return err
+			}
+			if err := f.Scales.ReadAt(ctx, scales, (first+r)/f.BlockRows*wide*width); err != nil {
+				return err
+			}
+			scale := func(k int64) float32 { return loadFloat(scales[k/f.BlockColumns*width:], f.ScaleDType) }
+			if e != nil {
+				for b := range f.Columns / e.Elements {
+					binary.LittleEndian.PutUint32(row[b*e.Bytes:], math.Float32bits(scale(b*e.Elements)))
+					copy(row[b*e.Bytes+4:], codes[b*e.Elements:][:e.Elements])
+				}
+				continue
+			}
+			for k := range f.Columns {
+				x := tensor.Float8ToFloat32(tensor.Float8E4M3FN, codes[k]) * scale(k)
+				storeFloat(row[k*int64(f.DType.Size()):], x, f.DType)
+			}
+		}
+		return nil
+	}
+	return Matrix{Rows: f.Rows, RowBytes: rowBytes, Parts: []storage.Extent{f.Codes, f.Scales}, SlabRows: f.Rows, Fill: fill}, e
+}
