@@ -75,9 +75,6 @@ func configError(ckpt *loader.Checkpoint, err error) error {
 
 // folderHint says what runs a model whose type optimem does not know: the family that it is like, or the Python that exports it.
 func folderHint(path string, e *transformers.UnsupportedError) string {
-	if e.Like != "" {
-		return fmt.Sprintf("by its weights and its configuration it is of the type %[1]s: --arch %[1]s runs it as such", e.Like)
-	}
 	class, trust := e.Class, ""
 	if class == "" {
 		class = "AutoModel"
@@ -86,7 +83,15 @@ func folderHint(path string, e *transformers.UnsupportedError) string {
 	if e.Code != "" {
 		export, class, trust = "export it, if you trust that code", e.Loader, ", trust_remote_code=True"
 	}
-	return fmt.Sprintf(`%s:
+	like := ""
+	if e.Like != "" {
+		like = fmt.Sprintf("by its weights and its configuration it is of the type %[1]s: --arch %[1]s runs it as such", e.Like)
+		if e.Code == "" {
+			return like
+		}
+		like, export = like+"\n", "what its own code computes otherwise is only in that: export it, if you trust it"
+	}
+	return like + fmt.Sprintf(`%s:
 model = transformers.%s.from_pretrained(%q%s, use_cache=False).eval()
 torch.export.save(torch.export.export(model, (), {"input_ids": input_ids}), "model.pt2")`, export, class, path, trust)
 }

@@ -113,6 +113,11 @@ func TestRemoteCode(t *testing.T) {
 			t.Errorf("the hint lacks %s: %s", want, refused.Hint)
 		}
 	}
+	delete(code, "hops") // by its weights and its configuration it is Llama then, and its code may say otherwise
+	if _, err := models.Build(foreign(t, code), models.Options{}); !errors.As(err, &refused) ||
+		!strings.Contains(refused.Hint, "--arch llama") || !strings.Contains(refused.Hint, "trust_remote_code=True") {
+		t.Errorf("like Llama, with code: %v", refused)
+	}
 	code["model_type"], code["architectures"] = "llama", []string{"LlamaForCausalLM"}
 	if _, err := models.Build(foreign(t, code), models.Options{}); err != nil {
 		t.Errorf("of a known type: %v", err)
