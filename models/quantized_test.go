@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -280,6 +281,37 @@ func TestQuantizedFoldersRun(t *testing.T) {
 				t.Errorf("%d weights are blocks in memory: %+v", n, p.Encodings())
 			}
 		})
+	}
+}
+
+// TestFormatsOfGPTQ: what stands for nothing is one more than the first format says, modulo 16, and what the second says.
+func TestFormatsOfGPTQ(t *testing.T) {
+	for format, more := range map[string]byte{"": 1, "gptq": 1, "gptq_v2": 0} {
+		config, tensors := quantFolder("gptq")
+		config["quantization_config"] = map[string]any{"quant_method": "gptq", "bits": 4, "group_size": 64, "checkpoint_format": format}
+		model := openFolder(t, writeFolder(t, config, tensors))
+		const module = "model.layers.0.mlp.up_proj."
+		code, zero := tensors[module+"qweight"].data[0]&15, (tensors[module+"qzeros"].data[0]+more)&15
+		scale := tensor.Float16ToFloat32(binary.LittleEndian.Uint16(tensors[module+"scales"].data))
+		product := (float32(code) - float32(zero)) * scale
+		want := tensor.Float16ToFloat32(tensor.Float16FromFloat32(product))
+		found := false
+		for _, w := range model.Weights() {
+			if w.Name != module+"weight" {
+				continue
+			}
+			found = true
+			var raw [4]byte
+			if err := w.Span().ReadAt(t.Context(), raw[:], 0); err != nil {
+				t.Fatal(err)
+			}
+			if got := math.Float32frombits(binary.NativeEndian.Uint32(raw[:])); got != want {
+				t.Errorf("%q: %v, want %v", format, got, want)
+			}
+		}
+		if !found {
+			t.Errorf("%q: there is no %sweight", format, module)
+		}
 	}
 }
 

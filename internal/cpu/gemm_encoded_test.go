@@ -24,7 +24,7 @@ func randomBlocks(rng *rand.Rand, e *encoded.Encoding, rows, n int) []byte {
 // TestEncodedLinear: a linear of blocks has the bits of the linear of their numbers, for every encoding, any number of rows, with
 // the kernels of every processor.
 func TestEncodedLinear(t *testing.T) {
-	sizes := [][3]int{{1, 37, 1}, {1, 64, 2}, {3, 16, 3}, {9, 33, 1}, {40, 50, 2}}
+	sizes := [][3]int{{1, 53, 1}, {1, 64, 2}, {3, 16, 3}, {9, 33, 1}, {40, 50, 2}}
 	if testing.Short() {
 		sizes = sizes[:3]
 	}
