@@ -78,6 +78,17 @@ func TestAxisRules(t *testing.T) {
 	); err != nil {
 		t.Errorf("decode: %v", err)
 	}
+	checked["heatmap_peaks"] = make(map[string]int) // a call is torchvision's own function
+	maps := make([]float32, 3*2*4*5)
+	for i := range maps {
+		maps[i] = float32(i * 7 % 41)
+	}
+	if err := checkRule(
+		graph.Op{Kind: "heatmap_peaks"}, []*tensor.Tensor{tensor.Of(maps, 3, 2, 4, 5), tensor.Of([]int64{9, 7, 4, 5, 6, 11}, 3, 2)},
+		checked["heatmap_peaks"], run,
+	); err != nil {
+		t.Errorf("heatmap_peaks: %v", err)
+	}
 	fusedRules(t, checked, run)
 	for _, kind := range graph.Standard().Kinds() {
 		def, _ := graph.Standard().Lookup(kind)
