@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/optimem/optimem/graph"
@@ -93,6 +94,37 @@ func TestExpertsInOrder(t *testing.T) {
 		if x := elements[float32](view{data: got.Data})[0]; x != c.want {
 			t.Errorf("%v: %v, want %v", c.ids, x, c.want)
 		}
+	}
+}
+
+// TestExpertsOfNobody: a row that names no expert is zero, whatever the memory held in which experts are computed.
+func TestExpertsOfNobody(t *testing.T) {
+	in, attrs := mixed(2, 2, 3, 8, 8, tensor.Float32, nil)
+	g, inputs := &graph.Graph{}, make(map[string]*tensor.Tensor)
+	var operands []graph.Operand
+	for i, x := range append(in, tensor.Of([]int64{-1, -1, -1, -1}, 2, 2)) {
+		name := fmt.Sprint(i)
+		inputs[name] = x
+		operands = append(operands, g.Whole(g.AddInput(name, x.DType, x.Layout.Shape)))
+	}
+	last := len(operands) - 1
+	for _, ids := range []graph.Operand{operands[1], operands[last]} {
+		op := graph.Op{Kind: "experts", Attrs: attrs, In: slices.Clone(operands[:last])}
+		op.In[1] = ids
+		out, err := g.Emit(graph.Standard(), op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Outputs = append(g.Outputs, graph.Output{Name: fmt.Sprint(len(g.Outputs)), Operand: g.Whole(out[0])})
+	}
+	pool := NewPool(1)
+	defer pool.Close()
+	out, err := Interpret(t.Context(), pool, graph.Standard(), g, nil, inputs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if none := make([]byte, len(out["1"].Data)); bytes.Equal(out["0"].Data, none) || !bytes.Equal(out["1"].Data, none) {
+		t.Errorf("some experts give %v, none give %v", out["0"].Data, out["1"].Data)
 	}
 }
 
