@@ -18,6 +18,7 @@
 package generate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,9 @@ type Options struct {
 	// more than one: 0 is as many as make it faster, by the plan and by what passes take; [NoSpeculation] is none. The text is
 	// the same.
 	Speculate int
+	// Draft is a smaller model with the same vocabulary that guesses, in the place of what was written before. It stays in memory,
+	// and what it takes is part of the budget. Its checkpoint must stay open as the model's must.
+	Draft *models.Model
 }
 
 // The defaults.
@@ -94,6 +98,7 @@ type Engine struct {
 	finished []*sequence
 	pass     pass
 	ahead    *ahead
+	draft    *draft
 
 	// keeping guards kept, which is what keys and values are, once somebody saves or restores some.
 	keeping sync.Mutex
@@ -190,39 +195,79 @@ func sizes(opts Options, longest int) []size {
 }
 
 // open returns an engine of a size.
-func open(ctx context.Context, model *models.Model, opts Options, n size) (*Engine, error) {
+func open(ctx context.Context, model *models.Model, opts Options, n size) (_ *Engine, err error) {
 	perSequence := graph.Blocks(n.context)
 	steps, err := model.Steps(models.StepOptions{Blocks: perSequence * opts.Sequences, Context: n.context, DType: opts.KV})
 	if err != nil {
 		return nil, err
 	}
-	session, err := runtime.Start(ctx, steps, opts.Session)
-	if err != nil {
-		return nil, err
-	}
 	e := &Engine{
-		session: session, model: steps, opts: opts, context: n.context, rows: n.rows,
+		model: steps, opts: opts, context: n.context, rows: n.rows,
 		requests: make(chan *sequence), tasks: make(chan func()), done: make(chan struct{}),
 		blocks: newBlocks(perSequence * opts.Sequences), ahead: newAhead(opts, n.rows), adapted: len(model.Adapters()) > 0,
 	}
 	if stretch, restarts := model.Stretch(); stretch > 0 && n.context > stretch {
 		e.stretch, e.restarts = stretch, restarts
 	}
-	// What the largest pass takes is what the engine takes: nothing is found out later.
-	wanted := min(bucket(opts.Sequences), n.rows)
-	p, err := session.Plan(ctx, e.shapes(bucket(n.rows), wanted))
-	if err == nil {
-		_, err = session.Plan(ctx, e.shapes(1, 1))
+	if opts.Draft != nil && opts.Speculate != NoSpeculation {
+		if e.draft, err = openDraft(ctx, opts, n); err != nil {
+			return nil, err
+		}
+		budget := int64(0)
+		defer func() {
+			if err != nil {
+				e.draft.session.Close()
+				err = besides(err, e.draft.bytes, budget)
+			}
+		}()
+		if budget, err = budgetOf(ctx, steps, opts.Session); err != nil {
+			return nil, err
+		}
+		if budget > 0 {
+			e.opts.Session.Memory, e.opts.Session.MemoryShare = max(budget-e.draft.bytes, 1), 0
+		}
 	}
-	if err != nil {
-		session.Close()
+	if e.session, err = runtime.Start(ctx, steps, e.opts.Session); err != nil {
 		return nil, err
 	}
-	g := p.Lowered.Graph
-	e.vocabulary = g.Outputs[0].Operand.Layout.Shape[1]
+	p, err := e.largest(ctx, e.session)
+	if err == nil {
+		e.vocabulary = p.Lowered.Graph.Outputs[0].Operand.Layout.Shape[1]
+		if d := e.draft; d != nil && d.vocabulary != e.vocabulary {
+			err = &RequestError{"Draft", fmt.Sprintf("a model of %d tokens, and the other has %d", d.vocabulary, e.vocabulary)}
+		}
+	}
+	if err != nil {
+		e.session.Close()
+		return nil, err
+	}
 	e.stopped, e.stop = context.WithCancel(context.Background())
 	go e.loop()
 	return e, nil
+}
+
+// largest plans the largest pass, which takes what the engine takes: nothing is found out later.
+func (e *Engine) largest(ctx context.Context, session *runtime.Session) (*plan.Plan, error) {
+	p, err := session.Plan(ctx, e.shapes(bucket(e.rows), min(bucket(e.opts.Sequences), e.rows)))
+	if err == nil {
+		_, err = session.Plan(ctx, e.shapes(1, 1))
+	}
+	return p, err
+}
+
+// budgetOf is what a session with these options may take of the device; 0 is no limit that is known.
+func budgetOf(ctx context.Context, model *models.Model, opts runtime.Options) (int64, error) {
+	if opts.Memory > 0 {
+		return opts.Memory, nil
+	}
+	opts.PlanOnly = true
+	session, err := runtime.Start(ctx, model, opts)
+	if err != nil {
+		return 0, err
+	}
+	defer session.Close()
+	budget, _ := session.Budget()
+	return budget, nil
 }
 
 // shapes are those of the inputs of a pass.
@@ -257,6 +302,14 @@ func (e *Engine) Vocabulary() int { return e.vocabulary }
 // Session returns the session that runs the passes, for who wants its metrics or its plan. Its runs are the engine's to do.
 func (e *Engine) Session() *runtime.Session { return e.session }
 
+// DraftBytes returns what [Options.Draft] takes of the device's memory at most, 0 without one.
+func (e *Engine) DraftBytes() int64 {
+	if e.draft == nil {
+		return 0
+	}
+	return e.draft.bytes
+}
+
 // Forecast returns the plan of a pass for one row: what writing a token takes.
 func (e *Engine) Forecast(ctx context.Context) (*plan.Plan, error) {
 	return e.ForecastPass(ctx, 1, 1)
@@ -282,7 +335,11 @@ func (e *Engine) Stats() Stats {
 func (e *Engine) Close() error {
 	e.stop()
 	<-e.done
-	return e.session.Close()
+	err := e.session.Close()
+	if e.draft != nil {
+		err = cmp.Or(err, e.draft.session.Close())
+	}
+	return err
 }
 
 // Generate writes what follows a prompt. It calls got, which may be nil, for each token on the caller's goroutine; what got

@@ -144,6 +144,8 @@ type part struct {
 	s       *sequence
 	rows    int
 	guesses []int
+	// could is how many guesses it may have.
+	could int
 }
 
 // token returns the token of a row.
@@ -181,7 +183,9 @@ func (e *Engine) step(ctx context.Context) error {
 		if err := e.look(ctx, p.parts); err != nil {
 			return err
 		}
-		rows = rowsWith(p.parts, mostAhead)
+		for _, part := range p.parts {
+			rows += len(part.guesses)
+		}
 	}
 	begin := time.Now()
 	if err := e.run(ctx, rows); err != nil {
@@ -334,6 +338,7 @@ func (e *Engine) follow(p part, logits []float32) int {
 		right++
 		s.cached++
 	}
+	s.drafted = min(s.drafted, s.cached)
 	e.blocks.register(s)
 	e.mu.Lock()
 	e.stats.Guessed += int64(len(p.guesses))

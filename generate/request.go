@@ -113,6 +113,9 @@ type sequence struct {
 	// history finds guesses, and hope is how often they were right lately.
 	history history
 	hope    float64
+	// drafter chooses for the draft, and drafted is how many tokens that has seen.
+	drafter *sampler
+	drafted int
 }
 
 // sequence checks a request.
@@ -148,12 +151,16 @@ func (e *Engine) sequence(ctx context.Context, r Request) (*sequence, error) {
 	if r.Progress != nil {
 		read = make(chan int, 1)
 	}
-	return &sequence{
+	s := &sequence{
 		Request: r, ctx: ctx, cancel: cancel, most: most, adapter: adapter,
 		out: make(chan Token, most-len(r.Prompt)), read: read,
 		tokens:  append(make([]int, 0, most), r.Prompt...),
 		sampler: newSampler(r, e.vocabulary), hope: hope,
-	}, nil
+	}
+	if e.draft != nil {
+		s.drafter = newSampler(draftRequest(r), e.vocabulary)
+	}
+	return s, nil
 }
 
 // maxLogprobs bounds the candidates of a token.

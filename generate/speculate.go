@@ -26,6 +26,8 @@ const (
 	leastGram, mostGram = 2, 4
 	// hope is how likely a guess is held for right before any was looked at, and heed what the next one counts for.
 	hope, heed = 0.7, 0.15
+	// patience is after how many passes without guesses others may be hoped for again.
+	patience = 64
 	// worth is by how much writing has to be faster with guesses.
 	worth = 1.05
 )
@@ -103,26 +105,52 @@ func (e *Engine) look(ctx context.Context, parts []part) error {
 	}
 	any := false
 	for i := range parts {
-		s := parts[i].s
+		p := &parts[i]
 		// The last row of the pass gives a token, too, and there is no use in one behind the last.
-		n := min(a.limit, room/len(parts), s.most-len(s.tokens)-1)
-		if e.restarts && len(s.tokens) <= e.stretch {
-			n = min(n, e.stretch-len(s.tokens)) // beyond that all is read again
+		p.could = max(0, min(a.limit, room/len(parts), p.s.most-len(p.s.tokens)-1))
+		if e.restarts && len(p.s.tokens) <= e.stretch {
+			p.could = min(p.could, e.stretch-len(p.s.tokens)) // beyond that all is read again
 		}
-		parts[i].guesses = s.history.guess(s.tokens, n)
-		any = any || len(parts[i].guesses) > 0
+		if e.draft == nil {
+			p.guesses = p.s.history.guess(p.s.tokens, p.could)
+			p.could = len(p.guesses)
+		}
+		any = any || p.could > 0
 	}
 	if !any {
 		return nil
 	}
+	best, err := e.widest(ctx, parts)
+	if err != nil {
+		return err
+	}
+	for i := range parts {
+		p := &parts[i]
+		if p.could = min(p.could, best); p.could == 0 {
+			p.s.hope += (hope - p.s.hope) / patience
+		}
+		p.guesses = p.guesses[:min(len(p.guesses), p.could)]
+	}
+	if e.draft != nil && best > 0 {
+		return e.draft.guess(ctx, parts)
+	}
+	return nil
+}
+
+// widest is how many guesses for each sequence are worth it.
+func (e *Engine) widest(ctx context.Context, parts []part) (int, error) {
+	a := e.ahead
 	best, gain := 0, 0.0
 	for n := 0; ; n = min(2*n+1, a.limit) {
 		seconds, err := e.expect(ctx, bucket(rowsWith(parts, n)))
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if seconds < 0 {
 			break // it does not fit, and neither does a wider one
+		}
+		if e.draft != nil {
+			seconds += float64(n) * e.draft.seconds
 		}
 		if g := tokensWith(parts, n) / seconds; !a.auto || n == 0 || g > worth*gain {
 			best, gain = n, g
@@ -131,18 +159,14 @@ func (e *Engine) look(ctx context.Context, parts []part) error {
 			break
 		}
 	}
-	for i := range parts {
-		p := &parts[i]
-		p.guesses = p.guesses[:min(len(p.guesses), best)]
-	}
-	return nil
+	return best, nil
 }
 
-// rowsWith is how many rows a pass has with n guesses for each sequence at most.
+// rowsWith is how many rows a pass has where each sequence has n guesses of those that it could have.
 func rowsWith(parts []part, n int) int {
 	rows := 0
 	for _, p := range parts {
-		rows += 1 + min(n, len(p.guesses))
+		rows += 1 + min(n, p.could)
 	}
 	return rows
 }
@@ -152,7 +176,7 @@ func tokensWith(parts []part, n int) float64 {
 	var tokens float64
 	for _, p := range parts {
 		likely := 1.0
-		for range 1 + min(n, len(p.guesses)) {
+		for range 1 + min(n, p.could) {
 			tokens += likely
 			likely *= p.s.hope
 		}

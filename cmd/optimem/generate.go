@@ -200,6 +200,7 @@ func (g *generating) prompt() (string, error) {
 type openEngine struct {
 	w      *writing
 	ckpt   *loader.Checkpoint
+	draft  *loader.Checkpoint // nil without --draft
 	writer *generate.Writer
 	kv     int64
 	watch  *writingWatch
@@ -227,16 +228,25 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	if err := w.listenTop(); err != nil {
 		return nil, err
 	}
+	draftCkpt, draft, err := w.openDraft(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil && draftCkpt != nil {
+			draftCkpt.Close()
+		}
+	}()
 	opts, watch := w.options(nil, 0), newWritingWatch(w.stderr, w.quiet)
 	opts.Observe = runtime.TeeObserver(watch.observe, w.observeTop())
 	engine, err := generate.New(ctx, m.model, generate.Options{
-		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead,
+		Session: opts, Context: min(context, longest), Sequences: sequences, KV: kvType(w.kv, m.ckpt), Speculate: w.ahead, Draft: draft,
 	})
 	if err != nil {
 		return nil, err
 	}
 	w.tellTop(engine.Session())
-	e := &openEngine{w: w, ckpt: m.ckpt, writer: generate.NewWriter(w.text, engine), watch: watch}
+	e := &openEngine{w: w, ckpt: m.ckpt, draft: draftCkpt, writer: generate.NewWriter(w.text, engine), watch: watch}
 	p, err := engine.Forecast(ctx)
 	if err != nil {
 		return nil, cmp.Or(engine.Close(), err)
@@ -244,6 +254,9 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 	e.kv, watch.weights = p.CacheBytes, p.Fixed.WeightBytes
 	if !w.quiet {
 		w.note("a context of %d tokens, %s of keys and values, %s in all", engine.Context(), ascii.FormatSize(e.kv), ascii.FormatSize(p.PeakBytes()))
+		if bytes := engine.DraftBytes(); bytes > 0 {
+			w.note("%s beside that for the model that guesses", ascii.FormatSize(bytes))
+		}
 		if p.MovedBytes > 0 {
 			guess := ""
 			if !p.Forecast.Measured {
@@ -256,7 +269,11 @@ func (w *writing) start(ctx context.Context, context, sequences int) (_ *openEng
 }
 
 func (e *openEngine) close() error {
-	return e.w.closeTop(cmp.Or(e.writer.Engine().Close(), e.ckpt.Close(), e.w.closeCode()))
+	err := cmp.Or(e.writer.Engine().Close(), e.ckpt.Close())
+	if e.draft != nil {
+		err = cmp.Or(err, e.draft.Close())
+	}
+	return e.w.closeTop(cmp.Or(err, e.w.closeCode()))
 }
 
 // expect says what reading a prompt takes, where it takes more than a pass and weights are brought for each.
@@ -291,7 +308,7 @@ func (e *openEngine) write(ctx context.Context, r generate.TextRequest, show fun
 		return nil, err
 	}
 	after, all := engine.Session().Metrics(), engine.Stats()
-	f := &writingFacts{TextResult: *result, KVBytes: e.kv, PeakBytes: after.PeakBytes, bounded: bounded(r)}
+	f := &writingFacts{TextResult: *result, KVBytes: e.kv, PeakBytes: after.PeakBytes + engine.DraftBytes(), bounded: bounded(r)}
 	f.Moved = after.MovedBytes - before.MovedBytes
 	f.PassRows, f.PassCount = all.Rows-rows.Rows, all.Passes-rows.Passes
 	f.Guessed, f.Accepted = all.Guessed-rows.Guessed, all.Accepted-rows.Accepted

@@ -35,6 +35,7 @@ type writing struct {
 	context   int
 	kv        string
 	speculate string
+	draft     string
 	ahead     int // what speculate says, as [generate.Options.Speculate]
 	stops     []string
 	logprobs  int
@@ -72,7 +73,8 @@ func (w *writing) writingFlags(cmd *cobra.Command) {
 	flags.IntVar(&w.context, "context", 0, "room for `N` tokens, prompt and answer (default: what the model and the memory admit)")
 	flags.StringVar(&w.kv, "kv", "", "keep keys and values as `TYPE`: "+kvNames+" (lossy; default: as the weights)")
 	flags.StringVar(&w.speculate, "speculate", "auto", "guess up to `N` tokens ahead, which changes no text; auto, ngram, off")
-	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate")
+	flags.StringVar(&w.draft, "draft", "", "guess with a smaller `MODEL` of the same vocabulary, in the same memory")
+	grouped(flags, writingGroup, "system", "max-tokens", "stop", "schema", "grammar", "context", "kv", "speculate", "draft")
 
 	w.samplingFlags(cmd)
 	w.sessionFlags(cmd)

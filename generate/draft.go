@@ -1,0 +1,222 @@
+package generate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/optimem/optimem/graph"
+	"github.com/optimem/optimem/models"
+	"github.com/optimem/optimem/plan"
+	"github.com/optimem/optimem/runtime"
+	"github.com/optimem/optimem/tensor"
+)
+
+// A draft is a smaller model with the same vocabulary that guesses what comes next. It stays in memory, within the engine's
+// budget. Its caches have the blocks of the engine's, so that a sequence has one table for both; what it knows of a sequence
+// may be old or wrong, which costs guesses and never changes a text.
+type draft struct {
+	session    *runtime.Session
+	width      int // blocks of a sequence
+	rows       int
+	vocabulary int
+	// bytes are what it takes of the device at most.
+	bytes int64
+
+	tokens, positions, tables, wanted []int64
+	logits                            []float32
+	// seconds is what a step of one row for each sequence takes, as measured; 0 is not yet.
+	seconds float64
+	steps   int
+}
+
+// openDraft starts the session of a draft of an engine of that size.
+func openDraft(ctx context.Context, opts Options, n size) (*draft, error) {
+	refused := func(format string, args ...any) (*draft, error) {
+		return nil, &RequestError{"Draft", fmt.Sprintf(format, args...)}
+	}
+	model := opts.Draft
+	if stretch, _ := model.Stretch(); stretch > 0 && n.context > stretch {
+		return refused("a model that changes beyond %d tokens, and the context has %d", stretch, n.context)
+	}
+	if longest := model.Context(); longest > 0 && n.context > longest {
+		return refused("a model for %d tokens, and the context has %d", longest, n.context)
+	}
+	if len(model.Adapters()) > 0 {
+		return refused("a model with adapters")
+	}
+	width := graph.Blocks(n.context)
+	steps, err := model.Steps(models.StepOptions{Blocks: width * opts.Sequences, Context: n.context, DType: opts.KV})
+	if err != nil {
+		return nil, fmt.Errorf("the model that guesses: %w", err)
+	}
+	d := &draft{width: width, rows: bucket(n.rows)}
+	start := runtime.Options{
+		Mode: plan.Resident, Device: opts.Session.Device, CUDALibrary: opts.Session.CUDALibrary, Threads: opts.Session.Threads,
+		HostMemory: opts.Session.HostMemory, Memory: 1, PlanOnly: true,
+	}
+	// It takes the least that it can, so that what is left is known before.
+	probe, err := runtime.Start(ctx, steps, start)
+	if err != nil {
+		return nil, fmt.Errorf("the model that guesses: %w", err)
+	}
+	defer probe.Close()
+	for _, shapes := range d.largest(opts.Sequences) {
+		var full *runtime.CapacityError
+		if _, err := probe.Plan(ctx, shapes); !errors.As(err, &full) {
+			return nil, fmt.Errorf("the model that guesses: %w", cmp.Or(err, errNoLeast))
+		}
+		d.bytes = max(d.bytes, full.MinBytes)
+	}
+	start.Memory, start.PlanOnly = d.bytes, false
+	if d.session, err = runtime.Start(ctx, steps, start); err != nil {
+		return nil, fmt.Errorf("the model that guesses: %w", err)
+	}
+	for _, shapes := range d.largest(opts.Sequences) {
+		p, err := d.session.Plan(ctx, shapes)
+		if err != nil {
+			d.session.Close()
+			return nil, fmt.Errorf("the model that guesses: %w", err)
+		}
+		d.vocabulary = p.Lowered.Graph.Outputs[0].Operand.Layout.Shape[1]
+	}
+	return d, nil
+}
+
+var errNoLeast = errors.New("nothing says how much memory it takes")
+
+// largest are the shapes of the largest passes: those that read, and those that guess.
+func (d *draft) largest(sequences int) []map[string]tensor.Shape {
+	rows := min(bucket(sequences), d.rows)
+	return []map[string]tensor.Shape{d.shapes(d.rows, 1), d.shapes(rows, rows)}
+}
+
+// besides says of a budget that is too small what it has to be with the draft in it.
+func besides(err error, bytes, budget int64) error {
+	var full *runtime.CapacityError
+	if !errors.As(err, &full) || full.Host {
+		return err
+	}
+	all := *full
+	all.NeedBytes, all.HaveBytes, all.MinBytes = full.NeedBytes+bytes, min(full.HaveBytes+bytes, budget), full.MinBytes+bytes
+	return &all
+}
+
+func (d *draft) shapes(rows, wanted int) map[string]tensor.Shape {
+	return map[string]tensor.Shape{
+		models.StepTokens: {rows}, models.StepPositions: {rows}, models.StepBlocks: {rows, d.width}, models.StepWanted: {wanted},
+	}
+}
+
+// A row is a token of a sequence at its place.
+type row struct {
+	s      *sequence
+	at, id int
+}
+
+// pass computes rows, and the logits of the last of them, wanted in number.
+func (d *draft) pass(ctx context.Context, rows []row, wanted int) ([]float32, error) {
+	n, m := bucket(len(rows)), bucket(wanted)
+	d.tokens, d.positions, d.tables = resized(d.tokens, n), resized(d.positions, n), resized(d.tables, n*d.width)
+	d.wanted = resized(d.wanted, m)
+	clear(d.tables)
+	for i := range n {
+		if d.tokens[i], d.positions[i] = 0, -1; i < len(rows) {
+			d.tokens[i], d.positions[i] = int64(rows[i].id), int64(rows[i].at)
+			for k, b := range rows[i].s.table {
+				d.tables[i*d.width+k] = int64(b)
+			}
+		}
+	}
+	for i := range m {
+		d.wanted[i] = int64(min(len(rows)-wanted+i, len(rows)-1))
+	}
+	if cap(d.logits) < m*d.vocabulary {
+		d.logits = make([]float32, m*d.vocabulary)
+	}
+	logits := d.logits[:m*d.vocabulary]
+	err := d.session.RunInto(ctx, runtime.Values{
+		models.StepTokens: tensor.Of(d.tokens, n), models.StepPositions: tensor.Of(d.positions, n),
+		models.StepBlocks: tensor.Of(d.tables, n, d.width), models.StepWanted: tensor.Of(d.wanted, m),
+	}, runtime.Values{models.StepLogits: tensor.Of(logits, m, d.vocabulary)})
+	return logits, err
+}
+
+// read lets the draft see what it has not seen of a sequence, but for its last token.
+func (d *draft) read(ctx context.Context, s *sequence) error {
+	for s.drafted < len(s.tokens)-1 {
+		n := min(d.rows, len(s.tokens)-1-s.drafted)
+		rows := make([]row, n)
+		for i := range rows {
+			rows[i] = row{s, s.drafted + i, s.tokens[s.drafted+i]}
+		}
+		if _, err := d.pass(ctx, rows, 1); err != nil {
+			return err
+		}
+		s.drafted += n
+	}
+	return nil
+}
+
+// guess writes tokens that may follow each of the sequences, as many as it could have.
+func (d *draft) guess(ctx context.Context, parts []part) error {
+	for i := range parts {
+		if parts[i].could > 0 {
+			if err := d.read(ctx, parts[i].s); err != nil {
+				return err
+			}
+		}
+	}
+	rows, of := make([]row, 0, len(parts)), make([]*part, 0, len(parts))
+	for ahead := 0; ; ahead++ {
+		rows, of = rows[:0], of[:0]
+		for i := range parts {
+			p := &parts[i]
+			if ahead >= p.could || len(p.guesses) < ahead {
+				continue
+			}
+			id := p.s.tokens[len(p.s.tokens)-1]
+			if ahead > 0 {
+				id = p.guesses[ahead-1]
+			}
+			rows, of = append(rows, row{p.s, len(p.s.tokens) - 1 + ahead, id}), append(of, p)
+		}
+		if len(rows) == 0 {
+			return nil
+		}
+		begin := time.Now()
+		logits, err := d.pass(ctx, rows, len(rows))
+		if err != nil {
+			return err
+		}
+		d.took(time.Since(begin))
+		for i, p := range of {
+			p.s.drafted = len(p.s.tokens) + ahead
+			text := append(p.s.tokens[:len(p.s.tokens):len(p.s.tokens)], p.guesses...)
+			t, err := p.s.drafter.next(text, logits[i*d.vocabulary:(i+1)*d.vocabulary])
+			if err != nil { // numbers that are none: nothing to guess from
+				continue
+			}
+			p.guesses = append(p.guesses, t.ID)
+		}
+	}
+}
+
+// took tells how long a step took.
+func (d *draft) took(t time.Duration) {
+	switch d.steps++; {
+	case d.steps <= 2:
+		d.seconds = t.Seconds()
+	default:
+		d.seconds += (t.Seconds() - d.seconds) / 8
+	}
+}
+
+// draftRequest is a request as the draft sees it: it draws from what is left to draw from with the random numbers of the text, so
+// that it chooses what the model would where both think alike.
+func draftRequest(r Request) Request {
+	s := r.Sampling
+	return Request{Seed: r.Seed, Sampling: Sampling{Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, Typical: s.Typical}}
+}
