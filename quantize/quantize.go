@@ -185,14 +185,14 @@ func (f *Folder) linears(whole *loader.Checkpoint) (map[string]linear, error) {
 			}
 		}
 	})
-	for _, w := range whole.Weights {
-		if isExpert(w.Name) {
-			module := strings.TrimSuffix(w.Name, ".weight")
-			linears[w.Name] = linear{module, module}
-		}
-	}
 	for name := range others {
 		delete(linears, name) // such as an embedding that is the last layer too
+	}
+	// Today's transformers has experts and what chooses among them in modules of its own; they are linear layers for other readers.
+	for _, w := range whole.Weights {
+		if module, ok := strings.CutSuffix(w.Name, ".weight"); ok && (isExpert(w.Name) || isRouter(module)) {
+			linears[w.Name] = linear{module, module}
+		}
 	}
 	return linears, nil
 }
@@ -209,6 +209,11 @@ func isExpert(name string) bool {
 		}
 	}
 	return false
+}
+
+// isRouter reports whether a module is what chooses among experts.
+func isRouter(module string) bool {
+	return slices.Contains(routers, module[strings.LastIndexByte(module, '.')+1:])
 }
 
 // openShards opens the files of the folder, which the loader has found in order.
@@ -341,7 +346,7 @@ func (f *Folder) keeps(module string, w tensor.Weight) string {
 	switch {
 	case !inBlock:
 		return "in no block"
-	case slices.Contains(routers, steps[len(steps)-1]):
+	case isRouter(module):
 		return "chooses experts"
 	case w.DType != tensor.Float32 && !w.DType.IsHalf():
 		return fmt.Sprintf("of %v", w.DType)

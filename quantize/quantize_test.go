@@ -466,3 +466,62 @@ func TestSchemes(t *testing.T) {
 		}
 	}
 }
+
+// TestExperts: experts are quantised, in files that have each by itself, and what chooses among them is not.
+func TestExperts(t *testing.T) {
+	var tensors []loader.TensorData
+	seed := uint32(1)
+	add := func(name string, shape ...int) {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		numbers := make([]float32, n)
+		for i := range numbers {
+			seed = seed*1664525 + 1013904223
+			numbers[i] = float32(int32(seed)>>16) / (1 << 18)
+		}
+		tensors = append(tensors, dataOf(name+".weight", tensor.Float16, shape, bytesOf(numbers, tensor.Float16)))
+	}
+	add("model.embed_tokens", 32, 64)
+	add("lm_head", 32, 64)
+	add("model.norm", 64)
+	const layer = "model.layers.0."
+	for name, rows := range map[string]int{"q_proj": 64, "k_proj": 32, "v_proj": 32, "o_proj": 64} {
+		add(layer+"self_attn."+name, rows, 64)
+	}
+	for _, name := range []string{"self_attn.q_norm", "self_attn.k_norm"} {
+		add(layer+name, 16)
+	}
+	for _, name := range []string{"input_layernorm", "post_attention_layernorm"} {
+		add(layer+name, 64)
+	}
+	add(layer+"mlp.gate", 2, 64)
+	for _, expert := range []string{"0", "1"} {
+		add(layer+"mlp.experts."+expert+".gate_proj", 32, 64)
+		add(layer+"mlp.experts."+expert+".up_proj", 32, 64)
+		add(layer+"mlp.experts."+expert+".down_proj", 64, 32)
+	}
+	change := func(c map[string]any) {
+		maps.Copy(c, map[string]any{
+			"architectures": []string{"Qwen3MoeForCausalLM"}, "model_type": "qwen3_moe", "num_hidden_layers": 1, "num_experts": 2,
+			"num_experts_per_tok": 1, "moe_intermediate_size": 32, "vocab_size": 32, "tie_word_embeddings": false, "dtype": "float16",
+		})
+	}
+	to, report := quantised(t, write(t, map[string][]loader.TensorData{"model.safetensors": tensors}, change), "int4:32", quantize.Options{})
+	want := []quantize.Kept{{Module: "lm_head", Reason: "in no block"}, {Module: layer + "mlp.gate", Reason: "chooses experts"}}
+	if d := cmp.Diff(want, report.Kept); d != "" || len(report.Layers) != 10 {
+		t.Errorf("%d layers, kept: %s", len(report.Layers), d)
+	}
+	if text := tree(t, to)["config.json"]; !strings.Contains(text, `"`+layer+`mlp.gate"`) {
+		t.Errorf("readers are not told that the router stays: %s", text)
+	}
+	model := build(t, to)
+	var plain []loader.TensorData
+	for _, w := range model.Weights() {
+		plain = append(plain, dataOf(w.Name, tensor.Float16, w.Layout.Shape, bytesOf(numbersOf(t, w), tensor.Float16)))
+	}
+	if reference := write(t, map[string][]loader.TensorData{"model.safetensors": plain}, change); !bytes.Equal(logits(t, model), logits(t, build(t, reference))) {
+		t.Error("it computes other than the dequantised weights")
+	}
+}

@@ -36,7 +36,7 @@ type Report struct {
 type Layer struct {
 	Module        string
 	Rows, Columns int64
-	// BitsPerWeight counts codes, scales and zero points.
+	// BitsPerWeight counts all that the file has of it: codes, scales, zero points, the shape.
 	BitsPerWeight float64
 	// Error is the root of the squared error of all numbers by that of their squares.
 	Error                   float64
