@@ -60,6 +60,10 @@ func (f *Folder) Write(ctx context.Context, dir string, progress func(nBytes int
 	short := strings.ToValidUTF8(name[:min(len(name), most)], "")
 	temporary := filepath.Join(parent, fmt.Sprintf(".%s.%s.tmp", short, rand.Text()[:8]))
 	if err := os.Mkdir(temporary, 0o777); err != nil {
+		var placed *fs.PathError
+		if errors.As(err, &placed) {
+			placed.Path = dir // the one that the caller knows
+		}
 		return nil, err
 	}
 	defer func() {
@@ -82,7 +86,20 @@ func (f *Folder) Write(ctx context.Context, dir string, progress func(nBytes int
 	if err := absent(dir); err != nil {
 		return nil, err
 	}
-	return report, os.Rename(temporary, dir)
+	syncFolder(temporary)
+	if err := os.Rename(temporary, dir); err != nil {
+		return nil, err
+	}
+	syncFolder(filepath.Dir(dir))
+	return report, nil
+}
+
+// syncFolder brings a folder's names to the disk, where the system does so.
+func syncFolder(name string) {
+	if folder, err := os.Open(name); err == nil {
+		_ = folder.Sync() // folders cannot be synced everywhere; their files have been
+		_ = folder.Close()
+	}
 }
 
 // absent refuses what exists.
