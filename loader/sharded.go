@@ -192,6 +192,10 @@ func (o *opener) openShard(ctx context.Context, folder, file string) (*Checkpoin
 	return c, nil
 }
 
+// CheckInFolder returns an error of class [ErrUnsafe] for a file of a folder that is a symbolic link out of it, as openers of
+// folders do: see [OpenWith].
+func CheckInFolder(folder, path string) error { return errorAt(path, "", checkInFolder(folder, path)) }
+
 // checkInFolder refuses a symbolic link that leads out of the folder: a checkpoint must not name files of the machine.
 // One layout that does so is known and let pass, that of the Hugging Face cache, in which snapshots/REVISION/NAME is a
 // link to blobs/HASH.

@@ -33,26 +33,7 @@ var safetensorsDTypes = []struct {
 // widest first, then by name. Metadata is what the file says about itself; the transformers library wants
 // {"format": "pt"}. The tensors' bytes pass through a buffer of 1 MiB. The same tensors give the same file.
 func WriteSafetensors(ctx context.Context, w io.Writer, tensors []TensorData, metadata map[string]string) error {
-	rank := make(map[tensor.DType]int, len(safetensorsDTypes))
-	for i, d := range safetensorsDTypes {
-		rank[d.dtype] = i
-	}
-	sorted := slices.Clone(tensors)
-	for i, t := range sorted {
-		if _, ok := rank[t.DType]; !ok {
-			return fmt.Errorf("%s: %w: safetensors has no dtype %v", t.Name, ErrUnsupported, t.DType)
-		}
-		if !utf8.ValidString(t.Name) || t.Name == safetensorsMetadata {
-			return fmt.Errorf("%q cannot be the name of a tensor in a safetensors file", t.Name)
-		}
-		if t.Shape == nil {
-			sorted[i].Shape = tensor.Shape{}
-		}
-	}
-	slices.SortFunc(sorted, func(s, t TensorData) int {
-		return cmp.Or(cmp.Compare(rank[s.DType], rank[t.DType]), cmp.Compare(s.Name, t.Name))
-	})
-	header, err := safetensorsHeader(sorted, rank, metadata)
+	sorted, header, err := layOut(tensors, metadata)
 	if err != nil {
 		return err
 	}
@@ -70,6 +51,54 @@ func WriteSafetensors(ctx context.Context, w io.Writer, tensors []TensorData, me
 		}
 	}
 	return nil
+}
+
+// LayOutSafetensors returns what the file that [WriteSafetensors] would write begins with, and where in the file the bytes of each
+// tensor are, for those who write them in another order. The tensors' ReadAt are not called.
+func LayOutSafetensors(tensors []TensorData, metadata map[string]string) (head []byte, offsets []int64, err error) {
+	sorted, head, err := layOut(tensors, metadata)
+	if err != nil {
+		return nil, nil, err
+	}
+	at, off := make(map[string]int64, len(sorted)), int64(len(head))
+	for _, t := range sorted {
+		size, err := t.bytes()
+		if err != nil {
+			return nil, nil, err
+		}
+		at[t.Name] = off
+		off += size
+	}
+	offsets = make([]int64, len(tensors))
+	for i, t := range tensors {
+		offsets[i] = at[t.Name]
+	}
+	return head, offsets, nil
+}
+
+// layOut returns the tensors in the order in which they are written, and what the file begins with.
+func layOut(tensors []TensorData, metadata map[string]string) (sorted []TensorData, header []byte, err error) {
+	rank := make(map[tensor.DType]int, len(safetensorsDTypes))
+	for i, d := range safetensorsDTypes {
+		rank[d.dtype] = i
+	}
+	sorted = slices.Clone(tensors)
+	for i, t := range sorted {
+		if _, ok := rank[t.DType]; !ok {
+			return nil, nil, fmt.Errorf("%s: %w: safetensors has no dtype %v", t.Name, ErrUnsupported, t.DType)
+		}
+		if !utf8.ValidString(t.Name) || t.Name == safetensorsMetadata {
+			return nil, nil, fmt.Errorf("%q cannot be the name of a tensor in a safetensors file", t.Name)
+		}
+		if t.Shape == nil {
+			sorted[i].Shape = tensor.Shape{}
+		}
+	}
+	slices.SortFunc(sorted, func(s, t TensorData) int {
+		return cmp.Or(cmp.Compare(rank[s.DType], rank[t.DType]), cmp.Compare(s.Name, t.Name))
+	})
+	header, err = safetensorsHeader(sorted, rank, metadata)
+	return sorted, header, err
 }
 
 const safetensorsMetadata = "__metadata__"

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 // The scripts are the specification of the command line, one promise each. $FIXTURES is the folder of files that
 // PyTorch wrote, $DIGITS that of the trained example, $PROGRAMS that of small programs, $PICTURES
-// that of pictures, $SIMULATED the simulated CUDA driver, which is there under the condition [sim]. There is no other.
+// that of pictures, $CHAT that of a model that answers, $SIMULATED the simulated CUDA driver, which is there under the condition [sim]. There is no other.
 func TestScripts(t *testing.T) {
 	fixtures, err := filepath.Abs(filepath.FromSlash("../../loader/testdata"))
 	if err != nil {
@@ -51,6 +51,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOSTILE", filepath.Join(fixtures, "hostile"))
 			e.Setenv("DIGITS", filepath.Join(fixtures, "../../examples/digits"))
 			e.Setenv("PICTURES", filepath.Join(fixtures, "../../internal/preprocess/testdata"))
+			e.Setenv("CHAT", filepath.Join(fixtures, "../../generate/testdata/chat"))
 			e.Setenv("PROGRAMS", filepath.Join(fixtures, "../../runtime/testdata"))
 			e.Setenv("SIMULATED", driver)
 			e.Setenv("GORACE", os.Getenv("GORACE"))

@@ -92,7 +92,11 @@ var diagram = map[string][]string{
 		"runtime", "memory", "profile", "trace", "top", "models", "loader", "loader/exported", "loader/script", "cost", "plan", "device",
 		"graph", "layers", "storage", "tensor", "tensor/encoded",
 		"internal/npy", "internal/preprocess", "internal/calibrate", "text/tokenizer", "text/template", "generate", "embed", "serve",
+		"quantize",
 	},
+
+	// Folders made of folders.
+	"quantize": {"loader", "layers", "models/transformers", "tensor"},
 
 	// What is around a session that takes text.
 	"generate": {"runtime", "models", "loader", "plan", "graph", "tensor", "text/tokenizer", "text/template", "text/grammar"},

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/optimem/optimem/internal/ascii"
+	"github.com/optimem/optimem/loader"
+	"github.com/optimem/optimem/quantize"
+)
+
+const quantizeLong = `Write a smaller folder of a Hugging Face folder of safetensors: the linear layers of its blocks as codes of 4 or 8 bits, in the
+format of compressed-tensors, which vLLM, transformers and optimem read. This is lossy: what each layer loses is printed.
+Embeddings, norms, biases, routers and layers outside blocks, such as lm_head, stay as they are, and so do layers that
+do not fit, which are listed.
+
+Scales are those with which a group's numbers have the least squared error. There is no calibration: what the model
+computes with its weights is not looked at, so try the result.
+
+  int8         8 bits, one scale for each row; int8:GROUP one for so many numbers of a row
+  int4[:GROUP] 4 bits, one scale for each 128 or GROUP numbers of a row
+  fp8          float8_e4m3fn, one scale for each row
+
+One part of a tensor is in memory at a time. DIR must not exist; it is there once all is written, and a run that fails or
+is interrupted leaves nothing behind.`
+
+const quantizeExamples = `  optimem quantize ./Qwen3-4B -o ./Qwen3-4B-int8 --to int8
+  optimem quantize ./Qwen3-4B -o ./Qwen3-4B-int4 --to int4:32 --minimum
+  optimem quantize ./model -o ./model-fp8 --to fp8 --keep 'model.layers.0.*' --keep '*.down_proj'`
+
+// A quantizing is one run of the command quantize.
+type quantizing struct {
+	*commandLine
+	cmd                    *cobra.Command
+	output, to             string
+	keep                   []string
+	memory, openMemory     sizeFlag
+	minimum, asJSON, quiet bool
+}
+
+func (c *commandLine) quantizeCommand() *cobra.Command {
+	q := quantizing{commandLine: c}
+	cmd := &cobra.Command{
+		Use:     "quantize MODEL -o DIR --to SCHEME [flags]",
+		Short:   "Write a folder with smaller weights, lossy",
+		Long:    quantizeLong,
+		Example: quantizeExamples,
+		Args: c.arguments(func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("give one folder")
+			}
+			return nil
+		}),
+		RunE: c.enter(func(cmd *cobra.Command, args []string) error {
+			q.cmd = cmd
+			return q.run(cmd.Context(), args[0])
+		}),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&q.output, "output", "o", "", "write the folder `DIR`, which must not exist (required)")
+	flags.BoolVar(&q.asJSON, "json", false, "print one JSON object")
+	flags.BoolVar(&q.quiet, "quiet", false, "draw no progress")
+	grouped(flags, outputGroup, "output", "json", "quiet")
+	flags.StringVar(&q.to, "to", "", "`SCHEME` of the weights: int8, int4, int8:GROUP, int4:GROUP or fp8 (required)")
+	flags.BoolVar(&q.minimum, "minimum", false, "give each group a zero point beside its scale (asymmetric): int8 and int4 only")
+	flags.StringArrayVar(&q.keep, "keep", nil, "leave modules that match a `PATTERN`, such as '*.layers.0.*', as they are; repeatable")
+	grouped(flags, modelGroup, "to", "minimum", "keep")
+	flags.Var(&q.memory, "memory", "memory for weights on their way (default 64 MiB)")
+	flags.Var(&q.openMemory, "open-memory", "memory that opening a file may take (default 12 × its size, from 32 to 256 MiB)")
+	grouped(flags, memoryGroup, "memory", "open-memory")
+	_ = cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions([]string{"int8", "int4", "fp8"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (q *quantizing) run(ctx context.Context, model string) (err error) {
+	switch {
+	case q.output == "":
+		return usageError(q.cmd, errors.New("no output folder given"), "name it with -o, for instance -o "+filepath.Base(model)+"-int8")
+	case q.to == "":
+		return usageError(q.cmd, errors.New("no scheme given"), "say what weights become, for instance --to int8")
+	}
+	scheme, err := quantize.ParseScheme(q.to)
+	if err != nil {
+		return usageError(q.cmd, err)
+	}
+	if scheme.Minimum = q.minimum; q.minimum && scheme.Kind == "fp8" {
+		return usageError(q.cmd, errors.New("--minimum is for integers: fp8 has no zero points"))
+	}
+	opts := quantize.Options{
+		Scheme: scheme, Keep: q.keep, MemoryBytes: int64(q.memory),
+		Loader: loader.Options{Limits: loader.Limits{MemoryBytes: int64(q.openMemory)}},
+	}
+	folder, err := quantize.Open(ctx, model, opts)
+	if err != nil {
+		if errors.Is(err, path.ErrBadPattern) {
+			return usageError(q.cmd, err)
+		}
+		return err
+	}
+	defer func() { err = cmp.Or(err, folder.Close()) }()
+	if err := checkDisk(filepath.Clean(q.output), folder.OutBytes); err != nil {
+		return err
+	}
+	bar := &progress{}
+	if !q.quiet {
+		bar = newProgress(q.stderr, filepath.Base(q.output), folder.WorkBytes)
+	}
+	report, err := folder.Write(ctx, q.output, func(n int64) { bar.add(int(n)) })
+	bar.clear()
+	if err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return &failure{err: err, code: exitFailed, hints: []string{"it is never replaced: name another folder, or remove it first"}}
+		}
+		return err
+	}
+	if q.asJSON {
+		return q.printJSON(report, scheme)
+	}
+	_, err = io.WriteString(q.stdout, q.table(report, scheme))
+	return err
+}
+
+// table writes what became of the layers.
+func (q *quantizing) table(r *quantize.Report, scheme quantize.Scheme) string {
+	t := ascii.NewTable(ascii.Left("LAYER"), ascii.Right("SHAPE"), ascii.Right("BITS"), ascii.Right("ERROR"), ascii.Right("BEFORE"),
+		ascii.Right("AFTER"))
+	var before, after, weights int64
+	for _, l := range r.Layers {
+		t.Row(l.Module, fmt.Sprintf("%d×%d", l.Rows, l.Columns), fmt.Sprintf("%.2f", l.BitsPerWeight), percent(l.Error),
+			ascii.FormatSize(l.BytesBefore), ascii.FormatSize(l.BytesAfter))
+		before, after, weights = before+l.BytesBefore, after+l.BytesAfter, weights+l.Rows*l.Columns
+	}
+	t.Row(fmt.Sprintf("%d layers", len(r.Layers)), "", fmt.Sprintf("%.2f", 8*float64(after)/float64(weights)), percent(r.Error),
+		ascii.FormatSize(before), ascii.FormatSize(after))
+	t.Row("all tensors", "", "", "", ascii.FormatSize(r.BytesBefore), ascii.FormatSize(r.BytesAfter))
+	var b strings.Builder
+	b.WriteString(t.String())
+	for _, k := range r.Kept {
+		fmt.Fprintf(&b, "kept: %s: %s\n", ascii.Printable(k.Module), k.Reason)
+	}
+	for _, name := range r.NotCopied {
+		fmt.Fprintf(&b, "not copied: %s\n", ascii.Printable(name))
+	}
+	fmt.Fprintf(&b, "%s is lossy: ERROR is the root mean square of what weights are off by, relative to theirs; not calibrated\n", scheme.Kind)
+	return b.String()
+}
+
+func percent(x float64) string { return fmt.Sprintf("%.3g %%", 100*x) }
+
+// quantizedJSON is a layer; keys may be added to, never renamed.
+type quantizedJSON struct {
+	Name          string  `json:"name"`
+	Shape         []int64 `json:"shape"`
+	BitsPerWeight float64 `json:"bits_per_weight"`
+	RelativeError float64 `json:"relative_error"`
+	BytesBefore   int64   `json:"bytes_before"`
+	BytesAfter    int64   `json:"bytes_after"`
+}
+
+type keptJSON struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
+
+func (q *quantizing) printJSON(r *quantize.Report, scheme quantize.Scheme) error {
+	layers := make([]quantizedJSON, len(r.Layers))
+	for i, l := range r.Layers {
+		layers[i] = quantizedJSON{l.Module, []int64{l.Rows, l.Columns}, l.BitsPerWeight, l.Error, l.BytesBefore, l.BytesAfter}
+	}
+	kept := make([]keptJSON, len(r.Kept))
+	for i, k := range r.Kept {
+		kept[i] = keptJSON{k.Module, k.Reason}
+	}
+	o := newJSONObject(q.stdout)
+	o.set("output", q.output)
+	o.set("scheme", scheme.Kind)
+	o.set("group", scheme.Group)
+	o.set("symmetric", !scheme.Minimum)
+	o.set("lossy", true)
+	o.set("relative_error", r.Error)
+	o.set("bytes_before", r.BytesBefore)
+	o.set("bytes_after", r.BytesAfter)
+	setArray(o, "layers", slices.Values(layers))
+	setArray(o, "kept", slices.Values(kept))
+	setArray(o, "not_copied", slices.Values(r.NotCopied))
+	return o.close()
+}
