@@ -95,6 +95,9 @@ func Connect(ctx context.Context, opts Options) (_ *Queue, err error) {
 func redacted(list string) string {
 	var all []string
 	for text := range strings.SplitSeq(list, ",") {
+		if !strings.Contains(text, "://") {
+			text = "nats://" + text
+		}
 		u, err := url.Parse(text)
 		if err != nil {
 			all = append(all, "a server")
