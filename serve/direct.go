@@ -55,8 +55,8 @@ func (r *Registry) Inputs(ctx context.Context, model string) (inputs []models.Po
 	return m.model.Inputs(), m.join, nil
 }
 
-// Digest is the SHA-256, in hexadecimal, of all files of the newest version of a model, with what model.json says. It reads them
-// once, whole. Where a model lies in the directory, and what it is called there, makes no difference.
+// Digest is the SHA-256, in hexadecimal, of all files of the newest version of a model, and of the architecture and code that
+// model.json names. It reads them once, whole. What a model is called in the directory, and how it is run, makes no difference.
 func (r *Registry) Digest(ctx context.Context, model string) (string, error) {
 	v, err := r.find(model, "")
 	if err != nil {
@@ -67,7 +67,7 @@ func (r *Registry) Digest(ctx context.Context, model string) (string, error) {
 	}
 	f := v.what()
 	sum := sha256.New()
-	_, _ = fmt.Fprintf(sum, "%+v\n", f.settings)
+	_, _ = fmt.Fprintf(sum, "%q %q\n", f.settings.Arch, f.settings.Code)
 	add := func(file, name string) error {
 		in, err := r.root.Open(file)
 		if err != nil {
@@ -102,6 +102,9 @@ func (r *Registry) Digest(ctx context.Context, model string) (string, error) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
+		if name == "model.json" {
+			continue
+		}
 		if err := add(path.Join(folder, name), name); err != nil {
 			return "", err
 		}

@@ -256,43 +256,101 @@ func TestWorkerDies(t *testing.T) {
 // What nobody can run goes to the dead letters with the reason, and the others go on.
 func TestPoison(t *testing.T) {
 	server := embed(t)
-	hire(t, server, WorkerOptions{}, nil)
+	hire(t, server, WorkerOptions{MaxBytes: 1000}, nil)
 	q := connect(t, server)
 	items := func(yield func(Item) bool) {
 		_ = yield(Item{Name: "good", Inputs: runtime.Values{input: picture(1)}}) &&
 			yield(Item{Name: "shape", Inputs: runtime.Values{input: tensor.Of(make([]float32, 14), 1, 1, 7, 2)}}) &&
 			yield(Item{Name: "name", Inputs: runtime.Values{"nothing": picture(1)}}) &&
+			yield(Item{Name: "large", Inputs: runtime.Values{input: tensor.Of(make([]float32, 128), 2, 1, 8, 8)}}) &&
 			yield(Item{Name: "unread", Err: errors.New("no such file")}) &&
 			yield(Item{Name: "good again", Inputs: runtime.Values{input: picture(1)}})
 	}
-	for range 2 { // the second time, reasons are found
+	for i, sent := range []uint64{4, 4, 7} { // the second time, reasons are found; the third they are not looked for
 		reasons := make(map[string]string)
-		err := q.Submit(t.Context(), "digits", items, SubmitOptions{}, func(r Result) error {
+		err := q.Submit(t.Context(), "digits", items, SubmitOptions{Again: i == 2}, func(r Result) error {
 			reasons[r.Name] = r.Reason
 			return nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, part := range map[string]string{"good": "", "good again": "", "shape": "8", "name": "missing", "unread": "no such file"} {
+		for name, part := range map[string]string{"good": "", "good again": "", "shape": "8", "name": "missing", "large": "500 are the most", "unread": "no such file"} {
 			if got, ok := reasons[name]; !ok || (got == "") != (part == "") || !strings.Contains(got, part) {
 				t.Errorf("%s: %q, want …%s…", name, got, part)
 			}
 		}
+		if info, err := q.stream.Info(t.Context()); err != nil || info.State.LastSeq != sent {
+			t.Errorf("%d items were sent, want %d: %v", info.State.LastSeq, sent, err)
+		}
 	}
-	if info, err := q.dead.Info(t.Context()); err != nil || info.State.Msgs != 2 {
-		t.Errorf("%d dead letters, want 2: %v", info.State.Msgs, err)
+	if info, err := q.dead.Info(t.Context()); err != nil || info.State.Msgs != 3 {
+		t.Errorf("%d dead letters, want 3: %v", info.State.Msgs, err)
 	}
-	if _, err := q.js.Publish(t.Context(), q.workSubject(mustTold(t, q).Class), []byte("{")); err != nil {
+	other := digest("another")
+	if _, err := q.in.PutBytes(t.Context(), other, []byte("abc")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.js.Publish(t.Context(), q.workSubject(mustTold(t, q).Class), []byte(`{"inputs":[{"name":"x","sha256":"../../x"}]}`)); err != nil {
-		t.Fatal(err)
+	for _, text := range []string{
+		"{", `{"inputs":[]}`, `{"inputs":[{"name":"x","sha256":"../../x"}]}`, `{"inputs":[{"name":"x","sha256":"` + other + `","bytes":3}]}`,
+		`{"inputs":[{"name":"y","sha256":"` + other + `","bytes":4}]}`, `{"inputs":[{"name":"z","sha256":"` + digest("gone") + `","bytes":4}]}`,
+	} {
+		if _, err := q.js.Publish(t.Context(), q.workSubject(mustTold(t, q).Class), []byte(text)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	wait(t, "what is no note is put aside", func() bool {
 		info, err := q.dead.Info(t.Context())
-		return err == nil && info.State.Msgs == 4
+		return err == nil && info.State.Msgs == 9
 	})
+	n := note{Inputs: []noteInput{{Name: "x", SHA256: other}}}
+	m, err := q.dead.GetLastMsgForSubject(t.Context(), q.deadSubject(n.key(mustTold(t, q).Class)))
+	if err != nil || !bytes.Contains(m.Data, []byte("not what its name says")) {
+		t.Errorf("another input than its name says: %v, %v", m, err)
+	}
+}
+
+// An item that workers began and never ended is put aside in the end; one that a worker leaves as it ends goes to others at once.
+func TestGivenUp(t *testing.T) {
+	server := embed(t)
+	hold, begun := make(chan struct{}), make(chan struct{}, 100)
+	first := hire(t, server, WorkerOptions{AckWait: time.Hour}, func(runtime.Event) {
+		begun <- struct{}{}
+		<-hold
+	})
+	q := connect(t, server)
+	results := make(chan Result, 1)
+	submit := func(i int) {
+		_ = q.Submit(t.Context(), "digits", pictures(i, i+1), SubmitOptions{}, func(r Result) error {
+			results <- r
+			return nil
+		})
+	}
+	go submit(0)
+	<-begun
+	first.cancel()
+	close(hold)
+	c, err := q.stream.Consumer(t.Context(), mustTold(t, q).Class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // they get it at once, though there is an hour to acknowledge it
+		messages, err := drain(c.Fetch(1, jetstream.FetchMaxWait(10*time.Second)))
+		if err != nil || len(messages) != 1 {
+			t.Fatalf("%d messages: %v", len(messages), err)
+		}
+		if err := messages[0].Nak(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hire(t, server, WorkerOptions{Attempts: 2}, nil)
+	if r := <-results; !strings.Contains(r.Reason, "begun 3 times") {
+		t.Errorf("an item that was begun three times: %q", r.Reason)
+	}
+	submit(1)
+	if r := <-results; r.Reason != "" {
+		t.Errorf("the next: %q", r.Reason)
+	}
 }
 
 func mustTold(t *testing.T, q *Queue) told {
