@@ -125,8 +125,8 @@ func poison(format string, args ...any) error { return &poisonError{fmt.Sprintf(
 // read reads an input. Its bytes were reserved.
 func (q *Queue) read(ctx context.Context, in noteInput) (*tensor.Tensor, error) {
 	object, err := q.in.Get(ctx, in.SHA256)
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil, poison("input %.100q is no longer in the store", in.Name)
+	if errors.Is(err, jetstream.ErrObjectNotFound) { // or not yet: a replica that answers may be behind
+		return nil, fmt.Errorf("input %.100q is not in the store", in.Name)
 	}
 	if err != nil {
 		return nil, err

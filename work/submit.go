@@ -78,7 +78,11 @@ func (q *Queue) Inputs(ctx context.Context, model string) ([]Port, error) {
 }
 
 func (q *Queue) told(ctx context.Context, model string) (t told, err error) {
-	entry, err := q.models.Get(ctx, model)
+	var entry jetstream.KeyValueEntry
+	err = patiently(ctx, func() (err error) {
+		entry, err = q.models.Get(ctx, model)
+		return err
+	})
 	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
 		return t, fmt.Errorf("model %.100q: %w", model, ErrNoWorker)
 	}
@@ -169,12 +173,15 @@ func (s *submission) send(ctx context.Context, index int, item Item) error {
 		return err
 	}
 	if s.opts.Again {
-		if err := s.q.dead.Purge(ctx, jetstream.WithPurgeSubject(s.q.deadSubject(r.Key))); err != nil {
+		err := patiently(ctx, func() error {
+			return s.q.dead.Purge(ctx, jetstream.WithPurgeSubject(s.q.deadSubject(r.Key)))
+		})
+		if err != nil {
 			return err
 		}
 	}
 	for object, data := range files {
-		if err := s.store(ctx, object, data); err != nil {
+		if err := patiently(ctx, func() error { return s.store(ctx, object, data) }); err != nil {
 			return err
 		}
 	}
@@ -202,7 +209,10 @@ func (s *submission) publish(ctx context.Context, n *note) error {
 		return err
 	}
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		_, err := s.q.js.Publish(ctx, s.q.workSubject(s.told.Class), text)
+		err := patiently(ctx, func() error {
+			_, err := s.q.js.Publish(ctx, s.q.workSubject(s.told.Class), text)
+			return err
+		})
 		var full *jetstream.APIError
 		if !errors.As(err, &full) || full.ErrorCode != queueFull {
 			return err
@@ -213,7 +223,10 @@ func (s *submission) publish(ctx context.Context, n *note) error {
 
 // look tells the result of a key if there is one.
 func (s *submission) look(ctx context.Context, key string, letters bool) (bool, error) {
-	_, err := s.q.out.GetInfo(ctx, key)
+	err := patiently(ctx, func() error {
+		_, err := s.q.out.GetInfo(ctx, key)
+		return err
+	})
 	if err == nil {
 		s.finish(key, "")
 		return true, nil
@@ -221,7 +234,11 @@ func (s *submission) look(ctx context.Context, key string, letters bool) (bool, 
 	if !errors.Is(err, jetstream.ErrObjectNotFound) || !letters {
 		return false, unless(err, jetstream.ErrObjectNotFound)
 	}
-	m, err := s.q.dead.GetLastMsgForSubject(ctx, s.q.deadSubject(key))
+	var m *jetstream.RawStreamMsg
+	err = patiently(ctx, func() (err error) {
+		m, err = s.q.dead.GetLastMsgForSubject(ctx, s.q.deadSubject(key))
+		return err
+	})
 	if err != nil {
 		return false, unless(err, jetstream.ErrMsgNotFound)
 	}

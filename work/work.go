@@ -169,12 +169,19 @@ func (q *Queue) Close() { q.conn.Close() }
 
 // Output writes the output of an item, by its key, to w: a safetensors file.
 func (q *Queue) Output(ctx context.Context, key string, w io.Writer) error {
-	object, err := q.out.Get(ctx, key)
-	if err != nil {
+	var failed error
+	err := patiently(ctx, func() error {
+		object, err := q.out.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		written, err := io.Copy(w, object)
+		if err = errors.Join(err, object.Close()); written > 0 { // it cannot be begun anew
+			failed, err = err, nil
+		}
 		return err
-	}
-	_, err = io.Copy(w, object)
-	return errors.Join(err, object.Close(), object.Error())
+	})
+	return errors.Join(err, failed)
 }
 
 func (q *Queue) workSubject(class string) string { return q.name + ".work." + class }

@@ -57,6 +57,11 @@ type hand struct {
 // nil is nothing.
 func hire(t *testing.T, s *Server, opts WorkerOptions, before func(runtime.Event)) *hand {
 	t.Helper()
+	return hireAt(t, Options{URL: s.URL(), Stream: "pictures"}, opts, before)
+}
+
+func hireAt(t *testing.T, at Options, opts WorkerOptions, before func(runtime.Event)) *hand {
+	t.Helper()
 	dir := t.TempDir()
 	data, err := os.ReadFile(digits)
 	if err == nil {
@@ -65,8 +70,13 @@ func hire(t *testing.T, s *Server, opts WorkerOptions, before func(runtime.Event
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hand{q: connect(t, s), done: make(chan error, 1)}
-	opts.Progress = new(Progress)
+	q, err := Connect(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(q.Close)
+	h := &hand{q: q, done: make(chan error, 1)}
+	opts.Progress, opts.RetryAfter = new(Progress), 200*time.Millisecond
 	registry, err := serve.Open(t.Context(), dir, serve.Options{Memory: 64 << 20, Session: runtime.Options{Observe: func(e runtime.Event) {
 		if e.Kind == runtime.PassDone {
 			h.passes.Add(1)

@@ -283,7 +283,11 @@ func (s *station) renew(ctx context.Context, m jetstream.Msg, cancel context.Can
 
 // run has the output of an item in the store when it returns nil.
 func (s *station) run(ctx context.Context, n *note, key string) error {
-	if _, err := s.q.out.GetInfo(ctx, key); err == nil {
+	err := patiently(ctx, func() error {
+		_, err := s.q.out.GetInfo(ctx, key)
+		return err
+	})
+	if err == nil {
 		return nil // somebody was here
 	} else if !errors.Is(err, jetstream.ErrObjectNotFound) {
 		return err
@@ -298,17 +302,19 @@ func (s *station) run(ctx context.Context, n *note, key string) error {
 	defer s.memory.Release(2 * need)
 	in := make(runtime.Values)
 	for _, x := range n.Inputs {
-		t, err := s.q.read(ctx, x)
+		err := patiently(ctx, func() (err error) {
+			in[x.Name], err = s.q.read(ctx, x)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		in[x.Name] = t
 	}
 	out, err := s.registry.Infer(ctx, s.model, in)
 	if err != nil {
 		return err
 	}
-	return s.q.write(ctx, key, out)
+	return patiently(ctx, func() error { return s.q.write(ctx, key, out) })
 }
 
 // write puts an output into the store, where nobody sees it before it is whole.
